@@ -1,0 +1,90 @@
+package lockfree
+
+import (
+	"slices"
+	"sync/atomic"
+)
+
+// Scan returns in pins, ascending and distinct, the values below W that readers
+// may be at, and last W, the watermark as it was when Scan began. Every present
+// or future reader is at one of these values or above W; [Pinned] asks about a
+// range. horizon is the least of them, pins[0]; it never moves back.
+//
+// pins uses the memory of buf, whose contents are lost, and grows it if needed.
+// Any goroutine may call Scan; calls wait for each other, readers for none.
+func (r *Registry) Scan(buf []uint64, watermark *atomic.Uint64) (pins []uint64, horizon uint64) {
+	r.scanning.Lock()
+	defer r.scanning.Unlock()
+
+	// The watermark first, then the blocks, then the slots: see Registry.
+	top := watermark.Load()
+	if top < r.horizon {
+		panic("lockfree: watermark moved back")
+	}
+	pins = buf[:0]
+	for b := r.newest.Load(); b != nil; b = b.older {
+		for i := range b.slots {
+			word := b.slots[i].word.Load()
+			if word == wordFree {
+				continue
+			}
+			seq := seqOf(word)
+			if r.horizon <= seq && seq < top {
+				pins = append(pins, seq)
+			}
+		}
+	}
+	slices.Sort(pins)
+	pins = append(slices.Compact(pins), top)
+	r.horizon = pins[0]
+	return pins, r.horizon
+}
+
+// Pinned reports whether a reader may be, now or later, at a value in
+// [from, to), according to what Scan returned.
+func Pinned(pins []uint64, from, to uint64) bool {
+	if from >= to {
+		return false
+	}
+	if to > pins[len(pins)-1] {
+		return true
+	}
+	i, _ := slices.BinarySearch(pins, from)
+	return pins[i] < to
+}
+
+// Count returns the number of registrations, expired ones included. It is exact
+// only while none comes or goes.
+func (r *Registry) Count() int {
+	count := 0
+	for b := r.newest.Load(); b != nil; b = b.older {
+		for i := range b.slots {
+			if b.slots[i].word.Load() != wordFree {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// Oldest returns the reader at the least value, and of those at the same value
+// the one with the earliest stamp; false if there is none. Readers that were
+// expired already and registrations by AcquireAt don't count.
+func (r *Registry) Oldest() (Holder, bool) {
+	var oldest Holder
+	for b := r.newest.Load(); b != nil; b = b.older {
+		for i := range b.slots {
+			s := &b.slots[i]
+			word := s.word.Load()
+			if word == wordFree || word&wordFlags != 0 {
+				continue
+			}
+			h := Holder{slot: s, word: word, since: s.since.Load()}
+			if oldest.slot == nil || h.word < oldest.word ||
+				h.word == oldest.word && h.since < oldest.since {
+				oldest = h
+			}
+		}
+	}
+	return oldest, oldest.slot != nil
+}

@@ -1,0 +1,332 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+)
+
+// A Group is one atomic append being built by the baton holder: pages get their addresses as they are added, in address order along
+// the segment chain; Commit completes their mux areas and writes them. Begin hands out the same builder again and again. Its pages
+// were reserved before.
+type Group struct {
+	s      *Store
+	kind   GroupKind
+	pages  []pendingPage
+	opened []openedSegment
+	slabs  [][]byte // page buffers, kept between groups
+	used   int      // pages of the slabs in use
+	stream []byte   // rest of the body of the stream's last page
+	skind  Kind     // kind of the stream's pages
+	bufs   [][]byte // vector of one write
+	begin  Position // where the log ended at Begin
+}
+
+type pendingPage struct {
+	addr     Addr
+	kind     Kind
+	name     PageID
+	buf      []byte   // the page
+	raw      [][]byte // the raw pages behind a run's first page
+	rawPages uint32
+}
+
+type openedSegment struct {
+	before int // index of the first page in it
+	header header
+	buf    []byte
+}
+
+const (
+	slabPages = 64
+	keptSlabs = 4 // slabs kept between groups: 1 MiB
+)
+
+// Begin starts a group.
+func (s *Store) Begin(kind GroupKind) *Group {
+	g := &s.group
+	clear(g.pages)
+	if len(g.slabs) > keptSlabs {
+		clear(g.slabs[keptSlabs:])
+		g.slabs = g.slabs[:keptSlabs]
+	}
+	*g = Group{s: s, kind: kind, pages: g.pages[:0], opened: g.opened[:0], slabs: g.slabs, bufs: g.bufs[:0], begin: s.position()}
+	return g
+}
+
+// Number returns the number that the group will have.
+func (g *Group) Number() uint64 { return g.s.tail.group }
+
+// Pages returns how many pages, raw ones included, the group has so far.
+func (g *Group) Pages() int64 {
+	var n int64
+	for i := range g.pages {
+		n += 1 + int64(g.pages[i].rawPages)
+	}
+	return n
+}
+
+// buffer returns a zeroed page. Its capacity reaches to the end of the slab, so that neighbours can be written as one.
+func (g *Group) buffer() []byte {
+	slab, i := g.used/slabPages, g.used%slabPages
+	if slab == len(g.slabs) {
+		g.slabs = append(g.slabs, make([]byte, slabPages*PageSize))
+	}
+	g.used++
+	b := g.slabs[slab][i*PageSize : (i+1)*PageSize]
+	clear(b)
+	return b
+}
+
+// place finds room for n pages in a row.
+func (g *Group) place(n uint64) Addr {
+	s, t := g.s, &g.s.tail
+	if t.page+n > uint64(s.segmentPages) {
+		g.open()
+	}
+	a := s.firstPage(t.header.segment) + t.page
+	t.page += n
+	return a
+}
+
+// open goes on to the segment's successor. Its header is completed by Commit, which knows the digest.
+func (g *Group) open() {
+	s, t := g.s, &g.s.tail
+	n := t.header.successor
+	s.forget(n)
+	h := header{
+		segment: n, successor: s.space.open(n), salt: randomSalt(), sequence: t.header.sequence + 1, predecessor: t.header.salt,
+		group: t.group, uuid: s.uuid,
+	}
+	s.space.setSalt(n, h.salt, h.sequence)
+	t.header, t.page = h, headerPage(n)+1
+	s.space.setTail(t)
+	g.opened = append(g.opened, openedSegment{before: len(g.pages), header: h, buf: g.buffer()})
+}
+
+func (g *Group) add(kind Kind, name PageID) (Addr, []byte) {
+	a, b := g.place(1), g.buffer()
+	g.pages = append(g.pages, pendingPage{addr: a, kind: kind, name: name, buf: b})
+	return a, b[MuxSize:PageSize:PageSize]
+}
+
+// Page adds a tree page with the given name and returns its address and its body, zeroed, to be filled before Commit.
+func (g *Group) Page(name PageID) (Addr, []byte) { return g.add(KindTree, name) }
+
+// Write appends to the stream of the given kind, which spans the bodies of as many pages as it takes. Those pages come in a row:
+// no other page is added until the stream is complete.
+func (g *Group) Write(kind Kind, p []byte) {
+	if kind != g.skind {
+		g.stream, g.skind = nil, kind
+	}
+	for len(p) > 0 {
+		if len(g.stream) == 0 {
+			_, g.stream = g.add(kind, 0)
+		}
+		n := copy(g.stream, p)
+		g.stream, p = g.stream[n:], p[n:]
+	}
+}
+
+// Run adds a value run whose payload is the parts in a row. The parts are not copied, except for ends of pages: they stay unchanged
+// until Commit. name is 0 for a new run, else the name of the run that this one overrides. The payload is at most MaxRun bytes.
+func (g *Group) Run(name PageID, parts ...[]byte) Addr {
+	var length int64
+	var crc uint32
+	for _, p := range parts {
+		length += int64(len(p))
+		crc = crc32.Update(crc, castagnoli, p)
+	}
+	pages := RunPages(length)
+	a, b := g.place(uint64(pages)), g.buffer()
+	putRunHeader(b, length, crc)
+	run := pendingPage{addr: a, kind: KindRun, name: name, buf: b, rawPages: uint32(pages - 1)}
+	room := b[runPayloadAt:]
+	for _, p := range parts {
+		for len(p) > 0 {
+			if len(room) == 0 && len(p) >= PageSize {
+				whole := len(p) / PageSize * PageSize
+				run.raw = append(run.raw, p[:whole])
+				p = p[whole:]
+				continue
+			}
+			if len(room) == 0 {
+				room = g.buffer()
+				run.raw = append(run.raw, room)
+			}
+			n := copy(room, p)
+			room, p = room[n:], p[n:]
+		}
+	}
+	g.pages = append(g.pages, run)
+	return a
+}
+
+// Commit writes the group; count goes into its commit record. The group is then in the system's cache, not yet durable. It returns the
+// group's number. An error has poisoned the store.
+func (g *Group) Commit(count uint64) (uint64, error) {
+	s, t := g.s, &g.s.tail
+	if err := s.Failed(); err != nil {
+		return 0, err
+	}
+	if err := g.checkReserved(); err != nil {
+		return 0, s.fail(err)
+	}
+	g.seal(count)
+	if err := g.write(); err != nil {
+		return 0, s.fail(err)
+	}
+	no, pages := t.group, uint64(g.Pages())
+	s.space.setTail(t)
+	for i := range g.pages {
+		p := &g.pages[i]
+		if i == 0 || s.segmentOf(p.addr) != s.segmentOf(g.pages[i-1].addr) {
+			s.space.setWritten(p.addr, no)
+		}
+		if p.kind == KindTree || p.kind == KindRun {
+			s.trust(p.addr, 1)
+		}
+	}
+	if g.kind == RecordGroup || g.kind == PageGroup {
+		s.sinceBase = append(s.sinceBase, mark{g.start(), s.appended.Load()})
+	}
+	t.group++
+	s.groups[g.kind].Add(1)
+	s.appended.Add(pages)
+	s.lastWritten.Store(no)
+	return no, nil
+}
+
+// start returns the position of the group's first page. It names the segment that holds that page, never the one before, which may be
+// reused while the position is still needed.
+func (g *Group) start() Position {
+	p := g.begin
+	if len(g.opened) > 0 && g.opened[0].before == 0 {
+		h := &g.opened[0].header
+		p.Segment, p.Check = h.segment, uint32(h.salt)
+	}
+	p.Page = uint32(g.pages[0].addr - g.s.firstPage(p.Segment))
+	return p
+}
+
+// checkReserved makes sure that each page is in space that was allocated and synced before.
+func (g *Group) checkReserved() error {
+	end := g.s.space.end()
+	for i := range g.pages {
+		if last := g.pages[i].addr + uint64(g.pages[i].rawPages); last >= end {
+			return fmt.Errorf("logstore: page %d was never reserved", last)
+		}
+	}
+	return nil
+}
+
+// seal completes the mux areas and the headers of opened segments in chain order.
+func (g *Group) seal(count uint64) {
+	s, t := g.s, &g.s.tail
+	lag := uint64(lagUnknown)
+	if back := t.group - s.durable.Load() - 1; back < lagUnknown {
+		lag = back
+	}
+	salts := g.opened
+	salt := t.header.salt
+	if len(salts) > 0 {
+		salt = salts[0].header.predecessor
+	}
+	var index uint32
+	for i := range g.pages {
+		p := &g.pages[i]
+		if len(salts) > 0 && salts[0].before == i {
+			h := &salts[0].header
+			h.index, h.digest = index, t.digest
+			h.put(salts[0].buf)
+			salt = h.salt
+			salts = salts[1:]
+		}
+		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: uint16(lag), name: p.name, group: t.group, pages: index, digest: t.digest}
+		index += 1 + p.rawPages
+		if i == len(g.pages)-1 {
+			m.flags |= flagLast
+			m.pages, m.count = index, count
+		}
+		m.put(p.buf)
+		crc := pageCRC(salt, p.addr, p.buf)
+		binary.LittleEndian.PutUint32(p.buf, crc)
+		t.digest = chain(t.digest, crc)
+	}
+}
+
+// write gives the pages to the system, one call for each stretch of neighbouring addresses.
+func (g *Group) write() error {
+	s := g.s
+	opened := g.opened
+	var at, next Addr
+	flush := func() error {
+		if len(g.bufs) == 0 {
+			return nil
+		}
+		err := s.file.WriteVec(g.bufs, int64(at)*PageSize)
+		clear(g.bufs)
+		g.bufs = g.bufs[:0]
+		return err
+	}
+	for i := range g.pages {
+		p := &g.pages[i]
+		first := p.addr
+		header := len(opened) > 0 && opened[0].before == i
+		if header {
+			first = s.firstPage(opened[0].header.segment) + headerPage(opened[0].header.segment)
+		}
+		if first != next || len(g.bufs) == 0 {
+			if err := flush(); err != nil {
+				return err
+			}
+			at = first
+		}
+		if header {
+			g.bufs = append(g.bufs, opened[0].buf)
+			opened = opened[1:]
+		}
+		g.bufs = appendBuf(g.bufs, p.buf)
+		g.bufs = append(g.bufs, p.raw...)
+		next = p.addr + 1 + uint64(p.rawPages)
+	}
+	return flush()
+}
+
+// appendBuf adds b to a vector, joined with the buffer before it where they are neighbours in memory.
+func appendBuf(bufs [][]byte, b []byte) [][]byte {
+	if n := len(bufs) - 1; n >= 0 {
+		last := bufs[n]
+		if whole := last[:cap(last)]; len(last) < len(whole) && &whole[len(last)] == &b[0] {
+			bufs[n] = whole[:len(last)+len(b)]
+			return bufs
+		}
+	}
+	return append(bufs, b)
+}
+
+func (sp *space) setTail(t *tail) {
+	sp.mu.Lock()
+	sp.tail, sp.tailPage, sp.successor = t.header.segment, t.page, t.header.successor
+	sp.mu.Unlock()
+}
+
+// open takes segment n as the log's next and returns the successor chosen for it.
+func (sp *space) open(n uint32) uint32 {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.pickSuccessor(n)
+}
+
+func (sp *space) setSalt(n uint32, salt, sequence uint64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	g := &sp.segments[n]
+	g.salt, g.sequence, g.state, g.dead = salt, sequence, segmentUsed, false
+}
+
+func (sp *space) setWritten(a Addr, group uint64) {
+	sp.mu.Lock()
+	sp.segments[a/sp.segmentPages].written = group
+	sp.mu.Unlock()
+}

@@ -1,0 +1,123 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+)
+
+// partPages is the most pages of background work written at a time: fdatasync waits for all dirty pages of the file.
+const partPages = 64
+
+const streamHeader = 16
+
+// A Checkpoint writes the translation table and the space map into the log and moves the scan start. It follows a complete flush, and
+// while it is under way the table does not change (no flush, no page group). Its parts are ordinary groups between those of others:
+//
+//	stream: length of the table u64 | length of the space map u64 | table | space map
+//
+// WritePart until done, by the baton holder; then Finish, without the baton.
+type Checkpoint struct {
+	s        *Store
+	stream   []byte
+	first    uint64 // group of the first part
+	run      Position
+	start    Position
+	startAt  uint64
+	segments map[uint32]bool
+	last     uint64
+}
+
+// BeginCheckpoint takes the space map as of now beside the caller's table.
+func (s *Store) BeginCheckpoint(table []byte) *Checkpoint {
+	stream := append(make([]byte, streamHeader), table...)
+	stream = s.space.encode(stream)
+	binary.LittleEndian.PutUint64(stream, uint64(len(table)))
+	binary.LittleEndian.PutUint64(stream[8:], uint64(len(stream)-streamHeader-len(table)))
+	return &Checkpoint{s: s, stream: stream, segments: map[uint32]bool{}}
+}
+
+// Pages returns how many pages the rest of the checkpoint takes; they are reserved before it starts.
+func (c *Checkpoint) Pages() int64 { return int64(len(c.stream)+BodySize-1) / BodySize }
+
+// WritePart appends up to 64 pages of the checkpoint as a group.
+func (c *Checkpoint) WritePart() (done bool, err error) {
+	s := c.s
+	g := s.Begin(CheckpointGroup)
+	n := min(len(c.stream), partPages*BodySize)
+	g.Write(KindCheckpoint, c.stream[:n])
+	c.stream = c.stream[n:]
+	if c.first == 0 {
+		c.first, c.run = g.Number(), g.start()
+	}
+	for i := range g.pages {
+		c.segments[s.segmentOf(g.pages[i].addr)] = true
+	}
+	if c.last, err = g.Commit(c.first); err != nil || len(c.stream) > 0 {
+		return false, err
+	}
+	c.start, c.startAt = s.position(), s.appended.Load()
+	if len(s.sinceBase) > 0 {
+		c.start, c.startAt = s.sinceBase[0].at, s.sinceBase[0].appended
+	}
+	return true, nil
+}
+
+// Finish makes the checkpoint the newest: sync, superblock, sync. Segments that it sets free may be reused from then on.
+func (c *Checkpoint) Finish() error {
+	s := c.s
+	if err := s.Sync(); err != nil {
+		return err
+	}
+	sb := &superblock{segmentPages: s.segmentPages, uuid: s.uuid, number: s.newestNumber() + 1, run: c.run, runFirst: c.first, runLast: c.last, start: c.start}
+	if err := s.writeSuperblock(sb); err != nil {
+		return err
+	}
+	slot := sb.number % 2
+	s.supers[slot] = sb
+	s.startAt.Store(c.startAt)
+	older := sb.start.Group
+	if o := s.supers[1-slot]; o != nil {
+		older = min(older, o.start.Group)
+	}
+	s.space.checkpointed(int(slot), maps.Clone(c.segments), older)
+	return nil
+}
+
+func (s *Store) newestNumber() uint64 {
+	var n uint64
+	for _, sb := range s.supers {
+		if sb != nil {
+			n = max(n, sb.number)
+		}
+	}
+	return n
+}
+
+// writeSuperblock writes and syncs a superblock in its slot.
+func (s *Store) writeSuperblock(sb *superblock) error {
+	page := make([]byte, PageSize)
+	sb.put(page)
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.Failed(); err != nil {
+		return err
+	}
+	if _, err := s.file.WriteAt(page, int64(sb.number%2)*PageSize); err != nil {
+		return s.fail(fmt.Errorf("flashdbm: write superblock of %s: %w", s.path, err))
+	}
+	return s.datasync()
+}
+
+// checkpointed notes a durable checkpoint: what was dead when its map was taken may be reused under the other rules.
+func (sp *space) checkpointed(slot int, run map[uint32]bool, oldestStart uint64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.runs[slot] = run
+	sp.oldestStart = oldestStart
+	for n := range sp.segments {
+		g := &sp.segments[n]
+		g.dead, g.deadNext = g.deadNext && g.live == 0, false
+	}
+	sp.collect()
+}

@@ -1,0 +1,39 @@
+package logstore
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+)
+
+// Sentinels, for errors.Is. Errors that the store returns wrap them together with the operation, the file and the address.
+var (
+	ErrCorrupt  = errors.New("flashdbm: damaged database")
+	ErrFormat   = errors.New("flashdbm: unknown file format")
+	ErrFull     = errors.New("flashdbm: no space left for the database")
+	ErrFailed   = errors.New("flashdbm: database handle failed; close it and open the file again")
+	ErrReadOnly = errors.New("flashdbm: database is open read-only")
+)
+
+// PageError is damage at one page.
+type PageError struct {
+	Path string
+	Addr Addr
+	What string
+}
+
+func (e *PageError) Error() string {
+	return fmt.Sprintf("flashdbm: %s: damaged page %d (byte %d): %s", e.Path, e.Addr, e.Addr*PageSize, e.What)
+}
+
+func (e *PageError) Unwrap() error { return ErrCorrupt }
+
+// failedError is what a poisoned store answers: ErrFailed and its first cause.
+type failedError struct{ cause error }
+
+func (e *failedError) Error() string   { return ErrFailed.Error() + ": " + e.cause.Error() }
+func (e *failedError) Unwrap() []error { return []error{ErrFailed, e.cause} }
+
+func isNoSpace(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, errQuota)
+}

@@ -1,0 +1,7 @@
+//go:build !windows
+
+package logstore
+
+import "syscall"
+
+var errQuota error = syscall.EDQUOT

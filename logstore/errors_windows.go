@@ -1,0 +1,5 @@
+package logstore
+
+import "syscall"
+
+var errQuota error = syscall.ENOSPC

@@ -1,0 +1,114 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+const (
+	PageSize = 4096               // bytes of a page, the unit of the log
+	MuxSize  = 40                 // bytes of its mux area
+	BodySize = PageSize - MuxSize // bytes of its body
+)
+
+// Addr is the index of a page in the file. 0 means none: page 0 is a superblock.
+type Addr = uint64
+
+// PageID is the name by which a parent knows a page: the Addr of its base image, or a born name with bit 63 set.
+type PageID = uint64
+
+// BornBit marks a PageID that is not an address.
+const BornBit PageID = 1 << 63
+
+// IsAddr reports whether a name is an address.
+func IsAddr(id PageID) bool { return id&BornBit == 0 }
+
+// Kind says what the body of a page holds.
+type Kind uint8
+
+const (
+	KindTree       Kind = 1 // a node of a tree
+	KindRun        Kind = 2 // first page of a value run; raw pages follow it
+	KindRecord     Kind = 3 // a stretch of a record group's redo stream
+	KindFlush      Kind = 4 // a stretch of the stream that ends a flush
+	KindCheckpoint Kind = 5 // a stretch of a checkpoint's stream
+	kindHeader     Kind = 6 // segment header, not part of a group
+)
+
+// GroupKind says what a group does at recovery.
+type GroupKind uint8
+
+const (
+	RecordGroup     GroupKind = 1 // redo records of one or more transactions
+	PageGroup       GroupKind = 2 // page images, installed as soon as the group is accepted
+	FlushGroup      GroupKind = 3 // a part of a flush
+	CheckpointGroup GroupKind = 4 // a part of a checkpoint
+)
+
+const (
+	flagLast    = 1 // of mux.flags: last page of its group; the commit record counts
+	lagUnknown  = 0xFFFF
+	firstGroup  = 1 // number of the first group of a file
+	groupKindAt = 4 // bit of mux.flags where the group kind starts
+)
+
+// mux is the decoded mux area: the 40 bytes before each page's body.
+type mux struct {
+	crc    uint32
+	kind   Kind
+	flags  uint8
+	lag    uint16
+	name   PageID
+	group  uint64
+	pages  uint32 // of the last page: pages in the group, raw ones included; of others: index of this page in the group
+	count  uint64 // of the last page: meaning given by the group's kind; of others: 0
+	digest uint32 // chain digest before this page
+}
+
+func (m *mux) last() bool           { return m.flags&flagLast != 0 }
+func (m *mux) groupKind() GroupKind { return GroupKind(m.flags >> groupKindAt) }
+
+func (m *mux) put(p []byte) {
+	_ = p[MuxSize-1]
+	le := binary.LittleEndian
+	p[4], p[5] = byte(m.kind), m.flags
+	le.PutUint16(p[6:], m.lag)
+	le.PutUint64(p[8:], m.name)
+	le.PutUint64(p[16:], m.group)
+	le.PutUint32(p[24:], m.pages)
+	le.PutUint64(p[28:], m.count)
+	le.PutUint32(p[36:], m.digest)
+}
+
+func getMux(p []byte) mux {
+	_ = p[MuxSize-1]
+	le := binary.LittleEndian
+	return mux{
+		crc: le.Uint32(p), kind: Kind(p[4]), flags: p[5], lag: le.Uint16(p[6:]), name: le.Uint64(p[8:]),
+		group: le.Uint64(p[16:]), pages: le.Uint32(p[24:]), count: le.Uint64(p[28:]), digest: le.Uint32(p[36:]),
+	}
+}
+
+// PageName returns the name in the mux area of a page.
+func PageName(p []byte) PageID { return binary.LittleEndian.Uint64(p[8:]) }
+
+// PageKind returns the kind in the mux area of a page.
+func PageKind(p []byte) Kind { return Kind(p[4]) }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// pageCRC covers the segment's salt, the page's address and bytes 4 to the end: a stale page, a misplaced page and a user's value
+// that looks like a page all fail it.
+func pageCRC(salt uint64, a Addr, p []byte) uint32 {
+	var seed [16]byte
+	binary.LittleEndian.PutUint64(seed[:], salt)
+	binary.LittleEndian.PutUint64(seed[8:], a)
+	return crc32.Update(crc32.Checksum(seed[:], castagnoli), castagnoli, p[4:PageSize])
+}
+
+// chain extends the digest of the log by one page.
+func chain(digest, crc uint32) uint32 {
+	var b [4]byte
+	binary.LittleEndian.PutUint32(b[:], crc)
+	return crc32.Update(digest, castagnoli, b[:])
+}

@@ -1,0 +1,216 @@
+package logstore
+
+import (
+	"hash/crc32"
+)
+
+// An Extent is a stretch of raw pages in a private segment, part of a large value.
+type Extent struct {
+	Addr  Addr
+	Bytes uint32 // of the value; the rest of the last page is zero
+	CRC   uint32 // CRC32C of those bytes
+}
+
+// Pages returns how many pages the extent takes.
+func (e Extent) Pages() int64 { return (int64(e.Bytes) + PageSize - 1) / PageSize }
+
+// A Private writes a value too large for a run into segments off the log's chain, before its transaction commits. They belong to the
+// transaction until Publish or Discard; recovery frees them unless an accepted group lists them. One goroutine uses it, without the
+// baton.
+type Private struct {
+	s        *Store
+	extents  []Extent
+	segments []uint32
+	page     uint64 // next page in the last segment
+	rest     []byte // bytes short of a page, not yet written
+	buf      []byte
+}
+
+// NewPrivate starts a large value.
+func (s *Store) NewPrivate() *Private { return &Private{s: s, rest: make([]byte, 0, PageSize)} }
+
+// Write appends to the value. ErrFull leaves what was written to Discard.
+func (p *Private) Write(b []byte) (int, error) {
+	written := len(b)
+	if len(p.rest) > 0 {
+		n := copy(p.rest[len(p.rest):PageSize], b)
+		p.rest, b = p.rest[:len(p.rest)+n], b[n:]
+		if len(p.rest) < PageSize {
+			return written, nil
+		}
+		if err := p.pages(p.rest); err != nil {
+			return 0, err
+		}
+		p.rest = p.rest[:0]
+	}
+	if whole := len(b) / PageSize * PageSize; whole > 0 {
+		if err := p.pages(b[:whole]); err != nil {
+			return 0, err
+		}
+		b = b[whole:]
+	}
+	p.rest = append(p.rest, b...)
+	return written, nil
+}
+
+// pages writes whole pages.
+func (p *Private) pages(b []byte) error {
+	for len(b) > 0 {
+		n, err := p.room(uint64(len(b)) / PageSize)
+		if err != nil {
+			return err
+		}
+		if err := p.extend(b[:n*PageSize], uint32(n)*PageSize); err != nil {
+			return err
+		}
+		b = b[n*PageSize:]
+	}
+	return nil
+}
+
+// room returns how many of n pages fit in a row at the present place, opening a segment where none is left.
+func (p *Private) room(n uint64) (uint64, error) {
+	s := p.s
+	if len(p.segments) == 0 || p.page == uint64(s.segmentPages) {
+		segment, err := s.takePrivate()
+		if err != nil {
+			return 0, err
+		}
+		p.segments, p.page = append(p.segments, segment), headerPage(segment)+1
+	}
+	return min(n, uint64(s.segmentPages)-p.page, partPages), nil
+}
+
+// extend writes pages at the present place; the value has count bytes of them.
+func (p *Private) extend(b []byte, count uint32) error {
+	s := p.s
+	a := s.firstPage(p.segments[len(p.segments)-1]) + p.page
+	if _, err := s.file.WriteAt(b, int64(a)*PageSize); err != nil {
+		return s.fail(err)
+	}
+	if err := s.WriteOut(a, int64(len(b)/PageSize)); err != nil {
+		return s.fail(err)
+	}
+	p.page += uint64(len(b)) / PageSize
+	s.appended.Add(uint64(len(b)) / PageSize)
+	if n := len(p.extents); n > 0 {
+		if e := &p.extents[n-1]; e.Addr+uint64(e.Pages()) == a && e.Bytes%PageSize == 0 {
+			e.CRC = crc32.Update(e.CRC, castagnoli, b[:count])
+			e.Bytes += count
+			return nil
+		}
+	}
+	p.extents = append(p.extents, Extent{Addr: a, Bytes: count, CRC: crc32.Checksum(b[:count], castagnoli)})
+	return nil
+}
+
+// Finish writes the last bytes and returns the value's extents. They are durable after SyncPrivate.
+func (p *Private) Finish() ([]Extent, error) {
+	if len(p.rest) > 0 {
+		if _, err := p.room(1); err != nil {
+			return nil, err
+		}
+		count := uint32(len(p.rest))
+		if err := p.extend(append(p.rest, make([]byte, PageSize-len(p.rest))...)[:PageSize], count); err != nil {
+			return nil, err
+		}
+		p.rest = p.rest[:0]
+	}
+	return p.extents, nil
+}
+
+// SyncPrivate makes all private pages written so far durable. It comes before the group that lists them is written, in every mode, so
+// that recovery need not read them.
+func (s *Store) SyncPrivate() error {
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.Failed(); err != nil {
+		return err
+	}
+	return s.datasync()
+}
+
+// Publish hands the segments over to the tree: group, which lists the extents, was written.
+func (p *Private) Publish(group uint64) {
+	for _, e := range p.extents {
+		p.s.MarkLive(e.Addr, e.Pages())
+	}
+	p.s.space.publish(p.segments, group)
+	p.segments = nil
+}
+
+// NoteListed does for a recovered group what Publish does.
+func (s *Store) NoteListed(extents []Extent, group uint64) {
+	for _, e := range extents {
+		s.MarkLive(e.Addr, e.Pages())
+		s.space.setWritten(e.Addr, group)
+	}
+}
+
+// Discard gives the segments back: the transaction did not commit.
+func (p *Private) Discard() {
+	sp := p.s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	for _, n := range p.segments {
+		sp.release(n)
+	}
+	p.segments, p.extents = nil, nil
+}
+
+func (sp *space) publish(segments []uint32, group uint64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	for _, n := range segments {
+		g := &sp.segments[n]
+		g.state, g.written, g.dead = segmentUsed, group, false
+	}
+}
+
+// takePrivate takes a whole free segment off the chain and writes its header.
+func (s *Store) takePrivate() (uint32, error) {
+	sp := s.space
+	for {
+		sp.mu.Lock()
+		if len(sp.free) == 0 {
+			sp.collect()
+		}
+		n, ok := uint32(0), false
+		if sp.available()-sp.reserved-sp.keep() >= int64(sp.segmentPages) {
+			n, ok = sp.take()
+		}
+		if ok {
+			h := header{segment: n, private: true, salt: randomSalt(), uuid: s.uuid}
+			sp.segments[n] = segment{state: segmentPrivate, salt: h.salt}
+			sp.mu.Unlock()
+			s.forget(n)
+			page := make([]byte, PageSize)
+			h.put(page)
+			if _, err := s.file.WriteAt(page, int64(s.firstPage(n)+headerPage(n))*PageSize); err != nil {
+				return 0, s.fail(err)
+			}
+			return n, nil
+		}
+		sp.mu.Unlock()
+		if err := s.grow(uint64(s.segmentPages)); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Raw returns the bytes of an extent, verified at its first touch.
+func (s *Store) Raw(e Extent) ([]byte, error) {
+	c, o := s.chunkOf(e.Addr)
+	last := e.Addr + uint64(e.Pages())
+	if c == nil || e.Bytes == 0 || last > s.space.end() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {
+		return nil, s.pageError(e.Addr, "extent of a large value")
+	}
+	b := c.data[o*PageSize : o*PageSize+uint64(e.Bytes) : o*PageSize+uint64(e.Bytes)]
+	if !c.isChecked(o) {
+		if crc32.Checksum(b, castagnoli) != e.CRC {
+			return nil, s.pageError(e.Addr, "checksum of a large value")
+		}
+		c.setChecked(o)
+	}
+	return b, nil
+}

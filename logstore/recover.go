@@ -1,0 +1,85 @@
+package logstore
+
+import "fmt"
+
+// EndRecovery makes what was recovered durable and opens the log for appending. It comes before the first reader, acknowledgement or
+// reuse: after a kill the accepted groups may exist in the system's cache only, and after a failed sync as pages that the system
+// believes clean; so they are written again, byte for byte, and synced. The log goes on in a fresh segment: nothing of a group that
+// was cut off can join it. A read-only store only syncs.
+func (s *Store) EndRecovery(rec *Recovery) error {
+	if !rec.Created {
+		if !s.opts.ReadOnly {
+			if err := s.rewrite(rec); err != nil {
+				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
+			}
+		}
+		s.syncing.Lock()
+		err := s.datasync()
+		s.syncing.Unlock()
+		if err != nil {
+			return err
+		}
+		s.durable.Store(s.lastWritten.Load())
+		s.tail.page = uint64(s.segmentPages)
+		s.space.setTail(&s.tail)
+	}
+	s.space.mu.Lock()
+	s.space.collect()
+	s.space.mu.Unlock()
+	return nil
+}
+
+// rewrite writes the groups not proven durable, the headers of their segments and the chosen superblock once more.
+func (s *Store) rewrite(rec *Recovery) error {
+	buf := make([]byte, partPages*PageSize)
+	again := func(a Addr, pages uint64) error {
+		for pages > 0 {
+			n := min(pages, partPages)
+			b := buf[:n*PageSize]
+			if _, err := s.file.ReadAt(b, int64(a)*PageSize); err != nil {
+				return err
+			}
+			if _, err := s.file.WriteAt(b, int64(a)*PageSize); err != nil {
+				return err
+			}
+			a, pages = a+n, pages-n
+		}
+		return nil
+	}
+	var from, pages uint64 // a stretch of neighbours
+	for i := range rec.Groups {
+		if rec.Groups[i].No <= rec.proven {
+			continue
+		}
+		for _, p := range rec.Groups[i].Pages {
+			if p.Addr != from+pages {
+				if err := again(from, pages); err != nil {
+					return err
+				}
+				from, pages = p.Addr, 0
+			}
+			pages += uint64(max(p.Run, 1))
+		}
+	}
+	if err := again(from, pages); err != nil {
+		return err
+	}
+	for _, h := range append(rec.entered, rec.first) {
+		if err := again(s.firstPage(h.segment)+headerPage(h.segment), 1); err != nil {
+			return err
+		}
+	}
+	return again(rec.super.number%2, 1)
+}
+
+// RebaseRecovered notes after recovery which accepted groups lie after the base, as appending them would have.
+func (s *Store) RebaseRecovered(rec *Recovery, base uint64) {
+	var appended uint64
+	for i := range rec.Groups {
+		g := &rec.Groups[i]
+		if g.No > base && (g.Kind == RecordGroup || g.Kind == PageGroup) {
+			s.sinceBase = append(s.sinceBase, mark{g.start, appended})
+		}
+		appended += uint64(len(g.Pages))
+	}
+}

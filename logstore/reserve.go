@@ -1,0 +1,110 @@
+package logstore
+
+import (
+	"errors"
+	"fmt"
+)
+
+const (
+	initialPages   = 32 // of a new file: 128 KiB
+	maxGrowthPages = 64 << 20 / PageSize
+)
+
+// Reserve promises pages for later appends, growing the file where free segments do not suffice. ErrFull if they cannot be had; it
+// unwraps to the system's error if that said so. With emergency the pages that are held back for checkpoints and flushes may be used.
+// Each Reserve is taken back by Release as the pages are appended or given up.
+func (s *Store) Reserve(pages int64, emergency bool) error {
+	sp := s.space
+	for {
+		sp.mu.Lock()
+		keep := sp.keep()
+		if emergency {
+			keep = 0
+		}
+		missing := pages + sp.reserved + keep - sp.available()
+		if missing > 0 {
+			sp.collect()
+			missing = pages + sp.reserved + keep - sp.available()
+		}
+		if missing <= 0 {
+			sp.reserved += pages
+			sp.mu.Unlock()
+			return nil
+		}
+		sp.mu.Unlock()
+		if err := s.grow(uint64(missing)); err != nil {
+			return err
+		}
+	}
+}
+
+// Release takes back what Reserve promised.
+func (s *Store) Release(pages int64) {
+	s.space.mu.Lock()
+	if s.space.reserved -= pages; s.space.reserved < 0 {
+		panic("logstore: more pages released than reserved")
+	}
+	s.space.mu.Unlock()
+}
+
+// grow allocates more of the file and syncs it, before anything refers to it.
+func (s *Store) grow(missing uint64) error {
+	s.growing.Lock()
+	defer s.growing.Unlock()
+	if err := s.Failed(); err != nil {
+		return err
+	}
+	sp, size := s.space, uint64(s.segmentPages)
+	sp.mu.Lock()
+	from, limit := sp.pages, sp.maxPages
+	sp.mu.Unlock()
+
+	roundUp := func(n uint64) uint64 { return (n + size - 1) / size * size }
+	least := roundUp(from + 1)
+	want := max(least, min(roundUp(from+max(missing, from/8)), roundUp(from+maxGrowthPages)))
+	if least > limit {
+		return fmt.Errorf("%w: %s has reached MaxFileSize", ErrFull, s.path)
+	}
+	want = max(least, min(want, limit/size*size))
+	err := s.file.Allocate(int64(from)*PageSize, int64(want-from)*PageSize)
+	if isNoSpace(err) && want > least {
+		want = least
+		err = s.file.Allocate(int64(from)*PageSize, int64(want-from)*PageSize)
+	}
+	if isNoSpace(err) {
+		return &fullError{path: s.path, cause: err}
+	}
+	if err == nil {
+		err = s.file.Datasync()
+		s.syncs.Add(1)
+	}
+	if err == nil {
+		err = s.mapTo(want)
+	}
+	if err != nil {
+		return s.fail(err)
+	}
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	old := sp.whole()
+	sp.pages = want
+	sp.extendTo(sp.whole())
+	for n := old; n < sp.whole(); n++ {
+		if n != sp.tail && n != sp.successor {
+			sp.release(n)
+		}
+	}
+	return nil
+}
+
+// fullError is ErrFull with the system's reason.
+type fullError struct {
+	path  string
+	cause error
+}
+
+func (e *fullError) Error() string   { return ErrFull.Error() + ": " + e.path + ": " + e.cause.Error() }
+func (e *fullError) Unwrap() []error { return []error{ErrFull, e.cause} }
+
+// IsFull reports whether an error means that space is short.
+func IsFull(err error) bool { return errors.Is(err, ErrFull) }

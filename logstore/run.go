@@ -1,0 +1,80 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+)
+
+// A value run holds one long byte string: a first page with mux area, length and checksum of all, then raw pages, contiguous within a
+// segment, so that the string is one slice of the mapping.
+//
+//	byte 40  length of the payload u64 | its CRC32C u32 | reserved u32 | payload ...
+const (
+	runHeader      = 16
+	runPayloadAt   = MuxSize + runHeader
+	runFirstBytes  = PageSize - runPayloadAt
+	maxRunReserved = 0
+)
+
+var errRunLength = errors.New("length of a value run")
+
+// RunPages returns how many pages a run with a payload of n bytes takes.
+func RunPages(n int64) int64 {
+	if n <= runFirstBytes {
+		return 1
+	}
+	return 1 + (n-runFirstBytes+PageSize-1)/PageSize
+}
+
+// MaxRun returns the largest payload in bytes that fits a run.
+func (s *Store) MaxRun() int64 {
+	return int64(s.segmentPages-2)*PageSize + runFirstBytes
+}
+
+func putRunHeader(p []byte, length int64, crc uint32) {
+	binary.LittleEndian.PutUint64(p[MuxSize:], uint64(length))
+	binary.LittleEndian.PutUint32(p[MuxSize+8:], crc)
+	binary.LittleEndian.PutUint32(p[MuxSize+12:], maxRunReserved)
+}
+
+// runLength returns the length of the payload of the run whose first page is p at address a, if it can be.
+func (s *Store) runLength(a Addr, p []byte) (int64, bool) {
+	n := binary.LittleEndian.Uint64(p[MuxSize:])
+	if n > uint64(s.MaxRun()) {
+		return 0, false
+	}
+	last := a + uint64(RunPages(int64(n))) - 1
+	return int64(n), s.segmentOf(last) == s.segmentOf(a) && last < s.space.end()
+}
+
+func (s *Store) verifyRun(a Addr, p []byte) error {
+	n, ok := s.runLength(a, p)
+	if !ok {
+		return errRunLength
+	}
+	c, o := s.chunkOf(a)
+	at := o*PageSize + runPayloadAt
+	if crc32.Checksum(c.data[at:at+uint64(n)], castagnoli) != binary.LittleEndian.Uint32(p[MuxSize+8:]) {
+		return errors.New("checksum of a value run")
+	}
+	return nil
+}
+
+// Run returns the payload of the run that starts at a, verified at its first touch. The slice is read-only and lives as Page's does.
+func (s *Store) Run(a Addr) ([]byte, error) {
+	c, o := s.chunkOf(a)
+	if c == nil || !c.isChecked(o) {
+		if _, err := s.verifyPage(a, KindRun); err != nil {
+			return nil, err
+		}
+		c, o = s.chunkOf(a)
+	}
+	p := c.page(o)
+	if PageKind(p) != KindRun {
+		return nil, s.pageError(a, "kind %d where a value run belongs", PageKind(p))
+	}
+	n := binary.LittleEndian.Uint64(p[MuxSize:])
+	at := o*PageSize + runPayloadAt
+	return c.data[at : at+n : at+n], nil
+}

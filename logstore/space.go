@@ -1,0 +1,272 @@
+package logstore
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+type segmentState uint8
+
+const (
+	segmentAbsent  segmentState = iota // not allocated: beyond the end of the file, or punched
+	segmentFree                        // allocated, may be opened at once; on the free list
+	segmentUsed                        // holds pages of the log or of large values, dead or alive
+	segmentPrivate                     // taken by an active transaction for a large value
+	segmentStates
+)
+
+// A segment is the unit of reuse. A used one may be opened again only if all of these hold (each rule fixes a loss that a model of
+// random crashes showed):
+//
+//  1. none of its pages is live, and none was as of the newest durable checkpoint;
+//  2. it was last written before the scan start of the older valid superblock;
+//  3. no page of either superblock's checkpoint run is in it;
+//  4. no name of the translation table lies in it;
+//  5. its last death is not above the horizon: no reader can still look at it;
+//  6. no active transaction owns it, and it is neither the log's tail nor the tail's successor.
+type segment struct {
+	salt     uint64
+	sequence uint64 // of its header
+	written  uint64 // last group with a page in it
+	death    uint64 // Seq at which its last page died
+	names    int32  // names of the table that are addresses in it
+	live     int32  // set bits of its live map
+	state    segmentState
+	dead     bool // as of the newest durable checkpoint
+	deadNext bool // as of the checkpoint being written
+}
+
+// space is the map of the file: which pages live, which segments are free. All fields are guarded by mu, which is a leaf lock.
+type space struct {
+	mu           sync.Mutex
+	segmentPages uint64
+	words        uint64 // of the live map, per segment
+	segments     []segment
+	liveMap      []uint64
+	free         []uint32 // allocated and reusable, highest number first: the lowest is taken first, so that the tail can be cut
+	pages        uint64   // allocated pages of the file
+	maxPages     uint64
+	reserved     int64  // pages promised to transactions and not yet appended
+	horizon      uint64 // Seq below which no reader looks
+	tail         uint32 // segment being appended to
+	tailPage     uint64 // next page in it
+	successor    uint32
+	livePages    int64
+	names        int64
+	runs         [2]map[uint32]bool // segments of each superblock's checkpoint run
+	oldestStart  uint64             // group of the older valid superblock's scan start
+}
+
+func newSpace(segmentPages uint32, maxBytes int64) *space {
+	sp := &space{segmentPages: uint64(segmentPages), words: (uint64(segmentPages) + 63) / 64, maxPages: math.MaxUint32 * uint64(segmentPages)}
+	if maxBytes > 0 {
+		sp.maxPages = uint64(maxBytes) / PageSize
+	}
+	return sp
+}
+
+func (sp *space) end() uint64 {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.pages
+}
+
+// whole returns how many segments are allocated from first to last page.
+func (sp *space) whole() uint32 { return uint32(sp.pages / sp.segmentPages) }
+
+func (sp *space) extendTo(segments uint32) {
+	for uint32(len(sp.segments)) < segments {
+		sp.segments = append(sp.segments, segment{})
+		sp.liveMap = append(sp.liveMap, make([]uint64, sp.words)...)
+	}
+}
+
+// saltOf returns the salt of the segment of a page; ok is false if the page is not allocated.
+func (sp *space) saltOf(a Addr) (salt uint64, ok bool) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	n := a / sp.segmentPages
+	if a >= sp.pages || n >= uint64(len(sp.segments)) || sp.segments[n].state == segmentAbsent {
+		return 0, false
+	}
+	return sp.segments[n].salt, true
+}
+
+func (sp *space) liveBit(a Addr) (word *uint64, bit uint64) {
+	n, o := a/sp.segmentPages, a%sp.segmentPages
+	return &sp.liveMap[n*sp.words+o/64], 1 << (o % 64)
+}
+
+// MarkLive notes that the tree uses the pages from a on.
+func (s *Store) MarkLive(a Addr, pages int64) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	for end := a + uint64(pages); a < end; a++ {
+		if w, bit := sp.liveBit(a); *w&bit == 0 {
+			*w |= bit
+			sp.segments[a/sp.segmentPages].live++
+			sp.livePages++
+		}
+	}
+}
+
+// Kill notes that from seq on no new snapshot sees the pages from a on.
+func (s *Store) Kill(a Addr, pages int64, seq uint64) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	for end := a + uint64(pages); a < end; a++ {
+		if w, bit := sp.liveBit(a); *w&bit != 0 {
+			*w &^= bit
+			g := &sp.segments[a/sp.segmentPages]
+			g.live--
+			g.death = max(g.death, seq)
+			sp.livePages--
+		}
+	}
+}
+
+// IsLive reports whether the page at a is live.
+func (s *Store) IsLive(a Addr) bool {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if a/sp.segmentPages >= uint64(len(sp.segments)) {
+		return false
+	}
+	w, bit := sp.liveBit(a)
+	return *w&bit != 0
+}
+
+// AddName notes that the translation table has an entry for id, which keeps id's segment from being reused.
+func (s *Store) AddName(id PageID) { s.space.countName(id, 1) }
+
+// DropName takes AddName back.
+func (s *Store) DropName(id PageID) { s.space.countName(id, -1) }
+
+func (sp *space) countName(id PageID, by int32) {
+	if !IsAddr(id) {
+		return
+	}
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	g := &sp.segments[id/sp.segmentPages]
+	if g.names += by; g.names < 0 {
+		panic("logstore: a name left its segment twice")
+	}
+	sp.names += int64(by)
+}
+
+// SetHorizon moves the Seq below which no present or future reader looks.
+func (s *Store) SetHorizon(seq uint64) {
+	s.space.mu.Lock()
+	s.space.horizon = max(s.space.horizon, seq)
+	s.space.mu.Unlock()
+}
+
+func (sp *space) reusable(n uint32) bool {
+	g := &sp.segments[n]
+	return g.state == segmentUsed && g.live == 0 && g.dead && g.written < sp.oldestStart && g.names == 0 && g.death <= sp.horizon &&
+		n != sp.tail && n != sp.successor && !sp.runs[0][n] && !sp.runs[1][n]
+}
+
+// collect puts every segment that has become reusable on the free list.
+func (sp *space) collect() {
+	for n := range sp.whole() {
+		if sp.reusable(n) {
+			sp.release(n)
+		}
+	}
+}
+
+// release puts an allocated segment on the free list.
+func (sp *space) release(n uint32) {
+	sp.segments[n].state = segmentFree
+	i, _ := slices.BinarySearchFunc(sp.free, n, func(a, b uint32) int { return int(int64(b) - int64(a)) })
+	sp.free = slices.Insert(sp.free, i, n)
+}
+
+// take pops the lowest free segment.
+func (sp *space) take() (uint32, bool) {
+	if len(sp.free) == 0 {
+		return 0, false
+	}
+	n := sp.free[len(sp.free)-1]
+	sp.free = sp.free[:len(sp.free)-1]
+	return n, true
+}
+
+// pickSuccessor chooses where the log goes on after the segment being opened: a free segment, or the first one that the file does not
+// have yet. The latter is allocated by a reservation before its own header is written.
+func (sp *space) pickSuccessor(opening uint32) uint32 {
+	n, ok := sp.take()
+	if !ok {
+		n = max(sp.whole(), opening+1)
+	}
+	sp.extendTo(n + 1)
+	return n
+}
+
+// available returns how many pages can be appended without growing the file.
+func (sp *space) available() int64 {
+	whole := int64(sp.segmentPages) - 1
+	end := min(sp.segmentPages, sp.pages-uint64(sp.tail)*sp.segmentPages)
+	n := int64(end) - int64(sp.tailPage)
+	if sp.successor >= sp.whole() {
+		return n
+	}
+	return n + whole + int64(len(sp.free))*whole
+}
+
+// keep returns the pages held back so that deleting and cleaning work on a full file: two checkpoints and a small flush.
+func (sp *space) keep() int64 { return 2*sp.checkpointPages() + 8 }
+
+// checkpointPages estimates how many pages a checkpoint takes.
+func (sp *space) checkpointPages() int64 {
+	bytes := sp.names*tableEntrySize + int64(len(sp.segments))*int64(mapEntrySize+sp.segmentPages/8)
+	return bytes/BodySize + 2
+}
+
+// SpaceStats describes the file.
+type SpaceStats struct {
+	FileBytes     int64 // allocated
+	LiveBytes     int64 // pages that the newest tree uses
+	FreeBytes     int64 // may be appended without growing the file
+	ReservedBytes int64 // of it, promised to transactions
+	Segments      int
+	FreeSegments  int
+}
+
+// SpaceStats returns the present counts.
+func (s *Store) SpaceStats() SpaceStats {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return SpaceStats{
+		FileBytes: int64(sp.pages) * PageSize, LiveBytes: sp.livePages * PageSize, FreeBytes: sp.available() * PageSize,
+		ReservedBytes: sp.reserved * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
+	}
+}
+
+// checkCounts compares the counters of each segment with its live map.
+func (sp *space) checkCounts() error {
+	var total int64
+	for n := range sp.segments {
+		var live int
+		for _, w := range sp.liveMap[uint64(n)*sp.words : uint64(n+1)*sp.words] {
+			live += bits.OnesCount64(w)
+		}
+		if live != int(sp.segments[n].live) {
+			return fmt.Errorf("flashdbm: segment %d counts %d live pages, its map %d", n, sp.segments[n].live, live)
+		}
+		total += int64(live)
+	}
+	if total != sp.livePages {
+		return fmt.Errorf("flashdbm: %d live pages counted, %d in the map", sp.livePages, total)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+const (
+	tableEntrySize = 16 // bytes of a name and its address in a checkpoint
+	mapEntrySize   = 26 // bytes of a segment in a checkpoint, without its live map
+)
+
+const (
+	mapDead    = 0 // of a map entry's form: no page lives
+	mapPartial = 1 // a live map follows
+)
+
+// encode appends the space map: segments u32 | per segment: state u8 | form u8 | salt u64 | header sequence u64 | last group u64 |
+// with mapPartial the live map, a bit per page, in 8-byte words. It also notes which segments are dead as of this checkpoint.
+func (sp *space) encode(b []byte) []byte {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	le := binary.LittleEndian
+	b = le.AppendUint32(b, uint32(len(sp.segments)))
+	for n := range sp.segments {
+		g := &sp.segments[n]
+		g.deadNext = g.live == 0
+		form := byte(mapDead)
+		if g.live > 0 {
+			form = mapPartial
+		}
+		b = append(b, byte(g.state), form)
+		b = le.AppendUint64(b, g.salt)
+		b = le.AppendUint64(b, g.sequence)
+		b = le.AppendUint64(b, g.written)
+		if form == mapPartial {
+			for _, w := range sp.liveMap[uint64(n)*sp.words : uint64(n+1)*sp.words] {
+				b = le.AppendUint64(b, w)
+			}
+		}
+	}
+	return b
+}
+
+// decode reads a space map into a fresh space, whose pages field is set. Free and private segments of a map from before a crash come
+// back as used and dead: the reuse rules decide anew, and segments of transactions that never committed are so freed.
+func (sp *space) decode(b []byte) error {
+	le := binary.LittleEndian
+	short := fmt.Errorf("%w: space map cut short", ErrCorrupt)
+	if len(b) < 4 {
+		return short
+	}
+	count := le.Uint32(b)
+	b = b[4:]
+	if uint64(count) > uint64(len(b))/mapEntrySize || uint64(count) > sp.pages/sp.segmentPages+2 {
+		return fmt.Errorf("%w: space map of %d segments", ErrCorrupt, count)
+	}
+	sp.extendTo(count)
+	for n := range sp.segments {
+		if len(b) < mapEntrySize {
+			return short
+		}
+		g := &sp.segments[n]
+		*g = segment{state: segmentState(b[0]), salt: le.Uint64(b[2:]), sequence: le.Uint64(b[10:]), written: le.Uint64(b[18:])}
+		form := b[1]
+		b = b[mapEntrySize:]
+		if g.state >= segmentStates || form > mapPartial {
+			return fmt.Errorf("%w: space map, segment %d", ErrCorrupt, n)
+		}
+		if form == mapPartial {
+			if uint64(len(b)) < sp.words*8 {
+				return short
+			}
+			words := sp.liveMap[uint64(n)*sp.words : uint64(n+1)*sp.words]
+			for i := range words {
+				words[i] = le.Uint64(b[i*8:])
+			}
+			b = b[sp.words*8:]
+		}
+		sp.recount(uint32(n))
+		g.dead = g.live == 0
+		if g.state != segmentAbsent {
+			g.state = segmentUsed
+		}
+	}
+	if len(b) != 0 {
+		return fmt.Errorf("%w: bytes behind the space map", ErrCorrupt)
+	}
+	return nil
+}
+
+// recount sets a segment's live count from its map.
+func (sp *space) recount(n uint32) {
+	g := &sp.segments[n]
+	sp.livePages -= int64(g.live)
+	g.live = 0
+	for o := range sp.segmentPages {
+		if sp.liveMap[uint64(n)*sp.words+o/64]>>(o%64)&1 != 0 {
+			g.live++
+		}
+	}
+	sp.livePages += int64(g.live)
+}
+
+// adopt takes in the segments that the file has and the map has not: whatever is in them was never vouched for by a checkpoint.
+func (sp *space) adopt() {
+	known := uint32(len(sp.segments))
+	sp.extendTo(sp.whole())
+	for n := known; n < sp.whole(); n++ {
+		sp.segments[n].state, sp.segments[n].dead = segmentUsed, true
+	}
+}

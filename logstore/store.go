@@ -1,0 +1,164 @@
+package logstore
+
+import (
+	"math/bits"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/logstore/vfs"
+)
+
+// Options configure a store. The zero value of each field is its default.
+type Options struct {
+	SegmentPages uint32                   // of a new file; 0 = DefaultSegmentPages
+	ChunkPages   uint64                   // pages of one mapping, a power of two and a multiple of the segment size; 0 = 1 GiB
+	MaxFileSize  int64                    // bytes; 0 = no limit
+	FileMode     os.FileMode              // of a new file; 0 = 0600
+	ReadOnly     bool                     // shared with other readers, never written
+	LockTimeout  time.Duration            // how long to wait for the file's lock
+	CheckNode    func(image []byte) error // structure of a tree page, checked at its first touch; nil accepts all
+}
+
+const defaultChunkPages = 1 << 30 / PageSize
+
+// Store is an open database file. See the package's documentation for what may be called when.
+type Store struct {
+	file         vfs.File
+	fs           vfs.FS
+	path         string
+	opts         Options
+	uuid         [16]byte
+	segmentPages uint32
+	segmentShift uint
+	chunkShift   uint
+	chunks       atomic.Pointer[[]*chunk] // replaced whole; grows only
+	space        *space
+	growing      sync.Mutex // held while the file grows; taken before syncing and space.mu
+	syncing      sync.Mutex // serializes fdatasync: of two at once one could miss the other's error
+	failed       atomic.Pointer[failedError]
+
+	lastWritten atomic.Uint64 // newest group given to the system
+	durable     atomic.Uint64 // newest group known to survive a power cut
+
+	// Owned by the baton holder.
+	tail      tail
+	group     Group  // reused builder
+	sinceBase []mark // record and page groups after the base
+	supers    [2]*superblock
+	olderAt   uint64 // pages appended before the older one's
+
+	startAt  atomic.Uint64 // pages appended before the newest checkpoint's scan start
+	appended atomic.Uint64 // pages, raw ones included, since the file was opened
+	groups   [CheckpointGroup + 1]atomic.Uint64
+	syncs    atomic.Uint64
+}
+
+// tail is where the next group goes.
+type tail struct {
+	header header // of the segment
+	page   uint64 // next page in the segment; the segment's size when it is full
+	group  uint64 // number of the next group
+	digest uint32
+}
+
+// mark remembers where a group starts and how much of the log lies before it.
+type mark struct {
+	at       Position
+	appended uint64
+}
+
+func (s *Store) setSegmentPages(n uint32) {
+	s.segmentPages = n
+	s.segmentShift = uint(bits.TrailingZeros32(n))
+	chunk := max(s.opts.ChunkPages, uint64(n))
+	if s.opts.ChunkPages == 0 {
+		chunk = max(defaultChunkPages, uint64(n))
+	}
+	s.chunkShift = uint(bits.TrailingZeros64(chunk))
+}
+
+func (s *Store) segmentOf(a Addr) uint32       { return uint32(a >> s.segmentShift) }
+func (s *Store) firstPage(segment uint32) Addr { return Addr(segment) << s.segmentShift }
+
+// headerPage returns the index of a segment's header in it. Segment 0 begins with the two superblocks.
+func headerPage(segment uint32) uint64 {
+	if segment == 0 {
+		return 2
+	}
+	return 0
+}
+
+func (s *Store) position() Position {
+	t := &s.tail
+	return Position{Segment: t.header.segment, Page: uint32(t.page), Group: t.group, Digest: t.digest, Check: uint32(t.header.salt)}
+}
+
+// Path returns the name that the file was opened by.
+func (s *Store) Path() string { return s.path }
+
+// UUID returns the file's identity, drawn at its creation.
+func (s *Store) UUID() [16]byte { return s.uuid }
+
+// SegmentPages returns the file's segment size in pages.
+func (s *Store) SegmentPages() uint32 { return s.segmentPages }
+
+// LastGroup returns the number of the newest group written. Durable returns the newest that survives a power cut.
+func (s *Store) LastGroup() uint64 { return s.lastWritten.Load() }
+
+// Durable returns the number of the newest group known to survive a power cut.
+func (s *Store) Durable() uint64 { return s.durable.Load() }
+
+// Failed returns the error that poisoned the store, or nil.
+func (s *Store) Failed() error {
+	if f := s.failed.Load(); f != nil {
+		return f
+	}
+	return nil
+}
+
+// fail poisons the store and returns what it answers from now on.
+func (s *Store) fail(err error) error {
+	s.failed.CompareAndSwap(nil, &failedError{err})
+	return s.failed.Load()
+}
+
+// Fail poisons the store for a reason found above it.
+func (s *Store) Fail(err error) error { return s.fail(err) }
+
+// Counters counts what was appended and synced since the file was opened.
+type Counters struct {
+	RecordGroups, PageGroups, FlushGroups, CheckpointGroups uint64
+	Pages                                                   uint64 // appended, raw pages included
+	Syncs                                                   uint64
+}
+
+// Counters returns the present counts.
+func (s *Store) Counters() Counters {
+	return Counters{
+		RecordGroups: s.groups[RecordGroup].Load(), PageGroups: s.groups[PageGroup].Load(), FlushGroups: s.groups[FlushGroup].Load(),
+		CheckpointGroups: s.groups[CheckpointGroup].Load(), Pages: s.appended.Load(), Syncs: s.syncs.Load(),
+	}
+}
+
+// SinceCheckpoint returns the bytes of log that an open would have to scan.
+func (s *Store) SinceCheckpoint() int64 { return int64(s.appended.Load()-s.startAt.Load()) * PageSize }
+
+// Rebase notes that redo starts after group base: the scan of the next checkpoint starts at the first record or page group behind it.
+func (s *Store) Rebase(base uint64) {
+	n := 0
+	for n < len(s.sinceBase) && s.sinceBase[n].at.Group <= base {
+		n++
+	}
+	s.sinceBase = append(s.sinceBase[:0], s.sinceBase[n:]...)
+}
+
+// Close releases the file. It writes nothing.
+func (s *Store) Close() error {
+	err := s.unmap()
+	if e := s.file.Close(); err == nil {
+		err = e
+	}
+	return err
+}

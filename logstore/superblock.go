@@ -1,0 +1,86 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+const (
+	Version        = 1 // of the file format
+	superblockSize = 512
+	superblockCRC  = superblockSize - 4
+)
+
+var superblockMagic = [8]byte{'F', 'L', 'A', 'S', 'H', 'D', 'B', 'M'}
+
+// Segment sizes in pages. A segment is a power of two, so that none straddles two mappings.
+const (
+	MinSegmentPages     = 8
+	DefaultSegmentPages = 256
+	MaxSegmentPages     = 1 << 16
+)
+
+// superblock is the root of the file. It fits one 512-byte sector, so a power cut leaves the old one or the new one.
+// Pages 0 and 1 hold one each; checkpoint n is in page n%2.
+type superblock struct {
+	segmentPages uint32
+	compatible   uint64 // feature flags that an older program may ignore
+	incompatible uint64 // feature flags that an older program must refuse
+	uuid         [16]byte
+	number       uint64   // of the checkpoint
+	run          Position // where the checkpoint's first group starts
+	runLast      uint64   // number of the checkpoint's last group
+	runFirst     uint64   // number of the checkpoint's first group
+	start        Position // where the scan starts
+}
+
+func (s *superblock) put(p []byte) {
+	le := binary.LittleEndian
+	clear(p[:PageSize])
+	copy(p, superblockMagic[:])
+	le.PutUint32(p[8:], Version)
+	le.PutUint32(p[12:], s.segmentPages)
+	le.PutUint64(p[16:], s.compatible)
+	le.PutUint64(p[24:], s.incompatible)
+	copy(p[32:48], s.uuid[:])
+	le.PutUint64(p[48:], s.number)
+	s.run.put(p[56:])
+	s.start.put(p[80:])
+	le.PutUint64(p[104:], s.runFirst)
+	le.PutUint64(p[112:], s.runLast)
+	le.PutUint32(p[superblockCRC:], crc32.Checksum(p[:superblockCRC], castagnoli))
+}
+
+var errNoSuperblock = errors.New("not a superblock")
+
+// getSuperblock decodes a superblock. errNoSuperblock: the magic is missing; ErrFormat: written by a newer program; ErrCorrupt: damaged.
+func getSuperblock(p []byte) (superblock, error) {
+	le := binary.LittleEndian
+	var s superblock
+	if len(p) < superblockSize || [8]byte(p[:8]) != superblockMagic {
+		return s, errNoSuperblock
+	}
+	if le.Uint32(p[superblockCRC:]) != crc32.Checksum(p[:superblockCRC], castagnoli) {
+		return s, fmt.Errorf("%w: superblock checksum", ErrCorrupt)
+	}
+	if v := le.Uint32(p[8:]); v != Version {
+		return s, fmt.Errorf("%w: format version %d, this program reads version %d: use a newer flashdbm", ErrFormat, v, Version)
+	}
+	s.segmentPages = le.Uint32(p[12:])
+	s.compatible, s.incompatible = le.Uint64(p[16:]), le.Uint64(p[24:])
+	s.uuid = [16]byte(p[32:48])
+	s.number = le.Uint64(p[48:])
+	s.run, s.start = getPosition(p[56:]), getPosition(p[80:])
+	s.runFirst, s.runLast = le.Uint64(p[104:]), le.Uint64(p[112:])
+	switch n := s.segmentPages; {
+	case s.incompatible != 0:
+		return s, fmt.Errorf("%w: features %#x are unknown to this program: use a newer flashdbm", ErrFormat, s.incompatible)
+	case n < MinSegmentPages || n > MaxSegmentPages || n&(n-1) != 0:
+		return s, fmt.Errorf("%w: segment size of %d pages", ErrCorrupt, n)
+	case s.run.Page < 1 || s.run.Page > n || s.start.Page < 1 || s.start.Page > n || s.runFirst > s.runLast:
+		return s, fmt.Errorf("%w: superblock positions", ErrCorrupt)
+	}
+	return s, nil
+}

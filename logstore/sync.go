@@ -1,0 +1,39 @@
+package logstore
+
+// Sync makes every group written before the call durable. One call serves all who wait: if another's sync has covered the caller's
+// groups meanwhile, nothing is done. An error has poisoned the store: the system may have dropped the pages, and a second fdatasync
+// would report success.
+func (s *Store) Sync() error {
+	upto := s.lastWritten.Load()
+	if s.durable.Load() >= upto {
+		return s.Failed()
+	}
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.Failed(); err != nil {
+		return err
+	}
+	if s.durable.Load() >= upto {
+		return nil
+	}
+	upto = s.lastWritten.Load()
+	if err := s.datasync(); err != nil {
+		return err
+	}
+	s.durable.Store(upto)
+	return nil
+}
+
+// datasync syncs the file. The caller holds syncing.
+func (s *Store) datasync() error {
+	s.syncs.Add(1)
+	if err := s.file.Datasync(); err != nil {
+		return s.fail(err)
+	}
+	return nil
+}
+
+// WriteOut starts the write-back of the newest group's pages, so that a later Sync has less to wait for.
+func (s *Store) WriteOut(a Addr, pages int64) error {
+	return s.file.WriteOut(int64(a)*PageSize, pages*PageSize, false)
+}

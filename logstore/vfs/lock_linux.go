@@ -1,0 +1,131 @@
+package vfs
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockOffset is the one byte that stands for the file. It lies far past the
+// end, so that an application's own locks of parts of the file do not meet it.
+// A lock of the whole file does.
+const lockOffset = 0x7ffffffffffff000
+
+// holderSearchLimit bounds the search for the process named in a LockedError,
+// which looks at every descriptor of every process that it may look at.
+const holderSearchLimit = 100 * time.Millisecond
+
+// lock takes an open-file-description lock: other than the older kind it
+// excludes other handles of this process too, and is not lost when the process
+// closes another handle of the file.
+func (f *osFile) lock(exclusive bool) error {
+	var pid int
+	err := f.control(func(fd uintptr) error {
+		err := ignoringEINTR(func() error { return setLock(fd, lockType(exclusive)) })
+		if err == unix.EAGAIN || err == unix.EACCES {
+			pid = lockHolder(fd, exclusive)
+			return ErrLocked
+		}
+		return err
+	})
+	if err == ErrLocked {
+		return &LockedError{Path: f.Name(), PID: pid}
+	}
+	return pathError("lock", f.Name(), err)
+}
+
+func (f *osFile) unlock() error {
+	return f.control(func(fd uintptr) error { return setLock(fd, unix.F_UNLCK) })
+}
+
+func lockType(exclusive bool) int16 {
+	if exclusive {
+		return unix.F_WRLCK
+	}
+	return unix.F_RDLCK
+}
+
+func setLock(fd uintptr, kind int16) error {
+	l := unix.Flock_t{Type: kind, Start: lockOffset, Len: 1}
+	return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &l)
+}
+
+// lockHolder returns the process that keeps fd from the lock, or 0. The kernel
+// tells the process only for locks of the older kind. For open file
+// descriptions it lists the locks of each under /proc/PID/fdinfo.
+func lockHolder(fd uintptr, exclusive bool) int {
+	l := unix.Flock_t{Type: lockType(exclusive), Start: lockOffset, Len: 1}
+	if err := unix.FcntlFlock(fd, unix.F_OFD_GETLK, &l); err != nil {
+		return 0
+	}
+	if l.Pid > 0 {
+		return int(l.Pid)
+	}
+	var file unix.Stat_t
+	if err := unix.Fstat(int(fd), &file); err != nil {
+		return 0
+	}
+	if holdsLock("/proc/self", &file) {
+		return os.Getpid()
+	}
+	until := time.Now().Add(holderSearchLimit)
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		if holdsLock(dir, &file) {
+			pid, _ := strconv.Atoi(filepath.Base(dir))
+			return pid
+		}
+		if time.Now().After(until) {
+			break
+		}
+	}
+	return 0
+}
+
+// holdsLock tells whether the process at dir (/proc/PID) has a descriptor of
+// the file with our lock on it. A process that may not be looked at has none.
+func holdsLock(dir string, file *unix.Stat_t) bool {
+	fds, err := os.ReadDir(dir + "/fd")
+	if err != nil {
+		return false
+	}
+	for _, fd := range fds {
+		var st unix.Stat_t
+		if unix.Stat(dir+"/fd/"+fd.Name(), &st) != nil || st.Dev != file.Dev || st.Ino != file.Ino {
+			continue
+		}
+		if text, err := os.ReadFile(dir + "/fdinfo/" + fd.Name()); err == nil && listsLock(string(text)) {
+			return true
+		}
+	}
+	return false
+}
+
+// listsLock looks in the text of a /proc/PID/fdinfo file for a line like
+//
+//	lock:	1: OFDLCK ADVISORY  WRITE -1 fe:00:1234 9223372036854771712 9223372036854771712
+//
+// of an open-file-description lock that covers our byte.
+func listsLock(fdinfo string) bool {
+	lines := bufio.NewScanner(strings.NewReader(fdinfo))
+	for lines.Scan() {
+		f := strings.Fields(lines.Text())
+		if len(f) < 9 || f[0] != "lock:" || f[2] != "OFDLCK" {
+			continue
+		}
+		first, err := strconv.ParseInt(f[7], 10, 64)
+		if err != nil || first > lockOffset {
+			continue
+		}
+		last, err := strconv.ParseInt(f[8], 10, 64)
+		if f[8] == "EOF" || err == nil && last >= lockOffset {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,34 @@
+package vfs
+
+import "golang.org/x/sys/windows"
+
+// lockOffset is the one byte that stands for the file. Locks are mandatory on
+// Windows, so it must lie where nobody reads or writes.
+const (
+	lockOffsetLow  = 0xfffff000
+	lockOffsetHigh = 0x7fffffff
+)
+
+func lockRange() *windows.Overlapped {
+	return &windows.Overlapped{Offset: lockOffsetLow, OffsetHigh: lockOffsetHigh}
+}
+
+func (f *osFile) lock(exclusive bool) error {
+	flags := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
+	if exclusive {
+		flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
+	}
+	err := f.control(func(fd uintptr) error {
+		return windows.LockFileEx(windows.Handle(fd), flags, 0, 1, 0, lockRange())
+	})
+	if err == windows.ERROR_LOCK_VIOLATION || err == windows.ERROR_IO_PENDING {
+		return &LockedError{Path: f.Name()}
+	}
+	return pathError("lock", f.Name(), err)
+}
+
+func (f *osFile) unlock() error {
+	return f.control(func(fd uintptr) error {
+		return windows.UnlockFileEx(windows.Handle(fd), 0, 1, 0, lockRange())
+	})
+}

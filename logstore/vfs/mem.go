@@ -1,0 +1,267 @@
+package vfs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// defaultMaxFileBytes is how large a Mem file can grow if NewMem is not told.
+const defaultMaxFileBytes = 256 << 20
+
+// Mem is a file system in memory, for tests. It behaves as [OS] does on Linux,
+// and besides knows which bytes are durable: see [Mem.Crash].
+//
+// It has one directory level of syncing, no symlinks, no permissions. Reading
+// a mapping past the end of the file gives zeros instead of a fault.
+//
+// What is durable follows Linux with fdatasync:
+//
+//  1. A Datasync that succeeds makes durable the data, size and allocation
+//     that the file had when it started.
+//  2. A Datasync that fails, by a hook's error, makes nothing durable but
+//     leaves everything clean: the next one succeeds and does not write what
+//     the failed one lost. Reads show it all the while. A block changed again
+//     is dirty again, and then written whole.
+//  3. A WriteOut that fails is as bad, and every later Datasync of the handle
+//     fails too.
+//  4. A name made or removed is durable once SyncDir of its directory, or of
+//     any name in it, succeeded.
+//
+// It may be used by many goroutines at once, and is deterministic if used by
+// one. The memory is freed by Release only.
+type Mem struct {
+	maxFileBytes int64 // address space of each file, a multiple of blockSize
+
+	mu         sync.Mutex // guards all that follows, and the inodes
+	seq        uint64     // counts changes
+	links      map[string]*inode
+	linkLog    []linkChange // undo log of links, not yet durable
+	inodes     []*inode     // all, in order of id, also those without a name
+	lastID     int
+	usedBlocks int64
+	maxBytes   int64 // limit of usedBlocks in bytes, 0 = none
+	released   bool
+
+	ops   int
+	onOp  func(Op) error
+	guard func(name string, off, n int64) error
+}
+
+// linkChange is one change of what a name means.
+type linkChange struct {
+	seq    uint64
+	name   string
+	before *inode // nil: the name was not there
+}
+
+// NewMem returns an empty file system whose files can grow to maxFileBytes, 0
+// for 256 MiB. Each file takes that much address space, but only as much memory
+// as was written.
+func NewMem(maxFileBytes int64) *Mem {
+	if maxFileBytes <= 0 {
+		maxFileBytes = defaultMaxFileBytes
+	}
+	maxFileBytes = (maxFileBytes + blockSize - 1) / blockSize * blockSize
+	return &Mem{maxFileBytes: maxFileBytes, links: make(map[string]*inode)}
+}
+
+// OnOp sets the hook that sees every operation before it is carried out, on
+// the goroutine of the caller; nil for none. The hook may use the Mem, for
+// instance to Clone or Crash it. What is written while it looks at a Datasync
+// is written after that Datasync started. Images do not inherit it.
+func (m *Mem) OnOp(hook func(Op) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.onOp = hook
+}
+
+// Guard sets a function that is asked before each WriteAt and WriteVec, and
+// before the OnOp hook, whether the range may be written; its error is the
+// write's. With Synced and ReadAt it can assert that durable bytes do not
+// change. Images do not inherit it.
+func (m *Mem) Guard(check func(name string, off, n int64) error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.guard = check
+}
+
+// SetMaxBytes limits the space of all files together, counted in blocks of
+// 4096 bytes; holes are free. What goes beyond fails with ENOSPC: a write stops
+// at the first block that has no space, and goes on into blocks that have.
+// 0 means no limit. Images inherit it.
+func (m *Mem) SetMaxBytes(n int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.maxBytes = n
+}
+
+// Ops returns how many operations the OnOp hook saw or would have seen.
+func (m *Mem) Ops() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ops
+}
+
+// Synced tells whether the range of the file holds only durable data: a crash
+// now cannot change what its sectors hold. A name that is not there holds none.
+func (m *Mem) Synced(name string, off, n int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ino := m.links[name]
+	if ino == nil {
+		return false
+	}
+	return ino.history.clean(off/SectorSize, (off+n+SectorSize-1)/SectorSize)
+}
+
+// Clone returns a copy with all that is unsynced, still unsynced: what is there
+// after every process was killed. Handles and locks are gone.
+func (m *Mem) Clone() *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.copy(true)
+}
+
+// copy is Clone with the mutex held. Without history everything in the copy
+// is durable.
+func (m *Mem) copy(withHistory bool) *Mem {
+	c := NewMem(m.maxFileBytes)
+	c.seq, c.lastID, c.maxBytes = m.seq, m.lastID, m.maxBytes
+	copies := map[*inode]*inode{nil: nil}
+	copyOf := func(ino *inode) *inode {
+		if _, ok := copies[ino]; !ok {
+			to, err := ino.clone(c, withHistory)
+			if err != nil {
+				panic("vfs: no memory for an image: " + err.Error())
+			}
+			copies[ino] = to
+		}
+		return copies[ino]
+	}
+	for name, ino := range m.links {
+		c.links[name] = copyOf(ino)
+	}
+	for _, l := range m.linkLog {
+		c.linkLog = append(c.linkLog, linkChange{l.seq, l.name, copyOf(l.before)})
+	}
+	slices.SortFunc(c.inodes, func(a, b *inode) int { return a.id - b.id })
+	return c
+}
+
+// Release frees the memory. Files, mappings and the Mem itself must not be used
+// afterwards by anyone, except that methods of open files report os.ErrClosed.
+func (m *Mem) Release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.released = true
+	for _, ino := range m.inodes {
+		ino.arena.release()
+	}
+	m.inodes, m.links, m.linkLog = nil, nil, nil
+}
+
+// begin shows an operation to the hook. It returns the seq at which the
+// operation started.
+func (m *Mem) begin(op Op) (started uint64, err error) {
+	m.mu.Lock()
+	op.Index, started = m.ops, m.seq
+	m.ops++
+	hook := m.onOp
+	m.mu.Unlock()
+	if hook != nil {
+		err = hook(op)
+	}
+	return started, err
+}
+
+// Open implements FS.
+func (m *Mem) Open(name string, flag int, perm os.FileMode) (File, error) {
+	if err := checkFlag(flag); err != nil {
+		return nil, pathError("open", name, err)
+	}
+	m.mu.Lock()
+	_, found := m.links[name]
+	m.mu.Unlock()
+	if !found && flag&os.O_CREATE != 0 {
+		if _, err := m.begin(Op{Kind: OpCreate, Name: name}); err != nil {
+			return nil, pathError("open", name, err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ino, err := m.find(name, flag, perm)
+	if err != nil {
+		return nil, pathError("open", name, err)
+	}
+	ino.handles++
+	return &memFile{mem: m, ino: ino, name: name, writable: flag&os.O_RDWR != 0}, nil
+}
+
+// find returns the file of that name and makes it if the flag says so.
+func (m *Mem) find(name string, flag int, perm os.FileMode) (*inode, error) {
+	if m.released {
+		return nil, os.ErrClosed
+	}
+	ino := m.links[name]
+	switch {
+	case ino == nil && flag&os.O_CREATE == 0:
+		return nil, syscall.ENOENT
+	case ino == nil:
+		ino, err := m.newInode(perm)
+		if err != nil {
+			return nil, err
+		}
+		m.link(name, ino)
+		return ino, nil
+	case flag&os.O_CREATE != 0 && flag&os.O_EXCL != 0:
+		return nil, syscall.EEXIST
+	}
+	return ino, nil
+}
+
+// link makes the name mean the file, or nothing.
+func (m *Mem) link(name string, ino *inode) {
+	m.seq++
+	m.linkLog = append(m.linkLog, linkChange{m.seq, name, m.links[name]})
+	if was := m.links[name]; was != nil {
+		was.setLinked(false)
+	}
+	delete(m.links, name)
+	if ino != nil {
+		m.links[name] = ino
+		ino.setLinked(true)
+	}
+}
+
+// Remove implements FS.
+func (m *Mem) Remove(name string) error {
+	if _, err := m.begin(Op{Kind: OpRemove, Name: name}); err != nil {
+		return pathError("remove", name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.links[name] == nil {
+		return pathError("remove", name, fs.ErrNotExist)
+	}
+	m.link(name, nil)
+	return nil
+}
+
+// SyncDir implements FS.
+func (m *Mem) SyncDir(name string) error {
+	started, err := m.begin(Op{Kind: OpSyncDir, Name: name})
+	if err != nil {
+		return pathError("sync directory of", name, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	dir := filepath.Dir(name)
+	m.linkLog = slices.DeleteFunc(m.linkLog, func(l linkChange) bool {
+		return l.seq <= started && filepath.Dir(l.name) == dir
+	})
+	return nil
+}

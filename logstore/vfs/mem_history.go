@@ -1,0 +1,199 @@
+package vfs
+
+import (
+	"cmp"
+	"slices"
+)
+
+// blockSize is the unit in which Mem allocates space and in which the kernel
+// tracks what is dirty, in bytes.
+const blockSize = 4096
+
+const sectorsPerBlock = blockSize / SectorSize
+
+// history is what a Mem file has been through since it was last durable: an
+// undo log by sector. Undoing any subset of it, such that each sector shows
+// one of the contents it had, makes an image that a power cut may leave.
+//
+//  1. A sector without entries is durable as it is.
+//  2. An entry holds what the sector was before one change. What it was after
+//     is in the sector's next entry, or if there is none in the file.
+//  3. Entries are in order of seq, which is unique among sectors in a Mem.
+//  4. A block is dirty if it was changed since a Datasync last tried to write
+//     it. Entries of clean blocks are those of a Datasync that failed: it may
+//     or may not have written them, and no later one will, unless the block is
+//     changed, and so written, again.
+//  5. sizes obeys the same rules, as one more block.
+type history struct {
+	entries []change
+	cells   []byte  // contents before changes, SectorSize each
+	newest  []int32 // by sector, 1 + index of its newest entry, 0 if none
+	dirty   []dirt  // by block
+
+	sizes     []sizeChange
+	sizeDirty dirt
+
+	// syncedAlloc are the blocks whose allocation is durable.
+	syncedAlloc bitset
+	failed      bool // a Datasync failed: there may be entries of clean blocks
+}
+
+// change is one change of one sector.
+type change struct {
+	seq    uint64
+	sector int64
+	before int32 // cell with the content before it, or zeroCell
+	older  int32 // index of the sector's entry before this one, or -1
+}
+
+// zeroCell is the number of a cell that is all zero and not stored.
+const zeroCell = -1
+
+// dirt tells when a block was first and last changed since a Datasync last
+// tried to write it; both are 0 for a clean block.
+type dirt struct{ first, last uint64 }
+
+// sizeChange is one change of the file's size.
+type sizeChange struct {
+	seq    uint64
+	before int64
+}
+
+func (d *dirt) touch(seq uint64) {
+	if d.first == 0 {
+		d.first = seq
+	}
+	d.last = seq
+}
+
+// dirtyAt tells whether a Datasync that starts at seq writes the block.
+func (d dirt) dirtyAt(seq uint64) bool { return d.first != 0 && d.first <= seq }
+
+// changed notes that the sector is about to change; before is its content, nil
+// for zeros.
+func (h *history) changed(seq uint64, sector int64, before []byte) {
+	for int64(len(h.newest)) <= sector|(sectorsPerBlock-1) {
+		h.newest = append(h.newest, make([]int32, max(sectorsPerBlock, len(h.newest)))...)
+		h.dirty = append(h.dirty, make([]dirt, len(h.newest)/sectorsPerBlock-len(h.dirty))...)
+	}
+	cell := int32(zeroCell)
+	if before != nil {
+		cell = int32(len(h.cells) / SectorSize)
+		h.cells = append(h.cells, before...)
+	}
+	h.append(change{seq: seq, sector: sector, before: cell})
+	h.dirty[sector/sectorsPerBlock].touch(seq)
+}
+
+func (h *history) append(c change) {
+	c.older = h.newest[c.sector] - 1
+	h.entries = append(h.entries, c)
+	h.newest[c.sector] = int32(len(h.entries))
+}
+
+func (h *history) resized(seq uint64, before int64) {
+	h.sizes = append(h.sizes, sizeChange{seq: seq, before: before})
+	h.sizeDirty.touch(seq)
+}
+
+// cell returns a stored cell, nil for zeros.
+func (h *history) cell(n int32) []byte {
+	if n == zeroCell {
+		return nil
+	}
+	return h.cells[int(n)*SectorSize:][:SectorSize]
+}
+
+// synced ends a Datasync that started at seq. If it succeeded, what was
+// changed until then is durable; in either case it was tried, and is clean.
+func (h *history) synced(seq uint64, ok bool, alloc bitset) {
+	h.failed = h.failed || !ok
+	if ok {
+		h.syncedAlloc = append(h.syncedAlloc[:0], alloc...)
+	}
+	if h.sizeDirty.dirtyAt(seq) {
+		h.sizes, h.sizeDirty = syncedSizes(h.sizes, seq, ok)
+	}
+	if n := len(h.entries); !h.failed && (n == 0 || h.entries[n-1].seq <= seq) {
+		h.reset()
+		return
+	}
+	h.syncedSectors(seq, ok)
+}
+
+func syncedSizes(sizes []sizeChange, seq uint64, ok bool) ([]sizeChange, dirt) {
+	var rest dirt
+	i, _ := slices.BinarySearchFunc(sizes, seq+1, func(s sizeChange, seq uint64) int {
+		return cmp.Compare(s.seq, seq)
+	})
+	if i < len(sizes) {
+		rest = dirt{first: sizes[i].seq, last: sizes[len(sizes)-1].seq}
+	}
+	if ok {
+		sizes = slices.Delete(sizes, 0, i)
+	}
+	return sizes, rest
+}
+
+// reset is syncedSectors for the common case in which no entry stays.
+func (h *history) reset() {
+	for _, c := range h.entries {
+		h.newest[c.sector] = 0
+		h.dirty[c.sector/sectorsPerBlock] = dirt{}
+	}
+	h.entries, h.cells = h.entries[:0], h.cells[:0]
+}
+
+// syncedSectors rebuilds the log, in place, without the entries that became
+// durable, and marks the blocks that were written as clean.
+func (h *history) syncedSectors(seq uint64, ok bool) {
+	entries, cells := h.entries, h.cells
+	for _, c := range entries {
+		h.newest[c.sector] = 0
+	}
+	written := make(map[int64]bool)
+	for b, d := range h.dirty {
+		if d.dirtyAt(seq) {
+			written[int64(b)] = true
+			h.dirty[b] = dirt{}
+		}
+	}
+	h.entries, h.cells = entries[:0], cells[:0]
+	for _, c := range entries {
+		block := c.sector / sectorsPerBlock
+		if written[block] && c.seq > seq {
+			h.dirty[block].touch(c.seq)
+		}
+		if ok && written[block] && c.seq <= seq {
+			continue
+		}
+		if c.before != zeroCell {
+			kept := cells[int(c.before)*SectorSize:][:SectorSize]
+			c.before = int32(len(h.cells) / SectorSize)
+			h.cells = append(h.cells, kept...)
+		}
+		h.append(c)
+	}
+	h.failed = h.failed && len(h.entries) > 0
+}
+
+// clean tells whether the sectors in [lo, hi) are durable as they are.
+func (h *history) clean(lo, hi int64) bool {
+	for s := lo; s < min(hi, int64(len(h.newest))); s++ {
+		if h.newest[s] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (h *history) clone() history {
+	c := *h
+	c.entries = slices.Clone(h.entries)
+	c.cells = slices.Clone(h.cells)
+	c.newest = slices.Clone(h.newest)
+	c.dirty = slices.Clone(h.dirty)
+	c.sizes = slices.Clone(h.sizes)
+	c.syncedAlloc = slices.Clone(h.syncedAlloc)
+	return c
+}

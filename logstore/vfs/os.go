@@ -1,0 +1,144 @@
+package vfs
+
+import (
+	"io"
+	"os"
+	"sync/atomic"
+	"syscall"
+)
+
+// OS returns the operating system's file system.
+func OS() FS { return osFS{} }
+
+type osFS struct{}
+
+func (osFS) Open(name string, flag int, perm os.FileMode) (File, error) {
+	if err := checkFlag(flag); err != nil {
+		return nil, pathError("open", name, err)
+	}
+	// Opening a pipe would wait for its other end.
+	if fi, err := os.Stat(name); err == nil && !fi.Mode().IsRegular() {
+		return nil, pathError("open", name, errRegular)
+	}
+	f, err := os.OpenFile(name, flag, perm)
+	if err != nil {
+		return nil, pathError("open", name, err)
+	}
+	conn, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, pathError("open", name, err)
+	}
+	return &osFile{f: f, conn: conn}, nil
+}
+
+func (osFS) Remove(name string) error {
+	return pathError("remove", name, os.Remove(name))
+}
+
+// osFile is a File of the operating system. What differs between systems is in
+// os_*.go and lock_*.go.
+type osFile struct {
+	f    *os.File
+	conn syscall.RawConn // of f; keeps the descriptor open during a call
+
+	// locked is whether this handle holds the lock or is about to.
+	locked atomic.Bool
+
+	// lost is the first error that WriteOut met, nil if none. The system
+	// reports a failed write-back once per handle, so Datasync would not hear
+	// of it again and report success.
+	lost atomic.Pointer[error]
+}
+
+func (f *osFile) Name() string { return f.f.Name() }
+
+// control runs fn with the descriptor, which cannot be closed meanwhile.
+func (f *osFile) control(fn func(fd uintptr) error) error {
+	var err error
+	if f.conn.Control(func(fd uintptr) { err = fn(fd) }) != nil {
+		return os.ErrClosed // the only reason there is
+	}
+	return err
+}
+
+func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.f.ReadAt(p, off)
+	if err == nil || err == io.EOF {
+		return n, err
+	}
+	return n, rangeError("read", f.Name(), off, int64(len(p)), err)
+}
+
+// WriteAt relies on os.File, which goes on after short and interrupted writes.
+func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
+	n, err := f.f.WriteAt(p, off)
+	return n, rangeError("write", f.Name(), off, int64(len(p)), err)
+}
+
+// writeEach is WriteVec with a system call for each buffer.
+func (f *osFile) writeEach(bufs [][]byte, off int64) error {
+	for _, b := range bufs {
+		if _, err := f.WriteAt(b, off); err != nil {
+			return err
+		}
+		off += int64(len(b))
+	}
+	return nil
+}
+
+// writeZeros is Allocate for systems that cannot reserve space: it writes the
+// part of the range that lies beyond the end of the file.
+func (f *osFile) writeZeros(off, n int64) error {
+	size, err := f.Size()
+	if err != nil {
+		return err
+	}
+	zeros := make([]byte, min(max(off+n-size, 0), 1<<20))
+	for at := max(off, size); at < off+n; {
+		wrote, err := f.WriteAt(zeros[:min(int64(len(zeros)), off+n-at)], at)
+		if err != nil {
+			return err
+		}
+		at += int64(wrote)
+	}
+	return nil
+}
+
+func (f *osFile) Truncate(size int64) error {
+	return rangeError("truncate", f.Name(), size, 0, f.f.Truncate(size))
+}
+
+func (f *osFile) Size() (int64, error) {
+	fi, err := f.f.Stat()
+	if err != nil {
+		return 0, pathError("stat", f.Name(), err)
+	}
+	return fi.Size(), nil
+}
+
+func (f *osFile) Lock(exclusive bool) error {
+	if !f.locked.CompareAndSwap(false, true) {
+		return pathError("lock", f.Name(), errHoldLock)
+	}
+	err := f.lock(exclusive)
+	if err != nil {
+		f.locked.Store(false)
+	}
+	return err
+}
+
+func (f *osFile) Unlock() error {
+	if !f.locked.Load() {
+		return nil
+	}
+	if err := f.unlock(); err != nil {
+		return pathError("unlock", f.Name(), err)
+	}
+	f.locked.Store(false)
+	return nil
+}
+
+func (f *osFile) Close() error {
+	return pathError("close", f.Name(), f.f.Close())
+}

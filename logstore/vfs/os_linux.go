@@ -1,0 +1,111 @@
+package vfs
+
+import (
+	"errors"
+	"io"
+
+	"golang.org/x/sys/unix"
+)
+
+// iovMax is the most buffers that the kernel takes in one call.
+const iovMax = 1024
+
+// ignoringEINTR repeats a call that a signal stopped before it did anything.
+func ignoringEINTR(call func() error) error {
+	for {
+		if err := call(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+func (f *osFile) WriteVec(bufs [][]byte, off int64) error {
+	rest := make([][]byte, 0, len(bufs))
+	for _, b := range bufs {
+		if len(b) > 0 {
+			rest = append(rest, b)
+		}
+	}
+	for len(rest) > 0 {
+		head := rest[:min(len(rest), iovMax)]
+		var n int
+		err := f.control(func(fd uintptr) error {
+			return ignoringEINTR(func() (err error) {
+				n, err = unix.Pwritev(int(fd), head, off)
+				return err
+			})
+		})
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return rangeError("write", f.Name(), off, vecLen(rest), err)
+		}
+		off += int64(n)
+		for n > 0 && n >= len(rest[0]) {
+			n -= len(rest[0])
+			rest = rest[1:]
+		}
+		if n > 0 { // a short write
+			rest[0] = rest[0][n:]
+		}
+	}
+	return nil
+}
+
+// Datasync does not repeat an interrupted call. The interruption may have
+// hidden a failed write-back, which the kernel would then not report again.
+func (f *osFile) Datasync() error {
+	if lost := f.lost.Load(); lost != nil {
+		return pathError("datasync", f.Name(), *lost)
+	}
+	err := f.control(func(fd uintptr) error { return unix.Fdatasync(int(fd)) })
+	return pathError("datasync", f.Name(), err)
+}
+
+func (f *osFile) WriteOut(off, n int64, wait bool) error {
+	if err := checkRange(off, n); err != nil {
+		return rangeError("write-out", f.Name(), off, n, err)
+	}
+	if n == 0 {
+		return nil // to the kernel 0 is all that follows
+	}
+	flags := unix.SYNC_FILE_RANGE_WRITE
+	if wait {
+		flags |= unix.SYNC_FILE_RANGE_WAIT_BEFORE | unix.SYNC_FILE_RANGE_WAIT_AFTER
+	}
+	err := f.control(func(fd uintptr) error { return unix.SyncFileRange(int(fd), off, n, flags) })
+	if err == nil || errors.Is(err, unix.ENOSYS) {
+		return nil
+	}
+	f.lost.CompareAndSwap(nil, &err)
+	return rangeError("write-out", f.Name(), off, n, err)
+}
+
+func (f *osFile) Allocate(off, n int64) error {
+	if err := checkRange(off, n); err != nil {
+		return rangeError("allocate", f.Name(), off, n, err)
+	}
+	err := f.fallocate(0, off, n)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return f.writeZeros(off, n)
+	}
+	return rangeError("allocate", f.Name(), off, n, err)
+}
+
+func (f *osFile) Punch(off, n int64) error {
+	if err := checkRange(off, n); err != nil {
+		return rangeError("punch", f.Name(), off, n, err)
+	}
+	err := f.fallocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		err = errors.ErrUnsupported
+	}
+	return rangeError("punch", f.Name(), off, n, err)
+}
+
+func (f *osFile) fallocate(mode uint32, off, n int64) error {
+	return f.control(func(fd uintptr) error {
+		return ignoringEINTR(func() error { return unix.Fallocate(int(fd), mode, off, n) })
+	})
+}

@@ -1,0 +1,16 @@
+//go:build !linux
+
+package vfs
+
+func (f *osFile) WriteVec(bufs [][]byte, off int64) error { return f.writeEach(bufs, off) }
+
+func (f *osFile) WriteOut(off, n int64, wait bool) error {
+	return rangeError("write-out", f.Name(), off, n, checkRange(off, n))
+}
+
+func (f *osFile) Allocate(off, n int64) error {
+	if err := checkRange(off, n); err != nil {
+		return rangeError("allocate", f.Name(), off, n, err)
+	}
+	return f.writeZeros(off, n)
+}
