@@ -184,9 +184,6 @@ func exploreModel(f modelFault) (states int, sound bool) {
 }
 
 func TestRegistryModel(t *testing.T) {
-	if testing.Short() {
-		t.Skip("visits a hundred thousand states")
-	}
 	states, sound := exploreModel(modelSound)
 	require.True(t, sound)
 	t.Logf("%d states", states)

@@ -218,10 +218,10 @@ func TestRegistryDoesNotAllocate(t *testing.T) {
 // TestRegistryConcurrently lets a scanner declare values dead as a store would
 // free versions, and readers look whether what they read at is alive.
 func TestRegistryConcurrently(t *testing.T) {
-	const readers = 8
+	const readers = 3
 	values := 200_000
 	if testing.Short() {
-		values = 20_000
+		values = 30_000
 	}
 	var r Registry
 	var watermark atomic.Uint64
@@ -231,10 +231,12 @@ func TestRegistryConcurrently(t *testing.T) {
 	stop := make(chan struct{})
 	read := func(s Slot) bool {
 		acquired.Add(1)
-		for range rand.IntN(4) {
+		for range rand.IntN(100) {
 			if dead[s.Seq()].Load() {
 				return false
 			}
+		}
+		if rand.IntN(64) == 0 {
 			runtime.Gosched()
 		}
 		return !dead[s.Seq()].Load()
@@ -250,7 +252,7 @@ func TestRegistryConcurrently(t *testing.T) {
 				}
 				s := r.AcquireNear(last, &watermark)
 				ok := read(s)
-				if rand.IntN(4) == 0 { // handed to another slot
+				if rand.IntN(16) == 0 { // handed to another slot
 					held := r.AcquireAt(s.Seq())
 					s.Release()
 					ok = ok && read(held)
@@ -273,9 +275,6 @@ func TestRegistryConcurrently(t *testing.T) {
 		lastHorizon := uint64(0)
 		for watermark.Load() < uint64(values) {
 			watermark.Add(1)
-			if rand.IntN(4) == 0 {
-				runtime.Gosched()
-			}
 			pins, horizon = r.Scan(pins, &watermark)
 			if horizon < lastHorizon || !slices.IsSorted(pins) {
 				t.Errorf("horizon %d after %d, pins %v", horizon, lastHorizon, pins)

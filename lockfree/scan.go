@@ -54,8 +54,10 @@ func Pinned(pins []uint64, from, to uint64) bool {
 }
 
 // Count returns the number of registrations, expired ones included. It is exact
-// only while none comes or goes.
+// only while none comes or goes; after 0, all there are began after Count did.
 func (r *Registry) Count() int {
+	r.scanning.Lock() // or a value on its way to another slot could be overlooked
+	defer r.scanning.Unlock()
 	count := 0
 	for b := r.newest.Load(); b != nil; b = b.older {
 		for i := range b.slots {

@@ -2,25 +2,32 @@ package logstore
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 )
 
 // A Group is one atomic append being built by the baton holder: pages get their addresses as they are added, in address order along
-// the segment chain; Commit completes their mux areas and writes them. Begin hands out the same builder again and again. Its pages
-// were reserved before.
+// the segment chain; Commit completes their mux areas and writes them. Begin hands out the same builder again and again.
+//
+//   - Its pages were reserved before: as many as it adds, RunReserve for each run.
+//   - A group that has pages is committed. One that is dropped leaves a gap in the log behind which nothing would be found again, so
+//     the next Begin poisons the store.
 type Group struct {
-	s      *Store
-	kind   GroupKind
-	pages  []pendingPage
-	opened []openedSegment
-	slabs  [][]byte // page buffers, kept between groups
-	used   int      // pages of the slabs in use
-	stream []byte   // rest of the body of the stream's last page
-	skind  Kind     // kind of the stream's pages
-	bufs   [][]byte // vector of one write
-	begin  Position // where the log ended at Begin
+	s       *Store
+	kind    GroupKind
+	pages   []pendingPage
+	opened  []openedSegment
+	slabs   [][]byte // page buffers, kept between groups
+	used    int      // pages of the slabs in use
+	stream  []byte   // rest of the body of the stream's last page
+	skind   Kind     // kind of the stream's pages
+	bufs    [][]byte // vector of one write
+	begin   Position // where the log ended at Begin
+	written bool     // by Commit
 }
+
+var errDropped = errors.New("logstore: a group was built and not committed")
 
 type pendingPage struct {
 	addr     Addr
@@ -45,6 +52,9 @@ const (
 // Begin starts a group.
 func (s *Store) Begin(kind GroupKind) *Group {
 	g := &s.group
+	if len(g.pages) > 0 && !g.written {
+		s.fail(errDropped)
+	}
 	clear(g.pages)
 	if len(g.slabs) > keptSlabs {
 		clear(g.slabs[keptSlabs:])
@@ -53,6 +63,9 @@ func (s *Store) Begin(kind GroupKind) *Group {
 	*g = Group{s: s, kind: kind, pages: g.pages[:0], opened: g.opened[:0], slabs: g.slabs, bufs: g.bufs[:0], begin: s.position()}
 	return g
 }
+
+// SetKind changes what the group will do at recovery.
+func (g *Group) SetKind(kind GroupKind) { g.kind = kind }
 
 // Number returns the number that the group will have.
 func (g *Group) Number() uint64 { return g.s.tail.group }
@@ -83,6 +96,9 @@ func (g *Group) place(n uint64) Addr {
 	s, t := g.s, &g.s.tail
 	if t.page+n > uint64(s.segmentPages) {
 		g.open()
+		if t.page+n > uint64(s.segmentPages) {
+			panic(fmt.Sprintf("logstore: a run of %d pages", n))
+		}
 	}
 	a := s.firstPage(t.header.segment) + t.page
 	t.page += n
@@ -95,10 +111,11 @@ func (g *Group) open() {
 	n := t.header.successor
 	s.forget(n)
 	h := header{
-		segment: n, successor: s.space.open(n), salt: randomSalt(), sequence: t.header.sequence + 1, predecessor: t.header.salt,
-		group: t.group, uuid: s.uuid,
+		segment: n, restart: s.restart, successor: s.space.successorOf(n), salt: randomSalt(), sequence: t.header.sequence + 1,
+		predecessor: t.header.salt, group: t.group, uuid: s.uuid,
 	}
-	s.space.setSalt(n, h.salt, h.sequence)
+	s.restart = false
+	s.space.enter(h)
 	t.header, t.page = h, headerPage(n)+1
 	s.space.setTail(t)
 	g.opened = append(g.opened, openedSegment{before: len(g.pages), header: h, buf: g.buffer()})
@@ -130,7 +147,9 @@ func (g *Group) Write(kind Kind, p []byte) {
 
 // Run adds a value run whose payload is the parts in a row. The parts are not copied, except for ends of pages: they stay unchanged
 // until Commit. name is 0 for a new run, else the name of the run that this one overrides. The payload is at most MaxRun bytes.
-func (g *Group) Run(name PageID, parts ...[]byte) Addr {
+func (g *Group) Run(name PageID, parts ...[]byte) Addr { return g.run(name, runValue, parts...) }
+
+func (g *Group) run(name PageID, form uint32, parts ...[]byte) Addr {
 	var length int64
 	var crc uint32
 	for _, p := range parts {
@@ -139,7 +158,7 @@ func (g *Group) Run(name PageID, parts ...[]byte) Addr {
 	}
 	pages := RunPages(length)
 	a, b := g.place(uint64(pages)), g.buffer()
-	putRunHeader(b, length, crc)
+	putRunHeader(b, length, crc, form)
 	run := pendingPage{addr: a, kind: KindRun, name: name, buf: b, rawPages: uint32(pages - 1)}
 	room := b[runPayloadAt:]
 	for _, p := range parts {
@@ -173,18 +192,18 @@ func (g *Group) Commit(count uint64) (uint64, error) {
 		return 0, s.fail(err)
 	}
 	g.seal(count)
+	if err := g.restart(); err != nil {
+		return 0, s.fail(err)
+	}
 	if err := g.write(); err != nil {
 		return 0, s.fail(err)
 	}
+	g.written = true
 	no, pages := t.group, uint64(g.Pages())
-	s.space.setTail(t)
+	s.space.appended(g, t)
 	for i := range g.pages {
-		p := &g.pages[i]
-		if i == 0 || s.segmentOf(p.addr) != s.segmentOf(g.pages[i-1].addr) {
-			s.space.setWritten(p.addr, no)
-		}
-		if p.kind == KindTree || p.kind == KindRun {
-			s.trust(p.addr, 1)
+		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun {
+			s.trust(p.addr)
 		}
 	}
 	if g.kind == RecordGroup || g.kind == PageGroup {
@@ -195,6 +214,23 @@ func (g *Group) Commit(count uint64) (uint64, error) {
 	s.appended.Add(pages)
 	s.lastWritten.Store(no)
 	return no, nil
+}
+
+// restart makes the header of the segment that the log goes on in after a crash durable before anything else of its segment is
+// written. Pages of the group that the crash cut off may lie there under an earlier header: if the new header were lost in the next
+// power cut, sectors of new pages might make those pages whole.
+func (g *Group) restart() error {
+	s := g.s
+	if len(g.opened) == 0 || !g.opened[0].header.restart {
+		return nil
+	}
+	n := g.opened[0].header.segment
+	if _, err := s.file.WriteAt(g.opened[0].buf, int64(s.firstPage(n)+headerPage(n))*PageSize); err != nil {
+		return err
+	}
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	return s.datasync()
 }
 
 // start returns the position of the group's first page. It names the segment that holds that page, never the one before, which may be
@@ -209,13 +245,17 @@ func (g *Group) start() Position {
 	return p
 }
 
-// checkReserved makes sure that each page is in space that was allocated and synced before.
+// checkReserved makes sure that each page is in space that was allocated and synced before, and the tail's successor too.
 func (g *Group) checkReserved() error {
-	end := g.s.space.end()
+	s := g.s
+	end := s.space.end()
 	for i := range g.pages {
 		if last := g.pages[i].addr + uint64(g.pages[i].rawPages); last >= end {
 			return fmt.Errorf("logstore: page %d was never reserved", last)
 		}
+	}
+	if n := s.tail.header.successor; len(g.opened) > 0 && s.firstPage(n) >= end {
+		return fmt.Errorf("logstore: segment %d was never reserved", n)
 	}
 	return nil
 }
@@ -264,7 +304,12 @@ func (g *Group) write() error {
 		if len(g.bufs) == 0 {
 			return nil
 		}
-		err := s.file.WriteVec(g.bufs, int64(at)*PageSize)
+		var err error
+		if len(g.bufs) == 1 {
+			_, err = s.file.WriteAt(g.bufs[0], int64(at)*PageSize)
+		} else {
+			err = s.file.WriteVec(g.bufs, int64(at)*PageSize)
+		}
 		clear(g.bufs)
 		g.bufs = g.bufs[:0]
 		return err
@@ -303,30 +348,4 @@ func appendBuf(bufs [][]byte, b []byte) [][]byte {
 		}
 	}
 	return append(bufs, b)
-}
-
-func (sp *space) setTail(t *tail) {
-	sp.mu.Lock()
-	sp.tail, sp.tailPage, sp.successor = t.header.segment, t.page, t.header.successor
-	sp.mu.Unlock()
-}
-
-// open takes segment n as the log's next and returns the successor chosen for it.
-func (sp *space) open(n uint32) uint32 {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	return sp.pickSuccessor(n)
-}
-
-func (sp *space) setSalt(n uint32, salt, sequence uint64) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	g := &sp.segments[n]
-	g.salt, g.sequence, g.state, g.dead = salt, sequence, segmentUsed, false
-}
-
-func (sp *space) setWritten(a Addr, group uint64) {
-	sp.mu.Lock()
-	sp.segments[a/sp.segmentPages].written = group
-	sp.mu.Unlock()
 }

@@ -26,6 +26,7 @@ type Checkpoint struct {
 	startAt  uint64
 	segments map[uint32]bool
 	last     uint64
+	part     int // most pages of a part
 }
 
 // BeginCheckpoint takes the space map as of now beside the caller's table.
@@ -34,7 +35,7 @@ func (s *Store) BeginCheckpoint(table []byte) *Checkpoint {
 	stream = s.space.encode(stream)
 	binary.LittleEndian.PutUint64(stream, uint64(len(table)))
 	binary.LittleEndian.PutUint64(stream[8:], uint64(len(stream)-streamHeader-len(table)))
-	return &Checkpoint{s: s, stream: stream, segments: map[uint32]bool{}}
+	return &Checkpoint{s: s, stream: stream, segments: map[uint32]bool{}, part: partPages}
 }
 
 // Pages returns how many pages the rest of the checkpoint takes; they are reserved before it starts.
@@ -44,7 +45,7 @@ func (c *Checkpoint) Pages() int64 { return int64(len(c.stream)+BodySize-1) / Bo
 func (c *Checkpoint) WritePart() (done bool, err error) {
 	s := c.s
 	g := s.Begin(CheckpointGroup)
-	n := min(len(c.stream), partPages*BodySize)
+	n := min(len(c.stream), c.part*BodySize)
 	g.Write(KindCheckpoint, c.stream[:n])
 	c.stream = c.stream[n:]
 	if c.first == 0 {

@@ -5,14 +5,26 @@ import (
 	"hash/crc32"
 )
 
-const headerSize = 512
+const (
+	headerSize   = 512
+	headerCopyAt = PageSize / 2 // of the second copy in the header's page
+)
 
-const headerPrivate = 1 // of the header's flags: the segment is off the chain and holds extents of large values
+// Bits of the header's flags.
+const (
+	headerPrivate = 1 // the segment is off the chain and holds extents of large values
+	headerRestart = 2 // the log went on here after a crash, before the end of the predecessor
+)
 
-// header is the first page of a segment, all of it in one 512-byte sector. It is written before any page of its segment.
+// header is the first page of a segment, written before any other page of the segment.
+//
+//   - It takes one 512-byte sector, so a power cut leaves the old one or the new one.
+//   - The page holds it twice. The first copy counts if it is whole; the second is there for the day its sector is damaged, since
+//     without the salt none of the segment's pages could be told from garbage.
 type header struct {
 	segment     uint32
 	private     bool
+	restart     bool
 	successor   uint32 // segment where the log goes on; allocated before its own header is written
 	salt        uint64 // random, drawn anew at each reuse
 	sequence    uint64 // one more than the predecessor's
@@ -28,7 +40,10 @@ func (h *header) put(p []byte) {
 	clear(p[:PageSize])
 	p[4] = byte(kindHeader)
 	if h.private {
-		p[5] = headerPrivate
+		p[5] |= headerPrivate
+	}
+	if h.restart {
+		p[5] |= headerRestart
 	}
 	le.PutUint32(p[8:], h.segment)
 	le.PutUint32(p[12:], h.successor)
@@ -40,18 +55,28 @@ func (h *header) put(p []byte) {
 	le.PutUint32(p[52:], h.digest)
 	copy(p[56:72], h.uuid[:])
 	le.PutUint32(p, crc32.Checksum(p[4:headerSize], castagnoli))
+	copy(p[headerCopyAt:], p[:headerSize])
 }
 
-// getHeader decodes a segment header; ok is false if it is no header, damaged, of another segment or of another file.
+// getHeader decodes the header in the first page of a segment; ok is false if there is none, of this segment of this file.
 func getHeader(p []byte, segment uint32, uuid [16]byte) (h header, ok bool) {
-	le := binary.LittleEndian
-	if len(p) < headerSize || Kind(p[4]) != kindHeader || le.Uint32(p) != crc32.Checksum(p[4:headerSize], castagnoli) {
+	if len(p) < PageSize {
 		return h, false
 	}
-	h = header{
-		segment: le.Uint32(p[8:]), private: p[5]&headerPrivate != 0, successor: le.Uint32(p[12:]), salt: le.Uint64(p[16:]),
-		sequence: le.Uint64(p[24:]), predecessor: le.Uint64(p[32:]), group: le.Uint64(p[40:]), index: le.Uint32(p[48:]),
-		digest: le.Uint32(p[52:]), uuid: [16]byte(p[56:72]),
+	if h, ok = getHeaderCopy(p[:headerSize]); !ok {
+		h, ok = getHeaderCopy(p[headerCopyAt:])
 	}
-	return h, h.segment == segment && h.uuid == uuid
+	return h, ok && h.segment == segment && h.uuid == uuid
+}
+
+func getHeaderCopy(p []byte) (h header, ok bool) {
+	le := binary.LittleEndian
+	if Kind(p[4]) != kindHeader || le.Uint32(p) != crc32.Checksum(p[4:headerSize], castagnoli) {
+		return h, false
+	}
+	return header{
+		segment: le.Uint32(p[8:]), private: p[5]&headerPrivate != 0, restart: p[5]&headerRestart != 0, successor: le.Uint32(p[12:]),
+		salt: le.Uint64(p[16:]), sequence: le.Uint64(p[24:]), predecessor: le.Uint64(p[32:]), group: le.Uint64(p[40:]),
+		index: le.Uint32(p[48:]), digest: le.Uint32(p[52:]), uuid: [16]byte(p[56:72]),
+	}, true
 }

@@ -5,30 +5,46 @@ import (
 	"sync/atomic"
 )
 
-// A chunk is one mapping of the file, with two bits for each of its pages. Chunks are mapped as the file grows into them and live
+// A chunk is one mapping of the file, with three bits for each of its pages. Chunks are mapped as the file grows into them and live
 // until the store is closed, so a slice of a page never moves.
 //
 //   - checked: the page's checksum and structure were verified since the segment was last opened for writing. Set by readers and by
 //     the appender, cleared by the appender when it reuses a segment, which no reader can then be looking at.
+//   - extent: likewise for the extent of a large value that starts here. Such a page holds a user's bytes, whatever they look like.
 //   - overridden: the translation table has an entry for the page's address. Owned by the table (package override).
 type chunk struct {
 	data       []byte
-	checked    []atomic.Uint64
-	overridden []atomic.Uint64
+	checked    pageSet
+	extent     pageSet
+	overridden pageSet
+}
+
+// pageSet is a set of the pages of a chunk. Each operation is atomic; whoever sees a bit sees what was written before it was set.
+type pageSet []atomic.Uint64
+
+func (b pageSet) has(o uint64) bool { return b[o/64].Load()>>(o%64)&1 != 0 }
+func (b pageSet) set(o uint64)      { b[o/64].Or(1 << (o % 64)) }
+func (b pageSet) unset(o uint64)    { b[o/64].And(^uint64(1 << (o % 64))) }
+
+// unsetAll removes n pages from o on: an aligned power of two.
+func (b pageSet) unsetAll(o, n uint64) {
+	if n < 64 {
+		b[o/64].And(^((uint64(1)<<n - 1) << (o % 64)))
+		return
+	}
+	for i := range n / 64 {
+		b[o/64+i].Store(0)
+	}
 }
 
 func newChunk(data []byte) *chunk {
 	words := (len(data)/PageSize + 63) / 64
-	return &chunk{data: data, checked: make([]atomic.Uint64, words), overridden: make([]atomic.Uint64, words)}
+	return &chunk{data: data, checked: make(pageSet, words), extent: make(pageSet, words), overridden: make(pageSet, words)}
 }
 
 func (c *chunk) page(o uint64) []byte { return c.data[o*PageSize : (o+1)*PageSize : (o+1)*PageSize] }
 
-func (c *chunk) isChecked(o uint64) bool { return c.checked[o/64].Load()>>(o%64)&1 != 0 }
-
-func (c *chunk) setChecked(o uint64) { c.checked[o/64].Or(1 << (o % 64)) }
-
-// mapTo maps chunks until the file's first n pages are covered. Called under space.mu or before the store is shared.
+// mapTo maps chunks until the file's first n pages are covered. Called under growing or before the store is shared.
 func (s *Store) mapTo(n uint64) error {
 	chunks := *s.chunks.Load()
 	for uint64(len(chunks))<<s.chunkShift < n {
@@ -66,7 +82,7 @@ func (s *Store) chunkOf(a Addr) (*chunk, uint64) {
 // Page returns the image of a tree page, verified at its first touch. The slice is read-only and stays unchanged as long as the
 // caller's snapshot is registered. No lock and no allocation after the first touch.
 func (s *Store) Page(a Addr) ([]byte, error) {
-	if c, o := s.chunkOf(a); c != nil && c.isChecked(o) {
+	if c, o := s.chunkOf(a); c != nil && c.checked.has(o) {
 		if p := c.page(o); PageKind(p) == KindTree {
 			return p, nil
 		}
@@ -77,7 +93,7 @@ func (s *Store) Page(a Addr) ([]byte, error) {
 // Overridden reports whether the translation table has an entry for the page at a.
 func (s *Store) Overridden(a Addr) bool {
 	c, o := s.chunkOf(a)
-	return c != nil && c.overridden[o/64].Load()>>(o%64)&1 != 0
+	return c != nil && c.overridden.has(o)
 }
 
 // SetOverridden moves the bit that Overridden reports.
@@ -86,9 +102,9 @@ func (s *Store) SetOverridden(a Addr, on bool) {
 	switch {
 	case c == nil:
 	case on:
-		c.overridden[o/64].Or(1 << (o % 64))
+		c.overridden.set(o)
 	default:
-		c.overridden[o/64].And(^uint64(1 << (o % 64)))
+		c.overridden.unset(o)
 	}
 }
 
@@ -120,26 +136,23 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if err != nil {
 		return nil, s.pageError(a, "%v", err)
 	}
-	c.setChecked(o)
+	c.checked.set(o)
 	return p, nil
 }
 
-// trust sets the checked bits of pages that this process has just written or verified.
-func (s *Store) trust(a Addr, pages uint64) {
-	for i := range pages {
-		if c, o := s.chunkOf(a + i); c != nil {
-			c.setChecked(o)
-		}
+// trust sets the checked bit of a page that this process has just written.
+func (s *Store) trust(a Addr) {
+	if c, o := s.chunkOf(a); c != nil {
+		c.checked.set(o)
 	}
 }
 
-// forget clears both bits of a segment that is about to be reused.
+// forget clears the bits of a segment that is about to be reused.
 func (s *Store) forget(segment uint32) {
-	first := s.firstPage(segment)
-	for a := first; a < first+uint64(s.segmentPages); a++ {
-		if c, o := s.chunkOf(a); c != nil {
-			c.checked[o/64].And(^uint64(1 << (o % 64)))
-		}
-		s.SetOverridden(a, false)
+	n := uint64(s.segmentPages)
+	if c, o := s.chunkOf(s.firstPage(segment)); c != nil {
+		c.checked.unsetAll(o, n)
+		c.extent.unsetAll(o, n)
+		c.overridden.unsetAll(o, n)
 	}
 }

@@ -1,7 +1,6 @@
 package logstore
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -19,8 +18,9 @@ type Recovery struct {
 	Restarts int            // how often the log went on in a fresh segment after a crash since the scan start
 	proven   uint64         // newest group known durable
 	super    *superblock
-	entered  []header // segments that the log entered after the scan start's
-	first    header
+	entered  []header // of the scan start's segment and those that the log entered after it
+	clean    bool     // the log may go on right behind its last group
+	mapped   uint32   // segments that the checkpoint's space map knows
 }
 
 // Open opens or creates the database file at path and scans its log. See Recovery for how it goes on.
@@ -30,6 +30,9 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 	}
 	if opts.FileMode == 0 {
 		opts.FileMode = 0o600
+	}
+	if n := opts.ChunkPages; n&(n-1) != 0 {
+		return nil, nil, fmt.Errorf("flashdbm: mappings of %d pages: a power of two is wanted", n)
 	}
 	s := &Store{fs: fs, path: path, opts: opts}
 	s.chunks.Store(&[]*chunk{})
@@ -90,8 +93,8 @@ func (s *Store) load() (*Recovery, error) {
 	s.uuid = sb.uuid
 	s.space = newSpace(sb.segmentPages, s.opts.MaxFileSize)
 	s.space.pages = uint64(size) / PageSize
-	if s.space.pages > uint64(s.space.segmentPages) { // a torn growth may leave part of a segment: it is grown again
-		s.space.pages -= s.space.pages % uint64(s.segmentPages)
+	if s.space.pages > s.space.segmentPages { // a torn growth may leave part of a segment: it is grown again
+		s.space.pages -= s.space.pages % s.space.segmentPages
 	}
 	if err := s.mapTo(s.space.pages); err != nil {
 		return nil, err
@@ -107,183 +110,11 @@ func (s *Store) load() (*Recovery, error) {
 	}
 	s.space.runs[sb.number%2] = runs
 	s.space.oldestStart = sb.start.Group
-	for slot, o := range s.supers {
-		if o != nil && o != sb {
-			s.space.oldestStart = min(s.space.oldestStart, o.start.Group)
-			s.space.runs[slot] = s.runSegments(sc, o)
-		}
+	if o := s.supers[1-sb.number%2]; o != nil {
+		s.space.oldestStart = min(s.space.oldestStart, o.start.Group)
+		s.space.runs[o.number%2] = s.runSegments(sc, o)
 	}
 	return rec, nil
-}
-
-// readSuperblocks decodes both and returns the newer valid one, nil for a file that was never completed.
-func (s *Store) readSuperblocks(size int64) (*superblock, error) {
-	if size == 0 {
-		if s.opts.ReadOnly {
-			return nil, nil
-		}
-		return nil, nil
-	}
-	var newest *superblock
-	var worst error
-	blank := true
-	page := make([]byte, superblockSize)
-	for slot := range s.supers {
-		clear(page)
-		if _, err := s.file.ReadAt(page, int64(slot)*PageSize); err != nil && size >= int64(slot+1)*PageSize {
-			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
-		}
-		for _, b := range page {
-			blank = blank && b == 0
-		}
-		sb, err := getSuperblock(page)
-		if err == nil && sb.number%2 != uint64(slot) {
-			err = fmt.Errorf("%w: misplaced superblock", ErrCorrupt)
-		}
-		if err != nil {
-			if worst == nil || !errors.Is(err, errNoSuperblock) {
-				worst = err
-			}
-			continue
-		}
-		s.supers[slot] = &sb
-		if newest == nil || sb.number > newest.number {
-			newest = &sb
-		}
-	}
-	switch {
-	case newest != nil && errors.Is(worst, ErrFormat):
-		return nil, fmt.Errorf("%s: %w", s.path, worst)
-	case newest != nil:
-		if o := s.supers[1-newest.number%2]; o != nil && (o.uuid != newest.uuid || o.segmentPages != newest.segmentPages) {
-			return nil, fmt.Errorf("%w: %s: superblocks of two databases", ErrCorrupt, s.path)
-		}
-		return newest, nil
-	case blank && size <= initialPages*PageSize: // its creation was cut short before anything could be stored
-		return nil, nil
-	case errors.Is(worst, errNoSuperblock):
-		return nil, fmt.Errorf("%w: %s is not a flashdbm database", ErrFormat, s.path)
-	}
-	return nil, fmt.Errorf("%s: both superblocks: %w", s.path, worst)
-}
-
-// create lays out a new file: segment 0, which takes 128 KiB at first. The superblocks come with the caller's two checkpoints.
-func (s *Store) create() (*Recovery, error) {
-	n := s.opts.SegmentPages
-	if n == 0 {
-		n = DefaultSegmentPages
-	}
-	if n < MinSegmentPages || n > MaxSegmentPages || n&(n-1) != 0 {
-		return nil, fmt.Errorf("flashdbm: segment size of %d pages: a power of two from %d to %d is wanted", n, MinSegmentPages, MaxSegmentPages)
-	}
-	s.setSegmentPages(n)
-	s.uuid = randomUUID()
-	s.space = newSpace(n, s.opts.MaxFileSize)
-	h := header{successor: 1, salt: randomSalt(), sequence: 1, group: firstGroup, uuid: s.uuid}
-	s.tail = tail{header: h, page: headerPage(0) + 1, group: firstGroup}
-	s.space.extendTo(2)
-	s.space.setSalt(0, h.salt, h.sequence)
-	s.space.setTail(&s.tail)
-	if s.opts.ReadOnly { // an empty file, opened read-only, is an empty database that is never written
-		return &Recovery{Created: true}, nil
-	}
-	err := s.file.Allocate(0, initialPages*PageSize)
-	if isNoSpace(err) {
-		return nil, &fullError{path: s.path, cause: err}
-	}
-	if err == nil {
-		page := make([]byte, PageSize)
-		h.put(page)
-		_, err = s.file.WriteAt(page, int64(headerPage(0))*PageSize)
-	}
-	if err == nil {
-		err = s.file.Datasync()
-	}
-	if err == nil {
-		err = s.fs.SyncDir(s.path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("flashdbm: create %s: %w", s.path, err)
-	}
-	s.space.pages = initialPages
-	return &Recovery{Created: true}, s.mapTo(initialPages)
-}
-
-// readCheckpoint reads the stream of the newest checkpoint and returns the segments that hold it.
-func (s *Store) readCheckpoint(sc *scanner, rec *Recovery) (map[uint32]bool, error) {
-	sb := rec.super
-	if err := sc.seek(sb.run); err != nil {
-		return nil, err
-	}
-	segments := map[uint32]bool{}
-	entered := []header{sc.header}
-	var stream []byte
-	for sc.group <= sb.runLast {
-		g, ok, err := sc.next(func(h header) { entered = append(entered, h) })
-		if err != nil {
-			return nil, err
-		}
-		if !ok {
-			return nil, s.pageError(s.firstPage(sc.segment)+sc.page, "group %d of the newest checkpoint", sc.group)
-		}
-		if g.Kind != CheckpointGroup || g.Count != sb.runFirst {
-			continue
-		}
-		for _, p := range g.Pages {
-			segments[s.segmentOf(p.Addr)] = true
-			if p.Kind == KindCheckpoint {
-				body := make([]byte, BodySize)
-				if _, err := s.file.ReadAt(body, int64(p.Addr)*PageSize+MuxSize); err != nil {
-					return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
-				}
-				stream = append(stream, body...)
-			}
-		}
-	}
-	table, spaceMap, err := splitStream(stream)
-	if err == nil {
-		err = s.space.decode(spaceMap)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: newest checkpoint: %w", s.path, err)
-	}
-	rec.Table = table
-	for _, h := range entered { // opened after the map was taken
-		s.space.extendTo(h.segment + 1)
-		s.space.setSalt(h.segment, h.salt, h.sequence)
-		s.space.setWritten(s.firstPage(h.segment), sb.runLast)
-	}
-	s.space.adopt()
-	return segments, nil
-}
-
-func splitStream(stream []byte) (table, spaceMap []byte, err error) {
-	if len(stream) >= streamHeader {
-		n, m := binary.LittleEndian.Uint64(stream), binary.LittleEndian.Uint64(stream[8:])
-		stream = stream[streamHeader:]
-		if size := uint64(len(stream)); n <= size && m <= size-n {
-			return stream[:n], stream[n : n+m], nil
-		}
-	}
-	return nil, nil, fmt.Errorf("%w: lengths of the table and the space map", ErrCorrupt)
-}
-
-// runSegments returns the segments of the older superblock's checkpoint, as far as they can be read.
-func (s *Store) runSegments(sc *scanner, sb *superblock) map[uint32]bool {
-	segments := map[uint32]bool{sb.run.Segment: true}
-	if sc.seek(sb.run) != nil {
-		return segments
-	}
-	for sc.group <= sb.runLast {
-		g, ok, err := sc.next(func(header) {})
-		if err != nil || !ok {
-			break
-		}
-		for _, p := range g.Pages {
-			segments[s.segmentOf(p.Addr)] = true
-		}
-	}
-	return segments
 }
 
 // scan reads the log from the scan start to its end and tells the end from damage.
@@ -291,19 +122,17 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 	if err := sc.seek(rec.super.start); err != nil {
 		return err
 	}
-	rec.first = sc.header
-	var group uint64
-	accept := func(h header) {
-		s.space.extendTo(h.segment + 1)
-		s.space.setSalt(h.segment, h.salt, h.sequence)
-		s.space.setWritten(s.firstPage(h.segment), max(h.group, 1)-1)
+	enter := func(h header) {
+		s.space.enter(h)
 		rec.entered = append(rec.entered, h)
-		if h.index == 0 && sc.page == headerPage(h.segment)+1 && group > 0 {
+		if h.restart {
 			rec.Restarts++
 		}
 	}
+	s.space.enter(sc.header)
+	rec.entered = append(rec.entered, sc.header)
 	for {
-		g, ok, err := sc.next(accept)
+		g, ok, err := sc.next(enter)
 		if err != nil {
 			return err
 		}
@@ -313,26 +142,43 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 		if g.lag != lagUnknown && g.No > uint64(g.lag) {
 			rec.proven = max(rec.proven, g.No-uint64(g.lag)-1)
 		}
-		for _, p := range g.Pages {
-			s.space.setWritten(p.Addr, g.No)
-		}
+		s.space.scanned(&g)
+		s.appended.Add(g.pages())
 		rec.Groups = append(rec.Groups, g)
-		s.appended.Add(uint64(len(g.Pages)))
-		group = g.No
 	}
-	hole := sc.group
-	end := tail{header: sc.header, page: sc.page, group: hole, digest: sc.digest}
-	if hole <= rec.super.runLast {
-		return s.pageError(s.firstPage(sc.segment)+sc.page, "group %d of the log, which was durable", hole)
-	}
-	if by, err := sc.vouched(hole); err != nil {
+	if err := s.checkEnd(sc, rec); err != nil {
 		return err
-	} else if by != 0 {
-		return s.pageError(s.firstPage(end.header.segment)+end.page, "group %d of the log, which was durable when page %d was written", hole, by)
 	}
-	s.tail = end
-	s.space.extendTo(max(end.header.segment, end.header.successor) + 1)
+	s.tail = tail{header: sc.header, page: sc.page, group: sc.group, digest: sc.digest}
+	s.space.extendTo(max(sc.segment, sc.header.successor) + 1)
 	s.space.setTail(&s.tail)
-	s.lastWritten.Store(hole - 1)
+	s.lastWritten.Store(sc.group - 1)
 	return nil
+}
+
+// checkEnd tells the end of the log, where the scanner stands, from a hole in it.
+func (s *Store) checkEnd(sc *scanner, rec *Recovery) error {
+	hole := sc.group
+	if hole <= rec.super.runLast {
+		return s.pageError(sc.here(), "group %d of the log, which was durable", hole)
+	}
+	by, err := sc.vouched(hole)
+	if err != nil {
+		return err
+	}
+	if by != 0 {
+		return s.pageError(sc.here(), "group %d of the log, which was durable when page %d was written", hole, by)
+	}
+	if n := sc.header.successor; n > max(s.space.whole(), sc.segment+1) || n == sc.segment {
+		return s.pageError(s.firstPage(sc.segment)+headerPage(sc.segment), "the log goes on in segment %d, which is not in the file", n)
+	}
+	started, err := sc.started()
+	if err != nil {
+		return err
+	}
+	if started {
+		rec.Dropped = hole
+	}
+	rec.clean, err = sc.clean()
+	return err
 }

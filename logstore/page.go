@@ -100,15 +100,25 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // pageCRC covers the segment's salt, the page's address and bytes 4 to the end: a stale page, a misplaced page and a user's value
 // that looks like a page all fail it.
 func pageCRC(salt uint64, a Addr, p []byte) uint32 {
-	var seed [16]byte
-	binary.LittleEndian.PutUint64(seed[:], salt)
-	binary.LittleEndian.PutUint64(seed[8:], a)
-	return crc32.Update(crc32.Checksum(seed[:], castagnoli), castagnoli, p[4:PageSize])
+	return crc32.Update(crcWord(crcWord(0, salt), a), castagnoli, p[4:PageSize])
 }
 
-// chain extends the digest of the log by one page.
+// crcWord extends a CRC32C by the 8 bytes of v, little endian. A slice given to crc32.Update would be allocated.
+func crcWord(crc uint32, v uint64) uint32 {
+	crc = ^crc
+	for range 8 {
+		crc = castagnoli[byte(crc)^byte(v)] ^ crc>>8
+		v >>= 8
+	}
+	return ^crc
+}
+
+// chain extends the digest of the log by the checksum of one page.
 func chain(digest, crc uint32) uint32 {
-	var b [4]byte
-	binary.LittleEndian.PutUint32(b[:], crc)
-	return crc32.Update(digest, castagnoli, b[:])
+	digest = ^digest
+	for range 4 {
+		digest = castagnoli[byte(digest)^byte(crc)] ^ digest>>8
+		crc >>= 8
+	}
+	return ^digest
 }

@@ -140,11 +140,15 @@ func (p *Private) Publish(group uint64) {
 }
 
 // NoteListed does for a recovered group what Publish does.
-func (s *Store) NoteListed(extents []Extent, group uint64) {
+func (s *Store) NoteListed(extents []Extent, group uint64) error {
 	for _, e := range extents {
+		if !s.InFile(e.Addr, e.Pages()) {
+			return s.pageError(e.Addr, "extent of a large value listed by group %d", group)
+		}
 		s.MarkLive(e.Addr, e.Pages())
-		s.space.setWritten(e.Addr, group)
+		s.space.wrote(e.Addr, group)
 	}
+	return nil
 }
 
 // Discard gives the segments back: the transaction did not commit.
@@ -169,33 +173,52 @@ func (sp *space) publish(segments []uint32, group uint64) {
 
 // takePrivate takes a whole free segment off the chain and writes its header.
 func (s *Store) takePrivate() (uint32, error) {
-	sp := s.space
+	h := header{private: true, salt: randomSalt(), uuid: s.uuid}
+	n, err := s.freeSegment(h.salt)
+	if err != nil {
+		return 0, err
+	}
+	h.segment = n
+	s.forget(n)
+	page := make([]byte, PageSize)
+	h.put(page)
+	if _, err := s.file.WriteAt(page, int64(s.firstPage(n)+headerPage(n))*PageSize); err != nil {
+		return 0, s.fail(err)
+	}
+	return n, nil
+}
+
+// freeSegment takes a segment off the free list, growing the file if what is there is promised to others.
+func (s *Store) freeSegment(salt uint64) (uint32, error) {
+	if n, ok := s.space.takePrivate(salt); ok {
+		return n, nil
+	}
+	s.growing.Lock()
+	defer s.growing.Unlock()
 	for {
-		sp.mu.Lock()
-		if len(sp.free) == 0 {
-			sp.collect()
-		}
-		n, ok := uint32(0), false
-		if sp.available()-sp.reserved-sp.keep() >= int64(sp.segmentPages) {
-			n, ok = sp.take()
-		}
-		if ok {
-			h := header{segment: n, private: true, salt: randomSalt(), uuid: s.uuid}
-			sp.segments[n] = segment{state: segmentPrivate, salt: h.salt}
-			sp.mu.Unlock()
-			s.forget(n)
-			page := make([]byte, PageSize)
-			h.put(page)
-			if _, err := s.file.WriteAt(page, int64(s.firstPage(n)+headerPage(n))*PageSize); err != nil {
-				return 0, s.fail(err)
-			}
+		if n, ok := s.space.takePrivate(salt); ok {
 			return n, nil
 		}
-		sp.mu.Unlock()
 		if err := s.grow(uint64(s.segmentPages)); err != nil {
 			return 0, err
 		}
 	}
+}
+
+func (sp *space) takePrivate(salt uint64) (uint32, bool) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.missing(int64(sp.segmentPages), false) > 0 {
+		sp.collect()
+		if sp.missing(int64(sp.segmentPages), false) > 0 {
+			return 0, false
+		}
+	}
+	n, ok := sp.take()
+	if ok {
+		sp.segments[n] = segment{state: segmentPrivate, salt: salt}
+	}
+	return n, ok
 }
 
 // Raw returns the bytes of an extent, verified at its first touch.
@@ -206,11 +229,11 @@ func (s *Store) Raw(e Extent) ([]byte, error) {
 		return nil, s.pageError(e.Addr, "extent of a large value")
 	}
 	b := c.data[o*PageSize : o*PageSize+uint64(e.Bytes) : o*PageSize+uint64(e.Bytes)]
-	if !c.isChecked(o) {
+	if !c.extent.has(o) {
 		if crc32.Checksum(b, castagnoli) != e.CRC {
 			return nil, s.pageError(e.Addr, "checksum of a large value")
 		}
-		c.setChecked(o)
+		c.extent.set(o)
 	}
 	return b, nil
 }

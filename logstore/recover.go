@@ -4,12 +4,15 @@ import "fmt"
 
 // EndRecovery makes what was recovered durable and opens the log for appending. It comes before the first reader, acknowledgement or
 // reuse: after a kill the accepted groups may exist in the system's cache only, and after a failed sync as pages that the system
-// believes clean; so they are written again, byte for byte, and synced. The log goes on in a fresh segment: nothing of a group that
-// was cut off can join it. A read-only store only syncs.
+// believes clean; so they are written again, byte for byte, and synced. If anything is left of a group that was cut off, the log goes
+// on in a fresh segment, which it cannot join. A read-only store only syncs.
 func (s *Store) EndRecovery(rec *Recovery) error {
 	if !rec.Created {
 		if !s.opts.ReadOnly {
 			if err := s.rewrite(rec); err != nil {
+				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
+			}
+			if err := s.reallocate(rec); err != nil {
 				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
 			}
 		}
@@ -20,13 +23,34 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 			return err
 		}
 		s.durable.Store(s.lastWritten.Load())
-		s.tail.page = uint64(s.segmentPages)
-		s.space.setTail(&s.tail)
+		if !rec.clean {
+			s.tail.page, s.restart = uint64(s.segmentPages), true
+			s.space.setTail(&s.tail)
+		}
 	}
 	s.space.mu.Lock()
 	s.space.collect()
 	s.space.mu.Unlock()
 	return nil
+}
+
+// reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the
+// space. Without room the segments that nothing lies in yet stay out of use.
+func (s *Store) reallocate(rec *Recovery) error {
+	sp := s.space
+	from := uint64(rec.mapped) * sp.segmentPages
+	if sp.pages <= sp.segmentPages { // part of the first segment
+		from = min(s.tail.page, sp.pages)
+	}
+	if from >= sp.pages {
+		return nil
+	}
+	err := s.file.Allocate(int64(from)*PageSize, int64(sp.pages-from)*PageSize)
+	if isNoSpace(err) {
+		sp.disown(from)
+		return nil
+	}
+	return err
 }
 
 // rewrite writes the groups not proven durable, the headers of their segments and the chosen superblock once more.
@@ -64,7 +88,7 @@ func (s *Store) rewrite(rec *Recovery) error {
 	if err := again(from, pages); err != nil {
 		return err
 	}
-	for _, h := range append(rec.entered, rec.first) {
+	for _, h := range rec.entered {
 		if err := again(s.firstPage(h.segment)+headerPage(h.segment), 1); err != nil {
 			return err
 		}
@@ -80,6 +104,6 @@ func (s *Store) RebaseRecovered(rec *Recovery, base uint64) {
 		if g.No > base && (g.Kind == RecordGroup || g.Kind == PageGroup) {
 			s.sinceBase = append(s.sinceBase, mark{g.start, appended})
 		}
-		appended += uint64(len(g.Pages))
+		appended += g.pages()
 	}
 }

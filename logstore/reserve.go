@@ -14,24 +14,19 @@ const (
 // unwraps to the system's error if that said so. With emergency the pages that are held back for checkpoints and flushes may be used.
 // Each Reserve is taken back by Release as the pages are appended or given up.
 func (s *Store) Reserve(pages int64, emergency bool) error {
-	sp := s.space
+	if s.opts.ReadOnly {
+		return ErrReadOnly
+	}
+	if s.space.reserve(pages, emergency) <= 0 {
+		return nil
+	}
+	s.growing.Lock()
+	defer s.growing.Unlock()
 	for {
-		sp.mu.Lock()
-		keep := sp.keep()
-		if emergency {
-			keep = 0
-		}
-		missing := pages + sp.reserved + keep - sp.available()
-		if missing > 0 {
-			sp.collect()
-			missing = pages + sp.reserved + keep - sp.available()
-		}
+		missing := s.space.reserve(pages, emergency)
 		if missing <= 0 {
-			sp.reserved += pages
-			sp.mu.Unlock()
 			return nil
 		}
-		sp.mu.Unlock()
 		if err := s.grow(uint64(missing)); err != nil {
 			return err
 		}
@@ -47,25 +42,19 @@ func (s *Store) Release(pages int64) {
 	s.space.mu.Unlock()
 }
 
-// grow allocates more of the file and syncs it, before anything refers to it.
+// grow allocates more of the file and syncs it, before anything refers to it. The caller holds growing.
 func (s *Store) grow(missing uint64) error {
-	s.growing.Lock()
-	defer s.growing.Unlock()
 	if err := s.Failed(); err != nil {
 		return err
 	}
-	sp, size := s.space, uint64(s.segmentPages)
-	sp.mu.Lock()
-	from, limit := sp.pages, sp.maxPages
-	sp.mu.Unlock()
-
+	size, limit := uint64(s.segmentPages), s.space.maxPages
+	from := s.space.end()
 	roundUp := func(n uint64) uint64 { return (n + size - 1) / size * size }
 	least := roundUp(from + 1)
-	want := max(least, min(roundUp(from+max(missing, from/8)), roundUp(from+maxGrowthPages)))
-	if least > limit {
-		return fmt.Errorf("%w: %s has reached MaxFileSize", ErrFull, s.path)
+	if least > limit || missing > limit-from {
+		return fmt.Errorf("%w: %s would exceed MaxFileSize", ErrFull, s.path)
 	}
-	want = max(least, min(want, limit/size*size))
+	want := min(roundUp(from+max(missing, from/8)), roundUp(from+maxGrowthPages), limit/size*size)
 	err := s.file.Allocate(int64(from)*PageSize, int64(want-from)*PageSize)
 	if isNoSpace(err) && want > least {
 		want = least
@@ -74,26 +63,19 @@ func (s *Store) grow(missing uint64) error {
 	if isNoSpace(err) {
 		return &fullError{path: s.path, cause: err}
 	}
-	if err == nil {
-		err = s.file.Datasync()
-		s.syncs.Add(1)
-	}
-	if err == nil {
-		err = s.mapTo(want)
-	}
 	if err != nil {
 		return s.fail(err)
 	}
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	old := sp.whole()
-	sp.pages = want
-	sp.extendTo(sp.whole())
-	for n := old; n < sp.whole(); n++ {
-		if n != sp.tail && n != sp.successor {
-			sp.release(n)
-		}
+	s.syncing.Lock()
+	err = s.datasync()
+	s.syncing.Unlock()
+	if err != nil {
+		return err
 	}
+	if err := s.mapTo(want); err != nil {
+		return s.fail(err)
+	}
+	s.space.grown(want)
 	return nil
 }
 

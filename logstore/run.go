@@ -9,12 +9,11 @@ import (
 // A value run holds one long byte string: a first page with mux area, length and checksum of all, then raw pages, contiguous within a
 // segment, so that the string is one slice of the mapping.
 //
-//	byte 40  length of the payload u64 | its CRC32C u32 | reserved u32 | payload ...
+//	byte 40  length of the payload u64 | its CRC32C u32 | form u32 | payload ...
 const (
-	runHeader      = 16
-	runPayloadAt   = MuxSize + runHeader
-	runFirstBytes  = PageSize - runPayloadAt
-	maxRunReserved = 0
+	runHeader     = 16
+	runPayloadAt  = MuxSize + runHeader
+	runFirstBytes = PageSize - runPayloadAt
 )
 
 var errRunLength = errors.New("length of a value run")
@@ -27,15 +26,21 @@ func RunPages(n int64) int64 {
 	return 1 + (n-runFirstBytes+PageSize-1)/PageSize
 }
 
-// MaxRun returns the largest payload in bytes that fits a run.
+// MaxRun returns the largest payload in bytes that fits a run: in any segment, also in segment 0, which begins with three pages of
+// its own.
 func (s *Store) MaxRun() int64 {
-	return int64(s.segmentPages-2)*PageSize + runFirstBytes
+	return int64(uint64(s.segmentPages)-headerPage(0)-2)*PageSize + runFirstBytes
 }
 
-func putRunHeader(p []byte, length int64, crc uint32) {
+// RunReserve returns how many pages to reserve for a run of so many pages: its own, and the rest of a segment that they don't fit in.
+func RunReserve(pages int64) int64 { return 2*pages - 1 }
+
+func runForm(p []byte) uint32 { return binary.LittleEndian.Uint32(p[MuxSize+12:]) }
+
+func putRunHeader(p []byte, length int64, crc, form uint32) {
 	binary.LittleEndian.PutUint64(p[MuxSize:], uint64(length))
 	binary.LittleEndian.PutUint32(p[MuxSize+8:], crc)
-	binary.LittleEndian.PutUint32(p[MuxSize+12:], maxRunReserved)
+	binary.LittleEndian.PutUint32(p[MuxSize+12:], form)
 }
 
 // runLength returns the length of the payload of the run whose first page is p at address a, if it can be.
@@ -64,7 +69,7 @@ func (s *Store) verifyRun(a Addr, p []byte) error {
 // Run returns the payload of the run that starts at a, verified at its first touch. The slice is read-only and lives as Page's does.
 func (s *Store) Run(a Addr) ([]byte, error) {
 	c, o := s.chunkOf(a)
-	if c == nil || !c.isChecked(o) {
+	if c == nil || !c.checked.has(o) {
 		if _, err := s.verifyPage(a, KindRun); err != nil {
 			return nil, err
 		}

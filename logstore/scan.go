@@ -25,221 +25,205 @@ type ScannedPage struct {
 	Run  int64 // KindRun: pages of the run, the first included
 }
 
-// A scanner follows the log through the file, reading a segment at a time. It never touches the mapping, so a file that was cut short
-// ends the log instead of faulting.
-type scanner struct {
-	s       *Store
-	end     uint64 // pages of the file
-	buf     []byte // the segment at hand, zeros where the file ends
-	segment uint32 // which one; noSegment at first
-	header  header
-	valid   bool // its header is
-	page    uint64
-	group   uint64 // next group expected
-	digest  uint32
+// pages returns how many pages the group takes, raw ones included.
+func (g *ScannedGroup) pages() uint64 {
+	var n uint64
+	for i := range g.Pages {
+		n += uint64(max(g.Pages[i].Run, 1))
+	}
+	return n
 }
 
-const noSegment = ^uint32(0)
+// A scanner follows the log through the file. Its place is always one between two groups: the end of the last group accepted, or the
+// start of a segment whose header says that the next group begins there.
+type scanner struct {
+	window
+	segment uint32
+	header  header // of the segment
+	page    uint64 // in the segment, of the next group
+	group   uint64 // number of the next group
+	digest  uint32
+	torn    bool   // the last hole was found after whole pages of its group
+	peeked  []byte // page of the last header read outside the window
+}
 
 func (s *Store) newScanner() *scanner {
-	return &scanner{s: s, end: s.space.end(), buf: make([]byte, uint64(s.segmentPages)*PageSize), segment: noSegment}
+	return &scanner{window: s.newWindow(), peeked: make([]byte, PageSize)}
 }
 
-// load reads segment n and decodes its header.
-func (sc *scanner) load(n uint32) error {
-	if sc.segment == n {
-		return nil
-	}
-	sc.segment, sc.valid = n, false
-	read, err := sc.s.file.ReadAt(sc.buf, int64(sc.s.firstPage(n))*PageSize)
-	if err != nil && err != io.EOF {
-		return fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
-	}
-	clear(sc.buf[read:])
-	at := headerPage(n) * PageSize
-	sc.header, sc.valid = getHeader(sc.buf[at:], n, sc.s.uuid)
-	return nil
-}
-
-// peek reads the header of segment n without leaving the one at hand.
-func (sc *scanner) peek(n uint32) (header, bool, error) {
-	var b [headerSize]byte
-	at := int64(sc.s.firstPage(n)+headerPage(n)) * PageSize
-	if read, err := sc.s.file.ReadAt(b[:], at); err != nil && err != io.EOF {
-		return header{}, false, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
-	} else if read < len(b) {
+// headerOf reads the header of segment n.
+func (sc *scanner) headerOf(n uint32) (header, bool, error) {
+	a := sc.s.firstPage(n) + headerPage(n)
+	if a >= sc.end {
 		return header{}, false, nil
 	}
-	h, ok := getHeader(b[:], n, sc.s.uuid)
+	if sc.first == a&^(sc.pages-1) && len(sc.buf) > 0 {
+		p, err := sc.window.page(a)
+		h, ok := getHeader(p, n, sc.s.uuid)
+		return h, ok, err
+	}
+	read, err := sc.s.file.ReadAt(sc.peeked, int64(a)*PageSize)
+	if err != nil && err != io.EOF {
+		return header{}, false, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
+	}
+	h, ok := getHeader(sc.peeked[:read], n, sc.s.uuid)
 	return h, ok, nil
 }
 
 // seek goes to a position of a superblock.
 func (sc *scanner) seek(p Position) error {
-	if uint64(p.Segment) >= sc.end/uint64(sc.s.segmentPages)+1 {
-		return sc.damaged(p.Segment, "the superblock names a segment beyond the end of the file")
-	}
-	if err := sc.load(p.Segment); err != nil {
+	h, ok, err := sc.headerOf(p.Segment)
+	if err != nil {
 		return err
 	}
-	if !sc.valid || uint32(sc.header.salt) != p.Check {
-		return sc.damaged(p.Segment, "segment header")
+	if !ok || h.private || uint32(h.salt) != p.Check {
+		return sc.s.pageError(sc.s.firstPage(p.Segment)+headerPage(p.Segment), "segment header")
 	}
+	sc.segment, sc.header = p.Segment, h
 	sc.page, sc.group, sc.digest = uint64(p.Page), p.Group, p.Digest
 	return nil
 }
 
-func (sc *scanner) damaged(segment uint32, what string) error {
-	return sc.s.pageError(sc.s.firstPage(segment)+headerPage(segment), "%s", what)
+// here returns the address of the page where the scanner stands.
+func (sc *scanner) here() Addr { return sc.s.firstPage(sc.segment) + sc.page }
+
+// next reads the group expected here, or reports ok = false: a hole. accept sees the headers of the segments entered on the way,
+// before the group is known to be whole only if the group begins in them.
+func (sc *scanner) next(accept func(header)) (g ScannedGroup, ok bool, err error) {
+	for {
+		at := sc.place()
+		g, entered, ok, err := sc.whole()
+		if err != nil {
+			return g, false, err
+		}
+		if ok {
+			for _, h := range entered {
+				accept(h)
+			}
+			return g, true, nil
+		}
+		sc.restore(at)
+		sc.torn = len(g.Pages) > 0
+		// Pages of a group that was cut off may still be here; the group that took its number starts in the successor.
+		moved, err := sc.follow(sc.group, 0, sc.digest)
+		if err != nil || !moved {
+			return g, false, err
+		}
+		accept(sc.header)
+	}
 }
 
-// at returns page o of the segment at hand if it is valid, with its mux area.
-func (sc *scanner) at(o uint64) ([]byte, mux, bool) {
-	p := sc.buf[o*PageSize : (o+1)*PageSize]
-	m := getMux(p)
-	a := sc.s.firstPage(sc.segment) + o
-	return p, m, a < sc.end && m.crc == pageCRC(sc.header.salt, a, p)
+// place is what a scanner goes back to.
+type place struct {
+	segment uint32
+	header  header
+	page    uint64
 }
 
-// follow goes on in the successor if its header continues the chain exactly here.
+func (sc *scanner) place() place     { return place{sc.segment, sc.header, sc.page} }
+func (sc *scanner) restore(at place) { sc.segment, sc.header, sc.page = at.segment, at.header, at.page }
+
+// whole reads the group that starts here, and returns the headers of the segments that it goes on in. The scanner ends up behind it,
+// or anywhere if it is not whole.
+func (sc *scanner) whole() (g ScannedGroup, entered []header, ok bool, err error) {
+	g.No = sc.group
+	digest, index := sc.digest, uint32(0)
+	for {
+		m, pages, err := sc.step(&g, index, digest)
+		if err != nil {
+			return g, nil, false, err
+		}
+		if pages > 0 {
+			digest = chain(digest, m.crc)
+			index += uint32(pages)
+			sc.page += pages
+			if m.last() {
+				sc.digest, sc.group = digest, g.No+1
+				return g, entered, true, nil
+			}
+			continue
+		}
+		if index == 0 {
+			return g, nil, false, nil
+		}
+		if moved, err := sc.follow(g.No, index, digest); err != nil || !moved {
+			return g, nil, false, err
+		}
+		entered = append(entered, sc.header)
+	}
+}
+
+// follow goes on in the successor if its header continues the chain exactly here. Headers are numbered upwards along the chain, so no
+// file can send a scan round in a circle.
 func (sc *scanner) follow(group uint64, index uint32, digest uint32) (bool, error) {
 	h := sc.header
-	if uint64(h.successor+1)*uint64(sc.s.segmentPages) > sc.end || h.successor == sc.segment {
-		return false, nil
-	}
-	next, ok, err := sc.peek(h.successor)
+	next, ok, err := sc.headerOf(h.successor)
 	if err != nil || !ok || next.private || next.predecessor != h.salt || next.sequence != h.sequence+1 ||
 		next.group != group || next.index != index || next.digest != digest {
 		return false, err
 	}
-	if err := sc.load(h.successor); err != nil {
-		return false, err
-	}
-	sc.page = headerPage(h.successor) + 1
-	return sc.valid, nil
+	sc.segment, sc.header, sc.page = h.successor, next, headerPage(h.successor)+1
+	return true, nil
 }
 
-// next reads the group expected here, or reports ok = false: a hole. The scanner then stands at the end of the last group accepted,
-// in that group's segment or in a successor that continues it.
-func (sc *scanner) next(accept func(header)) (g ScannedGroup, ok bool, err error) {
-	g.No = sc.group
-	digest, index := sc.digest, uint32(0)
-	segment, page := sc.segment, sc.page
-	var entered []header
-	for {
-		m, pages, ok := sc.step(&g, index, digest)
-		if ok {
-			digest = chain(digest, m.crc)
-			index += uint32(pages)
-			sc.page += uint64(pages)
-			if m.last() {
-				break
-			}
-			continue
-		}
-		moved, err := sc.follow(g.No, index, digest)
-		if err != nil {
-			return g, false, err
-		}
-		if moved && index == 0 {
-			segment, page = sc.segment, sc.page
-			accept(sc.header)
-			continue
-		}
-		if moved {
-			entered = append(entered, sc.header)
-			continue
-		}
-		if err := sc.load(segment); err != nil {
-			return g, false, err
-		}
-		sc.page = page
-		return g, false, nil
-	}
-	for _, h := range entered {
-		accept(h)
-	}
-	sc.digest, sc.group = digest, g.No+1
-	return g, true, nil
-}
-
-// step takes one page, with the raw pages behind it if it starts a run, if it is the page expected.
-func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pages int64, ok bool) {
+// step takes the page here, with the raw pages behind it if it starts a run. It returns how many pages that are: none if it is not the
+// page expected.
+func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pages uint64, err error) {
 	if sc.page >= uint64(sc.s.segmentPages) {
-		return m, 0, false
+		return m, 0, nil
 	}
-	p, m, ok := sc.at(sc.page)
-	if !ok || m.group != g.No || m.digest != digest || m.kind == 0 || m.kind >= kindHeader {
-		return m, 0, false
+	a := sc.here()
+	p, err := sc.window.page(a)
+	if err != nil || p == nil {
+		return m, 0, err
 	}
+	m = getMux(p)
 	kind := m.groupKind()
-	if kind < RecordGroup || kind > CheckpointGroup || (index > 0 && kind != g.Kind) {
-		return m, 0, false
+	if m.group != g.No || m.digest != digest || m.kind == 0 || m.kind >= kindHeader ||
+		kind < RecordGroup || kind > CheckpointGroup || (index > 0 && kind != g.Kind) ||
+		m.crc != pageCRC(sc.header.salt, a, p) {
+		return m, 0, nil
 	}
 	pages = 1
+	page := ScannedPage{Addr: a, Kind: m.kind, Name: m.name}
 	if m.kind == KindRun {
-		if pages, ok = sc.runAt(sc.page, p); !ok {
-			return m, 0, false
+		if pages, err = sc.runAt(a, p); pages == 0 {
+			return m, 0, err
 		}
+		page.Run = int64(pages)
 	}
 	if want := index + uint32(pages); (m.last() && m.pages != want) || (!m.last() && m.pages != index) {
-		return m, 0, false
+		return m, 0, nil
 	}
 	g.Kind, g.Count, g.lag = kind, m.count, m.lag
 	if index == 0 {
 		g.start = Position{Segment: sc.segment, Page: uint32(sc.page), Group: g.No, Digest: digest, Check: uint32(sc.header.salt)}
 	}
-	page := ScannedPage{Addr: sc.s.firstPage(sc.segment) + sc.page, Kind: m.kind, Name: m.name}
-	if m.kind == KindRun {
-		page.Run = pages
-	}
 	g.Pages = append(g.Pages, page)
-	return m, pages, true
+	return m, pages, nil
 }
 
-// runAt checks the payload of the run that starts at page o and returns its length in pages.
-func (sc *scanner) runAt(o uint64, p []byte) (int64, bool) {
-	n, ok := sc.s.runLength(sc.s.firstPage(sc.segment)+o, p)
+// runAt checks the payload of the run whose first page is p at a, and returns its length in pages, 0 if it is damaged.
+func (sc *scanner) runAt(a Addr, p []byte) (pages uint64, err error) {
+	n, ok := sc.s.runLength(a, p)
 	if !ok {
-		return 0, false
+		return 0, nil
 	}
-	from := o*PageSize + runPayloadAt
-	crc := crc32.Checksum(sc.buf[from:from+uint64(n)], castagnoli)
-	return RunPages(n), crc == binary.LittleEndian.Uint32(p[MuxSize+8:])
-}
-
-// vouched looks for a page that was written when group g was durable already: then the hole at g is damage, not the end of the log.
-// It reads every segment whose header is not older than the one where the scan stopped. Private segments and raw pages of runs hold
-// users' bytes and prove nothing.
-func (sc *scanner) vouched(g uint64) (Addr, error) {
-	at := sc.header.sequence
-	stop := sc.segment
-	segments := uint32((sc.end + uint64(sc.s.segmentPages) - 1) / uint64(sc.s.segmentPages))
-	for n := range segments {
-		h, ok, err := sc.peek(n)
-		if err != nil {
+	want := binary.LittleEndian.Uint32(p[MuxSize+8:])
+	pages = uint64(RunPages(n))
+	var crc uint32
+	for skip := int64(runPayloadAt); n > 0; skip = 0 {
+		b, err := sc.from(a)
+		if err != nil || len(b) == 0 {
 			return 0, err
 		}
-		if !ok || h.private || h.sequence < at {
-			continue
-		}
-		if err := sc.load(n); err != nil {
-			return 0, err
-		}
-		for o := headerPage(n) + 1; o < uint64(sc.s.segmentPages); o++ {
-			p, m, ok := sc.at(o)
-			if !ok {
-				continue
-			}
-			if m.lag != lagUnknown && m.group-uint64(m.lag) > g && m.group > g {
-				return sc.s.firstPage(n) + o, nil
-			}
-			if m.kind == KindRun {
-				if length, ok := sc.s.runLength(sc.s.firstPage(n)+o, p); ok {
-					o += uint64(RunPages(length)) - 1
-				}
-			}
-		}
+		a += uint64(len(b)) / PageSize
+		b = b[skip:min(int64(len(b)), skip+n)]
+		n -= int64(len(b))
+		crc = crc32.Update(crc, castagnoli, b)
 	}
-	return 0, sc.load(stop)
+	if crc != want {
+		return 0, nil
+	}
+	return pages, nil
 }

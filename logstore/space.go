@@ -68,6 +68,7 @@ func newSpace(segmentPages uint32, maxBytes int64) *space {
 	return sp
 }
 
+// end returns how many pages the file has.
 func (sp *space) end() uint64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -200,37 +201,6 @@ func (sp *space) take() (uint32, bool) {
 	return n, true
 }
 
-// pickSuccessor chooses where the log goes on after the segment being opened: a free segment, or the first one that the file does not
-// have yet. The latter is allocated by a reservation before its own header is written.
-func (sp *space) pickSuccessor(opening uint32) uint32 {
-	n, ok := sp.take()
-	if !ok {
-		n = max(sp.whole(), opening+1)
-	}
-	sp.extendTo(n + 1)
-	return n
-}
-
-// available returns how many pages can be appended without growing the file.
-func (sp *space) available() int64 {
-	whole := int64(sp.segmentPages) - 1
-	end := min(sp.segmentPages, sp.pages-uint64(sp.tail)*sp.segmentPages)
-	n := int64(end) - int64(sp.tailPage)
-	if sp.successor >= sp.whole() {
-		return n
-	}
-	return n + whole + int64(len(sp.free))*whole
-}
-
-// keep returns the pages held back so that deleting and cleaning work on a full file: two checkpoints and a small flush.
-func (sp *space) keep() int64 { return 2*sp.checkpointPages() + 8 }
-
-// checkpointPages estimates how many pages a checkpoint takes.
-func (sp *space) checkpointPages() int64 {
-	bytes := sp.names*tableEntrySize + int64(len(sp.segments))*int64(mapEntrySize+sp.segmentPages/8)
-	return bytes/BodySize + 2
-}
-
 // SpaceStats describes the file.
 type SpaceStats struct {
 	FileBytes     int64 // allocated
@@ -269,4 +239,32 @@ func (sp *space) checkCounts() error {
 		return fmt.Errorf("flashdbm: %d live pages counted, %d in the map", sp.livePages, total)
 	}
 	return nil
+}
+
+// CheckLive compares the space map with what its user knows: must pages have to be live, others than may pages must not. It also
+// compares the counters with the map. At most 100 problems are returned.
+func (s *Store) CheckLive(use func(a Addr) (must, may bool)) (problems []error) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if err := sp.checkCounts(); err != nil {
+		problems = append(problems, err)
+	}
+	for n := range sp.segments {
+		for o := range sp.segmentPages {
+			a := uint64(n)*sp.segmentPages + o
+			w, bit := sp.liveBit(a)
+			live := *w&bit != 0
+			switch must, may := use(a); {
+			case must && !live:
+				problems = append(problems, fmt.Errorf("flashdbm: page %d is in the tree and dead in the space map", a))
+			case live && !may:
+				problems = append(problems, fmt.Errorf("flashdbm: page %d is live in the space map and in no tree", a))
+			}
+			if len(problems) >= 100 {
+				return problems
+			}
+		}
+	}
+	return problems
 }

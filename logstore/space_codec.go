@@ -3,6 +3,7 @@ package logstore
 import (
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 )
 
 const (
@@ -76,6 +77,9 @@ func (sp *space) decode(b []byte) error {
 				words[i] = le.Uint64(b[i*8:])
 			}
 			b = b[sp.words*8:]
+			if last := sp.lastLive(uint32(n)); last >= sp.segmentPages || uint64(n)*sp.segmentPages+last >= sp.pages {
+				return fmt.Errorf("%w: page %d is live and not in the file", ErrCorrupt, uint64(n)*sp.segmentPages+last)
+			}
 		}
 		sp.recount(uint32(n))
 		g.dead = g.live == 0
@@ -94,19 +98,44 @@ func (sp *space) recount(n uint32) {
 	g := &sp.segments[n]
 	sp.livePages -= int64(g.live)
 	g.live = 0
-	for o := range sp.segmentPages {
-		if sp.liveMap[uint64(n)*sp.words+o/64]>>(o%64)&1 != 0 {
-			g.live++
-		}
+	for _, w := range sp.liveMap[uint64(n)*sp.words : uint64(n+1)*sp.words] {
+		g.live += int32(bits.OnesCount64(w))
 	}
 	sp.livePages += int64(g.live)
 }
 
-// adopt takes in the segments that the file has and the map has not: whatever is in them was never vouched for by a checkpoint.
+// lastLive returns the highest bit that is set in a segment's live map, 0 if none is.
+func (sp *space) lastLive(n uint32) uint64 {
+	for i := sp.words; i > 0; i-- {
+		if w := sp.liveMap[uint64(n)*sp.words+i-1]; w != 0 {
+			return i*64 - 1 - uint64(bits.LeadingZeros64(w))
+		}
+	}
+	return 0
+}
+
+// adopt takes in the segments that the file has and the map has not: whatever is in them was never vouched for by a checkpoint. What
+// the log after the checkpoint put there, the scan and the caller will find.
 func (sp *space) adopt() {
-	known := uint32(len(sp.segments))
-	sp.extendTo(sp.whole())
-	for n := known; n < sp.whole(); n++ {
-		sp.segments[n].state, sp.segments[n].dead = segmentUsed, true
+	sp.extendTo(uint32((sp.pages + sp.segmentPages - 1) / sp.segmentPages))
+	for n := range sp.segments {
+		if g := &sp.segments[n]; g.state == segmentAbsent && uint32(n) < sp.whole() {
+			g.state, g.dead = segmentUsed, true
+		}
+	}
+}
+
+// disown takes the pages from the given one on out of use, as far as nothing is in them: their space cannot be had.
+func (sp *space) disown(from uint64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.pages <= sp.segmentPages {
+		sp.pages = from
+		return
+	}
+	for n := uint32(from / sp.segmentPages); n < sp.whole(); n++ {
+		if g := &sp.segments[n]; g.written == 0 && g.live == 0 && n != sp.tail && n != sp.successor {
+			g.state = segmentAbsent
+		}
 	}
 }

@@ -35,8 +35,8 @@ type Store struct {
 	chunkShift   uint
 	chunks       atomic.Pointer[[]*chunk] // replaced whole; grows only
 	space        *space
-	growing      sync.Mutex // held while the file grows; taken before syncing and space.mu
-	syncing      sync.Mutex // serializes fdatasync: of two at once one could miss the other's error
+	growing      sync.Mutex // held while the file grows, guards chunks; taken before syncing and space.mu
+	syncing      sync.Mutex // held during each fdatasync: of two at once one could miss the other's error; taken before space.mu
 	failed       atomic.Pointer[failedError]
 
 	lastWritten atomic.Uint64 // newest group given to the system
@@ -46,8 +46,9 @@ type Store struct {
 	tail      tail
 	group     Group  // reused builder
 	sinceBase []mark // record and page groups after the base
-	supers    [2]*superblock
-	olderAt   uint64 // pages appended before the older one's
+	restart   bool   // the next segment entered is the first after a crash
+
+	supers [2]*superblock // by slot, nil if damaged; owned by Open, then by the one checkpoint under way
 
 	startAt  atomic.Uint64 // pages appended before the newest checkpoint's scan start
 	appended atomic.Uint64 // pages, raw ones included, since the file was opened

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 )
 
 const (
@@ -83,4 +84,60 @@ func getSuperblock(p []byte) (superblock, error) {
 		return s, fmt.Errorf("%w: superblock positions", ErrCorrupt)
 	}
 	return s, nil
+}
+
+// readSuperblocks decodes both and returns the newer valid one, nil for a file that was never completed.
+func (s *Store) readSuperblocks(size int64) (*superblock, error) {
+	if size == 0 {
+		return nil, nil
+	}
+	var newest *superblock
+	var worst error
+	blank := true
+	for slot := range s.supers {
+		page := make([]byte, superblockSize)
+		if _, err := s.file.ReadAt(page, int64(slot)*PageSize); err != nil && err != io.EOF {
+			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+		}
+		blank = blank && isZero(page)
+		sb, err := getSuperblock(page)
+		if err == nil && sb.number%2 != uint64(slot) {
+			err = fmt.Errorf("%w: misplaced superblock", ErrCorrupt)
+		}
+		if errors.Is(err, ErrFormat) {
+			return nil, fmt.Errorf("%s: %w", s.path, err)
+		}
+		if err != nil {
+			if worst == nil || errors.Is(worst, errNoSuperblock) {
+				worst = err
+			}
+			continue
+		}
+		s.supers[slot] = &sb
+		if newest == nil || sb.number > newest.number {
+			newest = &sb
+		}
+	}
+	switch {
+	case newest != nil:
+		o := s.supers[1-newest.number%2]
+		if o != nil && (o.uuid != newest.uuid || o.segmentPages != newest.segmentPages) {
+			return nil, fmt.Errorf("%w: %s: superblocks of two databases", ErrCorrupt, s.path)
+		}
+		return newest, nil
+	case blank && size <= initialPages*PageSize: // its creation was cut short before anything could be stored
+		return nil, nil
+	case errors.Is(worst, errNoSuperblock):
+		return nil, fmt.Errorf("%w: %s is not a flashdbm database", ErrFormat, s.path)
+	}
+	return nil, fmt.Errorf("%s: both superblocks: %w", s.path, worst)
+}
+
+func isZero(p []byte) bool {
+	for _, b := range p {
+		if b != 0 {
+			return false
+		}
+	}
+	return true
 }

@@ -165,24 +165,27 @@ func (m *Mem) randomSize(rng *rand.Rand) func(*inode, sizeChange) bool {
 	}
 }
 
-// randomPages lets each page be as durable, as now, or as at a time between.
+// randomPages lets each page be as it was before or after any of the calls that
+// changed it.
 func (m *Mem) randomPages(rng *rand.Rand) func(*inode, change) bool {
 	type page struct {
 		ino *inode
 		n   int64
+	}
+	ends := make(map[page][]uint64)
+	for _, u := range m.units(pageUnits) {
+		if u.ino != nil && !u.size {
+			p := page{u.ino, u.sector / sectorsPerBlock}
+			ends[p] = append(ends[p], u.last)
+		}
 	}
 	until := make(map[page]uint64)
 	return func(ino *inode, c change) bool {
 		p := page{ino, c.sector / sectorsPerBlock}
 		end, ok := until[p]
 		if !ok {
-			switch rng.IntN(3) {
-			case 0:
-				end = 0
-			case 1:
-				end = m.seq
-			case 2:
-				end = c.seq - rng.Uint64N(c.seq-ino.history.entries[0].seq+1)
+			if n := rng.IntN(len(ends[p]) + 1); n > 0 {
+				end = ends[p][n-1]
 			}
 			until[p] = end
 		}

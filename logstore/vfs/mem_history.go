@@ -23,7 +23,8 @@ const sectorsPerBlock = blockSize / SectorSize
 //     it. Entries of clean blocks are those of a Datasync that failed: it may
 //     or may not have written them, and no later one will, unless the block is
 //     changed, and so written, again.
-//  5. sizes obeys the same rules, as one more block.
+//  5. The arena has touched the block of every entry.
+//  6. sizes obeys the same rules, as one more block.
 type history struct {
 	entries []change
 	cells   []byte  // contents before changes, SectorSize each
@@ -49,9 +50,9 @@ type change struct {
 // zeroCell is the number of a cell that is all zero and not stored.
 const zeroCell = -1
 
-// dirt tells when a block was first and last changed since a Datasync last
-// tried to write it; both are 0 for a clean block.
-type dirt struct{ first, last uint64 }
+// dirt is the seq of a block's first change since a Datasync last tried to
+// write it, 0 for a clean block.
+type dirt uint64
 
 // sizeChange is one change of the file's size.
 type sizeChange struct {
@@ -60,14 +61,13 @@ type sizeChange struct {
 }
 
 func (d *dirt) touch(seq uint64) {
-	if d.first == 0 {
-		d.first = seq
+	if *d == 0 {
+		*d = dirt(seq)
 	}
-	d.last = seq
 }
 
 // dirtyAt tells whether a Datasync that starts at seq writes the block.
-func (d dirt) dirtyAt(seq uint64) bool { return d.first != 0 && d.first <= seq }
+func (d dirt) dirtyAt(seq uint64) bool { return d != 0 && uint64(d) <= seq }
 
 // changed notes that the sector is about to change; before is its content, nil
 // for zeros.
@@ -127,7 +127,7 @@ func syncedSizes(sizes []sizeChange, seq uint64, ok bool) ([]sizeChange, dirt) {
 		return cmp.Compare(s.seq, seq)
 	})
 	if i < len(sizes) {
-		rest = dirt{first: sizes[i].seq, last: sizes[len(sizes)-1].seq}
+		rest.touch(sizes[i].seq)
 	}
 	if ok {
 		sizes = slices.Delete(sizes, 0, i)
@@ -139,7 +139,7 @@ func syncedSizes(sizes []sizeChange, seq uint64, ok bool) ([]sizeChange, dirt) {
 func (h *history) reset() {
 	for _, c := range h.entries {
 		h.newest[c.sector] = 0
-		h.dirty[c.sector/sectorsPerBlock] = dirt{}
+		h.dirty[c.sector/sectorsPerBlock] = 0
 	}
 	h.entries, h.cells = h.entries[:0], h.cells[:0]
 }
@@ -155,7 +155,7 @@ func (h *history) syncedSectors(seq uint64, ok bool) {
 	for b, d := range h.dirty {
 		if d.dirtyAt(seq) {
 			written[int64(b)] = true
-			h.dirty[b] = dirt{}
+			h.dirty[b] = 0
 		}
 	}
 	h.entries, h.cells = entries[:0], cells[:0]

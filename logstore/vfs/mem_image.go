@@ -47,7 +47,6 @@ func (ino *inode) revertSector(to *inode, newest int32, k keep) {
 		clear(content)
 	} else if undone {
 		copy(content, h.cell(cell))
-		to.arena.touched.add(sector / sectorsPerBlock)
 	}
 	if !isZero(content) {
 		to.alloc.add(sector / sectorsPerBlock)

@@ -9,7 +9,8 @@ const maxSectorUnits = 12
 type unit struct {
 	ino         *inode // nil for a name
 	first, last uint64 // seqs of its changes
-	size        bool
+	size        bool   // of the size, not of sectors
+	sector      int64  // the first one
 }
 
 // pageUnits and sectorUnits are the bytes that a unit holds at most.
@@ -28,7 +29,7 @@ func (m *Mem) units(bytes int64) []unit {
 				units[len(units)-1].last = c.seq
 				continue
 			}
-			units = append(units, unit{ino: ino, first: c.seq, last: c.seq})
+			units = append(units, unit{ino: ino, first: c.seq, last: c.seq, sector: c.sector})
 		}
 		if n := len(h.sizes); n > 0 {
 			units = append(units, unit{ino: ino, first: h.sizes[0].seq, last: h.sizes[n-1].seq, size: true})

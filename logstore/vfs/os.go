@@ -76,17 +76,6 @@ func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
 	return n, rangeError("write", f.Name(), off, int64(len(p)), err)
 }
 
-// writeEach is WriteVec with a system call for each buffer.
-func (f *osFile) writeEach(bufs [][]byte, off int64) error {
-	for _, b := range bufs {
-		if _, err := f.WriteAt(b, off); err != nil {
-			return err
-		}
-		off += int64(len(b))
-	}
-	return nil
-}
-
 // writeZeros is Allocate for systems that cannot reserve space: it writes the
 // part of the range that lies beyond the end of the file.
 func (f *osFile) writeZeros(off, n int64) error {

@@ -38,7 +38,7 @@ func (f *osFile) Punch(off, n int64) error {
 		}
 		return nil
 	})
-	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTTY) {
+	if errors.Is(err, unix.ENOTSUP) {
 		err = errors.ErrUnsupported
 	}
 	return rangeError("punch", f.Name(), off, n, err)

@@ -42,13 +42,7 @@ func (f *osFile) WriteVec(bufs [][]byte, off int64) error {
 			return rangeError("write", f.Name(), off, vecLen(rest), err)
 		}
 		off += int64(n)
-		for n > 0 && n >= len(rest[0]) {
-			n -= len(rest[0])
-			rest = rest[1:]
-		}
-		if n > 0 { // a short write
-			rest[0] = rest[0][n:]
-		}
+		rest = skipVec(rest, n)
 	}
 	return nil
 }

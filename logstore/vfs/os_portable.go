@@ -2,7 +2,15 @@
 
 package vfs
 
-func (f *osFile) WriteVec(bufs [][]byte, off int64) error { return f.writeEach(bufs, off) }
+func (f *osFile) WriteVec(bufs [][]byte, off int64) error {
+	for _, b := range bufs {
+		if _, err := f.WriteAt(b, off); err != nil {
+			return err
+		}
+		off += int64(len(b))
+	}
+	return nil
+}
 
 func (f *osFile) WriteOut(off, n int64, wait bool) error {
 	return rangeError("write-out", f.Name(), off, n, checkRange(off, n))

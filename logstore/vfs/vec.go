@@ -11,6 +11,19 @@ func vecLen(bufs [][]byte) int64 {
 	return n
 }
 
+// skipVec returns what is left of the buffers, none of them empty, when their
+// first n bytes are taken off. It changes the slice of buffers in place.
+func skipVec(bufs [][]byte, n int) [][]byte {
+	for n > 0 && n >= len(bufs[0]) {
+		n -= len(bufs[0])
+		bufs = bufs[1:]
+	}
+	if n > 0 {
+		bufs[0] = bufs[0][n:]
+	}
+	return bufs
+}
+
 // joinVec returns the buffers as one, copied if there is more than one.
 func joinVec(bufs [][]byte) []byte {
 	if len(bufs) == 1 {

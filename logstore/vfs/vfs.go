@@ -64,7 +64,8 @@ type File interface {
 	// size needed to read it. After an error nothing written since the last
 	// success is known to be durable nor known to be lost, and a second call
 	// proves nothing: the system may have marked the lost pages clean. It is
-	// therefore never repeated inside, not even when interrupted.
+	// therefore never repeated inside, not even when interrupted. It works on
+	// a read-only handle too, but not on Windows.
 	Datasync() error
 
 	// WriteOut starts the write-back of a range and, with wait, waits for it.
@@ -112,6 +113,7 @@ type File interface {
 	// only exclusive. An exclusive lock needs a writable handle. The lock goes
 	// by the file, not by its name, and ends with Unlock, Close or the
 	// process. A handle that holds the lock must Unlock before it locks again.
+	// File systems without locks report an error of their own.
 	Lock(exclusive bool) error
 
 	// Unlock gives the lock up. It is no error to hold none.

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bufio"
+
+	"flashdbm/dbm"
+
+	"github.com/spf13/cobra"
+)
+
+const dumpHelp = `dump writes all records in the portable text format of Berkeley DB's db_dump and
+LMDB's mdb_dump, as of one moment, for "flashdbm load", db_load or mdb_load.
+
+With --print, printable characters stand for themselves, for people to read;
+mdb_load before LMDB 0.9.25 misreads that form. mdb_load also wants to be told
+how large its file may grow, see the last example.`
+
+func newDumpCommand(p *program) *cobra.Command {
+	var file string
+	var printable bool
+	cmd := &cobra.Command{
+		Use:   "dump DATABASE",
+		Short: "Write all records as portable text",
+		Long:  dumpHelp,
+		Example: `  flashdbm dump app.fdbm --file app.dump
+  flashdbm dump app.fdbm | db_load app.db
+  flashdbm dump app.fdbm | sed '3a mapsize=1073741824' | mdb_load -n app.mdb`,
+		Args:              takes(1, 1),
+		ValidArgsFunction: completeDatabase,
+		RunE: p.command(func(cmd *cobra.Command, args []string) error {
+			return p.read(cmd.Context(), args[0], func(tx *dbm.Tx) error {
+				return p.withOutput(file, func(w *bufio.Writer) error {
+					return p.dump(cmd, tx, w, printable)
+				})
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&file, "file", "", "write to `FILE` instead of standard output")
+	cmd.Flags().BoolVar(&printable, "print", false, "write printable characters as they are")
+	return cmd
+}
+
+func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printable bool) error {
+	count, err := tx.Len()
+	if err != nil {
+		return err
+	}
+	line := p.startProgress("dump", formatRecords, count, true)
+	defer line.Stop()
+
+	ctx := cmd.Context()
+	dump := newDumpWriter(w, printable)
+	for key, value := range tx.All() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := dump.record(key, value); err != nil {
+			return err
+		}
+		line.Add(1)
+	}
+	// The end mark vouches for all that is before it, so it must not follow
+	// an iteration that an error cut short.
+	if err := tx.Err(); err != nil {
+		return err
+	}
+	return dump.end()
+}
+
+func formatRecords(n int64) string {
+	if n == 1 {
+		return "1 record"
+	}
+	return formatCount(n) + " records"
+}

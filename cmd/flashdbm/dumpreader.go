@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// dumpReader reads the one database of a dump, record by record.
+//
+// It holds the current record, the key before it and inputBufferBytes, however
+// long the lines of a damaged dump are: an item is decoded while it is read and
+// given up at its limit.
+type dumpReader struct {
+	in     *bufio.Reader
+	header dumpHeader
+	line   int64 // number of the line being read, counted from 1
+
+	key, value []byte // the current record
+	before     []byte // the key before it
+	begun      bool   // key holds a record's key
+	end        error  // what next returns from the end mark on
+}
+
+const inputBufferBytes = 1 << 16
+
+// errDataEnd says that the line is the end mark and not an item.
+var errDataEnd = errors.New("end of data")
+
+// newDumpReader reads the header of a dump from r. Its errors, and those of
+// next, are *dumpError for a dump that cannot be loaded and others as r gives
+// them.
+func newDumpReader(r io.Reader) (*dumpReader, error) {
+	d := &dumpReader{in: bufio.NewReaderSize(r, inputBufferBytes)}
+	if err := d.readHeader(); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// next returns the next record, valid until the call after it, and io.EOF
+// after the last one if the dump is whole and nothing follows it.
+func (d *dumpReader) next() (key, value []byte, err error) {
+	if d.end != nil {
+		return nil, nil, d.end
+	}
+	d.before, d.key = d.key, d.before
+	if d.key, err = d.item(d.key[:0], "key", maxKeyBytes); err == errDataEnd {
+		d.end = d.readEnd()
+		return nil, nil, d.end
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	// Duplicates of a key are neighbours in every dump. Storing the last of
+	// them would lose the others without a word.
+	if d.begun && bytes.Equal(d.key, d.before) {
+		return nil, nil, d.problem("%s", repeated(d.key))
+	}
+	d.begun = true
+	if d.value, err = d.item(d.value[:0], "value", maxValueBytes); err == errDataEnd {
+		return nil, nil, d.problem("the last key has no value: the dump is damaged, make it again")
+	}
+	return d.key, d.value, err
+}
+
+func (d *dumpReader) readHeader() error {
+	first, err := d.text()
+	if err != nil {
+		return err
+	}
+	if first != dumpVersionLine {
+		return d.problem("a dump begins with %q, not with %q: give the output of flashdbm dump, db_dump or mdb_dump",
+			dumpVersionLine, first)
+	}
+	formatSeen := false
+	for range maxDumpHeaderLines {
+		line, err := d.text()
+		if err != nil {
+			return err
+		}
+		if line == dumpHeaderEnd {
+			if !formatSeen {
+				return d.problem("the header has no format= line: make the dump again")
+			}
+			return nil
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return d.problem("%q is not a header line, which is name=value: make the dump again", line)
+		}
+		if problem := d.header.set(name, value); problem != "" {
+			return d.problem("%s", problem)
+		}
+		formatSeen = formatSeen || name == "format"
+	}
+	return d.problem("the header does not end within %d lines: make the dump again", maxDumpHeaderLines)
+}
+
+// readEnd returns io.EOF if nothing follows the end mark.
+func (d *dumpReader) readEnd() error {
+	_, err := d.in.Peek(1)
+	if err != nil {
+		return err
+	}
+	line, err := d.text()
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(line, "VERSION=") {
+		return d.problem("%s", d.header.several())
+	}
+	return d.problem("%q follows the end of the dump: remove it, or make the dump again", line)
+}
+
+// text reads one line that is not an item, without its line end.
+func (d *dumpReader) text() (string, error) {
+	d.line++
+	line, err := d.in.ReadSlice('\n')
+	switch {
+	case err == nil:
+		line = line[:len(line)-1]
+	case err == io.EOF && len(line) == 0:
+		return "", d.cutShort()
+	case err == io.EOF:
+		// An end mark at the end of a file may lack its line end.
+	case err != bufio.ErrBufferFull:
+		return "", err
+	}
+	if len(line) > maxDumpHeaderBytes {
+		return "", d.problem("it is longer than %d bytes: this is not a dump", maxDumpHeaderBytes)
+	}
+	return string(line), nil
+}
+
+// item appends the item of the next line to dst. what and limit, in bytes, are
+// for the item. It returns errDataEnd at the end mark.
+func (d *dumpReader) item(dst []byte, what string, limit int64) ([]byte, error) {
+	first, err := d.in.Peek(1)
+	if err == io.EOF {
+		d.line++
+		return dst, d.cutShort()
+	}
+	if err != nil {
+		return dst, err
+	}
+	if first[0] != ' ' {
+		return dst, d.endMark()
+	}
+	d.line++
+	if _, err := d.in.Discard(1); err != nil {
+		return dst, err
+	}
+	decoder := itemDecoder{header: &d.header}
+	for {
+		chunk, err := d.in.ReadSlice('\n')
+		if err != nil && err != bufio.ErrBufferFull {
+			if err == io.EOF {
+				err = d.cutShort()
+			}
+			return dst, err
+		}
+		last := err == nil
+		if last {
+			chunk = chunk[:len(chunk)-1]
+		}
+		var problem string
+		if dst, problem = decoder.decode(dst, chunk, last); problem != "" {
+			return dst, d.problem("%s", problem)
+		}
+		if int64(len(dst)) > limit {
+			return dst, d.problem("the %s is longer than the %s that flashdbm takes: leave this record out", what, formatBytes(limit))
+		}
+		if last {
+			return dst, nil
+		}
+	}
+}
+
+// endMark reads a line that does not begin as an item does. It returns
+// errDataEnd if it is the end mark.
+func (d *dumpReader) endMark() error {
+	line, err := d.text()
+	if err != nil {
+		return err
+	}
+	if line != dumpDataEnd {
+		return d.problem("a line of data begins with a space, not as %s: the dump is damaged, make it again", quotedStart([]byte(line)))
+	}
+	return errDataEnd
+}
+
+func (d *dumpReader) cutShort() error {
+	return d.problem("the dump ends without %s: it was cut short, make it again", dumpDataEnd)
+}
+
+func (d *dumpReader) problem(format string, args ...any) error {
+	return &dumpError{d.line, fmt.Sprintf(format, args...)}
+}

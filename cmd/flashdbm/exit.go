@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"flashdbm/dbm"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes, a promise to scripts.
+const (
+	exitDone     = 0 // done, or found
+	exitNotFound = 1 // the key is not there
+	exitUsage    = 2 // the command line is wrong
+	exitError    = 3 // anything else
+)
+
+// usageError is a mistake in the command line that a command found itself.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// notFoundError says that a key is absent. An empty message makes the exit
+// code the only answer.
+type notFoundError struct{ message string }
+
+func (e *notFoundError) Error() string { return e.message }
+
+// finish tells the user about err of cmd, if any, in one line on standard
+// error, and returns the exit code.
+func (p *program) finish(cmd *cobra.Command, err error) int {
+	name := cmd.Root().Name()
+	var usage *usageError
+	var absent *notFoundError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.As(err, &usage), !p.running:
+		fmt.Fprintf(p.stderr, "%s: %s; see \"%s --help\"\n", name, oneLine(err), cmd.CommandPath())
+		return exitUsage
+	case errors.As(err, &absent):
+		if absent.message != "" {
+			fmt.Fprintf(p.stderr, "%s: %s\n", name, oneLine(err))
+		}
+		return exitNotFound
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintf(p.stderr, "%s: interrupted\n", name)
+		return exitError
+	default:
+		message := oneLine(err)
+		if next := advice(err); next != "" {
+			message += "; " + next
+		}
+		fmt.Fprintf(p.stderr, "%s: %s\n", name, message)
+		return exitError
+	}
+}
+
+// oneLine is the text of err without the line ends of joined errors, and
+// without the name of the package, which is also that of the program.
+func oneLine(err error) string {
+	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
+	return strings.TrimPrefix(text, "flashdbm: ")
+}
+
+// advice says what the user can do about err, or nothing where the error says
+// it all.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, dbm.ErrLocked):
+		return "stop the process that has it open, or wait for it with --wait 30s"
+	case errors.Is(err, dbm.ErrFormat):
+		return "check that this is a flashdbm database, and that this flashdbm is not older than the one that wrote it"
+	case errors.Is(err, dbm.ErrCorrupt):
+		return "the file is damaged: \"flashdbm check\" says where; restore a backup"
+	case errors.Is(err, dbm.ErrFull):
+		return "make room on that file system and try again"
+	case errors.Is(err, dbm.ErrConflict):
+		return "other writers kept changing the same keys: try again"
+	case errors.Is(err, dbm.ErrSnapshotTooOld):
+		return "the database changed too much meanwhile: try again"
+	case errors.Is(err, dbm.ErrFailed):
+		return "look for disk errors in the system log; all that was reported as done is kept"
+	case errors.Is(err, fs.ErrPermission):
+		return "check the permissions of the file and its directory"
+	}
+	return ""
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"flashdbm/dbm"
+
+	"github.com/spf13/cobra"
+)
+
+const hasHelp = `has tells by its exit code whether KEY is there: 0 if it is, 1 if it is not. It
+prints nothing, but for an object {"found": true} or {"found": false} with --json.`
+
+type hasCommand struct {
+	notation
+	json bool
+}
+
+func newHasCommand(p *program) *cobra.Command {
+	var has hasCommand
+	cmd := &cobra.Command{
+		Use:               "has DATABASE KEY",
+		Short:             "Tell by the exit code whether a key is there",
+		Long:              hasHelp,
+		Example:           `  flashdbm has app.fdbm greeting && echo yes`,
+		Args:              takes(2, 2),
+		ValidArgsFunction: p.completeKey(&has.notation, 1),
+		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return has.run(p, cmd, args[0], args[1]) }),
+	}
+	has.addFlags(cmd)
+	cmd.Flags().BoolVar(&has.json, "json", false, "print the answer as a JSON object")
+	return cmd
+}
+
+func (has *hasCommand) run(p *program, cmd *cobra.Command, path, arg string) error {
+	key, err := has.parse("key", arg)
+	if err != nil {
+		return err
+	}
+	var found bool
+	err = p.read(cmd.Context(), path, func(tx *dbm.Tx) (err error) {
+		found, err = tx.Has(key)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if has.json {
+		if err := printJSON(p.stdout, map[string]bool{"found": found}); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return &notFoundError{}
+	}
+	return nil
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"flashdbm/dbm"
+
+	"github.com/spf13/cobra"
+)
+
+// A load commits whenever it has this many records or bytes: enough that the
+// cost of a commit does not show, little enough to stay in memory.
+const (
+	loadBatchRecords = 1000
+	loadBatchBytes   = 4 << 20
+)
+
+const loadHelp = `load reads a dump in the portable text format of "flashdbm dump", Berkeley DB's
+db_dump and LMDB's mdb_dump, and stores its records, in place of values that were
+there. It creates the database if there is none.
+
+A dump in a file is read once to the end before anything is stored, so a damaged
+or refused one changes nothing. One that comes through a pipe is stored as it is
+read; with --atomic in one transaction, all of it or nothing. When load returns,
+everything is on the disk.`
+
+type loadCommand struct {
+	file   string
+	atomic bool
+	json   bool
+}
+
+func newLoadCommand(p *program) *cobra.Command {
+	var load loadCommand
+	cmd := &cobra.Command{
+		Use:   "load DATABASE",
+		Short: "Store all records of a dump",
+		Long:  loadHelp,
+		Example: `  flashdbm load app.fdbm --file app.dump
+  db_dump app.db | flashdbm load app.fdbm
+  mdb_dump -n app.mdb | flashdbm load app.fdbm`,
+		Args:              takes(1, 1),
+		ValidArgsFunction: completeDatabase,
+		RunE: p.command(func(cmd *cobra.Command, args []string) error {
+			return p.withInput(load.file, func(file *os.File) error { return load.run(p, cmd, args[0], file) })
+		}),
+	}
+	cmd.Flags().StringVar(&load.file, "file", "", "read from `FILE` instead of standard input")
+	cmd.Flags().BoolVar(&load.atomic, "atomic", false, "store everything in one transaction")
+	cmd.Flags().BoolVar(&load.json, "json", false, "print the number of records and bytes as a JSON object")
+	return cmd
+}
+
+// loadResult is what load --json prints. Bytes counts keys and values.
+type loadResult struct {
+	Records int64 `json:"records"`
+	Bytes   int64 `json:"bytes"`
+}
+
+func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *os.File) error {
+	total, err := load.rehearse(p, cmd, file)
+	if err != nil {
+		return err
+	}
+	// The header is read before the database is created.
+	dump, err := newDumpReader(file)
+	if err != nil {
+		return err
+	}
+	loader := &loader{dump: dump, atomic: load.atomic}
+	loader.line = p.startProgress("load", formatRecords, total, false)
+	// Nobody is told of a commit before the end, so one sync there is enough.
+	err = p.withDatabase(path, dbm.Options{Durability: dbm.Buffered}, func(db *dbm.DB) error {
+		return errors.Join(loader.run(cmd, db), db.Sync())
+	})
+	loader.line.Stop()
+	if err != nil {
+		if loader.stored.Records > 0 {
+			err = fmt.Errorf("%w; the first %s are stored, and loading again after a correction stores them again",
+				err, formatRecords(loader.stored.Records))
+		}
+		return err
+	}
+	if load.json {
+		return printJSON(p.stdout, loader.stored)
+	}
+	return nil
+}
+
+// rehearse reads a dump that can be read twice to its end and returns its
+// number of records, 0 if it cannot be.
+func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File) (records int64, err error) {
+	status, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !status.Mode().IsRegular() {
+		return 0, nil
+	}
+	// A shell may have read the beginning of standard input already.
+	start, err := file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0, err
+	}
+	dump, err := newDumpReader(file)
+	if err != nil {
+		return 0, err
+	}
+	line := p.startProgress("read", formatRecords, 0, false)
+	defer line.Stop()
+	for {
+		if err := cmd.Context().Err(); err != nil {
+			return 0, err
+		}
+		_, _, err := dump.next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		records++
+		line.Add(1)
+	}
+	_, err = file.Seek(start, io.SeekStart)
+	return records, err
+}
+
+// loader moves the records of a dump into a database.
+type loader struct {
+	dump   *dumpReader
+	atomic bool
+	line   *progress
+
+	stored loadResult // committed
+	batch  loadResult // in the open transaction
+}
+
+// run commits batch after batch until the dump ends. Its transactions only
+// put, so they never conflict.
+func (l *loader) run(cmd *cobra.Command, db *dbm.DB) error {
+	for more := true; more; {
+		tx, err := db.Begin(dbm.TxOptions{})
+		if err != nil {
+			return err
+		}
+		if more, err = l.fill(cmd, tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		if err := tx.Commit(); err != nil {
+			return err
+		}
+		l.stored.Records += l.batch.Records
+		l.stored.Bytes += l.batch.Bytes
+		l.batch = loadResult{}
+	}
+	return nil
+}
+
+// fill puts records into tx until the batch is full, more, or the dump ends.
+func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
+	for {
+		if err := cmd.Context().Err(); err != nil {
+			return false, err
+		}
+		key, value, err := l.dump.next()
+		if err == io.EOF {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if err := tx.Put(key, value); err != nil {
+			return false, err
+		}
+		l.batch.Records++
+		l.batch.Bytes += int64(len(key) + len(value))
+		l.line.Add(1)
+		if !l.atomic && (l.batch.Records >= loadBatchRecords || l.batch.Bytes >= loadBatchBytes) {
+			return true, nil
+		}
+	}
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"flashdbm/dbm"
+)
+
+// read runs fn on one snapshot of the database at path, which it opens
+// read-only.
+func (p *program) read(ctx context.Context, path string, fn func(tx *dbm.Tx) error) error {
+	return p.inspect(path, func(db *dbm.DB) error { return db.ViewContext(ctx, fn) })
+}
+
+// inspect runs fn on the database at path, opened read-only.
+func (p *program) inspect(path string, fn func(db *dbm.DB) error) error {
+	return p.withDatabase(path, dbm.Options{ReadOnly: true}, fn)
+}
+
+// change runs fn on the database at path, which must exist: a command that
+// only takes things away has no use for an empty database at a mistyped path.
+func (p *program) change(path string, fn func(db *dbm.DB) error) error {
+	if _, err := os.Stat(path); err != nil {
+		return explainMissing(path, err)
+	}
+	return p.withDatabase(path, dbm.Options{}, fn)
+}
+
+// withDatabase opens the database at path, runs fn and closes it. An error of
+// Close counts: the last of the data may not have reached the disk.
+func (p *program) withDatabase(path string, opts dbm.Options, fn func(db *dbm.DB) error) (err error) {
+	opts.LockTimeout = p.wait
+	db, err := dbm.Open(path, &opts)
+	if err != nil {
+		return explainMissing(path, err)
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	return fn(db)
+}
+
+func explainMissing(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("there is no database at %s; \"flashdbm put\" and \"flashdbm load\" create one", path)
+	}
+	return err
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// program is one run of the command line: its streams and the flags that every
+// command has. It is used by one goroutine, but for the streams.
+type program struct {
+	stdin          *os.File
+	stdout, stderr *os.File
+
+	wait    time.Duration // --wait: how long to wait for another process's lock
+	profile string        // --profile: one of profileModes, or empty
+
+	// running is set when a command's own code starts. An error before that
+	// comes from parsing the command line, so it is the caller's mistake.
+	running bool
+}
+
+const rootHelp = `flashdbm reads and writes flashdbm databases: ordered keys and values in one file.
+
+Keys and values are given as text; --hex and --base64 change that for what
+stands on the command line and what is printed. Files, standard input and the
+output of get to a pipe are always the plain bytes. Use "--" before a key that
+begins with a dash.
+
+Exit codes: 0 done or found, 1 not found, 2 wrong usage, 3 any other error.`
+
+func newRootCommand(p *program) *cobra.Command {
+	root := &cobra.Command{
+		Use:     "flashdbm",
+		Short:   "Read, write, check, dump and load flashdbm databases",
+		Long:    rootHelp,
+		Version: version(),
+		// finish prints errors, in one line and with the exit code that fits.
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		DisableFlagsInUseLine:      true,
+		SuggestionsMinimumDistance: 2,
+		Args:                       unknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cmd.SetOut(p.stderr)
+			if err := cmd.Help(); err != nil {
+				return err
+			}
+			return usagef("no command given")
+		},
+	}
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+
+	flags := root.PersistentFlags()
+	flags.DurationVar(&p.wait, "wait", 0, "wait up to `TIME`, for example 30s, for a database that another process has open")
+	flags.StringVar(&p.profile, "profile", "", "write a profile of this `KIND` to the current directory: "+strings.Join(profileNames(), ", "))
+	// The name of a registered flag cannot be unknown.
+	_ = root.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profileNames(), cobra.ShellCompDirectiveNoFileComp))
+
+	root.AddCommand(
+		newGetCommand(p), newPutCommand(p), newDelCommand(p), newHasCommand(p),
+		newListCommand(p), newStatCommand(p), newCheckCommand(p),
+		newDumpCommand(p), newLoadCommand(p),
+		newDemoCommand(p), newDemoWriterCommand(p),
+	)
+	return root
+}
+
+// unknownCommand accepts no argument: one that reaches the root names no command.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return usagef("there is no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return usagef("there is no command %q", args[0])
+}
+
+// takes accepts from least to most arguments.
+func takes(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return usagef("%d arguments do not fit %q", len(args), cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// command adapts fn to cobra: it marks the end of command line parsing and
+// runs fn under the profile that was asked for.
+func (p *program) command(fn func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) (err error) {
+		p.running = true
+		stop, err := startProfile(p.profile)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		return fn(cmd, args)
+	}
+}
+
+// version is the module version that the Go tool recorded in the binary.
+func version() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok || build.Main.Version == "" {
+		return "(unknown)"
+	}
+	return fmt.Sprintf("%s %s", build.Main.Version, build.GoVersion)
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"flashdbm/dbm"
+
+	"github.com/spf13/cobra"
+)
+
+const statHelp = `stat prints what the database says about itself: records, file size, live and
+free bytes, and what opening it found. Counters of work, such as syncs, begin at
+zero with each opening.`
+
+func newStatCommand(p *program) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:               "stat DATABASE",
+		Short:             "Print records, sizes and counters",
+		Long:              statHelp,
+		Example:           `  flashdbm stat app.fdbm --json | jq .Records`,
+		Args:              takes(1, 1),
+		ValidArgsFunction: completeDatabase,
+		RunE: p.command(func(_ *cobra.Command, args []string) error {
+			return p.inspect(args[0], func(db *dbm.DB) error {
+				stats := db.Stats()
+				if asJSON {
+					return printJSON(p.stdout, stats)
+				}
+				w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
+				printFields(w, "", reflect.ValueOf(stats))
+				return w.Flush()
+			})
+		}),
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print all fields as a JSON object, sizes in bytes, times in nanoseconds")
+	return cmd
+}
+
+// printFields prints the exported fields of a struct, one on a line, those of
+// a struct within it under its name. Reading them by reflection keeps the
+// report complete when Stats gains a field.
+func printFields(w io.Writer, under string, fields reflect.Value) {
+	for field, value := range fields.Fields() {
+		if !field.IsExported() {
+			continue
+		}
+		label := under + words(field.Name)
+		if value.Kind() == reflect.Struct {
+			printFields(w, label+" ", value)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\n", label, formatField(field.Name, value))
+	}
+}
+
+// formatField writes one field with the unit that its type or name gives.
+func formatField(name string, value reflect.Value) string {
+	if d, ok := value.Interface().(time.Duration); ok {
+		return formatDuration(d)
+	}
+	if strings.HasSuffix(name, "Bytes") && value.CanInt() {
+		return formatBytes(value.Int())
+	}
+	switch {
+	case value.CanInt():
+		return formatCount(value.Int())
+	case value.CanUint():
+		return formatCount(int64(value.Uint()))
+	}
+	return fmt.Sprint(value.Interface())
+}
+
+// words turns the name of a field into words: "FileBytes" into "file bytes".
+func words(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"flashdbm/dbm"
+
+	"github.com/stretchr/testify/require"
+)
+
+func nanoseconds(n int64) time.Duration { return time.Duration(n) }
+
+func TestStat(t *testing.T) {
+	db := newPath(t)
+	succeed(t, "put", db, "a", "1")
+	succeed(t, "put", db, "b", "2")
+	require.Regexp(t, `(?m)^records +2$`, succeed(t, "stat", db))
+	var stats dbm.Stats
+	require.NoError(t, json.Unmarshal([]byte(succeed(t, "stat", db, "--json")), &stats))
+	require.EqualValues(t, 2, stats.Records)
+	require.Positive(t, stats.FileBytes)
+}
+
+func TestPrintFields(t *testing.T) {
+	type inner struct{ Groups uint64 }
+	var out bytes.Buffer
+	printFields(&out, "", reflect.ValueOf(struct {
+		Records   int64
+		FileBytes int64
+		OldestAge time.Duration
+		Clean     bool
+		Recovered inner
+		hidden    int
+	}{1234567, 2 << 20, 1500 * time.Millisecond, true, inner{42}, 7}))
+	require.Equal(t, "records\t1,234,567\nfile bytes\t2.0 MiB\noldest age\t1.5s\nclean\ttrue\nrecovered groups\t42\n", out.String())
+}
+
+func TestCheck(t *testing.T) {
+	db := newPath(t)
+	succeed(t, "put", db, "a", "1")
+	require.Equal(t, db+": no problems in 1 record\n", succeed(t, "check", db))
+	require.JSONEq(t, `{"ok": true, "records": 1, "problems": []}`, succeed(t, "check", db, "--json"))
+}
+
+func TestCheckDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "damaged.fdbm")
+	const marker = "a value that is easy to find in the file"
+	succeed(t, "put", path, "a", marker)
+	content := readFile(t, path)
+	at := strings.LastIndex(content, marker)
+	require.Positive(t, at)
+	damaged := content[:at] + "A" + content[at+1:]
+	require.NoError(t, os.WriteFile(path, []byte(damaged), 0o600))
+
+	r := execute(t, "", "check", path)
+	require.Equal(t, exitError, r.code)
+	require.Empty(t, r.stdout)
+	lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
+	require.GreaterOrEqual(t, len(lines), 2)
+	require.Equal(t, fmt.Sprintf("flashdbm: %s is damaged, problems found: %d; restore a backup", path, len(lines)-1), lines[len(lines)-1])
+
+	r = execute(t, "", "check", path, "--json")
+	require.Equal(t, exitError, r.code)
+	var result checkResult
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &result))
+	require.False(t, result.OK)
+	require.NotEmpty(t, result.Problems)
+
+	fail(t, exitError, []string{"the file is damaged", "flashdbm check"}, "get", path, "a")
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// standardStream is the file name that means standard input or output.
+const standardStream = "-"
+
+// outputBufferBytes is large enough that a dump costs few system calls.
+const outputBufferBytes = 1 << 16
+
+// isTerminal reports whether a person reads or types at f.
+func isTerminal(f *os.File) bool {
+	return term.IsTerminal(int(f.Fd()))
+}
+
+// withOutput runs fn with a buffered writer to the named file, or to standard
+// output for "" and "-". A file is synced: when the command says done, the
+// result survives a power cut as the database would.
+func (p *program) withOutput(name string, fn func(w *bufio.Writer) error) (err error) {
+	file := p.stdout
+	if name != "" && name != standardStream {
+		file, err = os.Create(name)
+		if err != nil {
+			return err
+		}
+		defer func() {
+			if err == nil {
+				err = syncFile(file)
+			}
+			if err = errors.Join(err, file.Close()); err != nil {
+				err = fmt.Errorf("%w; %s is incomplete", err, name)
+			}
+		}()
+	}
+	w := bufio.NewWriterSize(file, outputBufferBytes)
+	if err := fn(w); err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// syncFile syncs a regular file; a device or a named pipe has nothing to sync.
+func syncFile(f *os.File) error {
+	if status, err := f.Stat(); err != nil || !status.Mode().IsRegular() {
+		return err
+	}
+	return f.Sync()
+}
+
+// withInput runs fn with the named file, or standard input for "" and "-".
+func (p *program) withInput(name string, fn func(file *os.File) error) error {
+	if name == "" || name == standardStream {
+		if isTerminal(p.stdin) {
+			fmt.Fprintln(p.stderr, "reading from the terminal; end with Ctrl-D on a line of its own")
+		}
+		return fn(p.stdin)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return fn(file)
+}
+
+// printJSON writes v and a line end to w. Characters that only matter inside
+// HTML stay as they are.
+func printJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}

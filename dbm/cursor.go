@@ -1,0 +1,93 @@
+package dbm
+
+import "flashdbm/mvcc"
+
+// Cursor moves over the records of a transaction in key order. It is positioned by key: writing and deleting through the transaction
+// never makes it skip or repeat a record. It belongs to the transaction's goroutine and ends with it.
+type Cursor struct {
+	tx    *Tx
+	inner *mvcc.Cursor
+	on    bool // the last move found a record
+	err   error
+}
+
+// Cursor returns a new cursor, which is on no record: Next goes to the first one, Prev to the last.
+func (tx *Tx) Cursor() *Cursor {
+	c := &Cursor{tx: tx}
+	if tx.done {
+		c.err = ErrTxDone
+		return c
+	}
+	c.inner = tx.inner.Cursor()
+	return c
+}
+
+// First goes to the first record and reports whether there is one.
+func (c *Cursor) First() bool { return c.ready() && c.moved(c.inner.First()) }
+
+// Last goes to the last record and reports whether there is one.
+func (c *Cursor) Last() bool { return c.ready() && c.moved(c.inner.Last()) }
+
+// Next goes to the record that follows, and reports whether there is one. Past the end it stays there.
+func (c *Cursor) Next() bool { return c.ready() && c.moved(c.inner.Next()) }
+
+// Prev goes to the record before, and reports whether there is one.
+func (c *Cursor) Prev() bool { return c.ready() && c.moved(c.inner.Prev()) }
+
+// Seek goes to the first record whose key is at or after key, and reports whether there is one. After it has failed, Prev goes to the
+// last record.
+func (c *Cursor) Seek(key []byte) bool { return c.ready() && c.moved(c.inner.Seek(key)) }
+
+// Key returns the key of the record that the last move found, nil if it found none. Valid until the transaction ends.
+func (c *Cursor) Key() []byte {
+	if !c.on || c.tx.done {
+		return nil
+	}
+	return c.inner.Key()
+}
+
+// Value returns the value of that record, with the same lifetime. nil means none, or an error that Err tells.
+func (c *Cursor) Value() []byte {
+	if !c.on || c.tx.done {
+		return nil
+	}
+	v, err := c.inner.Value()
+	if err != nil {
+		c.err = c.tx.note(err)
+		return nil
+	}
+	return v
+}
+
+// Delete removes the record that the cursor is on; Next is then the record that followed. ErrNotFound if it is on none.
+func (c *Cursor) Delete() error {
+	if err := c.tx.canWrite(nil, nil); err != nil {
+		return err
+	}
+	if !c.on {
+		return ErrNotFound
+	}
+	key := c.inner.Key()
+	c.on = false
+	return c.tx.note(c.tx.inner.Delete(key))
+}
+
+// Err returns the first error of the cursor's moves.
+func (c *Cursor) Err() error { return c.err }
+
+func (c *Cursor) ready() bool {
+	c.on = false
+	if c.err == nil && c.tx.done {
+		c.err = ErrTxDone
+	}
+	return c.err == nil
+}
+
+func (c *Cursor) moved(found bool) bool {
+	if err := c.inner.Err(); err != nil {
+		c.err = c.tx.note(err)
+		return false
+	}
+	c.on = found
+	return found
+}

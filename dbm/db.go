@@ -1,0 +1,129 @@
+package dbm
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// DB is an open database. Any number of goroutines may use it at once.
+type DB struct{ engine *mvcc.Engine }
+
+// Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length zero is an empty
+// database, and a symlink to an existing file is followed. Errors: ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a
+// read-only open, and those of the system.
+func Open(path string, opts *Options) (*DB, error) { return open(vfs.OS(), path, opts) }
+
+func open(fs vfs.FS, path string, opts *Options) (*DB, error) {
+	if opts != nil && opts.Durability > Buffered {
+		return nil, fmt.Errorf("flashdbm: unknown durability %d", opts.Durability)
+	}
+	return openEngine(fs, path, opts.engine())
+}
+
+func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	engine, err := mvcc.Open(fs, path, opts)
+	if err != nil {
+		return nil, public(err)
+	}
+	return &DB{engine}, nil
+}
+
+// Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing and returns nil.
+// A transaction from Begin that is still in use and never ended makes it wait for ever.
+func (db *DB) Close() error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	return public(db.engine.Close())
+}
+
+// Path returns the name that the database was opened by.
+func (db *DB) Path() string { return db.engine.Path() }
+
+// guard is deferred by what may touch the mapping: a fault there (the file was cut short under us) becomes an error.
+func guard(err *error) {
+	if r := recover(); r != nil {
+		fault, ok := mvcc.AsFault(r)
+		if !ok {
+			panic(r)
+		}
+		*err = fault
+	}
+}
+
+// Get returns a copy of the value of key, or ErrNotFound. It allocates the copy and nothing else.
+func (db *DB) Get(key []byte) (value []byte, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(&err)
+	value, ok, err := db.engine.GetCopy(key)
+	switch {
+	case err != nil:
+		return nil, public(err)
+	case !ok:
+		return nil, ErrNotFound
+	}
+	return value, nil
+}
+
+// Has reports whether key has a value.
+func (db *DB) Has(key []byte) (ok bool, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(&err)
+	ok, err = db.engine.Exists(key)
+	return ok, public(err)
+}
+
+// Put sets the value of key in a transaction of its own. It never conflicts.
+func (db *DB) Put(key, value []byte) error {
+	if err := checkSizes(key, value); err != nil {
+		return err
+	}
+	return db.write(func(tx *mvcc.Tx) error { return tx.Put(key, value) })
+}
+
+// Delete removes key in a transaction of its own; it is no error if there is none.
+func (db *DB) Delete(key []byte) error {
+	if err := checkSizes(key, nil); err != nil {
+		return err
+	}
+	return db.write(func(tx *mvcc.Tx) error { return tx.Delete(key) })
+}
+
+// write commits what fn writes. It reads nothing, so it cannot lose.
+func (db *DB) write(fn func(*mvcc.Tx) error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(&err)
+	tx, err := db.engine.Begin(mvcc.TxOptions{})
+	if err != nil {
+		return err
+	}
+	if err := fn(tx); err != nil {
+		tx.Rollback()
+		return public(err)
+	}
+	return public(tx.Commit())
+}
+
+// Len returns the number of records. O(1).
+func (db *DB) Len() (int64, error) { return db.engine.Len() }
+
+// Sync makes all commits that have returned durable.
+func (db *DB) Sync() error { return db.maintain(db.engine.Sync) }
+
+// Checkpoint writes all that is in memory and moves the place where the next open starts to read the log.
+func (db *DB) Checkpoint() error { return db.maintain(db.engine.Checkpoint) }
+
+// Check reads the whole database and compares every page, name, order, count and the space map. Problems are joined, at most 100.
+// Commits go on meanwhile.
+func (db *DB) Check(ctx context.Context) error {
+	return db.maintain(func() error { return db.engine.Check(ctx) })
+}
+
+func (db *DB) maintain(fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer guard(&err)
+	return public(db.engine.Use(fn))
+}

@@ -1,0 +1,125 @@
+package dbm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func newDB(t testing.TB, opts *Options) *DB {
+	t.Helper()
+	db, err := Open(filepath.Join(t.TempDir(), "a.fdbm"), opts)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+func TestPutGet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.fdbm")
+	db, err := Open(path, nil)
+	require.NoError(t, err)
+	_, err = db.Get([]byte("a"))
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NoError(t, db.Put([]byte("a"), []byte("1")))
+	v, err := db.Get([]byte("a"))
+	require.NoError(t, err)
+	require.Equal(t, "1", string(v))
+	require.NoError(t, db.Check(context.Background()))
+	require.NoError(t, db.Close())
+	db, err = Open(path, nil)
+	require.NoError(t, err)
+	v, err = db.Get([]byte("a"))
+	require.NoError(t, err)
+	require.Equal(t, "1", string(v))
+	require.NoError(t, db.Check(context.Background()))
+	require.NoError(t, db.Close())
+}
+
+// TestModel compares a database with a map over random transactions, with reopening now and then.
+func TestModel(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "a.fdbm")
+			opts := &Options{Durability: d}
+			db, err := Open(path, opts)
+			require.NoError(t, err)
+			model := map[string]string{}
+			rng := rand.New(rand.NewPCG(1, uint64(d)))
+			for i := range 1500 {
+				next := map[string]string{}
+				err := db.Update(func(tx *Tx) error {
+					clear(next)
+					for range 1 + rng.IntN(20) {
+						k := fmt.Sprintf("key-%05d", rng.IntN(3000))
+						if rng.IntN(4) == 0 {
+							next[k] = "\x00deleted"
+							if err := tx.Delete([]byte(k)); err != nil {
+								return err
+							}
+							continue
+						}
+						size := rng.IntN(200)
+						if rng.IntN(50) == 0 {
+							size = rng.IntN(20000)
+						}
+						if rng.IntN(1000) == 0 {
+							size = rng.IntN(3 << 20)
+						}
+						v := fmt.Sprint(i, k) + string(make([]byte, size))
+						next[k] = v
+						if err := tx.Put([]byte(k), []byte(v)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				require.NoError(t, err)
+				for k, v := range next {
+					if v == "\x00deleted" {
+						delete(model, k)
+					} else {
+						model[k] = v
+					}
+				}
+				switch rng.IntN(300) {
+				case 0:
+					require.NoError(t, db.Close())
+					db, err = Open(path, opts)
+					require.NoError(t, err)
+				case 1:
+					require.NoError(t, db.Checkpoint())
+				case 2:
+					require.NoError(t, db.Check(context.Background()))
+				}
+				if i%100 == 0 {
+					compare(t, db, model)
+				}
+			}
+			compare(t, db, model)
+			require.NoError(t, db.Check(context.Background()))
+			require.NoError(t, db.Close())
+		})
+	}
+}
+
+func compare(t *testing.T, db *DB, model map[string]string) {
+	t.Helper()
+	n := 0
+	require.NoError(t, db.View(func(tx *Tx) error {
+		count, err := tx.Len()
+		require.NoError(t, err)
+		require.EqualValues(t, len(model), count)
+		for k, v := range tx.All() {
+			n++
+			if model[string(k)] != string(v) {
+				t.Fatalf("value of %q: %d bytes, want %d", k, len(v), len(model[string(k)]))
+			}
+		}
+		return nil
+	}))
+	require.Equal(t, len(model), n)
+}

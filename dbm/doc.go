@@ -1,0 +1,28 @@
+// Package dbm is an embedded, ordered key-value store in one file, with transactions.
+//
+//	db, err := dbm.Open("accounts.fdbm", nil)
+//	err = db.Update(func(tx *dbm.Tx) error { return tx.Put([]byte("alice"), []byte("100")) })
+//	err = db.View(func(tx *dbm.Tx) error { v, err := tx.Get([]byte("alice")); ... })
+//	err = db.Close()
+//
+// Keys are any bytes, up to 64 KiB, ordered bytewise; nil is the empty key. Values are any bytes, up to 4 GiB.
+//
+// # Transactions
+//
+// A transaction reads one unmoving snapshot and its own writes. Any number run at once; readers and writers do not wait for each other.
+// If a key that a transaction writes was written by another one since its snapshot, its commit fails with ErrConflict and nothing is
+// applied: the first committer wins. A transaction that read nothing, like DB.Put, never conflicts. Update runs its function again
+// after a conflict. That is snapshot isolation: of the anomalies only write skew is possible. TxOptions.Serializable excludes that too.
+//
+// A transaction belongs to one goroutine. A DB may be used by any number.
+//
+// # Lifetimes
+//
+// Slices that a transaction, its cursors and iterators return are valid until the transaction ends; they may point into the file and
+// must not be modified. Those of DB.Get are the caller's own.
+//
+// # Durability
+//
+// By default a commit returns once it survives a power cut. See Durability for the other modes; in each of them recovery finds whole
+// transactions, in the order in which they were committed.
+package dbm

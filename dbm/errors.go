@@ -1,0 +1,56 @@
+package dbm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// Errors of reading and writing records, for errors.Is.
+var (
+	ErrNotFound      = errors.New("flashdbm: no such key")
+	ErrExists        = errors.New("flashdbm: key exists already")
+	ErrKeyTooLarge   = errors.New("flashdbm: key is longer than 64 KiB")
+	ErrValueTooLarge = errors.New("flashdbm: value is longer than 4 GiB")
+)
+
+// Errors of transactions.
+var (
+	ErrConflict       = mvcc.ErrConflict // nothing was applied; run the transaction again
+	ErrTxDone         = errors.New("flashdbm: transaction has ended")
+	ErrReadOnly       = logstore.ErrReadOnly   // of a read-only transaction or database
+	ErrSnapshotTooOld = mvcc.ErrSnapshotTooOld // the transaction was open for too long; begin another
+)
+
+// Errors of the database.
+var (
+	ErrClosed  = mvcc.ErrClosed
+	ErrLocked  = vfs.ErrLocked       // another process, or another handle of this one, has the file open
+	ErrFull    = logstore.ErrFull    // no space on the device, or MaxFileSize is reached; unwraps to the system's error. Deleting works
+	ErrCorrupt = logstore.ErrCorrupt // the file is damaged; the text says where
+	ErrFormat  = logstore.ErrFormat  // not a database, or one of a newer program
+	ErrFailed  = logstore.ErrFailed  // a write or sync has failed: what is durable can be read, nothing written. Unwraps to the cause
+)
+
+// public gives an error of the layers below its public sentinel.
+func public(err error) error {
+	if err != nil && errors.Is(err, btree.ErrMalformed) && !errors.Is(err, ErrCorrupt) {
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return err
+}
+
+// lasting reports whether an error is of the media or the system, so that the transaction remembers it: see Tx.Err.
+func lasting(err error) bool {
+	for _, e := range []error{ErrNotFound, ErrExists, ErrKeyTooLarge, ErrValueTooLarge, ErrTxDone, ErrReadOnly, ErrConflict, context.Canceled, context.DeadlineExceeded} {
+		if errors.Is(err, e) {
+			return false
+		}
+	}
+	return err != nil
+}

@@ -1,0 +1,66 @@
+package dbm
+
+import (
+	"bytes"
+	"iter"
+)
+
+// All iterates over all records in key order. An error ends the iteration; Err tells it, as for the iterators below.
+func (tx *Tx) All() iter.Seq2[[]byte, []byte] { return tx.Range(nil, nil) }
+
+// Range iterates over the records with from <= key < to in key order; nil is an open end.
+func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		c := tx.Cursor()
+		for ok := c.Seek(from); ok; ok = c.Next() {
+			key := c.Key()
+			if to != nil && bytes.Compare(key, to) >= 0 {
+				return
+			}
+			value := c.Value()
+			if c.err != nil || !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+// Backward iterates over the same records in descending order.
+func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(key, value []byte) bool) {
+		c := tx.Cursor()
+		ok := false
+		if to == nil {
+			ok = c.Last()
+		} else if c.Seek(to); c.err == nil {
+			ok = c.Prev()
+		}
+		for ; ok; ok = c.Prev() {
+			key := c.Key()
+			if bytes.Compare(key, from) < 0 {
+				return
+			}
+			value := c.Value()
+			if c.err != nil || !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+// Prefix iterates over the records whose key starts with p, in key order.
+func (tx *Tx) Prefix(p []byte) iter.Seq2[[]byte, []byte] {
+	return tx.Range(p, after(p))
+}
+
+// after returns the least key above all that start with p, nil if there is none.
+func after(p []byte) []byte {
+	for i := len(p) - 1; i >= 0; i-- {
+		if p[i] != 0xFF {
+			next := bytes.Clone(p[:i+1])
+			next[i]++
+			return next
+		}
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+package dbm
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"runtime/debug"
+
+	"flashdbm/mvcc"
+)
+
+// View runs fn in a read-only transaction.
+func (db *DB) View(fn func(*Tx) error) error { return db.ViewContext(context.Background(), fn) }
+
+// ViewContext is View; a context that has ended keeps fn from starting.
+func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	o := TxOptions{ReadOnly: true}
+	inner, err := db.engine.Begin(mvcc.TxOptions(o))
+	if err != nil {
+		return public(err)
+	}
+	tx := newTx(db.engine, inner, o, true)
+	_, err = tx.run(fn, nil)
+	return err
+}
+
+// Update runs fn in a transaction and commits it, again after a conflict: fn may run more than once and should have no other effects.
+// It always ends; after losing many times, mostly alone, it returns ErrConflict. If fn returns an error, nothing is applied.
+func (db *DB) Update(fn func(*Tx) error) error {
+	return db.UpdateContext(context.Background(), TxOptions{}, fn)
+}
+
+// UpdateContext is Update with options. The context counts until the commit is resolved: from then on it is carried through.
+func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) error) error {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	err := db.engine.Retry(mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
+		return newTx(db.engine, inner, opts, true).run(fn, ctx)
+	})
+	return public(err)
+}
+
+// run calls fn and ends the transaction, whatever fn does. With a context the transaction is committed unless that has ended.
+func (tx *Tx) run(fn func(*Tx) error, ctx context.Context) (lost bool, err error) {
+	ended := false
+	defer func() {
+		if !ended { // fn panicked, or left by runtime.Goexit
+			tx.rollback()
+		}
+	}()
+	if ctx != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	} else {
+		err = tx.call(fn)
+	}
+	if err == nil {
+		err = tx.err
+	}
+	if err == nil && ctx != nil {
+		err = ctx.Err()
+	}
+	ended = true
+	if err != nil || ctx == nil {
+		rerr := tx.rollback()
+		if err == nil {
+			err = rerr
+		}
+		return false, err
+	}
+	err = tx.commit()
+	return errors.Is(err, mvcc.ErrConflict), err
+}
+
+// call runs fn; a fault on the mapping under it becomes an error.
+func (tx *Tx) call(fn func(*Tx) error) (err error) {
+	defer guard(&err)
+	return fn(tx)
+}
+
+// Begin starts a transaction, which the caller ends by Commit or Rollback. One that is dropped is rolled back when the collector finds
+// it; until then it keeps old versions alive, and Close waits for it. A fault on the mapping (the file was cut short by somebody)
+// panics in transactions from Begin, unless the caller has set debug.SetPanicOnFault and recovers; View and Update turn it into an error.
+func (db *DB) Begin(opts TxOptions) (*Tx, error) {
+	inner, err := db.engine.Begin(mvcc.TxOptions(opts))
+	if err != nil {
+		return nil, public(err)
+	}
+	tx := newTx(db.engine, inner, opts, false)
+	tx.cleanup = runtime.AddCleanup(tx, func(inner *mvcc.Tx) { inner.Rollback() }, inner)
+	return tx, nil
+}

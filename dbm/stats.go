@@ -1,0 +1,65 @@
+package dbm
+
+import (
+	"time"
+
+	"flashdbm/mvcc"
+)
+
+// Stats describes a database at a moment. Counters count since Open.
+type Stats struct {
+	Records   int64 `json:"records"`
+	FileBytes int64 `json:"file_bytes"` // allocated
+	LiveBytes int64 `json:"live_bytes"` // of pages that the newest tree uses
+	FreeBytes int64 `json:"free_bytes"` // that can be written without growing the file
+
+	TableEntries int64 `json:"table_entries"` // of the translation table
+	MemoryBytes  int64 `json:"memory_bytes"`  // held by page versions in memory
+
+	Commits          uint64 `json:"commits"`
+	Conflicts        uint64 `json:"conflicts"`
+	RecordGroups     uint64 `json:"record_groups"`
+	PageGroups       uint64 `json:"page_groups"`
+	FlushGroups      uint64 `json:"flush_groups"`
+	CheckpointGroups uint64 `json:"checkpoint_groups"`
+	PagesWritten     uint64 `json:"pages_written"` // appended to the log
+	Syncs            uint64 `json:"syncs"`
+	Flushes          uint64 `json:"flushes"`
+	Folds            uint64 `json:"folds"`
+	Checkpoints      uint64 `json:"checkpoints"`
+
+	OpenSnapshots     int           `json:"open_snapshots"`
+	OldestSnapshotAge time.Duration `json:"oldest_snapshot_age"`
+
+	Recovery Recovery `json:"recovery"`
+}
+
+// Recovery says what Open found.
+type Recovery struct {
+	Created bool          `json:"created"` // the file was new
+	Groups  int           `json:"groups"`  // of the log that were read
+	Records int64         `json:"records"` // that were redone
+	Time    time.Duration `json:"time"`    // that Open took
+}
+
+// Stats returns the present state; the zero Stats after Close.
+func (db *DB) Stats() Stats {
+	s, err := db.engine.Stats()
+	if err != nil {
+		return Stats{}
+	}
+	return fromEngine(s)
+}
+
+func fromEngine(s mvcc.Stats) Stats {
+	return Stats{
+		Records: s.Records, FileBytes: s.Space.FileBytes, LiveBytes: s.Space.LiveBytes, FreeBytes: s.Space.FreeBytes,
+		TableEntries: s.Pages.TableEntries, MemoryBytes: s.Pages.MemoryBytes,
+		Commits: s.Commits, Conflicts: s.Conflicts,
+		RecordGroups: s.Log.RecordGroups, PageGroups: s.Log.PageGroups, FlushGroups: s.Log.FlushGroups,
+		CheckpointGroups: s.Log.CheckpointGroups, PagesWritten: s.Log.Pages, Syncs: s.Log.Syncs,
+		Flushes: s.Pages.Flushes, Folds: s.Pages.Folds, Checkpoints: s.Checkpoints,
+		OpenSnapshots: s.OpenSnapshots, OldestSnapshotAge: s.OldestSnapshotAge,
+		Recovery: Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.Duration},
+	}
+}

@@ -1,0 +1,226 @@
+package dbm
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"runtime"
+
+	"flashdbm/mvcc"
+)
+
+// TxOptions say what kind of transaction is begun.
+type TxOptions struct {
+	ReadOnly     bool // cannot write; sees what View sees
+	Serializable bool // commits only if nothing that it read has changed since its snapshot; ranges, absent keys and Len are reads too
+}
+
+// Tx is a transaction. It belongs to one goroutine. Slices that it returns are valid until it ends.
+type Tx struct {
+	inner    *mvcc.Tx
+	engine   *mvcc.Engine
+	readOnly bool
+	managed  bool // ended by View or Update
+	done     bool
+	err      error // first error of the media or the system
+	cleanup  runtime.Cleanup
+}
+
+var errManaged = errors.New("flashdbm: View and Update end their transaction themselves: return nil or an error from the function")
+
+func newTx(e *mvcc.Engine, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
+	return &Tx{inner: inner, engine: e, readOnly: o.ReadOnly, managed: managed}
+}
+
+// note remembers an error of the media or the system.
+func (tx *Tx) note(err error) error {
+	if err == nil {
+		return nil
+	}
+	err = public(err)
+	if tx.err == nil && lasting(err) {
+		tx.err = err
+	}
+	return err
+}
+
+// Err returns the first error of the media or the system that the transaction met. View, Update and Commit return it when nothing else
+// fails.
+func (tx *Tx) Err() error { return tx.err }
+
+func (tx *Tx) canRead(key []byte) error {
+	if tx.done {
+		return ErrTxDone
+	}
+	return checkSizes(key, nil)
+}
+
+func (tx *Tx) canWrite(key, value []byte) error {
+	switch {
+	case tx.done:
+		return ErrTxDone
+	case tx.readOnly:
+		return ErrReadOnly
+	}
+	return checkSizes(key, value)
+}
+
+// Get returns the value of key, never nil, or ErrNotFound. It takes no lock and allocates nothing unless the value is larger than about
+// 1 MiB.
+func (tx *Tx) Get(key []byte) ([]byte, error) {
+	if err := tx.canRead(key); err != nil {
+		return nil, err
+	}
+	value, ok, err := tx.inner.Get(key)
+	switch {
+	case err != nil:
+		return nil, tx.note(err)
+	case !ok:
+		return nil, ErrNotFound
+	}
+	return value, nil
+}
+
+// Has reports whether key has a value.
+func (tx *Tx) Has(key []byte) (bool, error) {
+	if err := tx.canRead(key); err != nil {
+		return false, err
+	}
+	ok, err := tx.inner.Has(key)
+	return ok, tx.note(err)
+}
+
+// Put sets the value of key. It copies both. ErrReadOnly, ErrKeyTooLarge, ErrValueTooLarge, ErrFull.
+func (tx *Tx) Put(key, value []byte) error {
+	if err := tx.canWrite(key, value); err != nil {
+		return err
+	}
+	return tx.note(tx.inner.Put(key, value))
+}
+
+// Insert sets the value of key if it has none, else ErrExists.
+func (tx *Tx) Insert(key, value []byte) error {
+	if err := tx.canWrite(key, value); err != nil {
+		return err
+	}
+	ok, err := tx.inner.Has(key)
+	switch {
+	case err != nil:
+		return tx.note(err)
+	case ok:
+		return ErrExists
+	}
+	return tx.note(tx.inner.Put(key, value))
+}
+
+// Delete removes key; it is no error if there is none.
+func (tx *Tx) Delete(key []byte) error {
+	if err := tx.canWrite(key, nil); err != nil {
+		return err
+	}
+	return tx.note(tx.inner.Delete(key))
+}
+
+// Len returns the number of records that the transaction sees.
+func (tx *Tx) Len() (int64, error) {
+	if tx.done {
+		return 0, ErrTxDone
+	}
+	n, err := tx.inner.Len()
+	return n, tx.note(err)
+}
+
+// ValueReader reads the value of key piece by piece and returns its length in bytes; a value of gigabytes is never in memory whole. The
+// reader is valid until the transaction ends. ErrNotFound.
+func (tx *Tx) ValueReader(key []byte) (io.ReadCloser, int64, error) {
+	if err := tx.canRead(key); err != nil {
+		return nil, 0, err
+	}
+	r, n, ok, err := tx.inner.ValueReader(key)
+	switch {
+	case err != nil:
+		return nil, 0, tx.note(err)
+	case !ok:
+		return nil, 0, ErrNotFound
+	}
+	return &valueReader{tx, r}, n, nil
+}
+
+type valueReader struct {
+	tx *Tx
+	r  io.Reader
+}
+
+func (v *valueReader) Read(p []byte) (int, error) {
+	if v.tx.done {
+		return 0, ErrTxDone
+	}
+	n, err := v.r.Read(p)
+	if err != nil && err != io.EOF {
+		err = v.tx.note(err)
+	}
+	return n, err
+}
+
+func (v *valueReader) Close() error {
+	v.r = bytes.NewReader(nil)
+	return nil
+}
+
+// Commit applies what the transaction wrote and ends it. ErrConflict: nothing was applied.
+func (tx *Tx) Commit() error {
+	switch {
+	case tx.managed:
+		return errManaged
+	case tx.done:
+		return ErrTxDone
+	}
+	if tx.err != nil {
+		err := tx.err
+		tx.Rollback()
+		return err
+	}
+	return tx.commit()
+}
+
+func (tx *Tx) commit() (err error) {
+	tx.finish()
+	defer guard(&err)
+	return public(tx.inner.Commit())
+}
+
+// Rollback ends the transaction; nothing of it is applied. After Commit or Rollback it does nothing.
+func (tx *Tx) Rollback() error {
+	switch {
+	case tx.managed:
+		return errManaged
+	case tx.done:
+		return nil
+	}
+	return tx.rollback()
+}
+
+func (tx *Tx) rollback() error {
+	tx.finish()
+	return public(tx.inner.Rollback())
+}
+
+func (tx *Tx) finish() {
+	tx.done = true
+	tx.cleanup.Stop()
+}
+
+func checkSizes(key, value []byte) error {
+	switch {
+	case len(key) > maxKey:
+		return ErrKeyTooLarge
+	case uint64(len(value)) > maxValue:
+		return ErrValueTooLarge
+	}
+	return nil
+}
+
+const (
+	maxKey   = 64 << 10
+	maxValue = mvcc.MaxValue
+)

@@ -1,0 +1,180 @@
+package btree
+
+// edit replaces skip records (0 or 1) of a leaf, from the one with index at on, by the record of a put, if there is one.
+type edit struct {
+	at, skip int
+	op       *Op // nil: delete
+	cellLen  int
+}
+
+// leaf applies ops to a leaf. last says that no leaf follows it.
+func (a *applier) leaf(n Node, ops []Op, last bool) (outcome, error) {
+	count, cells, added, err := a.edit(n, ops)
+	edits := a.edits
+	switch {
+	case err != nil:
+		return outcome{}, err
+	case len(edits) == 0:
+		return outcome{}, nil
+	case count == 0:
+		return outcome{state: removed}, nil
+	case leafBytes(count, cells) > BodySize:
+		return a.splitLeaf(n, last), nil
+	}
+	v, ok := a.patchLeaf(n, count, cells, added)
+	if !ok {
+		v = a.rewriteLeaf(n, count, cells)
+	}
+	return outcome{node: v, state: changed, shrunk: v.bytes() < n.bytes()}, nil
+}
+
+// edit finds what ops change in a leaf and fills edits. It returns the number of records and the bytes of their cells afterwards, and
+// how many of those bytes are new.
+func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
+	a.edits = a.edits[:0]
+	count, cells = n.Count(), n.cellBytes()
+	old := count
+	at, found := 0, false
+	for j := range ops {
+		op := &ops[j]
+		if at < old || j == 0 { // else even the op before this one was past the last record
+			if at, found, err = n.find(a.e, op.Key); err != nil {
+				return 0, 0, 0, err
+			}
+		}
+		e := edit{at: at}
+		switch {
+		case found:
+			c := n.Cell(at)
+			if c.Kind() != Inline {
+				a.e.Drop(c.Ref())
+			}
+			cells -= rawKeyLen(c.raw) + rawValueLen(c.raw)
+			e.skip = 1
+			count--
+		case op.Delete:
+			continue
+		}
+		if !op.Delete {
+			e.op, e.cellLen = op, op.cellLen()
+			cells += e.cellLen
+			added += e.cellLen
+			count++
+		}
+		a.edits = append(a.edits, e)
+	}
+	a.added += int64(count - old)
+	return count, cells, added, nil
+}
+
+// patchLeaf makes a version of a leaf that shares the cells of n and adds those of the edits, if there is room for them or it pays to
+// make some.
+func (a *applier) patchLeaf(n Node, count, cells, added int) (Node, bool) {
+	heap, ok := a.heapFor(n, cells, added)
+	if !ok {
+		return Node{}, false
+	}
+	old := n.Count()
+	v := Node{dir: a.m.alloc(directoryClass(count)), base: n.base, heap: heap}
+	v.meta = pack(0, count, n.prefix(), ownsDirectory|ownsHeap)
+	store16(v.dir, levelAt, 0)
+	store16(v.dir, countAt, count)
+	store16(v.dir, prefixAt, n.prefix())
+	store16(v.dir, cellBytesAt, cells)
+	heads, slots := headerBytes, headerBytes+count*headBytes
+	oldSlots := headerBytes + old*headBytes
+	from, to := 0, 0 // records of n and v done
+	for i := range a.edits {
+		e := &a.edits[i]
+		if k := e.at - from; k > 0 {
+			move(v.dir, heads+to*headBytes, n.dir, heads+from*headBytes, k*headBytes)
+			move(v.dir, slots+to*leafSlotBytes, n.dir, oldSlots+from*leafSlotBytes, k*leafSlotBytes)
+			to += k
+		}
+		from = e.at + e.skip
+		if e.op == nil {
+			continue
+		}
+		at := heapAppend(heap, e.cellLen)
+		raw := e.op.put(add(heap, at), at+PageSize)
+		key := e.op.inlineKey()
+		store32(v.dir, heads+to*headBytes, headOf(key[min(len(key), n.prefix()):]))
+		store32(v.dir, slots+to*leafSlotBytes, uint32(raw))
+		store16(v.dir, slots+to*leafSlotBytes+4, int(raw>>32))
+		to++
+	}
+	if k := old - from; k > 0 {
+		move(v.dir, heads+to*headBytes, n.dir, heads+from*headBytes, k*headBytes)
+		move(v.dir, slots+to*leafSlotBytes, n.dir, oldSlots+from*leafSlotBytes, k*leafSlotBytes)
+	}
+	if prefix := a.patchedPrefix(n, v); prefix != v.prefix() {
+		v = v.withPrefix(prefix)
+	}
+	return v, true
+}
+
+// patchedPrefix returns the prefix for v, a patched n whose heads are still those for the prefix of n. Only a new first or last record
+// can end what all have in common.
+func (a *applier) patchedPrefix(n, v Node) int {
+	first, last := &a.edits[0], &a.edits[len(a.edits)-1]
+	switch {
+	case v.Count() < 2:
+		return 0
+	case n.Count() < 2:
+		return v.exactPrefix()
+	case n.prefix() == 0:
+		return 0
+	case first.at > 0 && last.at < n.Count():
+		return n.prefix()
+	}
+	return min(n.prefix(), v.exactPrefix())
+}
+
+// heapFor returns a cell heap with room for added bytes that has all cells of the heap of n at the same offsets. It holds a reference
+// for the caller. If a rewrite of the leaf is the better choice, it returns false. cells is what the leaf will have.
+func (a *applier) heapFor(n Node, cells, added int) (pointer, bool) {
+	h := n.heap
+	switch {
+	case h == nil:
+		if added > maxBorrowedHeap-heapHeader {
+			return nil, false
+		}
+		return newHeap(a.m, added), true
+	case heapRoom(h) >= added:
+		heapHold(h)
+		return h, true
+	}
+	used := heapUsed(h)
+	garbage := used - heapHeader - (cells - added)
+	limit := maxHeap
+	if n.base != nil {
+		garbage, limit = 0, maxBorrowedHeap // what a rewrite would save is not much more than the heap has
+	}
+	if used+added > limit || garbage > cells/2 {
+		return nil, false
+	}
+	grown := newHeap(a.m, min(2*used+added, limit)-heapHeader)
+	move(grown, heapHeader, h, heapHeader, used-heapHeader)
+	store16(grown, heapUsedAt, used)
+	return grown, true
+}
+
+// maxBorrowedHeap is how large the heap of a leaf gets while most of its cells lie in a page image. Beyond that it is rewritten
+// without the image.
+const maxBorrowedHeap = 2048
+
+// rewriteLeaf makes a version of a leaf with the edits and a compact heap.
+func (a *applier) rewriteLeaf(n Node, count, cells int) Node {
+	w := startLeaf(a.m, count, cells, spareCells(cells))
+	from := 0
+	for i := range a.edits {
+		e := &a.edits[i]
+		w.records(n, from, e.at)
+		if e.op != nil {
+			w.op(e.op, e.cellLen)
+		}
+		from = e.at + e.skip
+	}
+	w.records(n, from, n.Count())
+	return w.finish()
+}

@@ -1,0 +1,130 @@
+package btree
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// CheckPage reports whether the body of a page image is a node in the format of layout.go, down to the last byte. Of a page that
+// passed, View and whatever reads the Node stay within the image, and keys or separators are in order; whether the page fits its place
+// in a tree is for CheckTree. It needs 4096 bytes and returns an error that wraps ErrMalformed.
+func CheckPage(image []byte) error {
+	if len(image) != PageSize {
+		return fmt.Errorf("%w: page of %d bytes", ErrMalformed, len(image))
+	}
+	c := pageCheck{image: image, body: image[MuxSize:]}
+	c.level = int(c.body[levelAt])
+	c.count = c.field(countAt)
+	c.prefix = c.field(prefixAt)
+	switch {
+	case c.level > MaxHeight:
+		return c.errorf("level %d", c.level)
+	case c.body[flagsAt] != 0:
+		return c.errorf("flags %#x", c.body[flagsAt])
+	case c.level == 0:
+		return c.leaf()
+	}
+	return c.inner()
+}
+
+// pageCheck is a page being checked. It reads through slices, so that no page can lead it out of bounds.
+type pageCheck struct {
+	image, body          []byte
+	level, count, prefix int
+}
+
+func (c *pageCheck) errorf(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, a...))
+}
+
+func (c *pageCheck) field(at int) int { return int(binary.LittleEndian.Uint16(c.body[at:])) }
+
+func (c *pageCheck) head(i int) uint32 {
+	return binary.LittleEndian.Uint32(c.body[headerBytes+i*headBytes:])
+}
+
+// end checks that the cells end where the header says and that nothing but zeros follows.
+func (c *pageCheck) end(start, end int) error {
+	if end-start != c.field(cellBytesAt) {
+		return c.errorf("%d bytes of cells, %d by the header", end-start, c.field(cellBytesAt))
+	}
+	if len(bytes.TrimLeft(c.image[end:], "\x00")) > 0 {
+		return c.errorf("something follows the cells, which end at byte %d", end)
+	}
+	return nil
+}
+
+func (c *pageCheck) leaf() error {
+	if c.count > maxLeafCount {
+		return c.errorf("%d records", c.count)
+	}
+	start := MuxSize + leafBytes(c.count, 0)
+	at := start
+	slots := c.body[headerBytes+c.count*headBytes:]
+	var first, before []byte
+	for i := range c.count {
+		s := slots[i*leafSlotBytes:]
+		offset := int(binary.LittleEndian.Uint16(s))
+		keyLen, valueLen := int(binary.LittleEndian.Uint16(s[2:])), int(binary.LittleEndian.Uint16(s[4:]))
+		if offset != at {
+			return c.errorf("record %d at byte %d instead of %d", i, offset, at)
+		}
+		end := at + keyLen&lengthMask + valueLen&lengthMask
+		if end > PageSize {
+			return c.errorf("record %d ends at byte %d", i, end)
+		}
+		key := c.image[at : at+keyLen&lengthMask]
+		if err := c.record(i, keyLen, valueLen, c.image[at+len(key):end]); err != nil {
+			return err
+		}
+		if i == 0 {
+			first = key
+		} else if o := bytes.Compare(before, key); o > 0 || o == 0 && keyLen&keyLong == 0 {
+			return c.errorf("record %d out of order", i)
+		}
+		if c.prefix > len(key) || !bytes.Equal(key[:c.prefix], first[:c.prefix]) {
+			return c.errorf("record %d lacks the common prefix of %d bytes", i, c.prefix)
+		}
+		if c.head(i) != headOf(key[c.prefix:]) {
+			return c.errorf("head %d", i)
+		}
+		before, at = key, end
+	}
+	want := 0
+	if c.count > 1 {
+		want = commonPrefix(first, before)
+	}
+	if c.prefix != want {
+		return c.errorf("prefix of %d bytes instead of %d", c.prefix, want)
+	}
+	return c.end(start, at)
+}
+
+// record checks the lengths of a record, with their flags, and its reference if it has one.
+func (c *pageCheck) record(i, keyLen, valueLen int, value []byte) error {
+	long, kind := keyLen&keyLong != 0, ValueKind(valueLen>>kindShift&kindMask)
+	keyBytes := keyLen & lengthMask
+	switch {
+	case keyLen&keyReserved != 0:
+		return c.errorf("record %d: key flags %#x", i, keyLen)
+	case valueLen&(valueExpires|valueReserved) != 0 || kind > Extents:
+		return c.errorf("record %d: value flags %#x", i, valueLen)
+	case keyBytes > MaxInlineKey || long && (keyBytes != MaxInlineKey || kind == Inline):
+		return c.errorf("record %d: key of %d bytes, flags %#x", i, keyBytes, keyLen)
+	case kind == Inline && !FitsInline(keyBytes, len(value)):
+		return c.errorf("record %d: key of %d and value of %d bytes in the page", i, keyBytes, len(value))
+	case kind == Inline:
+		return nil
+	case len(value) != refBytes:
+		return c.errorf("record %d: reference of %d bytes", i, len(value))
+	}
+	whole := binary.LittleEndian.Uint32(value[16:])
+	if long != (whole != 0) || long && (whole <= MaxInlineKey || whole > MaxKey) {
+		return c.errorf("record %d: long key of %d bytes", i, whole)
+	}
+	if v := binary.LittleEndian.Uint64(value[8:]); v > MaxValue {
+		return c.errorf("record %d: value of %d bytes", i, v)
+	}
+	return nil
+}

@@ -1,0 +1,230 @@
+package btree
+
+// Cursor walks over the records of one snapshot in key order, in both directions. It is on a record, before the first or after the last.
+// The zero Cursor is of no use before Reset; a Cursor may be Reset any number of times, and allocates nothing. One goroutine at a time.
+//
+//	after                  Next goes to    Prev goes to
+//	Reset                  the first       the last
+//	Next off the end       nothing         the last
+//	Prev off the start     the first       nothing
+//	Seek past the end      nothing         the last
+//
+// Methods that move report whether the cursor is on a record afterwards. If they fail, Err says why, and the cursor is nowhere until it
+// is Reset.
+type Cursor struct {
+	pager Pager
+	root  PageID
+	err   error
+	place place
+	leaf  Node // the node at depth's bottom, with the record at index
+	index int
+	depth int // inner nodes above leaf
+	path  [MaxHeight]step
+}
+
+// step is an inner node on the way to the cursor's leaf and the child that was taken.
+type step struct {
+	node  Node
+	index int
+}
+
+type place uint8
+
+const (
+	nowhere place = iota
+	onRecord
+	beforeFirst
+	afterLast
+)
+
+// Reset makes c a cursor over the tree under root as p shows it. It does not touch pages.
+func (c *Cursor) Reset(p Pager, root PageID) {
+	c.pager, c.root, c.err, c.place, c.depth = p, root, nil, nowhere, 0
+	c.leaf = Node{}
+}
+
+// Err returns why the last move, or Key, failed, or nil.
+func (c *Cursor) Err() error { return c.err }
+
+// Valid reports whether the cursor is on a record.
+func (c *Cursor) Valid() bool { return c.place == onRecord }
+
+// Cell returns the record under the cursor, which must be on one.
+func (c *Cursor) Cell() Cell {
+	c.mustBeValid()
+	return c.leaf.Cell(c.index)
+}
+
+// Key returns the whole key of the record under the cursor, which must be on one. If a long key cannot be fetched, it returns nil and
+// Err says why.
+func (c *Cursor) Key() []byte {
+	cell := c.Cell()
+	if !cell.IsLong() {
+		return cell.Key()
+	}
+	k, err := longKey(c.pager, cell)
+	if err != nil {
+		c.fail(err)
+		return nil
+	}
+	return k
+}
+
+// Value returns the value of the record under the cursor, which must be on one, if it is Inline; else nil, and Cell has its Ref.
+func (c *Cursor) Value() []byte { return c.Cell().Value() }
+
+func (c *Cursor) mustBeValid() {
+	if c.place != onRecord {
+		panic("btree: cursor is not on a record")
+	}
+}
+
+// First goes to the first record.
+func (c *Cursor) First() bool { return c.start() && c.descend(c.leaf, true) && c.settle(afterLast) }
+
+// Last goes to the last record.
+func (c *Cursor) Last() bool { return c.start() && c.descend(c.leaf, false) && c.settle(beforeFirst) }
+
+// Seek goes to the first record whose key is not below key, or after the last record if there is none.
+func (c *Cursor) Seek(key []byte) bool {
+	if !c.start() {
+		return false
+	}
+	n := c.leaf
+	for !n.IsLeaf() {
+		i, err := n.route(c.pager, key, 0)
+		if err != nil {
+			return c.fail(err)
+		}
+		if n, err = c.enter(n, i); err != nil {
+			return c.fail(err)
+		}
+	}
+	i, _, err := n.find(c.pager, key)
+	if err != nil {
+		return c.fail(err)
+	}
+	c.leaf, c.index, c.place = n, i, onRecord
+	if i < n.Count() {
+		return true
+	}
+	return c.nextLeaf()
+}
+
+// Next goes to the record after the present one.
+func (c *Cursor) Next() bool {
+	switch c.place {
+	case onRecord:
+		if c.index++; c.index < c.leaf.Count() {
+			return true
+		}
+		return c.nextLeaf()
+	case afterLast:
+		return false
+	}
+	return c.err == nil && c.First()
+}
+
+// Prev goes to the record before the present one.
+func (c *Cursor) Prev() bool {
+	switch c.place {
+	case onRecord:
+		if c.index > 0 {
+			c.index--
+			return true
+		}
+		return c.previousLeaf()
+	case beforeFirst:
+		return false
+	}
+	return c.err == nil && c.Last()
+}
+
+// start stands the cursor on the root, as leaf, for a new descent.
+func (c *Cursor) start() bool {
+	if c.err != nil {
+		return false
+	}
+	n, err := rootNode(c.pager, c.root)
+	if err != nil {
+		return c.fail(err)
+	}
+	c.leaf, c.depth = n, 0
+	return true
+}
+
+// enter notes that child i of n, an inner node, was taken, and returns the child.
+func (c *Cursor) enter(n Node, i int) (Node, error) {
+	_, child, err := childNode(c.pager, n, i)
+	c.path[c.depth] = step{n, i}
+	c.depth++
+	return child, err
+}
+
+// descend goes from n to the first or the last record below it.
+func (c *Cursor) descend(n Node, first bool) bool {
+	for !n.IsLeaf() {
+		i := 0
+		if !first {
+			i = n.Count() - 1
+		}
+		var err error
+		if n, err = c.enter(n, i); err != nil {
+			return c.fail(err)
+		}
+	}
+	c.leaf, c.index, c.place = n, 0, onRecord
+	if !first {
+		c.index = n.Count() - 1
+	}
+	return true
+}
+
+// settle makes sure that the leaf just entered has records. Only a root may have none.
+func (c *Cursor) settle(otherwise place) bool {
+	if c.leaf.Count() > 0 {
+		return true
+	}
+	if c.depth > 0 {
+		return c.fail(emptyError(c.path[c.depth-1]))
+	}
+	c.place = otherwise
+	return false
+}
+
+func (c *Cursor) nextLeaf() bool {
+	for c.depth > 0 {
+		c.depth--
+		s := &c.path[c.depth]
+		if i := s.index + 1; i < s.node.Count() {
+			n, err := c.enter(s.node, i)
+			if err != nil {
+				return c.fail(err)
+			}
+			return c.descend(n, true) && c.settle(afterLast)
+		}
+	}
+	c.place = afterLast
+	return false
+}
+
+func (c *Cursor) previousLeaf() bool {
+	for c.depth > 0 {
+		c.depth--
+		s := &c.path[c.depth]
+		if i := s.index - 1; i >= 0 {
+			n, err := c.enter(s.node, i)
+			if err != nil {
+				return c.fail(err)
+			}
+			return c.descend(n, false) && c.settle(beforeFirst)
+		}
+	}
+	c.place = beforeFirst
+	return false
+}
+
+func (c *Cursor) fail(err error) bool {
+	c.err, c.place = err, nowhere
+	return false
+}

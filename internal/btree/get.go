@@ -1,0 +1,24 @@
+package btree
+
+// Get returns the record with the given key in the tree under root, if there is one. The Cell lives as long as the snapshot p. It takes
+// no lock and does not allocate, unless p does.
+func Get(p Pager, root PageID, key []byte) (Cell, bool, error) {
+	n, err := rootNode(p, root)
+	if err != nil {
+		return Cell{}, false, err
+	}
+	for !n.IsLeaf() {
+		i, err := n.route(p, key, 0)
+		if err != nil {
+			return Cell{}, false, err
+		}
+		if _, n, err = childNode(p, n, i); err != nil {
+			return Cell{}, false, err
+		}
+	}
+	i, found, err := n.lookup(p, key)
+	if !found || err != nil {
+		return Cell{}, false, err
+	}
+	return n.Cell(i), true, nil
+}

@@ -1,0 +1,50 @@
+package btree
+
+// A cell heap is a block to which the writer appends the cells of a leaf's new records. Successive versions of the leaf share it: each
+// refers to the cells it has, none is ever changed, and the block is free when the last version that refers to it is released. Only
+// the writer looks at the block's header.
+//
+//	references u32 | bytes used u16 | class u8 | 0 | cells
+//
+// Invariant: only the newest version of a leaf appends.
+const (
+	heapHeader = 8
+	minHeap    = 512
+	maxHeap    = maxBlock
+
+	heapUsedAt  = 4
+	heapClassAt = 6
+)
+
+// newHeap returns a heap with room for so many bytes of cells, held by one reference.
+func newHeap(m *Memory, cells int) pointer {
+	c := classOf(max(minHeap, heapHeader+cells))
+	h := m.alloc(c)
+	store32(h, 0, 1)
+	store16(h, heapUsedAt, heapHeader)
+	store16(h, heapClassAt, int(c))
+	return h
+}
+
+func heapUsed(h pointer) int { return load16(h, heapUsedAt) }
+
+// heapRoom returns how many bytes can still be appended.
+func heapRoom(h pointer) int { return classBytes[load16(h, heapClassAt)&0xFF] - heapUsed(h) }
+
+func heapHold(h pointer) { store32(h, 0, load32(h, 0)+1) }
+
+func heapRelease(m *Memory, h pointer) {
+	r := load32(h, 0) - 1
+	if r == 0 {
+		m.release(h)
+		return
+	}
+	store32(h, 0, r)
+}
+
+// heapAppend reserves n bytes and returns their offset in the heap.
+func heapAppend(h pointer, n int) int {
+	at := heapUsed(h)
+	store16(h, heapUsedAt, at+n)
+	return at
+}

@@ -1,0 +1,65 @@
+package btree
+
+// sharedPrefix returns how many bytes the separators of all entries but the first share, as a node of them would have it.
+func sharedPrefix(entries []entry) int {
+	if len(entries) < 3 {
+		return 0
+	}
+	return commonPrefix(entries[1].bytes, entries[len(entries)-1].bytes)
+}
+
+// entrySize returns what an entry takes in a node whose separators share a prefix.
+func entrySize(e *entry, prefix int) int {
+	return innerEntryBytes + max(0, len(e.bytes)-prefix-headBytes)
+}
+
+// innerSize returns the bytes of a page body that a node of the entries takes.
+func innerSize(entries []entry) int {
+	prefix := sharedPrefix(entries)
+	size := headerBytes + prefix + innerEntryBytes
+	for i := 1; i < len(entries); i++ {
+		size += entrySize(&entries[i], prefix)
+	}
+	return size
+}
+
+// buildInner makes an inner node of entries that fit.
+func (a *applier) buildInner(level int, entries []entry) Node {
+	prefix, size := sharedPrefix(entries), innerSize(entries)
+	if size > BodySize {
+		panic("btree: inner node too large")
+	}
+	count := len(entries)
+	image := a.m.alloc(classOf(MuxSize + size))
+	dir := add(image, MuxSize)
+	store16(dir, levelAt, level)
+	store16(dir, countAt, count)
+	store16(dir, prefixAt, prefix)
+	at := headerBytes + count*innerEntryBytes
+	store16(dir, cellBytesAt, size-at)
+	if prefix > 0 {
+		at += copy(slice(dir, at, prefix), entries[1].bytes)
+	}
+	slots := headerBytes + count*headBytes
+	children := slots + count*innerSlotBytes
+	for i := range entries {
+		e := &entries[i]
+		var rest []byte
+		length := 0
+		if i > 0 {
+			rest = e.bytes[prefix:]
+			length = len(rest)
+			if e.cut {
+				length |= separatorCut
+			}
+		}
+		store32(dir, headerBytes+i*headBytes, headOf(rest))
+		store16(dir, slots+i*innerSlotBytes, MuxSize+at)
+		store16(dir, slots+i*innerSlotBytes+2, length)
+		store64(dir, children+i*childBytes, e.id)
+		if len(rest) > headBytes {
+			at += copy(slice(dir, at, len(rest)-headBytes), rest[headBytes:])
+		}
+	}
+	return viewAt(image, ownsImage)
+}

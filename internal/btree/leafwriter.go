@@ -1,0 +1,101 @@
+package btree
+
+// leafWriter makes a version of a leaf from scratch, with a cell heap of its own and no image beneath it.
+type leafWriter struct {
+	m     *Memory
+	dir   pointer
+	heap  pointer
+	count int // records to come in all
+	next  int // records written
+}
+
+// spareCells is what a new heap has beyond its cells, for the changes to come: a quarter, since a leaf that was changed once tends to
+// be changed again, and no more than makes sense in a heap.
+func spareCells(cells int) int { return min(cells+cells/4, maxHeap-heapHeader) }
+
+// directoryClass is the size class of the directory of a leaf. rawSlot reads two bytes past the last slot.
+func directoryClass(count int) class {
+	return classOf(headerBytes + count*leafEntryBytes + 2)
+}
+
+// startLeaf begins a leaf of count records with cells bytes of cells; the heap gets room for capacity bytes.
+func startLeaf(m *Memory, count, cells, capacity int) leafWriter {
+	w := leafWriter{m: m, dir: m.alloc(directoryClass(count)), heap: newHeap(m, capacity), count: count}
+	store64(w.dir, 0, 0)
+	store16(w.dir, countAt, count)
+	store16(w.dir, cellBytesAt, cells)
+	return w
+}
+
+func (w *leafWriter) putSlot(raw uint64) {
+	at := headerBytes + w.count*headBytes + w.next*leafSlotBytes
+	store32(w.dir, at, uint32(raw))
+	store16(w.dir, at+4, int(raw>>32))
+	w.next++
+}
+
+// records copies records from up to to of another leaf.
+func (w *leafWriter) records(n Node, from, to int) {
+	for i := from; i < to; {
+		// Cells that lie back to back, as in an image, are copied in one go.
+		first := n.rawSlot(i)
+		start := rawOffset(first)
+		end := start + rawKeyLen(first) + rawValueLen(first)
+		j := i + 1
+		for ; j < to; j++ {
+			raw := n.rawSlot(j)
+			if rawOffset(raw) != end {
+				break
+			}
+			end += rawKeyLen(raw) + rawValueLen(raw)
+		}
+		at := heapAppend(w.heap, end-start)
+		move(w.heap, at, n.cell(start), 0, end-start)
+		shift := uint64(at + PageSize - start)
+		for ; i < j; i++ {
+			raw := n.rawSlot(i)
+			w.putSlot(raw&^0xFFFF | (raw+shift)&0xFFFF)
+		}
+	}
+}
+
+// op adds the record of a put.
+func (w *leafWriter) op(op *Op, cellLen int) {
+	at := heapAppend(w.heap, cellLen)
+	w.putSlot(op.put(add(w.heap, at), at+PageSize))
+}
+
+// finish returns the leaf.
+func (w *leafWriter) finish() Node {
+	if w.next != w.count {
+		panic("btree: leaf has other records than announced")
+	}
+	n := Node{dir: w.dir, heap: w.heap, meta: pack(0, w.count, 0, ownsDirectory|ownsHeap)}
+	return n.withPrefix(n.exactPrefix())
+}
+
+// withPrefix sets the prefix and heads of a version that nobody has seen yet.
+func (n Node) withPrefix(prefix int) Node {
+	store16(n.dir, prefixAt, prefix)
+	for i := range n.Count() {
+		store32(n.dir, headerBytes+i*headBytes, headOf(n.key(i)[prefix:]))
+	}
+	n.meta = n.meta&^(0xFFFF<<16) | uint64(prefix)<<16
+	return n
+}
+
+// Own returns a version with the records or children of n that depends on no page image and shares nothing with n.
+func (n Node) Own(m *Memory) Node {
+	if !n.IsLeaf() {
+		return n.ownImage(m)
+	}
+	w := startLeaf(m, n.Count(), n.cellBytes(), spareCells(n.cellBytes()))
+	w.records(n, 0, n.Count())
+	return w.finish()
+}
+
+// EmptyLeaf returns a version of a leaf without records.
+func EmptyLeaf(m *Memory) Node {
+	w := startLeaf(m, 0, 0, 0)
+	return w.finish()
+}

@@ -1,0 +1,183 @@
+package btree
+
+// Memory hands out the blocks that versions are made of, in size classes of 64 to 6144 bytes, outside the Go heap where the system
+// allows.
+//
+// Invariants:
+//  1. A block is either free, in the free list of its slab, or held by versions; the lists are threaded through the free blocks.
+//  2. A slab has blocks of one class only. One with a free block is in the open list of its class; one without any live block
+//     belongs to no class and is in the list of empty slabs.
+//  3. Slabs start at multiples of slabBytes, so a block leads to its slab, whose last four bytes are the slab's index.
+//
+// Memory belongs to the writer: one goroutine at a time, for all methods. Readers use the blocks, never the Memory.
+type Memory struct {
+	slabs  []*slab
+	open   [len(classBytes)]*slab
+	empty  []*slab
+	unmaps []func() error
+	held   int64
+
+	apply applier // scratch of the batch being applied, kept for the next one
+
+	poison bool // tests: overwrite what is freed, so that whoever still reads it is found out
+}
+
+// A slab is a stretch of memory cut into blocks of one class.
+type slab struct {
+	base       pointer
+	bytes      []byte
+	class      class
+	live       int // blocks held
+	carved     int // bytes handed out at least once; the rest was never touched
+	free       int // offset of the first free block, or noBlock
+	prev, next *slab
+	linked     bool // in the open list
+}
+
+const (
+	slabBytes  = 256 << 10
+	chunkSlabs = 16 // slabs mapped at a time
+	keepEmpty  = 16 // empty slabs whose memory is kept for use at once
+	slabUsable = slabBytes - 64
+	noBlock    = -1
+)
+
+// class is the index of a block size.
+type class = uint8
+
+// classBytes are the sizes of blocks. Sixteenths at the bottom and quarters of a power of two above waste little of a directory.
+var classBytes = [...]int{
+	64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024,
+	1152, 1280, 1408, 1536, 1792, 2048, 2304, 2560, 3072, 3584, 4096, 5120, 6144,
+}
+
+// classTable leads from a size in units of 64 bytes to its class.
+var classTable = func() (t [maxBlock/64 + 1]class) {
+	c := 0
+	for i := range t {
+		if i*64 > classBytes[c] {
+			c++
+		}
+		t[i] = class(c)
+	}
+	return t
+}()
+
+const maxBlock = 6144
+
+// classOf returns the smallest class with room for n bytes, at most maxBlock.
+func classOf(n int) class { return classTable[(n+63)/64] }
+
+// NewMemory returns a Memory that holds nothing.
+func NewMemory() *Memory { return &Memory{} }
+
+// Held returns the bytes of all blocks held by versions that were not released. The system may count more: blocks that are free
+// within slabs in use.
+func (m *Memory) Held() int64 { return m.held }
+
+// Close gives all memory back to the system. Versions made with it must not be used any more, by readers either.
+func (m *Memory) Close() {
+	for _, unmap := range m.unmaps {
+		_ = unmap() // it was mapped with this address and length: nothing that can fail
+	}
+	*m = Memory{poison: m.poison}
+}
+
+func (m *Memory) alloc(c class) pointer {
+	s := m.open[c]
+	if s == nil {
+		s = m.newSlab(c)
+	}
+	var p pointer
+	if s.free != noBlock {
+		p = add(s.base, s.free)
+		s.free = int(int32(load32(p, 0)))
+	} else {
+		p = add(s.base, s.carved)
+		s.carved += classBytes[c]
+	}
+	s.live++
+	if s.full() {
+		m.unlink(s)
+	}
+	m.held += int64(classBytes[c])
+	return p
+}
+
+func (m *Memory) release(p pointer) {
+	base := alignDown(p, slabBytes)
+	s := m.slabs[load32(base, slabBytes-4)]
+	at := int(uintptr(p) - uintptr(s.base))
+	if m.poison {
+		for i := range slice(p, 0, classBytes[s.class]) {
+			s.bytes[at+i] = 0xDB
+		}
+	}
+	store32(p, 0, uint32(int32(s.free)))
+	s.free = at
+	s.live--
+	m.held -= int64(classBytes[s.class])
+	switch {
+	case s.live == 0:
+		if s.linked {
+			m.unlink(s)
+		}
+		if len(m.empty) >= keepEmpty && !m.poison {
+			discard(s.bytes[:slabBytes-4096]) // the last page has the index
+		}
+		m.empty = append(m.empty, s)
+	case !s.linked:
+		m.link(s)
+	case s.live < 0:
+		panic("btree: block released twice")
+	}
+}
+
+func (s *slab) full() bool {
+	return s.free == noBlock && s.carved+classBytes[s.class] > slabUsable
+}
+
+// newSlab returns an open slab for blocks of class c.
+func (m *Memory) newSlab(c class) *slab {
+	if len(m.empty) == 0 {
+		m.addChunk()
+	}
+	s := m.empty[len(m.empty)-1]
+	m.empty = m.empty[:len(m.empty)-1]
+	s.class, s.carved, s.free = c, 0, noBlock
+	m.link(s)
+	return s
+}
+
+func (m *Memory) addChunk() {
+	chunk, unmap := mapChunk((chunkSlabs + 1) * slabBytes)
+	m.unmaps = append(m.unmaps, unmap)
+	chunk = chunk[alignOffset(pointerTo(chunk), slabBytes):]
+	for i := chunkSlabs - 1; i >= 0; i-- {
+		b := chunk[i*slabBytes:][:slabBytes:slabBytes]
+		s := &slab{base: pointerTo(b), bytes: b, free: noBlock}
+		store32(s.base, slabBytes-4, uint32(len(m.slabs)))
+		m.slabs = append(m.slabs, s)
+		m.empty = append(m.empty, s)
+	}
+}
+
+func (m *Memory) link(s *slab) {
+	s.linked, s.prev, s.next = true, nil, m.open[s.class]
+	if s.next != nil {
+		s.next.prev = s
+	}
+	m.open[s.class] = s
+}
+
+func (m *Memory) unlink(s *slab) {
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		m.open[s.class] = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	}
+	s.linked, s.prev, s.next = false, nil, nil
+}

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package btree
+
+// mapChunk returns n bytes of zeroed memory; unmap gives them back.
+func mapChunk(n int) (chunk []byte, unmap func() error) {
+	return make([]byte, n), func() error { return nil }
+}
+
+// discard tells the system that the contents of b are not needed any more.
+func discard(b []byte) {}

@@ -1,0 +1,104 @@
+package btree
+
+// canMerge reports whether one of the children that became small may fit together with a neighbour. When children came or went,
+// it leaves that to mergeSmall.
+func (a *applier) canMerge(n Node, moved bool, shrunk []int) (bool, error) {
+	if moved {
+		return len(shrunk) > 0, nil
+	}
+	for _, i := range shrunk {
+		_, c, err := childNode(a.e, n, i)
+		if err != nil {
+			return false, err
+		}
+		for _, j := range [2]int{i + 1, i - 1} {
+			if j < 0 || j >= n.Count() {
+				continue
+			}
+			_, neighbour, err := childNode(a.e, n, j)
+			if err != nil {
+				return false, err
+			}
+			if c.bytes()+neighbour.bytes()-headerBytes <= mergedBytes {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+// mergeSmall merges small entries, nodes of the given level, with their neighbours as long as that is called for, and returns the
+// entries that are left. The right one of two goes.
+func (a *applier) mergeSmall(level int, entries []entry) ([]entry, error) {
+	for i := 0; i < len(entries); i++ {
+		for entries[i].small {
+			merged, err := a.merge(level, entries, i)
+			if !merged && err == nil && i > 0 {
+				if merged, err = a.merge(level, entries, i-1); merged {
+					i--
+				}
+			}
+			if err != nil {
+				return nil, err
+			}
+			if !merged {
+				break
+			}
+			entries = append(entries[:i+1], entries[i+2:]...)
+		}
+	}
+	return entries, nil
+}
+
+// merge merges entry i with the one after it if there is one and they fit. It leaves the slice as it is but for the mark of entry i.
+func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
+	if i+1 >= len(entries) {
+		return false, nil
+	}
+	left, right := &entries[i], &entries[i+1]
+	l, err := a.entryNode(level, left.id)
+	if err != nil {
+		return false, err
+	}
+	r, err := a.entryNode(level, right.id)
+	if err != nil {
+		return false, err
+	}
+	if l.bytes()+r.bytes()-headerBytes > mergedBytes {
+		return false, nil
+	}
+	var v Node
+	if level == 0 {
+		cells := l.cellBytes() + r.cellBytes()
+		w := startLeaf(a.m, l.Count()+r.Count(), cells, spareCells(cells))
+		w.records(l, 0, l.Count())
+		w.records(r, 0, r.Count())
+		v = w.finish()
+	} else {
+		both := make([]entry, 0, l.Count()+r.Count())
+		for j := range l.Count() {
+			both = append(both, entry{separator: a.separatorAt(l, j), id: l.Child(j)})
+		}
+		for j := range r.Count() {
+			both = append(both, entry{separator: a.separatorAt(r, j), id: r.Child(j)})
+		}
+		both[l.Count()].separator = right.separator
+		if innerSize(both) > mergedBytes {
+			return false, nil
+		}
+		v = a.buildInner(level, both)
+	}
+	a.e.Put(left.id, v)
+	a.e.Remove(right.id)
+	left.small = v.bytes() < smallBytes
+	return true, nil
+}
+
+// entryNode returns the newest image of a child.
+func (a *applier) entryNode(level int, id PageID) (Node, error) {
+	c, err := a.e.Node(id)
+	if err == nil && c.Level() != level {
+		err = levelError(id, c.Level(), level)
+	}
+	return c, err
+}

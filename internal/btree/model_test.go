@@ -1,0 +1,300 @@
+package btree
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand"
+	"slices"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// record is what the model has for a key.
+type record struct {
+	value []byte
+	ref   *Ref
+}
+
+type model map[string]record
+
+func (m model) sorted() []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// A keyspace draws keys that are likely to be drawn again.
+type keyspace struct {
+	name string
+	key  func(r *rand.Rand) []byte
+}
+
+var keyspaces = []keyspace{
+	{"random", func(r *rand.Rand) []byte {
+		b := make([]byte, 16)
+		binary.BigEndian.PutUint64(b, uint64(r.Intn(3000))*0x9E3779B97F4A7C15)
+		return b
+	}},
+	{"short", func(r *rand.Rand) []byte {
+		b := make([]byte, r.Intn(4))
+		for i := range b {
+			b[i] = []byte{0, 0, 1, 'a', 0xFF}[r.Intn(5)]
+		}
+		return b
+	}},
+	{"prefix", func(r *rand.Rand) []byte { return fmt.Appendf(nil, "user/%03d/%05d", r.Intn(3), r.Intn(1000)) }},
+	{"ones", func(r *rand.Rand) []byte {
+		return append(bytes.Repeat([]byte{0xFF}, r.Intn(60)), bytes.Repeat([]byte{0}, r.Intn(60))...)
+	}},
+	{"wide", func(r *rand.Rand) []byte { // separators near MaxSeparator, so few to a node
+		b := bytes.Repeat([]byte{byte('a' + r.Intn(6))}, 485+r.Intn(20))
+		return fmt.Appendf(b, "%04d", r.Intn(100))
+	}},
+	{"long", func(r *rand.Rand) []byte { // share 2,000 bytes
+		b := bytes.Repeat([]byte{'x'}, 2000)
+		return fmt.Appendf(b, "%05d", r.Intn(2000))
+	}},
+	{"edges", func(r *rand.Rand) []byte { // prefixes of each other around all limits
+		at := []int{0, 1, 3, 4, 5, 8, MaxSeparator, MaxInlineKey, 1500, 2100}[r.Intn(10)]
+		b := bytes.Repeat([]byte{'k'}, max(0, at+r.Intn(5)-2))
+		if r.Intn(2) == 0 {
+			b = append(b, byte(r.Intn(3)))
+		}
+		return b
+	}},
+	{"huge", func(r *rand.Rand) []byte {
+		b := bytes.Repeat([]byte{'h'}, MaxKey-3)
+		return fmt.Appendf(b, "%03d", r.Intn(200))
+	}},
+}
+
+// all draws from any of the keyspaces but the last, which is slow.
+var all = keyspace{"all", func(r *rand.Rand) []byte { return keyspaces[r.Intn(len(keyspaces)-1)].key(r) }}
+
+// batch draws ops and applies them to the model. deletes is the share of deletes in percent.
+func (t *tree) batch(r *rand.Rand, m model, draw func(*rand.Rand) []byte, size, deletes int) []Op {
+	ops := map[string]Op{}
+	for range size {
+		key := draw(r)
+		ops[string(key)] = Op{Key: key, Delete: r.Intn(100) < deletes}
+	}
+	out := make([]Op, 0, len(ops))
+	for k, op := range ops {
+		if op.Delete {
+			delete(m, k)
+			out = append(out, op)
+			continue
+		}
+		value := drawValue(r)
+		if FitsInline(len(k), len(value)) && r.Intn(50) > 0 {
+			op.Value = value
+		} else {
+			op.Ref = t.run(op.Key, uint64(len(value)))
+		}
+		m[k] = record{op.Value, op.Ref}
+		out = append(out, op)
+	}
+	slices.SortFunc(out, func(a, b Op) int { return bytes.Compare(a.Key, b.Key) })
+	return out
+}
+
+func drawValue(r *rand.Rand) []byte {
+	n := []int{0, 1, 8, 100, 100, 300, 1024, MaxInline, 5000}[r.Intn(9)]
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(r.Intn(256))
+	}
+	return b
+}
+
+// check compares a snapshot with the model: structure, order, count, every record both ways, and absent keys.
+func check(tb testing.TB, s snapshot, m model, r *rand.Rand, draw func(*rand.Rand) []byte) {
+	tb.Helper()
+	records, err := CheckTree(s, rootID, func(id PageID, n Node) error { return nil })
+	require.NoError(tb, err)
+	require.EqualValues(tb, len(m), records)
+	keys := m.sorted()
+	var c Cursor
+	c.Reset(s, rootID)
+	for _, k := range keys {
+		require.True(tb, c.Next(), "err %v", c.Err())
+		requireRecord(tb, k, string(c.Key()), m[k], c.Cell())
+	}
+	require.False(tb, c.Next())
+	for i := len(keys) - 1; i >= 0; i-- {
+		require.True(tb, c.Prev())
+		if string(c.Key()) != keys[i] {
+			require.Equal(tb, keys[i], string(c.Key()))
+		}
+	}
+	require.False(tb, c.Prev())
+	require.NoError(tb, c.Err())
+	for range 50 {
+		probe := draw(r)
+		if len(keys) > 0 && r.Intn(2) == 0 {
+			probe = near(r, []byte(keys[r.Intn(len(keys))]))
+		}
+		checkProbe(tb, s, m, keys, probe, &c, r)
+	}
+}
+
+// near returns a key just beside k, or k.
+func near(r *rand.Rand, k []byte) []byte {
+	k = bytes.Clone(k)
+	switch r.Intn(5) {
+	case 0:
+		return append(k, 0)
+	case 1:
+		return k[:r.Intn(len(k)+1)]
+	case 2:
+		if len(k) > 0 {
+			k[len(k)-1]--
+		}
+	case 3:
+		if len(k) > 0 {
+			k[r.Intn(len(k))]++
+		}
+	}
+	return k
+}
+
+func checkProbe(tb testing.TB, s snapshot, m model, keys []string, probe []byte, c *Cursor, r *rand.Rand) {
+	tb.Helper()
+	cell, found, err := Get(s, rootID, probe)
+	require.NoError(tb, err)
+	want, in := m[string(probe)]
+	require.Equal(tb, in, found)
+	if found {
+		k, err := cell.WholeKey(s)
+		require.NoError(tb, err)
+		requireRecord(tb, string(probe), string(k), want, cell)
+	}
+	at := sort.SearchStrings(keys, string(probe))
+	ok := c.Seek(probe)
+	for range 6 { // and a few steps to and fro
+		require.NoError(tb, c.Err())
+		require.Equal(tb, at >= 0 && at < len(keys), ok)
+		require.Equal(tb, ok, c.Valid())
+		if ok && string(c.Key()) != keys[at] {
+			require.Equal(tb, keys[at], string(c.Key()))
+		}
+		if r.Intn(2) == 0 {
+			at, ok = min(at+1, len(keys)), c.Next()
+		} else {
+			at, ok = max(at-1, -1), c.Prev()
+		}
+	}
+}
+
+func requireRecord(tb testing.TB, wantKey, key string, want record, c Cell) {
+	tb.Helper()
+	if wantKey != key {
+		require.Equal(tb, brief(wantKey), brief(key))
+		require.Equal(tb, wantKey, key)
+	}
+	if want.ref != nil {
+		require.Equal(tb, *want.ref, c.Ref())
+		require.Nil(tb, c.Value())
+		return
+	}
+	require.Equal(tb, Inline, c.Kind())
+	if !bytes.Equal(want.value, c.Value()) {
+		require.Equal(tb, want.value, c.Value())
+	}
+}
+
+func brief(k string) string {
+	if len(k) > 40 {
+		return fmt.Sprintf("%s...%s (%d)", k[:8], strings.ToValidUTF8(k[len(k)-8:], "?"), len(k))
+	}
+	return k
+}
+
+// TestModel applies random batches and compares the tree with a map after each, and older snapshots now and then, while pages go to
+// images and old versions are released as in the store.
+func TestModel(t *testing.T) {
+	for _, space := range append(keyspaces, all) {
+		t.Run(space.name, func(t *testing.T) {
+			t.Parallel()
+			for seed := range int64(4) {
+				modelRun(t, space, seed)
+			}
+		})
+	}
+}
+
+func modelRun(t *testing.T, space keyspace, seed int64) {
+	r := rand.New(rand.NewSource(seed))
+	tr := newTree()
+	m := model{}
+	type past struct {
+		seq int
+		m   model
+	}
+	var pasts []past
+	deletes, height := 20, 0
+	batches := 40
+	if testing.Short() {
+		batches = 15
+	}
+	for i := range batches {
+		size := []int{1, 1, 2, 5, 20, 100, 600, 2000}[r.Intn(8)]
+		if space.name == "huge" {
+			size = min(size, 20)
+		}
+		if r.Intn(6) == 0 {
+			deletes = []int{0, 20, 50, 80, 100}[r.Intn(5)]
+		}
+		before := len(m)
+		res, err := tr.apply(tr.batch(r, m, space.key, size, deletes))
+		require.NoError(t, err)
+		require.EqualValues(t, len(m)-before, res.Added)
+		check(t, snapshot{tr, tr.seq}, m, r, space.key)
+		require.Len(t, tr.live, countRefs(m))
+		root, _ := tr.Node(rootID)
+		height = max(height, root.Level())
+		pasts = append(pasts, past{tr.seq, clone(m)})
+		switch {
+		case i%7 == 6:
+			tr.write(t)
+		case i%5 == 4:
+			p := pasts[r.Intn(len(pasts))]
+			check(t, snapshot{tr, p.seq}, p.m, r, space.key)
+		case i%9 == 8:
+			pasts = pasts[len(pasts)/2:]
+			tr.forget(pasts[0].seq)
+		}
+	}
+	for _, p := range pasts {
+		check(t, snapshot{tr, p.seq}, p.m, r, space.key)
+	}
+	t.Logf("seed %d: height %d, %d records, %d bytes held", seed, height, len(m), tr.memory.Held())
+	tr.forget(tr.seq)
+	tr.write(t)
+	require.Zero(t, tr.memory.Held())
+	tr.memory.Close()
+}
+
+func countRefs(m model) (n int) {
+	for _, r := range m {
+		if r.ref != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func clone(m model) model {
+	c := make(model, len(m))
+	for k, v := range m {
+		c[k] = v
+	}
+	return c
+}

@@ -1,0 +1,127 @@
+package btree
+
+// PageID is the name by which a parent knows a child. It means nothing to this package.
+type PageID = uint64
+
+// Node is a read-only view of one tree page: a page image, or a version in memory. It is small and passed by value; it owns nothing.
+// The zero Node is not a page.
+//
+// A leaf consists of up to three pieces: its directory (header, heads and slots), a page image with cells at offsets below PageSize,
+// and a cell heap with cells at the offsets from PageSize on. In an image the directory lies in the image and there is no heap. An inner
+// node is always an image; a version's ends after its last cell.
+type Node struct {
+	dir  pointer // header, heads, slots
+	base pointer // image, or nil if the leaf has all its cells in the heap
+	heap pointer // cell heap, or nil
+	meta uint64  // count, prefix, level and pieces, as packed by pack
+}
+
+// Pieces of a Node that came from a Memory.
+const (
+	ownsDirectory = 1 << 0 // dir is a block
+	ownsHeap      = 1 << 1 // heap is a block, shared by reference count
+	ownsImage     = 1 << 2 // base is a block, of this version alone
+)
+
+func pack(level, count, prefix, owns int) uint64 {
+	return uint64(count) | uint64(prefix)<<16 | uint64(level)<<32 | uint64(owns)<<40
+}
+
+// View returns the page image as a Node. It checks nothing: images come from this package or passed CheckPage.
+func View(image []byte) Node {
+	_ = image[PageSize-1]
+	base := pointerTo(image)
+	return viewAt(base, 0)
+}
+
+func viewAt(base pointer, owns int) Node {
+	dir := add(base, MuxSize)
+	h := load64(dir, 0)
+	level, count, prefix := h&0xFF, h>>16&0xFFFF, h>>32&0xFFFF
+	return Node{dir: dir, base: base, meta: count | prefix<<16 | level<<32 | uint64(owns)<<40}
+}
+
+// Level returns 0 for a leaf and one more than its children's for an inner node.
+func (n Node) Level() int { return int(n.meta >> 32 & 0xFF) }
+
+// IsLeaf reports whether n is a leaf.
+func (n Node) IsLeaf() bool { return n.meta>>32&0xFF == 0 }
+
+// Count returns the number of records of a leaf, or of children.
+func (n Node) Count() int { return int(n.meta & 0xFFFF) }
+
+// prefix returns the number of bytes that all keys, or separators 1 and up, have in common and that heads leave out.
+func (n Node) prefix() int { return int(n.meta >> 16 & 0xFFFF) }
+
+func (n Node) owns(piece uint64) bool { return n.meta>>40&piece != 0 }
+
+// IsImage reports whether n is a View of somebody's page image rather than a version made in memory.
+func (n Node) IsImage() bool { return n.meta>>40 == 0 }
+
+// Borrows reports whether n reads a page image that the caller of View keeps: n is that View, or a version of a leaf some of whose
+// cells still lie in the image of an older version. The image must stay as it is for as long as n may be read; Own ends that.
+func (n Node) Borrows() bool { return n.base != nil && !n.owns(ownsImage) }
+
+// cellBytes returns the bytes of the cells that belong to the records of n.
+func (n Node) cellBytes() int { return load16(n.dir, cellBytesAt) }
+
+// bytes returns how many bytes of a page body n takes.
+func (n Node) bytes() int {
+	if n.IsLeaf() {
+		return leafBytes(n.Count(), n.cellBytes())
+	}
+	return innerBytes(n.Count(), n.cellBytes())
+}
+
+// head returns the i-th head.
+func (n Node) head(i int) uint32 { return load32(n.dir, headerBytes+i*headBytes) }
+
+// FirstKey returns what orders pages of a level: the inline part of a leaf's first key, or an inner node's first stored separator. It
+// is nil if there is none. For inner nodes it allocates.
+func (n Node) FirstKey() []byte {
+	switch {
+	case n.IsLeaf() && n.Count() > 0:
+		return n.key(0)
+	case !n.IsLeaf() && n.Count() > 1:
+		s, _ := n.Separator(1, nil)
+		return s
+	}
+	return nil
+}
+
+// Release frees what n alone holds. A View holds nothing. The writer calls it once for each version, when nobody can read it any more.
+func (n Node) Release(m *Memory) {
+	if n.owns(ownsDirectory) {
+		m.release(n.dir)
+	}
+	if n.owns(ownsHeap) {
+		heapRelease(m, n.heap)
+	}
+	if n.owns(ownsImage) {
+		m.release(n.base)
+	}
+}
+
+// headOf returns the first four bytes of b as they compare, padded with zeros.
+func headOf(b []byte) uint32 {
+	if len(b) >= 4 {
+		return uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
+	}
+	var h uint32
+	for i, c := range b {
+		h |= uint32(c) << (24 - 8*i)
+	}
+	return h
+}
+
+// commonPrefix returns how many leading bytes a and b share.
+func commonPrefix(a, b []byte) int {
+	n := min(len(a), len(b))
+	b = b[:n]
+	for i, c := range a[:n] {
+		if c != b[i] {
+			return i
+		}
+	}
+	return n
+}

@@ -1,0 +1,49 @@
+package btree
+
+// Op is one change of a batch: put or delete a record.
+type Op struct {
+	Key    []byte // whole, also if it is long
+	Value  []byte // of a put with Ref nil; FitsInline holds
+	Ref    *Ref   // of a put whose value, and long key, the caller has written elsewhere
+	Delete bool   // Value and Ref are not looked at
+}
+
+// inlineKey returns the part of the key that goes into the leaf.
+func (op *Op) inlineKey() []byte { return op.Key[:min(len(op.Key), MaxInlineKey)] }
+
+// cellLen returns the bytes of the cell of a put, and panics if no leaf can have it.
+func (op *Op) cellLen() int {
+	if op.Ref != nil {
+		long := uint32(0)
+		if len(op.Key) > MaxInlineKey {
+			long = uint32(len(op.Key))
+		}
+		if op.Ref.KeyLen != long || op.Ref.Kind != Run && op.Ref.Kind != Extents || op.Ref.ValueLen > MaxValue || len(op.Key) > MaxKey {
+			panic("btree: reference does not belong to its record")
+		}
+		return len(op.inlineKey()) + refBytes
+	}
+	if !FitsInline(len(op.Key), len(op.Value)) {
+		panic("btree: record too large for its leaf")
+	}
+	return len(op.Key) + len(op.Value)
+}
+
+// put writes the cell of a put and returns its slot for a cell at the given offset.
+func (op *Op) put(cell pointer, offset int) uint64 {
+	key := op.inlineKey()
+	copy(slice(cell, 0, len(key)), key)
+	keyLen, valueLen := len(key), len(op.Value)
+	if op.Ref == nil {
+		copy(slice(cell, keyLen, valueLen), op.Value)
+	} else {
+		store64(cell, keyLen, op.Ref.ID)
+		store64(cell, keyLen+8, op.Ref.ValueLen)
+		store32(cell, keyLen+16, op.Ref.KeyLen)
+		valueLen = refBytes | int(op.Ref.Kind)<<kindShift
+	}
+	if len(op.Key) > MaxInlineKey {
+		keyLen |= keyLong
+	}
+	return uint64(offset) | uint64(keyLen)<<16 | uint64(valueLen)<<32
+}

@@ -1,0 +1,210 @@
+package btree
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// upper returns how many heads are at or below h. Whether a probe is below is hard to predict, so the loop has no branch on it.
+func (n Node) upper(h uint32) int {
+	at, count := headerBytes, n.Count()
+	if count == 0 {
+		return 0
+	}
+	for count > 1 {
+		half := count >> 1
+		below := ^((int64(h) - int64(load32(n.dir, at+(half-1)*headBytes))) >> 63)
+		at += half * headBytes & int(below)
+		count -= half
+	}
+	i := (at - headerBytes) / headBytes
+	if load32(n.dir, at) <= h {
+		i++
+	}
+	return i
+}
+
+// lower returns how many of the first n heads are below h.
+func (n Node) lower(h uint32) int {
+	if h == 0 {
+		return 0
+	}
+	return n.upper(h - 1)
+}
+
+// compareCell orders key against the key of a record, as bytes.Compare.
+func compareCell(p Pager, key []byte, c Cell) (int, error) {
+	inline := c.Key()
+	if !c.IsLong() {
+		return bytes.Compare(key, inline), nil
+	}
+	switch o := bytes.Compare(key[:min(len(key), MaxInlineKey)], inline); {
+	case o != 0:
+		return o, nil
+	case len(key) <= MaxInlineKey:
+		return -1, nil
+	}
+	whole, err := longKey(p, c)
+	return bytes.Compare(key, whole), err
+}
+
+// find returns the index of the first record of a leaf whose key is not below key, and whether it is that key. Long keys that tie with
+// key in their inline part are fetched through p.
+func (n Node) find(p Pager, key []byte) (i int, found bool, err error) {
+	prefix := n.prefix()
+	if prefix > 0 {
+		if o := bytes.Compare(key[:min(prefix, len(key))], n.key(0)[:prefix]); o != 0 {
+			if o < 0 {
+				return 0, false, nil
+			}
+			return n.Count(), false, nil
+		}
+	}
+	return n.findFrom(p, key, headOf(key[prefix:min(len(key), MaxInlineKey)]))
+}
+
+// findFrom is find for a key that has the common prefix and, in its inline part, the given head.
+func (n Node) findFrom(p Pager, key []byte, h uint32) (i int, found bool, err error) {
+	high := n.upper(h)
+	if high == 0 || n.head(high-1) != h {
+		return high, false, nil
+	}
+	o, err := compareCell(p, key, n.Cell(high-1))
+	switch {
+	case err != nil:
+		return 0, false, err
+	case o > 0:
+		return high, false, nil
+	case o == 0:
+		return high - 1, true, nil
+	}
+	low := high - 1
+	if low == 0 || n.head(low-1) != h {
+		return low, false, nil
+	}
+	for high, low = low, n.lower(h); low < high; {
+		mid := int(uint(low+high) >> 1)
+		o, err := compareCell(p, key, n.Cell(mid))
+		switch {
+		case err != nil:
+			return 0, false, err
+		case o == 0:
+			return mid, true, nil
+		case o > 0:
+			low = mid + 1
+		default:
+			high = mid
+		}
+	}
+	return low, false, nil
+}
+
+// lookup returns the index of the record of a leaf with the given key. It differs from find in that it does not look at the common
+// prefix: a key that lacks it equals no record.
+func (n Node) lookup(p Pager, key []byte) (i int, found bool, err error) {
+	if len(key) < n.prefix() {
+		return 0, false, nil
+	}
+	return n.findFrom(p, key, headOf(key[n.prefix():min(len(key), MaxInlineKey)]))
+}
+
+// route returns the index of the child of an inner node below which key belongs: that of the last separator not above it. The caller
+// knows that it is from or higher; the children before are not looked at.
+func (n Node) route(p Pager, key []byte, from int) (int, error) {
+	prefix := n.prefix()
+	if prefix > 0 {
+		if o := bytes.Compare(key[:min(prefix, len(key))], n.common()); o != 0 {
+			if o < 0 {
+				return from, nil
+			}
+			return n.Count() - 1, nil
+		}
+	}
+	rest := key[prefix:min(len(key), MaxSeparator)] // no separator is longer
+	h := headOf(rest)
+	i := n.upper(h) - 1
+	if i <= from {
+		return from, nil
+	}
+	if n.head(i) != h {
+		return i, nil
+	}
+	above, err := n.reaches(p, key, rest, i)
+	if above || err != nil {
+		return i, err
+	}
+	low, high := max(from+1, n.lower(h)), i // separators from high on are above key, those before low are not
+	for low < high {
+		mid := int(uint(low+high) >> 1)
+		above, err := n.reaches(p, key, rest, mid)
+		if err != nil {
+			return 0, err
+		}
+		if above {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return low - 1, nil
+}
+
+// reachesSeparator reports whether key is at or above separator i, i > 0.
+func (n Node) reachesSeparator(p Pager, key []byte, i int) (bool, error) {
+	prefix := n.prefix()
+	if prefix > 0 {
+		if o := bytes.Compare(key[:min(prefix, len(key))], n.common()); o != 0 {
+			return o > 0, nil
+		}
+	}
+	rest := key[prefix:min(len(key), MaxSeparator)]
+	if h, s := headOf(rest), n.head(i); h != s {
+		return h > s, nil
+	}
+	return n.reaches(p, key, rest, i)
+}
+
+// reaches reports whether key, whose first MaxSeparator bytes are rest after the common prefix, is at or above separator i, whose head
+// it has.
+func (n Node) reaches(p Pager, key, rest []byte, i int) (bool, error) {
+	raw := n.innerSlot(i)
+	length := innerLen(raw)
+	switch {
+	case len(rest) < length && len(rest) <= headBytes:
+		return false, nil // equal but for the padding, and shorter
+	case length > headBytes:
+		tail := n.tail(raw)
+		if innerCut(raw) && bytes.HasPrefix(rest[headBytes:], tail) {
+			return n.reachesCut(p, key, i)
+		}
+		return bytes.Compare(rest[headBytes:], tail) >= 0, nil
+	case innerCut(raw):
+		return n.reachesCut(p, key, i)
+	}
+	return true, nil
+}
+
+// reachesCut reports whether key is at or above the first key below child i.
+func (n Node) reachesCut(p Pager, key []byte, i int) (bool, error) {
+	c, err := leftmost(p, n, i)
+	if err != nil {
+		return false, err
+	}
+	o, err := compareCell(p, key, c)
+	return o >= 0, err
+}
+
+// leftmost returns the first record below child i of n.
+func leftmost(p Pager, n Node, i int) (Cell, error) {
+	for !n.IsLeaf() {
+		id, child, err := childNode(p, n, i)
+		if err != nil {
+			return Cell{}, err
+		}
+		if child.Count() == 0 {
+			return Cell{}, fmt.Errorf("%w: page %#x is empty", ErrMalformed, id)
+		}
+		n, i = child, 0
+	}
+	return n.Cell(0), nil
+}

@@ -1,0 +1,44 @@
+package btree
+
+// splitInner makes a node of the entries, or as many as they need. The first takes the place of the old one, the others go on the
+// stack of pieces. As with leaves, the pieces get equal shares, unless ascending says that they better be full.
+func (a *applier) splitInner(level int, entries []entry, ascending bool) outcome {
+	if innerSize(entries) <= BodySize {
+		return outcome{node: a.buildInner(level, entries), state: changed}
+	}
+	o := outcome{state: changed}
+	prefix := sharedPrefix(entries)
+	room, left := splitRoom(prefix), 0
+	for i := range entries {
+		left += entrySize(&entries[i], prefix)
+	}
+	for from := 0; from < len(entries); {
+		want := room
+		if !ascending {
+			pieces := (left + room - 1) / room
+			want = (left + pieces - 1) / pieces
+		}
+		to, size := from, 0
+		for ; to < len(entries); to++ {
+			s := entrySize(&entries[to], prefix)
+			if to > from && (size+s > room || size+s/2 > want) {
+				break
+			}
+			size += s
+		}
+		v := a.buildInner(level, entries[from:to])
+		if from == 0 {
+			o.node = v
+		} else {
+			a.pieces = append(a.pieces, piece{entries[from].separator, v})
+		}
+		left -= size
+		from = to
+	}
+	return o
+}
+
+// splitRoom returns what the entries of a piece may take, counted with the prefix of the whole. If the piece's own is longer by d
+// bytes, it keeps d bytes more once, and saves at least d-headBytes in each of at least two tails: so a piece needs no more than the
+// prefix and headBytes beside what was counted. (One of two children has no prefix, and room in any case.)
+func splitRoom(prefix int) int { return roomBytes - prefix - headBytes }

@@ -1,0 +1,134 @@
+package btree
+
+// item is a record of a leaf being split: one of the old leaf, or a new one.
+type item struct {
+	edit *edit // of a new record, else nil
+	old  int   // index in the old leaf
+	size int   // bytes of a page it takes
+}
+
+// splitLeaf makes as many leaves as the records of n with the edits need. The first takes the place of n, the others go on the stack of
+// pieces.
+//
+// As a rule the pieces get equal shares. If all new records come after those of the last leaf of the tree, more of that kind are to be
+// expected, and all pieces but the last are filled up; then the old leaf often stays as it is.
+func (a *applier) splitLeaf(n Node, last bool) outcome {
+	total := a.list(n)
+	ascending := last && a.edits[0].at == n.Count()
+	o := outcome{state: changed}
+	from, left := 0, total
+	for from < len(a.items) {
+		want := roomBytes
+		if !ascending {
+			pieces := (left + roomBytes - 1) / roomBytes
+			want = (left + pieces - 1) / pieces
+		}
+		to, size := share(a.items, from, want)
+		left -= size
+		switch {
+		case from > 0:
+			s := a.separatorOf(a.inlineKey(n, &a.items[from-1]), a.inlineKey(n, &a.items[from]))
+			a.pieces = append(a.pieces, piece{s, a.pieceOf(n, from, to, ascending && to < len(a.items))})
+		case to == n.Count() && a.items[to-1].edit == nil && ascending:
+			o.state = unchanged
+		default:
+			o.node = a.pieceOf(n, from, to, ascending)
+		}
+		from = to
+	}
+	clear(a.items)
+	a.items = a.items[:0]
+	return o
+}
+
+// list merges the records of n and the edits into items and returns their size.
+func (a *applier) list(n Node) (total int) {
+	a.items = a.items[:0]
+	from := 0
+	keep := func(to int) {
+		for ; from < to; from++ {
+			raw := n.rawSlot(from)
+			size := leafEntryBytes + rawKeyLen(raw) + rawValueLen(raw)
+			a.items = append(a.items, item{old: from, size: size})
+			total += size
+		}
+	}
+	for i := range a.edits {
+		e := &a.edits[i]
+		keep(e.at)
+		if e.op != nil {
+			size := leafEntryBytes + e.cellLen
+			a.items = append(a.items, item{edit: e, size: size})
+			total += size
+		}
+		from = e.at + e.skip
+	}
+	keep(n.Count())
+	return total
+}
+
+// share returns where the piece that begins at from ends if it is to have about want bytes, and what it has. It is not empty and fits
+// a page.
+func share(items []item, from, want int) (to, size int) {
+	for to = from; to < len(items); to++ {
+		s := items[to].size
+		if to > from && (size+s > roomBytes || size+s/2 > want) {
+			break
+		}
+		size += s
+	}
+	return to, size
+}
+
+// inlineKey returns the inline part of an item's key.
+func (a *applier) inlineKey(n Node, it *item) []byte {
+	if it.edit != nil {
+		return it.edit.op.inlineKey()
+	}
+	return n.key(it.old)
+}
+
+// pieceOf makes a leaf of a range of items. One that is full gets no spare room.
+func (a *applier) pieceOf(n Node, from, to int, full bool) Node {
+	cells := 0
+	for i := from; i < to; i++ {
+		cells += a.items[i].size - leafEntryBytes
+	}
+	capacity := cells
+	if !full {
+		capacity = spareCells(cells)
+	}
+	w := startLeaf(a.m, to-from, cells, capacity)
+	for i := from; i < to; {
+		if e := a.items[i].edit; e != nil {
+			w.op(e.op, e.cellLen)
+			i++
+			continue
+		}
+		j := i + 1
+		for j < to && a.items[j].edit == nil && a.items[j].old == a.items[j-1].old+1 {
+			j++
+		}
+		w.records(n, a.items[i].old, a.items[j-1].old+1)
+		i = j
+	}
+	return w.finish()
+}
+
+// separatorOf returns the shortest string above the key that begins with, or is, left, and not above the one of right. left and right
+// are the inline parts of keys.
+func (a *applier) separatorOf(left, right []byte) separator {
+	need := commonPrefix(left, right) + 1
+	cut := need > MaxSeparator
+	if cut {
+		need = MaxSeparator
+	}
+	return separator{a.keep(right[:need]), cut}
+}
+
+// keep copies b for the rest of the batch.
+func (a *applier) keep(b []byte) []byte {
+	at := len(a.text)
+	a.text = append(a.text, b...)
+	return a.text[at:len(a.text):len(a.text)]
+}

@@ -1,0 +1,45 @@
+package logstore
+
+import "fmt"
+
+// create lays out a new file: segment 0, which takes 128 KiB at first. The superblocks come with the caller's two checkpoints.
+func (s *Store) create() (*Recovery, error) {
+	n := s.opts.SegmentPages
+	if n == 0 {
+		n = DefaultSegmentPages
+	}
+	if n < MinSegmentPages || n > MaxSegmentPages || n&(n-1) != 0 {
+		return nil, fmt.Errorf("flashdbm: segment size of %d pages: a power of two from %d to %d is wanted", n, MinSegmentPages, MaxSegmentPages)
+	}
+	s.setSegmentPages(n)
+	s.uuid = randomUUID()
+	s.space = newSpace(n, s.opts.MaxFileSize)
+	h := header{successor: 1, salt: randomSalt(), sequence: 1, group: firstGroup, uuid: s.uuid}
+	s.tail = tail{header: h, page: headerPage(0) + 1, group: firstGroup}
+	s.space.enter(h)
+	s.space.extendTo(2)
+	s.space.setTail(&s.tail)
+	if s.opts.ReadOnly { // an empty file, opened read-only, is an empty database that is never written
+		return &Recovery{Created: true}, nil
+	}
+	err := s.file.Allocate(0, initialPages*PageSize)
+	if isNoSpace(err) {
+		return nil, &fullError{path: s.path, cause: err}
+	}
+	if err == nil {
+		page := make([]byte, PageSize)
+		h.put(page)
+		_, err = s.file.WriteAt(page, int64(headerPage(0))*PageSize)
+	}
+	if err == nil {
+		err = s.file.Datasync()
+	}
+	if err == nil {
+		err = s.fs.SyncDir(s.path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("flashdbm: create %s: %w", s.path, err)
+	}
+	s.space.grown(initialPages)
+	return &Recovery{Created: true}, s.mapTo(initialPages)
+}

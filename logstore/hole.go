@@ -1,0 +1,80 @@
+package logstore
+
+// At the end of the log recovery asks three things: is the hole damage (vouched), was a group under way (torn), and may the log go on
+// right here (clean)?
+
+// vouched looks for a page that was written when group g was durable already: then the hole at g is damage, not the end of the log.
+// It reads every segment whose header is not older than the one where the scan stopped. Private segments and raw pages of runs hold
+// users' bytes and prove nothing. It returns the address of such a page, or 0.
+func (sc *scanner) vouched(g uint64) (Addr, error) {
+	size := uint64(sc.s.segmentPages)
+	for n := range uint32((sc.end + size - 1) / size) {
+		h, ok, err := sc.headerOf(n)
+		if err != nil {
+			return 0, err
+		}
+		if !ok || h.private || h.sequence < sc.header.sequence {
+			continue
+		}
+		if by, err := sc.vouchedIn(n, h.salt, g); by != 0 || err != nil {
+			return by, err
+		}
+	}
+	return 0, nil
+}
+
+// vouchedIn is vouched for one segment.
+func (sc *scanner) vouchedIn(n uint32, salt uint64, g uint64) (Addr, error) {
+	for a := sc.s.firstPage(n) + headerPage(n) + 1; a < sc.s.firstPage(n)+uint64(sc.s.segmentPages); a++ {
+		p, err := sc.window.page(a)
+		if err != nil || p == nil {
+			return 0, err
+		}
+		m := getMux(p)
+		if m.crc != pageCRC(salt, a, p) {
+			continue
+		}
+		if m.lag != lagUnknown && m.group > g && m.group-uint64(m.lag) > g {
+			return a, nil
+		}
+		if m.kind == KindRun {
+			if length, ok := sc.s.runLength(a, p); ok {
+				a += uint64(RunPages(length)) - 1
+			}
+		}
+	}
+	return 0, nil
+}
+
+// started reports whether the group expected here has begun to be written, as far as can be seen.
+func (sc *scanner) started() (bool, error) {
+	if sc.torn || sc.page >= uint64(sc.s.segmentPages) {
+		return sc.torn, nil
+	}
+	p, err := sc.window.page(sc.here())
+	return p != nil && getMux(p).group == sc.group, err
+}
+
+// clean reports whether the log may go on right here instead of in a fresh segment: nothing of a group that was cut off is left that
+// could join the log once new pages, or sectors of new pages that a power cut lets through, lie beside it.
+//
+//   - No page from here to the end of the segment names a group from the next one on. So of each page of such a group at least the
+//     first sector is not on the disk, and a page that supplies that sector is that page.
+//   - The successor was not opened from this segment. So no page of such a group is in any other segment of the chain.
+func (sc *scanner) clean() (bool, error) {
+	last := sc.s.firstPage(sc.segment) + uint64(sc.s.segmentPages)
+	for a := sc.here(); a < last; a++ {
+		p, err := sc.window.page(a)
+		if err != nil {
+			return false, err
+		}
+		if p == nil {
+			break
+		}
+		if getMux(p).group >= sc.group {
+			return false, nil
+		}
+	}
+	h, ok, err := sc.headerOf(sc.header.successor)
+	return !ok || h.predecessor != sc.header.salt, err
+}

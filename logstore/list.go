@@ -1,0 +1,80 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// The extents of a large value are listed at the end of a run of their own, behind the key if the record has a long one:
+//
+//	key | extents, each: address u64, bytes u32, CRC32C u32 | their number u32
+//
+// The run's header says that it holds a list.
+const (
+	runValue = 0 // of a run header's form: the payload is a value
+	runList  = 1 // a list of extents
+
+	extentSize = 16
+)
+
+// List adds a run that holds a record's key, if that is long, and the extents of its value. See Run.
+func (g *Group) List(name PageID, key []byte, extents []Extent) Addr {
+	le := binary.LittleEndian
+	b := make([]byte, 0, len(extents)*extentSize+4)
+	for _, e := range extents {
+		b = le.AppendUint64(b, e.Addr)
+		b = le.AppendUint32(b, e.Bytes)
+		b = le.AppendUint32(b, e.CRC)
+	}
+	b = le.AppendUint32(b, uint32(len(extents)))
+	return g.run(name, runList, key, b)
+}
+
+// GetExtents decodes the list at the end of a run's payload.
+func GetExtents(payload []byte) ([]Extent, error) {
+	le := binary.LittleEndian
+	n := len(payload) - 4
+	if n < 0 || uint64(le.Uint32(payload[n:])) > uint64(n/extentSize) {
+		return nil, fmt.Errorf("%w: list of extents", ErrCorrupt)
+	}
+	count := int(le.Uint32(payload[n:]))
+	b := payload[n-count*extentSize:]
+	extents := make([]Extent, count)
+	for i := range extents {
+		extents[i] = Extent{Addr: le.Uint64(b), Bytes: le.Uint32(b[8:]), CRC: le.Uint32(b[12:])}
+		b = b[extentSize:]
+	}
+	return extents, nil
+}
+
+// ListAt returns the extents that the run at a lists, nil if it holds a value.
+func (s *Store) ListAt(a Addr) ([]Extent, error) {
+	payload, err := s.Run(a)
+	if err != nil {
+		return nil, err
+	}
+	c, o := s.chunkOf(a)
+	if runForm(c.page(o)) != runList {
+		return nil, nil
+	}
+	return GetExtents(payload)
+}
+
+// InFile reports whether n pages from a on are allocated, in one segment.
+func (s *Store) InFile(a Addr, n int64) bool {
+	end := s.space.end()
+	return n > 0 && a > 1 && a < end && uint64(n) <= end-a && s.segmentOf(a+uint64(n)-1) == s.segmentOf(a)
+}
+
+// Body reads the body of an accepted page of a stream into fresh memory.
+func (s *Store) Body(a Addr) ([]byte, error) {
+	b := make([]byte, BodySize)
+	if _, err := s.file.ReadAt(b, int64(a)*PageSize+MuxSize); err != nil && err != io.EOF {
+		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	}
+	return b, nil
+}
+
+// ListBytes returns the bytes that a list of n extents takes in its run.
+func ListBytes(n int) int64 { return int64(n)*extentSize + 4 }

@@ -1,0 +1,82 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// readCheckpoint reads the stream of the newest checkpoint and returns the segments that hold it.
+func (s *Store) readCheckpoint(sc *scanner, rec *Recovery) (map[uint32]bool, error) {
+	sb := rec.super
+	if err := sc.seek(sb.run); err != nil {
+		return nil, err
+	}
+	segments := map[uint32]bool{}
+	entered := []header{sc.header}
+	var stream []byte
+	body := make([]byte, BodySize)
+	for sc.group <= sb.runLast {
+		g, ok, err := sc.next(func(h header) { entered = append(entered, h) })
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return nil, s.pageError(sc.here(), "group %d of the newest checkpoint", sc.group)
+		}
+		if g.Kind != CheckpointGroup || g.Count != sb.runFirst {
+			continue
+		}
+		for _, p := range g.Pages {
+			segments[s.segmentOf(p.Addr)] = true
+			if p.Kind == KindCheckpoint {
+				if _, err := s.file.ReadAt(body, int64(p.Addr)*PageSize+MuxSize); err != nil {
+					return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+				}
+				stream = append(stream, body...)
+			}
+		}
+	}
+	table, spaceMap, err := splitStream(stream)
+	if err == nil {
+		err = s.space.decode(spaceMap)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: newest checkpoint: %w", s.path, err)
+	}
+	rec.Table, rec.mapped = table, uint32(len(s.space.segments))
+	for _, h := range entered { // opened after the map was taken
+		s.space.enter(h)
+		s.space.wrote(s.firstPage(h.segment), sb.runLast)
+	}
+	s.space.adopt()
+	return segments, nil
+}
+
+func splitStream(stream []byte) (table, spaceMap []byte, err error) {
+	if len(stream) >= streamHeader {
+		n, m := binary.LittleEndian.Uint64(stream), binary.LittleEndian.Uint64(stream[8:])
+		stream = stream[streamHeader:]
+		if size := uint64(len(stream)); n <= size && m <= size-n {
+			return stream[:n], stream[n : n+m], nil
+		}
+	}
+	return nil, nil, fmt.Errorf("%w: lengths of the table and the space map", ErrCorrupt)
+}
+
+// runSegments returns the segments of the older superblock's checkpoint, as far as they can be read.
+func (s *Store) runSegments(sc *scanner, sb *superblock) map[uint32]bool {
+	segments := map[uint32]bool{sb.run.Segment: true}
+	if sc.seek(sb.run) != nil {
+		return segments
+	}
+	for sc.group <= sb.runLast {
+		g, ok, err := sc.next(func(header) {})
+		if err != nil || !ok {
+			break
+		}
+		for _, p := range g.Pages {
+			segments[s.segmentOf(p.Addr)] = true
+		}
+	}
+	return segments
+}

@@ -1,0 +1,132 @@
+package logstore
+
+// This file is what the log does to the map of the file: it enters segments, one after the other, and writes into them.
+
+// enter notes a header of the chain: its segment now holds pages of the log, in a life of its own.
+func (sp *space) enter(h header) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.extendTo(h.segment + 1)
+	g := &sp.segments[h.segment]
+	g.salt, g.sequence, g.state, g.dead, g.deadNext = h.salt, h.sequence, segmentUsed, false, false
+	g.written = max(g.written, h.group-1)
+}
+
+// wrote notes that group has a page in the segment of a.
+func (sp *space) wrote(a Addr, group uint64) {
+	sp.mu.Lock()
+	g := &sp.segments[a/sp.segmentPages]
+	g.written = max(g.written, group)
+	sp.mu.Unlock()
+}
+
+// scanned notes the pages of an accepted group.
+func (sp *space) scanned(g *ScannedGroup) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	for i := range g.Pages {
+		sp.segments[g.Pages[i].Addr/sp.segmentPages].written = g.No
+	}
+}
+
+// setTail notes where the log goes on.
+func (sp *space) setTail(t *tail) {
+	sp.mu.Lock()
+	sp.tail, sp.tailPage, sp.successor = t.header.segment, t.page, t.header.successor
+	sp.mu.Unlock()
+}
+
+// successorOf chooses where the log goes on after segment n, which it is about to enter. Reservations see to it that there is a free
+// segment: the successor is allocated before its own header is written, and before the header that names it. The number returned
+// without one is that of the first segment that the file does not have; nothing can be committed then.
+func (sp *space) successorOf(n uint32) uint32 {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	next, ok := sp.take()
+	if !ok {
+		next = max(sp.whole(), n+1)
+	}
+	sp.extendTo(next + 1)
+	return next
+}
+
+// appended notes a group that was written; t is where the log goes on.
+func (sp *space) appended(g *Group, t *tail) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.tail, sp.tailPage, sp.successor = t.header.segment, t.page, t.header.successor
+	for i := range g.pages {
+		sp.segments[g.pages[i].addr/sp.segmentPages].written = t.group
+	}
+}
+
+// available returns how many pages can be appended without growing the file: the rest of the tail's segment and, for each free
+// segment, one more, since the log can enter its successor only if there is a free segment to follow that one. A file whose first
+// segment is its only one has no successor yet.
+func (sp *space) available() int64 {
+	end := sp.segmentPages
+	if sp.whole() <= sp.tail {
+		end = sp.pages - uint64(sp.tail)*sp.segmentPages
+	}
+	n := max(int64(end)-int64(sp.tailPage), 0)
+	if free := len(sp.free); free > 0 && sp.successor < sp.whole() {
+		n += int64(free) * int64(sp.segmentPages-1)
+		if sp.successor == 0 || sp.free[free-1] == 0 {
+			n -= int64(headerPage(0))
+		}
+	}
+	return n
+}
+
+// keep returns the pages held back so that deleting and cleaning work on a full file: two checkpoints, a small flush and, once the
+// file has more than one segment, a whole one, since recovery leaves the rest of the tail's segment behind.
+func (sp *space) keep() int64 {
+	n := 2*sp.checkpointPages() + 8
+	if sp.whole() > 1 {
+		n += int64(sp.segmentPages)
+	}
+	return n
+}
+
+// checkpointPages estimates how many pages a checkpoint takes.
+func (sp *space) checkpointPages() int64 {
+	bytes := sp.names*tableEntrySize + int64(len(sp.segments))*int64(mapEntrySize+sp.words*8)
+	return bytes/BodySize + 2
+}
+
+// missing returns how many pages a reservation of so many lacks.
+func (sp *space) missing(pages int64, emergency bool) int64 {
+	if !emergency {
+		pages += sp.keep()
+	}
+	return pages + sp.reserved - sp.available()
+}
+
+// reserve promises pages, or returns how many are missing.
+func (sp *space) reserve(pages int64, emergency bool) (missing int64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if missing = sp.missing(pages, emergency); missing > 0 {
+		sp.collect()
+		missing = sp.missing(pages, emergency)
+	}
+	if missing <= 0 {
+		sp.reserved += pages
+	}
+	return missing
+}
+
+// grown notes that the file has so many pages now.
+func (sp *space) grown(pages uint64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	old := sp.whole()
+	sp.pages = pages
+	sp.extendTo(uint32((pages + sp.segmentPages - 1) / sp.segmentPages))
+	for n := old; n < sp.whole(); n++ {
+		if n != sp.tail && n != sp.successor {
+			sp.segments[n].dead = true
+			sp.release(n)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package logstore
+
+import (
+	"fmt"
+	"io"
+)
+
+// maxWindowPages bounds what a scan keeps in memory, whatever the segment size: 1 MiB.
+const maxWindowPages = 256
+
+// A window reads the file in aligned stretches of pages. It never touches the mapping, so a file that was cut short ends the log
+// instead of faulting. A stretch never leaves its segment.
+type window struct {
+	s     *Store
+	end   uint64 // pages of the file
+	pages uint64 // of a stretch
+	first Addr   // of the stretch at hand
+	buf   []byte // the stretch at hand, as much of it as is in the file; empty at first
+}
+
+func (s *Store) newWindow() window {
+	pages := min(uint64(s.segmentPages), maxWindowPages)
+	return window{s: s, end: s.space.end(), pages: pages}
+}
+
+// from returns the bytes from page a to the end of its stretch; none if a is beyond the end of the file. They are valid until the
+// next call.
+func (w *window) from(a Addr) ([]byte, error) {
+	if a >= w.end {
+		return nil, nil
+	}
+	if first := a &^ (w.pages - 1); first != w.first || len(w.buf) == 0 {
+		n := min(w.pages, w.end-first) * PageSize
+		if w.buf == nil {
+			w.buf = make([]byte, 0, min(w.pages, w.end)*PageSize)
+		}
+		w.first, w.buf = first, w.buf[:n]
+		if read, err := w.s.file.ReadAt(w.buf, int64(first)*PageSize); err == io.EOF {
+			clear(w.buf[read:]) // cut short since it was opened
+		} else if err != nil {
+			w.buf = w.buf[:0]
+			return nil, fmt.Errorf("flashdbm: read %s: %w", w.s.path, err)
+		}
+	}
+	return w.buf[(a-w.first)*PageSize:], nil
+}
+
+// page returns page a, nil beyond the end of the file.
+func (w *window) page(a Addr) ([]byte, error) {
+	b, err := w.from(a)
+	if len(b) == 0 {
+		return nil, err
+	}
+	return b[:PageSize:PageSize], nil
+}

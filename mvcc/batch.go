@@ -1,0 +1,239 @@
+package mvcc
+
+import (
+	"errors"
+	"runtime"
+	"runtime/debug"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// What the baton holder does with the commits it finds, in this order:
+//
+//	drain   the commits become one batch with one Seq
+//	log     the batch becomes a record group, or a page group (then it is applied first: the images are what is logged)
+//	apply   the batch is merged into the tree; nobody sees it yet
+//	table   the Seq of each key's last write
+//	applied moves: new updates see the batch
+//	cut     the commit list
+//	sync    one fdatasync for all groups so far
+//	durable moves, waiters wake
+//
+// Applying overlaps with the sync of the same batch when there is enough to apply.
+
+const (
+	overlapOps     = 48       // ops from which applying is worth another goroutine for the sync
+	pageGroupOps   = 256      // ops up to which a page group is tried
+	bufferedBytes  = 64 << 10 // of redo, from which a Buffered batch is written
+	reclaimBatches = 16       // batches between two looks at what nobody can see any more
+)
+
+var errBroken = errors.New("a panic in the commit path")
+
+// lead settles what waits in the commit list, its own commit included. The caller has the baton; it is passed on at the end.
+func (e *Engine) lead(own *commitNode) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	if e.active.Load() > 1 {
+		for range spins {
+			runtime.Gosched()
+		}
+	}
+	e.nodes = e.list.Drain(e.nodes[:0])
+	var err error
+	if len(e.nodes) > 0 {
+		err = e.settle()
+	}
+	for _, n := range e.nodes {
+		n.Value.err = err
+		if n != own {
+			n.Value.wake <- settled
+		}
+	}
+	clear(e.nodes)
+	e.nodes = e.nodes[:0]
+	e.putBaton(false)
+}
+
+// settle makes a batch of e.nodes. After an error the store is poisoned: everyone fails, and nothing of the batch becomes visible.
+func (e *Engine) settle() (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			fault, ok := AsFault(r)
+			if !ok {
+				e.store.Fail(errBroken)
+				panic(r)
+			}
+			err = e.store.Fail(fault)
+		}
+	}()
+	e.drained.Store(e.nodes[len(e.nodes)-1])
+	if err := e.Failed(); err != nil {
+		return err
+	}
+	b := &batch{seq: e.applied.Load() + 1, records: e.records}
+	for _, n := range e.nodes {
+		n.Value.seq.Store(b.seq)
+	}
+	e.gather()
+	if err := e.logAndApply(b); err != nil {
+		return e.store.Fail(err)
+	}
+	e.account()
+	return nil
+}
+
+// batch is what becomes of the drained commits.
+type batch struct {
+	seq     uint64
+	group   uint64 // that carries it; Buffered without runs: none yet
+	records int64  // in the tree once it is applied
+}
+
+// logAndApply carries the batch through to durable, as far as the engine's mode promises that.
+func (e *Engine) logAndApply(b *batch) error {
+	g := e.store.Begin(logstore.RecordGroup)
+	runs := e.buildOps(g)
+	b.group = g.Number()
+	pages := e.pages.Begin(b.seq)
+	paged := e.opts.Durability != Buffered && e.pages.CanPageGroup() && len(e.ops) <= pageGroupOps
+	overlap := e.opts.Durability == Durable && !paged && len(e.ops) >= overlapOps
+	var err error
+	switch {
+	case e.opts.Durability == Buffered && !runs:
+		err = e.apply(pages, b)
+	case paged:
+		err = e.applyAndLog(g, pages, b)
+	default:
+		if err = e.commitRecords(g); err == nil && !overlap {
+			err = e.apply(pages, b)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if overlap {
+		return e.applyDuringSync(pages, b)
+	}
+	e.published(b)
+	switch {
+	case e.opts.Durability == Durable:
+		err = e.store.Sync()
+		e.publishDurable()
+	case len(e.redo) >= bufferedBytes:
+		err = e.writeRedo()
+	}
+	return err
+}
+
+// apply merges the batch into the tree.
+func (e *Engine) apply(pages *override.Batch, b *batch) error {
+	r, err := btree.Apply(pages, override.Root, e.ops)
+	b.records += r.Added
+	return err
+}
+
+// applyAndLog applies the batch and logs its pages if they take no more room than its redo, else the redo.
+func (e *Engine) applyAndLog(g *logstore.Group, pages *override.Batch, b *batch) error {
+	if err := e.apply(pages, b); err != nil {
+		return err
+	}
+	if !pages.Legal(int(redoPages(int64(len(e.redo))))) {
+		return e.commitRecords(g)
+	}
+	g.SetKind(logstore.PageGroup)
+	pages.WritePages(g)
+	if _, err := g.Commit(uint64(b.records)); err != nil {
+		return err
+	}
+	e.bear(b.group)
+	pages.InstallPages(b.group, b.records)
+	e.redo, e.redoOps, e.recBytes = e.redo[:0], 0, 0
+	return nil
+}
+
+// applyDuringSync applies the batch while another goroutine syncs its group.
+func (e *Engine) applyDuringSync(pages *override.Batch, b *batch) error {
+	synced := make(chan error, 1)
+	go func() { synced <- e.store.Sync() }()
+	err := e.apply(pages, b)
+	if err == nil {
+		e.published(b)
+	}
+	if serr := <-synced; err == nil {
+		err = serr
+	}
+	e.publishDurable()
+	return err
+}
+
+// commitRecords writes the redo at hand into g.
+func (e *Engine) commitRecords(g *logstore.Group) error {
+	g.Write(logstore.KindRecord, e.redo)
+	pages := g.Pages()
+	group, err := g.Commit(e.redoOps)
+	if err != nil {
+		return err
+	}
+	e.bear(group)
+	e.recBytes += pages * logstore.PageSize
+	e.redo, e.redoOps = e.redo[:0], 0
+	return nil
+}
+
+// writeRedo logs what Buffered commits have left in memory. Baton holder.
+func (e *Engine) writeRedo() error {
+	if err := e.Failed(); err != nil || len(e.redo) == 0 {
+		return err
+	}
+	if err := e.commitRecords(e.store.Begin(logstore.RecordGroup)); err != nil {
+		return err
+	}
+	e.note(e.store.LastGroup(), e.applied.Load())
+	return nil
+}
+
+// published makes an applied batch visible to updates. The order is that of lockfree.List.
+func (e *Engine) published(b *batch) {
+	for _, n := range e.nodes {
+		for hash := range n.Value.set.Hashes {
+			e.last[hash%lastSlots].Store(b.seq)
+		}
+	}
+	if len(e.redo) == 0 {
+		e.note(e.store.LastGroup(), b.seq)
+	}
+	e.publish(b.seq, b.records)
+	e.list.Cut(e.nodes[len(e.nodes)-1])
+	e.retire(b.seq)
+	e.commits.Add(uint64(len(e.nodes)))
+}
+
+// account does the accounts of a finished batch and starts the housekeeping that it makes due.
+func (e *Engine) account() {
+	var held int64
+	for _, n := range e.nodes {
+		held += n.Value.held
+	}
+	e.rebalance(held)
+	if e.batches++; e.batches%reclaimBatches == 0 {
+		e.reuse(e.pages.Reclaim(e.view))
+	}
+	e.memory.Store(e.pages.MemoryBytes())
+	e.keeper.nudge()
+}
+
+// rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved by the commits of the
+// batch. Should there be too few, the pages held back for deletes and checkpoints cover the difference.
+func (e *Engine) rebalance(extra int64) {
+	want := e.pages.Unwritten()
+	want += want/8 + redoPages(int64(len(e.redo)))
+	e.held += extra
+	if e.held > want {
+		e.store.Release(e.held - want)
+		e.held = want
+	} else if e.held < want && e.store.Reserve(want-e.held, true) == nil {
+		e.held = want
+	}
+}

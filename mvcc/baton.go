@@ -1,0 +1,51 @@
+package mvcc
+
+import "sync/atomic"
+
+// The baton is the right to append to the log and to change the tree. It is a lock that is handed over: whoever gives it up passes it
+// to background work that waits, else to the newest committer that waits, else lays it down.
+//
+// held is the lock. A committer that has pushed its node either takes the baton or is woken: by the holder that settles its commit, or
+// with the baton in hand. No wake is lost: the holder looks for waiters after laying the baton down and takes it up again if there are
+// any, and a waiter looks for the baton after it has made itself known (a committer by its push, background work by waiting).
+type baton struct {
+	held    atomic.Bool
+	waiting atomic.Int32  // background goroutines that wait or are about to
+	handed  chan struct{} // the baton, to background work; room for one
+}
+
+// takeBaton takes the baton for background work.
+func (e *Engine) takeBaton() {
+	b := &e.baton
+	if b.held.CompareAndSwap(false, true) {
+		return
+	}
+	b.waiting.Add(1)
+	if b.held.CompareAndSwap(false, true) {
+		b.waiting.Add(-1)
+		return
+	}
+	<-b.handed
+}
+
+// putBaton passes the baton on. Background work and committers take turns when both wait.
+func (e *Engine) putBaton(background bool) {
+	b := &e.baton
+	for {
+		if n := b.waiting.Load(); n > 0 && !(background && e.pending()) && b.waiting.CompareAndSwap(n, n-1) {
+			b.handed <- struct{}{}
+			return
+		}
+		if e.pending() {
+			e.list.Head().Value.wake <- lead
+			return
+		}
+		b.held.Store(false)
+		if (b.waiting.Load() == 0 && !e.pending()) || !b.held.CompareAndSwap(false, true) {
+			return
+		}
+	}
+}
+
+// pending reports whether commits wait that nobody has drained.
+func (e *Engine) pending() bool { return e.list.Head() != e.drained.Load() }

@@ -1,0 +1,100 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"flashdbm/internal/btree"
+	"flashdbm/override"
+)
+
+// maxProblems is the most problems that Check reports.
+const maxProblems = 100
+
+// Check reads the whole database. First the tree as of a snapshot: every page, its name, its place in the order, and the number of
+// records. Then what the log has installed: exactly the pages that the installed tree uses, and values written since, are live in the
+// space map. Commits go on meanwhile, but for the comparison of the space map at the end; flushes wait for the second part.
+func (e *Engine) Check(ctx context.Context) (err error) {
+	defer guard(&err)
+	var problems []error
+	report := func(err error) {
+		if err != nil && len(problems) < maxProblems {
+			problems = append(problems, err)
+		}
+	}
+	report(e.checkTree(ctx))
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !e.opts.Store.ReadOnly {
+		e.keeper.mu.Lock()
+		defer e.keeper.mu.Unlock()
+		e.takeBaton()
+		e.pages.Freeze()
+		e.putBaton(true)
+		defer func() {
+			e.takeBaton()
+			e.pages.Thaw()
+			e.putBaton(true)
+		}()
+		used, err := e.pages.Installed(ctx)
+		report(err)
+		if err == nil {
+			e.takeBaton()
+			for _, err := range e.pages.CheckSpace(used) {
+				report(err)
+			}
+			e.putBaton(true)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return errors.Join(problems...)
+}
+
+// checkTree checks the tree of a snapshot.
+func (e *Engine) checkTree(ctx context.Context) error {
+	slot, records, err := e.snapshot(e.view)
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
+	snap := e.pages.At(slot.Seq())
+	values := func(id btree.PageID, n btree.Node) error {
+		if err := ctx.Err(); err != nil || !n.IsLeaf() {
+			return err
+		}
+		return e.checkValues(&snap, n)
+	}
+	found, err := btree.CheckTree(&snap, override.Root, values)
+	if err == nil && found != records {
+		err = fmt.Errorf("flashdbm: %d records counted, %d found", records, found)
+	}
+	return err
+}
+
+// checkValues reads the long values of a leaf.
+func (e *Engine) checkValues(snap *override.Snapshot, n btree.Node) error {
+	for i := range n.Count() {
+		c := n.Cell(i)
+		switch c.Kind() {
+		case btree.Run:
+			if _, err := snap.Run(c.Ref()); err != nil {
+				return err
+			}
+		case btree.Extents:
+			extents, err := snap.Extents(c.Ref())
+			if err != nil {
+				return err
+			}
+			for _, x := range extents {
+				if _, err := e.store.Raw(x); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,345 @@
+package mvcc
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/internal/btree"
+	"flashdbm/lockfree"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/override"
+)
+
+// Durability says when a commit returns.
+type Durability uint8
+
+const (
+	Durable      Durability = iota // synced: survives a power cut
+	WriteThrough                   // with the system: survives the process
+	Buffered                       // in memory, written and synced within FlushInterval
+)
+
+// MaxValue is the largest value in bytes: 4 GiB.
+const MaxValue = 1 << 32
+
+// Options configure an engine.
+type Options struct {
+	Store         logstore.Options
+	Durability    Durability
+	FlushInterval time.Duration // Buffered: longest time that a commit is in memory only
+	MemoryLimit   int64         // bytes for versions in memory and write sets
+	RedoLimit     int64         // bytes of log to redo at open before a flush is due
+	Logger        *slog.Logger  // not nil
+	Manual        bool          // no background goroutine: tests step the housekeeping themselves
+}
+
+// Sentinels of this layer, for errors.Is.
+var (
+	ErrConflict       = errors.New("flashdbm: another transaction has changed what this one depends on; run it again")
+	ErrSnapshotTooOld = errors.New("flashdbm: snapshot too old: the transaction was open longer than its versions could be kept")
+	ErrClosed         = errors.New("flashdbm: database is closed")
+)
+
+const (
+	lastSlots    = 1 << 18 // of the table hash(key) -> last Seq: 2 MiB
+	recordsSlots = 1 << 12 // of the ring of record counts
+)
+
+// Engine runs transactions over the pages of one file.
+//
+// Order of locks, outermost first: keeper.mu, the baton, marks.mu, then those of the store (growing, syncing, space). Nothing that
+// waits for the baton is called with marks.mu held.
+type Engine struct {
+	opts     Options
+	store    *logstore.Store
+	pages    *override.Pages
+	registry lockfree.Registry
+	list     lockfree.List[commit]
+	last     []atomic.Uint64 // hash(key) -> Seq of its last commit; written by the baton holder before applied moves
+	recovery RecoveryStats
+
+	// Watermarks: Seqs of batch ends. applied: what new updates read; every change up to it is in memory. durable: survives a power
+	// cut. view is the one that View reads at.
+	applied atomic.Uint64
+	durable atomic.Uint64
+	view    *atomic.Uint64
+	counts  [recordsSlots]recordCount
+	marks   marks
+
+	baton   baton
+	drained atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
+	active  atomic.Int32                          // goroutines inside commit
+	closed  atomic.Bool                           // Close was called
+	gate    gate
+	moved   waiters // for applied
+	keeper  keeper
+
+	// Owned by the baton holder.
+	records  int64         // in the tree, at applied
+	nodes    []*commitNode // scratch of a batch
+	entries  []Entry       // scratch of a batch
+	ops      []btree.Op    // scratch of a batch
+	runs     []bornRun     // of the group being built
+	redo     []byte        // not yet in the log; between batches empty unless Buffered
+	redoOps  uint64        // records in redo
+	spent    []spentSet
+	held     int64 // pages reserved for what is dirty
+	recBytes int64 // bytes of record groups since the base
+	batches  uint64
+
+	conflicts, commits atomic.Uint64
+	memory             atomic.Int64 // bytes of versions, as of the last batch
+}
+
+type commitNode = lockfree.Node[commit]
+
+// RecoveryStats is what Open found in the log.
+type RecoveryStats struct {
+	Created     bool
+	Groups      int           // scanned
+	Records     int64         // redone
+	DroppedTail bool          // a group that was not whole was cut off
+	Duration    time.Duration // of Open
+}
+
+// Open opens or creates the database file and recovers it.
+func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
+	begin := time.Now()
+	opts.Store.CheckNode = btree.CheckPage
+	store, rec, err := logstore.Open(fs, path, opts.Store)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{opts: opts, store: store, last: make([]atomic.Uint64, lastSlots)}
+	e.view = &e.applied
+	if opts.Durability == Durable {
+		e.view = &e.durable
+	}
+	e.baton.handed = make(chan struct{}, 1)
+	e.keeper.wake = make(chan struct{}, 1)
+	e.moved.init()
+	if err := e.recover(rec); err != nil {
+		store.Close()
+		return nil, err
+	}
+	e.recovery.Duration = time.Since(begin)
+	if !opts.Manual && !opts.Store.ReadOnly {
+		e.keeper.start(e)
+	}
+	return e, nil
+}
+
+// recover rebuilds the tree: installed pages first, then redo, before anything else can use the engine.
+func (e *Engine) recover(rec *logstore.Recovery) (err error) {
+	defer guard(&err)
+	readOnly := e.opts.Store.ReadOnly
+	if rec.Created {
+		e.recovery.Created = true
+		if e.pages, err = override.Create(e.store, &e.registry, readOnly); err != nil {
+			return err
+		}
+	} else if e.pages, e.records, err = override.Recover(e.store, rec, &e.registry); err != nil {
+		return err
+	}
+	if err := e.store.EndRecovery(rec); err != nil {
+		return err
+	}
+	e.publish(1, e.records)
+	e.durable.Store(1)
+	e.recovery.Groups = len(rec.Groups)
+	if rec.Created && !readOnly {
+		for range 2 {
+			if err := e.checkpoint(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := e.redoGroups(rec); err != nil {
+		return err
+	}
+	if rec.Restarts > 1 && !readOnly {
+		return e.flushAndCheckpoint()
+	}
+	return nil
+}
+
+// Close refuses what would begin, waits for what is open, writes what is in memory, checkpoints and closes the file. A second call
+// does nothing.
+//
+// Whatever uses the engine is in the registry of snapshots. It registers first and then looks at closed; Close sets closed and then
+// looks at the registry: one of them sees the other.
+func (e *Engine) Close() error {
+	if !e.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	e.keeper.stop()
+	for wait := time.Microsecond; e.registry.Count() > 0; wait = min(2*wait, 10*time.Millisecond) {
+		time.Sleep(wait)
+	}
+	var err error
+	if !e.opts.Store.ReadOnly && e.store.Failed() == nil {
+		err = e.closeClean()
+	}
+	e.pages.Close()
+	if cerr := e.store.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func (e *Engine) closeClean() (err error) {
+	defer guard(&err)
+	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && e.pages.DirtyBytes() == 0 {
+		return nil
+	}
+	return e.flushAndCheckpoint()
+}
+
+// Failed returns the error that poisoned the engine, or nil.
+func (e *Engine) Failed() error { return e.store.Failed() }
+
+// publish ends a batch: seq becomes what new updates read, with its number of records. Baton holder.
+func (e *Engine) publish(seq uint64, records int64) {
+	e.records = records
+	e.counts[seq%recordsSlots].store(seq, records)
+	e.applied.Store(seq)
+	e.moved.broadcast()
+}
+
+// recordCount is the number of records at a Seq. A reader that finds another Seq, or one being replaced, is 4,096 batches behind.
+type recordCount struct {
+	seq     atomic.Uint64
+	records atomic.Int64
+}
+
+func (c *recordCount) store(seq uint64, records int64) {
+	c.seq.Store(0)
+	c.records.Store(records)
+	c.seq.Store(seq)
+}
+
+func (c *recordCount) load(seq uint64) (int64, bool) {
+	if c.seq.Load() != seq {
+		return 0, false
+	}
+	n := c.records.Load()
+	return n, c.seq.Load() == seq
+}
+
+// enter registers a user of the engine at the present value of a watermark, unless it is closed.
+func (e *Engine) enter(at *atomic.Uint64) (lockfree.Slot, error) {
+	slot := e.registry.Acquire(at)
+	if e.closed.Load() {
+		slot.Release()
+		return slot, ErrClosed
+	}
+	return slot, nil
+}
+
+// snapshot registers a reader and returns the number of records that it sees.
+func (e *Engine) snapshot(at *atomic.Uint64) (slot lockfree.Slot, records int64, err error) {
+	for {
+		if slot, err = e.enter(at); err != nil {
+			return slot, 0, err
+		}
+		if n, ok := e.counts[slot.Seq()%recordsSlots].load(slot.Seq()); ok {
+			return slot, n, nil
+		}
+		slot.Release()
+	}
+}
+
+// Use calls fn with the engine kept open.
+func (e *Engine) Use(fn func() error) error {
+	slot, err := e.enter(&e.applied)
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
+	return fn()
+}
+
+// marks remembers which group each batch is in, until that is durable.
+type marks struct {
+	mu      sync.Mutex
+	pending []mark
+}
+
+type mark struct{ group, seq uint64 }
+
+// note records that all batches up to seq are in groups up to group. Baton holder.
+func (e *Engine) note(group, seq uint64) {
+	m := &e.marks
+	m.mu.Lock()
+	if n := len(m.pending); n > 0 && m.pending[n-1].group == group {
+		m.pending[n-1].seq = seq
+	} else {
+		m.pending = append(m.pending, mark{group, seq})
+	}
+	m.mu.Unlock()
+}
+
+// publishDurable moves the durable watermark to what the store's syncs have covered.
+func (e *Engine) publishDurable() {
+	group := e.store.Durable()
+	m := &e.marks
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for n < len(m.pending) && m.pending[n].group <= group {
+		n++
+	}
+	if n > 0 {
+		e.durable.Store(m.pending[n-1].seq)
+		m.pending = append(m.pending[:0], m.pending[n:]...)
+	}
+}
+
+// awaitDurable returns once the batch at seq survives a power cut.
+func (e *Engine) awaitDurable(seq uint64) error {
+	if e.durable.Load() >= seq {
+		return nil
+	}
+	if err := e.store.Sync(); err != nil {
+		return err
+	}
+	e.publishDurable()
+	if e.durable.Load() < seq { // Buffered: still in memory
+		return e.Sync()
+	}
+	return nil
+}
+
+// Sync makes all commits that have returned durable.
+func (e *Engine) Sync() (err error) {
+	if e.opts.Store.ReadOnly {
+		return nil
+	}
+	defer guard(&err)
+	e.takeBaton()
+	err = e.writeRedo()
+	e.putBaton(true)
+	if err != nil {
+		return err
+	}
+	if err := e.store.Sync(); err != nil {
+		return err
+	}
+	e.publishDurable()
+	return nil
+}
+
+// Path returns the name of the file.
+func (e *Engine) Path() string { return e.store.Path() }
+
+func (e *Engine) wrap(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("flashdbm: %s %s: %w", op, e.store.Path(), err)
+}

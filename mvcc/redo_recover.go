@@ -1,0 +1,90 @@
+package mvcc
+
+import (
+	"bytes"
+	"slices"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// redoGroups applies the record groups behind the base, wherever they lie, merged and sorted by key, before anything else uses the
+// engine. A writing open that needs more memory than half the limit flushes as it goes.
+func (e *Engine) redoGroups(rec *logstore.Recovery) error {
+	var streams [][]byte
+	var ops []btree.Op
+	base := e.pages.Base()
+	for i := range rec.Groups {
+		g := &rec.Groups[i]
+		if g.Kind != logstore.RecordGroup || g.No <= base {
+			continue
+		}
+		stream, err := e.redoStream(g)
+		if err != nil {
+			return err
+		}
+		streams = append(streams, stream)
+		before := len(ops)
+		if err := readRedo(stream, func(op btree.Op) { ops = append(ops, op) }); err != nil {
+			return err
+		}
+		if uint64(len(ops)-before) != g.Count {
+			return errRedo
+		}
+		e.recBytes += int64(len(g.Pages)) * logstore.PageSize
+	}
+	e.recovery.Records = int64(len(ops))
+	if len(ops) == 0 {
+		return nil
+	}
+	return e.redoOpsSorted(sortOps(ops))
+}
+
+// redoStream joins the record pages of a group.
+func (e *Engine) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
+	stream := make([]byte, 0, len(g.Pages)*logstore.BodySize)
+	for _, p := range g.Pages {
+		if p.Kind != logstore.KindRecord {
+			continue
+		}
+		body, err := e.store.Body(p.Addr)
+		if err != nil {
+			return nil, err
+		}
+		stream = append(stream, body...)
+	}
+	return stream, nil
+}
+
+// sortOps sorts by key; of several ops of a key the last one counts.
+func sortOps(ops []btree.Op) []btree.Op {
+	slices.SortStableFunc(ops, func(a, b btree.Op) int { return bytes.Compare(a.Key, b.Key) })
+	keep := ops[:0]
+	for i := range ops {
+		if i+1 < len(ops) && bytes.Equal(ops[i].Key, ops[i+1].Key) {
+			continue
+		}
+		keep = append(keep, ops[i])
+	}
+	return keep
+}
+
+const redoAtOnce = 1 << 14 // ops applied between two looks at the memory
+
+func (e *Engine) redoOpsSorted(ops []btree.Op) error {
+	for len(ops) > 0 {
+		n := min(len(ops), redoAtOnce)
+		b := e.pages.Begin(e.applied.Load() + 1)
+		r, err := btree.Apply(b, override.Root, ops[:n])
+		if err != nil {
+			return err
+		}
+		ops = ops[n:]
+		e.publish(e.pages.Seq(), e.records+r.Added)
+		e.durable.Store(e.applied.Load())
+		e.reuse(e.pages.Reclaim(e.view))
+	}
+	e.memory.Store(e.pages.MemoryBytes())
+	return nil
+}

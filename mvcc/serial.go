@@ -1,0 +1,129 @@
+package mvcc
+
+import (
+	"bytes"
+	"errors"
+
+	"flashdbm/internal/btree"
+	"flashdbm/override"
+)
+
+// readSet is what a serializable transaction has read: keys, present or absent, and ranges. At commit all of it must read the same in
+// the newest state as at the snapshot.
+type readSet struct {
+	keys    WriteSet // as deletes: an ordered set of keys
+	ranges  []*keyRange
+	counted bool // Len was read
+}
+
+// keyRange is [from, to); nil from or to is an open end.
+type keyRange struct{ from, to []byte }
+
+func (r *readSet) addKey(key []byte) { r.keys.Delete(key) }
+
+// span adds a range, empty so far, that the caller widens as it reads on.
+func (r *readSet) span() *keyRange {
+	x := &keyRange{}
+	r.ranges = append(r.ranges, x)
+	return x
+}
+
+// overlaps reports whether a commit's set changes anything that was read.
+func (r *readSet) overlaps(set *WriteSet) bool {
+	if r.counted || r.keys.Intersects(set) {
+		return true
+	}
+	for _, x := range r.ranges {
+		if set.Overlaps(x.from, x.to) {
+			return true
+		}
+	}
+	return false
+}
+
+// validate compares what a serializable transaction has read with the newest applied state. It follows the walk of the commit list: a
+// commit that the walk no longer found was cut after applied had moved past it, so it is in the state compared here.
+func (tx *Tx) validate() error {
+	if tx.reads == nil {
+		return nil
+	}
+	e := tx.e
+	now := e.registry.Acquire(&e.applied)
+	defer now.Release()
+	if now.Seq() == tx.slot.Seq() {
+		return nil
+	}
+	newest := e.pages.At(now.Seq())
+	same, err := tx.unchanged(&newest)
+	if err == nil && !same {
+		e.conflicts.Add(1)
+		err = ErrConflict
+	}
+	return err
+}
+
+func (tx *Tx) unchanged(newest *override.Snapshot) (bool, error) {
+	if tx.reads.counted {
+		if n, ok := tx.e.counts[newest.Seq()%recordsSlots].load(newest.Seq()); !ok || n != tx.records {
+			return false, nil
+		}
+	}
+	for en := range tx.reads.keys.All() {
+		same, err := sameRecord(&tx.snap, newest, en.Key)
+		if !same || err != nil {
+			return false, err
+		}
+	}
+	for _, x := range tx.reads.ranges {
+		same, err := sameRange(&tx.snap, newest, x)
+		if !same || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// sameRecord compares a record in two snapshots. A long value is the same if it is the same run: it is never rewritten in place.
+func sameRecord(a, b *override.Snapshot, key []byte) (bool, error) {
+	x, inA, err := btree.Get(a, override.Root, key)
+	if err != nil {
+		return false, err
+	}
+	y, inB, err := btree.Get(b, override.Root, key)
+	if err != nil || inA != inB {
+		return false, err
+	}
+	return !inA || sameCell(x, y), nil
+}
+
+func sameCell(x, y btree.Cell) bool {
+	if x.Kind() != y.Kind() {
+		return false
+	}
+	if x.Kind() == btree.Inline {
+		return bytes.Equal(x.Value(), y.Value())
+	}
+	return x.Ref() == y.Ref()
+}
+
+// sameRange compares the records of a range in two snapshots.
+func sameRange(a, b *override.Snapshot, x *keyRange) (bool, error) {
+	var ca, cb btree.Cursor
+	ca.Reset(a, override.Root)
+	cb.Reset(b, override.Root)
+	inA, inB := ca.Seek(x.from), cb.Seek(x.from)
+	for {
+		inA = inA && (x.to == nil || bytes.Compare(ca.Key(), x.to) < 0)
+		inB = inB && (x.to == nil || bytes.Compare(cb.Key(), x.to) < 0)
+		if err := errors.Join(ca.Err(), cb.Err()); err != nil {
+			return false, err
+		}
+		if !inA || !inB {
+			return inA == inB, nil
+		}
+		if !bytes.Equal(ca.Key(), cb.Key()) || !sameCell(ca.Cell(), cb.Cell()) {
+			return false, nil
+		}
+		inA, inB = ca.Next(), cb.Next()
+	}
+}

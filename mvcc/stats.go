@@ -1,0 +1,42 @@
+package mvcc
+
+import (
+	"time"
+
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// Stats describes an engine at a moment.
+type Stats struct {
+	Records           int64
+	Space             logstore.SpaceStats
+	Log               logstore.Counters
+	Pages             override.Stats
+	Commits           uint64
+	Conflicts         uint64
+	Checkpoints       uint64
+	OpenSnapshots     int
+	OldestSnapshotAge time.Duration
+	Recovery          RecoveryStats
+}
+
+// Stats returns the present state. It takes the baton for a moment.
+func (e *Engine) Stats() (Stats, error) {
+	slot, records, err := e.snapshot(e.view)
+	if err != nil {
+		return Stats{}, err
+	}
+	defer slot.Release()
+	s := Stats{
+		Records: records, Space: e.store.SpaceStats(), Log: e.store.Counters(), Commits: e.commits.Load(), Conflicts: e.conflicts.Load(),
+		Checkpoints: e.keeper.checkpoints.Load(), OpenSnapshots: e.registry.Count() - 1, Recovery: e.recovery,
+	}
+	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
+		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
+	}
+	e.takeBaton()
+	s.Pages = e.pages.Stats()
+	e.putBaton(true)
+	return s, nil
+}

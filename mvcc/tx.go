@@ -1,0 +1,288 @@
+package mvcc
+
+import (
+	"time"
+
+	"flashdbm/internal/btree"
+	"flashdbm/lockfree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// TxOptions say what kind of transaction Begin starts.
+type TxOptions struct {
+	ReadOnly     bool // reads at the durable watermark (View); cannot write
+	Serializable bool // a commit also fails if anything read has changed since the snapshot
+}
+
+// Tx is a transaction: a snapshot and an ordered write set, which its own reads see first. One goroutine uses it. Slices that reads
+// return stay valid and unchanged until End.
+type Tx struct {
+	e        *Engine
+	slot     lockfree.Slot
+	snap     override.Snapshot
+	records  int64 // in the tree at the snapshot
+	set      *WriteSet
+	reads    *readSet // serializable only
+	readAny  bool     // a key was read: what is written is checked for conflicts
+	readOnly bool
+	gate     *closedGate
+	runPages int64 // pages of runs that the set needs, with what placing them may waste
+	puts     int   // puts so far: with none, the pages held back may be used
+	large    []*logstore.Private
+	pushed   bool // the set is in the commit list
+	wake     chan signal
+}
+
+// Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly.
+func (e *Engine) Begin(o TxOptions) (*Tx, error) {
+	tx := &Tx{e: e, readOnly: o.ReadOnly}
+	at := &e.applied
+	if o.ReadOnly {
+		at = e.view
+	} else if e.opts.Store.ReadOnly {
+		return nil, logstore.ErrReadOnly
+	}
+	var err error
+	if tx.slot, tx.records, err = e.snapshot(at); err != nil {
+		return nil, err
+	}
+	tx.slot.Stamp(time.Now().UnixNano())
+	tx.snap = e.pages.At(tx.slot.Seq())
+	if o.Serializable && !o.ReadOnly {
+		tx.reads = &readSet{}
+	}
+	return tx, nil
+}
+
+// Snapshot returns the Seq that the transaction reads at.
+func (tx *Tx) Snapshot() uint64 { return tx.slot.Seq() }
+
+// Expired returns ErrSnapshotTooOld once the engine has asked the transaction to end.
+func (tx *Tx) Expired() error {
+	if tx.slot.Expired() {
+		return ErrSnapshotTooOld
+	}
+	return nil
+}
+
+// Get returns the value of key: a slice of the page that holds it. ok is false if there is none. No lock; no allocation unless the
+// value is larger than a run.
+func (tx *Tx) Get(key []byte) (value []byte, ok bool, err error) {
+	if tx.set != nil && tx.set.Len() > 0 {
+		if en, ok := tx.set.Get(key); ok {
+			tx.readAny = true
+			return tx.entryValue(en)
+		}
+	}
+	c, ok, err := tx.lookup(key)
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	value, err = tx.cellValue(c)
+	return value, err == nil, err
+}
+
+// Has reports whether key has a value.
+func (tx *Tx) Has(key []byte) (bool, error) {
+	if tx.set != nil && tx.set.Len() > 0 {
+		if en, ok := tx.set.Get(key); ok {
+			tx.readAny = true
+			return !en.Deleted, nil
+		}
+	}
+	_, ok, err := tx.lookup(key)
+	return ok, err
+}
+
+func (tx *Tx) lookup(key []byte) (btree.Cell, bool, error) {
+	tx.readAny = true
+	if tx.reads != nil {
+		tx.reads.addKey(key)
+	}
+	if tx.slot.Expired() {
+		return btree.Cell{}, false, ErrSnapshotTooOld
+	}
+	return btree.Get(&tx.snap, override.Root, key)
+}
+
+// Put sets the value of key. Both are copied.
+func (tx *Tx) Put(key, value []byte) error {
+	w := tx.writes()
+	tx.puts++
+	if n := int64(len(value) + int(refKeyLen(key))); n > tx.e.store.MaxRun() {
+		return tx.putLarge(key, value)
+	} else if !btree.FitsInline(len(key), len(value)) {
+		tx.runPages += 2 * logstore.RunPages(n)
+	}
+	w.Put(key, value)
+	return nil
+}
+
+// putLarge streams a value into private segments, so that it is in memory only once.
+func (tx *Tx) putLarge(key, value []byte) error {
+	p := tx.e.store.NewPrivate()
+	_, err := p.Write(value)
+	var extents []logstore.Extent
+	if err == nil {
+		extents, err = p.Finish()
+	}
+	if err != nil {
+		p.Discard()
+		return err
+	}
+	tx.large = append(tx.large, p)
+	tx.runPages += 2 * logstore.RunPages(int64(refKeyLen(key))+logstore.ListBytes(len(extents)))
+	tx.set.PutRef(key, ValueRef{Len: uint64(len(value)), Extents: extents})
+	return nil
+}
+
+// Delete removes key, whether or not it exists.
+func (tx *Tx) Delete(key []byte) error {
+	tx.writes().Delete(key)
+	return nil
+}
+
+func (tx *Tx) writes() *WriteSet {
+	if tx.set == nil {
+		tx.set = tx.e.takeSet()
+	}
+	return tx.set
+}
+
+// Len returns the number of records that the transaction sees.
+func (tx *Tx) Len() (int64, error) {
+	if tx.reads != nil {
+		tx.reads.counted = true
+	}
+	n := tx.records
+	if tx.set == nil || tx.set.Len() == 0 {
+		return n, nil
+	}
+	tx.readAny = true
+	for en := range tx.set.All() {
+		_, there, err := btree.Get(&tx.snap, override.Root, en.Key)
+		switch {
+		case err != nil:
+			return 0, err
+		case there && en.Deleted:
+			n--
+		case !there && !en.Deleted:
+			n++
+		}
+	}
+	return n, nil
+}
+
+// Written returns how many keys the transaction writes.
+func (tx *Tx) Written() int {
+	if tx.set == nil {
+		return 0
+	}
+	return tx.set.Len()
+}
+
+// blind reports whether the transaction cannot conflict: it read nothing.
+func (tx *Tx) blind() bool { return !tx.readAny && tx.reads == nil }
+
+func (tx *Tx) deletesOnly() bool { return tx.puts == 0 }
+
+// dependsOn reports whether a commit that wrote set comes between the transaction's snapshot and its own commit in vain.
+func (tx *Tx) dependsOn(set *WriteSet) bool {
+	return tx.set.Intersects(set) || (tx.reads != nil && tx.reads.overlaps(set))
+}
+
+// Commit settles the transaction and ends it. ErrConflict: nothing was applied. In Durable mode it returns, with or without an error,
+// only once its snapshot is durable.
+func (tx *Tx) Commit() (err error) {
+	defer tx.end()
+	if tx.Written() > 0 {
+		if err = tx.Expired(); err == nil {
+			err = tx.commit()
+		}
+	} // one that wrote nothing is serialized at its snapshot, where all it read was true
+	return tx.settleSnapshot(err)
+}
+
+// Rollback ends the transaction; nothing of it is applied.
+func (tx *Tx) Rollback() error {
+	defer tx.end()
+	return tx.settleSnapshot(nil)
+}
+
+// settleSnapshot waits until what the transaction saw is durable.
+func (tx *Tx) settleSnapshot(err error) error {
+	e := tx.e
+	if tx.readOnly || e.opts.Durability != Durable || e.durable.Load() >= tx.slot.Seq() {
+		return err
+	}
+	if derr := e.awaitDurable(tx.slot.Seq()); err == nil {
+		err = derr
+	}
+	return err
+}
+
+// end releases what the transaction holds.
+func (tx *Tx) end() {
+	if !tx.pushed {
+		for _, p := range tx.large {
+			p.Discard()
+		}
+		if tx.set != nil {
+			tx.e.giveSet(tx.set)
+		}
+	}
+	tx.set, tx.large = nil, nil
+	tx.slot.Release()
+}
+
+func (tx *Tx) wakeChan() chan signal {
+	if tx.wake == nil {
+		tx.wake = make(chan signal, 1)
+	}
+	return tx.wake
+}
+
+// GetCopy returns a copy of the value of key, in a transaction of its own.
+func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
+	tx := Tx{e: e, readOnly: true}
+	if tx.slot, err = e.enter(e.view); err != nil {
+		return nil, false, err
+	}
+	defer tx.slot.Release()
+	tx.snap = e.pages.At(tx.slot.Seq())
+	c, ok, err := btree.Get(&tx.snap, override.Root, key)
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	if c.Kind() == btree.Extents {
+		value, err = tx.cellValue(c)
+		return value, err == nil, err
+	}
+	v, err := tx.cellValue(c)
+	if err != nil {
+		return nil, false, err
+	}
+	return append(make([]byte, 0, len(v)), v...), true, nil
+}
+
+// Exists reports whether key has a value, in a transaction of its own.
+func (e *Engine) Exists(key []byte) (bool, error) {
+	slot, err := e.enter(e.view)
+	if err != nil {
+		return false, err
+	}
+	defer slot.Release()
+	snap := e.pages.At(slot.Seq())
+	_, ok, err := btree.Get(&snap, override.Root, key)
+	return ok, err
+}
+
+// Len returns the number of records that a View would see.
+func (e *Engine) Len() (int64, error) {
+	slot, n, err := e.snapshot(e.view)
+	if err == nil {
+		slot.Release()
+	}
+	return n, err
+}

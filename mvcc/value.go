@@ -1,0 +1,109 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// cellValue returns a record's value as one slice. That is a slice of its page or run, but for a large value, which is assembled.
+func (tx *Tx) cellValue(c btree.Cell) ([]byte, error) {
+	switch c.Kind() {
+	case btree.Inline:
+		return c.Value(), nil
+	case btree.Run:
+		return tx.snap.Run(c.Ref())
+	}
+	extents, err := tx.snap.Extents(c.Ref())
+	if err != nil {
+		return nil, err
+	}
+	return tx.assemble(extents, c.Ref().ValueLen)
+}
+
+// assemble reads the pieces of a large value into one slice.
+func (tx *Tx) assemble(extents []logstore.Extent, length uint64) ([]byte, error) {
+	if uint64(int(length)) != length || length > MaxValue {
+		return nil, fmt.Errorf("%w: value of %d bytes", logstore.ErrCorrupt, length)
+	}
+	value := make([]byte, 0, length)
+	for _, x := range extents {
+		b, err := tx.e.store.Raw(x)
+		if err != nil {
+			return nil, err
+		}
+		value = append(value, b...)
+	}
+	return value, nil
+}
+
+// entryValue returns the value of a key that the transaction has written.
+func (tx *Tx) entryValue(en Entry) ([]byte, bool, error) {
+	switch {
+	case en.Deleted:
+		return nil, false, nil
+	case en.Ref != nil:
+		value, err := tx.assemble(en.Ref.Extents, en.Ref.Len)
+		return value, err == nil, err
+	case en.Value == nil:
+		return []byte{}, true, nil
+	}
+	return en.Value, true, nil
+}
+
+// ValueReader reads a value piece by piece: a large one is never in memory whole. It is valid until the transaction ends.
+func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err error) {
+	if tx.set != nil && tx.set.Len() > 0 {
+		if en, found := tx.set.Get(key); found {
+			if en.Ref != nil {
+				return &extentReader{tx: tx, rest: en.Ref.Extents}, int64(en.Ref.Len), true, nil
+			}
+			return bytes.NewReader(en.Value), int64(len(en.Value)), !en.Deleted, nil
+		}
+	}
+	c, ok, err := tx.lookup(key)
+	if !ok || err != nil {
+		return nil, 0, false, err
+	}
+	if c.Kind() == btree.Extents {
+		extents, err := tx.snap.Extents(c.Ref())
+		if err != nil {
+			return nil, 0, false, err
+		}
+		return &extentReader{tx: tx, rest: extents}, int64(c.Ref().ValueLen), true, nil
+	}
+	v, err := tx.cellValue(c)
+	return bytes.NewReader(v), int64(len(v)), err == nil, err
+}
+
+// extentReader reads the pieces of a large value one after the other.
+type extentReader struct {
+	tx   *Tx
+	now  []byte
+	rest []logstore.Extent
+}
+
+func (r *extentReader) Read(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	for len(r.now) == 0 {
+		if len(r.rest) == 0 {
+			return 0, io.EOF
+		}
+		if err := r.tx.Expired(); err != nil {
+			return 0, err
+		}
+		b, err := r.tx.e.store.Raw(r.rest[0])
+		if err != nil {
+			return 0, err
+		}
+		r.now, r.rest = b, r.rest[1:]
+	}
+	n := copy(p, r.now)
+	r.now = r.now[n:]
+	return n, nil
+}

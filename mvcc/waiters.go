@@ -1,0 +1,81 @@
+package mvcc
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// waiters lets goroutines wait for a watermark to move. Broadcasting costs one load while nobody waits.
+type waiters struct {
+	count atomic.Int32
+	mu    sync.Mutex
+	ch    chan struct{} // closed by the next broadcast
+}
+
+func (w *waiters) init() { w.ch = make(chan struct{}) }
+
+// broadcast wakes all who wait. The watermark has moved before.
+func (w *waiters) broadcast() {
+	if w.count.Load() == 0 {
+		return
+	}
+	w.mu.Lock()
+	close(w.ch)
+	w.ch = make(chan struct{})
+	w.mu.Unlock()
+}
+
+// until waits until done is true, which a broadcast follows. It looks again at least every 10 ms.
+func (w *waiters) until(done func() bool) {
+	w.count.Add(1)
+	defer w.count.Add(-1)
+	for {
+		w.mu.Lock()
+		ch := w.ch
+		w.mu.Unlock()
+		if done() {
+			return
+		}
+		select {
+		case <-ch:
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// gate keeps other transactions from being resolved while one that has lost too often tries alone. Nobody waits at it longer than
+// gateWait, so a transaction that commits another inside itself cannot hang for ever.
+type gate struct {
+	closed atomic.Pointer[closedGate]
+	alone  sync.Mutex // held by the one who closed it
+}
+
+type closedGate struct{ open chan struct{} }
+
+const gateWait = 100 * time.Millisecond
+
+func (g *gate) close() *closedGate {
+	g.alone.Lock()
+	c := &closedGate{make(chan struct{})}
+	g.closed.Store(c)
+	return c
+}
+
+func (g *gate) reopen(c *closedGate) {
+	g.closed.Store(nil)
+	close(c.open)
+	g.alone.Unlock()
+}
+
+// pass waits at a gate that is not one's own.
+func (g *gate) pass(own *closedGate) {
+	if c := g.closed.Load(); c != nil && c != own {
+		t := time.NewTimer(gateWait)
+		defer t.Stop()
+		select {
+		case <-c.open:
+		case <-t.C:
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package mvcc
+
+import (
+	"math"
+	"slices"
+)
+
+// WriteSet holds what a transaction writes: for each key the last put or
+// delete, in key order. It copies keys and values. A nil key is the empty key,
+// which is a key like others; a nil value is the empty value.
+//
+// Slices handed out stay valid and unchanged until Reset, also when their key
+// is written again. The version moves with every change of an entry, never
+// back, and positions are good for one version.
+//
+// The zero WriteSet is empty and ready. It must not be copied. While it changes
+// one goroutine uses it; when it is complete any number may call the methods
+// that change nothing. Who shares a set with others calls Reset only when none
+// of them can look at it any more.
+type WriteSet struct {
+	arena   arena // keys and values
+	records recordList
+	refs    []*ValueRef // values elsewhere, including ones replaced since
+	order   order
+
+	version    uint64
+	redoBytes  int64
+	staleBytes int64  // bytes in the arena of values replaced since
+	filter     uint64 // has bit hash % 64 of every key
+}
+
+const (
+	// minStaleBytes is how many stale bytes are carried in any case.
+	minStaleBytes = 1 << 20
+
+	// What a record takes in the log beyond key and value, roughly.
+	redoRecordBytes = 8
+	redoRefBytes    = 17
+	redoExtentBytes = 16
+
+	// keepRefs is the most that Reset keeps room for.
+	keepRefs = 256
+)
+
+// Put makes value the value of key.
+func (w *WriteSet) Put(key, value []byte) {
+	if uint64(len(value)) > math.MaxUint32 {
+		panic("mvcc: value too long for a write set")
+	}
+	r := w.upsert(key)
+	r.kind, r.value, r.valueBytes = recordPut, w.arena.add(value), uint32(len(value))
+	w.redoBytes += int64(len(value))
+	if w.staleBytes > max(minStaleBytes, w.arena.held/2) {
+		w.squeeze()
+	}
+}
+
+// PutRef makes the value that ref stands for the value of key.
+func (w *WriteSet) PutRef(key []byte, ref ValueRef) {
+	ref.Extents = slices.Clone(ref.Extents)
+	r := w.upsert(key)
+	r.kind, r.value = recordRef, place(len(w.refs))
+	w.refs = append(w.refs, &ref)
+	w.redoBytes += ref.redoBytes()
+}
+
+// Delete deletes key, whether or not the set or the store has it.
+func (w *WriteSet) Delete(key []byte) { w.upsert(key) }
+
+// upsert returns the record of key, which is new or about to be changed, as one
+// that deletes the key.
+func (w *WriteSet) upsert(key []byte) *record {
+	w.version++
+	var b, i int
+	switch {
+	case w.records.n == 0:
+		if len(w.order.blocks) == 0 {
+			w.addBlock(0, nil)
+		}
+	case w.isPastEnd(key):
+		b = len(w.order.blocks) - 1
+		i = w.order.blocks[b].n
+	default:
+		var found bool
+		if b, i, found = w.find(key); found {
+			r := w.records.at(w.order.blocks[b].records[i])
+			w.drop(r)
+			return r
+		}
+	}
+	id := w.add(key)
+	w.insert(b, i, id)
+	return w.records.at(id)
+}
+
+// add makes a record for a new key, which deletes it.
+func (w *WriteSet) add(key []byte) (id uint32) {
+	if uint64(len(key)) > math.MaxUint32 {
+		panic("mvcc: key too long for a write set")
+	}
+	hash := HashKey(key)
+	w.filter |= 1 << (hash % 64)
+	w.redoBytes += int64(len(key)) + redoRecordBytes
+	return w.records.add(record{
+		hash:     hash,
+		key:      w.arena.add(key),
+		keyBytes: uint32(len(key)),
+		kind:     recordDelete,
+	})
+}
+
+// drop makes r a record that deletes its key.
+func (w *WriteSet) drop(r *record) {
+	switch r.kind {
+	case recordPut:
+		w.redoBytes -= int64(r.valueBytes)
+		w.staleBytes += int64(r.valueBytes)
+	case recordRef:
+		w.redoBytes -= w.refs[r.value].redoBytes()
+	}
+	r.kind, r.value, r.valueBytes = recordDelete, 0, 0
+}
+
+// squeeze copies what is live into a new arena. The old one is left to the
+// collector, not used again: somebody may hold a slice of it.
+func (w *WriteSet) squeeze() {
+	old := w.arena
+	w.arena = arena{}
+	for id := range w.records.n {
+		r := w.records.at(id)
+		r.key = w.arena.add(old.at(r.key, r.keyBytes))
+		if r.kind == recordPut {
+			r.value = w.arena.add(old.at(r.value, r.valueBytes))
+		}
+	}
+	for b := 1; b < len(w.order.blocks); b++ {
+		w.order.fences[b] = w.keyOf(w.order.blocks[b].records[0])
+	}
+	w.staleBytes = 0
+}
+
+// Get returns what the set says of key, and whether it says anything.
+func (w *WriteSet) Get(key []byte) (Entry, bool) {
+	if w.records.n == 0 {
+		return Entry{}, false
+	}
+	b, i, found := w.find(key)
+	if !found {
+		return Entry{}, false
+	}
+	return w.entryOf(w.order.blocks[b].records[i]), true
+}
+
+// entryOf returns a record as an Entry.
+func (w *WriteSet) entryOf(id uint32) Entry {
+	r := w.records.at(id)
+	e := Entry{Key: w.arena.at(r.key, r.keyBytes)}
+	switch r.kind {
+	case recordPut:
+		e.Value = w.arena.at(r.value, r.valueBytes)
+	case recordDelete:
+		e.Deleted = true
+	case recordRef:
+		e.Ref = w.refs[r.value]
+	}
+	return e
+}
+
+// Len returns the number of keys.
+func (w *WriteSet) Len() int { return int(w.records.n) }
+
+// Version returns a number that moves with every change of an entry. It is 0
+// only before the first.
+func (w *WriteSet) Version() uint64 { return w.version }
+
+// RedoBytes returns about how many bytes of log the set takes: those of all
+// keys and values, and 8 for each key.
+func (w *WriteSet) RedoBytes() int64 { return w.redoBytes }
+
+func (ref *ValueRef) redoBytes() int64 {
+	return redoRefBytes + redoExtentBytes*int64(len(ref.Extents))
+}
+
+// Bytes returns the bytes of memory the set holds, including what Reset kept.
+func (w *WriteSet) Bytes() int64 {
+	const (
+		refBytes       = 8 + 48
+		directoryBytes = 8 + 8 + 24
+	)
+	blocks := int64(len(w.order.blocks) + len(w.order.spare))
+	refs := int64(len(w.refs)) * refBytes
+	return w.arena.held + w.records.bytes() + refs + blocks*(blockBytes+directoryBytes)
+}
+
+// Reset empties the set and invalidates the slices it has handed out. It keeps
+// the memory of modest sets, at most about 512 KiB, for the next transaction.
+func (w *WriteSet) Reset() {
+	w.version++
+	w.arena.reset()
+	w.records.reset()
+	w.order.reset()
+	clear(w.refs)
+	w.refs = w.refs[:0]
+	if cap(w.refs) > keepRefs {
+		w.refs = nil
+	}
+	w.redoBytes, w.staleBytes, w.filter = 0, 0, 0
+}

@@ -1,0 +1,96 @@
+package mvcc
+
+const (
+	minChunkBytes = 512
+	maxChunkBytes = 256 << 10
+
+	// Longer slices get a chunk of their own, so that at most a quarter of a
+	// chunk is left unused.
+	maxSharedBytes = maxChunkBytes / 4
+
+	// keepArenaBytes is the most that reset keeps.
+	keepArenaBytes = 256 << 10
+)
+
+// arena keeps copies of byte slices. They never move or change: a copy is valid
+// until reset uses its memory again, and for as long as somebody holds it if
+// the arena is dropped instead. Only one goroutine at a time adds; others may
+// read meanwhile what was added before.
+type arena struct {
+	// chunks hold the copies. Short ones are cut from chunks[filling]; from one
+	// to the next those double in size. The first kept chunks are from before
+	// the last reset, the ones after filling still empty.
+	chunks  [][]byte
+	filling int
+	kept    int
+
+	held int64 // bytes of all chunks
+}
+
+// place says where in an arena a copy begins: chunk << 32 | offset.
+type place uint64
+
+// add copies b.
+func (a *arena) add(b []byte) place {
+	if len(b) == 0 {
+		return 0
+	}
+	if len(b) > maxSharedBytes {
+		a.addChunk(len(b))
+		last := len(a.chunks) - 1
+		a.chunks[last] = append(a.chunks[last], b...)
+		return place(last) << 32
+	}
+	if len(a.chunks) == 0 || cap(a.chunks[a.filling])-len(a.chunks[a.filling]) < len(b) {
+		a.turn(len(b))
+	}
+	chunk := a.chunks[a.filling]
+	a.chunks[a.filling] = append(chunk, b...)
+	return place(a.filling)<<32 | place(len(chunk))
+}
+
+// turn makes filling a chunk with room for need bytes.
+func (a *arena) turn(need int) {
+	for a.filling+1 < a.kept {
+		a.filling++
+		if cap(a.chunks[a.filling]) >= need {
+			return
+		}
+	}
+	size := minChunkBytes
+	if len(a.chunks) > 0 {
+		size = 2 * cap(a.chunks[a.filling])
+	}
+	for size < need {
+		size *= 2
+	}
+	a.addChunk(min(size, maxChunkBytes))
+	a.filling = len(a.chunks) - 1
+}
+
+func (a *arena) addChunk(size int) {
+	a.chunks = append(a.chunks, make([]byte, 0, size))
+	a.held += int64(size)
+}
+
+// at returns the n bytes at p, capped so that to append to them copies them.
+func (a *arena) at(p place, n uint32) []byte {
+	if n == 0 {
+		return []byte{}
+	}
+	from := uint64(uint32(p))
+	return a.chunks[p>>32][from : from+uint64(n) : from+uint64(n)]
+}
+
+// reset forgets all copies. What memory there is it uses again, or drops if it
+// is much.
+func (a *arena) reset() {
+	if a.held > keepArenaBytes {
+		*a = arena{}
+		return
+	}
+	for i := range a.chunks {
+		a.chunks[i] = a.chunks[i][:0]
+	}
+	a.filling, a.kept = 0, len(a.chunks)
+}

@@ -1,0 +1,66 @@
+package mvcc
+
+import (
+	"bytes"
+	"hash/maphash"
+)
+
+// hashSeed differs from process to process, so that nobody can choose keys that
+// collide.
+var hashSeed = maphash.MakeSeed()
+
+// HashKey returns the hash of a key under which commits are remembered. It is
+// the same for the life of the process and means nothing beyond.
+func HashKey(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
+
+// Hashes calls yield with the HashKey of each key, until it returns false. The
+// order is that in which the keys were first written.
+func (w *WriteSet) Hashes(yield func(hash uint64) bool) {
+	for _, chunk := range w.records.chunks {
+		for i := range chunk {
+			if !yield(chunk[i].hash) {
+				return
+			}
+		}
+	}
+}
+
+// Intersects reports whether the sets have a key in common. For most pairs of
+// small sets that don't it looks at one word of each.
+func (w *WriteSet) Intersects(o *WriteSet) bool {
+	if w.filter&o.filter == 0 {
+		return false
+	}
+	a, b := w.First(), o.First()
+	for a.OK() && b.OK() {
+		switch order := bytes.Compare(w.keyAt(a), o.keyAt(b)); {
+		case order < 0:
+			a = w.forward(a, o.keyAt(b))
+		case order > 0:
+			b = o.forward(b, w.keyAt(a))
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// forward returns the first position at or after key, starting from p, which is
+// before key. Sets that interleave are walked, sets that don't are searched.
+func (w *WriteSet) forward(p Pos, key []byte) Pos {
+	const steps = 4
+	for range steps {
+		p = w.Next(p)
+		if !p.OK() || bytes.Compare(w.keyAt(p), key) >= 0 {
+			return p
+		}
+	}
+	return w.Seek(key)
+}
+
+// Overlaps reports whether the set has a key in [from, to). A nil to is no
+// bound; an empty one is the empty key.
+func (w *WriteSet) Overlaps(from, to []byte) bool {
+	p := w.Seek(from)
+	return p.OK() && (to == nil || bytes.Compare(w.keyAt(p), to) < 0)
+}

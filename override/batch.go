@@ -1,0 +1,91 @@
+package override
+
+import (
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// A Batch changes the tree at one Seq. It is the btree.Editor of the baton holder, who begins one for each batch of commits and
+// publishes it by moving the watermark; until then no reader sees it. An error while a batch is applied poisons the store, so batches
+// are never undone.
+type Batch struct {
+	p       *Pages
+	bornAt  uint64 // counter at the start
+	dirtyAt int    // dirty pages at the start
+	removed bool   // a page left the tree
+	dropped bool   // a value left the tree
+}
+
+// Begin starts the batch with the given Seq, which is above all before it.
+func (p *Pages) Begin(seq uint64) *Batch {
+	if seq <= p.seq {
+		panic("override: Seq of a batch does not grow")
+	}
+	p.seq = seq
+	b := &p.batch
+	*b = Batch{p: p, bornAt: p.born, dirtyAt: len(p.dirty)}
+	return b
+}
+
+// Node returns the newest image of a page, this batch's included.
+func (b *Batch) Node(id btree.PageID) (btree.Node, error) { return b.p.nodeAt(id, b.p.seq) }
+
+// RunKey returns the whole key of a record with a long key.
+func (b *Batch) RunKey(ref btree.Ref) ([]byte, error) {
+	s := b.p.At(b.p.seq)
+	return s.RunKey(ref)
+}
+
+// Memory returns the memory that versions live in.
+func (b *Batch) Memory() *btree.Memory { return b.p.memory }
+
+// New bears a name.
+func (b *Batch) New() btree.PageID {
+	b.p.born++
+	return logstore.BornBit | b.p.born
+}
+
+// Put makes n the newest version of a page.
+func (b *Batch) Put(id btree.PageID, n btree.Node) {
+	b.push(id, &version{seq: b.p.seq, kind: inMemory, node: n})
+}
+
+// Remove notes that a page left the tree.
+func (b *Batch) Remove(id btree.PageID) {
+	b.removed = true
+	b.push(id, &version{seq: b.p.seq, kind: removed})
+}
+
+// Drop notes that a value left the tree.
+func (b *Batch) Drop(ref btree.Ref) {
+	b.dropped = true
+	b.p.deaths = append(b.p.deaths, death{b.p.seq, ref})
+}
+
+// push puts a version on its chain. A version of the same batch is replaced: no reader can have used it.
+func (b *Batch) push(id btree.PageID, v *version) {
+	p := b.p
+	e := p.table.find(id)
+	if e == nil {
+		if logstore.IsAddr(id) {
+			e = p.enter(id)
+		} else {
+			e = &entry{id: id}
+			e.head.Store(v)
+			p.attach(e)
+			p.markDirty(e)
+			return
+		}
+	}
+	old := e.head.Load()
+	if old.seq == v.seq && old.kind == inMemory {
+		v.next.Store(old.next.Load())
+		e.head.Store(v)
+		old.node.Release(p.memory)
+	} else {
+		v.next.Store(old)
+		e.head.Store(v)
+		p.limbo.supersede(e, old, v.seq)
+	}
+	p.markDirty(e)
+}

@@ -1,0 +1,259 @@
+package override
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"flashdbm/lockfree"
+	"flashdbm/logstore"
+)
+
+// A Flush writes the newest images, as of its base, of all pages changed since the flush before: leaves first, in key order, as groups
+// between those of the commits. Its last part installs it; a flush without that part is void at recovery.
+//
+// Invariants:
+//   - The base is registered as a snapshot from Start to the end, so every version to be written stays.
+//   - Every page dirty at the base is written, also one that was removed since: the parts together are the tree as of the base.
+//   - A version made after the base stays dirty for the next flush.
+//   - A name folded away, a page removed and a value dropped after the base wait for the next flush.
+//   - The place that a page leaves dies at the Seq of the installation: readers before it may still be there.
+//
+// Steps: Start under the baton; then, until done: Encode without it, Write under it; then Install under it until done.
+type Flush struct {
+	p       *Pages
+	seq     uint64 // of the base
+	slot    lockfree.Slot
+	base    uint64 // group
+	records int64  // in the tree as of the base
+	first   uint64 // group of the first part, 0 before it
+	work    []flushItem
+	next    int // of work: first not yet written
+	ready   int // of work: first not yet encoded
+	images  []byte
+	last    bool // the last part is written
+	placed  int  // of work: installed
+	removed []*entry
+	retired []retirement
+	deaths  []death
+	dying   []Extent // pages of deaths
+}
+
+type flushItem struct {
+	entry *entry
+	v     *version
+	addr  logstore.Addr
+	level int
+	key   []byte // first key below, in the version
+}
+
+// Extent is a stretch of pages.
+type Extent struct {
+	Addr  logstore.Addr
+	Pages int64
+}
+
+const partPages = 64 // most pages of a part: fdatasync waits for all dirty pages of the file
+
+// StartFlush starts a flush of everything up to now; group is the newest group and records the number of records in the tree. It
+// returns nil if there is nothing to write. Baton holder; no flush is in flight.
+func (p *Pages) StartFlush(group uint64, records int64) *Flush {
+	if p.flush != nil {
+		panic("override: two flushes in flight")
+	}
+	if len(p.dirty) == 0 && len(p.retired) == 0 && len(p.deaths) == 0 {
+		return nil
+	}
+	f := &Flush{p: p, seq: p.seq, slot: p.registry.AcquireAt(p.seq), base: group, records: records}
+	for _, e := range p.dirty {
+		switch v := e.head.Load(); v.kind {
+		case inMemory:
+			f.work = append(f.work, flushItem{entry: e, v: v})
+		case removed:
+			f.removed = append(f.removed, e)
+		}
+	}
+	p.dirty = nil
+	p.epoch++
+	p.flush = f
+	f.retired, p.retired = p.retired, nil
+	f.deaths, p.deaths = p.deaths, nil
+	return f
+}
+
+// Sort puts the pages in the order they are written. Without the baton, once, before the first Encode.
+func (f *Flush) Sort() {
+	for i := range f.work {
+		w := &f.work[i]
+		w.level = w.v.node.Level()
+		if w.v.node.Count() > 0 {
+			w.key = w.v.node.FirstKey()
+		}
+	}
+	slices.SortFunc(f.work, func(a, b flushItem) int {
+		return cmp.Or(cmp.Compare(a.level, b.level), bytes.Compare(a.key, b.key))
+	})
+}
+
+// Pages returns how many pages the flush has still to write, at most.
+func (f *Flush) Pages() int64 {
+	stream := flushFixed + len(f.retired)*retiredSize + len(f.removed)*8 + len(f.deaths)*deathSize
+	return int64(len(f.work)-f.next) + int64(stream/logstore.BodySize) + 1
+}
+
+// Encode prepares the images of the next part. Without the baton.
+func (f *Flush) Encode() {
+	if f.images == nil {
+		f.images = make([]byte, partPages*logstore.BodySize)
+	}
+	f.ready = min(f.next+partPages, len(f.work))
+	for i := f.next; i < f.ready; i++ {
+		f.work[i].v.node.Encode(f.image(i - f.next))
+	}
+}
+
+func (f *Flush) image(i int) []byte {
+	return f.images[i*logstore.BodySize : (i+1)*logstore.BodySize]
+}
+
+// Write appends the next part, and reports whether it was the last. Baton holder.
+func (f *Flush) Write() (done bool, err error) {
+	p := f.p
+	g := p.store.Begin(logstore.FlushGroup)
+	if f.first == 0 {
+		f.first = g.Number()
+	}
+	for i := f.next; i < f.ready; i++ {
+		w := &f.work[i]
+		a, body := g.Page(w.entry.id)
+		copy(body, f.image(i-f.next))
+		w.addr = a
+	}
+	f.next = f.ready
+	count := f.first
+	if f.next == len(f.work) {
+		if err := f.findDying(); err != nil {
+			return false, err
+		}
+		g.Write(logstore.KindFlush, f.stream())
+		count = uint64(f.records)
+	}
+	if _, err := g.Commit(count); err != nil {
+		return false, err
+	}
+	f.last = f.next == len(f.work)
+	return f.last, nil
+}
+
+// findDying looks up the pages of the values dropped up to the base.
+func (f *Flush) findDying() error {
+	for _, d := range f.deaths {
+		extents, err := f.p.pagesOf(d.ref)
+		if err != nil {
+			return err
+		}
+		f.dying = append(f.dying, extents...)
+	}
+	return nil
+}
+
+const (
+	flushFixed  = 8*5 + 4*4
+	retiredSize = 16
+	deathSize   = 12
+)
+
+// stream is what ends a flush:
+//
+//	base group u64 | first part's group u64 | born counter u64 |
+//	trees u32, each: root name u64, records u64 |
+//	retired u32, each: name u64, address u64 | removed u32, each: name u64 | deaths u32, each: address u64, pages u32
+func (f *Flush) stream() []byte {
+	le := binary.LittleEndian
+	b := make([]byte, 0, flushFixed+len(f.retired)*retiredSize+len(f.removed)*8+len(f.dying)*deathSize)
+	b = le.AppendUint64(b, f.base)
+	b = le.AppendUint64(b, f.first)
+	b = le.AppendUint64(b, f.p.born)
+	b = le.AppendUint32(b, 1)
+	b = le.AppendUint64(b, Root)
+	b = le.AppendUint64(b, uint64(f.records))
+	b = le.AppendUint32(b, uint32(len(f.retired)))
+	for _, r := range f.retired {
+		b = le.AppendUint64(b, r.entry.id)
+		b = le.AppendUint64(b, r.addr)
+	}
+	b = le.AppendUint32(b, uint32(len(f.removed)))
+	for _, e := range f.removed {
+		b = le.AppendUint64(b, e.id)
+	}
+	b = le.AppendUint32(b, uint32(len(f.dying)))
+	for _, d := range f.dying {
+		b = le.AppendUint64(b, d.Addr)
+		b = le.AppendUint32(b, uint32(d.Pages))
+	}
+	return b
+}
+
+const installPages = 512 // installed at a time, so that commits get the baton between
+
+// Install makes what the flush wrote the installed state, some pages at a time. Baton holder; after the last part.
+func (f *Flush) Install() (done bool) {
+	p := f.p
+	for end := min(f.placed+installPages, len(f.work)); f.placed < end; f.placed++ {
+		f.place(&f.work[f.placed])
+	}
+	if f.placed < len(f.work) {
+		return false
+	}
+	for _, e := range f.removed {
+		if old := e.place(); old != 0 {
+			p.store.Kill(old, 1, p.seq)
+		}
+		e.disk = 0
+		p.limbo.entries = append(p.limbo.entries, leavingEntry{e, p.seq})
+	}
+	for _, r := range f.retired {
+		r.entry.disk = 0
+		p.limbo.entries = append(p.limbo.entries, leavingEntry{r.entry, p.seq})
+	}
+	for _, d := range f.dying {
+		p.store.Kill(d.Addr, d.Pages, p.seq)
+	}
+	p.flush = nil
+	f.slot.Release()
+	p.rebase(f.base, f.records)
+	p.flushes.Add(1)
+	return true
+}
+
+// place installs one page: the version written becomes an address. A newer version may have cells in the image at the place that now
+// dies; it gets its own.
+func (f *Flush) place(w *flushItem) {
+	p, e := f.p, w.entry
+	p.install(e, w.addr)
+	if v := e.head.Load(); v != w.v && v.kind == inMemory && v.node.Borrows() {
+		n := &version{seq: v.seq, kind: inMemory, node: v.node.Own(p.memory)}
+		n.next.Store(v.next.Load())
+		e.head.Store(n)
+		p.limbo.nodes = append(p.limbo.nodes, leaving{v.node, p.seq})
+	}
+	at := &e.head
+	for v := at.Load(); v != nil; at, v = &v.next, v.next.Load() {
+		if v != w.v {
+			continue
+		}
+		n := &version{seq: v.seq, kind: atAddress, addr: w.addr}
+		n.next.Store(v.next.Load())
+		at.Store(n)
+		p.limbo.nodes = append(p.limbo.nodes, leaving{v.node, p.seq})
+		return
+	}
+	panic("override: a version pinned by a flush is gone")
+}
+
+// Abandon ends a flush that failed; the store is poisoned.
+func (f *Flush) Abandon() {
+	f.p.flush = nil
+	f.slot.Release()
+}

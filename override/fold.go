@@ -1,0 +1,94 @@
+package override
+
+import (
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// A fold rewrites an inner node to name its children by their present addresses; their entries in the table retire. It is a change of
+// the current tree, made by the baton holder at a batch's Seq, and changes no record. Each old name gets a tombstone with that Seq and
+// stays in the table on disk until a flush whose base covers the fold has listed it. All nodes folded is the paper's rebase (section
+// 4.4), without its pause.
+
+// foldable reports whether a child may be named by its address: its newest image is installed, and it was not folded away already.
+func (p *Pages) foldable(id logstore.PageID) (*entry, bool) {
+	if logstore.IsAddr(id) && !p.store.Overridden(id) {
+		return nil, false
+	}
+	e := p.table.find(id)
+	if e == nil || e.disk == 0 || e.retiring {
+		return nil, false
+	}
+	v := e.head.Load()
+	return e, v.kind == atAddress && v.addr == e.disk
+}
+
+// Fold folds one inner node, as part of the batch, and returns how many names it retired. The node may have left the tree since it was
+// planned: then it does nothing.
+func (b *Batch) Fold(parent logstore.PageID) (int, error) {
+	p := b.p
+	if e := p.table.find(parent); e != nil {
+		if k := e.head.Load().kind; k == removed || k == tombstone {
+			return 0, nil
+		}
+	}
+	n, err := b.Node(parent)
+	if err != nil || n.Level() == 0 {
+		return 0, err
+	}
+	var names []*entry
+	for i := range n.Count() {
+		if e, ok := p.foldable(n.Child(i)); ok {
+			names = append(names, e)
+		}
+	}
+	if len(names) == 0 {
+		return 0, nil
+	}
+	next := names
+	b.Put(parent, n.WithChildren(p.memory, func(_ int, id btree.PageID) btree.PageID {
+		if len(next) > 0 && next[0].id == id {
+			id, next = next[0].disk, next[1:]
+		}
+		return id
+	}))
+	for _, e := range names {
+		t := &version{seq: p.seq, kind: tombstone}
+		t.next.Store(e.head.Load())
+		e.head.Store(t)
+		e.retiring = true
+		p.retired = append(p.retired, retirement{p.seq, e, e.disk})
+	}
+	p.folds.Add(1)
+	return len(names), nil
+}
+
+// FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table. Without the baton:
+// Fold decides anew.
+func (p *Pages) FoldPlan(s Snapshot, least int) ([]logstore.PageID, error) {
+	var plan []logstore.PageID
+	var walk func(id logstore.PageID, height int) error
+	walk = func(id logstore.PageID, height int) error {
+		n, err := s.Node(id)
+		if err != nil || n.Level() == 0 || height == 0 {
+			return err
+		}
+		named := 0
+		for i := range n.Count() {
+			child := n.Child(i)
+			if !logstore.IsAddr(child) || p.store.Overridden(child) {
+				named++
+			}
+			if n.Level() > 1 {
+				if err := walk(child, height-1); err != nil {
+					return err
+				}
+			}
+		}
+		if named >= least {
+			plan = append(plan, id)
+		}
+		return nil
+	}
+	return plan, walk(Root, btree.MaxHeight)
+}

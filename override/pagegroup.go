@@ -1,0 +1,80 @@
+package override
+
+import (
+	"cmp"
+	"slices"
+
+	"flashdbm/logstore"
+)
+
+// A batch becomes a page group, the paper's way of committing, when its pages take no more room than its redo records would. Then it
+// is a base as well: redo starts behind it.
+
+// CanPageGroup reports whether a batch begun now could become a page group: everything before it is in the log's pages already.
+func (p *Pages) CanPageGroup() bool {
+	return len(p.dirty) == 0 && p.flush == nil && !p.frozen && len(p.deaths) == 0
+}
+
+// Legal reports whether the applied batch may be written as a page group of at most the given number of pages: it bore no name, removed
+// no page and freed no value.
+func (b *Batch) Legal(pages int) bool {
+	p := b.p
+	return p.born == b.bornAt && !b.removed && !b.dropped && len(p.dirty) > 0 && len(p.dirty) <= pages
+}
+
+// WritePages adds the images of the batch's pages to g, bottom up; InstallPages follows once g is committed.
+func (b *Batch) WritePages(g *logstore.Group) {
+	p := b.p
+	slices.SortFunc(p.dirty, func(x, y *entry) int {
+		return cmp.Compare(x.head.Load().node.Level(), y.head.Load().node.Level())
+	})
+	for _, e := range p.dirty {
+		a, body := g.Page(e.id)
+		v := e.head.Load()
+		v.node.Encode(body)
+		v.addr = a // not seen by readers while the version is in memory
+	}
+}
+
+// InstallPages makes the page group's pages the newest images. records is the number of records in the tree.
+func (b *Batch) InstallPages(group uint64, records int64) {
+	p := b.p
+	for _, e := range p.dirty {
+		v := e.head.Load()
+		n := &version{seq: v.seq, kind: atAddress, addr: v.addr}
+		n.next.Store(v.next.Load())
+		e.head.Store(n)
+		v.node.Release(p.memory) // the batch is not published: nobody has used it
+		p.install(e, v.addr)
+		e.epoch = 0
+	}
+	clear(p.dirty)
+	p.dirty = p.dirty[:0]
+	p.rebase(group, records)
+}
+
+// install makes a the place of a page, and the place before it dead.
+func (p *Pages) install(e *entry, a logstore.Addr) {
+	if old := e.place(); old != 0 {
+		p.store.Kill(old, 1, p.seq)
+	}
+	e.disk = a
+	p.store.MarkLive(a, 1)
+}
+
+// rebase notes that all records up to group are in pages.
+func (p *Pages) rebase(group uint64, records int64) {
+	p.base, p.baseRecords = group, records
+	p.store.Rebase(group)
+	n := 0
+	for n < len(p.births) && p.births[n].group <= group {
+		n++
+	}
+	p.births = append(p.births[:0], p.births[n:]...)
+}
+
+// Born notes a run that the group being built carries: it lives from now on.
+func (p *Pages) Born(group uint64, a logstore.Addr, payload int64) {
+	p.store.MarkLive(a, logstore.RunPages(payload))
+	p.births = append(p.births, birth{group, a})
+}

@@ -1,0 +1,210 @@
+package override
+
+import (
+	"fmt"
+
+	"flashdbm/internal/btree"
+	"flashdbm/lockfree"
+	"flashdbm/logstore"
+)
+
+// Recover rebuilds the pages from the newest checkpoint and the accepted groups behind it: complete flushes and page groups are
+// installed in order, births marked from every group, deaths taken from the flush that lists them. What is left to do is redo: the
+// record groups after Base, in order. records is the number of records as of the base.
+func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.Registry) (p *Pages, records int64, err error) {
+	r := &reader{b: rec.Table}
+	head, err := getTableHead(r)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", store.Path(), err)
+	}
+	p = newPages(store, registry, head.entries)
+	p.base, p.born, p.baseRecords = head.base, head.born, head.records
+	for range head.entries {
+		id, a := r.u64(), r.u64()
+		if err := p.recoverEntry(id, a); err != nil {
+			return nil, 0, err
+		}
+	}
+	parts := map[uint64][]logstore.ScannedPage{} // tree pages of flushes, by the group of the first part
+	for i := range rec.Groups {
+		if err := p.recoverGroup(&rec.Groups[i], rec.Groups[0].No, parts); err != nil {
+			return nil, 0, err
+		}
+	}
+	if p.table.find(Root) == nil {
+		return nil, 0, fmt.Errorf("%w: %s: the tree has no root", logstore.ErrCorrupt, store.Path())
+	}
+	store.RebaseRecovered(rec, p.base)
+	return p, p.baseRecords, nil
+}
+
+func (p *Pages) recoverEntry(id logstore.PageID, a logstore.Addr) error {
+	end := uint64(p.store.SpaceStats().FileBytes) / logstore.PageSize
+	if a == 0 || a >= end || (logstore.IsAddr(id) && (id == 0 || id >= end)) || p.table.find(id) != nil {
+		return fmt.Errorf("%w: %s: entry %#x -> %d of the translation table", logstore.ErrCorrupt, p.store.Path(), id, a)
+	}
+	e := &entry{id: id, disk: a}
+	e.head.Store(&version{kind: atAddress, addr: a})
+	p.attach(e)
+	return nil
+}
+
+func (p *Pages) recoverGroup(g *logstore.ScannedGroup, scanStart uint64, parts map[uint64][]logstore.ScannedPage) error {
+	switch g.Kind {
+	case logstore.RecordGroup, logstore.PageGroup:
+		if err := p.recoverBirths(g); err != nil {
+			return err
+		}
+		if g.Kind == logstore.PageGroup {
+			if err := p.recoverPages(g.Pages); err != nil {
+				return err
+			}
+			p.base, p.baseRecords = g.No, int64(g.Count)
+		}
+	case logstore.FlushGroup:
+		stream, err := p.flushStream(g)
+		if err != nil {
+			return err
+		}
+		if stream == nil {
+			parts[g.Count] = append(parts[g.Count], g.Pages...)
+			return nil
+		}
+		return p.recoverFlush(g, stream, scanStart, parts)
+	}
+	return nil
+}
+
+// recoverBirths marks the values that a group carries, whatever became of them later.
+func (p *Pages) recoverBirths(g *logstore.ScannedGroup) error {
+	for _, page := range g.Pages {
+		if page.Kind != logstore.KindRun {
+			continue
+		}
+		p.store.MarkLive(page.Addr, page.Run)
+		p.births = append(p.births, birth{g.No, page.Addr})
+		extents, err := p.store.ListAt(page.Addr)
+		if err != nil {
+			return err
+		}
+		if err := p.store.NoteListed(extents, g.No); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// recoverPages installs tree pages.
+func (p *Pages) recoverPages(pages []logstore.ScannedPage) error {
+	for _, page := range pages {
+		if page.Kind != logstore.KindTree {
+			continue
+		}
+		if logstore.IsAddr(page.Name) && !p.store.InFile(page.Name, 1) {
+			return fmt.Errorf("%w: %s: page %d bears the name %d", logstore.ErrCorrupt, p.store.Path(), page.Addr, page.Name)
+		}
+		e := p.table.find(page.Name)
+		if e == nil {
+			e = &entry{id: page.Name}
+			p.attach(e)
+		}
+		p.install(e, page.Addr)
+		e.head.Store(&version{kind: atAddress, addr: page.Addr})
+	}
+	return nil
+}
+
+// flushStream returns what ends a flush, nil for a part that does not.
+func (p *Pages) flushStream(g *logstore.ScannedGroup) ([]byte, error) {
+	var stream []byte
+	for _, page := range g.Pages {
+		if page.Kind == logstore.KindFlush {
+			body, err := p.store.Body(page.Addr)
+			if err != nil {
+				return nil, err
+			}
+			stream = append(stream, body...)
+		}
+	}
+	return stream, nil
+}
+
+// recoverFlush installs a complete flush. One that began before the scan start is in the checkpoint's table already.
+func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, scanStart uint64, parts map[uint64][]logstore.ScannedPage) error {
+	r := &reader{b: stream}
+	base, first, born := r.u64(), r.u64(), r.u64()
+	records, err := r.trees()
+	if err != nil || first > g.No || base >= first {
+		return p.badFlush(g.No)
+	}
+	if first < scanStart {
+		return nil
+	}
+	if err := p.recoverPages(append(parts[first], g.Pages...)); err != nil {
+		return err
+	}
+	delete(parts, first)
+	retired := r.count(uint64(r.u32()), retiredSize)
+	for range retired {
+		id, a := r.u64(), r.u64()
+		if e := p.table.find(id); e != nil && e.disk == a {
+			p.detach(e)
+		} else {
+			return p.badFlush(g.No)
+		}
+	}
+	for range r.count(uint64(r.u32()), 8) {
+		id := r.u64()
+		if e := p.table.find(id); e != nil {
+			p.store.Kill(e.place(), 1, 0)
+			p.detach(e)
+		} else if logstore.IsAddr(id) {
+			if !p.store.InFile(id, 1) {
+				return p.badFlush(g.No)
+			}
+			p.store.Kill(id, 1, 0)
+		}
+	}
+	for range r.count(uint64(r.u32()), deathSize) {
+		a, n := r.u64(), int64(r.u32())
+		if !p.store.InFile(a, n) {
+			return p.badFlush(g.No)
+		}
+		p.store.Kill(a, n, 0)
+	}
+	if r.short {
+		return p.badFlush(g.No)
+	}
+	p.base, p.baseRecords, p.born = base, records, born
+	return nil
+}
+
+func (p *Pages) badFlush(group uint64) error {
+	return fmt.Errorf("%w: %s: the end of a flush in group %d", logstore.ErrCorrupt, p.store.Path(), group)
+}
+
+// Create makes the pages of a new database: an empty leaf as the root, in a page group of its own. On a read-only store it stays in
+// memory.
+func Create(store *logstore.Store, registry *lockfree.Registry, readOnly bool) (*Pages, error) {
+	p := newPages(store, registry, 0)
+	e := &entry{id: Root}
+	empty := btree.EmptyLeaf(p.memory)
+	v := &version{kind: inMemory, node: empty}
+	e.head.Store(v)
+	p.attach(e)
+	if readOnly {
+		return p, nil
+	}
+	g := store.Begin(logstore.PageGroup)
+	a, body := g.Page(Root)
+	empty.Encode(body)
+	no, err := g.Commit(0)
+	if err != nil {
+		return nil, err
+	}
+	e.head.Store(&version{kind: atAddress, addr: a})
+	empty.Release(p.memory)
+	p.install(e, a)
+	p.rebase(no, 0)
+	return p, nil
+}
