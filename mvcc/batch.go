@@ -201,10 +201,10 @@ func (e *Engine) published(b *batch) {
 			e.last[hash%lastSlots].Store(b.seq)
 		}
 	}
-	if len(e.redo) == 0 {
+	e.publish(b.seq, b.records)
+	if len(e.redo) == 0 { // after applied: durable never passes it
 		e.note(e.store.LastGroup(), b.seq)
 	}
-	e.publish(b.seq, b.records)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
 	e.retire(b.seq)
 	e.commits.Add(uint64(len(e.nodes)))

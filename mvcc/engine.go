@@ -31,11 +31,13 @@ const MaxValue = 1 << 32
 type Options struct {
 	Store         logstore.Options
 	Durability    Durability
-	FlushInterval time.Duration // Buffered: longest time that a commit is in memory only
-	MemoryLimit   int64         // bytes for versions in memory and write sets
-	RedoLimit     int64         // bytes of log to redo at open before a flush is due
-	Logger        *slog.Logger  // not nil
-	Manual        bool          // no background goroutine: tests step the housekeeping themselves
+	FlushInterval time.Duration   // Buffered: longest time that a commit is in memory only
+	MemoryLimit   int64           // bytes for versions in memory and write sets
+	RedoLimit     int64           // bytes of log to redo at open before a flush is due
+	Logger        *slog.Logger    // not nil
+	Manual        bool            // no background goroutine: tests step the housekeeping themselves
+	Step          func(StepPoint) // tests: called between the steps of the housekeeping
+	StepPages     int             // tests: most pages of such a step; 0 = as it suits
 }
 
 // Sentinels of this layer, for errors.Is.
@@ -91,6 +93,8 @@ type Engine struct {
 	held     int64 // pages reserved for what is dirty
 	recBytes int64 // bytes of record groups since the base
 	batches  uint64
+
+	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 
 	conflicts, commits atomic.Uint64
 	memory             atomic.Int64 // bytes of versions, as of the last batch

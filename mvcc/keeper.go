@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"flashdbm/logstore"
+	"flashdbm/override"
 )
 
 // keeper does the housekeeping: flushes, folds, checkpoints, and in Buffered mode the writing of what commits have left in memory. It
@@ -33,6 +34,7 @@ const (
 	minLogBytes    = 4 << 20  // of log since the scan start, below which no checkpoint is due
 	tableBudget    = 64 << 10 // entries of the table from which folding is due with every flush
 	foldShare      = 16       // a parent is folded when a 16th of a full node's children are overridden
+	flushAtOnce    = 16       // pages up to which a flush is written without laying the baton down
 	pauseBetween   = 200 * time.Microsecond
 )
 
@@ -98,10 +100,14 @@ func (e *Engine) flushDue() bool {
 	return (dirty > 0 && lone) || e.pages.MemoryBytes() >= e.opts.MemoryLimit/2 || e.recBytes >= e.opts.RedoLimit || e.checkpointDue()
 }
 
-// checkpointDue reports whether the log since the scan start is long enough: an eighth of what lives, within bounds.
+// checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
+// come first is cheap, so that a small database does not keep a long log. Baton holder.
 func (e *Engine) checkpointDue() bool {
-	limit := min(max(e.store.SpaceStats().LiveBytes/8, minLogBytes), e.opts.RedoLimit)
-	return e.store.SinceCheckpoint() >= limit
+	since := e.store.SinceCheckpoint() - e.atCheckpoint
+	if since >= e.opts.RedoLimit {
+		return true
+	}
+	return since >= max(e.store.SpaceStats().LiveBytes/8, minLogBytes) && e.pages.DirtyBytes() <= since/2
 }
 
 // Housekeep does what is due: a flush, and a checkpoint behind it.
@@ -165,6 +171,7 @@ func (e *Engine) fold() (err error) {
 			return e.store.Fail(err)
 		}
 		plan = plan[n:]
+		e.step(StepBetween)
 	}
 	return nil
 }
@@ -184,66 +191,79 @@ func (e *Engine) foldSome(parents []logstore.PageID) (err error) {
 			return err
 		}
 	}
+	e.publish(e.pages.Seq(), e.records)
 	if len(e.redo) == 0 {
 		e.note(e.store.LastGroup(), e.pages.Seq())
 	}
-	e.publish(e.pages.Seq(), e.records)
 	e.publishDurable()
 	e.rebalance(0)
 	return nil
 }
 
-// flush writes all that is dirty now, in parts between the groups of commits. The caller holds keeper.mu.
+// flush writes all that is dirty now, in parts between the groups of commits; a small one in one go, so that a lone committer soon
+// comes back to page groups. The caller holds keeper.mu.
 func (e *Engine) flush() (err error) {
 	defer guard(&err)
 	e.takeBaton()
-	err = e.writeRedo()
-	if err != nil {
+	if err := e.writeRedo(); err != nil {
 		e.putBaton(true)
 		return err
 	}
 	f := e.pages.StartFlush(e.store.LastGroup(), e.records)
-	recBytes := e.recBytes
-	e.putBaton(true)
 	if f == nil {
+		e.putBaton(true)
 		return nil
 	}
-	f.Sort()
-	for done := false; !done; {
-		f.Encode()
-		e.takeBaton()
-		done, err = f.Write()
+	recBytes := e.recBytes
+	err = e.writeFlush(f)
+	if err != nil {
+		f.Abandon()
+		err = e.store.Fail(err)
+	} else {
+		e.recBytes -= recBytes
+		e.reuse(e.pages.Reclaim(e.view))
+		e.memory.Store(e.pages.MemoryBytes())
 		e.rebalance(0)
-		e.putBaton(true)
-		if err != nil {
-			return e.abandon(f, err)
-		}
-		e.pace()
+		e.keeper.flushes.Add(1)
 	}
-	for done := false; !done; {
-		e.takeBaton()
-		done = f.Install()
-		if done {
-			e.recBytes -= recBytes
-			e.reuse(e.pages.Reclaim(e.view))
-			e.memory.Store(e.pages.MemoryBytes())
-		}
-		e.rebalance(0)
-		e.putBaton(true)
+	e.putBaton(true)
+	return err
+}
+
+// writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
+func (e *Engine) writeFlush(f *override.Flush) error {
+	between := e.between
+	if f.Pages() <= flushAtOnce {
+		between = func(work func()) { work() }
 	}
-	e.keeper.flushes.Add(1)
+	between(f.Sort)
+	for {
+		between(f.Encode)
+		if done, err := f.Write(); err != nil {
+			return err
+		} else if done {
+			break
+		}
+	}
+	for !f.Install() {
+		between(func() {})
+	}
 	return nil
 }
 
-func (e *Engine) abandon(f interface{ Abandon() }, err error) error {
-	e.takeBaton()
-	f.Abandon()
+// between lays the baton down, works without it and takes it again.
+func (e *Engine) between(work func()) {
+	e.rebalance(0)
 	e.putBaton(true)
-	return e.store.Fail(err)
+	work()
+	e.step(StepBetween)
+	e.pace()
+	e.takeBaton()
 }
 
 // pace lets commits through between the parts of background work, so that a sync has few pages of it to wait for.
 func (e *Engine) pace() {
+	e.step(StepBetween)
 	if e.opts.Durability == Durable && e.active.Load() > 0 {
 		time.Sleep(pauseBetween)
 	}
@@ -266,6 +286,9 @@ func (e *Engine) checkpoint() (err error) {
 		return err
 	}
 	c := e.store.BeginCheckpoint(e.pages.EncodeTable())
+	if n := e.opts.StepPages; n > 0 {
+		c.LimitPart(n)
+	}
 	pages := c.Pages()
 	if err := e.store.Reserve(pages, true); err != nil {
 		return err
@@ -287,6 +310,9 @@ func (e *Engine) checkpoint() (err error) {
 		return err
 	}
 	e.publishDurable()
+	e.takeBaton()
+	e.atCheckpoint = e.store.SinceCheckpoint()
+	e.putBaton(true)
 	e.keeper.checkpoints.Add(1)
 	return nil
 }
@@ -294,6 +320,7 @@ func (e *Engine) checkpoint() (err error) {
 // relieve is called by a committer that finds more versions in memory than the limit allows: it waits for the flush in flight, or
 // flushes. What held readers need stays; past the limit the oldest of them is asked to end.
 func (k *keeper) relieve(e *Engine) error {
+	e.step(StepWait)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if e.memory.Load() <= e.opts.MemoryLimit {
@@ -312,6 +339,7 @@ func (k *keeper) relieve(e *Engine) error {
 
 // makeRoom is called by a committer that finds the file full: what is dead becomes reusable by a flush and two checkpoints.
 func (k *keeper) makeRoom(e *Engine) error {
+	e.step(StepWait)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err := e.flushAndCheckpoint(); err != nil {

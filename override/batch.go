@@ -10,10 +10,8 @@ import (
 // are never undone.
 type Batch struct {
 	p       *Pages
-	bornAt  uint64 // counter at the start
-	dirtyAt int    // dirty pages at the start
-	removed bool   // a page left the tree
-	dropped bool   // a value left the tree
+	dirtyAt int  // dirty pages at the start
+	dropped bool // a value left the tree
 }
 
 // Begin starts the batch with the given Seq, which is above all before it.
@@ -23,7 +21,7 @@ func (p *Pages) Begin(seq uint64) *Batch {
 	}
 	p.seq = seq
 	b := &p.batch
-	*b = Batch{p: p, bornAt: p.born, dirtyAt: len(p.dirty)}
+	*b = Batch{p: p, dirtyAt: len(p.dirty)}
 	return b
 }
 
@@ -52,7 +50,6 @@ func (b *Batch) Put(id btree.PageID, n btree.Node) {
 
 // Remove notes that a page left the tree.
 func (b *Batch) Remove(id btree.PageID) {
-	b.removed = true
 	b.push(id, &version{seq: b.p.seq, kind: removed})
 }
 

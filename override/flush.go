@@ -32,6 +32,7 @@ type Flush struct {
 	next    int // of work: first not yet written
 	ready   int // of work: first not yet encoded
 	images  []byte
+	part    int  // most pages of a part
 	last    bool // the last part is written
 	placed  int  // of work: installed
 	removed []*entry
@@ -65,7 +66,7 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	if len(p.dirty) == 0 && len(p.retired) == 0 && len(p.deaths) == 0 {
 		return nil
 	}
-	f := &Flush{p: p, seq: p.seq, slot: p.registry.AcquireAt(p.seq), base: group, records: records}
+	f := &Flush{p: p, seq: p.seq, slot: p.registry.AcquireAt(p.seq), base: group, records: records, part: partPages}
 	for _, e := range p.dirty {
 		switch v := e.head.Load(); v.kind {
 		case inMemory:
@@ -102,12 +103,15 @@ func (f *Flush) Pages() int64 {
 	return int64(len(f.work)-f.next) + int64(stream/logstore.BodySize) + 1
 }
 
+// LimitPart makes parts smaller: at most n pages. Before the first Encode.
+func (f *Flush) LimitPart(n int) { f.part = min(n, partPages) }
+
 // Encode prepares the images of the next part. Without the baton.
 func (f *Flush) Encode() {
 	if f.images == nil {
-		f.images = make([]byte, partPages*logstore.BodySize)
+		f.images = make([]byte, f.part*logstore.BodySize)
 	}
-	f.ready = min(f.next+partPages, len(f.work))
+	f.ready = min(f.next+f.part, len(f.work))
 	for i := f.next; i < f.ready; i++ {
 		f.work[i].v.node.Encode(f.image(i - f.next))
 	}
@@ -200,7 +204,11 @@ const installPages = 512 // installed at a time, so that commits get the baton b
 // Install makes what the flush wrote the installed state, some pages at a time. Baton holder; after the last part.
 func (f *Flush) Install() (done bool) {
 	p := f.p
-	for end := min(f.placed+installPages, len(f.work)); f.placed < end; f.placed++ {
+	at := installPages
+	if f.part < partPages {
+		at = f.part
+	}
+	for end := min(f.placed+at, len(f.work)); f.placed < end; f.placed++ {
 		f.place(&f.work[f.placed])
 	}
 	if f.placed < len(f.work) {

@@ -8,18 +8,28 @@ import (
 )
 
 // A batch becomes a page group, the paper's way of committing, when its pages take no more room than its redo records would. Then it
-// is a base as well: redo starts behind it.
+// is a base as well: redo starts behind it. So all that is dirty goes with it, and nothing may be pending that only a flush can record:
+// names born, pages removed, values dropped, names folded away.
 
-// CanPageGroup reports whether a batch begun now could become a page group: everything before it is in the log's pages already.
+const leftoverPages = 3 // most pages left dirty by earlier batches that a page group takes along
+
+// CanPageGroup reports whether a batch begun now could become a page group.
 func (p *Pages) CanPageGroup() bool {
-	return len(p.dirty) == 0 && p.flush == nil && !p.frozen && len(p.deaths) == 0
+	return len(p.dirty) <= leftoverPages && p.flush == nil && !p.frozen && len(p.deaths) == 0 && len(p.retired) == 0
 }
 
-// Legal reports whether the applied batch may be written as a page group of at most the given number of pages: it bore no name, removed
-// no page and freed no value.
+// Legal reports whether the applied batch may be written as a page group, given the number of pages that its redo would take.
 func (b *Batch) Legal(pages int) bool {
 	p := b.p
-	return p.born == b.bornAt && !b.removed && !b.dropped && len(p.dirty) > 0 && len(p.dirty) <= pages
+	if b.dropped || len(p.dirty) == 0 || len(p.dirty)-b.dirtyAt > pages {
+		return false
+	}
+	for _, e := range p.dirty {
+		if e.head.Load().kind != inMemory || e.place() == 0 { // removed, or born since the last flush
+			return false
+		}
+	}
+	return true
 }
 
 // WritePages adds the images of the batch's pages to g, bottom up; InstallPages follows once g is committed.
@@ -44,7 +54,11 @@ func (b *Batch) InstallPages(group uint64, records int64) {
 		n := &version{seq: v.seq, kind: atAddress, addr: v.addr}
 		n.next.Store(v.next.Load())
 		e.head.Store(n)
-		v.node.Release(p.memory) // the batch is not published: nobody has used it
+		if v.seq == p.seq { // not published yet: nobody has used it
+			v.node.Release(p.memory)
+		} else {
+			p.limbo.nodes = append(p.limbo.nodes, leaving{v.node, p.seq})
+		}
 		p.install(e, v.addr)
 		e.epoch = 0
 	}
