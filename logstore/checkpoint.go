@@ -41,6 +41,9 @@ func (s *Store) BeginCheckpoint(table []byte) *Checkpoint {
 // Pages returns how many pages the rest of the checkpoint takes; they are reserved before it starts.
 func (c *Checkpoint) Pages() int64 { return int64(len(c.stream)+BodySize-1) / BodySize }
 
+// LimitPart makes parts smaller: at most n pages. Before the first WritePart.
+func (c *Checkpoint) LimitPart(n int) { c.part = min(n, partPages) }
+
 // WritePart appends up to 64 pages of the checkpoint as a group.
 func (c *Checkpoint) WritePart() (done bool, err error) {
 	s := c.s

@@ -2,14 +2,15 @@ package logstore
 
 // This file is what the log does to the map of the file: it enters segments, one after the other, and writes into them.
 
-// enter notes a header of the chain: its segment now holds pages of the log, in a life of its own.
+// enter notes a header of the chain: its segment now holds pages of the log, in a life of its own. The header leads to the group that
+// it names even if no page of that group is in the segment, because a crash cut it off and the log went on elsewhere.
 func (sp *space) enter(h header) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.extendTo(h.segment + 1)
 	g := &sp.segments[h.segment]
 	g.salt, g.sequence, g.state, g.dead, g.deadNext = h.salt, h.sequence, segmentUsed, false, false
-	g.written = max(g.written, h.group-1)
+	g.written = max(g.written, h.group)
 }
 
 // wrote notes that group has a page in the segment of a.

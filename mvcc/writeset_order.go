@@ -147,10 +147,12 @@ func (w *WriteSet) insert(b, i int, id uint32) {
 // the place where that is now.
 func (w *WriteSet) split(b, i int, id uint32) (int, int) {
 	bl := w.order.blocks[b]
-	// Behind its last record the block stays full and the new one begins with
-	// id, so that ascending insertions leave no gaps. Else it is halved.
+	// At the very end the block stays full and the new one begins with id, so
+	// that ascending insertions leave no gaps. Anywhere else it is halved, also
+	// behind its last record: descending insertions between it and the next
+	// block would begin a new one each.
 	keep, fence := bl.n, id
-	if i < bl.n {
+	if i < bl.n || b+1 < len(w.order.blocks) {
 		keep = blockRecords / 2
 		fence = bl.records[keep]
 	}

@@ -279,13 +279,24 @@ func TestWriteSetRefs(t *testing.T) {
 	require.Nil(t, e.Ref)
 }
 
-func TestWriteSetInSeveralRuns(t *testing.T) {
-	var w WriteSet
-	for i := range 10 * blockRecords {
-		w.Put(fmt.Appendf(nil, "%c%08d", 'a'+i%5, i), nil)
+// TestWriteSetBlocksHoldMany inserts where a full block is followed by another.
+func TestWriteSetBlocksHoldMany(t *testing.T) {
+	const n = 8 * blockRecords
+	for name, between := range map[string]func(i int) int{
+		"ascending":  func(i int) int { return i },
+		"descending": func(i int) int { return n - i },
+		"random":     func(i int) int { return i * 7919 % n },
+	} {
+		var w WriteSet
+		for i := range 2 * blockRecords {
+			w.Put(fmt.Appendf(nil, "%d", 1000+i), nil)
+		}
+		for i := range n {
+			w.Put(fmt.Appendf(nil, "%d/%06d", 1000+blockRecords-1, between(i)), nil)
+		}
+		checkWriteSet(t, &w)
+		require.Less(t, len(w.order.blocks), 25, name)
 	}
-	checkWriteSet(t, &w)
-	require.LessOrEqual(t, len(w.order.blocks), 20, "blocks are mostly full")
 }
 
 // TestWriteSetSlicesStay writes the same keys over and over, with values of many

@@ -199,16 +199,12 @@ func (f *Flush) stream() []byte {
 	return b
 }
 
-const installPages = 512 // installed at a time, so that commits get the baton between
+const installParts = 8 // installed at a time, so that commits get the baton between
 
 // Install makes what the flush wrote the installed state, some pages at a time. Baton holder; after the last part.
 func (f *Flush) Install() (done bool) {
 	p := f.p
-	at := installPages
-	if f.part < partPages {
-		at = f.part
-	}
-	for end := min(f.placed+at, len(f.work)); f.placed < end; f.placed++ {
+	for end := min(f.placed+installParts*f.part, len(f.work)); f.placed < end; f.placed++ {
 		f.place(&f.work[f.placed])
 	}
 	if f.placed < len(f.work) {

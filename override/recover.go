@@ -27,7 +27,7 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 	}
 	parts := map[uint64][]logstore.ScannedPage{} // tree pages of flushes, by the group of the first part
 	for i := range rec.Groups {
-		if err := p.recoverGroup(&rec.Groups[i], rec.Groups[0].No, parts); err != nil {
+		if err := p.recoverGroup(&rec.Groups[i], head.base, parts); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -49,7 +49,7 @@ func (p *Pages) recoverEntry(id logstore.PageID, a logstore.Addr) error {
 	return nil
 }
 
-func (p *Pages) recoverGroup(g *logstore.ScannedGroup, scanStart uint64, parts map[uint64][]logstore.ScannedPage) error {
+func (p *Pages) recoverGroup(g *logstore.ScannedGroup, tableBase uint64, parts map[uint64][]logstore.ScannedPage) error {
 	switch g.Kind {
 	case logstore.RecordGroup, logstore.PageGroup:
 		if err := p.recoverBirths(g); err != nil {
@@ -70,7 +70,7 @@ func (p *Pages) recoverGroup(g *logstore.ScannedGroup, scanStart uint64, parts m
 			parts[g.Count] = append(parts[g.Count], g.Pages...)
 			return nil
 		}
-		return p.recoverFlush(g, stream, scanStart, parts)
+		return p.recoverFlush(g, stream, tableBase, parts)
 	}
 	return nil
 }
@@ -129,15 +129,16 @@ func (p *Pages) flushStream(g *logstore.ScannedGroup) ([]byte, error) {
 	return stream, nil
 }
 
-// recoverFlush installs a complete flush. One that began before the scan start is in the checkpoint's table already.
-func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, scanStart uint64, parts map[uint64][]logstore.ScannedPage) error {
+// recoverFlush installs a complete flush. One whose base is not above the checkpoint's is in its table already: the checkpoint followed
+// it, and any later flush has a base behind the checkpoint's own groups.
+func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase uint64, parts map[uint64][]logstore.ScannedPage) error {
 	r := &reader{b: stream}
 	base, first, born := r.u64(), r.u64(), r.u64()
 	records, err := r.trees()
 	if err != nil || first > g.No || base >= first {
 		return p.badFlush(g.No)
 	}
-	if first < scanStart {
+	if base <= tableBase {
 		return nil
 	}
 	if err := p.recoverPages(append(parts[first], g.Pages...)); err != nil {

@@ -33,6 +33,7 @@ func prove(t *testing.T, acknowledged streamCounts) func(tx *dbm.Tx) error {
 }
 
 func TestProveRound(t *testing.T) {
+	t.Parallel()
 	told := streamCounts{5, 6, 7, 8}
 	some := killTransaction{0, 2, 4}
 	nothing := func(*dbm.Tx) error { return nil }

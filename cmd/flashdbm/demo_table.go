@@ -27,9 +27,9 @@ type demoRow struct {
 
 // count sets the columns that the database counts itself.
 func (row *demoRow) count(before, after dbm.Stats) {
-	row.Commits = after.Commits - before.Commits
-	row.Syncs = after.Syncs - before.Syncs
-	row.Pages = after.PagesWritten - before.PagesWritten
+	row.Commits = int64(after.Commits - before.Commits)
+	row.Syncs = int64(after.Syncs - before.Syncs)
+	row.Pages = int64(after.PagesWritten - before.PagesWritten)
 	row.FileSize = after.FileBytes
 }
 

@@ -34,6 +34,7 @@ func smallSource(t *testing.T) string {
 }
 
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	dir, source := t.TempDir(), smallSource(t)
 	out := succeed(t, "demo", "--dir", dir, "--source", source, "--kills", "2", "--transfers", "20")
 	require.Contains(t, out, "stored 255 files of "+source)
@@ -47,6 +48,7 @@ func TestDemo(t *testing.T) {
 }
 
 func TestDemoJSON(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	r := execute(t, "", "demo", "--dir", dir, "--source", smallSource(t), "--kills", "1", "--transfers", "1", "--json", "--keep")
 	require.Equal(t, exitDone, r.code, r.stderr)
@@ -101,6 +103,7 @@ func TestSourceFilesFollowsLinks(t *testing.T) {
 
 // The proofs of demo must fail when there is something to find.
 func TestDemoFindsMismatches(t *testing.T) {
+	t.Parallel()
 	source := smallSource(t)
 	files, err := sourceFiles(source)
 	require.NoError(t, err)

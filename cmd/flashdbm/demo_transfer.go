@@ -39,7 +39,7 @@ func (d *demo) transfer(ctx context.Context) error {
 		}
 		conflicts = db.Stats().Conflicts - conflicts
 		d.say("%s transfers by %d writers met %s conflicts; %s snapshots of %d readers stood still and balanced; no update was lost",
-			formatCount(int64(transferWriters*d.transfers)), transferWriters, formatCount(conflicts),
+			formatCount(int64(transferWriters*d.transfers)), transferWriters, formatCount(int64(conflicts)),
 			formatCount(bank.snapshots), transferReaders)
 		return nil
 	})

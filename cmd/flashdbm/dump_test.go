@@ -48,6 +48,7 @@ func manyRecords() string {
 }
 
 func TestLoadMany(t *testing.T) {
+	t.Parallel()
 	dump := manyRecords()
 	file := writeFile(t, dump)
 	for name, run := range map[string]func(db string) string{
@@ -110,6 +111,7 @@ func TestLoadRefusesBeforeItCreates(t *testing.T) {
 // The files in testdata are the output of db_dump of Berkeley DB 5.3.28 and of
 // mdb_dump of LMDB 0.9.24.
 func TestLoadForeign(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		file string
 		list string // or

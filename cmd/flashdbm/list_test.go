@@ -11,6 +11,7 @@ import (
 )
 
 func TestListBounds(t *testing.T) {
+	t.Parallel()
 	keys := []string{"", "a", "a/", "a/b", "a/c", "a0", "b", "b\xff", "b\xff\xff", "c", "\xff", "\xff\xff"}
 	db := newPath(t)
 	for _, key := range keys {

@@ -48,8 +48,9 @@ func TestKeyThatLooksLikeAFlag(t *testing.T) {
 }
 
 func TestBinaryValues(t *testing.T) {
-	big := strings.Repeat(allBytes, 8<<10) // 2 MiB
-	for name, value := range map[string]string{"all bytes": allBytes, "empty": "", "2 MiB": big} {
+	t.Parallel()
+	big := strings.Repeat(allBytes, 2<<10) // 512 KiB, more than all buffers
+	for name, value := range map[string]string{"all bytes": allBytes, "empty": "", "512 KiB": big} {
 		t.Run(name, func(t *testing.T) {
 			db := newPath(t)
 			succeedWith(t, value, "put", db, "stdin")
@@ -67,6 +68,7 @@ func TestBinaryValues(t *testing.T) {
 }
 
 func TestNotations(t *testing.T) {
+	t.Parallel()
 	db := newPath(t)
 	succeed(t, "put", db, "--hex", "00FF", "0a0b")
 	require.Equal(t, "0a0b\n", succeed(t, "get", db, "--hex", "00ff"))

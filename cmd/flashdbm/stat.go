@@ -24,7 +24,7 @@ func newStatCommand(p *program) *cobra.Command {
 		Use:               "stat DATABASE",
 		Short:             "Print records, sizes and counters",
 		Long:              statHelp,
-		Example:           `  flashdbm stat app.fdbm --json | jq .Records`,
+		Example:           `  flashdbm stat app.fdbm --json | jq .records`,
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
 		RunE: p.command(func(_ *cobra.Command, args []string) error {

@@ -95,6 +95,7 @@ func TestPutFromTerminal(t *testing.T) {
 
 // Progress is drawn while a load waits for a slow pipe, and erased.
 func TestProgressOnTerminal(t *testing.T) {
+	t.Parallel()
 	db := newPath(t)
 	shown := onTerminal(t, func(cmd *exec.Cmd, far *os.File) {
 		stderrOnTerminal(cmd, far)
@@ -120,6 +121,7 @@ func (s slowDump) Read(p []byte) (int, error) {
 
 // An interrupted load closes the database and says so.
 func TestInterrupt(t *testing.T) {
+	t.Parallel()
 	db := newPath(t)
 	cmd := command(t, "load", db)
 	input, err := cmd.StdinPipe()

@@ -11,6 +11,7 @@ import (
 )
 
 func TestUsageErrors(t *testing.T) {
+	t.Parallel()
 	db := newPath(t)
 	succeed(t, "put", db, "a", "1")
 	for _, test := range []struct {
@@ -76,6 +77,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestCompletion(t *testing.T) {
+	t.Parallel()
 	db := newPath(t)
 	for _, key := range []string{"user/ann", "user/bob", "user/\x01", "vat"} {
 		succeed(t, "put", db, key, "1")
@@ -97,6 +99,7 @@ func TestCompletion(t *testing.T) {
 }
 
 func TestProfiles(t *testing.T) {
+	t.Parallel()
 	db := newPath(t)
 	for name, mode := range profileModes {
 		dir := t.TempDir()
@@ -119,6 +122,7 @@ func TestProfiles(t *testing.T) {
 }
 
 func TestLocked(t *testing.T) {
+	t.Parallel()
 	db := newPath(t)
 	succeed(t, "put", db, "a", "1")
 	// A load that waits for its input has the database open, once the header
@@ -147,6 +151,7 @@ func TestLocked(t *testing.T) {
 // A reader that goes away ends list quietly, as it does every other program in
 // a pipeline.
 func TestClosedPipe(t *testing.T) {
+	t.Parallel()
 	shell, err := exec.LookPath("sh")
 	if err != nil {
 		t.Skip("there is no shell")

@@ -5,23 +5,36 @@ import (
 	"fmt"
 )
 
-// upper returns how many heads are at or below h. Whether a probe is below is hard to predict, so the loop has no branch on it.
+// upper returns how many heads are at or below h.
+//
+// What a search costs is waiting for memory, so it does not halve the range, each step waiting for the one before: it looks at seven heads
+// at a time, whose cache lines arrive together, and has no branch that depends on them.
 func (n Node) upper(h uint32) int {
-	at, count := headerBytes, n.Count()
-	if count == 0 {
-		return 0
+	p, count := add(n.dir, headerBytes), n.Count()
+	above := uint64(h) + 1
+	if count < 8 {
+		k := 0
+		for i := range count {
+			k += below(p, i, above)
+		}
+		return k
 	}
-	for count > 1 {
-		half := count >> 1
-		below := ^((int64(h) - int64(load32(n.dir, at+(half-1)*headBytes))) >> 63)
-		at += half * headBytes & int(below)
-		count -= half
+	low, rest := 0, count // the answer is from low to low+rest
+	for rest > 8 {
+		s := rest >> 3
+		k := below(p, low+s-1, above) + below(p, low+2*s-1, above) + below(p, low+3*s-1, above) + below(p, low+4*s-1, above) +
+			below(p, low+5*s-1, above) + below(p, low+6*s-1, above) + below(p, low+7*s-1, above)
+		low += k * s
+		rest -= 7 * s
 	}
-	i := (at - headerBytes) / headBytes
-	if load32(n.dir, at) <= h {
-		i++
-	}
-	return i
+	low = min(low, count-8)
+	return low + below(p, low, above) + below(p, low+1, above) + below(p, low+2, above) + below(p, low+3, above) +
+		below(p, low+4, above) + below(p, low+5, above) + below(p, low+6, above) + below(p, low+7, above)
+}
+
+// below returns 1 if the i-th of the heads at p is below h, else 0.
+func below(p pointer, i int, h uint64) int {
+	return int((uint64(load32(p, i*headBytes)) - h) >> 63)
 }
 
 // lower returns how many of the first n heads are below h.

@@ -1,0 +1,80 @@
+# The commands of the project. Go, gcc (for the race detector), make and git are enough; the rest comes with Go's modules.
+#
+#   make demo     the main job on real input, in less than 3 minutes and 2 GB of disk
+#   make test     all that must hold before a change is taken; CI runs this and nothing else
+#   make soak     the long tests, at most 80 minutes
+#   make fuzz     each fuzz target for FUZZTIME
+#   make build    bin/flashdbm
+#   make install  flashdbm into Go's bin directory
+
+GO       ?= go
+FUZZTIME ?= 3m
+# Seeds of each random model in make soak. SOAKFIRST is the first: another one means other runs.
+SOAKRUNS  ?= 3000
+SOAKFIRST ?= 1000
+
+# Systems other than this one that the module must compile for.
+CROSS = linux/arm64 darwin/arm64 windows/amd64
+
+.DELETE_ON_ERROR:
+.PHONY: demo test vet format imports unit race cross soak fuzz build install clean
+
+demo: build
+	bin/flashdbm demo
+
+build:
+	$(GO) build -o bin/flashdbm ./cmd/flashdbm
+
+install:
+	$(GO) install ./cmd/flashdbm
+
+# One after the other, also under make -j: they share two processors, and some of the tests have a time limit.
+test:
+	$(MAKE) format
+	$(MAKE) vet
+	$(MAKE) imports
+	$(MAKE) unit
+	$(MAKE) race
+	$(MAKE) cross
+
+format:
+	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l .) && test -z "$$unformatted" || \
+		{ echo "not formatted by gofmt: $$unformatted" >&2; exit 1; }
+
+vet:
+	$(GO) vet ./...
+
+# Who imports whom, where unsafe is allowed, and the size of files: run before the rest because it says at once what is in the wrong place.
+imports:
+	$(GO) test ./internal/archtest
+
+# Unit, model and crash tests, and the examples. The seeds of the fuzz targets are run as tests too.
+unit:
+	$(GO) test -timeout 5m ./...
+
+race:
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 5m ./...
+
+cross:
+	@for target in $(CROSS); do \
+		echo "vet for $$target"; \
+		GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./... || exit 1; \
+	done
+
+# The models with many seeds, then every test in its full length under the race detector.
+soak:
+	$(GO) test -timeout 40m -run '^TestModel$$' ./logstore -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
+	CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
+
+fuzz:
+	@packages=$$($(GO) list ./...) || exit 1; \
+	for package in $$packages; do \
+		targets=$$($(GO) test -list '^Fuzz' $$package) || exit 1; \
+		for target in $$(echo "$$targets" | grep '^Fuzz'); do \
+			echo "$$package $$target for $(FUZZTIME)"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+		done; \
+	done
+
+clean:
+	rm -rf bin

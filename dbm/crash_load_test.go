@@ -1,0 +1,179 @@
+package dbm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"os"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// crashPath is the name of the database in each file system of a crash test.
+const crashPath = "db"
+
+// A load is what the transactions of a crash test write: drawn once for a seed, shared by all runs of it.
+type load struct {
+	segmentPages uint32
+	keys         int // of the key space
+	style        int // of its keys
+	longEvery    int // every so many keys one is longer than fits a leaf; 0 = none
+	ops          int // most of a transaction
+	deletes      int // of 100 ops
+	big          int // bytes of the largest value, of which there are few
+	bigShare     int // of 1,000 values, those of up to big bytes
+	middle       int // of 100 values, those that may take a page or two
+	memoryLimit  int64
+	redoLimit    int64
+	stepPages    int
+	durability   int // 0 to 2: all opens have it; 3: each its own
+}
+
+func drawLoad(rng *rand.Rand) *load {
+	segments := []uint32{8, 8, 16, 32, 64}
+	l := &load{
+		segmentPages: segments[rng.IntN(len(segments))],
+		keys:         4 + rng.IntN(1<<(3+rng.IntN(6))),
+		style:        rng.IntN(4),
+		ops:          1 + rng.IntN(1<<rng.IntN(7)),
+		deletes:      5 + rng.IntN(50),
+		bigShare:     rng.IntN(30),
+		middle:       rng.IntN(30),
+		memoryLimit:  int64(1) << (16 + rng.IntN(7)),
+		redoLimit:    int64(1) << (14 + rng.IntN(6)),
+		stepPages:    1 + rng.IntN(1<<rng.IntN(5)),
+		durability:   rng.IntN(4),
+	}
+	l.big = int(l.segmentPages) * logstore.PageSize * (1 + rng.IntN(3)) / (1 + rng.IntN(2))
+	if rng.IntN(12) == 0 {
+		l.big, l.bigShare = 3<<20, 3
+	}
+	if rng.IntN(3) == 0 {
+		l.longEvery = 3 + rng.IntN(20)
+	}
+	return l
+}
+
+// options draws those of one open.
+func (l *load) options(rng *rand.Rand) mvcc.Options {
+	o := (&Options{}).engine()
+	o.Manual = true
+	o.MemoryLimit, o.RedoLimit, o.StepPages = l.memoryLimit, l.redoLimit, l.stepPages
+	o.Store.SegmentPages = l.segmentPages
+	o.Store.ChunkPages = uint64(l.segmentPages) << rng.IntN(3)
+	d := l.durability
+	if d == 3 {
+		d = rng.IntN(3)
+	}
+	o.Durability = mvcc.Durability(d)
+	return o
+}
+
+// key returns the key with the given number.
+func (l *load) key(n int) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(n)*0x9E3779B97F4A7C15)
+	if l.longEvery > 0 && n%l.longEvery == 0 {
+		size := 1001 + int(binary.BigEndian.Uint32(b[:]))%3000
+		if n%(5*l.longEvery) == 0 {
+			size = 64 << 10
+		}
+		return string(append(bytes.Repeat([]byte{'l'}, size-8), b[:]...))
+	}
+	switch l.style {
+	case 0:
+		return string(b[:1+n%8]) + string(rune('a'+n%26)) + string(b[:4])
+	case 1: // one long common prefix
+		return string(append(bytes.Repeat([]byte{'p'}, 700), b[:3]...))
+	case 2: // separators take hundreds of bytes
+		return string(b[7:]) + string(append(bytes.Repeat([]byte{'s'}, 460), byte(n>>8), byte(n)))
+	}
+	return string(b[:3])
+}
+
+// op is one write of a transaction; a nil value deletes.
+type op struct{ key, value []byte }
+
+// draw returns the ops of a transaction.
+func (l *load) draw(rng *rand.Rand, mem *vfs.Mem) []op {
+	ops := make([]op, 1+rng.IntN(l.ops))
+	from, span := 0, l.keys
+	if rng.IntN(4) == 0 { // neighbours
+		span = min(l.keys, 2*len(ops))
+		from = rng.IntN(l.keys - span + 1)
+	}
+	for i := range ops {
+		ops[i].key = []byte(l.key(from + rng.IntN(span)))
+		if rng.IntN(100) >= l.deletes {
+			ops[i].value = l.value(rng, mem)
+		}
+	}
+	return ops
+}
+
+// drawClearing returns ops that delete a stretch of the key space, or all of it.
+func (l *load) drawClearing(rng *rand.Rand) (ops []op) {
+	from, to := 0, l.keys
+	if rng.IntN(2) == 0 {
+		from = rng.IntN(to)
+		to = from + 1 + rng.IntN(to-from)
+	}
+	for n := from; n < to; n++ {
+		ops = append(ops, op{key: []byte(l.key(n))})
+	}
+	return ops
+}
+
+func (l *load) value(rng *rand.Rand, mem *vfs.Mem) []byte {
+	var n int
+	switch x := rng.IntN(1000); {
+	case x < l.bigShare:
+		n = rng.IntN(l.big)
+		if rng.IntN(6) == 0 {
+			return copyOfPages(rng, mem, n)
+		}
+	case x < l.bigShare+10*l.middle:
+		n = rng.IntN(9000)
+	case rng.IntN(8) == 0:
+		n = 0
+	default:
+		n = rng.IntN(80)
+	}
+	return randomBytes(rng, n)
+}
+
+func randomBytes(rng *rand.Rand, n int) []byte {
+	b := make([]byte, (n+7)&^7)
+	for i := 0; i < n; i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], rng.Uint64())
+	}
+	return b[:n:n]
+}
+
+// copyOfPages returns a value whose raw pages, in a run without a long key, are pages of the file.
+func copyOfPages(rng *rand.Rand, mem *vfs.Mem, n int) []byte {
+	const runFirstBytes = logstore.BodySize - 16
+	v := make([]byte, runFirstBytes+n&^(logstore.PageSize-1))
+	f, err := mem.Open(crashPath, os.O_RDONLY, 0)
+	if err != nil {
+		return v
+	}
+	defer f.Close()
+	size, _ := f.Size()
+	for at := runFirstBytes; at < len(v); at += logstore.PageSize {
+		page := rng.Int64N(size/logstore.PageSize + 1)
+		f.ReadAt(v[at:at+logstore.PageSize], page*logstore.PageSize)
+	}
+	return v
+}
+
+// effect returns what ops do in the end, as a history takes it.
+func effect(ops []op) map[string][]byte {
+	m := make(map[string][]byte, len(ops))
+	for _, o := range ops {
+		m[string(o.key)] = o.value
+	}
+	return m
+}

@@ -1,0 +1,206 @@
+package dbm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// A trial is one seed: a run of a random script on a file system in memory, and the runs on images of it that crashes at any time
+// would leave.
+type trial struct {
+	seed   uint64
+	load   *load
+	images int // still to be taken
+	taken  int
+	err    error // the first failure ends all runs
+	trace  func(format string, args ...any)
+}
+
+var errEnded = errors.New("the run has ended")
+
+func (t *trial) fail(r *runner, err error) {
+	if err != nil && t.err == nil {
+		t.err = fmt.Errorf("%s: %w", r.name, err)
+	}
+}
+
+// A runner runs a script on one file system, and knows which states of the database a crash may lead to.
+//
+// All is done by one goroutine at a time, though there are several: housekeeping has its own, which is resumed step by step, and
+// transactions that become one batch have theirs.
+type runner struct {
+	*trial
+	name  string // its ancestry
+	depth int
+	rng   *rand.Rand
+	mem   *vfs.Mem
+	opts  mvcc.Options
+	db    *DB
+	hist  *history
+
+	acked int // newest state whose commit has returned
+	safe  int // oldest state that a power cut may lead to
+	alive int // oldest state that the death of the process may lead to
+
+	opened   bool
+	oneIn    int // of so many operations crash images are taken at one
+	keeper   *stepper
+	snaps    []heldSnapshot
+	guard    guardian
+	busy     bool // the hook is at work
+	lastSync bool // the last operation was a Datasync
+}
+
+// heldSnapshot is a View transaction that stays open, and the state that it sees.
+type heldSnapshot struct {
+	tx    *Tx
+	state int
+	want  fingerprint
+}
+
+func newRunner(t *trial, rng *rand.Rand, mem *vfs.Mem) *runner {
+	r := &runner{trial: t, name: "main", rng: rng, mem: mem, hist: newHistory(), oneIn: 4}
+	r.hook()
+	return r
+}
+
+// hook makes the runner see each operation of its file system.
+func (r *runner) hook() {
+	r.guard = guardian{r: r}
+	r.mem.Guard(r.guard.check)
+	r.mem.OnOp(func(op vfs.Op) error {
+		if r.err != nil {
+			return errEnded
+		}
+		r.guard.seen(op)
+		if r.busy || r.images <= 0 || r.rng.IntN(r.oneIn) != 0 || op.Kind == vfs.OpMap {
+			return nil
+		}
+		r.busy = true
+		defer func() {
+			r.busy = false
+			if p := recover(); p != nil {
+				r.fail(r, fmt.Errorf("panic: %v\n%s", p, debug.Stack()))
+			}
+		}()
+		r.examine(op)
+		return nil
+	})
+}
+
+// open opens the database, which must have one of the states that are possible, and takes that one for the present state.
+func (r *runner) open() error {
+	r.opts = r.load.options(r.rng)
+	if r.rng.IntN(20) == 0 && r.hist.last() > 0 {
+		if err := r.peek(); err != nil {
+			return fmt.Errorf("read-only: %w", err)
+		}
+	}
+	r.keeper = &stepper{}
+	r.opts.Step = r.keeper.step
+	db, err := openEngine(r.mem, crashPath, r.opts)
+	if err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	r.db, r.opened = db, true
+	state, err := r.identify(db, r.alive)
+	if err != nil {
+		return fmt.Errorf("after open: %w", err)
+	}
+	r.hist.rewind(state)
+	r.acked, r.safe, r.alive = state, state, state
+	if err := db.Check(context.Background()); err != nil {
+		return fmt.Errorf("check after open: %w", err)
+	}
+	return nil
+}
+
+// peek opens the database read-only and looks at it.
+func (r *runner) peek() error {
+	o := r.opts
+	o.Store.ReadOnly = true
+	db, err := openEngine(r.mem, crashPath, o)
+	if errors.Is(err, os.ErrNotExist) && r.alive == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	state, err := r.identify(db, r.alive)
+	if err == nil {
+		r.safe, r.alive = state, state // what was shown stays
+		err = db.Check(context.Background())
+	}
+	return errors.Join(err, db.Close())
+}
+
+// identify tells which state the database has, of those from least on.
+func (r *runner) identify(db *DB, least int) (state int, err error) {
+	f, err := scan(db, nil)
+	if err != nil {
+		return 0, err
+	}
+	if state = r.hist.find(f, least, r.hist.last()); state >= 0 {
+		return state, nil
+	}
+	found := map[string][]byte{}
+	if _, err := scan(db, found); err != nil {
+		return 0, err
+	}
+	return 0, errors.New(r.hist.explain(found, f, least, r.hist.last()))
+}
+
+// scan reads all records.
+func scan(db *DB, into map[string][]byte) (f fingerprint, err error) {
+	err = db.View(func(tx *Tx) error {
+		f, err = scanTx(tx, into)
+		return err
+	})
+	return f, err
+}
+
+func scanTx(tx *Tx, into map[string][]byte) (f fingerprint, err error) {
+	for k, v := range tx.All() {
+		f.add(k, v)
+		if into != nil {
+			into[string(k)] = append([]byte{}, v...)
+		}
+	}
+	if err := tx.Err(); err != nil {
+		return f, err
+	}
+	n, err := tx.Len()
+	if err == nil && n != int64(f.records) {
+		err = fmt.Errorf("Len is %d, %d records found", n, f.records)
+	}
+	return f, err
+}
+
+// abandon ends a run as if the process died: nothing more is written.
+func (r *runner) abandon() {
+	r.mem.OnOp(func(vfs.Op) error { return errEnded })
+	r.mem.Guard(nil)
+	r.finish()
+	if r.db != nil {
+		r.db.Close()
+	}
+	r.db, r.opened = nil, false
+}
+
+// finish ends all transactions and the housekeeping under way.
+func (r *runner) finish() {
+	if r.keeper != nil {
+		r.keeper.finish()
+	}
+	for _, s := range r.snaps {
+		s.tx.Rollback()
+	}
+	r.snaps = nil
+}

@@ -1,0 +1,101 @@
+package logstore
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"flashdbm/logstore/vfs"
+)
+
+// guardFS asks before the bytes of a page change.
+type guardFS struct {
+	vfs.FS
+	change func(a Addr, old, new []byte) error
+}
+
+func (g *guardFS) Open(name string, flag int, perm os.FileMode) (vfs.File, error) {
+	f, err := g.FS.Open(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	return &guardFile{File: f, fs: g}, nil
+}
+
+type guardFile struct {
+	vfs.File
+	fs *guardFS
+}
+
+func (f *guardFile) check(p []byte, off int64) error {
+	old := make([]byte, PageSize)
+	for ; len(p) > 0; p, off = p[PageSize:], off+PageSize {
+		clear(old)
+		f.File.ReadAt(old, off)
+		if new := p[:PageSize]; !bytes.Equal(old, new) {
+			if err := f.fs.change(uint64(off)/PageSize, old, new); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *guardFile) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.check(p, off); err != nil {
+		return 0, err
+	}
+	return f.File.WriteAt(p, off)
+}
+
+func (f *guardFile) WriteVec(bufs [][]byte, off int64) error {
+	if err := f.check(bytes.Join(bufs, nil), off); err != nil {
+		return err
+	}
+	return f.File.WriteVec(bufs, off)
+}
+
+// mayChange tells whether the page at a may get other bytes: nothing that lives, that a reader looks at, or that a recovery from
+// either superblock would read is in it, nor, if it is a header, anywhere in its segment.
+func (d *toy) mayChange(a Addr, new []byte) error {
+	s := d.s
+	if a < 2 {
+		sb, err := getSuperblock(new)
+		if err != nil || sb.number != s.newestNumber()+1 {
+			return fmt.Errorf("%w: superblock in page %d: %v", errToy, a, err)
+		}
+		return nil
+	}
+	n := s.segmentOf(a)
+	if a != s.firstPage(n)+headerPage(n) {
+		return d.needed(a)
+	}
+	for p := s.firstPage(n); p < s.firstPage(n+1); p++ {
+		if err := d.needed(p); err != nil {
+			return fmt.Errorf("header of segment %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func (d *toy) needed(a Addr) error {
+	s := d.s
+	if s.IsLive(a) {
+		return fmt.Errorf("%w: page %d is live and was overwritten", errToy, a)
+	}
+	if group := d.log.owner[a]; group != 0 {
+		for _, sb := range s.supers {
+			if sb != nil && (group >= sb.start.Group || group >= sb.runFirst && group <= sb.runLast) {
+				return fmt.Errorf("%w: page %d of group %d, which checkpoint %d needs, was overwritten", errToy, a, group, sb.number)
+			}
+		}
+	}
+	for _, r := range d.readers {
+		for _, seen := range r.seen {
+			if a == seen.page || a == seen.run {
+				return fmt.Errorf("%w: page %d, which a reader looks at, was overwritten", errToy, a)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,339 @@
+package logstore
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"flashdbm/logstore/vfs"
+)
+
+// The model test drives the toy at random over a file system that loses unsynced writes, and compares each recovery with the history.
+// A failure prints its seed:
+//
+//	go test -run TestModel -model.seed 1234
+var (
+	modelSeed  = flag.Uint64("model.seed", 0, "run the model test with this seed only")
+	modelRuns  = flag.Int("model.runs", 60, "number of seeds of the model test")
+	modelFirst = flag.Uint64("model.first", 1, "first seed of the model test")
+)
+
+const modelSteps = 220
+
+func TestModel(t *testing.T) {
+	if *modelSeed != 0 {
+		if err := runModel(*modelSeed, modelSteps); err != nil {
+			t.Fatalf("seed %d: %v", *modelSeed, err)
+		}
+		return
+	}
+	runs := *modelRuns
+	if testing.Short() {
+		runs = min(runs, 8)
+	}
+	var failed int
+	for seed := *modelFirst; seed < *modelFirst+uint64(runs); seed++ {
+		if err := runModel(seed, modelSteps); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+			if failed++; failed == 5 {
+				break
+			}
+		}
+	}
+	t.Logf("%d seeds: %+v", runs, modelCounts)
+}
+
+// modelCounts tells what the runs have exercised.
+var modelCounts struct {
+	Commits, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, Restarts, MostSegments int
+}
+
+func modelOptions() Options {
+	return Options{SegmentPages: 8, ChunkPages: 1024, MaxFileSize: 44 * 8 * PageSize}
+}
+
+// An image is a file system at one moment, with what is known of it.
+type image struct {
+	mem *vfs.Mem
+	log *lineage
+}
+
+type model struct {
+	r        *rand.Rand
+	mem      *vfs.Mem
+	log      *lineage
+	d        *toy
+	trap     int    // operations until an image is taken; 0 = none
+	caught   *image // the image taken
+	failSync bool
+}
+
+func runModel(seed uint64, steps int) (err error) {
+	m := &model{r: rand.New(rand.NewPCG(seed, 1)), mem: vfs.NewMem(4 << 20), log: newLineage()}
+	defer func() {
+		if m.d != nil {
+			m.d.s.Close()
+		}
+		m.mem.Release()
+	}()
+	if m.d, err = m.open(); err != nil {
+		return err
+	}
+	for step := range steps {
+		if m.r.IntN(8) == 0 {
+			m.trap = 1 + m.r.IntN(6)
+		}
+		m.failSync = m.r.IntN(60) == 0
+		err := m.step()
+		switch {
+		case m.caught != nil:
+			err = m.crash(m.caught)
+		case errors.Is(err, ErrFailed):
+			modelCounts.FailedSyncs++
+			err = m.crash(&image{m.mem.Clone(), m.log.clone()})
+		case errors.Is(err, ErrFull):
+			modelCounts.Full++
+			if err = m.d.makeRoom(); errors.Is(err, ErrFull) || errors.Is(err, errToyBusy) {
+				err = nil
+			} else if errors.Is(err, ErrFailed) {
+				err = m.crash(&image{m.mem.Clone(), m.log.clone()})
+			}
+		}
+		if err == nil {
+			err = m.check()
+		}
+		if err != nil {
+			return fmt.Errorf("step %d: %w", step, err)
+		}
+	}
+	modelCounts.MostSegments = max(modelCounts.MostSegments, m.d.s.SpaceStats().Segments)
+	return m.d.verify()
+}
+
+// hook sees every operation of the file system.
+func (m *model) hook(op vfs.Op) error {
+	if m.trap > 0 {
+		if m.trap--; m.trap == 0 {
+			m.caught = &image{m.mem.Clone(), m.log.clone()}
+		}
+	}
+	if m.failSync && op.Kind == vfs.OpDatasync {
+		m.failSync = false
+		return syscall.EIO
+	}
+	return nil
+}
+
+// open opens the toy under guard. Recovery changes no byte of the file.
+func (m *model) open() (*toy, error) {
+	m.mem.OnOp(m.hook)
+	var d *toy
+	mem, log := m.mem, m.log
+	fs := &guardFS{FS: mem, change: func(a Addr, old, new []byte) error {
+		if d != nil {
+			if a == d.s.firstPage(d.s.segmentOf(a))+headerPage(d.s.segmentOf(a)) && !isZero(old) {
+				modelCounts.Reuses++
+			}
+			return d.mayChange(a, new)
+		}
+		if log.created {
+			return fmt.Errorf("%w: recovery changed page %d", errToy, a)
+		}
+		return nil
+	}}
+	opened, err := openToy(fs, modelOptions(), m.r, log)
+	d = opened
+	return d, err
+}
+
+func (m *model) step() error {
+	d := m.d
+	switch x := m.r.IntN(100); {
+	case x < 42:
+		modelCounts.Commits++
+		return d.commit()
+	case x < 52:
+		modelCounts.Syncs++
+		return d.sync()
+	case x < 58:
+		return busy(d.startFlush())
+	case x < 68:
+		modelCounts.Flushes++
+		return busy(d.flushStep())
+	case x < 72:
+		return busy(d.startCheckpoint())
+	case x < 80:
+		modelCounts.Checkpoints++
+		return busy(d.checkpointStep())
+	case x < 83:
+		d.clean()
+	case x < 85:
+		return busy(errors.Join(d.flushAll(), d.checkpoint()))
+	case x < 88:
+		return d.takeReader()
+	case x < 91:
+		if len(d.readers) > 0 {
+			d.readers = d.readers[1:]
+		}
+	case x < 93:
+		modelCounts.Reopens++
+		d.s.Close()
+		m.d = nil
+		m.log.issued = d.seq
+		var err error
+		m.d, err = m.open()
+		if m.d == nil && m.caught != nil {
+			return nil
+		}
+		return err
+	case x < 96:
+		return m.crash(&image{m.mem.Clone(), m.log.clone()})
+	}
+	return nil
+}
+
+func busy(err error) error {
+	if errors.Is(err, errToyBusy) {
+		return nil
+	}
+	return err
+}
+
+// crash goes on with what a power cut, or a kill, makes of an image.
+func (m *model) crash(img *image) error {
+	for depth := 0; ; depth++ {
+		modelCounts.Crashes++
+		if m.d != nil {
+			m.d.s.Close()
+			m.d = nil
+		}
+		m.mem.Release()
+		m.mem, m.log, m.caught, m.trap, m.failSync = img.mem, img.log, nil, 0, false
+		kill := m.r.IntN(3) == 0
+		if kill {
+			modelCounts.Kills++
+		} else {
+			policies := vfs.Policies()
+			m.mem = img.mem.Crash(policies[m.r.IntN(len(policies))], m.r.Uint64())
+			img.mem.Release()
+			if m.r.IntN(5) == 0 {
+				m.damage()
+			}
+		}
+		if depth < 3 && m.r.IntN(3) == 0 {
+			m.trap = 1 + m.r.IntN(8)
+		}
+		d, err := m.open()
+		m.trap = 0
+		if m.caught == nil {
+			if err != nil {
+				return err
+			}
+			m.d = d
+			return m.again()
+		}
+		modelCounts.Nested++
+		if d != nil {
+			d.s.Close()
+		}
+		img = m.caught
+	}
+}
+
+// again recovers a copy once more, which must find the same.
+func (m *model) again() error {
+	if m.r.IntN(4) != 0 {
+		return nil
+	}
+	mem := m.mem.Clone()
+	defer mem.Release()
+	d, err := openToy(mem, modelOptions(), m.r, m.log.clone())
+	if err != nil {
+		return fmt.Errorf("recovered twice: %w", err)
+	}
+	defer d.s.Close()
+	if d.seq != m.d.seq || d.s.LastGroup() != m.d.s.LastGroup() {
+		return fmt.Errorf("%w: recovered twice: commit %d, group %d after commit %d, group %d", errToy,
+			d.seq, d.s.LastGroup(), m.d.seq, m.d.s.LastGroup())
+	}
+	return nil
+}
+
+// damage flips a bit of the newer superblock if both are whole.
+func (m *model) damage() {
+	f, err := m.mem.Open(toyPath, 2, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	var sb [2]superblock
+	for slot := range sb {
+		p := make([]byte, superblockSize)
+		f.ReadAt(p, int64(slot)*PageSize)
+		if sb[slot], err = getSuperblock(p); err != nil {
+			return
+		}
+	}
+	slot := 0
+	if sb[1].number > sb[0].number {
+		slot = 1
+	}
+	p := make([]byte, 1)
+	at := int64(slot)*PageSize + int64(m.r.IntN(superblockSize))
+	f.ReadAt(p, at)
+	p[0] ^= 1 << m.r.IntN(8)
+	f.WriteAt(p, at)
+	f.Datasync()
+	modelCounts.Damaged++
+}
+
+// check looks at what the present store shows.
+func (m *model) check() error {
+	d := m.d
+	horizon := d.clock
+	for _, r := range d.readers {
+		horizon = min(horizon, r.clock)
+		for _, seen := range r.seen {
+			slot, v, err := d.getPage(seen.page)
+			if err == nil && (slot != seen.slot || v.version != seen.version) {
+				err = fmt.Errorf("%w: a reader's page %d changed", errToy, seen.page)
+			}
+			if err == nil && seen.run != 0 {
+				err = d.checkRun(seen.run, seen.slot, seen.version)
+			}
+			if err != nil {
+				return fmt.Errorf("reader at %d: %w", r.clock, err)
+			}
+		}
+	}
+	d.s.SetHorizon(horizon)
+	if m.r.IntN(10) == 0 {
+		return d.verify()
+	}
+	return nil
+}
+
+// takeReader registers a snapshot of what is installed.
+func (d *toy) takeReader() error {
+	if len(d.readers) == 3 {
+		d.readers = d.readers[1:]
+	}
+	r := toyReader{clock: d.clock}
+	for slot := range toySlots {
+		a := d.at(d.names[slot])
+		_, v, err := d.getPage(a)
+		if err != nil {
+			return err
+		}
+		seen := toySeen{slot: slot, version: v.version, page: a}
+		if v.run != 0 {
+			seen.run = d.at(v.run)
+		}
+		r.seen = append(r.seen, seen)
+	}
+	d.readers = append(d.readers, r)
+	return nil
+}

@@ -1,0 +1,287 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+)
+
+// reserve promises pages for one action of the toy; give takes the promise back.
+func (d *toy) reserve(pages int64, emergency bool) error {
+	if err := d.s.Reserve(pages, emergency); err != nil {
+		return err
+	}
+	d.reserved += pages
+	return nil
+}
+
+func (d *toy) give() {
+	d.s.Release(d.reserved)
+	d.reserved = 0
+}
+
+// newRun puts a long value into a group. Large ones were written by prepare.
+func (d *toy) newRun(g *Group, slot int, version uint64, p *Private) (PageID, error) {
+	if p != nil {
+		extents, err := p.Finish()
+		if err != nil {
+			return 0, err
+		}
+		return g.List(0, nil, extents), nil
+	}
+	_, n := toyForm(slot, version, d.s)
+	b := make([]byte, n)
+	toyFill(b, slot, version)
+	cut := int(mix(version, 7) % uint64(n+1))
+	return g.Run(0, b[:cut], b[cut:]), nil
+}
+
+// prepare writes the large value of a slot into private segments, synced.
+func (d *toy) prepare(slot int, version uint64) (*Private, error) {
+	kind, n := toyForm(slot, version, d.s)
+	if kind != toyLarge {
+		return nil, nil
+	}
+	b := make([]byte, n)
+	toyFill(b, slot, version)
+	p := d.s.NewPrivate()
+	for len(b) > 0 {
+		cut := 1 + int(mix(version, uint64(len(b)))%uint64(len(b)))
+		if _, err := p.Write(b[:cut]); err != nil {
+			p.Discard()
+			return nil, err
+		}
+		b = b[cut:]
+	}
+	_, err := p.Finish()
+	if err == nil {
+		err = d.s.SyncPrivate()
+	}
+	if err != nil {
+		p.Discard()
+		return nil, err
+	}
+	return p, nil
+}
+
+// commit changes some slots: as a page group where that is legal and wanted, else as a record group.
+func (d *toy) commit() (err error) {
+	version := d.seq + 1
+	r := d.r
+	if r.IntN(2) == 0 { // after a crash the same commit may come again, byte for byte
+		r = rand.New(rand.NewPCG(version, 0))
+	}
+	changed := r.Perm(toySlots)[:1+r.IntN(3)]
+	pageGroup := r.IntN(2) == 0 && len(d.dirty) == 0 && len(d.deaths) == 0 && len(d.moves) == 0 && d.flush == nil && d.check == nil
+	var pages int64 = 2
+	private := map[int]*Private{}
+	defer func() {
+		d.give()
+		for _, p := range private {
+			if err != nil {
+				p.Discard()
+			}
+		}
+	}()
+	for _, slot := range changed {
+		pageGroup = pageGroup && d.values[slot].run == 0
+		kind, n := toyForm(slot, version, d.s)
+		switch kind {
+		case toyRun:
+			pages += RunReserve(RunPages(n))
+		case toyLarge:
+			pages += 2
+			p, err := d.prepare(slot, version)
+			if err != nil {
+				return err
+			}
+			private[slot] = p
+		}
+		pages++
+	}
+	if err := d.reserve(pages, false); err != nil {
+		return err
+	}
+	d.log.issued = version
+	d.log.hist[version] = d.after(changed, version)
+	kind := RecordGroup
+	if pageGroup {
+		kind = PageGroup
+	}
+	g := d.s.Begin(kind)
+	values := make([]toyValue, len(changed))
+	for i, slot := range changed {
+		values[i].version = version
+		if kind, _ := toyForm(slot, version, d.s); kind != toyInline {
+			if values[i].run, err = d.newRun(g, slot, version, private[slot]); err != nil {
+				return err
+			}
+		}
+	}
+	var placed []toyPlaced
+	if pageGroup {
+		placed = d.addPages(g, r, changed, values)
+	} else {
+		g.Write(KindRecord, toyRecords(changed, values))
+	}
+	no, err := g.Commit(version)
+	if err != nil {
+		return err
+	}
+	d.wrote(g, no)
+	d.seq = version
+	for i, slot := range changed {
+		if p := private[slot]; p != nil {
+			p.Publish(no)
+		}
+		d.bear(values[i].run)
+		if !pageGroup {
+			d.record(slot, values[i])
+		}
+		d.values[slot] = values[i]
+	}
+	if pageGroup {
+		d.install(placed)
+		d.base, d.baseSeq = no, version
+		d.s.Rebase(no)
+	}
+	return nil
+}
+
+func (d *toy) after(changed []int, version uint64) toyState {
+	st := d.state()
+	for _, slot := range changed {
+		st[slot] = version
+	}
+	return st
+}
+
+// addPages adds the pages of slots, a few of them under new names: their own addresses.
+func (d *toy) addPages(g *Group, r *rand.Rand, changed []int, values []toyValue) (placed []toyPlaced) {
+	for i, slot := range changed {
+		name := d.names[slot]
+		if r.IntN(6) == 0 {
+			name = 0
+		}
+		a, body := g.Page(name)
+		d.putPage(body, slot, values[i])
+		placed = append(placed, toyPlaced{name: name, slot: slot, addr: a})
+	}
+	return placed
+}
+
+// bear marks the pages of a new run.
+func (d *toy) bear(run PageID) {
+	if run == 0 {
+		return
+	}
+	payload, err := d.s.Run(run)
+	if err != nil {
+		panic(err)
+	}
+	d.s.MarkLive(run, RunPages(int64(len(payload))))
+}
+
+// record notes a change that no page shows yet.
+func (d *toy) record(slot int, v toyValue) {
+	if old := d.values[slot].run; old != 0 {
+		d.deaths = append(d.deaths, toyDeath{old})
+		delete(d.moves, old)
+	}
+	d.values[slot] = v
+	d.dirty[slot] = true
+}
+
+// toyRecords encodes redo records: count, then slot, version, run of each.
+func toyRecords(slots []int, values []toyValue) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(slots)))
+	for i, slot := range slots {
+		b = binary.LittleEndian.AppendUint64(b, uint64(slot))
+		b = binary.LittleEndian.AppendUint64(b, values[i].version)
+		b = binary.LittleEndian.AppendUint64(b, values[i].run)
+	}
+	return b
+}
+
+// install lets names lead to new pages; what they led to dies.
+func (d *toy) install(placed []toyPlaced) {
+	d.clock++
+	for _, p := range placed {
+		n := int64(1)
+		if p.slot < 0 {
+			n = p.run
+		}
+		name := p.name
+		if name == 0 { // a new name for the slot
+			if old := d.names[p.slot]; old != 0 {
+				d.s.Kill(d.at(old), 1, d.clock)
+				d.retire(old)
+			}
+			d.names[p.slot] = p.addr
+		} else {
+			if p.slot >= 0 {
+				d.names[p.slot] = name
+			}
+			old, listed := d.place[name]
+			if !listed {
+				d.s.AddName(name)
+				old = name
+			}
+			if IsAddr(old) {
+				d.s.Kill(old, n, d.clock)
+			}
+			d.place[name] = p.addr
+		}
+		d.s.MarkLive(p.addr, n)
+	}
+}
+
+func (d *toy) retire(name PageID) {
+	if _, listed := d.place[name]; listed {
+		delete(d.place, name)
+		d.s.DropName(name)
+	}
+}
+
+// wrote notes where a group lies.
+func (d *toy) wrote(g *Group, no uint64) {
+	d.log.forgetFrom(no)
+	for i := range g.pages {
+		p := &g.pages[i]
+		d.log.own(p.addr, 1+int64(p.rawPages), no)
+	}
+	for _, o := range g.opened {
+		n := o.header.segment
+		d.log.own(d.s.firstPage(n)+headerPage(n), 1, no)
+	}
+}
+
+func (d *toy) sync() error {
+	seq := d.seq
+	if err := d.s.Sync(); err != nil {
+		return err
+	}
+	d.log.acked = max(d.log.acked, seq)
+	return nil
+}
+
+// makeRoom does what a database does when its file is full.
+func (d *toy) makeRoom() error {
+	for d.check != nil {
+		if err := d.checkpointStep(); err != nil {
+			return err
+		}
+	}
+	for range 2 {
+		d.clean()
+		if err := d.flushAll(); err != nil {
+			return err
+		}
+		if err := d.checkpoint(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errToyBusy = errors.New("toy: not now")
