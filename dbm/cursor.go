@@ -43,7 +43,12 @@ func (c *Cursor) Key() []byte {
 	if !c.on || c.tx.done {
 		return nil
 	}
-	return c.inner.Key()
+	key := c.inner.Key()
+	if err := c.inner.Err(); err != nil { // the rest of a long key cannot be read
+		c.err = c.tx.note(err)
+		return nil
+	}
+	return key
 }
 
 // Value returns the value of that record, with the same lifetime. nil means none, or an error that Err tells.

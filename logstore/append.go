@@ -118,6 +118,9 @@ func (g *Group) open() {
 	s.space.enter(h)
 	t.header, t.page = h, headerPage(n)+1
 	s.space.setTail(t)
+	if len(g.pages) < smallGroup {
+		s.zeroDue.Store(true)
+	}
 	g.opened = append(g.opened, openedSegment{before: len(g.pages), header: h, buf: g.buffer()})
 }
 

@@ -119,6 +119,14 @@ func (p *Private) Finish() ([]Extent, error) {
 	return p.extents, nil
 }
 
+// Start returns where the value begins, 0 if it has no bytes.
+func (p *Private) Start() Addr {
+	if len(p.extents) == 0 {
+		return 0
+	}
+	return p.extents[0].Addr
+}
+
 // SyncPrivate makes all private pages written so far durable. It comes before the group that lists them is written, in every mode, so
 // that recovery need not read them.
 func (s *Store) SyncPrivate() error {

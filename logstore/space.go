@@ -37,6 +37,7 @@ type segment struct {
 	state    segmentState
 	dead     bool // as of the newest durable checkpoint
 	deadNext bool // as of the checkpoint being written
+	blank    bool // allocated and not written since: see ZeroAhead
 }
 
 // space is the map of the file: which pages live, which segments are free. All fields are guarded by mu, which is a leaf lock.

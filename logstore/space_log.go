@@ -9,7 +9,7 @@ func (sp *space) enter(h header) {
 	defer sp.mu.Unlock()
 	sp.extendTo(h.segment + 1)
 	g := &sp.segments[h.segment]
-	g.salt, g.sequence, g.state, g.dead, g.deadNext = h.salt, h.sequence, segmentUsed, false, false
+	g.salt, g.sequence, g.state, g.dead, g.deadNext, g.blank = h.salt, h.sequence, segmentUsed, false, false, false
 	g.written = max(g.written, h.group)
 }
 
@@ -126,7 +126,7 @@ func (sp *space) grown(pages uint64) {
 	sp.extendTo(uint32((pages + sp.segmentPages - 1) / sp.segmentPages))
 	for n := old; n < sp.whole(); n++ {
 		if n != sp.tail && n != sp.successor {
-			sp.segments[n].dead = true
+			sp.segments[n].dead, sp.segments[n].blank = true, true
 			sp.release(n)
 		}
 	}

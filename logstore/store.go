@@ -39,6 +39,7 @@ type Store struct {
 	syncing      sync.Mutex // held during each fdatasync: of two at once one could miss the other's error; taken before space.mu
 	failed       atomic.Pointer[failedError]
 
+	zeroDue     atomic.Bool   // a small group has entered a segment: see ZeroAhead
 	lastWritten atomic.Uint64 // newest group given to the system
 	durable     atomic.Uint64 // newest group known to survive a power cut
 

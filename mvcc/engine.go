@@ -82,13 +82,14 @@ type Engine struct {
 	keeper  keeper
 
 	// Owned by the baton holder.
-	records  int64         // in the tree, at applied
-	nodes    []*commitNode // scratch of a batch
-	entries  []Entry       // scratch of a batch
-	ops      []btree.Op    // scratch of a batch
-	runs     []bornRun     // of the group being built
-	redo     []byte        // not yet in the log; between batches empty unless Buffered
-	redoOps  uint64        // records in redo
+	records  int64           // in the tree, at applied
+	nodes    []*commitNode   // scratch of a batch
+	entries  []Entry         // scratch of a batch
+	ops      []btree.Op      // scratch of a batch
+	runs     []bornRun       // of the group being built
+	listed   []logstore.Addr // where the large values begin whose extents they list
+	redo     []byte          // not yet in the log; between batches empty unless Buffered
+	redoOps  uint64          // records in redo
 	spent    []spentSet
 	held     int64 // pages reserved for what is dirty
 	recBytes int64 // bytes of record groups since the base

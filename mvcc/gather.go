@@ -39,7 +39,7 @@ type bornRun struct {
 
 // buildOps turns the entries into the tree's ops and their redo, adding to g a run for each value that its leaf has no room for.
 func (e *Engine) buildOps(g *logstore.Group) (runs bool) {
-	e.ops, e.runs = e.ops[:0], e.runs[:0]
+	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
 	for i := range e.entries {
 		en := &e.entries[i]
 		op := btree.Op{Key: en.Key, Value: en.Value, Delete: en.Deleted}
@@ -63,6 +63,7 @@ func (e *Engine) writeRun(g *logstore.Group, en *Entry) *btree.Ref {
 	if en.Ref != nil {
 		ref.Kind, ref.ValueLen = btree.Extents, en.Ref.Len
 		ref.ID = g.List(0, key, en.Ref.Extents)
+		e.listed = append(e.listed, en.Ref.Extents[0].Addr)
 		payload += logstore.ListBytes(len(en.Ref.Extents))
 	} else {
 		ref.Kind, ref.ValueLen = btree.Run, uint64(len(en.Value))
@@ -78,10 +79,14 @@ func (e *Engine) bear(group uint64) {
 	for _, r := range e.runs {
 		e.pages.Born(group, r.addr, r.payload)
 	}
-	e.runs = e.runs[:0]
 	for _, n := range e.nodes {
 		for _, l := range n.Value.large {
-			l.Publish(group)
+			if slices.Contains(e.listed, l.Start()) {
+				l.Publish(group)
+			} else { // overwritten by the same transaction, or by a later one of the batch
+				l.Discard()
+			}
 		}
 	}
+	e.runs, e.listed = e.runs[:0], e.listed[:0]
 }

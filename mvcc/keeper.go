@@ -53,7 +53,7 @@ func (k *keeper) stop() {
 
 // nudge wakes the goroutine if work is due. Baton holder.
 func (k *keeper) nudge() {
-	if k.e == nil || k.due.Load() || !k.e.flushDue() {
+	if k.e == nil || k.due.Load() || !(k.e.flushDue() || k.e.zeroDue()) {
 		return
 	}
 	k.due.Store(true)
@@ -81,6 +81,9 @@ func (k *keeper) run() {
 		}
 		k.due.Store(false)
 		k.log("housekeeping", k.e.Housekeep())
+		if k.e.zeroDue() {
+			k.log("zeroing", k.e.store.ZeroAhead())
+		}
 	}
 }
 
@@ -89,6 +92,9 @@ func (k *keeper) log(what string, err error) {
 		k.e.opts.Logger.Warn("flashdbm: "+what, "path", k.e.Path(), "error", err)
 	}
 }
+
+// zeroDue reports whether segments should be written ahead of the log: it pays for syncs only.
+func (e *Engine) zeroDue() bool { return e.opts.Durability == Durable && e.store.ZeroDue() }
 
 // flushDue reports whether the dirty pages should be written. Baton holder.
 func (e *Engine) flushDue() bool {

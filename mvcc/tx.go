@@ -113,7 +113,7 @@ func (tx *Tx) Put(key, value []byte) error {
 	if n := int64(len(value) + int(refKeyLen(key))); n > tx.e.store.MaxRun() {
 		return tx.putLarge(key, value)
 	} else if !btree.FitsInline(len(key), len(value)) {
-		tx.runPages += 2 * logstore.RunPages(n)
+		tx.runPages += logstore.RunReserve(logstore.RunPages(n))
 	}
 	w.Put(key, value)
 	return nil
@@ -132,7 +132,7 @@ func (tx *Tx) putLarge(key, value []byte) error {
 		return err
 	}
 	tx.large = append(tx.large, p)
-	tx.runPages += 2 * logstore.RunPages(int64(refKeyLen(key))+logstore.ListBytes(len(extents)))
+	tx.runPages += logstore.RunReserve(logstore.RunPages(int64(refKeyLen(key)) + logstore.ListBytes(len(extents))))
 	tx.set.PutRef(key, ValueRef{Len: uint64(len(value)), Extents: extents})
 	return nil
 }

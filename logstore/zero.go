@@ -1,0 +1,75 @@
+package logstore
+
+import "time"
+
+// A sync of pages written into space that is allocated only, or not even that, has the file system's own records to write as well:
+// 184 and 234 µs where one into space written before takes 97. So while groups are small, the segments that come next are filled with
+// zeros ahead of the log. Reused segments need none of that.
+const (
+	smallGroup = 8 // pages: a larger group gains nothing
+	zeroAhead  = 2 // segments
+
+	zeroPause = 2 * time.Millisecond // between two writes of 64 pages: a sync waits for all dirty pages of the file
+)
+
+// ZeroDue reports whether ZeroAhead has something to do, as far as is known without a lock.
+func (s *Store) ZeroDue() bool { return s.zeroDue.Load() }
+
+// ZeroAhead fills the free segments that the log enters next with zeros, if they were never written. It is background work, without the
+// baton; one goroutine calls it.
+func (s *Store) ZeroAhead() error {
+	s.zeroDue.Store(false)
+	zeros := make([]byte, partPages*PageSize)
+	for range zeroAhead {
+		n, ok := s.space.takeBlank()
+		if !ok {
+			return nil
+		}
+		err := s.zero(n, zeros)
+		s.space.giveBlank(n, err == nil)
+		if err != nil {
+			return s.fail(err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) zero(n uint32, zeros []byte) error {
+	for o := headerPage(n); o < uint64(s.segmentPages); o += partPages {
+		pages := min(partPages, uint64(s.segmentPages)-o)
+		a := s.firstPage(n) + o
+		if _, err := s.file.WriteAt(zeros[:pages*PageSize], int64(a)*PageSize); err != nil {
+			return err
+		}
+		if err := s.WriteOut(a, int64(pages)); err != nil {
+			return err
+		}
+		time.Sleep(zeroPause)
+	}
+	return nil
+}
+
+// takeBlank takes the first blank segment of those that the log enters next off the free list, if reservations can do without it
+// meanwhile.
+func (sp *space) takeBlank() (uint32, bool) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.available()-sp.reserved-sp.keep() < 2*int64(sp.segmentPages) {
+		return 0, false
+	}
+	for i := len(sp.free) - 1; i >= max(0, len(sp.free)-zeroAhead); i-- {
+		if n := sp.free[i]; sp.segments[n].blank {
+			sp.free = append(sp.free[:i], sp.free[i+1:]...)
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// giveBlank puts the segment back.
+func (sp *space) giveBlank(n uint32, zeroed bool) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.segments[n].blank = !zeroed
+	sp.release(n)
+}

@@ -1,0 +1,120 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// tiny are options with which flushes, folds, checkpoints and the reuse of segments happen all the time.
+func tiny(d Durability) Options {
+	return Options{
+		Store:      logstore.Options{SegmentPages: 8, ChunkPages: 1 << 10},
+		Durability: d, MemoryLimit: 64 << 20, RedoLimit: 64 << 10,
+	}
+}
+
+// newEngine opens an engine on a file system in memory; at the end of the test it is checked and closed.
+func newEngine(t testing.TB, opts Options) *Engine {
+	t.Helper()
+	mem := vfs.NewMem(0)
+	e := openOn(t, mem, opts)
+	t.Cleanup(func() {
+		if e.Failed() == nil && !e.closed.Load() {
+			require.NoError(t, e.Check(context.Background()))
+			require.NoError(t, e.Close())
+		} else {
+			e.Close()
+		}
+		mem.Release()
+	})
+	return e
+}
+
+func openOn(t testing.TB, fs vfs.FS, opts Options) *Engine {
+	t.Helper()
+	if opts.MemoryLimit == 0 {
+		opts.MemoryLimit = 64 << 20
+	}
+	if opts.RedoLimit == 0 {
+		opts.RedoLimit = 8 << 20
+	}
+	if opts.Store.ChunkPages == 0 {
+		opts.Store.ChunkPages = 1 << 14 // a quarter of the space that a file in memory has
+	}
+	if opts.FlushInterval == 0 {
+		opts.FlushInterval = 20 * time.Millisecond
+	}
+	opts.Logger = slog.New(slog.DiscardHandler)
+	e, err := Open(fs, "a.fdbm", opts)
+	require.NoError(t, err)
+	return e
+}
+
+func begin(t testing.TB, e *Engine, o TxOptions) *Tx {
+	t.Helper()
+	tx, err := e.Begin(o)
+	require.NoError(t, err)
+	return tx
+}
+
+// put commits one record in a transaction of its own.
+func put(t testing.TB, e *Engine, key, value string) {
+	t.Helper()
+	tx := begin(t, e, TxOptions{})
+	require.NoError(t, tx.Put([]byte(key), []byte(value)))
+	require.NoError(t, tx.Commit())
+}
+
+// get returns what tx reads, "" for a key without a value.
+func get(t testing.TB, tx *Tx, key string) string {
+	t.Helper()
+	v, _, err := tx.Get([]byte(key))
+	require.NoError(t, err)
+	return string(v)
+}
+
+// update runs fn with Retry, as dbm does.
+func update(e *Engine, o TxOptions, fn func(*Tx) error) error {
+	return e.Retry(o, func(tx *Tx) (bool, error) {
+		if err := fn(tx); err != nil {
+			tx.Rollback()
+			return false, err
+		}
+		err := tx.Commit()
+		return errors.Is(err, ErrConflict), err
+	})
+}
+
+// within fails the test, with all stacks, if fn takes longer.
+func within(t testing.TB, limit time.Duration, fn func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		fn()
+	}()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		panic(fmt.Sprintf("%s: not done after %v", t.Name(), limit))
+	}
+}
+
+// together runs n goroutines and waits for them.
+func together(n int, fn func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { fn(i) })
+	}
+	wg.Wait()
+}
