@@ -28,7 +28,10 @@ type load struct {
 	memoryLimit  int64
 	redoLimit    int64
 	stepPages    int
-	durability   int // 0 to 2: all opens have it; 3: each its own
+	maxFile      int64 // bytes of the file; 0 = no limit
+	steps        int   // of the main script
+	preload      int   // transactions that come before it
+	durability   int   // 0 to 2: all opens have it; 3: each its own
 }
 
 func drawLoad(rng *rand.Rand) *load {
@@ -45,6 +48,8 @@ func drawLoad(rng *rand.Rand) *load {
 		redoLimit:    int64(1) << (14 + rng.IntN(6)),
 		stepPages:    1 + rng.IntN(1<<rng.IntN(5)),
 		durability:   rng.IntN(4),
+		steps:        40 << rng.IntN(5),
+		preload:      rng.IntN(30) * rng.IntN(2),
 	}
 	l.big = int(l.segmentPages) * logstore.PageSize * (1 + rng.IntN(3)) / (1 + rng.IntN(2))
 	if rng.IntN(12) == 0 {
@@ -52,6 +57,9 @@ func drawLoad(rng *rand.Rand) *load {
 	}
 	if rng.IntN(3) == 0 {
 		l.longEvery = 3 + rng.IntN(20)
+	}
+	if rng.IntN(3) == 0 {
+		l.maxFile = int64(l.segmentPages) * logstore.PageSize * (6 + rng.Int64N(60))
 	}
 	return l
 }
@@ -61,7 +69,7 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 	o := (&Options{}).engine()
 	o.Manual = true
 	o.MemoryLimit, o.RedoLimit, o.StepPages = l.memoryLimit, l.redoLimit, l.stepPages
-	o.Store.SegmentPages = l.segmentPages
+	o.Store.SegmentPages, o.Store.MaxFileSize = l.segmentPages, l.maxFile
 	o.Store.ChunkPages = uint64(l.segmentPages) << rng.IntN(3)
 	d := l.durability
 	if d == 3 {
@@ -78,7 +86,7 @@ func (l *load) key(n int) string {
 	if l.longEvery > 0 && n%l.longEvery == 0 {
 		size := 1001 + int(binary.BigEndian.Uint32(b[:]))%3000
 		if n%(5*l.longEvery) == 0 {
-			size = 64 << 10
+			size = min(64<<10, int(l.segmentPages-5)*logstore.PageSize) // and its run fits a segment
 		}
 		return string(append(bytes.Repeat([]byte{'l'}, size-8), b[:]...))
 	}

@@ -20,6 +20,8 @@ type trial struct {
 	images int // still to be taken
 	taken  int
 	err    error // the first failure ends all runs
+	did    Stats // counts of all runs together
+	full   int   // times that the file was full
 	trace  func(format string, args ...any)
 }
 
@@ -66,7 +68,7 @@ type heldSnapshot struct {
 }
 
 func newRunner(t *trial, rng *rand.Rand, mem *vfs.Mem) *runner {
-	r := &runner{trial: t, name: "main", rng: rng, mem: mem, hist: newHistory(), oneIn: 4}
+	r := &runner{trial: t, name: "main", rng: rng, mem: mem, hist: newHistory(), oneIn: 1 + t.load.steps/30}
 	r.hook()
 	return r
 }
@@ -189,9 +191,26 @@ func (r *runner) abandon() {
 	r.mem.Guard(nil)
 	r.finish()
 	if r.db != nil {
+		r.trial.count(r.db.Stats())
 		r.db.Close()
 	}
 	r.db, r.opened = nil, false
+}
+
+// count adds up what the engines of a trial did.
+func (t *trial) count(s Stats) {
+	d := &t.did
+	d.Commits += s.Commits
+	d.RecordGroups += s.RecordGroups
+	d.PageGroups += s.PageGroups
+	d.FlushGroups += s.FlushGroups
+	d.Flushes += s.Flushes
+	d.Folds += s.Folds
+	d.Checkpoints += s.Checkpoints
+	d.PagesWritten += s.PagesWritten
+	d.TableEntries = max(d.TableEntries, s.TableEntries)
+	d.LiveBytes = max(d.LiveBytes, s.LiveBytes)
+	d.FileBytes = max(d.FileBytes, s.FileBytes)
 }
 
 // finish ends all transactions and the housekeeping under way.

@@ -188,6 +188,9 @@ func (g *Group) run(name PageID, form uint32, parts ...[]byte) Addr {
 // group's number. An error has poisoned the store.
 func (g *Group) Commit(count uint64) (uint64, error) {
 	s, t := g.s, &g.s.tail
+	if s.opts.ReadOnly {
+		return 0, ErrReadOnly
+	}
 	if err := s.Failed(); err != nil {
 		return 0, err
 	}

@@ -1,6 +1,9 @@
 package logstore
 
-import "fmt"
+import (
+	"fmt"
+	"io"
+)
 
 // create lays out a new file: segment 0, which takes 128 KiB at first. The superblocks come with the caller's two checkpoints.
 func (s *Store) create() (*Recovery, error) {
@@ -42,4 +45,51 @@ func (s *Store) create() (*Recovery, error) {
 	}
 	s.space.grown(initialPages)
 	return &Recovery{Created: true}, s.mapTo(initialPages)
+}
+
+// checkCreation tells a file whose creation was cut short, which is created again, from one that has lost its superblocks or is no
+// database. size is in bytes; both superblocks are blank.
+//
+// The first superblock is durable before the second checkpoint is begun: so if the log, as far as it lies in segment 0, holds pages of
+// two checkpoints, or has come back to segment 0, there has been one.
+func (s *Store) checkCreation(size int64) error {
+	page := make([]byte, PageSize)
+	at := Addr(headerPage(0))
+	read := func() error {
+		clear(page)
+		_, err := s.file.ReadAt(page, int64(at)*PageSize)
+		if err != nil && err != io.EOF {
+			return fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+		}
+		return nil
+	}
+	if err := read(); err != nil {
+		return err
+	}
+	h, ok := getHeaderCopy(page)
+	switch {
+	case ok && h.segment == 0 && h.sequence == 1:
+	case ok:
+		return fmt.Errorf("%w: %s: both superblocks are lost", ErrCorrupt, s.path)
+	case size <= initialPages*PageSize:
+		return nil
+	default:
+		return fmt.Errorf("%w: %s is not a flashdbm database", ErrFormat, s.path)
+	}
+	checkpoints := map[uint64]bool{}
+	for at++; ; at++ {
+		if err := read(); err != nil {
+			return err
+		}
+		m := getMux(page)
+		if m.crc != pageCRC(h.salt, at, page) {
+			return nil
+		}
+		if m.groupKind() == CheckpointGroup && m.last() {
+			checkpoints[m.count] = true
+		}
+		if len(checkpoints) > 1 {
+			return fmt.Errorf("%w: %s: both superblocks are lost", ErrCorrupt, s.path)
+		}
+	}
 }

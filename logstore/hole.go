@@ -46,13 +46,18 @@ func (sc *scanner) vouchedIn(n uint32, salt uint64, g uint64) (Addr, error) {
 	return 0, nil
 }
 
-// started reports whether the group expected here has begun to be written, as far as can be seen.
+// started reports whether the group expected here has begun to be written, as far as can be seen: a page names its number, or the
+// digest before it. Whether the page was not all written or is damaged, nobody can tell.
 func (sc *scanner) started() (bool, error) {
 	if sc.torn || sc.page >= uint64(sc.s.segmentPages) {
 		return sc.torn, nil
 	}
 	p, err := sc.window.page(sc.here())
-	return p != nil && getMux(p).group == sc.group, err
+	if p == nil {
+		return false, err
+	}
+	m := getMux(p)
+	return m.group == sc.group || m.digest == sc.digest, nil
 }
 
 // clean reports whether the log may go on right here instead of in a fresh segment: nothing of a group that was cut off is left that

@@ -63,6 +63,9 @@ type image struct {
 
 type model struct {
 	r        *rand.Rand
+	opts     Options
+	weights  [9]int // of the steps, in the order of step
+	crashes  int    // an image is taken every so many steps
 	mem      *vfs.Mem
 	log      *lineage
 	d        *toy
@@ -72,7 +75,8 @@ type model struct {
 }
 
 func runModel(seed uint64, steps int) (err error) {
-	m := &model{r: rand.New(rand.NewPCG(seed, 1)), mem: vfs.NewMem(4 << 20), log: newLineage()}
+	m := &model{r: rand.New(rand.NewPCG(seed, 1)), mem: vfs.NewMem(4 << 20), log: newLineage(), opts: modelOptions()}
+	m.vary()
 	defer func() {
 		if m.d != nil {
 			m.d.s.Close()
@@ -83,10 +87,10 @@ func runModel(seed uint64, steps int) (err error) {
 		return err
 	}
 	for step := range steps {
-		if m.r.IntN(8) == 0 {
+		if m.r.IntN(m.crashes) == 0 {
 			m.trap = 1 + m.r.IntN(6)
 		}
-		m.failSync = m.r.IntN(60) == 0
+		m.failSync = m.r.IntN(10*m.crashes) == 0
 		err := m.step()
 		switch {
 		case m.caught != nil:
@@ -144,55 +148,77 @@ func (m *model) open() (*toy, error) {
 		}
 		return nil
 	}}
-	opened, err := openToy(fs, modelOptions(), m.r, log)
+	opened, err := openToy(fs, m.opts, m.r, log)
 	d = opened
 	return d, err
 }
 
+// vary makes each seed another kind of run: with or without syncs, little room or much, crashes often or seldom.
+func (m *model) vary() {
+	m.weights = [...]int{42, 12, 6, 10, 4, 8, 4, 2, 6}
+	m.crashes = []int{6, 10, 25}[m.r.IntN(3)]
+	m.opts.MaxFileSize = int64(28+m.r.IntN(20)) * 8 * PageSize
+	for i := range m.weights {
+		m.weights[i] *= []int{1, 2, 4}[m.r.IntN(3)]
+	}
+	m.weights[1] *= m.r.IntN(3) // syncs
+	m.weights[5] *= m.r.IntN(4) // checkpoints
+}
+
 func (m *model) step() error {
 	d := m.d
-	switch x := m.r.IntN(100); {
-	case x < 42:
+	total := 0
+	for _, w := range m.weights {
+		total += w
+	}
+	x, kind := m.r.IntN(total), 0
+	for ; x >= m.weights[kind]; kind++ {
+		x -= m.weights[kind]
+	}
+	switch kind {
+	case 0:
 		modelCounts.Commits++
 		return d.commit()
-	case x < 52:
+	case 1:
 		modelCounts.Syncs++
 		return d.sync()
-	case x < 58:
+	case 2:
 		return busy(d.startFlush())
-	case x < 68:
+	case 3:
 		modelCounts.Flushes++
 		return busy(d.flushStep())
-	case x < 72:
+	case 4:
 		return busy(d.startCheckpoint())
-	case x < 80:
+	case 5:
 		modelCounts.Checkpoints++
 		return busy(d.checkpointStep())
-	case x < 83:
+	case 6:
 		d.clean()
-	case x < 85:
-		return busy(errors.Join(d.flushAll(), d.checkpoint()))
-	case x < 88:
-		return d.takeReader()
-	case x < 91:
-		if len(d.readers) > 0 {
-			d.readers = d.readers[1:]
+		if m.r.IntN(8) == 0 {
+			return d.s.ZeroAhead()
 		}
-	case x < 93:
-		modelCounts.Reopens++
-		d.s.Close()
-		m.d = nil
-		m.log.issued = d.seq
-		var err error
-		m.d, err = m.open()
-		if m.d == nil && m.caught != nil {
-			return nil
-		}
-		return err
-	case x < 96:
-		return m.crash(&image{m.mem.Clone(), m.log.clone()})
+		return nil
+	case 7:
+		return m.reopen()
 	}
-	return nil
+	if m.r.IntN(2) == 0 && len(d.readers) > 0 {
+		d.readers = d.readers[1:]
+		return nil
+	}
+	return d.takeReader()
+}
+
+// reopen closes the toy and opens it again.
+func (m *model) reopen() (err error) {
+	modelCounts.Reopens++
+	m.d.s.Close()
+	m.log.issued = m.d.seq
+	m.d = nil
+	m.d, err = m.open()
+	if m.caught != nil {
+		return nil
+	}
+	return err
 }
 
 func busy(err error) error {
@@ -250,7 +276,7 @@ func (m *model) again() error {
 	}
 	mem := m.mem.Clone()
 	defer mem.Release()
-	d, err := openToy(mem, modelOptions(), m.r, m.log.clone())
+	d, err := openToy(mem, m.opts, m.r, m.log.clone())
 	if err != nil {
 		return fmt.Errorf("recovered twice: %w", err)
 	}

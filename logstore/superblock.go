@@ -125,8 +125,8 @@ func (s *Store) readSuperblocks(size int64) (*superblock, error) {
 			return nil, fmt.Errorf("%w: %s: superblocks of two databases", ErrCorrupt, s.path)
 		}
 		return newest, nil
-	case blank && size <= initialPages*PageSize: // its creation was cut short before anything could be stored
-		return nil, nil
+	case blank:
+		return nil, s.checkCreation(size)
 	case errors.Is(worst, errNoSuperblock):
 		return nil, fmt.Errorf("%w: %s is not a flashdbm database", ErrFormat, s.path)
 	}

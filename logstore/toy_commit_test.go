@@ -97,7 +97,7 @@ func (d *toy) commit() (err error) {
 			}
 			private[slot] = p
 		}
-		pages++
+		pages += 2
 	}
 	if err := d.reserve(pages, false); err != nil {
 		return err
@@ -129,6 +129,10 @@ func (d *toy) commit() (err error) {
 		return err
 	}
 	d.wrote(g, no)
+	if !pageGroup { // their pages are still to be written
+		d.reserved -= int64(len(changed))
+		d.owed += int64(len(changed))
+	}
 	d.seq = version
 	for i, slot := range changed {
 		if p := private[slot]; p != nil {
@@ -265,23 +269,25 @@ func (d *toy) sync() error {
 	return nil
 }
 
-// makeRoom does what a database does when its file is full.
+// makeRoom does what a database does when its file is full: readers are sent away, then it writes out, checkpoints and cleans.
 func (d *toy) makeRoom() error {
+	d.readers = nil
+	d.s.SetHorizon(d.clock)
 	for d.check != nil {
 		if err := d.checkpointStep(); err != nil {
 			return err
 		}
 	}
 	for range 2 {
+		for _, do := range []func() error{d.flushAll, d.checkpoint, d.checkpoint} {
+			if err := do(); err != nil {
+				return err
+			}
+			d.s.SetHorizon(d.clock)
+		}
 		d.clean()
-		if err := d.flushAll(); err != nil {
-			return err
-		}
-		if err := d.checkpoint(); err != nil {
-			return err
-		}
 	}
-	return nil
+	return d.flushAll()
 }
 
 var errToyBusy = errors.New("toy: not now")

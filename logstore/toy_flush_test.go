@@ -24,6 +24,7 @@ func (d *toy) startFlush() error {
 			f.moves = append(f.moves, v.run)
 		}
 	}
+	f.owed, d.owed = d.owed, 0
 	d.flush, d.dirty, d.moves, d.deaths = f, map[int]bool{}, map[PageID]bool{}, nil
 	return nil
 }
@@ -35,7 +36,11 @@ func (d *toy) flushStep() error {
 		return errToyBusy
 	}
 	defer d.give()
-	if err := d.reserve(2*RunReserve(RunPages(d.s.MaxRun()))+6, true); err != nil {
+	pages := d.partPages(f)
+	paid := min(f.owed, pages)
+	d.s.Release(paid)
+	f.owed -= paid
+	if err := d.reserve(pages, true); err != nil {
 		return err
 	}
 	g := d.s.Begin(FlushGroup)
@@ -76,12 +81,25 @@ func (d *toy) flushStep() error {
 	}
 	d.wrote(g, no)
 	if last {
+		d.s.Release(f.owed)
 		d.install(f.placed)
 		d.bury(dying, dead)
 		d.base, d.baseSeq, d.flush = f.base, f.baseSeq, nil
 		d.s.Rebase(f.base)
 	}
 	return nil
+}
+
+// partPages returns how many pages to reserve for the next part.
+func (d *toy) partPages(f *toyFlush) int64 {
+	pages := int64(min(len(f.work), 2))
+	if pages < 2 && len(f.moves) > 0 {
+		pages = 2 * RunReserve(RunPages(d.s.MaxRun()))
+	}
+	if len(f.work)+len(f.moves) <= 2 {
+		pages += 1 + int64(toyFlushFixed+len(f.deaths)*toyDeathSize)/BodySize
+	}
+	return pages
 }
 
 // moveRun writes a run once more, elsewhere.
@@ -116,6 +134,11 @@ func (d *toy) bury(dying []Extent, dead []PageID) {
 		d.retire(name)
 	}
 }
+
+const (
+	toyFlushFixed = 6 * 8
+	toyDeathSize  = 8 + 4*16 // of a list with three extents
+)
 
 // toyFlushEnd is: 1, base, base seq, first part's group, dying pages, dead names.
 func toyFlushEnd(f *toyFlush, dying []Extent, dead []PageID) []byte {

@@ -50,12 +50,14 @@ type toy struct {
 	check    *Checkpoint
 	clock    uint64 // counts installations
 	readers  []toyReader
-	reserved int64
+	reserved int64 // pages promised to the present action
+	owed     int64 // pages promised to the next flush
 }
 
 // A toyFlush writes the slots dirty at its base.
 type toyFlush struct {
 	base, baseSeq, first uint64
+	owed                 int64
 	work                 []int // slots left
 	values               [toySlots]toyValue
 	moves                []PageID

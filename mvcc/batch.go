@@ -225,15 +225,32 @@ func (e *Engine) account() {
 }
 
 // rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved by the commits of the
-// batch. Should there be too few, the pages held back for deletes and checkpoints cover the difference.
+// batch. Should there be too few, the pages held back for deletes and checkpoints cover the difference; without those the next flush
+// tries again.
 func (e *Engine) rebalance(extra int64) {
-	want := e.pages.Unwritten()
-	want += want/8 + redoPages(int64(len(e.redo)))
 	e.held += extra
-	if e.held > want {
+	if want := e.unwritten(); e.held > want {
 		e.store.Release(e.held - want)
 		e.held = want
-	} else if e.held < want && e.store.Reserve(want-e.held, true) == nil {
+	}
+	_ = e.provide()
+}
+
+// provide reserves what the dirty pages and the redo in memory need, or reports that it cannot be had. Baton holder.
+func (e *Engine) provide() error {
+	want := e.unwritten()
+	if e.held >= want {
+		return nil
+	}
+	err := e.store.Reserve(want-e.held, true)
+	if err == nil {
 		e.held = want
 	}
+	return err
+}
+
+// unwritten bounds the pages that what is in memory will take.
+func (e *Engine) unwritten() int64 {
+	n := e.pages.Unwritten()
+	return n + n/8 + redoPages(int64(len(e.redo)))
 }

@@ -35,6 +35,11 @@ func (tx *Tx) commit() error {
 	if err := e.Failed(); err != nil {
 		return err
 	}
+	if len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
+		if err := e.store.SyncPrivate(); err != nil {
+			return err
+		}
+	}
 	held, err := e.admit(tx)
 	if err != nil {
 		return err

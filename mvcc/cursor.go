@@ -79,18 +79,20 @@ func (c *Cursor) covered(found bool, from []byte, forward bool) bool {
 	return found
 }
 
-// passed widens what was read by a step.
+// passed widens what was read by a step. A step back over what was read already leaves it as it is.
 func (c *Cursor) passed(found, forward bool) bool {
-	switch {
+	switch s := c.span; {
 	case c.tx.reads == nil:
-	case c.span == nil:
+	case s == nil:
 		return c.covered(found, nil, forward)
-	case forward:
-		c.span.to = c.behind(found)
-	case found:
-		c.span.from = bytes.Clone(c.merge.Key())
-	default:
-		c.span.from = nil
+	case !found && forward:
+		s.to = nil
+	case !found:
+		s.from = nil
+	case forward && s.to != nil && bytes.Compare(c.merge.Key(), s.to) >= 0:
+		s.to = c.behind(true)
+	case !forward && bytes.Compare(c.merge.Key(), s.from) < 0:
+		s.from = bytes.Clone(c.merge.Key())
 	}
 	return found
 }

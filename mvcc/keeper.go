@@ -211,7 +211,10 @@ func (e *Engine) foldSome(parents []logstore.PageID) (err error) {
 func (e *Engine) flush() (err error) {
 	defer guard(&err)
 	e.takeBaton()
-	if err := e.writeRedo(); err != nil {
+	if err = e.provide(); err == nil { // after recovery nothing is reserved yet
+		err = e.writeRedo()
+	}
+	if err != nil {
 		e.putBaton(true)
 		return err
 	}
@@ -239,7 +242,9 @@ func (e *Engine) flush() (err error) {
 // writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
 func (e *Engine) writeFlush(f *override.Flush) error {
 	between := e.between
-	if f.Pages() <= flushAtOnce {
+	if n := e.opts.StepPages; n > 0 {
+		f.LimitPart(n)
+	} else if f.Pages() <= flushAtOnce {
 		between = func(work func()) { work() }
 	}
 	between(f.Sort)
@@ -262,7 +267,6 @@ func (e *Engine) between(work func()) {
 	e.rebalance(0)
 	e.putBaton(true)
 	work()
-	e.step(StepBetween)
 	e.pace()
 	e.takeBaton()
 }

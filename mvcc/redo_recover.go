@@ -38,7 +38,8 @@ func (e *Engine) redoGroups(rec *logstore.Recovery) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	return e.redoOpsSorted(sortOps(ops))
+	ops, lost := sortOps(ops)
+	return e.redoOpsSorted(ops, lost)
 }
 
 // redoStream joins the record pages of a group.
@@ -57,25 +58,30 @@ func (e *Engine) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
 	return stream, nil
 }
 
-// sortOps sorts by key; of several ops of a key the last one counts.
-func sortOps(ops []btree.Op) []btree.Op {
+// sortOps sorts by key; of several ops of a key the last one counts. The runs of the others are in the log and never get into the tree.
+func sortOps(ops []btree.Op) (keep []btree.Op, lost []btree.Ref) {
 	slices.SortStableFunc(ops, func(a, b btree.Op) int { return bytes.Compare(a.Key, b.Key) })
-	keep := ops[:0]
+	keep = ops[:0]
 	for i := range ops {
-		if i+1 < len(ops) && bytes.Equal(ops[i].Key, ops[i+1].Key) {
-			continue
+		if i+1 == len(ops) || !bytes.Equal(ops[i].Key, ops[i+1].Key) {
+			keep = append(keep, ops[i])
+		} else if ops[i].Ref != nil {
+			lost = append(lost, *ops[i].Ref)
 		}
-		keep = append(keep, ops[i])
 	}
-	return keep
+	return keep, lost
 }
 
 const redoAtOnce = 1 << 14 // ops applied between two looks at the memory
 
-func (e *Engine) redoOpsSorted(ops []btree.Op) error {
+func (e *Engine) redoOpsSorted(ops []btree.Op, lost []btree.Ref) error {
 	for len(ops) > 0 {
 		n := min(len(ops), redoAtOnce)
 		b := e.pages.Begin(e.applied.Load() + 1)
+		for _, ref := range lost {
+			b.Drop(ref)
+		}
+		lost = nil
 		r, err := btree.Apply(b, override.Root, ops[:n])
 		if err != nil {
 			return err

@@ -152,6 +152,7 @@ func (tx *Tx) writes() *WriteSet {
 
 // Len returns the number of records that the transaction sees.
 func (tx *Tx) Len() (int64, error) {
+	tx.readAny = true
 	if tx.reads != nil {
 		tx.reads.counted = true
 	}
@@ -159,7 +160,6 @@ func (tx *Tx) Len() (int64, error) {
 	if tx.set == nil || tx.set.Len() == 0 {
 		return n, nil
 	}
-	tx.readAny = true
 	for en := range tx.set.All() {
 		_, there, err := btree.Get(&tx.snap, override.Root, en.Key)
 		switch {

@@ -1,6 +1,9 @@
 package btree
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 // Result is what a batch did.
 type Result struct {
@@ -22,22 +25,20 @@ func Apply(e Editor, root PageID, ops []Op) (Result, error) {
 	}
 	a := &e.Memory().apply
 	a.start(e)
-	o, err := a.node(n, ops, true)
-	if err == nil {
-		err = a.root(root, n, o)
-	}
+	err = a.run(root, n, ops)
 	added := a.added
 	a.start(nil)
 	return Result{Added: added}, err
 }
 
-// applier is the state of one Apply, and scratch space kept between calls. The stacks are shared by all levels of the recursion: each
-// level uses what lies above the length it found, and cuts back to that.
+// applier is the state of one Apply, and scratch space kept between calls. The stacks are shared by the frames of the path: each uses
+// what lies above the length it found, and cuts back to that.
 type applier struct {
 	e     Editor
 	m     *Memory
 	added int64
 
+	path    [MaxHeight]frame
 	edits   []edit   // of the leaf at hand
 	items   []item   // of the leaf being split
 	pieces  []piece  // stack: right siblings that a child was split into, for its parent
@@ -57,13 +58,8 @@ func (a *applier) start(e Editor) {
 	a.text = a.text[:0]
 }
 
-// outcome is what a batch made of a node. If the node had to be split, its right siblings are on the stack of pieces.
-type outcome struct {
-	node   Node // the new version, if changed
-	state  state
-	shrunk bool // it lost records or children, so it may be too small
-}
-
+// state is what a batch made of a node. What is changed has a new version. In any case the node may have got right siblings, which then
+// are on the stack of pieces.
 type state uint8
 
 const (
@@ -84,17 +80,72 @@ type separator struct {
 	cut   bool
 }
 
-func (a *applier) node(n Node, ops []Op, last bool) (outcome, error) {
-	if n.IsLeaf() {
-		return a.leaf(n, ops, last)
-	}
-	return a.inner(n, ops, last)
+// precedes reports whether t may come after s. If they are equal, t has to be a cut one.
+func (s separator) precedes(t separator) bool {
+	o := bytes.Compare(s.bytes, t.bytes)
+	return o < 0 || o == 0 && t.cut
 }
 
-// root puts the outcome of the root in place. The root's name does not change: if it was split, its parts get new names and it becomes
+// frame is an inner node on the way from the root to the leaf at hand. The leaves below it get their ops from left to right; when none
+// are left for it, it gets its own new version.
+type frame struct {
+	id              PageID
+	node            Node
+	index           int  // the child at hand; what those before it were is not known any more
+	end             int  // ops before this one belong below the node
+	last            bool // no node of its level follows it
+	changes, shrunk int  // lengths of the stacks found
+}
+
+// run applies all ops.
+func (a *applier) run(root PageID, n Node, ops []Op) error {
+	depth, id, last := 0, root, true
+	done, end := 0, len(ops)
+	for {
+		for !n.IsLeaf() {
+			f := &a.path[depth]
+			f.id, f.node, f.index, f.end, f.last = id, n, 0, end, last
+			f.changes, f.shrunk = len(a.changes), len(a.shrunk)
+			depth++
+			var err error
+			if id, n, end, last, err = a.next(f, ops, done); err != nil {
+				return err
+			}
+		}
+		v, became, err := a.leaf(n, ops[done:end], last)
+		if err != nil {
+			return err
+		}
+		for done = end; ; depth-- {
+			if depth == 0 {
+				return a.root(root, n, v, became)
+			}
+			f := &a.path[depth-1]
+			if became != unchanged || len(a.pieces) > 0 {
+				if err := a.settle(f, id, n, v, became); err != nil {
+					return err
+				}
+			}
+			if done < f.end {
+				if id, n, end, last, err = a.next(f, ops, done); err != nil {
+					return err
+				}
+				break
+			}
+			id, n, became = f.id, f.node, unchanged
+			if len(a.changes) > f.changes || len(a.shrunk) > f.shrunk {
+				if v, became, err = a.reshape(f); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// root puts what became of the root n in place. The root's name does not change: if it was split, its parts get new names and it becomes
 // their parent; if it has one child left, it takes over the child's content.
-func (a *applier) root(root PageID, n Node, o outcome) error {
-	if o.state == removed {
+func (a *applier) root(root PageID, n, v Node, became state) error {
+	if became == removed {
 		a.e.Put(root, EmptyLeaf(a.m))
 		return nil
 	}
@@ -102,36 +153,40 @@ func (a *applier) root(root PageID, n Node, o outcome) error {
 		if level > MaxHeight {
 			return fmt.Errorf("%w: more than %d levels", ErrMalformed, MaxHeight)
 		}
-		if o.state == unchanged {
-			o.node = n.Own(a.m) // the image belongs to the name of the root
+		if became == unchanged {
+			v = n.Own(a.m) // the image belongs to the name of the root
 		}
-		a.entries = append(a.entries[:0], entry{id: a.bear(o.node)})
+		a.entries = append(a.entries[:0], entry{id: a.bear(v)})
 		for _, p := range a.pieces {
 			a.entries = append(a.entries, entry{separator: p.separator, id: a.bear(p.node)})
 		}
 		a.pieces = a.pieces[:0]
-		o = a.splitInner(level, a.entries, true)
+		var err error
+		if v, err = a.splitInner(level, a.entries, true); err != nil {
+			return err
+		}
+		became = changed
 	}
-	if o.state == unchanged {
+	if became == unchanged {
 		return nil
 	}
-	top, under := o.node, PageID(0)
+	top, under := v, PageID(0)
 	for !top.IsLeaf() && top.Count() == 1 {
 		id, child, err := childNode(a.e, top, 0)
 		if err != nil {
 			return err
 		}
-		if top != o.node {
+		if top != v {
 			a.e.Remove(under)
 		}
 		top, under = child, id
 	}
-	if top != o.node {
-		o.node.Release(a.m)
-		o.node = top.Own(a.m)
+	if top != v {
+		v.Release(a.m)
+		v = top.Own(a.m)
 		a.e.Remove(under)
 	}
-	a.e.Put(root, o.node)
+	a.e.Put(root, v)
 	return nil
 }
 

@@ -1,6 +1,6 @@
 package btree
 
-import "sort"
+import "fmt"
 
 // change is what a batch did to the children of an inner node: the child at went away, or before it came another.
 type change struct {
@@ -23,97 +23,106 @@ const (
 	mergedBytes = BodySize * 8 / 10
 )
 
-// inner applies ops to the subtrees under an inner node and then, if children came or went, to the node. last says that no node of its
-// level follows it.
-func (a *applier) inner(n Node, ops []Op, last bool) (outcome, error) {
-	changes, shrunk := len(a.changes), len(a.shrunk)
-	for from := 0; len(ops) > 0; from++ { // children before from are done; what they were is not known any more
-		i, err := n.route(a.e, ops[0].Key, from)
-		if err != nil {
-			return outcome{}, err
-		}
-		mine, err := a.belowNext(n, i, ops)
-		if err != nil {
-			return outcome{}, err
-		}
-		if err := a.child(n, i, ops[:mine], last && i == n.Count()-1); err != nil {
-			return outcome{}, err
-		}
-		ops, from = ops[mine:], i
+// next goes to the child of a node below which the first op that is not done belongs, and returns it with the end of the ops for it.
+func (a *applier) next(f *frame, ops []Op, done int) (id PageID, child Node, end int, last bool, err error) {
+	i, err := f.node.route(a.e, ops[done].Key, f.index)
+	if err != nil {
+		return 0, Node{}, 0, false, err
 	}
-	o, err := a.reshape(n, a.changes[changes:], a.shrunk[shrunk:], last)
-	a.changes, a.shrunk = a.changes[:changes], a.shrunk[:shrunk]
-	return o, err
+	f.index, end = i, f.end
+	if i < f.node.Count()-1 && end-done > 1 {
+		if end, err = a.belowNext(f.node, i, ops[:f.end], done); err != nil {
+			return 0, Node{}, 0, false, err
+		}
+	}
+	id, child, err = childNode(a.e, f.node, i)
+	return id, child, end, f.last && i == f.node.Count()-1, err
 }
 
-// belowNext returns how many of the ops, the first of which belongs below child i, belong there.
-func (a *applier) belowNext(n Node, i int, ops []Op) (int, error) {
-	if i == n.Count()-1 {
-		return len(ops), nil
-	}
-	low, high := 1, 2 // ops before low belong there; the search widens from the first, for most batches are sparse
-	for high <= len(ops) {
-		above, err := n.reachesSeparator(a.e, ops[high-1].Key, i+1)
+// belowNext returns the end of the ops from done on that belong below child i, which is not the last. The first does.
+func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
+	low, high := done+1, done+1  // ops before low belong there
+	for step := 1; ; step *= 2 { // the search widens from the first op, for most batches are sparse
+		if high >= len(ops) {
+			high = len(ops)
+			break
+		}
+		above, err := n.reachesSeparator(a.e, ops[high].Key, i+1)
 		if err != nil {
 			return 0, err
 		}
 		if above {
 			break
 		}
-		low, high = high, 2*high
+		low, high = high+1, high+step
 	}
-	high = min(high-1, len(ops)) // ops from high on do not
-	var failed error
-	k := sort.Search(high-low, func(k int) bool {
-		above, err := n.reachesSeparator(a.e, ops[low+k].Key, i+1)
+	for low < high { // ops from high on do not
+		mid := int(uint(low+high) >> 1)
+		above, err := n.reachesSeparator(a.e, ops[mid].Key, i+1)
 		if err != nil {
-			failed = err
+			return 0, err
 		}
-		return above
-	})
-	return low + k, failed
+		if above {
+			high = mid
+		} else {
+			low = mid + 1
+		}
+	}
+	return low, nil
 }
 
-// child applies ops to the subtree under child i and notes what n has to know.
-func (a *applier) child(n Node, i int, ops []Op, last bool) error {
-	id, c, err := childNode(a.e, n, i)
-	if err != nil {
-		return err
-	}
-	pieces := len(a.pieces)
-	o, err := a.node(c, ops, last)
-	if err != nil {
-		return err
-	}
-	switch o.state {
+// settle puts what became of the child at hand, which was n, in place and notes what its parent has to know. The child's right siblings
+// are all there is on the stack of pieces.
+func (a *applier) settle(f *frame, id PageID, n, v Node, became state) error {
+	switch became {
 	case removed:
 		a.e.Remove(id)
-		a.changes = append(a.changes, change{at: i, gone: true})
+		a.changes = append(a.changes, change{at: f.index, gone: true})
 	case changed:
-		a.e.Put(id, o.node)
-		if o.shrunk && o.node.bytes() < smallBytes {
-			a.shrunk = append(a.shrunk, i)
+		a.e.Put(id, v)
+		if b := v.bytes(); b < smallBytes && b < n.bytes() {
+			a.shrunk = append(a.shrunk, f.index)
 		}
 	}
-	for _, p := range a.pieces[pieces:] {
-		a.changes = append(a.changes, change{at: i + 1, insert: entry{separator: p.separator, id: a.bear(p.node)}})
+	if err := a.checkPieces(f); err != nil {
+		return err
 	}
-	clear(a.pieces[pieces:])
-	a.pieces = a.pieces[:pieces]
+	for _, p := range a.pieces {
+		a.changes = append(a.changes, change{at: f.index + 1, insert: entry{separator: p.separator, id: a.bear(p.node)}})
+	}
+	clear(a.pieces)
+	a.pieces = a.pieces[:0]
+	return nil
+}
+
+// checkPieces makes sure that the child at hand was split within its bounds. It always is, unless there were keys in it that do not
+// belong there.
+func (a *applier) checkPieces(f *frame) error {
+	if len(a.pieces) == 0 {
+		return nil
+	}
+	first, last := a.pieces[0].separator, a.pieces[len(a.pieces)-1].separator
+	i := f.index
+	if i > 0 && !a.separatorAt(f.node, i).precedes(first) ||
+		i+1 < f.node.Count() && !last.precedes(a.separatorAt(f.node, i+1)) {
+		return fmt.Errorf("%w: keys of page %#x are out of its bounds", ErrMalformed, f.node.Child(i))
+	}
 	return nil
 }
 
 // reshape makes the new version of an inner node from what became of its children.
-func (a *applier) reshape(n Node, changes []change, shrunk []int, last bool) (outcome, error) {
+func (a *applier) reshape(f *frame) (Node, state, error) {
+	n, changes, shrunk := f.node, a.changes[f.changes:], a.shrunk[f.shrunk:]
+	a.changes, a.shrunk = a.changes[:f.changes], a.shrunk[:f.shrunk]
 	merge, err := a.canMerge(n, len(changes) > 0, shrunk)
 	switch {
 	case err != nil:
-		return outcome{}, err
+		return Node{}, unchanged, err
 	case len(changes) == 0 && !merge:
-		return outcome{}, nil
+		return Node{}, unchanged, nil
 	case !merge:
 		if v, ok := a.patchInner(n, changes); ok {
-			return outcome{node: v, state: changed}, nil
+			return v, changed, nil
 		}
 	}
 	mark := len(a.entries)
@@ -122,19 +131,18 @@ func (a *applier) reshape(n Node, changes []change, shrunk []int, last bool) (ou
 	a.entries = a.entries[:mark]
 	if merge {
 		if entries, err = a.mergeSmall(n.Level()-1, entries); err != nil {
-			return outcome{}, err
+			return Node{}, unchanged, err
 		}
 	}
 	switch {
 	case len(entries) == 0:
-		return outcome{state: removed}, nil
+		return Node{}, removed, nil
 	case len(entries) == n.Count() && len(changes) == 0:
-		return outcome{}, nil // nothing could be merged after all
+		return Node{}, unchanged, nil // nothing could be merged after all
 	}
-	ascending := last && len(changes) > 0 && changes[0].at == n.Count()
-	o := a.splitInner(n.Level(), entries, ascending)
-	o.shrunk = o.node.bytes() < n.bytes()
-	return o, nil
+	ascending := f.last && len(changes) > 0 && changes[0].at == n.Count()
+	v, err := a.splitInner(n.Level(), entries, ascending)
+	return v, changed, err
 }
 
 // listEntries puts the children of n after the changes on the stack of entries.

@@ -8,24 +8,25 @@ type edit struct {
 }
 
 // leaf applies ops to a leaf. last says that no leaf follows it.
-func (a *applier) leaf(n Node, ops []Op, last bool) (outcome, error) {
+func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 	count, cells, added, err := a.edit(n, ops)
 	edits := a.edits
 	switch {
 	case err != nil:
-		return outcome{}, err
+		return Node{}, unchanged, err
 	case len(edits) == 0:
-		return outcome{}, nil
+		return Node{}, unchanged, nil
 	case count == 0:
-		return outcome{state: removed}, nil
+		return Node{}, removed, nil
 	case leafBytes(count, cells) > BodySize:
-		return a.splitLeaf(n, last), nil
+		v, became := a.splitLeaf(n, last)
+		return v, became, nil
 	}
 	v, ok := a.patchLeaf(n, count, cells, added)
 	if !ok {
 		v = a.rewriteLeaf(n, count, cells)
 	}
-	return outcome{node: v, state: changed, shrunk: v.bytes() < n.bytes()}, nil
+	return v, changed, nil
 }
 
 // edit finds what ops change in a leaf and fills edits. It returns the number of records and the bytes of their cells afterwards, and

@@ -79,16 +79,10 @@ func (c *treeCheck) separators(id PageID, n Node, i int, low, high bound) error 
 		return nil
 	}
 	s := boundAt(n, i)
-	if low.set && !ascend(low, s) || high.set && !ascend(s, high) {
+	if low.set && !low.precedes(s.separator) || high.set && !s.precedes(high.separator) {
 		return fmt.Errorf("%w: separator %d of page %#x is out of its bounds", ErrMalformed, i, id)
 	}
 	return nil
-}
-
-// ascend reports whether bound t may come after bound s. If they are equal, t has to be a cut one.
-func ascend(s, t bound) bool {
-	o := bytes.Compare(s.bytes, t.bytes)
-	return o < 0 || o == 0 && t.cut
 }
 
 func (c *treeCheck) leaf(id PageID, n Node, low, high bound) error {

@@ -8,6 +8,16 @@ func sharedPrefix(entries []entry) int {
 	return commonPrefix(entries[1].bytes, entries[len(entries)-1].bytes)
 }
 
+// ordered reports whether the separators of all entries but the first ascend.
+func ordered(entries []entry) bool {
+	for i := 2; i < len(entries); i++ {
+		if !entries[i-1].precedes(entries[i].separator) {
+			return false
+		}
+	}
+	return true
+}
+
 // entrySize returns what an entry takes in a node whose separators share a prefix.
 func entrySize(e *entry, prefix int) int {
 	return innerEntryBytes + max(0, len(e.bytes)-prefix-headBytes)
@@ -23,7 +33,7 @@ func innerSize(entries []entry) int {
 	return size
 }
 
-// buildInner makes an inner node of entries that fit.
+// buildInner makes an inner node of entries that fit and are ordered.
 func (a *applier) buildInner(level int, entries []entry) Node {
 	prefix, size := sharedPrefix(entries), innerSize(entries)
 	if size > BodySize {

@@ -19,6 +19,7 @@ type Memory struct {
 
 	apply applier // scratch of the batch being applied, kept for the next one
 
+	onHeap bool // tests: take memory from the Go heap, where the race detector sees it
 	poison bool // tests: overwrite what is freed, so that whoever still reads it is found out
 }
 
@@ -80,7 +81,7 @@ func (m *Memory) Close() {
 	for _, unmap := range m.unmaps {
 		_ = unmap() // it was mapped with this address and length: nothing that can fail
 	}
-	*m = Memory{poison: m.poison}
+	*m = Memory{poison: m.poison, onHeap: m.onHeap}
 }
 
 func (m *Memory) alloc(c class) pointer {
@@ -150,7 +151,11 @@ func (m *Memory) newSlab(c class) *slab {
 }
 
 func (m *Memory) addChunk() {
-	chunk, unmap := mapChunk((chunkSlabs + 1) * slabBytes)
+	from := mapChunk
+	if m.onHeap {
+		from = heapChunk
+	}
+	chunk, unmap := from((chunkSlabs + 1) * slabBytes) // one more, to align
 	m.unmaps = append(m.unmaps, unmap)
 	chunk = chunk[alignOffset(pointerTo(chunk), slabBytes):]
 	for i := chunkSlabs - 1; i >= 0; i-- {
@@ -160,6 +165,11 @@ func (m *Memory) addChunk() {
 		m.slabs = append(m.slabs, s)
 		m.empty = append(m.empty, s)
 	}
+}
+
+// heapChunk returns n bytes of the Go heap. It never fails, and its unmap does nothing.
+func heapChunk(n int) (chunk []byte, unmap func() error) {
+	return make([]byte, n), func() error { return nil }
 }
 
 func (m *Memory) link(s *slab) {

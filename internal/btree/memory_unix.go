@@ -9,7 +9,7 @@ import "golang.org/x/sys/unix"
 func mapChunk(n int) (chunk []byte, unmap func() error) {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
-		return make([]byte, n), func() error { return nil }
+		return heapChunk(n)
 	}
 	return b, func() error { return unix.Munmap(b) }
 }

@@ -1,5 +1,10 @@
 package btree
 
+import (
+	"bytes"
+	"fmt"
+)
+
 // canMerge reports whether one of the children that became small may fit together with a neighbour. When children came or went,
 // it leaves that to mergeSmall.
 func (a *applier) canMerge(n Node, moved bool, shrunk []int) (bool, error) {
@@ -67,6 +72,9 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	if l.bytes()+r.bytes()-headerBytes > mergedBytes {
 		return false, nil
 	}
+	if left.id == right.id || level == 0 && l.Count() > 0 && r.Count() > 0 && bytes.Compare(l.key(l.Count()-1), r.key(0)) > 0 {
+		return false, fmt.Errorf("%w: pages %#x and %#x are out of order", ErrMalformed, left.id, right.id)
+	}
 	var v Node
 	if level == 0 {
 		cells := l.cellBytes() + r.cellBytes()
@@ -86,7 +94,9 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 		if innerSize(both) > mergedBytes {
 			return false, nil
 		}
-		v = a.buildInner(level, both)
+		if v, err = a.splitInner(level, both, false); err != nil {
+			return false, err
+		}
 	}
 	a.e.Put(left.id, v)
 	a.e.Remove(right.id)

@@ -12,6 +12,9 @@ import (
 func (n Node) upper(h uint32) int {
 	p, count := add(n.dir, headerBytes), n.Count()
 	above := uint64(h) + 1
+	if count > 0 && load32(p, (count-1)*headBytes) <= h {
+		return count // ascending loads end up here
+	}
 	if count < 8 {
 		k := 0
 		for i := range count {

@@ -1,12 +1,15 @@
 package btree
 
-// splitInner makes a node of the entries, or as many as they need. The first takes the place of the old one, the others go on the
-// stack of pieces. As with leaves, the pieces get equal shares, unless ascending says that they better be full.
-func (a *applier) splitInner(level int, entries []entry, ascending bool) outcome {
-	if innerSize(entries) <= BodySize {
-		return outcome{node: a.buildInner(level, entries), state: changed}
+import "fmt"
+
+// splitInner makes a node of the entries, or as many as they need. It returns the first, the others go on the stack of pieces. As with leaves, the pieces get equal shares, unless ascending says that they better be full.
+func (a *applier) splitInner(level int, entries []entry, ascending bool) (first Node, err error) {
+	if !ordered(entries) {
+		return Node{}, fmt.Errorf("%w: separators of level %d are out of order", ErrMalformed, level)
 	}
-	o := outcome{state: changed}
+	if innerSize(entries) <= BodySize {
+		return a.buildInner(level, entries), nil
+	}
 	prefix := sharedPrefix(entries)
 	room, left := splitRoom(prefix), 0
 	for i := range entries {
@@ -28,14 +31,14 @@ func (a *applier) splitInner(level int, entries []entry, ascending bool) outcome
 		}
 		v := a.buildInner(level, entries[from:to])
 		if from == 0 {
-			o.node = v
+			first = v
 		} else {
 			a.pieces = append(a.pieces, piece{entries[from].separator, v})
 		}
 		left -= size
 		from = to
 	}
-	return o
+	return first, nil
 }
 
 // splitRoom returns what the entries of a piece may take, counted with the prefix of the whole. If the piece's own is longer by d

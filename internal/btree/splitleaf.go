@@ -8,14 +8,13 @@ type item struct {
 }
 
 // splitLeaf makes as many leaves as the records of n with the edits need. The first takes the place of n, the others go on the stack of
-// pieces.
+// pieces; if the first has just the records of n, n stays.
 //
 // As a rule the pieces get equal shares. If all new records come after those of the last leaf of the tree, more of that kind are to be
 // expected, and all pieces but the last are filled up; then the old leaf often stays as it is.
-func (a *applier) splitLeaf(n Node, last bool) outcome {
+func (a *applier) splitLeaf(n Node, last bool) (first Node, became state) {
 	total := a.list(n)
 	ascending := last && a.edits[0].at == n.Count()
-	o := outcome{state: changed}
 	from, left := 0, total
 	for from < len(a.items) {
 		want := roomBytes
@@ -30,15 +29,15 @@ func (a *applier) splitLeaf(n Node, last bool) outcome {
 			s := a.separatorOf(a.inlineKey(n, &a.items[from-1]), a.inlineKey(n, &a.items[from]))
 			a.pieces = append(a.pieces, piece{s, a.pieceOf(n, from, to, ascending && to < len(a.items))})
 		case to == n.Count() && a.items[to-1].edit == nil && ascending:
-			o.state = unchanged
+			became = unchanged
 		default:
-			o.node = a.pieceOf(n, from, to, ascending)
+			first, became = a.pieceOf(n, from, to, ascending), changed
 		}
 		from = to
 	}
 	clear(a.items)
 	a.items = a.items[:0]
-	return o
+	return first, became
 }
 
 // list merges the records of n and the edits into items and returns their size.

@@ -1,0 +1,276 @@
+package dbm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"flashdbm/logstore/vfs"
+)
+
+// act takes one step of the script.
+func (r *runner) act() (err error) {
+	if r.err != nil {
+		return errEnded
+	}
+	for _, a := range actions {
+		if r.weighted(a.share) {
+			r.trace("%s: %s (state %d, safe %d)", r.name, a.name, r.hist.last(), r.safe)
+			if err := a.do(r); err != nil {
+				return fmt.Errorf("%s: %w", a.name, err)
+			}
+			break
+		}
+	}
+	if r.keeper.active && r.rng.IntN(3) != 0 {
+		r.trace("%s: step of housekeeping", r.name)
+		if err := r.unlessFull(r.keeper.advance()); err != nil {
+			return fmt.Errorf("housekeeping: %w", err)
+		}
+	}
+	return r.err
+}
+
+// weighted is true for that share of 1,000 calls.
+func (r *runner) weighted(share int) bool { return r.rng.IntN(1000) < share }
+
+type action struct {
+	name  string
+	share int // of 1,000, among what those before it have left
+	do    func(*runner) error
+}
+
+var actions []action
+
+func init() { // its functions lead back to act
+	actions = []action{
+		{"crash", 12, (*runner).crash},
+		{"kill", 12, (*runner).killed},
+		{"reopen", 12, (*runner).reopen},
+		{"clear", 10, (*runner).clear},
+		{"check", 15, (*runner).check},
+		{"verify", 10, (*runner).verify},
+		{"sync", 60, (*runner).sync},
+		{"hold a snapshot", 60, (*runner).hold},
+		{"look at a snapshot", 60, (*runner).look},
+		{"start housekeeping", 120, (*runner).housekeep},
+		{"start checkpoint", 60, (*runner).checkpoint},
+		{"roll back", 30, (*runner).rollBack},
+		{"batch", 80, (*runner).batch},
+		{"commit", 1000, func(r *runner) error { return r.commit(r.load.draw(r.rng, r.mem)) }},
+	}
+}
+
+// commit runs one transaction.
+func (r *runner) commit(ops []op) error {
+	tx, err := r.prepare(ops)
+	if err != nil {
+		return r.unlessFull(err)
+	}
+	r.hist.commit(effect(ops))
+	if err := tx.Commit(); err != nil {
+		r.hist.rewind(r.acked)
+		return r.unlessFull(err)
+	}
+	r.returned()
+	return nil
+}
+
+// unlessFull lets an error pass that says that the file may not grow any more; the engine goes on then.
+func (r *runner) unlessFull(err error) error {
+	if r.load.maxFile > 0 && errors.Is(err, ErrFull) && r.db.engine.Failed() == nil {
+		r.trial.full++
+		return nil
+	}
+	return err
+}
+
+func (r *runner) prepare(ops []op) (*Tx, error) {
+	tx, err := r.db.Begin(TxOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range ops {
+		if o.value == nil {
+			err = tx.Delete(o.key)
+		} else {
+			err = tx.Put(o.key, o.value)
+		}
+		if err != nil {
+			tx.Rollback()
+			return nil, err
+		}
+	}
+	return tx, nil
+}
+
+// returned notes that all commits so far have been acknowledged.
+func (r *runner) returned() {
+	r.acked = r.hist.last()
+	switch Durability(r.opts.Durability) {
+	case Durable:
+		r.safe, r.alive = r.acked, r.acked
+	case WriteThrough:
+		r.alive = r.acked
+	}
+}
+
+func (r *runner) clear() error { return r.commit(r.load.drawClearing(r.rng)) }
+
+// batch runs several transactions that the engine finds in its commit list at once.
+func (r *runner) batch() error {
+	s, err := r.db.engine.Stats()
+	if err != nil {
+		return err
+	}
+	if s.Pages.MemoryBytes > r.opts.MemoryLimit/2 || r.load.maxFile > 0 { // commits might wait for housekeeping, and that for us
+		return nil
+	}
+	var txs []*Tx
+	for range 2 + r.rng.IntN(4) {
+		ops := r.load.draw(r.rng, r.mem)
+		tx, err := r.prepare(ops)
+		if err != nil {
+			return err
+		}
+		txs = append(txs, tx)
+		r.hist.commit(effect(ops))
+	}
+	release := r.db.engine.HoldBaton()
+	done := make(chan error, len(txs))
+	for i, tx := range txs {
+		go func() { done <- tx.Commit() }()
+		for r.db.engine.Pushed() <= i {
+			runtime.Gosched()
+		}
+	}
+	release()
+	for range txs {
+		err = errors.Join(err, <-done)
+	}
+	if err == nil {
+		r.returned()
+	}
+	return err
+}
+
+func (r *runner) rollBack() error {
+	tx, err := r.prepare(r.load.draw(r.rng, r.mem))
+	if err != nil {
+		return r.unlessFull(err)
+	}
+	return tx.Rollback()
+}
+
+func (r *runner) sync() error {
+	err := r.db.Sync()
+	if err == nil {
+		r.safe, r.alive = r.acked, r.acked
+	}
+	return err
+}
+
+func (r *runner) housekeep() error {
+	if !r.keeper.active {
+		r.keeper.start(r.db.engine.Housekeep, nil)
+	}
+	return nil
+}
+
+func (r *runner) checkpoint() error {
+	if !r.keeper.active {
+		now := r.acked
+		r.keeper.start(r.db.engine.Checkpoint, func() { r.safe, r.alive = max(r.safe, now), max(r.alive, now) })
+	}
+	return nil
+}
+
+// hold begins a View transaction that stays open.
+func (r *runner) hold() error {
+	if len(r.snaps) >= 3 {
+		return nil
+	}
+	tx, err := r.db.Begin(TxOptions{ReadOnly: true})
+	if err != nil {
+		return err
+	}
+	r.snaps = append(r.snaps, heldSnapshot{tx: tx, state: r.acked, want: r.hist.states[r.acked]})
+	return nil
+}
+
+// look reads a held snapshot whole and ends it, mostly.
+func (r *runner) look() error {
+	if len(r.snaps) == 0 {
+		return nil
+	}
+	i := r.rng.IntN(len(r.snaps))
+	s := r.snaps[i]
+	f, err := scanTx(s.tx, nil)
+	old := errors.Is(err, ErrSnapshotTooOld)
+	if err != nil && !old {
+		return err
+	}
+	if !old && f != s.want {
+		found := map[string][]byte{}
+		scanTx(s.tx, found)
+		return fmt.Errorf("a snapshot of state %d: %s", s.state, r.hist.explain(found, f, s.state, s.state))
+	}
+	if old || r.rng.IntN(2) == 0 {
+		s.tx.Rollback()
+		r.snaps = append(r.snaps[:i], r.snaps[i+1:]...)
+	}
+	return nil
+}
+
+// verify compares the newest state.
+func (r *runner) verify() error {
+	state, err := r.identify(r.db, r.acked)
+	if err == nil && state != r.hist.find(r.hist.states[r.acked], r.acked, r.hist.last()) {
+		err = fmt.Errorf("state %d where %d belongs", state, r.acked)
+	}
+	if err != nil {
+		return err
+	}
+	return r.check()
+}
+
+func (r *runner) check() error {
+	if err := r.unlessFull(r.keeper.finish()); err != nil {
+		return err
+	}
+	return r.db.Check(context.Background())
+}
+
+// reopen closes the database cleanly.
+func (r *runner) reopen() error {
+	if err := r.unlessFull(r.keeper.finish()); err != nil {
+		return err
+	}
+	r.finish()
+	now := r.acked
+	if err := r.db.Close(); err == nil {
+		r.safe, r.alive = now, now
+	} else if err := r.unlessFull(err); err != nil {
+		return err
+	}
+	r.opened = false
+	return r.open()
+}
+
+// crash cuts the power and goes on with what is left.
+func (r *runner) crash() error {
+	policies := vfs.Policies()
+	return r.replace(r.mem.Crash(policies[r.rng.IntN(len(policies))], r.rng.Uint64()), r.safe)
+}
+
+// killed ends the process and goes on with what the system has.
+func (r *runner) killed() error { return r.replace(r.mem.Clone(), r.alive) }
+
+func (r *runner) replace(image *vfs.Mem, least int) error {
+	r.abandon()
+	r.mem.Release()
+	r.mem, r.alive = image, least
+	r.hook()
+	return r.open()
+}

@@ -1,0 +1,198 @@
+package formatdoc
+
+import (
+	"bytes"
+	"hash/crc32"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Names of fields that mean the same in every layout.
+const (
+	zero     = "zero" // reserved: written as zero
+	checksum = "CRC"  // its constraint says which bytes it covers
+)
+
+// Layout is a table of offset, size, field and constraint, with numbers in place of its variables. The fields lie back to back.
+type Layout struct {
+	t       testing.TB
+	heading string
+	Fields  []Field
+}
+
+// Field is one row of a layout. Offset and size are in bytes.
+type Field struct {
+	Name         string
+	Offset, Size int
+	Constraint   string
+}
+
+// Layout returns the layout under a heading. An offset or a size is a sum of numbers and of variables with a factor, as in
+// "48 + 10n + 16r".
+func (d *Doc) Layout(heading string, variables map[string]int) Layout {
+	d.t.Helper()
+	t := d.Table(heading)
+	offsets, sizes, names, constraints := t.Column("offset"), t.Column("size"), t.Column("field"), t.Column("constraint")
+	l := Layout{t: d.t, heading: heading}
+	for i, name := range names {
+		f := Field{name, t.sum(offsets[i], variables), t.sum(sizes[i], variables), constraints[i]}
+		if i > 0 {
+			if before := l.Fields[i-1]; f.Offset != before.Offset+before.Size {
+				d.t.Errorf("docs/format.md: %s: %s is at %d, what precedes it ends at %d", heading, name, f.Offset, before.Offset+before.Size)
+			}
+		}
+		l.Fields = append(l.Fields, f)
+	}
+	return l
+}
+
+var term = regexp.MustCompile(`^([0-9,]*)([a-z]?)$`)
+
+// sum evaluates an offset or a size.
+func (t *Table) sum(text string, variables map[string]int) int {
+	t.t.Helper()
+	total := 0
+	for part := range strings.SplitSeq(text, "+") {
+		m := term.FindStringSubmatch(strings.TrimSpace(part))
+		if m == nil || m[0] == "" {
+			t.t.Fatalf("docs/format.md: %s: %q is no sum", t.Heading, text)
+		}
+		factor, value := 1, 1
+		if m[1] != "" {
+			factor = int(t.number(m[1]))
+		}
+		if m[2] != "" {
+			var known bool
+			if value, known = variables[m[2]]; !known {
+				t.t.Fatalf("docs/format.md: %s: what is %s in %q?", t.Heading, m[2], text)
+			}
+		}
+		total += factor * value
+	}
+	return total
+}
+
+func (t *Table) number(text string) uint64 {
+	t.t.Helper()
+	n, err := strconv.ParseUint(strings.ReplaceAll(text, ",", ""), 0, 64)
+	if err != nil {
+		t.t.Fatalf("docs/format.md: %s: %q is no number", t.Heading, text)
+	}
+	return n
+}
+
+// End returns where the last field ends.
+func (l Layout) End() int {
+	f := l.Fields[len(l.Fields)-1]
+	return f.Offset + f.Size
+}
+
+// Field returns a field by its name.
+func (l Layout) Field(name string) Field {
+	l.t.Helper()
+	for _, f := range l.Fields {
+		if f.Name == name {
+			return f
+		}
+	}
+	l.t.Fatalf("docs/format.md: %s: no field %q", l.heading, name)
+	return Field{}
+}
+
+// In returns the bytes of the field in an image.
+func (f Field) In(image []byte) []byte { return image[f.Offset : f.Offset+f.Size] }
+
+// Check compares the layout with an encoder. encode returns the image of a structure in which the named field has the given bytes, in
+// the order in which they belong in the file, and all others are zero; ok is false for a field whose bytes are the same in all images.
+// Each field has to be where the layout puts it, and nothing else may change with it but checksums; what is called zero has to be.
+func (l Layout) Check(encode func(field string, value []byte) (image []byte, ok bool)) {
+	l.t.Helper()
+	for _, f := range l.Fields {
+		empty, ok := encode(f.Name, make([]byte, f.Size))
+		if f.Name == zero {
+			if !isZero(f.In(l.image(encode))) {
+				l.t.Errorf("docs/format.md: %s: something is at %d, which is said to be zero", l.heading, f.Offset)
+			}
+			continue
+		}
+		if !ok {
+			continue
+		}
+		for _, value := range patterns(f.Size) {
+			image, _ := encode(f.Name, value)
+			want := bytes.Clone(empty)
+			copy(f.In(want), value)
+			l.withoutChecksums(want)
+			l.withoutChecksums(image)
+			if at := firstDifference(want, image); at >= 0 {
+				l.t.Errorf("docs/format.md: %s: %s is said to be the %d bytes at %d; with %x there, byte %d is %#x instead of %#x",
+					l.heading, f.Name, f.Size, f.Offset, value, at, image[at], want[at])
+			}
+		}
+	}
+}
+
+// image returns an image in which every field that can be set is full.
+func (l Layout) image(encode func(string, []byte) ([]byte, bool)) []byte {
+	var last []byte
+	for _, f := range l.Fields {
+		if image, ok := encode(f.Name, bytes.Repeat([]byte{0xFF}, f.Size)); ok {
+			if last == nil {
+				last = image
+			}
+			for i := range last {
+				last[i] |= image[i]
+			}
+		}
+	}
+	return last
+}
+
+// patterns are values of a field that show an exchange of bytes, and each bit.
+func patterns(size int) [][]byte {
+	rising := make([]byte, size)
+	for i := range rising {
+		rising[i] = byte(i + 1)
+	}
+	return [][]byte{rising, bytes.Repeat([]byte{0xFF}, size)}
+}
+
+func (l Layout) withoutChecksums(image []byte) {
+	for _, f := range l.Fields {
+		if f.Name == checksum {
+			clear(f.In(image))
+		}
+	}
+}
+
+var coverage = regexp.MustCompile(`bytes ([0-9]+) to ([0-9]+)`)
+
+// CheckChecksum makes sure that the field called CRC is the CRC32C of the prefix followed by the bytes that its constraint names.
+func (l Layout) CheckChecksum(image, prefix []byte) {
+	l.t.Helper()
+	f := l.Field(checksum)
+	m := coverage.FindStringSubmatch(f.Constraint)
+	if m == nil {
+		l.t.Fatalf("docs/format.md: %s: what the checksum covers: %q", l.heading, f.Constraint)
+	}
+	first, _ := strconv.Atoi(m[1])
+	last, _ := strconv.Atoi(m[2])
+	castagnoli := crc32.MakeTable(crc32.Castagnoli)
+	want := crc32.Update(crc32.Checksum(prefix, castagnoli), castagnoli, image[first:last+1])
+	if got := f.In(image); [4]byte(got) != [4]byte{byte(want), byte(want >> 8), byte(want >> 16), byte(want >> 24)} {
+		l.t.Errorf("docs/format.md: %s: the checksum is %x, that of %s is %08x", l.heading, got, f.Constraint, want)
+	}
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range a {
+		if i >= len(b) || a[i] != b[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+func isZero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }

@@ -1,0 +1,109 @@
+package mvcc
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// loser returns a transaction function that loses each time: it commits a change of what it writes before it ends.
+func loser(t *testing.T, e *Engine, tries *int) func(tx *Tx) error {
+	return func(tx *Tx) error {
+		*tries++
+		get(t, tx, "k")
+		put(t, e, "k", "theirs")
+		return tx.Put([]byte("k"), []byte("mine"))
+	}
+}
+
+// TestRetryEnds: a transaction that always loses is told so, also if it commits others inside itself while it has the gate closed.
+func TestRetryEnds(t *testing.T) {
+	e := newEngine(t, Options{})
+	within(t, 10*time.Second, func() {
+		tries := 0
+		require.ErrorIs(t, update(e, TxOptions{}, loser(t, e, &tries)), ErrConflict)
+		require.Equal(t, sharedTries+aloneTries, tries)
+	})
+}
+
+// TestRetryInsideRetry: one that has the gate closed runs another one that wants it closed too.
+func TestRetryInsideRetry(t *testing.T) {
+	e := newEngine(t, Options{})
+	within(t, 20*time.Second, func() {
+		outer, inner := 0, 0
+		err := update(e, TxOptions{}, func(tx *Tx) error {
+			outer++
+			get(t, tx, "k")
+			if outer == sharedTries+1 { // alone
+				require.ErrorIs(t, update(e, TxOptions{}, loser(t, e, &inner)), ErrConflict)
+			} else if outer <= sharedTries {
+				put(t, e, "k", "theirs")
+			}
+			return tx.Put([]byte("k"), []byte("mine"))
+		})
+		require.NoError(t, err)
+		require.Equal(t, sharedTries+aloneTries, inner)
+		require.Equal(t, sharedTries+2, outer)
+	})
+}
+
+// TestRetryAlone: with the gate closed others wait, so a long transaction wins against many short ones.
+func TestRetryAlone(t *testing.T) {
+	e := newEngine(t, Options{})
+	put(t, e, "k", "0")
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		together(4, func(int) {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := update(e, TxOptions{}, func(tx *Tx) error {
+					_, _, err := tx.Get([]byte("k"))
+					if err != nil {
+						return err
+					}
+					return tx.Put([]byte("k"), []byte("short"))
+				}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}()
+	tries := 0
+	require.NoError(t, update(e, TxOptions{}, func(tx *Tx) error {
+		tries++
+		get(t, tx, "k")
+		time.Sleep(20 * time.Millisecond)
+		return tx.Put([]byte("k"), []byte("long"))
+	}))
+	require.Greater(t, tries, sharedTries)
+	close(stop)
+	<-done
+}
+
+// TestLoserWaitsForTheWinner: whoever loses to an entry of the table of last writes finds the winner applied when it tries again.
+func TestLoserWaitsForTheWinner(t *testing.T) {
+	e := newEngine(t, Options{Manual: true})
+	put(t, e, "k", "0")
+	tx := begin(t, e, TxOptions{})
+	get(t, tx, "k")
+	require.NoError(t, tx.Put([]byte("other"), nil))
+	next := e.applied.Load() + 1
+	e.last[HashKey([]byte("other"))%lastSlots].Store(next) // as the baton holder does just before applied moves
+	lost := make(chan error)
+	go func() { lost <- tx.Commit() }()
+	select {
+	case <-lost:
+		t.Fatal("lost before the winner was applied")
+	case <-time.After(30 * time.Millisecond):
+	}
+	put(t, e, "k", "1")
+	require.ErrorIs(t, <-lost, ErrConflict)
+	require.GreaterOrEqual(t, e.applied.Load(), next)
+}
