@@ -24,6 +24,9 @@ type Group struct {
 	skind   Kind     // kind of the stream's pages
 	bufs    [][]byte // vector of one write
 	begin   Position // where the log ended at Begin
+	first   Position // of the group's first page; set once pages are written
+	before  uint32   // pages written already, raw ones included: see Write
+	err     error    // of writing them
 	written bool     // by Commit
 }
 
@@ -45,14 +48,15 @@ type openedSegment struct {
 }
 
 const (
-	slabPages = 64
-	keptSlabs = 4 // slabs kept between groups: 1 MiB
+	slabPages   = 64
+	keptSlabs   = 4    // slabs kept between groups: 1 MiB
+	streamPages = 1024 // pages that a group holds in memory before a long stream is written as it comes
 )
 
 // Begin starts a group.
 func (s *Store) Begin(kind GroupKind) *Group {
 	g := &s.group
-	if len(g.pages) > 0 && !g.written {
+	if (len(g.pages) > 0 || g.before > 0) && !g.written {
 		s.fail(errDropped)
 	}
 	clear(g.pages)
@@ -72,7 +76,7 @@ func (g *Group) Number() uint64 { return g.s.tail.group }
 
 // Pages returns how many pages, raw ones included, the group has so far.
 func (g *Group) Pages() int64 {
-	var n int64
+	n := int64(g.before)
 	for i := range g.pages {
 		n += 1 + int64(g.pages[i].rawPages)
 	}
@@ -130,17 +134,21 @@ func (g *Group) add(kind Kind, name PageID) (Addr, []byte) {
 	return a, b[MuxSize:PageSize:PageSize]
 }
 
-// Page adds a tree page with the given name and returns its address and its body, zeroed, to be filled before Commit.
+// Page adds a tree page with the given name and returns its address and its body, zeroed, to be filled before Write or Commit.
 func (g *Group) Page(name PageID) (Addr, []byte) { return g.add(KindTree, name) }
 
 // Write appends to the stream of the given kind, which spans the bodies of as many pages as it takes. Those pages come in a row:
-// no other page is added until the stream is complete.
+// no other page is added until the stream is complete. A long stream is written as it comes, so that a transaction of any size takes a
+// few MiB here; the group still counts only with its last page.
 func (g *Group) Write(kind Kind, p []byte) {
 	if kind != g.skind {
 		g.stream, g.skind = nil, kind
 	}
 	for len(p) > 0 {
 		if len(g.stream) == 0 {
+			if len(g.pages) >= streamPages && g.err == nil {
+				g.err = g.put(false, 0)
+			}
 			_, g.stream = g.add(kind, 0)
 		}
 		n := copy(g.stream, p)
@@ -194,32 +202,49 @@ func (g *Group) Commit(count uint64) (uint64, error) {
 	if err := s.Failed(); err != nil {
 		return 0, err
 	}
-	if err := g.checkReserved(); err != nil {
-		return 0, s.fail(err)
+	if g.err == nil {
+		g.err = g.put(true, count)
 	}
-	g.seal(count)
-	if err := g.restart(); err != nil {
-		return 0, s.fail(err)
-	}
-	if err := g.write(); err != nil {
-		return 0, s.fail(err)
+	if g.err != nil {
+		return 0, s.fail(g.err)
 	}
 	g.written = true
-	no, pages := t.group, uint64(g.Pages())
-	s.space.appended(g, t)
+	if g.kind == RecordGroup || g.kind == PageGroup {
+		s.sinceBase = append(s.sinceBase, mark{g.first, s.appended.Load()})
+	}
+	no := t.group
+	t.group++
+	s.groups[g.kind].Add(1)
+	s.appended.Add(uint64(g.before))
+	s.lastWritten.Store(no)
+	return no, nil
+}
+
+// put writes the pages at hand; last says that the group ends with them.
+func (g *Group) put(last bool, count uint64) error {
+	s := g.s
+	if err := g.checkReserved(); err != nil {
+		return err
+	}
+	if g.before == 0 {
+		g.first = g.start()
+	}
+	g.seal(last, count)
+	if err := g.restart(); err != nil {
+		return err
+	}
+	if err := g.write(); err != nil {
+		return err
+	}
+	s.space.appended(g, &s.tail)
 	for i := range g.pages {
 		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun {
 			s.trust(p.addr)
 		}
 	}
-	if g.kind == RecordGroup || g.kind == PageGroup {
-		s.sinceBase = append(s.sinceBase, mark{g.start(), s.appended.Load()})
-	}
-	t.group++
-	s.groups[g.kind].Add(1)
-	s.appended.Add(pages)
-	s.lastWritten.Store(no)
-	return no, nil
+	clear(g.pages)
+	g.pages, g.opened, g.used = g.pages[:0], g.opened[:0], 0
+	return nil
 }
 
 // restart makes the header of the segment that the log goes on in after a crash durable before anything else of its segment is
@@ -267,7 +292,7 @@ func (g *Group) checkReserved() error {
 }
 
 // seal completes the mux areas and the headers of opened segments in chain order.
-func (g *Group) seal(count uint64) {
+func (g *Group) seal(last bool, count uint64) {
 	s, t := g.s, &g.s.tail
 	lag := uint64(lagUnknown)
 	if back := t.group - s.durable.Load() - 1; back < lagUnknown {
@@ -278,21 +303,20 @@ func (g *Group) seal(count uint64) {
 	if len(salts) > 0 {
 		salt = salts[0].header.predecessor
 	}
-	var index uint32
 	for i := range g.pages {
 		p := &g.pages[i]
 		if len(salts) > 0 && salts[0].before == i {
 			h := &salts[0].header
-			h.index, h.digest = index, t.digest
+			h.index, h.digest = g.before, t.digest
 			h.put(salts[0].buf)
 			salt = h.salt
 			salts = salts[1:]
 		}
-		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: uint16(lag), name: p.name, group: t.group, pages: index, digest: t.digest}
-		index += 1 + p.rawPages
-		if i == len(g.pages)-1 {
+		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: uint16(lag), name: p.name, group: t.group, pages: g.before, digest: t.digest}
+		g.before += 1 + p.rawPages
+		if last && i == len(g.pages)-1 {
 			m.flags |= flagLast
-			m.pages, m.count = index, count
+			m.pages, m.count = g.before, count
 		}
 		m.put(p.buf)
 		crc := pageCRC(salt, p.addr, p.buf)

@@ -92,7 +92,7 @@ func (d *toy) needed(a Addr) error {
 	}
 	for _, r := range d.readers {
 		for _, seen := range r.seen {
-			if a == seen.page || a == seen.run {
+			if a == seen.page || seen.run != 0 && a == seen.run {
 				return fmt.Errorf("%w: page %d, which a reader looks at, was overwritten", errToy, a)
 			}
 		}

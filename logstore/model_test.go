@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -72,6 +73,7 @@ type model struct {
 	trap     int    // operations until an image is taken; 0 = none
 	caught   *image // the image taken
 	failSync bool
+	guarded  error // a write that must not have been
 }
 
 func runModel(seed uint64, steps int) (err error) {
@@ -93,6 +95,8 @@ func runModel(seed uint64, steps int) (err error) {
 		m.failSync = m.r.IntN(10*m.crashes) == 0
 		err := m.step()
 		switch {
+		case m.guarded != nil:
+			err = m.guarded
 		case m.caught != nil:
 			err = m.crash(m.caught)
 		case errors.Is(err, ErrFailed):
@@ -112,6 +116,9 @@ func runModel(seed uint64, steps int) (err error) {
 		if err != nil {
 			return fmt.Errorf("step %d: %w", step, err)
 		}
+	}
+	if m.guarded != nil {
+		return m.guarded
 	}
 	modelCounts.MostSegments = max(modelCounts.MostSegments, m.d.s.SpaceStats().Segments)
 	return m.d.verify()
@@ -137,16 +144,16 @@ func (m *model) open() (*toy, error) {
 	var d *toy
 	mem, log := m.mem, m.log
 	fs := &guardFS{FS: mem, change: func(a Addr, old, new []byte) error {
-		if d != nil {
-			if a == d.s.firstPage(d.s.segmentOf(a))+headerPage(d.s.segmentOf(a)) && !isZero(old) {
+		switch {
+		case d != nil:
+			if n := d.s.segmentOf(a); a == d.s.firstPage(n)+headerPage(n) && !isZero(old) {
 				modelCounts.Reuses++
 			}
-			return d.mayChange(a, new)
+			m.guarded = cmp.Or(m.guarded, d.mayChange(a, new))
+		case log.created:
+			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
-		if log.created {
-			return fmt.Errorf("%w: recovery changed page %d", errToy, a)
-		}
-		return nil
+		return m.guarded
 	}}
 	opened, err := openToy(fs, m.opts, m.r, log)
 	d = opened
@@ -157,7 +164,7 @@ func (m *model) open() (*toy, error) {
 func (m *model) vary() {
 	m.weights = [...]int{42, 12, 6, 10, 4, 8, 4, 2, 6}
 	m.crashes = []int{6, 10, 25}[m.r.IntN(3)]
-	m.opts.MaxFileSize = int64(28+m.r.IntN(20)) * 8 * PageSize
+	m.opts.MaxFileSize = int64(18+m.r.IntN(24)) * 8 * PageSize
 	for i := range m.weights {
 		m.weights[i] *= []int{1, 2, 4}[m.r.IntN(3)]
 	}
@@ -201,7 +208,7 @@ func (m *model) step() error {
 	case 7:
 		return m.reopen()
 	}
-	if m.r.IntN(2) == 0 && len(d.readers) > 0 {
+	if len(d.readers) > 0 && m.r.IntN(8) == 0 {
 		d.readers = d.readers[1:]
 		return nil
 	}
@@ -255,10 +262,13 @@ func (m *model) crash(img *image) error {
 		d, err := m.open()
 		m.trap = 0
 		if m.caught == nil {
-			if err != nil {
+			if err = cmp.Or(m.guarded, err); err != nil {
 				return err
 			}
 			m.d = d
+			if m.r.IntN(3) == 0 { // the next crash comes soon
+				m.trap = 1 + m.r.IntN(4)
+			}
 			return m.again()
 		}
 		modelCounts.Nested++
@@ -336,6 +346,9 @@ func (m *model) check() error {
 		}
 	}
 	d.s.SetHorizon(horizon)
+	d.s.space.mu.Lock()
+	d.s.space.collect() // what may be reused is reused soon
+	d.s.space.mu.Unlock()
 	if m.r.IntN(10) == 0 {
 		return d.verify()
 	}
@@ -345,7 +358,7 @@ func (m *model) check() error {
 // takeReader registers a snapshot of what is installed.
 func (d *toy) takeReader() error {
 	if len(d.readers) == 3 {
-		d.readers = d.readers[1:]
+		return nil
 	}
 	r := toyReader{clock: d.clock}
 	for slot := range toySlots {
