@@ -58,6 +58,16 @@ func content(mem *vfs.Mem, off, n int64) []byte {
 	return b
 }
 
+func fileSize(mem *vfs.Mem) int64 {
+	f, err := mem.Open(crashPath, os.O_RDONLY, 0)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	n, _ := f.Size()
+	return n
+}
+
 // seen is called at each operation, before it is carried out and after the one before it was.
 func (g *guardian) seen(op vfs.Op) {
 	mem := g.r.mem

@@ -92,7 +92,11 @@ func (r *runner) checkVisible() error {
 	if err != nil {
 		return fmt.Errorf("view during an operation: %w", err)
 	}
-	if r.hist.find(f, r.acked, r.acked) < 0 && r.hist.find(f, r.safe, r.safe) < 0 {
+	most := r.acked
+	if r.batching { // commits may have returned that nobody has awaited
+		most = r.hist.last()
+	}
+	if r.hist.find(f, r.acked, most) < 0 {
 		return fmt.Errorf("a view shows state %d; %d commits were acknowledged", r.hist.find(f, 0, r.hist.last()), r.acked)
 	}
 	return nil

@@ -58,6 +58,11 @@ func drawLoad(rng *rand.Rand) *load {
 	if rng.IntN(3) == 0 {
 		l.longEvery = 3 + rng.IntN(20)
 	}
+	if rng.IntN(3) == 0 { // a tree of some height, changed in few places at a time
+		l.keys, l.style, l.longEvery = 100+rng.IntN(400), 1+rng.IntN(2), 0
+		l.preload, l.ops, l.deletes, l.middle = 12, 40, 20, 5
+		l.redoLimit = int64(1) << (15 + rng.IntN(4))
+	}
 	if rng.IntN(3) == 0 {
 		l.maxFile = int64(l.segmentPages) * logstore.PageSize * (6 + rng.Int64N(60))
 	}
@@ -106,7 +111,7 @@ type op struct{ key, value []byte }
 
 // draw returns the ops of a transaction.
 func (l *load) draw(rng *rand.Rand, mem *vfs.Mem) []op {
-	ops := make([]op, 1+rng.IntN(l.ops))
+	ops := make([]op, 1+rng.IntN(1+rng.IntN(l.ops)))
 	from, span := 0, l.keys
 	if rng.IntN(4) == 0 { // neighbours
 		span = min(l.keys, 2*len(ops))

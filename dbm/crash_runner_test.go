@@ -15,14 +15,16 @@ import (
 // A trial is one seed: a run of a random script on a file system in memory, and the runs on images of it that crashes at any time
 // would leave.
 type trial struct {
-	seed   uint64
 	load   *load
 	images int // still to be taken
 	taken  int
 	err    error // the first failure ends all runs
 	did    Stats // counts of all runs together
 	full   int   // times that the file was full
-	trace  func(format string, args ...any)
+	tight  bool  // the file system is small
+
+	failedSyncs int // that the system was made to report
+	trace       func(format string, args ...any)
 }
 
 var errEnded = errors.New("the run has ended")
@@ -57,7 +59,8 @@ type runner struct {
 	snaps    []heldSnapshot
 	guard    guardian
 	busy     bool // the hook is at work
-	lastSync bool // the last operation was a Datasync
+	batching bool // several commits are under way
+	fault    *fault
 }
 
 // heldSnapshot is a View transaction that stays open, and the state that it sees.
@@ -68,7 +71,7 @@ type heldSnapshot struct {
 }
 
 func newRunner(t *trial, rng *rand.Rand, mem *vfs.Mem) *runner {
-	r := &runner{trial: t, name: "main", rng: rng, mem: mem, hist: newHistory(), oneIn: 1 + t.load.steps/30}
+	r := &runner{trial: t, name: "main", rng: rng, mem: mem, hist: newHistory(), oneIn: 1}
 	r.hook()
 	return r
 }
@@ -82,6 +85,13 @@ func (r *runner) hook() {
 			return errEnded
 		}
 		r.guard.seen(op)
+		r.trace("%s: %v", r.name, op)
+		if err := r.fault.strike(op); err != nil {
+			if op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
+				r.failedSyncs++
+			}
+			return err
+		}
 		if r.busy || r.images <= 0 || r.rng.IntN(r.oneIn) != 0 || op.Kind == vfs.OpMap {
 			return nil
 		}
@@ -100,6 +110,9 @@ func (r *runner) hook() {
 // open opens the database, which must have one of the states that are possible, and takes that one for the present state.
 func (r *runner) open() error {
 	r.opts = r.load.options(r.rng)
+	if size := fileSize(r.mem); size > 0 && r.load.maxFile == 0 && r.rng.IntN(2) == 0 {
+		r.opts.Store.MaxFileSize = size // the log must turn over in what there is
+	}
 	if r.rng.IntN(20) == 0 && r.hist.last() > 0 {
 		if err := r.peek(); err != nil {
 			return fmt.Errorf("read-only: %w", err)
@@ -118,6 +131,7 @@ func (r *runner) open() error {
 	}
 	r.hist.rewind(state)
 	r.acked, r.safe, r.alive = state, state, state
+	r.trace("%s: opened in state %d: %+v", r.name, state, db.Stats().Recovery)
 	if err := db.Check(context.Background()); err != nil {
 		return fmt.Errorf("check after open: %w", err)
 	}
@@ -137,7 +151,10 @@ func (r *runner) peek() error {
 	}
 	state, err := r.identify(db, r.alive)
 	if err == nil {
-		r.safe, r.alive = state, state // what was shown stays
+		r.alive = state
+		if r.failedSyncs == 0 { // after one, what the system shows as written may be on no disk; only a writing open can help that
+			r.safe = state
+		}
 		err = db.Check(context.Background())
 	}
 	return errors.Join(err, db.Close())

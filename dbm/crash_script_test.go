@@ -70,8 +70,10 @@ func (r *runner) commit(ops []op) error {
 	}
 	r.hist.commit(effect(ops))
 	if err := tx.Commit(); err != nil {
-		r.hist.rewind(r.acked)
-		return r.unlessFull(err)
+		if err = r.unlessFull(err); err == nil {
+			r.hist.rewind(r.acked)
+		}
+		return err
 	}
 	r.returned()
 	return nil
@@ -79,7 +81,7 @@ func (r *runner) commit(ops []op) error {
 
 // unlessFull lets an error pass that says that the file may not grow any more; the engine goes on then.
 func (r *runner) unlessFull(err error) error {
-	if r.load.maxFile > 0 && errors.Is(err, ErrFull) && r.db.engine.Failed() == nil {
+	if (r.opts.Store.MaxFileSize > 0 || r.tight || r.fault != nil) && errors.Is(err, ErrFull) && r.db.engine.Failed() == nil {
 		r.trial.full++
 		return nil
 	}
@@ -106,8 +108,10 @@ func (r *runner) prepare(ops []op) (*Tx, error) {
 }
 
 // returned notes that all commits so far have been acknowledged.
-func (r *runner) returned() {
-	r.acked = r.hist.last()
+func (r *runner) returned() { r.returnedUpTo(r.hist.last()) }
+
+func (r *runner) returnedUpTo(state int) {
+	r.acked = state
 	switch Durability(r.opts.Durability) {
 	case Durable:
 		r.safe, r.alive = r.acked, r.acked
@@ -118,41 +122,99 @@ func (r *runner) returned() {
 
 func (r *runner) clear() error { return r.commit(r.load.drawClearing(r.rng)) }
 
-// batch runs several transactions that the engine finds in its commit list at once.
+// batch runs several transactions that the engine finds in its commit list at once. If one of them has to wait for housekeeping the
+// batch is what there is by then.
 func (r *runner) batch() error {
-	s, err := r.db.engine.Stats()
-	if err != nil {
-		return err
-	}
-	if s.Pages.MemoryBytes > r.opts.MemoryLimit/2 || r.load.maxFile > 0 { // commits might wait for housekeeping, and that for us
-		return nil
-	}
 	var txs []*Tx
+	var all [][]op
 	for range 2 + r.rng.IntN(4) {
 		ops := r.load.draw(r.rng, r.mem)
 		tx, err := r.prepare(ops)
 		if err != nil {
-			return err
+			rollBackAll(txs)
+			return r.unlessFull(err)
 		}
-		txs = append(txs, tx)
-		r.hist.commit(effect(ops))
+		txs, all = append(txs, tx), append(all, ops)
 	}
-	release := r.db.engine.HoldBaton()
-	done := make(chan error, len(txs))
+	r.batching = true
+	defer func() { r.batching = false }()
+	held := r.holdBaton()
+	defer held.release()
+	var ends []<-chan error
 	for i, tx := range txs {
-		go func() { done <- tx.Commit() }()
-		for r.db.engine.Pushed() <= i {
-			runtime.Gosched()
+		r.hist.commit(effect(all[i]))
+		end := make(chan error, 1)
+		go func() { end <- tx.Commit() }()
+		if err, early := held.awaitPushed(end); !early {
+			ends = append(ends, end)
+		} else if err == nil {
+			r.returnedUpTo(r.hist.last())
+		} else if r.hist.rewind(r.hist.last() - 1); r.unlessFull(err) != nil {
+			held.release()
+			rollBackAll(txs[i+1:])
+			return errors.Join(err, r.await(ends))
 		}
 	}
-	release()
-	for range txs {
-		err = errors.Join(err, <-done)
-	}
+	held.release()
+	err := r.await(ends)
 	if err == nil {
 		r.returned()
 	}
 	return err
+}
+
+func rollBackAll(txs []*Tx) {
+	for _, tx := range txs {
+		tx.Rollback()
+	}
+}
+
+func (r *runner) await(ends []<-chan error) (err error) {
+	for _, end := range ends {
+		err = errors.Join(err, <-end)
+	}
+	return err
+}
+
+// heldBaton keeps pushed commits waiting, until one of them needs the housekeeping.
+type heldBaton struct {
+	r      *runner
+	let    func() // nil once released
+	pushed int
+}
+
+func (r *runner) holdBaton() *heldBaton {
+	r.keeper.waited.Store(false)
+	return &heldBaton{r: r, let: r.db.engine.HoldBaton()}
+}
+
+func (h *heldBaton) release() {
+	if h.let != nil {
+		h.let()
+		h.let = nil
+	}
+}
+
+// awaitPushed waits until the next commit is in the list, or has ended early with the error that comes down end. Once the baton is
+// released each commit is awaited to its end.
+func (h *heldBaton) awaitPushed(end <-chan error) (err error, early bool) {
+	for h.let != nil {
+		if h.r.db.engine.Pushed() > h.pushed {
+			h.pushed++
+			return nil, false
+		}
+		select {
+		case err := <-end:
+			return err, true
+		default:
+		}
+		if h.r.keeper.waited.Load() {
+			h.release()
+			break
+		}
+		runtime.Gosched()
+	}
+	return <-end, true
 }
 
 func (r *runner) rollBack() error {
@@ -249,12 +311,12 @@ func (r *runner) reopen() error {
 	}
 	r.finish()
 	now := r.acked
+	r.opened = false
 	if err := r.db.Close(); err == nil {
 		r.safe, r.alive = now, now
 	} else if err := r.unlessFull(err); err != nil {
 		return err
 	}
-	r.opened = false
 	return r.open()
 }
 

@@ -1,6 +1,10 @@
 package dbm
 
-import "flashdbm/mvcc"
+import (
+	"sync/atomic"
+
+	"flashdbm/mvcc"
+)
 
 // A stepper runs housekeeping on a goroutine of its own, one step at a time: it stands still between steps, in which the script goes on.
 type stepper struct {
@@ -9,7 +13,8 @@ type stepper struct {
 	active  bool // there is a goroutine, in the middle of its work
 	running bool // it is its turn
 	err     error
-	then    func() // called when it ends without an error
+	then    func()      // called when it ends without an error
+	waited  atomic.Bool // a commit has come to wait for housekeeping
 }
 
 // start begins work without doing any of it.
@@ -51,6 +56,7 @@ func (s *stepper) finish() (err error) {
 func (s *stepper) step(p mvcc.StepPoint) {
 	switch {
 	case p == mvcc.StepWait && !s.running:
+		s.waited.Store(true)
 		s.finish()
 	case p == mvcc.StepBetween && s.running:
 		s.yield <- struct{}{}

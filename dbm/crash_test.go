@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"testing/cryptotest"
+	"testing/synctest"
 	"time"
 
+	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
 
@@ -43,34 +46,58 @@ func TestCrash(t *testing.T) {
 }
 
 func testCrashSeed(t *testing.T, seed uint64) (images int) {
-	replay := fmt.Sprintf("replay: go test ./dbm -run TestCrash -crash.seed=%d", seed)
-	cryptotest.SetGlobalRandom(t, seed)
+	isolate(t, seed, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		c := newTrial(rng)
+		c.images = 150
+		r := newRunner(c, rng, vfs.NewMem(0))
+		r.oneIn += c.load.steps / 30
+		c.fail(r, r.script())
+		r.abandon()
+		r.mem.Release()
+		c.report(t)
+		images = c.taken
+	})
+	return images
+}
+
+// isolate runs a test of one seed with randomness of the engine that follows from the seed, and time that passes only while everybody
+// waits. A failure says how to repeat it.
+func isolate(t *testing.T, seed uint64, test func(*testing.T)) {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	replay := fmt.Sprintf("replay: go test ./dbm -run '%s$' -crash.seed=%d", name, seed)
 	hang := time.AfterFunc(crashHang, func() { panic("hangs; " + replay) })
 	defer hang.Stop()
-	rng := rand.New(rand.NewPCG(seed, 0))
-	c := &trial{seed: seed, load: drawLoad(rng), images: 150, trace: func(string, ...any) {}}
-	if *crashTrace {
-		c.trace = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
-	}
-	mem := vfs.NewMem(0)
-	r := newRunner(c, rng, mem)
 	defer func() {
 		if p := recover(); p != nil {
 			fmt.Fprintln(os.Stderr, replay)
 			panic(p)
 		}
 	}()
-	err := r.script()
-	c.fail(r, err)
-	r.abandon()
-	r.mem.Release()
+	cryptotest.SetGlobalRandom(t, seed)
+	synctest.Test(t, test)
+	if t.Failed() {
+		t.Log(replay)
+	}
+}
+
+func newTrial(rng *rand.Rand) *trial {
+	c := &trial{load: drawLoad(rng), trace: func(string, ...any) {}}
+	if *crashTrace {
+		c.trace = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+	}
+	return c
+}
+
+// report ends the test of a trial.
+func (c *trial) report(t *testing.T) {
 	if c.err != nil {
-		t.Fatalf("%v\n%+v\n%s", c.err, *c.load, replay)
+		t.Fatalf("%v\n%+v", c.err, *c.load)
 	}
 	d := &c.did
 	t.Logf("%d images, %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; %d pages written, at most %d live of %d, %d times full",
-		c.taken, d.Commits, d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, d.PagesWritten, d.LiveBytes/4096, d.FileBytes/4096, c.full)
-	return c.taken
+		c.taken, d.Commits, d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, d.PagesWritten,
+		d.LiveBytes/logstore.PageSize, d.FileBytes/logstore.PageSize, c.full)
 }
 
 // script opens the database and takes the steps of the main script.

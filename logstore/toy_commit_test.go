@@ -269,10 +269,12 @@ func (d *toy) sync() error {
 	return nil
 }
 
-// makeRoom does what a database does when its file is full: readers are sent away, then it writes out, checkpoints and cleans.
+// makeRoom does what a database does when its file is full: sooner or later readers are sent away; it writes out, checkpoints and cleans.
 func (d *toy) makeRoom() error {
-	d.readers = nil
-	d.s.SetHorizon(d.clock)
+	if d.r.IntN(4) == 0 {
+		d.readers = nil
+		d.s.SetHorizon(d.clock)
+	}
 	for d.check != nil {
 		if err := d.checkpointStep(); err != nil {
 			return err
@@ -283,7 +285,9 @@ func (d *toy) makeRoom() error {
 			if err := do(); err != nil {
 				return err
 			}
-			d.s.SetHorizon(d.clock)
+			if len(d.readers) == 0 {
+				d.s.SetHorizon(d.clock)
+			}
 		}
 		d.clean()
 	}

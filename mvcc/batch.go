@@ -1,7 +1,6 @@
 package mvcc
 
 import (
-	"errors"
 	"runtime"
 	"runtime/debug"
 
@@ -30,9 +29,8 @@ const (
 	reclaimBatches = 16       // batches between two looks at what nobody can see any more
 )
 
-var errBroken = errors.New("a panic in the commit path")
-
-// lead settles what waits in the commit list, its own commit included. The caller has the baton; it is passed on at the end.
+// lead settles what waits in the commit list, its own commit included. The caller has the baton; it is passed on at the end, and who
+// waits is woken, also after a panic.
 func (e *Engine) lead(own *commitNode) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if e.active.Load() > 1 {
@@ -42,32 +40,30 @@ func (e *Engine) lead(own *commitNode) {
 	}
 	e.nodes = e.list.Drain(e.nodes[:0])
 	var err error
+	done := false
+	defer func() {
+		if !done {
+			err = e.Failed()
+		}
+		for _, n := range e.nodes {
+			n.Value.err = err
+			if n != own {
+				n.Value.wake <- settled
+			}
+		}
+		clear(e.nodes)
+		e.nodes = e.nodes[:0]
+		e.putBaton(false)
+	}()
 	if len(e.nodes) > 0 {
 		err = e.settle()
 	}
-	for _, n := range e.nodes {
-		n.Value.err = err
-		if n != own {
-			n.Value.wake <- settled
-		}
-	}
-	clear(e.nodes)
-	e.nodes = e.nodes[:0]
-	e.putBaton(false)
+	done = true
 }
 
 // settle makes a batch of e.nodes. After an error the store is poisoned: everyone fails, and nothing of the batch becomes visible.
 func (e *Engine) settle() (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			fault, ok := AsFault(r)
-			if !ok {
-				e.store.Fail(errBroken)
-				panic(r)
-			}
-			err = e.store.Fail(fault)
-		}
-	}()
+	defer e.protect(&err)
 	e.drained.Store(e.nodes[len(e.nodes)-1])
 	if err := e.Failed(); err != nil {
 		return err
@@ -201,10 +197,8 @@ func (e *Engine) published(b *batch) {
 			e.last[hash%lastSlots].Store(b.seq)
 		}
 	}
-	e.publish(b.seq, b.records)
-	if len(e.redo) == 0 { // after applied: durable never passes it
-		e.note(e.store.LastGroup(), b.seq)
-	}
+	e.committed.Store(b.seq)
+	e.publishNoted(b.seq, b.records)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
 	e.retire(b.seq)
 	e.commits.Add(uint64(len(e.nodes)))
@@ -218,9 +212,10 @@ func (e *Engine) account() {
 	}
 	e.rebalance(held)
 	if e.batches++; e.batches%reclaimBatches == 0 {
-		e.reuse(e.pages.Reclaim(e.view))
+		e.reclaim()
+	} else {
+		e.measure()
 	}
-	e.memory.Store(e.pages.MemoryBytes())
 	e.keeper.nudge()
 }
 

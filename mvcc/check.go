@@ -28,30 +28,33 @@ func (e *Engine) Check(ctx context.Context) (err error) {
 		return err
 	}
 	if !e.opts.Store.ReadOnly {
-		e.keeper.mu.Lock()
-		defer e.keeper.mu.Unlock()
-		e.takeBaton()
-		e.pages.Freeze()
-		e.putBaton(true)
-		defer func() {
-			e.takeBaton()
-			e.pages.Thaw()
-			e.putBaton(true)
-		}()
-		used, err := e.pages.Installed(ctx)
-		report(err)
-		if err == nil {
-			e.takeBaton()
-			for _, err := range e.pages.CheckSpace(used) {
-				report(err)
-			}
-			e.putBaton(true)
-		}
+		report(e.checkInstalled(ctx, report))
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return errors.Join(problems...)
+}
+
+// checkInstalled checks the installed tree and compares it with the space map.
+func (e *Engine) checkInstalled(ctx context.Context, report func(error)) error {
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	thaw, err := e.freeze(func() error { return nil })
+	defer thaw()
+	if err != nil {
+		return err
+	}
+	used, err := e.pages.Installed(ctx)
+	if err != nil {
+		return err
+	}
+	return e.withBaton(func() error {
+		for _, err := range e.pages.CheckSpace(used) {
+			report(err)
+		}
+		return nil
+	})
 }
 
 // checkTree checks the tree of a snapshot.

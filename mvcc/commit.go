@@ -40,12 +40,12 @@ func (tx *Tx) commit() error {
 			return err
 		}
 	}
+	e.active.Add(1)
+	defer e.active.Add(-1)
 	held, err := e.admit(tx)
 	if err != nil {
 		return err
 	}
-	e.active.Add(1)
-	defer e.active.Add(-1)
 	e.gate.pass(tx.gate)
 	n := &commitNode{}
 	c := &n.Value
@@ -69,8 +69,8 @@ func (e *Engine) resolve(tx *Tx, n *commitNode) error {
 	for spin := 0; ; spin++ {
 		head := e.list.Head()
 		if !tx.blind() {
-			if winner := tx.conflict(head); winner != nil {
-				return e.lost(winner)
+			if c := tx.conflict(head); c != nil {
+				return e.lost(c)
 			}
 			if err := tx.validate(); err != nil {
 				return err
@@ -85,67 +85,50 @@ func (e *Engine) resolve(tx *Tx, n *commitNode) error {
 	}
 }
 
-// conflict walks the commits newer than the snapshot, then the table of last writes.
+// conflict walks the commits newer than the Seq that the transaction is registered at: the sets of older ones may be in use again.
+// Then it looks into the table of last writes, which has all those.
 func (tx *Tx) conflict(head *commitNode) *conflict {
-	snapshot := tx.slot.Seq()
+	registered, snapshot := tx.slot.Seq(), tx.Snapshot()
 	for n := head; n != nil; n = n.Next() {
 		c := &n.Value
-		if seq := c.seq.Load(); seq != 0 && seq <= snapshot {
+		if seq := c.seq.Load(); seq != 0 && seq <= registered {
 			break
 		}
 		if tx.dependsOn(c.set) {
-			return &conflict{c}
+			return &conflict{winner: c}
 		}
 	}
 	for hash := range tx.set.Hashes {
-		if tx.e.last[hash%lastSlots].Load() > snapshot {
-			return &conflict{}
+		if seq := tx.e.last[hash%lastSlots].Load(); seq > snapshot {
+			return &conflict{seq: seq}
 		}
 	}
 	return nil
 }
 
-// conflict is why a transaction lost: to a commit not yet applied, or to one in the table.
-type conflict struct{ winner *commit }
+// conflict is why a transaction lost: to a commit in the list, which may not have a Seq yet, or to one in the table, at seq.
+type conflict struct {
+	winner *commit
+	seq    uint64
+}
+
+// applied reports whether new updates see the winner.
+func (c *conflict) applied(e *Engine) bool {
+	seq := c.seq
+	if c.winner != nil {
+		seq = c.winner.seq.Load()
+	}
+	return seq != 0 && e.applied.Load() >= seq
+}
 
 // lost counts a conflict and waits until the winner can be seen, so that the next try does not lose to it again.
 func (e *Engine) lost(c *conflict) error {
 	e.conflicts.Add(1)
-	if w := c.winner; w != nil {
-		e.moved.until(func() bool {
-			seq := w.seq.Load()
-			return (seq != 0 && e.applied.Load() >= seq) || e.Failed() != nil
-		})
+	e.moved.until(func() bool { return c.applied(e) || e.Failed() != nil })
+	if err := e.Failed(); err != nil {
+		return err
 	}
 	return ErrConflict
-}
-
-// admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
-func (e *Engine) admit(tx *Tx) (int64, error) {
-	if e.memory.Load() > e.opts.MemoryLimit {
-		if err := e.keeper.relieve(e); err != nil {
-			return 0, err
-		}
-	}
-	need := e.estimate(tx)
-	emergency := tx.deletesOnly()
-	err := e.store.Reserve(need, emergency)
-	if logstore.IsFull(err) {
-		if merr := e.keeper.makeRoom(e); merr != nil && !logstore.IsFull(merr) {
-			return 0, merr
-		}
-		err = e.store.Reserve(need, emergency)
-	}
-	return need, err
-}
-
-// estimate returns an upper bound of the pages that a commit takes: its redo, its runs with what their placing may waste, and the
-// leaves that the next flush will write for it with an eighth for inner nodes.
-func (e *Engine) estimate(tx *Tx) int64 {
-	redo := redoPages(tx.set.RedoBytes() + int64(tx.set.Len())*maxRedoRecord)
-	leaves := e.store.SpaceStats().LiveBytes/logstore.PageSize + tx.set.RedoBytes()/1800
-	pages := min(int64(tx.set.Len()), leaves) + redo/2
-	return redo + tx.runPages + pages + pages/8 + 4
 }
 
 const (
@@ -169,13 +152,11 @@ func (e *Engine) Retry(o TxOptions, attempt func(*Tx) (lost bool, err error)) er
 			return err
 		}
 	}
-	tryAlone := func() (bool, error) {
-		own := e.gate.close()
-		defer e.gate.reopen(own)
-		return try(own)
-	}
+	// The gate stays closed between these tries: the first one may lose to commits that had passed it before.
+	own := e.gate.close()
+	defer e.gate.reopen(own)
 	for range aloneTries {
-		if lost, err := tryAlone(); !lost {
+		if lost, err := try(own); !lost {
 			return err
 		}
 	}

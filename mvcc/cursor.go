@@ -105,11 +105,15 @@ func (c *Cursor) behind(found bool) []byte {
 	return append(bytes.Clone(c.merge.Key()), 0)
 }
 
-// Key returns the key of the record that the last move has found. It is valid until the transaction ends.
+// Key returns the key of the record that the last move has found, nil if it is long and cannot be read: see Err. It is valid until the
+// transaction ends.
 func (c *Cursor) Key() []byte { return c.merge.Key() }
 
 // Value returns its value, with the same lifetime.
 func (c *Cursor) Value() ([]byte, error) {
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
 	if en, ok := c.merge.Entry(); ok {
 		v, _, err := c.tx.entryValue(en)
 		return v, err

@@ -98,7 +98,10 @@ type Engine struct {
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 
 	conflicts, commits atomic.Uint64
-	memory             atomic.Int64 // bytes of versions, as of the last batch
+	memory             atomic.Int64  // bytes of versions, as of the last batch
+	ceiling            atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
+	horizon            atomic.Uint64 // as of the last Reclaim
+	committed          atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
 }
 
 type commitNode = lockfree.Node[commit]
@@ -128,6 +131,8 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.baton.handed = make(chan struct{}, 1)
 	e.keeper.wake = make(chan struct{}, 1)
 	e.moved.init()
+	e.gate.init()
+	e.ceiling.Store(opts.MemoryLimit)
 	if err := e.recover(rec); err != nil {
 		store.Close()
 		return nil, err
@@ -214,6 +219,14 @@ func (e *Engine) publish(seq uint64, records int64) {
 	e.counts[seq%recordsSlots].store(seq, records)
 	e.applied.Store(seq)
 	e.moved.broadcast()
+}
+
+// publishNoted is publish for what is in the log, or in e.redo on its way there. The note comes second: durable never passes applied.
+func (e *Engine) publishNoted(seq uint64, records int64) {
+	e.publish(seq, records)
+	if len(e.redo) == 0 {
+		e.note(e.store.LastGroup(), seq)
+	}
 }
 
 // recordCount is the number of records at a Seq. A reader that finds another Seq, or one being replaced, is 4,096 batches behind.
@@ -321,15 +334,11 @@ func (e *Engine) awaitDurable(seq uint64) error {
 }
 
 // Sync makes all commits that have returned durable.
-func (e *Engine) Sync() (err error) {
+func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
 		return nil
 	}
-	defer guard(&err)
-	e.takeBaton()
-	err = e.writeRedo()
-	e.putBaton(true)
-	if err != nil {
+	if err := e.withBaton(e.writeRedo); err != nil {
 		return err
 	}
 	if err := e.store.Sync(); err != nil {

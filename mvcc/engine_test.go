@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -95,7 +97,7 @@ func update(e *Engine, o TxOptions, fn func(*Tx) error) error {
 	})
 }
 
-// within fails the test, with all stacks, if fn takes longer.
+// within ends the process, with all stacks, if fn takes longer: what hangs would hang the end of the test too.
 func within(t testing.TB, limit time.Duration, fn func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -106,7 +108,9 @@ func within(t testing.TB, limit time.Duration, fn func()) {
 	select {
 	case <-done:
 	case <-time.After(limit):
-		panic(fmt.Sprintf("%s: not done after %v", t.Name(), limit))
+		stacks := make([]byte, 1<<20)
+		fmt.Fprintf(os.Stderr, "%s: not done after %v\n%s\n", t.Name(), limit, stacks[:runtime.Stack(stacks, true)])
+		os.Exit(1)
 	}
 }
 

@@ -1,7 +1,9 @@
 package mvcc
 
 import (
+	"bytes"
 	"crypto/rand"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"flashdbm/internal/btree"
 	"flashdbm/internal/formatdoc"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
@@ -103,5 +106,51 @@ func TestFormatExample(t *testing.T) {
 	got := dump(exampleFile(t))
 	if want := formatdoc.Open(t).Block("Worked example"); got != want {
 		t.Errorf("the example of docs/format.md is\n%s\nthe file is\n%s", want, got)
+	}
+}
+
+// TestFormatRedoRecords writes each kind of redo record by its row in docs/format.md and compares that with the encoder and the decoder.
+func TestFormatRedoRecords(t *testing.T) {
+	long := bytes.Repeat([]byte("k"), btree.MaxInlineKey+1)
+	ops := map[string]btree.Op{
+		"put":                       {Key: []byte("key"), Value: bytes.Repeat([]byte("v"), 300)},
+		"delete":                    {Key: []byte("key"), Delete: true},
+		"put of a value in a run":   {Key: long, Ref: &btree.Ref{ID: 0x1122334455667788, ValueLen: 1 << 20, KeyLen: uint32(len(long)), Kind: btree.Run}},
+		"put of a value in extents": {Key: []byte("key"), Ref: &btree.Ref{ID: 9, ValueLen: 1 << 32, Kind: btree.Extents}},
+	}
+	table := formatdoc.Open(t).Table("Redo records")
+	fields := table.Map("record", "fields behind the code")
+	codes := table.Numbers("record", "code")
+	require.Equal(t, uint64(redoEnd), codes["end"])
+	require.Len(t, codes, len(ops)+1)
+	for record, op := range ops {
+		want := []byte{byte(codes[record])}
+		for field := range strings.SplitSeq(fields[record], ", ") {
+			switch field {
+			case "key length varint":
+				want = binary.AppendUvarint(want, uint64(len(op.Key)))
+			case "value length varint":
+				length := uint64(len(op.Value))
+				if op.Ref != nil {
+					length = op.Ref.ValueLen
+				}
+				want = binary.AppendUvarint(want, length)
+			case "key":
+				want = append(want, op.Key...)
+			case "value":
+				want = append(want, op.Value...)
+			case "address":
+				want = binary.LittleEndian.AppendUint64(want, op.Ref.ID)
+			default:
+				t.Errorf("field %q of %s", field, record)
+			}
+		}
+		require.Equal(t, want, appendRedo(nil, &op), record)
+		var got []btree.Op
+		require.NoError(t, readRedo(append(want, make([]byte, 10)...), func(op btree.Op) { got = append(got, op) }))
+		require.Equal(t, []btree.Op{op}, got, record)
+	}
+	for _, reserved := range []byte{5, 1 << 6, 1<<6 | redoPut, 1 << 7, 1<<7 | redoPut} {
+		require.ErrorIs(t, readRedo([]byte{reserved, 0, 0, 0}, func(btree.Op) {}), errRedo, "code %#x", reserved)
 	}
 }

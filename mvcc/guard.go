@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 
@@ -32,4 +33,29 @@ func guard(err *error) {
 		}
 		*err = fault
 	}
+}
+
+var errBroken = errors.New("flashdbm: a panic while the tree was being changed")
+
+// protect is deferred by what changes the tree or the log. It turns a fault on a mapping into an error; any other panic goes on. Either
+// way the store is poisoned, as work was left half done.
+func (e *Engine) protect(err *error) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	fault, ok := AsFault(r)
+	if !ok {
+		e.store.Fail(errBroken)
+		panic(r)
+	}
+	*err = e.store.Fail(fault)
+}
+
+// withBaton calls fn with the baton, which is passed on whatever happens.
+func (e *Engine) withBaton(fn func() error) (err error) {
+	e.takeBaton()
+	defer e.putBaton(true)
+	defer e.protect(&err) // before the baton is passed on
+	return fn()
 }

@@ -15,13 +15,13 @@ import (
 // decides when; package override plans what. Its own goroutine does the work that is due; a committer that finds no memory or no room
 // does it itself, under the same lock.
 type keeper struct {
-	e       *Engine
-	mu      sync.Mutex // one flush or checkpoint at a time; taken before the baton
-	wake    chan struct{}
-	quit    chan struct{}
-	done    chan struct{}
-	due     atomic.Bool // the goroutine was nudged
-	written time.Time   // Buffered: when redo was written last; owned by the goroutine
+	e         *Engine
+	mu        sync.Mutex // one flush or checkpoint at a time; taken before the baton
+	wake      chan struct{}
+	quit      chan struct{}
+	done      chan struct{}
+	due       atomic.Bool // the goroutine was nudged
+	installed uint64      // Seq at which the last flush was installed; guarded by mu
 
 	checkpoints, flushes atomic.Uint64
 }
@@ -99,11 +99,11 @@ func (e *Engine) zeroDue() bool { return e.opts.Durability == Durable && e.store
 // flushDue reports whether the dirty pages should be written. Baton holder.
 func (e *Engine) flushDue() bool {
 	dirty := e.pages.DirtyBytes()
-	if e.opts.Durability == Buffered {
-		return e.pages.MemoryBytes() >= e.opts.MemoryLimit/2 || e.recBytes+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue()
+	crowded := e.pages.MemoryBytes() >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
+	if crowded || e.recBytes+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue() {
+		return true
 	}
-	lone := dirty <= flushLoneBytes && e.recBytes*flushRatioDen >= dirty*flushRatioNum
-	return (dirty > 0 && lone) || e.pages.MemoryBytes() >= e.opts.MemoryLimit/2 || e.recBytes >= e.opts.RedoLimit || e.checkpointDue()
+	return e.opts.Durability != Buffered && dirty > 0 && dirty <= flushLoneBytes && e.recBytes*flushRatioDen >= dirty*flushRatioNum
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
@@ -120,24 +120,18 @@ func (e *Engine) checkpointDue() bool {
 func (e *Engine) Housekeep() error {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
-	e.takeBaton()
-	flush, checkpoint := e.flushDue(), e.checkpointDue()
-	e.putBaton(true)
-	if err := e.Failed(); err != nil {
+	var flush, checkpoint bool
+	if err := e.withBaton(func() error {
+		flush, checkpoint = e.flushDue(), e.checkpointDue()
+		return e.Failed()
+	}); err != nil {
 		return err
 	}
-	if flush || checkpoint {
-		if checkpoint {
-			if err := e.fold(); err != nil {
-				return err
-			}
-		}
-		if err := e.flush(); err != nil {
-			return err
-		}
-	}
 	if checkpoint {
-		return e.checkpoint()
+		return e.flushAndCheckpoint()
+	}
+	if flush {
+		return e.flush()
 	}
 	return nil
 }
@@ -164,16 +158,14 @@ func (e *Engine) flushAndCheckpoint() error {
 
 // fold rewrites inner nodes that lead to many children through the table.
 func (e *Engine) fold() (err error) {
-	defer guard(&err)
-	slot := e.registry.Acquire(&e.applied)
-	plan, err := e.pages.FoldPlan(e.pages.At(slot.Seq()), 1)
-	slot.Release()
+	defer e.protect(&err)
+	plan, err := e.foldPlan()
 	if err != nil {
 		return e.store.Fail(err)
 	}
 	for len(plan) > 0 {
 		n := min(len(plan), foldsAtOnce)
-		if err := e.foldSome(plan[:n]); err != nil {
+		if err := e.withBaton(func() error { return e.foldSome(plan[:n]) }); err != nil {
 			return e.store.Fail(err)
 		}
 		plan = plan[n:]
@@ -182,12 +174,16 @@ func (e *Engine) fold() (err error) {
 	return nil
 }
 
+func (e *Engine) foldPlan() ([]logstore.PageID, error) {
+	slot := e.registry.Acquire(&e.applied)
+	defer slot.Release()
+	return e.pages.FoldPlan(e.pages.At(slot.Seq()), 1)
+}
+
 const foldsAtOnce = 8 // inner nodes folded under one baton
 
-func (e *Engine) foldSome(parents []logstore.PageID) (err error) {
-	defer guard(&err)
-	e.takeBaton()
-	defer e.putBaton(true)
+// foldSome folds some inner nodes. Baton holder.
+func (e *Engine) foldSome(parents []logstore.PageID) error {
 	if err := e.Failed(); err != nil {
 		return err
 	}
@@ -197,10 +193,7 @@ func (e *Engine) foldSome(parents []logstore.PageID) (err error) {
 			return err
 		}
 	}
-	e.publish(e.pages.Seq(), e.records)
-	if len(e.redo) == 0 {
-		e.note(e.store.LastGroup(), e.pages.Seq())
-	}
+	e.publishNoted(e.pages.Seq(), e.records)
 	e.publishDurable()
 	e.rebalance(0)
 	return nil
@@ -208,39 +201,39 @@ func (e *Engine) foldSome(parents []logstore.PageID) (err error) {
 
 // flush writes all that is dirty now, in parts between the groups of commits; a small one in one go, so that a lone committer soon
 // comes back to page groups. The caller holds keeper.mu.
-func (e *Engine) flush() (err error) {
-	defer guard(&err)
-	e.takeBaton()
-	if err = e.provide(); err == nil { // after recovery nothing is reserved yet
-		err = e.writeRedo()
-	}
-	if err != nil {
-		e.putBaton(true)
-		return err
-	}
-	f := e.pages.StartFlush(e.store.LastGroup(), e.records)
-	if f == nil {
-		e.putBaton(true)
-		return nil
-	}
-	recBytes := e.recBytes
-	err = e.writeFlush(f)
-	if err != nil {
-		f.Abandon()
-		err = e.store.Fail(err)
-	} else {
+func (e *Engine) flush() error {
+	return e.withBaton(func() error {
+		if err := e.provide(); err != nil { // after recovery nothing is reserved yet
+			return err
+		}
+		if err := e.writeRedo(); err != nil {
+			return err
+		}
+		f := e.pages.StartFlush(e.store.LastGroup(), e.records)
+		if f == nil {
+			return nil
+		}
+		recBytes := e.recBytes
+		if err := e.writeFlush(f); err != nil {
+			return e.store.Fail(err)
+		}
 		e.recBytes -= recBytes
-		e.reuse(e.pages.Reclaim(e.view))
-		e.memory.Store(e.pages.MemoryBytes())
+		e.keeper.installed = e.applied.Load()
+		e.reclaim()
 		e.rebalance(0)
 		e.keeper.flushes.Add(1)
-	}
-	e.putBaton(true)
-	return err
+		return nil
+	})
 }
 
 // writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
 func (e *Engine) writeFlush(f *override.Flush) error {
+	installed := false
+	defer func() {
+		if !installed {
+			f.Abandon()
+		}
+	}()
 	between := e.between
 	if n := e.opts.StepPages; n > 0 {
 		f.LimitPart(n)
@@ -256,19 +249,28 @@ func (e *Engine) writeFlush(f *override.Flush) error {
 			break
 		}
 	}
-	for !f.Install() {
-		between(func() {})
+	for !installed {
+		if err := e.Failed(); err != nil {
+			return err
+		}
+		// A Seq of its own: a reader at the one before may be looking at what the step retires.
+		e.pages.Begin(e.applied.Load() + 1)
+		installed = f.Install()
+		e.publishNoted(e.pages.Seq(), e.records)
+		if !installed {
+			between(func() {})
+		}
 	}
 	return nil
 }
 
-// between lays the baton down, works without it and takes it again.
+// between lays the baton down, works without it and takes it again, also after a panic.
 func (e *Engine) between(work func()) {
 	e.rebalance(0)
 	e.putBaton(true)
+	defer e.takeBaton()
 	work()
 	e.pace()
-	e.takeBaton()
 }
 
 // pace lets commits through between the parts of background work, so that a sync has few pages of it to wait for.
@@ -281,17 +283,9 @@ func (e *Engine) pace() {
 
 // checkpoint writes the table and the space map, and moves the scan start. It follows a flush; the caller holds keeper.mu.
 func (e *Engine) checkpoint() (err error) {
-	defer guard(&err)
-	e.takeBaton()
-	err = e.writeRedo()
-	e.pages.Freeze()
-	e.putBaton(true)
-	defer func() {
-		e.takeBaton()
-		e.pages.Thaw()
-		e.reuse(e.pages.Reclaim(e.view))
-		e.putBaton(true)
-	}()
+	defer e.protect(&err)
+	thaw, err := e.freeze(e.writeRedo)
+	defer thaw()
 	if err != nil {
 		return err
 	}
@@ -299,61 +293,53 @@ func (e *Engine) checkpoint() (err error) {
 	if n := e.opts.StepPages; n > 0 {
 		c.LimitPart(n)
 	}
+	if err := e.writeCheckpoint(c); err != nil {
+		return err
+	}
+	if err := c.Finish(); err != nil {
+		return err
+	}
+	e.publishDurable()
+	e.keeper.checkpoints.Add(1)
+	return e.withBaton(func() error {
+		e.atCheckpoint = e.store.SinceCheckpoint()
+		return nil
+	})
+}
+
+// freeze calls fn with the baton, and keeps the installed state as it is then until thaw.
+func (e *Engine) freeze(fn func() error) (thaw func(), err error) {
+	err = e.withBaton(func() error {
+		e.pages.Freeze()
+		return fn()
+	})
+	return func() {
+		e.takeBaton()
+		defer e.putBaton(true)
+		e.pages.Thaw()
+		e.reclaim()
+	}, err
+}
+
+// writeCheckpoint appends a checkpoint, in parts between the groups of commits.
+func (e *Engine) writeCheckpoint(c *logstore.Checkpoint) error {
 	pages := c.Pages()
 	if err := e.store.Reserve(pages, true); err != nil {
 		return err
 	}
 	defer func() { e.store.Release(pages) }()
 	for done := false; !done; {
-		e.takeBaton()
-		before := c.Pages()
-		done, err = c.WritePart()
-		e.store.Release(before - c.Pages())
-		pages -= before - c.Pages()
-		e.putBaton(true)
+		err := e.withBaton(func() (err error) {
+			before := c.Pages()
+			done, err = c.WritePart()
+			e.store.Release(before - c.Pages())
+			pages -= before - c.Pages()
+			return err
+		})
 		if err != nil {
 			return err
 		}
 		e.pace()
 	}
-	if err := c.Finish(); err != nil {
-		return err
-	}
-	e.publishDurable()
-	e.takeBaton()
-	e.atCheckpoint = e.store.SinceCheckpoint()
-	e.putBaton(true)
-	e.keeper.checkpoints.Add(1)
 	return nil
-}
-
-// relieve is called by a committer that finds more versions in memory than the limit allows: it waits for the flush in flight, or
-// flushes. What held readers need stays; past the limit the oldest of them is asked to end.
-func (k *keeper) relieve(e *Engine) error {
-	e.step(StepWait)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if e.memory.Load() <= e.opts.MemoryLimit {
-		return nil
-	}
-	if err := e.flush(); err != nil {
-		return err
-	}
-	if e.memory.Load() > e.opts.MemoryLimit {
-		if oldest, ok := e.registry.Oldest(); ok && oldest.Seq() < e.view.Load() {
-			oldest.Expire()
-		}
-	}
-	return nil
-}
-
-// makeRoom is called by a committer that finds the file full: what is dead becomes reusable by a flush and two checkpoints.
-func (k *keeper) makeRoom(e *Engine) error {
-	e.step(StepWait)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err := e.flushAndCheckpoint(); err != nil {
-		return err
-	}
-	return e.checkpoint()
 }

@@ -89,8 +89,7 @@ func (e *Engine) redoOpsSorted(ops []btree.Op, lost []btree.Ref) error {
 		ops = ops[n:]
 		e.publish(e.pages.Seq(), e.records+r.Added)
 		e.durable.Store(e.applied.Load())
-		e.reuse(e.pages.Reclaim(e.view))
+		e.reclaim()
 	}
-	e.memory.Store(e.pages.MemoryBytes())
 	return nil
 }

@@ -50,7 +50,7 @@ func (tx *Tx) validate() error {
 	e := tx.e
 	now := e.registry.Acquire(&e.applied)
 	defer now.Release()
-	if now.Seq() == tx.slot.Seq() {
+	if now.Seq() == tx.Snapshot() {
 		return nil
 	}
 	newest := e.pages.At(now.Seq())

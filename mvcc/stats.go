@@ -35,8 +35,9 @@ func (e *Engine) Stats() (Stats, error) {
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
 	}
-	e.takeBaton()
-	s.Pages = e.pages.Stats()
-	e.putBaton(true)
-	return s, nil
+	err = e.withBaton(func() error {
+		s.Pages = e.pages.Stats()
+		return nil
+	})
+	return s, err
 }

@@ -56,7 +56,7 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 }
 
 // Snapshot returns the Seq that the transaction reads at.
-func (tx *Tx) Snapshot() uint64 { return tx.slot.Seq() }
+func (tx *Tx) Snapshot() uint64 { return tx.snap.Seq() }
 
 // Expired returns ErrSnapshotTooOld once the engine has asked the transaction to end.
 func (tx *Tx) Expired() error {
@@ -197,9 +197,7 @@ func (tx *Tx) dependsOn(set *WriteSet) bool {
 func (tx *Tx) Commit() (err error) {
 	defer tx.end()
 	if tx.Written() > 0 {
-		if err = tx.Expired(); err == nil {
-			err = tx.commit()
-		}
+		err = tx.commit()
 	} // one that wrote nothing is serialized at its snapshot, where all it read was true
 	return tx.settleSnapshot(err)
 }
@@ -213,10 +211,10 @@ func (tx *Tx) Rollback() error {
 // settleSnapshot waits until what the transaction saw is durable.
 func (tx *Tx) settleSnapshot(err error) error {
 	e := tx.e
-	if tx.readOnly || e.opts.Durability != Durable || e.durable.Load() >= tx.slot.Seq() {
+	if tx.readOnly || e.opts.Durability != Durable || e.durable.Load() >= tx.Snapshot() {
 		return err
 	}
-	if derr := e.awaitDurable(tx.slot.Seq()); err == nil {
+	if derr := e.awaitDurable(tx.Snapshot()); err == nil {
 		err = derr
 	}
 	return err

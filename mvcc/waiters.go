@@ -45,27 +45,43 @@ func (w *waiters) until(done func() bool) {
 }
 
 // gate keeps other transactions from being resolved while one that has lost too often tries alone. Nobody waits at it longer than
-// gateWait, so a transaction that commits another inside itself cannot hang for ever.
+// gateWait, nor longer than aloneWait to close it, so a transaction that runs another inside itself cannot hang for ever.
 type gate struct {
 	closed atomic.Pointer[closedGate]
-	alone  sync.Mutex // held by the one who closed it
+	alone  chan struct{} // the right to close it; room for one, full while somebody has it
 }
 
 type closedGate struct{ open chan struct{} }
 
-const gateWait = 100 * time.Millisecond
+const (
+	gateWait  = 100 * time.Millisecond
+	aloneWait = time.Second
+)
 
+func (g *gate) init() { g.alone = make(chan struct{}, 1) }
+
+// close closes the gate for others, or returns nil if somebody else keeps it closed for too long.
 func (g *gate) close() *closedGate {
-	g.alone.Lock()
+	t := time.NewTimer(aloneWait)
+	defer t.Stop()
+	select {
+	case g.alone <- struct{}{}:
+	case <-t.C:
+		return nil
+	}
 	c := &closedGate{make(chan struct{})}
 	g.closed.Store(c)
 	return c
 }
 
+// reopen takes back what close returned.
 func (g *gate) reopen(c *closedGate) {
+	if c == nil {
+		return
+	}
 	g.closed.Store(nil)
 	close(c.open)
-	g.alone.Unlock()
+	<-g.alone
 }
 
 // pass waits at a gate that is not one's own.

@@ -10,8 +10,7 @@ import (
 // are never undone.
 type Batch struct {
 	p       *Pages
-	dirtyAt int  // dirty pages at the start
-	dropped bool // a value left the tree
+	dirtyAt int // dirty pages at the start
 }
 
 // Begin starts the batch with the given Seq, which is above all before it.
@@ -39,8 +38,7 @@ func (b *Batch) Memory() *btree.Memory { return b.p.memory }
 
 // New bears a name.
 func (b *Batch) New() btree.PageID {
-	b.p.born++
-	return logstore.BornBit | b.p.born
+	return logstore.BornBit | b.p.born.Add(1)
 }
 
 // Put makes n the newest version of a page.
@@ -55,11 +53,28 @@ func (b *Batch) Remove(id btree.PageID) {
 
 // Drop notes that a value left the tree.
 func (b *Batch) Drop(ref btree.Ref) {
-	b.dropped = true
-	b.p.deaths = append(b.p.deaths, death{b.p.seq, ref})
+	b.p.deaths.add(ref, b.p.store.SegmentPages())
 }
 
-// push puts a version on its chain. A version of the same batch is replaced: no reader can have used it.
+// Touch makes a page dirty as it is, so that the next flush moves it to the end of the log and its place dies. It reports whether it
+// did: a page that is dirty, was folded away or has left the tree needs no moving. Others than pages of the tree are not touched.
+func (b *Batch) Touch(id btree.PageID) (bool, error) {
+	p := b.p
+	if e := p.table.find(id); e != nil {
+		if v := e.head.Load(); v.kind != atAddress {
+			return false, nil
+		}
+	}
+	n, err := b.Node(id)
+	if err != nil {
+		return false, err
+	}
+	b.Put(id, n)
+	return true, nil
+}
+
+// push puts a version on its chain. A version of the same batch is replaced: no reader can have used it, and a chain has one version of a
+// Seq.
 func (b *Batch) push(id btree.PageID, v *version) {
 	p := b.p
 	e := p.table.find(id)
@@ -75,10 +90,12 @@ func (b *Batch) push(id btree.PageID, v *version) {
 		}
 	}
 	old := e.head.Load()
-	if old.seq == v.seq && old.kind == inMemory {
+	if old.seq == v.seq {
 		v.next.Store(old.next.Load())
 		e.head.Store(v)
-		old.node.Release(p.memory)
+		if old.kind == inMemory {
+			old.node.Release(p.memory)
+		}
 	} else {
 		v.next.Store(old)
 		e.head.Store(v)

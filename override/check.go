@@ -54,8 +54,7 @@ func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err
 	}
 	t := installed{p}
 	useValue := func(ref btree.Ref) error {
-		ref.ID = t.addr(ref.ID)
-		pages, err := p.pagesAt(ref)
+		pages, err := p.pagesAt(t.addr(ref.ID), ref)
 		for _, x := range pages {
 			use(x.Addr, x.Pages)
 		}

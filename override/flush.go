@@ -3,7 +3,6 @@ package override
 import (
 	"bytes"
 	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"flashdbm/lockfree"
@@ -37,7 +36,7 @@ type Flush struct {
 	placed  int  // of work: installed
 	removed []*entry
 	retired []retirement
-	deaths  []death
+	deaths  deaths
 	dying   []Extent // pages of deaths
 }
 
@@ -49,12 +48,6 @@ type flushItem struct {
 	key   []byte // first key below, in the version
 }
 
-// Extent is a stretch of pages.
-type Extent struct {
-	Addr  logstore.Addr
-	Pages int64
-}
-
 const partPages = 64 // most pages of a part: fdatasync waits for all dirty pages of the file
 
 // StartFlush starts a flush of everything up to now; group is the newest group and records the number of records in the tree. It
@@ -63,7 +56,7 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	if p.flush != nil {
 		panic("override: two flushes in flight")
 	}
-	if len(p.dirty) == 0 && len(p.retired) == 0 && len(p.deaths) == 0 {
+	if len(p.dirty) == 0 && len(p.retired) == 0 && len(p.deaths.refs) == 0 {
 		return nil
 	}
 	f := &Flush{p: p, seq: p.seq, slot: p.registry.AcquireAt(p.seq), base: group, records: records, part: partPages}
@@ -79,7 +72,7 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	p.epoch++
 	p.flush = f
 	f.retired, p.retired = p.retired, nil
-	f.deaths, p.deaths = p.deaths, nil
+	f.deaths, p.deaths = p.deaths, deaths{}
 	return f
 }
 
@@ -97,9 +90,9 @@ func (f *Flush) Sort() {
 	})
 }
 
-// Pages returns how many pages the flush has still to write, at most.
+// Pages bounds the pages that the flush has still to write.
 func (f *Flush) Pages() int64 {
-	stream := flushFixed + len(f.retired)*retiredSize + len(f.removed)*8 + len(f.deaths)*deathSize
+	stream := flushFixed + len(f.retired)*retiredSize + len(f.removed)*8 + f.deaths.entries*deathSize
 	return int64(len(f.work)-f.next) + int64(stream/logstore.BodySize) + 1
 }
 
@@ -137,9 +130,7 @@ func (f *Flush) Write() (done bool, err error) {
 	f.next = f.ready
 	count := f.first
 	if f.next == len(f.work) {
-		if err := f.findDying(); err != nil {
-			return false, err
-		}
+		f.dying = p.dying(f.deaths.refs)
 		g.Write(logstore.KindFlush, f.stream())
 		count = uint64(f.records)
 	}
@@ -148,55 +139,6 @@ func (f *Flush) Write() (done bool, err error) {
 	}
 	f.last = f.next == len(f.work)
 	return f.last, nil
-}
-
-// findDying looks up the pages of the values dropped up to the base.
-func (f *Flush) findDying() error {
-	for _, d := range f.deaths {
-		extents, err := f.p.pagesOf(d.ref)
-		if err != nil {
-			return err
-		}
-		f.dying = append(f.dying, extents...)
-	}
-	return nil
-}
-
-const (
-	flushFixed  = 8*5 + 4*4
-	retiredSize = 16
-	deathSize   = 12
-)
-
-// stream is what ends a flush:
-//
-//	base group u64 | first part's group u64 | born counter u64 |
-//	trees u32, each: root name u64, records u64 |
-//	retired u32, each: name u64, address u64 | removed u32, each: name u64 | deaths u32, each: address u64, pages u32
-func (f *Flush) stream() []byte {
-	le := binary.LittleEndian
-	b := make([]byte, 0, flushFixed+len(f.retired)*retiredSize+len(f.removed)*8+len(f.dying)*deathSize)
-	b = le.AppendUint64(b, f.base)
-	b = le.AppendUint64(b, f.first)
-	b = le.AppendUint64(b, f.p.born)
-	b = le.AppendUint32(b, 1)
-	b = le.AppendUint64(b, Root)
-	b = le.AppendUint64(b, uint64(f.records))
-	b = le.AppendUint32(b, uint32(len(f.retired)))
-	for _, r := range f.retired {
-		b = le.AppendUint64(b, r.entry.id)
-		b = le.AppendUint64(b, r.addr)
-	}
-	b = le.AppendUint32(b, uint32(len(f.removed)))
-	for _, e := range f.removed {
-		b = le.AppendUint64(b, e.id)
-	}
-	b = le.AppendUint32(b, uint32(len(f.dying)))
-	for _, d := range f.dying {
-		b = le.AppendUint64(b, d.Addr)
-		b = le.AppendUint32(b, uint32(d.Pages))
-	}
-	return b
 }
 
 const installParts = 8 // installed at a time, so that commits get the baton between
@@ -235,22 +177,28 @@ func (f *Flush) Install() (done bool) {
 // dies; it gets its own.
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry
+	old := e.place()
 	p.install(e, w.addr)
-	if v := e.head.Load(); v != w.v && v.kind == inMemory && v.node.Borrows() {
-		n := &version{seq: v.seq, kind: inMemory, node: v.node.Own(p.memory)}
-		n.next.Store(v.next.Load())
+	newest := e.head.Load()
+	if newest != w.v && newest.kind == inMemory && newest.node.Borrows() {
+		n := &version{seq: newest.seq, kind: inMemory, node: newest.node.Own(p.memory)}
+		n.next.Store(newest.next.Load())
 		e.head.Store(n)
-		p.limbo.nodes = append(p.limbo.nodes, leaving{v.node, p.seq})
+		p.leaveWith(newest, old)
 	}
-	at := &e.head
-	for v := at.Load(); v != nil; at, v = &v.next, v.next.Load() {
+	at, newer := &e.head, (*version)(nil)
+	for v := at.Load(); v != nil; at, newer, v = &v.next, v, v.next.Load() {
 		if v != w.v {
 			continue
 		}
 		n := &version{seq: v.seq, kind: atAddress, addr: w.addr}
 		n.next.Store(v.next.Load())
 		at.Store(n)
-		p.limbo.nodes = append(p.limbo.nodes, leaving{v.node, p.seq})
+		if newer == nil {
+			p.leaveWith(v, old)
+		} else {
+			p.limbo.leave(v, newer.seq)
+		}
 		return
 	}
 	panic("override: a version pinned by a flush is gone")

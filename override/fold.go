@@ -1,6 +1,8 @@
 package override
 
 import (
+	"fmt"
+
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
@@ -63,32 +65,56 @@ func (b *Batch) Fold(parent logstore.PageID) (int, error) {
 	return len(names), nil
 }
 
-// FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table. Without the baton:
-// Fold decides anew.
+// FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table: children before
+// parents. Without the baton: Fold decides anew. The plan is void once a flush was installed, for by then a name may mean nothing.
 func (p *Pages) FoldPlan(s Snapshot, least int) ([]logstore.PageID, error) {
-	var plan []logstore.PageID
-	var walk func(id logstore.PageID, height int) error
-	walk = func(id logstore.PageID, height int) error {
-		n, err := s.Node(id)
-		if err != nil || n.Level() == 0 || height == 0 {
-			return err
-		}
-		named := 0
-		for i := range n.Count() {
-			child := n.Child(i)
-			if !logstore.IsAddr(child) || p.store.Overridden(child) {
-				named++
-			}
-			if n.Level() > 1 {
-				if err := walk(child, height-1); err != nil {
-					return err
-				}
-			}
-		}
-		if named >= least {
-			plan = append(plan, id)
-		}
+	root, err := s.Node(Root)
+	if err != nil {
+		return nil, err
+	}
+	w := foldWalk{s: s, least: least, seen: map[logstore.PageID]bool{}}
+	err = w.walk(Root, root)
+	return w.plan, err
+}
+
+// foldWalk goes through the inner nodes of a tree. Levels go down and no node is met twice, so it ends on any tree.
+type foldWalk struct {
+	s     Snapshot
+	least int
+	seen  map[logstore.PageID]bool
+	plan  []logstore.PageID
+}
+
+func (w *foldWalk) walk(id logstore.PageID, n btree.Node) error {
+	if n.Level() == 0 {
 		return nil
 	}
-	return plan, walk(Root, btree.MaxHeight)
+	if w.seen[id] {
+		return fmt.Errorf("%w: %s: page %#x has two parents", logstore.ErrCorrupt, w.s.pages.store.Path(), id)
+	}
+	w.seen[id] = true
+	named := 0
+	for i := range n.Count() {
+		child := n.Child(i)
+		if !logstore.IsAddr(child) || w.s.pages.store.Overridden(child) {
+			named++
+		}
+		if n.Level() == 1 {
+			continue
+		}
+		c, err := w.s.Node(child)
+		if err != nil {
+			return err
+		}
+		if c.Level() != n.Level()-1 {
+			return fmt.Errorf("%w: %s: page %#x is on level %d below level %d", logstore.ErrCorrupt, w.s.pages.store.Path(), child, c.Level(), n.Level())
+		}
+		if err := w.walk(child, c); err != nil {
+			return err
+		}
+	}
+	if named >= w.least {
+		w.plan = append(w.plan, id)
+	}
+	return nil
 }

@@ -5,47 +5,65 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/lockfree"
+	"flashdbm/logstore"
 )
 
-// limbo holds what is no longer current and may still be looked at:
+// limbo holds what is no longer current and may still be looked at. Baton holder.
 //
-//   - versions superseded by a newer one: free when no reader is in [their Seq, their successor's);
-//   - nodes whose version became an address: their readers are registered below or at the Seq of that change;
-//   - entries on their way out of the table: free when no reader is below the Seq that made them unreachable.
+//   - A version superseded by a newer one stays in its chain for readers from its own Seq to the newer one's.
+//   - The node of a version that became an address is out of its chain; readers that found it before may use it still.
+//   - An entry on its way out of the table is of use to readers below the Seq at which parents stopped naming it.
 //
-// A version that a held reader can see waits in held, apart, so that the pass over the young ones stays short.
+// A held reader so costs the versions that it can see, not all that were made since.
 type limbo struct {
-	young   []superseded
-	held    []superseded
-	nodes   []leaving
+	young   []remnant // more readers may come for these
+	held    []remnant // only readers that are there now; apart, so that the pass over the young ones stays short
 	entries []leavingEntry
 	pins    []uint64
-	heldAt  uint64 // horizon when held was last looked through
+	heldAt  uint64 // horizon when held was last looked through,
+	kept    int    // and what was left then
 }
 
-type superseded struct {
-	entry *entry
-	v     *version
-	until uint64 // Seq of the version that took its place
+// remnant is a version, or the node of one, that readers at from to until-1 may look at.
+type remnant struct {
+	from, until uint64
+	entry       *entry        // in whose chain the version is; nil for a node
+	node        btree.Node    // if entry is nil
+	place       logstore.Addr // where the image lies that the node has cells in and that nothing else keeps; 0 = none
 }
 
-type leaving struct {
-	node btree.Node
-	seq  uint64
-}
-
+// leavingEntry is an entry that no reader at seq or above comes by.
 type leavingEntry struct {
 	entry *entry
 	seq   uint64
 }
 
+// heldSlack is how many remnants may wait in held for readers that are gone, while an older reader stays.
+const heldSlack = 32
+
+// supersede notes that v, in the chain of e, gave way to a version with the given Seq.
 func (l *limbo) supersede(e *entry, v *version, until uint64) {
-	l.young = append(l.young, superseded{e, v, until})
+	l.young = append(l.young, remnant{from: v.seq, until: until, entry: e})
+}
+
+// leave notes that the node of v is in no chain any more; readers below until may have found it there.
+func (l *limbo) leave(v *version, until uint64) {
+	l.young = append(l.young, remnant{from: v.seq, until: until, node: v.node})
+}
+
+// leaveWith is leave for the newest version of a page, whose place a has just died at the newest Seq. Readers at that very Seq may be
+// using the node, so if that has cells in the image at a, the image's segment is kept for them as one with a name in it is.
+func (p *Pages) leaveWith(v *version, a logstore.Addr) {
+	p.limbo.leave(v, p.seq+1)
+	if v.node.Borrows() {
+		p.store.AddName(a)
+		p.limbo.young[len(p.limbo.young)-1].place = a
+	}
 }
 
 // size returns how much waits.
 func (l *limbo) size() int {
-	return len(l.young) + len(l.held) + len(l.nodes) + len(l.entries)
+	return len(l.young) + len(l.held) + len(l.entries)
 }
 
 // Reclaim frees what the registry shows that nobody can see, tells the store the horizon and returns it. watermark is the least one that
@@ -56,44 +74,39 @@ func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
 	l.pins = pins
 	p.store.SetHorizon(horizon)
 
-	// Superseded versions. The watermark is the last pin: what was superseded above it has readers to come.
-	top := pins[len(pins)-1]
+	// With no reader registered, whoever comes from now on finds what took the place of the nodes.
+	alone := len(l.young) > 0 && p.registry.Count() == 0
+	top := pins[len(pins)-1] // the watermark: readers at it or above may still come
 	keep := l.young[:0]
-	for i, s := range l.young {
-		if s.until > top {
-			keep = append(keep, l.young[i])
-		} else if lockfree.Pinned(pins, s.v.seq, s.until) {
-			l.held = append(l.held, s)
-		} else {
-			p.unlink(s)
+	for _, r := range l.young {
+		switch {
+		case alone && r.entry == nil:
+			p.free(r)
+		case r.until > top:
+			keep = append(keep, r)
+		case lockfree.Pinned(pins, r.from, r.until):
+			l.held = append(l.held, r)
+		default:
+			p.free(r)
 		}
 	}
 	clear(l.young[len(keep):])
 	l.young = keep
 
-	if horizon != l.heldAt && len(l.held) > 0 {
+	if horizon != l.heldAt || len(l.held) > 2*l.kept+heldSlack {
 		keep := l.held[:0]
-		for _, s := range l.held {
-			if lockfree.Pinned(pins, s.v.seq, s.until) {
-				keep = append(keep, s)
+		for _, r := range l.held {
+			if lockfree.Pinned(pins, r.from, r.until) {
+				keep = append(keep, r)
 			} else {
-				p.unlink(s)
+				p.free(r)
 			}
 		}
 		clear(l.held[len(keep):])
-		l.held = keep
+		l.held, l.heldAt, l.kept = keep, horizon, len(keep)
 	}
-	l.heldAt = horizon
 
-	// With no reader registered, whoever registers from now on finds the new versions.
-	alone := len(l.nodes) > 0 && p.registry.Count() == 0
 	n := 0
-	for n < len(l.nodes) && (alone || l.nodes[n].seq < horizon) {
-		l.nodes[n].node.Release(p.memory)
-		n++
-	}
-	l.nodes = append(l.nodes[:0], l.nodes[n:]...)
-	n = 0
 	for n < len(l.entries) && l.entries[n].seq <= horizon {
 		p.expel(l.entries[n].entry)
 		n++
@@ -102,12 +115,19 @@ func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
 	return horizon
 }
 
-// unlink takes a superseded version out of its chain and frees its image. The chain may hold another version of the same Seq by now:
-// one that a flush has put in its place.
-func (p *Pages) unlink(s superseded) {
-	at := &s.entry.head
+// free gives up a remnant. A superseded version is taken out of its chain, unless its entry was expelled. What the chain has of its Seq
+// by now may be another version: one that a flush has put in its place.
+func (p *Pages) free(r remnant) {
+	if r.entry == nil {
+		r.node.Release(p.memory)
+		if r.place != 0 {
+			p.store.DropName(r.place)
+		}
+		return
+	}
+	at := &r.entry.head
 	for v := at.Load(); v != nil; at, v = &v.next, v.next.Load() {
-		if v.seq == s.v.seq {
+		if v.seq == r.from {
 			at.Store(v.next.Load())
 			if v.kind == inMemory {
 				v.node.Release(p.memory)

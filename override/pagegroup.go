@@ -15,13 +15,16 @@ const leftoverPages = 3 // most pages left dirty by earlier batches that a page 
 
 // CanPageGroup reports whether a batch begun now could become a page group.
 func (p *Pages) CanPageGroup() bool {
-	return len(p.dirty) <= leftoverPages && p.flush == nil && !p.frozen && len(p.deaths) == 0 && len(p.retired) == 0
+	return len(p.dirty) <= leftoverPages && p.flush == nil && !p.frozen && p.nothingPending()
 }
+
+// nothingPending reports whether no value was dropped and no name folded away since the last flush.
+func (p *Pages) nothingPending() bool { return len(p.deaths.refs) == 0 && len(p.retired) == 0 }
 
 // Legal reports whether the applied batch may be written as a page group, given the number of pages that its redo would take.
 func (b *Batch) Legal(pages int) bool {
 	p := b.p
-	if b.dropped || len(p.dirty) == 0 || len(p.dirty)-b.dirtyAt > pages {
+	if !p.nothingPending() || len(p.dirty) == 0 || len(p.dirty)-b.dirtyAt > pages {
 		return false
 	}
 	for _, e := range p.dirty {
@@ -57,7 +60,7 @@ func (b *Batch) InstallPages(group uint64, records int64) {
 		if v.seq == p.seq { // not published yet: nobody has used it
 			v.node.Release(p.memory)
 		} else {
-			p.limbo.nodes = append(p.limbo.nodes, leaving{v.node, p.seq})
+			p.limbo.leave(v, p.seq)
 		}
 		p.install(e, v.addr)
 		e.epoch = 0
@@ -80,15 +83,5 @@ func (p *Pages) install(e *entry, a logstore.Addr) {
 func (p *Pages) rebase(group uint64, records int64) {
 	p.base, p.baseRecords = group, records
 	p.store.Rebase(group)
-	n := 0
-	for n < len(p.births) && p.births[n].group <= group {
-		n++
-	}
-	p.births = append(p.births[:0], p.births[n:]...)
-}
-
-// Born notes a run that the group being built carries: it lives from now on.
-func (p *Pages) Born(group uint64, a logstore.Addr, payload int64) {
-	p.store.MarkLive(a, logstore.RunPages(payload))
-	p.births = append(p.births, birth{group, a})
+	p.forgetBirths()
 }

@@ -18,7 +18,8 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 		return nil, 0, fmt.Errorf("%s: %w", store.Path(), err)
 	}
 	p = newPages(store, registry, head.entries)
-	p.base, p.born, p.baseRecords = head.base, head.born, head.records
+	p.base, p.baseRecords = head.base, head.records
+	p.born.Store(head.born)
 	for range head.entries {
 		id, a := r.u64(), r.u64()
 		if err := p.recoverEntry(id, a); err != nil {
@@ -31,9 +32,10 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 			return nil, 0, err
 		}
 	}
-	if p.table.find(Root) == nil {
-		return nil, 0, fmt.Errorf("%w: %s: the tree has no root", logstore.ErrCorrupt, store.Path())
+	if err := p.checkNames(); err != nil {
+		return nil, 0, err
 	}
+	p.forgetBirths()
 	store.RebaseRecovered(rec, p.base)
 	return p, p.baseRecords, nil
 }
@@ -132,56 +134,62 @@ func (p *Pages) flushStream(g *logstore.ScannedGroup) ([]byte, error) {
 // recoverFlush installs a complete flush. One whose base is not above the checkpoint's is in its table already: the checkpoint followed
 // it, and any later flush has a base behind the checkpoint's own groups.
 func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase uint64, parts map[uint64][]logstore.ScannedPage) error {
-	r := &reader{b: stream}
-	base, first, born := r.u64(), r.u64(), r.u64()
-	records, err := r.trees()
-	if err != nil || first > g.No || base >= first {
-		return p.badFlush(g.No)
+	end, err := getFlushEnd(stream, g.No)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.store.Path(), err)
 	}
-	if base <= tableBase {
+	if end.base <= tableBase {
 		return nil
 	}
-	if err := p.recoverPages(append(parts[first], g.Pages...)); err != nil {
+	if err := p.recoverPages(append(parts[end.first], g.Pages...)); err != nil {
 		return err
 	}
-	delete(parts, first)
-	retired := r.count(uint64(r.u32()), retiredSize)
-	for range retired {
-		id, a := r.u64(), r.u64()
-		if e := p.table.find(id); e != nil && e.disk == a {
-			p.detach(e)
-		} else {
-			return p.badFlush(g.No)
+	delete(parts, end.first)
+	for _, r := range end.retired {
+		e := p.table.find(r.id)
+		if e == nil || e.disk != r.addr {
+			return p.badFlush(g.No, r.id)
 		}
+		p.detach(e)
 	}
-	for range r.count(uint64(r.u32()), 8) {
-		id := r.u64()
+	for _, id := range end.removed {
 		if e := p.table.find(id); e != nil {
 			p.store.Kill(e.place(), 1, 0)
 			p.detach(e)
-		} else if logstore.IsAddr(id) {
+		} else if logstore.IsAddr(id) { // else it was born and removed before any flush
 			if !p.store.InFile(id, 1) {
-				return p.badFlush(g.No)
+				return p.badFlush(g.No, id)
 			}
 			p.store.Kill(id, 1, 0)
 		}
 	}
-	for range r.count(uint64(r.u32()), deathSize) {
-		a, n := r.u64(), int64(r.u32())
-		if !p.store.InFile(a, n) {
-			return p.badFlush(g.No)
+	for _, d := range end.dying {
+		if !p.store.InFile(d.Addr, d.Pages) {
+			return p.badFlush(g.No, d.Addr)
 		}
-		p.store.Kill(a, n, 0)
+		p.store.Kill(d.Addr, d.Pages, 0)
 	}
-	if r.short {
-		return p.badFlush(g.No)
-	}
-	p.base, p.baseRecords, p.born = base, records, born
+	p.base, p.baseRecords = end.base, end.records
+	p.born.Store(end.born)
 	return nil
 }
 
-func (p *Pages) badFlush(group uint64) error {
-	return fmt.Errorf("%w: %s: the end of a flush in group %d", logstore.ErrCorrupt, p.store.Path(), group)
+func (p *Pages) badFlush(group uint64, id logstore.PageID) error {
+	return fmt.Errorf("%w: %s: the end of a flush in group %d lists %#x", logstore.ErrCorrupt, p.store.Path(), group, id)
+}
+
+// checkNames makes sure that the tree has a root and that no name will be born twice.
+func (p *Pages) checkNames() (err error) {
+	if p.table.find(Root) == nil {
+		return fmt.Errorf("%w: %s: the tree has no root", logstore.ErrCorrupt, p.store.Path())
+	}
+	born := p.born.Load()
+	p.table.all(func(e *entry) {
+		if !logstore.IsAddr(e.id) && e.id != Root && e.id&^logstore.BornBit > born {
+			err = fmt.Errorf("%w: %s: name %#x is beyond the counter of names, %d", logstore.ErrCorrupt, p.store.Path(), e.id, born)
+		}
+	})
+	return err
 }
 
 // Create makes the pages of a new database: an empty leaf as the root, in a page group of its own. On a read-only store it stays in
@@ -201,6 +209,7 @@ func Create(store *logstore.Store, registry *lockfree.Registry, readOnly bool) (
 	empty.Encode(body)
 	no, err := g.Commit(0)
 	if err != nil {
+		p.Close()
 		return nil, err
 	}
 	e.head.Store(&version{kind: atAddress, addr: a})

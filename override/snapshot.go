@@ -1,6 +1,8 @@
 package override
 
 import (
+	"fmt"
+
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
@@ -70,4 +72,78 @@ func (s *Snapshot) Extents(ref btree.Ref) ([]logstore.Extent, error) {
 
 func (p *Pages) badRun(ref btree.Ref) error {
 	return &logstore.PageError{Path: p.store.Path(), Addr: ref.ID, What: "lengths of a long value"}
+}
+
+// node returns the image that a version stands for. A page reached through the table bears its name.
+func (p *Pages) node(e *entry, v *version) (btree.Node, error) {
+	switch {
+	case v == nil:
+		return btree.Node{}, p.unknown(e.id)
+	case v.kind == inMemory:
+		return v.node, nil
+	case v.kind != atAddress:
+		return btree.Node{}, p.unknown(e.id)
+	}
+	image, err := p.store.Page(v.addr)
+	if err != nil {
+		return btree.Node{}, err
+	}
+	if name := logstore.PageName(image); name != e.id && v.addr != e.id {
+		return btree.Node{}, &logstore.PageError{Path: p.store.Path(), Addr: v.addr, What: fmt.Sprintf("bears the name %#x instead of %#x", name, e.id)}
+	}
+	return btree.View(image), nil
+}
+
+func (p *Pages) unknown(id logstore.PageID) error {
+	return fmt.Errorf("%w: %s: no page has the name %#x", logstore.ErrCorrupt, p.store.Path(), id)
+}
+
+// nodeAt returns the image of a page for a reader at seq. Any goroutine; no lock, no allocation.
+func (p *Pages) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
+	if logstore.IsAddr(id) && !p.store.Overridden(id) {
+		image, err := p.store.Page(id)
+		if err != nil {
+			return btree.Node{}, err
+		}
+		return btree.View(image), nil
+	}
+	e := p.table.find(id)
+	if e == nil {
+		if !logstore.IsAddr(id) {
+			return btree.Node{}, p.unknown(id)
+		}
+		image, err := p.store.Page(id) // the entry left the table since the bit was read
+		if err != nil {
+			return btree.Node{}, err
+		}
+		return btree.View(image), nil
+	}
+	return p.node(e, e.at(seq))
+}
+
+// addrAt returns where the value with the given name lies for a reader at seq.
+func (p *Pages) addrAt(id logstore.PageID, seq uint64) (logstore.Addr, error) {
+	if logstore.IsAddr(id) && !p.store.Overridden(id) {
+		return id, nil
+	}
+	e := p.table.find(id)
+	switch {
+	case e == nil && logstore.IsAddr(id):
+		return id, nil
+	case e == nil:
+		return 0, p.unknown(id)
+	}
+	if v := e.at(seq); v != nil && v.kind == atAddress {
+		return v.addr, nil
+	}
+	return 0, p.unknown(id)
+}
+
+// runAt returns the payload of the run with the given name.
+func (p *Pages) runAt(id logstore.PageID, seq uint64) ([]byte, error) {
+	a, err := p.addrAt(id, seq)
+	if err != nil {
+		return nil, err
+	}
+	return p.store.Run(a)
 }

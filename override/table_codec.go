@@ -18,7 +18,7 @@ func (p *Pages) EncodeTable() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, tableFixed+int(p.table.count.Load())*16)
 	b = le.AppendUint64(b, p.base)
-	b = le.AppendUint64(b, p.born)
+	b = le.AppendUint64(b, p.born.Load())
 	b = le.AppendUint32(b, 1)
 	b = le.AppendUint64(b, Root)
 	b = le.AppendUint64(b, uint64(p.baseRecords))
@@ -99,7 +99,7 @@ func getTableHead(r *reader) (h tableHead, err error) {
 		return h, err
 	}
 	h.entries = r.count(r.u64(), 16)
-	if r.short || len(r.b) != h.entries*16 || h.born >= 1<<62 {
+	if r.short || len(r.b) != h.entries*16 || h.born > maxBorn {
 		return h, fmt.Errorf("%w: translation table of a checkpoint", logstore.ErrCorrupt)
 	}
 	return h, nil

@@ -15,7 +15,7 @@ const module = "flashdbm"
 // own. "..." stands for every package below a directory. What fits nowhere is not added here to make a build pass: its place is a
 // decision about the whole, see ARCHITECTURE.md.
 var layers = [][]string{
-	{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest"},
+	{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc"},
 	{"logstore"},
 	{"override"},
 	{"mvcc"},
@@ -33,12 +33,15 @@ var (
 	testOutside = []string{"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix"}
 )
 
+// testSupport are packages that the tests of any package may import, and nothing else may.
+var testSupport = []string{"internal/formatdoc"}
+
 // unsafeFiles are the files that may use package unsafe, and cgoDirs the directories that may use C.
 var (
 	unsafeFiles = []string{
 		"internal/btree/view.go",     // typed access to pages and to blocks outside the Go heap
 		"logstore/vfs/os_darwin.go",  // a system call that x/sys does not wrap
-		"logstore/vfs/os_windows.go", // likewise
+		"logstore/vfs/os_windows.go", // the buffer of a system call
 		"lockfree/registry_test.go",  // the size of a slot
 	}
 	cgoDirs = []string{"ndbm"}
@@ -69,6 +72,8 @@ func TestImports(t *testing.T) {
 				assert.Contains(t, cgoDirs, f.dir(), "%s: C in a package that is not meant for it", f.path)
 			case ours && f.test && dir == f.dir():
 				// A test from outside its package.
+			case ours && slices.Contains(testSupport, dir):
+				assert.True(t, f.test, "%s imports %s, which is for tests", f.path, imported)
 			case ours:
 				below := layerOf(dir)
 				assert.True(t, 0 <= below && below < layer, "%s imports %s, which is not below it", f.path, imported)

@@ -16,7 +16,7 @@ import (
 func put(key, value string) Op { return Op{Key: []byte(key), Value: []byte(value)} }
 func del(key string) Op        { return Op{Key: []byte(key), Delete: true} }
 
-func number(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
+func numbered(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
 
 // mustApply applies a batch and returns how many pages got a new version.
 func (t *tree) mustApply(tb testing.TB, ops ...Op) (puts int) {
@@ -62,8 +62,8 @@ func TestAscendingLoadFillsPages(t *testing.T) {
 		tr := newTree()
 		var ops []Op
 		total := 0
-		for i := range 100_000 / (2000 / (batch + 999)) {
-			ops = append(ops, Op{Key: number(i), Value: make([]byte, 8)})
+		for i := range 40_000 / (2000 / (batch + 999)) {
+			ops = append(ops, Op{Key: numbered(i), Value: make([]byte, 8)})
 			if len(ops) == batch {
 				puts := tr.mustApply(t, ops...)
 				ops = ops[:0]
@@ -96,7 +96,7 @@ func TestRandomLoadFill(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	m := model{}
 	for range 100 {
-		tr.mustApply(t, tr.batch(r, m, func(r *rand.Rand) []byte { return number(int(r.Uint32())) }, 100, 0)...)
+		tr.mustApply(t, tr.batch(r, m, func(r *rand.Rand) []byte { return numbered(int(r.Uint32())) }, 100, 0)...)
 		tr.forget(tr.seq)
 	}
 	pages, bytes := 0, 0
@@ -115,10 +115,10 @@ func TestRandomLoadFill(t *testing.T) {
 func TestDeletesMerge(t *testing.T) {
 	for _, order := range []string{"ascending", "descending", "random"} {
 		tr := newTree()
-		const n = 20_000
+		const n = 6_000
 		var ops []Op
 		for i := range n {
-			ops = append(ops, Op{Key: number(i), Value: make([]byte, 20)})
+			ops = append(ops, Op{Key: numbered(i), Value: make([]byte, 20)})
 		}
 		tr.mustApply(t, ops...)
 		victims := rand.New(rand.NewSource(1)).Perm(n)
@@ -131,8 +131,8 @@ func TestDeletesMerge(t *testing.T) {
 			}
 		}
 		for i, v := range victims {
-			tr.mustApply(t, Op{Key: number(v), Delete: true})
-			if i%1000 == 0 {
+			tr.mustApply(t, Op{Key: numbered(v), Delete: true})
+			if i%300 == 0 {
 				tr.forget(tr.seq)
 			}
 			if left := n - 1 - i; left == n/10 || left == 100 {
@@ -290,7 +290,7 @@ func TestReadersDuringApply(t *testing.T) {
 	}
 	r := rand.New(rand.NewSource(1))
 	records := int64(0)
-	for range 300 {
+	for range 100 {
 		m := map[int]bool{}
 		for range 1 + r.Intn(40) {
 			m[r.Intn(2000)] = true

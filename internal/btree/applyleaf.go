@@ -50,7 +50,7 @@ func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 			if c.Kind() != Inline {
 				a.e.Drop(c.Ref())
 			}
-			cells -= rawKeyLen(c.raw) + rawValueLen(c.raw)
+			cells -= c.size()
 			e.skip = 1
 			count--
 		case op.Delete:

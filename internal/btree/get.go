@@ -16,9 +16,5 @@ func Get(p Pager, root PageID, key []byte) (Cell, bool, error) {
 			return Cell{}, false, err
 		}
 	}
-	i, found, err := n.lookup(p, key)
-	if !found || err != nil {
-		return Cell{}, false, err
-	}
-	return n.Cell(i), true, nil
+	return n.lookup(p, key)
 }

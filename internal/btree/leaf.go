@@ -8,17 +8,6 @@ type Ref struct {
 	Kind     ValueKind // Run or Extents
 }
 
-// slot is an entry of a leaf's directory, decoded.
-type slot struct {
-	offset int
-	key    int // bytes in the cell
-	value  int // bytes in the cell
-	flags  int // keyLong and the ValueKind, as in keyFlags and valueFlags
-}
-
-// cellLen returns the bytes of the cell.
-func (s slot) cellLen() int { return s.key + s.value }
-
 // rawSlot returns the i-th slot as it is stored: offset, key length and value length in 16 bits each. It reads two bytes past the
 // slot. Those are cells in an image; a directory's block has two bytes to spare.
 func (n Node) rawSlot(i int) uint64 {
@@ -48,18 +37,19 @@ func (n Node) key(i int) []byte {
 }
 
 // Cell returns the i-th record of a leaf.
-func (n Node) Cell(i int) Cell { return Cell{node: n, raw: n.rawSlot(i)} }
+func (n Node) Cell(i int) Cell {
+	raw := n.rawSlot(i)
+	return Cell{n.cell(rawOffset(raw)), raw}
+}
 
 // Cell is a record in a leaf. It is a small value and lives as long as the version it is of. The zero Cell is no record.
 type Cell struct {
-	node Node
-	raw  uint64
+	at  pointer // key, then value or reference
+	raw uint64  // slot
 }
 
 // Key returns the key, or the first MaxInlineKey bytes of a long one.
-func (c Cell) Key() []byte {
-	return slice(c.node.cell(rawOffset(c.raw)), 0, rawKeyLen(c.raw))
-}
+func (c Cell) Key() []byte { return slice(c.at, 0, rawKeyLen(c.raw)) }
 
 // IsLong reports whether the key is longer than what Key returns; WholeKey has it all.
 func (c Cell) IsLong() bool { return rawLong(c.raw) }
@@ -72,17 +62,16 @@ func (c Cell) Value() []byte {
 	if c.Kind() != Inline {
 		return nil
 	}
-	return slice(c.node.cell(rawOffset(c.raw)), rawKeyLen(c.raw), rawValueLen(c.raw))
+	return slice(c.at, rawKeyLen(c.raw), rawValueLen(c.raw))
 }
 
 // Ref returns where the value is if it is not Inline. For Inline records it is the zero Ref.
 func (c Cell) Ref() Ref {
-	k := c.Kind()
-	if k == Inline {
+	if c.Kind() == Inline {
 		return Ref{}
 	}
-	p, at := c.node.cell(rawOffset(c.raw)), rawKeyLen(c.raw)
-	return Ref{ID: load64(p, at), ValueLen: load64(p, at+8), KeyLen: load32(p, at+16), Kind: k}
+	at := rawKeyLen(c.raw)
+	return Ref{ID: load64(c.at, at), ValueLen: load64(c.at, at+8), KeyLen: load32(c.at, at+16), Kind: c.Kind()}
 }
 
 // ValueLen returns the bytes of the value, wherever it is.
@@ -92,6 +81,9 @@ func (c Cell) ValueLen() uint64 {
 	}
 	return c.Ref().ValueLen
 }
+
+// size returns the bytes of the cell.
+func (c Cell) size() int { return rawKeyLen(c.raw) + rawValueLen(c.raw) }
 
 // WholeKey returns the key, fetching a long one through p, the snapshot that the record was found in.
 func (c Cell) WholeKey(p Pager) ([]byte, error) {

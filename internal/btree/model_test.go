@@ -243,7 +243,7 @@ func modelRun(t *testing.T, space keyspace, seed int64) {
 	var pasts []past
 	deletes, height := 20, 0
 	batches := 40
-	if testing.Short() {
+	if testing.Short() || space.name == "huge" {
 		batches = 15
 	}
 	for i := range batches {

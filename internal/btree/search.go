@@ -115,14 +115,36 @@ func (n Node) findFrom(p Pager, key []byte, h uint32) (i int, found bool, err er
 	return low, false, nil
 }
 
-// lookup returns the index of the record of a leaf with the given key. It differs from find in that it does not look at the common
-// prefix: a key that lacks it equals no record.
-func (n Node) lookup(p Pager, key []byte) (i int, found bool, err error) {
-	if len(key) < n.prefix() {
-		return 0, false, nil
+// lookup returns the record of a leaf with the given key. It differs from find in that it looks at the common prefix only as part of the
+// key found, and in that it fetches ahead: most lookups are of leaves and records that are in no cache.
+func (n Node) lookup(p Pager, key []byte) (c Cell, found bool, err error) {
+	if n.IsImage() {
+		fetch(add(n.dir, 64), fetchDirectory)
 	}
-	return n.findFrom(p, key, headOf(key[n.prefix():min(len(key), MaxInlineKey)]))
+	prefix := n.prefix()
+	if len(key) < prefix {
+		return Cell{}, false, nil
+	}
+	h := headOf(key[prefix:min(len(key), MaxInlineKey)])
+	i := n.upper(h) - 1
+	if i < 0 || n.head(i) != h {
+		return Cell{}, false, nil
+	}
+	c = n.Cell(i)
+	fetch(c.at, min(c.size(), fetchCell))
+	if string(c.Key()) == string(key) && !c.IsLong() {
+		return c, true, nil
+	}
+	if i, found, err = n.findFrom(p, key, h); found {
+		c = n.Cell(i)
+	}
+	return c, found, err
 }
+
+const (
+	fetchDirectory = 256 // bytes: all of it if records have a hundred bytes
+	fetchCell      = 256
+)
 
 // route returns the index of the child of an inner node below which key belongs: that of the last separator not above it. The caller
 // knows that it is from or higher; the children before are not looked at.

@@ -43,13 +43,20 @@ func store64(p pointer, at int, v uint64) {
 	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(p, at))[:], v)
 }
 
-// slice returns the n bytes at an offset, as a slice that cannot be appended to in place.
+// slice returns the n bytes at an offset, as a slice that cannot be appended to in place. If n is 0, the offset may be that of the end
+// of a page, where no pointer may go.
 func slice(p pointer, at, n int) []byte {
+	if n == 0 {
+		return []byte{}
+	}
 	return unsafe.Slice((*byte)(unsafe.Add(p, at)), n)
 }
 
-// move copies n bytes within or between pieces of memory.
+// move copies n bytes from one piece of memory to another. As with slice, n may be 0 at the end of a page.
 func move(to pointer, toAt int, from pointer, fromAt, n int) {
+	if n == 0 {
+		return
+	}
 	copy(unsafe.Slice((*byte)(unsafe.Add(to, toAt)), n), unsafe.Slice((*byte)(unsafe.Add(from, fromAt)), n))
 }
 
@@ -61,3 +68,15 @@ func alignDown(p pointer, size uintptr) pointer { return pointer(uintptr(p) &^ (
 
 // alignOffset returns how many bytes after p the first multiple of size lies.
 func alignOffset(p pointer, size uintptr) int { return int(-uintptr(p) & (size - 1)) }
+
+// fetch reads a byte of each cache line from p on, so that lines which are needed one after the other, each to know where the next one is,
+// come from memory at the same time. It is a function of its own, with a result, lest the compiler leaves the loads out; nobody waits for
+// the result.
+//
+//go:noinline
+func fetch(p pointer, n int) (sum byte) {
+	for at := 0; at < n; at += 64 {
+		sum ^= *(*byte)(unsafe.Add(p, at))
+	}
+	return sum
+}

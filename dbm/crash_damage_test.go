@@ -1,0 +1,224 @@
+package dbm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"testing"
+	"testing/cryptotest"
+	"time"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// A specimen is a small database with pages of all kinds, to be damaged.
+type specimen struct {
+	name   string
+	load   *load
+	file   []byte
+	hist   *history
+	oldest int // first state that may be shown in place of the last one: later groups may look like a torn tail
+}
+
+// newSpecimen makes a database of a few hundred kilobytes. A closed one ends in a checkpoint, which vouches for all of it; the other
+// was left by a process that died.
+func newSpecimen(t testing.TB, closed bool) *specimen {
+	cryptotest.SetGlobalRandom(t.(*testing.T), 1)
+	l := &load{segmentPages: 8, keys: 60, style: 2, longEvery: 9, ops: 4, deletes: 15, big: 60 << 10, bigShare: 60, middle: 15,
+		memoryLimit: 1 << 20, redoLimit: 1 << 20, stepPages: 3}
+	s := &specimen{name: "left", load: l}
+	if closed {
+		s.name = "closed"
+	}
+	c := &trial{load: l, trace: func(string, ...any) {}}
+	r := newRunner(c, rand.New(rand.NewPCG(7, 7)), vfs.NewMem(0))
+	defer func() { r.mem.Release() }()
+	do := func(f func() error) {
+		if err := f(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do(r.open)
+	for range 12 {
+		do(func() error { return r.commit(l.draw(r.rng, r.mem)) })
+	}
+	do(r.db.Checkpoint)
+	s.oldest = r.hist.last()
+	for range 6 {
+		do(func() error { return r.commit(l.draw(r.rng, r.mem)) })
+	}
+	do(func() error { return r.commit([]op{{key: []byte(l.key(1)), value: []byte("alone")}}) })
+	if closed {
+		do(r.db.Close)
+		s.oldest = r.hist.last()
+	} else {
+		r.abandon()
+	}
+	s.file, s.hist = content(r.mem, 0, fileSize(r.mem)), r.hist
+	return s
+}
+
+// mem returns a file system with the first size bytes of the database, all durable.
+func (s *specimen) mem(size int) *vfs.Mem {
+	m := vfs.NewMem(0)
+	f, err := m.Open(crashPath, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		panic(err)
+	}
+	defer f.Close()
+	if size > 0 {
+		if _, err := f.WriteAt(s.file[:size], 0); err != nil {
+			panic(err)
+		}
+	}
+	if err := errors.Join(f.Datasync(), m.SyncDir(crashPath)); err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// judge opens a damaged database. It must be refused, or show the last state, or one that a torn tail may leave. A record that was
+// shown is right, also in a database that turns out to be damaged later.
+func (s *specimen) judge(mem *vfs.Mem, oldest int) (refused bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	o := s.load.options(rand.New(rand.NewPCG(1, 1)))
+	db, err := openEngine(mem, crashPath, o)
+	if err != nil {
+		return true, damageOnly(err)
+	}
+	defer db.Close()
+	f, err := scan(db, nil)
+	if err != nil {
+		return true, damageOnly(err)
+	}
+	if s.hist.find(f, oldest, s.hist.last()) < 0 {
+		found := map[string][]byte{}
+		scan(db, found)
+		return false, errors.New(s.hist.explain(found, f, oldest, s.hist.last()))
+	}
+	if err := db.Check(context.Background()); err != nil {
+		return true, damageOnly(err)
+	}
+	for n := range s.load.keys {
+		key := s.load.key(n)
+		if _, err := db.Get([]byte(key)); err != nil && !errors.Is(err, ErrNotFound) {
+			return false, fmt.Errorf("a check found nothing, but: %w", err)
+		}
+	}
+	return false, nil
+}
+
+func damageOnly(err error) error {
+	if errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFormat) {
+		return nil
+	}
+	return fmt.Errorf("neither ErrCorrupt nor ErrFormat: %w", err)
+}
+
+// TestCrashDamage damages databases in many ways, one at a time.
+func TestCrashDamage(t *testing.T) {
+	limit := 3 * time.Second // for each specimen and way
+	if testing.Short() {
+		limit = 500 * time.Millisecond
+	}
+	if *crashTime > 0 {
+		limit = *crashTime / 6
+	}
+	for _, closed := range []bool{true, false} {
+		s := newSpecimen(t, closed)
+		t.Run(s.name+"/bits", func(t *testing.T) { s.flipBits(t, limit) })
+		t.Run(s.name+"/cut", func(t *testing.T) { s.cut(t, limit) })
+		t.Run(s.name+"/sectors", func(t *testing.T) { s.overwriteSectors(t, limit) })
+	}
+}
+
+// damage runs one kind of damage until the time is over or all is done, and reports how it went.
+func (s *specimen) damage(t *testing.T, limit time.Duration, total int, oldest int, try func(n int) (*vfs.Mem, string)) {
+	end := time.Now().Add(limit)
+	done, refused := 0, 0
+	for ; done < total && time.Now().Before(end); done++ {
+		mem, name := try(done)
+		hang := time.AfterFunc(crashHang, func() { panic("hangs: " + s.name + ", " + name) })
+		r, err := s.judge(mem, oldest)
+		hang.Stop()
+		mem.Release()
+		if err != nil {
+			t.Fatalf("%s, %s: %v", s.name, name, err)
+		}
+		if r {
+			refused++
+		}
+	}
+	t.Logf("%d bytes: %d of %d, %d refused", len(s.file), done, total, refused)
+}
+
+// flipBits flips single bits: first all of superblocks and segment headers that count, in the order of a shuffle with all others.
+func (s *specimen) flipBits(t *testing.T, limit time.Duration) {
+	rng := rand.New(rand.NewPCG(*crashFrom, 11))
+	whole := s.mem(len(s.file))
+	defer whole.Release()
+	oldest := s.oldest
+	if s.name == "left" {
+		oldest = s.hist.last() - 1 // each group but the last one is vouched for by the next
+	}
+	s.damage(t, limit, len(s.file)*8, oldest, func(int) (*vfs.Mem, string) {
+		bit := rng.Int64N(int64(len(s.file)) * 8)
+		switch rng.IntN(4) {
+		case 0: // a superblock
+			bit = rng.Int64N(2)*logstore.PageSize*8 + rng.Int64N(512*8)
+		case 1: // the head of some page
+			bit = rng.Int64N(int64(len(s.file))/logstore.PageSize)*logstore.PageSize*8 + rng.Int64N(64*8)
+		}
+		mem := whole.Clone()
+		flip(mem, bit)
+		return mem, fmt.Sprintf("bit %d of page %d (%d)", bit%(logstore.PageSize*8), bit/8/logstore.PageSize, bit)
+	})
+}
+
+// cut truncates the file at each sector.
+func (s *specimen) cut(t *testing.T, limit time.Duration) {
+	total := len(s.file) / vfs.SectorSize
+	stride := 1
+	if *crashTime == 0 {
+		stride = 7 // coprime to the sectors of a page
+	}
+	s.damage(t, limit, total/stride, s.oldest, func(n int) (*vfs.Mem, string) {
+		size := (1 + n*stride) * vfs.SectorSize // a file of no bytes is an empty database
+		return s.mem(size), fmt.Sprintf("cut to %d bytes", size)
+	})
+}
+
+// overwriteSectors replaces sectors by zeros, by noise, or by those of another page of the file.
+func (s *specimen) overwriteSectors(t *testing.T, limit time.Duration) {
+	rng := rand.New(rand.NewPCG(*crashFrom, 12))
+	whole := s.mem(len(s.file))
+	defer whole.Release()
+	sectors := len(s.file) / vfs.SectorSize
+	s.damage(t, limit, sectors*10, s.oldest, func(int) (*vfs.Mem, string) {
+		mem := whole.Clone()
+		at := rng.IntN(sectors) * vfs.SectorSize
+		n := vfs.SectorSize
+		if rng.IntN(2) == 0 {
+			at, n = at/logstore.PageSize*logstore.PageSize, logstore.PageSize
+		}
+		b, what := make([]byte, n), "zeros"
+		switch rng.IntN(3) {
+		case 0:
+			b, what = randomBytes(rng, n), "noise"
+		case 1:
+			from := rng.IntN(len(s.file)/logstore.PageSize)*logstore.PageSize + at%logstore.PageSize
+			copy(b, s.file[from:])
+			what = fmt.Sprintf("bytes from %d", from)
+		}
+		overwrite(mem, int64(at), b)
+		return mem, fmt.Sprintf("%d bytes at %d (page %d) replaced by %s", n, at, at/logstore.PageSize, what)
+	})
+}

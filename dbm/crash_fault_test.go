@@ -1,0 +1,185 @@
+package dbm
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"flashdbm/logstore/vfs"
+)
+
+// A fault makes an operation fail, or that one and all of its kind that follow while the handle is open.
+type fault struct {
+	name   string
+	kinds  []vfs.Kind
+	err    error
+	part   bool // of a write the first half is carried out
+	sticky bool
+	at     int // the first operation seen that may fail; operations are counted from 0
+	seen   int
+	struck int // times that it has struck
+}
+
+var faults = []fault{
+	{name: "EIO", err: syscall.EIO, kinds: []vfs.Kind{vfs.OpCreate, vfs.OpSyncDir, vfs.OpWrite, vfs.OpWriteVec, vfs.OpDatasync, vfs.OpWriteOut, vfs.OpAllocate, vfs.OpMap}},
+	{name: "ENOSPC", err: syscall.ENOSPC, kinds: []vfs.Kind{vfs.OpCreate, vfs.OpWrite, vfs.OpWriteVec, vfs.OpAllocate}},
+	{name: "half a write", err: syscall.EIO, part: true, kinds: []vfs.Kind{vfs.OpWrite, vfs.OpWriteVec}},
+	{name: "half a write, then no space", err: syscall.ENOSPC, part: true, kinds: []vfs.Kind{vfs.OpWrite, vfs.OpWriteVec}},
+	{name: "failed sync", err: syscall.EIO, kinds: []vfs.Kind{vfs.OpDatasync}},
+	{name: "no room to grow", err: syscall.ENOSPC, kinds: []vfs.Kind{vfs.OpAllocate}},
+}
+
+// strike returns the error of an operation that is to fail.
+func (f *fault) strike(op vfs.Op) error {
+	if f == nil {
+		return nil
+	}
+	f.seen++
+	if f.seen <= f.at || (f.struck > 0 && !f.sticky) || !slices.Contains(f.kinds, op.Kind) {
+		return nil
+	}
+	f.struck++
+	if f.part {
+		return &vfs.ShortWrite{N: op.Len / 2, Err: f.err}
+	}
+	return f.err
+}
+
+// TestCrashFaults lets each operation of a script fail in turn, in each way, once and from then on.
+func TestCrashFaults(t *testing.T) {
+	limit := 10 * time.Second
+	if testing.Short() {
+		limit = 2 * time.Second
+	}
+	if *crashTime > 0 {
+		limit = *crashTime
+	}
+	runs, n := 0, 0
+	for end := time.Now().Add(limit); time.Now().Before(end) && !t.Failed(); n++ {
+		seed := *crashFrom + uint64(n)
+		if *crashSeed != 0 {
+			seed = *crashSeed
+		}
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { runs += testFaultSeed(t, seed, end) })
+		if *crashSeed != 0 {
+			break
+		}
+	}
+	t.Logf("%d scripts, %d faults", n, runs)
+}
+
+// testFaultSeed runs one script with each fault at each operation, as long as there is time.
+func testFaultSeed(t *testing.T, seed uint64, end time.Time) (runs int) {
+	none := &fault{}
+	runFault(t, seed, none)
+	order := rand.New(rand.NewPCG(seed, 2))
+	var all []fault
+	for _, f := range faults {
+		for at := range none.seen {
+			f.at = at
+			f.sticky = order.IntN(2) == 0
+			all = append(all, f)
+		}
+	}
+	order.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, f := range all[:min(len(all), 400)] {
+		if (time.Now().After(end) && *crashSeed == 0) || t.Failed() {
+			break
+		}
+		runs++
+		t.Run(fmt.Sprintf("%s at %d, sticky %v", f.name, f.at, f.sticky), func(t *testing.T) { runFault(t, seed, &f) })
+	}
+	return runs
+}
+
+// runFault runs the script of a seed with one fault.
+func runFault(t *testing.T, seed uint64, f *fault) {
+	isolate(t, seed, func(t *testing.T) {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		c := newTrial(rng)
+		c.load.steps, c.load.preload = 10+rng.IntN(20), 0
+		r := newRunner(c, rng, vfs.NewMem(0))
+		r.fault = f
+		err := r.script()
+		if err != nil && f.struck > 0 {
+			c.trace("struck: %v", err)
+			err = r.afterFault(err)
+		}
+		c.fail(r, err)
+		r.abandon()
+		r.mem.Release()
+		c.report(t)
+	})
+}
+
+// afterFault looks at what is left once an action has failed with the given error.
+func (r *runner) afterFault(cause error) error {
+	if !errors.Is(cause, r.fault.err) || errors.Is(cause, ErrCorrupt) {
+		return fmt.Errorf("wrong error: %w", cause)
+	}
+	if r.opened {
+		if err := r.poisoned(cause); err != nil {
+			return err
+		}
+	}
+	r.fault = nil
+	r.abandon()
+	r.opened = false
+	r.hook()
+	// The process goes on with another handle, or dies, or the power fails; each time with what the fault has left.
+	r.images, r.oneIn = 6, 20
+	r.image("kill", r.mem.Clone, true)
+	for r.images > 2 && r.err == nil {
+		p, seed := vfs.Policies()[r.rng.IntN(len(vfs.Policies()))], r.rng.Uint64()
+		r.image(fmt.Sprint(p), func() *vfs.Mem { return r.mem.Crash(p, seed) }, false)
+	}
+	if r.err != nil {
+		return r.err
+	}
+	r.images = 2
+	if err := r.open(); err != nil {
+		return fmt.Errorf("with another handle: %w", err)
+	}
+	for range 5 {
+		if err := r.act(); err != nil {
+			return fmt.Errorf("with another handle: %w", err)
+		}
+	}
+	return r.verify()
+}
+
+// poisoned makes sure that a failed handle refuses to write and shows what is durable, and nothing that may be lost.
+func (r *runner) poisoned(cause error) error {
+	if r.db.engine.Failed() == nil {
+		return fmt.Errorf("the handle has not failed: %w", cause)
+	}
+	if !errors.Is(cause, ErrFailed) {
+		return fmt.Errorf("not ErrFailed: %w", cause)
+	}
+	r.keeper.finish()
+	if err := r.db.Put([]byte("k"), []byte("v")); !errors.Is(err, ErrFailed) {
+		return fmt.Errorf("Put after a failure: %w", err)
+	}
+	if err := r.db.Sync(); !errors.Is(err, ErrFailed) {
+		return fmt.Errorf("Sync after a failure: %w", err)
+	}
+	if err := r.db.Checkpoint(); !errors.Is(err, ErrFailed) {
+		return fmt.Errorf("Checkpoint after a failure: %w", err)
+	}
+	if err := r.checkVisible(); err != nil {
+		return err
+	}
+	if _, err := r.identify(r.db, r.acked); err != nil {
+		return fmt.Errorf("reading after a failure: %w", err)
+	}
+	for len(r.snaps) > 0 {
+		if err := r.look(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

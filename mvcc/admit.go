@@ -1,0 +1,159 @@
+package mvcc
+
+import (
+	"time"
+
+	"flashdbm/logstore"
+)
+
+const (
+	roomWait       = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
+	toleratedShare = 8                      // readers may hold an eighth of MemoryLimit more before the next one is asked to end
+	worthFlushing  = 16                     // a flush frees memory if a sixteenth of MemoryLimit is dirty
+)
+
+// admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
+func (e *Engine) admit(tx *Tx) (held int64, err error) {
+	need, emergency := e.estimate(tx), tx.deletesOnly()
+	if e.memory.Load() <= e.ceiling.Load() {
+		if err := e.store.Reserve(need, emergency); !logstore.IsFull(err) {
+			return need, err
+		}
+	}
+	tx.unpin()
+	defer func() {
+		if perr := tx.pin(); perr != nil && err == nil {
+			e.store.Release(held)
+			err = perr
+		}
+	}()
+	if e.memory.Load() > e.ceiling.Load() {
+		if err := e.keeper.relieve(e); err != nil {
+			return 0, err
+		}
+	}
+	err = e.store.Reserve(need, emergency)
+	if logstore.IsFull(err) {
+		err = e.keeper.makeRoom(e, func() error { return e.store.Reserve(need, emergency) })
+	}
+	return need, err
+}
+
+// unpin gives up the registration of a transaction that is about to wait for housekeeping, which could not free what it pins. Its
+// function has ended, so nobody reads at its snapshot any more. Close sees it among the active.
+func (tx *Tx) unpin() { tx.slot.Release() }
+
+// pin registers the transaction again, at the newest Seq. What was committed in between, the table of last writes tells; not so whether
+// that touched what a serializable transaction has read, which therefore has lost if there was anything.
+func (tx *Tx) pin() error {
+	e := tx.e
+	tx.slot = e.registry.AcquireNear(tx.slot, &e.applied)
+	if tx.reads == nil {
+		return nil
+	}
+	if e.committed.Load() > tx.Snapshot() {
+		e.conflicts.Add(1)
+		return ErrConflict
+	}
+	tx.snap = e.pages.At(tx.slot.Seq())
+	return nil
+}
+
+// estimate returns an upper bound of the pages that a commit takes: its redo, its runs with what their placing may waste, and the
+// leaves that the next flush will write for it with an eighth for inner nodes.
+func (e *Engine) estimate(tx *Tx) int64 {
+	redo := redoPages(tx.set.RedoBytes() + int64(tx.set.Len())*maxRedoRecord)
+	leaves := e.store.SpaceStats().LiveBytes/logstore.PageSize + tx.set.RedoBytes()/1800
+	pages := min(int64(tx.set.Len()), leaves) + redo/2
+	return redo + tx.runPages + pages + pages/8 + 4
+}
+
+// relieve is called by a committer that finds more versions in memory than allowed: it waits for the flush in flight, or flushes. What
+// is left then is what readers hold, and the oldest of them, if it is older than the flush before, is asked to end. The next one is
+// when they hold still more.
+func (k *keeper) relieve(e *Engine) error {
+	e.step(StepWait)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.installed
+	dirty, err := e.reclaimNow()
+	if err != nil || e.memory.Load() <= e.ceiling.Load() {
+		return err
+	}
+	if dirty >= e.opts.MemoryLimit/worthFlushing {
+		if err := e.flush(); err != nil {
+			return err
+		}
+		if _, err := e.reclaimNow(); err != nil {
+			return err
+		}
+	}
+	held := e.memory.Load()
+	if held <= e.ceiling.Load() {
+		return nil
+	}
+	if oldest, ok := e.registry.Oldest(); ok && oldest.Seq() < before {
+		oldest.Expire()
+	}
+	e.ceiling.Store(held + e.opts.MemoryLimit/toleratedShare)
+	return nil
+}
+
+// reclaimNow frees what nobody can see, and returns the bytes that a flush would write. In Durable mode readers come at the durable
+// watermark, which is moved first.
+func (e *Engine) reclaimNow() (dirty int64, err error) {
+	if e.opts.Durability == Durable {
+		if err := e.store.Sync(); err != nil {
+			return 0, err
+		}
+		e.publishDurable()
+	}
+	err = e.withBaton(func() error {
+		e.reclaim()
+		dirty = e.pages.DirtyBytes()
+		return nil
+	})
+	return dirty, err
+}
+
+// reclaim frees what nobody can see. Baton holder.
+func (e *Engine) reclaim() {
+	horizon := e.pages.Reclaim(e.view)
+	e.horizon.Store(horizon)
+	e.reuse(horizon)
+	e.measure()
+}
+
+// measure notes the memory that versions take. Baton holder.
+func (e *Engine) measure() {
+	held := e.pages.MemoryBytes()
+	e.memory.Store(held)
+	if held <= e.opts.MemoryLimit {
+		e.ceiling.Store(e.opts.MemoryLimit)
+	}
+}
+
+// makeRoom is called by a committer that finds the file full: what is dead becomes reusable by a flush and two checkpoints, and when
+// those have left who may look at it. It reserves what the committer needs.
+func (k *keeper) makeRoom(e *Engine, reserve func() error) error {
+	e.step(StepWait)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := e.flushAndCheckpoint()
+	if err == nil {
+		err = e.checkpoint()
+	}
+	if err != nil && !logstore.IsFull(err) {
+		return err
+	}
+	deadline := time.Now().Add(roomWait)
+	for {
+		if err := reserve(); !logstore.IsFull(err) || e.horizon.Load() >= k.installed || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+		if _, err := e.reclaimNow(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package override
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// modelOp is a change of one key: to a version, or 0 to delete it.
+type modelOp struct {
+	key     int
+	version uint32
+	kind    btree.ValueKind
+	addr    logstore.Addr // of its run
+}
+
+// The redo of a model: Seq u64 | ops u32 | each: key u32 | version u32 | address u64 | kind u8.
+const modelRedoSize = 17
+
+func appendModelRedo(b []byte, seq uint64, ops []modelOp) []byte {
+	le := binary.LittleEndian
+	b = le.AppendUint64(b, seq)
+	b = le.AppendUint32(b, uint32(len(ops)))
+	for _, op := range ops {
+		b = le.AppendUint32(b, uint32(op.key))
+		b = le.AppendUint32(b, op.version)
+		b = le.AppendUint64(b, op.addr)
+		b = append(b, byte(op.kind))
+	}
+	return b
+}
+
+func getModelRedo(b []byte) (seq uint64, ops []modelOp) {
+	le := binary.LittleEndian
+	seq = le.Uint64(b)
+	ops = make([]modelOp, le.Uint32(b[8:]))
+	for i := range ops {
+		x := b[12+i*modelRedoSize:]
+		ops[i] = modelOp{int(le.Uint32(x)), le.Uint32(x[4:]), btree.ValueKind(x[16]), le.Uint64(x[8:])}
+	}
+	return seq, ops
+}
+
+// treeOps makes what btree.Apply takes.
+func (m *model) treeOps(ops []modelOp) []btree.Op {
+	tree := make([]btree.Op, len(ops))
+	for i, op := range ops {
+		t := &tree[i]
+		t.Key = m.records.keys[op.key]
+		switch {
+		case op.version == 0:
+			t.Delete = true
+		case op.kind == btree.Inline:
+			t.Value = slices.Clone(m.records.valueOf(op.key, op.version))
+		default:
+			_, n := m.records.form(op.key, op.version)
+			t.Ref = &btree.Ref{ID: op.addr, ValueLen: uint64(n), KeyLen: m.records.refKeyLen(op.key), Kind: op.kind}
+		}
+	}
+	return tree
+}
+
+// modelCommit is a commit under way.
+type modelCommit struct {
+	seq   uint64
+	ops   []modelOp
+	state modelState
+	large []*logstore.Private
+	born  []modelBorn
+	lists map[int][]logstore.Extent
+}
+
+type modelBorn struct {
+	addr    logstore.Addr
+	payload int64
+}
+
+func (m *model) commit() error {
+	c := m.newCommit()
+	pages := int64(32)
+	for _, op := range c.ops {
+		pages += 2
+		if op.kind == btree.Run {
+			_, n := m.records.form(op.key, op.version)
+			pages += logstore.RunReserve(logstore.RunPages(int64(n + len(m.records.keys[op.key]))))
+		} else if op.kind == btree.Extents {
+			pages += 4
+			if err := m.writeLarge(c, op); err != nil {
+				return err
+			}
+		}
+	}
+	if len(c.large) > 0 {
+		if err := m.s.SyncPrivate(); err != nil {
+			return err
+		}
+	}
+	modelCounts.Commits++
+	return m.reserved(pages, func() error { return m.log(c) })
+}
+
+// newCommit chooses what to change. Now and then most keys go.
+func (m *model) newCommit() *modelCommit {
+	seq := m.appliedSeq.Load()
+	c := &modelCommit{seq: seq + 1, state: slices.Clone(m.state(seq)), lists: map[int][]logstore.Extent{}}
+	n, deletes := 1+m.r.IntN(m.ops), 3
+	if m.r.IntN(30) == 0 {
+		n, deletes = len(c.state)/2, 9
+	}
+	start, step := m.r.IntN(len(c.state)), 1
+	if m.r.IntN(2) == 0 {
+		step += m.r.IntN(len(c.state))
+	}
+	for i := range n {
+		key := (start + i*step) % len(c.state)
+		if slices.ContainsFunc(c.ops, func(op modelOp) bool { return op.key == key }) {
+			continue
+		}
+		op := modelOp{key: key}
+		if m.r.IntN(10) >= deletes {
+			op.version = uint32(c.seq)
+			op.kind, _ = m.records.form(key, op.version)
+		}
+		c.ops = append(c.ops, op)
+		c.state[key] = op.version
+	}
+	slices.SortFunc(c.ops, func(a, b modelOp) int { return cmp.Compare(a.key, b.key) })
+	return c
+}
+
+func (m *model) writeLarge(c *modelCommit, op modelOp) error {
+	modelCounts.Extents++
+	w := m.s.NewPrivate()
+	if _, err := w.Write(m.records.valueOf(op.key, op.version)); err != nil {
+		return err
+	}
+	extents, err := w.Finish()
+	c.large = append(c.large, w)
+	c.lists[op.key] = extents
+	return err
+}
+
+// log writes and applies a commit, as a page group if that is legal and the dice say so.
+func (m *model) log(c *modelCommit) error {
+	g := m.s.Begin(logstore.RecordGroup)
+	m.writeRuns(g, c)
+	group := g.Number()
+	m.inGroup[group], m.history[c.seq] = c.seq, c.state // a crash may keep the group before we know that it is written
+	if m.r.IntN(2) == 0 || !m.p.CanPageGroup() {
+		return m.logRecords(g, c)
+	}
+	leftover := len(m.p.dirty)
+	b, records, err := m.apply(c)
+	if err != nil {
+		return err
+	}
+	if !b.Legal(1 + m.r.IntN(8)) {
+		if err := m.writeRecords(g, c); err != nil {
+			return err
+		}
+	} else {
+		modelCounts.PageGroups++
+		modelCounts.Leftovers += min(leftover, 1)
+		g.SetKind(logstore.PageGroup)
+		b.WritePages(g)
+		if _, err := g.Commit(uint64(records)); err != nil {
+			return err
+		}
+		m.bear(group, c)
+		b.InstallPages(group, records)
+	}
+	m.count = records
+	m.publish(c.seq, group, c.state)
+	return nil
+}
+
+func (m *model) logRecords(g *logstore.Group, c *modelCommit) error {
+	if err := m.writeRecords(g, c); err != nil {
+		return err
+	}
+	_, records, err := m.apply(c)
+	if err != nil {
+		return err
+	}
+	m.count = records
+	m.publish(c.seq, g.Number()-1, c.state)
+	return nil
+}
+
+func (m *model) writeRecords(g *logstore.Group, c *modelCommit) error {
+	g.Write(logstore.KindRecord, appendModelRedo(nil, c.seq, c.ops))
+	group, err := g.Commit(uint64(len(c.ops)))
+	if err == nil {
+		m.bear(group, c)
+	}
+	return err
+}
+
+// writeRuns adds the runs of a commit's long values.
+func (m *model) writeRuns(g *logstore.Group, c *modelCommit) {
+	for i := range c.ops {
+		op := &c.ops[i]
+		key := m.records.keys[op.key][:m.records.refKeyLen(op.key)]
+		payload := int64(len(key))
+		switch {
+		case op.version == 0 || op.kind == btree.Inline:
+			continue
+		case op.kind == btree.Extents:
+			op.addr = g.List(0, key, c.lists[op.key])
+			payload += logstore.ListBytes(len(c.lists[op.key]))
+		default:
+			value := slices.Clone(m.records.valueOf(op.key, op.version))
+			op.addr = g.Run(0, key, value)
+			payload += int64(len(value))
+		}
+		modelCounts.Runs++
+		c.born = append(c.born, modelBorn{op.addr, payload})
+	}
+}
+
+func (m *model) bear(group uint64, c *modelCommit) {
+	for _, b := range c.born {
+		m.p.Born(group, b.addr, b.payload)
+	}
+	for _, l := range c.large {
+		l.Publish(group)
+	}
+}
+
+func (m *model) apply(c *modelCommit) (*Batch, int64, error) {
+	b := m.p.Begin(c.seq)
+	r, err := btree.Apply(b, Root, m.treeOps(c.ops))
+	return b, m.count + r.Added, err
+}

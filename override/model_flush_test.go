@@ -1,0 +1,156 @@
+package override
+
+import (
+	"context"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+var ctx = context.Background()
+
+// modelFlush is a flush under way.
+type modelFlush struct {
+	f       *Flush
+	encoded bool
+	written bool
+}
+
+func (m *model) startFlush() {
+	f := m.p.StartFlush(m.s.LastGroup(), m.count)
+	if f == nil {
+		return
+	}
+	f.LimitPart(1 + m.r.IntN(3))
+	f.Sort()
+	m.flush = &modelFlush{f: f}
+}
+
+// flushStep takes a flush one step further, or starts one.
+func (m *model) flushStep() error {
+	f := m.flush
+	switch {
+	case f == nil && m.check == nil:
+		m.startFlush()
+	case f == nil:
+	case f.written:
+		if f.f.Install() {
+			modelCounts.Flushes++
+			modelCounts.Removed += len(f.f.removed)
+			m.flush = nil
+		}
+	case f.encoded:
+		return m.reserved(f.f.Pages()+4, func() (err error) {
+			f.encoded = false
+			f.written, err = f.f.Write()
+			return err
+		})
+	default:
+		f.f.Encode()
+		f.encoded = true
+	}
+	return nil
+}
+
+// flushWhole takes the flush under way, or a new one, to its end.
+func (m *model) flushWhole() error {
+	err := m.flushStep()
+	for err == nil && m.flush != nil {
+		err = m.flushStep()
+	}
+	return err
+}
+
+// planFolds plans folds, to be made by and by.
+func (m *model) planFolds() (err error) {
+	slot := m.registry.Acquire(&m.appliedSeq)
+	defer slot.Release()
+	m.plan, err = m.p.FoldPlan(m.p.At(slot.Seq()), 1+m.r.IntN(2))
+	return err
+}
+
+// batch makes a batch that changes no record and writes no group.
+func (m *model) batch(f func(*Batch) error) error {
+	seq := m.appliedSeq.Load() + 1
+	if err := f(m.p.Begin(seq)); err != nil {
+		return err
+	}
+	m.publish(seq, m.s.LastGroup(), m.state(seq-1))
+	return nil
+}
+
+// fold folds one of the inner nodes planned. The plan is void once a flush was installed.
+func (m *model) fold() error {
+	if len(m.plan) == 0 {
+		if err := m.planFolds(); err != nil || len(m.plan) == 0 {
+			return err
+		}
+	}
+	i := m.r.IntN(len(m.plan))
+	parent := m.plan[i]
+	m.plan = append(m.plan[:i], m.plan[i+1:]...)
+	return m.batch(func(b *Batch) error {
+		n, err := b.Fold(parent)
+		modelCounts.Folds += min(n, 1)
+		modelCounts.Retired += n
+		return err
+	})
+}
+
+// touch moves some pages as cleaning does.
+func (m *model) touch() error {
+	var ids []btree.PageID
+	err := m.walk(m.p.At(m.appliedSeq.Load()), func(id btree.PageID, n btree.Node) error {
+		modelCounts.Height = max(modelCounts.Height, n.Level()+1)
+		if m.r.IntN(3) == 0 {
+			ids = append(ids, id)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return m.batch(func(b *Batch) error {
+		for _, id := range ids[:min(len(ids), 1+m.r.IntN(4))] {
+			touched, err := b.Touch(id)
+			if err != nil {
+				return err
+			}
+			if touched {
+				modelCounts.Touched++
+			}
+		}
+		return nil
+	})
+}
+
+// modelCheckpoint is a checkpoint under way.
+type modelCheckpoint struct{ c *logstore.Checkpoint }
+
+// checkpointStep takes a checkpoint one step further, or starts one.
+func (m *model) checkpointStep() error {
+	switch {
+	case m.flush != nil:
+		return nil
+	case m.check == nil:
+		m.p.Freeze()
+		m.check = &modelCheckpoint{m.s.BeginCheckpoint(m.p.EncodeTable())}
+		m.check.c.LimitPart(1 + m.r.IntN(3))
+		return nil
+	}
+	return m.reserved(m.check.c.Pages()+2, func() error {
+		done, err := m.check.c.WritePart()
+		if err != nil || !done {
+			return err
+		}
+		if err := m.check.c.Finish(); err != nil {
+			return err
+		}
+		modelCounts.Checkpoints++
+		m.sound++
+		m.publishDurable()
+		m.p.Thaw()
+		m.check = nil
+		return nil
+	})
+}

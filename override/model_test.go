@@ -1,0 +1,299 @@
+package override
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+
+	"flashdbm/internal/btree"
+	"flashdbm/lockfree"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// The model test drives the pages of a small database at random: commits as record groups and page groups, a flush whose parts lie
+// between them, folds, moved pages, checkpoints, readers that stay, crashes with unsynced sectors lost. It compares what readers see
+// and what recovery finds with the history of commits, and the space map with the tree. A failure prints its seed:
+//
+//	go test -run TestModel -model.seed 1234
+var (
+	modelSeed  = flag.Uint64("model.seed", 0, "run the model test with this seed only")
+	modelRuns  = flag.Int("model.runs", 150, "number of seeds of the model test")
+	modelFirst = flag.Uint64("model.first", 1, "first seed of the model test")
+)
+
+const modelSteps = 260
+
+func TestModel(t *testing.T) {
+	if *modelSeed != 0 {
+		if err := runModel(*modelSeed); err != nil {
+			t.Fatalf("seed %d: %v", *modelSeed, err)
+		}
+		t.Logf("%+v", modelCounts)
+		return
+	}
+	runs := *modelRuns
+	if testing.Short() {
+		runs = min(runs, 15)
+	}
+	failed := 0
+	for seed := *modelFirst; seed < *modelFirst+uint64(runs); seed++ {
+		if err := runModel(seed); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+			if failed++; failed == 5 {
+				break
+			}
+		}
+	}
+	t.Logf("%d seeds: %+v", runs, modelCounts)
+}
+
+// modelCounts tells what the runs have exercised.
+var modelCounts struct {
+	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, FlushesCut, Folds, Retired, Touched, Removed, Checkpoints, Reads, HeldNodes,
+	Crashes, Traps, Damaged, Redone, Reused, Checked, Height int
+}
+
+var errModel = errors.New("model")
+
+func modelErr(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errModel, fmt.Sprintf(format, args...))
+}
+
+// modelState is the version of each key, 0 for one that is absent.
+type modelState []uint32
+
+// model is a database on a file system in memory, with all that is known of it.
+type model struct {
+	r       *rand.Rand
+	mem     *vfs.Mem
+	records recordMaker
+	view    *atomic.Uint64
+	durable bool  // readers register at the durable watermark, else at the applied one
+	weights []int // of modelActions
+	ops     int   // most ops of a commit
+
+	s          *logstore.Store
+	registry   *lockfree.Registry
+	p          *Pages
+	appliedSeq atomic.Uint64
+	durableSeq atomic.Uint64
+	count      int64 // records at the newest batch
+
+	history map[uint64]modelState // by Seq
+	inGroup map[uint64]uint64     // number of a record or page group -> Seq of its batch
+	pending []mark                // batches not known durable
+	sound   int                   // checkpoints finished since the last superblock was damaged
+	flush   *modelFlush
+	check   *modelCheckpoint
+	plan    []logstore.PageID
+	readers []*modelReader
+
+	trap  int    // file operations until an image is taken; 0 = none
+	image *crash // taken by the trap
+	mode  vfs.Policy
+}
+
+// mark says that all batches up to seq are in groups up to group.
+type mark struct{ group, seq uint64 }
+
+// crash is a file system at a moment, and how much of the history was durable then.
+type crash struct {
+	mem   *vfs.Mem
+	group uint64
+}
+
+func runModel(seed uint64) (err error) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	m := &model{r: r, mem: vfs.NewMem(16 << 20), records: newRecordMaker(r), ops: []int{2, 4, 16}[r.IntN(3)], durable: r.IntN(2) == 0}
+	m.view = &m.appliedSeq
+	if m.durable {
+		m.view = &m.durableSeq
+	}
+	m.vary()
+	defer func() {
+		m.close()
+		m.mem.Release()
+	}()
+	if err := m.open(nil); err != nil {
+		return fmt.Errorf("create: %w", err)
+	}
+	for step := range modelSteps {
+		if err := m.step(); err != nil {
+			return fmt.Errorf("step %d: %w", step, err)
+		}
+	}
+	return m.settle()
+}
+
+// modelActions are the steps that the model takes, with how often.
+var modelActions = [...]struct {
+	name   string
+	weight int
+	do     func(*model) error
+}{
+	{"commit", 40, (*model).commit},
+	{"flush step", 24, (*model).flushStep},
+	{"flush", 3, (*model).flushWhole},
+	{"sync", 6, (*model).sync},
+	{"plan", 2, (*model).planFolds},
+	{"fold", 8, (*model).fold},
+	{"touch", 3, (*model).touch},
+	{"checkpoint step", 8, (*model).checkpointStep},
+	{"read", 5, (*model).openReader},
+	{"reread", 5, (*model).reread},
+	{"unread", 4, (*model).closeReader},
+	{"reclaim", 10, (*model).reclaim},
+	{"check", 2, (*model).checkInstalled},
+	{"crash", 1, (*model).crashNow},
+	{"trap", 1, (*model).setTrap},
+}
+
+// vary makes each seed another kind of run.
+func (m *model) vary() {
+	for i := range modelActions {
+		m.weights = append(m.weights, modelActions[i].weight*[]int{1, 2, 4}[m.r.IntN(3)])
+		if i > 0 && m.r.IntN(12) == 0 {
+			m.weights[i] = 0
+		}
+	}
+}
+
+func (m *model) step() error {
+	total := 0
+	for _, w := range m.weights {
+		total += w
+	}
+	x, i := m.r.IntN(total), 0
+	for ; x >= m.weights[i]; i++ {
+		x -= m.weights[i]
+	}
+	err := modelActions[i].do(m)
+	if err == nil && m.image != nil {
+		err = m.recoverFrom(m.image, true)
+	}
+	if err == nil && m.r.IntN(4) == 0 {
+		err = m.verifyNewest()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", modelActions[i].name, err)
+	}
+	return nil
+}
+
+// hook sees every operation of the file system.
+func (m *model) hook(vfs.Op) error {
+	if m.trap > 0 && m.s != nil {
+		if m.trap--; m.trap == 0 {
+			modelCounts.Traps++
+			m.image = &crash{m.mem.Crash(m.mode, m.r.Uint64()), m.s.Durable()}
+		}
+	}
+	return nil
+}
+
+func (m *model) setTrap() error {
+	m.trap, m.mode = 1+m.r.IntN(12), vfs.Policy(m.r.IntN(len(vfs.Policies())))
+	return nil
+}
+
+// state returns the versions as of a Seq.
+func (m *model) state(seq uint64) modelState { return m.history[seq] }
+
+// publish ends a batch that is in the log up to group.
+func (m *model) publish(seq, group uint64, st modelState) {
+	m.history[seq] = st
+	m.appliedSeq.Store(seq)
+	m.pending = append(m.pending, mark{group, seq})
+	m.publishDurable()
+}
+
+func (m *model) publishDurable() {
+	n := 0
+	for n < len(m.pending) && m.pending[n].group <= m.s.Durable() {
+		m.durableSeq.Store(m.pending[n].seq)
+		n++
+	}
+	m.pending = append(m.pending[:0], m.pending[n:]...)
+}
+
+func (m *model) sync() error {
+	if err := m.s.Sync(); err != nil {
+		return err
+	}
+	m.publishDurable()
+	return nil
+}
+
+// reserved calls f with room for so many pages.
+func (m *model) reserved(pages int64, f func() error) error {
+	if err := m.s.Reserve(pages, true); err != nil {
+		return err
+	}
+	defer m.s.Release(pages)
+	return f()
+}
+
+func (m *model) reclaim() error {
+	m.p.Reclaim(m.view)
+	return nil
+}
+
+// settle ends all that is under way and looks for memory that nobody can use and that was not freed.
+func (m *model) settle() error {
+	for len(m.readers) > 0 {
+		if err := m.closeReader(); err != nil {
+			return err
+		}
+	}
+	for m.check != nil {
+		if err := m.checkpointStep(); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(m.flushWhole(), m.sync(), m.flushWhole()); err != nil {
+		return err
+	}
+	m.countReuse()
+	m.p.Reclaim(m.view)
+	if err := m.verifyNewest(); err != nil {
+		return err
+	}
+	if n := m.p.limbo.size(); n != 0 {
+		return modelErr("%d things in limbo with no reader left", n)
+	}
+	if n := m.p.MemoryBytes(); n != 0 {
+		return modelErr("%d bytes of versions held with nothing dirty", n)
+	}
+	return m.checkInstalled()
+}
+
+// checkInstalled compares the installed tree with the space map.
+func (m *model) checkInstalled() error {
+	if m.flush != nil {
+		return nil
+	}
+	modelCounts.Checked++
+	used, err := m.p.Installed(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.p.CheckSpace(used)...)
+}
+
+// countReuse notes how often segments were entered again.
+func (m *model) countReuse() {
+	if m.s != nil {
+		entered := int(m.s.Counters().Pages) / (int(m.s.SegmentPages()) - 1)
+		modelCounts.Reused += max(0, entered-m.s.SpaceStats().Segments)
+	}
+}
+
+// walk calls f for each page of the tree at a snapshot.
+func (m *model) walk(s Snapshot, f func(id btree.PageID, n btree.Node) error) error {
+	_, err := btree.CheckTree(&s, Root, f)
+	return err
+}

@@ -1,0 +1,98 @@
+package override
+
+import (
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// Values too long for a leaf lie in runs, and larger ones in extents that a run lists. A flush never copies them: they live from the
+// group that carries them until a flush whose base covers their end has listed their pages.
+
+// Extent is a stretch of pages in one segment.
+type Extent struct {
+	Addr  logstore.Addr
+	Pages int64
+}
+
+// birth is a run, or a large value's list, that entered the log after the base. Its pages live whether or not it is in the tree still.
+type birth struct {
+	group uint64
+	addr  logstore.Addr
+}
+
+// Born notes a run that the group being built carries: it lives from now on. payload is its length in bytes. Baton holder.
+func (p *Pages) Born(group uint64, a logstore.Addr, payload int64) {
+	p.store.MarkLive(a, logstore.RunPages(payload))
+	p.births = append(p.births, birth{group, a})
+}
+
+// forgetBirths drops the births up to the base: of those, what lives is in the installed tree.
+func (p *Pages) forgetBirths() {
+	n := 0
+	for n < len(p.births) && p.births[n].group <= p.base {
+		n++
+	}
+	p.births = append(p.births[:0], p.births[n:]...)
+}
+
+// deaths are values that left the tree and whose pages no flush has listed yet.
+type deaths struct {
+	refs    []btree.Ref
+	entries int // of a flush's stream that they take, at most
+}
+
+func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
+	d.refs = append(d.refs, ref)
+	d.entries++
+	if ref.Kind == btree.Extents { // one extent per segment, or less; of segment 0, pages from 3 on are for use
+		room := uint64(segmentPages-3) * logstore.PageSize
+		d.entries += int((ref.ValueLen + room - 1) / room)
+	}
+}
+
+// dying lists the pages of dead values. It reads the lists of large values only. A list that is damaged says nothing of its pages: they
+// stay live, for a Check to find, and deleting the damaged value works.
+func (p *Pages) dying(refs []btree.Ref) []Extent {
+	var all []Extent
+	for _, ref := range refs {
+		a, err := p.addrAt(ref.ID, p.seq)
+		if err != nil {
+			continue
+		}
+		if ref.Kind == btree.Run {
+			x := Extent{a, logstore.RunPages(int64(ref.KeyLen) + int64(ref.ValueLen))}
+			if p.store.InFile(x.Addr, x.Pages) {
+				all = append(all, x)
+			}
+		} else if pages, err := p.pagesAt(a, ref); err == nil {
+			all = append(all, pages...)
+		}
+	}
+	return all
+}
+
+// pagesAt returns the pages of a value whose run lies at a: those of the run, and of the extents that it lists. It verifies the run.
+func (p *Pages) pagesAt(a logstore.Addr, ref btree.Ref) ([]Extent, error) {
+	payload, err := p.store.Run(a)
+	if err != nil {
+		return nil, err
+	}
+	pages := []Extent{{a, logstore.RunPages(int64(len(payload)))}}
+	if ref.Kind != btree.Extents {
+		if uint64(ref.KeyLen)+ref.ValueLen != uint64(len(payload)) {
+			return nil, p.badRun(ref)
+		}
+		return pages, nil
+	}
+	extents, err := logstore.GetExtents(payload)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range extents {
+		if !p.store.InFile(x.Addr, x.Pages()) {
+			return nil, p.badRun(ref)
+		}
+		pages = append(pages, Extent{x.Addr, x.Pages()})
+	}
+	return pages, nil
+}
