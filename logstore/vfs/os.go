@@ -128,6 +128,12 @@ func (f *osFile) Unlock() error {
 	return nil
 }
 
+// Close gives the lock up before it closes: a process that is being started by another goroutine has the descriptor too until it runs
+// its program, and would keep the lock until then.
 func (f *osFile) Close() error {
-	return pathError("close", f.Name(), f.f.Close())
+	err := f.Unlock()
+	if cerr := pathError("close", f.Name(), f.f.Close()); cerr != nil {
+		err = cerr
+	}
+	return err
 }
