@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
+	"time"
 
 	"flashdbm/logstore/vfs"
 )
@@ -212,7 +212,7 @@ func (h *heldBaton) awaitPushed(end <-chan error) (err error, early bool) {
 			h.release()
 			break
 		}
-		runtime.Gosched()
+		time.Sleep(time.Microsecond) // passes once all others wait
 	}
 	return <-end, true
 }

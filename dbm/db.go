@@ -56,6 +56,9 @@ func guard(err *error) {
 
 // Get returns a copy of the value of key, or ErrNotFound. It allocates the copy and nothing else.
 func (db *DB) Get(key []byte) (value []byte, err error) {
+	if err := checkSizes(key, nil); err != nil {
+		return nil, err
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
 	value, ok, err := db.engine.GetCopy(key)
@@ -70,6 +73,9 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 
 // Has reports whether key has a value.
 func (db *DB) Has(key []byte) (ok bool, err error) {
+	if err := checkSizes(key, nil); err != nil {
+		return false, err
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
 	ok, err = db.engine.Exists(key)

@@ -24,7 +24,7 @@ func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 		return public(err)
 	}
 	tx := newTx(db.engine, inner, o, true)
-	_, err = tx.run(fn, nil)
+	_, err = tx.run(context.Background(), fn, false)
 	return err
 }
 
@@ -38,37 +38,35 @@ func (db *DB) Update(fn func(*Tx) error) error {
 func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) error) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err := db.engine.Retry(mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
-		return newTx(db.engine, inner, opts, true).run(fn, ctx)
+		return newTx(db.engine, inner, opts, true).run(ctx, fn, true)
 	})
 	return public(err)
 }
 
-// run calls fn and ends the transaction, whatever fn does. With a context the transaction is committed unless that has ended.
-func (tx *Tx) run(fn func(*Tx) error, ctx context.Context) (lost bool, err error) {
+// run calls fn and ends the transaction, whatever fn does: it is committed, if that is wanted, unless fn or the context say otherwise.
+func (tx *Tx) run(ctx context.Context, fn func(*Tx) error, commit bool) (lost bool, err error) {
 	ended := false
 	defer func() {
 		if !ended { // fn panicked, or left by runtime.Goexit
 			tx.rollback()
 		}
 	}()
-	if ctx != nil && ctx.Err() != nil {
-		err = ctx.Err()
-	} else {
+	if err = ctx.Err(); err == nil {
 		err = tx.call(fn)
 	}
 	if err == nil {
 		err = tx.err
 	}
-	if err == nil && ctx != nil {
+	if err == nil {
 		err = ctx.Err()
 	}
 	ended = true
-	if err != nil || ctx == nil {
-		rerr := tx.rollback()
-		if err == nil {
-			err = rerr
-		}
+	switch {
+	case err != nil:
+		tx.rollback()
 		return false, err
+	case !commit:
+		return false, tx.rollback()
 	}
 	err = tx.commit()
 	return errors.Is(err, mvcc.ErrConflict), err

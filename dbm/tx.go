@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"runtime/debug"
 
 	"flashdbm/mvcc"
 )
@@ -184,6 +185,7 @@ func (tx *Tx) Commit() error {
 }
 
 func (tx *Tx) commit() (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	tx.finish()
 	defer guard(&err)
 	return public(tx.inner.Commit())
@@ -210,11 +212,13 @@ func (tx *Tx) finish() {
 	tx.cleanup.Stop()
 }
 
-func checkSizes(key, value []byte) error {
+func checkSizes(key, value []byte) error { return checkSizesOf(uint64(len(key)), uint64(len(value))) }
+
+func checkSizesOf(key, value uint64) error {
 	switch {
-	case len(key) > maxKey:
+	case key > maxKey:
 		return ErrKeyTooLarge
-	case uint64(len(value)) > maxValue:
+	case value > maxValue:
 		return ErrValueTooLarge
 	}
 	return nil

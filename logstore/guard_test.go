@@ -12,6 +12,7 @@ import (
 type guardFS struct {
 	vfs.FS
 	change func(a Addr, old, new []byte) error
+	wrote  func(p []byte, off int64)
 }
 
 func (g *guardFS) Open(name string, flag int, perm os.FileMode) (vfs.File, error) {
@@ -28,6 +29,7 @@ type guardFile struct {
 }
 
 func (f *guardFile) check(p []byte, off int64) error {
+	defer f.fs.wrote(p, off)
 	old := make([]byte, PageSize)
 	for ; len(p) > 0; p, off = p[PageSize:], off+PageSize {
 		clear(old)

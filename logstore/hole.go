@@ -6,9 +6,16 @@ package logstore
 // vouched looks for a page that was written when group g was durable already: then the hole at g is damage, not the end of the log.
 // It reads every segment whose header is not older than the one where the scan stopped. Private segments and raw pages of runs hold
 // users' bytes and prove nothing. It returns the address of such a page, or 0.
+//
+// A segment with a live page was not entered since the space map was written, unless the map is not the newest that ever was: if both
+// superblocks are whole, its header need not be read.
 func (sc *scanner) vouched(g uint64) (Addr, error) {
 	size := uint64(sc.s.segmentPages)
+	newest := sc.s.supers[0] != nil && sc.s.supers[1] != nil
 	for n := range uint32((sc.end + size - 1) / size) {
+		if newest && sc.s.space.isOlder(n, sc.header.sequence) {
+			continue
+		}
 		h, ok, err := sc.headerOf(n)
 		if err != nil {
 			return 0, err

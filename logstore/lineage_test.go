@@ -1,6 +1,10 @@
 package logstore
 
-import "fmt"
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+)
 
 // A lineage is what is known of one history of the toy from outside: what was committed, acknowledged and written where.
 type lineage struct {
@@ -8,6 +12,7 @@ type lineage struct {
 	acked   uint64              // newest commit that must survive
 	issued  uint64              // newest commit that may
 	owner   map[Addr]uint64     // group that wrote a page last
+	private map[uint32]bool     // segments that hold large values
 	created bool                // a checkpoint was made
 }
 
@@ -18,24 +23,41 @@ func newLineage() *lineage {
 }
 
 func (l *lineage) reset() {
-	*l = lineage{hist: map[uint64]toyState{0: {}}, owner: map[Addr]uint64{}}
+	*l = lineage{hist: map[uint64]toyState{0: {}}, owner: map[Addr]uint64{}, private: map[uint32]bool{}}
 }
 
 // clone copies what was known when an image was taken.
 func (l *lineage) clone() *lineage {
-	c := &lineage{hist: map[uint64]toyState{}, owner: map[Addr]uint64{}, acked: l.acked, issued: l.issued, created: l.created}
-	for k, v := range l.hist {
-		c.hist[k] = v
+	return &lineage{
+		hist: maps.Clone(l.hist), owner: maps.Clone(l.owner), private: maps.Clone(l.private),
+		acked: l.acked, issued: l.issued, created: l.created,
 	}
-	for k, v := range l.owner {
-		c.owner[k] = v
-	}
-	return c
 }
 
-func (l *lineage) own(a Addr, n int64, group uint64) {
-	for i := range n {
-		l.owner[a+uint64(i)] = group
+// wrote notes which group the pages of one write belong to, in a file with segments of 8 pages.
+func (l *lineage) wrote(p []byte, off int64) {
+	var group uint64
+	var raw int64 // pages of a run still to come
+	for a := uint64(off) / PageSize; len(p) > 0; a, p = a+1, p[PageSize:] {
+		n := uint32(a / 8)
+		switch {
+		case a < 2:
+		case a == uint64(n)*8+headerPage(n):
+			h, _ := getHeaderCopy(p)
+			l.private[n], group = h.private, h.group
+			l.owner[a] = group
+		case l.private[n]:
+		case raw > 0:
+			raw--
+			l.owner[a] = group
+		default:
+			m := getMux(p)
+			group = m.group
+			l.owner[a] = group
+			if m.kind == KindRun {
+				raw = RunPages(int64(binary.LittleEndian.Uint64(p[MuxSize:]))) - 1
+			}
+		}
 	}
 }
 

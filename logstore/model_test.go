@@ -49,7 +49,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, Restarts, MostSegments int
+	Commits, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments int
 }
 
 func modelOptions() Options {
@@ -154,7 +154,7 @@ func (m *model) open() (*toy, error) {
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
 		return m.guarded
-	}}
+	}, wrote: log.wrote}
 	opened, err := openToy(fs, m.opts, m.r, log)
 	d = opened
 	return d, err

@@ -36,10 +36,10 @@ func (s *Store) Reserve(pages int64, emergency bool) error {
 // Release takes back what Reserve promised.
 func (s *Store) Release(pages int64) {
 	s.space.mu.Lock()
+	defer s.space.mu.Unlock()
 	if s.space.reserved -= pages; s.space.reserved < 0 {
 		panic("logstore: more pages released than reserved")
 	}
-	s.space.mu.Unlock()
 }
 
 // grow allocates more of the file and syncs it, before anything refers to it. The caller holds growing.

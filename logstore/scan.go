@@ -43,8 +43,9 @@ type scanner struct {
 	page    uint64 // in the segment, of the next group
 	group   uint64 // number of the next group
 	digest  uint32
-	torn    bool   // the last hole was found after whole pages of its group
-	peeked  []byte // page of the last header read outside the window
+	torn    bool          // the last hole was found after whole pages of its group
+	spare   []ScannedPage // room for the pages of groups to come
+	peeked  []byte        // page of the last header read outside the window
 }
 
 func (s *Store) newScanner() *scanner {
@@ -127,6 +128,10 @@ func (sc *scanner) restore(at place) { sc.segment, sc.header, sc.page = at.segme
 // or anywhere if it is not whole.
 func (sc *scanner) whole() (g ScannedGroup, entered []header, ok bool, err error) {
 	g.No = sc.group
+	if cap(sc.spare) == 0 {
+		sc.spare = make([]ScannedPage, 0, 512)
+	}
+	g.Pages = sc.spare
 	digest, index := sc.digest, uint32(0)
 	for {
 		m, pages, err := sc.step(&g, index, digest)
@@ -139,6 +144,7 @@ func (sc *scanner) whole() (g ScannedGroup, entered []header, ok bool, err error
 			sc.page += pages
 			if m.last() {
 				sc.digest, sc.group = digest, g.No+1
+				sc.keep(&g)
 				return g, entered, true, nil
 			}
 			continue
@@ -150,6 +156,15 @@ func (sc *scanner) whole() (g ScannedGroup, entered []header, ok bool, err error
 			return g, nil, false, err
 		}
 		entered = append(entered, sc.header)
+	}
+}
+
+// keep takes the pages of an accepted group out of the spare ones, if they had room there.
+func (sc *scanner) keep(g *ScannedGroup) {
+	n := len(g.Pages)
+	g.Pages = g.Pages[:n:n]
+	if n <= cap(sc.spare) {
+		sc.spare = sc.spare[:n][n:]
 	}
 }
 

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
@@ -318,6 +319,11 @@ func TestSuperblockFallback(t *testing.T) {
 	x.poke(1, 200)
 	_, _, err := Open(x.mem, toyPath, x.opts)
 	require.ErrorIs(t, err, ErrCorrupt)
+	x.file(x.mem, func(f vfs.File) { // as if neither had been written: the log in segment 0 knows better
+		f.WriteAt(make([]byte, 2*PageSize), 0)
+	})
+	_, _, err = Open(x.mem, toyPath, x.opts)
+	require.ErrorIs(t, err, ErrCorrupt)
 }
 
 func TestNewerFormatIsRefused(t *testing.T) {
@@ -375,6 +381,37 @@ func TestHole(t *testing.T) {
 			require.Len(t, x.groups(), int(i), "no later page vouches for it")
 			require.Equal(t, first+i, x.rec.Dropped, "but it is reported")
 		})
+	}
+}
+
+// A page that is not the one written there breaks the chain behind it, even if its own checksum is right.
+func TestDigestBindsGroupsTogether(t *testing.T) {
+	for _, last := range []bool{false, true} {
+		x := newScript(t)
+		var first []Addr // page of each group
+		var want []uint64
+		for range 12 {
+			want = append(want, x.append(1))
+			first = append(first, x.s.firstPage(x.s.tail.header.segment)+x.s.tail.page-1)
+		}
+		changed := slices.IndexFunc(first, func(a Addr) bool { return a%8 == 4 })
+		if last { // of its segment: the next header has the digest
+			changed = slices.IndexFunc(first, func(a Addr) bool { return a%8 == 7 })
+		}
+		x.s.Close()
+		a := first[changed]
+		x.file(x.mem, func(f vfs.File) {
+			p, h := make([]byte, PageSize), make([]byte, PageSize)
+			f.ReadAt(h, int64(a/8*8)*PageSize)
+			header, ok := getHeaderCopy(h)
+			require.True(t, ok)
+			f.ReadAt(p, int64(a)*PageSize)
+			p[2000]++
+			binary.LittleEndian.PutUint32(p, pageCRC(header.salt, a, p))
+			f.WriteAt(p, int64(a)*PageSize)
+		})
+		x.open()
+		require.Equal(t, want[:changed+1], x.groups())
 	}
 }
 

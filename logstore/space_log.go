@@ -30,6 +30,13 @@ func (sp *space) scanned(g *ScannedGroup) {
 	}
 }
 
+// isOlder reports whether segment n has a live page and a header before the given one.
+func (sp *space) isOlder(n uint32, sequence uint64) bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return n < uint32(len(sp.segments)) && sp.segments[n].live > 0 && sp.segments[n].sequence < sequence
+}
+
 // setTail notes where the log goes on.
 func (sp *space) setTail(t *tail) {
 	sp.mu.Lock()

@@ -128,7 +128,6 @@ func (d *toy) commit() (err error) {
 	if err != nil {
 		return err
 	}
-	d.wrote(g, no)
 	if !pageGroup { // their pages are still to be written
 		d.reserved -= int64(len(changed))
 		d.owed += int64(len(changed))
@@ -244,19 +243,6 @@ func (d *toy) retire(name PageID) {
 	if _, listed := d.place[name]; listed {
 		delete(d.place, name)
 		d.s.DropName(name)
-	}
-}
-
-// wrote notes where a group lies.
-func (d *toy) wrote(g *Group, no uint64) {
-	d.log.forgetFrom(no)
-	for i := range g.pages {
-		p := &g.pages[i]
-		d.log.own(p.addr, 1+int64(p.rawPages), no)
-	}
-	for _, o := range g.opened {
-		n := o.header.segment
-		d.log.own(d.s.firstPage(n)+headerPage(n), 1, no)
 	}
 }
 

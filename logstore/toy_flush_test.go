@@ -75,11 +75,9 @@ func (d *toy) flushStep() error {
 		}
 		g.Write(KindFlush, toyFlushEnd(f, dying, dead))
 	}
-	no, err := g.Commit(count)
-	if err != nil {
+	if _, err := g.Commit(count); err != nil {
 		return err
 	}
-	d.wrote(g, no)
 	if last {
 		d.s.Release(f.owed)
 		d.install(f.placed)
@@ -237,7 +235,6 @@ func (d *toy) checkpointStep() error {
 	if err != nil {
 		return err
 	}
-	d.wrote(&d.s.group, c.last)
 	if done {
 		d.check = nil
 		seq := d.seq

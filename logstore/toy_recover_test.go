@@ -56,7 +56,6 @@ func (d *toy) create(rec *Recovery) error {
 	if err != nil {
 		return err
 	}
-	d.wrote(g, no)
 	d.give()
 	d.install(placed)
 	d.base = no

@@ -7,6 +7,7 @@ import (
 )
 
 const (
+	roomTries      = 8                      // of a commit to make room that others take
 	roomWait       = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
 	toleratedShare = 8                      // readers may hold an eighth of MemoryLimit more before the next one is asked to end
 	worthFlushing  = 16                     // a flush frees memory if a sixteenth of MemoryLimit is dirty
@@ -40,14 +41,18 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 }
 
 // unpin gives up the registration of a transaction that is about to wait for housekeeping, which could not free what it pins. Its
-// function has ended, so nobody reads at its snapshot any more. Close sees it among the active.
-func (tx *Tx) unpin() { tx.slot.Release() }
+// function has ended, so nobody reads at its snapshot any more. Close looks for such transactions too.
+func (tx *Tx) unpin() {
+	tx.e.unpinned.Add(1)
+	tx.slot.Release()
+}
 
 // pin registers the transaction again, at the newest Seq. What was committed in between, the table of last writes tells; not so whether
 // that touched what a serializable transaction has read, which therefore has lost if there was anything.
 func (tx *Tx) pin() error {
 	e := tx.e
 	tx.slot = e.registry.AcquireNear(tx.slot, &e.applied)
+	e.unpinned.Add(-1)
 	if tx.reads == nil {
 		return nil
 	}
@@ -134,21 +139,38 @@ func (e *Engine) measure() {
 }
 
 // makeRoom is called by a committer that finds the file full: what is dead becomes reusable by a flush and two checkpoints, and when
-// those have left who may look at it. It reserves what the committer needs.
+// those have left who may look at it. It reserves what the committer needs. If others have committed meanwhile, they may have taken the
+// room, and it tries again.
 func (k *keeper) makeRoom(e *Engine, reserve func() error) error {
+	for try := 1; ; try++ {
+		before := e.committed.Load()
+		installed, err := k.freeDead(e)
+		if err != nil && !logstore.IsFull(err) {
+			return err
+		}
+		err = e.awaitRoom(installed, reserve)
+		if !logstore.IsFull(err) || e.committed.Load() == before || try == roomTries {
+			return err
+		}
+	}
+}
+
+// freeDead flushes and checkpoints twice, and returns the Seq at which the last flush was installed.
+func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
 	e.step(StepWait)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := e.flushAndCheckpoint()
-	if err == nil {
+	if err = e.flushAndCheckpoint(); err == nil {
 		err = e.checkpoint()
 	}
-	if err != nil && !logstore.IsFull(err) {
-		return err
-	}
+	return k.installed, err
+}
+
+// awaitRoom reserves what a committer needs, at the latest once nobody reads below the given Seq, or after roomWait.
+func (e *Engine) awaitRoom(installed uint64, reserve func() error) error {
 	deadline := time.Now().Add(roomWait)
 	for {
-		if err := reserve(); !logstore.IsFull(err) || e.horizon.Load() >= k.installed || time.Now().After(deadline) {
+		if err := reserve(); !logstore.IsFull(err) || e.horizon.Load() >= installed || time.Now().After(deadline) {
 			return err
 		}
 		time.Sleep(time.Millisecond)

@@ -40,12 +40,12 @@ func (tx *Tx) commit() error {
 			return err
 		}
 	}
-	e.active.Add(1)
-	defer e.active.Add(-1)
 	held, err := e.admit(tx)
 	if err != nil {
 		return err
 	}
+	e.active.Add(1)
+	defer e.active.Add(-1)
 	e.gate.pass(tx.gate)
 	n := &commitNode{}
 	c := &n.Value

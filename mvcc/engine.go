@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,13 +74,14 @@ type Engine struct {
 	counts  [recordsSlots]recordCount
 	marks   marks
 
-	baton   baton
-	drained atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
-	active  atomic.Int32                          // goroutines inside commit
-	closed  atomic.Bool                           // Close was called
-	gate    gate
-	moved   waiters // for applied
-	keeper  keeper
+	baton    baton
+	drained  atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
+	active   atomic.Int32                          // commits that were admitted and are not settled
+	unpinned atomic.Int32                          // transactions that wait for admission and are not in the registry meanwhile
+	closed   atomic.Bool                           // Close was called
+	gate     gate
+	moved    waiters // for applied
+	keeper   keeper
 
 	// Owned by the baton holder.
 	records  int64           // in the tree, at applied
@@ -172,27 +174,27 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	if err := e.redoGroups(rec); err != nil {
 		return err
 	}
-	if rec.Restarts > 1 && !readOnly {
-		return e.flushAndCheckpoint()
+	if rec.Restarts > 1 && !readOnly { // each has left the rest of a segment unused
+		if err := e.flushAndCheckpoint(); !logstore.IsFull(err) {
+			return err
+		} // a full file can be read, and what is deleted may make room
 	}
 	return nil
 }
 
-// Close refuses what would begin, waits for what is open, writes what is in memory, checkpoints and closes the file. A second call
-// does nothing.
+// Close refuses what would begin, waits for what is open, writes what is in memory, checkpoints and closes the file. Of a poisoned
+// engine it returns the error. A second call does nothing.
 //
-// Whatever uses the engine is in the registry of snapshots. It registers first and then looks at closed; Close sets closed and then
-// looks at the registry: one of them sees the other.
+// Whatever uses the engine is in the registry of snapshots, or among the unpinned. It registers first and then looks at closed; Close
+// sets closed and then looks at the registry: one of them sees the other.
 func (e *Engine) Close() error {
 	if !e.closed.CompareAndSwap(false, true) {
 		return nil
 	}
+	e.awaitUsers()
 	e.keeper.stop()
-	for wait := time.Microsecond; e.registry.Count() > 0; wait = min(2*wait, 10*time.Millisecond) {
-		time.Sleep(wait)
-	}
-	var err error
-	if !e.opts.Store.ReadOnly && e.store.Failed() == nil {
+	err := e.Failed()
+	if err == nil && !e.opts.Store.ReadOnly {
 		err = e.closeClean()
 	}
 	e.pages.Close()
@@ -200,6 +202,21 @@ func (e *Engine) Close() error {
 		err = cerr
 	}
 	return err
+}
+
+// collectAfter is how long Close waits before it has the collector look for transactions that were dropped without being ended.
+const collectAfter = 100 * time.Millisecond
+
+// awaitUsers returns when nobody uses the engine but the keeper. The unpinned come first: those that are not, are registered by then.
+func (e *Engine) awaitUsers() {
+	collect := time.Now().Add(collectAfter)
+	for wait := time.Microsecond; e.unpinned.Load() > 0 || e.registry.Count() > 0; wait = min(2*wait, 10*time.Millisecond) {
+		time.Sleep(wait)
+		if time.Now().After(collect) {
+			runtime.GC()
+			collect = time.Now().Add(10 * collectAfter)
+		}
+	}
 }
 
 func (e *Engine) closeClean() (err error) {

@@ -84,6 +84,10 @@ func (k *keeper) run() {
 		if k.e.zeroDue() {
 			k.log("zeroing", k.e.store.ZeroAhead())
 		}
+		if err := k.e.Failed(); err != nil { // nothing is left to do
+			k.e.opts.Logger.Error("flashdbm: failed", "path", k.e.Path(), "error", err)
+			return
+		}
 	}
 }
 
@@ -293,6 +297,7 @@ func (e *Engine) checkpoint() (err error) {
 	if n := e.opts.StepPages; n > 0 {
 		c.LimitPart(n)
 	}
+	e.step(StepBetween)
 	if err := e.writeCheckpoint(c); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ type Tx struct {
 	wake     chan signal
 }
 
-// Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly.
+// Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly, and ErrFailed unless it is read-only.
 func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 	tx := &Tx{e: e, readOnly: o.ReadOnly}
 	at := &e.applied
@@ -42,6 +42,8 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 		at = e.view
 	} else if e.opts.Store.ReadOnly {
 		return nil, logstore.ErrReadOnly
+	} else if err := e.Failed(); err != nil { // what is applied and not durable must not be seen
+		return nil, err
 	}
 	var err error
 	if tx.slot, tx.records, err = e.snapshot(at); err != nil {

@@ -79,7 +79,12 @@ type modelBorn struct {
 }
 
 func (m *model) commit() error {
-	c := m.newCommit()
+	return m.write(m.newCommit(), m.r.IntN(2) == 0, 1+m.r.IntN(8))
+}
+
+// write logs and applies a commit: as a page group if it is paged, that is legal and the redo would take so many pages.
+func (m *model) write(c *modelCommit, paged bool, redoPages int) error {
+	modelCounts.Commits++
 	pages := int64(32)
 	for _, op := range c.ops {
 		pages += 2
@@ -98,14 +103,17 @@ func (m *model) commit() error {
 			return err
 		}
 	}
-	modelCounts.Commits++
-	return m.reserved(pages, func() error { return m.log(c) })
+	return m.reserved(pages, func() error { return m.log(c, paged, redoPages) })
+}
+
+func (m *model) beginCommit() *modelCommit {
+	seq := m.appliedSeq.Load()
+	return &modelCommit{seq: seq + 1, state: slices.Clone(m.state(seq)), lists: map[int][]logstore.Extent{}}
 }
 
 // newCommit chooses what to change. Now and then most keys go.
 func (m *model) newCommit() *modelCommit {
-	seq := m.appliedSeq.Load()
-	c := &modelCommit{seq: seq + 1, state: slices.Clone(m.state(seq)), lists: map[int][]logstore.Extent{}}
+	c := m.beginCommit()
 	n, deletes := 1+m.r.IntN(m.ops), 3
 	if m.r.IntN(30) == 0 {
 		n, deletes = len(c.state)/2, 9
@@ -116,19 +124,23 @@ func (m *model) newCommit() *modelCommit {
 	}
 	for i := range n {
 		key := (start + i*step) % len(c.state)
-		if slices.ContainsFunc(c.ops, func(op modelOp) bool { return op.key == key }) {
-			continue
+		if !slices.ContainsFunc(c.ops, func(op modelOp) bool { return op.key == key }) {
+			c.change(&m.records, key, m.r.IntN(10) < deletes)
 		}
-		op := modelOp{key: key}
-		if m.r.IntN(10) >= deletes {
-			op.version = uint32(c.seq)
-			op.kind, _ = m.records.form(key, op.version)
-		}
-		c.ops = append(c.ops, op)
-		c.state[key] = op.version
 	}
-	slices.SortFunc(c.ops, func(a, b modelOp) int { return cmp.Compare(a.key, b.key) })
 	return c
+}
+
+// change adds a put or delete of a key that the commit did not change yet.
+func (c *modelCommit) change(records *recordMaker, key int, del bool) {
+	op := modelOp{key: key}
+	if !del {
+		op.version = uint32(c.seq)
+		op.kind, _ = records.form(key, op.version)
+	}
+	c.ops = append(c.ops, op)
+	slices.SortFunc(c.ops, func(a, b modelOp) int { return cmp.Compare(a.key, b.key) })
+	c.state[key] = op.version
 }
 
 func (m *model) writeLarge(c *modelCommit, op modelOp) error {
@@ -143,13 +155,13 @@ func (m *model) writeLarge(c *modelCommit, op modelOp) error {
 	return err
 }
 
-// log writes and applies a commit, as a page group if that is legal and the dice say so.
-func (m *model) log(c *modelCommit) error {
+func (m *model) log(c *modelCommit, paged bool, redoPages int) error {
 	g := m.s.Begin(logstore.RecordGroup)
 	m.writeRuns(g, c)
 	group := g.Number()
-	m.inGroup[group], m.history[c.seq] = c.seq, c.state // a crash may keep the group before we know that it is written
-	if m.r.IntN(2) == 0 || !m.p.CanPageGroup() {
+	m.inGroup[group] = c.seq
+	m.remember(c.seq, c.state) // a crash may keep the group before we know that it is written
+	if !paged || !m.p.CanPageGroup() {
 		return m.logRecords(g, c)
 	}
 	leftover := len(m.p.dirty)
@@ -157,7 +169,7 @@ func (m *model) log(c *modelCommit) error {
 	if err != nil {
 		return err
 	}
-	if !b.Legal(1 + m.r.IntN(8)) {
+	if !b.Legal(redoPages) {
 		if err := m.writeRecords(g, c); err != nil {
 			return err
 		}

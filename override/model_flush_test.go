@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"flashdbm/internal/btree"
-	"flashdbm/logstore"
 )
 
 var ctx = context.Background()
@@ -16,14 +15,19 @@ type modelFlush struct {
 	written bool
 }
 
-func (m *model) startFlush() {
+func (m *model) startFlush() error {
+	bound := m.p.Unwritten()
 	f := m.p.StartFlush(m.s.LastGroup(), m.count)
 	if f == nil {
-		return
+		return nil
+	}
+	if f.Pages() > bound {
+		return modelErr("a flush may take %d pages, %d were foreseen", f.Pages(), bound)
 	}
 	f.LimitPart(1 + m.r.IntN(3))
 	f.Sort()
 	m.flush = &modelFlush{f: f}
+	return nil
 }
 
 // flushStep takes a flush one step further, or starts one.
@@ -31,18 +35,22 @@ func (m *model) flushStep() error {
 	f := m.flush
 	switch {
 	case f == nil && m.check == nil:
-		m.startFlush()
+		return m.startFlush()
 	case f == nil:
 	case f.written:
 		if f.f.Install() {
 			modelCounts.Flushes++
 			modelCounts.Removed += len(f.f.removed)
-			m.flush = nil
+			m.flush, m.plan = nil, nil
 		}
 	case f.encoded:
-		return m.reserved(f.f.Pages()+4, func() (err error) {
+		bound, before := f.f.Pages(), m.s.Counters().Pages
+		return m.reserved(bound, func() (err error) {
 			f.encoded = false
 			f.written, err = f.f.Write()
+			if n := int64(m.s.Counters().Pages - before); n > bound {
+				return modelErr("a part of a flush took %d pages of at most %d", n, bound)
+			}
 			return err
 		})
 	default:
@@ -124,9 +132,6 @@ func (m *model) touch() error {
 	})
 }
 
-// modelCheckpoint is a checkpoint under way.
-type modelCheckpoint struct{ c *logstore.Checkpoint }
-
 // checkpointStep takes a checkpoint one step further, or starts one.
 func (m *model) checkpointStep() error {
 	switch {
@@ -134,16 +139,16 @@ func (m *model) checkpointStep() error {
 		return nil
 	case m.check == nil:
 		m.p.Freeze()
-		m.check = &modelCheckpoint{m.s.BeginCheckpoint(m.p.EncodeTable())}
-		m.check.c.LimitPart(1 + m.r.IntN(3))
+		m.check = m.s.BeginCheckpoint(m.p.EncodeTable())
+		m.check.LimitPart(1 + m.r.IntN(3))
 		return nil
 	}
-	return m.reserved(m.check.c.Pages()+2, func() error {
-		done, err := m.check.c.WritePart()
+	return m.reserved(m.check.Pages()+2, func() error {
+		done, err := m.check.WritePart()
 		if err != nil || !done {
 			return err
 		}
-		if err := m.check.c.Finish(); err != nil {
+		if err := m.check.Finish(); err != nil {
 			return err
 		}
 		modelCounts.Checkpoints++

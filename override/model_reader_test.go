@@ -1,11 +1,103 @@
 package override
 
 import (
+	"bytes"
+	"fmt"
+
 	"flashdbm/internal/btree"
 	"flashdbm/lockfree"
+	"flashdbm/logstore"
 )
 
-// modelReader is a registered snapshot that stays. It holds on to nodes that it has found, as cursors do.
+// reading is what it takes to read a database and to know what should be there. One goroutine uses it.
+type reading struct {
+	s       *logstore.Store
+	p       *Pages
+	records recordMaker
+}
+
+// checkCell compares a record in a leaf with a key's version.
+func (d *reading) checkCell(s Snapshot, c btree.Cell, key int, version uint32) error {
+	want := d.records.keys[key]
+	got, err := c.WholeKey(&s)
+	if err != nil {
+		return fmt.Errorf("key %d: %w", key, err)
+	}
+	if !bytes.Equal(got, want) {
+		return modelErr("key %.8q where %.8q belongs", got, want)
+	}
+	value := c.Value()
+	switch c.Kind() {
+	case btree.Run:
+		value, err = s.Run(c.Ref())
+	case btree.Extents:
+		value, err = d.assemble(s, c.Ref())
+	}
+	if err != nil {
+		return fmt.Errorf("key %d: %w", key, err)
+	}
+	if kind, _ := d.records.form(key, version); kind != c.Kind() || !bytes.Equal(value, d.records.valueOf(key, version)) {
+		return modelErr("key %d does not have the value of version %d", key, version)
+	}
+	return nil
+}
+
+func (d *reading) assemble(s Snapshot, ref btree.Ref) (value []byte, err error) {
+	extents, err := s.Extents(ref)
+	if err != nil {
+		return nil, err
+	}
+	for _, x := range extents {
+		b, err := d.s.Raw(x)
+		if err != nil {
+			return nil, err
+		}
+		value = append(value, b...)
+	}
+	return value, nil
+}
+
+// heldCell is a record in a leaf that a reader found.
+type heldCell struct {
+	cell    btree.Cell
+	key     int
+	version uint32
+}
+
+// readAll compares the tree at a snapshot with a state. It calls found, if there is one, for each record.
+func (d *reading) readAll(s Snapshot, st modelState, found func(heldCell)) error {
+	var c btree.Cursor
+	c.Reset(&s, Root)
+	for key, version := range st {
+		if version == 0 {
+			continue
+		}
+		if !c.Next() {
+			if err := c.Err(); err != nil {
+				return err
+			}
+			return modelErr("key %d is not there at Seq %d", key, s.Seq())
+		}
+		if err := d.checkCell(s, c.Cell(), key, version); err != nil {
+			return fmt.Errorf("at Seq %d: %w", s.Seq(), err)
+		}
+		if found != nil {
+			found(heldCell{c.Cell(), key, version})
+		}
+	}
+	if c.Next() {
+		return modelErr("a record too many at Seq %d: %.8q", s.Seq(), c.Key())
+	}
+	return c.Err()
+}
+
+// verifyNewest reads the tree as of the newest batch.
+func (m *model) verifyNewest() error {
+	seq := m.appliedSeq.Load()
+	return m.readAll(m.p.At(seq), m.state(seq), nil)
+}
+
+// modelReader is a registered snapshot that stays. It may hold on to records that it has found, as cursors do.
 type modelReader struct {
 	slot  lockfree.Slot
 	snap  Snapshot
@@ -13,13 +105,7 @@ type modelReader struct {
 	held  []heldCell
 }
 
-// heldCell is a record in a leaf that a reader has found earlier.
-type heldCell struct {
-	cell    btree.Cell
-	key     int
-	version uint32
-}
-
+// openReader opens a reader, of three at most.
 func (m *model) openReader() error {
 	if len(m.readers) == 3 {
 		return nil
@@ -31,33 +117,20 @@ func (m *model) openReader() error {
 	slot := m.registry.Acquire(watermark)
 	r := &modelReader{slot: slot, snap: m.p.At(slot.Seq()), state: m.state(slot.Seq())}
 	m.readers = append(m.readers, r)
-	if err := m.readAll(r.snap, r.state); err != nil {
-		return err
-	}
 	if m.r.IntN(2) == 0 {
 		return m.hold(r)
 	}
-	return nil
+	return m.readAll(r.snap, r.state, nil)
 }
 
 // hold lets a reader keep every record that it finds now.
 func (m *model) hold(r *modelReader) error {
+	modelCounts.Holds++
 	r.held = r.held[:0]
-	var c btree.Cursor
-	c.Reset(&r.snap, Root)
-	for key, version := range r.state {
-		if version == 0 {
-			continue
-		}
-		if !c.Next() {
-			return modelErr("key %d is gone: %v", key, c.Err())
-		}
-		r.held = append(r.held, heldCell{c.Cell(), key, version})
-	}
-	modelCounts.HeldNodes++
-	return nil
+	return m.readAll(r.snap, r.state, func(h heldCell) { r.held = append(r.held, h) })
 }
 
+// reread lets all readers look at what they hold and at all that they see.
 func (m *model) reread() error {
 	for _, r := range m.readers {
 		modelCounts.Reads++
@@ -76,12 +149,13 @@ func (m *model) reread() error {
 func (m *model) recheck(r *modelReader) error {
 	for _, h := range r.held {
 		if err := m.checkCell(r.snap, h.cell, h.key, h.version); err != nil {
-			return modelErr("held node: %v", err)
+			return modelErr("a record held since Seq %d: %v", r.snap.Seq(), err)
 		}
 	}
-	return m.readAll(r.snap, r.state)
+	return m.readAll(r.snap, r.state, nil)
 }
 
+// closeReader ends one of the readers.
 func (m *model) closeReader() error {
 	if len(m.readers) == 0 {
 		return nil

@@ -14,7 +14,8 @@ import (
 // long separators, so that few records make a high tree.
 type recordMaker struct {
 	keys   [][]byte
-	style  int    // of values
+	style  int // of values
+	fixed  func(key int, version uint32) (btree.ValueKind, int)
 	maxRun int64  // bytes
 	value  []byte // scratch
 }
@@ -54,6 +55,9 @@ func mix(xs ...uint64) uint64 {
 
 // form tells how long the value of a key's version is and where it belongs.
 func (rm *recordMaker) form(key int, version uint32) (kind btree.ValueKind, n int) {
+	if rm.fixed != nil {
+		return rm.fixed(key, version)
+	}
 	h := mix(uint64(key), uint64(version), 1)
 	k := len(rm.keys[key])
 	switch x := h % 32; {
@@ -93,74 +97,4 @@ func (rm *recordMaker) refKeyLen(key int) uint32 {
 		return uint32(n)
 	}
 	return 0
-}
-
-// checkCell compares a record in a leaf with a key's version.
-func (m *model) checkCell(s Snapshot, c btree.Cell, key int, version uint32) error {
-	want := m.records.keys[key]
-	got, err := c.WholeKey(&s)
-	if err != nil {
-		return fmt.Errorf("key %d: %w", key, err)
-	}
-	if !bytes.Equal(got, want) {
-		return modelErr("key %.8q where %.8q belongs", got, want)
-	}
-	value := c.Value()
-	switch c.Kind() {
-	case btree.Run:
-		value, err = s.Run(c.Ref())
-	case btree.Extents:
-		value, err = m.assemble(s, c.Ref())
-	}
-	if err != nil {
-		return fmt.Errorf("key %d: %w", key, err)
-	}
-	if kind, _ := m.records.form(key, version); kind != c.Kind() || !bytes.Equal(value, m.records.valueOf(key, version)) {
-		return modelErr("key %d does not have the value of version %d", key, version)
-	}
-	return nil
-}
-
-func (m *model) assemble(s Snapshot, ref btree.Ref) (value []byte, err error) {
-	extents, err := s.Extents(ref)
-	if err != nil {
-		return nil, err
-	}
-	for _, x := range extents {
-		b, err := m.s.Raw(x)
-		if err != nil {
-			return nil, err
-		}
-		value = append(value, b...)
-	}
-	return value, nil
-}
-
-// readAll compares the tree at a snapshot with a state.
-func (m *model) readAll(s Snapshot, st modelState) error {
-	var c btree.Cursor
-	c.Reset(&s, Root)
-	for key, version := range st {
-		if version == 0 {
-			continue
-		}
-		if !c.Next() {
-			if err := c.Err(); err != nil {
-				return err
-			}
-			return modelErr("key %d is not there at Seq %d", key, s.Seq())
-		}
-		if err := m.checkCell(s, c.Cell(), key, version); err != nil {
-			return fmt.Errorf("at Seq %d: %w", s.Seq(), err)
-		}
-	}
-	if c.Next() {
-		return modelErr("a record too many at Seq %d: %.8q", s.Seq(), c.Key())
-	}
-	return c.Err()
-}
-
-func (m *model) verifyNewest() error {
-	seq := m.appliedSeq.Load()
-	return m.readAll(m.p.At(seq), m.state(seq))
 }

@@ -189,7 +189,6 @@ func (m *model) crashNow() error {
 // recoverFrom goes on from an image. One taken between two steps may lose a superblock, if the other one is whole.
 func (m *model) recoverFrom(c *crash, trapped bool) error {
 	modelCounts.Crashes++
-	m.countReuse()
 	if m.flush != nil {
 		modelCounts.FlushesCut++
 	}

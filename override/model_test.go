@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -53,7 +54,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, FlushesCut, Folds, Retired, Touched, Removed, Checkpoints, Reads, HeldNodes,
+	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, FlushesCut, Folds, Retired, Touched, Removed, Checkpoints, Reads, Holds,
 	Crashes, Traps, Damaged, Redone, Reused, Checked, Height int
 }
 
@@ -68,33 +69,32 @@ type modelState []uint32
 
 // model is a database on a file system in memory, with all that is known of it.
 type model struct {
+	reading
 	r       *rand.Rand
 	mem     *vfs.Mem
-	records recordMaker
-	view    *atomic.Uint64
-	durable bool  // readers register at the durable watermark, else at the applied one
 	weights []int // of modelActions
 	ops     int   // most ops of a commit
 
-	s          *logstore.Store
 	registry   *lockfree.Registry
-	p          *Pages
+	view       *atomic.Uint64 // the least watermark that readers register at: durableSeq or appliedSeq
 	appliedSeq atomic.Uint64
 	durableSeq atomic.Uint64
 	count      int64 // records at the newest batch
 
-	history map[uint64]modelState // by Seq
-	inGroup map[uint64]uint64     // number of a record or page group -> Seq of its batch
-	pending []mark                // batches not known durable
-	sound   int                   // checkpoints finished since the last superblock was damaged
-	flush   *modelFlush
-	check   *modelCheckpoint
-	plan    []logstore.PageID
-	readers []*modelReader
+	mu       sync.Mutex // guards history
+	history  map[uint64]modelState
+	inGroup  map[uint64]uint64 // number of a record or page group -> Seq of its batch
+	pending  []mark            // batches not known durable
+	sound    int               // checkpoints finished since a superblock was damaged
+	flush    *modelFlush
+	check    *logstore.Checkpoint
+	plan     []logstore.PageID
+	readers  []*modelReader
+	segments map[int64]bool // entered so far
 
-	trap  int    // file operations until an image is taken; 0 = none
-	image *crash // taken by the trap
+	trap  int // file operations until an image is taken; 0 = none
 	mode  vfs.Policy
+	image *crash // taken by the trap
 }
 
 // mark says that all batches up to seq are in groups up to group.
@@ -106,21 +106,33 @@ type crash struct {
 	group uint64
 }
 
-func runModel(seed uint64) (err error) {
-	r := rand.New(rand.NewPCG(seed, 1))
-	m := &model{r: r, mem: vfs.NewMem(16 << 20), records: newRecordMaker(r), ops: []int{2, 4, 16}[r.IntN(3)], durable: r.IntN(2) == 0}
+// newModel returns a database that is created but not filled.
+func newModel(r *rand.Rand, records recordMaker, durable bool) (*model, error) {
+	m := &model{reading: reading{records: records}, r: r, mem: vfs.NewMem(16 << 20), ops: 4, segments: map[int64]bool{}}
 	m.view = &m.appliedSeq
-	if m.durable {
+	if durable {
 		m.view = &m.durableSeq
 	}
-	m.vary()
-	defer func() {
-		m.close()
-		m.mem.Release()
-	}()
-	if err := m.open(nil); err != nil {
+	err := m.open(nil)
+	if err != nil {
+		m.release()
+	}
+	return m, err
+}
+
+func (m *model) release() {
+	m.close()
+	m.mem.Release()
+}
+
+func runModel(seed uint64) error {
+	r := rand.New(rand.NewPCG(seed, 1))
+	m, err := newModel(r, newRecordMaker(r), r.IntN(2) == 0)
+	if err != nil {
 		return fmt.Errorf("create: %w", err)
 	}
+	defer m.release()
+	m.vary()
 	for step := range modelSteps {
 		if err := m.step(); err != nil {
 			return fmt.Errorf("step %d: %w", step, err)
@@ -154,6 +166,7 @@ var modelActions = [...]struct {
 
 // vary makes each seed another kind of run.
 func (m *model) vary() {
+	m.ops = []int{2, 4, 16}[m.r.IntN(3)]
 	for i := range modelActions {
 		m.weights = append(m.weights, modelActions[i].weight*[]int{1, 2, 4}[m.r.IntN(3)])
 		if i > 0 && m.r.IntN(12) == 0 {
@@ -184,9 +197,16 @@ func (m *model) step() error {
 	return nil
 }
 
-// hook sees every operation of the file system.
-func (m *model) hook(vfs.Op) error {
-	if m.trap > 0 && m.s != nil {
+// hook sees every operation of the file system. A segment's header is the first page written in it.
+func (m *model) hook(op vfs.Op) error {
+	segment := int64(modelOptions().SegmentPages) * logstore.PageSize
+	if n := op.Off / segment; (op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec) && n > 0 && op.Off == n*segment {
+		if m.segments[n] {
+			modelCounts.Reused++
+		}
+		m.segments[n] = true
+	}
+	if m.trap > 0 {
 		if m.trap--; m.trap == 0 {
 			modelCounts.Traps++
 			m.image = &crash{m.mem.Crash(m.mode, m.r.Uint64()), m.s.Durable()}
@@ -201,11 +221,21 @@ func (m *model) setTrap() error {
 }
 
 // state returns the versions as of a Seq.
-func (m *model) state(seq uint64) modelState { return m.history[seq] }
+func (m *model) state(seq uint64) modelState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.history[seq]
+}
+
+func (m *model) remember(seq uint64, st modelState) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.history[seq] = st
+}
 
 // publish ends a batch that is in the log up to group.
 func (m *model) publish(seq, group uint64, st modelState) {
-	m.history[seq] = st
+	m.remember(seq, st)
 	m.appliedSeq.Store(seq)
 	m.pending = append(m.pending, mark{group, seq})
 	m.publishDurable()
@@ -257,7 +287,6 @@ func (m *model) settle() error {
 	if err := errors.Join(m.flushWhole(), m.sync(), m.flushWhole()); err != nil {
 		return err
 	}
-	m.countReuse()
 	m.p.Reclaim(m.view)
 	if err := m.verifyNewest(); err != nil {
 		return err
@@ -282,14 +311,6 @@ func (m *model) checkInstalled() error {
 		return err
 	}
 	return errors.Join(m.p.CheckSpace(used)...)
-}
-
-// countReuse notes how often segments were entered again.
-func (m *model) countReuse() {
-	if m.s != nil {
-		entered := int(m.s.Counters().Pages) / (int(m.s.SegmentPages()) - 1)
-		modelCounts.Reused += max(0, entered-m.s.SpaceStats().Segments)
-	}
 }
 
 // walk calls f for each page of the tree at a snapshot.

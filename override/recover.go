@@ -12,23 +12,14 @@ import (
 // installed in order, births marked from every group, deaths taken from the flush that lists them. What is left to do is redo: the
 // record groups after Base, in order. records is the number of records as of the base.
 func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.Registry) (p *Pages, records int64, err error) {
-	r := &reader{b: rec.Table}
-	head, err := getTableHead(r)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", store.Path(), err)
+	p = newPages(store, registry, len(rec.Table)/tableEntry)
+	if err := p.recoverTable(rec.Table); err != nil {
+		return nil, 0, err
 	}
-	p = newPages(store, registry, head.entries)
-	p.base, p.baseRecords = head.base, head.records
-	p.born.Store(head.born)
-	for range head.entries {
-		id, a := r.u64(), r.u64()
-		if err := p.recoverEntry(id, a); err != nil {
-			return nil, 0, err
-		}
-	}
+	tableBase := p.base
 	parts := map[uint64][]logstore.ScannedPage{} // tree pages of flushes, by the group of the first part
 	for i := range rec.Groups {
-		if err := p.recoverGroup(&rec.Groups[i], head.base, parts); err != nil {
+		if err := p.recoverGroup(&rec.Groups[i], tableBase, parts); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -38,6 +29,24 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 	p.forgetBirths()
 	store.RebaseRecovered(rec, p.base)
 	return p, p.baseRecords, nil
+}
+
+// recoverTable takes in the table of a checkpoint.
+func (p *Pages) recoverTable(table []byte) error {
+	r := &reader{b: table}
+	head, err := getTableHead(r)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.store.Path(), err)
+	}
+	p.base, p.baseRecords = head.base, head.records
+	p.born.Store(head.born)
+	for range head.entries {
+		id, a := r.u64(), r.u64()
+		if err := p.recoverEntry(id, a); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *Pages) recoverEntry(id logstore.PageID, a logstore.Addr) error {

@@ -10,13 +10,16 @@ import (
 // A checkpoint's table:
 //
 //	base group u64 | born counter u64 | trees u32, each: root name u64, records u64 | entries u64, each: name u64, address u64
-const tableFixed = 8*2 + 4 + 16 + 8
+const (
+	tableFixed = 8*2 + 4 + 16 + 8 // bytes of a table beside its entries
+	tableEntry = 16
+)
 
 // EncodeTable returns the table as it is on disk, for a checkpoint. The pages are frozen and no flush is in flight; the baton is not
 // needed.
 func (p *Pages) EncodeTable() []byte {
 	le := binary.LittleEndian
-	b := make([]byte, 0, tableFixed+int(p.table.count.Load())*16)
+	b := make([]byte, 0, tableFixed+int(p.table.count.Load())*tableEntry)
 	b = le.AppendUint64(b, p.base)
 	b = le.AppendUint64(b, p.born.Load())
 	b = le.AppendUint32(b, 1)
@@ -98,8 +101,8 @@ func getTableHead(r *reader) (h tableHead, err error) {
 	if h.records, err = r.trees(); err != nil {
 		return h, err
 	}
-	h.entries = r.count(r.u64(), 16)
-	if r.short || len(r.b) != h.entries*16 || h.born > maxBorn {
+	h.entries = r.count(r.u64(), tableEntry)
+	if r.short || len(r.b) != h.entries*tableEntry || h.born > maxBorn {
 		return h, fmt.Errorf("%w: translation table of a checkpoint", logstore.ErrCorrupt)
 	}
 	return h, nil

@@ -95,6 +95,12 @@ type frame struct {
 	end             int  // ops before this one belong below the node
 	last            bool // no node of its level follows it
 	changes, shrunk int  // lengths of the stacks found
+
+	ahead struct { // the child after the one at hand that has ops
+		index int // 0 if not known yet
+		id    PageID
+		node  Node
+	}
 }
 
 // run applies all ops.
@@ -105,12 +111,15 @@ func (a *applier) run(root PageID, n Node, ops []Op) error {
 		for !n.IsLeaf() {
 			f := &a.path[depth]
 			f.id, f.node, f.index, f.end, f.last = id, n, 0, end, last
-			f.changes, f.shrunk = len(a.changes), len(a.shrunk)
+			f.changes, f.shrunk, f.ahead.index = len(a.changes), len(a.shrunk), 0
 			depth++
 			var err error
 			if id, n, end, last, err = a.next(f, ops, done); err != nil {
 				return err
 			}
+		}
+		if depth > 0 {
+			a.lookAhead(&a.path[depth-1], ops, end)
 		}
 		v, became, err := a.leaf(n, ops[done:end], last)
 		if err != nil {

@@ -25,18 +25,44 @@ const (
 
 // next goes to the child of a node below which the first op that is not done belongs, and returns it with the end of the ops for it.
 func (a *applier) next(f *frame, ops []Op, done int) (id PageID, child Node, end int, last bool, err error) {
-	i, err := f.node.route(a.e, ops[done].Key, f.index)
-	if err != nil {
-		return 0, Node{}, 0, false, err
-	}
-	f.index, end = i, f.end
-	if i < f.node.Count()-1 && end-done > 1 {
-		if end, err = a.belowNext(f.node, i, ops[:f.end], done); err != nil {
+	if f.ahead.index > 0 {
+		f.index, id, child, f.ahead.index = f.ahead.index, f.ahead.id, f.ahead.node, 0
+	} else {
+		if f.index, err = f.node.route(a.e, ops[done].Key, f.index); err != nil {
+			return 0, Node{}, 0, false, err
+		}
+		if id, child, err = childNode(a.e, f.node, f.index); err != nil {
 			return 0, Node{}, 0, false, err
 		}
 	}
-	id, child, err = childNode(a.e, f.node, i)
-	return id, child, end, f.last && i == f.node.Count()-1, err
+	end, last = f.end, f.index == f.node.Count()-1
+	if !last && end-done > 1 {
+		end, err = a.belowNext(f.node, f.index, ops[:f.end], done)
+	}
+	return id, child, end, last && f.last, err
+}
+
+// lookAhead finds the leaf after the one at hand that has ops, which begin with the given one, and fetches its directory, while there is
+// something else to do. If that fails, next will try again and tell.
+func (a *applier) lookAhead(f *frame, ops []Op, next int) {
+	if next == f.end {
+		return
+	}
+	i, err := f.node.route(a.e, ops[next].Key, f.index+1)
+	if err != nil {
+		return
+	}
+	id, n, err := childNode(a.e, f.node, i)
+	if err != nil {
+		return
+	}
+	f.ahead.index, f.ahead.id, f.ahead.node = i, id, n
+	if n.IsImage() {
+		fetch(n.dir, fetchDirectory)
+		return
+	}
+	fetch(n.dir, min(headerBytes+n.Count()*leafEntryBytes, fetchDirectory))
+	fetch(n.heap, heapHeader)
 }
 
 // belowNext returns the end of the ops from done on that belong below child i, which is not the last. The first does.

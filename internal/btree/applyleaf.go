@@ -75,13 +75,13 @@ func (a *applier) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 	if !ok {
 		return Node{}, false
 	}
-	old := n.Count()
-	v := Node{dir: a.m.alloc(directoryClass(count)), base: n.base, heap: heap}
-	v.meta = pack(0, count, n.prefix(), ownsDirectory|ownsHeap)
-	store16(v.dir, levelAt, 0)
-	store16(v.dir, countAt, count)
-	store16(v.dir, prefixAt, n.prefix())
-	store16(v.dir, cellBytesAt, cells)
+	old, prefix := n.Count(), a.patchedPrefix(n, count)
+	common := n.common()
+	if prefix > len(common) {
+		common = a.firstKey(n)
+	}
+	v := Node{dir: newDirectory(a.m, count, cells, prefix, common), base: n.base, heap: heap}
+	v.meta = pack(0, count, prefix, ownsDirectory|ownsHeap)
 	heads, slots := headerBytes, headerBytes+count*headBytes
 	oldSlots := headerBytes + old*headBytes
 	from, to := 0, 0 // records of n and v done
@@ -99,7 +99,7 @@ func (a *applier) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 		at := heapAppend(heap, e.cellLen)
 		raw := e.op.put(add(heap, at), at+PageSize)
 		key := e.op.inlineKey()
-		store32(v.dir, heads+to*headBytes, headOf(key[min(len(key), n.prefix()):]))
+		store32(v.dir, heads+to*headBytes, headOf(key[prefix:]))
 		store32(v.dir, slots+to*leafSlotBytes, uint32(raw))
 		store16(v.dir, slots+to*leafSlotBytes+4, int(raw>>32))
 		to++
@@ -108,27 +108,57 @@ func (a *applier) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 		move(v.dir, heads+to*headBytes, n.dir, heads+from*headBytes, k*headBytes)
 		move(v.dir, slots+to*leafSlotBytes, n.dir, oldSlots+from*leafSlotBytes, k*leafSlotBytes)
 	}
-	if prefix := a.patchedPrefix(n, v); prefix != v.prefix() {
-		v = v.withPrefix(prefix)
+	if prefix != n.prefix() {
+		v.setHeads()
 	}
 	return v, true
 }
 
-// patchedPrefix returns the prefix for v, a patched n whose heads are still those for the prefix of n. Only a new first or last record
-// can end what all have in common.
-func (a *applier) patchedPrefix(n, v Node) int {
+// patchedPrefix returns the prefix for a patched n. Only a new first or last record can end what all have in common; what comes in
+// between has it too. If records leave, more may be in common, which is left for a rewrite to find.
+func (a *applier) patchedPrefix(n Node, count int) int {
 	first, last := &a.edits[0], &a.edits[len(a.edits)-1]
 	switch {
-	case v.Count() < 2:
+	case count < 2:
 		return 0
 	case n.Count() < 2:
-		return v.exactPrefix()
-	case n.prefix() == 0:
-		return 0
-	case first.at > 0 && last.at < n.Count():
+		return commonPrefix(a.firstKey(n), a.lastKey(n))
+	case n.prefix() == 0 || first.at+first.skip > 0 && last.at < n.Count():
 		return n.prefix()
 	}
-	return min(n.prefix(), v.exactPrefix())
+	return min(n.prefix(), commonPrefix(a.firstKey(n), a.lastKey(n)))
+}
+
+// firstKey returns the inline part of the first key of n after the edits, which leave some.
+func (a *applier) firstKey(n Node) []byte {
+	i := 0
+	for j := range a.edits {
+		e := &a.edits[j]
+		if e.at > i {
+			break
+		}
+		if e.op != nil {
+			return e.op.inlineKey()
+		}
+		i++
+	}
+	return n.key(i)
+}
+
+// lastKey returns the inline part of the last key of n after the edits, which leave some.
+func (a *applier) lastKey(n Node) []byte {
+	i := n.Count()
+	for j := len(a.edits) - 1; j >= 0; j-- {
+		e := &a.edits[j]
+		if e.at+e.skip < i {
+			break
+		}
+		if e.op != nil {
+			return e.op.inlineKey()
+		}
+		i--
+	}
+	return n.key(i - 1)
 }
 
 // heapFor returns a cell heap with room for added bytes that has all cells of the heap of n at the same offsets. It holds a reference
@@ -166,7 +196,7 @@ const maxBorrowedHeap = 2048
 
 // rewriteLeaf makes a version of a leaf with the edits and a compact heap.
 func (a *applier) rewriteLeaf(n Node, count, cells int) Node {
-	w := startLeaf(a.m, count, cells, spareCells(cells))
+	w := startLeaf(a.m, count, cells, spareCells(cells), a.firstKey(n), a.lastKey(n))
 	from := 0
 	for i := range a.edits {
 		e := &a.edits[i]

@@ -20,11 +20,6 @@ func (n Node) tail(raw uint32) []byte {
 	return slice(n.base, innerOffset(raw), max(0, innerLen(raw)-headBytes))
 }
 
-// common returns the prefix that separators 1 and up share.
-func (n Node) common() []byte {
-	return slice(n.dir, headerBytes+n.Count()*innerEntryBytes, n.prefix())
-}
-
 // Separator appends separator i, the lower bound of child i, to b. If cut, the bound is the first key below the child instead, and what
 // is appended is not above that. Separator 0 is empty.
 func (n Node) Separator(i int, b []byte) (separator []byte, cut bool) {

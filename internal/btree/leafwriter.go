@@ -2,28 +2,37 @@ package btree
 
 // leafWriter makes a version of a leaf from scratch, with a cell heap of its own and no image beneath it.
 type leafWriter struct {
-	m     *Memory
-	dir   pointer
-	heap  pointer
-	count int // records to come in all
-	next  int // records written
+	m      *Memory
+	dir    pointer
+	heap   pointer
+	count  int // records to come in all
+	prefix int
+	next   int // records written
 }
 
 // spareCells is what a new heap has beyond its cells, for the changes to come: a quarter, since a leaf that was changed once tends to
 // be changed again, and no more than makes sense in a heap.
 func spareCells(cells int) int { return min(cells+cells/4, maxHeap-heapHeader) }
 
-// directoryClass is the size class of the directory of a leaf. rawSlot reads two bytes past the last slot.
-func directoryClass(count int) class {
-	return classOf(headerBytes + count*leafEntryBytes + 2)
+// newDirectory returns the directory of a leaf with the given prefix, of which first begins with; heads and slots are left to do. The
+// prefix stands behind the slots, where it also is in an image, as the beginning of the first cell: so a search of a version need not
+// look at cells to know that a key has it. rawSlot reads up to two bytes past the last slot.
+func newDirectory(m *Memory, count, cells, prefix int, first []byte) pointer {
+	end := headerBytes + count*leafEntryBytes
+	dir := m.alloc(classOf(end + max(2, prefix)))
+	store64(dir, 0, uint64(count)<<(8*countAt)|uint64(prefix)<<(8*prefixAt)|uint64(cells)<<(8*cellBytesAt))
+	copy(slice(dir, end, prefix), first)
+	return dir
 }
 
-// startLeaf begins a leaf of count records with cells bytes of cells; the heap gets room for capacity bytes.
-func startLeaf(m *Memory, count, cells, capacity int) leafWriter {
-	w := leafWriter{m: m, dir: m.alloc(directoryClass(count)), heap: newHeap(m, capacity), count: count}
-	store64(w.dir, 0, 0)
-	store16(w.dir, countAt, count)
-	store16(w.dir, cellBytesAt, cells)
+// startLeaf begins a leaf of count records with cells bytes of cells, of which first and last are the inline parts of the first and the
+// last key; the heap gets room for capacity bytes.
+func startLeaf(m *Memory, count, cells, capacity int, first, last []byte) leafWriter {
+	w := leafWriter{m: m, heap: newHeap(m, capacity), count: count}
+	if count > 1 {
+		w.prefix = commonPrefix(first, last)
+	}
+	w.dir = newDirectory(m, count, cells, w.prefix, first)
 	return w
 }
 
@@ -70,18 +79,17 @@ func (w *leafWriter) finish() Node {
 	if w.next != w.count {
 		panic("btree: leaf has other records than announced")
 	}
-	n := Node{dir: w.dir, heap: w.heap, meta: pack(0, w.count, 0, ownsDirectory|ownsHeap)}
-	return n.withPrefix(n.exactPrefix())
+	n := Node{dir: w.dir, heap: w.heap, meta: pack(0, w.count, w.prefix, ownsDirectory|ownsHeap)}
+	n.setHeads()
+	return n
 }
 
-// withPrefix sets the prefix and heads of a version that nobody has seen yet.
-func (n Node) withPrefix(prefix int) Node {
-	store16(n.dir, prefixAt, prefix)
+// setHeads makes the heads of a version that nobody has seen yet.
+func (n Node) setHeads() {
+	prefix := n.prefix()
 	for i := range n.Count() {
 		store32(n.dir, headerBytes+i*headBytes, headOf(n.key(i)[prefix:]))
 	}
-	n.meta = n.meta&^(0xFFFF<<16) | uint64(prefix)<<16
-	return n
 }
 
 // Own returns a version with the records or children of n that depends on no page image and shares nothing with n.
@@ -89,13 +97,17 @@ func (n Node) Own(m *Memory) Node {
 	if !n.IsLeaf() {
 		return n.ownImage(m)
 	}
-	w := startLeaf(m, n.Count(), n.cellBytes(), spareCells(n.cellBytes()))
+	if n.Count() == 0 {
+		return EmptyLeaf(m)
+	}
+	cells := n.cellBytes()
+	w := startLeaf(m, n.Count(), cells, spareCells(cells), n.key(0), n.key(n.Count()-1))
 	w.records(n, 0, n.Count())
 	return w.finish()
 }
 
 // EmptyLeaf returns a version of a leaf without records.
 func EmptyLeaf(m *Memory) Node {
-	w := startLeaf(m, 0, 0, 0)
+	w := startLeaf(m, 0, 0, 0, nil, nil)
 	return w.finish()
 }

@@ -37,9 +37,8 @@ type slab struct {
 
 const (
 	slabBytes  = 256 << 10
-	firstSlabs = 16  // slabs mapped at first, in small pages, for a small database takes little memory
-	chunkSlabs = 128 // slabs mapped at a time from then on
-	keepEmpty  = 16  // empty slabs whose memory is kept for use at once
+	chunkSlabs = 16 // slabs mapped at a time
+	keepEmpty  = 16 // empty slabs whose memory is kept for use at once
 	slabUsable = slabBytes - 64
 	noBlock    = -1
 )
@@ -152,20 +151,14 @@ func (m *Memory) newSlab(c class) *slab {
 }
 
 func (m *Memory) addChunk() {
-	slabs, from := firstSlabs, mapChunk
-	if len(m.slabs) > 0 {
-		slabs = chunkSlabs
-	}
+	from := mapChunk
 	if m.onHeap {
 		from = heapChunk
 	}
-	chunk, unmap := from((slabs + 1) * slabBytes) // one more, to align
+	chunk, unmap := from((chunkSlabs + 1) * slabBytes) // one more, to align
 	m.unmaps = append(m.unmaps, unmap)
-	if slabs == chunkSlabs && !m.onHeap {
-		adviseHuge(chunk)
-	}
 	chunk = chunk[alignOffset(pointerTo(chunk), slabBytes):]
-	for i := slabs - 1; i >= 0; i-- {
+	for i := chunkSlabs - 1; i >= 0; i-- {
 		b := chunk[i*slabBytes:][:slabBytes:slabBytes]
 		s := &slab{base: pointerTo(b), bytes: b, free: noBlock}
 		store32(s.base, slabBytes-4, uint32(len(m.slabs)))

@@ -77,11 +77,7 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	}
 	var v Node
 	if level == 0 {
-		cells := l.cellBytes() + r.cellBytes()
-		w := startLeaf(a.m, l.Count()+r.Count(), cells, spareCells(cells))
-		w.records(l, 0, l.Count())
-		w.records(r, 0, r.Count())
-		v = w.finish()
+		v = a.mergeLeaves(l, r)
 	} else {
 		both := make([]entry, 0, l.Count()+r.Count())
 		for j := range l.Count() {
@@ -102,6 +98,21 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	a.e.Remove(right.id)
 	left.small = v.bytes() < smallBytes
 	return true, nil
+}
+
+// mergeLeaves makes a leaf of the records of two.
+func (a *applier) mergeLeaves(l, r Node) Node {
+	switch {
+	case l.Count() == 0:
+		return r.Own(a.m)
+	case r.Count() == 0:
+		return l.Own(a.m)
+	}
+	cells := l.cellBytes() + r.cellBytes()
+	w := startLeaf(a.m, l.Count()+r.Count(), cells, spareCells(cells), l.key(0), r.key(r.Count()-1))
+	w.records(l, 0, l.Count())
+	w.records(r, 0, r.Count())
+	return w.finish()
 }
 
 // entryNode returns the newest image of a child.

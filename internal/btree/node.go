@@ -53,6 +53,15 @@ func (n Node) Count() int { return int(n.meta & 0xFFFF) }
 // prefix returns the number of bytes that all keys, or separators 1 and up, have in common and that heads leave out.
 func (n Node) prefix() int { return int(n.meta >> 16 & 0xFFFF) }
 
+// common returns those bytes. They stand behind the directory.
+func (n Node) common() []byte {
+	size := leafEntryBytes
+	if !n.IsLeaf() {
+		size = innerEntryBytes
+	}
+	return slice(n.dir, headerBytes+n.Count()*size, n.prefix())
+}
+
 func (n Node) owns(piece uint64) bool { return n.meta>>40&piece != 0 }
 
 // IsImage reports whether n is a View of somebody's page image rather than a version made in memory.

@@ -69,7 +69,7 @@ func compareCell(p Pager, key []byte, c Cell) (int, error) {
 func (n Node) find(p Pager, key []byte) (i int, found bool, err error) {
 	prefix := n.prefix()
 	if prefix > 0 {
-		if o := bytes.Compare(key[:min(prefix, len(key))], n.key(0)[:prefix]); o != 0 {
+		if o := bytes.Compare(key[:min(prefix, len(key))], n.common()); o != 0 {
 			if o < 0 {
 				return 0, false, nil
 			}
@@ -142,7 +142,7 @@ func (n Node) lookup(p Pager, key []byte) (c Cell, found bool, err error) {
 }
 
 const (
-	fetchDirectory = 256 // bytes: all of it if records have a hundred bytes
+	fetchDirectory = 320 // bytes: all of it if records have a hundred bytes
 	fetchCell      = 256
 )
 

@@ -97,7 +97,7 @@ func (a *applier) pieceOf(n Node, from, to int, full bool) Node {
 	if !full {
 		capacity = spareCells(cells)
 	}
-	w := startLeaf(a.m, to-from, cells, capacity)
+	w := startLeaf(a.m, to-from, cells, capacity, a.inlineKey(n, &a.items[from]), a.inlineKey(n, &a.items[to-1]))
 	for i := from; i < to; {
 		if e := a.items[i].edit; e != nil {
 			w.op(e.op, e.cellLen)

@@ -1,0 +1,163 @@
+package mvcc
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// TestCloseRefusesAndWaits: what began before Close ends as usual, what begins after it is refused.
+func TestCloseRefusesAndWaits(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Buffered})
+	put(t, e, "k", "0")
+	writer, reader := begin(t, e, TxOptions{}), begin(t, e, TxOptions{ReadOnly: true})
+	closed := make(chan error, 1)
+	go func() { closed <- e.Close() }()
+	for !e.closed.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	_, err := e.Begin(TxOptions{})
+	require.ErrorIs(t, err, ErrClosed)
+	_, _, err = e.GetCopy([]byte("k"))
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = e.Exists([]byte("k"))
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = e.Len()
+	require.ErrorIs(t, err, ErrClosed)
+	_, err = e.Stats()
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorIs(t, e.Use(func() error { return nil }), ErrClosed)
+	require.NoError(t, e.Close(), "the second call")
+
+	require.Equal(t, "0", get(t, reader, "k"))
+	require.NoError(t, writer.Put([]byte("k"), []byte("1")))
+	require.NoError(t, writer.Commit())
+	// What is committed while Close waits is written out like everything else.
+	seq := e.applied.Load()
+	require.Eventually(t, func() bool { return e.durable.Load() >= seq }, 10*time.Second, time.Millisecond)
+	require.Empty(t, closed)
+	require.NoError(t, reader.Rollback())
+	require.NoError(t, <-closed)
+
+	e = openOn(t, mem, Options{})
+	v, ok, err := e.GetCopy([]byte("k"))
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "1", string(v))
+	require.NoError(t, e.Close())
+}
+
+// TestCloseTellsOfFailure: what Buffered commits left in memory could not be written, and nobody has heard of that yet.
+func TestCloseTellsOfFailure(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Buffered, Manual: true})
+	put(t, e, "k", "0")
+	mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpDatasync {
+			return syscall.EIO
+		}
+		return nil
+	})
+	require.ErrorIs(t, e.Sync(), logstore.ErrFailed)
+	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
+	require.NoError(t, e.Close())
+}
+
+// TestFailureWakesEveryone: a failed sync ends the waiting of all committers, and nothing of theirs is shown.
+func TestFailureWakesEveryone(t *testing.T) {
+	for _, kind := range []vfs.Kind{vfs.OpDatasync, vfs.OpWrite} {
+		t.Run(kind.String(), func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer mem.Release()
+			e := openOn(t, mem, Options{})
+			put(t, e, "old", "0")
+			var failing atomic.Bool
+			mem.OnOp(func(op vfs.Op) error {
+				if failing.Load() && (op.Kind == kind || kind == vfs.OpWrite && op.Kind == vfs.OpWriteVec) {
+					return syscall.EIO
+				}
+				return nil
+			})
+			var failed atomic.Int32
+			within(t, 20*time.Second, func() {
+				together(16, func(g int) {
+					for i := 0; ; i++ {
+						if g == 0 && i == 20 {
+							failing.Store(true)
+						}
+						err := update(e, TxOptions{}, func(tx *Tx) error {
+							if _, _, err := tx.Get([]byte("old")); err != nil {
+								return err
+							}
+							return tx.Put(fmt.Appendf(nil, "%d-%d", g, i), nil)
+						})
+						if err == nil {
+							continue
+						}
+						if !errors.Is(err, logstore.ErrFailed) || !errors.Is(err, syscall.EIO) {
+							t.Errorf("%v", err)
+						}
+						failed.Add(1)
+						return
+					}
+				})
+			})
+			require.EqualValues(t, 16, failed.Load())
+			_, err := e.Begin(TxOptions{})
+			require.ErrorIs(t, err, logstore.ErrFailed)
+			tx := begin(t, e, TxOptions{ReadOnly: true})
+			require.Equal(t, "0", get(t, tx, "old"))
+			require.LessOrEqual(t, tx.Snapshot(), e.durable.Load())
+			require.NoError(t, tx.Rollback())
+			within(t, 10*time.Second, func() { require.ErrorIs(t, e.Close(), logstore.ErrFailed) })
+		})
+	}
+}
+
+// TestPanicWakesEveryone: a broken invariant found by one committer must not leave the others waiting.
+func TestPanicWakesEveryone(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Manual: true})
+	put(t, e, "k", "0")
+	release := e.HoldBaton()
+	var panics, failed atomic.Int32
+	within(t, 20*time.Second, func() {
+		together(8, func(g int) {
+			if g == 0 {
+				for e.Pushed() < 7 {
+					time.Sleep(time.Millisecond)
+				}
+				e.pages.Begin(e.applied.Load() + 1) // the batch will find its Seq taken
+				release()
+				return
+			}
+			defer func() {
+				if recover() != nil {
+					panics.Add(1)
+				}
+			}()
+			tx := begin(t, e, TxOptions{})
+			tx.Put(fmt.Append(nil, g), nil)
+			if err := tx.Commit(); errors.Is(err, logstore.ErrFailed) {
+				failed.Add(1)
+			} else {
+				t.Errorf("%v", err)
+			}
+		})
+		require.EqualValues(t, 1, panics.Load())
+		require.EqualValues(t, 6, failed.Load())
+		require.ErrorIs(t, e.Close(), logstore.ErrFailed)
+	})
+}

@@ -1,0 +1,108 @@
+//go:build unix
+
+package mvcc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// fragileFS is the real file system, in one directory, whose mappings can be made unreadable: as if the file had been cut short, but
+// without the pages that a later write puts back.
+type fragileFS struct {
+	vfs.FS
+	dir      string
+	mappings [][]byte
+}
+
+func (f *fragileFS) Open(name string, flag int, perm os.FileMode) (vfs.File, error) {
+	file, err := f.FS.Open(filepath.Join(f.dir, name), flag, perm)
+	return &fragileFile{file, f}, err
+}
+
+func (f *fragileFS) SyncDir(name string) error { return f.FS.SyncDir(filepath.Join(f.dir, name)) }
+
+func (f *fragileFS) breakMappings(t *testing.T) {
+	for _, m := range f.mappings {
+		require.NoError(t, unix.Mprotect(m, unix.PROT_NONE))
+	}
+}
+
+type fragileFile struct {
+	vfs.File
+	fs *fragileFS
+}
+
+func (f *fragileFile) Map(off, n int64) ([]byte, error) {
+	m, err := f.File.Map(off, n)
+	f.fs.mappings = append(f.fs.mappings, m)
+	return m, err
+}
+
+// TestFaults: the housekeeping or a commit touches a mapped page that cannot be read. That is an error; the engine is poisoned, nobody
+// waits for ever, and it can be closed.
+func TestFaults(t *testing.T) {
+	long := strings.Repeat("x", 10_000)
+	fill := func(t *testing.T, e *Engine, records int) {
+		for i := 0; i < records; i += 100 {
+			tx := begin(t, e, TxOptions{})
+			for j := i; j < min(i+100, records); j++ {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "k%05d", j), []byte(strings.Repeat("v", 100))))
+			}
+			require.NoError(t, tx.Commit())
+		}
+		require.NoError(t, e.Checkpoint())
+	}
+	for _, c := range []struct {
+		name   string
+		before func(t *testing.T, e *Engine)
+		after  func(e *Engine) error
+	}{
+		{"fold", func(t *testing.T, e *Engine) { fill(t, e, 5000) }, (*Engine).Checkpoint},
+		{"encode", func(t *testing.T, e *Engine) { // a version in memory that has cells in the page before it
+			fill(t, e, 20)
+			put(t, e, "k00001", "changed")
+		}, (*Engine).Checkpoint},
+		{"deaths", func(t *testing.T, e *Engine) {
+			put(t, e, "a", long)
+			fill(t, e, 1)
+			put(t, e, "a", "short")
+		}, (*Engine).Checkpoint},
+		{"commit", func(t *testing.T, e *Engine) { fill(t, e, 5000) }, func(e *Engine) error {
+			tx, err := e.Begin(TxOptions{})
+			if err != nil {
+				return err
+			}
+			tx.Put([]byte("k00001"), nil)
+			return tx.Commit()
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fs := &fragileFS{FS: vfs.OS(), dir: t.TempDir()}
+			e := openOn(t, fs, Options{Durability: Buffered, Manual: true})
+			c.before(t, e)
+			within(t, 20*time.Second, func() {
+				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+				fs.breakMappings(t)
+				require.ErrorIs(t, c.after(e), logstore.ErrFailed)
+				_, err := e.Begin(TxOptions{})
+				require.ErrorIs(t, err, logstore.ErrFailed)
+				require.ErrorIs(t, e.Checkpoint(), logstore.ErrFailed)
+				_, err = e.Stats()
+				require.NoError(t, err)
+				require.ErrorIs(t, e.Close(), logstore.ErrFailed)
+			})
+		})
+	}
+}

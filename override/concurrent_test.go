@@ -1,0 +1,107 @@
+package override
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Readers come, look and go while the baton holder commits, flushes, folds, moves pages and reclaims, and while images and the table of a
+// checkpoint are encoded without the baton. Each sees its state.
+func TestConcurrentReaders(t *testing.T) {
+	for seed := range uint64(2) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		m, err := newModel(r, newRecordMaker(r), seed%2 == 0)
+		require.NoError(t, err)
+		m.ops = 8
+		err = m.withReaders(3, steps(150, 40))
+		require.NoError(t, err)
+		require.NoError(t, m.settle())
+		m.release()
+	}
+}
+
+// steps returns how many steps a test takes, fewer with -short.
+func steps(long, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return long
+}
+
+// withReaders takes rounds of steps while readers read.
+func (m *model) withReaders(readers, rounds int) error {
+	var done atomic.Bool
+	var all sync.WaitGroup
+	errs := make(chan error, readers)
+	for i := range readers {
+		d := m.reading
+		d.records.value = nil
+		r := rand.New(rand.NewPCG(uint64(i), 4))
+		all.Go(func() { errs <- m.readUntil(&done, &d, r) })
+	}
+	err := m.rounds(rounds)
+	done.Store(true)
+	all.Wait()
+	for range readers {
+		if rerr := <-errs; err == nil {
+			err = rerr
+		}
+	}
+	return err
+}
+
+// readUntil reads the whole tree at a snapshot, some records again later, and starts anew.
+func (m *model) readUntil(done *atomic.Bool, d *reading, r *rand.Rand) error {
+	for !done.Load() {
+		slot := m.registry.Acquire(m.view)
+		snap, st := d.p.At(slot.Seq()), m.state(slot.Seq())
+		var held []heldCell
+		err := d.readAll(snap, st, func(h heldCell) { held = append(held, h) })
+		for range r.IntN(3) {
+			for _, h := range held {
+				if err == nil {
+					err = d.checkCell(snap, h.cell, h.key, h.version)
+				}
+			}
+		}
+		slot.Release()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *model) rounds(n int) error {
+	for range n {
+		if err := m.commit(); err != nil {
+			return err
+		}
+		// Only flushes lay the baton down in the middle: what they do without it goes on beside a commit.
+		aside := func() {}
+		switch {
+		case m.flush != nil && !m.flush.encoded && !m.flush.written:
+			m.flush.encoded, aside = true, m.flush.f.Encode
+		case m.flush == nil && m.check == nil && m.r.IntN(4) == 0:
+			m.p.Freeze()
+			aside = func() { m.check = m.s.BeginCheckpoint(m.p.EncodeTable()) }
+		}
+		var beside sync.WaitGroup
+		beside.Go(aside)
+		err := m.commit()
+		beside.Wait()
+		for _, step := range []func(*model) error{(*model).flushStep, (*model).fold, (*model).touch, (*model).checkpointStep, (*model).sync, (*model).reclaim} {
+			if err == nil && m.r.IntN(3) > 0 {
+				err = step(m)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package override
+
+import (
+	"testing"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A flush writes the tree as of its base: pages changed or removed since then too, as they were.
+func TestFlushWritesItsBase(t *testing.T) {
+	for _, policy := range []vfs.Policy{vfs.KeepNone, vfs.KeepAll} {
+		s := newScript(t, true)
+		s.put(span(0, 60)...)
+		s.flushUntil(false)
+		s.put(span(10, 20)...)
+		s.del(span(30, 60)...)
+		s.must(s.flushWhole())
+		s.must(s.checkInstalled())
+		require.NotZero(t, s.p.DirtyBytes(), "what was changed after the base is dirty still")
+		s.must(s.sync())
+		s.crash(policy)
+		require.NotZero(t, s.p.DirtyBytes(), "and is redone")
+		s.must(s.settle())
+	}
+}
+
+// A flush without its last part is void, and its parts don't become those of a later one.
+func TestFlushCutOff(t *testing.T) {
+	s := newScript(t, true)
+	s.put(span(0, 60)...)
+	s.must(s.flushStep())
+	for range 4 { // two parts
+		s.must(s.flushStep())
+	}
+	base := s.p.Base()
+	s.must(s.sync())
+	s.crash(vfs.KeepAll)
+	require.Equal(t, base, s.p.Base())
+	s.del(span(0, 50)...)
+	s.flushAll()
+	s.crash(vfs.KeepNone)
+	require.Zero(t, s.p.DirtyBytes())
+	s.must(s.settle())
+}
+
+// The image that a page leaves at its installation stays as long as a reader at the newest Seq may have a node with cells in it.
+func TestReaderKeepsBorrowedImage(t *testing.T) {
+	for name, newer := range map[string]bool{"the version written": false, "a newer one": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, false)
+			place := s.aloneAt()
+			s.put(1)
+			if newer {
+				s.flushUntil(false)
+				s.put(1)
+			}
+			r := s.reader()
+			s.flushAll()
+			cycle := func() {
+				s.flushAll()
+				s.checkpoint()
+			}
+			require.False(t, s.reuse(place, 30, cycle), "the segment is in use")
+			s.must(s.recheck(r))
+			r.slot.Release()
+			require.True(t, s.reuse(place, 30, cycle), "nothing keeps the segment")
+			s.must(s.settle())
+		})
+	}
+}
+
+// A version made after the base may have cells in the image that the flush replaces. It gets its own: the place is used again before
+// the next flush.
+func TestNewerVersionOwnsItsCells(t *testing.T) {
+	s := newScript(t, false)
+	place := s.aloneAt()
+	s.put(1)
+	s.flushUntil(false)
+	s.put(1)
+	node, err := s.p.nodeAt(s.leafOf(1), s.appliedSeq.Load())
+	s.must(err)
+	require.True(t, node.Borrows())
+	s.must(s.flushWhole())
+	node, err = s.p.nodeAt(s.leafOf(1), s.appliedSeq.Load())
+	s.must(err)
+	require.False(t, node.Borrows())
+	require.True(t, s.reuse(place, 60, s.checkpoint))
+	s.must(s.verifyNewest())
+	s.must(s.settle())
+}
+
+// A value dropped before the base dies with the flush, one dropped later with the next, and none at redo.
+func TestDeathsOfValues(t *testing.T) {
+	s := newScript(t, true)
+	live := func() int64 { return s.s.SpaceStats().LiveBytes / logstore.PageSize }
+	s.put(0)
+	s.flushAll()
+	empty := live()
+	s.put(runKey, largeKey)
+	s.flushAll()
+	full := live()
+	require.Greater(t, full, empty+4)
+
+	s.del(runKey)
+	s.flushUntil(false)
+	s.del(largeKey)
+	s.must(s.flushWhole())
+	s.must(s.checkInstalled())
+	s.must(s.sync())
+	s.crash(vfs.KeepNone)
+	require.Greater(t, live(), empty+4, "the large value is in the installed tree")
+	s.flushAll()
+	require.Equal(t, empty, live())
+
+	s.put(runKey, largeKey)
+	s.del(runKey, largeKey)
+	s.must(s.sync())
+	s.crash(vfs.KeepNone)
+	require.Greater(t, live(), empty+4, "born and dropped, and no flush has said so")
+	s.flushAll()
+	s.crash(vfs.KeepNone)
+	require.Equal(t, empty, live())
+	s.must(s.settle())
+}
+
+// Deleting a value whose pages are damaged works; the pages of a list that cannot be read stay live.
+func TestDropDamagedValue(t *testing.T) {
+	s := newScript(t, true)
+	s.put(0, runKey, largeKey)
+	s.flushAll()
+	s.checkpoint()
+	s.checkpoint()
+	refs := map[int]btree.Ref{}
+	snap := s.p.At(s.appliedSeq.Load())
+	s.must(s.walk(snap, func(_ btree.PageID, n btree.Node) error {
+		for i := range n.Count() {
+			if c := n.Cell(i); c.Kind() != btree.Inline {
+				refs[runKey+5*len(refs)] = c.Ref()
+			}
+		}
+		return nil
+	}))
+	require.Len(t, refs, 2)
+	live := s.s.SpaceStats().LiveBytes
+	s.crash(vfs.KeepAll) // forget what was verified
+	for _, ref := range refs {
+		s.must(s.damage(int64(ref.ID)))
+	}
+	s.del(runKey, largeKey)
+	s.flushAll()
+	runPages := logstore.RunPages(int64(refs[runKey].ValueLen))
+	require.Equal(t, live-runPages*logstore.PageSize, s.s.SpaceStats().LiveBytes)
+	s.must(s.verifyNewest())
+}
+
+// What a flush takes is known before, also the room for the extents of large values that died.
+func TestFlushBound(t *testing.T) {
+	s := newScript(t, true)
+	s.put(0)
+	for range 12 {
+		s.put(span(largeKey, scriptKeys)...)
+	}
+	before := s.s.Counters().Pages
+	bound := s.p.Unwritten()
+	deaths := len(s.p.deaths.refs)
+	s.must(s.flushStep())
+	s.must(s.flushStep())
+	f := s.flush.f
+	s.must(s.flushWhole())
+	require.Greater(t, len(f.dying), 2*deaths)
+	require.LessOrEqual(t, len(f.dying), f.deaths.entries)
+	require.LessOrEqual(t, int64(s.s.Counters().Pages-before), bound)
+	s.must(s.settle())
+}

@@ -1,0 +1,152 @@
+package override
+
+import (
+	"testing"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+
+	"github.com/stretchr/testify/require"
+)
+
+// names returns how many entries lead from a name to a page, the root's apart.
+func (s *script) names() (n int) {
+	s.p.table.all(func(e *entry) {
+		if e.disk != 0 && e.id != Root {
+			n++
+		}
+	})
+	return n
+}
+
+// A fold names children by address; their names leave the table with the flush that covers the fold, not before.
+func TestFold(t *testing.T) {
+	s := newScript(t, false)
+	s.put(span(0, 80)...)
+	require.Zero(t, s.foldAll(), "nothing is clean")
+	s.flushAll()
+	names := s.names()
+	old := s.reader()
+	id := s.leafOf(40)
+	require.False(t, logstore.IsAddr(id))
+	require.Equal(t, names, s.foldAll())
+	require.Zero(t, s.foldAll(), "all is folded")
+	require.True(t, logstore.IsAddr(s.leafOf(40)))
+	require.Equal(t, names, s.names(), "no flush has listed them")
+	s.must(s.recheck(old))
+
+	s.put(40) // by its new name
+	s.must(s.verifyNewest())
+	s.must(s.recheck(old))
+	s.flushAll()
+	require.Equal(t, 1, s.names())
+	s.must(s.recheck(old))
+	s.must(s.reclaim())
+	require.NotNil(t, s.p.table.find(id), "a reader below the fold comes by it")
+	old.slot.Release()
+	s.must(s.reclaim())
+	require.Nil(t, s.p.table.find(id))
+	s.must(s.sync())
+	s.crash(vfs.KeepNone)
+	require.Equal(t, 1, s.names())
+	s.must(s.settle())
+}
+
+// A flush whose base is below a fold does not list the names that it retired.
+func TestFoldDuringFlush(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		s := newScript(t, false)
+		s.put(span(0, 80)...)
+		s.flushAll()
+		names := s.names()
+		s.put(0, 40)
+		s.flushUntil(written)
+		require.Equal(t, names-2, s.foldAll(), "dirty children keep their names")
+		s.must(s.flushWhole())
+		require.Equal(t, names, s.names())
+		s.must(s.sync())
+		s.crash(vfs.KeepNone)
+		require.Equal(t, names, s.names(), "the fold was not written")
+		s.must(s.settle())
+	}
+}
+
+// A planned node that was merged away, or folded away, is left alone.
+func TestFoldOfAGoneNode(t *testing.T) {
+	s := newScript(t, false)
+	s.put(span(0, 80)...)
+	s.flushAll()
+	leaf := s.leafOf(40)
+	s.foldAll()
+	require.NoError(t, s.batch(func(b *Batch) error {
+		for _, id := range []btree.PageID{leaf, s.leafOf(41)} { // a name folded away, and a leaf
+			n, err := b.Fold(id)
+			require.Zero(t, n)
+			require.NoError(t, err)
+		}
+		return nil
+	}))
+	s.must(s.settle())
+}
+
+// A touched page moves with the next flush, and only then.
+func TestTouch(t *testing.T) {
+	s := newScript(t, false)
+	s.put(span(0, 80)...)
+	s.flushAll()
+	s.must(s.reclaim())
+	id := s.leafOf(40)
+	place := s.p.table.find(id).place()
+	r := s.reader()
+	s.must(s.batch(func(b *Batch) error {
+		touched, err := b.Touch(id)
+		require.True(t, touched)
+		require.NoError(t, err)
+		touched, err = b.Touch(id)
+		require.False(t, touched, "it is dirty")
+		return err
+	}))
+	require.Zero(t, s.p.MemoryBytes())
+	require.True(t, s.s.IsLive(place))
+	s.put(40) // beside cells of the image
+	s.flushAll()
+	require.False(t, s.s.IsLive(place))
+	s.must(s.recheck(r))
+	r.slot.Release()
+
+	s.foldAll()
+	s.must(s.batch(func(b *Batch) error {
+		touched, err := b.Touch(id)
+		require.False(t, touched, "its name is folded away")
+		return err
+	}))
+	s.must(s.settle())
+}
+
+// A tree in which a node has two parents, or is on a wrong level, ends the walk with an error.
+func TestFoldPlanOfADamagedTree(t *testing.T) {
+	for name, wrong := range map[string]func(root, middle btree.Node) btree.PageID{
+		"has two parents": func(root, _ btree.Node) btree.PageID { return root.Child(0) },
+		"is on level 0":   func(_, middle btree.Node) btree.PageID { return middle.Child(0) },
+	} {
+		s := newHighScript(t)
+		root, err := s.p.nodeAt(Root, s.appliedSeq.Load())
+		s.must(err)
+		require.Equal(t, 2, root.Level())
+		middle, err := s.p.nodeAt(root.Child(0), s.appliedSeq.Load())
+		s.must(err)
+		s.must(s.batch(func(b *Batch) error {
+			b.Put(Root, root.WithChildren(b.Memory(), func(i int, id btree.PageID) btree.PageID {
+				if i == 1 {
+					return wrong(root, middle)
+				}
+				return id
+			}))
+			return nil
+		}))
+		err = s.planFolds()
+		require.ErrorIs(t, err, logstore.ErrCorrupt)
+		require.ErrorContains(t, err, name)
+	}
+}

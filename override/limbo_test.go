@@ -1,0 +1,105 @@
+package override
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A held reader costs the versions that it can see, not all that are made while it stays.
+func TestHeldReaderCost(t *testing.T) {
+	s := newScript(t, true)
+	s.put(span(0, 80)...)
+	s.must(s.sync())
+	r := s.reader()
+	var early int64
+	for round := range 60 {
+		s.put(span(0, 80)...)
+		s.flushAll()
+		s.must(s.reclaim())
+		if round == 5 {
+			early = s.p.MemoryBytes()
+		}
+	}
+	require.LessOrEqual(t, s.p.MemoryBytes(), early*5/4)
+	s.must(s.recheck(r))
+	r.slot.Release()
+	s.must(s.settle())
+}
+
+// Readers that come and go while an older one stays leave nothing behind for long.
+func TestShortReadersBesideAHeldOne(t *testing.T) {
+	s := newScript(t, false)
+	s.put(span(0, 80)...)
+	held := s.reader()
+	most := 0
+	for range 100 {
+		s.put(1, 40, 60)
+		r := s.reader()
+		s.put(1, 40, 60)
+		s.must(s.reclaim())
+		r.slot.Release()
+		most = max(most, s.p.limbo.size())
+	}
+	require.Less(t, most, 3*heldSlack)
+	s.must(s.recheck(held))
+	held.slot.Release()
+	s.must(s.reclaim())
+	require.Zero(t, s.p.limbo.size())
+	s.must(s.settle())
+}
+
+// With no reader at all, what a flush has written is given back at once, also while the watermark stands still.
+func TestFlushGivesMemoryBack(t *testing.T) {
+	s := newScript(t, true)
+	s.put(span(0, 80)...)
+	require.NotZero(t, s.p.MemoryBytes())
+	s.must(s.flushWhole())
+	s.must(s.reclaim())
+	require.Zero(t, s.p.MemoryBytes())
+	require.Less(t, s.durableSeq.Load(), s.appliedSeq.Load())
+}
+
+// A version that nobody can see goes, between others that are seen.
+func TestVersionsBetweenReaders(t *testing.T) {
+	s := newScript(t, false)
+	s.put(1)
+	first := s.reader()
+	for range 10 {
+		s.put(1)
+	}
+	second := s.reader()
+	for range 10 {
+		s.put(1)
+	}
+	s.must(s.reclaim())
+	e := s.p.table.find(s.leafOf(1))
+	chain := 0
+	for v := e.head.Load(); v != nil; v = v.next.Load() {
+		chain++
+	}
+	require.Equal(t, 3, chain)
+	for _, r := range []*modelReader{first, second} {
+		s.must(s.recheck(r))
+		r.slot.Release()
+	}
+	s.must(s.settle())
+}
+
+// An entry leaves the table once no reader can come by its name, and its segment is free of names then.
+func TestRemovedPageLeavesTheTable(t *testing.T) {
+	s := newScript(t, false)
+	s.put(span(0, 60)...)
+	s.flushAll()
+	id := s.leafOf(30)
+	r := s.reader()
+	s.del(span(10, 50)...)
+	s.flushAll()
+	s.must(s.reclaim())
+	require.NotNil(t, s.p.table.find(id), "a reader may come by it")
+	s.must(s.recheck(r))
+	r.slot.Release()
+	s.must(s.reclaim())
+	require.Nil(t, s.p.table.find(id))
+	s.must(s.settle())
+}

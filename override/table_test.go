@@ -1,0 +1,109 @@
+package override
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"flashdbm/logstore"
+
+	"github.com/stretchr/testify/require"
+)
+
+func tableOf(t *table) map[logstore.PageID]*entry {
+	m := map[logstore.PageID]*entry{}
+	t.all(func(e *entry) { m[e.id] = e })
+	return m
+}
+
+func TestTableAgainstMap(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	for _, expected := range []int{0, 1, 1000} {
+		table, want := newTable(expected), map[logstore.PageID]*entry{}
+		for range 20000 {
+			id := logstore.PageID(r.IntN(3000)) << (r.IntN(2) * 40)
+			if r.IntN(2) == 0 {
+				id |= logstore.BornBit
+			}
+			switch e := want[id]; {
+			case e == nil:
+				e = &entry{id: id}
+				table.insert(e)
+				want[id] = e
+			case r.IntN(3) > 0:
+				table.remove(e)
+				delete(want, id)
+			}
+			require.Same(t, want[id], table.find(id))
+		}
+		require.Equal(t, want, tableOf(table))
+		require.EqualValues(t, len(want), table.count.Load())
+		require.LessOrEqual(t, len(want), len(table.buckets.Load().heads))
+	}
+}
+
+func TestTableRemoveOfAStranger(t *testing.T) {
+	table := newTable(0)
+	table.insert(&entry{id: 1})
+	require.Panics(t, func() { table.remove(&entry{id: 1}) })
+}
+
+func TestEntryAt(t *testing.T) {
+	e := &entry{id: 5}
+	old := &version{seq: 3}
+	newer := &version{seq: 7}
+	newer.next.Store(old)
+	e.head.Store(newer)
+	for seq, want := range map[uint64]*version{2: nil, 3: old, 6: old, 7: newer, 9: newer} {
+		require.Same(t, want, e.at(seq), seq)
+	}
+	require.EqualValues(t, 5, e.place())
+	e.disk = 9
+	require.EqualValues(t, 9, e.place())
+	require.Zero(t, (&entry{id: logstore.BornBit | 1}).place())
+}
+
+// Readers find every entry that stays, while the table grows and others come and go.
+func TestTableReaders(t *testing.T) {
+	const stay, rounds = 500, 400
+	table := newTable(0)
+	var inserted atomic.Int64 // entries that stay
+	var done atomic.Bool
+	var readers sync.WaitGroup
+	for i := range 3 {
+		readers.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), 1))
+			for !done.Load() {
+				n := inserted.Load()
+				if n == 0 {
+					continue
+				}
+				id := 1 + logstore.PageID(r.Int64N(n))
+				if e := table.find(id); e == nil || e.id != id {
+					t.Errorf("entry %d is not found", id)
+					return
+				}
+				table.all(func(e *entry) { _ = e.id })
+			}
+		})
+	}
+	var passing []*entry
+	for round := range rounds {
+		for i := range 20 {
+			e := &entry{id: logstore.BornBit | logstore.PageID(round*20+i)}
+			table.insert(e)
+			passing = append(passing, e)
+		}
+		if n := inserted.Load(); n < stay {
+			table.insert(&entry{id: 1 + logstore.PageID(n)})
+			inserted.Add(1)
+		}
+		for len(passing) > 40 {
+			table.remove(passing[0])
+			passing = passing[1:]
+		}
+	}
+	done.Store(true)
+	readers.Wait()
+}
