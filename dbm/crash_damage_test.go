@@ -125,9 +125,9 @@ func damageOnly(err error) error {
 
 // TestCrashDamage damages databases in many ways, one at a time.
 func TestCrashDamage(t *testing.T) {
-	limit := 3 * time.Second // for each specimen and way
+	limit := 1500 * time.Millisecond // for each specimen and way
 	if testing.Short() {
-		limit = 500 * time.Millisecond
+		limit /= 8
 	}
 	if *crashTime > 0 {
 		limit = *crashTime / 6

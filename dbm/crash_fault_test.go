@@ -51,24 +51,8 @@ func (f *fault) strike(op vfs.Op) error {
 
 // TestCrashFaults lets each operation of a script fail in turn, in each way, once and from then on.
 func TestCrashFaults(t *testing.T) {
-	limit := 10 * time.Second
-	if testing.Short() {
-		limit = 2 * time.Second
-	}
-	if *crashTime > 0 {
-		limit = *crashTime
-	}
-	runs, n := 0, 0
-	for end := time.Now().Add(limit); time.Now().Before(end) && !t.Failed(); n++ {
-		seed := *crashFrom + uint64(n)
-		if *crashSeed != 0 {
-			seed = *crashSeed
-		}
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { runs += testFaultSeed(t, seed, end) })
-		if *crashSeed != 0 {
-			break
-		}
-	}
+	runs := 0
+	n := forSeeds(t, 6, 8*time.Second, func(t *testing.T, seed uint64, end time.Time) { runs += testFaultSeed(t, seed, end) })
 	t.Logf("%d scripts, %d faults", n, runs)
 }
 
@@ -86,8 +70,8 @@ func testFaultSeed(t *testing.T, seed uint64, end time.Time) (runs int) {
 		}
 	}
 	order.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, f := range all[:min(len(all), 400)] {
-		if (time.Now().After(end) && *crashSeed == 0) || t.Failed() {
+	for _, f := range all[:min(len(all), 150)] {
+		if time.Now().After(end) || t.Failed() {
 			break
 		}
 		runs++

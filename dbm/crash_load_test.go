@@ -58,10 +58,17 @@ func drawLoad(rng *rand.Rand) *load {
 	if rng.IntN(3) == 0 {
 		l.longEvery = 3 + rng.IntN(20)
 	}
-	if rng.IntN(3) == 0 { // a tree of some height, changed in few places at a time
+	switch rng.IntN(8) {
+	case 0, 1, 2: // a tree of some height, changed in few places at a time
 		l.keys, l.style, l.longEvery = 100+rng.IntN(400), 1+rng.IntN(2), 0
 		l.preload, l.ops, l.deletes, l.middle = 12, 40, 20, 5
 		l.redoLimit = int64(1) << (15 + rng.IntN(4))
+	case 3: // a small file whose segments are used again before anything is synced, with checkpoints only for want of room
+		l.segmentPages, l.keys, l.style, l.longEvery = 8, 20+rng.IntN(40), 3, 0
+		l.big, l.bigShare, l.middle, l.deletes = 30<<10, rng.IntN(60), rng.IntN(10), 20
+		l.durability, l.redoLimit, l.preload = 1+rng.IntN(2), 1<<20, 0
+		l.maxFile = int64(l.segmentPages) * logstore.PageSize * (7 + rng.Int64N(8))
+		return l
 	}
 	if rng.IntN(3) == 0 {
 		l.maxFile = int64(l.segmentPages) * logstore.PageSize * (6 + rng.Int64N(60))
@@ -126,15 +133,12 @@ func (l *load) draw(rng *rand.Rand, mem *vfs.Mem) []op {
 	return ops
 }
 
-// drawClearing returns ops that delete a stretch of the key space, or all of it.
-func (l *load) drawClearing(rng *rand.Rand) (ops []op) {
-	from, to := 0, l.keys
-	if rng.IntN(2) == 0 {
-		from = rng.IntN(to)
-		to = from + 1 + rng.IntN(to-from)
-	}
-	for n := from; n < to; n++ {
-		ops = append(ops, op{key: []byte(l.key(n))})
+// drawClearing returns ops that delete so many neighbours of the key space.
+func (l *load) drawClearing(rng *rand.Rand, n int) []op {
+	from := rng.IntN(l.keys - n + 1)
+	ops := make([]op, n)
+	for i := range ops {
+		ops[i].key = []byte(l.key(from + i))
 	}
 	return ops
 }

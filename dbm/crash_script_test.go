@@ -120,7 +120,14 @@ func (r *runner) returnedUpTo(state int) {
 	}
 }
 
-func (r *runner) clear() error { return r.commit(r.load.drawClearing(r.rng)) }
+// clear deletes a stretch of the key space, or all of it.
+func (r *runner) clear() error {
+	n := r.load.keys
+	if r.rng.IntN(2) == 0 {
+		n = 1 + r.rng.IntN(n)
+	}
+	return r.commit(r.load.drawClearing(r.rng, n))
+}
 
 // batch runs several transactions that the engine finds in its commit list at once. If one of them has to wait for housekeeping the
 // batch is what there is by then.

@@ -3,6 +3,7 @@ package dbm
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -26,23 +27,27 @@ const crashHang = time.Minute // longer than any seed takes
 
 // TestCrash runs random scripts on a file system in memory and compares what crashes at any of its operations leave with a model.
 func TestCrash(t *testing.T) {
-	if *crashSeed != 0 {
-		testCrashSeed(t, *crashSeed)
-		return
-	}
-	limit := 12 * time.Second
-	if testing.Short() {
-		limit = 3 * time.Second
-	}
-	if *crashTime > 0 {
-		limit = *crashTime
-	}
-	images, n := 0, 0
-	for end := time.Now().Add(limit); time.Now().Before(end) && !t.Failed(); n++ {
-		seed := *crashFrom + uint64(n)
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { images += testCrashSeed(t, seed) })
-	}
+	images := 0
+	n := forSeeds(t, 40, 20*time.Second, func(t *testing.T, seed uint64, _ time.Time) { images += testCrashSeed(t, seed) })
 	t.Logf("%d seeds, %d images", n, images)
+}
+
+// forSeeds runs a test with so many seeds, or as many as there is time for, and returns how many. Flags can ask for more, or for one.
+func forSeeds(t *testing.T, count int, limit time.Duration, test func(t *testing.T, seed uint64, end time.Time)) (n int) {
+	first := *crashFrom
+	switch {
+	case *crashSeed != 0:
+		first, count, limit = *crashSeed, 1, time.Hour
+	case *crashTime > 0:
+		count, limit = math.MaxInt, *crashTime
+	case testing.Short():
+		count, limit = (count+7)/8, limit/8
+	}
+	for end := time.Now().Add(limit); n < count && time.Now().Before(end) && !t.Failed(); n++ {
+		seed := first + uint64(n)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { test(t, seed, end) })
+	}
+	return n
 }
 
 func testCrashSeed(t *testing.T, seed uint64) (images int) {
@@ -118,5 +123,31 @@ func (r *runner) script() error {
 	if err := r.verify(); err != nil {
 		return err
 	}
-	return r.reopen()
+	if err := r.reopen(); err != nil {
+		return err
+	}
+	return r.giveBack()
+}
+
+// giveBack empties the database and makes sure that its space can be used again.
+func (r *runner) giveBack() error {
+	full := r.full
+	if err := r.commit(r.load.drawClearing(r.rng, r.load.keys)); err != nil || r.full > full {
+		return err
+	}
+	for range 4 {
+		if err := r.unlessFull(r.db.Checkpoint()); err != nil {
+			return err
+		}
+		r.returned()
+	}
+	// The log's tail and its successor, two checkpoints and what is left of the tree may each keep a segment or two.
+	s := r.db.Stats()
+	page := int64(logstore.PageSize)
+	segments := s.FileBytes / (int64(r.load.segmentPages) * page)
+	free := s.FreeBytes / (int64(r.load.segmentPages-1) * page) // each has a header
+	if segments-free > 12 && r.full == full {
+		return fmt.Errorf("%d of %d segments are in use in an empty database: %+v", segments-free, segments, s)
+	}
+	return nil
 }

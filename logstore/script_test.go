@@ -402,7 +402,7 @@ func TestDigestBindsGroupsTogether(t *testing.T) {
 		a := first[changed]
 		x.file(x.mem, func(f vfs.File) {
 			p, h := make([]byte, PageSize), make([]byte, PageSize)
-			f.ReadAt(h, int64(a/8*8)*PageSize)
+			f.ReadAt(h, int64(a/8*8+headerPage(uint32(a/8)))*PageSize)
 			header, ok := getHeaderCopy(h)
 			require.True(t, ok)
 			f.ReadAt(p, int64(a)*PageSize)

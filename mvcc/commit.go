@@ -54,7 +54,7 @@ func (tx *Tx) commit() error {
 		e.store.Release(held)
 		return err
 	}
-	tx.pushed = true
+	tx.node = n
 	if e.baton.held.CompareAndSwap(false, true) {
 		e.lead(n)
 	} else if <-c.wake == lead {

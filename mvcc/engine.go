@@ -82,6 +82,7 @@ type Engine struct {
 	gate     gate
 	moved    waiters // for applied
 	keeper   keeper
+	glances  sync.Pool // of *Tx
 
 	// Owned by the baton holder.
 	records  int64           // in the tree, at applied
@@ -268,7 +269,12 @@ func (c *recordCount) load(seq uint64) (int64, bool) {
 
 // enter registers a user of the engine at the present value of a watermark, unless it is closed.
 func (e *Engine) enter(at *atomic.Uint64) (lockfree.Slot, error) {
-	slot := e.registry.Acquire(at)
+	return e.enterNear(lockfree.Slot{}, at)
+}
+
+// enterNear is enter in the place in the registry that was used for last.
+func (e *Engine) enterNear(last lockfree.Slot, at *atomic.Uint64) (lockfree.Slot, error) {
+	slot := e.registry.AcquireNear(last, at)
 	if e.closed.Load() {
 		slot.Release()
 		return slot, ErrClosed

@@ -30,7 +30,7 @@ type Tx struct {
 	runPages int64 // pages of runs that the set needs, with what placing them may waste
 	puts     int   // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
-	pushed   bool // the set is in the commit list
+	node     *commitNode // in the commit list with the set, nil before
 	wake     chan signal
 }
 
@@ -224,7 +224,7 @@ func (tx *Tx) settleSnapshot(err error) error {
 
 // end releases what the transaction holds.
 func (tx *Tx) end() {
-	if !tx.pushed {
+	if tx.node == nil {
 		for _, p := range tx.large {
 			p.Discard()
 		}
@@ -241,48 +241,4 @@ func (tx *Tx) wakeChan() chan signal {
 		tx.wake = make(chan signal, 1)
 	}
 	return tx.wake
-}
-
-// GetCopy returns a copy of the value of key, in a transaction of its own.
-func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
-	tx := Tx{e: e, readOnly: true}
-	if tx.slot, err = e.enter(e.view); err != nil {
-		return nil, false, err
-	}
-	defer tx.slot.Release()
-	tx.snap = e.pages.At(tx.slot.Seq())
-	c, ok, err := btree.Get(&tx.snap, override.Root, key)
-	if !ok || err != nil {
-		return nil, false, err
-	}
-	if c.Kind() == btree.Extents {
-		value, err = tx.cellValue(c)
-		return value, err == nil, err
-	}
-	v, err := tx.cellValue(c)
-	if err != nil {
-		return nil, false, err
-	}
-	return append(make([]byte, 0, len(v)), v...), true, nil
-}
-
-// Exists reports whether key has a value, in a transaction of its own.
-func (e *Engine) Exists(key []byte) (bool, error) {
-	slot, err := e.enter(e.view)
-	if err != nil {
-		return false, err
-	}
-	defer slot.Release()
-	snap := e.pages.At(slot.Seq())
-	_, ok, err := btree.Get(&snap, override.Root, key)
-	return ok, err
-}
-
-// Len returns the number of records that a View would see.
-func (e *Engine) Len() (int64, error) {
-	slot, n, err := e.snapshot(e.view)
-	if err == nil {
-		slot.Release()
-	}
-	return n, err
 }

@@ -16,9 +16,10 @@ type Cursor struct {
 	root  PageID
 	err   error
 	place place
-	leaf  Node // the node at depth's bottom, with the record at index
-	index int
-	depth int // inner nodes above leaf
+	leaf  Node // the leaf with the record
+	index int  // of the record
+	cell  Cell // the record
+	depth int  // inner nodes above leaf
 	path  [MaxHeight]step
 }
 
@@ -52,7 +53,7 @@ func (c *Cursor) Valid() bool { return c.place == onRecord }
 // Cell returns the record under the cursor, which must be on one.
 func (c *Cursor) Cell() Cell {
 	c.mustBeValid()
-	return c.leaf.Cell(c.index)
+	return c.cell
 }
 
 // Key returns the whole key of the record under the cursor, which must be on one. If a long key cannot be fetched, it returns nil and
@@ -80,10 +81,10 @@ func (c *Cursor) mustBeValid() {
 }
 
 // First goes to the first record.
-func (c *Cursor) First() bool { return c.start() && c.descend(c.leaf, true) && c.settle(afterLast) }
+func (c *Cursor) First() bool { return c.start() && c.descend(c.leaf, true) }
 
 // Last goes to the last record.
-func (c *Cursor) Last() bool { return c.start() && c.descend(c.leaf, false) && c.settle(beforeFirst) }
+func (c *Cursor) Last() bool { return c.start() && c.descend(c.leaf, false) }
 
 // Seek goes to the first record whose key is not below key, or after the last record if there is none.
 func (c *Cursor) Seek(key []byte) bool {
@@ -104,11 +105,10 @@ func (c *Cursor) Seek(key []byte) bool {
 	if err != nil {
 		return c.fail(err)
 	}
-	c.leaf, c.index, c.place = n, i, onRecord
-	if i < n.Count() {
-		return true
+	if i == n.Count() {
+		return c.nextLeaf()
 	}
-	return c.nextLeaf()
+	return c.land(n, i)
 }
 
 // Next goes to the record after the present one.
@@ -116,6 +116,7 @@ func (c *Cursor) Next() bool {
 	switch c.place {
 	case onRecord:
 		if c.index++; c.index < c.leaf.Count() {
+			c.cell = c.leaf.Cell(c.index)
 			return true
 		}
 		return c.nextLeaf()
@@ -131,6 +132,7 @@ func (c *Cursor) Prev() bool {
 	case onRecord:
 		if c.index > 0 {
 			c.index--
+			c.cell = c.leaf.Cell(c.index)
 			return true
 		}
 		return c.previousLeaf()
@@ -173,23 +175,25 @@ func (c *Cursor) descend(n Node, first bool) bool {
 			return c.fail(err)
 		}
 	}
-	c.leaf, c.index, c.place = n, 0, onRecord
-	if !first {
-		c.index = n.Count() - 1
+	switch {
+	case n.Count() == 0 && c.depth > 0:
+		return c.fail(emptyError(c.path[c.depth-1]))
+	case n.Count() == 0 && first:
+		c.place = afterLast
+		return false
+	case n.Count() == 0:
+		c.place = beforeFirst
+		return false
+	case first:
+		return c.land(n, 0)
 	}
-	return true
+	return c.land(n, n.Count()-1)
 }
 
-// settle makes sure that the leaf just entered has records. Only a root may have none.
-func (c *Cursor) settle(otherwise place) bool {
-	if c.leaf.Count() > 0 {
-		return true
-	}
-	if c.depth > 0 {
-		return c.fail(emptyError(c.path[c.depth-1]))
-	}
-	c.place = otherwise
-	return false
+// land stands the cursor on record i of a leaf.
+func (c *Cursor) land(n Node, i int) bool {
+	c.leaf, c.index, c.cell, c.place = n, i, n.Cell(i), onRecord
+	return true
 }
 
 func (c *Cursor) nextLeaf() bool {
@@ -201,7 +205,7 @@ func (c *Cursor) nextLeaf() bool {
 			if err != nil {
 				return c.fail(err)
 			}
-			return c.descend(n, true) && c.settle(afterLast)
+			return c.descend(n, true)
 		}
 	}
 	c.place = afterLast
@@ -217,7 +221,7 @@ func (c *Cursor) previousLeaf() bool {
 			if err != nil {
 				return c.fail(err)
 			}
-			return c.descend(n, false) && c.settle(beforeFirst)
+			return c.descend(n, false)
 		}
 	}
 	c.place = beforeFirst

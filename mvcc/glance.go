@@ -1,0 +1,68 @@
+package mvcc
+
+import (
+	"flashdbm/internal/btree"
+	"flashdbm/override"
+)
+
+// A glance is a read-only transaction for one lookup. It is used again and again: nothing is allocated for it, and it returns to its
+// place in the registry, which its processor has in its cache.
+
+func (e *Engine) glance() (*Tx, error) {
+	tx, ok := e.glances.Get().(*Tx)
+	if !ok {
+		tx = &Tx{e: e, readOnly: true}
+	}
+	slot, err := e.enterNear(tx.slot, e.view)
+	if err != nil {
+		return nil, err
+	}
+	tx.slot, tx.snap = slot, e.pages.At(slot.Seq())
+	return tx, nil
+}
+
+func (e *Engine) endGlance(tx *Tx) {
+	tx.slot.Release()
+	e.glances.Put(tx)
+}
+
+// GetCopy returns a copy of the value of key, in a transaction of its own.
+func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
+	tx, err := e.glance()
+	if err != nil {
+		return nil, false, err
+	}
+	defer e.endGlance(tx)
+	c, ok, err := btree.Get(&tx.snap, override.Root, key)
+	if !ok || err != nil {
+		return nil, false, err
+	}
+	v, err := tx.cellValue(c)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case c.Kind() == btree.Extents: // put together for this call
+		return v, true, nil
+	}
+	return append(make([]byte, 0, len(v)), v...), true, nil
+}
+
+// Exists reports whether key has a value, in a transaction of its own.
+func (e *Engine) Exists(key []byte) (bool, error) {
+	tx, err := e.glance()
+	if err != nil {
+		return false, err
+	}
+	defer e.endGlance(tx)
+	_, ok, err := btree.Get(&tx.snap, override.Root, key)
+	return ok, err
+}
+
+// Len returns the number of records that a View would see.
+func (e *Engine) Len() (int64, error) {
+	slot, n, err := e.snapshot(e.view)
+	if err == nil {
+		slot.Release()
+	}
+	return n, err
+}
