@@ -9,9 +9,10 @@
 
 GO       ?= go
 FUZZTIME ?= 3m
-# Seeds of each random model in make soak. SOAKFIRST is the first: another one means other runs.
-SOAKRUNS  ?= 3000
+# Seeds of each random model in make soak, the first of them (another one means other runs), and the time of each crash test.
+SOAKRUNS  ?= 8000
 SOAKFIRST ?= 1000
+SOAKTIME  ?= 12m
 
 # Systems other than this one that the module must compile for.
 CROSS = linux/arm64 darwin/arm64 windows/amd64
@@ -61,10 +62,12 @@ cross:
 		GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./... || exit 1; \
 	done
 
-# The models with many seeds, then every test in its full length under the race detector.
+# The models of the log and of the page writer with many seeds, the crash and fault tests of the whole for SOAKTIME each, then every test
+# in its full length under the race detector.
 soak:
-	$(GO) test -timeout 40m -run '^TestModel$$' ./logstore -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
-	CGO_ENABLED=1 $(GO) test -race -timeout 40m ./...
+	$(GO) test -timeout 20m -run '^TestModel$$' ./logstore ./override -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
+	$(GO) test -timeout 40m -run '^TestCrash' ./dbm -args -crash.from $(SOAKFIRST) -crash.time $(SOAKTIME)
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 
 fuzz:
 	@packages=$$($(GO) list ./...) || exit 1; \

@@ -15,13 +15,13 @@ import (
 // A trial is one seed: a run of a random script on a file system in memory, and the runs on images of it that crashes at any time
 // would leave.
 type trial struct {
-	load   *load
-	images int // still to be taken
-	taken  int
-	err    error // the first failure ends all runs
-	did    Stats // counts of all runs together
-	full   int   // times that the file was full
-	tight  bool  // the file system is small
+	load      *load
+	images    int // still to be taken
+	taken     int
+	err       error // the first failure ends all runs
+	did       Stats // counts of all runs together
+	timesFull int   // that a file could not grow any more
+	tight     bool  // the file system is small
 
 	failedSyncs int // that the system was made to report
 	trace       func(format string, args ...any)
@@ -61,6 +61,7 @@ type runner struct {
 	busy     bool // the hook is at work
 	batching bool // several commits are under way
 	fault    *fault
+	full     int // times that the file could not grow any more
 }
 
 // heldSnapshot is a View transaction that stays open, and the state that it sees.

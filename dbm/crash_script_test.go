@@ -82,7 +82,8 @@ func (r *runner) commit(ops []op) error {
 // unlessFull lets an error pass that says that the file may not grow any more; the engine goes on then.
 func (r *runner) unlessFull(err error) error {
 	if (r.opts.Store.MaxFileSize > 0 || r.tight || r.fault != nil) && errors.Is(err, ErrFull) && r.db.engine.Failed() == nil {
-		r.trial.full++
+		r.full++
+		r.timesFull++
 		return nil
 	}
 	return err

@@ -102,7 +102,7 @@ func (c *trial) report(t *testing.T) {
 	d := &c.did
 	t.Logf("%d images, %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; %d pages written, at most %d live of %d, %d times full",
 		c.taken, d.Commits, d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, d.PagesWritten,
-		d.LiveBytes/logstore.PageSize, d.FileBytes/logstore.PageSize, c.full)
+		d.LiveBytes/logstore.PageSize, d.FileBytes/logstore.PageSize, c.timesFull)
 }
 
 // script opens the database and takes the steps of the main script.

@@ -49,7 +49,7 @@ func TestModel(t *testing.T) {
 			require.NoError(t, err)
 			model := map[string]string{}
 			rng := rand.New(rand.NewPCG(1, uint64(d)))
-			for i := range 1500 {
+			for i := range scaled(1500) {
 				next := map[string]string{}
 				err := db.Update(func(tx *Tx) error {
 					clear(next)
@@ -85,7 +85,7 @@ func TestModel(t *testing.T) {
 						model[k] = v
 					}
 				}
-				switch rng.IntN(300) {
+				switch rng.IntN(scaled(300)) {
 				case 0:
 					require.NoError(t, db.Close())
 					db, err = Open(path, opts)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"testing"
 
@@ -65,7 +66,7 @@ func TestEveryFlippedBit(t *testing.T) {
 	defer mem.Release()
 	_, _, err := readToy(mem, log)
 	require.NoError(t, err)
-	f, err := mem.Open(toyPath, 2, 0)
+	f, err := mem.Open(toyPath, os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer f.Close()
 	size, err := f.Size()
@@ -109,7 +110,7 @@ func TestEveryFlippedBit(t *testing.T) {
 func TestEveryLostSector(t *testing.T) {
 	mem, log := toyFile(t, 4)
 	defer mem.Release()
-	f, err := mem.Open(toyPath, 2, 0)
+	f, err := mem.Open(toyPath, os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer f.Close()
 	size, err := f.Size()
@@ -139,7 +140,7 @@ func TestEveryLostSector(t *testing.T) {
 func TestCutShort(t *testing.T) {
 	mem, log := toyFile(t, 5)
 	defer mem.Release()
-	f, err := mem.Open(toyPath, 2, 0)
+	f, err := mem.Open(toyPath, os.O_RDWR, 0)
 	require.NoError(t, err)
 	size, err := f.Size()
 	require.NoError(t, err)
@@ -153,7 +154,7 @@ func TestCutShort(t *testing.T) {
 	var refused, dropped, fine int
 	for n := size - step; n > 0; n -= step {
 		cut := vfs.NewMem(4 << 20)
-		f, err := cut.Open(toyPath, 2|64, 0o600)
+		f, err := cut.Open(toyPath, os.O_RDWR|os.O_CREATE, 0o600)
 		require.NoError(t, err)
 		f.WriteAt(whole[:n], 0)
 		f.Close()
@@ -178,7 +179,7 @@ func TestCutShort(t *testing.T) {
 func TestMemoryOfHostileSizes(t *testing.T) {
 	mem := vfs.NewMem(512 << 20)
 	defer mem.Release()
-	f, err := mem.Open(toyPath, 2|64, 0o600)
+	f, err := mem.Open(toyPath, os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)
 	h := header{successor: 1 << 31, salt: 1, sequence: 1, group: 1}
 	sb := superblock{segmentPages: MaxSegmentPages, run: Position{Page: 3, Group: 1, Check: 1}, runFirst: 1, runLast: 1 << 60, start: Position{Page: 3, Group: 1, Check: 1}}

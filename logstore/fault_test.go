@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -240,7 +241,7 @@ func TestReadOnly(t *testing.T) {
 	require.Error(t, err)
 	empty := vfs.NewMem(1 << 20)
 	defer empty.Release()
-	f, err := empty.Open(toyPath, 2|64, 0o600)
+	f, err := empty.Open(toyPath, os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)
 	f.Close()
 	s, rec, err := Open(empty, toyPath, readOnly)
@@ -259,7 +260,7 @@ func TestOptions(t *testing.T) {
 		_, _, err := Open(mem, toyPath, opts)
 		require.Error(t, err, "%+v", opts)
 	}
-	f, err := mem.Open("text", 2|64, 0o600)
+	f, err := mem.Open("text", os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)
 	f.WriteAt([]byte("a text of somebody else's"), 0)
 	f.Close()

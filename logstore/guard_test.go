@@ -11,7 +11,7 @@ import (
 // guardFS asks before the bytes of a page change.
 type guardFS struct {
 	vfs.FS
-	change func(a Addr, old, new []byte) error
+	change func(a Addr, before, after []byte) error
 	wrote  func(p []byte, off int64)
 }
 
@@ -30,12 +30,12 @@ type guardFile struct {
 
 func (f *guardFile) check(p []byte, off int64) error {
 	defer f.fs.wrote(p, off)
-	old := make([]byte, PageSize)
+	before := make([]byte, PageSize)
 	for ; len(p) > 0; p, off = p[PageSize:], off+PageSize {
-		clear(old)
-		f.File.ReadAt(old, off)
-		if new := p[:PageSize]; !bytes.Equal(old, new) {
-			if err := f.fs.change(uint64(off)/PageSize, old, new); err != nil {
+		clear(before)
+		f.File.ReadAt(before, off)
+		if after := p[:PageSize]; !bytes.Equal(before, after) {
+			if err := f.fs.change(uint64(off)/PageSize, before, after); err != nil {
 				return err
 			}
 		}
@@ -59,10 +59,10 @@ func (f *guardFile) WriteVec(bufs [][]byte, off int64) error {
 
 // mayChange tells whether the page at a may get other bytes: nothing that lives, that a reader looks at, or that a recovery from
 // either superblock would read is in it, nor, if it is a header, anywhere in its segment.
-func (d *toy) mayChange(a Addr, new []byte) error {
+func (d *toy) mayChange(a Addr, after []byte) error {
 	s := d.s
 	if a < 2 {
-		sb, err := getSuperblock(new)
+		sb, err := getSuperblock(after)
 		if err != nil || sb.number != s.newestNumber()+1 {
 			return fmt.Errorf("%w: superblock in page %d: %v", errToy, a, err)
 		}

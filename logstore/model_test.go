@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"syscall"
 	"testing"
 
@@ -143,13 +144,13 @@ func (m *model) open() (*toy, error) {
 	m.mem.OnOp(m.hook)
 	var d *toy
 	mem, log := m.mem, m.log
-	fs := &guardFS{FS: mem, change: func(a Addr, old, new []byte) error {
+	fs := &guardFS{FS: mem, change: func(a Addr, before, after []byte) error {
 		switch {
 		case d != nil:
-			if n := d.s.segmentOf(a); a == d.s.firstPage(n)+headerPage(n) && !isZero(old) {
+			if n := d.s.segmentOf(a); a == d.s.firstPage(n)+headerPage(n) && !isZero(before) {
 				modelCounts.Reuses++
 			}
-			m.guarded = cmp.Or(m.guarded, d.mayChange(a, new))
+			m.guarded = cmp.Or(m.guarded, d.mayChange(a, after))
 		case log.created:
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
@@ -300,7 +301,7 @@ func (m *model) again() error {
 
 // damage flips a bit of the newer superblock if both are whole.
 func (m *model) damage() {
-	f, err := m.mem.Open(toyPath, 2, 0)
+	f, err := m.mem.Open(toyPath, os.O_RDWR, 0)
 	if err != nil {
 		return
 	}

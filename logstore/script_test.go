@@ -425,7 +425,7 @@ func TestDamagedHeaderHasACopy(t *testing.T) {
 	segments := x.s.tail.header.segment
 	x.crash(vfs.KeepNone)
 	for n := range segments + 1 {
-		a := x.s2page(n)
+		a := x.headerOf(n)
 		x.poke(a, 50)
 		x.open()
 		require.Equal(t, want, x.groups())
@@ -434,7 +434,7 @@ func TestDamagedHeaderHasACopy(t *testing.T) {
 	}
 }
 
-func (x *script) s2page(n uint32) Addr { return uint64(n)*8 + headerPage(n) }
+func (x *script) headerOf(n uint32) Addr { return uint64(n)*8 + headerPage(n) }
 
 // Groups that were in the system's cache only, after a kill, are durable once recovery has shown them; so is all that led there.
 func TestKillThenPowerCut(t *testing.T) {

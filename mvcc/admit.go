@@ -104,14 +104,24 @@ func (k *keeper) relieve(e *Engine) error {
 	return nil
 }
 
-// reclaimNow frees what nobody can see, and returns the bytes that a flush would write. In Durable mode readers come at the durable
-// watermark, which is moved first.
+// reclaimNow frees what nobody can see, and returns the bytes that a flush would write. It first moves the watermarks past all that was
+// retired so far: new readers come at a Seq at which nothing has happened yet.
 func (e *Engine) reclaimNow() (dirty int64, err error) {
-	if e.opts.Durability == Durable {
-		if err := e.store.Sync(); err != nil {
-			return 0, err
+	err = e.withBaton(func() error {
+		if err := e.Failed(); err != nil {
+			return err
 		}
-		e.publishDurable()
+		e.pages.Begin(e.applied.Load() + 1)
+		e.publishNoted(e.pages.Seq(), e.records)
+		return nil
+	})
+	if err == nil && e.opts.Durability == Durable {
+		if err = e.store.Sync(); err == nil {
+			e.publishDurable()
+		}
+	}
+	if err != nil {
+		return 0, err
 	}
 	err = e.withBaton(func() error {
 		e.reclaim()
@@ -155,7 +165,7 @@ func (k *keeper) makeRoom(e *Engine, reserve func() error) error {
 	}
 }
 
-// freeDead flushes and checkpoints twice, and returns the Seq at which the last flush was installed.
+// freeDead flushes and checkpoints twice, and returns the Seq at which nobody reads what the last flush has retired.
 func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
 	e.step(StepWait)
 	k.mu.Lock()

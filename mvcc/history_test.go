@@ -170,7 +170,7 @@ func (h *historian) readRange(t *testing.T, tx *Tx, p *past, rng *rand.Rand) {
 	r := observed{from: from, to: from + "\x01", own: copyOf(p.writes), length: -1}
 	for ok := c.Seek([]byte(from)); ; steps-- {
 		if !ok {
-			if forward {
+			if forward || found == nil { // off the end, or nothing to seek there
 				r.to = "\xff"
 			} else {
 				r.from = ""

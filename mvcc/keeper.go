@@ -21,7 +21,7 @@ type keeper struct {
 	quit      chan struct{}
 	done      chan struct{}
 	due       atomic.Bool // the goroutine was nudged
-	installed uint64      // Seq at which the last flush was installed; guarded by mu
+	installed uint64      // least Seq whose readers cannot see what the last flush has retired; guarded by mu
 
 	checkpoints, flushes atomic.Uint64
 }
@@ -222,7 +222,7 @@ func (e *Engine) flush() error {
 			return e.store.Fail(err)
 		}
 		e.recBytes -= recBytes
-		e.keeper.installed = e.applied.Load()
+		e.keeper.installed = e.applied.Load() + 1
 		e.reclaim()
 		e.rebalance(0)
 		e.keeper.flushes.Add(1)
@@ -257,11 +257,7 @@ func (e *Engine) writeFlush(f *override.Flush) error {
 		if err := e.Failed(); err != nil {
 			return err
 		}
-		// A Seq of its own: a reader at the one before may be looking at what the step retires.
-		e.pages.Begin(e.applied.Load() + 1)
-		installed = f.Install()
-		e.publishNoted(e.pages.Seq(), e.records)
-		if !installed {
+		if installed = f.Install(); !installed {
 			between(func() {})
 		}
 	}

@@ -56,8 +56,8 @@ func (b *Batch) Drop(ref btree.Ref) {
 	b.p.deaths.add(ref, b.p.store.SegmentPages())
 }
 
-// Touch makes a page dirty as it is, so that the next flush moves it to the end of the log and its place dies. It reports whether it
-// did: a page that is dirty, was folded away or has left the tree needs no moving. Others than pages of the tree are not touched.
+// Touch makes a page of the newest tree dirty as it is, so that the next flush moves it to the end of the log and its place dies. It
+// reports whether that was needed: a page that is dirty moves anyway, and one that was folded away or removed has another name or none.
 func (b *Batch) Touch(id btree.PageID) (bool, error) {
 	p := b.p
 	if e := p.table.find(id); e != nil {

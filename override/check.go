@@ -43,10 +43,11 @@ func (t installed) RunKey(ref btree.Ref) ([]byte, error) {
 	return payload[:ref.KeyLen], nil
 }
 
-// Installed lists the pages that the installed tree and its values use, and checks the tree on the way. The pages are frozen and no
-// flush is in flight; the baton is not needed.
+// Installed lists the pages that the installed tree and its values use, and checks the tree on the way, and that the table on disk has
+// only names that it uses. The pages are frozen and no flush is in flight; the baton is not needed.
 func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err error) {
 	used = map[logstore.Addr]bool{}
+	named := map[logstore.PageID]bool{}
 	use := func(a logstore.Addr, n int64) {
 		for i := range uint64(n) {
 			used[a+i] = true
@@ -54,6 +55,7 @@ func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err
 	}
 	t := installed{p}
 	useValue := func(ref btree.Ref) error {
+		named[ref.ID] = true
 		pages, err := p.pagesAt(t.addr(ref.ID), ref)
 		for _, x := range pages {
 			use(x.Addr, x.Pages)
@@ -65,6 +67,7 @@ func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err
 			return err
 		}
 		use(t.addr(id), 1)
+		named[id] = true
 		for i := 0; n.IsLeaf() && i < n.Count(); i++ {
 			if c := n.Cell(i); c.Kind() != btree.Inline {
 				if err := useValue(c.Ref()); err != nil {
@@ -77,6 +80,11 @@ func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err
 	if err == nil && records != p.baseRecords {
 		err = fmt.Errorf("flashdbm: %d records counted in the installed tree, %d found", p.baseRecords, records)
 	}
+	p.table.all(func(e *entry) {
+		if err == nil && e.disk != 0 && !named[e.id] {
+			err = fmt.Errorf("flashdbm: the table leads from %#x to page %d, which nothing in the installed tree names so", e.id, e.disk)
+		}
+	})
 	return used, err
 }
 

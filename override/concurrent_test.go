@@ -2,6 +2,7 @@ package override
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -21,6 +22,27 @@ func TestConcurrentReaders(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, m.settle())
 		m.release()
+	}
+}
+
+// A checkpoint's table is encoded while commits bear names, and is the table as of the freeze all the same.
+func TestEncodeTableBesideCommits(t *testing.T) {
+	s := newHighScript(t)
+	s.flushAll()
+	for round := range 20 {
+		s.p.Freeze()
+		want := s.p.EncodeTable()
+		var got []byte
+		var beside sync.WaitGroup
+		beside.Go(func() { got = s.p.EncodeTable() })
+		s.run(false, round%2 == 0, span(10, 90)...)
+		beside.Wait()
+		s.p.Thaw()
+		for _, b := range [][]byte{want, got} {
+			clear(b[8:16]) // the counter may have moved on
+		}
+		require.Equal(t, want[:tableFixed], got[:tableFixed])
+		require.ElementsMatch(t, slices.Collect(slices.Chunk(want[tableFixed:], tableEntry)), slices.Collect(slices.Chunk(got[tableFixed:], tableEntry)))
 	}
 }
 

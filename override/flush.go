@@ -17,23 +17,22 @@ import (
 //   - Every page dirty at the base is written, also one that was removed since: the parts together are the tree as of the base.
 //   - A version made after the base stays dirty for the next flush.
 //   - A name folded away, a page removed and a value dropped after the base wait for the next flush.
-//   - The place that a page leaves dies at the Seq of the installation: readers before it may still be there.
+//   - The place that a page leaves dies at the Seq of the installation: readers before it may still be there. Readers at that Seq may
+//     have a node with cells in the image; limbo keeps its segment for them.
 //
 // Steps: Start under the baton; then, until done: Encode without it, Write under it; then Install under it until done.
 type Flush struct {
 	p       *Pages
-	seq     uint64 // of the base
-	slot    lockfree.Slot
-	base    uint64 // group
-	records int64  // in the tree as of the base
-	first   uint64 // group of the first part, 0 before it
+	slot    lockfree.Slot // registration at the base's Seq
+	base    uint64        // group
+	records int64         // in the tree as of the base
+	first   uint64        // group of the first part, 0 before it
 	work    []flushItem
 	next    int // of work: first not yet written
 	ready   int // of work: first not yet encoded
 	images  []byte
-	part    int  // most pages of a part
-	last    bool // the last part is written
-	placed  int  // of work: installed
+	part    int // most pages of a part
+	placed  int // of work: installed
 	removed []*entry
 	retired []retirement
 	deaths  deaths
@@ -51,15 +50,15 @@ type flushItem struct {
 const partPages = 64 // most pages of a part: fdatasync waits for all dirty pages of the file
 
 // StartFlush starts a flush of everything up to now; group is the newest group and records the number of records in the tree. It
-// returns nil if there is nothing to write. Baton holder; no flush is in flight.
+// returns nil if there is nothing to write. Baton holder; no flush is in flight and the pages are not frozen.
 func (p *Pages) StartFlush(group uint64, records int64) *Flush {
-	if p.flush != nil {
-		panic("override: two flushes in flight")
+	if p.flush != nil || p.frozen {
+		panic("override: a flush beside another, or while the pages are frozen")
 	}
-	if len(p.dirty) == 0 && len(p.retired) == 0 && len(p.deaths.refs) == 0 {
+	if len(p.dirty) == 0 && p.nothingPending() {
 		return nil
 	}
-	f := &Flush{p: p, seq: p.seq, slot: p.registry.AcquireAt(p.seq), base: group, records: records, part: partPages}
+	f := &Flush{p: p, slot: p.registry.AcquireAt(p.seq), base: group, records: records, part: partPages}
 	for _, e := range p.dirty {
 		switch v := e.head.Load(); v.kind {
 		case inMemory:
@@ -137,8 +136,7 @@ func (f *Flush) Write() (done bool, err error) {
 	if _, err := g.Commit(count); err != nil {
 		return false, err
 	}
-	f.last = f.next == len(f.work)
-	return f.last, nil
+	return f.next == len(f.work), nil
 }
 
 const installParts = 8 // installed at a time, so that commits get the baton between
@@ -178,30 +176,28 @@ func (f *Flush) Install() (done bool) {
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry
 	old := e.place()
-	p.install(e, w.addr)
-	newest := e.head.Load()
-	if newest != w.v && newest.kind == inMemory && newest.node.Borrows() {
-		n := &version{seq: newest.seq, kind: inMemory, node: newest.node.Own(p.memory)}
-		n.next.Store(newest.next.Load())
+	if v := e.head.Load(); v != w.v && v.kind == inMemory && v.node.Borrows() {
+		n := &version{seq: v.seq, kind: inMemory, node: v.node.Own(p.memory)}
+		n.next.Store(v.next.Load())
 		e.head.Store(n)
-		p.leaveWith(newest, old)
+		p.leaveWith(v, old)
 	}
 	at, newer := &e.head, (*version)(nil)
-	for v := at.Load(); v != nil; at, newer, v = &v.next, v, v.next.Load() {
-		if v != w.v {
-			continue
+	for v := at.Load(); v != w.v; v = at.Load() {
+		if v == nil {
+			panic("override: a version pinned by a flush is gone")
 		}
-		n := &version{seq: v.seq, kind: atAddress, addr: w.addr}
-		n.next.Store(v.next.Load())
-		at.Store(n)
-		if newer == nil {
-			p.leaveWith(v, old)
-		} else {
-			p.limbo.leave(v, newer.seq)
-		}
-		return
+		at, newer = &v.next, v
 	}
-	panic("override: a version pinned by a flush is gone")
+	n := &version{seq: w.v.seq, kind: atAddress, addr: w.addr}
+	n.next.Store(w.v.next.Load())
+	at.Store(n)
+	if newer == nil {
+		p.leaveWith(w.v, old)
+	} else {
+		p.limbo.leave(w.v, newer.seq)
+	}
+	p.install(e, w.addr)
 }
 
 // Abandon ends a flush that failed; the store is poisoned.

@@ -1,6 +1,7 @@
 package override
 
 import (
+	"syscall"
 	"testing"
 
 	"flashdbm/internal/btree"
@@ -71,6 +72,27 @@ func TestReaderKeepsBorrowedImage(t *testing.T) {
 			s.must(s.settle())
 		})
 	}
+}
+
+// The place of a page removed stays as long as a reader sees the page.
+func TestReaderKeepsRemovedPage(t *testing.T) {
+	s := newScript(t, false)
+	page := s.aloneAt()
+	id := s.leafOf(1)
+	r := s.reader()
+	s.del(span(0, 9)...)
+	s.flushAll()
+	require.Equal(t, removed, s.p.table.find(id).head.Load().kind)
+	require.False(t, s.s.IsLive(page))
+	cycle := func() {
+		s.flushAll()
+		s.checkpoint()
+	}
+	require.False(t, s.reuse(page, 30, cycle))
+	s.must(s.recheck(r))
+	r.slot.Release()
+	require.True(t, s.reuse(page, 30, cycle))
+	s.must(s.settle())
 }
 
 // A version made after the base may have cells in the image that the flush replaces. It gets its own: the place is used again before
@@ -174,5 +196,32 @@ func TestFlushBound(t *testing.T) {
 	require.Greater(t, len(f.dying), 2*deaths)
 	require.LessOrEqual(t, len(f.dying), f.deaths.entries)
 	require.LessOrEqual(t, int64(s.s.Counters().Pages-before), bound)
+	s.must(s.settle())
+}
+
+// A flush that cannot be written is given up. Readers go on, and a crash finds what was synced.
+func TestFlushFails(t *testing.T) {
+	s := newScript(t, true)
+	s.put(span(0, 60)...)
+	s.must(s.sync())
+	s.flushUntil(false)
+	s.flush.f.Encode()
+	s.mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec {
+			return syscall.EIO
+		}
+		return nil
+	})
+	err := s.reserved(s.flush.f.Pages(), func() error {
+		_, err := s.flush.f.Write()
+		return err
+	})
+	require.ErrorIs(t, err, logstore.ErrFailed)
+	require.ErrorIs(t, err, syscall.EIO)
+	s.flush.f.Abandon()
+	require.Zero(t, s.registry.Count())
+	s.must(s.reclaim())
+	s.must(s.verifyNewest())
+	s.crash(vfs.KeepAll)
 	s.must(s.settle())
 }

@@ -12,13 +12,10 @@ import (
 // stays in the table on disk until a flush whose base covers the fold has listed it. All nodes folded is the paper's rebase (section
 // 4.4), without its pause.
 
-// foldable reports whether a child may be named by its address: its newest image is installed, and it was not folded away already.
+// foldable reports whether a child may be named by its address: its newest image is installed. A name folded away has a tombstone.
 func (p *Pages) foldable(id logstore.PageID) (*entry, bool) {
-	if logstore.IsAddr(id) && !p.store.Overridden(id) {
-		return nil, false
-	}
-	e := p.table.find(id)
-	if e == nil || e.disk == 0 || e.retiring {
+	e := p.lookup(id)
+	if e == nil || e.disk == 0 {
 		return nil, false
 	}
 	v := e.head.Load()
@@ -58,8 +55,7 @@ func (b *Batch) Fold(parent logstore.PageID) (int, error) {
 		t := &version{seq: p.seq, kind: tombstone}
 		t.next.Store(e.head.Load())
 		e.head.Store(t)
-		e.retiring = true
-		p.retired = append(p.retired, retirement{p.seq, e, e.disk})
+		p.retired = append(p.retired, retirement{e, e.disk})
 	}
 	p.folds.Add(1)
 	return len(names), nil

@@ -53,6 +53,32 @@ func TestFold(t *testing.T) {
 	s.must(s.settle())
 }
 
+// A name that is an address keeps its segment until it was folded away.
+func TestNameKeepsItsSegment(t *testing.T) {
+	s := newScript(t, false)
+	place := s.aloneAt()
+	s.foldAll()
+	s.flushAll()
+	require.Equal(t, place, s.leafOf(1))
+	require.False(t, s.s.Overridden(place))
+	s.put(1)
+	require.True(t, s.s.Overridden(place))
+	s.flushAll()
+	require.False(t, s.s.IsLive(place))
+	cycle := func() {
+		s.flushAll()
+		s.checkpoint()
+	}
+	require.False(t, s.reuse(place, 30, cycle))
+	s.must(s.verifyNewest())
+	s.foldAll()
+	s.flushAll()
+	s.must(s.reclaim())
+	require.False(t, s.s.Overridden(place))
+	require.True(t, s.reuse(place, 30, cycle))
+	s.must(s.settle())
+}
+
 // A flush whose base is below a fold does not list the names that it retired.
 func TestFoldDuringFlush(t *testing.T) {
 	for _, written := range []bool{false, true} {

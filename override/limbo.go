@@ -108,15 +108,15 @@ func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
 
 	n := 0
 	for n < len(l.entries) && l.entries[n].seq <= horizon {
-		p.expel(l.entries[n].entry)
+		p.detach(l.entries[n].entry) // its older versions are free by now: they gave way at that Seq at the latest
 		n++
 	}
 	l.entries = append(l.entries[:0], l.entries[n:]...)
 	return horizon
 }
 
-// free gives up a remnant. A superseded version is taken out of its chain, unless its entry was expelled. What the chain has of its Seq
-// by now may be another version: one that a flush has put in its place.
+// free gives up a remnant. A superseded version is taken out of its chain. What the chain has of its Seq by now may be another version:
+// one that a flush has put in its place.
 func (p *Pages) free(r remnant) {
 	if r.entry == nil {
 		r.node.Release(p.memory)
@@ -135,15 +135,5 @@ func (p *Pages) free(r remnant) {
 			return
 		}
 	}
-}
-
-// expel takes an entry that nobody can reach out of the table, with all its versions.
-func (p *Pages) expel(e *entry) {
-	p.detach(e)
-	for v := e.head.Load(); v != nil; v = v.next.Load() {
-		if v.kind == inMemory {
-			v.node.Release(p.memory)
-		}
-	}
-	e.head.Store(nil)
+	panic("override: a superseded version is not in its chain")
 }

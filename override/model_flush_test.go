@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"flashdbm/internal/btree"
+	"flashdbm/logstore"
 )
 
 var ctx = context.Background()
@@ -33,6 +34,9 @@ func (m *model) startFlush() error {
 // flushStep takes a flush one step further, or starts one.
 func (m *model) flushStep() error {
 	f := m.flush
+	if f != nil && m.p.Unwritten() < f.f.Pages()+m.p.DirtyBytes()/logstore.PageSize {
+		return modelErr("the flush in flight is not among the %d pages to write", m.p.Unwritten())
+	}
 	switch {
 	case f == nil && m.check == nil:
 		return m.startFlush()

@@ -49,6 +49,11 @@ func (m *model) open(c *crash) error {
 	if last < c.group {
 		return modelErr("recovered up to group %d, %d were durable", last, c.group)
 	}
+	for _, b := range m.p.births {
+		if b.group <= m.p.Base() {
+			return modelErr("a value born in group %d counts as born after the base, %d", b.group, m.p.Base())
+		}
+	}
 	st, err := m.recovered(last)
 	if err != nil {
 		return err

@@ -300,7 +300,7 @@ func (m *model) settle() error {
 	return m.checkInstalled()
 }
 
-// checkInstalled compares the installed tree with the space map.
+// checkInstalled compares the installed tree with the space map and with the table.
 func (m *model) checkInstalled() error {
 	if m.flush != nil {
 		return nil

@@ -21,7 +21,8 @@ func (p *Pages) CanPageGroup() bool {
 // nothingPending reports whether no value was dropped and no name folded away since the last flush.
 func (p *Pages) nothingPending() bool { return len(p.deaths.refs) == 0 && len(p.retired) == 0 }
 
-// Legal reports whether the applied batch may be written as a page group, given the number of pages that its redo would take.
+// Legal reports whether the applied batch, for which CanPageGroup held when it began, may be written as a page group, given the number of
+// pages that its redo would take.
 func (b *Batch) Legal(pages int) bool {
 	p := b.p
 	if !p.nothingPending() || len(p.dirty) == 0 || len(p.dirty)-b.dirtyAt > pages {

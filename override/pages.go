@@ -41,9 +41,8 @@ type Pages struct {
 	folds, flushes atomic.Uint64
 }
 
-// retirement is a name folded away at seq, on the way out of the table.
+// retirement is a name folded away, on the way out of the table.
 type retirement struct {
-	seq   uint64
 	entry *entry
 	addr  logstore.Addr
 }
@@ -116,10 +115,16 @@ func (p *Pages) DirtyBytes() int64 { return int64(len(p.dirty)) * logstore.PageS
 // MemoryBytes returns the bytes held by versions in memory. Baton holder.
 func (p *Pages) MemoryBytes() int64 { return p.memory.Held() }
 
-// Freeze keeps the installed state as it is until Thaw: no page group is written, and the caller starts no flush. Baton holder.
-func (p *Pages) Freeze() { p.frozen = true }
+// Freeze keeps the installed state as it is until Thaw: no page group is legal, and the caller starts no flush. No flush is in flight.
+// Baton holder.
+func (p *Pages) Freeze() {
+	if p.flush != nil {
+		panic("override: pages frozen during a flush")
+	}
+	p.frozen = true
+}
 
-// Thaw ends Freeze.
+// Thaw ends Freeze. Baton holder.
 func (p *Pages) Thaw() { p.frozen = false }
 
 // Close frees the memory of all versions. No reader is left.

@@ -73,6 +73,7 @@ func TestRecoverHostile(t *testing.T) {
 		"address outside":     tableBytes(2, 6, 3, Root, h.pages),
 		"name 0":              tableBytes(2, 6, 3, Root, 4, 0, 5),
 		"name outside":        tableBytes(2, 6, 3, Root, 4, h.pages, 5),
+		"name of itself":      tableBytes(2, 6, 3, Root, 4, 9, 9),
 		"name twice":          tableBytes(2, 6, 3, Root, 4, 9, 5, 9, 6),
 		"name to be born":     tableBytes(2, 6, 3, Root, 4, logstore.BornBit|7, 5),
 		"root of no tree":     tableBytes(2, 6, 3, Root, 4, Root+1, 5),

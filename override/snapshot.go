@@ -98,43 +98,39 @@ func (p *Pages) unknown(id logstore.PageID) error {
 	return fmt.Errorf("%w: %s: no page has the name %#x", logstore.ErrCorrupt, p.store.Path(), id)
 }
 
+// lookup returns the entry of a name, or nil. The overridden bit spares most addresses the search.
+func (p *Pages) lookup(id logstore.PageID) *entry {
+	if logstore.IsAddr(id) && !p.store.Overridden(id) {
+		return nil
+	}
+	return p.table.find(id)
+}
+
 // nodeAt returns the image of a page for a reader at seq. Any goroutine; no lock, no allocation.
 func (p *Pages) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
-	if logstore.IsAddr(id) && !p.store.Overridden(id) {
-		image, err := p.store.Page(id)
-		if err != nil {
-			return btree.Node{}, err
-		}
-		return btree.View(image), nil
+	if e := p.lookup(id); e != nil {
+		return p.node(e, e.at(seq))
 	}
-	e := p.table.find(id)
-	if e == nil {
-		if !logstore.IsAddr(id) {
-			return btree.Node{}, p.unknown(id)
-		}
-		image, err := p.store.Page(id) // the entry left the table since the bit was read
-		if err != nil {
-			return btree.Node{}, err
-		}
-		return btree.View(image), nil
+	if !logstore.IsAddr(id) {
+		return btree.Node{}, p.unknown(id)
 	}
-	return p.node(e, e.at(seq))
+	image, err := p.store.Page(id)
+	if err != nil {
+		return btree.Node{}, err
+	}
+	return btree.View(image), nil
 }
 
 // addrAt returns where the value with the given name lies for a reader at seq.
 func (p *Pages) addrAt(id logstore.PageID, seq uint64) (logstore.Addr, error) {
-	if logstore.IsAddr(id) && !p.store.Overridden(id) {
+	e := p.lookup(id)
+	if e == nil && logstore.IsAddr(id) {
 		return id, nil
 	}
-	e := p.table.find(id)
-	switch {
-	case e == nil && logstore.IsAddr(id):
-		return id, nil
-	case e == nil:
-		return 0, p.unknown(id)
-	}
-	if v := e.at(seq); v != nil && v.kind == atAddress {
-		return v.addr, nil
+	if e != nil {
+		if v := e.at(seq); v != nil && v.kind == atAddress {
+			return v.addr, nil
+		}
 	}
 	return 0, p.unknown(id)
 }

@@ -30,11 +30,10 @@ type version struct {
 // An entry is what the table knows of a name. head is read by anyone, the rest belongs to the baton holder; disk is also read by
 // the encoder of a checkpoint, during which it does not change.
 type entry struct {
-	id       logstore.PageID
-	head     atomic.Pointer[version] // never nil once the entry is in the table
-	disk     logstore.Addr           // where the table as recovered would lead; 0 = the name itself, or nowhere for a born name
-	epoch    uint64                  // flush epoch in which the page became dirty last
-	retiring bool                    // folded away; the next flush whose base covers that lists it
+	id    logstore.PageID
+	head  atomic.Pointer[version] // never nil once the entry is in the table
+	disk  logstore.Addr           // where the table as recovered would lead; 0 = the name itself, or nowhere for a born name
+	epoch uint64                  // flush epoch in which the page became dirty last
 }
 
 // at returns the version that a reader at seq sees, or nil.

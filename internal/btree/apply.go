@@ -23,12 +23,22 @@ func Apply(e Editor, root PageID, ops []Op) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	mustAscend(ops)
 	a := &e.Memory().apply
 	a.start(e)
 	err = a.run(root, n, ops)
 	added := a.added
 	a.start(nil)
 	return Result{Added: added}, err
+}
+
+// mustAscend panics unless the keys of ops ascend: a batch in disorder would break the order of the tree for good.
+func mustAscend(ops []Op) {
+	for i := 1; i < len(ops); i++ {
+		if bytes.Compare(ops[i-1].Key, ops[i].Key) >= 0 {
+			panic("btree: keys of a batch do not ascend")
+		}
+	}
 }
 
 // applier is the state of one Apply, and scratch space kept between calls. The stacks are shared by the frames of the path: each uses

@@ -231,6 +231,11 @@ func TestErrorsOfThePager(t *testing.T) {
 
 func TestBadOpsPanic(t *testing.T) {
 	long := []byte(strings.Repeat("k", MaxInlineKey+1))
+	for _, ops := range [][]Op{{put("b", ""), put("a", "")}, {put("a", ""), del("a")}} {
+		tr := newTree()
+		require.Panics(t, func() { _, _ = tr.apply(ops) })
+		tr.memory.Close()
+	}
 	for name, op := range map[string]Op{
 		"value too long":        {Key: []byte("k"), Value: make([]byte, MaxInline)},
 		"long key inline":       {Key: long},

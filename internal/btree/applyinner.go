@@ -56,6 +56,9 @@ func (a *applier) lookAhead(f *frame, ops []Op, next int) {
 	if err != nil {
 		return
 	}
+	if id == f.node.Child(f.index) {
+		return // only in a malformed tree, but then n may be gone when the child at hand gets its new version
+	}
 	f.ahead.index, f.ahead.id, f.ahead.node = i, id, n
 	if n.IsImage() {
 		fetch(n.dir, fetchDirectory)
@@ -67,8 +70,9 @@ func (a *applier) lookAhead(f *frame, ops []Op, next int) {
 
 // belowNext returns the end of the ops from done on that belong below child i, which is not the last. The first does.
 func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
-	low, high := done+1, done+1  // ops before low belong there
-	for step := 1; ; step *= 2 { // the search widens from the first op, for most batches are sparse
+	// Ops before low belong there. The search widens from the first op, for most batches are sparse.
+	low, high := done+1, done+1
+	for step := 1; ; step *= 2 {
 		if high >= len(ops) {
 			high = len(ops)
 			break

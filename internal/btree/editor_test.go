@@ -149,6 +149,10 @@ func encode(tb testing.TB, n Node) []byte {
 	require.Equal(tb, n.Level(), v.Level())
 	require.Equal(tb, n.Count(), v.Count())
 	require.Equal(tb, n.cellBytes(), v.cellBytes())
+	if n.IsLeaf() && n.Count() > 0 {
+		require.Equal(tb, n.key(0)[:n.prefix()], n.common())
+		require.LessOrEqual(tb, n.prefix(), v.prefix())
+	}
 	for i := range n.Count() {
 		if n.IsLeaf() {
 			a, b := n.Cell(i), v.Cell(i)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -145,6 +146,7 @@ func FuzzApply(f *testing.F) {
 type hostile struct {
 	*tree
 	newest map[PageID]Node
+	fresh  map[PageID]bool // put in this batch
 }
 
 var errNoPage = errors.New("no page")
@@ -159,9 +161,33 @@ func (h *hostile) Node(id PageID) (Node, error) {
 func (h *hostile) RunKey(ref Ref) ([]byte, error) {
 	return bytes.Repeat([]byte{'k'}, int(ref.KeyLen)), nil
 }
-func (h *hostile) Put(id PageID, n Node) { h.newest[id] = n }
-func (h *hostile) Remove(id PageID)      { delete(h.newest, id) }
-func (h *hostile) Drop(ref Ref)          {}
+func (h *hostile) Put(id PageID, n Node) {
+	if h.fresh[id] {
+		h.newest[id].Release(h.memory)
+	}
+	h.newest[id], h.fresh[id] = n, true
+}
+func (h *hostile) Remove(id PageID) { delete(h.newest, id) }
+func (h *hostile) Drop(ref Ref)     {}
+
+// TestOnePageManyTimes changes a tree that has the same leaf under many separators.
+func TestOnePageManyTimes(t *testing.T) {
+	inner := View(innerOf(t, 1, "", "b", "c", "d", "e", "f"))
+	for _, period := range []PageID{1, 2, 3} {
+		h := &hostile{newTree(), map[PageID]Node{}, map[PageID]bool{}}
+		for id := range period {
+			h.newest[10+id] = View(leafOf(t, "k", "l"))
+		}
+		h.newest[rootID] = inner.WithChildren(h.memory, func(i int, _ PageID) PageID { return 10 + PageID(i)%period })
+		var ops []Op
+		for _, k := range strings.Fields("a ab b bb c cc d dd e ee f ff g") {
+			ops = append(ops, put(k, strings.Repeat("v", 500)))
+		}
+		_, err := Apply(h, rootID, ops)
+		require.True(t, err == nil || errors.Is(err, ErrMalformed), "%v", err)
+		h.memory.Close()
+	}
+}
 
 // TestHostileTrees links pages at random, also into themselves and each other, and reads and changes what comes of it: errors are fine,
 // panics and endless loops are not.
@@ -179,7 +205,7 @@ func TestHostileTrees(t *testing.T) {
 	outcomes := map[string]int{}
 	for seed := range int64(150) {
 		r := rand.New(rand.NewSource(seed))
-		h := &hostile{newTree(), map[PageID]Node{}}
+		h := &hostile{newTree(), map[PageID]Node{}, nil}
 		ids := 3 + r.Intn(30)
 		for id := range ids {
 			h.newest[PageID(id)] = h.link(View(pages[r.Intn(len(pages))]), r, ids)
@@ -193,6 +219,7 @@ func TestHostileTrees(t *testing.T) {
 		for range 5 {
 			space := keyspaces[r.Intn(len(keyspaces)-1)]
 			h.read(space.key(r))
+			h.fresh = map[PageID]bool{}
 			_, err := Apply(h, rootID, h.batch(r, model{}, space.key, 1+r.Intn(200), r.Intn(101)))
 			outcomes[outcomeOf(err)]++
 		}

@@ -9,7 +9,7 @@ package btree
 // Invariant: only the newest version of a leaf appends.
 const (
 	heapHeader = 8
-	minHeap    = 512
+	minHeap    = 256
 	maxHeap    = maxBlock
 
 	heapUsedAt  = 4

@@ -3,6 +3,7 @@ package btree
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -88,7 +89,7 @@ func TestFitsInline(t *testing.T) {
 		fits       bool
 	}{
 		{0, 0, true}, {0, MaxInline, true}, {0, MaxInline + 1, false}, {MaxInlineKey, MaxInline - MaxInlineKey, true},
-		{MaxInlineKey, MaxInline - MaxInlineKey + 1, false}, {MaxInlineKey + 1, 0, false}, {16, 1024, true}, {1, 1 << 40, false},
+		{MaxInlineKey, MaxInline - MaxInlineKey + 1, false}, {MaxInlineKey + 1, 0, false}, {16, 1024, true}, {1, math.MaxInt32, false},
 	} {
 		require.Equal(t, c.fits, FitsInline(c.key, c.value), "%+v", c)
 	}
@@ -173,7 +174,7 @@ func TestMalformedPages(t *testing.T) {
 
 // TestPageCapacity checks how many records of a size a page takes.
 func TestPageCapacity(t *testing.T) {
-	for _, c := range []struct{ key, value, records int }{{4, 8, 184}, {16, 100, 32}, {8, 1016, 3}, {14, 2000, 2}, {1000, 1014, 2}} {
+	for _, c := range []struct{ key, value, records int }{{4, 8, 184}, {12, 0, 184}, {16, 100, 32}, {8, 1016, 3}, {14, 2000, 2}, {1000, 1014, 2}} {
 		tr := newTree()
 		ops := make([]Op, 0, c.records+1)
 		for i := range c.records + 1 {
@@ -184,6 +185,7 @@ func TestPageCapacity(t *testing.T) {
 		require.NoError(t, err)
 		root, _ := tr.Node(rootID)
 		require.Equal(t, 0, root.Level(), "%+v", c)
+		encode(t, root)
 		_, err = tr.apply(ops)
 		require.NoError(t, err)
 		root, _ = tr.Node(rootID)

@@ -40,7 +40,7 @@ func below(p pointer, i int, h uint64) int {
 	return int((uint64(load32(p, i*headBytes)) - h) >> 63)
 }
 
-// lower returns how many of the first n heads are below h.
+// lower returns how many heads are below h.
 func (n Node) lower(h uint32) int {
 	if h == 0 {
 		return 0

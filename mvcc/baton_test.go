@@ -1,0 +1,160 @@
+package mvcc
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBaton: committers and background work pass the baton among themselves; one has it at a time, nobody waits for ever, and neither
+// kind keeps the other from it.
+func TestBaton(t *testing.T) {
+	for _, c := range []struct{ committers, background int }{{1, 1}, {8, 1}, {1, 8}, {8, 8}, {32, 3}} {
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			e := newEngine(t, Options{Durability: Buffered, Manual: true})
+			turns := 2000
+			if testing.Short() {
+				turns = 300
+			}
+			owned := 0 // not atomic: the race detector looks on
+			var ends atomic.Int32
+			var commits, takes atomic.Int64
+			within(t, time.Minute, func() {
+				together(c.committers+c.background, func(g int) {
+					defer ends.Add(1)
+					for i := 0; ends.Load() == 0 && i < turns || i < turns/4; i++ {
+						if g < c.committers {
+							put(t, e, fmt.Sprint(g), fmt.Sprint(i))
+							commits.Add(1)
+							continue
+						}
+						if err := e.withBaton(func() error {
+							owned++
+							return nil
+						}); err != nil {
+							t.Error(err)
+						}
+						takes.Add(1)
+					}
+				})
+			})
+			require.EqualValues(t, takes.Load(), owned)
+			require.False(t, e.baton.held.Load())
+			require.Zero(t, e.baton.waiting.Load())
+			require.False(t, e.pending())
+		})
+	}
+}
+
+// TestBatonTurns: background work that waits comes next, and after it a committer that waits.
+func TestBatonTurns(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	release := e.HoldBaton()
+	var order []string // written by the baton holder
+	var done atomic.Int32
+	for range 3 {
+		go func() {
+			e.withBaton(func() error {
+				order = append(order, "background")
+				return nil
+			})
+			done.Add(1)
+		}()
+	}
+	require.Eventually(t, func() bool { return e.baton.waiting.Load() == 3 }, 10*time.Second, time.Millisecond)
+	go func() {
+		put(t, e, "k", "v")
+		done.Add(1)
+	}()
+	require.Eventually(t, func() bool { return e.Pushed() == 1 }, 10*time.Second, time.Millisecond)
+	applied := e.applied.Load()
+	release() // as background work: the committer's turn
+	require.Eventually(t, func() bool { return done.Load() == 4 }, 10*time.Second, time.Millisecond)
+	require.Equal(t, applied+1, e.applied.Load())
+	require.Len(t, order, 3)
+}
+
+// TestBatches: commits that wait together are settled together, with one Seq, one group and one sync.
+func TestBatches(t *testing.T) {
+	e := newEngine(t, Options{Manual: true})
+	put(t, e, "k", "v")
+	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
+	e.store.Release(1000)
+	release := e.HoldBaton()
+	before, seq := e.store.Counters(), e.applied.Load()
+	var done atomic.Int32
+	const n = 20
+	for g := range n {
+		go func() {
+			put(t, e, fmt.Sprint(g%10), fmt.Sprint(g))
+			done.Add(1)
+		}()
+	}
+	require.Eventually(t, func() bool { return e.Pushed() == n }, 10*time.Second, time.Millisecond)
+	release()
+	require.Eventually(t, func() bool { return done.Load() == n }, 10*time.Second, time.Millisecond)
+	after := e.store.Counters()
+	require.Equal(t, seq+1, e.applied.Load())
+	require.EqualValues(t, 1, after.RecordGroups+after.PageGroups-before.RecordGroups-before.PageGroups)
+	require.EqualValues(t, 1, after.Syncs-before.Syncs)
+	n1, err := e.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 11, n1)
+}
+
+// TestWatermarks: durable never passes applied, and what View reads at never goes back.
+func TestWatermarks(t *testing.T) {
+	e := newEngine(t, tiny(Durable))
+	stop := make(chan struct{})
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		var last uint64
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			durable := e.durable.Load()
+			if applied := e.applied.Load(); durable > applied || durable < last {
+				t.Errorf("durable %d after %d, applied %d", durable, last, applied)
+				return
+			}
+			last = durable
+		}
+	}()
+	rounds := 200
+	if testing.Short() {
+		rounds = 50
+	}
+	together(6, func(g int) {
+		for i := range rounds {
+			if g == 0 {
+				if err := e.Sync(); err != nil {
+					t.Error(err)
+				}
+			}
+			tx := begin(t, e, TxOptions{})
+			for j := range 60 { // enough to be applied while they are synced
+				tx.Put(fmt.Appendf(nil, "%d-%d", g, (i+j)%100), nil)
+			}
+			if err := tx.Commit(); err != nil {
+				t.Error(err)
+			}
+			// Whatever has been seen stays seen.
+			view := begin(t, e, TxOptions{ReadOnly: true})
+			update := begin(t, e, TxOptions{})
+			if update.Snapshot() < view.Snapshot() {
+				t.Errorf("an update at %d after a view at %d", update.Snapshot(), view.Snapshot())
+			}
+			update.Rollback()
+			view.Rollback()
+		}
+	})
+	close(stop)
+	<-watched
+}

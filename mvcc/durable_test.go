@@ -1,0 +1,96 @@
+package mvcc
+
+import (
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// syncGate is a hook that holds up syncs while it is shut.
+type syncGate struct {
+	shut    atomic.Bool
+	waiting atomic.Int32
+	open    chan struct{}
+}
+
+func (g *syncGate) hook(op vfs.Op) error {
+	if op.Kind == vfs.OpDatasync && g.shut.Load() {
+		g.waiting.Add(1)
+		<-g.open
+	}
+	return nil
+}
+
+// TestNothingIsShownBeforeItIsDurable: while a commit waits for its sync, View does not see it. An update does, and for that does not
+// return before it is durable, however it ends.
+func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
+	mine := errors.New("mine")
+	for name, end := range map[string]func(tx *Tx) error{
+		"commit of nothing": (*Tx).Commit,
+		"rollback":          (*Tx).Rollback,
+		"commit": func(tx *Tx) error {
+			tx.Put([]byte("k"), nil)
+			return tx.Commit()
+		},
+		"error": func(tx *Tx) error {
+			tx.Rollback()
+			return mine
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer mem.Release()
+			e := openOn(t, mem, Options{Manual: true})
+			put(t, e, "k", "0")
+			require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
+			e.store.Release(1000)
+			gate := &syncGate{open: make(chan struct{})}
+			gate.shut.Store(true)
+			mem.OnOp(gate.hook)
+			committed := make(chan error, 1)
+			go func() {
+				tx, err := e.Begin(TxOptions{})
+				if err == nil {
+					tx.Put([]byte("k"), []byte("1"))
+					err = tx.Commit()
+				}
+				committed <- err
+			}()
+			require.Eventually(t, func() bool { return gate.waiting.Load() > 0 }, 10*time.Second, time.Millisecond)
+
+			v, _, err := e.GetCopy([]byte("k"))
+			require.NoError(t, err)
+			require.Equal(t, "0", string(v))
+			view := begin(t, e, TxOptions{ReadOnly: true})
+			require.Equal(t, "0", get(t, view, "k"))
+			require.NoError(t, view.Commit(), "does not wait")
+
+			update := begin(t, e, TxOptions{})
+			require.Equal(t, "1", get(t, update, "k"))
+			ended := make(chan error, 1)
+			go func() { ended <- end(update) }()
+			time.Sleep(20 * time.Millisecond)
+			require.Empty(t, ended)
+			require.Empty(t, committed)
+			gate.shut.Store(false)
+			close(gate.open)
+			require.NoError(t, <-committed)
+			if err := <-ended; err != mine {
+				require.NoError(t, err)
+			}
+			v, _, err = e.GetCopy([]byte("k"))
+			require.NoError(t, err)
+			if name == "commit" {
+				require.Empty(t, v)
+			} else {
+				require.Equal(t, "1", string(v))
+			}
+			require.NoError(t, e.Close())
+		})
+	}
+}
