@@ -80,7 +80,8 @@ func (r *runner) run() error {
 	return r.verify()
 }
 
-// checkVisible makes sure that in Durable mode nobody can see what is not durable.
+// checkVisible looks at the database in the middle of something. In Durable mode nobody can see what is not durable: what is seen now
+// must be there after any crash from now on.
 func (r *runner) checkVisible() error {
 	if Durability(r.opts.Durability) != Durable || r.db == nil {
 		return nil
@@ -92,12 +93,12 @@ func (r *runner) checkVisible() error {
 	if err != nil {
 		return fmt.Errorf("view during an operation: %w", err)
 	}
-	most := r.acked
-	if r.batching { // commits may have returned that nobody has awaited
-		most = r.hist.last()
-	}
-	if r.hist.find(f, r.acked, most) < 0 {
+	if r.hist.find(f, r.acked, r.hist.last()) < 0 {
 		return fmt.Errorf("a view shows state %d; %d commits were acknowledged", r.hist.find(f, 0, r.hist.last()), r.acked)
 	}
+	for r.hist.states[r.safe] != f { // the oldest of those that look like this
+		r.safe++
+	}
+	r.alive = max(r.alive, r.safe)
 	return nil
 }

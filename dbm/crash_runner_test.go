@@ -53,15 +53,14 @@ type runner struct {
 	safe  int // oldest state that a power cut may lead to
 	alive int // oldest state that the death of the process may lead to
 
-	opened   bool
-	oneIn    int // of so many operations crash images are taken at one
-	keeper   *stepper
-	snaps    []heldSnapshot
-	guard    guardian
-	busy     bool // the hook is at work
-	batching bool // several commits are under way
-	fault    *fault
-	full     int // times that the file could not grow any more
+	opened bool
+	oneIn  int // of so many operations crash images are taken at one
+	keeper *stepper
+	snaps  []heldSnapshot
+	guard  guardian
+	busy   bool // the hook is at work
+	fault  *fault
+	full   int // times that the file could not grow any more
 }
 
 // heldSnapshot is a View transaction that stays open, and the state that it sees.

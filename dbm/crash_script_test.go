@@ -144,8 +144,6 @@ func (r *runner) batch() error {
 		}
 		txs, all = append(txs, tx), append(all, ops)
 	}
-	r.batching = true
-	defer func() { r.batching = false }()
 	held := r.holdBaton()
 	defer held.release()
 	var ends []<-chan error
