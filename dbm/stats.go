@@ -39,6 +39,7 @@ type Recovery struct {
 	Created bool          `json:"created"` // the file was new
 	Groups  int           `json:"groups"`  // of the log that were read
 	Records int64         `json:"records"` // that were redone
+	Dropped bool          `json:"dropped"` // a commit cut short at the end of the log was dropped whole
 	Time    time.Duration `json:"time"`    // that Open took
 }
 
@@ -60,6 +61,6 @@ func fromEngine(s mvcc.Stats) Stats {
 		CheckpointGroups: s.Log.CheckpointGroups, PagesWritten: s.Log.Pages, Syncs: s.Log.Syncs,
 		Flushes: s.Pages.Flushes, Folds: s.Pages.Folds, Checkpoints: s.Checkpoints,
 		OpenSnapshots: s.OpenSnapshots, OldestSnapshotAge: s.OldestSnapshotAge,
-		Recovery: Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.Duration},
+		Recovery: Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.DroppedTail, s.Recovery.Duration},
 	}
 }

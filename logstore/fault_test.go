@@ -268,10 +268,15 @@ func TestOptions(t *testing.T) {
 	require.ErrorIs(t, err, ErrFormat)
 }
 
-// Syncs, growth and reading go on beside the appender.
+// Syncs, growth and reading go on beside the appender, but never two syncs at once.
 func TestConcurrency(t *testing.T) {
 	x := newScript(t)
-	s := x.s
+	x.s.Close()
+	fs := &oneSync{FS: x.mem}
+	s, rec, err := Open(fs, toyPath, x.opts)
+	require.NoError(t, err)
+	require.NoError(t, s.EndRecovery(rec))
+	x.s = s
 	var pages sync.Map // Addr -> first byte
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -349,4 +354,5 @@ func TestConcurrency(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+	require.False(t, fs.overlap.Load())
 }

@@ -55,7 +55,7 @@ const (
 
 // Engine runs transactions over the pages of one file.
 //
-// Order of locks, outermost first: keeper.mu, the baton, marks.mu, then those of the store (growing, syncing, space). Nothing that
+// Order of locks, outermost first: gate.alone, keeper.mu, the baton, marks.mu, then those of the store (growing, syncing, space). Nothing that
 // waits for the baton is called with marks.mu held.
 type Engine struct {
 	opts     Options
@@ -164,7 +164,10 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	}
 	e.publish(1, e.records)
 	e.durable.Store(1)
-	e.recovery.Groups = len(rec.Groups)
+	e.recovery.Groups, e.recovery.DroppedTail = len(rec.Groups), rec.Dropped != 0
+	if rec.Dropped != 0 {
+		e.opts.Logger.Warn("flashdbm: the end of the log was not whole and was cut off; nothing acknowledged as durable is missing", "path", e.Path(), "group", rec.Dropped)
+	}
 	if rec.Created && !readOnly {
 		for range 2 {
 			if err := e.checkpoint(); err != nil {

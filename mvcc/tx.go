@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"errors"
 	"time"
 
 	"flashdbm/internal/btree"
@@ -121,6 +122,9 @@ func (tx *Tx) Put(key, value []byte) error {
 	return nil
 }
 
+// errSegmentTooSmall cannot happen with segments of the default size.
+var errSegmentTooSmall = errors.New("flashdbm: key or value too long for the small segments of this file; load its dump into a new file")
+
 // putLarge streams a value into private segments, so that it is in memory only once.
 func (tx *Tx) putLarge(key, value []byte) error {
 	p := tx.e.store.NewPrivate()
@@ -129,12 +133,16 @@ func (tx *Tx) putLarge(key, value []byte) error {
 	if err == nil {
 		extents, err = p.Finish()
 	}
+	list := int64(refKeyLen(key)) + logstore.ListBytes(len(extents))
+	if err == nil && list > tx.e.store.MaxRun() {
+		err = errSegmentTooSmall
+	}
 	if err != nil {
 		p.Discard()
 		return err
 	}
 	tx.large = append(tx.large, p)
-	tx.runPages += logstore.RunReserve(logstore.RunPages(int64(refKeyLen(key)) + logstore.ListBytes(len(extents))))
+	tx.runPages += logstore.RunReserve(logstore.RunPages(list))
 	tx.set.PutRef(key, ValueRef{Len: uint64(len(value)), Extents: extents})
 	return nil
 }

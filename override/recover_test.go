@@ -2,6 +2,7 @@ package override
 
 import (
 	"encoding/binary"
+	"os"
 	"testing"
 
 	"flashdbm/internal/btree"
@@ -152,11 +153,11 @@ func TestRecoverAroundCheckpoint(t *testing.T) {
 	}
 }
 
-// Opening twice without writing finds the same. A read-only store gives a tree in memory.
+// An empty file opened read-only is an empty tree, which stays in memory.
 func TestCreateReadOnly(t *testing.T) {
 	mem := vfs.NewMem(1 << 20)
 	defer mem.Release()
-	f, err := mem.Open("empty.db", 0x42, 0o600) // O_RDWR|O_CREATE
+	f, err := mem.Open("empty.db", os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
 	opts := modelOptions()

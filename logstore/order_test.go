@@ -1,0 +1,152 @@
+package logstore
+
+import (
+	"errors"
+	"os"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// The successor was entered and that reached the disk, the last page here did not. If the log went on here, and the same commit came
+// again, byte for byte, what lies in the successor would follow it.
+func TestCutOffSuccessorDoesNotJoin(t *testing.T) {
+	x := newScript(t)
+	for x.s.tail.page != 7 {
+		x.append(1)
+	}
+	x.sync()
+	last := x.s.LastGroup()
+	before := x.mem.Clone()
+	x.append(1) // in the last page here
+	at := x.s.firstPage(x.s.tail.header.segment) + 7
+	x.append(1) // in the successor
+	x.crash(vfs.KeepAll)
+	x.file(before, func(from vfs.File) {
+		x.file(x.mem, func(to vfs.File) {
+			p := make([]byte, PageSize)
+			from.ReadAt(p, int64(at)*PageSize)
+			to.WriteAt(p, int64(at)*PageSize)
+			require.NoError(t, to.Datasync())
+		})
+	})
+	before.Release()
+	x.open()
+	require.Equal(t, last, x.s.LastGroup())
+	require.Equal(t, last+1, x.append(1), "the same commit again")
+	x.crash(vfs.KeepAll)
+	x.open()
+	require.Equal(t, last+1, x.s.LastGroup())
+}
+
+// Groups between the scan start and the checkpoint's own were durable before the superblock was written, whether or not a page says so.
+func TestHoleBeforeTheCheckpoint(t *testing.T) {
+	x := newScript(t)
+	x.s.Rebase(x.append(1))
+	var at []Addr
+	for range 3 {
+		x.append(1)
+		at = append(at, x.s.firstPage(x.s.tail.header.segment)+x.s.tail.page-1)
+	}
+	x.checkpointFrom()
+	x.s.Close()
+	for _, a := range at {
+		x.poke(a, 500)
+		_, _, err := Open(x.mem, toyPath, x.opts)
+		require.ErrorIs(t, err, ErrCorrupt)
+		x.poke(a, 500)
+	}
+}
+
+// Nothing is written into new space, nor refers to it, before it is synced.
+func TestGrowthIsSyncedFirst(t *testing.T) {
+	x := newScript(t)
+	var growths int
+	grown := false
+	x.mem.OnOp(func(op vfs.Op) error {
+		switch op.Kind {
+		case vfs.OpAllocate:
+			grown = true
+			growths++
+		case vfs.OpDatasync:
+			grown = false
+		case vfs.OpWrite, vfs.OpWriteVec:
+			require.False(t, grown, "%v", op)
+		}
+		return nil
+	})
+	for range 100 {
+		x.append(3)
+	}
+	require.Greater(t, growths, 3)
+	x.mem.OnOp(nil)
+}
+
+// A large value's segments obey the rules of the log's once it is published, in this process and after a crash.
+func TestPublishedSegmentsAreNotFreeAtOnce(t *testing.T) {
+	x := newScript(t)
+	v := x.s.NewPrivate()
+	_, err := v.Write(make([]byte, 3*PageSize))
+	require.NoError(t, err)
+	extents, err := v.Finish()
+	require.NoError(t, err)
+	require.NoError(t, x.s.SyncPrivate())
+	require.NoError(t, x.s.Reserve(1, true))
+	g := x.s.Begin(RecordGroup)
+	g.List(0, nil, extents)
+	no, err := g.Commit(1)
+	require.NoError(t, err)
+	v.Publish(no)
+	x.sync()
+	n := x.s.segmentOf(extents[0].Addr)
+	check := func() {
+		t.Helper()
+		require.True(t, x.s.IsLive(extents[0].Addr+2))
+		x.s.Kill(extents[0].Addr, 3, 0)
+		require.Equal(t, no, x.s.space.segments[n].written)
+		require.False(t, x.s.space.reusable(n))
+	}
+	check()
+	x.crash(vfs.KeepNone)
+	x.openOnly()
+	listed, err := x.s.ListAt(x.rec.Groups[0].Pages[0].Addr)
+	require.NoError(t, err)
+	require.Equal(t, extents, listed)
+	require.NoError(t, x.s.NoteListed(listed, x.rec.Groups[0].No))
+	require.NoError(t, x.s.EndRecovery(x.rec))
+	check()
+	require.ErrorIs(t, x.s.NoteListed([]Extent{{Addr: 1 << 40, Bytes: 1}}, no), ErrCorrupt)
+}
+
+// oneSync is a file system that reports two syncs at once.
+type oneSync struct {
+	vfs.FS
+	syncs   atomic.Int32 // under way
+	overlap atomic.Bool
+}
+
+func (o *oneSync) Open(name string, flag int, perm os.FileMode) (vfs.File, error) {
+	f, err := o.FS.Open(name, flag, perm)
+	return &oneSyncFile{f, o}, err
+}
+
+type oneSyncFile struct {
+	vfs.File
+	fs *oneSync
+}
+
+func (f *oneSyncFile) Datasync() error {
+	if f.fs.syncs.Add(1) > 1 {
+		f.fs.overlap.Store(true)
+	}
+	defer f.fs.syncs.Add(-1)
+	for range 100 { // as long as a goroutine takes to get here
+		if f.fs.overlap.Load() {
+			return errors.New("two syncs at once: one may miss the other's error")
+		}
+	}
+	return f.File.Datasync()
+}
