@@ -320,3 +320,21 @@ type images map[PageID]Node
 
 func (p images) Node(id PageID) (Node, error) { return p[id], nil }
 func (images) RunKey(Ref) ([]byte, error)     { return nil, errNoPage }
+
+// TestWholeLeafReplaced replaces all records of a leaf in one batch by others whose common prefix is as long as theirs: the new version
+// must not keep the bytes of the old prefix.
+func TestWholeLeafReplaced(t *testing.T) {
+	tr := newTree()
+	defer tr.memory.Close()
+	tr.mustApply(t, put("aa1", ""), put("aa2", ""))
+	tr.mustApply(t, del("aa1"), del("aa2"), put("bb1", ""), put("bb2", ""))
+	tr.mustApply(t, put("ba", ""))
+	var keys []string
+	var c Cursor
+	c.Reset(tr, rootID)
+	for ok := c.First(); ok; ok = c.Next() {
+		keys = append(keys, string(c.Key()))
+	}
+	require.NoError(t, c.Err())
+	require.Equal(t, []string{"ba", "bb1", "bb2"}, keys)
+}

@@ -76,11 +76,7 @@ func (a *applier) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 		return Node{}, false
 	}
 	old, prefix := n.Count(), a.patchedPrefix(n, count)
-	common := n.common()
-	if prefix > len(common) {
-		common = a.firstKey(n)
-	}
-	v := Node{dir: newDirectory(a.m, count, cells, prefix, common), base: n.base, heap: heap}
+	v := Node{dir: newDirectory(a.m, count, cells, prefix, a.firstKey(n)), base: n.base, heap: heap}
 	v.meta = pack(0, count, prefix, ownsDirectory|ownsHeap)
 	heads, slots := headerBytes, headerBytes+count*headBytes
 	oldSlots := headerBytes + old*headBytes
