@@ -336,7 +336,7 @@ func TestConcurrency(t *testing.T) {
 		}
 		return err
 	})
-	for range 300 {
+	for range 150 {
 		require.NoError(t, s.Reserve(3, true))
 		g := s.Begin(PageGroup)
 		var added []Addr

@@ -137,6 +137,9 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.gate.init()
 	e.ceiling.Store(opts.MemoryLimit)
 	if err := e.recover(rec); err != nil {
+		if e.pages != nil {
+			e.pages.Close()
+		}
 		store.Close()
 		return nil, err
 	}

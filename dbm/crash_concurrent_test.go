@@ -1,0 +1,187 @@
+package dbm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// crowd is many writers at once, with the housekeeping in the background, and crash images at any time. Each writer counts: all records
+// of one transaction have the number of it, and no other writer's transactions touch them.
+type crowd struct {
+	mem     *vfs.Mem
+	opts    mvcc.Options
+	writers []*countingWriter
+	images  atomic.Int64
+	mu      sync.Mutex // one image at a time; guards rng and err
+	rng     *rand.Rand
+	err     error
+}
+
+type countingWriter struct {
+	id     int
+	keys   int
+	issued atomic.Uint64 // number of the transaction under way
+	acked  atomic.Uint64 // of the last one that returned
+}
+
+func (w *countingWriter) key(n int) []byte { return fmt.Appendf(nil, "%03d/%d", n, w.id) } // neighbours are of different writers
+
+// TestCrashConcurrent takes crash images while transactions of many goroutines share groups.
+func TestCrashConcurrent(t *testing.T) {
+	for _, d := range []mvcc.Durability{mvcc.Durable, mvcc.WriteThrough} {
+		t.Run([]string{"durable", "write-through"}[d], func(t *testing.T) {
+			o := (&Options{}).engine()
+			o.Durability, o.MemoryLimit, o.RedoLimit, o.FlushInterval = d, 256<<10, 128<<10, time.Millisecond
+			o.Store.SegmentPages, o.Store.ChunkPages = 16, 16
+			c := &crowd{mem: vfs.NewMem(0), opts: o, rng: rand.New(rand.NewPCG(*crashFrom, 9))}
+			defer c.mem.Release()
+			for id := range 6 {
+				c.writers = append(c.writers, &countingWriter{id: id, keys: 1 + 7*id})
+			}
+			limit := 1500 * time.Millisecond
+			if testing.Short() {
+				limit = 400 * time.Millisecond
+			}
+			if *crashTime > 0 {
+				limit = *crashTime / 2
+			}
+			c.run(t, limit)
+		})
+	}
+}
+
+func (c *crowd) run(t *testing.T, limit time.Duration) {
+	db, err := openEngine(c.mem, crashPath, c.opts)
+	require.NoError(t, err)
+	c.mem.OnOp(c.seen)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, w := range c.writers {
+		all.Go(func() { c.note(w.write(ctx, db)) })
+	}
+	all.Wait()
+	c.mem.OnOp(nil)
+	require.NoError(t, db.Check(context.Background()))
+	s := db.Stats()
+	require.NoError(t, db.Close())
+	require.NoError(t, c.err)
+	t.Logf("%d images, %d commits in %d groups, %d flushes, %d checkpoints, %d pages in a file of %d", c.images.Load(), s.Commits,
+		s.RecordGroups+s.PageGroups, s.Flushes, s.Checkpoints, s.PagesWritten, s.FileBytes/logstore.PageSize)
+}
+
+func (c *crowd) note(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+// write commits one transaction after the other.
+func (w *countingWriter) write(ctx context.Context, db *DB) error {
+	rng := rand.New(rand.NewPCG(uint64(w.id), 10))
+	for ctx.Err() == nil {
+		n := w.issued.Add(1)
+		value := make([]byte, 8+rng.IntN(100)*rng.IntN(2))
+		if rng.IntN(100) == 0 {
+			value = make([]byte, rng.IntN(100<<10))
+		}
+		value = binary.LittleEndian.AppendUint64(value, n)
+		err := db.Update(func(tx *Tx) error {
+			for k := range w.keys {
+				if err := tx.Put(w.key(k), value); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		w.acked.Store(n)
+	}
+	return nil
+}
+
+// seen is the hook. Images are taken one at a time, so that the writers get on.
+func (c *crowd) seen(op vfs.Op) error {
+	if op.Kind == vfs.OpMap || !c.mu.TryLock() {
+		return nil
+	}
+	defer c.mu.Unlock()
+	if c.err != nil || c.rng.IntN(3) != 0 {
+		return nil
+	}
+	least := make([]uint64, len(c.writers))
+	for i, w := range c.writers {
+		least[i] = w.acked.Load()
+	}
+	var image *vfs.Mem
+	if c.opts.Durability == mvcc.Durable {
+		policies := vfs.Policies()
+		image = c.mem.Crash(policies[c.rng.IntN(len(policies))], c.rng.Uint64())
+	} else {
+		image = c.mem.Clone()
+	}
+	defer image.Release()
+	c.images.Add(1)
+	if err := c.check(image, least); err != nil {
+		c.err = fmt.Errorf("%v: %w", op, err)
+	}
+	return nil
+}
+
+// check opens an image and compares each writer's records.
+func (c *crowd) check(image *vfs.Mem, least []uint64) error {
+	o := c.opts
+	o.Manual = true
+	db, err := openEngine(image, crashPath, o)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	for i, w := range c.writers {
+		most := w.issued.Load()
+		if err := w.check(db, least[i], most); err != nil {
+			return fmt.Errorf("writer %d: %w", i, err)
+		}
+	}
+	return db.Check(context.Background())
+}
+
+func (w *countingWriter) check(db *DB, least, most uint64) error {
+	var first uint64
+	for k := range w.keys {
+		var n uint64
+		switch value, err := db.Get(w.key(k)); {
+		case err == nil:
+			n = binary.LittleEndian.Uint64(value[len(value)-8:])
+		case !errors.Is(err, ErrNotFound):
+			return err
+		}
+		if k == 0 {
+			first = n
+		}
+		if n != first {
+			return fmt.Errorf("transactions %d and %d both in part", first, n)
+		}
+	}
+	if first < least || first > most {
+		return fmt.Errorf("transaction %d is the last one; %d was acknowledged, %d begun", first, least, most)
+	}
+	return nil
+}
