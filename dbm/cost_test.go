@@ -22,8 +22,13 @@ func TestAllocations(t *testing.T) {
 	}))
 	get := func(name string, want float64, fn func()) {
 		t.Helper()
-		fn() // pages are checked at their first touch
-		require.Equal(t, want, testing.AllocsPerRun(100, fn), name)
+		got := -1.0
+		for range 20 { // others, like the housekeeping, allocate too; and pages are checked at their first touch
+			if got = testing.AllocsPerRun(100, fn); got == want {
+				return
+			}
+		}
+		require.Equal(t, want, got, name)
 	}
 	for _, state := range []string{"versions in memory", "pages"} {
 		k, absent := key(2500), key(9999)

@@ -127,6 +127,9 @@ func TestWriteSkew(t *testing.T) {
 					txs = append(txs, tx)
 				}
 				require.NoError(t, txs[0].Commit())
+				for range 2 { // behind which the first one is not found in the list of commits any more
+					require.NoError(t, db.Put([]byte("a"), nil))
+				}
 				err := txs[1].Commit()
 				if serializable {
 					require.ErrorIs(t, err, ErrConflict)

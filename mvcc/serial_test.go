@@ -1,10 +1,26 @@
 package mvcc
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
+
+type readCase struct {
+	name   string
+	read   func(t *testing.T, tx *Tx)
+	other  string // + and key: put; - and key: delete
+	allows bool
+}
+
+// beside returns an absent key that is in none of the ranges of a case in which the other transaction changes nothing.
+func (c readCase) beside() string {
+	if strings.HasPrefix(c.name, "last") {
+		return "A"
+	}
+	return "~"
+}
 
 // TestSerializableReads lets one transaction read, another one commit, and then the first one: it must fail if and only if the other
 // one has changed what it read.
@@ -48,12 +64,7 @@ func TestSerializableReads(t *testing.T) {
 		require.NoError(t, err)
 	}
 	// The records are b, d, f, h.
-	for _, c := range []struct {
-		name   string
-		read   func(t *testing.T, tx *Tx)
-		other  string // + and key: put; - and key: delete
-		allows bool
-	}{
+	for _, c := range []readCase{
 		{"present key changed", reads("d"), "+d", false},
 		{"present key deleted", reads("d"), "-d", false},
 		{"another key changed", reads("d"), "+f", true},
@@ -83,8 +94,8 @@ func TestSerializableReads(t *testing.T) {
 		{"length, insert", count, "+x", false},
 		{"length, delete", count, "-b", false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			e := newEngine(t, Options{})
+		test := func(t *testing.T, unrelated int) {
+			e := newEngine(t, Options{Manual: true})
 			for _, k := range []string{"b", "d", "f", "h"} {
 				put(t, e, k, "old")
 			}
@@ -98,12 +109,19 @@ func TestSerializableReads(t *testing.T) {
 				require.NoError(t, other.Delete([]byte(c.other[1:])))
 			}
 			require.NoError(t, other.Commit())
+			for range unrelated {
+				tx := begin(t, e, TxOptions{})
+				require.NoError(t, tx.Delete([]byte(c.beside())))
+				require.NoError(t, tx.Commit())
+			}
 			if c.allows {
 				require.NoError(t, tx.Commit())
 			} else {
 				require.ErrorIs(t, tx.Commit(), ErrConflict)
 			}
-		})
+		}
+		t.Run(c.name, func(t *testing.T) { test(t, 0) })
+		t.Run(c.name+", not in the list any more", func(t *testing.T) { test(t, 2) })
 	}
 }
 

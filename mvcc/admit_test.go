@@ -1,0 +1,118 @@
+package mvcc
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// holdUp starts the commit of tx and returns when it waits for the housekeeping, which the test holds up until letGo.
+func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
+	t.Helper()
+	e.keeper.mu.Lock()
+	e.ceiling.Store(-1)
+	done := make(chan error, 1)
+	go func() { done <- tx.Commit() }()
+	require.Eventually(t, func() bool { return e.unpinned.Load() == 1 }, 10*time.Second, 100*time.Microsecond)
+	e.ceiling.Store(e.opts.MemoryLimit)
+	return func() error {
+		e.keeper.mu.Unlock()
+		return <-done
+	}
+}
+
+// TestCommitThatWaits: a commit that waits for housekeeping gives up its snapshot, so that what it pins can be freed, and still loses if
+// what it depends on was changed meanwhile. A serializable one loses if anything was.
+func TestCommitThatWaits(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		serializable bool
+		meanwhile    string // key that another transaction writes
+		lost         bool
+	}{
+		{"nothing changed", false, "", false},
+		{"nothing changed, serializable", true, "", false},
+		{"something else changed", false, "other", false},
+		{"something else changed, serializable", true, "other", true},
+		{"what it writes changed", false, "w", true},
+		{"what it has read changed", false, "r", false},
+		{"what it has read changed, serializable", true, "r", true},
+	} {
+		for _, unrelated := range []int{0, 40} { // commits behind which the other one is found in the table only
+			t.Run(fmt.Sprint(c.name, " ", unrelated), func(t *testing.T) {
+				e := newEngine(t, Options{Durability: Buffered, Manual: true})
+				put(t, e, "r", "0")
+				tx := begin(t, e, TxOptions{Serializable: c.serializable})
+				require.Equal(t, "0", get(t, tx, "r"))
+				require.NoError(t, tx.Put([]byte("w"), []byte("mine")))
+				letGo := holdUp(t, e, tx)
+				if c.meanwhile != "" {
+					put(t, e, c.meanwhile, "theirs")
+					for i := range unrelated {
+						put(t, e, fmt.Sprint("unrelated ", i), "")
+					}
+				}
+				require.NoError(t, e.withBaton(func() error {
+					e.reclaim()
+					return nil
+				}))
+				require.Equal(t, e.applied.Load(), e.horizon.Load())
+				if err := letGo(); c.lost {
+					require.ErrorIs(t, err, ErrConflict)
+				} else {
+					require.NoError(t, err)
+				}
+				require.Zero(t, e.unpinned.Load())
+				require.Zero(t, e.registry.Count())
+			})
+		}
+	}
+}
+
+// TestCloseWaitsForTheUnpinned: a commit that waits for housekeeping is not in the registry, and Close waits for it.
+func TestCloseWaitsForTheUnpinned(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Buffered, Manual: true})
+	tx := begin(t, e, TxOptions{})
+	require.NoError(t, tx.Put([]byte("k"), []byte("v")))
+	letGo := holdUp(t, e, tx)
+	closed := make(chan error, 1)
+	go func() { closed <- e.Close() }()
+	time.Sleep(20 * time.Millisecond)
+	require.Empty(t, closed)
+	require.NoError(t, letGo())
+	require.NoError(t, <-closed)
+	e = openOn(t, mem, Options{})
+	v, _, err := e.GetCopy([]byte("k"))
+	require.NoError(t, err)
+	require.Equal(t, "v", string(v))
+	require.NoError(t, e.Close())
+}
+
+// TestSetsOfOpenTransactionsStay: the write set of a commit is not used again while a transaction that may look at it is open.
+func TestSetsOfOpenTransactionsStay(t *testing.T) {
+	e := newEngine(t, Options{Manual: true})
+	put(t, e, "a", "0")
+	tx := begin(t, e, TxOptions{})
+	put(t, e, "a", "1")
+	set := e.list.Head().Value.set
+	seq := e.list.Head().Value.seq.Load()
+	for i := range 3 * reclaimBatches {
+		put(t, e, fmt.Sprint("other ", i), "")
+	}
+	require.Equal(t, 1, set.Len())
+	en, ok := set.Get([]byte("a"))
+	require.True(t, ok)
+	require.Equal(t, "1", string(en.Value))
+	require.Equal(t, seq, e.spent[0].seq)
+	require.NoError(t, tx.Rollback())
+	for i := range reclaimBatches {
+		put(t, e, fmt.Sprint("other ", i), "")
+	}
+	require.Greater(t, e.spent[0].seq, seq)
+}
