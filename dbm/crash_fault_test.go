@@ -124,11 +124,11 @@ func (r *runner) afterFault(cause error) error {
 	if r.err != nil {
 		return r.err
 	}
-	r.images = 2
+	r.images = 3
 	if err := r.open(); err != nil {
 		return fmt.Errorf("with another handle: %w", err)
 	}
-	for range 5 {
+	for range 5 + r.rng.IntN(30) {
 		if err := r.act(); err != nil {
 			return fmt.Errorf("with another handle: %w", err)
 		}
