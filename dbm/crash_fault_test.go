@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"flashdbm/logstore/vfs"
 )
 
@@ -98,6 +100,45 @@ func runFault(t *testing.T, seed uint64, f *fault) {
 		r.mem.Release()
 		c.report(t)
 	})
+}
+
+// TestCrashFailedGrowth: the sync of a growth fails, and what the system then takes for durable is not. Another handle sees the larger
+// file, uses it and must not lose it.
+func TestCrashFailedGrowth(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	o := (&load{segmentPages: 8, memoryLimit: 1 << 20, redoLimit: 1 << 20}).options(rand.New(rand.NewPCG(1, 1)))
+	db, err := openEngine(mem, crashPath, o)
+	require.NoError(t, err)
+	grows := false
+	mem.OnOp(func(op vfs.Op) error {
+		grows = grows || op.Kind == vfs.OpAllocate
+		if grows && op.Kind == vfs.OpDatasync {
+			return syscall.EIO
+		}
+		return nil
+	})
+	require.ErrorIs(t, db.Update(func(tx *Tx) error {
+		for i := range 10 {
+			require.NoError(t, tx.Put([]byte{byte(i)}, make([]byte, 15000)))
+		}
+		return nil
+	}), ErrFailed)
+	db.Close() // tells of the failure or not
+	mem.OnOp(nil)
+	db, err = openEngine(mem, crashPath, o)
+	require.NoError(t, err)
+	defer db.Close()
+	for i := range 60 {
+		require.NoError(t, db.Put([]byte{100, byte(i)}, make([]byte, 1500)))
+		image := mem.Crash(vfs.KeepNone, 1)
+		cut, err := openEngine(image, crashPath, o)
+		require.NoError(t, err)
+		_, err = cut.Get([]byte{100, byte(i)})
+		require.NoError(t, err, "record %d, in a file of %d bytes where there were %d", i, fileSize(image), fileSize(mem))
+		require.NoError(t, cut.Close())
+		image.Release()
+	}
 }
 
 // afterFault looks at what is left once an action has failed with the given error.

@@ -25,7 +25,10 @@ func (s *Store) create() (*Recovery, error) {
 	if s.opts.ReadOnly { // an empty file, opened read-only, is an empty database that is never written
 		return &Recovery{Created: true}, nil
 	}
-	err := s.file.Allocate(0, initialPages*PageSize)
+	err := s.file.Truncate(0) // a creation cut short by a failed sync may have left a size that no later sync writes
+	if err == nil {
+		err = s.file.Allocate(0, initialPages*PageSize)
+	}
 	if isNoSpace(err) {
 		return nil, &fullError{path: s.path, cause: err}
 	}

@@ -35,7 +35,8 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 }
 
 // reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the
-// space. Without room the segments that nothing lies in yet stay out of use.
+// space. Without room the segments that nothing lies in yet stay out of use. The size is set anew, since after a failed sync the
+// system may believe that it is on the disk.
 func (s *Store) reallocate(rec *Recovery) error {
 	sp := s.space
 	from := uint64(rec.mapped) * sp.segmentPages
@@ -45,7 +46,15 @@ func (s *Store) reallocate(rec *Recovery) error {
 	if from >= sp.pages {
 		return nil
 	}
-	err := s.file.Allocate(int64(from)*PageSize, int64(sp.pages-from)*PageSize)
+	size, err := s.file.Size()
+	if err == nil {
+		err = s.file.Truncate(size + PageSize)
+	}
+	if err != nil {
+		return err
+	}
+	_ = s.file.Truncate(size) // where a mapped file cannot shrink, a page more does no harm
+	err = s.file.Allocate(int64(from)*PageSize, int64(sp.pages-from)*PageSize)
 	if isNoSpace(err) {
 		sp.disown(from)
 		return nil
