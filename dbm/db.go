@@ -34,8 +34,7 @@ func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 }
 
 // Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing and returns nil.
-// A transaction from Begin that is still in use and never ended makes it wait for ever, and so does a call inside View or Update. It
-// returns ErrFailed if what Buffered commits have left in memory could not be written, or a write or sync has failed before.
+// A transaction from Begin that is still in use and never ended makes it wait for ever.
 func (db *DB) Close() error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	return public(db.engine.Close())

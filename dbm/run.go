@@ -45,9 +45,6 @@ func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) er
 
 // run calls fn and ends the transaction, whatever fn does: it is committed, if that is wanted, unless fn or the context say otherwise.
 func (tx *Tx) run(ctx context.Context, fn func(*Tx) error, commit bool) (lost bool, err error) {
-	if ctx.Done() != nil {
-		tx.inner.SetVeto(ctx.Err)
-	}
 	ended := false
 	defer func() {
 		if !ended { // fn panicked, or left by runtime.Goexit

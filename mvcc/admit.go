@@ -176,17 +176,12 @@ func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
 	return k.installed, err
 }
 
-// awaitRoom reserves what a committer needs, at the latest once nobody reads below the given Seq. After half of roomWait the readers
-// that do are asked to end, the oldest first: space is not theirs to keep from writers. After roomWait it gives up.
+// awaitRoom reserves what a committer needs, at the latest once nobody reads below the given Seq, or after roomWait.
 func (e *Engine) awaitRoom(installed uint64, reserve func() error) error {
-	began := time.Now()
+	deadline := time.Now().Add(roomWait)
 	for {
-		waited := time.Since(began)
-		if err := reserve(); !logstore.IsFull(err) || e.horizon.Load() >= installed || waited > roomWait {
+		if err := reserve(); !logstore.IsFull(err) || e.horizon.Load() >= installed || time.Now().After(deadline) {
 			return err
-		}
-		if oldest, ok := e.registry.Oldest(); ok && waited > roomWait/2 && oldest.Seq() < installed {
-			oldest.Expire()
 		}
 		time.Sleep(time.Millisecond)
 		if _, err := e.reclaimNow(); err != nil {

@@ -50,13 +50,7 @@ func (tx *Tx) commit() error {
 	n := &commitNode{}
 	c := &n.Value
 	c.set, c.held, c.large, c.wake = tx.set, held, tx.large, tx.wakeChan()
-	if tx.veto != nil {
-		err = tx.veto()
-	}
-	if err == nil {
-		err = e.resolve(tx, n)
-	}
-	if err != nil {
+	if err := e.resolve(tx, n); err != nil {
 		e.store.Release(held)
 		return err
 	}

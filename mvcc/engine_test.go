@@ -31,9 +31,6 @@ func newEngine(t testing.TB, opts Options) *Engine {
 	mem := vfs.NewMem(0)
 	e := openOn(t, mem, opts)
 	t.Cleanup(func() {
-		if t.Failed() { // it may have left transactions open, for which Close would wait
-			return
-		}
 		if e.Failed() == nil && !e.closed.Load() {
 			require.NoError(t, e.Check(context.Background()))
 			require.NoError(t, e.Close())

@@ -1,8 +1,6 @@
 package mvcc
 
 import (
-	"errors"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -107,33 +105,4 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	require.Empty(t, lost, "lost before the winner was applied")
 	put(t, e, "k", "1") // at that Seq
 	require.ErrorIs(t, <-lost, ErrConflict)
-}
-
-// TestVeto: a commit that has waited at the gate asks once more whether it is still wanted.
-func TestVeto(t *testing.T) {
-	e := newEngine(t, Options{Manual: true})
-	closed := e.gate.close()
-	tx := begin(t, e, TxOptions{})
-	require.NoError(t, tx.Put([]byte("k"), nil))
-	unwanted := errors.New("unwanted")
-	var asked atomic.Bool
-	var wanted atomic.Bool
-	wanted.Store(true)
-	tx.SetVeto(func() error {
-		asked.Store(true)
-		if wanted.Load() {
-			return nil
-		}
-		return unwanted
-	})
-	done := make(chan error, 1)
-	go func() { done <- tx.Commit() }()
-	time.Sleep(20 * time.Millisecond)
-	require.False(t, asked.Load())
-	wanted.Store(false)
-	e.gate.reopen(closed)
-	require.Equal(t, unwanted, <-done)
-	n, err := e.Len()
-	require.NoError(t, err)
-	require.Zero(t, n)
 }

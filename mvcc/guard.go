@@ -21,7 +21,7 @@ func AsFault(r any) (error, bool) {
 	if !ok {
 		return nil, false
 	}
-	return fmt.Errorf("%w: fault on a mapped page, at %#x: was the file cut short, or a slice of it written to?", logstore.ErrCorrupt, f.Addr()), true
+	return fmt.Errorf("%w: a mapped page cannot be read (fault at %#x): was the file cut short?", logstore.ErrCorrupt, f.Addr()), true
 }
 
 // guard is deferred: it turns a fault on a mapping into an error.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,25 +89,6 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-// TestYoungReadersStay: the oldest reader is not asked to end before it has seen a whole flush come and go, whatever it holds.
-func TestYoungReadersStay(t *testing.T) {
-	e := newEngine(t, Options{Durability: Buffered, Manual: true})
-	overwrite(t, e, 2000, 0)
-	reader := begin(t, e, TxOptions{ReadOnly: true})
-	overwrite(t, e, 2000, 1)
-	e.opts.MemoryLimit = 64 << 10 // there is much more by now
-	e.ceiling.Store(e.opts.MemoryLimit)
-	put(t, e, "k", "v")
-	require.EqualValues(t, 1, e.keeper.flushes.Load())
-	require.Greater(t, e.memory.Load(), e.opts.MemoryLimit)
-	require.NoError(t, reader.Expired())
-	overwrite(t, e, 2000, 2)
-	e.ceiling.Store(e.opts.MemoryLimit)
-	put(t, e, "k", "v")
-	require.ErrorIs(t, reader.Expired(), ErrSnapshotTooOld)
-	require.NoError(t, reader.Rollback())
-}
-
 // TestExpiredReaderThatStays: writers go on although the readers that hold the memory don't end.
 func TestExpiredReaderThatStays(t *testing.T) {
 	const limit = 1 << 20
@@ -189,33 +169,4 @@ func TestFullFile(t *testing.T) {
 		})
 	})
 	require.Greater(t, e.keeper.checkpoints.Load(), before+2)
-}
-
-// TestReaderHeldInFullFile: a reader that stays while the log goes round the file many times is asked to end; the writers go on.
-func TestReaderHeldInFullFile(t *testing.T) {
-	opts := tiny(Buffered)
-	opts.Store.MaxFileSize = 1 << 20
-	opts.RedoLimit = 1 << 30
-	e := newEngine(t, opts)
-	overwrite(t, e, 100, 0)
-	reader := begin(t, e, TxOptions{ReadOnly: true})
-	var told atomic.Bool
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for reader.Expired() == nil {
-			v, ok, err := reader.Get([]byte("key-000050"))
-			if err == nil && (!ok || string(v) != strings.Repeat("0", 200)) {
-				t.Errorf("%q", v)
-			}
-			time.Sleep(time.Millisecond)
-		}
-		told.Store(true)
-		reader.Rollback()
-	}()
-	for round := range 300 { // 6 MiB of records
-		overwrite(t, e, 100, round)
-	}
-	require.True(t, told.Load())
-	<-ended
 }

@@ -48,11 +48,11 @@ func (tx *Tx) validate() error {
 		return nil
 	}
 	e := tx.e
-	if e.committed.Load() <= tx.Snapshot() { // written before applied moves
-		return nil
-	}
 	now := e.registry.Acquire(&e.applied)
 	defer now.Release()
+	if now.Seq() == tx.Snapshot() {
+		return nil
+	}
 	newest := e.pages.At(now.Seq())
 	same, err := tx.unchanged(&newest)
 	if err == nil && !same {

@@ -31,8 +31,7 @@ type Tx struct {
 	runPages int64 // pages of runs that the set needs, with what placing them may waste
 	puts     int   // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
-	node     *commitNode  // in the commit list with the set, nil before
-	veto     func() error // asked before the commit is resolved; may be nil
+	node     *commitNode // in the commit list with the set, nil before
 	wake     chan signal
 }
 
@@ -61,9 +60,6 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 
 // Snapshot returns the Seq that the transaction reads at.
 func (tx *Tx) Snapshot() uint64 { return tx.snap.Seq() }
-
-// SetVeto has a function asked immediately before the commit is resolved, after all waiting: its error is that of the commit.
-func (tx *Tx) SetVeto(veto func() error) { tx.veto = veto }
 
 // Expired returns ErrSnapshotTooOld once the engine has asked the transaction to end.
 func (tx *Tx) Expired() error {
