@@ -53,8 +53,9 @@ func (s *Store) mapTo(n uint64) error {
 		if err != nil {
 			return fmt.Errorf("flashdbm: map %s: %w", s.path, err)
 		}
-		chunks = append(chunks[:len(chunks):len(chunks)], newChunk(data))
-		s.chunks.Store(&chunks)
+		longer := append(chunks[:len(chunks):len(chunks)], newChunk(data)) // a variable of its own: readers have the last one published
+		s.chunks.Store(&longer)
+		chunks = longer
 	}
 	return nil
 }
