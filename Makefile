@@ -4,6 +4,7 @@
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
 #   make soak     the long tests, at most 80 minutes
 #   make fuzz     each fuzz target for FUZZTIME
+#   make kill     KILLROUNDS processes killed in the middle of what they do
 #   make build    bin/flashdbm
 #   make install  flashdbm into Go's bin directory
 
@@ -13,12 +14,14 @@ FUZZTIME ?= 3m
 SOAKRUNS  ?= 8000
 SOAKFIRST ?= 1000
 SOAKTIME  ?= 12m
+# Processes that make kill kills; make test kills ten.
+KILLROUNDS ?= 500
 
 # Systems other than this one that the module must compile for.
 CROSS = linux/arm64 darwin/arm64 windows/amd64
 
 .DELETE_ON_ERROR:
-.PHONY: demo test vet format imports unit race cross soak fuzz build install clean
+.PHONY: demo test vet format imports unit race cross soak fuzz kill build install clean
 
 demo: build
 	bin/flashdbm demo
@@ -78,6 +81,9 @@ fuzz:
 			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
 		done; \
 	done
+
+kill:
+	$(GO) test -count 1 -timeout 20m -run '^TestKill$$' -v ./dbm -args -kill.rounds $(KILLROUNDS)
 
 clean:
 	rm -rf bin

@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"override"},
 	{"mvcc"},
 	{"dbm"},
-	{"ndbm", "cmd/..."},
+	{"ndbm", "cmd/...", "internal/streams"},
 }
 
 // outside are the packages of other modules that a package may import. testOutside are those that any test may import as well.
@@ -34,7 +34,7 @@ var (
 )
 
 // testSupport are packages that the tests of any package may import, and nothing else may.
-var testSupport = []string{"internal/formatdoc"}
+var testSupport = []string{"internal/formatdoc", "internal/streams"}
 
 // unsafeFiles are the files that may use package unsafe, and cgoDirs the directories that may use C.
 var (
