@@ -3,6 +3,8 @@
 #   make demo     the main job on real input, in less than 3 minutes and 2 GB of disk
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
 #   make soak     the long tests, at most 80 minutes
+#   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
+#   make scripts  a power cut at every operation of long scripts, for SCRIPTTIME on two processors
 #   make fuzz     each fuzz target for FUZZTIME
 #   make kill     KILLROUNDS processes killed in the middle of what they do
 #   make build    bin/flashdbm
@@ -16,6 +18,12 @@ SOAKFIRST ?= 1000
 SOAKTIME  ?= 12m
 # Processes that make kill kills; make test kills ten.
 KILLROUNDS ?= 500
+
+# The crash simulator: how long, the first seed, and how many transactions the long scripts have.
+CRASHTIME   ?= 15m
+CRASHFIRST  ?= 100000
+SCRIPTTIME  ?= 10m
+SCRIPTSTEPS ?= 2000
 
 # Systems other than this one that the module must compile for.
 CROSS = linux/arm64 darwin/arm64 windows/amd64
@@ -71,6 +79,25 @@ soak:
 	$(GO) test -timeout 20m -run '^TestModel$$' ./logstore ./override -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
 	$(GO) test -timeout 40m -run '^TestCrash' ./dbm -args -crash.from $(SOAKFIRST) -crash.time $(SOAKTIME)
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+
+# $(call two,NAME,REGEXP,FLAGS) runs tests of package dbm with two ranges of seeds, one for each processor, and adds up their images.
+define two
+	@mkdir -p bin && $(GO) test -c -o bin/$(1).test ./dbm
+	@rm -f bin/$(1).*.log; cd dbm; for half in 0 1; do \
+		../bin/$(1).test -test.v -test.timeout 3h -test.run '$(2)' $(3) -crash.from $$(($(CRASHFIRST) + $$half * 500000)) >../bin/$(1).$$half.log 2>&1 & \
+		pids="$$pids $$!"; \
+	done; failed=0; for pid in $$pids; do wait $$pid || failed=1; done; \
+	grep -hE '^ *crash_census_test.go|^--- |^panic|replay:' ../bin/$(1).*.log; \
+	awk '/seeds, [0-9]+ images/ { for (i = 2; i <= NF; i++) if ($$i ~ /^images/) n += $$(i-1) } END { print "$(1):", n, "images" }' ../bin/$(1).*.log; \
+	exit $$failed
+endef
+
+.PHONY: crash scripts
+crash:
+	$(call two,crash,^TestCrash$$,-crash.time $(CRASHTIME))
+
+scripts:
+	$(call two,scripts,^TestCrashEveryOperation$$,-crash.time $(SCRIPTTIME) -crash.steps $(SCRIPTSTEPS))
 
 fuzz:
 	@packages=$$($(GO) list ./...) || exit 1; \

@@ -34,7 +34,7 @@ func newSpecimen(t testing.TB, closed bool) *specimen {
 	if closed {
 		s.name = "closed"
 	}
-	c := &trial{load: l, trace: func(string, ...any) {}}
+	c := &trial{load: l, trace: func(string, ...any) {}, known: map[uint64]fingerprint{}}
 	r := newRunner(c, rand.New(rand.NewPCG(7, 7)), vfs.NewMem(0))
 	defer func() { r.mem.Release() }()
 	do := func(f func() error) {

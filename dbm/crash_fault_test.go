@@ -54,7 +54,7 @@ func (f *fault) strike(op vfs.Op) error {
 // TestCrashFaults lets each operation of a script fail in turn, in each way, once and from then on.
 func TestCrashFaults(t *testing.T) {
 	runs := 0
-	n := forSeeds(t, 6, 8*time.Second, func(t *testing.T, seed uint64, end time.Time) { runs += testFaultSeed(t, seed, end) })
+	n := forSeeds(t, 6, 8*time.Second, func(t *testing.T, seed uint64, end time.Time) { runs += testFaultSeed(t, seed, end) }, nil)
 	t.Logf("%d scripts, %d faults", n, runs)
 }
 
@@ -84,9 +84,9 @@ func testFaultSeed(t *testing.T, seed uint64, end time.Time) (runs int) {
 
 // runFault runs the script of a seed with one fault.
 func runFault(t *testing.T, seed uint64, f *fault) {
-	isolate(t, seed, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(seed, 3))
-		c := newTrial(rng)
+	isolate(t, seed, nil, func(t *testing.T) {
+		c := newTrial(seed)
+		rng := c.stream(3)
 		c.load.steps, c.load.preload = 10+rng.IntN(20), 0
 		r := newRunner(c, rng, vfs.NewMem(0))
 		r.fault = f
@@ -158,7 +158,7 @@ func (r *runner) afterFault(cause error) error {
 	// The process goes on with another handle, or dies, or the power fails; each time with what the fault has left.
 	r.images, r.oneIn = 6, 20
 	r.image("kill", r.mem.Clone, true)
-	for r.images > 2 && r.err == nil {
+	for range 4 {
 		p, seed := vfs.Policies()[r.rng.IntN(len(vfs.Policies()))], r.rng.Uint64()
 		r.image(fmt.Sprint(p), func() *vfs.Mem { return r.mem.Crash(p, seed) }, false)
 	}

@@ -58,6 +58,24 @@ func content(mem *vfs.Mem, off, n int64) []byte {
 	return b
 }
 
+// view returns the file as the system has it, to be looked at only, and not after the next operation.
+func view(mem *vfs.Mem) []byte {
+	f, err := mem.Open(crashPath, os.O_RDONLY, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	size, _ := f.Size()
+	if size == 0 {
+		return nil
+	}
+	b, err := f.Map(0, size)
+	if err != nil {
+		panic(err)
+	}
+	return b[:size]
+}
+
 func fileSize(mem *vfs.Mem) int64 {
 	f, err := mem.Open(crashPath, os.O_RDONLY, 0)
 	if err != nil {

@@ -60,7 +60,7 @@ func drawLoad(rng *rand.Rand) *load {
 	}
 	switch rng.IntN(8) {
 	case 0, 1, 2: // a tree of some height, changed in few places at a time
-		l.keys, l.style, l.longEvery = 100+rng.IntN(400), 1+rng.IntN(2), 0
+		l.keys, l.style, l.longEvery = 100+rng.IntN(400<<(rng.IntN(8)/6)), 1+rng.IntN(2), 0
 		l.preload, l.ops, l.deletes, l.middle = 12, 40, 20, 5
 		l.redoLimit = int64(1) << (15 + rng.IntN(4))
 	case 3: // a small file whose segments are used again before anything is synced, with checkpoints only for want of room
@@ -79,7 +79,7 @@ func drawLoad(rng *rand.Rand) *load {
 // options draws those of one open.
 func (l *load) options(rng *rand.Rand) mvcc.Options {
 	o := (&Options{}).engine()
-	o.Manual = true
+	o.Manual, o.LastSlots = true, 1<<8
 	o.MemoryLimit, o.RedoLimit, o.StepPages = l.memoryLimit, l.redoLimit, l.stepPages
 	o.Store.SegmentPages, o.Store.MaxFileSize = l.segmentPages, l.maxFile
 	o.Store.ChunkPages = uint64(l.segmentPages) << rng.IntN(3)

@@ -15,9 +15,17 @@ import (
 // A trial is one seed: a run of a random script on a file system in memory, and the runs on images of it that crashes at any time
 // would leave.
 type trial struct {
+	seed      uint64
 	load      *load
-	images    int // still to be taken
+	mode      mode
+	keep      steps // of the main script that are taken
+	step      int   // of the main script, the one under way
+	images    int   // still to be taken
 	taken     int
+	same      int                    // images that were like one before
+	known     map[uint64]fingerprint // what images hold that were recovered, by the hash of their files
+	deepest   int                    // crashes one after the other
+	census    census
 	err       error // the first failure ends all runs
 	did       Stats // counts of all runs together
 	timesFull int   // that a file could not grow any more
@@ -30,7 +38,11 @@ type trial struct {
 var errEnded = errors.New("the run has ended")
 
 func (t *trial) fail(r *runner, err error) {
-	if err != nil && t.err == nil {
+	switch {
+	case err == nil || t.err != nil:
+	case r == nil:
+		t.err = err
+	default:
 		t.err = fmt.Errorf("%s: %w", r.name, err)
 	}
 }
@@ -43,7 +55,8 @@ type runner struct {
 	*trial
 	name  string // its ancestry
 	depth int
-	rng   *rand.Rand
+	rng   *rand.Rand // of the script
+	dice  *rand.Rand // of the images
 	mem   *vfs.Mem
 	opts  mvcc.Options
 	db    *DB
@@ -71,7 +84,7 @@ type heldSnapshot struct {
 }
 
 func newRunner(t *trial, rng *rand.Rand, mem *vfs.Mem) *runner {
-	r := &runner{trial: t, name: "main", rng: rng, mem: mem, hist: newHistory(), oneIn: 1}
+	r := &runner{trial: t, name: "main", rng: rng, dice: rng, mem: mem, hist: newHistory(), oneIn: 1}
 	r.hook()
 	return r
 }
@@ -92,7 +105,7 @@ func (r *runner) hook() {
 			}
 			return err
 		}
-		if r.busy || r.images <= 0 || r.rng.IntN(r.oneIn) != 0 || op.Kind == vfs.OpMap {
+		if r.busy || r.images <= 0 || r.dice.IntN(r.oneIn) != 0 || op.Kind == vfs.OpMap {
 			return nil
 		}
 		r.busy = true
@@ -131,7 +144,9 @@ func (r *runner) open() error {
 	}
 	r.hist.rewind(state)
 	r.acked, r.safe, r.alive = state, state, state
-	r.trace("%s: opened in state %d: %+v", r.name, state, db.Stats().Recovery)
+	found := db.Stats().Recovery
+	found.Time = 0
+	r.trace("%s: opened in state %d: %+v", r.name, state, found)
 	if err := db.Check(context.Background()); err != nil {
 		return fmt.Errorf("check after open: %w", err)
 	}

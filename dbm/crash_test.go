@@ -3,14 +3,21 @@ package dbm
 import (
 	"flag"
 	"fmt"
+	"hash"
+	"hash/fnv"
 	"math"
 	"math/rand/v2"
 	"os"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
@@ -21,19 +28,68 @@ var (
 	crashTime  = flag.Duration("crash.time", 0, "run the crash test for so long")
 	crashFrom  = flag.Uint64("crash.from", 1, "first seed of the crash test")
 	crashTrace = flag.Bool("crash.trace", false, "print what the crash test does")
+
+	crashSteps  = flag.Int("crash.steps", 60, "steps of the scripts whose every operation is a crash")
+	crashKeep   = flag.String("crash.keep", "", "take these steps of the script only: 0-3,7")
+	crashShrink = flag.Duration("crash.shrink", 30*time.Second, "how long to look for the least part of a script that fails")
 )
 
-const crashHang = time.Minute // longer than any seed takes
+const crashHang = time.Minute // longer than any image takes
+
+var crashProgress atomic.Int64 // counts images
 
 // TestCrash runs random scripts on a file system in memory and compares what crashes at any of its operations leave with a model.
 func TestCrash(t *testing.T) {
-	images := 0
-	n := forSeeds(t, 40, 20*time.Second, func(t *testing.T, seed uint64, _ time.Time) { images += testCrashSeed(t, seed) })
-	t.Logf("%d seeds, %d images", n, images)
+	var all census
+	limit := 4 * time.Minute
+	enough := func() bool { return *crashTime == 0 && all.images >= scaled(10000) }
+	n := forSeeds(t, math.MaxInt, limit, func(t *testing.T, seed uint64, _ time.Time) {
+		if !enough() {
+			all.add(crashTrial(t, seed, (*trial).drawMode))
+		}
+	}, enough)
+	all.report(t, n)
+	if n >= 25 && *crashSeed == 0 {
+		all.complete(t)
+	}
 }
 
-// forSeeds runs a test with so many seeds, or as many as there is time for, and returns how many. Flags can ask for more, or for one.
-func forSeeds(t *testing.T, count int, limit time.Duration, test func(t *testing.T, seed uint64, end time.Time)) (n int) {
+// TestCrashEveryOperation cuts the power at every operation of a script: nothing unsynced is left, all of it, and two kinds of part of
+// it; and lets the process die at some.
+func TestCrashEveryOperation(t *testing.T) {
+	var all census
+	n := forSeeds(t, 4, 10*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
+		all.add(crashTrial(t, seed, func(c *trial, _ *rand.Rand) {
+			c.mode, c.images, c.load.steps = everyOperation, math.MaxInt, *crashSteps
+		}))
+	}, nil)
+	all.report(t, n)
+}
+
+// TestCrashReplays: a seed that fails is worth something only if it fails again.
+func TestCrashReplays(t *testing.T) {
+	for seed := range uint64(2) {
+		var traces [2]hash.Hash64
+		for i := range traces {
+			h := fnv.New64a()
+			traces[i] = h
+			isolate(t, seed+1, nil, func(t *testing.T) {
+				c := newTrial(seed + 1)
+				c.trace = func(format string, args ...any) { fmt.Fprintf(h, format+"\n", args...) }
+				c.images = 60
+				require.NoError(t, c.run())
+			})
+		}
+		require.Equal(t, traces[0].Sum64(), traces[1].Sum64(), "seed %d", seed+1)
+	}
+}
+
+// forSeeds runs a test with so many seeds, as many as there is time for, or until enough says so, and returns how many. Flags can ask
+// for more, or for one. The collector is held back: many short-lived databases of little memory would have it run all the time.
+func forSeeds(t *testing.T, count int, limit time.Duration, test func(t *testing.T, seed uint64, end time.Time), enough func() bool) (n int) {
+	percent, most, rate := debug.SetGCPercent(-1), debug.SetMemoryLimit(512<<20), runtime.MemProfileRate
+	runtime.MemProfileRate = 0
+	defer func() { debug.SetGCPercent(percent); debug.SetMemoryLimit(most); runtime.MemProfileRate = rate }()
 	first := *crashFrom
 	switch {
 	case *crashSeed != 0:
@@ -41,38 +97,49 @@ func forSeeds(t *testing.T, count int, limit time.Duration, test func(t *testing
 	case *crashTime > 0:
 		count, limit = math.MaxInt, *crashTime
 	case testing.Short():
-		count, limit = (count+7)/8, limit/8
+		limit /= 8
+		if count != math.MaxInt {
+			count = (count + 7) / 8
+		}
 	}
-	for end := time.Now().Add(limit); n < count && time.Now().Before(end) && !t.Failed(); n++ {
+	for end := time.Now().Add(limit); n < count && time.Now().Before(end) && !t.Failed() && (enough == nil || !enough()); n++ {
 		seed := first + uint64(n)
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { test(t, seed, end) })
 	}
 	return n
 }
 
-func testCrashSeed(t *testing.T, seed uint64) (images int) {
-	isolate(t, seed, func(t *testing.T) {
-		rng := rand.New(rand.NewPCG(seed, 0))
-		c := newTrial(rng)
-		c.images = 150
-		r := newRunner(c, rng, vfs.NewMem(0))
-		r.oneIn += c.load.steps / 30
-		c.fail(r, r.script())
-		r.abandon()
-		r.mem.Release()
-		c.report(t)
-		images = c.taken
-	})
-	return images
+// crashTrial runs the script of a seed, and if it fails looks for the least part of it that does.
+func crashTrial(t *testing.T, seed uint64, mode func(*trial, *rand.Rand)) *trial {
+	var kept, c *trial
+	run := func(kept *trial) *trial {
+		isolate(t, seed, kept, func(*testing.T) {
+			c = newTrial(seed)
+			mode(c, c.stream(-2))
+			if kept != nil {
+				c.keep = kept.keep
+			}
+			c.fail(nil, c.run())
+		})
+		return c
+	}
+	if *crashKeep != "" {
+		kept = &trial{keep: parseSteps(t, *crashKeep)}
+	}
+	if run(kept); c.err != nil && kept == nil && *crashShrink > 0 {
+		c = shrink(c, run, time.Now().Add(*crashShrink))
+	}
+	c.report(t)
+	return c
 }
 
 // isolate runs a test of one seed with randomness of the engine that follows from the seed, and time that passes only while everybody
-// waits. A failure says how to repeat it.
-func isolate(t *testing.T, seed uint64, test func(*testing.T)) {
-	name, _, _ := strings.Cut(t.Name(), "/")
-	replay := fmt.Sprintf("replay: go test ./dbm -run '%s$' -crash.seed=%d", name, seed)
-	hang := time.AfterFunc(crashHang, func() { panic("hangs; " + replay) })
-	defer hang.Stop()
+// waits. If it hangs or panics it says how to repeat that.
+func isolate(t *testing.T, seed uint64, kept *trial, test func(*testing.T)) {
+	replay := replayLine(t, seed, kept)
+	done := make(chan struct{})
+	defer close(done)
+	go watch(done, replay)
 	defer func() {
 		if p := recover(); p != nil {
 			fmt.Fprintln(os.Stderr, replay)
@@ -80,28 +147,77 @@ func isolate(t *testing.T, seed uint64, test func(*testing.T)) {
 		}
 	}()
 	cryptotest.SetGlobalRandom(t, seed)
+	failed := t.Failed()
 	synctest.Test(t, test)
-	if t.Failed() {
+	if t.Failed() && !failed {
 		t.Log(replay)
 	}
 }
 
-func newTrial(rng *rand.Rand) *trial {
-	c := &trial{load: drawLoad(rng), trace: func(string, ...any) {}}
+// watch panics when nothing has gone on for long.
+func watch(done chan struct{}, replay string) {
+	for last := int64(-1); ; {
+		now := crashProgress.Load()
+		if now == last {
+			panic("hangs; " + replay)
+		}
+		last = now
+		select {
+		case <-done:
+			return
+		case <-time.After(crashHang):
+		}
+	}
+}
+
+func replayLine(t *testing.T, seed uint64, kept *trial) string {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	line := fmt.Sprintf("replay: go test ./dbm -run '^%s$' -crash.seed=%d", name, seed)
+	if name == "TestCrashEveryOperation" {
+		line += fmt.Sprintf(" -crash.steps=%d", *crashSteps)
+	}
+	if kept != nil && kept.keep != nil {
+		line += " -crash.keep=" + kept.keep.String()
+	}
+	return line
+}
+
+// newTrial draws what a seed writes. The trial examines nothing yet.
+func newTrial(seed uint64) *trial {
+	c := &trial{seed: seed, trace: func(string, ...any) {}, known: map[uint64]fingerprint{}}
+	c.load = drawLoad(c.stream(-1))
 	if *crashTrace {
 		c.trace = func(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 	}
 	return c
 }
 
+// stream returns the randomness of step n of the main script. Each step has its own, so that it does the same, as far as that goes,
+// when others are left out.
+func (c *trial) stream(n int) *rand.Rand { return rand.New(rand.NewPCG(c.seed, uint64(int64(n)))) }
+
+// run is the whole trial.
+func (c *trial) run() error {
+	r := newRunner(c, c.stream(0), vfs.NewMem(0))
+	defer func() {
+		r.abandon()
+		r.mem.Release()
+	}()
+	if err := r.script(); err != nil && c.err == nil {
+		return fmt.Errorf("main: %w", err)
+	}
+	c.census.look(r)
+	return c.err
+}
+
 // report ends the test of a trial.
 func (c *trial) report(t *testing.T) {
 	if c.err != nil {
-		t.Fatalf("%v\n%+v", c.err, *c.load)
+		t.Fatalf("%s\n%v\n%+v", replayLine(t, c.seed, c), c.err, *c.load)
 	}
 	d := &c.did
-	t.Logf("%d images, %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; %d pages written, at most %d live of %d, %d times full",
-		c.taken, d.Commits, d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, d.PagesWritten,
+	t.Logf("%v: %d images, %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; %d pages written, at most %d live of %d, %d times full",
+		c.mode, c.taken, d.Commits, d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, d.PagesWritten,
 		d.LiveBytes/logstore.PageSize, d.FileBytes/logstore.PageSize, c.timesFull)
 }
 
@@ -110,14 +226,18 @@ func (r *runner) script() error {
 	if err := r.open(); err != nil {
 		return err
 	}
-	for range r.load.preload {
-		if err := r.commit(r.load.draw(r.rng, r.mem)); err != nil {
-			return err
+	for i := range r.load.preload + r.load.steps {
+		if !r.keep.has(i) {
+			continue
 		}
-	}
-	for range r.load.steps {
-		if err := r.act(); err != nil {
-			return err
+		r.rng, r.dice = r.stream(i+1), r.stream(1<<32+i)
+		r.step = i
+		if i >= r.load.preload {
+			if err := r.act(); err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+		} else if err := r.commit(r.load.draw(r.rng, r.mem)); err != nil {
+			return fmt.Errorf("step %d: %w", i, err)
 		}
 	}
 	if err := r.verify(); err != nil {

@@ -194,7 +194,7 @@ func (e *Engine) writeRedo() error {
 func (e *Engine) published(b *batch) {
 	for _, n := range e.nodes {
 		for hash := range n.Value.set.Hashes {
-			e.last[hash%lastSlots].Store(b.seq)
+			e.lastOf(hash).Store(b.seq)
 		}
 	}
 	e.committed.Store(b.seq)

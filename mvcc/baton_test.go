@@ -155,7 +155,7 @@ func TestLastOfBatchCounts(t *testing.T) {
 func TestTableBeforeApplied(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
-	last := &e.last[HashKey([]byte("k"))%lastSlots]
+	last := e.lastOf(HashKey([]byte("k")))
 	var stop atomic.Bool
 	watched := make(chan struct{})
 	go func() {

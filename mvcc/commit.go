@@ -99,7 +99,7 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 		}
 	}
 	for hash := range tx.set.Hashes {
-		if seq := tx.e.last[hash%lastSlots].Load(); seq > snapshot {
+		if seq := tx.e.lastOf(hash).Load(); seq > snapshot {
 			return &conflict{seq: seq}
 		}
 	}

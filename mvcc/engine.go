@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,6 +40,7 @@ type Options struct {
 	Manual        bool            // no background goroutine: tests step the housekeeping themselves
 	Step          func(StepPoint) // tests: called between the steps of the housekeeping
 	StepPages     int             // tests: most pages of such a step; 0 = as it suits
+	LastSlots     int             // tests: of the table hash(key) -> last Seq, a power of two; 0 = 2 MiB of them
 }
 
 // Sentinels of this layer, for errors.Is.
@@ -49,7 +51,7 @@ var (
 )
 
 const (
-	lastSlots    = 1 << 18 // of the table hash(key) -> last Seq: 2 MiB
+	lastSlots    = 1 << 18 // of the table hash(key) -> last Seq, by default: 2 MiB
 	recordsSlots = 1 << 12 // of the ring of record counts
 )
 
@@ -126,7 +128,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: opts, store: store, last: make([]atomic.Uint64, lastSlots)}
+	e := &Engine{opts: opts, store: store, last: make([]atomic.Uint64, cmp.Or(opts.LastSlots, lastSlots))}
 	e.view = &e.applied
 	if opts.Durability == Durable {
 		e.view = &e.durable
@@ -272,6 +274,9 @@ func (c *recordCount) load(seq uint64) (int64, bool) {
 	n := c.records.Load()
 	return n, c.seq.Load() == seq
 }
+
+// lastOf returns the place of a key's last Seq.
+func (e *Engine) lastOf(hash uint64) *atomic.Uint64 { return &e.last[hash&uint64(len(e.last)-1)] }
 
 // enter registers a user of the engine at the present value of a watermark, unless it is closed.
 func (e *Engine) enter(at *atomic.Uint64) (lockfree.Slot, error) {

@@ -98,7 +98,7 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	get(t, tx, "k")
 	require.NoError(t, tx.Put([]byte("other"), nil))
 	next := e.applied.Load() + 1
-	e.last[HashKey([]byte("other"))%lastSlots].Store(next) // as the baton holder does just before applied moves
+	e.lastOf(HashKey([]byte("other"))).Store(next) // as the baton holder does just before applied moves
 	lost := make(chan error, 1)
 	go func() { lost <- tx.Commit() }()
 	time.Sleep(30 * time.Millisecond)

@@ -1,0 +1,95 @@
+package dbm
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+)
+
+// A census says what crash tests have been through, so that a run that never saw a deep tree, a fold or a reused segment is found out.
+type census struct {
+	images, same int   // images that differ from each other and were recovered; those that were like one before
+	did          Stats // counts of all engines together
+	depth        int   // crashes one after the other
+	height       int   // levels of the tree, at most
+	turns        int   // times that the log went through its file, at most, in segments entered by segments there are
+	private      int   // segments of large values found at the end of scripts
+	runs         int   // value runs found there
+	full         int
+}
+
+// look reads the pages of a runner's file.
+func (c *census) look(r *runner) {
+	le := binary.LittleEndian
+	file := content(r.mem, 0, fileSize(r.mem))
+	segment := int(r.load.segmentPages) * logstore.PageSize
+	var newest uint64
+	for first := 0; first+segment <= len(file); first += segment {
+		h := file[first:]
+		if first == 0 {
+			h = file[2*logstore.PageSize:]
+		}
+		salt, private := le.Uint64(h[16:]), h[5]&1 != 0
+		if private {
+			c.private++
+			continue
+		}
+		newest = max(newest, le.Uint64(h[24:]))
+		for at := first; at < first+segment; at += logstore.PageSize {
+			p := file[at : at+logstore.PageSize]
+			if !validPage(p, salt, int64(at/logstore.PageSize)) {
+				continue
+			}
+			switch logstore.Kind(p[4]) {
+			case logstore.KindTree:
+				c.height = max(c.height, int(p[logstore.MuxSize])+1)
+			case logstore.KindRun:
+				c.runs++
+			}
+		}
+	}
+	if len(file) >= segment {
+		c.turns = max(c.turns, int(newest)/(len(file)/segment))
+	}
+}
+
+func (c *census) add(t *trial) {
+	c.images += t.taken
+	c.same += t.same
+	c.full += t.timesFull
+	c.depth = max(c.depth, t.deepest)
+	o := &t.census
+	c.height, c.turns, c.private, c.runs = max(c.height, o.height), max(c.turns, o.turns), c.private+o.private, c.runs+o.runs
+	d, s := &c.did, &t.did
+	d.Commits += s.Commits
+	d.RecordGroups += s.RecordGroups
+	d.PageGroups += s.PageGroups
+	d.FlushGroups += s.FlushGroups
+	d.Flushes += s.Flushes
+	d.Folds += s.Folds
+	d.Checkpoints += s.Checkpoints
+}
+
+func (c *census) report(t *testing.T, seeds int) {
+	d := &c.did
+	t.Logf("%d seeds, %d images, %d more like one before; %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; "+
+		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d", seeds, c.images, c.same, d.Commits,
+		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full)
+}
+
+// complete makes sure that nothing was left out.
+func (c *census) complete(t *testing.T) {
+	d := &c.did
+	for what, n := range map[string]uint64{
+		"record groups": d.RecordGroups, "page groups": d.PageGroups, "flushes": d.Flushes, "parts of flushes": d.FlushGroups - d.Flushes,
+		"folds": d.Folds, "checkpoints": d.Checkpoints, "private segments": uint64(c.private), "value runs": uint64(c.runs),
+	} {
+		require.NotZero(t, n, what)
+	}
+	require.GreaterOrEqual(t, c.height, 3, "levels of the tree")
+	require.GreaterOrEqual(t, c.turns, 3, "turns of the log")
+	require.GreaterOrEqual(t, c.depth, maxCrashDepth, "crashes in a row")
+}
