@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+
+	"flashdbm/dbm"
+)
+
+func init() {
+	registerFlashdbm("flashdbm", "as shipped: default options", dbm.Options{})
+	registerFlashdbm("flashdbm-1g", "MemoryLimit 1 GiB", dbm.Options{MemoryLimit: cacheBytes})
+	registerFlashdbm("flashdbm-64m", "MemoryLimit 64 MiB", dbm.Options{MemoryLimit: 64 << 20})
+	registerFlashdbm("flashdbm-redo128m", "RedoLimit 128 MiB", dbm.Options{RedoLimit: 128 << 20})
+	registerFlashdbm("flashdbm-nobackground", "RedoLimit and MemoryLimit 16 GiB: neither flush nor checkpoint falls due",
+		dbm.Options{RedoLimit: 16 << 30, MemoryLimit: 16 << 30})
+}
+
+func registerFlashdbm(name, settings string, options dbm.Options) {
+	register(&engine{
+		Name: name, Variant: name != "flashdbm", Version: func() string { return "this revision" },
+		Settings: settings + "; Durable, or Buffered where commits need no sync",
+		Open: func(dir string, o OpenOptions) (Store, error) {
+			options := options
+			if !o.Durable {
+				options.Durability = dbm.Buffered
+			}
+			db, err := dbm.Open(filepath.Join(dir, "flash.fdbm"), &options)
+			if err != nil {
+				return nil, err
+			}
+			return &flashStore{db}, nil
+		},
+	})
+}
+
+type flashStore struct{ *dbm.DB }
+
+func (s *flashStore) Client() (Client, error) { return goClient{&flashConn{db: s.DB}}, nil }
+
+type flashConn struct {
+	db    *dbm.DB
+	view  *dbm.Tx // nil between runs of Gets
+	write [][2][]byte
+}
+
+func (s *flashConn) Get(key []byte) ([]byte, error) {
+	if s.view == nil {
+		view, err := s.db.Begin(dbm.TxOptions{ReadOnly: true})
+		if err != nil {
+			return nil, err
+		}
+		s.view = view
+	}
+	value, err := s.view.Get(key)
+	if errors.Is(err, dbm.ErrNotFound) {
+		return nil, nil
+	}
+	return value, err
+}
+
+func (s *flashConn) EndReads() {
+	if s.view != nil {
+		s.view.Rollback()
+		s.view = nil
+	}
+}
+
+func (s *flashConn) Put(key, value []byte) error {
+	s.write = append(s.write, [2][]byte{key, value})
+	return nil
+}
+
+func (s *flashConn) Commit() error {
+	defer func() { s.write = s.write[:0] }()
+	if len(s.write) == 1 {
+		return s.db.Put(s.write[0][0], s.write[0][1])
+	}
+	return s.db.Update(func(tx *dbm.Tx) error {
+		for _, record := range s.write {
+			if err := tx.Put(record[0], record[1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *flashConn) Scan(from []byte, limit int, out *Outcome) error {
+	return s.db.View(func(tx *dbm.Tx) error {
+		n := 0
+		for _, value := range tx.Range(from, nil) {
+			out.touch(value)
+			if n++; n == limit {
+				break
+			}
+		}
+		out.Scanned += uint64(n)
+		return nil
+	})
+}
+
+func (s *flashConn) Close() error {
+	s.EndReads()
+	return nil
+}
