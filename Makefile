@@ -5,6 +5,7 @@
 #   make soak     the long tests, at most 80 minutes
 #   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
 #   make scripts  a power cut at every operation of long scripts, for SCRIPTTIME on two processors
+#   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make fuzz     each fuzz target for FUZZTIME
 #   make kill     KILLROUNDS processes killed in the middle of what they do
 #   make build    bin/flashdbm
@@ -23,6 +24,7 @@ KILLROUNDS ?= 500
 CRASHTIME   ?= 15m
 CRASHFIRST  ?= 100000
 SCRIPTTIME  ?= 10m
+FAULTTIME   ?= 5m
 SCRIPTSTEPS ?= 2000
 
 # Systems other than this one that the module must compile for.
@@ -81,23 +83,27 @@ soak:
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 
 # $(call two,NAME,REGEXP,FLAGS) runs tests of package dbm with two ranges of seeds, one for each processor, and adds up their images.
+# A seed that fails is told with the line that runs it again.
 define two
 	@mkdir -p bin && $(GO) test -c -o bin/$(1).test ./dbm
 	@rm -f bin/$(1).*.log; cd dbm; for half in 0 1; do \
 		../bin/$(1).test -test.v -test.timeout 3h -test.run '$(2)' $(3) -crash.from $$(($(CRASHFIRST) + $$half * 500000)) >../bin/$(1).$$half.log 2>&1 & \
 		pids="$$pids $$!"; \
 	done; failed=0; for pid in $$pids; do wait $$pid || failed=1; done; \
-	grep -hE '^ *crash_census_test.go|^--- |^panic|replay:' ../bin/$(1).*.log; \
+	grep -hE '^    crash_[a-z]*_test.go|^--- |^panic|replay:' ../bin/$(1).*.log; \
 	awk '/seeds, [0-9]+ images/ { for (i = 2; i <= NF; i++) if ($$i ~ /^images/) n += $$(i-1) } END { print "$(1):", n, "images" }' ../bin/$(1).*.log; \
 	exit $$failed
 endef
 
-.PHONY: crash scripts
+.PHONY: crash scripts faults
 crash:
 	$(call two,crash,^TestCrash$$,-crash.time $(CRASHTIME))
 
 scripts:
 	$(call two,scripts,^TestCrashEveryOperation$$,-crash.time $(SCRIPTTIME) -crash.steps $(SCRIPTSTEPS))
+
+faults:
+	$(call two,faults,^TestCrashFaults$$,-crash.time $(FAULTTIME))
 
 fuzz:
 	@packages=$$($(GO) list ./...) || exit 1; \

@@ -3,18 +3,21 @@ package dbm
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
 
-// A fault makes an operation fail, or that one and all of its kind that follow while the handle is open.
+// A fault makes an operation fail, or that one and all of its kind that follow, also of handles opened later.
 type fault struct {
 	name   string
 	kinds  []vfs.Kind
@@ -24,6 +27,15 @@ type fault struct {
 	at     int // the first operation seen that may fail; operations are counted from 0
 	seen   int
 	struck int // times that it has struck
+
+	phase string    // what goes on
+	ops   []faultOp // that were seen
+}
+
+// faultOp is where a fault may strike.
+type faultOp struct {
+	kind  vfs.Kind
+	phase string
 }
 
 var faults = []fault{
@@ -40,6 +52,7 @@ func (f *fault) strike(op vfs.Op) error {
 	if f == nil {
 		return nil
 	}
+	f.ops = append(f.ops, faultOp{op.Kind, f.phase})
 	f.seen++
 	if f.seen <= f.at || (f.struck > 0 && !f.sticky) || !slices.Contains(f.kinds, op.Kind) {
 		return nil
@@ -51,55 +64,178 @@ func (f *fault) strike(op vfs.Op) error {
 	return f.err
 }
 
-// TestCrashFaults lets each operation of a script fail in turn, in each way, once and from then on.
+// TestCrashFaults lets each operation of a tour through everything that the engine does fail in turn, in each way, once and for ever.
 func TestCrashFaults(t *testing.T) {
+	struck := map[faultOp]int{}
 	runs := 0
-	n := forSeeds(t, 6, 8*time.Second, func(t *testing.T, seed uint64, end time.Time) { runs += testFaultSeed(t, seed, end) }, nil)
-	t.Logf("%d scripts, %d faults", n, runs)
+	n := forSeeds(t, 6, 8*time.Second, func(t *testing.T, seed uint64, end time.Time) { runs += testFaultSeed(t, seed, end, struck) }, nil)
+	t.Logf("%d tours, %d faults", n, runs)
+	var lines []string
+	for op, times := range struck {
+		lines = append(lines, fmt.Sprintf("%s: %v %d", op.phase, op.kind, times))
+	}
+	slices.Sort(lines)
+	t.Log(strings.Join(lines, "; "))
+	if n >= 3 && *crashTime > 0 && !t.Failed() {
+		for _, phase := range []string{"open", "commit", "housekeeping", "checkpoint", "close", "recovery"} {
+			require.NotZero(t, struck[faultOp{vfs.OpWrite, phase}]+struck[faultOp{vfs.OpWriteVec, phase}], "writes: %s", phase)
+			require.True(t, phase == "housekeeping" || struck[faultOp{vfs.OpDatasync, phase}] > 0, "syncs: %s", phase)
+		}
+		require.NotZero(t, struck[faultOp{vfs.OpAllocate, "commit"}])
+		require.NotZero(t, struck[faultOp{vfs.OpMap, "commit"}])
+	}
 }
 
-// testFaultSeed runs one script with each fault at each operation, as long as there is time.
-func testFaultSeed(t *testing.T, seed uint64, end time.Time) (runs int) {
+// testFaultSeed runs one tour with each fault at each operation that it can strike, as long as there is time; with most of a second
+// tour's time to come, some of them.
+func testFaultSeed(t *testing.T, seed uint64, end time.Time, struck map[faultOp]int) (runs int) {
 	none := &fault{}
 	runFault(t, seed, none)
 	order := rand.New(rand.NewPCG(seed, 2))
 	var all []fault
 	for _, f := range faults {
-		for at := range none.seen {
-			f.at = at
-			f.sticky = order.IntN(2) == 0
-			all = append(all, f)
+		for at, op := range none.ops {
+			if slices.Contains(f.kinds, op.kind) {
+				for _, f.sticky = range []bool{false, true} {
+					f.at = at
+					all = append(all, f)
+				}
+			}
 		}
 	}
 	order.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	for _, f := range all[:min(len(all), 150)] {
+	if *crashTime == 0 && *crashSeed == 0 {
+		all = all[:min(len(all), 200)]
+	}
+	for _, f := range all {
 		if time.Now().After(end) || t.Failed() {
 			break
 		}
 		runs++
 		t.Run(fmt.Sprintf("%s at %d, sticky %v", f.name, f.at, f.sticky), func(t *testing.T) { runFault(t, seed, &f) })
+		struck[none.ops[f.at]]++
 	}
 	return runs
 }
 
-// runFault runs the script of a seed with one fault.
+// runFault runs the tour of a seed with one fault.
 func runFault(t *testing.T, seed uint64, f *fault) {
 	isolate(t, seed, nil, func(t *testing.T) {
 		c := newTrial(seed)
-		rng := c.stream(3)
-		c.load.steps, c.load.preload = 10+rng.IntN(20), 0
-		r := newRunner(c, rng, vfs.NewMem(0))
+		if f.struck = 0; *crashTrace {
+			c.trace("%+v", *c.load)
+		}
+		r := newRunner(c, c.stream(3), vfs.NewMem(0))
 		r.fault = f
-		err := r.script()
+		err := r.tour()
 		if err != nil && f.struck > 0 {
 			c.trace("struck: %v", err)
 			err = r.afterFault(err)
+		} else if err == nil && f.struck > 0 && !errors.Is(f.err, syscall.ENOSPC) {
+			err = fmt.Errorf("nobody was told of: %s in %v", f.name, f.ops[f.at])
 		}
 		c.fail(r, err)
 		r.abandon()
 		r.mem.Release()
 		c.report(t)
 	})
+}
+
+// tour does some of everything: creation, commits of all sizes while the file grows, batches, housekeeping step by step, checkpoints,
+// recovery after a power cut and after a kill, with redo and without, and a clean end.
+func (r *runner) tour() error {
+	enter := func(phase string) {
+		if r.fault != nil {
+			r.fault.phase = phase
+		}
+	}
+	do := func(phase string, fn func() error) func() error {
+		return func() error {
+			enter(phase)
+			return fn()
+		}
+	}
+	commit := do("commit", func() error { return r.commit(r.load.draw(r.rng, r.mem)) })
+	work := do("housekeeping", func() error {
+		if err := r.housekeep(); err != nil {
+			return err
+		}
+		return r.unlessFull(r.keeper.advance())
+	})
+	checkpoint := do("checkpoint", func() error {
+		if err := r.unlessFull(r.keeper.finish()); err != nil {
+			return err
+		}
+		if err := r.checkpoint(); err != nil {
+			return err
+		}
+		return r.unlessFull(r.keeper.finish())
+	})
+	batch := do("commit", r.batch)
+	r.load.maxFile, r.load.redoLimit = 1<<30, int64(1)<<(14+r.rng.IntN(4))
+	r.load.ops = min(r.load.ops, 20)
+	for i, step := range []func() error{
+		do("open", r.open), commit, commit, checkpoint, commit, batch, work, commit, work, commit, work, r.hold, do("commit", r.large), checkpoint,
+		commit, work, batch, work, do("commit", r.clear), work, checkpoint, commit, commit, do("recovery", r.killed), commit, work, commit,
+		do("recovery", r.crash), r.look, commit, do("sync", r.sync), checkpoint, commit, do("recovery", r.killed), commit, checkpoint,
+		checkpoint, commit, do("close", r.reopen), commit, do("verify", r.verify), do("close", r.giveBack),
+	} {
+		r.trace("tour: %d", i)
+		if err := step(); err != nil {
+			return fmt.Errorf("step %d of the tour: %w", i, err)
+		}
+		if r.err != nil {
+			return r.err
+		}
+		if r.full > 0 && r.fault != nil && r.opened {
+			if err := r.makeRoom(); err != nil {
+				return err
+			}
+		}
+	}
+	enter("close")
+	return r.reopen()
+}
+
+// large commits a value that goes to private segments, in some tours.
+func (r *runner) large() error {
+	if r.rng.IntN(3) != 0 {
+		return nil
+	}
+	return r.commit([]op{{key: []byte(r.load.key(0)), value: randomBytes(r.rng, 1<<20+r.rng.IntN(1<<17))}})
+}
+
+// leastTurning is the number of segments in which a log can turn: the tail, its successor, two checkpoints and a flush.
+const leastTurning = 6
+
+// makeRoom deletes a record of a database on a full disk, which must be possible, but in a file that never came to have the reserve.
+func (r *runner) makeRoom() error {
+	if fileSize(r.mem) < leastTurning*int64(r.load.segmentPages)*logstore.PageSize {
+		return nil
+	}
+	for _, key := range slices.Sorted(maps.Keys(r.hist.tip)) {
+		if len(key) > 1000 {
+			continue
+		}
+		full := r.full
+		if err := r.commit([]op{{key: []byte(key)}}); err != nil || r.full == full {
+			return err
+		}
+		// What an open reader sees stays, in a small file perhaps all of it.
+		for _, s := range r.snaps {
+			s.tx.Rollback()
+		}
+		r.snaps = nil
+		if err := r.unlessFull(r.keeper.finish()); err != nil {
+			return err
+		}
+		full = r.full
+		if err := r.commit([]op{{key: []byte(key)}}); err != nil || r.full == full {
+			return err
+		}
+		return fmt.Errorf("no room to delete %.20q: %+v", key, r.db.Stats())
+	}
+	return nil
 }
 
 // TestCrashFailedGrowth: the sync of a growth fails, and what the system then takes for durable is not. Another handle sees the larger
