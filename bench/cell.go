@@ -19,6 +19,7 @@ type Task struct {
 	Quick       bool   // a tenth of the records and of the time
 	Dir         string // of this cell's database; made and removed by the runner
 	BaseDir     string // of databases that cells which only read share, one directory for each store
+	Crash       bool   // the part of a cell that ends by a kill
 	Commits     int    // stop after so many, 0 = by the scale; for counting system calls
 	Profile     string // write a CPU profile of the measured part there
 }
@@ -44,6 +45,8 @@ type Cell struct {
 	options OpenOptions
 	result  *Result
 	memory  *memoryWatch
+	// timeLimit is for workloads that are bound by a number of records; 0 = the scale's.
+	timeLimit time.Duration
 	io      ioCount // when the measured part began
 }
 
@@ -57,7 +60,12 @@ func (c *Cell) scaled(n int) int {
 
 // limit is the time that a measured part may take.
 func (c *Cell) limit() time.Duration {
-	if c.Quick {
+	switch {
+	case c.timeLimit > 0:
+		return c.timeLimit
+	case c.Commits > 0:
+		return time.Minute
+	case c.Quick:
 		return 1500 * time.Millisecond
 	}
 	return 20 * time.Second
@@ -136,6 +144,11 @@ func (c *Cell) Start() { c.io = countIO() }
 // Done closes the store and records what the whole has cost: bytes written until the store is closed, its size then, and the peak of the
 // process's memory.
 func (c *Cell) Done() error {
+	if s, ok := c.store.(counted); ok {
+		for name, value := range s.Counters() {
+			c.set("counter "+name, value)
+		}
+	}
 	start := time.Now()
 	err := c.Close()
 	c.set("close_s", time.Since(start).Seconds())
@@ -230,7 +243,7 @@ func runCell(spec string) {
 		}
 		c.memory = watchMemory()
 		err = w.Run(c)
-		c.set("anon_peak_bytes", float64(c.memory.stop()))
+		c.set("anon_peak_bytes", float64(c.memory.peak()))
 		return err
 	}()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -65,28 +66,28 @@ func (h *histogram) quantile(q float64) float64 {
 }
 
 // memoryWatch follows the process's anonymous memory: what is resident beyond the mappings of files.
-type memoryWatch struct{ end, ended chan int64 }
+type memoryWatch struct{ highest atomic.Int64 }
 
 func watchMemory() *memoryWatch {
-	w := &memoryWatch{make(chan int64), make(chan int64)}
+	w := &memoryWatch{}
+	w.peak()
 	go func() {
-		peak := anonBytes()
-		for {
-			select {
-			case <-w.end:
-				w.ended <- max(peak, anonBytes())
-				return
-			case <-time.After(20 * time.Millisecond):
-				peak = max(peak, anonBytes())
-			}
+		for range time.Tick(20 * time.Millisecond) {
+			w.peak()
 		}
 	}()
 	return w
 }
 
-func (w *memoryWatch) stop() int64 {
-	w.end <- 0
-	return <-w.ended
+// peak returns the most that there has been, in bytes.
+func (w *memoryWatch) peak() int64 {
+	now := anonBytes()
+	for {
+		before := w.highest.Load()
+		if now <= before || w.highest.CompareAndSwap(before, now) {
+			return max(now, before)
+		}
+	}
 }
 
 func anonBytes() int64 { return field("/proc/self/status", "RssAnon:") * 1024 }
@@ -107,12 +108,12 @@ func field(path, name string) int64 {
 	return 0
 }
 
-// ioCount is what this process has caused to be written to devices.
+// ioCount is what this process has given to the system to write. The kernel's own count of bytes that reach devices, write_bytes, is of
+// no use: it counts the whole folio, up to some MiB, of each page that is made dirty. Stores through a mapping are not counted; of the
+// stores here only Kyoto Cabinet makes them.
 type ioCount struct{ written int64 }
 
-func countIO() ioCount {
-	return ioCount{field("/proc/self/io", "write_bytes:") - field("/proc/self/io", "cancelled_write_bytes:")}
-}
+func countIO() ioCount { return ioCount{field("/proc/self/io", "wchar:")} }
 
 // diskBytes is what the files below dir occupy.
 func diskBytes(dir string) (sum int64) {

@@ -15,6 +15,9 @@ type Store interface {
 	Close() error
 }
 
+// counted is a store that tells what it has done; the results keep it for whoever looks for causes.
+type counted interface{ Counters() map[string]float64 }
+
 // A Client runs packs of operations. It belongs to one goroutine.
 type Client interface {
 	Do(ops *Ops, out *Outcome) error

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"path/filepath"
 
@@ -35,6 +36,24 @@ func registerFlashdbm(name, settings string, options dbm.Options) {
 }
 
 type flashStore struct{ *dbm.DB }
+
+// Counters returns the numbers of DB.Stats.
+func (s *flashStore) Counters() map[string]float64 {
+	counters := map[string]float64{}
+	text, err := json.Marshal(s.Stats())
+	if err != nil {
+		return nil
+	}
+	var fields map[string]any
+	if json.Unmarshal(text, &fields) == nil {
+		for name, value := range fields {
+			if number, ok := value.(float64); ok {
+				counters[name] = number
+			}
+		}
+	}
+	return counters
+}
 
 func (s *flashStore) Client() (Client, error) { return goClient{&flashConn{db: s.DB}}, nil }
 
