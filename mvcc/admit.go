@@ -60,7 +60,7 @@ func (tx *Tx) pin() error {
 		e.conflicts.Add(1)
 		return ErrConflict
 	}
-	tx.snap = e.pages.At(tx.slot.Seq())
+	tx.snap, tx.seen = e.pages.At(tx.slot.Seq()), false
 	return nil
 }
 

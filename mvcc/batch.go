@@ -61,14 +61,19 @@ func (e *Engine) lead(own *commitNode) {
 	done = true
 }
 
-// settle makes a batch of e.nodes. After an error the store is poisoned: everyone fails, and nothing of the batch becomes visible.
+// settle makes a batch of e.nodes. After an error the store is poisoned: everyone fails, and nothing of the batch becomes durable.
 func (e *Engine) settle() (err error) {
 	defer e.protect(&err)
 	e.drained.Store(e.nodes[len(e.nodes)-1])
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	b := &batch{seq: e.applied.Load() + 1, records: e.records}
+	if e.crowded() { // before the batch: with its own Seq shown, its committers' snapshots would keep it apart from those before
+		if err := e.merge(e.applied.Load()); err != nil {
+			return err
+		}
+	}
+	b := &batch{seq: e.applied.Load() + 1}
 	for _, n := range e.nodes {
 		n.Value.seq.Store(b.seq)
 	}
@@ -76,90 +81,120 @@ func (e *Engine) settle() (err error) {
 	if err := e.logAndApply(b); err != nil {
 		return e.store.Fail(err)
 	}
-	e.account()
+	e.account(b)
 	return nil
 }
 
 // batch is what becomes of the drained commits.
 type batch struct {
-	seq     uint64
-	group   uint64 // that carries it; Buffered without runs: none yet
-	records int64  // in the tree once it is applied
+	seq   uint64
+	group uint64 // that carries it; Buffered without runs: none yet
+	runs  bool   // it has long values
+	held  int64  // pages reserved for it
 }
 
 // logAndApply carries the batch through to durable, as far as the engine's mode promises that.
 func (e *Engine) logAndApply(b *batch) error {
+	for _, n := range e.nodes {
+		b.held += n.Value.held
+	}
 	g := e.store.Begin(logstore.RecordGroup)
-	runs := e.buildOps(g)
+	b.runs = e.buildOps(g)
 	b.group = g.Number()
-	pages := e.pages.Begin(b.seq)
-	paged := e.opts.Durability != Buffered && e.pages.CanPageGroup() && len(e.ops) <= pageGroupOps
-	overlap := e.opts.Durability == Durable && !paged && len(e.ops) >= overlapOps
-	var err error
 	switch {
-	case e.opts.Durability == Buffered && !runs:
-		err = e.apply(pages, b)
-	case paged:
-		err = e.applyAndLog(g, pages, b)
-	default:
-		if err = e.commitRecords(g); err == nil && !overlap {
-			err = e.apply(pages, b)
+	case e.opts.Durability == Buffered:
+		return e.buffer(g, b)
+	case len(e.pending.ops) == 0 && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup():
+		return e.applyAndLog(g, b)
+	}
+	if err := e.commitRecords(g); err != nil {
+		return err
+	}
+	e.published(b)
+	switch {
+	case e.opts.Durability == WriteThrough:
+		return e.mergeUnlessDeferred(b)
+	case len(e.ops) < overlapOps:
+		if err := e.mergeUnlessDeferred(b); err != nil {
+			return err
+		}
+		return e.syncLog()
+	}
+	return e.mergeDuringSync(b)
+}
+
+// buffer leaves the batch in memory: its ops pending, its redo to be written with others. Long values are in the group already.
+func (e *Engine) buffer(g *logstore.Group, b *batch) error {
+	if b.runs {
+		if err := e.commitRecords(g); err != nil {
+			return err
+		}
+	}
+	e.published(b)
+	if len(e.redo) >= bufferedBytes {
+		return e.writeRedo()
+	}
+	return nil
+}
+
+// applyAndLog applies the batch and logs its pages if they take no more room than its redo, else the redo.
+func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
+	pages := e.pages.Begin(b.seq)
+	r, err := btree.Apply(pages, override.Root, e.ops)
+	if err != nil {
+		return err
+	}
+	records := e.records + r.Added
+	if !pages.Legal(int(redoPages(int64(len(e.redo))))) {
+		err = e.commitRecords(g)
+	} else {
+		g.SetKind(logstore.PageGroup)
+		pages.WritePages(g)
+		if _, err = g.Commit(uint64(records)); err == nil {
+			e.bear(b.group)
+			pages.InstallPages(b.group, records)
+			e.redo, e.redoOps, e.recBytes = e.redo[:0], 0, 0
 		}
 	}
 	if err != nil {
 		return err
 	}
-	if overlap {
-		return e.applyDuringSync(pages, b)
-	}
+	e.ops = e.ops[:0] // the tree has them
+	e.merged(b.seq, records)
+	e.measure()
 	e.published(b)
-	switch {
-	case e.opts.Durability == Durable:
-		err = e.store.Sync()
-		e.publishDurable()
-	case len(e.redo) >= bufferedBytes:
-		err = e.writeRedo()
+	if e.opts.Durability == WriteThrough {
+		return nil
 	}
-	return err
+	return e.syncLog()
 }
 
-// apply merges the batch into the tree.
-func (e *Engine) apply(pages *override.Batch, b *batch) error {
-	r, err := btree.Apply(pages, override.Root, e.ops)
-	b.records += r.Added
-	return err
+// mergeUnlessDeferred merges the batch, and all before it, unless it is a large one that may wait.
+func (e *Engine) mergeUnlessDeferred(b *batch) error {
+	if len(e.ops) >= deferOps && !e.crowded() {
+		return nil
+	}
+	return e.merge(b.seq)
 }
 
-// applyAndLog applies the batch and logs its pages if they take no more room than its redo, else the redo.
-func (e *Engine) applyAndLog(g *logstore.Group, pages *override.Batch, b *batch) error {
-	if err := e.apply(pages, b); err != nil {
-		return err
+// mergeDuringSync merges the batch while another goroutine syncs its group.
+func (e *Engine) mergeDuringSync(b *batch) error {
+	if len(e.ops) >= deferOps && !e.crowded() {
+		return e.syncLog()
 	}
-	if !pages.Legal(int(redoPages(int64(len(e.redo))))) {
-		return e.commitRecords(g)
-	}
-	g.SetKind(logstore.PageGroup)
-	pages.WritePages(g)
-	if _, err := g.Commit(uint64(b.records)); err != nil {
-		return err
-	}
-	e.bear(b.group)
-	pages.InstallPages(b.group, b.records)
-	e.redo, e.redoOps, e.recBytes = e.redo[:0], 0, 0
-	return nil
-}
-
-// applyDuringSync applies the batch while another goroutine syncs its group.
-func (e *Engine) applyDuringSync(pages *override.Batch, b *batch) error {
 	synced := make(chan error, 1)
 	go func() { synced <- e.store.Sync() }()
-	err := e.apply(pages, b)
-	if err == nil {
-		e.published(b)
-	}
+	err := e.merge(b.seq)
 	if serr := <-synced; err == nil {
 		err = serr
 	}
+	e.publishDurable()
+	return err
+}
+
+// syncLog syncs all groups so far.
+func (e *Engine) syncLog() error {
+	err := e.store.Sync()
 	e.publishDurable()
 	return err
 }
@@ -190,31 +225,29 @@ func (e *Engine) writeRedo() error {
 	return nil
 }
 
-// published makes an applied batch visible to updates. The order is that of lockfree.List.
+// published makes the batch visible to updates, its ops pending unless the tree has them. The order is that of lockfree.List.
 func (e *Engine) published(b *batch) {
 	for _, n := range e.nodes {
 		for hash := range n.Value.set.Hashes {
 			e.lastOf(hash).Store(b.seq)
 		}
 	}
+	if len(e.ops) > 0 {
+		e.pending.add(b.seq, e.ops)
+	}
 	e.committed.Store(b.seq)
-	e.publishNoted(b.seq, b.records)
+	e.show(b.seq)
+	e.noteLogged(b.seq)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
 	e.retire(b.seq)
 	e.commits.Add(uint64(len(e.nodes)))
 }
 
 // account does the accounts of a finished batch and starts the housekeeping that it makes due.
-func (e *Engine) account() {
-	var held int64
-	for _, n := range e.nodes {
-		held += n.Value.held
-	}
-	e.rebalance(held)
+func (e *Engine) account(b *batch) {
+	e.rebalance(b.held)
 	if e.batches++; e.batches%reclaimBatches == 0 {
 		e.reclaim()
-	} else {
-		e.measure()
 	}
 	e.keeper.nudge()
 }
@@ -246,6 +279,6 @@ func (e *Engine) provide() error {
 
 // unwritten bounds the pages that what is in memory will take.
 func (e *Engine) unwritten() int64 {
-	n := e.pages.Unwritten()
+	n := e.pages.Unwritten() + e.pendingPages()
 	return n + n/8 + redoPages(int64(len(e.redo)))
 }

@@ -32,20 +32,20 @@ func (e *Engine) takeBaton() {
 func (e *Engine) putBaton(background bool) {
 	b := &e.baton
 	for {
-		if n := b.waiting.Load(); n > 0 && !(background && e.pending()) && b.waiting.CompareAndSwap(n, n-1) {
+		if n := b.waiting.Load(); n > 0 && !(background && e.undrained()) && b.waiting.CompareAndSwap(n, n-1) {
 			b.handed <- struct{}{}
 			return
 		}
-		if e.pending() {
+		if e.undrained() {
 			e.list.Head().Value.wake <- lead
 			return
 		}
 		b.held.Store(false)
-		if (b.waiting.Load() == 0 && !e.pending()) || !b.held.CompareAndSwap(false, true) {
+		if (b.waiting.Load() == 0 && !e.undrained()) || !b.held.CompareAndSwap(false, true) {
 			return
 		}
 	}
 }
 
-// pending reports whether commits wait that nobody has drained.
-func (e *Engine) pending() bool { return e.list.Head() != e.drained.Load() }
+// undrained reports whether commits wait that nobody has drained.
+func (e *Engine) undrained() bool { return e.list.Head() != e.drained.Load() }

@@ -45,7 +45,7 @@ func TestBaton(t *testing.T) {
 			require.EqualValues(t, takes.Load(), owned)
 			require.False(t, e.baton.held.Load())
 			require.Zero(t, e.baton.waiting.Load())
-			require.False(t, e.pending())
+			require.False(t, e.undrained())
 		})
 	}
 }

@@ -54,6 +54,9 @@ func (c *Cursor) ready() bool {
 	if c.err == nil {
 		c.err = c.tx.Expired()
 	}
+	if c.err == nil {
+		c.err = c.tx.see()
+	}
 	return c.err == nil
 }
 

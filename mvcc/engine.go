@@ -77,6 +77,7 @@ type Engine struct {
 	marks   marks
 
 	baton    baton
+	pending  pending
 	drained  atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
 	active   atomic.Int32                          // commits that were admitted and are not settled
 	unpinned atomic.Int32                          // transactions that wait for admission and are not in the registry meanwhile
@@ -230,7 +231,7 @@ func (e *Engine) awaitUsers() {
 
 func (e *Engine) closeClean() (err error) {
 	defer guard(&err)
-	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && e.pages.DirtyBytes() == 0 {
+	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
 		return nil
 	}
 	return e.flushAndCheckpoint()
@@ -239,17 +240,33 @@ func (e *Engine) closeClean() (err error) {
 // Failed returns the error that poisoned the engine, or nil.
 func (e *Engine) Failed() error { return e.store.Failed() }
 
-// publish ends a batch: seq becomes what new updates read, with its number of records. Baton holder.
-func (e *Engine) publish(seq uint64, records int64) {
+// merged notes that the tree has everything up to seq, and how many records that are. Baton holder.
+func (e *Engine) merged(seq uint64, records int64) {
 	e.records = records
 	e.counts[seq%recordsSlots].store(seq, records)
+	e.pending.merged.Store(seq)
+}
+
+// show makes seq what new updates read. Baton holder.
+func (e *Engine) show(seq uint64) {
 	e.applied.Store(seq)
 	e.moved.broadcast()
+}
+
+// publish ends a batch that the tree has: seq becomes what new updates read, with its number of records. Baton holder.
+func (e *Engine) publish(seq uint64, records int64) {
+	e.merged(seq, records)
+	e.show(seq)
 }
 
 // publishNoted is publish for what is in the log, or in e.redo on its way there. The note comes second: durable never passes applied.
 func (e *Engine) publishNoted(seq uint64, records int64) {
 	e.publish(seq, records)
+	e.noteLogged(seq)
+}
+
+// noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Baton holder.
+func (e *Engine) noteLogged(seq uint64) {
 	if len(e.redo) == 0 {
 		e.note(e.store.LastGroup(), seq)
 	}
@@ -299,11 +316,23 @@ func (e *Engine) snapshot(at *atomic.Uint64) (slot lockfree.Slot, records int64,
 		if slot, err = e.enter(at); err != nil {
 			return slot, 0, err
 		}
+		if err := e.await(slot.Seq()); err != nil {
+			slot.Release()
+			return slot, 0, err
+		}
 		if n, ok := e.counts[slot.Seq()%recordsSlots].load(slot.Seq()); ok {
 			return slot, n, nil
 		}
 		slot.Release()
 	}
+}
+
+// recordsAt returns the number of records at seq, or -1 if that is forgotten: 4,096 merges ago.
+func (e *Engine) recordsAt(seq uint64) int64 {
+	if n, ok := e.counts[seq%recordsSlots].load(seq); ok {
+		return n
+	}
+	return -1
 }
 
 // Use calls fn with the engine kept open.

@@ -85,7 +85,11 @@ func TestFaults(t *testing.T) {
 				return err
 			}
 			tx.Put([]byte("k00001"), nil)
-			return tx.Commit()
+			if err := tx.Commit(); err != nil {
+				return err
+			}
+			_, err = e.Exists([]byte("k00001")) // until somebody reads, the tree need not have it
+			return err
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

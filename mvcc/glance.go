@@ -18,6 +18,10 @@ func (e *Engine) glance() (*Tx, error) {
 		return nil, err
 	}
 	tx.slot, tx.snap = slot, e.pages.At(slot.Seq())
+	if err := e.await(slot.Seq()); err != nil {
+		e.endGlance(tx)
+		return nil, err
+	}
 	return tx, nil
 }
 

@@ -52,10 +52,15 @@ func (e *Engine) protect(err *error) {
 	*err = e.store.Fail(fault)
 }
 
-// withBaton calls fn with the baton, which is passed on whatever happens.
+// withBaton calls fn with the baton, which is passed on whatever happens, and with nothing pending.
 func (e *Engine) withBaton(fn func() error) (err error) {
 	e.takeBaton()
 	defer e.putBaton(true)
 	defer e.protect(&err) // before the baton is passed on
+	if e.Failed() == nil {
+		if err := e.merge(e.applied.Load()); err != nil {
+			return err
+		}
+	}
 	return fn()
 }

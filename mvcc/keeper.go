@@ -181,6 +181,9 @@ func (e *Engine) fold() (err error) {
 func (e *Engine) foldPlan() ([]logstore.PageID, error) {
 	slot := e.registry.Acquire(&e.applied)
 	defer slot.Release()
+	if err := e.await(slot.Seq()); err != nil {
+		return nil, err
+	}
 	return e.pages.FoldPlan(e.pages.At(slot.Seq()), 1)
 }
 

@@ -53,6 +53,9 @@ func (tx *Tx) validate() error {
 	if now.Seq() == tx.Snapshot() {
 		return nil
 	}
+	if err := e.await(now.Seq()); err != nil {
+		return err
+	}
 	newest := e.pages.At(now.Seq())
 	same, err := tx.unchanged(&newest)
 	if err == nil && !same {
@@ -63,8 +66,11 @@ func (tx *Tx) validate() error {
 }
 
 func (tx *Tx) unchanged(newest *override.Snapshot) (bool, error) {
+	if err := tx.see(); err != nil {
+		return false, err
+	}
 	if tx.reads.counted {
-		if n, ok := tx.e.counts[newest.Seq()%recordsSlots].load(newest.Seq()); !ok || n != tx.records {
+		if n := tx.e.recordsAt(newest.Seq()); n < 0 || n != tx.records {
 			return false, nil
 		}
 	}

@@ -27,8 +27,9 @@ func (e *Engine) retire(seq uint64) {
 	}
 }
 
-// reuse gives back the sets that nobody can look at any more. Baton holder.
+// reuse gives back the sets that nobody can look at any more, and whose ops are in the tree. Baton holder.
 func (e *Engine) reuse(horizon uint64) {
+	horizon = min(horizon, e.pending.merged.Load())
 	n := 0
 	for n < len(e.spent) && e.spent[n].seq <= horizon {
 		e.giveSet(e.spent[n].set)

@@ -23,13 +23,13 @@ type Stats struct {
 
 // Stats returns the present state. It takes the baton for a moment.
 func (e *Engine) Stats() (Stats, error) {
-	slot, records, err := e.snapshot(e.view)
+	slot, err := e.enter(e.view)
 	if err != nil {
 		return Stats{}, err
 	}
 	defer slot.Release()
 	s := Stats{
-		Records: records, Space: e.store.SpaceStats(), Log: e.store.Counters(), Commits: e.commits.Load(), Conflicts: e.conflicts.Load(),
+		Space: e.store.SpaceStats(), Log: e.store.Counters(), Commits: e.commits.Load(), Conflicts: e.conflicts.Load(),
 		Checkpoints: e.keeper.checkpoints.Load(), OpenSnapshots: e.registry.Count() - 1, Recovery: e.recovery,
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
@@ -37,6 +37,9 @@ func (e *Engine) Stats() (Stats, error) {
 	}
 	err = e.withBaton(func() error {
 		s.Pages = e.pages.Stats()
+		if s.Records = e.recordsAt(slot.Seq()); s.Records < 0 {
+			s.Records = e.records
+		}
 		return nil
 	})
 	return s, err

@@ -22,7 +22,8 @@ type Tx struct {
 	e        *Engine
 	slot     lockfree.Slot
 	snap     override.Snapshot
-	records  int64 // in the tree at the snapshot
+	seen     bool  // the tree has all that the snapshot shows; before that no page of it is looked at
+	records  int64 // in the tree at the snapshot; once seen, and unknown (-1) if the engine went on too far before
 	set      *WriteSet
 	reads    *readSet // serializable only
 	readAny  bool     // a key was read: what is written is checked for conflicts
@@ -47,11 +48,14 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 		return nil, err
 	}
 	var err error
-	if tx.slot, tx.records, err = e.snapshot(at); err != nil {
+	if tx.slot, err = e.enter(at); err != nil {
 		return nil, err
 	}
 	tx.slot.Stamp(time.Now().UnixNano())
 	tx.snap = e.pages.At(tx.slot.Seq())
+	if e.pending.merged.Load() >= tx.slot.Seq() {
+		tx.seen, tx.records = true, e.recordsAt(tx.slot.Seq())
+	}
 	if o.Serializable && !o.ReadOnly {
 		tx.reads = &readSet{}
 	}
@@ -98,8 +102,23 @@ func (tx *Tx) Has(key []byte) (bool, error) {
 	return ok, err
 }
 
+// see makes the snapshot readable: what was committed before it and is not in the tree yet is merged.
+func (tx *Tx) see() error {
+	if tx.seen {
+		return nil
+	}
+	if err := tx.e.await(tx.Snapshot()); err != nil {
+		return err
+	}
+	tx.seen, tx.records = true, tx.e.recordsAt(tx.Snapshot())
+	return nil
+}
+
 func (tx *Tx) lookup(key []byte) (btree.Cell, bool, error) {
 	tx.readAny = true
+	if err := tx.see(); err != nil {
+		return btree.Cell{}, false, err
+	}
 	if tx.reads != nil {
 		tx.reads.addKey(key)
 	}
@@ -166,7 +185,13 @@ func (tx *Tx) Len() (int64, error) {
 	if tx.reads != nil {
 		tx.reads.counted = true
 	}
-	n := tx.records
+	if err := tx.see(); err != nil {
+		return 0, err
+	}
+	n, err := tx.counted()
+	if err != nil {
+		return 0, err
+	}
 	if tx.set == nil || tx.set.Len() == 0 {
 		return n, nil
 	}
@@ -182,6 +207,23 @@ func (tx *Tx) Len() (int64, error) {
 		}
 	}
 	return n, nil
+}
+
+// counted returns the number of records in the snapshot.
+func (tx *Tx) counted() (int64, error) {
+	if tx.records < 0 {
+		var c btree.Cursor
+		c.Reset(&tx.snap, override.Root)
+		n := int64(0)
+		for ok := c.First(); ok; ok = c.Next() {
+			n++
+		}
+		if err := c.Err(); err != nil {
+			return 0, err
+		}
+		tx.records = n
+	}
+	return tx.records, nil
 }
 
 // Written returns how many keys the transaction writes.

@@ -1,0 +1,220 @@
+package mvcc
+
+import (
+	"bytes"
+	"cmp"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+
+	"flashdbm/internal/btree"
+	"flashdbm/lockfree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// A commit can be visible before the tree has it. Its batch is logged, gets its Seq, and new transactions begin at that Seq; the ops
+// wait here until somebody reads, or until there are many. Then they are merged into the tree in one go: several batches of small
+// changes visit each leaf once, and no versions are made that nobody could have read.
+//
+// Invariants:
+//
+//  1. merged <= applied: the tree has every batch up to merged. Those from there to applied are pending, in the order of their Seqs,
+//     with ops in memory that stays as it is (their write sets are not used again before they are merged).
+//  2. Nobody looks at a page at a Seq above merged: readers call await first.
+//  3. The tree has a version for each Seq at which somebody may read. Batches i and i+1 are merged as one, under the Seq of i+1, only
+//     if the registry shows that no reader is or will be at i's: Pinned(i, i+1), which is also true from the view watermark on.
+//  4. Whatever depends on the newest tree (flushes, folds, checkpoints, page groups) takes the baton by withBaton, which merges first.
+//     A flush lays it down between its parts; what becomes pending meanwhile is above its base.
+//
+// An error of a merge poisons the store and is what everybody gets who reads above merged. What is merged stays readable. After another
+// failure, merging goes on for those who may read: what is durable and pending is as good as what is durable and in the tree.
+type pending struct {
+	merged atomic.Uint64 // read by anyone; written by the baton holder
+
+	// The rest belongs to the baton holder.
+	ops     []btree.Op
+	batches []pendingBatch
+	bytes   int64 // of keys and values
+	err     error // of the merge that failed
+	pins    []uint64
+	order   []headed // scratch
+	scratch []btree.Op
+}
+
+type pendingBatch struct {
+	seq uint64
+	end int // of its ops
+}
+
+const (
+	pendingOps   = 16 << 10 // ops that may be pending,
+	pendingBytes = 4 << 20  // and bytes, unless MemoryLimit is small
+	pendingShare = 16       // of MemoryLimit
+
+	splitBytes = 1800 // of keys and values that make a leaf more: half a page
+
+	// deferOps is the least size of a synced batch that is left pending: smaller ones are merged while they are synced. Bulk loads are
+	// larger, and gain.
+	deferOps = 256
+)
+
+// add makes a batch pending. Baton holder, who moves applied next.
+func (p *pending) add(seq uint64, ops []btree.Op) {
+	for i := range ops {
+		p.bytes += int64(len(ops[i].Key) + len(ops[i].Value))
+	}
+	p.ops = append(p.ops, ops...)
+	p.batches = append(p.batches, pendingBatch{seq, len(p.ops)})
+}
+
+// crowded reports whether what is pending should be merged.
+func (e *Engine) crowded() bool {
+	p := &e.pending
+	return len(p.ops) >= pendingOps || p.bytes >= min(pendingBytes, e.opts.MemoryLimit/pendingShare)
+}
+
+// await returns once the tree has everything up to seq.
+func (e *Engine) await(seq uint64) error {
+	if e.pending.merged.Load() >= seq {
+		return nil
+	}
+	return e.mergeFor(seq)
+}
+
+// mergeFor merges for a reader at seq.
+func (e *Engine) mergeFor(seq uint64) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	e.takeBaton()
+	defer e.putBaton(true)
+	defer e.protect(&err)
+	if e.Failed() == nil {
+		return e.merge(e.applied.Load())
+	}
+	return e.merge(seq)
+}
+
+// merge brings the pending batches up to seq into the tree. Baton holder.
+func (e *Engine) merge(seq uint64) error {
+	p := &e.pending
+	if p.err != nil && p.merged.Load() < seq {
+		return p.err
+	}
+	if len(p.batches) == 0 || p.batches[0].seq > seq {
+		return nil
+	}
+	p.err = errBroken // should something panic
+	p.pins, _ = e.registry.Scan(p.pins, e.view)
+	from, n := 0, 0 // of ops and batches
+	for n < len(p.batches) && p.batches[n].seq <= seq {
+		last := n
+		for last+1 < len(p.batches) && p.batches[last+1].seq <= seq &&
+			!lockfree.Pinned(p.pins, p.batches[last].seq, p.batches[last+1].seq) {
+			last++
+		}
+		b := p.batches[last]
+		if err := e.mergeOps(b.seq, p.ops[from:b.end], last > n); err != nil {
+			p.err = e.store.Fail(err)
+			return p.err
+		}
+		from, n = b.end, last+1
+	}
+	p.err = nil
+	p.drop(n, from)
+	e.measure()
+	if e.Failed() == nil {
+		e.rebalance(0)
+	}
+	return nil
+}
+
+// pendingPages bounds the pages that merging makes dirty: no more than there are ops, nor than there are leaves and what they split into.
+func (e *Engine) pendingPages() int64 {
+	n := int64(len(e.pending.ops))
+	if n == 0 {
+		return 0
+	}
+	grown := e.pending.bytes/splitBytes + 1
+	return min(n, e.store.SpaceStats().LiveBytes/logstore.PageSize+grown) + grown
+}
+
+// drop forgets the first batches, which have the first ops.
+func (p *pending) drop(batches, ops int) {
+	for i := range p.ops[:ops] {
+		p.bytes -= int64(len(p.ops[i].Key) + len(p.ops[i].Value))
+	}
+	rest := copy(p.ops, p.ops[ops:])
+	clear(p.ops[rest:])
+	p.ops = p.ops[:rest]
+	p.batches = append(p.batches[:0], p.batches[batches:]...)
+	for i := range p.batches {
+		p.batches[i].end -= ops
+	}
+	if cap(p.ops) > 4*pendingOps && rest == 0 { // a large transaction
+		p.ops, p.order, p.scratch = nil, nil, nil
+	}
+}
+
+// mergeOps brings the ops of one batch, or of several, into the tree as of seq.
+func (e *Engine) mergeOps(seq uint64, ops []btree.Op, several bool) error {
+	pages := e.pages.Begin(seq)
+	if several {
+		ops = e.pending.sort(ops, pages.Drop)
+	}
+	r, err := btree.Apply(pages, override.Root, ops)
+	if err != nil {
+		return err
+	}
+	clear(e.pending.scratch)
+	e.merged(seq, e.records+r.Added)
+	return nil
+}
+
+// headed is an op's place and the beginning of its key, as a number that orders like it.
+type headed struct {
+	head uint64
+	at   uint32
+}
+
+// sort returns ops in the order of their keys; of several ops of a key it keeps the last one and drops the values of the others: they are
+// in the log and never get into the tree. The result is good until the next call.
+func (p *pending) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
+	if ascend(ops) {
+		return ops
+	}
+	p.order = p.order[:0]
+	for i := range ops {
+		p.order = append(p.order, headed{headOf(ops[i].Key, 0), uint32(i)})
+	}
+	slices.SortFunc(p.order, func(a, b headed) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		if o := bytes.Compare(ops[a.at].Key, ops[b.at].Key); o != 0 {
+			return o
+		}
+		return cmp.Compare(a.at, b.at)
+	})
+	p.scratch = p.scratch[:0]
+	for i, h := range p.order {
+		op := &ops[h.at]
+		if i+1 < len(p.order) && p.order[i+1].head == h.head && bytes.Equal(op.Key, ops[p.order[i+1].at].Key) {
+			if op.Ref != nil {
+				drop(*op.Ref)
+			}
+			continue
+		}
+		p.scratch = append(p.scratch, *op)
+	}
+	return p.scratch
+}
+
+// ascend reports whether the keys ascend, each once.
+func ascend(ops []btree.Op) bool {
+	for i := 1; i < len(ops); i++ {
+		if bytes.Compare(ops[i-1].Key, ops[i].Key) >= 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,146 @@
+package mvcc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// TestPendingSnapshots: commits that the tree does not have yet are seen by whoever began after them and by nobody else, in whatever order
+// the readers look for the first time.
+func TestPendingSnapshots(t *testing.T) {
+	for _, backwards := range []bool{false, true} {
+		t.Run(fmt.Sprint(backwards), func(t *testing.T) {
+			e := newEngine(t, Options{Durability: Buffered, Manual: true})
+			const n = 20
+			var readers []*Tx
+			for i := range n {
+				put(t, e, "k", fmt.Sprint(i))
+				put(t, e, fmt.Sprintf("k%03d", i), "x")
+				if i%3 == 0 { // between the others nobody reads: they may be merged as one
+					readers = append(readers, begin(t, e, TxOptions{ReadOnly: i%2 == 0}))
+				}
+			}
+			require.Less(t, e.pending.merged.Load(), e.applied.Load())
+			for i := range readers {
+				if backwards {
+					i = len(readers) - 1 - i
+				}
+				at := 3 * i
+				require.Equal(t, fmt.Sprint(at), get(t, readers[i], "k"))
+				records, err := readers[i].Len()
+				require.NoError(t, err)
+				require.EqualValues(t, at+2, records)
+				require.Equal(t, "", get(t, readers[i], fmt.Sprintf("k%03d", at+1)))
+			}
+			require.Equal(t, e.pending.merged.Load(), e.applied.Load())
+			for _, r := range readers {
+				require.NoError(t, r.Rollback())
+			}
+		})
+	}
+}
+
+// TestPendingCount: a transaction that looks for the first time when the engine has gone on by more merges than it remembers counts.
+func TestPendingCount(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	put(t, e, "a", "1")
+	put(t, e, "b", "1")
+	late := begin(t, e, TxOptions{ReadOnly: true})
+	for i := range recordsSlots + 1 {
+		put(t, e, fmt.Sprint(i), "1")
+		_, err := e.Exists([]byte("a")) // a merge each
+		require.NoError(t, err)
+	}
+	n, err := late.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 2, n)
+	require.NoError(t, late.Rollback())
+}
+
+// TestPendingValues: a long value that another one replaces before the tree had it is dropped; newEngine checks the space map at the end.
+func TestPendingValues(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	for i := range 6 {
+		put(t, e, "long", strings.Repeat(fmt.Sprint(i), 3*logstore.PageSize))
+	}
+	put(t, e, "gone", strings.Repeat("x", 2*logstore.PageSize))
+	tx := begin(t, e, TxOptions{})
+	require.NoError(t, tx.Delete([]byte("gone")))
+	require.NoError(t, tx.Commit())
+	require.Less(t, e.pending.merged.Load(), e.applied.Load())
+	r := begin(t, e, TxOptions{ReadOnly: true})
+	require.Equal(t, strings.Repeat("5", 3*logstore.PageSize), get(t, r, "long"))
+	require.Equal(t, "", get(t, r, "gone"))
+	require.NoError(t, r.Rollback())
+	require.NoError(t, e.Checkpoint())
+}
+
+// TestPendingIsBounded: however much is committed without anybody reading, only so much waits.
+func TestPendingIsBounded(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		e := newEngine(t, Options{Durability: d, Manual: true})
+		for i := range 3 * pendingOps / deferOps {
+			tx := begin(t, e, TxOptions{})
+			for j := range deferOps {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "%07d", (i*deferOps+j)*7919%1000003), []byte("value")))
+			}
+			require.NoError(t, tx.Commit())
+			require.LessOrEqual(t, len(e.pending.ops), pendingOps+deferOps, "%d", d)
+		}
+		n, err := e.Len()
+		require.NoError(t, err)
+		require.EqualValues(t, 3*pendingOps, n)
+	}
+}
+
+// TestPendingAfterFailure: what was durable when the store failed can be read, also if the tree did not have it; what was not, not.
+func TestPendingAfterFailure(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Durable, Manual: true})
+	many := func(value string) error {
+		tx, err := e.Begin(TxOptions{})
+		require.NoError(t, err)
+		for i := range max(deferOps, pageGroupOps+1) {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%05d", i), []byte(value)))
+		}
+		return tx.Commit()
+	}
+	require.NoError(t, many("1"))
+	require.Less(t, e.pending.merged.Load(), e.durable.Load(), "not deferred: nothing is tested")
+	e.store.Fail(vfs.ErrNoSpace)
+	v, ok, err := e.GetCopy([]byte("00007"))
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "1", string(v))
+	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
+}
+
+// TestPendingSort: the last op of each key, in the order of the keys, and the values of the others dropped.
+func TestPendingSort(t *testing.T) {
+	key := func(s string) []byte { return []byte(s) }
+	ref := func(id uint64) *btree.Ref { return &btree.Ref{ID: id, ValueLen: 5000, Kind: btree.Run} }
+	ops := []btree.Op{
+		{Key: key("prefix-b"), Ref: ref(1)}, {Key: key("prefix-c"), Value: key("1")},
+		{Key: key("a")}, {Key: key("prefix-b"), Ref: ref(2)}, {Key: nil, Value: key("empty")},
+		{Key: key("prefix-b"), Delete: true}, {Key: key("a\x00")}, {Key: key("prefix-c"), Value: key("2")},
+	}
+	var dropped []uint64
+	var p pending
+	got := p.sort(ops, func(r btree.Ref) { dropped = append(dropped, r.ID) })
+	var keys []string
+	for _, op := range got {
+		keys = append(keys, string(op.Key))
+	}
+	require.Equal(t, []string{"", "a", "a\x00", "prefix-b", "prefix-c"}, keys)
+	require.True(t, got[3].Delete)
+	require.Equal(t, "2", string(got[4].Value))
+	require.Equal(t, []uint64{1, 2}, dropped)
+}
