@@ -87,7 +87,7 @@ func (db *DB) Put(key, value []byte) error {
 	if err := checkSizes(key, value); err != nil {
 		return err
 	}
-	return db.write(func(tx *mvcc.Tx) error { return tx.Put(key, value) })
+	return db.write(key, value, false)
 }
 
 // Delete removes key in a transaction of its own; it is no error if there is none.
@@ -95,22 +95,13 @@ func (db *DB) Delete(key []byte) error {
 	if err := checkSizes(key, nil); err != nil {
 		return err
 	}
-	return db.write(func(tx *mvcc.Tx) error { return tx.Delete(key) })
+	return db.write(key, nil, true)
 }
 
-// write commits what fn writes. It reads nothing, so it cannot lose.
-func (db *DB) write(fn func(*mvcc.Tx) error) (err error) {
+func (db *DB) write(key, value []byte, remove bool) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(&err)
-	tx, err := db.engine.Begin(mvcc.TxOptions{})
-	if err != nil {
-		return err
-	}
-	if err := fn(tx); err != nil {
-		tx.Rollback()
-		return public(err)
-	}
-	return public(tx.Commit())
+	return public(db.engine.WriteOne(key, value, remove))
 }
 
 // Len returns the number of records. O(1).

@@ -232,21 +232,28 @@ func (e *Engine) published(b *batch) {
 			e.lastOf(hash).Store(b.seq)
 		}
 	}
+	copied := false
 	if len(e.ops) > 0 {
-		e.pending.add(b.seq, e.ops)
+		copied = e.pending.add(b.seq, e.ops)
 	}
 	e.committed.Store(b.seq)
 	e.show(b.seq)
 	e.noteLogged(b.seq)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
-	e.retire(b.seq)
+	e.retire(b.seq, copied)
 	e.commits.Add(uint64(len(e.nodes)))
 }
 
 // account does the accounts of a finished batch and starts the housekeeping that it makes due.
 func (e *Engine) account(b *batch) {
+	e.batches++
+	due := e.batches%reclaimBatches == 0
+	if !due && e.opts.Durability == Buffered { // what one of these commits reserves too much is little
+		e.held += b.held
+		return
+	}
 	e.rebalance(b.held)
-	if e.batches++; e.batches%reclaimBatches == 0 {
+	if due {
 		e.reclaim()
 	}
 	e.keeper.nudge()

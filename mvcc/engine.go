@@ -86,6 +86,7 @@ type Engine struct {
 	moved    waiters // for applied
 	keeper   keeper
 	glances  sync.Pool // of *Tx
+	singles  sync.Pool // of *Tx
 
 	// Owned by the baton holder.
 	records  int64           // in the tree, at applied

@@ -34,6 +34,7 @@ type pending struct {
 
 	// The rest belongs to the baton holder.
 	ops     []btree.Op
+	copies  arena // keys and values of small batches
 	batches []pendingBatch
 	bytes   int64 // of keys and values
 	err     error // of the merge that failed
@@ -54,18 +55,33 @@ const (
 
 	splitBytes = 1800 // of keys and values that make a leaf more: half a page
 
+	copyBytes = 2 << 10 // of the keys and values of a batch, up to which they are copied
+
 	// deferOps is the least size of a synced batch that is left pending: smaller ones are merged while they are synced. Bulk loads are
 	// larger, and gain.
 	deferOps = 256
 )
 
-// add makes a batch pending. Baton holder, who moves applied next.
-func (p *pending) add(seq uint64, ops []btree.Op) {
+// add makes a batch pending, and reports whether it copied the keys and values: then the write sets can be used again before they are
+// merged. It is so with small ones, which have much more memory than bytes. Baton holder, who moves applied next.
+func (p *pending) add(seq uint64, ops []btree.Op) (copied bool) {
+	var bytes int64
 	for i := range ops {
-		p.bytes += int64(len(ops[i].Key) + len(ops[i].Value))
+		bytes += int64(len(ops[i].Key) + len(ops[i].Value))
 	}
+	p.bytes += bytes
+	from := len(p.ops)
 	p.ops = append(p.ops, ops...)
 	p.batches = append(p.batches, pendingBatch{seq, len(p.ops)})
+	if bytes > copyBytes {
+		return false
+	}
+	for i := from; i < len(p.ops); i++ {
+		op := &p.ops[i]
+		op.Key = p.copies.copyOf(op.Key)
+		op.Value = p.copies.copyOf(op.Value)
+	}
+	return true
 }
 
 // crowded reports whether what is pending should be merged.
@@ -146,6 +162,9 @@ func (p *pending) drop(batches, ops int) {
 	rest := copy(p.ops, p.ops[ops:])
 	clear(p.ops[rest:])
 	p.ops = p.ops[:rest]
+	if rest == 0 {
+		p.copies.reset()
+	}
 	p.batches = append(p.batches[:0], p.batches[batches:]...)
 	for i := range p.batches {
 		p.batches[i].end -= ops

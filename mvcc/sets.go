@@ -15,23 +15,25 @@ func (e *Engine) giveSet(w *WriteSet) {
 
 // spentSet is a write set in the commit list. It is reused once the horizon has reached its Seq: a resolver looks only at commits above
 // its own snapshot, so none can be looking any more.
+//
+// If its keys and values were not copied when its batch became pending, it must have been merged too.
 type spentSet struct {
-	set *WriteSet
-	seq uint64
+	set    *WriteSet
+	seq    uint64
+	copied bool
 }
 
 // retire queues the sets of a finished batch. Baton holder.
-func (e *Engine) retire(seq uint64) {
+func (e *Engine) retire(seq uint64, copied bool) {
 	for _, n := range e.nodes {
-		e.spent = append(e.spent, spentSet{n.Value.set, seq})
+		e.spent = append(e.spent, spentSet{n.Value.set, seq, copied})
 	}
 }
 
-// reuse gives back the sets that nobody can look at any more, and whose ops are in the tree. Baton holder.
+// reuse gives back the sets that nobody needs any more. Baton holder.
 func (e *Engine) reuse(horizon uint64) {
-	horizon = min(horizon, e.pending.merged.Load())
-	n := 0
-	for n < len(e.spent) && e.spent[n].seq <= horizon {
+	n, merged := 0, e.pending.merged.Load()
+	for n < len(e.spent) && e.spent[n].seq <= horizon && (e.spent[n].copied || e.spent[n].seq <= merged) {
 		e.giveSet(e.spent[n].set)
 		n++
 	}

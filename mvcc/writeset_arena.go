@@ -49,6 +49,14 @@ func (a *arena) add(b []byte) place {
 	return place(a.filling)<<32 | place(len(chunk))
 }
 
+// copyOf copies b and returns the copy, nil for nil.
+func (a *arena) copyOf(b []byte) []byte {
+	if b == nil {
+		return nil
+	}
+	return a.at(a.add(b), uint32(len(b)))
+}
+
 // turn makes filling a chunk with room for need bytes.
 func (a *arena) turn(need int) {
 	for a.filling+1 < a.kept {
