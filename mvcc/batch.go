@@ -13,17 +13,17 @@ import (
 //
 //	drain   the commits become one batch with one Seq
 //	log     the batch becomes a record group, or a page group (then it is applied first: the images are what is logged)
-//	apply   the batch is merged into the tree; nobody sees it yet
 //	table   the Seq of each key's last write
-//	applied moves: new updates see the batch
+//	applied moves: new updates begin at the batch, whose ops are pending
 //	cut     the commit list
+//	merge   what is pending into the tree, unless it may wait for a reader: see pending.go
 //	sync    one fdatasync for all groups so far
 //	durable moves, waiters wake
 //
-// Applying overlaps with the sync of the same batch when there is enough to apply.
+// Merging overlaps with the sync of the same batch when there is enough to merge.
 
 const (
-	overlapOps     = 48       // ops from which applying is worth another goroutine for the sync
+	overlapOps     = 48       // ops from which merging is worth another goroutine for the sync
 	pageGroupOps   = 256      // ops up to which a page group is tried
 	bufferedBytes  = 64 << 10 // of redo, from which a Buffered batch is written
 	reclaimBatches = 16       // batches between two looks at what nobody can see any more
