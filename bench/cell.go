@@ -47,7 +47,7 @@ type Cell struct {
 	memory  *memoryWatch
 	// timeLimit is for workloads that are bound by a number of records; 0 = the scale's.
 	timeLimit time.Duration
-	io      ioCount // when the measured part began
+	io        ioCount // when the measured part began
 }
 
 // scaled returns n, or a tenth of it in a quick run.
