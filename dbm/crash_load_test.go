@@ -88,6 +88,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 		d = rng.IntN(3)
 	}
 	o.Durability = mvcc.Durability(d)
+	if rng.IntN(2) == 0 { // what is redone is written in the middle of that
+		o.EarlyBytes = int64(1+rng.IntN(8)) << 12
+	}
 	return o
 }
 

@@ -155,10 +155,12 @@ func (r *runner) batch() error {
 			ends = append(ends, end)
 		} else if err == nil {
 			r.returnedUpTo(r.hist.last())
-		} else if r.hist.rewind(r.hist.last() - 1); r.unlessFull(err) != nil {
+		} else if r.unlessFull(err) != nil { // it may have been written
 			held.release()
 			rollBackAll(txs[i+1:])
 			return errors.Join(err, r.await(ends))
+		} else {
+			r.hist.rewind(r.hist.last() - 1)
 		}
 	}
 	held.release()

@@ -40,6 +40,7 @@ type Options struct {
 	Manual        bool            // no background goroutine: tests step the housekeeping themselves
 	Step          func(StepPoint) // tests: called between the steps of the housekeeping
 	StepPages     int             // tests: most pages of such a step; 0 = as it suits
+	EarlyBytes    int64           // tests: of versions, above which a large batch writes pages early; 0 = half of MemoryLimit
 	LastSlots     int             // tests: of the table hash(key) -> last Seq, a power of two; 0 = 2 MiB of them
 }
 

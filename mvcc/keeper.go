@@ -220,17 +220,22 @@ func (e *Engine) flush() error {
 		if f == nil {
 			return nil
 		}
-		recBytes := e.recBytes
-		if err := e.writeFlush(f); err != nil {
-			return e.store.Fail(err)
-		}
-		e.recBytes -= recBytes
-		e.keeper.installed = e.applied.Load() + 1
-		e.reclaim()
-		e.rebalance(0)
-		e.keeper.flushes.Add(1)
-		return nil
+		return e.finishFlush(f)
 	})
+}
+
+// finishFlush carries a flush through whose base is all up to now. Baton holder, and the caller holds keeper.mu.
+func (e *Engine) finishFlush(f *override.Flush) error {
+	recBytes := e.recBytes
+	if err := e.writeFlush(f); err != nil {
+		return e.store.Fail(err)
+	}
+	e.recBytes -= recBytes
+	e.keeper.installed = e.applied.Load() + 1
+	e.reclaim()
+	e.rebalance(0)
+	e.keeper.flushes.Add(1)
+	return nil
 }
 
 // writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.

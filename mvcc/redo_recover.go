@@ -6,7 +6,6 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
-	"flashdbm/override"
 )
 
 // redoGroups applies the record groups behind the base, wherever they lie, merged and sorted by key, before anything else uses the
@@ -72,24 +71,25 @@ func sortOps(ops []btree.Op) (keep []btree.Op, lost []btree.Ref) {
 	return keep, lost
 }
 
-const redoAtOnce = 1 << 14 // ops applied between two looks at the memory
-
+// redoOpsSorted applies ops as one batch, in pieces.
 func (e *Engine) redoOpsSorted(ops []btree.Op, lost []btree.Ref) error {
-	for len(ops) > 0 {
-		n := min(len(ops), redoAtOnce)
-		b := e.pages.Begin(e.applied.Load() + 1)
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	return e.withBaton(func() error {
+		p := e.beginPieces(e.store.LastGroup(), 0)
 		for _, ref := range lost {
-			b.Drop(ref)
+			p.batch.Drop(ref)
 		}
-		lost = nil
-		r, err := btree.Apply(b, override.Root, ops[:n])
-		if err != nil {
+		if err := p.apply(ops); err != nil {
+			p.abandon()
 			return err
 		}
-		ops = ops[n:]
-		e.publish(e.pages.Seq(), e.records+r.Added)
+		e.publish(e.pages.Seq(), p.records)
 		e.durable.Store(e.applied.Load())
+		if f := p.seal(); f != nil {
+			return e.finishFlush(f)
+		}
 		e.reclaim()
-	}
-	return nil
+		return nil
+	})
 }

@@ -91,6 +91,11 @@ func (b *Batch) push(id btree.PageID, v *version) {
 	}
 	old := e.head.Load()
 	if old.seq == v.seq {
+		if old.kind == atAddress && v.kind == inMemory && v.node.Borrows() { // an early image, void from now on
+			borrows := v.node
+			v.node = borrows.Own(p.memory)
+			borrows.Release(p.memory)
+		}
 		v.next.Store(old.next.Load())
 		e.head.Store(v)
 		if old.kind == inMemory {

@@ -31,8 +31,10 @@ type Flush struct {
 	next    int // of work: first not yet written
 	ready   int // of work: first not yet encoded
 	images  []byte
-	part    int // most pages of a part
-	placed  int // of work: installed
+	part    int         // most pages of a part
+	early   []earlyPage // written before the base was reached: see StartEarly
+	placed  int         // of work, then of early: installed
+	sealed  bool        // the base is reached
 	removed []*entry
 	retired []retirement
 	deaths  deaths
@@ -52,13 +54,19 @@ const partPages = 64 // most pages of a part: fdatasync waits for all dirty page
 // StartFlush starts a flush of everything up to now; group is the newest group and records the number of records in the tree. It
 // returns nil if there is nothing to write. Baton holder; no flush is in flight and the pages are not frozen.
 func (p *Pages) StartFlush(group uint64, records int64) *Flush {
-	if p.flush != nil || p.frozen {
-		panic("override: a flush beside another, or while the pages are frozen")
-	}
 	if len(p.dirty) == 0 && p.nothingPending() {
 		return nil
 	}
-	f := &Flush{p: p, slot: p.registry.AcquireAt(p.seq), base: group, records: records, part: partPages}
+	f := p.StartEarly()
+	f.Seal(group, records)
+	return f
+}
+
+// Seal sets the base of a flush: everything up to now is written. group is the newest group of the log, or the one that carries the
+// batch being applied if pages of it were written early, and records the number of records in the tree. Baton holder; after the batch.
+func (f *Flush) Seal(group uint64, records int64) {
+	p := f.p
+	f.slot, f.base, f.records, f.sealed = p.registry.AcquireAt(p.seq), group, records, true
 	for _, e := range p.dirty {
 		switch v := e.head.Load(); v.kind {
 		case inMemory:
@@ -69,10 +77,8 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	}
 	p.dirty = nil
 	p.epoch++
-	p.flush = f
 	f.retired, p.retired = p.retired, nil
 	f.deaths, p.deaths = p.deaths, deaths{}
-	return f
 }
 
 // Sort puts the pages in the order they are written. Without the baton, once, before the first Encode.
@@ -144,10 +150,15 @@ const installParts = 8 // installed at a time, so that commits get the baton bet
 // Install makes what the flush wrote the installed state, some pages at a time. Baton holder; after the last part.
 func (f *Flush) Install() (done bool) {
 	p := f.p
-	for end := min(f.placed+installParts*f.part, len(f.work)); f.placed < end; f.placed++ {
-		f.place(&f.work[f.placed])
+	all := len(f.work) + len(f.early)
+	for end := min(f.placed+installParts*f.part, all); f.placed < end; f.placed++ {
+		if f.placed < len(f.work) {
+			f.place(&f.work[f.placed])
+		} else {
+			f.placeEarly(f.early[f.placed-len(f.work)])
+		}
 	}
-	if f.placed < len(f.work) {
+	if f.placed < all {
 		return false
 	}
 	for _, e := range f.removed {
@@ -203,5 +214,7 @@ func (f *Flush) place(w *flushItem) {
 // Abandon ends a flush that failed; the store is poisoned.
 func (f *Flush) Abandon() {
 	f.p.flush = nil
-	f.slot.Release()
+	if f.sealed {
+		f.slot.Release()
+	}
 }

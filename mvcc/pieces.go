@@ -1,0 +1,123 @@
+package mvcc
+
+import (
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// pieces applies a batch that may change more pages than memory holds. It is merged into the tree a piece at a time, all under one Seq,
+// and whenever its pages take more than half of MemoryLimit between two pieces, they are written as the first parts of a flush whose
+// base is the batch's group (see override.Pages.StartEarly for why that is safe). Readers see nothing of it before the Seq is published.
+//
+// The caller has keeper.mu, so no other flush is in flight, and the baton until finish has sealed the flush: no other group comes between.
+type pieces struct {
+	e       *Engine
+	batch   *override.Batch
+	group   uint64          // that carries the batch, or the newest one of those redone
+	records int64           // in the tree with what was applied so far
+	room    int64           // pages reserved for the flush
+	flush   *override.Flush // nil until something is written early
+}
+
+const (
+	minPieceOps  = 4
+	maxPieceOps  = 1 << 14
+	pieceOpBytes = 4096 // of versions that an op makes at most: of its leaf
+)
+
+// beginPieces starts a batch at the next Seq. room is what was reserved for the pages that it changes.
+func (e *Engine) beginPieces(group uint64, room int64) *pieces {
+	return &pieces{e: e, batch: e.pages.Begin(e.applied.Load() + 1), group: group, records: e.records, room: room}
+}
+
+// pieceOps is how many ops are applied between two looks at the memory: they make versions of a quarter of MemoryLimit at most.
+func (e *Engine) pieceOps() int {
+	return int(min(max(e.earlyBytes()/2/pieceOpBytes, minPieceOps), maxPieceOps))
+}
+
+// apply applies ops, whose keys ascend, and come after those of the ops applied before or are the newer for their keys.
+func (p *pieces) apply(ops []btree.Op) error {
+	for len(ops) > 0 {
+		n := min(len(ops), p.e.pieceOps())
+		r, err := btree.Apply(p.batch, override.Root, ops[:n])
+		if err != nil {
+			return err
+		}
+		p.records += r.Added
+		ops = ops[n:]
+		if err := p.relieve(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relieve writes leaves early, then inner nodes, while they take too much memory. Without room for that the batch stays in memory whole:
+// the database can then be read, and deleting may make room.
+func (p *pieces) relieve() error {
+	e := p.e
+	for _, level := range [...]int{0, override.AllLevels} {
+		if e.opts.Store.ReadOnly || e.pages.MemoryBytes() <= e.earlyBytes() {
+			return nil
+		}
+		n := e.pages.EarlyPages(level)
+		if n*logstore.PageSize < e.earlyBytes()/worthFlushing || !p.provide(n) {
+			continue
+		}
+		if p.flush == nil {
+			p.flush = e.pages.StartEarly()
+			if n := e.opts.StepPages; n > 0 {
+				p.flush.LimitPart(n)
+			}
+		}
+		written, err := p.flush.WriteEarly(level)
+		if err != nil {
+			return err
+		}
+		e.store.Release(written)
+		p.room -= written
+	}
+	return nil
+}
+
+// earlyBytes is what versions may take before a batch's pages are written early.
+func (e *Engine) earlyBytes() int64 {
+	if n := e.opts.EarlyBytes; n > 0 {
+		return n
+	}
+	return e.opts.MemoryLimit / 2
+}
+
+// provide makes sure that n pages are reserved, beside those that the rest of the flush will take as far as is known.
+func (p *pieces) provide(n int64) bool {
+	e := p.e
+	want := n + e.unwritten()
+	if p.room+e.held >= want {
+		return p.room >= n
+	}
+	missing := want - p.room - e.held
+	if e.store.Reserve(missing, false) != nil {
+		return false
+	}
+	p.room += missing
+	return p.room >= n
+}
+
+// seal ends the batch, which the caller then publishes. It returns the flush that was begun, for finishFlush, or nil. Unneeded room goes
+// back.
+func (p *pieces) seal() *override.Flush {
+	if p.flush != nil {
+		p.flush.Seal(p.group, p.records)
+	}
+	p.e.rebalance(p.room)
+	p.room = 0
+	return p.flush
+}
+
+// abandon ends a batch that failed; the store is poisoned.
+func (p *pieces) abandon() {
+	if p.flush != nil {
+		p.flush.Abandon()
+	}
+}

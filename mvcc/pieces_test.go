@@ -1,0 +1,89 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// What is redone at open takes more memory than there is: it is flushed as it goes, and a second crash in the middle of that changes
+// nothing.
+func TestRedoWritesEarly(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := tiny(Durable)
+	opts.Store.SegmentPages, opts.Manual, opts.RedoLimit = 64, true, 64<<20
+	e := openOn(t, mem, opts)
+	rng := rand.New(rand.NewPCG(1, 2))
+	want := map[string]string{}
+	for range 300 {
+		tx := begin(t, e, TxOptions{})
+		for range 20 {
+			key, value := fmt.Sprintf("key%05d", rng.IntN(5000)), fmt.Sprint(rng.IntN(1e9), string(make([]byte, rng.IntN(200))))
+			require.NoError(t, tx.Put([]byte(key), []byte(value)))
+			want[key] = value
+		}
+		require.NoError(t, tx.Commit())
+	}
+	image := mem.Clone()
+	defer image.Release()
+	require.NoError(t, e.Close())
+
+	opts.EarlyBytes = 64 << 10
+	verify := func(e *Engine) {
+		tx := begin(t, e, TxOptions{ReadOnly: true})
+		defer tx.Rollback()
+		for key, value := range want {
+			require.Equal(t, value, get(t, tx, key))
+		}
+		n, err := tx.Len()
+		require.NoError(t, err)
+		require.EqualValues(t, len(want), n)
+	}
+	for stop := int64(1); ; stop += 7 {
+		again := image.Clone()
+		var written int64
+		again.OnOp(func(op vfs.Op) error {
+			if op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec {
+				if written++; written > stop {
+					return fmt.Errorf("killed")
+				}
+			}
+			return nil
+		})
+		o := opts
+		o.Logger = slog.New(slog.DiscardHandler)
+		o.Store.ChunkPages, o.MemoryLimit, o.FlushInterval = 1<<14, 64<<20, time.Second
+		killed, err := Open(again, "a.fdbm", o)
+		if err == nil {
+			s, serr := killed.Stats()
+			require.NoError(t, serr)
+			require.EqualValues(t, 1, s.Pages.Flushes)
+			require.Greater(t, s.Log.FlushGroups, uint64(5), "parts were written early")
+			require.Less(t, s.Pages.MemoryBytes, int64(256<<10))
+			verify(killed)
+			require.NoError(t, killed.Check(context.Background()))
+			require.NoError(t, killed.Close())
+			again.Release()
+			require.Greater(t, stop, int64(20))
+			break
+		}
+		again.OnOp(nil)
+		for _, p := range []vfs.Policy{vfs.KeepAll, vfs.KeepNone, vfs.KeepRandomPages} {
+			crashed := again.Crash(p, uint64(stop))
+			e := openOn(t, crashed, opts)
+			verify(e)
+			require.NoError(t, e.Check(context.Background()))
+			require.NoError(t, e.Close())
+			crashed.Release()
+		}
+		again.Release()
+	}
+}

@@ -1,0 +1,118 @@
+package override
+
+import (
+	"math"
+
+	"flashdbm/logstore"
+)
+
+// A flush may begin before its base is reached: while a batch larger than memory is being applied, pages that it has changed are written
+// as the flush's first parts, and their nodes leave memory. Nobody can see any of it: the batch's Seq is not published, and the parts
+// are void until the flush's last part is whole, which comes after all of the batch.
+//
+// Invariants, beside those of Flush:
+//
+//   - The baton is held from StartEarly to Seal, and the base, the group that Seal is given, was written before StartEarly. So the parts
+//     lie behind the base, and nothing between.
+//   - Only versions of the unpublished Seq are written early. What earlier Seqs have left dirty may be in use by readers, and waits for
+//     Seal. So whatever place an early image had that a later piece of the batch made void, no reader was ever led there.
+//   - A page that changes again after it was written early becomes dirty again, and Seal has it written again. Recovery takes the images
+//     of a flush in order, so the last one counts; here it is the one that the chain leads to at the base's Seq.
+//   - A node made from an early image owns its cells: the image may be void, and nothing then keeps its segment.
+//   - The installed state does not change before the flush is installed. Until then the places of before are live, and early images are
+//     not, like those of any flush: no checkpoint falls between, and without one their segments are not used again.
+//
+// Crash cases. Before the base's group is whole: nothing happened. After it, with any number of early parts, also behind Seal: the parts
+// are void, the batch is redone. After the last part: installed, whatever was written early or late.
+type earlyPage struct {
+	entry *entry
+	addr  logstore.Addr
+}
+
+// AllLevels makes WriteEarly write inner nodes as well.
+const AllLevels = math.MaxInt
+
+// StartEarly begins a flush in the middle of a batch. Baton holder; no flush is in flight and the pages are not frozen.
+func (p *Pages) StartEarly() *Flush {
+	if p.flush != nil || p.frozen {
+		panic("override: a flush beside another, or while the pages are frozen")
+	}
+	p.flush = &Flush{p: p, part: partPages}
+	return p.flush
+}
+
+// early reports whether the newest version of a dirty page may be written before its batch is whole.
+func (p *Pages) early(e *entry, level int) bool {
+	v := e.head.Load()
+	return v.kind == inMemory && v.seq == p.seq && v.node.Level() <= level
+}
+
+// EarlyPages returns how many pages up to the given level WriteEarly would write. Baton holder.
+func (p *Pages) EarlyPages(level int) (n int64) {
+	for _, e := range p.dirty {
+		if p.early(e, level) {
+			n++
+		}
+	}
+	return n
+}
+
+// WriteEarly writes what the batch has changed so far, up to the given level (leaves are 0), and frees its memory. It returns the number
+// of pages. Baton holder, between two pieces of the batch.
+func (f *Flush) WriteEarly(level int) (pages int64, err error) {
+	p := f.p
+	late := p.dirty[:0]
+	part := make([]*entry, 0, f.part)
+	for _, e := range p.dirty {
+		if err != nil || !p.early(e, level) {
+			late = append(late, e)
+			continue
+		}
+		if part = append(part, e); len(part) == f.part {
+			err = f.writePart(part)
+			pages += int64(len(part))
+			part = part[:0]
+		}
+	}
+	if err == nil && len(part) > 0 {
+		err = f.writePart(part)
+		pages += int64(len(part))
+	}
+	clear(p.dirty[len(late):])
+	p.dirty = late
+	return pages, err
+}
+
+// writePart writes some pages as one part; an error has poisoned the store.
+func (f *Flush) writePart(part []*entry) error {
+	p := f.p
+	g := p.store.Begin(logstore.FlushGroup)
+	if f.first == 0 {
+		f.first = g.Number()
+	}
+	from := len(f.early)
+	for _, e := range part {
+		a, body := g.Page(e.id)
+		e.head.Load().node.Encode(body)
+		f.early = append(f.early, earlyPage{e, a})
+	}
+	if _, err := g.Commit(f.first); err != nil {
+		return err
+	}
+	for _, x := range f.early[from:] {
+		v := x.entry.head.Load()
+		n := &version{seq: v.seq, kind: atAddress, addr: x.addr}
+		n.next.Store(v.next.Load())
+		x.entry.head.Store(n)
+		v.node.Release(p.memory) // nobody reads at its Seq yet
+		x.entry.epoch = 0        // dirty again if it changes again
+	}
+	return nil
+}
+
+// placeEarly installs a page that was written early, unless it was changed or removed after that, by the same batch.
+func (f *Flush) placeEarly(x earlyPage) {
+	if v := x.entry.at(f.slot.Seq()); v != nil && v.kind == atAddress && v.addr == x.addr {
+		f.p.install(x.entry, x.addr)
+	}
+}
