@@ -20,6 +20,10 @@ const (
 
 // List adds a run that holds a record's key, if that is long, and the extents of its value. See Run.
 func (g *Group) List(name PageID, key []byte, extents []Extent) Addr {
+	return g.run(name, runList, key, putExtents(extents))
+}
+
+func putExtents(extents []Extent) []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, len(extents)*extentSize+4)
 	for _, e := range extents {
@@ -27,8 +31,7 @@ func (g *Group) List(name PageID, key []byte, extents []Extent) Addr {
 		b = le.AppendUint32(b, e.Bytes)
 		b = le.AppendUint32(b, e.CRC)
 	}
-	b = le.AppendUint32(b, uint32(len(extents)))
-	return g.run(name, runList, key, b)
+	return le.AppendUint32(b, uint32(len(extents)))
 }
 
 // GetExtents decodes the list at the end of a run's payload.

@@ -22,8 +22,9 @@ type Private struct {
 	extents  []Extent
 	segments []uint32
 	page     uint64 // next page in the last segment
+	salt     uint64 // of the last segment
 	rest     []byte // bytes short of a page, not yet written
-	buf      []byte
+	buf      []byte // runs not yet written, behind page
 }
 
 // NewPrivate starts a large value.
@@ -72,13 +73,20 @@ func (p *Private) pages(b []byte) error {
 func (p *Private) room(n uint64) (uint64, error) {
 	s := p.s
 	if len(p.segments) == 0 || p.page == uint64(s.segmentPages) {
-		segment, err := s.takePrivate()
-		if err != nil {
+		if err := p.enter(); err != nil {
 			return 0, err
 		}
-		p.segments, p.page = append(p.segments, segment), headerPage(segment)+1
 	}
 	return min(n, uint64(s.segmentPages)-p.page, partPages), nil
+}
+
+// enter goes on in a new segment.
+func (p *Private) enter() error {
+	h, err := p.s.takePrivate()
+	if err == nil {
+		p.segments, p.page, p.salt = append(p.segments, h.segment), headerPage(h.segment)+1, h.salt
+	}
+	return err
 }
 
 // extend writes pages at the present place; the value has count bytes of them.
@@ -155,6 +163,9 @@ func (s *Store) NoteListed(extents []Extent, group uint64) error {
 		}
 		s.MarkLive(e.Addr, e.Pages())
 		s.space.wrote(e.Addr, group)
+		if err := s.saltListed(e.Addr); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -167,7 +178,7 @@ func (p *Private) Discard() {
 	for _, n := range p.segments {
 		sp.release(n)
 	}
-	p.segments, p.extents = nil, nil
+	p.segments, p.extents, p.buf = nil, nil, nil
 }
 
 func (sp *space) publish(segments []uint32, group uint64) {
@@ -180,20 +191,20 @@ func (sp *space) publish(segments []uint32, group uint64) {
 }
 
 // takePrivate takes a whole free segment off the chain and writes its header.
-func (s *Store) takePrivate() (uint32, error) {
+func (s *Store) takePrivate() (header, error) {
 	h := header{private: true, salt: randomSalt(), uuid: s.uuid}
 	n, err := s.freeSegment(h.salt)
 	if err != nil {
-		return 0, err
+		return h, err
 	}
 	h.segment = n
 	s.forget(n)
 	page := make([]byte, PageSize)
 	h.put(page)
 	if _, err := s.file.WriteAt(page, int64(s.firstPage(n)+headerPage(n))*PageSize); err != nil {
-		return 0, s.fail(err)
+		return h, s.fail(err)
 	}
-	return n, nil
+	return h, nil
 }
 
 // freeSegment takes a segment off the free list, growing the file if what is there is promised to others.

@@ -1,0 +1,95 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// Runs may lie in private segments as well: those of a transaction whose write set does not stay in memory. Such a run is written when
+// its record leaves memory and has its place from then on; what the transaction's group lists are the stretches of pages that its runs
+// take, so that recovery knows that they live. A run there is read like any other: its page's checksum covers the salt of the segment,
+// which is in the space map, or in the segment's header until a checkpoint has it.
+
+// Run writes a value run whose payload is the parts in a row, at most MaxRun bytes, and returns its address. It can be read after the
+// next FinishRuns. A Private holds either runs or one stream from Write.
+func (p *Private) Run(parts ...[]byte) (Addr, error) { return p.run(runValue, parts...) }
+
+// List writes a run that lists extents, behind the key if that is long. See Group.List.
+func (p *Private) List(key []byte, extents []Extent) (Addr, error) {
+	return p.run(runList, key, putExtents(extents))
+}
+
+func (p *Private) run(form uint32, parts ...[]byte) (Addr, error) {
+	s := p.s
+	var length int64
+	var crc uint32
+	for _, b := range parts {
+		length += int64(len(b))
+		crc = crc32.Update(crc, castagnoli, b)
+	}
+	pages := uint64(RunPages(length))
+	pending := uint64(len(p.buf)) / PageSize
+	if len(p.segments) == 0 || p.page+pending+pages > uint64(s.segmentPages) {
+		if err := p.FinishRuns(); err != nil {
+			return 0, err
+		}
+		if err := p.enter(); err != nil {
+			return 0, err
+		}
+		pending = 0
+	}
+	from := len(p.buf)
+	p.buf = append(p.buf, make([]byte, pages*PageSize)...)
+	b := p.buf[from:]
+	putRunHeader(b, length, crc, form)
+	at := runPayloadAt
+	for _, part := range parts {
+		at += copy(b[at:], part)
+	}
+	a := s.firstPage(p.segments[len(p.segments)-1]) + p.page + pending
+	m := mux{kind: KindRun, lag: lagUnknown}
+	m.put(b)
+	binary.LittleEndian.PutUint32(b, pageCRC(p.salt, a, b[:PageSize]))
+	if uint64(len(p.buf)) >= partPages*PageSize {
+		return a, p.FinishRuns()
+	}
+	return a, nil
+}
+
+// FinishRuns writes the runs that are still in memory. They are durable after SyncPrivate.
+func (p *Private) FinishRuns() error {
+	for len(p.buf) > 0 {
+		n := min(uint64(len(p.buf))/PageSize, partPages)
+		if err := p.extend(p.buf[:n*PageSize], uint32(n)*PageSize); err != nil {
+			return err
+		}
+		p.buf = p.buf[:copy(p.buf, p.buf[n*PageSize:])]
+	}
+	if cap(p.buf) > 2*partPages*PageSize {
+		p.buf = nil
+	}
+	return nil
+}
+
+// Extents returns the pages written so far.
+func (p *Private) Extents() []Extent { return p.extents }
+
+// saltListed learns the salt of a private segment that an accepted group lists, for no checkpoint may know it. A header that is damaged
+// says nothing: then the runs in the segment cannot be told from garbage, which is found when they are read.
+func (s *Store) saltListed(a Addr) error {
+	n := s.segmentOf(a)
+	page := make([]byte, PageSize)
+	at := s.firstPage(n) + headerPage(n)
+	if _, err := s.file.ReadAt(page, int64(at)*PageSize); err != nil && err != io.EOF {
+		return fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	}
+	if h, ok := getHeader(page, n, s.uuid); ok && h.private {
+		sp := s.space
+		sp.mu.Lock()
+		sp.segments[n].salt = h.salt
+		sp.mu.Unlock()
+	}
+	return nil
+}
