@@ -64,15 +64,24 @@ func (c *Cursor) Value() []byte {
 	return v
 }
 
-// Delete removes the record that the cursor is on; Next is then the record that followed. ErrNotFound if it is on none.
+// Delete removes the record that the cursor is on; Next is then the record that followed. ErrNotFound if it is on none, and Err's error
+// once there is one.
 func (c *Cursor) Delete() error {
 	if err := c.tx.canWrite(nil, nil); err != nil {
 		return err
 	}
-	if !c.on {
+	switch {
+	case c.on:
+	case c.err != nil:
+		return c.err
+	default:
 		return ErrNotFound
 	}
 	key := c.inner.Key()
+	if err := c.inner.Err(); err != nil { // the rest of a long key cannot be read: it is not known what to delete
+		c.on, c.err = false, c.tx.note(err)
+		return c.err
+	}
 	c.on = false
 	return c.tx.note(c.tx.inner.Delete(key))
 }

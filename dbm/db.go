@@ -44,9 +44,9 @@ func (db *DB) Close() error {
 func (db *DB) Path() string { return db.engine.Path() }
 
 // guard is deferred by what may touch the mapping: a fault there (the file was cut short under us) becomes an error.
-func guard(err *error) {
+func guard(e *mvcc.Engine, err *error) {
 	if r := recover(); r != nil {
-		fault, ok := mvcc.AsFault(r)
+		fault, ok := e.AsFault(r)
 		if !ok {
 			panic(r)
 		}
@@ -60,7 +60,7 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 		return nil, err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer guard(&err)
+	defer guard(db.engine, &err)
 	value, ok, err := db.engine.GetCopy(key)
 	switch {
 	case err != nil:
@@ -77,7 +77,7 @@ func (db *DB) Has(key []byte) (ok bool, err error) {
 		return false, err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer guard(&err)
+	defer guard(db.engine, &err)
 	ok, err = db.engine.Exists(key)
 	return ok, public(err)
 }
@@ -100,7 +100,7 @@ func (db *DB) Delete(key []byte) error {
 
 func (db *DB) write(key, value []byte, remove bool) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer guard(&err)
+	defer guard(db.engine, &err)
 	return public(db.engine.WriteOne(key, value, remove))
 }
 
@@ -121,6 +121,6 @@ func (db *DB) Check(ctx context.Context) error {
 
 func (db *DB) maintain(fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer guard(&err)
+	defer guard(db.engine, &err)
 	return public(db.engine.Use(fn))
 }

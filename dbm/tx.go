@@ -187,7 +187,7 @@ func (tx *Tx) Commit() error {
 func (tx *Tx) commit() (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	tx.finish()
-	defer guard(&err)
+	defer guard(tx.engine, &err)
 	return public(tx.inner.Commit())
 }
 

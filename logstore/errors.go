@@ -15,7 +15,7 @@ var (
 	ErrReadOnly = errors.New("flashdbm: database is open read-only")
 )
 
-// PageError is damage at one page.
+// PageError is damage at one page, found when it was read.
 type PageError struct {
 	Path string
 	Addr Addr
@@ -23,7 +23,7 @@ type PageError struct {
 }
 
 func (e *PageError) Error() string {
-	return fmt.Sprintf("flashdbm: %s: damaged page %d (byte %d): %s", e.Path, e.Addr, e.Addr*PageSize, e.What)
+	return fmt.Sprintf("flashdbm: read %s: damaged page %d (byte %d): %s", e.Path, e.Addr, e.Addr*PageSize, e.What)
 }
 
 func (e *PageError) Unwrap() error { return ErrCorrupt }

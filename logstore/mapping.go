@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"fmt"
+	"reflect"
 	"sync/atomic"
 )
 
@@ -89,6 +90,17 @@ func (s *Store) Page(a Addr) ([]byte, error) {
 		}
 	}
 	return s.verifyPage(a, KindTree)
+}
+
+// Faulted returns the error for a fault at a place in memory, if that lies in a mapping of the file: the file was cut short under us, or
+// the device failed.
+func (s *Store) Faulted(at uintptr) (error, bool) {
+	for i, c := range *s.chunks.Load() {
+		if start := reflect.ValueOf(c.data).Pointer(); start <= at && at-start < uintptr(len(c.data)) {
+			return s.pageError(Addr(i)<<s.chunkShift+Addr(at-start)/PageSize, "the mapping cannot be read: was the file cut short?"), true
+		}
+	}
+	return nil, false
 }
 
 // Overridden reports whether the translation table has an entry for the page at a.

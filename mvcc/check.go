@@ -16,7 +16,7 @@ const maxProblems = 100
 // records. Then what the log has installed: exactly the pages that the installed tree uses, and values written since, are live in the
 // space map. Commits go on meanwhile, but for the comparison of the space map at the end; flushes wait for the second part.
 func (e *Engine) Check(ctx context.Context) (err error) {
-	defer guard(&err)
+	defer e.guard(&err)
 	var problems []error
 	report := func(err error) {
 		if err != nil && len(problems) < maxProblems {

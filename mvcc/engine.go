@@ -157,7 +157,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 
 // recover rebuilds the tree: installed pages first, then redo, before anything else can use the engine.
 func (e *Engine) recover(rec *logstore.Recovery) (err error) {
-	defer guard(&err)
+	defer e.guard(&err)
 	readOnly := e.opts.Store.ReadOnly
 	if rec.Created {
 		e.recovery.Created = true
@@ -232,7 +232,7 @@ func (e *Engine) awaitUsers() {
 }
 
 func (e *Engine) closeClean() (err error) {
-	defer guard(&err)
+	defer e.guard(&err)
 	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
 		return nil
 	}

@@ -2,10 +2,7 @@ package mvcc
 
 import (
 	"errors"
-	"fmt"
 	"runtime"
-
-	"flashdbm/logstore"
 )
 
 // memoryFault is what the runtime panics with when a mapped page cannot be read, on a goroutine with debug.SetPanicOnFault: the file
@@ -15,19 +12,19 @@ type memoryFault interface {
 	Addr() uintptr
 }
 
-// AsFault converts a recovered panic to an error if it is a fault on a mapping.
-func AsFault(r any) (error, bool) {
+// AsFault converts a recovered panic to an error if it is a fault on a mapping of the file.
+func (e *Engine) AsFault(r any) (error, bool) {
 	f, ok := r.(memoryFault)
 	if !ok {
 		return nil, false
 	}
-	return fmt.Errorf("%w: a mapped page cannot be read (fault at %#x): was the file cut short?", logstore.ErrCorrupt, f.Addr()), true
+	return e.store.Faulted(f.Addr())
 }
 
 // guard is deferred: it turns a fault on a mapping into an error.
-func guard(err *error) {
+func (e *Engine) guard(err *error) {
 	if r := recover(); r != nil {
-		fault, ok := AsFault(r)
+		fault, ok := e.AsFault(r)
 		if !ok {
 			panic(r)
 		}
@@ -44,7 +41,7 @@ func (e *Engine) protect(err *error) {
 	if r == nil {
 		return
 	}
-	fault, ok := AsFault(r)
+	fault, ok := e.AsFault(r)
 	if !ok {
 		e.store.Fail(errBroken)
 		panic(r)

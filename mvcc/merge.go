@@ -218,12 +218,15 @@ func (m *Merge) settle() bool {
 			return m.leave()
 		}
 		order, any := m.nearer()
-		if !any {
+		if !any || m.base.Err() != nil { // a long key could not be read
 			return m.leave()
 		}
 		m.onBase, m.onSet = order <= 0, order >= 0
 		if order < 0 {
 			m.at, m.key = onRecord, m.base.Key()
+			if m.key == nil && m.base.Err() != nil {
+				return m.leave()
+			}
 			return true
 		}
 		if !m.set.deletes(m.pos) {

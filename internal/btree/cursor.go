@@ -57,8 +57,11 @@ func (c *Cursor) Cell() Cell {
 }
 
 // Key returns the whole key of the record under the cursor, which must be on one. If a long key cannot be fetched, it returns nil and
-// Err says why.
+// Err says why; the cursor is nowhere then, and Key goes on returning nil.
 func (c *Cursor) Key() []byte {
+	if c.err != nil {
+		return nil
+	}
 	cell := c.Cell()
 	if !cell.IsLong() {
 		return cell.Key()
