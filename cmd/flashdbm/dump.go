@@ -29,7 +29,7 @@ func newDumpCommand(p *program) *cobra.Command {
 		ValidArgsFunction: completeDatabase,
 		RunE: p.command(func(cmd *cobra.Command, args []string) error {
 			return p.read(cmd.Context(), args[0], func(tx *dbm.Tx) error {
-				return p.withOutput(file, func(w *bufio.Writer) error {
+				return p.withOutput(args[0], file, func(w *bufio.Writer) error {
 					return p.dump(cmd, tx, w, printable)
 				})
 			})

@@ -40,14 +40,16 @@ func (e *notFoundError) Error() string { return e.message }
 func (p *program) finish(cmd *cobra.Command, err error) int {
 	name := cmd.Root().Name()
 	var usage *usageError
-	var absent *notFoundError
+	// Not errors.As: together with another error, of Close for example, "not
+	// found" is not the answer.
+	absent, isAbsent := err.(*notFoundError)
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.As(err, &usage), !p.running:
+	case errors.As(err, &usage), errors.Is(err, dbm.ErrKeyTooLarge), !p.running:
 		fmt.Fprintf(p.stderr, "%s: %s; see \"%s --help\"\n", name, oneLine(err), cmd.CommandPath())
 		return exitUsage
-	case errors.As(err, &absent):
+	case isAbsent:
 		if absent.message != "" {
 			fmt.Fprintf(p.stderr, "%s: %s\n", name, oneLine(err))
 		}

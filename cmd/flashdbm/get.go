@@ -57,7 +57,7 @@ func (get *getCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 			return err
 		}
 		defer value.Close()
-		return p.withOutput(get.file, func(w *bufio.Writer) error {
+		return p.withOutput(path, get.file, func(w *bufio.Writer) error {
 			return get.print(p, w, key, value, size)
 		})
 	})

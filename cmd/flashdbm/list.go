@@ -66,7 +66,7 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 	}
 	ctx := cmd.Context()
 	return p.read(ctx, path, func(tx *dbm.Tx) error {
-		return p.withOutput("", func(w *bufio.Writer) error {
+		return p.withOutput(path, "", func(w *bufio.Writer) error {
 			left := list.limit
 			for key, value := range bounds.records(tx, list.reverse) {
 				if err := ctx.Err(); err != nil {

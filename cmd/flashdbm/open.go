@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"flashdbm/dbm"
 )
@@ -38,12 +39,23 @@ func (p *program) withDatabase(path string, opts dbm.Options, fn func(db *dbm.DB
 	if err != nil {
 		return explainMissing(path, err)
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
+	defer func() {
+		if cerr := db.Close(); cerr != nil {
+			err = errors.Join(err, cerr)
+		}
+	}()
 	return fn(db)
 }
 
 func explainMissing(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
+		dir := filepath.Dir(path)
+		if _, derr := os.Stat(dir); derr != nil {
+			return fmt.Errorf("there is no directory %s: make it first", dir)
+		}
+		if link, lerr := os.Readlink(path); lerr == nil {
+			return fmt.Errorf("%s is a symbolic link to %s, which is not there", path, link)
+		}
 		return fmt.Errorf("there is no database at %s; \"flashdbm put\" and \"flashdbm load\" create one", path)
 	}
 	return err

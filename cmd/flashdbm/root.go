@@ -69,7 +69,39 @@ func newRootCommand(p *program) *cobra.Command {
 		newDumpCommand(p), newLoadCommand(p),
 		newDemoCommand(p), newDemoWriterCommand(p),
 	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.RunE, cmd.Run = help, nil
+		case "completion":
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, noShell
+		}
+	}
 	return root
+}
+
+// help shows the help of the command that its arguments name.
+func help(cmd *cobra.Command, args []string) error {
+	named, rest, err := cmd.Root().Find(args)
+	switch {
+	case err == nil && named != nil && len(rest) == 0:
+	case len(args) > 1:
+		return usagef("there is no command %q", strings.Join(args, " "))
+	default:
+		return unknownCommand(cmd.Root(), args)
+	}
+	named.InitDefaultHelpFlag() // or the text lacks it
+	return named.Help()
+}
+
+// noShell is completion without the name of a shell.
+func noShell(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return usagef("no shell given: bash, fish, powershell or zsh")
+	}
+	return usagef("there is no completion for %q: bash, fish, powershell or zsh", args[0])
 }
 
 // unknownCommand accepts no argument: one that reaches the root names no command.

@@ -24,10 +24,15 @@ func isTerminal(f *os.File) bool {
 
 // withOutput runs fn with a buffered writer to the named file, or to standard
 // output for "" and "-". A file is synced: when the command says done, the
-// result survives a power cut as the database would.
-func (p *program) withOutput(name string, fn func(w *bufio.Writer) error) (err error) {
+// result survives a power cut as the database would. It must not be the
+// database that is read.
+func (p *program) withOutput(database, name string, fn func(w *bufio.Writer) error) (err error) {
 	file := p.stdout
-	if name != "" && name != standardStream {
+	toStdout := name == "" || name == standardStream
+	if err := p.refuseDatabase(database, name, toStdout); err != nil {
+		return err
+	}
+	if !toStdout {
 		file, err = os.Create(name)
 		if err != nil {
 			return err
@@ -46,6 +51,26 @@ func (p *program) withOutput(name string, fn func(w *bufio.Writer) error) (err e
 		return err
 	}
 	return w.Flush()
+}
+
+// refuseDatabase returns an error if the output is the database itself, by
+// whatever name.
+func (p *program) refuseDatabase(database, name string, toStdout bool) error {
+	var output os.FileInfo
+	var err error
+	if toStdout {
+		name = "standard output"
+		output, err = p.stdout.Stat()
+	} else {
+		output, err = os.Stat(name)
+	}
+	if err != nil { // there is none yet, or creating it will say what is wrong
+		return nil
+	}
+	if input, err := os.Stat(database); err == nil && os.SameFile(input, output) {
+		return usagef("%s is the database itself: give another file for the output", name)
+	}
+	return nil
 }
 
 // syncFile syncs a regular file; a device or a named pipe has nothing to sync.

@@ -19,6 +19,15 @@ func TestUsageErrors(t *testing.T) {
 		says string
 	}{
 		{"frob", `no command "frob"`},
+		{"help frob", `no command "frob"`},
+		{"help get frob", `no command "get frob"`},
+		{"completion", "no shell given"},
+		{"completion frob", `no completion for "frob"`},
+		{"get DB " + strings.Repeat("k", 64<<10+1), "longer than 64 KiB"},
+		{"has DB " + strings.Repeat("k", 64<<10+1), "longer than 64 KiB"},
+		{"del DB " + strings.Repeat("k", 64<<10+1), "longer than 64 KiB"},
+		{"dump DB --file DB", "is the database itself"},
+		{"get DB a --file DB", "is the database itself"},
 		{"gett DB a", "did you mean get?"},
 		{"get", `0 arguments do not fit "flashdbm get DATABASE KEY [flags]"`},
 		{"get DB", "1 arguments do not fit"},
@@ -72,6 +81,7 @@ func TestHelp(t *testing.T) {
 	for _, name := range []string{"get", "put", "del", "has", "list", "stat", "check", "dump", "load", "demo", "completion"} {
 		require.Contains(t, root, "\n  "+name+" ")
 		require.Contains(t, succeed(t, name, "--help"), "Usage:\n  flashdbm "+name)
+		require.Equal(t, succeed(t, name, "--help"), succeed(t, "help", name))
 	}
 	require.True(t, strings.HasPrefix(succeed(t, "--version"), "flashdbm version "))
 }
