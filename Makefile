@@ -7,6 +7,8 @@
 #   make scripts  a power cut at every operation of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make fuzz     each fuzz target for FUZZTIME
+#   make linear   histories of single keys, checked by porcupine; a module of its own
+#   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
 #   make kill     KILLROUNDS processes killed in the middle of what they do
 #   make build    bin/flashdbm
 #   make install  flashdbm into Go's bin directory
@@ -19,6 +21,10 @@ SOAKFIRST ?= 1000
 SOAKTIME  ?= 12m
 # Processes that make kill kills; make test kills ten.
 KILLROUNDS ?= 500
+# Histories that make linear checks.
+HISTORIES ?= 300
+# Mutants that make mutants tries: an expression for their names.
+MUTANTS ?= .
 
 # The crash simulator: how long, the first seed, and how many transactions the long scripts have.
 CRASHTIME   ?= 15m
@@ -31,7 +37,7 @@ SCRIPTSTEPS ?= 2000
 CROSS = linux/arm64 darwin/arm64 windows/amd64
 
 .DELETE_ON_ERROR:
-.PHONY: demo test vet format imports unit race cross soak fuzz kill build install clean
+.PHONY: demo test vet format imports unit race cross soak fuzz kill linear mutants build install clean
 
 demo: build
 	bin/flashdbm demo
@@ -117,6 +123,14 @@ fuzz:
 
 kill:
 	$(GO) test -count 1 -timeout 20m -run '^TestKill$$' -v ./dbm -args -kill.rounds $(KILLROUNDS)
+
+linear:
+	cd internal/linear && $(GO) test -count 1 -timeout 30m -v ./... -args -linear.histories $(HISTORIES)
+
+# Only a run of all mutants writes the document.
+mutants:
+	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' \
+		$(if $(filter .,$(MUTANTS)),-mutants.doc docs/mutants.md)
 
 clean:
 	rm -rf bin

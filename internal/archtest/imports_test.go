@@ -15,7 +15,7 @@ const module = "flashdbm"
 // own. "..." stands for every package below a directory. What fits nowhere is not added here to make a build pass: its place is a
 // decision about the whole, see ARCHITECTURE.md.
 var layers = [][]string{
-	{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc"},
+	{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc", "internal/mutants"},
 	{"logstore"},
 	{"override"},
 	{"mvcc"},

@@ -1,0 +1,19 @@
+// Package mutants tests the tests: it builds the engine with one seeded bug at a time and shows which test finds it. A test that has
+// never failed proves nothing.
+//
+// A mutant is a small replacement of text, kept in testdata beside the engine and not in it; the go command builds it with an overlay.
+// Each belongs to a rule, a line of testdata/rules.txt: a failure that the engine must survive, or a rule of its design.
+//
+//	mutant NAME
+//	rule   RULE, the first word of a line of testdata/rules.txt
+//	what   one line: what is wrong now
+//	in     FILE, from the root of the module
+//	-old text, which the file has exactly once; several lines are several such lines
+//	+new text
+//	test   PACKAGE REGEXP [ARGUMENT ...]
+//
+// "in" with its texts may come again, and so may "test": the tests are run in that order until one fails. A line of # is a comment.
+//
+// When the engine changes so that a text no longer fits, the mutant is carried along: the same thing is broken in the new text. That is
+// what TestApply is for, which runs with all other tests and takes no time. TestMutants runs the mutants: make mutants.
+package mutants

@@ -1,0 +1,138 @@
+package mutants
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// root is the directory of the module, as seen from this package's.
+const root = "../.."
+
+// A mutant is a seeded bug.
+type mutant struct {
+	name, rule, what string
+	hunks            []hunk
+	tests            []testRun
+}
+
+// hunk is one replacement in a file.
+type hunk struct{ file, old, new string }
+
+// testRun is a call of a package's tests.
+type testRun struct {
+	dir  string // from the root of the module
+	run  string // expression for the tests' names
+	args []string
+}
+
+func (r testRun) String() string { return strings.Join(append([]string{r.dir, r.run}, r.args...), " ") }
+
+// rule is a line of testdata/rules.txt.
+type rule struct{ name, text string }
+
+func readRules(t *testing.T) (rules []rule) {
+	t.Helper()
+	text, err := os.ReadFile("testdata/rules.txt")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		name, text, ok := strings.Cut(line, " ")
+		require.True(t, ok, "a rule without text: %q", line)
+		rules = append(rules, rule{name, strings.TrimSpace(text)})
+	}
+	return rules
+}
+
+// readMutants reads all of testdata/*.mutants.
+func readMutants(t *testing.T) (all []mutant) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.mutants")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, name := range files {
+		f, err := os.Open(name)
+		require.NoError(t, err)
+		defer f.Close()
+		some, err := parse(bufio.NewScanner(f))
+		require.NoError(t, err, name)
+		all = append(all, some...)
+	}
+	return all
+}
+
+// parse reads a file of mutants.
+func parse(lines *bufio.Scanner) (all []mutant, err error) {
+	var m *mutant
+	var h *hunk
+	add := func(to *string, line string) {
+		if *to != "" {
+			*to += "\n"
+		}
+		*to += line
+	}
+	for n := 1; lines.Scan(); n++ {
+		line := lines.Text()
+		word, rest, _ := strings.Cut(line, " ")
+		rest = strings.TrimSpace(rest)
+		switch {
+		case strings.TrimSpace(line) == "" || strings.HasPrefix(line, "#"):
+		case word == "mutant":
+			all = append(all, mutant{name: rest})
+			m, h = &all[len(all)-1], nil
+		case m == nil:
+			return nil, fmt.Errorf("line %d: %q before the first mutant", n, line)
+		case word == "rule":
+			m.rule = rest
+		case word == "what":
+			m.what = rest
+		case word == "in":
+			m.hunks = append(m.hunks, hunk{file: rest})
+			h = &m.hunks[len(m.hunks)-1]
+		case word == "test":
+			fields := strings.Fields(rest)
+			if len(fields) < 2 {
+				return nil, fmt.Errorf("line %d: a test needs a package and an expression", n)
+			}
+			m.tests = append(m.tests, testRun{fields[0], fields[1], fields[2:]})
+		case h != nil && line[0] == '-':
+			add(&h.old, line[1:])
+		case h != nil && line[0] == '+':
+			add(&h.new, line[1:])
+		default:
+			return nil, fmt.Errorf("line %d: %q", n, line)
+		}
+	}
+	return all, lines.Err()
+}
+
+// apply returns the files of the mutant by name.
+func (m *mutant) apply() (map[string]string, error) {
+	files := map[string]string{}
+	for _, h := range m.hunks {
+		text, ok := files[h.file]
+		if !ok {
+			b, err := os.ReadFile(filepath.Join(root, h.file))
+			if err != nil {
+				return nil, err
+			}
+			text = string(b)
+		}
+		switch n := strings.Count(text, h.old); {
+		case h.old == "" || h.old == h.new:
+			return nil, fmt.Errorf("%s: a replacement that does nothing", h.file)
+		case n != 1:
+			return nil, fmt.Errorf("%s has this text %d times and not once:\n%s", h.file, n, h.old)
+		}
+		files[h.file] = strings.Replace(text, h.old, h.new, 1)
+	}
+	return files, nil
+}

@@ -1,0 +1,261 @@
+package mutants
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	runMutants = flag.String("mutants", "", "run the mutants whose names match; . for all")
+	atOnce     = flag.Int("mutants.parallel", runtime.NumCPU(), "mutants that are run at once")
+	patience   = flag.Duration("mutants.patience", 2*time.Minute, "how long one test of a mutant may take")
+	document   = flag.String("mutants.doc", "", "file that the result is written to")
+)
+
+// fate is what became of a mutant.
+type fate struct {
+	by   string // the test that found it, "" if none did
+	how  string // first line of what it said
+	took time.Duration
+	err  error // it could not be tried
+}
+
+// TestMutants runs the mutants, after it has made sure that their tests pass without them.
+func TestMutants(t *testing.T) {
+	if *runMutants == "" {
+		t.Skip("-mutants tells which to run")
+	}
+	wanted := regexp.MustCompile(*runMutants)
+	all := slices.DeleteFunc(readMutants(t), func(m mutant) bool { return !wanted.MatchString(m.name) })
+	require.NotEmpty(t, all)
+	sound(t, all)
+	fates := make([]fate, len(all))
+	each(len(all), func(i int) {
+		fates[i] = all[i].try(t)
+		t.Logf("%-40s %v", all[i].name, fates[i])
+	})
+	caught := 0
+	for i, f := range fates {
+		switch {
+		case f.err != nil:
+			t.Errorf("mutant %s could not be tried: %v", all[i].name, f.err)
+		case f.by == "":
+			t.Errorf("mutant %s (%s) survives %v: a test is missing", all[i].name, all[i].what, all[i].tests)
+		default:
+			caught++
+		}
+	}
+	t.Logf("%d of %d mutants caught", caught, len(all))
+	if *document != "" {
+		require.NoError(t, os.WriteFile(filepath.Join(root, *document), describe(readRules(t), all, fates, caught), 0o644))
+	}
+}
+
+func (f fate) String() string {
+	switch {
+	case f.err != nil:
+		return "not tried: " + f.err.Error()
+	case f.by == "":
+		return fmt.Sprintf("SURVIVES %.1f s", f.took.Seconds())
+	}
+	return fmt.Sprintf("%s, %.1f s: %s", f.by, f.took.Seconds(), f.how)
+}
+
+// each calls do for 0 to n-1, a few at once.
+func each(n int, do func(i int)) {
+	var wait sync.WaitGroup
+	slot := make(chan bool, max(1, *atOnce))
+	for i := range n {
+		slot <- true
+		wait.Go(func() {
+			defer func() { <-slot }()
+			do(i)
+		})
+	}
+	wait.Wait()
+}
+
+// sound runs all tests of the mutants on the engine as it is.
+func sound(t *testing.T, all []mutant) {
+	expressions := map[string][]string{} // by package
+	for _, m := range all {
+		for _, r := range m.tests {
+			if e := "(" + r.run + ")"; !slices.Contains(expressions[r.dir], e) {
+				expressions[r.dir] = append(expressions[r.dir], e)
+			}
+		}
+	}
+	b := builder{binaries: map[string]string{}, dir: t.TempDir()}
+	for dir, es := range expressions {
+		binary, err := b.build(dir)
+		if err == nil {
+			var found fate
+			if found, err = (testRun{dir: dir, run: strings.Join(es, "|")}).on(binary); err == nil && found.by != "" {
+				err = fmt.Errorf("%s fails: %s", found.by, found.how)
+			}
+		}
+		require.NoError(t, err, "%s without any mutant", dir)
+		t.Logf("%s passes without any mutant", dir)
+	}
+}
+
+// builder builds test binaries, each once, of the engine with an overlay or as it is.
+type builder struct {
+	overlay  string // file, "" for none
+	dir      string
+	binaries map[string]string // by package
+}
+
+func (b *builder) build(pkg string) (string, error) {
+	if name, ok := b.binaries[pkg]; ok {
+		return name, nil
+	}
+	name := filepath.Join(b.dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test")
+	args := []string{"test", "-c", "-o", name}
+	if b.overlay != "" {
+		args = append(args, "-overlay", b.overlay)
+	}
+	cmd := exec.Command("go", append(args, ".")...)
+	cmd.Dir = filepath.Join(root, pkg)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("does not build: %s", out)
+	}
+	b.binaries[pkg] = name
+	return name, nil
+}
+
+// try runs the tests of a mutant until one fails.
+func (m *mutant) try(t *testing.T) (f fate) {
+	began := time.Now()
+	defer func() { f.took = time.Since(began) }()
+	dir, err := os.MkdirTemp(t.TempDir(), "mutant")
+	if err != nil {
+		return fate{err: err}
+	}
+	defer os.RemoveAll(dir)
+	b := builder{binaries: map[string]string{}, dir: dir}
+	if b.overlay, err = m.writeOverlay(dir); err != nil {
+		return fate{err: err}
+	}
+	for _, r := range m.tests {
+		binary, err := b.build(r.dir)
+		if err != nil {
+			return fate{err: err}
+		}
+		if f, err = r.on(binary); err != nil {
+			return fate{err: err}
+		}
+		if f.by != "" {
+			return f
+		}
+	}
+	return fate{}
+}
+
+// writeOverlay writes the changed files and the description that the go command wants of them.
+func (m *mutant) writeOverlay(dir string) (string, error) {
+	files, err := m.apply()
+	if err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for name, text := range files {
+		at, err := filepath.Abs(filepath.Join(root, name))
+		if err != nil {
+			return "", err
+		}
+		replace[at] = filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
+		if err := os.WriteFile(replace[at], []byte(text), 0o600); err != nil {
+			return "", err
+		}
+	}
+	b, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "overlay.json")
+	return name, os.WriteFile(name, b, 0o600)
+}
+
+var (
+	failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\w+)`)
+	brokenTest = regexp.MustCompile(`(?m)^(panic: .*|fatal error: .*|hangs; .*|.*SIG[A-Z]+.*)$`)
+	runningIn  = regexp.MustCompile(`(?:tests:\n\s+|\.)(Test\w+)`)
+	complaint  = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: *(?:\n\s+)*(?:Error Trace:[^\n]*\n\s+)?(?:[\w./]+_test\.go:\d+\n\s+)*(?:Error:\s*)?(.*)$`)
+)
+
+// on runs the tests with a binary. by is the one that failed.
+func (r testRun) on(binary string) (f fate, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), *patience+30*time.Second)
+	defer cancel()
+	args := append([]string{"-test.run", r.run, "-test.timeout", patience.String()}, r.args...)
+	cmd := exec.CommandContext(ctx, binary, args...)
+	cmd.Dir = filepath.Join(root, r.dir)
+	out, err := cmd.CombinedOutput()
+	text := string(out)
+	if err == nil {
+		if strings.Contains(text, "no tests to run") {
+			return f, errors.New("no tests to run")
+		}
+		return fate{}, nil
+	}
+	var ended *exec.ExitError
+	if !errors.As(err, &ended) {
+		return f, err
+	}
+	f.by = r.run
+	if m := failedTest.FindStringSubmatch(text); m != nil {
+		f.by = m[1]
+	} else if m := runningIn.FindStringSubmatch(text); m != nil {
+		f.by = m[1]
+	}
+	f.by = strings.TrimPrefix(r.dir, "./") + " " + strings.Trim(f.by, "^$")
+	if m := brokenTest.FindString(text); m != "" {
+		f.how = m
+	} else if m := complaint.FindStringSubmatch(text); m != nil {
+		f.how = m[1]
+	}
+	if len(f.how) > 150 {
+		f.how = f.how[:150] + "..."
+	}
+	return f, nil
+}
+
+// describe writes the result for people.
+func describe(rules []rule, all []mutant, fates []fate, caught int) []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Tests of the tests
+
+Written by `+"`make mutants`"+`. Each mutant is the engine with one seeded bug, see `+"`internal/mutants`"+`: %d of %d were caught. They are
+listed by the failure or the rule of the design that they break; each with the first of its tests that failed, in the order given there.
+`, caught, len(all))
+	for _, r := range rules {
+		fmt.Fprintf(&b, "\n## %s: %s\n\n| mutant | what is wrong | caught by |\n|---|---|---|\n", r.name, r.text)
+		for i, m := range all {
+			if m.rule != r.name {
+				continue
+			}
+			by := "`" + fates[i].by + "`"
+			if fates[i].by == "" {
+				by = "**not caught**"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", m.name, strings.ReplaceAll(m.what, "|", "\\|"), by)
+		}
+	}
+	return []byte(b.String())
+}
