@@ -2,13 +2,15 @@
 #
 #   make demo     the main job on real input, in less than 3 minutes and 2 GB of disk
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
-#   make soak     the long tests, at most 80 minutes
+#   make soak     the long tests, at most 100 minutes
 #   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
 #   make scripts  a power cut at every operation of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
+#   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
+#   make fuse-packages  what that needs of Debian's packages
 #   make kill     KILLROUNDS processes killed in the middle of what they do
 #   make build    bin/flashdbm
 #   make install  flashdbm into Go's bin directory
@@ -21,6 +23,9 @@ SOAKFIRST ?= 1000
 SOAKTIME  ?= 12m
 # Processes that make kill kills; make test kills ten.
 KILLROUNDS ?= 500
+# Images that make fuse takes: of the database's file, and of a disk with each file system.
+FILEIMAGES ?= 18000
+DISKIMAGES ?= 1000
 # Histories that make linear checks.
 HISTORIES ?= 300
 # Mutants that make mutants tries: an expression for their names.
@@ -37,7 +42,7 @@ SCRIPTSTEPS ?= 2000
 CROSS = linux/arm64 darwin/arm64 windows/amd64
 
 .DELETE_ON_ERROR:
-.PHONY: demo test vet format imports unit race cross soak fuzz kill linear mutants build install clean
+.PHONY: demo test vet format imports unit race cross soak fuzz kill linear fuse fuse-packages mutants build install clean
 
 demo: build
 	bin/flashdbm demo
@@ -87,6 +92,7 @@ soak:
 	$(GO) test -timeout 20m -run '^TestModel$$' ./logstore ./override -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
 	$(GO) test -timeout 40m -run '^TestCrash' ./dbm -args -crash.from $(SOAKFIRST) -crash.time $(SOAKTIME)
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+	$(MAKE) kill linear fuse
 
 # $(call two,NAME,REGEXP,FLAGS) runs tests of package dbm with two ranges of seeds, one for each processor, and adds up their images.
 # A seed that fails is told with the line that runs it again.
@@ -126,6 +132,12 @@ kill:
 
 linear:
 	cd internal/linear && $(GO) test -count 1 -timeout 30m -v ./... -args -linear.histories $(HISTORIES)
+
+fuse:
+	cd internal/writeback && $(GO) test -count 1 -timeout 120m -v ./... -args -images.file $(FILEIMAGES) -images.block $(DISKIMAGES)
+
+fuse-packages:
+	apt-get install -y fuse3 e2fsprogs xfsprogs
 
 # Only a run of all mutants writes the document.
 mutants:
