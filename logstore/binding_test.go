@@ -1,0 +1,217 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// Here is what binds the parts of the log to each other and to their places, each taken alone.
+
+// The log goes on in a segment only if its header continues the chain where it stands: with the same predecessor, the next number, at
+// the group, page and digest expected.
+func TestHeaderContinuesTheChain(t *testing.T) {
+	changes := map[string]func(h *header){
+		"predecessor": func(h *header) { h.predecessor ^= 1 << 40 },
+		"sequence":    func(h *header) { h.sequence++ },
+		"group":       func(h *header) { h.group++ },
+		"page":        func(h *header) { h.index++ },
+		"digest":      func(h *header) { h.digest ^= 1 },
+		"private":     func(h *header) { h.private = true },
+		"none":        func(h *header) {},
+	}
+	for name, change := range changes {
+		x := newScript(t)
+		from := x.s.tail.header.segment
+		var before, all []uint64
+		for x.s.tail.header.segment == from || x.s.tail.page < 4 {
+			if g := x.append(1); x.s.tail.header.segment == from {
+				before = append(before, g)
+				all = append(all, g)
+			} else {
+				all = append(all, g)
+			}
+		}
+		n := x.s.tail.header.segment
+		x.s.Close()
+		x.file(x.mem, func(f vfs.File) {
+			p := make([]byte, PageSize)
+			at := int64(x.headerOf(n)) * PageSize
+			_, err := f.ReadAt(p, at)
+			require.NoError(t, err)
+			h, ok := getHeader(p, n, x.s.uuid)
+			require.True(t, ok)
+			change(&h)
+			h.put(p)
+			_, err = f.WriteAt(p, at)
+			require.NoError(t, err)
+		})
+		x.openOnly()
+		if name == "none" {
+			require.Equal(t, all, x.groups(), name)
+		} else {
+			require.Equal(t, before, x.groups(), name)
+			require.Equal(t, from, x.s.tail.header.segment, name)
+		}
+	}
+}
+
+// The header of the segment where the log goes on after a crash is durable before anything is written into it.
+func TestRestartHeaderIsSyncedFirst(t *testing.T) {
+	x := newScript(t)
+	x.append(1)
+	x.sync()
+	at := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page
+	x.append(3)
+	x.crash(vfs.KeepAll)
+	x.poke(at, 500) // a group of which one page did not get to the disk
+	x.open()
+	require.True(t, x.s.restart)
+	n := x.s.tail.header.successor
+	header, first := int64(x.headerOf(n))*PageSize, int64(x.s.firstPage(n))*PageSize
+	headerWritten, headerSynced, pages := false, false, 0
+	x.mem.OnOp(func(op vfs.Op) error {
+		switch {
+		case op.Kind == vfs.OpDatasync:
+			headerSynced = headerWritten
+		case op.Kind != vfs.OpWrite && op.Kind != vfs.OpWriteVec || op.Off < first || op.Off >= first+8*PageSize:
+		case op.Off == header && op.Len == PageSize:
+			headerWritten = true
+		default:
+			pages++
+			require.True(t, headerSynced, "%v", op)
+		}
+		return nil
+	})
+	x.append(2)
+	x.mem.OnOp(nil)
+	require.Positive(t, pages)
+}
+
+// A sync vouches for what was written before it began, not for what came while it ran.
+func TestSyncCoversWhatCameBefore(t *testing.T) {
+	x := newScript(t)
+	before := x.append(1)
+	var during uint64
+	x.mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpDatasync && during == 0 {
+			during = x.append(1)
+		}
+		return nil
+	})
+	x.sync()
+	x.mem.OnOp(nil)
+	require.Equal(t, before, x.s.Durable())
+	x.sync()
+	require.Equal(t, during, x.s.Durable())
+}
+
+// A run that was read before is no page of the tree, and a page of the tree no run.
+func TestKindsAreNotMixedUp(t *testing.T) {
+	x := newScript(t)
+	s := x.s
+	require.NoError(t, s.Reserve(10, true))
+	defer s.Release(10)
+	g := s.Begin(PageGroup)
+	run := g.Run(0, []byte("a value"))
+	page, _ := g.Page(BornBit | 1)
+	_, err := g.Commit(1)
+	require.NoError(t, err)
+	for range 2 {
+		_, err = s.Run(run)
+		require.NoError(t, err)
+		_, err = s.Page(page)
+		require.NoError(t, err)
+		_, err = s.Page(run)
+		require.ErrorIs(t, err, ErrCorrupt)
+		_, err = s.Run(page)
+		require.ErrorIs(t, err, ErrCorrupt)
+	}
+}
+
+// The length of a run is compared with what can be before anything is read or allocated by it, however good its page's checksum is.
+func TestHostileRunLength(t *testing.T) {
+	x := newScript(t)
+	require.NoError(t, x.s.Reserve(10, true))
+	g := x.s.Begin(PageGroup)
+	a := g.Run(0, make([]byte, 2*PageSize))
+	_, err := g.Commit(1)
+	require.NoError(t, err)
+	x.s.Release(10)
+	x.s.Close()
+	limit := uint64(x.s.MaxRun())
+	for _, length := range []uint64{limit, limit + 1, 1 << 31, 1<<31 + 1, 1 << 32, 1 << 63, 1<<63 + 1, math.MaxUint64 - PageSize, math.MaxUint64} {
+		x.file(x.mem, func(f vfs.File) {
+			p, h := make([]byte, PageSize), make([]byte, PageSize)
+			f.ReadAt(h, int64(x.headerOf(x.s.segmentOf(a)))*PageSize)
+			header, ok := getHeaderCopy(h)
+			require.True(t, ok)
+			f.ReadAt(p, int64(a)*PageSize)
+			binary.LittleEndian.PutUint64(p[MuxSize:], length)
+			binary.LittleEndian.PutUint32(p, pageCRC(header.salt, a, p))
+			f.WriteAt(p, int64(a)*PageSize)
+		})
+		x.openOnly()
+		require.Empty(t, x.groups(), "length %d", length)
+		_, err := x.s.Run(a)
+		require.ErrorIs(t, err, ErrCorrupt, "length %d", length)
+		x.s.Close()
+	}
+	x.s = nil
+}
+
+// What recovery shows stays, also if the system believes it is on the disk since a sync that failed: pages, the headers that lead to
+// them, and the superblock that was chosen.
+func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
+	x := newScript(t)
+	failSyncs := func(from int) {
+		n := 0
+		x.mem.OnOp(func(op vfs.Op) error {
+			if op.Kind == vfs.OpDatasync {
+				if n++; n >= from {
+					return errors.New("lost")
+				}
+			}
+			return nil
+		})
+	}
+	afterwards := func() (groups []uint64, checkpoint uint64) {
+		killed := x.mem.Clone()
+		x.become(killed)
+		x.open()
+		groups, checkpoint = x.groups(), x.rec.super.number
+		x.crash(vfs.KeepNone)
+		x.open()
+		return groups, checkpoint
+	}
+
+	// No growth comes in between, which would sync as well.
+	require.NoError(t, x.s.Reserve(40, true))
+	x.s.Release(40)
+	want := []uint64{x.append(2), x.append(20)}
+	failSyncs(1)
+	require.Error(t, x.s.Sync())
+	groups, _ := afterwards()
+	require.Equal(t, want, groups)
+	require.Equal(t, want, x.groups())
+
+	failSyncs(2) // that of the superblock
+	x.s.Rebase(x.s.LastGroup())
+	require.NoError(t, x.s.Reserve(4, true))
+	c := x.s.BeginCheckpoint(nil)
+	for done := false; !done; {
+		var err error
+		done, err = c.WritePart()
+		require.NoError(t, err)
+	}
+	before := x.rec.super.number
+	require.Error(t, c.Finish())
+	_, checkpoint := afterwards()
+	require.Equal(t, before+1, checkpoint)
+	require.Equal(t, checkpoint, x.rec.super.number)
+}
