@@ -215,3 +215,28 @@ func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 	require.Equal(t, before+1, checkpoint)
 	require.Equal(t, checkpoint, x.rec.super.number)
 }
+
+// A large value can say what it likes: even a page of it that has the right checksum vouches for no group.
+func TestValuesDoNotVouch(t *testing.T) {
+	x := newScript(t)
+	x.append(1)
+	v := x.s.NewPrivate()
+	_, err := v.Write(make([]byte, PageSize))
+	require.NoError(t, err)
+	a := v.Start() + 1
+	salt, ok := x.s.space.saltOf(a)
+	require.True(t, ok)
+	page := make([]byte, PageSize)
+	m := mux{kind: KindTree, flags: uint8(PageGroup)<<groupKindAt | flagLast, name: BornBit | 1, group: x.s.LastGroup() + 100, pages: 1, count: 1}
+	m.put(page)
+	binary.LittleEndian.PutUint32(page, pageCRC(salt, a, page))
+	_, err = v.Write(page)
+	require.NoError(t, err)
+	_, err = v.Finish()
+	require.NoError(t, err)
+	x.sync()
+	want := x.s.LastGroup()
+	x.crash(vfs.KeepAll)
+	x.open()
+	require.Equal(t, want, x.s.LastGroup())
+}
