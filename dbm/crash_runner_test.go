@@ -240,6 +240,7 @@ func (t *trial) count(s Stats) {
 	d.Folds += s.Folds
 	d.Checkpoints += s.Checkpoints
 	d.PagesWritten += s.PagesWritten
+	d.ReturnedBytes += s.ReturnedBytes
 	d.TableEntries = max(d.TableEntries, s.TableEntries)
 	d.LiveBytes = max(d.LiveBytes, s.LiveBytes)
 	d.FileBytes = max(d.FileBytes, s.FileBytes)

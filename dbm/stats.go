@@ -9,7 +9,7 @@ import (
 // Stats describes a database at a moment. Counters count since Open.
 type Stats struct {
 	Records   int64 `json:"records"`
-	FileBytes int64 `json:"file_bytes"` // allocated
+	FileBytes int64 `json:"file_bytes"` // that it takes of the disk
 	LiveBytes int64 `json:"live_bytes"` // of pages that the newest tree uses
 	FreeBytes int64 `json:"free_bytes"` // that can be written without growing the file
 
@@ -22,7 +22,8 @@ type Stats struct {
 	PageGroups       uint64 `json:"page_groups"`
 	FlushGroups      uint64 `json:"flush_groups"`
 	CheckpointGroups uint64 `json:"checkpoint_groups"`
-	PagesWritten     uint64 `json:"pages_written"` // appended to the log
+	PagesWritten     uint64 `json:"pages_written"`  // appended to the log
+	ReturnedBytes    uint64 `json:"returned_bytes"` // of the file, given back to the file system
 	Syncs            uint64 `json:"syncs"`
 	Flushes          uint64 `json:"flushes"`
 	Folds            uint64 `json:"folds"`
@@ -58,7 +59,7 @@ func fromEngine(s mvcc.Stats) Stats {
 		TableEntries: s.Pages.TableEntries, MemoryBytes: s.Pages.MemoryBytes,
 		Commits: s.Commits, Conflicts: s.Conflicts,
 		RecordGroups: s.Log.RecordGroups, PageGroups: s.Log.PageGroups, FlushGroups: s.Log.FlushGroups,
-		CheckpointGroups: s.Log.CheckpointGroups, PagesWritten: s.Log.Pages, Syncs: s.Log.Syncs,
+		CheckpointGroups: s.Log.CheckpointGroups, PagesWritten: s.Log.Pages, ReturnedBytes: s.Log.ReturnedBytes, Syncs: s.Log.Syncs,
 		Flushes: s.Pages.Flushes, Folds: s.Pages.Folds, Checkpoints: s.Checkpoints,
 		OpenSnapshots: s.OpenSnapshots, OldestSnapshotAge: s.OldestSnapshotAge,
 		Recovery: Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.DroppedTail, s.Recovery.Duration},

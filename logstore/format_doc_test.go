@@ -297,6 +297,7 @@ func TestFormatSpaceMap(t *testing.T) {
 
 	sp := newSpace(pages, 0)
 	sp.extendTo(3)
+	sp.successor = 2
 	b := sp.encode(nil)
 	require.EqualValues(t, 3, le.Uint32(head.Field("segments").In(b)))
 	require.Len(t, b, head.End()+3*l.Field("live map").Offset, "no live map where nothing lives")

@@ -11,8 +11,9 @@ import (
 // guardFS asks before the bytes of a page change.
 type guardFS struct {
 	vfs.FS
-	change func(a Addr, before, after []byte) error
-	wrote  func(p []byte, off int64)
+	change   func(a Addr, before, after []byte) error
+	wrote    func(p []byte, off int64)
+	reserved func(off, n int64) bool // nil: not asked
 }
 
 func (g *guardFS) Open(name string, flag int, perm os.FileMode) (vfs.File, error) {
@@ -43,18 +44,54 @@ func (f *guardFile) check(p []byte, off int64) error {
 	return nil
 }
 
+// write is check for what is written: only where there is space, but for the first page of a file that is being created.
+func (f *guardFile) write(p []byte, off int64) error {
+	if f.fs.reserved != nil && off >= 3*PageSize && !f.fs.reserved(off, int64(len(p))) {
+		return fmt.Errorf("%w: page %d is written and its space is not sure", errToy, off/PageSize)
+	}
+	return f.check(p, off)
+}
+
 func (f *guardFile) WriteAt(p []byte, off int64) (int, error) {
-	if err := f.check(p, off); err != nil {
+	if err := f.write(p, off); err != nil {
 		return 0, err
 	}
 	return f.File.WriteAt(p, off)
 }
 
 func (f *guardFile) WriteVec(bufs [][]byte, off int64) error {
-	if err := f.check(bytes.Join(bufs, nil), off); err != nil {
+	if err := f.write(bytes.Join(bufs, nil), off); err != nil {
 		return err
 	}
 	return f.File.WriteVec(bufs, off)
+}
+
+// Punch and Truncate must not take away what must not be overwritten.
+func (f *guardFile) Punch(off, n int64) error {
+	if err := f.vanish(off, off+n); err != nil {
+		return err
+	}
+	return f.File.Punch(off, n)
+}
+
+func (f *guardFile) Truncate(size int64) error {
+	end, err := f.File.Size()
+	if err == nil {
+		err = f.vanish(size, end)
+	}
+	if err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
+
+func (f *guardFile) vanish(off, end int64) error {
+	for ; off < end; off += PageSize {
+		if err := f.check(make([]byte, PageSize), off); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mayChange tells whether the page at a may get other bytes: nothing that lives, that a reader looks at, or that a recovery from

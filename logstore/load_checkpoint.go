@@ -43,12 +43,11 @@ func (s *Store) readCheckpoint(sc *scanner, rec *Recovery) (map[uint32]bool, err
 	if err != nil {
 		return nil, fmt.Errorf("%s: newest checkpoint: %w", s.path, err)
 	}
-	rec.Table, rec.mapped = table, uint32(len(s.space.segments))
+	rec.Table, rec.mapped = table, s.space.adopt()
 	for _, h := range entered { // opened after the map was taken
 		s.space.enter(h)
 		s.space.wrote(s.firstPage(h.segment), sb.runLast)
 	}
-	s.space.adopt()
 	return segments, nil
 }
 

@@ -50,7 +50,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments int
+	Commits, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches int
 }
 
 func modelOptions() Options {
@@ -66,8 +66,8 @@ type image struct {
 type model struct {
 	r        *rand.Rand
 	opts     Options
-	weights  [9]int // of the steps, in the order of step
-	crashes  int    // an image is taken every so many steps
+	weights  [10]int // of the steps, in the order of step
+	crashes  int     // an image is taken every so many steps
 	mem      *vfs.Mem
 	log      *lineage
 	d        *toy
@@ -155,7 +155,7 @@ func (m *model) open() (*toy, error) {
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
 		return m.guarded
-	}, wrote: log.wrote}
+	}, wrote: log.wrote, reserved: func(off, n int64) bool { return mem.Reserved(toyPath, off, n) }}
 	opened, err := openToy(fs, m.opts, m.r, log)
 	d = opened
 	return d, err
@@ -163,7 +163,7 @@ func (m *model) open() (*toy, error) {
 
 // vary makes each seed another kind of run: with or without syncs, little room or much, crashes often or seldom.
 func (m *model) vary() {
-	m.weights = [...]int{42, 12, 6, 10, 4, 8, 4, 2, 6}
+	m.weights = [...]int{42, 12, 6, 10, 4, 8, 4, 2, 6, 6 * m.r.IntN(3)}
 	m.crashes = []int{6, 10, 25}[m.r.IntN(3)]
 	m.opts.MaxFileSize = int64(18+m.r.IntN(24)) * 8 * PageSize
 	for i := range m.weights {
@@ -208,12 +208,46 @@ func (m *model) step() error {
 		return nil
 	case 7:
 		return m.reopen()
+	case 9:
+		return m.trim()
 	}
 	if len(d.readers) > 0 && m.r.IntN(8) == 0 {
 		d.readers = d.readers[1:]
 		return nil
 	}
 	return d.takeReader()
+}
+
+// trim gives free space back, down to some that is left; at times it has checkpoints let it go at once.
+func (m *model) trim() error {
+	d, s := m.d, m.d.s
+	if d.check != nil {
+		return nil
+	}
+	if n := int64(20 + m.r.IntN(60)); m.r.IntN(3) == 0 && s.Reserve(n, false) == nil { // more than is needed
+		s.Release(n)
+	}
+	if m.r.IntN(2) == 0 {
+		s.Condemn(int64(m.r.IntN(20)), 1+m.r.IntN(3))
+	}
+	for n := m.r.IntN(3); n > 0 && d.flush == nil; n-- {
+		if err := d.checkpoint(); err != nil {
+			return busy(err)
+		}
+	}
+	before, end := s.SpaceStats(), s.End()
+	for more := true; more; {
+		var err error
+		if more, err = s.GiveBack(); err != nil {
+			return err
+		}
+	}
+	if s.End() < end {
+		modelCounts.Cuts++
+	} else if s.SpaceStats().FileBytes < before.FileBytes {
+		modelCounts.Punches++
+	}
+	return nil
 }
 
 // reopen closes the toy and opens it again.

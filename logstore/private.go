@@ -162,7 +162,7 @@ func (s *Store) NoteListed(extents []Extent, group uint64) error {
 			return s.pageError(e.Addr, "extent of a large value listed by group %d", group)
 		}
 		s.MarkLive(e.Addr, e.Pages())
-		s.space.wrote(e.Addr, group)
+		s.space.listed(e.Addr, group)
 		if err := s.saltListed(e.Addr); err != nil {
 			return err
 		}

@@ -31,6 +31,7 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	s.space.mu.Lock()
 	s.space.collect()
 	s.space.mu.Unlock()
+	s.space.recovered(s.newestNumber())
 	return nil
 }
 

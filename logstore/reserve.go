@@ -42,41 +42,58 @@ func (s *Store) Release(pages int64) {
 	}
 }
 
-// grow allocates more of the file and syncs it, before anything refers to it. The caller holds growing.
+// grow makes more of the file usable: condemned segments first, then punched ones, and at last the file gets longer. What is allocated is
+// synced before anything refers to it. The caller holds growing.
 func (s *Store) grow(missing uint64) error {
 	if err := s.Failed(); err != nil {
 		return err
 	}
+	if s.space.spare(int64(missing)) {
+		return nil
+	}
 	size, limit := uint64(s.segmentPages), s.space.maxPages
 	from := s.space.end()
 	roundUp := func(n uint64) uint64 { return (n + size - 1) / size * size }
-	least := roundUp(from + 1)
-	if least > limit || missing > limit-from {
+	want := min(roundUp(max(missing, from/8)), maxGrowthPages/size*size+size)
+	if first, n := s.space.hole(uint32(want / size)); n > 0 {
+		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size)
+		if err == nil {
+			s.space.filled(first, uint32(most/size))
+		}
+		return err
+	}
+	least := roundUp(from+1) - from
+	if from+least > limit || missing > limit-from {
 		return fmt.Errorf("%w: %s would exceed MaxFileSize", ErrFull, s.path)
 	}
-	want := min(roundUp(from+max(missing, from/8)), roundUp(from+maxGrowthPages), limit/size*size)
-	err := s.file.Allocate(int64(from)*PageSize, int64(want-from)*PageSize)
-	if isNoSpace(err) && want > least {
-		want = least
-		err = s.file.Allocate(int64(from)*PageSize, int64(want-from)*PageSize)
-	}
-	if isNoSpace(err) {
-		return &fullError{path: s.path, cause: err}
-	}
-	if err != nil {
-		return s.fail(err)
-	}
-	s.syncing.Lock()
-	err = s.datasync()
-	s.syncing.Unlock()
+	got, err := s.allocate(from, min(roundUp(from+want), limit/size*size)-from, least)
 	if err != nil {
 		return err
 	}
-	if err := s.mapTo(want); err != nil {
+	if err := s.mapTo(from + got); err != nil {
 		return s.fail(err)
 	}
-	s.space.grown(want)
+	s.space.grown(from + got)
 	return nil
+}
+
+// allocate reserves space for the pages from the given one on, or for the least number where there is no more, and syncs. It returns how
+// many there are.
+func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
+	err := s.file.Allocate(int64(from)*PageSize, int64(pages)*PageSize)
+	if isNoSpace(err) && pages > least {
+		pages = least
+		err = s.file.Allocate(int64(from)*PageSize, int64(pages)*PageSize)
+	}
+	if isNoSpace(err) {
+		return 0, &fullError{path: s.path, cause: err}
+	}
+	if err != nil {
+		return 0, s.fail(err)
+	}
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	return pages, s.datasync()
 }
 
 // fullError is ErrFull with the system's reason.

@@ -11,7 +11,7 @@ import (
 type segmentState uint8
 
 const (
-	segmentAbsent  segmentState = iota // not allocated: beyond the end of the file, or punched
+	segmentAbsent  segmentState = iota // not allocated, as far as is known: beyond the end of the file, or punched; or about to be
 	segmentFree                        // allocated, may be opened at once; on the free list
 	segmentUsed                        // holds pages of the log or of large values, dead or alive
 	segmentPrivate                     // taken by an active transaction for a large value
@@ -50,10 +50,12 @@ type space struct {
 	free         []uint32 // allocated and reusable, highest number first: the lowest is taken first, so that the tail can be cut
 	pages        uint64   // allocated pages of the file
 	maxPages     uint64
-	reserved     int64  // pages promised to transactions and not yet appended
-	horizon      uint64 // Seq below which no reader looks
-	tail         uint32 // segment being appended to
-	tailPage     uint64 // next page in it
+	punched      uint64      // segments within pages that are absent, without the condemned
+	leaving      []condemned // absent segments that still have their space
+	reserved     int64       // pages promised to transactions and not yet appended
+	horizon      uint64      // Seq below which no reader looks
+	tail         uint32      // segment being appended to
+	tailPage     uint64      // next page in it
 	successor    uint32
 	livePages    int64
 	names        int64
@@ -68,6 +70,9 @@ func newSpace(segmentPages uint32, maxBytes int64) *space {
 	}
 	return sp
 }
+
+// End returns how many pages the file has, punched ones included.
+func (s *Store) End() Addr { return s.space.end() }
 
 // end returns how many pages the file has.
 func (sp *space) end() uint64 {
@@ -204,7 +209,7 @@ func (sp *space) take() (uint32, bool) {
 
 // SpaceStats describes the file.
 type SpaceStats struct {
-	FileBytes     int64 // allocated
+	FileBytes     int64 // allocated: the file's length without what was punched
 	LiveBytes     int64 // pages that the newest tree uses
 	FreeBytes     int64 // may be appended without growing the file
 	ReservedBytes int64 // of it, promised to transactions
@@ -218,7 +223,7 @@ func (s *Store) SpaceStats() SpaceStats {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return SpaceStats{
-		FileBytes: int64(sp.pages) * PageSize, LiveBytes: sp.livePages * PageSize, FreeBytes: sp.available() * PageSize,
+		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, FreeBytes: sp.available() * PageSize,
 		ReservedBytes: sp.reserved * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
 	}
 }

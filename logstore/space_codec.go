@@ -22,8 +22,9 @@ func (sp *space) encode(b []byte) []byte {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	le := binary.LittleEndian
-	b = le.AppendUint32(b, uint32(len(sp.segments)))
-	for n := range sp.segments {
+	count := sp.present()
+	b = le.AppendUint32(b, count)
+	for n := range count {
 		g := &sp.segments[n]
 		g.deadNext = g.live == 0
 		form := byte(mapDead)
@@ -41,6 +42,15 @@ func (sp *space) encode(b []byte) []byte {
 		}
 	}
 	return b
+}
+
+// present returns how many segments there are up to the last one that is not absent, or the log's successor.
+func (sp *space) present() uint32 {
+	n := uint32(len(sp.segments))
+	for n > max(sp.tail, sp.successor)+1 && sp.segments[n-1].state == segmentAbsent {
+		n--
+	}
+	return n
 }
 
 // decode reads a space map into a fresh space, whose pages field is set. Free and private segments of a map from before a crash come
@@ -114,15 +124,19 @@ func (sp *space) lastLive(n uint32) uint64 {
 	return 0
 }
 
-// adopt takes in the segments that the file has and the map has not: whatever is in them was never vouched for by a checkpoint. What
-// the log after the checkpoint put there, the scan and the caller will find.
-func (sp *space) adopt() {
-	sp.extendTo(uint32((sp.pages + sp.segmentPages - 1) / sp.segmentPages))
-	for n := range sp.segments {
-		if g := &sp.segments[n]; g.state == segmentAbsent && uint32(n) < sp.whole() {
-			g.state, g.dead = segmentUsed, true
-		}
+// adopt takes in the segments that the file has behind the last one in the map, and returns the number of the first of them: whatever is
+// in them was never vouched for by a checkpoint. What the log after the checkpoint put there, the scan and the caller will find. Those
+// that the map says are absent may be punched: they stay absent, unless the log has gone on in them since.
+func (sp *space) adopt() (first uint32) {
+	first = uint32(len(sp.segments))
+	for first > 0 && sp.segments[first-1].state == segmentAbsent {
+		first--
 	}
+	sp.extendTo(uint32((sp.pages + sp.segmentPages - 1) / sp.segmentPages))
+	for n := first; n < sp.whole(); n++ {
+		sp.segments[n].state, sp.segments[n].dead = segmentUsed, true
+	}
+	return first
 }
 
 // disown takes the pages from the given one on out of use, as far as nothing is in them: their space cannot be had.

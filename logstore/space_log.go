@@ -21,6 +21,14 @@ func (sp *space) wrote(a Addr, group uint64) {
 	sp.mu.Unlock()
 }
 
+// listed notes that an accepted group lists an extent at a: the segment has its space, whatever the map says.
+func (sp *space) listed(a Addr, group uint64) {
+	sp.mu.Lock()
+	g := &sp.segments[a/sp.segmentPages]
+	g.state, g.written = segmentUsed, max(g.written, group)
+	sp.mu.Unlock()
+}
+
 // scanned notes the pages of an accepted group.
 func (sp *space) scanned(g *ScannedGroup) {
 	sp.mu.Lock()
@@ -77,7 +85,7 @@ func (sp *space) available() int64 {
 		end = sp.pages - uint64(sp.tail)*sp.segmentPages
 	}
 	n := max(int64(end)-int64(sp.tailPage), 0)
-	if free := len(sp.free); free > 0 && sp.successor < sp.whole() {
+	if free := len(sp.free); free > 0 && sp.segments[sp.successor].state != segmentAbsent {
 		n += int64(free) * int64(sp.segmentPages-1)
 		if sp.successor == 0 || sp.free[free-1] == 0 {
 			n -= int64(headerPage(0))
@@ -132,8 +140,12 @@ func (sp *space) grown(pages uint64) {
 	sp.pages = pages
 	sp.extendTo(uint32((pages + sp.segmentPages - 1) / sp.segmentPages))
 	for n := old; n < sp.whole(); n++ {
-		if n != sp.tail && n != sp.successor {
-			sp.segments[n].dead, sp.segments[n].blank = true, true
+		switch g := &sp.segments[n]; n {
+		case sp.tail:
+		case sp.successor:
+			g.state = segmentFree
+		default:
+			g.dead, g.blank = true, true
 			sp.release(n)
 		}
 	}

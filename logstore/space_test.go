@@ -63,6 +63,10 @@ func TestAvailable(t *testing.T) {
 	sp.pages = 32 * 8
 	sp.extendTo(32)
 	sp.tail, sp.tailPage, sp.successor = 3, 6, 4
+	sp.release(9)
+	require.EqualValues(t, 2, sp.available(), "the successor has no space")
+	sp.free = nil
+	sp.segments[4].state = segmentFree
 	require.EqualValues(t, 2, sp.available(), "the successor cannot be entered without a segment to follow it")
 	sp.release(9)
 	require.EqualValues(t, 2+7, sp.available())

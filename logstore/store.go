@@ -39,6 +39,7 @@ type Store struct {
 	syncing      sync.Mutex // held during each fdatasync: of two at once one could miss the other's error; taken before space.mu
 	failed       atomic.Pointer[failedError]
 
+	unpunchable atomic.Bool   // only the end of the file can be given back, if that
 	zeroDue     atomic.Bool   // a small group has entered a segment: see ZeroAhead
 	lastWritten atomic.Uint64 // newest group given to the system
 	durable     atomic.Uint64 // newest group known to survive a power cut
@@ -55,6 +56,7 @@ type Store struct {
 	appended atomic.Uint64 // pages, raw ones included, since the file was opened
 	groups   [CheckpointGroup + 1]atomic.Uint64
 	syncs    atomic.Uint64
+	returned atomic.Uint64 // pages given back to the file system
 }
 
 // tail is where the next group goes.
@@ -134,6 +136,7 @@ type Counters struct {
 	RecordGroups, PageGroups, FlushGroups, CheckpointGroups uint64
 	Pages                                                   uint64 // appended, raw pages included
 	Syncs                                                   uint64
+	ReturnedBytes                                           uint64 // given back to the file system: cut off or punched
 }
 
 // Counters returns the present counts.
@@ -141,6 +144,7 @@ func (s *Store) Counters() Counters {
 	return Counters{
 		RecordGroups: s.groups[RecordGroup].Load(), PageGroups: s.groups[PageGroup].Load(), FlushGroups: s.groups[FlushGroup].Load(),
 		CheckpointGroups: s.groups[CheckpointGroup].Load(), Pages: s.appended.Load(), Syncs: s.syncs.Load(),
+		ReturnedBytes: s.returned.Load() * PageSize,
 	}
 }
 

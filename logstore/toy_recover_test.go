@@ -119,6 +119,7 @@ func (d *toy) recover(rec *Recovery) error {
 
 // redoPages installs page groups and whole flushes, and marks the runs that groups carry.
 func (d *toy) redoPages(rec *Recovery) error {
+	tableBase := d.base
 	parts := map[uint64][]toyPlaced{}
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
@@ -153,7 +154,7 @@ func (d *toy) redoPages(rec *Recovery) error {
 				parts[g.Count] = append(parts[g.Count], placed...)
 				continue
 			}
-			if err := d.redoFlush(g, rec.Groups[0].No, placed, parts); err != nil {
+			if err := d.redoFlush(g, tableBase, placed, parts); err != nil {
 				return err
 			}
 		}
@@ -178,7 +179,7 @@ func (d *toy) placed(g *ScannedGroup) (placed []toyPlaced, err error) {
 	return placed, nil
 }
 
-func (d *toy) redoFlush(g *ScannedGroup, scanStart uint64, placed []toyPlaced, parts map[uint64][]toyPlaced) error {
+func (d *toy) redoFlush(g *ScannedGroup, tableBase uint64, placed []toyPlaced, parts map[uint64][]toyPlaced) error {
 	stream, err := d.stream(g, KindFlush)
 	if err != nil {
 		return err
@@ -188,7 +189,7 @@ func (d *toy) redoFlush(g *ScannedGroup, scanStart uint64, placed []toyPlaced, p
 		return fmt.Errorf("%w: end of a flush", errToy)
 	}
 	base, baseSeq, first := w.next(), w.next(), w.next()
-	if first < scanStart {
+	if base <= tableBase { // the table has it; what died then may be cut off by now
 		return nil
 	}
 	d.install(append(parts[first], placed...))

@@ -236,7 +236,10 @@ func (e *Engine) closeClean() (err error) {
 	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
 		return nil
 	}
-	return e.flushAndCheckpoint()
+	if err := e.flushAndCheckpoint(); err != nil {
+		return err
+	}
+	return e.trimAtClose()
 }
 
 // Failed returns the error that poisoned the engine, or nil.

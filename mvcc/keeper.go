@@ -21,7 +21,8 @@ type keeper struct {
 	quit      chan struct{}
 	done      chan struct{}
 	due       atomic.Bool // the goroutine was nudged
-	installed uint64      // least Seq whose readers cannot see what the last flush has retired; guarded by mu
+	turn      turn
+	installed uint64 // least Seq whose readers cannot see what the last flush has retired; guarded by mu
 
 	checkpoints, flushes atomic.Uint64
 }
@@ -120,19 +121,25 @@ func (e *Engine) checkpointDue() bool {
 	return since >= max(e.store.SpaceStats().LiveBytes/8, minLogBytes) && e.pages.DirtyBytes() <= since/2
 }
 
-// Housekeep does what is due: a flush, and a checkpoint behind it.
+// Housekeep does what is due: a flush, and a checkpoint behind it; or a checkpoint alone, if that sets much free.
 func (e *Engine) Housekeep() error {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
-	var flush, checkpoint bool
+	var flush, checkpoint, trim bool
 	if err := e.withBaton(func() error {
+		var dying bool
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
+		trim, dying = e.trimDue()
+		checkpoint = checkpoint || dying
 		return e.Failed()
 	}); err != nil {
 		return err
 	}
 	if checkpoint {
 		return e.flushAndCheckpoint()
+	}
+	if trim {
+		return e.checkpointTwice()
 	}
 	if flush {
 		return e.flush()
@@ -157,7 +164,8 @@ func (e *Engine) flushAndCheckpoint() error {
 	if err := e.flush(); err != nil {
 		return err
 	}
-	return e.checkpoint()
+	e.keeper.turn.ended(e.store.Counters().Pages)
+	return e.checkpointTwice()
 }
 
 // fold rewrites inner nodes that lead to many children through the table.

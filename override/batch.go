@@ -48,12 +48,14 @@ func (b *Batch) Put(id btree.PageID, n btree.Node) {
 
 // Remove notes that a page left the tree.
 func (b *Batch) Remove(id btree.PageID) {
+	b.p.doomed++
 	b.push(id, &version{seq: b.p.seq, kind: removed})
 }
 
 // Drop notes that a value left the tree.
 func (b *Batch) Drop(ref btree.Ref) {
 	b.p.deaths.add(ref, b.p.store.SegmentPages())
+	b.p.doomed += logstore.RunPages(int64(ref.KeyLen) + int64(ref.ValueLen))
 }
 
 // Touch makes a page of the newest tree dirty as it is, so that the next flush moves it to the end of the log and its place dies. It

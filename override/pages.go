@@ -30,6 +30,7 @@ type Pages struct {
 	dirty   []*entry      // of this epoch
 	retired []retirement  // names folded away since the last flush started
 	deaths  deaths        // values that left the tree since then
+	doomed  int64         // pages of those, and removed from the tree
 	births  []birth       // values that entered the log after the base
 	limbo   limbo
 	flush   *Flush // in flight
@@ -108,6 +109,9 @@ func (p *Pages) Stats() Stats {
 
 // Base returns the group behind which redo starts. Baton holder.
 func (p *Pages) Base() uint64 { return p.base }
+
+// Dying returns how many pages the next flush will let die beside those that it replaces, roughly. Baton holder.
+func (p *Pages) Dying() int64 { return p.doomed }
 
 // DirtyBytes returns what the next flush would write, roughly: a page for each dirty page. Baton holder.
 func (p *Pages) DirtyBytes() int64 { return int64(len(p.dirty)) * logstore.PageSize }

@@ -50,7 +50,7 @@ func (p *Pages) recoverTable(table []byte) error {
 }
 
 func (p *Pages) recoverEntry(id logstore.PageID, a logstore.Addr) error {
-	end := uint64(p.store.SpaceStats().FileBytes) / logstore.PageSize
+	end := p.store.End()
 	if a == 0 || a >= end || a == id || (logstore.IsAddr(id) && (id == 0 || id >= end)) || p.table.find(id) != nil {
 		return fmt.Errorf("%w: %s: entry %#x -> %d of the translation table", logstore.ErrCorrupt, p.store.Path(), id, a)
 	}

@@ -118,6 +118,23 @@ func (m *Mem) Synced(name string, off, n int64) bool {
 	return ino.history.clean(off/SectorSize, (off+n+SectorSize-1)/SectorSize)
 }
 
+// Reserved tells whether the range of the file has space on disk that a crash
+// now cannot take away. A name that is not there has none.
+func (m *Mem) Reserved(name string, off, n int64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ino := m.links[name]
+	if ino == nil {
+		return false
+	}
+	for b := off / blockSize; b*blockSize < off+n; b++ {
+		if !ino.alloc.has(b) || !ino.history.syncedAlloc.has(b) {
+			return false
+		}
+	}
+	return true
+}
+
 // Clone returns a copy with all that is unsynced, still unsynced: what is there
 // after every process was killed. Handles and locks are gone.
 func (m *Mem) Clone() *Mem {

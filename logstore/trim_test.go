@@ -1,0 +1,189 @@
+package logstore
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// giveBack gives back what can be and returns how often there was something.
+func (x *script) giveBack() (n int) {
+	x.t.Helper()
+	for {
+		more, err := x.s.GiveBack()
+		require.NoError(x.t, err)
+		if !more {
+			return n
+		}
+		n++
+	}
+}
+
+// space is what the file takes on disk, in segments.
+func (x *script) space() int64 {
+	n, err := x.s.file.Blocks()
+	require.NoError(x.t, err)
+	return n / PageSize / 8
+}
+
+// spread fills the file with log so that its tail comes to lie behind free segments, and returns the tail's segment.
+func (x *script) spread() uint32 {
+	x.t.Helper()
+	for x.s.tail.header.segment < 20 {
+		x.append(5)
+	}
+	x.checkpoint()
+	x.checkpoint()
+	x.s.SetHorizon(1)
+	return x.s.tail.header.segment
+}
+
+func TestTrim(t *testing.T) {
+	x := newScript(t)
+	tail := x.spread()
+	full := x.space()
+	kept := x.append(1)
+	x.s.Condemn(0, 1)
+	require.NotZero(t, x.s.Leaving())
+	require.Zero(t, x.giveBack(), "both superblocks may still lead there")
+	x.checkpointFrom()
+	require.Zero(t, x.giveBack(), "one of them may")
+	x.checkpointFrom()
+	require.Positive(t, x.giveBack())
+	require.Zero(t, x.s.Leaving())
+	require.Less(t, x.space(), full/2, "of %d segments", full)
+	require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
+	require.Less(t, x.s.End(), uint64(tail+6)*8, "the end was cut off")
+	require.GreaterOrEqual(t, x.s.space.available()-x.s.space.reserved, x.s.space.keep(), "the reserve stays")
+
+	for range 3 { // what is absent stays so, and comes back by growth only
+		x.s.Close()
+		x.open()
+		require.Equal(t, []uint64{kept}, x.groups())
+		require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
+	}
+	end := x.s.End()
+	require.NoError(t, x.s.Reserve(x.s.space.available()+40, true))
+	require.Greater(t, x.s.space.available(), int64(40))
+	require.Equal(t, end, x.s.End(), "holes are filled first")
+	require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
+}
+
+// The space of condemned segments is there until it is given back: growth takes them as they are.
+func TestCondemnedSegmentsAreSpared(t *testing.T) {
+	x := newScript(t)
+	x.spread()
+	before := x.s.space.available()
+	x.s.Condemn(0, 1)
+	require.Less(t, x.s.space.available(), before)
+	ops := x.mem.Ops()
+	require.NoError(t, x.s.Reserve(before, true))
+	require.Equal(t, before, x.s.space.available())
+	require.Equal(t, ops, x.mem.Ops(), "nothing was allocated")
+	require.Zero(t, x.s.Leaving())
+}
+
+// A power cut, or the end of the process, at any operation of a trim and of the growth that takes the space back: what is in the log is
+// found, and nothing is written into space that may not be there.
+func TestTrimCrash(t *testing.T) {
+	run := func(x *script) {
+		x.s.Condemn(0, 1)
+		for range 2 {
+			x.checkpointFrom()
+			x.giveBack()
+		}
+		for range 30 {
+			x.append(3)
+		}
+		x.sync()
+	}
+	x := newScript(t)
+	x.spread()
+	base := x.mem.Clone()
+	defer base.Release()
+	last, first := x.s.LastGroup(), x.mem.Ops()
+	run(x)
+	ops := x.mem.Ops() - first
+	x.s.Close()
+	require.Greater(t, ops, 30)
+
+	for at := 1; at <= ops; at++ {
+		for _, p := range append(vfs.Policies(), 255) {
+			x.become(base.Clone())
+			x.open()
+			var image *vfs.Mem
+			var durable uint64
+			left := at
+			x.mem.OnOp(func(op vfs.Op) error {
+				if left--; left == 0 {
+					durable = x.s.Durable()
+					if image = x.mem.Clone(); p != 255 {
+						img := image.Crash(p, uint64(at))
+						image.Release()
+						image = img
+					}
+				}
+				return nil
+			})
+			run(x)
+			x.mem.OnOp(nil)
+			if image == nil {
+				continue
+			}
+			x.become(image)
+			x.mem.Guard(func(name string, off, n int64) error {
+				if off >= 3*PageSize && !x.mem.Reserved(name, off, n) {
+					t.Errorf("operation %d, %v: page %d is written and its space is not sure", at, p, off/PageSize)
+				}
+				return nil
+			})
+			x.open()
+			require.GreaterOrEqual(t, x.s.LastGroup(), max(last, durable))
+			x.groups()
+			for range 20 {
+				x.append(3)
+			}
+			x.checkpoint()
+			x.checkpoint()
+			x.giveBack()
+		}
+	}
+}
+
+// What cannot be punched, or fails, does no harm.
+func TestTrimFaults(t *testing.T) {
+	for _, fault := range []error{errors.ErrUnsupported, vfs.ErrNoSpace} {
+		for _, kind := range []vfs.Kind{vfs.OpPunch, vfs.OpTruncate} {
+			x := newScript(t)
+			x.spread()
+			x.s.Condemn(0, 1)
+			x.checkpoint()
+			x.checkpoint()
+			struck := 0
+			x.mem.OnOp(func(op vfs.Op) error {
+				if op.Kind == kind {
+					struck++
+					return fault
+				}
+				return nil
+			})
+			for more := true; more; {
+				more, _ = x.s.GiveBack()
+			}
+			x.mem.OnOp(nil)
+			require.Positive(t, struck)
+			require.NoError(t, x.s.Failed())
+			var want []uint64
+			for range 40 {
+				want = append(want, x.append(3))
+			}
+			x.sync()
+			x.crash(vfs.KeepNone)
+			x.open()
+			require.Equal(t, want, x.groups())
+		}
+	}
+}

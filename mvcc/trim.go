@@ -1,0 +1,101 @@
+package mvcc
+
+import (
+	"time"
+
+	"flashdbm/logstore"
+)
+
+// Space comes back in the housekeeping. What is dead is used again once two checkpoints are past, so where much waits for that a second
+// one follows the first at once. What the log then does not need goes back to the file system: see logstore.Condemn. It needs free space
+// for a turn, from checkpoint to checkpoint; one that turns over steadily so keeps what it uses again.
+
+const (
+	trimSegments = 4               // least to give back, beside an eighth of a turn
+	worthShare   = 8               // an eighth of the file that only waits for checkpoints makes one due,
+	worthLeast   = 8               // but not less than so many segments,
+	trimPause    = time.Second     // nor more often than that
+	idlePause    = 2 * time.Second // without an eighth of a turn, after which turns are taken to have become short
+)
+
+// turn remembers how much the log takes from one flush and checkpoint to the next. If the next one takes more, the condemned come back
+// as they are. Guarded by keeper.mu.
+type turn struct {
+	began uint64    // pages appended before it
+	pages int64     // that the last one took
+	at    time.Time // of the last checkpoint
+}
+
+func (t *turn) ended(appended uint64) {
+	t.pages = int64(appended - t.began)
+	t.began = appended
+}
+
+// idle reports whether the log has become slow.
+func (t *turn) idle(appended uint64) bool {
+	return time.Since(t.at) >= idlePause && int64(appended-t.began) < t.pages/8
+}
+
+// checkpointTwice follows a flush. The caller holds keeper.mu.
+func (e *Engine) checkpointTwice() error {
+	if err := e.checkpoint(); err != nil {
+		return err
+	}
+	if e.worthIt(e.store.Returning()) {
+		if err := e.checkpoint(); err != nil {
+			return err
+		}
+	}
+	e.trim()
+	return nil
+}
+
+func (e *Engine) worthIt(bytes int64) bool {
+	return bytes >= max(e.store.SpaceStats().FileBytes/worthShare, worthLeast*int64(e.store.SegmentPages())*logstore.PageSize)
+}
+
+// trim gives back what the log does not need. It follows a checkpoint; the caller holds keeper.mu. What cannot be given back stays.
+func (e *Engine) trim() {
+	t := &e.keeper.turn
+	t.at = time.Now()
+	e.store.Condemn(t.pages, max(trimSegments, int(t.pages/8/int64(e.store.SegmentPages()))))
+	for more := true; more; e.pace() {
+		var err error
+		if more, err = e.store.GiveBack(); err != nil {
+			e.opts.Logger.Warn("flashdbm: giving back space", "path", e.Path(), "error", err)
+			return
+		}
+	}
+}
+
+// trimAtClose leaves no more of a file behind than is worth it: nothing says when there will be another turn.
+func (e *Engine) trimAtClose() error {
+	for range 4 {
+		e.keeper.turn.pages = 0
+		if !e.worthIt(e.store.Returning() + e.store.Leaving() + e.store.Surplus(0)) {
+			break
+		}
+		if err := e.checkpointTwice(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trimDue reports whether much of the file would be given back if there was a checkpoint, and whether it takes a flush as well. The
+// caller holds the baton and keeper.mu.
+func (e *Engine) trimDue() (due, flush bool) {
+	t := &e.keeper.turn
+	if time.Since(t.at) < trimPause && !e.opts.Manual {
+		return false, false
+	}
+	if appended := e.store.Counters().Pages; t.idle(appended) {
+		t.pages = int64(appended - t.began)
+	}
+	gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(t.pages)
+	if e.worthIt(gain) {
+		return true, false
+	}
+	due = e.worthIt(gain + e.pages.Dying()*logstore.PageSize)
+	return due, due
+}
