@@ -12,6 +12,7 @@
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
 #   make fuse-packages  what that needs of Debian's packages
 #   make kill     KILLROUNDS processes killed in the middle of what they do
+#   make bench    the benchmark, hours; make bench-quick a tenth of it, less than 10 minutes. Both install what they need
 #   make build    bin/flashdbm
 #   make install  flashdbm into Go's bin directory
 
@@ -143,6 +144,33 @@ fuse-packages:
 mutants:
 	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' \
 		$(if $(filter .,$(MUTANTS)),-mutants.doc docs/mutants.md)
+
+# The databases of the benchmark are made in BENCHDIR, which should be on the file system in question. A run that was cut off goes on where
+# it ended; its results are in the report's directory once all are there.
+BENCHDIR    ?= bin/bench-data
+BENCHROUNDS ?= 3
+BENCH        = bin/bench -disk $(BENCHDIR)
+
+bench: bench-install
+	$(BENCH) -rounds $(BENCHROUNDS) -run full -out bin/full.json
+	$(BENCH) -syncs -run full -out bin/full.json
+	mv bin/full.json bench/report/
+	$(MAKE) bench-report
+
+bench-quick: bench-install
+	$(BENCH) -quick -run quick -out bin/quick.json
+	$(BENCH) -syncs -run quick -out bin/quick.json
+	mv bin/quick.json bench/report/
+	$(MAKE) bench-report
+
+bench-report: bench-install
+	rm -rf $(BENCHDIR)
+	cd bench && ../bin/bench -report report report/*.json
+
+bench-install:
+	bench/install.sh
+	mkdir -p $(BENCHDIR) bench/report
+	cd bench && CGO_ENABLED=1 $(GO) build -tags cstores -o ../bin/bench .
 
 clean:
 	rm -rf bin

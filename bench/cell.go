@@ -30,6 +30,7 @@ type Result struct {
 	Round       int
 	Quick       bool
 	Run         string // name of the run that it belongs to; ratios are taken within a run and round
+	Revision    string // of the source
 	When        time.Time
 	Metrics     map[string]float64
 	Series      map[string][]float64 `json:",omitempty"`

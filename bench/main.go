@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -57,6 +58,7 @@ func main() {
 	if p.diskDir, err = filepath.Abs(*scratch); err != nil {
 		fatalf("%v", err)
 	}
+	runtime.LockOSThread() // the thread whose end would end the cells
 	p.baseDir = filepath.Join(p.diskDir, "bench-bases")
 	if *syncs {
 		exit(p.countSyncs())

@@ -1,3 +1,209 @@
 package main
 
-func writeReport(dir string, files []string) error { return nil }
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// isOurs tells flashdbm and its variants from the peers.
+func isOurs(store string) bool { return strings.HasPrefix(store, ours) }
+
+// writeReport makes dir/README.md and its plots from files of results.
+func writeReport(dir string, files []string) error {
+	results, err := readResults(files...)
+	if err != nil {
+		return err
+	}
+	if len(results) == 0 {
+		return errors.New("no results")
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	old, _ := filepath.Glob(filepath.Join(dir, "*.svg"))
+	for _, name := range old {
+		if err := os.Remove(name); err != nil {
+			return err
+		}
+	}
+	d := newDataset(results)
+	var page bytes.Buffer
+	d.writeHead(&page)
+	for _, w := range works {
+		if err := d.writeWork(&page, dir, w); err != nil {
+			return err
+		}
+	}
+	if err := d.writePattern(&page, dir); err != nil {
+		return err
+	}
+	d.writeSyncs(&page)
+	d.writeStores(&page)
+	d.writeBars(&page)
+	return os.WriteFile(filepath.Join(dir, "README.md"), page.Bytes(), 0o644)
+}
+
+func (d *dataset) writeHead(page *bytes.Buffer) {
+	runs, rounds := map[string]bool{}, map[roundOf]bool{}
+	revisions := map[string]bool{}
+	first, last := d.results[0].When, d.results[0].When
+	verified, cells := 0, 0
+	for _, r := range d.results {
+		runs[r.Run], rounds[roundOf{r.Run, r.Round}] = true, true
+		if r.Revision != "" {
+			revisions[r.Revision] = true
+		}
+		if r.When.Before(first) {
+			first = r.When
+		}
+		if r.When.After(last) {
+			last = r.When
+		}
+		if r.Error == "" {
+			verified += r.Verified
+			cells++
+		}
+	}
+	names := slices.Sorted(func(yield func(string) bool) {
+		for name := range revisions {
+			if !yield(name) {
+				return
+			}
+		}
+	})
+	fmt.Fprintf(page, `# Benchmark of flashdbm
+
+This file is made by `+"`make bench`"+`; [how it works](../README.md). Medians of the rounds, the range in brackets; ratios are taken within each
+round. flashdbm runs as it is shipped, with default options; rows called flashdbm-... have other ones.
+
+| | |
+|---|---|
+| machine | %s, %d processors, %s |
+| file system of the disk | %s |
+| Go | %s |
+| revision of flashdbm | %s |
+| measured | %s to %s |
+| cells | %d, in %d rounds; %d records read back and compared |
+
+`, processor(), runtime.NumCPU(), kernelVersion(), fileSystem("."), runtime.Version(), strings.Join(names, ", "),
+		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified)
+}
+
+// writeWork writes the table and the plot of a workload.
+func (d *dataset) writeWork(page *bytes.Buffer, dir string, w *work) error {
+	stores := d.stores(w.Name)
+	fmt.Fprintf(page, "## %s\n\n", w.Title)
+	if len(stores) == 0 {
+		fmt.Fprintf(page, "Not measured.\n\n")
+		return nil
+	}
+	scale := "full"
+	if d.quick(w.Name) {
+		scale = "quick: a tenth of records or time"
+	}
+	fmt.Fprintf(page, "`%s`, scale: %s.\n\n", w.Name, scale)
+	var rows []row
+	for _, r := range w.Rows {
+		if slices.ContainsFunc(stores, func(store string) bool { return d.spread(w.Name, store, r.Metric).n > 0 }) {
+			rows = append(rows, r)
+		}
+	}
+	page.WriteString("| store |")
+	for _, r := range rows {
+		fmt.Fprintf(page, " %s |", r.Title)
+	}
+	page.WriteString("\n|---|" + strings.Repeat("---|", len(rows)) + "\n")
+	for _, store := range stores {
+		name := store
+		if store == ours {
+			name = "**" + store + "**"
+		}
+		fmt.Fprintf(page, "| %s |", name)
+		if why := d.failure(w.Name, store); why != "" {
+			fmt.Fprintf(page, " failed: %s |\n", strings.ReplaceAll(why[:min(len(why), 120)], "\n", " "))
+			continue
+		}
+		for _, r := range rows {
+			if engines[store].Baseline && !slices.Contains(baselineMetrics, r.Metric) {
+				page.WriteString(" |")
+				continue
+			}
+			fmt.Fprintf(page, " %s |", d.spread(w.Name, store, r.Metric).scaled(max(r.Scale, 1)))
+		}
+		page.WriteString("\n")
+	}
+	page.WriteString("\n")
+	if len(stores) < 3 {
+		return nil
+	}
+	plot := w.Name + ".svg"
+	if err := d.plotWork(filepath.Join(dir, plot), w, rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(page, "![%s](%s)\n\n", w.Title, plot)
+	return nil
+}
+
+// baselineMetrics are those that say something about a baseline.
+var baselineMetrics = []string{"rate", "rate2", "scaling", "p50_us", "p99_us", "p99.9_us", "payload_mb"}
+
+func (d *dataset) writeSyncs(page *bytes.Buffer) {
+	page.WriteString("## Calls that sync, per commit\n\nCounted by strace. Where a file is opened for synced writes (O_SYNC, O_DSYNC), each write of it is one more.\n\n| store |")
+	for _, s := range syncWorks {
+		fmt.Fprintf(page, " %s |", s.name)
+	}
+	page.WriteString("\n|---|" + strings.Repeat("---|", len(syncWorks)) + "\n")
+	for _, store := range d.stores("syncs") {
+		fmt.Fprintf(page, "| %s |", store)
+		for _, s := range syncWorks {
+			fmt.Fprintf(page, " %s", d.spread("syncs", store, s.name))
+			if d.spread("syncs", store, s.name+" synced files").n > 0 {
+				page.WriteString(" + synced writes")
+			}
+			page.WriteString(" |")
+		}
+		page.WriteString("\n")
+	}
+	page.WriteString("\n")
+}
+
+func (d *dataset) writeStores(page *bytes.Buffer) {
+	page.WriteString("## Stores and their settings\n\n| store | version | settings |\n|---|---|---|\n")
+	for _, name := range engineNames(true) {
+		e := engines[name]
+		fmt.Fprintf(page, "| %s | %s | %s |\n", name, e.Version(), e.Settings)
+	}
+	page.WriteString("\n")
+}
+
+func (d *dataset) writeBars(page *bytes.Buffer) {
+	page.WriteString("## Bars\n\n| work | at least | measured | |\n|---|---|---|---|\n")
+	for _, j := range d.judgements() {
+		fmt.Fprintf(page, "| %s | %s | %s | %s |\n", j.work, j.bar, j.measured, j.verdict)
+	}
+}
+
+// revision names the state of the source, "+" if it has changes.
+func revision() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty=+").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// fileSystem names the file system of a directory.
+func fileSystem(dir string) string {
+	out, err := exec.Command("stat", "-f", "-c", "%T", dir).Output()
+	if err != nil {
+		return "unknown"
+	}
+	return strings.TrimSpace(string(out))
+}

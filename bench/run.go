@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -126,6 +127,7 @@ func (p *plan) cell(w *work, task Task, prefix ...string) *Result {
 	defer cancel()
 	args := append(append([]string{}, prefix...), self, "-cell", string(spec))
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a cell does not outlive the runner; main keeps to its thread
 	var out, complaint bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	if err := cmd.Run(); err != nil {
@@ -135,7 +137,7 @@ func (p *plan) cell(w *work, task Task, prefix ...string) *Result {
 	if err := json.Unmarshal(out.Bytes(), result); err != nil {
 		return fail(fmt.Errorf("result of the cell: %w", err))
 	}
-	result.Run = p.name
+	result.Run, result.Revision = p.name, revision()
 	return result
 }
 

@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// A work is one workload. Each file work_*.go registers its own; the report shows them in this order of registration: file names.
+// A work is one workload. Each file work_*.go registers its own; they run and are shown in the order of Place.
 type work struct {
+	Place   int
 	Name    string
 	Title   string
 	Durable bool // commits are synced: the system calls that do it are counted
@@ -30,7 +32,10 @@ type row struct {
 
 var works []*work
 
-func addWork(w *work) { works = append(works, w) }
+func addWork(w *work) {
+	works = append(works, w)
+	slices.SortStableFunc(works, func(a, b *work) int { return a.Place - b.Place })
+}
 
 func workNamed(name string) (*work, error) {
 	for _, w := range works {

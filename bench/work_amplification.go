@@ -6,7 +6,7 @@ import "time"
 // process writes from the first update to the end of Close counts: log, flushes, cleaning, checkpoints, zeroing ahead.
 func init() {
 	addWork(&work{
-		Name: "bytes", Title: "5 M random updates of 1 M records of 16+100 bytes from 64 goroutines, one per durable transaction", Durable: true, Disk: true,
+		Place: 70, Name: "bytes", Title: "5 M random updates of 1 M records of 16+100 bytes from 64 goroutines, one per durable transaction", Durable: true, Disk: true,
 		Stores: []string{"flashdbm", "flashdbm-redo128m", "pebble", "leveldb", "rocksdb"},
 		Rows: []row{
 			{Metric: "written_per_byte", Title: "written per byte of payload", Unit: "x"},

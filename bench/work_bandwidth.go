@@ -4,7 +4,7 @@ package main
 // transaction. The baseline writes as much by one pwrite into written space and one fdatasync.
 func init() {
 	addWork(&work{
-		Name: "bandwidth", Title: "Sequential load, 16+1000 bytes ascending, 1,000 per durable transaction", Durable: true, Disk: true, Raw: true,
+		Place: 90, Name: "bandwidth", Title: "Sequential load, 16+1000 bytes ascending, 1,000 per durable transaction", Durable: true, Disk: true, Raw: true,
 		Rows: append([]row{{Metric: "payload_mb", Title: "payload, MB/s", Unit: "MB/s"}, {Metric: "device_mb", Title: "written, MB/s", Unit: "MB/s"}}, writeRows...),
 		Run: func(c *Cell) error {
 			if err := c.Open(OpenOptions{Durable: true, Clients: 1}); err != nil {

@@ -8,7 +8,7 @@ func init() {
 
 func addLoad(name, title string, durable bool, records int) {
 	addWork(&work{
-		Name: name, Title: title, Durable: durable, Disk: true, Raw: durable,
+		Place: 30, Name: name, Title: title, Durable: durable, Disk: true, Raw: durable,
 		Rows: append([]row{{Metric: "rate", Title: "records/s", Unit: "/s"}}, writeRows...),
 		Run: func(c *Cell) error {
 			if err := c.Open(OpenOptions{Durable: durable, Clients: 1}); err != nil {

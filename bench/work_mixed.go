@@ -11,7 +11,7 @@ import (
 // Readers during writes: one goroutine commits durable single updates of a million records, another looks up random ones.
 func init() {
 	addWork(&work{
-		Name: "mixed", Title: "One reader beside one writer: random lookups, and random durable updates, of 1 M records of 16+100 bytes",
+		Place: 60, Name: "mixed", Title: "One reader beside one writer: random lookups, and random durable updates, of 1 M records of 16+100 bytes",
 		Durable: true, Disk: true,
 		Rows: []row{
 			{Metric: "reads", Title: "lookups/s", Unit: "/s"}, {Metric: "rate", Title: "commits/s", Unit: "/s"},

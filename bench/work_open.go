@@ -13,7 +13,7 @@ import (
 // record is read.
 func init() {
 	addWork(&work{
-		Name: "open", Title: "Open after a kill amid durable random updates of 1 M records of 16+100 bytes from 64 goroutines", Disk: true,
+		Place: 75, Name: "open", Title: "Open after a kill amid durable random updates of 1 M records of 16+100 bytes from 64 goroutines", Disk: true,
 		Extra: []string{"flashdbm-redo128m"},
 		Rows: []row{
 			{Metric: "open_ms", Title: "open and first lookup, ms", Unit: "ms"},

@@ -12,7 +12,7 @@ func init() {
 				name, title = fmt.Sprintf("paper%d-disk", per), "disk, durable"
 			}
 			addWork(&work{
-				Name: name, Title: fmt.Sprintf("The paper's: ascending 4+8 bytes, %d per transaction, %s", per, title),
+				Place: 10, Name: name, Title: fmt.Sprintf("The paper's: ascending 4+8 bytes, %d per transaction, %s", per, title),
 				Durable: durable, Disk: durable, Raw: durable,
 				Rows: append([]row{{Metric: "rate", Title: "records/s", Unit: "/s"}}, writeRows...),
 				Run: func(c *Cell) error {

@@ -13,7 +13,7 @@ import (
 // once for each store, in key order, and shared by the rounds; it is opened anew for each cell and read whole once before the clock runs.
 func init() {
 	addWork(&work{
-		Name: "read", Title: "Random lookups among 1 M records of 16+100 bytes, 1 and 2 threads", Disk: true, Raw: true,
+		Place: 40, Name: "read", Title: "Random lookups among 1 M records of 16+100 bytes, 1 and 2 threads", Disk: true, Raw: true,
 		Rows: []row{
 			{Metric: "rate", Title: "1 thread", Unit: "/s"}, {Metric: "rate2", Title: "2 threads", Unit: "/s"},
 			{Metric: "scaling", Title: "scaling", Unit: "x"},
@@ -21,7 +21,7 @@ func init() {
 		Run: runRead,
 	})
 	addWork(&work{
-		Name: "scan", Title: "Scan of 1 M records of 16+100 bytes", Disk: true,
+		Place: 40, Name: "scan", Title: "Scan of 1 M records of 16+100 bytes", Disk: true,
 		Rows: []row{{Metric: "rate", Title: "records/s", Unit: "/s"}},
 		Run:  runScan,
 	})

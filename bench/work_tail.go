@@ -9,7 +9,7 @@ func init() {
 			name, title = "tail16", "16 goroutines"
 		}
 		addWork(&work{
-			Name: name, Title: "Tail of commit latency: random durable updates of 1 M records of 16+100 bytes, " + title, Durable: true, Disk: true,
+			Place: 80, Name: name, Title: "Tail of commit latency: random durable updates of 1 M records of 16+100 bytes, " + title, Durable: true, Disk: true,
 			Stores: []string{"flashdbm", "flashdbm-nobackground"},
 			Rows:   append([]row{{Metric: "p99.9_us", Title: "p99.9, µs", Unit: "µs"}, {Metric: "max_us", Title: "max, µs", Unit: "µs"}}, latencyRows[:3]...),
 			Run: func(c *Cell) error {

@@ -21,7 +21,7 @@ func init() {
 
 func addUpdates(name, title string, clients, records, hot int) {
 	addWork(&work{
-		Name: name, Title: title, Durable: true, Disk: true, Raw: true,
+		Place: 20, Name: name, Title: title, Durable: true, Disk: true, Raw: true,
 		Rows: append(append([]row{}, latencyRows...), writeRows...),
 		Run: func(c *Cell) error {
 			n := records

@@ -17,7 +17,7 @@ func init() {
 		rows = append(rows, row{Metric: "ycsb-" + m.name, Title: m.name + ": " + m.title, Unit: "/s"})
 	}
 	addWork(&work{
-		Name: "ycsb", Title: "YCSB A-F: 200,000 records of 1 KB, zipfian 0.99, 2 threads, unsynced, operations/s", Disk: true,
+		Place: 50, Name: "ycsb", Title: "YCSB A-F: 200,000 records of 1 KB, zipfian 0.99, 2 threads, unsynced, operations/s", Disk: true,
 		Rows: append(append(rows, row{Metric: "load_rate", Title: "load, records/s", Unit: "/s"}), writeRows...), Run: runYCSB,
 	})
 }

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+)
+
+// The bars that flashdbm sets itself. Each is judged by what was measured, and none is left out: what was not measured is said so.
+
+// A judgement is one row of the bar table.
+type judgement struct {
+	of, work, bar, measured string // of: the name of the workload
+	verdict                 verdict
+}
+
+type verdict string
+
+const (
+	pass        verdict = "pass"
+	miss        verdict = "**miss**"
+	notMeasured verdict = "not measured"
+	onlyShown   verdict = "" // a figure that stands beside a bar
+)
+
+const ours = "flashdbm"
+
+// judgements judges every bar.
+func (d *dataset) judgements() []judgement {
+	var all []judgement
+	atLeast := func(work, metric, name, other string, factor float64) {
+		all = append(all, d.atLeast(work, metric, name, other, factor))
+	}
+	atLeast("paper1-disk", "rate", "1 record per transaction, durable, disk", "raw", 0.9)
+	all = append(all, d.lesser())
+	atLeast("paper100-disk", "rate", "100 records per transaction, durable, disk", "leveldb", 1.36)
+	atLeast("paper100-disk", "rate", "100 records per transaction, durable, disk", "", 1.2)
+	atLeast("paper1-mem", "rate", "1 record per transaction, tmpfs, Buffered", "", 1.5)
+	atLeast("paper100-mem", "rate", "100 records per transaction, tmpfs, Buffered", "", 1.2)
+	atLeast("rand1", "rate", "random updates, one writer, durable", "raw", 0.9)
+	atLeast("conc16", "rate", "random updates, 16 writers, durable", "", 1.2)
+	atLeast("conc64", "rate", "random updates, 64 writers, durable", "", 1.2)
+	atLeast("load-durable", "rate", "random load, durable, 300,000 records", "", 1)
+	atLeast("load", "rate", "random load, unsynced, 1 M records", "", 1)
+	atLeast("read", "rate", "random read, 1 thread", "lmdb", 1.3)
+	atLeast("read", "scaling", "random read, 2 threads against 1, beside a pointer chase", "raw", 0.95)
+	atLeast("scan", "rate", "full scan", "bbolt", 1)
+	all = append(all, d.bytes()...)
+	for _, work := range []string{"tail1", "tail16"} {
+		name := "p99.9 commit latency, one writer"
+		if work == "tail16" {
+			name = "p99.9 commit latency, 16 writers"
+		}
+		r := d.ratio(work, "p99.9_us", ours, "flashdbm-nobackground")
+		all = append(all, judgement{work, name, "at most 3x that without background work", r.String() + "x", judge(r, r.median <= 3)})
+	}
+	for _, work := range []string{"memory", "memory-large"} {
+		name := "peak memory beyond the mapping, MemoryLimit 64 MiB"
+		if work == "memory-large" {
+			name += ", one transaction of 300 MiB"
+		}
+		s := d.spread(work, "flashdbm-64m", "beyond_bytes")
+		all = append(all, judgement{work, name, "at most 160 MiB", s.scaled(1<<20) + " MiB", judge(s, s.high <= 160<<20)})
+	}
+	for i := range all {
+		if all[i].verdict != notMeasured && d.quick(all[i].of) {
+			all[i].measured += " (quick scale)"
+		}
+	}
+	return all
+}
+
+func judge(s spread, reached bool) verdict {
+	switch {
+	case s.n == 0:
+		return notMeasured
+	case reached:
+		return pass
+	}
+	return miss
+}
+
+// atLeast compares with another store, "" = the best peer.
+func (d *dataset) atLeast(work, metric, name, other string, factor float64) judgement {
+	title := other
+	if other == "" {
+		other = d.best(work, metric)
+		title = "the best peer, " + other
+	}
+	r := d.ratio(work, metric, ours, other)
+	if r.n == 0 {
+		return judgement{work, name, fmt.Sprintf("%gx %s", factor, strings.TrimSuffix(title, ", ")), "–", notMeasured}
+	}
+	return judgement{
+		work, name, fmt.Sprintf("%gx %s", factor, title),
+		fmt.Sprintf("%sx (%s against %s)", r, number(d.spread(work, ours, metric).median), number(d.spread(work, other, metric).median)),
+		judge(r, r.median >= factor),
+	}
+}
+
+// lesser is the bar of the lone durable commit: the lesser of 1.5x LevelDB and 0.95 of the raw device, in each round.
+func (d *dataset) lesser() judgement {
+	const work = "paper1-disk"
+	mine, level, raw := d.values(work, ours, "rate"), d.values(work, "leveldb", "rate"), d.values(work, "raw", "rate")
+	var shares []float64
+	for round, v := range mine {
+		l, hasLevel := level[round]
+		r, hasRaw := raw[round]
+		if hasLevel && hasRaw {
+			shares = append(shares, v/min(1.5*l, 0.95*r))
+		}
+	}
+	s := spreadOf(shares)
+	toLevel := d.ratio(work, "rate", ours, "leveldb")
+	return judgement{
+		work, "1 record per transaction, durable, disk", "the lesser of 1.5x leveldb and 0.95x raw",
+		fmt.Sprintf("%s of it; %sx leveldb", s, toLevel), judge(s, s.median >= 1),
+	}
+}
+
+// bytes is the bar of bytes written, with the default's figure and both open times beside it.
+func (d *dataset) bytes() []judgement {
+	const name = "bytes written per byte of payload, 5 M random updates"
+	open := func(store string) string {
+		return fmt.Sprintf("; open after a kill %s ms", d.spread("open", store, "open_ms"))
+	}
+	large, standard := d.spread("bytes", "flashdbm-redo128m", "written_per_byte"), d.spread("bytes", ours, "written_per_byte")
+	return []judgement{
+		{"bytes", name, "at most 3, RedoLimit 128 MiB", large.String() + open("flashdbm-redo128m"), judge(large, large.median <= 3)},
+		{"bytes", name, "the default's figure, RedoLimit 32 MiB", standard.String() + open(ours), onlyShown},
+	}
+}

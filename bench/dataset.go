@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// A dataset is the results that a report is made of. Where a workload has results in full scale, those of quick runs are left out.
+type dataset struct {
+	results []*Result
+}
+
+// roundOf tells which results may be compared directly.
+type roundOf struct {
+	run   string
+	round int
+}
+
+func newDataset(all []*Result) *dataset {
+	full := map[string]bool{}
+	for _, r := range all {
+		if !r.Quick && r.Error == "" {
+			full[r.Work] = true
+		}
+	}
+	d := &dataset{}
+	for _, r := range all {
+		if !r.Quick || !full[r.Work] {
+			d.results = append(d.results, r)
+		}
+	}
+	return d
+}
+
+// values returns a metric of a store in a workload, by round.
+func (d *dataset) values(work, store, metric string) map[roundOf]float64 {
+	found := map[roundOf]float64{}
+	for _, r := range d.results {
+		if r.Work == work && r.Store == store && r.Error == "" {
+			if v, ok := r.Metrics[metric]; ok {
+				found[roundOf{r.Run, r.Round}] = v
+			}
+		}
+	}
+	return found
+}
+
+// failure returns why a store has no result of a workload, "" if it has one or did not take part.
+func (d *dataset) failure(work, store string) (why string) {
+	for _, r := range d.results {
+		if r.Work == work && r.Store == store {
+			if r.Error == "" {
+				return ""
+			}
+			why = r.Error
+		}
+	}
+	return why
+}
+
+// A spread is the median of some values, and their range.
+type spread struct {
+	median, low, high float64
+	n                 int
+}
+
+func spreadOf(values []float64) spread {
+	if len(values) == 0 {
+		return spread{}
+	}
+	values = slices.Sorted(slices.Values(values))
+	n := len(values)
+	return spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1], n}
+}
+
+func (d *dataset) spread(work, store, metric string) spread {
+	var values []float64
+	for _, v := range d.values(work, store, metric) {
+		values = append(values, v)
+	}
+	return spreadOf(values)
+}
+
+// String prints the median and, where there is more than one round, the range.
+func (s spread) String() string { return s.scaled(1) }
+
+func (s spread) scaled(by float64) string {
+	switch s.n {
+	case 0:
+		return "–"
+	case 1:
+		return number(s.median / by)
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(s.median/by), number(s.low/by), number(s.high/by))
+}
+
+// ratio compares a metric of two stores: the median of the ratios of each round that has both.
+func (d *dataset) ratio(work, metric, store, other string) spread {
+	return d.ratioOf(work, metric, store, metric, other)
+}
+
+func (d *dataset) ratioOf(work, metric, store, otherMetric, other string) spread {
+	mine, theirs := d.values(work, store, metric), d.values(work, other, otherMetric)
+	var ratios []float64
+	for round, v := range mine {
+		if w, ok := theirs[round]; ok && w > 0 {
+			ratios = append(ratios, v/w)
+		}
+	}
+	return spreadOf(ratios)
+}
+
+// stores lists the stores that have results of a workload, in the order of the report.
+func (d *dataset) stores(work string) []string {
+	var names []string
+	for _, name := range engineNames(true) {
+		if slices.ContainsFunc(d.results, func(r *Result) bool { return r.Work == work && r.Store == name }) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// best returns the peer with the highest median of a metric, "" if none has one.
+func (d *dataset) best(work, metric string) (best string) {
+	highest := 0.0
+	for _, name := range d.stores(work) {
+		if e := engines[name]; e.Baseline || isOurs(name) {
+			continue
+		}
+		if s := d.spread(work, name, metric); s.n > 0 && s.median > highest {
+			best, highest = name, s.median
+		}
+	}
+	return best
+}
+
+// quick tells whether the results of a workload are those of quick runs.
+func (d *dataset) quick(work string) bool {
+	return slices.ContainsFunc(d.results, func(r *Result) bool { return r.Work == work && r.Quick })
+}
