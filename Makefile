@@ -145,6 +145,7 @@ mutants:
 	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' \
 		$(if $(filter .,$(MUTANTS)),-mutants.doc docs/mutants.md)
 
+.PHONY: bench bench-quick bench-report bench-install
 # The databases of the benchmark are made in BENCHDIR, which should be on the file system in question. A run that was cut off goes on where
 # it ended; its results are in the report's directory once all are there.
 BENCHDIR    ?= bin/bench-data
