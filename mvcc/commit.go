@@ -68,6 +68,10 @@ func (tx *Tx) commit() error {
 func (e *Engine) resolve(tx *Tx, n *commitNode) error {
 	for spin := 0; ; spin++ {
 		head := e.list.Head()
+		for hash := range tx.set.Hashes { // the slot is wanted soon: one that is in no cache is on its way
+			e.lastOf(hash).Load()
+			break
+		}
 		if !tx.blind() {
 			if c := tx.conflict(head); c != nil {
 				return e.lost(c)

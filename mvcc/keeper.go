@@ -29,14 +29,16 @@ type keeper struct {
 
 // Thresholds of the housekeeping.
 const (
-	flushRatioNum  = 6        // a flush is due when record bytes reach 6/10 of dirty bytes,
-	flushRatioDen  = 10       //
-	flushLoneBytes = 1 << 20  // while so few are dirty that a lone committer comes back to page groups soon
-	minLogBytes    = 4 << 20  // of log since the scan start, below which no checkpoint is due
-	tableBudget    = 64 << 10 // entries of the table from which folding is due with every flush
-	foldShare      = 16       // a parent is folded when a 16th of a full node's children are overridden
-	flushAtOnce    = 16       // pages up to which a flush is written without laying the baton down
-	pauseBetween   = 200 * time.Microsecond
+	flushRatioNum    = 6        // a flush is due when record bytes reach 6/10 of dirty bytes,
+	flushRatioDen    = 10       //
+	flushLoneBytes   = 1 << 20  // while so few are dirty that a lone committer comes back to page groups soon
+	minLogBytes      = 4 << 20  // of log since the scan start, below which no checkpoint is due
+	tableBudget      = 64 << 10 // entries of the table from which folding is due with every flush
+	foldAgainEntries = 1 << 10  // entries of the table from which it is folded once more behind the flush of a checkpoint,
+	foldAgainShare   = 16       // if no more pages have changed meanwhile than a 16th of them
+	foldShare        = 16       // a parent is folded when a 16th of a full node's children are overridden
+	flushAtOnce      = 16       // pages up to which a flush is written without laying the baton down
+	pauseBetween     = 200 * time.Microsecond
 )
 
 func (k *keeper) start(e *Engine) {
@@ -157,15 +159,34 @@ func (e *Engine) Checkpoint() error {
 	return e.flushAndCheckpoint()
 }
 
+// flushAndCheckpoint folds and flushes before it checkpoints. A flush leaves the pages clean that could not be folded before it; if few
+// have changed meanwhile, they are folded too: what is read after that, also by the next Open, needs no table.
 func (e *Engine) flushAndCheckpoint() error {
-	if err := e.fold(); err != nil {
-		return err
-	}
-	if err := e.flush(); err != nil {
-		return err
+	for range 2 {
+		if err := e.fold(); err != nil {
+			return err
+		}
+		if err := e.flush(); err != nil {
+			return err
+		}
+		if again, err := e.foldAgain(); err != nil {
+			return err
+		} else if !again {
+			break
+		}
 	}
 	e.keeper.turn.ended(e.store.Counters().Pages)
 	return e.checkpointTwice()
+}
+
+// foldAgain reports whether another fold and the flush of what it changes are worth their while.
+func (e *Engine) foldAgain() (again bool, err error) {
+	err = e.withBaton(func() error {
+		s := e.pages.Stats()
+		again = s.TableEntries >= foldAgainEntries && int64(s.DirtyPages) <= s.TableEntries/foldAgainShare
+		return nil
+	})
+	return again, err
 }
 
 // fold rewrites inner nodes that lead to many children through the table.

@@ -56,9 +56,9 @@ func newPages(store *logstore.Store, registry *lockfree.Registry, expected int) 
 
 // enter makes an entry for a name. An address gets its own page as the version that always was there.
 func (p *Pages) enter(id logstore.PageID) *entry {
-	e := &entry{id: id}
+	e, first := newEntry(id)
 	if logstore.IsAddr(id) {
-		e.head.Store(&version{kind: atAddress, addr: id})
+		first.kind, first.addr = atAddress, id
 	}
 	p.attach(e)
 	return e

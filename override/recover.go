@@ -54,8 +54,8 @@ func (p *Pages) recoverEntry(id logstore.PageID, a logstore.Addr) error {
 	if a == 0 || a >= end || a == id || (logstore.IsAddr(id) && (id == 0 || id >= end)) || p.table.find(id) != nil {
 		return fmt.Errorf("%w: %s: entry %#x -> %d of the translation table", logstore.ErrCorrupt, p.store.Path(), id, a)
 	}
-	e := &entry{id: id, disk: a}
-	e.head.Store(&version{kind: atAddress, addr: a})
+	e, first := newEntry(id)
+	e.disk, first.kind, first.addr = a, atAddress, a
 	p.attach(e)
 	return nil
 }
@@ -116,11 +116,14 @@ func (p *Pages) recoverPages(pages []logstore.ScannedPage) error {
 		}
 		e := p.table.find(page.Name)
 		if e == nil {
-			e = &entry{id: page.Name}
+			var first *version
+			e, first = newEntry(page.Name)
+			first.kind, first.addr = atAddress, page.Addr
 			p.attach(e)
+		} else {
+			e.head.Store(&version{kind: atAddress, addr: page.Addr})
 		}
 		p.install(e, page.Addr)
-		e.head.Store(&version{kind: atAddress, addr: page.Addr})
 	}
 	return nil
 }

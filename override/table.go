@@ -34,6 +34,7 @@ type entry struct {
 	head  atomic.Pointer[version] // never nil once the entry is in the table
 	disk  logstore.Addr           // where the table as recovered would lead; 0 = the name itself, or nowhere for a born name
 	epoch uint64                  // flush epoch in which the page became dirty last
+	link  *link                   // for the table to use, until it has
 }
 
 // at returns the version that a reader at seq sees, or nil.
@@ -74,6 +75,23 @@ func (b *buckets) head(id logstore.PageID) *atomic.Pointer[link] {
 	return &b.heads[id*0x9E3779B97F4A7C15>>b.shift]
 }
 
+// fresh is an entry as it comes into the table, with its first version and its link in the cache lines beside it: looking up a page that
+// has not changed since waits for memory twice, not four times.
+type fresh struct {
+	link  link
+	entry entry
+	first version
+}
+
+// newEntry returns an entry and the version that is to be its first.
+func newEntry(id logstore.PageID) (*entry, *version) {
+	f := &fresh{}
+	f.entry.id = id
+	f.entry.link = &f.link
+	f.entry.head.Store(&f.first)
+	return &f.entry, &f.first
+}
+
 const minTableLog = 6
 
 // table is the translation table: a chained hash from names to entries (section 4.4 of the paper).
@@ -107,7 +125,12 @@ func (t *table) insert(e *entry) {
 		t.grow()
 	}
 	h := t.buckets.Load().head(e.id)
-	l := &link{id: e.id, entry: e}
+	l := e.link
+	if l == nil {
+		l = &link{}
+	}
+	e.link = nil
+	l.id, l.entry = e.id, e
 	l.next.Store(h.Load())
 	h.Store(l)
 }

@@ -1,0 +1,36 @@
+package mvcc
+
+import "flashdbm/internal/btree"
+
+// Stretch calls yield for the record that the cursor is on and for those after it that lie in the same page, below to (nil is no bound)
+// and whole in it, without the work that Next does for each. It stops where the transaction writes something or yield returns false, and
+// leaves the cursor on the last record it yielded. more is false if yield wanted no more; any is false if the cursor's record is not one
+// for it: Key and Value have it, and the caller looks at to itself.
+func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, more bool) {
+	set := c.merge.set
+	if c.tx.reads != nil || set.Len() > 0 || !c.tree.Valid() {
+		return false, true
+	}
+	leaf, i, end, err := c.tree.Stretch(to)
+	if err != nil {
+		return false, true
+	}
+	from := i
+	more = true
+	for ; more && i < end; i++ {
+		cell := leaf.Cell(i)
+		if cell.Kind() != btree.Inline || cell.IsLong() {
+			break
+		}
+		more = yield(cell.Key(), cell.Value())
+		if set.Len() > 0 {
+			i++
+			break
+		}
+	}
+	if i == from {
+		return false, true
+	}
+	c.tree.MoveTo(i - 1)
+	return true, more
+}
