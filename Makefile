@@ -13,6 +13,9 @@
 #   make fuse-packages  what that needs of Debian's packages
 #   make kill     KILLROUNDS processes killed in the middle of what they do
 #   make bench    the benchmark, hours; make bench-quick a tenth of it, less than 10 minutes. Both install what they need
+#   make ndbm     the C libraries for programs of ndbm and dbm, in bin/ndbm/lib; needs binutils too
+#   make install-ndbm PREFIX=DIR
+#   make test-ndbm  the C libraries with real programs, whose sources it fetches from Debian's archive
 #   make build    bin/flashdbm
 #   make install  flashdbm into Go's bin directory
 
@@ -44,6 +47,7 @@ CROSS = linux/arm64 darwin/arm64 windows/amd64
 
 .DELETE_ON_ERROR:
 .PHONY: demo test vet format imports unit race cross soak fuzz kill linear fuse fuse-packages mutants build install clean
+.PHONY: ndbm install-ndbm test-ndbm
 
 demo: build
 	bin/flashdbm demo
@@ -62,6 +66,7 @@ test:
 	$(MAKE) unit
 	$(MAKE) race
 	$(MAKE) cross
+	$(MAKE) -C ndbm check
 
 format:
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l .) && test -z "$$unformatted" || \
@@ -172,6 +177,17 @@ bench-install:
 	bench/install.sh
 	mkdir -p $(BENCHDIR) bench/report
 	cd bench && CGO_ENABLED=1 $(GO) build -tags cstores -o ../bin/bench .
+
+PREFIX ?= /usr/local
+
+ndbm:
+	$(MAKE) -C ndbm all
+
+install-ndbm:
+	$(MAKE) -C ndbm install PREFIX=$(PREFIX)
+
+test-ndbm:
+	$(MAKE) -C ndbm check-programs
 
 clean:
 	rm -rf bin

@@ -1,6 +1,8 @@
 package mvcc
 
 import (
+	"bytes"
+
 	"flashdbm/internal/btree"
 	"flashdbm/override"
 )
@@ -49,6 +51,55 @@ func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
 		return v, true, nil
 	}
 	return append(make([]byte, 0, len(v)), v...), true, nil
+}
+
+// Look calls use with the value of key, in a transaction of its own: the slice is valid until use returns. ok is false, and use not called,
+// if there is none.
+func (e *Engine) Look(key []byte, use func(value []byte)) (ok bool, err error) {
+	tx, err := e.glance()
+	if err != nil {
+		return false, err
+	}
+	defer e.endGlance(tx)
+	c, ok, err := btree.Get(&tx.snap, override.Root, key)
+	if !ok || err != nil {
+		return false, err
+	}
+	v, err := tx.cellValue(c)
+	if err != nil {
+		return false, err
+	}
+	use(v)
+	return true, nil
+}
+
+// After calls use with the least key that is greater than key, or with the least of all if first is set, in a transaction of its own:
+// the slice is valid until use returns. ok is false, and use not called, if there is none.
+func (e *Engine) After(key []byte, first bool, use func(key []byte)) (ok bool, err error) {
+	tx, err := e.glance()
+	if err != nil {
+		return false, err
+	}
+	defer e.endGlance(tx)
+	var c btree.Cursor
+	c.Reset(&tx.snap, override.Root)
+	if first {
+		ok = c.First()
+	} else if ok = c.Seek(key); ok {
+		found := c.Key()
+		if c.Err() == nil && bytes.Equal(found, key) {
+			ok = c.Next()
+		}
+	}
+	if !ok || c.Err() != nil {
+		return false, c.Err()
+	}
+	found := c.Key()
+	if err := c.Err(); err != nil {
+		return false, err
+	}
+	use(found)
+	return true, nil
 }
 
 // Exists reports whether key has a value, in a transaction of its own.

@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockOffset is the one byte that stands for the file. It lies far past the
+// LockOffset is the one byte that stands for the file. It lies far past the
 // end, so that an application's own locks of parts of the file do not meet it.
 // A lock of the whole file does.
-const lockOffset = 0x7ffffffffffff000
+const LockOffset = 0x7ffffffffffff000
 
 // holderSearchLimit bounds the search for the process named in a LockedError,
 // which looks at every descriptor of every process that it may look at.
@@ -51,7 +51,7 @@ func lockType(exclusive bool) int16 {
 }
 
 func setLock(fd uintptr, kind int16) error {
-	l := unix.Flock_t{Type: kind, Start: lockOffset, Len: 1}
+	l := unix.Flock_t{Type: kind, Start: LockOffset, Len: 1}
 	return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &l)
 }
 
@@ -59,7 +59,7 @@ func setLock(fd uintptr, kind int16) error {
 // tells the process only for locks of the older kind. For open file
 // descriptions it lists the locks of each under /proc/PID/fdinfo.
 func lockHolder(fd uintptr, exclusive bool) int {
-	l := unix.Flock_t{Type: lockType(exclusive), Start: lockOffset, Len: 1}
+	l := unix.Flock_t{Type: lockType(exclusive), Start: LockOffset, Len: 1}
 	if err := unix.FcntlFlock(fd, unix.F_OFD_GETLK, &l); err != nil {
 		return 0
 	}
@@ -119,11 +119,11 @@ func listsLock(fdinfo string) bool {
 			continue
 		}
 		first, err := strconv.ParseInt(f[7], 10, 64)
-		if err != nil || first > lockOffset {
+		if err != nil || first > LockOffset {
 			continue
 		}
 		last, err := strconv.ParseInt(f[8], 10, 64)
-		if f[8] == "EOF" || err == nil && last >= lockOffset {
+		if f[8] == "EOF" || err == nil && last >= LockOffset {
 			return true
 		}
 	}

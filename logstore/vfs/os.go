@@ -32,6 +32,28 @@ func (osFS) Open(name string, flag int, perm os.FileMode) (File, error) {
 	return &osFile{f: f, conn: conn}, nil
 }
 
+// FromDescriptor returns a File for a descriptor of a regular file that is open already, not in append mode, which would break WriteAt.
+// The descriptor belongs to the File from then on: Close closes it, as does an error here. The name is for messages only.
+func FromDescriptor(fd uintptr, name string) (File, error) {
+	f := os.NewFile(fd, name)
+	if f == nil {
+		return nil, pathError("open", name, os.ErrInvalid)
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = errRegular
+	}
+	conn, cerr := f.SyscallConn()
+	if err == nil {
+		err = cerr
+	}
+	if err != nil {
+		f.Close()
+		return nil, pathError("open", name, err)
+	}
+	return &osFile{f: f, conn: conn}, nil
+}
+
 func (osFS) Remove(name string) error {
 	return pathError("remove", name, os.Remove(name))
 }

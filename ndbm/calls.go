@@ -1,0 +1,138 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+
+	"flashdbm/mvcc"
+)
+
+// What a call finds it copies into reply, memory of the caller's, if there is room for it, and returns its length in any case. If there is
+// not, reply is left as it is: the key may lie there, and is needed again.
+
+func replyWith(reply, found []byte) int {
+	if len(found) <= len(reply) {
+		copy(reply, found)
+	}
+	return len(found)
+}
+
+// fetch copies the value of key into reply and returns its length; ok is false if there is none.
+func (d *database) fetch(key, reply []byte) (n int, ok bool, err error) {
+	e, err := d.enter()
+	if err != nil {
+		return 0, false, err
+	}
+	defer d.leave()
+	if isLong(key) {
+		var serr error
+		stored := storedKey(key)
+		ok, err = e.Look(stored, func(value []byte) {
+			var v []byte
+			if _, v, serr = splitStored(stored, value); serr == nil {
+				n = replyWith(reply, v)
+			}
+		})
+		if err == nil {
+			err = serr
+		}
+		return n, ok && err == nil, err
+	}
+	ok, err = e.Look(key, func(value []byte) {
+		n = replyWith(reply, value)
+	})
+	return n, ok, err
+}
+
+// after copies the least key greater than key, or the least of all if first is set, into reply and returns its length.
+func (d *database) after(key []byte, first bool, reply []byte) (n int, ok bool, err error) {
+	e, err := d.enter()
+	if err != nil {
+		return 0, false, err
+	}
+	defer d.leave()
+	var long []byte
+	ok, err = e.After(storedKey(key), first, func(found []byte) {
+		if n = len(found); n == storedKeyMax {
+			long = append(long, found...)
+		} else {
+			replyWith(reply, found)
+		}
+	})
+	if err != nil || !ok || long == nil {
+		return n, ok, err
+	}
+	var whole []byte
+	var serr error
+	if ok, err = e.Look(long, func(value []byte) { whole, _, serr = splitStored(long, value) }); err == nil {
+		err = serr
+	}
+	if err == nil && !ok { // deleted between the two looks
+		err = errAgain
+	}
+	return replyWith(reply, whole), ok, err
+}
+
+// store writes a record. With insert, a record that exists is left alone, and false returned.
+func (d *database) store(key, value []byte, insert bool) (stored bool, err error) {
+	if uint64(len(value))+uint64(len(key)) > mvcc.MaxValue-longKeyRest {
+		return false, errTooLarge
+	}
+	e, err := d.enter()
+	if err != nil {
+		return false, err
+	}
+	defer d.leave()
+	if isLong(key) {
+		key, value = storedKey(key), storedValue(key, value)
+	}
+	if !insert { // reads nothing, so it cannot lose to another
+		tx, err := e.Begin(mvcc.TxOptions{})
+		if err != nil {
+			return false, err
+		}
+		if err := tx.Put(key, value); err != nil {
+			tx.Rollback()
+			return false, err
+		}
+		return true, tx.Commit()
+	}
+	err = e.Retry(mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
+		there, err := tx.Has(key)
+		if stored = !there; err != nil || there {
+			tx.Rollback()
+			return false, err
+		}
+		return commitPut(tx, func() error { return tx.Put(key, value) })
+	})
+	return stored && err == nil, err
+}
+
+// remove deletes a record and reports whether there was one.
+func (d *database) remove(key []byte) (found bool, err error) {
+	e, err := d.enter()
+	if err != nil {
+		return false, err
+	}
+	defer d.leave()
+	key = storedKey(key)
+	err = e.Retry(mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
+		if found, err = tx.Has(key); err != nil || !found {
+			tx.Rollback()
+			return false, err
+		}
+		return commitPut(tx, func() error { return tx.Delete(key) })
+	})
+	return found && err == nil, err
+}
+
+// commitPut writes and commits, and reports whether the transaction has lost to another.
+func commitPut(tx *mvcc.Tx, write func() error) (lost bool, err error) {
+	if err := write(); err != nil {
+		tx.Rollback()
+		return false, err
+	}
+	err = tx.Commit()
+	return errors.Is(err, mvcc.ErrConflict), err
+}

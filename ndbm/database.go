@@ -1,0 +1,262 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// A database is an open .pag file. Calls of any thread may use it at once.
+//
+// Two processes may have it open for writing and take turns. So the lock is not held for as long as the database is open, but from a call
+// that finds it free until another process asks for it, or nobody has called for a while; then the engine is closed, and the next call
+// opens it again.
+//
+//	shut --- a call gets the lock, opens the engine ---> running
+//	running --- watch: asked, or idle; waits for the calls under way, closes the engine, unlocks ---> shut
+//
+// Between the two no call is under way: mu is held for reading by every call, for writing by what changes the state.
+type database struct {
+	lock    fileLock
+	file    vfs.File // kept while shut
+	options mvcc.Options
+
+	mu     sync.RWMutex
+	engine *mvcc.Engine  // nil while shut; guarded by mu
+	quit   chan struct{} // of the watch, nil while shut; guarded by mu
+	gave   time.Time     // when the lock was let go because another process had asked for it; guarded by mu
+	closed bool          // guarded by mu
+
+	calls atomic.Uint64 // tells the watch that the database is in use
+}
+
+const (
+	askedEvery = 4 * time.Millisecond // how often a holder looks whether it is asked for the lock
+	idleAfter  = time.Second          // without a call, after which the lock is let go unasked
+	letOthers  = 3 * time.Millisecond // how long who was asked for the lock leaves it alone; the others look for it every millisecond
+)
+
+// settings are what open is told.
+type settings struct {
+	readOnly bool
+	posix    bool // the descriptor is shared with another process: a lock of this process alone is needed
+	durable  bool // each store is synced
+}
+
+func open(fd uintptr, s settings) (*database, error) {
+	file, err := vfs.FromDescriptor(fd, "the .pag file")
+	if err != nil {
+		return nil, err
+	}
+	d := &database{
+		file: file,
+		lock: fileLock{fd: fd, posix: s.posix, exclusive: !s.readOnly},
+		options: mvcc.Options{
+			Store:      logstore.Options{ReadOnly: s.readOnly},
+			Durability: mvcc.WriteThrough, FlushInterval: time.Second,
+			MemoryLimit: memoryLimit, RedoLimit: redoLimit, Logger: slog.New(slog.DiscardHandler),
+		},
+	}
+	if s.durable {
+		d.options.Durability = mvcc.Durable
+	}
+	return d, nil
+}
+
+const (
+	memoryLimit = 128 << 20
+	redoLimit   = 32 << 20
+)
+
+// enter begins a call: the engine stays open until leave. errBusy: another process holds the lock and has been asked for it; call again
+// in a millisecond.
+func (d *database) enter() (*mvcc.Engine, error) {
+	for {
+		d.mu.RLock()
+		if d.engine != nil {
+			d.calls.Add(1)
+			return d.engine, nil
+		}
+		d.mu.RUnlock()
+		if err := d.start(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (d *database) leave() { d.mu.RUnlock() }
+
+// start opens the engine if it is not.
+func (d *database) start() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.closed:
+		return mvcc.ErrClosed
+	case d.engine != nil:
+		return nil
+	}
+	if err := d.acquire(); err != nil {
+		return err
+	}
+	return d.run()
+}
+
+// acquire takes the lock, or asks for it. mu is held for writing.
+func (d *database) acquire() error {
+	if time.Since(d.gave) < letOthers {
+		return errBusy
+	}
+	return d.lock.acquire()
+}
+
+// run opens the engine. mu is held for writing, and the lock is ours.
+func (d *database) run() error {
+	e, err := mvcc.Open(oneFile{d.file}, d.file.Name(), d.options)
+	if err != nil {
+		d.lock.release()
+		return err
+	}
+	d.engine, d.quit = e, make(chan struct{})
+	go d.watch(d.quit)
+	return nil
+}
+
+// shut closes the engine and lets the lock go. mu is held for writing.
+func (d *database) shut() error {
+	if d.engine == nil {
+		return nil
+	}
+	close(d.quit)
+	err := d.engine.Close()
+	d.engine, d.quit = nil, nil
+	if uerr := d.lock.release(); err == nil {
+		err = uerr
+	}
+	return err
+}
+
+// watch lets the lock go when another process asks for it, or nobody calls for a while.
+func (d *database) watch(quit chan struct{}) {
+	calls, since := d.calls.Load(), time.Now()
+	for {
+		select {
+		case <-quit:
+			return
+		case <-time.After(askedEvery):
+		}
+		asked := d.lock.asked()
+		if n := d.calls.Load(); n != calls {
+			calls, since = n, time.Now()
+		}
+		if !asked && time.Since(since) < idleAfter {
+			continue
+		}
+		d.mu.Lock()
+		if d.quit == quit { // not shut meanwhile, nor opened again
+			d.shut() // what it cannot write now is in the log, and the next one to open the file finds it there
+			if asked {
+				d.gave = time.Now()
+			}
+		}
+		d.mu.Unlock()
+		return
+	}
+}
+
+// truncate removes every record, and everything else from the file.
+func (d *database) truncate() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return mvcc.ErrClosed
+	}
+	d.shut()
+	if err := d.acquire(); err != nil {
+		return err
+	}
+	if err := d.file.Truncate(0); err != nil {
+		d.lock.release()
+		return err
+	}
+	return d.run()
+}
+
+// sync makes every store that has returned durable.
+func (d *database) sync() error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.engine == nil { // it was synced when the lock was let go
+		return nil
+	}
+	return d.engine.Sync()
+}
+
+// letGo syncs, and lets the lock go until the next call.
+func (d *database) letGo() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.shut()
+}
+
+// cancel takes back that the lock was asked for.
+func (d *database) cancel() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lock.withdraw()
+}
+
+// close waits for the calls under way, syncs, and closes the file.
+func (d *database) close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return mvcc.ErrClosed
+	}
+	d.closed = true
+	err := d.shut()
+	d.lock.withdraw()
+	if cerr := d.file.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// oneFile is a file system with one file, which is open already and stays so.
+type oneFile struct{ file vfs.File }
+
+func (f oneFile) Open(string, int, fs.FileMode) (vfs.File, error) { return keptFile{f.file}, nil }
+func (oneFile) Remove(string) error                               { return errors.ErrUnsupported }
+func (oneFile) SyncDir(string) error                              { return nil } // the front library has done it
+
+// keptFile leaves closing and locking to the database.
+type keptFile struct{ vfs.File }
+
+// Map leaves the mapping out of forked children: there it would keep the file's description open, and with it the lock, when this process
+// has let go of both.
+func (f keptFile) Map(off, n int64) ([]byte, error) {
+	b, err := f.File.Map(off, n)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Madvise(b, unix.MADV_DONTFORK); err != nil {
+		f.File.Unmap(b)
+		return nil, err
+	}
+	return b, nil
+}
+
+func (keptFile) Lock(bool) error { return nil }
+func (keptFile) Unlock() error   { return nil }
+func (keptFile) Close() error    { return nil }

@@ -1,0 +1,278 @@
+/* What the host program must not notice: signals, masks, limits, threads. */
+#define _GNU_SOURCE
+#include "records.h"
+
+#include "checks.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t handled, elsewhere;
+static int main_thread;
+
+static int thread_id(void) { return (int)syscall(SYS_gettid); }
+
+static void handler(int sig)
+{
+	char frame[8192]; /* a handler of some size */
+
+	memset(frame, sig, sizeof frame);
+	handled += frame[8191] == (char)sig;
+	if (thread_id() != main_thread)
+		elsewhere++;
+}
+
+static void handle(int sig, void (*fn)(int))
+{
+	struct sigaction sa = {.sa_handler = fn};
+
+	main_thread = thread_id();
+	CHECK(sigaction(sig, &sa, NULL) == 0);
+}
+
+static void tick(int which, int microseconds)
+{
+	struct itimerval t = {{0, microseconds}, {0, microseconds}};
+
+	CHECK(setitimer(which, &t, NULL) == 0);
+}
+
+/* Works while a timer's signal comes again and again, with a handler that was there before the database was opened or not. */
+static void works_under_timer(int sig, int which, int before)
+{
+	DBM *db;
+	int i;
+
+	if (before)
+		handle(sig, handler);
+	db = open_new();
+	handle(sig, handler);
+	tick(which, 300);
+	for (i = 0; i < 3000 || (handled < 20 && i < 300000); i++) {
+		put_number(db, i % 500);
+		CHECK(has_number(db, i % 500));
+		if (i % 100 == 0)
+			CHECK(count(db) == (i < 500 ? i + 1 : 500));
+	}
+	tick(which, 0);
+	CHECK(handled >= 20 && elsewhere == 0);
+	CHECK(!dbm_error(db));
+	dbm_close(db);
+}
+
+static void alarms_before(void) { works_under_timer(SIGALRM, ITIMER_REAL, 1); }
+static void alarms_after(void) { works_under_timer(SIGALRM, ITIMER_REAL, 0); }
+static void profiling(void) { works_under_timer(SIGPROF, ITIMER_PROF, 0); }
+
+static void open_under_timer(void)
+{
+	DBM *db;
+	int i;
+
+	handle(SIGALRM, handler);
+	tick(ITIMER_REAL, 500);
+	for (i = 0; i < 30; i++) {
+		db = open_with(O_RDWR | O_CREAT);
+		put_number(db, i);
+		dbm_close(db);
+	}
+	tick(ITIMER_REAL, 0);
+	CHECK(elsewhere == 0);
+	db = open_with(O_RDONLY);
+	CHECK(count(db) == 30);
+	dbm_close(db);
+}
+
+static void masks_stay(void)
+{
+	sigset_t set, before, after;
+	DBM *db;
+	int sig;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGCHLD);
+	sigaddset(&set, SIGUSR2);
+	sigaddset(&set, SIGSEGV);
+	CHECK(sigprocmask(SIG_SETMASK, &set, NULL) == 0);
+	CHECK(sigprocmask(SIG_SETMASK, NULL, &before) == 0);
+	db = open_new();
+	put(db, "k", "v");
+	CHECK(is(dbm_fetch(db, text("k")), "v") && count(db) == 1);
+	CHECK(sigprocmask(SIG_SETMASK, NULL, &after) == 0);
+	for (sig = 1; sig < 32; sig++)
+		CHECK(sigismember(&before, sig) == sigismember(&after, sig));
+	dbm_close(db);
+}
+
+static void handlers_stay(void)
+{
+	static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM, SIGCHLD, SIGTSTP, SIGWINCH, SIGIO, SIGURG, SIGPROF};
+	struct sigaction sa;
+	DBM *db;
+	size_t i;
+
+	for (i = 0; i < sizeof signals / sizeof signals[0]; i++)
+		handle(signals[i], i % 2 ? handler : SIG_IGN);
+	db = open_new();
+	put(db, "k", "v");
+	for (i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+		CHECK(sigaction(signals[i], NULL, &sa) == 0);
+		CHECK(sa.sa_handler == (i % 2 ? handler : SIG_IGN));
+	}
+	CHECK(raise(SIGALRM) == 0 || 1);
+	dbm_close(db);
+}
+
+static void default_signals_end_it(void *arg)
+{
+	put(open_new(), "k", "v");
+	kill(getpid(), *(int *)arg);
+	sleep(5);
+}
+
+static void default_actions(void)
+{
+	static const int signals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGALRM, SIGPIPE, SIGSEGV, SIGBUS, SIGABRT};
+	size_t i;
+	int status, pid, sig;
+
+	for (i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+		sig = signals[i];
+		pid = start_child(default_signals_end_it, &sig);
+		CHECK(waitpid(pid, &status, 0) == pid);
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == sig);
+	}
+}
+
+/* The classic wait for a child: blocked but while waiting. */
+static void waits_for_child_by_signal(void)
+{
+	sigset_t block, before;
+	DBM *db = open_new();
+	int i, pid;
+
+	put(db, "k", "v");
+	handle(SIGCHLD, handler);
+	sigemptyset(&block);
+	sigaddset(&block, SIGCHLD);
+	CHECK(sigprocmask(SIG_BLOCK, &block, &before) == 0);
+	for (i = 0; i < 20; i++) {
+		handled = 0;
+		pid = fork();
+		if (pid == 0)
+			_exit(0);
+		usleep(2000);
+		CHECK(handled == 0);
+		while (handled == 0)
+			sigsuspend(&before);
+		CHECK(waitpid(pid, NULL, 0) == pid);
+	}
+	CHECK(elsewhere == 0);
+	put(db, "k", "v2");
+	dbm_close(db);
+}
+
+static sigjmp_buf out;
+
+static void jumps(int sig)
+{
+	siglongjmp(out, sig);
+}
+
+/* A handler that leaves a store by a jump: the store is over by then. */
+static void jump_out_of_store(void)
+{
+	DBM *db = open_new();
+	volatile int i, jumped = 0;
+
+	handle(SIGALRM, jumps);
+	for (i = 0; i < 50; i++) {
+		if (sigsetjmp(out, 1) == 0) {
+			struct itimerval t = {{0, 0}, {0, 1000}};
+
+			CHECK(setitimer(ITIMER_REAL, &t, NULL) == 0);
+			for (;;)
+				put_number(db, i);
+		} else {
+			jumped++;
+		}
+	}
+	CHECK(jumped == 50 && count(db) == 50);
+	dbm_close(db);
+}
+
+static void limits_stay(void)
+{
+	struct rlimit before = {256, 4096}, after;
+	DBM *db;
+
+	CHECK(getrlimit(RLIMIT_NOFILE, &after) == 0);
+	before.rlim_max = after.rlim_max < 4096 ? after.rlim_max : 4096;
+	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+	db = open_new();
+	put(db, "k", "v");
+	CHECK(getrlimit(RLIMIT_NOFILE, &after) == 0);
+	CHECK(after.rlim_cur == 256 && after.rlim_max == before.rlim_max);
+	dbm_close(db);
+}
+
+static void little_address_space(void)
+{
+	struct rlimit limit = {1 << 29, 1 << 29};
+	DBM *db;
+
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	errno = 0;
+	db = dbm_open(NAME, O_RDWR | O_CREAT, 0666);
+	CHECK(db != NULL || errno == ENOMEM); /* but does not end the program */
+	if (db != NULL)
+		dbm_close(db);
+}
+
+static void environment_stays(void)
+{
+	DBM *db;
+
+	CHECK(setenv("GODEBUG", "nonsense=1", 1) == 0 && setenv("GOGC", "1", 1) == 0 && setenv("GOTRACEBACK", "crash", 1) == 0);
+	db = open_new();
+	put(db, "k", "v");
+	CHECK(strcmp(getenv("GODEBUG"), "nonsense=1") == 0);
+	dbm_close(db);
+}
+
+static void bad_arguments(void)
+{
+	DBM *db = open_new();
+	datum bad = bytes(NULL, 5);
+
+	CHECK(dbm_fetch(db, bad).dptr == NULL);
+	CHECK(dbm_store(db, bad, text("v"), DBM_REPLACE) == -1);
+	CHECK(dbm_store(db, text("k"), bad, DBM_REPLACE) == -1);
+	CHECK(dbm_store(db, text("k"), text("v"), 17) != 0 || is(dbm_fetch(db, text("k")), "v"));
+	CHECK(dbm_delete(db, bad) == -1);
+	dbm_close(db);
+}
+
+const struct check host_checks[] = {
+	{"signals: handlers run, installed before the open", alarms_before},
+	{"signals: handlers run, installed after the open", alarms_after},
+	{"signals: a profiling timer", profiling},
+	{"signals: while opening and closing", open_under_timer},
+	{"signals: the mask stays", masks_stay},
+	{"signals: handlers stay", handlers_stay},
+	{"signals: default actions stay", default_actions},
+	{"signals: SIGCHLD blocked but in sigsuspend", waits_for_child_by_signal},
+	{"signals: a handler that jumps out of a store", jump_out_of_store},
+	{"limits: of open files stays", limits_stay},
+	{"limits: little address space", little_address_space},
+	{"environment: Go's variables are not ours", environment_stays},
+	{"arguments: NULL with a size", bad_arguments},
+};
+END_TABLE(host_checks);
