@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"testing"
 	"testing/cryptotest"
@@ -18,6 +19,7 @@ import (
 // A specimen is a small database with pages of all kinds, to be damaged.
 type specimen struct {
 	name   string
+	closed bool // cleanly
 	load   *load
 	file   []byte
 	hist   *history
@@ -26,13 +28,19 @@ type specimen struct {
 
 // newSpecimen makes a database of a few hundred kilobytes. A closed one ends in a checkpoint, which vouches for all of it; the other
 // was left by a process that died.
-func newSpecimen(t testing.TB, closed bool) *specimen {
+func newSpecimen(t testing.TB, closed, small bool) *specimen {
 	cryptotest.SetGlobalRandom(t.(*testing.T), 1)
 	l := &load{segmentPages: 8, keys: 60, style: 2, longEvery: 9, ops: 4, deletes: 15, big: 60 << 10, bigShare: 60, middle: 15,
 		memoryLimit: 1 << 20, redoLimit: 1 << 20, stepPages: 3}
-	s := &specimen{name: "left", load: l}
+	before, after := 12, 6 // transactions, around a checkpoint
+	s := &specimen{name: "left", load: l, closed: closed}
 	if closed {
 		s.name = "closed"
+	}
+	if small {
+		s.name = "small-" + s.name
+		l.keys, l.style, l.longEvery, l.big, l.bigShare, l.middle = 6, 3, 0, 6<<10, 60, 0
+		before, after = 2, 2
 	}
 	c := &trial{load: l, trace: func(string, ...any) {}, known: map[uint64]fingerprint{}}
 	r := newRunner(c, rand.New(rand.NewPCG(7, 7)), vfs.NewMem(0))
@@ -43,12 +51,12 @@ func newSpecimen(t testing.TB, closed bool) *specimen {
 		}
 	}
 	do(r.open)
-	for range 12 {
+	for range before {
 		do(func() error { return r.commit(l.draw(r.rng, r.mem)) })
 	}
 	do(r.db.Checkpoint)
 	s.oldest = r.hist.last()
-	for range 6 {
+	for range after {
 		do(func() error { return r.commit(l.draw(r.rng, r.mem)) })
 	}
 	do(func() error { return r.commit([]op{{key: []byte(l.key(1)), value: []byte("alone")}}) })
@@ -81,39 +89,67 @@ func (s *specimen) mem(size int) *vfs.Mem {
 	return m
 }
 
-// judge opens a damaged database. It must be refused, or show the last state, or one that a torn tail may leave. A record that was
-// shown is right, also in a database that turns out to be damaged later.
+// judge opens a damaged database read-only and then for writing. It must be refused, or show the last state, or one that a torn tail may
+// leave. A record that was shown is right, also in a database that turns out to be damaged later.
 func (s *specimen) judge(mem *vfs.Mem, oldest int) (refused bool, err error) {
+	for _, readOnly := range []bool{true, false} {
+		if refused, err = s.judgeOpen(mem, oldest, readOnly); err != nil {
+			break
+		}
+	}
+	return refused, err
+}
+
+// damageMemory is how much a damaged file may make an open and all reading take beyond MemoryLimit, in bytes.
+const damageMemory = 64 << 20
+
+func (s *specimen) judgeOpen(mem *vfs.Mem, oldest int, readOnly bool) (refused bool, err error) {
+	o := s.load.options(rand.New(rand.NewPCG(1, 1)))
+	o.Store.ReadOnly = readOnly
+	return frugal(s.load.memoryLimit+damageMemory, func() (bool, error) {
+		db, err := openEngine(mem, crashPath, o)
+		if err != nil {
+			return true, damageOnly(err)
+		}
+		defer db.Close()
+		f, err := scan(db, nil)
+		if err != nil {
+			return true, damageOnly(err)
+		}
+		if s.hist.find(f, oldest, s.hist.last()) < 0 {
+			found := map[string][]byte{}
+			scan(db, found)
+			return false, errors.New(s.hist.explain(found, f, oldest, s.hist.last()))
+		}
+		if err := db.Check(context.Background()); err != nil {
+			return true, damageOnly(err)
+		}
+		for n := range s.load.keys {
+			key := s.load.key(n)
+			if _, err := db.Get([]byte(key)); err != nil && !errors.Is(err, ErrNotFound) {
+				return false, fmt.Errorf("a check found nothing, but: %w", err)
+			}
+		}
+		return false, nil
+	})
+}
+
+// frugal calls fn, which must not panic nor allocate more than so many bytes, and notes that something goes on.
+func frugal(most int64, fn func() (bool, error)) (refused bool, err error) {
+	crashProgress.Add(1)
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	o := s.load.options(rand.New(rand.NewPCG(1, 1)))
-	db, err := openEngine(mem, crashPath, o)
-	if err != nil {
-		return true, damageOnly(err)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	refused, err = fn()
+	runtime.ReadMemStats(&after)
+	if n := int64(after.TotalAlloc - before.TotalAlloc); err == nil && n > most {
+		err = fmt.Errorf("%d bytes allocated", n)
 	}
-	defer db.Close()
-	f, err := scan(db, nil)
-	if err != nil {
-		return true, damageOnly(err)
-	}
-	if s.hist.find(f, oldest, s.hist.last()) < 0 {
-		found := map[string][]byte{}
-		scan(db, found)
-		return false, errors.New(s.hist.explain(found, f, oldest, s.hist.last()))
-	}
-	if err := db.Check(context.Background()); err != nil {
-		return true, damageOnly(err)
-	}
-	for n := range s.load.keys {
-		key := s.load.key(n)
-		if _, err := db.Get([]byte(key)); err != nil && !errors.Is(err, ErrNotFound) {
-			return false, fmt.Errorf("a check found nothing, but: %w", err)
-		}
-	}
-	return false, nil
+	return refused, err
 }
 
 func damageOnly(err error) error {
@@ -123,33 +159,37 @@ func damageOnly(err error) error {
 	return fmt.Errorf("neither ErrCorrupt nor ErrFormat: %w", err)
 }
 
-// TestCrashDamage damages databases in many ways, one at a time.
+// TestCrashDamage damages databases in many ways, one at a time: each bit (some of them, unless there is time for all), each length,
+// sectors and pages overwritten, pages changed under right checksums.
 func TestCrashDamage(t *testing.T) {
-	limit := 1500 * time.Millisecond // for each specimen and way
+	limit := 600 * time.Millisecond // for each specimen and way
 	if testing.Short() {
 		limit /= 8
 	}
 	if *crashTime > 0 {
-		limit = *crashTime / 6
+		limit = *crashTime
 	}
-	for _, closed := range []bool{true, false} {
-		s := newSpecimen(t, closed)
-		t.Run(s.name+"/bits", func(t *testing.T) { s.flipBits(t, limit) })
-		t.Run(s.name+"/cut", func(t *testing.T) { s.cut(t, limit) })
-		t.Run(s.name+"/sectors", func(t *testing.T) { s.overwriteSectors(t, limit) })
+	for i := range 4 {
+		s := newSpecimen(t, i%2 == 0, i < 2)
+		name := fmt.Sprintf("%d %s", i%2, s.name)
+		t.Run(name+"/bits", func(t *testing.T) { s.flipBits(t, limit) })
+		t.Run(name+"/cut", func(t *testing.T) { s.cut(t, limit) })
+		t.Run(name+"/sectors", func(t *testing.T) { s.overwriteSectors(t, limit) })
+		t.Run(name+"/sealed", func(t *testing.T) { s.reseal(t, limit) })
 	}
 }
 
 // damage runs one kind of damage until the time is over or all is done, and reports how it went.
-func (s *specimen) damage(t *testing.T, limit time.Duration, total int, oldest int, try func(n int) (*vfs.Mem, string)) {
+func (s *specimen) damage(t *testing.T, limit time.Duration, total int, try func(n int) (refused bool, name string, err error)) {
+	percent := debug.SetGCPercent(1000)
+	defer debug.SetGCPercent(percent)
 	end := time.Now().Add(limit)
-	done, refused := 0, 0
+	var done, refused int
+	over := make(chan struct{})
+	defer close(over)
+	go watch(over, fmt.Sprintf("%s of %s", t.Name(), s.name))
 	for ; done < total && time.Now().Before(end); done++ {
-		mem, name := try(done)
-		hang := time.AfterFunc(crashHang, func() { panic("hangs: " + s.name + ", " + name) })
-		r, err := s.judge(mem, oldest)
-		hang.Stop()
-		mem.Release()
+		r, name, err := try(done)
 		if err != nil {
 			t.Fatalf("%s, %s: %v", s.name, name, err)
 		}
@@ -160,26 +200,36 @@ func (s *specimen) damage(t *testing.T, limit time.Duration, total int, oldest i
 	t.Logf("%d bytes: %d of %d, %d refused", len(s.file), done, total, refused)
 }
 
-// flipBits flips single bits: first all of superblocks and segment headers that count, in the order of a shuffle with all others.
+// flipBits flips single bits, in the order of a shuffle, but first some of superblocks and heads of pages. All are looked at read-only,
+// where the file stays as it is, and some opened for writing.
 func (s *specimen) flipBits(t *testing.T, limit time.Duration) {
 	rng := rand.New(rand.NewPCG(*crashFrom, 11))
 	whole := s.mem(len(s.file))
 	defer whole.Release()
 	oldest := s.oldest
-	if s.name == "left" {
+	if !s.closed {
 		oldest = s.hist.last() - 1 // each group but the last one is vouched for by the next
 	}
-	s.damage(t, limit, len(s.file)*8, oldest, func(int) (*vfs.Mem, string) {
-		bit := rng.Int64N(int64(len(s.file)) * 8)
-		switch rng.IntN(4) {
-		case 0: // a superblock
+	bits := len(s.file) * 8
+	stride := 1_000_003 // a prime: all bits in turn, neighbours far apart
+	const special = 3000
+	s.damage(t, limit, special+bits, func(n int) (bool, string, error) {
+		bit := int64((n - special) * stride % bits)
+		switch {
+		case n < special/3: // a superblock
 			bit = rng.Int64N(2)*logstore.PageSize*8 + rng.Int64N(512*8)
-		case 1: // the head of some page
+		case n < special: // the head of some page
 			bit = rng.Int64N(int64(len(s.file))/logstore.PageSize)*logstore.PageSize*8 + rng.Int64N(64*8)
 		}
-		mem := whole.Clone()
-		flip(mem, bit)
-		return mem, fmt.Sprintf("bit %d of page %d (%d)", bit%(logstore.PageSize*8), bit/8/logstore.PageSize, bit)
+		flip(whole, bit)
+		refused, err := s.judgeOpen(whole, oldest, true)
+		if err == nil && (n < special || n%16 == 0) {
+			mem := whole.Clone()
+			refused, err = s.judgeOpen(mem, oldest, false)
+			mem.Release()
+		}
+		flip(whole, bit)
+		return refused, fmt.Sprintf("bit %d of page %d (%d)", bit%(logstore.PageSize*8), bit/8/logstore.PageSize, bit), err
 	})
 }
 
@@ -190,9 +240,12 @@ func (s *specimen) cut(t *testing.T, limit time.Duration) {
 	if *crashTime == 0 {
 		stride = 7 // coprime to the sectors of a page
 	}
-	s.damage(t, limit, total/stride, s.oldest, func(n int) (*vfs.Mem, string) {
+	s.damage(t, limit, total/stride, func(n int) (bool, string, error) {
 		size := (1 + n*stride) * vfs.SectorSize // a file of no bytes is an empty database
-		return s.mem(size), fmt.Sprintf("cut to %d bytes", size)
+		mem := s.mem(size)
+		defer mem.Release()
+		refused, err := s.judge(mem, s.oldest)
+		return refused, fmt.Sprintf("cut to %d bytes", size), err
 	})
 }
 
@@ -202,8 +255,9 @@ func (s *specimen) overwriteSectors(t *testing.T, limit time.Duration) {
 	whole := s.mem(len(s.file))
 	defer whole.Release()
 	sectors := len(s.file) / vfs.SectorSize
-	s.damage(t, limit, sectors*10, s.oldest, func(int) (*vfs.Mem, string) {
+	s.damage(t, limit, sectors*40, func(int) (bool, string, error) {
 		mem := whole.Clone()
+		defer mem.Release()
 		at := rng.IntN(sectors) * vfs.SectorSize
 		n := vfs.SectorSize
 		if rng.IntN(2) == 0 {
@@ -219,6 +273,7 @@ func (s *specimen) overwriteSectors(t *testing.T, limit time.Duration) {
 			what = fmt.Sprintf("bytes from %d", from)
 		}
 		overwrite(mem, int64(at), b)
-		return mem, fmt.Sprintf("%d bytes at %d (page %d) replaced by %s", n, at, at/logstore.PageSize, what)
+		refused, err := s.judge(mem, s.oldest)
+		return refused, fmt.Sprintf("%d bytes at %d (page %d) replaced by %s", n, at, at/logstore.PageSize, what), err
 	})
 }

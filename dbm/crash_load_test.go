@@ -3,6 +3,7 @@ package dbm
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math/rand/v2"
 	"os"
 
@@ -28,10 +29,11 @@ type load struct {
 	memoryLimit  int64
 	redoLimit    int64
 	stepPages    int
-	maxFile      int64 // bytes of the file; 0 = no limit
-	steps        int   // of the main script
-	preload      int   // transactions that come before it
-	durability   int   // 0 to 2: all opens have it; 3: each its own
+	maxFile      int64    // bytes of the file; 0 = no limit
+	steps        int      // of the main script
+	preload      int      // transactions that come before it
+	durability   int      // 0 to 2: all opens have it; 3: each its own
+	made         []string // keys
 }
 
 func drawLoad(rng *rand.Rand) *load {
@@ -76,6 +78,14 @@ func drawLoad(rng *rand.Rand) *load {
 	return l
 }
 
+// String leaves out the keys.
+func (l *load) String() string {
+	l = &[]load{*l}[0]
+	l.made = nil
+	type plain load
+	return fmt.Sprintf("%+v", *(*plain)(l))
+}
+
 // options draws those of one open.
 func (l *load) options(rng *rand.Rand) mvcc.Options {
 	o := (&Options{}).engine()
@@ -96,6 +106,13 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 
 // key returns the key with the given number.
 func (l *load) key(n int) string {
+	for len(l.made) <= n {
+		l.made = append(l.made, l.makeKey(len(l.made)))
+	}
+	return l.made[n]
+}
+
+func (l *load) makeKey(n int) string {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], uint64(n)*0x9E3779B97F4A7C15)
 	if l.longEvery > 0 && n%l.longEvery == 0 {

@@ -213,7 +213,7 @@ func (c *trial) run() error {
 // report ends the test of a trial.
 func (c *trial) report(t *testing.T) {
 	if c.err != nil {
-		t.Fatalf("%s\n%v\n%+v", replayLine(t, c.seed, c), c.err, *c.load)
+		t.Fatalf("%s\n%v\n%+v", replayLine(t, c.seed, c), c.err, c.load)
 	}
 	d := &c.did
 	t.Logf("%v: %d images, %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; %d pages written, at most %d live of %d, %d times full; %d given back",

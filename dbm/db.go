@@ -43,14 +43,15 @@ func (db *DB) Close() error {
 // Path returns the name that the database was opened by.
 func (db *DB) Path() string { return db.engine.Path() }
 
-// guard is deferred by what may touch the mapping: a fault there (the file was cut short under us) becomes an error.
+// guard is deferred by what may touch the mapping: a fault there (the file was cut short under us) becomes an error, and the handle has
+// failed: what it would write now goes to a file that has lost something.
 func guard(e *mvcc.Engine, err *error) {
 	if r := recover(); r != nil {
 		fault, ok := e.AsFault(r)
 		if !ok {
 			panic(r)
 		}
-		*err = fault
+		*err = e.Fail(fault)
 	}
 }
 

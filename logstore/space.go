@@ -263,9 +263,9 @@ func (s *Store) CheckLive(use func(a Addr) (must, may bool)) (problems []error) 
 			live := *w&bit != 0
 			switch must, may := use(a); {
 			case must && !live:
-				problems = append(problems, fmt.Errorf("flashdbm: page %d is in the tree and dead in the space map", a))
+				problems = append(problems, fmt.Errorf("%w: page %d is in the tree and dead in the space map", ErrCorrupt, a))
 			case live && !may:
-				problems = append(problems, fmt.Errorf("flashdbm: page %d is live in the space map and in no tree", a))
+				problems = append(problems, fmt.Errorf("%w: page %d is live in the space map and in no tree", ErrCorrupt, a))
 			}
 			if len(problems) >= 100 {
 				return problems

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"flashdbm/internal/btree"
+	"flashdbm/logstore"
 	"flashdbm/override"
 )
 
@@ -73,7 +74,7 @@ func (e *Engine) checkTree(ctx context.Context) error {
 	}
 	found, err := btree.CheckTree(&snap, override.Root, values)
 	if err == nil && found != records {
-		err = fmt.Errorf("flashdbm: %d records counted, %d found", records, found)
+		err = fmt.Errorf("%w: %s: %d records counted, %d found", logstore.ErrCorrupt, e.Path(), records, found)
 	}
 	return err
 }

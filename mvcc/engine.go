@@ -245,6 +245,9 @@ func (e *Engine) closeClean() (err error) {
 // Failed returns the error that poisoned the engine, or nil.
 func (e *Engine) Failed() error { return e.store.Failed() }
 
+// Fail poisons the engine for a reason that its user has found, and returns what it answers from now on.
+func (e *Engine) Fail(err error) error { return e.store.Fail(err) }
+
 // merged notes that the tree has everything up to seq, and how many records that are. Baton holder.
 func (e *Engine) merged(seq uint64, records int64) {
 	e.records = records

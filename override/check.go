@@ -78,11 +78,11 @@ func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err
 		return nil
 	})
 	if err == nil && records != p.baseRecords {
-		err = fmt.Errorf("flashdbm: %d records counted in the installed tree, %d found", p.baseRecords, records)
+		err = fmt.Errorf("%w: %s: %d records counted in the installed tree, %d found", logstore.ErrCorrupt, p.store.Path(), p.baseRecords, records)
 	}
 	p.table.all(func(e *entry) {
 		if err == nil && e.disk != 0 && !named[e.id] {
-			err = fmt.Errorf("flashdbm: the table leads from %#x to page %d, which nothing in the installed tree names so", e.id, e.disk)
+			err = fmt.Errorf("%w: %s: the table leads from %#x to page %d, which nothing in the installed tree names so", logstore.ErrCorrupt, p.store.Path(), e.id, e.disk)
 		}
 	})
 	return used, err
