@@ -128,6 +128,7 @@ faults:
 
 # Even ones of the four databases were closed, odd ones left by a process that died.
 damage:
+	$(GO) test ./cmd/flashdbm -run "^TestDamagedFiles$$$$" -args -damage.runs 1000
 	$(call two,damage,TestCrashDamage/$$half,-crash.time $(DAMAGETIME))
 
 fuzz:
