@@ -110,6 +110,10 @@ func TestCloseWhileBusy(t *testing.T) {
 		require.NoError(t, err)
 		for g := range last {
 			v, err := db.Get([]byte{byte(g)})
+			if last[g].Load() == 0 { // on a busy machine it may not have had its turn
+				require.ErrorIs(t, err, ErrNotFound)
+				continue
+			}
 			require.NoError(t, err)
 			require.EqualValues(t, last[g].Load(), int32(v[0])|int32(v[1])<<8)
 		}
