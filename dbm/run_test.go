@@ -74,25 +74,30 @@ func TestFunctionFails(t *testing.T) {
 	}
 }
 
-// TestGoexitWhileAlone: a function that leaves while it has the gate closed opens it.
+// TestGoexitWhileAlone: a function that leaves while it has the gate closed opens it. On a busy machine a Put alone may take as long as
+// one that waits at the gate; not each of ten.
 func TestGoexitWhileAlone(t *testing.T) {
-	db := newDB(t, nil)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		tries := 0
-		db.Update(func(tx *Tx) error {
-			if tries++; tries > 5 {
-				runtime.Goexit()
-			}
-			tx.Get([]byte("k"))
-			require.NoError(t, db.Put([]byte("k"), []byte("theirs")))
-			return tx.Put([]byte("k"), []byte("mine"))
+	least := time.Hour
+	for i := 0; i < 10 && least > 90*time.Millisecond; i++ {
+		db := newDB(t, nil)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			tries := 0
+			db.Update(func(tx *Tx) error {
+				if tries++; tries > 5 {
+					runtime.Goexit()
+				}
+				tx.Get([]byte("k"))
+				require.NoError(t, db.Put([]byte("k"), []byte("theirs")))
+				return tx.Put([]byte("k"), []byte("mine"))
+			})
 		})
-	})
-	wg.Wait()
-	began := time.Now()
-	require.NoError(t, db.Put([]byte("k"), []byte("later")))
-	require.Less(t, time.Since(began), 90*time.Millisecond, "waited at the gate")
+		wg.Wait()
+		began := time.Now()
+		require.NoError(t, db.Put([]byte("k"), []byte("later")))
+		least = min(least, time.Since(began))
+	}
+	require.Less(t, least, 90*time.Millisecond, "waited at the gate")
 }
 
 // TestManagedTransactions are ended by View and Update alone.
