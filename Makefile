@@ -7,6 +7,7 @@
 #   make scripts  a power cut at every operation of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make damage   every bit of small databases, all lengths, sectors, hostile pages: at most DAMAGETIME for each of these
+#   make isolation  HISTORIES histories of 10,000 transactions each, replayed; and as many searched for cycles
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
@@ -42,6 +43,9 @@ CRASHFIRST  ?= 100000
 SCRIPTTIME  ?= 10m
 FAULTTIME   ?= 5m
 DAMAGETIME  ?= 6m
+# Histories of each of three durabilities, and of the black box under each of two isolations.
+HISTORIES     ?= 4
+HISTORYFIRST  ?= 1000
 SCRIPTSTEPS ?= 2000
 
 # Systems other than this one that the module must compile for.
@@ -116,7 +120,7 @@ define two
 	exit $$failed
 endef
 
-.PHONY: crash scripts faults damage
+.PHONY: crash scripts faults damage isolation
 crash:
 	$(call two,crash,^TestCrash$$,-crash.time $(CRASHTIME))
 
@@ -130,6 +134,10 @@ faults:
 damage:
 	$(GO) test ./cmd/flashdbm -run "^TestDamagedFiles$$$$" -args -damage.runs 1000
 	$(call two,damage,TestCrashDamage/$$half,-crash.time $(DAMAGETIME))
+
+isolation:
+	$(GO) test -timeout 3h ./mvcc -run '^TestHistory$$' -v -args -history.runs $(HISTORIES) -history.transactions 10000 -history.from $(HISTORYFIRST)
+	$(GO) test -timeout 3h ./dbm -run '^TestListAppend$$' -v -args -list.runs $(HISTORIES) -list.transactions 10000 -list.from $(HISTORYFIRST)
 
 fuzz:
 	@packages=$$($(GO) list ./...) || exit 1; \

@@ -2,8 +2,10 @@ package dbm
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -41,18 +43,27 @@ type edge struct {
 	rw bool
 }
 
+// listRuns histories of listSize transactions each, the first one with the seed listFrom, are run for each durability and isolation.
+var (
+	listRuns = flag.Int("list.runs", 1, "histories of each kind")
+	listSize = flag.Int("list.transactions", 1600, "transactions of a history")
+	listFrom = flag.Uint64("list.from", 1, "seed of the first history")
+)
+
 func TestListAppend(t *testing.T) {
-	for _, serializable := range []bool{false, true} {
-		t.Run(fmt.Sprintf("serializable %v", serializable), func(t *testing.T) {
-			allDurabilities(t, func(t *testing.T, db *DB) {
-				episodes, final := runListAppend(t, db, serializable)
-				edges := dependencies(t, episodes, final)
-				if serializable {
-					require.Nil(t, cycle(edges), "a cycle")
-				}
-				require.Nil(t, cycle(throughOneAntidependency(edges)), "a cycle without two rw in a row")
+	for run := range *listRuns {
+		for _, serializable := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d serializable %v", *listFrom+uint64(run), serializable), func(t *testing.T) {
+				allDurabilities(t, func(t *testing.T, db *DB) {
+					episodes, final := runListAppend(t, db, serializable, *listFrom+uint64(run))
+					edges := dependencies(t, episodes, final)
+					if serializable {
+						require.Nil(t, cycle(edges), "a cycle")
+					}
+					require.Nil(t, cycle(throughOneAntidependency(edges)), "a cycle without two rw in a row")
+				})
 			})
-		})
+		}
 	}
 }
 
@@ -72,32 +83,54 @@ func TestListAppendFindsSkew(t *testing.T) {
 	require.NotNil(t, cycle(throughOneAntidependency(edges)))
 }
 
-func runListAppend(t *testing.T, db *DB, serializable bool) ([]*episode, map[string][]string) {
-	const lists, goroutines = 6, 8
+// A list is one record whose value grows, or many records, of which each has one element and the next number: it is read by a range, and
+// to append behind what another one has appended is to write the same key.
+const (
+	valueLists = 4
+	rowLists   = 4
+	hotShare   = 3 // one in so many goes to the first list of its kind
+)
+
+func drawList(rng *rand.Rand) string {
+	kind, n := "value", valueLists
+	if rng.IntN(2) == 0 {
+		kind, n = "rows", rowLists
+	}
+	if rng.IntN(hotShare) == 0 {
+		n = 1
+	}
+	return fmt.Sprint(kind, rng.IntN(n))
+}
+
+func isRows(list string) bool { return list[0] == 'r' }
+
+func rowKey(list string, n int) []byte { return fmt.Appendf(nil, "%s/%06d", list, n) }
+
+func runListAppend(t *testing.T, db *DB, serializable bool, seed uint64) ([]*episode, map[string][]string) {
+	const goroutines = 8
 	var clock atomic.Int64
 	var mu sync.Mutex
 	var episodes []*episode
 	var wg sync.WaitGroup
 	for g := range goroutines {
 		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(g), 5))
-			for i := range scaled(80) {
+			rng := rand.New(rand.NewPCG(uint64(g), seed))
+			for i := range scaled(*listSize / goroutines) {
 				element := fmt.Sprintf("%d.%d", g, i)
 				ep := &episode{serialized: serializable}
 				fn := func(tx *Tx) error {
 					ep.reads, ep.appended = map[string][]string{}, map[string]string{}
-					ep.began = clock.Add(1) // of the try that counts; the snapshot is older, by less than the transaction
-					return appendAndRead(tx, ep, rng, lists, element)
+					return appendAndRead(tx, ep, rng, element)
 				}
-				began := clock.Add(1)
+				ep.began = clock.Add(1) // before the first try: the snapshot is younger
 				var err error
 				if rng.IntN(4) == 0 {
 					err = db.View(fn)
 				} else {
 					err = db.UpdateContext(t.Context(), TxOptions{Serializable: serializable}, fn)
 				}
-				ep.began, ep.returned, ep.committed = began, clock.Add(1), err == nil
-				if err != nil && !errors.Is(err, ErrConflict) {
+				ep.returned, ep.committed = clock.Add(1), err == nil
+				if err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrSnapshotTooOld) {
 					t.Error(err)
 				}
 				mu.Lock()
@@ -110,42 +143,115 @@ func runListAppend(t *testing.T, db *DB, serializable bool) ([]*episode, map[str
 	wg.Wait()
 	final := map[string][]string{}
 	require.NoError(t, db.View(func(tx *Tx) error {
-		for k, v := range tx.All() {
-			final[string(k)] = strings.Fields(string(v))
+		for i := range valueLists + rowLists {
+			list := fmt.Sprint("value", i)
+			if i >= valueLists {
+				list = fmt.Sprint("rows", i-valueLists)
+			}
+			elements, err := readList(tx, list, i)
+			if err != nil {
+				return err
+			}
+			final[list] = elements
 		}
 		return nil
 	}))
 	return episodes, final
 }
 
-// appendAndRead is the body of a transaction.
-func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, lists int, element string) error {
-	read := func(list string) (string, error) {
+// readList reads a list; one of many records in one of four ways.
+func readList(tx *Tx, list string, way int) (elements []string, err error) {
+	if !isRows(list) {
 		v, err := tx.Get([]byte(list))
 		if errors.Is(err, ErrNotFound) {
 			err = nil
 		}
-		if _, mine := ep.appended[list]; !mine && err == nil {
-			ep.reads[list] = strings.Fields(string(v))
-		}
-		return string(v), err
+		return strings.Fields(string(v)), err
 	}
-	for range 1 + rng.IntN(3) {
-		if _, err := read(fmt.Sprint("list ", rng.IntN(lists))); err != nil {
+	next := 0
+	take := func(k, v []byte) error {
+		if want := rowKey(list, next); string(k) != string(want) {
+			return fmt.Errorf("%q follows where %q belongs", k, want)
+		}
+		next++
+		elements = append(elements, string(v))
+		return nil
+	}
+	switch way % 4 {
+	case 0:
+		for k, v := range tx.Prefix([]byte(list + "/")) {
+			if err := take(k, v); err != nil {
+				return nil, err
+			}
+		}
+	case 1:
+		for k, v := range tx.Range([]byte(list+"/"), []byte(list+"0")) {
+			if err := take(k, v); err != nil {
+				return nil, err
+			}
+		}
+	case 2:
+		c := tx.Cursor()
+		for ok := c.Seek([]byte(list)); ok && strings.HasPrefix(string(c.Key()), list+"/"); ok = c.Next() {
+			if err := take(c.Key(), c.Value()); err != nil {
+				return nil, err
+			}
+		}
+		err = c.Err()
+	case 3:
+		var keys, values []string
+		for k, v := range tx.Backward([]byte(list+"/"), []byte(list+"0")) {
+			keys, values = append(keys, string(k)), append(values, string(v))
+		}
+		for i := len(keys) - 1; i >= 0; i-- {
+			if err := take([]byte(keys[i]), []byte(values[i])); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return elements, errors.Join(err, tx.Err())
+}
+
+// appendAndRead is the body of a transaction.
+func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, element string) error {
+	read := func(list string) ([]string, error) {
+		elements, err := readList(tx, list, rng.IntN(4))
+		if _, mine := ep.appended[list]; !mine && err == nil {
+			if before, again := ep.reads[list]; again && !slices.Equal(before, elements) {
+				return nil, fmt.Errorf("%s has changed within a transaction", list)
+			}
+			ep.reads[list] = elements
+		}
+		return elements, err
+	}
+	reads := 1 + rng.IntN(3)
+	if rng.IntN(30) == 0 { // a long one
+		reads = 20
+	}
+	for range reads {
+		if _, err := read(drawList(rng)); err != nil {
 			return err
+		}
+		if reads == 20 {
+			runtime.Gosched()
 		}
 	}
 	for range rng.IntN(3) {
-		list := fmt.Sprint("list ", rng.IntN(lists))
+		list := drawList(rng)
 		if _, mine := ep.appended[list]; mine || tx.readOnly {
 			continue
 		}
-		v, err := read(list)
+		elements, err := read(list)
 		if err != nil {
 			return err
 		}
 		ep.appended[list] = element
-		if err := tx.Put([]byte(list), []byte(v+" "+element)); err != nil {
+		if isRows(list) {
+			err = tx.Put(rowKey(list, len(elements)), []byte(element))
+		} else if err = tx.Delete([]byte(list)); err == nil { // and put again
+			err = tx.Put([]byte(list), []byte(strings.Join(append(elements, element), " ")))
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -164,11 +270,16 @@ func dependencies(t *testing.T, episodes []*episode, final map[string][]string) 
 			}
 		}
 	}
+	places := map[string]int{} // of elements in their lists
 	for list, elements := range final {
+		for i, e := range slices.Backward(elements) {
+			places[list+" "+e] = i
+		}
 		for i, e := range elements {
 			_, known := writer[list+e]
-			require.True(t, known, "%s holds %s of a transaction that did not commit", list, e)
-			require.Equal(t, i, slices.Index(elements, e), "%s was appended twice", e)
+			if !known || i != places[list+" "+e] {
+				t.Fatalf("%s holds %s, at %d and %d, of a transaction that did not commit or twice", list, e, places[list+" "+e], i)
+			}
 		}
 	}
 	var ends int64
@@ -194,7 +305,9 @@ func dependencies(t *testing.T, episodes []*episode, final map[string][]string) 
 		for list, seen := range ep.reads {
 			whole := final[list]
 			require.LessOrEqual(t, len(seen), len(whole))
-			require.Equal(t, whole[:len(seen)], append([]string{}, seen...), "what %d has read of %s", ep.id, list)
+			if !slices.Equal(whole[:len(seen)], seen) {
+				t.Fatalf("what %d has read of %s is no past of it: %v", ep.id, list, seen)
+			}
 			if n := len(seen); n > 0 {
 				add(writer[list+whole[n-1]], ep.id, false)
 			}
@@ -203,8 +316,8 @@ func dependencies(t *testing.T, episodes []*episode, final map[string][]string) 
 			}
 		}
 		for list, element := range ep.appended {
-			i := slices.Index(final[list], element)
-			require.GreaterOrEqual(t, i, 0, "%s of %s was lost", element, list)
+			i, there := places[list+" "+element]
+			require.True(t, there, "%s of %s was lost", element, list)
 			if i > 0 {
 				add(writer[list+final[list][i-1]], ep.id, false)
 			}

@@ -3,6 +3,7 @@ package mvcc
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -201,45 +202,55 @@ func (h *historian) readRange(t *testing.T, tx *Tx, p *past, rng *rand.Rand) {
 	p.reads = append(p.reads, r)
 }
 
+var (
+	historyRuns = flag.Int("history.runs", 1, "histories of each durability")
+	historySize = flag.Int("history.transactions", 2000, "transactions of a history")
+	historyFrom = flag.Uint64("history.from", 1, "seed of the first history")
+)
+
 // TestHistory: see above.
 func TestHistory(t *testing.T) {
-	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
-		t.Run(fmt.Sprint(d), func(t *testing.T) {
-			opts := tiny(d)
-			opts.MemoryLimit = 256 << 10
-			h := &historian{e: newEngine(t, opts)}
-			goroutines, rounds := 8, 250
-			if testing.Short() {
-				rounds = 60
-			}
-			stop := make(chan struct{})
-			var helpers sync.WaitGroup
-			helpers.Go(func() { h.disturb(t, stop) })
-			helpers.Go(func() { h.hold(t, stop) })
-			for again := range 5 {
-				together(goroutines, func(g int) {
-					rng := rand.New(rand.NewPCG(uint64(g), uint64(d)<<8|uint64(again)))
-					for range rounds {
-						h.run(t, rng)
-					}
-				})
-				s, err := h.e.Stats()
-				require.NoError(t, err)
-				if s.Checkpoints > 0 && s.Pages.Flushes > 0 && s.Conflicts > 0 { // on a busy machine the helpers may not have had their turn
-					break
-				}
-			}
-			close(stop)
-			helpers.Wait()
-			replay(t, h.pasts)
-			s, err := h.e.Stats()
-			require.NoError(t, err)
-			require.Positive(t, s.Checkpoints)
-			require.Positive(t, s.Pages.Flushes)
-			if !testing.Short() { // a short run on a busy machine may see none
-				require.Positive(t, s.Conflicts)
+	for run := range *historyRuns {
+		for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+			t.Run(fmt.Sprintf("%d, durability %d", *historyFrom+uint64(run), d), func(t *testing.T) { testHistory(t, d, *historyFrom+uint64(run)) })
+		}
+	}
+}
+
+func testHistory(t *testing.T, d Durability, seed uint64) {
+	opts := tiny(d)
+	opts.MemoryLimit = 256 << 10
+	h := &historian{e: newEngine(t, opts)}
+	goroutines, rounds := 8, *historySize/8
+	if testing.Short() {
+		rounds /= 4
+	}
+	stop := make(chan struct{})
+	var helpers sync.WaitGroup
+	helpers.Go(func() { h.disturb(t, stop) })
+	helpers.Go(func() { h.hold(t, stop) })
+	for again := range 5 {
+		together(goroutines, func(g int) {
+			rng := rand.New(rand.NewPCG(uint64(g), seed<<16|uint64(d)<<8|uint64(again)))
+			for range rounds {
+				h.run(t, rng)
 			}
 		})
+		s, err := h.e.Stats()
+		require.NoError(t, err)
+		if s.Checkpoints > 0 && s.Pages.Flushes > 0 && s.Conflicts > 0 { // on a busy machine the helpers may not have had their turn
+			break
+		}
+	}
+	close(stop)
+	helpers.Wait()
+	replay(t, h.pasts)
+	s, err := h.e.Stats()
+	require.NoError(t, err)
+	require.Positive(t, s.Checkpoints)
+	require.Positive(t, s.Pages.Flushes)
+	if !testing.Short() { // a short run on a busy machine may see none
+		require.Positive(t, s.Conflicts)
 	}
 }
 
