@@ -32,6 +32,7 @@ type Result struct {
 	Run         string // name of the run that it belongs to; ratios are taken within a run and round
 	Revision    string // of the source
 	When        time.Time
+	Others      float64 // share of the processors that everything else took meanwhile, the kernel's own work included
 	Metrics     map[string]float64
 	Series      map[string][]float64 `json:",omitempty"`
 	Verified    int                  // records that were read back and compared

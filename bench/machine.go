@@ -5,6 +5,7 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +41,37 @@ func processor() string {
 		}
 	}
 	return "unknown"
+}
+
+// processorTime is the time that all processors have worked since the start of the machine.
+func processorTime() time.Duration {
+	content, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(content), "\n")
+	ticks := int64(0)
+	for i, word := range strings.Fields(line) {
+		if n, err := strconv.ParseInt(word, 10, 64); err == nil && i != 4 && i != 5 && i < 9 { // neither idle nor waiting for a device
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * time.Second / 100
+}
+
+// revision names the state of the source that this program was built from, "+" if it had changes.
+func revision() string {
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	name, changed := "", ""
+	for _, setting := range build.Settings {
+		switch {
+		case setting.Key == "vcs.revision":
+			name = setting.Value[:min(len(setting.Value), 9)]
+		case setting.Key == "vcs.modified" && setting.Value == "true":
+			changed = "+"
+		}
+	}
+	return name + changed
 }
 
 // number prints a value with three or four digits that mean something.

@@ -29,6 +29,7 @@ func main() {
 	flag.StringVar(&p.profile, "profile", "", "directory for a CPU profile of the measured part of each cell")
 	flag.IntVar(&p.rounds, "rounds", 1, "rounds of all cells")
 	flag.DurationVar(&p.until, "for", 0, "begin no cell after so long; the same command then goes on where it ended")
+	flag.Float64Var(&p.calm, "calm", 0, "run a cell again, twice at most, if others took a larger share of the processors; 0 = don't")
 	flag.BoolVar(&p.quick, "quick", false, "a tenth of the records and of the time")
 	flag.Parse()
 

@@ -55,7 +55,11 @@ func (d *dataset) writeHead(page *bytes.Buffer) {
 	revisions := map[string]bool{}
 	first, last := d.results[0].When, d.results[0].When
 	verified, cells := 0, 0
+	var others []float64
 	for _, r := range d.results {
+		if r.Error == "" && r.Work != "syncs" {
+			others = append(others, 100*r.Others)
+		}
 		runs[r.Run], rounds[roundOf{r.Run, r.Round}] = true, true
 		if r.Revision != "" {
 			revisions[r.Revision] = true
@@ -91,9 +95,10 @@ round. flashdbm runs as it is shipped, with default options; rows called flashdb
 | revision of flashdbm | %s |
 | measured | %s to %s |
 | cells | %d, in %d rounds; %d records read back and compared |
+| what else ran | of the processors' time %s %% went to others, a cell's median and range (the kernel's own work for the cell is in it) |
 
 `, processor(), runtime.NumCPU(), kernelVersion(), fileSystem("."), runtime.Version(), strings.Join(names, ", "),
-		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified)
+		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified, spreadOf(others))
 }
 
 // writeWork writes the table and the plot of a workload.
@@ -188,15 +193,6 @@ func (d *dataset) writeBars(page *bytes.Buffer) {
 	for _, j := range d.judgements() {
 		fmt.Fprintf(page, "| %s | %s | %s | %s |\n", j.work, j.bar, j.measured, j.verdict)
 	}
-}
-
-// revision names the state of the source, "+" if it has changes.
-func revision() string {
-	out, err := exec.Command("git", "describe", "--always", "--dirty=+").Output()
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(out))
 }
 
 // fileSystem names the file system of a directory.
