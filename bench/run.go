@@ -142,10 +142,8 @@ func (p *plan) cell(w *work, task Task, prefix ...string) *Result {
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	start, busy := time.Now(), processorTime()
 	err = cmd.Run()
-	if state := cmd.ProcessState; state != nil {
-		others := processorTime() - busy - state.UserTime() - state.SystemTime()
-		result.Others = max(0, others.Seconds()/time.Since(start).Seconds()/float64(runtime.NumCPU()))
-	}
+	others := processorTime() - busy - cmd.ProcessState.UserTime() - cmd.ProcessState.SystemTime()
+	share := max(0, others.Seconds()/time.Since(start).Seconds()/float64(runtime.NumCPU()))
 	if err != nil {
 		tail := complaint.Bytes()
 		return fail(fmt.Errorf("%w: %s", err, tail[:min(len(tail), 1000)]))
@@ -153,7 +151,7 @@ func (p *plan) cell(w *work, task Task, prefix ...string) *Result {
 	if err := json.Unmarshal(out.Bytes(), result); err != nil {
 		return fail(fmt.Errorf("result of the cell: %w", err))
 	}
-	result.Run, result.Revision = p.name, revision()
+	result.Run, result.Revision, result.Others = p.name, revision(), share
 	return result
 }
 
