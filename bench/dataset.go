@@ -5,10 +5,15 @@ import (
 	"slices"
 )
 
-// A dataset is the results that a report is made of. Where a workload has results in full scale, those of quick runs are left out.
+// A dataset is the results that a report is made of. Where a workload has results in full scale, those of quick runs are left out; where
+// a cell has results of a calm machine, those that other processes disturbed are.
 type dataset struct {
-	results []*Result
+	results   []*Result
+	disturbed int // results left out for that
 }
+
+// calmShare is the share of the processors that others, the kernel's work for the cell among them, may take in a calm cell.
+const calmShare = 0.3
 
 // roundOf tells which results may be compared directly.
 type roundOf struct {
@@ -24,8 +29,18 @@ func newDataset(all []*Result) *dataset {
 		}
 	}
 	d := &dataset{}
+	calm := map[[2]string]bool{}
 	for _, r := range all {
-		if !r.Quick || !full[r.Work] {
+		if (!r.Quick || !full[r.Work]) && r.Others <= calmShare && r.Error == "" {
+			calm[[2]string{r.Work, r.Store}] = true
+		}
+	}
+	for _, r := range all {
+		switch {
+		case r.Quick && full[r.Work]:
+		case r.Others > calmShare && calm[[2]string{r.Work, r.Store}]:
+			d.disturbed++
+		default:
 			d.results = append(d.results, r)
 		}
 	}
@@ -94,7 +109,7 @@ func (s spread) scaled(by float64) string {
 	return fmt.Sprintf("%s (%s–%s)", number(s.median/by), number(s.low/by), number(s.high/by))
 }
 
-// ratio compares a metric of two stores: the median of the ratios of each round that has both.
+// ratio compares a metric of two stores: the median of the ratios of each round that has both, or the ratio of their medians if none has.
 func (d *dataset) ratio(work, metric, store, other string) spread {
 	return d.ratioOf(work, metric, store, metric, other)
 }
@@ -105,6 +120,11 @@ func (d *dataset) ratioOf(work, metric, store, otherMetric, other string) spread
 	for round, v := range mine {
 		if w, ok := theirs[round]; ok && w > 0 {
 			ratios = append(ratios, v/w)
+		}
+	}
+	if len(ratios) == 0 {
+		if v, w := d.spread(work, store, metric), d.spread(work, other, otherMetric); v.n > 0 && w.median > 0 {
+			ratios = append(ratios, v.median/w.median)
 		}
 	}
 	return spreadOf(ratios)

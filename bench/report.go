@@ -95,10 +95,10 @@ round. flashdbm runs as it is shipped, with default options; rows called flashdb
 | revision of flashdbm | %s |
 | measured | %s to %s |
 | cells | %d, in %d rounds; %d records read back and compared |
-| what else ran | of the processors' time %s %% went to others, a cell's median and range (the kernel's own work for the cell is in it) |
+| what else ran | of the processors' time %s %% went to others, a cell's median and range (the kernel's own work for the cell is in it); %d disturbed results are left out |
 
 `, processor(), runtime.NumCPU(), kernelVersion(), fileSystem("."), runtime.Version(), strings.Join(names, ", "),
-		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified, spreadOf(others))
+		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified, spreadOf(others), d.disturbed)
 }
 
 // writeWork writes the table and the plot of a workload.
