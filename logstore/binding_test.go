@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -239,4 +240,28 @@ func TestValuesDoNotVouch(t *testing.T) {
 	x.crash(vfs.KeepAll)
 	x.open()
 	require.Equal(t, want, x.s.LastGroup())
+}
+
+// What was read of a segment before it was used again says nothing of what is there now.
+func TestForgetsWhatWasChecked(t *testing.T) {
+	x := newScript(t)
+	write := func(fill byte) (*Private, Extent) {
+		v := x.s.NewPrivate()
+		_, err := v.Write(bytes.Repeat([]byte{fill}, 2*PageSize))
+		require.NoError(t, err)
+		extents, err := v.Finish()
+		require.NoError(t, err)
+		require.NoError(t, x.s.SyncPrivate())
+		return v, extents[0]
+	}
+	v, before := write(1)
+	_, err := x.s.Raw(before)
+	require.NoError(t, err)
+	v.Discard()
+	v, after := write(2)
+	require.Equal(t, before.Addr, after.Addr)
+	x.poke(after.Addr, 100)
+	_, err = x.s.Raw(after)
+	require.ErrorIs(t, err, ErrCorrupt)
+	v.Discard()
 }
