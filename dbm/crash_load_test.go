@@ -60,11 +60,14 @@ func drawLoad(rng *rand.Rand) *load {
 	if rng.IntN(3) == 0 {
 		l.longEvery = 3 + rng.IntN(20)
 	}
-	switch rng.IntN(8) {
+	switch kind := rng.IntN(8); kind {
 	case 0, 1, 2: // a tree of some height, changed in few places at a time
 		l.keys, l.style, l.longEvery = 100+rng.IntN(400<<(rng.IntN(8)/6)), 1+rng.IntN(2), 0
 		l.preload, l.ops, l.deletes, l.middle = 12, 40, 20, 5
 		l.redoLimit = int64(1) << (15 + rng.IntN(4))
+		if kind == 0 { // three levels
+			l.keys, l.style, l.ops, l.preload = 1200, 2, 150, 20
+		}
 	case 3: // a small file whose segments are used again before anything is synced, with checkpoints only for want of room
 		l.segmentPages, l.keys, l.style, l.longEvery = 8, 20+rng.IntN(40), 3, 0
 		l.big, l.bigShare, l.middle, l.deletes = 30<<10, rng.IntN(60), rng.IntN(10), 20
