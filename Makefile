@@ -176,12 +176,14 @@ BENCH        = bin/bench -disk $(BENCHDIR)
 bench: bench-install
 	$(BENCH) -rounds $(BENCHROUNDS) -run full -out bin/full.json
 	$(BENCH) -syncs -run full -out bin/full.json
+	-$(BENCH) -pattern -run full -out bin/full.json
 	mv bin/full.json bench/report/
 	$(MAKE) bench-report
 
 bench-quick: bench-install
 	$(BENCH) -quick -run quick -out bin/quick.json
 	$(BENCH) -syncs -run quick -out bin/quick.json
+	-$(BENCH) -pattern -run quick -out bin/quick.json
 	mv bin/quick.json bench/report/
 	$(MAKE) bench-report
 

@@ -21,6 +21,7 @@ type Task struct {
 	BaseDir     string // of databases that cells which only read share, one directory for each store
 	Crash       bool   // the part of a cell that ends by a kill
 	Commits     int    // stop after so many, 0 = by the scale; for counting system calls
+	Trace       string // an instance of the kernel's tracer that is on during the measured part
 	Profile     string // write a CPU profile of the measured part there
 }
 
@@ -141,11 +142,15 @@ func (c *Cell) fillIn(dir string, s shape, n int) error {
 }
 
 // Start marks the beginning of the measured part, Done its end: what was written in between is counted.
-func (c *Cell) Start() { c.io = countIO() }
+func (c *Cell) Start() {
+	c.io = countIO()
+	c.traceMeasured("1")
+}
 
 // Done closes the store and records what the whole has cost: bytes written until the store is closed, its size then, and the peak of the
 // process's memory.
 func (c *Cell) Done() error {
+	c.traceMeasured("0")
 	if s, ok := c.store.(counted); ok {
 		for name, value := range s.Counters() {
 			c.set("counter "+name, value)

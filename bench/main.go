@@ -21,6 +21,7 @@ func main() {
 		list    = flag.Bool("list", false, "list workloads and stores")
 		cell    = flag.String("cell", "", "run one cell (used by the runner)")
 		syncs   = flag.Bool("syncs", false, "count the system calls that sync, by strace, instead of measuring")
+		pattern = flag.Bool("pattern", false, "record where on a loop device stores write over time, instead of measuring; for root")
 		scratch = flag.String("disk", ".", "directory for databases on the disk's file system")
 	)
 	flag.StringVar(&p.memDir, "mem", "/dev/shm", "directory for databases in memory")
@@ -61,8 +62,12 @@ func main() {
 	}
 	runtime.LockOSThread() // the thread whose end would end the cells
 	p.baseDir = filepath.Join(p.diskDir, "bench-bases")
-	if *syncs {
+	switch {
+	case *syncs:
 		exit(p.countSyncs())
+		return
+	case *pattern:
+		exit(p.recordPatterns())
 		return
 	}
 	exit(p.run())
