@@ -145,7 +145,7 @@ fuzz:
 		targets=$$($(GO) test -list '^Fuzz' $$package) || exit 1; \
 		for target in $$(echo "$$targets" | grep '^Fuzz'); do \
 			echo "$$package $$target for $(FUZZTIME)"; \
-			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package || exit 1; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$package || exit 1; \
 		done; \
 	done
 

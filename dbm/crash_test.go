@@ -154,20 +154,22 @@ func isolate(t *testing.T, seed uint64, kept *trial, test func(*testing.T)) {
 	}
 }
 
-// watch panics when nothing has gone on for long.
+// watch panics when nothing has gone on for long. It counts seconds in which it ran, so that a process that was stopped meanwhile is
+// not taken for one that hangs.
 func watch(done chan struct{}, replay string) {
-	for last := int64(-1); ; {
-		now := crashProgress.Load()
-		if now == last {
-			panic("hangs; " + replay)
-		}
-		last = now
+	idle, last := time.Duration(0), crashProgress.Load()
+	for idle < crashHang {
 		select {
 		case <-done:
 			return
-		case <-time.After(crashHang):
+		case <-time.After(time.Second):
+		}
+		idle += time.Second
+		if now := crashProgress.Load(); now != last {
+			idle, last = 0, now
 		}
 	}
+	panic("hangs; " + replay)
 }
 
 func replayLine(t *testing.T, seed uint64, kept *trial) string {
