@@ -15,10 +15,14 @@ const (
 // ZeroDue reports whether ZeroAhead has something to do, as far as is known without a lock.
 func (s *Store) ZeroDue() bool { return s.zeroDue.Load() }
 
-// ZeroAhead fills the free segments that the log enters next with zeros, if they were never written. It is background work, without the
-// baton; one goroutine calls it.
+// ZeroAhead fills the free segments that the log enters next with zeros, if they were never written; if there are none to spare, the
+// file grows first, lest a commit has to wait for that and then writes into space that was only allocated. It is background work, without
+// the baton; one goroutine calls it.
 func (s *Store) ZeroAhead() error {
 	s.zeroDue.Store(false)
+	if err := s.growAhead(); err != nil && !IsFull(err) {
+		return err
+	}
 	zeros := make([]byte, partPages*PageSize)
 	for range zeroAhead {
 		n, ok := s.space.takeBlank()
@@ -32,6 +36,28 @@ func (s *Store) ZeroAhead() error {
 		}
 	}
 	return nil
+}
+
+// growAhead makes sure that there are zeroAhead segments beyond what is reserved.
+func (s *Store) growAhead() error {
+	s.growing.Lock()
+	defer s.growing.Unlock()
+	for {
+		missing := s.space.missingAhead()
+		if missing <= 0 {
+			return nil
+		}
+		if err := s.grow(uint64(missing)); err != nil {
+			return err
+		}
+	}
+}
+
+// missingAhead returns how many pages there should be beyond what is reserved and held back, and are not.
+func (sp *space) missingAhead() int64 {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.missing((zeroAhead+1)*int64(sp.segmentPages), false)
 }
 
 func (s *Store) zero(n uint32, zeros []byte) error {

@@ -100,6 +100,7 @@ func (e *Engine) logAndApply(b *batch) error {
 	}
 	g := e.store.Begin(logstore.RecordGroup)
 	b.runs = e.buildOps(g)
+	e.batchOps = len(e.ops)
 	b.group = g.Number()
 	switch {
 	case e.opts.Durability == Buffered:

@@ -102,6 +102,7 @@ type Engine struct {
 	held     int64 // pages reserved for what is dirty
 	recBytes int64 // bytes of record groups since the base
 	batches  uint64
+	batchOps int // in the last batch of commits
 
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 

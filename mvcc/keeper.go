@@ -32,6 +32,7 @@ const (
 	flushRatioNum    = 6        // a flush is due when record bytes reach 6/10 of dirty bytes,
 	flushRatioDen    = 10       //
 	flushLoneBytes   = 1 << 20  // while so few are dirty that a lone committer comes back to page groups soon
+	loneOps          = 16       // in batches of at most so many: a flush brings larger ones no nearer to page groups, which split leaves too often
 	minLogBytes      = 4 << 20  // of log since the scan start, below which no checkpoint is due
 	tableBudget      = 64 << 10 // entries of the table from which folding is due with every flush
 	foldAgainEntries = 1 << 10  // entries of the table from which it is folded once more behind the flush of a checkpoint,
@@ -110,7 +111,7 @@ func (e *Engine) flushDue() bool {
 	if crowded || e.recBytes+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue() {
 		return true
 	}
-	return e.opts.Durability != Buffered && dirty > 0 && dirty <= flushLoneBytes && e.recBytes*flushRatioDen >= dirty*flushRatioNum
+	return e.opts.Durability != Buffered && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes && e.recBytes*flushRatioDen >= dirty*flushRatioNum
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
