@@ -194,7 +194,7 @@ bench-report: bench-install
 bench-install:
 	bench/install.sh
 	mkdir -p $(BENCHDIR) bench/report
-	cd bench && CGO_ENABLED=1 $(GO) build -tags cstores -o ../bin/bench .
+	cd bench && CGO_ENABLED=1 $(GO) build -tags cstores -ldflags "-X main.revision=$$(git describe --always --dirty=+)" -o ../bin/bench .
 
 PREFIX ?= /usr/local
 

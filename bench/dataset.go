@@ -5,15 +5,8 @@ import (
 	"slices"
 )
 
-// A dataset is the results that a report is made of. Where a workload has results in full scale, those of quick runs are left out; where
-// a cell has results of a calm machine, those that other processes disturbed are.
-type dataset struct {
-	results   []*Result
-	disturbed int // results left out for that
-}
-
-// calmShare is the share of the processors that others, the kernel's work for the cell among them, may take in a calm cell.
-const calmShare = 0.3
+// A dataset is the results that a report is made of. Where a cell has results in full scale, those of quick runs are left out.
+type dataset struct{ results []*Result }
 
 // roundOf tells which results may be compared directly.
 type roundOf struct {
@@ -22,25 +15,16 @@ type roundOf struct {
 }
 
 func newDataset(all []*Result) *dataset {
-	full := map[string]bool{}
+	type cell struct{ work, store string }
+	full := map[cell]bool{}
 	for _, r := range all {
 		if !r.Quick && r.Error == "" {
-			full[r.Work] = true
+			full[cell{r.Work, r.Store}] = true
 		}
 	}
 	d := &dataset{}
-	calm := map[[2]string]bool{}
 	for _, r := range all {
-		if (!r.Quick || !full[r.Work]) && r.Others <= calmShare && r.Error == "" {
-			calm[[2]string{r.Work, r.Store}] = true
-		}
-	}
-	for _, r := range all {
-		switch {
-		case r.Quick && full[r.Work]:
-		case r.Others > calmShare && calm[[2]string{r.Work, r.Store}]:
-			d.disturbed++
-		default:
+		if !r.Quick || !full[cell{r.Work, r.Store}] {
 			d.results = append(d.results, r)
 		}
 	}
@@ -155,7 +139,9 @@ func (d *dataset) best(work, metric string) (best string) {
 	return best
 }
 
-// quick tells whether the results of a workload are those of quick runs.
-func (d *dataset) quick(work string) bool {
-	return slices.ContainsFunc(d.results, func(r *Result) bool { return r.Work == work && r.Quick })
+// quick tells whether the results of a store in a workload, or of any store if it is "", are those of quick runs.
+func (d *dataset) quick(work, store string) bool {
+	return slices.ContainsFunc(d.results, func(r *Result) bool {
+		return r.Work == work && (store == "" || r.Store == store) && r.Quick
+	})
 }

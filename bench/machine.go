@@ -56,23 +56,8 @@ func processorTime() time.Duration {
 	return time.Duration(ticks) * time.Second / 100
 }
 
-// revision names the state of the source that this program was built from, "+" if it had changes.
-func revision() string {
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	name, changed := "", ""
-	for _, setting := range build.Settings {
-		switch {
-		case setting.Key == "vcs.revision":
-			name = setting.Value[:min(len(setting.Value), 9)]
-		case setting.Key == "vcs.modified" && setting.Value == "true":
-			changed = "+"
-		}
-	}
-	return name + changed
-}
+// revision names the source that this program was built from; the Makefile sets it.
+var revision = "unknown"
 
 // number prints a value with three or four digits that mean something.
 func number(v float64) string {

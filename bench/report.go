@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -86,6 +85,7 @@ func (d *dataset) writeHead(page *bytes.Buffer) {
 
 This file is made by `+"`make bench`"+`; [how it works](../README.md). Medians of the rounds, the range in brackets; ratios are taken within each
 round. flashdbm runs as it is shipped, with default options; rows called flashdbm-... have other ones.
+*Quick* cells have a tenth of the records or of the time: 100,000 records, or a second and a half.
 
 | | |
 |---|---|
@@ -95,10 +95,10 @@ round. flashdbm runs as it is shipped, with default options; rows called flashdb
 | revision of flashdbm | %s |
 | measured | %s to %s |
 | cells | %d, in %d rounds; %d records read back and compared |
-| what else ran | of the processors' time %s %% went to others, a cell's median and range (the kernel's own work for the cell is in it); %d disturbed results are left out |
+| what else ran | of the processors' time %s %% went to others, a cell's median and range (the kernel's own work for the cell is in it) |
 
 `, processor(), runtime.NumCPU(), kernelVersion(), fileSystem("."), runtime.Version(), strings.Join(names, ", "),
-		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified, spreadOf(others), d.disturbed)
+		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified, spreadOf(others))
 }
 
 // writeWork writes the table and the plot of a workload.
@@ -109,11 +109,7 @@ func (d *dataset) writeWork(page *bytes.Buffer, dir string, w *work) error {
 		fmt.Fprintf(page, "Not measured.\n\n")
 		return nil
 	}
-	scale := "full"
-	if d.quick(w.Name) {
-		scale = "quick: a tenth of records or time"
-	}
-	fmt.Fprintf(page, "`%s`, scale: %s.\n\n", w.Name, scale)
+	fmt.Fprintf(page, "`%s`\n\n", w.Name)
 	var rows []row
 	for _, r := range w.Rows {
 		if slices.ContainsFunc(stores, func(store string) bool { return d.spread(w.Name, store, r.Metric).n > 0 }) {
@@ -129,6 +125,9 @@ func (d *dataset) writeWork(page *bytes.Buffer, dir string, w *work) error {
 		name := store
 		if store == ours {
 			name = "**" + store + "**"
+		}
+		if d.quick(w.Name, store) {
+			name += " (quick)"
 		}
 		fmt.Fprintf(page, "| %s |", name)
 		if why := d.failure(w.Name, store); why != "" {
@@ -195,11 +194,18 @@ func (d *dataset) writeBars(page *bytes.Buffer) {
 	}
 }
 
-// fileSystem names the file system of a directory.
+// fileSystem names the file system of a directory: that of the longest mount point above it.
 func fileSystem(dir string) string {
-	out, err := exec.Command("stat", "-f", "-c", "%T", dir).Output()
-	if err != nil {
-		return "unknown"
+	path, err := filepath.Abs(dir)
+	mounts, _ := os.ReadFile("/proc/mounts")
+	name, longest := "unknown", 0
+	for _, line := range strings.Split(string(mounts), "\n") {
+		if words := strings.Fields(line); err == nil && len(words) > 2 {
+			at := strings.TrimSuffix(words[1], "/")
+			if (path == at || strings.HasPrefix(path, at+"/")) && len(words[1]) > longest {
+				name, longest = words[2], len(words[1])
+			}
+		}
 	}
-	return strings.TrimSpace(string(out))
+	return name
 }

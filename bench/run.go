@@ -151,7 +151,7 @@ func (p *plan) cell(w *work, task Task, prefix ...string) *Result {
 	if err := json.Unmarshal(out.Bytes(), result); err != nil {
 		return fail(fmt.Errorf("result of the cell: %w", err))
 	}
-	result.Run, result.Revision, result.Others = p.name, revision(), share
+	result.Run, result.Revision, result.Others = p.name, revision, share
 	return result
 }
 
