@@ -35,14 +35,15 @@
 #define ADDRESS_SPACE ((rlim_t)4 << 30)
 
 struct library {
+	struct library *inherited; /* the parent's, dead here: its memory stays in use */
 	void *handle;
 	void (*boot)(int argc, char **argv, char **envp);
 	struct engine functions;
 };
 
-/* Guarded by loading; running is also read without it. */
+/* Guarded by loading; running is also read without it. dead are those that forked children have inherited. */
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
-static struct library *running, *spare;
+static struct library *running, *spare, *dead;
 static int loaded; /* whether the library itself, not a copy of it, is loaded */
 
 /* The library's path: beside this one's. */
@@ -231,5 +232,9 @@ void engine_forget(void)
 	static const pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
 
 	loading = unlocked;
+	if (running != NULL) {
+		running->inherited = dead;
+		dead = running;
+	}
 	running = NULL;
 }

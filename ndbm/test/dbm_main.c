@@ -6,7 +6,7 @@
 #define DB_DBM_HSEARCH 1
 #include <db.h>
 #elif defined(LIBRARY_GDBM)
-#include <gdbm-dbm.h>
+#include <dbm.h>
 #else
 #include <dbm.h>
 #include <ndbm.h> /* both may be used together */

@@ -5,10 +5,11 @@
 #if defined(LIBRARY_BERKELEY)
 #define DB_DBM_HSEARCH 1
 #include <db.h>
-#define PAG ".db"
-#define DIR_SUFFIX ".db"
 #elif defined(LIBRARY_SDBM)
-#include "sdbm_names.h"
+#include "config.h"
+#include "sdbm.h"
+#define dbm_dirfno sdbm_dirfno
+#define dbm_pagfno sdbm_pagfno
 #elif defined(LIBRARY_GDBM)
 #include <gdbm-ndbm.h>
 #else

@@ -194,6 +194,7 @@ static void jump_out_of_store(void)
 
 	handle(SIGALRM, jumps);
 	for (i = 0; i < 50; i++) {
+		put_number(db, i);
 		if (sigsetjmp(out, 1) == 0) {
 			struct itimerval t = {{0, 0}, {0, 1000}};
 

@@ -9,7 +9,9 @@
 int main(int argc, char **argv)
 {
 	int n = open_checks_count + record_checks_count + process_checks_count + host_checks_count, at = 0;
-	struct check *all = calloc((size_t)n, sizeof *all);
+	static struct check *all;
+
+	all = calloc((size_t)n, sizeof *all);
 
 #define TAKE(table) (memcpy(all + at, table, sizeof *all * (size_t)table##_count), at += table##_count)
 	TAKE(open_checks);
