@@ -100,14 +100,16 @@ static void null_key_and_value(void)
 	dbm_close(db);
 }
 
+extern char *kept_patterns[];
+char *kept_patterns[16]; /* until the check ends */
+
 static char *pattern(size_t n, unsigned seed)
 {
-	static char *kept[16]; /* until the check ends */
 	static int count_kept;
 	char *p = malloc(n + 1);
 	size_t i;
 
-	kept[count_kept++ % 16] = p;
+	kept_patterns[count_kept++ % 16] = p;
 	CHECK(p != NULL);
 	for (i = 0; i < n; i++) {
 		seed = seed * 1103515245u + 12345u;
