@@ -8,6 +8,7 @@ type Cursor struct {
 	tx    *Tx
 	inner *mvcc.Cursor
 	on    bool // the last move found a record
+	retry bool // see again
 	err   error
 }
 
@@ -23,20 +24,24 @@ func (tx *Tx) Cursor() *Cursor {
 }
 
 // First goes to the first record and reports whether there is one.
-func (c *Cursor) First() bool { return c.ready() && c.moved(c.inner.First()) }
+func (c *Cursor) First() bool {
+	return c.ready() && (c.moved(c.inner.First()) || c.again(c.inner.First))
+}
 
 // Last goes to the last record and reports whether there is one.
-func (c *Cursor) Last() bool { return c.ready() && c.moved(c.inner.Last()) }
+func (c *Cursor) Last() bool { return c.ready() && (c.moved(c.inner.Last()) || c.again(c.inner.Last)) }
 
 // Next goes to the record that follows, and reports whether there is one. Past the end it stays there.
-func (c *Cursor) Next() bool { return c.ready() && c.moved(c.inner.Next()) }
+func (c *Cursor) Next() bool { return c.ready() && (c.moved(c.inner.Next()) || c.again(c.inner.Next)) }
 
 // Prev goes to the record before, and reports whether there is one.
-func (c *Cursor) Prev() bool { return c.ready() && c.moved(c.inner.Prev()) }
+func (c *Cursor) Prev() bool { return c.ready() && (c.moved(c.inner.Prev()) || c.again(c.inner.Prev)) }
 
 // Seek goes to the first record whose key is at or after key, and reports whether there is one. After it has failed, Prev goes to the
 // last record.
-func (c *Cursor) Seek(key []byte) bool { return c.ready() && c.moved(c.inner.Seek(key)) }
+func (c *Cursor) Seek(key []byte) bool {
+	return c.ready() && (c.moved(c.inner.Seek(key)) || c.again(func() bool { return c.inner.Seek(key) }))
+}
 
 // Key returns the key of the record that the last move found, nil if it found none. Valid until the transaction ends.
 func (c *Cursor) Key() []byte {
@@ -99,9 +104,25 @@ func (c *Cursor) ready() bool {
 
 func (c *Cursor) moved(found bool) bool {
 	if err := c.inner.Err(); err != nil {
+		if c.tx.again(err) {
+			c.inner.Reset()
+			c.retry = true
+			return false
+		}
 		c.err = c.tx.note(err)
 		return false
 	}
-	c.on = found
+	c.on, c.tx.answered = found, true
 	return found
+}
+
+// again makes a move again for as long as it has failed on a snapshot that was then replaced by a newer one.
+func (c *Cursor) again(move func() bool) bool {
+	for c.retry {
+		c.retry = false
+		if c.moved(move()) {
+			return true
+		}
+	}
+	return false
 }

@@ -10,7 +10,10 @@ import (
 )
 
 // DB is an open database. Any number of goroutines may use it at once.
-type DB struct{ engine *mvcc.Engine }
+type DB struct {
+	engine *mvcc.Engine   // nil if beside is not
+	beside *mvcc.Follower // of Options.Beside
+}
 
 // Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length zero is an empty
 // database, and a symlink to an existing file is followed. Errors: ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a
@@ -21,6 +24,9 @@ func open(fs vfs.FS, path string, opts *Options) (*DB, error) {
 	if opts != nil && opts.Durability > Buffered {
 		return nil, fmt.Errorf("flashdbm: unknown durability %d", opts.Durability)
 	}
+	if opts != nil && opts.Beside {
+		return openBeside(fs, path, opts.engine())
+	}
 	return openEngine(fs, path, opts.engine())
 }
 
@@ -30,18 +36,26 @@ func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	return &DB{engine}, nil
+	return &DB{engine: engine}, nil
 }
 
 // Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing and returns nil.
 // A transaction from Begin that is still in use and never ended makes it wait for ever.
 func (db *DB) Close() error {
+	if db.beside != nil {
+		return public(db.beside.Close())
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	return public(db.engine.Close())
 }
 
 // Path returns the name that the database was opened by.
-func (db *DB) Path() string { return db.engine.Path() }
+func (db *DB) Path() string {
+	if db.beside != nil {
+		return db.beside.Path()
+	}
+	return db.engine.Path()
+}
 
 // guard is deferred by what may touch the mapping: a fault there (the file was cut short under us) becomes an error, and the handle has
 // failed: what it would write now goes to a file that has lost something.
@@ -62,7 +76,12 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
-	value, ok, err := db.engine.GetCopy(key)
+	var ok bool
+	if db.beside != nil {
+		value, ok, err = db.beside.GetCopy(key)
+	} else {
+		value, ok, err = db.engine.GetCopy(key)
+	}
 	switch {
 	case err != nil:
 		return nil, public(err)
@@ -79,7 +98,11 @@ func (db *DB) Has(key []byte) (ok bool, err error) {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
-	ok, err = db.engine.Exists(key)
+	if db.beside != nil {
+		ok, err = db.beside.Exists(key)
+	} else {
+		ok, err = db.engine.Exists(key)
+	}
 	return ok, public(err)
 }
 
@@ -100,28 +123,47 @@ func (db *DB) Delete(key []byte) error {
 }
 
 func (db *DB) write(key, value []byte, remove bool) (err error) {
+	if db.beside != nil {
+		return ErrReadOnly
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
 	return public(db.engine.WriteOne(key, value, remove))
 }
 
 // Len returns the number of records. O(1).
-func (db *DB) Len() (int64, error) { return db.engine.Len() }
+func (db *DB) Len() (int64, error) {
+	if db.beside != nil {
+		n, err := db.beside.Len()
+		return n, public(err)
+	}
+	return db.engine.Len()
+}
 
 // Sync makes all commits that have returned durable.
-func (db *DB) Sync() error { return db.maintain(db.engine.Sync) }
+func (db *DB) Sync() error { return db.maintain((*mvcc.Engine).Sync) }
 
 // Checkpoint writes all that is in memory and moves the place where the next open starts to read the log.
-func (db *DB) Checkpoint() error { return db.maintain(db.engine.Checkpoint) }
+func (db *DB) Checkpoint() error { return db.maintain((*mvcc.Engine).Checkpoint) }
 
 // Check reads the whole database and compares every page, name, order, count and the space map. Problems are joined, at most 100.
 // Commits go on meanwhile.
 func (db *DB) Check(ctx context.Context) error {
-	return db.maintain(func() error { return db.engine.Check(ctx) })
+	return db.maintain(func(e *mvcc.Engine) error { return e.Check(ctx) })
 }
 
-func (db *DB) maintain(fn func() error) (err error) {
+func (db *DB) maintain(fn func(*mvcc.Engine) error) (err error) {
+	if db.beside != nil {
+		return public(db.beside.Use(fn))
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
-	return public(db.engine.Use(fn))
+	return public(db.engine.Use(func() error { return fn(db.engine) }))
+}
+
+func (db *DB) begin(o mvcc.TxOptions) (*mvcc.Tx, error) {
+	if db.beside != nil {
+		return db.beside.Begin(o)
+	}
+	return db.engine.Begin(o)
 }

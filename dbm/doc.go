@@ -21,6 +21,19 @@
 // Slices that a transaction, its cursors and iterators return are valid until the transaction ends; they may point into the file and
 // must not be modified. Those of DB.Get are the caller's own.
 //
+// # Beside a writer
+//
+// A database opened with Options.Beside is read-only, takes no lock, keeps no writer out and waits for none. Another process may have it
+// open for writing, be killed and start again. Each transaction sees all that the file holds when it begins: every commit that had
+// returned, unless the writer's mode is Buffered, which keeps commits in memory for a while. In Durable mode, the default, the reader
+// syncs the file before it shows what the writer has not yet said is durable; in the other modes it shows what the writer has given to
+// the system. Options.Durability of the reader says which.
+//
+// The writer does not know of such readers and uses space again that they may still want: a transaction that reads for long beside a
+// writer that overwrites much gets ErrSnapshotTooOld, and is run again by its caller. If it has returned nothing yet, it moves to a newer
+// snapshot by itself. Pages are copied before they are checked and used, so lookups allocate, and a file that is cut short is an error
+// and not a fault. MemoryLimit bounds the copies that are kept.
+//
 // # Durability
 //
 // By default a commit returns once it survives a power cut. See Durability for the other modes; in each of them recovery finds whole

@@ -24,7 +24,7 @@ var (
 	ErrConflict       = mvcc.ErrConflict // nothing was applied; run the transaction again
 	ErrTxDone         = errors.New("flashdbm: transaction has ended")
 	ErrReadOnly       = logstore.ErrReadOnly   // of a read-only transaction or database
-	ErrSnapshotTooOld = mvcc.ErrSnapshotTooOld // the transaction was open for too long; begin another
+	ErrSnapshotTooOld = mvcc.ErrSnapshotTooOld // what the transaction sees could not be kept that long; begin another
 )
 
 // Errors of the database.

@@ -24,6 +24,7 @@ const (
 // Options configure Open. The zero value of each field is its default; Open copies them.
 type Options struct {
 	ReadOnly      bool          // shared with other readers; a missing file is fs.ErrNotExist
+	Beside        bool          // ReadOnly beside a process that may be writing; see "Beside a writer" above
 	FileMode      os.FileMode   // of a new file, before umask; 0 = 0600
 	Durability    Durability    // when commits return; default Durable
 	FlushInterval time.Duration // Buffered: longest time that a commit is in memory only; 0 = 1s

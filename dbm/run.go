@@ -19,7 +19,7 @@ func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	o := TxOptions{ReadOnly: true}
-	inner, err := db.engine.Begin(mvcc.TxOptions(o))
+	inner, err := db.begin(mvcc.TxOptions(o))
 	if err != nil {
 		return public(err)
 	}
@@ -36,6 +36,9 @@ func (db *DB) Update(fn func(*Tx) error) error {
 
 // UpdateContext is Update with options. The context counts until the commit is resolved: from then on it is carried through.
 func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) error) error {
+	if db.beside != nil {
+		return ErrReadOnly
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err := db.engine.Retry(mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
 		return newTx(db.engine, inner, opts, true).run(ctx, fn, true)
@@ -82,7 +85,7 @@ func (tx *Tx) call(fn func(*Tx) error) (err error) {
 // it; until then it keeps old versions alive, and Close waits for it. A fault on the mapping (the file was cut short by somebody)
 // panics in transactions from Begin, unless the caller has set debug.SetPanicOnFault and recovers; View and Update turn it into an error.
 func (db *DB) Begin(opts TxOptions) (*Tx, error) {
-	inner, err := db.engine.Begin(mvcc.TxOptions(opts))
+	inner, err := db.begin(mvcc.TxOptions(opts))
 	if err != nil {
 		return nil, public(err)
 	}

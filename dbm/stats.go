@@ -46,6 +46,13 @@ type Recovery struct {
 
 // Stats returns the present state; the zero Stats after Close.
 func (db *DB) Stats() Stats {
+	if db.beside != nil {
+		s, err := db.beside.Stats()
+		if err != nil {
+			return Stats{}
+		}
+		return fromEngine(s)
+	}
 	s, err := db.engine.Stats()
 	if err != nil {
 		return Stats{}

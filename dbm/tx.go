@@ -23,6 +23,7 @@ type Tx struct {
 	readOnly bool
 	managed  bool // ended by View or Update
 	done     bool
+	answered bool  // something that was read has been returned
 	err      error // first error of the media or the system
 	cleanup  runtime.Cleanup
 }
@@ -74,13 +75,20 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	}
 	value, ok, err := tx.inner.Get(key)
 	switch {
+	case err != nil && tx.again(err):
+		return tx.Get(key)
 	case err != nil:
 		return nil, tx.note(err)
-	case !ok:
+	}
+	tx.answered = true
+	if !ok {
 		return nil, ErrNotFound
 	}
 	return value, nil
 }
+
+// again reports whether what failed may be tried again: beside a writer, as long as nothing was returned, on a newer snapshot.
+func (tx *Tx) again(err error) bool { return !tx.answered && tx.inner.Renew(err) }
 
 // Has reports whether key has a value.
 func (tx *Tx) Has(key []byte) (bool, error) {
@@ -88,6 +96,10 @@ func (tx *Tx) Has(key []byte) (bool, error) {
 		return false, err
 	}
 	ok, err := tx.inner.Has(key)
+	if err != nil && tx.again(err) {
+		return tx.Has(key)
+	}
+	tx.answered = true
 	return ok, tx.note(err)
 }
 
@@ -128,6 +140,7 @@ func (tx *Tx) Len() (int64, error) {
 		return 0, ErrTxDone
 	}
 	n, err := tx.inner.Len()
+	tx.answered = true
 	return n, tx.note(err)
 }
 
@@ -139,9 +152,13 @@ func (tx *Tx) ValueReader(key []byte) (io.ReadCloser, int64, error) {
 	}
 	r, n, ok, err := tx.inner.ValueReader(key)
 	switch {
+	case err != nil && tx.again(err):
+		return tx.ValueReader(key)
 	case err != nil:
 		return nil, 0, tx.note(err)
-	case !ok:
+	}
+	tx.answered = true
+	if !ok {
 		return nil, 0, ErrNotFound
 	}
 	return &valueReader{tx, r}, n, nil

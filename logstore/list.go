@@ -53,6 +53,18 @@ func GetExtents(payload []byte) ([]Extent, error) {
 
 // ListAt returns the extents that the run at a lists, nil if it holds a value.
 func (s *Store) ListAt(a Addr) ([]Extent, error) {
+	if s.beside != nil {
+		salt, _ := s.space.saltOf(a)
+		p, err := s.copied(a, 1, salt)
+		if err != nil || runForm(p) != runList {
+			return nil, err
+		}
+		if p, err = s.copyPage(a, KindRun); err != nil {
+			return nil, err
+		}
+		n := binary.LittleEndian.Uint64(p[MuxSize:])
+		return GetExtents(p[runPayloadAt : runPayloadAt+n])
+	}
 	payload, err := s.Run(a)
 	if err != nil {
 		return nil, err
@@ -72,6 +84,14 @@ func (s *Store) InFile(a Addr, n int64) bool {
 
 // Body reads the body of an accepted page of a stream into fresh memory.
 func (s *Store) Body(a Addr) ([]byte, error) {
+	if s.beside != nil {
+		salt, _ := s.space.saltOf(a)
+		p, err := s.copied(a, 1, salt)
+		if err != nil {
+			return nil, err
+		}
+		return p[MuxSize:], nil
+	}
 	b := make([]byte, BodySize)
 	if _, err := s.file.ReadAt(b, int64(a)*PageSize+MuxSize); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)

@@ -14,7 +14,6 @@ func (s *Store) readCheckpoint(sc *scanner, rec *Recovery) (map[uint32]bool, err
 	segments := map[uint32]bool{}
 	entered := []header{sc.header}
 	var stream []byte
-	body := make([]byte, BodySize)
 	for sc.group <= sb.runLast {
 		g, ok, err := sc.next(func(h header) { entered = append(entered, h) })
 		if err != nil {
@@ -29,10 +28,15 @@ func (s *Store) readCheckpoint(sc *scanner, rec *Recovery) (map[uint32]bool, err
 		for _, p := range g.Pages {
 			segments[s.segmentOf(p.Addr)] = true
 			if p.Kind == KindCheckpoint {
-				if _, err := s.file.ReadAt(body, int64(p.Addr)*PageSize+MuxSize); err != nil {
-					return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+				n := len(entered) - 1
+				for entered[n].segment != s.segmentOf(p.Addr) {
+					n--
 				}
-				stream = append(stream, body...)
+				body, err := s.copied(p.Addr, 1, entered[n].salt) // it may have been written again since it was scanned
+				if err != nil {
+					return nil, err
+				}
+				stream = append(stream, body[MuxSize:]...)
 			}
 		}
 	}

@@ -47,6 +47,9 @@ func (c *chunk) page(o uint64) []byte { return c.data[o*PageSize : (o+1)*PageSiz
 
 // mapTo maps chunks until the file's first n pages are covered. Called under growing or before the store is shared.
 func (s *Store) mapTo(n uint64) error {
+	if s.beside != nil {
+		return nil
+	}
 	chunks := *s.chunks.Load()
 	for uint64(len(chunks))<<s.chunkShift < n {
 		size := int64(PageSize) << s.chunkShift
@@ -106,7 +109,10 @@ func (s *Store) Faulted(at uintptr) (error, bool) {
 // Overridden reports whether the translation table has an entry for the page at a.
 func (s *Store) Overridden(a Addr) bool {
 	c, o := s.chunkOf(a)
-	return c != nil && c.overridden.has(o)
+	if c == nil { // beside a writer each name is looked for
+		return s.beside != nil
+	}
+	return c.overridden.has(o)
 }
 
 // SetOverridden moves the bit that Overridden reports.
@@ -127,6 +133,9 @@ func (s *Store) pageError(a Addr, format string, args ...any) error {
 
 // verifyPage checks a page of the given kind whole and sets its checked bit.
 func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
+	if s.beside != nil {
+		return s.copyPage(a, kind)
+	}
 	c, o := s.chunkOf(a)
 	salt, ok := s.space.saltOf(a)
 	if c == nil || !ok {

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -36,7 +37,12 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 	}
 	s := &Store{fs: fs, path: path, opts: opts}
 	s.chunks.Store(&[]*chunk{})
-	f, err := openFile(fs, path, opts)
+	if opts.Beside {
+		s.opts.ReadOnly = true
+		s.beside = &beside{entered: map[uint32]uint64{}}
+		s.beside.pages.limit = max(cmp.Or(opts.CacheBytes, defaultCacheBytes)/cacheShards, 2*cachedRunPages*PageSize)
+	}
+	f, err := openFile(fs, path, s.opts)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,6 +69,9 @@ func openFile(fs vfs.FS, path string, opts Options) (vfs.File, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("flashdbm: %w", err)
+	}
+	if opts.Beside {
+		return f, nil
 	}
 	for deadline := time.Now().Add(opts.LockTimeout); ; time.Sleep(5 * time.Millisecond) {
 		err = f.Lock(!opts.ReadOnly)
@@ -108,6 +117,10 @@ func (s *Store) load() (*Recovery, error) {
 	if err := s.scan(sc, rec); err != nil {
 		return nil, err
 	}
+	if s.beside != nil {
+		s.startFollowing(sc, rec)
+		return rec, nil
+	}
 	s.space.runs[sb.number%2] = runs
 	s.space.oldestStart = sb.start.Group
 	if o := s.supers[1-sb.number%2]; o != nil {
@@ -137,7 +150,14 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 			return err
 		}
 		if !ok {
-			break
+			err := s.checkEnd(sc, rec)
+			if err == nil {
+				break
+			}
+			if more, merr := s.wentOn(sc); merr != nil || !more {
+				return errors.Join(err, merr)
+			}
+			continue
 		}
 		if g.lag != lagUnknown && g.No > uint64(g.lag) {
 			rec.proven = max(rec.proven, g.No-uint64(g.lag)-1)
@@ -145,9 +165,6 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 		s.space.scanned(&g)
 		s.appended.Add(g.pages())
 		rec.Groups = append(rec.Groups, g)
-	}
-	if err := s.checkEnd(sc, rec); err != nil {
-		return err
 	}
 	s.tail = tail{header: sc.header, page: sc.page, group: sc.group, digest: sc.digest}
 	s.space.extendTo(max(sc.segment, sc.header.successor) + 1)

@@ -242,6 +242,9 @@ func (sp *space) takePrivate(salt uint64) (uint32, bool) {
 
 // Raw returns the bytes of an extent, verified at its first touch.
 func (s *Store) Raw(e Extent) ([]byte, error) {
+	if s.beside != nil {
+		return s.copyRaw(e)
+	}
 	c, o := s.chunkOf(e.Addr)
 	last := e.Addr + uint64(e.Pages())
 	if c == nil || e.Bytes == 0 || last > s.space.end() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {

@@ -7,6 +7,10 @@ import "fmt"
 // believes clean; so they are written again, byte for byte, and synced. If anything is left of a group that was cut off, the log goes
 // on in a fresh segment, which it cannot join. A read-only store only syncs.
 func (s *Store) EndRecovery(rec *Recovery) error {
+	if s.beside != nil { // the file is another's
+		s.durable.Store(s.lastWritten.Load())
+		return nil
+	}
 	if !rec.Created {
 		if !s.opts.ReadOnly {
 			if err := s.rewrite(rec); err != nil {

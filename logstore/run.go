@@ -70,8 +70,13 @@ func (s *Store) verifyRun(a Addr, p []byte) error {
 func (s *Store) Run(a Addr) ([]byte, error) {
 	c, o := s.chunkOf(a)
 	if c == nil || !c.checked.has(o) {
-		if _, err := s.verifyPage(a, KindRun); err != nil {
+		p, err := s.verifyPage(a, KindRun)
+		if err != nil {
 			return nil, err
+		}
+		if s.beside != nil {
+			n := binary.LittleEndian.Uint64(p[MuxSize:])
+			return p[runPayloadAt : runPayloadAt+n : runPayloadAt+n], nil
 		}
 		c, o = s.chunkOf(a)
 	}

@@ -17,6 +17,8 @@ type Options struct {
 	MaxFileSize  int64                    // bytes; 0 = no limit
 	FileMode     os.FileMode              // of a new file; 0 = 0600
 	ReadOnly     bool                     // shared with other readers, never written
+	Beside       bool                     // ReadOnly, and another process may be writing: see beside
+	CacheBytes   int64                    // Beside: of checked copies of pages; 0 = 64 MiB
 	LockTimeout  time.Duration            // how long to wait for the file's lock
 	CheckNode    func(image []byte) error // structure of a tree page, checked at its first touch; nil accepts all
 }
@@ -38,6 +40,8 @@ type Store struct {
 	growing      sync.Mutex // held while the file grows, guards chunks; taken before syncing and space.mu
 	syncing      sync.Mutex // held during each fdatasync: of two at once one could miss the other's error; taken before space.mu
 	failed       atomic.Pointer[failedError]
+
+	beside *beside // nil unless opened so
 
 	unpunchable atomic.Bool   // only the end of the file can be given back, if that
 	zeroDue     atomic.Bool   // a small group has entered a segment: see ZeroAhead

@@ -94,7 +94,7 @@ func (e *Engine) checkValues(snap *override.Snapshot, n btree.Node) error {
 				return err
 			}
 			for _, x := range extents {
-				if _, err := e.store.Raw(x); err != nil {
+				if _, err := snap.Raw(x); err != nil {
 					return err
 				}
 			}

@@ -22,13 +22,19 @@ var nothingWritten WriteSet // the write set of a transaction that cannot write
 // Cursor returns a new cursor. It is nowhere: Next goes to the first record, Prev to the last.
 func (tx *Tx) Cursor() *Cursor {
 	c := &Cursor{tx: tx}
+	c.Reset()
+	return c
+}
+
+// Reset puts the cursor back where it was when it was made.
+func (c *Cursor) Reset() {
+	tx := c.tx
 	c.tree.Reset(&tx.snap, override.Root)
 	set := &nothingWritten
 	if !tx.readOnly {
 		set = tx.writes()
 	}
-	c.merge = NewMerge(&c.tree, set)
-	return c
+	c.merge, c.err, c.span = NewMerge(&c.tree, set), nil, nil
 }
 
 // First, Last, Next, Prev and Seek move and report whether they found a record. Seek goes to the first record at or after key; after it

@@ -47,7 +47,7 @@ type Options struct {
 // Sentinels of this layer, for errors.Is.
 var (
 	ErrConflict       = errors.New("flashdbm: another transaction has changed what this one depends on; run it again")
-	ErrSnapshotTooOld = errors.New("flashdbm: snapshot too old: the transaction was open longer than its versions could be kept")
+	ErrSnapshotTooOld = logstore.ErrTooOld
 	ErrClosed         = errors.New("flashdbm: database is closed")
 )
 
@@ -110,6 +110,7 @@ type Engine struct {
 	memory             atomic.Int64  // bytes of versions, as of the last batch
 	ceiling            atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
 	horizon            atomic.Uint64 // as of the last Reclaim
+	follow             *followed     // of an engine that reads beside a writer; nil else
 	committed          atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
 }
 
@@ -134,7 +135,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	}
 	e := &Engine{opts: opts, store: store, last: make([]atomic.Uint64, cmp.Or(opts.LastSlots, lastSlots))}
 	e.view = &e.applied
-	if opts.Durability == Durable {
+	if opts.Durability == Durable && !opts.Store.Beside {
 		e.view = &e.durable
 	}
 	e.baton.handed = make(chan struct{}, 1)
@@ -183,6 +184,9 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 				return err
 			}
 		}
+	}
+	if opts := e.opts.Store; opts.Beside {
+		return e.startFollowing(rec)
 	}
 	if err := e.redoGroups(rec); err != nil {
 		return err

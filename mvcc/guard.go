@@ -15,7 +15,7 @@ type memoryFault interface {
 // AsFault converts a recovered panic to an error if it is a fault on a mapping of the file.
 func (e *Engine) AsFault(r any) (error, bool) {
 	f, ok := r.(memoryFault)
-	if !ok {
+	if !ok || e == nil { // beside a writer nothing is mapped
 		return nil, false
 	}
 	return e.store.Faulted(f.Addr())

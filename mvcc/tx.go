@@ -32,6 +32,8 @@ type Tx struct {
 	runPages int64 // pages of runs that the set needs, with what placing them may waste
 	puts     int   // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
+	follower *Follower   // that began it, nil if none
+	renewed  int         // how often the follower gave it another snapshot
 	node     *commitNode // in the commit list with the set, nil before
 	wake     chan signal
 }

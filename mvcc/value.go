@@ -31,7 +31,7 @@ func (tx *Tx) assemble(extents []logstore.Extent, length uint64) ([]byte, error)
 	}
 	value := make([]byte, 0, length)
 	for _, x := range extents {
-		b, err := tx.e.store.Raw(x)
+		b, err := tx.snap.Raw(x)
 		if err != nil {
 			return nil, err
 		}
@@ -97,7 +97,7 @@ func (r *extentReader) Read(p []byte) (int, error) {
 		if err := r.tx.Expired(); err != nil {
 			return 0, err
 		}
-		b, err := r.tx.e.store.Raw(r.rest[0])
+		b, err := r.tx.snap.Raw(r.rest[0])
 		if err != nil {
 			return 0, err
 		}

@@ -24,6 +24,9 @@ func (p *Pages) Begin(seq uint64) *Batch {
 	return b
 }
 
+// SameBatch returns the batch begun last, for further changes before it is published.
+func (p *Pages) SameBatch() *Batch { return &p.batch }
+
 // Node returns the newest image of a page, this batch's included.
 func (b *Batch) Node(id btree.PageID) (btree.Node, error) { return b.p.nodeAt(id, b.p.seq) }
 

@@ -108,7 +108,9 @@ func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
 
 	n := 0
 	for n < len(l.entries) && l.entries[n].seq <= horizon {
-		p.detach(l.entries[n].entry) // its older versions are free by now: they gave way at that Seq at the latest
+		if p.follow == nil || p.follow.left(p, l.entries[n]) {
+			p.detach(l.entries[n].entry) // its older versions are free by now: they gave way at that Seq at the latest
+		}
 		n++
 	}
 	l.entries = append(l.entries[:0], l.entries[n:]...)

@@ -40,6 +40,8 @@ type Pages struct {
 	baseRecords int64  // records in the tree as of the base
 
 	folds, flushes atomic.Uint64
+
+	follow *following // of pages that another process writes; nil else
 }
 
 // retirement is a name folded away, on the way out of the table.

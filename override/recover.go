@@ -28,6 +28,9 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 	}
 	p.forgetBirths()
 	store.RebaseRecovered(rec, p.base)
+	if store.Beside() {
+		p.startFollowing(tableBase, parts)
+	}
 	return p, p.baseRecords, nil
 }
 

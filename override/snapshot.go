@@ -75,16 +75,17 @@ func (p *Pages) badRun(ref btree.Ref) error {
 }
 
 // node returns the image that a version stands for. A page reached through the table bears its name.
-func (p *Pages) node(e *entry, v *version) (btree.Node, error) {
+func (p *Pages) node(e *entry, seq uint64) (btree.Node, error) {
+	v := e.at(seq)
 	switch {
 	case v == nil:
 		return btree.Node{}, p.unknown(e.id)
 	case v.kind == inMemory:
 		return v.node, nil
 	case v.kind != atAddress:
-		return btree.Node{}, p.unknown(e.id)
+		return p.leftName(e.id, seq)
 	}
-	image, err := p.store.Page(v.addr)
+	image, err := p.image(v.addr, seq)
 	if err != nil {
 		return btree.Node{}, err
 	}
@@ -106,15 +107,24 @@ func (p *Pages) lookup(id logstore.PageID) *entry {
 	return p.table.find(id)
 }
 
+// image returns the page at a for a reader at seq.
+func (p *Pages) image(a logstore.Addr, seq uint64) ([]byte, error) {
+	image, err := p.store.Page(a)
+	if p.follow != nil {
+		return image, p.stillThere(a, seq, err)
+	}
+	return image, err
+}
+
 // nodeAt returns the image of a page for a reader at seq. Any goroutine; no lock, no allocation.
 func (p *Pages) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
 	if e := p.lookup(id); e != nil {
-		return p.node(e, e.at(seq))
+		return p.node(e, seq)
 	}
 	if !logstore.IsAddr(id) {
 		return btree.Node{}, p.unknown(id)
 	}
-	image, err := p.store.Page(id)
+	image, err := p.image(id, seq)
 	if err != nil {
 		return btree.Node{}, err
 	}
@@ -128,8 +138,12 @@ func (p *Pages) addrAt(id logstore.PageID, seq uint64) (logstore.Addr, error) {
 		return id, nil
 	}
 	if e != nil {
-		if v := e.at(seq); v != nil && v.kind == atAddress {
+		v := e.at(seq)
+		if v != nil && v.kind == atAddress {
 			return v.addr, nil
+		}
+		if v != nil && p.follow != nil && logstore.IsAddr(id) { // see leftName
+			return id, nil
 		}
 	}
 	return 0, p.unknown(id)
@@ -141,5 +155,9 @@ func (p *Pages) runAt(id logstore.PageID, seq uint64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.store.Run(a)
+	payload, err := p.store.Run(a)
+	if p.follow != nil {
+		return payload, p.stillThere(a, seq, err)
+	}
+	return payload, err
 }

@@ -1,0 +1,235 @@
+package dbm
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// TestBesideOvertaken: a transaction is held while the writer uses the whole file again, several times. What it reads is what was there
+// when it began, or ErrSnapshotTooOld; what it has returned stays; and a fresh transaction sees the newest state.
+func TestBesideOvertaken(t *testing.T) {
+	mem := vfs.NewMem(64 << 20)
+	defer mem.Release()
+	opts := (&Options{Durability: WriteThrough, MemoryLimit: 2 << 20, RedoLimit: 1 << 20}).engine()
+	opts.Store.SegmentPages, opts.Store.ChunkPages = 16, 64
+	writer, err := openEngine(mem, "db", opts)
+	require.NoError(t, err)
+	const records = 300
+	key := func(i int) []byte { return fmt.Appendf(nil, "key %04d", i) }
+	value := func(i, round int) []byte {
+		return bytes.Repeat(fmt.Appendf(nil, "%d.%d,", i, round), []int{10, 30, 600}[i%3])
+	}
+	write := func(round int) {
+		for i := 0; i < records; i += 10 {
+			require.NoError(t, writer.Update(func(tx *Tx) error {
+				for j := i; j < i+10; j++ {
+					if err := tx.Put(key(j), value(j, round)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+		}
+	}
+	write(0)
+	reader, err := openBeside(mem, "db", opts)
+	require.NoError(t, err)
+	held, err := reader.Begin(TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	other, err := openBeside(mem, "db", opts) // has no copies of pages
+	require.NoError(t, err)
+	fresh, err := other.Begin(TxOptions{ReadOnly: true}) // has returned nothing when it is overtaken
+	require.NoError(t, err)
+	var given [][]byte
+	for i := range records / 2 {
+		v, err := held.Get(key(i))
+		require.NoError(t, err)
+		given = append(given, v)
+	}
+	size := writer.Stats().FileBytes
+	round := 1
+	for before := writer.Stats().PagesWritten; int64(writer.Stats().PagesWritten-before)*4096 < 4*size; round++ {
+		write(round)
+		require.NoError(t, writer.Checkpoint())
+	}
+	require.Less(t, writer.Stats().FileBytes, 3*size, "the file is used again")
+	tooOld := 0
+	for i := range records {
+		v, err := held.Get(key(i))
+		if err != nil {
+			require.ErrorIs(t, err, ErrSnapshotTooOld)
+			tooOld++
+		} else {
+			require.True(t, bytes.Equal(value(i, 0), v))
+		}
+	}
+	require.Positive(t, tooOld)
+	for i, v := range given {
+		require.True(t, bytes.Equal(value(i, 0), v))
+	}
+	require.ErrorIs(t, held.Commit(), ErrSnapshotTooOld)
+	c := fresh.Cursor()
+	for i := range records {
+		require.True(t, c.Next(), "%v", c.Err())
+		require.True(t, bytes.Equal(value(i, round-1), c.Value()), "%v", c.Err())
+	}
+	require.NoError(t, fresh.Rollback())
+	require.NoError(t, other.Close())
+	require.NoError(t, reader.View(func(tx *Tx) error {
+		for i := range records {
+			v, err := tx.Get(key(i))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(value(i, round-1), v))
+		}
+		return nil
+	}))
+	require.NoError(t, reader.Close())
+	require.NoError(t, writer.Close())
+}
+
+// TestBesideCutAndDamaged: a file that gets shorter or is damaged under a reader is an error, never a fault, a wrong value or a hang.
+func TestBesideCutAndDamaged(t *testing.T) {
+	besideWithin(t, time.Minute)
+	build := func(t *testing.T) (*vfs.Mem, mvcc.Options) {
+		mem := vfs.NewMem(64 << 20)
+		t.Cleanup(mem.Release)
+		opts := (&Options{Durability: WriteThrough, MemoryLimit: 2 << 20}).engine()
+		opts.Store.SegmentPages, opts.Store.ChunkPages = 16, 64
+		writer, err := openEngine(mem, "db", opts)
+		require.NoError(t, err)
+		for i := range 100 {
+			require.NoError(t, writer.Put(fmt.Appendf(nil, "%03d", i), sized(40*i, byte(i))))
+		}
+		require.NoError(t, writer.Close())
+		return mem, opts
+	}
+	readAll := func(t *testing.T, get func(key []byte) ([]byte, error)) (failed int) {
+		for i := range 100 {
+			v, err := get(fmt.Appendf(nil, "%03d", i))
+			if err != nil {
+				require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrSnapshotTooOld) || errors.Is(err, ErrFormat), "%v", err)
+				failed++
+			} else {
+				require.True(t, bytes.Equal(sized(40*i, byte(i)), v))
+			}
+		}
+		return failed
+	}
+	mem, opts := build(t)
+	f, err := mem.Open("db", os.O_RDWR, 0)
+	require.NoError(t, err)
+	size, err := f.Size()
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	rng := rand.New(rand.NewPCG(1, 22))
+	for try := range 60 {
+		mem := mem.Clone()
+		f, err := mem.Open("db", os.O_RDWR, 0)
+		require.NoError(t, err)
+		reader, err := openBeside(mem, "db", opts)
+		require.NoError(t, err)
+		tx, err := reader.Begin(TxOptions{ReadOnly: true})
+		require.NoError(t, err)
+		if try%2 == 0 {
+			require.NoError(t, f.Truncate(rng.Int64N(size/512)*512))
+		} else {
+			noise := make([]byte, 4096*(1+rng.IntN(20)))
+			for i := range noise {
+				noise[i] = byte(rng.Uint32())
+			}
+			_, err := f.WriteAt(noise, rng.Int64N(size-int64(len(noise))))
+			require.NoError(t, err)
+		}
+		readAll(t, tx.Get)
+		tx.Rollback()
+		readAll(t, reader.Get)
+		reader.Check(t.Context())
+		require.NoError(t, reader.Close())
+		require.NoError(t, f.Close())
+		mem.Release()
+	}
+}
+
+// TestBesideGoroutines: many goroutines read through one handle beside a writer.
+func TestBesideGoroutines(t *testing.T) {
+	besideWithin(t, time.Minute)
+	mem := vfs.NewMem(64 << 20)
+	defer mem.Release()
+	opts := (&Options{Durability: WriteThrough, MemoryLimit: 1 << 20, RedoLimit: 1 << 20}).engine()
+	opts.Store.SegmentPages, opts.Store.ChunkPages = 16, 64
+	writer, err := openEngine(mem, "db", opts)
+	require.NoError(t, err)
+	require.NoError(t, writer.Put([]byte("00"), binary.BigEndian.AppendUint64(nil, 0)))
+	reader, err := openBeside(mem, "db", opts)
+	require.NoError(t, err)
+	var acked atomic.Uint64
+	var wg sync.WaitGroup
+	done := make(chan struct{})
+	for range 4 {
+		wg.Go(func() {
+			last := uint64(0)
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				floor := max(last, acked.Load())
+				err := reader.View(func(tx *Tx) error {
+					at := uint64(0)
+					for k, v := range tx.All() {
+						n := binary.BigEndian.Uint64(v)
+						if string(k) == "00" {
+							at = n
+						} else if n != at {
+							t.Errorf("%s has %d, the first key %d", k, n, at)
+						}
+					}
+					if err := tx.Err(); err != nil {
+						return err
+					}
+					if at < floor {
+						t.Errorf("%d seen after %d", at, floor)
+					}
+					last = at
+					return nil
+				})
+				if err != nil && !errors.Is(err, ErrSnapshotTooOld) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for n := uint64(1); n < 400; n++ {
+		require.NoError(t, writer.Update(func(tx *Tx) error {
+			for i := range 40 {
+				if err := tx.Put(fmt.Appendf(nil, "%02d", i), append(binary.BigEndian.AppendUint64(nil, n), make([]byte, 300)...)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		acked.Store(n)
+		if n%50 == 0 {
+			require.NoError(t, writer.Checkpoint())
+		}
+	}
+	close(done)
+	wg.Wait()
+	require.NoError(t, reader.Check(t.Context()))
+	require.NoError(t, reader.Close())
+	require.NoError(t, writer.Close())
+}

@@ -1,0 +1,481 @@
+package dbm
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+var (
+	besideSeeds = flag.Int("beside.seeds", 0, "how many seeds TestBeside runs; 0 = as many as are quick")
+	besideFrom  = flag.Uint64("beside.from", 1, "its first seed")
+)
+
+// glimpseFS is a file system through which a writer's calls can be looked at half done: a reader sees any prefix of what is being
+// written. After the call numbered kill, all fail: the writer's process is dead.
+type glimpseFS struct {
+	vfs.FS
+	rng   *rand.Rand
+	look  func() // nil: nobody looks
+	calls int
+	kill  int
+	pause int // calls that nobody looks at
+	open  []vfs.File
+}
+
+var errKilled = errors.New("the process is dead")
+
+func (g *glimpseFS) Open(name string, flag int, perm os.FileMode) (vfs.File, error) {
+	f, err := g.FS.Open(name, flag, perm)
+	if err != nil {
+		return nil, err
+	}
+	g.open = append(g.open, f)
+	return &glimpseFile{f, g}, nil
+}
+
+// die ends the process: its locks are gone, and what it has written stays.
+func (g *glimpseFS) die() {
+	for _, f := range g.open {
+		f.Close()
+	}
+	g.open, g.kill, g.calls = nil, 0, 0
+}
+
+func (g *glimpseFS) call() error {
+	if g.calls++; g.kill > 0 && g.calls > g.kill {
+		return errKilled
+	}
+	if g.pause--; g.look != nil && g.pause < 0 && g.rng.IntN(4) == 0 {
+		g.look()
+		if g.rng.IntN(40) == 0 { // so long that the log may be used again
+			g.pause = g.rng.IntN(1500)
+		}
+	}
+	return nil
+}
+
+type glimpseFile struct {
+	vfs.File
+	g *glimpseFS
+}
+
+// WriteAt writes a prefix, has it looked at, and then writes all.
+func (f *glimpseFile) WriteAt(p []byte, off int64) (int, error) {
+	if err := f.g.call(); err != nil {
+		return 0, err
+	}
+	if cut := f.g.rng.IntN(len(p)/512+1) * 512; cut > 0 && f.g.rng.IntN(2) == 0 {
+		if n, err := f.File.WriteAt(p[:cut], off); err != nil {
+			return n, err
+		}
+		if err := f.g.call(); err != nil {
+			return cut, err
+		}
+	}
+	return f.File.WriteAt(p, off)
+}
+
+func (f *glimpseFile) WriteVec(bufs [][]byte, off int64) error {
+	_, err := f.WriteAt(bytes.Join(bufs, nil), off)
+	return err
+}
+
+func (f *glimpseFile) Datasync() error {
+	if err := f.g.call(); err != nil {
+		return err
+	}
+	return f.File.Datasync()
+}
+
+func (f *glimpseFile) Truncate(size int64) error {
+	if err := f.g.call(); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
+
+func (f *glimpseFile) Allocate(off, n int64) error {
+	if err := f.g.call(); err != nil {
+		return err
+	}
+	return f.File.Allocate(off, n)
+}
+
+func (f *glimpseFile) Punch(off, n int64) error {
+	if err := f.g.call(); err != nil {
+		return err
+	}
+	return f.File.Punch(off, n)
+}
+
+// besideRun is a writer, with a model of what it has committed, and readers beside it.
+type besideRun struct {
+	t      *testing.T
+	rng    *rand.Rand
+	mem    *vfs.Mem
+	fs     *glimpseFS
+	opts   mvcc.Options
+	writer *DB
+	reader *DB
+
+	history map[string][]besideValue // of each key, by commit
+	issued  int                      // number of the newest commit begun
+	acked   int                      // newest that returned
+	seen    int                      // newest that the reader has shown
+
+	slow      *Tx // a transaction held for long; nil when none is
+	slowAt    int
+	slowGiven [][2][]byte // slices it returned, and what they were
+
+	looks, tooOld, slowReads, moved int
+}
+
+type besideValue struct {
+	commit int
+	value  []byte // nil: deleted
+}
+
+// at returns what a key was after a commit, nil for nothing.
+func (r *besideRun) at(key string, commit int) []byte {
+	versions := r.history[key]
+	for i := len(versions) - 1; i >= 0; i-- {
+		if versions[i].commit <= commit {
+			return versions[i].value
+		}
+	}
+	return nil
+}
+
+func (r *besideRun) openWriter() error {
+	db, err := openEngine(r.fs, "db", r.opts)
+	r.writer = db
+	return err
+}
+
+var commitKey = []byte("~commit")
+
+// commit writes some records and the number of the commit.
+func (r *besideRun) commit() error {
+	r.issued++
+	n := r.issued
+	err := r.writer.Update(func(tx *Tx) error {
+		for range 1 + r.rng.IntN(4) {
+			key := fmt.Sprintf("key %03d", r.rng.IntN(150))
+			if r.rng.IntN(20) == 0 {
+				key += string(bytes.Repeat([]byte("long"), 500))
+			}
+			var value []byte
+			switch r.rng.IntN(12) {
+			case 0:
+			case 1:
+				value = sized(3000+r.rng.IntN(9000), byte(n))
+			case 2:
+				value = sized(70_000, byte(n)) // to segments of its own
+			default:
+				value = sized(r.rng.IntN(300), byte(n))
+			}
+			r.put(key, value, n)
+			err := tx.Delete([]byte(key))
+			if value != nil {
+				err = tx.Put([]byte(key), value)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		number := []byte(strconv.Itoa(n))
+		r.put(string(commitKey), number, n)
+		return tx.Put(commitKey, number)
+	})
+	if err == nil {
+		r.acked = n
+	}
+	return err
+}
+
+func (r *besideRun) put(key string, value []byte, commit int) {
+	versions := r.history[key]
+	if k := len(versions); k > 0 && versions[k-1].commit == commit {
+		versions = versions[:k-1]
+	}
+	r.history[key] = append(versions, besideValue{commit, value})
+}
+
+// look is what the reader does in the middle of the writer's calls.
+func (r *besideRun) look() {
+	r.looks++
+	if r.reader == nil {
+		db, err := openBeside(r.mem, "db", r.opts)
+		if r.acked == 0 && (errors.Is(err, fs.ErrNotExist)) {
+			return
+		}
+		require.NoError(r.t, err)
+		r.reader = db
+	}
+	if r.rng.IntN(2) == 0 { // before the log is followed
+		r.readSlowly()
+	}
+	if r.rng.IntN(8) == 0 {
+		r.readAll(r.acked)
+	} else {
+		r.readSome(r.acked)
+	}
+	r.readSlowly()
+}
+
+// shown checks the commit that a fresh transaction shows.
+func (r *besideRun) shown(tx *Tx, floor int) int {
+	at := 0
+	switch v, err := tx.Get(commitKey); {
+	case err == nil:
+		at, err = strconv.Atoi(string(v))
+		require.NoError(r.t, err)
+	default:
+		require.ErrorIs(r.t, err, ErrNotFound)
+	}
+	require.GreaterOrEqual(r.t, at, floor, "an acknowledged commit is not seen")
+	require.GreaterOrEqual(r.t, at, r.seen, "the past has come back")
+	require.LessOrEqual(r.t, at, r.issued)
+	if at > r.seen {
+		r.moved++
+	}
+	r.seen = at
+	return at
+}
+
+// readAll compares everything with the model.
+func (r *besideRun) readAll(floor int) {
+	require.NoError(r.t, r.reader.View(func(tx *Tx) error {
+		at := r.shown(tx, floor)
+		n := 0
+		for k, v := range tx.All() {
+			require.True(r.t, bytes.Equal(r.at(string(k), at), v), "commit %d, key %.20q", at, k)
+			n++
+		}
+		want := 0
+		for key := range r.history {
+			if r.at(key, at) != nil {
+				want++
+			}
+		}
+		require.NoError(r.t, tx.Err())
+		require.Equal(r.t, want, n, "commit %d", at)
+		length, err := tx.Len()
+		require.EqualValues(r.t, want, length)
+		return err
+	}))
+}
+
+// readSome compares a few keys.
+func (r *besideRun) readSome(floor int) {
+	require.NoError(r.t, r.reader.View(func(tx *Tx) error {
+		at := r.shown(tx, floor)
+		for range 3 {
+			require.NoError(r.t, r.compare(tx, at))
+		}
+		return nil
+	}))
+	keys := r.keys()
+	if len(keys) == 0 {
+		return
+	}
+	key := keys[r.rng.IntN(len(keys))]
+	v, err := r.reader.Get([]byte(key))
+	if want := r.at(key, r.seen); want == nil {
+		require.ErrorIs(r.t, err, ErrNotFound)
+	} else {
+		require.NoError(r.t, err)
+		require.True(r.t, bytes.Equal(want, v))
+	}
+}
+
+func (r *besideRun) keys() []string {
+	keys := make([]string, 0, len(r.history))
+	for k := range r.history {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// compare reads one key.
+func (r *besideRun) compare(tx *Tx, at int) error {
+	keys := r.keys()
+	if len(keys) == 0 {
+		return nil
+	}
+	key := keys[r.rng.IntN(len(keys))]
+	v, err := tx.Get([]byte(key))
+	if errors.Is(err, ErrNotFound) {
+		v, err = nil, nil
+	}
+	if err == nil {
+		require.True(r.t, bytes.Equal(r.at(key, at), v), "commit %d, key %.20q", at, key)
+		if tx == r.slow {
+			r.slowGiven = append(r.slowGiven, [2][]byte{v, bytes.Clone(v)})
+		}
+	}
+	return err
+}
+
+// readSlowly goes on with a transaction that the writer may overtake.
+func (r *besideRun) readSlowly() {
+	if r.slow == nil {
+		tx, err := r.reader.Begin(TxOptions{ReadOnly: true})
+		require.NoError(r.t, err)
+		r.slow, r.slowAt = tx, r.shown(tx, r.acked)
+		return
+	}
+	r.slowReads++
+	if err := r.compare(r.slow, r.slowAt); err != nil {
+		require.ErrorIs(r.t, err, ErrSnapshotTooOld)
+		require.ErrorIs(r.t, r.slow.Err(), ErrSnapshotTooOld)
+		r.tooOld++
+		r.endSlow()
+	} else if r.rng.IntN(200) == 0 {
+		r.endSlow()
+	}
+}
+
+func (r *besideRun) endSlow() {
+	if r.slow == nil {
+		return
+	}
+	for _, given := range r.slowGiven {
+		require.True(r.t, bytes.Equal(given[0], given[1]), "a slice has changed")
+	}
+	r.slowGiven = r.slowGiven[:0]
+	require.NoError(r.t, r.slow.Rollback())
+	r.slow = nil
+}
+
+// TestBeside: a reader in another process looks at the file in the middle of each call of a writer, which commits, flushes, checkpoints,
+// uses segments again, is closed, killed and opened again.
+func TestBeside(t *testing.T) {
+	seeds := *besideSeeds
+	if seeds == 0 {
+		seeds = 12
+		if testing.Short() {
+			seeds = 3
+		}
+	}
+	sum := besideRun{}
+	for i := range uint64(seeds) {
+		seed := *besideFrom + i
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { runBeside(t, seed, &sum) }) {
+			t.Fatalf("again with: go test ./dbm -run TestBeside -beside.from=%d -beside.seeds=1", seed)
+		}
+	}
+	t.Logf("%d looks, %d new states seen, %d slow reads, %d slow readers overtaken", sum.looks, sum.moved, sum.slowReads, sum.tooOld)
+	if seeds >= 3 {
+		require.Positive(t, sum.tooOld)
+		require.Positive(t, sum.moved)
+	}
+}
+
+func runBeside(t *testing.T, seed uint64, sum *besideRun) {
+	rng := rand.New(rand.NewPCG(seed, 21))
+	mem := vfs.NewMem(64 << 20)
+	t.Cleanup(mem.Release)
+	besideWithin(t, 2*time.Minute)
+	r := &besideRun{t: t, rng: rng, mem: mem, fs: &glimpseFS{FS: mem, rng: rng}, history: map[string][]besideValue{}}
+	r.opts = (&Options{
+		Durability: []Durability{Durable, WriteThrough}[rng.IntN(2)], MemoryLimit: 2 << 20, RedoLimit: 1 << 20,
+	}).engine()
+	r.opts.Store.SegmentPages = []uint32{16, 32}[rng.IntN(2)]
+	r.opts.Store.ChunkPages = 64
+	r.opts.Manual = true
+	r.opts.StepPages = 1 + rng.IntN(8)
+	r.fs.look = r.look
+	require.NoError(t, r.openWriter())
+	for step := range 600 {
+		err := r.commit()
+		switch k := rng.IntN(120); {
+		case err != nil:
+		case k < 4:
+			err = r.writer.Checkpoint()
+		case k < 20:
+			err = r.writer.engine.Housekeep()
+		case k == 20:
+			if err = r.writer.Close(); err == nil {
+				err = r.openWriter()
+			}
+		case k == 21:
+			r.fs.kill = r.fs.calls + 1 + rng.IntN(30)
+		}
+		if err != nil {
+			require.ErrorIs(t, err, errKilled, "step %d", step)
+			r.fs.die()
+			look := r.fs.look
+			r.look() // with no writer there
+			r.fs.look = nil
+			if rng.IntN(2) == 0 {
+				r.fs.look = look
+			}
+			require.NoError(t, r.openWriter())
+			r.fs.look = look
+			// What was under way when the process died is there, or never will be.
+			var at int
+			require.NoError(t, r.writer.View(func(tx *Tx) error {
+				v, err := tx.Get(commitKey)
+				if err == nil {
+					at, err = strconv.Atoi(string(v))
+				}
+				return err
+			}))
+			require.GreaterOrEqual(t, at, r.acked)
+			require.GreaterOrEqual(t, at, r.seen, "shown and lost")
+			if at < r.issued {
+				r.forget(at)
+			}
+			r.acked = at
+		}
+	}
+	r.fs.kill = 0
+	r.look()
+	r.readAll(r.acked)
+	r.endSlow()
+	require.NoError(t, r.reader.Check(t.Context()))
+	r.fs.look = nil
+	require.NoError(t, r.writer.Check(t.Context()))
+	require.NoError(t, r.writer.Close())
+	r.readAll(r.acked)
+	require.NoError(t, r.reader.Close())
+	sum.looks, sum.moved = sum.looks+r.looks, sum.moved+r.moved
+	sum.slowReads, sum.tooOld = sum.slowReads+r.slowReads, sum.tooOld+r.tooOld
+}
+
+// forget takes back what a commit that never was would have written.
+func (r *besideRun) forget(after int) {
+	for key, versions := range r.history {
+		for len(versions) > 0 && versions[len(versions)-1].commit > after {
+			versions = versions[:len(versions)-1]
+		}
+		if len(versions) == 0 {
+			delete(r.history, key)
+		} else {
+			r.history[key] = versions
+		}
+	}
+	r.issued = after
+}
+
+// besideWithin fails a test that hangs.
+func besideWithin(t *testing.T, d time.Duration) {
+	hang := time.AfterFunc(d, func() { panic("hangs: " + t.Name()) })
+	t.Cleanup(func() { hang.Stop() })
+}

@@ -1,0 +1,181 @@
+package logstore
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"sync"
+
+	"flashdbm/logstore/vfs"
+)
+
+// A store opened with Options.Beside reads a file that another process may be writing. It takes no lock, and the writer takes no notice
+// of it. So nothing in the file is believed before it was copied and checked, and what is gone is noticed:
+//
+//  1. A page counts as a copy only: read, then checked against its checksum, then decoded. The checksum covers the page's address and
+//     the salt that the segment had when the log entered it, and in one life of a segment a page gets one content. So a copy that
+//     passes is the page that was meant, whatever the writer does meanwhile. Value runs and extents are checked whole.
+//  2. The salts come from the checkpoint and from headers that continue the chain. Enter times are kept: a reader whose snapshot is
+//     older than the present life of a segment must not take its pages, which are whole and mean something else (EnteredAt).
+//  3. A segment is used again, punched or cut off only once a checkpoint is durable that does not need it. So a copy that does not pass
+//     may be gone if a checkpoint was begun after the reader's snapshot, else it is damage (CheckpointedSince). The writer writes in
+//     this order: superblock; header of the segment's new life, or zeros over it; pages, or the hole.
+//  4. The log behind the last group followed may have been used again as well, and its segments look like the end of the log then. But
+//     the rules of reuse say that the newest checkpoint ends behind that group in this case: the reader starts anew (Follow).
+//  5. Nothing is mapped: a file that was cut is a short read, not a fault.
+//
+// The same reads serve a reader that has the file's pages by other means than the system's, such as remote memory.
+type beside struct {
+	pages   pageCache
+	mu      sync.RWMutex      // guards the next two
+	entered map[uint32]uint64 // segment -> stamp when a header of a new life was taken in
+	stamp   uint64            // of what is followed now
+
+	// The rest belongs to the goroutine that follows.
+	sc     *scanner // stands behind the last group followed; nil for a file without a superblock
+	last   Position // of that group's first page
+	page   Addr     // its last page, 0 if there is no such group yet
+	proven uint64   // newest group known to be durable
+}
+
+const (
+	followWindowPages = 16 // read at a time while following
+	cachedRunPages    = 16 // longest value run that is kept
+	defaultCacheBytes = 64 << 20
+)
+
+// Beside reports whether the store reads beside a writer.
+func (s *Store) Beside() bool { return s.beside != nil }
+
+// EnteredAt returns the stamp with which the present life of the page's segment was taken in; 0 if that was at Open.
+func (s *Store) EnteredAt(a Addr) uint64 {
+	b := s.beside
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.entered[s.segmentOf(a)]
+}
+
+// CheckpointedSince reports whether a checkpoint was begun after the given group was written, or the file is another one by now.
+func (s *Store) CheckpointedSince(group uint64) bool {
+	sb, err := s.peekSuperblock()
+	return err != nil || sb == nil || sb.uuid != s.uuid || sb.runFirst > group
+}
+
+// CheckpointNumber returns the number of the newest checkpoint that is whole in a file now, 0 if there is none.
+func CheckpointNumber(fs vfs.FS, path string) (uint64, error) {
+	f, err := fs.Open(path, os.O_RDONLY, 0)
+	if err != nil {
+		return 0, fmt.Errorf("flashdbm: %w", err)
+	}
+	defer f.Close()
+	s := &Store{file: f, path: path}
+	sb, err := s.peekSuperblock()
+	if err != nil || sb == nil {
+		return 0, err
+	}
+	return sb.number, nil
+}
+
+// peekSuperblock returns the newest superblock that is whole now; nil if the file has none. One may be under way.
+func (s *Store) peekSuperblock() (*superblock, error) {
+	var newest *superblock
+	var page [superblockSize]byte
+	for slot := range s.supers {
+		n, err := s.file.ReadAt(page[:], int64(slot)*PageSize)
+		if err != nil && err != io.EOF {
+			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+		}
+		sb, err := getSuperblock(page[:n])
+		if err == nil && sb.number%2 == uint64(slot) && (newest == nil || sb.number > newest.number) {
+			newest = &sb
+		}
+	}
+	return newest, nil
+}
+
+// copied reads n pages from a on into fresh memory and checks the first one.
+func (s *Store) copied(a Addr, n int64, salt uint64) ([]byte, error) {
+	b := make([]byte, n*PageSize)
+	switch _, err := s.file.ReadAt(b, int64(a)*PageSize); {
+	case err == io.EOF:
+		return nil, s.pageError(a, "the file ends before it")
+	case err != nil:
+		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	}
+	if binary.LittleEndian.Uint32(b) != pageCRC(salt, a, b[:PageSize]) {
+		return nil, s.pageError(a, "checksum")
+	}
+	return b, nil
+}
+
+// copyPage is verifyPage beside a writer.
+func (s *Store) copyPage(a Addr, kind Kind) ([]byte, error) {
+	salt, ok := s.space.saltOf(a)
+	if !ok {
+		return nil, s.pageError(a, "no such page in the file")
+	}
+	if p := s.beside.pages.get(a, salt); p != nil && PageKind(p) == kind {
+		return p, nil
+	}
+	p, err := s.copied(a, 1, salt)
+	if err != nil {
+		return nil, err
+	}
+	if k := PageKind(p); k != kind {
+		return nil, s.pageError(a, "kind %d where %d belongs", k, kind)
+	}
+	if kind == KindRun {
+		return s.copyRun(a, p, salt)
+	}
+	if err := s.opts.CheckNode(p); err != nil {
+		return nil, s.pageError(a, "%v", err)
+	}
+	s.beside.pages.put(a, salt, p)
+	return p, nil
+}
+
+// copyRun returns the pages of the run whose first page is first.
+func (s *Store) copyRun(a Addr, first []byte, salt uint64) ([]byte, error) {
+	length, ok := s.runLength(a, first)
+	if !ok {
+		return nil, s.pageError(a, "%v", errRunLength)
+	}
+	run := first
+	if pages := RunPages(length); pages > 1 {
+		var err error
+		if run, err = s.copied(a, pages, salt); err != nil {
+			return nil, err
+		}
+		if again, ok := s.runLength(a, run); !ok || again != length {
+			return nil, s.pageError(a, "%v", errRunLength)
+		}
+	}
+	if crc32.Checksum(run[runPayloadAt:runPayloadAt+length], castagnoli) != binary.LittleEndian.Uint32(run[MuxSize+8:]) {
+		return nil, s.pageError(a, "checksum of a value run")
+	}
+	if len(run) <= cachedRunPages*PageSize {
+		s.beside.pages.put(a, salt, run)
+	}
+	return run, nil
+}
+
+// copyRaw is Raw beside a writer.
+func (s *Store) copyRaw(e Extent) ([]byte, error) {
+	last := e.Addr + uint64(e.Pages())
+	if e.Bytes == 0 || last > s.space.end() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {
+		return nil, s.pageError(e.Addr, "extent of a large value")
+	}
+	b := make([]byte, e.Bytes)
+	switch _, err := s.file.ReadAt(b, int64(e.Addr)*PageSize); {
+	case err == io.EOF:
+		return nil, s.pageError(e.Addr, "the file ends before it")
+	case err != nil:
+		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	}
+	if crc32.Checksum(b, castagnoli) != e.CRC {
+		return nil, s.pageError(e.Addr, "checksum of a large value")
+	}
+	return b, nil
+}

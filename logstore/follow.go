@@ -1,0 +1,189 @@
+package logstore
+
+import (
+	"fmt"
+	"io"
+)
+
+// startFollowing keeps the scanner of Open for Follow.
+func (s *Store) startFollowing(sc *scanner, rec *Recovery) {
+	b := s.beside
+	sc.refresh(min(uint64(s.segmentPages), followWindowPages))
+	b.sc, b.proven = sc, rec.proven
+	if n := len(rec.Groups); n > 0 {
+		b.followed(&rec.Groups[n-1])
+	}
+	rec.Dropped = 0 // a group at the end that is not whole is being written
+}
+
+// followed notes the newest group that was accepted.
+func (b *beside) followed(g *ScannedGroup) {
+	b.last, b.page = g.start, g.Pages[len(g.Pages)-1].Addr
+	if g.lag != lagUnknown && g.No > uint64(g.lag) {
+		b.proven = max(b.proven, g.No-uint64(g.lag)-1)
+	}
+}
+
+// refresh forgets what the scanner has read, which may be something else by now, and looks how long the file is. pages is how many it
+// reads at a time from now on.
+func (sc *scanner) refresh(pages uint64) error {
+	sc.pages, sc.buf, sc.first = pages, nil, 0
+	size, err := sc.s.file.Size()
+	if err != nil {
+		return fmt.Errorf("flashdbm: %w", err)
+	}
+	sc.end = uint64(size) / PageSize
+	sc.s.space.sawPages(sc.end)
+	return nil
+}
+
+// sawPages notes that the file has got longer.
+func (sp *space) sawPages(pages uint64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if pages > sp.segmentPages {
+		pages -= pages % sp.segmentPages
+	}
+	if pages > sp.pages {
+		sp.pages = pages
+		sp.adopt()
+	}
+}
+
+// wentOn reports whether the log has another group by now.
+func (s *Store) wentOn(sc *scanner) (bool, error) {
+	if s.beside == nil {
+		return false, nil
+	}
+	if err := sc.refresh(sc.pages); err != nil {
+		return false, err
+	}
+	at, group, digest := sc.place(), sc.group, sc.digest
+	_, ok, err := sc.next(func(header) {})
+	sc.restore(at)
+	sc.group, sc.digest = group, digest
+	return ok, err
+}
+
+// Follow returns the groups that the writer has appended since Open, or the last Follow, in order. Should the last group have been
+// written again with more in it, that is among them once more. Headers of segments that the log has entered are taken in with the given
+// stamp, see EnteredAt. lost: the log cannot be followed any further, the file is to be opened anew. One goroutine at a time.
+func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err error) {
+	b := s.beside
+	if b.sc == nil {
+		sb, err := s.peekSuperblock()
+		return nil, sb != nil, err
+	}
+	b.mu.Lock()
+	b.stamp = stamp
+	b.mu.Unlock()
+	for try := 0; ; try++ {
+		if groups, err = s.followOn(groups); err != nil {
+			return nil, true, err
+		}
+		sb, err := s.peekSuperblock()
+		switch {
+		case err != nil:
+			return nil, true, err
+		case sb == nil || sb.uuid != s.uuid:
+			return nil, true, nil
+		case sb.runLast < b.sc.group: // what the newest checkpoint needs has been read
+			return groups, false, nil
+		case try == followTries:
+			return nil, true, nil
+		}
+	}
+}
+
+// followTries is how often Follow looks for groups that a superblock names and that were not there just before.
+const followTries = 2
+
+// followOn reads on from where the scanner stands.
+func (s *Store) followOn(groups []ScannedGroup) ([]ScannedGroup, error) {
+	b, sc := s.beside, s.beside.sc
+	if again, err := b.rewritten(); err != nil {
+		return groups, err
+	} else if again {
+		if err := sc.seek(b.last); err != nil {
+			return groups, err
+		}
+		groups = groups[:max(0, len(groups)-1)]
+	} else if news, err := sc.news(); err != nil || !news {
+		return groups, err
+	}
+	if err := sc.refresh(sc.pages); err != nil {
+		return groups, err
+	}
+	for {
+		g, ok, err := sc.next(s.enterFollowed)
+		if err != nil || !ok {
+			s.lastWritten.Store(sc.group - 1)
+			return groups, err
+		}
+		s.space.scanned(&g)
+		b.followed(&g)
+		groups = append(groups, g)
+	}
+}
+
+// enterFollowed takes in a header of the chain. The stamp comes before the salt: who sees a page of the new life sees that it is one.
+func (s *Store) enterFollowed(h header) {
+	b := s.beside
+	b.mu.Lock()
+	b.entered[h.segment] = b.stamp
+	b.mu.Unlock()
+	s.space.enter(h)
+}
+
+// rewritten reports whether the last page of the last group was written again with another one. What is there may be half written: then
+// no group follows, and the next look will tell.
+func (b *beside) rewritten() (bool, error) {
+	if b.page == 0 {
+		return false, nil
+	}
+	m, ok, err := b.sc.muxAt(b.page)
+	return ok && m.group == b.sc.group-1 && chain(m.digest, m.crc) != b.sc.digest, err
+}
+
+// news reports whether the log may have gone on, at the price of two short reads.
+func (sc *scanner) news() (bool, error) {
+	if sc.page < uint64(sc.s.segmentPages) {
+		m, ok, err := sc.muxAt(sc.here())
+		if err != nil || (ok && m.group == sc.group && m.digest == sc.digest) {
+			return true, err
+		}
+	}
+	n := sc.header.successor
+	read, err := sc.s.file.ReadAt(sc.peeked, int64(sc.s.firstPage(n)+headerPage(n))*PageSize)
+	if err != nil && err != io.EOF {
+		return false, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
+	}
+	h, ok := getHeader(sc.peeked[:read], n, sc.s.uuid)
+	return ok && h.predecessor == sc.header.salt, nil
+}
+
+// muxAt reads the mux area of a page, unchecked.
+func (sc *scanner) muxAt(a Addr) (m mux, ok bool, err error) {
+	var p [MuxSize]byte
+	n, err := sc.s.file.ReadAt(p[:], int64(a)*PageSize)
+	if err != nil && err != io.EOF {
+		return m, false, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
+	}
+	return getMux(p[:]), n == len(p), nil
+}
+
+// SyncFollowed makes the groups followed so far durable, unless the writer has said that they are.
+func (s *Store) SyncFollowed() error {
+	b := s.beside
+	upto := s.lastWritten.Load()
+	if b.proven >= upto {
+		return nil
+	}
+	s.syncing.Lock()
+	defer s.syncing.Unlock()
+	if err := s.datasync(); err != nil {
+		return err
+	}
+	b.proven = upto
+	return nil
+}
