@@ -149,6 +149,10 @@ func (k *killer) runAndKill(path string, record *streams.Record, stage streams.S
 	for record.Stage() < stage {
 		select {
 		case err := <-ended:
+			if record.Stage() >= stage { // between the two looks at it
+				ended <- err
+				continue
+			}
 			return fmt.Errorf("the process ended by itself: %w: %s", err, complaints.String())
 		case <-time.After(50 * time.Microsecond):
 		}
