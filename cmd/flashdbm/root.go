@@ -65,7 +65,7 @@ func newRootCommand(p *program) *cobra.Command {
 
 	root.AddCommand(
 		newGetCommand(p), newPutCommand(p), newDelCommand(p), newHasCommand(p),
-		newListCommand(p), newStatCommand(p), newCheckCommand(p),
+		newListCommand(p), newStatCommand(p), newPlotCommand(p), newCheckCommand(p),
 		newDumpCommand(p), newLoadCommand(p),
 		newDemoCommand(p), newDemoWriterCommand(p),
 	)
