@@ -33,7 +33,9 @@ type glimpseFS struct {
 	calls int
 	kill  int
 	pause int // calls that nobody looks at
-	open  []vfs.File
+
+	pauses bool // there are such
+	open   []vfs.File
 }
 
 var errKilled = errors.New("the process is dead")
@@ -61,7 +63,7 @@ func (g *glimpseFS) call() error {
 	}
 	if g.pause--; g.look != nil && g.pause < 0 && g.rng.IntN(4) == 0 {
 		g.look()
-		if g.rng.IntN(40) == 0 { // so long that the log may be used again
+		if g.pauses && g.rng.IntN(40) == 0 { // so long that the log may be used again
 			g.pause = g.rng.IntN(1500)
 		}
 	}
@@ -132,6 +134,8 @@ type besideRun struct {
 	writer *DB
 	reader *DB
 
+	committing bool // or opening, or closing
+
 	history map[string][]besideValue // of each key, by commit
 	issued  int                      // number of the newest commit begun
 	acked   int                      // newest that returned
@@ -161,6 +165,8 @@ func (r *besideRun) at(key string, commit int) []byte {
 }
 
 func (r *besideRun) openWriter() error {
+	r.committing = true
+	defer func() { r.committing = false }()
 	db, err := openEngine(r.fs, "db", r.opts)
 	r.writer = db
 	return err
@@ -170,6 +176,8 @@ var commitKey = []byte("~commit")
 
 // commit writes some records and the number of the commit.
 func (r *besideRun) commit() error {
+	r.committing = true
+	defer func() { r.committing = false }()
 	r.issued++
 	n := r.issued
 	err := r.writer.Update(func(tx *Tx) error {
@@ -205,6 +213,16 @@ func (r *besideRun) commit() error {
 		r.acked = n
 	}
 	return err
+}
+
+// between commits between the steps of the housekeeping: then a flush has redo behind its base when it is complete.
+func (r *besideRun) between(at mvcc.StepPoint) {
+	if at != mvcc.StepBetween || r.committing || r.rng.IntN(3) > 0 {
+		return
+	}
+	if err := r.commit(); err != nil {
+		require.ErrorIs(r.t, err, errKilled)
+	}
 }
 
 func (r *besideRun) put(key string, value []byte, commit int) {
@@ -368,7 +386,7 @@ func (r *besideRun) endSlow() {
 func TestBeside(t *testing.T) {
 	seeds := *besideSeeds
 	if seeds == 0 {
-		seeds = 12
+		seeds = 8
 		if testing.Short() {
 			seeds = 3
 		}
@@ -400,9 +418,10 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	r.opts.Store.ChunkPages = 64
 	r.opts.Manual = true
 	r.opts.StepPages = 1 + rng.IntN(8)
-	r.fs.look = r.look
+	r.opts.Step = r.between
+	r.fs.look, r.fs.pauses = r.look, seed%2 == 0
 	require.NoError(t, r.openWriter())
-	for step := range 600 {
+	for step := range 400 {
 		err := r.commit()
 		switch k := rng.IntN(120); {
 		case err != nil:
@@ -411,9 +430,11 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 		case k < 20:
 			err = r.writer.engine.Housekeep()
 		case k == 20:
+			r.committing = true
 			if err = r.writer.Close(); err == nil {
 				err = r.openWriter()
 			}
+			r.committing = false
 		case k == 21:
 			r.fs.kill = r.fs.calls + 1 + rng.IntN(30)
 		}
@@ -452,6 +473,7 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	require.NoError(t, r.reader.Check(t.Context()))
 	r.fs.look = nil
 	require.NoError(t, r.writer.Check(t.Context()))
+	r.committing = true
 	require.NoError(t, r.writer.Close())
 	r.readAll(r.acked)
 	require.NoError(t, r.reader.Close())

@@ -25,21 +25,42 @@ func (tx *Tx) Cursor() *Cursor {
 
 // First goes to the first record and reports whether there is one.
 func (c *Cursor) First() bool {
+	if c.tx.aging {
+		return c.moveAging(c.First)
+	}
 	return c.ready() && (c.moved(c.inner.First()) || c.again(c.inner.First))
 }
 
 // Last goes to the last record and reports whether there is one.
-func (c *Cursor) Last() bool { return c.ready() && (c.moved(c.inner.Last()) || c.again(c.inner.Last)) }
+func (c *Cursor) Last() bool {
+	if c.tx.aging {
+		return c.moveAging(c.Last)
+	}
+	return c.ready() && (c.moved(c.inner.Last()) || c.again(c.inner.Last))
+}
 
 // Next goes to the record that follows, and reports whether there is one. Past the end it stays there.
-func (c *Cursor) Next() bool { return c.ready() && (c.moved(c.inner.Next()) || c.again(c.inner.Next)) }
+func (c *Cursor) Next() bool {
+	if c.tx.aging {
+		return c.moveAging(c.Next)
+	}
+	return c.ready() && (c.moved(c.inner.Next()) || c.again(c.inner.Next))
+}
 
 // Prev goes to the record before, and reports whether there is one.
-func (c *Cursor) Prev() bool { return c.ready() && (c.moved(c.inner.Prev()) || c.again(c.inner.Prev)) }
+func (c *Cursor) Prev() bool {
+	if c.tx.aging {
+		return c.moveAging(c.Prev)
+	}
+	return c.ready() && (c.moved(c.inner.Prev()) || c.again(c.inner.Prev))
+}
 
 // Seek goes to the first record whose key is at or after key, and reports whether there is one. After it has failed, Prev goes to the
 // last record.
 func (c *Cursor) Seek(key []byte) bool {
+	if c.tx.aging {
+		return c.moveAging(func() bool { return c.Seek(key) })
+	}
 	return c.ready() && (c.moved(c.inner.Seek(key)) || c.again(func() bool { return c.inner.Seek(key) }))
 }
 
@@ -47,6 +68,9 @@ func (c *Cursor) Seek(key []byte) bool {
 func (c *Cursor) Key() []byte {
 	if !c.on || c.tx.done {
 		return nil
+	}
+	if c.tx.aging {
+		return c.sliceAging(c.Key)
 	}
 	key := c.inner.Key()
 	if err := c.inner.Err(); err != nil { // the rest of a long key cannot be read
@@ -61,6 +85,9 @@ func (c *Cursor) Value() []byte {
 	if !c.on || c.tx.done {
 		return nil
 	}
+	if c.tx.aging {
+		return c.sliceAging(c.Value)
+	}
 	v, err := c.inner.Value()
 	if err != nil {
 		c.err = c.tx.note(err)
@@ -71,8 +98,15 @@ func (c *Cursor) Value() []byte {
 
 // Delete removes the record that the cursor is on; Next is then the record that followed. ErrNotFound if it is on none, and Err's error
 // once there is one.
-func (c *Cursor) Delete() error {
+func (c *Cursor) Delete() (err error) {
 	if err := c.tx.canWrite(nil, nil); err != nil {
+		return err
+	}
+	if c.tx.aging {
+		if lost := c.tx.during(func() { err = c.Delete() }); lost != nil {
+			c.lost(lost)
+			return lost
+		}
 		return err
 	}
 	switch {

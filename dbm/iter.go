@@ -13,12 +13,14 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
 		for ok := c.Seek(from); ok; ok = c.Next() {
-			any, more := c.inner.Stretch(to, yield)
-			if !more {
-				return
-			}
-			if any {
-				continue
+			if !tx.aging { // else each record is a call, and copied
+				any, more := c.inner.Stretch(to, yield)
+				if !more {
+					return
+				}
+				if any {
+					continue
+				}
 			}
 			key := c.Key()
 			if to != nil && bytes.Compare(key, to) >= 0 {

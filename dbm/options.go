@@ -32,7 +32,11 @@ type Options struct {
 	MemoryLimit   int64         // bytes for page frames and write sets; 0 = 256 MiB
 	RedoLimit     int64         // bytes of log to redo at open before a flush is due; 0 = 32 MiB
 	LockTimeout   time.Duration // how long Open waits for the file's lock; 0 = ErrLocked at once
-	Logger        *slog.Logger  // told of slow or failing housekeeping; nil = silent
+	// MaxSnapshotAge bounds how long a transaction may be open, and so what it holds back: older ones get ErrSnapshotTooOld from their
+	// next call on. With it reads return copies, which stay as they are. 0 = no bound.
+	MaxSnapshotAge time.Duration
+	TraceSnapshots bool         // remember where transactions begin, for Stats and the log; costs microseconds each
+	Logger         *slog.Logger // told of slow or failing housekeeping; nil = silent
 }
 
 const (
@@ -52,6 +56,7 @@ func (o *Options) engine() mvcc.Options {
 		},
 		Durability: mvcc.Durability(o.Durability), FlushInterval: o.FlushInterval,
 		MemoryLimit: o.MemoryLimit, RedoLimit: o.RedoLimit, Logger: o.Logger,
+		Leases: mvcc.LeaseOptions{MaxAge: max(o.MaxSnapshotAge, 0), Trace: o.TraceSnapshots},
 	}
 	if m.FlushInterval <= 0 {
 		m.FlushInterval = time.Second

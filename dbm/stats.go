@@ -31,6 +31,8 @@ type Stats struct {
 
 	OpenSnapshots     int           `json:"open_snapshots"`
 	OldestSnapshotAge time.Duration `json:"oldest_snapshot_age"`
+	HeldBytes         int64         `json:"held_bytes"`                     // of the file: dead, and kept for open snapshots only
+	OldestSnapshot    string        `json:"oldest_snapshot_from,omitempty"` // where it began, with Options.TraceSnapshots: a stack, innermost first
 
 	Recovery Recovery `json:"recovery"`
 }
@@ -68,7 +70,8 @@ func fromEngine(s mvcc.Stats) Stats {
 		RecordGroups: s.Log.RecordGroups, PageGroups: s.Log.PageGroups, FlushGroups: s.Log.FlushGroups,
 		CheckpointGroups: s.Log.CheckpointGroups, PagesWritten: s.Log.Pages, ReturnedBytes: s.Log.ReturnedBytes, Syncs: s.Log.Syncs,
 		Flushes: s.Pages.Flushes, Folds: s.Pages.Folds, Checkpoints: s.Checkpoints,
-		OpenSnapshots: s.OpenSnapshots, OldestSnapshotAge: s.OldestSnapshotAge,
-		Recovery: Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.DroppedTail, s.Recovery.Duration},
+		OpenSnapshots: s.OpenSnapshots, OldestSnapshotAge: s.OldestSnapshotAge, HeldBytes: s.HeldBytes,
+		OldestSnapshot: s.OldestBegan,
+		Recovery:       Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.DroppedTail, s.Recovery.Duration},
 	}
 }

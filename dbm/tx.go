@@ -23,6 +23,7 @@ type Tx struct {
 	readOnly bool
 	managed  bool // ended by View or Update
 	done     bool
+	aging    bool  // see during
 	answered bool  // something that was read has been returned
 	err      error // first error of the media or the system
 	cleanup  runtime.Cleanup
@@ -31,7 +32,7 @@ type Tx struct {
 var errManaged = errors.New("flashdbm: View and Update end their transaction themselves: return nil or an error from the function")
 
 func newTx(e *mvcc.Engine, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
-	return &Tx{inner: inner, engine: e, readOnly: o.ReadOnly, managed: managed}
+	return &Tx{inner: inner, engine: e, readOnly: o.ReadOnly, managed: managed, aging: inner.Aging()}
 }
 
 // note remembers an error of the media or the system.
@@ -73,6 +74,9 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	if err := tx.canRead(key); err != nil {
 		return nil, err
 	}
+	if tx.aging {
+		return tx.getAging(key)
+	}
 	value, ok, err := tx.inner.Get(key)
 	switch {
 	case err != nil && tx.again(err):
@@ -91,9 +95,15 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 func (tx *Tx) again(err error) bool { return !tx.answered && tx.inner.Renew(err) }
 
 // Has reports whether key has a value.
-func (tx *Tx) Has(key []byte) (bool, error) {
+func (tx *Tx) Has(key []byte) (found bool, err error) {
 	if err := tx.canRead(key); err != nil {
 		return false, err
+	}
+	if tx.aging {
+		if lost := tx.during(func() { found, err = tx.Has(key) }); lost != nil {
+			return false, lost
+		}
+		return found, err
 	}
 	ok, err := tx.inner.Has(key)
 	if err != nil && tx.again(err) {
@@ -116,10 +126,9 @@ func (tx *Tx) Insert(key, value []byte) error {
 	if err := tx.canWrite(key, value); err != nil {
 		return err
 	}
-	ok, err := tx.inner.Has(key)
-	switch {
+	switch ok, err := tx.Has(key); {
 	case err != nil:
-		return tx.note(err)
+		return err
 	case ok:
 		return ErrExists
 	}
@@ -135,20 +144,32 @@ func (tx *Tx) Delete(key []byte) error {
 }
 
 // Len returns the number of records that the transaction sees.
-func (tx *Tx) Len() (int64, error) {
+func (tx *Tx) Len() (n int64, err error) {
 	if tx.done {
 		return 0, ErrTxDone
 	}
-	n, err := tx.inner.Len()
+	if tx.aging {
+		if lost := tx.during(func() { n, err = tx.Len() }); lost != nil {
+			return 0, lost
+		}
+		return n, err
+	}
+	n, err = tx.inner.Len()
 	tx.answered = true
 	return n, tx.note(err)
 }
 
 // ValueReader reads the value of key piece by piece and returns its length in bytes; a value of gigabytes is never in memory whole. The
 // reader is valid until the transaction ends. ErrNotFound.
-func (tx *Tx) ValueReader(key []byte) (io.ReadCloser, int64, error) {
+func (tx *Tx) ValueReader(key []byte) (reader io.ReadCloser, length int64, err error) {
 	if err := tx.canRead(key); err != nil {
 		return nil, 0, err
+	}
+	if tx.aging {
+		if lost := tx.during(func() { reader, length, err = tx.ValueReader(key) }); lost != nil {
+			return nil, 0, lost
+		}
+		return reader, length, err
 	}
 	r, n, ok, err := tx.inner.ValueReader(key)
 	switch {
@@ -169,11 +190,17 @@ type valueReader struct {
 	r  io.Reader
 }
 
-func (v *valueReader) Read(p []byte) (int, error) {
+func (v *valueReader) Read(p []byte) (n int, err error) {
 	if v.tx.done {
 		return 0, ErrTxDone
 	}
-	n, err := v.r.Read(p)
+	if v.tx.aging {
+		if lost := v.tx.during(func() { n, err = v.Read(p) }); lost != nil {
+			return 0, lost
+		}
+		return n, err
+	}
+	n, err = v.r.Read(p)
 	if err != nil && err != io.EOF {
 		err = v.tx.note(err)
 	}

@@ -175,9 +175,11 @@ func (s *Store) SetHorizon(seq uint64) {
 	s.space.mu.Unlock()
 }
 
-func (sp *space) reusable(n uint32) bool {
+func (sp *space) reusable(n uint32) bool { return sp.reusableAt(n, sp.horizon) }
+
+func (sp *space) reusableAt(n uint32, horizon uint64) bool {
 	g := &sp.segments[n]
-	return g.state == segmentUsed && g.live == 0 && g.dead && g.written < sp.oldestStart && g.names == 0 && g.death <= sp.horizon &&
+	return g.state == segmentUsed && g.live == 0 && g.dead && g.written < sp.oldestStart && g.names == 0 && g.death <= horizon &&
 		n != sp.tail && n != sp.successor && !sp.runs[0][n] && !sp.runs[1][n]
 }
 
@@ -205,6 +207,20 @@ func (sp *space) take() (uint32, bool) {
 	n := sp.free[len(sp.free)-1]
 	sp.free = sp.free[:len(sp.free)-1]
 	return n, true
+}
+
+// HeldBytes returns the bytes of segments that could be used again but for a snapshot that may look at them.
+func (s *Store) HeldBytes() int64 {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	var held int64
+	for n := range sp.whole() {
+		if g := &sp.segments[n]; g.death > sp.horizon && sp.reusableAt(n, g.death) {
+			held += int64(sp.segmentPages) * PageSize
+		}
+	}
+	return held
 }
 
 // SpaceStats describes the file.

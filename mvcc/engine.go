@@ -36,6 +36,7 @@ type Options struct {
 	FlushInterval time.Duration   // Buffered: longest time that a commit is in memory only
 	MemoryLimit   int64           // bytes for versions in memory and write sets
 	RedoLimit     int64           // bytes of log to redo at open before a flush is due
+	Leases        LeaseOptions    // how transactions hold their snapshots
 	Logger        *slog.Logger    // not nil
 	Manual        bool            // no background goroutine: tests step the housekeeping themselves
 	Step          func(StepPoint) // tests: called between the steps of the housekeeping
@@ -68,6 +69,7 @@ type Engine struct {
 	list     lockfree.List[commit]
 	last     []atomic.Uint64 // hash(key) -> Seq of its last commit; written by the baton holder before applied moves
 	recovery RecoveryStats
+	leases   leases
 
 	// Watermarks: Seqs of batch ends. applied: what new updates read; every change up to it is in memory. durable: survives a power
 	// cut. view is the one that View reads at.

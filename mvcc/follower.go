@@ -145,8 +145,13 @@ func (tx *Tx) Renew(err error) bool {
 	if err != nil {
 		return false
 	}
+	if n.lease != nil {
+		tx.e.leases.remove(tx.lease)
+		n.lease.state.Store(tx.lease.state.Load())
+		tx.lease = n.lease
+	}
 	tx.slot.Release()
-	tx.e, tx.slot, tx.snap, tx.records = n.e, n.slot, n.snap, n.records
+	tx.e, tx.slot, tx.snap, tx.seen, tx.records = n.e, n.slot, n.snap, n.seen, n.records
 	tx.renewed++
 	return true
 }

@@ -73,12 +73,23 @@ func (k *keeper) run() {
 	interval := k.e.opts.FlushInterval
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	var aging <-chan time.Time // looks for transactions that are too old
+	if age := k.e.opts.Leases.MaxAge; age > 0 {
+		t := time.NewTicker(min(max(age/4, time.Millisecond), time.Second))
+		defer t.Stop()
+		aging = t.C
+	}
+	var warned time.Time
 	for {
 		select {
 		case <-k.quit:
 			return
 		case <-k.wake:
+		case <-aging:
+			k.log("old transactions", k.e.endOldSnapshots())
+			continue
 		case <-tick.C:
+			warned = k.e.warnOfOldSnapshot(time.Now(), warned)
 			if k.e.opts.Durability == Buffered {
 				k.log("write", k.e.Sync())
 			}

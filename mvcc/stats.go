@@ -18,6 +18,8 @@ type Stats struct {
 	Checkpoints       uint64
 	OpenSnapshots     int
 	OldestSnapshotAge time.Duration
+	OldestBegan       string // where, if that is traced
+	HeldBytes         int64  // of the file, dead and kept for snapshots
 	Recovery          RecoveryStats
 }
 
@@ -35,7 +37,14 @@ func (e *Engine) Stats() (Stats, error) {
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
 	}
+	if l := e.leases.oldest(); l != nil {
+		s.OldestBegan = l.where()
+	}
 	err = e.withBaton(func() error {
+		if e.Failed() == nil {
+			e.reclaim()
+		}
+		s.HeldBytes = e.store.HeldBytes()
 		s.Pages = e.pages.Stats()
 		if s.Records = e.recordsAt(slot.Seq()); s.Records < 0 {
 			s.Records = e.records

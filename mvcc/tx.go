@@ -32,6 +32,7 @@ type Tx struct {
 	runPages int64 // pages of runs that the set needs, with what placing them may waste
 	puts     int   // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
+	lease    *lease      // of a transaction whose age is bounded, or whose beginning is traced; nil else
 	follower *Follower   // that began it, nil if none
 	renewed  int         // how often the follower gave it another snapshot
 	node     *commitNode // in the commit list with the set, nil before
@@ -53,7 +54,11 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 	if tx.slot, err = e.enter(at); err != nil {
 		return nil, err
 	}
-	tx.slot.Stamp(time.Now().UnixNano())
+	now := time.Now()
+	tx.slot.Stamp(now.UnixNano())
+	if e.opts.Leases.MaxAge > 0 || e.opts.Leases.Trace {
+		tx.lease = e.leases.add(tx.slot, now, e.opts.Leases.Trace)
+	}
 	tx.snap = e.pages.At(tx.slot.Seq())
 	if e.pending.merged.Load() >= tx.slot.Seq() {
 		tx.seen, tx.records = true, e.recordsAt(tx.slot.Seq())
@@ -249,6 +254,9 @@ func (tx *Tx) dependsOn(set *WriteSet) bool {
 // Commit settles the transaction and ends it. ErrConflict: nothing was applied. In Durable mode it returns, with or without an error,
 // only once its snapshot is durable.
 func (tx *Tx) Commit() (err error) {
+	if lost, err := tx.endLease(); lost {
+		return err
+	}
 	defer tx.end()
 	if tx.Written() > 0 {
 		err = tx.commit()
@@ -258,6 +266,12 @@ func (tx *Tx) Commit() (err error) {
 
 // Rollback ends the transaction; nothing of it is applied.
 func (tx *Tx) Rollback() error {
+	if lost, err := tx.endLease(); lost {
+		if errors.Is(err, ErrSnapshotTooOld) || errors.Is(err, ErrClosed) {
+			err = nil
+		}
+		return err
+	}
 	defer tx.end()
 	return tx.settleSnapshot(nil)
 }
@@ -276,6 +290,12 @@ func (tx *Tx) settleSnapshot(err error) error {
 
 // end releases what the transaction holds.
 func (tx *Tx) end() {
+	tx.forget()
+	tx.slot.Release()
+}
+
+// forget gives up what was written.
+func (tx *Tx) forget() {
 	if tx.node == nil {
 		for _, p := range tx.large {
 			p.Discard()
@@ -285,7 +305,6 @@ func (tx *Tx) end() {
 		}
 	}
 	tx.set, tx.large = nil, nil
-	tx.slot.Release()
 }
 
 func (tx *Tx) wakeChan() chan signal {

@@ -1,0 +1,248 @@
+package dbm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// churn overwrites records until so many bytes were written to the log.
+func churn(db *DB, bytesWritten int64) error {
+	for start, round := db.Stats().PagesWritten, 0; int64(db.Stats().PagesWritten-start)*4096 < bytesWritten; round++ {
+		err := db.Update(func(tx *Tx) error {
+			for i := range 100 {
+				if err := tx.Put(fmt.Appendf(nil, "key %04d", (round*100+i)%2000), sized(500, byte(round))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestMaxSnapshotAge: a transaction older than allowed is told so by its next call, whichever that is; what it was given stays; and what
+// it held back is free.
+func TestMaxSnapshotAge(t *testing.T) {
+	const age = 30 * time.Millisecond
+	var log bytes.Buffer
+	var logged sync.Mutex
+	db := newDB(t, &Options{
+		Durability: Buffered, MaxSnapshotAge: age, TraceSnapshots: true, RedoLimit: 1 << 20,
+		Logger: slog.New(slog.NewTextHandler(lockedWriter{&logged, &log}, nil)),
+	})
+	require.NoError(t, churn(db, 2<<20))
+	require.NoError(t, db.Put([]byte("key large"), sized(2<<20, 'l')))
+	key := []byte("key 0007")
+	for name, next := range map[string]func(tx *Tx, c *Cursor, r io.Reader) error{
+		"get":    func(tx *Tx, _ *Cursor, _ io.Reader) error { _, err := tx.Get(key); return err },
+		"has":    func(tx *Tx, _ *Cursor, _ io.Reader) error { _, err := tx.Has(key); return err },
+		"insert": func(tx *Tx, _ *Cursor, _ io.Reader) error { return tx.Insert(key, nil) },
+		"len":    func(tx *Tx, _ *Cursor, _ io.Reader) error { _, err := tx.Len(); return err },
+		"reader": func(tx *Tx, _ *Cursor, _ io.Reader) error { _, _, err := tx.ValueReader(key); return err },
+		"read":   func(_ *Tx, _ *Cursor, r io.Reader) error { _, err := io.ReadAll(r); return err },
+		"next":   func(_ *Tx, c *Cursor, _ io.Reader) error { c.Next(); return c.Err() },
+		"key":    func(_ *Tx, c *Cursor, _ io.Reader) error { c.Key(); return c.Err() },
+		"first":  func(_ *Tx, c *Cursor, _ io.Reader) error { c.First(); return c.Err() },
+		"last":   func(_ *Tx, c *Cursor, _ io.Reader) error { c.Last(); return c.Err() },
+		"prev":   func(_ *Tx, c *Cursor, _ io.Reader) error { c.Prev(); return c.Err() },
+		"seek":   func(_ *Tx, c *Cursor, _ io.Reader) error { c.Seek(key); return c.Err() },
+		"value":  func(_ *Tx, c *Cursor, _ io.Reader) error { c.Value(); return c.Err() },
+		"delete": func(_ *Tx, c *Cursor, _ io.Reader) error { return c.Delete() },
+		"all": func(tx *Tx, _ *Cursor, _ io.Reader) error {
+			for range tx.All() {
+				return errors.New("a record")
+			}
+			return tx.Err()
+		},
+		"commit": func(tx *Tx, _ *Cursor, _ io.Reader) error { return tx.Commit() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx, err := db.Begin(TxOptions{})
+			require.NoError(t, err)
+			given, err := tx.Get(key)
+			require.NoError(t, err)
+			c := tx.Cursor()
+			require.True(t, c.Seek(key))
+			r, _, err := tx.ValueReader([]byte("key large"))
+			require.NoError(t, err)
+			_, err = r.Read(make([]byte, 10))
+			require.NoError(t, err)
+			require.NoError(t, tx.Put([]byte("mine"), nil))
+			other, ck, cv := bytes.Clone(given), c.Key(), c.Value()
+			require.Equal(t, given, cv)
+			time.Sleep(age + age/2)
+			require.NoError(t, churn(db, 3<<20))
+			require.ErrorIs(t, next(tx, c, r), ErrSnapshotTooOld)
+			require.Equal(t, other, given)
+			require.Equal(t, other, cv)
+			require.Equal(t, key, ck)
+			require.NoError(t, tx.Rollback())
+			ok, err := db.Has([]byte("mine"))
+			require.NoError(t, err)
+			require.False(t, ok)
+		})
+	}
+	require.Eventually(t, func() bool {
+		logged.Lock()
+		defer logged.Unlock()
+		s := log.String()
+		return strings.Contains(s, "lost its snapshot") && strings.Contains(s, "held_bytes") && strings.Contains(s, "TestMaxSnapshotAge")
+	}, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, 5*time.Second, time.Millisecond) // flushes have some, too
+
+	// One that reads nothing depends on no snapshot.
+	tx, err := db.Begin(TxOptions{})
+	require.NoError(t, err)
+	require.NoError(t, tx.Put([]byte("blind"), nil))
+	time.Sleep(2 * age)
+	require.NoError(t, tx.Commit())
+	ok, err := db.Has([]byte("blind"))
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.ErrorIs(t, db.View(func(tx *Tx) error {
+		time.Sleep(2 * age)
+		tx.Get(key)
+		return nil
+	}), ErrSnapshotTooOld)
+	require.NoError(t, db.Check(t.Context()))
+}
+
+type lockedWriter struct {
+	mu *sync.Mutex
+	w  io.Writer
+}
+
+func (l lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+// TestReaderHeldForTenTurns: a reader is held while the log goes round ten times. The file stays bounded, because the reader is told to
+// end, or because writers are held back: as configured.
+func TestReaderHeldForTenTurns(t *testing.T) {
+	const turn = 4 << 20 // of the log: that much and the file could start again
+	t.Run("reader told", func(t *testing.T) {
+		db := newDB(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxSnapshotAge: 50 * time.Millisecond})
+		require.NoError(t, churn(db, 3*turn))
+		require.NoError(t, db.Checkpoint())
+		before := db.Stats().FileBytes
+		tx, err := db.Begin(TxOptions{ReadOnly: true})
+		require.NoError(t, err)
+		_, err = tx.Get([]byte("key 0001"))
+		require.NoError(t, err)
+		require.NoError(t, churn(db, turn))
+		time.Sleep(100 * time.Millisecond)
+		require.NoError(t, churn(db, 9*turn))
+		require.Less(t, db.Stats().FileBytes, before+5*turn)
+		require.Zero(t, db.Stats().HeldBytes)
+		_, err = tx.Get([]byte("key 0001"))
+		require.ErrorIs(t, err, ErrSnapshotTooOld)
+		require.ErrorIs(t, tx.Commit(), ErrSnapshotTooOld)
+	})
+	t.Run("writers held back", func(t *testing.T) {
+		db := newDB(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 24 << 20, TraceSnapshots: true})
+		require.NoError(t, churn(db, turn))
+		tx, err := db.Begin(TxOptions{ReadOnly: true})
+		require.NoError(t, err)
+		var keys, values [][]byte
+		for k, v := range tx.All() {
+			keys, values = append(keys, bytes.Clone(k)), append(values, bytes.Clone(v))
+		}
+		require.ErrorIs(t, churn(db, 10*turn), ErrFull)
+		s := db.Stats()
+		require.LessOrEqual(t, s.FileBytes, int64(24<<20))
+		require.Greater(t, s.HeldBytes, int64(8<<20))
+		require.Positive(t, s.OldestSnapshotAge)
+		require.Contains(t, s.OldestSnapshot, "TestReaderHeldForTenTurns")
+		n := 0
+		for k, v := range tx.All() {
+			require.True(t, bytes.Equal(keys[n], k) && bytes.Equal(values[n], v))
+			n++
+		}
+		require.Equal(t, len(keys), n)
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, churn(db, 10*turn))
+		require.Zero(t, db.Stats().HeldBytes)
+		require.NoError(t, db.Check(t.Context()))
+	})
+}
+
+// TestAgingUnderLoad: readers lose their snapshots at any moment of their calls, beside writers. What they get is of one commit.
+func TestAgingUnderLoad(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "a"), &Options{Durability: Buffered, RedoLimit: 1 << 20, MemoryLimit: 1 << 20, MaxSnapshotAge: time.Millisecond})
+	require.NoError(t, err)
+	write := func(round int) error {
+		return db.Update(func(tx *Tx) error {
+			for i := range 50 {
+				if err := tx.Put(fmt.Appendf(nil, "%02d", i), fmt.Appendf(nil, "%d:%s", round, strings.Repeat(fmt.Sprint(round%10), 50*(i%30)))); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, write(0))
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	var tooOld, whole int
+	var mu sync.Mutex
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				err := db.View(func(tx *Tx) error {
+					of := ""
+					for _, v := range tx.All() {
+						number, rest, _ := strings.Cut(string(v), ":")
+						if of == "" {
+							of = number
+						}
+						if number != of || strings.Trim(rest, of[len(of)-1:]) != "" {
+							t.Errorf("a value of %s after one of %s", number, of)
+						}
+						runtime.Gosched()
+					}
+					return nil
+				})
+				mu.Lock()
+				if err == nil {
+					whole++
+				} else if tooOld++; !errors.Is(err, ErrSnapshotTooOld) {
+					t.Error(err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for end, round := time.Now().Add(500*time.Millisecond), 1; time.Now().Before(end); round++ {
+		require.NoError(t, write(round))
+		if round%20 == 0 {
+			require.NoError(t, db.Checkpoint())
+		}
+	}
+	close(done)
+	wg.Wait()
+	require.Positive(t, tooOld)
+	require.Positive(t, whole)
+	require.NoError(t, db.Check(t.Context()))
+	require.NoError(t, db.Close())
+}
