@@ -33,6 +33,15 @@ const askOffset = vfs.LockOffset + 1
 
 // acquire takes the lock, or asks for it and returns errBusy.
 func (l *fileLock) acquire() error {
+	err := l.try()
+	if err == errBusy && !l.asking {
+		l.asking = l.set(askOffset, unix.F_RDLCK) == nil
+	}
+	return err
+}
+
+// try takes the lock, or returns errBusy.
+func (l *fileLock) try() error {
 	kind := int16(unix.F_RDLCK)
 	if l.exclusive {
 		kind = unix.F_WRLCK
@@ -44,8 +53,6 @@ func (l *fileLock) acquire() error {
 		return nil
 	case err != unix.EAGAIN && err != unix.EACCES:
 		return err
-	case !l.asking:
-		l.asking = l.set(askOffset, unix.F_RDLCK) == nil
 	}
 	return errBusy
 }
@@ -62,8 +69,14 @@ func (l *fileLock) withdraw() {
 }
 
 // asked reports whether another process waits for the lock.
-func (l *fileLock) asked() bool {
-	f := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: askOffset, Len: 1}
+func (l *fileLock) asked() bool { return l.conflicts(askOffset, unix.F_WRLCK) }
+
+// held reports whether another process holds the lock for writing.
+func (l *fileLock) held() bool { return l.conflicts(vfs.LockOffset, unix.F_RDLCK) }
+
+// conflicts reports whether another process has a lock that excludes one of this kind.
+func (l *fileLock) conflicts(off int64, kind int16) bool {
+	f := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: off, Len: 1}
 	cmd := unix.F_OFD_GETLK
 	if l.posix {
 		cmd = unix.F_GETLK

@@ -1,0 +1,201 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// openTest opens a description of its own of the file, as another process has one.
+func openTest(t *testing.T, path string, s settings) *database {
+	t.Helper()
+	flags := unix.O_RDWR | unix.O_CREAT
+	if s.readOnly {
+		flags = unix.O_RDONLY
+	}
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
+	require.NoError(t, err)
+	d, err := open(uintptr(fd), s)
+	require.NoError(t, err)
+	t.Cleanup(func() { d.close() })
+	return d
+}
+
+// wait calls fn again while another process has the database, as the front library does.
+func wait(t *testing.T, fn func() error) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		err := fn()
+		if err != errBusy {
+			require.NoError(t, err)
+			return
+		}
+		require.True(t, time.Now().Before(end), "the lock was never let go")
+	}
+}
+
+func put(t *testing.T, d *database, key, value string) {
+	t.Helper()
+	wait(t, func() error {
+		_, err := d.store([]byte(key), []byte(value), false)
+		return err
+	})
+}
+
+func look(d *database, t *testing.T, key string) (value string, ok bool) {
+	t.Helper()
+	reply := make([]byte, 1<<20)
+	wait(t, func() error {
+		n, found, err := d.fetch([]byte(key), reply)
+		value, ok = string(reply[:n]), found
+		return err
+	})
+	return value, ok
+}
+
+// TestTurns: two that write in turn both get on, and each sees at once what the other has stored.
+func TestTurns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	a, b := openTest(t, path, settings{}), openTest(t, path, settings{posix: false})
+	for i := range 6 {
+		writer, reader := a, b
+		if i%2 == 1 {
+			writer, reader = b, a
+		}
+		put(t, writer, "turn", fmt.Sprint(i))
+		value, ok := look(reader, t, "turn")
+		assert.True(t, ok)
+		assert.Equal(t, fmt.Sprint(i), value)
+	}
+}
+
+// TestTurnsAtOnce: both write all the time; nothing is lost.
+func TestTurnsAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	a, b := openTest(t, path, settings{}), openTest(t, path, settings{})
+	const each = 50
+	var both sync.WaitGroup
+	for name, d := range map[string]*database{"a": a, "b": b} {
+		both.Go(func() {
+			for i := range each {
+				put(t, d, fmt.Sprint(name, i), name)
+				time.Sleep(200 * time.Microsecond)
+			}
+		})
+	}
+	both.Wait()
+	n := 0
+	reply := make([]byte, 100)
+	var key []byte
+	for first := true; ; first = false {
+		var size int
+		var ok bool
+		wait(t, func() (err error) {
+			size, ok, err = a.after(key, first, reply)
+			return err
+		})
+		if !ok {
+			break
+		}
+		key = bytes.Clone(reply[:size])
+		n++
+	}
+	assert.Equal(t, 2*each, n)
+}
+
+// TestIdle: who does not call lets go unasked, and the next call works.
+func TestIdle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	d := openTest(t, path, settings{})
+	put(t, d, "k", "v")
+	other, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer other.Close()
+	lock := fileLock{fd: other.Fd(), exclusive: true}
+	assert.Equal(t, errBusy, lock.try())
+	require.Eventually(t, func() bool { return lock.try() == nil }, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, lock.release())
+	value, ok := look(d, t, "k")
+	assert.True(t, ok)
+	assert.Equal(t, "v", value)
+}
+
+func TestTruncate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	d := openTest(t, path, settings{})
+	put(t, d, "k", "v")
+	wait(t, d.truncate)
+	_, ok := look(d, t, "k")
+	assert.False(t, ok)
+	put(t, d, "k2", "v2")
+	require.NoError(t, d.close())
+	value, ok := look(openTest(t, path, settings{}), t, "k2")
+	assert.True(t, ok)
+	assert.Equal(t, "v2", value)
+}
+
+// TestPosixLock: a lock that belongs to the process excludes those of descriptions.
+func TestPosixLock(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	a, err := os.Create(path)
+	require.NoError(t, err)
+	defer a.Close()
+	b, err := os.OpenFile(path, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer b.Close()
+	posix, own := fileLock{fd: a.Fd(), posix: true, exclusive: true}, fileLock{fd: b.Fd(), exclusive: true}
+	require.NoError(t, posix.acquire())
+	assert.Equal(t, errBusy, own.acquire())
+	assert.True(t, posix.asked())
+	own.withdraw()
+	assert.False(t, posix.asked())
+	require.NoError(t, posix.release())
+	require.NoError(t, own.acquire())
+	assert.Equal(t, errBusy, posix.acquire())
+	posix.withdraw()
+	require.NoError(t, own.release())
+}
+
+func TestLongKeys(t *testing.T) {
+	d := openTest(t, filepath.Join(t.TempDir(), "db.pag"), settings{})
+	for _, n := range []int{storedKeyMax - 1, storedKeyMax, storedKeyMax + 1, 3 * storedKeyMax} {
+		key := bytes.Repeat([]byte("k"), n)
+		put(t, d, string(key), fmt.Sprint(n))
+		value, ok := look(d, t, string(key))
+		assert.True(t, ok)
+		assert.Equal(t, fmt.Sprint(n), value)
+		reply := make([]byte, n)
+		size, ok, err := d.after(nil, true, reply)
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, n, size)
+		assert.Equal(t, key, reply)
+		found, err := d.remove(key)
+		require.NoError(t, err)
+		assert.True(t, found)
+	}
+	_, _, err := splitStored(make([]byte, storedKeyMax), []byte("\xff\xff\xff\xff\xff\xff\xff\xff of another program"))
+	assert.Error(t, err)
+}
+
+// TestReplyTooSmall: what does not fit is not copied, as the key may lie there.
+func TestReplyTooSmall(t *testing.T) {
+	d := openTest(t, filepath.Join(t.TempDir(), "db.pag"), settings{})
+	put(t, d, "k", "a longer value")
+	reply := []byte("k   ")
+	n, ok, err := d.fetch(reply[:1], reply)
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.Equal(t, len("a longer value"), n)
+	assert.Equal(t, "k   ", string(reply))
+}
