@@ -83,3 +83,30 @@ func TestCutUnderReaders(t *testing.T) {
 		})
 	}
 }
+
+// TestCutFileStaysShort: a file that somebody has cut short does not grow again by our next write, which would put zeros between what is
+// left and what is new.
+func TestCutFileStaysShort(t *testing.T) {
+	for name, write := range map[string]func(db *DB) error{
+		"record":      func(db *DB) error { return db.Put([]byte("k"), []byte("v")) },
+		"large value": func(db *DB) error { return db.Put([]byte("k"), make([]byte, 3<<20)) },
+		"checkpoint":  func(db *DB) error { return db.Checkpoint() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "db")
+			db, err := Open(path, nil)
+			require.NoError(t, err)
+			for i := range 100 {
+				require.NoError(t, db.Put(fmt.Appendf(nil, "%05d", i), make([]byte, 1000)))
+			}
+			require.NoError(t, os.Truncate(path, 100_000))
+			err = write(db)
+			require.ErrorIs(t, err, ErrFailed)
+			require.ErrorContains(t, err, "cut short")
+			fi, err := os.Stat(path)
+			require.NoError(t, err)
+			require.EqualValues(t, 100_000, fi.Size())
+			require.ErrorIs(t, db.Close(), ErrFailed)
+		})
+	}
+}

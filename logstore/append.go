@@ -230,6 +230,9 @@ func (g *Group) put(last bool, count uint64) error {
 		g.first = g.start()
 	}
 	g.seal(last, count)
+	if err := s.notShortened(); err != nil {
+		return err
+	}
 	if err := g.restart(); err != nil {
 		return err
 	}

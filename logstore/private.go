@@ -93,6 +93,9 @@ func (p *Private) enter() error {
 func (p *Private) extend(b []byte, count uint32) error {
 	s := p.s
 	a := s.firstPage(p.segments[len(p.segments)-1]) + p.page
+	if err := s.notShortened(); err != nil {
+		return s.fail(err)
+	}
 	if _, err := s.file.WriteAt(b, int64(a)*PageSize); err != nil {
 		return s.fail(err)
 	}

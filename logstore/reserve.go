@@ -80,6 +80,9 @@ func (s *Store) grow(missing uint64) error {
 // allocate reserves space for the pages from the given one on, or for the least number where there is no more, and syncs. It returns how
 // many there are.
 func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
+	if err := s.shorter(); err != nil {
+		return 0, s.fail(err)
+	}
 	err := s.file.Allocate(int64(from)*PageSize, int64(pages)*PageSize)
 	if isNoSpace(err) && pages > least {
 		pages = least

@@ -64,6 +64,9 @@ func (s *Store) zero(n uint32, zeros []byte) error {
 	for o := headerPage(n); o < uint64(s.segmentPages); o += partPages {
 		pages := min(partPages, uint64(s.segmentPages)-o)
 		a := s.firstPage(n) + o
+		if err := s.notShortened(); err != nil {
+			return err
+		}
 		if _, err := s.file.WriteAt(zeros[:pages*PageSize], int64(a)*PageSize); err != nil {
 			return err
 		}
