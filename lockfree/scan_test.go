@@ -1,0 +1,68 @@
+package lockfree
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestScanWhileTheWatermarkMoves: a reader that is registered before a scan begins and stays until after it is among the pins, or not
+// below the watermark that the scan returns, also if that moves on while the scan looks at the slots. There are many of those, so that it
+// takes a while.
+func TestScanWhileTheWatermarkMoves(t *testing.T) {
+	var r Registry
+	var watermark atomic.Uint64
+	watermark.Store(1)
+	for range 20_000 {
+		r.Acquire(&watermark)
+	}
+	watermark.Store(2)
+	var held atomic.Uint64 // what the reader is registered at, each value once; 0 = nothing
+	var begun, ended atomic.Int64
+	done := make(chan struct{})
+	stopped := make(chan struct{})
+	await := func(n *atomic.Int64) bool {
+		for from := n.Load(); n.Load() == from; {
+			select {
+			case <-done:
+				return false
+			default:
+				runtime.Gosched()
+			}
+		}
+		return true
+	}
+	go func() {
+		defer close(stopped)
+		for more := true; more; {
+			s := r.Acquire(&watermark)
+			held.Store(s.Seq())
+			more = await(&begun)
+			for range rand.IntN(2000) {
+				_ = held.Load()
+			}
+			watermark.Add(1)
+			more = more && await(&ended)
+			held.Store(0)
+			s.Release()
+		}
+	}()
+	stayed := 0
+	var pins []uint64
+	for range 2000 {
+		before := held.Load()
+		begun.Add(1)
+		pins, _ = r.Scan(pins, &watermark)
+		if before != 0 && held.Load() == before {
+			stayed++
+			require.True(t, Pinned(pins, before, before+1), "reader at %d, the scan returned %d", before, pins)
+		}
+		ended.Add(1)
+	}
+	close(done)
+	<-stopped
+	require.Positive(t, stayed)
+}
