@@ -265,3 +265,33 @@ func TestForgetsWhatWasChecked(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorrupt)
 	v.Discard()
 }
+
+// Each life of each segment has a salt of its own.
+func TestSaltIsDrawnAnew(t *testing.T) {
+	x := newScript(t)
+	type life struct {
+		segment  uint32
+		sequence uint64
+	}
+	salts := map[uint64]life{}
+	lives := map[uint32]map[uint64]bool{}
+	again := 0
+	for range 400 {
+		x.append(1)
+		if x.s.LastGroup()%6 == 0 {
+			x.checkpoint()
+		}
+		h := x.s.tail.header
+		if now, ok := salts[h.salt]; ok {
+			require.Equal(t, life{h.segment, h.sequence}, now)
+			continue
+		}
+		salts[h.salt] = life{h.segment, h.sequence}
+		if lives[h.segment] == nil {
+			lives[h.segment] = map[uint64]bool{}
+		}
+		lives[h.segment][h.sequence] = true
+		again = max(again, len(lives[h.segment]))
+	}
+	require.GreaterOrEqual(t, again, 3, "lives of a segment")
+}

@@ -105,7 +105,7 @@ func sound(t *testing.T, all []mutant) {
 		binary, err := b.build(dir)
 		if err == nil {
 			var found fate
-			if found, err = (testRun{dir: dir, run: strings.Join(es, "|")}).on(binary); err == nil && found.by != "" {
+			if found, err = (testRun{dir: dir, run: strings.Join(es, "|")}).on(binary, 10**patience); err == nil && found.by != "" {
 				err = fmt.Errorf("%s fails: %s", found.by, found.how)
 			}
 		}
@@ -152,19 +152,18 @@ func (m *mutant) try(t *testing.T) (f fate) {
 	if b.overlay, err = m.writeOverlay(dir); err != nil {
 		return fate{err: err}
 	}
+	var late error // of tests that were not heard to the end
 	for _, r := range m.tests {
 		binary, err := b.build(r.dir)
 		if err != nil {
 			return fate{err: err}
 		}
-		if f, err = r.on(binary); err != nil {
-			return fate{err: err}
-		}
-		if f.by != "" {
+		if f, err = r.on(binary, *patience); f.by != "" {
 			return f
 		}
+		late = errors.Join(late, err)
 	}
-	return fate{}
+	return fate{err: late}
 }
 
 // writeOverlay writes the changed files and the description that the go command wants of them.
@@ -199,11 +198,11 @@ var (
 	complaint  = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: *(?:\n\s+)*(?:Error Trace:[^\n]*\n\s+)?(?:[\w./]+_test\.go:\d+\n\s+)*(?:Error:\s*)?(.*)$`)
 )
 
-// on runs the tests with a binary. by is the one that failed.
-func (r testRun) on(binary string) (f fate, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), *patience+30*time.Second)
+// on runs the tests with a binary, for so long at most. by is the one that failed.
+func (r testRun) on(binary string, limit time.Duration) (f fate, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit+30*time.Second)
 	defer cancel()
-	args := append([]string{"-test.run", r.run, "-test.timeout", patience.String()}, r.args...)
+	args := append([]string{"-test.run", r.run, "-test.timeout", limit.String()}, r.args...)
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(root, r.dir)
 	out, err := cmd.CombinedOutput()
@@ -223,6 +222,9 @@ func (r testRun) on(binary string) (f fate, err error) {
 		f.by = m[1]
 	} else if m := runningIn.FindStringSubmatch(text); m != nil {
 		f.by = m[1]
+	}
+	if strings.Contains(text, "panic: test timed out") { // on a busy machine that may be so without the mutant
+		return fate{}, fmt.Errorf("%v took longer than %v", r, limit)
 	}
 	f.by = strings.TrimPrefix(r.dir, "./") + " " + strings.Trim(f.by, "^$")
 	if m := brokenTest.FindString(text); m != "" {
