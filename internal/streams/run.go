@@ -136,7 +136,11 @@ func (w *writer) stream(ctx context.Context, s int) error {
 			return err
 		}
 		t := transaction{s, n, w.load.Large}
-		if err := w.db.Update(t.run); err != nil {
+		err := w.db.Update(t.run)
+		for errors.Is(err, dbm.ErrConflict) { // has lost many times, as it may while the system holds up the others
+			err = w.db.Update(t.run)
+		}
+		if err != nil {
 			return fmt.Errorf("transaction %d of stream %d: %w", n, s, err)
 		}
 		w.returned[s].Store(n)

@@ -45,7 +45,7 @@ type fileSystem struct {
 }
 
 // diskLifeImages is how many images are taken of one disk.
-const diskLifeImages = 100
+const diskLifeImages = 50
 
 func below(t *testing.T, k fileSystem) {
 	if _, err := exec.LookPath(k.make[0]); err != nil {
@@ -59,6 +59,7 @@ func below(t *testing.T, k fileSystem) {
 	for taken < *blockImages {
 		taken += k.life(t, rng, min(diskLifeImages, *blockImages-taken))
 		disks++
+		t.Logf("%d images so far", taken)
 	}
 	t.Logf("%d images of a disk with %s on FUSE, %d disks, %v", taken, k.kind, disks, time.Since(began).Round(time.Second))
 }

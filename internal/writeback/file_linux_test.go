@@ -41,6 +41,9 @@ func TestFile(t *testing.T) {
 		unmount()
 		require.NoError(t, s.finish())
 		taken, lives = taken+s.taken, lives+1
+		if lives%10 == 0 {
+			t.Logf("%d images so far", taken)
+		}
 		known = p.future(t)
 		switch rng.IntN(5) {
 		case 0: // a new database
