@@ -195,11 +195,22 @@ func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 	require.NoError(t, x.s.Reserve(40, true))
 	x.s.Release(40)
 	want := []uint64{x.append(2), x.append(20)}
+	require.NoError(t, x.s.Reserve(10, true))
+	g := x.s.Begin(RecordGroup)
+	value := bytes.Repeat([]byte("value "), 2000)
+	run := g.Run(0, value)
+	_, err := g.Commit(0)
+	require.NoError(t, err)
+	x.s.Release(10)
+	want = append(want, x.append(1))
 	failSyncs(1)
 	require.Error(t, x.s.Sync())
 	groups, _ := afterwards()
 	require.Equal(t, want, groups)
 	require.Equal(t, want, x.groups())
+	found, err := x.s.Run(run)
+	require.NoError(t, err)
+	require.Equal(t, value, found)
 
 	failSyncs(2) // that of the superblock
 	x.s.Rebase(x.s.LastGroup())
@@ -294,4 +305,32 @@ func TestSaltIsDrawnAnew(t *testing.T) {
 		again = max(again, len(lives[h.segment]))
 	}
 	require.GreaterOrEqual(t, again, 3, "lives of a segment")
+}
+
+// The space of a segment goes only once both superblocks are of checkpoints begun after it was condemned.
+func TestSpaceWaitsForTwoCheckpoints(t *testing.T) {
+	for oldest := uint64(4); oldest < 8; oldest++ {
+		sp := newSpace(8, 0)
+		sp.pages = 10 * 8
+		sp.extendTo(10)
+		for n := range sp.segments {
+			sp.segments[n].state = segmentUsed
+		}
+		sp.tail, sp.successor = 1, 2
+		for _, n := range []uint32{5, 9} { // within the file, and at its end
+			sp.segments[n].state = segmentAbsent
+			sp.leaving = append(sp.leaving, condemned{segment: n, checkpoint: 5})
+		}
+		gone := oldest > 5
+		if left := sp.cutTo(oldest); gone {
+			require.EqualValues(t, 9, left)
+		} else {
+			require.Zero(t, left, "oldest superblock %d", oldest)
+		}
+		if first, n := sp.depart(oldest, 100); gone {
+			require.EqualValues(t, []uint32{5, 1}, []uint32{first, n})
+		} else {
+			require.Zero(t, n, "oldest superblock %d", oldest)
+		}
+	}
 }
