@@ -79,7 +79,7 @@ func oneLine(err error) string {
 func advice(err error) string {
 	switch {
 	case errors.Is(err, dbm.ErrLocked):
-		return "stop the process that has it open, or wait for it with --wait 30s"
+		return "stop the process that has it open, wait for it with --wait 30s, or, to read, do so beside it with --beside"
 	case errors.Is(err, dbm.ErrFormat):
 		return "check that this is a flashdbm database, and that this flashdbm is not older than the one that wrote it"
 	case errors.Is(err, dbm.ErrCorrupt):

@@ -19,7 +19,7 @@ func (p *program) read(ctx context.Context, path string, fn func(tx *dbm.Tx) err
 
 // inspect runs fn on the database at path, opened read-only.
 func (p *program) inspect(path string, fn func(db *dbm.DB) error) error {
-	return p.withDatabase(path, dbm.Options{ReadOnly: true}, fn)
+	return p.withDatabase(path, dbm.Options{ReadOnly: true, Beside: p.beside}, fn)
 }
 
 // change runs fn on the database at path, which must exist: a command that
@@ -34,6 +34,9 @@ func (p *program) change(path string, fn func(db *dbm.DB) error) error {
 // withDatabase opens the database at path, runs fn and closes it. An error of
 // Close counts: the last of the data may not have reached the disk.
 func (p *program) withDatabase(path string, opts dbm.Options, fn func(db *dbm.DB) error) (err error) {
+	if p.beside && !opts.ReadOnly {
+		return usagef("--beside is for commands that only read")
+	}
 	opts.LockTimeout = p.wait
 	db, err := dbm.Open(path, &opts)
 	if err != nil {

@@ -17,6 +17,7 @@ type program struct {
 	stdout, stderr *os.File
 
 	wait    time.Duration // --wait: how long to wait for another process's lock
+	beside  bool          // --beside: read while another process writes
 	profile string        // --profile: one of profileModes, or empty
 
 	// running is set when a command's own code starts. An error before that
@@ -59,6 +60,7 @@ func newRootCommand(p *program) *cobra.Command {
 
 	flags := root.PersistentFlags()
 	flags.DurationVar(&p.wait, "wait", 0, "wait up to `TIME`, for example 30s, for a database that another process has open")
+	flags.BoolVar(&p.beside, "beside", false, "read a database that another process has open, and may be writing")
 	flags.StringVar(&p.profile, "profile", "", "write a profile of this `KIND` to the current directory: "+strings.Join(profileNames(), ", "))
 	// The name of a registered flag cannot be unknown.
 	_ = root.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profileNames(), cobra.ShellCompDirectiveNoFileComp))

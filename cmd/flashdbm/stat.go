@@ -16,7 +16,10 @@ import (
 
 const statHelp = `stat prints what the database says about itself: records, file size, live and
 free bytes, and what opening it found. Counters of work, such as syncs, begin at
-zero with each opening.`
+zero with each opening. Behind them stands a map of the file, one character for
+each segment, or for several neighbours: its live share in tenths, 0 to 9,
+"." for free, "_" for given back to the file system, ">" where the log ends.
+"flashdbm plot" draws it with more detail.`
 
 func newStatCommand(p *program) *cobra.Command {
 	var asJSON bool
@@ -35,12 +38,51 @@ func newStatCommand(p *program) *cobra.Command {
 				}
 				w := tabwriter.NewWriter(p.stdout, 0, 0, 2, ' ', 0)
 				printFields(w, "", reflect.ValueOf(stats))
-				return w.Flush()
+				if err := w.Flush(); err != nil {
+					return err
+				}
+				return printSegments(p.stdout, db.Segments())
 			})
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print all fields as a JSON object, sizes in bytes, times in nanoseconds")
 	return cmd
+}
+
+const (
+	segmentsInLine = 64
+	segmentLines   = 16 // at the most
+)
+
+// printSegments prints a map of the file.
+func printSegments(w io.Writer, segments []dbm.Segment) error {
+	each := max(1, (len(segments)+segmentsInLine*segmentLines-1)/(segmentsInLine*segmentLines))
+	var line strings.Builder
+	fmt.Fprintf(&line, "segments, %d a character:\n", each)
+	for n, from := 0, 0; from < len(segments); n, from = n+1, from+each {
+		if n > 0 && n%segmentsInLine == 0 {
+			line.WriteByte('\n')
+		}
+		c := gather(segments[from:min(from+each, len(segments))])
+		line.WriteByte(c.symbol())
+	}
+	line.WriteByte('\n')
+	_, err := io.WriteString(w, line.String())
+	return err
+}
+
+// symbol is the character of a cell.
+func (c *cell) symbol() byte {
+	used := c.segments - c.absent - c.free
+	switch {
+	case c.tail:
+		return '>'
+	case c.absent > c.free && c.absent > used:
+		return '_'
+	case c.free >= used:
+		return '.'
+	}
+	return '0' + byte(min(9, 10*c.live/c.space))
 }
 
 // printFields prints the exported fields of a struct, one on a line, those of

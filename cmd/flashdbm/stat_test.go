@@ -29,6 +29,21 @@ func TestStat(t *testing.T) {
 	require.Positive(t, stats.FileBytes)
 }
 
+func TestPrintSegments(t *testing.T) {
+	segment := func(kind string, live int64) dbm.Segment { return dbm.Segment{Kind: kind, Bytes: 1000, Live: live} }
+	var b strings.Builder
+	require.NoError(t, printSegments(&b, []dbm.Segment{
+		segment(dbm.SegmentLog, 1000), segment(dbm.SegmentLog, 0), segment(dbm.SegmentValues, 450), segment(dbm.SegmentFree, 0),
+		segment(dbm.SegmentTail, 10), segment(dbm.SegmentNext, 0), segment(dbm.SegmentAbsent, 0),
+	}))
+	require.Equal(t, "segments, 1 a character:\n904.>._\n", b.String())
+	b.Reset()
+	require.NoError(t, printSegments(&b, pictureOf(100_000).segments))
+	require.Contains(t, b.String(), "98 a character")
+	require.Equal(t, segmentLines+1, strings.Count(b.String(), "\n"))
+	require.Equal(t, 1, strings.Count(b.String(), ">"))
+}
+
 func TestPrintFields(t *testing.T) {
 	type inner struct{ Groups uint64 }
 	var out bytes.Buffer

@@ -147,6 +147,12 @@ func TestLocked(t *testing.T) {
 	require.Eventually(t, func() bool { return execute(t, "", "put", db, "a", "2").code == exitError },
 		waitForProcess, waitForProcess/1000)
 	fail(t, exitError, []string{"stop the process", "--wait"}, "put", db, "a", "2")
+	fail(t, exitError, []string{"--beside"}, "get", db, "a")
+	require.NotEmpty(t, succeed(t, "get", db, "a", "--beside"))
+	require.Contains(t, succeed(t, "stat", db, "--beside"), "segments, 1 a character:")
+	succeed(t, "check", db, "--beside")
+	fail(t, exitUsage, []string{"only read"}, "put", db, "a", "2", "--beside")
+	fail(t, exitUsage, []string{"only read"}, "del", db, "a", "--beside")
 
 	waiter := command(t, "put", db, "a", "3", "--wait", waitForProcess.String())
 	require.NoError(t, waiter.Start())
