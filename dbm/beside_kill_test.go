@@ -65,7 +65,8 @@ func TestBesideProcess(t *testing.T) {
 			}
 			least = found
 		}
-		for end := time.Now().Add(400 * time.Millisecond); time.Now().Before(end); {
+		end, before := time.Now().Add(400*time.Millisecond), moved
+		for time.Now().Before(end) || moved < before+6 && time.Now().Before(end.Add(10*time.Second)) {
 			look()
 		}
 		require.NoError(t, child.Process.Kill())
