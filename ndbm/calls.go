@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 
+	"flashdbm/logstore"
 	"flashdbm/mvcc"
 )
 
@@ -20,52 +22,66 @@ func replyWith(reply, found []byte) int {
 
 // fetch copies the value of key into reply and returns its length; ok is false if there is none.
 func (d *database) fetch(key, reply []byte) (n int, ok bool, err error) {
-	e, err := d.enter()
-	if err != nil {
+	if err := d.enter(); err != nil {
 		return 0, false, err
 	}
 	defer d.leave()
 	if isLong(key) {
-		var serr error
-		stored := storedKey(key)
+		return d.fetchLong(key, reply)
+	}
+	err = d.read(func(e *mvcc.Engine) (err error) {
+		ok, err = e.Look(key, func(value []byte) { n = replyWith(reply, value) })
+		return err
+	})
+	return n, ok, err
+}
+
+func (d *database) fetchLong(key, reply []byte) (n int, ok bool, err error) {
+	stored := storedKey(key)
+	var serr error
+	err = d.read(func(e *mvcc.Engine) (err error) {
 		ok, err = e.Look(stored, func(value []byte) {
 			var v []byte
 			if _, v, serr = splitStored(stored, value); serr == nil {
 				n = replyWith(reply, v)
 			}
 		})
-		if err == nil {
-			err = serr
-		}
-		return n, ok && err == nil, err
-	}
-	ok, err = e.Look(key, func(value []byte) {
-		n = replyWith(reply, value)
+		return err
 	})
-	return n, ok, err
+	if err == nil {
+		err = serr
+	}
+	return n, ok && err == nil, err
 }
 
 // after copies the least key greater than key, or the least of all if first is set, into reply and returns its length.
 func (d *database) after(key []byte, first bool, reply []byte) (n int, ok bool, err error) {
-	e, err := d.enter()
-	if err != nil {
+	if err := d.enter(); err != nil {
 		return 0, false, err
 	}
 	defer d.leave()
+	from := storedKey(key)
 	var long []byte
-	ok, err = e.After(storedKey(key), first, func(found []byte) {
-		if n = len(found); n == storedKeyMax {
-			long = append(long, found...)
-		} else {
-			replyWith(reply, found)
-		}
+	err = d.read(func(e *mvcc.Engine) (err error) {
+		ok, err = e.After(from, first, func(found []byte) {
+			if n = len(found); n == storedKeyMax {
+				long = bytes.Clone(found)
+			} else {
+				replyWith(reply, found)
+			}
+		})
+		return err
 	})
 	if err != nil || !ok || long == nil {
 		return n, ok, err
 	}
 	var whole []byte
 	var serr error
-	if ok, err = e.Look(long, func(value []byte) { whole, _, serr = splitStored(long, value) }); err == nil {
+	err = d.read(func(e *mvcc.Engine) (err error) {
+		ok, err = e.Look(long, func(value []byte) { whole, _, serr = splitStored(long, value) })
+		return err
+	})
+	if err == nil {
 		err = serr
 	}
 	if err == nil && !ok { // deleted between the two looks
@@ -79,11 +95,14 @@ func (d *database) store(key, value []byte, insert bool) (stored bool, err error
 	if uint64(len(value))+uint64(len(key)) > mvcc.MaxValue-longKeyRest {
 		return false, errTooLarge
 	}
-	e, err := d.enter()
-	if err != nil {
+	if d.options.Store.ReadOnly {
+		return false, logstore.ErrReadOnly
+	}
+	if err := d.enter(); err != nil {
 		return false, err
 	}
 	defer d.leave()
+	e := d.engine
 	if isLong(key) {
 		key, value = storedKey(key), storedValue(key, value)
 	}
@@ -111,11 +130,14 @@ func (d *database) store(key, value []byte, insert bool) (stored bool, err error
 
 // remove deletes a record and reports whether there was one.
 func (d *database) remove(key []byte) (found bool, err error) {
-	e, err := d.enter()
-	if err != nil {
+	if d.options.Store.ReadOnly {
+		return false, logstore.ErrReadOnly
+	}
+	if err := d.enter(); err != nil {
 		return false, err
 	}
 	defer d.leave()
+	e := d.engine
 	key = storedKey(key)
 	err = e.Retry(mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
 		if found, err = tx.Has(key); err != nil || !found {

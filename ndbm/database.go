@@ -27,24 +27,33 @@ import (
 //	running --- watch: asked, or idle; waits for the calls under way, closes the engine, unlocks ---> shut
 //
 // Between the two no call is under way: mu is held for reading by every call, for writing by what changes the state.
+//
+// A database that is only read asks nobody. If no process is writing it has a lock that readers share, which it lets go when one wants to write; beside
+// one that is, it follows what that writes:
+//
+//	shut --- no lock to be had ---> following --- watch: the lock is free ---> running
+//
+// Following costs a look at the file with each call, and every page is copied and checked, so it gives way to the lock.
 type database struct {
 	lock    fileLock
 	file    vfs.File // kept while shut
 	options mvcc.Options
 
 	mu     sync.RWMutex
-	engine *mvcc.Engine  // nil while shut; guarded by mu
-	quit   chan struct{} // of the watch, nil while shut; guarded by mu
-	gave   time.Time     // when the lock was let go because another process had asked for it; guarded by mu
-	closed bool          // guarded by mu
+	engine *mvcc.Engine   // nil unless running; guarded by mu
+	beside *mvcc.Follower // nil unless following; guarded by mu
+	quit   chan struct{}  // of the watch, nil while shut; guarded by mu
+	gave   time.Time      // when the lock was let go because another process had asked for it; guarded by mu
+	closed bool           // guarded by mu
 
 	calls atomic.Uint64 // tells the watch that the database is in use
 }
 
 const (
-	askedEvery = 4 * time.Millisecond // how often a holder looks whether it is asked for the lock
-	idleAfter  = time.Second          // without a call, after which the lock is let go unasked
-	letOthers  = 3 * time.Millisecond // how long who was asked for the lock leaves it alone; the others look for it every millisecond
+	askedEvery = 4 * time.Millisecond   // how often a holder looks whether it is asked for the lock
+	idleAfter  = time.Second            // without a call, after which the lock is let go unasked
+	unlockedIn = 100 * time.Millisecond // how often a follower looks whether the lock is free
+	letOthers  = 3 * time.Millisecond   // how long who was asked for the lock leaves it alone; the others look for it every millisecond
 )
 
 // settings are what open is told.
@@ -79,20 +88,28 @@ const (
 	redoLimit   = 32 << 20
 )
 
-// enter begins a call: the engine stays open until leave. errBusy: another process holds the lock and has been asked for it; call again
-// in a millisecond.
-func (d *database) enter() (*mvcc.Engine, error) {
+// enter begins a call: the state stays until leave. errBusy: another process holds the lock and has been asked for it; call again in a
+// millisecond.
+func (d *database) enter() error {
 	for {
 		d.mu.RLock()
-		if d.engine != nil {
+		if d.engine != nil || d.beside != nil {
 			d.calls.Add(1)
-			return d.engine, nil
+			return nil
 		}
 		d.mu.RUnlock()
 		if err := d.start(); err != nil {
-			return nil, err
+			return err
 		}
 	}
+}
+
+// read calls fn, within a call, with an engine that shows what is in the file now; again if a writer was too fast for it.
+func (d *database) read(fn func(*mvcc.Engine) error) error {
+	if d.engine != nil {
+		return fn(d.engine)
+	}
+	return d.beside.Use(fn)
 }
 
 func (d *database) leave() { d.mu.RUnlock() }
@@ -104,13 +121,62 @@ func (d *database) start() error {
 	switch {
 	case d.closed:
 		return mvcc.ErrClosed
-	case d.engine != nil:
+	case d.engine != nil || d.beside != nil:
 		return nil
 	}
-	if err := d.acquire(); err != nil {
+	if !d.options.Store.ReadOnly {
+		if err := d.acquire(); err != nil {
+			return err
+		}
+		return d.run()
+	}
+	switch err := d.tryShared(); err {
+	case nil:
+		return d.run()
+	case errBusy:
+		return d.follow()
+	default:
 		return err
 	}
-	return d.run()
+}
+
+// tryShared takes the lock of readers, if no process writes, or wants to. mu is held for writing.
+func (d *database) tryShared() error {
+	if time.Since(d.gave) < letOthers || d.lock.asked() {
+		return errBusy
+	}
+	return d.lock.try()
+}
+
+// follow opens the database beside the process that writes it. mu is held for writing.
+func (d *database) follow() error {
+	f, err := mvcc.OpenFollower(oneFile{d.file}, d.file.Name(), d.options)
+	if err != nil {
+		return err
+	}
+	d.beside, d.quit = f, make(chan struct{})
+	go d.watchLock(d.quit)
+	return nil
+}
+
+// watchLock ends the following when the lock is free.
+func (d *database) watchLock(quit chan struct{}) {
+	for {
+		select {
+		case <-quit:
+			return
+		case <-time.After(unlockedIn):
+		}
+		if d.lock.held() || d.lock.asked() {
+			continue
+		}
+		d.mu.Lock()
+		if d.quit == quit {
+			d.shut() // the next call takes the lock
+		}
+		d.mu.Unlock()
+		return
+	}
 }
 
 // acquire takes the lock, or asks for it. mu is held for writing.
@@ -135,6 +201,12 @@ func (d *database) run() error {
 
 // shut closes the engine and lets the lock go. mu is held for writing.
 func (d *database) shut() error {
+	if d.beside != nil {
+		close(d.quit)
+		err := d.beside.Close()
+		d.beside, d.quit = nil, nil
+		return err
+	}
 	if d.engine == nil {
 		return nil
 	}
@@ -197,7 +269,7 @@ func (d *database) truncate() error {
 func (d *database) sync() error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if d.engine == nil { // it was synced when the lock was let go
+	if d.engine == nil || d.options.Store.ReadOnly { // it was synced when the lock was let go
 		return nil
 	}
 	return d.engine.Sync()

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"flashdbm/logstore"
 )
 
 // openTest opens a description of its own of the file, as another process has one.
@@ -198,4 +200,40 @@ func TestReplyTooSmall(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, len("a longer value"), n)
 	assert.Equal(t, "k   ", string(reply))
+}
+
+// TestReaderBesideWriter: who only reads follows a writer at once, and shares the lock when that has let go.
+func TestReaderBesideWriter(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	w := openTest(t, path, settings{})
+	put(t, w, "k", "0")
+	r := openTest(t, path, settings{readOnly: true})
+	for i := range 50 {
+		put(t, w, "k", fmt.Sprint(i))
+		reply := make([]byte, 10)
+		n, ok, err := r.fetch([]byte("k"), reply)
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Equal(t, fmt.Sprint(i), string(reply[:n]))
+	}
+	following := func() bool {
+		r.mu.RLock()
+		defer r.mu.RUnlock()
+		return r.beside != nil
+	}
+	assert.True(t, following())
+	_, err := r.store([]byte("k"), nil, false)
+	assert.ErrorIs(t, err, logstore.ErrReadOnly)
+	require.NoError(t, w.close())
+	require.Eventually(t, func() bool { return !following() }, 20*time.Second, 10*time.Millisecond)
+	value, ok := look(r, t, "k")
+	assert.True(t, ok)
+	assert.Equal(t, "49", value)
+	assert.NotNil(t, r.engine)
+
+	w = openTest(t, path, settings{}) // a reader lets go of its lock as well
+	put(t, w, "k", "again")
+	value, _ = look(r, t, "k")
+	assert.Equal(t, "again", value)
+	assert.True(t, following())
 }

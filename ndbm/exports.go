@@ -93,7 +93,7 @@ func flashdbm_engine_start(handle C.int) (ret C.int) {
 	if d == nil {
 		return failed(errNoHandle)
 	}
-	if _, err := d.enter(); err != nil {
+	if err := d.enter(); err != nil {
 		return failed(err)
 	}
 	d.leave()

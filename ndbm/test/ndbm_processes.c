@@ -271,6 +271,37 @@ static void second_writer_times_out(void)
 	CHECK(count(db) > 0);
 	dbm_close(db);
 }
+
+/* A writer that does not move holds nobody up who only reads. */
+static void reads_beside_stopped_writer(void)
+{
+	struct gate running;
+	DBM *db = open_new();
+	int pid, status, i, n;
+
+	dbm_close(db);
+	gate_make(&running);
+	pid = start_child(stores_in_a_loop, &running);
+	gate_pass(&running);
+	usleep(20000);
+	CHECK(kill(pid, SIGSTOP) == 0 && waitpid(pid, &status, WUNTRACED) == pid);
+	setenv("FLASHDBM_LOCK_TIMEOUT", "0", 1);
+	db = open_with(O_RDONLY);
+	n = count(db);
+	CHECK(n > 0 && !dbm_error(db) && has_number(db, 0));
+	CHECK(kill(pid, SIGCONT) == 0);
+	for (i = 0; i < 200; i++) {
+		CHECK(has_number(db, 0));
+		CHECK(count(db) >= n);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	for (i = 0; i < 5; i++) {
+		CHECK(has_number(db, 0));
+		usleep(60000);
+	}
+	dbm_close(db);
+}
 #endif
 
 /* ---- fork ---- */
@@ -668,6 +699,7 @@ const struct check process_checks[] = {
 	{"processes: a second writer beside a busy one", second_writer_beside_busy_one},
 #ifdef LIBRARY_FLASHDBM
 	{"processes: EAGAIN when the other does not let go", second_writer_times_out},
+	{"processes: a reader beside a writer that is stopped, goes on, is killed", reads_beside_stopped_writer},
 #endif
 	{"fork: the child reads", child_reads},
 	{"fork: the child writes", child_writes},
