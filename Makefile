@@ -7,7 +7,7 @@
 #   make scripts  a power cut at every operation of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make damage   every bit of small databases, all lengths, sectors, hostile pages: at most DAMAGETIME for each of these
-#   make isolation  HISTORIES histories of 10,000 transactions each, replayed; and as many searched for cycles
+#   make isolation  ISOLATIONRUNS histories of each kind of 10,000 transactions each, replayed; and as many searched for cycles
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
@@ -23,7 +23,7 @@
 
 GO       ?= go
 FUZZTIME ?= 3m
-# Seeds of each random model in make soak, the first of them (another one means other runs), and the time of each crash test.
+# Seeds of each random model in make soak, the first of them (another one means other runs), and the time of the crash test.
 SOAKRUNS  ?= 8000
 SOAKFIRST ?= 1000
 SOAKTIME  ?= 12m
@@ -44,8 +44,8 @@ SCRIPTTIME  ?= 10m
 FAULTTIME   ?= 5m
 DAMAGETIME  ?= 6m
 # Histories of each of three durabilities, and of the black box under each of two isolations.
-HISTORIES     ?= 4
-HISTORYFIRST  ?= 1000
+ISOLATIONRUNS ?= 4
+ISOLATIONFIRST ?= 1000
 SCRIPTSTEPS ?= 2000
 
 # Systems other than this one that the module must compile for.
@@ -102,7 +102,8 @@ cross:
 # in its full length under the race detector.
 soak:
 	$(GO) test -timeout 20m -run '^TestModel$$' ./logstore ./override -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
-	$(GO) test -timeout 40m -run '^TestCrash' ./dbm -args -crash.from $(SOAKFIRST) -crash.time $(SOAKTIME)
+	$(MAKE) crash scripts faults damage isolation CRASHTIME=$(SOAKTIME) CRASHFIRST=$(SOAKFIRST) SCRIPTTIME=8m DAMAGETIME=1m ISOLATIONRUNS=10
+	$(GO) test -timeout 20m -run '^TestCrashConcurrent$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 4m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 	$(MAKE) kill linear fuse
 
@@ -136,8 +137,8 @@ damage:
 	$(call two,damage,TestCrashDamage/$$half,-crash.time $(DAMAGETIME))
 
 isolation:
-	$(GO) test -timeout 3h ./mvcc -run '^TestHistory$$' -v -args -history.runs $(HISTORIES) -history.transactions 10000 -history.from $(HISTORYFIRST)
-	$(GO) test -timeout 3h ./dbm -run '^TestListAppend$$' -v -args -list.runs $(HISTORIES) -list.transactions 10000 -list.from $(HISTORYFIRST)
+	$(GO) test -timeout 3h ./mvcc -run '^TestHistory$$' -v -args -history.runs $(ISOLATIONRUNS) -history.transactions 10000 -history.from $(ISOLATIONFIRST)
+	$(GO) test -timeout 3h ./dbm -run '^TestListAppend$$' -v -args -list.runs $(ISOLATIONRUNS) -list.transactions 10000 -list.from $(ISOLATIONFIRST)
 
 fuzz:
 	@packages=$$($(GO) list ./...) || exit 1; \

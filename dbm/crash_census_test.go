@@ -71,13 +71,14 @@ func (c *census) add(t *trial) {
 	d.Flushes += s.Flushes
 	d.Folds += s.Folds
 	d.Checkpoints += s.Checkpoints
+	d.ReturnedBytes += s.ReturnedBytes
 }
 
 func (c *census) report(t *testing.T, seeds int) {
 	d := &c.did
 	t.Logf("%d seeds, %d images, %d more like one before; %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; "+
-		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d", seeds, c.images, c.same, d.Commits,
-		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full)
+		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d pages given back", seeds, c.images, c.same, d.Commits,
+		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, d.ReturnedBytes/logstore.PageSize)
 }
 
 // complete makes sure that nothing was left out.
@@ -86,6 +87,7 @@ func (c *census) complete(t *testing.T) {
 	for what, n := range map[string]uint64{
 		"record groups": d.RecordGroups, "page groups": d.PageGroups, "flushes": d.Flushes, "parts of flushes": d.FlushGroups - d.Flushes,
 		"folds": d.Folds, "checkpoints": d.Checkpoints, "private segments": uint64(c.private), "value runs": uint64(c.runs),
+		"pages given back": d.ReturnedBytes,
 	} {
 		require.NotZero(t, n, what)
 	}

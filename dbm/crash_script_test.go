@@ -14,6 +14,7 @@ func (r *runner) act() (err error) {
 	if r.err != nil {
 		return errEnded
 	}
+	crashProgress.Add(1)
 	for _, a := range actions {
 		if r.weighted(a.share) {
 			r.trace("%s: %s (state %d, safe %d)", r.name, a.name, r.hist.last(), r.safe)
