@@ -184,8 +184,19 @@ func (e *Engine) mergeDuringSync(b *batch) error {
 		return e.syncLog()
 	}
 	synced := make(chan error, 1)
-	go func() { synced <- e.store.Sync() }()
-	err := e.merge(b.seq)
+	sync := func() { synced <- e.store.Sync() }
+	var err error
+	switch {
+	case !e.opts.Manual:
+		go sync()
+		err = e.merge(b.seq)
+	case b.seq%2 == 0: // tests: one after the other, in either order, so that a run repeats
+		sync()
+		err = e.merge(b.seq)
+	default:
+		err = e.merge(b.seq)
+		sync()
+	}
 	if serr := <-synced; err == nil {
 		err = serr
 	}
