@@ -71,7 +71,7 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 		return err
 	}
 	loader := &loader{dump: dump, atomic: load.atomic}
-	loader.line = p.startProgress("load", formatRecords, total, false)
+	loader.line = p.startProgress("load", formatBytes, total, false)
 	// Nobody is told of a commit before the end, so one sync there is enough.
 	err = p.withDatabase(path, dbm.Options{Durability: dbm.Buffered}, func(db *dbm.DB) error {
 		return errors.Join(loader.run(cmd, db), db.Sync())
@@ -91,8 +91,8 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 }
 
 // rehearse reads a dump that can be read twice to its end and returns its
-// number of records, 0 if it cannot be.
-func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File) (records int64, err error) {
+// bytes of keys and values, 0 if it cannot be.
+func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File) (bytes int64, err error) {
 	status, err := file.Stat()
 	if err != nil {
 		return 0, err
@@ -109,24 +109,25 @@ func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File)
 	if err != nil {
 		return 0, err
 	}
-	line := p.startProgress("read", formatRecords, 0, false)
+	line := p.startProgress("read", formatBytes, 0, false)
 	defer line.Stop()
 	for {
 		if err := cmd.Context().Err(); err != nil {
 			return 0, err
 		}
-		_, _, err := dump.next()
+		key, value, err := dump.next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
 			return 0, err
 		}
-		records++
-		line.Add(1)
+		n := int64(len(key) + len(value))
+		bytes += n
+		line.Add(n)
 	}
 	_, err = file.Seek(start, io.SeekStart)
-	return records, err
+	return bytes, err
 }
 
 // loader moves the records of a dump into a database.
@@ -176,9 +177,10 @@ func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 		if err := tx.Put(key, value); err != nil {
 			return false, err
 		}
+		n := int64(len(key) + len(value))
 		l.batch.Records++
-		l.batch.Bytes += int64(len(key) + len(value))
-		l.line.Add(1)
+		l.batch.Bytes += n
+		l.line.Add(n)
 		if !l.atomic && (l.batch.Records >= loadBatchRecords || l.batch.Bytes >= loadBatchBytes) {
 			return true, nil
 		}

@@ -101,7 +101,7 @@ func TestProgressOnTerminal(t *testing.T) {
 		stderrOnTerminal(cmd, far)
 		cmd.Stdin = slowDump{time.Now(), strings.NewReader(printHeader + " a\n b\n"), strings.NewReader("DATA=END\n")}
 	}, "load", db)
-	require.Contains(t, shown, "load: 1 record, ")
+	require.Contains(t, shown, "load: 2 B, ")
 	require.True(t, strings.HasSuffix(shown, "\r\x1b[K"), "%q", shown)
 }
 
