@@ -165,6 +165,12 @@ func TestBesideCutAndDamaged(t *testing.T) {
 
 // TestBesideGoroutines: many goroutines read through one handle beside a writer.
 func TestBesideGoroutines(t *testing.T) {
+	for name, leases := range map[string]mvcc.LeaseOptions{"": {}, "aging": {MaxAge: time.Millisecond, Trace: true}} {
+		t.Run(name, func(t *testing.T) { besideGoroutines(t, leases) })
+	}
+}
+
+func besideGoroutines(t *testing.T, leases mvcc.LeaseOptions) {
 	besideWithin(t, time.Minute)
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()
@@ -173,6 +179,7 @@ func TestBesideGoroutines(t *testing.T) {
 	writer, err := openEngine(mem, "db", opts)
 	require.NoError(t, err)
 	require.NoError(t, writer.Put([]byte("00"), binary.BigEndian.AppendUint64(nil, 0)))
+	opts.Leases = leases
 	reader, err := openBeside(mem, "db", opts)
 	require.NoError(t, err)
 	var acked atomic.Uint64
