@@ -203,7 +203,7 @@ ndbm:
 	$(MAKE) -C ndbm all
 
 install-ndbm:
-	$(MAKE) -C ndbm install PREFIX=$(PREFIX)
+	$(MAKE) -C ndbm install PREFIX=$(abspath $(PREFIX))
 
 test-ndbm:
 	$(MAKE) -C ndbm check-programs
