@@ -169,7 +169,11 @@ func (r *runner) checkVisible() error {
 	if Durability(r.opts.Durability) != Durable || r.db == nil {
 		return nil
 	}
-	f, err := scan(r.db, nil)
+	read := scan
+	if r.db.engine.Redoing() { // this may be in the middle of it
+		read = r.lookUp
+	}
+	f, err := read(r.db, nil)
 	if errors.Is(err, ErrClosed) { // Close writes too
 		return nil
 	}

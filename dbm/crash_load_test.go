@@ -96,6 +96,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 	o.MemoryLimit, o.RedoLimit, o.StepPages = l.memoryLimit, l.redoLimit, l.stepPages
 	o.Store.SegmentPages, o.Store.MaxFileSize = l.segmentPages, l.maxFile
 	o.Store.ChunkPages = uint64(l.segmentPages) << rng.IntN(3)
+	if rng.IntN(2) == 0 {
+		o.RedoBehind = 1 + rng.IntN(4)
+	}
 	d := l.durability
 	if d == 3 {
 		d = rng.IntN(3)

@@ -82,6 +82,34 @@ func (s *Store) InFile(a Addr, n int64) bool {
 	return n > 0 && a > 1 && a < end && uint64(n) <= end-a && s.segmentOf(a+uint64(n)-1) == s.segmentOf(a)
 }
 
+// AppendBodies reads the bodies of those pages of a group that are of the given kind and appends them to b. Neighbours are read together.
+func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, error) {
+	for len(pages) > 0 {
+		n := 0
+		for n < len(pages) && n < partPages && pages[n].Kind == kind && pages[n].Addr == pages[0].Addr+uint64(n) {
+			n++
+		}
+		if n == 0 {
+			pages = pages[1:]
+			continue
+		}
+		if s.bodies == nil {
+			s.bodies = make([]byte, partPages*PageSize)
+		}
+		buf := s.bodies[:n*PageSize]
+		if read, err := s.file.ReadAt(buf, int64(pages[0].Addr)*PageSize); err == io.EOF {
+			clear(buf[read:]) // cut short since it was scanned: no stream is whole with this
+		} else if err != nil {
+			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+		}
+		for ; len(buf) > 0; buf = buf[PageSize:] {
+			b = append(b, buf[MuxSize:PageSize]...)
+		}
+		pages = pages[n:]
+	}
+	return b, nil
+}
+
 // Body reads the body of an accepted page of a stream into fresh memory.
 func (s *Store) Body(a Addr) ([]byte, error) {
 	if s.beside != nil {

@@ -22,6 +22,9 @@ type Recovery struct {
 	entered  []header // of the scan start's segment and those that the log entered after it
 	clean    bool     // the log may go on right behind its last group
 	mapped   uint32   // segments that the checkpoint's space map knows
+
+	Load time.Duration // what the superblocks and the newest checkpoint took,
+	Scan time.Duration // and what the log behind it
 }
 
 // Open opens or creates the database file at path and scans its log. See Recovery for how it goes on.
@@ -87,6 +90,7 @@ func openFile(fs vfs.FS, path string, opts Options) (vfs.File, error) {
 
 // load reads the superblocks, the newest checkpoint and the log behind it.
 func (s *Store) load() (*Recovery, error) {
+	begin := time.Now()
 	size, err := s.file.Size()
 	if err != nil {
 		return nil, fmt.Errorf("flashdbm: %w", err)
@@ -114,9 +118,11 @@ func (s *Store) load() (*Recovery, error) {
 	if err != nil {
 		return nil, err
 	}
+	rec.Load = time.Since(begin)
 	if err := s.scan(sc, rec); err != nil {
 		return nil, err
 	}
+	rec.Scan = time.Since(begin) - rec.Load
 	if s.beside != nil {
 		s.startFollowing(sc, rec)
 		return rec, nil

@@ -53,6 +53,7 @@ type Store struct {
 	group     Group  // reused builder
 	sinceBase []mark // record and page groups after the base
 	restart   bool   // the next segment entered is the first after a crash
+	bodies    []byte // scratch of AppendBodies
 
 	supers [2]*superblock // by slot, nil if damaged; owned by Open, then by the one checkpoint under way
 

@@ -80,7 +80,7 @@ func (k *keeper) relieve(e *Engine) error {
 	e.step(StepWait)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	before := k.installed
+	before := k.installed.Load()
 	dirty, err := e.reclaimNow()
 	if err != nil || e.memory.Load() <= e.ceiling.Load() {
 		return err
@@ -173,7 +173,7 @@ func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
 	if err = e.flushAndCheckpoint(); err == nil {
 		err = e.checkpoint()
 	}
-	return k.installed, err
+	return k.installed.Load(), err
 }
 
 // awaitRoom reserves what a committer needs, at the latest once nobody reads below the given Seq, or after roomWait.

@@ -42,6 +42,7 @@ type Options struct {
 	Step          func(StepPoint) // tests: called between the steps of the housekeeping
 	StepPages     int             // tests: most pages of such a step; 0 = as it suits
 	EarlyBytes    int64           // tests: of versions, above which a large batch writes pages early; 0 = half of MemoryLimit
+	RedoBehind    int             // tests: least records that are redone behind Open; 0 = as it suits, with Manual none
 	LastSlots     int             // tests: of the table hash(key) -> last Seq, a power of two; 0 = 2 MiB of them
 }
 
@@ -84,7 +85,9 @@ type Engine struct {
 	drained  atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
 	active   atomic.Int32                          // commits that were admitted and are not settled
 	unpinned atomic.Int32                          // transactions that wait for admission and are not in the registry meanwhile
-	closed   atomic.Bool                           // Close was called
+	closed   atomic.Bool                           // Close was called,
+	ending   atomic.Bool                           // and nobody uses the engine any more
+	redone   chan struct{}                         // nil, or closed when the goroutine has ended that redoes for a read-only engine
 	gate     gate
 	moved    waiters // for applied
 	keeper   keeper
@@ -106,6 +109,8 @@ type Engine struct {
 	batches  uint64
 	batchOps int // in the last batch of commits
 
+	restarted bool // after several crashes without a checkpoint one is due: each has left the rest of a segment unused
+
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 
 	conflicts, commits atomic.Uint64
@@ -125,6 +130,17 @@ type RecoveryStats struct {
 	Records     int64         // redone
 	DroppedTail bool          // a group that was not whole was cut off
 	Duration    time.Duration // of Open
+	Steps       RecoverySteps
+}
+
+// RecoverySteps is what each step of recovery took.
+type RecoverySteps struct {
+	Load    time.Duration // superblocks, table and space map of the newest checkpoint
+	Scan    time.Duration // of the log
+	Install time.Duration // table, complete flushes and page groups
+	Sync    time.Duration // what was not proven durable is written again and synced
+	Sort    time.Duration // redo records are read and sorted, beside that
+	Redo    time.Duration // into the tree, perhaps behind Open
 }
 
 // Open opens or creates the database file and recovers it.
@@ -153,16 +169,27 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	e.recovery.Duration = time.Since(begin)
-	if !opts.Manual && !opts.Store.ReadOnly {
+	switch {
+	case opts.Manual:
+	case !opts.Store.ReadOnly:
 		e.keeper.start(e)
+	case e.Redoing():
+		e.redone = make(chan struct{})
+		go func() {
+			defer close(e.redone)
+			_ = e.mergeFor(redoSeq) // an error is what those who wait get
+		}()
 	}
 	return e, nil
 }
 
-// recover rebuilds the tree: installed pages first, then redo, before anything else can use the engine.
+// recover rebuilds the tree: installed pages first, then redo, before anything else can use the engine or behind Open.
 func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	defer e.guard(&err)
 	readOnly := e.opts.Store.ReadOnly
+	steps := &e.recovery.Steps
+	steps.Load, steps.Scan = rec.Load, rec.Scan
+	begin := time.Now()
 	if rec.Created {
 		e.recovery.Created = true
 		if e.pages, err = override.Create(e.store, &e.registry, readOnly); err != nil {
@@ -171,11 +198,17 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	} else if e.pages, e.records, err = override.Recover(e.store, rec, &e.registry); err != nil {
 		return err
 	}
-	if err := e.store.EndRecovery(rec); err != nil {
+	steps.Install = time.Since(begin)
+	begin = time.Now()
+	ready := e.readyRedo(rec)
+	err = e.store.EndRecovery(rec)
+	steps.Sync = time.Since(begin)
+	redo, redoErr := ready()
+	if err = errors.Join(err, redoErr); err != nil {
 		return err
 	}
-	e.publish(1, e.records)
-	e.durable.Store(1)
+	e.publish(baseSeq, e.records)
+	e.durable.Store(baseSeq)
 	e.recovery.Groups, e.recovery.DroppedTail = len(rec.Groups), rec.Dropped != 0
 	if rec.Dropped != 0 {
 		e.opts.Logger.Warn("flashdbm: the end of the log was not whole and was cut off; nothing acknowledged as durable is missing", "path", e.Path(), "group", rec.Dropped)
@@ -190,10 +223,11 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	if opts := e.opts.Store; opts.Beside {
 		return e.startFollowing(rec)
 	}
-	if err := e.redoGroups(rec); err != nil {
+	if err := e.startRedo(redo); err != nil {
 		return err
 	}
-	if rec.Restarts > 1 && !readOnly { // each has left the rest of a segment unused
+	e.restarted = rec.Restarts > 1 && !readOnly
+	if e.restarted && e.opts.Manual && !e.Redoing() {
 		if err := e.flushAndCheckpoint(); !logstore.IsFull(err) {
 			return err
 		} // a full file can be read, and what is deleted may make room
@@ -211,6 +245,10 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.awaitUsers()
+	e.ending.Store(true)
+	if e.redone != nil {
+		<-e.redone
+	}
 	e.keeper.stop()
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {

@@ -10,6 +10,7 @@ import (
 // A glance is a read-only transaction for one lookup. It is used again and again: nothing is allocated for it, and it returns to its
 // place in the registry, which its processor has in its cache.
 
+// glance begins one. A lookup goes through find, anything else comes after see.
 func (e *Engine) glance() (*Tx, error) {
 	tx, ok := e.glances.Get().(*Tx)
 	if !ok {
@@ -19,11 +20,7 @@ func (e *Engine) glance() (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	tx.slot, tx.snap = slot, e.pages.At(slot.Seq())
-	if err := e.await(slot.Seq()); err != nil {
-		e.endGlance(tx)
-		return nil, err
-	}
+	tx.slot, tx.snap, tx.seen = slot, e.pages.At(slot.Seq()), e.pending.merged.Load() >= slot.Seq()
 	return tx, nil
 }
 
@@ -39,15 +36,15 @@ func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	defer e.endGlance(tx)
-	c, ok, err := btree.Get(&tx.snap, override.Root, key)
+	f, ok, err := tx.find(key)
 	if !ok || err != nil {
 		return nil, false, err
 	}
-	v, err := tx.cellValue(c)
+	v, err := tx.foundValue(f)
 	switch {
 	case err != nil:
 		return nil, false, err
-	case c.Kind() == btree.Extents: // put together for this call
+	case f.ref().Kind == btree.Extents: // put together for this call
 		return v, true, nil
 	}
 	return append(make([]byte, 0, len(v)), v...), true, nil
@@ -61,11 +58,11 @@ func (e *Engine) Look(key []byte, use func(value []byte)) (ok bool, err error) {
 		return false, err
 	}
 	defer e.endGlance(tx)
-	c, ok, err := btree.Get(&tx.snap, override.Root, key)
+	f, ok, err := tx.find(key)
 	if !ok || err != nil {
 		return false, err
 	}
-	v, err := tx.cellValue(c)
+	v, err := tx.foundValue(f)
 	if err != nil {
 		return false, err
 	}
@@ -81,6 +78,9 @@ func (e *Engine) After(key []byte, first bool, use func(key []byte)) (ok bool, e
 		return false, err
 	}
 	defer e.endGlance(tx)
+	if err := tx.see(); err != nil {
+		return false, err
+	}
 	var c btree.Cursor
 	c.Reset(&tx.snap, override.Root)
 	if first {
@@ -109,7 +109,7 @@ func (e *Engine) Exists(key []byte) (bool, error) {
 		return false, err
 	}
 	defer e.endGlance(tx)
-	_, ok, err := btree.Get(&tx.snap, override.Root, key)
+	_, ok, err := tx.find(key)
 	return ok, err
 }
 

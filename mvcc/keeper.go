@@ -22,7 +22,7 @@ type keeper struct {
 	done      chan struct{}
 	due       atomic.Bool // the goroutine was nudged
 	turn      turn
-	installed uint64 // least Seq whose readers cannot see what the last flush has retired; guarded by mu
+	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the baton
 
 	checkpoints, flushes atomic.Uint64
 }
@@ -44,6 +44,10 @@ const (
 
 func (k *keeper) start(e *Engine) {
 	k.e, k.quit, k.done = e, make(chan struct{}), make(chan struct{})
+	if e.Redoing() || e.restarted || e.flushDue() {
+		k.due.Store(true)
+		k.wake <- struct{}{}
+	}
 	go k.run()
 }
 
@@ -144,7 +148,7 @@ func (e *Engine) Housekeep() error {
 		var dying bool
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
 		trim, dying = e.trimDue()
-		checkpoint = checkpoint || dying
+		checkpoint = checkpoint || dying || e.restarted
 		return e.Failed()
 	}); err != nil {
 		return err
@@ -261,18 +265,23 @@ func (e *Engine) flush() error {
 		if f == nil {
 			return nil
 		}
-		return e.finishFlush(f)
+		between := e.between
+		if e.opts.StepPages == 0 && f.Pages() <= flushAtOnce {
+			between = func(work func()) { work() }
+		}
+		return e.finishFlush(f, between)
 	})
 }
 
-// finishFlush carries a flush through whose base is all up to now. Baton holder, and the caller holds keeper.mu.
-func (e *Engine) finishFlush(f *override.Flush) error {
+// finishFlush carries a flush through whose base is all up to now. Baton holder; between, which may lay the baton down if the caller
+// holds keeper.mu, calls what does not need it.
+func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error {
 	recBytes := e.recBytes
-	if err := e.writeFlush(f); err != nil {
+	if err := e.writeFlush(f, between); err != nil {
 		return e.store.Fail(err)
 	}
 	e.recBytes -= recBytes
-	e.keeper.installed = e.applied.Load() + 1
+	e.keeper.installed.Store(e.applied.Load() + 1)
 	e.reclaim()
 	e.rebalance(0)
 	e.keeper.flushes.Add(1)
@@ -280,18 +289,15 @@ func (e *Engine) finishFlush(f *override.Flush) error {
 }
 
 // writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
-func (e *Engine) writeFlush(f *override.Flush) error {
+func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error {
 	installed := false
 	defer func() {
 		if !installed {
 			f.Abandon()
 		}
 	}()
-	between := e.between
 	if n := e.opts.StepPages; n > 0 {
 		f.LimitPart(n)
-	} else if f.Pages() <= flushAtOnce {
-		between = func(work func()) { work() }
 	}
 	between(f.Sort)
 	for {
@@ -352,7 +358,7 @@ func (e *Engine) checkpoint() (err error) {
 	e.publishDurable()
 	e.keeper.checkpoints.Add(1)
 	return e.withBaton(func() error {
-		e.atCheckpoint = e.store.SinceCheckpoint()
+		e.atCheckpoint, e.restarted = e.store.SinceCheckpoint(), false
 		return nil
 	})
 }

@@ -30,7 +30,8 @@ import (
 // An error of a merge poisons the store and is what everybody gets who reads above merged. What is merged stays readable. After another
 // failure, merging goes on for those who may read: what is durable and pending is as good as what is durable and in the tree.
 type pending struct {
-	merged atomic.Uint64 // read by anyone; written by the baton holder
+	merged atomic.Uint64               // read by anyone; written by the baton holder
+	redo   atomic.Pointer[pendingRedo] // the same; what Open has left to redo, before all else that is pending
 
 	// The rest belongs to the baton holder.
 	ops     []btree.Op
@@ -87,7 +88,7 @@ func (p *pending) add(seq uint64, ops []btree.Op) (copied bool) {
 // crowded reports whether what is pending should be merged.
 func (e *Engine) crowded() bool {
 	p := &e.pending
-	return len(p.ops) >= pendingOps || p.bytes >= min(pendingBytes, e.opts.MemoryLimit/pendingShare)
+	return p.redo.Load() != nil || len(p.ops) >= pendingOps || p.bytes >= min(pendingBytes, e.opts.MemoryLimit/pendingShare)
 }
 
 // await returns once the tree has everything up to seq.
@@ -115,6 +116,12 @@ func (e *Engine) merge(seq uint64) error {
 	p := &e.pending
 	if p.err != nil && p.merged.Load() < seq {
 		return p.err
+	}
+	if r := p.redo.Load(); r != nil && seq >= redoSeq {
+		p.err = errBroken // should something panic
+		if p.err = e.mergeRedo(r); p.err != nil {
+			return p.err
+		}
 	}
 	if len(p.batches) == 0 || p.batches[0].seq > seq {
 		return nil

@@ -3,42 +3,83 @@ package mvcc
 import (
 	"bytes"
 	"slices"
+	"time"
 
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
-// redoGroups applies the record groups behind the base, wherever they lie, merged and sorted by key, before anything else uses the
-// engine. A writing open that needs more memory than half the limit flushes as it goes.
-func (e *Engine) redoGroups(rec *logstore.Recovery) error {
-	var streams [][]byte
-	var ops []btree.Op
+// readyRedo takes in the record groups behind the base, wherever they lie, on a goroutine of its own: it only reads, and meanwhile what
+// they are read from can be written again and synced. The function returned waits for the result, nil if there is nothing to redo.
+func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*pendingRedo, error) {
+	var p *pendingRedo
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if e.opts.Store.Beside { // which keeps what it redoes: see startFollowing
+			return
+		}
+		begin := time.Now()
+		var ops []btree.Op
+		if ops, err = e.readGroups(rec); err == nil && len(ops) > 0 {
+			p = newPendingRedo(e, ops)
+		}
+		e.recovery.Steps.Sort = time.Since(begin)
+	}()
+	return func() (*pendingRedo, error) {
+		<-done
+		return p, err
+	}
+}
+
+// startRedo makes the redo pending, and a few records get into the tree at once, before anything else uses the engine.
+func (e *Engine) startRedo(p *pendingRedo) error {
+	if p == nil {
+		return nil
+	}
+	e.recovery.Records = int64(len(p.ops))
+	e.pending.redo.Store(p)
+	e.show(redoSeq)
+	e.durable.Store(redoSeq)
+	if e.redoneBehind(len(p.ops)) {
+		return nil
+	}
+	return e.mergeFor(redoSeq)
+}
+
+// readGroups decodes the records to redo, in the order of their commits.
+func (e *Engine) readGroups(rec *logstore.Recovery) ([]btree.Op, error) {
 	base := e.pages.Base()
+	var pages, count int
+	redo := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > base }
+	for i := range rec.Groups {
+		if g := &rec.Groups[i]; redo(g) {
+			pages += len(g.Pages)
+			count += int(min(g.Count, uint64(len(g.Pages))*logstore.BodySize))
+		}
+	}
+	bodies := make([]byte, 0, pages*logstore.BodySize)
+	ops := make([]btree.Op, 0, min(count, pages*logstore.BodySize/16))
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
-		if g.Kind != logstore.RecordGroup || g.No <= base {
+		if !redo(g) {
 			continue
 		}
-		stream, err := e.redoStream(g)
-		if err != nil {
-			return err
+		from, before := len(bodies), len(ops)
+		var err error
+		if bodies, err = e.store.AppendBodies(bodies, g.Pages, logstore.KindRecord); err != nil {
+			return nil, err
 		}
-		streams = append(streams, stream)
-		before := len(ops)
-		if err := readRedo(stream, func(op btree.Op) { ops = append(ops, op) }); err != nil {
-			return err
+		if err := readRedo(bodies[from:len(bodies):len(bodies)], func(op btree.Op) { ops = append(ops, op) }); err != nil {
+			return nil, err
 		}
 		if uint64(len(ops)-before) != g.Count {
-			return errRedo
+			return nil, errRedo
 		}
 		e.recBytes += int64(len(g.Pages)) * logstore.PageSize
 	}
-	e.recovery.Records = int64(len(ops))
-	if len(ops) == 0 {
-		return nil
-	}
-	ops, lost := sortOps(ops)
-	return e.redoOpsSorted(ops, lost)
+	return ops, nil
 }
 
 // redoStream joins the record pages of a group.
@@ -69,27 +110,4 @@ func sortOps(ops []btree.Op) (keep []btree.Op, lost []btree.Ref) {
 		}
 	}
 	return keep, lost
-}
-
-// redoOpsSorted applies ops as one batch, in pieces.
-func (e *Engine) redoOpsSorted(ops []btree.Op, lost []btree.Ref) error {
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	return e.withBaton(func() error {
-		p := e.beginPieces(e.store.LastGroup(), 0)
-		for _, ref := range lost {
-			p.batch.Drop(ref)
-		}
-		if err := p.apply(ops); err != nil {
-			p.abandon()
-			return err
-		}
-		e.publish(e.pages.Seq(), p.records)
-		e.durable.Store(e.applied.Load())
-		if f := p.seal(); f != nil {
-			return e.finishFlush(f)
-		}
-		e.reclaim()
-		return nil
-	})
 }

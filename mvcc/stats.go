@@ -16,6 +16,7 @@ type Stats struct {
 	Commits           uint64
 	Conflicts         uint64
 	Checkpoints       uint64
+	RedoBytes         int64 // of record groups that an open would redo
 	OpenSnapshots     int
 	OldestSnapshotAge time.Duration
 	OldestBegan       string // where, if that is traced
@@ -32,7 +33,7 @@ func (e *Engine) Stats() (Stats, error) {
 	defer slot.Release()
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Commits: e.commits.Load(), Conflicts: e.conflicts.Load(),
-		Checkpoints: e.keeper.checkpoints.Load(), OpenSnapshots: e.registry.Count() - 1, Recovery: e.recovery,
+		Checkpoints: e.keeper.checkpoints.Load(), OpenSnapshots: e.registry.Count() - 1,
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
@@ -45,7 +46,7 @@ func (e *Engine) Stats() (Stats, error) {
 			e.reclaim()
 		}
 		s.HeldBytes = e.store.HeldBytes()
-		s.Pages = e.pages.Stats()
+		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.recBytes, e.recovery
 		if s.Records = e.recordsAt(slot.Seq()); s.Records < 0 {
 			s.Records = e.records
 		}

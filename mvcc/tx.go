@@ -89,11 +89,11 @@ func (tx *Tx) Get(key []byte) (value []byte, ok bool, err error) {
 			return tx.entryValue(en)
 		}
 	}
-	c, ok, err := tx.lookup(key)
+	f, ok, err := tx.lookup(key)
 	if !ok || err != nil {
 		return nil, false, err
 	}
-	value, err = tx.cellValue(c)
+	value, err = tx.foundValue(f)
 	return value, err == nil, err
 }
 
@@ -121,18 +121,34 @@ func (tx *Tx) see() error {
 	return nil
 }
 
-func (tx *Tx) lookup(key []byte) (btree.Cell, bool, error) {
+func (tx *Tx) lookup(key []byte) (f found, ok bool, err error) {
 	tx.readAny = true
-	if err := tx.see(); err != nil {
-		return btree.Cell{}, false, err
-	}
 	if tx.reads != nil {
 		tx.reads.addKey(key)
 	}
 	if tx.slot.Expired() {
-		return btree.Cell{}, false, ErrSnapshotTooOld
+		return found{}, false, ErrSnapshotTooOld
 	}
-	return btree.Get(&tx.snap, override.Root, key)
+	return tx.find(key)
+}
+
+// found is a record in the snapshot: in the tree or, if redone is set, in the redo that is pending over it.
+type found struct {
+	cell   btree.Cell
+	redone *btree.Op
+}
+
+func (tx *Tx) find(key []byte) (f found, ok bool, err error) {
+	if !tx.seen {
+		if r := tx.e.pending.redo.Load(); r != nil && tx.Snapshot() == redoSeq {
+			return r.get(key)
+		}
+		if err := tx.see(); err != nil {
+			return found{}, false, err
+		}
+	}
+	f.cell, ok, err = btree.Get(&tx.snap, override.Root, key)
+	return f, ok, err
 }
 
 // Put sets the value of key. Both are copied.

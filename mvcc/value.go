@@ -11,17 +11,43 @@ import (
 
 // cellValue returns a record's value as one slice. That is a slice of its page or run, but for a large value, which is assembled.
 func (tx *Tx) cellValue(c btree.Cell) ([]byte, error) {
-	switch c.Kind() {
-	case btree.Inline:
+	if c.Kind() == btree.Inline {
 		return c.Value(), nil
-	case btree.Run:
-		return tx.snap.Run(c.Ref())
 	}
-	extents, err := tx.snap.Extents(c.Ref())
+	return tx.refValue(c.Ref())
+}
+
+func (tx *Tx) refValue(ref btree.Ref) ([]byte, error) {
+	if ref.Kind == btree.Run {
+		return tx.snap.Run(ref)
+	}
+	extents, err := tx.snap.Extents(ref)
 	if err != nil {
 		return nil, err
 	}
-	return tx.assemble(extents, c.Ref().ValueLen)
+	return tx.assemble(extents, ref.ValueLen)
+}
+
+// foundValue is cellValue for what a lookup has found.
+func (tx *Tx) foundValue(f found) ([]byte, error) {
+	switch {
+	case f.redone == nil:
+		return tx.cellValue(f.cell)
+	case f.redone.Ref == nil:
+		return f.redone.Value, nil
+	}
+	return tx.refValue(*f.redone.Ref)
+}
+
+// ref returns where the value is, the zero Ref if it is inline.
+func (f found) ref() btree.Ref {
+	switch {
+	case f.redone == nil:
+		return f.cell.Ref()
+	case f.redone.Ref == nil:
+		return btree.Ref{}
+	}
+	return *f.redone.Ref
 }
 
 // assemble reads the pieces of a large value into one slice.
@@ -64,18 +90,18 @@ func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err e
 			return bytes.NewReader(en.Value), int64(len(en.Value)), !en.Deleted, nil
 		}
 	}
-	c, ok, err := tx.lookup(key)
+	f, ok, err := tx.lookup(key)
 	if !ok || err != nil {
 		return nil, 0, false, err
 	}
-	if c.Kind() == btree.Extents {
-		extents, err := tx.snap.Extents(c.Ref())
+	if ref := f.ref(); ref.Kind == btree.Extents {
+		extents, err := tx.snap.Extents(ref)
 		if err != nil {
 			return nil, 0, false, err
 		}
-		return &extentReader{tx: tx, rest: extents}, int64(c.Ref().ValueLen), true, nil
+		return &extentReader{tx: tx, rest: extents}, int64(ref.ValueLen), true, nil
 	}
-	v, err := tx.cellValue(c)
+	v, err := tx.foundValue(f)
 	return bytes.NewReader(v), int64(len(v)), err == nil, err
 }
 

@@ -11,6 +11,7 @@ import (
 type Batch struct {
 	p       *Pages
 	dirtyAt int // dirty pages at the start
+	lingers uint64
 }
 
 // Begin starts the batch with the given Seq, which is above all before it.
@@ -26,6 +27,10 @@ func (p *Pages) Begin(seq uint64) *Batch {
 
 // SameBatch returns the batch begun last, for further changes before it is published.
 func (p *Pages) SameBatch() *Batch { return &p.batch }
+
+// Linger keeps what the batch supersedes for readers at its own Seq too: some of them are reading the tree as it was before. From the
+// next batch on that is as with any other.
+func (b *Batch) Linger() { b.lingers = 1 }
 
 // Node returns the newest image of a page, this batch's included.
 func (b *Batch) Node(id btree.PageID) (btree.Node, error) { return b.p.nodeAt(id, b.p.seq) }
@@ -109,7 +114,7 @@ func (b *Batch) push(id btree.PageID, v *version) {
 	} else {
 		v.next.Store(old)
 		e.head.Store(v)
-		p.limbo.supersede(e, old, v.seq)
+		p.limbo.supersede(e, old, v.seq+b.lingers)
 	}
 	p.markDirty(e)
 }

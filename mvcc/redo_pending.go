@@ -1,0 +1,225 @@
+package mvcc
+
+import (
+	"bytes"
+	"cmp"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/internal/btree"
+	"flashdbm/override"
+)
+
+// After a kill in the middle of much writing the redo records take longer to merge into the tree than all the rest of Open: each of
+// them may be for another leaf, which has to be read and checked first. So Open returns once the records are at hand, durable and
+// sorted, and they are the first of what is pending (see there): at redoSeq, which is durable, while the tree is at baseSeq.
+//
+//   - Lookups at redoSeq are answered from the records and the tree at baseSeq. Anything else (cursors, Len, commits, Sync, Check,
+//     checkpoints) needs the tree, and waits for the merge, which goes on in the background.
+//   - Lookups of the tree at baseSeq are by readers registered at redoSeq, so what the redo supersedes lingers for those, and what dies
+//     in the file later does so above redoSeq: the merge ends with an empty batch.
+//   - Nothing is committed before the redo is merged. In the table of last writes it is not: it is no conflict for anybody.
+//   - Crashes have nothing new to break: what was accepted is durable before Open returns, and nothing is logged before it is merged but
+//     pages that are written early for want of memory, which are void without the rest of their flush.
+//   - An error of the merge poisons the store and is what those who wait get. Lookups go on.
+//
+// With Options.Manual there is no background: the first that needs the tree merges.
+const (
+	baseSeq = 1
+	redoSeq = baseSeq + 1
+
+	redoAtOnce = 1 << 12 // ops applied between two looks at whether to go on
+	redoBehind = 1 << 13 // records from which they are redone behind Open: fewer take some 10 ms
+)
+
+// pendingRedo is what Open has left to redo. It does not change, but for the count.
+type pendingRedo struct {
+	e       *Engine
+	ops     []btree.Op // in the order of their commits
+	order   []redoKey  // of those that count, by key, each key once
+	prefix  []byte     // that all keys share
+	lost    []btree.Ref
+	applied atomic.Int64 // how many of order have been handed to the tree
+}
+
+// redoKey names an op by its index. Almost always its head, the first bytes of the key behind the shared prefix, is all that sorting and
+// searching look at.
+type redoKey struct {
+	head  uint64
+	index uint32
+}
+
+// newPendingRedo orders ops by key; of several of a key the last one counts. The runs of the others are in the log and never get into
+// the tree.
+func newPendingRedo(e *Engine, ops []btree.Op) *pendingRedo {
+	r := &pendingRedo{e: e, ops: ops, prefix: sharedPrefix(ops)}
+	order := make([]redoKey, len(ops))
+	for i := range ops {
+		order[i] = redoKey{headOf(ops[i].Key, len(r.prefix)), uint32(i)}
+	}
+	slices.SortFunc(order, func(a, b redoKey) int {
+		if a.head != b.head {
+			return cmp.Compare(a.head, b.head)
+		}
+		return cmp.Or(bytes.Compare(ops[a.index].Key, ops[b.index].Key), cmp.Compare(a.index, b.index))
+	})
+	r.order = order[:0]
+	for i, k := range order {
+		op := &ops[k.index]
+		if i+1 == len(order) || k.head != order[i+1].head || !bytes.Equal(op.Key, ops[order[i+1].index].Key) {
+			r.order = append(r.order, k)
+		} else if op.Ref != nil {
+			r.lost = append(r.lost, *op.Ref)
+		}
+	}
+	return r
+}
+
+// sharedPrefix returns the bytes that all keys begin with.
+func sharedPrefix(ops []btree.Op) (prefix []byte) {
+	for i := range ops {
+		if i == 0 {
+			prefix = ops[0].Key
+		}
+		prefix = prefix[:commonPrefix(prefix, ops[i].Key)]
+	}
+	return prefix
+}
+
+// find returns what the redo says of a key, nil if nothing. Any goroutine.
+func (r *pendingRedo) find(key []byte) *btree.Op {
+	if r == nil || !bytes.HasPrefix(key, r.prefix) {
+		return nil
+	}
+	head := headOf(key, len(r.prefix))
+	low, high := 0, len(r.order)
+	for low < high { // slices.BinarySearchFunc would have the caller's key allocated
+		mid := int(uint(low+high) >> 1)
+		k := r.order[mid]
+		o := cmp.Compare(k.head, head)
+		if o == 0 {
+			if o = bytes.Compare(r.ops[k.index].Key, key); o == 0 {
+				return &r.ops[k.index]
+			}
+		}
+		if o < 0 {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return nil
+}
+
+// get looks a record up at redoSeq while the redo is pending. Any goroutine that is registered there.
+func (r *pendingRedo) get(key []byte) (f found, ok bool, err error) {
+	if op := r.find(key); op != nil {
+		return found{redone: op}, !op.Delete, nil
+	}
+	base := r.e.pages.At(baseSeq)
+	f.cell, ok, err = btree.Get(&base, override.Root, key)
+	return f, ok, err
+}
+
+// mergeRedo merges the redo into the tree. Baton holder, who merges it before anything else: so no flush is in flight, and none of
+// another comes between, as the baton stays here until one that was begun early is installed.
+func (e *Engine) mergeRedo(r *pendingRedo) error {
+	begin := time.Now()
+	p := &pieces{e: e, batch: e.pages.Begin(redoSeq), group: e.store.LastGroup(), records: e.records}
+	p.batch.Linger()
+	if err := r.apply(p); err != nil {
+		p.abandon()
+		if err == ErrClosed {
+			return err
+		}
+		return e.store.Fail(err)
+	}
+	f := p.seal()
+	e.recovery.Steps.Redo = time.Since(begin)
+	e.merged(redoSeq, p.records)
+	e.pages.Begin(redoSeq + 1)
+	e.publish(redoSeq+1, p.records)
+	e.durable.Store(redoSeq + 1)
+	e.pending.redo.Store(nil) // after merged moved: who finds nil here can read the tree
+	if f != nil {
+		return e.finishFlush(f, func(work func()) { work() })
+	}
+	e.reclaim()
+	return nil
+}
+
+// apply merges the redo into the tree, as one batch. Only Close of a read-only engine, which has no use for it, cuts it short.
+func (r *pendingRedo) apply(p *pieces) error {
+	e := r.e
+	for _, ref := range r.lost {
+		p.batch.Drop(ref)
+	}
+	if !e.opts.Manual {
+		stop := r.touchAhead()
+		defer stop()
+	}
+	ops := make([]btree.Op, 0, min(len(r.order), e.pieceOps(), redoAtOnce))
+	for rest := r.order; len(rest) > 0; {
+		if e.opts.Store.ReadOnly && e.ending.Load() {
+			return ErrClosed
+		}
+		ops = ops[:0]
+		for _, k := range rest[:min(len(rest), cap(ops))] {
+			ops = append(ops, r.ops[k.index])
+		}
+		rest = rest[len(ops):]
+		r.applied.Add(int64(len(ops)))
+		if err := p.apply(ops); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// touchAhead has another processor read and check the pages that apply comes to next, which is half of the work. It only looks at the
+// tree, as readers do; what is wrong there apply will find. It is in no registry, where Close would wait for it: the tree at baseSeq
+// stays as long as the watermarks are there, and it has stopped when they move.
+func (r *pendingRedo) touchAhead() (stop func()) {
+	e := r.e
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		var fault error
+		defer e.guard(&fault)
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		snap := e.pages.At(baseSeq)
+		for i := redoAtOnce; i < len(r.order); i++ {
+			if i%256 == 0 {
+				i = max(i, int(r.applied.Load())) // overtaken
+				select {
+				case <-quit:
+					return
+				default:
+				}
+			}
+			if i < len(r.order) {
+				_, _, _ = btree.Get(&snap, override.Root, r.ops[r.order[i].index].Key)
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}
+
+// redoneBehind reports whether so many records are redone behind Open.
+func (e *Engine) redoneBehind(records int) bool {
+	switch least := e.opts.RedoBehind; {
+	case least > 0:
+		return records >= least
+	case e.opts.Manual:
+		return false
+	}
+	return records >= redoBehind
+}
+
+// Redoing reports whether Open has left something to redo that is not in the tree yet.
+func (e *Engine) Redoing() bool { return e.pending.redo.Load() != nil }
