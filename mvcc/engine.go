@@ -41,9 +41,14 @@ type Options struct {
 	Manual        bool            // no background goroutine: tests step the housekeeping themselves
 	Step          func(StepPoint) // tests: called between the steps of the housekeeping
 	StepPages     int             // tests: most pages of such a step; 0 = as it suits
-	EarlyBytes    int64           // tests: of versions, above which a large batch writes pages early; 0 = half of MemoryLimit
-	RedoBehind    int             // tests: least records that are redone behind Open; 0 = as it suits, with Manual none
-	LastSlots     int             // tests: of the table hash(key) -> last Seq, a power of two; 0 = 2 MiB of them
+	Thresholds                    // tests
+}
+
+// Thresholds are lower in tests, so that little data takes every path. 0 = as it suits.
+type Thresholds struct {
+	EarlyBytes int64 // of versions, above which a large batch writes pages early: else half of MemoryLimit
+	RedoBehind int   // least records that are redone behind Open: else 8,192, and with Manual none
+	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
 // Sentinels of this layer, for errors.Is.

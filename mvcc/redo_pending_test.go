@@ -123,7 +123,7 @@ func TestLookupsOverPendingRedo(t *testing.T) {
 		t.Run(fmt.Sprintf("read-only %v", readOnly), func(t *testing.T) {
 			image, want := killedWithRedo(t)
 			defer image.Release()
-			e := openOn(t, image, Options{Manual: true, RedoBehind: 3, Store: logstore.Options{ReadOnly: readOnly}})
+			e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}, Store: logstore.Options{ReadOnly: readOnly}})
 			defer func() { require.NoError(t, e.Close()) }()
 			require.True(t, e.Redoing())
 			require.Greater(t, e.recovery.Records, int64(1000))
@@ -209,7 +209,7 @@ func TestWhatWaitsForRedo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mem := image.Clone()
 			defer mem.Release()
-			e := openOn(t, mem, Options{Manual: true, RedoBehind: 3})
+			e := openOn(t, mem, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
 			require.True(t, e.Redoing())
 			within(t, 20*time.Second, func() { require.NoError(t, fn(e)) })
 			require.False(t, e.Redoing())
@@ -229,7 +229,7 @@ func TestCommitOverPendingRedo(t *testing.T) {
 			for key = range want {
 				break
 			}
-			e := openOn(t, image, Options{Manual: true, RedoBehind: 3})
+			e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
 			defer func() { require.NoError(t, e.Close()) }()
 			o := TxOptions{Serializable: serializable}
 			a, b, c := begin(t, e, o), begin(t, e, o), begin(t, e, o)
@@ -261,7 +261,7 @@ func TestCommitOverPendingRedo(t *testing.T) {
 func TestReaderFromBeforeRedoIsHeld(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
-	e := openOn(t, image, Options{Manual: true, RedoBehind: 3})
+	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
 	defer func() { require.NoError(t, e.Close()) }()
 	looker, walker := begin(t, e, TxOptions{ReadOnly: true}), begin(t, e, TxOptions{ReadOnly: true})
 	lookEverywhere(t, want, getter(t, looker))
@@ -285,7 +285,7 @@ func TestReaderFromBeforeRedoIsHeld(t *testing.T) {
 func TestValuesFromBeforeRedoStay(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
-	e := openOn(t, image, Options{Manual: true, RedoBehind: 3})
+	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
 	tx := begin(t, e, TxOptions{ReadOnly: true})
 	defer func() {
 		require.NoError(t, tx.Rollback())
@@ -331,7 +331,7 @@ func TestValuesFromBeforeRedoStay(t *testing.T) {
 func TestRedoInPieces(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
-	e := openOn(t, image, Options{Manual: true, RedoBehind: 3, EarlyBytes: 8 << 10, MemoryLimit: 64 << 10})
+	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3, EarlyBytes: 8 << 10}, MemoryLimit: 64 << 10})
 	early := begin(t, e, TxOptions{ReadOnly: true})
 	lookEverywhere(t, want, getter(t, early))
 	require.True(t, e.Redoing())
@@ -363,11 +363,11 @@ func TestCloseOverPendingRedo(t *testing.T) {
 	defer image.Release()
 	for _, manual := range []bool{false, true} {
 		mem := image.Clone()
-		e := openOn(t, mem, Options{Manual: manual, RedoBehind: 3, Store: logstore.Options{ReadOnly: true}})
+		e := openOn(t, mem, Options{Manual: manual, Thresholds: Thresholds{RedoBehind: 3}, Store: logstore.Options{ReadOnly: true}})
 		require.NoError(t, e.Close())
-		e = openOn(t, mem, Options{Manual: manual, RedoBehind: 3})
+		e = openOn(t, mem, Options{Manual: manual, Thresholds: Thresholds{RedoBehind: 3}})
 		require.NoError(t, e.Close())
-		e = openOn(t, mem, Options{Manual: true, RedoBehind: 1})
+		e = openOn(t, mem, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 1}})
 		require.False(t, e.Redoing())
 		require.Zero(t, e.recovery.Records)
 		tx := begin(t, e, TxOptions{ReadOnly: true})
@@ -390,7 +390,7 @@ func TestRedoFailsBehindOpen(t *testing.T) {
 				mem := image.Clone()
 				defer mem.Release()
 				damageLeaf(t, mem)
-				e := openOn(t, mem, Options{Manual: manual, RedoBehind: 3, Store: logstore.Options{ReadOnly: readOnly}})
+				e := openOn(t, mem, Options{Manual: manual, Thresholds: Thresholds{RedoBehind: 3}, Store: logstore.Options{ReadOnly: readOnly}})
 				within(t, 20*time.Second, func() {
 					tx := begin(t, e, TxOptions{ReadOnly: true})
 					c := tx.Cursor()
@@ -438,7 +438,7 @@ func damageLeaf(t testing.TB, mem *vfs.Mem) {
 	t.Helper()
 	look := mem.Clone()
 	defer look.Release()
-	e := openOn(t, look, Options{Manual: true, RedoBehind: 3})
+	e := openOn(t, look, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
 	snap := e.pages.At(baseSeq)
 	root, err := snap.Node(override.Root)
 	require.NoError(t, err)
@@ -471,7 +471,7 @@ func TestReadersDuringRedo(t *testing.T) {
 	}
 	for round := range 8 {
 		mem := image.Clone()
-		e := openOn(t, mem, Options{RedoBehind: 3, Durability: []Durability{Durable, Buffered}[round%2]})
+		e := openOn(t, mem, Options{Thresholds: Thresholds{RedoBehind: 3}, Durability: []Durability{Durable, Buffered}[round%2]})
 		var over, after, commits atomic.Int32
 		stop := time.Now().Add(50 * time.Millisecond)
 		var wg sync.WaitGroup
