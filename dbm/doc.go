@@ -32,7 +32,9 @@
 // The writer does not know of such readers and uses space again that they may still want: a transaction that reads for long beside a
 // writer that overwrites much gets ErrSnapshotTooOld, and is run again by its caller. If it has returned nothing yet, it moves to a newer
 // snapshot by itself. Pages are copied before they are checked and used, so lookups allocate, and a file that is cut short is an error
-// and not a fault. MemoryLimit bounds the copies that are kept.
+// and not a fault. MemoryLimit bounds the copies that are kept; what the writer has logged since its last flush, at most about its
+// RedoLimit, is in memory beside them. A reader that was opened after a sync of the writer had failed cannot know of that: it shows what
+// is in the system's cache.
 //
 // # Durability
 //
