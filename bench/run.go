@@ -35,7 +35,7 @@ type plan struct {
 }
 
 // cellTimeout ends a cell that hangs.
-const cellTimeout = 5 * time.Minute
+const cellTimeout = 8 * time.Minute
 
 // run carries the plan out. Cells whose result is in the file already are skipped, so a plan cut short goes on where it was.
 func (p *plan) run() error {

@@ -21,7 +21,7 @@ func init() {
 				pick: func(r *random) int { return r.below(n) },
 			}
 			// The bar is about 5 M updates, so the time that other cells have is not enough here.
-			c.timeLimit = 2 * time.Minute
+			c.timeLimit = 4 * time.Minute
 			d.track(n)
 			if err := c.Fill(smallShape, n, OpenOptions{Durable: true, Clients: 64}); err != nil {
 				return err
