@@ -65,6 +65,9 @@ func (d *dataset) judgements() []judgement {
 		if all[i].verdict != notMeasured && d.quick(all[i].of, "") {
 			all[i].measured += " (quick scale)"
 		}
+		if share := d.disturbance(all[i].of, ours); all[i].verdict != notMeasured && share > 0 {
+			all[i].measured += fmt.Sprintf(" (disturbed: others took %.0f %% of the processors)", 100*share)
+		}
 	}
 	return all
 }

@@ -5,8 +5,15 @@ import (
 	"slices"
 )
 
-// A dataset is the results that a report is made of. Where a cell has results in full scale, those of quick runs are left out.
-type dataset struct{ results []*Result }
+// A dataset is the results that a report is made of. Where a cell has results in full scale, those of quick runs are left out; where
+// it has results of a calm machine, those are that other processes disturbed.
+type dataset struct {
+	results   []*Result
+	disturbed int // left out for that
+}
+
+// calmShare is the share of the processors that others, the kernel's work for the cell among them, may take in a calm cell.
+const calmShare = 0.3
 
 // roundOf tells which results may be compared directly.
 type roundOf struct {
@@ -16,19 +23,46 @@ type roundOf struct {
 
 func newDataset(all []*Result) *dataset {
 	type cell struct{ work, store string }
-	full := map[cell]bool{}
+	full, calm := map[cell]bool{}, map[cell]bool{}
 	for _, r := range all {
 		if !r.Quick && r.Error == "" {
 			full[cell{r.Work, r.Store}] = true
 		}
 	}
+	for _, r := range all {
+		at := cell{r.Work, r.Store}
+		if r.Quick != full[at] && r.Others <= calmShare && r.Error == "" {
+			calm[at] = true
+		}
+	}
 	d := &dataset{}
 	for _, r := range all {
-		if !r.Quick || !full[cell{r.Work, r.Store}] {
+		at := cell{r.Work, r.Store}
+		switch {
+		case r.Quick && full[at]:
+		case r.Others > calmShare && calm[at]:
+			d.disturbed++
+		default:
 			d.results = append(d.results, r)
 		}
 	}
 	return d
+}
+
+// disturbance tells how much others took of the processors in the calmest result of a cell, if that was more than calmShare; else 0.
+func (d *dataset) disturbance(work, store string) float64 {
+	least := 0.0
+	for _, r := range d.results {
+		if r.Work == work && r.Store == store && r.Error == "" {
+			if r.Others <= calmShare {
+				return 0
+			}
+			if least == 0 || r.Others < least {
+				least = r.Others
+			}
+		}
+	}
+	return least
 }
 
 // values returns a metric of a store in a workload, by round.

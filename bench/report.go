@@ -95,10 +95,10 @@ round. flashdbm runs as it is shipped, with default options; rows called flashdb
 | revision of flashdbm | %s |
 | measured | %s to %s |
 | cells | %d, in %d rounds; %d records read back and compared |
-| what else ran | of the processors' time %s %% went to others, a cell's median and range (the kernel's own work for the cell is in it) |
+| what else ran | of the processors' time %s %% went to others, a cell's median and range (the kernel's own work for the cell is in it); %d results that others had disturbed are left out, where a cell has no other it is marked with what they took |
 
 `, processor(), runtime.NumCPU(), kernelVersion(), fileSystem("."), runtime.Version(), strings.Join(names, ", "),
-		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified, spreadOf(others))
+		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified, spreadOf(others), d.disturbed)
 }
 
 // writeWork writes the table and the plot of a workload.
@@ -128,6 +128,9 @@ func (d *dataset) writeWork(page *bytes.Buffer, dir string, w *work) error {
 		}
 		if d.quick(w.Name, store) {
 			name += " (quick)"
+		}
+		if share := d.disturbance(w.Name, store); share > 0 {
+			name += fmt.Sprintf(" (others %.0f %%)", 100*share)
 		}
 		fmt.Fprintf(page, "| %s |", name)
 		if why := d.failure(w.Name, store); why != "" {
