@@ -22,7 +22,9 @@ func init() {
 			}
 			// The bar is about 5 M updates, so the time that other cells have is not enough here.
 			c.timeLimit = 4 * time.Minute
-			d.track(n)
+			if err := d.track(n); err != nil {
+				return err
+			}
 			if err := c.Fill(smallShape, n, OpenOptions{Durable: true, Clients: 64}); err != nil {
 				return err
 			}

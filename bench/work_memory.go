@@ -1,6 +1,7 @@
 package main
 
 import (
+	"runtime/debug"
 	"time"
 
 	"flashdbm/dbm"
@@ -67,8 +68,11 @@ func runMemory(c *Cell) error {
 	limit := min(c.limit(), 10*time.Second)
 	load := &drive{shape: smallShape, clients: 1, perTx: 1000, perPack: 1, total: n}
 	update := &drive{shape: smallShape, clients: 64, perTx: 1, perPack: 1, pick: func(r *random) int { return r.below(100_000) }}
-	update.track(n)
-	packs := lookupPacks(newRandom(1), n)
+	if err := update.track(n); err != nil {
+		return err
+	}
+	packs := lookupPacks(newRandom(1), n)[:64]
+	debug.FreeOSMemory()
 	own := anonBytes()
 	peak := func(metric string) {
 		c.set(metric, float64(c.memory.peak()-own))

@@ -24,7 +24,9 @@ func init() {
 func runMixed(c *Cell) error {
 	n := c.scaled(readRecords)
 	d := &drive{shape: smallShape, clients: 1, perTx: 1, perPack: 1, pick: func(r *random) int { return r.below(n) }}
-	d.track(n)
+	if err := d.track(n); err != nil {
+		return err
+	}
 	if err := c.Fill(smallShape, n, OpenOptions{Durable: true, Clients: 1}); err != nil {
 		return err
 	}

@@ -27,7 +27,9 @@ func runOpen(c *Cell) error {
 	n := c.scaled(1_000_000)
 	if c.Crash {
 		d := &drive{shape: smallShape, clients: 64, perTx: 1, perPack: 1, pick: func(r *random) int { return r.below(n) }}
-		d.track(n)
+		if err := d.track(n); err != nil {
+			return err
+		}
 		if err := c.Fill(smallShape, n, OpenOptions{Durable: true, Clients: 64}); err != nil {
 			return err
 		}

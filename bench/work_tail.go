@@ -15,7 +15,9 @@ func init() {
 			Run: func(c *Cell) error {
 				n := c.scaled(1_000_000)
 				d := &drive{shape: smallShape, clients: clients, perTx: 1, perPack: 1, pick: func(r *random) int { return r.below(n) }}
-				d.track(n)
+				if err := d.track(n); err != nil {
+					return err
+				}
 				if err := c.Fill(smallShape, n, OpenOptions{Durable: true, Clients: clients}); err != nil {
 					return err
 				}

@@ -33,7 +33,9 @@ func addUpdates(name, title string, clients, records, hot int) {
 			if hot > 0 {
 				d.pick = func(r *random) int { return r.below(hot) }
 			}
-			d.track(n)
+			if err := d.track(n); err != nil {
+				return err
+			}
 			if err := c.Fill(smallShape, n, OpenOptions{Durable: true, Clients: clients}); err != nil {
 				return err
 			}

@@ -60,7 +60,9 @@ func runYCSB(c *Cell) error {
 	}
 	// Room for what D and E insert; each thread takes the numbers of new records from one counter.
 	d := &drive{shape: largeShape, clients: ycsbThreads}
-	d.track(n + ycsbInserts)
+	if err := d.track(n + ycsbInserts); err != nil {
+		return err
+	}
 	var inserted insertCounter
 	inserted.next.Store(int64(n))
 	sequence := make([]uint32, ycsbThreads)
