@@ -1,7 +1,11 @@
 package main
 
 import (
+	"os"
+	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
+	"strings"
 	"time"
 
 	"flashdbm/dbm"
@@ -77,6 +81,18 @@ func runMemory(c *Cell) error {
 	peak := func(metric string) {
 		c.set(metric, float64(c.memory.peak()-own))
 		c.set("beyond_bytes", float64(c.memory.peak()-own))
+		if c.Profile != "" {
+			if f, err := os.Create(c.Profile + "." + metric); err == nil {
+				pprof.Lookup("heap").WriteTo(f, 0)
+				f.Close()
+			}
+		}
+		var heap runtime.MemStats
+		runtime.ReadMemStats(&heap)
+		c.set(strings.TrimSuffix(metric, "bytes")+"go_bytes", float64(heap.Sys-heap.HeapReleased)) // what of it is Go's, at this moment
+		if s, ok := c.store.(counted); ok {
+			c.set(strings.TrimSuffix(metric, "bytes")+"versions_bytes", s.Counters()["memory_bytes"])
+		}
 	}
 
 	if err := c.Open(OpenOptions{Clients: 1}); err != nil {
