@@ -140,7 +140,7 @@ func (d *dataset) ratioOf(work, metric, store, otherMetric, other string) spread
 			ratios = append(ratios, v/w)
 		}
 	}
-	if len(ratios) == 0 {
+	if len(ratios) == 0 && d.quick(work, store) == d.quick(work, other) { // of different scales nothing can be said
 		if v, w := d.spread(work, store, metric), d.spread(work, other, otherMetric); v.n > 0 && w.median > 0 {
 			ratios = append(ratios, v.median/w.median)
 		}
@@ -159,15 +159,15 @@ func (d *dataset) stores(work string) []string {
 	return names
 }
 
-// best returns the peer with the highest median of a metric, "" if none has one.
+// best returns the peer that is hardest to beat: that with the lowest ratio of ours to it. "" if none can be compared.
 func (d *dataset) best(work, metric string) (best string) {
-	highest := 0.0
+	lowest := 0.0
 	for _, name := range d.stores(work) {
-		if e := engines[name]; e.Baseline || isOurs(name) {
+		if engines[name].Baseline || isOurs(name) {
 			continue
 		}
-		if s := d.spread(work, name, metric); s.n > 0 && s.median > highest {
-			best, highest = name, s.median
+		if s := d.ratio(work, metric, ours, name); s.n > 0 && (best == "" || s.median < lowest) {
+			best, lowest = name, s.median
 		}
 	}
 	return best

@@ -18,6 +18,7 @@ func main() {
 		work    = flag.String("work", "", "workloads, comma-separated names or beginnings of names; empty = all")
 		stores  = flag.String("store", "", "stores, comma-separated; empty = all that the workload is for")
 		report  = flag.String("report", "", "write the report of the result files named as arguments into this directory, and run nothing")
+		note    = flag.String("note", "", "a remark for the head of the report")
 		list    = flag.Bool("list", false, "list workloads and stores")
 		cell    = flag.String("cell", "", "run one cell (used by the runner)")
 		syncs   = flag.Bool("syncs", false, "count the system calls that sync, by strace, instead of measuring")
@@ -42,7 +43,7 @@ func main() {
 		listAll()
 		return
 	case *report != "":
-		exit(writeReport(*report, flag.Args()))
+		exit(writeReport(*report, *note, flag.Args()))
 		return
 	}
 	var err error

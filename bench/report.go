@@ -15,7 +15,7 @@ import (
 func isOurs(store string) bool { return strings.HasPrefix(store, ours) }
 
 // writeReport makes dir/README.md and its plots from files of results.
-func writeReport(dir string, files []string) error {
+func writeReport(dir, note string, files []string) error {
 	results, err := readResults(files...)
 	if err != nil {
 		return err
@@ -35,6 +35,9 @@ func writeReport(dir string, files []string) error {
 	d := newDataset(results)
 	var page bytes.Buffer
 	d.writeHead(&page)
+	if note != "" {
+		fmt.Fprintf(&page, "%s\n\n", note)
+	}
 	for _, w := range works {
 		if err := d.writeWork(&page, dir, w); err != nil {
 			return err
