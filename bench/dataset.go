@@ -9,7 +9,8 @@ import (
 // it has results of a calm machine, those are that other processes disturbed.
 type dataset struct {
 	results   []*Result
-	disturbed int // left out for that
+	paired    []*Result // those and the disturbed ones: a ratio within a round tells something as long as both sides were disturbed
+	disturbed int       // left out for that
 }
 
 // calmShare is the share of the processors that others, the kernel's work for the cell among them, may take in a calm cell.
@@ -40,11 +41,13 @@ func newDataset(all []*Result) *dataset {
 		at := cell{r.Work, r.Store}
 		switch {
 		case r.Quick && full[at]:
+			continue
 		case r.Others > calmShare && calm[at]:
 			d.disturbed++
 		default:
 			d.results = append(d.results, r)
 		}
+		d.paired = append(d.paired, r)
 	}
 	return d
 }
@@ -127,25 +130,35 @@ func (s spread) scaled(by float64) string {
 	return fmt.Sprintf("%s (%s–%s)", number(s.median/by), number(s.low/by), number(s.high/by))
 }
 
-// ratio compares a metric of two stores: the median of the ratios of each round that has both, or the ratio of their medians if none has.
+// ratio compares a metric of two stores: the median of the ratios of each round that has both, of calm rounds only if there are any.
 func (d *dataset) ratio(work, metric, store, other string) spread {
-	return d.ratioOf(work, metric, store, metric, other)
+	calm, all, _ := d.ratios(work, metric, store, other)
+	if len(calm) > 0 {
+		return spreadOf(calm)
+	}
+	return spreadOf(all)
 }
 
-func (d *dataset) ratioOf(work, metric, store, otherMetric, other string) spread {
-	mine, theirs := d.values(work, store, metric), d.values(work, other, otherMetric)
-	var ratios []float64
-	for round, v := range mine {
-		if w, ok := theirs[round]; ok && w > 0 {
-			ratios = append(ratios, v/w)
+// ratios lists the ratios of the rounds that have both stores in the same scale, and what others took of the processors in the calmest.
+func (d *dataset) ratios(work, metric, store, other string) (calm, all []float64, others float64) {
+	others = 1
+	for _, mine := range d.paired {
+		if mine.Work != work || mine.Store != store || mine.Error != "" {
+			continue
+		}
+		for _, theirs := range d.paired {
+			if theirs.Work != work || theirs.Store != other || theirs.Error != "" || theirs.Run != mine.Run || theirs.Round != mine.Round ||
+				theirs.Quick != mine.Quick || theirs.Metrics[metric] <= 0 {
+				continue
+			}
+			ratio, share := mine.Metrics[metric]/theirs.Metrics[metric], max(mine.Others, theirs.Others)
+			all, others = append(all, ratio), min(others, share)
+			if share <= calmShare {
+				calm = append(calm, ratio)
+			}
 		}
 	}
-	if len(ratios) == 0 && d.quick(work, store) == d.quick(work, other) { // of different scales nothing can be said
-		if v, w := d.spread(work, store, metric), d.spread(work, other, otherMetric); v.n > 0 && w.median > 0 {
-			ratios = append(ratios, v.median/w.median)
-		}
-	}
-	return spreadOf(ratios)
+	return calm, all, others
 }
 
 // stores lists the stores that have results of a workload, in the order of the report.
