@@ -257,7 +257,9 @@ func (e *Engine) Close() error {
 	e.keeper.stop()
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {
-		err = e.closeClean()
+		if err = e.closeClean(); err == nil {
+			err = e.Failed() // in what may fail without harm, as giving space back
+		}
 	}
 	e.pages.Close()
 	if cerr := e.store.Close(); err == nil {
