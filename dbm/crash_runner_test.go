@@ -139,6 +139,7 @@ func (r *runner) open() error {
 		return fmt.Errorf("open: %w", err)
 	}
 	r.db, r.opened = db, true
+	r.acked = r.alive // for who looks while the redo is merged, which may write
 	state, err := r.identify(db, r.alive)
 	if err != nil {
 		return fmt.Errorf("after open: %w", err)
