@@ -15,6 +15,8 @@ var (
 	peerColor     = color.RGBA{0x2c, 0x6f, 0xa8, 0xff}
 )
 
+func init() { plot.DefaultFont.Variant = "Sans" } // drawn by the viewer, which has one of these widths
+
 // plotWork draws the first metric of a workload: a bar for each store, the best on top, and a line for the range of its rounds.
 func (d *dataset) plotWork(path string, w *work, rows []row) error {
 	if len(rows) == 0 {
@@ -43,7 +45,7 @@ func (d *dataset) plotWork(path string, w *work, rows []row) error {
 	p.X.Min = 0
 	names := make([]string, len(bars))
 	for i, b := range bars {
-		names[i] = b.store
+		names[i] = b.store + "     " // room for a viewer whose letters are wider
 		chart, err := plotter.NewBarChart(plotter.Values{b.median / scale}, vg.Points(11))
 		if err != nil {
 			return err
@@ -64,6 +66,9 @@ func (d *dataset) plotWork(path string, w *work, rows []row) error {
 		p.Add(line)
 	}
 	p.NominalY(names...)
+	p.Y.Tick.Label.Font.Size = 9
+	p.Y.Padding = vg.Points(4)
+	p.Y.Min, p.Y.Max = -0.7, float64(len(bars))-0.3
 	p.X.Tick.Marker = shortTicks{}
 	return p.Save(14*vg.Centimeter, vg.Points(float64(50+16*len(bars))), path)
 }
