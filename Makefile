@@ -122,7 +122,7 @@ define two
 	exit $$failed
 endef
 
-.PHONY: crash scripts faults damage isolation
+.PHONY: crash scripts faults damage bulk isolation
 crash:
 	$(call two,crash,^TestCrash$$,-crash.time $(CRASHTIME))
 
@@ -136,6 +136,10 @@ faults:
 damage:
 	$(GO) test ./cmd/flashdbm -run "^TestDamagedFiles$$$$" -args -damage.runs 1000
 	$(call two,damage,TestCrashDamage/$$half,-crash.time $(DAMAGETIME))
+
+# Transactions of 300 MiB in processes of their own, with a MemoryLimit of 64 MiB: the memory that they take, also to redo them.
+bulk:
+	$(GO) test -timeout 30m ./dbm -run '^TestBulkMemory$$' -v -args -bulk
 
 isolation:
 	$(GO) test -timeout 3h ./mvcc -run '^TestHistory$$' -v -args -history.runs $(ISOLATIONRUNS) -history.transactions 10000 -history.from $(ISOLATIONFIRST)

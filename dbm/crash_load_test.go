@@ -104,8 +104,13 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 		d = rng.IntN(3)
 	}
 	o.Durability = mvcc.Durability(d)
-	if rng.IntN(2) == 0 { // what is redone is written in the middle of that
-		o.EarlyBytes = int64(1+rng.IntN(8)) << 12
+	// Drawn apart, by what was drawn before, so that scripts stay as they were.
+	dice := rand.New(rand.NewPCG(uint64(l.keys), uint64(d)<<32|o.Store.ChunkPages))
+	if dice.IntN(2) == 0 { // what is redone, and what is large, is written in the middle of that
+		o.Shares.Batch = int64(1+dice.IntN(8)) << 12
+	}
+	if dice.IntN(2) == 0 { // write sets leave memory
+		o.Shares.WriteSets = int64(1+dice.IntN(8)) * int64(l.segmentPages) * logstore.PageSize / 32
 	}
 	return o
 }

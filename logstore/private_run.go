@@ -73,7 +73,7 @@ func (p *Private) FinishRuns() error {
 	return nil
 }
 
-// Extents returns the pages written so far.
+// Extents returns the pages written so far, of runs or of a stream.
 func (p *Private) Extents() []Extent { return p.extents }
 
 // saltListed learns the salt of a private segment that an accepted group lists, for no checkpoint may know it. A header that is damaged

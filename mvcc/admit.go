@@ -3,6 +3,7 @@ package mvcc
 import (
 	"time"
 
+	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
@@ -66,12 +67,30 @@ func (tx *Tx) pin() error {
 
 // estimate returns an upper bound of the pages that a commit takes: its redo, its runs with what their placing may waste, and the
 // leaves that the next flush will write for it with an eighth for inner nodes.
+//
+// Those are the leaves that there are, as far as there are keys for them, and what they split into. A split makes leaves of about equal
+// size, each with no more free than its widest record takes: the new records fill so many, and what was in the leaves before no more
+// than as many again as it filled. For small transactions half a page of keys and values for each new leaf is the lower bound.
 func (e *Engine) estimate(tx *Tx) int64 {
-	redo := redoPages(tx.set.RedoBytes() + int64(tx.set.Len())*maxRedoRecord)
-	leaves := e.store.SpaceStats().LiveBytes/logstore.PageSize + tx.set.RedoBytes()/1800
-	pages := min(int64(tx.set.Len()), leaves) + redo/2
+	set := tx.set
+	keys, bytes, widest := int64(set.Len()), set.RedoBytes(), set.widest
+	redo := redoPages(bytes + keys*maxRedoRecord)
+	inLeaves := bytes + keys*int64(btree.RecordBytes(0, 0))
+	if s := set.spill; s != nil {
+		redo = s.listPages(e.store.MaxRun())
+		keys = s.keys()
+		inLeaves, widest = s.size()
+		bytes = inLeaves
+	}
+	live := e.store.SpaceStats().LiveBytes / logstore.PageSize
+	pages := min(keys, live+bytes/splitBytes) + redo/2
+	if room := int64(logstore.BodySize - leafHeader - widest); room >= logstore.BodySize/2 {
+		pages = min(pages, inLeaves/room+2*min(keys, live+1))
+	}
 	return redo + tx.runPages + pages + pages/8 + 4
 }
+
+const leafHeader = 64 // more than a leaf's header and what its keys have in common, unless that is long: then the records take less
 
 // relieve is called by a committer that finds more versions in memory than allowed: it waits for the flush in flight, or flushes. What
 // is left then is what readers hold, and the oldest of them, if it is older than the flush before, is asked to end. The next one is

@@ -38,7 +38,14 @@ func (e *Engine) lead(own *commitNode) {
 			runtime.Gosched()
 		}
 	}
-	e.nodes = e.list.Drain(e.nodes[:0])
+	defer e.putBaton(false)
+	e.settleAll(e.list.Drain(e.nodes[:0]), own)
+}
+
+// settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
+// Baton holder.
+func (e *Engine) settleAll(nodes []*commitNode, own *commitNode) {
+	e.nodes = nodes
 	var err error
 	done := false
 	defer func() {
@@ -53,7 +60,6 @@ func (e *Engine) lead(own *commitNode) {
 		}
 		clear(e.nodes)
 		e.nodes = e.nodes[:0]
-		e.putBaton(false)
 	}()
 	if len(e.nodes) > 0 {
 		err = e.settle()

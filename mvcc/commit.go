@@ -35,6 +35,12 @@ func (tx *Tx) commit() error {
 	if err := e.Failed(); err != nil {
 		return err
 	}
+	if tx.spillErr != nil {
+		return tx.spillErr
+	}
+	if tx.heavy() {
+		return tx.commitHeavy()
+	}
 	if len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
 		if err := e.store.SyncPrivate(); err != nil {
 			return err

@@ -12,7 +12,9 @@ import (
 type Cursor struct {
 	tx    *Tx
 	tree  btree.Cursor
-	merge Merge
+	over  *overlay // over tree, if part of the write set has left memory
+	turns int      // of the write set that over was made for
+	merge Merge    // over that, or over tree
 	err   error
 	span  *keyRange // serializable: what the moves since the last positioning have covered
 }
@@ -28,13 +30,42 @@ func (tx *Tx) Cursor() *Cursor {
 
 // Reset puts the cursor back where it was when it was made.
 func (c *Cursor) Reset() {
-	tx := c.tx
-	c.tree.Reset(&tx.snap, override.Root)
-	set := &nothingWritten
-	if !tx.readOnly {
-		set = tx.writes()
+	c.lay()
+	c.err, c.span = nil, nil
+}
+
+// lay makes the cursor one over the write set as it is now, on no record.
+func (c *Cursor) lay() {
+	c.tree.Reset(&c.tx.snap, override.Root)
+	c.over, c.turns = nil, 0
+	if c.tx.readOnly {
+		c.merge = NewMerge(&c.tree, &nothingWritten)
+		return
 	}
-	c.merge, c.err, c.span = NewMerge(&c.tree, set), nil, nil
+	set := c.tx.writes()
+	if set.spill == nil {
+		c.merge = NewMerge(&c.tree, set)
+		return
+	}
+	set.spill.read = true // its keys and values are handed out
+	c.over, c.turns = newOverlay(set.spill.layers, &c.tree), set.turns()
+	c.merge = NewMerge(c.over, set)
+}
+
+// current reports whether no part of the write set has left memory since the cursor was laid. If some has, the cursor is laid anew where it
+// was: on the first record at or after its key, or beyond either end.
+func (c *Cursor) current() bool {
+	if c.tx.readOnly || c.tx.set.turns() == c.turns {
+		return true
+	}
+	at, key := c.merge.at, c.merge.Key()
+	c.lay()
+	if at == onRecord {
+		c.merge.Seek(key)
+	} else {
+		c.merge.at = at
+	}
+	return false
 }
 
 // First, Last, Next, Prev and Seek move and report whether they found a record. Seek goes to the first record at or after key; after it
@@ -50,10 +81,25 @@ func (c *Cursor) Seek(key []byte) bool {
 }
 
 // Next: see First.
-func (c *Cursor) Next() bool { return c.ready() && c.passed(c.merge.Next(), true) }
+func (c *Cursor) Next() bool {
+	if !c.ready() {
+		return false
+	}
+	on, key := c.merge.at == onRecord, c.merge.Key()
+	if !c.current() && on && (c.merge.at != onRecord || !bytes.Equal(c.merge.Key(), key)) {
+		return c.passed(c.merge.at == onRecord, true) // that record was deleted since: this is the one behind it
+	}
+	return c.passed(c.merge.Next(), true)
+}
 
 // Prev: see First.
-func (c *Cursor) Prev() bool { return c.ready() && c.passed(c.merge.Prev(), false) }
+func (c *Cursor) Prev() bool {
+	if !c.ready() {
+		return false
+	}
+	c.current()
+	return c.passed(c.merge.Prev(), false)
+}
 
 func (c *Cursor) ready() bool {
 	c.tx.readAny = true
@@ -68,7 +114,13 @@ func (c *Cursor) ready() bool {
 
 func (c *Cursor) begin() bool {
 	c.span = nil
-	return c.ready()
+	if !c.ready() {
+		return false
+	}
+	if !c.tx.readOnly && c.tx.set.turns() != c.turns {
+		c.lay()
+	}
+	return true
 }
 
 // covered notes for a serializable transaction what a positioning has read: from its start to the record found or to the end.
@@ -126,6 +178,26 @@ func (c *Cursor) Value() ([]byte, error) {
 	if en, ok := c.merge.Entry(); ok {
 		v, _, err := c.tx.entryValue(en)
 		return v, err
+	}
+	if !c.tx.readOnly && c.tx.set.spill != nil {
+		if c.tx.set.turns() != c.turns { // the entry may have left memory since the move
+			en, ok, err := c.tx.set.spill.get(c.merge.Key())
+			if ok {
+				v, _, err := c.tx.entryValue(en)
+				return v, err
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		if c.over != nil && c.over.layer() != nil {
+			l := c.over.layer()
+			en, err := l.l.entryOf(l.key, &l.rec)
+			if err != nil {
+				return nil, err
+			}
+			v, _, err := c.tx.entryValue(en)
+			return v, err
+		}
 	}
 	return c.tx.cellValue(c.tree.Cell())
 }

@@ -41,14 +41,20 @@ type Options struct {
 	Manual        bool            // no background goroutine: tests step the housekeeping themselves
 	Step          func(StepPoint) // tests: called between the steps of the housekeeping
 	StepPages     int             // tests: most pages of such a step; 0 = as it suits
+	Shares        MemoryShares    // tests: parts of MemoryLimit
 	Thresholds                    // tests
 }
 
 // Thresholds are lower in tests, so that little data takes every path. 0 = as it suits.
 type Thresholds struct {
-	EarlyBytes int64 // of versions, above which a large batch writes pages early: else half of MemoryLimit
-	RedoBehind int   // least records that are redone behind Open: else 8,192, and with Manual none
-	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
+	RedoBehind int // least records that are redone behind Open: else 8,192, and with Manual none
+	LastSlots  int // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
+}
+
+// MemoryShares are parts of MemoryLimit in bytes; 0 is the default of each.
+type MemoryShares struct {
+	WriteSets int64 // in memory, above which the larger ones are spilled: a quarter
+	Batch     int64 // of versions, above which a large batch writes pages early: half
 }
 
 // Sentinels of this layer, for errors.Is.
@@ -95,6 +101,7 @@ type Engine struct {
 	redone   chan struct{}                         // nil, or closed when the goroutine has ended that redoes for a read-only engine
 	gate     gate
 	moved    waiters // for applied
+	budget   spillBudget
 	keeper   keeper
 	glances  sync.Pool // of *Tx
 	singles  sync.Pool // of *Tx
@@ -209,6 +216,10 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	err = e.store.EndRecovery(rec)
 	steps.Sync = time.Since(begin)
 	redo, redoErr := ready()
+	layered := errors.Is(redoErr, errHasLayers)
+	if layered {
+		redoErr = nil
+	}
 	if err = errors.Join(err, redoErr); err != nil {
 		return err
 	}
@@ -228,7 +239,13 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	if opts := e.opts.Store; opts.Beside {
 		return e.startFollowing(rec)
 	}
-	if err := e.startRedo(redo); err != nil {
+	if layered {
+		e.recBytes = 0
+		err = e.redoWithLayers(rec) // as much as that may be, it is not held in memory to be looked up
+	} else {
+		err = e.startRedo(redo)
+	}
+	if err != nil {
 		return err
 	}
 	e.restarted = rec.Restarts > 1 && !readOnly

@@ -31,6 +31,9 @@ func newEngine(t testing.TB, opts Options) *Engine {
 	mem := vfs.NewMem(0)
 	e := openOn(t, mem, opts)
 	t.Cleanup(func() {
+		if t.Failed() { // Close would wait for transactions that are still open
+			return
+		}
 		if e.Failed() == nil && !e.closed.Load() {
 			require.NoError(t, e.Check(context.Background()))
 			require.NoError(t, e.Close())

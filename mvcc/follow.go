@@ -65,10 +65,15 @@ func (e *Engine) keepRedo(g *logstore.ScannedGroup) error {
 		f.redo = f.redo[:n-1]
 	}
 	group := followedGroup{no: g.No}
-	if err := readRedo(stream, func(op btree.Op) { group.ops = append(group.ops, op) }); err != nil {
+	err = readRedo(stream, func(op btree.Op) { group.ops = append(group.ops, op) })
+	count := uint64(len(group.ops))
+	if errors.Is(err, errHasLayers) {
+		group.ops, count, err = e.layeredOps(stream)
+	}
+	if err != nil {
 		return err
 	}
-	if uint64(len(group.ops)) != g.Count {
+	if count != g.Count {
 		return errRedo
 	}
 	f.redo = append(f.redo, group)

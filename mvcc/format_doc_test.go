@@ -154,3 +154,53 @@ func TestFormatRedoRecords(t *testing.T) {
 		require.ErrorIs(t, readRedo([]byte{reserved, 0, 0, 0}, func(btree.Op) {}), errRedo, "code %#x", reserved)
 	}
 }
+
+// TestFormatLayers compares the codes of layers, and of the redo records that name them, with docs/format.md, and what is written with
+// what is read.
+func TestFormatLayers(t *testing.T) {
+	doc := formatdoc.Open(t)
+	require.Equal(t, map[string]uint64{
+		"put": layerPut, "delete": layerDelete, "put of a value in a run": layerRun, "put of a value in extents": layerList,
+		"delete of a long key": layerLong,
+	}, doc.Table("Layer entries").Numbers("layer entry", "code"))
+	require.Equal(t, map[string]uint64{"layer": redoLayer, "owned": redoOwned, "lost": redoLost},
+		doc.Table("Redo of layers").Numbers("layer record", "code"))
+
+	lost := btree.Ref{Kind: btree.Extents, KeyLen: 2000, ValueLen: 1 << 31, ID: 99}
+	b := appendRedoLayer(nil, []logstore.Addr{7, 1 << 40})
+	b = appendRedoOwned(b, 12, 345)
+	b = appendRedoLost(b, &lost)
+	for cut := range b {
+		err := readRedoStream(b[:cut], func(btree.Op) { t.Error("an op") }, func(redoLayers) {})
+		if cut != 0 && cut != 18 && cut != 29 { // between two records
+			require.ErrorIs(t, err, errRedo, "%d bytes", cut)
+		}
+	}
+	var got []redoLayers
+	require.NoError(t, readRedoStream(append(b, 0, 0), func(btree.Op) { t.Error("an op") }, func(x redoLayers) { got = append(got, x) }))
+	require.Equal(t, []redoLayers{
+		{layer: []logstore.Addr{7, 1 << 40}}, {drop: &btree.Ref{Kind: btree.Run, ID: 12, ValueLen: 345}}, {drop: &lost},
+	}, got)
+	require.ErrorIs(t, readRedo(b, func(btree.Op) {}), errHasLayers)
+}
+
+// TestFormatLayerPage compares a page of a layer with docs/format.md.
+func TestFormatLayerPage(t *testing.T) {
+	require.Equal(t, []string{"0", "2", "4096 - 2n"}, formatdoc.Open(t).Table("Layer").Column("offset"))
+	e := newEngine(t, Options{Manual: true})
+	w := newLayerWriter(e.store)
+	for _, r := range []layerRecord{
+		{code: layerPut, key: []byte("a"), keyLen: 1, value: []byte("one")}, {code: layerDelete, key: []byte("bb"), keyLen: 2},
+		{code: layerRun, key: []byte("c"), keyLen: 1, valLen: 300, addr: 77},
+	} {
+		require.NoError(t, w.add(&r, r.key))
+	}
+	l, err := w.finish()
+	require.NoError(t, err)
+	defer l.private.Discard()
+	p := l.page(0)
+	records := "\x01\x01\x03aone" + "\x02\x02bb" + "\x03\x01\xac\x02\x4d\x00\x00\x00\x00\x00\x00\x00c"
+	require.Equal(t, "\x03\x00"+records, string(p[:2+len(records)]))
+	require.Equal(t, []byte{13, 0, 9, 0, 2, 0}, p[4096-6:])
+	require.Empty(t, bytes.Trim(p[2+len(records):4096-6], "\x00"))
+}

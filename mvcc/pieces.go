@@ -83,7 +83,7 @@ func (p *pieces) relieve() error {
 
 // earlyBytes is what versions may take before a batch's pages are written early.
 func (e *Engine) earlyBytes() int64 {
-	if n := e.opts.EarlyBytes; n > 0 {
+	if n := e.opts.Shares.Batch; n > 0 {
 		return n
 	}
 	return e.opts.MemoryLimit / 2
@@ -104,15 +104,24 @@ func (p *pieces) provide(n int64) bool {
 	return p.room >= n
 }
 
-// seal ends the batch, which the caller then publishes. It returns the flush that was begun, for finishFlush, or nil. Unneeded room goes
-// back.
-func (p *pieces) seal() *override.Flush {
-	if p.flush != nil {
-		p.flush.Seal(p.group, p.records)
-	}
-	p.e.rebalance(p.room)
+// seal follows when the batch was published. It returns the flush that was begun, or one of all that is dirty if that is wanted, for
+// finishFlush, or nil. Unneeded room goes back. A flush that there is no room for is none: what it had written is dirty again.
+func (p *pieces) seal(flush bool) *override.Flush {
+	e := p.e
+	e.rebalance(p.room)
 	p.room = 0
-	return p.flush
+	full := e.provide() != nil
+	switch {
+	case full && p.flush != nil:
+		p.flush.Recall()
+	case full:
+	case p.flush != nil:
+		p.flush.Seal(p.group, p.records)
+		return p.flush
+	case flush:
+		return e.pages.StartFlush(p.group, p.records)
+	}
+	return nil
 }
 
 // abandon ends a batch that failed; the store is poisoned.

@@ -36,7 +36,7 @@ func TestRedoWritesEarly(t *testing.T) {
 	defer image.Release()
 	require.NoError(t, e.Close())
 
-	opts.EarlyBytes = 64 << 10
+	opts.Shares.Batch = 64 << 10
 	verify := func(e *Engine) {
 		tx := begin(t, e, TxOptions{ReadOnly: true})
 		defer tx.Rollback()

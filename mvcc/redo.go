@@ -14,6 +14,9 @@ import (
 //	delete  2 | key length uvarint | key
 //	run     3 | key length uvarint | key | value length uvarint | address of the run u64
 //	list    4 | the same; the run lists the extents of a large value
+//	layer   6 | number of lists uvarint | address of each u64: their extents, in a row, are a layer of a write set; the older layer first
+//	owned   7 | length of the list uvarint | address u64: its extents are the pages of runs that layers lead to
+//	lost    8 | kind of the reference u8 | key length uvarint | value length uvarint | address u64: a run that no record leads to
 //	end     0 | zeros to the end of the page
 //
 // Codes 5 (delete of a range) and bits 6 (a tree id follows the code) and 7 (an expiry follows) are reserved; a stream with them is
@@ -24,7 +27,37 @@ const (
 	redoDelete = 2
 	redoRun    = 3
 	redoList   = 4
+	redoLayer  = 6
+	redoOwned  = 7
+	redoLost   = 8
 )
+
+// redoLayers is a redo record of a write set that was not kept in memory: one of its fields is set.
+type redoLayers struct {
+	layer []logstore.Addr // lists of its extents
+	drop  *btree.Ref      // leaves the tree, or was never there: see spill
+}
+
+// appendRedoLayer encodes a layer by the runs that list its extents.
+func appendRedoLayer(b []byte, lists []logstore.Addr) []byte {
+	b = binary.AppendUvarint(append(b, redoLayer), uint64(len(lists)))
+	for _, a := range lists {
+		b = binary.LittleEndian.AppendUint64(b, a)
+	}
+	return b
+}
+
+// appendRedoOwned encodes a list, of so many bytes, of pages of runs.
+func appendRedoOwned(b []byte, list logstore.Addr, bytes int64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.AppendUvarint(append(b, redoOwned), uint64(bytes)), list)
+}
+
+// appendRedoLost encodes a run that no record leads to.
+func appendRedoLost(b []byte, ref *btree.Ref) []byte {
+	b = binary.AppendUvarint(append(b, redoLost, byte(ref.Kind)), uint64(ref.KeyLen))
+	b = binary.AppendUvarint(b, ref.ValueLen)
+	return binary.LittleEndian.AppendUint64(b, ref.ID)
+}
 
 // appendRedo encodes op.
 func appendRedo(b []byte, op *btree.Op) []byte {
@@ -54,8 +87,11 @@ const maxRedoRecord = 1 + 3*binary.MaxVarintLen64 + 8 // bytes of a redo record 
 
 var errRedo = fmt.Errorf("%w: redo stream", logstore.ErrCorrupt)
 
-// readRedo decodes a stream and calls f for each record. Keys and values are slices of b.
-func readRedo(b []byte, f func(op btree.Op)) error {
+// readRedo decodes a stream without layers and calls f for each record. Keys and values are slices of b.
+func readRedo(b []byte, f func(op btree.Op)) error { return readRedoStream(b, f, nil) }
+
+// readRedoStream is readRedo for any stream. Records of layers go to layers.
+func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) error {
 	take := func(n uint64) ([]byte, bool) {
 		if n > uint64(len(b)) {
 			return nil, false
@@ -78,6 +114,18 @@ func readRedo(b []byte, f func(op btree.Op)) error {
 			return nil
 		}
 		b = b[1:]
+		if code >= redoLayer && code <= redoLost {
+			if layers == nil {
+				return errHasLayers
+			}
+			x, rest, ok := getRedoLayers(code, b)
+			if !ok {
+				return errRedo
+			}
+			b = rest
+			layers(x)
+			continue
+		}
 		klen, ok := length()
 		if !ok || klen > btree.MaxKey || code > redoList {
 			return errRedo
@@ -121,4 +169,45 @@ func refKeyLen(key []byte) uint32 {
 		return uint32(len(key))
 	}
 	return 0
+}
+
+// getRedoLayers decodes what follows a code from redoLayer to redoLost.
+func getRedoLayers(code byte, b []byte) (x redoLayers, rest []byte, ok bool) {
+	kind := btree.Run
+	if code == redoLost {
+		if len(b) == 0 || btree.ValueKind(b[0]) != btree.Run && btree.ValueKind(b[0]) != btree.Extents {
+			return x, nil, false
+		}
+		kind, b = btree.ValueKind(b[0]), b[1:]
+	}
+	n, size := binary.Uvarint(b)
+	if size <= 0 {
+		return x, nil, false
+	}
+	b = b[size:]
+	if code == redoLayer {
+		if n == 0 || n > uint64(len(b)/8) {
+			return x, nil, false
+		}
+		for range n {
+			x.layer, b = append(x.layer, binary.LittleEndian.Uint64(b)), b[8:]
+		}
+		return x, b, true
+	}
+	x.drop = &btree.Ref{Kind: kind, ValueLen: n}
+	if code == redoLost {
+		if n > btree.MaxKey {
+			return x, nil, false
+		}
+		x.drop.KeyLen = uint32(n)
+		if x.drop.ValueLen, size = binary.Uvarint(b); size <= 0 || x.drop.ValueLen > MaxValue {
+			return x, nil, false
+		}
+		b = b[size:]
+	}
+	if n > MaxValue || len(b) < 8 {
+		return x, nil, false
+	}
+	x.drop.ID = binary.LittleEndian.Uint64(b)
+	return x, b[8:], true
 }

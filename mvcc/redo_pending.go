@@ -136,7 +136,7 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 		}
 		return e.store.Fail(err)
 	}
-	f := p.seal()
+	f := p.seal(false)
 	e.recovery.Steps.Redo = time.Since(begin)
 	e.merged(redoSeq, p.records)
 	e.pages.Begin(redoSeq + 1)

@@ -331,7 +331,7 @@ func TestValuesFromBeforeRedoStay(t *testing.T) {
 func TestRedoInPieces(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
-	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3, EarlyBytes: 8 << 10}, MemoryLimit: 64 << 10})
+	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}, Shares: MemoryShares{Batch: 8 << 10}, MemoryLimit: 64 << 10})
 	early := begin(t, e, TxOptions{ReadOnly: true})
 	lookEverywhere(t, want, getter(t, early))
 	require.True(t, e.Redoing())

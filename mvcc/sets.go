@@ -9,6 +9,7 @@ var setPool = sync.Pool{New: func() any { return new(WriteSet) }}
 func (e *Engine) takeSet() *WriteSet { return setPool.Get().(*WriteSet) }
 
 func (e *Engine) giveSet(w *WriteSet) {
+	e.discharge(w)
 	w.Reset()
 	setPool.Put(w)
 }

@@ -8,7 +8,7 @@ import "flashdbm/internal/btree"
 // for it: Key and Value have it, and the caller looks at to itself.
 func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, more bool) {
 	set := c.merge.set
-	if c.tx.reads != nil || set.Len() > 0 || !c.tree.Valid() {
+	if c.tx.reads != nil || set.Len() > 0 || set.spill != nil || !c.tree.Valid() {
 		return false, true
 	}
 	leaf, i, end, err := c.tree.Stretch(to)
@@ -23,7 +23,7 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 			break
 		}
 		more = yield(cell.Key(), cell.Value())
-		if set.Len() > 0 {
+		if set.Len() > 0 || set.spill != nil {
 			i++
 			break
 		}

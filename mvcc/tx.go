@@ -35,6 +35,7 @@ type Tx struct {
 	lease    *lease      // of a transaction whose age is bounded, or whose beginning is traced; nil else
 	follower *Follower   // that began it, nil if none
 	renewed  int         // how often the follower gave it another snapshot
+	spillErr error       // of moving the write set out of memory
 	node     *commitNode // in the commit list with the set, nil before
 	wake     chan signal
 }
@@ -83,9 +84,12 @@ func (tx *Tx) Expired() error {
 // Get returns the value of key: a slice of the page that holds it. ok is false if there is none. No lock; no allocation unless the
 // value is larger than a run.
 func (tx *Tx) Get(key []byte) (value []byte, ok bool, err error) {
-	if tx.set != nil && tx.set.Len() > 0 {
-		if en, ok := tx.set.Get(key); ok {
+	if tx.set != nil {
+		if en, ok, err := tx.written(key); ok || err != nil {
 			tx.readAny = true
+			if err != nil {
+				return nil, false, err
+			}
 			return tx.entryValue(en)
 		}
 	}
@@ -99,10 +103,10 @@ func (tx *Tx) Get(key []byte) (value []byte, ok bool, err error) {
 
 // Has reports whether key has a value.
 func (tx *Tx) Has(key []byte) (bool, error) {
-	if tx.set != nil && tx.set.Len() > 0 {
-		if en, ok := tx.set.Get(key); ok {
+	if tx.set != nil {
+		if en, ok, err := tx.written(key); ok || err != nil {
 			tx.readAny = true
-			return !en.Deleted, nil
+			return err == nil && !en.Deleted, err
 		}
 	}
 	_, ok, err := tx.lookup(key)
@@ -161,7 +165,18 @@ func (tx *Tx) Put(key, value []byte) error {
 		tx.runPages += logstore.RunReserve(logstore.RunPages(n))
 	}
 	w.Put(key, value)
-	return nil
+	return tx.grown()
+}
+
+// written returns what the transaction has written of key, and whether it has.
+func (tx *Tx) written(key []byte) (en Entry, ok bool, err error) {
+	if tx.set.Len() > 0 {
+		en, ok = tx.set.Get(key)
+	}
+	if !ok && tx.set.spill != nil {
+		return tx.set.spill.get(key)
+	}
+	return en, ok, nil
 }
 
 // errSegmentTooSmall cannot happen with segments of the default size.
@@ -186,13 +201,13 @@ func (tx *Tx) putLarge(key, value []byte) error {
 	tx.large = append(tx.large, p)
 	tx.runPages += logstore.RunReserve(logstore.RunPages(list))
 	tx.set.PutRef(key, ValueRef{Len: uint64(len(value)), Extents: extents})
-	return nil
+	return tx.grown()
 }
 
 // Delete removes key, whether or not it exists.
 func (tx *Tx) Delete(key []byte) error {
 	tx.writes().Delete(key)
-	return nil
+	return tx.grown()
 }
 
 func (tx *Tx) writes() *WriteSet {
@@ -215,21 +230,23 @@ func (tx *Tx) Len() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if tx.set == nil || tx.set.Len() == 0 {
+	if tx.Written() == 0 {
 		return n, nil
 	}
-	for en := range tx.set.All() {
-		_, there, err := btree.Get(&tx.snap, override.Root, en.Key)
+	c := tx.set.cursor()
+	for ok := c.First(); ok; ok = c.Next() {
+		deleted := c.deletes()
+		_, there, err := btree.Get(&tx.snap, override.Root, c.Key())
 		switch {
 		case err != nil:
 			return 0, err
-		case there && en.Deleted:
+		case there && deleted:
 			n--
-		case !there && !en.Deleted:
+		case !there && !deleted:
 			n++
 		}
 	}
-	return n, nil
+	return n, c.Err()
 }
 
 // counted returns the number of records in the snapshot.
@@ -249,12 +266,16 @@ func (tx *Tx) counted() (int64, error) {
 	return tx.records, nil
 }
 
-// Written returns how many keys the transaction writes.
+// Written returns how many keys the transaction writes, or more if it writes many.
 func (tx *Tx) Written() int {
 	if tx.set == nil {
 		return 0
 	}
-	return tx.set.Len()
+	n := tx.set.Len()
+	if tx.set.spill != nil {
+		n += int(tx.set.spill.keys())
+	}
+	return n
 }
 
 // blind reports whether the transaction cannot conflict: it read nothing.
@@ -317,6 +338,9 @@ func (tx *Tx) forget() {
 			p.Discard()
 		}
 		if tx.set != nil {
+			if tx.set.spill != nil {
+				tx.set.spill.discard()
+			}
 			tx.e.giveSet(tx.set)
 		}
 	}

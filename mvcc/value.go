@@ -82,8 +82,11 @@ func (tx *Tx) entryValue(en Entry) ([]byte, bool, error) {
 
 // ValueReader reads a value piece by piece: a large one is never in memory whole. It is valid until the transaction ends.
 func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err error) {
-	if tx.set != nil && tx.set.Len() > 0 {
-		if en, found := tx.set.Get(key); found {
+	if tx.set != nil {
+		if en, found, err := tx.written(key); err != nil {
+			return nil, 0, false, err
+		} else if found {
+			tx.readAny = true
 			if en.Ref != nil {
 				return &extentReader{tx: tx, rest: en.Ref.Extents}, int64(en.Ref.Len), true, nil
 			}

@@ -3,6 +3,8 @@ package mvcc
 import (
 	"math"
 	"slices"
+
+	"flashdbm/internal/btree"
 )
 
 // WriteSet holds what a transaction writes: for each key the last put or
@@ -12,6 +14,9 @@ import (
 // Slices handed out stay valid and unchanged until Reset, also when their key
 // is written again. The version moves with every change of an entry, never
 // back, and positions are good for one version.
+//
+// A large set is in memory in part only. Get, positions, All, Len, Bytes and RedoBytes are about that part; whoever reads a set that may
+// have been spilled looks into its layers, too. Hashes, Intersects, Overlaps and cursor are about all of it.
 //
 // The zero WriteSet is empty and ready. It must not be copied. While it changes
 // one goroutine uses it; when it is complete any number may call the methods
@@ -23,8 +28,12 @@ type WriteSet struct {
 	refs    []*ValueRef // values elsewhere, including ones replaced since
 	order   order
 
+	spill   *spill // what has left memory, nil if nothing has
+	charged int64  // of Bytes, in the budget of all sets
+
 	version    uint64
 	redoBytes  int64
+	widest     int    // bytes that a record takes in its leaf at most
 	staleBytes int64  // bytes in the arena of values replaced since
 	filter     uint64 // has bit hash % 64 of every key
 }
@@ -50,6 +59,7 @@ func (w *WriteSet) Put(key, value []byte) {
 	r := w.upsert(key)
 	r.kind, r.value, r.valueBytes = recordPut, w.arena.add(value), uint32(len(value))
 	w.redoBytes += int64(len(value))
+	w.widen(key, len(value))
 	if w.staleBytes > max(minStaleBytes, w.arena.held/2) {
 		w.squeeze()
 	}
@@ -62,6 +72,11 @@ func (w *WriteSet) PutRef(key []byte, ref ValueRef) {
 	r.kind, r.value = recordRef, place(len(w.refs))
 	w.refs = append(w.refs, &ref)
 	w.redoBytes += ref.redoBytes()
+	w.widen(key, redoRefBytes)
+}
+
+func (w *WriteSet) widen(key []byte, value int) {
+	w.widest = max(w.widest, btree.RecordBytes(min(len(key), btree.MaxInlineKey), min(value, btree.MaxInline)))
 }
 
 // Delete deletes key, whether or not the set or the store has it.
@@ -196,6 +211,7 @@ func (w *WriteSet) Bytes() int64 {
 // the memory of modest sets, at most about 512 KiB, for the next transaction.
 func (w *WriteSet) Reset() {
 	w.version++
+	w.spill = nil
 	w.arena.reset()
 	w.records.reset()
 	w.order.reset()
@@ -204,5 +220,12 @@ func (w *WriteSet) Reset() {
 	if cap(w.refs) > keepRefs {
 		w.refs = nil
 	}
-	w.redoBytes, w.staleBytes, w.filter = 0, 0, 0
+	w.redoBytes, w.staleBytes, w.filter, w.widest = 0, 0, 0, 0
+}
+
+// forget drops what is in memory, which a layer has by now. Slices that were handed out stay valid: their memory is left to the collector.
+func (w *WriteSet) forget() {
+	w.version++
+	w.arena, w.records, w.refs, w.order = arena{}, recordList{}, nil, order{}
+	w.redoBytes, w.staleBytes = 0, 0
 }

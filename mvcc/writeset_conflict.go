@@ -16,6 +16,9 @@ func HashKey(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
 // Hashes calls yield with the HashKey of each key, until it returns false. The
 // order is that in which the keys were first written.
 func (w *WriteSet) Hashes(yield func(hash uint64) bool) {
+	if w.spill != nil && !w.spill.hashes(yield) {
+		return
+	}
 	for _, chunk := range w.records.chunks {
 		for i := range chunk {
 			if !yield(chunk[i].hash) {
@@ -30,6 +33,9 @@ func (w *WriteSet) Hashes(yield func(hash uint64) bool) {
 func (w *WriteSet) Intersects(o *WriteSet) bool {
 	if w.filter&o.filter == 0 {
 		return false
+	}
+	if w.spill != nil || o.spill != nil {
+		return w.intersectsLayers(o)
 	}
 	a, b := w.First(), o.First()
 	for a.OK() && b.OK() {
@@ -61,6 +67,9 @@ func (w *WriteSet) forward(p Pos, key []byte) Pos {
 // Overlaps reports whether the set has a key in [from, to). A nil to is no
 // bound; an empty one is the empty key.
 func (w *WriteSet) Overlaps(from, to []byte) bool {
+	if w.spill != nil {
+		return w.overlapsLayers(from, to)
+	}
 	p := w.Seek(from)
 	return p.OK() && (to == nil || bytes.Compare(w.keyAt(p), to) < 0)
 }

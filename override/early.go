@@ -116,3 +116,23 @@ func (f *Flush) placeEarly(x earlyPage) {
 		f.p.install(x.entry, x.addr)
 	}
 }
+
+// Recall takes back what was written early, before Seal: the pages are in memory and dirty again, the parts stay void. Baton holder.
+func (f *Flush) Recall() {
+	p := f.p
+	for _, x := range f.early {
+		v := x.entry.head.Load()
+		if v.kind != atAddress || v.seq != p.seq || v.addr != x.addr {
+			continue
+		}
+		n, err := p.node(x.entry, v.seq)
+		if err != nil {
+			continue // it is damaged: who reads it is told
+		}
+		m := &version{seq: v.seq, kind: inMemory, node: n.Own(p.memory)}
+		m.next.Store(v.next.Load())
+		x.entry.head.Store(m)
+		p.markDirty(x.entry)
+	}
+	p.flush = nil
+}

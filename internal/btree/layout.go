@@ -99,6 +99,9 @@ func FitsInline(keyBytes, valueBytes int) bool {
 	return keyBytes <= MaxInlineKey && valueBytes <= MaxInline-keyBytes
 }
 
+// RecordBytes returns the bytes of a leaf that a record takes with so many bytes of its key and its value there.
+func RecordBytes(keyBytes, valueBytes int) int { return leafEntryBytes + keyBytes + valueBytes }
+
 // leafBytes returns the bytes of a page that a leaf takes, the mux area not counted.
 func leafBytes(count, cells int) int { return headerBytes + count*leafEntryBytes + cells }
 

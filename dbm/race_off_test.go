@@ -1,0 +1,5 @@
+//go:build !race
+
+package dbm
+
+const raceEnabled = false

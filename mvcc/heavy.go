@@ -1,0 +1,297 @@
+package mvcc
+
+import (
+	"runtime/debug"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// A heavy commit has a write set of which part is in layers, or so many keys that the pages they change may take more than half of
+// MemoryLimit. It is a batch of its own, applied in pieces (see pieces), and may have to begin a flush in the middle of that. So its
+// committer takes keeper.mu first, by which no other flush is in flight, then the baton, settles what waits in the commit list, is
+// resolved and pushed while it has the baton, and leads its own batch:
+//
+//	layers   the rest of the write set becomes one too; SyncPrivate
+//	push     nobody else drains it: the baton is here
+//	log      a record group: the redo, or what lists the layers. From then on the layers belong to the log
+//	sync
+//	apply    in pieces, under a Seq that nobody reads at; the table of last writes on the way
+//	applied  moves: the tree has the batch
+//	cut, durable moves
+//	flush    of what was not written early. Layers have made it due: they take room until its end lists them as dead
+//
+// Crash cases: a group that lists the layers counts only if it is whole, and then they were synced before. Without it recovery takes
+// their segments for free ones. With it, until a flush whose base is not below it is whole, recovery merges the layers again; so they,
+// and the runs that they lead to, live until that flush lists them. A record's run lives as long as the record.
+//
+// Readers go on all the time, at Seqs below. Other commits wait, as they do for any batch.
+
+// heavy reports whether the transaction commits in this way.
+func (tx *Tx) heavy() bool {
+	return tx.set.spill != nil || tx.set.Len() > 2*tx.e.pieceOps()
+}
+
+func (tx *Tx) commitHeavy() error {
+	e := tx.e
+	if tx.set.spill != nil {
+		if err := tx.spill(true); err != nil {
+			return err
+		}
+	}
+	if tx.set.spill != nil || len(tx.large) > 0 {
+		if err := e.store.SyncPrivate(); err != nil {
+			return err
+		}
+	}
+	held, err := e.admit(tx)
+	if err != nil {
+		return err
+	}
+	e.active.Add(1)
+	defer e.active.Add(-1)
+	e.gate.pass(tx.gate)
+	n := &commitNode{}
+	c := &n.Value
+	c.set, c.held, c.large = tx.set, held, tx.large
+	lost, err := e.leadHeavy(tx, n)
+	if tx.node == nil {
+		e.store.Release(held)
+	}
+	if lost != nil {
+		return e.lost(lost)
+	}
+	return err
+}
+
+// leadHeavy resolves and settles a heavy commit. If it lost to another, nothing was done.
+func (e *Engine) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	e.step(StepWait)
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	if e.memory.Load() > e.earlyBytes()/2 { // what is dirty now stays in memory until the end
+		if err := e.flush(); err != nil && !logstore.IsFull(err) {
+			return nil, err
+		}
+	}
+	err = e.withBaton(func() error {
+		e.settleAll(e.list.Drain(e.nodes[:0]), nil)
+		if lost, err = e.resolveHeavy(tx, n); lost != nil || err != nil {
+			return err
+		}
+		tx.node = n
+		f, err := e.settleAround(n)
+		if err != nil || f == nil {
+			return err
+		}
+		return e.finishFlush(f, e.between)
+	})
+	return lost, err
+}
+
+// resolveHeavy is resolve for the baton holder. Nobody drains or cuts meanwhile, so what was looked at once need not be looked at again: a
+// large transaction is checked while others push.
+func (e *Engine) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
+	var checked *commitNode
+	for first := true; ; first = false {
+		head := e.list.Head()
+		switch {
+		case tx.blind():
+		case first:
+			if c := tx.conflict(head); c != nil {
+				return c, nil
+			}
+			if err := tx.validate(); err != nil {
+				return nil, err
+			}
+		default:
+			for x := head; x != checked; x = x.Next() {
+				if tx.dependsOn(x.Value.set) {
+					return &conflict{winner: &x.Value}, nil
+				}
+			}
+		}
+		if e.list.Push(n, head) {
+			return nil, nil
+		}
+		checked = head
+	}
+}
+
+// settleAround drains the list, which has n, and settles the commits before n as a batch, then n, then those behind it, also after a
+// panic, which has poisoned the store.
+func (e *Engine) settleAround(n *commitNode) (*override.Flush, error) {
+	nodes := e.list.Drain(nil)
+	at := 0
+	for nodes[at] != n {
+		at++
+	}
+	defer e.settleAll(nodes[at+1:], nil)
+	e.settleAll(nodes[:at:at], nil)
+	return e.settleHeavy(n)
+}
+
+// settleHeavy logs and applies a heavy commit. It returns the flush to finish, if one is due at once.
+func (e *Engine) settleHeavy(n *commitNode) (f *override.Flush, err error) {
+	defer e.protect(&err)
+	e.drained.Store(n)
+	if err := e.Failed(); err != nil {
+		return nil, err
+	}
+	if err := e.merge(e.applied.Load()); err != nil {
+		return nil, err
+	}
+	f, err = e.applyHeavy(n)
+	if err != nil {
+		return nil, e.store.Fail(err)
+	}
+	return f, nil
+}
+
+func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
+	if err := e.writeRedo(); err != nil { // first, without n: a group that lists layers has no other redo
+		return nil, err
+	}
+	c := &n.Value
+	seq := e.applied.Load() + 1
+	c.seq.Store(seq)
+	e.nodes = append(e.nodes[:0], n)
+	defer func() { e.nodes = e.nodes[:0] }()
+	var drops []btree.Ref
+	g := e.store.Begin(logstore.RecordGroup)
+	group := g.Number()
+	if s := c.set.spill; s != nil {
+		drops = e.logLayers(g, s)
+	} else {
+		e.gather()
+		e.buildOps(g)
+	}
+	if err := e.commitRecords(g); err != nil {
+		return nil, err
+	}
+	if s := c.set.spill; s != nil {
+		s.publish(group)
+		e.recBytes += s.bytes()
+	}
+	if e.opts.Durability == Durable {
+		if err := e.store.Sync(); err != nil {
+			return nil, err
+		}
+	}
+	p := e.beginPieces(group, c.held)
+	defer func() {
+		if err != nil {
+			p.abandon()
+		}
+	}()
+	if s := c.set.spill; s != nil {
+		err = p.applyLayers(s.layers, func(key []byte) { e.lastOf(HashKey(key)).Store(seq) })
+		for _, ref := range drops {
+			p.batch.Drop(ref)
+		}
+	} else if err = p.apply(e.ops); err == nil {
+		for hash := range c.set.Hashes {
+			e.lastOf(hash).Store(seq)
+		}
+	}
+	clear(e.ops)
+	e.ops = e.ops[:0]
+	if err != nil {
+		return nil, err
+	}
+	e.merged(seq, p.records)
+	e.committed.Store(seq)
+	e.show(seq)
+	e.note(group, seq) // which is synced, unlike what was written early
+	e.list.Cut(n)
+	e.retire(seq, true)
+	e.commits.Add(1)
+	e.batches++
+	e.publishDurable()
+	f = p.seal(c.set.spill != nil)
+	e.reclaim()
+	e.keeper.nudge()
+	return f, nil
+}
+
+// applyLayers merges layers and applies the result. told is told of each key.
+func (p *pieces) applyLayers(layers []*layer, told func(key []byte)) error {
+	st := newStack(layerCursors(layers))
+	st.shadowed = func(source int) {
+		if ref, ok := st.sources[source].(*layerCursor).rec.ref(); ok {
+			p.batch.Drop(ref)
+		}
+	}
+	n := p.e.pieceOps()
+	ops := make([]btree.Op, 0, n)
+	refs := make([]btree.Ref, 0, n)
+	for ok := st.First(); ok; {
+		ops, refs = ops[:0], refs[:0]
+		for ; ok && len(ops) < n; ok = st.Next() {
+			r := &st.sources[st.winner()].(*layerCursor).rec
+			op := btree.Op{Key: st.Key(), Value: r.value, Delete: r.deletes()}
+			if ref, ok := r.ref(); ok && op.Delete {
+				p.batch.Drop(ref) // it holds the key alone
+			} else if ok {
+				refs = append(refs, ref)
+				op.Ref = &refs[len(refs)-1]
+			}
+			if k := len(ops); k > 0 && string(ops[k-1].Key) >= string(op.Key) {
+				return errLayer
+			}
+			ops = append(ops, op)
+			told(op.Key)
+		}
+		if err := p.apply(ops); err != nil {
+			return err
+		}
+	}
+	return st.Err()
+}
+
+// logLayers adds to g the lists of the layers' extents and of the pages of their runs, and to the redo the records that name them. It
+// returns what leaves the tree, where it never was, when the layers are applied.
+func (e *Engine) logLayers(g *logstore.Group, s *spill) (drops []btree.Ref) {
+	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
+	list := func(extents []logstore.Extent, each func(a logstore.Addr, bytes int64, extents []logstore.Extent)) {
+		for most := int((e.store.MaxRun() - logstore.ListBytes(0)) / (logstore.ListBytes(1) - logstore.ListBytes(0))); len(extents) > 0; {
+			n := min(len(extents), most)
+			a, bytes := g.List(0, nil, extents[:n]), logstore.ListBytes(n)
+			e.runs = append(e.runs, bornRun{a, bytes})
+			each(a, bytes, extents[:n])
+			extents = extents[n:]
+		}
+	}
+	for _, l := range s.layers {
+		var lists []logstore.Addr
+		list(l.extents, func(a logstore.Addr, _ int64, extents []logstore.Extent) {
+			lists = append(lists, a)
+			drops = append(drops, layerRef(a, extents))
+		})
+		e.redo = appendRedoLayer(e.redo, lists)
+		e.redoOps++
+	}
+	for _, x := range s.owned() {
+		list(x, func(a logstore.Addr, bytes int64, _ []logstore.Extent) {
+			drops = append(drops, btree.Ref{Kind: btree.Run, ID: a, ValueLen: uint64(bytes)})
+			e.redo = appendRedoOwned(e.redo, a, bytes)
+			e.redoOps++
+		})
+	}
+	for i := range s.lost {
+		e.redo = appendRedoLost(e.redo, &s.lost[i])
+		e.redoOps++
+	}
+	return append(drops, s.lost...)
+}
+
+// layerRef is a reference to the pages of a layer that the run at a lists.
+func layerRef(a logstore.Addr, extents []logstore.Extent) btree.Ref {
+	ref := btree.Ref{Kind: btree.Extents, ID: a}
+	for _, x := range extents {
+		ref.ValueLen += uint64(x.Bytes)
+	}
+	return ref
+}

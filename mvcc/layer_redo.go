@@ -1,0 +1,174 @@
+package mvcc
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// errHasLayers is what readRedo returns for a stream with layers.
+var errHasLayers = fmt.Errorf("%w: with layers", errRedo)
+
+// redoWithLayers redoes the record groups behind the base if some of them list layers: what lies between those is sorted by key and
+// applied in pieces, and so is what the layers hold. A writing open that needs more memory than half the limit flushes as it goes, and
+// at the end in any case, so that the layers give up their room.
+func (e *Engine) redoWithLayers(rec *logstore.Recovery) error {
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	return e.withBaton(func() error {
+		r := &layeredRedo{e: e, p: e.beginPieces(e.store.LastGroup(), 0)}
+		if err := r.groups(rec); err != nil {
+			r.p.abandon()
+			return err
+		}
+		e.recovery.Records = r.records
+		e.publish(e.pages.Seq(), r.p.records)
+		e.durable.Store(e.applied.Load())
+		if f := r.p.seal(!e.opts.Store.ReadOnly); f != nil {
+			return e.finishFlush(f, e.between)
+		}
+		e.reclaim()
+		return nil
+	})
+}
+
+// layeredRedo is the redo at hand.
+type layeredRedo struct {
+	e       *Engine
+	p       *pieces
+	ops     []btree.Op // of groups without layers, not yet applied
+	layers  []*layer   // of the group at hand
+	drops   []btree.Ref
+	records int64
+}
+
+func (r *layeredRedo) groups(rec *logstore.Recovery) error {
+	base := r.e.pages.Base()
+	for i := range rec.Groups {
+		g := &rec.Groups[i]
+		if g.Kind != logstore.RecordGroup || g.No <= base {
+			continue
+		}
+		if err := r.group(g); err != nil {
+			return err
+		}
+		r.e.recBytes += int64(len(g.Pages)) * logstore.PageSize
+	}
+	return r.applyOps()
+}
+
+func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
+	var stream []byte
+	for _, p := range g.Pages {
+		if p.Kind != logstore.KindRecord {
+			continue
+		}
+		body, err := r.e.store.Body(p.Addr)
+		if err != nil {
+			return err
+		}
+		stream = append(stream, body...)
+	}
+	before, count := len(r.ops), uint64(0)
+	var err error
+	rerr := readRedoStream(stream, func(op btree.Op) { r.ops = append(r.ops, op) }, func(x redoLayers) {
+		count++
+		if err == nil {
+			err = r.layer(x)
+		}
+	})
+	switch {
+	case rerr != nil:
+		return rerr
+	case err != nil:
+		return err
+	case count == 0:
+		if uint64(len(r.ops)-before) != g.Count {
+			return errRedo
+		}
+		return nil
+	case count != g.Count || len(r.ops) != before:
+		return errRedo
+	}
+	if err := r.applyOps(); err != nil {
+		return err
+	}
+	err = r.p.applyLayers(r.layers, func([]byte) { r.records++ })
+	for _, ref := range r.drops {
+		r.p.batch.Drop(ref)
+	}
+	r.layers, r.drops = nil, nil
+	return err
+}
+
+// layer takes in what a record of layers says.
+func (r *layeredRedo) layer(x redoLayers) error {
+	if x.drop != nil {
+		r.drops = append(r.drops, *x.drop)
+		return nil
+	}
+	var all []logstore.Extent
+	for _, a := range x.layer {
+		if !r.e.store.InFile(a, 1) {
+			return errRedo
+		}
+		extents, err := r.e.store.ListAt(a)
+		if err != nil {
+			return err
+		}
+		r.drops = append(r.drops, layerRef(a, extents))
+		all = append(all, extents...)
+	}
+	l, err := openLayer(r.e.store, all)
+	if err == nil {
+		r.layers = append(r.layers, l)
+	}
+	return err
+}
+
+// applyOps applies the ops at hand, of each key the last one. The values of the others are in the log and never get into the tree.
+func (r *layeredRedo) applyOps() error {
+	slices.SortStableFunc(r.ops, func(a, b btree.Op) int { return bytes.Compare(a.Key, b.Key) })
+	keep := r.ops[:0]
+	for i := range r.ops {
+		if i+1 == len(r.ops) || !bytes.Equal(r.ops[i].Key, r.ops[i+1].Key) {
+			keep = append(keep, r.ops[i])
+		} else if ref := r.ops[i].Ref; ref != nil {
+			r.p.batch.Drop(*ref)
+		}
+	}
+	r.records += int64(len(keep))
+	err := r.p.apply(keep)
+	clear(r.ops)
+	r.ops = r.ops[:0]
+	return err
+}
+
+// layeredOps returns what the layers of a stream come to, and the number of the stream's records. It is all in memory until the writer has
+// flushed it, which it does at once.
+func (e *Engine) layeredOps(stream []byte) (ops []btree.Op, count uint64, err error) {
+	r := &layeredRedo{e: e}
+	rerr := readRedoStream(stream, func(btree.Op) { err = errRedo }, func(x redoLayers) {
+		count++
+		if err == nil {
+			err = r.layer(x)
+		}
+	})
+	if rerr != nil || err != nil {
+		return nil, 0, cmp.Or(rerr, err)
+	}
+	st := newStack(layerCursors(r.layers))
+	for ok := st.First(); ok; ok = st.Next() {
+		rec := &st.sources[st.winner()].(*layerCursor).rec
+		op := btree.Op{Key: st.Key(), Value: rec.value, Delete: rec.deletes()}
+		if ref, ok := rec.ref(); ok && !op.Delete {
+			op.Ref = &ref
+		}
+		ops = append(ops, op)
+	}
+	return ops, count, st.Err()
+}
