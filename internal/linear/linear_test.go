@@ -23,14 +23,14 @@ var (
 )
 
 const (
-	checkLimit = 30 * time.Second // of one history
-	perClient  = 120              // operations
+	checkLimit = 2 * time.Minute // of one history
+	perClient  = 120             // operations
 )
 
 // TestLinearizable records histories of many clients on few keys, each on a database of its own while that flushes and checkpoints, and
 // has them checked.
 func TestLinearizable(t *testing.T) {
-	operations := 0
+	operations, undecided := 0, 0
 	for i := range *histories {
 		seed := *firstSeed + uint64(i)
 		h := recordHistory(t, seed)
@@ -40,9 +40,10 @@ func TestLinearizable(t *testing.T) {
 			t.Fatalf("the history of seed %d is not linearizable", seed)
 		case porcupine.Unknown:
 			t.Errorf("the history of seed %d took too long to check", seed)
+			undecided++
 		}
 	}
-	t.Logf("%d histories, %d operations: all linearizable", *histories, operations)
+	t.Logf("%d histories, %d operations: %d linearizable, %d undecided", *histories, operations, *histories-undecided, undecided)
 }
 
 // TestFindsWrongAnswers changes one answer of each history and makes sure that this is found.
