@@ -153,25 +153,27 @@ func TestLastOfBatchCounts(t *testing.T) {
 
 // TestTableBeforeApplied: whoever reads at a Seq finds in the table of last writes all that led to it.
 func TestTableBeforeApplied(t *testing.T) {
-	e := newEngine(t, Options{Durability: Buffered, Manual: true})
-	put(t, e, "k", "")
-	last := e.lastOf(HashKey([]byte("k")))
-	var stop atomic.Bool
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		for !stop.Load() {
-			if applied := e.applied.Load(); last.Load() < applied {
-				t.Error("applied has moved first")
-				return
-			}
-		}
-	}()
-	for range 20_000 { // each batch writes the key
+	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000} { // the second in page groups
+		e := newEngine(t, Options{Durability: durability, Manual: true})
 		put(t, e, "k", "")
+		last := e.lastOf(HashKey([]byte("k")))
+		var stop atomic.Bool
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			for !stop.Load() {
+				if applied := e.applied.Load(); last.Load() < applied {
+					t.Error("applied has moved first")
+					return
+				}
+			}
+		}()
+		for range rounds { // each batch writes the key
+			put(t, e, "k", "")
+		}
+		stop.Store(true)
+		<-watched
 	}
-	stop.Store(true)
-	<-watched
 }
 
 // TestWatermarks: durable never passes applied, and what View reads at never goes back.

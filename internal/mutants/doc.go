@@ -12,7 +12,8 @@
 //	+new text
 //	test   PACKAGE REGEXP [ARGUMENT ...]
 //
-// "in" with its texts may come again, and so may "test": the tests are run in that order until one fails. A line of # is a comment.
+// A line "hangs" says that a test which does not end finds the mutant too; else it may just have had no time. "in" with its texts may come
+// again, and so may "test": the tests are run in that order until one fails. A line of # is a comment.
 //
 // When the engine changes so that a text no longer fits, the mutant is carried along: the same thing is broken in the new text. That is
 // what TestApply is for, which runs with all other tests and takes no time. TestMutants runs the mutants: make mutants.

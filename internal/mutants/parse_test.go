@@ -19,6 +19,7 @@ type mutant struct {
 	name, rule, what string
 	hunks            []hunk
 	tests            []testRun
+	hangs            bool // the tests do not end with it
 }
 
 // hunk is one replacement in a file.
@@ -94,6 +95,8 @@ func parse(lines *bufio.Scanner) (all []mutant, err error) {
 			m.rule = rest
 		case word == "what":
 			m.what = rest
+		case word == "hangs":
+			m.hangs = true
 		case word == "in":
 			m.hunks = append(m.hunks, hunk{file: rest})
 			h = &m.hunks[len(m.hunks)-1]
