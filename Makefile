@@ -8,6 +8,7 @@
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make damage   every bit of small databases, all lengths, sectors, hostile pages: at most DAMAGETIME for each of these
 #   make isolation  ISOLATIONRUNS histories of each kind of 10,000 transactions each, replayed; and as many searched for cycles
+#   make space    what databases take on disk, at full size: half an hour or more, and 3 GB
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
@@ -53,7 +54,7 @@ SCRIPTSTEPS ?= 2000
 CROSS = linux/arm64 darwin/arm64 windows/amd64
 
 .DELETE_ON_ERROR:
-.PHONY: demo test vet format imports unit race cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
+.PHONY: space demo test vet format imports unit race cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
 .PHONY: ndbm install-ndbm test-ndbm
 
 demo: build
@@ -122,7 +123,7 @@ define two
 	exit $$failed
 endef
 
-.PHONY: crash scripts faults damage bulk isolation
+.PHONY: space crash scripts faults damage bulk isolation
 crash:
 	$(call two,crash,^TestCrash$$,-crash.time $(CRASHTIME))
 
@@ -152,6 +153,9 @@ opentime:
 	$(GO) test -c -o $(OPENTIMEDIR)/dbm.test ./dbm
 	$(OPENTIMEDIR)/dbm.test -test.run '^TestOpenTime$$' -opentime.dir $(OPENTIMEDIR) $(OPENTIMEARGS)
 
+space:
+	$(GO) test -timeout 3h -v -run '^TestSpace' ./dbm -args -space.full
+
 fuzz:
 	@packages=$$($(GO) list ./...) || exit 1; \
 	for package in $$packages; do \
@@ -178,7 +182,7 @@ fuse-packages:
 mutants:
 	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.doc docs/mutants.md
 
-.PHONY: bench bench-quick bench-report bench-install
+.PHONY: space bench bench-quick bench-report bench-install
 # The databases of the benchmark are made in BENCHDIR, which should be on the file system in question. A run that was cut off goes on where
 # it ended; its results are in the report's directory once all are there.
 BENCHDIR    ?= bin/bench-data

@@ -274,6 +274,7 @@ func (t *trial) count(s Stats) {
 	d.Checkpoints += s.Checkpoints
 	d.PagesWritten += s.PagesWritten
 	d.ReturnedBytes += s.ReturnedBytes
+	d.PagesCleaned += s.PagesCleaned
 	d.TableEntries = max(d.TableEntries, s.TableEntries)
 	d.LiveBytes = max(d.LiveBytes, s.LiveBytes)
 	d.FileBytes = max(d.FileBytes, s.FileBytes)

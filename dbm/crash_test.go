@@ -218,9 +218,9 @@ func (c *trial) report(t *testing.T) {
 		t.Fatalf("%s\n%v\n%+v", replayLine(t, c.seed, c), c.err, c.load)
 	}
 	d := &c.did
-	t.Logf("%v: %d images, %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; %d pages written, at most %d live of %d, %d times full; %d given back; %d times left with redo pending",
+	t.Logf("%v: %d images, %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; %d pages written, at most %d live of %d, %d times full; %d given back, %d cleaned; %d times left with redo pending",
 		c.mode, c.taken, d.Commits, d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, d.PagesWritten,
-		d.LiveBytes/logstore.PageSize, d.FileBytes/logstore.PageSize, c.timesFull, d.ReturnedBytes/logstore.PageSize, c.leftPending)
+		d.LiveBytes/logstore.PageSize, d.FileBytes/logstore.PageSize, c.timesFull, d.ReturnedBytes/logstore.PageSize, d.PagesCleaned, c.leftPending)
 }
 
 // script opens the database and takes the steps of the main script.

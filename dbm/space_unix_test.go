@@ -4,6 +4,10 @@ package dbm
 
 import (
 	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -12,60 +16,167 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// blocks returns the bytes that a file takes on disk.
-func blocks(t *testing.T, path string) int64 {
-	t.Helper()
+// What a database takes on disk is looked at all along, not at the end only. make space runs these tests at full size.
+var spaceFull = flag.Bool("space.full", false, "run the space tests at full size: hours, and 3 GB of disk")
+
+// scale returns one of two sizes.
+func scale(full, small int) int {
+	if *spaceFull {
+		return full
+	}
+	return small
+}
+
+// A spaceRun is a database whose blocks on disk are watched.
+type spaceRun struct {
+	t    *testing.T
+	path string
+	db   *DB
+	most int64 // bytes that it took at the most
+	at   uint64
+}
+
+func newSpaceRun(t *testing.T, o *Options) *spaceRun {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	path := filepath.Join(t.TempDir(), "db")
+	db, err := Open(path, o)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return &spaceRun{t: t, path: path, db: db}
+}
+
+// blocks returns the bytes that the file takes on disk.
+func (r *spaceRun) blocks() int64 {
 	var st syscall.Stat_t
-	require.NoError(t, syscall.Stat(path, &st))
+	require.NoError(r.t, syscall.Stat(r.path, &st))
 	return st.Blocks * 512
+}
+
+// look notes what the file takes, if there was a checkpoint since the last look.
+func (r *spaceRun) look() {
+	if n := r.db.engine.Checkpoints(); n != r.at {
+		r.at = n
+		r.most = max(r.most, r.blocks())
+		if os.Getenv("SPACE_TRACE") != "" {
+			s := r.db.Stats()
+			fmt.Printf("%v checkpoint %d: %d MiB on disk, live %d, free %d, cleaned %d, table %d\n", time.Now().Format("05.000"), n, r.blocks()>>20, s.LiveBytes>>20, s.FreeBytes>>20, s.PagesCleaned, s.TableEntries)
+		}
+	}
 }
 
 func spaceKey(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
 
-// fillInOrder puts n records of the given size, key included, in order.
-func fillInOrder(t *testing.T, db *DB, n, size int) {
-	t.Helper()
-	for i := 0; i < n; i += 1000 {
-		require.NoError(t, db.Update(func(tx *Tx) error {
-			for j := i; j < min(i+1000, n); j++ {
-				if err := tx.Put(spaceKey(j), make([]byte, size-8)); err != nil {
+// update calls fn for the numbers from 0 to n-1, per so many a transaction.
+func (r *spaceRun) update(n, per int, fn func(tx *Tx, i int) error) {
+	for i := 0; i < n; i += per {
+		require.NoError(r.t, r.db.Update(func(tx *Tx) error {
+			for j := i; j < min(i+per, n); j++ {
+				if err := fn(tx, j); err != nil {
 					return err
 				}
 			}
 			return nil
 		}))
+		r.look()
+	}
+}
+
+// fill puts n records of the given size, key included, in order.
+func (r *spaceRun) fill(n, size int) {
+	value := make([]byte, size-8)
+	r.update(n, 1000, func(tx *Tx, i int) error { return tx.Put(spaceKey(i), value) })
+}
+
+// fresh returns what a database with n records of the given size takes that was filled in order and closed.
+func fresh(t *testing.T, n, size int) int64 {
+	r := newSpaceRun(t, nil)
+	r.fill(n, size)
+	require.NoError(t, r.db.Close())
+	b := r.blocks()
+	require.NoError(t, os.Remove(r.path))
+	return b
+}
+
+// Random overwrites, more than ten times the database, keep the file small, at every checkpoint.
+func TestSpaceOverwrites(t *testing.T) {
+	live := scale(200<<20, 10<<20)
+	total := scale(10<<30, 100<<20)
+	for _, size := range []int{100, 1000} {
+		for _, dist := range []string{"uniform", "zipfian"} {
+			t.Run(fmt.Sprintf("%d bytes, %s", size, dist), func(t *testing.T) {
+				if !*spaceFull && (size == 100) != (dist == "zipfian") {
+					t.Skip("make space runs it")
+				}
+				n := live / size
+				want := fresh(t, n, size)
+				r := newSpaceRun(t, nil)
+				r.fill(n, size)
+				r.most = 0
+				rng := rand.New(rand.NewPCG(1, 1))
+				zipf := rand.NewZipf(rng, 1.1, 1, uint64(n-1))
+				value := make([]byte, size-8)
+				r.update(total/size, 100, func(tx *Tx, i int) error {
+					k := rng.IntN(n)
+					if dist == "zipfian" {
+						k = int(zipf.Uint64() * 0x9E3779B1 % uint64(n))
+					}
+					binary.LittleEndian.PutUint64(value, uint64(i))
+					return tx.Put(spaceKey(k), value)
+				})
+				t.Logf("%d MiB at most, %.2f of the %d MiB of a fresh load", r.most>>20, float64(r.most)/float64(want), want>>20)
+				if *spaceFull {
+					require.Less(t, float64(r.most)/float64(want), 1.5)
+				}
+				require.NoError(t, r.db.Check(t.Context()))
+			})
+		}
 	}
 }
 
 // What is deleted goes back to the file system while the database goes on, and nobody asks for it.
-func TestDeletedSpaceIsGivenBack(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "db")
-	db, err := Open(path, nil)
-	require.NoError(t, err)
-	defer db.Close()
-	const n = 300_000
-	fillInOrder(t, db, n, 200)
-	before := blocks(t, path)
-	var gone []int
-	for i := range n / 10 * 9 {
-		gone = append(gone, i)
+func TestSpaceOfDeleted(t *testing.T) {
+	r := newSpaceRun(t, nil)
+	n := scale(1<<30, 40<<20) / 200
+	r.fill(n, 200)
+	before := r.blocks()
+	rng := rand.New(rand.NewPCG(1, 1))
+	gone := rng.Perm(n)[:n/10*9]
+	r.update(len(gone), 1000, func(tx *Tx, i int) error { return tx.Delete(spaceKey(gone[i])) })
+	start := time.Now()
+	for r.blocks() > before/int64(scale(5, 3)) && time.Since(start) < time.Minute {
+		require.NoError(t, r.db.Put(spaceKey(gone[0]), []byte("still here")))
+		r.look()
+		time.Sleep(10 * time.Millisecond)
 	}
-	for i := 0; i < len(gone); i += 1000 {
-		require.NoError(t, db.Update(func(tx *Tx) error {
-			for _, k := range gone[i:min(i+1000, len(gone))] {
-				if err := tx.Delete(spaceKey(k)); err != nil {
-					return err
-				}
-			}
-			return nil
-		}))
-	}
-	least := blocks(t, path)
-	for end := time.Now().Add(40 * time.Second); least > before/4 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		require.NoError(t, db.Put(spaceKey(gone[0]), []byte("still here")))
-		least = min(least, blocks(t, path))
-	}
-	t.Logf("%d MiB with all, %d MiB with a tenth; live %d", before>>20, least>>20, db.Stats().LiveBytes>>20)
-	require.LessOrEqual(t, least, before/4)
-	require.NoError(t, db.Check(t.Context()))
+	t.Logf("%d MiB with all, %d MiB with a tenth after %v; live %d", before>>20, r.blocks()>>20, time.Since(start), r.db.Stats().LiveBytes>>20)
+	require.LessOrEqual(t, r.blocks(), before/int64(scale(5, 3))) // the reserve does not shrink
+	require.NoError(t, r.db.Check(t.Context()))
+}
+
+// One record a transaction, ascending: full pages, and of all the pages written only the last of each leaf is kept.
+func TestSpaceOfAscending(t *testing.T) {
+	r := newSpaceRun(t, nil)
+	n := scale(1_000_000, 20_000)
+	var value [8]byte
+	r.update(n, 1, func(tx *Tx, i int) error {
+		return tx.Put(binary.BigEndian.AppendUint32(nil, uint32(i)), value[:])
+	})
+	s := r.db.Stats()
+	require.NoError(t, r.db.Close())
+	require.LessOrEqual(t, r.blocks(), int64(24e6))
+	t.Logf("%.1f MB after Close, %.1f MB at most before; %.3f pages a commit, %d cleaned", float64(r.blocks())/1e6, float64(r.most)/1e6, float64(s.PagesWritten)/float64(n), s.PagesCleaned)
+}
+
+// A small database, overwritten a thousand times.
+func TestSpaceOfSmall(t *testing.T) {
+	r := newSpaceRun(t, &Options{Durability: Buffered})
+	const n = 10_000
+	r.fill(n, 100)
+	rng := rand.New(rand.NewPCG(1, 1))
+	value := make([]byte, 92)
+	r.update(n*scale(1000, 100), 10, func(tx *Tx, i int) error { return tx.Put(spaceKey(rng.IntN(n)), value) })
+	t.Logf("%d MiB at most", r.most>>20)
+	require.LessOrEqual(t, max(r.most, r.blocks()), int64(64<<20))
 }

@@ -28,6 +28,7 @@ type Stats struct {
 	Flushes          uint64 `json:"flushes"`
 	Folds            uint64 `json:"folds"`
 	Checkpoints      uint64 `json:"checkpoints"`
+	PagesCleaned     uint64 `json:"pages_cleaned"` // moved, so that the segments that they were in could be used again
 
 	OpenSnapshots     int           `json:"open_snapshots"`
 	OldestSnapshotAge time.Duration `json:"oldest_snapshot_age"`
@@ -69,7 +70,7 @@ func fromEngine(s mvcc.Stats) Stats {
 		Commits: s.Commits, Conflicts: s.Conflicts,
 		RecordGroups: s.Log.RecordGroups, PageGroups: s.Log.PageGroups, FlushGroups: s.Log.FlushGroups,
 		CheckpointGroups: s.Log.CheckpointGroups, PagesWritten: s.Log.Pages, ReturnedBytes: s.Log.ReturnedBytes, Syncs: s.Log.Syncs,
-		Flushes: s.Pages.Flushes, Folds: s.Pages.Folds, Checkpoints: s.Checkpoints,
+		Flushes: s.Pages.Flushes, Folds: s.Pages.Folds, Checkpoints: s.Checkpoints, PagesCleaned: s.Cleaned,
 		OpenSnapshots: s.OpenSnapshots, OldestSnapshotAge: s.OldestSnapshotAge, HeldBytes: s.HeldBytes,
 		OldestSnapshot: s.OldestBegan,
 		Recovery:       Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.DroppedTail, s.Recovery.Duration},

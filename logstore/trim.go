@@ -25,7 +25,7 @@ type condemned struct {
 
 const trimBytes = 64 << 20 // given back at a time
 
-// Condemn takes free segments out of use until only spare pages more are free than are promised and held back. It does nothing where
+// Condemn takes free segments out of use until only spare pages, or those that are promised, are free beside those held back. It does nothing where
 // less than the least number of segments is to be gained. No checkpoint is under way.
 func (s *Store) Condemn(spare int64, least int) {
 	s.growing.Lock()
@@ -37,7 +37,7 @@ func (sp *space) condemn(spare int64, least int, newest uint64, onlyTail bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	each := int64(sp.segmentPages - 1)
-	surplus := int((sp.available() - sp.reserved - sp.keep() - spare) / each)
+	surplus := int((sp.available() - sp.keep() - max(sp.reserved, spare)) / each)
 	if surplus < least {
 		return
 	}
@@ -63,7 +63,7 @@ func (s *Store) Surplus(spare int64) int64 {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return max(0, sp.available()-sp.reserved-sp.keep()-spare) * PageSize
+	return max(0, sp.available()-sp.keep()-max(sp.reserved, spare)) * PageSize
 }
 
 // Returning returns the bytes of dead segments that wait for nothing but another checkpoint. No checkpoint is under way.

@@ -126,6 +126,7 @@ type Engine struct {
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 
 	conflicts, commits atomic.Uint64
+	cleaned            atomic.Uint64 // pages that the cleaner has moved
 	memory             atomic.Int64  // bytes of versions, as of the last batch
 	ceiling            atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
 	horizon            atomic.Uint64 // as of the last Reclaim
@@ -306,6 +307,9 @@ func (e *Engine) closeClean() (err error) {
 		return nil
 	}
 	if err := e.flushAndCheckpoint(); err != nil {
+		return err
+	}
+	if err := e.cleanAtClose(); err != nil {
 		return err
 	}
 	return e.trimAtClose()

@@ -21,7 +21,9 @@ type keeper struct {
 	quit      chan struct{}
 	done      chan struct{}
 	due       atomic.Bool // the goroutine was nudged
+	paced     uint64      // pages appended at the last pause; guarded by mu
 	turn      turn
+	cleaner   cleaner
 	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the baton
 
 	checkpoints, flushes atomic.Uint64
@@ -40,6 +42,7 @@ const (
 	foldShare        = 16       // a parent is folded when a 16th of a full node's children are overridden
 	flushAtOnce      = 16       // pages up to which a flush is written without laying the baton down
 	pauseBetween     = 200 * time.Microsecond
+	pauseBelow       = 64 + 16 // pages written from one pause to the next: a part, and what commits add to it
 )
 
 func (k *keeper) start(e *Engine) {
@@ -139,7 +142,7 @@ func (e *Engine) checkpointDue() bool {
 	return since >= max(e.store.SpaceStats().LiveBytes/8, minLogBytes) && e.pages.DirtyBytes() <= since/2
 }
 
-// Housekeep does what is due: a flush, and a checkpoint behind it; or a checkpoint alone, if that sets much free.
+// Housekeep does what is due: cleaning, a flush, and a checkpoint behind it; or a checkpoint alone, if that sets much free.
 func (e *Engine) Housekeep() error {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
@@ -147,13 +150,18 @@ func (e *Engine) Housekeep() error {
 	if err := e.withBaton(func() error {
 		var dying bool
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
+		checkpoint = checkpoint || flush && e.pages.DirtyBytes() > flushLoneBytes // else its own pages would soon make one due
 		trim, dying = e.trimDue()
 		checkpoint = checkpoint || dying || e.restarted
 		return e.Failed()
 	}); err != nil {
 		return err
 	}
-	if checkpoint {
+	pages, due := e.cleanBudget()
+	if checkpoint || due {
+		if err := e.clean(pages); err != nil {
+			return err
+		}
 		return e.flushAndCheckpoint()
 	}
 	if trim {
@@ -328,10 +336,14 @@ func (e *Engine) between(work func()) {
 	e.pace()
 }
 
-// pace lets commits through between the parts of background work, so that a sync has few pages of it to wait for.
+// pace lets commits through between the parts of background work, so that a sync has few pages of it to wait for. It makes no pause while
+// commits take much of the log: they wait for their own pages, and what they write while a flush is in flight makes the file larger.
 func (e *Engine) pace() {
 	e.step(StepBetween)
-	if e.opts.Durability == Durable && e.active.Load() > 0 {
+	appended := e.store.Counters().Pages
+	heavy := appended-e.keeper.paced > pauseBelow
+	e.keeper.paced = appended
+	if e.opts.Durability == Durable && e.active.Load() > 0 && !heavy {
 		time.Sleep(pauseBetween)
 	}
 }

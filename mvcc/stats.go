@@ -16,13 +16,17 @@ type Stats struct {
 	Commits           uint64
 	Conflicts         uint64
 	Checkpoints       uint64
-	RedoBytes         int64 // of record groups that an open would redo
+	RedoBytes         int64  // of record groups that an open would redo
+	Cleaned           uint64 // pages moved by the cleaner
 	OpenSnapshots     int
 	OldestSnapshotAge time.Duration
 	OldestBegan       string // where, if that is traced
 	HeldBytes         int64  // of the file, dead and kept for snapshots
 	Recovery          RecoveryStats
 }
+
+// Checkpoints returns how many checkpoints there were since the engine was opened.
+func (e *Engine) Checkpoints() uint64 { return e.keeper.checkpoints.Load() }
 
 // Stats returns the present state. It takes the baton for a moment.
 func (e *Engine) Stats() (Stats, error) {
@@ -33,7 +37,7 @@ func (e *Engine) Stats() (Stats, error) {
 	defer slot.Release()
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Commits: e.commits.Load(), Conflicts: e.conflicts.Load(),
-		Checkpoints: e.keeper.checkpoints.Load(), OpenSnapshots: e.registry.Count() - 1,
+		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), OpenSnapshots: e.registry.Count() - 1,
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())

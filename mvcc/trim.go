@@ -14,6 +14,7 @@ const (
 	trimSegments = 4               // least to give back, beside an eighth of a turn
 	worthShare   = 8               // an eighth of the file that only waits for checkpoints makes one due,
 	worthLeast   = 8               // but not less than so many segments,
+	closeShare   = 32              // at Close a smaller share is worth it
 	trimPause    = time.Second     // nor more often than that
 	idlePause    = 2 * time.Second // without an eighth of a turn, after which turns are taken to have become short
 )
@@ -47,7 +48,7 @@ func (e *Engine) checkpointTwice() error {
 		}
 	}
 	e.trim()
-	return nil
+	return e.Failed() // what is left undone is no error, a failed write is
 }
 
 func (e *Engine) worthIt(bytes int64) bool {
@@ -72,7 +73,8 @@ func (e *Engine) trim() {
 func (e *Engine) trimAtClose() error {
 	for range 4 {
 		e.keeper.turn.pages = 0
-		if !e.worthIt(e.store.Returning() + e.store.Leaving() + e.store.Surplus(0)) {
+		gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0)
+		if gain < max(e.store.SpaceStats().FileBytes/closeShare, 2*int64(e.store.SegmentPages())*logstore.PageSize) {
 			break
 		}
 		if err := e.checkpointTwice(); err != nil {

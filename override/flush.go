@@ -78,7 +78,8 @@ func (f *Flush) Seal(group uint64, records int64) {
 	p.dirty = nil
 	p.epoch++
 	f.retired, p.retired = p.retired, nil
-	f.deaths, p.deaths, p.doomed = p.deaths, deaths{}, 0
+	f.deaths, p.deaths = p.deaths, deaths{}
+	p.doomed = 0
 }
 
 // Sort puts the pages in the order they are written. Without the baton, once, before the first Encode.

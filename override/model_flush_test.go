@@ -136,6 +136,23 @@ func (m *model) touch() error {
 	})
 }
 
+// clean moves what lives in some segment.
+func (m *model) clean() error {
+	tree, _ := m.s.Contents(uint32(m.r.IntN(m.s.SpaceStats().Segments)))
+	return m.batch(func(b *Batch) error {
+		for _, a := range tree {
+			moved, err := b.Clean(a)
+			if err != nil {
+				return err
+			}
+			if moved {
+				modelCounts.Cleaned++
+			}
+		}
+		return nil
+	})
+}
+
 // checkpointStep takes a checkpoint one step further, or starts one.
 func (m *model) checkpointStep() error {
 	switch {

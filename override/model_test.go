@@ -54,7 +54,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, FlushesCut, Folds, Retired, Touched, Removed, Checkpoints, Reads, Holds,
+	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, FlushesCut, Folds, Retired, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
 	Crashes, Traps, Damaged, Redone, Reused, Checked, Height int
 }
 
@@ -154,6 +154,7 @@ var modelActions = [...]struct {
 	{"plan", 2, (*model).planFolds},
 	{"fold", 8, (*model).fold},
 	{"touch", 3, (*model).touch},
+	{"clean", 4, (*model).clean},
 	{"checkpoint step", 8, (*model).checkpointStep},
 	{"read", 5, (*model).openReader},
 	{"reread", 5, (*model).reread},

@@ -1,0 +1,101 @@
+package logstore
+
+import "slices"
+
+// What the cleaner has to know of the map of the file: which segments hold little that lives, and what that is.
+
+// A Victim is a segment of the log that may be worth cleaning.
+type Victim struct {
+	Segment uint32
+	Live    int64  // pages
+	Written uint64 // newest group in it
+}
+
+// Victims returns the segments that would be free if their live pages moved, the emptiest first, as far as at most three quarters of one
+// live; and how many dead pages there are in them. Segments that the log still needs, or has just filled, are not among them: what is in
+// those may soon die by itself. Nor are those of large values, whose segments die whole, nor any that are excepted and were not written
+// since the group named there. No checkpoint is under way.
+func (s *Store) Victims(except map[uint32]uint64) (victims []Victim, garbage int64) {
+	before := s.oldestStart()
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	room := int64(sp.segmentPages - 1)
+	for n := range sp.whole() {
+		g := &sp.segments[n]
+		if g.state != segmentUsed || g.live == 0 || g.sequence == 0 || g.written >= before || 4*int64(g.live) > 3*room ||
+			n == sp.tail || n == sp.successor || sp.runs[0][n] && sp.runs[1][n] {
+			continue
+		}
+		if group, ok := except[n]; ok && group == g.written {
+			continue
+		}
+		victims = append(victims, Victim{n, int64(g.live), g.written})
+		garbage += room - int64(g.live)
+	}
+	slices.SortStableFunc(victims, func(a, b Victim) int { return int(a.Live - b.Live) })
+	return victims, garbage
+}
+
+// oldestStart returns the group where the scan from the newest superblock starts.
+func (s *Store) oldestStart() uint64 {
+	var newest *superblock
+	for _, sb := range s.supers {
+		if sb != nil && (newest == nil || sb.number > newest.number) {
+			newest = sb
+		}
+	}
+	if newest == nil {
+		return 0
+	}
+	return newest.start.Group
+}
+
+// Contents returns the live pages of a segment in order: those of trees, and the first ones of value runs. A page that is damaged, or
+// whose run is, is passed over.
+func (s *Store) Contents(segment uint32) (tree, runs []Addr) {
+	sp := s.space
+	sp.mu.Lock()
+	if segment >= uint32(len(sp.segments)) {
+		sp.mu.Unlock()
+		return nil, nil
+	}
+	first := s.firstPage(segment)
+	live := slices.Clone(sp.liveMap[uint64(segment)*sp.words : uint64(segment+1)*sp.words])
+	sp.mu.Unlock()
+	for o := uint64(0); o < uint64(s.segmentPages); o++ {
+		if live[o/64]>>(o%64)&1 == 0 {
+			continue
+		}
+		switch kind, _, err := s.KindAt(first + o); {
+		case err != nil:
+		case kind == KindTree:
+			tree = append(tree, first+o)
+		default:
+			runs = append(runs, first+o)
+			if payload, err := s.Run(first + o); err == nil {
+				o += uint64(RunPages(int64(len(payload)))) - 1
+			}
+		}
+	}
+	return tree, runs
+}
+
+// KindAt returns the kind of the live page at a, a page of a tree or the first one of a value run, and the name that it bears. It verifies
+// the page.
+func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {
+	c, o := s.chunkOf(a)
+	if c == nil {
+		return 0, 0, s.pageError(a, "no such page in the file")
+	}
+	p := c.page(o)
+	if kind = PageKind(p); kind != KindTree {
+		kind = KindRun
+	}
+	if !c.checked.has(o) {
+		if _, err := s.verifyPage(a, kind); err != nil {
+			return 0, 0, err
+		}
+	}
+	return kind, PageName(p), nil
+}

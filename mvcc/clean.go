@@ -1,0 +1,149 @@
+package mvcc
+
+import (
+	"errors"
+	"time"
+
+	"flashdbm/logstore"
+)
+
+// The cleaner takes the emptiest old segments and makes what lives in them dirty, so that the next flush moves it and the segments are
+// free. That costs writing, so it takes no more than a quarter of what the log takes; only if more than half of the live bytes' worth is
+// dead where it could be cleaned does it go on by itself. A small file is left alone: there a lone committer would write more pages for
+// no gain to speak of.
+const (
+	cleanFloor  = 16      // segments of the file, below which nothing is cleaned
+	cleanLive   = 8       // nor while less is dead than an eighth of what lives,
+	cleanLeast  = 4       // or than so many segments
+	cleanShare  = 4       // of what the log takes, a quarter is for cleaning
+	cleanHurry  = 2       // the cleaner hurries if more is dead than half of what lives, and than the floor,
+	cleanRate   = 8 << 20 // and then moves so many bytes a second, at least
+	closeFloor  = 4       // at Close files from so many segments on are cleaned:
+	closeEmpty  = 2       // segments are emptied of which half or less lives,
+	closeMoved  = 32      // and not more than so many segments' worth is moved
+	cleanAtOnce = 32      // pages made dirty under one baton
+)
+
+// cleaner is the state of the cleaning. Guarded by keeper.mu.
+type cleaner struct {
+	at    time.Time         // of the last time
+	stuck map[uint32]uint64 // segments that cannot be emptied: they hold value runs, or damage; with the group written last in them
+}
+
+// segmentBytes is the size of a segment, of the default one if those of the file are larger.
+func (e *Engine) segmentBytes() int64 {
+	return int64(min(e.store.SegmentPages(), logstore.DefaultSegmentPages)) * logstore.PageSize
+}
+
+// cleanBudget returns how many pages the next flush should move, and whether that makes a flush due. The caller holds keeper.mu.
+func (e *Engine) cleanBudget() (pages int64, due bool) {
+	s := e.store.SpaceStats()
+	floor := cleanFloor * e.segmentBytes()
+	if s.FileBytes < floor {
+		return 0, false
+	}
+	_, garbage := e.store.Victims(e.keeper.cleaner.stuck)
+	garbage *= logstore.PageSize
+	if garbage <= max(s.LiveBytes/cleanLive, cleanLeast*e.segmentBytes()) {
+		return 0, false
+	}
+	pages = int64(e.store.Counters().Pages-e.keeper.turn.began) / cleanShare
+	if garbage > max(s.LiveBytes/cleanHurry, floor) {
+		since := min(time.Since(e.keeper.cleaner.at), time.Second)
+		pages = max(pages, int64(since.Seconds()*cleanRate)/logstore.PageSize)
+		due = since >= time.Second
+	}
+	return pages, due
+}
+
+// cleanAtClose moves what lives in the emptiest segments, which is little for what it gains.
+func (e *Engine) cleanAtClose() error {
+	if e.store.SpaceStats().FileBytes < closeFloor*e.segmentBytes() {
+		return nil
+	}
+	victims, _ := e.store.Victims(e.keeper.cleaner.stuck)
+	var pages int64
+	for _, v := range victims {
+		if v.Live*closeEmpty > int64(e.store.SegmentPages()) || pages+v.Live > closeMoved*int64(e.store.SegmentPages()) {
+			break
+		}
+		pages += v.Live
+	}
+	if pages == 0 {
+		return nil
+	}
+	if err := e.clean(pages); err != nil {
+		return err
+	}
+	return e.flushAndCheckpoint()
+}
+
+// clean makes up to so many pages dirty, of the emptiest segments first. It stops where there is no room for them. The caller holds
+// keeper.mu, and a flush follows.
+func (e *Engine) clean(pages int64) error {
+	c := &e.keeper.cleaner
+	c.at = time.Now()
+	victims, _ := e.store.Victims(e.keeper.cleaner.stuck)
+	end := e.cleaned.Load() + uint64(max(pages, 0)) // what is dirty anyway costs nothing
+	for _, v := range victims {
+		if e.cleaned.Load()+uint64(v.Live) > end {
+			break
+		}
+		live, runs := e.store.Contents(v.Segment)
+		if len(runs) > 0 || int64(len(live)) < v.Live {
+			if c.stuck == nil {
+				c.stuck = map[uint32]uint64{}
+			}
+			c.stuck[v.Segment] = v.Written
+			continue
+		}
+		for len(live) > 0 {
+			n := min(len(live), cleanAtOnce, e.stepPages())
+			room, err := e.cleanSome(live[:n])
+			if err != nil || !room {
+				return err
+			}
+			live = live[n:]
+			e.pace()
+		}
+	}
+	return nil
+}
+
+func (e *Engine) stepPages() int {
+	if n := e.opts.StepPages; n > 0 {
+		return n
+	}
+	return cleanAtOnce
+}
+
+// cleanSome makes some live pages dirty, if there is room for them in the next flush. A damaged page stays where it is.
+func (e *Engine) cleanSome(live []logstore.Addr) (room bool, err error) {
+	err = e.withBaton(func() error {
+		if err := e.Failed(); err != nil {
+			return err
+		}
+		extra := int64(len(live)) + int64(len(live))/8 + 2
+		if err := e.store.Reserve(extra, false); logstore.IsFull(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		room = true
+		b := e.pages.Begin(e.applied.Load() + 1)
+		for _, a := range live {
+			moved, err := b.Clean(a)
+			if err != nil && !errors.Is(err, logstore.ErrCorrupt) {
+				return e.store.Fail(err)
+			}
+			if moved {
+				e.cleaned.Add(1)
+			}
+		}
+		e.publishNoted(e.pages.Seq(), e.records)
+		e.publishDurable()
+		e.rebalance(extra)
+		return nil
+	})
+	return room, err
+}
