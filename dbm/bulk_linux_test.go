@@ -101,7 +101,7 @@ type cutFS struct {
 
 const (
 	cutSyncs  = 2 // of the layers, of the group
-	cutWrites = 50
+	cutWrites = 5
 )
 
 func (c *cutFS) Open(name string, flag int, perm os.FileMode) (vfs.File, error) {
