@@ -324,6 +324,43 @@ func TestEnded(t *testing.T) {
 	}
 }
 
+// TestEndedInLoop: a loop over short records, which go by whole leaves, gets none after its body has ended the transaction: its pages may
+// be anybody's by then.
+func TestEndedInLoop(t *testing.T) {
+	db := newDB(t, nil)
+	require.NoError(t, db.Update(func(tx *Tx) error {
+		for i := range 100 {
+			if err := tx.Put(fmt.Appendf(nil, "%03d", i), []byte("v")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	for name, end := range map[string]func(tx *Tx) error{"commit": (*Tx).Commit, "rollback": (*Tx).Rollback} {
+		for _, o := range []TxOptions{{}, {ReadOnly: true}, {Serializable: true}} {
+			for _, writes := range []bool{false, true} {
+				if writes && o.ReadOnly {
+					continue
+				}
+				t.Run(fmt.Sprint(name, o, writes), func(t *testing.T) {
+					tx, err := db.Begin(o)
+					require.NoError(t, err)
+					n := 0
+					for key := range tx.All() {
+						if n++; n == 3 {
+							if writes {
+								require.NoError(t, tx.Put(key, []byte("w")))
+							}
+							require.NoError(t, end(tx))
+						}
+					}
+					require.Equal(t, 3, n)
+				})
+			}
+		}
+	}
+}
+
 func TestReadOnlyTransaction(t *testing.T) {
 	db := newDB(t, nil)
 	require.NoError(t, db.Put([]byte("k"), []byte("v")))

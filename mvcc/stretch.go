@@ -4,8 +4,8 @@ import "flashdbm/internal/btree"
 
 // Stretch calls yield for the record that the cursor is on and for those after it that lie in the same page, below to (nil is no bound)
 // and whole in it, without the work that Next does for each. It stops where the transaction writes something or yield returns false, and
-// leaves the cursor on the last record it yielded. more is false if yield wanted no more; any is false if the cursor's record is not one
-// for it: Key and Value have it, and the caller looks at to itself.
+// leaves the cursor on the last record it yielded. more is false if yield wanted no more or has ended the transaction; any is false if the
+// cursor's record is not one for it: Key and Value have it, and the caller looks at to itself.
 func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, more bool) {
 	set := c.merge.set
 	if c.tx.reads != nil || set.Len() > 0 || set.spill != nil || !c.tree.Valid() {
@@ -23,6 +23,9 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 			break
 		}
 		more = yield(cell.Key(), cell.Value())
+		if c.tx.ended { // the leaf may be gone, and the set be another transaction's
+			return true, false
+		}
 		if set.Len() > 0 || set.spill != nil {
 			i++
 			break

@@ -38,6 +38,7 @@ type Tx struct {
 	spillErr error       // of moving the write set out of memory
 	node     *commitNode // in the commit list with the set, nil before
 	wake     chan signal
+	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more
 }
 
 // Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly, and ErrFailed unless it is read-only.
@@ -327,6 +328,7 @@ func (tx *Tx) settleSnapshot(err error) error {
 
 // end releases what the transaction holds.
 func (tx *Tx) end() {
+	tx.ended = true
 	tx.forget()
 	tx.slot.Release()
 }
