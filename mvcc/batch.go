@@ -136,6 +136,8 @@ func (e *Engine) buffer(g *logstore.Group, b *batch) error {
 		if err := e.commitRecords(g); err != nil {
 			return err
 		}
+	} else {
+		e.bear(b.group) // large values that were overwritten give their segments back
 	}
 	e.published(b)
 	if len(e.redo) >= bufferedBytes {

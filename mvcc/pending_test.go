@@ -123,6 +123,32 @@ func TestPendingAfterFailure(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
 
+// TestPendingLarge: a large value that is replaced before its batch is logged gives its segments back, by one transaction or by two of a
+// batch, also where the batch stays in memory.
+func TestPendingLarge(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			e := newEngine(t, Options{Durability: d, Manual: true, Store: logstore.Options{SegmentPages: 8}})
+			private := func() (n int) {
+				for _, s := range e.store.Segments() {
+					if s.State == logstore.Values {
+						n++
+					}
+				}
+				return n
+			}
+			for range 3 {
+				tx := begin(t, e, TxOptions{})
+				require.NoError(t, tx.Put([]byte("k"), make([]byte, 100_000)))
+				require.Positive(t, private(), "not in segments of its own: nothing is tested")
+				require.NoError(t, tx.Put([]byte("k"), []byte("short")))
+				require.NoError(t, tx.Commit())
+				require.Zero(t, private())
+			}
+		})
+	}
+}
+
 // TestPendingSort: the last op of each key, in the order of the keys, and the values of the others dropped.
 func TestPendingSort(t *testing.T) {
 	key := func(s string) []byte { return []byte(s) }
