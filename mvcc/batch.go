@@ -252,7 +252,7 @@ func (e *Engine) published(b *batch) {
 			e.lastOf(hash).Store(b.seq)
 		}
 	}
-	copied := false
+	copied := true // or in the tree by now
 	if len(e.ops) > 0 {
 		copied = e.pending.add(b.seq, e.ops)
 	}

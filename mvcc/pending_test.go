@@ -170,3 +170,18 @@ func TestPendingSort(t *testing.T) {
 	require.Equal(t, "2", string(got[4].Value))
 	require.Equal(t, []uint64{1, 2}, dropped)
 }
+
+// TestSpentSetsAreBounded: while a reader keeps the horizon back, the sets of later commits are not all kept for use again.
+func TestSpentSetsAreBounded(t *testing.T) {
+	for _, d := range []Durability{WriteThrough, Buffered} {
+		e := newEngine(t, Options{Durability: d, Manual: true})
+		put(t, e, "k", "0")
+		held := begin(t, e, TxOptions{ReadOnly: true})
+		for i := range keepSpent + 100 {
+			require.NoError(t, e.WriteOne([]byte("k"), []byte(fmt.Sprint(i)), false))
+		}
+		require.LessOrEqual(t, len(e.spent), keepSpent)
+		require.Equal(t, "0", get(t, held, "k"))
+		require.NoError(t, held.Rollback())
+	}
+}

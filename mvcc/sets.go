@@ -24,9 +24,17 @@ type spentSet struct {
 	copied bool
 }
 
+// keepSpent is how many sets may wait to be used again. What is beyond is left to the collector: a long reader, or the base of a flush,
+// keeps the horizon back for as long as it lasts, and a set has 4 KB.
+const keepSpent = 1024
+
 // retire queues the sets of a finished batch. Baton holder.
 func (e *Engine) retire(seq uint64, copied bool) {
 	for _, n := range e.nodes {
+		if copied && len(e.spent) >= keepSpent {
+			e.discharge(n.Value.set)
+			continue
+		}
 		e.spent = append(e.spent, spentSet{n.Value.set, seq, copied})
 	}
 }
