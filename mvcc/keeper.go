@@ -213,7 +213,8 @@ func (e *Engine) foldAgain() (again bool, err error) {
 	return again, err
 }
 
-// fold rewrites inner nodes that lead to many children through the table.
+// fold rewrites inner nodes that lead to children through the table, as many as there is room for: no commit has reserved any for them,
+// and without them the checkpoint that may make room needs no more than is reserved.
 func (e *Engine) fold() (err error) {
 	defer e.protect(&err)
 	plan, err := e.foldPlan()
@@ -222,7 +223,11 @@ func (e *Engine) fold() (err error) {
 	}
 	for len(plan) > 0 {
 		n := min(len(plan), foldsAtOnce)
-		if err := e.withBaton(func() error { return e.foldSome(plan[:n]) }); err != nil {
+		err := e.withBaton(func() error { return e.foldSome(plan[:n]) })
+		if logstore.IsFull(err) {
+			return nil
+		}
+		if err != nil {
 			return e.store.Fail(err)
 		}
 		plan = plan[n:]
@@ -240,11 +245,18 @@ func (e *Engine) foldPlan() ([]logstore.PageID, error) {
 	return e.pages.FoldPlan(e.pages.At(slot.Seq()), 1)
 }
 
-const foldsAtOnce = 8 // inner nodes folded under one baton
+const (
+	foldsAtOnce = 8 // inner nodes folded under one baton
+	foldPages   = 3 // that folding one adds to the next flush at most: its page, and its part of the names folded away
+)
 
-// foldSome folds some inner nodes. Baton holder.
+// foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. Baton holder.
 func (e *Engine) foldSome(parents []logstore.PageID) error {
 	if err := e.Failed(); err != nil {
+		return err
+	}
+	extra := int64(len(parents)) * foldPages
+	if err := e.store.Reserve(extra, false); err != nil {
 		return err
 	}
 	b := e.pages.Begin(e.applied.Load() + 1)
@@ -255,7 +267,7 @@ func (e *Engine) foldSome(parents []logstore.PageID) error {
 	}
 	e.publishNoted(e.pages.Seq(), e.records)
 	e.publishDurable()
-	e.rebalance(0)
+	e.rebalance(extra)
 	return nil
 }
 

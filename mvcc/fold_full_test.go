@@ -1,0 +1,74 @@
+package mvcc
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// TestFullFoldsLess: a full file has room for the pages that commits have changed, which was reserved, but not for all the inner nodes that
+// a checkpoint would fold. Then it folds fewer: were they changed without room for them, no flush could be written any more, and so no
+// checkpoint, and nothing that is deleted would ever make room.
+func TestFullFoldsLess(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := Options{Durability: WriteThrough, Manual: true, RedoLimit: 1 << 30, Store: logstore.Options{SegmentPages: 8}}
+	e := openOn(t, mem, opts)
+	const groups = 1000
+	key := func(g, i int) []byte { // neighbours differ late: separators are long, and inner nodes have few children
+		return fmt.Appendf(nil, "%08d%s%02d", g, strings.Repeat("x", 450), i)
+	}
+	large := func(i int) []byte { return fmt.Appendf(nil, "z%05d", i) }
+	for g := range groups {
+		tx := begin(t, e, TxOptions{})
+		for i := range 12 {
+			require.NoError(t, tx.Put(key(g, i), []byte(strings.Repeat("v", 450))))
+		}
+		require.NoError(t, tx.Commit())
+	}
+	require.NoError(t, e.Checkpoint())
+	end := e.store.End()
+	require.NoError(t, e.Close())
+
+	opts.Store.MaxFileSize = int64(end) * logstore.PageSize
+	e = openOn(t, mem, opts)
+	defer e.Close()
+	fill := func(put func(tx *Tx, i int) error) (n int) { // until the file is full
+		for ; ; n++ {
+			tx := begin(t, e, TxOptions{})
+			err := put(tx, n)
+			if err == nil {
+				err = tx.Commit()
+			} else {
+				require.NoError(t, tx.Rollback())
+			}
+			if err != nil {
+				require.ErrorIs(t, err, logstore.ErrFull)
+				return n
+			}
+			require.Less(t, n, 1_000_000)
+		}
+	}
+	remove := func(from, to int) {
+		tx := begin(t, e, TxOptions{})
+		for i := from; i < to; i++ {
+			require.NoError(t, tx.Delete(large(i)))
+		}
+		require.NoError(t, tx.Commit())
+	}
+	require.Greater(t, fill(func(tx *Tx, i int) error { return tx.Put(large(i), make([]byte, 100_000)) }), 20)
+	remove(0, 10)
+	for range 3 {
+		require.NoError(t, e.Checkpoint())
+	}
+	require.Greater(t, fill(func(tx *Tx, i int) error { return tx.Put(key(i*37%groups, 3), []byte(strings.Repeat("w", 450))) }), 50)
+	require.NoError(t, e.Checkpoint())
+	remove(10, 20)
+	require.NoError(t, e.Checkpoint())
+	put(t, e, "new", "value")
+}
