@@ -229,7 +229,13 @@ func TestReaderBesideWriter(t *testing.T) {
 	value, ok := look(r, t, "k")
 	assert.True(t, ok)
 	assert.Equal(t, "49", value)
-	assert.NotNil(t, r.engine)
+	locked := func() bool {
+		look(r, t, "k") // it may have let go since
+		r.mu.RLock()
+		defer r.mu.RUnlock()
+		return r.engine != nil
+	}
+	require.Eventually(t, locked, 20*time.Second, 10*time.Millisecond)
 
 	w = openTest(t, path, settings{}) // a reader lets go of its lock as well
 	put(t, w, "k", "again")
