@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -145,6 +146,30 @@ func TestPendingLarge(t *testing.T) {
 				require.NoError(t, tx.Commit())
 				require.Zero(t, private())
 			}
+		})
+	}
+}
+
+// TestPendingPages: what is reserved for pending ops covers the pages that merging them makes dirty, also if the records are so short that
+// a leaf has more of their lengths and places than of their keys.
+func TestPendingPages(t *testing.T) {
+	for _, keyBytes := range []int{3, 4, 8, 40, 400} {
+		t.Run(fmt.Sprint(keyBytes), func(t *testing.T) {
+			e := newEngine(t, Options{Durability: Buffered, Manual: true})
+			for i := range 8 {
+				tx := begin(t, e, TxOptions{})
+				for j := range 2000 {
+					n := uint64(i*2000+j+1) * 0x9E3779B97F4A7C15
+					require.NoError(t, tx.Put(append(binary.BigEndian.AppendUint64(nil, n), make([]byte, keyBytes)...)[:keyBytes], nil))
+				}
+				require.NoError(t, tx.Commit())
+			}
+			require.NotEmpty(t, e.pending.ops)
+			bound := e.unwritten()
+			require.NoError(t, e.withBaton(func() error {
+				require.LessOrEqual(t, e.pages.Unwritten(), bound)
+				return nil
+			}))
 		})
 	}
 }
