@@ -147,11 +147,11 @@ isolation:
 	$(GO) test -timeout 3h ./dbm -run '^TestListAppend$$' -v -args -list.runs $(ISOLATIONRUNS) -list.transactions 10000 -list.from $(ISOLATIONFIRST)
 
 # In OPENTIMEDIR the database stays for the next time: up to 5 GB of disk. The page cache is warm, and memory for it is needed.
-OPENTIMEDIR ?= $(shell mktemp -d)
 
 opentime:
-	$(GO) test -c -o $(OPENTIMEDIR)/dbm.test ./dbm
-	$(OPENTIMEDIR)/dbm.test -test.run '^TestOpenTime$$' -opentime.dir $(OPENTIMEDIR) $(OPENTIMEARGS)
+	@dir=$${OPENTIMEDIR:-$$(mktemp -d)}; trap 'test -n "$$OPENTIMEDIR" || rm -rf "$$dir"' EXIT; \
+	$(GO) test -c -o "$$dir/dbm.test" ./dbm && \
+	"$$dir/dbm.test" -test.v -test.run '^TestOpenTime$$' -opentime.dir "$$dir" $(OPENTIMEARGS)
 
 space:
 	$(GO) test -timeout 3h -v -run '^TestSpace' ./dbm -args -space.full
