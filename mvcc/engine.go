@@ -107,19 +107,21 @@ type Engine struct {
 	singles  sync.Pool // of *Tx
 
 	// Owned by the baton holder.
-	records  int64           // in the tree, at applied
-	nodes    []*commitNode   // scratch of a batch
-	entries  []Entry         // scratch of a batch
-	ops      []btree.Op      // scratch of a batch
-	runs     []bornRun       // of the group being built
-	listed   []logstore.Addr // where the large values begin whose extents they list
-	redo     []byte          // not yet in the log; between batches empty unless Buffered
-	redoOps  uint64          // records in redo
-	spent    []spentSet
-	held     int64 // pages reserved for what is dirty
-	recBytes int64 // bytes of record groups since the base
-	batches  uint64
-	batchOps int // in the last batch of commits
+	records int64           // in the tree, at applied
+	nodes   []*commitNode   // scratch of a batch
+	entries []Entry         // scratch of a batch
+	ops     []btree.Op      // scratch of a batch
+	runs    []bornRun       // of the group being built
+	listed  []logstore.Addr // where the large values begin whose extents they list
+	redo    []byte          // not yet in the log; between batches empty unless Buffered
+	redoOps uint64          // records in redo
+	spent   []spentSet
+
+	spentBytes int64
+	held       int64 // pages reserved for what is dirty
+	recBytes   int64 // bytes of record groups since the base
+	batches    uint64
+	batchOps   int // in the last batch of commits
 
 	restarted bool // after several crashes without a checkpoint one is due: each has left the rest of a segment unused
 

@@ -199,14 +199,29 @@ func TestPendingSort(t *testing.T) {
 // TestSpentSetsAreBounded: while a reader keeps the horizon back, the sets of later commits are not all kept for use again.
 func TestSpentSetsAreBounded(t *testing.T) {
 	for _, d := range []Durability{WriteThrough, Buffered} {
-		e := newEngine(t, Options{Durability: d, Manual: true})
-		put(t, e, "k", "0")
-		held := begin(t, e, TxOptions{ReadOnly: true})
-		for i := range keepSpent + 100 {
-			require.NoError(t, e.WriteOne([]byte("k"), []byte(fmt.Sprint(i)), false))
+		for _, records := range []int{1, 40, 1000} {
+			e := newEngine(t, Options{Durability: d, Manual: true})
+			put(t, e, "00000", "0")
+			held := begin(t, e, TxOptions{ReadOnly: true})
+			var all int64
+			for all < 2*keepSpent {
+				tx := begin(t, e, TxOptions{})
+				for i := range records {
+					require.NoError(t, tx.Put(fmt.Appendf(nil, "%05d", i), make([]byte, 100)))
+				}
+				all += tx.set.Bytes()
+				require.NoError(t, tx.Commit())
+			}
+			var kept int64
+			for _, s := range e.spent {
+				kept += s.set.Bytes()
+			}
+			require.LessOrEqual(t, kept, int64(keepSpent))
+			require.Equal(t, kept, e.spentBytes)
+			require.Equal(t, "0", get(t, held, "00000"))
+			require.NoError(t, held.Rollback())
+			e.reclaim()
+			require.Zero(t, e.spentBytes)
 		}
-		require.LessOrEqual(t, len(e.spent), keepSpent)
-		require.Equal(t, "0", get(t, held, "k"))
-		require.NoError(t, held.Rollback())
 	}
 }

@@ -24,18 +24,22 @@ type spentSet struct {
 	copied bool
 }
 
-// keepSpent is how many sets may wait to be used again. What is beyond is left to the collector: a long reader, or the base of a flush,
-// keeps the horizon back for as long as it lasts, and a set has 4 KB.
-const keepSpent = 1024
+// keepSpent is how many bytes of sets may wait to be used again. What is beyond is left to the collector: a long reader, or the base of a
+// flush, keeps the horizon back for as long as it lasts, and even the set of one record has 4 KB. What of a set is pending keeps its keys
+// and values by itself.
+const keepSpent = 4 << 20
 
 // retire queues the sets of a finished batch. Baton holder.
 func (e *Engine) retire(seq uint64, copied bool) {
 	for _, n := range e.nodes {
-		if copied && len(e.spent) >= keepSpent {
-			e.discharge(n.Value.set)
+		set := n.Value.set
+		bytes := set.Bytes()
+		if e.spentBytes+bytes > keepSpent {
+			e.discharge(set)
 			continue
 		}
-		e.spent = append(e.spent, spentSet{n.Value.set, seq, copied})
+		e.spentBytes += bytes
+		e.spent = append(e.spent, spentSet{set, seq, copied})
 	}
 }
 
@@ -43,8 +47,11 @@ func (e *Engine) retire(seq uint64, copied bool) {
 func (e *Engine) reuse(horizon uint64) {
 	n, merged := 0, e.pending.merged.Load()
 	for n < len(e.spent) && e.spent[n].seq <= horizon && (e.spent[n].copied || e.spent[n].seq <= merged) {
+		e.spentBytes -= e.spent[n].set.Bytes()
 		e.giveSet(e.spent[n].set)
 		n++
 	}
-	e.spent = append(e.spent[:0], e.spent[n:]...)
+	kept := copy(e.spent, e.spent[n:])
+	clear(e.spent[kept:])
+	e.spent = e.spent[:kept]
 }
