@@ -49,10 +49,15 @@ func TestBesideOvertaken(t *testing.T) {
 	require.NoError(t, err)
 	held, err := reader.Begin(TxOptions{ReadOnly: true})
 	require.NoError(t, err)
-	other, err := openBeside(mem, "db", opts) // has no copies of pages
-	require.NoError(t, err)
-	fresh, err := other.Begin(TxOptions{ReadOnly: true}) // has returned nothing when it is overtaken
-	require.NoError(t, err)
+	var others []*DB
+	var fresh []*Tx // have returned nothing when they are overtaken
+	for i := range 12 {
+		other, err := openBeside(mem, "db", opts) // has no copies of pages
+		require.NoError(t, err)
+		tx, err := other.Begin(TxOptions{ReadOnly: true})
+		require.NoError(t, err, "%d", i)
+		others, fresh = append(others, other), append(fresh, tx)
+	}
 	var given [][]byte
 	for i := range records / 2 {
 		v, err := held.Get(key(i))
@@ -81,13 +86,43 @@ func TestBesideOvertaken(t *testing.T) {
 		require.True(t, bytes.Equal(value(i, 0), v))
 	}
 	require.ErrorIs(t, held.Commit(), ErrSnapshotTooOld)
-	c := fresh.Cursor()
-	for i := range records {
-		require.True(t, c.Next(), "%v", c.Err())
-		require.True(t, bytes.Equal(value(i, round-1), c.Value()), "%v", c.Err())
+	// Another one that has returned nothing shows the newest state, all of it; or its own, as far as that is there.
+	renewed := 0
+	for i, tx := range fresh {
+		shown, n := -1, 0
+		c := tx.Cursor()
+		for ; c.Next(); n++ {
+			if shown < 0 {
+				shown = 0
+				if !bytes.Equal(value(0, 0), c.Value()) {
+					shown = round - 1
+				}
+			}
+			require.Equal(t, key(n), c.Key())
+			v := c.Value()
+			if c.Err() != nil {
+				break
+			}
+			require.True(t, bytes.Equal(value(n, shown), v), "record %d, round %d", n, shown)
+		}
+		if c.Err() != nil {
+			require.ErrorIs(t, c.Err(), ErrSnapshotTooOld)
+			require.Zero(t, shown)
+		} else {
+			require.Equal(t, records, n)
+		}
+		if shown > 0 {
+			renewed++
+		}
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, others[i].Close())
+		if renewed == 0 { // the first page that it needs may lie where nothing has been written since
+			write(round)
+			require.NoError(t, writer.Checkpoint())
+			round++
+		}
 	}
-	require.NoError(t, fresh.Rollback())
-	require.NoError(t, other.Close())
+	require.Positive(t, renewed)
 	require.NoError(t, reader.View(func(tx *Tx) error {
 		for i := range records {
 			v, err := tx.Get(key(i))
@@ -161,6 +196,53 @@ func TestBesideCutAndDamaged(t *testing.T) {
 		require.NoError(t, f.Close())
 		mem.Release()
 	}
+}
+
+// TestBesideFlippedBits: a page that differs in one bit is found out, whatever that bit is part of.
+func TestBesideFlippedBits(t *testing.T) {
+	besideWithin(t, time.Minute)
+	mem := vfs.NewMem(64 << 20)
+	defer mem.Release()
+	opts := (&Options{Durability: WriteThrough}).engine()
+	opts.Store.SegmentPages, opts.Store.ChunkPages = 16, 64
+	key := func(i int) []byte { return fmt.Appendf(nil, "%03d", i) }
+	writer, err := openEngine(mem, "db", opts)
+	require.NoError(t, err)
+	const records = 60
+	value := func(i int) []byte { return sized(60*i, byte(i)) } // in leaves, and in runs
+	for i := range records {
+		require.NoError(t, writer.Put(key(i), value(i)))
+	}
+	require.NoError(t, writer.Close())
+	f, err := mem.Open("db", os.O_RDWR, 0)
+	require.NoError(t, err)
+	size, err := f.Size()
+	require.NoError(t, err)
+	failed := 0
+	for page := int64(0); page < size/4096; page++ {
+		reader, err := openBeside(mem, "db", opts)
+		require.NoError(t, err)
+		off := page*4096 + 3000 + 97*(page%10) // values are stored from the end of a leaf on
+		var b [1]byte
+		_, err = f.ReadAt(b[:], off)
+		require.NoError(t, err)
+		_, err = f.WriteAt([]byte{b[0] ^ 4}, off)
+		require.NoError(t, err)
+		for i := range records {
+			v, err := reader.Get(key(i))
+			if err != nil {
+				require.ErrorIs(t, err, ErrCorrupt)
+				failed++
+			} else {
+				require.True(t, bytes.Equal(value(i), v), "page %d, record %d", page, i)
+			}
+		}
+		require.NoError(t, reader.Close())
+		_, err = f.WriteAt(b[:], off)
+		require.NoError(t, err)
+	}
+	require.Positive(t, failed)
+	require.NoError(t, f.Close())
 }
 
 // TestBesideGoroutines: many goroutines read through one handle beside a writer.
