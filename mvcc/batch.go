@@ -228,6 +228,7 @@ func (e *Engine) commitRecords(g *logstore.Group) error {
 		return err
 	}
 	e.bear(group)
+	e.logged += pages
 	e.recBytes += pages * logstore.PageSize
 	e.redo, e.redoOps = e.redo[:0], 0
 	return nil
@@ -241,6 +242,7 @@ func (e *Engine) writeRedo() error {
 	if err := e.commitRecords(e.store.Begin(logstore.RecordGroup)); err != nil {
 		return err
 	}
+	e.spend()
 	e.note(e.store.LastGroup(), e.applied.Load())
 	return nil
 }
@@ -268,38 +270,50 @@ func (e *Engine) published(b *batch) {
 func (e *Engine) account(b *batch) {
 	e.batches++
 	due := e.batches%reclaimBatches == 0
+	e.held += b.held
+	e.spend()
 	if !due && e.opts.Durability == Buffered { // what one of these commits reserves too much is little
-		e.held += b.held
 		return
 	}
-	e.rebalance(b.held)
+	e.rebalance(0)
 	if due {
 		e.reclaim()
 	}
 	e.keeper.nudge()
 }
 
-// rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved by the commits of the
-// batch. Should there be too few, the pages held back for deletes and checkpoints cover the difference; without those the next flush
+// rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved for them beside that. Should there be too few, the pages held back for deletes and checkpoints cover the difference; without those the next flush
 // tries again.
 func (e *Engine) rebalance(extra int64) {
 	e.held += extra
-	if want := e.unwritten(); e.held > want {
+	switch want := e.unwritten(); {
+	case e.held > want:
 		e.store.Release(e.held - want)
 		e.held = want
+	case e.held < want:
+		_ = e.provide()
 	}
-	_ = e.provide()
 }
 
-// provide reserves what the dirty pages and the redo in memory need, or reports that it cannot be had. Baton holder.
-func (e *Engine) provide() error {
-	want := e.unwritten()
-	if e.held >= want {
-		return nil
+// spend gives up what was reserved for the groups of commits that have been logged since it was called last: left in held, it would be
+// taken for room of dirty pages where there was too little for those. Baton holder.
+func (e *Engine) spend() {
+	if e.logged == 0 {
+		return
 	}
-	err := e.store.Reserve(want-e.held, true)
+	spent := min(e.logged, e.held)
+	e.store.Release(spent)
+	e.held -= spent
+	e.logged = 0
+}
+
+// provide reserves what the dirty pages and the redo in memory need, or reports that it cannot be had. It also makes sure that all that
+// is promised is there: a commit whose long values left ends of segments unused has taken more than was counted. Baton holder.
+func (e *Engine) provide() error {
+	missing := max(0, e.unwritten()-e.held)
+	err := e.store.Reserve(missing, true)
 	if err == nil {
-		e.held = want
+		e.held += missing
 	}
 	return err
 }

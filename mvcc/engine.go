@@ -119,6 +119,7 @@ type Engine struct {
 
 	spentBytes int64
 	held       int64 // pages reserved for what is dirty
+	logged     int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
 	recBytes   int64 // bytes of record groups since the base
 	batches    uint64
 	batchOps   int // in the last batch of commits

@@ -275,6 +275,7 @@ func (e *Engine) foldSome(parents []logstore.PageID) error {
 // comes back to page groups. The caller holds keeper.mu.
 func (e *Engine) flush() error {
 	return e.withBaton(func() error {
+		e.rebalance(0)
 		if err := e.provide(); err != nil { // after recovery nothing is reserved yet
 			return err
 		}

@@ -89,10 +89,11 @@ func (e *Engine) earlyBytes() int64 {
 	return e.opts.MemoryLimit / 2
 }
 
-// provide makes sure that n pages are reserved, beside those that the rest of the flush will take as far as is known.
+// provide makes sure that n pages are reserved, beside those that the rest of the flush will take as far as is known, and those that the
+// batch's group has taken already.
 func (p *pieces) provide(n int64) bool {
 	e := p.e
-	want := n + e.unwritten()
+	want := n + e.unwritten() + e.logged
 	if p.room+e.held >= want {
 		return p.room >= n
 	}
@@ -108,8 +109,10 @@ func (p *pieces) provide(n int64) bool {
 // finishFlush, or nil. Unneeded room goes back. A flush that there is no room for is none: what it had written is dirty again.
 func (p *pieces) seal(flush bool) *override.Flush {
 	e := p.e
-	e.rebalance(p.room)
+	e.held += p.room
 	p.room = 0
+	e.spend()
+	e.rebalance(0)
 	full := e.provide() != nil
 	switch {
 	case full && p.flush != nil:

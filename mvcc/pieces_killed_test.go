@@ -1,0 +1,202 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// TestKilledWhileRedoing: what is written early by an open that is killed is void, and its space is lost until a checkpoint. Many such
+// kills in a row make the file larger, and where it may not grow they may leave no room for the flush that the redo needs. It then stays
+// in memory: the database opens and is whole, calls that need room say that there is none, and a larger limit puts all right.
+func TestKilledWhileRedoing(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := tiny(Durable)
+	opts.Manual, opts.RedoLimit, opts.FlushInterval = true, 64<<20, time.Second
+	opts.Logger = slog.New(slog.DiscardHandler)
+	e := openOn(t, mem, opts)
+	const keys = 3000
+	rng := rand.New(rand.NewPCG(3, 4))
+	want := map[string]string{}
+	commit := func(n int, next func() int) {
+		tx := begin(t, e, TxOptions{})
+		for range n {
+			key, value := fmt.Sprintf("key%05d", next()), fmt.Sprint(rng.IntN(1e9), string(make([]byte, rng.IntN(200))))
+			require.NoError(t, tx.Put([]byte(key), []byte(value)))
+			want[key] = value
+		}
+		require.NoError(t, tx.Commit())
+	}
+	i := -1
+	for range keys / 50 {
+		commit(50, func() int { i++; return i })
+	}
+	require.NoError(t, e.Checkpoint())
+	for range 15 {
+		commit(100, func() int { return rng.IntN(keys) })
+	}
+	end := int64(e.store.End())
+	image := mem.Crash(vfs.KeepAll, 1)
+	defer image.Release()
+	require.NoError(t, e.Close())
+
+	var voids, full int
+	for _, slack := range []int64{-1, 0, 4, 8, 10, 12, 14, 16, 18, 20, 24, 32, 64} { // segments that the file may grow by; -1: any number
+		o := opts
+		o.Shares.Batch = 64 << 10
+		if o.StepPages = 4; slack >= 0 {
+			o.Store.MaxFileSize = (end + slack*int64(opts.Store.SegmentPages)) * logstore.PageSize
+		}
+		v, f := killAgainAndAgain(t, image, o, want, rand.New(rand.NewPCG(5, uint64(slack))))
+		voids += v
+		if f {
+			require.GreaterOrEqual(t, slack, int64(0))
+			full++
+		}
+	}
+	require.Greater(t, voids, 30, "kills behind early parts")
+	require.Greater(t, full, 1, "limits that the kills have used up")
+}
+
+// killAgainAndAgain opens image with opts and kills that at a random write, twelve times one after the other, before it looks at what is
+// there. It returns how many of the kills left void parts of a flush, and whether there was no room in the end.
+func killAgainAndAgain(t *testing.T, image *vfs.Mem, opts Options, want map[string]string, rng *rand.Rand) (voids int, full bool) {
+	open := func(mem *vfs.Mem, most int) (e *Engine, writes int, err error) {
+		mem.OnOp(func(op vfs.Op) error {
+			if op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec {
+				if writes++; writes > most {
+					return errors.New("killed")
+				}
+			}
+			return nil
+		})
+		e, err = Open(mem, "a.fdbm", opts)
+		mem.OnOp(nil)
+		return e, writes, err
+	}
+	mem := image.Clone()
+	defer func() { mem.Release() }()
+	flush := flushGroups(t, mem)
+	for range 12 {
+		dry := mem.Clone()
+		e, writes, err := open(dry, 1<<30)
+		require.NoError(t, err, "limit %d", opts.Store.MaxFileSize/logstore.PageSize)
+		e.pages.Close()
+		require.NoError(t, e.store.Close())
+		dry.Release()
+		if writes == 0 {
+			break
+		}
+		e, _, err = open(mem, writes*(2+rng.IntN(7))/10)
+		if err == nil { // what it writes depends on little, but it may be less
+			e.pages.Close()
+			require.NoError(t, e.store.Close())
+		}
+		crashed := mem.Crash(vfs.KeepAll, 1)
+		parts := flushGroups(t, crashed)
+		if parts > flush {
+			voids++
+		}
+		flush = parts
+		mem.Release()
+		mem = crashed
+	}
+
+	verify := func(e *Engine) {
+		tx := begin(t, e, TxOptions{ReadOnly: true})
+		defer tx.Rollback()
+		for key, value := range want {
+			require.Equal(t, value, get(t, tx, key))
+		}
+		n, err := tx.Len()
+		require.NoError(t, err)
+		require.EqualValues(t, len(want), n)
+	}
+	mayBeFull := func(err error) {
+		if opts.Store.MaxFileSize > 0 && logstore.IsFull(err) {
+			full, err = true, nil
+		}
+		require.NoError(t, err)
+	}
+	again := mem.Clone()
+	defer again.Release()
+	e, _, err := open(mem, 1<<30)
+	require.NoError(t, err)
+	verify(e)
+	require.NoError(t, e.Check(context.Background()))
+	for i := range 20 {
+		tx := begin(t, e, TxOptions{})
+		for k := range 10 {
+			require.NoError(t, tx.Delete(fmt.Appendf(nil, "key%05d", 100*i+k)))
+		}
+		mayBeFull(tx.Commit())
+		require.NoError(t, e.Failed())
+	}
+	mayBeFull(e.Sync())
+	require.NoError(t, e.Check(context.Background()))
+	mayBeFull(e.Close())
+
+	opts.Store.MaxFileSize = 0 // whatever happened, room is all that is missing
+	e = openOn(t, again, opts)
+	verify(e)
+	put(t, e, "new", "value")
+	require.NoError(t, e.Close())
+	e = openOn(t, mem, opts)
+	require.NoError(t, e.Check(context.Background()))
+	require.NoError(t, e.Close())
+	return voids, full
+}
+
+// flushGroups returns how many parts of flushes the log has behind the newest checkpoint.
+func flushGroups(t *testing.T, mem *vfs.Mem) (n int) {
+	s, rec, err := logstore.Open(mem, "a.fdbm", logstore.Options{ReadOnly: true, ChunkPages: 1 << 10})
+	require.NoError(t, err)
+	for i := range rec.Groups {
+		if rec.Groups[i].Kind == logstore.FlushGroup {
+			n++
+		}
+	}
+	require.NoError(t, s.Close())
+	return n
+}
+
+// TestHeavyCommitsHaveRoom: the redo of a commit that is applied in pieces has used up part of what the commit reserved. Were that taken
+// for room, its flush would run into the end of the file, whether that may grow or not.
+func TestHeavyCommitsHaveRoom(t *testing.T) {
+	for seed := uint64(100); seed < 168; seed++ { // five of these ran into it
+		mem := vfs.NewMem(0)
+		opts := tiny(Durable)
+		opts.Manual, opts.RedoLimit, opts.Shares.Batch, opts.StepPages = true, 64<<20, 32<<10, 3
+		opts.Logger = slog.New(slog.DiscardHandler)
+		rng := rand.New(rand.NewPCG(6, seed))
+		if seed%2 == 0 {
+			opts.Store.MaxFileSize = (40 + rng.Int64N(160)) * int64(opts.Store.SegmentPages) * logstore.PageSize
+		}
+		e := openOn(t, mem, opts)
+		for i := range 2 {
+			tx := begin(t, e, TxOptions{})
+			for range 100 + rng.IntN(500) {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "key%05d", rng.IntN(900)), make([]byte, 100+rng.IntN(900))))
+			}
+			if err := tx.Commit(); opts.Store.MaxFileSize == 0 || !logstore.IsFull(err) {
+				require.NoError(t, err, "seed %d, commit %d", seed, i)
+			}
+			require.NoError(t, e.Failed())
+		}
+		require.NoError(t, e.Check(context.Background()))
+		if err := e.Close(); opts.Store.MaxFileSize == 0 || !logstore.IsFull(err) {
+			require.NoError(t, err)
+		}
+		mem.Release()
+	}
+}
