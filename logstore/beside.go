@@ -17,8 +17,10 @@ import (
 //  1. A page counts as a copy only: read, then checked against its checksum, then decoded. The checksum covers the page's address and
 //     the salt that the segment had when the log entered it, and in one life of a segment a page gets one content. So a copy that
 //     passes is the page that was meant, whatever the writer does meanwhile. Value runs and extents are checked whole.
-//  2. The salts come from the checkpoint and from headers that continue the chain. Enter times are kept: a reader whose snapshot is
-//     older than the present life of a segment must not take its pages, which are whole and mean something else (EnteredAt).
+//  2. The salts come from the checkpoint, from headers that continue the chain, and from those of private segments that a group lists,
+//     unless a checkpoint was begun behind that group: only then can such a header be of a later life (saltListed). Enter times are kept:
+//     a reader whose snapshot is older than the present life of a segment must not take its pages, which are whole and mean something
+//     else (EnteredAt).
 //  3. A segment is used again, punched or cut off only once a checkpoint is durable that does not need it. So a copy that does not pass
 //     may be gone if a checkpoint was begun after the reader's snapshot, else it is damage (CheckpointedSince). The writer writes in
 //     this order: superblock; header of the segment's new life, or zeros over it; pages, or the hole.

@@ -126,13 +126,17 @@ func (s *Store) followOn(groups []ScannedGroup) ([]ScannedGroup, error) {
 	}
 }
 
-// enterFollowed takes in a header of the chain. The stamp comes before the salt: who sees a page of the new life sees that it is one.
+// enterFollowed takes in a header of the chain.
 func (s *Store) enterFollowed(h header) {
-	b := s.beside
-	b.mu.Lock()
-	b.entered[h.segment] = b.stamp
-	b.mu.Unlock()
+	s.beside.enter(h.segment)
 	s.space.enter(h)
+}
+
+// enter notes a new life of a segment. It comes before the salt: who sees a page of the new life sees that it is one.
+func (b *beside) enter(segment uint32) {
+	b.mu.Lock()
+	b.entered[segment] = b.stamp
+	b.mu.Unlock()
 }
 
 // rewritten reports whether the last page of the last group was written again with another one. What is there may be half written: then

@@ -85,11 +85,22 @@ func (s *Store) saltListed(a Addr) error {
 	if _, err := s.file.ReadAt(page, int64(at)*PageSize); err != nil && err != io.EOF {
 		return fmt.Errorf("flashdbm: read %s: %w", s.path, err)
 	}
-	if h, ok := getHeader(page, n, s.uuid); ok && h.private {
-		sp := s.space
-		sp.mu.Lock()
-		sp.segments[n].salt = h.salt
-		sp.mu.Unlock()
+	h, ok := getHeader(page, n, s.uuid)
+	if !ok || !h.private {
+		return nil
 	}
+	if s.beside != nil {
+		if known, _ := s.space.saltOf(a); known == h.salt {
+			return nil
+		}
+		if s.CheckpointedSince(s.lastWritten.Load()) { // the header may be that of a later life
+			return fmt.Errorf("%w: %s: the writer may have used segment %d again", ErrTooOld, s.path, n)
+		}
+		s.beside.enter(n)
+	}
+	sp := s.space
+	sp.mu.Lock()
+	sp.segments[n].salt = h.salt
+	sp.mu.Unlock()
 	return nil
 }
