@@ -53,6 +53,7 @@ const (
 	pendingOps   = 16 << 10 // ops that may be pending,
 	pendingBytes = 4 << 20  // and bytes, unless MemoryLimit is small
 	pendingShare = 16       // of MemoryLimit
+	pendingEach  = 16 << 10 // bytes of MemoryLimit for an op: each may make a version of a leaf of its own, 2 to 3 KiB
 
 	splitBytes = 1800 // of keys and values that make a leaf more: half a page
 
@@ -88,7 +89,7 @@ func (p *pending) add(seq uint64, ops []btree.Op) (copied bool) {
 // crowded reports whether what is pending should be merged.
 func (e *Engine) crowded() bool {
 	p := &e.pending
-	return p.redo.Load() != nil || len(p.ops) >= pendingOps || p.bytes >= min(pendingBytes, e.opts.MemoryLimit/pendingShare)
+	return p.redo.Load() != nil || int64(len(p.ops)) >= min(pendingOps, e.opts.MemoryLimit/pendingEach) || p.bytes >= min(pendingBytes, e.opts.MemoryLimit/pendingShare)
 }
 
 // await returns once the tree has everything up to seq.
