@@ -4,6 +4,7 @@ package dbm
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -15,4 +16,24 @@ func touchUnmapped(t *testing.T) {
 	require.NoError(t, err)
 	defer unix.Munmap(m)
 	m[0]++
+}
+
+// TestFaultInPut: a key that cannot be read is the caller's panic, and leaves nothing behind that Close would wait for.
+func TestFaultInPut(t *testing.T) {
+	m, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	defer unix.Munmap(m)
+	db := newDB(t, nil)
+	require.Panics(t, func() { db.Put(m[:8], nil) })
+	require.Panics(t, func() { db.Delete(m[:8]) })
+	require.NoError(t, db.Put([]byte("k"), nil))
+	require.Zero(t, db.Stats().OpenSnapshots)
+	closed := make(chan error, 1)
+	go func() { closed <- db.Close() }()
+	select {
+	case err := <-closed:
+		require.NoError(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("Close waits for the transaction that panicked")
+	}
 }

@@ -19,17 +19,29 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 		return err
 	}
 	tx.snap, tx.seen = e.pages.At(tx.slot.Seq()), false
+	if err = tx.writeOne(key, value, remove); err == nil {
+		err = tx.Commit()
+	}
+	*tx = Tx{e: e, slot: tx.slot, wake: tx.wake}
+	e.singles.Put(tx)
+	return err
+}
+
+// writeOne writes the record, or ends the transaction: also if the caller's key or value cannot be read, which panics.
+func (tx *Tx) writeOne(key, value []byte, remove bool) (err error) {
+	written := false
+	defer func() {
+		if !written {
+			if rerr := tx.Rollback(); rerr != nil {
+				err = rerr
+			}
+		}
+	}()
 	if remove {
 		err = tx.Delete(key)
 	} else {
 		err = tx.Put(key, value)
 	}
-	if err == nil {
-		err = tx.Commit()
-	} else if rerr := tx.Rollback(); rerr != nil {
-		err = rerr
-	}
-	*tx = Tx{e: e, slot: tx.slot, wake: tx.wake}
-	e.singles.Put(tx)
+	written = err == nil
 	return err
 }
