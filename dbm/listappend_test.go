@@ -1,12 +1,14 @@
 package dbm
 
 import (
+	"bytes"
 	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,10 +35,13 @@ type episode struct {
 	began      int64 // on a clock that ticks at each beginning and return
 	returned   int64
 	committed  bool
-	reads      map[string][]string // list: elements
-	appended   map[string]string   // list: element
+	reads      map[string][]element // list: elements
+	appended   map[string]element   // list: element
 	serialized bool
 }
+
+// element is what is appended to a list: a number that no other transaction appends. In the database it is text.
+type element uint32
 
 type edge struct {
 	to int
@@ -69,17 +74,17 @@ func TestListAppend(t *testing.T) {
 
 // TestListAppendFindsSkew: the check is worth something only if it finds what snapshot isolation allows.
 func TestListAppendFindsSkew(t *testing.T) {
-	a := &episode{id: 0, began: 1, returned: 3, committed: true, reads: map[string][]string{"x": nil, "y": nil}, appended: map[string]string{"x": "0"}}
-	b := &episode{id: 1, began: 2, returned: 4, committed: true, reads: map[string][]string{"x": nil, "y": nil}, appended: map[string]string{"y": "1"}}
-	edges := dependencies(t, []*episode{a, b}, map[string][]string{"x": {"0"}, "y": {"1"}})
+	a := &episode{id: 0, began: 1, returned: 3, committed: true, reads: map[string][]element{"x": nil, "y": nil}, appended: map[string]element{"x": 1}}
+	b := &episode{id: 1, began: 2, returned: 4, committed: true, reads: map[string][]element{"x": nil, "y": nil}, appended: map[string]element{"y": 2}}
+	edges := dependencies(t, []*episode{a, b}, map[string][]element{"x": {1}, "y": {2}})
 	require.NotNil(t, cycle(edges))
 	require.Nil(t, cycle(throughOneAntidependency(edges)))
 	// A long fork: two readers see two writes in opposite orders.
-	w1 := &episode{id: 0, began: 1, returned: 9, committed: true, appended: map[string]string{"x": "0"}}
-	w2 := &episode{id: 1, began: 2, returned: 10, committed: true, appended: map[string]string{"y": "1"}}
-	r1 := &episode{id: 2, began: 3, returned: 11, committed: true, reads: map[string][]string{"x": {"0"}, "y": nil}}
-	r2 := &episode{id: 3, began: 4, returned: 12, committed: true, reads: map[string][]string{"x": nil, "y": {"1"}}}
-	edges = dependencies(t, []*episode{w1, w2, r1, r2}, map[string][]string{"x": {"0"}, "y": {"1"}})
+	w1 := &episode{id: 0, began: 1, returned: 9, committed: true, appended: map[string]element{"x": 1}}
+	w2 := &episode{id: 1, began: 2, returned: 10, committed: true, appended: map[string]element{"y": 2}}
+	r1 := &episode{id: 2, began: 3, returned: 11, committed: true, reads: map[string][]element{"x": {1}, "y": nil}}
+	r2 := &episode{id: 3, began: 4, returned: 12, committed: true, reads: map[string][]element{"x": nil, "y": {2}}}
+	edges = dependencies(t, []*episode{w1, w2, r1, r2}, map[string][]element{"x": {1}, "y": {2}})
 	require.NotNil(t, cycle(throughOneAntidependency(edges)))
 }
 
@@ -106,7 +111,46 @@ func isRows(list string) bool { return list[0] == 'r' }
 
 func rowKey(list string, n int) []byte { return fmt.Appendf(nil, "%s/%06d", list, n) }
 
-func runListAppend(t *testing.T, db *DB, serializable bool, seed uint64) ([]*episode, map[string][]string) {
+// nextRow makes the key of a row that of the next one: most of the time of a history goes into comparing keys.
+func nextRow(key []byte) {
+	for i := len(key) - 1; ; i-- {
+		if key[i]++; key[i] <= '9' {
+			return
+		}
+		key[i] = '0'
+	}
+}
+
+func parseElement(text []byte) (e element, err error) {
+	if len(text) == 0 || len(text) > 9 {
+		return 0, fmt.Errorf("an element %q", text)
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, fmt.Errorf("an element %q", text)
+		}
+		e = e*10 + element(c-'0')
+	}
+	return e, nil
+}
+
+// parseElements parses elements that each end with a space.
+func parseElements(text []byte) (all []element, err error) {
+	for len(text) > 0 {
+		n := bytes.IndexByte(text, ' ')
+		if n < 0 {
+			return nil, fmt.Errorf("a list that ends with %q", text)
+		}
+		e, err := parseElement(text[:n])
+		if err != nil {
+			return nil, err
+		}
+		all, text = append(all, e), text[n+1:]
+	}
+	return all, nil
+}
+
+func runListAppend(t *testing.T, db *DB, serializable bool, seed uint64) ([]*episode, map[string][]element) {
 	const goroutines = 8
 	var clock atomic.Int64
 	var mu sync.Mutex
@@ -116,11 +160,11 @@ func runListAppend(t *testing.T, db *DB, serializable bool, seed uint64) ([]*epi
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(g), seed))
 			for i := range scaled(*listSize / goroutines) {
-				element := fmt.Sprintf("%d.%d", g, i)
+				mine := element(1 + g + goroutines*i)
 				ep := &episode{serialized: serializable}
 				fn := func(tx *Tx) error {
-					ep.reads, ep.appended = map[string][]string{}, map[string]string{}
-					return appendAndRead(tx, ep, rng, element)
+					ep.reads, ep.appended = map[string][]element{}, map[string]element{}
+					return appendAndRead(tx, ep, rng, mine)
 				}
 				ep.began = clock.Add(1) // before the first try: the snapshot is younger
 				var err error
@@ -141,7 +185,7 @@ func runListAppend(t *testing.T, db *DB, serializable bool, seed uint64) ([]*epi
 		})
 	}
 	wg.Wait()
-	final := map[string][]string{}
+	final := map[string][]element{}
 	require.NoError(t, db.View(func(tx *Tx) error {
 		for i := range valueLists + rowLists {
 			list := fmt.Sprint("value", i)
@@ -160,22 +204,26 @@ func runListAppend(t *testing.T, db *DB, serializable bool, seed uint64) ([]*epi
 }
 
 // readList reads a list; one of many records in one of four ways.
-func readList(tx *Tx, list string, way int) (elements []string, err error) {
+func readList(tx *Tx, list string, way int) (elements []element, err error) {
 	if !isRows(list) {
 		v, err := tx.Get([]byte(list))
 		if errors.Is(err, ErrNotFound) {
-			err = nil
+			return nil, nil
 		}
-		return strings.Fields(string(v)), err
+		if err != nil {
+			return nil, err
+		}
+		return parseElements(v)
 	}
-	next := 0
+	next := rowKey(list, 0)
 	take := func(k, v []byte) error {
-		if want := rowKey(list, next); string(k) != string(want) {
-			return fmt.Errorf("%q follows where %q belongs", k, want)
+		if !bytes.Equal(k, next) {
+			return fmt.Errorf("%q follows where %q belongs", k, next)
 		}
-		next++
-		elements = append(elements, string(v))
-		return nil
+		nextRow(next)
+		e, err := parseElement(v)
+		elements = append(elements, e)
+		return err
 	}
 	switch way % 4 {
 	case 0:
@@ -199,12 +247,12 @@ func readList(tx *Tx, list string, way int) (elements []string, err error) {
 		}
 		err = c.Err()
 	case 3:
-		var keys, values []string
+		var keys, values [][]byte // good while the transaction is open
 		for k, v := range tx.Backward([]byte(list+"/"), []byte(list+"0")) {
-			keys, values = append(keys, string(k)), append(values, string(v))
+			keys, values = append(keys, k), append(values, v)
 		}
 		for i := len(keys) - 1; i >= 0; i-- {
-			if err := take([]byte(keys[i]), []byte(values[i])); err != nil {
+			if err := take(keys[i], values[i]); err != nil {
 				return nil, err
 			}
 		}
@@ -213,10 +261,10 @@ func readList(tx *Tx, list string, way int) (elements []string, err error) {
 }
 
 // appendAndRead is the body of a transaction.
-func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, element string) error {
-	read := func(list string) ([]string, error) {
+func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, mine element) error {
+	read := func(list string) ([]element, error) {
 		elements, err := readList(tx, list, rng.IntN(4))
-		if _, mine := ep.appended[list]; !mine && err == nil {
+		if _, own := ep.appended[list]; !own && err == nil {
 			if before, again := ep.reads[list]; again && !slices.Equal(before, elements) {
 				return nil, fmt.Errorf("%s has changed within a transaction", list)
 			}
@@ -238,18 +286,22 @@ func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, element string) error {
 	}
 	for range rng.IntN(3) {
 		list := drawList(rng)
-		if _, mine := ep.appended[list]; mine || tx.readOnly {
+		if _, own := ep.appended[list]; own || tx.readOnly {
 			continue
 		}
 		elements, err := read(list)
 		if err != nil {
 			return err
 		}
-		ep.appended[list] = element
+		ep.appended[list] = mine
 		if isRows(list) {
-			err = tx.Put(rowKey(list, len(elements)), []byte(element))
+			err = tx.Put(rowKey(list, len(elements)), fmt.Append(nil, mine))
 		} else if err = tx.Delete([]byte(list)); err == nil { // and put again
-			err = tx.Put([]byte(list), []byte(strings.Join(append(elements, element), " ")))
+			var text []byte
+			for _, e := range append(elements, mine) {
+				text = append(strconv.AppendUint(text, uint64(e), 10), ' ')
+			}
+			err = tx.Put([]byte(list), text)
 		}
 		if err != nil {
 			return err
@@ -260,25 +312,29 @@ func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, element string) error {
 
 // dependencies makes the graph, checking on the way that every read is a past of the list's final state. Nodes beyond the episodes are
 // moments: a transaction leads to the moment at which it returned, moments to later ones, a moment to the transactions that began then.
-func dependencies(t *testing.T, episodes []*episode, final map[string][]string) [][]edge {
+func dependencies(t *testing.T, episodes []*episode, final map[string][]element) [][]edge {
 	t.Helper()
-	writer := map[string]int{} // list and element: who appended it
+	type entry struct {
+		list string
+		e    element
+	}
+	writer := map[entry]int{} // who appended it
 	for _, ep := range episodes {
-		for list, element := range ep.appended {
+		for list, e := range ep.appended {
 			if ep.committed {
-				writer[list+element] = ep.id
+				writer[entry{list, e}] = ep.id
 			}
 		}
 	}
-	places := map[string]int{} // of elements in their lists
+	places := map[entry]int{} // of elements in their lists
 	for list, elements := range final {
 		for i, e := range slices.Backward(elements) {
-			places[list+" "+e] = i
+			places[entry{list, e}] = i
 		}
 		for i, e := range elements {
-			_, known := writer[list+e]
-			if !known || i != places[list+" "+e] {
-				t.Fatalf("%s holds %s, at %d and %d, of a transaction that did not commit or twice", list, e, places[list+" "+e], i)
+			_, known := writer[entry{list, e}]
+			if !known || i != places[entry{list, e}] {
+				t.Fatalf("%s holds %d, at %d and %d, of a transaction that did not commit or twice", list, e, places[entry{list, e}], i)
 			}
 		}
 	}
@@ -309,17 +365,17 @@ func dependencies(t *testing.T, episodes []*episode, final map[string][]string) 
 				t.Fatalf("what %d has read of %s is no past of it: %v", ep.id, list, seen)
 			}
 			if n := len(seen); n > 0 {
-				add(writer[list+whole[n-1]], ep.id, false)
+				add(writer[entry{list, whole[n-1]}], ep.id, false)
 			}
 			if n := len(seen); n < len(whole) {
-				add(ep.id, writer[list+whole[n]], true)
+				add(ep.id, writer[entry{list, whole[n]}], true)
 			}
 		}
-		for list, element := range ep.appended {
-			i, there := places[list+" "+element]
-			require.True(t, there, "%s of %s was lost", element, list)
+		for list, e := range ep.appended {
+			i, there := places[entry{list, e}]
+			require.True(t, there, "%d of %s was lost", e, list)
 			if i > 0 {
-				add(writer[list+final[list][i-1]], ep.id, false)
+				add(writer[entry{list, final[list][i-1]}], ep.id, false)
 			}
 		}
 	}
