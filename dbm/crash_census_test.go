@@ -19,6 +19,10 @@ type census struct {
 	private      int   // segments of large values found at the end of scripts
 	runs         int   // value runs found there
 	full         int
+	layers       uint64 // of write sets that left memory
+	layersRedone int    // opens that merged such layers
+	early        uint64 // pages written before their batch was whole
+	redoBehind   int    // times that something went on while Open's redo was pending
 }
 
 // look reads the pages of a runner's file.
@@ -60,6 +64,8 @@ func (c *census) add(t *trial) {
 	c.images += t.taken
 	c.same += t.same
 	c.full += t.timesFull
+	c.layers, c.layersRedone, c.early = c.layers+t.layers, c.layersRedone+t.layersRedone, c.early+t.early
+	c.redoBehind += t.leftPending
 	c.depth = max(c.depth, t.deepest)
 	o := &t.census
 	c.height, c.turns, c.private, c.runs = max(c.height, o.height), max(c.turns, o.turns), c.private+o.private, c.runs+o.runs
@@ -72,13 +78,16 @@ func (c *census) add(t *trial) {
 	d.Folds += s.Folds
 	d.Checkpoints += s.Checkpoints
 	d.ReturnedBytes += s.ReturnedBytes
+	d.PagesCleaned += s.PagesCleaned
 }
 
 func (c *census) report(t *testing.T, seeds int) {
 	d := &c.did
 	t.Logf("%d seeds, %d images, %d more like one before; %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; "+
-		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d pages given back", seeds, c.images, c.same, d.Commits,
-		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, d.ReturnedBytes/logstore.PageSize)
+		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d pages given back, %d cleaned, "+
+		"%d layers of write sets, redone at %d opens, %d pages written early, %d times left with redo pending", seeds, c.images, c.same, d.Commits,
+		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, d.ReturnedBytes/logstore.PageSize,
+		d.PagesCleaned, c.layers, c.layersRedone, c.early, c.redoBehind)
 }
 
 // complete makes sure that nothing was left out.
@@ -87,7 +96,9 @@ func (c *census) complete(t *testing.T) {
 	for what, n := range map[string]uint64{
 		"record groups": d.RecordGroups, "page groups": d.PageGroups, "flushes": d.Flushes, "parts of flushes": d.FlushGroups - d.Flushes,
 		"folds": d.Folds, "checkpoints": d.Checkpoints, "private segments": uint64(c.private), "value runs": uint64(c.runs),
-		"pages given back": d.ReturnedBytes,
+		"pages given back": d.ReturnedBytes, "pages cleaned": d.PagesCleaned, "full files": uint64(c.full),
+		"layers of write sets": c.layers, "opens that merged layers": uint64(c.layersRedone), "pages written early": c.early,
+		"opens that left redo pending": uint64(c.redoBehind),
 	} {
 		require.NotZero(t, n, what)
 	}

@@ -31,9 +31,12 @@ type trial struct {
 	timesFull int   // that a file could not grow any more
 	tight     bool  // the file system is small
 
-	failedSyncs int // that the system was made to report
-	leftPending int // times that the redo was left pending when the script went on
-	trace       func(format string, args ...any)
+	failedSyncs  int    // that the system was made to report
+	leftPending  int    // times that the redo was left pending when the script went on
+	layers       uint64 // of write sets that left memory
+	layersRedone int    // times that Open merged such layers
+	early        uint64 // pages written before their batch was whole
+	trace        func(format string, args ...any)
 }
 
 var errEnded = errors.New("the run has ended")
@@ -256,15 +259,22 @@ func (r *runner) abandon() {
 	r.mem.Guard(nil)
 	r.finish()
 	if r.db != nil {
-		r.trial.count(r.db.Stats())
+		r.trial.count(r.db)
 		r.db.Close()
 	}
 	r.db, r.opened = nil, false
 }
 
 // count adds up what the engines of a trial did.
-func (t *trial) count(s Stats) {
-	d := &t.did
+func (t *trial) count(db *DB) {
+	e, err := db.engine.Stats()
+	if err != nil { // closed
+		return
+	}
+	t.layers += e.Layers
+	t.early += e.Pages.Early
+	t.layersRedone += min(1, e.Recovery.Layers)
+	s, d := fromEngine(e), &t.did
 	d.Commits += s.Commits
 	d.RecordGroups += s.RecordGroups
 	d.PageGroups += s.PageGroups

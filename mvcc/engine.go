@@ -144,6 +144,7 @@ type RecoveryStats struct {
 	Created     bool
 	Groups      int           // scanned
 	Records     int64         // redone
+	Layers      int           // of write sets larger than memory that were merged again
 	DroppedTail bool          // a group that was not whole was cut off
 	Duration    time.Duration // of Open
 	Steps       RecoverySteps

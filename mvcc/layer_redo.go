@@ -126,6 +126,7 @@ func (r *layeredRedo) layer(x redoLayers) error {
 	l, err := openLayer(r.e.store, all)
 	if err == nil {
 		r.layers = append(r.layers, l)
+		r.e.recovery.Layers++
 	}
 	return err
 }

@@ -42,8 +42,9 @@ const mergeLayers = 16
 
 // spillBudget is what transactions have in memory for write sets, all together.
 type spillBudget struct {
-	bytes atomic.Int64 // of sets, as far as they were charged
-	sets  atomic.Int64 // that were charged
+	bytes  atomic.Int64  // of sets, as far as they were charged
+	sets   atomic.Int64  // that were charged
+	layers atomic.Uint64 // written since the engine was opened
 }
 
 const (
@@ -124,6 +125,7 @@ func (tx *Tx) spillOnce(last bool) error {
 			return err
 		}
 		tx.large, tx.runPages = large, 0
+		tx.e.budget.layers.Add(1)
 		w.forget()
 		tx.e.discharge(w)
 	}

@@ -18,6 +18,7 @@ type Stats struct {
 	Checkpoints       uint64
 	RedoBytes         int64  // of record groups that an open would redo
 	Cleaned           uint64 // pages moved by the cleaner
+	Layers            uint64 // parts of write sets that have left memory
 	OpenSnapshots     int
 	OldestSnapshotAge time.Duration
 	OldestBegan       string // where, if that is traced
@@ -37,7 +38,7 @@ func (e *Engine) Stats() (Stats, error) {
 	defer slot.Release()
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Commits: e.commits.Load(), Conflicts: e.conflicts.Load(),
-		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), OpenSnapshots: e.registry.Count() - 1,
+		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.budget.layers.Load(), OpenSnapshots: e.registry.Count() - 1,
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())

@@ -99,6 +99,7 @@ func (f *Flush) writePart(part []*entry) error {
 	if _, err := g.Commit(f.first); err != nil {
 		return err
 	}
+	p.writtenEarly.Add(uint64(len(part)))
 	for _, x := range f.early[from:] {
 		v := x.entry.head.Load()
 		n := &version{seq: v.seq, kind: atAddress, addr: x.addr}

@@ -39,7 +39,7 @@ type Pages struct {
 	base        uint64 // group: redo starts behind it
 	baseRecords int64  // records in the tree as of the base
 
-	folds, flushes atomic.Uint64
+	folds, flushes, writtenEarly atomic.Uint64
 
 	follow *following // of pages that another process writes; nil else
 }
@@ -99,13 +99,14 @@ type Stats struct {
 	MemoryBytes  int64
 	Flushes      uint64
 	Folds        uint64
+	Early        uint64 // pages written before their batch was whole
 }
 
 // Stats returns the present counts. Baton holder.
 func (p *Pages) Stats() Stats {
 	return Stats{
 		TableEntries: p.table.count.Load(), DirtyPages: len(p.dirty), MemoryBytes: p.memory.Held(),
-		Flushes: p.flushes.Load(), Folds: p.folds.Load(),
+		Flushes: p.flushes.Load(), Folds: p.folds.Load(), Early: p.writtenEarly.Load(),
 	}
 }
 
