@@ -267,6 +267,7 @@ func (e *Engine) foldSome(parents []logstore.PageID) error {
 	}
 	e.publishNoted(e.pages.Seq(), e.records)
 	e.publishDurable()
+	e.reclaim() // a fold that renames children has copied them
 	e.rebalance(extra)
 	return nil
 }

@@ -79,7 +79,7 @@ func (f *Flush) Seal(group uint64, records int64) {
 	p.epoch++
 	f.retired, p.retired = p.retired, nil
 	f.deaths, p.deaths = p.deaths, deaths{}
-	p.doomed = 0
+	p.renamed, p.doomed = 0, 0
 }
 
 // Sort puts the pages in the order they are written. Without the baton, once, before the first Encode.

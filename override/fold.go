@@ -11,18 +11,23 @@ import (
 // the current tree, made by the baton holder at a batch's Seq, and changes no record. Each old name gets a tombstone with that Seq and
 // stays in the table on disk until a flush whose base covers the fold has listed it. All nodes folded is the paper's rebase (section
 // 4.4), without its pause.
+//
+// A child that is dirty has no present address. If it has an address for a name all the same, that name keeps a segment from reuse for
+// as long as the child is always dirty when its parent is folded. Such a child is renamed: in the current tree the page with the old
+// name is removed, and one with the same content is born. What holds for pages removed and born holds for it: both are dirty, so the
+// same flush, the first whose base is not below the fold, writes the new name's image and lists the old name, and readers of earlier
+// Seqs come by the old name until none is left.
 
-// foldable reports whether a child may be named by its address: its newest image is installed. A name folded away has a tombstone.
-func (p *Pages) foldable(id logstore.PageID) (*entry, bool) {
-	e := p.lookup(id)
-	if e == nil || e.disk == 0 {
-		return nil, false
-	}
+// foldable reports whether a page may be named by its address: its newest image is installed. A name folded away has a tombstone.
+func (e *entry) foldable() bool {
 	v := e.head.Load()
-	return e, v.kind == atAddress && v.addr == e.disk
+	return e.disk != 0 && v.kind == atAddress && v.addr == e.disk
 }
 
-// Fold folds one inner node, as part of the batch, and returns how many names it retired. The node may have left the tree since it was
+// pinning reports whether a page is dirty and its name an address.
+func (e *entry) pinning() bool { return logstore.IsAddr(e.id) && e.head.Load().kind == inMemory }
+
+// Fold folds one inner node, as part of the batch, and returns how many names it took away from children. The node may have left the tree since it was
 // planned: then it does nothing.
 func (b *Batch) Fold(parent logstore.PageID) (int, error) {
 	p := b.p
@@ -35,19 +40,25 @@ func (b *Batch) Fold(parent logstore.PageID) (int, error) {
 	if err != nil || n.Level() == 0 {
 		return 0, err
 	}
-	var names []*entry
+	var names, dirty []*entry
 	for i := range n.Count() {
-		if e, ok := p.foldable(n.Child(i)); ok {
+		switch e := p.lookup(n.Child(i)); {
+		case e == nil:
+		case e.foldable():
 			names = append(names, e)
+		case e.pinning():
+			dirty = append(dirty, e)
 		}
 	}
-	if len(names) == 0 {
+	if len(names)+len(dirty) == 0 {
 		return 0, nil
 	}
-	next := names
+	next, rename := names, dirty
 	b.Put(parent, n.WithChildren(p.memory, func(_ int, id btree.PageID) btree.PageID {
 		if len(next) > 0 && next[0].id == id {
 			id, next = next[0].disk, next[1:]
+		} else if len(rename) > 0 && rename[0].id == id {
+			id, rename = b.rename(rename[0]), rename[1:]
 		}
 		return id
 	}))
@@ -58,7 +69,16 @@ func (b *Batch) Fold(parent logstore.PageID) (int, error) {
 		p.retired = append(p.retired, retirement{e, e.disk})
 	}
 	p.folds.Add(1)
-	return len(names), nil
+	return len(names) + len(dirty), nil
+}
+
+// rename gives a dirty page a name that is born. The caller puts it in place of the old one.
+func (b *Batch) rename(e *entry) btree.PageID {
+	id := b.New()
+	b.Put(id, e.head.Load().node.Own(b.p.memory))
+	b.push(e.id, &version{seq: b.p.seq, kind: removed})
+	b.p.renamed++
+	return id
 }
 
 // FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table: children before

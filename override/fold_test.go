@@ -79,6 +79,63 @@ func TestNameKeepsItsSegment(t *testing.T) {
 	s.must(s.settle())
 }
 
+// A name that is an address does not keep its segment for ever where the page is dirty whenever its parent is folded: the fold renames it.
+func TestFoldRenames(t *testing.T) {
+	s := newScript(t, false)
+	place := s.aloneAt()
+	s.foldAll()
+	s.flushAll()
+	require.Equal(t, place, s.leafOf(1))
+	s.put(1)
+	old := s.reader()
+	dirty := s.p.DirtyBytes()
+	require.Positive(t, s.foldAll())
+	require.False(t, logstore.IsAddr(s.leafOf(1)))
+	require.Equal(t, dirty+logstore.PageSize, s.p.DirtyBytes(), "its parent, and the leaf as before")
+	s.must(s.verifyNewest())
+	s.must(s.recheck(old))
+
+	s.must(s.sync())
+	s.crash(vfs.KeepNone)
+	require.Equal(t, place, s.leafOf(1), "no flush has written the new name")
+	s.foldAll()
+	require.False(t, logstore.IsAddr(s.leafOf(1)))
+	born := s.leafOf(1)
+	s.flushAll()
+	require.False(t, s.s.IsLive(place))
+	s.crash(vfs.KeepNone)
+	require.Equal(t, born, s.leafOf(1))
+	require.False(t, s.s.Overridden(place))
+
+	require.True(t, s.reuse(place, 30, func() {
+		s.put(1)
+		s.foldAll()
+		s.flushAll()
+		s.checkpoint()
+	}))
+	s.must(s.settle())
+}
+
+// A reader from before a fold comes by the name that it took from a dirty page, and keeps that in the table.
+func TestFoldRenamesBesideReader(t *testing.T) {
+	s := newScript(t, false)
+	place := s.aloneAt()
+	s.foldAll()
+	s.flushAll()
+	s.put(1)
+	old := s.reader()
+	s.foldAll()
+	s.put(1)
+	s.flushAll()
+	s.must(s.reclaim())
+	s.must(s.recheck(old))
+	require.True(t, s.s.Overridden(place))
+	old.slot.Release()
+	s.must(s.reclaim())
+	require.False(t, s.s.Overridden(place))
+	s.must(s.settle())
+}
+
 // A flush whose base is below a fold does not list the names that it retired.
 func TestFoldDuringFlush(t *testing.T) {
 	for _, written := range []bool{false, true} {

@@ -102,7 +102,9 @@ func (m *model) fold() error {
 	parent := m.plan[i]
 	m.plan = append(m.plan[:i], m.plan[i+1:]...)
 	return m.batch(func(b *Batch) error {
+		before := m.p.renamed
 		n, err := b.Fold(parent)
+		modelCounts.Renamed += m.p.renamed - before
 		modelCounts.Folds += min(n, 1)
 		modelCounts.Retired += n
 		return err

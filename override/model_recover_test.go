@@ -181,7 +181,7 @@ func (m *model) redoOps(ops []modelOp) error {
 
 // crashNow cuts the power between two steps.
 func (m *model) crashNow() error {
-	c := &crash{group: m.s.Durable()}
+	c := &crash{group: m.s.Durable(), sound: m.sound}
 	from := m.mem
 	if m.r.IntN(4) == 0 { // killed before that
 		from = m.mem.Clone()
@@ -202,7 +202,7 @@ func (m *model) recoverFrom(c *crash, trapped bool) error {
 	}
 	m.close()
 	m.mem.Release()
-	m.mem = c.mem
+	m.mem, m.sound = c.mem, c.sound
 	if !trapped && m.sound >= 2 && m.r.IntN(3) == 0 {
 		m.sound = 0
 		modelCounts.Damaged++

@@ -54,7 +54,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, FlushesCut, Folds, Retired, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
+	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
 	Crashes, Traps, Damaged, Redone, Reused, Checked, Height int
 }
 
@@ -100,10 +100,11 @@ type model struct {
 // mark says that all batches up to seq are in groups up to group.
 type mark struct{ group, seq uint64 }
 
-// crash is a file system at a moment, and how much of the history was durable then.
+// crash is a file system at a moment, and how much of the history, and how many checkpoints, were durable then.
 type crash struct {
 	mem   *vfs.Mem
 	group uint64
+	sound int
 }
 
 // newModel returns a database that is created but not filled.
@@ -210,7 +211,7 @@ func (m *model) hook(op vfs.Op) error {
 	if m.trap > 0 {
 		if m.trap--; m.trap == 0 {
 			modelCounts.Traps++
-			m.image = &crash{m.mem.Crash(m.mode, m.r.Uint64()), m.s.Durable()}
+			m.image = &crash{m.mem.Crash(m.mode, m.r.Uint64()), m.s.Durable(), m.sound}
 		}
 	}
 	return nil

@@ -30,6 +30,7 @@ type Pages struct {
 	dirty   []*entry      // of this epoch
 	retired []retirement  // names folded away since the last flush started
 	deaths  deaths        // values that left the tree since then
+	renamed int           // of dirty: old names, whose pages are dirty under new ones
 	doomed  int64         // pages of those, and removed from the tree
 	births  []birth       // values that entered the log after the base
 	limbo   limbo
@@ -117,7 +118,7 @@ func (p *Pages) Base() uint64 { return p.base }
 func (p *Pages) Dying() int64 { return p.doomed }
 
 // DirtyBytes returns what the next flush would write, roughly: a page for each dirty page. Baton holder.
-func (p *Pages) DirtyBytes() int64 { return int64(len(p.dirty)) * logstore.PageSize }
+func (p *Pages) DirtyBytes() int64 { return int64(len(p.dirty)-p.renamed) * logstore.PageSize }
 
 // MemoryBytes returns the bytes held by versions in memory. Baton holder.
 func (p *Pages) MemoryBytes() int64 { return p.memory.Held() }
@@ -142,11 +143,11 @@ func (p *Pages) Seq() uint64 { return p.seq }
 
 // Unwritten bounds the pages that the flush in flight and the next one have still to write.
 func (p *Pages) Unwritten() int64 {
-	n := int64(len(p.dirty))
+	n := int64(len(p.dirty) - p.renamed)
 	if p.flush != nil {
 		n += p.flush.Pages()
 	}
-	if stream := len(p.retired)*retiredSize + p.deaths.entries*deathSize; n > 0 || stream > 0 {
+	if stream := len(p.retired)*retiredSize + p.renamed*8 + p.deaths.entries*deathSize; n > 0 || stream > 0 {
 		n += int64(flushFixed+stream)/logstore.BodySize + 1
 	}
 	return n

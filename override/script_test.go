@@ -143,7 +143,7 @@ func (s *script) reader() *modelReader {
 // crash cuts the power; what was not synced is lost, or kept.
 func (s *script) crash(policy vfs.Policy) {
 	s.t.Helper()
-	s.must(s.recoverFrom(&crash{s.mem.Crash(policy, 1), s.s.Durable()}, true))
+	s.must(s.recoverFrom(&crash{s.mem.Crash(policy, 1), s.s.Durable(), s.sound}, true))
 }
 
 // leafOf returns the name of the leaf of a key in the newest tree.
