@@ -221,7 +221,7 @@ func (s *Store) freeSegment(salt uint64) (uint32, error) {
 		if n, ok := s.space.takePrivate(salt); ok {
 			return n, nil
 		}
-		if err := s.grow(uint64(s.segmentPages)); err != nil {
+		if err := s.grow(uint64(s.segmentPages), false); err != nil {
 			return 0, err
 		}
 	}

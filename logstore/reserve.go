@@ -27,7 +27,7 @@ func (s *Store) Reserve(pages int64, emergency bool) error {
 		if missing <= 0 {
 			return nil
 		}
-		if err := s.grow(uint64(missing)); err != nil {
+		if err := s.grow(uint64(missing), s.opts.Synced && pages <= smallReserve); err != nil {
 			return err
 		}
 	}
@@ -43,8 +43,9 @@ func (s *Store) Release(pages int64) {
 }
 
 // grow makes more of the file usable: condemned segments first, then punched ones, and at last the file gets longer. What is allocated is
-// synced before anything refers to it. The caller holds growing.
-func (s *Store) grow(missing uint64) error {
+// synced before anything refers to it. With young, a file's first segments are written with zeros too: see zero.go. The caller holds
+// growing.
+func (s *Store) grow(missing uint64, young bool) error {
 	if err := s.Failed(); err != nil {
 		return err
 	}
@@ -56,7 +57,7 @@ func (s *Store) grow(missing uint64) error {
 	roundUp := func(n uint64) uint64 { return (n + size - 1) / size * size }
 	want := min(roundUp(max(missing, from/8)), maxGrowthPages/size*size+size)
 	if first, n := s.space.hole(uint32(want / size)); n > 0 {
-		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size)
+		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size, false)
 		if err == nil {
 			s.space.filled(first, uint32(most/size))
 		}
@@ -66,9 +67,13 @@ func (s *Store) grow(missing uint64) error {
 	if from+least > limit || missing > limit-from {
 		return fmt.Errorf("%w: %s would exceed MaxFileSize", ErrFull, s.path)
 	}
-	got, err := s.allocate(from, min(roundUp(from+want), limit/size*size)-from, least)
+	young = young && from < size
+	got, err := s.allocate(from, min(roundUp(from+want), limit/size*size)-from, least, young)
 	if err != nil {
 		return err
+	}
+	if young {
+		s.zeroDue.Store(true)
 	}
 	if err := s.mapTo(from + got); err != nil {
 		return s.fail(err)
@@ -78,8 +83,8 @@ func (s *Store) grow(missing uint64) error {
 }
 
 // allocate reserves space for the pages from the given one on, or for the least number where there is no more, and syncs. It returns how
-// many there are.
-func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
+// many there are. With zero it writes them too.
+func (s *Store) allocate(from, pages, least uint64, zero bool) (uint64, error) {
 	if err := s.shorter(); err != nil {
 		return 0, s.fail(err)
 	}
@@ -87,6 +92,9 @@ func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
 	if isNoSpace(err) && pages > least {
 		pages = least
 		err = s.file.Allocate(int64(from)*PageSize, int64(pages)*PageSize)
+	}
+	for a := from; zero && err == nil && a < from+pages; a += partPages {
+		_, err = s.file.WriteAt(make([]byte, min(partPages, from+pages-a)*PageSize), int64(a)*PageSize)
 	}
 	if isNoSpace(err) {
 		return 0, &fullError{path: s.path, cause: err}

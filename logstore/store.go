@@ -17,6 +17,7 @@ type Options struct {
 	MaxFileSize  int64                    // bytes; 0 = no limit
 	FileMode     os.FileMode              // of a new file; 0 = 0600
 	ReadOnly     bool                     // shared with other readers, never written
+	Synced       bool                     // groups are synced as they come, so space written before is worth having: see zero.go
 	Beside       bool                     // ReadOnly, and another process may be writing: see beside
 	CacheBytes   int64                    // Beside: of checked copies of pages; 0 = 64 MiB
 	LockTimeout  time.Duration            // how long to wait for the file's lock

@@ -32,8 +32,3 @@ func (s *Store) datasync() error {
 	}
 	return nil
 }
-
-// WriteOut starts the write-back of the newest group's pages, so that a later Sync has less to wait for.
-func (s *Store) WriteOut(a Addr, pages int64) error {
-	return s.file.WriteOut(int64(a)*PageSize, pages*PageSize, false)
-}

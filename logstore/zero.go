@@ -4,10 +4,13 @@ import "time"
 
 // A sync of pages written into space that is allocated only, or not even that, has the file system's own records to write as well:
 // 184 and 234 µs where one into space written before takes 97. So while groups are small, the segments that come next are filled with
-// zeros ahead of the log. Reused segments need none of that.
+// zeros ahead of the log. Reused segments need none of that. A new file grows to its first segments when the first commits come; if
+// those are small ones, that space is written with zeros at once, which takes as long as a few commits into space that is not.
 const (
 	smallGroup = 8 // pages: a larger group gains nothing
 	zeroAhead  = 2 // segments
+
+	smallReserve = 4 * smallGroup // pages: a commit that reserves more is no small group
 
 	zeroPause = 2 * time.Millisecond // between two writes of 64 pages: a sync waits for all dirty pages of the file
 )
@@ -47,7 +50,7 @@ func (s *Store) growAhead() error {
 		if missing <= 0 {
 			return nil
 		}
-		if err := s.grow(uint64(missing)); err != nil {
+		if err := s.grow(uint64(missing), false); err != nil {
 			return err
 		}
 	}

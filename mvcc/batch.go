@@ -20,10 +20,10 @@ import (
 //	sync    one fdatasync for all groups so far
 //	durable moves, waiters wake
 //
-// Merging overlaps with the sync of the same batch when there is enough to merge.
+// The device writes a record group while it is published and merged: its write-back is started before, and the sync waits for the rest.
+// That costs no switch to another goroutine, which takes longer than most merges.
 
 const (
-	overlapOps     = 48       // ops from which merging is worth another goroutine for the sync
 	pageGroupOps   = 256      // ops up to which a page group is tried
 	bufferedBytes  = 64 << 10 // of redo, from which a Buffered batch is written
 	reclaimBatches = 16       // batches between two looks at what nobody can see any more
@@ -117,17 +117,16 @@ func (e *Engine) logAndApply(b *batch) error {
 	if err := e.commitRecords(g); err != nil {
 		return err
 	}
-	e.published(b)
-	switch {
-	case e.opts.Durability == WriteThrough:
-		return e.mergeUnlessDeferred(b)
-	case len(e.ops) < overlapOps:
-		if err := e.mergeUnlessDeferred(b); err != nil {
+	if e.opts.Durability == Durable { // the device is at work from now on
+		if err := e.store.WriteOutTail(); err != nil {
 			return err
 		}
-		return e.syncLog()
 	}
-	return e.mergeDuringSync(b)
+	e.published(b)
+	if err := e.mergeUnlessDeferred(b); err != nil || e.opts.Durability == WriteThrough {
+		return err
+	}
+	return e.syncLog()
 }
 
 // buffer leaves the batch in memory: its ops pending, its redo to be written with others. Long values are in the group already.
@@ -184,32 +183,6 @@ func (e *Engine) mergeUnlessDeferred(b *batch) error {
 		return nil
 	}
 	return e.merge(b.seq)
-}
-
-// mergeDuringSync merges the batch while another goroutine syncs its group.
-func (e *Engine) mergeDuringSync(b *batch) error {
-	if len(e.ops) >= deferOps && !e.crowded() {
-		return e.syncLog()
-	}
-	synced := make(chan error, 1)
-	sync := func() { synced <- e.store.Sync() }
-	var err error
-	switch {
-	case !e.opts.Manual:
-		go sync()
-		err = e.merge(b.seq)
-	case b.seq%2 == 0: // tests: one after the other, in either order, so that a run repeats
-		sync()
-		err = e.merge(b.seq)
-	default:
-		err = e.merge(b.seq)
-		sync()
-	}
-	if serr := <-synced; err == nil {
-		err = serr
-	}
-	e.publishDurable()
-	return err
 }
 
 // syncLog syncs all groups so far.

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -94,4 +95,36 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 			require.NoError(t, e.Close())
 		})
 	}
+}
+
+// TestWriteBackStartsBeforeTheMerge: the device is at work on a record group before its batch is shown and merged, and all of the group
+// is asked for.
+func TestWriteBackStartsBeforeTheMerge(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Manual: true})
+	put(t, e, "k", "0")
+	require.NoError(t, e.store.Reserve(1000, false)) // growing writes and syncs too
+	e.store.Release(1000)
+	before := e.applied.Load()
+	var ops []vfs.Op
+	mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWriteOut {
+			require.Equal(t, before, e.applied.Load())
+		}
+		ops = append(ops, op)
+		return nil
+	})
+	tx, err := e.Begin(TxOptions{})
+	require.NoError(t, err)
+	for i := range 3 * pageGroupOps {
+		require.NoError(t, tx.Put(fmt.Appendf(nil, "%05d", i), []byte("value")))
+	}
+	require.NoError(t, tx.Commit())
+	mem.OnOp(nil)
+	require.Len(t, ops, 3)
+	require.Contains(t, []vfs.Kind{vfs.OpWrite, vfs.OpWriteVec}, ops[0].Kind)
+	require.Equal(t, vfs.Op{Kind: vfs.OpWriteOut, Name: ops[0].Name, Off: ops[0].Off, Len: ops[0].Len, Index: ops[1].Index}, ops[1])
+	require.Equal(t, vfs.OpDatasync, ops[2].Kind)
+	require.NoError(t, e.Close())
 }

@@ -163,7 +163,7 @@ type RecoverySteps struct {
 // Open opens or creates the database file and recovers it.
 func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	begin := time.Now()
-	opts.Store.CheckNode = btree.CheckPage
+	opts.Store.CheckNode, opts.Store.Synced = btree.CheckPage, opts.Durability == Durable
 	store, rec, err := logstore.Open(fs, path, opts.Store)
 	if err != nil {
 		return nil, err
