@@ -12,18 +12,22 @@ type Victim struct {
 }
 
 // Victims returns the segments that would be free if their live pages moved, the emptiest first, as far as at most three quarters of one
-// live; and how many dead pages there are in them. Segments that the log still needs, or has just filled, are not among them: what is in
+// live, or with full any but all; and how many dead pages there are in them. Segments that the log still needs, or has just filled, are not among them: what is in
 // those may soon die by itself. Nor are those of large values, whose segments die whole, nor any that are excepted and were not written
 // since the group named there. No checkpoint is under way.
-func (s *Store) Victims(except map[uint32]uint64) (victims []Victim, garbage int64) {
+func (s *Store) Victims(except map[uint32]uint64, full bool) (victims []Victim, garbage int64) {
 	before := s.oldestStart()
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	room := int64(sp.segmentPages - 1)
+	most := room * 3 / 4
+	if full {
+		most = room - 1
+	}
 	for n := range sp.whole() {
 		g := &sp.segments[n]
-		if g.state != segmentUsed || g.live == 0 || g.sequence == 0 || g.written >= before || 4*int64(g.live) > 3*room ||
+		if g.state != segmentUsed || g.live == 0 || g.sequence == 0 || g.written >= before || int64(g.live) > most ||
 			n == sp.tail || n == sp.successor || sp.runs[0][n] && sp.runs[1][n] {
 			continue
 		}
@@ -35,6 +39,15 @@ func (s *Store) Victims(except map[uint32]uint64) (victims []Victim, garbage int
 	}
 	slices.SortStableFunc(victims, func(a, b Victim) int { return int(a.Live - b.Live) })
 	return victims, garbage
+}
+
+// Pinned reports whether the segment of a holds nothing that lives, and is kept from reuse by names in the table.
+func (s *Store) Pinned(a Addr) bool {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	n := a / sp.segmentPages
+	return n < uint64(len(sp.segments)) && sp.segments[n].live == 0 && sp.segments[n].names > 0
 }
 
 // oldestStart returns the group where the scan from the newest superblock starts.

@@ -202,6 +202,9 @@ func (s *Store) takePrivate() (header, error) {
 	}
 	h.segment = n
 	s.forget(n)
+	if err := s.notShortened(); err != nil {
+		return h, s.fail(err)
+	}
 	page := make([]byte, PageSize)
 	h.put(page)
 	if _, err := s.file.WriteAt(page, int64(s.firstPage(n)+headerPage(n))*PageSize); err != nil {
@@ -212,35 +215,38 @@ func (s *Store) takePrivate() (header, error) {
 
 // freeSegment takes a segment off the free list, growing the file if what is there is promised to others.
 func (s *Store) freeSegment(salt uint64) (uint32, error) {
-	if n, ok := s.space.takePrivate(salt); ok {
+	if n, _, ok := s.space.takePrivate(salt); ok {
 		return n, nil
 	}
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	for {
-		if n, ok := s.space.takePrivate(salt); ok {
+		n, missing, ok := s.space.takePrivate(salt)
+		if ok {
 			return n, nil
 		}
-		if err := s.grow(uint64(s.segmentPages), false); err != nil {
+		if err := s.grow(uint64(missing), false); err != nil {
 			return 0, err
 		}
 	}
 }
 
-func (sp *space) takePrivate(salt uint64) (uint32, bool) {
+// takePrivate takes a free segment, or returns how many pages are missing.
+func (sp *space) takePrivate(salt uint64) (n uint32, missing int64, ok bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	if sp.missing(int64(sp.segmentPages), false) > 0 {
+	each := int64(sp.segmentPages)
+	if sp.missing(each, 0, forWrites) > 0 {
 		sp.collect()
-		if sp.missing(int64(sp.segmentPages), false) > 0 {
-			return 0, false
+		if missing = sp.missing(each, 0, forWrites); missing > 0 {
+			return 0, missing, false
 		}
 	}
-	n, ok := sp.take()
+	n, ok = sp.take()
 	if ok {
 		sp.segments[n] = segment{state: segmentPrivate, salt: salt}
 	}
-	return n, ok
+	return n, each, ok
 }
 
 // Raw returns the bytes of an extent, verified at its first touch.

@@ -3,6 +3,7 @@ package logstore
 import (
 	"errors"
 	"fmt"
+	"math"
 )
 
 const (
@@ -10,20 +11,71 @@ const (
 	maxGrowthPages = 64 << 20 / PageSize
 )
 
+// What is held back, so that a file that is full never stays full. Puts are the first to be refused, deletes go on, and what they leave
+// dead becomes free again. The housekeeping needs room for that:
+//
+//	checkpoint  C pages: the table and the map of the file. Nothing dead is used again without one, so there are two
+//	restart     a segment: after a crash the log goes on in another one, and the rest of the one before is lost until a checkpoint
+//	clean       W pages: what lives in the emptiest segments is moved together. That changes the parents of what moves as well: of I inner
+//	            nodes each perhaps, in the worst case of pages that lie in the order of single changes all over the key space
+//	slack       D pages that deletes may take before anything is cleaned: as many pages as they write so are dead elsewhere
+//
+// Invariants, on a file that cannot grow:
+//
+//  1. What commits have promised to write, and the flush of what they have made dirty, is reserved before they are resolved.
+//  2. A put leaves two checkpoints, the restart, W and D. What is reserved it counts twice: a flush that is killed has to be written again.
+//  3. A delete leaves all of that but D; if cleaning gains no more, two checkpoints. Whatever is dead only waits for those.
+//  4. Folds and cleaning leave two checkpoints.
+//
+// So cleaning starts with W pages of room, and with D pages or more dead beside them. With N pages in the file, D of them dead in equal
+// parts everywhere, cleaning W pages frees W·D/N more than it takes, and costs 2C + I beside that: it gains as long as W·D > N·(2C + I).
+// Both are the root of that, a tenth of the file where keys are short, and not more than an eighth of it.
+//
+// A file without a limit holds back little until the device has no more room for it: see short.
+
+// claim says who reserves, and by that what is left.
+type claim uint8
+
+const (
+	forWrites    claim = iota // leaves all that is held back
+	forDeletes                // leaves what cleaning needs
+	forWant                   // deletes that cleaning has not helped: they leave two checkpoints
+	forEmergency              // leaves nothing
+)
+
 // Reserve promises pages for later appends, growing the file where free segments do not suffice. ErrFull if they cannot be had; it
-// unwraps to the system's error if that said so. With emergency the pages that are held back for checkpoints and flushes may be used.
-// Each Reserve is taken back by Release as the pages are appended or given up.
+// unwraps to the system's error if that said so. With emergency the pages that are held back may be used. Each Reserve is taken back by
+// Release as the pages are appended or given up.
 func (s *Store) Reserve(pages int64, emergency bool) error {
+	if emergency {
+		return s.reserve(pages, 0, forEmergency)
+	}
+	return s.reserve(pages, 0, forWrites)
+}
+
+// ReserveDelete is Reserve for a transaction that only deletes. In want, when cleaning does not help, it leaves no more than checkpoints
+// need.
+func (s *Store) ReserveDelete(pages int64, want bool) error {
+	if want {
+		return s.reserve(pages, 0, forWant)
+	}
+	return s.reserve(pages, 0, forDeletes)
+}
+
+// ReserveBeside is Reserve for the housekeeping, which needs so many more pages later.
+func (s *Store) ReserveBeside(pages, more int64) error { return s.reserve(pages, more, forEmergency) }
+
+func (s *Store) reserve(pages, beside int64, c claim) error {
 	if s.opts.ReadOnly {
 		return ErrReadOnly
 	}
-	if s.space.reserve(pages, emergency) <= 0 {
+	if s.space.reserve(pages, beside, c) <= 0 {
 		return nil
 	}
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	for {
-		missing := s.space.reserve(pages, emergency)
+		missing := s.space.reserve(pages, beside, c)
 		if missing <= 0 {
 			return nil
 		}
@@ -31,6 +83,132 @@ func (s *Store) Reserve(pages int64, emergency bool) error {
 			return err
 		}
 	}
+}
+
+// Room returns how many pages could be reserved in the file as it is.
+func (s *Store) Room() int64 {
+	s.space.mu.Lock()
+	defer s.space.mu.Unlock()
+	return s.space.available() - s.space.reserved
+}
+
+// CheckpointPages estimates how many pages a checkpoint takes.
+func (s *Store) CheckpointPages() int64 {
+	s.space.mu.Lock()
+	defer s.space.mu.Unlock()
+	return s.space.checkpointPages()
+}
+
+// SetInner notes how many inner nodes the tree has.
+func (s *Store) SetInner(pages int64) {
+	s.space.mu.Lock()
+	s.space.inner = pages
+	s.space.mu.Unlock()
+}
+
+// checkpointPages estimates how many pages a checkpoint takes.
+func (sp *space) checkpointPages() int64 {
+	bytes := sp.names*tableEntrySize + int64(len(sp.segments))*int64(mapEntrySize+sp.words*8)
+	return bytes/BodySize + 2
+}
+
+// keep returns the pages held back, as far as they are allocated in advance.
+func (sp *space) keep() int64 {
+	if sp.short {
+		return sp.ample(forWrites)
+	}
+	return sp.heldBack(forWrites)
+}
+
+// heldBack returns the pages that a claim leaves in the file as it is, and for which the file grows.
+func (sp *space) heldBack(c claim) int64 {
+	n := 2 * sp.checkpointPages()
+	switch c {
+	case forEmergency:
+		return 0
+	case forWrites:
+		n += 8
+		if whole := int64(sp.whole()); whole > 1 {
+			n += int64(sp.segmentPages) * (32 + whole) / 32
+		}
+	}
+	return n
+}
+
+// ample returns the pages that a claim leaves on a file that cannot grow.
+func (sp *space) ample(c claim) int64 {
+	if c == forWant || c == forEmergency {
+		return sp.heldBack(c)
+	}
+	all, c2 := int64(sp.pages), 2*sp.checkpointPages()
+	if sp.limited && !sp.short {
+		all = int64(sp.maxPages)
+	}
+	overhead := c2 + max(sp.inner, sp.livePages/innerShare)
+	each := min(int64(math.Sqrt(float64(all*overhead))), all/8)
+	n := c2 + max(each, 8)
+	if all > int64(sp.segmentPages) {
+		n += int64(sp.segmentPages)
+	}
+	if c == forWrites {
+		n += each
+	}
+	return n
+}
+
+const innerShare = 200 // of the pages of a tree, an inner node each, if it is not known better
+
+// growable returns how many pages more could be appended if the file grew as far as it may.
+func (sp *space) growable() int64 {
+	if sp.short {
+		return 0
+	}
+	size := sp.segmentPages
+	segments := int64(sp.maxPages/size) - int64(sp.whole()) + int64(sp.punched)
+	for _, c := range sp.leaving {
+		if !c.unsure {
+			segments++
+		}
+	}
+	if sp.successor == 0 || sp.segments[sp.successor].state == segmentAbsent {
+		segments-- // the log can only enter it once there is another one
+	}
+	return max(segments, 0) * int64(size-1)
+}
+
+// beyond is what a reservation lacks that no growth of the file provides.
+const beyond = math.MaxInt64
+
+// missing returns how many pages a reservation of so many, which leaves so many more beside what its claim does, lacks.
+func (sp *space) missing(pages, beside int64, c claim) int64 {
+	need := pages + beside + sp.reserved
+	if sp.limited || sp.short {
+		all := need + sp.ample(c)
+		if c == forWrites {
+			all += sp.reserved
+		}
+		if lack := all - sp.available(); lack > 0 && lack > sp.growable() {
+			if sp.short && (!sp.limited || lack <= int64(sp.maxPages-sp.pages)) {
+				return lack // the device may have room again
+			}
+			return beyond
+		}
+	}
+	return need + sp.heldBack(c) - sp.available()
+}
+
+// reserve promises pages, or returns how many are missing.
+func (sp *space) reserve(pages, beside int64, c claim) (missing int64) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if missing = sp.missing(pages, beside, c); missing > 0 {
+		sp.collect()
+		missing = sp.missing(pages, beside, c)
+	}
+	if missing <= 0 {
+		sp.reserved += pages
+	}
+	return missing
 }
 
 // Release takes back what Reserve promised.
@@ -48,6 +226,9 @@ func (s *Store) Release(pages int64) {
 func (s *Store) grow(missing uint64, young bool) error {
 	if err := s.Failed(); err != nil {
 		return err
+	}
+	if missing == beyond {
+		return fmt.Errorf("%w: %s would exceed MaxFileSize", ErrFull, s.path)
 	}
 	if s.space.spare(int64(missing)) {
 		return nil
@@ -96,6 +277,7 @@ func (s *Store) allocate(from, pages, least uint64, zero bool) (uint64, error) {
 	for a := from; zero && err == nil && a < from+pages; a += partPages {
 		_, err = s.file.WriteAt(make([]byte, min(partPages, from+pages-a)*PageSize), int64(a)*PageSize)
 	}
+	s.space.setShort(isNoSpace(err))
 	if isNoSpace(err) {
 		return 0, &fullError{path: s.path, cause: err}
 	}
@@ -105,6 +287,12 @@ func (s *Store) allocate(from, pages, least uint64, zero bool) (uint64, error) {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	return pages, s.datasync()
+}
+
+func (sp *space) setShort(short bool) {
+	sp.mu.Lock()
+	sp.short = short
+	sp.mu.Unlock()
 }
 
 // fullError is ErrFull with the system's reason.

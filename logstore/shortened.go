@@ -6,7 +6,8 @@ import "fmt"
 // mappings that were checked before. So the size is looked at before each group is written. Between the look and the write there is time
 // for a cut still; a reader may then see zeros for as long as it takes to write the next group.
 
-// notShortened returns ErrCorrupt if the file is shorter than it was made. Baton holder.
+// notShortened returns ErrCorrupt if the file is shorter than it was made. By whoever is about to write: the baton holder, or the owner of a
+// private segment.
 func (s *Store) notShortened() error {
 	err := s.shorter()
 	if err == nil {

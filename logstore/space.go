@@ -50,6 +50,7 @@ type space struct {
 	free         []uint32 // allocated and reusable, highest number first: the lowest is taken first, so that the tail can be cut
 	pages        uint64   // allocated pages of the file
 	maxPages     uint64
+	limited      bool        // by MaxFileSize
 	punched      uint64      // segments within pages that are absent, without the condemned
 	leaving      []condemned // absent segments that still have their space
 	reserved     int64       // pages promised to transactions and not yet appended
@@ -58,7 +59,9 @@ type space struct {
 	tailPage     uint64      // next page in it
 	successor    uint32
 	livePages    int64
-	names        int64
+	names        int64              // of the table
+	inner        int64              // inner nodes of the tree, roughly: see SetInner
+	short        bool               // the device had no room when the file was to grow last
 	runs         [2]map[uint32]bool // segments of each superblock's checkpoint run
 	oldestStart  uint64             // group of the older valid superblock's scan start
 }
@@ -66,7 +69,7 @@ type space struct {
 func newSpace(segmentPages uint32, maxBytes int64) *space {
 	sp := &space{segmentPages: uint64(segmentPages), words: (uint64(segmentPages) + 63) / 64, maxPages: math.MaxUint32 * uint64(segmentPages)}
 	if maxBytes > 0 {
-		sp.maxPages = uint64(maxBytes) / PageSize
+		sp.maxPages, sp.limited = uint64(maxBytes)/PageSize, true
 	}
 	return sp
 }
@@ -149,23 +152,24 @@ func (s *Store) IsLive(a Addr) bool {
 	return *w&bit != 0
 }
 
-// AddName notes that the translation table has an entry for id, which keeps id's segment from being reused.
+// AddName notes that the translation table has an entry for id, which takes room in checkpoints and, if it is an address, keeps the
+// segment there from being reused.
 func (s *Store) AddName(id PageID) { s.space.countName(id, 1) }
 
 // DropName takes AddName back.
 func (s *Store) DropName(id PageID) { s.space.countName(id, -1) }
 
 func (sp *space) countName(id PageID, by int32) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.names += int64(by)
 	if !IsAddr(id) {
 		return
 	}
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
 	g := &sp.segments[id/sp.segmentPages]
 	if g.names += by; g.names < 0 {
 		panic("logstore: a name left its segment twice")
 	}
-	sp.names += int64(by)
 }
 
 // SetHorizon moves the Seq below which no present or future reader looks.

@@ -94,44 +94,6 @@ func (sp *space) available() int64 {
 	return n
 }
 
-// keep returns the pages held back so that deleting and cleaning work on a full file: two checkpoints, a small flush and, once the
-// file has more than one segment, a whole one, since recovery leaves the rest of the tail's segment behind.
-func (sp *space) keep() int64 {
-	n := 2*sp.checkpointPages() + 8
-	if sp.whole() > 1 {
-		n += int64(sp.segmentPages)
-	}
-	return n
-}
-
-// checkpointPages estimates how many pages a checkpoint takes.
-func (sp *space) checkpointPages() int64 {
-	bytes := sp.names*tableEntrySize + int64(len(sp.segments))*int64(mapEntrySize+sp.words*8)
-	return bytes/BodySize + 2
-}
-
-// missing returns how many pages a reservation of so many lacks.
-func (sp *space) missing(pages int64, emergency bool) int64 {
-	if !emergency {
-		pages += sp.keep()
-	}
-	return pages + sp.reserved - sp.available()
-}
-
-// reserve promises pages, or returns how many are missing.
-func (sp *space) reserve(pages int64, emergency bool) (missing int64) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	if missing = sp.missing(pages, emergency); missing > 0 {
-		sp.collect()
-		missing = sp.missing(pages, emergency)
-	}
-	if missing <= 0 {
-		sp.reserved += pages
-	}
-	return missing
-}
-
 // grown notes that the file has so many pages now.
 func (sp *space) grown(pages uint64) {
 	sp.mu.Lock()

@@ -60,7 +60,7 @@ func (s *Store) growAhead() error {
 func (sp *space) missingAhead() int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return sp.missing((zeroAhead+1)*int64(sp.segmentPages), false)
+	return sp.missing((zeroAhead+1)*int64(sp.segmentPages), 0, forWrites)
 }
 
 func (s *Store) zero(n uint32, zeros []byte) error {

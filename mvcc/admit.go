@@ -1,24 +1,25 @@
 package mvcc
 
 import (
-	"time"
-
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
 const (
-	roomTries      = 8                      // of a commit to make room that others take
-	roomWait       = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
-	toleratedShare = 8                      // readers may hold an eighth of MemoryLimit more before the next one is asked to end
-	worthFlushing  = 16                     // a flush frees memory if a sixteenth of MemoryLimit is dirty
+	toleratedShare = 8  // readers may hold an eighth of MemoryLimit more before the next one is asked to end
+	worthFlushing  = 16 // a flush frees memory if a sixteenth of MemoryLimit is dirty
 )
 
 // admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
 func (e *Engine) admit(tx *Tx) (held int64, err error) {
-	need, emergency := e.estimate(tx), tx.deletesOnly()
+	need := e.estimate(tx)
+	reserve := func() error { return e.store.Reserve(need, false) }
+	deletes := tx.deletesOnly()
+	if deletes {
+		reserve = func() error { return e.store.ReserveDelete(need, false) }
+	}
 	if e.memory.Load() <= e.ceiling.Load() {
-		if err := e.store.Reserve(need, emergency); !logstore.IsFull(err) {
+		if err := reserve(); !logstore.IsFull(err) {
 			return need, err
 		}
 	}
@@ -34,9 +35,12 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 			return 0, err
 		}
 	}
-	err = e.store.Reserve(need, emergency)
+	err = reserve()
 	if logstore.IsFull(err) {
-		err = e.keeper.makeRoom(e, func() error { return e.store.Reserve(need, emergency) })
+		err = e.keeper.makeRoom(e, deletes, reserve)
+	}
+	if deletes && logstore.IsFull(err) {
+		err = e.store.ReserveDelete(need, true)
 	}
 	return need, err
 }
@@ -164,47 +168,5 @@ func (e *Engine) measure() {
 	e.memory.Store(held)
 	if held <= e.opts.MemoryLimit {
 		e.ceiling.Store(e.opts.MemoryLimit)
-	}
-}
-
-// makeRoom is called by a committer that finds the file full: what is dead becomes reusable by a flush and two checkpoints, and when
-// those have left who may look at it. It reserves what the committer needs. If others have committed meanwhile, they may have taken the
-// room, and it tries again.
-func (k *keeper) makeRoom(e *Engine, reserve func() error) error {
-	for try := 1; ; try++ {
-		before := e.committed.Load()
-		installed, err := k.freeDead(e)
-		if err != nil && !logstore.IsFull(err) {
-			return err
-		}
-		err = e.awaitRoom(installed, reserve)
-		if !logstore.IsFull(err) || e.committed.Load() == before || try == roomTries {
-			return err
-		}
-	}
-}
-
-// freeDead flushes and checkpoints twice, and returns the Seq at which nobody reads what the last flush has retired.
-func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
-	e.step(StepWait)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err = e.flushAndCheckpoint(); err == nil {
-		err = e.checkpoint()
-	}
-	return k.installed.Load(), err
-}
-
-// awaitRoom reserves what a committer needs, at the latest once nobody reads below the given Seq, or after roomWait.
-func (e *Engine) awaitRoom(installed uint64, reserve func() error) error {
-	deadline := time.Now().Add(roomWait)
-	for {
-		if err := reserve(); !logstore.IsFull(err) || e.horizon.Load() >= installed || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(time.Millisecond)
-		if _, err := e.reclaimNow(); err != nil {
-			return err
-		}
 	}
 }

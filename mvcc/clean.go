@@ -42,7 +42,7 @@ func (e *Engine) cleanBudget() (pages int64, due bool) {
 	if s.FileBytes < floor {
 		return 0, false
 	}
-	_, garbage := e.store.Victims(e.keeper.cleaner.stuck)
+	_, garbage := e.store.Victims(e.keeper.cleaner.stuck, false)
 	garbage *= logstore.PageSize
 	if garbage <= max(s.LiveBytes/cleanLive, cleanLeast*e.segmentBytes()) {
 		return 0, false
@@ -61,7 +61,7 @@ func (e *Engine) cleanAtClose() error {
 	if e.store.SpaceStats().FileBytes < closeFloor*e.segmentBytes() {
 		return nil
 	}
-	victims, _ := e.store.Victims(e.keeper.cleaner.stuck)
+	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
 	var pages int64
 	for _, v := range victims {
 		if v.Live*closeEmpty > int64(e.store.SegmentPages()) || pages+v.Live > closeMoved*int64(e.store.SegmentPages()) {
@@ -81,9 +81,14 @@ func (e *Engine) cleanAtClose() error {
 // clean makes up to so many pages dirty, of the emptiest segments first. It stops where there is no room for them. The caller holds
 // keeper.mu, and a flush follows.
 func (e *Engine) clean(pages int64) error {
+	e.keeper.cleaner.at = time.Now()
+	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
+	return e.cleanVictims(victims, pages, func(extra int64) error { return e.store.Reserve(extra, false) })
+}
+
+// cleanVictims makes up to so many pages of the victims dirty. reserve makes sure of the room for them.
+func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, reserve func(extra int64) error) error {
 	c := &e.keeper.cleaner
-	c.at = time.Now()
-	victims, _ := e.store.Victims(e.keeper.cleaner.stuck)
 	end := e.cleaned.Load() + uint64(max(pages, 0)) // what is dirty anyway costs nothing
 	for _, v := range victims {
 		if e.cleaned.Load()+uint64(v.Live) > end {
@@ -99,7 +104,7 @@ func (e *Engine) clean(pages int64) error {
 		}
 		for len(live) > 0 {
 			n := min(len(live), cleanAtOnce, e.stepPages())
-			room, err := e.cleanSome(live[:n])
+			room, err := e.cleanSome(live[:n], reserve)
 			if err != nil || !room {
 				return err
 			}
@@ -118,13 +123,13 @@ func (e *Engine) stepPages() int {
 }
 
 // cleanSome makes some live pages dirty, if there is room for them in the next flush. A damaged page stays where it is.
-func (e *Engine) cleanSome(live []logstore.Addr) (room bool, err error) {
+func (e *Engine) cleanSome(live []logstore.Addr, reserve func(extra int64) error) (room bool, err error) {
 	err = e.withBaton(func() error {
 		if err := e.Failed(); err != nil {
 			return err
 		}
 		extra := int64(len(live)) + int64(len(live))/8 + 2
-		if err := e.store.Reserve(extra, false); logstore.IsFull(err) {
+		if err := reserve(extra); logstore.IsFull(err) {
 			return nil
 		} else if err != nil {
 			return err

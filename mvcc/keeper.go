@@ -221,9 +221,14 @@ func (e *Engine) fold() (err error) {
 	if err != nil {
 		return e.store.Fail(err)
 	}
+	return e.foldAll(plan, func(extra int64) error { return e.store.Reserve(extra, false) })
+}
+
+// foldAll folds what is planned, as far as reserve finds room.
+func (e *Engine) foldAll(plan []logstore.PageID, reserve func(extra int64) error) error {
 	for len(plan) > 0 {
 		n := min(len(plan), foldsAtOnce)
-		err := e.withBaton(func() error { return e.foldSome(plan[:n]) })
+		err := e.withBaton(func() error { return e.foldSome(plan[:n], reserve) })
 		if logstore.IsFull(err) {
 			return nil
 		}
@@ -237,12 +242,17 @@ func (e *Engine) fold() (err error) {
 }
 
 func (e *Engine) foldPlan() ([]logstore.PageID, error) {
+	return e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.FoldPlan(s, 1) })
+}
+
+// planFolds calls plan with the newest tree.
+func (e *Engine) planFolds(plan func(override.Snapshot) ([]logstore.PageID, error)) ([]logstore.PageID, error) {
 	slot := e.registry.Acquire(&e.applied)
 	defer slot.Release()
 	if err := e.await(slot.Seq()); err != nil {
 		return nil, err
 	}
-	return e.pages.FoldPlan(e.pages.At(slot.Seq()), 1)
+	return plan(e.pages.At(slot.Seq()))
 }
 
 const (
@@ -251,12 +261,12 @@ const (
 )
 
 // foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. Baton holder.
-func (e *Engine) foldSome(parents []logstore.PageID) error {
+func (e *Engine) foldSome(parents []logstore.PageID, reserve func(extra int64) error) error {
 	if err := e.Failed(); err != nil {
 		return err
 	}
 	extra := int64(len(parents)) * foldPages
-	if err := e.store.Reserve(extra, false); err != nil {
+	if err := reserve(extra); err != nil {
 		return err
 	}
 	b := e.pages.Begin(e.applied.Load() + 1)

@@ -105,7 +105,7 @@ func TestSpillReuse(t *testing.T) {
 			size = e.store.SpaceStats().FileBytes
 		}
 	}
-	require.Equal(t, size, e.store.SpaceStats().FileBytes)
+	require.LessOrEqual(t, e.store.SpaceStats().FileBytes, size)
 }
 
 // TestSpillConflicts: write sets that left memory take part in conflicts like others.

@@ -84,12 +84,22 @@ func (b *Batch) rename(e *entry) btree.PageID {
 // FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table: children before
 // parents. Without the baton: Fold decides anew. The plan is void once a flush was installed, for by then a name may mean nothing.
 func (p *Pages) FoldPlan(s Snapshot, least int) ([]logstore.PageID, error) {
+	return p.foldPlan(s, least, func(id logstore.PageID) bool { return !logstore.IsAddr(id) || p.store.Overridden(id) })
+}
+
+// DrainPlan is FoldPlan for the inner nodes that have a child with a name in the table for which want is true.
+func (p *Pages) DrainPlan(s Snapshot, want func(name logstore.Addr) bool) ([]logstore.PageID, error) {
+	return p.foldPlan(s, 1, func(id logstore.PageID) bool { return logstore.IsAddr(id) && p.store.Overridden(id) && want(id) })
+}
+
+func (p *Pages) foldPlan(s Snapshot, least int, named func(logstore.PageID) bool) ([]logstore.PageID, error) {
 	root, err := s.Node(Root)
 	if err != nil {
 		return nil, err
 	}
-	w := foldWalk{s: s, least: least, seen: map[logstore.PageID]bool{}}
+	w := foldWalk{s: s, least: least, named: named, seen: map[logstore.PageID]bool{}}
 	err = w.walk(Root, root)
+	p.store.SetInner(int64(len(w.seen)))
 	return w.plan, err
 }
 
@@ -97,6 +107,7 @@ func (p *Pages) FoldPlan(s Snapshot, least int) ([]logstore.PageID, error) {
 type foldWalk struct {
 	s     Snapshot
 	least int
+	named func(child logstore.PageID) bool
 	seen  map[logstore.PageID]bool
 	plan  []logstore.PageID
 }
@@ -112,7 +123,7 @@ func (w *foldWalk) walk(id logstore.PageID, n btree.Node) error {
 	named := 0
 	for i := range n.Count() {
 		child := n.Child(i)
-		if !logstore.IsAddr(child) || w.s.pages.store.Overridden(child) {
+		if w.named(child) {
 			named++
 		}
 		if n.Level() == 1 {

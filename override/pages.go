@@ -70,8 +70,8 @@ func (p *Pages) enter(id logstore.PageID) *entry {
 // attach puts an entry into the table. The overridden bit comes last, so that whoever sees it finds the entry.
 func (p *Pages) attach(e *entry) {
 	p.table.insert(e)
+	p.store.AddName(e.id)
 	if logstore.IsAddr(e.id) {
-		p.store.AddName(e.id)
 		p.store.SetOverridden(e.id, true)
 	}
 }
@@ -81,8 +81,8 @@ func (p *Pages) detach(e *entry) {
 	p.table.remove(e)
 	if logstore.IsAddr(e.id) {
 		p.store.SetOverridden(e.id, false)
-		p.store.DropName(e.id)
 	}
+	p.store.DropName(e.id)
 }
 
 // markDirty puts a page on the list for the next flush.

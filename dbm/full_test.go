@@ -1,0 +1,219 @@
+package dbm
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+var fullAll = flag.Bool("full.all", false, "fill files of all sizes in TestFull: minutes")
+
+// A fullFile is a database that may not grow beyond a few MiB, and what it holds.
+type fullFile struct {
+	t    *testing.T
+	rng  *rand.Rand
+	mem  *vfs.Mem
+	opts mvcc.Options
+	db   *DB
+	size int // of a value
+	per  int // puts of a transaction
+	keys []int
+	next int
+}
+
+func newFullFile(t *testing.T, limit int64, segment uint32, size int, d mvcc.Durability) *fullFile {
+	f := &fullFile{t: t, rng: rand.New(rand.NewPCG(uint64(limit)+uint64(segment), uint64(size))), mem: vfs.NewMem(0), size: size}
+	f.per = max(1, min(20, 8000/size))
+	f.opts = (&Options{}).engine()
+	f.opts.Manual, f.opts.Durability, f.opts.Logger = true, d, slog.New(slog.DiscardHandler)
+	f.opts.Store.SegmentPages, f.opts.Store.MaxFileSize = segment, limit
+	f.opts.Store.ChunkPages = 1 << 10
+	f.open()
+	t.Cleanup(func() {
+		f.close()
+		f.mem.Release()
+	})
+	return f
+}
+
+func (f *fullFile) open() {
+	db, err := openEngine(f.mem, crashPath, f.opts)
+	require.NoError(f.t, err)
+	f.db = db
+}
+
+func (f *fullFile) close() {
+	if f.db != nil {
+		require.NoError(f.t, f.db.Close())
+	}
+	f.db = nil
+}
+
+// kill goes on with what a killed process has left.
+func (f *fullFile) kill() {
+	image := f.mem.Crash(vfs.KeepAll, 1)
+	f.db.engine.Fail(errors.New("killed"))
+	require.Error(f.t, f.db.Close())
+	f.mem.Release()
+	f.mem = image
+	f.open()
+}
+
+func (f *fullFile) key(i int) []byte {
+	return binary.BigEndian.AppendUint64(nil, uint64(i)*0x9E3779B97F4A7C15)
+}
+
+func (f *fullFile) commit(do func(tx *Tx) error) error {
+	tx, err := f.db.Begin(TxOptions{})
+	require.NoError(f.t, err)
+	if err := do(tx); err != nil {
+		require.NoError(f.t, tx.Rollback())
+		return err
+	}
+	return tx.Commit()
+}
+
+// housekeep does now and then what the keeper would.
+func (f *fullFile) housekeep() {
+	if f.rng.IntN(8) == 0 {
+		if err := f.db.engine.Housekeep(); !errors.Is(err, ErrFull) {
+			require.NoError(f.t, err)
+		}
+	}
+}
+
+// fill puts records until the file is full, and returns how many there are then.
+func (f *fullFile) fill() int {
+	for {
+		err := f.commit(func(tx *Tx) error {
+			for i := range f.per {
+				if err := tx.Put(f.key(f.next+i), make([]byte, f.size)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if errors.Is(err, ErrFull) {
+			return len(f.keys)
+		}
+		require.NoError(f.t, err)
+		for range f.per {
+			f.keys = append(f.keys, f.next)
+			f.next++
+		}
+		f.housekeep()
+	}
+}
+
+// deleteSome deletes so many records, each in a transaction of its own, in random order; between is called now and then.
+func (f *fullFile) deleteSome(n int, between func()) {
+	for i := range n {
+		last := len(f.keys) - 1
+		at := f.rng.IntN(last + 1)
+		k := f.keys[at]
+		f.keys[at] = f.keys[last]
+		f.keys = f.keys[:last]
+		err := f.commit(func(tx *Tx) error { return tx.Delete(f.key(k)) })
+		require.NoError(f.t, err, "delete %d of %d", i, n)
+		f.housekeep()
+		if between != nil && f.rng.IntN(1+n/10) == 0 {
+			between()
+		}
+	}
+}
+
+func (f *fullFile) live() int64 {
+	s, err := f.db.engine.Stats()
+	require.NoError(f.t, err)
+	return s.Space.LiveBytes
+}
+
+func (f *fullFile) check() {
+	require.NoError(f.t, f.db.Check(f.t.Context()))
+	n, err := f.db.Len()
+	require.NoError(f.t, err)
+	require.EqualValues(f.t, len(f.keys), n)
+	require.NoError(f.t, f.db.View(func(tx *Tx) error {
+		for range min(100, len(f.keys)) {
+			k := f.keys[f.rng.IntN(len(f.keys))]
+			v, err := tx.Get(f.key(k))
+			require.NoError(f.t, err)
+			require.Len(f.t, v, f.size)
+		}
+		return nil
+	}))
+}
+
+// On a full file writes fail with ErrFull and nothing else does: everything can be deleted, a key at a time, and what that frees can be
+// written again, without opening the file anew, and also if the process is killed meanwhile.
+func TestFull(t *testing.T) {
+	type shape struct {
+		mib     int64
+		segment uint32
+		size    int
+	}
+	shapes := []shape{{4, 8, 400}, {4, 256, 100}, {16, 256, 400}, {16, 64, 9000}}
+	if *fullAll {
+		shapes = nil
+		for _, mib := range []int64{4, 16, 64} {
+			for _, segment := range []uint32{8, 64, 256} {
+				for _, size := range []int{20, 400, 1500, 9000} {
+					shapes = append(shapes, shape{mib, segment, size})
+				}
+			}
+		}
+	}
+	for n, s := range shapes {
+		if testing.Short() && n > 0 {
+			break
+		}
+		d := mvcc.Durability(n % 3)
+		for _, killed := range []bool{false, true} {
+			if killed && d == mvcc.Buffered {
+				continue
+			}
+			t.Run(fmt.Sprintf("%dMiB-%dpages-%dbytes-%d-%t", s.mib, s.segment, s.size, d, killed), func(t *testing.T) {
+				f := newFullFile(t, s.mib<<20, s.segment, s.size, d)
+				var between func()
+				if killed {
+					between = f.kill
+				}
+				began := time.Now()
+				first := f.fill()
+				live := f.live()
+				filled := time.Since(began)
+				f.check()
+				f.deleteSome(first/2, between)
+				half := f.fill()
+				f.check()
+				f.deleteSome(half, between)
+				f.check()
+				all := f.fill()
+				f.check()
+				t.Logf("full with %d records, %d of %d bytes (%v); half deleted, %d; all deleted, %d (%v)", first, live, s.mib<<20, filled, half, all, time.Since(began))
+				most := first * 8 / 10
+				if s.mib<<20 < 16*int64(s.segment)*logstore.PageSize { // what is left of a few segments makes a difference
+					most = first / 2
+				}
+				if s.size < 4000 { // what is in runs does not move
+					require.Greater(t, half, most)
+				}
+				require.Greater(t, all, most)
+				f.close()
+				f.open()
+				f.check()
+			})
+		}
+	}
+}

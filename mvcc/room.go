@@ -1,0 +1,148 @@
+package mvcc
+
+import (
+	"time"
+
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// A file is full when a commit finds no room in it. What is dead then becomes free again, with what logstore/reserve.go holds back for
+// that: a flush lets go what commits have replaced, and two checkpoints make it reusable, once those have left who may look at it. Where
+// little lives in many segments, it is moved together, again and again while that gains any.
+
+const (
+	roomTries = 8                      // of a commit to make room that others take
+	roomWait  = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
+	lastWait  = time.Second            // the same for deletes, that have asked the readers to end
+	vainTries = 8                      // of cleaning for room, that have gained nothing
+)
+
+// makeRoom is called by a committer that finds the file full, and reserves what it needs. If others have committed meanwhile, they may have
+// taken the room, and it tries again. For deletes readers are asked to end, and segments are cleaned of which nearly all lives.
+func (k *keeper) makeRoom(e *Engine, deletes bool, reserve func() error) error {
+	for try := 1; ; try++ {
+		before := e.committed.Load()
+		installed, err := k.freeDead(e)
+		if err != nil && !logstore.IsFull(err) {
+			return err
+		}
+		err = e.awaitRoom(installed, deletes, reserve)
+		if logstore.IsFull(err) {
+			err = k.gather(e, deletes, reserve)
+		}
+		if !logstore.IsFull(err) || e.committed.Load() == before || try == roomTries {
+			return err
+		}
+	}
+}
+
+// freeDead flushes and checkpoints twice, and returns the Seq at which nobody reads what the last flush has retired.
+func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
+	e.step(StepWait)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err = e.flush()
+	for range 2 {
+		if err == nil {
+			err = e.checkpoint()
+		}
+	}
+	return k.installed.Load(), err
+}
+
+// gather moves together what lives in the emptiest segments until there is room, or as long as that gains any.
+func (k *keeper) gather(e *Engine, deletes bool, reserve func() error) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := reserve()
+	most := e.store.Room()
+	for vain := 0; logstore.IsFull(err) && vain < vainTries; vain++ {
+		moved, cerr := e.gatherOnce(deletes)
+		if cerr != nil && !logstore.IsFull(cerr) {
+			return cerr
+		}
+		if _, cerr := e.reclaimNow(); cerr != nil {
+			return cerr
+		}
+		err = reserve()
+		room := e.store.Room()
+		if !moved {
+			break
+		}
+		if room > most {
+			most, vain = room, 0
+		}
+	}
+	return err
+}
+
+// gatherOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has moved are folded behind
+// the flush that moves it: until then its name keeps the segment. The caller holds keeper.mu.
+func (e *Engine) gatherOnce(full bool) (moved bool, err error) {
+	rest := 2 * e.store.CheckpointPages()
+	reserve := func(extra int64) error { return e.store.ReserveBeside(extra, rest) }
+	drained, err := e.drain(reserve)
+	if err != nil {
+		return false, err
+	}
+	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, full)
+	room := e.store.Room() - rest
+	before := e.cleaned.Load()
+	if err = e.cleanVictims(victims, room/2, reserve); err != nil {
+		return false, err
+	}
+	moved = e.cleaned.Load() > before
+	if err = e.flush(); err != nil {
+		return moved, err
+	}
+	also, err := e.drain(reserve)
+	if err != nil {
+		return moved, err
+	}
+	for _, do := range []func() error{e.flush, e.checkpoint, e.checkpoint} {
+		if err := do(); err != nil {
+			return moved, err
+		}
+	}
+	return moved || drained || also, nil
+}
+
+// drain folds the parents of pages whose names keep segments from reuse in which nothing lives.
+func (e *Engine) drain(reserve func(extra int64) error) (any bool, err error) {
+	defer e.protect(&err)
+	plan, err := e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
+	if err != nil {
+		return false, e.store.Fail(err)
+	}
+	return len(plan) > 0, e.foldAll(plan, reserve)
+}
+
+// awaitRoom reserves what a committer needs, at the latest once nobody reads below the given Seq, or after a while. Readers that let
+// deletes wait for long are asked to end.
+func (e *Engine) awaitRoom(installed uint64, deletes bool, reserve func() error) error {
+	begin := time.Now()
+	wait := roomWait
+	for {
+		err := reserve()
+		if !logstore.IsFull(err) || e.horizon.Load() >= installed {
+			return err
+		}
+		if time.Since(begin) > wait {
+			if !deletes || wait == lastWait || !e.expireBelow(installed) {
+				return err
+			}
+			wait = lastWait
+		}
+		time.Sleep(time.Millisecond)
+		if _, err := e.reclaimNow(); err != nil {
+			return err
+		}
+	}
+}
+
+// expireBelow asks the oldest reader to end if it is below the given Seq.
+func (e *Engine) expireBelow(seq uint64) (asked bool) {
+	oldest, ok := e.registry.Oldest()
+	return ok && oldest.Seq() < seq && oldest.Expire()
+}
