@@ -78,6 +78,12 @@ func (e *Engine) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error) {
 	}
 	err = e.withBaton(func() error {
 		e.settleAll(e.list.Drain(e.nodes[:0]), nil)
+		if err := e.Failed(); err != nil {
+			return err
+		}
+		if err := e.merge(e.applied.Load()); err != nil { // validate looks at it, and cannot wait for whoever has the baton
+			return err
+		}
 		if lost, err = e.resolveHeavy(tx, n); lost != nil || err != nil {
 			return err
 		}

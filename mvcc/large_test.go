@@ -1,0 +1,207 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// putMany puts keys of its own, and those given, until the commit is one that is applied in pieces.
+func putMany(t *testing.T, tx *Tx, n int, value string, others ...string) {
+	t.Helper()
+	for i := range n {
+		require.NoError(t, tx.Put(fmt.Appendf(nil, "many%05d", i), []byte(value)))
+	}
+	for _, key := range others {
+		require.NoError(t, tx.Put([]byte(key), []byte(value)))
+	}
+	require.True(t, tx.heavy(), "not large: nothing is tested")
+}
+
+// largeKinds are options under which what putMany commits is large, with layers and without.
+func largeKinds() map[string]Options {
+	layers, memory := spilling(Durable), spilling(Durable)
+	memory.Shares.WriteSets = 64 << 20
+	return map[string]Options{"in layers": layers, "in memory": memory}
+}
+
+// TestLargeCommitsLeaveTheList: a large commit conflicts also once it is in the commit list no more, but in the table of last writes.
+func TestLargeCommitsLeaveTheList(t *testing.T) {
+	for name, opts := range largeKinds() {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, opts)
+			small := begin(t, e, TxOptions{})
+			get(t, small, "unrelated")
+			require.NoError(t, small.Put([]byte("many00777"), nil))
+			large := begin(t, e, TxOptions{})
+			putMany(t, large, 2000, "value")
+			require.Equal(t, name == "in layers", large.set.spill != nil)
+			require.NoError(t, large.Commit())
+			for range 3 { // the newest commit stays in the list
+				put(t, e, "other", "")
+			}
+			require.ErrorIs(t, small.Commit(), ErrConflict)
+		})
+	}
+}
+
+// TestLargeCommitLooksAgain: what is committed while a large transaction is checked is not overlooked. See TestLostPushLooksAgain.
+func TestLargeCommitLooksAgain(t *testing.T) {
+	const many = 5_000
+	opts := spilling(Buffered)
+	opts.Shares.WriteSets = 64 << 20
+	e := newEngine(t, opts)
+	fill := begin(t, e, TxOptions{})
+	putMany(t, fill, many, "")
+	require.NoError(t, fill.Commit())
+	lost, won := 0, 0
+	for round := range 40 {
+		put(t, e, "key", "old")
+		tx := begin(t, e, TxOptions{Serializable: true})
+		require.Equal(t, "old", get(t, tx, "key"))
+		for i := range many {
+			get(t, tx, fmt.Sprintf("many%05d", i))
+		}
+		putMany(t, tx, 200, "more", "key")
+		put(t, e, "other", "") // so that there is something to compare
+		end := make(chan error, 1)
+		go func() { end <- tx.Commit() }()
+		time.Sleep(time.Duration(round%10) * 300 * time.Microsecond)
+		put(t, e, "key", "new")
+		if err := <-end; err != nil {
+			require.ErrorIs(t, err, ErrConflict)
+			lost++
+		} else {
+			won++
+		}
+		now := begin(t, e, TxOptions{})
+		require.Equal(t, "new", get(t, now, "key"))
+		require.NoError(t, now.Rollback())
+	}
+	t.Logf("lost %d times, won %d times", lost, won)
+}
+
+// TestLargeCommitIsSeenWhole: at no moment of a large commit does anybody see part of it.
+func TestLargeCommitIsSeenWhole(t *testing.T) {
+	for name, opts := range largeKinds() {
+		t.Run(name, func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer mem.Release()
+			opts.Durability = WriteThrough // so that what is applied is shown
+			opts.Shares.Batch, opts.StepPages = 16<<10, 2
+			e := openOn(t, mem, opts)
+			tx := begin(t, e, TxOptions{})
+			putMany(t, tx, 3000, "old")
+			require.NoError(t, tx.Commit())
+
+			look := func() string {
+				now := begin(t, e, TxOptions{ReadOnly: true})
+				defer now.Rollback()
+				first := get(t, now, "many00000")
+				for i := range 30 {
+					require.Equal(t, first, get(t, now, fmt.Sprintf("many%05d", i*100+99)))
+				}
+				return first
+			}
+			tx = begin(t, e, TxOptions{})
+			putMany(t, tx, 3000, "new")
+			looks, busy := 0, false
+			mem.OnOp(func(op vfs.Op) error {
+				if (op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec) && !busy {
+					busy = true
+					if look() == "old" {
+						looks++
+					}
+					busy = false
+				}
+				return nil
+			})
+			require.NoError(t, tx.Commit())
+			mem.OnOp(nil)
+			require.Greater(t, looks, 10, "looks in the middle of it")
+			require.Equal(t, "new", look())
+			require.NoError(t, e.Close())
+		})
+	}
+}
+
+// TestSlicesOfLayersStay: what a transaction was given of layers stays until it ends, though those are merged into others, and others
+// write large values meanwhile.
+func TestSlicesOfLayersStay(t *testing.T) {
+	e := newEngine(t, spilling(Durable))
+	tx := begin(t, e, TxOptions{})
+	type held struct{ slice, copied []byte }
+	var slices []held
+	for i := 0; tx.set == nil || tx.set.spill == nil || len(tx.set.spill.merged) == 0; i++ {
+		require.Less(t, i, 100_000, "nothing was merged")
+		value := bytes.Repeat([]byte{byte(i), byte(i >> 8)}, 20+i%30)
+		if i%50 == 0 {
+			value = bytes.Repeat(value, 40)
+		}
+		key := fmt.Appendf(nil, "%06d", i)
+		require.NoError(t, tx.Put(key, value))
+		if j := i - 1000; j >= 0 && j%10 == 0 {
+			v, ok, err := tx.Get(fmt.Appendf(nil, "%06d", j))
+			require.NoError(t, err)
+			require.True(t, ok)
+			slices = append(slices, held{v, bytes.Clone(v)})
+		}
+	}
+	for i := range 20 {
+		put(t, e, fmt.Sprint("large", i), string(bytes.Repeat([]byte{0xAA}, 100_000)))
+	}
+	for i, h := range slices {
+		require.True(t, bytes.Equal(h.copied, h.slice), "slice %d of %d", i, len(slices))
+	}
+	require.NoError(t, tx.Commit())
+}
+
+// TestLargeSerializableCommit: before a large commit looks whether what it has read is still so, the tree must have what was committed just
+// before, which it has settled itself and nobody else can merge meanwhile: it holds the baton.
+func TestLargeSerializableCommit(t *testing.T) {
+	opts := spilling(Buffered)
+	opts.Shares.Batch, opts.RedoLimit = 32<<20, 64<<20
+	opts.LastSlots = 1 << 20 // few conflicts that are none
+	e := newEngine(t, opts)
+	settled := 0 // small commits by large ones
+	for round := 0; settled < 2; round++ {
+		require.Less(t, round, 1000, "the large commit never settled the small one")
+		large := begin(t, e, TxOptions{Serializable: true})
+		get(t, large, "unrelated")
+		putMany(t, large, 60, strings.Repeat("value", 200))
+		for i := range 12 { // much to merge for who takes the baton
+			tx := begin(t, e, TxOptions{})
+			for j := range 250 {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "pending%05d", (round*3000+i*250+j)*7919%100003), nil))
+			}
+			require.NoError(t, tx.Commit())
+		}
+		small := begin(t, e, TxOptions{})
+		require.NoError(t, small.Put([]byte("small"), []byte{byte(round)}))
+		before := e.applied.Load()
+		within(t, time.Minute, func() {
+			ends := make(chan error, 1)
+			go func() { ends <- large.Commit() }()
+			for !e.baton.held.Load() && e.applied.Load() == before && len(ends) == 0 {
+				runtime.Gosched()
+			}
+			require.NoError(t, small.Commit())
+			if err := <-ends; err != nil {
+				require.ErrorIs(t, err, ErrConflict)
+			}
+		})
+		if round%5 == 0 {
+			require.NoError(t, e.Checkpoint())
+		}
+		if large.node != nil && small.node.Value.seq.Load() < large.node.Value.seq.Load() {
+			settled++
+		}
+	}
+}
