@@ -35,6 +35,7 @@ type failedError struct{ cause error }
 func (e *failedError) Error() string   { return ErrFailed.Error() + ": " + e.cause.Error() }
 func (e *failedError) Unwrap() []error { return []error{ErrFailed, e.cause} }
 
+// isNoSpace reports whether a file could not grow: for want of space, of quota, or because the file system takes no larger ones.
 func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, errQuota)
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, errQuota) || errors.Is(err, syscall.EFBIG)
 }

@@ -1,9 +1,12 @@
 package logstore
 
 import (
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
 )
 
 // Each rule keeps a segment that nothing else keeps.
@@ -169,4 +172,24 @@ func TestRawPageIsNoTreePage(t *testing.T) {
 		require.ErrorIs(t, err, ErrCorrupt, "%+v", e)
 	}
 	v.Discard()
+}
+
+// TestFileThatCannotGrow: where the file system has no room, no quota or takes no larger files, that is a full file and no failure.
+func TestFileThatCannotGrow(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, errQuota, syscall.EFBIG} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			x := newScript(t)
+			x.mem.OnOp(func(op vfs.Op) error {
+				if op.Kind == vfs.OpAllocate {
+					return cause
+				}
+				return nil
+			})
+			require.True(t, IsFull(x.s.Reserve(1000, false)))
+			require.NoError(t, x.s.Failed())
+			x.append(1)
+			x.mem.OnOp(nil)
+			require.NoError(t, x.s.Reserve(1000, false))
+		})
+	}
 }
