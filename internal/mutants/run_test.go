@@ -1,6 +1,7 @@
 package mutants
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -24,6 +26,7 @@ var (
 	runMutants = flag.String("mutants", "", "run the mutants whose names match; . for all")
 	atOnce     = flag.Int("mutants.parallel", runtime.NumCPU(), "mutants that are run at once")
 	patience   = flag.Duration("mutants.patience", 2*time.Minute, "how long one test of a mutant may take")
+	limit      = flag.Duration("mutants.limit", 5*time.Minute, "how long all tests of a mutant may take")
 	document   = flag.String("mutants.doc", "", "file that the result is written to")
 )
 
@@ -41,13 +44,35 @@ func TestMutants(t *testing.T) {
 		t.Skip("-mutants tells which to run")
 	}
 	wanted := regexp.MustCompile(*runMutants)
-	all := slices.DeleteFunc(readMutants(t), func(m mutant) bool { return !wanted.MatchString(m.name) })
+	mutants, rules := readMutants(t), readRules(t)
+	all := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !wanted.MatchString(m.name) })
 	require.NotEmpty(t, all)
+	began := time.Now()
 	sound(t, all)
+	doc := readDocument(filepath.Join(root, cmp.Or(*document, "docs/mutants.md")))
+	for i := range all {
+		all[i].expect(doc.by[all[i].name])
+	}
 	fates := make([]fate, len(all))
+	var mu sync.Mutex
+	tried := 0
 	each(len(all), func(i int) {
 		fates[i] = all[i].try(t)
+		mu.Lock()
+		defer mu.Unlock()
+		tried++
 		t.Logf("%-40s %v", all[i].name, fates[i])
+		doc.by[all[i].name] = fates[i].by
+		if fates[i].by == "" {
+			doc.by[all[i].name] = notCaught
+		}
+		if tried == len(mutants) {
+			doc.whole = fmt.Sprintf("All of them were tried in one run at commit %s, on %s, in %.0f minutes on %d processors.",
+				revision(), began.Format("2 January 2006"), time.Since(began).Minutes(), runtime.NumCPU())
+		}
+		if *document != "" { // each time, should the run be cut off
+			assert.NoError(t, os.WriteFile(filepath.Join(root, *document), doc.describe(rules, mutants), 0o644))
+		}
 	})
 	caught := 0
 	for i, f := range fates {
@@ -61,36 +86,28 @@ func TestMutants(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d mutants caught", caught, len(all))
-	if *document != "" {
-		name := filepath.Join(root, *document)
-		by := readDocument(name)
-		for i, f := range fates {
-			if by[all[i].name] = f.by; f.by == "" {
-				by[all[i].name] = notCaught
-			}
-		}
-		require.NoError(t, os.WriteFile(name, describe(readRules(t), readMutants(t), by), 0o644))
-	}
 }
 
-const (
-	notCaught = "not caught"
-	notRun    = "not run"
-)
-
-var documentRow = regexp.MustCompile("(?m)^\\| ([a-z0-9-]+) \\|.*\\| (?:`([^`]+)`|\\*\\*([a-z ]+)\\*\\*) \\|$")
-
-// readDocument returns what a document says of each mutant; nothing if there is none.
-func readDocument(name string) map[string]string {
-	by := map[string]string{}
-	text, err := os.ReadFile(name)
+func revision() string {
+	out, err := exec.Command("git", "describe", "--always", "--dirty=+").Output()
 	if err != nil {
-		return by
+		return "unknown"
 	}
-	for _, row := range documentRow.FindAllStringSubmatch(string(text), -1) {
-		by[row[1]] = row[2] + row[3]
+	return strings.TrimSpace(string(out))
+}
+
+// expect puts the test first that has found the mutant before, as a document names it: package and test. Most others need not be built.
+func (m *mutant) expect(by string) {
+	dir, test, ok := strings.Cut(by, " ")
+	if !ok {
+		return
 	}
-	return by
+	for _, r := range m.tests {
+		if e, err := regexp.Compile(r.run); r.dir == "./"+dir && err == nil && e.MatchString(test) {
+			m.tests = slices.Insert(m.tests, 0, testRun{r.dir, "^" + test + "$", r.args})
+			return
+		}
+	}
 }
 
 func (f fate) String() string {
@@ -153,7 +170,7 @@ func (b *builder) build(pkg string) (string, error) {
 		return name, nil
 	}
 	name := filepath.Join(b.dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test")
-	args := []string{"test", "-c", "-o", name}
+	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", name}
 	if b.overlay != "" {
 		args = append(args, "-overlay", b.overlay)
 	}
@@ -181,11 +198,16 @@ func (m *mutant) try(t *testing.T) (f fate) {
 	}
 	var late error // of tests that were not heard to the end
 	for _, r := range m.tests {
+		left := *limit - time.Since(began)
+		if left <= 0 {
+			late = errors.Join(late, fmt.Errorf("no time for %v", r))
+			continue
+		}
 		binary, err := b.build(r.dir)
 		if err != nil {
 			return fate{err: err}
 		}
-		if f, err = r.on(binary, *patience); f.by != "" {
+		if f, err = r.on(binary, min(left, *patience)); f.by != "" {
 			return f
 		}
 		if m.hangs && errors.Is(err, errLate) {
@@ -232,7 +254,10 @@ var (
 func (r testRun) on(binary string, limit time.Duration) (f fate, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit+30*time.Second)
 	defer cancel()
-	args := append([]string{"-test.v", "-test.run", r.run, "-test.timeout", limit.String()}, r.args...)
+	args := append([]string{"-test.v", "-test.failfast", "-test.run", r.run, "-test.timeout", limit.String()}, r.args...)
+	if strings.Contains(r.run, "TestCrash") && r.dir == "./dbm" {
+		args = append(args, "-crash.shrink=0") // that it fails is enough
+	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(root, r.dir)
 	out, err := cmd.CombinedOutput()
@@ -270,38 +295,3 @@ func (r testRun) on(binary string, limit time.Duration) (f fate, err error) {
 }
 
 var errLate = errors.New("took longer than")
-
-// describe writes the results for people: by is the test that found each mutant.
-func describe(rules []rule, all []mutant, by map[string]string) []byte {
-	var b strings.Builder
-	caught := 0
-	for _, m := range all {
-		if f := by[m.name]; f != "" && f != notCaught && f != notRun {
-			caught++
-		}
-	}
-	fmt.Fprintf(&b, `# Tests of the tests
-
-Written by `+"`make mutants`"+`. Each mutant is the engine with one seeded bug, see `+"`internal/mutants`"+`: %d of %d were caught when they were
-tried last. They are listed by the failure or the rule of the design that they break; each with the first of its tests that failed.
-`, caught, len(all))
-	for _, r := range rules {
-		fmt.Fprintf(&b, "\n## %s: %s\n\n| mutant | what is wrong | caught by |\n|---|---|---|\n", r.name, r.text)
-		for _, m := range all {
-			if m.rule != r.name {
-				continue
-			}
-			f := by[m.name]
-			switch f {
-			case "":
-				f = "**" + notRun + "**"
-			case notCaught, notRun:
-				f = "**" + f + "**"
-			default:
-				f = "`" + f + "`"
-			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", m.name, strings.ReplaceAll(m.what, "|", "\\|"), f)
-		}
-	}
-	return []byte(b.String())
-}

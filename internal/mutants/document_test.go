@@ -1,0 +1,76 @@
+package mutants
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// results tell people which test found each mutant, and the next run where to look first.
+type results struct {
+	by    map[string]string // by mutant
+	whole string            // of the last run of all mutants
+}
+
+const (
+	notCaught = "not caught"
+	notRun    = "not run"
+)
+
+var (
+	documentRow   = regexp.MustCompile("(?m)^\\| ([a-z0-9-]+) \\|.*\\| (?:`([^`]+)`|\\*\\*([a-z ]+)\\*\\*) \\|$")
+	documentWhole = regexp.MustCompile("(?m)^All of them were tried .*$")
+)
+
+// readDocument reads what describe has written; it is empty if there is none.
+func readDocument(name string) results {
+	d := results{by: map[string]string{}}
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return d
+	}
+	for _, row := range documentRow.FindAllStringSubmatch(string(text), -1) {
+		d.by[row[1]] = row[2] + row[3]
+	}
+	d.whole = documentWhole.FindString(string(text))
+	return d
+}
+
+// describe writes the document.
+func (d results) describe(rules []rule, all []mutant) []byte {
+	var b strings.Builder
+	caught := 0
+	for _, m := range all {
+		if f := d.by[m.name]; f != "" && f != notCaught && f != notRun {
+			caught++
+		}
+	}
+	fmt.Fprintf(&b, `# Tests of the tests
+
+Written by `+"`make mutants`"+`. Each mutant is the engine with one seeded bug, see `+"`internal/mutants`"+`: %d of %d were caught when they were
+tried last. They are listed by the failure or the rule of the design that they break; each with the first of its tests that failed.
+`, caught, len(all))
+	if d.whole != "" {
+		fmt.Fprintf(&b, "\n%s\n", d.whole)
+	}
+	for _, r := range rules {
+		fmt.Fprintf(&b, "\n## %s: %s\n\n| mutant | what is wrong | caught by |\n|---|---|---|\n", r.name, r.text)
+		for _, m := range all {
+			if m.rule != r.name {
+				continue
+			}
+			f := d.by[m.name]
+			switch f {
+			case "":
+				f = "**" + notRun + "**"
+			case notCaught, notRun:
+				f = "**" + f + "**"
+			default:
+				f = "`" + f + "`"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", m.name, strings.ReplaceAll(m.what, "|", "\\|"), f)
+		}
+	}
+	return []byte(b.String())
+}
