@@ -119,8 +119,10 @@ func (g *Group) open() {
 		predecessor: t.header.salt, group: t.group, uuid: s.uuid,
 	}
 	s.restart = false
-	s.space.enter(h)
-	t.header, t.page = h, headerPage(n)+1
+	t.header, t.page, t.fresh = h, headerPage(n)+1, uint64(s.segmentPages)
+	if blank := s.space.enter(h); blank {
+		t.fresh = t.page
+	}
 	s.space.setTail(t)
 	if len(g.pages) < smallGroup {
 		s.zeroDue.Store(true)
@@ -367,6 +369,9 @@ func (g *Group) write() error {
 		g.bufs = appendBuf(g.bufs, p.buf)
 		g.bufs = append(g.bufs, p.raw...)
 		next = p.addr + 1 + uint64(p.rawPages)
+	}
+	if zeros := g.zeros(); len(zeros) > 0 {
+		g.bufs = append(g.bufs, zeros)
 	}
 	return flush()
 }

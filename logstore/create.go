@@ -18,7 +18,7 @@ func (s *Store) create() (*Recovery, error) {
 	s.uuid = randomUUID()
 	s.space = newSpace(n, s.opts.MaxFileSize)
 	h := header{successor: 1, salt: randomSalt(), sequence: 1, group: firstGroup, uuid: s.uuid}
-	s.tail = tail{header: h, page: headerPage(0) + 1, group: firstGroup}
+	s.tail = tail{header: h, page: headerPage(0) + 1, fresh: headerPage(0) + 1, group: firstGroup}
 	s.space.enter(h)
 	s.space.extendTo(2)
 	s.space.setTail(&s.tail)

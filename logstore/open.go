@@ -172,7 +172,7 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 		s.appended.Add(g.pages())
 		rec.Groups = append(rec.Groups, g)
 	}
-	s.tail = tail{header: sc.header, page: sc.page, group: sc.group, digest: sc.digest}
+	s.tail = tail{header: sc.header, page: sc.page, fresh: uint64(s.segmentPages), group: sc.group, digest: sc.digest}
 	s.space.extendTo(max(sc.segment, sc.header.successor) + 1)
 	s.space.setTail(&s.tail)
 	s.lastWritten.Store(sc.group - 1)

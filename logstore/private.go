@@ -225,7 +225,7 @@ func (s *Store) freeSegment(salt uint64) (uint32, error) {
 		if ok {
 			return n, nil
 		}
-		if err := s.grow(uint64(missing), false); err != nil {
+		if err := s.grow(uint64(missing)); err != nil {
 			return 0, err
 		}
 	}

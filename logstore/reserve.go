@@ -79,7 +79,7 @@ func (s *Store) reserve(pages, beside int64, c claim) error {
 		if missing <= 0 {
 			return nil
 		}
-		if err := s.grow(uint64(missing), s.opts.Synced && pages <= smallReserve); err != nil {
+		if err := s.grow(uint64(missing)); err != nil {
 			return err
 		}
 	}
@@ -221,9 +221,8 @@ func (s *Store) Release(pages int64) {
 }
 
 // grow makes more of the file usable: condemned segments first, then punched ones, and at last the file gets longer. What is allocated is
-// synced before anything refers to it. With young, a file's first segments are written with zeros too: see zero.go. The caller holds
-// growing.
-func (s *Store) grow(missing uint64, young bool) error {
+// synced before anything refers to it. The caller holds growing.
+func (s *Store) grow(missing uint64) error {
 	if err := s.Failed(); err != nil {
 		return err
 	}
@@ -238,7 +237,7 @@ func (s *Store) grow(missing uint64, young bool) error {
 	roundUp := func(n uint64) uint64 { return (n + size - 1) / size * size }
 	want := min(roundUp(max(missing, from/8)), maxGrowthPages/size*size+size)
 	if first, n := s.space.hole(uint32(want / size)); n > 0 {
-		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size, false)
+		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size)
 		if err == nil {
 			s.space.filled(first, uint32(most/size))
 		}
@@ -248,13 +247,9 @@ func (s *Store) grow(missing uint64, young bool) error {
 	if from+least > limit || missing > limit-from {
 		return fmt.Errorf("%w: %s would exceed MaxFileSize", ErrFull, s.path)
 	}
-	young = young && from < size
-	got, err := s.allocate(from, min(roundUp(from+want), limit/size*size)-from, least, young)
+	got, err := s.allocate(from, min(roundUp(from+want), limit/size*size)-from, least)
 	if err != nil {
 		return err
-	}
-	if young {
-		s.zeroDue.Store(true)
 	}
 	if err := s.mapTo(from + got); err != nil {
 		return s.fail(err)
@@ -264,8 +259,8 @@ func (s *Store) grow(missing uint64, young bool) error {
 }
 
 // allocate reserves space for the pages from the given one on, or for the least number where there is no more, and syncs. It returns how
-// many there are. With zero it writes them too.
-func (s *Store) allocate(from, pages, least uint64, zero bool) (uint64, error) {
+// many there are.
+func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
 	if err := s.shorter(); err != nil {
 		return 0, s.fail(err)
 	}
@@ -273,9 +268,6 @@ func (s *Store) allocate(from, pages, least uint64, zero bool) (uint64, error) {
 	if isNoSpace(err) && pages > least {
 		pages = least
 		err = s.file.Allocate(int64(from)*PageSize, int64(pages)*PageSize)
-	}
-	for a := from; zero && err == nil && a < from+pages; a += partPages {
-		_, err = s.file.WriteAt(make([]byte, min(partPages, from+pages-a)*PageSize), int64(a)*PageSize)
 	}
 	s.space.setShort(isNoSpace(err))
 	if isNoSpace(err) {

@@ -3,14 +3,17 @@ package logstore
 // This file is what the log does to the map of the file: it enters segments, one after the other, and writes into them.
 
 // enter notes a header of the chain: its segment now holds pages of the log, in a life of its own. The header leads to the group that
-// it names even if no page of that group is in the segment, because a crash cut it off and the log went on elsewhere.
-func (sp *space) enter(h header) {
+// it names even if no page of that group is in the segment, because a crash cut it off and the log went on elsewhere. It reports whether
+// the segment was never written since it got its space.
+func (sp *space) enter(h header) (blank bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.extendTo(h.segment + 1)
 	g := &sp.segments[h.segment]
+	blank = g.blank
 	g.salt, g.sequence, g.state, g.dead, g.deadNext, g.blank = h.salt, h.sequence, segmentUsed, false, false, false
 	g.written = max(g.written, h.group)
+	return blank
 }
 
 // wrote notes that group has a page in the segment of a.
@@ -105,7 +108,7 @@ func (sp *space) grown(pages uint64) {
 		switch g := &sp.segments[n]; n {
 		case sp.tail:
 		case sp.successor:
-			g.state = segmentFree
+			g.state, g.blank = segmentFree, true
 		default:
 			g.dead, g.blank = true, true
 			sp.release(n)

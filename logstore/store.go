@@ -69,6 +69,7 @@ type Store struct {
 type tail struct {
 	header header // of the segment
 	page   uint64 // next page in the segment; the segment's size when it is full
+	fresh  uint64 // pages of the segment from this one on were never written, as far as is known
 	group  uint64 // number of the next group
 	digest uint32
 }

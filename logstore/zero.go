@@ -4,16 +4,36 @@ import "time"
 
 // A sync of pages written into space that is allocated only, or not even that, has the file system's own records to write as well:
 // 184 and 234 µs where one into space written before takes 97. So while groups are small, the segments that come next are filled with
-// zeros ahead of the log. Reused segments need none of that. A new file grows to its first segments when the first commits come; if
-// those are small ones, that space is written with zeros at once, which takes as long as a few commits into space that is not.
+// zeros ahead of the log. Reused segments need none of that.
+//
+// Where the log is in a segment that was never written all the same, behind large groups or a flush, or in a new file, a small group that
+// is to be synced brings zeros for the next 64 pages along: a sync of 64 pages takes as long as one of a page into such space.
 const (
 	smallGroup = 8 // pages: a larger group gains nothing
 	zeroAhead  = 2 // segments
 
-	smallReserve = 4 * smallGroup // pages: a commit that reserves more is no small group
-
 	zeroPause = 2 * time.Millisecond // between two writes of 64 pages: a sync waits for all dirty pages of the file
 )
+
+// zeroPages are written where zeros are. Never changed.
+var zeroPages [partPages * PageSize]byte
+
+// zeros returns what is to be written behind the group, whose pages have their places.
+func (g *Group) zeros() []byte {
+	s, t := g.s, &g.s.tail
+	if t.page <= t.fresh {
+		return nil
+	}
+	t.fresh = t.page
+	if !s.opts.Synced || len(g.pages) > smallGroup {
+		return nil
+	}
+	first := s.firstPage(t.header.segment)
+	if end := min(s.space.end()-first, uint64(s.segmentPages)); t.page < end {
+		t.fresh = min(t.page+partPages, end)
+	}
+	return zeroPages[:(t.fresh-t.page)*PageSize]
+}
 
 // ZeroDue reports whether ZeroAhead has something to do, as far as is known without a lock.
 func (s *Store) ZeroDue() bool { return s.zeroDue.Load() }
@@ -26,13 +46,12 @@ func (s *Store) ZeroAhead() error {
 	if err := s.growAhead(); err != nil && !IsFull(err) {
 		return err
 	}
-	zeros := make([]byte, partPages*PageSize)
 	for range zeroAhead {
 		n, ok := s.space.takeBlank()
 		if !ok {
 			return nil
 		}
-		err := s.zero(n, zeros)
+		err := s.zero(n)
 		s.space.giveBlank(n, err == nil)
 		if err != nil {
 			return s.fail(err)
@@ -50,7 +69,7 @@ func (s *Store) growAhead() error {
 		if missing <= 0 {
 			return nil
 		}
-		if err := s.grow(uint64(missing), false); err != nil {
+		if err := s.grow(uint64(missing)); err != nil {
 			return err
 		}
 	}
@@ -63,14 +82,14 @@ func (sp *space) missingAhead() int64 {
 	return sp.missing((zeroAhead+1)*int64(sp.segmentPages), 0, forWrites)
 }
 
-func (s *Store) zero(n uint32, zeros []byte) error {
+func (s *Store) zero(n uint32) error {
 	for o := headerPage(n); o < uint64(s.segmentPages); o += partPages {
 		pages := min(partPages, uint64(s.segmentPages)-o)
 		a := s.firstPage(n) + o
 		if err := s.notShortened(); err != nil {
 			return err
 		}
-		if _, err := s.file.WriteAt(zeros[:pages*PageSize], int64(a)*PageSize); err != nil {
+		if _, err := s.file.WriteAt(zeroPages[:pages*PageSize], int64(a)*PageSize); err != nil {
 			return err
 		}
 		if err := s.WriteOut(a, int64(pages)); err != nil {
