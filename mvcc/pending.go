@@ -35,6 +35,7 @@ type pending struct {
 
 	// The rest belongs to the baton holder.
 	ops     []btree.Op
+	ascend  bool  // their keys do, from batch to batch too
 	copies  arena // keys and values of small batches
 	batches []pendingBatch
 	bytes   int64 // of keys and values
@@ -50,10 +51,12 @@ type pendingBatch struct {
 }
 
 const (
-	pendingOps   = 16 << 10 // ops that may be pending,
-	pendingBytes = 4 << 20  // and bytes, unless MemoryLimit is small
+	pendingOps   = 64 << 10 // ops that may be pending; the more, the fewer visits of leaves,
+	pendingRun   = 4 << 10  // but keys that ascend come to each leaf once anyway: no more than the processor's caches hold
+	pendingBytes = 16 << 20 // and bytes, unless MemoryLimit is small
 	pendingShare = 16       // of MemoryLimit
-	pendingEach  = 16 << 10 // bytes of MemoryLimit for an op: each may make a version of a leaf of its own, 2 to 3 KiB
+	pendingLeaf  = 2560     // bytes of the version of a leaf, which each op may make if there are so many leaves
+	pendingSpare = 40 << 20 // of MemoryLimit, of the rest of which such versions may take half; with a small one an eighth of it all
 
 	splitBytes = 1800 // of keys and values that make a leaf more: half a page
 
@@ -67,15 +70,16 @@ const (
 // add makes a batch pending, and reports whether it copied the keys and values: then the write sets can be used again before they are
 // merged. It is so with small ones, which have much more memory than bytes. Baton holder, who moves applied next.
 func (p *pending) add(seq uint64, ops []btree.Op) (copied bool) {
-	var bytes int64
+	var size int64
 	for i := range ops {
-		bytes += int64(len(ops[i].Key) + len(ops[i].Value))
+		size += int64(len(ops[i].Key) + len(ops[i].Value))
 	}
-	p.bytes += bytes
+	p.bytes += size
 	from := len(p.ops)
+	p.ascend = from == 0 || p.ascend && bytes.Compare(p.ops[from-1].Key, ops[0].Key) < 0
 	p.ops = append(p.ops, ops...)
 	p.batches = append(p.batches, pendingBatch{seq, len(p.ops)})
-	if bytes > copyBytes {
+	if size > copyBytes {
 		return false
 	}
 	for i := from; i < len(p.ops); i++ {
@@ -86,10 +90,20 @@ func (p *pending) add(seq uint64, ops []btree.Op) (copied bool) {
 	return true
 }
 
-// crowded reports whether what is pending should be merged.
+// crowded reports whether what is pending should be merged. Baton holder.
 func (e *Engine) crowded() bool {
-	p := &e.pending
-	return p.redo.Load() != nil || int64(len(p.ops)) >= min(pendingOps, e.opts.MemoryLimit/pendingEach) || p.bytes >= min(pendingBytes, e.opts.MemoryLimit/pendingShare)
+	p, limit := &e.pending, e.opts.MemoryLimit
+	n := int64(len(p.ops))
+	if p.redo.Load() != nil || n >= pendingOps || p.ascend && n >= pendingRun || p.bytes >= min(pendingBytes, limit/pendingShare) {
+		return true
+	}
+	versions := max(limit/8, (limit-pendingSpare)/2)
+	return n*pendingLeaf >= versions && min(n, e.leaves())*pendingLeaf >= versions
+}
+
+// leaves returns about how many pages the tree has: most that are dirty have a place already, or most have none yet. Baton holder.
+func (e *Engine) leaves() int64 {
+	return max(e.store.SpaceStats().LiveBytes, e.pages.DirtyBytes()) / logstore.PageSize
 }
 
 // await returns once the tree has everything up to seq.
