@@ -295,6 +295,7 @@ func (e *Engine) flush() error {
 		}
 		f := e.pages.StartFlush(e.store.LastGroup(), e.records)
 		if f == nil {
+			e.recBytes = 0
 			return nil
 		}
 		between := e.between

@@ -52,9 +52,12 @@ type flushItem struct {
 const partPages = 64 // most pages of a part: fdatasync waits for all dirty pages of the file
 
 // StartFlush starts a flush of everything up to now; group is the newest group and records the number of records in the tree. It
-// returns nil if there is nothing to write. Baton holder; no flush is in flight and the pages are not frozen.
+// returns nil if there is nothing to write: what was logged behind the base changed nothing, as deletes of what is not there, and the base
+// moves by itself. The next checkpoint says so; until then redo finds nothing to do either. Baton holder; no flush is in flight and the
+// pages are not frozen.
 func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	if len(p.dirty) == 0 && p.nothingPending() {
+		p.rebase(group, records)
 		return nil
 	}
 	f := p.StartEarly()
