@@ -19,6 +19,8 @@ type census struct {
 	private      int   // segments of large values found at the end of scripts
 	runs         int   // value runs found there
 	full         int
+	deletes      int // that found room on files with a limit
+	compacted    int
 	layers       uint64 // of write sets that left memory
 	layersRedone int    // opens that merged such layers
 	early        uint64 // pages written before their batch was whole
@@ -64,6 +66,7 @@ func (c *census) add(t *trial) {
 	c.images += t.taken
 	c.same += t.same
 	c.full += t.timesFull
+	c.deletes, c.compacted = c.deletes+t.deletes, c.compacted+t.compacted
 	c.layers, c.layersRedone, c.early = c.layers+t.layers, c.layersRedone+t.layersRedone, c.early+t.early
 	c.redoBehind += t.leftPending
 	c.depth = max(c.depth, t.deepest)
@@ -84,10 +87,10 @@ func (c *census) add(t *trial) {
 func (c *census) report(t *testing.T, seeds int) {
 	d := &c.did
 	t.Logf("%d seeds, %d images, %d more like one before; %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; "+
-		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d pages given back, %d cleaned, "+
+		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d deletes on limited ones, %d pages given back, %d cleaned, %d compactions, "+
 		"%d layers of write sets, redone at %d opens, %d pages written early, %d times left with redo pending", seeds, c.images, c.same, d.Commits,
-		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, d.ReturnedBytes/logstore.PageSize,
-		d.PagesCleaned, c.layers, c.layersRedone, c.early, c.redoBehind)
+		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, c.deletes, d.ReturnedBytes/logstore.PageSize,
+		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.early, c.redoBehind)
 }
 
 // complete makes sure that nothing was left out.
@@ -96,7 +99,7 @@ func (c *census) complete(t *testing.T) {
 	for what, n := range map[string]uint64{
 		"record groups": d.RecordGroups, "page groups": d.PageGroups, "flushes": d.Flushes, "parts of flushes": d.FlushGroups - d.Flushes,
 		"folds": d.Folds, "checkpoints": d.Checkpoints, "private segments": uint64(c.private), "value runs": uint64(c.runs),
-		"pages given back": d.ReturnedBytes, "pages cleaned": d.PagesCleaned, "full files": uint64(c.full),
+		"compactions": uint64(c.compacted), "small deletes on files with a limit": uint64(c.deletes), "pages given back": d.ReturnedBytes, "pages cleaned": d.PagesCleaned, "full files": uint64(c.full),
 		"layers of write sets": c.layers, "opens that merged layers": uint64(c.layersRedone), "pages written early": c.early,
 		"opens that left redo pending": uint64(c.redoBehind),
 	} {

@@ -29,6 +29,8 @@ type trial struct {
 	err       error // the first failure ends all runs
 	did       Stats // counts of all runs together
 	timesFull int   // that a file could not grow any more
+	deletes   int   // that found room on a file with a limit
+	compacted int   // compactions carried through
 	tight     bool  // the file system is small
 
 	failedSyncs  int    // that the system was made to report
@@ -61,6 +63,7 @@ type runner struct {
 	depth int
 	rng   *rand.Rand // of the script
 	dice  *rand.Rand // of the images
+	kept  int        // times that housekeeping was begun
 	mem   *vfs.Mem
 	opts  mvcc.Options
 	db    *DB

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"flashdbm/logstore/vfs"
@@ -70,11 +71,18 @@ func (r *runner) commit(ops []op) error {
 		return r.unlessFull(err)
 	}
 	r.hist.commit(effect(ops))
+	few := len(ops) <= 2 && !slices.ContainsFunc(ops, func(o op) bool { return o.value != nil })
 	if err := tx.Commit(); err != nil {
+		if few && errors.Is(err, ErrFull) && r.load.maxFile > 0 && r.fault == nil && len(r.snaps) == 0 {
+			return fmt.Errorf("a delete found no room: %v", err)
+		}
 		if err = r.unlessFull(err); err == nil {
 			r.hist.rewind(r.acked)
 		}
 		return err
+	}
+	if few && r.load.maxFile > 0 {
+		r.deletes++
 	}
 	r.returned()
 	return nil
@@ -242,8 +250,14 @@ func (r *runner) sync() error {
 	return err
 }
 
+// housekeep starts what the keeper does now and then, and now and again a compaction.
 func (r *runner) housekeep() error {
-	if !r.keeper.active {
+	if r.keeper.active {
+		return nil
+	}
+	if r.kept++; r.kept%5 == 4 {
+		r.keeper.start(func() error { return r.db.Compact(context.Background(), nil) }, func() { r.compacted++ })
+	} else {
 		r.keeper.start(r.db.engine.Housekeep, nil)
 	}
 	return nil

@@ -217,3 +217,27 @@ func TestFull(t *testing.T) {
 		}
 	}
 }
+
+// TestFullCompact: a full file can be compacted, with what is held back for cleaning.
+func TestFullCompact(t *testing.T) {
+	for _, segment := range []uint32{8, 64, 256} {
+		f := newFullFile(t, 16<<20, segment, 400, mvcc.WriteThrough)
+		first := f.fill()
+		full := f.live()
+		require.NoError(t, f.db.Compact(t.Context(), nil), "full of what lives")
+		dense := f.live()
+		f.check()
+		f.fill()
+		f.deleteSome(len(f.keys)*6/10, nil)
+		holes := f.live()
+		require.NoError(t, f.db.Compact(t.Context(), nil))
+		f.check()
+		live := f.live()
+		s := f.db.Stats()
+		t.Logf("%d pages a segment: %d records in %d bytes, compacted %d, then 60%% deleted one by one %d, and compacted %d of %d", segment, first, full, dense, holes, live, s.FileBytes)
+		require.Less(t, live, holes*7/10)
+		f.fill()
+		f.check()
+		require.Greater(t, len(f.keys), first*8/10)
+	}
+}

@@ -91,20 +91,21 @@ type Engine struct {
 	counts  [recordsSlots]recordCount
 	marks   marks
 
-	baton    baton
-	pending  pending
-	drained  atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
-	active   atomic.Int32                          // commits that were admitted and are not settled
-	unpinned atomic.Int32                          // transactions that wait for admission and are not in the registry meanwhile
-	closed   atomic.Bool                           // Close was called,
-	ending   atomic.Bool                           // and nobody uses the engine any more
-	redone   chan struct{}                         // nil, or closed when the goroutine has ended that redoes for a read-only engine
-	gate     gate
-	moved    waiters // for applied
-	budget   spillBudget
-	keeper   keeper
-	glances  sync.Pool // of *Tx
-	singles  sync.Pool // of *Tx
+	baton      baton
+	pending    pending
+	drained    atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
+	active     atomic.Int32                          // commits that were admitted and are not settled
+	unpinned   atomic.Int32                          // transactions that wait for admission and are not in the registry meanwhile
+	compacting sync.Mutex                            // one Compact at a time; outermost
+	closed     atomic.Bool                           // Close was called,
+	ending     atomic.Bool                           // and nobody uses the engine any more
+	redone     chan struct{}                         // nil, or closed when the goroutine has ended that redoes for a read-only engine
+	gate       gate
+	moved      waiters // for applied
+	budget     spillBudget
+	keeper     keeper
+	glances    sync.Pool // of *Tx
+	singles    sync.Pool // of *Tx
 
 	// Owned by the baton holder.
 	records int64           // in the tree, at applied

@@ -215,13 +215,18 @@ func (e *Engine) foldAgain() (again bool, err error) {
 
 // fold rewrites inner nodes that lead to children through the table, as many as there is room for: no commit has reserved any for them,
 // and without them the checkpoint that may make room needs no more than is reserved.
-func (e *Engine) fold() (err error) {
+func (e *Engine) fold() error {
+	return e.foldWith(func(extra int64) error { return e.store.Reserve(extra, false) })
+}
+
+// foldWith is fold with another idea of what room there is.
+func (e *Engine) foldWith(reserve func(extra int64) error) (err error) {
 	defer e.protect(&err)
 	plan, err := e.foldPlan()
 	if err != nil {
 		return e.store.Fail(err)
 	}
-	return e.foldAll(plan, func(extra int64) error { return e.store.Reserve(extra, false) })
+	return e.foldAll(plan, reserve)
 }
 
 // foldAll folds what is planned, as far as reserve finds room.

@@ -57,9 +57,14 @@ func (e *Engine) worthIt(bytes int64) bool {
 
 // trim gives back what the log does not need. It follows a checkpoint; the caller holds keeper.mu. What cannot be given back stays.
 func (e *Engine) trim() {
+	e.trimFrom(max(trimSegments, int(e.keeper.turn.pages/8/int64(e.store.SegmentPages()))))
+}
+
+// trimFrom is trim if there are at least so many segments to condemn.
+func (e *Engine) trimFrom(least int) {
 	t := &e.keeper.turn
 	t.at = time.Now()
-	e.store.Condemn(t.pages, max(trimSegments, int(t.pages/8/int64(e.store.SegmentPages()))))
+	e.store.Condemn(t.pages, least)
 	for more := true; more; e.pace() {
 		var err error
 		if more, err = e.store.GiveBack(); err != nil {

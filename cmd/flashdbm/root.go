@@ -37,7 +37,7 @@ Exit codes: 0 done or found, 1 not found, 2 wrong usage, 3 any other error.`
 func newRootCommand(p *program) *cobra.Command {
 	root := &cobra.Command{
 		Use:     "flashdbm",
-		Short:   "Read, write, check, dump and load flashdbm databases",
+		Short:   "Read, write, check, compact, dump and load flashdbm databases",
 		Long:    rootHelp,
 		Version: version(),
 		// finish prints errors, in one line and with the exit code that fits.
@@ -68,7 +68,7 @@ func newRootCommand(p *program) *cobra.Command {
 	root.AddCommand(
 		newGetCommand(p), newPutCommand(p), newDelCommand(p), newHasCommand(p),
 		newListCommand(p), newStatCommand(p), newPlotCommand(p), newCheckCommand(p),
-		newDumpCommand(p), newLoadCommand(p),
+		newCompactCommand(p), newDumpCommand(p), newLoadCommand(p),
 		newDemoCommand(p), newDemoWriterCommand(p),
 	)
 	root.InitDefaultHelpCmd()

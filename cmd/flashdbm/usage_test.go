@@ -78,7 +78,7 @@ func TestNoCommand(t *testing.T) {
 func TestHelp(t *testing.T) {
 	root := succeed(t, "--help")
 	require.NotContains(t, root, demoWriterName)
-	for _, name := range []string{"get", "put", "del", "has", "list", "stat", "check", "dump", "load", "demo", "completion"} {
+	for _, name := range []string{"get", "put", "del", "has", "list", "stat", "check", "compact", "dump", "load", "demo", "completion"} {
 		require.Contains(t, root, "\n  "+name+" ")
 		require.Contains(t, succeed(t, name, "--help"), "Usage:\n  flashdbm "+name)
 		require.Equal(t, succeed(t, name, "--help"), succeed(t, "help", name))
@@ -153,6 +153,8 @@ func TestLocked(t *testing.T) {
 	succeed(t, "check", db, "--beside")
 	fail(t, exitUsage, []string{"only read"}, "put", db, "a", "2", "--beside")
 	fail(t, exitUsage, []string{"only read"}, "del", db, "a", "--beside")
+	fail(t, exitUsage, []string{"only read"}, "compact", db, "--beside")
+	fail(t, exitError, []string{"stop the process"}, "compact", db)
 
 	waiter := command(t, "put", db, "a", "3", "--wait", waitForProcess.String())
 	require.NoError(t, waiter.Start())

@@ -1,0 +1,197 @@
+package btree
+
+import "fmt"
+
+// Repack fills up leaves: the records of neighbours move together, so that as many leaves have them as a load in key order would make. It
+// looks at the leaf that key from belongs in and those behind it under the same parent, at most so many, and changes them if that saves
+// one leaf in repackShare. next is the key of the first record behind what it has looked at, nil at the end of the tree.
+//
+// It changes no record. Leaves on the left keep their names, those on the right leave the tree; parents that become small are merged
+// like after deletes. An error is as with Apply.
+func Repack(e Editor, root PageID, from []byte, most int) (r Repacked, err error) {
+	n, err := rootNode(e, root)
+	if err != nil || n.IsLeaf() {
+		return Repacked{Leaves: 1}, err
+	}
+	a := &e.Memory().apply
+	a.start(e)
+	defer a.start(nil)
+	return a.repack(root, n, from, most)
+}
+
+// Repacked is what Repack did.
+type Repacked struct {
+	Next    []byte // where to go on; nil at the end of the tree
+	Leaves  int    // looked at
+	Written int    // changed
+	Removed int
+}
+
+const repackShare = 32
+
+// repack changes the children of one node of level 1, and then the nodes above it.
+func (a *applier) repack(root PageID, n Node, from []byte, most int) (r Repacked, err error) {
+	depth, id, last := 0, root, true
+	for n.Level() > 1 {
+		f := &a.path[depth]
+		f.id, f.node, f.last = id, n, last
+		f.changes, f.shrunk, f.ahead.index = len(a.changes), len(a.shrunk), 0
+		if f.index, err = n.route(a.e, from, 0); err != nil {
+			return r, err
+		}
+		last = last && f.index == n.Count()-1
+		if id, n, err = childNode(a.e, n, f.index); err != nil {
+			return r, err
+		}
+		depth++
+	}
+	first, err := n.route(a.e, from, 0)
+	if err != nil {
+		return r, err
+	}
+	end := min(first+most, n.Count())
+	r.Leaves = end - first
+	if r.Next, err = a.keyBehind(depth, n, end); err != nil {
+		return r, err
+	}
+	var leaves []Node
+	for i := first; i < end; i++ {
+		_, c, err := childNode(a.e, n, i)
+		if err != nil {
+			return r, err
+		}
+		leaves = append(leaves, c)
+	}
+	pieces := packed(leaves)
+	if r.Removed = len(leaves) - len(pieces); r.Removed*repackShare < len(leaves) {
+		r.Removed = 0
+		return r, nil
+	}
+	v, written, err := a.refill(n, first, leaves, pieces)
+	if err != nil {
+		return r, err
+	}
+	r.Written = written
+	became := changed
+	for ; depth > 0; depth-- {
+		f := &a.path[depth-1]
+		if became != unchanged || len(a.pieces) > 0 {
+			if err := a.settle(f, id, n, v, became); err != nil {
+				return r, err
+			}
+		}
+		id, n, became = f.id, f.node, unchanged
+		if len(a.changes) > f.changes || len(a.shrunk) > f.shrunk {
+			if v, became, err = a.reshape(f); err != nil {
+				return r, err
+			}
+		}
+	}
+	return r, a.root(root, n, v, became)
+}
+
+// keyBehind returns a copy of the first key of child i of n, a node of level 1, or of the leaf behind it if n has no such child.
+func (a *applier) keyBehind(depth int, n Node, i int) ([]byte, error) {
+	for ; i == n.Count(); depth-- {
+		if depth == 0 {
+			return nil, nil
+		}
+		f := &a.path[depth-1]
+		n, i = f.node, f.index+1
+	}
+	for !n.IsLeaf() {
+		_, c, err := childNode(a.e, n, i)
+		if err != nil {
+			return nil, err
+		}
+		n, i = c, 0
+	}
+	if n.Count() == 0 {
+		return nil, fmt.Errorf("%w: a leaf below level 1 is empty", ErrMalformed)
+	}
+	key, err := n.Cell(0).WholeKey(a.e)
+	return append([]byte{}, key...), err
+}
+
+// span is some records of a leaf.
+type span struct{ leaf, from, to int }
+
+// packedLeaf is a leaf to be made.
+type packedLeaf struct {
+	spans        []span
+	count, cells int
+}
+
+// packed divides the records of leaves into full ones.
+func packed(leaves []Node) (pieces []packedLeaf) {
+	p, room := packedLeaf{}, roomBytes
+	for l, n := range leaves {
+		from := 0
+		for i := range n.Count() {
+			raw := n.rawSlot(i)
+			size := leafEntryBytes + rawKeyLen(raw) + rawValueLen(raw)
+			if size > room && p.count+i-from > 0 {
+				p.add(l, n, from, i)
+				pieces = append(pieces, p)
+				p, room, from = packedLeaf{}, roomBytes, i
+			}
+			room -= size
+		}
+		p.add(l, n, from, n.Count())
+	}
+	return append(pieces, p)
+}
+
+func (p *packedLeaf) add(leaf int, n Node, from, to int) {
+	if from == to {
+		return
+	}
+	p.spans = append(p.spans, span{leaf, from, to})
+	p.count += to - from
+	for i := from; i < to; i++ {
+		raw := n.rawSlot(i)
+		p.cells += rawKeyLen(raw) + rawValueLen(raw)
+	}
+}
+
+// refill puts the pieces in the place of the leaves of n from the given child on, and returns the new version of n. What does not fit into
+// it is on the stack of pieces, as separators may be longer than before.
+func (a *applier) refill(n Node, first int, leaves []Node, pieces []packedLeaf) (v Node, written int, err error) {
+	entries := make([]entry, 0, n.Count())
+	for i := range first {
+		entries = append(entries, entry{separator: a.separatorAt(n, i), id: n.Child(i)})
+	}
+	made := make([]Node, len(pieces)) // all before any is put: an image may go with its name
+	for i := range pieces {
+		p := &pieces[i]
+		s := a.separatorAt(n, first)
+		if i > 0 {
+			before := pieces[i-1].spans[len(pieces[i-1].spans)-1]
+			s = a.separatorOf(leaves[before.leaf].key(before.to-1), leaves[p.spans[0].leaf].key(p.spans[0].from))
+		}
+		entries = append(entries, entry{separator: s, id: n.Child(first + i)})
+		if len(p.spans) == 1 && p.spans[0].leaf == i && p.count == leaves[i].Count() {
+			continue // stays as it is
+		}
+		last := p.spans[len(p.spans)-1]
+		w := startLeaf(a.m, p.count, p.cells, p.cells, leaves[p.spans[0].leaf].key(p.spans[0].from), leaves[last.leaf].key(last.to-1))
+		for _, s := range p.spans {
+			w.records(leaves[s.leaf], s.from, s.to)
+		}
+		made[i] = w.finish()
+		written++
+	}
+	for i := first + len(leaves); i < n.Count(); i++ {
+		entries = append(entries, entry{separator: a.separatorAt(n, i), id: n.Child(i)})
+	}
+	for i := range leaves {
+		switch id := n.Child(first + i); {
+		case i >= len(pieces):
+			a.e.Remove(id)
+		case made[i].dir != nil:
+			a.e.Put(id, made[i])
+		}
+	}
+	v, err = a.splitInner(1, entries, false)
+	return v, written, err
+}
