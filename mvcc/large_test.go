@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"runtime"
 	"strings"
@@ -160,7 +161,9 @@ func TestSlicesOfLayersStay(t *testing.T) {
 	for i, h := range slices {
 		require.True(t, bytes.Equal(h.copied, h.slice), "slice %d of %d", i, len(slices))
 	}
-	require.NoError(t, tx.Commit())
+	if err := tx.Commit(); !errors.Is(err, ErrConflict) { // two of so many keys may share a slot of the table of last Seqs
+		require.NoError(t, err)
+	}
 }
 
 // TestLargeSerializableCommit: before a large commit looks whether what it has read is still so, the tree must have what was committed just
