@@ -24,6 +24,8 @@ type census struct {
 	layers       uint64 // of write sets that left memory
 	layersRedone int    // opens that merged such layers
 	early        uint64 // pages written before their batch was whole
+	parts        uint64 // flushes that left leaves behind
+	redoBefore   int    // opens that began redo before the base
 	redoBehind   int    // times that something went on while Open's redo was pending
 }
 
@@ -69,6 +71,7 @@ func (c *census) add(t *trial) {
 	c.deletes, c.compacted = c.deletes+t.deletes, c.compacted+t.compacted
 	c.layers, c.layersRedone, c.early = c.layers+t.layers, c.layersRedone+t.layersRedone, c.early+t.early
 	c.redoBehind += t.leftPending
+	c.parts, c.redoBefore = c.parts+t.parts, c.redoBefore+t.redoBefore
 	c.depth = max(c.depth, t.deepest)
 	o := &t.census
 	c.height, c.turns, c.private, c.runs = max(c.height, o.height), max(c.turns, o.turns), c.private+o.private, c.runs+o.runs
@@ -88,9 +91,9 @@ func (c *census) report(t *testing.T, seeds int) {
 	d := &c.did
 	t.Logf("%d seeds, %d images, %d more like one before; %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; "+
 		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d deletes on limited ones, %d pages given back, %d cleaned, %d compactions, "+
-		"%d layers of write sets, redone at %d opens, %d pages written early, %d times left with redo pending", seeds, c.images, c.same, d.Commits,
+		"%d layers of write sets, redone at %d opens, %d pages written early, %d times left with redo pending, %d flushes that left leaves behind, %d opens that redid for those", seeds, c.images, c.same, d.Commits,
 		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, c.deletes, d.ReturnedBytes/logstore.PageSize,
-		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.early, c.redoBehind)
+		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.early, c.redoBehind, c.parts, c.redoBefore)
 }
 
 // complete makes sure that nothing was left out.
@@ -101,6 +104,7 @@ func (c *census) complete(t *testing.T) {
 		"folds": d.Folds, "checkpoints": d.Checkpoints, "private segments": uint64(c.private), "value runs": uint64(c.runs),
 		"compactions": uint64(c.compacted), "small deletes on files with a limit": uint64(c.deletes), "pages given back": d.ReturnedBytes, "pages cleaned": d.PagesCleaned, "full files": uint64(c.full),
 		"layers of write sets": c.layers, "opens that merged layers": uint64(c.layersRedone), "pages written early": c.early,
+		"flushes that left leaves behind": c.parts, "opens that redid for those": uint64(c.redoBefore),
 		"opens that left redo pending": uint64(c.redoBehind),
 	} {
 		require.NotZero(t, n, what)

@@ -26,6 +26,7 @@ type load struct {
 	big          int // bytes of the largest value, of which there are few
 	bigShare     int // of 1,000 values, those of up to big bytes
 	middle       int // of 100 values, those that may take a page or two
+	even         int // bytes of most values, so that leaves change without splits or merges; 0 = all sizes
 	memoryLimit  int64
 	redoLimit    int64
 	stepPages    int
@@ -78,6 +79,14 @@ func drawLoad(rng *rand.Rand) *load {
 	if rng.IntN(3) == 0 {
 		l.maxFile = int64(l.segmentPages) * logstore.PageSize * (6 + rng.Int64N(60))
 	}
+	// Drawn apart, by what was drawn before, so that other scripts stay as they were.
+	dice := rand.New(rand.NewPCG(uint64(l.keys), uint64(l.redoLimit)))
+	if dice.IntN(3) == 0 { // many leaves with the same keys all the time: most flushes leave some behind
+		l.keys, l.even, l.deletes = 60+dice.IntN(300), 200+dice.IntN(800), dice.IntN(4)
+		l.ops, l.middle, l.bigShare = 1+dice.IntN(10), 0, dice.IntN(8)
+		l.preload, l.redoLimit, l.memoryLimit = 4, int64(1)<<(15+dice.IntN(3)), 4<<20
+		l.steps = min(l.steps, 320)
+	}
 	return l
 }
 
@@ -111,6 +120,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 	}
 	if dice.IntN(2) == 0 { // write sets leave memory
 		o.Shares.WriteSets = int64(1+dice.IntN(8)) * int64(l.segmentPages) * logstore.PageSize / 32
+	}
+	if dice.IntN(3) > 0 { // flushes leave leaves behind
+		o.PartBytes = int64(1+dice.IntN(4)) << 12
 	}
 	return o
 }
@@ -164,6 +176,15 @@ func (l *load) draw(rng *rand.Rand, mem *vfs.Mem) []op {
 	return ops
 }
 
+// drawAll returns ops that put every key.
+func (l *load) drawAll(rng *rand.Rand) []op {
+	ops := make([]op, l.keys)
+	for i := range ops {
+		ops[i] = op{[]byte(l.key(i)), randomBytes(rng, l.even)}
+	}
+	return ops
+}
+
 // drawClearing returns ops that delete so many neighbours of the key space.
 func (l *load) drawClearing(rng *rand.Rand, n int) []op {
 	from := rng.IntN(l.keys - n + 1)
@@ -184,6 +205,8 @@ func (l *load) value(rng *rand.Rand, mem *vfs.Mem) []byte {
 		}
 	case x < l.bigShare+10*l.middle:
 		n = rng.IntN(9000)
+	case l.even > 0:
+		n = l.even
 	case rng.IntN(8) == 0:
 		n = 0
 	default:

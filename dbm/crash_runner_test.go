@@ -38,6 +38,8 @@ type trial struct {
 	layers       uint64 // of write sets that left memory
 	layersRedone int    // times that Open merged such layers
 	early        uint64 // pages written before their batch was whole
+	parts        uint64 // flushes that left leaves behind
+	redoBefore   int    // opens that began redo before the base
 	trace        func(format string, args ...any)
 }
 
@@ -276,6 +278,10 @@ func (t *trial) count(db *DB) {
 	}
 	t.layers += e.Layers
 	t.early += e.Pages.Early
+	t.parts += e.Pages.Parts
+	if e.Recovery.RedoBefore {
+		t.redoBefore++
+	}
 	t.layersRedone += min(1, e.Recovery.Layers)
 	s, d := fromEngine(e), &t.did
 	d.Commits += s.Commits

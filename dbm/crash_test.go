@@ -234,6 +234,11 @@ func (r *runner) script() error {
 		}
 		r.rng, r.dice = r.stream(i+1), r.stream(1<<32+i)
 		r.step = i
+		if i == 0 && r.load.even > 0 {
+			if err := r.commit(r.load.drawAll(r.rng)); err != nil {
+				return fmt.Errorf("fill: %w", err)
+			}
+		}
 		if i >= r.load.preload {
 			if err := r.act(); err != nil {
 				return fmt.Errorf("step %d: %w", i, err)

@@ -73,12 +73,13 @@ func (c *Checkpoint) Finish() error {
 	if err := s.Sync(); err != nil {
 		return err
 	}
-	sb := &superblock{segmentPages: s.segmentPages, uuid: s.uuid, number: s.newestNumber() + 1, run: c.run, runFirst: c.first, runLast: c.last, start: c.start}
+	sb := &superblock{segmentPages: s.segmentPages, incompatible: s.features.wanted.Load(), uuid: s.uuid, number: s.newestNumber() + 1, run: c.run, runFirst: c.first, runLast: c.last, start: c.start}
 	if err := s.writeSuperblock(sb); err != nil {
 		return err
 	}
 	slot := sb.number % 2
 	s.supers[slot] = sb
+	s.features.stated.Store(sb.incompatible)
 	s.startAt.Store(c.startAt)
 	older := sb.start.Group
 	if o := s.supers[1-slot]; o != nil {

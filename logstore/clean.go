@@ -94,6 +94,17 @@ func (s *Store) Contents(segment uint32) (tree, runs []Addr) {
 	return tree, runs
 }
 
+// LiveIn returns how many pages of a segment live.
+func (s *Store) LiveIn(segment uint32) int64 {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if segment >= uint32(len(sp.segments)) {
+		return 0
+	}
+	return int64(sp.segments[segment].live)
+}
+
 // KindAt returns the kind of the live page at a, a page of a tree or the first one of a value run, and the name that it bears. It verifies
 // the page.
 func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {

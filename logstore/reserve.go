@@ -9,6 +9,7 @@ import (
 const (
 	initialPages   = 32 // of a new file: 128 KiB
 	maxGrowthPages = 64 << 20 / PageSize
+	midGrowthPages = 8 << 20 / PageSize
 )
 
 // What is held back, so that a file that is full never stays full. Puts are the first to be refused, deletes go on, and what they leave
@@ -235,7 +236,7 @@ func (s *Store) grow(missing uint64) error {
 	size, limit := uint64(s.segmentPages), s.space.maxPages
 	from := s.space.end()
 	roundUp := func(n uint64) uint64 { return (n + size - 1) / size * size }
-	want := min(roundUp(max(missing, from/8)), maxGrowthPages/size*size+size)
+	want := min(roundUp(max(missing, from/32, min(from/8, midGrowthPages))), maxGrowthPages/size*size+size)
 	if first, n := s.space.hole(uint32(want / size)); n > 0 {
 		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size)
 		if err == nil {

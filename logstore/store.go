@@ -44,6 +44,7 @@ type Store struct {
 
 	beside *beside // nil unless opened so
 
+	features    features
 	unpunchable atomic.Bool   // only the end of the file can be given back, if that
 	zeroDue     atomic.Bool   // a small group has entered a segment: see ZeroAhead
 	lastWritten atomic.Uint64 // newest group given to the system

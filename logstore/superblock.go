@@ -76,8 +76,8 @@ func getSuperblock(p []byte) (superblock, error) {
 	s.run, s.start = getPosition(p[56:]), getPosition(p[80:])
 	s.runFirst, s.runLast = le.Uint64(p[104:]), le.Uint64(p[112:])
 	switch n := s.segmentPages; {
-	case s.incompatible != 0:
-		return s, fmt.Errorf("%w: features %#x are unknown to this program: use a newer flashdbm", ErrFormat, s.incompatible)
+	case s.incompatible&^knownFeatures != 0:
+		return s, fmt.Errorf("%w: features %#x are unknown to this program: use a newer flashdbm", ErrFormat, s.incompatible&^knownFeatures)
 	case n < MinSegmentPages || n > MaxSegmentPages || n&(n-1) != 0:
 		return s, fmt.Errorf("%w: segment size of %d pages", ErrCorrupt, n)
 	case s.run.Page < 1 || s.run.Page > n || s.start.Page < 1 || s.start.Page > n || s.runFirst > s.runLast:

@@ -37,6 +37,7 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	}
 	err = reserve()
 	if logstore.IsFull(err) {
+		e.full.Store(true)
 		err = e.keeper.makeRoom(e, deletes, reserve)
 	}
 	if deletes && logstore.IsFull(err) {
@@ -109,10 +110,7 @@ func (k *keeper) relieve(e *Engine) error {
 		return err
 	}
 	if dirty >= e.opts.MemoryLimit/worthFlushing {
-		if err := e.flush(); err != nil {
-			return err
-		}
-		if _, err := e.reclaimNow(); err != nil {
+		if err := e.flushToRelieve(); err != nil {
 			return err
 		}
 	}
@@ -124,6 +122,21 @@ func (k *keeper) relieve(e *Engine) error {
 		oldest.Expire()
 	}
 	e.ceiling.Store(held + e.opts.MemoryLimit/toleratedShare)
+	return nil
+}
+
+// flushToRelieve flushes until the versions in memory are no more than allowed, or all is written. The caller holds keeper.mu.
+func (e *Engine) flushToRelieve() error {
+	for range mostParts {
+		all, err := e.flushSome()
+		if err != nil {
+			return err
+		}
+		dirty, err := e.reclaimNow()
+		if err != nil || all || dirty < e.opts.MemoryLimit/worthFlushing || e.memory.Load() <= e.ceiling.Load() {
+			return err
+		}
+	}
 	return nil
 }
 

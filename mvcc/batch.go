@@ -161,7 +161,9 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 		if _, err = g.Commit(uint64(records)); err == nil {
 			e.bear(b.group)
 			pages.InstallPages(b.group, records)
-			e.redo, e.redoOps, e.recBytes = e.redo[:0], 0, 0
+			e.redo, e.redoOps = e.redo[:0], 0
+			e.redoBytes.base(b.group)
+			e.redoBytes.start(b.group)
 		}
 	}
 	if err != nil {
@@ -202,7 +204,7 @@ func (e *Engine) commitRecords(g *logstore.Group) error {
 	}
 	e.bear(group)
 	e.logged += pages
-	e.recBytes += pages * logstore.PageSize
+	e.redoBytes.add(pages * logstore.PageSize)
 	e.redo, e.redoOps = e.redo[:0], 0
 	return nil
 }
@@ -291,8 +293,20 @@ func (e *Engine) provide() error {
 	return err
 }
 
-// unwritten bounds the pages that what is in memory will take.
+// unwritten bounds the pages that what is in memory will take. Where flushes are by part and the file may grow, it counts only so much of
+// what they may leave behind as the next parts take: what lives in the place of the rest gives up its room first.
 func (e *Engine) unwritten() int64 {
-	n := e.pages.Unwritten() + e.pendingPages()
-	return n + n/8 + redoPages(int64(len(e.redo)))
+	later := int64(0)
+	if n := int64(e.mayParts()); n > partsHeld && !e.limited() {
+		leaves := e.pages.DirtyBytes()/logstore.PageSize - e.pages.MustPages()
+		later = leaves - leaves*partsHeld/n
+	}
+	return withMargin(e.pages.Unwritten()-later+e.pendingPages()) + redoPages(int64(len(e.redo)))
 }
+
+// limited reports whether the file has a limit, or the disk was full when there was last need of more. Then there is room for all that is
+// dirty before a commit is accepted.
+func (e *Engine) limited() bool { return e.opts.Store.MaxFileSize > 0 || e.full.Load() }
+
+// withMargin adds what ends of segments and inner nodes may take.
+func withMargin(pages int64) int64 { return pages + pages/8 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"flashdbm/logstore"
+	"flashdbm/override"
 )
 
 // The cleaner takes the emptiest old segments and makes what lives in them dirty, so that the next flush moves it and the segments are
@@ -83,11 +84,11 @@ func (e *Engine) cleanAtClose() error {
 func (e *Engine) clean(pages int64) error {
 	e.keeper.cleaner.at = time.Now()
 	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
-	return e.cleanVictims(victims, pages, func(extra int64) error { return e.store.Reserve(extra, false) })
+	return e.cleanVictims(victims, pages, e.reserveMore)
 }
 
 // cleanVictims makes up to so many pages of the victims dirty. reserve makes sure of the room for them.
-func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, reserve func(extra int64) error) error {
+func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, reserve reservation) error {
 	c := &e.keeper.cleaner
 	end := e.cleaned.Load() + uint64(max(pages, 0)) // what is dirty anyway costs nothing
 	for _, v := range victims {
@@ -104,7 +105,7 @@ func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, reserve fu
 		}
 		for len(live) > 0 {
 			n := min(len(live), cleanAtOnce, e.stepPages())
-			room, err := e.cleanSome(live[:n], reserve)
+			room, err := e.touchSome(live[:n], (*override.Batch).Clean, reserve)
 			if err != nil || !room {
 				return err
 			}
@@ -122,8 +123,8 @@ func (e *Engine) stepPages() int {
 	return cleanAtOnce
 }
 
-// cleanSome makes some live pages dirty, if there is room for them in the next flush. A damaged page stays where it is.
-func (e *Engine) cleanSome(live []logstore.Addr, reserve func(extra int64) error) (room bool, err error) {
+// touchSome makes some live pages dirty, if there is room for them in the next flush. A damaged page stays where it is.
+func (e *Engine) touchSome(live []logstore.PageID, touch func(*override.Batch, logstore.PageID) (bool, error), reserve reservation) (room bool, err error) {
 	err = e.withBaton(func() error {
 		if err := e.Failed(); err != nil {
 			return err
@@ -137,7 +138,7 @@ func (e *Engine) cleanSome(live []logstore.Addr, reserve func(extra int64) error
 		room = true
 		b := e.pages.Begin(e.applied.Load() + 1)
 		for _, a := range live {
-			moved, err := b.Clean(a)
+			moved, err := touch(b, a)
 			if err != nil && !errors.Is(err, logstore.ErrCorrupt) {
 				return e.store.Fail(err)
 			}

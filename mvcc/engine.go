@@ -47,8 +47,9 @@ type Options struct {
 
 // Thresholds are lower in tests, so that little data takes every path. 0 = as it suits.
 type Thresholds struct {
-	RedoBehind int // least records that are redone behind Open: else 8,192, and with Manual none
-	LastSlots  int // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
+	RedoBehind int   // least records that are redone behind Open: else 8,192, and with Manual none
+	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
+	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
 // MemoryShares are parts of MemoryLimit in bytes; 0 is the default of each.
@@ -121,7 +122,10 @@ type Engine struct {
 	spentBytes int64
 	held       int64 // pages reserved for what is dirty
 	logged     int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
-	recBytes   int64 // bytes of record groups since the base
+	redoBytes  redoBytes
+	inPart     atomic.Bool // a flush of a part is being prepared or under way
+	full       atomic.Bool // the file could not grow when a commit needed it to
+	layered    bool        // the log has layers to redo: the next flush is of all
 	batches    uint64
 	batchOps   int // in the last batch of commits
 
@@ -146,6 +150,7 @@ type RecoveryStats struct {
 	Groups      int           // scanned
 	Records     int64         // redone
 	Layers      int           // of write sets larger than memory that were merged again
+	RedoBefore  bool          // redo began before the base
 	DroppedTail bool          // a group that was not whole was cut off
 	Duration    time.Duration // of Open
 	Steps       RecoverySteps
@@ -210,6 +215,9 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	begin := time.Now()
 	if rec.Created {
 		e.recovery.Created = true
+		if opts := &e.opts; opts.PartBytes > 0 && !readOnly { // tests: the first checkpoint says so
+			e.store.RedoBefore()
+		}
 		if e.pages, err = override.Create(e.store, &e.registry, readOnly); err != nil {
 			return err
 		}
@@ -217,6 +225,8 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 		return err
 	}
 	steps.Install = time.Since(begin)
+	e.recovery.RedoBefore = e.pages.RedoStart() < e.pages.Base()
+	e.redoBytes.recovered(e.pages.RedoStart())
 	begin = time.Now()
 	ready := e.readyRedo(rec)
 	err = e.store.EndRecovery(rec)
@@ -246,7 +256,7 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 		return e.startFollowing(rec)
 	}
 	if layered {
-		e.recBytes = 0
+		e.redoBytes.recovered(e.pages.RedoStart())
 		err = e.redoWithLayers(rec) // as much as that may be, it is not held in memory to be looked up
 	} else {
 		err = e.startRedo(redo)

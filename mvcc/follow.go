@@ -15,7 +15,7 @@ import (
 // It shows what the writer has written whole: what recovery would find if the writer were killed now. In Durable mode it syncs the file
 // first where the writer has not yet said that it did, so that nothing that was seen can be lost in a power cut either.
 type followed struct {
-	redo []followedGroup // record groups behind the base
+	redo []followedGroup // record groups behind the redo start
 	lost bool            // the engine serves the transactions that it has and goes no further
 }
 
@@ -31,7 +31,7 @@ func (e *Engine) startFollowing(rec *logstore.Recovery) error {
 		return nil
 	}
 	for i := range rec.Groups {
-		if g := &rec.Groups[i]; g.Kind == logstore.RecordGroup && g.No > e.pages.Base() {
+		if g := &rec.Groups[i]; g.Kind == logstore.RecordGroup && g.No > e.pages.RedoStart() {
 			if err := e.keepRedo(g); err != nil {
 				return err
 			}
@@ -124,9 +124,9 @@ func (e *Engine) takeIn(groups []logstore.ScannedGroup) error {
 			fresh = min(fresh, len(f.redo)-1)
 		}
 		if rebased {
-			base := e.pages.Base()
+			start := e.pages.RedoStart()
 			n := 0
-			for n < len(f.redo) && f.redo[n].no <= base {
+			for n < len(f.redo) && f.redo[n].no <= start {
 				n++
 			}
 			f.redo = append(f.redo[:0:0], f.redo[n:]...)

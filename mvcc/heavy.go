@@ -179,7 +179,8 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	}
 	if s := c.set.spill; s != nil {
 		s.publish(group)
-		e.recBytes += s.bytes()
+		e.redoBytes.add(s.bytes())
+		e.layered = true
 	}
 	if e.opts.Durability == Durable {
 		if err := e.store.Sync(); err != nil {

@@ -24,6 +24,7 @@ type keeper struct {
 	paced     uint64      // pages appended at the last pause; guarded by mu
 	turn      turn
 	cleaner   cleaner
+	hand      []byte        // key that the next part of a flush begins at; guarded by mu
 	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the baton
 
 	checkpoints, flushes atomic.Uint64
@@ -31,16 +32,14 @@ type keeper struct {
 
 // Thresholds of the housekeeping.
 const (
-	flushRatioNum    = 6        // a flush is due when record bytes reach 6/10 of dirty bytes,
-	flushRatioDen    = 10       //
-	flushLoneBytes   = 1 << 20  // while so few are dirty that a lone committer comes back to page groups soon
-	loneOps          = 16       // in batches of at most so many: a flush brings larger ones no nearer to page groups, which split leaves too often
-	minLogBytes      = 4 << 20  // of log since the scan start, below which no checkpoint is due
-	tableBudget      = 64 << 10 // entries of the table from which folding is due with every flush
-	foldAgainEntries = 1 << 10  // entries of the table from which it is folded once more behind the flush of a checkpoint,
-	foldAgainShare   = 16       // if no more pages have changed meanwhile than a 16th of them
-	foldShare        = 16       // a parent is folded when a 16th of a full node's children are overridden
-	flushAtOnce      = 16       // pages up to which a flush is written without laying the baton down
+	flushRatioNum    = 6       // a flush is due when record bytes reach 6/10 of dirty bytes,
+	flushRatioDen    = 10      //
+	flushLoneBytes   = 1 << 20 // while so few are dirty that a lone committer comes back to page groups soon
+	loneOps          = 16      // in batches of at most so many: a flush brings larger ones no nearer to page groups, which split leaves too often
+	minLogBytes      = 4 << 20 // of log since the scan start, below which no checkpoint is due
+	foldAgainEntries = 1 << 10 // entries of the table from which it is folded once more behind the flush of a checkpoint,
+	foldAgainShare   = 16      // if no more pages have changed meanwhile than a 16th of them
+	flushAtOnce      = 16      // pages up to which a flush is written without laying the baton down
 	pauseBetween     = 200 * time.Microsecond
 	pauseBelow       = 64 + 16 // pages written from one pause to the next: a part, and what commits add to it
 )
@@ -126,30 +125,39 @@ func (e *Engine) zeroDue() bool { return e.opts.Durability == Durable && e.store
 func (e *Engine) flushDue() bool {
 	dirty := e.pages.DirtyBytes()
 	crowded := e.pages.MemoryBytes() >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
-	if crowded || e.recBytes+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue() {
+	redo := e.redoBytes.since()
+	if crowded || redo+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
-	return e.opts.Durability != Buffered && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes && e.recBytes*flushRatioDen >= dirty*flushRatioNum
+	return e.opts.Durability != Buffered && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes && redo*flushRatioDen >= dirty*flushRatioNum
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
 // come first is cheap, so that a small database does not keep a long log. Baton holder.
 func (e *Engine) checkpointDue() bool {
-	since := e.store.SinceCheckpoint() - e.atCheckpoint
+	since := e.sinceCheckpoint()
 	if since >= e.opts.RedoLimit {
 		return true
 	}
 	return since >= max(e.store.SpaceStats().LiveBytes/8, minLogBytes) && e.pages.DirtyBytes() <= since/2
 }
 
-// Housekeep does what is due: cleaning, a flush, and a checkpoint behind it; or a checkpoint alone, if that sets much free.
+// sinceCheckpoint returns the bytes of log since the last checkpoint ended. Baton holder.
+func (e *Engine) sinceCheckpoint() int64 { return e.store.SinceCheckpoint() - e.atCheckpoint }
+
+// Housekeep does what is due: cleaning, a flush of all or of a part, and a checkpoint behind it; or a checkpoint alone, if that sets much
+// free.
 func (e *Engine) Housekeep() error {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
 	var flush, checkpoint, trim bool
+	parts := 1
 	if err := e.withBaton(func() error {
 		var dying bool
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
+		if parts = e.parts(); e.restarted {
+			parts = 1
+		}
 		checkpoint = checkpoint || flush && e.pages.DirtyBytes() > flushLoneBytes // else its own pages would soon make one due
 		trim, dying = e.trimDue()
 		checkpoint = checkpoint || dying || e.restarted
@@ -158,6 +166,12 @@ func (e *Engine) Housekeep() error {
 		return err
 	}
 	pages, due := e.cleanBudget()
+	if parts > 1 && (flush || checkpoint || due) {
+		if err := e.clean(pages); err != nil {
+			return err
+		}
+		return e.sweep(parts)
+	}
 	if checkpoint || due {
 		if err := e.clean(pages); err != nil {
 			return err
@@ -173,6 +187,21 @@ func (e *Engine) Housekeep() error {
 	return nil
 }
 
+// flushSome flushes a part, or all if that is better. The caller holds keeper.mu.
+func (e *Engine) flushSome() (all bool, err error) {
+	parts := 1
+	if err := e.withBaton(func() error {
+		parts = e.parts()
+		return e.Failed()
+	}); err != nil {
+		return false, err
+	}
+	if parts > 1 {
+		return false, e.flushPart(parts)
+	}
+	return true, e.flush()
+}
+
 // Checkpoint flushes and checkpoints now.
 func (e *Engine) Checkpoint() error {
 	if e.opts.Store.ReadOnly {
@@ -183,9 +212,12 @@ func (e *Engine) Checkpoint() error {
 	return e.flushAndCheckpoint()
 }
 
-// flushAndCheckpoint folds and flushes before it checkpoints. A flush leaves the pages clean that could not be folded before it; if few
+// flushAndCheckpoint folds and flushes all before it checkpoints. A flush leaves the pages clean that could not be folded before it; if few
 // have changed meanwhile, they are folded too: what is read after that, also by the next Open, needs no table.
 func (e *Engine) flushAndCheckpoint() error {
+	if err := e.flushParts(); err != nil {
+		return err
+	}
 	for range 2 {
 		if err := e.fold(); err != nil {
 			return err
@@ -226,14 +258,19 @@ func (e *Engine) foldWith(reserve func(extra int64) error) (err error) {
 	if err != nil {
 		return e.store.Fail(err)
 	}
-	return e.foldAll(plan, reserve)
+	return e.eachParent(plan, (*override.Batch).Fold, reserve)
 }
 
-// foldAll folds what is planned, as far as reserve finds room.
-func (e *Engine) foldAll(plan []logstore.PageID, reserve func(extra int64) error) error {
+// A reservation finds room for so many pages more than are reserved.
+type reservation func(extra int64) error
+
+func (e *Engine) reserveMore(extra int64) error { return e.store.Reserve(extra, false) }
+
+// eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room.
+func (e *Engine) eachParent(plan []logstore.PageID, do folding, reserve reservation) error {
 	for len(plan) > 0 {
 		n := min(len(plan), foldsAtOnce)
-		err := e.withBaton(func() error { return e.foldSome(plan[:n], reserve) })
+		err := e.withBaton(func() error { return e.foldSome(plan[:n], do, reserve) })
 		if logstore.IsFull(err) {
 			return nil
 		}
@@ -245,6 +282,9 @@ func (e *Engine) foldAll(plan []logstore.PageID, reserve func(extra int64) error
 	}
 	return nil
 }
+
+// folding changes the names that an inner node has for its children.
+type folding func(b *override.Batch, parent logstore.PageID) (int, error)
 
 func (e *Engine) foldPlan() ([]logstore.PageID, error) {
 	return e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.FoldPlan(s, 1) })
@@ -266,7 +306,7 @@ const (
 )
 
 // foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. Baton holder.
-func (e *Engine) foldSome(parents []logstore.PageID, reserve func(extra int64) error) error {
+func (e *Engine) foldSome(parents []logstore.PageID, do folding, reserve reservation) error {
 	if err := e.Failed(); err != nil {
 		return err
 	}
@@ -276,7 +316,7 @@ func (e *Engine) foldSome(parents []logstore.PageID, reserve func(extra int64) e
 	}
 	b := e.pages.Begin(e.applied.Load() + 1)
 	for _, id := range parents {
-		if _, err := b.Fold(id); err != nil {
+		if _, err := do(b, id); err != nil {
 			return err
 		}
 	}
@@ -291,8 +331,7 @@ func (e *Engine) foldSome(parents []logstore.PageID, reserve func(extra int64) e
 // comes back to page groups. The caller holds keeper.mu.
 func (e *Engine) flush() error {
 	return e.withBaton(func() error {
-		e.rebalance(0)
-		if err := e.provide(); err != nil { // after recovery nothing is reserved yet
+		if err := e.provideFor(e.pages.Unwritten()); err != nil { // after recovery nothing is reserved yet
 			return err
 		}
 		if err := e.writeRedo(); err != nil {
@@ -300,7 +339,8 @@ func (e *Engine) flush() error {
 		}
 		f := e.pages.StartFlush(e.store.LastGroup(), e.records)
 		if f == nil {
-			e.recBytes = 0
+			e.redoBytes.base(e.pages.Base())
+			e.redoBytes.start(e.pages.RedoStart())
 			return nil
 		}
 		between := e.between
@@ -314,11 +354,12 @@ func (e *Engine) flush() error {
 // finishFlush carries a flush through whose base is all up to now. Baton holder; between, which may lay the baton down if the caller
 // holds keeper.mu, calls what does not need it.
 func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error {
-	recBytes := e.recBytes
+	e.redoBytes.base(f.Base())
 	if err := e.writeFlush(f, between); err != nil {
 		return e.store.Fail(err)
 	}
-	e.recBytes -= recBytes
+	e.redoBytes.start(e.pages.RedoStart())
+	e.layered = e.layered && e.pages.RedoStart() < e.pages.Base()
 	e.keeper.installed.Store(e.applied.Load() + 1)
 	e.reclaim()
 	e.rebalance(0)

@@ -13,13 +13,14 @@ import (
 // errHasLayers is what readRedo returns for a stream with layers.
 var errHasLayers = fmt.Errorf("%w: with layers", errRedo)
 
-// redoWithLayers redoes the record groups behind the base if some of them list layers: what lies between those is sorted by key and
+// redoWithLayers redoes the record groups behind the redo start if some of them list layers: what lies between those is sorted by key and
 // applied in pieces, and so is what the layers hold. A writing open that needs more memory than half the limit flushes as it goes, and
 // at the end in any case, so that the layers give up their room.
 func (e *Engine) redoWithLayers(rec *logstore.Recovery) error {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
 	return e.withBaton(func() error {
+		e.layered = true
 		r := &layeredRedo{e: e, p: e.beginPieces(e.store.LastGroup(), 0)}
 		if err := r.groups(rec); err != nil {
 			r.p.abandon()
@@ -43,20 +44,28 @@ type layeredRedo struct {
 	ops     []btree.Op // of groups without layers, not yet applied
 	layers  []*layer   // of the group at hand
 	drops   []btree.Ref
+	old     map[logstore.Addr]bool // values of groups up to the base: see newPendingRedo
 	records int64
 }
 
 func (r *layeredRedo) groups(rec *logstore.Recovery) error {
-	base := r.e.pages.Base()
+	base, start := r.e.pages.Base(), r.e.pages.RedoStart()
+	r.old = map[logstore.Addr]bool{}
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
-		if g.Kind != logstore.RecordGroup || g.No <= base {
+		if g.Kind != logstore.RecordGroup || g.No <= start {
 			continue
 		}
+		before := len(r.ops)
 		if err := r.group(g); err != nil {
 			return err
 		}
-		r.e.recBytes += int64(len(g.Pages)) * logstore.PageSize
+		for i := before; i < len(r.ops) && g.No <= base; i++ {
+			if ref := r.ops[i].Ref; ref != nil {
+				r.old[ref.ID] = true
+			}
+		}
+		r.e.redoBytes.add(int64(len(g.Pages)) * logstore.PageSize)
 	}
 	return r.applyOps()
 }
@@ -138,7 +147,7 @@ func (r *layeredRedo) applyOps() error {
 	for i := range r.ops {
 		if i+1 == len(r.ops) || !bytes.Equal(r.ops[i].Key, r.ops[i+1].Key) {
 			keep = append(keep, r.ops[i])
-		} else if ref := r.ops[i].Ref; ref != nil {
+		} else if ref := r.ops[i].Ref; ref != nil && !r.old[ref.ID] {
 			r.p.batch.Drop(*ref)
 		}
 	}

@@ -23,7 +23,7 @@ func BenchmarkSortRedo(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				newPendingRedo(nil, ops)
+				newPendingRedo(nil, ops, 0)
 			}
 		})
 	}

@@ -52,8 +52,9 @@ type redoKey struct {
 }
 
 // newPendingRedo orders ops by key; of several of a key the last one counts. The runs of the others are in the log and never get into
-// the tree.
-func newPendingRedo(e *Engine, ops []btree.Op) *pendingRedo {
+// the tree; if they are of the first ops, of groups up to the base, either the flush with that base listed them as dead, or the tree has
+// them and the merge will drop them.
+func newPendingRedo(e *Engine, ops []btree.Op, old int) *pendingRedo {
 	r := &pendingRedo{e: e, ops: ops, prefix: sharedPrefix(ops)}
 	order := make([]redoKey, len(ops))
 	for i := range ops {
@@ -70,7 +71,7 @@ func newPendingRedo(e *Engine, ops []btree.Op) *pendingRedo {
 		op := &ops[k.index]
 		if i+1 == len(order) || k.head != order[i+1].head || !bytes.Equal(op.Key, ops[order[i+1].index].Key) {
 			r.order = append(r.order, k)
-		} else if op.Ref != nil {
+		} else if op.Ref != nil && int(k.index) >= old {
 			r.lost = append(r.lost, *op.Ref)
 		}
 	}

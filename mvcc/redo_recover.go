@@ -9,7 +9,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// readyRedo takes in the record groups behind the base, wherever they lie, on a goroutine of its own: it only reads, and meanwhile what
+// readyRedo takes in the record groups behind the redo start, wherever they lie, on a goroutine of its own: it only reads, and meanwhile what
 // they are read from can be written again and synced. The function returned waits for the result, nil if there is nothing to redo.
 func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*pendingRedo, error) {
 	var p *pendingRedo
@@ -22,8 +22,9 @@ func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*pendingRedo, error) 
 		}
 		begin := time.Now()
 		var ops []btree.Op
-		if ops, err = e.readGroups(rec); err == nil && len(ops) > 0 {
-			p = newPendingRedo(e, ops)
+		var old int
+		if ops, old, err = e.readGroups(rec); err == nil && len(ops) > 0 {
+			p = newPendingRedo(e, ops, old)
 		}
 		e.recovery.Steps.Sort = time.Since(begin)
 	}()
@@ -48,11 +49,11 @@ func (e *Engine) startRedo(p *pendingRedo) error {
 	return e.mergeFor(redoSeq)
 }
 
-// readGroups decodes the records to redo, in the order of their commits.
-func (e *Engine) readGroups(rec *logstore.Recovery) ([]btree.Op, error) {
-	base := e.pages.Base()
+// readGroups decodes the records to redo, in the order of their commits. The first ones, so many, are of groups up to the base.
+func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, err error) {
+	base, start := e.pages.Base(), e.pages.RedoStart()
 	var pages, count int
-	redo := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > base }
+	redo := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > start }
 	for i := range rec.Groups {
 		if g := &rec.Groups[i]; redo(g) {
 			pages += len(g.Pages)
@@ -60,26 +61,28 @@ func (e *Engine) readGroups(rec *logstore.Recovery) ([]btree.Op, error) {
 		}
 	}
 	bodies := make([]byte, 0, pages*logstore.BodySize)
-	ops := make([]btree.Op, 0, min(count, pages*logstore.BodySize/16))
+	ops = make([]btree.Op, 0, min(count, pages*logstore.BodySize/16))
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
 		if !redo(g) {
 			continue
 		}
 		from, before := len(bodies), len(ops)
-		var err error
 		if bodies, err = e.store.AppendBodies(bodies, g.Pages, logstore.KindRecord); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if err := readRedo(bodies[from:len(bodies):len(bodies)], func(op btree.Op) { ops = append(ops, op) }); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if uint64(len(ops)-before) != g.Count {
-			return nil, errRedo
+			return nil, 0, errRedo
 		}
-		e.recBytes += int64(len(g.Pages)) * logstore.PageSize
+		if g.No <= base {
+			old = len(ops)
+		}
+		e.redoBytes.add(int64(len(g.Pages)) * logstore.PageSize)
 	}
-	return ops, nil
+	return ops, old, nil
 }
 
 // redoStream joins the record pages of a group.

@@ -42,7 +42,9 @@ func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
 	e.step(StepWait)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err = e.flush()
+	if err = e.flushParts(); err == nil {
+		err = e.flush()
+	}
 	for range 2 {
 		if err == nil {
 			err = e.checkpoint()
@@ -115,7 +117,7 @@ func (e *Engine) drain(reserve func(extra int64) error) (any bool, err error) {
 	if err != nil {
 		return false, e.store.Fail(err)
 	}
-	return len(plan) > 0, e.foldAll(plan, reserve)
+	return len(plan) > 0, e.eachParent(plan, (*override.Batch).Fold, reserve)
 }
 
 // awaitRoom reserves what a committer needs, at the latest once nobody reads below the given Seq, or after a while. Readers that let

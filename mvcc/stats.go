@@ -51,7 +51,7 @@ func (e *Engine) Stats() (Stats, error) {
 			e.reclaim()
 		}
 		s.HeldBytes = e.store.HeldBytes()
-		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.recBytes, e.recovery
+		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.since(), e.recovery
 		if s.Records = e.recordsAt(slot.Seq()); s.Records < 0 {
 			s.Records = e.records
 		}

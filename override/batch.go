@@ -21,7 +21,7 @@ func (p *Pages) Begin(seq uint64) *Batch {
 	}
 	p.seq = seq
 	b := &p.batch
-	*b = Batch{p: p, dirtyAt: len(p.dirty)}
+	*b = Batch{p: p, dirtyAt: p.dirty.len()}
 	return b
 }
 
@@ -83,7 +83,7 @@ func (b *Batch) Touch(id btree.PageID) (bool, error) {
 	return true, nil
 }
 
-// push puts a version on its chain. A version of the same batch is replaced: no reader can have used it, and a chain has one version of a
+// push puts a version on its chain, for the next flush to write. A version of the same batch is replaced: no reader can have used it, and a chain has one version of a
 // Seq.
 func (b *Batch) push(id btree.PageID, v *version) {
 	p := b.p
@@ -95,10 +95,18 @@ func (b *Batch) push(id btree.PageID, v *version) {
 			e = &entry{id: id}
 			e.head.Store(v)
 			p.attach(e)
-			p.markDirty(e)
+			p.dirty.add(e)
+			p.dirty.oblige(e)
 			return
 		}
 	}
+	b.pushTo(e, v)
+	p.dirty.oblige(e)
+}
+
+// pushTo puts a version on the chain of an entry, which becomes dirty.
+func (b *Batch) pushTo(e *entry, v *version) {
+	p := b.p
 	old := e.head.Load()
 	if old.seq == v.seq {
 		if old.kind == atAddress && v.kind == inMemory && v.node.Borrows() { // an early image, void from now on
@@ -116,5 +124,5 @@ func (b *Batch) push(id btree.PageID, v *version) {
 		e.head.Store(v)
 		p.limbo.supersede(e, old, v.seq+b.lingers)
 	}
-	p.markDirty(e)
+	p.dirty.add(e)
 }

@@ -2,6 +2,7 @@ package override
 
 import (
 	"math"
+	"slices"
 
 	"flashdbm/logstore"
 )
@@ -49,7 +50,7 @@ func (p *Pages) early(e *entry, level int) bool {
 
 // EarlyPages returns how many pages up to the given level WriteEarly would write. Baton holder.
 func (p *Pages) EarlyPages(level int) (n int64) {
-	for _, e := range p.dirty {
+	for _, e := range p.dirty.pages {
 		if p.early(e, level) {
 			n++
 		}
@@ -61,26 +62,19 @@ func (p *Pages) EarlyPages(level int) (n int64) {
 // of pages. Baton holder, between two pieces of the batch.
 func (f *Flush) WriteEarly(level int) (pages int64, err error) {
 	p := f.p
-	late := p.dirty[:0]
-	part := make([]*entry, 0, f.part)
-	for _, e := range p.dirty {
-		if err != nil || !p.early(e, level) {
-			late = append(late, e)
-			continue
-		}
-		if part = append(part, e); len(part) == f.part {
-			err = f.writePart(part)
-			pages += int64(len(part))
-			part = part[:0]
+	var early []*entry
+	for _, e := range p.dirty.pages {
+		if p.early(e, level) {
+			early = append(early, e)
 		}
 	}
-	if err == nil && len(part) > 0 {
-		err = f.writePart(part)
+	for part := range slices.Chunk(early, f.part) {
+		if err := f.writePart(part); err != nil {
+			return pages, err
+		}
 		pages += int64(len(part))
 	}
-	clear(p.dirty[len(late):])
-	p.dirty = late
-	return pages, err
+	return pages, nil
 }
 
 // writePart writes some pages as one part; an error has poisoned the store.
@@ -106,7 +100,7 @@ func (f *Flush) writePart(part []*entry) error {
 		n.next.Store(v.next.Load())
 		x.entry.head.Store(n)
 		v.node.Release(p.memory) // nobody reads at its Seq yet
-		x.entry.epoch = 0        // dirty again if it changes again
+		p.dirty.remove(x.entry)  // dirty again if it changes again
 	}
 	return nil
 }
@@ -133,7 +127,8 @@ func (f *Flush) Recall() {
 		m := &version{seq: v.seq, kind: inMemory, node: n.Own(p.memory)}
 		m.next.Store(v.next.Load())
 		x.entry.head.Store(m)
-		p.markDirty(x.entry)
+		p.dirty.add(x.entry)
+		p.dirty.oblige(x.entry) // what it was dirty with since is forgotten
 	}
 	p.flush = nil
 }

@@ -11,8 +11,8 @@ import (
 func TestEarlyLeavesEarlierSeqs(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 60)...)
-	require.NotEmpty(t, s.p.dirty)
-	earlier := len(s.p.dirty)
+	require.NotEmpty(t, s.p.dirty.pages)
+	earlier := s.p.dirty.len()
 	require.Positive(t, s.p.EarlyPages(AllLevels), "the batch that was the last one")
 	s.p.Begin(s.p.Seq() + 1)
 	require.Zero(t, s.p.EarlyPages(AllLevels))
@@ -20,6 +20,6 @@ func TestEarlyLeavesEarlierSeqs(t *testing.T) {
 	written, err := f.WriteEarly(AllLevels)
 	require.NoError(t, err)
 	require.Zero(t, written)
-	require.Len(t, s.p.dirty, earlier)
+	require.Equal(t, earlier, s.p.dirty.len())
 	f.Abandon()
 }

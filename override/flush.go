@@ -9,12 +9,15 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Flush writes the newest images, as of its base, of all pages changed since the flush before: leaves first, in key order, as groups
-// between those of the commits. Its last part installs it; a flush without that part is void at recovery.
+// A Flush writes the newest images, as of its base, of the pages changed since they were written last: leaves first, in key order, as
+// groups between those of the commits. It writes all of them, or leaves leaves behind for which redo will do: see dirtyPages. Its last part installs it; a flush without that part is void at recovery.
 //
 // Invariants:
 //   - The base is registered as a snapshot from Start to the end, so every version to be written stays.
-//   - Every page dirty at the base is written, also one that was removed since: the parts together are the tree as of the base.
+//   - Every page dirty at the base is written, also one that was removed since, but for what it leaves behind: the installed tree is as of
+//     the base, with leaves that lack nothing but what redo brings.
+//   - Redo starts at the base, or at the base of an earlier flush behind which all came that the leaves left behind lack. It counts the
+//     records of the tree with those leaves.
 //   - A version made after the base stays dirty for the next flush.
 //   - A name folded away, a page removed and a value dropped after the base wait for the next flush.
 //   - The place that a page leaves dies at the Seq of the installation: readers before it may still be there. Readers at that Seq may
@@ -25,7 +28,8 @@ type Flush struct {
 	p       *Pages
 	slot    lockfree.Slot // registration at the base's Seq
 	base    uint64        // group
-	records int64         // in the tree as of the base
+	redo    uint64        // group: redo starts behind it
+	records int64         // in the tree as it is written
 	first   uint64        // group of the first part, 0 before it
 	work    []flushItem
 	next    int // of work: first not yet written
@@ -56,8 +60,8 @@ const partPages = 64 // most pages of a part: fdatasync waits for all dirty page
 // moves by itself. The next checkpoint says so; until then redo finds nothing to do either. Baton holder; no flush is in flight and the
 // pages are not frozen.
 func (p *Pages) StartFlush(group uint64, records int64) *Flush {
-	if len(p.dirty) == 0 && p.nothingPending() {
-		p.rebase(group, records)
+	if p.dirty.len() == 0 && p.nothingPending() {
+		p.rebase(group, p.dirty.began(group), records)
 		return nil
 	}
 	f := p.StartEarly()
@@ -65,21 +69,32 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	return f
 }
 
-// Seal sets the base of a flush: everything up to now is written. group is the newest group of the log, or the one that carries the
+// Seal sets the base of a flush of all: everything up to now is written. group is the newest group of the log, or the one that carries the
 // batch being applied if pages of it were written early, and records the number of records in the tree. Baton holder; after the batch.
 func (f *Flush) Seal(group uint64, records int64) {
 	p := f.p
-	f.slot, f.base, f.records, f.sealed = p.registry.AcquireAt(p.seq), group, records, true
-	for _, e := range p.dirty {
-		switch v := e.head.Load(); v.kind {
-		case inMemory:
-			f.work = append(f.work, flushItem{entry: e, v: v})
-		case removed:
-			f.removed = append(f.removed, e)
-		}
+	for _, e := range p.dirty.pages {
+		f.take(e)
 	}
-	p.dirty = nil
-	p.epoch++
+	p.dirty.clear()
+	f.seal(group, records)
+}
+
+// take has the flush write a dirty page, or list it as removed. It is clean from then on.
+func (f *Flush) take(e *entry) {
+	switch v := e.head.Load(); v.kind {
+	case inMemory:
+		f.work = append(f.work, flushItem{entry: e, v: v})
+	case removed:
+		f.removed = append(f.removed, e)
+	}
+}
+
+// seal sets the base once all is taken that the flush writes. What is dirty still is left behind.
+func (f *Flush) seal(group uint64, records int64) {
+	p := f.p
+	f.slot, f.base, f.records, f.sealed = p.registry.AcquireAt(p.seq), group, records-p.dirty.gains, true
+	f.redo = p.dirty.began(group)
 	f.retired, p.retired = p.retired, nil
 	f.deaths, p.deaths = p.deaths, deaths{}
 	p.renamed, p.doomed = 0, 0
@@ -98,6 +113,9 @@ func (f *Flush) Sort() {
 		return cmp.Or(cmp.Compare(a.level, b.level), bytes.Compare(a.key, b.key))
 	})
 }
+
+// Base returns the group that the flush is as of. After Seal.
+func (f *Flush) Base() uint64 { return f.base }
 
 // Pages bounds the pages that the flush has still to write.
 func (f *Flush) Pages() int64 {
@@ -181,8 +199,11 @@ func (f *Flush) Install() (done bool) {
 	}
 	p.flush = nil
 	f.slot.Release()
-	p.rebase(f.base, f.records)
+	p.rebase(f.base, f.redo, f.records)
 	p.flushes.Add(1)
+	if f.redo < f.base {
+		p.parts.Add(1)
+	}
 	return true
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	flushFixed  = 8*5 + 4*4 // bytes of a flush's stream beside the entries of its lists
+	flushFixed  = 8*6 + 4*4 // bytes of a flush's stream beside the entries of its lists
 	retiredSize = 16
 	deathSize   = 12
 )
@@ -18,7 +18,8 @@ const (
 //
 //	base group u64 | first part's group u64 | born counter u64 |
 //	trees u32, each: root name u64, records u64 |
-//	retired u32, each: name u64, address u64 | removed u32, each: name u64 | deaths u32, each: address u64, pages u32
+//	retired u32, each: name u64, address u64 | removed u32, each: name u64 | deaths u32, each: address u64, pages u32 |
+//	behind u64: base group minus the one behind which redo starts
 func (f *Flush) stream() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, flushFixed+len(f.retired)*retiredSize+len(f.removed)*8+len(f.dying)*deathSize)
@@ -42,12 +43,13 @@ func (f *Flush) stream() []byte {
 		b = le.AppendUint64(b, d.Addr)
 		b = le.AppendUint32(b, uint32(d.Pages))
 	}
-	return b
+	return le.AppendUint64(b, f.base-f.redo)
 }
 
 // flushEnd is a decoded stream.
 type flushEnd struct {
 	base, first, born uint64
+	redo              uint64
 	records           int64
 	retired           []retiredName
 	removed           []logstore.PageID
@@ -78,7 +80,12 @@ func getFlushEnd(b []byte, group uint64) (end flushEnd, err error) {
 	for i := range end.dying {
 		end.dying[i] = Extent{r.u64(), int64(r.u32())}
 	}
-	if r.short || len(bytes.TrimLeft(r.b, "\x00")) > 0 || end.born > maxBorn || end.base >= end.first || end.first > group {
+	behind := uint64(0)
+	if len(r.b) >= behindSize { // a flush of all may have been written without
+		behind = r.u64()
+	}
+	end.redo = end.base - behind
+	if r.short || behind > end.base || len(bytes.TrimLeft(r.b, "\x00")) > 0 || end.born > maxBorn || end.base >= end.first || end.first > group {
 		return end, fmt.Errorf("%w: the end of a flush in group %d", logstore.ErrCorrupt, group)
 	}
 	return end, nil

@@ -29,7 +29,12 @@ func (e *entry) pinning() bool { return logstore.IsAddr(e.id) && e.head.Load().k
 
 // Fold folds one inner node, as part of the batch, and returns how many names it took away from children. The node may have left the tree since it was
 // planned: then it does nothing.
-func (b *Batch) Fold(parent logstore.PageID) (int, error) {
+func (b *Batch) Fold(parent logstore.PageID) (int, error) { return b.fold(parent, true) }
+
+// Rename is Fold for those children only that are dirty and have addresses for names.
+func (b *Batch) Rename(parent logstore.PageID) (int, error) { return b.fold(parent, false) }
+
+func (b *Batch) fold(parent logstore.PageID, clean bool) (int, error) {
 	p := b.p
 	if e := p.table.find(parent); e != nil {
 		if k := e.head.Load().kind; k == removed || k == tombstone {
@@ -44,7 +49,7 @@ func (b *Batch) Fold(parent logstore.PageID) (int, error) {
 	for i := range n.Count() {
 		switch e := p.lookup(n.Child(i)); {
 		case e == nil:
-		case e.foldable():
+		case clean && e.foldable():
 			names = append(names, e)
 		case e.pinning():
 			dirty = append(dirty, e)

@@ -95,7 +95,7 @@ func (p *Pages) Followed(horizon uint64) {
 	f.groups = append(slices.Delete(f.groups, 0, n), groupAt{p.seq, p.store.LastGroup()})
 }
 
-// Follow takes in the next group, at the Seq of the batch begun last. rebased: there is a new base, and all redo behind it is to be
+// Follow takes in the next group, at the Seq of the batch begun last. rebased: there is a new base, and all behind RedoStart is to be
 // applied again. After an error the pages are of no use any more but to readers of earlier Seqs.
 func (p *Pages) Follow(g *logstore.ScannedGroup) (rebased bool, err error) {
 	switch g.Kind {
@@ -110,7 +110,7 @@ func (p *Pages) Follow(g *logstore.ScannedGroup) (rebased bool, err error) {
 		if err := p.followPages(g.Pages); err != nil {
 			return false, err
 		}
-		p.rebase(g.No, int64(g.Count))
+		p.rebase(g.No, g.No, int64(g.Count))
 		return true, nil
 	case logstore.FlushGroup:
 		stream, err := p.flushStream(g)
@@ -162,8 +162,7 @@ func (f *following) left(p *Pages, l leavingEntry) bool {
 
 // rewind goes back to the installed pages: what redo has made in memory is no longer current.
 func (p *Pages) rewind() {
-	for _, e := range p.dirty {
-		e.epoch = 0
+	for _, e := range p.dirty.pages {
 		switch at := e.place(); {
 		case at == 0: // born here
 			p.put(e, &version{kind: removed})
@@ -175,8 +174,8 @@ func (p *Pages) rewind() {
 			}
 		}
 	}
-	clear(p.dirty)
-	p.dirty, p.deaths = p.dirty[:0], deaths{}
+	p.dirty.clear()
+	p.deaths = deaths{}
 }
 
 // followPages installs tree pages for readers from the present Seq on.
@@ -252,6 +251,6 @@ func (p *Pages) followFlush(g *logstore.ScannedGroup, stream []byte) (rebased bo
 		}
 		p.store.Kill(d.Addr, d.Pages, 0)
 	}
-	p.rebase(end.base, end.records)
+	p.rebase(end.base, end.redo, end.records)
 	return true, nil
 }

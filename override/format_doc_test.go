@@ -28,7 +28,9 @@ func TestFormatFlushStream(t *testing.T) {
 		}
 		switch field {
 		case "base":
-			f.base = le.Uint64(v)
+			f.base, f.redo = le.Uint64(v), le.Uint64(v)
+		case "behind":
+			f.redo = -le.Uint64(v)
 		case "first part":
 			f.first = le.Uint64(v)
 		case "born":
@@ -75,7 +77,9 @@ func TestFormatTranslationTable(t *testing.T) {
 		e := &entry{disk: 1}
 		switch field {
 		case "base":
-			p.base = le.Uint64(v)
+			p.base, p.redo = le.Uint64(v), le.Uint64(v)
+		case "behind":
+			p.redo = -le.Uint64(v)
 		case "born":
 			p.born.Store(le.Uint64(v))
 		case "table entries":
@@ -85,7 +89,12 @@ func TestFormatTranslationTable(t *testing.T) {
 			return nil, false
 		}
 		p.table.insert(e)
-		return p.EncodeTable(), true
+		b := p.EncodeTable()
+		if field != "behind" || p.redo == 0 {
+			require.Len(t, b, l.End()-behindSize, "it is left out")
+			b = append(b, make([]byte, behindSize)...)
+		}
+		return b, true
 	}
 	b, _ := encode("base", make([]byte, 8))
 	require.Len(t, b, l.End())

@@ -164,7 +164,7 @@ func (m *model) log(c *modelCommit, paged bool, redoPages int) error {
 	if !paged || !m.p.CanPageGroup() {
 		return m.logRecords(g, c)
 	}
-	leftover := len(m.p.dirty)
+	leftover := m.p.dirty.len()
 	b, records, err := m.apply(c)
 	if err != nil {
 		return err

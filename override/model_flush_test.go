@@ -17,8 +17,17 @@ type modelFlush struct {
 }
 
 func (m *model) startFlush() error {
+	part, err := m.planPart()
+	if err != nil {
+		return err
+	}
 	bound := m.p.Unwritten()
-	f := m.p.StartFlush(m.s.LastGroup(), m.count)
+	var f *Flush
+	if part == nil {
+		f = m.p.StartFlush(m.s.LastGroup(), m.count)
+	} else {
+		f = m.p.StartPart(m.s.LastGroup(), m.count, part)
+	}
 	if f == nil {
 		return nil
 	}
@@ -29,6 +38,39 @@ func (m *model) startFlush() error {
 	f.Sort()
 	m.flush = &modelFlush{f: f}
 	return nil
+}
+
+// planPart chooses the leaves of a flush, or none if it is to be one of all. Commits may come between the plan and the flush.
+func (m *model) planPart() (*Part, error) {
+	if !m.parts || m.r.IntN(3) == 0 {
+		return nil, nil
+	}
+	slot := m.registry.Acquire(&m.appliedSeq)
+	part, err := m.p.PlanPart(m.p.At(slot.Seq()), m.hand, m.r.IntN(4))
+	slot.Release()
+	if err != nil {
+		return nil, err
+	}
+	m.hand = part.Next
+	for m.r.IntN(3) == 0 {
+		if err := m.commit(); err != nil {
+			return nil, err
+		}
+	}
+	for _, parent := range part.Parents {
+		if m.r.IntN(2) == 0 {
+			err := m.batch(func(b *Batch) error {
+				before := m.p.renamed
+				_, err := b.Rename(parent)
+				modelCounts.Renamed += m.p.renamed - before
+				return err
+			})
+			if err != nil {
+				return nil, err
+			}
+		}
+	}
+	return part, nil
 }
 
 // flushStep takes a flush one step further, or starts one.
@@ -44,6 +86,9 @@ func (m *model) flushStep() error {
 	case f.written:
 		if f.f.Install() {
 			modelCounts.Flushes++
+			if m.p.RedoStart() < m.p.Base() {
+				modelCounts.Parts++
+			}
 			modelCounts.Removed += len(f.f.removed)
 			m.flush, m.plan = nil, nil
 		}
@@ -66,6 +111,9 @@ func (m *model) flushStep() error {
 
 // flushWhole takes the flush under way, or a new one, to its end.
 func (m *model) flushWhole() error {
+	parts := m.parts
+	defer func() { m.parts = parts }()
+	m.parts = false
 	err := m.flushStep()
 	for err == nil && m.flush != nil {
 		err = m.flushStep()

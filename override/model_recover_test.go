@@ -122,9 +122,13 @@ func (m *model) recovered(last uint64) (modelState, error) {
 // redo applies the record groups behind the base: as they come, or merged, as mvcc does.
 func (m *model) redo(rec *logstore.Recovery) error {
 	var all []modelOp
+	old := map[logstore.Addr]bool{} // values whose deaths up to the base are listed
+	if m.p.RedoStart() < m.p.Base() {
+		modelCounts.PartsRedone++
+	}
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
-		if g.Kind != logstore.RecordGroup || g.No <= m.p.Base() {
+		if g.Kind != logstore.RecordGroup || g.No <= m.p.RedoStart() {
 			continue
 		}
 		var stream []byte
@@ -139,15 +143,20 @@ func (m *model) redo(rec *logstore.Recovery) error {
 		}
 		_, ops := getModelRedo(stream)
 		modelCounts.Redone += len(ops)
+		for _, op := range ops {
+			if g.No <= m.p.Base() {
+				old[op.addr] = true
+			}
+		}
 		all = append(all, ops...)
 	}
-	merge := m.r.IntN(2) == 0
+	merge := m.p.RedoStart() < m.p.Base() || m.r.IntN(2) == 0 // a value that was replaced before the base must not come back
 	for len(all) > 0 {
 		n := len(all)
 		if !merge {
 			n = 1
 		}
-		if err := m.redoOps(all[:n]); err != nil {
+		if err := m.redoOps(all[:n], old); err != nil {
 			return err
 		}
 		all = all[n:]
@@ -156,7 +165,7 @@ func (m *model) redo(rec *logstore.Recovery) error {
 }
 
 // redoOps applies ops of which the last one of a key counts.
-func (m *model) redoOps(ops []modelOp) error {
+func (m *model) redoOps(ops []modelOp, old map[logstore.Addr]bool) error {
 	seq := m.appliedSeq.Load() + 1
 	b := m.p.Begin(seq)
 	slices.SortStableFunc(ops, func(x, y modelOp) int { return x.key - y.key })
@@ -164,7 +173,7 @@ func (m *model) redoOps(ops []modelOp) error {
 	for i, op := range ops {
 		if i+1 == len(ops) || ops[i+1].key != op.key {
 			keep = append(keep, op)
-		} else if op.addr != 0 {
+		} else if op.addr != 0 && !old[op.addr] {
 			b.Drop(*m.treeOps([]modelOp{op})[0].Ref)
 		}
 	}

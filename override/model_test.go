@@ -54,7 +54,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
+	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, Parts, PartsRedone, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
 	Crashes, Traps, Damaged, Redone, Reused, Checked, Height int
 }
 
@@ -89,6 +89,8 @@ type model struct {
 	flush    *modelFlush
 	check    *logstore.Checkpoint
 	plan     []logstore.PageID
+	parts    bool   // flushes leave leaves behind
+	hand     []byte // where the next part begins
 	readers  []*modelReader
 	segments map[int64]bool // entered so far
 
@@ -134,6 +136,7 @@ func runModel(seed uint64) error {
 	}
 	defer m.release()
 	m.vary()
+	m.parts = r.IntN(4) > 0
 	for step := range modelSteps {
 		if err := m.step(); err != nil {
 			return fmt.Errorf("step %d: %w", step, err)

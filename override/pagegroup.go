@@ -15,7 +15,7 @@ const leftoverPages = 3 // most pages left dirty by earlier batches that a page 
 
 // CanPageGroup reports whether a batch begun now could become a page group.
 func (p *Pages) CanPageGroup() bool {
-	return len(p.dirty) <= leftoverPages && p.flush == nil && !p.frozen && p.nothingPending()
+	return p.dirty.len() <= leftoverPages && p.flush == nil && !p.frozen && p.nothingPending()
 }
 
 // nothingPending reports whether no value was dropped and no name folded away since the last flush.
@@ -25,10 +25,10 @@ func (p *Pages) nothingPending() bool { return len(p.deaths.refs) == 0 && len(p.
 // pages that its redo would take.
 func (b *Batch) Legal(pages int) bool {
 	p := b.p
-	if !p.nothingPending() || len(p.dirty) == 0 || len(p.dirty)-b.dirtyAt > pages {
+	if !p.nothingPending() || p.dirty.len() == 0 || p.dirty.len()-b.dirtyAt > pages {
 		return false
 	}
-	for _, e := range p.dirty {
+	for _, e := range p.dirty.pages {
 		if e.head.Load().kind != inMemory || e.place() == 0 { // removed, or born since the last flush
 			return false
 		}
@@ -39,10 +39,11 @@ func (b *Batch) Legal(pages int) bool {
 // WritePages adds the images of the batch's pages to g, bottom up; InstallPages follows once g is committed.
 func (b *Batch) WritePages(g *logstore.Group) {
 	p := b.p
-	slices.SortFunc(p.dirty, func(x, y *entry) int {
+	slices.SortFunc(p.dirty.pages, func(x, y *entry) int {
 		return cmp.Compare(x.head.Load().node.Level(), y.head.Load().node.Level())
 	})
-	for _, e := range p.dirty {
+	for i, e := range p.dirty.pages {
+		e.dirty = int32(i + 1)
 		a, body := g.Page(e.id)
 		v := e.head.Load()
 		v.node.Encode(body)
@@ -53,7 +54,7 @@ func (b *Batch) WritePages(g *logstore.Group) {
 // InstallPages makes the page group's pages the newest images. records is the number of records in the tree.
 func (b *Batch) InstallPages(group uint64, records int64) {
 	p := b.p
-	for _, e := range p.dirty {
+	for _, e := range p.dirty.pages {
 		v := e.head.Load()
 		n := &version{seq: v.seq, kind: atAddress, addr: v.addr}
 		n.next.Store(v.next.Load())
@@ -64,11 +65,9 @@ func (b *Batch) InstallPages(group uint64, records int64) {
 			p.limbo.leave(v, p.seq)
 		}
 		p.install(e, v.addr)
-		e.epoch = 0
 	}
-	clear(p.dirty)
-	p.dirty = p.dirty[:0]
-	p.rebase(group, records)
+	p.dirty.clear()
+	p.rebase(group, p.dirty.began(group), records)
 }
 
 // install makes a the place of a page, and the place before it dead.
@@ -80,9 +79,9 @@ func (p *Pages) install(e *entry, a logstore.Addr) {
 	p.store.MarkLive(a, 1)
 }
 
-// rebase notes that all records up to group are in pages.
-func (p *Pages) rebase(group uint64, records int64) {
-	p.base, p.baseRecords = group, records
-	p.store.Rebase(group)
+// rebase notes that the installed tree is as of group, but for what redo behind the given group brings, and has so many records.
+func (p *Pages) rebase(group, redo uint64, records int64) {
+	p.base, p.redo, p.baseRecords = group, redo, records
+	p.store.Rebase(redo)
 	p.forgetBirths()
 }

@@ -26,21 +26,21 @@ type Pages struct {
 
 	seq     uint64        // of the newest batch
 	born    atomic.Uint64 // counter of born names; also read by the encoder of a checkpoint
-	epoch   uint64        // of flushes: pages made dirty since the last one started have this epoch
-	dirty   []*entry      // of this epoch
-	retired []retirement  // names folded away since the last flush started
-	deaths  deaths        // values that left the tree since then
-	renamed int           // of dirty: old names, whose pages are dirty under new ones
-	doomed  int64         // pages of those, and removed from the tree
-	births  []birth       // values that entered the log after the base
+	dirty   dirtyPages
+	retired []retirement // names folded away since the last flush started
+	deaths  deaths       // values that left the tree since then
+	renamed int          // of dirty: old names, whose pages are dirty under new ones
+	doomed  int64        // pages of those, and removed from the tree
+	births  []birth      // values that entered the log after the base
 	limbo   limbo
 	flush   *Flush // in flight
 	frozen  bool   // a checkpoint or a check reads the table: no page groups
 
-	base        uint64 // group: redo starts behind it
+	base        uint64 // group: the installed tree is as of it, but for records behind redo
+	redo        uint64 // group, not above base: redo starts behind it
 	baseRecords int64  // records in the tree as of the base
 
-	folds, flushes, writtenEarly atomic.Uint64
+	folds, flushes, parts, writtenEarly atomic.Uint64
 
 	follow *following // of pages that another process writes; nil else
 }
@@ -52,7 +52,7 @@ type retirement struct {
 }
 
 func newPages(store *logstore.Store, registry *lockfree.Registry, expected int) *Pages {
-	p := &Pages{store: store, table: newTable(expected), memory: btree.NewMemory(), registry: registry, epoch: 2}
+	p := &Pages{store: store, table: newTable(expected), memory: btree.NewMemory(), registry: registry, dirty: newDirtyPages()}
 	p.batch.p = p
 	return p
 }
@@ -85,20 +85,13 @@ func (p *Pages) detach(e *entry) {
 	p.store.DropName(e.id)
 }
 
-// markDirty puts a page on the list for the next flush.
-func (p *Pages) markDirty(e *entry) {
-	if e.epoch != p.epoch {
-		e.epoch = p.epoch
-		p.dirty = append(p.dirty, e)
-	}
-}
-
 // Stats describes the table and what waits to be written.
 type Stats struct {
 	TableEntries int64
 	DirtyPages   int
 	MemoryBytes  int64
 	Flushes      uint64
+	Parts        uint64 // of them, those that left leaves behind
 	Folds        uint64
 	Early        uint64 // pages written before their batch was whole
 }
@@ -106,19 +99,25 @@ type Stats struct {
 // Stats returns the present counts. Baton holder.
 func (p *Pages) Stats() Stats {
 	return Stats{
-		TableEntries: p.table.count.Load(), DirtyPages: len(p.dirty), MemoryBytes: p.memory.Held(),
-		Flushes: p.flushes.Load(), Folds: p.folds.Load(), Early: p.writtenEarly.Load(),
+		TableEntries: p.table.count.Load(), DirtyPages: p.dirty.len(), MemoryBytes: p.memory.Held(),
+		Flushes: p.flushes.Load(), Parts: p.parts.Load(), Folds: p.folds.Load(), Early: p.writtenEarly.Load(),
 	}
 }
 
-// Base returns the group behind which redo starts. Baton holder.
+// Base returns the group that the newest flush or page group is the tree of. Baton holder.
 func (p *Pages) Base() uint64 { return p.base }
+
+// RedoStart returns the group behind which redo starts: the base, or one before it if leaves were left behind. Baton holder.
+func (p *Pages) RedoStart() uint64 { return p.redo }
+
+// MustPages returns how many of the dirty pages no flush may leave behind. Baton holder.
+func (p *Pages) MustPages() int64 { return int64(p.dirty.musts) }
 
 // Dying returns how many pages the next flush will let die beside those that it replaces, roughly. Baton holder.
 func (p *Pages) Dying() int64 { return p.doomed }
 
-// DirtyBytes returns what the next flush would write, roughly: a page for each dirty page. Baton holder.
-func (p *Pages) DirtyBytes() int64 { return int64(len(p.dirty)-p.renamed) * logstore.PageSize }
+// DirtyBytes returns what a flush of all would write, roughly: a page for each dirty page. Baton holder.
+func (p *Pages) DirtyBytes() int64 { return int64(p.dirty.len()-p.renamed) * logstore.PageSize }
 
 // MemoryBytes returns the bytes held by versions in memory. Baton holder.
 func (p *Pages) MemoryBytes() int64 { return p.memory.Held() }
@@ -141,14 +140,22 @@ func (p *Pages) Close() { p.memory.Close() }
 // Seq returns the Seq of the newest batch begun. Baton holder.
 func (p *Pages) Seq() uint64 { return p.seq }
 
-// Unwritten bounds the pages that the flush in flight and the next one have still to write.
+// Unwritten bounds the pages that the flush in flight and one of all that is dirty have still to write.
 func (p *Pages) Unwritten() int64 {
-	n := int64(len(p.dirty) - p.renamed)
+	n := int64(p.dirty.len() - p.renamed)
 	if p.flush != nil {
 		n += p.flush.Pages()
 	}
-	if stream := len(p.retired)*retiredSize + p.renamed*8 + p.deaths.entries*deathSize; n > 0 || stream > 0 {
-		n += int64(flushFixed+stream)/logstore.BodySize + 1
+	if n > 0 || p.streamBytes() > 0 {
+		n += p.StreamPages()
 	}
 	return n
 }
+
+// streamBytes is what the lists of the next flush take.
+func (p *Pages) streamBytes() int {
+	return len(p.retired)*retiredSize + p.renamed*8 + p.deaths.entries*deathSize
+}
+
+// StreamPages bounds the pages that the end of the next flush takes, beside those of the tree.
+func (p *Pages) StreamPages() int64 { return int64(flushFixed+p.streamBytes())/logstore.BodySize + 1 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Recover rebuilds the pages from the newest checkpoint and the accepted groups behind it: complete flushes and page groups are
-// installed in order, births marked from every group, deaths taken from the flush that lists them. What is left to do is redo: the
-// record groups after Base, in order. records is the number of records as of the base.
+// installed in order, births marked from every group behind the checkpoint's base, deaths taken from the flush that lists them. What is
+// left to do is redo: the record groups after RedoStart, in order. records is the number of records as of the base.
 func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.Registry) (p *Pages, records int64, err error) {
 	p = newPages(store, registry, len(rec.Table)/tableEntry)
 	if err := p.recoverTable(rec.Table); err != nil {
@@ -27,7 +27,8 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 		return nil, 0, err
 	}
 	p.forgetBirths()
-	store.RebaseRecovered(rec, p.base)
+	p.dirty.began(p.redo)
+	store.RebaseRecovered(rec, p.redo)
 	if store.Beside() {
 		p.startFollowing(tableBase, parts)
 	}
@@ -41,7 +42,7 @@ func (p *Pages) recoverTable(table []byte) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.store.Path(), err)
 	}
-	p.base, p.baseRecords = head.base, head.records
+	p.base, p.redo, p.baseRecords = head.base, head.redo, head.records
 	p.born.Store(head.born)
 	for range head.entries {
 		id, a := r.u64(), r.u64()
@@ -66,6 +67,9 @@ func (p *Pages) recoverEntry(id logstore.PageID, a logstore.Addr) error {
 func (p *Pages) recoverGroup(g *logstore.ScannedGroup, tableBase uint64, parts map[uint64][]logstore.ScannedPage) error {
 	switch g.Kind {
 	case logstore.RecordGroup, logstore.PageGroup:
+		if g.No <= tableBase { // the checkpoint's space map knows what became of the values since
+			return nil
+		}
 		if err := p.recoverBirths(g); err != nil {
 			return err
 		}
@@ -73,7 +77,7 @@ func (p *Pages) recoverGroup(g *logstore.ScannedGroup, tableBase uint64, parts m
 			if err := p.recoverPages(g.Pages); err != nil {
 				return err
 			}
-			p.base, p.baseRecords = g.No, int64(g.Count)
+			p.base, p.redo, p.baseRecords = g.No, g.No, int64(g.Count)
 		}
 	case logstore.FlushGroup:
 		stream, err := p.flushStream(g)
@@ -154,7 +158,11 @@ func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase 
 		return fmt.Errorf("%s: %w", p.store.Path(), err)
 	}
 	if end.base <= tableBase {
+		delete(parts, end.first)
 		return nil
+	}
+	if end.redo < p.redo {
+		return fmt.Errorf("%w: %s: redo goes back to group %d with the flush in group %d", logstore.ErrCorrupt, p.store.Path(), end.redo, g.No)
 	}
 	if err := p.recoverPages(append(parts[end.first], g.Pages...)); err != nil {
 		return err
@@ -184,7 +192,7 @@ func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase 
 		}
 		p.store.Kill(d.Addr, d.Pages, 0)
 	}
-	p.base, p.baseRecords = end.base, end.records
+	p.base, p.redo, p.baseRecords = end.base, end.redo, end.records
 	p.born.Store(end.born)
 	return nil
 }
@@ -230,6 +238,6 @@ func Create(store *logstore.Store, registry *lockfree.Registry, readOnly bool) (
 	e.head.Store(&version{kind: atAddress, addr: a})
 	empty.Release(p.memory)
 	p.install(e, a)
-	p.rebase(no, 0)
+	p.rebase(no, p.dirty.began(no), 0)
 	return p, nil
 }

@@ -63,10 +63,10 @@ func TestRecoverHostile(t *testing.T) {
 	h := newHostile(t)
 	born := logstore.BornBit | 5
 	table := tableBytes(2, 6, 3, Root, 4, 9, 10, born, 11)
-	end := flushEnd{base: 5, first: 6, born: 6}
+	end := flushEnd{base: 5, redo: 5, first: 6, born: 6}
 	require.NoError(t, h.recover(table, nil, putFlushEnd(end)))
 	require.NoError(t, h.recover(table, []logstore.ScannedPage{treePage(born, 12), treePage(13, 14)}, putFlushEnd(flushEnd{
-		base: 5, first: 6, born: 7, retired: []retiredName{{9, 10}}, removed: []logstore.PageID{born, 15, logstore.BornBit | 7}, dying: []Extent{{16, 2}},
+		base: 5, redo: 5, first: 6, born: 7, retired: []retiredName{{9, 10}}, removed: []logstore.PageID{born, 15, logstore.BornBit | 7}, dying: []Extent{{16, 2}},
 	})))
 	for what, table := range map[string][]byte{
 		"no root":             tableBytes(2, 6, 3, 9, 10),
@@ -94,6 +94,7 @@ func TestRecoverHostile(t *testing.T) {
 		"death of nothing":       func(e *flushEnd) { e.dying = []Extent{{5, 0}} },
 		"death of a superblock":  func(e *flushEnd) { e.dying = []Extent{{1, 1}} },
 		"death beyond a segment": func(e *flushEnd) { e.dying = []Extent{{5, 4}} },
+		"redo goes back":         func(e *flushEnd) { e.redo = 1 },
 		"counter moves back":     func(e *flushEnd) { e.born = 4 },
 	} {
 		bad := end
@@ -101,14 +102,14 @@ func TestRecoverHostile(t *testing.T) {
 		require.ErrorIs(t, h.recover(table, nil, putFlushEnd(bad)), logstore.ErrCorrupt, what)
 	}
 	require.ErrorIs(t, h.recover(table, []logstore.ScannedPage{treePage(h.pages, 12)}, putFlushEnd(end)), logstore.ErrCorrupt)
-	require.NoError(t, h.recover(table, nil, putFlushEnd(flushEnd{base: 2, first: 3, retired: []retiredName{{20, 21}}})),
+	require.NoError(t, h.recover(table, nil, putFlushEnd(flushEnd{base: 2, redo: 2, first: 3, retired: []retiredName{{20, 21}}})),
 		"a flush that the table contains is not looked at")
 }
 
 func FuzzRecover(f *testing.F) {
-	f.Add(tableBytes(2, 6, 3, Root, 4, 9, 10, logstore.BornBit|5, 11), putFlushEnd(flushEnd{base: 5, first: 6, born: 6}), []byte{})
+	f.Add(tableBytes(2, 6, 3, Root, 4, 9, 10, logstore.BornBit|5, 11), putFlushEnd(flushEnd{base: 5, redo: 5, first: 6, born: 6}), []byte{})
 	f.Add(tableBytes(2, 6, 3, Root, 4, 9, 10), putFlushEnd(flushEnd{
-		base: 5, first: 6, born: 7, retired: []retiredName{{9, 10}}, removed: []logstore.PageID{15}, dying: []Extent{{16, 2}},
+		base: 5, redo: 5, first: 6, born: 7, retired: []retiredName{{9, 10}}, removed: []logstore.PageID{15}, dying: []Extent{{16, 2}},
 	}), make([]byte, 32))
 	h := newHostile(f)
 	f.Fuzz(func(t *testing.T, table, stream, names []byte) {

@@ -33,7 +33,10 @@ type entry struct {
 	id    logstore.PageID
 	head  atomic.Pointer[version] // never nil once the entry is in the table
 	disk  logstore.Addr           // where the table as recovered would lead; 0 = the name itself, or nowhere for a born name
-	epoch uint64                  // flush epoch in which the page became dirty last
+	epoch uint64                  // in which the page became dirty: see dirtyPages
+	dirty int32                   // its index among those, plus 1; 0 = clean
+	gain  int32                   // if dirty and not must: records that it has more than its image on disk
+	must  bool                    // the next flush has to write it
 	link  *link                   // for the table to use, until it has
 }
 

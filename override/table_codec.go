@@ -9,17 +9,19 @@ import (
 
 // A checkpoint's table:
 //
-//	base group u64 | born counter u64 | trees u32, each: root name u64, records u64 | entries u64, each: name u64, address u64
+//	base group u64 | born counter u64 | trees u32, each: root name u64, records u64 | entries u64, each: name u64, address u64 |
+//	behind u64, if it is not 0: base group minus the one behind which redo starts
 const (
 	tableFixed = 8*2 + 4 + 16 + 8 // bytes of a table beside its entries
 	tableEntry = 16
+	behindSize = 8
 )
 
 // EncodeTable returns the table as it is on disk, for a checkpoint. The pages are frozen and no flush is in flight; the baton is not
 // needed.
 func (p *Pages) EncodeTable() []byte {
 	le := binary.LittleEndian
-	b := make([]byte, 0, tableFixed+int(p.table.count.Load())*tableEntry)
+	b := make([]byte, 0, tableFixed+int(p.table.count.Load())*tableEntry+behindSize)
 	b = le.AppendUint64(b, p.base)
 	b = le.AppendUint64(b, p.born.Load())
 	b = le.AppendUint32(b, 1)
@@ -36,6 +38,9 @@ func (p *Pages) EncodeTable() []byte {
 		}
 	})
 	le.PutUint64(b[at:], n)
+	if behind := p.base - p.redo; behind != 0 {
+		b = le.AppendUint64(b, behind)
+	}
 	return b
 }
 
@@ -92,6 +97,7 @@ func (r *reader) trees() (records int64, err error) {
 // tableHead is the start of a checkpoint's table.
 type tableHead struct {
 	base, born uint64
+	redo       uint64
 	records    int64
 	entries    int
 }
@@ -102,7 +108,15 @@ func getTableHead(r *reader) (h tableHead, err error) {
 		return h, err
 	}
 	h.entries = r.count(r.u64(), tableEntry)
-	if r.short || len(r.b) != h.entries*tableEntry || h.born > maxBorn {
+	h.redo = h.base
+	if rest := len(r.b) - h.entries*tableEntry; !r.short && rest == behindSize {
+		behind := binary.LittleEndian.Uint64(r.b[len(r.b)-behindSize:])
+		h.redo -= behind
+		r.short = behind == 0 || behind > h.base
+	} else if rest != 0 {
+		r.short = true
+	}
+	if r.short || h.born > maxBorn {
 		return h, fmt.Errorf("%w: translation table of a checkpoint", logstore.ErrCorrupt)
 	}
 	return h, nil

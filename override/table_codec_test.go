@@ -2,6 +2,7 @@ package override
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 
 	"flashdbm/logstore"
@@ -29,8 +30,12 @@ func TestTableHead(t *testing.T) {
 	r := &reader{b: good}
 	h, err := getTableHead(r)
 	require.NoError(t, err)
-	require.Equal(t, tableHead{base: 9, born: 7, records: 5, entries: 2}, h)
+	require.Equal(t, tableHead{base: 9, redo: 9, born: 7, records: 5, entries: 2}, h)
 	require.Len(t, r.b, 32)
+
+	h, err = getTableHead(&reader{b: append(slices.Clone(good), 2, 0, 0, 0, 0, 0, 0, 0)})
+	require.NoError(t, err)
+	require.Equal(t, tableHead{base: 9, redo: 7, born: 7, records: 5, entries: 2}, h)
 
 	require.Len(t, tableBytes(0, 0, 0), tableFixed)
 	for n := range good {
@@ -44,6 +49,8 @@ func TestTableHead(t *testing.T) {
 	}
 	for what, b := range map[string][]byte{
 		"bytes behind":     append(append([]byte(nil), good...), 0),
+		"none behind":      append(append([]byte(nil), good...), 0, 0, 0, 0, 0, 0, 0, 0),
+		"more behind":      append(append([]byte(nil), good...), 10, 0, 0, 0, 0, 0, 0, 0),
 		"counter":          change(8, maxBorn+1),
 		"two trees":        change(16, (Root&(1<<32-1))<<32|2),
 		"another root":     change(20, Root+1),
@@ -74,7 +81,7 @@ func TestReader(t *testing.T) {
 
 // putFlushEnd encodes what getFlushEnd decoded.
 func putFlushEnd(end flushEnd) []byte {
-	f := &Flush{p: &Pages{}, base: end.base, first: end.first, records: end.records, dying: end.dying}
+	f := &Flush{p: &Pages{}, base: end.base, redo: end.redo, first: end.first, records: end.records, dying: end.dying}
 	f.p.born.Store(end.born)
 	for _, r := range end.retired {
 		f.retired = append(f.retired, retirement{entry: &entry{id: r.id}, addr: r.addr})
@@ -87,7 +94,7 @@ func putFlushEnd(end flushEnd) []byte {
 
 func TestFlushEnd(t *testing.T) {
 	want := flushEnd{
-		base: 4, first: 6, born: 12, records: 99, retired: []retiredName{{7, 70}, {logstore.BornBit | 3, 71}},
+		base: 4, redo: 3, first: 6, born: 12, records: 99, retired: []retiredName{{7, 70}, {logstore.BornBit | 3, 71}},
 		removed: []logstore.PageID{8}, dying: []Extent{{100, 3}, {200, 255}},
 	}
 	good := putFlushEnd(want)
@@ -97,14 +104,21 @@ func TestFlushEnd(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
+	whole := len(good) - behindSize
 	for n := range good {
-		_, err := getFlushEnd(good[:n], 8)
+		got, err := getFlushEnd(good[:n], 8)
+		if n == whole {
+			require.NoError(t, err)
+			require.Equal(t, got.base, got.redo, "as it was written before there were others")
+			continue
+		}
 		require.ErrorIs(t, err, logstore.ErrCorrupt, "cut to %d bytes", n)
 	}
 	for what, change := range map[string]func(*flushEnd){
 		"base in its own parts":  func(e *flushEnd) { e.base = e.first },
 		"first part behind last": func(e *flushEnd) { e.first = 9 },
 		"counter":                func(e *flushEnd) { e.born = maxBorn + 1 },
+		"redo behind the base":   func(e *flushEnd) { e.redo = 5 },
 		"negative records":       func(e *flushEnd) { e.records = -1 },
 	} {
 		bad := want

@@ -55,6 +55,7 @@ type applier struct {
 	changes []change // stack: what became of an inner node's children
 	shrunk  []int    // stack: children that may have become too small
 	entries []entry  // stack: children of an inner node being rebuilt
+	refs    bool     // the edits change references
 	text    []byte   // separators made in this batch; what was handed out of it stays when it grows
 }
 
@@ -141,7 +142,7 @@ func (a *applier) run(root PageID, n Node, ops []Op) error {
 			}
 			f := &a.path[depth-1]
 			if became != unchanged || len(a.pieces) > 0 {
-				if err := a.settle(f, id, n, v, became); err != nil {
+				if err := a.settle(depth-1, id, n, v, became); err != nil {
 					return err
 				}
 			}

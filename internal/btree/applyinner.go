@@ -101,15 +101,20 @@ func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
 	return low, nil
 }
 
-// settle puts what became of the child at hand, which was n, in place and notes what its parent has to know. The child's right siblings
-// are all there is on the stack of pieces.
-func (a *applier) settle(f *frame, id PageID, n, v Node, became state) error {
+// settle puts what became of the child at hand of the given frame, which was n, in place and notes what its parent has to know. The
+// child's right siblings are all there is on the stack of pieces.
+func (a *applier) settle(depth int, id PageID, n, v Node, became state) error {
+	f := &a.path[depth]
 	switch became {
 	case removed:
 		a.e.Remove(id)
 		a.changes = append(a.changes, change{at: f.index, gone: true})
 	case changed:
-		a.e.Put(id, v)
+		if n.IsLeaf() && len(a.pieces) == 0 && !a.refs && !a.cutBefore(depth) {
+			a.e.Update(id, v)
+		} else {
+			a.e.Put(id, v)
+		}
 		if b := v.bytes(); b < smallBytes && b < n.bytes() {
 			a.shrunk = append(a.shrunk, f.index)
 		}
@@ -123,6 +128,16 @@ func (a *applier) settle(f *frame, id PageID, n, v Node, became state) error {
 	clear(a.pieces)
 	a.pieces = a.pieces[:0]
 	return nil
+}
+
+// cutBefore reports whether the lower bound of the child at hand of the given frame is its own first key: the separator is a cut one.
+func (a *applier) cutBefore(depth int) bool {
+	for ; depth >= 0; depth-- {
+		if f := &a.path[depth]; f.index > 0 {
+			return innerCut(f.node.innerSlot(f.index))
+		}
+	}
+	return false
 }
 
 // checkPieces makes sure that the child at hand was split within its bounds. It always is, unless there were keys in it that do not

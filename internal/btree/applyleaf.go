@@ -32,7 +32,7 @@ func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 // edit finds what ops change in a leaf and fills edits. It returns the number of records and the bytes of their cells afterwards, and
 // how many of those bytes are new.
 func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
-	a.edits = a.edits[:0]
+	a.edits, a.refs = a.edits[:0], false
 	count, cells = n.Count(), n.cellBytes()
 	old := count
 	at, found := 0, false
@@ -48,7 +48,12 @@ func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 		case found:
 			c := n.Cell(at)
 			if c.Kind() != Inline {
-				a.e.Drop(c.Ref())
+				ref := c.Ref()
+				if !op.Delete && op.Ref != nil && ref == *op.Ref {
+					continue // redone: the record is there already
+				}
+				a.e.Drop(ref)
+				a.refs = true
 			}
 			cells -= c.size()
 			e.skip = 1
@@ -58,6 +63,7 @@ func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 		}
 		if !op.Delete {
 			e.op, e.cellLen = op, op.cellLen()
+			a.refs = a.refs || op.Ref != nil
 			cells += e.cellLen
 			added += e.cellLen
 			count++

@@ -3,6 +3,7 @@ package btree
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,13 +11,13 @@ import (
 
 // A tree is an Editor that keeps every version of every page until told otherwise.
 type tree struct {
-	memory *Memory
-	pages  map[PageID][]pageVersion // oldest first
-	runs   map[PageID][]byte        // whole keys of long-key records
-	live   map[PageID]bool          // runs in the tree
-	born   PageID
-	seq    int
-	puts   int
+	memory        *Memory
+	pages         map[PageID][]pageVersion // oldest first
+	runs          map[PageID][]byte        // whole keys of long-key records
+	live          map[PageID]bool          // runs in the tree
+	born          PageID
+	seq           int
+	puts, updates int
 }
 
 type pageVersion struct {
@@ -65,6 +66,24 @@ func (t *tree) RunKey(ref Ref) ([]byte, error) {
 }
 
 func (t *tree) Put(id PageID, n Node) { t.push(id, pageVersion{seq: t.seq, node: n}); t.puts++ }
+func (t *tree) Update(id PageID, n Node) {
+	old, err := t.Node(id)
+	if err != nil || !slices.Equal(refsOf(old), refsOf(n)) {
+		panic(fmt.Sprintf("update of page %#x changes references: %v", id, err))
+	}
+	t.Put(id, n)
+	t.updates++
+}
+
+func refsOf(n Node) (refs []Ref) {
+	for i := 0; n.IsLeaf() && i < n.Count(); i++ {
+		if c := n.Cell(i); c.Kind() != Inline {
+			refs = append(refs, c.Ref())
+		}
+	}
+	return refs
+}
+
 func (t *tree) Remove(id PageID) {
 	if vs := t.pages[id]; len(vs) == 0 || vs[len(vs)-1].gone {
 		panic(fmt.Sprintf("page %#x removed, but not there", id))

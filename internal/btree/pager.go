@@ -24,6 +24,10 @@ type Editor interface {
 	// replace an image that it was given earlier in the same batch.
 	Put(id PageID, n Node)
 
+	// Update is Put of a leaf that keeps its bounds and its references: nothing but records in their cells came, changed or went since
+	// the image before, and no other page of the batch follows from that. A Put of the same page may come behind it in the batch.
+	Update(id PageID, n Node)
+
 	// New bears a name that was never used.
 	New() PageID
 

@@ -76,7 +76,7 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int) (r Repacked
 	for ; depth > 0; depth-- {
 		f := &a.path[depth-1]
 		if became != unchanged || len(a.pieces) > 0 {
-			if err := a.settle(f, id, n, v, became); err != nil {
+			if err := a.settle(depth-1, id, n, v, became); err != nil {
 				return r, err
 			}
 		}

@@ -1,0 +1,22 @@
+package logstore
+
+import "sync/atomic"
+
+// Features are flags of a file that uses what older programs do not know. A file has one from a checkpoint on, in each superblock that
+// follows; what it stands for comes into the log only behind that.
+const (
+	featureRedoBefore = 1 << iota // redo may start before the base of a flush or checkpoint
+	knownFeatures     = 1<<iota - 1
+)
+
+// features are the incompatible flags of a store.
+type features struct {
+	wanted atomic.Uint64 // what the next superblock will have
+	stated atomic.Uint64 // what a durable one has
+}
+
+// RedoBefore reports whether the file says by now that redo may start before a base. If not, the next checkpoint makes it say so.
+func (s *Store) RedoBefore() bool {
+	s.features.wanted.Or(featureRedoBefore)
+	return s.features.stated.Load()&featureRedoBefore != 0
+}

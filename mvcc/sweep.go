@@ -1,0 +1,180 @@
+package mvcc
+
+import (
+	"cmp"
+
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// Where much is dirty it is flushed a part of the tree at a time, in key order and round and round. The images that a part leaves then lie
+// together, where the round before has written them, so their segments come back whole, after two checkpoints and without cleaning. Of all
+// at once the file would have to hold two, and the log of two turns: the tree, and what is being written.
+//
+// Each leaf is written as often as by flushes of all, once for RedoLimit of redo, and a little less: it is as many parts as the redo is
+// divided into. What is left behind keeps the redo start back; so redo is always about RedoLimit long, and the parts come evenly instead of
+// in bursts. A page that has to be written (see override's dirtyPages) goes with the next part wherever it lies. Where many have to, as in
+// a tree that grows everywhere, parts would write those again and again, and all is flushed at once.
+const (
+	mostParts  = 16
+	partBytes  = 4 << 20 // of dirty pages that are worth a part
+	mustShare  = 4       // all is flushed at once if what has to be is more than a quarter of a part
+	partsHeld  = 1       // parts that room is held for, beside the one in flight
+	sweepShare = 24      // with parts a checkpoint is due when the log has taken a 24th of what lives
+)
+
+// partBytes is what a part is worth.
+func (e *Engine) partBytes() int64 { return cmp.Or(e.opts.PartBytes, partBytes) }
+
+// parts returns in how many parts what is dirty should be flushed; 1 is all at once. Baton holder.
+func (e *Engine) parts() int {
+	n := e.mayParts()
+	if n > 1 && !e.inPart.Load() && e.opts.PartBytes == 0 && e.pages.MustPages()*logstore.PageSize*mustShare > e.pages.DirtyBytes()/int64(n) {
+		return 1
+	}
+	return n
+}
+
+// mayParts returns in how many parts what is dirty could be flushed. Baton holder.
+func (e *Engine) mayParts() int {
+	n := min(e.pages.DirtyBytes()/e.partBytes(), mostParts)
+	if n < 2 || e.layered || !e.store.RedoBefore() {
+		return 1
+	}
+	return int(n)
+}
+
+// partDue reports whether the next of n parts should be flushed. Baton holder.
+func (e *Engine) partDue(n int) bool {
+	return n > 1 && e.redoBytes.sinceBase()+int64(len(e.redo)) >= e.opts.RedoLimit/int64(n)
+}
+
+// sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Baton holder.
+func (e *Engine) sweepDue() bool {
+	least := min(max(e.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), e.opts.RedoLimit)
+	return e.sinceCheckpoint() >= least
+}
+
+// flushPart flushes the next part of so many. The caller holds keeper.mu.
+func (e *Engine) flushPart(n int) (err error) {
+	defer e.protect(&err)
+	part, err := e.planPart(n)
+	e.inPart.Store(true) // what it makes dirty has to be written, with it
+	defer e.inPart.Store(false)
+	if err != nil {
+		return e.store.Fail(err)
+	}
+	e.keeper.hand = part.Next
+	if err := e.moveLoners(part); err != nil {
+		return err
+	}
+	if err := e.eachParent(part.Parents, (*override.Batch).Rename, e.reserveMore); err != nil {
+		return err
+	}
+	return e.withBaton(func() error {
+		if err := e.Failed(); err != nil {
+			return err
+		}
+		if err := e.provideFor(int64(part.Leaves()) + e.pages.MustPages() + e.pages.StreamPages()); err != nil {
+			return err
+		}
+		if err := e.writeRedo(); err != nil {
+			return err
+		}
+		f := e.pages.StartPart(e.store.LastGroup(), e.records, part)
+		if f == nil {
+			return nil
+		}
+		return e.finishFlush(f, e.between)
+	})
+}
+
+// moveLoners has the part take along what would keep its old segments from reuse: the more, the more of the file is of no use.
+func (e *Engine) moveLoners(part *override.Part) error {
+	var loners []logstore.PageID
+	if err := e.withBaton(func() error {
+		s := e.store.SpaceStats()
+		clean, dirty := 1, 4
+		switch used := s.FileBytes - s.FreeBytes; {
+		case used > s.LiveBytes*28/20:
+			clean, dirty = 1000, 1
+		case used > s.LiveBytes*26/20:
+			clean, dirty = 1, 1
+		}
+		loners = e.pages.Loners(part, clean, dirty)
+		return e.Failed()
+	}); err != nil {
+		return err
+	}
+	for len(loners) > 0 {
+		n := min(len(loners), cleanAtOnce, e.stepPages())
+		room, err := e.touchSome(loners[:n], (*override.Batch).Touch, e.reserveMore)
+		if err != nil || !room {
+			return err
+		}
+		loners = loners[n:]
+		e.pace()
+	}
+	return nil
+}
+
+func (e *Engine) planPart(n int) (*override.Part, error) {
+	slot := e.registry.Acquire(&e.applied)
+	defer slot.Release()
+	if err := e.await(slot.Seq()); err != nil {
+		return nil, err
+	}
+	var leaves int64
+	if err := e.withBaton(func() error {
+		leaves = e.pages.DirtyBytes()/logstore.PageSize/int64(n) + 1
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	return e.pages.PlanPart(e.pages.At(slot.Seq()), e.keeper.hand, int(leaves))
+}
+
+// provideFor makes sure that a flush of so many pages has room. Baton holder.
+func (e *Engine) provideFor(pages int64) error {
+	e.rebalance(0)
+	missing := max(0, withMargin(pages)+redoPages(int64(len(e.redo)))-e.held)
+	err := e.store.Reserve(missing, true)
+	if err == nil {
+		e.held += missing
+	}
+	return err
+}
+
+// flushParts flushes what is dirty by parts, with checkpoints between, so that each can have the room that those before it have left. What
+// is dirty after that, a whole flush takes. The caller holds keeper.mu.
+func (e *Engine) flushParts() error {
+	for range mostParts {
+		n := 1
+		if err := e.withBaton(func() error {
+			n = e.parts()
+			return e.Failed()
+		}); err != nil || n == 1 {
+			return err
+		}
+		if err := e.sweep(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweep flushes the next part of so many, and checkpoints if the log has become long enough. The caller holds keeper.mu.
+func (e *Engine) sweep(n int) error {
+	if err := e.flushPart(n); err != nil {
+		return err
+	}
+	due := false
+	if err := e.withBaton(func() error {
+		due = e.sweepDue()
+		return nil
+	}); err != nil || !due {
+		return err
+	}
+	e.keeper.turn.ended(e.store.Counters().Pages)
+	return e.checkpointTwice()
+}

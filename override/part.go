@@ -1,0 +1,218 @@
+package override
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// A Part is what PlanPart has chosen: the dirty leaves of a range of keys.
+type Part struct {
+	Next    []byte            // the key to begin the next part at
+	Parents []logstore.PageID // of the leaves, those with dirty leaves that have addresses for names: Fold gives them others
+	leaves  []*entry
+	clean   []cleanLeaf // those between
+}
+
+// cleanLeaf is a leaf that is not dirty.
+type cleanLeaf struct {
+	id, parent logstore.PageID
+}
+
+// Leaves returns how many leaves were chosen.
+func (t *Part) Leaves() int { return len(t.leaves) }
+
+// PlanPart chooses leaves for a flush that leaves others behind: dirty ones in key order, from the given key on and round to it again,
+// until there are so many. Written together they die together when the next round comes by, and their segments with them.
+//
+// It looks at the tree as of a registered snapshot, without the baton, while no flush is in flight. What it finds is a suggestion: StartPart
+// takes what is dirty by then, and what it must.
+func (p *Pages) PlanPart(s Snapshot, from []byte, leaves int) (*Part, error) {
+	w := partWalk{s: s, from: from, most: leaves, part: &Part{}}
+	root, err := s.Node(Root)
+	if err != nil || root.Level() == 0 {
+		return w.part, err
+	}
+	if err := w.list(Root, root, nil); err != nil {
+		return nil, err
+	}
+	start := 0
+	for start+1 < len(w.parents) && bytes.Compare(w.parents[start+1].bound, from) <= 0 {
+		start++
+	}
+	n := len(w.parents)
+	for i := 0; i <= n && !w.full; i++ { // the first one again at the end: what lies before the key in it
+		if err := w.leaves(w.parents[(start+i)%n], i == 0, i == n); err != nil {
+			return nil, err
+		}
+	}
+	return w.part, nil
+}
+
+// partWalk goes through the inner nodes of a tree. Levels go down, so it ends on any tree.
+type partWalk struct {
+	s       Snapshot
+	from    []byte
+	most    int
+	parents []partParent // of leaves, in key order
+	part    *Part
+	full    bool
+}
+
+type partParent struct {
+	id    logstore.PageID
+	bound []byte // no key below it is less
+}
+
+// list lists the parents of leaves below an inner node.
+func (w *partWalk) list(id logstore.PageID, n btree.Node, bound []byte) error {
+	if n.Level() == 1 {
+		w.parents = append(w.parents, partParent{id, bound})
+		return nil
+	}
+	for i := range n.Count() {
+		child := n.Child(i)
+		if i > 0 {
+			bound, _ = n.Separator(i, nil)
+		}
+		if n.Level() == 2 {
+			w.parents = append(w.parents, partParent{child, bound})
+			continue
+		}
+		c, err := w.s.Node(child)
+		if err == nil && c.Level() != n.Level()-1 {
+			err = w.s.pages.unknown(child)
+		}
+		if err == nil {
+			err = w.list(child, c, bound)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaves chooses dirty leaves below a parent: those from the key on if it is the first, those before the key if it is the last.
+func (w *partWalk) leaves(parent partParent, first, last bool) error {
+	n, err := w.s.Node(parent.id)
+	if err == nil && n.Level() != 1 {
+		err = w.s.pages.unknown(parent.id)
+	}
+	if err != nil {
+		return err
+	}
+	pinning := false
+	var bound []byte
+	for i := range n.Count() {
+		bound = append(bound[:0], parent.bound...)
+		if i > 0 {
+			bound, _ = n.Separator(i, bound[:0])
+		}
+		if before := bytes.Compare(bound, w.from) < 0; first && before {
+			continue
+		} else if last && !before {
+			break
+		}
+		if w.full = len(w.part.leaves) >= w.most; w.full {
+			w.part.Next = bound
+			break
+		}
+		e := w.s.pages.lookup(n.Child(i))
+		if e == nil || e.head.Load().kind != inMemory {
+			w.part.clean = append(w.part.clean, cleanLeaf{n.Child(i), parent.id})
+			continue
+		}
+		w.part.leaves = append(w.part.leaves, e)
+		pinning = pinning || e.pinning()
+	}
+	if pinning {
+		w.part.Parents = append(w.part.Parents, parent.id)
+	}
+	return nil
+}
+
+// Loners returns the clean leaves of a part that should move with the others, for Touch, and adds the parents of those that have addresses
+// for names. They lie where the part leaves room behind that is of no use as long as they are there: in segments that have at most clean
+// leaves of it for each other dirty ones, and in those of which not more than an eighth will live. Baton holder, before StartPart.
+func (p *Pages) Loners(part *Part, clean, dirty int) (ids []logstore.PageID) {
+	type segment struct {
+		dirty int
+		clean []cleanLeaf
+	}
+	segments := map[uint64]*segment{}
+	at := func(a logstore.Addr) *segment {
+		n := a / uint64(p.store.SegmentPages())
+		s := segments[n]
+		if s == nil {
+			s = &segment{}
+			segments[n] = s
+		}
+		return s
+	}
+	for _, e := range part.leaves {
+		if old := e.place(); old != 0 && e.dirty != 0 {
+			at(old).dirty++
+		}
+	}
+	for _, c := range part.clean {
+		a := c.id
+		if e := p.lookup(c.id); e != nil {
+			if v := e.head.Load(); v.kind != atAddress {
+				continue
+			}
+			a = e.place()
+		}
+		if logstore.IsAddr(a) {
+			s := at(a)
+			s.clean = append(s.clean, c)
+		}
+	}
+	parents := map[logstore.PageID]bool{}
+	for _, id := range part.Parents {
+		parents[id] = true
+	}
+	for _, n := range slices.Sorted(maps.Keys(segments)) {
+		s := segments[n]
+		stay := p.store.LiveIn(uint32(n)) - int64(s.dirty)
+		if len(s.clean)*dirty > s.dirty*clean && stay*8 > int64(p.store.SegmentPages()) {
+			continue
+		}
+		for _, c := range s.clean {
+			ids = append(ids, c.id)
+			if logstore.IsAddr(c.id) && !parents[c.parent] {
+				parents[c.parent] = true
+				part.Parents = append(part.Parents, c.parent)
+			}
+		}
+	}
+	return ids
+}
+
+// StartPart starts a flush that writes, of what may be left behind, the leaves of a part. Else it is StartFlush.
+func (p *Pages) StartPart(group uint64, records int64, part *Part) *Flush {
+	if p.dirty.len() == 0 && p.nothingPending() {
+		return nil
+	}
+	f := p.StartEarly()
+	take := func(e *entry) {
+		f.take(e)
+		p.dirty.remove(e)
+	}
+	for _, e := range p.dirty.must {
+		if e.must {
+			take(e)
+		}
+	}
+	p.dirty.forgetMusts()
+	for _, e := range part.leaves {
+		if e.dirty != 0 {
+			take(e)
+		}
+	}
+	f.seal(group, records)
+	return f
+}
