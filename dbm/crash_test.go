@@ -208,7 +208,6 @@ func (c *trial) run() error {
 	if err := r.script(); err != nil && c.err == nil {
 		return fmt.Errorf("main: %w", err)
 	}
-	c.census.look(r)
 	return c.err
 }
 
@@ -250,6 +249,7 @@ func (r *runner) script() error {
 	if err := r.verify(); err != nil {
 		return err
 	}
+	r.census.look(r)
 	if err := r.reopen(); err != nil {
 		return err
 	}

@@ -187,3 +187,37 @@ func TestTrimFaults(t *testing.T) {
 		}
 	}
 }
+
+// Whoever reads the file beside its writer takes what a header leads to for pages, so the header goes first.
+func TestHeaderIsZeroedBeforeItIsPunched(t *testing.T) {
+	x := newScript(t)
+	x.spread()
+	header := func(n int64) bool {
+		page := make([]byte, PageSize)
+		_, err := x.s.file.ReadAt(page, (n*8+int64(headerPage(uint32(n))))*PageSize)
+		require.NoError(t, err)
+		return !isZero(page)
+	}
+	had := map[int64]bool{}
+	for n := range int64(x.s.End() / 8) {
+		had[n] = header(n)
+	}
+	punched := 0
+	x.mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpPunch {
+			for n := op.Off / PageSize / 8; n < (op.Off+op.Len)/PageSize/8; n++ {
+				require.False(t, header(n), "segment %d", n)
+				if had[n] {
+					punched++
+				}
+			}
+		}
+		return nil
+	})
+	x.s.Condemn(0, 1)
+	for range 2 {
+		x.checkpointFrom()
+		x.giveBack()
+	}
+	require.Positive(t, punched)
+}

@@ -225,3 +225,33 @@ func TestSpentSetsAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestPendingEnds: after a failure no more is merged than who reads needs, batch by batch. The rest stays as it was.
+func TestPendingEnds(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Buffered, Manual: true})
+	var readers []*Tx
+	for i := range 4 {
+		tx := begin(t, e, TxOptions{})
+		for j := range 10 {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%d", j), fmt.Append(nil, i)))
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%d of %d", j, i), nil))
+		}
+		require.NoError(t, tx.Commit())
+		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
+	}
+	require.Less(t, e.pending.merged.Load(), readers[0].Snapshot(), "nothing is pending")
+	e.store.Fail(vfs.ErrNoSpace)
+	for i, tx := range readers {
+		require.Equal(t, fmt.Sprint(i), get(t, tx, "7"))
+		require.Equal(t, tx.Snapshot(), e.pending.merged.Load())
+		n, err := tx.Len()
+		require.NoError(t, err)
+		require.EqualValues(t, 10*(i+2), n)
+	}
+	for _, tx := range readers {
+		tx.Rollback()
+	}
+	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
+}
