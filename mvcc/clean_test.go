@@ -100,6 +100,12 @@ func TestCleanFullFile(t *testing.T) {
 					want[k] = v
 				}
 				if round%3 == 0 {
+					checkpoints := min(e.store.Room(), 2*e.store.CheckpointPages())
+					e.keeper.mu.Lock()
+					err := e.clean(1 << 20)
+					e.keeper.mu.Unlock()
+					require.NoError(t, err)
+					require.GreaterOrEqual(t, e.store.Room(), checkpoints)
 					require.NoError(t, e.cleanNow(1<<20))
 					require.NoError(t, e.Failed())
 				}

@@ -76,25 +76,31 @@ func (e *Engine) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error) {
 			return nil, err
 		}
 	}
-	err = e.withBaton(func() error {
-		e.settleAll(e.list.Drain(e.nodes[:0]), nil)
-		if err := e.Failed(); err != nil {
-			return err
-		}
-		if err := e.merge(e.applied.Load()); err != nil { // validate looks at it, and cannot wait for whoever has the baton
-			return err
-		}
-		if lost, err = e.resolveHeavy(tx, n); lost != nil || err != nil {
-			return err
-		}
-		tx.node = n
-		f, err := e.settleAround(n)
-		if err != nil || f == nil {
-			return err
-		}
-		return e.finishFlush(f, e.between)
+	err = e.withBaton(func() (err error) {
+		lost, err = e.turnHeavy(tx, n)
+		return err
 	})
 	return lost, err
+}
+
+// turnHeavy is what the baton holder does, who has keeper.mu, too.
+func (e *Engine) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
+	e.settleAll(e.list.Drain(e.nodes[:0]), nil)
+	if err := e.Failed(); err != nil {
+		return nil, err
+	}
+	if err := e.merge(e.applied.Load()); err != nil { // validate looks at it, and cannot wait for whoever has the baton
+		return nil, err
+	}
+	if lost, err := e.resolveHeavy(tx, n); lost != nil || err != nil {
+		return lost, err
+	}
+	tx.node = n
+	f, err := e.settleAround(n)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	return nil, e.finishFlush(f, e.between)
 }
 
 // resolveHeavy is resolve for the baton holder. Nobody drains or cuts meanwhile, so what was looked at once need not be looked at again: a

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -169,42 +169,50 @@ func TestSlicesOfLayersStay(t *testing.T) {
 // TestLargeSerializableCommit: before a large commit looks whether what it has read is still so, the tree must have what was committed just
 // before, which it has settled itself and nobody else can merge meanwhile: it holds the baton.
 func TestLargeSerializableCommit(t *testing.T) {
-	opts := spilling(Buffered)
-	opts.Shares.Batch, opts.RedoLimit = 32<<20, 64<<20
-	opts.LastSlots = 1 << 20 // few conflicts that are none
-	e := newEngine(t, opts)
-	settled := 0 // small commits by large ones
-	for round := 0; settled < 2; round++ {
-		require.Less(t, round, 1000, "the large commit never settled the small one")
-		large := begin(t, e, TxOptions{Serializable: true})
-		get(t, large, "unrelated")
-		putMany(t, large, 60, strings.Repeat("value", 200))
-		for i := range 12 { // much to merge for who takes the baton
-			tx := begin(t, e, TxOptions{})
-			for j := range 250 {
-				require.NoError(t, tx.Put(fmt.Appendf(nil, "pending%05d", (round*3000+i*250+j)*7919%100003), nil))
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			opts := spilling(d)
+			opts.Shares.WriteSets, opts.Shares.Batch = 64<<10, 32<<20
+			e := newEngine(t, opts)
+			large := begin(t, e, TxOptions{Serializable: true})
+			get(t, large, "unrelated")
+			value := strings.Repeat("value", 200)
+			putMany(t, large, 70, value)
+			slots := map[*atomic.Uint64]bool{} // keys that share one would seem to conflict
+			for i := range 70 {
+				slots[e.lastOf(HashKey(fmt.Appendf(nil, "many%05d", i)))] = true
 			}
-			require.NoError(t, tx.Commit())
-		}
-		small := begin(t, e, TxOptions{})
-		require.NoError(t, small.Put([]byte("small"), []byte{byte(round)}))
-		before := e.applied.Load()
-		within(t, time.Minute, func() {
-			ends := make(chan error, 1)
-			go func() { ends <- large.Commit() }()
-			for !e.baton.held.Load() && e.applied.Load() == before && len(ends) == 0 {
-				runtime.Gosched()
+			require.NoError(t, large.spill(true))
+			require.NoError(t, e.store.SyncPrivate())
+			held, err := e.admit(large)
+			require.NoError(t, err)
+			small := begin(t, e, TxOptions{})
+			for i := 0; small.Written() <= deferOps; i++ { // a batch that need not be merged at once
+				if key := fmt.Appendf(nil, "small%05d", i); !slots[e.lastOf(HashKey(key))] {
+					require.NoError(t, small.Put(key, nil))
+				}
 			}
-			require.NoError(t, small.Commit())
-			if err := <-ends; err != nil {
-				require.ErrorIs(t, err, ErrConflict)
-			}
+			require.False(t, small.heavy())
+			release := e.HoldBaton()
+			end := make(chan error, 1)
+			go func() { end <- small.Commit() }()
+			require.Eventually(t, func() bool { return e.Pushed() == 1 }, time.Minute, time.Millisecond)
+			n := &commitNode{}
+			n.Value.set, n.Value.held, n.Value.large = large.set, held, large.large
+			within(t, 20*time.Second, func() {
+				e.keeper.mu.Lock()
+				defer e.keeper.mu.Unlock()
+				lost, err := e.turnHeavy(large, n)
+				require.Nil(t, lost)
+				require.NoError(t, err)
+			})
+			release()
+			require.NoError(t, <-end)
+			require.Less(t, small.node.Value.seq.Load(), n.Value.seq.Load())
+			large.end()
+			now := begin(t, e, TxOptions{})
+			require.Equal(t, value, get(t, now, "many00069"))
+			require.NoError(t, now.Rollback())
 		})
-		if round%5 == 0 {
-			require.NoError(t, e.Checkpoint())
-		}
-		if large.node != nil && small.node.Value.seq.Load() < large.node.Value.seq.Load() {
-			settled++
-		}
 	}
 }

@@ -335,9 +335,19 @@ func TestRedoInPieces(t *testing.T) {
 	early := begin(t, e, TxOptions{ReadOnly: true})
 	lookEverywhere(t, want, getter(t, early))
 	require.True(t, e.Redoing())
+	inside := 0
+	image.OnOp(func(op vfs.Op) error {
+		if e.Redoing() { // whoever finds merged there reads the tree
+			inside++
+			require.Less(t, e.pending.merged.Load(), uint64(redoSeq), "the tree has part of it")
+		}
+		return nil
+	})
 	tx := begin(t, e, TxOptions{ReadOnly: true})
 	require.Equal(t, want, collect(t, tx))
 	require.NoError(t, tx.Rollback())
+	image.OnOp(nil)
+	require.Positive(t, inside)
 	s, err := e.Stats()
 	require.NoError(t, err)
 	require.Greater(t, s.Log.FlushGroups, uint64(3))

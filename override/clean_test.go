@@ -31,7 +31,7 @@ func TestCleanLeavesTheDead(t *testing.T) {
 	s.flushAll()
 	require.False(t, s.s.IsLive(a))
 	require.False(t, s.cleanAt(a))
-	require.Empty(t, s.p.dirty)
+	require.Empty(t, s.p.dirty.pages)
 	s.must(s.settle())
 }
 
@@ -50,7 +50,7 @@ func TestCleanFindsTheName(t *testing.T) {
 	id := s.leafOf(40)
 	require.True(t, logstore.IsAddr(id))
 	require.True(t, s.cleanAt(id))
-	require.Len(t, s.p.dirty, 1)
+	require.Len(t, s.p.dirty.pages, 1)
 	s.flushAll()
 	require.False(t, s.s.IsLive(id))
 	s.must(s.settle())

@@ -32,17 +32,17 @@ func TestRecall(t *testing.T) {
 	s.put(span(0, 80)...)
 	s.flushAll()
 	s.put(span(0, 60)...)
-	dirty := len(s.p.dirty)
+	dirty := s.p.dirty.len()
 	f := s.p.StartEarly()
 	s.must(s.reserved(2*int64(dirty)+8, func() error {
 		_, err := f.WriteEarly(AllLevels)
 		return err
 	}))
-	require.Empty(t, s.p.dirty)
+	require.Empty(t, s.p.dirty.pages)
 	early := f.early
 	require.Len(t, early, dirty)
 	f.Recall()
-	require.Len(t, s.p.dirty, dirty)
+	require.Len(t, s.p.dirty.pages, dirty)
 	for _, x := range early {
 		n, err := s.p.nodeAt(x.entry.id, s.p.Seq())
 		s.must(err)
