@@ -179,7 +179,7 @@ func (f *memFile) Truncate(size int64) error {
 
 func (f *memFile) Size() (size int64, err error) {
 	err = f.look(func() { size = f.ino.size })
-	return size, pathError("stat", f.name, err)
+	return size, pathError("size", f.name, err)
 }
 
 func (f *memFile) Blocks() (n int64, err error) {

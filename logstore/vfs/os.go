@@ -120,12 +120,13 @@ func (f *osFile) Truncate(size int64) error {
 	return rangeError("truncate", f.Name(), size, 0, f.f.Truncate(size))
 }
 
+// Size does not ask stat, which also tells times: Linux from 6.13 on gives a
+// file whose times were looked at a new one with the next write, where it had
+// one per clock tick before. A write and datasync of a page then takes 150 µs
+// instead of 105. Nothing else uses the file's offset.
 func (f *osFile) Size() (int64, error) {
-	fi, err := f.f.Stat()
-	if err != nil {
-		return 0, pathError("stat", f.Name(), err)
-	}
-	return fi.Size(), nil
+	n, err := f.f.Seek(0, io.SeekEnd)
+	return n, pathError("size", f.Name(), err)
 }
 
 func (f *osFile) Lock(exclusive bool) error {

@@ -1,6 +1,7 @@
 package vfs
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -22,4 +23,17 @@ func TestDatasyncRemembersWriteOut(t *testing.T) {
 	for range 2 {
 		require.ErrorIs(t, file.Datasync(), unix.EIO)
 	}
+}
+
+// TestSizeIsNotStat: see Size.
+func TestSizeIsNotStat(t *testing.T) {
+	file, err := OS().Open(filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, file.Truncate(4711))
+	_, err = file.Size()
+	require.NoError(t, err)
+	offset, err := file.(*osFile).f.Seek(0, io.SeekCurrent)
+	require.NoError(t, err)
+	require.EqualValues(t, 4711, offset, "Size has sought the end")
 }
