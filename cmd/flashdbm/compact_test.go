@@ -25,6 +25,8 @@ func TestCompact(t *testing.T) {
 			}
 			return nil
 		}))
+		_, err := db.Get([]byte("00000000")) // the tree gets each transaction by itself, which leaves fuller and emptier leaves behind
+		require.NoError(t, err)
 	}
 	require.NoError(t, db.Update(func(tx *dbm.Tx) error {
 		for i := range 40_000 {
