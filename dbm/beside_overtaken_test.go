@@ -45,6 +45,7 @@ func TestBesideOvertaken(t *testing.T) {
 		}
 	}
 	write(0)
+	require.NoError(t, writer.Checkpoint()) // what is not in pages yet, a reader has in memory
 	reader, err := openBeside(mem, "db", opts)
 	require.NoError(t, err)
 	held, err := reader.Begin(TxOptions{ReadOnly: true})

@@ -27,7 +27,9 @@
 // open for writing, be killed and start again. Each transaction sees all that the file holds when it begins: every commit that had
 // returned, unless the writer's mode is Buffered, which keeps commits in memory for a while. In Durable mode, the default, the reader
 // syncs the file before it shows what the writer has not yet said is durable; in the other modes it shows what the writer has given to
-// the system. Options.Durability of the reader says which.
+// the system. Options.Durability of the reader says which. Beside a writer in WriteThrough mode
+// there is one exception: its newest commits, 4 KiB of them at most, can be lost in a power cut although a reader in Durable mode has shown
+// them, for the writer may be adding to the page that they are in.
 //
 // The writer does not know of such readers and uses space again that they may still want: a transaction that reads for long beside a
 // writer that overwrites much gets ErrSnapshotTooOld, and is run again by its caller. If it has returned nothing yet, it moves to a newer

@@ -28,6 +28,7 @@ type Group struct {
 	before  uint32   // pages written already, raw ones included: see Write
 	err     error    // of writing them
 	written bool     // by Commit
+	keep    bool     // open, if it is of one page: see lastPage
 }
 
 var errDropped = errors.New("logstore: a group was built and not committed")
@@ -98,6 +99,9 @@ func (g *Group) buffer() []byte {
 // place finds room for n pages in a row.
 func (g *Group) place(n uint64) Addr {
 	s, t := g.s, &g.s.tail
+	if len(g.pages) == 0 {
+		s.last.close()
+	}
 	if t.page+n > uint64(s.segmentPages) {
 		g.open()
 		if t.page+n > uint64(s.segmentPages) {
@@ -223,11 +227,12 @@ func (g *Group) Commit(count uint64) (uint64, error) {
 }
 
 // put writes the pages at hand; last says that the group ends with them.
-func (g *Group) put(last bool, count uint64) error {
+func (g *Group) put(last bool, count uint64) (err error) {
 	s := g.s
 	if err := g.checkReserved(); err != nil {
 		return err
 	}
+	g.keep = g.keep && last && g.extendable()
 	if g.before == 0 {
 		g.first = g.start()
 	}
@@ -238,7 +243,12 @@ func (g *Group) put(last bool, count uint64) error {
 	if err := g.restart(); err != nil {
 		return err
 	}
-	if err := g.write(); err != nil {
+	if g.keep {
+		err = g.writeOpen(count)
+	} else {
+		err = g.write()
+	}
+	if err != nil {
 		return err
 	}
 	s.space.appended(g, &s.tail)
@@ -296,13 +306,15 @@ func (g *Group) checkReserved() error {
 	return nil
 }
 
+// lagOf returns what the mux areas of a group say of the groups before it.
+func (s *Store) lagOf(group uint64) uint16 {
+	return uint16(min(group-s.durable.Load()-1, lagUnknown))
+}
+
 // seal completes the mux areas and the headers of opened segments in chain order.
 func (g *Group) seal(last bool, count uint64) {
 	s, t := g.s, &g.s.tail
-	lag := uint64(lagUnknown)
-	if back := t.group - s.durable.Load() - 1; back < lagUnknown {
-		lag = back
-	}
+	lag := s.lagOf(t.group)
 	salts := g.opened
 	salt := t.header.salt
 	if len(salts) > 0 {
@@ -317,11 +329,14 @@ func (g *Group) seal(last bool, count uint64) {
 			salt = h.salt
 			salts = salts[1:]
 		}
-		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: uint16(lag), name: p.name, group: t.group, pages: g.before, digest: t.digest}
+		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: lag, name: p.name, group: t.group, pages: g.before, digest: t.digest}
 		g.before += 1 + p.rawPages
 		if last && i == len(g.pages)-1 {
 			m.flags |= flagLast
 			m.pages, m.count = g.before, count
+			if g.keep {
+				m.flags |= flagOpen
+			}
 		}
 		m.put(p.buf)
 		crc := pageCRC(salt, p.addr, p.buf)

@@ -15,8 +15,8 @@ import (
 // of it. So nothing in the file is believed before it was copied and checked, and what is gone is noticed:
 //
 //  1. A page counts as a copy only: read, then checked against its checksum, then decoded. The checksum covers the page's address and
-//     the salt that the segment had when the log entered it, and in one life of a segment a page gets one content. So a copy that
-//     passes is the page that was meant, whatever the writer does meanwhile. Value runs and extents are checked whole.
+//     the salt that the segment had when the log entered it, and in one life of a segment a page gets one content, but for rule 5. So a
+//     copy that passes is the page that was meant, whatever the writer does meanwhile. Value runs and extents are checked whole.
 //  2. The salts come from the checkpoint, from headers that continue the chain, and from those of private segments that a group lists,
 //     unless a checkpoint was begun behind that group: only then can such a header be of a later life (saltListed). Enter times are kept:
 //     a reader whose snapshot is older than the present life of a segment must not take its pages, which are whole and mean something
@@ -26,7 +26,10 @@ import (
 //     this order: superblock; header of the segment's new life, or zeros over it; pages, or the hole.
 //  4. The log behind the last group followed may have been used again as well, and its segments look like the end of the log then. But
 //     the rules of reuse say that the newest checkpoint ends behind that group in this case: the reader starts anew (Follow).
-//  5. Nothing is mapped: a file that was cut is a short read, not a fault.
+//  5. The last page of the log may be written again with a longer group (lastPage). So of that page the scan keeps what it has checked, and
+//     what follows it shows whether it stayed so: if not, the group is read again (backUp, rewritten). While it is being written a read may
+//     get a mixture. The commits in it that have returned are to be seen all the same: the read is repeated (awaitWhole).
+//  6. Nothing is mapped: a file that was cut is a short read, not a fault.
 //
 // The same reads serve a reader that has the file's pages by other means than the system's, such as remote memory.
 type beside struct {

@@ -53,7 +53,7 @@ func readToy(mem *vfs.Mem, log *lineage) (dropped, reported bool, err error) {
 	}
 	log = log.clone()
 	last := log.issued
-	log.acked = last - 1
+	log.acked, log.written = last-1, last-1
 	d := &toy{s: s, r: rand.New(rand.NewPCG(1, 1)), log: log, place: map[PageID]Addr{}, dirty: map[int]bool{}, moves: map[PageID]bool{}}
 	err = d.recover(rec)
 	return d.seq != last, rec.Dropped != 0, err

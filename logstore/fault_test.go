@@ -37,7 +37,7 @@ func TestCreationCutShort(t *testing.T) {
 		for seed := range uint64(8) {
 			for _, p := range vfs.Policies() {
 				cut := img.mem.Crash(p, seed)
-				d, err := openToy(cut, modelOptions(), rand.New(rand.NewPCG(1, 1)), img.log.clone())
+				d, err := openToy(cut, modelOptions(), rand.New(rand.NewPCG(1, 1)), img.log.cut())
 				require.NoError(t, err, "operation %d, %v, seed %d", op, p, seed)
 				require.NoError(t, d.commit())
 				require.NoError(t, d.verify())
@@ -141,7 +141,7 @@ func checkFailure(t *testing.T, mem *vfs.Mem, log *lineage, d *toy, op vfs.Op, e
 	}
 	for _, p := range []vfs.Policy{vfs.KeepNone, vfs.KeepAll, vfs.KeepRandomSectors} {
 		cut := mem.Crash(p, 1)
-		d, err := openToy(cut, modelOptions(), rand.New(rand.NewPCG(1, 1)), log.clone())
+		d, err := openToy(cut, modelOptions(), rand.New(rand.NewPCG(1, 1)), log.cut())
 		require.NoError(t, err, "%v, then %v", op, p)
 		d.s.Close()
 		cut.Release()
@@ -182,6 +182,7 @@ func TestFullFile(t *testing.T) {
 			cut := mem.Crash(vfs.KeepRandomSectors, uint64(fulls))
 			mem.Release()
 			mem = cut
+			log = log.cut()
 			d, err = openToy(mem, opts, r, log)
 			require.NoError(t, err)
 		}

@@ -1,8 +1,10 @@
 package logstore
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"time"
 )
 
 // startFollowing keeps the scanner of Open for Follow.
@@ -50,10 +52,72 @@ func (sp *space) sawPages(pages uint64) {
 	}
 }
 
-// wentOn reports whether the log has another group by now.
-func (s *Store) wentOn(sc *scanner) (bool, error) {
+// keepBody keeps the body of g, which was just read and may be written again, and forgets that of the group before, the last one of
+// those given: it was not.
+func (s *Store) keepBody(sc *scanner, g *ScannedGroup, before []ScannedGroup) {
+	if s.beside == nil {
+		return
+	}
+	if n := len(before); n > 0 {
+		before[n-1].body = nil
+	}
+	if g.open {
+		if p, _ := sc.window.page(g.Pages[0].Addr); p != nil { // still in the window
+			g.body = bytes.Clone(p[MuxSize:])
+		}
+	}
+}
+
+// backUp takes back the last group of a scan at Open if the writer has written it again since, and reports whether it has.
+func (s *Store) backUp(sc *scanner, rec *Recovery) (bool, error) {
+	n := len(rec.Groups) - 1
+	if n < 0 || !rec.Groups[n].open {
+		return false, nil
+	}
+	g := &rec.Groups[n]
+	if again, err := sc.rewritten(g.Pages[0].Addr); !again || err != nil {
+		return false, err
+	}
+	s.appended.Add(-g.pages())
+	rec.Groups = rec.Groups[:n]
+	if err := sc.refresh(sc.pages); err != nil {
+		return false, err
+	}
+	return true, sc.seek(g.start)
+}
+
+const (
+	wholeTries = 10                    // looks at a page that is being written,
+	wholePause = 20 * time.Microsecond // before the first of which so long is waited, and twice as long before each other
+)
+
+// awaitWhole reports whether the page here may be one that the writer is just writing again: then it has waited for a while.
+func (sc *scanner) awaitWhole() (bool, error) {
+	if sc.s.beside == nil || sc.page >= uint64(sc.s.segmentPages) {
+		return false, nil
+	}
+	m, ok, err := sc.muxAt(sc.here())
+	if err != nil || !ok || m.flags&flagOpen == 0 || m.group != sc.group || m.digest != sc.digest {
+		return false, err
+	}
+	if sc.waited != m.crc {
+		sc.waited, sc.waits = m.crc, 0
+	}
+	if sc.waits == wholeTries { // what a power cut has left stays as it is
+		return false, nil
+	}
+	time.Sleep(wholePause << sc.waits)
+	sc.waits++
+	return true, sc.refresh(sc.pages)
+}
+
+// wentOn reports whether the log has another group by now, or a longer one in place of the last.
+func (s *Store) wentOn(sc *scanner, rec *Recovery) (bool, error) {
 	if s.beside == nil {
 		return false, nil
+	}
+	if again, err := s.backUp(sc, rec); again || err != nil {
+		return again, err
 	}
 	if err := sc.refresh(sc.pages); err != nil {
 		return false, err
@@ -101,7 +165,7 @@ const followTries = 2
 // followOn reads on from where the scanner stands.
 func (s *Store) followOn(groups []ScannedGroup) ([]ScannedGroup, error) {
 	b, sc := s.beside, s.beside.sc
-	if again, err := b.rewritten(); err != nil {
+	if again, err := sc.rewritten(b.page); err != nil {
 		return groups, err
 	} else if again {
 		if err := sc.seek(b.last); err != nil {
@@ -116,10 +180,16 @@ func (s *Store) followOn(groups []ScannedGroup) ([]ScannedGroup, error) {
 	}
 	for {
 		g, ok, err := sc.next(s.enterFollowed)
+		if !ok && err == nil {
+			if ok, err = sc.awaitWhole(); ok && err == nil {
+				continue
+			}
+		}
 		if err != nil || !ok {
 			s.lastWritten.Store(sc.group - 1)
 			return groups, err
 		}
+		s.keepBody(sc, &g, groups)
 		s.space.scanned(&g)
 		b.followed(&g)
 		groups = append(groups, g)
@@ -139,14 +209,13 @@ func (b *beside) enter(segment uint32) {
 	b.mu.Unlock()
 }
 
-// rewritten reports whether the last page of the last group was written again with another one. What is there may be half written: then
-// no group follows, and the next look will tell.
-func (b *beside) rewritten() (bool, error) {
-	if b.page == 0 {
+// rewritten reports whether a, the last page of the last group, was written again with a longer one. 0 is no page.
+func (sc *scanner) rewritten(a Addr) (bool, error) {
+	if a == 0 {
 		return false, nil
 	}
-	m, ok, err := b.sc.muxAt(b.page)
-	return ok && m.group == b.sc.group-1 && chain(m.digest, m.crc) != b.sc.digest, err
+	m, ok, err := sc.muxAt(a)
+	return ok && m.group == sc.group-1 && chain(m.digest, m.crc) != sc.digest, err
 }
 
 // news reports whether the log may have gone on, at the price of two short reads.

@@ -175,7 +175,8 @@ func TestFormatMuxArea(t *testing.T) {
 	flags := d.Table("Mux flags").Map("field", "bits")
 	require.Equal(t, strconv.Itoa(bits.TrailingZeros(flagLast)), flags["last page of its group"])
 	require.Equal(t, fmt.Sprintf("%d to 7", groupKindAt), flags["kind of the group, the same in all its pages"])
-	require.Equal(t, fmt.Sprintf("%d to %d", bits.TrailingZeros(flagLast)+1, groupKindAt-1), flags["zero"])
+	require.Equal(t, fmt.Sprintf("%d to %d", bits.TrailingZeros(flagOpen)+1, groupKindAt-1), flags["zero"])
+	require.Equal(t, strconv.Itoa(bits.TrailingZeros(flagOpen)), flags["open: the page may be written again"])
 }
 
 func TestFormatDigest(t *testing.T) {

@@ -13,6 +13,7 @@ type guardFS struct {
 	vfs.FS
 	change   func(a Addr, before, after []byte) error
 	wrote    func(p []byte, off int64)
+	syncing  func()                  // before each sync; nil: not told
 	reserved func(off, n int64) bool // nil: not asked
 }
 
@@ -27,6 +28,13 @@ func (g *guardFS) Open(name string, flag int, perm os.FileMode) (vfs.File, error
 type guardFile struct {
 	vfs.File
 	fs *guardFS
+}
+
+func (f *guardFile) Datasync() error {
+	if f.fs.syncing != nil {
+		f.fs.syncing()
+	}
+	return f.File.Datasync()
 }
 
 func (f *guardFile) check(p []byte, off int64) error {
@@ -96,8 +104,11 @@ func (f *guardFile) vanish(off, end int64) error {
 
 // mayChange tells whether the page at a may get other bytes: nothing that lives, that a reader looks at, or that a recovery from
 // either superblock would read is in it, nor, if it is a header, anywhere in its segment.
-func (d *toy) mayChange(a Addr, after []byte) error {
+func (d *toy) mayChange(a Addr, before, after []byte) error {
 	s := d.s
+	if d.log.mayRewrite(a, before, after) {
+		return nil
+	}
 	if a < 2 {
 		sb, err := getSuperblock(after)
 		if err != nil || sb.number != s.newestNumber()+1 {

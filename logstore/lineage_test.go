@@ -11,9 +11,12 @@ type lineage struct {
 	hist    map[uint64]toyState // by commit
 	acked   uint64              // newest commit that must survive
 	issued  uint64              // newest commit that may
+	written uint64              // newest commit that was with the system when it returned: a kill must leave it
 	owner   map[Addr]uint64     // group that wrote a page last
+	fresh   map[Addr]bool       // pages written since a sync began last
 	private map[uint32]bool     // segments that hold large values
 	created bool                // a checkpoint was made
+	small   bool                // most commits are small ones, which may share a page
 }
 
 func newLineage() *lineage {
@@ -23,15 +26,22 @@ func newLineage() *lineage {
 }
 
 func (l *lineage) reset() {
-	*l = lineage{hist: map[uint64]toyState{0: {}}, owner: map[Addr]uint64{}, private: map[uint32]bool{}}
+	*l = lineage{small: l.small, hist: map[uint64]toyState{0: {}}, owner: map[Addr]uint64{}, fresh: map[Addr]bool{}, private: map[uint32]bool{}}
 }
 
 // clone copies what was known when an image was taken.
 func (l *lineage) clone() *lineage {
 	return &lineage{
-		hist: maps.Clone(l.hist), owner: maps.Clone(l.owner), private: maps.Clone(l.private),
-		acked: l.acked, issued: l.issued, created: l.created,
+		hist: maps.Clone(l.hist), owner: maps.Clone(l.owner), fresh: maps.Clone(l.fresh), private: maps.Clone(l.private),
+		acked: l.acked, issued: l.issued, written: l.written, created: l.created, small: l.small,
 	}
+}
+
+// cut is clone for an image of a power cut, which may take away what was with the system only.
+func (l *lineage) cut() *lineage {
+	c := l.clone()
+	c.written = c.acked
+	return c
 }
 
 // wrote notes which group the pages of one write belong to, in a file with segments of 8 pages.
@@ -40,6 +50,7 @@ func (l *lineage) wrote(p []byte, off int64) {
 	var raw int64 // pages of a run still to come
 	for a := uint64(off) / PageSize; len(p) > 0; a, p = a+1, p[PageSize:] {
 		n := uint32(a / 8)
+		l.fresh[a] = true
 		switch {
 		case a < 2:
 		case a == uint64(n)*8+headerPage(n):
@@ -61,6 +72,13 @@ func (l *lineage) wrote(p []byte, off int64) {
 	}
 }
 
+// mayRewrite tells whether a page may get other bytes because it is the last one of the log, no sync has begun since it was written, and its
+// group has got longer.
+func (l *lineage) mayRewrite(a Addr, before, after []byte) bool {
+	was, is := getMux(before), getMux(after)
+	return l.fresh[a] && l.owner[a] == is.group && was.group == is.group && was.flags&flagOpen != 0 && is.count > was.count
+}
+
 // forgetFrom drops the places of groups that a crash cut off.
 func (l *lineage) forgetFrom(group uint64) {
 	for a, g := range l.owner {
@@ -73,8 +91,8 @@ func (l *lineage) forgetFrom(group uint64) {
 // recovered compares what recovery found: acknowledged ⊆ recovered ⊆ issued, each commit whole and in order. From now on all of it was
 // shown, so it must survive; what was not recovered must never come back.
 func (l *lineage) recovered(d *toy) error {
-	if d.seq < l.acked || d.seq > l.issued {
-		return fmt.Errorf("%w: recovered commit %d, acknowledged %d, issued %d", errToy, d.seq, l.acked, l.issued)
+	if d.seq < max(l.acked, l.written) || d.seq > l.issued {
+		return fmt.Errorf("%w: recovered commit %d, acknowledged %d, with the system %d, issued %d", errToy, d.seq, l.acked, l.written, l.issued)
 	}
 	if got, want := d.state(), l.hist[d.seq]; got != want {
 		return fmt.Errorf("%w: commit %d recovered as %v, was %v", errToy, d.seq, got, want)
@@ -84,7 +102,7 @@ func (l *lineage) recovered(d *toy) error {
 			delete(l.hist, seq)
 		}
 	}
-	l.acked, l.issued = d.seq, d.seq
+	l.acked, l.issued, l.written = d.seq, d.seq, d.seq
 	l.forgetFrom(d.s.LastGroup() + 1)
 	return nil
 }

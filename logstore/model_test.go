@@ -50,7 +50,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches int
+	Commits, Extended, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches int
 }
 
 func modelOptions() Options {
@@ -150,12 +150,12 @@ func (m *model) open() (*toy, error) {
 			if n := d.s.segmentOf(a); a == d.s.firstPage(n)+headerPage(n) && !isZero(before) {
 				modelCounts.Reuses++
 			}
-			m.guarded = cmp.Or(m.guarded, d.mayChange(a, after))
+			m.guarded = cmp.Or(m.guarded, d.mayChange(a, before, after))
 		case log.created:
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
 		return m.guarded
-	}, wrote: log.wrote, reserved: func(off, n int64) bool { return mem.Reserved(toyPath, off, n) }}
+	}, wrote: log.wrote, syncing: func() { clear(log.fresh) }, reserved: func(off, n int64) bool { return mem.Reserved(toyPath, off, n) }}
 	opened, err := openToy(fs, m.opts, m.r, log)
 	d = opened
 	return d, err
@@ -166,6 +166,7 @@ func (m *model) vary() {
 	m.weights = [...]int{42, 12, 6, 10, 4, 8, 4, 2, 6, 6 * m.r.IntN(3)}
 	m.crashes = []int{6, 10, 25}[m.r.IntN(3)]
 	m.opts.MaxFileSize = int64(18+m.r.IntN(24)) * 8 * PageSize
+	m.log.small = m.r.IntN(2) == 0
 	for i := range m.weights {
 		m.weights[i] *= []int{1, 2, 4}[m.r.IntN(3)]
 	}
@@ -284,6 +285,7 @@ func (m *model) crash(img *image) error {
 		if kill {
 			modelCounts.Kills++
 		} else {
+			m.log.written = m.log.acked
 			policies := vfs.Policies()
 			m.mem = img.mem.Crash(policies[m.r.IntN(len(policies))], m.r.Uint64())
 			img.mem.Release()

@@ -158,15 +158,21 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 			return err
 		}
 		if !ok {
+			if again, err := sc.awaitWhole(); err != nil {
+				return err
+			} else if again {
+				continue
+			}
 			err := s.checkEnd(sc, rec)
 			if err == nil {
 				break
 			}
-			if more, merr := s.wentOn(sc); merr != nil || !more {
+			if more, merr := s.wentOn(sc, rec); merr != nil || !more {
 				return errors.Join(err, merr)
 			}
 			continue
 		}
+		s.keepBody(sc, &g, rec.Groups)
 		if g.lag != lagUnknown && g.No > uint64(g.lag) {
 			rec.proven = max(rec.proven, g.No-uint64(g.lag)-1)
 		}

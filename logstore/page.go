@@ -47,6 +47,7 @@ const (
 
 const (
 	flagLast    = 1 // of mux.flags: last page of its group; the commit record counts
+	flagOpen    = 2 // of mux.flags: the page may be written again, with more in its group
 	lagUnknown  = 0xFFFF
 	firstGroup  = 1 // number of the first group of a file
 	groupKindAt = 4 // bit of mux.flags where the group kind starts

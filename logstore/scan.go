@@ -14,8 +14,14 @@ type ScannedGroup struct {
 	Count uint64 // of its commit record
 	Pages []ScannedPage
 	lag   uint16
+	open  bool     // its page, the only one, may be written again with more records
+	body  []byte   // beside a writer: that page's, as it was when it counted, while no group follows; nil else
 	start Position // of its first page
 }
+
+// Body returns the body of the only page of a group that the writer may be writing again: what is in the file may be more than this group.
+// It is nil if the group's pages stay as they are.
+func (g *ScannedGroup) Body() []byte { return g.body }
 
 // ScannedPage is a page of an accepted group; raw pages of runs are not listed.
 type ScannedPage struct {
@@ -46,6 +52,8 @@ type scanner struct {
 	torn    bool          // the last hole was found after whole pages of its group
 	spare   []ScannedPage // room for the pages of groups to come
 	peeked  []byte        // page of the last header read outside the window
+	waited  uint32        // checksum of the page that awaitWhole has waited for last,
+	waits   int           // and how often
 }
 
 func (s *Store) newScanner() *scanner {
@@ -210,7 +218,7 @@ func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pa
 	if want := index + uint32(pages); (m.last() && m.pages != want) || (!m.last() && m.pages != index) {
 		return m, 0, nil
 	}
-	g.Kind, g.Count, g.lag = kind, m.count, m.lag
+	g.Kind, g.Count, g.lag, g.open = kind, m.count, m.lag, m.flags&flagOpen != 0
 	if index == 0 {
 		g.start = Position{Segment: sc.segment, Page: uint32(sc.page), Group: g.No, Digest: digest, Check: uint32(sc.header.salt)}
 	}

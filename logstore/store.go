@@ -56,6 +56,7 @@ type Store struct {
 	sinceBase []mark // record and page groups after the base
 	restart   bool   // the next segment entered is the first after a crash
 	bodies    []byte // scratch of AppendBodies
+	last      lastPage
 
 	supers [2]*superblock // by slot, nil if damaged; owned by Open, then by the one checkpoint under way
 

@@ -27,6 +27,7 @@ func (s *Store) Sync() error {
 // datasync syncs the file. The caller holds syncing.
 func (s *Store) datasync() error {
 	s.syncs.Add(1)
+	s.last.close()
 	if err := s.file.Datasync(); err != nil {
 		return s.fail(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
+	"slices"
 )
 
 // reserve promises pages for one action of the toy; give takes the promise back.
@@ -72,7 +73,14 @@ func (d *toy) commit() (err error) {
 		r = rand.New(rand.NewPCG(version, 0))
 	}
 	changed := r.Perm(toySlots)[:1+r.IntN(3)]
-	pageGroup := r.IntN(2) == 0 && len(d.dirty) == 0 && len(d.deaths) == 0 && len(d.moves) == 0 && d.flush == nil && d.check == nil
+	if d.log.small && r.IntN(8) > 0 {
+		changed = slices.DeleteFunc(r.Perm(toySlots), func(slot int) bool {
+			kind, _ := toyForm(slot, version, d.s)
+			return kind != toyInline
+		})[:1]
+	}
+	inline, open := true, d.log.small || r.IntN(4) > 0
+	pageGroup := !d.log.small && r.IntN(2) == 0 && len(d.dirty) == 0 && len(d.deaths) == 0 && len(d.moves) == 0 && d.flush == nil && d.check == nil
 	var pages int64 = 2
 	private := map[int]*Private{}
 	defer func() {
@@ -86,6 +94,7 @@ func (d *toy) commit() (err error) {
 	for _, slot := range changed {
 		pageGroup = pageGroup && d.values[slot].run == 0
 		kind, n := toyForm(slot, version, d.s)
+		inline = inline && kind == toyInline
 		switch kind {
 		case toyRun:
 			pages += RunReserve(RunPages(n))
@@ -119,15 +128,17 @@ func (d *toy) commit() (err error) {
 		}
 	}
 	var placed []toyPlaced
+	var no uint64
 	if pageGroup {
 		placed = d.addPages(g, r, changed, values)
+		no, err = g.Commit(version)
 	} else {
-		g.Write(KindRecord, toyRecords(changed, values))
+		no, err = d.logRecords(g, toyRecords(changed, values), inline && open)
 	}
-	no, err := g.Commit(version)
 	if err != nil {
 		return err
 	}
+	d.log.written = version
 	if !pageGroup { // their pages are still to be written
 		d.reserved -= int64(len(changed))
 		d.owed += int64(len(changed))
@@ -149,6 +160,19 @@ func (d *toy) commit() (err error) {
 		d.s.Rebase(no)
 	}
 	return nil
+}
+
+// logRecords writes the records of a commit, in the last page if it is to share one and there is room.
+func (d *toy) logRecords(g *Group, records []byte, share bool) (uint64, error) {
+	if share {
+		if no, ok, err := d.s.Extend(records, 1); ok || err != nil {
+			modelCounts.Extended++
+			return no, err
+		}
+		g.KeepOpen()
+	}
+	g.Write(KindRecord, records)
+	return g.Commit(1)
 }
 
 func (d *toy) after(changed []int, version uint64) toyState {

@@ -13,7 +13,7 @@ func (d *toy) startFlush() error {
 	if len(d.dirty) == 0 && len(d.moves) == 0 && len(d.deaths) == 0 {
 		return nil
 	}
-	f := &toyFlush{base: d.s.LastGroup(), baseSeq: d.seq, values: d.values, deaths: d.deaths}
+	f := &toyFlush{base: d.s.CloseGroup(), baseSeq: d.seq, values: d.values, deaths: d.deaths}
 	for slot := range toySlots {
 		if d.dirty[slot] {
 			f.work = append(f.work, slot)

@@ -230,14 +230,17 @@ func (d *toy) redoRecords(rec *Recovery) error {
 		if err != nil {
 			return err
 		}
-		if g.Count != d.seq+1 {
-			return fmt.Errorf("%w: commit %d follows commit %d", errToy, g.Count, d.seq)
-		}
-		d.seq = g.Count
 		w := &words{stream}
-		for range w.next() {
-			slot := int(w.next())
-			d.record(slot, toyValue{version: w.next(), run: w.next()})
+		for range g.Count {
+			d.seq++
+			for range w.next() {
+				slot := int(w.next())
+				v := toyValue{version: w.next(), run: w.next()}
+				if v.version != d.seq {
+					return fmt.Errorf("%w: version %d in commit %d", errToy, v.version, d.seq)
+				}
+				d.record(slot, v)
+			}
 		}
 	}
 	return nil

@@ -111,6 +111,8 @@ func (e *Engine) logAndApply(b *batch) error {
 	switch {
 	case e.opts.Durability == Buffered:
 		return e.buffer(g, b)
+	case e.sharesPage(b):
+		return e.writeThrough(g, b)
 	case len(e.pending.ops) == 0 && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup():
 		return e.applyAndLog(g, b)
 	}

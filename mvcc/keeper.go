@@ -129,7 +129,7 @@ func (e *Engine) flushDue() bool {
 	if crowded || redo+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
-	return e.opts.Durability != Buffered && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes && redo*flushRatioDen >= dirty*flushRatioNum
+	return e.opts.Durability == Durable && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes && redo*flushRatioDen >= dirty*flushRatioNum
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
@@ -337,7 +337,7 @@ func (e *Engine) flush() error {
 		if err := e.writeRedo(); err != nil {
 			return err
 		}
-		f := e.pages.StartFlush(e.store.LastGroup(), e.records)
+		f := e.pages.StartFlush(e.store.CloseGroup(), e.records)
 		if f == nil {
 			e.redoBytes.base(e.pages.Base())
 			e.redoBytes.start(e.pages.RedoStart())

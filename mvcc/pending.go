@@ -60,7 +60,7 @@ const (
 
 	splitBytes = 1800 // of keys and values that make a leaf more: half a page
 
-	copyBytes = 2 << 10 // of the keys and values of a batch, up to which they are copied
+	copyBytes = logstore.BodySize // of the keys and values of a batch, up to which they are copied: all batches that may share a page
 
 	// deferOps is the least size of a synced batch that is left pending: smaller ones are merged while they are synced. Bulk loads are
 	// larger, and gain.

@@ -68,7 +68,9 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 			continue
 		}
 		from, before := len(bodies), len(ops)
-		if bodies, err = e.store.AppendBodies(bodies, g.Pages, logstore.KindRecord); err != nil {
+		if body := g.Body(); body != nil {
+			bodies = append(bodies, body...)
+		} else if bodies, err = e.store.AppendBodies(bodies, g.Pages, logstore.KindRecord); err != nil {
 			return nil, 0, err
 		}
 		if err := readRedo(bodies[from:len(bodies):len(bodies)], func(op btree.Op) { ops = append(ops, op) }); err != nil {
@@ -87,6 +89,9 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 
 // redoStream joins the record pages of a group.
 func (e *Engine) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
+	if body := g.Body(); body != nil {
+		return body, nil
+	}
 	stream := make([]byte, 0, len(g.Pages)*logstore.BodySize)
 	for _, p := range g.Pages {
 		if p.Kind != logstore.KindRecord {

@@ -81,7 +81,7 @@ func (e *Engine) flushPart(n int) (err error) {
 		if err := e.writeRedo(); err != nil {
 			return err
 		}
-		f := e.pages.StartPart(e.store.LastGroup(), e.records, part)
+		f := e.pages.StartPart(e.store.CloseGroup(), e.records, part)
 		if f == nil {
 			return nil
 		}
