@@ -248,6 +248,7 @@ func TestSlicesStay(t *testing.T) {
 				}
 			}
 			err := db.Update(func(tx *Tx) error {
+				given, want = nil, nil // what a try before this one was given is over: keys that share a slot may conflict
 				note(tx)
 				for round := 1; round < 10; round++ {
 					require.NoError(t, writeAll(tx, round))
