@@ -40,7 +40,7 @@ func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) er
 		return ErrReadOnly
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	err := db.engine.Retry(mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
+	err := db.engine.Retry(ctx, mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
 		return newTx(db.engine, inner, opts, true).run(ctx, fn, true)
 	})
 	return public(err)

@@ -13,10 +13,15 @@ const (
 // admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
 func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	need := e.estimate(tx)
-	reserve := func() error { return e.store.Reserve(need, false) }
 	deletes := tx.deletesOnly()
-	if deletes {
-		reserve = func() error { return e.store.ReserveDelete(need, false) }
+	reserve := func() error { // again and again while it waits for room
+		if err := tx.cancelled(); err != nil {
+			return err
+		}
+		if deletes {
+			return e.store.ReserveDelete(need, false)
+		}
+		return e.store.Reserve(need, false)
 	}
 	if e.memory.Load() <= e.ceiling.Load() {
 		if err := reserve(); !logstore.IsFull(err) {

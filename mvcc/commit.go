@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync/atomic"
@@ -52,7 +53,10 @@ func (tx *Tx) commit() error {
 	}
 	e.active.Add(1)
 	defer e.active.Add(-1)
-	e.gate.pass(tx.gate)
+	if err := e.gate.pass(tx); err != nil {
+		e.store.Release(held)
+		return err
+	}
 	n := &commitNode{}
 	c := &n.Value
 	c.set, c.held, c.large, c.wake = tx.set, held, tx.large, tx.wakeChan()
@@ -147,14 +151,15 @@ const (
 )
 
 // Retry runs attempt with new transactions until one does not lose, and always ends: after a few losses others wait at the gate.
-// attempt ends its transaction and reports whether it lost to another.
-func (e *Engine) Retry(o TxOptions, attempt func(*Tx) (lost bool, err error)) error {
+// attempt ends its transaction and reports whether it lost to another. While a commit waits to be resolved, for room, memory or its turn,
+// the end of the context makes it return that error.
+func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost bool, err error)) error {
 	try := func(own *closedGate) (bool, error) {
 		tx, err := e.Begin(o)
 		if err != nil {
 			return false, err
 		}
-		tx.gate = own
+		tx.gate, tx.ctx = own, ctx
 		return attempt(tx)
 	}
 	for range sharedTries {
@@ -163,7 +168,7 @@ func (e *Engine) Retry(o TxOptions, attempt func(*Tx) (lost bool, err error)) er
 		}
 	}
 	// The gate stays closed between these tries: the first one may lose to commits that had passed it before.
-	own := e.gate.close()
+	own := e.gate.close(ctx)
 	defer e.gate.reopen(own)
 	for range aloneTries {
 		if lost, err := try(own); !lost {

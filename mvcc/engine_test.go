@@ -90,7 +90,7 @@ func get(t testing.TB, tx *Tx, key string) string {
 
 // update runs fn with Retry, as dbm does.
 func update(e *Engine, o TxOptions, fn func(*Tx) error) error {
-	return e.Retry(o, func(tx *Tx) (bool, error) {
+	return e.Retry(context.Background(), o, func(tx *Tx) (bool, error) {
 		if err := fn(tx); err != nil {
 			tx.Rollback()
 			return false, err

@@ -1,10 +1,15 @@
 package mvcc
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
 )
 
 // loser returns a transaction function that loses each time: it commits a change of what it writes before it ends.
@@ -105,4 +110,64 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	require.Empty(t, lost, "lost before the winner was applied")
 	put(t, e, "k", "1") // at that Seq
 	require.ErrorIs(t, <-lost, ErrConflict)
+}
+
+// TestWaitingHeedsTheContext: a commit that waits at the gate, to close it or for room ends when its context does, and nothing of it is
+// applied or stays reserved.
+func TestWaitingHeedsTheContext(t *testing.T) {
+	t.Run("gate", func(t *testing.T) {
+		e := newEngine(t, Options{})
+		put(t, e, "k", "0")
+		own := e.gate.close(context.Background())
+		defer e.gate.reopen(own)
+		ctx, cancel := context.WithCancel(context.Background())
+		tries := 0
+		reserved := e.store.SpaceStats().ReservedBytes
+		err := e.Retry(ctx, TxOptions{}, func(tx *Tx) (bool, error) {
+			tries++
+			cancel()
+			require.NoError(t, tx.Put([]byte("k"), []byte("1")))
+			err := tx.Commit()
+			return errors.Is(err, ErrConflict), err
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 1, tries)
+		require.Equal(t, reserved, e.store.SpaceStats().ReservedBytes)
+		tx := begin(t, e, TxOptions{})
+		require.Equal(t, "0", get(t, tx, "k"))
+		require.NoError(t, tx.Rollback())
+	})
+	t.Run("closing it", func(t *testing.T) {
+		e := newEngine(t, Options{})
+		own := e.gate.close(context.Background())
+		defer e.gate.reopen(own)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		began := time.Now()
+		require.Nil(t, e.gate.close(ctx))
+		require.Less(t, time.Since(began), aloneWait/2)
+	})
+	t.Run("room", func(t *testing.T) {
+		opts := tiny(Durable)
+		opts.Manual, opts.Store.MaxFileSize = true, 1<<20
+		e := newEngine(t, opts)
+		held := begin(t, e, TxOptions{ReadOnly: true})
+		var err error
+		for i := 0; err == nil && i < 10_000; i++ {
+			tx := begin(t, e, TxOptions{})
+			require.NoError(t, tx.Put(fmt.Append(nil, i), make([]byte, 1000)))
+			err = tx.Commit()
+		}
+		require.ErrorIs(t, err, logstore.ErrFull)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		reserved := e.store.SpaceStats().ReservedBytes
+		err = e.Retry(ctx, TxOptions{}, func(tx *Tx) (bool, error) {
+			require.NoError(t, tx.Put([]byte("k"), make([]byte, 1000)))
+			return false, tx.Commit()
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, reserved, e.store.SpaceStats().ReservedBytes)
+		require.NoError(t, held.Rollback())
+	})
 }

@@ -51,7 +51,10 @@ func (tx *Tx) commitHeavy() error {
 	}
 	e.active.Add(1)
 	defer e.active.Add(-1)
-	e.gate.pass(tx.gate)
+	if err := e.gate.pass(tx); err != nil {
+		e.store.Release(held)
+		return err
+	}
 	n := &commitNode{}
 	c := &n.Value
 	c.set, c.held, c.large = tx.set, held, tx.large

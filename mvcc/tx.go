@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -29,8 +30,9 @@ type Tx struct {
 	readAny  bool     // a key was read: what is written is checked for conflicts
 	readOnly bool
 	gate     *closedGate
-	runPages int64 // pages of runs that the set needs, with what placing them may waste
-	puts     int   // puts so far: with none, the pages held back may be used
+	ctx      context.Context // counts until the commit is resolved; nil for none
+	runPages int64           // pages of runs that the set needs, with what placing them may waste
+	puts     int             // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
 	lease    *lease      // of a transaction whose age is bounded, or whose beginning is traced; nil else
 	follower *Follower   // that began it, nil if none

@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,12 +62,14 @@ const (
 func (g *gate) init() { g.alone = make(chan struct{}, 1) }
 
 // close closes the gate for others, or returns nil if somebody else keeps it closed for too long.
-func (g *gate) close() *closedGate {
+func (g *gate) close(ctx context.Context) *closedGate {
 	t := time.NewTimer(aloneWait)
 	defer t.Stop()
 	select {
 	case g.alone <- struct{}{}:
 	case <-t.C:
+		return nil
+	case <-ctx.Done():
 		return nil
 	}
 	c := &closedGate{make(chan struct{})}
@@ -84,14 +87,28 @@ func (g *gate) reopen(c *closedGate) {
 	<-g.alone
 }
 
-// pass waits at a gate that is not one's own.
-func (g *gate) pass(own *closedGate) {
-	if c := g.closed.Load(); c != nil && c != own {
+// pass waits at a gate that is not the transaction's own. It returns the error of the context if that has ended.
+func (g *gate) pass(tx *Tx) error {
+	if c := g.closed.Load(); c != nil && c != tx.gate {
 		t := time.NewTimer(gateWait)
 		defer t.Stop()
+		var over <-chan struct{}
+		if tx.ctx != nil {
+			over = tx.ctx.Done()
+		}
 		select {
 		case <-c.open:
 		case <-t.C:
+		case <-over:
 		}
 	}
+	return tx.cancelled()
+}
+
+// cancelled returns the error of the transaction's context if that has ended.
+func (tx *Tx) cancelled() error {
+	if tx.ctx == nil {
+		return nil
+	}
+	return tx.ctx.Err()
 }

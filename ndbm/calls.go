@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 
 	"flashdbm/logstore"
@@ -117,7 +118,7 @@ func (d *database) store(key, value []byte, insert bool) (stored bool, err error
 		}
 		return true, tx.Commit()
 	}
-	err = e.Retry(mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
+	err = e.Retry(context.Background(), mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
 		there, err := tx.Has(key)
 		if stored = !there; err != nil || there {
 			tx.Rollback()
@@ -139,7 +140,7 @@ func (d *database) remove(key []byte) (found bool, err error) {
 	defer d.leave()
 	e := d.engine
 	key = storedKey(key)
-	err = e.Retry(mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
+	err = e.Retry(context.Background(), mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
 		if found, err = tx.Has(key); err != nil || !found {
 			tx.Rollback()
 			return false, err
