@@ -64,14 +64,14 @@ func (s *Store) oldestStart() uint64 {
 	return newest.start.Group
 }
 
-// Contents returns the live pages of a segment in order: those of trees, and the first ones of value runs. A page that is damaged, or
-// whose run is, is passed over.
-func (s *Store) Contents(segment uint32) (tree, runs []Addr) {
+// Contents returns the live pages of a segment in order, as far as they can move: those of trees, and the first ones of value runs. The
+// others are so many: lists of extents, pages that are damaged, or whose run is.
+func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
 	sp := s.space
 	sp.mu.Lock()
 	if segment >= uint32(len(sp.segments)) {
 		sp.mu.Unlock()
-		return nil, nil
+		return nil, nil, 0
 	}
 	first := s.firstPage(segment)
 	live := slices.Clone(sp.liveMap[uint64(segment)*sp.words : uint64(segment+1)*sp.words])
@@ -82,16 +82,22 @@ func (s *Store) Contents(segment uint32) (tree, runs []Addr) {
 		}
 		switch kind, _, err := s.KindAt(first + o); {
 		case err != nil:
+			others++
 		case kind == KindTree:
 			tree = append(tree, first+o)
 		default:
-			runs = append(runs, first+o)
-			if payload, err := s.Run(first + o); err == nil {
+			payload, err := s.Run(first + o)
+			if err != nil || s.isList(first+o) {
+				others++
+			} else {
+				runs = append(runs, first+o)
+			}
+			if err == nil {
 				o += uint64(RunPages(int64(len(payload)))) - 1
 			}
 		}
 	}
-	return tree, runs
+	return tree, runs, others
 }
 
 // LiveIn returns how many pages of a segment live.

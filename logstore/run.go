@@ -88,3 +88,9 @@ func (s *Store) Run(a Addr) ([]byte, error) {
 	at := o*PageSize + runPayloadAt
 	return c.data[at : at+n : at+n], nil
 }
+
+// isList reports whether the run that starts at a is a list of extents.
+func (s *Store) isList(a Addr) bool {
+	c, o := s.chunkOf(a)
+	return c != nil && PageKind(c.page(o)) == KindRun && runForm(c.page(o)) == runList
+}

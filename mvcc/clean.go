@@ -27,8 +27,9 @@ const (
 
 // cleaner is the state of the cleaning. Guarded by keeper.mu.
 type cleaner struct {
-	at    time.Time         // of the last time
-	stuck map[uint32]uint64 // segments that cannot be emptied: they hold value runs, or damage; with the group written last in them
+	at       time.Time         // of the last time
+	stuck    map[uint32]uint64 // segments that cannot be emptied, for lists of extents or damage; with the group written last in them
+	searched uint64            // pages written to the log before the tree was searched for value runs
 }
 
 // segmentBytes is the size of a segment, of the default one if those of the file are larger.
@@ -82,38 +83,55 @@ func (e *Engine) cleanAtClose() error {
 // clean makes up to so many pages dirty, of the emptiest segments first. It stops where there is no room for them. The caller holds
 // keeper.mu, and a flush follows.
 func (e *Engine) clean(pages int64) error {
-	e.keeper.cleaner.at = time.Now()
-	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
-	return e.cleanVictims(victims, pages, e.reserveMore)
+	c := &e.keeper.cleaner
+	c.at = time.Now()
+	victims, _ := e.store.Victims(c.stuck, false)
+	written := e.store.Counters().Pages
+	search := int64(written-c.searched)*searchedShare*logstore.PageSize >= e.store.SpaceStats().LiveBytes
+	_, err := e.cleanVictims(victims, pages, search, e.reserveMore)
+	return err
 }
 
-// cleanVictims makes up to so many pages of the victims dirty. reserve makes sure of the room for them.
-func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, reserve reservation) error {
-	c := &e.keeper.cleaner
-	end := e.cleaned.Load() + uint64(max(pages, 0)) // what is dirty anyway costs nothing
+// cleanVictims makes up to so many pages of the victims dirty, and with search moves value runs too, for which it goes through the tree.
+// reserve makes sure of the room for them; without it some are left.
+func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, search bool, reserve reservation) (room bool, err error) {
+	begin, all := e.cleaned.Load(), int64(0) // what is dirty anyway costs nothing
+	holders := map[uint32]bool{}
 	for _, v := range victims {
-		if e.cleaned.Load()+uint64(v.Live) > end {
+		if int64(e.cleaned.Load()-begin)+all+v.Live > max(pages, 0) {
 			break
 		}
-		live, runs := e.store.Contents(v.Segment)
-		if len(runs) > 0 || int64(len(live)) < v.Live {
-			if c.stuck == nil {
-				c.stuck = map[uint32]uint64{}
+		live, runs, others := e.store.Contents(v.Segment)
+		if others > 0 {
+			if c := &e.keeper.cleaner; c.stuck == nil {
+				c.stuck = map[uint32]uint64{v.Segment: v.Written}
+			} else {
+				c.stuck[v.Segment] = v.Written
 			}
-			c.stuck[v.Segment] = v.Written
+			continue
+		}
+		if len(runs) > 0 && !search {
 			continue
 		}
 		for len(live) > 0 {
 			n := min(len(live), cleanAtOnce, e.stepPages())
 			room, err := e.touchSome(live[:n], (*override.Batch).Clean, reserve)
 			if err != nil || !room {
-				return err
+				return room, err
 			}
 			live = live[n:]
 			e.pace()
 		}
+		if len(runs) > 0 {
+			holders[v.Segment] = true
+			all += v.Live
+		}
 	}
-	return nil
+	if len(holders) == 0 {
+		return true, nil
+	}
+	e.keeper.cleaner.searched = e.store.Counters().Pages
+	return e.moveRuns(holders, reserve)
 }
 
 func (e *Engine) stepPages() int {

@@ -266,17 +266,20 @@ func (c *compaction) clean(stop func() error, from float64) error {
 				more = false
 				return nil
 			}
-			moved, err := e.moveSome(victims, int64(e.turnPages()), c.reserve)
+			before := e.cleaned.Load()
+			e.keeper.cleaner.at = time.Now()
+			room, err := e.cleanVictims(victims, int64(max(e.turnPages(), int(e.store.SegmentPages()))), true, c.reserve)
 			switch {
 			case err != nil:
 				return err
-			case moved:
+			case e.cleaned.Load() > before:
 				vain = 0
 				return c.room(c.settle())
-			case len(c.sparse(last)) < len(victims): // some were found to be stuck
-				return nil
+			case !room:
+				return c.gather(&vain)
 			}
-			return c.gather(&vain)
+			more = len(c.sparse(last)) < len(victims) // some were found to be stuck; what else is left is about to die
+			return nil
 		})
 		if err != nil {
 			return err
@@ -297,12 +300,4 @@ func (c *compaction) sparse(last uint64) (victims []logstore.Victim) {
 		}
 	}
 	return victims
-}
-
-// moveSome makes up to so many pages of the victims dirty, but those of one victim in any case.
-func (e *Engine) moveSome(victims []logstore.Victim, pages int64, reserve func(extra int64) error) (moved bool, err error) {
-	before := e.cleaned.Load()
-	e.keeper.cleaner.at = time.Now()
-	err = e.cleanVictims(victims, max(pages, int64(e.store.SegmentPages())), reserve)
-	return e.cleaned.Load() > before, err
 }

@@ -91,7 +91,7 @@ func (e *Engine) gatherOnce(full bool) (moved bool, err error) {
 	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, full)
 	room := e.store.Room() - rest
 	before := e.cleaned.Load()
-	if err = e.cleanVictims(victims, room/2, reserve); err != nil {
+	if _, err = e.cleanVictims(victims, room/2, true, reserve); err != nil {
 		return false, err
 	}
 	moved = e.cleaned.Load() > before

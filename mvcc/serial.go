@@ -89,7 +89,7 @@ func (tx *Tx) unchanged(newest *override.Snapshot) (bool, error) {
 	return true, nil
 }
 
-// sameRecord compares a record in two snapshots. A long value is the same if it is the same run: it is never rewritten in place.
+// sameRecord compares a record in two snapshots.
 func sameRecord(a, b *override.Snapshot, key []byte) (bool, error) {
 	x, inA, err := btree.Get(a, override.Root, key)
 	if err != nil {
@@ -99,17 +99,34 @@ func sameRecord(a, b *override.Snapshot, key []byte) (bool, error) {
 	if err != nil || inA != inB {
 		return false, err
 	}
-	return !inA || sameCell(x, y), nil
+	if !inA {
+		return true, nil
+	}
+	return sameCell(a, b, x, y)
 }
 
-func sameCell(x, y btree.Cell) bool {
+// sameCell compares the values of a key in two snapshots. A long one is the same if it is the same run, which is never rewritten in place,
+// or if it was moved.
+func sameCell(a, b *override.Snapshot, x, y btree.Cell) (bool, error) {
 	if x.Kind() != y.Kind() {
-		return false
+		return false, nil
 	}
 	if x.Kind() == btree.Inline {
-		return bytes.Equal(x.Value(), y.Value())
+		return bytes.Equal(x.Value(), y.Value()), nil
 	}
-	return x.Ref() == y.Ref()
+	rx, ry := x.Ref(), y.Ref()
+	if rx == ry {
+		return true, nil
+	}
+	if rx.Kind != btree.Run || rx.ValueLen != ry.ValueLen || rx.KeyLen != ry.KeyLen {
+		return false, nil
+	}
+	vx, err := a.Run(rx)
+	if err != nil {
+		return false, err
+	}
+	vy, err := b.Run(ry)
+	return bytes.Equal(vx, vy), err
 }
 
 // sameRange compares the records of a range in two snapshots.
@@ -127,8 +144,11 @@ func sameRange(a, b *override.Snapshot, x *keyRange) (bool, error) {
 		if !inA || !inB {
 			return inA == inB, nil
 		}
-		if !bytes.Equal(ca.Key(), cb.Key()) || !sameCell(ca.Cell(), cb.Cell()) {
+		if !bytes.Equal(ca.Key(), cb.Key()) {
 			return false, nil
+		}
+		if same, err := sameCell(a, b, ca.Cell(), cb.Cell()); !same || err != nil {
+			return false, err
 		}
 		inA, inB = ca.Next(), cb.Next()
 	}

@@ -188,7 +188,7 @@ func (m *model) touch() error {
 
 // clean moves what lives in some segment.
 func (m *model) clean() error {
-	tree, _ := m.s.Contents(uint32(m.r.IntN(m.s.SpaceStats().Segments)))
+	tree, _, _ := m.s.Contents(uint32(m.r.IntN(m.s.SpaceStats().Segments)))
 	return m.batch(func(b *Batch) error {
 		for _, a := range tree {
 			moved, err := b.Clean(a)

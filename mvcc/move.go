@@ -1,0 +1,181 @@
+package mvcc
+
+import (
+	"errors"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// A value run moves when its segment is cleaned: the run is written again, in a record group with the redo of a put of the same value, and
+// the leaf that refers to it is changed, all under one baton. The old run leaves the tree by that, and dies with the next flush like that
+// of any overwritten value. What holds the records of a segment's runs is found by going through the tree, once for several segments.
+//
+// Invariants:
+//
+//  1. A run moves only if the newest tree, with nothing pending, still refers to exactly that run under its key. So no older value comes
+//     back, neither here nor by the redo, which stands in the log behind all commits before and in front of all after it.
+//  2. Nobody notices: the Seq is one of housekeeping, and the table of last writes stays as it is, so no transaction loses to it; one that
+//     compares what it has read compares values, not places (sameCell). Older snapshots go on to the old run, whose segment waits for them.
+//  3. The group counts whole or not at all. Before it is whole, the old run lives. Behind it both do, until the flush that lists the old
+//     one as dead; recovery that finds no such flush applies the redo, which drops the old run again.
+//
+// Lists of extents don't move: a put of a list would let the extents of the old one die. Nor do runs in private segments.
+
+const (
+	moveAtOnce    = 64      // pages of runs moved under one baton, or one run
+	moveKeyBytes  = 8 << 20 // of keys found in one search, at most
+	searchOften   = 1 << 10 // records between two looks whether the search should end
+	searchedShare = 4       // in the background the tree is searched once in so much of what lives written to the log
+)
+
+// placedRun is a run and the record that refers to it.
+type placedRun struct {
+	key []byte
+	ref btree.Ref
+}
+
+func (r *placedRun) pages() int64 {
+	return logstore.RunPages(int64(r.ref.KeyLen) + int64(r.ref.ValueLen))
+}
+
+// findRuns returns the records of the newest tree whose runs lie in the given segments. The caller holds keeper.mu and not the baton.
+func (e *Engine) findRuns(segments map[uint32]bool) (found []placedRun, err error) {
+	defer e.guard(&err)
+	slot := e.registry.Acquire(&e.applied)
+	defer slot.Release()
+	if err := e.await(slot.Seq()); err != nil {
+		return nil, err
+	}
+	snap := e.pages.At(slot.Seq())
+	var c btree.Cursor
+	c.Reset(&snap, override.Root)
+	bytes := 0
+	for n := 0; bytes < moveKeyBytes && c.Next(); n++ {
+		if n%searchOften == 0 && (e.closed.Load() || e.Failed() != nil) {
+			break
+		}
+		cell := c.Cell()
+		if cell.Kind() != btree.Run {
+			continue
+		}
+		ref := cell.Ref()
+		if a := ref.ID; logstore.IsAddr(a) && segments[uint32(a/uint64(e.store.SegmentPages()))] {
+			key := append([]byte{}, c.Key()...)
+			found = append(found, placedRun{key, ref})
+			bytes += len(key)
+		}
+	}
+	return found, c.Err()
+}
+
+// moveRuns moves the runs of the given segments, as far as reserve finds room. The caller holds keeper.mu, and a flush follows.
+func (e *Engine) moveRuns(segments map[uint32]bool, reserve reservation) (room bool, err error) {
+	found, err := e.findRuns(segments)
+	if errors.Is(err, logstore.ErrCorrupt) { // somewhere: what was found can move all the same
+		err = nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for len(found) > 0 {
+		n, pages := 0, int64(0)
+		most := min(moveAtOnce, int64(e.stepPages())*2)
+		for n < len(found) && (n == 0 || pages+found[n].pages() <= most) {
+			pages += found[n].pages()
+			n++
+		}
+		if room, err := e.moveSomeRuns(found[:n], reserve); err != nil || !room {
+			return room, err
+		}
+		found = found[n:]
+		e.pace()
+	}
+	return true, nil
+}
+
+func (e *Engine) moveSomeRuns(runs []placedRun, reserve reservation) (room bool, err error) {
+	err = e.withBaton(func() error {
+		if err := e.Failed(); err != nil {
+			return err
+		}
+		var extra, redo int64
+		for i := range runs {
+			extra += logstore.RunReserve(runs[i].pages())
+			redo += int64(len(runs[i].key)) + maxRedoRecord
+		}
+		extra += redoPages(redo) + int64(len(runs)) + int64(len(runs))/8 + 4
+		if err := reserve(extra); logstore.IsFull(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		room = true
+		e.held += extra
+		if err := e.writeRedo(); err != nil { // of Buffered commits, which are older
+			return err
+		}
+		if err := e.rewriteRuns(runs); err != nil {
+			return e.store.Fail(err)
+		}
+		e.spend()
+		e.rebalance(0)
+		return nil
+	})
+	return room, err
+}
+
+// rewriteRuns writes those of the runs again that are in the tree still, and lets it refer to the new ones. Baton holder, with nothing
+// pending and no redo in memory.
+func (e *Engine) rewriteRuns(runs []placedRun) error {
+	g := e.store.Begin(logstore.RecordGroup)
+	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
+	defer func() {
+		clear(e.ops)
+		e.ops = e.ops[:0]
+	}()
+	pages := int64(0)
+	for i := range runs {
+		r := &runs[i]
+		payload := e.movable(r)
+		if payload == nil {
+			continue
+		}
+		ref := r.ref
+		ref.ID = g.Run(0, payload)
+		e.runs = append(e.runs, bornRun{ref.ID, int64(len(payload))})
+		e.ops = append(e.ops, btree.Op{Key: r.key, Ref: &ref})
+		e.redo = appendRedo(e.redo, &e.ops[len(e.ops)-1])
+		pages += r.pages()
+	}
+	if len(e.ops) == 0 {
+		return nil
+	}
+	e.redoOps += uint64(len(e.ops))
+	if err := e.commitRecords(g); err != nil {
+		return err
+	}
+	b := e.pages.Begin(e.applied.Load() + 1)
+	if _, err := btree.Apply(b, override.Root, e.ops); err != nil {
+		return err
+	}
+	e.publishNoted(e.pages.Seq(), e.records)
+	e.publishDurable()
+	e.cleaned.Add(uint64(pages))
+	return nil
+}
+
+// movable returns what the run holds if the newest tree refers to it, nil if it does not, or if there is damage: that stays where it is.
+func (e *Engine) movable(r *placedRun) []byte {
+	newest := e.pages.At(e.pages.Seq())
+	cell, ok, err := btree.Get(&newest, override.Root, r.key)
+	if err != nil || !ok || cell.Kind() != btree.Run || cell.Ref() != r.ref {
+		return nil
+	}
+	payload, err := e.store.Run(r.ref.ID)
+	if err != nil || int64(len(payload)) != int64(r.ref.KeyLen)+int64(r.ref.ValueLen) {
+		return nil
+	}
+	return payload
+}
