@@ -8,6 +8,7 @@
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make damage   every bit of small databases, all lengths, sectors, hostile pages: at most DAMAGETIME for each of these
 #   make isolation  ISOLATIONRUNS histories of each kind of 10,000 transactions each, replayed; and as many searched for cycles
+#   make full     full files of all sizes and full file systems on loop devices (root): all deleted, filled again
 #   make space    what databases take on disk, at full size: half an hour or more, and 3 GB
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
@@ -153,6 +154,9 @@ opentime:
 	$(GO) test -c -o "$$dir/dbm.test" ./dbm && \
 	"$$dir/dbm.test" -test.v -test.run '^TestOpenTime$$' -opentime.dir "$$dir" $(OPENTIMEARGS)
 
+full:
+	$(GO) test -count 1 -timeout 1h -v -run '^TestFull' ./dbm -args -full.all -full.device
+
 space:
 	$(GO) test -timeout 3h -v -run '^TestSpace' ./dbm -args -space.full
 
@@ -182,7 +186,7 @@ fuse-packages:
 mutants:
 	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.doc docs/mutants.md
 
-.PHONY: space bench bench-quick bench-report bench-install
+.PHONY: full space bench bench-quick bench-report bench-install
 # The databases of the benchmark are made in BENCHDIR, which should be on the file system in question. A run that was cut off goes on where
 # it ended; its results are in the report's directory once all are there.
 BENCHDIR    ?= bin/bench-data

@@ -242,3 +242,43 @@ func TestFullCompact(t *testing.T) {
 		require.Greater(t, len(f.keys), first*8/10)
 	}
 }
+
+// TestFullDevice: the same on a device that is full, of which the database learns only when its file is to grow, and of which others take
+// the room and give it back.
+func TestFullDevice(t *testing.T) {
+	for _, segment := range []uint32{256, 64, 8} {
+		if segment != 256 && testing.Short() {
+			break
+		}
+		t.Run(fmt.Sprint(segment), func(t *testing.T) {
+			const size = 24 << 20
+			f := newFullFile(t, 0, segment, 400, mvcc.WriteThrough)
+			f.mem.SetMaxBytes(size)
+			first := f.fill()
+			live := f.live()
+			f.check()
+			f.deleteSome(first/2, nil)
+			half := f.fill()
+			f.deleteSome(half, nil)
+			f.check()
+			all := f.fill()
+			f.check()
+			t.Logf("full with %d records, %d of %d bytes; half deleted, %d; all deleted, %d", first, live, size, half, all)
+			require.Greater(t, half, first*8/10)
+			require.Greater(t, all, first*8/10)
+
+			f.deleteSome(all*3/4, nil)
+			s := f.db.Stats()
+			f.mem.SetMaxBytes(s.FileBytes + 64<<10) // others have taken the rest
+			f.fill()
+			f.deleteSome(len(f.keys)/2, nil)
+			f.check()
+			few := f.fill()
+			f.mem.SetMaxBytes(2 * size) // and given back more
+			more := f.fill()
+			f.check()
+			t.Logf("%d with %d bytes, %d with %d", few, s.FileBytes+64<<10, more, 2*size)
+			require.Greater(t, more, first*3/2)
+		})
+	}
+}
