@@ -130,6 +130,13 @@ func (b *Batch) Update(id btree.PageID, n btree.Node) {
 	p.dirty.gain(e, gained)
 }
 
+// Narrow has the next flush write a leaf if it is dirty: on disk it may have records that are out of its bounds now.
+func (b *Batch) Narrow(id btree.PageID) {
+	if e := b.p.table.find(id); e != nil && e.dirty != 0 {
+		b.p.dirty.oblige(e)
+	}
+}
+
 // countOf returns how many records a version of a leaf has.
 func (p *Pages) countOf(v *version) (records int, ok bool) {
 	switch v.kind {

@@ -118,6 +118,9 @@ func (f *Flush) Recall() {
 	for _, x := range f.early {
 		v := x.entry.head.Load()
 		if v.kind != atAddress || v.seq != p.seq || v.addr != x.addr {
+			if x.entry.dirty != 0 { // changed again: the same
+				p.dirty.oblige(x.entry)
+			}
 			continue
 		}
 		n, err := p.node(x.entry, v.seq)

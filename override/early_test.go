@@ -3,6 +3,7 @@ package override
 import (
 	"testing"
 
+	"flashdbm/internal/btree"
 	"flashdbm/logstore/vfs"
 
 	"github.com/stretchr/testify/require"
@@ -53,4 +54,46 @@ func TestRecall(t *testing.T) {
 	s.must(s.settle())
 	s.crash(vfs.KeepNone)
 	s.must(s.settle())
+}
+
+// A page that an early image was taken of, and that the batch changed again, has to be written after a Recall: that it was dirty before,
+// and since when, is forgotten.
+func TestRecallOfAPageChangedAgain(t *testing.T) {
+	s := newScript(t, true)
+	s.put(span(0, 80)...)
+	s.flushAll()
+	require.Equal(t, s.leafOf(4), s.leafOf(5))
+	s.put(4)
+	s.flushPart()
+	require.Equal(t, 1, s.p.dirty.len(), "left behind")
+	require.Less(t, s.p.RedoStart(), s.p.Base())
+	s.put(5)
+	f := s.p.StartEarly()
+	s.must(s.reserved(8, func() error {
+		_, err := f.WriteEarly(AllLevels)
+		return err
+	}))
+	require.Len(t, f.early, 1)
+	c := s.beginCommit()
+	c.change(&s.records, 5, false)
+	c.ops[0].version--
+	_, err := btree.Apply(s.p.SameBatch(), Root, s.treeOps(c.ops))
+	s.must(err)
+	f.Recall()
+	s.must(s.verifyNewest())
+	s.flushPart()
+	s.crash(vfs.KeepNone)
+	s.must(s.settle())
+}
+
+// flushPart flushes what has to be, leaves all else behind, and syncs.
+func (s *script) flushPart() {
+	s.t.Helper()
+	f := s.p.StartPart(s.s.LastGroup(), s.count, &Part{})
+	f.Sort()
+	s.flush = &modelFlush{f: f}
+	for s.flush != nil {
+		s.must(s.flushStep())
+	}
+	s.must(s.sync())
 }

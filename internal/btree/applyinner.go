@@ -109,6 +109,8 @@ func (a *applier) settle(depth int, id PageID, n, v Node, became state) error {
 	case removed:
 		a.e.Remove(id)
 		a.changes = append(a.changes, change{at: f.index, gone: true})
+	case unchanged: // it was split
+		a.e.Narrow(id)
 	case changed:
 		if n.IsLeaf() && len(a.pieces) == 0 && !a.refs && !a.cutBefore(depth) {
 			a.e.Update(id, v)

@@ -75,6 +75,8 @@ func (t *tree) Update(id PageID, n Node) {
 	t.updates++
 }
 
+func (t *tree) Narrow(PageID) {}
+
 func refsOf(n Node) (refs []Ref) {
 	for i := 0; n.IsLeaf() && i < n.Count(); i++ {
 		if c := n.Cell(i); c.Kind() != Inline {

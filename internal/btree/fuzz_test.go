@@ -168,6 +168,7 @@ func (h *hostile) Put(id PageID, n Node) {
 	h.newest[id], h.fresh[id] = n, true
 }
 func (h *hostile) Update(id PageID, n Node) { h.Put(id, n) }
+func (h *hostile) Narrow(PageID)            {}
 func (h *hostile) Remove(id PageID)         { delete(h.newest, id) }
 func (h *hostile) Drop(ref Ref)             {}
 

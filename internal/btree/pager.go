@@ -28,6 +28,10 @@ type Editor interface {
 	// the image before, and no other page of the batch follows from that. A Put of the same page may come behind it in the batch.
 	Update(id PageID, n Node)
 
+	// Narrow says that the bounds of a leaf that keeps its image got narrower: an image that an Update replaced may have records which are
+	// out of them.
+	Narrow(id PageID)
+
 	// New bears a name that was never used.
 	New() PageID
 

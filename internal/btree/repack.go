@@ -171,7 +171,8 @@ func (a *applier) refill(n Node, first int, leaves []Node, pieces []packedLeaf) 
 		}
 		entries = append(entries, entry{separator: s, id: n.Child(first + i)})
 		if len(p.spans) == 1 && p.spans[0].leaf == i && p.count == leaves[i].Count() {
-			continue // stays as it is
+			a.e.Narrow(n.Child(first + i)) // stays as it is, but for the separators beside it
+			continue
 		}
 		last := p.spans[len(p.spans)-1]
 		w := startLeaf(a.m, p.count, p.cells, p.cells, leaves[p.spans[0].leaf].key(p.spans[0].from), leaves[last.leaf].key(last.to-1))
