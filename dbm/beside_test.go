@@ -205,6 +205,7 @@ type besideRun struct {
 	slowGiven [][2][]byte // slices it returned, and what they were
 
 	looks, tooOld, slowReads, moved, cuts, again int
+	parts                                        uint64 // flushes that left leaves behind
 }
 
 type besideValue struct {
@@ -482,12 +483,13 @@ func TestBeside(t *testing.T) {
 			t.Fatalf("again with: go test ./dbm -run TestBeside -beside.from=%d -beside.seeds=1", seed)
 		}
 	}
-	t.Logf("%d looks, %d new states seen, %d slow reads, %d slow readers overtaken, %d power cuts, %d looks at a page being written again",
-		sum.looks, sum.moved, sum.slowReads, sum.tooOld, sum.cuts, sum.again)
+	t.Logf("%d looks, %d new states seen, %d slow reads, %d slow readers overtaken, %d power cuts, %d looks at a page being written again, %d flushes that left leaves behind",
+		sum.looks, sum.moved, sum.slowReads, sum.tooOld, sum.cuts, sum.again, sum.parts)
 	if seeds >= 6 {
 		require.Positive(t, sum.tooOld)
 		require.Positive(t, sum.moved)
 		require.Positive(t, sum.again)
+		require.Positive(t, sum.parts)
 	}
 }
 
@@ -506,6 +508,9 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	r.opts.StepPages = 1 + rng.IntN(8)
 	r.opts.Step = r.between
 	r.opts.Shares.WriteSets = 64 << 20 // no commit between the steps waits for the housekeeping to end
+	if seed%3 > 0 {                    // flushes leave leaves behind
+		r.opts.PartBytes, r.opts.RedoLimit = 4<<10, 32<<10<<(seed%4)
+	}
 	r.fs.look, r.fs.pauses = r.look, seed%2 == 0
 	require.NoError(t, r.openWriter())
 	for step := range 400 {
@@ -515,7 +520,10 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 		case k < 4:
 			err = r.writer.Checkpoint()
 		case k < 20:
+			before, _ := r.writer.engine.Stats()
 			err = r.writer.engine.Housekeep()
+			after, _ := r.writer.engine.Stats()
+			sum.parts += after.Pages.Parts - before.Pages.Parts
 		case k == 20:
 			r.committing = true
 			if err = r.writer.Close(); err == nil {
