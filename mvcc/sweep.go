@@ -97,9 +97,9 @@ func (e *Engine) moveLoners(part *override.Part) error {
 		clean, dirty := 1, 4
 		switch used := s.FileBytes - s.FreeBytes; {
 		case used > s.LiveBytes*28/20:
-			clean, dirty = 1000, 1
-		case used > s.LiveBytes*26/20:
 			clean, dirty = 1, 1
+		case used > s.LiveBytes*26/20:
+			clean, dirty = 1, 2
 		}
 		loners = e.pages.Loners(part, clean, dirty)
 		return e.Failed()
