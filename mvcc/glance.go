@@ -70,6 +70,27 @@ func (e *Engine) Look(key []byte, use func(value []byte)) (ok bool, err error) {
 	return true, nil
 }
 
+// LookInto is Look that copies the value into room, if that is large enough, else leaves room as it is. n is the length of the value.
+func (e *Engine) LookInto(key, room []byte) (n int, ok bool, err error) {
+	tx, err := e.glance()
+	if err != nil {
+		return 0, false, err
+	}
+	defer e.endGlance(tx)
+	f, ok, err := tx.find(key)
+	if !ok || err != nil {
+		return 0, false, err
+	}
+	v, err := tx.foundValue(f)
+	if err != nil {
+		return 0, false, err
+	}
+	if len(v) <= len(room) {
+		copy(room, v)
+	}
+	return len(v), true, nil
+}
+
 // After calls use with the least key that is greater than key, or with the least of all if first is set, in a transaction of its own:
 // the slice is valid until use returns. ok is false, and use not called, if there is none.
 func (e *Engine) After(key []byte, first bool, use func(key []byte)) (ok bool, err error) {

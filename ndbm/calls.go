@@ -30,8 +30,11 @@ func (d *database) fetch(key, reply []byte) (n int, ok bool, err error) {
 	if isLong(key) {
 		return d.fetchLong(key, reply)
 	}
+	if e := d.engine; e != nil {
+		return e.LookInto(key, reply)
+	}
 	err = d.read(func(e *mvcc.Engine) (err error) {
-		ok, err = e.Look(key, func(value []byte) { n = replyWith(reply, value) })
+		n, ok, err = e.LookInto(key, reply)
 		return err
 	})
 	return n, ok, err
@@ -108,15 +111,7 @@ func (d *database) store(key, value []byte, insert bool) (stored bool, err error
 		key, value = storedKey(key), storedValue(key, value)
 	}
 	if !insert { // reads nothing, so it cannot lose to another
-		tx, err := e.Begin(mvcc.TxOptions{})
-		if err != nil {
-			return false, err
-		}
-		if err := tx.Put(key, value); err != nil {
-			tx.Rollback()
-			return false, err
-		}
-		return true, tx.Commit()
+		return true, e.WriteOne(key, value, false)
 	}
 	err = e.Retry(context.Background(), mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
 		there, err := tx.Has(key)

@@ -104,9 +104,15 @@ fi
 front="$here/../front/ndbm.c $here/../front/files.c $here/../front/turn.c $here/../front/engine.c"
 # shellcheck disable=SC2086
 if $cc -std=gnu11 -w -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -I"$prefix/include" -o sanitized "$here"/ndbm_*.c "$here/tap.c" $front -ldl -lpthread; then
-	# The sanitizer has no room in a small address space; the others let the program end without closing what it has opened.
-	./sanitized --list | grep -vE 'little address space|exit without close|eight children|default actions' >checks
-	if FLASHDBM_ENGINE=$lib/flashdbm/libflashdbm-engine.so xargs -d '\n' ./sanitized <checks >sanitized.tap 2>sanitized.log; then
+	# The sanitizer has no room in a small address space. Three need it to keep to itself: they let the program end without closing what it
+	# has opened, or look at what signals do that it would handle.
+	some='exit without close|eight children|default actions'
+	./sanitized --list | grep -vE "little address space|$some" >checks
+	./sanitized --list | grep -E "$some" >unclosed
+	export FLASHDBM_ENGINE="$lib/flashdbm/libflashdbm-engine.so"
+	if xargs -d '\n' ./sanitized <checks >sanitized.tap 2>sanitized.log &&
+		ASAN_OPTIONS=detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0 \
+			xargs -d '\n' ./sanitized <unclosed >>sanitized.tap 2>>sanitized.log; then
 		passed "conformance with the address and undefined behaviour sanitizers: $(grep -c '^ok' sanitized.tap) checks"
 	else
 		grep '^not' sanitized.tap
@@ -116,6 +122,7 @@ if $cc -std=gnu11 -w -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=u
 else
 	missing "the address sanitizer"
 fi
+unset FLASHDBM_ENGINE
 
 if command -v valgrind >/dev/null; then
 	$cc -std=gnu11 -w -g -I"$prefix/include" -o plain "$here"/ndbm_*.c "$here/tap.c" -L"$lib" -lndbm -Wl,-rpath,"$lib" -lpthread
