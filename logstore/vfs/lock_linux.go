@@ -95,11 +95,13 @@ func holdsLock(dir string, file *unix.Stat_t) bool {
 		return false
 	}
 	for _, fd := range fds {
-		var st unix.Stat_t
-		if unix.Stat(dir+"/fd/"+fd.Name(), &st) != nil || st.Dev != file.Dev || st.Ino != file.Ino {
+		// The lock first: of a file on a file system that does not answer, stat would not return.
+		text, err := os.ReadFile(dir + "/fdinfo/" + fd.Name())
+		if err != nil || !listsLock(string(text)) {
 			continue
 		}
-		if text, err := os.ReadFile(dir + "/fdinfo/" + fd.Name()); err == nil && listsLock(string(text)) {
+		var st unix.Stat_t
+		if unix.Stat(dir+"/fd/"+fd.Name(), &st) == nil && st.Dev == file.Dev && st.Ino == file.Ino {
 			return true
 		}
 	}
