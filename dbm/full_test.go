@@ -1,12 +1,15 @@
 package dbm
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -281,4 +284,50 @@ func TestFullDevice(t *testing.T) {
 			require.Greater(t, more, first*3/2)
 		})
 	}
+}
+
+// TestFullReaders: readers that hold on to what they see don't keep deletes from a full file: those that are in the way get
+// ErrSnapshotTooOld at their next call.
+func TestFullReaders(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	f := newFullFile(t, 3<<20, 32, 400, mvcc.WriteThrough)
+	f.close()
+	f.opts.Manual = false
+	f.open()
+	first := f.fill()
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	var reads, old atomic.Int64
+	for g := range 2 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 1))
+			for ctx.Err() == nil {
+				err := f.db.View(func(tx *Tx) error {
+					for end := time.Now().Add(2 * time.Second); time.Now().Before(end) && ctx.Err() == nil; {
+						if _, err := tx.Get(f.key(rng.IntN(first))); err != nil && !errors.Is(err, ErrNotFound) {
+							return err
+						}
+						reads.Add(1)
+						time.Sleep(time.Millisecond)
+					}
+					return nil
+				})
+				if errors.Is(err, ErrSnapshotTooOld) {
+					old.Add(1)
+				} else if err != nil {
+					t.Errorf("reader: %v", err)
+				}
+			}
+		})
+	}
+	f.deleteSome(first, nil)
+	stop()
+	all.Wait()
+	again := f.fill()
+	f.check()
+	t.Logf("%d and %d records; %d reads, %d readers were in the way", first, again, reads.Load(), old.Load())
+	require.Greater(t, again, first/2)
+	require.NotZero(t, old.Load())
 }

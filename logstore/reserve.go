@@ -54,13 +54,20 @@ func (s *Store) Reserve(pages int64, emergency bool) error {
 	return s.reserve(pages, 0, forWrites)
 }
 
-// ReserveDelete is Reserve for a transaction that only deletes. In want, when cleaning does not help, it leaves no more than checkpoints
-// need.
-func (s *Store) ReserveDelete(pages int64, want bool) error {
-	if want {
-		return s.reserve(pages, 0, forWant)
-	}
-	return s.reserve(pages, 0, forDeletes)
+// ReserveWrite is Reserve, not in an emergency, if so many pages more could be had.
+func (s *Store) ReserveWrite(pages, more int64) error { return s.reserve(pages, more, forWrites) }
+
+// ReserveDelete is ReserveWrite for a transaction that only deletes.
+func (s *Store) ReserveDelete(pages, more int64) error { return s.reserve(pages, more, forDeletes) }
+
+// ReserveWant is ReserveDelete when cleaning does not help: it leaves no more than checkpoints need.
+func (s *Store) ReserveWant(pages int64) error { return s.reserve(pages, 0, forWant) }
+
+// Slack returns how many pages deletes may take on a file that cannot grow before it is cleaned.
+func (s *Store) Slack() int64 {
+	s.space.mu.Lock()
+	defer s.space.mu.Unlock()
+	return s.space.ample(forWrites) - s.space.ample(forDeletes)
 }
 
 // ReserveBeside is Reserve for the housekeeping, which needs so many more pages later.

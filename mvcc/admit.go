@@ -13,18 +13,18 @@ const (
 // admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
 func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	need := e.estimate(tx)
-	deletes := tx.deletesOnly()
-	reserve := func() error { // again and again while it waits for room
+	w := roomWanted{deletes: tx.deletesOnly()}
+	w.reserve = func(more int64) error { // again and again while it waits for room
 		if err := tx.cancelled(); err != nil {
 			return err
 		}
-		if deletes {
-			return e.store.ReserveDelete(need, false)
+		if w.deletes {
+			return e.store.ReserveDelete(need, more)
 		}
-		return e.store.Reserve(need, false)
+		return e.store.ReserveWrite(need, more)
 	}
 	if e.memory.Load() <= e.ceiling.Load() {
-		if err := reserve(); !logstore.IsFull(err) {
+		if err := w.reserve(0); !logstore.IsFull(err) {
 			return need, err
 		}
 	}
@@ -40,13 +40,13 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 			return 0, err
 		}
 	}
-	err = reserve()
+	err = w.reserve(0)
 	if logstore.IsFull(err) {
 		e.full.Store(true)
-		err = e.keeper.makeRoom(e, deletes, reserve)
+		err = e.keeper.makeRoom(e, w)
 	}
-	if deletes && logstore.IsFull(err) {
-		err = e.store.ReserveDelete(need, true)
+	if w.deletes && logstore.IsFull(err) {
+		err = e.store.ReserveWant(need)
 	}
 	return need, err
 }

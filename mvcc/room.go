@@ -18,18 +18,25 @@ const (
 	vainTries = 8                      // of cleaning for room, that have gained nothing
 )
 
-// makeRoom is called by a committer that finds the file full, and reserves what it needs. If others have committed meanwhile, they may have
-// taken the room, and it tries again. For deletes readers are asked to end, and segments are cleaned of which nearly all lives.
-func (k *keeper) makeRoom(e *Engine, deletes bool, reserve func() error) error {
+// roomWanted is what a commit on a full file asks for.
+type roomWanted struct {
+	deletes bool                   // readers are asked to end, and segments cleaned of which nearly all lives
+	reserve func(more int64) error // what the commit needs, if so many pages more could be had
+	asked   bool                   // readers have been waited for once
+}
+
+// makeRoom is called by a committer that finds the file full, and reserves what it needs. It makes more room than that, if it can, or the
+// next commit would have to do the same again. If others have committed meanwhile, they may have taken the room, and it tries again.
+func (k *keeper) makeRoom(e *Engine, w roomWanted) error {
 	for try := 1; ; try++ {
 		before := e.committed.Load()
 		installed, err := k.freeDead(e)
 		if err != nil && !logstore.IsFull(err) {
 			return err
 		}
-		err = e.awaitRoom(installed, deletes, reserve)
-		if logstore.IsFull(err) {
-			err = k.gather(e, deletes, reserve)
+		more := e.store.Slack() / 2
+		if err = e.awaitRoom(installed, &w, more); logstore.IsFull(err) {
+			err = k.gather(e, &w, more)
 		}
 		if !logstore.IsFull(err) || e.committed.Load() == before || try == roomTries {
 			return err
@@ -54,20 +61,23 @@ func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
 }
 
 // gather moves together what lives in the emptiest segments until there is room, or as long as that gains any.
-func (k *keeper) gather(e *Engine, deletes bool, reserve func() error) error {
+func (k *keeper) gather(e *Engine, w *roomWanted, more int64) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := reserve()
+	err := w.reserve(more)
 	most := e.store.Room()
 	for vain := 0; logstore.IsFull(err) && vain < vainTries; vain++ {
-		moved, cerr := e.gatherOnce(deletes)
+		if vain > 0 { // what there is will do
+			more = 0
+		}
+		moved, cerr := e.gatherOnce(w.deletes)
 		if cerr != nil && !logstore.IsFull(cerr) {
 			return cerr
 		}
 		if _, cerr := e.reclaimNow(); cerr != nil {
 			return cerr
 		}
-		err = reserve()
+		err = e.awaitRoom(k.installed.Load(), w, more)
 		room := e.store.Room()
 		if !moved {
 			break
@@ -75,6 +85,9 @@ func (k *keeper) gather(e *Engine, deletes bool, reserve func() error) error {
 		if room > most {
 			most, vain = room, 0
 		}
+	}
+	if logstore.IsFull(err) {
+		err = w.reserve(0)
 	}
 	return err
 }
@@ -120,21 +133,24 @@ func (e *Engine) drain(reserve func(extra int64) error) (any bool, err error) {
 	return len(plan) > 0, e.eachParent(plan, (*override.Batch).Fold, reserve)
 }
 
-// awaitRoom reserves what a committer needs, at the latest once nobody reads below the given Seq, or after a while. Readers that let
-// deletes wait for long are asked to end.
-func (e *Engine) awaitRoom(installed uint64, deletes bool, reserve func() error) error {
+// awaitRoom reserves what a committer needs if there is more, at the latest once nobody reads below the given Seq, or after a while. Readers
+// that let deletes wait for long are asked to end.
+func (e *Engine) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	begin := time.Now()
-	wait := roomWait
 	for {
-		err := reserve()
+		err := w.reserve(more)
 		if !logstore.IsFull(err) || e.horizon.Load() >= installed {
 			return err
 		}
-		if time.Since(begin) > wait {
-			if !deletes || wait == lastWait || !e.expireBelow(installed) {
-				return err
+		switch waited := time.Since(begin); {
+		case waited > lastWait:
+			return w.reserve(0)
+		case waited > roomWait || w.asked:
+			if !w.deletes {
+				return w.reserve(0)
 			}
-			wait = lastWait
+			w.asked = true
+			e.expireBelow(installed)
 		}
 		time.Sleep(time.Millisecond)
 		if _, err := e.reclaimNow(); err != nil {
@@ -143,8 +159,9 @@ func (e *Engine) awaitRoom(installed uint64, deletes bool, reserve func() error)
 	}
 }
 
-// expireBelow asks the oldest reader to end if it is below the given Seq.
-func (e *Engine) expireBelow(seq uint64) (asked bool) {
-	oldest, ok := e.registry.Oldest()
-	return ok && oldest.Seq() < seq && oldest.Expire()
+// expireBelow asks the oldest reader to end if it is below the given Seq. The next one is asked when it has.
+func (e *Engine) expireBelow(seq uint64) {
+	if oldest, ok := e.registry.Oldest(); ok && oldest.Seq() < seq {
+		oldest.Expire()
+	}
 }

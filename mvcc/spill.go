@@ -107,7 +107,7 @@ func (tx *Tx) spill(last bool) error {
 	if tx.spillErr == nil && tx.set.Len() > 0 {
 		err := tx.spillOnce(last)
 		if logstore.IsFull(err) {
-			err = e.keeper.makeRoom(e, false, func() error { return tx.spillOnce(last) })
+			err = e.keeper.makeRoom(e, roomWanted{reserve: func(int64) error { return tx.spillOnce(last) }})
 		}
 		tx.spillErr = err
 	}
