@@ -20,8 +20,8 @@ import (
 //	sync    one fdatasync for all groups so far
 //	durable moves, waiters wake
 //
-// The device writes a record group while it is published and merged: its write-back is started before, and the sync waits for the rest.
-// That costs no switch to another goroutine, which takes longer than most merges.
+// The device writes the group while it is published and merged and the accounts are done: its write-back is started before, and the sync
+// waits for the rest. That costs no switch to another goroutine, which takes longer than most merges.
 
 const (
 	pageGroupOps   = 256      // ops up to which a page group is tried
@@ -88,7 +88,10 @@ func (e *Engine) settle() (err error) {
 		return e.store.Fail(err)
 	}
 	e.account(b)
-	return nil
+	if e.opts.Durability != Durable {
+		return nil
+	}
+	return e.syncLog()
 }
 
 // batch is what becomes of the drained commits.
@@ -99,7 +102,7 @@ type batch struct {
 	held  int64  // pages reserved for it
 }
 
-// logAndApply carries the batch through to durable, as far as the engine's mode promises that.
+// logAndApply logs the batch, makes it visible to updates and merges it, unless that may wait.
 func (e *Engine) logAndApply(b *batch) error {
 	for _, n := range e.nodes {
 		b.held += n.Value.held
@@ -119,16 +122,19 @@ func (e *Engine) logAndApply(b *batch) error {
 	if err := e.commitRecords(g); err != nil {
 		return err
 	}
-	if e.opts.Durability == Durable { // the device is at work from now on
-		if err := e.store.WriteOutTail(); err != nil {
-			return err
-		}
-	}
-	e.published(b)
-	if err := e.mergeUnlessDeferred(b); err != nil || e.opts.Durability == WriteThrough {
+	if err := e.startSync(); err != nil {
 		return err
 	}
-	return e.syncLog()
+	e.published(b)
+	return e.mergeUnlessDeferred(b)
+}
+
+// startSync sets the device to work on the group that was written last, if it will be synced.
+func (e *Engine) startSync() error {
+	if e.opts.Durability != Durable {
+		return nil
+	}
+	return e.store.WriteOutTail()
 }
 
 // buffer leaves the batch in memory: its ops pending, its redo to be written with others. Long values are in the group already.
@@ -171,14 +177,14 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 	if err != nil {
 		return err
 	}
+	if err := e.startSync(); err != nil {
+		return err
+	}
 	e.ops = e.ops[:0] // the tree has them
 	e.merged(b.seq, records)
 	e.measure()
 	e.published(b)
-	if e.opts.Durability == WriteThrough {
-		return nil
-	}
-	return e.syncLog()
+	return nil
 }
 
 // mergeUnlessDeferred merges the batch, and all before it, unless it is a large one that may wait.
