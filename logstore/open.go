@@ -55,6 +55,9 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 		s.Close()
 		return nil, nil, err
 	}
+	if !opts.ReadOnly {
+		s.NoteDevice()
+	}
 	return s, rec, nil
 }
 

@@ -278,6 +278,7 @@ func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
 		err = s.file.Allocate(int64(from)*PageSize, int64(pages)*PageSize)
 	}
 	s.space.setShort(isNoSpace(err))
+	s.NoteDevice()
 	if isNoSpace(err) {
 		return 0, &fullError{path: s.path, cause: err}
 	}

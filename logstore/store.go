@@ -65,6 +65,8 @@ type Store struct {
 	groups   [CheckpointGroup + 1]atomic.Uint64
 	syncs    atomic.Uint64
 	returned atomic.Uint64 // pages given back to the file system
+
+	deviceFree atomic.Int64 // bytes that the file system had left when it was asked last
 }
 
 // tail is where the next group goes.

@@ -301,16 +301,29 @@ func (e *Engine) provide() error {
 	return err
 }
 
-// unwritten bounds the pages that what is in memory will take. Where flushes are by part and the file may grow, it counts only so much of
-// what they may leave behind as the next parts take: what lives in the place of the rest gives up its room first.
+// unwritten bounds the pages that what is in memory will take. Where flushes are by part and the device has plenty of room, it counts only
+// so much of what they may leave behind as the next parts take. What lives in the place of the rest may give up its room first, but it need
+// not: the redo start, and with it the log, moves only once the oldest of what was left behind is written.
 func (e *Engine) unwritten() int64 {
 	later := int64(0)
 	if n := int64(e.mayParts()); n > partsHeld && !e.limited() {
 		leaves := e.pages.DirtyBytes()/logstore.PageSize - e.pages.MustPages()
 		later = leaves - leaves*partsHeld/n
+		if e.store.DeviceFree() < plenty(later, e.store.SpaceStats().FileBytes) {
+			later = 0
+		}
 	}
 	return withMargin(e.pages.Unwritten()-later+e.pendingPages()) + redoPages(int64(len(e.redo)))
 }
+
+// plenty returns from how many bytes on a device has plenty of room for so many pages that none is held for. It is looked at when the file
+// grows, and once a second for what others take. So it is what the pages need twice, four times as much as the file grows by at once
+// beside, and something for others.
+func plenty(pages, file int64) int64 {
+	return 2*withMargin(pages)*logstore.PageSize + file/8 + plentyLeast
+}
+
+const plentyLeast = 64 << 20
 
 // limited reports whether the file has a limit, or the disk was full when there was last need of more. Then there is room for all that is
 // dirty before a commit is accepted.

@@ -148,6 +148,7 @@ func (e *Engine) sinceCheckpoint() int64 { return e.store.SinceCheckpoint() - e.
 // Housekeep does what is due: cleaning, a flush of all or of a part, and a checkpoint behind it; or a checkpoint alone, if that sets much
 // free.
 func (e *Engine) Housekeep() error {
+	e.store.NoteDevice()
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
 	var flush, checkpoint, trim bool

@@ -19,6 +19,7 @@ const (
 	mostParts  = 16
 	partBytes  = 4 << 20 // of dirty pages that are worth a part
 	mustShare  = 4       // all is flushed at once if what has to be is more than a quarter of a part
+	mostBehind = 3       // times RedoLimit: if redo has got so long all the same, all is flushed, and nothing is behind
 	partsHeld  = 1       // parts that room is held for, beside the one in flight
 	sweepShare = 24      // with parts a checkpoint is due when the log has taken a 24th of what lives
 )
@@ -29,6 +30,9 @@ func (e *Engine) partBytes() int64 { return cmp.Or(e.opts.PartBytes, partBytes) 
 // parts returns in how many parts what is dirty should be flushed; 1 is all at once. Baton holder.
 func (e *Engine) parts() int {
 	n := e.mayParts()
+	if n > 1 && e.redoBytes.since() >= mostBehind*e.opts.RedoLimit {
+		return 1
+	}
 	if n > 1 && !e.inPart.Load() && e.opts.PartBytes == 0 && e.pages.MustPages()*logstore.PageSize*mustShare > e.pages.DirtyBytes()/int64(n) {
 		return 1
 	}

@@ -116,6 +116,7 @@ func TestClosedAndReadOnly(t *testing.T) {
 			"writeout": func(f vfs.File) error { return f.WriteOut(0, 1, true) },
 			"size":     func(f vfs.File) error { _, err := f.Size(); return err },
 			"blocks":   func(f vfs.File) error { _, err := f.Blocks(); return err },
+			"free":     func(f vfs.File) error { _, err := f.Free(); return err },
 			"shared":   func(f vfs.File) error { return f.Lock(false) },
 		}
 		for what, change := range changes {

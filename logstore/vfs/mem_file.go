@@ -3,6 +3,7 @@ package vfs
 import (
 	"cmp"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"syscall"
@@ -185,6 +186,15 @@ func (f *memFile) Size() (size int64, err error) {
 func (f *memFile) Blocks() (n int64, err error) {
 	err = f.look(func() { n = f.ino.alloc.count() * blockSize })
 	return n, pathError("stat", f.name, err)
+}
+
+func (f *memFile) Free() (n int64, err error) {
+	err = f.look(func() {
+		if n = math.MaxInt64; f.mem.maxBytes > 0 {
+			n = max(0, f.mem.maxBytes-f.mem.usedBlocks*blockSize)
+		}
+	})
+	return n, pathError("free space", f.name, err)
 }
 
 func (f *memFile) Map(off, n int64) (b []byte, err error) {

@@ -2,6 +2,7 @@ package vfs_test
 
 import (
 	"errors"
+	"math"
 	"os"
 	"sync"
 	"syscall"
@@ -277,4 +278,22 @@ func TestConcurrentUse(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+func TestMemFree(t *testing.T) {
+	m := vfs.NewMem(0)
+	defer m.Release()
+	f, err := m.Open("a", os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	free := func() int64 {
+		n, err := f.Free()
+		require.NoError(t, err)
+		return n
+	}
+	require.EqualValues(t, math.MaxInt64, free())
+	require.NoError(t, f.Allocate(0, 3<<20))
+	m.SetMaxBytes(4 << 20)
+	require.EqualValues(t, 1<<20, free())
+	m.SetMaxBytes(2 << 20)
+	require.Zero(t, free())
 }

@@ -3,6 +3,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"math"
 
 	"golang.org/x/sys/unix"
 )
@@ -102,4 +103,17 @@ func (f *osFile) fallocate(mode uint32, off, n int64) error {
 	return f.control(func(fd uintptr) error {
 		return ignoringEINTR(func() error { return unix.Fallocate(int(fd), mode, off, n) })
 	})
+}
+
+func (f *osFile) Free() (n int64, err error) {
+	err = f.control(func(fd uintptr) error {
+		var st unix.Statfs_t
+		if err := ignoringEINTR(func() error { return unix.Fstatfs(int(fd), &st) }); err != nil {
+			return err
+		}
+		size := max(uint64(st.Frsize), 1)
+		n = int64(min(st.Bavail, math.MaxInt64/size) * size)
+		return nil
+	})
+	return n, pathError("free space", f.Name(), err)
 }

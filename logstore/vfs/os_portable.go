@@ -2,6 +2,8 @@
 
 package vfs
 
+import "errors"
+
 func (f *osFile) WriteVec(bufs [][]byte, off int64) error {
 	for _, b := range bufs {
 		if _, err := f.WriteAt(b, off); err != nil {
@@ -21,4 +23,8 @@ func (f *osFile) Allocate(off, n int64) error {
 		return rangeError("allocate", f.Name(), off, n, err)
 	}
 	return f.writeZeros(off, n)
+}
+
+func (f *osFile) Free() (int64, error) {
+	return 0, pathError("free space", f.Name(), errors.ErrUnsupported)
 }

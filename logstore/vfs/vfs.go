@@ -86,6 +86,11 @@ type File interface {
 	// where the file system cannot.
 	Punch(off, n int64) error
 
+	// Free returns how many bytes the file system has left for all who use it,
+	// math.MaxInt64 if it has no end. The error is errors.ErrUnsupported where
+	// the system is not asked.
+	Free() (int64, error)
+
 	// Truncate sets the size. It fails on Windows while the file is mapped.
 	Truncate(size int64) error
 
