@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -234,8 +235,10 @@ func (r *runner) script() error {
 		r.rng, r.dice = r.stream(i+1), r.stream(1<<32+i)
 		r.step = i
 		if i == 0 && r.load.even > 0 {
-			if err := r.commit(r.load.drawAll(r.rng)); err != nil {
-				return fmt.Errorf("fill: %w", err)
+			for ops := range slices.Chunk(r.load.drawAll(r.rng), 100) { // a larger one would be left pending, and looks in the middle of a commit wait for that
+				if err := r.commit(ops); err != nil {
+					return fmt.Errorf("fill: %w", err)
+				}
 			}
 		}
 		if i >= r.load.preload {
