@@ -3,6 +3,7 @@ package mvcc
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -160,4 +161,29 @@ func TestPanicWakesEveryone(t *testing.T) {
 		require.EqualValues(t, 6, failed.Load())
 		require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 	})
+}
+
+// TestCloseGivesBackWhatGrewAhead: a file that has grown since the last checkpoint, for commits that did not come, is as small after
+// Close as it was.
+func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Manual: true, Store: logstore.Options{SegmentPages: 32}})
+	put(t, e, "k", "v")
+	require.NoError(t, e.Close())
+	size := func() int64 {
+		f, err := mem.Open("a.fdbm", os.O_RDONLY, 0)
+		require.NoError(t, err)
+		defer f.Close()
+		n, err := f.Blocks()
+		require.NoError(t, err)
+		return n
+	}
+	before := size()
+	e = openOn(t, mem, Options{Manual: true})
+	require.NoError(t, e.store.Reserve(1000, false))
+	e.store.Release(1000)
+	require.Greater(t, size(), before+2<<20)
+	require.NoError(t, e.Close())
+	require.Less(t, size(), before+1<<20)
 }

@@ -129,7 +129,8 @@ type Engine struct {
 	batches    uint64
 	batchOps   int // in the last batch of commits
 
-	restarted bool // after several crashes without a checkpoint one is due: each has left the rest of a segment unused
+	opened    logstore.Addr // pages that the file had when it was opened
+	restarted bool          // after several crashes without a checkpoint one is due: each has left the rest of a segment unused
 
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 
@@ -192,6 +193,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	e.recovery.Duration = time.Since(begin)
+	e.opened = store.End()
 	switch {
 	case opts.Manual:
 	case !opts.Store.ReadOnly:
@@ -319,7 +321,10 @@ func (e *Engine) awaitUsers() {
 func (e *Engine) closeClean() (err error) {
 	defer e.guard(&err)
 	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
-		return nil
+		if e.store.End() == e.opened {
+			return nil
+		}
+		return e.trimAtClose() // it may have grown ahead of commits that did not come
 	}
 	if err := e.flushAndCheckpoint(); err != nil {
 		return err
