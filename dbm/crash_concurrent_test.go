@@ -46,7 +46,7 @@ func TestCrashConcurrent(t *testing.T) {
 			o := (&Options{}).engine()
 			o.Durability, o.MemoryLimit, o.RedoLimit, o.FlushInterval = d, 256<<10, 128<<10, time.Millisecond
 			o.Store.SegmentPages, o.Store.ChunkPages = 16, 16
-			c := &crowd{mem: vfs.NewMem(0), opts: o, rng: rand.New(rand.NewPCG(*crashFrom, 9))}
+			c := &crowd{mem: vfs.NewMem(1 << 30), opts: o, rng: rand.New(rand.NewPCG(*crashFrom, 9))}
 			defer c.mem.Release()
 			for id := range 6 {
 				c.writers = append(c.writers, &countingWriter{id: id, keys: 1 + 7*id})
