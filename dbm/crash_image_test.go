@@ -172,6 +172,8 @@ func (r *runner) checkVisible() error {
 	read := scan
 	if r.db.engine.Redoing() { // this may be in the middle of it
 		read = r.lookUp
+	} else if r.db.engine.Pending() { // a scan would wait for whoever has the baton, who waits for this
+		return nil
 	}
 	f, err := read(r.db, nil)
 	if errors.Is(err, ErrClosed) { // Close writes too

@@ -106,6 +106,9 @@ func (e *Engine) leaves() int64 {
 	return max(e.store.SpaceStats().LiveBytes, e.pages.DirtyBytes()) / logstore.PageSize
 }
 
+// Pending reports whether commits are visible that the tree does not have yet: a cursor waits for the baton then.
+func (e *Engine) Pending() bool { return e.pending.merged.Load() < e.applied.Load() }
+
 // await returns once the tree has everything up to seq.
 func (e *Engine) await(seq uint64) error {
 	if e.pending.merged.Load() >= seq {
