@@ -3,8 +3,11 @@
 set -eu
 prefix=$(realpath "$1")
 here=$(realpath "$(dirname "$0")")
-work=$(mktemp -d -p "${SPEED_DIR:-.}")
+dir=${SPEED_DIR:-$here/../../bin}
+mkdir -p "$dir"
+work=$(mktemp -d -p "$dir")
 trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM HUP
 cc="${CC:-gcc} -std=gnu11 -w -O2"
 $cc -I"$prefix/include" -o "$work/flashdbm" "$here/speed.c" -L"$prefix/lib" -Wl,-rpath,"$prefix/lib" -lndbm
 $cc -DLIBRARY_GDBM -o "$work/gdbm_compat" "$here/speed.c" -lgdbm_compat -lgdbm || echo "# gdbm_compat is not installed"
