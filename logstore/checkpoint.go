@@ -89,14 +89,20 @@ func (c *Checkpoint) Finish() error {
 	return nil
 }
 
-func (s *Store) newestNumber() uint64 {
-	var n uint64
-	for _, sb := range s.supers {
-		if sb != nil {
-			n = max(n, sb.number)
-		}
+// newest returns the newer one of the valid superblocks, nil before there is any.
+func (s *Store) newest() *superblock {
+	a, b := s.supers[0], s.supers[1]
+	if a == nil || b != nil && b.number > a.number {
+		return b
 	}
-	return n
+	return a
+}
+
+func (s *Store) newestNumber() uint64 {
+	if newest := s.newest(); newest != nil {
+		return newest.number
+	}
+	return 0
 }
 
 // writeSuperblock writes and syncs a superblock in its slot.

@@ -52,16 +52,10 @@ func (s *Store) Pinned(a Addr) bool {
 
 // oldestStart returns the group where the scan from the newest superblock starts.
 func (s *Store) oldestStart() uint64 {
-	var newest *superblock
-	for _, sb := range s.supers {
-		if sb != nil && (newest == nil || sb.number > newest.number) {
-			newest = sb
-		}
+	if newest := s.newest(); newest != nil {
+		return newest.start.Group
 	}
-	if newest == nil {
-		return 0
-	}
-	return newest.start.Group
+	return 0
 }
 
 // Contents returns the live pages of a segment in order, as far as they can move: those of trees, and the first ones of value runs. The

@@ -68,12 +68,7 @@ func (s *Store) Surplus(spare int64) int64 {
 
 // Returning returns the bytes of dead segments that wait for nothing but another checkpoint. No checkpoint is under way.
 func (s *Store) Returning() int64 {
-	var newest *superblock
-	for _, sb := range s.supers {
-		if sb != nil && (newest == nil || sb.number > newest.number) {
-			newest = sb
-		}
-	}
+	newest := s.newest()
 	if newest == nil {
 		return 0
 	}
