@@ -39,10 +39,13 @@ func (tx *Tx) commit() error {
 	if tx.spillErr != nil {
 		return tx.spillErr
 	}
-	if tx.heavy() {
-		return tx.commitHeavy()
+	heavy := tx.heavy()
+	if tx.set.spill != nil {
+		if err := tx.spill(true); err != nil {
+			return err
+		}
 	}
-	if len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
+	if tx.set.spill != nil || len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
 		if err := e.store.SyncPrivate(); err != nil {
 			return err
 		}
@@ -59,7 +62,11 @@ func (tx *Tx) commit() error {
 	}
 	n := &commitNode{}
 	c := &n.Value
-	c.set, c.held, c.large, c.wake = tx.set, held, tx.large, tx.wakeChan()
+	c.set, c.held, c.large = tx.set, held, tx.large
+	if heavy {
+		return tx.commitHeavy(n)
+	}
+	c.wake = tx.wakeChan()
 	if err := e.resolve(tx, n); err != nil {
 		e.store.Release(held)
 		return err

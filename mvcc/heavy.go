@@ -33,34 +33,12 @@ func (tx *Tx) heavy() bool {
 	return tx.set.spill != nil || tx.set.Len() > 2*tx.e.pieceOps()
 }
 
-func (tx *Tx) commitHeavy() error {
+// commitHeavy is what commit does with such a transaction once it is admitted.
+func (tx *Tx) commitHeavy(n *commitNode) error {
 	e := tx.e
-	if tx.set.spill != nil {
-		if err := tx.spill(true); err != nil {
-			return err
-		}
-	}
-	if tx.set.spill != nil || len(tx.large) > 0 {
-		if err := e.store.SyncPrivate(); err != nil {
-			return err
-		}
-	}
-	held, err := e.admit(tx)
-	if err != nil {
-		return err
-	}
-	e.active.Add(1)
-	defer e.active.Add(-1)
-	if err := e.gate.pass(tx); err != nil {
-		e.store.Release(held)
-		return err
-	}
-	n := &commitNode{}
-	c := &n.Value
-	c.set, c.held, c.large = tx.set, held, tx.large
 	lost, err := e.leadHeavy(tx, n)
 	if tx.node == nil {
-		e.store.Release(held)
+		e.store.Release(n.Value.held)
 	}
 	if lost != nil {
 		return e.lost(lost)
