@@ -69,7 +69,7 @@ func TestBulkMemory(t *testing.T) {
 		return
 	}
 	if testing.Short() || raceEnabled {
-		t.Skip("takes long")
+		t.Skip("memory is measured, and the race detector has its own; runs without -short")
 	}
 	for i, b := range bulks {
 		if *bulkAll != (i > 0) {

@@ -38,7 +38,7 @@ func mountSmall(t *testing.T, kind string, bytes int64) (dir string) {
 // TestFullMount is TestFullDevice on file systems of the kernel.
 func TestFullMount(t *testing.T) {
 	if !*fullDevice {
-		t.Skip("make full runs it")
+		t.Skip("mounts file systems on loop devices, as root: make full runs it")
 	}
 	for _, kind := range []struct {
 		name  string

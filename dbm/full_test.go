@@ -290,7 +290,7 @@ func TestFullDevice(t *testing.T) {
 // ErrSnapshotTooOld at their next call.
 func TestFullReaders(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes seconds")
+		t.Skip("waits for seconds until readers are asked to end; runs without -short")
 	}
 	f := newFullFile(t, 3<<20, 32, 400, mvcc.WriteThrough)
 	f.close()

@@ -52,7 +52,7 @@ func TestKill(t *testing.T) {
 func TestKillChild(t *testing.T) {
 	args, ok := os.LookupEnv(killChild)
 	if !ok {
-		t.Skip("not started by TestKill")
+		t.Skip("is the process that TestKill starts; by itself it has nothing to do")
 	}
 	path, record, l := "", "", streams.Load{}
 	var durability uint8
