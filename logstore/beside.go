@@ -42,6 +42,7 @@ type beside struct {
 	sc     *scanner // stands behind the last group followed; nil for a file without a superblock
 	last   Position // of that group's first page
 	page   Addr     // its last page, 0 if there is no such group yet
+	open   bool     // the writer may make it longer
 	proven uint64   // newest group known to be durable
 }
 

@@ -20,7 +20,7 @@ func (s *Store) startFollowing(sc *scanner, rec *Recovery) {
 
 // followed notes the newest group that was accepted.
 func (b *beside) followed(g *ScannedGroup) {
-	b.last, b.page = g.start, g.Pages[len(g.Pages)-1].Addr
+	b.last, b.page, b.open = g.start, g.Pages[len(g.Pages)-1].Addr, g.open
 	if g.lag != lagUnknown && g.No > uint64(g.lag) {
 		b.proven = max(b.proven, g.No-uint64(g.lag)-1)
 	}
@@ -245,7 +245,8 @@ func (sc *scanner) muxAt(a Addr) (m mux, ok bool, err error) {
 	return getMux(p[:]), n == len(p), nil
 }
 
-// SyncFollowed makes the groups followed so far durable, unless the writer has said that they are.
+// SyncFollowed makes the groups followed so far durable, unless the writer has said that they are. Of one that may get longer it vouches
+// for nothing, since the longer one has the same number.
 func (s *Store) SyncFollowed() error {
 	b := s.beside
 	upto := s.lastWritten.Load()
@@ -257,6 +258,9 @@ func (s *Store) SyncFollowed() error {
 	if err := s.datasync(); err != nil {
 		return err
 	}
-	b.proven = upto
+	if b.open {
+		upto--
+	}
+	b.proven = max(b.proven, upto)
 	return nil
 }

@@ -309,3 +309,47 @@ func TestLastPageBeside(t *testing.T) {
 	require.False(t, lost)
 	require.Len(t, groups, 1)
 }
+
+// TestLastPageBesideSync: what a reader has synced of a group that may get longer does not vouch for the rest.
+func TestLastPageBesideSync(t *testing.T) {
+	x := newScript(t)
+	x.append(1)
+	x.begun("a")
+	opts := x.opts
+	opts.Beside = true
+	r, rec, err := Open(x.mem, toyPath, opts)
+	require.NoError(t, err)
+	defer r.Close()
+	require.NoError(t, r.EndRecovery(rec))
+	syncs := 0
+	x.mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpDatasync {
+			syncs++
+		}
+		return nil
+	})
+	follow := func() {
+		_, lost, err := r.Follow(1)
+		require.NoError(t, err)
+		require.False(t, lost)
+		require.NoError(t, r.SyncFollowed())
+	}
+	follow()
+	require.Equal(t, 1, syncs)
+	x.share("b")
+	follow()
+	require.Equal(t, 2, syncs, "the group has become longer")
+	x.append(1)
+	follow()
+	require.Equal(t, 3, syncs)
+	follow()
+	require.Equal(t, 3, syncs, "nothing new")
+	x.mem.OnOp(nil)
+	x.share("c")
+	follow()
+	x.share("d")
+	follow()
+	x.crash(vfs.KeepNone)
+	x.open()
+	require.Equal(t, []string{"ab", "cd"}, x.records())
+}
