@@ -28,22 +28,13 @@ func TestKilledWhileRedoing(t *testing.T) {
 	const keys = 3000
 	rng := rand.New(rand.NewPCG(3, 4))
 	want := map[string]string{}
-	commit := func(n int, next func() int) {
-		tx := begin(t, e, TxOptions{})
-		for range n {
-			key, value := fmt.Sprintf("key%05d", next()), fmt.Sprint(rng.IntN(1e9), string(make([]byte, rng.IntN(200))))
-			require.NoError(t, tx.Put([]byte(key), []byte(value)))
-			want[key] = value
-		}
-		require.NoError(t, tx.Commit())
-	}
 	i := -1
 	for range keys / 50 {
-		commit(50, func() int { i++; return i })
+		commitRandom(t, e, rng, want, 50, func() int { i++; return i })
 	}
 	require.NoError(t, e.Checkpoint())
 	for range 15 {
-		commit(100, func() int { return rng.IntN(keys) })
+		commitRandom(t, e, rng, want, 100, func() int { return rng.IntN(keys) })
 	}
 	end := int64(e.store.End())
 	image := mem.Crash(vfs.KeepAll, 1)
@@ -106,21 +97,11 @@ func killAgainAndAgain(t *testing.T, image *vfs.Mem, opts Options, want map[stri
 		mem = crashed
 	}
 
-	verify := func(e *Engine) {
-		tx := begin(t, e, TxOptions{ReadOnly: true})
-		defer tx.Rollback()
-		for key, value := range want {
-			require.Equal(t, value, get(t, tx, key))
-		}
-		n, err := tx.Len()
-		require.NoError(t, err)
-		require.EqualValues(t, len(want), n)
-	}
 	again := mem.Clone()
 	defer again.Release()
 	e, _, err := open(mem, 1<<30)
 	require.NoError(t, err)
-	verify(e)
+	hasAll(t, e, want)
 	require.NoError(t, e.Check(context.Background()))
 	for i := range 20 {
 		tx := begin(t, e, TxOptions{})
@@ -136,7 +117,7 @@ func killAgainAndAgain(t *testing.T, image *vfs.Mem, opts Options, want map[stri
 
 	opts.Store.MaxFileSize = 0
 	e = openOn(t, again, opts)
-	verify(e)
+	hasAll(t, e, want)
 	put(t, e, "new", "value")
 	require.NoError(t, e.Close())
 	e = openOn(t, mem, opts)

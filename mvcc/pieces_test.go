@@ -13,6 +13,29 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
+// commitRandom commits n records in one transaction, with the numbers that next returns in their keys, and notes them in want.
+func commitRandom(t *testing.T, e *Engine, rng *rand.Rand, want map[string]string, n int, next func() int) {
+	tx := begin(t, e, TxOptions{})
+	for range n {
+		key, value := fmt.Sprintf("key%05d", next()), fmt.Sprint(rng.IntN(1e9), string(make([]byte, rng.IntN(200))))
+		require.NoError(t, tx.Put([]byte(key), []byte(value)))
+		want[key] = value
+	}
+	require.NoError(t, tx.Commit())
+}
+
+// hasAll makes sure that the database has these records and no others.
+func hasAll(t *testing.T, e *Engine, want map[string]string) {
+	tx := begin(t, e, TxOptions{ReadOnly: true})
+	defer tx.Rollback()
+	for key, value := range want {
+		require.Equal(t, value, get(t, tx, key))
+	}
+	n, err := tx.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, len(want), n)
+}
+
 // What is redone at open takes more memory than there is: it is flushed as it goes, and a second crash in the middle of that changes
 // nothing.
 func TestRedoWritesEarly(t *testing.T) {
@@ -24,29 +47,13 @@ func TestRedoWritesEarly(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	want := map[string]string{}
 	for range 300 {
-		tx := begin(t, e, TxOptions{})
-		for range 20 {
-			key, value := fmt.Sprintf("key%05d", rng.IntN(5000)), fmt.Sprint(rng.IntN(1e9), string(make([]byte, rng.IntN(200))))
-			require.NoError(t, tx.Put([]byte(key), []byte(value)))
-			want[key] = value
-		}
-		require.NoError(t, tx.Commit())
+		commitRandom(t, e, rng, want, 20, func() int { return rng.IntN(5000) })
 	}
 	image := mem.Clone()
 	defer image.Release()
 	require.NoError(t, e.Close())
 
 	opts.Shares.Batch = 64 << 10
-	verify := func(e *Engine) {
-		tx := begin(t, e, TxOptions{ReadOnly: true})
-		defer tx.Rollback()
-		for key, value := range want {
-			require.Equal(t, value, get(t, tx, key))
-		}
-		n, err := tx.Len()
-		require.NoError(t, err)
-		require.EqualValues(t, len(want), n)
-	}
 	for stop := int64(1); ; stop += 7 {
 		again := image.Clone()
 		var written int64
@@ -68,7 +75,7 @@ func TestRedoWritesEarly(t *testing.T) {
 			require.EqualValues(t, 1, s.Pages.Flushes)
 			require.Greater(t, s.Log.FlushGroups, uint64(5), "parts were written early")
 			require.Less(t, s.Pages.MemoryBytes, int64(256<<10))
-			verify(killed)
+			hasAll(t, killed, want)
 			require.NoError(t, killed.Check(context.Background()))
 			again.OnOp(nil) // Close may write more
 			require.NoError(t, killed.Close())
@@ -80,7 +87,7 @@ func TestRedoWritesEarly(t *testing.T) {
 		for _, p := range []vfs.Policy{vfs.KeepAll, vfs.KeepNone, vfs.KeepRandomPages} {
 			crashed := again.Crash(p, uint64(stop))
 			e := openOn(t, crashed, opts)
-			verify(e)
+			hasAll(t, e, want)
 			require.NoError(t, e.Check(context.Background()))
 			require.NoError(t, e.Close())
 			crashed.Release()
