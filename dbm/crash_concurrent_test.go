@@ -35,14 +35,16 @@ type countingWriter struct {
 	keys   int
 	issued atomic.Uint64 // number of the transaction under way
 	acked  atomic.Uint64 // of the last one that returned
+	synced atomic.Uint64 // of the last one that survives a power cut for sure
 }
 
 func (w *countingWriter) key(n int) []byte { return fmt.Appendf(nil, "%03d/%d", n, w.id) } // neighbours are of different writers
 
-// TestCrashConcurrent takes crash images while transactions of many goroutines share groups.
+// TestCrashConcurrent takes crash images while transactions of many goroutines share groups. Where commits are not durable by themselves,
+// the writers sync now and then, beside the others' commits.
 func TestCrashConcurrent(t *testing.T) {
-	for _, d := range []mvcc.Durability{mvcc.Durable, mvcc.WriteThrough} {
-		t.Run([]string{"durable", "write-through"}[d], func(t *testing.T) {
+	for _, d := range []mvcc.Durability{mvcc.Durable, mvcc.WriteThrough, mvcc.Buffered} {
+		t.Run([]string{"durable", "write-through", "buffered"}[d], func(t *testing.T) {
 			o := (&Options{}).engine()
 			o.Durability, o.MemoryLimit, o.RedoLimit, o.FlushInterval = d, 256<<10, 128<<10, time.Millisecond
 			o.Store.SegmentPages, o.Store.ChunkPages = 16, 16
@@ -56,7 +58,7 @@ func TestCrashConcurrent(t *testing.T) {
 				limit = 400 * time.Millisecond
 			}
 			if *crashTime > 0 {
-				limit = *crashTime / 2
+				limit = *crashTime / 3
 			}
 			c.run(t, limit)
 		})
@@ -71,7 +73,7 @@ func (c *crowd) run(t *testing.T, limit time.Duration) {
 	defer cancel()
 	var all sync.WaitGroup
 	for _, w := range c.writers {
-		all.Go(func() { c.note(w.write(ctx, db)) })
+		all.Go(func() { c.note(w.write(ctx, db, c.opts.Durability)) })
 	}
 	all.Wait()
 	c.mem.OnOp(nil)
@@ -92,7 +94,7 @@ func (c *crowd) note(err error) {
 }
 
 // write commits one transaction after the other.
-func (w *countingWriter) write(ctx context.Context, db *DB) error {
+func (w *countingWriter) write(ctx context.Context, db *DB, d mvcc.Durability) error {
 	rng := rand.New(rand.NewPCG(uint64(w.id), 10))
 	for ctx.Err() == nil {
 		n := w.issued.Add(1)
@@ -113,6 +115,14 @@ func (w *countingWriter) write(ctx context.Context, db *DB) error {
 			return err
 		}
 		w.acked.Store(n)
+		if d != mvcc.Durable && rng.IntN(20) == 0 {
+			if err := db.Sync(); err != nil {
+				return err
+			}
+		} else if d != mvcc.Durable {
+			continue
+		}
+		w.synced.Store(n)
 	}
 	return nil
 }
@@ -126,16 +136,20 @@ func (c *crowd) seen(op vfs.Op) error {
 	if c.err != nil || c.rng.IntN(3) != 0 {
 		return nil
 	}
+	killed := c.rng.IntN(2) == 0
 	least := make([]uint64, len(c.writers))
 	for i, w := range c.writers {
-		least[i] = w.acked.Load()
+		least[i] = w.synced.Load()
+		if killed && c.opts.Durability != mvcc.Buffered {
+			least[i] = w.acked.Load()
+		}
 	}
 	var image *vfs.Mem
-	if c.opts.Durability == mvcc.Durable {
+	if killed {
+		image = c.mem.Clone()
+	} else {
 		policies := vfs.Policies()
 		image = c.mem.Crash(policies[c.rng.IntN(len(policies))], c.rng.Uint64())
-	} else {
-		image = c.mem.Clone()
 	}
 	defer image.Release()
 	c.images.Add(1)
