@@ -260,6 +260,31 @@ func TestLastPagePutBack(t *testing.T) {
 	require.Equal(t, []string{"ab"}, x.records())
 }
 
+// TestLastPageSyncAfterFailure: a sync that waits for a write of the page says nothing of it if that fails. Here the page cannot be put back
+// either, so what had returned is not all there.
+func TestLastPageSyncAfterFailure(t *testing.T) {
+	x := newScript(t)
+	x.begun(string(bytes.Repeat([]byte("a"), 1000)))
+	synced := make(chan error, 1)
+	writes := 0
+	x.mem.OnOp(func(op vfs.Op) error {
+		if op.Kind != vfs.OpWrite {
+			return nil
+		}
+		writes++
+		if writes == 1 {
+			go func() { synced <- x.s.Sync() }()
+			time.Sleep(20 * time.Millisecond)
+		}
+		return &vfs.ShortWrite{N: 512 * int64(3-writes), Err: syscall.EIO}
+	})
+	_, _, err := x.s.Extend(bytes.Repeat([]byte("b"), 2000), 2000)
+	require.ErrorIs(t, err, ErrFailed)
+	require.Equal(t, 2, writes)
+	require.ErrorIs(t, <-synced, ErrFailed)
+	x.mem.OnOp(nil)
+}
+
 // TestLastPageBeside: a reader beside the writer has the group as it was when it was read, and gets it once more when it is longer.
 func TestLastPageBeside(t *testing.T) {
 	x := newScript(t)

@@ -28,6 +28,9 @@ func (s *Store) Sync() error {
 func (s *Store) datasync() error {
 	s.syncs.Add(1)
 	s.last.close()
+	if err := s.Failed(); err != nil { // a write of that page, which may have spoilt what it held
+		return err
+	}
 	if err := s.file.Datasync(); err != nil {
 		return s.fail(err)
 	}
