@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 
+	"flashdbm/internal/btree"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 )
@@ -73,6 +74,7 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 // batch being applied if pages of it were written early, and records the number of records in the tree. Baton holder; after the batch.
 func (f *Flush) Seal(group uint64, records int64) {
 	p := f.p
+	f.work = slices.Grow(f.work, p.dirty.len())
 	for _, e := range p.dirty.pages {
 		f.take(e)
 	}
@@ -208,12 +210,12 @@ func (f *Flush) Install() (done bool) {
 }
 
 // place installs one page: the version written becomes an address. A newer version may have cells in the image at the place that now
-// dies; it gets its own.
+// dies; it gets those of the new image, so that what was changed while the flush was under way takes no more memory than before.
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry
-	old := e.place()
+	old := cmp.Or(e.place(), e.lent)
 	if v := e.head.Load(); v != w.v && v.kind == inMemory && v.node.Borrows() {
-		n := &version{seq: v.seq, kind: inMemory, node: v.node.Own(p.memory)}
+		n := &version{seq: v.seq, kind: inMemory, node: p.rebased(v, w)}
 		n.next.Store(v.next.Load())
 		e.head.Store(n)
 		p.leaveWith(v, old)
@@ -233,7 +235,19 @@ func (f *Flush) place(w *flushItem) {
 	} else {
 		p.limbo.leave(w.v, newer.seq)
 	}
+	e.lent = 0
 	p.install(e, w.addr)
+}
+
+// rebased returns a node with the records of a newer version than the flush has written, that has cells in the new image, not in the old
+// one.
+func (p *Pages) rebased(newer *version, w *flushItem) btree.Node {
+	if image, err := p.store.Page(w.addr); err == nil {
+		if n, ok := newer.node.Rebase(p.memory, w.v.node, image); ok {
+			return n
+		}
+	}
+	return newer.node.Own(p.memory)
 }
 
 // Abandon ends a flush that failed; the store is poisoned.

@@ -17,6 +17,10 @@ import (
 // name is removed, and one with the same content is born. What holds for pages removed and born holds for it: both are dirty, so the
 // same flush, the first whose base is not below the fold, writes the new name's image and lists the old name, and readers of earlier
 // Seqs come by the old name until none is left.
+//
+// The new name's versions may go on having cells in the image at the old name's place, so that a fold of many dirty leaves copies
+// directories only: that place lives until the same flush is installed, and dies at a Seq above those of all readers but the newest, for
+// whom leaveWith keeps it.
 
 // foldable reports whether a page may be named by its address: its newest image is installed. A name folded away has a tombstone.
 func (e *entry) foldable() bool {
@@ -79,8 +83,13 @@ func (b *Batch) fold(parent logstore.PageID, clean bool) (int, error) {
 
 // rename gives a dirty page a name that is born. The caller puts it in place of the old one.
 func (b *Batch) rename(e *entry) btree.PageID {
-	id := b.New()
-	b.Put(id, e.head.Load().node.Own(b.p.memory))
+	id, n := b.New(), e.head.Load().node
+	if b.p.flush == nil {
+		b.Put(id, n.Share(b.p.memory))
+		b.p.table.find(id).lent = e.place()
+	} else { // which may let the place die before the new name has one
+		b.Put(id, n.Own(b.p.memory))
+	}
 	b.push(e.id, &version{seq: b.p.seq, kind: removed})
 	b.p.renamed++
 	return id

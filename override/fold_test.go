@@ -136,6 +136,26 @@ func TestFoldRenamesBesideReader(t *testing.T) {
 	s.must(s.settle())
 }
 
+// A page renamed while a flush writes it has no cells in the image that this flush replaces: its new name is for the next one.
+func TestFoldRenamesDuringFlush(t *testing.T) {
+	s := newScript(t, false)
+	place := s.aloneAt()
+	s.foldAll()
+	s.flushAll()
+	s.put(1, 40)
+	s.flushUntil(false)
+	s.put(1, 40)
+	s.foldAll()
+	require.False(t, logstore.IsAddr(s.leafOf(1)))
+	require.False(t, s.borrows(1))
+	s.must(s.flushWhole())
+	s.must(s.verifyNewest())
+	s.flushAll()
+	require.False(t, s.s.IsLive(place))
+	s.must(s.verifyNewest())
+	s.must(s.settle())
+}
+
 // A flush whose base is below a fold does not list the names that it retired.
 func TestFoldDuringFlush(t *testing.T) {
 	for _, written := range []bool{false, true} {

@@ -146,6 +146,13 @@ func (s *script) crash(policy vfs.Policy) {
 	s.must(s.recoverFrom(&crash{s.mem.Crash(policy, 1), s.s.Durable(), s.sound}, true))
 }
 
+// borrows reports whether the leaf of a key has cells in a page image.
+func (s *script) borrows(key int) bool {
+	n, err := s.p.nodeAt(s.leafOf(key), s.appliedSeq.Load())
+	s.must(err)
+	return n.Borrows()
+}
+
 // leafOf returns the name of the leaf of a key in the newest tree.
 func (s *script) leafOf(key int) (id btree.PageID) {
 	s.t.Helper()

@@ -37,6 +37,7 @@ type entry struct {
 	dirty int32                   // its index among those, plus 1; 0 = clean
 	gain  int32                   // if dirty and not must: records that it has more than its image on disk
 	must  bool                    // the next flush has to write it
+	lent  logstore.Addr           // place of the page that it was renamed from, until it has one: versions may have cells in the image there
 	link  *link                   // for the table to use, until it has
 }
 

@@ -106,6 +106,25 @@ func (n Node) Own(m *Memory) Node {
 	return w.finish()
 }
 
+// Share returns a version with the records or children of n for another name. That of a leaf shares cells with n, in the heap and in the
+// image; a View is its own.
+func (n Node) Share(m *Memory) Node {
+	switch {
+	case !n.IsLeaf():
+		return n.ownImage(m)
+	case n.IsImage():
+		return n
+	}
+	end := headerBytes + n.Count()*leafEntryBytes + max(2, n.prefix())
+	dir := m.alloc(classOf(end))
+	move(dir, 0, n.dir, 0, end)
+	if n.heap != nil {
+		heapHold(n.heap)
+	}
+	n.dir = dir
+	return n
+}
+
 // EmptyLeaf returns a version of a leaf without records.
 func EmptyLeaf(m *Memory) Node {
 	w := startLeaf(m, 0, 0, 0, nil, nil)

@@ -17,7 +17,8 @@ type Memory struct {
 	unmaps []func() error
 	held   int64
 
-	apply applier // scratch of the batch being applied, kept for the next one
+	apply applier  // scratch of the batch being applied, kept for the next one
+	moved []uint16 // scratch of Rebase
 
 	onHeap bool // tests: take memory from the Go heap, where the race detector sees it
 	poison bool // tests: overwrite what is freed, so that whoever still reads it is found out
