@@ -38,6 +38,14 @@
 // RedoLimit, is in memory beside them. A reader that was opened after a sync of the writer had failed cannot know of that: it shows what
 // is in the system's cache.
 //
+// # Memory
+//
+// What was written and not changed since is read where the file is mapped, and is the system's to keep or to drop. MemoryLimit is for what
+// is not in the file as it should be: the newer versions of pages, with an estimate of what lists and tables have for them. A commit that
+// finds more waits for a flush; if readers hold it, the oldest is told ErrSnapshotTooOld. Beside that, write sets have a quarter of it,
+// commits that wait to be merged into the tree a sixteenth (16 MiB at most), and about 8 MiB are fixed. Not bounded is the table that
+// leads to pages that have moved: some 200 bytes each, until their parents are rewritten, or twice that, as Go's collector lets garbage lie.
+//
 // # Durability
 //
 // By default a commit returns once it survives a power cut. See Durability for the other modes; in each of them recovery finds whole

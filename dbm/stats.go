@@ -14,7 +14,7 @@ type Stats struct {
 	FreeBytes int64 `json:"free_bytes"` // that can be written without growing the file
 
 	TableEntries int64 `json:"table_entries"` // of the translation table
-	MemoryBytes  int64 `json:"memory_bytes"`  // held by page versions in memory
+	MemoryBytes  int64 `json:"memory_bytes"`  // of page versions in memory, and roughly of what there is for them
 
 	Commits          uint64 `json:"commits"`
 	Conflicts        uint64 `json:"conflicts"`

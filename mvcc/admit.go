@@ -180,9 +180,12 @@ func (e *Engine) reclaim() {
 	e.measure()
 }
 
+// memoryBytes is what counts against MemoryLimit, beside write sets. Baton holder.
+func (e *Engine) memoryBytes() int64 { return e.pages.MemoryBytes() + e.pages.BookBytes() }
+
 // measure notes the memory that versions take. Baton holder.
 func (e *Engine) measure() {
-	held := e.pages.MemoryBytes()
+	held := e.memoryBytes()
 	e.memory.Store(held)
 	if held <= e.opts.MemoryLimit {
 		e.ceiling.Store(e.opts.MemoryLimit)

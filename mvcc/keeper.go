@@ -124,7 +124,7 @@ func (e *Engine) zeroDue() bool { return e.opts.Durability == Durable && e.store
 // flushDue reports whether the dirty pages should be written. Baton holder.
 func (e *Engine) flushDue() bool {
 	dirty := e.pages.DirtyBytes()
-	crowded := e.pages.MemoryBytes() >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
+	crowded := e.memoryBytes() >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
 	redo := e.redoBytes.since()
 	if crowded || redo+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue() || e.partDue(e.parts()) {
 		return true

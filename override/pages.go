@@ -99,7 +99,7 @@ type Stats struct {
 // Stats returns the present counts. Baton holder.
 func (p *Pages) Stats() Stats {
 	return Stats{
-		TableEntries: p.table.count.Load(), DirtyPages: p.dirty.len(), MemoryBytes: p.memory.Held(),
+		TableEntries: p.table.count.Load(), DirtyPages: p.dirty.len(), MemoryBytes: p.MemoryBytes() + p.BookBytes(),
 		Flushes: p.flushes.Load(), Parts: p.parts.Load(), Folds: p.folds.Load(), Early: p.writtenEarly.Load(),
 	}
 }
@@ -121,6 +121,21 @@ func (p *Pages) DirtyBytes() int64 { return int64(p.dirty.len()-p.renamed) * log
 
 // MemoryBytes returns the bytes held by versions in memory. Baton holder.
 func (p *Pages) MemoryBytes() int64 { return p.memory.Held() }
+
+// BookBytes returns roughly what the Go heap takes beside that for pages that are dirty or being flushed, and for what waits in limbo. It
+// counts twice, since the collector lets as much garbage lie as there is in use. Baton holder.
+func (p *Pages) BookBytes() int64 {
+	dirty := p.dirty.len()
+	if p.flush != nil {
+		dirty += len(p.flush.work)
+	}
+	return 2 * int64(dirty*dirtyPageBytes+p.limbo.size()*remnantBytes)
+}
+
+const (
+	dirtyPageBytes = 256 // entry and version, their places in lists, and the version that takes its place
+	remnantBytes   = 64
+)
 
 // Freeze keeps the installed state as it is until Thaw: no page group is legal, and the caller starts no flush. No flush is in flight.
 // Baton holder.
