@@ -63,8 +63,8 @@ func (d *dataset) judgements() []judgement {
 		all = append(all, judgement{work, name, "at most 160 MiB", s.scaled(1<<20) + " MiB", judge(s, s.high <= 160<<20), "", ""})
 	}
 	for i := range all {
-		if all[i].verdict != notMeasured && all[i].against != "" && d.quick(all[i].of, "") {
-			all[i].measured += " (quick scale)"
+		if all[i].verdict != notMeasured && d.quick(all[i].of, "") {
+			all[i].measured += " (quick)"
 		}
 		share := d.disturbance(all[i].of, ours)
 		if all[i].against != "" {

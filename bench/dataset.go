@@ -127,7 +127,11 @@ func (s spread) scaled(by float64) string {
 	case 1:
 		return number(s.median / by)
 	}
-	return fmt.Sprintf("%s (%s–%s)", number(s.median/by), number(s.low/by), number(s.high/by))
+	low, high := number(s.low/by), number(s.high/by)
+	if low == high {
+		return low
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(s.median/by), low, high)
 }
 
 // ratio compares a metric of two stores: the median of the ratios of each round that has both, of calm rounds only if there are any.

@@ -3,6 +3,7 @@ package main
 import (
 	"image/color"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -43,9 +44,11 @@ func (d *dataset) plotWork(path string, w *work, rows []row) error {
 	p := plot.New()
 	p.X.Label.Text = first.Title
 	p.X.Min = 0
+	highest := 0.0
 	names := make([]string, len(bars))
 	for i, b := range bars {
-		names[i] = b.store + "     " // room for a viewer whose letters are wider
+		highest = max(highest, b.high/scale)
+		names[i] = "\u00a0\u00a0" + b.store + "     " // room for a viewer whose letters are wider
 		chart, err := plotter.NewBarChart(plotter.Values{b.median / scale}, vg.Points(11))
 		if err != nil {
 			return err
@@ -69,9 +72,12 @@ func (d *dataset) plotWork(path string, w *work, rows []row) error {
 	p.Y.Tick.Label.Font.Size = 9
 	p.Y.Padding = vg.Points(4)
 	p.Y.Min, p.Y.Max = -0.7, float64(len(bars))-0.3
-	p.X.Tick.Marker = shortTicks{}
+	p.X.Tick.Marker, p.X.Max = shortTicks{}, max(highest*1.04, 1e-9)
 	return p.Save(14*vg.Centimeter, vg.Points(float64(50+16*len(bars))), path)
 }
+
+// roundNumber leaves out what says nothing in the label of a tick.
+var roundNumber = strings.NewReplacer(".00 ", " ", ".0 ", " ")
 
 // shortTicks labels the default ticks as the tables do.
 type shortTicks struct{}
@@ -80,7 +86,7 @@ func (shortTicks) Ticks(low, high float64) []plot.Tick {
 	ticks := plot.DefaultTicks{}.Ticks(low, high)
 	for i := range ticks {
 		if ticks[i].Label != "" {
-			ticks[i].Label = number(ticks[i].Value)
+			ticks[i].Label = roundNumber.Replace(number(ticks[i].Value))
 			if ticks[i].Value == 0 {
 				ticks[i].Label = "0"
 			}

@@ -38,6 +38,7 @@ func writeReport(dir, note string, files []string) error {
 	if note != "" {
 		fmt.Fprintf(&page, "%s\n\n", note)
 	}
+	d.writeBars(&page)
 	for _, w := range works {
 		if err := d.writeWork(&page, dir, w); err != nil {
 			return err
@@ -48,7 +49,6 @@ func writeReport(dir, note string, files []string) error {
 	}
 	d.writeSyncs(&page)
 	d.writeStores(&page)
-	d.writeBars(&page)
 	return os.WriteFile(filepath.Join(dir, "README.md"), page.Bytes(), 0o644)
 }
 
@@ -86,9 +86,13 @@ func (d *dataset) writeHead(page *bytes.Buffer) {
 	})
 	fmt.Fprintf(page, `# Benchmark of flashdbm
 
-This file is made by `+"`make bench`"+`; [how it works](../README.md). Medians of the rounds, the range in brackets; ratios are taken within each
-round. flashdbm runs as it is shipped, with default options; rows called flashdbm-... have other ones.
-*Quick* cells have a tenth of the records or of the time: 100,000 records, or a second and a half.
+This file is made by `+"`make bench` or `make bench-quick`"+`; [how it works](../README.md). Figures are medians of the rounds, with the range in
+brackets; ratios are taken within each round. flashdbm runs as it is shipped, with default options; rows called flashdbm-... have other ones.
+*Quick* cells have a tenth of the records, or of the time.
+
+[Bars](#bars) say what flashdbm is to reach, and whether it did. Then comes a section for each workload, the
+[write pattern](#write-pattern-over-time), the [syncs that were counted](#calls-that-sync-per-commit) and the
+[settings of each store](#stores-and-their-settings).
 
 | | |
 |---|---|
@@ -98,7 +102,8 @@ round. flashdbm runs as it is shipped, with default options; rows called flashdb
 | revision of flashdbm | %s |
 | measured | %s to %s |
 | cells | %d, in %d rounds; %d records read back and compared |
-| what else ran | of the processors' time %s %% went to others, a cell's median and range (the kernel's own work for the cell is in it); %d results that others had disturbed are left out, where a cell has no other it is marked with what they took |
+| what else ran | others took %s %% of the processors' time during a cell, the kernel's own work for it included |
+| disturbed cells | %d are left out, as there is a calmer result; others are marked with what was taken from them |
 
 `, processor(), runtime.NumCPU(), kernelVersion(), fileSystem("."), runtime.Version(), strings.Join(names, ", "),
 		first.Format("2006-01-02 15:04"), last.Format("2006-01-02 15:04 MST"), cells, len(rounds), verified, spreadOf(others), d.disturbed)
@@ -112,24 +117,35 @@ func (d *dataset) writeWork(page *bytes.Buffer, dir string, w *work) error {
 		fmt.Fprintf(page, "Not measured.\n\n")
 		return nil
 	}
-	fmt.Fprintf(page, "`%s`\n\n", w.Name)
+	allQuick := !slices.ContainsFunc(stores, func(store string) bool { return !d.quick(w.Name, store) })
+	fmt.Fprintf(page, "`%s`", w.Name)
+	if allQuick {
+		page.WriteString(", quick")
+	}
+	page.WriteString("\n\n")
 	var rows []row
 	for _, r := range w.Rows {
 		if slices.ContainsFunc(stores, func(store string) bool { return d.spread(w.Name, store, r.Metric).n > 0 }) {
 			rows = append(rows, r)
 		}
 	}
+	ofRaw := w.Raw && w.Durable && d.spread(w.Name, "raw", rows[0].Metric).n > 0
 	page.WriteString("| store |")
-	for _, r := range rows {
+	columns := len(rows)
+	for i, r := range rows {
 		fmt.Fprintf(page, " %s |", r.Title)
+		if i == 0 && ofRaw {
+			page.WriteString(" of the bare device |")
+			columns++
+		}
 	}
-	page.WriteString("\n|---|" + strings.Repeat("---|", len(rows)) + "\n")
+	page.WriteString("\n|---|" + strings.Repeat("---|", columns) + "\n")
 	for _, store := range stores {
 		name := store
 		if store == ours {
 			name = "**" + store + "**"
 		}
-		if d.quick(w.Name, store) {
+		if d.quick(w.Name, store) && !allQuick {
 			name += " (quick)"
 		}
 		if share := d.disturbance(w.Name, store); share > 0 {
@@ -140,12 +156,15 @@ func (d *dataset) writeWork(page *bytes.Buffer, dir string, w *work) error {
 			fmt.Fprintf(page, " failed: %s |\n", strings.ReplaceAll(why[:min(len(why), 120)], "\n", " "))
 			continue
 		}
-		for _, r := range rows {
+		for i, r := range rows {
 			if engines[store].Baseline && !slices.Contains(baselineMetrics, r.Metric) {
 				page.WriteString(" |")
 				continue
 			}
 			fmt.Fprintf(page, " %s |", d.spread(w.Name, store, r.Metric).scaled(max(r.Scale, 1)))
+			if i == 0 && ofRaw {
+				fmt.Fprintf(page, " %s |", d.ratio(w.Name, r.Metric, store, "raw"))
+			}
 		}
 		page.WriteString("\n")
 	}
@@ -194,10 +213,12 @@ func (d *dataset) writeStores(page *bytes.Buffer) {
 }
 
 func (d *dataset) writeBars(page *bytes.Buffer) {
-	page.WriteString("## Bars\n\n| work | at least | measured | |\n|---|---|---|---|\n")
+	page.WriteString("## Bars\n\nThe best peer is the one that flashdbm is least ahead of. *raw* is the bare device: a loop of `pwrite` into written space and " +
+		"`fdatasync`; in `read`, the bare memory: a chase of pointers.\n\n| work | cell | at least | measured | |\n|---|---|---|---|---|\n")
 	for _, j := range d.judgements() {
-		fmt.Fprintf(page, "| %s | %s | %s | %s |\n", j.work, j.bar, j.measured, j.verdict)
+		fmt.Fprintf(page, "| %s | `%s` | %s | %s | %s |\n", j.work, j.of, j.bar, j.measured, j.verdict)
 	}
+	page.WriteString("\n")
 }
 
 // fileSystem names the file system of a directory: that of the longest mount point above it.

@@ -15,8 +15,8 @@ func init() {
 	addWork(&work{
 		Place: 40, Name: "read", Title: "Random lookups among 1 M records of 16+100 bytes, 1 and 2 threads", Disk: true, Raw: true,
 		Rows: []row{
-			{Metric: "rate", Title: "1 thread", Unit: "/s"}, {Metric: "rate2", Title: "2 threads", Unit: "/s"},
-			{Metric: "scaling", Title: "scaling", Unit: "x"},
+			{Metric: "rate", Title: "1 thread, lookups/s", Unit: "/s"}, {Metric: "rate2", Title: "2 threads, lookups/s", Unit: "/s"},
+			{Metric: "scaling", Title: "2 threads against 1", Unit: "x"},
 		},
 		Run: runRead,
 	})
