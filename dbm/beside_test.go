@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -148,6 +149,45 @@ func (f *glimpseFile) WriteAt(p []byte, off int64) (int, error) {
 		}
 	}
 	return f.File.WriteAt(p, off)
+}
+
+func (f *glimpseFile) Window(off, n int64) (vfs.Window, error) {
+	w, err := vfs.OpenWindow(f.File, off, n)
+	if err != nil {
+		return nil, err
+	}
+	return &glimpseWindow{w, f}, nil
+}
+
+type glimpseWindow struct {
+	vfs.Window
+	f *glimpseFile
+}
+
+// Store copies a part, has it looked at, and then stores all. Who reads a page meanwhile may get a word that never was, once or a few times.
+func (w *glimpseWindow) Store(p []byte, off int64, word uint64, at int64) error {
+	g := w.f.g
+	if err := g.call(); err != nil {
+		return err
+	}
+	if g.look != nil && g.rng.IntN(3) == 0 {
+		if _, err := w.f.File.WriteAt(p[:g.rng.IntN(len(p)+1)], off); err != nil {
+			return err
+		}
+		if err := g.call(); err != nil {
+			return err
+		}
+		if torn := binary.LittleEndian.AppendUint64(nil, word); g.rng.IntN(3) == 0 {
+			if _, err := w.f.File.WriteAt(torn[:4], at); err != nil {
+				return err
+			}
+			g.finish, g.reads = func() { w.Window.Store(p, off, word, at) }, g.rng.IntN(12)
+			g.again++
+			g.look()
+			g.finish = nil
+		}
+	}
+	return w.Window.Store(p, off, word, at)
 }
 
 func (f *glimpseFile) WriteVec(bufs [][]byte, off int64) error {

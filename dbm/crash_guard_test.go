@@ -144,8 +144,18 @@ func validPage(p []byte, salt uint64, page int64) bool {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], salt)
 	binary.LittleEndian.PutUint64(b[8:], uint64(page))
-	crc := crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, p[4:])
-	return crc == binary.LittleEndian.Uint32(p)
+	crc := crc32.Checksum(b[:], castagnoli)
+	if p[5]&4 == 0 {
+		return crc32.Update(crc, castagnoli, p[4:]) == binary.LittleEndian.Uint32(p)
+	}
+	end := binary.LittleEndian.Uint16(p[12:]) // of a growing page
+	if end < 40 || end > logstore.PageSize {
+		return false
+	}
+	for _, part := range [][]byte{p[4:8], p[16:end], p[12:16]} {
+		crc = crc32.Update(crc, castagnoli, part)
+	}
+	return crc == binary.LittleEndian.Uint32(p[8:])
 }
 
 // damageSuperblock flips a bit of one superblock, if both are whole, and returns what it did.

@@ -1,7 +1,6 @@
 package logstore
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -244,7 +243,7 @@ func (g *Group) put(last bool, count uint64) (err error) {
 		return err
 	}
 	if g.keep {
-		err = g.writeOpen(count)
+		err = g.writeOpen()
 	} else {
 		err = g.write()
 	}
@@ -335,12 +334,12 @@ func (g *Group) seal(last bool, count uint64) {
 			m.flags |= flagLast
 			m.pages, m.count = g.before, count
 			if g.keep {
-				m.flags |= flagOpen
+				m.flags, m.end = growingFlags, uint16(PageSize-len(g.stream))
 			}
 		}
 		m.put(p.buf)
 		crc := pageCRC(salt, p.addr, p.buf)
-		binary.LittleEndian.PutUint32(p.buf, crc)
+		putCRC(p.buf, crc)
 		t.digest = chain(t.digest, crc)
 	}
 }

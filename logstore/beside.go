@@ -110,7 +110,7 @@ func (s *Store) copied(a Addr, n int64, salt uint64) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
 	}
-	if binary.LittleEndian.Uint32(b) != pageCRC(salt, a, b[:PageSize]) {
+	if getMux(b).crc != pageCRC(salt, a, b[:PageSize]) {
 		return nil, s.pageError(a, "checksum")
 	}
 	return b, nil

@@ -27,8 +27,13 @@ func TestMuxCodec(t *testing.T) {
 		},
 		{
 			"largest",
-			mux{kind: 255, flags: 255, lag: lagUnknown, name: math.MaxUint64, group: math.MaxUint64, pages: math.MaxUint32, count: math.MaxUint64, digest: math.MaxUint32},
-			"ff ff ffff ffffffffffffffff ffffffffffffffff ffffffff ffffffffffffffff ffffffff",
+			mux{kind: 255, flags: 255 &^ flagGrows, lag: lagUnknown, name: math.MaxUint64, group: math.MaxUint64, pages: math.MaxUint32, count: math.MaxUint64, digest: math.MaxUint32},
+			"ff fb ffff ffffffffffffffff ffffffffffffffff ffffffff ffffffffffffffff ffffffff",
+		},
+		{
+			"growing",
+			mux{kind: KindRecord, flags: growingFlags, lag: 3, group: 0x0102, pages: 1, count: 0x0304, digest: 0xAABBCCDD, end: 0x0506},
+			"03 17 0300 0000000006050403 0201000000000000 01000000 0000000000000000 ddccbbaa",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -36,10 +41,12 @@ func TestMuxCodec(t *testing.T) {
 			c.mux.put(p)
 			require.Equal(t, unhex(t, c.want), p[4:MuxSize])
 			require.True(t, isZero(p[MuxSize:]), "the body is the caller's")
-			binary.LittleEndian.PutUint32(p, 0x01020304)
+			putCRC(p, 0x01020304)
 			c.mux.crc = 0x01020304
 			require.Equal(t, c.mux, getMux(p))
-			require.Equal(t, c.mux.name, PageName(p))
+			if c.mux.flags&flagGrows == 0 {
+				require.Equal(t, c.mux.name, PageName(p))
+			}
 			require.Equal(t, c.mux.kind, PageKind(p))
 		})
 	}
@@ -181,8 +188,8 @@ func TestSuperblockCodec(t *testing.T) {
 		{"not one", func(p []byte) { p[0] = 'X' }, errNoSuperblock},
 		{"newer version", func(p []byte) { p[8] = Version + 1; reseal(p) }, ErrFormat},
 		{"unknown compatible feature", func(p []byte) { p[16] = 1; reseal(p) }, nil},
-		{"unknown incompatible feature", func(p []byte) { p[24] = 1 << 1; reseal(p) }, ErrFormat},
-		{"known incompatible feature", func(p []byte) { p[24] = 1; reseal(p) }, nil},
+		{"unknown incompatible feature", func(p []byte) { p[24] = knownFeatures + 1; reseal(p) }, ErrFormat},
+		{"known incompatible features", func(p []byte) { p[24] = knownFeatures; reseal(p) }, nil},
 		{"segments too small", func(p []byte) { binary.LittleEndian.PutUint32(p[12:], MinSegmentPages/2); reseal(p) }, ErrCorrupt},
 		{"segments too large", func(p []byte) { binary.LittleEndian.PutUint32(p[12:], MaxSegmentPages*2); reseal(p) }, ErrCorrupt},
 		{"segments no power of two", func(p []byte) { binary.LittleEndian.PutUint32(p[12:], 24); reseal(p) }, ErrCorrupt},

@@ -16,6 +16,9 @@ func (s *Store) create() (*Recovery, error) {
 	}
 	s.setSegmentPages(n)
 	s.uuid = randomUUID()
+	if s.opts.Growing {
+		s.features.wanted.Or(featureGrowing)
+	}
 	s.space = newSpace(n, s.opts.MaxFileSize)
 	h := header{successor: 1, salt: randomSalt(), sequence: 1, group: firstGroup, uuid: s.uuid}
 	s.tail = tail{header: h, page: headerPage(0) + 1, fresh: headerPage(0) + 1, group: firstGroup}

@@ -6,6 +6,7 @@ import "sync/atomic"
 // follows; what it stands for comes into the log only behind that.
 const (
 	featureRedoBefore = 1 << iota // redo may start before the base of a flush or checkpoint
+	featureGrowing                // there may be growing pages
 	knownFeatures     = 1<<iota - 1
 )
 
@@ -19,4 +20,10 @@ type features struct {
 func (s *Store) RedoBefore() bool {
 	s.features.wanted.Or(featureRedoBefore)
 	return s.features.stated.Load()&featureRedoBefore != 0
+}
+
+// mayGrow reports whether the log may have growing pages by now. If not, the next checkpoint makes it so.
+func (s *Store) mayGrow() bool {
+	s.features.wanted.Or(featureGrowing)
+	return s.features.stated.Load()&featureGrowing != 0
 }

@@ -63,7 +63,9 @@ func (s *Store) keepBody(sc *scanner, g *ScannedGroup, before []ScannedGroup) {
 	}
 	if g.open {
 		if p, _ := sc.window.page(g.Pages[0].Addr); p != nil { // still in the window
-			g.body = bytes.Clone(p[MuxSize:])
+			p = bytes.Clone(p)
+			cutGrowing(p)
+			g.body = p[MuxSize:]
 		}
 	}
 }

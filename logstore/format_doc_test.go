@@ -175,8 +175,49 @@ func TestFormatMuxArea(t *testing.T) {
 	flags := d.Table("Mux flags").Map("field", "bits")
 	require.Equal(t, strconv.Itoa(bits.TrailingZeros(flagLast)), flags["last page of its group"])
 	require.Equal(t, fmt.Sprintf("%d to 7", groupKindAt), flags["kind of the group, the same in all its pages"])
-	require.Equal(t, fmt.Sprintf("%d to %d", bits.TrailingZeros(flagOpen)+1, groupKindAt-1), flags["zero"])
+	require.Equal(t, strconv.Itoa(groupKindAt-1), flags["zero"])
 	require.Equal(t, strconv.Itoa(bits.TrailingZeros(flagOpen)), flags["open: the page may be written again"])
+	require.Equal(t, strconv.Itoa(bits.TrailingZeros(flagGrows)), flags["growing: the page is laid out as a [growing page](#growing-page)"])
+}
+
+func TestFormatGrowingPage(t *testing.T) {
+	l := formatdoc.Open(t).Layout("Growing page", nil)
+	encode := func(field string, v []byte) ([]byte, bool) {
+		page := make([]byte, PageSize)
+		m := mux{kind: KindRecord, flags: growingFlags}
+		switch field {
+		case "lag":
+			m.lag = le.Uint16(v)
+		case "CRC":
+			defer putCRC(page, le.Uint32(v))
+			page[5] = growingFlags
+		case "end":
+			m.end = le.Uint16(v)
+		case "count":
+			m.count = uint64(le.Uint16(v))
+		case "group":
+			m.group = le.Uint64(v)
+		case "pages":
+			m.pages = le.Uint32(v)
+		case "digest":
+			m.digest = le.Uint32(v)
+		case "body":
+			copy(page[MuxSize:], v)
+		default:
+			return nil, false
+		}
+		m.put(page)
+		return page, true
+	}
+	l.Check(encode)
+	require.Equal(t, PageSize, l.End())
+	require.Equal(t, growingAt, l.Field("CRC").Offset)
+	require.Equal(t, MuxSize, l.Field("body").Offset)
+	page := newGrowing(1, 2, "abc")
+	require.Equal(t, l.Field("kind").Constraint, fmt.Sprint(l.Field("kind").In(page)[0]))
+	require.Contains(t, l.Field("flags").Constraint, fmt.Sprintf("%#x", l.Field("flags").In(page)[0]))
+	require.Contains(t, l.Field("CRC").Constraint, fmt.Sprintf("bytes 4 to %d, bytes %d to end - 1 and bytes %d to %d", growingAt-1, growingAt+8, growingAt+4, growingAt+7))
+	require.Contains(t, l.Field("end").Constraint, "40 to 4,096")
 }
 
 func TestFormatDigest(t *testing.T) {

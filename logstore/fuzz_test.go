@@ -197,7 +197,10 @@ func (h *hostile) seal(file []byte) {
 		}
 		le.PutUint32(p[36:], digest)
 		crc := pageCRC(salt, a, p)
-		le.PutUint32(p, crc)
+		if p[5]&flagGrows != 0 && crc == ^getMux(p).crc { // no checksum is right
+			crc = ^crc
+		}
+		putCRC(p, crc)
 		digest = chain(digest, crc)
 	}
 	for slot := range 2 {

@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"os"
 
@@ -72,6 +73,30 @@ func (f *guardFile) WriteVec(bufs [][]byte, off int64) error {
 		return err
 	}
 	return f.File.WriteVec(bufs, off)
+}
+
+func (f *guardFile) Window(off, n int64) (vfs.Window, error) {
+	w, err := vfs.OpenWindow(f.File, off, n)
+	if err != nil {
+		return nil, err
+	}
+	return &guardWindow{w, f}, nil
+}
+
+type guardWindow struct {
+	vfs.Window
+	f *guardFile
+}
+
+func (w *guardWindow) Store(p []byte, off int64, word uint64, at int64) error {
+	page, first := make([]byte, PageSize), off/PageSize*PageSize
+	w.f.File.ReadAt(page, first)
+	copy(page[off-first:], p)
+	binary.LittleEndian.PutUint64(page[at-first:], word)
+	if err := w.f.write(page, first); err != nil {
+		return err
+	}
+	return w.Window.Store(p, off, word, at)
 }
 
 // Punch and Truncate must not take away what must not be overwritten.

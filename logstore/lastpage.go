@@ -1,42 +1,61 @@
 package logstore
 
 import (
-	"encoding/binary"
+	"hash/crc32"
 	"sync"
+
+	"flashdbm/logstore/vfs"
 )
 
-// Small commits that are not synced share a page: the last page of the log is written again with a longer group, its records behind those
-// that it has. Each such commit is one pwrite of a page, as if it had a page of its own, but about thirty of 100 bytes fill one.
+// Small commits that are not synced share a page: the last page of the log gets longer, its records behind those that it has. Each such
+// commit is a copy into a window of the file and one store of a word behind it, without a call of the system; where there is no window, or
+// the file's time of modification is to move, it is one pwrite of the page. About thirty of 100 bytes fill one.
 //
-//  1. The group is a record group of one page that this process has written by KeepOpen, and the newest of the log. It has no runs, and
-//     what it lists stays. A group that recovery accepted is never extended.
+//  1. The group is a record group of one growing page that this process has written by KeepOpen, and the newest of the log. It has no runs,
+//     and what it lists stays. A group that recovery accepted is never extended.
 //  2. It keeps its number, its place and the digest before it. Only what comes behind it depends on its own checksum, and there is nothing
 //     yet: the next group ends it, before it takes a digest from here (Group.place).
-//  3. Once a sync of the file has begun, whoever asked for it, the page is not written again: it may be on the device, and somebody be
-//     told so. datasync closes the group first, under mu, which is held while the page is written: no sync begins in between.
+//  3. Once a sync of the file has begun, whoever asked for it, the page is not changed any more: it may be on the device, and somebody be
+//     told so. datasync closes the group first, under mu, which is held while the page is changed: no sync begins in between.
 //  4. Who says of a group that it holds all up to now, as the base of a flush does, closes it first: CloseGroup.
-//  5. The page is written whole, by one pwrite. The system takes it into its cache page by page, so a kill leaves it as it was or as it
-//     shall be, and all that had returned is in both.
+//  5. A page that counts with a word counts with it as long as the bytes up to the word's end stay as they are, and they do: records come
+//     behind that end, and the head has nothing that changes but the word (growing.go). So at each moment the page is whole, with all that
+//     had returned, whatever has been copied behind its end.
 //
-// What a power cut leaves of an unsynced page is one of the contents that it had, or a mixture of their sectors. With an earlier one the
-// commits that it had by then are recovered, as a shorter group; a group behind it was chained to the longer one and is cut off. A
-// mixture fails its checksum, and the group is cut off with all that it held: none of that was synced.
+// What may happen to it:
+//
+//   - A kill between two stores, or in the midst of the copy: the word is the one before (5). Behind the word's store it is the new one; that
+//     is one store, in one aligned piece, and comes after the copy for every processor. A pwrite of the whole page has the same bytes up to
+//     the end before, and the system takes it into its cache page by page: the page is as it was or as it shall be.
+//   - A reader in another process copies the page meanwhile. It sees a word and, since those came first, its records. Should the system copy
+//     in another order, or tear the word, the checksum is wrong, and it looks again: awaitWhole.
+//   - A power cut, before or in the midst of a sync, or while the system writes the page back of its own accord: the device has of each
+//     sector, or of smaller pieces, one of the contents that it had. The piece with the word says up to where the others count. If they are
+//     as new as that, or newer (5), the commits up to there are recovered; a group behind the page was chained to the longer one and is cut
+//     off. If one is older, the checksum fails, and the group is cut off with all that it held. None of that was synced.
+//   - The window faults: the file was cut short, or its device failed. The word is not stored. pwrite tells what it is.
+//   - The process forks: the child has no window (vfs.Window).
+//   - The disk is full: the page's space was taken when it was first written, by pwrite; file systems of which that is not known have no
+//     windows.
 //
 // After a failed write the page is put back as it was, so that what had returned still survives the process; the store is poisoned.
 type lastPage struct {
-	mu     sync.Mutex // held during each write of the page; nothing else is locked under it
-	open   bool       // guarded by mu: the page may be written again
+	mu     sync.Mutex // held during each change of the page; nothing else is locked under it
+	open   bool       // guarded by mu: the page may get longer
 	buf    []byte     // the page. This and the rest belong to the baton holder
 	end    int        // where its records end
 	at     Addr
-	salt   uint64
 	group  uint64
-	count  uint64 // of records
+	count  int    // of records
 	before uint32 // digest
+	sum    uint32 // growingSum
+
+	window  vfs.Window // of the page's segment; nil: none could be had
+	segment uint32     // that it was asked for, plus 1
 }
 
-// KeepOpen lets Extend add to this group, if it turns out to be a record group of one page.
-func (g *Group) KeepOpen() { g.keep = true }
+// KeepOpen lets Extend add to this group, if it turns out to be a record group of one page, and the file may have such.
+func (g *Group) KeepOpen() { g.keep = g.s.mayGrow() }
 
 // extendable reports whether the pages at hand are such a group, whole.
 func (g *Group) extendable() bool {
@@ -44,7 +63,7 @@ func (g *Group) extendable() bool {
 }
 
 // writeOpen is write for a group that is kept open.
-func (g *Group) writeOpen(count uint64) error {
+func (g *Group) writeOpen() error {
 	l := &g.s.last
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,10 +76,33 @@ func (g *Group) writeOpen(count uint64) error {
 		l.buf = make([]byte, PageSize)
 	}
 	copy(l.buf, p.buf)
-	l.end, l.at, l.salt = PageSize-len(g.stream), p.addr, g.s.tail.header.salt
-	l.group, l.count, l.before = m.group, count, m.digest
+	l.end, l.at, l.group, l.count, l.before = int(m.end), p.addr, m.group, int(m.count), m.digest
+	l.sum = growingSum(g.s.tail.header.salt, l.at, l.buf[:l.end])
 	l.open = true
+	l.follow(g.s)
 	return nil
+}
+
+// follow moves the window to the page's segment.
+func (l *lastPage) follow(s *Store) {
+	n := s.segmentOf(l.at)
+	if l.segment == n+1 {
+		return
+	}
+	l.unmap()
+	l.segment = n + 1
+	size := int64(s.segmentPages) * PageSize
+	if w, err := vfs.OpenWindow(s.file, int64(s.firstPage(n))*PageSize, size); err == nil {
+		l.window = w
+	}
+}
+
+// unmap gives up the window; there is none until the log comes to another segment.
+func (l *lastPage) unmap() {
+	if l.window != nil {
+		l.window.Close()
+		l.window = nil
+	}
 }
 
 // close ends the group as it is.
@@ -86,30 +128,65 @@ func (s *Store) Extend(p []byte, count uint64) (group uint64, ok bool, err error
 	if err := s.Failed(); err != nil {
 		return 0, false, err
 	}
-	if err := s.notShortened(); err != nil {
+	if l.window != nil && !l.window.Due() {
+		if ok, err := l.store(s, p, int(count)); err == nil {
+			return l.group, ok, nil
+		}
+		l.unmap()
+	}
+	if err := s.notShortened(); err != nil { // a write would make it longer again, a store cannot
 		return 0, false, s.fail(err)
 	}
+	ok, err = l.write(s, p, int(count))
+	return l.group, ok, err
+}
+
+// store adds records through the window. After an error the page counts as it did.
+func (l *lastPage) store(s *Store, p []byte, count int) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.open {
-		return 0, false, nil
+		return false, nil
+	}
+	sum := crc32.Update(l.sum, castagnoli, p)
+	crc, word := growingEnd(sum, l.end+len(p), l.count+count)
+	at := int64(l.at) * PageSize
+	if err := l.window.Store(p, at+int64(l.end), word, at+growingAt); err != nil {
+		return false, err
+	}
+	l.add(s, p, count, sum, crc, word)
+	return true, nil
+}
+
+// write adds records by writing the page. An error has poisoned the store before a sync that waits for mu goes on.
+func (l *lastPage) write(s *Store, p []byte, count int) (ok bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open {
+		return false, nil
 	}
 	before := [MuxSize]byte(l.buf)
+	sum := crc32.Update(l.sum, castagnoli, p)
+	crc, word := growingEnd(sum, l.end+len(p), l.count+count)
 	copy(l.buf[l.end:], p)
-	m := getMux(l.buf)
-	m.count, m.lag = l.count+count, s.lagOf(l.group)
-	m.put(l.buf)
-	crc := pageCRC(l.salt, l.at, l.buf)
-	binary.LittleEndian.PutUint32(l.buf, crc)
+	putWord(l.buf, word)
 	if _, err := s.file.WriteAt(l.buf, int64(l.at)*PageSize); err != nil {
 		copy(l.buf, before[:])
 		clear(l.buf[l.end:])
 		_, _ = s.file.WriteAt(l.buf, int64(l.at)*PageSize)
 		l.open = false
-		return 0, false, s.fail(err)
+		return false, s.fail(err)
 	}
+	l.add(s, p, count, sum, crc, word)
+	return true, nil
+}
+
+// add notes what was added to the page.
+func (l *lastPage) add(s *Store, p []byte, count int, sum, crc uint32, word uint64) {
+	copy(l.buf[l.end:], p)
+	putWord(l.buf, word)
 	l.end += len(p)
 	l.count += count
+	l.sum = sum
 	s.tail.digest = chain(l.before, crc)
-	return l.group, true, nil
 }

@@ -244,8 +244,8 @@ func TestLastPagePutBack(t *testing.T) {
 	x.share("b")
 	failed := false
 	x.mem.OnOp(func(op vfs.Op) error {
-		if op.Kind == vfs.OpWrite && !failed {
-			failed = true
+		if op.Kind == vfs.OpStore || op.Kind == vfs.OpWrite && !failed {
+			failed = op.Kind == vfs.OpWrite
 			return &vfs.ShortWrite{N: 1024, Err: syscall.EIO}
 		}
 		return nil
@@ -268,7 +268,11 @@ func TestLastPageSyncAfterFailure(t *testing.T) {
 	synced := make(chan error, 1)
 	writes := 0
 	x.mem.OnOp(func(op vfs.Op) error {
-		if op.Kind != vfs.OpWrite {
+		switch op.Kind {
+		case vfs.OpStore: // so that it is written
+			return syscall.EIO
+		case vfs.OpWrite:
+		default:
 			return nil
 		}
 		writes++

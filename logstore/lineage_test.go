@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -73,10 +74,11 @@ func (l *lineage) wrote(p []byte, off int64) {
 }
 
 // mayRewrite tells whether a page may get other bytes because it is the last one of the log, no sync has begun since it was written, and its
-// group has got longer.
+// group has got longer. What counted stays as it was, but for the word that says up to where it counts.
 func (l *lineage) mayRewrite(a Addr, before, after []byte) bool {
 	was, is := getMux(before), getMux(after)
-	return l.fresh[a] && l.owner[a] == is.group && was.group == is.group && was.flags&flagOpen != 0 && is.count > was.count
+	return l.fresh[a] && l.owner[a] == is.group && was.group == is.group && was.flags == growingFlags && is.count > was.count &&
+		bytes.Equal(before[:growingAt], after[:growingAt]) && bytes.Equal(before[growingAt+8:was.end], after[growingAt+8:was.end])
 }
 
 // forgetFrom drops the places of groups that a crash cut off.

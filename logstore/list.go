@@ -103,6 +103,7 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
 		}
 		for ; len(buf) > 0; buf = buf[PageSize:] {
+			cutGrowing(buf[:PageSize])
 			b = append(b, buf[MuxSize:PageSize]...)
 		}
 		pages = pages[n:]
@@ -112,19 +113,18 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 
 // Body reads the body of an accepted page of a stream into fresh memory.
 func (s *Store) Body(a Addr) ([]byte, error) {
+	p := make([]byte, PageSize)
 	if s.beside != nil {
 		salt, _ := s.space.saltOf(a)
-		p, err := s.copied(a, 1, salt)
-		if err != nil {
+		var err error
+		if p, err = s.copied(a, 1, salt); err != nil {
 			return nil, err
 		}
-		return p[MuxSize:], nil
-	}
-	b := make([]byte, BodySize)
-	if _, err := s.file.ReadAt(b, int64(a)*PageSize+MuxSize); err != nil && err != io.EOF {
+	} else if _, err := s.file.ReadAt(p, int64(a)*PageSize); err != nil && err != io.EOF {
 		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
 	}
-	return b, nil
+	cutGrowing(p)
+	return p[MuxSize:], nil
 }
 
 // ListBytes returns the bytes that a list of n extents takes in its run.

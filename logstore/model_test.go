@@ -54,7 +54,7 @@ var modelCounts struct {
 }
 
 func modelOptions() Options {
-	return Options{Synced: true, SegmentPages: 8, ChunkPages: 1024, MaxFileSize: 44 * 8 * PageSize}
+	return Options{Synced: true, Growing: true, SegmentPages: 8, ChunkPages: 1024, MaxFileSize: 44 * 8 * PageSize}
 }
 
 // An image is a file system at one moment, with what is known of it.

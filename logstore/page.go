@@ -48,6 +48,7 @@ const (
 const (
 	flagLast    = 1 // of mux.flags: last page of its group; the commit record counts
 	flagOpen    = 2 // of mux.flags: the page may be written again, with more in its group
+	flagGrows   = 4 // of mux.flags: its checksum, end and count are in one word, see growing.go
 	lagUnknown  = 0xFFFF
 	firstGroup  = 1 // number of the first group of a file
 	groupKindAt = 4 // bit of mux.flags where the group kind starts
@@ -64,6 +65,7 @@ type mux struct {
 	pages  uint32 // of the last page: pages in the group, raw ones included; of others: index of this page in the group
 	count  uint64 // of the last page: meaning given by the group's kind; of others: 0
 	digest uint32 // chain digest before this page
+	end    uint16 // of a growing page: in the page, behind its last record; of others: 0
 }
 
 func (m *mux) last() bool           { return m.flags&flagLast != 0 }
@@ -79,15 +81,22 @@ func (m *mux) put(p []byte) {
 	le.PutUint32(p[24:], m.pages)
 	le.PutUint64(p[28:], m.count)
 	le.PutUint32(p[36:], m.digest)
+	if m.flags&flagGrows != 0 {
+		m.putGrowing(p)
+	}
 }
 
 func getMux(p []byte) mux {
 	_ = p[MuxSize-1]
 	le := binary.LittleEndian
-	return mux{
+	m := mux{
 		crc: le.Uint32(p), kind: Kind(p[4]), flags: p[5], lag: le.Uint16(p[6:]), name: le.Uint64(p[8:]),
 		group: le.Uint64(p[16:]), pages: le.Uint32(p[24:]), count: le.Uint64(p[28:]), digest: le.Uint32(p[36:]),
 	}
+	if m.flags&flagGrows != 0 {
+		m.getGrowing(p)
+	}
+	return m
 }
 
 // PageName returns the name in the mux area of a page.
@@ -99,8 +108,11 @@ func PageKind(p []byte) Kind { return Kind(p[4]) }
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // pageCRC covers the segment's salt, the page's address and bytes 4 to the end: a stale page, a misplaced page and a user's value
-// that looks like a page all fail it.
+// that looks like a page all fail it. A growing page's covers as much of it as it has grown to.
 func pageCRC(salt uint64, a Addr, p []byte) uint32 {
+	if p[5]&flagGrows != 0 {
+		return growingCRC(salt, a, p)
+	}
 	return crc32.Update(crcWord(crcWord(0, salt), a), castagnoli, p[4:PageSize])
 }
 

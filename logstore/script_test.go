@@ -23,7 +23,7 @@ type script struct {
 }
 
 func newScript(t *testing.T) *script {
-	x := &script{t: t, mem: vfs.NewMem(16 << 20), opts: Options{SegmentPages: 8, ChunkPages: 4096}}
+	x := &script{t: t, mem: vfs.NewMem(16 << 20), opts: Options{SegmentPages: 8, ChunkPages: 4096, Growing: true}}
 	t.Cleanup(func() {
 		if x.s != nil {
 			x.s.Close()

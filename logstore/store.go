@@ -18,6 +18,7 @@ type Options struct {
 	FileMode     os.FileMode              // of a new file; 0 = 0600
 	ReadOnly     bool                     // shared with other readers, never written
 	Synced       bool                     // groups are synced as they come, so space written before is worth having: see zero.go
+	Growing      bool                     // a new file may have growing pages from its beginning: see KeepOpen
 	Beside       bool                     // ReadOnly, and another process may be writing: see beside
 	CacheBytes   int64                    // Beside: of checked copies of pages; 0 = 64 MiB
 	LockTimeout  time.Duration            // how long to wait for the file's lock
@@ -174,6 +175,7 @@ func (s *Store) Rebase(base uint64) {
 // Close releases the file. It writes nothing.
 func (s *Store) Close() error {
 	err := s.unmap()
+	s.last.unmap()
 	if e := s.file.Close(); err == nil {
 		err = e
 	}

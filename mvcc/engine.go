@@ -171,6 +171,7 @@ type RecoverySteps struct {
 func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	begin := time.Now()
 	opts.Store.CheckNode, opts.Store.Synced = btree.CheckPage, opts.Durability == Durable
+	opts.Store.Growing = opts.Durability == WriteThrough
 	store, rec, err := logstore.Open(fs, path, opts.Store)
 	if err != nil {
 		return nil, err

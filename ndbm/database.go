@@ -329,6 +329,9 @@ func (f keptFile) Map(off, n int64) ([]byte, error) {
 	return b, nil
 }
 
+// Window is passed on: forked children do not have it.
+func (f keptFile) Window(off, n int64) (vfs.Window, error) { return vfs.OpenWindow(f.File, off, n) }
+
 func (keptFile) Lock(bool) error { return nil }
 func (keptFile) Unlock() error   { return nil }
 func (keptFile) Close() error    { return nil }

@@ -148,3 +148,28 @@ func (f *faultyFile) Map(off, n int64) ([]byte, error) {
 	}
 	return f.File.Map(off, n)
 }
+
+// Window maps a window of the file, if it can have one. Of a store that is
+// refused nothing is carried out.
+func (f *faultyFile) Window(off, n int64) (Window, error) {
+	if err := f.check(OpWindow, off, n); err != nil {
+		return nil, rangeError("map", f.Name(), off, n, err)
+	}
+	w, err := OpenWindow(f.File, off, n)
+	if err != nil {
+		return nil, err
+	}
+	return &faultyWindow{w, f}, nil
+}
+
+type faultyWindow struct {
+	Window
+	f *faultyFile
+}
+
+func (w *faultyWindow) Store(p []byte, off int64, word uint64, at int64) error {
+	if err := w.f.check(OpStore, off, int64(len(p))); err != nil {
+		return rangeError("store", w.f.Name(), off, int64(len(p)), err)
+	}
+	return w.Window.Store(p, off, word, at)
+}

@@ -197,8 +197,10 @@ func (f *memFile) Free() (n int64, err error) {
 	return n, pathError("free space", f.name, err)
 }
 
-func (f *memFile) Map(off, n int64) (b []byte, err error) {
-	err = f.do(Op{Kind: OpMap, Off: off, Len: n}, false, func(uint64) error {
+func (f *memFile) Map(off, n int64) (b []byte, err error) { return f.mapped(OpMap, off, n) }
+
+func (f *memFile) mapped(kind Kind, off, n int64) (b []byte, err error) {
+	err = f.do(Op{Kind: kind, Off: off, Len: n}, kind == OpWindow, func(uint64) error {
 		switch {
 		case n == 0 || off%int64(os.Getpagesize()) != 0:
 			return syscall.EINVAL

@@ -22,12 +22,14 @@ const (
 	OpPunch                    // File.Punch
 	OpTruncate                 // File.Truncate
 	OpMap                      // File.Map
+	OpWindow                   // Windowed.Window
+	OpStore                    // Window.Store, once for what is copied and once for the word
 )
 
 var kindNames = [...]string{
 	OpCreate: "create", OpRemove: "remove", OpSyncDir: "syncdir", OpWrite: "write", OpWriteVec: "writevec",
 	OpDatasync: "datasync", OpWriteOut: "writeout", OpAllocate: "allocate", OpPunch: "punch",
-	OpTruncate: "truncate", OpMap: "map",
+	OpTruncate: "truncate", OpMap: "map", OpWindow: "window", OpStore: "store",
 }
 
 func (k Kind) String() string {
