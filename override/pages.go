@@ -133,7 +133,7 @@ func (p *Pages) BookBytes() int64 {
 }
 
 const (
-	dirtyPageBytes = 256 // entry and version, their places in lists, and the version that takes its place
+	dirtyPageBytes = 384 // entries and versions, under an old name and a new one often, and their places in lists
 	remnantBytes   = 64
 )
 
