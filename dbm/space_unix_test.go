@@ -9,15 +9,22 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
+
+	"flashdbm/logstore"
 
 	"github.com/stretchr/testify/require"
 )
 
 // What a database takes on disk is looked at all along, not at the end only. make space runs these tests at full size.
-var spaceFull = flag.Bool("space.full", false, "run the space tests at full size: hours, and 3 GB of disk")
+var (
+	spaceFull  = flag.Bool("space.full", false, "run the space tests at full size: hours, and 3 GB of disk")
+	spaceTotal = flag.Int("space.total", 10<<30, "bytes of records overwritten at full size")
+	spaceTrace = flag.Bool("space.trace", false, "tell at each checkpoint what the file consists of")
+)
 
 // scale returns one of two sizes.
 func scale(full, small int) int {
@@ -29,11 +36,20 @@ func scale(full, small int) int {
 
 // A spaceRun is a database whose blocks on disk are watched.
 type spaceRun struct {
-	t    *testing.T
-	path string
-	db   *DB
-	most int64 // bytes that it took at the most
-	at   uint64
+	t       *testing.T
+	path    string
+	db      *DB
+	most    int64            // bytes that it took at the most,
+	account logstore.Account // and what for
+	all     []int64          // that it took at each checkpoint
+	at      uint64
+}
+
+// inMiB tells an account.
+func inMiB(a logstore.Account) string {
+	mib := func(pages int64) int64 { return pages * 4 >> 10 }
+	return fmt.Sprintf("MiB: live %d, sparse %d, log %d, waiting %d, named %d, held %d, values %d, free %d, leaving %d",
+		mib(a.Live), mib(a.Sparse), mib(a.Log), mib(a.Waiting), mib(a.Named), mib(a.Held), mib(a.Values), mib(a.Free), mib(a.Leaving))
 }
 
 func newSpaceRun(t *testing.T, o *Options) *spaceRun {
@@ -58,10 +74,15 @@ func (r *spaceRun) blocks() int64 {
 func (r *spaceRun) look() {
 	if n := r.db.engine.Checkpoints(); n != r.at {
 		r.at = n
-		r.most = max(r.most, r.blocks())
-		if os.Getenv("SPACE_TRACE") != "" {
-			s := r.db.Stats()
-			fmt.Printf("%v checkpoint %d: %d MiB on disk, live %d, free %d, cleaned %d, table %d\n", time.Now().Format("05.000"), n, r.blocks()>>20, s.LiveBytes>>20, s.FreeBytes>>20, s.PagesCleaned, s.TableEntries)
+		blocks := r.blocks()
+		if blocks > r.most {
+			r.most, r.account = blocks, r.db.engine.Account()
+		}
+		r.all = append(r.all, blocks)
+		if *spaceTrace {
+			s, _ := r.db.engine.Stats()
+			fmt.Printf("%v checkpoint %d: %d MiB on disk, redo %d MiB, reserved %d, cleaned %d, table %d, %s\n", time.Now().Format("05.000"), n, blocks>>20,
+				s.RedoBytes>>20, s.Space.ReservedBytes>>20, s.Cleaned, s.Pages.TableEntries, inMiB(r.db.engine.Account()))
 		}
 	}
 }
@@ -102,7 +123,7 @@ func fresh(t *testing.T, n, size int) int64 {
 // Random overwrites, more than ten times the database, keep the file small, at every checkpoint.
 func TestSpaceOverwrites(t *testing.T) {
 	live := scale(200<<20, 10<<20)
-	total := scale(10<<30, 100<<20)
+	total := scale(*spaceTotal, 100<<20)
 	for _, size := range []int{100, 1000} {
 		for _, dist := range []string{"uniform", "zipfian"} {
 			t.Run(fmt.Sprintf("%d bytes, %s", size, dist), func(t *testing.T) {
@@ -113,7 +134,8 @@ func TestSpaceOverwrites(t *testing.T) {
 				want := fresh(t, n, size)
 				r := newSpaceRun(t, nil)
 				r.fill(n, size)
-				r.most = 0
+				r.most, r.all = 0, nil
+				before, began := r.db.Stats(), time.Now()
 				rng := rand.New(rand.NewPCG(1, 1))
 				zipf := rand.NewZipf(rng, 1.1, 1, uint64(n-1))
 				value := make([]byte, size-8)
@@ -125,7 +147,11 @@ func TestSpaceOverwrites(t *testing.T) {
 					binary.LittleEndian.PutUint64(value, uint64(i))
 					return tx.Put(spaceKey(k), value)
 				})
-				t.Logf("%d MiB at most, %.2f of the %d MiB of a fresh load", r.most>>20, float64(r.most)/float64(want), want>>20)
+				took, s := time.Since(began), r.db.Stats()
+				slices.Sort(r.all)
+				t.Logf("%d MiB at most, %d in the median, %.2f of the %d MiB of a fresh load, which has %d MiB of pages; %.0f thousand records a second, %.3f pages a record", r.most>>20, r.all[len(r.all)/2]>>20,
+					float64(r.most)/float64(want), want>>20, before.LiveBytes>>20, float64(total/size)/took.Seconds()/1000, float64(s.PagesWritten-before.PagesWritten)/float64(total/size))
+				t.Logf("at most %s; live %d", inMiB(r.account), s.LiveBytes>>20)
 				if *spaceFull {
 					require.Less(t, float64(r.most)/float64(want), 1.5)
 				}

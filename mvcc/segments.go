@@ -6,3 +6,6 @@ import "flashdbm/logstore"
 func (e *Engine) Segments() ([]logstore.Segment, int64) {
 	return e.store.Segments(), int64(e.store.SegmentPages()) * logstore.PageSize
 }
+
+// Account says what the file consists of.
+func (e *Engine) Account() logstore.Account { return e.store.Account() }
