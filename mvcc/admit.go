@@ -12,6 +12,9 @@ const (
 
 // admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
 func (e *Engine) admit(tx *Tx) (held int64, err error) {
+	if err := e.hold(tx); err != nil {
+		return 0, err
+	}
 	need := e.estimate(tx)
 	w := roomWanted{deletes: tx.deletesOnly()}
 	w.reserve = func(more int64) error { // again and again while it waits for room

@@ -262,6 +262,7 @@ func (e *Engine) account(b *batch) {
 	if due {
 		e.reclaim()
 	}
+	e.noteRedo()
 	e.keeper.nudge()
 }
 

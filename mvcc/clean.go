@@ -155,14 +155,19 @@ func (e *Engine) touchSome(live []logstore.PageID, touch func(*override.Batch, l
 		}
 		room = true
 		b := e.pages.Begin(e.applied.Load() + 1)
-		for _, a := range live {
-			moved, err := touch(b, a)
-			if err != nil && !errors.Is(err, logstore.ErrCorrupt) {
-				return e.store.Fail(err)
+		if err := e.uncounted(func() error {
+			for _, a := range live {
+				moved, err := touch(b, a)
+				if err != nil && !errors.Is(err, logstore.ErrCorrupt) {
+					return e.store.Fail(err)
+				}
+				if moved {
+					e.cleaned.Add(1)
+				}
 			}
-			if moved {
-				e.cleaned.Add(1)
-			}
+			return nil
+		}); err != nil {
+			return err
 		}
 		e.publishNoted(e.pages.Seq(), e.records)
 		e.publishDurable()

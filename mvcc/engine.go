@@ -123,7 +123,8 @@ type Engine struct {
 	held       int64 // pages reserved for what is dirty
 	logged     int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
 	redoBytes  redoBytes
-	inPart     atomic.Bool // a flush of a part is being prepared or under way
+	excess     excess
+	growth     growth
 	full       atomic.Bool // the file could not grow when a commit needed it to
 	layered    bool        // the log has layers to redo: the next flush is of all
 	batches    uint64

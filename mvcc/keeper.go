@@ -155,6 +155,7 @@ func (e *Engine) Housekeep() error {
 	parts := 1
 	if err := e.withBaton(func() error {
 		var dying bool
+		e.noteRedo()
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
 		if parts = e.parts(); e.restarted {
 			parts = 1
@@ -316,10 +317,15 @@ func (e *Engine) foldSome(parents []logstore.PageID, do folding, reserve reserva
 		return err
 	}
 	b := e.pages.Begin(e.applied.Load() + 1)
-	for _, id := range parents {
-		if _, err := do(b, id); err != nil {
-			return err
+	if err := e.uncounted(func() error {
+		for _, id := range parents {
+			if _, err := do(b, id); err != nil {
+				return err
+			}
 		}
+		return nil
+	}); err != nil {
+		return err
 	}
 	e.publishNoted(e.pages.Seq(), e.records)
 	e.publishDurable()
@@ -360,6 +366,7 @@ func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error
 		return e.store.Fail(err)
 	}
 	e.redoBytes.start(e.pages.RedoStart())
+	e.noteRedo()
 	e.layered = e.layered && e.pages.RedoStart() < e.pages.Base()
 	e.keeper.installed.Store(e.applied.Load() + 1)
 	e.reclaim()

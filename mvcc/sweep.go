@@ -16,12 +16,17 @@ import (
 // in bursts. A page that has to be written (see override's dirtyPages) goes with the next part wherever it lies. Where many have to, as in
 // a tree that grows everywhere, parts would write those again and again, and all is flushed at once.
 const (
-	mostParts  = 16
-	partBytes  = 4 << 20 // of dirty pages that are worth a part
-	mustShare  = 4       // all is flushed at once if what has to be is more than a quarter of a part
-	mostBehind = 3       // times RedoLimit: if redo has got so long all the same, all is flushed, and nothing is behind
-	partsHeld  = 1       // parts that room is held for, beside the one in flight
-	sweepShare = 24      // with parts a checkpoint is due when the log has taken a 24th of what lives
+	mostParts   = 32
+	partBytes   = 4 << 20 // of dirty pages: all is flushed at once unless there are twice so many,
+	partShare   = 4       // and a part has a quarter of it at least
+	mustShare   = 4       // all is flushed at once if commits ask for more than a quarter of what is dirty
+	mostBehind  = 3       // times RedoLimit: if redo has got so long all the same, all is flushed, and nothing is behind
+	partsAhead  = 2       // parts of redo that come while one is written
+	lonelyFrom  = 20      // hundredths of what lives that are of no use, from which clean leaves move out of fuller and fuller segments,
+	lonelyTo    = 35      // and from which on out of nearly full ones
+	lonelyLeast = 8       // segments of which no more than an 8th lives are emptied in any case
+	partsHeld   = 1       // parts that room is held for, beside the one in flight
+	sweepShare  = 48      // with parts a checkpoint is due when the log has taken a 48th of what lives
 )
 
 // partBytes is what a part is worth.
@@ -33,24 +38,49 @@ func (e *Engine) parts() int {
 	if n > 1 && e.redoBytes.since() >= mostBehind*e.opts.RedoLimit {
 		return 1
 	}
-	if n > 1 && !e.inPart.Load() && e.opts.PartBytes == 0 && e.pages.MustPages()*logstore.PageSize*mustShare > e.pages.DirtyBytes()/int64(n) {
+	if n > 1 && e.opts.PartBytes == 0 && e.growth.pages*logstore.PageSize*mustShare > e.pages.DirtyBytes() {
 		return 1
 	}
 	return n
 }
 
+// growth tells how fast commits make pages dirty that have to be written. Those that are left of a load that has ended count no more: they
+// go with the next part. Baton holder.
+type growth struct {
+	pages int64  // in RedoLimit of redo, as of the last look
+	asked int64  // by then: see override.Pages.Obliged
+	redo  int64  // bytes by then
+	seq   uint64 // that the tree had then: what is pending has asked for nothing yet
+	own   int64  // asked by the housekeeping since then
+}
+
+// noteGrowth looks at the pages that have to be written, once in so much redo as a part is for.
+func (e *Engine) noteGrowth() {
+	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.total+int64(len(e.redo)), e.pending.merged.Load()
+	if since := redo - g.redo; seq != g.seq && since >= e.opts.RedoLimit/mostParts {
+		*g = growth{pages: (asked - g.asked - g.own) * e.opts.RedoLimit / since, asked: asked, redo: redo, seq: seq}
+	}
+}
+
+// uncounted calls fn, which makes pages dirty that do not say that the tree grows. Baton holder.
+func (e *Engine) uncounted(fn func() error) error {
+	before := e.pages.Obliged()
+	defer func() { e.growth.own += e.pages.Obliged() - before }()
+	return fn()
+}
+
 // mayParts returns in how many parts what is dirty could be flushed. Baton holder.
 func (e *Engine) mayParts() int {
-	n := min(e.pages.DirtyBytes()/e.partBytes(), mostParts)
-	if n < 2 || e.layered || !e.store.RedoBefore() {
+	dirty, worth := e.pages.DirtyBytes(), e.partBytes()
+	if dirty < 2*worth || e.layered || !e.store.RedoBefore() {
 		return 1
 	}
-	return int(n)
+	return int(min(dirty*partShare/worth, mostParts))
 }
 
 // partDue reports whether the next of n parts should be flushed. Baton holder.
 func (e *Engine) partDue(n int) bool {
-	return n > 1 && e.redoBytes.sinceBase()+int64(len(e.redo)) >= e.opts.RedoLimit/int64(n)
+	return n > 1 && e.redoBytes.sinceBase()+int64(len(e.redo)) >= e.opts.RedoLimit/int64(n+partsAhead)
 }
 
 // sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Baton holder.
@@ -63,8 +93,6 @@ func (e *Engine) sweepDue() bool {
 func (e *Engine) flushPart(n int) (err error) {
 	defer e.protect(&err)
 	part, err := e.planPart(n)
-	e.inPart.Store(true) // what it makes dirty has to be written, with it
-	defer e.inPart.Store(false)
 	if err != nil {
 		return e.store.Fail(err)
 	}
@@ -75,7 +103,7 @@ func (e *Engine) flushPart(n int) (err error) {
 	if err := e.eachParent(part.Parents, (*override.Batch).Rename, e.reserveMore); err != nil {
 		return err
 	}
-	return e.withBaton(func() error {
+	err = e.withBaton(func() error {
 		if err := e.Failed(); err != nil {
 			return err
 		}
@@ -91,21 +119,25 @@ func (e *Engine) flushPart(n int) (err error) {
 		}
 		return e.finishFlush(f, e.between)
 	})
+	if err != nil {
+		return err
+	}
+	return e.eachParent(part.Above, (*override.Batch).Fold, e.reserveMore)
+}
+
+// lonely returns how many live pages a segment may keep behind a part that comes by: the more, the more lies beside what lives. What only
+// waits for checkpoints or readers does not count, nor more of the redo than a fifth of what lives: moving leaves gains none of that.
+func lonely(a logstore.Account, segment int64) int64 {
+	useless := a.Sparse + min(a.Log, a.Live*lonelyFrom/100)
+	over := min(max(useless*100-a.Live*lonelyFrom, 0), a.Live*(lonelyTo-lonelyFrom))
+	return segment/lonelyLeast + segment*(lonelyLeast-2)/lonelyLeast*over/max(a.Live*(lonelyTo-lonelyFrom), 1)
 }
 
 // moveLoners has the part take along what would keep its old segments from reuse: the more, the more of the file is of no use.
 func (e *Engine) moveLoners(part *override.Part) error {
 	var loners []logstore.PageID
 	if err := e.withBaton(func() error {
-		s := e.store.SpaceStats()
-		clean, dirty := 1, 4
-		switch used := s.FileBytes - s.FreeBytes; {
-		case used > s.LiveBytes*28/20:
-			clean, dirty = 1, 1
-		case used > s.LiveBytes*26/20:
-			clean, dirty = 1, 2
-		}
-		loners = e.pages.Loners(part, clean, dirty)
+		loners = e.pages.Loners(part, lonely(e.store.Account(), int64(e.store.SegmentPages())))
 		return e.Failed()
 	}); err != nil {
 		return err

@@ -25,6 +25,7 @@ type dirtyPages struct {
 	pages []*entry // in no order; each knows its index
 	must  []*entry // those that the next flush has to write; some may have been written early since, or be here twice
 	musts int      // how many that are
+	asked int64    // how often a page has become one of them
 	gains int64    // records that the others have more than their images on disk
 	ages  []age    // of the dirty pages, oldest first; the last one is the present epoch
 }
@@ -60,6 +61,7 @@ func (d *dirtyPages) oblige(e *entry) {
 	e.must = true
 	d.must = append(d.must, e)
 	d.musts++
+	d.asked++
 	d.gains -= int64(e.gain)
 	e.gain = 0
 }

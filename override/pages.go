@@ -113,6 +113,9 @@ func (p *Pages) RedoStart() uint64 { return p.redo }
 // MustPages returns how many of the dirty pages no flush may leave behind. Baton holder.
 func (p *Pages) MustPages() int64 { return int64(p.dirty.musts) }
 
+// Obliged counts the pages that have become such since the start. Baton holder.
+func (p *Pages) Obliged() int64 { return p.dirty.asked }
+
 // Dying returns how many pages the next flush will let die beside those that it replaces, roughly. Baton holder.
 func (p *Pages) Dying() int64 { return p.doomed }
 

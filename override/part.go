@@ -2,6 +2,7 @@ package override
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 
@@ -13,6 +14,7 @@ import (
 type Part struct {
 	Next    []byte            // the key to begin the next part at
 	Parents []logstore.PageID // of the leaves, those with dirty leaves that have addresses for names: Fold gives them others
+	Above   []logstore.PageID // of all the leaves: Fold gives those that are clean their addresses for names
 	leaves  []*entry
 	clean   []cleanLeaf // those between
 }
@@ -106,6 +108,7 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 		return err
 	}
 	pinning := false
+	w.part.Above = append(w.part.Above, parent.id)
 	var bound []byte
 	for i := range n.Count() {
 		bound = append(bound[:0], parent.bound...)
@@ -135,10 +138,12 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 	return nil
 }
 
+const lonersShare = 2 // clean leaves that move with each dirty one, at most
+
 // Loners returns the clean leaves of a part that should move with the others, for Touch, and adds the parents of those that have addresses
-// for names. They lie where the part leaves room behind that is of no use as long as they are there: in segments that have at most clean
-// leaves of it for each other dirty ones, and in those of which not more than an eighth will live. Baton holder, before StartPart.
-func (p *Pages) Loners(part *Part, clean, dirty int) (ids []logstore.PageID) {
+// for names. They lie where the part leaves room behind that is of no use as long as they are there: in segments that have at most one
+// for four dirty ones, and in those of which not more than so many pages will live. Baton holder, before StartPart.
+func (p *Pages) Loners(part *Part, live int64) (ids []logstore.PageID) {
 	type segment struct {
 		dirty int
 		clean []cleanLeaf
@@ -175,10 +180,11 @@ func (p *Pages) Loners(part *Part, clean, dirty int) (ids []logstore.PageID) {
 	for _, id := range part.Parents {
 		parents[id] = true
 	}
-	for _, n := range slices.Sorted(maps.Keys(segments)) {
+	stay := func(n uint64) int64 { return p.store.LiveIn(uint32(n)) - int64(segments[n].dirty) }
+	order := slices.SortedFunc(maps.Keys(segments), func(a, b uint64) int { return cmp.Or(cmp.Compare(stay(a), stay(b)), cmp.Compare(a, b)) })
+	for _, n := range order {
 		s := segments[n]
-		stay := p.store.LiveIn(uint32(n)) - int64(s.dirty)
-		if len(s.clean)*dirty > s.dirty*clean && stay*8 > int64(p.store.SegmentPages()) {
+		if len(s.clean)*4 > s.dirty && (stay(n) > live || len(ids)+len(s.clean) > lonersShare*len(part.leaves)) {
 			continue
 		}
 		for _, c := range s.clean {

@@ -1,0 +1,71 @@
+package mvcc
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Commits are held back where they write redo faster than flushes can make it superfluous: else redo, and with it the file, the time to
+// open it and the memory for what is dirty, would grow until the device has an hour of peace. A commit then waits a little before it
+// reserves anything, the longer the more redo there is; so commits find the pace of the flushes, and none waits for a whole flush.
+//
+// Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read. It
+// does not wait if others wait for it at the gate, nor longer than its context allows.
+const (
+	holdShare = 2                      // commits wait longest when redo is half of RedoLimit too long,
+	holdMost  = 50 * time.Millisecond  // and so long
+	holdLeast = 100 * time.Microsecond // shorter ones are not worth a sleep
+)
+
+// excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
+type excess struct {
+	past atomic.Int64 // written by the baton holder
+}
+
+// noteRedo notes how long the redo is. A flush of all is due at RedoLimit, and lets go what was there when it began; so the redo behind its
+// base may be as long again. Baton holder.
+func (e *Engine) noteRedo() {
+	e.noteGrowth()
+	redo := e.redoBytes.since()
+	if e.parts() == 1 {
+		redo = e.redoBytes.sinceBase()
+	}
+	e.excess.past.Store(redo + int64(len(e.redo)) - e.opts.RedoLimit)
+}
+
+// hold makes a transaction that is about to commit wait if redo is too long.
+func (e *Engine) hold(tx *Tx) error {
+	past := e.excess.past.Load()
+	if past <= 0 || tx.gate != nil || e.opts.Manual || e.ending.Load() {
+		return nil
+	}
+	wait := holdTime(past, e.opts.RedoLimit)
+	if wait < holdLeast {
+		return nil
+	}
+	if tx.reads == nil {
+		tx.unpin()
+	}
+	var done <-chan struct{}
+	if tx.ctx != nil {
+		done = tx.ctx.Done()
+	}
+	t := time.NewTimer(wait)
+	select {
+	case <-t.C:
+	case <-done:
+		t.Stop()
+	}
+	if tx.reads == nil {
+		if err := tx.pin(); err != nil {
+			return err
+		}
+	}
+	return tx.cancelled()
+}
+
+// holdTime returns how long a commit waits that finds so much too much redo: the square of its share.
+func holdTime(past, limit int64) time.Duration {
+	share := min(float64(past)*holdShare/float64(limit), 1)
+	return time.Duration(share * share * float64(holdMost))
+}

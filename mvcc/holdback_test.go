@@ -1,0 +1,79 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestHoldTime(t *testing.T) {
+	const limit = 32 << 20
+	require.Zero(t, holdTime(0, limit))
+	require.Less(t, holdTime(limit/100, limit), holdLeast)
+	require.Equal(t, holdMost/4, holdTime(limit/4, limit))
+	require.Equal(t, holdMost, holdTime(limit/2, limit))
+	require.Equal(t, holdMost, holdTime(100*limit, limit))
+}
+
+// TestCommitsAreHeldBack: while flushes don't come, commits wait once redo is past RedoLimit, without a snapshot and no longer than their
+// context; those that others wait for don't. Behind the flush nobody waits.
+func TestCommitsAreHeldBack(t *testing.T) {
+	e := newEngine(t, Options{RedoLimit: 1 << 20, FlushInterval: time.Hour})
+	write := func(tx *Tx) error {
+		for i := range 100 {
+			if err := tx.Put(fmt.Appendf(nil, "%d %d", e.commits.Load()%20, i), make([]byte, 500)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	e.keeper.mu.Lock() // no flush
+	locked := true
+	defer func() {
+		if locked {
+			e.keeper.mu.Unlock()
+		}
+	}()
+	waits := func() bool { return holdTime(e.excess.past.Load(), e.opts.RedoLimit) == holdMost }
+	for n := 0; !waits(); n++ {
+		require.Less(t, n, 200)
+		require.NoError(t, update(e, TxOptions{}, write))
+	}
+
+	begun := time.Now()
+	require.NoError(t, update(e, TxOptions{}, write))
+	require.GreaterOrEqual(t, time.Since(begun), holdMost)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() {
+		done <- e.Retry(ctx, TxOptions{}, func(tx *Tx) (bool, error) {
+			if err := write(tx); err != nil {
+				return false, err
+			}
+			err := tx.Commit()
+			return errors.Is(err, ErrConflict), err
+		})
+	}()
+	require.Eventually(t, func() bool { return e.unpinned.Load() == 1 }, 5*time.Second, time.Millisecond)
+	require.Zero(t, e.registry.Count())
+	cancel()
+	require.ErrorIs(t, <-done, context.Canceled)
+
+	alone := begin(t, e, TxOptions{})
+	alone.gate = e.gate.close(t.Context())
+	begun = time.Now()
+	require.NoError(t, e.hold(alone))
+	require.Less(t, time.Since(begun), holdMost)
+	e.gate.reopen(alone.gate)
+	require.NoError(t, alone.Rollback())
+
+	e.keeper.mu.Unlock()
+	locked = false
+	require.NoError(t, e.Checkpoint())
+	require.LessOrEqual(t, e.excess.past.Load(), int64(0))
+}
