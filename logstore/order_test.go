@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -173,4 +174,37 @@ func TestScanStartBehindTheSpaceMap(t *testing.T) {
 	x.s.Close()
 	x.open()
 	require.Equal(t, want, x.groups())
+}
+
+// TestFailedWriteInAGroup: whichever of the calls that write a group fails, the group has failed.
+func TestFailedWriteInAGroup(t *testing.T) {
+	for fail := 0; ; fail++ {
+		x := newScript(t)
+		require.NoError(t, x.s.Reserve(60, true))
+		p := x.s.NewPrivate()
+		_, err := p.Write(make([]byte, PageSize)) // in a segment in the middle
+		require.NoError(t, err)
+		g := x.s.Begin(PageGroup)
+		for range 20 {
+			g.Page(BornBit | 1)
+		}
+		writes := 0
+		x.mem.OnOp(func(op vfs.Op) error {
+			if op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec {
+				if writes++; writes == fail+1 {
+					return syscall.EIO
+				}
+			}
+			return nil
+		})
+		_, err = g.Commit(20)
+		x.mem.OnOp(nil)
+		if writes <= fail {
+			require.NoError(t, err)
+			require.Greater(t, fail, 1)
+			return
+		}
+		require.ErrorIs(t, err, ErrFailed)
+		require.ErrorIs(t, x.s.Failed(), ErrFailed)
+	}
 }

@@ -153,7 +153,7 @@ func TestLastOfBatchCounts(t *testing.T) {
 
 // TestTableBeforeApplied: whoever reads at a Seq finds in the table of last writes all that led to it.
 func TestTableBeforeApplied(t *testing.T) {
-	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000} { // the second in page groups
+	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000, Durable: 4_000} { // the last one in page groups
 		e := newEngine(t, Options{Durability: durability, Manual: true})
 		put(t, e, "k", "")
 		last := e.lastOf(HashKey([]byte("k")))

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/internal/btree"
 	"flashdbm/logstore/vfs"
 )
 
@@ -94,4 +96,40 @@ func TestRedoWritesEarly(t *testing.T) {
 		}
 		again.Release()
 	}
+}
+
+// TestFlushWithoutRoomIsRecalled: a flush that was begun in the middle of a batch is given up if there is no room for the rest of it by the
+// end. Its pages are in memory then, and are written once there is room.
+func TestFlushWithoutRoomIsRecalled(t *testing.T) {
+	opts := tiny(Durable)
+	opts.Manual, opts.Shares.Batch, opts.Store.MaxFileSize = true, 64<<10, 4<<20
+	e := newEngine(t, opts)
+	want := map[string]string{}
+	var ops []btree.Op
+	for i := range 1000 {
+		key, value := fmt.Sprintf("key%05d", i), strings.Repeat("v", 1000)
+		ops = append(ops, btree.Op{Key: []byte(key), Value: []byte(value)})
+		want[key] = value
+	}
+	e.keeper.mu.Lock()
+	taken := int64(0)
+	require.NoError(t, e.withBaton(func() error {
+		p := e.beginPieces(e.store.CloseGroup(), 0)
+		require.NoError(t, p.apply(ops[:500]))
+		require.Positive(t, e.pages.Stats().Early)
+		for e.store.Reserve(1, true) == nil {
+			taken++
+		}
+		require.NoError(t, p.apply(ops[500:]))
+		e.publish(e.pages.Seq(), p.records)
+		e.durable.Store(e.applied.Load())
+		require.Nil(t, p.seal(true))
+		e.store.Release(taken)
+		return e.Failed()
+	}))
+	e.keeper.mu.Unlock()
+	require.Positive(t, taken)
+	hasAll(t, e, want)
+	require.NoError(t, e.Checkpoint())
+	hasAll(t, e, want)
 }
