@@ -140,7 +140,7 @@ faults:
 
 # Even ones of the four databases were closed, odd ones left by a process that died.
 damage:
-	$(GO) test ./cmd/flashdbm -run "^TestDamagedFiles$$$$" -args -damage.runs 1000
+	$(GO) test ./cmd/flashdbm -run '^TestDamagedFiles$$' -args -damage.runs 1000
 	$(call two,damage,TestCrashDamage/$$half,-crash.time $(DAMAGETIME))
 
 # Transactions of 300 MiB in processes of their own, with a MemoryLimit of 64 MiB: the memory that they take, also to redo them.
