@@ -181,8 +181,9 @@ func TestCrashDamage(t *testing.T) {
 
 // damage runs one kind of damage until the time is over or all is done, and reports how it went.
 func (s *specimen) damage(t *testing.T, limit time.Duration, total int, try func(n int) (refused bool, name string, err error)) {
-	percent := debug.SetGCPercent(1000)
-	defer debug.SetGCPercent(percent)
+	// The collector runs rarely; without the limit what is allocated while it works would let it run ever more rarely.
+	percent, most := debug.SetGCPercent(1000), debug.SetMemoryLimit(512<<20)
+	defer func() { debug.SetGCPercent(percent); debug.SetMemoryLimit(most) }()
 	end := time.Now().Add(limit)
 	var done, refused int
 	over := make(chan struct{})
