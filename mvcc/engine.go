@@ -504,7 +504,7 @@ func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
 		return nil
 	}
-	if err := e.withBaton(e.writeRedo); err != nil {
+	if err := e.withLog(e.writeRedo); err != nil {
 		return err
 	}
 	if err := e.store.Sync(); err != nil {

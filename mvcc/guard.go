@@ -61,3 +61,11 @@ func (e *Engine) withBaton(fn func() error) (err error) {
 	}
 	return fn()
 }
+
+// withLog calls fn, which does not look at the tree, with the baton: what is pending stays so.
+func (e *Engine) withLog(fn func() error) (err error) {
+	e.takeBaton()
+	defer e.putBaton(true)
+	defer e.protect(&err) // before the baton is passed on
+	return fn()
+}

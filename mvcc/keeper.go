@@ -448,7 +448,7 @@ func (e *Engine) checkpoint() (err error) {
 	}
 	e.publishDurable()
 	e.keeper.checkpoints.Add(1)
-	return e.withBaton(func() error {
+	return e.withLog(func() error {
 		e.atCheckpoint, e.restarted = e.store.SinceCheckpoint(), false
 		return nil
 	})
@@ -476,7 +476,7 @@ func (e *Engine) writeCheckpoint(c *logstore.Checkpoint) error {
 	}
 	defer func() { e.store.Release(pages) }()
 	for done := false; !done; {
-		err := e.withBaton(func() (err error) {
+		err := e.withLog(func() (err error) {
 			before := c.Pages()
 			done, err = c.WritePart()
 			e.store.Release(before - c.Pages())

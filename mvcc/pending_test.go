@@ -101,6 +101,26 @@ func TestPendingIsBounded(t *testing.T) {
 	}
 }
 
+// TestSyncLeavesPending: Sync writes and syncs what is pending without merging it, and a power cut leaves it.
+func TestSyncLeavesPending(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Buffered, Manual: true})
+	put(t, e, "k", "v")
+	require.NoError(t, e.Sync())
+	require.True(t, e.Pending())
+	require.Equal(t, e.applied.Load(), e.durable.Load())
+	image := mem.Crash(vfs.KeepNone, 0)
+	defer image.Release()
+	r := openOn(t, image, Options{Manual: true})
+	v, ok, err := r.GetCopy([]byte("k"))
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Equal(t, "v", string(v))
+	require.NoError(t, r.Close())
+	require.NoError(t, e.Close())
+}
+
 // TestPendingAfterFailure: what was durable when the store failed can be read, also if the tree did not have it; what was not, not.
 func TestPendingAfterFailure(t *testing.T) {
 	mem := vfs.NewMem(0)

@@ -16,7 +16,7 @@ import (
 // them may be for another leaf, which has to be read and checked first. So Open returns once the records are at hand, durable and
 // sorted, and they are the first of what is pending (see there): at redoSeq, which is durable, while the tree is at baseSeq.
 //
-//   - Lookups at redoSeq are answered from the records and the tree at baseSeq. Anything else (cursors, Len, commits, Sync, Check,
+//   - Lookups at redoSeq are answered from the records and the tree at baseSeq. Anything else (cursors, Len, commits, Check,
 //     checkpoints) needs the tree, and waits for the merge, which goes on in the background.
 //   - Lookups of the tree at baseSeq are by readers registered at redoSeq, so what the redo supersedes lingers for those, and what dies
 //     in the file later does so above redoSeq: the merge ends with an empty batch.

@@ -195,7 +195,6 @@ func TestWhatWaitsForRedo(t *testing.T) {
 			require.EqualValues(t, len(want), s.Records)
 			return err
 		},
-		"Sync":       (*Engine).Sync,
 		"Checkpoint": (*Engine).Checkpoint,
 		"Housekeep":  (*Engine).Housekeep,
 		"Check":      func(e *Engine) error { return e.Check(context.Background()) },
@@ -217,6 +216,19 @@ func TestWhatWaitsForRedo(t *testing.T) {
 			require.NoError(t, e.Close())
 		})
 	}
+}
+
+// TestSyncOverPendingRedo: what is left to redo was durable when Open returned, so Sync has nothing to wait for.
+func TestSyncOverPendingRedo(t *testing.T) {
+	image, want := killedWithRedo(t)
+	defer image.Release()
+	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
+	require.NoError(t, e.Sync())
+	require.True(t, e.Redoing())
+	n, err := e.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, len(want), n)
+	require.NoError(t, e.Close())
 }
 
 // TestCommitOverPendingRedo: the redo is no conflict for who began over it, commits after it are.
