@@ -10,6 +10,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A commit that another goroutine has settled, and that takes the baton all the same, leaves no signal for the next one with its channel:
+// that would return before it is settled.
+func TestSettledByAnother(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	tx := begin(t, e, TxOptions{})
+	require.NoError(t, tx.Put([]byte("a"), []byte("1")))
+	n := &commitNode{}
+	n.Value.set, n.Value.wake = tx.set, tx.wakeChan()
+	require.NoError(t, e.resolve(tx, n))
+	put(t, e, "b", "2") // takes the baton and finds both
+	require.Len(t, n.Value.wake, 1)
+	e.settlePushed(n)
+	require.NoError(t, n.Value.err)
+	require.Empty(t, n.Value.wake)
+	tx.node = n
+	tx.end()
+}
+
 // TestBaton: committers and background work pass the baton among themselves; one has it at a time, nobody waits for ever, and neither
 // kind keeps the other from it.
 func TestBaton(t *testing.T) {

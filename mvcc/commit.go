@@ -72,12 +72,26 @@ func (tx *Tx) commit() error {
 		return err
 	}
 	tx.node = n
+	e.settlePushed(n)
+	return c.err
+}
+
+// settlePushed returns once a commit in the list is settled, by this goroutine or by another one that has the baton.
+//
+// Another one may settle it, and lay the baton down, before this one takes that. Then its signal is in the channel, and must not stay
+// there: the next commit with the same channel would take it for its own and return before it is settled, and the baton could be handed to
+// one who is gone. Only committers that were not drained are sent lead, so it is not that.
+func (e *Engine) settlePushed(n *commitNode) {
+	c := &n.Value
 	if e.baton.held.CompareAndSwap(false, true) {
 		e.lead(n)
+		select {
+		case <-c.wake:
+		default:
+		}
 	} else if <-c.wake == lead {
 		e.lead(n)
 	}
-	return c.err
 }
 
 // resolve pushes n, unless a transaction ordered before it and after its snapshot wrote what it depends on: first committer wins. See
