@@ -70,34 +70,3 @@ func TestLonely(t *testing.T) {
 	require.EqualValues(t, 32, lonely(logstore.Account{Live: 1000, Sparse: 200}, 256))
 	require.EqualValues(t, 32, lonely(logstore.Account{}, 256))
 }
-
-// TestPartsAreFolded: the table names what was written lately, not all that ever was.
-func TestPartsAreFolded(t *testing.T) {
-	opts := Options{Manual: true, RedoLimit: 1 << 20}
-	opts.PartBytes = 64 << 10
-	e := newEngine(t, opts)
-	const records = 20_000
-	rng := rand.New(rand.NewPCG(1, 2))
-	for i := 0; i < records; i += 100 {
-		tx := begin(t, e, TxOptions{})
-		for j := range 100 {
-			require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i+j), make([]byte, 400)))
-		}
-		require.NoError(t, tx.Commit())
-	}
-	require.NoError(t, e.Checkpoint())
-	for range 600 {
-		tx := begin(t, e, TxOptions{})
-		for range 40 {
-			require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", rng.IntN(records)), make([]byte, 400)))
-		}
-		require.NoError(t, tx.Commit())
-		require.NoError(t, e.Housekeep())
-	}
-	s, err := e.Stats()
-	require.NoError(t, err)
-	require.Greater(t, s.Pages.Parts, uint64(20))
-	onDisk := (len(e.pages.EncodeTable())) / 16
-	t.Logf("%d parts; %d of %d pages have a name in the table", s.Pages.Parts, onDisk, s.Space.LiveBytes/4096)
-	require.Less(t, int64(onDisk), s.Space.LiveBytes/4096/2)
-}

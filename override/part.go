@@ -14,7 +14,6 @@ import (
 type Part struct {
 	Next    []byte            // the key to begin the next part at
 	Parents []logstore.PageID // of the leaves, those with dirty leaves that have addresses for names: Fold gives them others
-	Above   []logstore.PageID // of all the leaves: Fold gives those that are clean their addresses for names
 	leaves  []*entry
 	clean   []cleanLeaf // those between
 }
@@ -108,7 +107,6 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 		return err
 	}
 	pinning := false
-	w.part.Above = append(w.part.Above, parent.id)
 	var bound []byte
 	for i := range n.Count() {
 		bound = append(bound[:0], parent.bound...)
