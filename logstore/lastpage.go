@@ -15,8 +15,10 @@ import (
 //     and what it lists stays. A group that recovery accepted is never extended.
 //  2. It keeps its number, its place and the digest before it. Only what comes behind it depends on its own checksum, and there is nothing
 //     yet: the next group ends it, before it takes a digest from here (Group.place).
-//  3. Once a sync of the file has begun, whoever asked for it, the page is not changed any more: it may be on the device, and somebody be
-//     told so. datasync closes the group first, under mu, which is held while the page is changed: no sync begins in between.
+//  3. Once a sync of the file has begun, whoever in this process asked for it, the page is not changed any more: it may be on the device, and
+//     somebody be told so. datasync closes the group first, under mu, which is held while the page is changed: no sync begins in between.
+//     Of the syncs of a reader in another process nobody here knows: what it has shown of the last page, a power cut may take. Package
+//     dbm says so.
 //  4. Who says of a group that it holds all up to now, as the base of a flush does, closes it first: CloseGroup.
 //  5. A page that counts with a word counts with it as long as the bytes up to the word's end stay as they are, and they do: records come
 //     behind that end, and the head has nothing that changes but the word (growing.go). So at each moment the page is whole, with all that
