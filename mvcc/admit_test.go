@@ -116,3 +116,31 @@ func TestSetsOfOpenTransactionsStay(t *testing.T) {
 	}
 	require.Greater(t, e.spent[0].seq, seq)
 }
+
+// TestSetsOfPendingBatchesStay: the write set of a batch whose keys and values were not copied is not used again before the tree has them.
+func TestSetsOfPendingBatchesStay(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	value := string(make([]byte, copyBytes/8))
+	tx := begin(t, e, TxOptions{})
+	for i := range 20 {
+		require.NoError(t, tx.Put(fmt.Appendf(nil, "key %02d", i), []byte(value)))
+	}
+	require.NoError(t, tx.Commit())
+	set, seq := e.list.Head().Value.set, e.list.Head().Value.seq.Load()
+	others := func() {
+		for i := range 3 * reclaimBatches {
+			put(t, e, fmt.Sprint("other ", i), "")
+		}
+	}
+	others()
+	require.Less(t, e.pending.merged.Load(), seq, "not pending: nothing is tested")
+	require.Equal(t, 20, set.Len())
+	require.Equal(t, seq, e.spent[0].seq)
+	view := begin(t, e, TxOptions{ReadOnly: true})
+	for i := range 20 {
+		require.Equal(t, value, get(t, view, fmt.Sprintf("key %02d", i)))
+	}
+	require.NoError(t, view.Rollback())
+	others()
+	require.True(t, len(e.spent) == 0 || e.spent[0].seq > seq)
+}
