@@ -52,7 +52,8 @@ func (l *limbo) leave(v *version, until uint64) {
 }
 
 // leaveWith is leave for the newest version of a page, whose place a dies with the flush being installed, at the newest Seq or a later one.
-// Readers at that very Seq may be using the node, so if that has cells in the image at a, the image's segment is kept for them as one with a name in it is.
+// Readers at that very Seq may be using the node, so if that has cells in the image at a, the image's segment is kept for them as one with
+// a name in it is.
 func (p *Pages) leaveWith(v *version, a logstore.Addr) {
 	p.limbo.leave(v, p.seq+1)
 	if v.node.Borrows() {
