@@ -1,13 +1,16 @@
 package mvcc
 
 import (
+	"time"
+
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
 const (
-	toleratedShare = 8  // readers may hold an eighth of MemoryLimit more before the next one is asked to end
-	worthFlushing  = 16 // a flush frees memory if a sixteenth of MemoryLimit is dirty
+	toleratedShare = 8                      // readers may hold an eighth of MemoryLimit more before the next one is asked to end
+	worthFlushing  = 16                     // a flush frees memory if a sixteenth of MemoryLimit is dirty
+	relievedEvery  = 500 * time.Microsecond // between two looks of a commit that waits for memory
 )
 
 // admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
@@ -110,7 +113,9 @@ const leafHeader = 64 // more than a leaf's header and what its keys have in com
 // when they hold still more.
 func (k *keeper) relieve(e *Engine) error {
 	e.step(StepWait)
-	k.mu.Lock()
+	if !k.lockUnlessRelieved(e) {
+		return nil
+	}
 	defer k.mu.Unlock()
 	before := k.installed.Load()
 	dirty, err := e.reclaimNow()
@@ -131,6 +136,22 @@ func (k *keeper) relieve(e *Engine) error {
 	}
 	e.ceiling.Store(held + e.opts.MemoryLimit/toleratedShare)
 	return nil
+}
+
+// lockUnlessRelieved takes keeper.mu, or reports that memory came free before that: the housekeeping under way has a checkpoint to write
+// behind its flush, and more to do perhaps. Each wait ends with the flush in flight, or the next one: who finds too much memory in use
+// after that takes his turn.
+func (k *keeper) lockUnlessRelieved(e *Engine) bool {
+	for flushes := k.flushes.Load(); !k.mu.TryLock(); time.Sleep(relievedEvery) {
+		if e.memory.Load() <= e.ceiling.Load() {
+			return false
+		}
+		if k.flushes.Load() != flushes {
+			k.mu.Lock()
+			return true
+		}
+	}
+	return true
 }
 
 // flushToRelieve flushes until the versions in memory are no more than allowed, or all is written. The caller holds keeper.mu.

@@ -10,18 +10,59 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// holdUp starts the commit of tx and returns when it waits for the housekeeping, which the test holds up until letGo.
+// holdUp starts the commit of tx and returns when it is about to wait for the housekeeping, for want of memory, where the test holds it up
+// until letGo.
 func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
 	t.Helper()
-	e.keeper.mu.Lock()
+	waits, goOn := make(chan struct{}), make(chan struct{})
+	e.opts.Step = func(p StepPoint) {
+		if p == StepWait {
+			waits <- struct{}{}
+			<-goOn
+		}
+	}
 	e.ceiling.Store(-1)
 	done := make(chan error, 1)
 	go func() { done <- tx.Commit() }()
-	require.Eventually(t, func() bool { return e.unpinned.Load() == 1 }, 10*time.Second, 100*time.Microsecond)
+	<-waits
+	require.EqualValues(t, 1, e.unpinned.Load())
 	e.ceiling.Store(e.opts.MemoryLimit)
 	return func() error {
-		e.keeper.mu.Unlock()
+		close(goOn)
 		return <-done
+	}
+}
+
+// TestCommitWaitsForMemoryOnly: a commit that waits for memory goes on once there is some, also if the housekeeping that has freed it goes
+// on; if there is none after the next flush either, it takes its turn in the housekeeping.
+func TestCommitWaitsForMemoryOnly(t *testing.T) {
+	for _, freed := range []bool{true, false} {
+		t.Run(fmt.Sprint("freed ", freed), func(t *testing.T) {
+			e := newEngine(t, Options{Durability: Buffered, Manual: true})
+			tx := begin(t, e, TxOptions{})
+			require.NoError(t, tx.Put([]byte("k"), []byte("v")))
+			e.keeper.mu.Lock()
+			letGo := holdUp(t, e, tx)
+			e.ceiling.Store(-1)
+			done := make(chan error, 1)
+			go func() { done <- letGo() }()
+			time.Sleep(20 * relievedEvery)
+			require.Empty(t, done)
+			if freed {
+				e.ceiling.Store(e.opts.MemoryLimit)
+				require.NoError(t, <-done)
+				e.keeper.mu.Unlock()
+				return
+			}
+			e.keeper.flushes.Add(1)
+			time.Sleep(20 * relievedEvery)
+			require.Empty(t, done)
+			e.ceiling.Store(e.opts.MemoryLimit)
+			time.Sleep(20 * relievedEvery)
+			require.Empty(t, done)
+			e.keeper.mu.Unlock()
+			require.NoError(t, <-done)
+		})
 	}
 }
 
