@@ -121,7 +121,7 @@ func (e *Engine) resolve(tx *Tx, n *commitNode) error {
 }
 
 // conflict walks the commits newer than the Seq that the transaction is registered at: the sets of older ones may be in use again.
-// Then it looks into the table of last writes, which has all those.
+// Then it looks into the table of last writes, which has all those but the untold.
 func (tx *Tx) conflict(head *commitNode) *conflict {
 	registered, snapshot := tx.slot.Seq(), tx.Snapshot()
 	for n := head; n != nil; n = n.Next() {
@@ -132,6 +132,9 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 		if tx.dependsOn(c.set) {
 			return &conflict{winner: c}
 		}
+	}
+	if seq := tx.e.untold.Load(); seq > snapshot {
+		return &conflict{seq: seq}
 	}
 	for hash := range tx.set.Hashes {
 		if seq := tx.e.lastOf(hash).Load(); seq > snapshot {

@@ -81,6 +81,7 @@ type Engine struct {
 	registry lockfree.Registry
 	list     lockfree.List[commit]
 	last     []atomic.Uint64 // hash(key) -> Seq of its last commit; written by the baton holder before applied moves
+	untold   atomic.Uint64   // Seq of the newest batch that last lacks; written in the same place
 	recovery RecoveryStats
 	leases   leases
 

@@ -92,3 +92,66 @@ func TestLostPushLooksAgain(t *testing.T) {
 	}
 	t.Logf("lost %d times of 40", lost)
 }
+
+// TestUntoldConflicts: the table of last writes has a large batch if a transaction is beside it that may look for it there. One that is
+// there all the same and was not seen conflicts with what the table lacks, one that began later does not.
+func TestUntoldConflicts(t *testing.T) {
+	const many = 2 * untoldKeys
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	large := func() (seq uint64, inTable bool) {
+		tx := begin(t, e, TxOptions{})
+		for i := range many {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "large%d", i), nil))
+		}
+		require.NoError(t, tx.Commit())
+		seq = e.applied.Load()
+		n := 0
+		for i := range many {
+			if e.lastOf(HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
+				n++
+			}
+		}
+		require.True(t, n == 0 || n == many)
+		require.Equal(t, n == 0, e.untold.Load() == seq)
+		return seq, n > 0
+	}
+	change := func(key string) *Tx {
+		tx := begin(t, e, TxOptions{})
+		get(t, tx, key)
+		require.NoError(t, tx.Put([]byte(key), nil))
+		return tx
+	}
+
+	_, inTable := large()
+	require.False(t, inTable, "nobody is there to look")
+
+	same, other := change("large1"), change("other")
+	reader := begin(t, e, TxOptions{ReadOnly: true})
+	_, inTable = large()
+	require.True(t, inTable)
+	require.NoError(t, other.Commit(), "no conflict is invented")
+	require.ErrorIs(t, same.Commit(), ErrConflict)
+	_, inTable = large()
+	require.True(t, inTable, "a reader may be a writer")
+	require.NoError(t, reader.Rollback())
+
+	waiting := change("large1")
+	waiting.unpin()
+	_, inTable = large()
+	require.True(t, inTable, "someone waits for admission")
+	require.NoError(t, waiting.pin())
+	require.ErrorIs(t, waiting.Commit(), ErrConflict)
+
+	missed := change("large1")
+	missed.unpin()
+	e.unpinned.Add(-1) // it was not seen
+	seq, inTable := large()
+	require.False(t, inTable)
+	e.unpinned.Add(1)
+	require.NoError(t, missed.pin())
+	require.Equal(t, seq, missed.slot.Seq())
+	require.ErrorIs(t, missed.Commit(), ErrConflict)
+
+	later := change("large1")
+	require.NoError(t, later.Commit())
+}

@@ -35,7 +35,8 @@ type WriteSet struct {
 	redoBytes  int64
 	widest     int    // bytes that a record takes in its leaf at most
 	staleBytes int64  // bytes in the arena of values replaced since
-	filter     uint64 // has bit hash % 64 of every key
+	filter     uint64 // has bit hash % 64 of every key; all bits if there are many
+	firstHash  uint64 // of the key that was written first
 }
 
 const (
@@ -46,6 +47,10 @@ const (
 	redoRecordBytes = 8
 	redoRefBytes    = 17
 	redoExtentBytes = 16
+
+	// filteredKeys is up to how many keys the filter is worth hashing them for. Otherwise keys are hashed when their hashes are asked for,
+	// which for a set that no other transaction was beside is never.
+	filteredKeys = 8
 
 	// keepRefs is the most that Reset keeps room for.
 	keepRefs = 256
@@ -113,11 +118,18 @@ func (w *WriteSet) add(key []byte) (id uint32) {
 	if uint64(len(key)) > math.MaxUint32 {
 		panic("mvcc: key too long for a write set")
 	}
-	hash := HashKey(key)
-	w.filter |= 1 << (hash % 64)
+	switch n := w.records.n; {
+	case n >= filteredKeys:
+		w.filter = math.MaxUint64
+	default:
+		hash := HashKey(key)
+		w.filter |= 1 << (hash % 64)
+		if n == 0 {
+			w.firstHash = hash
+		}
+	}
 	w.redoBytes += int64(len(key)) + redoRecordBytes
 	return w.records.add(record{
-		hash:     hash,
 		key:      w.arena.add(key),
 		keyBytes: uint32(len(key)),
 		kind:     recordDelete,

@@ -19,11 +19,13 @@ func (w *WriteSet) Hashes(yield func(hash uint64) bool) {
 	if w.spill != nil && !w.spill.hashes(yield) {
 		return
 	}
-	for _, chunk := range w.records.chunks {
-		for i := range chunk {
-			if !yield(chunk[i].hash) {
-				return
-			}
+	for id := range w.records.n {
+		hash := w.firstHash
+		if id > 0 {
+			hash = HashKey(w.keyOf(id))
+		}
+		if !yield(hash) {
+			return
 		}
 	}
 }

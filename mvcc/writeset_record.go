@@ -32,9 +32,8 @@ const (
 )
 
 // record is an entry as it is kept. It has no pointers, so that the garbage
-// collector need not look at a million of them. Hash and key never change.
+// collector need not look at a million of them. The key never changes.
 type record struct {
-	hash       uint64 // HashKey of the key
 	key        place
 	value      place // for recordRef the index in WriteSet.refs
 	keyBytes   uint32
@@ -43,7 +42,7 @@ type record struct {
 }
 
 const (
-	recordBytes      = 40
+	recordBytes      = 32
 	recordChunkShift = 8
 	recordChunk      = 1 << recordChunkShift // records
 
