@@ -83,7 +83,6 @@ func (e *Engine) settle() (err error) {
 	for _, n := range e.nodes {
 		n.Value.seq.Store(b.seq)
 	}
-	e.gather()
 	if err := e.logAndApply(b); err != nil {
 		return e.store.Fail(err)
 	}
@@ -96,10 +95,11 @@ func (e *Engine) settle() (err error) {
 
 // batch is what becomes of the drained commits.
 type batch struct {
-	seq   uint64
-	group uint64 // that carries it; Buffered without runs: none yet
-	runs  bool   // it has long values
-	held  int64  // pages reserved for it
+	seq    uint64
+	group  uint64 // that carries it; Buffered without runs: none yet
+	runs   bool   // it has long values
+	copied bool   // nothing needs its write sets once it is in the commit list no more
+	held   int64  // pages reserved for it
 }
 
 // logAndApply logs the batch, makes it visible to updates and merges it, unless that may wait.
@@ -108,7 +108,9 @@ func (e *Engine) logAndApply(b *batch) error {
 		b.held += n.Value.held
 	}
 	g := e.store.Begin(logstore.RecordGroup)
-	b.runs = e.buildOps(g)
+	e.gather(g)
+	b.copied = e.logOps()
+	b.runs = len(e.runs) > 0
 	e.batchOps = len(e.ops)
 	b.group = g.Number()
 	switch {
@@ -235,7 +237,8 @@ func (e *Engine) published(b *batch) {
 	e.tell(b.seq)
 	copied := true // or in the tree by now
 	if len(e.ops) > 0 {
-		copied = e.pending.add(b.seq, e.ops)
+		e.pending.add(b.seq, e.ops, int64(e.opBytes))
+		copied = b.copied
 	}
 	e.committed.Store(b.seq)
 	e.show(b.seq)

@@ -114,6 +114,7 @@ type Engine struct {
 	nodes   []*commitNode   // scratch of a batch
 	entries []Entry         // scratch of a batch
 	ops     []btree.Op      // scratch of a batch
+	opBytes int             // of their keys and values
 	runs    []bornRun       // of the group being built
 	listed  []logstore.Addr // where the large values begin whose extents they list
 	redo    []byte          // not yet in the log; between batches empty unless Buffered

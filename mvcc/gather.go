@@ -8,16 +8,56 @@ import (
 	"flashdbm/logstore"
 )
 
-// gather merges the write sets of the batch into entries, in key order; of several writes of a key the last one counts.
-func (e *Engine) gather() {
+// gather makes ops of the write sets of the batch, in key order; of several writes of a key the last one counts. For each value that its
+// leaf has no room for it adds a run to g.
+func (e *Engine) gather(g *logstore.Group) {
+	e.ops, e.opBytes, e.runs, e.listed = e.ops[:0], 0, e.runs[:0], e.listed[:0]
+	if len(e.nodes) == 1 {
+		e.gatherOne(g, e.nodes[0].Value.set)
+		return
+	}
+	e.mergeSets()
+	for i := range e.entries {
+		e.addOp(g, &e.entries[i])
+	}
+}
+
+// gatherOne makes ops of one write set: it has them in order.
+func (e *Engine) gatherOne(g *logstore.Group, w *WriteSet) {
+	for _, bl := range w.order.blocks {
+		for _, id := range bl.records[:bl.n] {
+			r := w.records.at(id)
+			if r.kind == recordRef || !btree.FitsInline(int(r.keyBytes), int(r.valueBytes)) {
+				en := w.entryOf(id)
+				e.addOp(g, &en)
+				continue
+			}
+			op := btree.Op{Key: w.arena.at(r.key, r.keyBytes), Delete: r.kind == recordDelete}
+			if !op.Delete {
+				op.Value = w.arena.at(r.value, r.valueBytes)
+			}
+			e.opBytes += int(r.keyBytes + r.valueBytes)
+			e.ops = append(e.ops, op)
+		}
+	}
+}
+
+func (e *Engine) addOp(g *logstore.Group, en *Entry) {
+	op := btree.Op{Key: en.Key, Value: en.Value, Delete: en.Deleted}
+	if !en.Deleted && (en.Ref != nil || !btree.FitsInline(len(en.Key), len(en.Value))) {
+		op.Value, op.Ref = nil, e.writeRun(g, en)
+	}
+	e.opBytes += len(op.Key) + len(op.Value)
+	e.ops = append(e.ops, op)
+}
+
+// mergeSets merges the write sets of the batch into entries.
+func (e *Engine) mergeSets() {
 	e.entries = e.entries[:0]
 	for _, n := range e.nodes {
 		for en := range n.Value.set.All() {
 			e.entries = append(e.entries, en)
 		}
-	}
-	if len(e.nodes) == 1 {
-		return
 	}
 	slices.SortStableFunc(e.entries, func(a, b Entry) int { return bytes.Compare(a.Key, b.Key) })
 	keep := e.entries[:0]
@@ -37,22 +77,30 @@ type bornRun struct {
 	payload int64
 }
 
-// buildOps turns the entries into the tree's ops and their redo, adding to g a run for each value that its leaf has no room for.
-func (e *Engine) buildOps(g *logstore.Group) (runs bool) {
-	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
-	for i := range e.entries {
-		en := &e.entries[i]
-		op := btree.Op{Key: en.Key, Value: en.Value, Delete: en.Deleted}
-		if !en.Deleted && (en.Ref != nil || !btree.FitsInline(len(en.Key), len(en.Value))) {
-			op.Value, op.Ref = nil, e.writeRun(g, en)
-		}
-		e.ops = append(e.ops, op)
-	}
-	for i := range e.ops {
-		e.redo = appendRedo(e.redo, &e.ops[i])
-	}
+// logOps adds the redo of the ops to what waits for the log. That of a small batch is encoded into the memory of what is pending, and the
+// ops then have their keys and values there: one copy, that of the log, serves the tree too, and the write sets can be used again before
+// the batch is merged. It is so with small ones because those have much more memory than bytes.
+func (e *Engine) logOps() (copied bool) {
 	e.redoOps += uint64(len(e.ops))
-	return len(e.runs) > 0
+	bound := e.opBytes + len(e.ops)*maxRedoRecord
+	if e.opBytes > copyBytes || bound > maxSharedBytes {
+		for i := range e.ops {
+			e.redo = appendRedo(e.redo, &e.ops[i])
+		}
+		return false
+	}
+	p := &e.pending
+	if len(p.ops) == 0 {
+		p.copies.reset()
+	}
+	b := p.copies.reserve(bound)
+	from := len(b)
+	for i := range e.ops {
+		b = appendRedoOp(b, &e.ops[i])
+	}
+	p.copies.fill(b)
+	e.redo = append(e.redo, b[from:]...)
+	return true
 }
 
 // writeRun adds the run of a long record: its value, or the list of its extents, behind its key if that is long.

@@ -158,8 +158,8 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	if s := c.set.spill; s != nil {
 		drops = e.logLayers(g, s)
 	} else {
-		e.gather()
-		e.buildOps(g)
+		e.gather(g)
+		e.logOps()
 	}
 	if err := e.commitRecords(g); err != nil {
 		return nil, err

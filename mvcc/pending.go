@@ -36,7 +36,7 @@ type pending struct {
 	// The rest belongs to the baton holder.
 	ops     []btree.Op
 	ascend  bool  // their keys do, from batch to batch too
-	copies  arena // keys and values of small batches
+	copies  arena // redo records of small batches, in which their ops have their keys and values
 	batches []pendingBatch
 	bytes   int64 // of keys and values
 	err     error // of the merge that failed
@@ -60,34 +60,20 @@ const (
 
 	splitBytes = 1800 // of keys and values that make a leaf more: half a page
 
-	copyBytes = logstore.BodySize // of the keys and values of a batch, up to which they are copied: all batches that may share a page
+	copyBytes = logstore.BodySize // of the keys and values of a batch, up to which they are copied: see logOps. All batches that may share a page
 
 	// deferOps is the least size of a synced batch that is left pending: smaller ones are merged while they are synced. Bulk loads are
 	// larger, and gain.
 	deferOps = 256
 )
 
-// add makes a batch pending, and reports whether it copied the keys and values: then the write sets can be used again before they are
-// merged. It is so with small ones, which have much more memory than bytes. Baton holder, who moves applied next.
-func (p *pending) add(seq uint64, ops []btree.Op) (copied bool) {
-	var size int64
-	for i := range ops {
-		size += int64(len(ops[i].Key) + len(ops[i].Value))
-	}
-	p.bytes += size
+// add makes a batch pending, whose keys and values have so many bytes. Baton holder, who moves applied next.
+func (p *pending) add(seq uint64, ops []btree.Op, bytesOfOps int64) {
+	p.bytes += bytesOfOps
 	from := len(p.ops)
 	p.ascend = from == 0 || p.ascend && bytes.Compare(p.ops[from-1].Key, ops[0].Key) < 0
 	p.ops = append(p.ops, ops...)
 	p.batches = append(p.batches, pendingBatch{seq, len(p.ops)})
-	if size > copyBytes {
-		return false
-	}
-	for i := from; i < len(p.ops); i++ {
-		op := &p.ops[i]
-		op.Key = p.copies.copyOf(op.Key)
-		op.Value = p.copies.copyOf(op.Value)
-	}
-	return true
 }
 
 // crowded reports whether what is pending should be merged. Baton holder.

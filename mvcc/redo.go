@@ -80,6 +80,30 @@ func appendRedo(b []byte, op *btree.Op) []byte {
 	return binary.LittleEndian.AppendUint64(b, op.Ref.ID)
 }
 
+// appendRedoOp is appendRedo that lets op have its key and value in b, which has room for it and is not moved.
+func appendRedoOp(b []byte, op *btree.Op) []byte {
+	at := len(b)
+	if op.Delete || op.Ref != nil {
+		b = appendRedo(b, op)
+		_, size := binary.Uvarint(b[at+1:])
+		key := at + 1 + size
+		op.Key = b[key : key+len(op.Key) : key+len(op.Key)]
+		return b
+	}
+	if len(op.Key) < 1<<7 && len(op.Value) < 1<<7 {
+		b = append(b, redoPut, byte(len(op.Key)), byte(len(op.Value)))
+	} else {
+		b = binary.AppendUvarint(append(b, redoPut), uint64(len(op.Key)))
+		b = binary.AppendUvarint(b, uint64(len(op.Value)))
+	}
+	key := len(b)
+	b = append(b, op.Key...)
+	value := len(b)
+	b = append(b, op.Value...)
+	op.Key, op.Value = b[key:value:value], b[value:len(b):len(b)]
+	return b
+}
+
 // redoPages bounds the pages that the redo of n keys with the given bytes of keys and values takes.
 func redoPages(bytes int64) int64 { return (bytes + logstore.BodySize - 1) / logstore.BodySize }
 

@@ -49,13 +49,16 @@ func (a *arena) add(b []byte) place {
 	return place(a.filling)<<32 | place(len(chunk))
 }
 
-// copyOf copies b and returns the copy, nil for nil.
-func (a *arena) copyOf(b []byte) []byte {
-	if b == nil {
-		return nil
+// reserve returns what the chunk has that is being filled, with room for need bytes behind it. What was appended there is a copy once
+// fill is told.
+func (a *arena) reserve(need int) []byte {
+	if len(a.chunks) == 0 || cap(a.chunks[a.filling])-len(a.chunks[a.filling]) < need {
+		a.turn(need)
 	}
-	return a.at(a.add(b), uint32(len(b)))
+	return a.chunks[a.filling]
 }
+
+func (a *arena) fill(chunk []byte) { a.chunks[a.filling] = chunk }
 
 // turn makes filling a chunk with room for need bytes.
 func (a *arena) turn(need int) {
