@@ -61,8 +61,11 @@ func (w *WriteSet) Put(key, value []byte) {
 	if uint64(len(value)) > math.MaxUint32 {
 		panic("mvcc: value too long for a write set")
 	}
-	r := w.upsert(key)
-	r.kind, r.value, r.valueBytes = recordPut, w.arena.add(value), uint32(len(value))
+	r, fresh := w.upsert(key, value)
+	if !fresh {
+		r.value = w.arena.add(value)
+	}
+	r.kind, r.valueBytes = recordPut, uint32(len(value))
 	w.redoBytes += int64(len(value))
 	w.widen(key, len(value))
 	if w.staleBytes > max(minStaleBytes, w.arena.held/2) {
@@ -73,7 +76,7 @@ func (w *WriteSet) Put(key, value []byte) {
 // PutRef makes the value that ref stands for the value of key.
 func (w *WriteSet) PutRef(key []byte, ref ValueRef) {
 	ref.Extents = slices.Clone(ref.Extents)
-	r := w.upsert(key)
+	r, _ := w.upsert(key, nil)
 	r.kind, r.value = recordRef, place(len(w.refs))
 	w.refs = append(w.refs, &ref)
 	w.redoBytes += ref.redoBytes()
@@ -85,19 +88,19 @@ func (w *WriteSet) widen(key []byte, value int) {
 }
 
 // Delete deletes key, whether or not the set or the store has it.
-func (w *WriteSet) Delete(key []byte) { w.upsert(key) }
+func (w *WriteSet) Delete(key []byte) { w.upsert(key, nil) }
 
-// upsert returns the record of key, which is new or about to be changed, as one
-// that deletes the key.
-func (w *WriteSet) upsert(key []byte) *record {
+// upsert returns the record of key as one that deletes the key. A fresh one is new, and already has the place of value, which its memory
+// has behind the key.
+func (w *WriteSet) upsert(key, value []byte) (r *record, fresh bool) {
 	w.version++
-	var b, i int
+	b, i, head := 0, 0, headOf(key, 0)
 	switch {
 	case w.records.n == 0:
 		if len(w.order.blocks) == 0 {
 			w.addBlock(0, nil)
 		}
-	case w.isPastEnd(key):
+	case w.isPastEnd(key, head):
 		b = len(w.order.blocks) - 1
 		i = w.order.blocks[b].n
 	default:
@@ -105,16 +108,21 @@ func (w *WriteSet) upsert(key []byte) *record {
 		if b, i, found = w.find(key); found {
 			r := w.records.at(w.order.blocks[b].records[i])
 			w.drop(r)
-			return r
+			return r, false
 		}
 	}
-	id := w.add(key)
-	w.insert(b, i, id)
-	return w.records.at(id)
+	id, r := w.add(key, value)
+	if bl := w.order.blocks[b]; i == bl.n && i < blockRecords && bl.skip == 0 {
+		bl.heads[i], bl.records[i] = head, id
+		bl.n++
+	} else {
+		w.insert(b, i, id)
+	}
+	return r, true
 }
 
-// add makes a record for a new key, which deletes it.
-func (w *WriteSet) add(key []byte) (id uint32) {
+// add makes a record for a new key, which deletes it, with the place of a value.
+func (w *WriteSet) add(key, value []byte) (id uint32, r *record) {
 	if uint64(len(key)) > math.MaxUint32 {
 		panic("mvcc: key too long for a write set")
 	}
@@ -129,11 +137,10 @@ func (w *WriteSet) add(key []byte) (id uint32) {
 		}
 	}
 	w.redoBytes += int64(len(key)) + redoRecordBytes
-	return w.records.add(record{
-		key:      w.arena.add(key),
-		keyBytes: uint32(len(key)),
-		kind:     recordDelete,
-	})
+	id, r = w.records.add()
+	r.key, r.value = w.arena.addBoth(key, value)
+	r.keyBytes, r.valueBytes, r.kind = uint32(len(key)), 0, recordDelete
+	return id, r
 }
 
 // drop makes r a record that deletes its key.

@@ -49,6 +49,20 @@ func (a *arena) add(b []byte) place {
 	return place(a.filling)<<32 | place(len(chunk))
 }
 
+// addBoth copies b and c, c behind b as a rule.
+func (a *arena) addBoth(b, c []byte) (place, place) {
+	if len(a.chunks) == 0 {
+		return a.add(b), a.add(c)
+	}
+	chunk := a.chunks[a.filling]
+	if n := len(b) + len(c); n > maxSharedBytes || n > cap(chunk)-len(chunk) {
+		return a.add(b), a.add(c)
+	}
+	at := place(a.filling)<<32 | place(len(chunk))
+	a.chunks[a.filling] = append(append(chunk, b...), c...)
+	return at, at + place(len(b))
+}
+
 // reserve returns what the chunk has that is being filled, with room for need bytes behind it. What was appended there is a copy once
 // fill is told.
 func (a *arena) reserve(need int) []byte {

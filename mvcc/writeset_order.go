@@ -122,11 +122,11 @@ func (w *WriteSet) findBlock(key []byte) int {
 	return lo - 1
 }
 
-// isPastEnd reports whether key comes after all keys, of which there must be
-// one. It spares ascending insertions the search.
-func (w *WriteSet) isPastEnd(key []byte) bool {
+// isPastEnd reports whether key, whose head is given, comes after all keys, of
+// which there must be one. It spares ascending insertions the search.
+func (w *WriteSet) isPastEnd(key []byte, head uint64) bool {
 	bl := w.order.blocks[len(w.order.blocks)-1]
-	last, head := bl.heads[bl.n-1], headOf(key, 0)
+	last := bl.heads[bl.n-1]
 	return last < head || last == head && bytes.Compare(w.keyOf(bl.records[bl.n-1]), key) < 0
 }
 

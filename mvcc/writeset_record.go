@@ -62,7 +62,8 @@ func (l *recordList) at(id uint32) *record {
 	return &l.chunks[id>>recordChunkShift][id%recordChunk]
 }
 
-func (l *recordList) add(r record) (id uint32) {
+// add adds a record, which the caller fills in.
+func (l *recordList) add() (id uint32, r *record) {
 	id = l.n
 	if id == math.MaxUint32 {
 		panic("mvcc: too many records in a write set")
@@ -75,9 +76,15 @@ func (l *recordList) add(r record) (id uint32) {
 		}
 		l.chunks = append(l.chunks, chunk)
 	}
-	l.chunks[c] = append(l.chunks[c], r)
+	chunk := l.chunks[c]
+	if n := len(chunk); n < cap(chunk) {
+		chunk = chunk[:n+1]
+	} else {
+		chunk = append(chunk, record{})
+	}
+	l.chunks[c] = chunk
 	l.n++
-	return id
+	return id, &chunk[len(chunk)-1]
 }
 
 // bytes returns the memory held.
