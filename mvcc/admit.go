@@ -98,7 +98,7 @@ func (e *Engine) estimate(tx *Tx) int64 {
 		inLeaves, widest = s.size()
 		bytes = inLeaves
 	}
-	live := e.store.SpaceStats().LiveBytes / logstore.PageSize
+	live := e.livePages()
 	pages := min(keys, live+bytes/splitBytes) + redo/2
 	if room := int64(logstore.BodySize - leafHeader - widest); room >= logstore.BodySize/2 {
 		pages = min(pages, inLeaves/room+2*min(keys, live+1))

@@ -162,7 +162,13 @@ func (e *Engine) pendingPages() int64 {
 		return 0
 	}
 	grown := e.pending.bytes/splitBytes + 1
-	return min(n, e.store.SpaceStats().LiveBytes/logstore.PageSize+grown) + grown
+	return min(n, e.livePages()+e.pages.MustPages()+grown) + grown // also leaves that the next flush writes for the first time
+}
+
+// livePages bounds the pages of the tree that have room of their own: those that live, and those that a flush in flight brings to life.
+func (e *Engine) livePages() int64 {
+	unplaced := e.pages.Unplaced() // first: what gets its place in between counts twice, not never
+	return unplaced + e.store.SpaceStats().LiveBytes/logstore.PageSize
 }
 
 // drop forgets the first batches, which have the first ops.

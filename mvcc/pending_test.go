@@ -275,3 +275,52 @@ func TestPendingEnds(t *testing.T) {
 	}
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
+
+// TestPendingDuringAFlush: commits that change leaves which the flush in flight writes for the first time hold room for them, also when it
+// has given some of them their places.
+func TestPendingDuringAFlush(t *testing.T) {
+	const records, size = 2000, 1000 // three to a leaf
+	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
+	turn, looks := 0, map[int]func(){}
+	e := newEngine(t, Options{Durability: Durable, Manual: true, StepPages: 8, Step: func(StepPoint) {
+		turn++
+		if look := looks[turn]; look != nil {
+			look()
+		}
+	}})
+	write := func(value []byte) (estimate int64) {
+		tx := begin(t, e, TxOptions{})
+		for i := range records {
+			require.NoError(t, tx.Put(key(i), value))
+		}
+		estimate = e.estimate(tx)
+		require.NoError(t, tx.Commit())
+		return estimate
+	}
+	write(make([]byte, size))
+	require.NoError(t, e.withBaton(func() error { return e.merge(e.applied.Load()) }))
+	leaves := e.pages.MustPages() - 1 // the root has a place
+	require.Greater(t, leaves, int64(records/4))
+
+	look := func(unplaced, upTo int64) func() {
+		return func() {
+			got := e.pages.Unplaced()
+			require.GreaterOrEqual(t, got, unplaced)
+			require.LessOrEqual(t, got, upTo)
+			estimate := write([]byte{1})
+			require.GreaterOrEqual(t, estimate, leaves)
+			e.takeBaton() // withBaton would merge
+			defer e.putBaton(true)
+			require.NotEmpty(t, e.pending.ops)
+			held := e.held
+			require.NoError(t, e.merge(e.applied.Load()))
+			require.GreaterOrEqual(t, held, e.unwritten(), "turn %d", turn)
+			delete(looks, turn)
+		}
+	}
+	turn, looks[2], looks[90] = 0, look(leaves, leaves), look(1, leaves-1) // while the first part is written, and while pages get their places
+	require.NoError(t, e.Checkpoint())
+	require.Empty(t, looks)
+	require.NoError(t, e.Checkpoint())
+	require.Zero(t, e.pages.Unplaced())
+}

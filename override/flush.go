@@ -87,6 +87,9 @@ func (f *Flush) take(e *entry) {
 	switch v := e.head.Load(); v.kind {
 	case inMemory:
 		f.work = append(f.work, flushItem{entry: e, v: v})
+		if e.place() == 0 {
+			f.p.unplaced.Add(1)
+		}
 	case removed:
 		f.removed = append(f.removed, e)
 	}
@@ -236,7 +239,11 @@ func (f *Flush) place(w *flushItem) {
 		p.limbo.leave(w.v, newer.seq)
 	}
 	e.lent = 0
+	first := e.place() == 0
 	p.install(e, w.addr)
+	if first {
+		p.unplaced.Add(-1) // it lives by now
+	}
 }
 
 // rebased returns a node with the records of a newer version than the flush has written, that has cells in the new image, not in the old

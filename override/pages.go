@@ -40,6 +40,8 @@ type Pages struct {
 	redo        uint64 // group, not above base: redo starts behind it
 	baseRecords int64  // records in the tree as of the base
 
+	unplaced atomic.Int64 // pages that the flush in flight writes for the first time and that have no place yet; read by anyone
+
 	folds, flushes, parts, writtenEarly atomic.Uint64
 
 	follow *following // of pages that another process writes; nil else
@@ -169,6 +171,10 @@ func (p *Pages) Unwritten() int64 {
 	}
 	return n
 }
+
+// Unplaced returns how many pages the flush in flight writes for the first time: they are not dirty any more and do not live yet, and a
+// commit may change them. Anyone may call it.
+func (p *Pages) Unplaced() int64 { return p.unplaced.Load() }
 
 // streamBytes is what the lists of the next flush take.
 func (p *Pages) streamBytes() int {
