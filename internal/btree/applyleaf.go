@@ -9,6 +9,11 @@ type edit struct {
 
 // leaf applies ops to a leaf. last says that no leaf follows it.
 func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
+	if last && len(ops) >= leastAppended {
+		if v, became, done, err := a.appendLeaves(n, ops); done || err != nil {
+			return v, became, err
+		}
+	}
 	count, cells, added, err := a.edit(n, ops)
 	edits := a.edits
 	switch {

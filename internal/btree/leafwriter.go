@@ -76,12 +76,17 @@ func (w *leafWriter) op(op *Op, cellLen int) {
 
 // finish returns the leaf.
 func (w *leafWriter) finish() Node {
+	n := w.node()
+	n.setHeads()
+	return n
+}
+
+// node returns the leaf, whose heads are set or will be.
+func (w *leafWriter) node() Node {
 	if w.next != w.count {
 		panic("btree: leaf has other records than announced")
 	}
-	n := Node{dir: w.dir, heap: w.heap, meta: pack(0, w.count, w.prefix, ownsDirectory|ownsHeap)}
-	n.setHeads()
-	return n
+	return Node{dir: w.dir, heap: w.heap, meta: pack(0, w.count, w.prefix, ownsDirectory|ownsHeap)}
 }
 
 // setHeads makes the heads of a version that nobody has seen yet.

@@ -1,0 +1,96 @@
+package btree
+
+// leastAppended is from how many ops on leaves are made of them at once.
+const leastAppended = 16
+
+// appendLeaves is splitLeaf for new records that all come after those of n, the last leaf of the tree, and have their values in the leaf,
+// as keys that ascend from batch to batch bring them: the leaves come out the same, but no list of what changes where is made for that.
+// It does nothing, and says so, if ops are not of that kind or n has room for them.
+func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done bool, err error) {
+	size := n.bytes() - headerBytes
+	for i := range ops {
+		op := &ops[i]
+		if op.Delete || op.Ref != nil {
+			return Node{}, unchanged, false, nil
+		}
+		size += leafEntryBytes + op.cellLen()
+	}
+	if size <= roomBytes {
+		return Node{}, unchanged, false, nil
+	}
+	if at, found, err := n.find(a.e, ops[0].Key); err != nil || found || at < n.Count() {
+		return Node{}, unchanged, false, err
+	}
+	a.edits, a.refs = a.edits[:0], false
+	a.added += int64(len(ops))
+	to, cells := appendable(ops, roomBytes-(n.bytes()-headerBytes))
+	if to > 0 {
+		first, became = a.appended(n, ops[:to], n.cellBytes()+cells, true), changed
+	}
+	for from := to; from < len(ops); from = to {
+		var left []byte
+		if from == 0 {
+			left = n.key(n.Count() - 1)
+		} else {
+			left = ops[from-1].Key
+		}
+		to, cells = appendable(ops[from:], roomBytes)
+		to += from
+		s := a.separatorOf(left, ops[from].Key)
+		a.pieces = append(a.pieces, piece{s, a.appended(Node{}, ops[from:to], cells, to < len(ops))})
+	}
+	return first, became, true, nil
+}
+
+// appendable returns how many of the ops, which are puts, a leaf with so many bytes of room can have, and the bytes of their cells.
+func appendable(ops []Op, room int) (n, cells int) {
+	for i := range ops {
+		cell := len(ops[i].Key) + len(ops[i].Value)
+		if room -= leafEntryBytes + cell; room < 0 {
+			return i, cells
+		}
+		cells += cell
+	}
+	return len(ops), cells
+}
+
+// appended makes a leaf of the records of n, the zero Node for none, and of ops behind them. One that is full gets no spare room.
+func (a *applier) appended(n Node, ops []Op, cells int, full bool) Node {
+	capacity := cells
+	if !full {
+		capacity = spareCells(cells)
+	}
+	old, start := 0, ops[0].Key
+	if n.dir != nil && n.Count() > 0 {
+		old, start = n.Count(), n.key(0)
+	}
+	w := startLeaf(a.m, old+len(ops), cells, capacity, start, ops[len(ops)-1].Key)
+	w.records(n, 0, old)
+	w.puts(ops)
+	v := w.node()
+	for i := range old {
+		store32(v.dir, headerBytes+i*headBytes, headOf(v.key(i)[w.prefix:]))
+	}
+	return v
+}
+
+// puts adds the records of ops, which have their values in the leaf, and their heads.
+func (w *leafWriter) puts(ops []Op) {
+	heads := add(w.dir, headerBytes+w.next*headBytes)
+	slots := add(w.dir, headerBytes+w.count*headBytes+w.next*leafSlotBytes)
+	from := heapUsed(w.heap)
+	at := from
+	for i := range ops {
+		op := &ops[i]
+		keyLen, valueLen := len(op.Key), len(op.Value)
+		copy(slice(w.heap, at, keyLen), op.Key)
+		copy(slice(w.heap, at+keyLen, valueLen), op.Value)
+		store32(heads, i*headBytes, headOf(op.Key[w.prefix:]))
+		store16(slots, i*leafSlotBytes, at+PageSize)
+		store16(slots, i*leafSlotBytes+2, keyLen)
+		store16(slots, i*leafSlotBytes+4, valueLen)
+		at += keyLen + valueLen
+	}
+	heapAppend(w.heap, at-from)
+	w.next += len(ops)
+}

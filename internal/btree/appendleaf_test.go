@@ -1,0 +1,97 @@
+package btree
+
+import (
+	"fmt"
+	"math/rand"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestAppendedLeavesAreThoseOfASplit makes leaves of ops behind a leaf in both ways, and compares the pages that they become.
+func TestAppendedLeavesAreThoseOfASplit(t *testing.T) {
+	r := rand.New(rand.NewSource(1))
+	done := 0
+	for round := range 600 {
+		tr := newTree()
+		prefix := make([]byte, r.Intn(3)*r.Intn(300))
+		next := r.Intn(100)
+		ops := func(n, most int) (ops []Op) {
+			for range n {
+				key := fmt.Appendf(slices.Clone(prefix), "%07d%s", next, make([]byte, r.Intn(2)*r.Intn(20)))
+				ops = append(ops, Op{Key: key, Value: make([]byte, r.Intn(1+min(most, MaxInline-len(key))))})
+				r.Read(ops[len(ops)-1].Value)
+				next += 1 + r.Intn(1+r.Intn(300))
+			}
+			return ops
+		}
+		most := []int{0, 8, 100, MaxInline}[round%4]
+		if n := r.Intn(4) * r.Intn(200); n > 0 {
+			for _, op := range ops(n, most) {
+				if root, _ := tr.Node(rootID); root.bytes()+leafEntryBytes+op.cellLen() <= BodySize {
+					tr.mustApply(t, op)
+				}
+			}
+		}
+		if r.Intn(2) == 0 {
+			tr.write(t)
+		}
+		n, err := tr.Node(rootID)
+		require.NoError(t, err)
+		batch := ops(leastAppended+r.Intn(1000), most)
+		switch r.Intn(6) { // not of the kind
+		case 0:
+			batch[r.Intn(len(batch))] = Op{Key: batch[len(batch)-1].Key, Delete: true}
+		case 1:
+			if n.Count() > 0 {
+				batch[0].Key = n.key(n.Count() - 1)
+			}
+		}
+
+		type leaves struct {
+			added int64
+			pages [][]byte
+			bytes []int // of memory, which spare room is part of
+		}
+		collect := func(a *applier, first Node, became state) (l leaves) {
+			l.added = a.added
+			page := func(n Node) {
+				body := make([]byte, BodySize)
+				n.Encode(body)
+				l.pages = append(l.pages, body)
+				l.bytes = append(l.bytes, classBytes[load16(n.heap, heapClassAt)&0xFF])
+			}
+			if became == changed {
+				page(first)
+			} else {
+				l.pages, l.bytes = append(l.pages, nil), append(l.bytes, 0)
+			}
+			for _, p := range a.pieces {
+				l.pages = append(l.pages, fmt.Appendf(nil, "%q %v", p.bytes, p.cut))
+				page(p.node)
+			}
+			return l
+		}
+		var a applier
+		a.start(tr)
+		first, became, ok, err := a.appendLeaves(n, batch)
+		require.NoError(t, err)
+		if !ok {
+			require.Empty(t, a.pieces)
+			require.Zero(t, a.added)
+			tr.memory.Close()
+			continue
+		}
+		done++
+		got := collect(&a, first, became)
+		a.start(tr)
+		count, cells, _, err := a.edit(n, batch)
+		require.NoError(t, err)
+		require.Greater(t, leafBytes(count, cells), BodySize)
+		first, became = a.splitLeaf(n, true)
+		require.Equal(t, collect(&a, first, became), got)
+		tr.memory.Close()
+	}
+	require.Greater(t, done, 200)
+}
