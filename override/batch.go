@@ -35,6 +35,36 @@ func (b *Batch) Linger() { b.lingers = 1 }
 // Node returns the newest image of a page, this batch's included.
 func (b *Batch) Node(id btree.PageID) (btree.Node, error) { return b.p.nodeAt(id, b.p.seq) }
 
+// Ahead looks the pages up step by step, each step for all of them, so that memory answers them together.
+func (b *Batch) Ahead(ids []btree.PageID) {
+	var links [aheadPages]*link
+	t := b.p.table.buckets.Load()
+	for ; len(ids) > 0; ids = ids[min(len(ids), aheadPages):] {
+		near := links[:min(len(ids), aheadPages)]
+		for i := range near {
+			near[i] = t.head(ids[i]).Load()
+		}
+		for i, l := range near {
+			for l != nil && l.id != ids[i] {
+				l = l.next.Load()
+			}
+			near[i] = l
+		}
+		for _, l := range near {
+			if l != nil {
+				l.entry.head.Load()
+			}
+		}
+		for _, l := range near {
+			if l != nil {
+				l.entry.head.Load().next.Load()
+			}
+		}
+	}
+}
+
+const aheadPages = 16 // at a time
+
 // RunKey returns the whole key of a record with a long key.
 func (b *Batch) RunKey(ref btree.Ref) ([]byte, error) {
 	s := b.p.At(b.p.seq)

@@ -55,6 +55,7 @@ type applier struct {
 	changes []change // stack: what became of an inner node's children
 	shrunk  []int    // stack: children that may have become too small
 	entries []entry  // stack: children of an inner node being rebuilt
+	near    []PageID // leaves being fetched
 	refs    bool     // the edits change references
 	text    []byte   // separators made in this batch; what was handed out of it stays when it grows
 }
@@ -106,6 +107,7 @@ type frame struct {
 	end             int  // ops before this one belong below the node
 	last            bool // no node of its level follows it
 	changes, shrunk int  // lengths of the stacks found
+	fetched         int  // of level 1: children before this one were fetched, or are too far apart for that
 
 	ahead struct { // the child after the one at hand that has ops
 		index int // 0 if not known yet
@@ -122,7 +124,7 @@ func (a *applier) run(root PageID, n Node, ops []Op) error {
 		for !n.IsLeaf() {
 			f := &a.path[depth]
 			f.id, f.node, f.index, f.end, f.last = id, n, 0, end, last
-			f.changes, f.shrunk, f.ahead.index = len(a.changes), len(a.shrunk), 0
+			f.changes, f.shrunk, f.ahead.index, f.fetched = len(a.changes), len(a.shrunk), 0, 0
 			depth++
 			var err error
 			if id, n, end, last, err = a.next(f, ops, done); err != nil {

@@ -31,6 +31,9 @@ func (a *applier) next(f *frame, ops []Op, done int) (id PageID, child Node, end
 		if f.index, err = f.node.route(a.e, ops[done].Key, f.index); err != nil {
 			return 0, Node{}, 0, false, err
 		}
+		if f.index >= f.fetched && f.node.Level() == 1 {
+			a.approach(f, f.index, ops, done)
+		}
 		if id, child, err = childNode(a.e, f.node, f.index); err != nil {
 			return 0, Node{}, 0, false, err
 		}
@@ -40,6 +43,56 @@ func (a *applier) next(f *frame, ops []Op, done int) (id PageID, child Node, end
 		end, err = a.belowNext(f.node, f.index, ops[:f.end], done)
 	}
 	return id, child, end, last && f.last, err
+}
+
+// approach fetches the leaves from child i of a node of level 1 on, and the ops for them, which begin with the given one, if nearly all
+// leaves have some. What one is found by, link by link, and what it begins with comes from memory for all of them at the same time.
+func (a *applier) approach(f *frame, i int, ops []Op, next int) {
+	n, some := f.node, f.end-next
+	rest := n.Count() - i
+	if some < rest/2 {
+		f.fetched = n.Count()
+		return
+	}
+	f.fetched = min(i+nearLeaves, n.Count())
+	a.near = a.near[:0]
+	for j := i; j < f.fetched; j++ {
+		a.near = append(a.near, n.Child(j))
+	}
+	a.e.Ahead(a.near)
+	for j := i; j < f.fetched; j++ {
+		if _, c, err := childNode(a.e, n, j); err == nil { // else next will tell
+			fetchLeaf(c)
+		}
+	}
+	near := min(some*len(a.near)/rest, nearOps)
+	for j := range ops[next : next+near] {
+		op := &ops[next+j]
+		fetchBytes(op.Key)
+		fetchBytes(op.Value)
+	}
+}
+
+const (
+	nearLeaves = 16 // fetched at the same time
+	nearOps    = 64
+)
+
+// fetchBytes fetches the beginning of b.
+func fetchBytes(b []byte) {
+	if len(b) > 0 {
+		fetch(pointerTo(b), min(len(b), fetchCell))
+	}
+}
+
+// fetchLeaf fetches what a change of a leaf looks at first.
+func fetchLeaf(n Node) {
+	if n.IsImage() {
+		fetch(n.dir, fetchDirectory)
+		return
+	}
+	fetch(n.dir, min(headerBytes+n.Count()*leafEntryBytes, fetchDirectory))
+	fetch(n.heap, heapHeader)
 }
 
 // lookAhead finds the leaf after the one at hand that has ops, which begin with the given one, and fetches its directory, while there is
@@ -52,6 +105,9 @@ func (a *applier) lookAhead(f *frame, ops []Op, next int) {
 	if err != nil {
 		return
 	}
+	if i >= f.fetched {
+		a.approach(f, i, ops, next)
+	}
 	id, n, err := childNode(a.e, f.node, i)
 	if err != nil {
 		return
@@ -60,12 +116,10 @@ func (a *applier) lookAhead(f *frame, ops []Op, next int) {
 		return // only in a malformed tree, but then n may be gone when the child at hand gets its new version
 	}
 	f.ahead.index, f.ahead.id, f.ahead.node = i, id, n
-	if n.IsImage() {
-		fetch(n.dir, fetchDirectory)
+	if i < f.fetched {
 		return
 	}
-	fetch(n.dir, min(headerBytes+n.Count()*leafEntryBytes, fetchDirectory))
-	fetch(n.heap, heapHeader)
+	fetchLeaf(n)
 }
 
 // belowNext returns the end of the ops from done on that belong below child i, which is not the last. The first does.

@@ -33,6 +33,7 @@ func (t *flatTree) Drop(ref Ref)                   {}
 func (t *flatTree) Remove(id PageID)               { t.Put(id, Node{}) }
 func (t *flatTree) Update(id PageID, n Node)       { t.Put(id, n) }
 func (t *flatTree) Narrow(PageID)                  {}
+func (t *flatTree) Ahead([]PageID)                 {}
 func (t *flatTree) Put(id PageID, n Node) {
 	t.old = append(t.old, t.pages[id])
 	t.pages[id] = n

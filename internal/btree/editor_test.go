@@ -77,6 +77,8 @@ func (t *tree) Update(id PageID, n Node) {
 
 func (t *tree) Narrow(PageID) {}
 
+func (t *tree) Ahead([]PageID) {}
+
 func refsOf(n Node) (refs []Ref) {
 	for i := 0; n.IsLeaf() && i < n.Count(); i++ {
 		if c := n.Cell(i); c.Kind() != Inline {

@@ -169,6 +169,7 @@ func (h *hostile) Put(id PageID, n Node) {
 }
 func (h *hostile) Update(id PageID, n Node) { h.Put(id, n) }
 func (h *hostile) Narrow(PageID)            {}
+func (h *hostile) Ahead([]PageID)           {}
 func (h *hostile) Remove(id PageID)         { delete(h.newest, id) }
 func (h *hostile) Drop(ref Ref)             {}
 

@@ -32,6 +32,10 @@ type Editor interface {
 	// out of them.
 	Narrow(id PageID)
 
+	// Ahead says that Node will be called for these pages soon. It may do nothing; what takes long to find of one page alone is found faster
+	// of several together.
+	Ahead(ids []PageID)
+
 	// New bears a name that was never used.
 	New() PageID
 
