@@ -180,10 +180,24 @@ func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
 		return n
 	}
 	before := size()
+	grow := func(e *Engine) {
+		require.NoError(t, e.store.Reserve(1000, false))
+		e.store.Release(1000)
+		require.Greater(t, size(), before+2<<20)
+	}
 	e = openOn(t, mem, Options{Manual: true})
-	require.NoError(t, e.store.Reserve(1000, false))
-	e.store.Release(1000)
-	require.Greater(t, size(), before+2<<20)
+	grow(e)
+	require.NoError(t, e.Close())
+	require.Less(t, size(), before+1<<20)
+
+	// As long as when it was opened, but it was shorter meanwhile.
+	e = openOn(t, mem, Options{Manual: true})
+	grow(e)
+	e.opened = e.store.End()
+	require.NoError(t, e.Compact(t.Context(), nil))
+	require.Less(t, size(), before+1<<20)
+	grow(e)
+	require.Equal(t, e.opened, e.store.End())
 	require.NoError(t, e.Close())
 	require.Less(t, size(), before+1<<20)
 }
