@@ -148,6 +148,7 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 // TestReaderHeldForTenTurns: a reader is held while the log goes round ten times. The file stays bounded, because the reader is told to
 // end, or because writers are held back: as configured.
 func TestReaderHeldForTenTurns(t *testing.T) {
+	t.Parallel()
 	const turn = 4 << 20 // of the log: that much and the file could start again
 	t.Run("reader told", func(t *testing.T) {
 		db := newDB(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxSnapshotAge: 50 * time.Millisecond})

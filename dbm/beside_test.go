@@ -509,6 +509,7 @@ func (r *besideRun) endSlow() {
 // TestBeside: a reader in another process looks at the file in the middle of each call of a writer, which commits, flushes, checkpoints,
 // uses segments again, is closed, killed and opened again.
 func TestBeside(t *testing.T) {
+	t.Parallel()
 	seeds := *besideSeeds
 	if seeds == 0 {
 		seeds = 6

@@ -102,13 +102,18 @@ func requireRecords(t *testing.T, db *DB, want map[string][]byte) {
 
 // TestCompact: a worn file comes within a tenth of a fresh load of its records, and stays whole.
 func TestCompact(t *testing.T) {
+	t.Parallel()
+	records := 80_000
+	if testing.Short() {
+		records = 20_000
+	}
 	for _, d := range []Durability{Buffered, Durable} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
 			mem := vfs.NewMem(0)
 			defer mem.Release()
 			db, err := openEngine(mem, "db", compacting(Buffered))
 			require.NoError(t, err)
-			want := worn(t, db, 80_000, 160_000, 200)
+			want := worn(t, db, records, 2*records, 200)
 			require.NoError(t, db.Close())
 			before := diskBytes(t, mem, "db")
 			db, err = openEngine(mem, "db", compacting(d))
@@ -193,6 +198,7 @@ func TestCompactBeside(t *testing.T) {
 
 // TestCompactEnds: it ends early where its context or Close says so, and leaves everything as usable as it was.
 func TestCompactEnds(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	db, err := openEngine(mem, "db", compacting(WriteThrough))

@@ -59,7 +59,7 @@ func TestCrash(t *testing.T) {
 // it; and lets the process die at some.
 func TestCrashEveryOperation(t *testing.T) {
 	var all census
-	n := forSeeds(t, 4, 10*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
+	n := forSeeds(t, 4, 3*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
 		all.add(crashTrial(t, seed, func(c *trial, _ *rand.Rand) {
 			c.mode, c.images, c.load.steps = everyOperation, math.MaxInt, *crashSteps
 		}))
@@ -97,6 +97,8 @@ func forSeeds(t *testing.T, count int, limit time.Duration, test func(t *testing
 		first, count, limit = *crashSeed, 1, time.Hour
 	case *crashTime > 0:
 		count, limit = math.MaxInt, *crashTime
+	case testing.Short() && raceEnabled:
+		t.Skip("the steps follow one another here, each after the one before: nothing for the race detector to see")
 	case testing.Short():
 		limit /= 8
 		if count != math.MaxInt {

@@ -45,6 +45,7 @@ func withDamagedKey(t *testing.T) (db *DB, long []byte) {
 // TestCursorOnDamagedKey: a long key that cannot be read is an error of whatever needs it, in whatever order, and never taken for the
 // empty key.
 func TestCursorOnDamagedKey(t *testing.T) {
+	t.Parallel()
 	calls := map[string]func(t *testing.T, c *Cursor){
 		"key":     func(t *testing.T, c *Cursor) { require.Nil(t, c.Key()) },
 		"value":   func(t *testing.T, c *Cursor) { require.Nil(t, c.Value()) },

@@ -41,6 +41,7 @@ func TestPutGet(t *testing.T) {
 
 // TestModel compares a database with a map over random transactions, with reopening now and then.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.fdbm")

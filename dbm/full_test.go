@@ -161,6 +161,7 @@ func (f *fullFile) check() {
 // On a full file writes fail with ErrFull and nothing else does: everything can be deleted, a key at a time, and what that frees can be
 // written again, without opening the file anew, and also if the process is killed meanwhile.
 func TestFull(t *testing.T) {
+	t.Parallel()
 	type shape struct {
 		mib     int64
 		segment uint32
@@ -183,7 +184,7 @@ func TestFull(t *testing.T) {
 		}
 		d := mvcc.Durability(n % 3)
 		for _, killed := range []bool{false, true} {
-			if killed && d == mvcc.Buffered {
+			if killed && d == mvcc.Buffered || !killed && testing.Short() {
 				continue
 			}
 			t.Run(fmt.Sprintf("%dMiB-%dpages-%dbytes-%d-%t", s.mib, s.segment, s.size, d, killed), func(t *testing.T) {
@@ -221,11 +222,16 @@ func TestFull(t *testing.T) {
 
 // TestFullCompact: a full file can be compacted, with what is held back for cleaning.
 func TestFullCompact(t *testing.T) {
-	for _, segment := range []uint32{64, 8, 256} {
-		if segment != 64 && !*fullAll {
-			break
-		}
-		f := newFullFile(t, 16<<20, segment, 400, mvcc.WriteThrough)
+	t.Parallel()
+	segments, size := []uint32{64}, int64(16<<20)
+	switch {
+	case *fullAll:
+		segments = []uint32{64, 8, 256}
+	case testing.Short():
+		size = 6 << 20
+	}
+	for _, segment := range segments {
+		f := newFullFile(t, size, segment, 400, mvcc.WriteThrough)
 		first := f.fill()
 		full := f.live()
 		require.NoError(t, f.db.Compact(t.Context(), nil), "full of what lives")
@@ -249,12 +255,13 @@ func TestFullCompact(t *testing.T) {
 // TestFullDevice: the same on a device that is full, of which the database learns only when its file is to grow, and of which others take
 // the room and give it back.
 func TestFullDevice(t *testing.T) {
-	for _, segment := range []uint32{256, 64, 8} {
-		if segment != 256 && testing.Short() {
-			break
-		}
+	t.Parallel()
+	segments, size := []uint32{256, 64, 8}, int64(24<<20)
+	if testing.Short() {
+		segments, size = []uint32{256}, 8<<20
+	}
+	for _, segment := range segments {
 		t.Run(fmt.Sprint(segment), func(t *testing.T) {
-			const size = 24 << 20
 			f := newFullFile(t, 0, segment, 400, mvcc.WriteThrough)
 			f.mem.SetMaxBytes(size)
 			first := f.fill()
@@ -289,6 +296,7 @@ func TestFullDevice(t *testing.T) {
 // TestFullReaders: readers that hold on to what they see don't keep deletes from a full file: those that are in the way get
 // ErrSnapshotTooOld at their next call.
 func TestFullReaders(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for seconds until readers are asked to end; runs without -short")
 	}

@@ -122,6 +122,7 @@ func fresh(t *testing.T, n, size int) int64 {
 
 // Random overwrites, more than ten times the database, keep the file small, at every checkpoint.
 func TestSpaceOverwrites(t *testing.T) {
+	t.Parallel()
 	live := scale(200<<20, 10<<20)
 	total := scale(*spaceTotal, 100<<20)
 	for _, size := range []int{100, 1000} {
@@ -163,6 +164,7 @@ func TestSpaceOverwrites(t *testing.T) {
 
 // What is deleted goes back to the file system while the database goes on, and nobody asks for it.
 func TestSpaceOfDeleted(t *testing.T) {
+	t.Parallel()
 	r := newSpaceRun(t, nil)
 	n := scale(1<<30, 40<<20) / 200
 	r.fill(n, 200)
@@ -183,6 +185,7 @@ func TestSpaceOfDeleted(t *testing.T) {
 
 // One record a transaction, ascending: full pages, and of all the pages written only the last of each leaf is kept.
 func TestSpaceOfAscending(t *testing.T) {
+	t.Parallel()
 	r := newSpaceRun(t, nil)
 	n := scale(1_000_000, 20_000)
 	var value [8]byte

@@ -50,9 +50,13 @@ func TestScanWhileTheWatermarkMoves(t *testing.T) {
 			s.Release()
 		}
 	}()
+	rounds := 2000
+	if testing.Short() {
+		rounds = 200
+	}
 	stayed := 0
 	var pins []uint64
-	for range 2000 {
+	for range rounds {
 		before := held.Load()
 		begun.Add(1)
 		pins, _ = r.Scan(pins, &watermark)

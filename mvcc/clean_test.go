@@ -87,7 +87,12 @@ func TestCleanGains(t *testing.T) {
 
 // TestCleanFullFile: where the file is full the cleaner makes no more dirty than the next flush has room for.
 func TestCleanFullFile(t *testing.T) {
-	for seed := range uint64(6) {
+	t.Parallel()
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			opts := tiny(Buffered)
 			opts.Manual, opts.RedoLimit = true, 1<<20

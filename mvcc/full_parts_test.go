@@ -16,8 +16,13 @@ import (
 // TestFullDeviceWithParts: where flushes are by part, room is held for the next one only while the device has plenty. The device of this
 // test never has, from one moment to the next.
 func TestFullDeviceWithParts(t *testing.T) {
+	t.Parallel()
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 2
+	}
 	for _, d := range []Durability{Durable, Buffered} {
-		for seed := range uint64(6) {
+		for seed := range seeds {
 			t.Run(fmt.Sprint(d, seed), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 1))
 				mem := vfs.NewMem(0)
@@ -72,6 +77,7 @@ func TestFullDeviceWithParts(t *testing.T) {
 
 // TestPlentyComesToAnEnd: room is held for all that is dirty before a device that had plenty of it is full.
 func TestPlentyComesToAnEnd(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("fills 112 MiB twice")
 	}

@@ -85,6 +85,7 @@ func TestPendingValues(t *testing.T) {
 
 // TestPendingIsBounded: however much is committed without anybody reading, only so much waits.
 func TestPendingIsBounded(t *testing.T) {
+	t.Parallel()
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		e := newEngine(t, Options{Durability: d, Manual: true})
 		for i := range 3 * pendingOps / deferOps {

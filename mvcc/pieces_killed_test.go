@@ -19,6 +19,7 @@ import (
 // kills in a row make the file larger. Where it may not grow, nothing is written early that would take what is held back: the redo then
 // stays in memory, and there is room for its flush, for deletes and for Close.
 func TestKilledWhileRedoing(t *testing.T) {
+	t.Parallel()
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	opts := tiny(Durable)
@@ -142,6 +143,7 @@ func flushGroups(t *testing.T, mem *vfs.Mem) (n int) {
 // TestHeavyCommitsHaveRoom: the redo of a commit that is applied in pieces has used up part of what the commit reserved. Were that taken
 // for room, its flush would run into the end of the file, whether that may grow or not.
 func TestHeavyCommitsHaveRoom(t *testing.T) {
+	t.Parallel()
 	for seed := uint64(100); seed < 168; seed++ { // five of these ran into it
 		mem := vfs.NewMem(0)
 		opts := tiny(Durable)

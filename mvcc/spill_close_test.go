@@ -16,6 +16,7 @@ import (
 // TestCloseBesideLargeCommits: writers that wait for memory, for room or for the housekeeping when Close begins get through or get
 // ErrClosed; Close returns, and what was acknowledged is there.
 func TestCloseBesideLargeCommits(t *testing.T) {
+	t.Parallel()
 	for _, full := range []bool{false, true} {
 		t.Run(fmt.Sprint(full), func(t *testing.T) {
 			for round := range 5 {
