@@ -69,21 +69,22 @@ func (r *Registry) Count() int {
 	return count
 }
 
-// ReadersBelow returns the number of readers at values below seq, expired ones
-// included, registrations by AcquireAt not. If every watermark that Acquire is
-// called with is at seq or above when ReadersBelow begins, none comes later. It
-// does not wait.
-func (r *Registry) ReadersBelow(seq uint64) int {
-	count := 0
+// ReadersBelow reports whether there are more than limit readers at values below
+// seq, expired ones included, registrations by AcquireAt not. If every watermark
+// that Acquire is called with is at seq or above when it begins, none is missed
+// and none comes later. It does not wait.
+func (r *Registry) ReadersBelow(seq uint64, limit int) bool {
 	for b := r.newest.Load(); b != nil; b = b.older {
 		for i := range b.slots {
 			word := b.slots[i].word.Load()
 			if word != wordFree && word&wordHeld == 0 && seqOf(word) < seq {
-				count++
+				if limit--; limit < 0 {
+					return true
+				}
 			}
 		}
 	}
-	return count
+	return false
 }
 
 // Oldest returns the reader at the least value, and of those at the same value

@@ -243,36 +243,10 @@ func (e *Engine) published(b *batch) {
 	e.committed.Store(b.seq)
 	e.show(b.seq)
 	e.noteLogged(b.seq)
+	e.tellLate(b.seq)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
 	e.retire(b.seq, copied)
 	e.commits.Add(uint64(len(e.nodes)))
-}
-
-// untoldKeys is the least number of keys for which it pays to ask whether the table of last Seqs need have them.
-const untoldKeys = 16
-
-// tell writes the Seq of the batch at hand to the table of last Seqs, for each of its keys. That is for transactions that began before the
-// batch and look for conflicts once it has left the commit list. Where there is none such, the Seq is noted as untold instead, which is
-// less than a store in a table that no cache holds, and a hash, for each key.
-//
-// Who is there is a guess: one may begin after the registry was looked at and before applied moves, and some wait without being in it.
-// So nothing depends on it but speed: a transaction with a snapshot below what is untold takes it for a conflict, as it does two keys
-// that share a place in the table. Like a store to the table, the note comes before the cut that hides the batch from walks: by the
-// argument of lockfree.List who misses the batch in the list finds the note, or that of a later batch.
-func (e *Engine) tell(seq uint64) {
-	keys := 0
-	for _, n := range e.nodes {
-		keys += n.Value.set.Len()
-	}
-	if keys >= untoldKeys && e.unpinned.Load() == 0 && e.registry.ReadersBelow(seq) <= len(e.nodes) { // the committers themselves
-		e.untold.Store(seq)
-		return
-	}
-	for _, n := range e.nodes {
-		for hash := range n.Value.set.Hashes {
-			e.lastOf(hash).Store(seq)
-		}
-	}
 }
 
 // account does the accounts of a finished batch and starts the housekeeping that it makes due.

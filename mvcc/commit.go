@@ -99,9 +99,11 @@ func (e *Engine) settlePushed(n *commitNode) {
 func (e *Engine) resolve(tx *Tx, n *commitNode) error {
 	for spin := 0; ; spin++ {
 		head := e.list.Head()
-		for hash := range tx.set.Hashes { // the slot is wanted soon: one that is in no cache is on its way
-			e.lastOf(hash).Load()
-			break
+		if e.active.Load() > 1 {
+			for hash := range tx.set.Hashes { // the slot is wanted soon: one that is in no cache is on its way
+				e.lastOf(hash).Load()
+				break
+			}
 		}
 		if !tx.blind() {
 			if c := tx.conflict(head); c != nil {

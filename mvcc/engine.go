@@ -81,7 +81,7 @@ type Engine struct {
 	registry lockfree.Registry
 	list     lockfree.List[commit]
 	last     []atomic.Uint64 // hash(key) -> Seq of its last commit; written by the baton holder before applied moves
-	untold   atomic.Uint64   // Seq of the newest batch that last lacks; written in the same place
+	untold   atomic.Uint64   // Seq of the newest batch that last lacks; see told.go
 	recovery RecoveryStats
 	leases   leases
 
@@ -111,6 +111,7 @@ type Engine struct {
 
 	// Owned by the baton holder.
 	records int64           // in the tree, at applied
+	told    uint64          // untold as it was before the batch at hand
 	nodes   []*commitNode   // scratch of a batch
 	entries []Entry         // scratch of a batch
 	ops     []btree.Op      // scratch of a batch
@@ -396,9 +397,6 @@ func (c *recordCount) load(seq uint64) (int64, bool) {
 	n := c.records.Load()
 	return n, c.seq.Load() == seq
 }
-
-// lastOf returns the place of a key's last Seq.
-func (e *Engine) lastOf(hash uint64) *atomic.Uint64 { return &e.last[hash&uint64(len(e.last)-1)] }
 
 // enter registers a user of the engine at the present value of a watermark, unless it is closed.
 func (e *Engine) enter(at *atomic.Uint64) (lockfree.Slot, error) {

@@ -93,10 +93,10 @@ func TestLostPushLooksAgain(t *testing.T) {
 	t.Logf("lost %d times of 40", lost)
 }
 
-// TestUntoldConflicts: the table of last writes has a large batch if a transaction is beside it that may look for it there. One that is
+// TestUntoldConflicts: the table of last writes has a batch if a transaction is beside it that may look for it there. One that is
 // there all the same and was not seen conflicts with what the table lacks, one that began later does not.
 func TestUntoldConflicts(t *testing.T) {
-	const many = 2 * untoldKeys
+	const many = 20
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	large := func() (seq uint64, inTable bool) {
 		tx := begin(t, e, TxOptions{})
@@ -154,4 +154,33 @@ func TestUntoldConflicts(t *testing.T) {
 
 	later := change("large1")
 	require.NoError(t, later.Commit())
+}
+
+// TestToldLate: what began between the look at the registry and the end of a batch finds the batch in the table of last writes, and loses
+// to nothing else.
+func TestToldLate(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	put(t, e, "k", "")
+	before := e.untold.Load()
+	release := e.HoldBaton()
+	n := &commitNode{}
+	n.Value.set = &WriteSet{}
+	n.Value.set.Put([]byte("k"), nil)
+	e.nodes = append(e.nodes, n)
+	committer := begin(t, e, TxOptions{})
+	seq := e.applied.Load() + 1
+	last := e.lastOf(HashKey([]byte("k")))
+	e.tell(seq)
+	require.Equal(t, seq, e.untold.Load())
+	require.Less(t, last.Load(), seq)
+	e.tellLate(seq)
+	require.Equal(t, seq, e.untold.Load(), "nobody came")
+	late := begin(t, e, TxOptions{})
+	e.tellLate(seq)
+	require.Equal(t, before, e.untold.Load())
+	require.Equal(t, seq, last.Load())
+	e.nodes = e.nodes[:0]
+	release()
+	require.NoError(t, late.Rollback())
+	require.NoError(t, committer.Rollback())
 }
