@@ -2,9 +2,7 @@ package mvcc
 
 import (
 	"bytes"
-	"cmp"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
@@ -41,8 +39,7 @@ type pending struct {
 	bytes   int64 // of keys and values
 	err     error // of the merge that failed
 	pins    []uint64
-	order   []headed // scratch
-	scratch []btree.Op
+	sorter  sorter
 }
 
 type pendingBatch struct {
@@ -187,7 +184,7 @@ func (p *pending) drop(batches, ops int) {
 		p.batches[i].end -= ops
 	}
 	if cap(p.ops) > 4*pendingOps && rest == 0 { // a large transaction
-		p.ops, p.order, p.scratch = nil, nil, nil
+		p.ops, p.sorter = nil, sorter{}
 	}
 }
 
@@ -195,62 +192,13 @@ func (p *pending) drop(batches, ops int) {
 func (e *Engine) mergeOps(seq uint64, ops []btree.Op, several bool) error {
 	pages := e.pages.Begin(seq)
 	if several {
-		ops = e.pending.sort(ops, pages.Drop)
+		ops = e.pending.sorter.sort(ops, pages.Drop)
 	}
 	r, err := btree.Apply(pages, override.Root, ops)
 	if err != nil {
 		return err
 	}
-	clear(e.pending.scratch)
+	clear(e.pending.sorter.ops)
 	e.merged(seq, e.records+r.Added)
 	return nil
-}
-
-// headed is an op's place and the beginning of its key, as a number that orders like it.
-type headed struct {
-	head uint64
-	at   uint32
-}
-
-// sort returns ops in the order of their keys; of several ops of a key it keeps the last one and drops the values of the others: they are
-// in the log and never get into the tree. The result is good until the next call.
-func (p *pending) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
-	if ascend(ops) {
-		return ops
-	}
-	p.order = p.order[:0]
-	for i := range ops {
-		p.order = append(p.order, headed{headOf(ops[i].Key, 0), uint32(i)})
-	}
-	slices.SortFunc(p.order, func(a, b headed) int {
-		if a.head != b.head {
-			return cmp.Compare(a.head, b.head)
-		}
-		if o := bytes.Compare(ops[a.at].Key, ops[b.at].Key); o != 0 {
-			return o
-		}
-		return cmp.Compare(a.at, b.at)
-	})
-	p.scratch = p.scratch[:0]
-	for i, h := range p.order {
-		op := &ops[h.at]
-		if i+1 < len(p.order) && p.order[i+1].head == h.head && bytes.Equal(op.Key, ops[p.order[i+1].at].Key) {
-			if op.Ref != nil {
-				drop(*op.Ref)
-			}
-			continue
-		}
-		p.scratch = append(p.scratch, *op)
-	}
-	return p.scratch
-}
-
-// ascend reports whether the keys ascend, each once.
-func ascend(ops []btree.Op) bool {
-	for i := 1; i < len(ops); i++ {
-		if bytes.Compare(ops[i-1].Key, ops[i].Key) >= 0 {
-			return false
-		}
-	}
-	return true
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
@@ -193,28 +192,6 @@ func TestPendingPages(t *testing.T) {
 			}))
 		})
 	}
-}
-
-// TestPendingSort: the last op of each key, in the order of the keys, and the values of the others dropped.
-func TestPendingSort(t *testing.T) {
-	key := func(s string) []byte { return []byte(s) }
-	ref := func(id uint64) *btree.Ref { return &btree.Ref{ID: id, ValueLen: 5000, Kind: btree.Run} }
-	ops := []btree.Op{
-		{Key: key("prefix-b"), Ref: ref(1)}, {Key: key("prefix-c"), Value: key("1")},
-		{Key: key("a")}, {Key: key("prefix-b"), Ref: ref(2)}, {Key: nil, Value: key("empty")},
-		{Key: key("prefix-b"), Delete: true}, {Key: key("a\x00")}, {Key: key("prefix-c"), Value: key("2")},
-	}
-	var dropped []uint64
-	var p pending
-	got := p.sort(ops, func(r btree.Ref) { dropped = append(dropped, r.ID) })
-	var keys []string
-	for _, op := range got {
-		keys = append(keys, string(op.Key))
-	}
-	require.Equal(t, []string{"", "a", "a\x00", "prefix-b", "prefix-c"}, keys)
-	require.True(t, got[3].Delete)
-	require.Equal(t, "2", string(got[4].Value))
-	require.Equal(t, []uint64{1, 2}, dropped)
 }
 
 // TestSpentSetsAreBounded: while a reader keeps the horizon back, the sets of later commits are not all kept for use again.

@@ -1,0 +1,69 @@
+package mvcc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/btree"
+)
+
+// TestPendingSort: the last op of each key, in the order of the keys, and the values of the others dropped.
+func TestPendingSort(t *testing.T) {
+	key := func(s string) []byte { return []byte(s) }
+	ref := func(id uint64) *btree.Ref { return &btree.Ref{ID: id, ValueLen: 5000, Kind: btree.Run} }
+	ops := []btree.Op{
+		{Key: key("prefix-b"), Ref: ref(1)}, {Key: key("prefix-c"), Value: key("1")},
+		{Key: key("a")}, {Key: key("prefix-b"), Ref: ref(2)}, {Key: nil, Value: key("empty")},
+		{Key: key("prefix-b"), Delete: true}, {Key: key("a\x00")}, {Key: key("prefix-c"), Value: key("2")},
+	}
+	var dropped []uint64
+	var s sorter
+	got := s.sort(ops, func(r btree.Ref) { dropped = append(dropped, r.ID) })
+	var keys []string
+	for _, op := range got {
+		keys = append(keys, string(op.Key))
+	}
+	require.Equal(t, []string{"", "a", "a\x00", "prefix-b", "prefix-c"}, keys)
+	require.True(t, got[3].Delete)
+	require.Equal(t, "2", string(got[4].Value))
+	require.Equal(t, []uint64{1, 2}, dropped)
+}
+
+// TestPendingSortModel: the same with many ops, whose keys are spread in all ways.
+func TestPendingSortModel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	keys := map[string]func() []byte{
+		"random":      func() []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64()) },
+		"few":         func() []byte { return fmt.Append(nil, rng.IntN(50)) },
+		"alike":       func() []byte { return fmt.Appendf(nil, "they begin alike %d", rng.IntN(5000)) },
+		"two heads":   func() []byte { return binary.BigEndian.AppendUint64(nil, -(rng.Uint64() & 1)) },
+		"short":       func() []byte { return make([]byte, rng.IntN(20)) },
+		"logarithmic": func() []byte { return binary.BigEndian.AppendUint64(nil, 1<<rng.IntN(64)|rng.Uint64N(3)) },
+	}
+	var s sorter // used again and again
+	for name, key := range keys {
+		for _, n := range []int{1, 2, 3, 5, 100, 3000} {
+			ops := make([]btree.Op, n)
+			last := map[string]uint64{}
+			for i := range ops {
+				ops[i] = btree.Op{Key: key(), Ref: &btree.Ref{ID: uint64(i + 1)}}
+				last[string(ops[i].Key)] = uint64(i + 1)
+			}
+			dropped := map[uint64]bool{}
+			got := s.sort(ops, func(r btree.Ref) { dropped[r.ID] = true })
+			require.True(t, slices.IsSortedFunc(got, func(a, b btree.Op) int { return bytes.Compare(a.Key, b.Key) }), name)
+			require.Len(t, got, len(last), name)
+			require.Len(t, dropped, n-len(got), name)
+			for _, op := range got {
+				require.Equal(t, last[string(op.Key)], op.Ref.ID, name)
+				require.NotContains(t, dropped, op.Ref.ID, name)
+			}
+		}
+	}
+}
