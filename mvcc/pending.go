@@ -48,12 +48,11 @@ type pendingBatch struct {
 }
 
 const (
-	pendingOps   = 64 << 10 // ops that may be pending; the more, the fewer visits of leaves,
-	pendingRun   = 4 << 10  // but keys that ascend come to each leaf once anyway: no more than the processor's caches hold
-	pendingBytes = 16 << 20 // and bytes, unless MemoryLimit is small
-	pendingShare = 16       // of MemoryLimit
-	pendingLeaf  = 2560     // bytes of the version of a leaf, which each op may make if there are so many leaves
-	pendingSpare = 40 << 20 // of MemoryLimit, of the rest of which such versions may take half; with a small one an eighth of it all
+	pendingOps   = 192 << 10 // ops that may be pending; the more, the fewer visits of leaves,
+	pendingRun   = 4 << 10   // but keys that ascend come to each leaf once anyway: no more than the processor's caches hold
+	pendingOp    = 144       // bytes that an op takes, with its copy in order, beside its key and value
+	pendingLeaf  = 2560      // bytes of the version of a leaf, which each op may make if there are so many leaves
+	pendingSpare = 40 << 20  // of MemoryLimit, of the rest of which ops may take a third and such versions half; with a small one each an eighth of it all
 
 	splitBytes = 1800 // of keys and values that make a leaf more: half a page
 
@@ -77,7 +76,8 @@ func (p *pending) add(seq uint64, ops []btree.Op, bytesOfOps int64) {
 func (e *Engine) crowded() bool {
 	p, limit := &e.pending, e.opts.MemoryLimit
 	n := int64(len(p.ops))
-	if p.redo.Load() != nil || n >= pendingOps || p.ascend && n >= pendingRun || p.bytes >= min(pendingBytes, limit/pendingShare) {
+	memory := n*pendingOp + 2*p.bytes // keys and values lie in sets that are not full, and what was pending before is not collected yet
+	if p.redo.Load() != nil || n >= pendingOps || p.ascend && n >= pendingRun || memory >= max(limit/8, (limit-pendingSpare)/3) {
 		return true
 	}
 	versions := max(limit/8, (limit-pendingSpare)/2)
@@ -183,7 +183,7 @@ func (p *pending) drop(batches, ops int) {
 	for i := range p.batches {
 		p.batches[i].end -= ops
 	}
-	if cap(p.ops) > 4*pendingOps && rest == 0 { // a large transaction
+	if cap(p.ops) > 2*pendingOps && rest == 0 { // a large transaction
 		p.ops, p.sorter = nil, sorter{}
 	}
 }

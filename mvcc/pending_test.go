@@ -82,22 +82,29 @@ func TestPendingValues(t *testing.T) {
 	require.NoError(t, e.Checkpoint())
 }
 
-// TestPendingIsBounded: however much is committed without anybody reading, only so much waits.
+// TestPendingIsBounded: however much is committed without anybody reading, only so much waits, and less with a small MemoryLimit.
 func TestPendingIsBounded(t *testing.T) {
 	t.Parallel()
-	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
-		e := newEngine(t, Options{Durability: d, Manual: true})
-		for i := range 3 * pendingOps / deferOps {
-			tx := begin(t, e, TxOptions{})
-			for j := range deferOps {
-				require.NoError(t, tx.Put(fmt.Appendf(nil, "%07d", (i*deferOps+j)*7919%1000003), []byte("value")))
+	for _, c := range []struct {
+		limit, most int64 // of ops
+	}{{1 << 30, pendingOps}, {16 << 20, 16 << 20 / 8 / pendingOp}} {
+		for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+			e := newEngine(t, Options{Durability: d, Manual: true, MemoryLimit: c.limit})
+			all, most := int(c.most/deferOps*3/2), 0
+			for i := range all {
+				tx := begin(t, e, TxOptions{})
+				for j := range deferOps {
+					require.NoError(t, tx.Put(fmt.Appendf(nil, "%07d", (i*deferOps+j)*7919%1000003), []byte("value")))
+				}
+				require.NoError(t, tx.Commit())
+				most = max(most, len(e.pending.ops))
 			}
-			require.NoError(t, tx.Commit())
-			require.LessOrEqual(t, len(e.pending.ops), pendingOps+deferOps, "%d", d)
+			require.LessOrEqual(t, most, int(c.most+deferOps), "%d", d)
+			require.GreaterOrEqual(t, most, int(c.most/2), "%d", d)
+			n, err := e.Len()
+			require.NoError(t, err)
+			require.EqualValues(t, all*deferOps, n)
 		}
-		n, err := e.Len()
-		require.NoError(t, err)
-		require.EqualValues(t, 3*pendingOps, n)
 	}
 }
 
