@@ -136,9 +136,9 @@ func (w *writer) stream(ctx context.Context, s int) error {
 			return err
 		}
 		t := transaction{s, n, w.load.Large}
-		err := w.db.Update(t.run)
+		err := w.run(t)
 		for errors.Is(err, dbm.ErrConflict) { // has lost many times, as it may while the system holds up the others
-			err = w.db.Update(t.run)
+			err = w.run(t)
 		}
 		if err != nil {
 			return fmt.Errorf("transaction %d of stream %d: %w", n, s, err)
@@ -155,6 +155,13 @@ func (w *writer) stream(ctx context.Context, s int) error {
 		time.Sleep(w.load.Pause)
 	}
 	return nil
+}
+
+func (w *writer) run(t transaction) error {
+	if t.single() {
+		return w.db.Put(numberKey(t.stream), encodeNumber(t.number))
+	}
+	return w.db.Update(t.run)
 }
 
 func (t transaction) run(tx *dbm.Tx) error {

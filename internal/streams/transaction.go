@@ -6,11 +6,12 @@ import (
 	"math/rand/v2"
 )
 
-// Count is the number of streams. The first Chained of them change the record that counts their transactions; the last one writes a
-// value of more than 1 MiB now and then, if it is asked to.
+// Count is the number of streams. The first Chained of them change the record that counts their transactions; the last Single put their
+// number and nothing else, without a transaction; the one before them writes a value of more than 1 MiB now and then, if it is asked to.
 const (
-	Count   = 8
+	Count   = 10
 	Chained = 3
+	Single  = 2
 )
 
 const slots = 61 // keys of a stream, all written again within as many transactions
@@ -25,6 +26,9 @@ type transaction struct {
 	large  bool // values of more than 1 MiB are allowed
 }
 
+// single reports whether the transaction is one Put.
+func (t transaction) single() bool { return t.stream >= Count-Single }
+
 // write is one change that a transaction makes. Its value follows from its seed.
 type write struct {
 	slot   int
@@ -35,6 +39,9 @@ type write struct {
 
 // writes lists what the transaction does to the stream's keys, each slot once. One of them is the slot number % slots.
 func (t transaction) writes() []write {
+	if t.single() {
+		return nil
+	}
 	rng := rand.New(rand.NewPCG(uint64(t.stream)<<32, t.number))
 	first, step := int(t.number%slots), 1+rng.IntN(slots-1) // slots is prime: no slot comes twice
 	all := make([]write, 1+rng.IntN(6))
@@ -46,7 +53,7 @@ func (t transaction) writes() []write {
 			w.delete = true
 		case kind < 30:
 			w.size = 2_000 + rng.IntN(60_000)
-		case kind < 31 && t.large && t.stream == Count-1:
+		case kind < 31 && t.large && t.stream == Count-Single-1:
 			w.size = 1<<20 + rng.IntN(1<<20)
 		default:
 			w.size = rng.IntN(700)
@@ -87,6 +94,9 @@ func state(stream int, number uint64, large bool) [slots]*write {
 	var all [slots]*write
 	var filled [slots]bool
 	missing := slots
+	if (transaction{stream, number, large}).single() {
+		return all
+	}
 	for n := number; n > 0 && missing > 0; n-- {
 		for _, w := range (transaction{stream, n, large}).writes() {
 			if filled[w.slot] {
