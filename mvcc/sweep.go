@@ -16,7 +16,7 @@ import (
 // in bursts. A page that has to be written (see override's dirtyPages) goes with the next part wherever it lies. Where many have to, as in
 // a tree that grows everywhere, parts would write those again and again, and all is flushed at once.
 const (
-	mostParts   = 16
+	mostParts   = 32
 	partBytes   = 4 << 20 // of dirty pages: all is flushed at once unless there are twice so many,
 	partShare   = 4       // and a part has a quarter of it at least
 	mustShare   = 4       // all is flushed at once if commits ask for more than a quarter of what is dirty
@@ -26,7 +26,7 @@ const (
 	lonelyTo    = 35      // and from which on out of nearly full ones
 	lonelyLeast = 8       // segments of which no more than an 8th lives are emptied in any case
 	partsHeld   = 1       // parts that room is held for, beside the one in flight
-	sweepShare  = 24      // with parts a checkpoint is due when the log has taken a 24th of what lives
+	sweepShare  = 48      // with parts a checkpoint is due when the log has taken a 48th of what lives
 )
 
 // partBytes is what a part is worth.
@@ -103,7 +103,7 @@ func (e *Engine) flushPart(n int) (err error) {
 	if err := e.eachParent(part.Parents, (*override.Batch).Rename, e.reserveMore); err != nil {
 		return err
 	}
-	return e.withBaton(func() error {
+	if err := e.withBaton(func() error {
 		if err := e.Failed(); err != nil {
 			return err
 		}
@@ -118,7 +118,28 @@ func (e *Engine) flushPart(n int) (err error) {
 			return nil
 		}
 		return e.finishFlush(f, e.between)
+	}); err != nil {
+		return err
+	}
+	return e.foldPart(part)
+}
+
+// foldPart names what a part has written by its addresses, so that the table that each checkpoint writes is short. No name that was planned
+// with before the flush is of use now: what commits have removed since then has left the table with it. From here on to the next flush,
+// which needs keeper.mu, the plan holds: what is removed meanwhile stays in the table, and is not folded.
+func (e *Engine) foldPart(part *override.Part) error {
+	var upper []logstore.PageID
+	parents, err := e.planFolds(func(s override.Snapshot) (parents []logstore.PageID, err error) {
+		parents, upper, err = e.pages.PlanPartFolds(s, part)
+		return parents, err
 	})
+	if err != nil {
+		return e.store.Fail(err)
+	}
+	if err := e.eachParent(parents, (*override.Batch).FoldClean, e.reserveMore); err != nil {
+		return err
+	}
+	return e.eachParent(upper, (*override.Batch).Fold, e.reserveMore)
 }
 
 // lonely returns how many live pages a segment may keep behind a part that comes by: the more, the more lies beside what lives. What only

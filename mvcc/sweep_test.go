@@ -3,6 +3,7 @@ package mvcc
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -69,4 +70,102 @@ func TestLonely(t *testing.T) {
 	require.EqualValues(t, 32, lonely(logstore.Account{Live: 1000, Log: 5000}, 256))
 	require.EqualValues(t, 32, lonely(logstore.Account{Live: 1000, Sparse: 200}, 256))
 	require.EqualValues(t, 32, lonely(logstore.Account{}, 256))
+}
+
+// TestPartsAreFolded: the table names what was written lately, not all that ever was.
+func TestPartsAreFolded(t *testing.T) {
+	opts := Options{Manual: true, RedoLimit: 1 << 20}
+	opts.PartBytes = 64 << 10
+	e := newEngine(t, opts)
+	const records = 20_000
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := 0; i < records; i += 100 {
+		tx := begin(t, e, TxOptions{})
+		for j := range 100 {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i+j), make([]byte, 400)))
+		}
+		require.NoError(t, tx.Commit())
+	}
+	require.NoError(t, e.Checkpoint())
+	for range 600 {
+		tx := begin(t, e, TxOptions{})
+		for range 40 {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", rng.IntN(records)), make([]byte, 400)))
+		}
+		require.NoError(t, tx.Commit())
+		require.NoError(t, e.Housekeep())
+	}
+	s, err := e.Stats()
+	require.NoError(t, err)
+	require.Greater(t, s.Pages.Parts, uint64(20))
+	onDisk := (len(e.pages.EncodeTable())) / 16
+	t.Logf("%d parts; %d of %d pages have a name in the table", s.Pages.Parts, onDisk, s.Space.LiveBytes/4096)
+	require.Less(t, int64(onDisk), s.Space.LiveBytes/4096/2)
+}
+
+// TestPartOfWhatGoes: commits remove inner nodes while a part is planned, flushed and folded. What was planned with before the flush is of
+// no use behind it: by then such a name is unknown, or an address where something else is.
+func TestPartOfWhatGoes(t *testing.T) {
+	const groups, records = 300, 12
+	key := func(i int) []byte { // neighbours differ late: separators are long, and inner nodes have few children
+		return fmt.Appendf(nil, "%08d%s%02d", i/records, strings.Repeat("x", 450), i%records)
+	}
+	put := func(tx *Tx, i int) error { return tx.Put(key(i), make([]byte, 450)) }
+	remove := func(tx *Tx, i int) error { return tx.Delete(key(i)) }
+	for _, folded := range []bool{false, true} { // inner nodes have born names, or addresses
+		for at := range 25 { // steps into the part
+			t.Run(fmt.Sprint(folded, at), func(t *testing.T) {
+				var e *Engine
+				change := func(from, to, per int, do func(tx *Tx, i int) error) {
+					for i := from; i < to; i += per {
+						tx := begin(t, e, TxOptions{})
+						for j := i; j < i+per; j++ {
+							require.NoError(t, do(tx, j))
+						}
+						require.NoError(t, tx.Commit())
+					}
+				}
+				steps := -1 // of the part
+				opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
+				opts.PartBytes = 64 << 10
+				opts.Step = func(StepPoint) {
+					switch {
+					case steps == at:
+						change(groups/3*records, groups/2*records, records, remove)
+						steps++
+					case steps >= 0: // readers come, and nobody keeps what was removed
+						change(0, 1, 1, put)
+						steps++
+					}
+				}
+				e = newEngine(t, opts)
+				change(0, groups*records, records, put)
+				e.keeper.mu.Lock()
+				require.NoError(t, e.flush())
+				e.keeper.mu.Unlock()
+				if folded {
+					require.NoError(t, e.Checkpoint())
+				}
+				tx := begin(t, e, TxOptions{}) // a record in each leaf, but for some that stay clean and move along, step by step
+				for i := 0; i < groups*records; i += 4 {
+					if i/records%8 != 0 {
+						require.NoError(t, put(tx, i))
+					}
+				}
+				require.NoError(t, tx.Commit())
+				e.keeper.mu.Lock()
+				steps = 0
+				err := e.flushPart(1)
+				done := steps
+				steps = -1
+				e.keeper.mu.Unlock()
+				require.NoError(t, err)
+				require.NoError(t, e.Checkpoint())
+				n, err := e.Len()
+				require.NoError(t, err)
+				require.Equal(t, done <= at, n == groups*records)
+				require.NoError(t, e.Check(t.Context()))
+			})
+		}
+	}
 }

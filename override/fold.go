@@ -33,12 +33,15 @@ func (e *entry) pinning() bool { return logstore.IsAddr(e.id) && e.head.Load().k
 
 // Fold folds one inner node, as part of the batch, and returns how many names it took away from children. The node may have left the tree since it was
 // planned: then it does nothing.
-func (b *Batch) Fold(parent logstore.PageID) (int, error) { return b.fold(parent, true) }
+func (b *Batch) Fold(parent logstore.PageID) (int, error) { return b.fold(parent, true, true) }
+
+// FoldClean is Fold without renaming: what is dirty keeps its name and may be left behind.
+func (b *Batch) FoldClean(parent logstore.PageID) (int, error) { return b.fold(parent, true, false) }
 
 // Rename is Fold for those children only that are dirty and have addresses for names.
-func (b *Batch) Rename(parent logstore.PageID) (int, error) { return b.fold(parent, false) }
+func (b *Batch) Rename(parent logstore.PageID) (int, error) { return b.fold(parent, false, true) }
 
-func (b *Batch) fold(parent logstore.PageID, clean bool) (int, error) {
+func (b *Batch) fold(parent logstore.PageID, clean, pinning bool) (int, error) {
 	p := b.p
 	if e := p.table.find(parent); e != nil {
 		if k := e.head.Load().kind; k == removed || k == tombstone {
@@ -55,7 +58,7 @@ func (b *Batch) fold(parent logstore.PageID, clean bool) (int, error) {
 		case e == nil:
 		case clean && e.foldable():
 			names = append(names, e)
-		case e.pinning():
+		case pinning && e.pinning():
 			dirty = append(dirty, e)
 		}
 	}
@@ -98,8 +101,11 @@ func (b *Batch) rename(e *entry) btree.PageID {
 // FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table: children before
 // parents. Without the baton: Fold decides anew. The plan is void once a flush was installed, for by then a name may mean nothing.
 func (p *Pages) FoldPlan(s Snapshot, least int) ([]logstore.PageID, error) {
-	return p.foldPlan(s, least, func(id logstore.PageID) bool { return !logstore.IsAddr(id) || p.store.Overridden(id) })
+	return p.foldPlan(s, least, p.named)
 }
+
+// named reports whether a page is found through the table.
+func (p *Pages) named(id logstore.PageID) bool { return !logstore.IsAddr(id) || p.store.Overridden(id) }
 
 // DrainPlan is FoldPlan for the inner nodes that have a child with a name in the table for which want is true.
 func (p *Pages) DrainPlan(s Snapshot, want func(name logstore.Addr) bool) ([]logstore.PageID, error) {

@@ -253,3 +253,33 @@ func TestFoldPlanOfADamagedTree(t *testing.T) {
 		require.ErrorContains(t, err, name)
 	}
 }
+
+// What is dirty may be left behind, so behind a part only clean pages get their addresses for names.
+func TestFoldClean(t *testing.T) {
+	s := newScript(t, false)
+	s.put(span(0, 80)...)
+	s.flushAll()
+	s.foldAll()
+	s.flushAll()
+	dirty, moved := s.leafOf(5), s.leafOf(70)
+	s.run(false, false, 70)
+	s.flushAll()
+	s.run(false, false, 5)
+	require.Equal(t, moved, s.leafOf(70))
+	musts := s.p.MustPages()
+	s.must(s.planFolds())
+	s.must(s.batch(func(b *Batch) error {
+		for _, id := range s.plan {
+			if _, err := b.FoldClean(id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	require.Equal(t, dirty, s.leafOf(5))
+	require.NotEqual(t, moved, s.leafOf(70))
+	require.True(t, logstore.IsAddr(s.leafOf(70)))
+	require.Equal(t, musts+1, s.p.MustPages(), "the parent")
+	s.must(s.verifyNewest())
+	s.must(s.settle())
+}

@@ -51,7 +51,7 @@ func (m *model) planPart() (*Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.hand = part.Next
+	m.hand, m.part = part.Next, part
 	for m.r.IntN(3) == 0 {
 		if err := m.commit(); err != nil {
 			return nil, err
@@ -125,6 +125,11 @@ func (m *model) flushWhole() error {
 func (m *model) planFolds() (err error) {
 	slot := m.registry.Acquire(&m.appliedSeq)
 	defer slot.Release()
+	if m.parts && m.part != nil && m.r.IntN(2) == 0 {
+		parents, upper, err := m.p.PlanPartFolds(m.p.At(slot.Seq()), m.part)
+		m.plan = append(parents, upper...)
+		return err
+	}
 	m.plan, err = m.p.FoldPlan(m.p.At(slot.Seq()), 1+m.r.IntN(2))
 	return err
 }
@@ -150,8 +155,11 @@ func (m *model) fold() error {
 	parent := m.plan[i]
 	m.plan = append(m.plan[:i], m.plan[i+1:]...)
 	return m.batch(func(b *Batch) error {
-		before := m.p.renamed
-		n, err := b.Fold(parent)
+		before, fold := m.p.renamed, (*Batch).Fold
+		if m.parts && m.r.IntN(2) == 0 {
+			fold = (*Batch).FoldClean
+		}
+		n, err := fold(b, parent)
 		modelCounts.Renamed += m.p.renamed - before
 		modelCounts.Folds += min(n, 1)
 		modelCounts.Retired += n

@@ -91,6 +91,7 @@ type model struct {
 	plan     []logstore.PageID
 	parts    bool   // flushes leave leaves behind
 	hand     []byte // where the next part begins
+	part     *Part  // that was planned last
 	readers  []*modelReader
 	segments map[int64]bool // entered so far
 

@@ -14,6 +14,7 @@ import (
 type Part struct {
 	Next    []byte            // the key to begin the next part at
 	Parents []logstore.PageID // of the leaves, those with dirty leaves that have addresses for names: Fold gives them others
+	from    []byte            // that this one began at
 	leaves  []*entry
 	clean   []cleanLeaf // those between
 }
@@ -32,7 +33,7 @@ func (t *Part) Leaves() int { return len(t.leaves) }
 // It looks at the tree as of a registered snapshot, without the baton, while no flush is in flight. What it finds is a suggestion: StartPart
 // takes what is dirty by then, and what it must.
 func (p *Pages) PlanPart(s Snapshot, from []byte, leaves int) (*Part, error) {
-	w := partWalk{s: s, from: from, most: leaves, part: &Part{}}
+	w := partWalk{s: s, from: from, most: leaves, part: &Part{from: from}}
 	root, err := s.Node(Root)
 	if err != nil || root.Level() == 0 {
 		return w.part, err
@@ -40,11 +41,7 @@ func (p *Pages) PlanPart(s Snapshot, from []byte, leaves int) (*Part, error) {
 	if err := w.list(Root, root, nil); err != nil {
 		return nil, err
 	}
-	start := 0
-	for start+1 < len(w.parents) && bytes.Compare(w.parents[start+1].bound, from) <= 0 {
-		start++
-	}
-	n := len(w.parents)
+	start, n := w.at(from), len(w.parents)
 	for i := 0; i <= n && !w.full; i++ { // the first one again at the end: what lies before the key in it
 		if err := w.leaves(w.parents[(start+i)%n], i == 0, i == n); err != nil {
 			return nil, err
@@ -58,7 +55,8 @@ type partWalk struct {
 	s       Snapshot
 	from    []byte
 	most    int
-	parents []partParent // of leaves, in key order
+	parents []partParent      // of leaves, in key order
+	upper   []logstore.PageID // the other inner nodes, children before parents: those with children that are found through the table
 	part    *Part
 	full    bool
 }
@@ -68,14 +66,24 @@ type partParent struct {
 	bound []byte // no key below it is less
 }
 
-// list lists the parents of leaves below an inner node.
+// at returns which parent a key lies below.
+func (w *partWalk) at(key []byte) (i int) {
+	for i+1 < len(w.parents) && bytes.Compare(w.parents[i+1].bound, key) <= 0 {
+		i++
+	}
+	return i
+}
+
+// list lists the inner nodes from one on downwards.
 func (w *partWalk) list(id logstore.PageID, n btree.Node, bound []byte) error {
 	if n.Level() == 1 {
 		w.parents = append(w.parents, partParent{id, bound})
 		return nil
 	}
+	named := false
 	for i := range n.Count() {
 		child := n.Child(i)
+		named = named || w.s.pages.named(child)
 		if i > 0 {
 			bound, _ = n.Separator(i, nil)
 		}
@@ -93,6 +101,9 @@ func (w *partWalk) list(id logstore.PageID, n btree.Node, bound []byte) error {
 		if err != nil {
 			return err
 		}
+	}
+	if named {
+		w.upper = append(w.upper, id)
 	}
 	return nil
 }
@@ -134,6 +145,31 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 		w.part.Parents = append(w.part.Parents, parent.id)
 	}
 	return nil
+}
+
+// PlanPartFolds lists the inner nodes to be folded behind the flush of a part: the parents of its leaves, for FoldClean, and what is above
+// them, for Fold, since inner nodes are not left behind anyway. It is like FoldPlan in all else: it has to be made behind the flush.
+func (p *Pages) PlanPartFolds(s Snapshot, part *Part) (parents, upper []logstore.PageID, err error) {
+	w := partWalk{s: s}
+	root, err := s.Node(Root)
+	if err != nil || root.Level() == 0 {
+		return nil, nil, err
+	}
+	if err := w.list(Root, root, nil); err != nil {
+		return nil, nil, err
+	}
+	n := len(w.parents)
+	first, last := 0, n-1 // all, unless the part has an end
+	if part.Next != nil {
+		first, last = w.at(part.from), w.at(part.Next)
+		if bytes.Compare(part.Next, part.from) <= 0 {
+			last += n
+		}
+	}
+	for i := first; i <= last; i++ {
+		parents = append(parents, w.parents[i%n].id)
+	}
+	return parents, w.upper, nil
 }
 
 const lonersShare = 2 // clean leaves that move with each dirty one, at most
