@@ -47,6 +47,7 @@ type database struct {
 	closed bool           // guarded by mu
 
 	calls atomic.Uint64 // tells the watch that the database is in use
+	shown shown         // what the front library reads by itself; guarded by mu
 }
 
 const (
@@ -61,6 +62,7 @@ type settings struct {
 	readOnly bool
 	posix    bool // the descriptor is shared with another process: a lock of this process alone is needed
 	durable  bool // each store is synced
+	still    *still
 }
 
 func open(fd uintptr, s settings) (*database, error) {
@@ -69,8 +71,9 @@ func open(fd uintptr, s settings) (*database, error) {
 		return nil, err
 	}
 	d := &database{
-		file: file,
-		lock: fileLock{fd: fd, posix: s.posix, exclusive: !s.readOnly},
+		file:  file,
+		lock:  fileLock{fd: fd, posix: s.posix, exclusive: !s.readOnly},
+		shown: shown{still: s.still},
 		options: mvcc.Options{
 			Store:      logstore.Options{ReadOnly: s.readOnly},
 			Durability: mvcc.WriteThrough, FlushInterval: time.Second,
@@ -195,6 +198,7 @@ func (d *database) run() error {
 		return err
 	}
 	d.engine, d.quit = e, make(chan struct{})
+	d.shown.show(e)
 	go d.watch(d.quit)
 	return nil
 }
@@ -211,6 +215,7 @@ func (d *database) shut() error {
 		return nil
 	}
 	close(d.quit)
+	d.shown.hide()
 	err := d.engine.Close()
 	d.engine, d.quit = nil, nil
 	if uerr := d.lock.release(); err == nil {
@@ -219,17 +224,41 @@ func (d *database) shut() error {
 	return err
 }
 
+// used counts the calls so far, and shows the tree if that can be done only now, as there was much to redo. ok is false if the database was
+// shut meanwhile: the memory of the front library's may be gone.
+func (d *database) used(quit chan struct{}) (calls uint64, ok bool) {
+	d.mu.RLock()
+	late := false
+	if ok = d.quit == quit; ok {
+		calls, late = d.calls.Load()+d.shown.calls(), d.shown.due(d.engine)
+	}
+	d.mu.RUnlock()
+	if late {
+		d.mu.Lock()
+		if d.quit == quit {
+			d.shown.show(d.engine)
+		}
+		d.mu.Unlock()
+	}
+	return calls, ok
+}
+
 // watch lets the lock go when another process asks for it, or nobody calls for a while.
 func (d *database) watch(quit chan struct{}) {
-	calls, since := d.calls.Load(), time.Now()
+	var calls uint64
+	since := time.Now()
 	for {
 		select {
 		case <-quit:
 			return
 		case <-time.After(askedEvery):
 		}
+		n, ok := d.used(quit)
+		if !ok {
+			return
+		}
 		asked := d.lock.asked()
-		if n := d.calls.Load(); n != calls {
+		if n != calls {
 			calls, since = n, time.Now()
 		}
 		if !asked && time.Since(since) < idleAfter {

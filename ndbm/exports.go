@@ -50,7 +50,7 @@ func boolean(b bool) C.int {
 func view(p unsafe.Pointer, n C.size_t) []byte { return unsafe.Slice((*byte)(p), int(n)) }
 
 //export flashdbm_engine_open
-func flashdbm_engine_open(fd, readOnly, posix, durable C.int) (ret C.int) {
+func flashdbm_engine_open(fd, readOnly, posix, durable C.int, shown unsafe.Pointer) (ret C.int) {
 	defer recovered(&ret)
 	opening.Lock()
 	defer opening.Unlock()
@@ -58,7 +58,7 @@ func flashdbm_engine_open(fd, readOnly, posix, durable C.int) (ret C.int) {
 		if databases[i].Load() != nil {
 			continue
 		}
-		d, err := open(uintptr(fd), settings{readOnly: readOnly != 0, posix: posix != 0, durable: durable != 0})
+		d, err := open(uintptr(fd), settings{readOnly: readOnly != 0, posix: posix != 0, durable: durable != 0, still: (*still)(shown)})
 		if err != nil {
 			return failed(err)
 		}

@@ -161,3 +161,17 @@ func (p *Pages) runAt(id logstore.PageID, seq uint64) ([]byte, error) {
 	}
 	return payload, err
 }
+
+// Moved calls f with each name that leads a reader at seq to another place of the file than itself, and that place, if the table has no
+// more than most entries. Names of what is in memory are left out. Changes of the table meanwhile may or may not be seen.
+func (p *Pages) Moved(seq uint64, most int64, f func(name logstore.PageID, a logstore.Addr)) (ok bool) {
+	if p.table.count.Load() > most {
+		return false
+	}
+	p.table.all(func(e *entry) {
+		if v := e.at(seq); v != nil && v.kind == atAddress {
+			f(e.id, v.addr)
+		}
+	})
+	return true
+}

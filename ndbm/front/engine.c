@@ -13,6 +13,7 @@
  */
 #define _GNU_SOURCE
 #include "engine.h"
+#include "still.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -166,6 +167,7 @@ static void boot(struct library *l)
 	vector[n++] = (void *)AT_NULL;
 	vector[n++] = NULL;
 	known = getrlimit(RLIMIT_NOFILE, &files);
+	still_guard();
 	l->boot(1, argv, envp);
 	l->functions.bind(); /* returns when the runtime is up and every package is initialized */
 	if (known == 0)

@@ -10,9 +10,14 @@
 
 #include <stddef.h>
 
+struct still;
+
 struct engine {
-	/* Takes over a descriptor, also if it fails. posix: the description is shared with other processes. Returns a handle. */
-	int (*open)(int fd, int read_only, int posix, int durable);
+	/*
+	 * Takes over a descriptor, also if it fails. posix: the description is shared with other processes. In still, if it is not NULL, the
+	 * engine shows the tree when it can, until it is closed. Returns a handle.
+	 */
+	int (*open)(int fd, int read_only, int posix, int durable, struct still *still);
 	int (*bind)(void);           /* prepares the calling thread, and its stack for signal handlers */
 	int (*start)(int handle);    /* waits for nothing: -EBUSY */
 	int (*truncate)(int handle); /* removes all */

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "files.h"
 #include "engine.h"
+#include "still.h"
 #include "turn.h"
 
 #include <errno.h>
@@ -31,6 +32,7 @@ struct shared {
 	char *pag_name; /* as it was opened */
 	int handles, writers;
 	struct use writing, reading;
+	struct still still; /* of reading */
 	struct pair *open, *parked;
 	struct shared *next;
 };
@@ -162,6 +164,7 @@ static void child_of_fork(void)
 	for (s = all; s != NULL; s = s->next) {
 		renew(&s->writing, s, O_RDWR);
 		renew(&s->reading, s, O_RDONLY);
+		still_forget(&s->still);
 	}
 	fallback_pid = fallback_pid == 0 ? 0 : getpid();
 	*same_process = 1;
@@ -196,6 +199,7 @@ static struct shared *add(const struct stat *st, const char *pag_name)
 	s->device = st->st_dev;
 	s->inode = st->st_ino;
 	s->writing.fd = s->reading.fd = -1;
+	still_forget(&s->still);
 	s->next = all;
 	__atomic_store_n(&all, s, __ATOMIC_RELAXED);
 	return s;
@@ -396,6 +400,8 @@ int files_open(const char *name, int flags, mode_t mode, struct shared **shared,
 	return ret;
 }
 
+struct still *files_still(struct shared *s) { return &s->still; }
+
 int files_engine_handle(struct shared *s)
 {
 	struct use *u = __atomic_load_n(&s->writers, __ATOMIC_RELAXED) > 0 ? &s->writing : &s->reading;
@@ -420,7 +426,7 @@ int files_engine_handle(struct shared *s)
 				return 0;
 			}
 		}
-		handle = e->open(u->fd, u == &s->reading, u->posix, turn_durable());
+		handle = e->open(u->fd, u == &s->reading, u->posix, turn_durable(), u == &s->reading ? &s->still : NULL);
 		if (handle > 0)
 			__atomic_store_n(&u->handle, handle, __ATOMIC_RELEASE);
 		else

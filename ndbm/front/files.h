@@ -33,6 +33,9 @@ void files_close(struct shared *s, struct pair *p);
 /* The engine's handle for a call, opened if need be: in this process's engine. 0 and errno if it cannot be. Writable if it is ever so. */
 int files_engine_handle(struct shared *s);
 
+/* What the engine shows of the file while nobody writes it. */
+struct still *files_still(struct shared *s);
+
 /* Whether this process is the forked child of the one that called last; then what was the parent's has been put right. */
 void files_notice_fork(void);
 

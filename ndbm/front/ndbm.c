@@ -4,6 +4,7 @@
 
 #include "engine.h"
 #include "files.h"
+#include "still.h"
 #include "turn.h"
 
 #include <errno.h>
@@ -109,13 +110,12 @@ static datum found(struct buffer *b, size_t size)
 /* A call that replies into a buffer. */
 enum question { FETCH, AFTER, FIRST };
 
-static int ask_once(struct state *s, enum question q, int handle, const char *key, size_t key_size, struct buffer *b, size_t *size)
+static int ask_once(enum question q, int handle, const char *key, size_t key_size, struct buffer *b, size_t *size)
 {
 	const struct engine *e = engine_get();
-	size_t room = b->room == 0 ? 0 : b->room - 1;
+	size_t room = b->room - 1;
 	int ret;
 
-	(void)s;
 	if (e == NULL)
 		return -errno;
 	if (turn_enter() != 0)
@@ -124,6 +124,18 @@ static int ask_once(struct state *s, enum question q, int handle, const char *ke
 		ret = e->fetch(handle, key, key_size, b->data, room, size);
 	else
 		ret = e->after(handle, key, key_size, q == FIRST, b->data, room, size);
+	turn_leave();
+	return ret;
+}
+
+/* Looks where the engine need not be asked. */
+static int fetch_still(struct state *s, const char *key, size_t key_size, struct buffer *b, size_t *size)
+{
+	int ret;
+
+	if (turn_enter() != 0)
+		return STILL_ASK;
+	ret = still_fetch(files_still(s->shared), key, key_size, b->data, b->room - 1, size);
 	turn_leave();
 	return ret;
 }
@@ -140,10 +152,14 @@ static int ask(struct state *s, enum question q, const char *key, size_t key_siz
 	if (b->data == NULL && make_room(b, 0, &old) != 0)
 		return -1;
 	for (;;) {
-		handle = files_engine_handle(s->shared);
-		if (handle <= 0)
-			return settle(s, -errno);
-		ret = ask_once(s, q, handle, key, key_size, b, size);
+		ret = q == FETCH ? fetch_still(s, key, key_size, b, size) : STILL_ASK;
+		handle = 0;
+		if (ret == STILL_ASK) {
+			handle = files_engine_handle(s->shared);
+			if (handle <= 0)
+				return settle(s, -errno);
+			ret = ask_once(q, handle, key, key_size, b, size);
+		}
 		if (ret == 1 && *size >= b->room) {
 			if (make_room(b, *size, &old) != 0) {
 				ret = -ENOMEM;

@@ -13,8 +13,11 @@
 #define LOCK_TIMEOUT 10.0 /* seconds */
 #define LOOK_EVERY 1000000L /* nanoseconds */
 
-static __thread int inside; /* a call that does not block signals */
-static __thread int known;  /* the engine has prepared itself for this thread */
+/* Where a thread has them without a call; there is little such room for libraries that are loaded late. */
+#define AT_HAND __attribute__((tls_model("initial-exec")))
+
+static __thread int inside AT_HAND; /* a call that does not block signals */
+static __thread int known AT_HAND;  /* the engine has prepared itself for this thread */
 static __thread sigset_t before;
 
 /* The first call of a thread. */

@@ -6,6 +6,7 @@
 
 CHECK_TABLE(open_checks);
 CHECK_TABLE(record_checks);
+CHECK_TABLE(fetch_checks);
 CHECK_TABLE(process_checks);
 CHECK_TABLE(host_checks);
 

@@ -15,6 +15,7 @@ int main(int argc, char **argv)
 #define TAKE(table) (memcpy(all + at, table, sizeof *all * (size_t)table##_count), at += table##_count)
 	TAKE(open_checks);
 	TAKE(record_checks);
+	TAKE(fetch_checks);
 	TAKE(process_checks);
 	TAKE(host_checks);
 	return run_checks(argc, argv, all, at);

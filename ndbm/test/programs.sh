@@ -101,7 +101,7 @@ else
 	failed "conformance, in full length"
 fi
 
-front="$here/../front/ndbm.c $here/../front/files.c $here/../front/turn.c $here/../front/engine.c"
+front="$here/../front/ndbm.c $here/../front/files.c $here/../front/turn.c $here/../front/engine.c $here/../front/still.c"
 # shellcheck disable=SC2086
 if $cc -std=gnu11 -w -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -I"$prefix/include" -o sanitized "$here"/ndbm_*.c "$here/tap.c" $front -ldl -lpthread; then
 	# The sanitizer has no room in a small address space. Three need it to keep to itself: they let the program end without closing what it
@@ -123,6 +123,16 @@ else
 	missing "the address sanitizer"
 fi
 unset FLASHDBM_ENGINE
+
+for san in thread address; do
+	if ! $cc -std=gnu11 -w -g -O1 -fsanitize=$san -o still_gate "$here/still_gate.c" "$here/../front/still.c" -lpthread; then
+		missing "the $san sanitizer"
+	elif ./still_gate 10; then
+		passed "fetches beside an engine that shows and hides the tree, with the $san sanitizer"
+	else
+		failed "fetches beside an engine that shows and hides the tree, with the $san sanitizer"
+	fi
+done
 
 if command -v valgrind >/dev/null; then
 	$cc -std=gnu11 -w -g -I"$prefix/include" -o plain "$here"/ndbm_*.c "$here/tap.c" -L"$lib" -lndbm -Wl,-rpath,"$lib" -lpthread

@@ -1,0 +1,98 @@
+//go:build linux
+
+package main
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"flashdbm/mvcc"
+)
+
+// still is memory of the front library's in which the engine shows it a tree that nobody changes. front/still.h has the rules, and the
+// same structure. The engine is the one that calls show and hide, in turn, with the database's mu held for writing.
+type still struct {
+	entered atomic.Uint64 // readers, and stillHidden
+	left    atomic.Uint64 // readers that have gone
+	root    uint64
+	moved   uintptr // *[places]mvcc.MovedPage
+	places  uint64
+	shift   uint32
+	chunks  uint32
+	chunk   [stillChunks]stillChunk
+}
+
+type stillChunk struct{ pages, checked, overridden uintptr }
+
+const (
+	stillHidden = 1 << 63
+	stillChunks = 64
+)
+
+// shown is a still with what Go needs to know of it. The zero one has no still and shows nothing.
+type shown struct {
+	still  *still
+	pinned runtime.Pinner // what is shown of Go's memory
+	tried  bool           // there was a still tree
+	open   bool           // and it is shown
+}
+
+// due reports whether show would show a tree that is hidden.
+func (s *shown) due(e *mvcc.Engine) bool {
+	return s.still != nil && !s.tried && e.IsStill()
+}
+
+// show shows the tree if it is one that stays as it is.
+func (s *shown) show(e *mvcc.Engine) {
+	if !s.due(e) {
+		return
+	}
+	s.tried = true
+	t, ok := e.Still()
+	if !ok || len(t.Mapped) > stillChunks {
+		return
+	}
+	c := s.still
+	for i, m := range t.Mapped {
+		checked, overridden := unsafe.SliceData(m.Checked), unsafe.SliceData(m.Overridden)
+		s.pinned.Pin(checked)
+		s.pinned.Pin(overridden)
+		c.chunk[i] = stillChunk{
+			pages:      uintptr(unsafe.Pointer(unsafe.SliceData(m.Pages))),
+			checked:    uintptr(unsafe.Pointer(checked)),
+			overridden: uintptr(unsafe.Pointer(overridden)),
+		}
+	}
+	moved := unsafe.SliceData(t.Moved)
+	s.pinned.Pin(moved)
+	c.moved, c.places = uintptr(unsafe.Pointer(moved)), uint64(len(t.Moved))
+	c.root, c.shift, c.chunks = t.Root, uint32(t.Shift), uint32(len(t.Mapped))
+	s.open = true
+	c.entered.And(^uint64(stillHidden))
+}
+
+// hide returns when nobody reads what was shown, nor will.
+func (s *shown) hide() {
+	s.tried = false
+	if !s.open {
+		return
+	}
+	c := s.still
+	c.entered.Or(stillHidden)
+	// left first: if then as many have entered, all of those have left.
+	for wait := time.Microsecond; c.left.Load() != c.entered.Load()&^stillHidden; wait = min(2*wait, time.Millisecond) {
+		time.Sleep(wait)
+	}
+	s.open = false
+	s.pinned.Unpin()
+}
+
+// calls counts the readers there were.
+func (s *shown) calls() uint64 {
+	if s.still == nil {
+		return 0
+	}
+	return s.still.entered.Load() &^ stillHidden
+}

@@ -1,0 +1,97 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func (s *still) hidden() bool { return s.entered.Load()&stillHidden != 0 }
+
+func newStill() *still {
+	s := &still{}
+	s.entered.Store(stillHidden)
+	return s
+}
+
+// TestStillShown: a tree is shown while it is only read, and hidden before a writer gets the lock, which waits for the readers.
+func TestStillShown(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	w := openTest(t, path, settings{})
+	for i := range 3000 {
+		put(t, w, fmt.Sprint("key", i), "value")
+	}
+	require.NoError(t, w.letGo())
+
+	s := newStill()
+	r := openTest(t, path, settings{readOnly: true, still: s})
+	assert.True(t, s.hidden(), "before the first call")
+	look(r, t, "key1")
+	require.False(t, s.hidden())
+	assert.EqualValues(t, 1, s.chunks)
+
+	// A reader is inside when the writer comes.
+	s.entered.Add(1)
+	stored := make(chan struct{})
+	go func() {
+		defer close(stored)
+		put(t, w, "key1", "new")
+	}()
+	for end := time.Now().Add(10 * time.Second); !s.hidden(); time.Sleep(time.Millisecond) {
+		require.True(t, time.Now().Before(end), "the tree is not hidden from who comes now")
+	}
+	time.Sleep(20 * time.Millisecond)
+	select {
+	case <-stored:
+		t.Fatal("written while a reader was there")
+	default:
+	}
+	s.left.Add(1)
+	<-stored
+
+	value, _ := look(r, t, "key1")
+	assert.Equal(t, "new", value)
+	assert.True(t, s.hidden(), "beside a writer")
+	require.NoError(t, w.letGo())
+	for end := time.Now().Add(10 * time.Second); s.hidden(); time.Sleep(10 * time.Millisecond) {
+		look(r, t, "key1")
+		require.True(t, time.Now().Before(end), "never shown again")
+	}
+	require.NoError(t, r.close())
+	assert.True(t, s.hidden(), "after close")
+}
+
+// TestStillIdle: readers of what is shown use the database.
+func TestStillIdle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	w := openTest(t, path, settings{})
+	put(t, w, "key", "value")
+	require.NoError(t, w.letGo())
+	s := newStill()
+	r := openTest(t, path, settings{readOnly: true, still: s})
+	look(r, t, "key")
+	for end := time.Now().Add(idleAfter + idleAfter/2); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		require.False(t, s.hidden(), "taken for idle")
+		s.entered.Add(1)
+		s.left.Add(1)
+	}
+	for end := time.Now().Add(10 * time.Second); !s.hidden(); time.Sleep(10 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "never idle")
+	}
+}
+
+// TestStillNotWritable: the tree of an engine that writes is not shown.
+func TestStillNotWritable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	s := newStill()
+	w := openTest(t, path, settings{still: s})
+	put(t, w, "key", "value")
+	look(w, t, "key")
+	assert.True(t, s.hidden(), "a tree that can change")
+}
