@@ -268,11 +268,22 @@ type reservation func(extra int64) error
 
 func (e *Engine) reserveMore(extra int64) error { return e.store.Reserve(extra, false) }
 
-// eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room.
+// eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room. Each turn with the baton
+// merges what is pending. Behind the batches of a bulk load that takes longer than the folding of a few, and much less if it is done
+// seldom, so that more is merged at a time.
 func (e *Engine) eachParent(plan []logstore.PageID, do folding, reserve reservation) error {
-	for len(plan) > 0 {
-		n := min(len(plan), foldsAtOnce)
-		err := e.withBaton(func() error { return e.foldSome(plan[:n], do, reserve) })
+	for most := foldsInBulk; len(plan) > 0; {
+		n := 0
+		err := e.withBaton(func() error {
+			if n = min(len(plan), most); e.batchOps < deferOps {
+				n = min(n, foldsAtOnce)
+			}
+			return e.foldSome(plan[:n], do, reserve)
+		})
+		if logstore.IsFull(err) && n > foldsAtOnce {
+			most = foldsAtOnce
+			continue
+		}
 		if logstore.IsFull(err) {
 			return nil
 		}
@@ -303,8 +314,9 @@ func (e *Engine) planFolds(plan func(override.Snapshot) ([]logstore.PageID, erro
 }
 
 const (
-	foldsAtOnce = 8 // inner nodes folded under one baton
-	foldPages   = 3 // that folding one adds to the next flush at most: its page, and its part of the names folded away
+	foldsAtOnce = 8   // inner nodes folded under one baton,
+	foldsInBulk = 128 // the same while commits are large
+	foldPages   = 3   // that folding one adds to the next flush at most: its page, and its part of the names folded away
 )
 
 // foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. Baton holder.
