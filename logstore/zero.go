@@ -43,7 +43,7 @@ func (s *Store) ZeroDue() bool { return s.zeroDue.Load() }
 // the baton; one goroutine calls it.
 func (s *Store) ZeroAhead() error {
 	s.zeroDue.Store(false)
-	if err := s.growAhead(); err != nil && !IsFull(err) {
+	if err := s.growAhead(zeroAhead + 1); err != nil && !IsFull(err) {
 		return err
 	}
 	for range zeroAhead {
@@ -60,12 +60,28 @@ func (s *Store) ZeroAhead() error {
 	return nil
 }
 
-// growAhead makes sure that there are zeroAhead segments beyond what is reserved.
-func (s *Store) growAhead() error {
+// GrowDue reports whether a commit will soon have to wait for the file to grow.
+func (s *Store) GrowDue() bool {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return !sp.limited && !sp.short && sp.missing(int64(sp.segmentPages), 0, forWrites) > 0
+}
+
+// GrowAhead makes sure that there is a segment beyond what is reserved, as ZeroAhead does where commits are synced.
+func (s *Store) GrowAhead() error {
+	if err := s.growAhead(1); !IsFull(err) {
+		return err
+	}
+	return nil
+}
+
+// growAhead makes sure that there are so many segments beyond what is reserved.
+func (s *Store) growAhead(segments int64) error {
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	for {
-		missing := s.space.missingAhead()
+		missing := s.space.missingAhead(segments)
 		if missing <= 0 {
 			return nil
 		}
@@ -76,10 +92,10 @@ func (s *Store) growAhead() error {
 }
 
 // missingAhead returns how many pages there should be beyond what is reserved and held back, and are not.
-func (sp *space) missingAhead() int64 {
+func (sp *space) missingAhead(segments int64) int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return sp.missing((zeroAhead+1)*int64(sp.segmentPages), 0, forWrites)
+	return sp.missing(segments*int64(sp.segmentPages), 0, forWrites)
 }
 
 func (s *Store) zero(n uint32) error {

@@ -19,7 +19,7 @@ func TestZeroAhead(t *testing.T) {
 	require.NoError(t, x.s.ZeroAhead())
 	require.False(t, x.s.ZeroDue())
 	sp := x.s.space
-	require.LessOrEqual(t, sp.missingAhead(), int64(0))
+	require.LessOrEqual(t, sp.missingAhead(zeroAhead+1), int64(0))
 	require.GreaterOrEqual(t, len(sp.free), zeroAhead)
 	for _, n := range sp.free[len(sp.free)-zeroAhead:] {
 		require.False(t, sp.segments[n].blank, "segment %d is entered soon", n)
@@ -79,4 +79,28 @@ func TestZerosBehindSmallGroups(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestGrowAhead: as long as there is a segment to spare no commit waits for the file to grow, and there is one again once it did ahead. A
+// file with a limit is left to those who need it.
+func TestGrowAhead(t *testing.T) {
+	x := newScript(t)
+	for range 20 {
+		require.NoError(t, x.s.GrowAhead())
+		require.False(t, x.s.GrowDue())
+		size := x.s.space.end()
+		for !x.s.GrowDue() {
+			require.NoError(t, x.s.Reserve(1, false))
+		}
+		require.NoError(t, x.s.Reserve(int64(x.s.segmentPages)-1, false))
+		require.Equal(t, size, x.s.space.end())
+		require.NoError(t, x.s.GrowAhead())
+		require.Greater(t, x.s.space.end(), size)
+	}
+	require.NoError(t, x.s.Reserve(1, true))
+	for !x.s.GrowDue() {
+		require.NoError(t, x.s.Reserve(1, false))
+	}
+	x.s.space.limited = true
+	require.False(t, x.s.GrowDue())
 }

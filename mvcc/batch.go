@@ -261,6 +261,7 @@ func (e *Engine) account(b *batch) {
 	e.rebalance(0)
 	if due {
 		e.reclaim()
+		e.keeper.nudgeToGrow()
 	}
 	e.noteRedo()
 	e.keeper.nudge()

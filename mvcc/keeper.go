@@ -21,6 +21,7 @@ type keeper struct {
 	quit      chan struct{}
 	done      chan struct{}
 	due       atomic.Bool // the goroutine was nudged
+	tight     atomic.Bool // it was nudged to let the file grow
 	paced     uint64      // pages appended at the last pause; guarded by mu
 	turn      turn
 	cleaner   cleaner
@@ -67,6 +68,20 @@ func (k *keeper) nudge() {
 		return
 	}
 	k.due.Store(true)
+	k.rouse()
+}
+
+// nudgeToGrow wakes the goroutine if the file should grow before a commit has to wait for that: on tmpfs a fifth of the time of one that
+// loads a new file, on other file systems a sync as well. Where commits are synced ZeroAhead sees to it. Baton holder.
+func (k *keeper) nudgeToGrow() {
+	if k.e == nil || k.e.opts.Durability == Durable || k.tight.Load() || !k.e.store.GrowDue() {
+		return
+	}
+	k.tight.Store(true)
+	k.rouse()
+}
+
+func (k *keeper) rouse() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
@@ -91,6 +106,12 @@ func (k *keeper) run() {
 		case <-k.quit:
 			return
 		case <-k.wake:
+			if k.tight.Swap(false) {
+				k.log("growth", k.e.store.GrowAhead())
+				if !k.due.Load() {
+					continue
+				}
+			}
 		case <-aging:
 			k.log("old transactions", k.e.endOldSnapshots())
 			continue
