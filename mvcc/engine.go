@@ -190,6 +190,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.moved.init()
 	e.gate.init()
 	e.ceiling.Store(opts.MemoryLimit)
+	e.setStep()
 	if err := e.recover(rec); err != nil {
 		if e.pages != nil {
 			e.pages.Close()

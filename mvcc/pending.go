@@ -191,7 +191,7 @@ func (p *pending) drop(batches, ops int) {
 // mergeOps brings the ops of one batch, or of several, into the tree as of seq.
 func (e *Engine) mergeOps(seq uint64, ops []btree.Op, several bool) error {
 	pages := e.pages.Begin(seq)
-	if several {
+	if several && !e.pending.ascend {
 		ops = e.pending.sorter.sort(ops, pages.Drop)
 	}
 	r, err := btree.Apply(pages, override.Root, ops)

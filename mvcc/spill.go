@@ -42,6 +42,7 @@ const mergeLayers = 16
 
 // spillBudget is what transactions have in memory for write sets, all together.
 type spillBudget struct {
+	step   int64         // bytes by which a set grows until it is charged again
 	bytes  atomic.Int64  // of sets, as far as they were charged
 	sets   atomic.Int64  // that were charged
 	layers atomic.Uint64 // written since the engine was opened
@@ -61,14 +62,20 @@ func (e *Engine) spillBytes() int64 {
 	return e.opts.MemoryLimit / spillShare
 }
 
+// setStep sets the step of charges.
+func (e *Engine) setStep() {
+	e.budget.step = max(min(leastSpilled, e.spillBytes()/8)/chargeStep, 1)
+}
+
 // charge accounts for the memory of a write set that has grown, and reports whether it must leave memory: all sets together have too
 // much, and this one has its share of that. A small set is not looked at by others.
 func (e *Engine) charge(w *WriteSet) (due bool) {
-	budget, held := e.spillBytes(), w.used()
-	least := min(leastSpilled, budget/8)
-	if held-w.charged < max(least/chargeStep, 1) {
+	held := w.used()
+	if held-w.charged < e.budget.step {
 		return false
 	}
+	budget := e.spillBytes()
+	least := min(leastSpilled, budget/8)
 	if w.charged == 0 {
 		e.budget.sets.Add(1)
 	}

@@ -3,6 +3,7 @@ package mvcc
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"slices"
 )
 
@@ -54,11 +55,16 @@ func headOf(key []byte, skip int) uint64 {
 	if len(key) >= skip+8 {
 		return binary.BigEndian.Uint64(key[skip:])
 	}
-	var b [8]byte
-	if len(key) > skip {
-		copy(b[:], key[skip:])
+	if len(key) >= skip+4 { // without a copy, whose bytes the processor could not load as one number at once
+		n := len(key) - skip
+		last := uint64(binary.BigEndian.Uint32(key[len(key)-4:]))
+		return uint64(binary.BigEndian.Uint32(key[skip:]))<<32 | last<<(8*(8-n))&math.MaxUint32
 	}
-	return binary.BigEndian.Uint64(b[:])
+	var head uint64
+	for i := skip; i < len(key); i++ {
+		head |= uint64(key[i]) << (56 - 8*(i-skip))
+	}
+	return head
 }
 
 // commonPrefix returns the number of leading bytes that a and b share.
