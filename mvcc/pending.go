@@ -49,7 +49,7 @@ type pendingBatch struct {
 
 const (
 	pendingOps   = 192 << 10 // ops that may be pending; the more, the fewer visits of leaves,
-	pendingRun   = 4 << 10   // but keys that ascend come to each leaf once anyway: no more than the processor's caches hold
+	pendingRun   = 1 << 10   // but keys that ascend come to each leaf once anyway: little enough for the processor's nearest caches
 	pendingOp    = 144       // bytes that an op takes, with its copy in order, beside its key and value
 	pendingLeaf  = 2560      // bytes of the version of a leaf, which each op may make if there are so many leaves
 	pendingSpare = 40 << 20  // of MemoryLimit, of the rest of which ops may take a third and such versions half; with a small one each an eighth of it all

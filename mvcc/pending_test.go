@@ -264,10 +264,10 @@ func TestPendingEnds(t *testing.T) {
 // TestPendingDuringAFlush: commits that change leaves which the flush in flight writes for the first time hold room for them, also when it
 // has given some of them their places.
 func TestPendingDuringAFlush(t *testing.T) {
-	const records, size = 2000, 1000 // three to a leaf
+	const records, size = 1000, 1000 // three to a leaf; no more than may be pending
 	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
 	turn, looks := 0, map[int]func(){}
-	e := newEngine(t, Options{Durability: Durable, Manual: true, StepPages: 8, Step: func(StepPoint) {
+	e := newEngine(t, Options{Durability: Durable, Manual: true, StepPages: 4, Step: func(StepPoint) {
 		turn++
 		if look := looks[turn]; look != nil {
 			look()
