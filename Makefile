@@ -20,6 +20,7 @@
 #   make ndbm     the C libraries for programs of ndbm and dbm, in bin/ndbm/lib; needs binutils too
 #   make install-ndbm PREFIX=DIR
 #   make test-ndbm  the C libraries with real programs, whose sources it fetches from Debian's archive
+#   make test-ndbm-packages  what that needs of Debian's packages
 #   make opentime how long a database of 1 GB takes to open that was killed while 33 goroutines wrote
 #   make build    bin/flashdbm
 #   make install  flashdbm into Go's bin directory
@@ -56,7 +57,7 @@ CROSS = linux/arm64 darwin/arm64 windows/amd64
 
 .DELETE_ON_ERROR:
 .PHONY: space demo test vet format imports unit race cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
-.PHONY: ndbm install-ndbm test-ndbm
+.PHONY: ndbm install-ndbm test-ndbm test-ndbm-packages
 
 demo: build
 	bin/flashdbm demo
@@ -230,6 +231,10 @@ install-ndbm:
 
 test-ndbm:
 	$(MAKE) -C ndbm check-programs
+
+test-ndbm-packages:
+	apt-get install -y --no-install-recommends dpkg-dev g++ pkg-config valgrind strace libpython3-dev libpipeline-dev zlib1g-dev flex groff \
+		libgdbm-compat-dev libgdbm-dev libdb5.3-dev
 
 clean:
 	rm -rf bin

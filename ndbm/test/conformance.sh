@@ -25,8 +25,21 @@ if command -v g++ >/dev/null; then
 else
 	echo "# no g++: the headers were not tried with C++"
 fi
+# One for another library's header, whose library is preloaded; it is linked with ours so that its calls are known.
+$cc $flags -o "$work/int_dsize" "$here/int_dsize.c" "$prefix/lib/libflashdbm-preload.so" -Wl,-rpath,"$prefix/lib"
 cd "$work"
 failed=0
+./int_dsize || failed=1
+if command -v pkg-config >/dev/null; then
+	options=$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs flashdbm-ndbm)
+	# shellcheck disable=SC2086
+	$cc -o packaged "$here/int_dsize.c" $options -Wl,-rpath,"$prefix/lib" && echo "ok - pkg-config" || failed=1
+else
+	echo "# no pkg-config: its file was not tried"
+fi
+for page in ndbm dbm dbm_open dbm_fetch dbm_store; do
+	test -s "$prefix/share/man/man3/$page.3" || { echo "not ok - no manual page $page(3)"; failed=1; }
+done
 for program in ndbm dbm; do
 	echo "# $program"
 	./$program || failed=1

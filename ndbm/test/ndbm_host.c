@@ -130,6 +130,31 @@ static void handlers_stay(void)
 	dbm_close(db);
 }
 
+/* Until the first open the library does nothing. */
+static void nothing_before_open(void)
+{
+	char line[4096];
+	int threads = 0, engine = 0, sig;
+	struct sigaction sa;
+	FILE *f;
+
+	for (sig = 1; sig < 32; sig++)
+		if (sig != SIGKILL && sig != SIGSTOP && sig != SIGALRM)
+			CHECK(sigaction(sig, NULL, &sa) == 0 && (sa.sa_handler == SIG_DFL || sa.sa_handler == SIG_IGN));
+	f = fopen("/proc/self/status", "r");
+	CHECK(f != NULL);
+	while (fgets(line, sizeof line, f) != NULL)
+		sscanf(line, "Threads: %d", &threads);
+	fclose(f);
+	CHECK(threads == 1);
+	f = fopen("/proc/self/maps", "r");
+	CHECK(f != NULL);
+	while (fgets(line, sizeof line, f) != NULL)
+		engine |= strstr(line, "flashdbm-engine") != NULL;
+	fclose(f);
+	CHECK(!engine);
+}
+
 static void default_signals_end_it(void *arg)
 {
 	put(open_new(), "k", "v");
@@ -262,6 +287,7 @@ static void bad_arguments(void)
 }
 
 const struct check host_checks[] = {
+	{"host: before the first open nothing is changed", nothing_before_open},
 	{"signals: handlers run, installed before the open", alarms_before},
 	{"signals: handlers run, installed after the open", alarms_after},
 	{"signals: a profiling timer", profiling},

@@ -101,6 +101,24 @@ else
 	failed "conformance, in full length"
 fi
 
+# ---- syncs ----
+# 100 stores are synced once, when the database is closed, or each.
+syncs() { # name: stores with it set to durable
+	mkdir -p syncs
+	(cd syncs && env "$1=durable" strace -f -qq -e trace=fdatasync,fsync -o ../syncs.log ../stores 100 >/dev/null) && grep -c 'sync(' syncs.log
+}
+if command -v strace >/dev/null; then
+	$cc -std=gnu11 -w -O1 -I"$prefix/include" -o stores "$here/speed.c" -L"$lib" -Wl,-rpath,"$lib" -lndbm
+	once=$(syncs NOTHING) each=$(syncs FLASHDBM_DURABILITY)
+	if [ "${once:-0}" -ge 1 ] && [ "$once" -lt 50 ] && [ "${each:-0}" -ge 100 ]; then
+		passed "syncs: $once for 100 stores and dbm_close, $each with FLASHDBM_DURABILITY=durable"
+	else
+		failed "syncs: ${once:-none} for 100 stores and dbm_close, ${each:-none} with FLASHDBM_DURABILITY=durable"
+	fi
+else
+	missing "strace, to see syncs"
+fi
+
 front="$here/../front/ndbm.c $here/../front/files.c $here/../front/turn.c $here/../front/engine.c $here/../front/still.c"
 # shellcheck disable=SC2086
 if $cc -std=gnu11 -w -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -I"$prefix/include" -o sanitized "$here"/ndbm_*.c "$here/tap.c" $front -ldl -lpthread; then
