@@ -70,3 +70,31 @@ func TestScanWhileTheWatermarkMoves(t *testing.T) {
 	<-stopped
 	require.Positive(t, stayed)
 }
+
+// TestReadersBelow: readers below a value are counted up to a limit, and where there have been many, so that to look for them takes long,
+// there are said to be some.
+func TestReadersBelow(t *testing.T) {
+	var r Registry
+	var applied atomic.Uint64
+	require.False(t, r.ReadersBelow(1, 0))
+	applied.Store(5)
+	a, b := r.Acquire(&applied), r.Acquire(&applied)
+	require.False(t, r.ReadersBelow(5, 0))
+	require.True(t, r.ReadersBelow(6, 1))
+	require.False(t, r.ReadersBelow(6, 2))
+	held := r.AcquireAt(5)
+	require.False(t, r.ReadersBelow(6, 2))
+	a.Release()
+	require.False(t, r.ReadersBelow(6, 1))
+	b.Release()
+	held.Release()
+	var many []Slot
+	for range fewSlots {
+		many = append(many, r.Acquire(&applied))
+	}
+	for _, s := range many {
+		s.Release()
+	}
+	require.True(t, r.ReadersBelow(6, 0))
+	require.Zero(t, r.Count())
+}

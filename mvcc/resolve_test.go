@@ -2,6 +2,8 @@ package mvcc
 
 import (
 	"fmt"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -183,4 +185,63 @@ func TestToldLate(t *testing.T) {
 	release()
 	require.NoError(t, late.Rollback())
 	require.NoError(t, committer.Rollback())
+}
+
+// TestToldAtAnyTime: from the note on, whoever the batch has beaten loses whenever he looks, also while the note gives way to the table.
+func TestToldAtAnyTime(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	put(t, e, "k", "")
+	release := e.HoldBaton()
+	n := &commitNode{}
+	n.Value.set = &WriteSet{}
+	n.Value.set.Put([]byte("k"), nil)
+	e.nodes = append(e.nodes, n)
+	beaten := begin(t, e, TxOptions{})
+	require.NoError(t, beaten.Put([]byte("k"), nil))
+	for i := range 100 { // it takes longer to look for
+		require.NoError(t, beaten.Put(fmt.Appendf(nil, "other%d", i), nil))
+	}
+	before, seq, last := e.untold.Load(), beaten.Snapshot()+1, e.lastOf(HashKey([]byte("k")))
+
+	const rounds = 5_000
+	var noted, told atomic.Int64 // rounds
+	var looks, missed atomic.Int64
+	looked := make(chan struct{})
+	go func() {
+		for round := int64(1); round <= rounds; round++ {
+			for noted.Load() < round {
+				runtime.Gosched()
+			}
+			for done := false; !done; {
+				done = told.Load() == round
+				if beaten.conflict(nil) == nil {
+					missed.Add(1)
+				}
+				if looks.Add(1)%64 == 0 {
+					runtime.Gosched()
+				}
+			}
+			looked <- struct{}{}
+		}
+	}()
+	for round := int64(1); round <= rounds; round++ {
+		e.tell(seq)
+		require.Equal(t, seq, e.untold.Load())
+		from := looks.Load()
+		noted.Store(round)
+		for looks.Load() == from {
+			runtime.Gosched()
+		}
+		e.unpinned.Add(1) // somebody came
+		e.tellLate(seq)
+		require.Equal(t, before, e.untold.Load())
+		told.Store(round)
+		<-looked
+		e.unpinned.Add(-1)
+		last.Store(0)
+	}
+	require.Zero(t, missed.Load())
+	e.nodes = e.nodes[:0]
+	release()
+	require.NoError(t, beaten.Rollback())
 }

@@ -11,8 +11,9 @@ import "sync/atomic"
 //  1. Of each batch that is cut from the list, or at which somebody may be registered, the table has all keys, or untold is not below its
 //     Seq.
 //  2. A transaction with a snapshot below untold has lost, as if two keys shared a place in the table.
+//  3. The note is taken back once the table has all keys, and who resolves looks at the note first, then at the table.
 //
-// So no conflict is missed, by the argument of lockfree.List: who misses the batch in the list finds it in the table or finds the note. It
+// So no conflict is missed, by the argument of lockfree.List: who misses the batch in the list finds the note, or finds it in the table. It
 // is for speed alone that the registry is looked at, and to invent few conflicts. The first look is before applied moves: who begins after
 // it, and before that, is found by the second look, and the note taken back once the table has the batch. Somebody who resolves in between,
 // or who came back to the registry meanwhile after waiting for admission, loses for nothing and tries again.
