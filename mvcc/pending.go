@@ -3,6 +3,7 @@ package mvcc
 import (
 	"bytes"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
@@ -68,6 +69,9 @@ func (p *pending) add(seq uint64, ops []btree.Op, bytesOfOps int64) {
 	p.bytes += bytesOfOps
 	from := len(p.ops)
 	p.ascend = from == 0 || p.ascend && bytes.Compare(p.ops[from-1].Key, ops[0].Key) < 0
+	if cap(p.ops)-from < len(ops) {
+		p.ops = slices.Grow(p.ops, max(len(ops), min(from, pendingOps))) // it is kept for the next time
+	}
 	p.ops = append(p.ops, ops...)
 	p.batches = append(p.batches, pendingBatch{seq, len(p.ops)})
 }

@@ -52,7 +52,7 @@ func (s *sorter) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
 		}
 		from = end
 	}
-	s.ops = s.ops[:0]
+	s.ops = slices.Grow(s.ops[:0], len(ops))
 	for i, h := range s.order {
 		op := &ops[h.at]
 		if i+1 < len(s.order) && s.order[i+1].head == h.head && bytes.Equal(op.Key, ops[s.order[i+1].at].Key) {
@@ -68,7 +68,7 @@ func (s *sorter) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
 
 // spread fills order with the heads of ops, stretch by stretch.
 func (s *sorter) spread(ops []btree.Op) {
-	s.heads = s.heads[:0]
+	s.heads = slices.Grow(s.heads[:0], len(ops))
 	least, most := uint64(math.MaxUint64), uint64(0)
 	for i := range ops {
 		h := headOf(ops[i].Key, 0)
