@@ -3,6 +3,7 @@ package override
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"flashdbm/internal/btree"
@@ -51,6 +52,7 @@ type flushItem struct {
 	v     *version
 	addr  logstore.Addr
 	level int
+	head  uint64 // of the key: its first eight bytes, as they compare
 	key   []byte // first key below, in the version
 }
 
@@ -112,10 +114,19 @@ func (f *Flush) Sort() {
 		w.level = w.v.node.Level()
 		if w.v.node.Count() > 0 {
 			w.key = w.v.node.FirstKey()
+			var first [8]byte
+			copy(first[:], w.key)
+			w.head = binary.BigEndian.Uint64(first[:])
 		}
 	}
 	slices.SortFunc(f.work, func(a, b flushItem) int {
-		return cmp.Or(cmp.Compare(a.level, b.level), bytes.Compare(a.key, b.key))
+		switch {
+		case a.level != b.level:
+			return cmp.Compare(a.level, b.level)
+		case a.head != b.head: // of random keys nearly always; they themselves are in no cache
+			return cmp.Compare(a.head, b.head)
+		}
+		return bytes.Compare(a.key, b.key)
 	})
 }
 
