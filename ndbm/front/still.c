@@ -293,12 +293,14 @@ void still_forget(struct still *s)
 	__atomic_store_n(&s->left, 0, __ATOMIC_RELAXED);
 }
 
-/* ---- pages that cannot be read ---- */
+/* ---- memory that cannot be read ---- */
 
-static struct sigaction before;
+static const int faults[] = {SIGBUS, SIGSEGV};
+static struct sigaction before[sizeof faults / sizeof faults[0]];
 
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
+	const struct sigaction *old = &before[sig == SIGSEGV];
 	sigjmp_buf *out = __atomic_load_n(&way_out, __ATOMIC_RELAXED);
 
 	if (out != NULL && info->si_code > 0) { /* not sent by a process */
@@ -306,10 +308,10 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 		sigprocmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
 		siglongjmp(*out, 1);
 	}
-	if (before.sa_flags & SA_SIGINFO) {
-		before.sa_sigaction(sig, info, context);
-	} else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
-		before.sa_handler(sig);
+	if (old->sa_flags & SA_SIGINFO) {
+		old->sa_sigaction(sig, info, context);
+	} else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN) {
+		old->sa_handler(sig);
 	} else { /* as it would have been: when this returns, the thread ends the program */
 		signal(sig, SIG_DFL);
 		if (info->si_code <= 0)
@@ -321,6 +323,7 @@ void still_guard(void)
 {
 	static int done;
 	struct sigaction sa;
+	size_t i;
 
 	if (done)
 		return;
@@ -329,6 +332,7 @@ void still_guard(void)
 	sa.sa_sigaction = on_fault;
 	sa.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
 	sigfillset(&sa.sa_mask);
-	if (sigaction(SIGBUS, NULL, &before) == 0)
-		sigaction(SIGBUS, &sa, NULL);
+	for (i = 0; i < sizeof faults / sizeof faults[0]; i++)
+		if (sigaction(faults[i], NULL, &before[i]) == 0)
+			sigaction(faults[i], &sa, NULL);
 }

@@ -53,9 +53,13 @@ void turn_leave(void)
 
 void turn_begin(void)
 {
+	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
 	sigset_t all;
+	size_t i;
 
 	sigfillset(&all);
+	for (i = 0; i < sizeof faults / sizeof faults[0]; i++) /* blocked, they end the program instead of being the engine's error */
+		sigdelset(&all, faults[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 }
 

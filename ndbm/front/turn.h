@@ -2,8 +2,8 @@
  * A call's turn in the engine: signals, and waiting for other processes.
  *
  * A handler that the program has installed without SA_ONSTACK runs on the stack of whatever its thread is doing, and within the engine that
- * is a small one of Go's; and if it leaves by longjmp, the call never ends. So calls that write or wait block signals: handlers run
- * when they are over. Calls that only read do not, since that would double what they cost: their stacks are large enough
+ * is a small one of Go's; and if it leaves by longjmp, the call never ends. So calls that write or wait block signals, but those of
+ * faults: handlers run when they are over. Calls that only read do not, since that would double what they cost: their stacks are large enough
  * for a handler, and a handler that leaves by longjmp leaves the engine unusable: later calls of its thread fail with EDEADLK.
  */
 #ifndef FLASHDBM_TURN_H

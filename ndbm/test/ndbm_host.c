@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -286,6 +287,64 @@ static void bad_arguments(void)
 	dbm_close(db);
 }
 
+/* A fault of the program's own is its own affair. */
+static int *volatile nowhere;
+static sigjmp_buf back;
+
+static void faults_itself(void *arg)
+{
+	DBM *db = open_new();
+
+	put(db, "k", "v");
+	CHECK(is(dbm_fetch(db, text("k")), "v"));
+	*nowhere = 1;
+}
+
+static void jumps_back(int sig) { siglongjmp(back, sig); }
+
+static void own_faults(void)
+{
+	int status, pid = start_child(faults_itself, NULL);
+	DBM *db;
+
+	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+	handle(SIGSEGV, jumps_back);
+	db = open_new();
+	put(db, "k", "v");
+	if (sigsetjmp(back, 1) == 0) {
+		*nowhere = 1;
+		CHECK(0);
+	}
+	CHECK(is(dbm_fetch(db, text("k")), "v"));
+	dbm_close(db);
+	db = open_with(O_RDONLY);
+	CHECK(is(dbm_fetch(db, text("k")), "v"));
+	if (sigsetjmp(back, 1) == 0) {
+		*nowhere = 1;
+		CHECK(0);
+	}
+	CHECK(is(dbm_fetch(db, text("k")), "v"));
+	dbm_close(db);
+}
+
+/* A key or a value where nothing is: an error, not the end of the program. */
+static void unreadable_arguments(void)
+{
+	datum bad = bytes(mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 5);
+	DBM *db = open_new();
+	int i;
+
+	put(db, "key", "v");
+	CHECK(dbm_store(db, text("k"), bad, DBM_REPLACE) == -1);
+	CHECK(dbm_store(db, bad, text("v"), DBM_REPLACE) == -1);
+	CHECK(dbm_fetch(db, bad).dptr == NULL && is(dbm_fetch(db, text("key")), "v"));
+	dbm_close(db);
+	db = open_with(O_RDONLY);
+	for (i = 0; i < 3; i++)
+		CHECK(dbm_fetch(db, bad).dptr == NULL && is(dbm_fetch(db, text("key")), "v"));
+	dbm_close(db);
+}
+
 const struct check host_checks[] = {
 	{"host: before the first open nothing is changed", nothing_before_open},
 	{"signals: handlers run, installed before the open", alarms_before},
@@ -300,6 +359,8 @@ const struct check host_checks[] = {
 	{"limits: of open files stays", limits_stay},
 	{"limits: little address space", little_address_space},
 	{"environment: Go's variables are not ours", environment_stays},
+	{"signals: the program's own faults", own_faults},
 	{"arguments: NULL with a size", bad_arguments},
+	{"arguments: a key or value that cannot be read", unreadable_arguments},
 };
 END_TABLE(host_checks);
