@@ -304,9 +304,11 @@ static void jumps_back(int sig) { siglongjmp(back, sig); }
 
 static void own_faults(void)
 {
-	int status, pid = start_child(faults_itself, NULL);
+	int status, pid;
 	DBM *db;
 
+	nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	pid = start_child(faults_itself, NULL);
 	CHECK(waitpid(pid, &status, 0) == pid && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
 	handle(SIGSEGV, jumps_back);
 	db = open_new();
