@@ -21,6 +21,7 @@ const (
 	cleanRate   = 8 << 20 // and then moves so many bytes a second, at least
 	closeFloor  = 4       // at Close files from so many segments on are cleaned:
 	closeEmpty  = 2       // segments are emptied of which half or less lives,
+	closeSparse = 8       // or all of a file in which more is dead than an 8th of what lives,
 	closeMoved  = 32      // and not more than so many segments' worth is moved
 	cleanAtOnce = 32      // pages made dirty under one baton
 )
@@ -58,23 +59,27 @@ func (e *Engine) cleanBudget() (pages int64, due bool) {
 	return pages, due
 }
 
-// cleanAtClose moves what lives in the emptiest segments, which is little for what it gains.
+// cleanAtClose moves what lives in the emptiest segments, which is little for what it gains; and out of all segments of a small file, if
+// that gains a good part of it.
 func (e *Engine) cleanAtClose() error {
 	if e.store.SpaceStats().FileBytes < closeFloor*e.segmentBytes() {
 		return nil
 	}
-	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
-	var pages int64
-	for _, v := range victims {
-		if v.Live*closeEmpty > int64(e.store.SegmentPages()) || pages+v.Live > closeMoved*int64(e.store.SegmentPages()) {
-			break
-		}
-		pages += v.Live
+	victims, dead := e.store.Victims(e.keeper.cleaner.stuck, true)
+	most := closeMoved * int64(e.store.SegmentPages())
+	n, pages := 0, int64(0)
+	for n < len(victims) && victims[n].Live*closeEmpty <= int64(e.store.SegmentPages()) && pages+victims[n].Live <= most {
+		pages += victims[n].Live
+		n++
 	}
-	if pages == 0 {
+	if live := e.store.SpaceStats().LiveBytes / logstore.PageSize; live <= most && dead*closeSparse > live {
+		n, pages = len(victims), live
+	}
+	if n == 0 {
 		return nil
 	}
-	if err := e.clean(pages); err != nil {
+	e.keeper.cleaner.at = time.Now()
+	if _, err := e.cleanVictims(victims[:n], pages, true, e.reserveMore); err != nil {
 		return err
 	}
 	return e.flushAndCheckpoint()

@@ -201,3 +201,49 @@ func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
 	require.NoError(t, e.Close())
 	require.Less(t, size(), before+1<<20)
 }
+
+// TestCloseMovesTogether: Close moves together what lives in the segments of a small file, whether or not the housekeeping has left it
+// anything else to do; and a file that is dense stays as it is.
+func TestCloseMovesTogether(t *testing.T) {
+	for _, checkpointed := range []bool{false, true} {
+		t.Run(fmt.Sprint(checkpointed), func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer mem.Release()
+			opts := Options{Manual: true, Store: logstore.Options{SegmentPages: 32}}
+			e := openOn(t, mem, opts)
+			const records = 6000
+			write := func(from, step int) {
+				for i := from; i < records; i += 100 * step {
+					tx := begin(t, e, TxOptions{})
+					for j := i; j < min(i+100*step, records); j += step {
+						require.NoError(t, tx.Put(fmt.Appendf(nil, "%06d", j), make([]byte, 400)))
+					}
+					require.NoError(t, tx.Commit())
+				}
+			}
+			write(0, 1)
+			require.NoError(t, e.Checkpoint())
+			write(0, 30) // a third of the leaves: what stays lies in segments of which more than half lives
+			require.NoError(t, e.Checkpoint())
+			require.NoError(t, e.Checkpoint())
+			if !checkpointed {
+				write(1, 2000)
+			}
+			_, dead := e.store.Victims(nil, true)
+			live := e.store.SpaceStats().LiveBytes
+			require.Greater(t, dead*logstore.PageSize*closeSparse, live)
+			require.NoError(t, e.Close())
+
+			e = openOn(t, mem, opts)
+			s := e.store.SpaceStats()
+			require.Less(t, s.FileBytes*10, s.LiveBytes*13, "%+v", s)
+			require.NoError(t, e.Check(t.Context()))
+			require.NoError(t, e.Close())
+			e = openOn(t, mem, opts)
+			write(2, 2000)
+			pages := e.store.Counters().Pages
+			require.NoError(t, e.Close())
+			require.Less(t, int64(e.store.Counters().Pages-pages), s.LiveBytes/logstore.PageSize/4)
+		})
+	}
+}

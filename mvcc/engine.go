@@ -327,12 +327,10 @@ func (e *Engine) awaitUsers() {
 func (e *Engine) closeClean() (err error) {
 	defer e.guard(&err)
 	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
-		if e.store.End() == e.opened && e.store.Counters().Pages == 0 {
+		if e.store.End() == e.opened && e.store.Counters().Pages == 0 { // else it may have grown ahead of commits that did not come
 			return nil
 		}
-		return e.trimAtClose() // it may have grown ahead of commits that did not come
-	}
-	if err := e.flushAndCheckpoint(); err != nil {
+	} else if err := e.flushAndCheckpoint(); err != nil {
 		return err
 	}
 	if err := e.cleanAtClose(); err != nil {
