@@ -15,6 +15,8 @@ const (
 	worthShare   = 8               // an eighth of the file that only waits for checkpoints makes one due,
 	worthLeast   = 8               // but not less than so many segments,
 	closeShare   = 32              // at Close a smaller share is worth it
+	spareShare   = 4               // no more is kept free than a quarter of what lives,
+	spareRedo    = 2               // or RedoLimit twice
 	trimPause    = time.Second     // nor more often than that
 	idlePause    = 2 * time.Second // without an eighth of a turn, after which turns are taken to have become short
 )
@@ -30,6 +32,12 @@ type turn struct {
 func (t *turn) ended(appended uint64) {
 	t.pages = int64(appended - t.began)
 	t.began = appended
+}
+
+// spare returns how many pages are kept free for the next turn: what the last one took, but no more than a quarter of what lives or twice
+// RedoLimit. The turns of a load take more, and grow the file again by the difference.
+func (e *Engine) spare() int64 {
+	return min(e.keeper.turn.pages, max(e.store.SpaceStats().LiveBytes/spareShare, spareRedo*e.opts.RedoLimit)/logstore.PageSize)
 }
 
 // idle reports whether the log has become slow.
@@ -64,7 +72,7 @@ func (e *Engine) trim() {
 func (e *Engine) trimFrom(least int) {
 	t := &e.keeper.turn
 	t.at = time.Now()
-	e.store.Condemn(t.pages, least)
+	e.store.Condemn(e.spare(), least)
 	for more := true; more; e.pace() {
 		var err error
 		if more, err = e.store.GiveBack(); err != nil {
@@ -99,7 +107,7 @@ func (e *Engine) trimDue() (due, flush bool) {
 	if appended := e.store.Counters().Pages; t.idle(appended) {
 		t.pages = int64(appended - t.began)
 	}
-	gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(t.pages)
+	gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(e.spare())
 	if e.worthIt(gain) {
 		return true, false
 	}
