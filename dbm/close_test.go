@@ -2,6 +2,9 @@ package dbm
 
 import (
 	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -11,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
 )
 
 // TestUseAfterClose: everything is refused, nothing panics.
@@ -147,4 +152,64 @@ func TestNothingLeftRunning(t *testing.T) {
 func stacks() string {
 	b := make([]byte, 1<<20)
 	return string(b[:runtime.Stack(b, true)])
+}
+
+// TestSmallFilesStaySmall: a few records that are not synced one by one need no segment ahead of them.
+func TestSmallFilesStaySmall(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	db, err := Open(path, &Options{Durability: WriteThrough})
+	require.NoError(t, err)
+	for i := range 200 {
+		require.NoError(t, db.Put(fmt.Appendf(nil, "%d", i), []byte("v")))
+	}
+	time.Sleep(20 * time.Millisecond)
+	require.NoError(t, db.Close())
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.LessOrEqual(t, info.Size(), int64(128<<10))
+}
+
+// TestCloseMovesOnce: what Close has moved together is not moved again by the next one for one more commit, beside values that stay where
+// they are.
+func TestCloseMovesOnce(t *testing.T) {
+	mem := vfs.NewMem(2 << 30)
+	defer mem.Release()
+	open := func() *DB {
+		db, err := openEngine(mem, "db", (&Options{}).engine())
+		require.NoError(t, err)
+		return db
+	}
+	db := open()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range 4 {
+		require.NoError(t, db.Put(fmt.Appendf(nil, "long/%d", i), make([]byte, 1<<20+rng.IntN(1<<19))))
+	}
+	for range 200 {
+		require.NoError(t, db.Update(func(tx *Tx) error {
+			for range 100 {
+				if err := tx.Put(fmt.Appendf(nil, "%05d", rng.IntN(10_000)), make([]byte, 300)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	for i := range 4 {
+		require.NoError(t, db.Delete(fmt.Appendf(nil, "long/%d", i%2)))
+		require.NoError(t, db.Close())
+		db = open()
+		require.NoError(t, db.Put([]byte("k"), fmt.Append(nil, i)))
+		written := int64(0)
+		mem.OnOp(func(op vfs.Op) error {
+			if op.Kind == vfs.OpWrite {
+				written += op.Len
+			}
+			return nil
+		})
+		require.NoError(t, db.Close())
+		mem.OnOp(nil)
+		require.Less(t, written, int64(2<<20), "3 MiB live in pages")
+		db = open()
+	}
+	require.NoError(t, db.Close())
 }

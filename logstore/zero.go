@@ -11,6 +11,7 @@ import "time"
 const (
 	smallGroup = 8 // pages: a larger group gains nothing
 	zeroAhead  = 2 // segments
+	growFrom   = 8 // segments that a file has when it first grows ahead of commits that are not synced
 
 	zeroPause = 2 * time.Millisecond // between two writes of 64 pages: a sync waits for all dirty pages of the file
 )
@@ -60,9 +61,12 @@ func (s *Store) ZeroAhead() error {
 	return nil
 }
 
-// GrowDue reports whether a commit will soon have to wait for the file to grow.
+// GrowDue reports whether a commit will soon have to wait for the file to grow. A small file stays as small as it can be.
 func (s *Store) GrowDue() bool {
 	sp := s.space
+	if sp.end() < growFrom*uint64(sp.segmentPages) {
+		return false
+	}
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return !sp.limited && !sp.short && sp.missing(int64(sp.segmentPages), 0, forWrites) > 0

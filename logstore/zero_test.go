@@ -85,6 +85,10 @@ func TestZerosBehindSmallGroups(t *testing.T) {
 // file with a limit is left to those who need it.
 func TestGrowAhead(t *testing.T) {
 	x := newScript(t)
+	for x.s.space.end() < growFrom*uint64(x.s.segmentPages) {
+		require.False(t, x.s.GrowDue(), "a small file")
+		require.NoError(t, x.s.Reserve(1, false))
+	}
 	for range 20 {
 		require.NoError(t, x.s.GrowAhead())
 		require.False(t, x.s.GrowDue())
