@@ -86,6 +86,22 @@ func (s *Store) Returning() int64 {
 	return segments * int64(sp.segmentPages) * PageSize
 }
 
+// Outdated returns the bytes of dead pages that wait for redo to start later, so for a flush of all and two checkpoints. No checkpoint is
+// under way.
+func (s *Store) Outdated() int64 {
+	start := s.oldestStart()
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	var pages int64
+	for n := range sp.whole() {
+		if g := &sp.segments[n]; g.state == segmentUsed && g.sequence != 0 && g.written >= start && n != sp.tail && n != sp.successor {
+			pages += int64(sp.segmentPages) - int64(g.live)
+		}
+	}
+	return pages * PageSize
+}
+
 // Leaving returns the bytes of condemned segments whose space two more checkpoints let go.
 func (s *Store) Leaving() int64 {
 	sp := s.space

@@ -178,12 +178,13 @@ func (e *Engine) Housekeep() error {
 		var dying bool
 		e.noteRedo()
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
-		if parts = e.parts(); e.restarted {
+		cut := e.cutDue()
+		if parts = e.parts(); cut || e.restarted {
 			parts = 1
 		}
 		checkpoint = checkpoint || flush && e.pages.DirtyBytes() > flushLoneBytes // else its own pages would soon make one due
 		trim, dying = e.trimDue()
-		checkpoint = checkpoint || dying || e.restarted
+		checkpoint = checkpoint || dying || cut || e.restarted
 		return e.Failed()
 	}); err != nil {
 		return err

@@ -18,6 +18,7 @@ const (
 	spareShare   = 4               // no more is kept free than a quarter of what lives,
 	spareRedo    = 2               // or RedoLimit twice
 	trimPause    = time.Second     // nor more often than that
+	cutGain      = 4               // times what is dirty: what a flush of all has to let go, to be made for that
 	idlePause    = 2 * time.Second // without an eighth of a turn, after which turns are taken to have become short
 )
 
@@ -101,16 +102,36 @@ func (e *Engine) trimAtClose() error {
 // caller holds the baton and keeper.mu.
 func (e *Engine) trimDue() (due, flush bool) {
 	t := &e.keeper.turn
-	if time.Since(t.at) < trimPause && !e.opts.Manual {
+	if e.trimmedLately() {
 		return false, false
 	}
 	if appended := e.store.Counters().Pages; t.idle(appended) {
 		t.pages = int64(appended - t.began)
 	}
-	gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(e.spare())
+	gain := e.trimGain()
 	if e.worthIt(gain) {
 		return true, false
 	}
 	due = e.worthIt(gain + e.pages.Dying()*logstore.PageSize)
 	return due, due
+}
+
+// cutDue reports whether much would be given back if all that is dirty was flushed, so that redo starts anew, and little has to be written
+// for that. Behind a load or many deletes redo can be short in bytes and long in segments: in those lies what they have written and let die
+// since. Where commits write little from then on, no flush would be due for long. The caller holds the baton and keeper.mu.
+func (e *Engine) cutDue() bool {
+	if e.trimmedLately() {
+		return false
+	}
+	old := e.store.Outdated()
+	return e.pages.DirtyBytes()*cutGain <= old && e.worthIt(e.trimGain()+old)
+}
+
+func (e *Engine) trimmedLately() bool {
+	return time.Since(e.keeper.turn.at) < trimPause && !e.opts.Manual
+}
+
+// trimGain returns the bytes that wait for nothing but checkpoints.
+func (e *Engine) trimGain() int64 {
+	return e.store.Returning() + e.store.Leaving() + e.store.Surplus(e.spare())
 }
