@@ -136,8 +136,8 @@ func (sp *space) heldBack(c claim) int64 {
 		return 0
 	case forWrites:
 		n += 8
-		if whole := int64(sp.whole()); whole > 1 {
-			n += int64(sp.segmentPages) * (32 + whole) / 32
+		if sp.whole() > 1 {
+			n += int64(sp.segmentPages) * (32 + int64(sp.allocated())) / 32
 		}
 	}
 	return n
@@ -243,7 +243,8 @@ func (s *Store) grow(missing uint64) error {
 	size, limit := uint64(s.segmentPages), s.space.maxPages
 	from := s.space.end()
 	roundUp := func(n uint64) uint64 { return (n + size - 1) / size * size }
-	want := min(roundUp(max(missing, from/32, min(from/8, midGrowthPages))), maxGrowthPages/size*size+size)
+	have := s.space.have()
+	want := min(roundUp(max(missing, have/32, min(have/8, midGrowthPages))), maxGrowthPages/size*size+size)
 	if first, n := s.space.hole(uint32(want / size)); n > 0 {
 		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size)
 		if err == nil {

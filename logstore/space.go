@@ -87,6 +87,16 @@ func (sp *space) end() uint64 {
 // whole returns how many segments are allocated from first to last page.
 func (sp *space) whole() uint32 { return uint32(sp.pages / sp.segmentPages) }
 
+// allocated returns how many of those have their space, as far as is known.
+func (sp *space) allocated() uint64 { return uint64(sp.whole()) - sp.punched }
+
+// have returns how many pages of the file have their space.
+func (sp *space) have() uint64 {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.pages - sp.punched*sp.segmentPages
+}
+
 func (sp *space) extendTo(segments uint32) {
 	for uint32(len(sp.segments)) < segments {
 		sp.segments = append(sp.segments, segment{})

@@ -72,6 +72,31 @@ func TestTrim(t *testing.T) {
 	require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
 }
 
+// What was given back counts no more: neither for what is held back, nor for the steps in which the file grows.
+func TestHolesDoNotCount(t *testing.T) {
+	x := newScript(t)
+	for x.s.tail.header.segment < 400 {
+		x.append(5)
+	}
+	x.checkpoint()
+	x.checkpoint()
+	x.s.SetHorizon(1)
+	x.append(1)
+	x.s.Condemn(0, 1)
+	for range 2 {
+		x.checkpointFrom()
+	}
+	x.giveBack()
+	require.Greater(t, x.s.End(), uint64(400*8))
+	few := x.space()
+	require.Less(t, few, int64(50))
+	sp := x.s.space
+	require.LessOrEqual(t, sp.heldBack(forWrites), 2*sp.checkpointPages()+8+8*(32+few)/32)
+	require.NoError(t, x.s.Reserve(max(1, sp.available()-sp.reserved-sp.heldBack(forWrites)+1), false))
+	require.Greater(t, x.space(), few)
+	require.LessOrEqual(t, x.space(), few+few/8+1)
+}
+
 // The space of condemned segments is there until it is given back: growth takes them as they are.
 func TestCondemnedSegmentsAreSpared(t *testing.T) {
 	x := newScript(t)
