@@ -18,6 +18,7 @@ func (e Extent) Pages() int64 { return (int64(e.Bytes) + PageSize - 1) / PageSiz
 // transaction until Publish or Discard; recovery frees them unless an accepted group lists them. One goroutine uses it, without the
 // baton.
 type Private struct {
+	Claim    Claim // by which it takes the segments that it has yet to take
 	s        *Store
 	extents  []Extent
 	segments []uint32
@@ -82,7 +83,7 @@ func (p *Private) room(n uint64) (uint64, error) {
 
 // enter goes on in a new segment.
 func (p *Private) enter() error {
-	h, err := p.s.takePrivate()
+	h, err := p.s.takePrivate(p.Claim)
 	if err == nil {
 		p.segments, p.page, p.salt = append(p.segments, h.segment), headerPage(h.segment)+1, h.salt
 	}
@@ -194,9 +195,9 @@ func (sp *space) publish(segments []uint32, group uint64) {
 }
 
 // takePrivate takes a whole free segment off the chain and writes its header.
-func (s *Store) takePrivate() (header, error) {
+func (s *Store) takePrivate(c Claim) (header, error) {
 	h := header{private: true, salt: randomSalt(), uuid: s.uuid}
-	n, err := s.freeSegment(h.salt)
+	n, err := s.freeSegment(h.salt, c)
 	if err != nil {
 		return h, err
 	}
@@ -214,14 +215,14 @@ func (s *Store) takePrivate() (header, error) {
 }
 
 // freeSegment takes a segment off the free list, growing the file if what is there is promised to others.
-func (s *Store) freeSegment(salt uint64) (uint32, error) {
-	if n, _, ok := s.space.takePrivate(salt); ok {
+func (s *Store) freeSegment(salt uint64, c Claim) (uint32, error) {
+	if n, _, ok := s.space.takePrivate(salt, c); ok {
 		return n, nil
 	}
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	for {
-		n, missing, ok := s.space.takePrivate(salt)
+		n, missing, ok := s.space.takePrivate(salt, c)
 		if ok {
 			return n, nil
 		}
@@ -232,13 +233,13 @@ func (s *Store) freeSegment(salt uint64) (uint32, error) {
 }
 
 // takePrivate takes a free segment, or returns how many pages are missing.
-func (sp *space) takePrivate(salt uint64) (n uint32, missing int64, ok bool) {
+func (sp *space) takePrivate(salt uint64, c Claim) (n uint32, missing int64, ok bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	each := int64(sp.segmentPages)
-	if sp.missing(each, 0, forWrites) > 0 {
+	if sp.missing(each, 0, c) > 0 {
 		sp.collect()
-		if missing = sp.missing(each, 0, forWrites); missing > 0 {
+		if missing = sp.missing(each, 0, c); missing > 0 {
 			return 0, missing, false
 		}
 	}

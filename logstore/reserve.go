@@ -34,13 +34,13 @@ const (
 //
 // A file without a limit holds back little until the device has no more room for it: see short.
 
-// claim says who reserves, and by that what is left.
-type claim uint8
+// Claim says who reserves, and by that what is left.
+type Claim uint8
 
 const (
-	forWrites    claim = iota // leaves all that is held back
-	forDeletes                // leaves what cleaning needs
-	forWant                   // deletes that cleaning has not helped: they leave two checkpoints
+	ForWrites    Claim = iota // leaves all that is held back
+	ForDeletes                // of a transaction that only deletes: leaves what cleaning needs
+	ForWant                   // of one that cleaning has not helped: leaves no more than checkpoints need
 	forEmergency              // leaves nothing
 )
 
@@ -51,29 +51,23 @@ func (s *Store) Reserve(pages int64, emergency bool) error {
 	if emergency {
 		return s.reserve(pages, 0, forEmergency)
 	}
-	return s.reserve(pages, 0, forWrites)
+	return s.reserve(pages, 0, ForWrites)
 }
 
-// ReserveWrite is Reserve, not in an emergency, if so many pages more could be had.
-func (s *Store) ReserveWrite(pages, more int64) error { return s.reserve(pages, more, forWrites) }
-
-// ReserveDelete is ReserveWrite for a transaction that only deletes.
-func (s *Store) ReserveDelete(pages, more int64) error { return s.reserve(pages, more, forDeletes) }
-
-// ReserveWant is ReserveDelete when cleaning does not help: it leaves no more than checkpoints need.
-func (s *Store) ReserveWant(pages int64) error { return s.reserve(pages, 0, forWant) }
+// ReserveFor is Reserve with a claim, if so many pages more could be had.
+func (s *Store) ReserveFor(c Claim, pages, more int64) error { return s.reserve(pages, more, c) }
 
 // Slack returns how many pages deletes may take on a file that cannot grow before it is cleaned.
 func (s *Store) Slack() int64 {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
-	return s.space.ample(forWrites) - s.space.ample(forDeletes)
+	return s.space.ample(ForWrites) - s.space.ample(ForDeletes)
 }
 
 // ReserveBeside is Reserve for the housekeeping, which needs so many more pages later.
 func (s *Store) ReserveBeside(pages, more int64) error { return s.reserve(pages, more, forEmergency) }
 
-func (s *Store) reserve(pages, beside int64, c claim) error {
+func (s *Store) reserve(pages, beside int64, c Claim) error {
 	if s.opts.ReadOnly {
 		return ErrReadOnly
 	}
@@ -123,18 +117,18 @@ func (sp *space) checkpointPages() int64 {
 // keep returns the pages held back, as far as they are allocated in advance.
 func (sp *space) keep() int64 {
 	if sp.short {
-		return sp.ample(forWrites)
+		return sp.ample(ForWrites)
 	}
-	return sp.heldBack(forWrites)
+	return sp.heldBack(ForWrites)
 }
 
 // heldBack returns the pages that a claim leaves in the file as it is, and for which the file grows.
-func (sp *space) heldBack(c claim) int64 {
+func (sp *space) heldBack(c Claim) int64 {
 	n := 2 * sp.checkpointPages()
 	switch c {
 	case forEmergency:
 		return 0
-	case forWrites:
+	case ForWrites:
 		n += 8
 		if sp.whole() > 1 {
 			n += int64(sp.segmentPages) * (32 + int64(sp.allocated())) / 32
@@ -144,8 +138,8 @@ func (sp *space) heldBack(c claim) int64 {
 }
 
 // ample returns the pages that a claim leaves on a file that cannot grow.
-func (sp *space) ample(c claim) int64 {
-	if c == forWant || c == forEmergency {
+func (sp *space) ample(c Claim) int64 {
+	if c == ForWant || c == forEmergency {
 		return sp.heldBack(c)
 	}
 	all, c2 := int64(sp.pages), 2*sp.checkpointPages()
@@ -158,7 +152,7 @@ func (sp *space) ample(c claim) int64 {
 	if all > int64(sp.segmentPages) {
 		n += int64(sp.segmentPages)
 	}
-	if c == forWrites {
+	if c == ForWrites {
 		n += each
 	}
 	return n
@@ -188,11 +182,11 @@ func (sp *space) growable() int64 {
 const beyond = math.MaxInt64
 
 // missing returns how many pages a reservation of so many, which leaves so many more beside what its claim does, lacks.
-func (sp *space) missing(pages, beside int64, c claim) int64 {
+func (sp *space) missing(pages, beside int64, c Claim) int64 {
 	need := pages + beside + sp.reserved
 	if sp.limited || sp.short {
 		all := need + sp.ample(c)
-		if c == forWrites {
+		if c == ForWrites {
 			all += sp.reserved
 		}
 		if lack := all - sp.available(); lack > 0 && lack > sp.growable() {
@@ -206,7 +200,7 @@ func (sp *space) missing(pages, beside int64, c claim) int64 {
 }
 
 // reserve promises pages, or returns how many are missing.
-func (sp *space) reserve(pages, beside int64, c claim) (missing int64) {
+func (sp *space) reserve(pages, beside int64, c Claim) (missing int64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	if missing = sp.missing(pages, beside, c); missing > 0 {

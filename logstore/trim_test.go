@@ -91,8 +91,8 @@ func TestHolesDoNotCount(t *testing.T) {
 	few := x.space()
 	require.Less(t, few, int64(50))
 	sp := x.s.space
-	require.LessOrEqual(t, sp.heldBack(forWrites), 2*sp.checkpointPages()+8+8*(32+few)/32)
-	require.NoError(t, x.s.Reserve(max(1, sp.available()-sp.reserved-sp.heldBack(forWrites)+1), false))
+	require.LessOrEqual(t, sp.heldBack(ForWrites), 2*sp.checkpointPages()+8+8*(32+few)/32)
+	require.NoError(t, x.s.Reserve(max(1, sp.available()-sp.reserved-sp.heldBack(ForWrites)+1), false))
 	require.Greater(t, x.space(), few)
 	require.LessOrEqual(t, x.space(), few+few/8+1)
 }

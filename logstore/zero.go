@@ -69,7 +69,7 @@ func (s *Store) GrowDue() bool {
 	}
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return !sp.limited && !sp.short && sp.missing(int64(sp.segmentPages), 0, forWrites) > 0
+	return !sp.limited && !sp.short && sp.missing(int64(sp.segmentPages), 0, ForWrites) > 0
 }
 
 // GrowAhead makes sure that there is a segment beyond what is reserved, as ZeroAhead does where commits are synced.
@@ -99,7 +99,7 @@ func (s *Store) growAhead(segments int64) error {
 func (sp *space) missingAhead(segments int64) int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return sp.missing(segments*int64(sp.segmentPages), 0, forWrites)
+	return sp.missing(segments*int64(sp.segmentPages), 0, ForWrites)
 }
 
 func (s *Store) zero(n uint32) error {

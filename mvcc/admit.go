@@ -24,10 +24,7 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 		if err := tx.cancelled(); err != nil {
 			return err
 		}
-		if w.deletes {
-			return e.store.ReserveDelete(need, more)
-		}
-		return e.store.ReserveWrite(need, more)
+		return e.store.ReserveFor(tx.claim(), need, more)
 	}
 	if e.memory.Load() <= e.ceiling.Load() {
 		if err := w.reserve(0); !logstore.IsFull(err) {
@@ -52,7 +49,7 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 		err = e.keeper.makeRoom(e, w)
 	}
 	if w.deletes && logstore.IsFull(err) {
-		err = e.store.ReserveWant(need)
+		err = e.store.ReserveFor(logstore.ForWant, need, 0)
 	}
 	return need, err
 }

@@ -187,7 +187,7 @@ func (c *compaction) gather(vain *int) error {
 }
 
 // reserve is for what moves: it leaves what is held back for cleaning.
-func (c *compaction) reserve(extra int64) error { return c.e.store.ReserveDelete(extra, 0) }
+func (c *compaction) reserve(extra int64) error { return c.e.store.ReserveFor(logstore.ForDeletes, extra, 0) }
 
 // settle ends a turn: what it has made dirty is written, and what has moved is called by its new place, for else the old one would be kept.
 // The caller holds keeper.mu.
@@ -231,7 +231,7 @@ func (e *Engine) repackSome(key []byte) (r btree.Repacked, err error) {
 		}
 		most := min(refillLeaves, 4*e.stepPages())
 		extra := int64(most) + int64(most)/8 + 4
-		if err := e.store.ReserveDelete(extra, 0); err != nil {
+		if err := e.store.ReserveFor(logstore.ForDeletes, extra, 0); err != nil {
 			return err
 		}
 		b := e.pages.Begin(e.applied.Load() + 1)

@@ -188,7 +188,7 @@ func TestFormatLayers(t *testing.T) {
 func TestFormatLayerPage(t *testing.T) {
 	require.Equal(t, []string{"0", "2", "4096 - 2n"}, formatdoc.Open(t).Table("Layer").Column("offset"))
 	e := newEngine(t, Options{Manual: true})
-	w := newLayerWriter(e.store)
+	w := newLayerWriter(e.store, logstore.ForWrites)
 	for _, r := range []layerRecord{
 		{code: layerPut, key: []byte("a"), keyLen: 1, value: []byte("one")}, {code: layerDelete, key: []byte("bb"), keyLen: 2},
 		{code: layerRun, key: []byte("c"), keyLen: 1, valLen: 300, addr: 77},

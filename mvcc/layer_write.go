@@ -19,8 +19,10 @@ type layerWriter struct {
 
 const layerBufPages = 64 // of a layer being written, in memory
 
-func newLayerWriter(s *logstore.Store) *layerWriter {
-	return &layerWriter{l: &layer{store: s, private: s.NewPrivate()}, buf: make([]byte, logstore.PageSize, layerBufPages*logstore.PageSize), at: layerHead}
+func newLayerWriter(s *logstore.Store, c logstore.Claim) *layerWriter {
+	p := s.NewPrivate()
+	p.Claim = c
+	return &layerWriter{l: &layer{store: s, private: p}, buf: make([]byte, logstore.PageSize, layerBufPages*logstore.PageSize), at: layerHead}
 }
 
 // add appends a record; key is the whole key.

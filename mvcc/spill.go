@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -20,6 +21,7 @@ import (
 //     slice was handed out.
 type spill struct {
 	store  *logstore.Store
+	claim  logstore.Claim      // by which segments are taken
 	layers []*layer            // oldest first
 	values *logstore.Private   // runs of long values and keys, nil without any
 	large  []*logstore.Private // large values that layers lead to
@@ -108,24 +110,79 @@ func (tx *Tx) grown() error {
 }
 
 // spill moves what the write set has in memory to a new layer. If the file is full it asks the housekeeping for room. After an error the
-// transaction cannot commit. The last layer is merged with others by the commit.
+// transaction cannot commit. The last layer is written by the commit, and not merged with others.
+//
+// A transaction that only deletes takes segments as deletes take room, and none is refused where a commit of deletes would not be.
 func (tx *Tx) spill(last bool) error {
-	e := tx.e
 	if tx.spillErr == nil && tx.set.Len() > 0 {
-		err := tx.spillOnce(last)
+		err := tx.spillOnce(last, tx.claim())
 		if logstore.IsFull(err) {
-			err = e.keeper.makeRoom(e, roomWanted{reserve: func(int64) error { return tx.spillOnce(last) }})
+			err = tx.spillFull(last)
 		}
 		tx.spillErr = err
 	}
 	return tx.spillErr
 }
 
-func (tx *Tx) spillOnce(last bool) error {
+// spillFull is spill on a full file. Each try that fails half way leaves lost runs behind, and they lie in segments: so none is made
+// before there is room for all of it.
+func (tx *Tx) spillFull(last bool) (err error) {
+	e, need := tx.e, tx.spillPages()
+	w := roomWanted{deletes: last && tx.deletesOnly()} // the readers that it asks to end may be this one, while the function runs
+	w.reserve = func(more int64) error {
+		if err := e.store.ReserveFor(tx.claim(), need, more); err != nil {
+			return err
+		}
+		e.store.Release(need)
+		return tx.spillOnce(last, tx.claim())
+	}
+	if last {
+		tx.unpin()
+		defer func() { err = errors.Join(err, tx.pin()) }()
+	}
+	err = e.keeper.makeRoom(e, w)
+	if tx.deletesOnly() && logstore.IsFull(err) {
+		err = tx.spillOnce(last, logstore.ForWant)
+	}
+	return err
+}
+
+// spillPages bounds the pages of the segments that spilling takes: for a layer, and in others for the runs of long keys and values.
+func (tx *Tx) spillPages() int64 {
+	size := int64(tx.e.store.SegmentPages()) - 1
+	var layer, segments int64
+	at := size // of the last segment of runs: as much is used
+	for en := range tx.set.All() {
+		bytes, run := int64(min(len(en.Key), btree.MaxInlineKey)), int64(refKeyLen(en.Key))
+		switch {
+		case en.Ref != nil:
+			run += logstore.ListBytes(len(en.Ref.Extents))
+		case btree.FitsInline(len(en.Key), len(en.Value)):
+			bytes += int64(len(en.Value))
+		default:
+			run += int64(len(en.Value))
+		}
+		layer += bytes + maxRedoRecord + layerSlot
+		if run == 0 {
+			continue
+		}
+		if pages := logstore.RunPages(run); at+pages <= size {
+			at += pages
+		} else {
+			at = pages
+			segments++
+		}
+	}
+	segments += 2*layer/logstore.PageSize/size + 1 // half a page at least has records
+	return segments * (size + 1)
+}
+
+func (tx *Tx) spillOnce(last bool, c logstore.Claim) error {
 	w := tx.set
 	if w.spill == nil {
 		w.spill = &spill{store: tx.e.store}
 	}
+	w.spill.claim = c
 	if w.Len() > 0 {
 		large, err := w.spill.add(w, tx.large)
 		if err != nil {
@@ -145,7 +202,7 @@ func (tx *Tx) spillOnce(last bool) error {
 // add writes a layer of what w has in memory, and returns the large values that are not in it. After ErrFull it may be called again: runs
 // written in vain are lost ones.
 func (s *spill) add(w *WriteSet, large []*logstore.Private) (rest []*logstore.Private, err error) {
-	lw := newLayerWriter(s.store)
+	lw := newLayerWriter(s.store, s.claim)
 	var runs []btree.Ref
 	defer func() {
 		if err != nil {
@@ -207,6 +264,7 @@ func (s *spill) record(en *Entry) (r layerRecord, err error) {
 	if s.values == nil {
 		s.values = s.store.NewPrivate()
 	}
+	s.values.Claim = s.claim
 	switch {
 	case en.Deleted:
 		r.code = layerLong
@@ -232,7 +290,7 @@ func (s *spill) compact() error {
 		if n-from < mergeLayers {
 			return nil
 		}
-		l, lost, err := mergedLayer(s.store, s.layers[from:])
+		l, lost, err := mergedLayer(s.store, s.claim, s.layers[from:])
 		if err != nil {
 			return err
 		}
@@ -251,8 +309,8 @@ func (s *spill) compact() error {
 }
 
 // mergedLayer writes a layer with the newest record of each key, and returns the runs of the others.
-func mergedLayer(store *logstore.Store, layers []*layer) (l *layer, lost []btree.Ref, err error) {
-	lw := newLayerWriter(store)
+func mergedLayer(store *logstore.Store, c logstore.Claim, layers []*layer) (l *layer, lost []btree.Ref, err error) {
+	lw := newLayerWriter(store, c)
 	defer func() {
 		if err != nil {
 			lw.discard()

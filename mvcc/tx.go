@@ -286,6 +286,14 @@ func (tx *Tx) blind() bool { return !tx.readAny && tx.reads == nil }
 
 func (tx *Tx) deletesOnly() bool { return tx.puts == 0 }
 
+// claim is what the transaction takes room as.
+func (tx *Tx) claim() logstore.Claim {
+	if tx.deletesOnly() {
+		return logstore.ForDeletes
+	}
+	return logstore.ForWrites
+}
+
 // dependsOn reports whether a commit that wrote set comes between the transaction's snapshot and its own commit in vain.
 func (tx *Tx) dependsOn(set *WriteSet) bool {
 	return tx.set.Intersects(set) || (tx.reads != nil && tx.reads.overlaps(set))
