@@ -311,11 +311,16 @@ func (e *Engine) unwritten() int64 {
 	if n := int64(e.mayParts()); n > partsHeld && !e.limited() {
 		leaves := e.pages.DirtyBytes()/logstore.PageSize - e.pages.MustPages()
 		later = leaves - leaves*partsHeld/n
-		if e.store.DeviceFree() < plenty(later, e.store.SpaceStats().FileBytes) {
+		if e.scarce(later) {
 			later = 0
 		}
 	}
 	return withMargin(e.pages.Unwritten()-later+e.pendingPages()) + redoPages(int64(len(e.redo)))
+}
+
+// scarce reports whether room has to be made sure of for so many pages before there is need of it.
+func (e *Engine) scarce(pages int64) bool {
+	return e.limited() || e.store.DeviceFree() < plenty(pages, e.store.SpaceStats().FileBytes)
 }
 
 // plenty returns from how many bytes on a device has plenty of room for so many pages that none is held for. It is looked at when the file

@@ -187,7 +187,9 @@ func (c *compaction) gather(vain *int) error {
 }
 
 // reserve is for what moves: it leaves what is held back for cleaning.
-func (c *compaction) reserve(extra int64) error { return c.e.store.ReserveFor(logstore.ForDeletes, extra, 0) }
+func (c *compaction) reserve(extra int64) error {
+	return c.e.store.ReserveFor(logstore.ForDeletes, extra, 0)
+}
 
 // settle ends a turn: what it has made dirty is written, and what has moved is called by its new place, for else the old one would be kept.
 // The caller holds keeper.mu.

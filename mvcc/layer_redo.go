@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"flashdbm/internal/btree"
@@ -22,7 +23,11 @@ func (e *Engine) redoWithLayers(rec *logstore.Recovery) error {
 	return e.withBaton(func() error {
 		e.layered = true
 		r := &layeredRedo{e: e, p: e.beginPieces(e.store.LastGroup(), 0)}
-		if err := r.groups(rec); err != nil {
+		err := r.secure(rec)
+		if err == nil {
+			err = r.groups(rec)
+		}
+		if err != nil {
 			r.p.abandon()
 			return err
 		}
@@ -70,20 +75,38 @@ func (r *layeredRedo) groups(rec *logstore.Recovery) error {
 	return r.applyOps()
 }
 
-func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
-	var stream []byte
-	for _, p := range g.Pages {
-		if p.Kind != logstore.KindRecord {
+// secure makes sure of room for what all groups and their layers come to.
+func (r *layeredRedo) secure(rec *logstore.Recovery) error {
+	var bytes int64
+	for i := range rec.Groups {
+		g := &rec.Groups[i]
+		if g.Kind != logstore.RecordGroup || g.No <= r.e.pages.RedoStart() {
 			continue
 		}
-		body, err := r.e.store.Body(p.Addr)
+		stream, err := r.e.redoStream(g)
 		if err != nil {
 			return err
 		}
-		stream = append(stream, body...)
+		bytes += int64(len(stream))
+		rerr := readRedoStream(stream, func(btree.Op) {}, func(x redoLayers) {
+			if err == nil {
+				err = r.lists(x, func(a logstore.Addr, extents []logstore.Extent) { bytes += int64(layerRef(a, extents).ValueLen) })
+			}
+		})
+		if err = cmp.Or(rerr, err); err != nil {
+			return err
+		}
+	}
+	r.p.secure(math.MaxInt64, bytes)
+	return nil
+}
+
+func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
+	stream, err := r.e.redoStream(g)
+	if err != nil {
+		return err
 	}
 	before, count := len(r.ops), uint64(0)
-	var err error
 	rerr := readRedoStream(stream, func(op btree.Op) { r.ops = append(r.ops, op) }, func(x redoLayers) {
 		count++
 		if err == nil {
@@ -121,6 +144,22 @@ func (r *layeredRedo) layer(x redoLayers) error {
 		return nil
 	}
 	var all []logstore.Extent
+	if err := r.lists(x, func(a logstore.Addr, extents []logstore.Extent) {
+		r.drops = append(r.drops, layerRef(a, extents))
+		all = append(all, extents...)
+	}); err != nil {
+		return err
+	}
+	l, err := openLayer(r.e.store, all)
+	if err == nil {
+		r.layers = append(r.layers, l)
+		r.e.recovery.Layers++
+	}
+	return err
+}
+
+// lists calls each with the lists of a layer's extents.
+func (r *layeredRedo) lists(x redoLayers, each func(a logstore.Addr, extents []logstore.Extent)) error {
 	for _, a := range x.layer {
 		if !r.e.store.InFile(a, 1) {
 			return errRedo
@@ -129,15 +168,9 @@ func (r *layeredRedo) layer(x redoLayers) error {
 		if err != nil {
 			return err
 		}
-		r.drops = append(r.drops, layerRef(a, extents))
-		all = append(all, extents...)
+		each(a, extents)
 	}
-	l, err := openLayer(r.e.store, all)
-	if err == nil {
-		r.layers = append(r.layers, l)
-		r.e.recovery.Layers++
-	}
-	return err
+	return nil
 }
 
 // applyOps applies the ops at hand, of each key the last one. The values of the others are in the log and never get into the tree.

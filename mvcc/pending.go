@@ -156,14 +156,19 @@ func (e *Engine) merge(seq uint64) error {
 	return nil
 }
 
-// pendingPages bounds the pages that merging makes dirty: no more than there are ops, nor than there are leaves and what they split into.
+// pendingPages bounds the pages that merging makes dirty.
 func (e *Engine) pendingPages() int64 {
-	n := int64(len(e.pending.ops))
-	if n == 0 {
+	if len(e.pending.ops) == 0 {
 		return 0
 	}
-	grown := e.pending.bytes/splitBytes + 1
-	return min(n, e.livePages()+e.pages.MustPages()+grown) + grown // also leaves that the next flush writes for the first time
+	return e.changedPages(int64(len(e.pending.ops)), e.pending.bytes)
+}
+
+// changedPages bounds the pages that ops with so many bytes of keys and values make dirty: no more than there are ops, nor than there are
+// leaves and what they split into; and leaves that the next flush writes for the first time.
+func (e *Engine) changedPages(ops, bytes int64) int64 {
+	grown := bytes/splitBytes + 1
+	return min(ops, e.livePages()+e.pages.MustPages()+grown) + grown
 }
 
 // livePages bounds the pages of the tree that have room of their own: those that live, and those that a flush in flight brings to life.

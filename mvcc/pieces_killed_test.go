@@ -16,10 +16,22 @@ import (
 )
 
 // TestKilledWhileRedoing: what is written early by an open that is killed is void, and its space is lost until a checkpoint. Many such
-// kills in a row make the file larger. Where it may not grow, nothing is written early that would take what is held back: the redo then
-// stays in memory, and there is room for its flush, for deletes and for Close.
+// kills in a row make the file larger. Where it may not grow, nothing is written early unless there is room for all of the redo twice: it then
+// stays in memory, and there is room for its flush, for deletes and for Close. With the room looked at piece by piece, as the redo went on,
+// 8 of 10 seeds ended with a file in which nothing could be deleted.
 func TestKilledWhileRedoing(t *testing.T) {
 	t.Parallel()
+	seeds, voids := uint64(3), 0
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
+		voids += killedWhileRedoing(t, seed)
+	}
+	require.Greater(t, voids, 10*int(seeds), "kills behind early parts")
+}
+
+func killedWhileRedoing(t *testing.T, seed uint64) (voids int) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	opts := tiny(Durable)
@@ -27,7 +39,7 @@ func TestKilledWhileRedoing(t *testing.T) {
 	opts.Logger = slog.New(slog.DiscardHandler)
 	e := openOn(t, mem, opts)
 	const keys = 3000
-	rng := rand.New(rand.NewPCG(3, 4))
+	rng := rand.New(rand.NewPCG(seed, 4))
 	want := map[string]string{}
 	i := -1
 	for range keys / 50 {
@@ -42,16 +54,17 @@ func TestKilledWhileRedoing(t *testing.T) {
 	defer image.Release()
 	require.NoError(t, e.Close())
 
-	var voids int
-	for _, slack := range []int64{-1, 0, 4, 8, 10, 12, 14, 16, 18, 20, 24, 32, 64} { // segments that the file may grow by; -1: any number
+	for _, slack := range []int64{-1, 0, 8, 12, 14, 16, 18, 20, 24, 32, 64, 96, 128} { // segments that the file may grow by; -1: any number
 		o := opts
 		o.Shares.Batch = 64 << 10
 		if o.StepPages = 4; slack >= 0 {
 			o.Store.MaxFileSize = (end + slack*int64(opts.Store.SegmentPages)) * logstore.PageSize
 		}
-		voids += killAgainAndAgain(t, image, o, want, rand.New(rand.NewPCG(5, uint64(slack))))
+		n := killAgainAndAgain(t, image, o, want, rand.New(rand.NewPCG(seed, uint64(slack))))
+		t.Logf("seed %d, %d segments more: %d kills behind early parts", seed, slack, n)
+		voids += n
 	}
-	require.Greater(t, voids, 30, "kills behind early parts")
+	return voids
 }
 
 // killAgainAndAgain opens image with opts and kills that at a random write, twelve times one after the other, before it looks at what is

@@ -130,6 +130,7 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 	begin := time.Now()
 	p := &pieces{e: e, batch: e.pages.Begin(redoSeq), group: e.store.LastGroup(), records: e.records}
 	p.batch.Linger()
+	p.secure(int64(len(r.order)), r.bytes())
 	if err := r.apply(p); err != nil {
 		p.abandon()
 		if err == ErrClosed {
@@ -149,6 +150,14 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 	}
 	e.reclaim()
 	return nil
+}
+
+// bytes returns how many bytes of keys and values the records have.
+func (r *pendingRedo) bytes() (n int64) {
+	for i := range r.ops {
+		n += int64(len(r.ops[i].Key) + len(r.ops[i].Value))
+	}
+	return n
 }
 
 // apply merges the redo into the tree, as one batch. Only Close of a read-only engine, which has no use for it, cuts it short.
