@@ -26,6 +26,7 @@ type keeper struct {
 	turn      turn
 	cleaner   cleaner
 	hand      []byte        // key that the next part of a flush begins at; guarded by mu
+	whole     int64         // pages of the last flush if that was of all; guarded by mu
 	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the baton
 
 	checkpoints, flushes atomic.Uint64
@@ -172,22 +173,27 @@ func (e *Engine) Housekeep() error {
 	e.store.NoteDevice()
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
-	var flush, checkpoint, trim bool
+	var flush, checkpoint, trim, anew bool
 	parts := 1
 	if err := e.withBaton(func() error {
 		var dying bool
 		e.noteRedo()
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
-		cut := e.cutDue()
-		if parts = e.parts(); cut || e.restarted {
+		if parts = e.parts(); e.restarted {
 			parts = 1
 		}
+		anew = e.cutDue() || flush && parts > 1 && e.firstPart()
 		checkpoint = checkpoint || flush && e.pages.DirtyBytes() > flushLoneBytes // else its own pages would soon make one due
 		trim, dying = e.trimDue()
-		checkpoint = checkpoint || dying || cut || e.restarted
+		checkpoint = checkpoint || dying || e.restarted
 		return e.Failed()
 	}); err != nil {
 		return err
+	}
+	if anew {
+		if err := e.beginAnew(); !logstore.IsFull(err) {
+			return err
+		}
 	}
 	pages, due := e.cleanBudget()
 	if parts > 1 && (flush || checkpoint || due) {
@@ -236,12 +242,17 @@ func (e *Engine) Checkpoint() error {
 	return e.flushAndCheckpoint()
 }
 
-// flushAndCheckpoint folds and flushes all before it checkpoints. A flush leaves the pages clean that could not be folded before it; if few
-// have changed meanwhile, they are folded too: what is read after that, also by the next Open, needs no table.
+// flushAndCheckpoint folds and flushes all before it checkpoints.
 func (e *Engine) flushAndCheckpoint() error {
 	if err := e.flushParts(); err != nil {
 		return err
 	}
+	return e.beginAnew()
+}
+
+// beginAnew is flushAndCheckpoint without parts before it. A flush leaves the pages clean that could not be folded before it; if few
+// have changed meanwhile, they are folded too: what is read after that, also by the next Open, needs no table.
+func (e *Engine) beginAnew() error {
 	for range 2 {
 		if err := e.fold(); err != nil {
 			return err
@@ -384,6 +395,7 @@ func (e *Engine) flush() error {
 			e.redoBytes.start(e.pages.RedoStart())
 			return nil
 		}
+		e.keeper.whole = f.Pages()
 		between := e.between
 		if e.opts.StepPages == 0 && f.Pages() <= flushAtOnce {
 			between = func(work func()) { work() }

@@ -26,6 +26,7 @@ const (
 	lonelyTo    = 35      // and from which on out of nearly full ones
 	lonelyLeast = 8       // segments of which no more than an 8th lives are emptied in any case
 	partsHeld   = 1       // parts that room is held for, beside the one in flight
+	firstGain   = 2       // times what is dirty: pages of a flush of all, behind which the first part is another one
 	sweepShare  = 48      // with parts a checkpoint is due when the log has taken a 48th of what lives
 )
 
@@ -83,6 +84,13 @@ func (e *Engine) partDue(n int) bool {
 	return n > 1 && e.redoBytes.sinceBase()+int64(len(e.redo)) >= e.opts.RedoLimit/int64(n+partsAhead)
 }
 
+// firstPart reports whether the next part is the first behind a flush of all, of which it better takes the rest as well. Redo starts at the base of
+// that flush, behind which its pages lie, and stays there for a whole round; so of what overwrites let die of them nothing would be used again
+// in that time. Behind a load that is much, and what has been overwritten by now is less. The caller holds the baton and keeper.mu.
+func (e *Engine) firstPart() bool {
+	return e.pages.DirtyBytes()/logstore.PageSize*firstGain <= e.keeper.whole
+}
+
 // sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Baton holder.
 func (e *Engine) sweepDue() bool {
 	least := min(max(e.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), e.opts.RedoLimit)
@@ -96,7 +104,7 @@ func (e *Engine) flushPart(n int) (err error) {
 	if err != nil {
 		return e.store.Fail(err)
 	}
-	e.keeper.hand = part.Next
+	e.keeper.hand, e.keeper.whole = part.Next, 0
 	if err := e.moveLoners(part); err != nil {
 		return err
 	}

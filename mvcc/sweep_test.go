@@ -169,3 +169,46 @@ func TestPartOfWhatGoes(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstPartIsOfAll: behind a large flush the first part takes all that is dirty if that is little beside it, so that redo, and what it keeps,
+// starts behind what that flush wrote. What follows goes by part.
+func TestFirstPartIsOfAll(t *testing.T) {
+	opts := Options{Manual: true, RedoLimit: 1 << 20}
+	opts.PartBytes = 64 << 10
+	e := newEngine(t, opts)
+	const records, apart = 20_000, 50
+	put := func(from, to, step int) {
+		tx := begin(t, e, TxOptions{})
+		for i := from; i < to; i += step {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i), make([]byte, 400)))
+		}
+		require.NoError(t, tx.Commit())
+	}
+	for i := 0; i < records; i += 1000 {
+		put(i, i+1000, 1)
+	}
+	e.keeper.mu.Lock()
+	require.NoError(t, e.flush())
+	require.NoError(t, e.checkpoint())
+	e.keeper.mu.Unlock()
+	housekeep := func() (parts uint64, dirty int64) {
+		put(0, records, apart)
+		require.NoError(t, e.withBaton(func() error {
+			require.True(t, e.flushDue())
+			require.Greater(t, e.parts(), 1)
+			return nil
+		}))
+		require.NoError(t, e.Housekeep())
+		s, err := e.Stats()
+		require.NoError(t, err)
+		return s.Pages.Parts, e.pages.DirtyBytes()
+	}
+	parts, dirty := housekeep()
+	require.Zero(t, parts)
+	require.Zero(t, dirty)
+	require.Equal(t, e.pages.Base(), e.pages.RedoStart())
+	parts, dirty = housekeep()
+	require.NotZero(t, parts)
+	require.NotZero(t, dirty)
+	require.NoError(t, e.Check(t.Context()))
+}

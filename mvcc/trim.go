@@ -13,6 +13,7 @@ import (
 const (
 	trimSegments = 4               // least to give back, beside an eighth of a turn
 	worthShare   = 8               // an eighth of the file that only waits for checkpoints makes one due,
+	againShare   = 24              // a 24th is enough for a second one right behind another,
 	worthLeast   = 8               // but not less than so many segments,
 	closeShare   = 32              // at Close a smaller share is worth it
 	spareShare   = 4               // no more is kept free than a quarter of what lives,
@@ -51,7 +52,7 @@ func (e *Engine) checkpointTwice() error {
 	if err := e.checkpoint(); err != nil {
 		return err
 	}
-	if e.worthIt(e.store.Returning()) {
+	if e.worth(e.store.Returning(), againShare) {
 		if err := e.checkpoint(); err != nil {
 			return err
 		}
@@ -60,8 +61,11 @@ func (e *Engine) checkpointTwice() error {
 	return e.Failed() // what is left undone is no error, a failed write is
 }
 
-func (e *Engine) worthIt(bytes int64) bool {
-	return bytes >= max(e.store.SpaceStats().FileBytes/worthShare, worthLeast*int64(e.store.SegmentPages())*logstore.PageSize)
+func (e *Engine) worthIt(bytes int64) bool { return e.worth(bytes, worthShare) }
+
+// worth reports whether bytes are such a share of the file, and not too few.
+func (e *Engine) worth(bytes, share int64) bool {
+	return bytes >= max(e.store.SpaceStats().FileBytes/share, worthLeast*int64(e.store.SegmentPages())*logstore.PageSize)
 }
 
 // trim gives back what the log does not need. It follows a checkpoint; the caller holds keeper.mu. What cannot be given back stays.
