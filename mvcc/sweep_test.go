@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -211,4 +212,38 @@ func TestFirstPartIsOfAll(t *testing.T) {
 	require.NotZero(t, parts)
 	require.NotZero(t, dirty)
 	require.NoError(t, e.Check(t.Context()))
+}
+
+// TestPartEndsAtTheFirstLeaf: the last part of a round may end where the tree begins. Then what lies above it is folded, not all.
+func TestPartEndsAtTheFirstLeaf(t *testing.T) {
+	const records = 4000
+	key := func(i int) []byte { return fmt.Appendf(nil, "%08d", i) }
+	e := newEngine(t, Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}})
+	tx := begin(t, e, TxOptions{})
+	for i := range records {
+		require.NoError(t, tx.Put(key(i), make([]byte, 1500)))
+	}
+	require.NoError(t, tx.Commit())
+	require.NoError(t, e.await(e.applied.Load()))
+	snap := e.pages.At(e.applied.Load())
+	all, err := e.pages.PlanPart(snap, nil, records)
+	require.NoError(t, err)
+	everything, _, err := e.pages.PlanPartFolds(snap, all)
+	require.NoError(t, err)
+	require.Greater(t, len(everything), 4)
+
+	from := key(records * 3 / 4)
+	for most := 1; ; most++ { // leaves from there to the end, and no more
+		part, err := e.pages.PlanPart(snap, from, most)
+		require.NoError(t, err)
+		require.Equal(t, most, part.Leaves())
+		if bytes.Compare(part.Next, from) > 0 {
+			continue
+		}
+		parents, _, err := e.pages.PlanPartFolds(snap, part)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(parents), len(everything)/2)
+		require.Equal(t, everything[0], parents[len(parents)-1])
+		break
+	}
 }

@@ -12,7 +12,7 @@ import (
 
 // A Part is what PlanPart has chosen: the dirty leaves of a range of keys.
 type Part struct {
-	Next    []byte            // the key to begin the next part at
+	Next    []byte            // the key to begin the next part at, nil if this one has all
 	Parents []logstore.PageID // of the leaves, those with dirty leaves that have addresses for names: Fold gives them others
 	from    []byte            // that this one began at
 	leaves  []*entry
@@ -130,7 +130,7 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 			break
 		}
 		if w.full = len(w.part.leaves) >= w.most; w.full {
-			w.part.Next = bound
+			w.part.Next = append([]byte{}, bound...) // that of the first leaf is empty, but there
 			break
 		}
 		e := w.s.pages.lookup(n.Child(i))
