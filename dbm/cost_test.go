@@ -126,3 +126,29 @@ func TestCostOfGroups(t *testing.T) {
 	extra := uint64(10) // of checkpoints and growth
 	require.LessOrEqual(t, after.Syncs-before.Syncs, groups+extra)
 }
+
+// TestCostOfAscendingCommits: lone commits to the same leaf leave it dirty, so that the device has their redo before it is changed, and one
+// flush serves many of them. Those to other leaves are page groups again.
+func TestCostOfAscendingCommits(t *testing.T) {
+	db := newDB(t, nil)
+	const records, commits = 2000, 800
+	for i := range records {
+		require.NoError(t, db.Put(fmt.Appendf(nil, "key-%06d", i), sized(8, 1)))
+	}
+	before := db.Stats()
+	for i := range commits {
+		require.NoError(t, db.Put(fmt.Appendf(nil, "key-%06d", records+i), sized(8, 1)))
+	}
+	after := db.Stats()
+	require.Less(t, after.PageGroups-before.PageGroups, uint64(commits/10))
+	require.Less(t, after.PagesWritten-before.PagesWritten, uint64(commits*21/20), "pages for one each")
+	require.NoError(t, db.Checkpoint())
+
+	before = db.Stats()
+	const others = 200
+	for i := range others {
+		require.NoError(t, db.Put(fmt.Appendf(nil, "key-%06d", i*797%records), sized(8, 2)))
+	}
+	after = db.Stats()
+	require.Less(t, after.RecordGroups-before.RecordGroups, uint64(others/10))
+}

@@ -25,6 +25,7 @@ import (
 
 const (
 	pageGroupOps   = 256      // ops up to which a page group is tried
+	leastRow       = 8        // lone commits in a row to the same leaf, from which on no page group is tried
 	bufferedBytes  = 64 << 10 // of redo, from which a Buffered batch is written
 	reclaimBatches = 16       // batches between two looks at what nobody can see any more
 )
@@ -118,7 +119,7 @@ func (e *Engine) logAndApply(b *batch) error {
 		return e.buffer(g, b)
 	case e.sharesPage(b):
 		return e.writeThrough(g, b)
-	case len(e.pending.ops) == 0 && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup():
+	case e.triesPageGroup():
 		return e.applyAndLog(g, b)
 	}
 	if err := e.commitRecords(g); err != nil {
@@ -127,8 +128,45 @@ func (e *Engine) logAndApply(b *batch) error {
 	if err := e.startSync(); err != nil {
 		return err
 	}
+	if err := e.noteRow(false); err != nil {
+		return err
+	}
 	e.published(b)
 	return e.mergeUnlessDeferred(b)
+}
+
+// triesPageGroup reports whether the batch is to be applied before it is logged, so that it may become a page group.
+//
+// The device waits for that, while a record group is on its way before anything is applied. One page is written either way, but a leaf
+// whose changes are in record groups has to be flushed later. So where one lone commit after the other changes the same leaf, as those of
+// ascending keys do, it stays dirty: one flush serves them all. That the next one will do so too is a guess, which costs a page when it
+// is wrong. A file that may not grow has no room for what is flushed later.
+func (e *Engine) triesPageGroup() bool {
+	return !e.inRow() && len(e.pending.ops) == 0 && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup()
+}
+
+// row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Baton holder.
+type row struct {
+	leaf    logstore.PageID
+	commits int
+}
+
+// inRow reports whether the next commit is taken for one to the same leaf as those before it. Baton holder.
+func (e *Engine) inRow() bool { return e.row.commits >= leastRow }
+
+// noteRow counts the batch at hand, while the device writes its group. If it was applied already, that its leaf is dirty tells nothing.
+func (e *Engine) noteRow(applied bool) error {
+	if e.opts.Durability != Durable || len(e.ops) != 1 || e.limited() {
+		e.row = row{}
+		return nil
+	}
+	leaf, dirty, err := e.pages.LeafOf(e.ops[0].Key)
+	if leaf != e.row.leaf && (applied || !dirty) {
+		e.row.commits = 0
+	}
+	e.row.leaf = leaf
+	e.row.commits++
+	return err
 }
 
 // startSync sets the device to work on the group that was written last, if it will be synced.
@@ -164,11 +202,16 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 	}
 	records := e.records + r.Added
 	if !pages.Legal(int(redoPages(int64(len(e.redo))))) {
-		err = e.commitRecords(g)
+		if err = e.commitRecords(g); err == nil {
+			err = e.startSync()
+		}
 	} else {
 		g.SetKind(logstore.PageGroup)
 		pages.WritePages(g)
 		if _, err = g.Commit(uint64(records)); err == nil {
+			err = e.startSync()
+		}
+		if err == nil {
 			e.bear(b.group)
 			pages.InstallPages(b.group, records)
 			e.redo, e.redoOps = e.redo[:0], 0
@@ -176,10 +219,10 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 			e.redoBytes.start(b.group)
 		}
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = e.noteRow(true)
 	}
-	if err := e.startSync(); err != nil {
+	if err != nil {
 		return err
 	}
 	e.ops = e.ops[:0] // the tree has them

@@ -132,6 +132,7 @@ type Engine struct {
 	layered    bool        // the log has layers to redo: the next flush is of all
 	batches    uint64
 	batchOps   int // in the last batch of commits
+	row        row
 
 	opened    logstore.Addr // pages that the file had when it was opened
 	restarted bool          // after several crashes without a checkpoint one is due: each has left the rest of a segment unused

@@ -151,7 +151,8 @@ func (e *Engine) flushDue() bool {
 	if crowded || redo+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
-	return e.opts.Durability == Durable && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes && redo*flushRatioDen >= dirty*flushRatioNum
+	return e.opts.Durability == Durable && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes &&
+		redo*flushRatioDen >= dirty*flushRatioNum && !(e.inRow() && e.pages.CanPageGroup())
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
@@ -20,6 +21,16 @@ func (p *Pages) CanPageGroup() bool {
 
 // nothingPending reports whether no value was dropped and no name folded away since the last flush.
 func (p *Pages) nothingPending() bool { return len(p.deaths.refs) == 0 && len(p.retired) == 0 }
+
+// LeafOf returns the leaf of the newest tree to which a record with the given key belongs, and whether it is dirty. Baton holder.
+func (p *Pages) LeafOf(key []byte) (leaf logstore.PageID, dirty bool, err error) {
+	s := p.At(p.seq)
+	if leaf, err = btree.Leaf(&s, Root, key); err != nil {
+		return 0, false, err
+	}
+	e := p.table.find(leaf)
+	return leaf, e != nil && e.dirty != 0, nil
+}
 
 // Legal reports whether the applied batch, for which CanPageGroup held when it began, may be written as a page group, given the number of
 // pages that its redo would take.

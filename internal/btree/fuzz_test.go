@@ -262,6 +262,7 @@ func (h *hostile) link(n Node, r *rand.Rand, ids int) Node {
 // read gets, walks both ways and checks.
 func (h *hostile) read(key []byte) {
 	_, _, _ = Get(h, rootID, key)
+	_, _ = Leaf(h, rootID, key)
 	var c Cursor
 	c.Reset(h, rootID)
 	limit := 20_000 // a tree in which pages have many parents is as long as it likes

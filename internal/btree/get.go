@@ -18,3 +18,25 @@ func Get(p Pager, root PageID, key []byte) (Cell, bool, error) {
 	}
 	return n.lookup(p, key)
 }
+
+// Leaf returns the name of the leaf below root in which the record with the given key is, or would be. The leaf is not looked at.
+func Leaf(p Pager, root PageID, key []byte) (PageID, error) {
+	n, err := rootNode(p, root)
+	if err != nil {
+		return 0, err
+	}
+	id := root
+	for !n.IsLeaf() {
+		i, err := n.route(p, key, 0)
+		if err != nil {
+			return 0, err
+		}
+		if n.Level() == 1 {
+			return n.Child(i), nil
+		}
+		if id, n, err = childNode(p, n, i); err != nil {
+			return 0, err
+		}
+	}
+	return id, nil
+}

@@ -168,6 +168,18 @@ func near(r *rand.Rand, k []byte) []byte {
 	return k
 }
 
+// requireLeaf makes sure that Leaf goes where a lookup goes.
+func requireLeaf(tb testing.TB, s snapshot, key []byte, has bool) {
+	id, err := Leaf(s, rootID, key)
+	require.NoError(tb, err)
+	n, err := s.Node(id)
+	require.NoError(tb, err)
+	require.True(tb, n.IsLeaf())
+	_, found, err := n.lookup(s, key)
+	require.NoError(tb, err)
+	require.Equal(tb, has, found)
+}
+
 func checkProbe(tb testing.TB, s snapshot, m model, keys []string, probe []byte, c *Cursor, r *rand.Rand) {
 	cell, found, err := Get(s, rootID, probe)
 	want, in := m[string(probe)]
@@ -179,6 +191,7 @@ func checkProbe(tb testing.TB, s snapshot, m model, keys []string, probe []byte,
 		require.NoError(tb, err)
 		requireRecord(tb, string(probe), string(k), want, cell)
 	}
+	requireLeaf(tb, s, probe, found)
 	at := sort.SearchStrings(keys, string(probe))
 	ok := c.Seek(probe)
 	for range 6 { // and a few steps to and fro
