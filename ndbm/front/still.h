@@ -9,8 +9,8 @@
  *     meanwhile, but that the engine verifies more pages.
  *  2. A reader trusts a page if its checked bit is set: then the engine has found its checksum right and its structure within the page. Where
  *     that is not so, where the engine has the page in memory, and where a key or value is not in the leaf, the engine is asked.
- *  3. Readers count themselves in and out. The engine hides the tree by a bit in the word in which they count themselves in, and goes on only when as many
- *     have left: whoever comes later sees the bit. So no reader is there when the mapping goes.
+ *  3. Readers count themselves in and out. The engine hides the tree by a bit in the word in which they count themselves in, and goes on
+ *     only when as many have left: whoever comes later sees the bit. So no reader is there when the mapping goes.
  *  4. A page that cannot be read (a file cut short by somebody), or a key, is a signal: then the reader leaves, and the engine is asked, and
  *     answers with an error.
  *  5. A forked child has the counts and not the mapping: still_forget, before its first call.
