@@ -40,6 +40,7 @@ type database struct {
 	options mvcc.Options
 
 	mu     sync.RWMutex
+	owned  atomic.Bool    // mu is held for writing; set and cleared by who holds it
 	engine *mvcc.Engine   // nil unless running; guarded by mu
 	beside *mvcc.Follower // nil unless following; guarded by mu
 	quit   chan struct{}  // of the watch, nil while shut; guarded by mu
@@ -48,12 +49,14 @@ type database struct {
 
 	calls atomic.Uint64 // tells the watch that the database is in use
 	shown shown         // what the front library reads by itself; guarded by mu
+	kept  *atomic.Bool  // the engine's mapping is not to be undone, as somebody may read it for ever; guarded by mu
 }
 
 const (
 	askedEvery = 4 * time.Millisecond   // how often a holder looks whether it is asked for the lock
 	idleAfter  = time.Second            // without a call, after which the lock is let go unasked
 	unlockedIn = 100 * time.Millisecond // how often a follower looks whether the lock is free
+	leftAfter  = 5 * time.Second        // a call under way when the database is closed is taken for one that never ends
 	letOthers  = 3 * time.Millisecond   // how long who was asked for the lock leaves it alone; the others look for it every millisecond
 )
 
@@ -117,10 +120,43 @@ func (d *database) read(fn func(*mvcc.Engine) error) error {
 
 func (d *database) leave() { d.mu.RUnlock() }
 
+func (d *database) own() {
+	d.mu.Lock()
+	d.owned.Store(true)
+}
+
+func (d *database) disown() {
+	d.owned.Store(false)
+	d.mu.Unlock()
+}
+
+// tryOwn is own for who must not wait for ever. errLeft: there is a call that does not end. A handler of the program's has left it by longjmp,
+// and mu is held for reading for ever.
+func (d *database) tryOwn() error {
+	if err := d.try(d.mu.TryLock); err != nil {
+		return err
+	}
+	d.owned.Store(true)
+	return nil
+}
+
+func (d *database) try(lock func() bool) error {
+	since := time.Now()
+	for !lock() {
+		if d.owned.Load() { // opening or closing the engine, which ends
+			since = time.Now()
+		} else if time.Since(since) > leftAfter {
+			return errLeft
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	return nil
+}
+
 // start opens the engine if it is not.
 func (d *database) start() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	d.own()
+	defer d.disown()
 	switch {
 	case d.closed:
 		return mvcc.ErrClosed
@@ -153,7 +189,7 @@ func (d *database) tryShared() error {
 
 // follow opens the database beside the process that writes it. mu is held for writing.
 func (d *database) follow() error {
-	f, err := mvcc.OpenFollower(oneFile{d.file}, d.file.Name(), d.options)
+	f, err := mvcc.OpenFollower(oneFile{file: d.file}, d.file.Name(), d.options)
 	if err != nil {
 		return err
 	}
@@ -173,11 +209,11 @@ func (d *database) watchLock(quit chan struct{}) {
 		if d.lock.held() || d.lock.asked() {
 			continue
 		}
-		d.mu.Lock()
+		d.own()
 		if d.quit == quit {
 			d.shut() // the next call takes the lock
 		}
-		d.mu.Unlock()
+		d.disown()
 		return
 	}
 }
@@ -192,7 +228,8 @@ func (d *database) acquire() error {
 
 // run opens the engine. mu is held for writing, and the lock is ours.
 func (d *database) run() error {
-	e, err := mvcc.Open(oneFile{d.file}, d.file.Name(), d.options)
+	d.kept = new(atomic.Bool)
+	e, err := mvcc.Open(oneFile{d.file, d.kept}, d.file.Name(), d.options)
 	if err != nil {
 		d.lock.release()
 		return err
@@ -215,7 +252,7 @@ func (d *database) shut() error {
 		return nil
 	}
 	close(d.quit)
-	d.shown.hide()
+	d.kept.Store(!d.shown.hide())
 	err := d.engine.Close()
 	d.engine, d.quit = nil, nil
 	if uerr := d.lock.release(); err == nil {
@@ -234,11 +271,11 @@ func (d *database) used(quit chan struct{}) (calls uint64, ok bool) {
 	}
 	d.mu.RUnlock()
 	if late {
-		d.mu.Lock()
+		d.own()
 		if d.quit == quit {
 			d.shown.show(d.engine)
 		}
-		d.mu.Unlock()
+		d.disown()
 	}
 	return calls, ok
 }
@@ -264,22 +301,28 @@ func (d *database) watch(quit chan struct{}) {
 		if !asked && time.Since(since) < idleAfter {
 			continue
 		}
-		d.mu.Lock()
+		if asked { // nobody comes in meanwhile
+			d.own()
+		} else if d.tryOwn() != nil {
+			continue
+		}
 		if d.quit == quit { // not shut meanwhile, nor opened again
 			d.shut() // what it cannot write now is in the log, and the next one to open the file finds it there
 			if asked {
 				d.gave = time.Now()
 			}
 		}
-		d.mu.Unlock()
+		d.disown()
 		return
 	}
 }
 
 // truncate removes every record, and everything else from the file.
 func (d *database) truncate() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.tryOwn(); err != nil {
+		return err
+	}
+	defer d.disown()
 	if d.closed {
 		return mvcc.ErrClosed
 	}
@@ -296,7 +339,9 @@ func (d *database) truncate() error {
 
 // sync makes every store that has returned durable.
 func (d *database) sync() error {
-	d.mu.RLock()
+	if err := d.try(d.mu.TryRLock); err != nil {
+		return err
+	}
 	defer d.mu.RUnlock()
 	if d.engine == nil || d.options.Store.ReadOnly { // it was synced when the lock was let go
 		return nil
@@ -306,22 +351,28 @@ func (d *database) sync() error {
 
 // letGo syncs, and lets the lock go until the next call.
 func (d *database) letGo() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.tryOwn(); err != nil {
+		return err
+	}
+	defer d.disown()
 	return d.shut()
 }
 
 // cancel takes back that the lock was asked for.
 func (d *database) cancel() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if d.tryOwn() != nil {
+		return
+	}
+	defer d.disown()
 	d.lock.withdraw()
 }
 
 // close waits for the calls under way, syncs, and closes the file.
 func (d *database) close() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+	if err := d.tryOwn(); err != nil {
+		return err
+	}
+	defer d.disown()
 	if d.closed {
 		return mvcc.ErrClosed
 	}
@@ -335,14 +386,22 @@ func (d *database) close() error {
 }
 
 // oneFile is a file system with one file, which is open already and stays so.
-type oneFile struct{ file vfs.File }
+type oneFile struct {
+	file vfs.File
+	kept *atomic.Bool
+}
 
-func (f oneFile) Open(string, int, fs.FileMode) (vfs.File, error) { return keptFile{f.file}, nil }
-func (oneFile) Remove(string) error                               { return errors.ErrUnsupported }
-func (oneFile) SyncDir(string) error                              { return nil } // the front library has done it
+func (f oneFile) Open(string, int, fs.FileMode) (vfs.File, error) {
+	return keptFile{f.file, f.kept}, nil
+}
+func (oneFile) Remove(string) error  { return errors.ErrUnsupported }
+func (oneFile) SyncDir(string) error { return nil } // the front library has done it
 
 // keptFile leaves closing and locking to the database.
-type keptFile struct{ vfs.File }
+type keptFile struct {
+	vfs.File
+	kept *atomic.Bool // see database; nil: nothing is mapped
+}
 
 // Map leaves the mapping out of forked children: there it would keep the file's description open, and with it the lock, when this process
 // has let go of both.
@@ -356,6 +415,13 @@ func (f keptFile) Map(off, n int64) ([]byte, error) {
 		return nil, err
 	}
 	return b, nil
+}
+
+func (f keptFile) Unmap(b []byte) error {
+	if f.kept.Load() {
+		return nil
+	}
+	return f.File.Unmap(b)
 }
 
 // Window is passed on: forked children do not have it.

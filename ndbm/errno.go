@@ -17,6 +17,7 @@ var (
 	errAgain    = errors.New("changed meanwhile")
 	errNoHandle = errors.New("no such handle")
 	errPanic    = errors.New("a panic in the engine")
+	errLeft     = errors.New("a call was left and never ended")
 )
 
 // errnos are the errors that have an errno of their own; of the rest the system's is used, or EIO.
@@ -28,6 +29,7 @@ var errnos = []struct {
 	{errAgain, syscall.EBUSY},
 	{errTooLarge, syscall.EOVERFLOW},
 	{errNoHandle, syscall.EBADF},
+	{errLeft, syscall.EDEADLK},
 	{mvcc.ErrClosed, syscall.EBADF},
 	{mvcc.ErrConflict, syscall.EBUSY},
 	{vfs.ErrLocked, syscall.EBUSY},

@@ -4,6 +4,7 @@ package main
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -37,6 +38,15 @@ type shown struct {
 	pinned runtime.Pinner // what is shown of Go's memory
 	tried  bool           // there was a still tree
 	open   bool           // and it is shown
+}
+
+// goneAfter is how long hide waits for a reader, which takes microseconds, before it takes it for one that never leaves.
+const goneAfter = time.Second
+
+// abandoned keeps what was shown to readers that never left.
+var abandoned struct {
+	sync.Mutex
+	pinned []runtime.Pinner
 }
 
 // due reports whether show would show a tree that is hidden.
@@ -73,20 +83,30 @@ func (s *shown) show(e *mvcc.Engine) {
 	c.entered.And(^uint64(stillHidden))
 }
 
-// hide returns when nobody reads what was shown, nor will.
-func (s *shown) hide() {
+// hide returns true when nobody reads what was shown, nor will. It returns false if a reader does not leave: then what was shown must stay
+// for ever, and nothing will be shown any more.
+func (s *shown) hide() (clear bool) {
 	s.tried = false
 	if !s.open {
-		return
+		return true
 	}
+	s.open = false
 	c := s.still
 	c.entered.Or(stillHidden)
 	// left first: if then as many have entered, all of those have left.
+	since := time.Now()
 	for wait := time.Microsecond; c.left.Load() != c.entered.Load()&^stillHidden; wait = min(2*wait, time.Millisecond) {
+		if time.Since(since) > goneAfter {
+			abandoned.Lock()
+			defer abandoned.Unlock()
+			abandoned.pinned = append(abandoned.pinned, s.pinned)
+			s.still, s.pinned = nil, runtime.Pinner{}
+			return false
+		}
 		time.Sleep(wait)
 	}
-	s.open = false
 	s.pinned.Unpin()
+	return true
 }
 
 // calls counts the readers there were.

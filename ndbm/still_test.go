@@ -4,7 +4,10 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,4 +97,57 @@ func TestStillNotWritable(t *testing.T) {
 	put(t, w, "key", "value")
 	look(w, t, "key")
 	assert.True(t, s.hidden(), "a tree that can change")
+}
+
+// TestStillAbandoned: a reader that never leaves, as a handler of the program's has left it, keeps nobody waiting for ever, and what it may
+// read stays.
+func TestStillAbandoned(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db.pag")
+	w := openTest(t, path, settings{})
+	put(t, w, "key", "value")
+	require.NoError(t, w.letGo())
+
+	s := newStill()
+	r := openTest(t, path, settings{readOnly: true, still: s})
+	look(r, t, "key")
+	require.False(t, s.hidden())
+	require.True(t, isMapped(t, s.chunk[0].pages))
+	s.entered.Add(1)
+
+	put(t, w, "key", "new")
+	assert.True(t, s.hidden())
+	assert.True(t, isMapped(t, s.chunk[0].pages))
+	require.NoError(t, w.letGo())
+	for range 100 {
+		value, _ := look(r, t, "key")
+		assert.Equal(t, "new", value)
+		time.Sleep(2 * time.Millisecond)
+	}
+	assert.True(t, s.hidden(), "shown again")
+	require.NoError(t, r.close())
+	assert.True(t, isMapped(t, s.chunk[0].pages))
+}
+
+func isMapped(t *testing.T, at uintptr) bool {
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(maps)) {
+		var from, to uintptr
+		_, err := fmt.Sscanf(line, "%x-%x", &from, &to)
+		require.NoError(t, err)
+		if from <= at && at < to {
+			return strings.Contains(line, "db.pag")
+		}
+	}
+	return false
+}
+
+// TestCloseLeft: a call that was left and never ends does not keep a close waiting for ever.
+func TestCloseLeft(t *testing.T) {
+	d := openTest(t, filepath.Join(t.TempDir(), "db.pag"), settings{})
+	put(t, d, "key", "value")
+	require.NoError(t, d.enter())
+	assert.ErrorIs(t, d.close(), errLeft)
+	assert.Equal(t, syscall.EDEADLK, errno(errLeft))
+	d.leave()
 }

@@ -382,7 +382,7 @@ int files_open(const char *name, int flags, mode_t mode, struct shared **shared,
 	*pair = NULL;
 	pthread_once(&once, watch_for_fork);
 	files_notice_fork();
-	if (dir != NULL && pag != NULL) {
+	if (dir != NULL && pag != NULL && turn_begin() == 0) {
 		memcpy(dir, name, n);
 		memcpy(dir + n, ".dir", sizeof ".dir");
 		memcpy(pag, name, n);
@@ -390,6 +390,7 @@ int files_open(const char *name, int flags, mode_t mode, struct shared **shared,
 		pthread_mutex_lock(&table);
 		ret = files_open_locked(dir, pag, flags, mode, shared, pair);
 		pthread_mutex_unlock(&table);
+		turn_end();
 	}
 	failure = errno;
 	free(dir);
@@ -411,7 +412,7 @@ int files_engine_handle(struct shared *s)
 	if (__builtin_expect(handle > 0, 1))
 		return handle;
 	e = engine_get();
-	if (e == NULL)
+	if (e == NULL || turn_begin() != 0)
 		return 0;
 	pthread_mutex_lock(&table);
 	u = s->writers > 0 ? &s->writing : &s->reading;
@@ -422,6 +423,7 @@ int files_engine_handle(struct shared *s)
 
 			if (fd < 0 || equip(u, s, fd, access) != 0) {
 				pthread_mutex_unlock(&table);
+				turn_end();
 				errno = EBADF;
 				return 0;
 			}
@@ -434,28 +436,35 @@ int files_engine_handle(struct shared *s)
 	}
 	handle = u->handle;
 	pthread_mutex_unlock(&table);
+	turn_end();
 	if (handle == 0)
 		errno = EIO;
 	return handle;
 }
 
-/* Ends one use of the file. The engine has the descriptor if it has a handle. */
-static void end_use(struct use *u)
+/*
+ * Ends one use of the file. The engine has the descriptor if it has a handle. -1 if it keeps it for ever, and knows what s has: another thread
+ * has left a call by longjmp.
+ */
+static int end_use(struct use *u)
 {
 	const struct engine *e = u->handle > 0 ? engine_get() : NULL;
 
 	if (e != NULL)
-		e->close(u->handle);
-	else if (u->fd >= 0)
+		return e->close(u->handle) == -EDEADLK ? -1 : 0;
+	if (u->fd >= 0)
 		close(u->fd);
+	return 0;
 }
 
 void files_close(struct shared *s, struct pair *p)
 {
 	struct pair **at = &s->open;
 	const struct engine *e;
-	int last, handle = 0, shut = 0;
+	int last, handle = 0, shut = 0, kept = 0, usable = turn_begin() == 0;
 
+	if (!usable && p->access == O_RDWR) /* it stays open in the engine, for other threads. What was stored is in the file */
+		fdatasync(p->pag);
 	pthread_mutex_lock(&table);
 	while (*at != p)
 		at = &(*at)->next;
@@ -466,22 +475,24 @@ void files_close(struct shared *s, struct pair *p)
 		handle = s->writing.handle;
 		shut = --s->writers == 0;
 	}
-	last = s->handles == 0;
+	last = s->handles == 0 && usable;
 	if (last)
 		take_out(s);
 	pthread_mutex_unlock(&table);
 
-	turn_begin();
+	if (!usable)
+		return;
 	if (last) {
-		end_use(&s->writing);
-		end_use(&s->reading);
+		kept = end_use(&s->writing) | end_use(&s->reading);
+		if (kept && p->access == O_RDWR)
+			fdatasync(p->pag);
 	} else if (handle > 0 && (e = engine_get()) != NULL) {
 		if (shut)
 			e->shut(handle);
 		else
 			e->sync(handle);
 	}
-	turn_end();
-	if (last)
+	if (last && !kept && !still_busy(&s->still))
 		dispose(s);
+	turn_end();
 }

@@ -63,6 +63,7 @@ static int settle(struct state *s, int ret)
 	switch (errno) {
 	case EAGAIN: /* another process has the database */
 	case EPERM:
+	case EDEADLK: /* an earlier call of the thread was left by longjmp */
 	case EINVAL:
 	case EOVERFLOW:
 	case ENOMEM:
@@ -131,13 +132,7 @@ static int ask_once(enum question q, int handle, const char *key, size_t key_siz
 /* Looks where the engine need not be asked. */
 static int fetch_still(struct state *s, const char *key, size_t key_size, struct buffer *b, size_t *size)
 {
-	int ret;
-
-	if (turn_enter() != 0)
-		return STILL_ASK;
-	ret = still_fetch(files_still(s->shared), key, key_size, b->data, b->room - 1, size);
-	turn_leave();
-	return ret;
+	return still_fetch(files_still(s->shared), key, key_size, b->data, b->room - 1, size);
 }
 
 /*
@@ -215,7 +210,10 @@ static DBM *open_handle(const char *name, int flags, mode_t mode, int truncate)
 			ret = -errno;
 			break;
 		}
-		turn_begin();
+		if (turn_begin() != 0) {
+			ret = -errno;
+			break;
+		}
 		ret = truncate ? e->truncate(handle) : e->start(handle);
 		turn_end();
 	} while (turn_again(ret, handle, &started));
@@ -314,7 +312,8 @@ int dbm_store(DBM *db, datum key, datum value, int mode)
 		e = handle > 0 ? engine_get() : NULL;
 		if (e == NULL)
 			return settle(s, -errno);
-		turn_begin();
+		if (turn_begin() != 0)
+			return settle(s, -errno);
 		ret = e->store(handle, key.dptr, SIZE_OF(key), value.dptr, SIZE_OF(value), mode == DBM_INSERT);
 		turn_end();
 	} while (turn_again(ret, handle, &started));
@@ -336,7 +335,8 @@ int dbm_delete(DBM *db, datum key)
 		e = handle > 0 ? engine_get() : NULL;
 		if (e == NULL)
 			return settle(s, -errno);
-		turn_begin();
+		if (turn_begin() != 0)
+			return settle(s, -errno);
 		ret = e->remove(handle, key.dptr, SIZE_OF(key));
 		turn_end();
 	} while (turn_again(ret, handle, &started));

@@ -265,23 +265,38 @@ static int find(const struct still *s, const unsigned char *key, size_t size, vo
 
 /* ---- coming and going ---- */
 
-static __thread sigjmp_buf *way_out __attribute__((tls_model("initial-exec"))); /* of the reader in this thread */
+/* The reader in this thread: the way out of it, NULL if there is none, and what it reads. One that a handler has left by a jump stays. */
+static __thread struct {
+	sigjmp_buf *way_out;
+	const struct still *still;
+	const unsigned char *key;
+	size_t key_size;
+} reader __attribute__((tls_model("initial-exec")));
+
+static int hidden(const struct still *s) { return (__atomic_load_n(&s->entered, __ATOMIC_RELAXED) & STILL_HIDDEN) != 0; }
 
 int still_fetch(struct still *s, const void *key, size_t key_size, void *reply, size_t room, size_t *size)
 {
 	volatile int ret = STILL_ASK;
 	sigjmp_buf here;
 
-	if (key_size > MAX_KEY || (__atomic_load_n(&s->entered, __ATOMIC_RELAXED) & STILL_HIDDEN) != 0)
+	if (key_size > MAX_KEY || hidden(s) || __atomic_load_n(&reader.way_out, __ATOMIC_RELAXED) != NULL)
 		return STILL_ASK;
 	if ((__atomic_fetch_add(&s->entered, 1, __ATOMIC_ACQUIRE) & STILL_HIDDEN) == 0) {
 		if (sigsetjmp(here, 0) == 0) {
-			__atomic_store_n(&way_out, &here, __ATOMIC_RELAXED);
+			reader.still = s;
+			reader.key = key;
+			reader.key_size = key_size;
+			__atomic_signal_fence(__ATOMIC_SEQ_CST);
+			__atomic_store_n(&reader.way_out, &here, __ATOMIC_RELAXED);
 			__atomic_signal_fence(__ATOMIC_SEQ_CST);
 			ret = find(s, key, key_size, reply, room, size);
+			__atomic_thread_fence(__ATOMIC_ACQUIRE);
+			if (hidden(s))
+				ret = STILL_ASK;
 		}
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);
-		__atomic_store_n(&way_out, NULL, __ATOMIC_RELAXED);
+		__atomic_store_n(&reader.way_out, NULL, __ATOMIC_RELAXED);
 	}
 	__atomic_fetch_add(&s->left, 1, __ATOMIC_RELEASE);
 	return ret;
@@ -289,8 +304,15 @@ int still_fetch(struct still *s, const void *key, size_t key_size, void *reply, 
 
 void still_forget(struct still *s)
 {
-	__atomic_store_n(&s->entered, STILL_HIDDEN, __ATOMIC_RELAXED);
+	uint64_t own = __atomic_load_n(&reader.way_out, __ATOMIC_RELAXED) != NULL && reader.still == s;
+
+	__atomic_store_n(&s->entered, STILL_HIDDEN | own, __ATOMIC_RELAXED);
 	__atomic_store_n(&s->left, 0, __ATOMIC_RELAXED);
+}
+
+int still_busy(const struct still *s)
+{
+	return (__atomic_load_n(&s->entered, __ATOMIC_ACQUIRE) & ~STILL_HIDDEN) != __atomic_load_n(&s->left, __ATOMIC_ACQUIRE);
 }
 
 /* ---- memory that cannot be read ---- */
@@ -298,13 +320,35 @@ void still_forget(struct still *s)
 static const int faults[] = {SIGBUS, SIGSEGV};
 static struct sigaction before[sizeof faults / sizeof faults[0]];
 
+static int within(const void *at, const void *from, size_t size) { return (uintptr_t)at - (uintptr_t)from < size; }
+
+/*
+ * Whether this thread's reader may have met a fault there. Faults of the program's own are not its affair, though it may seem to be there
+ * still, since a handler left it by a jump. What has no address is a key's, at one that cannot be.
+ */
+static int readers(const siginfo_t *info)
+{
+	const struct still *s = reader.still;
+	uint32_t i;
+
+	if (__atomic_load_n(&reader.way_out, __ATOMIC_RELAXED) == NULL || info->si_code <= 0) /* sent by a process */
+		return 0;
+	if (info->si_code == SI_KERNEL || within(info->si_addr, reader.key, reader.key_size))
+		return 1;
+	for (i = 0; i < s->chunks; i++)
+		if (within(info->si_addr, s->chunk[i].pages, (size_t)PAGE << s->shift))
+			return 1;
+	return 0;
+}
+
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
 	const struct sigaction *old = &before[sig == SIGSEGV];
-	sigjmp_buf *out = __atomic_load_n(&way_out, __ATOMIC_RELAXED);
 
-	if (out != NULL && info->si_code > 0) { /* not sent by a process */
-		way_out = NULL;
+	if (readers(info)) {
+		sigjmp_buf *out = reader.way_out;
+
+		reader.way_out = NULL;
 		sigprocmask(SIG_SETMASK, &((ucontext_t *)context)->uc_sigmask, NULL);
 		siglongjmp(*out, 1);
 	}

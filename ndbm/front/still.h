@@ -11,9 +11,12 @@
  *     that is not so, where the engine has the page in memory, and where a key or value is not in the leaf, the engine is asked.
  *  3. Readers count themselves in and out. The engine hides the tree by a bit in the word in which they count themselves in, and goes on
  *     only when as many have left: whoever comes later sees the bit. So no reader is there when the mapping goes.
+ *     But one that a handler of the program's has left by longjmp never leaves. After a second the engine goes on without it: the mapping
+ *     and all else that was shown stay for ever, and no tree is shown there again. Should the reader only have been slow, it finds the tree
+ *     hidden when it is done, and asks the engine: what it read may have changed.
  *  4. A page that cannot be read (a file cut short by somebody), or a key, is a signal: then the reader leaves, and the engine is asked, and
  *     answers with an error.
- *  5. A forked child has the counts and not the mapping: still_forget, before its first call.
+ *  5. A forked child has the counts and not the mapping: still_forget, before its first call. Of the readers only its own thread's is there.
  *
  * Memory order. The engine stores what it shows, then clears the bit; the reader's addition to entered acquires what came before. The reader has
  * read when it adds to left, a release, and the engine reads left before it changes anything. Of two locked operations on entered one comes
@@ -57,6 +60,9 @@ int still_fetch(struct still *s, const void *key, size_t key_size, void *reply, 
 
 /* Nothing is shown: at first, and in a child after fork. */
 void still_forget(struct still *s);
+
+/* Whether a reader has not left, nor may ever: then this memory must stay. */
+int still_busy(const struct still *s);
 
 /* Catches the signals of rule 4. Before the engine is started for the first time, whose handler hands on to this one what is not its own. */
 void still_guard(void);

@@ -16,7 +16,7 @@
 /* Where a thread has them without a call; there is little such room for libraries that are loaded late. */
 #define AT_HAND __attribute__((tls_model("initial-exec")))
 
-static __thread int inside AT_HAND; /* a call that does not block signals */
+static __thread int inside AT_HAND; /* a call */
 static __thread int known AT_HAND;  /* the engine has prepared itself for this thread */
 static __thread sigset_t before;
 
@@ -25,9 +25,8 @@ static int introduce(void)
 {
 	const struct engine *e = engine_get();
 
-	if (e == NULL)
+	if (e == NULL || turn_begin() != 0)
 		return -1;
-	turn_begin();
 	e->bind();
 	turn_end();
 	known = 1;
@@ -51,22 +50,29 @@ void turn_leave(void)
 	inside = 0;
 }
 
-void turn_begin(void)
+int turn_begin(void)
 {
 	static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
 	sigset_t all;
 	size_t i;
 
+	if (__builtin_expect(inside, 0)) {
+		errno = EDEADLK;
+		return -1;
+	}
 	sigfillset(&all);
 	for (i = 0; i < sizeof faults / sizeof faults[0]; i++) /* blocked, they end the program instead of being the engine's error */
 		sigdelset(&all, faults[i]);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
+	inside = 1;
+	return 0;
 }
 
 void turn_end(void)
 {
 	int saved = errno;
 
+	inside = 0;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	errno = saved;
 }

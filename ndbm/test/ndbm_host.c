@@ -5,6 +5,7 @@
 #include "checks.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -236,6 +237,180 @@ static void jump_out_of_store(void)
 	dbm_close(db);
 }
 
+/* A handler that leaves other calls by a jump: what the thread calls then may fail, but it ends. */
+static datum unreadable(void) { return bytes(mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 5); }
+
+static void jump_by_fault(DBM *db, datum (*call)(DBM *, datum))
+{
+	struct sigaction before;
+
+	CHECK(sigaction(SIGSEGV, NULL, &before) == 0);
+	handle(SIGSEGV, jumps);
+	if (sigsetjmp(out, 1) == 0) {
+		errno = 0;
+		(void)call(db, unreadable());
+		CHECK(errno == EDEADLK); /* after an earlier jump */
+	}
+	CHECK(sigaction(SIGSEGV, &before, NULL) == 0);
+}
+
+/* Some headers have macros of these names. */
+static datum fetch_it(DBM *db, datum d) { return dbm_fetch(db, d); }
+
+static void jump_out_of_fetch(void)
+{
+	DBM *db = open_new(), *other;
+	int i;
+
+	for (i = 0; i < 100; i++)
+		put_number(db, i);
+	dbm_close(db);
+	db = open_with(O_RDONLY);
+	for (i = 0; i < 100; i++)
+		CHECK(has_number(db, i));
+	for (i = 0; i < 3; i++) {
+		jump_by_fault(db, fetch_it);
+		CHECK(has_number(db, i) || errno == EDEADLK);
+	}
+	other = dbm_open("other", O_RDWR | O_CREAT, 0666);
+	CHECK(other != NULL || errno == EDEADLK);
+	dbm_close(db);
+	if (other != NULL) {
+		put_number(other, 1);
+		dbm_close(other);
+	}
+}
+
+/* The same while another process waits for the database. */
+static void writes_one(void *arg)
+{
+	DBM *db = open_with(O_RDWR);
+
+	put_number(db, 1000);
+	dbm_close(db);
+}
+
+static void jump_out_of_fetch_beside_writer(void)
+{
+	DBM *db = open_new();
+	int i;
+
+	for (i = 0; i < 100; i++)
+		put_number(db, i);
+	dbm_close(db);
+	db = open_with(O_RDONLY);
+	CHECK(has_number(db, 1) && has_number(db, 1));
+	jump_by_fault(db, fetch_it);
+	in_child(writes_one, NULL);
+	CHECK(has_number(db, 1000) || errno == EDEADLK);
+	dbm_close(db);
+}
+
+static datum store_it(DBM *db, datum d)
+{
+	(void)dbm_store(db, text("k"), d, DBM_REPLACE);
+	return d;
+}
+
+static void jump_out_of(datum (*call)(DBM *, datum))
+{
+	DBM *db = open_new();
+	int i;
+
+	put(db, "k", "v");
+	jump_by_fault(db, call);
+	for (i = 0; i < 3; i++) {
+		errno = 0;
+		CHECK(is(dbm_fetch(db, text("k")), "v") || errno == EDEADLK);
+		errno = 0;
+		CHECK(dbm_store(db, text("k2"), text("v"), DBM_REPLACE) == 0 || errno == EDEADLK);
+		errno = 0;
+		CHECK(dbm_delete(db, text("k2")) == 0 || errno == EDEADLK);
+		errno = 0;
+		CHECK(dbm_firstkey(db).dptr != NULL || errno == EDEADLK);
+	}
+	CHECK(!dbm_error(db));
+	dbm_close(db);
+	db = dbm_open(NAME, O_RDWR, 0);
+	CHECK(db != NULL || errno == EDEADLK);
+}
+
+static void jumps_out_in_child(void *call) { jump_out_of(*(datum (**)(DBM *, datum))call); }
+
+static void jump_out_of_engine(void)
+{
+	static datum (*const calls[])(DBM *, datum) = {fetch_it, store_it};
+	DBM *db;
+	size_t i;
+
+	for (i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+		in_child(jumps_out_in_child, (void *)&calls[i]);
+		db = open_with(O_RDWR); /* what it had stored is there, and the lock is free */
+		CHECK(is(dbm_fetch(db, text("k")), "v"));
+		dbm_close(db);
+	}
+}
+
+/* Another thread has left a call, and this one closes the database. */
+static volatile int has_left;
+
+static void *leaves_a_fetch(void *db)
+{
+	jump_by_fault(db, fetch_it);
+	has_left = 1;
+	while (pause() != 0)
+		; /* to end is what such a thread cannot do any more */
+	return NULL;
+}
+
+static void jump_out_in_thread(void)
+{
+	DBM *db = open_new(), *another = open_with(O_RDWR);
+	pthread_t thread;
+
+	put(db, "k", "v");
+	CHECK(pthread_create(&thread, NULL, leaves_a_fetch, another) == 0);
+	while (!has_left)
+		usleep(1000);
+	put(db, "k2", "v");
+	dbm_close(another);
+	CHECK(is(dbm_fetch(db, text("k2")), "v"));
+	dbm_close(db);
+}
+
+/* With a timer's signal the jump may come at any place. */
+static void jump_out_at_any_time(void *arg)
+{
+	struct itimerval t = {{0, 0}, {0, *(int *)arg}};
+	DBM *db = open_with(O_RDONLY);
+	int i;
+
+	for (i = 0; i < 100; i++)
+		CHECK(has_number(db, i));
+	handle(SIGALRM, jumps);
+	if (sigsetjmp(out, 1) == 0) {
+		CHECK(setitimer(ITIMER_REAL, &t, NULL) == 0);
+		for (i = 0;; i++)
+			(void)has_number(db, i % 100);
+	}
+	CHECK(has_number(db, 1) || errno == EDEADLK);
+	dbm_close(db);
+}
+
+static void jump_by_timer(void)
+{
+	DBM *db = open_new();
+	int i, after;
+
+	for (i = 0; i < 100; i++)
+		put_number(db, i);
+	dbm_close(db);
+	for (i = 0; i < 10; i++) {
+		after = 1000 + 13 * i;
+		in_child(jump_out_at_any_time, &after);
+	}
+}
+
 static void limits_stay(void)
 {
 	struct rlimit before = {256, 4096}, after;
@@ -359,6 +534,11 @@ const struct check host_checks[] = {
 	{"signals: default actions stay", default_actions},
 	{"signals: SIGCHLD blocked but in sigsuspend", waits_for_child_by_signal},
 	{"signals: a handler that jumps out of a store", jump_out_of_store},
+	{"signals: a handler that jumps out of a fetch", jump_out_of_fetch},
+	{"signals: a jump out of a fetch, and another process that writes", jump_out_of_fetch_beside_writer},
+	{"signals: a jump out of a fetch, by a timer", jump_by_timer},
+	{"signals: a jump out of a faulty call of the engine", jump_out_of_engine},
+	{"signals: a jump out of the engine in another thread", jump_out_in_thread},
 	{"limits: of open files stays", limits_stay},
 	{"limits: little address space", little_address_space},
 	{"environment: Go's variables are not ours", environment_stays},

@@ -122,10 +122,11 @@ fi
 front="$here/../front/ndbm.c $here/../front/files.c $here/../front/turn.c $here/../front/engine.c $here/../front/still.c"
 # shellcheck disable=SC2086
 if $cc -std=gnu11 -w -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -I"$prefix/include" -o sanitized "$here"/ndbm_*.c "$here/tap.c" $front -ldl -lpthread; then
-	# The sanitizer has no room in a small address space. Some need it to keep to itself: they let the program end without closing what it
+	# The sanitizer has no room in a small address space, and does not find its way from a jump out of a stack of Go's. Some need it to keep to itself: they let the program end without closing what it
 	# has opened, or look at what signals do that it would handle.
+	never='little address space|jumps out of a fetch|a fetch, by a timer|a faulty call|engine in another thread'
 	some='exit without close|eight children|default actions|before the first open|own faults'
-	./sanitized --list | grep -vE "little address space|$some" >checks
+	./sanitized --list | grep -vE "$never|$some" >checks
 	./sanitized --list | grep -E "$some" >unclosed
 	export FLASHDBM_ENGINE="$lib/flashdbm/libflashdbm-engine.so"
 	if xargs -d '\n' ./sanitized <checks >sanitized.tap 2>sanitized.log &&
