@@ -19,6 +19,9 @@ typedef struct {
 } datum;
 #endif
 
+/* Another header may have defined DATUM and datum. With an int dsize it will not do: programs for that take the library to preload. */
+extern char flashdbm_needs_a_size_t_dsize[sizeof(((datum *)0)->dsize) == sizeof(size_t) ? 1 : -1];
+
 /* Opens NAME.pag and NAME.dir, which must exist and may be empty; for reading only, if they cannot be written. 0, or -1. */
 int dbminit(const char *name);
 int dbmclose(void);

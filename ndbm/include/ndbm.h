@@ -23,6 +23,9 @@ typedef struct {
 } datum;
 #endif
 
+/* Another header may have defined DATUM and datum. With an int dsize it will not do: programs for that take the library to preload. */
+extern char flashdbm_needs_a_size_t_dsize[sizeof(((datum *)0)->dsize) == sizeof(size_t) ? 1 : -1];
+
 /* An open database. Its fields are not for use. */
 typedef struct flashdbm_handle {
 	int dirf;

@@ -25,10 +25,32 @@ if command -v g++ >/dev/null; then
 else
 	echo "# no g++: the headers were not tried with C++"
 fi
+# Beside another header that defines datum: what cannot be right must not compile.
+foreign() { # yes or no, compiler, -x language, options
+	expected=$1 compiler=$2 language=$3
+	shift 3
+	result=no
+	# shellcheck disable=SC2086
+	$compiler -x "$language" -Wall -Wextra -I"$prefix/include" "$@" -o "$work/foreign" "$here/foreign_datum.c" -x none $libs -ldbm 2>"$work/foreign.log" &&
+		(cd "$work" && ./foreign) && result=yes
+	test $result = "$expected" || { cat "$work/foreign.log"; echo "not ok - datum of another header: $language $*"; failed=1; }
+}
+failed=0
+for language in c c++; do
+	compiler=$cc
+	test $language = c || compiler=g++
+	command -v $compiler >/dev/null || continue
+	foreign yes $compiler $language
+	foreign yes $compiler $language -DBEFORE=size_t
+	foreign yes $compiler $language -DBEHIND=size_t
+	foreign yes $compiler $language -DBEHIND=int
+	foreign no $compiler $language -DBEFORE=int
+	test ! -e /usr/include/gdbm.h || foreign no $compiler $language -include gdbm.h # does not look at DATUM
+done
+test $failed = 1 || echo "ok - beside other headers' datum"
 # One for another library's header, whose library is preloaded; it is linked with ours so that its calls are known.
 $cc $flags -o "$work/int_dsize" "$here/int_dsize.c" "$prefix/lib/libflashdbm-preload.so" -Wl,-rpath,"$prefix/lib"
 cd "$work"
-failed=0
 ./int_dsize || failed=1
 if command -v pkg-config >/dev/null; then
 	options=$(PKG_CONFIG_PATH="$prefix/lib/pkgconfig" pkg-config --cflags --libs flashdbm-ndbm)
