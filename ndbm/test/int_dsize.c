@@ -2,6 +2,7 @@
  * A program that was compiled with a datum whose dsize is an int, as GDBM's and Berkeley DB's headers have it, and that leaves rubbish in the
  * upper half of the register which it is passed in; as what it is passed in is known, it is written out here. Runs with the library to preload.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -36,6 +37,12 @@ int main(void)
 	CHECK(r.dptr != NULL && (int)r.dsize == 5 && memcmp(r.dptr, "value", 5) == 0);
 	r = dbm_firstkey(db);
 	CHECK(r.dptr != NULL && (int)r.dsize == 3 && memcmp(r.dptr, "key", 3) == 0);
+	errno = 0; /* an int that is negative */
+	CHECK(dbm_store(db, key, RUBBISH | 3, value, RUBBISH | 0x80000000u, 1) == -1 && errno == EINVAL);
+	errno = 0;
+	CHECK(dbm_store(db, key, RUBBISH | 0xffffffffu, value, RUBBISH | 5, 1) == -1 && errno == EINVAL);
+	errno = 0;
+	CHECK(dbm_fetch(db, key, RUBBISH | 0x80000000u).dptr == NULL && errno == EINVAL);
 	dbm_close(db);
 	db = dbm_open("int_dsize", O_RDONLY, 0);
 	r = dbm_fetch(db, key, RUBBISH | 3);

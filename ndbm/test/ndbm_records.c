@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -154,6 +155,38 @@ static void key_64k(void)
 	with_sizes(65537, 10);
 }
 static void key_1m(void) { with_sizes(1 << 20, 3000); }
+
+/* Larger than an int can say. These take minutes, 8 GB of disk and as much memory: only with FLASHDBM_TEST_HUGE. */
+static void huge(size_t key_size, size_t value_size)
+{
+	if (getenv("FLASHDBM_TEST_HUGE") == NULL)
+		skip_check("FLASHDBM_TEST_HUGE is not set");
+	with_sizes(key_size, value_size);
+}
+
+static void value_2g(void) { huge(10, (size_t)1 << 31); }
+static void value_3g(void) { huge(10, (size_t)3 << 30); }
+static void key_2g(void) { huge((size_t)1 << 31, 10); }
+
+/* Too large: refused before anything is read. */
+static void too_large(void)
+{
+	size_t size = ((size_t)1 << 32) + 1;
+	char *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	DBM *db = open_new();
+
+	if (p == MAP_FAILED)
+		skip_check("no address space");
+	put(db, "k", "v");
+	errno = 0;
+	CHECK(dbm_store(db, text("k"), bytes(p, size), DBM_REPLACE) == -1 && errno == EOVERFLOW);
+	errno = 0;
+	CHECK(dbm_store(db, bytes(p, size), text("v"), DBM_REPLACE) == -1 && errno == EOVERFLOW);
+	errno = 0;
+	CHECK(dbm_store(db, text("k"), bytes(p, (size_t)-1), DBM_REPLACE) == -1 && errno == EINVAL);
+	CHECK(!dbm_error(db) && is(dbm_fetch(db, text("k")), "v") && count(db) == 1);
+	dbm_close(db);
+}
 
 static void long_keys_are_told_apart(void)
 {
@@ -457,6 +490,10 @@ const struct check record_checks[] = {
 	{"size: key of 1 KB", key_1k},
 	{"size: keys of 64 KiB and a byte less and more", key_64k},
 	{"size: key of 1 MiB", key_1m},
+	{"size: value of 2 GiB", value_2g},
+	{"size: value of 3 GiB", value_3g},
+	{"size: key of 2 GiB", key_2g},
+	{"size: more than 4 GiB", too_large},
 	{"size: long keys with a common head", long_keys_are_told_apart},
 	{"store: any bytes", any_bytes},
 	{"error: dbm_clearerr returns int", clearerr_returns},

@@ -60,7 +60,7 @@ for program in ndbm dbm; do
 	printf '| **fail, of how many** |'
 	for name in flashdbm gdbm_compat berkeley sdbm; do
 		test -e $program-$name.tap || continue
-		printf ' %s of %s |' "$(grep -c '^not ok' $program-$name.tap || true)" "$(grep -c 'ok ' $program-$name.tap)"
+		printf ' %s of %s |' "$(grep -c '^not ok' $program-$name.tap || true)" "$(grep 'ok ' $program-$name.tap | grep -vc SKIP)"
 	done
 	echo
 done
