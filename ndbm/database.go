@@ -80,7 +80,7 @@ func open(fd uintptr, s settings) (*database, error) {
 		options: mvcc.Options{
 			Store:      logstore.Options{ReadOnly: s.readOnly},
 			Durability: mvcc.WriteThrough, FlushInterval: time.Second,
-			MemoryLimit: memoryLimit, RedoLimit: redoLimit, Logger: slog.New(slog.DiscardHandler),
+			MemoryLimit: memoryLimit(), RedoLimit: redoLimit, Logger: slog.New(slog.DiscardHandler),
 		},
 	}
 	if s.durable {
@@ -90,9 +90,20 @@ func open(fd uintptr, s settings) (*database, error) {
 }
 
 const (
-	memoryLimit = 128 << 20
 	redoLimit   = 32 << 20
+	mostMemory  = 256 << 20 // as much as Go programs have by default
+	leastMemory = 64 << 20
 )
+
+// memoryLimit is a sixteenth of the machine's memory. The more, the more stores wait to be merged into the tree at a time, and the less
+// often a page is written.
+func memoryLimit() int64 {
+	var s unix.Sysinfo_t
+	if err := unix.Sysinfo(&s); err != nil {
+		return leastMemory
+	}
+	return min(max(int64(s.Totalram)*int64(s.Unit)/16, leastMemory), mostMemory)
+}
 
 // enter begins a call: the state stays until leave. errBusy: another process holds the lock and has been asked for it; call again in a
 // millisecond.
