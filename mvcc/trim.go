@@ -70,7 +70,11 @@ func (e *Engine) worth(bytes, share int64) bool {
 
 // trim gives back what the log does not need. It follows a checkpoint; the caller holds keeper.mu. What cannot be given back stays.
 func (e *Engine) trim() {
-	e.trimFrom(max(trimSegments, int(e.keeper.turn.pages/8/int64(e.store.SegmentPages()))))
+	least := max(trimSegments, int(e.keeper.turn.pages/8/int64(e.store.SegmentPages())))
+	if e.ending.Load() {
+		least = 1
+	}
+	e.trimFrom(least)
 }
 
 // trimFrom is trim if there are at least so many segments to condemn.
@@ -92,7 +96,7 @@ func (e *Engine) trimAtClose() error {
 	for range 4 {
 		e.keeper.turn.pages = 0
 		gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0)
-		if gain < max(e.store.SpaceStats().FileBytes/closeShare, 2*int64(e.store.SegmentPages())*logstore.PageSize) {
+		if gain < max(e.store.SpaceStats().FileBytes/closeShare, int64(e.store.SegmentPages())*logstore.PageSize) {
 			break
 		}
 		if err := e.checkpointTwice(); err != nil {

@@ -2,11 +2,13 @@ package mvcc
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
 )
 
 // TestRedoIsCutShort: where a few leaves that wait for their turn keep back much that died behind where redo starts, they are written
@@ -59,4 +61,33 @@ func TestRedoIsCutShort(t *testing.T) {
 	require.Less(t, e.store.Outdated(), old/4)
 	require.Less(t, after.FileBytes, before.FileBytes-old/4)
 	require.NoError(t, e.Check(t.Context()))
+}
+
+// TestCloseGivesBackFewSegments: Close leaves no free segments but those that are held back, also where they are too few for a running
+// database to bother.
+func TestCloseGivesBackFewSegments(t *testing.T) {
+	for records := 60; records < 400; records += 40 {
+		mem := vfs.NewMem(0)
+		opts := tiny(Durable)
+		opts.Manual = true
+		e := openOn(t, mem, opts)
+		for i := range records {
+			put(t, e, fmt.Sprint(i), strings.Repeat("v", 1000))
+		}
+		require.NoError(t, e.Close())
+		least := e.store.SpaceStats().FileBytes
+		e = openOn(t, mem, opts)
+		n := e.store.Room() + 1
+		require.NoError(t, e.store.Reserve(n, true))
+		e.store.Release(n)
+		grown := e.store.SpaceStats().FileBytes
+		require.Greater(t, grown, least)
+		put(t, e, "0", "new")
+		require.NoError(t, e.Close())
+		left := e.store.SpaceStats().FileBytes
+		segment := int64(opts.Store.SegmentPages) * logstore.PageSize
+		t.Logf("%d segments, grown to %d, closed with %d", least/segment, grown/segment, left/segment)
+		require.LessOrEqual(t, left, least+segment)
+		mem.Release()
+	}
 }
