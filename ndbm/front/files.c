@@ -461,10 +461,9 @@ void files_close(struct shared *s, struct pair *p)
 {
 	struct pair **at = &s->open;
 	const struct engine *e;
-	int last, handle = 0, shut = 0, kept = 0, usable = turn_begin() == 0;
+	int last, handle = 0, shut = 0, pag = p->access == O_RDWR ? p->pag : -1;
+	int usable = turn_begin() == 0, left = !usable; /* left: by a jump, this thread or another one, a call of the engine */
 
-	if (!usable && p->access == O_RDWR) /* it stays open in the engine, for other threads. What was stored is in the file */
-		fdatasync(p->pag);
 	pthread_mutex_lock(&table);
 	while (*at != p)
 		at = &(*at)->next;
@@ -480,19 +479,14 @@ void files_close(struct shared *s, struct pair *p)
 		take_out(s);
 	pthread_mutex_unlock(&table);
 
-	if (!usable)
-		return;
-	if (last) {
-		kept = end_use(&s->writing) | end_use(&s->reading);
-		if (kept && p->access == O_RDWR)
-			fdatasync(p->pag);
-	} else if (handle > 0 && (e = engine_get()) != NULL) {
-		if (shut)
-			e->shut(handle);
-		else
-			e->sync(handle);
-	}
-	if (last && !kept && !still_busy(&s->still))
+	if (last)
+		left = end_use(&s->writing) | end_use(&s->reading);
+	else if (usable && handle > 0 && (e = engine_get()) != NULL)
+		left = (shut ? e->shut(handle) : e->sync(handle)) == -EDEADLK;
+	if (left && pag >= 0) /* the engine keeps the database open. What was stored is in the file */
+		fdatasync(pag);
+	if (last && !left && !still_busy(&s->still))
 		dispose(s);
-	turn_end();
+	if (usable)
+		turn_end();
 }

@@ -273,6 +273,8 @@ static __thread struct {
 	size_t key_size;
 } reader __attribute__((tls_model("initial-exec")));
 
+static int within(const void *at, const void *from, size_t size) { return (uintptr_t)at - (uintptr_t)from < size; }
+
 static int hidden(const struct still *s) { return (__atomic_load_n(&s->entered, __ATOMIC_RELAXED) & STILL_HIDDEN) != 0; }
 
 int still_fetch(struct still *s, const void *key, size_t key_size, void *reply, size_t room, size_t *size)
@@ -281,6 +283,8 @@ int still_fetch(struct still *s, const void *key, size_t key_size, void *reply, 
 	sigjmp_buf here;
 
 	if (key_size > MAX_KEY || hidden(s) || __atomic_load_n(&reader.way_out, __ATOMIC_RELAXED) != NULL)
+		return STILL_ASK;
+	if (within(key, reply, room)) /* the engine may have to be asked when there is a value in its place */
 		return STILL_ASK;
 	if ((__atomic_fetch_add(&s->entered, 1, __ATOMIC_ACQUIRE) & STILL_HIDDEN) == 0) {
 		if (sigsetjmp(here, 0) == 0) {
@@ -319,8 +323,6 @@ int still_busy(const struct still *s)
 
 static const int faults[] = {SIGBUS, SIGSEGV};
 static struct sigaction before[sizeof faults / sizeof faults[0]];
-
-static int within(const void *at, const void *from, size_t size) { return (uintptr_t)at - (uintptr_t)from < size; }
 
 /*
  * Whether this thread's reader may have met a fault there. Faults of the program's own are not its affair, though it may seem to be there

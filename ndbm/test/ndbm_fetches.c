@@ -155,6 +155,8 @@ static void *reads(void *arg)
 		int before = r->newest, n = number_in(dbm_fetch(r->db, text("number")));
 
 		CHECK(n >= before);
+		before = r->newest;
+		CHECK(number_in(dbm_fetch(r->db, dbm_fetch(r->db, text("its key")))) >= before);
 		CHECK(has_number(r->db, n % NUMBERS));
 		r->fetched++;
 	}
@@ -173,6 +175,7 @@ static void read_while_written(void)
 	pid_t pid;
 
 	put(db, "number", "0");
+	put(db, "its key", "number");
 	dbm_close(db);
 	CHECK(pipe(ask) == 0 && pipe(answer) == 0);
 	pid = fork();
