@@ -27,6 +27,7 @@ type keeper struct {
 	cleaner   cleaner
 	hand      []byte        // key that the next part of a flush begins at; guarded by mu
 	whole     int64         // pages of the last flush if that was of all; guarded by mu
+	unnamed   uint64        // pages appended when names were folded away for the last time; guarded by mu
 	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the baton
 
 	checkpoints, flushes atomic.Uint64

@@ -27,6 +27,8 @@ const (
 	lonelyLeast = 8       // segments of which no more than an 8th lives are emptied in any case
 	partsHeld   = 1       // parts that room is held for, beside the one in flight
 	firstGain   = 2       // times what is dirty: pages of a flush of all, behind which the first part is another one
+	namedShare  = 64      // a 64th of the file that names keep from reuse has them folded away,
+	unnameShare = 16      // once in so much log as a 16th of what lives
 	sweepShare  = 48      // with parts a checkpoint is due when the log has taken a 48th of what lives
 )
 
@@ -229,6 +231,9 @@ func (e *Engine) sweep(n int) error {
 	if err := e.flushPart(n); err != nil {
 		return err
 	}
+	if err := e.unname(); err != nil {
+		return err
+	}
 	due := false
 	if err := e.withBaton(func() error {
 		due = e.sweepDue()
@@ -238,4 +243,20 @@ func (e *Engine) sweep(n int) error {
 	}
 	e.keeper.turn.ended(e.store.Counters().Pages)
 	return e.checkpointTwice()
+}
+
+// unname folds parents of what the cleaner has moved out of segments in which nothing lives any more, if those are many: else their names
+// would keep them until a part comes by. It goes through all inner nodes, so not more often than once in some share of a round.
+func (e *Engine) unname() (err error) {
+	defer e.protect(&err)
+	s, written := e.store.SpaceStats(), e.store.Counters().Pages
+	if int64(written-e.keeper.unnamed)*logstore.PageSize*unnameShare < s.LiveBytes || e.store.Account().Named*logstore.PageSize*namedShare < s.FileBytes {
+		return nil
+	}
+	e.keeper.unnamed = written
+	plan, err := e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
+	if err != nil {
+		return e.store.Fail(err)
+	}
+	return e.eachParent(plan, (*override.Batch).FoldClean, e.reserveMore)
 }

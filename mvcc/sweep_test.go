@@ -247,3 +247,42 @@ func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 		break
 	}
 }
+
+// TestCleanedAreUnnamed: leaves that the cleaner has moved get new names behind the flush, wherever the parts are in the tree: their old
+// ones keep the segments that it has emptied from reuse.
+func TestCleanedAreUnnamed(t *testing.T) {
+	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
+	opts.PartBytes = 64 << 10
+	e := newEngine(t, opts)
+	const records, leaf = 20_000, 9
+	put := func(from, to int, which func(i int) bool) {
+		tx := begin(t, e, TxOptions{})
+		for i := from; i < to; i++ {
+			if which(i) {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i), make([]byte, 400)))
+			}
+		}
+		require.NoError(t, tx.Commit())
+	}
+	for i := 0; i < records; i += 1000 {
+		put(i, i+1000, func(int) bool { return true })
+	}
+	require.NoError(t, e.Checkpoint())
+	put(0, records, func(i int) bool { return i%leaf == 0 && i/leaf%8 != 0 }) // an eighth of each segment stays
+	require.NoError(t, e.Checkpoint())
+	require.NoError(t, e.Checkpoint())
+	sparse := e.store.Account().Sparse
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	require.NoError(t, e.clean(1<<20))
+	for range 3 {
+		put(0, records/16, func(i int) bool { return i%leaf == 0 })
+		e.keeper.hand = nil
+		require.NoError(t, e.sweep(8))
+		require.NoError(t, e.checkpointTwice())
+		a := e.store.Account()
+		t.Logf("%d pages of sparse segments; then %d, and %d of emptied ones that names keep", sparse, a.Sparse, a.Named)
+	}
+	require.Greater(t, sparse, int64(500))
+	require.Less(t, e.store.Account().Named, sparse/16)
+}
