@@ -18,7 +18,7 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	if err := e.hold(tx); err != nil {
 		return 0, err
 	}
-	need := e.estimate(tx)
+	need := tx.estimate()
 	w := roomWanted{deletes: tx.deletesOnly()}
 	w.reserve = func(more int64) error { // again and again while it waits for room
 		if err := tx.cancelled(); err != nil {
@@ -84,7 +84,8 @@ func (tx *Tx) pin() error {
 // Those are the leaves that there are, as far as there are keys for them, and what they split into. A split makes leaves of about equal
 // size, each with no more free than its widest record takes: the new records fill so many, and what was in the leaves before no more
 // than as many again as it filled. For small transactions half a page of keys and values for each new leaf is the lower bound.
-func (e *Engine) estimate(tx *Tx) int64 {
+func (tx *Tx) estimate() int64 {
+	e := tx.e
 	set := tx.set
 	keys, bytes, widest := int64(set.Len()), set.RedoBytes(), set.widest
 	redo := redoPages(bytes + keys*maxRedoRecord)

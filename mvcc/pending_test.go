@@ -278,7 +278,7 @@ func TestPendingDuringAFlush(t *testing.T) {
 		for i := range records {
 			require.NoError(t, tx.Put(key(i), value))
 		}
-		estimate = e.estimate(tx)
+		estimate = tx.estimate()
 		require.NoError(t, tx.Commit())
 		return estimate
 	}

@@ -103,10 +103,24 @@ func (w *WriteSet) used() int64 {
 
 // grown is called after each write of the transaction.
 func (tx *Tx) grown() error {
-	if !tx.e.charge(tx.set) {
+	if !tx.e.charge(tx.set) || tx.stays() {
 		return nil
 	}
 	return tx.spill(false)
+}
+
+// stays reports whether a write set that should leave memory had better not: deletes on a full file. In segments they would take more than
+// there may be, and they are what sets some free. All together such sets may take as much again as the budget, and each a little.
+func (tx *Tx) stays() bool {
+	if !tx.deletesOnly() || tx.set.used() >= leastSpilled && tx.e.budget.bytes.Load() >= 2*tx.e.spillBytes() {
+		return false
+	}
+	pages := tx.spillPages()
+	err := tx.e.store.ReserveFor(logstore.ForDeletes, pages, tx.estimate())
+	if err == nil {
+		tx.e.store.Release(pages)
+	}
+	return logstore.IsFull(err)
 }
 
 // spill moves what the write set has in memory to a new layer. If the file is full it asks the housekeeping for room. After an error the

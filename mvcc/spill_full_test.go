@@ -12,48 +12,58 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestDeletesSpillOnAFullFile: a transaction that only deletes has room on a full file, also where its write set does not stay in memory.
-// What that takes in segments of its own counts as what deletes take, not as puts; and tries for which there is no room leave nothing.
+// TestDeletesSpillOnAFullFile: a transaction that only deletes has room on a full file, also where its write set should leave memory. A small
+// one stays there; what others take in segments of their own counts as what deletes take, not as puts.
 func TestDeletesSpillOnAFullFile(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(6) {
+	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 9))
-		mem := vfs.NewMem(0)
-		opts := tiny(Durable)
-		opts.Manual, opts.Store.SegmentPages, opts.Shares.WriteSets = true, 16, 4<<10
-		opts.Store.MaxFileSize = int64(11+rng.IntN(30)) * 16 * logstore.PageSize
-		e := openOn(t, mem, opts)
-		long := rng.IntN(20_000)
-		key := func(i int) []byte { return append(fmt.Appendf(nil, "%05d", i), bytes.Repeat([]byte("l"), long)...) }
-		n := 0
-		for ; ; n++ {
-			tx := begin(t, e, TxOptions{})
-			err := tx.Put(key(n), make([]byte, rng.IntN(3000)))
-			if err == nil {
-				err = tx.Commit()
-			} else {
-				require.NoError(t, tx.Rollback())
-			}
-			if err != nil {
-				require.ErrorIs(t, err, logstore.ErrFull)
-				break
-			}
-		}
-		spilled := 0
-		for i := 0; i < n; i += 2 {
-			tx := begin(t, e, TxOptions{})
-			for k := i; k < min(i+2, n); k++ {
-				require.NoError(t, tx.Delete(key(k)), "seed %d, record %d of %d", seed, k, n)
-			}
-			if tx.set.spill != nil {
-				spilled++
-			}
-			require.NoError(t, tx.Commit(), "seed %d, record %d of %d", seed, i, n)
-		}
-		t.Logf("seed %d: keys of %d bytes, %d records, %d deletes in layers", seed, long, n, spilled)
-		require.NoError(t, e.Check(t.Context()))
-		put(t, e, "new", "value")
-		require.NoError(t, e.Close())
-		mem.Release()
+		deletesOnAFullFile(t, rng, 20_000+rng.IntN(20_000), 3, 30+rng.IntN(30), 16, true)
+		deletesOnAFullFile(t, rng, rng.IntN(5000), 2, 8+rng.IntN(8), 8, false)
 	}
+}
+
+// deletesOnAFullFile fills a file of so many segments of so many pages with records of long keys, and deletes them, some at a time.
+func deletesOnAFullFile(t *testing.T, rng *rand.Rand, long, each, segments int, pages uint32, layers bool) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := tiny(Durable)
+	opts.Manual, opts.Store.SegmentPages, opts.Shares.WriteSets = true, pages, 256
+	opts.Store.MaxFileSize = int64(segments) * int64(pages) * logstore.PageSize
+	e := openOn(t, mem, opts)
+	key := func(i int) []byte { return append(fmt.Appendf(nil, "%05d", i), bytes.Repeat([]byte("l"), long)...) }
+	n := 0
+	for ; ; n++ {
+		tx := begin(t, e, TxOptions{})
+		err := tx.Put(key(n), make([]byte, rng.IntN(3000)))
+		if err == nil {
+			err = tx.Commit()
+		} else {
+			require.NoError(t, tx.Rollback())
+		}
+		if err != nil {
+			require.ErrorIs(t, err, logstore.ErrFull)
+			break
+		}
+	}
+	var spilled, stayed int
+	for i := 0; i < n; i += each {
+		tx := begin(t, e, TxOptions{})
+		for k := i; k < min(i+each, n); k++ {
+			require.NoError(t, tx.Delete(key(k)), "record %d of %d", k, n)
+		}
+		if tx.set.spill != nil {
+			spilled++
+		} else {
+			stayed++
+		}
+		require.NoError(t, tx.Commit(), "record %d of %d", i, n)
+	}
+	t.Logf("%d segments of %d pages, keys of %d bytes: %d records; %d times deletes in layers, %d times not", segments, pages, long, n, spilled, stayed)
+	if n > each {
+		require.NotZero(t, map[bool]int{true: spilled, false: stayed}[layers])
+	}
+	require.NoError(t, e.Check(t.Context()))
+	put(t, e, "new", "value")
+	require.NoError(t, e.Close())
 }
