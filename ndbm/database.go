@@ -47,9 +47,10 @@ type database struct {
 	gave   time.Time      // when the lock was let go because another process had asked for it; guarded by mu
 	closed bool           // guarded by mu
 
-	calls atomic.Uint64 // tells the watch that the database is in use
-	shown shown         // what the front library reads by itself; guarded by mu
-	kept  *atomic.Bool  // the engine's mapping is not to be undone, as somebody may read it for ever; guarded by mu
+	calls  atomic.Uint64 // tells the watch that the database is in use
+	wanted atomic.Int32  // who tries to own the database: calls that begin let them
+	shown  shown         // what the front library reads by itself; guarded by mu
+	kept   *atomic.Bool  // the engine's mapping is not to be undone, as somebody may read it for ever; guarded by mu
 }
 
 const (
@@ -57,6 +58,8 @@ const (
 	idleAfter  = time.Second            // without a call, after which the lock is let go unasked
 	unlockedIn = 100 * time.Millisecond // how often a follower looks whether the lock is free
 	leftAfter  = 5 * time.Second        // a call under way when the database is closed is taken for one that never ends
+	tryEvery   = 100 * time.Microsecond // how often who tries to own the database looks again,
+	letOwn     = 20                     // and for so many looks a call that begins stays out of the way
 	letOthers  = 3 * time.Millisecond   // how long who was asked for the lock leaves it alone; the others look for it every millisecond
 )
 
@@ -108,6 +111,9 @@ func memoryLimit() int64 {
 // enter begins a call: the state stays until leave. errBusy: another process holds the lock and has been asked for it; call again in a
 // millisecond.
 func (d *database) enter() error {
+	for wait := 0; d.wanted.Load() > 0 && wait < letOwn; wait++ {
+		time.Sleep(tryEvery)
+	}
 	for {
 		d.mu.RLock()
 		if d.engine != nil || d.beside != nil {
@@ -141,8 +147,9 @@ func (d *database) disown() {
 	d.mu.Unlock()
 }
 
-// tryOwn is own for who must not wait for ever. errLeft: there is a call that does not end. A handler of the program's has left it by longjmp,
-// and mu is held for reading for ever.
+// tryOwn is own for who must not wait for ever. errLeft: there is a call that does not end. A handler of the program's has left it by
+// longjmp, and mu is held for reading for ever. A lock that was waited for would keep all others out meanwhile; so it is tried, and calls
+// that begin wait a little, lest those that overlap never let it go.
 func (d *database) tryOwn() error {
 	if err := d.try(d.mu.TryLock); err != nil {
 		return err
@@ -152,6 +159,11 @@ func (d *database) tryOwn() error {
 }
 
 func (d *database) try(lock func() bool) error {
+	if lock() {
+		return nil
+	}
+	d.wanted.Add(1)
+	defer d.wanted.Add(-1)
 	since := time.Now()
 	for !lock() {
 		if d.owned.Load() { // opening or closing the engine, which ends
@@ -159,7 +171,7 @@ func (d *database) try(lock func() bool) error {
 		} else if time.Since(since) > leftAfter {
 			return errLeft
 		}
-		time.Sleep(100 * time.Microsecond)
+		time.Sleep(tryEvery)
 	}
 	return nil
 }

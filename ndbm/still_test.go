@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -150,4 +151,36 @@ func TestCloseLeft(t *testing.T) {
 	assert.ErrorIs(t, d.close(), errLeft)
 	assert.Equal(t, syscall.EDEADLK, errno(errLeft))
 	d.leave()
+}
+
+// TestOwnedBesideCalls: calls that overlap without end are not taken for one that was left.
+func TestOwnedBesideCalls(t *testing.T) {
+	d := openTest(t, filepath.Join(t.TempDir(), "db.pag"), settings{})
+	put(t, d, "key", "value")
+	quit := make(chan struct{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for {
+				select {
+				case <-quit:
+					return
+				default:
+				}
+				if d.enter() == nil {
+					time.Sleep(500 * time.Microsecond)
+					d.leave()
+				}
+			}
+		})
+	}
+	for range 20 {
+		time.Sleep(2 * time.Millisecond)
+		begin := time.Now()
+		assert.NoError(t, d.letGo())
+		assert.Less(t, time.Since(begin), time.Second)
+	}
+	close(quit)
+	all.Wait()
+	require.NoError(t, d.close())
 }
