@@ -87,6 +87,19 @@ func (s *Store) reserve(pages, beside int64, c Claim) error {
 	}
 }
 
+// Fits reports whether so many pages could be had beside those that are promised and those that deletes leave. It asks for nothing.
+func (s *Store) Fits(pages int64) bool {
+	sp := s.space
+	sp.mu.Lock()
+	lack := pages + sp.reserved + sp.ample(ForDeletes) - sp.available()
+	limited, growable := sp.limited || sp.short, sp.growable()
+	sp.mu.Unlock()
+	if limited {
+		return lack <= growable
+	}
+	return lack <= s.DeviceFree()/PageSize
+}
+
 // Room returns how many pages could be reserved in the file as it is.
 func (s *Store) Room() int64 {
 	s.space.mu.Lock()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 
 	"flashdbm/internal/btree"
@@ -16,18 +15,15 @@ var errHasLayers = fmt.Errorf("%w: with layers", errRedo)
 
 // redoWithLayers redoes the record groups behind the redo start if some of them list layers: what lies between those is sorted by key and
 // applied in pieces, and so is what the layers hold. A writing open that needs more memory than half the limit flushes as it goes, and
-// at the end in any case, so that the layers give up their room.
+// at the end in any case, so that the layers give up their room. It may be more than memory holds, so it is written early as far as there
+// is room at all, unlike other redo: see provide.
 func (e *Engine) redoWithLayers(rec *logstore.Recovery) error {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
 	return e.withBaton(func() error {
 		e.layered = true
 		r := &layeredRedo{e: e, p: e.beginPieces(e.store.LastGroup(), 0)}
-		err := r.secure(rec)
-		if err == nil {
-			err = r.groups(rec)
-		}
-		if err != nil {
+		if err := r.groups(rec); err != nil {
 			r.p.abandon()
 			return err
 		}
@@ -75,32 +71,6 @@ func (r *layeredRedo) groups(rec *logstore.Recovery) error {
 	return r.applyOps()
 }
 
-// secure makes sure of room for what all groups and their layers come to.
-func (r *layeredRedo) secure(rec *logstore.Recovery) error {
-	var bytes int64
-	for i := range rec.Groups {
-		g := &rec.Groups[i]
-		if g.Kind != logstore.RecordGroup || g.No <= r.e.pages.RedoStart() {
-			continue
-		}
-		stream, err := r.e.redoStream(g)
-		if err != nil {
-			return err
-		}
-		bytes += int64(len(stream))
-		rerr := readRedoStream(stream, func(btree.Op) {}, func(x redoLayers) {
-			if err == nil {
-				err = r.lists(x, func(a logstore.Addr, extents []logstore.Extent) { bytes += int64(layerRef(a, extents).ValueLen) })
-			}
-		})
-		if err = cmp.Or(rerr, err); err != nil {
-			return err
-		}
-	}
-	r.p.secure(math.MaxInt64, bytes)
-	return nil
-}
-
 func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
 	stream, err := r.e.redoStream(g)
 	if err != nil {
@@ -144,22 +114,6 @@ func (r *layeredRedo) layer(x redoLayers) error {
 		return nil
 	}
 	var all []logstore.Extent
-	if err := r.lists(x, func(a logstore.Addr, extents []logstore.Extent) {
-		r.drops = append(r.drops, layerRef(a, extents))
-		all = append(all, extents...)
-	}); err != nil {
-		return err
-	}
-	l, err := openLayer(r.e.store, all)
-	if err == nil {
-		r.layers = append(r.layers, l)
-		r.e.recovery.Layers++
-	}
-	return err
-}
-
-// lists calls each with the lists of a layer's extents.
-func (r *layeredRedo) lists(x redoLayers, each func(a logstore.Addr, extents []logstore.Extent)) error {
 	for _, a := range x.layer {
 		if !r.e.store.InFile(a, 1) {
 			return errRedo
@@ -168,9 +122,15 @@ func (r *layeredRedo) lists(x redoLayers, each func(a logstore.Addr, extents []l
 		if err != nil {
 			return err
 		}
-		each(a, extents)
+		r.drops = append(r.drops, layerRef(a, extents))
+		all = append(all, extents...)
 	}
-	return nil
+	l, err := openLayer(r.e.store, all)
+	if err == nil {
+		r.layers = append(r.layers, l)
+		r.e.recovery.Layers++
+	}
+	return err
 }
 
 // applyOps applies the ops at hand, of each key the last one. The values of the others are in the log and never get into the tree.

@@ -17,7 +17,7 @@ type pieces struct {
 	group   uint64          // that carries the batch, or the newest one of those redone
 	records int64           // in the tree with what was applied so far
 	room    int64           // pages reserved for the flush
-	kept    bool            // in memory: nothing is written early
+	again   int64           // pages that all of a redo takes, where space is scarce: see provide
 	flush   *override.Flush // nil until something is written early
 }
 
@@ -30,23 +30,6 @@ const (
 // beginPieces starts a batch at the next Seq. room is what was reserved for the pages that it changes.
 func (e *Engine) beginPieces(group uint64, room int64) *pieces {
 	return &pieces{e: e, batch: e.pages.Begin(e.applied.Load() + 1), group: group, records: e.records, room: room}
-}
-
-// secure makes sure, where space is scarce, of the room for a whole redo before any of it is written early: so many ops, of so many bytes of
-// keys and values. Parts written early are void if the process dies before the end, and their space is lost until a checkpoint behind the
-// next redo. Were room taken as the pieces come, each of several such opens would write as much as there is room for, until there is too
-// little for the flush that ends it. So with too little room for all, twice over, as the room for a put is counted, nothing is written.
-func (p *pieces) secure(ops, bytes int64) {
-	e := p.e
-	n := withMargin(e.changedPages(ops, bytes))
-	if e.opts.Store.ReadOnly || !e.scarce(n) {
-		return
-	}
-	if e.store.Reserve(n, false) != nil {
-		p.kept = true
-		return
-	}
-	p.room += n
 }
 
 // pieceOps is how many ops are applied between two looks at the memory: they make versions of a quarter of MemoryLimit at most.
@@ -76,7 +59,7 @@ func (p *pieces) apply(ops []btree.Op) error {
 func (p *pieces) relieve() error {
 	e := p.e
 	for _, level := range [...]int{0, override.AllLevels} {
-		if e.opts.Store.ReadOnly || p.kept || e.pages.MemoryBytes() <= e.earlyBytes() {
+		if e.opts.Store.ReadOnly || e.pages.MemoryBytes() <= e.earlyBytes() {
 			return nil
 		}
 		n := e.pages.EarlyPages(level)
@@ -109,13 +92,20 @@ func (e *Engine) earlyBytes() int64 {
 
 // provide makes sure that n pages are reserved, beside those that the rest of the flush will take as far as is known, and those that the
 // batch's group has taken already.
+//
+// Parts written early are void if the process dies before the end, and their space is lost until a checkpoint behind the next redo. So where
+// space is scarce what redo writes early leaves room for all of it to be redone again: else each of several such opens would write as much
+// as there is room for, until there is too little for the flush that ends it.
 func (p *pieces) provide(n int64) bool {
 	e := p.e
 	want := n + e.unwritten() + e.logged
-	if p.room+e.held >= want {
+	missing := max(0, want-p.room-e.held)
+	if p.again > 0 && !e.store.Fits(missing+p.again) {
+		return false
+	}
+	if missing == 0 {
 		return p.room >= n
 	}
-	missing := want - p.room - e.held
 	if e.store.Reserve(missing, false) != nil {
 		return false
 	}

@@ -16,9 +16,9 @@ import (
 )
 
 // TestKilledWhileRedoing: what is written early by an open that is killed is void, and its space is lost until a checkpoint. Many such
-// kills in a row make the file larger. Where it may not grow, nothing is written early unless there is room for all of the redo twice: it then
-// stays in memory, and there is room for its flush, for deletes and for Close. With the room looked at piece by piece, as the redo went on,
-// 8 of 10 seeds ended with a file in which nothing could be deleted.
+// kills in a row make the file larger. Where it may not grow, what is written early leaves room for all of the redo: the rest stays in
+// memory, and there is room for its flush, for deletes and for Close. With the room looked at piece by piece, as the redo went on, 8 of 10
+// seeds ended with a file in which nothing could be deleted.
 func TestKilledWhileRedoing(t *testing.T) {
 	t.Parallel()
 	seeds, voids := uint64(3), 0

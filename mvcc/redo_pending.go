@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/logstore"
 	"flashdbm/override"
 )
 
@@ -130,8 +131,11 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 	begin := time.Now()
 	p := &pieces{e: e, batch: e.pages.Begin(redoSeq), group: e.store.LastGroup(), records: e.records}
 	p.batch.Linger()
-	p.secure(int64(len(r.order)), r.bytes())
-	if err := r.apply(p); err != nil {
+	var err error
+	if p.again, err = r.pages(); err == nil {
+		err = r.apply(p)
+	}
+	if err != nil {
 		p.abandon()
 		if err == ErrClosed {
 			return err
@@ -152,12 +156,30 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 	return nil
 }
 
-// bytes returns how many bytes of keys and values the records have.
-func (r *pendingRedo) bytes() (n int64) {
+// pages bounds the pages that the redo takes if space is scarce: the leaves that its keys are in, and what new records may need. It is 0
+// where there is plenty.
+func (r *pendingRedo) pages() (int64, error) {
+	e, bytes := r.e, int64(0)
 	for i := range r.ops {
-		n += int64(len(r.ops[i].Key) + len(r.ops[i].Value))
+		bytes += int64(len(r.ops[i].Key) + len(r.ops[i].Value))
 	}
-	return n
+	grown := bytes/splitBytes + 1
+	if e.opts.Store.ReadOnly || !e.scarce(int64(len(r.order))+grown) {
+		return 0, nil
+	}
+	base := e.pages.At(baseSeq)
+	var last logstore.PageID
+	leaves := int64(0)
+	for _, k := range r.order {
+		leaf, err := btree.Leaf(&base, override.Root, r.ops[k.index].Key)
+		if err != nil {
+			return 0, err
+		}
+		if leaf != last {
+			last, leaves = leaf, leaves+1
+		}
+	}
+	return withMargin(leaves + grown), nil
 }
 
 // apply merges the redo into the tree, as one batch. Only Close of a read-only engine, which has no use for it, cuts it short.

@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 	"sync/atomic"
 
@@ -112,21 +111,30 @@ func (tx *Tx) grown() error {
 // stays reports whether a write set that should leave memory had better not: deletes on a full file. In segments they would take more than
 // there may be, and they are what sets some free. All together such sets may take as much again as the budget, and each a little.
 func (tx *Tx) stays() bool {
-	if !tx.deletesOnly() || tx.set.used() >= leastSpilled && tx.e.budget.bytes.Load() >= 2*tx.e.spillBytes() {
+	used := tx.set.used()
+	if !tx.deletesOnly() || used >= leastSpilled && tx.e.budget.bytes.Load() >= 2*tx.e.spillBytes() {
 		return false
 	}
+	if used < tx.stayed+tx.stayed/8 {
+		return true
+	}
+	tx.stayed = 0
 	pages := tx.spillPages()
 	err := tx.e.store.ReserveFor(logstore.ForDeletes, pages, tx.estimate())
 	if err == nil {
 		tx.e.store.Release(pages)
 	}
-	return logstore.IsFull(err)
+	if !logstore.IsFull(err) {
+		return false
+	}
+	tx.stayed = used // to look at it again and again would cost more than all the rest
+	return true
 }
 
 // spill moves what the write set has in memory to a new layer. If the file is full it asks the housekeeping for room. After an error the
 // transaction cannot commit. The last layer is written by the commit, and not merged with others.
 //
-// A transaction that only deletes takes segments as deletes take room, and none is refused where a commit of deletes would not be.
+// A transaction that only deletes takes segments as deletes take room.
 func (tx *Tx) spill(last bool) error {
 	if tx.spillErr == nil && tx.set.Len() > 0 {
 		err := tx.spillOnce(last, tx.claim())
@@ -144,6 +152,9 @@ func (tx *Tx) spillFull(last bool) (err error) {
 	e, need := tx.e, tx.spillPages()
 	w := roomWanted{deletes: last && tx.deletesOnly()} // the readers that it asks to end may be this one, while the function runs
 	w.reserve = func(more int64) error {
+		if err := tx.cancelled(); err != nil {
+			return err
+		}
 		if err := e.store.ReserveFor(tx.claim(), need, more); err != nil {
 			return err
 		}
@@ -152,7 +163,11 @@ func (tx *Tx) spillFull(last bool) (err error) {
 	}
 	if last {
 		tx.unpin()
-		defer func() { err = errors.Join(err, tx.pin()) }()
+		defer func() {
+			if perr := tx.pin(); err == nil {
+				err = perr
+			}
+		}()
 	}
 	err = e.keeper.makeRoom(e, w)
 	if tx.deletesOnly() && logstore.IsFull(err) {
@@ -210,7 +225,10 @@ func (tx *Tx) spillOnce(last bool, c logstore.Claim) error {
 	if last {
 		return nil
 	}
-	return w.spill.compact()
+	if err := w.spill.compact(); !logstore.IsFull(err) { // with many layers all goes on too
+		return err
+	}
+	return nil
 }
 
 // add writes a layer of what w has in memory, and returns the large values that are not in it. After ErrFull it may be called again: runs

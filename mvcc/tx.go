@@ -32,6 +32,7 @@ type Tx struct {
 	gate     *closedGate
 	ctx      context.Context // counts until the commit is resolved; nil for none
 	runPages int64           // pages of runs that the set needs, with what placing them may waste
+	stayed   int64           // bytes of the set when it last stayed in memory for want of room
 	puts     int             // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
 	lease    *lease      // of a transaction whose age is bounded, or whose beginning is traced; nil else
