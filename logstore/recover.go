@@ -16,8 +16,10 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 			if err := s.rewrite(rec); err != nil {
 				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
 			}
-			if err := s.reallocate(rec); err != nil {
-				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
+			for _, allocate := range []func(*Recovery) error{s.reallocate, s.recoverSuccessor} {
+				if err := allocate(rec); err != nil {
+					return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
+				}
 			}
 		}
 		s.syncing.Lock()
@@ -63,6 +65,26 @@ func (s *Store) reallocate(rec *Recovery) error {
 	if isNoSpace(err) {
 		sp.disown(from)
 		return nil
+	}
+	return err
+}
+
+// recoverSuccessor makes sure of the space of the tail's successor. The checkpoint may know it as absent: given back before, and filled since.
+// It had its space before a header named it, so this takes none, even where there is none to be had; but without it the log could enter no
+// other segment either.
+func (s *Store) recoverSuccessor(*Recovery) error {
+	sp := s.space
+	n := sp.successor
+	if n == 0 || n >= sp.whole() || sp.segments[n].state != segmentAbsent {
+		return nil
+	}
+	size := int64(s.segmentPages) * PageSize
+	err := s.file.Allocate(int64(n)*size, size)
+	if isNoSpace(err) {
+		return nil
+	}
+	if err == nil {
+		sp.filled(n, 1)
 	}
 	return err
 }

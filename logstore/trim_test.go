@@ -246,3 +246,40 @@ func TestHeaderIsZeroedBeforeItIsPunched(t *testing.T) {
 	}
 	require.Positive(t, punched)
 }
+
+// A segment that was given back may be the tail's successor again by the time of a crash, while the newest checkpoint knows it as absent.
+// Its space was there before a header named it. So it is found, for else no other segment could be entered either: not in a file that may
+// not grow, however much of it is free.
+func TestSuccessorThatWasGivenBack(t *testing.T) {
+	x := newScript(t)
+	x.spread()
+	x.s.Condemn(0, 1)
+	for range 2 {
+		x.checkpointFrom()
+	}
+	x.giveBack()
+	hole := map[uint32]bool{}
+	for n := range x.s.space.whole() {
+		hole[n] = x.s.space.segments[n].state == segmentAbsent
+	}
+	for !hole[x.s.tail.header.successor] || x.s.tail.page < 8 {
+		require.NoError(t, x.s.Reserve(1, false)) // others stay free
+		x.s.Release(1)
+		x.append(1)
+	}
+	x.sync()
+	for _, p := range append(vfs.Policies(), 255) {
+		mem := x.mem.Clone()
+		if p != 255 {
+			mem = x.mem.Crash(p, 1)
+		}
+		y := &script{t: t, mem: mem, opts: x.opts}
+		y.opts.MaxFileSize = int64(x.s.End()) * PageSize
+		y.open()
+		require.Contains(t, y.groups(), x.s.LastGroup())
+		require.Equal(t, segmentFree, y.s.space.segments[x.s.tail.header.successor].state, "%v", p)
+		y.append(5)
+		y.s.Close()
+		mem.Release()
+	}
+}
