@@ -160,7 +160,12 @@ func (r *runner) tour() error {
 		if err := r.housekeep(); err != nil {
 			return err
 		}
-		return r.unlessFull(r.keeper.advance())
+		for range 1 + r.rng.IntN(4) {
+			if err := r.unlessFull(r.keeper.advance()); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	checkpoint := do("checkpoint", func() error {
 		if err := r.unlessFull(r.keeper.finish()); err != nil {
