@@ -16,7 +16,11 @@ import (
 // one stays there; what others take in segments of their own counts as what deletes take, not as puts.
 func TestDeletesSpillOnAFullFile(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(5) {
+	seeds := uint64(5)
+	if testing.Short() {
+		seeds = 1
+	}
+	for seed := range seeds {
 		rng := rand.New(rand.NewPCG(seed, 9))
 		deletesOnAFullFile(t, rng, 20_000+rng.IntN(20_000), 3, 30+rng.IntN(30), 16, true)
 		deletesOnAFullFile(t, rng, rng.IntN(5000), 2, 8+rng.IntN(8), 8, false)
