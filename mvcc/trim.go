@@ -15,7 +15,6 @@ const (
 	worthShare   = 8               // an eighth of the file that only waits for checkpoints makes one due,
 	againShare   = 24              // a 24th is enough for a second one right behind another,
 	worthLeast   = 8               // but not less than so many segments,
-	closeShare   = 32              // at Close a smaller share is worth it
 	spareShare   = 4               // no more is kept free than a quarter of what lives,
 	spareRedo    = 2               // or RedoLimit twice
 	trimPause    = time.Second     // nor more often than that
@@ -96,7 +95,7 @@ func (e *Engine) trimAtClose() error {
 	for range 4 {
 		e.keeper.turn.pages = 0
 		gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0)
-		if gain < max(e.store.SpaceStats().FileBytes/closeShare, int64(e.store.SegmentPages())*logstore.PageSize) {
+		if gain < int64(e.store.SegmentPages())*logstore.PageSize {
 			break
 		}
 		if err := e.checkpointTwice(); err != nil {
