@@ -1,6 +1,6 @@
 /*
  * Readers of a still tree beside an engine that shows and hides it, each time with another mapping: none may read what is gone, or changed. With
- * the thread and the address sanitizer: still_gate SECONDS.
+ * the thread and the address sanitizer: still_gate SECONDS, and more where a busy machine has not let each reader come in by then.
  */
 #define _GNU_SOURCE
 #include "../front/still.h"
@@ -15,6 +15,7 @@
 
 #define ROOT (((uint64_t)3 << 62) + 1)
 #define VALUE 100
+#define PATIENCE 60 /* seconds for a reader to come in */
 
 static struct still still;
 static uint64_t checked = 2, overridden; /* page 1, as address 0 is none */
@@ -84,14 +85,32 @@ static void *reads(void *arg)
 			fprintf(stderr, "no value, and no key any more\n");
 			exit(1);
 		}
-		++*fetched;
+		__atomic_fetch_add(fetched, 1, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
 
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int all_came(const long *fetched)
+{
+	int t;
+
+	for (t = 0; t < 3; t++)
+		if (__atomic_load_n(&fetched[t], __ATOMIC_RELAXED) == 0)
+			return 0;
+	return 1;
+}
+
 int main(int argc, char **argv)
 {
-	time_t end = time(NULL) + (argc > 1 ? atoi(argv[1]) : 1);
+	double begun = now(), took = 0, seconds = argc > 1 ? atoi(argv[1]) : 1;
 	long fetched[3] = {0}, rounds;
 	pthread_t threads[3];
 	unsigned char *page;
@@ -104,7 +123,7 @@ int main(int argc, char **argv)
 	for (t = 0; t < 3; t++)
 		if (pthread_create(&threads[t], NULL, reads, &fetched[t]) != 0)
 			return 1;
-	for (rounds = 0; time(NULL) < end; rounds++) {
+	for (rounds = 0; took < seconds || (took < PATIENCE && !all_came(fetched)); rounds++, took = now() - begun) {
 		page = make_page((char)('a' + rounds % 26));
 		show(page);
 		usleep((unsigned)(rounds % 50));
@@ -116,7 +135,7 @@ int main(int argc, char **argv)
 	for (t = 0; t < 3; t++) {
 		pthread_join(threads[t], NULL);
 		if (fetched[t] == 0) {
-			fprintf(stderr, "a reader never came in\n");
+			fprintf(stderr, "a reader did not come in within %d seconds\n", PATIENCE);
 			return 1;
 		}
 	}
