@@ -24,9 +24,11 @@ type fault struct {
 	err    error
 	part   bool // of a write the first half is carried out
 	sticky bool
-	at     int // the first operation seen that may fail; operations are counted from 0
+	full   bool // if sticky, the device has no room from then on: what has no space cannot be written either
+	at     int  // the first operation seen that may fail; operations are counted from 0
 	seen   int
 	struck int // times that it has struck
+	writes int // of these, writes
 
 	phase string    // what goes on
 	ops   []faultOp // that were seen
@@ -44,11 +46,11 @@ var faults = []fault{
 	{name: "half a write", err: syscall.EIO, part: true, kinds: []vfs.Kind{vfs.OpWrite, vfs.OpWriteVec}},
 	{name: "half a write, then no space", err: syscall.ENOSPC, part: true, kinds: []vfs.Kind{vfs.OpWrite, vfs.OpWriteVec}},
 	{name: "failed sync", err: syscall.EIO, kinds: []vfs.Kind{vfs.OpDatasync}},
-	{name: "no room to grow", err: syscall.ENOSPC, kinds: []vfs.Kind{vfs.OpAllocate}},
+	{name: "no room to grow", err: syscall.ENOSPC, full: true, kinds: []vfs.Kind{vfs.OpAllocate}}, // also where there is space, as XFS does
 }
 
 // strike returns the error of an operation that is to fail.
-func (f *fault) strike(op vfs.Op) error {
+func (f *fault) strike(op vfs.Op, m *vfs.Mem) error {
 	if f == nil {
 		return nil
 	}
@@ -57,7 +59,12 @@ func (f *fault) strike(op vfs.Op) error {
 	if f.seen <= f.at || (f.struck > 0 && !f.sticky) || !slices.Contains(f.kinds, op.Kind) {
 		return nil
 	}
-	f.struck++
+	if f.struck++; f.full && f.sticky {
+		m.SetMaxBytes(max(1, m.Used()))
+	}
+	if op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec {
+		f.writes++
+	}
 	if f.part {
 		return &vfs.ShortWrite{N: op.Len / 2, Err: f.err}
 	}
@@ -122,7 +129,7 @@ func testFaultSeed(t *testing.T, seed uint64, end time.Time, struck map[faultOp]
 func runFault(t *testing.T, seed uint64, f *fault) {
 	isolate(t, seed, nil, func(t *testing.T) {
 		c := newTrial(seed)
-		if f.struck = 0; *crashTrace {
+		if f.struck, f.writes = 0, 0; *crashTrace {
 			c.trace("%+v", *c.load)
 		}
 		r := newRunner(c, c.stream(3), vfs.NewMem(0))
@@ -213,9 +220,10 @@ func (r *runner) large() error {
 // leastTurning is the number of segments in which a log can turn: the tail, its successor, two checkpoints and a flush.
 const leastTurning = 6
 
-// makeRoom deletes a record of a database on a full disk, which must be possible, but in a file that never came to have the reserve.
+// makeRoom deletes a record of a database on a full disk, which must be possible, but in a file that never came to have the reserve, or where
+// the system refuses all writes, as it has done when the engine looked for space that it has.
 func (r *runner) makeRoom() error {
-	if fileSize(r.mem) < leastTurning*int64(r.load.segmentPages)*logstore.PageSize {
+	if r.fault.sticky && r.fault.writes > 0 || fileSize(r.mem) < leastTurning*int64(r.load.segmentPages)*logstore.PageSize {
 		return nil
 	}
 	for _, key := range slices.Sorted(maps.Keys(r.hist.tip)) {
@@ -293,6 +301,7 @@ func (r *runner) afterFault(cause error) error {
 		}
 	}
 	r.fault = nil
+	r.mem.SetMaxBytes(0)
 	r.abandon()
 	r.opened = false
 	r.hook()

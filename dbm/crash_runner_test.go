@@ -108,7 +108,7 @@ func (r *runner) hook() {
 		}
 		r.guard.seen(op)
 		r.trace("%s: %v", r.name, op)
-		if err := r.fault.strike(op); err != nil {
+		if err := r.fault.strike(op, r.mem); err != nil {
 			if op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
 				r.failedSyncs++
 			}

@@ -1,6 +1,7 @@
 package dbm
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
@@ -79,7 +80,14 @@ func TestFullMount(t *testing.T) {
 			}
 			require.NoError(t, taken.Close())
 			f.fill()
-			f.deleteSome(len(f.keys)/2, nil)
+			kill := func() {
+				f.db.engine.Fail(errors.New("killed"))
+				require.Error(t, f.db.Close())
+				f.db, err = openEngine(vfs.OS(), path, o)
+				require.NoError(t, err)
+			}
+			kill()
+			f.deleteSome(len(f.keys)/2, kill)
 			f.check()
 			few := f.fill()
 			require.NoError(t, os.Remove(others))
@@ -88,7 +96,7 @@ func TestFullMount(t *testing.T) {
 			t.Logf("compacted to %d bytes; others take %d: %d records; and give them back: %d", small, n, few, again)
 			require.Less(t, few, first*7/10)
 			require.Greater(t, again, first*8/10)
-			require.NoError(t, db.Close())
+			require.NoError(t, f.db.Close())
 			f.db, err = openEngine(vfs.OS(), path, o)
 			require.NoError(t, err)
 			f.check()

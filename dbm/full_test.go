@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +34,8 @@ type fullFile struct {
 	per  int // puts of a transaction
 	keys []int
 	next int
+
+	refuses bool // the file system refuses to allocate what is there, as XFS does once the device is full
 }
 
 func newFullFile(t *testing.T, limit int64, segment uint32, size int, d mvcc.Durability) *fullFile {
@@ -70,7 +73,21 @@ func (f *fullFile) kill() {
 	require.Error(f.t, f.db.Close())
 	f.mem.Release()
 	f.mem = image
+	if f.refuses {
+		f.refuse()
+	}
 	f.open()
+}
+
+// refuse makes the file system refuse all allocation.
+func (f *fullFile) refuse() {
+	f.refuses = true
+	f.mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpAllocate {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
 }
 
 func (f *fullFile) key(i int) []byte {
@@ -228,7 +245,7 @@ func TestFullCompact(t *testing.T) {
 	case *fullAll:
 		segments = []uint32{64, 8, 256}
 	case testing.Short():
-		size = 6 << 20
+		size = 4 << 20
 	}
 	for _, segment := range segments {
 		f := newFullFile(t, size, segment, 400, mvcc.WriteThrough)
@@ -258,7 +275,7 @@ func TestFullDevice(t *testing.T) {
 	t.Parallel()
 	segments, size := []uint32{256, 64, 8}, int64(24<<20)
 	if testing.Short() {
-		segments, size = []uint32{256}, 8<<20
+		segments, size = []uint32{64}, 4<<20
 	}
 	for _, segment := range segments {
 		t.Run(fmt.Sprint(segment), func(t *testing.T) {
@@ -281,10 +298,14 @@ func TestFullDevice(t *testing.T) {
 			s := f.db.Stats()
 			f.mem.SetMaxBytes(s.FileBytes + 64<<10) // others have taken the rest
 			f.fill()
-			f.deleteSome(len(f.keys)/2, nil)
+			f.refuse()
+			f.kill()
+			f.deleteSome(len(f.keys)/2, f.kill)
 			f.check()
 			few := f.fill()
 			f.mem.SetMaxBytes(2 * size) // and given back more
+			f.refuses = false
+			f.mem.OnOp(nil)
 			more := f.fill()
 			f.check()
 			t.Logf("%d with %d bytes, %d with %d", few, s.FileBytes+64<<10, more, 2*size)

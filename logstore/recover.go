@@ -13,13 +13,15 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	}
 	if !rec.Created {
 		if !s.opts.ReadOnly {
-			if err := s.rewrite(rec); err != nil {
-				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
+			err := s.rewrite(rec)
+			if err == nil {
+				err = s.reallocate(rec)
 			}
-			for _, allocate := range []func(*Recovery) error{s.reallocate, s.recoverSuccessor} {
-				if err := allocate(rec); err != nil {
-					return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
-				}
+			if err == nil {
+				err = s.recoverSuccessor()
+			}
+			if err != nil {
+				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
 			}
 		}
 		s.syncing.Lock()
@@ -38,6 +40,9 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	s.space.collect()
 	s.space.mu.Unlock()
 	s.space.recovered(s.newestNumber())
+	if free, err := s.file.Free(); err == nil { // most systems do not say
+		s.space.setShort(free < int64(s.segmentPages)*PageSize) // what is left is to be saved from the first commit on
+	}
 	return nil
 }
 
@@ -70,9 +75,9 @@ func (s *Store) reallocate(rec *Recovery) error {
 }
 
 // recoverSuccessor makes sure of the space of the tail's successor. The checkpoint may know it as absent: given back before, and filled since.
-// It had its space before a header named it, so this takes none, even where there is none to be had; but without it the log could enter no
-// other segment either.
-func (s *Store) recoverSuccessor(*Recovery) error {
+// It had its space before a header named it, so this takes none, even where there is none to be had, and the file system refuses to say so;
+// but without it the log could enter no other segment either.
+func (s *Store) recoverSuccessor() error {
 	sp := s.space
 	n := sp.successor
 	if n == 0 || n >= sp.whole() || sp.segments[n].state != segmentAbsent {
@@ -81,12 +86,14 @@ func (s *Store) recoverSuccessor(*Recovery) error {
 	size := int64(s.segmentPages) * PageSize
 	err := s.file.Allocate(int64(n)*size, size)
 	if isNoSpace(err) {
-		return nil
+		if filled, err := s.fill(n); !filled {
+			return err
+		}
+	} else if err != nil {
+		return err
 	}
-	if err == nil {
-		sp.filled(n, 1)
-	}
-	return err
+	sp.filled(n, 1)
+	return nil
 }
 
 // rewrite writes the groups not proven durable, the headers of their segments and the chosen superblock once more.

@@ -173,11 +173,16 @@ func (sp *space) ample(c Claim) int64 {
 
 const innerShare = 200 // of the pages of a tree, an inner node each, if it is not known better
 
-// growable returns how many pages more could be appended if the file grew as far as it may.
+// growable returns how many pages more could be appended if the file grew as far as it may and the device has room for.
 func (sp *space) growable() int64 {
 	if sp.short {
 		return 0
 	}
+	return sp.allowed()
+}
+
+// allowed returns how many pages more could be appended if the file grew as far as it may.
+func (sp *space) allowed() int64 {
 	size := sp.segmentPages
 	segments := int64(sp.maxPages/size) - int64(sp.whole()) + int64(sp.punched)
 	for _, c := range sp.leaving {
@@ -203,7 +208,7 @@ func (sp *space) missing(pages, beside int64, c Claim) int64 {
 			all += sp.reserved
 		}
 		if lack := all - sp.available(); lack > 0 && lack > sp.growable() {
-			if sp.short && (!sp.limited || lack <= int64(sp.maxPages-sp.pages)) {
+			if sp.short && lack <= max(sp.allowed(), int64(sp.maxPages-sp.pages)) {
 				return lack // the device may have room again
 			}
 			return beyond
@@ -256,6 +261,12 @@ func (s *Store) grow(missing uint64) error {
 		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size)
 		if err == nil {
 			s.space.filled(first, uint32(most/size))
+			return nil
+		}
+		if IsFull(err) {
+			if found, rerr := s.recall(); found || rerr != nil {
+				return rerr
+			}
 		}
 		return err
 	}

@@ -99,6 +99,13 @@ func (m *Mem) SetMaxBytes(n int64) {
 	m.maxBytes = n
 }
 
+// Used returns the space of all files together, in bytes, as SetMaxBytes counts it.
+func (m *Mem) Used() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usedBlocks * blockSize
+}
+
 // Ops returns how many operations the OnOp hook saw or would have seen.
 func (m *Mem) Ops() int {
 	m.mu.Lock()

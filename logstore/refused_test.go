@@ -1,0 +1,92 @@
+package logstore
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// A file grew into holes behind its last checkpoint and the process died. Others have filled the device, and the file system refuses to
+// allocate what the file has: it is found all the same, and no more than that.
+func TestRefusedAllocation(t *testing.T) {
+	x := newScript(t)
+	x.hollow()
+	holes := x.s.space.punched
+	require.Greater(t, holes, uint64(5))
+	before := x.s.space.available()
+	require.NoError(t, x.s.Reserve(before+40, true))
+	x.s.Release(before + 40)
+	has := x.s.space.available()
+	filled := holes - x.s.space.punched
+	require.Greater(t, filled, uint64(3))
+	require.Positive(t, x.s.space.punched)
+	x.append(1)
+	x.sync()
+
+	limits := []int64{0, int64(x.s.End()) * PageSize} // none, and one that the file has reached
+	for i, p := range slices.Repeat(append(vfs.Policies(), 255), len(limits)) {
+		mem := x.mem.Clone()
+		if p != 255 {
+			mem = x.mem.Crash(p, 1)
+		}
+		mem.SetMaxBytes(mem.Used() + 3*PageSize)
+		mem.OnOp(func(op vfs.Op) error {
+			if op.Kind == vfs.OpAllocate {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		y := &script{t: t, mem: mem, opts: x.opts}
+		y.opts.MaxFileSize = limits[i/(len(vfs.Policies())+1)]
+		y.open()
+		require.Contains(t, y.groups(), x.s.LastGroup())
+		var got int64
+		for y.s.Reserve(1, true) == nil {
+			got++
+		}
+		require.Error(t, y.s.Reserve(1, true), "once more")
+		require.GreaterOrEqual(t, got, has-8, "%v: all but what is left of the tail's segment", p)
+		require.LessOrEqual(t, got, has)
+		require.LessOrEqual(t, mem.Used(), x.mem.Used(), "nothing is left of vain tries")
+		require.NoError(t, y.s.Failed())
+		mem.OnOp(nil)
+		mem.SetMaxBytes(0)
+		require.NoError(t, y.s.Reserve(10, true), "there is room again")
+		y.s.Close()
+		mem.Release()
+	}
+}
+
+// silentFS does not tell how much room a device has left, as those of most systems do not.
+type silentFS struct{ vfs.FS }
+
+type silentFile struct{ vfs.File }
+
+func (fs silentFS) Open(path string, flag int, mode os.FileMode) (vfs.File, error) {
+	f, err := fs.FS.Open(path, flag, mode)
+	if err != nil {
+		return nil, err
+	}
+	return silentFile{f}, nil
+}
+
+func (silentFile) Free() (int64, error) { return 0, errors.ErrUnsupported }
+
+// Where nobody knows what the device has left, a file that is opened is not taken for one that cannot grow.
+func TestRoomIsNotKnown(t *testing.T) {
+	x := newScript(t)
+	x.s.Close()
+	for _, fs := range []vfs.FS{x.mem, silentFS{x.mem}} {
+		s, rec, err := Open(fs, toyPath, x.opts)
+		require.NoError(t, err)
+		require.NoError(t, s.EndRecovery(rec))
+		require.False(t, s.space.short)
+		require.NoError(t, s.Close())
+	}
+}
