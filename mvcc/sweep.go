@@ -110,7 +110,8 @@ func (e *Engine) flushPart(n int) (err error) {
 	if err := e.moveLoners(part); err != nil {
 		return err
 	}
-	if err := e.eachParent(part.Parents, (*override.Batch).Rename, e.reserveMore); err != nil {
+	rename := func(b *override.Batch, parent logstore.PageID) (int, error) { return b.Rename(parent, part) }
+	if err := e.eachParent(part.Parents, rename, e.reserveMore); err != nil {
 		return err
 	}
 	if err := e.withBaton(func() error {

@@ -33,15 +33,22 @@ func (e *entry) pinning() bool { return logstore.IsAddr(e.id) && e.head.Load().k
 
 // Fold folds one inner node, as part of the batch, and returns how many names it took away from children. The node may have left the tree since it was
 // planned: then it does nothing.
-func (b *Batch) Fold(parent logstore.PageID) (int, error) { return b.fold(parent, true, true) }
+func (b *Batch) Fold(parent logstore.PageID) (int, error) {
+	return b.fold(parent, true, (*entry).pinning)
+}
 
 // FoldClean is Fold without renaming: what is dirty keeps its name and may be left behind.
-func (b *Batch) FoldClean(parent logstore.PageID) (int, error) { return b.fold(parent, true, false) }
+func (b *Batch) FoldClean(parent logstore.PageID) (int, error) {
+	return b.fold(parent, true, func(*entry) bool { return false })
+}
 
-// Rename is Fold for those children only that are dirty and have addresses for names.
-func (b *Batch) Rename(parent logstore.PageID) (int, error) { return b.fold(parent, false, true) }
+// Rename is Fold for those children only that are dirty, have addresses for names, and lie in a part. The next flush has to write what is
+// renamed; so the others below the parent, which a part may end amid, keep their names for the part that they lie in.
+func (b *Batch) Rename(parent logstore.PageID, part *Part) (int, error) {
+	return b.fold(parent, false, func(e *entry) bool { return e.pinning() && part.has(e.head.Load().node) })
+}
 
-func (b *Batch) fold(parent logstore.PageID, clean, pinning bool) (int, error) {
+func (b *Batch) fold(parent logstore.PageID, clean bool, rename func(*entry) bool) (int, error) {
 	p := b.p
 	if e := p.table.find(parent); e != nil {
 		if k := e.head.Load().kind; k == removed || k == tombstone {
@@ -58,19 +65,19 @@ func (b *Batch) fold(parent logstore.PageID, clean, pinning bool) (int, error) {
 		case e == nil:
 		case clean && e.foldable():
 			names = append(names, e)
-		case pinning && e.pinning():
+		case rename(e):
 			dirty = append(dirty, e)
 		}
 	}
 	if len(names)+len(dirty) == 0 {
 		return 0, nil
 	}
-	next, rename := names, dirty
+	next, others := names, dirty
 	b.Put(parent, n.WithChildren(p.memory, func(_ int, id btree.PageID) btree.PageID {
 		if len(next) > 0 && next[0].id == id {
 			id, next = next[0].disk, next[1:]
-		} else if len(rename) > 0 && rename[0].id == id {
-			id, rename = b.rename(rename[0]), rename[1:]
+		} else if len(others) > 0 && others[0].id == id {
+			id, others = b.rename(others[0]), others[1:]
 		}
 		return id
 	}))

@@ -1,6 +1,7 @@
 package override
 
 import (
+	"bytes"
 	"testing"
 
 	"flashdbm/internal/btree"
@@ -280,6 +281,53 @@ func TestFoldClean(t *testing.T) {
 	require.NotEqual(t, moved, s.leafOf(70))
 	require.True(t, logstore.IsAddr(s.leafOf(70)))
 	require.Equal(t, musts+1, s.p.MustPages(), "the parent")
+	s.must(s.verifyNewest())
+	s.must(s.settle())
+}
+
+// What a part writes is renamed. What lies below the same parent before and behind it waits for its own part, also where one goes round
+// the end of the tree.
+func TestRenameOfAPart(t *testing.T) {
+	s := newScript(t, false)
+	s.put(span(0, 80)...)
+	s.flushAll()
+	const leaves = 10
+	var from []byte
+	round := false
+	for !round {
+		for range 2 { // all have addresses for names
+			s.foldAll()
+			s.flushAll()
+		}
+		s.run(false, false, span(0, 80)...)
+		slot := s.registry.Acquire(&s.appliedSeq)
+		part, err := s.p.PlanPart(s.p.At(slot.Seq()), from, leaves)
+		slot.Release()
+		s.must(err)
+		require.Equal(t, leaves, part.Leaves())
+		require.NotEmpty(t, part.Parents)
+		before := s.p.renamed
+		s.must(s.batch(func(b *Batch) error {
+			for _, id := range part.Parents {
+				if _, err := b.Rename(id, part); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+		require.EqualValues(t, leaves, s.p.renamed-before)
+		for _, e := range part.leaves {
+			require.Equal(t, removed, e.head.Load().kind)
+		}
+		f := s.p.StartPart(s.s.LastGroup(), s.count, part)
+		require.Len(t, f.work, leaves+1, "and their parent")
+		f.Sort()
+		s.flush = &modelFlush{f: f}
+		s.must(s.flushWhole())
+		s.flushAll()
+		round = bytes.Compare(part.Next, part.from) < 0
+		from = part.Next
+	}
 	s.must(s.verifyNewest())
 	s.must(s.settle())
 }

@@ -61,7 +61,7 @@ func (m *model) planPart() (*Part, error) {
 		if m.r.IntN(2) == 0 {
 			err := m.batch(func(b *Batch) error {
 				before := m.p.renamed
-				_, err := b.Rename(parent)
+				_, err := b.Rename(parent, part)
 				modelCounts.Renamed += m.p.renamed - before
 				return err
 			})

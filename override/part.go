@@ -27,6 +27,19 @@ type cleanLeaf struct {
 // Leaves returns how many leaves were chosen.
 func (t *Part) Leaves() int { return len(t.leaves) }
 
+// has reports whether a leaf lies in the part's range of keys: whether its first key does.
+func (t *Part) has(n btree.Node) bool {
+	if t.Next == nil || n.Count() == 0 {
+		return true
+	}
+	key := n.FirstKey()
+	from, below := bytes.Compare(key, t.from) >= 0, bytes.Compare(key, t.Next) < 0
+	if bytes.Compare(t.from, t.Next) < 0 {
+		return from && below
+	}
+	return from || below // round the end of the tree
+}
+
 // PlanPart chooses leaves for a flush that leaves others behind: dirty ones in key order, from the given key on and round to it again,
 // until there are so many. Written together they die together when the next round comes by, and their segments with them.
 //
