@@ -16,6 +16,7 @@ func (s *Store) create() (*Recovery, error) {
 	}
 	s.setSegmentPages(n)
 	s.uuid = randomUUID()
+	s.features.wanted.Or(featureEven)
 	if s.opts.Growing {
 		s.features.wanted.Or(featureGrowing)
 	}

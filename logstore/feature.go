@@ -7,6 +7,7 @@ import "sync/atomic"
 const (
 	featureRedoBefore = 1 << iota // redo may start before the base of a flush or checkpoint
 	featureGrowing                // there may be growing pages
+	featureEven                   // there may be even leaves, a form of tree page that package btree knows
 	knownFeatures     = 1<<iota - 1
 )
 
@@ -26,4 +27,13 @@ func (s *Store) RedoBefore() bool {
 func (s *Store) mayGrow() bool {
 	s.features.wanted.Or(featureGrowing)
 	return s.features.stated.Load()&featureGrowing != 0
+}
+
+// EvenLeaves reports whether the tree may have even leaves by now. If not, the next checkpoint makes it so.
+func (s *Store) EvenLeaves() bool {
+	if s.features.stated.Load()&featureEven != 0 {
+		return true
+	}
+	s.features.wanted.Or(featureEven)
+	return false
 }

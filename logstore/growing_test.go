@@ -216,7 +216,7 @@ func TestGrowingPageIsStored(t *testing.T) {
 	require.EqualValues(t, s.last.at*PageSize, fi.Size())
 }
 
-// TestGrowingPagesAreStated: a file of before has none until a superblock says so.
+// TestGrowingPagesAreStated: a file of before has none until a superblock says so; nor even leaves.
 func TestGrowingPagesAreStated(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()
@@ -224,18 +224,20 @@ func TestGrowingPagesAreStated(t *testing.T) {
 		x.file(x.mem, func(f vfs.File) {
 			p := make([]byte, PageSize)
 			f.ReadAt(p, slot*PageSize)
-			require.EqualValues(t, featureGrowing, p[24], "a new file that asked for them")
+			require.EqualValues(t, featureGrowing|featureEven, p[24], "a new file that asked for them")
 			p[24] = 0
 			binary.LittleEndian.PutUint32(p[superblockCRC:], crc32.Checksum(p[:superblockCRC], castagnoli))
 			f.WriteAt(p, slot*PageSize)
 		})
 	}
 	x.open()
+	require.False(t, x.s.EvenLeaves())
 	x.begun("a")
 	_, extended := x.share("b")
 	require.False(t, extended)
 	require.False(t, x.s.last.open)
 	x.checkpointFrom()
+	require.True(t, x.s.EvenLeaves())
 	x.begun("c")
 	_, extended = x.share("d")
 	require.True(t, extended)

@@ -20,6 +20,7 @@ func (p *Pages) Begin(seq uint64) *Batch {
 		panic("override: Seq of a batch does not grow")
 	}
 	p.seq = seq
+	p.memory.Even = p.memory.Even || p.store.EvenLeaves()
 	b := &p.batch
 	*b = Batch{p: p, dirtyAt: p.dirty.len()}
 	return b

@@ -87,7 +87,7 @@ func (f *Flush) writePart(part []*entry) error {
 	from := len(f.early)
 	for _, e := range part {
 		a, body := g.Page(e.id)
-		e.head.Load().node.Encode(body)
+		e.head.Load().node.Encode(body, p.memory.Even)
 		f.early = append(f.early, earlyPage{e, a})
 	}
 	if _, err := g.Commit(f.first); err != nil {

@@ -148,8 +148,9 @@ func (f *Flush) Encode() {
 		f.images = make([]byte, f.part*logstore.BodySize)
 	}
 	f.ready = min(f.next+f.part, len(f.work))
+	even := f.p.store.EvenLeaves()
 	for i := f.next; i < f.ready; i++ {
-		f.work[i].v.node.Encode(f.image(i - f.next))
+		f.work[i].v.node.Encode(f.image(i-f.next), even)
 	}
 }
 

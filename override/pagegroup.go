@@ -57,7 +57,7 @@ func (b *Batch) WritePages(g *logstore.Group) {
 		e.dirty = int32(i + 1)
 		a, body := g.Page(e.id)
 		v := e.head.Load()
-		v.node.Encode(body)
+		v.node.Encode(body, p.memory.Even)
 		v.addr = a // not seen by readers while the version is in memory
 	}
 }

@@ -229,7 +229,7 @@ func Create(store *logstore.Store, registry *lockfree.Registry, readOnly bool) (
 	}
 	g := store.Begin(logstore.PageGroup)
 	a, body := g.Page(Root)
-	empty.Encode(body)
+	empty.Encode(body, false)
 	no, err := g.Commit(0)
 	if err != nil {
 		p.Close()

@@ -7,15 +7,17 @@ const leastAppended = 16
 // as keys that ascend from batch to batch bring them: the leaves come out the same, but no list of what changes where is made for that.
 // It does nothing, and says so, if ops are not of that kind or n has room for them.
 func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done bool, err error) {
-	size := n.bytes() - headerBytes
+	count, cells, lengths := n.Count()+len(ops), n.cellBytes(), ops[0].lengths()
+	a.even = a.m.Even && (n.Count() == 0 || (n.even() || n.Count() == 1) && rawLengths(n.rawSlot(0)) == lengths)
 	for i := range ops {
 		op := &ops[i]
 		if op.Delete || op.Ref != nil {
 			return Node{}, unchanged, false, nil
 		}
-		size += leafEntryBytes + op.cellLen()
+		cells += op.cellLen()
+		a.even = a.even && op.lengths() == lengths
 	}
-	if size <= roomBytes {
+	if leafFits(count, cells, a.even) {
 		return Node{}, unchanged, false, nil
 	}
 	if at, found, err := n.find(a.e, ops[0].Key); err != nil || found || at < n.Count() {
@@ -23,9 +25,11 @@ func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done
 	}
 	a.edits, a.refs = a.edits[:0], false
 	a.added += int64(len(ops))
-	to, cells := appendable(ops, roomBytes-(n.bytes()-headerBytes))
+	entry, room := leafRoom(a.even)
+	old := n.cellBytes()
+	to, cells := appendable(ops[:min(len(ops), maxLeafCount-n.Count())], entry, room-n.Count()*entry-old)
 	if to > 0 {
-		first, became = a.appended(n, ops[:to], n.cellBytes()+cells, true), changed
+		first, became = a.appended(n, ops[:to], old+cells, true), changed
 	}
 	for from := to; from < len(ops); from = to {
 		var left []byte
@@ -34,7 +38,7 @@ func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done
 		} else {
 			left = ops[from-1].Key
 		}
-		to, cells = appendable(ops[from:], roomBytes)
+		to, cells = appendable(ops[from:min(len(ops), from+maxLeafCount)], entry, room)
 		to += from
 		s := a.separatorOf(left, ops[from].Key)
 		a.pieces = append(a.pieces, piece{s, a.appended(Node{}, ops[from:to], cells, to < len(ops))})
@@ -42,11 +46,12 @@ func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done
 	return first, became, true, nil
 }
 
-// appendable returns how many of the ops, which are puts, a leaf with so many bytes of room can have, and the bytes of their cells.
-func appendable(ops []Op, room int) (n, cells int) {
+// appendable returns how many of the ops, which are puts, a leaf with so many bytes of room can have, and the bytes of their cells. Beside
+// its cell a record takes entry bytes.
+func appendable(ops []Op, entry, room int) (n, cells int) {
 	for i := range ops {
 		cell := len(ops[i].Key) + len(ops[i].Value)
-		if room -= leafEntryBytes + cell; room < 0 {
+		if room -= entry + cell; room < 0 {
 			return i, cells
 		}
 		cells += cell
@@ -68,6 +73,9 @@ func (a *applier) appended(n Node, ops []Op, cells int, full bool) Node {
 	w.records(n, 0, old)
 	w.puts(ops)
 	v := w.node()
+	if a.even && v.Count() > 1 {
+		v.meta |= isEven
+	}
 	for i := range old {
 		store32(v.dir, headerBytes+i*headBytes, headOf(v.key(i)[w.prefix:]))
 	}

@@ -57,6 +57,7 @@ type applier struct {
 	entries []entry  // stack: children of an inner node being rebuilt
 	near    []PageID // leaves being fetched
 	refs    bool     // the edits change references
+	even    bool     // with the edits the leaf at hand is even, as far as is known
 	text    []byte   // separators made in this batch; what was handed out of it stays when it grows
 }
 

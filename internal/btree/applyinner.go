@@ -17,10 +17,12 @@ type entry struct {
 }
 
 // Merging: a node with less than smallBytes is merged with a neighbour under the same parent if both together have no more than
-// mergedBytes, so that neither deletes nor inserts soon undo it.
+// mergedBytes, so that neither deletes nor inserts soon undo it, and leaves no more than mergedCount records, which short ones of an even
+// leaf reach first.
 const (
 	smallBytes  = BodySize / 3
 	mergedBytes = BodySize * 8 / 10
+	mergedCount = maxLeafCount * 8 / 10
 )
 
 // next goes to the child of a node below which the first op that is not done belongs, and returns it with the end of the ops for it.

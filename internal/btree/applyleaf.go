@@ -23,7 +23,7 @@ func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 		return Node{}, unchanged, nil
 	case count == 0:
 		return Node{}, removed, nil
-	case leafBytes(count, cells) > BodySize:
+	case !leafFits(count, cells, a.even):
 		v, became := a.splitLeaf(n, last)
 		return v, became, nil
 	}
@@ -34,8 +34,8 @@ func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 	return v, changed, nil
 }
 
-// edit finds what ops change in a leaf and fills edits. It returns the number of records and the bytes of their cells afterwards, and
-// how many of those bytes are new.
+// edit finds what ops change in a leaf and fills edits, and says in even whether it may then be taken for even. It returns the number of
+// records and the bytes of their cells afterwards, and how many of those bytes are new.
 func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 	a.edits, a.refs = a.edits[:0], false
 	count, cells = n.Count(), n.cellBytes()
@@ -76,7 +76,32 @@ func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 		a.edits = append(a.edits, e)
 	}
 	a.added += int64(count - old)
+	a.even = a.m.Even && count > 1 && a.staysEven(n)
 	return count, cells, added, nil
+}
+
+// staysEven reports whether the records of n, if they were even or one or none, and those of the edits have the same lengths.
+func (a *applier) staysEven(n Node) bool {
+	if n.Count() > 1 && !n.even() {
+		return false
+	}
+	var lengths uint32
+	known := n.Count() > 0
+	if known {
+		lengths = rawLengths(n.rawSlot(0))
+	}
+	for i := range a.edits {
+		op := a.edits[i].op
+		if op == nil {
+			continue
+		}
+		if l := op.lengths(); !known {
+			lengths, known = l, true
+		} else if l != lengths {
+			return false
+		}
+	}
+	return true
 }
 
 // patchLeaf makes a version of a leaf that shares the cells of n and adds those of the edits, if there is room for them or it pays to
@@ -89,14 +114,16 @@ func (a *applier) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 	old, prefix := n.Count(), a.patchedPrefix(n, count)
 	v := Node{dir: newDirectory(a.m, count, cells, prefix, a.firstKey(n)), base: n.base, heap: heap}
 	v.meta = pack(0, count, prefix, ownsDirectory|ownsHeap)
+	if a.even {
+		v.meta |= isEven
+	}
 	heads, slots := headerBytes, headerBytes+count*headBytes
-	oldSlots := headerBytes + old*headBytes
 	from, to := 0, 0 // records of n and v done
 	for i := range a.edits {
 		e := &a.edits[i]
 		if k := e.at - from; k > 0 {
 			move(v.dir, heads+to*headBytes, n.dir, heads+from*headBytes, k*headBytes)
-			move(v.dir, slots+to*leafSlotBytes, n.dir, oldSlots+from*leafSlotBytes, k*leafSlotBytes)
+			v.copySlots(to, n, from, k)
 			to += k
 		}
 		from = e.at + e.skip
@@ -107,18 +134,35 @@ func (a *applier) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 		raw := e.op.put(add(heap, at), at+PageSize)
 		key := e.op.inlineKey()
 		store32(v.dir, heads+to*headBytes, headOf(key[prefix:]))
-		store32(v.dir, slots+to*leafSlotBytes, uint32(raw))
-		store16(v.dir, slots+to*leafSlotBytes+4, int(raw>>32))
+		storeSlot(v.dir, slots+to*leafSlotBytes, raw)
 		to++
 	}
 	if k := old - from; k > 0 {
 		move(v.dir, heads+to*headBytes, n.dir, heads+from*headBytes, k*headBytes)
-		move(v.dir, slots+to*leafSlotBytes, n.dir, oldSlots+from*leafSlotBytes, k*leafSlotBytes)
+		v.copySlots(to, n, from, k)
 	}
 	if prefix != n.prefix() {
 		v.setHeads()
 	}
 	return v, true
+}
+
+// copySlots copies k slots of n, from the given one on, into a version that nobody has seen yet.
+func (v Node) copySlots(to int, n Node, from, k int) {
+	at := headerBytes + v.Count()*headBytes + to*leafSlotBytes
+	if !n.hasOneSlot() {
+		move(v.dir, at, n.dir, headerBytes+n.Count()*headBytes+from*leafSlotBytes, k*leafSlotBytes)
+		return
+	}
+	for i := from; i < from+k; i++ {
+		storeSlot(v.dir, at, n.rawSlot(i))
+		at += leafSlotBytes
+	}
+}
+
+func storeSlot(dir pointer, at int, raw uint64) {
+	store32(dir, at, uint32(raw))
+	store16(dir, at+4, int(raw>>32))
 }
 
 // patchedPrefix returns the prefix for a patched n. Only a new first or last record can end what all have in common; what comes in

@@ -21,6 +21,7 @@ type flatTree struct {
 
 func newFlatTree() *flatTree {
 	t := &flatTree{memory: NewMemory(), pages: make([]Node, rootID+1)}
+	t.memory.Even = true
 	t.pages[rootID] = EmptyLeaf(t.memory)
 	return t
 }
@@ -56,7 +57,7 @@ func (t *flatTree) write() {
 	for id, at := range rand.New(rand.NewSource(1)).Perm(len(t.pages)) {
 		if n := t.pages[id]; n.dir != nil {
 			image := images[at*PageSize:][:PageSize]
-			n.Encode(image[MuxSize:])
+			n.Encode(image[MuxSize:], true)
 			n.Release(t.memory)
 			t.pages[id] = View(image)
 		}

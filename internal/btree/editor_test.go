@@ -18,6 +18,8 @@ type tree struct {
 	born          PageID
 	seq           int
 	puts, updates int
+	even          int // pages written
+	length        int // of most values, 0 for any
 }
 
 type pageVersion struct {
@@ -32,7 +34,7 @@ func newTree() *tree {
 	t := &tree{
 		memory: NewMemory(), pages: map[PageID][]pageVersion{}, runs: map[PageID][]byte{}, live: map[PageID]bool{}, born: 100,
 	}
-	t.memory.poison = true
+	t.memory.poison, t.memory.Even = true, true
 	image := make([]byte, PageSize)
 	EncodeEmptyLeaf(image[MuxSize:])
 	t.pages[rootID] = []pageVersion{{node: View(image)}}
@@ -155,20 +157,26 @@ func (t *tree) write(tb testing.TB) {
 			continue
 		}
 		old := v.node
-		v.node = View(encode(tb, old))
+		v.node = View(encodeAs(tb, old, t.memory.Even))
+		if v.node.even() {
+			t.even++
+		}
 		old.Release(t.memory)
 	}
 }
 
 // encode writes a node to an image and checks that the image is a node with the same contents.
-func encode(tb testing.TB, n Node) []byte {
+func encode(tb testing.TB, n Node) []byte { return encodeAs(tb, n, true) }
+
+func encodeAs(tb testing.TB, n Node, even bool) []byte {
 	image := make([]byte, PageSize)
 	for i := range image {
 		image[i] = 0xAA
 	}
-	n.Encode(image[MuxSize:])
+	n.Encode(image[MuxSize:], even)
 	require.NoError(tb, CheckPage(image))
 	v := View(image)
+	require.False(tb, n.even() && even && !v.even())
 	require.Equal(tb, n.Level(), v.Level())
 	require.Equal(tb, n.Count(), v.Count())
 	require.Equal(tb, n.cellBytes(), v.cellBytes())

@@ -3,12 +3,13 @@ package btree
 import "encoding/binary"
 
 // Encode writes n into the body of a page image, its last BodySize bytes. What it writes depends only on the records or children of n.
-func (n Node) Encode(body []byte) {
+// A leaf that can be even is so if even says that there may be such, or if it does not fit the page otherwise.
+func (n Node) Encode(body []byte, even bool) {
 	if len(body) != BodySize {
 		panic("btree: body of a page has the wrong size")
 	}
 	if n.IsLeaf() {
-		n.encodeLeaf(body)
+		n.encodeLeaf(body, even)
 		return
 	}
 	clear(body[copy(body, slice(n.dir, 0, n.bytes())):])
@@ -17,25 +18,46 @@ func (n Node) Encode(body []byte) {
 // EncodeEmptyLeaf writes the body of a leaf without records, the root of an empty tree.
 func EncodeEmptyLeaf(body []byte) { clear(body[:BodySize]) }
 
-func (n Node) encodeLeaf(body []byte) {
+func (n Node) encodeLeaf(body []byte, even bool) {
 	count, prefix := n.Count(), n.exactPrefix()
+	even = (even || leafBytes(count, n.cellBytes(), false) > BodySize) && n.isEven()
 	le := binary.LittleEndian
 	body[levelAt], body[flagsAt] = 0, 0
+	start := leafBytes(count, 0, even)
+	if even {
+		body[flagsAt] = flagEven
+	}
 	le.PutUint16(body[countAt:], uint16(count))
 	le.PutUint16(body[prefixAt:], uint16(prefix))
 	heads := body[headerBytes:]
 	slots := heads[count*headBytes:]
-	at := headerBytes + count*leafEntryBytes
+	at := start
 	for i := range count {
 		raw := n.rawSlot(i)
 		cell := slice(n.cell(rawOffset(raw)), 0, rawKeyLen(raw)+rawValueLen(raw))
 		le.PutUint32(heads[i*headBytes:], headOf(cell[prefix:rawKeyLen(raw)]))
-		le.PutUint16(slots[i*leafSlotBytes:], uint16(MuxSize+at))
-		le.PutUint32(slots[i*leafSlotBytes+2:], uint32(raw>>16))
+		if i == 0 || !even {
+			le.PutUint16(slots[i*leafSlotBytes:], uint16(MuxSize+at))
+			le.PutUint32(slots[i*leafSlotBytes+2:], rawLengths(raw))
+		}
 		at += copy(body[at:], cell)
 	}
-	le.PutUint16(body[cellBytesAt:], uint16(at-headerBytes-count*leafEntryBytes))
+	le.PutUint16(body[cellBytesAt:], uint16(at-start))
 	clear(body[at:])
+}
+
+// isEven reports whether a leaf can be even.
+func (n Node) isEven() bool {
+	if n.even() || n.Count() < 2 {
+		return n.even()
+	}
+	lengths := rawLengths(n.rawSlot(0))
+	for i := 1; i < n.Count(); i++ {
+		if rawLengths(n.rawSlot(i)) != lengths {
+			return false
+		}
+	}
+	return true
 }
 
 // exactPrefix returns how many bytes the inline parts of all keys of a leaf share. The prefix of a version may be shorter, since it is

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/bits"
+	"slices"
 	"testing"
 
 	"flashdbm/internal/formatdoc"
@@ -77,6 +78,31 @@ func TestFormatLeaf(t *testing.T) {
 		require.Equal(t, leaf.End(), at)
 		require.Empty(t, bytes.Trim(image[at:], "\x00"), "behind the cells")
 	}
+}
+
+func TestFormatEvenLeaf(t *testing.T) {
+	d := formatdoc.Open(t)
+	tr := newTree()
+	words := []string{"pear", "plum", "peas"}
+	slices.Sort(words)
+	for _, w := range words {
+		tr.mustApply(t, Op{Key: []byte(w), Value: []byte(w[2:])})
+	}
+	image := encodedRoot(t, tr)
+	node, slot := d.Layout("Node", nil), d.Layout("Leaf slot", nil)
+	require.EqualValues(t, 1, fieldNumber(node.Field("flags").In(image)))
+	leaf := d.Layout("Even leaf", map[string]int{"n": 3, "c": int(fieldNumber(node.Field("cell bytes").In(image)))})
+	require.Equal(t, slot.End(), leaf.Field("slot").Size)
+	s, at := leaf.Field("slot").In(image), leaf.Field("cells").Offset
+	require.EqualValues(t, at, fieldNumber(slot.Field("offset").In(s)))
+	require.EqualValues(t, 4, fieldNumber(slot.Field("key length").In(s)))
+	require.EqualValues(t, 2, fieldNumber(slot.Field("value length").In(s)))
+	for i, w := range words {
+		require.Equal(t, headByDoc([]byte(w[1:])), fieldNumber(leaf.Field("heads").In(image)[4*i:4*i+4]))
+		require.Equal(t, w+w[2:], string(image[at+6*i:at+6*i+6]))
+	}
+	require.Equal(t, leaf.End(), at+18)
+	require.Empty(t, bytes.Trim(image[at+18:], "\x00"), "behind the cells")
 }
 
 func TestFormatInnerNode(t *testing.T) {
@@ -196,7 +222,7 @@ func encodedRoot(t *testing.T, tr *tree) []byte {
 	root, err := tr.Node(rootID)
 	require.NoError(t, err)
 	image := make([]byte, PageSize)
-	root.Encode(image[MuxSize:])
+	root.Encode(image[MuxSize:], tr.memory.Even)
 	require.NoError(t, CheckPage(image))
 	return image
 }

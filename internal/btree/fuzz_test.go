@@ -17,7 +17,7 @@ func touch(tb testing.TB, n Node) {
 	defer p.memory.Close()
 	n.FirstKey()
 	body := make([]byte, BodySize)
-	n.Encode(body)
+	n.Encode(body, n.even())
 	require.True(tb, bytes.Equal(body, slice(n.base, MuxSize, BodySize)), "a page is not what its records say")
 	if !n.IsLeaf() {
 		var before []byte
@@ -32,7 +32,7 @@ func touch(tb testing.TB, n Node) {
 			}
 		}
 		same := n.WithChildren(p.memory, func(i int, id PageID) PageID { return id })
-		same.Encode(body)
+		same.Encode(body, false)
 		require.True(tb, bytes.Equal(body, slice(n.base, MuxSize, BodySize)))
 		return
 	}
@@ -49,7 +49,7 @@ func touch(tb testing.TB, n Node) {
 		}
 	}
 	own := n.Own(p.memory)
-	own.Encode(body)
+	own.Encode(body, n.even())
 	require.True(tb, bytes.Equal(body, slice(n.base, MuxSize, BodySize)))
 	own.Release(p.memory)
 	require.Zero(tb, p.memory.Held())
@@ -126,6 +126,7 @@ func FuzzApply(f *testing.F) {
 		r := rand.New(rand.NewSource(int64(len(script))))
 		tr, m := newTree(), model{}
 		defer tr.memory.Close()
+		tr.memory.Even = len(script)%2 == 0
 		for ; len(script) >= 3; script = script[3:] {
 			space := keyspaces[int(script[0])%(len(keyspaces)-1)]
 			ops := tr.batch(r, m, space.key, int(script[1])+1, int(script[2])%101)

@@ -6,9 +6,10 @@ package btree
 //	+------------+---------+----------------------+---------------------------+-----------------------+------+
 //	| mux area   | header  | heads[n] u32         | slots[n] 6 bytes each     | cells in key order    | 0... |   leaf
 //	+------------+---------+----------------------+---------------------------+-----------------------+------+
+//	                        heads[n] u32 | slot 6 bytes | cells in key order                          | 0... |   even leaf
 //	                        heads[n] u32 | slots[n] 4 bytes | children[n] u64 | prefix | tails        | 0... |   inner node
 //
-//	header:      level u8 | flags u8, 0 | count n u16 | prefix u16 | bytes of the cells u16
+//	header:      level u8 | flags u8 | count n u16 | prefix u16 | bytes of the cells u16
 //	leaf slot:   offset u16 | key length u16 | value length u16
 //	inner slot:  offset u16 | separator length u16
 //	reference:   PageID u64 | length of the value u64 | length of a long key u32, else 0
@@ -19,6 +20,10 @@ package btree
 // Leaf: prefix is the number of bytes that the inline parts of all keys have in common (0 for fewer than two records). A head is the
 // four bytes of the key after those, big endian, padded with zeros. A cell is the key, whole, and then the value. The lower 12 bits of
 // a length count bytes in the cell; the upper four are flags.
+//
+// Even leaf: the slots of all records, two at least, have the same lengths and flags. So it has but that of the first; the others would say
+// what follows from it. Records of four and eight bytes take 16 bytes each instead of 22. A leaf that could be even need not be: older
+// files have none.
 //
 // Inner node: separator i is a lower bound of the keys below child i and above all keys below child i-1. Separator 0 is
 // not stored: its head and length are zero. prefix is the number of bytes that separators 1 to n-1 have in common (0 if there are
@@ -66,9 +71,12 @@ const (
 	// MaxInline is the most bytes that key and value together may have in a leaf: two such records fill a page.
 	MaxInline = roomBytes/2 - leafEntryBytes
 
-	maxLeafCount  = roomBytes / leafEntryBytes
+	maxLeafCount  = roomBytes / leafEntryBytes // of even ones too: their versions have all slots
 	maxInnerCount = roomBytes / innerEntryBytes
 )
+
+// Flags of a node.
+const flagEven = 1 << 0 // of a leaf
 
 // Flags in the lengths of slots.
 const (
@@ -103,6 +111,24 @@ func FitsInline(keyBytes, valueBytes int) bool {
 func RecordBytes(keyBytes, valueBytes int) int { return leafEntryBytes + keyBytes + valueBytes }
 
 // leafBytes returns the bytes of a page that a leaf takes, the mux area not counted.
-func leafBytes(count, cells int) int { return headerBytes + count*leafEntryBytes + cells }
+func leafBytes(count, cells int, even bool) int {
+	if even {
+		return headerBytes + leafSlotBytes + count*headBytes + cells
+	}
+	return headerBytes + count*leafEntryBytes + cells
+}
+
+// leafFits reports whether a leaf fits a page.
+func leafFits(count, cells int, even bool) bool {
+	return leafBytes(count, cells, even) <= BodySize && count <= maxLeafCount
+}
+
+// leafRoom returns what a record takes beside its cell, and what all of them may take.
+func leafRoom(even bool) (entry, room int) {
+	if even {
+		return headBytes, roomBytes - leafSlotBytes
+	}
+	return leafEntryBytes, roomBytes
+}
 
 func innerBytes(count, cells int) int { return headerBytes + count*innerEntryBytes + cells }

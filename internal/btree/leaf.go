@@ -8,10 +8,15 @@ type Ref struct {
 	Kind     ValueKind // Run or Extents
 }
 
-// rawSlot returns the i-th slot as it is stored: offset, key length and value length in 16 bits each. It reads two bytes past the
-// slot. Those are cells in an image; a directory's block has two bytes to spare.
+// rawSlot returns the i-th slot as it is stored, or would be: offset, key length and value length in 16 bits each. It reads two bytes past
+// the slot. Those are cells in an image; a directory's block has two bytes to spare.
 func (n Node) rawSlot(i int) uint64 {
-	return load64(n.dir, headerBytes+n.Count()*headBytes+i*leafSlotBytes)
+	at := headerBytes + n.Count()*headBytes
+	if !n.hasOneSlot() {
+		return load64(n.dir, at+i*leafSlotBytes)
+	}
+	raw := load64(n.dir, at)
+	return raw + uint64(i)*(raw>>16&lengthMask+raw>>32&lengthMask)
 }
 
 func rawOffset(raw uint64) int   { return int(raw & 0xFFFF) }
@@ -21,6 +26,9 @@ func rawValueLen(raw uint64) int { return int(raw >> 32 & lengthMask) }
 func rawKind(raw uint64) ValueKind {
 	return ValueKind(raw >> (32 + kindShift) & kindMask)
 }
+
+// rawLengths returns what all slots of an even leaf have in common.
+func rawLengths(raw uint64) uint32 { return uint32(raw >> 16) }
 
 // cell returns where the cell at an offset is.
 func (n Node) cell(offset int) pointer {

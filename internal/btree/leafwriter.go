@@ -37,9 +37,7 @@ func startLeaf(m *Memory, count, cells, capacity int, first, last []byte) leafWr
 }
 
 func (w *leafWriter) putSlot(raw uint64) {
-	at := headerBytes + w.count*headBytes + w.next*leafSlotBytes
-	store32(w.dir, at, uint32(raw))
-	store16(w.dir, at+4, int(raw>>32))
+	storeSlot(w.dir, headerBytes+w.count*headBytes+w.next*leafSlotBytes, raw)
 	w.next++
 }
 
@@ -78,6 +76,9 @@ func (w *leafWriter) op(op *Op, cellLen int) {
 func (w *leafWriter) finish() Node {
 	n := w.node()
 	n.setHeads()
+	if n.isEven() {
+		n.meta |= isEven
+	}
 	return n
 }
 

@@ -7,13 +7,19 @@ package btree
 //  1. A block is either free, in the free list of its slab, or held by versions; the lists are threaded through the free blocks.
 //  2. A slab has blocks of one class only. One with a free block is in the open list of its class; one without any live block
 //     belongs to no class and is in the list of empty slabs.
-//  3. Slabs start at multiples of slabBytes, so a block leads to its slab, whose last four bytes are the slab's index.
+//  3. Of the empty slabs at most keepEmpty, those that were used last, hold memory of the system, and they are taken first: what one
+//     batch after the other takes and gives back goes to the system and comes from it no more.
+//  4. Slabs start at multiples of slabBytes, so a block leads to its slab, whose last four bytes are the slab's index.
 //
 // Memory belongs to the writer: one goroutine at a time, for all methods. Readers use the blocks, never the Memory.
 type Memory struct {
+	// Even allows leaves that are even. Set before Apply and Repack, and not taken back.
+	Even bool
+
 	slabs  []*slab
 	open   [len(classBytes)]*slab
-	empty  []*slab
+	empty  []*slab // used last in first out; the memory of the warm ones at its end is kept
+	warm   int
 	unmaps []func() error
 	held   int64
 
@@ -39,7 +45,7 @@ type slab struct {
 const (
 	slabBytes  = 256 << 10
 	chunkSlabs = 16 // slabs mapped at a time
-	keepEmpty  = 16 // empty slabs whose memory is kept for use at once
+	keepEmpty  = 16 // warm slabs at most
 	slabUsable = slabBytes - 64
 	noBlock    = -1
 )
@@ -124,10 +130,14 @@ func (m *Memory) release(p pointer) {
 		if s.linked {
 			m.unlink(s)
 		}
-		if len(m.empty) >= keepEmpty && !m.poison {
-			discard(s.bytes[:slabBytes-4096]) // the last page has the index
-		}
 		m.empty = append(m.empty, s)
+		m.warm++
+		if m.warm > keepEmpty {
+			m.warm--
+			if oldest := m.empty[len(m.empty)-1-m.warm]; !m.poison {
+				discard(oldest.bytes[:slabBytes-4096]) // the last page has the index
+			}
+		}
 	case !s.linked:
 		m.link(s)
 	case s.live < 0:
@@ -146,6 +156,7 @@ func (m *Memory) newSlab(c class) *slab {
 	}
 	s := m.empty[len(m.empty)-1]
 	m.empty = m.empty[:len(m.empty)-1]
+	m.warm = max(m.warm-1, 0)
 	s.class, s.carved, s.free = c, 0, noBlock
 	m.link(s)
 	return s

@@ -24,7 +24,7 @@ func (a *applier) canMerge(n Node, moved bool, shrunk []int) (bool, error) {
 			if err != nil {
 				return false, err
 			}
-			if c.bytes()+neighbour.bytes()-headerBytes <= mergedBytes {
+			if a.fitTogether(c, neighbour) {
 				return true, nil
 			}
 		}
@@ -69,7 +69,7 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if l.bytes()+r.bytes()-headerBytes > mergedBytes {
+	if !a.fitTogether(l, r) {
 		return false, nil
 	}
 	if left.id == right.id || level == 0 && l.Count() > 0 && r.Count() > 0 && bytes.Compare(l.key(l.Count()-1), r.key(0)) > 0 {
@@ -98,6 +98,16 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	a.e.Remove(right.id)
 	left.small = v.bytes() < smallBytes
 	return true, nil
+}
+
+// fitTogether reports whether l and r may be merged by what they have, as far as that is known before: separators may get longer.
+func (a *applier) fitTogether(l, r Node) bool {
+	if !l.IsLeaf() || !r.IsLeaf() {
+		return l.bytes()+r.bytes()-headerBytes <= mergedBytes
+	}
+	even := a.m.Even && (l.even() || l.Count() == 1) && (r.even() || r.Count() == 1) && rawLengths(l.rawSlot(0)) == rawLengths(r.rawSlot(0))
+	count := l.Count() + r.Count()
+	return count <= mergedCount && leafBytes(count, l.cellBytes()+r.cellBytes(), even) <= mergedBytes
 }
 
 // mergeLeaves makes a leaf of the records of two.

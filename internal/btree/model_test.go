@@ -78,7 +78,8 @@ var keyspaces = []keyspace{
 // all draws from any of the keyspaces but the last, which is slow.
 var all = keyspace{"all", func(r *rand.Rand) []byte { return keyspaces[r.Intn(len(keyspaces)-1)].key(r) }}
 
-// batch draws ops and applies them to the model. deletes is the share of deletes in percent.
+// batch draws ops and applies them to the model. deletes is the share of deletes in percent. If values have one
+// length, so that leaves are even where keys have one too, they have it in most batches.
 func (t *tree) batch(r *rand.Rand, m model, draw func(*rand.Rand) []byte, size, deletes int) []Op {
 	ops := map[string]Op{}
 	for range size {
@@ -86,6 +87,7 @@ func (t *tree) batch(r *rand.Rand, m model, draw func(*rand.Rand) []byte, size, 
 		ops[string(key)] = Op{Key: key, Delete: r.Intn(100) < deletes}
 	}
 	out := make([]Op, 0, len(ops))
+	same := t.length > 0 && r.Intn(8) > 0
 	for k, op := range ops {
 		if op.Delete {
 			delete(m, k)
@@ -93,6 +95,9 @@ func (t *tree) batch(r *rand.Rand, m model, draw func(*rand.Rand) []byte, size, 
 			continue
 		}
 		value := drawValue(r)
+		if same {
+			value = bytes.Repeat([]byte{byte(r.Intn(256))}, t.length)
+		}
 		if FitsInline(len(k), len(value)) && r.Intn(50) > 0 {
 			op.Value = value
 		} else {
@@ -238,16 +243,22 @@ func TestModel(t *testing.T) {
 	for _, space := range append(keyspaces, all) {
 		t.Run(space.name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range int64(2) {
-				modelRun(t, space, seed)
+			even := 0
+			for seed := range int64(4) {
+				even += modelRun(t, space, seed)
 			}
+			require.True(t, even > 10 || space.name != "prefix", "%d even leaves written", even)
 		})
 	}
 }
 
-func modelRun(t *testing.T, space keyspace, seed int64) {
+func modelRun(t *testing.T, space keyspace, seed int64) (even int) {
 	r := rand.New(rand.NewSource(seed))
 	tr := newTree()
+	tr.memory.Even = seed%2 == 0
+	if seed >= 2 {
+		tr.length = []int{8, 100, 300}[r.Intn(3)]
+	}
 	m := model{}
 	type past struct {
 		seq int
@@ -264,6 +275,7 @@ func modelRun(t *testing.T, space keyspace, seed int64) {
 		if space.name == "huge" {
 			size = min(size, 20)
 		}
+		tr.memory.Even = tr.memory.Even || i == batches/2
 		if r.Intn(6) == 0 {
 			deletes = []int{0, 20, 50, 80, 100}[r.Intn(5)]
 		}
@@ -290,11 +302,12 @@ func modelRun(t *testing.T, space keyspace, seed int64) {
 	for _, p := range pasts {
 		check(t, snapshot{tr, p.seq}, p.m, r, space.key)
 	}
-	t.Logf("seed %d: height %d, %d records, %d bytes held", seed, height, len(m), tr.memory.Held())
+	t.Logf("seed %d: height %d, %d records, %d bytes held, %d even leaves written", seed, height, len(m), tr.memory.Held(), tr.even)
 	tr.forget(tr.seq)
 	tr.write(t)
 	require.Zero(t, tr.memory.Held())
 	tr.memory.Close()
+	return tr.even
 }
 
 func countRefs(m model) (n int) {

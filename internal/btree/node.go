@@ -13,7 +13,7 @@ type Node struct {
 	dir  pointer // header, heads, slots
 	base pointer // image, or nil if the leaf has all its cells in the heap
 	heap pointer // cell heap, or nil
-	meta uint64  // count, prefix, level and pieces, as packed by pack
+	meta uint64  // count, prefix, level, pieces and whether it is even, as packed by pack
 }
 
 // Pieces of a Node that came from a Memory.
@@ -22,6 +22,9 @@ const (
 	ownsHeap      = 1 << 1 // heap is a block, shared by reference count
 	ownsImage     = 1 << 2 // base is a block, of this version alone
 )
+
+// isEven marks an even leaf in the meta of a Node. An image of one has one slot, a version has all.
+const isEven = 1 << 48
 
 func pack(level, count, prefix, owns int) uint64 {
 	return uint64(count) | uint64(prefix)<<16 | uint64(level)<<32 | uint64(owns)<<40
@@ -38,7 +41,8 @@ func viewAt(base pointer, owns int) Node {
 	dir := add(base, MuxSize)
 	h := load64(dir, 0)
 	level, count, prefix := h&0xFF, h>>16&0xFFFF, h>>32&0xFFFF
-	return Node{dir: dir, base: base, meta: count | prefix<<16 | level<<32 | uint64(owns)<<40}
+	even := h >> (8 * flagsAt) & flagEven
+	return Node{dir: dir, base: base, meta: count | prefix<<16 | level<<32 | uint64(owns)<<40 | even*isEven}
 }
 
 // Level returns 0 for a leaf and one more than its children's for an inner node.
@@ -56,16 +60,25 @@ func (n Node) prefix() int { return int(n.meta >> 16 & 0xFFFF) }
 // common returns those bytes. They stand behind the directory.
 func (n Node) common() []byte {
 	size := leafEntryBytes
-	if !n.IsLeaf() {
+	switch {
+	case !n.IsLeaf():
 		size = innerEntryBytes
+	case n.hasOneSlot():
+		return slice(n.dir, headerBytes+n.Count()*headBytes+leafSlotBytes, n.prefix())
 	}
 	return slice(n.dir, headerBytes+n.Count()*size, n.prefix())
 }
 
+// even reports whether a leaf is known to be even. It may be even if this says no; it then fits a page as one that is not.
+func (n Node) even() bool { return n.meta&isEven != 0 }
+
+// hasOneSlot reports whether the directory of a leaf has the slot of its first record only: that of an even image.
+func (n Node) hasOneSlot() bool { return n.meta&(isEven|ownsDirectory<<40) == isEven }
+
 func (n Node) owns(piece uint64) bool { return n.meta>>40&piece != 0 }
 
 // IsImage reports whether n is a View of somebody's page image rather than a version made in memory.
-func (n Node) IsImage() bool { return n.meta>>40 == 0 }
+func (n Node) IsImage() bool { return n.meta>>40&0xFF == 0 }
 
 // Borrows reports whether n reads a page image that the caller of View keeps: n is that View, or a version of a leaf some of whose
 // cells still lie in the image of an older version. The image must stay as it is for as long as n may be read; Own ends that.
@@ -77,7 +90,7 @@ func (n Node) cellBytes() int { return load16(n.dir, cellBytesAt) }
 // bytes returns how many bytes of a page body n takes.
 func (n Node) bytes() int {
 	if n.IsLeaf() {
-		return leafBytes(n.Count(), n.cellBytes())
+		return leafBytes(n.Count(), n.cellBytes(), n.even())
 	}
 	return innerBytes(n.Count(), n.cellBytes())
 }

@@ -33,17 +33,24 @@ func (op *Op) cellLen() int {
 func (op *Op) put(cell pointer, offset int) uint64 {
 	key := op.inlineKey()
 	copy(slice(cell, 0, len(key)), key)
-	keyLen, valueLen := len(key), len(op.Value)
 	if op.Ref == nil {
-		copy(slice(cell, keyLen, valueLen), op.Value)
+		copy(slice(cell, len(key), len(op.Value)), op.Value)
 	} else {
-		store64(cell, keyLen, op.Ref.ID)
-		store64(cell, keyLen+8, op.Ref.ValueLen)
-		store32(cell, keyLen+16, op.Ref.KeyLen)
+		store64(cell, len(key), op.Ref.ID)
+		store64(cell, len(key)+8, op.Ref.ValueLen)
+		store32(cell, len(key)+16, op.Ref.KeyLen)
+	}
+	return uint64(offset) | uint64(op.lengths())<<16
+}
+
+// lengths returns what the slot of a put says beside the offset: see rawLengths.
+func (op *Op) lengths() uint32 {
+	keyLen, valueLen := len(op.inlineKey()), len(op.Value)
+	if op.Ref != nil {
 		valueLen = refBytes | int(op.Ref.Kind)<<kindShift
 	}
 	if len(op.Key) > MaxInlineKey {
 		keyLen |= keyLong
 	}
-	return uint64(offset) | uint64(keyLen)<<16 | uint64(valueLen)<<32
+	return uint32(keyLen) | uint32(valueLen)<<16
 }

@@ -28,6 +28,14 @@ func leafOf(tb testing.TB, keys ...string) []byte {
 	return encode(tb, root)
 }
 
+// uneven makes an image of the same leaf that is not even.
+func uneven(tb testing.TB, page []byte) []byte {
+	require.True(tb, View(page).even())
+	page = encodeAs(tb, View(page), false)
+	require.False(tb, View(page).even())
+	return page
+}
+
 // innerOf makes an image of an inner node with the given separators, of which the first is not stored. Those that end with "~" are cut.
 func innerOf(tb testing.TB, level int, separators ...string) []byte {
 	t := newTree()
@@ -52,6 +60,24 @@ func TestLeafLayout(t *testing.T) {
 	}
 	want = append(want, "key-aKEY-Akey-bcdefgKEY-BCDEFG"...)
 	require.Equal(t, want, page[MuxSize:MuxSize+len(want)])
+}
+
+func TestEvenLeafLayout(t *testing.T) {
+	page := leafOf(t, "key-abc", "key-acb", "key-bcd")
+	want := []byte{
+		0, 1, 3, 0, 4, 0, 42, 0, // even leaf, 3 records, 4 bytes in common, 42 bytes of cells
+		0, 'c', 'b', 'a', 0, 'b', 'c', 'a', 0, 'd', 'c', 'b', // heads
+		66, 0, 7, 0, 7, 0, // at byte 40+26, all keys and values of 7 bytes
+	}
+	want = append(want, "key-abcKEY-ABCkey-acbKEY-ACBkey-bcdKEY-BCD"...)
+	require.Equal(t, want, page[MuxSize:MuxSize+len(want)])
+	n := View(page)
+	for i, k := range []string{"key-abc", "key-acb", "key-bcd"} {
+		require.Equal(t, k, string(n.Cell(i).Key()))
+		require.Equal(t, strings.ToUpper(k), string(n.Cell(i).Value()))
+	}
+	require.Equal(t, "key-", string(n.common()))
+	require.Equal(t, len(want), n.bytes())
 }
 
 func TestInnerLayout(t *testing.T) {
@@ -98,7 +124,8 @@ func TestFitsInline(t *testing.T) {
 // TestMalformedPages breaks good pages one rule at a time.
 func TestMalformedPages(t *testing.T) {
 	leaf := func() []byte { return leafOf(t, "apple", "apricot", "banana") } // no bytes in common
-	shared := func() []byte { return leafOf(t, "key-a", "key-b") }
+	shared := func() []byte { return uneven(t, leafOf(t, "key-a", "key-b")) }
+	even := func() []byte { return leafOf(t, "key-a", "key-b", "key-c") }
 	long := func() []byte { return leafOf(t, strings.Repeat("k", 1500)) }
 	inner := func() []byte { return innerOf(t, 1, "", "apple", "apricot", "banana") }
 	cut := strings.Repeat("s", MaxSeparator)
@@ -141,6 +168,17 @@ func TestMalformedPages(t *testing.T) {
 		{"record that expires", leaf(), slots + 4, 5 | valueExpires},
 		{"value flags", leaf(), slots + 4, 5 | valueReserved},
 		{"order", leaf(), cells + 10, 'a' | 'a'<<8},
+		{"even leaf of one record", leafOf(t, "apple"), MuxSize, 0x100},
+		{"even leaf as any other", even(), MuxSize, 0},
+		{"even leaf, offset", even(), slots, slots + leafSlotBytes + 1},
+		{"even leaf, key length", even(), slots + 2, 4},
+		{"even leaf, huge key length", even(), slots + 2, lengthMask},
+		{"even leaf, value length", even(), slots + 4, 6},
+		{"even leaf, reference that is none", even(), slots + 4, 5 | uint16(Run)<<kindShift},
+		{"even leaf, count", even(), MuxSize + countAt, 2},
+		{"even leaf, cell bytes", even(), MuxSize + cellBytesAt, 31},
+		{"even leaf, order", even(), slots + leafSlotBytes + 10 + 4, 'c' | 'K'<<8},
+		{"other flag", even(), MuxSize, 0x300},
 		{"equal keys", shared(), short + 2*leafSlotBytes + 10 + 4, 'a' | 'K'<<8},
 		{"end", leaf(), PageSize - 2, 1},
 		{"long key, length", long(), one + leafSlotBytes + MaxInlineKey + 16, MaxInlineKey},
@@ -174,8 +212,15 @@ func TestMalformedPages(t *testing.T) {
 
 // TestPageCapacity checks how many records of a size a page takes.
 func TestPageCapacity(t *testing.T) {
-	for _, c := range []struct{ key, value, records int }{{4, 8, 184}, {12, 0, 184}, {16, 100, 32}, {8, 1016, 3}, {14, 2000, 2}, {1000, 1014, 2}} {
+	for _, c := range []struct {
+		key, value, records int
+		even                bool
+	}{
+		{4, 8, 184, false}, {12, 0, 184, false}, {16, 100, 32, false}, {8, 1016, 3, false}, {14, 2000, 2, false}, {1000, 1014, 2, false},
+		{4, 8, 252, true}, {12, 0, 252, true}, {4, 1, maxLeafCount, true}, {16, 100, 33, true}, {8, 1016, 3, true}, {14, 2000, 2, true}, {1000, 1014, 2, true},
+	} {
 		tr := newTree()
+		tr.memory.Even = c.even
 		ops := make([]Op, 0, c.records+1)
 		for i := range c.records + 1 {
 			key := fmt.Appendf(make([]byte, 0, c.key), "%0*d", c.key, i)
@@ -185,7 +230,7 @@ func TestPageCapacity(t *testing.T) {
 		require.NoError(t, err)
 		root, _ := tr.Node(rootID)
 		require.Equal(t, 0, root.Level(), "%+v", c)
-		encode(t, root)
+		encodeAs(t, root, c.even)
 		_, err = tr.apply(ops)
 		require.NoError(t, err)
 		root, _ = tr.Node(rootID)

@@ -25,7 +25,7 @@ func (n Node) Rebase(m *Memory, older Node, image []byte) (v Node, ok bool) {
 		}
 	}
 	v = Node{dir: m.alloc(classOf(end)), base: written.base, heap: newHeap(m, cells)}
-	v.meta = pack(0, count, n.prefix(), ownsDirectory|ownsHeap)
+	v.meta = pack(0, count, n.prefix(), ownsDirectory|ownsHeap) | n.meta&isEven
 	move(v.dir, 0, n.dir, 0, end)
 	slots := headerBytes + count*headBytes
 	for i := range count {

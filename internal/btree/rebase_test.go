@@ -14,19 +14,24 @@ import (
 // it had cells in before nor its own former pieces.
 func TestRebase(t *testing.T) {
 	m := NewMemory()
-	m.poison = true
+	m.poison, m.Even = true, true
+	even := 0
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
+		length := func() int { return r.IntN(30) }
+		if seed%2 == 0 { // most leaves are even
+			length = func() int { return 7 + r.IntN(60)/59 }
+		}
 		a := &m.apply
 		a.start(&tree{memory: m, live: map[PageID]bool{}})
 		key := func() []byte { // the empty key, and with it the empty cell, is among them
-			if r.IntN(12) == 0 {
+			if seed%2 > 0 && r.IntN(12) == 0 {
 				return nil
 			}
 			return fmt.Appendf(nil, "key %02d", r.IntN(30))
 		}
 		change := func(n Node) Node {
-			v, became, err := a.leaf(n, []Op{{Key: key(), Value: bytes.Repeat([]byte{byte(r.Uint32())}, r.IntN(30)), Delete: n.Count() > 5 && r.IntN(4) == 0}}, true)
+			v, became, err := a.leaf(n, []Op{{Key: key(), Value: bytes.Repeat([]byte{byte(r.Uint32())}, length()), Delete: n.Count() > 5 && r.IntN(4) == 0}}, true)
 			require.NoError(t, err)
 			if became != changed {
 				return n
@@ -52,6 +57,9 @@ func TestRebase(t *testing.T) {
 		if !ok {
 			continue
 		}
+		if newer.even() && older.even() {
+			even++
+		}
 		newer.Release(m)
 		for i := range first {
 			first[i] = 0xDB
@@ -65,6 +73,7 @@ func TestRebase(t *testing.T) {
 		require.Equal(t, again, encode(t, v.Own(m)))
 		require.Zero(t, slices.Max(m.moved))
 	}
+	require.Greater(t, even, 30)
 }
 
 // A leaf shared with another name stays as it is when that goes.

@@ -62,7 +62,7 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int) (r Repacked
 		}
 		leaves = append(leaves, c)
 	}
-	pieces := packed(leaves)
+	pieces := packed(leaves, a.m.Even)
 	if r.Removed = len(leaves) - len(pieces); r.Removed*repackShare < len(leaves) {
 		r.Removed = 0
 		return r, nil
@@ -120,37 +120,44 @@ type span struct{ leaf, from, to int }
 type packedLeaf struct {
 	spans        []span
 	count, cells int
+	lengths      uint32 // of its first record
+	even         bool   // all of them have these
 }
 
 // packed divides the records of leaves into full ones.
-func packed(leaves []Node) (pieces []packedLeaf) {
-	p, room := packedLeaf{}, roomBytes
+func packed(leaves []Node, even bool) (pieces []packedLeaf) {
+	p := packedLeaf{even: even}
 	for l, n := range leaves {
 		from := 0
 		for i := range n.Count() {
-			raw := n.rawSlot(i)
-			size := leafEntryBytes + rawKeyLen(raw) + rawValueLen(raw)
-			if size > room && p.count+i-from > 0 {
-				p.add(l, n, from, i)
+			if raw := n.rawSlot(i); !p.add(raw) {
+				p.span(l, from, i)
 				pieces = append(pieces, p)
-				p, room, from = packedLeaf{}, roomBytes, i
+				p, from = packedLeaf{even: even}, i
+				p.add(raw)
 			}
-			room -= size
 		}
-		p.add(l, n, from, n.Count())
+		p.span(l, from, n.Count())
 	}
 	return append(pieces, p)
 }
 
-func (p *packedLeaf) add(leaf int, n Node, from, to int) {
-	if from == to {
-		return
+// add counts a record in if it fits.
+func (p *packedLeaf) add(raw uint64) bool {
+	count, cells, even := p.count+1, p.cells+rawKeyLen(raw)+rawValueLen(raw), p.even && (p.count == 0 || rawLengths(raw) == p.lengths)
+	if p.count > 0 && !leafFits(count, cells, even) {
+		return false
 	}
-	p.spans = append(p.spans, span{leaf, from, to})
-	p.count += to - from
-	for i := from; i < to; i++ {
-		raw := n.rawSlot(i)
-		p.cells += rawKeyLen(raw) + rawValueLen(raw)
+	if p.count == 0 {
+		p.lengths = rawLengths(raw)
+	}
+	p.count, p.cells, p.even = count, cells, even
+	return true
+}
+
+func (p *packedLeaf) span(leaf, from, to int) {
+	if from < to {
+		p.spans = append(p.spans, span{leaf, from, to})
 	}
 }
 

@@ -39,10 +39,13 @@ func (t *tree) leaves(tb testing.TB) (n int) {
 
 // TestRepack: what is in the tree stays as it is, and the leaves are about as many as a load in order makes.
 func TestRepack(t *testing.T) {
-	removed := 0
+	removed, seeds := 0, int64(3)
+	if testing.Short() {
+		seeds = 1
+	}
 	for _, space := range append(slices.Clone(keyspaces), all) {
 		t.Run(space.name, func(t *testing.T) {
-			for seed := range int64(3) {
+			for seed := range seeds {
 				r := rand.New(rand.NewSource(seed))
 				tr, m := newTree(), model{}
 				for i := range 8 {

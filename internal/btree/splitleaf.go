@@ -13,16 +13,17 @@ type item struct {
 // As a rule the pieces get equal shares. If all new records come after those of the last leaf of the tree, more of that kind are to be
 // expected, and all pieces but the last are filled up; then the old leaf often stays as it is.
 func (a *applier) splitLeaf(n Node, last bool) (first Node, became state) {
-	total := a.list(n)
+	entry, room := leafRoom(a.even)
+	total := a.list(n, entry)
 	ascending := last && a.edits[0].at == n.Count()
 	from, left := 0, total
 	for from < len(a.items) {
-		want := roomBytes
+		want := room
 		if !ascending {
-			pieces := (left + roomBytes - 1) / roomBytes
+			pieces := max((left+room-1)/room, (len(a.items)-from+maxLeafCount-1)/maxLeafCount)
 			want = (left + pieces - 1) / pieces
 		}
-		to, size := share(a.items, from, want)
+		to, size := share(a.items, from, want, room)
 		left -= size
 		switch {
 		case from > 0:
@@ -40,14 +41,14 @@ func (a *applier) splitLeaf(n Node, last bool) (first Node, became state) {
 	return first, became
 }
 
-// list merges the records of n and the edits into items and returns their size.
-func (a *applier) list(n Node) (total int) {
+// list merges the records of n and the edits into items, which take entry bytes beside their cells, and returns their size.
+func (a *applier) list(n Node, entry int) (total int) {
 	a.items = a.items[:0]
 	from := 0
 	keep := func(to int) {
 		for ; from < to; from++ {
 			raw := n.rawSlot(from)
-			size := leafEntryBytes + rawKeyLen(raw) + rawValueLen(raw)
+			size := entry + rawKeyLen(raw) + rawValueLen(raw)
 			a.items = append(a.items, item{old: from, size: size})
 			total += size
 		}
@@ -56,7 +57,7 @@ func (a *applier) list(n Node) (total int) {
 		e := &a.edits[i]
 		keep(e.at)
 		if e.op != nil {
-			size := leafEntryBytes + e.cellLen
+			size := entry + e.cellLen
 			a.items = append(a.items, item{edit: e, size: size})
 			total += size
 		}
@@ -66,12 +67,12 @@ func (a *applier) list(n Node) (total int) {
 	return total
 }
 
-// share returns where the piece that begins at from ends if it is to have about want bytes, and what it has. It is not empty and fits
-// a page.
-func share(items []item, from, want int) (to, size int) {
-	for to = from; to < len(items); to++ {
+// share returns where the piece that begins at from ends if it is to have about want bytes, and what it has. It is not empty and has no
+// more than room.
+func share(items []item, from, want, room int) (to, size int) {
+	for to = from; to < min(len(items), from+maxLeafCount); to++ {
 		s := items[to].size
-		if to > from && (size+s > roomBytes || size+s/2 > want) {
+		if to > from && (size+s > room || size+s/2 > want) {
 			break
 		}
 		size += s
@@ -89,9 +90,10 @@ func (a *applier) inlineKey(n Node, it *item) []byte {
 
 // pieceOf makes a leaf of a range of items. One that is full gets no spare room.
 func (a *applier) pieceOf(n Node, from, to int, full bool) Node {
+	entry, _ := leafRoom(a.even)
 	cells := 0
 	for i := from; i < to; i++ {
-		cells += a.items[i].size - leafEntryBytes
+		cells += a.items[i].size - entry
 	}
 	capacity := cells
 	if !full {
