@@ -118,6 +118,20 @@ func (l *List[T]) Drain(buf []*Node[T]) []*Node[T] {
 	return buf
 }
 
+// Undrain gives back some of what was drained last: all but the given number of
+// oldest nodes, at least one. The next Drain returns them again. For whoever
+// walks from the head they have always been undrained, so they get no sequence
+// before that. Consumer only; nothing was drained or cut since.
+func (l *List[T]) Undrain(nodes []*Node[T], kept int) {
+	if kept == 0 || nodes[len(nodes)-1] != l.last {
+		panic("lockfree: undrained what was not drained last")
+	}
+	for _, n := range nodes[kept:] {
+		n.drained = false
+	}
+	l.last = nodes[kept-1]
+}
+
 // Cut ends walks at upto: it cuts the links of upto, which must have been
 // drained, and of all older nodes, so that a node somebody holds keeps no other
 // in memory. What the cut nodes stand for must be in the side table by now.

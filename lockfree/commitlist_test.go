@@ -58,6 +58,24 @@ func TestListDrainAppends(t *testing.T) {
 	require.Equal(t, 2, got[2].Value)
 }
 
+func TestListUndrain(t *testing.T) {
+	var l List[int]
+	push(t, &l, 1, 2, 3, 4)
+	nodes := l.Drain(nil)
+	l.Undrain(nodes, 2)
+	l.Cut(nodes[1])
+	require.Equal(t, []int{4, 3, 2}, walk(l.Head()), "the links of those given back lead on")
+	push(t, &l, 5)
+	values, _ := drain(&l)
+	require.Equal(t, []int{3, 4, 5}, values)
+	require.Empty(t, l.Drain(nil))
+	require.Panics(t, func() { l.Undrain(nodes, 2) })
+
+	push(t, &l, 6)
+	nodes = l.Drain(nil)
+	require.Panics(t, func() { l.Undrain(nodes, 0) })
+}
+
 func TestListPushFailsWhenHeadMoved(t *testing.T) {
 	var l List[int]
 	late := &Node[int]{Value: 2}

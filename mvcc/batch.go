@@ -11,7 +11,7 @@ import (
 
 // What the baton holder does with the commits it finds, in this order:
 //
-//	drain   the commits become one batch with one Seq
+//	drain   the commits become one batch with one Seq; the newest may be left to the next: see fill.go
 //	log     the batch becomes a record group, or a page group (then it is applied first: the images are what is logged)
 //	table   the Seq of each key's last write
 //	applied moves: new updates begin at the batch, whose ops are pending
@@ -40,7 +40,7 @@ func (e *Engine) lead(own *commitNode) {
 		}
 	}
 	defer e.putBaton(false)
-	e.settleAll(e.list.Drain(e.nodes[:0]), own)
+	e.settleAll(e.fill(e.list.Drain(e.nodes[:0]), own), own)
 }
 
 // settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.

@@ -90,7 +90,7 @@ func TestCleanFullFile(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(6)
 	if testing.Short() {
-		seeds = 2
+		seeds = 1
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -19,7 +19,7 @@ func TestFullDeviceWithParts(t *testing.T) {
 	t.Parallel()
 	seeds := uint64(6)
 	if testing.Short() {
-		seeds = 2
+		seeds = 1
 	}
 	for _, d := range []Durability{Durable, Buffered} {
 		for seed := range seeds {

@@ -63,7 +63,11 @@ func TestLargeCommitLooksAgain(t *testing.T) {
 	putMany(t, fill, many, "")
 	require.NoError(t, fill.Commit())
 	lost, won := 0, 0
-	for round := range 40 {
+	rounds := 40
+	if testing.Short() {
+		rounds = 20
+	}
+	for round := range rounds {
 		put(t, e, "key", "old")
 		tx := begin(t, e, TxOptions{Serializable: true})
 		require.Equal(t, "old", get(t, tx, "key"))

@@ -207,7 +207,7 @@ func (e *Engine) mergeOps(seq uint64, ops []btree.Op, several bool) error {
 	if err != nil {
 		return err
 	}
-	clear(e.pending.sorter.ops)
+	e.pending.sorter.forget()
 	e.merged(seq, e.records+r.Added)
 	return nil
 }

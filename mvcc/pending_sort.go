@@ -66,6 +66,13 @@ func (s *sorter) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
 	return s.ops
 }
 
+// forget lets go of the ops of the last sort, for which the result is of no use any more. They are cleared once: after those of a bulk
+// load that takes longer than most merges.
+func (s *sorter) forget() {
+	clear(s.ops)
+	s.ops = s.ops[:0]
+}
+
 // spread fills order with the heads of ops, stretch by stretch.
 func (s *sorter) spread(ops []btree.Op) {
 	s.heads = slices.Grow(s.heads[:0], len(ops))

@@ -33,6 +33,9 @@ func TestPendingSort(t *testing.T) {
 	require.True(t, got[3].Delete)
 	require.Equal(t, "2", string(got[4].Value))
 	require.Equal(t, []uint64{1, 2}, dropped)
+	s.forget()
+	require.Equal(t, make([]btree.Op, len(got)), got, "keeps what it sorted from the collector")
+	require.Empty(t, s.ops, "would be cleared again by each merge")
 }
 
 // TestPendingSortModel: the same with many ops, whose keys are spread in all ways.

@@ -112,7 +112,11 @@ func verifyTx(t *testing.T, tx *Tx, want model, rng *rand.Rand) {
 // TestSpillModel: transactions whose write sets leave memory many times see and commit what a sorted map says.
 func TestSpillModel(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(6) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := Durability(seed % 3)
 			e := newEngine(t, spilling(d))
