@@ -554,7 +554,11 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	}
 	r.fs.look, r.fs.pauses = r.look, seed%2 == 0
 	require.NoError(t, r.openWriter())
-	for step := range 400 {
+	steps := 400
+	if testing.Short() {
+		steps = 200
+	}
+	for step := range steps {
 		err := r.commit()
 		switch k := rng.IntN(120); {
 		case err != nil:

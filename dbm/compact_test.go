@@ -105,7 +105,7 @@ func TestCompact(t *testing.T) {
 	t.Parallel()
 	records := 80_000
 	if testing.Short() {
-		records = 20_000
+		records = 10_000
 	}
 	for _, d := range []Durability{Buffered, Durable} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -203,7 +203,11 @@ func TestCompactEnds(t *testing.T) {
 	defer mem.Release()
 	db, err := openEngine(mem, "db", compacting(WriteThrough))
 	require.NoError(t, err)
-	want := worn(t, db, 30_000, 50_000, 200)
+	records := 30_000
+	if testing.Short() {
+		records = 10_000
+	}
+	want := worn(t, db, records, records*5/3, 200)
 	for limit := 1; ; limit++ { // calls of stop
 		ctx := &countedContext{Context: t.Context(), left: limit}
 		err := db.Compact(ctx, nil)
@@ -218,7 +222,7 @@ func TestCompactEnds(t *testing.T) {
 	require.NoError(t, db.Close())
 	db, err = openEngine(mem, "db", compacting(WriteThrough))
 	require.NoError(t, err)
-	want = worn(t, db, 30_000, 50_000, 200)
+	want = worn(t, db, records, records*5/3, 200)
 	var closed error
 	started := make(chan bool)
 	go func() { <-started; closed = db.Close(); started <- true }()
