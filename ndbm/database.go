@@ -38,6 +38,7 @@ type database struct {
 	lock    fileLock
 	file    vfs.File // kept while shut
 	options mvcc.Options
+	idle    time.Duration // without a call, after which the lock is let go unasked
 
 	mu     sync.RWMutex
 	owned  atomic.Bool    // mu is held for writing; set and cleared by who holds it
@@ -55,7 +56,7 @@ type database struct {
 
 const (
 	askedEvery = 4 * time.Millisecond   // how often a holder looks whether it is asked for the lock
-	idleAfter  = time.Second            // without a call, after which the lock is let go unasked
+	idleAfter  = time.Second            // see database.idle
 	unlockedIn = 100 * time.Millisecond // how often a follower looks whether the lock is free
 	leftAfter  = 5 * time.Second        // a call under way when the database is closed is taken for one that never ends
 	tryEvery   = 100 * time.Microsecond // how often who tries to own the database looks again,
@@ -79,7 +80,8 @@ func open(fd uintptr, s settings) (*database, error) {
 	d := &database{
 		file:  file,
 		lock:  fileLock{fd: fd, posix: s.posix, exclusive: !s.readOnly},
-		shown: shown{still: s.still},
+		idle:  idleAfter,
+		shown: shown{still: s.still, wait: goneAfter},
 		options: mvcc.Options{
 			Store:      logstore.Options{ReadOnly: s.readOnly},
 			Durability: mvcc.WriteThrough, FlushInterval: time.Second,
@@ -321,7 +323,7 @@ func (d *database) watch(quit chan struct{}) {
 		if n != calls {
 			calls, since = n, time.Now()
 		}
-		if !asked && time.Since(since) < idleAfter {
+		if !asked && time.Since(since) < d.idle {
 			continue
 		}
 		if asked { // nobody comes in meanwhile

@@ -35,6 +35,7 @@ const (
 // shown is a still with what Go needs to know of it. The zero one has no still and shows nothing.
 type shown struct {
 	still  *still
+	wait   time.Duration  // for a reader to leave
 	pinned runtime.Pinner // what is shown of Go's memory
 	tried  bool           // there was a still tree
 	open   bool           // and it is shown
@@ -95,15 +96,15 @@ func (s *shown) hide() (clear bool) {
 	c.entered.Or(stillHidden)
 	// left first: if then as many have entered, all of those have left.
 	since := time.Now()
-	for wait := time.Microsecond; c.left.Load() != c.entered.Load()&^stillHidden; wait = min(2*wait, time.Millisecond) {
-		if time.Since(since) > goneAfter {
+	for pause := time.Microsecond; c.left.Load() != c.entered.Load()&^stillHidden; pause = min(2*pause, time.Millisecond) {
+		if time.Since(since) > s.wait {
 			abandoned.Lock()
 			defer abandoned.Unlock()
 			abandoned.pinned = append(abandoned.pinned, s.pinned)
 			s.still, s.pinned = nil, runtime.Pinner{}
 			return false
 		}
-		time.Sleep(wait)
+		time.Sleep(pause)
 	}
 	s.pinned.Unpin()
 	return true

@@ -47,9 +47,7 @@ func TestStillShown(t *testing.T) {
 		defer close(stored)
 		put(t, w, "key1", "new")
 	}()
-	for end := time.Now().Add(10 * time.Second); !s.hidden(); time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(end), "the tree is not hidden from who comes now")
-	}
+	require.Eventually(t, s.hidden, patience, time.Millisecond, "the tree is not hidden from who comes now")
 	time.Sleep(20 * time.Millisecond)
 	select {
 	case <-stored:
@@ -63,7 +61,7 @@ func TestStillShown(t *testing.T) {
 	assert.Equal(t, "new", value)
 	assert.True(t, s.hidden(), "beside a writer")
 	require.NoError(t, w.letGo())
-	for end := time.Now().Add(10 * time.Second); s.hidden(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(patience); s.hidden(); time.Sleep(10 * time.Millisecond) {
 		look(r, t, "key1")
 		require.True(t, time.Now().Before(end), "never shown again")
 	}
@@ -73,21 +71,26 @@ func TestStillShown(t *testing.T) {
 
 // TestStillIdle: readers of what is shown use the database.
 func TestStillIdle(t *testing.T) {
+	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "db.pag")
 	w := openTest(t, path, settings{})
 	put(t, w, "key", "value")
 	require.NoError(t, w.letGo())
 	s := newStill()
 	r := openTest(t, path, settings{readOnly: true, still: s})
+	r.idle = idleAfter
+	used := time.Now()
 	look(r, t, "key")
-	for end := time.Now().Add(idleAfter + idleAfter/2); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		require.False(t, s.hidden(), "taken for idle")
+	for end := used.Add(idleAfter + idleAfter/2); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if s.hidden() { // as a busy machine may have held up this loop
+			require.GreaterOrEqual(t, time.Since(used), idleAfter, "taken for idle")
+			look(r, t, "key")
+		}
+		used = time.Now()
 		s.entered.Add(1)
 		s.left.Add(1)
 	}
-	for end := time.Now().Add(10 * time.Second); !s.hidden(); time.Sleep(10 * time.Millisecond) {
-		require.True(t, time.Now().Before(end), "never idle")
-	}
+	require.Eventually(t, s.hidden, patience, 10*time.Millisecond, "never idle")
 }
 
 // TestStillNotWritable: the tree of an engine that writes is not shown.
@@ -103,6 +106,7 @@ func TestStillNotWritable(t *testing.T) {
 // TestStillAbandoned: a reader that never leaves, as a handler of the program's has left it, keeps nobody waiting for ever, and what it may
 // read stays.
 func TestStillAbandoned(t *testing.T) {
+	t.Parallel() // it mostly waits
 	path := filepath.Join(t.TempDir(), "db.pag")
 	w := openTest(t, path, settings{})
 	put(t, w, "key", "value")
@@ -110,6 +114,7 @@ func TestStillAbandoned(t *testing.T) {
 
 	s := newStill()
 	r := openTest(t, path, settings{readOnly: true, still: s})
+	r.shown.wait = goneAfter
 	look(r, t, "key")
 	require.False(t, s.hidden())
 	require.True(t, isMapped(t, s.chunk[0].pages))
@@ -145,6 +150,7 @@ func isMapped(t *testing.T, at uintptr) bool {
 
 // TestCloseLeft: a call that was left and never ends does not keep a close waiting for ever.
 func TestCloseLeft(t *testing.T) {
+	t.Parallel() // it mostly waits
 	d := openTest(t, filepath.Join(t.TempDir(), "db.pag"), settings{})
 	put(t, d, "key", "value")
 	require.NoError(t, d.enter())
@@ -174,12 +180,14 @@ func TestOwnedBesideCalls(t *testing.T) {
 			}
 		})
 	}
+	least := leftAfter
 	for range 20 {
 		time.Sleep(2 * time.Millisecond)
 		begin := time.Now()
 		assert.NoError(t, d.letGo())
-		assert.Less(t, time.Since(begin), time.Second)
+		least = min(least, time.Since(begin))
 	}
+	assert.Less(t, least, time.Second) // a busy machine may hold it up, but not each time
 	close(quit)
 	all.Wait()
 	require.NoError(t, d.close())

@@ -134,7 +134,7 @@ static int has_all(DBM *db)
 struct reading {
 	DBM *db;
 	volatile int stop, newest;
-	long fetched;
+	volatile long fetched;
 };
 
 static int number_in(datum d)
@@ -171,6 +171,7 @@ static void read_while_written(void)
 	char value[32];
 	DBM *db = open_filled(O_RDWR);
 	int t, ask[2], answer[2], status, round, rounds = scaled(100);
+	long fetched[2];
 	char c = 0;
 	pid_t pid;
 
@@ -200,13 +201,18 @@ static void read_while_written(void)
 	}
 	for (round = 1; round <= rounds; round++) {
 		CHECK(write(ask[1], &c, 1) == 1 && read(answer[0], &c, 1) == 1);
-		for (t = 0; t < 2; t++)
+		for (t = 0; t < 2; t++) {
+			fetched[t] = readers[t].fetched;
 			readers[t].newest = round;
+		}
 		usleep(round % 2 ? 1000 : 60000); /* until they have the lock again, or not */
+		for (t = 0; t < 2; t++)
+			while (readers[t].fetched == fetched[t])
+				usleep(1000);
 	}
 	for (t = 0; t < 2; t++) {
 		readers[t].stop = 1;
-		CHECK(pthread_join(threads[t], NULL) == 0 && readers[t].fetched > rounds);
+		CHECK(pthread_join(threads[t], NULL) == 0 && readers[t].fetched >= rounds);
 	}
 	close(ask[1]);
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);

@@ -162,7 +162,7 @@ static void default_signals_end_it(void *arg)
 	signal(*(int *)arg, SIG_DFL); /* whoever started this may have had it ignored, as nohup does */
 	put(open_new(), "k", "v");
 	kill(getpid(), *(int *)arg);
-	sleep(5);
+	sleep(atoi(PATIENCE));
 }
 
 static void default_actions(void)

@@ -1,11 +1,14 @@
 /*
- * A test program is a table of checks. Each runs in a process of its own, in an empty directory, for a minute at most, and fails if it
- * crashes or hangs; so one library's crash leaves the others' checks alone. Output is TAP. Arguments name the checks to run; --list lists.
+ * A test program is a table of checks. Each runs in a process of its own, in an empty directory, for five minutes at most, and fails if
+ * it crashes or hangs; so one library's crash leaves the others' checks alone. Output is TAP. Arguments name the checks to run; --list lists.
  */
 #ifndef TAP_H
 #define TAP_H
 
 #define SKIP 77
+
+/* Seconds, as FLASHDBM_LOCK_TIMEOUT, that the checks wait for another process: longer than any busy machine or slow disk takes. */
+#define PATIENCE "60"
 
 struct check {
 	const char *name;
