@@ -56,8 +56,11 @@ func TestScanWhileTheWatermarkMoves(t *testing.T) {
 	}
 	stayed := 0
 	var pins []uint64
-	for range rounds {
+	for round := 0; round < rounds || stayed == 0; round++ { // on a busy machine the reader may come late
 		before := held.Load()
+		if before == 0 {
+			runtime.Gosched()
+		}
 		begun.Add(1)
 		pins, _ = r.Scan(pins, &watermark)
 		if before != 0 && held.Load() == before {
@@ -68,7 +71,6 @@ func TestScanWhileTheWatermarkMoves(t *testing.T) {
 	}
 	close(done)
 	<-stopped
-	require.Positive(t, stayed)
 }
 
 // TestReadersBelow: readers below a value are counted up to a limit, and where there have been many, so that to look for them takes long,

@@ -210,7 +210,7 @@ func TestLocking(t *testing.T) {
 
 	s := x.s
 	time.AfterFunc(20*time.Millisecond, func() { s.Close() })
-	x.opts.LockTimeout = 10 * time.Second
+	x.opts.LockTimeout = time.Minute
 	x.open()
 	x.s.Close()
 

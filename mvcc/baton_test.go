@@ -41,7 +41,7 @@ func TestBaton(t *testing.T) {
 			owned := 0 // not atomic: the race detector looks on
 			var ends atomic.Int32
 			var commits, takes atomic.Int64
-			within(t, time.Minute, func() {
+			within(t, func() {
 				together(c.committers+c.background, func(g int) {
 					defer ends.Add(1)
 					for i := 0; ends.Load() == 0 && i < turns || i < turns/4; i++ {
@@ -80,7 +80,7 @@ func TestBatonIsNotLost(t *testing.T) {
 	}
 	for _, pair := range [][2]func(){{commit, commit}, {commit, background}, {background, background}} {
 		var arrived atomic.Int32
-		within(t, time.Minute, func() {
+		within(t, func() {
 			together(2, func(g int) {
 				for round := range rounds {
 					arrived.Add(1)
@@ -109,15 +109,15 @@ func TestBatonTurns(t *testing.T) {
 			done.Add(1)
 		}()
 	}
-	require.Eventually(t, func() bool { return e.baton.waiting.Load() == 3 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.baton.waiting.Load() == 3 }, patience, time.Millisecond)
 	go func() {
 		put(t, e, "k", "v")
 		done.Add(1)
 	}()
-	require.Eventually(t, func() bool { return e.Pushed() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.Pushed() == 1 }, patience, time.Millisecond)
 	applied := e.applied.Load()
 	release() // as background work: the committer's turn
-	require.Eventually(t, func() bool { return done.Load() == 4 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return done.Load() == 4 }, patience, time.Millisecond)
 	require.Equal(t, []uint64{applied + 1, applied + 1, applied + 1}, seen)
 }
 
@@ -137,9 +137,9 @@ func TestBatches(t *testing.T) {
 			done.Add(1)
 		}()
 	}
-	require.Eventually(t, func() bool { return e.Pushed() == n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.Pushed() == n }, patience, time.Millisecond)
 	release()
-	require.Eventually(t, func() bool { return done.Load() == n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return done.Load() == n }, patience, time.Millisecond)
 	after := e.store.Counters()
 	require.Equal(t, seq+1, e.applied.Load())
 	require.EqualValues(t, 1, after.RecordGroups+after.PageGroups-before.RecordGroups-before.PageGroups)
@@ -160,10 +160,10 @@ func TestLastOfBatchCounts(t *testing.T) {
 			put(t, e, "k", fmt.Sprint(i))
 			done.Add(1)
 		}()
-		require.Eventually(t, func() bool { return e.Pushed() == i+1 }, 10*time.Second, 100*time.Microsecond)
+		require.Eventually(t, func() bool { return e.Pushed() == i+1 }, patience, 100*time.Microsecond)
 	}
 	release()
-	require.Eventually(t, func() bool { return done.Load() == n }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return done.Load() == n }, patience, time.Millisecond)
 	v, _, err := e.GetCopy([]byte("k"))
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint(n-1), string(v))

@@ -45,7 +45,7 @@ func TestCloseRefusesAndWaits(t *testing.T) {
 	require.NoError(t, writer.Commit())
 	// What is committed while Close waits is written out like everything else.
 	seq := e.applied.Load()
-	require.Eventually(t, func() bool { return e.durable.Load() >= seq }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return e.durable.Load() >= seq }, patience, time.Millisecond)
 	require.Empty(t, closed)
 	require.NoError(t, reader.Rollback())
 	require.NoError(t, <-closed)
@@ -91,7 +91,7 @@ func TestFailureWakesEveryone(t *testing.T) {
 				return nil
 			})
 			var failed atomic.Int32
-			within(t, 20*time.Second, func() {
+			within(t, func() {
 				together(16, func(g int) {
 					for i := 0; ; i++ {
 						if g == 0 && i == 20 {
@@ -121,7 +121,7 @@ func TestFailureWakesEveryone(t *testing.T) {
 			require.Equal(t, "0", get(t, tx, "old"))
 			require.LessOrEqual(t, tx.Snapshot(), e.durable.Load())
 			require.NoError(t, tx.Rollback())
-			within(t, 10*time.Second, func() { require.ErrorIs(t, e.Close(), logstore.ErrFailed) })
+			within(t, func() { require.ErrorIs(t, e.Close(), logstore.ErrFailed) })
 		})
 	}
 }
@@ -134,7 +134,7 @@ func TestPanicWakesEveryone(t *testing.T) {
 	put(t, e, "k", "0")
 	release := e.HoldBaton()
 	var panics, failed atomic.Int32
-	within(t, 20*time.Second, func() {
+	within(t, func() {
 		together(8, func(g int) {
 			if g == 0 {
 				for e.Pushed() < 7 {

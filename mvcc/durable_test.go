@@ -62,7 +62,7 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 				}
 				committed <- err
 			}()
-			require.Eventually(t, func() bool { return gate.waiting.Load() > 0 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return gate.waiting.Load() > 0 }, patience, time.Millisecond)
 			e.publishDurable() // as others do at any time: it tells of what the syncs so far have covered
 
 			v, _, err := e.GetCopy([]byte("k"))

@@ -100,8 +100,21 @@ func update(e *Engine, o TxOptions, fn func(*Tx) error) error {
 	})
 }
 
-// within ends the process, with all stacks, if fn takes longer: what hangs would hang the end of the test too.
-func within(t testing.TB, limit time.Duration, fn func()) {
+// patience is how long a test waits for what must come. No machine is as busy as that, so past it something hangs.
+const patience = time.Minute
+
+// persist is update for who goes on until it has won: where the machine is so busy that the others do not wait at the gate for long
+// enough, even one that is alone may lose too often.
+func persist(e *Engine, o TxOptions, fn func(*Tx) error) error {
+	for {
+		if err := update(e, o, fn); !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+}
+
+// within ends the process, with all stacks, if fn hangs: that would hang the end of the test too.
+func within(t testing.TB, fn func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
@@ -110,9 +123,9 @@ func within(t testing.TB, limit time.Duration, fn func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(limit):
+	case <-time.After(patience):
 		stacks := make([]byte, 1<<20)
-		fmt.Fprintf(os.Stderr, "%s: not done after %v\n%s\n", t.Name(), limit, stacks[:runtime.Stack(stacks, true)])
+		fmt.Fprintf(os.Stderr, "%s: not done after %v\n%s\n", t.Name(), patience, stacks[:runtime.Stack(stacks, true)])
 		os.Exit(1)
 	}
 }

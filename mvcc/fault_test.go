@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -96,7 +95,7 @@ func TestFaults(t *testing.T) {
 			fs := &fragileFS{FS: vfs.OS(), dir: t.TempDir()}
 			e := openOn(t, fs, Options{Durability: Buffered, Manual: true})
 			c.before(t, e)
-			within(t, 20*time.Second, func() {
+			within(t, func() {
 				defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 				fs.breakMappings(t)
 				require.ErrorIs(t, c.after(e), logstore.ErrFailed)

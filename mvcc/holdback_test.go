@@ -51,24 +51,31 @@ func TestCommitsAreHeldBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() {
-		done <- e.Retry(ctx, TxOptions{}, func(tx *Tx) (bool, error) {
-			if err := write(tx); err != nil {
-				return false, err
-			}
-			err := tx.Commit()
-			return errors.Is(err, ErrConflict), err
-		})
+		var err error
+		for err == nil { // each waits for a moment, in which a busy machine may not look
+			err = e.Retry(ctx, TxOptions{}, func(tx *Tx) (bool, error) {
+				if err := write(tx); err != nil {
+					return false, err
+				}
+				err := tx.Commit()
+				return errors.Is(err, ErrConflict), err
+			})
+		}
+		done <- err
 	}()
-	require.Eventually(t, func() bool { return e.unpinned.Load() == 1 }, 5*time.Second, time.Millisecond)
-	require.Zero(t, e.registry.Count())
+	require.Eventually(t, func() bool { return e.unpinned.Load() == 1 && e.registry.Count() == 0 }, patience, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 
 	alone := begin(t, e, TxOptions{})
 	alone.gate = e.gate.close(t.Context())
-	begun = time.Now()
-	require.NoError(t, e.hold(alone))
-	require.Less(t, time.Since(begun), holdMost)
+	least := holdMost
+	for i := 0; i < 20 && least >= holdMost; i++ { // a busy machine may hold it up, but not each of so many
+		begun = time.Now()
+		require.NoError(t, e.hold(alone))
+		least = min(least, time.Since(begun))
+	}
+	require.Less(t, least, holdMost)
 	e.gate.reopen(alone.gate)
 	require.NoError(t, alone.Rollback())
 

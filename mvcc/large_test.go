@@ -200,10 +200,10 @@ func TestLargeSerializableCommit(t *testing.T) {
 			release := e.HoldBaton()
 			end := make(chan error, 1)
 			go func() { end <- small.Commit() }()
-			require.Eventually(t, func() bool { return e.Pushed() == 1 }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return e.Pushed() == 1 }, patience, time.Millisecond)
 			n := &commitNode{}
 			n.Value.set, n.Value.held, n.Value.large = large.set, held, large.large
-			within(t, 20*time.Second, func() {
+			within(t, func() {
 				e.keeper.mu.Lock()
 				defer e.keeper.mu.Unlock()
 				lost, err := e.turnHeavy(large, n)

@@ -210,7 +210,7 @@ func TestWhatWaitsForRedo(t *testing.T) {
 			defer mem.Release()
 			e := openOn(t, mem, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
 			require.True(t, e.Redoing())
-			within(t, 20*time.Second, func() { require.NoError(t, fn(e)) })
+			within(t, func() { require.NoError(t, fn(e)) })
 			require.False(t, e.Redoing())
 			require.NoError(t, e.Check(context.Background()))
 			require.NoError(t, e.Close())
@@ -413,7 +413,7 @@ func TestRedoFailsBehindOpen(t *testing.T) {
 				defer mem.Release()
 				damageLeaf(t, mem)
 				e := openOn(t, mem, Options{Manual: manual, Thresholds: Thresholds{RedoBehind: 3}, Store: logstore.Options{ReadOnly: readOnly}})
-				within(t, 20*time.Second, func() {
+				within(t, func() {
 					tx := begin(t, e, TxOptions{ReadOnly: true})
 					c := tx.Cursor()
 					require.False(t, c.First())
@@ -550,7 +550,7 @@ func TestReadersDuringRedo(t *testing.T) {
 		}
 		wg.Wait()
 		t.Logf("%d transactions over the redo, %d after it, %d commits", over.Load(), after.Load(), commits.Load())
-		require.Eventually(t, func() bool { return e.registry.Count() == 0 }, 10*time.Second, time.Millisecond, "but for a flush in the background")
+		require.Eventually(t, func() bool { return e.registry.Count() == 0 }, patience, time.Millisecond, "but for a flush in the background")
 		require.NoError(t, e.Check(context.Background()))
 		require.NoError(t, errors.Join(e.Failed(), e.Close()))
 		mem.Release()

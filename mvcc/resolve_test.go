@@ -47,7 +47,7 @@ func TestCutAfterTheTable(t *testing.T) {
 				}
 				ends <- err
 			}()
-			require.Eventually(t, func() bool { return e.Pushed() == i+1 }, time.Minute, 100*time.Microsecond)
+			require.Eventually(t, func() bool { return e.Pushed() == i+1 }, patience, 100*time.Microsecond)
 		}
 		go release()
 		for entered.Load() == before {

@@ -63,12 +63,12 @@ func TestCloseBesideLargeCommits(t *testing.T) {
 					}()
 				}
 				time.Sleep(time.Duration(5+20*round) * time.Millisecond)
-				within(t, 20*time.Second, func() {
+				within(t, func() {
 					if err := e.Close(); err != nil && !errors.Is(err, logstore.ErrFull) {
 						t.Errorf("close: %v", err)
 					}
 				})
-				within(t, 20*time.Second, wg.Wait)
+				within(t, wg.Wait)
 				_, err := e.Begin(TxOptions{})
 				require.ErrorIs(t, err, ErrClosed)
 				e = openOn(t, mem, opts)
