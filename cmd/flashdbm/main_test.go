@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // waitForProcess is how long a test waits for another process at the most.
-const waitForProcess = 20 * time.Second
+const waitForProcess = time.Minute
 
 // command returns a process that runs the command line.
 func command(t testing.TB, args ...string) *exec.Cmd {

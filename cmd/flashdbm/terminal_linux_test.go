@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -33,6 +34,11 @@ func openTerminal(t *testing.T) (near, far *os.File) {
 // onTerminal runs the command with the streams that choose sets to a terminal,
 // and returns what that terminal shows.
 func onTerminal(t *testing.T, choose func(cmd *exec.Cmd, far *os.File), args ...string) string {
+	return watchTerminal(t, choose, func(string) {}, args...)
+}
+
+// watchTerminal calls watch with all that is shown so far, each time that there is more.
+func watchTerminal(t *testing.T, choose func(cmd *exec.Cmd, far *os.File), watch func(string), args ...string) string {
 	near, far := openTerminal(t)
 	cmd := command(t, args...)
 	choose(cmd, far)
@@ -40,8 +46,13 @@ func onTerminal(t *testing.T, choose func(cmd *exec.Cmd, far *os.File), args ...
 	require.NoError(t, far.Close())
 	shown := make(chan string)
 	go func() {
-		// Reading ends with an error when the last process closes the far end.
-		text, _ := io.ReadAll(near)
+		var text []byte
+		for part := make([]byte, 1000); ; watch(string(text)) {
+			n, err := near.Read(part)
+			if text = append(text, part[:n]...); err != nil { // the last process has closed the far end
+				break
+			}
+		}
 		shown <- strings.ReplaceAll(string(text), "\r\n", "\n")
 	}()
 	err := cmd.Wait()
@@ -97,17 +108,24 @@ func TestPutFromTerminal(t *testing.T) {
 func TestProgressOnTerminal(t *testing.T) {
 	t.Parallel()
 	db := newPath(t)
-	shown := onTerminal(t, func(cmd *exec.Cmd, far *os.File) {
+	const progress = "load: 2 B, "
+	seen := make(chan struct{})
+	see := sync.OnceFunc(func() { close(seen) })
+	shown := watchTerminal(t, func(cmd *exec.Cmd, far *os.File) {
 		stderrOnTerminal(cmd, far)
-		cmd.Stdin = slowDump{time.Now(), strings.NewReader(printHeader + " a\n b\n"), strings.NewReader("DATA=END\n")}
+		cmd.Stdin = slowDump{seen, strings.NewReader(printHeader + " a\n b\n"), strings.NewReader("DATA=END\n")}
+	}, func(text string) {
+		if strings.Contains(text, progress) {
+			see()
+		}
 	}, "load", db)
-	require.Contains(t, shown, "load: 2 B, ")
+	require.Contains(t, shown, progress)
 	require.True(t, strings.HasSuffix(shown, "\r\x1b[K"), "%q", shown)
 }
 
-// slowDump gives its end long after its beginning.
+// slowDump gives its end when its beginning has been seen.
 type slowDump struct {
-	opened     time.Time
+	seen       chan struct{}
 	begin, end io.Reader
 }
 
@@ -115,7 +133,10 @@ func (s slowDump) Read(p []byte) (int, error) {
 	if n, err := s.begin.Read(p); err != io.EOF {
 		return n, err
 	}
-	time.Sleep(time.Until(s.opened.Add(progressDelay + 3*progressInterval)))
+	select {
+	case <-s.seen:
+	case <-time.After(waitForProcess):
+	}
 	return s.end.Read(p)
 }
 
