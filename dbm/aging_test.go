@@ -35,9 +35,14 @@ func churn(db *DB, bytesWritten int64) error {
 }
 
 // TestMaxSnapshotAge: a transaction older than allowed is told so by its next call, whichever that is; what it was given stays; and what
-// it held back is free.
+// it held back is free. On a busy machine even the beginning may take too long; then all is done again with a larger age.
 func TestMaxSnapshotAge(t *testing.T) {
-	const age = 30 * time.Millisecond
+	for age := 30 * time.Millisecond; !maxSnapshotAge(t, age) && !t.Failed(); age *= 2 {
+		require.Less(t, age, patience, "no transaction gets anywhere")
+	}
+}
+
+func maxSnapshotAge(t *testing.T, age time.Duration) (begun bool) {
 	var log bytes.Buffer
 	var logged sync.Mutex
 	db := newDB(t, &Options{
@@ -47,6 +52,7 @@ func TestMaxSnapshotAge(t *testing.T) {
 	require.NoError(t, churn(db, 2<<20))
 	require.NoError(t, db.Put([]byte("key large"), sized(2<<20, 'l')))
 	key := []byte("key 0007")
+	begun = true
 	for name, next := range map[string]func(tx *Tx, c *Cursor, r io.Reader) error{
 		"get":    func(tx *Tx, _ *Cursor, _ io.Reader) error { _, err := tx.Get(key); return err },
 		"has":    func(tx *Tx, _ *Cursor, _ io.Reader) error { _, err := tx.Has(key); return err },
@@ -75,7 +81,7 @@ func TestMaxSnapshotAge(t *testing.T) {
 			var c *Cursor
 			var r io.Reader
 			var given, ck, cv []byte
-			for try := range 100 { // on a busy machine even the beginning may take too long
+			for try := 0; ; try++ {
 				var err, rerr error
 				tx, err = db.Begin(TxOptions{})
 				require.NoError(t, err)
@@ -91,8 +97,10 @@ func TestMaxSnapshotAge(t *testing.T) {
 					break
 				}
 				require.ErrorIs(t, err, ErrSnapshotTooOld)
-				require.Less(t, try, 99)
 				require.NoError(t, tx.Rollback())
+				if begun = begun && try < 20; !begun {
+					return
+				}
 			}
 			require.NoError(t, tx.Put([]byte("mine"), nil))
 			other := bytes.Clone(given)
@@ -109,16 +117,22 @@ func TestMaxSnapshotAge(t *testing.T) {
 			require.False(t, ok)
 		})
 	}
+	if !begun || t.Failed() {
+		return begun
+	}
+	tx, err := db.Begin(TxOptions{}) // nobody asks it
+	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		logged.Lock()
 		defer logged.Unlock()
 		s := log.String()
-		return strings.Contains(s, "lost its snapshot") && strings.Contains(s, "held_bytes") && strings.Contains(s, "TestMaxSnapshotAge")
-	}, 5*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, 5*time.Second, time.Millisecond) // flushes have some, too
+		return strings.Contains(s, "lost its snapshot") && strings.Contains(s, "held_bytes") && strings.Contains(s, "maxSnapshotAge")
+	}, patience, time.Millisecond)
+	require.NoError(t, tx.Rollback())
+	require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, patience, time.Millisecond) // flushes have some, too
 
 	// One that reads nothing depends on no snapshot.
-	tx, err := db.Begin(TxOptions{})
+	tx, err = db.Begin(TxOptions{})
 	require.NoError(t, err)
 	require.NoError(t, tx.Put([]byte("blind"), nil))
 	time.Sleep(2 * age)
@@ -132,6 +146,7 @@ func TestMaxSnapshotAge(t *testing.T) {
 		return nil
 	}), ErrSnapshotTooOld)
 	require.NoError(t, db.Check(t.Context()))
+	return true
 }
 
 type lockedWriter struct {
@@ -194,9 +209,23 @@ func TestReaderHeldForTenTurns(t *testing.T) {
 	})
 }
 
-// TestAgingUnderLoad: readers lose their snapshots at any moment of their calls, beside writers. What they get is of one commit.
+// TestAgingUnderLoad: readers lose their snapshots at any moment of their calls, beside writers. What they get is of one commit. How many
+// do depends on the machine: with an age of a millisecond none may get through, or all.
 func TestAgingUnderLoad(t *testing.T) {
-	db, err := Open(filepath.Join(t.TempDir(), "a"), &Options{Durability: Buffered, RedoLimit: 1 << 20, MemoryLimit: 1 << 20, MaxSnapshotAge: time.Millisecond})
+	age, tooOld, whole := time.Millisecond, 0, 0
+	for tooOld == 0 || whole == 0 {
+		o, w := agingUnderLoad(t, age)
+		tooOld, whole = tooOld+o, whole+w
+		if age *= 2; tooOld == 0 {
+			age /= 4
+		}
+		require.Greater(t, age, time.Microsecond, "nobody is too old")
+		require.Less(t, age, patience, "nobody gets through")
+	}
+}
+
+func agingUnderLoad(t *testing.T, age time.Duration) (tooOld, whole int) {
+	db, err := Open(filepath.Join(t.TempDir(), "a"), &Options{Durability: Buffered, RedoLimit: 1 << 20, MemoryLimit: 1 << 20, MaxSnapshotAge: age})
 	require.NoError(t, err)
 	write := func(round int) error {
 		return db.Update(func(tx *Tx) error {
@@ -211,7 +240,6 @@ func TestAgingUnderLoad(t *testing.T) {
 	require.NoError(t, write(0))
 	done := make(chan struct{})
 	var wg sync.WaitGroup
-	var tooOld, whole int
 	var mu sync.Mutex
 	for range 4 {
 		wg.Go(func() {
@@ -245,13 +273,8 @@ func TestAgingUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	enough := func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return whole > 0 && tooOld > 0
-	}
 	began := time.Now()
-	for round := 1; time.Since(began) < 500*time.Millisecond || !enough() && time.Since(began) < 20*time.Second; round++ {
+	for round := 1; round < 100 || time.Since(began) < 500*time.Millisecond; round++ {
 		require.NoError(t, write(round))
 		if round%20 == 0 {
 			require.NoError(t, db.Checkpoint())
@@ -259,8 +282,7 @@ func TestAgingUnderLoad(t *testing.T) {
 	}
 	close(done)
 	wg.Wait()
-	require.Positive(t, tooOld)
-	require.Positive(t, whole)
 	require.NoError(t, db.Check(t.Context()))
 	require.NoError(t, db.Close())
+	return tooOld, whole
 }

@@ -33,7 +33,7 @@ func TestBesideProcess(t *testing.T) {
 		{Durability: dbm.Buffered, RedoLimit: 1 << 20},
 		{Durability: dbm.WriteThrough},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		recordPath := filepath.Join(t.TempDir(), "record")
 		record, err := streams.OpenRecord(recordPath)
 		require.NoError(t, err)
@@ -66,7 +66,8 @@ func TestBesideProcess(t *testing.T) {
 			least = found
 		}
 		end, before := time.Now().Add(400*time.Millisecond), moved
-		for time.Now().Before(end) || moved < before+6 && time.Now().Before(end.Add(10*time.Second)) {
+		for time.Now().Before(end) || moved < before+6 {
+			require.NoError(t, ctx.Err(), "the reader does not get on")
 			look()
 		}
 		require.NoError(t, child.Process.Kill())
@@ -79,7 +80,6 @@ func TestBesideProcess(t *testing.T) {
 	require.NoError(t, reader.Check(t.Context()))
 	require.NoError(t, reader.Close())
 	t.Logf("%d views, %d of them new, %d overtaken", views, moved, tooOld)
-	require.Greater(t, moved, 20)
 }
 
 // startWriter starts the process of TestKillChild.

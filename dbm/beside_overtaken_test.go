@@ -138,7 +138,7 @@ func TestBesideOvertaken(t *testing.T) {
 
 // TestBesideCutAndDamaged: a file that gets shorter or is damaged under a reader is an error, never a fault, a wrong value or a hang.
 func TestBesideCutAndDamaged(t *testing.T) {
-	besideWithin(t, time.Minute)
+	besideWithin(t)
 	build := func(t *testing.T) (*vfs.Mem, mvcc.Options) {
 		mem := vfs.NewMem(64 << 20)
 		t.Cleanup(mem.Release)
@@ -201,7 +201,7 @@ func TestBesideCutAndDamaged(t *testing.T) {
 
 // TestBesideFlippedBits: a page that differs in one bit is found out, whatever that bit is part of.
 func TestBesideFlippedBits(t *testing.T) {
-	besideWithin(t, time.Minute)
+	besideWithin(t)
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()
 	opts := (&Options{Durability: WriteThrough}).engine()
@@ -254,7 +254,7 @@ func TestBesideGoroutines(t *testing.T) {
 }
 
 func besideGoroutines(t *testing.T, leases mvcc.LeaseOptions) {
-	besideWithin(t, time.Minute)
+	besideWithin(t)
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()
 	opts := (&Options{Durability: WriteThrough, MemoryLimit: 1 << 20, RedoLimit: 1 << 20}).engine()

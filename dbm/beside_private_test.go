@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,7 +43,7 @@ func writePrivate(t *testing.T, writer *DB, round int) {
 
 // TestBesidePrivateHeld: a snapshot is held while the reader follows transactions whose runs take the place of those that it sees.
 func TestBesidePrivateHeld(t *testing.T) {
-	besideWithin(t, time.Minute)
+	besideWithin(t)
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()
 	writer, err := openEngine(mem, "db", privateOptions())
@@ -110,7 +109,7 @@ func (f *interludeFile) ReadAt(p []byte, off int64) (int, error) {
 // TestBesidePrivateInterlude: between two reads of a reader that takes in such a transaction, any two, the writer overwrites it so often
 // that its segments are used again. The reader shows one state, all of it, or that it was too slow.
 func TestBesidePrivateInterlude(t *testing.T) {
-	besideWithin(t, 2*time.Minute)
+	besideWithin(t)
 	base := vfs.NewMem(64 << 20)
 	defer base.Release()
 	writer, err := openEngine(base, "db", privateOptions())

@@ -538,7 +538,7 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	rng := rand.New(rand.NewPCG(seed, 21))
 	mem := vfs.NewMem(64 << 20)
 	t.Cleanup(mem.Release)
-	besideWithin(t, 2*time.Minute)
+	besideWithin(t)
 	r := &besideRun{t: t, rng: rng, mem: mem, fs: &glimpseFS{FS: mem, rng: rng}, history: map[string][]besideValue{}}
 	r.opts = (&Options{
 		Durability: []Durability{Durable, WriteThrough}[rng.IntN(2)], MemoryLimit: 2 << 20, RedoLimit: 1 << 20,
@@ -638,8 +638,8 @@ func (r *besideRun) forget(after int) {
 	r.issued = after
 }
 
-// besideWithin fails a test that hangs.
-func besideWithin(t *testing.T, d time.Duration) {
-	hang := time.AfterFunc(d, func() { panic("hangs: " + t.Name()) })
+// besideWithin fails a test that hangs: they take seconds.
+func besideWithin(t *testing.T) {
+	hang := time.AfterFunc(2*patience, func() { panic("hangs: " + t.Name()) })
 	t.Cleanup(func() { hang.Stop() })
 }

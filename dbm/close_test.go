@@ -70,7 +70,7 @@ func TestDroppedTransaction(t *testing.T) {
 		}()
 		began := time.Now()
 		require.NoError(t, db.Close())
-		require.Less(t, time.Since(began), 10*time.Second)
+		require.Less(t, time.Since(began), patience)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestNothingLeftRunning(t *testing.T) {
 		wg.Wait()
 		require.NoError(t, db.Close())
 	}
-	require.Eventually(t, func() bool { return !strings.Contains(stacks(), "mvcc.") }, 5*time.Second, time.Millisecond, stacks())
+	require.Eventually(t, func() bool { return !strings.Contains(stacks(), "mvcc.") }, patience, time.Millisecond, stacks())
 }
 
 // stacks returns the stacks of all goroutines but those of tests that run in parallel with nothing here.

@@ -59,7 +59,7 @@ func TestAllocations(t *testing.T) {
 
 // TestCostOfLoneCommits: a lone committer of small records writes one page and syncs once per commit, but for splits and housekeeping.
 func TestCostOfLoneCommits(t *testing.T) {
-	db := newDB(t, nil)
+	db := newWith(t, openUnsynced, nil)
 	const records, commits = 2000, 200
 	require.NoError(t, db.Update(func(tx *Tx) error {
 		for i := range records {
@@ -130,7 +130,7 @@ func TestCostOfGroups(t *testing.T) {
 // TestCostOfAscendingCommits: lone commits to the same leaf leave it dirty, so that the device has their redo before it is changed, and one
 // flush serves many of them. Those to other leaves are page groups again.
 func TestCostOfAscendingCommits(t *testing.T) {
-	db := newDB(t, nil)
+	db := newWith(t, openUnsynced, nil)
 	const records, commits = 2000, 800
 	for i := range records {
 		require.NoError(t, db.Put(fmt.Appendf(nil, "key-%06d", i), sized(8, 1)))

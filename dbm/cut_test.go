@@ -39,7 +39,7 @@ func TestCutUnderReaders(t *testing.T) {
 			require.NoError(t, db.Checkpoint())
 			var all sync.WaitGroup
 			var failed atomic.Int32
-			ctx, stop := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, stop := context.WithTimeout(context.Background(), patience)
 			defer stop()
 			work := func(name string, fn func(n int) error) {
 				all.Go(func() {

@@ -18,7 +18,7 @@ func withDamagedKey(t *testing.T) (db *DB, long []byte) {
 	t.Helper()
 	long = bytes.Repeat([]byte("long"), 1000)
 	path := filepath.Join(t.TempDir(), "a.fdbm")
-	db, err := Open(path, nil)
+	db, err := openUnsynced(path, nil)
 	require.NoError(t, err)
 	for _, k := range [][]byte{{}, []byte("a"), long, []byte("z")} {
 		require.NoError(t, db.Put(k, []byte("value")))
@@ -36,7 +36,7 @@ func withDamagedKey(t *testing.T) (db *DB, long []byte) {
 		at += i + 1
 	}
 	require.NoError(t, os.WriteFile(path, file, 0o600))
-	db, err = Open(path, nil)
+	db, err = openUnsynced(path, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db, long

@@ -33,7 +33,7 @@ func TestFaultInPut(t *testing.T) {
 	select {
 	case err := <-closed:
 		require.NoError(t, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("Close waits for the transaction that panicked")
 	}
 }

@@ -6,13 +6,23 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
+// patience is how long a test waits for what must come. No machine is as busy as that, so past it something hangs.
+const patience = time.Minute
+
 func newDB(t testing.TB, opts *Options) *DB {
 	t.Helper()
-	db, err := Open(filepath.Join(t.TempDir(), "a.fdbm"), opts)
+	return newWith(t, Open, opts)
+}
+
+// newWith is newDB with another way to open it.
+func newWith(t testing.TB, open func(string, *Options) (*DB, error), opts *Options) *DB {
+	t.Helper()
+	db, err := open(filepath.Join(t.TempDir(), "a.fdbm"), opts)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db
@@ -46,7 +56,7 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "a.fdbm")
 			opts := &Options{Durability: d}
-			db, err := Open(path, opts)
+			db, err := openUnsynced(path, opts)
 			require.NoError(t, err)
 			model := map[string]string{}
 			rng := rand.New(rand.NewPCG(1, uint64(d)))
@@ -89,7 +99,7 @@ func TestModel(t *testing.T) {
 				switch rng.IntN(scaled(300)) {
 				case 0:
 					require.NoError(t, db.Close())
-					db, err = Open(path, opts)
+					db, err = openUnsynced(path, opts)
 					require.NoError(t, err)
 				case 1:
 					require.NoError(t, db.Checkpoint())

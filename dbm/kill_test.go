@@ -134,7 +134,7 @@ func (k *killer) round(dir string) error {
 
 // runAndKill starts a process and kills it a while after it has reached a stage.
 func (k *killer) runAndKill(path string, record *streams.Record, stage streams.Stage, delay time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	child := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestKillChild$")
 	o := &k.load.Options
@@ -169,7 +169,7 @@ func (k *killer) runAndKill(path string, record *streams.Record, stage streams.S
 		<-ended
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("the process was not where it should be within a minute: %s", complaints.String())
+		return fmt.Errorf("the process was not where it should be within minutes: %s", complaints.String())
 	}
 	if s := complaints.String(); s != "" {
 		return fmt.Errorf("the process said: %s", s)

@@ -138,7 +138,7 @@ func TestOneHandle(t *testing.T) {
 
 	time.AfterFunc(20*time.Millisecond, func() { db.Close() })
 	for _, name := range []string{path, symlink, hard} {
-		db, err := Open(name, &Options{LockTimeout: 10 * time.Second})
+		db, err := Open(name, &Options{LockTimeout: patience})
 		require.NoError(t, err)
 		require.Equal(t, "v", value(t, db, "k"))
 		require.NoError(t, db.Close())
@@ -174,7 +174,7 @@ func TestCreationRace(t *testing.T) {
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
-			db, err := Open(path, &Options{LockTimeout: 30 * time.Second})
+			db, err := Open(path, &Options{LockTimeout: patience})
 			if err != nil {
 				t.Error(err)
 				return
