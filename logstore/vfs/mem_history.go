@@ -27,7 +27,7 @@ const sectorsPerBlock = blockSize / SectorSize
 //  6. sizes obeys the same rules, as one more block.
 type history struct {
 	entries []change
-	cells   []byte  // contents before changes, SectorSize each
+	cells   cells   // contents before changes
 	newest  []int32 // by sector, 1 + index of its newest entry, 0 if none
 	dirty   []dirt  // by block
 
@@ -78,8 +78,7 @@ func (h *history) changed(seq uint64, sector int64, before []byte) {
 	}
 	cell := int32(zeroCell)
 	if before != nil {
-		cell = int32(len(h.cells) / SectorSize)
-		h.cells = append(h.cells, before...)
+		cell = h.cells.add(before)
 	}
 	h.append(change{seq: seq, sector: sector, before: cell})
 	h.dirty[sector/sectorsPerBlock].touch(seq)
@@ -101,7 +100,39 @@ func (h *history) cell(n int32) []byte {
 	if n == zeroCell {
 		return nil
 	}
-	return h.cells[int(n)*SectorSize:][:SectorSize]
+	return h.cells.at(n)
+}
+
+// cells are contents of sectors. They are kept in parts, so that a large file's
+// need not be copied as more come.
+type cells struct {
+	parts [][]byte
+	n     int32
+}
+
+const cellsOfPart = 32
+
+func (c *cells) at(n int32) []byte {
+	return c.parts[n/cellsOfPart][n%cellsOfPart*SectorSize:][:SectorSize]
+}
+
+func (c *cells) add(b []byte) (n int32) {
+	if int(c.n/cellsOfPart) == len(c.parts) {
+		c.parts = append(c.parts, make([]byte, cellsOfPart*SectorSize))
+	}
+	n = c.n
+	c.n++
+	copy(c.at(n), b)
+	return n
+}
+
+func (c *cells) clone() cells {
+	used := c.parts[:(c.n+cellsOfPart-1)/cellsOfPart]
+	d := cells{parts: make([][]byte, len(used)), n: c.n}
+	for i, p := range used {
+		d.parts[i] = slices.Clone(p)
+	}
+	return d
 }
 
 // synced ends a Datasync that started at seq. If it succeeded, what was
@@ -141,13 +172,13 @@ func (h *history) reset() {
 		h.newest[c.sector] = 0
 		h.dirty[c.sector/sectorsPerBlock] = 0
 	}
-	h.entries, h.cells = h.entries[:0], h.cells[:0]
+	h.entries, h.cells.n = h.entries[:0], 0
 }
 
 // syncedSectors rebuilds the log, in place, without the entries that became
 // durable, and marks the blocks that were written as clean.
 func (h *history) syncedSectors(seq uint64, ok bool) {
-	entries, cells := h.entries, h.cells
+	entries, old := h.entries, h.cells
 	for _, c := range entries {
 		h.newest[c.sector] = 0
 	}
@@ -158,7 +189,7 @@ func (h *history) syncedSectors(seq uint64, ok bool) {
 			h.dirty[b] = 0
 		}
 	}
-	h.entries, h.cells = entries[:0], cells[:0]
+	h.entries, h.cells.n = entries[:0], 0
 	for _, c := range entries {
 		block := c.sector / sectorsPerBlock
 		if written[block] && c.seq > seq {
@@ -168,9 +199,7 @@ func (h *history) syncedSectors(seq uint64, ok bool) {
 			continue
 		}
 		if c.before != zeroCell {
-			kept := cells[int(c.before)*SectorSize:][:SectorSize]
-			c.before = int32(len(h.cells) / SectorSize)
-			h.cells = append(h.cells, kept...)
+			c.before = h.cells.add(old.at(c.before)) // its place, or one before it
 		}
 		h.append(c)
 	}
@@ -190,7 +219,7 @@ func (h *history) clean(lo, hi int64) bool {
 func (h *history) clone() history {
 	c := *h
 	c.entries = slices.Clone(h.entries)
-	c.cells = slices.Clone(h.cells)
+	c.cells = h.cells.clone()
 	c.newest = slices.Clone(h.newest)
 	c.dirty = slices.Clone(h.dirty)
 	c.sizes = slices.Clone(h.sizes)
