@@ -59,9 +59,13 @@ func TestCrash(t *testing.T) {
 // it; and lets the process die at some.
 func TestCrashEveryOperation(t *testing.T) {
 	var all census
-	n := forSeeds(t, 4, 3*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
+	images := math.MaxInt
+	if *crashTime == 0 && *crashSeed == 0 {
+		images = 1000 // a script may have 20,000 operations
+	}
+	n := forSeeds(t, 4, time.Minute, func(t *testing.T, seed uint64, _ time.Time) {
 		all.add(crashTrial(t, seed, func(c *trial, _ *rand.Rand) {
-			c.mode, c.images, c.load.steps = everyOperation, math.MaxInt, *crashSteps
+			c.mode, c.images, c.load.steps = everyOperation, images, *crashSteps
 		}))
 	}, nil)
 	all.report(t, n)
@@ -69,6 +73,7 @@ func TestCrashEveryOperation(t *testing.T) {
 
 // TestCrashReplays: a seed that fails is worth something only if it fails again.
 func TestCrashReplays(t *testing.T) {
+	inTurn(t)
 	for seed := range uint64(2) {
 		var traces [2]hash.Hash64
 		for i := range traces {
