@@ -162,6 +162,7 @@ func damageOnly(err error) error {
 // TestCrashDamage damages databases in many ways, one at a time: each bit (some of them, unless there is time for all), each length,
 // sectors and pages overwritten, pages changed under right checksums.
 func TestCrashDamage(t *testing.T) {
+	inTurn(t)
 	limit := 600 * time.Millisecond // for each specimen and way
 	if testing.Short() {
 		limit /= 8

@@ -183,6 +183,7 @@ func (f *fullFile) check() {
 // On a full file writes fail with ErrFull and nothing else does: everything can be deleted, a key at a time, and what that frees can be
 // written again, without opening the file anew, and also if the process is killed meanwhile.
 func TestFull(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	type shape struct {
 		mib     int64
@@ -244,6 +245,7 @@ func TestFull(t *testing.T) {
 
 // TestFullCompact: a full file can be compacted, with what is held back for cleaning.
 func TestFullCompact(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	segments, size := []uint32{64}, int64(16<<20)
 	switch {
@@ -277,6 +279,7 @@ func TestFullCompact(t *testing.T) {
 // TestFullDevice: the same on a device that is full, of which the database learns only when its file is to grow, and of which others take
 // the room and give it back.
 func TestFullDevice(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	segments, size := []uint32{256, 64, 8}, int64(24<<20)
 	if testing.Short() {

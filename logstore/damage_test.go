@@ -108,6 +108,7 @@ func TestEveryFlippedBit(t *testing.T) {
 
 // Whatever sector is lost, likewise.
 func TestEveryLostSector(t *testing.T) {
+	inTurn(t)
 	mem, log := toyFile(t, 4)
 	defer mem.Release()
 	f, err := mem.Open(toyPath, os.O_RDWR, 0)
@@ -138,6 +139,7 @@ func TestEveryLostSector(t *testing.T) {
 
 // A file cut short anywhere is refused, unless nothing in use was cut off.
 func TestCutShort(t *testing.T) {
+	inTurn(t)
 	mem, log := toyFile(t, 5)
 	defer mem.Release()
 	f, err := mem.Open(toyPath, os.O_RDWR, 0)

@@ -17,6 +17,7 @@ import (
 
 // A file whose creation a crash cut short anywhere is a new file, or a whole one.
 func TestCreationCutShort(t *testing.T) {
+	inTurn(t)
 	for op := 0; ; op++ {
 		mem, log := vfs.NewMem(4<<20), newLineage()
 		var img *image
@@ -78,6 +79,7 @@ func workload(fs vfs.FS, log *lineage) (d *toy, err error) {
 // Whatever call fails, once: the error is reported, what was durable is read as before, and the next opening finds all that was
 // acknowledged, also after a power cut.
 func TestEveryFailure(t *testing.T) {
+	inTurn(t)
 	for _, fault := range []struct {
 		name string
 		err  error

@@ -128,6 +128,7 @@ func TestGrowingPageKilled(t *testing.T) {
 
 // TestGrowingPageTorn: whatever pieces of its states a device has kept, it is one of them or none.
 func TestGrowingPageTorn(t *testing.T) {
+	inTurn(t)
 	rng := rand.New(rand.NewPCG(1, 2))
 	states := [][]byte{newGrowing(5, 6, "")}
 	all := ""

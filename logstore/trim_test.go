@@ -125,6 +125,7 @@ func TestCondemnedSegmentsAreSpared(t *testing.T) {
 // A power cut, or the end of the process, at any operation of a trim and of the growth that takes the space back: what is in the log is
 // found, and nothing is written into space that may not be there.
 func TestTrimCrash(t *testing.T) {
+	inTurn(t)
 	run := func(x *script) {
 		x.s.Condemn(0, 1)
 		for range 2 {

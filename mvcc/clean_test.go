@@ -87,6 +87,7 @@ func TestCleanGains(t *testing.T) {
 
 // TestCleanFullFile: where the file is full the cleaner makes no more dirty than the next flush has room for.
 func TestCleanFullFile(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	seeds := uint64(6)
 	if testing.Short() {

@@ -15,6 +15,7 @@ import (
 // a checkpoint would fold. Then it folds fewer: were they changed without room for them, no flush could be written any more, and so no
 // checkpoint, and nothing that is deleted would ever make room.
 func TestFullFoldsLess(t *testing.T) {
+	inTurn(t)
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	opts := Options{Durability: WriteThrough, Manual: true, RedoLimit: 1 << 30, Store: logstore.Options{SegmentPages: 8}}

@@ -16,6 +16,7 @@ import (
 // TestFullDeviceWithParts: where flushes are by part, room is held for the next one only while the device has plenty. The device of this
 // test never has, from one moment to the next.
 func TestFullDeviceWithParts(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	seeds := uint64(6)
 	if testing.Short() {

@@ -315,6 +315,7 @@ func runMergeScript(t *testing.T, script []byte) {
 }
 
 func TestMergeModel(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	scripts := 10_000
 	if testing.Short() {

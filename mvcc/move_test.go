@@ -107,6 +107,7 @@ func TestValueRunsMove(t *testing.T) {
 // TestMovedRunsInCrashes: cut the power or kill the process at every write of a move, with and without commits between, and nothing is lost
 // and nothing comes back.
 func TestMovedRunsInCrashes(t *testing.T) {
+	inTurn(t)
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	e, want := sparseRuns(t, mem, Durable)

@@ -40,6 +40,7 @@ func TestPendingSort(t *testing.T) {
 
 // TestPendingSortModel: the same with many ops, whose keys are spread in all ways.
 func TestPendingSortModel(t *testing.T) {
+	inTurn(t)
 	rng := rand.New(rand.NewPCG(1, 1))
 	keys := map[string]func() []byte{
 		"random":      func() []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64()) },

@@ -84,6 +84,7 @@ func TestPendingValues(t *testing.T) {
 
 // TestPendingIsBounded: however much is committed without anybody reading, only so much waits, and less with a small MemoryLimit.
 func TestPendingIsBounded(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	for _, c := range []struct {
 		limit, most int64 // of ops
@@ -202,6 +203,7 @@ func TestPendingLarge(t *testing.T) {
 // TestPendingPages: what is reserved for pending ops covers the pages that merging them makes dirty, also if the records are so short that
 // a leaf has more of their lengths and places than of their keys.
 func TestPendingPages(t *testing.T) {
+	inTurn(t)
 	for _, keyBytes := range []int{3, 4, 8, 40, 400} {
 		t.Run(fmt.Sprint(keyBytes), func(t *testing.T) {
 			e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -225,6 +227,7 @@ func TestPendingPages(t *testing.T) {
 
 // TestSpentSetsAreBounded: while a reader keeps the horizon back, the sets of later commits are not all kept for use again.
 func TestSpentSetsAreBounded(t *testing.T) {
+	inTurn(t)
 	for _, d := range []Durability{WriteThrough, Buffered} {
 		for _, records := range []int{1, 40, 1000} {
 			e := newEngine(t, Options{Durability: d, Manual: true})

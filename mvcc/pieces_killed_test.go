@@ -20,6 +20,7 @@ import (
 // memory, and there is room for its flush, for deletes and for Close. With the room looked at piece by piece, as the redo went on, 8 of 10
 // seeds ended with a file in which nothing could be deleted.
 func TestKilledWhileRedoing(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	seeds, voids := uint64(3), 0
 	if testing.Short() {
@@ -160,6 +161,7 @@ func flushGroups(t *testing.T, mem *vfs.Mem) (n int) {
 // TestHeavyCommitsHaveRoom: the redo of a commit that is applied in pieces has used up part of what the commit reserved. Were that taken
 // for room, its flush would run into the end of the file, whether that may grow or not.
 func TestHeavyCommitsHaveRoom(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	for seed := uint64(100); seed < 168; seed++ { // five of these ran into it
 		mem := vfs.NewMem(0)

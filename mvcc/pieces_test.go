@@ -41,6 +41,7 @@ func hasAll(t *testing.T, e *Engine, want map[string]string) {
 // What is redone at open takes more memory than there is: it is flushed as it goes, and a second crash in the middle of that changes
 // nothing.
 func TestRedoWritesEarly(t *testing.T) {
+	inTurn(t)
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	opts := tiny(Durable)

@@ -111,6 +111,7 @@ func verifyTx(t *testing.T, tx *Tx, want model, rng *rand.Rand) {
 
 // TestSpillModel: transactions whose write sets leave memory many times see and commit what a sorted map says.
 func TestSpillModel(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	seeds := uint64(6)
 	if testing.Short() {

@@ -15,6 +15,7 @@ import (
 // TestPartsFollowALoad: what a load has left to be written does not make the overwrites behind it flush all at once, a tree that grows
 // everywhere does.
 func TestPartsFollowALoad(t *testing.T) {
+	inTurn(t)
 	e := newEngine(t, Options{Manual: true, Durability: Buffered, RedoLimit: 8 << 20})
 	rng := rand.New(rand.NewPCG(1, 2))
 	write := func(n int, key func() []byte) {
@@ -75,6 +76,7 @@ func TestLonely(t *testing.T) {
 
 // TestPartsAreFolded: the table names what was written lately, not all that ever was.
 func TestPartsAreFolded(t *testing.T) {
+	inTurn(t)
 	opts := Options{Manual: true, RedoLimit: 1 << 20}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)
@@ -107,6 +109,7 @@ func TestPartsAreFolded(t *testing.T) {
 // TestPartOfWhatGoes: commits remove inner nodes while a part is planned, flushed and folded. What was planned with before the flush is of
 // no use behind it: by then such a name is unknown, or an address where something else is.
 func TestPartOfWhatGoes(t *testing.T) {
+	inTurn(t)
 	const groups, records = 300, 12
 	key := func(i int) []byte { // neighbours differ late: separators are long, and inner nodes have few children
 		return fmt.Appendf(nil, "%08d%s%02d", i/records, strings.Repeat("x", 450), i%records)
@@ -255,6 +258,7 @@ func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 // TestCleanedAreUnnamed: leaves that the cleaner has moved get new names behind the flush, wherever the parts are in the tree: their old
 // ones keep the segments that it has emptied from reuse.
 func TestCleanedAreUnnamed(t *testing.T) {
+	inTurn(t)
 	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)

@@ -14,6 +14,7 @@ import (
 // TestRedoIsCutShort: where a few leaves that wait for their turn keep back much that died behind where redo starts, they are written
 // although redo is short, and the space goes back.
 func TestRedoIsCutShort(t *testing.T) {
+	inTurn(t)
 	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)

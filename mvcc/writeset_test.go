@@ -171,6 +171,7 @@ func (m setModel) probe(t *testing.T, w *WriteSet, keys []string, key []byte) {
 }
 
 func TestWriteSetModel(t *testing.T) {
+	inTurn(t)
 	steps := 4_000
 	if testing.Short() {
 		steps = 1_500

@@ -17,6 +17,7 @@ var damageRuns = flag.Int("damage.runs", 24, "damaged files that the commands ar
 // TestDamagedFiles: what the commands say of a damaged file is an error of one line, or right. Nothing is printed that is not in the
 // whole database, and a dump that claims to be whole is.
 func TestDamagedFiles(t *testing.T) {
+	inTurn(t)
 	path := filepath.Join(t.TempDir(), "whole.fdbm")
 	var items strings.Builder
 	for i := range 3000 {

@@ -73,6 +73,7 @@ func (b *boundsCanvas) text(x, y int, size textSize, s string) {
 }
 
 func TestPictureFits(t *testing.T) {
+	inTurn(t)
 	sizes := []int{0, 1, 3, 40, 1000, 31_499, 31_500, 31_501, 1_000_000}
 	if testing.Short() {
 		sizes = []int{0, 3, 40, 31_501}
@@ -148,6 +149,7 @@ func TestCellColours(t *testing.T) {
 }
 
 func TestPlot(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	db := newPath(t)
 	succeed(t, "put", db, "a", "1")

@@ -11,6 +11,7 @@ import (
 
 // TestAppendedLeavesAreThoseOfASplit makes leaves of ops behind a leaf in both ways, and compares the pages that they become.
 func TestAppendedLeavesAreThoseOfASplit(t *testing.T) {
+	inTurn(t)
 	r := rand.New(rand.NewSource(1))
 	done, rounds := 0, 600
 	if testing.Short() {

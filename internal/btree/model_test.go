@@ -240,6 +240,7 @@ func brief(k string) string {
 // TestModel applies random batches and compares the tree with a map after each, and older snapshots now and then, while pages go to
 // images and old versions are released as in the store.
 func TestModel(t *testing.T) {
+	inTurn(t)
 	for _, space := range append(keyspaces, all) {
 		t.Run(space.name, func(t *testing.T) {
 			t.Parallel()

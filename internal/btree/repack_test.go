@@ -39,6 +39,7 @@ func (t *tree) leaves(tb testing.TB) (n int) {
 
 // TestRepack: what is in the tree stays as it is, and the leaves are about as many as a load in order makes.
 func TestRepack(t *testing.T) {
+	inTurn(t)
 	removed, seeds := 0, int64(3)
 	if testing.Short() {
 		seeds = 1

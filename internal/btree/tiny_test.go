@@ -53,6 +53,7 @@ func TestTinyRecordsAreMerged(t *testing.T) {
 
 // TestTinyRecordsAreSplit: a leaf that is full by the number of its records only gets into halves as others do.
 func TestTinyRecordsAreSplit(t *testing.T) {
+	inTurn(t)
 	for _, bytes := range []int{3, 4, 5, 6} {
 		tr := newTree()
 		defer tr.memory.Close()
