@@ -228,7 +228,18 @@ func TestCompactEnds(t *testing.T) {
 	var closed error
 	started := make(chan bool)
 	go func() { <-started; closed = db.Close(); started <- true }()
-	err = db.Compact(&hookedContext{Context: t.Context(), at: 2, hook: func() { started <- true; time.Sleep(10 * time.Millisecond) }}, nil)
+	err = db.Compact(&hookedContext{Context: t.Context(), at: 2, hook: func() {
+		started <- true
+		for {
+			tx, err := db.Begin(TxOptions{ReadOnly: true})
+			if errors.Is(err, ErrClosed) {
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, tx.Rollback())
+			time.Sleep(time.Millisecond)
+		}
+	}}, nil)
 	require.ErrorIs(t, err, ErrClosed)
 	<-started
 	require.NoError(t, closed)

@@ -106,11 +106,11 @@ const patience = time.Minute
 // persist is update for who goes on until it has won: where the machine is so busy that the others do not wait at the gate for long
 // enough, even one that is alone may lose too often.
 func persist(e *Engine, o TxOptions, fn func(*Tx) error) error {
-	for {
-		if err := update(e, o, fn); !errors.Is(err, ErrConflict) {
-			return err
-		}
+	err := error(ErrConflict)
+	for round := 0; round < 100 && errors.Is(err, ErrConflict); round++ {
+		err = update(e, o, fn)
 	}
+	return err
 }
 
 // within ends the process, with all stacks, if fn hangs: that would hang the end of the test too.

@@ -174,7 +174,7 @@ func TestSpillWithOthers(t *testing.T) {
 	for w := range workers {
 		go func() {
 			for i := range 150 {
-				err := update(e, TxOptions{}, func(tx *Tx) error {
+				err := persist(e, TxOptions{}, func(tx *Tx) error {
 					key := fmt.Appendf(nil, "counter%d", w)
 					v, _, err := tx.Get(key)
 					if err != nil {
@@ -193,7 +193,7 @@ func TestSpillWithOthers(t *testing.T) {
 	for l := range 2 {
 		go func() {
 			for r := range rounds {
-				err := update(e, TxOptions{Serializable: r%2 == 0}, func(tx *Tx) error {
+				err := persist(e, TxOptions{Serializable: r%2 == 0}, func(tx *Tx) error {
 					if _, err := tx.Has(fmt.Appendf(nil, "%d-00000", l)); err != nil {
 						return err
 					}

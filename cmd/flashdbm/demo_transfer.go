@@ -101,10 +101,13 @@ func (b *bank) write(ctx context.Context, writer uint64, transfers int) error {
 		to := (from + 1 + random.IntN(accounts-1)) % accounts
 		wanted := 1 + random.Int64N(openingBalance/10)
 		var amount int64 // of the run of the function that was committed
-		err := b.db.UpdateContext(ctx, dbm.TxOptions{}, func(tx *dbm.Tx) (err error) {
-			amount, err = move(tx, from, to, wanted)
-			return err
-		})
+		err := error(dbm.ErrConflict)
+		for errors.Is(err, dbm.ErrConflict) { // where the device is slow, the others may win many times
+			err = b.db.UpdateContext(ctx, dbm.TxOptions{}, func(tx *dbm.Tx) (err error) {
+				amount, err = move(tx, from, to, wanted)
+				return err
+			})
+		}
 		if err != nil {
 			return fmt.Errorf("transfer: %w", err)
 		}
