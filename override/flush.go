@@ -36,6 +36,7 @@ type Flush struct {
 	work    []flushItem
 	next    int // of work: first not yet written
 	ready   int // of work: first not yet encoded
+	from    int // of work: first in images
 	images  []byte
 	part    int         // most pages of a part
 	early   []earlyPage // written before the base was reached: see StartEarly
@@ -143,18 +144,30 @@ func (f *Flush) Pages() int64 {
 func (f *Flush) LimitPart(n int) { f.part = min(n, partPages) }
 
 // Encode prepares the images of the next part. Without the baton.
-func (f *Flush) Encode() {
-	if f.images == nil {
-		f.images = make([]byte, f.part*logstore.BodySize)
+func (f *Flush) Encode() { f.EncodeParts(1) }
+
+// EncodeParts is Encode for so many parts, which are then written one after the other. Those that have not been written yet count.
+func (f *Flush) EncodeParts(n int) {
+	left := f.Encoded()
+	ready := max(f.ready, min(f.next+n*f.part, len(f.work)))
+	images := f.images
+	if size := (ready - f.next) * logstore.BodySize; len(images) < size {
+		images = make([]byte, size)
 	}
-	f.ready = min(f.next+f.part, len(f.work))
+	copy(images, f.images[(f.next-f.from)*logstore.BodySize:][:left*logstore.BodySize])
+	f.images, f.from, f.ready = images, f.next, ready
 	even := f.p.store.EvenLeaves()
-	for i := f.next; i < f.ready; i++ {
-		f.work[i].v.node.Encode(f.image(i-f.next), even)
+	for i := f.next + left; i < f.ready; i++ {
+		f.work[i].v.node.Encode(f.image(i), even)
 	}
 }
 
+// Encoded returns how many images there are that were not written yet.
+func (f *Flush) Encoded() int { return f.ready - f.next }
+
+// image returns the image of a page of work.
 func (f *Flush) image(i int) []byte {
+	i -= f.from
 	return f.images[i*logstore.BodySize : (i+1)*logstore.BodySize]
 }
 
@@ -165,13 +178,14 @@ func (f *Flush) Write() (done bool, err error) {
 	if f.first == 0 {
 		f.first = g.Number()
 	}
-	for i := f.next; i < f.ready; i++ {
+	end := min(f.next+f.part, f.ready)
+	for i := f.next; i < end; i++ {
 		w := &f.work[i]
 		a, body := g.Page(w.entry.id)
-		copy(body, f.image(i-f.next))
+		copy(body, f.image(i))
 		w.addr = a
 	}
-	f.next = f.ready
+	f.next = end
 	count := f.first
 	if f.next == len(f.work) {
 		f.dying = p.dying(f.deaths.refs)

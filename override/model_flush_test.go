@@ -95,15 +95,15 @@ func (m *model) flushStep() error {
 	case f.encoded:
 		bound, before := f.f.Pages(), m.s.Counters().Pages
 		return m.reserved(bound, func() (err error) {
-			f.encoded = false
 			f.written, err = f.f.Write()
+			f.encoded = f.f.Encoded() > 0 && m.s.LastGroup()%2 == 0 // else more is encoded before the rest is written
 			if n := int64(m.s.Counters().Pages - before); n > bound {
 				return modelErr("a part of a flush took %d pages of at most %d", n, bound)
 			}
 			return err
 		})
 	default:
-		f.f.Encode()
+		f.f.EncodeParts(1 + int(m.s.LastGroup()%3)) // nothing drawn: scripts say what comes next
 		f.encoded = true
 	}
 	return nil
