@@ -46,3 +46,6 @@ func (s *Store) Segments() []Segment {
 	}
 	return all
 }
+
+// RestOfSegment returns how many pages the segment that the log is written in has room for. Baton holder.
+func (s *Store) RestOfSegment() int64 { return int64(s.segmentPages) - int64(s.tail.page) }

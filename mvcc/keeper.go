@@ -423,37 +423,6 @@ func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error
 	return nil
 }
 
-// writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
-func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error {
-	installed := false
-	defer func() {
-		if !installed {
-			f.Abandon()
-		}
-	}()
-	if n := e.opts.StepPages; n > 0 {
-		f.LimitPart(n)
-	}
-	between(f.Sort)
-	for {
-		between(f.Encode)
-		if done, err := f.Write(); err != nil {
-			return err
-		} else if done {
-			break
-		}
-	}
-	for !installed {
-		if err := e.Failed(); err != nil {
-			return err
-		}
-		if installed = f.Install(); !installed {
-			between(func() {})
-		}
-	}
-	return nil
-}
-
 // between lays the baton down, works without it and takes it again, also after a panic.
 func (e *Engine) between(work func()) {
 	e.rebalance(0)
