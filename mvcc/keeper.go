@@ -39,6 +39,7 @@ const (
 	flushRatioDen    = 10      //
 	flushLoneBytes   = 1 << 20 // while so few are dirty that a lone committer comes back to page groups soon
 	loneOps          = 16      // in batches of at most so many: a flush brings larger ones no nearer to page groups, which split leaves too often
+	growthLimit      = 2       // of RedoLimit, half makes a flush due if all that is dirty is new
 	minLogBytes      = 4 << 20 // of log since the scan start, below which no checkpoint is due
 	foldAgainEntries = 1 << 10 // entries of the table from which it is folded once more behind the flush of a checkpoint,
 	foldAgainShare   = 16      // if no more pages have changed meanwhile than a 16th of them
@@ -149,11 +150,21 @@ func (e *Engine) flushDue() bool {
 	dirty := e.pages.DirtyBytes()
 	crowded := e.memoryBytes() >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
 	redo := e.redoBytes.since()
-	if crowded || redo+int64(len(e.redo)) >= e.opts.RedoLimit || e.checkpointDue() || e.partDue(e.parts()) {
+	if crowded || redo+int64(len(e.redo)) >= e.opts.RedoLimit || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
 	return e.opts.Durability == Durable && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes &&
 		redo*flushRatioDen >= dirty*flushRatioNum && !(e.inRow() && e.pages.CanPageGroup())
+}
+
+// growthDue reports whether a flush of all is due early, as nothing is gained by waiting: what is dirty is new, and no more than the redo
+// that made it so, as behind the batches of a load in order. What such a flush writes lies behind its base, where redo starts until
+// overwrites have gone round the tree once, and of what they let die of it nothing is used again before: so the last one should be short.
+// Baton holder.
+func (e *Engine) growthDue() bool {
+	redo, dirty := e.redoBytes.sinceBase(), e.pages.DirtyBytes()
+	return e.batchOps >= deferOps && redo >= e.opts.RedoLimit/growthLimit && dirty >= redo/2 && dirty <= redo+redo/4 &&
+		e.pages.MustPages()*logstore.PageSize >= dirty-dirty/4
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
