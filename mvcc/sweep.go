@@ -18,7 +18,8 @@ import (
 const (
 	mostParts   = 32
 	partBytes   = 4 << 20 // of dirty pages: all is flushed at once unless there are twice so many,
-	partShare   = 4       // and a part has a quarter of it at least
+	partShare   = 4       // and a part has a quarter of it at least,
+	goOnShare   = 2       // or a half of it is dirty and leaves are behind
 	mustShare   = 4       // all is flushed at once if commits ask for more than a quarter of what is dirty
 	mostBehind  = 3       // times RedoLimit: if redo has got so long all the same, all is flushed, and nothing is behind
 	partsAhead  = 2       // parts of redo that come while one is written
@@ -72,10 +73,15 @@ func (e *Engine) uncounted(fn func() error) error {
 	return fn()
 }
 
-// mayParts returns in how many parts what is dirty could be flushed. Baton holder.
+// mayParts returns in how many parts what is dirty could be flushed. While leaves are behind it is fewer and fewer parts that little is worth:
+// a flush of all would let go all redo at once, and need the room of a good part of it before. Baton holder.
 func (e *Engine) mayParts() int {
 	dirty, worth := e.pages.DirtyBytes(), e.partBytes()
-	if dirty < 2*worth || e.layered || !e.store.RedoBefore() {
+	least := 2 * worth
+	if e.redoBytes.since() > e.redoBytes.sinceBase() {
+		least = worth / goOnShare
+	}
+	if dirty < least || e.layered || !e.store.RedoBefore() {
 		return 1
 	}
 	return int(min(dirty*partShare/worth, mostParts))
