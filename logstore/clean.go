@@ -105,6 +105,17 @@ func (s *Store) LiveIn(segment uint32) int64 {
 	return int64(sp.segments[segment].live)
 }
 
+// LastWritten returns the newest group that wrote into a segment.
+func (s *Store) LastWritten(segment uint32) uint64 {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if segment >= uint32(len(sp.segments)) {
+		return 0
+	}
+	return sp.segments[segment].written
+}
+
 // KindAt returns the kind of the live page at a, a page of a tree or the first one of a value run, and the name that it bears. It verifies
 // the page.
 func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {

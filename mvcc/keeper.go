@@ -27,6 +27,7 @@ type keeper struct {
 	cleaner   cleaner
 	hand      []byte        // key that the next part of a flush begins at; guarded by mu
 	whole     int64         // pages of the last flush if that was of all; guarded by mu
+	allBase   uint64        // base of the last flush of all; guarded by mu
 	unnamed   uint64        // pages appended when names were folded away for the last time; guarded by mu
 	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the baton
 
@@ -408,12 +409,20 @@ func (e *Engine) flush() error {
 			e.redoBytes.start(e.pages.RedoStart())
 			return nil
 		}
+		again := e.keeper.whole > 0 && f.Pages() >= e.keeper.whole/2
 		e.keeper.whole = f.Pages()
 		between := e.between
 		if e.opts.StepPages == 0 && f.Pages() <= flushAtOnce {
 			between = func(work func()) { work() }
 		}
-		return e.finishFlush(f, between)
+		if err := e.finishFlush(f, between); err != nil {
+			return err
+		}
+		e.keeper.allBase = f.Base()
+		if again && f.Begin() != nil { // a load: parts come by what it has written last while little of that is dirty again
+			e.keeper.hand = f.Begin()
+		}
+		return nil
 	})
 }
 

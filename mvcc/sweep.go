@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"cmp"
+	"math"
 
 	"flashdbm/logstore"
 	"flashdbm/override"
@@ -167,11 +168,16 @@ func lonely(a logstore.Account, segment int64) int64 {
 	return segment/lonelyLeast + segment*(lonelyLeast-2)/lonelyLeast*over/max(a.Live*(lonelyTo-lonelyFrom), 1)
 }
 
-// moveLoners has the part take along what would keep its old segments from reuse: the more, the more of the file is of no use.
+// moveLoners has the part take along what would keep its old segments from reuse: the more, the more of the file is of no use. In the first
+// round behind a flush of all redo starts at its base until the round is over, so nothing that was written since is worth moving.
 func (e *Engine) moveLoners(part *override.Part) error {
 	var loners []logstore.PageID
 	if err := e.withBaton(func() error {
-		loners = e.pages.Loners(part, lonely(e.store.Account(), int64(e.store.SegmentPages())))
+		since := uint64(math.MaxUint64)
+		if start := e.pages.RedoStart(); start == e.keeper.allBase {
+			since = start
+		}
+		loners = e.pages.Loners(part, lonely(e.store.Account(), int64(e.store.SegmentPages())), since)
 		return e.Failed()
 	}); err != nil {
 		return err

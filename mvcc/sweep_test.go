@@ -3,6 +3,7 @@ package mvcc
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -218,6 +219,53 @@ func TestFirstPartIsOfAll(t *testing.T) {
 	parts, dirty = housekeep()
 	require.NotZero(t, parts)
 	require.NotZero(t, dirty)
+	require.NoError(t, e.Check(t.Context()))
+}
+
+// TestFirstRound: behind a load parts begin where its last flush does, while little of what that wrote is dirty again; and nothing of that
+// moves for the sake of its segment, which is not used again before the round is over.
+func TestFirstRound(t *testing.T) {
+	opts := Options{Manual: true, RedoLimit: 1 << 20}
+	opts.PartBytes = 64 << 10
+	e := newEngine(t, opts)
+	const records, flushes = 20_000, 4
+	put := func(from, to, step int) {
+		tx := begin(t, e, TxOptions{})
+		for i := from; i < to; i += step {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i), make([]byte, 400)))
+		}
+		require.NoError(t, tx.Commit())
+	}
+	func() {
+		e.keeper.mu.Lock()
+		defer e.keeper.mu.Unlock()
+		for i := range flushes {
+			put(i*records/flushes, (i+1)*records/flushes, 1)
+			require.NoError(t, e.flush())
+			require.NoError(t, e.checkpoint())
+		}
+		last := records / flushes * (flushes - 1)
+		require.Less(t, string(e.keeper.hand), fmt.Sprintf("%08d", last+1))
+		require.Greater(t, string(e.keeper.hand), fmt.Sprintf("%08d", last-20), "the leaf before it was split perhaps")
+		require.Equal(t, e.keeper.allBase, e.pages.RedoStart())
+
+		put(0, records, 30)
+		part, err := e.planPart(1)
+		require.NoError(t, err)
+		loners := func(since uint64) (ids []logstore.PageID) {
+			require.NoError(t, e.withBaton(func() error {
+				ids = e.pages.Loners(part, int64(e.store.SegmentPages()), since)
+				return nil
+			}))
+			return ids
+		}
+		start := e.pages.RedoStart()
+		all, old := loners(math.MaxUint64), loners(start)
+		require.NotEmpty(t, old)
+		require.Greater(t, len(all), len(old))
+		require.NoError(t, e.flushPart(e.parts()))
+		require.Equal(t, start, e.pages.RedoStart(), "until the round is over")
+	}()
 	require.NoError(t, e.Check(t.Context()))
 }
 

@@ -37,6 +37,7 @@ type Flush struct {
 	next    int // of work: first not yet written
 	ready   int // of work: first not yet encoded
 	from    int // of work: first in images
+	begin   []byte
 	images  []byte
 	part    int         // most pages of a part
 	early   []earlyPage // written before the base was reached: see StartEarly
@@ -129,7 +130,13 @@ func (f *Flush) Sort() {
 		}
 		return bytes.Compare(a.key, b.key)
 	})
+	if len(f.work) > 0 && f.work[0].level == 0 {
+		f.begin = append([]byte{}, f.work[0].key...)
+	}
 }
+
+// Begin returns the key that the first leaf of the flush begins with, nil if there is none. After Sort.
+func (f *Flush) Begin() []byte { return f.begin }
 
 // Base returns the group that the flush is as of. After Seal.
 func (f *Flush) Base() uint64 { return f.base }

@@ -189,8 +189,9 @@ const lonersShare = 2 // clean leaves that move with each dirty one, at most
 
 // Loners returns the clean leaves of a part that should move with the others, for Touch, and adds the parents of those that have addresses
 // for names. They lie where the part leaves room behind that is of no use as long as they are there: in segments that have at most one
-// for four dirty ones, and in those of which not more than so many pages will live. Baton holder, before StartPart.
-func (p *Pages) Loners(part *Part, live int64) (ids []logstore.PageID) {
+// for four dirty ones, and in those of which not more than so many pages will live; but not in those written since the given group.
+// Baton holder, before StartPart.
+func (p *Pages) Loners(part *Part, live int64, since uint64) (ids []logstore.PageID) {
 	type segment struct {
 		dirty int
 		clean []cleanLeaf
@@ -218,7 +219,7 @@ func (p *Pages) Loners(part *Part, live int64) (ids []logstore.PageID) {
 			}
 			a = e.place()
 		}
-		if logstore.IsAddr(a) {
+		if logstore.IsAddr(a) && p.store.LastWritten(uint32(a/uint64(p.store.SegmentPages()))) < since {
 			s := at(a)
 			s.clean = append(s.clean, c)
 		}
