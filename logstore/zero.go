@@ -12,6 +12,7 @@ const (
 	smallGroup = 8 // pages: a larger group gains nothing
 	zeroAhead  = 2 // segments
 	growFrom   = 8 // segments that a file has when it first grows ahead of commits that are not synced
+	askedAgain = 8 // reservations that are expected to come after the last one
 
 	zeroPause = 2 * time.Millisecond // between two writes of 64 pages: a sync waits for all dirty pages of the file
 )
@@ -44,7 +45,7 @@ func (s *Store) ZeroDue() bool { return s.zeroDue.Load() }
 // the baton; one goroutine calls it.
 func (s *Store) ZeroAhead() error {
 	s.zeroDue.Store(false)
-	if err := s.growAhead(zeroAhead + 1); err != nil && !IsFull(err) {
+	if err := s.growAhead((zeroAhead + 1) * int64(s.segmentPages)); err != nil && !IsFull(err) {
 		return err
 	}
 	for range zeroAhead {
@@ -61,31 +62,37 @@ func (s *Store) ZeroAhead() error {
 	return nil
 }
 
-// GrowDue reports whether a commit will soon have to wait for the file to grow. A small file stays as small as it can be.
-func (s *Store) GrowDue() bool {
+// GrowDue reports whether a commit will soon have to wait for the file to grow, where the last one has reserved so many pages. A small file
+// stays as small as it can be.
+func (s *Store) GrowDue(pages int64) bool {
 	sp := s.space
 	if sp.end() < growFrom*uint64(sp.segmentPages) {
 		return false
 	}
+	more := int64(sp.segmentPages) + sp.again(pages)
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return !sp.limited && !sp.short && sp.missing(int64(sp.segmentPages), 0, ForWrites) > 0
+	return !sp.limited && !sp.short && sp.missing(more, 0, ForWrites) > 0
 }
 
-// GrowAhead makes sure that there is a segment beyond what is reserved, as ZeroAhead does where commits are synced.
-func (s *Store) GrowAhead() error {
-	if err := s.growAhead(1); !IsFull(err) {
+// GrowAhead makes sure that there is more than that beyond what is reserved, as ZeroAhead does where commits are synced.
+func (s *Store) GrowAhead(pages int64) error {
+	if err := s.growAhead(int64(s.segmentPages) + s.space.again(pages)); !IsFull(err) {
 		return err
 	}
 	return nil
 }
 
-// growAhead makes sure that there are so many segments beyond what is reserved.
-func (s *Store) growAhead(segments int64) error {
+// again returns how many pages the file should have for more reservations of so many: each growth syncs all that was written since the one
+// before, and commits go on meanwhile.
+func (sp *space) again(pages int64) int64 { return min(askedAgain*pages, int64(sp.have()/2)) }
+
+// growAhead makes sure that there are so many pages beyond what is reserved and held back.
+func (s *Store) growAhead(pages int64) error {
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	for {
-		missing := s.space.missingAhead(segments)
+		missing := s.space.missingAhead(pages)
 		if missing <= 0 {
 			return nil
 		}
@@ -95,11 +102,11 @@ func (s *Store) growAhead(segments int64) error {
 	}
 }
 
-// missingAhead returns how many pages there should be beyond what is reserved and held back, and are not.
-func (sp *space) missingAhead(segments int64) int64 {
+// missingAhead returns how many of so many pages are not there beyond what is reserved and held back.
+func (sp *space) missingAhead(pages int64) int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return sp.missing(segments*int64(sp.segmentPages), 0, ForWrites)
+	return sp.missing(pages, 0, ForWrites)
 }
 
 func (s *Store) zero(n uint32) error {

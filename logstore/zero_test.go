@@ -86,25 +86,36 @@ func TestZerosBehindSmallGroups(t *testing.T) {
 func TestGrowAhead(t *testing.T) {
 	x := newScript(t)
 	for x.s.space.end() < growFrom*uint64(x.s.segmentPages) {
-		require.False(t, x.s.GrowDue(), "a small file")
+		require.False(t, x.s.GrowDue(0), "a small file")
 		require.NoError(t, x.s.Reserve(1, false))
 	}
 	for range 20 {
-		require.NoError(t, x.s.GrowAhead())
-		require.False(t, x.s.GrowDue())
+		require.NoError(t, x.s.GrowAhead(0))
+		require.False(t, x.s.GrowDue(0))
 		size := x.s.space.end()
-		for !x.s.GrowDue() {
+		for !x.s.GrowDue(0) {
 			require.NoError(t, x.s.Reserve(1, false))
 		}
 		require.NoError(t, x.s.Reserve(int64(x.s.segmentPages)-1, false))
 		require.Equal(t, size, x.s.space.end())
-		require.NoError(t, x.s.GrowAhead())
+		require.NoError(t, x.s.GrowAhead(0))
 		require.Greater(t, x.s.space.end(), size)
 	}
+	asked := int64(x.s.segmentPages)
+	for !x.s.GrowDue(asked) {
+		require.NoError(t, x.s.Reserve(1, false))
+	}
+	require.False(t, x.s.GrowDue(0), "who asks for more is to find more")
+	require.NoError(t, x.s.GrowAhead(asked))
+	size := x.s.space.end()
+	for range growFrom / 2 {
+		require.NoError(t, x.s.Reserve(asked, false))
+	}
+	require.Equal(t, size, x.s.space.end())
 	require.NoError(t, x.s.Reserve(1, true))
-	for !x.s.GrowDue() {
+	for !x.s.GrowDue(0) {
 		require.NoError(t, x.s.Reserve(1, false))
 	}
 	x.s.space.limited = true
-	require.False(t, x.s.GrowDue())
+	require.False(t, x.s.GrowDue(0))
 }

@@ -298,13 +298,15 @@ func (e *Engine) account(b *batch) {
 	due := e.batches%reclaimBatches == 0
 	e.held += b.held
 	e.spend()
-	if !due && e.opts.Durability == Buffered { // what one of these commits reserves too much is little
+	if !due && e.opts.Durability == Buffered && e.batchOps < deferOps { // what one of these commits reserves too much is little
 		return
 	}
 	e.rebalance(0)
 	if due {
 		e.reclaim()
-		e.keeper.nudgeToGrow()
+	}
+	if due || e.batchOps >= deferOps {
+		e.keeper.nudgeToGrow(b.held)
 	}
 	e.noteRedo()
 	e.keeper.nudge()

@@ -12,9 +12,9 @@ import (
 // Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read. It
 // does not wait if others wait for it at the gate, nor longer than its context allows.
 const (
-	holdShare = 2                      // commits wait longest when redo is half of RedoLimit too long,
-	holdMost  = 50 * time.Millisecond  // and so long
-	holdLeast = 100 * time.Microsecond // shorter ones are not worth a sleep
+	holdShare = 2                     // commits wait longest when redo is half of RedoLimit too long,
+	holdMost  = 50 * time.Millisecond // and so long
+	holdLeast = time.Millisecond      // what a shorter sleep takes too, where nothing else runs
 )
 
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.

@@ -20,9 +20,10 @@ type keeper struct {
 	wake      chan struct{}
 	quit      chan struct{}
 	done      chan struct{}
-	due       atomic.Bool // the goroutine was nudged
-	tight     atomic.Bool // it was nudged to let the file grow
-	paced     uint64      // pages appended at the last pause; guarded by mu
+	due       atomic.Bool  // the goroutine was nudged
+	tight     atomic.Bool  // it was nudged to let the file grow,
+	asked     atomic.Int64 // for commits that reserve so many pages
+	paced     uint64       // pages appended at the last pause; guarded by mu
 	turn      turn
 	cleaner   cleaner
 	hand      []byte        // key that the next part of a flush begins at; guarded by mu
@@ -76,13 +77,22 @@ func (k *keeper) nudge() {
 }
 
 // nudgeToGrow wakes the goroutine if the file should grow before a commit has to wait for that: on tmpfs a fifth of the time of one that
-// loads a new file, on other file systems a sync as well. Where commits are synced ZeroAhead sees to it. Baton holder.
-func (k *keeper) nudgeToGrow() {
-	if k.e == nil || k.e.opts.Durability == Durable || k.tight.Load() || !k.e.store.GrowDue() {
+// loads a new file, on other file systems a sync as well. Where commits are synced ZeroAhead sees to it. asked is what the
+// last commit has reserved. Baton holder.
+func (k *keeper) nudgeToGrow(asked int64) {
+	if k.e == nil || k.e.opts.Durability == Durable || k.tight.Load() || !k.e.store.GrowDue(asked) {
 		return
 	}
+	k.asked.Store(asked)
 	k.tight.Store(true)
 	k.rouse()
+}
+
+// growAhead lets the file grow if somebody has asked for that.
+func (k *keeper) growAhead() {
+	if k.tight.Swap(false) {
+		k.log("growth", k.e.store.GrowAhead(k.asked.Load()))
+	}
 }
 
 func (k *keeper) rouse() {
@@ -110,11 +120,9 @@ func (k *keeper) run() {
 		case <-k.quit:
 			return
 		case <-k.wake:
-			if k.tight.Swap(false) {
-				k.log("growth", k.e.store.GrowAhead())
-				if !k.due.Load() {
-					continue
-				}
+			k.growAhead()
+			if !k.due.Load() {
+				continue
 			}
 		case <-aging:
 			k.log("old transactions", k.e.endOldSnapshots())
@@ -430,6 +438,7 @@ func (e *Engine) flush() error {
 // holds keeper.mu, calls what does not need it.
 func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error {
 	e.redoBytes.base(f.Base())
+	e.noteRedo() // commits need not wait for what goes with this flush
 	if err := e.writeFlush(f, between); err != nil {
 		return e.store.Fail(err)
 	}
@@ -456,6 +465,7 @@ func (e *Engine) between(work func()) {
 // commits take much of the log: they wait for their own pages, and what they write while a flush is in flight makes the file larger.
 func (e *Engine) pace() {
 	e.step(StepBetween)
+	e.keeper.growAhead() // a flush may take longer than commits have room for
 	appended := e.store.Counters().Pages
 	heavy := appended-e.keeper.paced > pauseBelow
 	e.keeper.paced = appended
