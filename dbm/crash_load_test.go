@@ -124,6 +124,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 	if dice.IntN(3) > 0 { // flushes leave leaves behind
 		o.PartBytes = int64(1+dice.IntN(4)) << 12
 	}
+	if dice.IntN(2) == 0 { // merges go on aside
+		o.AsideOps = 2 + dice.IntN(30)
+	}
 	return o
 }
 

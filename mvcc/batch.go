@@ -75,10 +75,8 @@ func (e *Engine) settle() (err error) {
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	if e.crowded() { // before the batch: with its own Seq shown, its committers' snapshots would keep it apart from those before
-		if err := e.merge(e.applied.Load()); err != nil {
-			return err
-		}
+	if err := e.thin(); err != nil { // before the batch: with its own Seq shown, its committers' snapshots would keep it apart from those before
+		return err
 	}
 	b := &batch{seq: e.applied.Load() + 1}
 	for _, n := range e.nodes {
@@ -111,7 +109,9 @@ func (e *Engine) logAndApply(b *batch) error {
 	g := e.store.Begin(logstore.RecordGroup)
 	e.gather(g)
 	b.copied = e.logOps()
-	b.runs = len(e.runs) > 0
+	if b.runs = len(e.runs) > 0; b.runs {
+		e.settleAside() // the tree's lists get them
+	}
 	e.batchOps = len(e.ops)
 	b.group = g.Number()
 	switch {
@@ -142,7 +142,7 @@ func (e *Engine) logAndApply(b *batch) error {
 // ascending keys do, it stays dirty: one flush serves them all. That the next one will do so too is a guess, which costs a page when it
 // is wrong. A file that may not grow has no room for what is flushed later.
 func (e *Engine) triesPageGroup() bool {
-	return !e.inRow() && len(e.pending.ops) == 0 && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup()
+	return !e.inRow() && len(e.pending.ops) == 0 && e.pending.aside.Load() == nil && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup()
 }
 
 // row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Baton holder.
@@ -156,7 +156,7 @@ func (e *Engine) inRow() bool { return e.row.commits >= leastRow }
 
 // noteRow counts the batch at hand, while the device writes its group. If it was applied already, that its leaf is dirty tells nothing.
 func (e *Engine) noteRow(applied bool) error {
-	if e.opts.Durability != Durable || len(e.ops) != 1 || e.limited() {
+	if e.opts.Durability != Durable || len(e.ops) != 1 || e.limited() || e.pending.aside.Load() != nil {
 		e.row = row{}
 		return nil
 	}
@@ -302,7 +302,7 @@ func (e *Engine) account(b *batch) {
 		return
 	}
 	e.rebalance(0)
-	if due {
+	if due && e.pending.aside.Load() == nil {
 		e.reclaim()
 	}
 	if due || e.batchOps >= deferOps {
@@ -353,14 +353,15 @@ func (e *Engine) provide() error {
 // not: the redo start, and with it the log, moves only once the oldest of what was left behind is written.
 func (e *Engine) unwritten() int64 {
 	later := int64(0)
+	tree := e.sizes()
 	if n := int64(e.mayParts()); n > partsHeld && !e.limited() {
-		leaves := e.pages.DirtyBytes()/logstore.PageSize - e.pages.MustPages()
+		leaves := tree.dirty/logstore.PageSize - tree.must
 		later = leaves - leaves*partsHeld/n
 		if e.scarce(later) {
 			later = 0
 		}
 	}
-	return withMargin(e.pages.Unwritten()-later+e.pendingPages()) + redoPages(int64(len(e.redo)))
+	return withMargin(tree.unwritten-later+e.pendingPages()) + redoPages(int64(len(e.redo)))
 }
 
 // scarce reports whether room has to be made sure of for so many pages before there is need of it.

@@ -49,6 +49,7 @@ type Options struct {
 type Thresholds struct {
 	RedoBehind int   // least records that are redone behind Open: else 8,192, and with Manual none
 	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
+	AsideOps   int   // least ops that are merged aside: else 32,768, and with Manual none
 	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
@@ -188,6 +189,8 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 		e.view = &e.durable
 	}
 	e.baton.handed = make(chan struct{}, 1)
+	e.pending.asideFrom = asideFrom(&opts)
+	e.pending.asideAt = e.pending.asideFrom
 	e.keeper.wake = make(chan struct{}, 1)
 	e.moved.init()
 	e.gate.init()
@@ -298,6 +301,9 @@ func (e *Engine) Close() error {
 		<-e.redone
 	}
 	e.keeper.stop()
+	e.takeBaton()
+	e.settleAside()
+	e.putBaton(true)
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {
 		if err = e.closeClean(); err == nil {

@@ -51,6 +51,7 @@ func (e *Engine) protect(err *error) {
 
 // withBaton calls fn with the baton, which is passed on whatever happens, and with nothing pending.
 func (e *Engine) withBaton(fn func() error) (err error) {
+	e.awaitAside()
 	e.takeBaton()
 	defer e.putBaton(true)
 	defer e.protect(&err) // before the baton is passed on
@@ -59,6 +60,7 @@ func (e *Engine) withBaton(fn func() error) (err error) {
 			return err
 		}
 	}
+	e.settleAside()
 	return fn()
 }
 

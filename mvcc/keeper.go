@@ -156,13 +156,14 @@ func (e *Engine) zeroDue() bool { return e.opts.Durability == Durable && e.store
 
 // flushDue reports whether the dirty pages should be written. Baton holder.
 func (e *Engine) flushDue() bool {
-	dirty := e.pages.DirtyBytes()
-	crowded := e.memoryBytes() >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
+	tree := e.sizes()
+	dirty := tree.dirty
+	crowded := tree.memory >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
 	redo := e.redoBytes.since()
 	if crowded || redo+int64(len(e.redo)) >= e.opts.RedoLimit || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
-	return e.opts.Durability == Durable && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes &&
+	return e.opts.Durability == Durable && e.pending.aside.Load() == nil && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes &&
 		redo*flushRatioDen >= dirty*flushRatioNum && !(e.inRow() && e.pages.CanPageGroup())
 }
 
@@ -171,9 +172,10 @@ func (e *Engine) flushDue() bool {
 // overwrites have gone round the tree once, and of what they let die of it nothing is used again before: so the last one should be short.
 // Baton holder.
 func (e *Engine) growthDue() bool {
-	redo, dirty := e.redoBytes.sinceBase(), e.pages.DirtyBytes()
+	redo, tree := e.redoBytes.sinceBase(), e.sizes()
+	dirty := tree.dirty
 	return e.batchOps >= deferOps && redo >= e.opts.RedoLimit/growthLimit && dirty >= redo/2 && dirty <= redo+redo/4 &&
-		e.pages.MustPages()*logstore.PageSize >= dirty-dirty/4
+		tree.must*logstore.PageSize >= dirty-dirty/4
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
@@ -183,7 +185,7 @@ func (e *Engine) checkpointDue() bool {
 	if since >= e.opts.RedoLimit {
 		return true
 	}
-	return since >= max(e.store.SpaceStats().LiveBytes/8, minLogBytes) && e.pages.DirtyBytes() <= since/2
+	return since >= max(e.store.SpaceStats().LiveBytes/8, minLogBytes) && e.sizes().dirty <= since/2
 }
 
 // sinceCheckpoint returns the bytes of log since the last checkpoint ended. Baton holder.
@@ -510,6 +512,7 @@ func (e *Engine) freeze(fn func() error) (thaw func(), err error) {
 	return func() {
 		e.takeBaton()
 		defer e.putBaton(true)
+		e.settleAside()
 		e.pages.Thaw()
 		e.reclaim()
 	}, err

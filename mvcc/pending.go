@@ -32,6 +32,8 @@ type pending struct {
 	merged atomic.Uint64               // read by anyone; written by the baton holder
 	redo   atomic.Pointer[pendingRedo] // the same; what Open has left to redo, before all else that is pending
 
+	aside atomic.Pointer[aside] // the merge under way, if any; read by anyone, written by the baton holder
+
 	// The rest belongs to the baton holder.
 	ops     []btree.Op
 	ascend  bool  // their keys do, from batch to batch too
@@ -40,7 +42,13 @@ type pending struct {
 	bytes   int64 // of keys and values
 	err     error // of the merge that failed
 	pins    []uint64
-	sorter  sorter
+	sorter  sorter // of the merge under way, if there is one
+	noAside bool   // none begins: a flush is about to need the tree
+
+	asideFrom   int        // ops that are merged aside at least; never changed
+	asideAt     int        // ops from which on that is tried
+	spareOps    []btree.Op // for what comes when these are merged aside
+	spareCopies arena
 }
 
 type pendingBatch struct {
@@ -79,9 +87,9 @@ func (p *pending) add(seq uint64, ops []btree.Op, bytesOfOps int64) {
 // crowded reports whether what is pending should be merged. Baton holder.
 func (e *Engine) crowded() bool {
 	p, limit := &e.pending, e.opts.MemoryLimit
-	n := int64(len(p.ops))
-	memory := n*pendingOp + 2*p.bytes // keys and values lie in sets that are not full, and what was pending before is not collected yet
-	if p.redo.Load() != nil || n >= pendingOps || p.ascend && n >= pendingRun || memory >= max(limit/8, (limit-pendingSpare)/3) {
+	n, size := p.unmerged()
+	memory := n*pendingOp + 2*size // keys and values lie in sets that are not full, and what was pending before is not collected yet
+	if p.redo.Load() != nil || n >= pendingOps || p.ascend && len(p.ops) >= pendingRun || memory >= max(limit/8, (limit-pendingSpare)/3) {
 		return true
 	}
 	versions := max(limit/8, (limit-pendingSpare)/2)
@@ -90,7 +98,7 @@ func (e *Engine) crowded() bool {
 
 // leaves returns about how many pages the tree has: most that are dirty have a place already, or most have none yet. Baton holder.
 func (e *Engine) leaves() int64 {
-	return max(e.store.SpaceStats().LiveBytes, e.pages.DirtyBytes()) / logstore.PageSize
+	return max(e.store.SpaceStats().LiveBytes, e.sizes().dirty) / logstore.PageSize
 }
 
 // Pending reports whether commits are visible that the tree does not have yet: a cursor waits for the baton then.
@@ -107,6 +115,7 @@ func (e *Engine) await(seq uint64) error {
 // mergeFor merges for a reader at seq.
 func (e *Engine) mergeFor(seq uint64) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	e.awaitAside()
 	e.takeBaton()
 	defer e.putBaton(true)
 	defer e.protect(&err)
@@ -119,6 +128,7 @@ func (e *Engine) mergeFor(seq uint64) (err error) {
 // merge brings the pending batches up to seq into the tree. Baton holder.
 func (e *Engine) merge(seq uint64) error {
 	p := &e.pending
+	e.settleAside()
 	if p.err != nil && p.merged.Load() < seq {
 		return p.err
 	}
@@ -158,17 +168,18 @@ func (e *Engine) merge(seq uint64) error {
 
 // pendingPages bounds the pages that merging makes dirty.
 func (e *Engine) pendingPages() int64 {
-	if len(e.pending.ops) == 0 {
+	ops, size := e.pending.unmerged()
+	if ops == 0 {
 		return 0
 	}
-	return e.changedPages(int64(len(e.pending.ops)), e.pending.bytes)
+	return e.changedPages(ops, size)
 }
 
 // changedPages bounds the pages that ops with so many bytes of keys and values make dirty: no more than there are ops, nor than there are
 // leaves and what they split into; and leaves that the next flush writes for the first time.
 func (e *Engine) changedPages(ops, bytes int64) int64 {
 	grown := bytes/splitBytes + 1
-	return min(ops, e.livePages()+e.pages.MustPages()+grown) + grown
+	return min(ops, e.livePages()+e.sizes().must+grown) + grown
 }
 
 // livePages bounds the pages of the tree that have room of their own: those that live, and those that a flush in flight brings to life.
@@ -185,7 +196,7 @@ func (p *pending) drop(batches, ops int) {
 	rest := copy(p.ops, p.ops[ops:])
 	clear(p.ops[rest:])
 	p.ops = p.ops[:rest]
-	if rest == 0 {
+	if p.asideAt = p.asideFrom; rest == 0 {
 		p.copies.reset()
 	}
 	p.batches = append(p.batches[:0], p.batches[batches:]...)

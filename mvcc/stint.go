@@ -23,7 +23,9 @@ func stintParts(pages int64, batches uint64) int {
 func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error {
 	installed := false
 	defer func() {
+		e.pending.noAside = false
 		if !installed {
+			e.settleAside()
 			f.Abandon()
 		}
 	}()
@@ -48,7 +50,8 @@ func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error 
 		}
 		parts = next
 	}
-	for !installed {
+	for e.pending.noAside = true; !installed; {
+		e.settleAside()
 		if err := e.Failed(); err != nil {
 			return err
 		}

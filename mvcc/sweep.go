@@ -43,7 +43,7 @@ func (e *Engine) parts() int {
 	if n > 1 && e.redoBytes.since() >= mostBehind*e.opts.RedoLimit {
 		return 1
 	}
-	if n > 1 && e.opts.PartBytes == 0 && e.growth.pages*logstore.PageSize*mustShare > e.pages.DirtyBytes() {
+	if n > 1 && e.opts.PartBytes == 0 && e.growth.pages*logstore.PageSize*mustShare > e.sizes().dirty {
 		return 1
 	}
 	return n
@@ -61,6 +61,9 @@ type growth struct {
 
 // noteGrowth looks at the pages that have to be written, once in so much redo as a part is for.
 func (e *Engine) noteGrowth() {
+	if e.pending.aside.Load() != nil {
+		return
+	}
 	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.total+int64(len(e.redo)), e.pending.merged.Load()
 	if since := redo - g.redo; seq != g.seq && since >= e.opts.RedoLimit/mostParts {
 		*g = growth{pages: (asked - g.asked - g.own) * e.opts.RedoLimit / since, asked: asked, redo: redo, seq: seq}
@@ -77,7 +80,7 @@ func (e *Engine) uncounted(fn func() error) error {
 // mayParts returns in how many parts what is dirty could be flushed. While leaves are behind it is fewer and fewer parts that little is worth:
 // a flush of all would let go all redo at once, and need the room of a good part of it before. Baton holder.
 func (e *Engine) mayParts() int {
-	dirty, worth := e.pages.DirtyBytes(), e.partBytes()
+	dirty, worth := e.sizes().dirty, e.partBytes()
 	least := 2 * worth
 	if e.redoBytes.since() > e.redoBytes.sinceBase() {
 		least = worth / goOnShare

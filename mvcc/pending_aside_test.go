@@ -1,0 +1,164 @@
+package mvcc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// scattered puts n records in no order of keys, one version of all after the other.
+func scattered(t *testing.T, e *Engine, from, n int) {
+	for i := from; i < from+n; i++ {
+		put(t, e, fmt.Sprintf("%04d", i*7919%1009), fmt.Sprint(i))
+	}
+}
+
+// TestAside: while much is merged aside commits go on, readers wait for the end and see what they should, and what is merged as one is
+// nothing that somebody may read in the middle of.
+func TestAside(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		e := newEngine(t, Options{Durability: d, Manual: true, Thresholds: Thresholds{AsideOps: 8}})
+		if d == Durable { // its small batches are merged at once
+			for i := range 3 {
+				tx := begin(t, e, TxOptions{})
+				for j := range 2 * deferOps {
+					require.NoError(t, tx.Put(fmt.Appendf(nil, "x%04d", (i*2*deferOps+j)*7919%10007), []byte("1")))
+				}
+				require.NoError(t, tx.Commit())
+			}
+		} else {
+			scattered(t, e, 0, 20)
+		}
+		require.NotNil(t, e.pending.aside.Load(), "%d", d)
+		merged := e.pending.merged.Load()
+		require.NoError(t, e.withLog(func() error { return nil }))
+		require.Equal(t, merged, e.pending.merged.Load(), "nobody has needed the tree")
+		put(t, e, "key", "value")
+		r := begin(t, e, TxOptions{ReadOnly: true})
+		require.Equal(t, "value", get(t, r, "key"))
+		require.False(t, e.Pending())
+		require.Nil(t, e.pending.aside.Load())
+		n, err := r.Len()
+		require.NoError(t, err)
+		put(t, e, "other", "value")
+		require.Equal(t, "", get(t, r, "other"))
+		again, err := r.Len()
+		require.NoError(t, err)
+		require.Equal(t, n, again)
+		require.NoError(t, r.Rollback())
+	}
+}
+
+// TestAsideLeavesSnapshots: a reader at the Seq of a batch in the middle keeps it from being merged with the next.
+func TestAsideLeavesSnapshots(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{AsideOps: 4}})
+	var readers []*Tx
+	for i := range 40 {
+		scattered(t, e, i*3, 3)
+		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
+		put(t, e, "key", fmt.Sprint(i))
+	}
+	for i, r := range readers {
+		want := ""
+		if i > 0 {
+			want = fmt.Sprint(i - 1)
+		}
+		require.Equal(t, want, get(t, r, "key"))
+		n, err := r.Len()
+		require.NoError(t, err)
+		require.EqualValues(t, 3*(i+1)+min(i, 1), n)
+		require.NoError(t, r.Rollback())
+	}
+}
+
+// TestAsideFails: the error of a merge aside poisons the store, and Close waits for its end.
+func TestAsideFails(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{AsideOps: 8}})
+	scattered(t, e, 0, 7)
+	put(t, e, "key", "value")
+	require.NoError(t, e.withLog(func() error {
+		require.True(t, e.beginAside())
+		<-e.pending.aside.Load().done
+		e.pending.aside.Load().err = errBroken
+		return nil
+	}))
+	_, err := e.Exists([]byte("key"))
+	require.ErrorIs(t, err, errBroken)
+	require.ErrorIs(t, e.Failed(), errBroken)
+	require.Nil(t, e.pending.aside.Load())
+	require.Error(t, e.Close())
+}
+
+// version asserts that a value ends with the number of the write that made it.
+func version(t *testing.T, value []byte, i int) {
+	assert.True(t, strings.HasSuffix(string(value), fmt.Sprint("=", i)), "%q is not of %d", value, i)
+}
+
+// TestAsideBesideAll: writers, readers and the housekeeping while merges go on aside, one after the other.
+func TestAsideBesideAll(t *testing.T) {
+	t.Parallel()
+	for _, d := range []Durability{WriteThrough, Buffered} {
+		e := newEngine(t, Options{Durability: d, RedoLimit: 256 << 10, MemoryLimit: 8 << 20, Thresholds: Thresholds{AsideOps: 64, PartBytes: 16 << 10}})
+		var all sync.WaitGroup
+		end := time.Now().Add(time.Second)
+		const keys = 1 << 12
+		var last [4][keys]int
+		for w := range last {
+			all.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(w), 1))
+				for i := 1; time.Now().Before(end); i++ {
+					tx, err := e.Begin(TxOptions{})
+					if !assert.NoError(t, err) {
+						return
+					}
+					for range 1 + rng.IntN(60) {
+						k := rng.IntN(keys)
+						last[w][k] = i
+						assert.NoError(t, tx.Put(fmt.Appendf(nil, "%d-%04d", w, k), fmt.Append(make([]byte, rng.IntN(200)), fmt.Sprint("=", i))))
+					}
+					assert.NoError(t, tx.Commit())
+					if i%16 == 0 {
+						k := rng.IntN(keys)
+						r, err := e.Begin(TxOptions{ReadOnly: true})
+						if !assert.NoError(t, err) {
+							return
+						}
+						v, _, err := r.Get(fmt.Appendf(nil, "%d-%04d", w, k))
+						if last[w][k] > 0 && assert.NoError(t, err) {
+							version(t, v, last[w][k])
+						}
+						assert.NoError(t, r.Rollback())
+					}
+				}
+			})
+		}
+		all.Wait()
+		r := begin(t, e, TxOptions{ReadOnly: true})
+		n := 0
+		for w := range last {
+			for k, i := range last[w] {
+				if i == 0 {
+					continue
+				}
+				n++
+				v, _, err := r.Get(fmt.Appendf(nil, "%d-%04d", w, k))
+				require.NoError(t, err)
+				version(t, v, i)
+			}
+		}
+		records, err := r.Len()
+		require.NoError(t, err)
+		require.EqualValues(t, n, records)
+		require.NoError(t, r.Rollback())
+	}
+}
