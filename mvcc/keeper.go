@@ -172,6 +172,9 @@ func (e *Engine) flushDue() bool {
 // overwrites have gone round the tree once, and of what they let die of it nothing is used again before: so the last one should be short.
 // Baton holder.
 func (e *Engine) growthDue() bool {
+	if p := &e.pending; p.aside.Load() != nil || len(p.ops) > 0 && !p.ascend { // not a load in order, and not all that is in the redo is dirty yet
+		return false
+	}
 	redo, tree := e.redoBytes.sinceBase(), e.sizes()
 	dirty := tree.dirty
 	return e.batchOps >= deferOps && redo >= e.opts.RedoLimit/growthLimit && dirty >= redo/2 && dirty <= redo+redo/4 &&
