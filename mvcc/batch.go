@@ -305,8 +305,10 @@ func (e *Engine) account(b *batch) {
 	if due && e.pending.aside.Load() == nil {
 		e.reclaim()
 	}
-	if due || e.batchOps >= deferOps {
+	if e.batchOps >= deferOps {
 		e.keeper.nudgeToGrow(b.held)
+	} else if due {
+		e.keeper.nudgeToGrow(0) // a segment will do
 	}
 	e.noteRedo()
 	e.keeper.nudge()
