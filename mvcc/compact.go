@@ -101,7 +101,7 @@ func (c *compaction) trim() error {
 		if err := c.e.checkpoint(); err != nil {
 			return err
 		}
-		c.e.keeper.turn.pages = 0
+		c.e.keeper.turn.set(0)
 		c.e.trimFrom(1)
 		if c.e.store.Returning()+c.e.store.Leaving() == 0 && c.e.store.Surplus(0) < int64(c.e.store.SegmentPages())*logstore.PageSize {
 			break

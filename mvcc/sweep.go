@@ -31,6 +31,7 @@ const (
 	firstGain   = 2       // times what is dirty: pages of a flush of all, behind which the first part is another one
 	namedShare  = 64      // a 64th of the file that names keep from reuse has them folded away,
 	unnameShare = 16      // once in so much log as a 16th of what lives
+	unevenShare = 16      // of RedoLimit, by which the free space differs from one checkpoint to the next
 	sweepShare  = 48      // with parts a checkpoint is due when the log has taken a 48th of what lives
 )
 
@@ -101,6 +102,22 @@ func (e *Engine) partDue(n int) bool {
 // in that time. Behind a load that is much, and what has been overwritten by now is less. The caller holds the baton and keeper.mu.
 func (e *Engine) firstPart() bool {
 	return e.pages.DirtyBytes()/logstore.PageSize*firstGain <= e.keeper.whole
+}
+
+// sweepGrowth returns how many free pages the turns to come should find beside what the last one took. Segments come back from parts
+// unevenly. And in the first round redo starts where the last flush of all began until RedoLimit is reached, and what the parts write
+// lies behind that as well: space given back by now would be taken again, and written with zeros once more. The caller holds the baton and
+// keeper.mu.
+func (e *Engine) sweepGrowth() int64 {
+	if e.ending.Load() {
+		return 0
+	}
+	limit := e.opts.RedoLimit
+	growth := limit / unevenShare
+	if left := limit - e.redoBytes.since(); left > 0 && e.pages.RedoStart() == e.keeper.allBase {
+		growth += left + int64(float64(e.pages.DirtyBytes())*float64(left)/float64(limit))
+	}
+	return growth / logstore.PageSize
 }
 
 // sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Baton holder.
@@ -250,14 +267,15 @@ func (e *Engine) sweep(n int) error {
 	if err := e.unname(); err != nil {
 		return err
 	}
-	due := false
+	due, growth := false, int64(0)
 	if err := e.withBaton(func() error {
-		due = e.sweepDue()
+		due, growth = e.sweepDue(), e.sweepGrowth()
 		return nil
 	}); err != nil || !due {
 		return err
 	}
 	e.keeper.turn.ended(e.store.Counters().Pages)
+	e.keeper.turn.growth = growth
 	return e.checkpointTwice()
 }
 

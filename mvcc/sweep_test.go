@@ -342,3 +342,50 @@ func TestCleanedAreUnnamed(t *testing.T) {
 	require.Greater(t, sparse, int64(500))
 	require.Less(t, e.store.Account().Named, sparse/16)
 }
+
+// TestSpareOfTheFirstRound: in the first round of parts as much space is kept free as redo, and what the parts write, will still take; then
+// what comes back unevenly, and at the end nothing.
+func TestSpareOfTheFirstRound(t *testing.T) {
+	const records, limit = 20_000, 4 << 20
+	opts := Options{Manual: true, Durability: Durable, RedoLimit: limit}
+	opts.PartBytes = 64 << 10
+	e := newEngine(t, opts)
+	commit := func(from, step int) {
+		for at := 0; at < records; at += 2000 {
+			tx := begin(t, e, TxOptions{})
+			for i := at + from; i < at+2000; i += step {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i), make([]byte, 100)))
+			}
+			require.NoError(t, tx.Commit())
+		}
+	}
+	growth := func() (bytes int64) {
+		require.NoError(t, e.withBaton(func() error { bytes = e.sweepGrowth() * logstore.PageSize; return nil }))
+		return bytes
+	}
+	for i := range 20 {
+		commit(i, 20)
+	}
+	require.NoError(t, e.Checkpoint())
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	commit(7, 20) // each leaf
+	first := growth()
+	require.Greater(t, first, limit+e.pages.DirtyBytes()*3/4)
+	const parts = 4
+	for range parts - 2 {
+		require.NoError(t, e.flushPart(parts))
+	}
+	commit(3, 2)
+	later := growth()
+	require.Less(t, later, first*3/4)
+	require.Greater(t, later, int64(limit/2))
+	for range parts {
+		require.NoError(t, e.flushPart(parts))
+	}
+	require.NotEqual(t, e.keeper.allBase, e.pages.RedoStart())
+	require.EqualValues(t, limit/unevenShare, growth())
+	e.ending.Store(true)
+	require.Zero(t, growth())
+	e.ending.Store(false)
+}

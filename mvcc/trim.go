@@ -25,20 +25,25 @@ const (
 // turn remembers how much the log takes from one flush and checkpoint to the next. If the next one takes more, the condemned come back
 // as they are. Guarded by keeper.mu.
 type turn struct {
-	began uint64    // pages appended before it
-	pages int64     // that the last one took
-	at    time.Time // of the last checkpoint
+	began  uint64    // pages appended before it
+	pages  int64     // that the last one took
+	growth int64     // pages that those to come need beside: see sweepGrowth
+	at     time.Time // of the last checkpoint
 }
 
 func (t *turn) ended(appended uint64) {
-	t.pages = int64(appended - t.began)
+	t.set(int64(appended - t.began))
 	t.began = appended
 }
 
-// spare returns how many pages are kept free for the next turn: what the last one took, but no more than a quarter of what lives or twice
-// RedoLimit. The turns of a load take more, and grow the file again by the difference.
+// set takes turns to be so long from now on.
+func (t *turn) set(pages int64) { t.pages, t.growth = pages, 0 }
+
+// spare returns how many pages are kept free for the turns to come: what the last one took, and what the log grows by, but no more than a
+// quarter of what lives or twice RedoLimit. The turns of a load take more, and grow the file again by the difference.
 func (e *Engine) spare() int64 {
-	return min(e.keeper.turn.pages, max(e.store.SpaceStats().LiveBytes/spareShare, spareRedo*e.opts.RedoLimit)/logstore.PageSize)
+	t := &e.keeper.turn
+	return min(t.pages+t.growth, max(e.store.SpaceStats().LiveBytes/spareShare, spareRedo*e.opts.RedoLimit)/logstore.PageSize)
 }
 
 // idle reports whether the log has become slow.
@@ -93,7 +98,7 @@ func (e *Engine) trimFrom(least int) {
 // trimAtClose leaves no more of a file behind than is worth it: nothing says when there will be another turn.
 func (e *Engine) trimAtClose() error {
 	for range 4 {
-		e.keeper.turn.pages = 0
+		e.keeper.turn.set(0)
 		gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0)
 		if gain < int64(e.store.SegmentPages())*logstore.PageSize {
 			break
@@ -113,7 +118,7 @@ func (e *Engine) trimDue() (due, flush bool) {
 		return false, false
 	}
 	if appended := e.store.Counters().Pages; t.idle(appended) {
-		t.pages = int64(appended - t.began)
+		t.set(int64(appended - t.began))
 	}
 	gain := e.trimGain()
 	if e.worthIt(gain) {
