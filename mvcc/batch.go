@@ -3,6 +3,7 @@ package mvcc
 import (
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
@@ -242,7 +243,9 @@ func (e *Engine) mergeUnlessDeferred(b *batch) error {
 
 // syncLog syncs all groups so far.
 func (e *Engine) syncLog() error {
+	begun := time.Now()
 	err := e.store.Sync()
+	e.device.wait(time.Since(begun))
 	e.publishDurable()
 	return err
 }

@@ -135,6 +135,7 @@ type Engine struct {
 	batchOps   int // in the last batch of commits
 	row        row
 	left       bool // the last batch has left commits to the next one
+	device     device
 
 	opened    logstore.Addr // pages that the file had when it was opened
 	restarted bool          // after several crashes without a checkpoint one is due: each has left the rest of a segment unused

@@ -1,35 +1,48 @@
 package mvcc
 
-import "flashdbm/logstore"
+import (
+	"time"
+
+	"flashdbm/logstore"
+)
 
 // A group takes whole pages. One whose redo fills little of its last page costs that page, and brings the next flush as much nearer as a
-// full one: redo is counted in pages. So a batch that would fill half of its last page or less leaves that to the next batch, the newest
-// commits first, which wait one sync longer. None waits longer than that: behind a batch that has left any, the next one takes all. Else
-// a few more committers than a page has room for would make each sync serve a page full, and not all of them.
+// full one: redo is counted in pages. So a batch leaves what would not fill its last page to the next batch, the newest commits first, which
+// wait one sync longer.
+//
+// Batches come the faster the smaller they are, where most of the time goes to the processors. Where it goes to the device, committers
+// that are a few more than a page has room for would have each sync serve a page full, and not all of them. Then only half a page or less
+// is left, and the next batch takes all.
 //
 //   - Who is left has not been drained, as far as anyone can see: it is undrained before the batch gets its Seq, and who gives up the baton
 //     finds it in the list and wakes the newest one with the baton, as if it had come later.
+//   - None is left twice: a page has room for all who are left, and they are the oldest of the next batch, which takes a page full or all.
 //   - The leader's own commit is not left: it returns when its batch is settled. It is none of the newest, as others come while it yields.
 //   - What counts is what the commits take without those of the same keys. So a batch of hot keys may leave some for nothing.
 const (
 	fillPages = 4 // a longer group loses little with its last page
-	fillShare = 2 // of the last page
-	gapShare  = 8 // of a page: where large commits would leave a larger gap, less is gained than the wait costs
+	fillShare = 2 // of the last page, where the device is slow
+	gapShare  = 8 // of a page: less is gained than the wait costs where large commits would leave a larger gap, or the last page has no larger one
 )
 
 // fill leaves the newest of the commits drained to the next batch, if that is worth it, and returns the others. Baton holder, right behind
 // the drain.
 func (e *Engine) fill(nodes []*commitNode, own *commitNode) []*commitNode {
-	if e.opts.Durability != Durable || e.left {
-		e.left = false
+	again := e.left
+	e.left = false
+	if e.opts.Durability != Durable {
 		return nodes
 	}
+	e.device.turn()
 	all := int64(0)
 	for _, n := range nodes {
 		all += n.Value.redoBytes()
 	}
 	rest := all % logstore.BodySize
-	if all < logstore.BodySize || all > fillPages*logstore.BodySize || rest*fillShare > logstore.BodySize {
+	if all < logstore.BodySize || all > fillPages*logstore.BodySize || (logstore.BodySize-rest)*gapShare < logstore.BodySize {
+		return nodes
+	}
+	if e.device.slow() && (again || rest*fillShare > logstore.BodySize) {
 		return nodes
 	}
 	room, kept, mine := all-rest, 0, false
@@ -58,3 +71,25 @@ func (c *commit) redoBytes() int64 {
 
 // redoBytesSpare is what WriteSet.RedoBytes counts too much for each short key.
 const redoBytesSpare = 4
+
+// device tells the time from batch to batch, and what part of it is spent waiting for syncs: averages, roughly, over some batches. Baton
+// holder.
+type device struct {
+	at          time.Time // of the last batch
+	all, synced time.Duration
+}
+
+const (
+	deviceBatches = 16 // of which the averages are
+	deviceShare   = 2  // a device is slow if half of the time is spent waiting for it
+)
+
+func (d *device) turn() {
+	now := time.Now()
+	d.all += now.Sub(d.at) - d.all/deviceBatches
+	d.at = now
+}
+
+func (d *device) wait(sync time.Duration) { d.synced += sync - d.synced/deviceBatches }
+
+func (d *device) slow() bool { return d.synced*deviceShare >= d.all }
