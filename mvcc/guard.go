@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"errors"
+	"math"
 	"runtime"
 )
 
@@ -55,6 +56,7 @@ func (e *Engine) withBaton(fn func() error) (err error) {
 	e.takeBaton()
 	defer e.putBaton(true)
 	defer e.protect(&err) // before the baton is passed on
+	e.thinAside(math.MaxUint64)
 	if e.Failed() == nil {
 		if err := e.merge(e.applied.Load()); err != nil {
 			return err

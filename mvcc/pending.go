@@ -119,6 +119,7 @@ func (e *Engine) mergeFor(seq uint64) (err error) {
 	e.takeBaton()
 	defer e.putBaton(true)
 	defer e.protect(&err)
+	e.thinAside(seq)
 	if e.Failed() == nil {
 		return e.merge(e.applied.Load())
 	}

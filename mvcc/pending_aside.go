@@ -42,6 +42,8 @@ type treeSizes struct {
 const (
 	asideOps    = 32 << 10       // least ops that are merged aside,
 	asideSynced = pendingOps / 2 // and where commits are synced, which wait for the device: fewer visits of leaves count more
+	asideRest   = 2              // half of that is worth it where somebody needs the tree,
+	asideRounds = 4              // and so many times, until little is left
 )
 
 // asideFrom returns how many ops have to be pending before they are merged aside.
@@ -99,6 +101,30 @@ func (e *Engine) beginAside() bool {
 func (e *Engine) awaitAside() {
 	if m := e.pending.aside.Load(); m != nil {
 		<-m.done
+	}
+}
+
+// thinAside has much of what is pending merged aside, with the baton laid down, for who needs the tree up to seq and merges the rest with the
+// baton in hand: commits would wait for all of it. A load goes on meanwhile, and leaves less from one round to the next. Only where commits are
+// synced: others write on so fast that nothing is gained. Baton holder, for background work or a reader.
+func (e *Engine) thinAside(seq uint64) {
+	p := &e.pending
+	if e.opts.Durability != Durable || e.ending.Load() {
+		return
+	}
+	for range asideRounds {
+		if p.aside.Load() != nil && p.ended() {
+			e.settleAside()
+		}
+		if p.merged.Load() >= seq || e.Failed() != nil {
+			return
+		}
+		if p.aside.Load() == nil && (len(p.ops) < p.asideFrom/asideRest || !e.beginAside()) {
+			return
+		}
+		e.putBaton(true)
+		e.awaitAside()
+		e.takeBaton()
 	}
 }
 

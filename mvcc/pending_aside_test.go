@@ -162,3 +162,34 @@ func TestAsideBesideAll(t *testing.T) {
 		require.NoError(t, r.Rollback())
 	}
 }
+
+// TestThinAside: who needs the tree lays the baton down while much is merged for it, and has it again behind that.
+func TestThinAside(t *testing.T) {
+	e := newEngine(t, Options{Durability: Durable, Manual: true})
+	for i := range 3 {
+		tx := begin(t, e, TxOptions{})
+		for j := range 2 * deferOps {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "x%04d", (i*2*deferOps+j)*7919%10007), []byte("1")))
+		}
+		require.NoError(t, tx.Commit())
+	}
+	e.pending.asideFrom = 100
+	e.takeBaton()
+	defer e.putBaton(true)
+	require.NotEmpty(t, e.pending.ops)
+	merged := e.pending.merged.Load()
+	other := make(chan uint64, 1)
+	go func() {
+		e.takeBaton()
+		defer e.putBaton(true)
+		other <- e.pending.merged.Load()
+	}()
+	require.Eventually(t, func() bool { return e.baton.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+	e.thinAside(merged)
+	require.Empty(t, other, "what is wanted is there")
+	e.thinAside(e.applied.Load())
+	require.Len(t, other, 1)
+	require.Equal(t, merged, <-other, "it was not settled then")
+	require.Equal(t, e.applied.Load(), e.pending.merged.Load())
+	require.Empty(t, e.pending.ops)
+}
