@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"cmp"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -235,7 +236,7 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 
 // mergeUnlessDeferred merges the batch, and all before it, unless it is a large one that may wait.
 func (e *Engine) mergeUnlessDeferred(b *batch) error {
-	if len(e.ops) >= deferOps && !e.crowded() {
+	if len(e.ops) >= cmp.Or(e.opts.DeferOps, deferOps) && !e.crowded() {
 		return nil
 	}
 	return e.merge(b.seq)

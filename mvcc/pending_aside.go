@@ -80,7 +80,7 @@ func (e *Engine) beginAside() bool {
 		return false
 	}
 	p.asideAt = p.asideFrom
-	m := &aside{seq: last, ops: p.ops, bytes: p.bytes, sizes: e.sizes(), done: make(chan struct{})}
+	m := &aside{seq: last, ops: p.ops, bytes: p.bytes, sizes: e.sizes(), done: make(chan struct{}), err: errBroken} // should something panic
 	pages := e.pages.Begin(m.seq)
 	p.ops, p.spareOps, p.batches, p.bytes = p.spareOps, nil, p.batches[:0], 0
 	p.copies, p.spareCopies = p.spareCopies, p.copies
@@ -176,6 +176,9 @@ func (e *Engine) thin() error {
 	p := &e.pending
 	if p.aside.Load() != nil && (!e.opts.Manual && p.ended() || e.crowded()) {
 		e.settleAside()
+		if err := e.Failed(); err != nil { // a commit that is buffered would not notice
+			return err
+		}
 	}
 	if len(p.ops) >= p.asideAt && e.beginAside() || !e.crowded() {
 		return nil

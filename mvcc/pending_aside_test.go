@@ -99,6 +99,26 @@ func TestAsideFails(t *testing.T) {
 	require.Error(t, e.Close())
 }
 
+// TestAsideFailsCommits: the commit whose leader learns that a merge aside has failed fails like those behind it, and is not shown.
+func TestAsideFailsCommits(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		mem := vfs.NewMem(0)
+		defer mem.Release()
+		e := openOn(t, mem, Options{Durability: d, Thresholds: Thresholds{AsideOps: 8, DeferOps: 1}})
+		hold := e.HoldBaton()
+		m := &aside{done: make(chan struct{}), err: errBroken}
+		close(m.done)
+		e.pending.aside.Store(m)
+		applied := e.applied.Load()
+		hold()
+		for range 2 {
+			require.ErrorIs(t, e.WriteOne([]byte("key"), []byte("value"), false), errBroken, "%d", d)
+		}
+		require.Equal(t, applied, e.applied.Load())
+		require.ErrorIs(t, e.Close(), errBroken)
+	}
+}
+
 // version asserts that a value ends with the number of the write that made it.
 func version(t *testing.T, value []byte, i int) {
 	assert.True(t, strings.HasSuffix(string(value), fmt.Sprint("=", i)), "%q is not of %d", value, i)
