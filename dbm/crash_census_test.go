@@ -27,6 +27,7 @@ type census struct {
 	parts        uint64 // flushes that left leaves behind
 	redoBefore   int    // opens that began redo before the base
 	redoBehind   int    // times that something went on while Open's redo was pending
+	aside        [3]int // images taken while a merge was going on aside, by durability
 }
 
 // look reads the pages of a runner's file.
@@ -71,6 +72,9 @@ func (c *census) add(t *trial) {
 	c.deletes, c.compacted = c.deletes+t.deletes, c.compacted+t.compacted
 	c.layers, c.layersRedone, c.early = c.layers+t.layers, c.layersRedone+t.layersRedone, c.early+t.early
 	c.redoBehind += t.leftPending
+	for d, n := range t.aside {
+		c.aside[d] += n
+	}
 	c.parts, c.redoBefore = c.parts+t.parts, c.redoBefore+t.redoBefore
 	c.depth = max(c.depth, t.deepest)
 	o := &t.census
@@ -91,9 +95,9 @@ func (c *census) report(t *testing.T, seeds int) {
 	d := &c.did
 	t.Logf("%d seeds, %d images, %d more like one before; %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; "+
 		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d deletes on limited ones, %d pages given back, %d cleaned, %d compactions, "+
-		"%d layers of write sets, redone at %d opens, %d pages written early, %d times left with redo pending, %d flushes that left leaves behind, %d opens that redid for those", seeds, c.images, c.same, d.Commits,
+		"%d layers of write sets, redone at %d opens, %d pages written early, %d times left with redo pending, %d flushes that left leaves behind, %d opens that redid for those, %v images beside merges aside", seeds, c.images, c.same, d.Commits,
 		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, c.deletes, d.ReturnedBytes/logstore.PageSize,
-		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.early, c.redoBehind, c.parts, c.redoBefore)
+		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.early, c.redoBehind, c.parts, c.redoBefore, c.aside)
 }
 
 // complete makes sure that nothing was left out.
@@ -105,7 +109,7 @@ func (c *census) complete(t *testing.T) {
 		"compactions": uint64(c.compacted), "small deletes on files with a limit": uint64(c.deletes), "pages given back": d.ReturnedBytes, "pages cleaned": d.PagesCleaned, "full files": uint64(c.full),
 		"layers of write sets": c.layers, "opens that merged layers": uint64(c.layersRedone), "pages written early": c.early,
 		"flushes that left leaves behind": c.parts, "opens that redid for those": uint64(c.redoBefore),
-		"opens that left redo pending": uint64(c.redoBehind),
+		"opens that left redo pending": uint64(c.redoBehind), "images beside merges aside of Durable commits": uint64(c.aside[Durable]), "of WriteThrough": uint64(c.aside[WriteThrough]), "of Buffered": uint64(c.aside[Buffered]),
 	} {
 		require.NotZero(t, n, what)
 	}

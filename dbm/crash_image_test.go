@@ -33,7 +33,7 @@ func (c *trial) drawMode(rng *rand.Rand) {
 	case 1, 2:
 		c.mode, c.images, c.load.steps = everyPolicy, 600, min(c.load.steps, 80)
 	default:
-		c.mode, c.images = here, 250
+		c.mode, c.images, c.besides = here, 250, 50
 	}
 }
 
@@ -122,6 +122,9 @@ func (r *runner) image(name string, take func() *vfs.Mem, killed bool) {
 	}
 	r.images--
 	r.taken++
+	if r.mergesAside() {
+		r.aside[r.opts.Durability]++
+	}
 	r.deepest = max(r.deepest, r.depth+1)
 	c := &runner{trial: r.trial, name: r.name + " / " + name, depth: r.depth + 1, rng: rng, dice: rng, mem: mem, hist: r.hist.fork(),
 		acked: r.acked, safe: r.safe, alive: least, oneIn: 20}

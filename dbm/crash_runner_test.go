@@ -20,7 +20,8 @@ type trial struct {
 	mode      mode
 	keep      steps // of the main script that are taken
 	step      int   // of the main script, the one under way
-	images    int   // still to be taken
+	images    int   // still to be taken,
+	besides   int   // and then beside merges aside
 	taken     int
 	same      int                    // images that were like one before
 	known     map[uint64]fingerprint // what images hold that were recovered, by the hash of their files
@@ -33,6 +34,7 @@ type trial struct {
 	compacted int   // compactions carried through
 	tight     bool  // the file system is small
 
+	aside        [3]int // images taken while a merge was going on aside, by durability
 	failedSyncs  int    // that the system was made to report
 	leftPending  int    // times that the redo was left pending when the script went on
 	layers       uint64 // of write sets that left memory
@@ -114,6 +116,9 @@ func (r *runner) hook() {
 			}
 			return err
 		}
+		if !r.busy && r.images <= 0 && r.besides > 0 && r.mergesAside() {
+			r.images, r.besides = 1, r.besides-1
+		}
 		if r.busy || r.images <= 0 || r.dice.IntN(r.oneIn) != 0 || op.Kind == vfs.OpMap {
 			return nil
 		}
@@ -128,6 +133,9 @@ func (r *runner) hook() {
 		return nil
 	})
 }
+
+// mergesAside reports whether the tree lacks what is being merged aside.
+func (r *runner) mergesAside() bool { return r.opened && r.db.engine.MergesAside() }
 
 // open opens the database, which must have one of the states that are possible, and takes that one for the present state.
 func (r *runner) open() error {
