@@ -82,11 +82,16 @@ type device struct {
 const (
 	deviceBatches = 16 // of which the averages are
 	deviceShare   = 2  // a device is slow if half of the time is spent waiting for it
+	deviceIdle    = time.Second
 )
 
-func (d *device) turn() {
-	now := time.Now()
-	d.all += now.Sub(d.at) - d.all/deviceBatches
+func (d *device) turn() { d.turnAt(time.Now()) }
+
+// turnAt is turn at a time. While nobody commits nothing is learnt of the device.
+func (d *device) turnAt(now time.Time) {
+	if since := now.Sub(d.at); since < deviceIdle {
+		d.all += since - d.all/deviceBatches
+	}
 	d.at = now
 }
 

@@ -119,3 +119,25 @@ func TestLeftCommits(t *testing.T) {
 		require.Len(t, get(t, tx, fmt.Sprint("counter ", i)), committers/5*each/5)
 	}
 }
+
+// TestDevice: a device is slow from the first batches on if it is, and a pause makes it no faster.
+func TestDevice(t *testing.T) {
+	var d device
+	now := time.Now()
+	batches := func(n int, sync, other time.Duration) {
+		for range n {
+			now = now.Add(sync + other)
+			d.turnAt(now)
+			d.wait(sync)
+		}
+	}
+	batches(4, 8*time.Millisecond, time.Millisecond)
+	require.True(t, d.slow())
+	now = now.Add(time.Hour)
+	batches(4, 8*time.Millisecond, time.Millisecond)
+	require.True(t, d.slow())
+	batches(4*deviceBatches, time.Millisecond, 3*time.Millisecond)
+	require.False(t, d.slow())
+	batches(4*deviceBatches, 8*time.Millisecond, time.Millisecond)
+	require.True(t, d.slow())
+}
