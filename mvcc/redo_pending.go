@@ -129,7 +129,7 @@ func (r *pendingRedo) get(key []byte) (f found, ok bool, err error) {
 // another comes between, as the baton stays here until one that was begun early is installed.
 func (e *Engine) mergeRedo(r *pendingRedo) error {
 	begin := time.Now()
-	p := &pieces{e: e, batch: e.pages.Begin(redoSeq), group: e.store.LastGroup(), records: e.records}
+	p := &pieces{e: e, batch: e.pages.Begin(redoSeq), group: e.store.LastGroup(), records: e.records, reads: true}
 	p.batch.Linger()
 	var err error
 	if p.again, err = r.pages(); err == nil {
@@ -141,6 +141,10 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 			return err
 		}
 		return e.store.Fail(err)
+	}
+	if e.Failed() != nil && p.flush != nil {
+		p.flush.Recall()
+		p.flush = nil
 	}
 	f := p.seal(false)
 	e.recovery.Steps.Redo = time.Since(begin)

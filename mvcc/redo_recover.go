@@ -46,7 +46,10 @@ func (e *Engine) startRedo(p *pendingRedo) error {
 	if e.redoneBehind(len(p.ops)) {
 		return nil
 	}
-	return e.mergeFor(redoSeq)
+	if err := e.mergeFor(redoSeq); err != nil {
+		return err
+	}
+	return e.Failed() // what was durable could be read, but who opens wants more
 }
 
 // readGroups decodes the records to redo, in the order of their commits. The first ones, so many, are of groups up to the base.
