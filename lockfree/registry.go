@@ -56,9 +56,18 @@ type Registry struct {
 }
 
 type block struct {
-	slots []slot // a power of two
+	slots []slot
 	older *block
+
+	// claimed is how many slots were ever claimed: the first ones, so that a
+	// scan looks at no more slots than there have been readers at once. It is
+	// raised before the slot is claimed, and so as good as the list of blocks
+	// in the argument above: a scan that does not see it precedes the claim.
+	claimed atomic.Int32
 }
+
+// used returns the slots that may have a reader.
+func (b *block) used() []slot { return b.slots[:b.claimed.Load()] }
 
 // Acquire registers the caller at the present value of the watermark and
 // returns the registration. It does not block, and allocates only if all slots
@@ -104,16 +113,38 @@ func (r *Registry) claim(word uint64) *slot {
 	for {
 		newest := r.newest.Load()
 		for b := newest; b != nil; b = b.older {
+			if s := b.claim(word); s != nil {
+				return s
+			}
+		}
+		r.grow(newest)
+	}
+}
+
+// claim puts word into a free slot and returns it, nil if there is none: one
+// that was claimed before if possible, so that there are few of these.
+func (b *block) claim(word uint64) *slot {
+	for {
+		used := b.used()
+		if len(used) > 0 {
 			// A random start keeps readers that know no slot apart.
-			start, mask := rand.Int(), len(b.slots)-1
-			for i := range b.slots {
-				s := &b.slots[(start+i)&mask]
+			start := rand.IntN(len(used))
+			for i := range used {
+				s := &used[(start+i)%len(used)]
 				if s.word.Load() == wordFree && s.word.CompareAndSwap(wordFree, word) {
 					return s
 				}
 			}
 		}
-		r.grow(newest)
+		n := int32(len(used))
+		if int(n) == len(b.slots) {
+			return nil
+		}
+		if b.claimed.CompareAndSwap(n, n+1) {
+			if s := &b.slots[n]; s.word.CompareAndSwap(wordFree, word) {
+				return s
+			}
+		}
 	}
 }
 

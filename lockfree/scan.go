@@ -23,8 +23,9 @@ func (r *Registry) Scan(buf []uint64, watermark *atomic.Uint64) (pins []uint64, 
 	}
 	pins = buf[:0]
 	for b := r.newest.Load(); b != nil; b = b.older {
-		for i := range b.slots {
-			word := b.slots[i].word.Load()
+		used := b.used()
+		for i := range used {
+			word := used[i].word.Load()
 			if word == wordFree {
 				continue
 			}
@@ -60,8 +61,9 @@ func (r *Registry) Count() int {
 	defer r.scanning.Unlock()
 	count := 0
 	for b := r.newest.Load(); b != nil; b = b.older {
-		for i := range b.slots {
-			if b.slots[i].word.Load() != wordFree {
+		used := b.used()
+		for i := range used {
+			if used[i].word.Load() != wordFree {
 				count++
 			}
 		}
@@ -80,11 +82,12 @@ const fewSlots = 256
 func (r *Registry) ReadersBelow(seq uint64, limit int) bool {
 	slots := 0
 	for b := r.newest.Load(); b != nil; b = b.older {
-		if slots += len(b.slots); slots > fewSlots {
+		used := b.used()
+		if slots += len(used); slots > fewSlots {
 			return true
 		}
-		for i := range b.slots {
-			word := b.slots[i].word.Load()
+		for i := range used {
+			word := used[i].word.Load()
 			if word != wordFree && word&wordHeld == 0 && seqOf(word) < seq {
 				if limit--; limit < 0 {
 					return true
@@ -101,8 +104,9 @@ func (r *Registry) ReadersBelow(seq uint64, limit int) bool {
 func (r *Registry) Oldest() (Holder, bool) {
 	var oldest Holder
 	for b := r.newest.Load(); b != nil; b = b.older {
-		for i := range b.slots {
-			s := &b.slots[i]
+		used := b.used()
+		for i := range used {
+			s := &used[i]
 			word := s.word.Load()
 			if word == wordFree || word&wordFlags != 0 {
 				continue

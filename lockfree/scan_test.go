@@ -91,7 +91,7 @@ func TestReadersBelow(t *testing.T) {
 	b.Release()
 	held.Release()
 	var many []Slot
-	for range fewSlots {
+	for range fewSlots + 1 {
 		many = append(many, r.Acquire(&applied))
 	}
 	for _, s := range many {

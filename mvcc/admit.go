@@ -96,15 +96,21 @@ func (tx *Tx) estimate() int64 {
 		inLeaves, widest = s.size()
 		bytes = inLeaves
 	}
-	live := e.livePages()
-	pages := min(keys, live+bytes/splitBytes) + redo/2
-	if room := int64(logstore.BodySize - leafHeader - widest); room >= logstore.BodySize/2 {
-		pages = min(pages, inLeaves/room+2*min(keys, live+1))
+	pages := keys + redo/2
+	if keys > fewKeys {
+		live := e.livePages()
+		pages = min(pages, live+bytes/splitBytes+redo/2)
+		if room := int64(logstore.BodySize - leafHeader - widest); room >= logstore.BodySize/2 {
+			pages = min(pages, inLeaves/room+2*min(keys, live+1))
+		}
 	}
 	return redo + tx.runPages + pages + pages/8 + 4
 }
 
-const leafHeader = 64 // more than a leaf's header and what its keys have in common, unless that is long: then the records take less
+const (
+	fewKeys    = 8  // the tree has leaves for so few, or soon: to ask how many it has takes a twentieth of a Buffered commit of one record
+	leafHeader = 64 // more than a leaf's header and what its keys have in common, unless that is long: then the records take less
+)
 
 // relieve is called by a committer that finds more versions in memory than allowed: it waits for the flush in flight, or flushes. What
 // is left then is what readers hold, and the oldest of them, if it is older than the flush before, is asked to end. The next one is
