@@ -56,9 +56,9 @@ func (e *Engine) settleAll(nodes []*commitNode, own *commitNode) {
 			err = e.Failed()
 		}
 		for _, n := range e.nodes {
-			n.Value.err = err
+			n.Value.tx.err = err
 			if n != own {
-				n.Value.wake <- settled
+				n.Value.tx.wake <- settled
 			}
 		}
 		clear(e.nodes)
@@ -106,7 +106,7 @@ type batch struct {
 // logAndApply logs the batch, makes it visible to updates and merges it, unless that may wait.
 func (e *Engine) logAndApply(b *batch) error {
 	for _, n := range e.nodes {
-		b.held += n.Value.held
+		b.held += n.Value.tx.held
 	}
 	g := e.store.Begin(logstore.RecordGroup)
 	e.gather(g)

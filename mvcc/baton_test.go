@@ -17,13 +17,14 @@ func TestSettledByAnother(t *testing.T) {
 	tx := begin(t, e, TxOptions{})
 	require.NoError(t, tx.Put([]byte("a"), []byte("1")))
 	n := &commitNode{}
-	n.Value.set, n.Value.wake = tx.set, tx.wakeChan()
+	n.Value.set, n.Value.tx = tx.set, tx
+	tx.wakeChan()
 	require.NoError(t, e.resolve(tx, n))
 	put(t, e, "b", "2") // takes the baton and finds both
-	require.Len(t, n.Value.wake, 1)
+	require.Len(t, tx.wake, 1)
 	e.settlePushed(n)
-	require.NoError(t, n.Value.err)
-	require.Empty(t, n.Value.wake)
+	require.NoError(t, tx.err)
+	require.Empty(t, tx.wake)
 	tx.node = n
 	tx.end()
 }

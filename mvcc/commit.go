@@ -5,19 +5,15 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
-
-	"flashdbm/logstore"
 )
 
 // A commit is a resolved transaction in the commit list. Its set no longer changes; it may be read by any resolver whose snapshot is
-// below its Seq, so its memory is used again only once the horizon has reached that.
+// below its Seq, so its memory is used again only once the horizon has reached that. It is all that a commit of one record allocates: what
+// only the committer and the baton holder need is in the transaction, which its committer uses again once it is settled.
 type commit struct {
-	set   *WriteSet
-	seq   atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
-	wake  chan signal   // room for one; nobody is woken twice
-	err   error         // set before the wake
-	held  int64         // pages reserved
-	large []*logstore.Private
+	set *WriteSet
+	seq atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
+	tx  *Tx           // until it is settled
 }
 
 type signal uint8
@@ -60,20 +56,19 @@ func (tx *Tx) commit() error {
 		e.store.Release(held)
 		return err
 	}
-	n := &commitNode{}
-	c := &n.Value
-	c.set, c.held, c.large = tx.set, held, tx.large
+	tx.held = held
+	n := &commitNode{Value: commit{set: tx.set, tx: tx}}
 	if heavy {
 		return tx.commitHeavy(n)
 	}
-	c.wake = tx.wakeChan()
+	tx.wakeChan()
 	if err := e.resolve(tx, n); err != nil {
 		e.store.Release(held)
 		return err
 	}
 	tx.node = n
 	e.settlePushed(n)
-	return c.err
+	return tx.err
 }
 
 // settlePushed returns once a commit in the list is settled, by this goroutine or by another one that has the baton.
@@ -82,14 +77,14 @@ func (tx *Tx) commit() error {
 // there: the next commit with the same channel would take it for its own and return before it is settled, and the baton could be handed to
 // one who is gone. Only committers that were not drained are sent lead, so it is not that.
 func (e *Engine) settlePushed(n *commitNode) {
-	c := &n.Value
+	wake := n.Value.tx.wake
 	if e.baton.held.CompareAndSwap(false, true) {
 		e.lead(n)
 		select {
-		case <-c.wake:
+		case <-wake:
 		default:
 		}
-	} else if <-c.wake == lead {
+	} else if <-wake == lead {
 		e.lead(n)
 	}
 }

@@ -128,7 +128,7 @@ func (e *Engine) bear(group uint64) {
 		e.pages.Born(group, r.addr, r.payload)
 	}
 	for _, n := range e.nodes {
-		for _, l := range n.Value.large {
+		for _, l := range n.Value.tx.large {
 			if slices.Contains(e.listed, l.Start()) {
 				l.Publish(group)
 			} else { // overwritten by the same transaction, or by a later one of the batch

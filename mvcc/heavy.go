@@ -38,7 +38,7 @@ func (tx *Tx) commitHeavy(n *commitNode) error {
 	e := tx.e
 	lost, err := e.leadHeavy(tx, n)
 	if tx.node == nil {
-		e.store.Release(n.Value.held)
+		e.store.Release(tx.held)
 	}
 	if lost != nil {
 		return e.lost(lost)
@@ -174,7 +174,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 			return nil, err
 		}
 	}
-	p := e.beginPieces(group, c.held)
+	p := e.beginPieces(group, c.tx.held)
 	defer func() {
 		if err != nil {
 			p.abandon()

@@ -202,7 +202,7 @@ func TestLargeSerializableCommit(t *testing.T) {
 			go func() { end <- small.Commit() }()
 			require.Eventually(t, func() bool { return e.Pushed() == 1 }, patience, time.Millisecond)
 			n := &commitNode{}
-			n.Value.set, n.Value.held, n.Value.large = large.set, held, large.large
+			n.Value.set, n.Value.tx, large.held = large.set, large, held
 			within(t, func() {
 				e.keeper.mu.Lock()
 				defer e.keeper.mu.Unlock()

@@ -40,8 +40,10 @@ type Tx struct {
 	renewed  int         // how often the follower gave it another snapshot
 	spillErr error       // of moving the write set out of memory
 	node     *commitNode // in the commit list with the set, nil before
-	wake     chan signal
-	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more
+	held     int64       // pages reserved for the commit
+	wake     chan signal // room for one; nobody is woken twice
+	err      error       // of the commit, set before the wake
+	ended    bool        // by Commit or Rollback: nothing that it showed may be looked at any more
 }
 
 // Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly, and ErrFailed unless it is read-only.
@@ -360,9 +362,8 @@ func (tx *Tx) forget() {
 	tx.set, tx.large = nil, nil
 }
 
-func (tx *Tx) wakeChan() chan signal {
+func (tx *Tx) wakeChan() {
 	if tx.wake == nil {
 		tx.wake = make(chan signal, 1)
 	}
-	return tx.wake
 }
