@@ -43,6 +43,7 @@ func (e *Engine) lead(own *commitNode) {
 	}
 	defer e.putBaton(false)
 	e.settleAll(e.fill(e.list.Drain(e.nodes[:0]), own), own)
+	e.handSet(own.Value.tx)
 }
 
 // settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
@@ -58,7 +59,7 @@ func (e *Engine) settleAll(nodes []*commitNode, own *commitNode) {
 		for _, n := range e.nodes {
 			n.Value.tx.err = err
 			if n != own {
-				n.Value.tx.wake <- settled
+				n.Value.tx.kept.wake <- settled
 			}
 		}
 		clear(e.nodes)

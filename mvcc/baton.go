@@ -37,7 +37,7 @@ func (e *Engine) putBaton(background bool) {
 			return
 		}
 		if e.undrained() {
-			e.list.Head().Value.tx.wake <- lead
+			e.list.Head().Value.tx.kept.wake <- lead
 			return
 		}
 		b.held.Store(false)

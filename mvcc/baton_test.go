@@ -21,11 +21,11 @@ func TestSettledByAnother(t *testing.T) {
 	tx.wakeChan()
 	require.NoError(t, e.resolve(tx, n))
 	put(t, e, "b", "2") // takes the baton and finds both
-	require.Len(t, tx.wake, 1)
+	require.Len(t, tx.kept.wake, 1)
 	e.settlePushed(n)
 	require.NoError(t, tx.err)
-	require.Empty(t, tx.wake)
-	tx.node = n
+	require.Empty(t, tx.kept.wake)
+	tx.pushed = n
 	tx.end()
 }
 

@@ -57,7 +57,8 @@ func (tx *Tx) commit() error {
 		return err
 	}
 	tx.held = held
-	n := &commitNode{Value: commit{set: tx.set, tx: tx}}
+	n := tx.node()
+	n.Value.set, n.Value.tx = tx.set, tx
 	if heavy {
 		return tx.commitHeavy(n)
 	}
@@ -66,7 +67,7 @@ func (tx *Tx) commit() error {
 		e.store.Release(held)
 		return err
 	}
-	tx.node = n
+	tx.pushed = n
 	e.settlePushed(n)
 	return tx.err
 }
@@ -77,7 +78,7 @@ func (tx *Tx) commit() error {
 // there: the next commit with the same channel would take it for its own and return before it is settled, and the baton could be handed to
 // one who is gone. Only committers that were not drained are sent lead, so it is not that.
 func (e *Engine) settlePushed(n *commitNode) {
-	wake := n.Value.tx.wake
+	wake := n.Value.tx.kept.wake
 	if e.baton.held.CompareAndSwap(false, true) {
 		e.lead(n)
 		select {

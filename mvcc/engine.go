@@ -122,6 +122,7 @@ type Engine struct {
 	listed  []logstore.Addr // where the large values begin whose extents they list
 	redo    []byte          // not yet in the log; between batches empty unless Buffered
 	redoOps uint64          // records in redo
+	sets    []*WriteSet     // empty, for leaders
 	spent   []spentSet
 
 	spentBytes int64

@@ -54,7 +54,7 @@ func TestFill(t *testing.T) {
 				push := func(i int) {
 					n := &commitNode{}
 					n.Value.set = &WriteSet{}
-					n.Value.tx = &Tx{wake: make(chan signal, 1)}
+					n.Value.tx = &Tx{kept: kept{wake: make(chan signal, 1)}}
 					n.Value.set.Put(fmt.Appendf(nil, "%08d", i), make([]byte, c.value))
 					require.True(t, e.list.Push(n, e.list.Head()))
 					pushed = append(pushed, n)

@@ -37,7 +37,7 @@ func (tx *Tx) heavy() bool {
 func (tx *Tx) commitHeavy(n *commitNode) error {
 	e := tx.e
 	lost, err := e.leadHeavy(tx, n)
-	if tx.node == nil {
+	if tx.pushed == nil {
 		e.store.Release(tx.held)
 	}
 	if lost != nil {
@@ -76,7 +76,7 @@ func (e *Engine) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	if lost, err := e.resolveHeavy(tx, n); lost != nil || err != nil {
 		return lost, err
 	}
-	tx.node = n
+	tx.pushed = n
 	f, err := e.settleAround(n)
 	if err != nil || f == nil {
 		return nil, err

@@ -89,8 +89,8 @@ func (h *historian) run(t *testing.T, rng *rand.Rand) {
 	} else {
 		err = tx.Commit()
 		switch {
-		case err == nil && tx.node != nil:
-			p.seq = tx.node.Value.seq.Load()
+		case err == nil && tx.pushed != nil:
+			p.seq = tx.pushed.Value.seq.Load()
 			for old := h.acked.Load(); old < p.seq && !h.acked.CompareAndSwap(old, p.seq); old = h.acked.Load() {
 			}
 		case errors.Is(err, ErrConflict) && !p.blind:

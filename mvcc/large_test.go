@@ -212,7 +212,7 @@ func TestLargeSerializableCommit(t *testing.T) {
 			})
 			release()
 			require.NoError(t, <-end)
-			require.Less(t, small.node.Value.seq.Load(), n.Value.seq.Load())
+			require.Less(t, small.pushed.Value.seq.Load(), n.Value.seq.Load())
 			large.end()
 			now := begin(t, e, TxOptions{})
 			require.Equal(t, value, get(t, now, "many00069"))

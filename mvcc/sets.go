@@ -6,12 +6,23 @@ import "sync"
 // it comes back here by way of spent.
 var setPool = sync.Pool{New: func() any { return new(WriteSet) }}
 
-func (e *Engine) takeSet() *WriteSet { return setPool.Get().(*WriteSet) }
+func takeSet() *WriteSet { return setPool.Get().(*WriteSet) }
 
 func (e *Engine) giveSet(w *WriteSet) {
+	e.emptySet(w)
+	setPool.Put(w)
+}
+
+func (e *Engine) emptySet(w *WriteSet) {
 	e.discharge(w)
 	w.Reset()
-	setPool.Put(w)
+}
+
+// handSet gives a leader who writes one record after the other a set for the next, without a way through the pool. Baton holder.
+func (e *Engine) handSet(tx *Tx) {
+	if last := len(e.sets) - 1; last >= 0 && tx.single && tx.kept.set == nil {
+		tx.kept.set, e.sets = e.sets[last], e.sets[:last]
+	}
 }
 
 // spentSet is a write set in the commit list. It is reused once the horizon has reached its Seq: a resolver looks only at commits above
@@ -48,7 +59,12 @@ func (e *Engine) reuse(horizon uint64) {
 	n, merged := 0, e.pending.merged.Load()
 	for n < len(e.spent) && e.spent[n].seq <= horizon && (e.spent[n].copied || e.spent[n].seq <= merged) {
 		e.spentBytes -= e.spent[n].set.Bytes()
-		e.giveSet(e.spent[n].set)
+		if set := e.spent[n].set; len(e.sets) < reclaimBatches {
+			e.emptySet(set)
+			e.sets = append(e.sets, set)
+		} else {
+			e.giveSet(set)
+		}
 		n++
 	}
 	kept := copy(e.spent, e.spent[n:])

@@ -2,8 +2,34 @@ package mvcc
 
 import "flashdbm/logstore"
 
+// kept is what a transaction of one record leaves to the next that uses its memory, beside its place in the registry.
+type kept struct {
+	wake  chan signal  // room for one; nobody is woken twice
+	set   *WriteSet    // empty; nil for none
+	nodes []commitNode // never pushed
+}
+
+// keptNodes are allocated at once, unless the record is large: the last of them keeps the sets of all in memory.
+const (
+	keptNodes = 16
+	keptBytes = 16 << 10
+)
+
+// node returns a node for the commit list, which each commit needs its own of.
+func (tx *Tx) node() *commitNode {
+	if !tx.single || tx.set.Bytes() > keptBytes {
+		return new(commitNode)
+	}
+	if len(tx.kept.nodes) == 0 {
+		tx.kept.nodes = make([]commitNode, keptNodes)
+	}
+	n := &tx.kept.nodes[0]
+	tx.kept.nodes = tx.kept.nodes[1:]
+	return n
+}
+
 // WriteOne puts or removes one record in a transaction of its own. It reads nothing, so it cannot lose to another. Nothing is allocated
-// but what the commit list keeps: the transaction is used again and again, with its place in the registry and its channel.
+// but what the commit list keeps: the transaction is used again and again.
 func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if e.opts.Store.ReadOnly {
 		return logstore.ErrReadOnly
@@ -13,7 +39,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	}
 	tx, ok := e.singles.Get().(*Tx)
 	if !ok {
-		tx = &Tx{e: e}
+		tx = &Tx{e: e, single: true}
 	}
 	if tx.slot, err = e.enterNear(tx.slot, &e.applied); err != nil {
 		return err
@@ -22,7 +48,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if err = tx.writeOne(key, value, remove); err == nil {
 		err = tx.Commit()
 	}
-	*tx = Tx{e: e, slot: tx.slot, wake: tx.wake}
+	*tx = Tx{e: e, slot: tx.slot, single: true, kept: tx.kept}
 	e.singles.Put(tx)
 	return err
 }

@@ -39,11 +39,12 @@ type Tx struct {
 	follower *Follower   // that began it, nil if none
 	renewed  int         // how often the follower gave it another snapshot
 	spillErr error       // of moving the write set out of memory
-	node     *commitNode // in the commit list with the set, nil before
+	pushed   *commitNode // in the commit list with the set, nil before
 	held     int64       // pages reserved for the commit
-	wake     chan signal // room for one; nobody is woken twice
 	err      error       // of the commit, set before the wake
-	ended    bool        // by Commit or Rollback: nothing that it showed may be looked at any more
+	single   bool        // of WriteOne
+	kept     kept
+	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more
 }
 
 // Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly, and ErrFailed unless it is read-only.
@@ -218,7 +219,9 @@ func (tx *Tx) Delete(key []byte) error {
 
 func (tx *Tx) writes() *WriteSet {
 	if tx.set == nil {
-		tx.set = tx.e.takeSet()
+		if tx.set, tx.kept.set = tx.kept.set, nil; tx.set == nil {
+			tx.set = takeSet()
+		}
 	}
 	return tx.set
 }
@@ -348,7 +351,7 @@ func (tx *Tx) end() {
 
 // forget gives up what was written.
 func (tx *Tx) forget() {
-	if tx.node == nil {
+	if tx.pushed == nil {
 		for _, p := range tx.large {
 			p.Discard()
 		}
@@ -363,7 +366,7 @@ func (tx *Tx) forget() {
 }
 
 func (tx *Tx) wakeChan() {
-	if tx.wake == nil {
-		tx.wake = make(chan signal, 1)
+	if tx.kept.wake == nil {
+		tx.kept.wake = make(chan signal, 1)
 	}
 }
