@@ -332,3 +332,28 @@ func BenchmarkScan(b *testing.B) {
 		pins, _ = r.Scan(pins, &watermark)
 	}
 }
+
+// TestClaimsAgainFirst: no more slots are ever claimed than there are readers at once, so that scans have few to look at.
+func TestClaimsAgainFirst(t *testing.T) {
+	var r Registry
+	var applied atomic.Uint64
+	claimed := func() (n int) {
+		for b := r.newest.Load(); b != nil; b = b.older {
+			n += len(b.used())
+		}
+		return n
+	}
+	for _, readers := range []int{1, 3, 2, 3 * minBlockSlots} {
+		before := claimed()
+		for range 100 {
+			var slots []Slot
+			for range readers {
+				slots = append(slots, r.Acquire(&applied))
+			}
+			for _, s := range slots {
+				s.Release()
+			}
+		}
+		require.Equal(t, max(before, readers), claimed())
+	}
+}
