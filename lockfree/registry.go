@@ -59,10 +59,11 @@ type block struct {
 	slots []slot
 	older *block
 
-	// claimed is how many slots were ever claimed: the first ones, so that a
-	// scan looks at no more slots than there have been readers at once. It is
-	// raised before the slot is claimed, and so as good as the list of blocks
-	// in the argument above: a scan that does not see it precedes the claim.
+	// claimed is how many slots were ever claimed: the first ones, about as
+	// many as there have been readers at once, so that a scan need not look at
+	// the others. It is raised before the slot is claimed, and so as good as
+	// the list of blocks in the argument above: a scan that does not see it
+	// precedes the claim.
 	claimed atomic.Int32
 }
 
@@ -121,15 +122,23 @@ func (r *Registry) claim(word uint64) *slot {
 	}
 }
 
+// claimTries is how many slots a claim looks at that were claimed before, as
+// long as there are others.
+const claimTries = 8
+
 // claim puts word into a free slot and returns it, nil if there is none: one
-// that was claimed before if possible, so that there are few of these.
+// that was claimed before if that is found soon, so that there are few of these.
 func (b *block) claim(word uint64) *slot {
 	for {
 		used := b.used()
-		if len(used) > 0 {
+		tries := len(used)
+		if tries < len(b.slots) {
+			tries = min(tries, claimTries)
+		}
+		if tries > 0 {
 			// A random start keeps readers that know no slot apart.
 			start := rand.IntN(len(used))
-			for i := range used {
+			for i := range tries {
 				s := &used[(start+i)%len(used)]
 				if s.word.Load() == wordFree && s.word.CompareAndSwap(wordFree, word) {
 					return s

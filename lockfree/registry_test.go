@@ -333,7 +333,8 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// TestClaimsAgainFirst: no more slots are ever claimed than there are readers at once, so that scans have few to look at.
+// TestClaimsAgainFirst: where few read at once, few slots are ever claimed, so that scans have few to look at; and those of many are used
+// again.
 func TestClaimsAgainFirst(t *testing.T) {
 	var r Registry
 	var applied atomic.Uint64
@@ -343,8 +344,11 @@ func TestClaimsAgainFirst(t *testing.T) {
 		}
 		return n
 	}
-	for _, readers := range []int{1, 3, 2, 3 * minBlockSlots} {
-		before := claimed()
+	for _, readers := range []int{1, 3, claimTries, 2, 1000} {
+		before, most := claimed(), readers
+		if readers > claimTries {
+			most = 3 * readers // the newest block may be full, and half of it free
+		}
 		for range 100 {
 			var slots []Slot
 			for range readers {
@@ -354,6 +358,6 @@ func TestClaimsAgainFirst(t *testing.T) {
 				s.Release()
 			}
 		}
-		require.Equal(t, max(before, readers), claimed())
+		require.LessOrEqual(t, claimed(), max(before, most))
 	}
 }

@@ -13,7 +13,7 @@ import (
 type commit struct {
 	set *WriteSet
 	seq atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
-	tx  *Tx           // until it is settled
+	tx  *Tx           // for the committer and the baton holder, until it is settled; then nil
 }
 
 type signal uint8
@@ -69,6 +69,7 @@ func (tx *Tx) commit() error {
 	}
 	tx.pushed = n
 	e.settlePushed(n)
+	n.Value.tx = nil // the newest node stays in the list
 	return tx.err
 }
 

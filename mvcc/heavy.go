@@ -37,6 +37,7 @@ func (tx *Tx) heavy() bool {
 func (tx *Tx) commitHeavy(n *commitNode) error {
 	e := tx.e
 	lost, err := e.leadHeavy(tx, n)
+	n.Value.tx = nil
 	if tx.pushed == nil {
 		e.store.Release(tx.held)
 	}

@@ -244,7 +244,7 @@ func TestSpentSetsAreBounded(t *testing.T) {
 			}
 			var kept int64
 			for _, s := range e.spent {
-				kept += s.set.Bytes()
+				kept += s.node.Value.set.Bytes()
 			}
 			require.LessOrEqual(t, kept, int64(keepSpent))
 			require.Equal(t, kept, e.spentBytes)

@@ -30,7 +30,7 @@ func (e *Engine) handSet(tx *Tx) {
 //
 // If its keys and values were not copied when its batch became pending, it must have been merged too.
 type spentSet struct {
-	set    *WriteSet
+	node   *commitNode // that has the set, until it is used again
 	seq    uint64
 	copied bool
 }
@@ -50,7 +50,7 @@ func (e *Engine) retire(seq uint64, copied bool) {
 			continue
 		}
 		e.spentBytes += bytes
-		e.spent = append(e.spent, spentSet{set, seq, copied})
+		e.spent = append(e.spent, spentSet{n, seq, copied})
 	}
 }
 
@@ -58,12 +58,15 @@ func (e *Engine) retire(seq uint64, copied bool) {
 func (e *Engine) reuse(horizon uint64) {
 	n, merged := 0, e.pending.merged.Load()
 	for n < len(e.spent) && e.spent[n].seq <= horizon && (e.spent[n].copied || e.spent[n].seq <= merged) {
-		e.spentBytes -= e.spent[n].set.Bytes()
-		if set := e.spent[n].set; len(e.sets) < reclaimBatches {
-			e.emptySet(set)
+		c := &e.spent[n].node.Value
+		set := c.set
+		c.set = nil // the node may be in memory for longer
+		e.spentBytes -= set.Bytes()
+		e.emptySet(set)
+		if len(e.sets) < keptSets && set.Bytes() <= keptBytes {
 			e.sets = append(e.sets, set)
 		} else {
-			e.giveSet(set)
+			setPool.Put(set)
 		}
 		n++
 	}

@@ -2,17 +2,18 @@ package mvcc
 
 import "flashdbm/logstore"
 
-// kept is what a transaction of one record leaves to the next that uses its memory, beside its place in the registry.
+// kept is what a transaction has for its commit, and one of WriteOne leaves to the next that uses its memory, beside its place in the
+// registry.
 type kept struct {
 	wake  chan signal  // room for one; nobody is woken twice
 	set   *WriteSet    // empty; nil for none
 	nodes []commitNode // never pushed
 }
 
-// keptNodes are allocated at once, unless the record is large: the last of them keeps the sets of all in memory.
 const (
-	keptNodes = 16
-	keptBytes = 16 << 10
+	keptSets  = 16       // for the next leaders
+	keptNodes = 16       // allocated at once, unless the record is large: one of them keeps all in memory, with sets that are not used again
+	keptBytes = 16 << 10 // of a set
 )
 
 // node returns a node for the commit list, which each commit needs its own of.

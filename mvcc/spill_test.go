@@ -167,7 +167,7 @@ func TestSpillModel(t *testing.T) {
 
 func spentBytes(e *Engine) (n int64) {
 	for _, s := range e.spent {
-		n += s.set.charged
+		n += s.node.Value.set.charged
 	}
 	return n
 }

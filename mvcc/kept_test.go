@@ -1,0 +1,80 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLastCommitKeepsNothing: the newest node stays in the commit list, and what its transaction read, and its context, do not stay with it.
+func TestLastCommitKeepsNothing(t *testing.T) {
+	type held struct {
+		context.Context
+		bytes []byte
+	}
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	gone := make(chan struct{})
+	func() {
+		ctx := &held{t.Context(), make([]byte, 1<<20)}
+		runtime.SetFinalizer(ctx, func(*held) { close(gone) })
+		tx := begin(t, e, TxOptions{Serializable: true})
+		tx.ctx = ctx
+		require.NoError(t, tx.Put([]byte("a"), nil))
+		require.NoError(t, tx.Commit())
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		select {
+		case <-gone:
+			return true
+		default:
+			return false
+		}
+	}, patience, time.Millisecond)
+	require.NotNil(t, e.list.Head())
+}
+
+// TestSetsAreHandedOn: single writes use few sets and nodes again and again; those of large records are not among them, and no node keeps a
+// set that is used again.
+func TestSetsAreHandedOn(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true, RedoLimit: 1 << 30})
+	write := func(n, size int) {
+		for i := range n {
+			require.NoError(t, e.WriteOne(fmt.Appendf(nil, "%05d", i), make([]byte, size), false))
+		}
+	}
+	look := func() (nodes []*commitNode) {
+		require.NoError(t, e.withBaton(func() error {
+			if err := e.merge(e.applied.Load()); err != nil {
+				return err
+			}
+			e.reclaim()
+			require.LessOrEqual(t, len(e.sets), keptSets)
+			for _, set := range e.sets {
+				require.Zero(t, set.Len())
+				require.LessOrEqual(t, set.Bytes(), int64(keptBytes))
+			}
+			for _, s := range e.spent {
+				nodes = append(nodes, s.node)
+			}
+			return nil
+		}))
+		return nodes
+	}
+	write(5*reclaimBatches, 10)
+	require.Empty(t, look())
+	require.Len(t, e.sets, keptSets)
+	require.Nil(t, e.list.Head().Value.set)
+	write(5*reclaimBatches, 2*keptBytes)
+	look()
+	for range 2 { // the pool lets go of large ones
+		runtime.GC()
+	}
+	write(5*reclaimBatches, 10)
+	require.Empty(t, look())
+	require.NotEmpty(t, e.sets)
+}
