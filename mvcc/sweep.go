@@ -27,6 +27,7 @@ const (
 	lonelyFrom  = 20      // hundredths of what lives that are of no use, from which clean leaves move out of fuller and fuller segments,
 	lonelyTo    = 35      // and from which on out of nearly full ones
 	lonelyLeast = 8       // segments of which no more than an 8th lives are emptied in any case
+	strayShare  = 4       // of the leaves of a part, a quarter may be others that are alone in their segments
 	partsHeld   = 1       // parts that room is held for, beside the one in flight
 	firstGain   = 2       // times what is dirty: pages of a flush of all, behind which the first part is another one
 	namedShare  = 64      // a 64th of the file that names keep from reuse has them folded away,
@@ -137,6 +138,10 @@ func (e *Engine) flushPart(n int) (err error) {
 	if err := e.moveLoners(part); err != nil {
 		return err
 	}
+	others, err := e.moveStragglers(part.Leaves() / strayShare)
+	if err != nil {
+		return err
+	}
 	rename := func(b *override.Batch, parent logstore.PageID) (int, error) { return b.Rename(parent, part) }
 	if err := e.eachParent(part.Parents, rename, e.reserveMore); err != nil {
 		return err
@@ -145,6 +150,7 @@ func (e *Engine) flushPart(n int) (err error) {
 		if err := e.Failed(); err != nil {
 			return err
 		}
+		e.pages.Join(part, others)
 		if err := e.provideFor(int64(part.Leaves()) + e.pages.MustPages() + e.pages.StreamPages()); err != nil {
 			return err
 		}
@@ -212,6 +218,33 @@ func (e *Engine) moveLoners(part *override.Part) error {
 		e.pace()
 	}
 	return nil
+}
+
+// moveStragglers makes what lives in nearly empty segments dirty, up to so many pages, and returns where it lies, for the part to take
+// along. It is of other parts: each ends amid a segment, and what does not move with it is alone there once its neighbours have. Until its
+// own part came by, that was most of what lay dead beside what lives, with records of 1,000 bytes overwritten at random: 30 of 37 MiB.
+func (e *Engine) moveStragglers(most int) (at []logstore.Addr, err error) {
+	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
+	for _, v := range victims {
+		if v.Live*lonelyLeast > int64(e.store.SegmentPages()) || len(at)+int(v.Live) > most {
+			break
+		}
+		live, runs, others := e.store.Contents(v.Segment)
+		if len(runs) > 0 || others > 0 {
+			continue
+		}
+		at = append(at, live...)
+	}
+	for i := 0; i < len(at); {
+		n := min(len(at)-i, cleanAtOnce, e.stepPages())
+		room, err := e.touchSome(at[i:i+n], (*override.Batch).Clean, e.reserveMore)
+		if err != nil || !room {
+			return at, err
+		}
+		i += n
+		e.pace()
+	}
+	return at, nil
 }
 
 func (e *Engine) planPart(n int) (*override.Part, error) {

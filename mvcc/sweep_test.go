@@ -343,6 +343,63 @@ func TestCleanedAreUnnamed(t *testing.T) {
 	require.Less(t, e.store.Account().Named, sparse/16)
 }
 
+// TestStragglersMove: what is alone in its segment goes with a part that is not its own, as much as a quarter of that is.
+func TestStragglersMove(t *testing.T) {
+	inTurn(t)
+	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
+	opts.PartBytes = 64 << 10
+	e := newEngine(t, opts)
+	const records, leaf = 20_000, 9
+	put := func(from, to int, which func(i int) bool) {
+		tx := begin(t, e, TxOptions{})
+		for i := from; i < to; i++ {
+			if which(i) {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i), make([]byte, 400)))
+			}
+		}
+		require.NoError(t, tx.Commit())
+	}
+	for i := 0; i < records; i += 1000 {
+		put(i, i+1000, func(int) bool { return true })
+	}
+	require.NoError(t, e.Checkpoint())
+	put(0, records, func(i int) bool { return i%leaf == 0 && i/leaf%8 != 0 }) // an eighth of each segment stays
+	require.NoError(t, e.Checkpoint())
+	require.NoError(t, e.Checkpoint())
+	func() {
+		e.keeper.mu.Lock()
+		defer e.keeper.mu.Unlock()
+		lonely := func() (segments int, pages int64) {
+			victims, _ := e.store.Victims(nil, false)
+			for _, v := range victims {
+				if v.Live*lonelyLeast <= int64(e.store.SegmentPages()) {
+					segments++
+					pages += v.Live
+				}
+			}
+			return segments, pages
+		}
+		before, pages := lonely()
+		require.Greater(t, before, 50)
+		for parts := 1; before > 0; parts++ {
+			require.Less(t, parts, 20)
+			put(0, records, func(i int) bool { return i%leaf == 0 && (i < records/16 || i/leaf%16 == 0) }) // half of theirs, which are behind the part
+			e.keeper.hand = nil
+			part, err := e.planPart(6)
+			require.NoError(t, err)
+			cleaned := e.cleaned.Load()
+			require.NoError(t, e.flushPart(6))
+			require.NoError(t, e.checkpointTwice())
+			after, left := lonely()
+			t.Logf("%d leaves, %d others: %d such segments with %d pages, then %d with %d", part.Leaves(), e.cleaned.Load()-cleaned, before, pages, after, left)
+			require.Less(t, after, before)
+			require.LessOrEqual(t, pages-left, int64(part.Leaves()/strayShare+part.Leaves()/8+1), "and those of the part")
+			before, pages = after, left
+		}
+	}()
+	require.NoError(t, e.Check(t.Context()))
+}
+
 // TestSpareOfTheFirstRound: in the first round of parts as much space is kept free as redo, and what the parts write, will still take; then
 // what comes back unevenly, and at the end nothing.
 func TestSpareOfTheFirstRound(t *testing.T) {

@@ -246,6 +246,23 @@ func (p *Pages) Loners(part *Part, live int64, since uint64) (ids []logstore.Pag
 	return ids
 }
 
+// Join adds the leaves at these addresses to the part, wherever in the tree they are, as far as they are dirty. Baton holder, before
+// StartPart.
+func (p *Pages) Join(part *Part, at []logstore.Addr) {
+	for _, a := range at {
+		if !p.store.IsLive(a) {
+			continue
+		}
+		kind, bears, err := p.store.KindAt(a)
+		if err != nil || kind != logstore.KindTree { // damage is told of by whoever reads the page
+			continue
+		}
+		if e := p.lookup(p.owner(a, bears)); e != nil && e.dirty != 0 {
+			part.leaves = append(part.leaves, e)
+		}
+	}
+}
+
 // StartPart starts a flush that writes, of what may be left behind, the leaves of a part. Else it is StartFlush.
 func (p *Pages) StartPart(group uint64, records int64, part *Part) *Flush {
 	if p.dirty.len() == 0 && p.nothingPending() {
