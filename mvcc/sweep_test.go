@@ -303,15 +303,15 @@ func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 	}
 }
 
-// TestCleanedAreUnnamed: leaves that the cleaner has moved get new names behind the flush, wherever the parts are in the tree: their old
-// ones keep the segments that it has emptied from reuse.
-func TestCleanedAreUnnamed(t *testing.T) {
+const sparseRecords, sparseLeaf = 20_000, 9 // of newSparse, all and of a leaf
+
+// newSparse returns an engine of small parts and segments, of each of which an eighth lives, and what overwrites records.
+func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int) bool)) {
 	inTurn(t)
 	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
 	opts.PartBytes = 64 << 10
-	e := newEngine(t, opts)
-	const records, leaf = 20_000, 9
-	put := func(from, to int, which func(i int) bool) {
+	e = newEngine(t, opts)
+	put = func(from, to int, which func(i int) bool) {
 		tx := begin(t, e, TxOptions{})
 		for i := from; i < to; i++ {
 			if which(i) {
@@ -320,13 +320,21 @@ func TestCleanedAreUnnamed(t *testing.T) {
 		}
 		require.NoError(t, tx.Commit())
 	}
-	for i := 0; i < records; i += 1000 {
+	for i := 0; i < sparseRecords; i += 1000 {
 		put(i, i+1000, func(int) bool { return true })
 	}
 	require.NoError(t, e.Checkpoint())
-	put(0, records, func(i int) bool { return i%leaf == 0 && i/leaf%8 != 0 }) // an eighth of each segment stays
+	put(0, sparseRecords, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 }) // an eighth of each segment stays
 	require.NoError(t, e.Checkpoint())
 	require.NoError(t, e.Checkpoint())
+	return e, put
+}
+
+// TestCleanedAreUnnamed: leaves that the cleaner has moved get new names behind the flush, wherever the parts are in the tree: their old
+// ones keep the segments that it has emptied from reuse.
+func TestCleanedAreUnnamed(t *testing.T) {
+	const records, leaf = sparseRecords, sparseLeaf
+	e, put := newSparse(t)
 	sparse := e.store.Account().Sparse
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
@@ -345,27 +353,8 @@ func TestCleanedAreUnnamed(t *testing.T) {
 
 // TestStragglersMove: what is alone in its segment goes with a part that is not its own, as much as a quarter of that is.
 func TestStragglersMove(t *testing.T) {
-	inTurn(t)
-	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
-	opts.PartBytes = 64 << 10
-	e := newEngine(t, opts)
-	const records, leaf = 20_000, 9
-	put := func(from, to int, which func(i int) bool) {
-		tx := begin(t, e, TxOptions{})
-		for i := from; i < to; i++ {
-			if which(i) {
-				require.NoError(t, tx.Put(fmt.Appendf(nil, "%08d", i), make([]byte, 400)))
-			}
-		}
-		require.NoError(t, tx.Commit())
-	}
-	for i := 0; i < records; i += 1000 {
-		put(i, i+1000, func(int) bool { return true })
-	}
-	require.NoError(t, e.Checkpoint())
-	put(0, records, func(i int) bool { return i%leaf == 0 && i/leaf%8 != 0 }) // an eighth of each segment stays
-	require.NoError(t, e.Checkpoint())
-	require.NoError(t, e.Checkpoint())
+	const records, leaf = sparseRecords, sparseLeaf
+	e, put := newSparse(t)
 	func() {
 		e.keeper.mu.Lock()
 		defer e.keeper.mu.Unlock()
