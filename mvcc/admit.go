@@ -97,7 +97,7 @@ func (tx *Tx) estimate() int64 {
 		bytes = inLeaves
 	}
 	pages := keys + redo/2
-	if keys > fewKeys {
+	if keys > fewKeys || !e.leafy.Load() {
 		live := e.livePages()
 		pages = min(pages, live+bytes/splitBytes+redo/2)
 		if room := int64(logstore.BodySize - leafHeader - widest); room >= logstore.BodySize/2 {
@@ -108,7 +108,7 @@ func (tx *Tx) estimate() int64 {
 }
 
 const (
-	fewKeys    = 8  // the tree has leaves for so few, or soon: to ask how many it has takes a twentieth of a Buffered commit of one record
+	fewKeys    = 8  // for so few a tree that was leafy lately is not asked: that takes a twentieth of a Buffered commit of one record
 	leafHeader = 64 // more than a leaf's header and what its keys have in common, unless that is long: then the records take less
 )
 

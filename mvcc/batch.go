@@ -307,6 +307,9 @@ func (e *Engine) account(b *batch) {
 		return
 	}
 	e.rebalance(0)
+	if due {
+		e.leafy.Store(e.livePages() > fewKeys)
+	}
 	if due && e.pending.aside.Load() == nil {
 		e.reclaim()
 	}

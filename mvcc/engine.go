@@ -97,6 +97,7 @@ type Engine struct {
 
 	baton      baton
 	pending    pending
+	leafy      atomic.Bool                           // the tree had more than fewKeys pages; written by the baton holder
 	drained    atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
 	active     atomic.Int32                          // commits that were admitted and are not settled
 	unpinned   atomic.Int32                          // transactions that wait for admission and are not in the registry meanwhile
