@@ -309,9 +309,9 @@ func (e *Engine) account(b *batch) {
 	e.rebalance(0)
 	if due {
 		e.leafy.Store(e.livePages() > fewKeys)
-	}
-	if due && e.pending.aside.Load() == nil {
-		e.reclaim()
+		if e.pending.aside.Load() == nil {
+			e.reclaim()
+		}
 	}
 	if e.batchOps >= deferOps {
 		e.keeper.nudgeToGrow(b.held)
