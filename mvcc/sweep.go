@@ -28,6 +28,7 @@ const (
 	lonelyTo    = 35      // and from which on out of nearly full ones
 	lonelyLeast = 8       // segments of which no more than an 8th lives are emptied in any case
 	strayShare  = 4       // of the leaves of a part, a quarter may be others that are alone in their segments
+	searchStray = 4       // times as many pages, at most, are looked at for that
 	partsHeld   = 1       // parts that room is held for, beside the one in flight
 	firstGain   = 2       // times what is dirty: pages of a flush of all, behind which the first part is another one
 	namedShare  = 64      // a 64th of the file that names keep from reuse has them folded away,
@@ -138,7 +139,7 @@ func (e *Engine) flushPart(n int) (err error) {
 	if err := e.moveLoners(part); err != nil {
 		return err
 	}
-	others, err := e.moveStragglers(part.Leaves() / strayShare)
+	others, err := e.moveStragglers(part.Leaves()/strayShare, e.reserveMore)
 	if err != nil {
 		return err
 	}
@@ -221,30 +222,37 @@ func (e *Engine) moveLoners(part *override.Part) error {
 }
 
 // moveStragglers makes what lives in nearly empty segments dirty, up to so many pages, and returns where it lies, for the part to take
-// along. It is of other parts: each ends amid a segment, and what does not move with it is alone there once its neighbours have. Until its
-// own part came by, that was most of what lay dead beside what lives, with records of 1,000 bytes overwritten at random: 30 of 37 MiB.
-func (e *Engine) moveStragglers(most int) (at []logstore.Addr, err error) {
+// along; none where there is no room. It is of other parts: each ends amid a segment, and what does not move with it is alone there once its neighbours have. Until its
+// own part came by, that was most of what lay dead beside what lives, with records of 1,000 bytes overwritten at random: up to 31 of 35 MiB.
+func (e *Engine) moveStragglers(most int, reserve reservation) (at []logstore.Addr, err error) {
 	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
-	for _, v := range victims {
-		if v.Live*lonelyLeast > int64(e.store.SegmentPages()) || len(at)+int(v.Live) > most {
-			break
-		}
-		live, runs, others := e.store.Contents(v.Segment)
-		if len(runs) > 0 || others > 0 {
-			continue
-		}
-		at = append(at, live...)
-	}
+	at = stragglers(victims, int64(most), int64(e.store.SegmentPages())/lonelyLeast, e.store.Contents)
 	for i := 0; i < len(at); {
 		n := min(len(at)-i, cleanAtOnce, e.stepPages())
-		room, err := e.touchSome(at[i:i+n], (*override.Batch).Clean, e.reserveMore)
+		room, err := e.touchSome(at[i:i+n], (*override.Batch).Clean, reserve)
 		if err != nil || !room {
-			return at, err
+			return nil, err
 		}
 		i += n
 		e.pace()
 	}
 	return at, nil
+}
+
+// stragglers returns what lives in the emptiest of the victims, most pages of those with no more than full ones, and no value runs: for
+// these the tree would be searched. So that segments of runs do not keep it busy with every part, it does not look far for others.
+func stragglers(victims []logstore.Victim, most, full int64, contents func(segment uint32) (tree, runs []logstore.Addr, others int64)) (at []logstore.Addr) {
+	looked := int64(0)
+	for _, v := range victims {
+		if looked += v.Live; v.Live > full || int64(len(at))+v.Live > most || looked > most*searchStray {
+			break
+		}
+		tree, runs, others := contents(v.Segment)
+		if len(runs) == 0 && others == 0 {
+			at = append(at, tree...)
+		}
+	}
+	return at
 }
 
 func (e *Engine) planPart(n int) (*override.Part, error) {

@@ -389,6 +389,63 @@ func TestStragglersMove(t *testing.T) {
 	require.NoError(t, e.Check(t.Context()))
 }
 
+// TestStragglersAreCountedOnce: those that were clean have to be written by the next flush, and are counted as such; those that commits have
+// made dirty join the part once. Room is held for no more. Where there is no room, none goes along.
+func TestStragglersAreCountedOnce(t *testing.T) {
+	e, put := newSparse(t)
+	put(0, sparseRecords/16, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 })
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	e.keeper.hand = nil
+	part, err := e.planPart(6)
+	require.NoError(t, err)
+	leaves := part.Leaves()
+	join := func(at []logstore.Addr) {
+		require.NoError(t, e.withBaton(func() error { e.pages.Join(part, at); return nil }))
+	}
+	at, err := e.moveStragglers(leaves/strayShare, func(int64) error { return logstore.ErrFull })
+	require.NoError(t, err)
+	require.Empty(t, at)
+
+	at, err = e.moveStragglers(leaves/strayShare, e.reserveMore)
+	require.NoError(t, err)
+	require.NotEmpty(t, at)
+	require.Positive(t, e.pages.MustPages())
+	join(at)
+	require.Equal(t, leaves, part.Leaves())
+
+	put(sparseRecords/2, sparseRecords, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 == 0 })
+	at, err = e.moveStragglers(1000, e.reserveMore)
+	require.NoError(t, err)
+	join(at)
+	joined := part.Leaves()
+	require.Greater(t, joined, leaves+20)
+	join(at)
+	require.Equal(t, joined, part.Leaves())
+}
+
+// TestFewSegmentsAreSearched: where segments cannot be emptied as they have value runs, a part looks at a few of them and not at all.
+func TestFewSegmentsAreSearched(t *testing.T) {
+	const most, full = 20, 32
+	var victims []logstore.Victim
+	for n := range uint32(1000) {
+		victims = append(victims, logstore.Victim{Segment: n, Live: 2})
+	}
+	looks := 0
+	search := func(runs func(segment uint32) int) []logstore.Addr {
+		looks = 0
+		return stragglers(victims, most, full, func(segment uint32) (tree, values []logstore.Addr, others int64) {
+			looks++
+			return make([]logstore.Addr, 2-runs(segment)), make([]logstore.Addr, runs(segment)), 0
+		})
+	}
+	require.Empty(t, search(func(uint32) int { return 1 }))
+	require.LessOrEqual(t, looks, most*searchStray/2)
+	require.Len(t, search(func(uint32) int { return 0 }), most)
+	require.Equal(t, most/2, looks)
+	require.Len(t, search(func(segment uint32) int { return int(segment % 2) }), most, "behind others")
+}
+
 // TestSpareOfTheFirstRound: in the first round of parts as much space is kept free as redo, and what the parts write, will still take; then
 // what comes back unevenly, and at the end nothing.
 func TestSpareOfTheFirstRound(t *testing.T) {

@@ -246,9 +246,10 @@ func (p *Pages) Loners(part *Part, live int64, since uint64) (ids []logstore.Pag
 	return ids
 }
 
-// Join adds the leaves at these addresses to the part, wherever in the tree they are, as far as they are dirty. Baton holder, before
-// StartPart.
+// Join adds the leaves at these addresses to the part, wherever in the tree they are, as far as they are dirty, not in it, and would not be
+// written anyway. Baton holder, before StartPart.
 func (p *Pages) Join(part *Part, at []logstore.Addr) {
+	var found []*entry
 	for _, a := range at {
 		if !p.store.IsLive(a) {
 			continue
@@ -257,7 +258,19 @@ func (p *Pages) Join(part *Part, at []logstore.Addr) {
 		if err != nil || kind != logstore.KindTree { // damage is told of by whoever reads the page
 			continue
 		}
-		if e := p.lookup(p.owner(a, bears)); e != nil && e.dirty != 0 {
+		if e := p.lookup(p.owner(a, bears)); e != nil && e.dirty != 0 && !e.must {
+			found = append(found, e)
+		}
+	}
+	others := map[*entry]bool{}
+	for _, e := range found {
+		others[e] = true
+	}
+	for _, e := range part.leaves {
+		delete(others, e)
+	}
+	for _, e := range found {
+		if others[e] {
 			part.leaves = append(part.leaves, e)
 		}
 	}
