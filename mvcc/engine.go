@@ -111,6 +111,7 @@ type Engine struct {
 	keeper     keeper
 	glances    sync.Pool // of *Tx
 	singles    sync.Pool // of *Tx
+	setPool    sync.Pool // of *WriteSet, empty
 
 	// Owned by the baton holder.
 	records int64           // in the tree, at applied

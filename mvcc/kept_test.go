@@ -39,8 +39,20 @@ func TestLastCommitKeepsNothing(t *testing.T) {
 }
 
 // TestSetsAreHandedOn: single writes use few sets and nodes again and again; those of large records are not among them, and no node keeps a
-// set that is used again.
+// set that is used again. What other databases of the process have written changes nothing.
 func TestSetsAreHandedOn(t *testing.T) {
+	other := newEngine(t, Options{Durability: Buffered})
+	var many []*Tx
+	for range 5 * reclaimBatches {
+		tx := begin(t, other, TxOptions{})
+		for i := range 500 {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%05d", i), make([]byte, 100)))
+		}
+		many = append(many, tx)
+	}
+	for _, tx := range many {
+		require.NoError(t, tx.Rollback())
+	}
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, RedoLimit: 1 << 30})
 	write := func(n, size int) {
 		for i := range n {

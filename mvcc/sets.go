@@ -1,16 +1,17 @@
 package mvcc
 
-import "sync"
-
-// setPool keeps write sets for use by later transactions. A set that was pushed to the commit list may still be looked at by resolvers;
-// it comes back here by way of spent.
-var setPool = sync.Pool{New: func() any { return new(WriteSet) }}
-
-func takeSet() *WriteSet { return setPool.Get().(*WriteSet) }
+// takeSet returns an empty write set: one that an earlier transaction had, if there is one. A set that was pushed to the commit list may
+// still be looked at by resolvers; it comes back by way of spent.
+func (e *Engine) takeSet() *WriteSet {
+	if w, ok := e.setPool.Get().(*WriteSet); ok {
+		return w
+	}
+	return new(WriteSet)
+}
 
 func (e *Engine) giveSet(w *WriteSet) {
 	e.emptySet(w)
-	setPool.Put(w)
+	e.setPool.Put(w)
 }
 
 func (e *Engine) emptySet(w *WriteSet) {
@@ -66,7 +67,7 @@ func (e *Engine) reuse(horizon uint64) {
 		if len(e.sets) < keptSets && set.Bytes() <= keptBytes {
 			e.sets = append(e.sets, set)
 		} else {
-			setPool.Put(set)
+			e.setPool.Put(set)
 		}
 		n++
 	}

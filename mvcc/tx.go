@@ -220,7 +220,7 @@ func (tx *Tx) Delete(key []byte) error {
 func (tx *Tx) writes() *WriteSet {
 	if tx.set == nil {
 		if tx.set, tx.kept.set = tx.kept.set, nil; tx.set == nil {
-			tx.set = takeSet()
+			tx.set = tx.e.takeSet()
 		}
 	}
 	return tx.set
