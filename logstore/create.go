@@ -58,7 +58,8 @@ func (s *Store) create() (*Recovery, error) {
 // database. size is in bytes; both superblocks are blank.
 //
 // The first superblock is durable before the second checkpoint is begun: so if the log, as far as it lies in segment 0, holds pages of
-// two checkpoints, or has come back to segment 0, there has been one.
+// two checkpoints, or has come back to segment 0, there has been one. Nor is the file larger than it is made, but by a page for each time
+// that the process was killed while it opened a file whose superblock only the system had: see reallocate.
 func (s *Store) checkCreation(size int64) error {
 	page := make([]byte, PageSize)
 	at := Addr(headerPage(0))
@@ -78,7 +79,7 @@ func (s *Store) checkCreation(size int64) error {
 	case ok && h.segment == 0 && h.sequence == 1:
 	case ok:
 		return fmt.Errorf("%w: %s: both superblocks are lost", ErrCorrupt, s.path)
-	case size <= initialPages*PageSize:
+	case size <= 2*initialPages*PageSize:
 		return nil
 	default:
 		return fmt.Errorf("%w: %s is not a flashdbm database", ErrFormat, s.path)
