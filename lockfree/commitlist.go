@@ -118,6 +118,10 @@ func (l *List[T]) Drain(buf []*Node[T]) []*Node[T] {
 	return buf
 }
 
+// Drained returns the newest node that was drained, nil before the first. Nodes
+// wait to be drained if the head is another one. Consumer only.
+func (l *List[T]) Drained() *Node[T] { return l.last }
+
 // Undrain gives back some of what was drained last: all but the given number of
 // oldest nodes, at least one. The next Drain returns them again. For whoever
 // walks from the head they have always been undrained, so they get no sequence

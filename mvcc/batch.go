@@ -74,7 +74,6 @@ func (e *Engine) settleAll(nodes []*commitNode, own *commitNode) {
 // settle makes a batch of e.nodes. After an error the store is poisoned: everyone fails, and nothing of the batch becomes durable.
 func (e *Engine) settle() (err error) {
 	defer e.protect(&err)
-	e.drained.Store(e.nodes[len(e.nodes)-1])
 	if err := e.Failed(); err != nil {
 		return err
 	}
@@ -294,7 +293,7 @@ func (e *Engine) published(b *batch) {
 	e.tellLate(b.seq)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
 	e.retire(b.seq, copied)
-	e.commits.Add(uint64(len(e.nodes)))
+	e.commits += uint64(len(e.nodes))
 }
 
 // account does the accounts of a finished batch and starts the housekeeping that it makes due.

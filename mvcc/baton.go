@@ -7,7 +7,9 @@ import "sync/atomic"
 //
 // held is the lock. A committer that has pushed its node either takes the baton or is woken: by the holder that settles its commit, or
 // with the baton in hand. No wake is lost: the holder looks for waiters after laying the baton down and takes it up again if there are
-// any, and a waiter looks for the baton after it has made itself known (a committer by its push, background work by waiting).
+// any, and a waiter looks for the baton after it has made itself known (a committer by its push, background work by waiting). Which node was
+// drained last only the holder knows. Who has laid the baton down goes by what it was then: if another holder has drained more since, it may
+// take the baton up for nothing.
 type baton struct {
 	held    atomic.Bool
 	waiting atomic.Int32  // background goroutines that wait or are about to
@@ -32,20 +34,19 @@ func (e *Engine) takeBaton() {
 func (e *Engine) putBaton(background bool) {
 	b := &e.baton
 	for {
-		if n := b.waiting.Load(); n > 0 && !(background && e.undrained()) && b.waiting.CompareAndSwap(n, n-1) {
+		drained := e.list.Drained()
+		undrained := func() bool { return e.list.Head() != drained } // commits wait that nobody has drained
+		if n := b.waiting.Load(); n > 0 && !(background && undrained()) && b.waiting.CompareAndSwap(n, n-1) {
 			b.handed <- struct{}{}
 			return
 		}
-		if e.undrained() {
+		if undrained() {
 			e.list.Head().Value.tx.kept.wake <- lead
 			return
 		}
 		b.held.Store(false)
-		if (b.waiting.Load() == 0 && !e.undrained()) || !b.held.CompareAndSwap(false, true) {
+		if (b.waiting.Load() == 0 && !undrained()) || !b.held.CompareAndSwap(false, true) {
 			return
 		}
 	}
 }
-
-// undrained reports whether commits wait that nobody has drained.
-func (e *Engine) undrained() bool { return e.list.Head() != e.drained.Load() }

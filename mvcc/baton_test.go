@@ -64,7 +64,7 @@ func TestBaton(t *testing.T) {
 			require.EqualValues(t, takes.Load(), owned)
 			require.False(t, e.baton.held.Load())
 			require.Zero(t, e.baton.waiting.Load())
-			require.False(t, e.undrained())
+			require.Same(t, e.list.Head(), e.list.Drained())
 		})
 	}
 }

@@ -97,14 +97,13 @@ type Engine struct {
 
 	baton      baton
 	pending    pending
-	leafy      atomic.Bool                           // the tree had more than fewKeys pages; written by the baton holder
-	drained    atomic.Pointer[lockfree.Node[commit]] // newest node drained; written by the baton holder
-	active     atomic.Int32                          // commits that were admitted and are not settled
-	unpinned   atomic.Int32                          // transactions that wait for admission and are not in the registry meanwhile
-	compacting sync.Mutex                            // one Compact at a time; outermost
-	closed     atomic.Bool                           // Close was called,
-	ending     atomic.Bool                           // and nobody uses the engine any more
-	redone     chan struct{}                         // nil, or closed when the goroutine has ended that redoes for a read-only engine
+	leafy      atomic.Bool   // the tree had more than fewKeys pages; written by the baton holder
+	active     atomic.Int32  // commits that were admitted and are not settled
+	unpinned   atomic.Int32  // transactions that wait for admission and are not in the registry meanwhile
+	compacting sync.Mutex    // one Compact at a time; outermost
+	closed     atomic.Bool   // Close was called,
+	ending     atomic.Bool   // and nobody uses the engine any more
+	redone     chan struct{} // nil, or closed when the goroutine has ended that redoes for a read-only engine
 	gate       gate
 	moved      waiters // for applied
 	budget     spillBudget
@@ -136,6 +135,7 @@ type Engine struct {
 	full       atomic.Bool // the file could not grow when a commit needed it to
 	layered    bool        // the log has layers to redo: the next flush is of all
 	batches    uint64
+	commits    uint64
 	batchOps   int // in the last batch of commits
 	row        row
 	left       bool // the last batch has left commits to the next one
@@ -146,13 +146,13 @@ type Engine struct {
 
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 
-	conflicts, commits atomic.Uint64
-	cleaned            atomic.Uint64 // pages that the cleaner has moved
-	memory             atomic.Int64  // bytes of versions, as of the last batch
-	ceiling            atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
-	horizon            atomic.Uint64 // as of the last Reclaim
-	follow             *followed     // of an engine that reads beside a writer; nil else
-	committed          atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
+	conflicts atomic.Uint64
+	cleaned   atomic.Uint64 // pages that the cleaner has moved
+	memory    atomic.Int64  // bytes of versions, as of the last batch
+	ceiling   atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
+	horizon   atomic.Uint64 // as of the last Reclaim
+	follow    *followed     // of an engine that reads beside a writer; nil else
+	committed atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
 }
 
 type commitNode = lockfree.Node[commit]

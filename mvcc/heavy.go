@@ -130,7 +130,6 @@ func (e *Engine) settleAround(n *commitNode) (*override.Flush, error) {
 // settleHeavy logs and applies a heavy commit. It returns the flush to finish, if one is due at once.
 func (e *Engine) settleHeavy(n *commitNode) (f *override.Flush, err error) {
 	defer e.protect(&err)
-	e.drained.Store(n)
 	if err := e.Failed(); err != nil {
 		return nil, err
 	}
@@ -202,7 +201,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	e.note(group, seq) // which is synced, unlike what was written early
 	e.list.Cut(n)
 	e.retire(seq, true)
-	e.commits.Add(1)
+	e.commits++
 	e.batches++
 	e.publishDurable()
 	f = p.seal(c.set.spill != nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,9 +24,11 @@ func TestHoldTime(t *testing.T) {
 // context; those that others wait for don't. Behind the flush nobody waits.
 func TestCommitsAreHeldBack(t *testing.T) {
 	e := newEngine(t, Options{RedoLimit: 1 << 20, FlushInterval: time.Hour})
+	var writes atomic.Int64
 	write := func(tx *Tx) error {
+		n := writes.Add(1)
 		for i := range 100 {
-			if err := tx.Put(fmt.Appendf(nil, "%d %d", e.commits.Load()%20, i), make([]byte, 500)); err != nil {
+			if err := tx.Put(fmt.Appendf(nil, "%d %d", n%20, i), make([]byte, 500)); err != nil {
 				return err
 			}
 		}

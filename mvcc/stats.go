@@ -37,7 +37,7 @@ func (e *Engine) Stats() (Stats, error) {
 	}
 	defer slot.Release()
 	s := Stats{
-		Space: e.store.SpaceStats(), Log: e.store.Counters(), Commits: e.commits.Load(), Conflicts: e.conflicts.Load(),
+		Space: e.store.SpaceStats(), Log: e.store.Counters(), Conflicts: e.conflicts.Load(),
 		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.budget.layers.Load(), OpenSnapshots: e.registry.Count() - 1,
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
@@ -50,7 +50,7 @@ func (e *Engine) Stats() (Stats, error) {
 		if e.Failed() == nil {
 			e.reclaim()
 		}
-		s.HeldBytes = e.store.HeldBytes()
+		s.Commits, s.HeldBytes = e.commits, e.store.HeldBytes()
 		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.since(), e.recovery
 		if s.Records = e.recordsAt(slot.Seq()); s.Records < 0 {
 			s.Records = e.records

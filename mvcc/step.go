@@ -25,7 +25,7 @@ func (e *Engine) MergesAside() bool { return e.pending.aside.Load() != nil }
 
 // Pushed returns how many commits wait to be drained. The caller holds the baton.
 func (e *Engine) Pushed() (n int) {
-	last := e.drained.Load()
+	last := e.list.Drained()
 	for node := e.list.Head(); node != last; node = node.Next() {
 		n++
 	}
