@@ -307,7 +307,7 @@ func (e *Engine) account(b *batch) {
 	}
 	e.rebalance(0)
 	if due {
-		e.leafy.Store(e.livePages() > fewKeys)
+		e.leafy.Store(e.leaves() > fewKeys)
 		if e.pending.aside.Load() == nil {
 			e.reclaim()
 		}

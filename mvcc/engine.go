@@ -97,7 +97,7 @@ type Engine struct {
 
 	baton      baton
 	pending    pending
-	leafy      atomic.Bool   // the tree had more than fewKeys pages; written by the baton holder
+	leafy      atomic.Bool   // the tree had more than fewKeys pages, dirty ones too; written by the baton holder
 	active     atomic.Int32  // commits that were admitted and are not settled
 	unpinned   atomic.Int32  // transactions that wait for admission and are not in the registry meanwhile
 	compacting sync.Mutex    // one Compact at a time; outermost
