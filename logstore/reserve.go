@@ -71,7 +71,7 @@ func (s *Store) reserve(pages, beside int64, c Claim) error {
 	if s.opts.ReadOnly {
 		return ErrReadOnly
 	}
-	if s.space.reserve(pages, beside, c) <= 0 {
+	if beside == 0 && s.space.credit.take(pages) || s.space.reserve(pages, beside, c) <= 0 {
 		return nil
 	}
 	s.growing.Lock()
@@ -91,7 +91,7 @@ func (s *Store) reserve(pages, beside int64, c Claim) error {
 func (s *Store) Fits(pages int64) bool {
 	sp := s.space
 	sp.mu.Lock()
-	lack := pages + sp.reserved + sp.ample(ForDeletes) - sp.available()
+	lack := pages + sp.promised() + sp.ample(ForDeletes) - sp.available()
 	limited, growable := sp.limited || sp.short, sp.growable()
 	sp.mu.Unlock()
 	if limited {
@@ -104,7 +104,7 @@ func (s *Store) Fits(pages int64) bool {
 func (s *Store) Room() int64 {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
-	return s.space.available() - s.space.reserved
+	return s.space.available() - s.space.promised()
 }
 
 // CheckpointPages estimates how many pages a checkpoint takes.
@@ -201,11 +201,12 @@ const beyond = math.MaxInt64
 
 // missing returns how many pages a reservation of so many, which leaves so many more beside what its claim does, lacks.
 func (sp *space) missing(pages, beside int64, c Claim) int64 {
-	need := pages + beside + sp.reserved
+	promised := sp.promised()
+	need := pages + beside + promised
 	if sp.limited || sp.short {
 		all := need + sp.ample(c)
 		if c == ForWrites {
-			all += sp.reserved
+			all += promised
 		}
 		if lack := all - sp.available(); lack > 0 && lack > sp.growable() {
 			if sp.short && lack <= max(sp.allowed(), int64(sp.maxPages-sp.pages)) {
@@ -227,6 +228,9 @@ func (sp *space) reserve(pages, beside int64, c Claim) (missing int64) {
 	}
 	if missing <= 0 {
 		sp.reserved += pages
+		if pages <= creditPages/creditShare {
+			sp.lend()
+		}
 	}
 	return missing
 }
@@ -311,7 +315,9 @@ func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
 
 func (sp *space) setShort(short bool) {
 	sp.mu.Lock()
-	sp.short = short
+	if sp.short = short; short {
+		sp.promised()
+	}
 	sp.mu.Unlock()
 }
 

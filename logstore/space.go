@@ -54,6 +54,7 @@ type space struct {
 	punched      uint64      // segments within pages that are absent, without the condemned
 	leaving      []condemned // absent segments that still have their space
 	reserved     int64       // pages promised to transactions and not yet appended
+	credit       credit      // of those
 	horizon      uint64      // Seq below which no reader looks
 	tail         uint32      // segment being appended to
 	tailPage     uint64      // next page in it
@@ -254,7 +255,7 @@ func (s *Store) SpaceStats() SpaceStats {
 	defer sp.mu.Unlock()
 	return SpaceStats{
 		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, FreeBytes: sp.available() * PageSize,
-		ReservedBytes: sp.reserved * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
+		ReservedBytes: (sp.reserved - sp.credit.pages.Load()) * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
 	}
 }
 

@@ -37,7 +37,7 @@ func (sp *space) condemn(spare int64, least int, newest uint64, onlyTail bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	each := int64(sp.segmentPages - 1)
-	surplus := int((sp.available() - sp.keep() - max(sp.reserved, spare)) / each)
+	surplus := int((sp.available() - sp.keep() - max(sp.promised(), spare)) / each)
 	if surplus < least {
 		return
 	}
@@ -63,7 +63,7 @@ func (s *Store) Surplus(spare int64) int64 {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return max(0, sp.available()-sp.keep()-max(sp.reserved, spare)) * PageSize
+	return max(0, sp.available()-sp.keep()-max(sp.promised(), spare)) * PageSize
 }
 
 // Returning returns the bytes of dead segments that wait for nothing but another checkpoint. No checkpoint is under way.

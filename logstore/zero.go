@@ -132,7 +132,7 @@ func (s *Store) zero(n uint32) error {
 func (sp *space) takeBlank() (uint32, bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	if sp.available()-sp.reserved-sp.keep() < 2*int64(sp.segmentPages) {
+	if sp.available()-sp.promised()-sp.keep() < 2*int64(sp.segmentPages) {
 		return 0, false
 	}
 	for i := len(sp.free) - 1; i >= max(0, len(sp.free)-zeroAhead); i-- {
