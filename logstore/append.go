@@ -56,7 +56,10 @@ const (
 // Begin starts a group.
 func (s *Store) Begin(kind GroupKind) *Group {
 	g := &s.group
-	if (len(g.pages) > 0 || g.before > 0) && !g.written {
+	if empty := len(g.pages) == 0 && g.before == 0; g.s != nil && empty && !g.written { // one that nothing came to, as of Buffered commits
+		g.kind, g.begin, g.keep = kind, s.position(), false
+		return g
+	} else if !empty && !g.written {
 		s.fail(errDropped)
 	}
 	clear(g.pages)
