@@ -1,0 +1,96 @@
+package logstore
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// roomy returns the space of a file of so many segments of 64 pages, all but the first of them free.
+func roomy(segments uint32, maxBytes int64) *space {
+	sp := newSpace(64, maxBytes)
+	sp.extendTo(segments)
+	sp.grown(uint64(segments) * 64)
+	sp.tail, sp.tailPage, sp.successor = 0, headerPage(0)+1, 1
+	return sp
+}
+
+// TestCredit: small reservations are promised whether or not they come out of the credit, which those see who look for room.
+func TestCredit(t *testing.T) {
+	sp := roomy(64, 0)
+	room := sp.available()
+	require.False(t, sp.credit.take(1), "nothing was reserved ahead")
+	require.LessOrEqual(t, sp.reserve(5, 0, ForWrites), int64(0))
+	for range 3 {
+		require.True(t, sp.credit.take(5))
+	}
+	require.False(t, sp.credit.take(creditPages/creditShare+1), "large ones are not")
+	require.False(t, sp.credit.take(1<<40))
+	require.EqualValues(t, 4*5, sp.promised())
+	require.False(t, sp.credit.take(1), "it was taken back")
+	require.Equal(t, room, sp.available())
+}
+
+// TestCreditTogether: what several take at once, while others look, is promised to each.
+func TestCreditTogether(t *testing.T) {
+	sp := roomy(64, 0)
+	s := &Store{space: sp}
+	var taken atomic.Int64
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range 20_000 {
+				switch {
+				case g == 0 && i%10 == 0:
+					s.Room()
+				case sp.credit.take(1) || sp.reserve(1, 0, ForWrites) <= 0:
+					taken.Add(1)
+					if i%2 == 0 {
+						s.Release(1)
+						taken.Add(-1)
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, taken.Load(), sp.promised())
+	require.Greater(t, taken.Load(), int64(500))
+}
+
+// TestCreditWhereRoomIsShort: nothing is reserved ahead in a file with a limit, or without so much room beside all that is held back, and
+// nothing stays so once the device has no more.
+func TestCreditWhereRoomIsShort(t *testing.T) {
+	none := func(sp *space, msg string) {
+		t.Helper()
+		require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
+		require.False(t, sp.credit.take(1), msg)
+		require.EqualValues(t, 1, sp.promised())
+	}
+	none(roomy(64, 1<<30), "a limit")
+
+	sp := roomy(64, 0)
+	sp.setShort(true)
+	none(sp, "a full device")
+
+	sp = roomy(64, 0)
+	require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
+	sp.setShort(true)
+	require.False(t, sp.credit.take(1), "a device that is full now")
+
+	tight := func(spare int64) *space {
+		sp := roomy(64, 0)
+		sp.reserved = sp.available() - sp.heldBack(ForWrites) - spare
+		return sp
+	}
+	sp = tight(creditPages)
+	before := sp.reserved
+	require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
+	require.False(t, sp.credit.take(1), "a page too few")
+	require.Equal(t, before+1, sp.promised())
+	sp = tight(creditPages + 1)
+	require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
+	require.True(t, sp.credit.take(1))
+}
