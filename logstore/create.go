@@ -58,8 +58,8 @@ func (s *Store) create() (*Recovery, error) {
 // database. size is in bytes; both superblocks are blank.
 //
 // The first superblock is durable before the second checkpoint is begun: so if the log, as far as it lies in segment 0, holds pages of
-// two checkpoints, or has come back to segment 0, there has been one. Nor is the file larger than it is made, but by a page for each time
-// that the process was killed while it opened a file whose superblock only the system had: see reallocate.
+// two checkpoints, or has come back to segment 0, there has been one. The file is as large as it was made, or by a page larger, if the power
+// was cut while one was opened whose superblock only the system had: see reallocate. No whole segments end there.
 func (s *Store) checkCreation(size int64) error {
 	page := make([]byte, PageSize)
 	at := Addr(headerPage(0))
@@ -79,7 +79,7 @@ func (s *Store) checkCreation(size int64) error {
 	case ok && h.segment == 0 && h.sequence == 1:
 	case ok:
 		return fmt.Errorf("%w: %s: both superblocks are lost", ErrCorrupt, s.path)
-	case size <= 2*initialPages*PageSize:
+	case size <= (initialPages+1)*PageSize:
 		return nil
 	default:
 		return fmt.Errorf("%w: %s is not a flashdbm database", ErrFormat, s.path)

@@ -19,9 +19,10 @@ const (
 	creditShare = 8 // of those, up to which a reservation takes some
 )
 
-// take reports whether it took the pages: their promise is the caller's now.
+// take reports whether it took the pages: their promise is the caller's now. A reservation of none asks whether all that is promised is there,
+// which the credit cannot tell.
 func (c *credit) take(pages int64) bool {
-	for have := c.pages.Load(); pages <= have && pages <= creditPages/creditShare; have = c.pages.Load() {
+	for have := c.pages.Load(); 0 < pages && pages <= min(have, creditPages/creditShare); have = c.pages.Load() {
 		if c.pages.CompareAndSwap(have, have-pages) {
 			return true
 		}

@@ -94,3 +94,11 @@ func TestCreditWhereRoomIsShort(t *testing.T) {
 	require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
 	require.True(t, sp.credit.take(1))
 }
+
+// TestReserveNothing: a reservation of nothing fails where what is promised is not there.
+func TestReserveNothing(t *testing.T) {
+	s := &Store{space: roomy(8, 8*64*PageSize)}
+	require.NoError(t, s.Reserve(0, true))
+	s.space.reserved = s.space.available() + 1000
+	require.ErrorIs(t, s.Reserve(0, true), ErrFull)
+}

@@ -71,7 +71,7 @@ func (s *Store) reserve(pages, beside int64, c Claim) error {
 	if s.opts.ReadOnly {
 		return ErrReadOnly
 	}
-	if beside == 0 && s.space.credit.take(pages) || s.space.reserve(pages, beside, c) <= 0 {
+	if c == ForWrites && beside == 0 && s.space.credit.take(pages) || s.space.reserve(pages, beside, c) <= 0 {
 		return nil
 	}
 	s.growing.Lock()

@@ -58,7 +58,7 @@ func TestTrim(t *testing.T) {
 	full := x.space()
 	kept := x.append(1)
 	x.s.Condemn(0, 1)
-	require.GreaterOrEqual(t, x.s.space.available()-x.s.space.reserved, x.s.space.keep(), "the reserve stays")
+	require.GreaterOrEqual(t, x.s.space.available()-x.s.space.promised(), x.s.space.keep(), "the reserve stays")
 	require.NotZero(t, x.s.Leaving())
 	require.Zero(t, x.giveBack(), "both superblocks may still lead there")
 	x.checkpointFrom()
@@ -103,7 +103,7 @@ func TestHolesDoNotCount(t *testing.T) {
 	require.Less(t, few, int64(50))
 	sp := x.s.space
 	require.LessOrEqual(t, sp.heldBack(ForWrites), 2*sp.checkpointPages()+8+8*(32+few)/32)
-	require.NoError(t, x.s.Reserve(max(1, sp.available()-sp.reserved-sp.heldBack(ForWrites)+1), false))
+	require.NoError(t, x.s.Reserve(max(1, sp.available()-sp.promised()-sp.heldBack(ForWrites)+1), false))
 	require.Greater(t, x.space(), few)
 	require.LessOrEqual(t, x.space(), few+few/8+1)
 }
