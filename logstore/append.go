@@ -56,11 +56,13 @@ const (
 // Begin starts a group.
 func (s *Store) Begin(kind GroupKind) *Group {
 	g := &s.group
-	if empty := len(g.pages) == 0 && g.before == 0; g.s != nil && empty && !g.written { // one that nothing came to, as of Buffered commits
+	empty := len(g.pages) == 0 && g.before == 0
+	switch {
+	case !empty && !g.written:
+		s.fail(errDropped)
+	case empty && !g.written && g.s != nil: // nothing came to it, as to those of Buffered commits
 		g.kind, g.begin, g.keep = kind, s.position(), false
 		return g
-	} else if !empty && !g.written {
-		s.fail(errDropped)
 	}
 	clear(g.pages)
 	if len(g.slabs) > keptSlabs {
