@@ -55,6 +55,7 @@ func TestCreationCutShort(t *testing.T) {
 func TestCreationCutShortAgain(t *testing.T) {
 	for pages, ours := range map[int64]bool{initialPages: true, initialPages + 1: true, initialPages + MinSegmentPages: false, 2 * initialPages: false} {
 		mem := vfs.NewMem(4 << 20)
+		t.Cleanup(mem.Release)
 		f, err := mem.Open(toyPath, os.O_RDWR|os.O_CREATE, 0o600)
 		require.NoError(t, err)
 		require.NoError(t, f.Truncate(pages*PageSize))
@@ -69,7 +70,6 @@ func TestCreationCutShortAgain(t *testing.T) {
 		require.NoError(t, err, "%d pages", pages)
 		require.True(t, rec.Created)
 		require.NoError(t, s.Close())
-		mem.Release()
 	}
 }
 
