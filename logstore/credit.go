@@ -38,8 +38,11 @@ func (sp *space) lend() {
 	}
 }
 
-// promised returns the pages that are promised to somebody. The credit is empty behind it.
+// takeBack empties the credit.
+func (sp *space) takeBack() { sp.reserved -= sp.credit.pages.Swap(0) }
+
+// promised takes the credit back and returns the pages that are promised to somebody.
 func (sp *space) promised() int64 {
-	sp.reserved -= sp.credit.pages.Swap(0)
+	sp.takeBack()
 	return sp.reserved
 }

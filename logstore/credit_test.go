@@ -102,3 +102,11 @@ func TestReserveNothing(t *testing.T) {
 	s.space.reserved = s.space.available() + 1000
 	require.ErrorIs(t, s.Reserve(0, true), ErrFull)
 }
+
+// TestReleaseTooMuch: what is reserved ahead does not hide that more is released than was reserved.
+func TestReleaseTooMuch(t *testing.T) {
+	s := &Store{space: roomy(64, 0)}
+	require.NoError(t, s.Reserve(1, false))
+	require.NotZero(t, s.space.credit.pages.Load())
+	require.Panics(t, func() { s.Release(2) })
+}

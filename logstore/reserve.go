@@ -228,7 +228,7 @@ func (sp *space) reserve(pages, beside int64, c Claim) (missing int64) {
 	}
 	if missing <= 0 {
 		sp.reserved += pages
-		if pages <= creditPages/creditShare {
+		if c == ForWrites && beside == 0 && pages <= creditPages/creditShare { // such as the next one may take
 			sp.lend()
 		}
 	}
@@ -239,7 +239,7 @@ func (sp *space) reserve(pages, beside int64, c Claim) (missing int64) {
 func (s *Store) Release(pages int64) {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
-	if s.space.reserved -= pages; s.space.reserved < 0 {
+	if s.space.reserved -= pages; s.space.reserved < s.space.credit.pages.Load() {
 		panic("logstore: more pages released than reserved")
 	}
 }
@@ -316,7 +316,7 @@ func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
 func (sp *space) setShort(short bool) {
 	sp.mu.Lock()
 	if sp.short = short; short {
-		sp.promised()
+		sp.takeBack()
 	}
 	sp.mu.Unlock()
 }
