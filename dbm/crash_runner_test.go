@@ -20,6 +20,7 @@ type trial struct {
 	mode      mode
 	keep      steps // of the main script that are taken
 	step      int   // of the main script, the one under way
+	from      int   // the step from which images are taken
 	images    int   // still to be taken,
 	besides   int   // and then beside merges aside
 	taken     int
@@ -119,7 +120,7 @@ func (r *runner) hook() {
 		if !r.busy && r.images <= 0 && r.besides > 0 && r.mergesAside() {
 			r.images, r.besides = 1, r.besides-1
 		}
-		if r.busy || r.images <= 0 || r.dice.IntN(r.oneIn) != 0 || op.Kind == vfs.OpMap {
+		if r.busy || r.images <= 0 || r.step < r.from || r.dice.IntN(r.oneIn) != 0 || op.Kind == vfs.OpMap {
 			return nil
 		}
 		r.busy = true
