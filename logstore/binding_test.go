@@ -94,6 +94,32 @@ func TestRestartHeaderIsSyncedFirst(t *testing.T) {
 	require.Positive(t, pages)
 }
 
+// The log goes on in another segment only for what may be left of a group that was cut off: not for pages of an earlier life with numbers
+// that come again, nor for bytes of values. Of such pages n behind the end the n-th group behind the next is the last that there may be.
+func TestWhatWasCutOff(t *testing.T) {
+	const pages = 3 // behind the end of the log
+	for ahead, clean := range map[int64]bool{-1: true, 0: false, pages - 1: false, pages: false, pages + 1: true, 1 << 40: true} {
+		x := newScript(t)
+		next := x.append(1) + 1
+		for x.s.tail.page+pages >= 8 {
+			next = x.append(1) + 1
+		}
+		x.sync()
+		at := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page + pages
+		x.crash(vfs.KeepAll)
+		x.file(x.mem, func(f vfs.File) {
+			p := make([]byte, PageSize)
+			m := mux{kind: KindRecord, group: uint64(int64(next) + ahead)}
+			m.put(p)
+			_, err := f.WriteAt(p, int64(at)*PageSize)
+			require.NoError(t, err)
+			require.NoError(t, f.Datasync())
+		})
+		x.open()
+		require.Equal(t, clean, !x.s.restart, "%d groups ahead", ahead)
+	}
+}
+
 // A sync vouches for what was written before it began, not for what came while it ran.
 func TestSyncCoversWhatCameBefore(t *testing.T) {
 	x := newScript(t)

@@ -70,9 +70,15 @@ func (sc *scanner) started() (bool, error) {
 // clean reports whether the log may go on right here instead of in a fresh segment: nothing of a group that was cut off is left that
 // could join the log once new pages, or sectors of new pages that a power cut lets through, lie beside it.
 //
-//   - No page from here to the end of the segment names a group from the next one on. So of each page of such a group at least the
-//     first sector is not on the disk, and a page that supplies that sector is that page.
+//   - No page from here to the end of the segment names a group that may have been there: groups are numbered one after the other and take
+//     a page at least, so n pages behind this one lies none later than the n-th behind the next. So of each page of such a group at least
+//     the first sector is not on the disk, and a page that supplies that sector is that page. What names another group is of an earlier
+//     life of the segment, or a user's bytes, and under the present salt it is no page.
 //   - The successor was not opened from this segment. So no page of such a group is in any other segment of the chain.
+//
+// To go on elsewhere costs the rest of the segment until there is a checkpoint. Where a crash has cut off many groups, numbers come again,
+// and most segments have pages of later ones: if they counted, each crash in a row would cost a segment, until a full file has none left
+// for a checkpoint.
 func (sc *scanner) clean() (bool, error) {
 	last := sc.s.firstPage(sc.segment) + uint64(sc.s.segmentPages)
 	for a := sc.here(); a < last; a++ {
@@ -83,7 +89,7 @@ func (sc *scanner) clean() (bool, error) {
 		if p == nil {
 			break
 		}
-		if getMux(p).group >= sc.group {
+		if g := getMux(p).group; g >= sc.group && g-sc.group <= a-sc.here() {
 			return false, nil
 		}
 	}
