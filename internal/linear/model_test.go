@@ -14,7 +14,7 @@ const (
 	put         // DB.Put
 	del         // DB.Delete
 	insert      // Tx.Insert
-	swap        // compare and swap
+	swap        // compare and swap; sees the value before
 	extend      // read, append, put; sees the value before
 	numKind
 )
@@ -84,7 +84,7 @@ func step(s record, c call, a answer) (bool, record) {
 		}
 		return true, s
 	case swap:
-		if a.done != (s.there && s.value == c.old) {
+		if a.there != s.there || a.value != s.value || a.done != (s.there && s.value == c.old) {
 			return false, s
 		} else if a.done {
 			return true, present
