@@ -120,6 +120,30 @@ func TestWhatWasCutOff(t *testing.T) {
 	}
 }
 
+// A header of which a power cut has kept the first copy alone has both again once its segment is gone on in: with the first one damaged
+// later, what was acknowledged meanwhile is found by the second.
+func TestTornHeaderIsMadeWhole(t *testing.T) {
+	x := newScript(t)
+	for first := x.s.tail.header.segment; x.s.tail.header.segment == first || x.s.tail.page < 2; {
+		x.append(1)
+	}
+	n := x.s.tail.header.segment
+	lose := func(at int64, bytes int) {
+		x.crash(vfs.KeepAll)
+		x.file(x.mem, func(f vfs.File) {
+			_, err := f.WriteAt(make([]byte, bytes), int64(x.headerOf(n))*PageSize+at)
+			require.NoError(t, err)
+			require.NoError(t, f.Datasync())
+		})
+		x.open()
+	}
+	lose(headerCopyAt, PageSize-headerCopyAt)
+	last := x.append(1)
+	x.sync()
+	lose(0, 512)
+	require.Equal(t, last, x.s.LastGroup())
+}
+
 // A sync vouches for what was written before it began, not for what came while it ran.
 func TestSyncCoversWhatCameBefore(t *testing.T) {
 	x := newScript(t)

@@ -127,6 +127,17 @@ func (f *guardFile) vanish(off, end int64) error {
 	return nil
 }
 
+// completesHeader tells whether a page is a segment's header that gets the copy back which it lacks.
+func completesHeader(before, after []byte) bool {
+	h, ok := getHeaderCopy(before[:headerSize])
+	if !ok {
+		h, ok = getHeaderCopy(before[headerCopyAt:])
+	}
+	whole := make([]byte, PageSize)
+	h.put(whole)
+	return ok && bytes.Equal(after, whole)
+}
+
 // mayChange tells whether the page at a may get other bytes: nothing that lives, that a reader looks at, or that a recovery from
 // either superblock would read is in it, nor, if it is a header, anywhere in its segment.
 func (d *toy) mayChange(a Addr, before, after []byte) error {

@@ -70,10 +70,10 @@ func (sc *scanner) started() (bool, error) {
 // clean reports whether the log may go on right here instead of in a fresh segment: nothing of a group that was cut off is left that
 // could join the log once new pages, or sectors of new pages that a power cut lets through, lie beside it.
 //
-//   - No page from here to the end of the segment names a group that may have been there: groups are numbered one after the other and take
-//     a page at least, so n pages behind this one lies none later than the n-th behind the next. So of each page of such a group at least
-//     the first sector is not on the disk, and a page that supplies that sector is that page. What names another group is of an earlier
-//     life of the segment, or a user's bytes, and under the present salt it is no page.
+//   - No page from here to the end of the segment names a group as which it could be accepted: groups are numbered one after the other and
+//     take a page at least, so n pages behind this one only a group from the next one to the n-th behind it can be. So of each page of
+//     such a group at least the first sector is not on the disk, and a page that supplies that sector is that page. What names another
+//     group is of an earlier life of the segment, or a user's bytes, and never counts.
 //   - The successor was not opened from this segment. So no page of such a group is in any other segment of the chain.
 //
 // To go on elsewhere costs the rest of the segment until there is a checkpoint. Where a crash has cut off many groups, numbers come again,

@@ -151,7 +151,7 @@ func (m *model) open() (*toy, error) {
 				modelCounts.Reuses++
 			}
 			m.guarded = cmp.Or(m.guarded, d.mayChange(a, before, after))
-		case log.created:
+		case log.created && !completesHeader(before, after):
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
 		return m.guarded

@@ -131,8 +131,9 @@ func (s *Store) rewrite(rec *Recovery) error {
 	if err := again(from, pages); err != nil {
 		return err
 	}
-	for _, h := range rec.entered {
-		if err := again(s.firstPage(h.segment)+headerPage(h.segment), 1); err != nil {
+	for _, h := range rec.entered { // both copies: a power cut may have kept the first alone
+		h.put(buf)
+		if _, err := s.file.WriteAt(buf[:PageSize], int64(s.firstPage(h.segment)+headerPage(h.segment))*PageSize); err != nil {
 			return err
 		}
 	}
