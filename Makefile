@@ -4,7 +4,7 @@
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
 #   make soak     the long tests, cut to fit 80 minutes
 #   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
-#   make scripts  a power cut at every operation of long scripts, for SCRIPTTIME on two processors
+#   make scripts  a power cut at every operation of parts of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make damage   every bit of small databases, all lengths, sectors, hostile pages: at most DAMAGETIME for each of these
 #   make isolation  ISOLATIONRUNS histories of each kind of 10,000 transactions each, replayed; and as many searched for cycles

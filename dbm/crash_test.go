@@ -31,6 +31,7 @@ var (
 	crashTrace = flag.Bool("crash.trace", false, "print what the crash test does")
 
 	crashSteps  = flag.Int("crash.steps", 60, "steps of the scripts whose every operation is a crash")
+	crashImages = flag.Int("crash.images", 1000, "images of each of these scripts")
 	crashKeep   = flag.String("crash.keep", "", "take these steps of the script only: 0-3,7")
 	crashShrink = flag.Duration("crash.shrink", 30*time.Second, "how long to look for the least part of a script that fails")
 )
@@ -59,13 +60,12 @@ func TestCrash(t *testing.T) {
 // part of it; and lets the process die at some. A long script has 20,000 operations and each image of a large database takes long, so
 // each script is looked at for so many images, half of the scripts from their beginning, the others from some step on.
 func TestCrashEveryOperation(t *testing.T) {
-	const images = 1000
 	var all census
 	n := forSeeds(t, 4, time.Minute, func(t *testing.T, seed uint64, _ time.Time) {
 		all.add(crashTrial(t, seed, func(c *trial, rng *rand.Rand) {
-			c.mode, c.images, c.load.steps = everyOperation, images, *crashSteps
-			all := c.load.preload + c.load.steps
-			c.from = max(0, rng.IntN(2*all)-all)
+			c.mode, c.images, c.load.steps = everyOperation, *crashImages, *crashSteps
+			steps := c.load.preload + c.load.steps
+			c.from = max(0, rng.IntN(2*steps)-steps)
 		}))
 	}, nil)
 	all.report(t, n)
@@ -184,7 +184,7 @@ func replayLine(t *testing.T, seed uint64, kept *trial) string {
 	name, _, _ := strings.Cut(t.Name(), "/")
 	line := fmt.Sprintf("replay: go test ./dbm -run '^%s$' -crash.seed=%d", name, seed)
 	if name == "TestCrashEveryOperation" {
-		line += fmt.Sprintf(" -crash.steps=%d", *crashSteps)
+		line += fmt.Sprintf(" -crash.steps=%d -crash.images=%d", *crashSteps, *crashImages)
 	}
 	if kept != nil && kept.keep != nil {
 		line += " -crash.keep=" + kept.keep.String()
