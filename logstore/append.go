@@ -123,10 +123,9 @@ func (g *Group) open() {
 	n := t.header.successor
 	s.forget(n)
 	h := header{
-		segment: n, restart: s.restart, successor: s.space.successorOf(n), salt: randomSalt(), sequence: t.header.sequence + 1,
+		segment: n, successor: s.space.successorOf(n), salt: randomSalt(), sequence: t.header.sequence + 1,
 		predecessor: t.header.salt, group: t.group, uuid: s.uuid,
 	}
-	s.restart = false
 	t.header, t.page, t.fresh = h, headerPage(n)+1, uint64(s.segmentPages)
 	if blank := s.space.enter(h); blank {
 		t.fresh = t.page
@@ -244,9 +243,6 @@ func (g *Group) put(last bool, count uint64) (err error) {
 	if err := s.notShortened(); err != nil {
 		return err
 	}
-	if err := g.restart(); err != nil {
-		return err
-	}
 	if g.keep {
 		err = g.writeOpen()
 	} else {
@@ -264,23 +260,6 @@ func (g *Group) put(last bool, count uint64) (err error) {
 	clear(g.pages)
 	g.pages, g.opened, g.used = g.pages[:0], g.opened[:0], 0
 	return nil
-}
-
-// restart makes the header of the segment that the log goes on in after a crash durable before anything else of its segment is
-// written. Pages of the group that the crash cut off may lie there under an earlier header: if the new header were lost in the next
-// power cut, sectors of new pages might make those pages whole.
-func (g *Group) restart() error {
-	s := g.s
-	if len(g.opened) == 0 || !g.opened[0].header.restart {
-		return nil
-	}
-	n := g.opened[0].header.segment
-	if _, err := s.file.WriteAt(g.opened[0].buf, int64(s.firstPage(n)+headerPage(n))*PageSize); err != nil {
-		return err
-	}
-	s.syncing.Lock()
-	defer s.syncing.Unlock()
-	return s.datasync()
 }
 
 // start returns the position of the group's first page. It names the segment that holds that page, never the one before, which may be

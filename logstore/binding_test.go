@@ -62,61 +62,106 @@ func TestHeaderContinuesTheChain(t *testing.T) {
 	}
 }
 
-// The header of the segment where the log goes on after a crash is durable before anything is written into it.
-func TestRestartHeaderIsSyncedFirst(t *testing.T) {
-	x := newScript(t)
-	x.append(1)
-	x.sync()
-	at := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page
-	x.append(3)
-	x.crash(vfs.KeepAll)
-	x.poke(at, 500) // a group of which one page did not get to the disk
-	x.open()
-	require.True(t, x.s.restart)
-	n := x.s.tail.header.successor
-	header, first := int64(x.headerOf(n))*PageSize, int64(x.s.firstPage(n))*PageSize
-	headerWritten, headerSynced, pages := false, false, 0
-	x.mem.OnOp(func(op vfs.Op) error {
-		switch {
-		case op.Kind == vfs.OpDatasync:
-			headerSynced = headerWritten
-		case op.Kind != vfs.OpWrite && op.Kind != vfs.OpWriteVec || op.Off < first || op.Off >= first+8*PageSize:
-		case op.Off == header && op.Len == PageSize:
-			headerWritten = true
-		default:
-			pages++
-			require.True(t, headerSynced, "%v", op)
-		}
-		return nil
-	})
-	x.append(2)
-	x.mem.OnOp(nil)
-	require.Positive(t, pages)
-}
-
-// The log goes on in another segment only for what may be left of a group that was cut off: not for pages of an earlier life with numbers
-// that come again, nor for bytes of values. Of such pages n behind the end the n-th group behind the next is the last that there may be.
-func TestWhatWasCutOff(t *testing.T) {
-	const pages = 3 // behind the end of the log
-	for ahead, clean := range map[int64]bool{-1: true, 0: false, pages - 1: false, pages: false, pages + 1: true, 1 << 40: true} {
+// What may be left of groups that were cut off is void on the disk before a page is appended, and nothing else is: of the pages behind the
+// end of the log those that name the next group or a later one. An earlier life of the segment stays as it was.
+func TestWhatIsVoided(t *testing.T) {
+	for ahead, void := range map[int64]bool{-1: false, 0: true, 1: true, 1 << 40: true} {
 		x := newScript(t)
 		next := x.append(1) + 1
-		for x.s.tail.page+pages >= 8 {
+		for x.s.tail.page+3 >= 8 {
 			next = x.append(1) + 1
 		}
 		x.sync()
-		at := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page + pages
+		end := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page
 		x.crash(vfs.KeepAll)
-		x.file(x.mem, func(f vfs.File) {
-			p := make([]byte, PageSize)
-			m := mux{kind: KindRecord, group: uint64(int64(next) + ahead)}
-			m.put(p)
-			_, err := f.WriteAt(p, int64(at)*PageSize)
-			require.NoError(t, err)
-			require.NoError(t, f.Datasync())
-		})
+		before, empty := make([]byte, PageSize), make([]byte, PageSize)
+		m := mux{kind: KindRecord, digest: 77, group: uint64(int64(next) + ahead)}
+		m.put(before)
+		before[2000] = 1
+		x.overwrite(end+2, before)
 		x.open()
-		require.Equal(t, clean, !x.s.restart, "%d groups ahead", ahead)
+		x.crash(vfs.KeepNone)
+		want := before
+		if void {
+			want = make([]byte, PageSize)
+			m = mux{group: m.group}
+			m.put(want)
+		}
+		require.Equal(t, want, x.page(end+2), "%d groups ahead", ahead)
+		require.Equal(t, empty, x.page(end+1))
+		x.open()
+		require.Equal(t, next-1, x.s.LastGroup())
+		require.Equal(t, end, x.s.firstPage(x.s.tail.header.segment)+x.s.tail.page, "the log goes on in place")
+	}
+}
+
+// A sync that fails leaves void pages that the system believes to be on the disk, where the old ones still are: the next recovery
+// voids them again.
+func TestVoidedAgainAfterAFailedSync(t *testing.T) {
+	x := newScript(t)
+	for x.s.tail.page != 6 {
+		x.append(1)
+	}
+	x.sync()
+	last, end := x.s.LastGroup(), x.s.firstPage(x.s.tail.header.segment)+6
+	opened := x.headerOf(x.s.tail.header.successor)
+	x.append(3) // two pages here, one in the successor
+	x.crash(vfs.KeepAll)
+	x.poke(end, 500)
+	was := [][]byte{x.page(end), x.page(end + 1), x.page(opened)}
+	now := func() [][]byte { return [][]byte{x.page(end), x.page(end + 1), x.page(opened)} }
+
+	x.mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpDatasync {
+			return errors.New("lost")
+		}
+		return nil
+	})
+	x.openOnly()
+	require.Equal(t, last, x.s.LastGroup())
+	require.Error(t, x.s.EndRecovery(x.rec))
+	x.become(x.mem.Clone()) // killed
+	for i, p := range now() {
+		require.NotEqual(t, was[i], p, "void, as far as the system knows")
+	}
+	lost := x.mem.Crash(vfs.KeepNone, 1)
+	for i, a := range []Addr{end, end + 1, opened} {
+		x.file(lost, func(f vfs.File) { require.Equal(t, was[i], x.read(f, a), "and not on the disk") })
+	}
+	lost.Release()
+
+	x.open()
+	void := now()
+	x.crash(vfs.KeepNone)
+	require.Equal(t, void, now())
+	x.open()
+	require.Equal(t, last, x.s.LastGroup())
+	require.Equal(t, last+1, x.append(3))
+	x.sync()
+	x.crash(vfs.KeepNone)
+	x.open()
+	require.Equal(t, last+1, x.s.LastGroup())
+}
+
+// A crash takes no room: the log goes on where it ended, whatever was cut off there.
+func TestCrashTakesNoRoom(t *testing.T) {
+	x := newScript(t)
+	for x.s.tail.page != 3 {
+		x.append(1)
+	}
+	x.sync()
+	room := x.s.Room()
+	for range 10 {
+		end := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page
+		require.NoError(t, x.s.Reserve(7, true))
+		x.s.Release(7)
+		before := x.s.Room()
+		require.LessOrEqual(t, room, before)
+		x.append(7)
+		x.crash(vfs.KeepAll)
+		x.poke(end+2, 500)
+		x.open()
+		require.Equal(t, before, x.s.Room())
 	}
 }
 

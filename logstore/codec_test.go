@@ -87,7 +87,6 @@ func TestHeaderCodec(t *testing.T) {
 	}{
 		{"log", func(*header) {}},
 		{"private", func(h *header) { h.private = true }},
-		{"restart", func(h *header) { h.restart = true }},
 		{"largest", func(h *header) {
 			h.segment, h.successor, h.salt, h.sequence = math.MaxUint32, math.MaxUint32, math.MaxUint64, math.MaxUint64
 			h.predecessor, h.group, h.index, h.digest = math.MaxUint64, math.MaxUint64, math.MaxUint32, math.MaxUint32

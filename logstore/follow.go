@@ -234,7 +234,7 @@ func (sc *scanner) news() (bool, error) {
 		return false, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
 	}
 	h, ok := getHeader(sc.peeked[:read], n, sc.s.uuid)
-	return ok && h.predecessor == sc.header.salt, nil
+	return ok && h.predecessor == sc.header.salt && h.group != voidGroup, nil
 }
 
 // muxAt reads the mux area of a page, unchecked.

@@ -115,7 +115,7 @@ func TestFormatSegmentHeader(t *testing.T) {
 	require.Equal(t, headerSize, l.End())
 
 	page := make([]byte, PageSize)
-	for _, h := range []header{{}, {private: true}, {restart: true}} {
+	for _, h := range []header{{}, {private: true}} {
 		h.put(page)
 		l.CheckChecksum(page, nil)
 		require.Equal(t, l.Field("kind").Constraint, fmt.Sprint(l.Field("kind").In(page)[0]))
@@ -123,12 +123,9 @@ func TestFormatSegmentHeader(t *testing.T) {
 		if h.private {
 			want |= 1 << 0 // as the constraint of flags says
 		}
-		if h.restart {
-			want |= 1 << 1
-		}
 		require.Equal(t, []byte{want}, l.Field("flags").In(page))
 	}
-	require.Equal(t, "bit 0: private; bit 1: the log went on here after a crash", l.Field("flags").Constraint)
+	require.Equal(t, "bit 0: private", l.Field("flags").Constraint)
 	require.Equal(t, page[:headerSize], page[2048:2048+headerSize], "the second copy")
 	require.True(t, isZero(page[headerSize:2048]) && isZero(page[2048+headerSize:]), "the rest of the page")
 }

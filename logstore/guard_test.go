@@ -138,6 +138,40 @@ func completesHeader(before, after []byte) bool {
 	return ok && bytes.Equal(after, whole)
 }
 
+// voided is what recovery may make of a page of a group that was cut off, or of the header of a segment that such a group opened.
+func voided(before []byte, isHeader bool) []byte {
+	after := make([]byte, PageSize)
+	if !isHeader {
+		m := mux{group: getMux(before).group}
+		m.put(after)
+		return after
+	}
+	h, ok := getHeaderCopy(before[:headerSize])
+	if !ok {
+		h, ok = getHeaderCopy(before[headerCopyAt:])
+	}
+	if h.group = voidGroup; ok {
+		h.put(after)
+	}
+	return after
+}
+
+// mayVoid tells whether recovery was right to void the page at a, which a group had written last: it lies behind the end of the log, in
+// its segment, and no group that was recovered has written it in the segment's present life; or it is the header of the successor.
+func (d *toy) mayVoid(a Addr, group uint64) error {
+	t := &d.s.tail
+	n := t.header.successor
+	switch {
+	case a == d.s.firstPage(n)+headerPage(n):
+		return nil
+	case d.s.segmentOf(a) != t.header.segment || a < d.s.firstPage(t.header.segment)+t.page:
+		return fmt.Errorf("%w: recovery voided page %d, which is not behind the end of the log", errToy, a)
+	case group >= t.header.group && group < t.group:
+		return fmt.Errorf("%w: recovery voided page %d of group %d", errToy, a, group)
+	}
+	return nil
+}
+
 // mayChange tells whether the page at a may get other bytes: nothing that lives, that a reader looks at, or that a recovery from
 // either superblock would read is in it, nor, if it is a header, anywhere in its segment.
 func (d *toy) mayChange(a Addr, before, after []byte) error {

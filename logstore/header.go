@@ -10,11 +10,8 @@ const (
 	headerCopyAt = PageSize / 2 // of the second copy in the header's page
 )
 
-// Bits of the header's flags.
-const (
-	headerPrivate = 1 // the segment is off the chain and holds extents of large values
-	headerRestart = 2 // the log went on here after a crash, before the end of the predecessor
-)
+// headerPrivate is a flag: the segment is off the chain and holds extents of large values.
+const headerPrivate = 1
 
 // header is the first page of a segment, written before any other page of the segment.
 //
@@ -24,7 +21,6 @@ const (
 type header struct {
 	segment     uint32
 	private     bool
-	restart     bool
 	successor   uint32 // segment where the log goes on; allocated before its own header is written
 	salt        uint64 // random, drawn anew at each reuse
 	sequence    uint64 // one more than the predecessor's
@@ -41,9 +37,6 @@ func (h *header) put(p []byte) {
 	p[4] = byte(kindHeader)
 	if h.private {
 		p[5] |= headerPrivate
-	}
-	if h.restart {
-		p[5] |= headerRestart
 	}
 	le.PutUint32(p[8:], h.segment)
 	le.PutUint32(p[12:], h.successor)
@@ -75,7 +68,7 @@ func getHeaderCopy(p []byte) (h header, ok bool) {
 		return h, false
 	}
 	return header{
-		segment: le.Uint32(p[8:]), private: p[5]&headerPrivate != 0, restart: p[5]&headerRestart != 0, successor: le.Uint32(p[12:]),
+		segment: le.Uint32(p[8:]), private: p[5]&headerPrivate != 0, successor: le.Uint32(p[12:]),
 		salt: le.Uint64(p[16:]), sequence: le.Uint64(p[24:]), predecessor: le.Uint64(p[32:]), group: le.Uint64(p[40:]),
 		index: le.Uint32(p[48:]), digest: le.Uint32(p[52:]), uuid: [16]byte(p[56:72]),
 	}, true

@@ -1,7 +1,7 @@
 package logstore
 
-// At the end of the log recovery asks three things: is the hole damage (vouched), was a group under way (torn), and may the log go on
-// right here (clean)?
+// At the end of the log recovery asks two things: is the hole damage (vouched), and was a group under way (started)? A third, what is
+// left that could join the log later, is in void.go.
 
 // vouched looks for a page that was written when group g was durable already: then the hole at g is damage, not the end of the log.
 // It reads every segment whose header is not older than the one where the scan stopped. Private segments and raw pages of runs hold
@@ -65,34 +65,4 @@ func (sc *scanner) started() (bool, error) {
 	}
 	m := getMux(p)
 	return m.group == sc.group || m.digest == sc.digest, nil
-}
-
-// clean reports whether the log may go on right here instead of in a fresh segment: nothing of a group that was cut off is left that
-// could join the log once new pages, or sectors of new pages that a power cut lets through, lie beside it.
-//
-//   - No page from here to the end of the segment names a group as which it could be accepted: groups are numbered one after the other and
-//     take a page at least, so n pages behind this one only a group from the next one to the n-th behind it can be. So of each page of
-//     such a group at least the first sector is not on the disk, and a page that supplies that sector is that page. What names another
-//     group is of an earlier life of the segment, or a user's bytes, and never counts.
-//   - The successor was not opened from this segment. So no page of such a group is in any other segment of the chain.
-//
-// To go on elsewhere costs the rest of the segment until there is a checkpoint. Where a crash has cut off many groups, numbers come again,
-// and most segments have pages of later ones: if they counted, each crash in a row would cost a segment, until a full file has none left
-// for a checkpoint.
-func (sc *scanner) clean() (bool, error) {
-	last := sc.s.firstPage(sc.segment) + uint64(sc.s.segmentPages)
-	for a := sc.here(); a < last; a++ {
-		p, err := sc.window.page(a)
-		if err != nil {
-			return false, err
-		}
-		if p == nil {
-			break
-		}
-		if g := getMux(p).group; g >= sc.group && g-sc.group <= a-sc.here() {
-			return false, nil
-		}
-	}
-	h, ok, err := sc.headerOf(sc.header.successor)
-	return !ok || h.predecessor != sc.header.salt, err
 }

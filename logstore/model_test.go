@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"flag"
@@ -50,7 +51,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, Extended, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches int
+	Commits, Extended, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches, Voided int
 }
 
 func modelOptions() Options {
@@ -139,11 +140,12 @@ func (m *model) hook(op vfs.Op) error {
 	return nil
 }
 
-// open opens the toy under guard. Recovery changes no byte of the file.
+// open opens the toy under guard. Recovery changes no byte of the file, but for what was cut off.
 func (m *model) open() (*toy, error) {
 	m.mem.OnOp(m.hook)
 	var d *toy
 	mem, log := m.mem, m.log
+	void := map[Addr]uint64{} // and the group that had written each last
 	fs := &guardFS{FS: mem, change: func(a Addr, before, after []byte) error {
 		switch {
 		case d != nil:
@@ -151,14 +153,22 @@ func (m *model) open() (*toy, error) {
 				modelCounts.Reuses++
 			}
 			m.guarded = cmp.Or(m.guarded, d.mayChange(a, before, after))
+		case log.created && bytes.Equal(after, voided(before, a == a/8*8+headerPage(uint32(a/8)))):
+			void[a] = log.owner[a]
 		case log.created && !completesHeader(before, after):
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
 		return m.guarded
 	}, wrote: log.wrote, syncing: func() { clear(log.fresh) }, reserved: func(off, n int64) bool { return mem.Reserved(toyPath, off, n) }}
 	opened, err := openToy(fs, m.opts, m.r, log)
-	d = opened
-	return d, err
+	if d = opened; err != nil {
+		return d, err
+	}
+	for a, group := range void {
+		modelCounts.Voided++
+		m.guarded = cmp.Or(m.guarded, d.mayVoid(a, group))
+	}
+	return d, m.guarded
 }
 
 // vary makes each seed another kind of run: with or without syncs, little room or much, crashes often or seldom.

@@ -12,16 +12,16 @@ import (
 
 // Recovery is what Open found. The caller rebuilds the tree's names from it, marks what lives, then calls EndRecovery.
 type Recovery struct {
-	Created  bool           // the file is new and has no checkpoint: the caller writes the first pages, then two checkpoints
-	Table    []byte         // what the caller gave to the newest checkpoint
-	Groups   []ScannedGroup // accepted groups from the scan start on, in order; of every kind
-	Dropped  uint64         // number of a group that had started and was not whole, 0 if none was seen
-	Restarts int            // how often the log went on in a fresh segment after a crash since the scan start
-	proven   uint64         // newest group known durable
-	super    *superblock
-	entered  []header // of the scan start's segment and those that the log entered after it
-	clean    bool     // the log may go on right behind its last group
-	mapped   uint32   // segments that the checkpoint's space map knows
+	Created   bool           // the file is new and has no checkpoint: the caller writes the first pages, then two checkpoints
+	Table     []byte         // what the caller gave to the newest checkpoint
+	Groups    []ScannedGroup // accepted groups from the scan start on, in order; of every kind
+	Dropped   uint64         // number of a group that had started and was not whole, 0 if none was seen
+	proven    uint64         // newest group known durable
+	super     *superblock
+	entered   []header  // of the scan start's segment and those that the log entered after it
+	remnants  []remnant // of groups that were cut off, in the rest of the tail's segment
+	successor *header   // of the tail, if it was opened by such a group
+	mapped    uint32    // segments that the checkpoint's space map knows
 
 	Load time.Duration // what the superblocks and the newest checkpoint took,
 	Scan time.Duration // and what the log behind it
@@ -149,9 +149,6 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 	enter := func(h header) {
 		s.space.enter(h)
 		rec.entered = append(rec.entered, h)
-		if h.restart {
-			rec.Restarts++
-		}
 	}
 	s.space.enter(sc.header)
 	rec.entered = append(rec.entered, sc.header)
@@ -213,6 +210,6 @@ func (s *Store) checkEnd(sc *scanner, rec *Recovery) error {
 	if started {
 		rec.Dropped = hole
 	}
-	rec.clean, err = sc.clean()
+	rec.remnants, rec.successor, err = sc.remnants()
 	return err
 }

@@ -50,6 +50,7 @@ const (
 	flagOpen    = 2 // of mux.flags: the page may be written again, with more in its group
 	flagGrows   = 4 // of mux.flags: its checksum, end and count are in one word, see growing.go
 	lagUnknown  = 0xFFFF
+	voidGroup   = 0 // in a header: the log does not go on there
 	firstGroup  = 1 // number of the first group of a file
 	groupKindAt = 4 // bit of mux.flags where the group kind starts
 )

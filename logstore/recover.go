@@ -4,8 +4,8 @@ import "fmt"
 
 // EndRecovery makes what was recovered durable and opens the log for appending. It comes before the first reader, acknowledgement or
 // reuse: after a kill the accepted groups may exist in the system's cache only, and after a failed sync as pages that the system
-// believes clean; so they are written again, byte for byte, and synced. If anything is left of a group that was cut off, the log goes
-// on in a fresh segment, which it cannot join. A read-only store only syncs.
+// believes clean; so they are written again, byte for byte, and synced. What is left of groups that were cut off is voided with the same
+// sync. A read-only store only syncs.
 func (s *Store) EndRecovery(rec *Recovery) error {
 	if s.beside != nil { // the file is another's
 		s.durable.Store(s.lastWritten.Load())
@@ -20,6 +20,9 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 			if err == nil {
 				err = s.recoverSuccessor()
 			}
+			if err == nil {
+				err = s.void(rec)
+			}
 			if err != nil {
 				return s.fail(fmt.Errorf("flashdbm: recover %s: %w", s.path, err))
 			}
@@ -31,10 +34,6 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 			return err
 		}
 		s.durable.Store(s.lastWritten.Load())
-		if !rec.clean {
-			s.tail.page, s.restart = uint64(s.segmentPages), true
-			s.space.setTail(&s.tail)
-		}
 	}
 	s.space.mu.Lock()
 	s.space.collect()
@@ -132,12 +131,18 @@ func (s *Store) rewrite(rec *Recovery) error {
 		return err
 	}
 	for _, h := range rec.entered { // both copies: a power cut may have kept the first alone
-		h.put(buf)
-		if _, err := s.file.WriteAt(buf[:PageSize], int64(s.firstPage(h.segment)+headerPage(h.segment))*PageSize); err != nil {
+		if err := s.writeHeader(&h, buf); err != nil {
 			return err
 		}
 	}
 	return again(rec.super.number%2, 1)
+}
+
+// writeHeader writes both copies of a header. buf has room for a page.
+func (s *Store) writeHeader(h *header, buf []byte) error {
+	h.put(buf)
+	_, err := s.file.WriteAt(buf[:PageSize], int64(s.firstPage(h.segment)+headerPage(h.segment))*PageSize)
+	return err
 }
 
 // RebaseRecovered notes after recovery which accepted groups lie after the base, as appending them would have.

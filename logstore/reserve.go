@@ -16,7 +16,7 @@ const (
 // dead becomes free again. The housekeeping needs room for that:
 //
 //	checkpoint  C pages: the table and the map of the file. Nothing dead is used again without one, so there are two
-//	restart     a segment: after a crash the log goes on in another one, and the rest of the one before is lost until a checkpoint
+//	segment     one: what is dead becomes free by whole segments only. Without it deletes from a full file of four segments found no room
 //	clean       W pages: what lives in the emptiest segments is moved together. That changes the parents of what moves as well: of I inner
 //	            nodes each perhaps, in the worst case of pages that lie in the order of single changes all over the key space
 //	slack       D pages that deletes may take before anything is cleaned: as many pages as they write so are dead elsewhere
@@ -24,7 +24,7 @@ const (
 // Invariants, on a file that cannot grow:
 //
 //  1. What commits have promised to write, and the flush of what they have made dirty, is reserved before they are resolved.
-//  2. A put leaves two checkpoints, the restart, W and D. What is reserved it counts twice: a flush that is killed has to be written again.
+//  2. A put leaves two checkpoints, the segment, W and D. What is reserved it counts twice: a flush that is killed has to be written again.
 //  3. A delete leaves all of that but D; if cleaning gains no more, two checkpoints. Whatever is dead only waits for those.
 //  4. Folds and cleaning leave two checkpoints.
 //

@@ -55,7 +55,6 @@ type Store struct {
 	tail      tail
 	group     Group  // reused builder
 	sinceBase []mark // record and page groups after the base
-	restart   bool   // the next segment entered is the first after a crash
 	bodies    []byte // scratch of AppendBodies
 	last      lastPage
 

@@ -141,8 +141,7 @@ type Engine struct {
 	left       bool // the last batch has left commits to the next one
 	device     device
 
-	opened    logstore.Addr // pages that the file had when it was opened
-	restarted bool          // after several crashes without a checkpoint one is due: each has left the rest of a segment unused
+	opened logstore.Addr // pages that the file had when it was opened
 
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 
@@ -281,12 +280,6 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	}
 	if err != nil {
 		return err
-	}
-	e.restarted = rec.Restarts > 1 && !readOnly
-	if e.restarted && e.opts.Manual && !e.Redoing() {
-		if err := e.flushAndCheckpoint(); !logstore.IsFull(err) {
-			return err
-		} // a full file can be read, and what is deleted may make room
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ const (
 
 func (k *keeper) start(e *Engine) {
 	k.e, k.quit, k.done = e, make(chan struct{}), make(chan struct{})
-	if e.Redoing() || e.restarted || e.flushDue() {
+	if e.Redoing() || e.flushDue() {
 		k.due.Store(true)
 		k.wake <- struct{}{}
 	}
@@ -206,13 +206,11 @@ func (e *Engine) Housekeep() error {
 		var dying bool
 		e.noteRedo()
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
-		if parts = e.parts(); e.restarted {
-			parts = 1
-		}
+		parts = e.parts()
 		anew = e.cutDue() || flush && parts > 1 && e.firstPart()
 		checkpoint = checkpoint || flush && e.pages.DirtyBytes() > flushLoneBytes // else its own pages would soon make one due
 		trim, dying = e.trimDue()
-		checkpoint = checkpoint || dying || e.restarted
+		checkpoint = checkpoint || dying
 		return e.Failed()
 	}); err != nil {
 		return err
@@ -501,7 +499,7 @@ func (e *Engine) checkpoint() (err error) {
 	e.publishDurable()
 	e.keeper.checkpoints.Add(1)
 	return e.withLog(func() error {
-		e.atCheckpoint, e.restarted = e.store.SinceCheckpoint(), false
+		e.atCheckpoint = e.store.SinceCheckpoint()
 		return nil
 	})
 }
