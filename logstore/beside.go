@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 
 	"flashdbm/logstore/vfs"
 )
@@ -15,8 +16,8 @@ import (
 // of it. So nothing in the file is believed before it was copied and checked, and what is gone is noticed:
 //
 //  1. A page counts as a copy only: read, then checked against its checksum, then decoded. The checksum covers the page's address and
-//     the salt that the segment had when the log entered it, and in one life of a segment a page gets one content, but for rule 5. So a
-//     copy that passes is the page that was meant, whatever the writer does meanwhile. Value runs and extents are checked whole.
+//     the salt that the segment had when the log entered it, and in one life of a segment a page gets one content, but for rules 5 and 7.
+//     So a copy that passes is the page that was meant, whatever the writer does meanwhile. Value runs and extents are checked whole.
 //  2. The salts come from the checkpoint, from headers that continue the chain, and from those of private segments that a group lists,
 //     unless a checkpoint was begun behind that group: only then can such a header be of a later life (saltListed). Enter times are kept:
 //     a reader whose snapshot is older than the present life of a segment must not take its pages, which are whole and mean something
@@ -30,6 +31,9 @@ import (
 //     what follows it shows whether it stayed so: if not, the group is read again (backUp, rewritten). While it is being written a read may
 //     get a mixture. The commits in it that have returned are to be seen all the same: the read is repeated (awaitWhole).
 //  6. Nothing is mapped: a file that was cut is a short read, not a fault.
+//  7. Where recovery has voided something, another group may come in place of one that was shown and then lost: see void.go. The lineage in
+//     the superblock tells, before it is voided. The reader starts anew, and meanwhile takes no page of a group that the writer has not
+//     known to be durable.
 //
 // The same reads serve a reader that has the file's pages by other means than the system's, such as remote memory.
 type beside struct {
@@ -38,12 +42,14 @@ type beside struct {
 	entered map[uint32]uint64 // segment -> stamp when a header of a new life was taken in
 	stamp   uint64            // of what is followed now
 
+	said atomic.Uint64 // newest group that the writer has known to be durable
+
 	// The rest belongs to the goroutine that follows.
 	sc     *scanner // stands behind the last group followed; nil for a file without a superblock
 	last   Position // of that group's first page
 	page   Addr     // its last page, 0 if there is no such group yet
 	open   bool     // the writer may make it longer
-	proven uint64   // newest group known to be durable
+	proven uint64   // newest group known to be durable, also by a sync of the reader's
 }
 
 const (
@@ -63,10 +69,29 @@ func (s *Store) EnteredAt(a Addr) uint64 {
 	return b.entered[s.segmentOf(a)]
 }
 
-// CheckpointedSince reports whether a checkpoint was begun after the given group was written, or the file is another one by now.
+// CheckpointedSince reports whether a checkpoint was begun after the given group was written, or the file is another one by now, or its
+// log another lineage.
 func (s *Store) CheckpointedSince(group uint64) bool {
 	sb, err := s.peekSuperblock()
-	return err != nil || sb == nil || sb.uuid != s.uuid || sb.runFirst > group
+	return err != nil || !s.sameLineage(sb) || sb.runFirst > group
+}
+
+// sameLineage reports whether a superblock is one of the log that was opened: of the same file, and nothing was voided since.
+func (s *Store) sameLineage(sb *superblock) bool {
+	return sb != nil && sb.uuid == s.uuid && sb.lineage == s.lineage
+}
+
+// notReplaced returns an error if the page of a group that was just read at a may have come in place of one that was shown: if the group
+// is not known to be durable and something was voided since the file was opened.
+func (s *Store) notReplaced(a Addr, group uint64) error {
+	if s.beside == nil || group <= s.beside.said.Load() {
+		return nil
+	}
+	sb, err := s.peekSuperblock()
+	if err == nil && !s.sameLineage(sb) {
+		err = s.pageError(a, "the log was cut off and has gone on otherwise")
+	}
+	return err
 }
 
 // CheckpointNumber returns the number of the newest checkpoint that is whole in a file now, 0 if there is none.
@@ -112,6 +137,9 @@ func (s *Store) copied(a Addr, n int64, salt uint64) ([]byte, error) {
 	}
 	if getMux(b).crc != pageCRC(salt, a, b[:PageSize]) {
 		return nil, s.pageError(a, "checksum")
+	}
+	if err := s.notReplaced(a, getMux(b).group); err != nil {
+		return nil, err
 	}
 	return b, nil
 }

@@ -143,6 +143,92 @@ func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 	require.Equal(t, last+1, x.s.LastGroup())
 }
 
+// A power cut may keep the second copy alone of the header of a segment that was cut off, behind the first one of an earlier life. It is
+// void too: should the first one be damaged later, it would count.
+func TestBothCopiesOfAHeaderAreVoided(t *testing.T) {
+	for _, kept := range []int{0, headerCopyAt} {
+		x := newScript(t)
+		for x.s.tail.page != 7 {
+			x.append(1)
+		}
+		x.sync()
+		opened := x.headerOf(x.s.tail.header.successor)
+		x.append(2) // a page here, one in the successor
+		x.crash(vfs.KeepAll)
+		x.poke(opened+1, 500)
+		p := x.page(opened)
+		h, ok := getHeaderCopy(p)
+		require.True(t, ok)
+		other, earlier := h, make([]byte, PageSize)
+		other.predecessor, other.salt = 1, 2
+		other.put(earlier)
+		copy(earlier[kept:kept+headerSize], p[kept:])
+		x.overwrite(opened, earlier)
+		x.open()
+		x.crash(vfs.KeepNone)
+		want := make([]byte, PageSize)
+		h.group = voidGroup
+		h.put(want)
+		require.Equal(t, want, x.page(opened), "copy at %d", kept)
+		x.open()
+	}
+}
+
+// A reader beside was shown groups that the next recovery does not find, since the system has dropped their pages after a failed sync.
+// It starts anew, and takes no page that came in their place.
+func TestReaderOfVoidedGroups(t *testing.T) {
+	x := newScript(t)
+	for x.s.tail.page != 3 {
+		x.append(1)
+	}
+	x.sync()
+	end := x.s.firstPage(x.s.tail.header.segment) + 3
+	shown := x.append(2)
+	opts := x.opts
+	opts.Beside = true
+	r, rec, err := Open(x.mem, toyPath, opts)
+	require.NoError(t, err)
+	defer r.Close()
+	require.NoError(t, r.EndRecovery(rec))
+	require.Equal(t, shown, r.LastGroup())
+	pages := rec.Groups[len(rec.Groups)-1].Pages
+	_, err = r.AppendBodies(nil, pages, KindTree)
+	require.NoError(t, err)
+	require.False(t, r.CheckpointedSince(shown))
+
+	x.s.Close()
+	x.poke(end+1, 500)
+	x.open()
+	require.Equal(t, shown-1, x.s.LastGroup())
+	require.Equal(t, shown, x.append(3), "another group in the same place")
+	_, err = r.Page(end)
+	require.ErrorIs(t, err, ErrCorrupt, "it is none of the pages that were shown")
+	_, err = r.AppendBodies(nil, pages, KindTree)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.True(t, r.CheckpointedSince(shown), "nor damage")
+	groups, lost, err := r.Follow(1)
+	require.NoError(t, err)
+	require.True(t, lost)
+	require.Empty(t, groups)
+
+	again, rec, err := Open(x.mem, toyPath, opts)
+	require.NoError(t, err)
+	defer again.Close()
+	require.NoError(t, again.EndRecovery(rec))
+	x.append(1)
+	groups, lost, err = again.Follow(1)
+	require.NoError(t, err)
+	require.False(t, lost)
+	require.Len(t, groups, 1)
+	_, err = again.Page(end)
+	require.NoError(t, err)
+	x.sync()
+	x.checkpoint()
+	x.crash(vfs.KeepAll)
+	x.open()
+	require.NotZero(t, x.rec.super.lineage, "checkpoints keep it")
+}
+
 // A crash takes no room: the log goes on where it ended, whatever was cut off there.
 func TestCrashTakesNoRoom(t *testing.T) {
 	x := newScript(t)

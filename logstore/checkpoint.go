@@ -73,7 +73,7 @@ func (c *Checkpoint) Finish() error {
 	if err := s.Sync(); err != nil {
 		return err
 	}
-	sb := &superblock{segmentPages: s.segmentPages, incompatible: s.features.wanted.Load(), uuid: s.uuid, number: s.newestNumber() + 1, run: c.run, runFirst: c.first, runLast: c.last, start: c.start}
+	sb := &superblock{segmentPages: s.segmentPages, incompatible: s.features.wanted.Load(), uuid: s.uuid, number: s.newestNumber() + 1, run: c.run, runFirst: c.first, runLast: c.last, start: c.start, lineage: s.lineage}
 	if err := s.writeSuperblock(sb); err != nil {
 		return err
 	}

@@ -156,7 +156,7 @@ func TestPositionCodec(t *testing.T) {
 func testSuperblock() superblock {
 	return superblock{
 		segmentPages: 256, compatible: 1 << 40, uuid: [16]byte{15: 1}, number: 7, run: Position{Segment: 1, Page: 2, Group: 3, Digest: 4, Check: 5},
-		runFirst: 3, runLast: 4, start: Position{Segment: 2, Page: 256, Group: 5, Digest: 6, Check: 7},
+		runFirst: 3, runLast: 4, start: Position{Segment: 2, Page: 256, Group: 5, Digest: 6, Check: 7}, lineage: 8,
 	}
 }
 
@@ -168,7 +168,7 @@ func TestSuperblockCodec(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, sb, got)
 	require.Equal(t, "FLASHDBM", string(p[:8]))
-	require.True(t, isZero(p[120:superblockCRC]) && isZero(p[superblockSize:]))
+	require.True(t, isZero(p[128:superblockCRC]) && isZero(p[superblockSize:]))
 
 	for at := range superblockSize {
 		p[at] ^= 0x10

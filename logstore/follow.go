@@ -12,6 +12,7 @@ func (s *Store) startFollowing(sc *scanner, rec *Recovery) {
 	b := s.beside
 	sc.refresh(min(uint64(s.segmentPages), followWindowPages))
 	b.sc, b.proven = sc, rec.proven
+	b.said.Store(rec.proven)
 	if n := len(rec.Groups); n > 0 {
 		b.followed(&rec.Groups[n-1])
 	}
@@ -22,7 +23,9 @@ func (s *Store) startFollowing(sc *scanner, rec *Recovery) {
 func (b *beside) followed(g *ScannedGroup) {
 	b.last, b.page, b.open = g.start, g.Pages[len(g.Pages)-1].Addr, g.open
 	if g.lag != lagUnknown && g.No > uint64(g.lag) {
-		b.proven = max(b.proven, g.No-uint64(g.lag)-1)
+		said := max(b.said.Load(), g.No-uint64(g.lag)-1)
+		b.said.Store(said)
+		b.proven = max(b.proven, said)
 	}
 }
 
@@ -151,7 +154,7 @@ func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err erro
 		switch {
 		case err != nil:
 			return nil, true, err
-		case sb == nil || sb.uuid != s.uuid:
+		case !s.sameLineage(sb):
 			return nil, true, nil
 		case sb.runLast < b.sc.group: // what the newest checkpoint needs has been read
 			return groups, false, nil

@@ -41,6 +41,8 @@ func TestFormatSuperblock(t *testing.T) {
 			s.runFirst = le.Uint64(v)
 		case "last group":
 			s.runLast = le.Uint64(v)
+		case "lineage":
+			s.lineage = le.Uint64(v)
 		default:
 			return nil, false
 		}

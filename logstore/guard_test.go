@@ -138,31 +138,49 @@ func completesHeader(before, after []byte) bool {
 	return ok && bytes.Equal(after, whole)
 }
 
+// changesLineage tells whether a superblock gets another lineage and stays as it was in all else.
+func changesLineage(before, after []byte) bool {
+	was, err := getSuperblock(before)
+	if err != nil {
+		return false
+	}
+	is, err := getSuperblock(after)
+	was.lineage, is.lineage = 0, 0
+	return err == nil && was == is && isZero(after[superblockSize:])
+}
+
 // voided is what recovery may make of a page of a group that was cut off, or of the header of a segment that such a group opened.
-func voided(before []byte, isHeader bool) []byte {
+// predecessor is what the header names.
+func voided(before []byte, isHeader bool, predecessor uint64) []byte {
 	after := make([]byte, PageSize)
 	if !isHeader {
 		m := mux{group: getMux(before).group}
 		m.put(after)
 		return after
 	}
-	h, ok := getHeaderCopy(before[:headerSize])
-	if !ok {
-		h, ok = getHeaderCopy(before[headerCopyAt:])
-	}
-	if h.group = voidGroup; ok {
-		h.put(after)
+	for _, at := range []int{headerCopyAt, 0} {
+		if h, ok := getHeaderCopy(before[at:]); ok && h.predecessor == predecessor {
+			h.group = voidGroup
+			h.put(after)
+		}
 	}
 	return after
 }
 
+// predecessorOf is what a page names as predecessor if it is a header.
+func predecessorOf(p []byte) uint64 {
+	h, _ := getHeaderCopy(p)
+	return h.predecessor
+}
+
 // mayVoid tells whether recovery was right to void the page at a, which a group had written last: it lies behind the end of the log, in
-// its segment, and no group that was recovered has written it in the segment's present life; or it is the header of the successor.
-func (d *toy) mayVoid(a Addr, group uint64) error {
+// its segment, and no group that was recovered has written it in the segment's present life; or it is the header of the successor, with
+// this segment as predecessor.
+func (d *toy) mayVoid(a Addr, predecessor, group uint64) error {
 	t := &d.s.tail
 	n := t.header.successor
 	switch {
-	case a == d.s.firstPage(n)+headerPage(n):
+	case a == d.s.firstPage(n)+headerPage(n) && predecessor == t.header.salt:
 		return nil
 	case d.s.segmentOf(a) != t.header.segment || a < d.s.firstPage(t.header.segment)+t.page:
 		return fmt.Errorf("%w: recovery voided page %d, which is not behind the end of the log", errToy, a)

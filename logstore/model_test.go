@@ -145,7 +145,8 @@ func (m *model) open() (*toy, error) {
 	m.mem.OnOp(m.hook)
 	var d *toy
 	mem, log := m.mem, m.log
-	void := map[Addr]uint64{} // and the group that had written each last
+	type last struct{ predecessor, group uint64 } // of a header; that had written the page last
+	void := map[Addr]last{}
 	fs := &guardFS{FS: mem, change: func(a Addr, before, after []byte) error {
 		switch {
 		case d != nil:
@@ -153,8 +154,9 @@ func (m *model) open() (*toy, error) {
 				modelCounts.Reuses++
 			}
 			m.guarded = cmp.Or(m.guarded, d.mayChange(a, before, after))
-		case log.created && bytes.Equal(after, voided(before, a == a/8*8+headerPage(uint32(a/8)))):
-			void[a] = log.owner[a]
+		case log.created && a < 2 && changesLineage(before, after):
+		case log.created && a >= 2 && bytes.Equal(after, voided(before, a == a/8*8+headerPage(uint32(a/8)), predecessorOf(after))):
+			void[a] = last{predecessorOf(after), log.owner[a]}
 		case log.created && !completesHeader(before, after):
 			m.guarded = cmp.Or(m.guarded, fmt.Errorf("%w: recovery changed page %d", errToy, a))
 		}
@@ -164,9 +166,9 @@ func (m *model) open() (*toy, error) {
 	if d = opened; err != nil {
 		return d, err
 	}
-	for a, group := range void {
+	for a, l := range void {
 		modelCounts.Voided++
-		m.guarded = cmp.Or(m.guarded, d.mayVoid(a, group))
+		m.guarded = cmp.Or(m.guarded, d.mayVoid(a, l.predecessor, l.group))
 	}
 	return d, m.guarded
 }

@@ -106,7 +106,7 @@ func (s *Store) load() (*Recovery, error) {
 		return s.create()
 	}
 	s.setSegmentPages(sb.segmentPages)
-	s.uuid = sb.uuid
+	s.uuid, s.lineage = sb.uuid, sb.lineage
 	s.features.wanted.Store(sb.incompatible)
 	s.features.stated.Store(sb.incompatible)
 	s.space = newSpace(sb.segmentPages, s.opts.MaxFileSize)

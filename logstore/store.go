@@ -58,6 +58,8 @@ type Store struct {
 	bodies    []byte // scratch of AppendBodies
 	last      lastPage
 
+	lineage uint64 // of the superblocks; set by Open and EndRecovery
+
 	supers [2]*superblock // by slot, nil if damaged; owned by Open, then by the one checkpoint under way
 
 	startAt  atomic.Uint64 // pages appended before the newest checkpoint's scan start

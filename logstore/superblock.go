@@ -35,6 +35,7 @@ type superblock struct {
 	runLast      uint64   // number of the checkpoint's last group
 	runFirst     uint64   // number of the checkpoint's first group
 	start        Position // where the scan starts
+	lineage      uint64   // random, drawn anew each time recovery has voided something; 0 before the first time
 }
 
 func (s *superblock) put(p []byte) {
@@ -51,6 +52,7 @@ func (s *superblock) put(p []byte) {
 	s.start.put(p[80:])
 	le.PutUint64(p[104:], s.runFirst)
 	le.PutUint64(p[112:], s.runLast)
+	le.PutUint64(p[120:], s.lineage)
 	le.PutUint32(p[superblockCRC:], crc32.Checksum(p[:superblockCRC], castagnoli))
 }
 
@@ -74,7 +76,7 @@ func getSuperblock(p []byte) (superblock, error) {
 	s.uuid = [16]byte(p[32:48])
 	s.number = le.Uint64(p[48:])
 	s.run, s.start = getPosition(p[56:]), getPosition(p[80:])
-	s.runFirst, s.runLast = le.Uint64(p[104:]), le.Uint64(p[112:])
+	s.runFirst, s.runLast, s.lineage = le.Uint64(p[104:]), le.Uint64(p[112:]), le.Uint64(p[120:])
 	switch n := s.segmentPages; {
 	case s.incompatible&^knownFeatures != 0:
 		return s, fmt.Errorf("%w: features %#x are unknown to this program: use a newer flashdbm", ErrFormat, s.incompatible&^knownFeatures)

@@ -4,17 +4,21 @@ package logstore
 // still lie in the way: beside new pages, or beside those sectors of new pages that the next power cut lets through, it could join the log.
 // So recovery voids it: what can be told of it is written over, in place, before anything is appended.
 //
-//   - A voided page is zero but for its group's number: it is of no kind, so it is no page of the log.
-//   - A voided header is as it was, with group 0: it continues no chain.
+//   - A void page is zero but for its group's number: it is of no kind, so it is no page of the log.
+//   - A void header is as it was, with group 0: it continues no chain.
 //
 // Invariants:
 //
-//  1. What could join is void on the disk before a page is appended: the sync of EndRecovery lies in between. A power cut before that
-//     leaves each page as it was, or void, or broken.
-//  2. What was void is found again: by the number, or the predecessor. If that sync fails, the system may show a page as void and believe
-//     it is on the disk; so the next recovery writes it again, as it does with the groups that it accepts.
-//  3. Nothing of the log is voided: only what lies behind its end, in its last segment, and the header of the successor, which it has not
-//     entered.
+//  1. What could join is void on the disk before a page is appended: the sync of EndRecovery lies in between. A recovery that a crash
+//     ends before that has shown nothing; it leaves pages as they were, or void, or mixtures. All three have the number of the group in
+//     their first sector, or the predecessor in that of a header, so the next recovery finds them as this one did.
+//  2. If that sync fails, the system may show a page as void and believe that it is on the disk, where the old one still is. For the same
+//     number the next recovery writes it once more. Its log may end earlier than this one's, but not later: bytes only get lost.
+//  3. Nothing of the log is voided, only what lies behind its end, in its last segment, and the header of the successor, which it has not
+//     entered. A reader beside may still look at pages there of an earlier life of the segment, which are as good as gone.
+//  4. A reader beside may have been shown a group that then was lost: one whose sync had failed, and whose pages the system has dropped.
+//     In its place a page comes with the same salt. So before the first page is voided the superblocks get another lineage, and a reader
+//     starts anew; until then it takes no page that may be such a one (notReplaced).
 
 // A remnant is a page that may be of a group that was cut off.
 type remnant struct {
@@ -44,18 +48,42 @@ func (sc *scanner) remnants() (pages []remnant, successor *header, err error) {
 			pages = append(pages, remnant{a, g})
 		}
 	}
-	h, ok, err := sc.headerOf(sc.header.successor)
-	if err != nil || !ok || h.predecessor != sc.header.salt {
-		return pages, nil, err
+	h, err := sc.openedFrom(sc.header.successor, sc.header.salt)
+	return pages, h, err
+}
+
+// openedFrom returns what is left of a header of segment n that names salt as its predecessor. Either copy will do: if the first one is
+// damaged later, the other counts.
+func (sc *scanner) openedFrom(n uint32, salt uint64) (*header, error) {
+	p, err := sc.window.page(sc.s.firstPage(n) + headerPage(n))
+	if err != nil || p == nil {
+		return nil, err
 	}
-	return pages, &h, nil
+	for _, at := range []int{0, headerCopyAt} {
+		h, ok := getHeaderCopy(p[at:])
+		if ok && h.predecessor == salt && h.segment == n && h.uuid == sc.s.uuid {
+			return &h, nil
+		}
+	}
+	return nil, nil
 }
 
 // void writes over what recovery has found of groups that were cut off.
 func (s *Store) void(rec *Recovery) error {
+	if len(rec.remnants) == 0 && rec.successor == nil {
+		return nil
+	}
+	sb := *rec.super
+	sb.lineage = randomSalt()
 	buf := make([]byte, PageSize)
+	sb.put(buf)
+	if _, err := s.file.WriteAt(buf, int64(sb.number%2)*PageSize); err != nil {
+		return err
+	}
+	s.lineage, s.supers[sb.number%2] = sb.lineage, &sb
 	for _, r := range rec.remnants {
 		m := mux{group: r.group}
+		clear(buf)
 		m.put(buf)
 		if _, err := s.file.WriteAt(buf, int64(r.addr)*PageSize); err != nil {
 			return err
