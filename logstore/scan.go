@@ -62,21 +62,25 @@ func (s *Store) newScanner() *scanner {
 
 // headerOf reads the header of segment n.
 func (sc *scanner) headerOf(n uint32) (header, bool, error) {
+	p, err := sc.readHeader(n)
+	h, ok := getHeader(p, n, sc.s.uuid)
+	return h, ok, err
+}
+
+// readHeader returns the page where segment n has its header, as much of it as is in the file. It is valid until the next call.
+func (sc *scanner) readHeader(n uint32) ([]byte, error) {
 	a := sc.s.firstPage(n) + headerPage(n)
 	if a >= sc.end {
-		return header{}, false, nil
+		return nil, nil
 	}
 	if sc.first == a&^(sc.pages-1) && len(sc.buf) > 0 {
-		p, err := sc.window.page(a)
-		h, ok := getHeader(p, n, sc.s.uuid)
-		return h, ok, err
+		return sc.window.page(a)
 	}
 	read, err := sc.s.file.ReadAt(sc.peeked, int64(a)*PageSize)
 	if err != nil && err != io.EOF {
-		return header{}, false, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
+		return nil, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
 	}
-	h, ok := getHeader(sc.peeked[:read], n, sc.s.uuid)
-	return h, ok, nil
+	return sc.peeked[:read], nil
 }
 
 // seek goes to a position of a superblock.

@@ -55,8 +55,8 @@ func (sc *scanner) remnants() (pages []remnant, successor *header, err error) {
 // openedFrom returns what is left of a header of segment n that names salt as its predecessor. Either copy will do: if the first one is
 // damaged later, the other counts.
 func (sc *scanner) openedFrom(n uint32, salt uint64) (*header, error) {
-	p, err := sc.window.page(sc.s.firstPage(n) + headerPage(n))
-	if err != nil || p == nil {
+	p, err := sc.readHeader(n)
+	if err != nil || len(p) < PageSize {
 		return nil, err
 	}
 	for _, at := range []int{0, headerCopyAt} {
