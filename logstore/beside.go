@@ -31,9 +31,11 @@ import (
 //     what follows it shows whether it stayed so: if not, the group is read again (backUp, rewritten). While it is being written a read may
 //     get a mixture. The commits in it that have returned are to be seen all the same: the read is repeated (awaitWhole).
 //  6. Nothing is mapped: a file that was cut is a short read, not a fault.
-//  7. Where recovery has voided something, another group may come in place of one that was shown and then lost: see void.go. The lineage in
-//     the superblock tells, before it is voided. The reader starts anew, and meanwhile takes no page of a group that the writer has not
-//     known to be durable.
+//  7. A group that was shown may be lost: its sync failed, and the system dropped its pages. The recovery of the next writer ends before
+//     it, and other groups come in its place, with the same numbers and salt. So each recovery draws a new lineage for the superblock,
+//     before anything is appended: the reader then starts anew (Follow). Its transactions still take pages of groups that the writer, in
+//     the lineage that was loaded, has known to be durable, and none of later ones (notReplaced). A superblock with a lower number than
+//     one seen before counts as of another lineage: the newer one is damaged now.
 //
 // The same reads serve a reader that has the file's pages by other means than the system's, such as remote memory.
 type beside struct {
@@ -42,14 +44,16 @@ type beside struct {
 	entered map[uint32]uint64 // segment -> stamp when a header of a new life was taken in
 	stamp   uint64            // of what is followed now
 
-	said atomic.Uint64 // newest group that the writer has known to be durable
+	newest atomic.Uint64 // number of the newest superblock seen
+	said   atomic.Uint64 // newest group that the writer has known to be durable, in this lineage
 
 	// The rest belongs to the goroutine that follows.
 	sc     *scanner // stands behind the last group followed; nil for a file without a superblock
 	last   Position // of that group's first page
 	page   Addr     // its last page, 0 if there is no such group yet
 	open   bool     // the writer may make it longer
-	proven uint64   // newest group known to be durable, also by a sync of the reader's
+	heard  uint64   // newest group that a page says was durable
+	proven uint64   // newest group known to be durable, by a page or by a sync of the reader's
 }
 
 const (
@@ -70,26 +74,35 @@ func (s *Store) EnteredAt(a Addr) uint64 {
 }
 
 // CheckpointedSince reports whether a checkpoint was begun after the given group was written, or the file is another one by now, or its
-// log another lineage.
+// log of another lineage.
 func (s *Store) CheckpointedSince(group uint64) bool {
-	sb, err := s.peekSuperblock()
-	return err != nil || !s.sameLineage(sb) || sb.runFirst > group
+	sb, same, err := s.peekLineage()
+	return err != nil || !same || sb.runFirst > group
 }
 
-// sameLineage reports whether a superblock is one of the log that was opened: of the same file, and nothing was voided since.
-func (s *Store) sameLineage(sb *superblock) bool {
-	return sb != nil && sb.uuid == s.uuid && sb.lineage == s.lineage
+// peekLineage returns the newest superblock and whether it is of the lineage that was loaded: of the same file, which nobody has
+// recovered since.
+func (s *Store) peekLineage() (sb *superblock, same bool, err error) {
+	b := s.beside
+	seen := b.newest.Load()
+	sb, err = s.peekSuperblock()
+	if err != nil || sb == nil || sb.uuid != s.uuid || sb.lineage != s.lineage || sb.number < seen {
+		return sb, false, err
+	}
+	for seen < sb.number && !b.newest.CompareAndSwap(seen, sb.number) {
+		seen = b.newest.Load()
+	}
+	return sb, true, nil
 }
 
-// notReplaced returns an error if the page of a group that was just read at a may have come in place of one that was shown: if the group
-// is not known to be durable and something was voided since the file was opened.
+// notReplaced returns an error if the page of a group that was just read at a may have come in place of one that was shown.
 func (s *Store) notReplaced(a Addr, group uint64) error {
 	if s.beside == nil || group <= s.beside.said.Load() {
 		return nil
 	}
-	sb, err := s.peekSuperblock()
-	if err == nil && !s.sameLineage(sb) {
-		err = s.pageError(a, "the log was cut off and has gone on otherwise")
+	_, same, err := s.peekLineage()
+	if err == nil && !same {
+		err = s.pageError(a, "the file was recovered since it was loaded")
 	}
 	return err
 }
@@ -112,13 +125,13 @@ func CheckpointNumber(fs vfs.FS, path string) (uint64, error) {
 // peekSuperblock returns the newest superblock that is whole now; nil if the file has none. One may be under way.
 func (s *Store) peekSuperblock() (*superblock, error) {
 	var newest *superblock
-	var page [superblockSize]byte
+	var pages [PageSize + superblockSize]byte
+	n, err := s.file.ReadAt(pages[:], 0)
+	if err != nil && err != io.EOF {
+		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	}
 	for slot := range s.supers {
-		n, err := s.file.ReadAt(page[:], int64(slot)*PageSize)
-		if err != nil && err != io.EOF {
-			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
-		}
-		sb, err := getSuperblock(page[:n])
+		sb, err := getSuperblock(pages[min(slot*PageSize, n):min(slot*PageSize+superblockSize, n)])
 		if err == nil && sb.number%2 == uint64(slot) && (newest == nil || sb.number > newest.number) {
 			newest = &sb
 		}

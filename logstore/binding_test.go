@@ -62,10 +62,10 @@ func TestHeaderContinuesTheChain(t *testing.T) {
 	}
 }
 
-// What may be left of groups that were cut off is void on the disk before a page is appended, and nothing else is: of the pages behind the
-// end of the log those that name the next group or a later one. An earlier life of the segment stays as it was.
+// What may be left of groups that were cut off is void on the disk before a page is appended, and nothing else is. Of the pages n behind
+// the end of the log the n-th group behind the next is the last that there may be: other numbers are of an earlier life, or bytes of values.
 func TestWhatIsVoided(t *testing.T) {
-	for ahead, void := range map[int64]bool{-1: false, 0: true, 1: true, 1 << 40: true} {
+	for ahead, void := range map[int64]bool{-1: false, 0: true, 1: true, 2: true, 3: false, 1 << 40: false} {
 		x := newScript(t)
 		next := x.append(1) + 1
 		for x.s.tail.page+3 >= 8 {
@@ -174,59 +174,82 @@ func TestBothCopiesOfAHeaderAreVoided(t *testing.T) {
 	}
 }
 
-// A reader beside was shown groups that the next recovery does not find, since the system has dropped their pages after a failed sync.
-// It starts anew, and takes no page that came in their place.
-func TestReaderOfVoidedGroups(t *testing.T) {
-	x := newScript(t)
-	for x.s.tail.page != 3 {
-		x.append(1)
+// A reader beside was shown a group that the next recovery does not find, since the system has dropped its pages, some or all, after a
+// failed sync. It starts anew, and takes no page that came in their place.
+func TestLostGroupBeside(t *testing.T) {
+	for name, drop := range map[string]func(x *script, a Addr){
+		"the last page": func(x *script, a Addr) { x.poke(a+1, 500) },
+		"all pages": func(x *script, a Addr) {
+			x.overwrite(a, make([]byte, PageSize))
+			x.overwrite(a+1, make([]byte, PageSize))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := newScript(t)
+			for x.s.tail.page != 3 {
+				x.append(1)
+			}
+			x.sync()
+			durable := x.s.firstPage(x.s.tail.header.segment) + 2
+			shown := x.append(2)
+			opts := x.opts
+			opts.Beside = true
+			open := func() *Store {
+				r, rec, err := Open(x.mem, toyPath, opts)
+				require.NoError(t, err)
+				t.Cleanup(func() { r.Close() })
+				require.NoError(t, r.EndRecovery(rec))
+				return r
+			}
+			r, other := open(), open()
+			require.Equal(t, shown, r.LastGroup())
+			require.False(t, r.CheckpointedSince(shown))
+
+			x.s.Close()
+			drop(x, durable+1)
+			x.open()
+			require.Equal(t, shown-1, x.s.LastGroup())
+			require.Equal(t, shown, x.append(2), "another group in the same place")
+			x.sync()
+			x.append(1) // says that the one before it is durable
+			gone := func(r *Store) {
+				_, err := r.Page(durable + 1)
+				require.ErrorIs(t, err, ErrCorrupt, "it is none of the pages that were shown")
+				require.True(t, r.CheckpointedSince(shown), "nor damage")
+				_, err = r.Page(durable)
+				require.NoError(t, err, "a group that the writer had known to be durable")
+			}
+			gone(r)
+			groups, lost, err := r.Follow(1)
+			require.NoError(t, err)
+			require.True(t, lost)
+			require.Empty(t, groups)
+			gone(r) // for transactions begun before
+
+			again := open()
+			require.Equal(t, shown+1, again.LastGroup())
+			x.append(1)
+			groups, lost, err = again.Follow(1)
+			require.NoError(t, err)
+			require.False(t, lost)
+			require.Len(t, groups, 1)
+			_, err = again.Page(durable + 1)
+			require.NoError(t, err)
+
+			x.poke(Addr(x.s.newestNumber()%2), 300) // the superblock with the new lineage
+			gone(other)
+			_, lost, err = other.Follow(1)
+			require.NoError(t, err)
+			require.True(t, lost)
+			x.poke(Addr(x.s.newestNumber()%2), 300)
+			x.checkpoint()
+			gone(other)
+			lineage := x.s.lineage
+			x.crash(vfs.KeepAll)
+			x.openOnly()
+			require.Equal(t, lineage, x.s.lineage, "checkpoints keep it")
+		})
 	}
-	x.sync()
-	end := x.s.firstPage(x.s.tail.header.segment) + 3
-	shown := x.append(2)
-	opts := x.opts
-	opts.Beside = true
-	r, rec, err := Open(x.mem, toyPath, opts)
-	require.NoError(t, err)
-	defer r.Close()
-	require.NoError(t, r.EndRecovery(rec))
-	require.Equal(t, shown, r.LastGroup())
-	pages := rec.Groups[len(rec.Groups)-1].Pages
-	_, err = r.AppendBodies(nil, pages, KindTree)
-	require.NoError(t, err)
-	require.False(t, r.CheckpointedSince(shown))
-
-	x.s.Close()
-	x.poke(end+1, 500)
-	x.open()
-	require.Equal(t, shown-1, x.s.LastGroup())
-	require.Equal(t, shown, x.append(3), "another group in the same place")
-	_, err = r.Page(end)
-	require.ErrorIs(t, err, ErrCorrupt, "it is none of the pages that were shown")
-	_, err = r.AppendBodies(nil, pages, KindTree)
-	require.ErrorIs(t, err, ErrCorrupt)
-	require.True(t, r.CheckpointedSince(shown), "nor damage")
-	groups, lost, err := r.Follow(1)
-	require.NoError(t, err)
-	require.True(t, lost)
-	require.Empty(t, groups)
-
-	again, rec, err := Open(x.mem, toyPath, opts)
-	require.NoError(t, err)
-	defer again.Close()
-	require.NoError(t, again.EndRecovery(rec))
-	x.append(1)
-	groups, lost, err = again.Follow(1)
-	require.NoError(t, err)
-	require.False(t, lost)
-	require.Len(t, groups, 1)
-	_, err = again.Page(end)
-	require.NoError(t, err)
-	x.sync()
-	x.checkpoint()
-	x.crash(vfs.KeepAll)
-	x.open()
-	require.NotZero(t, x.rec.super.lineage, "checkpoints keep it")
 }
 
 // A crash takes no room: the log goes on where it ended, whatever was cut off there.

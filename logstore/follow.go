@@ -11,11 +11,11 @@ import (
 func (s *Store) startFollowing(sc *scanner, rec *Recovery) {
 	b := s.beside
 	sc.refresh(min(uint64(s.segmentPages), followWindowPages))
-	b.sc, b.proven = sc, rec.proven
-	b.said.Store(rec.proven)
+	b.sc, b.proven, b.heard = sc, rec.proven, rec.proven
 	if n := len(rec.Groups); n > 0 {
 		b.followed(&rec.Groups[n-1])
 	}
+	b.said.Store(b.heard)
 	rec.Dropped = 0 // a group at the end that is not whole is being written
 }
 
@@ -23,9 +23,8 @@ func (s *Store) startFollowing(sc *scanner, rec *Recovery) {
 func (b *beside) followed(g *ScannedGroup) {
 	b.last, b.page, b.open = g.start, g.Pages[len(g.Pages)-1].Addr, g.open
 	if g.lag != lagUnknown && g.No > uint64(g.lag) {
-		said := max(b.said.Load(), g.No-uint64(g.lag)-1)
-		b.said.Store(said)
-		b.proven = max(b.proven, said)
+		b.heard = max(b.heard, g.No-uint64(g.lag)-1)
+		b.proven = max(b.proven, b.heard)
 	}
 }
 
@@ -150,13 +149,15 @@ func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err erro
 		if groups, err = s.followOn(groups); err != nil {
 			return nil, true, err
 		}
-		sb, err := s.peekSuperblock()
+		sb, same, err := s.peekLineage()
 		switch {
 		case err != nil:
 			return nil, true, err
-		case !s.sameLineage(sb):
+		case !same:
 			return nil, true, nil
 		case sb.runLast < b.sc.group: // what the newest checkpoint needs has been read
+			b.heard = max(b.heard, sb.runLast)
+			b.said.Store(b.heard)
 			return groups, false, nil
 		case try == followTries:
 			return nil, true, nil

@@ -106,9 +106,6 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 			cutGrowing(buf[:PageSize])
 			b = append(b, buf[MuxSize:PageSize]...)
 		}
-		if err := s.notReplaced(pages[0].Addr, getMux(s.bodies).group); err != nil {
-			return nil, err
-		}
 		pages = pages[n:]
 	}
 	return b, nil

@@ -107,6 +107,10 @@ func (s *Store) load() (*Recovery, error) {
 	}
 	s.setSegmentPages(sb.segmentPages)
 	s.uuid, s.lineage = sb.uuid, sb.lineage
+	if s.beside != nil {
+		s.beside.newest.Store(sb.number)
+		s.beside.said.Store(sb.runLast)
+	}
 	s.features.wanted.Store(sb.incompatible)
 	s.features.stated.Store(sb.incompatible)
 	s.space = newSpace(sb.segmentPages, s.opts.MaxFileSize)

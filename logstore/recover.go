@@ -95,7 +95,9 @@ func (s *Store) recoverSuccessor() error {
 	return nil
 }
 
-// rewrite writes the groups not proven durable, the headers of their segments and the chosen superblock once more.
+// rewrite writes the groups not proven durable, the headers of their segments and the chosen superblock once more; that with a new
+// lineage. A reader beside may have been shown groups that are not here any more: their sync had failed, and the system dropped their
+// pages. Others will come in their places, with the same numbers and salt.
 func (s *Store) rewrite(rec *Recovery) error {
 	buf := make([]byte, partPages*PageSize)
 	again := func(a Addr, pages uint64) error {
@@ -135,7 +137,12 @@ func (s *Store) rewrite(rec *Recovery) error {
 			return err
 		}
 	}
-	return again(rec.super.number%2, 1)
+	sb := *rec.super
+	sb.lineage = randomSalt()
+	s.lineage, s.supers[sb.number%2] = sb.lineage, &sb
+	sb.put(buf)
+	_, err := s.file.WriteAt(buf[:PageSize], int64(sb.number%2)*PageSize)
+	return err
 }
 
 // writeHeader writes both copies of a header. buf has room for a page.

@@ -35,7 +35,7 @@ type superblock struct {
 	runLast      uint64   // number of the checkpoint's last group
 	runFirst     uint64   // number of the checkpoint's first group
 	start        Position // where the scan starts
-	lineage      uint64   // random, drawn anew each time recovery has voided something; 0 before the first time
+	lineage      uint64   // random, drawn anew by each recovery; 0 before the first
 }
 
 func (s *superblock) put(p []byte) {

@@ -16,9 +16,6 @@ package logstore
 //     number the next recovery writes it once more. Its log may end earlier than this one's, but not later: bytes only get lost.
 //  3. Nothing of the log is voided, only what lies behind its end, in its last segment, and the header of the successor, which it has not
 //     entered. A reader beside may still look at pages there of an earlier life of the segment, which are as good as gone.
-//  4. A reader beside may have been shown a group that then was lost: one whose sync had failed, and whose pages the system has dropped.
-//     In its place a page comes with the same salt. So before the first page is voided the superblocks get another lineage, and a reader
-//     starts anew; until then it takes no page that may be such a one (notReplaced).
 
 // A remnant is a page that may be of a group that was cut off.
 type remnant struct {
@@ -28,9 +25,11 @@ type remnant struct {
 
 // remnants finds what could join the log from here on.
 //
-// That is each page from here to the end of the segment that names the next group, or a later one: no other can follow. Of a page of such
-// a group that does not name it, at least the first sector is not on the disk, and a page that supplies that sector is that page. Some
-// that do are of an earlier life of the segment, or a user's bytes, and could not join; but they are as dead.
+// That is each page from here to the end of the segment that names a group as which it could be accepted: groups are numbered one after
+// the other and take a page at least, so n pages behind this one only a group from the next one to the n-th behind it can be. Of a page
+// of such a group that does not name it, at least the first sector is not on the disk, and a page that supplies that sector is that page.
+// What names another group is of an earlier life of the segment, or a user's bytes. No page comes into question later: each group that
+// the log appends takes as many pages at least as numbers.
 //
 // And it is the successor's header, if that was opened from this segment. With it void, no page of such a group is in any other segment
 // of the chain: before the log enters that one, it gets another salt.
@@ -44,7 +43,7 @@ func (sc *scanner) remnants() (pages []remnant, successor *header, err error) {
 		if p == nil {
 			break
 		}
-		if g := getMux(p).group; g >= sc.group {
+		if g := getMux(p).group; g >= sc.group && g-sc.group <= a-sc.here() {
 			pages = append(pages, remnant{a, g})
 		}
 	}
@@ -70,20 +69,9 @@ func (sc *scanner) openedFrom(n uint32, salt uint64) (*header, error) {
 
 // void writes over what recovery has found of groups that were cut off.
 func (s *Store) void(rec *Recovery) error {
-	if len(rec.remnants) == 0 && rec.successor == nil {
-		return nil
-	}
-	sb := *rec.super
-	sb.lineage = randomSalt()
 	buf := make([]byte, PageSize)
-	sb.put(buf)
-	if _, err := s.file.WriteAt(buf, int64(sb.number%2)*PageSize); err != nil {
-		return err
-	}
-	s.lineage, s.supers[sb.number%2] = sb.lineage, &sb
 	for _, r := range rec.remnants {
 		m := mux{group: r.group}
-		clear(buf)
 		m.put(buf)
 		if _, err := s.file.WriteAt(buf, int64(r.addr)*PageSize); err != nil {
 			return err
