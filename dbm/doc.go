@@ -36,7 +36,8 @@
 // snapshot by itself. Pages are copied before they are checked and used, so lookups allocate, and a file that is cut short is an error
 // and not a fault. MemoryLimit bounds the copies that are kept; what the writer has logged since its last flush, at most about its
 // RedoLimit, is in memory beside them. A reader that was opened after a sync of the writer had failed cannot know of that: it shows what
-// is in the system's cache.
+// is in the system's cache, until the file is opened for writing again. Each time it is, the reader loads it anew, and a transaction that
+// is under way may get ErrSnapshotTooOld.
 //
 // # Memory
 //

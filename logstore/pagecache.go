@@ -3,7 +3,7 @@ package logstore
 import "sync"
 
 // pageCache keeps checked copies of pages and short value runs. A copy is found by its address and the salt of its segment's life, so it
-// never goes stale; who holds one keeps it, the cache merely forgets.
+// never goes stale in one lineage of the log, and a store has one; who holds one keeps it, the cache merely forgets.
 type pageCache struct {
 	shards [cacheShards]cacheShard
 	limit  int64 // bytes of a shard
