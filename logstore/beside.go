@@ -44,6 +44,7 @@ type beside struct {
 	entered map[uint32]uint64 // segment -> stamp when a header of a new life was taken in
 	stamp   uint64            // of what is followed now
 
+	// Transactions read these two while another one follows, which raises them.
 	newest atomic.Uint64 // number of the newest superblock seen
 	said   atomic.Uint64 // newest group that the writer has known to be durable, in this lineage
 

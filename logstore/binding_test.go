@@ -72,7 +72,7 @@ func TestWhatIsVoided(t *testing.T) {
 			next = x.append(1) + 1
 		}
 		x.sync()
-		end := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page
+		end := x.end()
 		x.crash(vfs.KeepAll)
 		before, empty := make([]byte, PageSize), make([]byte, PageSize)
 		m := mux{kind: KindRecord, digest: 77, group: uint64(int64(next) + ahead)}
@@ -99,9 +99,7 @@ func TestWhatIsVoided(t *testing.T) {
 // voids them again.
 func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 	x := newScript(t)
-	for x.s.tail.page != 6 {
-		x.append(1)
-	}
+	x.appendTo(6)
 	x.sync()
 	last, end := x.s.LastGroup(), x.s.firstPage(x.s.tail.header.segment)+6
 	opened := x.headerOf(x.s.tail.header.successor)
@@ -148,9 +146,7 @@ func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 func TestBothCopiesOfAHeaderAreVoided(t *testing.T) {
 	for _, kept := range []int{0, headerCopyAt} {
 		x := newScript(t)
-		for x.s.tail.page != 7 {
-			x.append(1)
-		}
+		x.appendTo(7)
 		x.sync()
 		opened := x.headerOf(x.s.tail.header.successor)
 		x.append(2) // a page here, one in the successor
@@ -186,9 +182,7 @@ func TestLostGroupBeside(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newScript(t)
-			for x.s.tail.page != 3 {
-				x.append(1)
-			}
+			x.appendTo(3)
 			x.sync()
 			durable := x.s.firstPage(x.s.tail.header.segment) + 2
 			shown := x.append(2)
@@ -255,13 +249,11 @@ func TestLostGroupBeside(t *testing.T) {
 // A crash takes no room: the log goes on where it ended, whatever was cut off there.
 func TestCrashTakesNoRoom(t *testing.T) {
 	x := newScript(t)
-	for x.s.tail.page != 3 {
-		x.append(1)
-	}
+	x.appendTo(3)
 	x.sync()
 	room := x.s.Room()
 	for range 10 {
-		end := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page
+		end := x.end()
 		require.NoError(t, x.s.Reserve(7, true))
 		x.s.Release(7)
 		before := x.s.Room()

@@ -17,9 +17,7 @@ import (
 // again, byte for byte, what lies in the successor would follow it.
 func TestCutOffSuccessorDoesNotJoin(t *testing.T) {
 	x := newScript(t)
-	for x.s.tail.page != 7 {
-		x.append(1)
-	}
+	x.appendTo(7)
 	x.sync()
 	last := x.s.LastGroup()
 	before := x.mem.Clone()
@@ -27,14 +25,7 @@ func TestCutOffSuccessorDoesNotJoin(t *testing.T) {
 	at := x.s.firstPage(x.s.tail.header.segment) + 7
 	x.append(1) // in the successor
 	x.crash(vfs.KeepAll)
-	x.file(before, func(from vfs.File) {
-		x.file(x.mem, func(to vfs.File) {
-			p := make([]byte, PageSize)
-			from.ReadAt(p, int64(at)*PageSize)
-			to.WriteAt(p, int64(at)*PageSize)
-			require.NoError(t, to.Datasync())
-		})
-	})
+	x.file(before, func(f vfs.File) { x.overwrite(at, x.read(f, at)) })
 	before.Release()
 	x.open()
 	require.Equal(t, last, x.s.LastGroup())
@@ -157,9 +148,7 @@ func (f *oneSyncFile) Datasync() error {
 // The log may enter segments after the space map was taken and before the checkpoint's own groups; the scan may start in one of them.
 func TestScanStartBehindTheSpaceMap(t *testing.T) {
 	x := newScript(t)
-	for x.s.tail.page != 8 {
-		x.append(1)
-	}
+	x.appendTo(8)
 	x.s.Rebase(x.s.LastGroup())
 	c := x.s.BeginCheckpoint(nil)
 	var want []uint64

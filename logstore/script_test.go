@@ -66,6 +66,17 @@ func (x *script) append(n int) (group uint64) {
 	return no
 }
 
+// appendTo appends groups of a page until the next page of the log is the given one of its segment.
+func (x *script) appendTo(page uint64) {
+	x.t.Helper()
+	for x.s.tail.page != page {
+		x.append(1)
+	}
+}
+
+// end returns the address of the next page of the log.
+func (x *script) end() Addr { return x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page }
+
 func (x *script) sync() {
 	x.t.Helper()
 	require.NoError(x.t, x.s.Sync())
@@ -249,9 +260,7 @@ func TestTornGroupDoesNotHideWhatFollows(t *testing.T) {
 // void.
 func TestCutOffGroupIsNotMadeWholeByLaterSectors(t *testing.T) {
 	x := newScript(t)
-	for x.s.tail.page != 7 {
-		x.append(1)
-	}
+	x.appendTo(7)
 	x.sync()
 	x.append(2) // a page here, a page in the next segment
 	dead := x.s.firstPage(x.s.tail.header.segment) + 1
@@ -286,14 +295,12 @@ func TestCutOffGroupIsNotMadeWholeByLaterSectors(t *testing.T) {
 // A segment in the chain whose only group was cut off holds nothing but its header, and is needed as long as the scan passes it.
 func TestEmptyLinkIsNotReused(t *testing.T) {
 	x := newScript(t)
-	for x.s.tail.page != 8 {
-		x.append(1)
-	}
+	x.appendTo(8)
 	x.checkpointFromEmpty()
 	link := x.s.tail.header.successor
 	for range 2 { // a header, and then another, without a whole group behind it
 		x.append(1)
-		a := x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page - 1
+		a := x.end() - 1
 		x.crash(vfs.KeepAll)
 		x.poke(a, 100)
 		x.open()
@@ -371,7 +378,7 @@ func TestHole(t *testing.T) {
 		x, at = newScript(t), map[uint64]Addr{}
 		for i := range groups {
 			no := x.append(1)
-			at[no] = x.s.firstPage(x.s.tail.header.segment) + x.s.tail.page - 1
+			at[no] = x.end() - 1
 			if i == 5 || i == 9 {
 				x.sync() // the groups after say so
 			}

@@ -60,7 +60,7 @@ type Store struct {
 
 	lineage uint64 // of the superblocks; set by Open and EndRecovery
 
-	supers [2]*superblock // by slot, nil if damaged; owned by Open, then by the one checkpoint under way
+	supers [2]*superblock // by slot, nil if damaged; owned by Open and EndRecovery, then by the one checkpoint under way
 
 	startAt  atomic.Uint64 // pages appended before the newest checkpoint's scan start
 	appended atomic.Uint64 // pages, raw ones included, since the file was opened

@@ -278,10 +278,7 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	} else {
 		err = e.startRedo(redo)
 	}
-	if err != nil {
-		return err
-	}
-	return nil
+	return err
 }
 
 // Close refuses what would begin, waits for what is open, writes what is in memory, checkpoints and closes the file. Of a poisoned
