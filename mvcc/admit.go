@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"sync/atomic"
 	"time"
 
 	"flashdbm/internal/btree"
@@ -54,10 +55,20 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	return need, err
 }
 
+// unpinned counts those that use the engine and are not in the registry: how many they are, in the lower half, and in the upper one how many
+// ever were.
+type unpinned struct{ counts atomic.Uint64 }
+
+const oneUnpinned = 1<<32 + 1
+
+func (u *unpinned) enter()    { u.counts.Add(oneUnpinned) }
+func (u *unpinned) leave()    { u.counts.Add(^uint64(0)) }
+func (u *unpinned) any() bool { return uint32(u.counts.Load()) > 0 }
+
 // unpin gives up the registration of a transaction that is about to wait for housekeeping, which could not free what it pins. Its
 // function has ended, so nobody reads at its snapshot any more. Close looks for such transactions too.
 func (tx *Tx) unpin() {
-	tx.e.unpinned.Add(1)
+	tx.e.unpinned.enter()
 	tx.slot.Release()
 }
 
@@ -66,7 +77,7 @@ func (tx *Tx) unpin() {
 func (tx *Tx) pin() error {
 	e := tx.e
 	tx.slot = e.registry.AcquireNear(tx.slot, &e.applied)
-	e.unpinned.Add(-1)
+	e.unpinned.leave()
 	if tx.reads == nil {
 		return nil
 	}

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
 	done := make(chan error, 1)
 	go func() { done <- tx.Commit() }()
 	<-waits
-	require.EqualValues(t, 1, e.unpinned.Load())
+	require.True(t, e.unpinned.any())
 	e.ceiling.Store(e.opts.MemoryLimit)
 	return func() error {
 		close(goOn)
@@ -107,7 +108,7 @@ func TestCommitThatWaits(t *testing.T) {
 				} else {
 					require.NoError(t, err)
 				}
-				require.Zero(t, e.unpinned.Load())
+				require.False(t, e.unpinned.any())
 				require.Zero(t, e.registry.Count())
 			})
 		}
@@ -184,4 +185,30 @@ func TestSetsOfPendingBatchesStay(t *testing.T) {
 	require.NoError(t, view.Rollback())
 	others()
 	require.True(t, len(e.spent) == 0 || e.spent[0].seq > seq)
+}
+
+// TestCloseSeesWhoMoves: a transaction that is unpinned and pinned again while Close looks for it is there all the time.
+func TestCloseSeesWhoMoves(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	tx := begin(t, e, TxOptions{})
+	var stop atomic.Bool
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		for !stop.Load() && err == nil {
+			tx.unpin()
+			err = tx.pin()
+		}
+		done <- err
+	}()
+	for range 200_000 {
+		if !e.used() {
+			t.Error("nobody seen")
+			break
+		}
+	}
+	stop.Store(true)
+	require.NoError(t, <-done)
+	require.NoError(t, tx.Rollback())
+	require.False(t, e.used())
 }

@@ -46,8 +46,8 @@ func (e *Engine) Compact(ctx context.Context, progress func(Compaction)) error {
 	if e.opts.Store.ReadOnly {
 		return e.wrap("compact", logstore.ErrReadOnly)
 	}
-	e.unpinned.Add(1) // Close waits; nothing is held back from reuse
-	defer e.unpinned.Add(-1)
+	e.unpinned.enter() // Close waits; nothing is held back from reuse
+	defer e.unpinned.leave()
 	e.compacting.Lock()
 	defer e.compacting.Unlock()
 	c := &compaction{e: e, progress: progress}

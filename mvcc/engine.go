@@ -99,7 +99,7 @@ type Engine struct {
 	pending    pending
 	leafy      atomic.Bool   // the tree had more than fewKeys pages, dirty ones too; written by the baton holder
 	active     atomic.Int32  // commits that were admitted and are not settled
-	unpinned   atomic.Int32  // transactions that wait for admission and are not in the registry meanwhile
+	unpinned   unpinned      // transactions that wait for admission and are not in the registry meanwhile
 	compacting sync.Mutex    // one Compact at a time; outermost
 	closed     atomic.Bool   // Close was called,
 	ending     atomic.Bool   // and nobody uses the engine any more
@@ -315,16 +315,23 @@ func (e *Engine) Close() error {
 // collectAfter is how long Close waits before it has the collector look for transactions that were dropped without being ended.
 const collectAfter = 100 * time.Millisecond
 
-// awaitUsers returns when nobody uses the engine but the keeper. The unpinned come first: those that are not, are registered by then.
+// awaitUsers returns when nobody uses the engine but the keeper.
 func (e *Engine) awaitUsers() {
 	collect := time.Now().Add(collectAfter)
-	for wait := time.Microsecond; e.unpinned.Load() > 0 || e.registry.Count() > 0; wait = min(2*wait, 10*time.Millisecond) {
+	for wait := time.Microsecond; e.used(); wait = min(2*wait, 10*time.Millisecond) {
 		time.Sleep(wait)
 		if time.Now().After(collect) {
 			runtime.GC()
 			collect = time.Now().Add(10 * collectAfter)
 		}
 	}
+}
+
+// used reports whether anybody but the keeper uses the engine. Who goes from the registry to the unpinned while both are looked at is in one
+// of them all the time, and could be missed in both: so it counts how many ever went.
+func (e *Engine) used() bool {
+	counts := e.unpinned.counts.Load()
+	return e.unpinned.any() || e.registry.Count() > 0 || e.unpinned.counts.Load() != counts
 }
 
 func (e *Engine) closeClean() (err error) {

@@ -66,7 +66,7 @@ func TestCommitsAreHeldBack(t *testing.T) {
 		}
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return e.unpinned.Load() == 1 && e.registry.Count() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return e.unpinned.any() && e.registry.Count() == 0 }, patience, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 

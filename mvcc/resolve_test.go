@@ -146,10 +146,10 @@ func TestUntoldConflicts(t *testing.T) {
 
 	missed := change("large1")
 	missed.unpin()
-	e.unpinned.Add(-1) // it was not seen
+	e.unpinned.leave() // it was not seen
 	seq, inTable := large()
 	require.False(t, inTable)
-	e.unpinned.Add(1)
+	e.unpinned.enter()
 	require.NoError(t, missed.pin())
 	require.Equal(t, seq, missed.slot.Seq())
 	require.ErrorIs(t, missed.Commit(), ErrConflict)
@@ -232,12 +232,12 @@ func TestToldAtAnyTime(t *testing.T) {
 		for looks.Load() == from {
 			runtime.Gosched()
 		}
-		e.unpinned.Add(1) // somebody came
+		e.unpinned.enter() // somebody came
 		e.tellLate(seq)
 		require.Equal(t, before, e.untold.Load())
 		told.Store(round)
 		<-looked
-		e.unpinned.Add(-1)
+		e.unpinned.leave()
 		last.Store(0)
 	}
 	require.Zero(t, missed.Load())

@@ -50,5 +50,5 @@ func (e *Engine) enterKeys(seq uint64) {
 // besides reports whether there may be transactions below seq other than those of the batch. Where several commit at once there are, and
 // the registry, which they write to all the time, is not looked at.
 func (e *Engine) besides(seq uint64) bool {
-	return e.active.Load() > 1 || e.unpinned.Load() > 0 || e.registry.ReadersBelow(seq, 1)
+	return e.active.Load() > 1 || e.unpinned.any() || e.registry.ReadersBelow(seq, 1)
 }
