@@ -68,7 +68,12 @@ func (u *unpinned) any() bool { return uint32(u.counts.Load()) > 0 }
 // unpin gives up the registration of a transaction that is about to wait for housekeeping, which could not free what it pins. Its
 // function has ended, so nobody reads at its snapshot any more. Close looks for such transactions too.
 func (tx *Tx) unpin() {
-	tx.e.unpinned.enter()
+	e := tx.e
+	e.unpinned.enter()
+	if tx.single {
+		e.active.Add(-1)
+		return
+	}
 	tx.slot.Release()
 }
 
@@ -76,8 +81,12 @@ func (tx *Tx) unpin() {
 // that touched what a serializable transaction has read, which therefore has lost if there was anything.
 func (tx *Tx) pin() error {
 	e := tx.e
+	defer e.unpinned.leave()
+	if tx.single {
+		e.active.Add(1)
+		return nil
+	}
 	tx.slot = e.registry.AcquireNear(tx.slot, &e.applied)
-	e.unpinned.leave()
 	if tx.reads == nil {
 		return nil
 	}

@@ -189,26 +189,39 @@ func TestSetsOfPendingBatchesStay(t *testing.T) {
 
 // TestCloseSeesWhoMoves: a transaction that is unpinned and pinned again while Close looks for it is there all the time.
 func TestCloseSeesWhoMoves(t *testing.T) {
-	e := newEngine(t, Options{Durability: Buffered, Manual: true})
-	tx := begin(t, e, TxOptions{})
-	var stop atomic.Bool
-	done := make(chan error, 1)
-	go func() {
-		var err error
-		for !stop.Load() && err == nil {
-			tx.unpin()
-			err = tx.pin()
-		}
-		done <- err
-	}()
-	for range 200_000 {
-		if !e.used() {
-			t.Error("nobody seen")
-			break
-		}
+	for _, single := range []bool{false, true} {
+		t.Run(fmt.Sprint("single ", single), func(t *testing.T) {
+			e := newEngine(t, Options{Durability: Buffered, Manual: true})
+			tx := &Tx{e: e, single: true}
+			if single {
+				e.active.Add(1)
+			} else {
+				tx = begin(t, e, TxOptions{})
+			}
+			var stop atomic.Bool
+			done := make(chan error, 1)
+			go func() {
+				var err error
+				for !stop.Load() && err == nil {
+					tx.unpin()
+					err = tx.pin()
+				}
+				done <- err
+			}()
+			for range 200_000 {
+				if !e.used() {
+					t.Error("nobody seen")
+					break
+				}
+			}
+			stop.Store(true)
+			require.NoError(t, <-done)
+			if single {
+				e.active.Add(-1)
+			} else {
+				require.NoError(t, tx.Rollback())
+			}
+			require.False(t, e.used())
+		})
 	}
-	stop.Store(true)
-	require.NoError(t, <-done)
-	require.NoError(t, tx.Rollback())
-	require.False(t, e.used())
 }

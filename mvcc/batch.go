@@ -290,9 +290,9 @@ func (e *Engine) published(b *batch) {
 	e.committed.Store(b.seq)
 	e.show(b.seq)
 	e.noteLogged(b.seq)
-	e.tellLate(b.seq)
+	alone := e.tellLate(b.seq)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
-	e.retire(b.seq, copied)
+	e.retire(b.seq, copied, alone)
 	e.commits += uint64(len(e.nodes))
 }
 

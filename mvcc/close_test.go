@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/logstore"
@@ -38,6 +39,9 @@ func TestCloseRefusesAndWaits(t *testing.T) {
 	_, err = e.Stats()
 	require.ErrorIs(t, err, ErrClosed)
 	require.ErrorIs(t, e.Use(func() error { return nil }), ErrClosed)
+	for _, size := range []int{1, logstore.PageSize} {
+		require.ErrorIs(t, e.WriteOne([]byte("k"), make([]byte, size), false), ErrClosed)
+	}
 	require.NoError(t, e.Close(), "the second call")
 
 	require.Equal(t, "0", get(t, reader, "k"))
@@ -56,6 +60,46 @@ func TestCloseRefusesAndWaits(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, "1", string(v))
 	require.NoError(t, e.Close())
+}
+
+// TestCloseBetweenWrites: what was acknowledged before Close or while it waited is in the file, and nothing else.
+func TestCloseBetweenWrites(t *testing.T) {
+	for round := range 20 {
+		mem := vfs.NewMem(0)
+		e := openOn(t, mem, Options{Durability: Buffered})
+		var written [4]int
+		closed := make(chan error, 1)
+		go func() {
+			time.Sleep(time.Duration(round) * 100 * time.Microsecond)
+			closed <- e.Close()
+		}()
+		key := func(g, i int) []byte { return fmt.Appendf(nil, "%d-%06d", g, i) }
+		together(len(written), func(g int) {
+			for {
+				if err := e.WriteOne(key(g, written[g]), nil, false); err != nil {
+					assert.ErrorIs(t, err, ErrClosed)
+					return
+				}
+				written[g]++
+			}
+		})
+		require.NoError(t, <-closed)
+		e = openOn(t, mem, Options{})
+		sum := 0
+		for g, n := range written {
+			for i := range n {
+				ok, err := e.Exists(key(g, i))
+				require.NoError(t, err)
+				require.True(t, ok, "%s", key(g, i))
+			}
+			sum += n
+		}
+		n, err := e.Len()
+		require.NoError(t, err)
+		require.EqualValues(t, sum, n)
+		require.NoError(t, e.Close())
+		mem.Release()
+	}
 }
 
 // TestCloseTellsOfFailure: what Buffered commits left in memory could not be written, and nobody has heard of that yet.

@@ -35,7 +35,6 @@ func (tx *Tx) commit() error {
 	if tx.spillErr != nil {
 		return tx.spillErr
 	}
-	heavy := tx.heavy()
 	if tx.set.spill != nil {
 		if err := tx.spill(true); err != nil {
 			return err
@@ -52,6 +51,12 @@ func (tx *Tx) commit() error {
 	}
 	e.active.Add(1)
 	defer e.active.Add(-1)
+	return tx.commitAdmitted(held)
+}
+
+// commitAdmitted is commit once the transaction has room for its pages, and counts as active.
+func (tx *Tx) commitAdmitted(held int64) error {
+	e := tx.e
 	if err := e.gate.pass(tx); err != nil {
 		e.store.Release(held)
 		return err
@@ -59,7 +64,7 @@ func (tx *Tx) commit() error {
 	tx.held = held
 	n := tx.node()
 	n.Value.set, n.Value.tx = tx.set, tx
-	if heavy {
+	if tx.heavy() {
 		return tx.commitHeavy(n)
 	}
 	tx.wakeChan()
@@ -82,9 +87,8 @@ func (e *Engine) settlePushed(n *commitNode) {
 	wake := n.Value.tx.kept.wake
 	if e.baton.held.CompareAndSwap(false, true) {
 		e.lead(n)
-		select {
-		case <-wake:
-		default:
+		if len(wake) > 0 {
+			<-wake
 		}
 	} else if <-wake == lead {
 		e.lead(n)

@@ -98,7 +98,7 @@ type Engine struct {
 	baton      baton
 	pending    pending
 	leafy      atomic.Bool   // the tree had more than fewKeys pages, dirty ones too; written by the baton holder
-	active     atomic.Int32  // commits that were admitted and are not settled
+	active     atomic.Int32  // commits that were admitted and are not settled, and those of WriteOne from their beginning to their end
 	unpinned   unpinned      // transactions that wait for admission and are not in the registry meanwhile
 	compacting sync.Mutex    // one Compact at a time; outermost
 	closed     atomic.Bool   // Close was called,
@@ -284,7 +284,7 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 // Close refuses what would begin, waits for what is open, writes what is in memory, checkpoints and closes the file. Of a poisoned
 // engine it returns the error. A second call does nothing.
 //
-// Whatever uses the engine is in the registry of snapshots, or among the unpinned. It registers first and then looks at closed; Close
+// Whatever uses the engine is in the registry of snapshots, or active, or among the unpinned. It registers first and then looks at closed; Close
 // sets closed and then looks at the registry: one of them sees the other.
 func (e *Engine) Close() error {
 	if !e.closed.CompareAndSwap(false, true) {
@@ -327,11 +327,11 @@ func (e *Engine) awaitUsers() {
 	}
 }
 
-// used reports whether anybody but the keeper uses the engine. Who goes from the registry to the unpinned while both are looked at is in one
-// of them all the time, and could be missed in both: so it counts how many ever went.
+// used reports whether anybody but the keeper uses the engine. Who goes to the unpinned from the registry, or from the active, while both are
+// looked at is in one of them all the time, and could be missed in both: so it counts how many ever went.
 func (e *Engine) used() bool {
 	counts := e.unpinned.counts.Load()
-	return e.unpinned.any() || e.registry.Count() > 0 || e.unpinned.counts.Load() != counts
+	return e.unpinned.any() || e.active.Load() > 0 || e.registry.Count() > 0 || e.unpinned.counts.Load() != counts
 }
 
 func (e *Engine) closeClean() (err error) {

@@ -200,7 +200,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	e.show(seq)
 	e.note(group, seq) // which is synced, unlike what was written early
 	e.list.Cut(n)
-	e.retire(seq, true)
+	e.retire(seq, true, false)
 	e.commits++
 	e.batches++
 	e.publishDurable()

@@ -38,8 +38,8 @@ func TestLastCommitKeepsNothing(t *testing.T) {
 	require.NotNil(t, e.list.Head())
 }
 
-// TestSetsAreHandedOn: single writes use few sets and nodes again and again; those of large records are not among them, and no node keeps a
-// set that is used again. What other databases of the process have written changes nothing.
+// TestSetsAreHandedOn: single writes use few sets and nodes again and again, those of one who is alone the same at once; those of large records
+// are not among them, and no node keeps a set that is used again. What other databases of the process have written changes nothing.
 func TestSetsAreHandedOn(t *testing.T) {
 	other := newEngine(t, Options{Durability: Buffered})
 	var many []*Tx
@@ -77,7 +77,17 @@ func TestSetsAreHandedOn(t *testing.T) {
 		}))
 		return nodes
 	}
+	besideOther := func(n, size int) {
+		other := begin(t, e, TxOptions{}) // it may look at all that is committed meanwhile
+		write(n, size)
+		require.Len(t, e.spent, n)
+		require.NoError(t, other.Rollback())
+	}
 	write(5*reclaimBatches, 10)
+	require.Empty(t, e.spent)
+	require.Empty(t, e.sets)
+	require.Nil(t, e.list.Head().Value.set)
+	besideOther(5*reclaimBatches, 10)
 	require.Empty(t, look())
 	require.Len(t, e.sets, keptSets)
 	require.Nil(t, e.list.Head().Value.set)
@@ -86,7 +96,38 @@ func TestSetsAreHandedOn(t *testing.T) {
 	for range 2 { // the pool lets go of large ones
 		runtime.GC()
 	}
-	write(5*reclaimBatches, 10)
+	besideOther(5*reclaimBatches, 10)
 	require.Empty(t, look())
 	require.NotEmpty(t, e.sets)
+}
+
+// TestKeptSetIsNotSeen: who may look at a committed set finds it as it was committed, whenever he began.
+func TestKeptSetIsNotSeen(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	write := func(key string) { require.NoError(t, e.WriteOne([]byte(key), nil, false)) }
+	write("before")
+	before := begin(t, e, TxOptions{})
+	write("a")
+	node := e.list.Head()
+	write("b")
+	require.NotNil(t, node.Value.set)
+	require.Equal(t, 1, node.Value.set.Len())
+	_, ok := node.Value.set.Get([]byte("a"))
+	require.True(t, ok)
+	require.NoError(t, before.Rollback())
+	write("c")
+	require.Nil(t, e.list.Head().Value.set)
+
+	waiting := begin(t, e, TxOptions{})
+	waiting.unpin()
+	write("d")
+	require.NotNil(t, e.list.Head().Value.set, "someone waits for admission")
+	require.NoError(t, waiting.pin())
+	require.NoError(t, waiting.Rollback())
+	e.active.Add(1)
+	write("e")
+	require.NotNil(t, e.list.Head().Value.set, "someone commits")
+	e.active.Add(-1)
+	write("f")
+	require.Nil(t, e.list.Head().Value.set)
 }

@@ -170,15 +170,16 @@ func TestToldLate(t *testing.T) {
 	n.Value.set.Put([]byte("k"), nil)
 	e.nodes = append(e.nodes, n)
 	committer := begin(t, e, TxOptions{})
+	n.Value.tx = committer
 	seq := e.applied.Load() + 1
 	last := e.lastOf(HashKey([]byte("k")))
 	e.tell(seq)
 	require.Equal(t, seq, e.untold.Load())
 	require.Less(t, last.Load(), seq)
-	e.tellLate(seq)
+	require.True(t, e.tellLate(seq))
 	require.Equal(t, seq, e.untold.Load(), "nobody came")
 	late := begin(t, e, TxOptions{})
-	e.tellLate(seq)
+	require.False(t, e.tellLate(seq))
 	require.Equal(t, before, e.untold.Load())
 	require.Equal(t, seq, last.Load())
 	e.nodes = e.nodes[:0]
@@ -197,6 +198,7 @@ func TestToldAtAnyTime(t *testing.T) {
 	n.Value.set.Put([]byte("k"), nil)
 	e.nodes = append(e.nodes, n)
 	beaten := begin(t, e, TxOptions{})
+	n.Value.tx = beaten
 	require.NoError(t, beaten.Put([]byte("k"), nil))
 	for i := range 100 { // it takes longer to look for
 		require.NoError(t, beaten.Put(fmt.Appendf(nil, "other%d", i), nil))
@@ -233,7 +235,7 @@ func TestToldAtAnyTime(t *testing.T) {
 			runtime.Gosched()
 		}
 		e.unpinned.enter() // somebody came
-		e.tellLate(seq)
+		require.False(t, e.tellLate(seq))
 		require.Equal(t, before, e.untold.Load())
 		told.Store(round)
 		<-looked

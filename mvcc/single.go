@@ -1,6 +1,9 @@
 package mvcc
 
-import "flashdbm/logstore"
+import (
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
 
 // kept is what a transaction has for its commit, and one of WriteOne leaves to the next that uses its memory, beside its place in the
 // registry.
@@ -29,11 +32,19 @@ func (tx *Tx) node() *commitNode {
 	return n
 }
 
-// WriteOne puts or removes one record in a transaction of its own. It reads nothing, so it cannot lose to another. Nothing is allocated
-// but what the commit list keeps: the transaction is used again and again.
+// WriteOne puts or removes one record in a transaction of its own. It reads nothing, so it cannot lose to another, and needs no snapshot:
+// it is not in the registry. Nothing is allocated but what the commit list keeps: the transaction is used again and again.
 func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
+	if !btree.FitsInline(len(key), len(value)) {
+		return e.writeLong(key, value, remove)
+	}
 	if e.opts.Store.ReadOnly {
 		return logstore.ErrReadOnly
+	}
+	e.active.Add(1) // first: see Close
+	defer e.active.Add(-1)
+	if e.closed.Load() {
+		return ErrClosed
 	}
 	if err := e.Failed(); err != nil {
 		return err
@@ -42,26 +53,35 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if !ok {
 		tx = &Tx{e: e, single: true}
 	}
-	if tx.slot, err = e.enterNear(tx.slot, &e.applied); err != nil {
+	w := tx.writes()
+	if remove {
+		w.Delete(key)
+	} else {
+		w.Put(key, value)
+		tx.puts = 1
+	}
+	held, err := e.admit(tx)
+	if err == nil {
+		err = tx.commitAdmitted(held)
+	}
+	if err != nil { // it is not used again, nor is its set
 		return err
 	}
-	tx.snap, tx.seen = e.pages.At(tx.slot.Seq()), false
-	if err = tx.writeOne(key, value, remove); err == nil {
-		err = tx.Commit()
-	}
-	*tx = Tx{e: e, slot: tx.slot, single: true, kept: tx.kept}
+	tx.set, tx.pushed, tx.puts = nil, nil, 0
 	e.singles.Put(tx)
-	return err
+	return nil
 }
 
-// writeOne writes the record, or ends the transaction: also if the caller's key or value cannot be read, which panics.
-func (tx *Tx) writeOne(key, value []byte, remove bool) (err error) {
+// writeLong is WriteOne for a record that its leaf has no room for.
+func (e *Engine) writeLong(key, value []byte, remove bool) error {
+	tx, err := e.Begin(TxOptions{})
+	if err != nil {
+		return err
+	}
 	written := false
 	defer func() {
-		if !written {
-			if rerr := tx.Rollback(); rerr != nil {
-				err = rerr
-			}
+		if !written { // the caller's key or value cannot be read, which panics
+			tx.Rollback()
 		}
 	}()
 	if remove {
@@ -69,6 +89,9 @@ func (tx *Tx) writeOne(key, value []byte, remove bool) (err error) {
 	} else {
 		err = tx.Put(key, value)
 	}
-	written = err == nil
-	return err
+	if err != nil {
+		return err
+	}
+	written = true
+	return tx.Commit()
 }

@@ -31,12 +31,18 @@ func (e *Engine) tell(seq uint64) {
 	e.enterKeys(seq)
 }
 
-// tellLate tells of it those who came between the look at the registry and applied. Baton holder.
-func (e *Engine) tellLate(seq uint64) {
-	if e.untold.Load() == seq && e.besides(seq) {
-		e.enterKeys(seq)
-		e.untold.Store(e.told)
+// tellLate tells of it those who came between the look at the registry and applied, and reports whether there was nobody: then nobody who
+// resolves looks at the batch or at those before any more. Baton holder.
+func (e *Engine) tellLate(seq uint64) (alone bool) {
+	if e.untold.Load() != seq {
+		return false
 	}
+	if !e.besides(seq) {
+		return true
+	}
+	e.enterKeys(seq)
+	e.untold.Store(e.told)
+	return false
 }
 
 func (e *Engine) enterKeys(seq uint64) {
@@ -50,5 +56,12 @@ func (e *Engine) enterKeys(seq uint64) {
 // besides reports whether there may be transactions below seq other than those of the batch. Where several commit at once there are, and
 // the registry, which they write to all the time, is not looked at.
 func (e *Engine) besides(seq uint64) bool {
-	return e.active.Load() > 1 || e.unpinned.any() || e.registry.ReadersBelow(seq, 1)
+	if e.active.Load() > 1 || e.unpinned.any() {
+		return true
+	}
+	own := 1
+	if e.nodes[0].Value.tx.single {
+		own = 0
+	}
+	return e.registry.ReadersBelow(seq, own)
 }

@@ -208,11 +208,13 @@ func (o *order) reset() {
 	if len(o.blocks)+len(o.spare) > keepBlocks {
 		*o = order{}
 	}
-	if len(o.blocks) > 0 {
+	if len(o.blocks) > 1 {
 		o.spare = append(o.spare, o.blocks[1:]...)
 		clear(o.blocks[1:])
-		clear(o.fences)
+		clear(o.fences[1:])
 		o.blocks, o.firsts, o.fences = o.blocks[:1], o.firsts[:1], o.fences[:1]
+	}
+	if len(o.blocks) > 0 {
 		o.blocks[0].n = 0
 	}
 }
