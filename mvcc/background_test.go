@@ -3,6 +3,7 @@ package mvcc
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,4 +44,35 @@ func TestBackgroundWritesAreShort(t *testing.T) {
 	require.Greater(t, all, int64(10*part), "too little is dirty")
 	require.LessOrEqual(t, most, int64(part+4), "a part, its list and headers")
 	require.NoError(t, e.Close())
+}
+
+// TestHousekeepingGoesOn: as long as a part of a flush is due, the next one follows, also while nobody commits.
+func TestHousekeepingGoesOn(t *testing.T) {
+	e := newEngine(t, Options{
+		Store:      logstore.Options{SegmentPages: 32},
+		Durability: Buffered, RedoLimit: 1 << 20, FlushInterval: time.Hour, Thresholds: Thresholds{PartBytes: 64 << 10},
+	})
+	overwrite := func() {
+		for i := range 2000 {
+			require.NoError(t, e.WriteOne(fmt.Appendf(nil, "%05d", i*7919%2000), make([]byte, 500), false))
+		}
+	}
+	due := func() (parts int, due bool) {
+		require.NoError(t, e.withBaton(func() error {
+			parts, due = e.parts(), e.flushDue()
+			return nil
+		}))
+		return parts, due
+	}
+	overwrite()
+	require.NoError(t, e.Checkpoint())
+	e.keeper.mu.Lock() // no flush
+	overwrite()
+	parts, is := due()
+	require.Greater(t, parts, 4)
+	require.True(t, is)
+	flushes := e.keeper.flushes.Load()
+	e.keeper.mu.Unlock()
+	require.Eventually(t, func() bool { _, is := due(); return !is }, patience, time.Millisecond)
+	require.Greater(t, e.keeper.flushes.Load(), flushes+1)
 }

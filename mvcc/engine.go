@@ -197,6 +197,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.pending.asideAt = e.pending.asideFrom
 	e.keeper.wake = make(chan struct{}, 1)
 	e.moved.init()
+	e.excess.held.init()
 	e.gate.init()
 	e.ceiling.Store(opts.MemoryLimit)
 	e.setStep()

@@ -9,7 +9,7 @@ import (
 // open it and the memory for what is dirty, would grow until the device has an hour of peace. A commit then waits a little before it
 // reserves anything, the longer the more redo there is; so commits find the pace of the flushes, and none waits for a whole flush.
 //
-// Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read. It
+// It waits no longer than there is too much. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read. It
 // does not wait if others wait for it at the gate, nor longer than its context allows.
 const (
 	holdShare = 2                     // commits wait longest when redo is half of RedoLimit too long,
@@ -20,6 +20,7 @@ const (
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
 type excess struct {
 	past atomic.Int64 // written by the baton holder
+	held waiters      // until it is no more
 }
 
 // noteRedo notes how long the redo is. A flush of all is due at RedoLimit, and lets go what was there when it began; so the redo behind its
@@ -30,7 +31,11 @@ func (e *Engine) noteRedo() {
 	if e.parts() == 1 {
 		redo = e.redoBytes.sinceBase()
 	}
-	e.excess.past.Store(redo + int64(len(e.redo)) - e.opts.RedoLimit)
+	past := redo + int64(len(e.redo)) - e.opts.RedoLimit
+	e.excess.past.Store(past)
+	if past <= 0 {
+		e.excess.held.broadcast()
+	}
 }
 
 // hold makes a transaction that is about to commit wait if redo is too long.
@@ -39,8 +44,7 @@ func (e *Engine) hold(tx *Tx) error {
 	if past <= 0 || tx.gate != nil || e.opts.Manual || e.ending.Load() {
 		return nil
 	}
-	wait := holdTime(past, e.opts.RedoLimit)
-	if wait < holdLeast {
+	if holdTime(past, e.opts.RedoLimit) < holdLeast {
 		return nil
 	}
 	if tx.reads == nil {
@@ -50,12 +54,17 @@ func (e *Engine) hold(tx *Tx) error {
 	if tx.ctx != nil {
 		done = tx.ctx.Done()
 	}
-	t := time.NewTimer(wait)
-	select {
-	case <-t.C:
-	case <-done:
+	moved, leave := e.excess.held.join()
+	if past = e.excess.past.Load(); past > 0 {
+		t := time.NewTimer(holdTime(past, e.opts.RedoLimit))
+		select {
+		case <-t.C:
+		case <-moved:
+		case <-done:
+		}
 		t.Stop()
 	}
+	leave()
 	if tx.reads == nil {
 		if err := tx.pin(); err != nil {
 			return err

@@ -87,3 +87,25 @@ func TestCommitsAreHeldBack(t *testing.T) {
 	require.NoError(t, e.Checkpoint())
 	require.LessOrEqual(t, e.excess.past.Load(), int64(0))
 }
+
+// TestHeldBackUntilEnough: who is held back goes on as soon as there is not too much redo any more.
+func TestHeldBackUntilEnough(t *testing.T) {
+	e := newEngine(t, Options{})
+	held := begin(t, e, TxOptions{})
+	least := time.Hour
+	for i := 0; i < 20 && least >= holdMost/2; i++ {
+		e.excess.past.Store(e.opts.RedoLimit)
+		done := make(chan error, 1)
+		go func() { done <- e.hold(held) }()
+		require.Eventually(t, func() bool { return e.excess.held.count.Load() == 1 || len(done) == 1 }, patience, 100*time.Microsecond)
+		begun := time.Now()
+		require.NoError(t, e.withBaton(func() error {
+			e.noteRedo()
+			return nil
+		}))
+		require.NoError(t, <-done)
+		least = min(least, time.Since(begun))
+	}
+	require.Less(t, least, holdMost/2)
+	require.NoError(t, held.Rollback())
+}

@@ -134,7 +134,11 @@ func (k *keeper) run() {
 			}
 		}
 		k.due.Store(false)
+		flushes := k.flushes.Load()
 		k.log("housekeeping", k.e.Housekeep())
+		if k.flushes.Load() != flushes {
+			k.goOn()
+		}
 		if k.e.zeroDue() {
 			k.log("zeroing", k.e.store.ZeroAhead())
 		}
@@ -143,6 +147,15 @@ func (k *keeper) run() {
 			return
 		}
 	}
+}
+
+// goOn looks whether more work is due behind a flush. Commits say so too, but not while they are held back for want of that work: one
+// writer, and what it was held back for, had come to 16 commits between two turns.
+func (k *keeper) goOn() {
+	k.log("housekeeping", k.e.withLog(func() error {
+		k.nudge()
+		return nil
+	}))
 }
 
 func (k *keeper) log(what string, err error) {

@@ -29,21 +29,29 @@ func (w *waiters) broadcast() {
 
 // until waits until done is true, which a broadcast follows. It looks again at least every 10 ms.
 func (w *waiters) until(done func() bool) {
-	w.count.Add(1)
-	defer w.count.Add(-1)
 	for {
-		w.mu.Lock()
-		ch := w.ch
-		w.mu.Unlock()
+		moved, leave := w.join()
 		if done() {
+			leave()
 			return
 		}
 		select {
-		case <-ch:
+		case <-moved:
 		case <-time.After(10 * time.Millisecond):
 		}
+		leave()
 	}
 }
+
+// join returns what the next broadcast closes, and what ends the waiting for it. The watermark is looked at in between.
+func (w *waiters) join() (moved <-chan struct{}, leave func()) {
+	w.count.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ch, w.leave
+}
+
+func (w *waiters) leave() { w.count.Add(-1) }
 
 // gate keeps other transactions from being resolved while one that has lost too often tries alone. Nobody waits at it longer than
 // gateWait, nor longer than aloneWait to close it, so a transaction that runs another inside itself cannot hang for ever.
