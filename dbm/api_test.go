@@ -247,20 +247,22 @@ func TestSlicesStay(t *testing.T) {
 					given, want = append(given, v), append(want, bytes.Clone(v))
 				}
 			}
+			try := 0
 			err := db.Update(func(tx *Tx) error {
-				given, want = nil, nil // what a try before this one was given is over: keys that share a slot may conflict
+				given, want = nil, nil // what a try before this one was given is over: keys that share a slot conflict,
+				try++                  // so each tries others
 				note(tx)
 				for round := 1; round < 10; round++ {
 					require.NoError(t, writeAll(tx, round))
 					note(tx)
-					require.NoError(t, db.Put(fmt.Append(nil, round), nil))
+					require.NoError(t, db.Put(fmt.Appendf(nil, "%d.%d", try, round), nil))
 					require.NoError(t, db.View(func(*Tx) error { return nil }))
 				}
 				for i := range 200 {
 					require.NoError(t, tx.Delete(key(i)))
 				}
 				for round := range 10 {
-					db.Put([]byte("other"), sized(100_000, byte(round)))
+					require.NoError(t, db.Put(fmt.Appendf(nil, "other%d", try), sized(100_000, byte(round))))
 					require.NoError(t, db.Checkpoint())
 				}
 				for i := range given {
