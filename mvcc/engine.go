@@ -99,7 +99,7 @@ type Engine struct {
 	pending    pending
 	leafy      atomic.Bool   // the tree had more than fewKeys pages, dirty ones too; written by the baton holder
 	active     atomic.Int32  // commits that were admitted and are not settled, and those of WriteOne from their beginning to their end
-	unpinned   unpinned      // transactions that wait for admission and are not in the registry meanwhile
+	unpinned   unpinned      // transactions that wait for admission, or write to the file, and may not be in the registry meanwhile
 	compacting sync.Mutex    // one Compact at a time; outermost
 	closed     atomic.Bool   // Close was called,
 	ending     atomic.Bool   // and nobody uses the engine any more

@@ -9,8 +9,8 @@ import (
 // open it and the memory for what is dirty, would grow until the device has an hour of peace. A commit then waits a little before it
 // reserves anything, the longer the more redo there is; so commits find the pace of the flushes, and none waits for a whole flush.
 //
-// It waits no longer than there is too much. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read. It
-// does not wait if others wait for it at the gate, nor longer than its context allows.
+// It waits no longer than there is too much. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile,
+// unless it depends on what it has read. It does not wait if others wait for it at the gate, nor longer than its context allows.
 const (
 	holdShare = 2                     // commits wait longest when redo is half of RedoLimit too long,
 	holdMost  = 50 * time.Millisecond // and so long

@@ -109,3 +109,16 @@ func TestHeldBackUntilEnough(t *testing.T) {
 	require.Less(t, least, holdMost/2)
 	require.NoError(t, held.Rollback())
 }
+
+// TestHeldBackBehindNothing: a flush that has nothing to write, because parts have written it, tells that there is not too much redo.
+func TestHeldBackBehindNothing(t *testing.T) {
+	e := newEngine(t, Options{Manual: true})
+	put(t, e, "key", "value")
+	require.NoError(t, e.Checkpoint())
+	e.excess.past.Store(e.opts.RedoLimit)
+	e.keeper.mu.Lock()
+	err := e.flush()
+	e.keeper.mu.Unlock()
+	require.NoError(t, err)
+	require.LessOrEqual(t, e.excess.past.Load(), int64(0))
+}

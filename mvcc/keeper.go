@@ -431,6 +431,7 @@ func (e *Engine) flush() error {
 		if f == nil {
 			e.redoBytes.base(e.pages.Base())
 			e.redoBytes.start(e.pages.RedoStart())
+			e.noteRedo() // commits may wait for that, too
 			return nil
 		}
 		again := e.keeper.whole > 0 && f.Pages() >= e.keeper.whole/2

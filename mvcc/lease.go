@@ -160,6 +160,18 @@ func (tx *Tx) endLease() (lost bool, err error) {
 	return true, err
 }
 
+// toFile comes before a transaction writes to the file by itself. Where its place in the registry may be taken back meanwhile, or is lost
+// already, Close would not see it there: until it has left the unpinned it is one of them. ErrClosed if Close may have looked already.
+func (tx *Tx) toFile() error {
+	e := tx.e
+	e.unpinned.enter()
+	if l := tx.lease; l != nil && l.state.Load() == leaseGone && e.closed.Load() {
+		e.unpinned.leave()
+		return ErrClosed
+	}
+	return nil
+}
+
 // takeBack ends the snapshot of an open transaction, at the latest when the call that it is in ends.
 func (l *lease) takeBack() (taken bool) {
 	if l.state.CompareAndSwap(leaseIdle, leaseGone) {

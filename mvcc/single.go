@@ -74,7 +74,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 
 // writeLong is WriteOne for a record that its leaf has no room for.
 func (e *Engine) writeLong(key, value []byte, remove bool) error {
-	tx, err := e.Begin(TxOptions{})
+	tx, err := e.begin(TxOptions{}) // a call holds its snapshot to its end
 	if err != nil {
 		return err
 	}

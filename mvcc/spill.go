@@ -105,6 +105,10 @@ func (tx *Tx) grown() error {
 	if !tx.e.charge(tx.set) || tx.stays() {
 		return nil
 	}
+	if err := tx.toFile(); err != nil {
+		return err
+	}
+	defer tx.e.unpinned.leave()
 	return tx.spill(false)
 }
 

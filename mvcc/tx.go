@@ -49,6 +49,15 @@ type Tx struct {
 
 // Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly, and ErrFailed unless it is read-only.
 func (e *Engine) Begin(o TxOptions) (*Tx, error) {
+	tx, err := e.begin(o)
+	if err == nil && (e.opts.Leases.MaxAge > 0 || e.opts.Leases.Trace) {
+		tx.lease = e.leases.add(tx.slot, time.Now(), e.opts.Leases.Trace)
+	}
+	return tx, err
+}
+
+// begin is Begin of a transaction that keeps its snapshot until it ends.
+func (e *Engine) begin(o TxOptions) (*Tx, error) {
 	tx := &Tx{e: e, readOnly: o.ReadOnly}
 	at := &e.applied
 	if o.ReadOnly {
@@ -62,11 +71,7 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 	if tx.slot, err = e.enter(at); err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	tx.slot.Stamp(now.UnixNano())
-	if e.opts.Leases.MaxAge > 0 || e.opts.Leases.Trace {
-		tx.lease = e.leases.add(tx.slot, now, e.opts.Leases.Trace)
-	}
+	tx.slot.Stamp(time.Now().UnixNano())
 	tx.snap = e.pages.At(tx.slot.Seq())
 	if e.pending.merged.Load() >= tx.slot.Seq() {
 		tx.seen, tx.records = true, e.recordsAt(tx.slot.Seq())
@@ -191,6 +196,10 @@ var errSegmentTooSmall = errors.New("flashdbm: key or value too long for the sma
 
 // putLarge streams a value into private segments, so that it is in memory only once.
 func (tx *Tx) putLarge(key, value []byte) error {
+	if err := tx.toFile(); err != nil {
+		return err
+	}
+	defer tx.e.unpinned.leave()
 	p := tx.e.store.NewPrivate()
 	_, err := p.Write(value)
 	var extents []logstore.Extent
