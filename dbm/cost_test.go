@@ -41,6 +41,10 @@ func TestAllocations(t *testing.T) {
 			c.Seek(k)
 			get(state+": Cursor.Next", 0, func() { c.Next(); c.Key(); c.Value() })
 			get(state+": Cursor.Seek", 0, func() { c.Seek(k) })
+			get(state+": Tx.Range", 1, func() { // the small part of its cursor
+				for range tx.Range(k, absent) {
+				}
+			})
 			return nil
 		}))
 		require.NoError(t, db.Update(func(tx *Tx) error {

@@ -160,6 +160,44 @@ func TestRanges(t *testing.T) {
 	}))
 }
 
+// TestRangesInRanges: iterations that go on at once, are left, or end in a panic, have a cursor of their own each.
+func TestRangesInRanges(t *testing.T) {
+	keys := []string{"a", "b", "c", "d", "e"}
+	db := withRecords(t, keys...)
+	require.NoError(t, db.View(func(tx *Tx) error {
+		require.Panics(t, func() {
+			for range tx.All() {
+				panic("a user's")
+			}
+		})
+		var outer []string
+		for k := range tx.All() {
+			outer = append(outer, string(k))
+			for k := range tx.Backward(nil, nil) {
+				if string(k) == "c" {
+					break
+				}
+			}
+			require.Equal(t, keys, list(tx.All()))
+			require.NoError(t, db.View(func(tx *Tx) error {
+				require.Equal(t, keys[2:], list(tx.Range([]byte("c"), nil)))
+				return nil
+			}))
+		}
+		require.Equal(t, keys, outer)
+		next, stop := iter.Pull2(tx.Range([]byte("b"), nil))
+		for _, want := range keys[1:4] {
+			k, _, ok := next()
+			require.True(t, ok)
+			require.Equal(t, want, string(k))
+			require.Equal(t, keys, list(tx.All()))
+		}
+		stop()
+		require.Equal(t, keys, list(tx.All()))
+		return nil
+	}))
+}
+
 func list(records iter.Seq2[[]byte, []byte]) (keys []string) {
 	for k, v := range records {
 		if !bytes.Equal(k, v) {

@@ -12,6 +12,9 @@ func (tx *Tx) All() iter.Seq2[[]byte, []byte] { return tx.Range(nil, nil) }
 func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
+		if c.inner != nil {
+			defer c.inner.Release()
+		}
 		for ok := c.Seek(from); ok; ok = c.Next() {
 			if !tx.aging { // else each record is a call, and copied
 				any, more := c.inner.Stretch(to, yield)
@@ -38,6 +41,9 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
+		if c.inner != nil {
+			defer c.inner.Release()
+		}
 		ok := false
 		if to == nil {
 			ok = c.Last()
