@@ -351,8 +351,8 @@ func (e *Engine) eachParent(plan []logstore.PageID, do folding, reserve reservat
 			}
 			return e.foldSome(plan[:n], do, reserve)
 		})
-		if logstore.IsFull(err) && n > foldsAtOnce {
-			most = foldsAtOnce
+		if logstore.IsFull(err) && n > 1 {
+			most = n / 2
 			continue
 		}
 		if logstore.IsFull(err) {

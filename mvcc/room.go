@@ -123,14 +123,22 @@ func (e *Engine) gatherOnce(full bool) (moved bool, err error) {
 	return moved || drained || also, nil
 }
 
-// drain folds the parents of pages whose names keep segments from reuse in which nothing lives.
+// drain folds the parents of pages whose names keep segments from reuse in which nothing lives, as many as there is room for, and reports
+// whether it has folded any: each turn of gather writes two checkpoints, and one that gains nothing and says that it did is followed by
+// another, until there is no room for the checkpoints that the next delete needs.
 func (e *Engine) drain(reserve func(extra int64) error) (any bool, err error) {
 	defer e.protect(&err)
 	plan, err := e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
 	if err != nil {
 		return false, e.store.Fail(err)
 	}
-	return len(plan) > 0, e.eachParent(plan, (*override.Batch).Fold, reserve)
+	folded := 0
+	err = e.eachParent(plan, func(b *override.Batch, parent logstore.PageID) (int, error) {
+		n, err := b.Fold(parent)
+		folded += n
+		return n, err
+	}, reserve)
+	return folded > 0, err
 }
 
 // awaitRoom reserves what a committer needs if there is more, at the latest once nobody reads below the given Seq, or after a while. Readers

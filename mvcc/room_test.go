@@ -1,0 +1,62 @@
+package mvcc
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// TestDrainAsFarAsItGoes: parents are folded one by one if there is no room for more at a time, and where there is none for any nobody is
+// told that something was gained.
+func TestDrainAsFarAsItGoes(t *testing.T) {
+	opts := tiny(Durable)
+	opts.Manual = true
+	e := newEngine(t, opts)
+	const keys = 30_000
+	key := func(i int) []byte { return fmt.Appendf(nil, "key-%05d", i) }
+	require.NoError(t, update(e, TxOptions{}, func(tx *Tx) (err error) {
+		for i := 0; i < keys && err == nil; i++ {
+			err = tx.Put(key(i), make([]byte, 300))
+		}
+		return err
+	}))
+	for range 2 { // the second one folds away the names of new leaves
+		require.NoError(t, e.Checkpoint())
+	}
+	require.NoError(t, update(e, TxOptions{}, func(tx *Tx) (err error) { // each leaf moves, and keeps the place that it had as its name
+		for i := 0; i < keys && err == nil; i += 5 {
+			err = tx.Put(key(i), make([]byte, 301))
+		}
+		return err
+	}))
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	require.NoError(t, e.flush())
+	pinned := func() int {
+		plan, err := e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
+		require.NoError(t, err)
+		return len(plan)
+	}
+	before := pinned()
+	require.Greater(t, before, foldsAtOnce)
+	any, err := e.drain(func(int64) error { return logstore.ErrFull })
+	require.NoError(t, err)
+	require.False(t, any)
+	left := before / 2
+	any, err = e.drain(func(extra int64) error {
+		if extra > foldPages || left == 0 {
+			return logstore.ErrFull
+		}
+		left--
+		return e.reserveMore(extra)
+	})
+	require.NoError(t, err)
+	require.True(t, any)
+	require.NoError(t, e.flush())
+	require.Zero(t, left)
+	require.Less(t, pinned(), before-1)
+}
