@@ -158,6 +158,8 @@ func (l *load) makeKey(n int) string {
 		return string(append(bytes.Repeat([]byte{'p'}, 700), b[:3]...))
 	case 2: // separators take hundreds of bytes
 		return string(b[7:]) + string(append(bytes.Repeat([]byte{'s'}, 460), byte(n>>8), byte(n)))
+	case 4: // most separators take hundreds of bytes, and inner nodes have few children
+		return fmt.Sprintf("%04d%0480d", n/4, n%4)
 	}
 	return string(b[:3])
 }

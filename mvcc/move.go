@@ -62,6 +62,9 @@ func (e *Engine) findRuns(segments map[uint32]bool) (found []placedRun, err erro
 		}
 		ref := cell.Ref()
 		if a := ref.ID; logstore.IsAddr(a) && segments[uint32(a/uint64(e.store.SegmentPages()))] {
+			if _, err := snap.Run(ref); err != nil { // damage stays where it is, and its length is nothing to make room for
+				continue
+			}
 			key := append([]byte{}, c.Key()...)
 			found = append(found, placedRun{key, ref})
 			bytes += len(key)

@@ -60,14 +60,28 @@ func (b *Batch) fold(parent logstore.PageID, clean bool, rename func(*entry) boo
 		return 0, err
 	}
 	var names, dirty []*entry
+	twin := error(nil)
 	for i := range n.Count() {
-		switch e := p.lookup(n.Child(i)); {
+		e := p.lookup(n.Child(i))
+		switch {
 		case e == nil:
+			continue
+		case e.folding:
+			twin = fmt.Errorf("%w: %s: page %#x is a child of page %#x twice", logstore.ErrCorrupt, p.store.Path(), e.id, parent)
 		case clean && e.foldable():
-			names = append(names, e)
+			names, e.folding = append(names, e), true
 		case rename(e):
-			dirty = append(dirty, e)
+			dirty, e.folding = append(dirty, e), true
 		}
+	}
+	for _, e := range names {
+		e.folding = false
+	}
+	for _, e := range dirty {
+		e.folding = false
+	}
+	if twin != nil {
+		return 0, twin
 	}
 	if len(names)+len(dirty) == 0 {
 		return 0, nil
@@ -124,7 +138,7 @@ func (p *Pages) foldPlan(s Snapshot, least int, named func(logstore.PageID) bool
 	if err != nil {
 		return nil, err
 	}
-	w := foldWalk{s: s, least: least, named: named, seen: map[logstore.PageID]bool{}}
+	w := foldWalk{s: s, least: least, named: named}
 	err = w.walk(Root, root)
 	p.store.SetInner(int64(len(w.seen)))
 	return w.plan, err
@@ -135,18 +149,33 @@ type foldWalk struct {
 	s     Snapshot
 	least int
 	named func(child logstore.PageID) bool
-	seen  map[logstore.PageID]bool
+	seen  innerSet
 	plan  []logstore.PageID
+}
+
+// innerSet holds the names of the inner nodes that a walk through a tree has met.
+type innerSet map[logstore.PageID]struct{}
+
+// add takes in a node, which must not have been met before: a walk that goes on below it would be as long as there are ways through the
+// tree, not as many as it has pages.
+func (s *innerSet) add(p *Pages, id logstore.PageID) error {
+	if *s == nil {
+		*s = innerSet{}
+	}
+	n := len(*s)
+	if (*s)[id] = struct{}{}; len(*s) == n {
+		return fmt.Errorf("%w: %s: page %#x has two parents", logstore.ErrCorrupt, p.store.Path(), id)
+	}
+	return nil
 }
 
 func (w *foldWalk) walk(id logstore.PageID, n btree.Node) error {
 	if n.Level() == 0 {
 		return nil
 	}
-	if w.seen[id] {
-		return fmt.Errorf("%w: %s: page %#x has two parents", logstore.ErrCorrupt, w.s.pages.store.Path(), id)
+	if err := w.seen.add(w.s.pages, id); err != nil {
+		return err
 	}
-	w.seen[id] = true
 	named := 0
 	for i := range n.Count() {
 		child := n.Child(i)

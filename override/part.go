@@ -63,7 +63,7 @@ func (p *Pages) PlanPart(s Snapshot, from []byte, leaves int) (*Part, error) {
 	return w.part, nil
 }
 
-// partWalk goes through the inner nodes of a tree. Levels go down, so it ends on any tree.
+// partWalk goes through the inner nodes of a tree. Levels go down and no node is met twice, so it ends on any tree, soon.
 type partWalk struct {
 	s       Snapshot
 	from    []byte
@@ -72,6 +72,7 @@ type partWalk struct {
 	upper   []logstore.PageID // the other inner nodes, children before parents: those with children that are found through the table
 	part    *Part
 	full    bool
+	seen    innerSet
 }
 
 type partParent struct {
@@ -96,6 +97,9 @@ func (w *partWalk) list(id logstore.PageID, n btree.Node, bound []byte) error {
 	named := false
 	for i := range n.Count() {
 		child := n.Child(i)
+		if err := w.seen.add(w.s.pages, child); err != nil {
+			return err
+		}
 		named = named || w.s.pages.named(child)
 		if i > 0 {
 			bound, _ = n.Separator(i, nil)

@@ -30,15 +30,16 @@ type version struct {
 // An entry is what the table knows of a name. head is read by anyone, the rest belongs to the baton holder; disk is also read by
 // the encoder of a checkpoint, during which it does not change.
 type entry struct {
-	id    logstore.PageID
-	head  atomic.Pointer[version] // never nil once the entry is in the table
-	disk  logstore.Addr           // where the table as recovered would lead; 0 = the name itself, or nowhere for a born name
-	epoch uint64                  // in which the page became dirty: see dirtyPages
-	dirty int32                   // its index among those, plus 1; 0 = clean
-	gain  int32                   // if dirty and not must: records that it has more than its image on disk
-	must  bool                    // the next flush has to write it
-	lent  logstore.Addr           // place of the page that it was renamed from, until it has one: versions may have cells in the image there
-	link  *link                   // for the table to use, until it has
+	id      logstore.PageID
+	head    atomic.Pointer[version] // never nil once the entry is in the table
+	disk    logstore.Addr           // where the table as recovered would lead; 0 = the name itself, or nowhere for a born name
+	epoch   uint64                  // in which the page became dirty: see dirtyPages
+	dirty   int32                   // its index among those, plus 1; 0 = clean
+	gain    int32                   // if dirty and not must: records that it has more than its image on disk
+	must    bool                    // the next flush has to write it
+	folding bool                    // a fold has met it: below a second name of the same parent it must not meet it again
+	lent    logstore.Addr           // place of the page that it was renamed from, until it has one: versions may have cells in the image there
+	link    *link                   // for the table to use, until it has
 }
 
 // at returns the version that a reader at seq sees, or nil.

@@ -23,7 +23,9 @@ func Apply(e Editor, root PageID, ops []Op) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	mustAscend(ops)
+	if err := ascending(ops); err != nil {
+		return Result{}, err
+	}
 	a := &e.Memory().apply
 	a.start(e)
 	err = a.run(root, n, ops)
@@ -32,13 +34,15 @@ func Apply(e Editor, root PageID, ops []Op) (Result, error) {
 	return Result{Added: added}, err
 }
 
-// mustAscend panics unless the keys of ops ascend: a batch in disorder would break the order of the tree for good.
-func mustAscend(ops []Op) {
+// ascending returns an error unless the keys of ops ascend: a batch in disorder would break the order of the tree for good. Keys may come
+// from a file.
+func ascending(ops []Op) error {
 	for i := 1; i < len(ops); i++ {
 		if bytes.Compare(ops[i-1].Key, ops[i].Key) >= 0 {
-			panic("btree: keys of a batch do not ascend")
+			return fmt.Errorf("%w: keys of a batch do not ascend", ErrMalformed)
 		}
 	}
+	return nil
 }
 
 // applier is the state of one Apply, and scratch space kept between calls. The stacks are shared by the frames of the path: each uses

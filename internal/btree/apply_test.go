@@ -229,13 +229,19 @@ func TestErrorsOfThePager(t *testing.T) {
 	}
 }
 
-func TestBadOpsPanic(t *testing.T) {
-	long := []byte(strings.Repeat("k", MaxInlineKey+1))
+// TestOpsInDisorder: keys may come from a file, so disorder is an error, and changes nothing.
+func TestOpsInDisorder(t *testing.T) {
 	for _, ops := range [][]Op{{put("b", ""), put("a", "")}, {put("a", ""), del("a")}} {
 		tr := newTree()
-		require.Panics(t, func() { _, _ = tr.apply(ops) })
+		_, err := Apply(tr, rootID, ops)
+		require.ErrorIs(t, err, ErrMalformed)
+		require.Zero(t, tr.puts)
 		tr.memory.Close()
 	}
+}
+
+func TestBadOpsPanic(t *testing.T) {
+	long := []byte(strings.Repeat("k", MaxInlineKey+1))
 	for name, op := range map[string]Op{
 		"value too long":        {Key: []byte("k"), Value: make([]byte, MaxInline)},
 		"long key inline":       {Key: long},

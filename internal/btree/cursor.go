@@ -1,5 +1,10 @@
 package btree
 
+import (
+	"bytes"
+	"fmt"
+)
+
 // Cursor walks over the records of one snapshot in key order, in both directions. It is on a record, before the first or after the last.
 // The zero Cursor is of no use before Reset; a Cursor may be Reset any number of times, and allocates nothing. One goroutine at a time.
 //
@@ -108,10 +113,16 @@ func (c *Cursor) Seek(key []byte) bool {
 	if err != nil {
 		return c.fail(err)
 	}
-	if i == n.Count() {
-		return c.nextLeaf()
+	if i < n.Count() {
+		return c.land(n, i)
 	}
-	return c.land(n, i)
+	if !c.nextLeaf(n) {
+		return false
+	}
+	if o, err := compareCell(c.pager, key, c.cell); err != nil || o > 0 {
+		return c.disorder(err)
+	}
+	return true
 }
 
 // Next goes to the record after the present one.
@@ -122,7 +133,7 @@ func (c *Cursor) Next() bool {
 			c.cell = c.leaf.Cell(c.index)
 			return true
 		}
-		return c.nextLeaf()
+		return c.nextLeaf(c.leaf)
 	case afterLast:
 		return false
 	}
@@ -138,7 +149,7 @@ func (c *Cursor) Prev() bool {
 			c.cell = c.leaf.Cell(c.index)
 			return true
 		}
-		return c.previousLeaf()
+		return c.previousLeaf(c.leaf)
 	case beforeFirst:
 		return false
 	}
@@ -199,7 +210,9 @@ func (c *Cursor) land(n Node, i int) bool {
 	return true
 }
 
-func (c *Cursor) nextLeaf() bool {
+// nextLeaf goes from a leaf to the first record of the one behind it, which has to be above all of those before. So no leaf is met twice
+// on the way through a tree, whatever its inner nodes say, and the walk ends after as many leaves as there are pages.
+func (c *Cursor) nextLeaf(from Node) bool {
 	for c.depth > 0 {
 		c.depth--
 		s := &c.path[c.depth]
@@ -208,14 +221,21 @@ func (c *Cursor) nextLeaf() bool {
 			if err != nil {
 				return c.fail(err)
 			}
-			return c.descend(n, true)
+			if !c.descend(n, true) {
+				return false
+			}
+			if up, err := ascend(c.pager, from.Cell(from.Count()-1), c.cell); err != nil || !up {
+				return c.disorder(err)
+			}
+			return true
 		}
 	}
 	c.place = afterLast
 	return false
 }
 
-func (c *Cursor) previousLeaf() bool {
+// previousLeaf is nextLeaf backwards.
+func (c *Cursor) previousLeaf(from Node) bool {
 	for c.depth > 0 {
 		c.depth--
 		s := &c.path[c.depth]
@@ -224,11 +244,39 @@ func (c *Cursor) previousLeaf() bool {
 			if err != nil {
 				return c.fail(err)
 			}
-			return c.descend(n, false)
+			if !c.descend(n, false) {
+				return false
+			}
+			if up, err := ascend(c.pager, c.cell, from.Cell(0)); err != nil || !up {
+				return c.disorder(err)
+			}
+			return true
 		}
 	}
 	c.place = beforeFirst
 	return false
+}
+
+// ascend reports whether the key of b is above that of a.
+func ascend(p Pager, a, b Cell) (bool, error) {
+	if o := bytes.Compare(a.Key(), b.Key()); o != 0 || !a.IsLong() || !b.IsLong() {
+		return o < 0 || o == 0 && b.IsLong() && !a.IsLong(), nil
+	}
+	key, err := longKey(p, a)
+	if err != nil {
+		return false, err
+	}
+	o, err := compareCell(p, key, b)
+	return o < 0, err
+}
+
+// disorder fails for an error, or else because the leaf that was just entered has keys that belong elsewhere.
+func (c *Cursor) disorder(err error) bool {
+	if err == nil {
+		s := c.path[c.depth-1]
+		err = fmt.Errorf("%w: keys of page %#x are out of order with those of the leaf beside it", ErrMalformed, s.node.Child(s.index))
+	}
+	return c.fail(err)
 }
 
 func (c *Cursor) fail(err error) bool {

@@ -1,6 +1,9 @@
 package btree
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 // Repack fills up leaves: the records of neighbours move together, so that as many leaves have them as a load in key order would make. It
 // looks at the leaf that key from belongs in and those behind it under the same parent, at most so many, and changes them if that saves
@@ -53,6 +56,9 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int) (r Repacked
 	r.Leaves = end - first
 	if r.Next, err = a.keyBehind(depth, n, end); err != nil {
 		return r, err
+	}
+	if r.Next != nil && bytes.Compare(r.Next, from) <= 0 { // who goes on there would go round and round
+		return r, fmt.Errorf("%w: keys of page %#x are out of order with those of the leaf behind it", ErrMalformed, n.Child(end-1))
 	}
 	var leaves []Node
 	for i := first; i < end; i++ {

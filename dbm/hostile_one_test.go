@@ -1,0 +1,58 @@
+package dbm
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// spoiled returns a specimen with some changes, sealed.
+func (s *specimen) spoiled(change func(h *hostile)) *specimen {
+	h := &hostile{sealer: newSealer(slices.Clone(s.file), int(s.load.segmentPages)), rng: rand.New(rand.NewPCG(1, 1))}
+	h.survey()
+	change(h)
+	h.seal()
+	return &specimen{name: s.name, load: s.load, closed: s.closed, file: h.file}
+}
+
+// TestHostileGraphs: each inner node names one child only, or each node of a level the same ones. Scans end, and so does all that is done in
+// the background.
+func TestHostileGraphs(t *testing.T) {
+	for name, change := range map[string]func(h *hostile, a int){
+		"one child": func(h *hostile, a int) {
+			c := h.children(a)
+			for i := range len(c) / 8 {
+				copy(c[8*i:], c[:8])
+			}
+		},
+		"twins": func(h *hostile, a int) {
+			if c := h.children(a); len(c) > 8 {
+				copy(c[8:16], c[:8])
+			}
+		},
+	} {
+		for _, closed := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				s := tall(t, closed).spoiled(func(h *hostile) {
+					require.NotEmpty(t, h.inner[2])
+					for level, pages := range h.inner {
+						for _, a := range pages {
+							if level > 0 {
+								change(h, a)
+							}
+						}
+					}
+				})
+				mem := s.mem(len(s.file))
+				defer mem.Release()
+				rng := rand.New(rand.NewPCG(1, 1))
+				for range 3 {
+					require.NoError(t, s.use(mem, rng, true, false))
+					require.NoError(t, s.use(mem, rng, false, false))
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package btree
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shared returns a tree of the given height in which each inner node names one page as all of its children: as many ways lead through it as
+// a whole tree would have leaves.
+func shared(tb testing.TB, height int, keys ...string) *tree {
+	t := newTree()
+	t.pages[PageID(1000)] = []pageVersion{{node: View(leafOf(tb, keys...))}}
+	for level := 1; level <= height; level++ {
+		id := PageID(1000 + level)
+		if level == height {
+			id = rootID
+		}
+		image := innerOf(tb, level, "", "b", "c", "f")
+		n := View(image)
+		for i := range n.Count() {
+			at := MuxSize + headerBytes + n.Count()*(headBytes+innerSlotBytes) + i*childBytes
+			binary.LittleEndian.PutUint64(image[at:], uint64(1000+level-1))
+		}
+		require.NoError(tb, CheckPage(image))
+		t.pages[id] = []pageVersion{{node: View(image)}}
+	}
+	return t
+}
+
+// TestSharedChildren: a walk ends at the first leaf that does not follow the one before.
+func TestSharedChildren(t *testing.T) {
+	tr := shared(t, 13, "d", "e")
+	for name, move := range map[string]func(c *Cursor) bool{
+		"forward":  (*Cursor).Next,
+		"backward": (*Cursor).Prev,
+		"seek": func(c *Cursor) bool {
+			if !c.Valid() {
+				return c.Seek([]byte("a"))
+			}
+			return c.Next()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c Cursor
+			c.Reset(tr, rootID)
+			n := 0
+			for move(&c) {
+				n++
+				require.LessOrEqual(t, n, 2)
+			}
+			require.ErrorIs(t, c.Err(), ErrMalformed)
+			require.False(t, c.Next())
+		})
+	}
+	_, err := CheckTree(tr, rootID, func(PageID, Node) error { return nil })
+	require.ErrorIs(t, err, ErrMalformed)
+}
+
+// TestSeekBelow: a cursor never stands on a key below the one that it was to seek, though the leaf behind may have some.
+func TestSeekBelow(t *testing.T) {
+	tr := newTree()
+	image := innerOf(t, 1, "", "m")
+	tr.pages[rootID] = []pageVersion{{node: View(image)}}
+	tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, "a", "b"))}}
+	tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, "c", "d"))}}
+	var c Cursor
+	c.Reset(tr, rootID)
+	require.False(t, c.Seek([]byte("k")))
+	require.ErrorIs(t, c.Err(), ErrMalformed)
+	c.Reset(tr, rootID)
+	require.True(t, c.Seek([]byte("c")))
+	require.Equal(t, "c", string(c.Key()))
+}
+
+// TestRepackGoesOn: a walk by Repack ends on any tree.
+func TestRepackGoesOn(t *testing.T) {
+	var full []string // so that none moves
+	for i := range 26 {
+		full = append(full, "d"+strings.Repeat(string(rune('a'+i)), 65))
+	}
+	tr := shared(t, 5, full...)
+	var key []byte
+	for n := 0; ; n++ {
+		require.Less(t, n, 10)
+		tr.seq++
+		r, err := Repack(tr, rootID, key, 2)
+		if err != nil {
+			require.ErrorIs(t, err, ErrMalformed)
+			return
+		}
+		require.NotNil(t, r.Next, "the tree has an end")
+		key = r.Next
+	}
+}
+
+// TestLongKeysOfLeavesAscend: long keys at the ends of neighbours are compared whole.
+func TestLongKeysOfLeavesAscend(t *testing.T) {
+	tr := newTree()
+	defer tr.memory.Close()
+	long := func(i int) []byte { return fmt.Appendf(make([]byte, 2000), "%05d", i) }
+	for i := range 200 {
+		key := long(i)
+		_, err := tr.apply([]Op{{Key: key, Ref: tr.run(key, 10)}})
+		require.NoError(t, err)
+	}
+	root, err := tr.Node(rootID)
+	require.NoError(t, err)
+	require.Positive(t, root.Level())
+	var c Cursor
+	for _, move := range []func(*Cursor) bool{(*Cursor).Next, (*Cursor).Prev} {
+		c.Reset(tr, rootID)
+		n := 0
+		for move(&c) {
+			n++
+		}
+		require.NoError(t, c.Err())
+		require.Equal(t, 200, n)
+	}
+}

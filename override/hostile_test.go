@@ -1,0 +1,69 @@
+package override
+
+import (
+	"testing"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+
+	"github.com/stretchr/testify/require"
+)
+
+// twin gives the second child of an inner node the name of the first.
+func (s *script) twin(parent btree.PageID) {
+	s.t.Helper()
+	s.must(s.batch(func(b *Batch) error {
+		n, err := b.Node(parent)
+		if err != nil {
+			return err
+		}
+		b.Put(parent, n.WithChildren(s.p.memory, func(i int, id btree.PageID) btree.PageID {
+			if i == 1 {
+				return n.Child(0)
+			}
+			return id
+		}))
+		return nil
+	}))
+}
+
+// TestFoldTwins: a parent with two equal children is damage, also where these are dirty and would be renamed.
+func TestFoldTwins(t *testing.T) {
+	for name, dirty := range map[string]bool{"clean": false, "dirty": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, false)
+			s.put(span(0, 80)...)
+			s.flushAll()
+			if dirty {
+				s.foldAll()
+				s.flushAll()
+				s.put(0)
+			}
+			s.twin(Root)
+			s.must(s.batch(func(b *Batch) error {
+				n, err := b.Fold(Root)
+				require.ErrorIs(t, err, logstore.ErrCorrupt)
+				require.Zero(t, n)
+				return nil
+			}))
+		})
+	}
+}
+
+// TestSharedInnerNodes: no plan goes below the same inner node twice.
+func TestSharedInnerNodes(t *testing.T) {
+	s := newHighScript(t)
+	s.twin(Root)
+	slot := s.registry.Acquire(&s.appliedSeq)
+	defer slot.Release()
+	snap := s.p.At(slot.Seq())
+	root, err := snap.Node(Root)
+	require.NoError(t, err)
+	require.Equal(t, 2, root.Level())
+	_, err = s.p.FoldPlan(snap, 1)
+	require.ErrorIs(t, err, logstore.ErrCorrupt)
+	_, err = s.p.PlanPart(snap, nil, 5)
+	require.ErrorIs(t, err, logstore.ErrCorrupt)
+	_, _, err = s.p.PlanPartFolds(snap, &Part{})
+	require.ErrorIs(t, err, logstore.ErrCorrupt)
+}
