@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -120,6 +122,23 @@ func (c *Cell) fillIn(dir string, s shape, n int) error {
 	if err := c.openIn(dir, OpenOptions{Clients: 1}); err != nil {
 		return err
 	}
+	return errors.Join(c.put(s, slices.Values(keyOrder(s, n))), c.store.Sync(), c.Close())
+}
+
+// load puts records 0 to n-1 in that order, which is none of their keys unless these ascend, in version 0, into the open store. It waits
+// for nothing behind the last commit.
+func (c *Cell) load(s shape, n int) error {
+	return c.put(s, func(yield func(int) bool) {
+		for i := range n {
+			if !yield(i) {
+				return
+			}
+		}
+	})
+}
+
+// put puts records in version 0, fillTx in a transaction.
+func (c *Cell) put(s shape, records iter.Seq[int]) error {
 	client, err := c.store.Client()
 	if err != nil {
 		return err
@@ -127,18 +146,29 @@ func (c *Cell) fillIn(dir string, s shape, n int) error {
 	var ops Ops
 	var out Outcome
 	var key, value []byte
-	for at, i := range keyOrder(s, n) {
+	commit := func() error {
+		ops.Commit()
+		if err := client.Do(&ops, &out); err != nil {
+			return fmt.Errorf("fill: %w", err)
+		}
+		ops.Reset()
+		return nil
+	}
+	for i := range records {
 		key, value = s.appendKey(key[:0], i), s.appendValue(value[:0], i, 0)
 		ops.Put(key, value)
-		if ops.Count == fillTx || at == n-1 {
-			ops.Commit()
-			if err := client.Do(&ops, &out); err != nil {
-				return fmt.Errorf("fill: %w", err)
+		if ops.Count == fillTx {
+			if err := commit(); err != nil {
+				return err
 			}
-			ops.Reset()
 		}
 	}
-	return errors.Join(client.Close(), c.store.Sync(), c.Close())
+	if ops.Count > 0 {
+		if err := commit(); err != nil {
+			return err
+		}
+	}
+	return client.Close()
 }
 
 // Start marks the beginning of the measured part, Done its end: what was written in between is counted.

@@ -15,10 +15,19 @@ func init() {
 	registerFlashdbm("flashdbm-redo128m", "RedoLimit 128 MiB", dbm.Options{RedoLimit: 128 << 20})
 	registerFlashdbm("flashdbm-nobackground", "RedoLimit and MemoryLimit 16 GiB: neither flush nor checkpoint falls due",
 		dbm.Options{RedoLimit: 16 << 30, MemoryLimit: 16 << 30})
+	register(flashEngine("flashdbm-update", "default options; a transaction of one record by Update, not by Put", dbm.Options{}, flashCalls{update: true}))
+	register(flashEngine("flashdbm-cursor", "default options; scans by Cursor, not by Range", dbm.Options{}, flashCalls{cursor: true}))
 }
 
+// flashCalls chooses between two calls of ours for the same thing.
+type flashCalls struct{ update, cursor bool }
+
 func registerFlashdbm(name, settings string, options dbm.Options) {
-	register(&engine{
+	register(flashEngine(name, settings, options, flashCalls{}))
+}
+
+func flashEngine(name, settings string, options dbm.Options, calls flashCalls) *engine {
+	return &engine{
 		Name: name, Variant: name != "flashdbm", Version: func() string { return "this revision" },
 		Settings: settings + "; Durable, or Buffered where commits need no sync",
 		Open: func(dir string, o OpenOptions) (Store, error) {
@@ -30,12 +39,15 @@ func registerFlashdbm(name, settings string, options dbm.Options) {
 			if err != nil {
 				return nil, err
 			}
-			return &flashStore{db}, nil
+			return &flashStore{db, calls}, nil
 		},
-	})
+	}
 }
 
-type flashStore struct{ *dbm.DB }
+type flashStore struct {
+	*dbm.DB
+	calls flashCalls
+}
 
 // Counters returns the numbers of DB.Stats.
 func (s *flashStore) Counters() map[string]float64 {
@@ -55,10 +67,13 @@ func (s *flashStore) Counters() map[string]float64 {
 	return counters
 }
 
-func (s *flashStore) Client() (Client, error) { return goClient{&flashConn{db: s.DB}}, nil }
+func (s *flashStore) Client() (Client, error) {
+	return goClient{&flashConn{db: s.DB, calls: s.calls}}, nil
+}
 
 type flashConn struct {
 	db    *dbm.DB
+	calls flashCalls
 	view  *dbm.Tx // nil between runs of Gets
 	write [][2][]byte
 }
@@ -92,7 +107,7 @@ func (s *flashConn) Put(key, value []byte) error {
 
 func (s *flashConn) Commit() error {
 	defer func() { s.write = s.write[:0] }()
-	if len(s.write) == 1 {
+	if len(s.write) == 1 && !s.calls.update {
 		return s.db.Put(s.write[0][0], s.write[0][1])
 	}
 	return s.db.Update(func(tx *dbm.Tx) error {
@@ -108,6 +123,15 @@ func (s *flashConn) Commit() error {
 func (s *flashConn) Scan(from []byte, limit int, out *Outcome) error {
 	return s.db.View(func(tx *dbm.Tx) error {
 		n := 0
+		if s.calls.cursor {
+			c := tx.Cursor()
+			for ok := c.Seek(from); ok && n < limit; ok = c.Next() {
+				out.touch(c.Value())
+				n++
+			}
+			out.Scanned += uint64(n)
+			return c.Err()
+		}
 		for _, value := range tx.Range(from, nil) {
 			out.touch(value)
 			if n++; n == limit {

@@ -76,7 +76,7 @@ func runMemory(c *Cell) error {
 	if err := update.track(n); err != nil {
 		return err
 	}
-	packs := lookupPacks(newRandom(1), n)[:64]
+	packs := lookupPacks(newRandom(1), n, 64)
 	debug.FreeOSMemory()
 	own := anonBytes()
 	peak := func(metric string) {

@@ -34,7 +34,7 @@ func runMixed(c *Cell) error {
 	var stop atomic.Bool
 	var reads int
 	var failure error
-	packs := lookupPacks(newRandom(uint64(c.Round)), n)
+	packs := lookupPacks(newRandom(uint64(c.Round)), n, readPacks)
 	reading.Add(1)
 	start := time.Now()
 	go func() {

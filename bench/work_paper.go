@@ -11,9 +11,13 @@ func init() {
 			if durable {
 				name, title = fmt.Sprintf("paper%d-disk", per), "disk, durable"
 			}
+			var extra []string
+			if per == 1 && !durable {
+				extra = []string{"flashdbm-update"}
+			}
 			addWork(&work{
 				Place: 10, Name: name, Title: fmt.Sprintf("The paper's: ascending 4+8 bytes, %d per transaction, %s", per, title),
-				Durable: durable, Disk: durable, Raw: durable,
+				Durable: durable, Disk: durable, Raw: durable, Extra: extra,
 				Rows: append([]row{{Metric: "rate", Title: "records/s", Unit: "/s"}}, writeRows...),
 				Run: func(c *Cell) error {
 					if err := c.Open(OpenOptions{Durable: durable, Clients: 1}); err != nil {

@@ -122,7 +122,7 @@ func lookups(c *Cell, threads, n int, limit time.Duration) (float64, error) {
 	for t := range threads {
 		go func() {
 			defer all.Done()
-			packs := lookupPacks(newRandom(uint64(c.Round)<<32+uint64(t)+17), n)
+			packs := lookupPacks(newRandom(uint64(c.Round)<<32+uint64(t)+17), n, readPacks)
 			client, err := c.store.Client()
 			ready.Done()
 			if err != nil {
@@ -153,9 +153,9 @@ func lookups(c *Cell, threads, n int, limit time.Duration) (float64, error) {
 	return float64(total) / limit.Seconds(), errors.Join(failures...)
 }
 
-// lookupPacks makes a reader's packs before the clock runs.
-func lookupPacks(r *random, n int) []Ops {
-	packs := make([]Ops, readPacks)
+// lookupPacks makes a reader's packs of lookups among n records before the clock runs.
+func lookupPacks(r *random, n, count int) []Ops {
+	packs := make([]Ops, count)
 	var key []byte
 	for p := range packs {
 		packs[p].buf = make([]byte, 0, readPack*(9+16))

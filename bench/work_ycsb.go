@@ -20,6 +20,20 @@ func init() {
 		Place: 50, Name: "ycsb", Title: "YCSB A-F: 200,000 records of 1 KB, zipfian 0.99, 2 threads, unsynced, operations/s", Disk: true,
 		Rows: append(append(rows, row{Metric: "load_rate", Title: "load, records/s", Unit: "/s"}), writeRows...), Run: runYCSB,
 	})
+	for _, m := range ycsbMixes {
+		if m.name != "A" && m.name != "F" && m.name != "D" {
+			continue
+		}
+		addWork(&work{
+			Place: 51, Name: "burst-" + m.name,
+			Title: "YCSB " + m.name + " as a burst: 400,000 operations of 2 threads right behind the load of 200,000 records of 1 KB, tmpfs, unsynced",
+			Rows: []row{
+				{Metric: "rate", Title: "operations/s", Unit: "/s"}, {Metric: "load_rate", Title: "load, records/s", Unit: "/s"},
+				{Metric: "disk_per_byte", Title: "space per byte", Unit: "x"},
+			},
+			Run: func(c *Cell) error { return runBurst(c, m) },
+		})
+	}
 }
 
 // ycsbMix is one of the workloads: shares of operations, adding up to 1, and whether requests go to the latest records.
@@ -42,6 +56,7 @@ const (
 	ycsbRecords = 200_000
 	ycsbThreads = 2
 	ycsbPack    = 32
+	burstOps    = 400_000
 )
 
 func runYCSB(c *Cell) error {
@@ -54,7 +69,7 @@ func runYCSB(c *Cell) error {
 	if err := c.Open(OpenOptions{Clients: ycsbThreads}); err != nil {
 		return err
 	}
-	limit := min(c.limit(), 5*time.Second)
+	limit := c.limit()
 	if c.Quick {
 		limit = 400 * time.Millisecond
 	}
@@ -68,7 +83,7 @@ func runYCSB(c *Cell) error {
 	sequence := make([]uint32, ycsbThreads)
 	c.Start()
 	for _, m := range ycsbMixes {
-		rate, err := m.run(c, d, n, limit, &inserted, sequence)
+		rate, err := m.run(c, d, n, limit, math.MaxInt64, &inserted, sequence)
 		if err != nil {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
@@ -82,8 +97,42 @@ func runYCSB(c *Cell) error {
 	return c.Verify(largeShape, total, sampleSize/5, d.accept)
 }
 
+// runBurst loads and goes on at once with a fixed number of operations: what a user meets whose program writes, then works, and never
+// waits for the store to settle.
+func runBurst(c *Cell, m ycsbMix) error {
+	n := c.scaled(ycsbRecords)
+	if err := c.Open(OpenOptions{Clients: ycsbThreads}); err != nil {
+		return err
+	}
+	d := &drive{shape: largeShape, clients: ycsbThreads}
+	if err := d.track(n + burstOps); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := c.load(largeShape, n); err != nil {
+		return err
+	}
+	c.set("load_rate", float64(n)/time.Since(start).Seconds())
+	var inserted insertCounter
+	inserted.next.Store(int64(n))
+	c.Start()
+	stop := c.profile()
+	rate, err := m.run(c, d, n, time.Hour, int64(c.scaled(burstOps)), &inserted, make([]uint32, ycsbThreads))
+	stop()
+	if err != nil {
+		return err
+	}
+	c.set("rate", rate)
+	if err := c.Done(); err != nil {
+		return err
+	}
+	total := int(inserted.next.Load())
+	c.set("disk_per_byte", c.result.Metrics["disk_bytes"]/float64(total*(largeShape.keyLen+largeShape.valueLen)))
+	return c.Verify(largeShape, total, sampleSize/5, d.accept)
+}
+
 // ycsbInserts is more than fit in the time.
-const ycsbInserts = 3_000_000
+const ycsbInserts = 6_000_000
 
 // insertCounter numbers new records and tells up to which all are committed.
 type insertCounter struct {
@@ -108,8 +157,11 @@ func (n *insertCounter) committed() int {
 	return int(lowest)
 }
 
-func (m ycsbMix) run(c *Cell, d *drive, n int, limit time.Duration, inserted *insertCounter, sequence []uint32) (float64, error) {
+// run drives one mix until the time or the number of operations is over, and returns the operations per second.
+func (m ycsbMix) run(c *Cell, d *drive, n int, limit time.Duration, total int64, inserted *insertCounter, sequence []uint32) (float64, error) {
 	var all sync.WaitGroup
+	var left atomic.Int64
+	left.Store(total)
 	counts, failures := make([]int, ycsbThreads), make([]error, ycsbThreads)
 	popular, scattered := newZipfian(n, 0.99, false), newZipfian(n, 0.99, true)
 	for t := range inserted.pending {
@@ -136,7 +188,7 @@ func (m ycsbMix) run(c *Cell, d *drive, n int, limit time.Duration, inserted *in
 				ops.Commit()
 			}
 			reads := uint64(0)
-			for time.Since(start) < limit {
+			for time.Since(start) < limit && left.Add(-ycsbPack) >= 0 {
 				ops.Reset()
 				committed := inserted.committed()
 				for range ycsbPack {
@@ -182,9 +234,9 @@ func (m ycsbMix) run(c *Cell, d *drive, n int, limit time.Duration, inserted *in
 		}()
 	}
 	all.Wait()
-	total := 0
+	done := 0
 	for _, n := range counts {
-		total += n
+		done += n
 	}
-	return float64(total) / time.Since(start).Seconds(), errors.Join(failures...)
+	return float64(done) / time.Since(start).Seconds(), errors.Join(failures...)
 }
