@@ -114,6 +114,7 @@ func (r *runner) hook() {
 		if err := r.fault.strike(op, r.mem); err != nil {
 			if op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
 				r.failedSyncs++
+				r.alive = r.safe // the system drops what it could not write, or some of it
 			}
 			return err
 		}

@@ -292,7 +292,7 @@ func (r *runner) look() error {
 	i := r.rng.IntN(len(r.snaps))
 	s := r.snaps[i]
 	f, err := scanTx(s.tx, nil)
-	old := errors.Is(err, ErrSnapshotTooOld)
+	old := errors.Is(err, ErrSnapshotTooOld) || r.db.engine.Failed() != nil && r.mayBeLost(err)
 	if err != nil && !old {
 		return err
 	}

@@ -252,11 +252,7 @@ func (g *Group) put(last bool, count uint64) (err error) {
 		return err
 	}
 	s.space.appended(g, &s.tail)
-	for i := range g.pages {
-		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun {
-			s.trust(p.addr)
-		}
-	}
+	s.unsynced.add(g, s.tail.group)
 	clear(g.pages)
 	g.pages, g.opened, g.used = g.pages[:0], g.opened[:0], 0
 	return nil

@@ -167,6 +167,15 @@ func (s *Store) copyPage(a Addr, kind Kind) ([]byte, error) {
 	if p := s.beside.pages.get(a, salt); p != nil && PageKind(p) == kind {
 		return p, nil
 	}
+	p, err := s.copyChecked(a, kind, salt)
+	if err == nil && len(p) <= cachedRunPages*PageSize {
+		s.beside.pages.put(a, salt, p)
+	}
+	return p, err
+}
+
+// copyChecked returns a copy of a page of the given kind, or of the run that starts there, which it has checked.
+func (s *Store) copyChecked(a Addr, kind Kind, salt uint64) ([]byte, error) {
 	p, err := s.copied(a, 1, salt)
 	if err != nil {
 		return nil, err
@@ -180,7 +189,6 @@ func (s *Store) copyPage(a Addr, kind Kind) ([]byte, error) {
 	if err := s.opts.CheckNode(p); err != nil {
 		return nil, s.pageError(a, "%v", err)
 	}
-	s.beside.pages.put(a, salt, p)
 	return p, nil
 }
 
@@ -202,9 +210,6 @@ func (s *Store) copyRun(a Addr, first []byte, salt uint64) ([]byte, error) {
 	}
 	if crc32.Checksum(run[runPayloadAt:runPayloadAt+length], castagnoli) != binary.LittleEndian.Uint32(run[MuxSize+8:]) {
 		return nil, s.pageError(a, "checksum of a value run")
-	}
-	if len(run) <= cachedRunPages*PageSize {
-		s.beside.pages.put(a, salt, run)
 	}
 	return run, nil
 }

@@ -99,6 +99,7 @@ func TestWhatIsVoided(t *testing.T) {
 // voids them again.
 func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 	x := newScript(t)
+	x.mem.SetLoss(vfs.LoseLater, 0)
 	x.appendTo(6)
 	x.sync()
 	last, end := x.s.LastGroup(), x.s.firstPage(x.s.tail.header.segment)+6
@@ -366,6 +367,7 @@ func TestHostileRunLength(t *testing.T) {
 // them, and the superblock that was chosen.
 func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 	x := newScript(t)
+	x.mem.SetLoss(vfs.LoseLater, 0)
 	failSyncs := func(from int) {
 		n := 0
 		x.mem.OnOp(func(op vfs.Op) error {

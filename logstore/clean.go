@@ -80,8 +80,8 @@ func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
 		case kind == KindTree:
 			tree = append(tree, first+o)
 		default:
-			payload, err := s.Run(first + o)
-			if err != nil || s.isList(first+o) {
+			form, payload, err := s.run(first + o)
+			if err != nil || form == runList {
 				others++
 			} else {
 				runs = append(runs, first+o)
@@ -128,7 +128,7 @@ func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {
 		kind = KindRun
 	}
 	if !c.checked.has(o) {
-		if _, err := s.verifyPage(a, kind); err != nil {
+		if p, err = s.verifyPage(a, kind); err != nil {
 			return 0, 0, err
 		}
 	}

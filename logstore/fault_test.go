@@ -107,10 +107,13 @@ func TestEveryFailure(t *testing.T) {
 		name string
 		err  error
 		full bool
+		loss vfs.Loss
 	}{
-		{"EIO", syscall.EIO, false},
-		{"ENOSPC", syscall.ENOSPC, true},
-		{"short write", &vfs.ShortWrite{N: PageSize, Err: syscall.ENOSPC}, true},
+		{"EIO", syscall.EIO, false, vfs.LoseAll},
+		{"EIO, pages dropped by chance", syscall.EIO, false, vfs.LoseSome},
+		{"EIO, pages dropped later", syscall.EIO, false, vfs.LoseLater},
+		{"ENOSPC", syscall.ENOSPC, true, vfs.LoseAll},
+		{"short write", &vfs.ShortWrite{N: PageSize, Err: syscall.ENOSPC}, true, vfs.LoseAll},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			step := 1
@@ -119,6 +122,7 @@ func TestEveryFailure(t *testing.T) {
 			}
 			for op := 0; ; op += step {
 				mem, log := vfs.NewMem(4<<20), newLineage()
+				mem.SetLoss(fault.loss, uint64(op))
 				var failed vfs.Op
 				mem.OnOp(func(o vfs.Op) error {
 					if o.Index == op {
@@ -166,7 +170,10 @@ func checkFailure(t *testing.T, mem *vfs.Mem, log *lineage, d *toy, op vfs.Op, e
 			_, err := d.s.Begin(RecordGroup).Commit(0)
 			require.ErrorIs(t, err, ErrFailed)
 		}
-		require.NoError(t, d.verify(), "%v: reading goes on", op)
+		require.NoError(t, d.verifyFailed(), "%v: reading goes on", op)
+		if mem.Evict(); op.Kind != vfs.OpAllocate || !full {
+			require.NoError(t, d.verifyFailed(), "%v: when what was not synced is gone", op)
+		}
 		d.s.Close()
 	}
 	for _, p := range []vfs.Policy{vfs.KeepNone, vfs.KeepAll, vfs.KeepRandomSectors} {
@@ -176,7 +183,9 @@ func checkFailure(t *testing.T, mem *vfs.Mem, log *lineage, d *toy, op vfs.Op, e
 		d.s.Close()
 		cut.Release()
 	}
-	log = log.clone()
+	if log = log.clone(); op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
+		log = log.cut() // the system had it, and has lost it
+	}
 	d, err = openToy(mem, modelOptions(), rand.New(rand.NewPCG(1, 1)), log) // after a kill
 	require.NoError(t, err, "%v, then a kill", op)
 	d.s.Close()

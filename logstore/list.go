@@ -65,13 +65,9 @@ func (s *Store) ListAt(a Addr) ([]Extent, error) {
 		n := binary.LittleEndian.Uint64(p[MuxSize:])
 		return GetExtents(p[runPayloadAt : runPayloadAt+n])
 	}
-	payload, err := s.Run(a)
-	if err != nil {
+	form, payload, err := s.run(a)
+	if err != nil || form != runList {
 		return nil, err
-	}
-	c, o := s.chunkOf(a)
-	if runForm(c.page(o)) != runList {
-		return nil, nil
 	}
 	return GetExtents(payload)
 }

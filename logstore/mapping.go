@@ -6,16 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// A chunk is one mapping of the file, with three bits for each of its pages. Chunks are mapped as the file grows into them and live
+// A chunk is one mapping of the file, with four bits for each of its pages. Chunks are mapped as the file grows into them and live
 // until the store is closed, so a slice of a page never moves.
 //
-//   - checked: the page's checksum and structure were verified since the segment was last opened for writing. Set by readers and by
-//     the appender, cleared by the appender when it reuses a segment, which no reader can then be looking at.
+//   - checked: the page's checksum and structure were verified since the segment was last opened for writing. Set by readers, and by a
+//     sync that covers what the appender wrote; cleared by the appender when it reuses a segment, which no reader can then be looking at.
+//   - unsynced: the appender wrote the page and no sync has covered it: see unsynced.go.
 //   - extent: likewise for the extent of a large value that starts here. Such a page holds a user's bytes, whatever they look like.
 //   - overridden: the translation table has an entry for the page's address. Owned by the table (package override).
 type chunk struct {
 	data       []byte
 	checked    pageSet
+	unsynced   pageSet
 	extent     pageSet
 	overridden pageSet
 }
@@ -40,7 +42,7 @@ func (b pageSet) unsetAll(o, n uint64) {
 
 func newChunk(data []byte) *chunk {
 	words := (len(data)/PageSize + 63) / 64
-	return &chunk{data: data, checked: make(pageSet, words), extent: make(pageSet, words), overridden: make(pageSet, words)}
+	return &chunk{data: data, checked: make(pageSet, words), unsynced: make(pageSet, words), extent: make(pageSet, words), overridden: make(pageSet, words)}
 }
 
 func (c *chunk) page(o uint64) []byte { return c.data[o*PageSize : (o+1)*PageSize : (o+1)*PageSize] }
@@ -85,7 +87,7 @@ func (s *Store) chunkOf(a Addr) (*chunk, uint64) {
 }
 
 // Page returns the image of a tree page, verified at its first touch. The slice is read-only and stays unchanged as long as the
-// caller's snapshot is registered. No lock and no allocation after the first touch.
+// caller's snapshot is registered. No lock and no allocation after the first touch; a page that no sync has covered is copied each time.
 func (s *Store) Page(a Addr) ([]byte, error) {
 	if c, o := s.chunkOf(a); c != nil && c.checked.has(o) {
 		if p := c.page(o); PageKind(p) == KindTree {
@@ -141,6 +143,12 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if c == nil || !ok {
 		return nil, s.pageError(a, "no such page in the file")
 	}
+	if c.unsynced.has(o) {
+		return s.copyUnsynced(a, kind, salt)
+	}
+	if err := s.settlePrivate(a); err != nil {
+		return nil, err
+	}
 	p := c.page(o)
 	m := getMux(p)
 	switch {
@@ -162,18 +170,12 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	return p, nil
 }
 
-// trust sets the checked bit of a page that this process has just written.
-func (s *Store) trust(a Addr) {
-	if c, o := s.chunkOf(a); c != nil {
-		c.checked.set(o)
-	}
-}
-
 // forget clears the bits of a segment that is about to be reused.
 func (s *Store) forget(segment uint32) {
 	n := uint64(s.segmentPages)
 	if c, o := s.chunkOf(s.firstPage(segment)); c != nil {
 		c.checked.unsetAll(o, n)
+		c.unsynced.unsetAll(o, n)
 		c.extent.unsetAll(o, n)
 		c.overridden.unsetAll(o, n)
 	}

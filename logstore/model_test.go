@@ -81,6 +81,7 @@ type model struct {
 func runModel(seed uint64, steps int) (err error) {
 	m := &model{r: rand.New(rand.NewPCG(seed, 1)), mem: vfs.NewMem(4 << 20), log: newLineage(), opts: modelOptions()}
 	m.vary()
+	m.mem.SetLoss(vfs.Loss(seed%3), seed)
 	defer func() {
 		if m.d != nil {
 			m.d.s.Close()
@@ -103,13 +104,15 @@ func runModel(seed uint64, steps int) (err error) {
 			err = m.crash(m.caught)
 		case errors.Is(err, ErrFailed):
 			modelCounts.FailedSyncs++
-			err = m.crash(&image{m.mem.Clone(), m.log.clone()})
+			if err = m.d.verifyFailed(); err == nil {
+				err = m.crash(&image{m.mem.Clone(), m.log.cut()})
+			}
 		case errors.Is(err, ErrFull):
 			modelCounts.Full++
 			if err = m.d.makeRoom(); errors.Is(err, ErrFull) || errors.Is(err, errToyBusy) {
 				err = nil
 			} else if errors.Is(err, ErrFailed) {
-				err = m.crash(&image{m.mem.Clone(), m.log.clone()})
+				err = m.crash(&image{m.mem.Clone(), m.log.cut()})
 			}
 		}
 		if err == nil {

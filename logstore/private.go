@@ -103,6 +103,7 @@ func (p *Private) extend(b []byte, count uint32) error {
 	if err := s.WriteOut(a, int64(len(b)/PageSize)); err != nil {
 		return s.fail(err)
 	}
+	s.space.wrotePrivate(p.segments[len(p.segments)-1], s.private.written.Add(1))
 	p.page += uint64(len(b)) / PageSize
 	s.appended.Add(uint64(len(b)) / PageSize)
 	if n := len(p.extents); n > 0 {
@@ -250,7 +251,7 @@ func (sp *space) takePrivate(salt uint64, c Claim) (n uint32, missing int64, ok 
 	return n, each, ok
 }
 
-// Raw returns the bytes of an extent, verified at its first touch.
+// Raw returns the bytes of an extent, verified at its first touch. If no sync has covered it, it is synced before that.
 func (s *Store) Raw(e Extent) ([]byte, error) {
 	if s.beside != nil {
 		return s.copyRaw(e)
@@ -262,6 +263,9 @@ func (s *Store) Raw(e Extent) ([]byte, error) {
 	}
 	b := c.data[o*PageSize : o*PageSize+uint64(e.Bytes) : o*PageSize+uint64(e.Bytes)]
 	if !c.extent.has(o) {
+		if err := s.settlePrivate(e.Addr); err != nil {
+			return nil, err
+		}
 		if crc32.Checksum(b, castagnoli) != e.CRC {
 			return nil, s.pageError(e.Addr, "checksum of a large value")
 		}

@@ -68,29 +68,28 @@ func (s *Store) verifyRun(a Addr, p []byte) error {
 
 // Run returns the payload of the run that starts at a, verified at its first touch. The slice is read-only and lives as Page's does.
 func (s *Store) Run(a Addr) ([]byte, error) {
+	_, payload, err := s.run(a)
+	return payload, err
+}
+
+// run returns the payload of the run that starts at a, and its form.
+func (s *Store) run(a Addr) (form uint32, payload []byte, err error) {
 	c, o := s.chunkOf(a)
 	if c == nil || !c.checked.has(o) {
 		p, err := s.verifyPage(a, KindRun)
 		if err != nil {
-			return nil, err
+			return 0, nil, err
 		}
-		if s.beside != nil {
+		if len(p) > PageSize || c == nil || !c.checked.has(o) { // a copy of the whole run
 			n := binary.LittleEndian.Uint64(p[MuxSize:])
-			return p[runPayloadAt : runPayloadAt+n : runPayloadAt+n], nil
+			return runForm(p), p[runPayloadAt : runPayloadAt+n : runPayloadAt+n], nil
 		}
-		c, o = s.chunkOf(a)
 	}
 	p := c.page(o)
 	if PageKind(p) != KindRun {
-		return nil, s.pageError(a, "kind %d where a value run belongs", PageKind(p))
+		return 0, nil, s.pageError(a, "kind %d where a value run belongs", PageKind(p))
 	}
 	n := binary.LittleEndian.Uint64(p[MuxSize:])
 	at := o*PageSize + runPayloadAt
-	return c.data[at : at+n : at+n], nil
-}
-
-// isList reports whether the run that starts at a is a list of extents.
-func (s *Store) isList(a Addr) bool {
-	c, o := s.chunkOf(a)
-	return c != nil && PageKind(c.page(o)) == KindRun && runForm(c.page(o)) == runList
+	return runForm(p), c.data[at : at+n : at+n], nil
 }

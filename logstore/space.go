@@ -31,6 +31,7 @@ type segment struct {
 	salt     uint64
 	sequence uint64 // of its header
 	written  uint64 // last group with a page in it
+	wrote    uint64 // segmentPrivate: number of the newest write in it, see privateSyncs
 	death    uint64 // Seq at which its last page died
 	names    int32  // names of the table that are addresses in it
 	live     int32  // set bits of its live map

@@ -45,6 +45,9 @@ type Store struct {
 
 	beside *beside // nil unless opened so
 
+	unsynced unsynced
+	private  privateSyncs
+
 	features    features
 	unpunchable atomic.Bool   // only the end of the file can be given back, if that
 	zeroDue     atomic.Bool   // a small group has entered a segment: see ZeroAhead

@@ -21,12 +21,14 @@ func (s *Store) Sync() error {
 		return err
 	}
 	s.durable.Store(upto)
+	s.unsynced.synced(upto)
 	return nil
 }
 
 // datasync syncs the file. The caller holds syncing.
 func (s *Store) datasync() error {
 	s.syncs.Add(1)
+	private := s.private.written.Load()
 	s.last.close()
 	if err := s.Failed(); err != nil { // a write of that page, which may have spoilt what it held
 		return err
@@ -34,5 +36,6 @@ func (s *Store) datasync() error {
 	if err := s.file.Datasync(); err != nil {
 		return s.fail(err)
 	}
+	s.private.synced.Store(private) // syncing is held: it never goes back
 	return nil
 }

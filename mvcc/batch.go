@@ -87,11 +87,25 @@ func (e *Engine) settle() (err error) {
 	if err := e.logAndApply(b); err != nil {
 		return e.store.Fail(err)
 	}
+	if b.pages != nil {
+		if err := e.syncLog(); err != nil {
+			return err
+		}
+		e.installPages(b)
+	}
 	e.account(b)
 	if e.opts.Durability != Durable {
 		return nil
 	}
 	return e.syncLog()
+}
+
+// installPages ends a page group, which is synced.
+func (e *Engine) installPages(b *batch) {
+	b.pages.InstallPages(b.group, b.records)
+	e.redoBytes.base(b.group)
+	e.redoBytes.start(b.group)
+	e.measure()
 }
 
 // batch is what becomes of the drained commits.
@@ -101,6 +115,9 @@ type batch struct {
 	runs   bool   // it has long values
 	copied bool   // nothing needs its write sets once it is in the commit list no more
 	held   int64  // pages reserved for it
+
+	pages   *override.Batch // of a page group: to be installed once that is synced
+	records int64           // in the tree with it
 }
 
 // logAndApply logs the batch, makes it visible to updates and merges it, unless that may wait.
@@ -142,9 +159,10 @@ func (e *Engine) logAndApply(b *batch) error {
 // The device waits for that, while a record group is on its way before anything is applied. One page is written either way, but a leaf
 // whose changes are in record groups has to be flushed later. So where one lone commit after the other changes the same leaf, as those of
 // ascending keys do, it stays dirty: one flush serves them all. That the next one will do so too is a guess, which costs a page when it
-// is wrong. A file that may not grow has no room for what is flushed later.
+// is wrong. A file that may not grow has no room for what is flushed later. Without a sync nothing is gained: the pages of the group would
+// have to stay in memory until there is one.
 func (e *Engine) triesPageGroup() bool {
-	return !e.inRow() && len(e.pending.ops) == 0 && e.pending.aside.Load() == nil && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup()
+	return e.opts.Durability == Durable && !e.inRow() && len(e.pending.ops) == 0 && e.pending.aside.Load() == nil && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup()
 }
 
 // row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Baton holder.
@@ -215,10 +233,8 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 		}
 		if err == nil {
 			e.bear(b.group)
-			pages.InstallPages(b.group, records)
+			b.pages, b.records = pages, records
 			e.redo, e.redoOps = e.redo[:0], 0
-			e.redoBytes.base(b.group)
-			e.redoBytes.start(b.group)
 		}
 	}
 	if err == nil {
@@ -244,6 +260,10 @@ func (e *Engine) mergeUnlessDeferred(b *batch) error {
 
 // syncLog syncs all groups so far.
 func (e *Engine) syncLog() error {
+	if e.store.Durable() >= e.store.LastGroup() { // as behind a page group
+		e.publishDurable()
+		return e.Failed()
+	}
 	begun := time.Now()
 	err := e.store.Sync()
 	e.device.wait(time.Since(begun))

@@ -254,8 +254,11 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	if layered {
 		redoErr = nil
 	}
-	if err = errors.Join(err, redoErr); err != nil {
+	if err != nil { // what was read beside a sync that failed may be anything
 		return err
+	}
+	if redoErr != nil {
+		return redoErr
 	}
 	e.publish(baseSeq, e.records)
 	e.durable.Store(baseSeq)

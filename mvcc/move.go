@@ -159,6 +159,11 @@ func (e *Engine) rewriteRuns(runs []placedRun) error {
 	if err := e.commitRecords(g); err != nil {
 		return err
 	}
+	if e.opts.Durability != Durable { // what is read from now on was durable before, and has to stay that
+		if err := e.store.Sync(); err != nil {
+			return err
+		}
+	}
 	b := e.pages.Begin(e.applied.Load() + 1)
 	if _, err := btree.Apply(b, override.Root, e.ops); err != nil {
 		return err

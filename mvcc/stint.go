@@ -50,6 +50,11 @@ func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error 
 		}
 		parts = next
 	}
+	var err error
+	if between(func() { err = f.Sync() }); err != nil {
+		return err
+	}
+	e.publishDurable()
 	for e.pending.noAside = true; !installed; {
 		e.settleAside()
 		if err := e.Failed(); err != nil {

@@ -74,6 +74,10 @@ func (f *Flush) WriteEarly(level int) (pages int64, err error) {
 		}
 		pages += int64(len(part))
 	}
+	if err := p.store.Sync(); err != nil {
+		return pages, err
+	}
+	f.leaveMemory(len(f.early) - len(early))
 	return pages, nil
 }
 
@@ -84,16 +88,20 @@ func (f *Flush) writePart(part []*entry) error {
 	if f.first == 0 {
 		f.first = g.Number()
 	}
-	from := len(f.early)
 	for _, e := range part {
 		a, body := g.Page(e.id)
 		e.head.Load().node.Encode(body, p.memory.Even)
 		f.early = append(f.early, earlyPage{e, a})
 	}
-	if _, err := g.Commit(f.first); err != nil {
-		return err
-	}
-	p.writtenEarly.Add(uint64(len(part)))
+	_, err := g.Commit(f.first)
+	return err
+}
+
+// leaveMemory frees the nodes of the early pages from the given one on, which were synced: until then the pages may come back as something
+// else.
+func (f *Flush) leaveMemory(from int) {
+	p := f.p
+	p.writtenEarly.Add(uint64(len(f.early) - from))
 	for _, x := range f.early[from:] {
 		v := x.entry.head.Load()
 		n := &version{seq: v.seq, kind: atAddress, addr: x.addr}
@@ -102,7 +110,6 @@ func (f *Flush) writePart(part []*entry) error {
 		v.node.Release(p.memory) // nobody reads at its Seq yet
 		p.dirty.remove(x.entry)  // dirty again if it changes again
 	}
-	return nil
 }
 
 // placeEarly installs a page that was written early, unless it was changed or removed after that, by the same batch.

@@ -21,11 +21,13 @@ import (
 //   - Redo starts at the base, or at the base of an earlier flush behind which all came that the leaves left behind lack. It counts the
 //     records of the tree with those leaves.
 //   - A version made after the base stays dirty for the next flush.
+//   - Nothing is installed before all parts are synced: until then readers are answered from memory. Of a page that is not synced the
+//     system may show what the device had there before, and what readers see may be durable already.
 //   - A name folded away, a page removed and a value dropped after the base wait for the next flush.
 //   - The place that a page leaves dies at the Seq of the installation: readers before it may still be there. Readers at that Seq may
 //     have a node with cells in the image; limbo keeps its segment for them.
 //
-// Steps: Start under the baton; then, until done: Encode without it, Write under it; then Install under it until done.
+// Steps: Start under the baton; then, until done: Encode without it, Write under it; then Sync without it; then Install under it until done.
 type Flush struct {
 	p       *Pages
 	slot    lockfree.Slot // registration at the base's Seq
@@ -33,6 +35,7 @@ type Flush struct {
 	redo    uint64        // group: redo starts behind it
 	records int64         // in the tree as it is written
 	first   uint64        // group of the first part, 0 before it
+	last    uint64        // group of the newest part
 	work    []flushItem
 	next    int // of work: first not yet written
 	ready   int // of work: first not yet encoded
@@ -199,17 +202,23 @@ func (f *Flush) Write() (done bool, err error) {
 		g.Write(logstore.KindFlush, f.stream())
 		count = uint64(f.records)
 	}
-	if _, err := g.Commit(count); err != nil {
+	if f.last, err = g.Commit(count); err != nil {
 		return false, err
 	}
 	return f.next == len(f.work), nil
 }
 
+// Sync makes what was written durable. Without the baton, behind the last part.
+func (f *Flush) Sync() error { return f.p.store.Sync() }
+
 const installParts = 8 // installed at a time, so that commits get the baton between
 
-// Install makes what the flush wrote the installed state, some pages at a time. Baton holder; after the last part.
+// Install makes what the flush wrote the installed state, some pages at a time. Baton holder; after Sync.
 func (f *Flush) Install() (done bool) {
 	p := f.p
+	if p.store.Durable() < f.last {
+		panic("override: a flush is installed before it is synced")
+	}
 	all := len(f.work) + len(f.early)
 	for end := min(f.placed+installParts*f.part, all); f.placed < end; f.placed++ {
 		if f.placed < len(f.work) {

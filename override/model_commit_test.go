@@ -182,7 +182,13 @@ func (m *model) log(c *modelCommit, paged bool, redoPages int) error {
 			return err
 		}
 		m.bear(group, c)
+		m.count = records
+		m.publish(c.seq, group, c.state)
+		if err := m.sync(); err != nil {
+			return err
+		}
 		b.InstallPages(group, records)
+		return nil
 	}
 	m.count = records
 	m.publish(c.seq, group, c.state)

@@ -83,6 +83,8 @@ func (m *model) flushStep() error {
 	case f == nil && m.check == nil:
 		return m.startFlush()
 	case f == nil:
+	case f.written && m.s.Durable() < f.f.last:
+		return f.f.Sync() // the watermark moves later
 	case f.written:
 		if f.f.Install() {
 			modelCounts.Flushes++

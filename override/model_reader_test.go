@@ -149,7 +149,7 @@ func (m *model) reread() error {
 func (m *model) recheck(r *modelReader) error {
 	for _, h := range r.held {
 		if err := m.checkCell(r.snap, h.cell, h.key, h.version); err != nil {
-			return modelErr("a record held since Seq %d: %v", r.snap.Seq(), err)
+			return fmt.Errorf("%w: a record held since Seq %d: %w", errModel, r.snap.Seq(), err)
 		}
 	}
 	return m.readAll(r.snap, r.state, nil)

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"flashdbm/internal/btree"
@@ -55,7 +56,7 @@ func TestModel(t *testing.T) {
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
 	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, Parts, PartsRedone, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
-	Crashes, Traps, Damaged, Redone, Reused, Checked, Height int
+	Crashes, Traps, Failures, Damaged, Redone, Reused, Checked, Height int
 }
 
 var errModel = errors.New("model")
@@ -94,6 +95,8 @@ type model struct {
 	part     *Part  // that was planned last
 	readers  []*modelReader
 	segments map[int64]bool // entered so far
+
+	fails bool // the next sync fails
 
 	trap  int // file operations until an image is taken; 0 = none
 	mode  vfs.Policy
@@ -137,6 +140,7 @@ func runModel(seed uint64) error {
 	}
 	defer m.release()
 	m.vary()
+	m.mem.SetLoss(vfs.Loss(seed%3), seed)
 	m.parts = r.IntN(4) > 0
 	for step := range modelSteps {
 		if err := m.step(); err != nil {
@@ -168,6 +172,7 @@ var modelActions = [...]struct {
 	{"check", 2, (*model).checkInstalled},
 	{"crash", 1, (*model).crashNow},
 	{"trap", 1, (*model).setTrap},
+	{"failure", 1, (*model).failSync},
 }
 
 // vary makes each seed another kind of run.
@@ -191,6 +196,9 @@ func (m *model) step() error {
 		x -= m.weights[i]
 	}
 	err := modelActions[i].do(m)
+	if errors.Is(err, logstore.ErrFailed) {
+		err = m.afterFailure()
+	}
 	if err == nil && m.image != nil {
 		err = m.recoverFrom(m.image, true)
 	}
@@ -212,6 +220,10 @@ func (m *model) hook(op vfs.Op) error {
 		}
 		m.segments[n] = true
 	}
+	if m.fails && op.Kind == vfs.OpDatasync {
+		m.fails = false
+		return syscall.EIO
+	}
 	if m.trap > 0 {
 		if m.trap--; m.trap == 0 {
 			modelCounts.Traps++
@@ -219,6 +231,36 @@ func (m *model) hook(op vfs.Op) error {
 		}
 	}
 	return nil
+}
+
+func (m *model) failSync() error {
+	m.fails = true
+	return nil
+}
+
+// afterFailure looks at what is shown once a sync has failed, and what was not synced is gone: all that is durable, as it was, and of
+// the rest nothing else than what was written. Then the database is opened with what the device has.
+func (m *model) afterFailure() error {
+	modelCounts.Failures++
+	for range 2 {
+		if m.view == &m.durableSeq {
+			seq := m.durableSeq.Load()
+			if err := m.readAll(m.p.At(seq), m.state(seq), nil); err != nil {
+				return modelErr("after a failed sync: %v", err)
+			}
+		}
+		for _, r := range m.readers {
+			if err := m.recheck(r); err != nil && !(r.snap.Seq() > m.durableSeq.Load() && errors.Is(err, logstore.ErrFailed)) {
+				return modelErr("after a failed sync, durable %d: %v", m.durableSeq.Load(), err)
+			}
+		}
+		seq := m.appliedSeq.Load()
+		if err := m.readAll(m.p.At(seq), m.state(seq), nil); err != nil && !errors.Is(err, logstore.ErrFailed) {
+			return modelErr("after a failed sync: %v", err)
+		}
+		m.mem.Evict()
+	}
+	return m.recoverFrom(&crash{m.mem.Crash(vfs.Policy(m.r.IntN(len(vfs.Policies()))), m.r.Uint64()), m.s.Durable(), m.sound}, true)
 }
 
 func (m *model) setTrap() error {
@@ -280,6 +322,7 @@ func (m *model) reclaim() error {
 
 // settle ends all that is under way and looks for memory that nobody can use and that was not freed.
 func (m *model) settle() error {
+	m.fails = false
 	for len(m.readers) > 0 {
 		if err := m.closeReader(); err != nil {
 			return err

@@ -47,7 +47,8 @@ func (b *Batch) Legal(pages int) bool {
 	return true
 }
 
-// WritePages adds the images of the batch's pages to g, bottom up; InstallPages follows once g is committed.
+// WritePages adds the images of the batch's pages to g, bottom up; InstallPages follows once g is committed and synced, and before any
+// other batch.
 func (b *Batch) WritePages(g *logstore.Group) {
 	p := b.p
 	slices.SortFunc(p.dirty.pages, func(x, y *entry) int {
@@ -62,19 +63,19 @@ func (b *Batch) WritePages(g *logstore.Group) {
 	}
 }
 
-// InstallPages makes the page group's pages the newest images. records is the number of records in the tree.
+// InstallPages makes the page group's pages the newest images. records is the number of records in the tree. The group is synced, as with
+// a flush, and its batch may be published.
 func (b *Batch) InstallPages(group uint64, records int64) {
 	p := b.p
+	if p.store.Durable() < group {
+		panic("override: a page group is installed before it is synced")
+	}
 	for _, e := range p.dirty.pages {
 		v := e.head.Load()
 		n := &version{seq: v.seq, kind: atAddress, addr: v.addr}
 		n.next.Store(v.next.Load())
 		e.head.Store(n)
-		if v.seq == p.seq { // not published yet: nobody has used it
-			v.node.Release(p.memory)
-		} else {
-			p.limbo.leave(v, p.seq)
-		}
+		p.leaveWith(v, e.place())
 		p.install(e, v.addr)
 	}
 	p.dirty.clear()

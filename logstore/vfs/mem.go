@@ -24,8 +24,9 @@ const defaultMaxFileBytes = 256 << 20
 //     that the file had when it started.
 //  2. A Datasync that fails, by a hook's error, makes nothing durable but
 //     leaves everything clean: the next one succeeds and does not write what
-//     the failed one lost. Reads show it all the while. A block changed again
-//     is dirty again, and then written whole.
+//     the failed one lost. The pages that it was to write are dropped, so that
+//     reads and mappings show what was durable before; see [Loss]. Of a page
+//     that stays, a block changed again is dirty again, and then written whole.
 //  3. A WriteOut that fails is as bad, and every later Datasync of the handle
 //     fails too.
 //  4. A name made or removed is durable once SyncDir of its directory, or of
@@ -45,6 +46,9 @@ type Mem struct {
 	usedBlocks int64
 	maxBytes   int64 // limit of usedBlocks in bytes, 0 = none
 	released   bool
+
+	loss     Loss // of pages that a Datasync failed to write
+	lossSeed uint64
 
 	ops   int
 	onOp  func(Op) error
@@ -155,6 +159,7 @@ func (m *Mem) Clone() *Mem {
 func (m *Mem) copy(withHistory bool) *Mem {
 	c := NewMem(m.maxFileBytes)
 	c.seq, c.lastID, c.maxBytes = m.seq, m.lastID, m.maxBytes
+	c.loss, c.lossSeed = m.loss, m.lossSeed
 	copies := map[*inode]*inode{nil: nil}
 	copyOf := func(ino *inode) *inode {
 		if _, ok := copies[ino]; !ok {

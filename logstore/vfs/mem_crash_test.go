@@ -138,6 +138,22 @@ func (l *legal) sync(ok bool) {
 	l.sizeBusy = false
 }
 
+// lost takes in what the file shows behind a failed sync: each sector may have
+// gone back to what it was.
+func (l *legal) lost(t testing.TB, now []byte) {
+	l.check(t, now)
+	for s, v := range l.sectors {
+		if s*sector >= int64(len(now)) {
+			continue
+		}
+		was := make([]byte, sector)
+		copy(was, now[s*sector:])
+		if !bytes.Equal(v[len(v)-1], was) {
+			l.sectors[s] = append(v, was)
+		}
+	}
+}
+
 func (l *legal) check(t testing.TB, img []byte) {
 	t.Helper()
 	require.Contains(t, l.sizes, int64(len(img)))
@@ -165,6 +181,7 @@ func TestImagesAreLegal(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(uint64(seed), 0))
 			m, f := newMem(t)
+			m.SetLoss(vfs.Loss(seed%3), uint64(seed))
 			l := newLegal()
 			for step := range 60 {
 				randomStep(t, m, f, l, rng)
@@ -220,6 +237,10 @@ func randomStep(t *testing.T, m *vfs.Mem, f vfs.File, l *legal, rng *rand.Rand) 
 		require.ErrorIs(t, f.Datasync(), syscall.EIO)
 		m.OnOp(nil)
 		l.sync(false)
+		if rng.IntN(4) == 0 {
+			m.Evict()
+		}
+		l.lost(t, content(t, f))
 	}
 }
 

@@ -137,16 +137,23 @@ func (f *memFile) Datasync() error {
 	if err == nil {
 		err = lost
 	}
-	closed := f.look(func() { f.ino.history.synced(started, err == nil, alloc) })
+	closed := f.look(func() {
+		f.ino.history.synced(started, err == nil, alloc)
+		if err != nil {
+			f.ino.lose()
+		}
+	})
 	return pathError("datasync", f.name, cmp.Or(err, closed))
 }
 
 func (f *memFile) WriteOut(off, n int64, wait bool) error {
-	err := f.do(Op{Kind: OpWriteOut, Off: off, Len: n}, false, func(uint64) error { return nil })
-	if err != nil {
+	refused := checkRange(off, n)
+	err := cmp.Or(refused, f.do(Op{Kind: OpWriteOut, Off: off, Len: n}, false, func(uint64) error { return nil }))
+	if err != nil && refused == nil {
 		f.look(func() {
 			f.lost = cmp.Or(f.lost, err)
 			f.ino.history.synced(f.mem.seq, false, nil)
+			f.ino.lose()
 		})
 	}
 	return rangeError("write-out", f.name, off, n, err)

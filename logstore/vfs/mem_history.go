@@ -206,6 +206,26 @@ func (h *history) syncedSectors(seq uint64, ok bool) {
 	h.failed = h.failed && len(h.entries) > 0
 }
 
+// forget drops the entries of some sectors, all of each: they are durable as
+// they are.
+func (h *history) forget(sectors bitset) {
+	entries, old := h.entries, h.cells
+	for _, c := range entries {
+		h.newest[c.sector] = 0
+	}
+	h.entries, h.cells.n = entries[:0], 0
+	for _, c := range entries {
+		if sectors.has(c.sector) {
+			continue
+		}
+		if c.before != zeroCell {
+			c.before = h.cells.add(old.at(c.before)) // its place, or one before it
+		}
+		h.append(c)
+	}
+	h.failed = h.failed && len(h.entries) > 0
+}
+
 // clean tells whether the sectors in [lo, hi) are durable as they are.
 func (h *history) clean(lo, hi int64) bool {
 	for s := lo; s < min(hi, int64(len(h.newest))); s++ {

@@ -1,6 +1,7 @@
 package vfs_test
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"os"
@@ -23,6 +24,7 @@ func sureOf(t testing.TB, m *vfs.Mem) string {
 
 func TestFailedSyncIsNotMadeGoodByTheNext(t *testing.T) {
 	m, f := newMem(t)
+	m.SetLoss(vfs.LoseLater, 0)
 	write(t, f, []byte("old"), 0)
 	require.NoError(t, f.Datasync())
 	write(t, f, []byte("new"), 0)
@@ -50,8 +52,68 @@ func TestFailedSyncIsNotMadeGoodByTheNext(t *testing.T) {
 	require.True(t, m.Synced("db", 0, 3*page))
 }
 
+// TestFailedSyncDropsPages: reads and mappings show what the device has of
+// pages that a failed sync was to write, now or later, and that stays.
+func TestFailedSyncDropsPages(t *testing.T) {
+	for _, loss := range []vfs.Loss{vfs.LoseAll, vfs.LoseSome, vfs.LoseLater} {
+		m, f := newMem(t)
+		m.SetLoss(loss, 7)
+		const n = 64
+		write(t, f, pages('a', n), 0)
+		require.NoError(t, f.Datasync())
+		mapped, err := f.Map(0, n*page)
+		require.NoError(t, err)
+		write(t, f, bytes.Repeat([]byte{0xFE}, n/2*page), 0)
+		write(t, f, bytes.Repeat([]byte{0xFF}, n/2*page), 0)
+		write(t, f, pages('d', 1), n*page) // behind the end
+		m.OnOp(func(op vfs.Op) error {
+			if op.Kind != vfs.OpDatasync {
+				return nil
+			}
+			write(t, f, []byte("in flight"), 0)
+			return syscall.EIO
+		})
+		require.ErrorIs(t, f.Datasync(), syscall.EIO)
+		m.OnOp(nil)
+		require.Equal(t, "in flight", string(mapped[:9]), "written since the sync began: dirty still")
+		was := pages('a', n)
+		count := func() (old, now int) {
+			for i := 1; i < n/2; i++ {
+				switch mapped[i*page] {
+				case was[i*page]:
+					old++
+				case 0xFF:
+					now++
+				}
+			}
+			require.Equal(t, n/2-1, old+now, "never what came between")
+			require.True(t, bytes.Equal(mapped[n/2*page:], was[n/2*page:]), "what was durable stays")
+			return old, now
+		}
+		old, now := count()
+		require.Equal(t, loss == vfs.LoseAll, now == 0)
+		require.Equal(t, loss == vfs.LoseLater, old == 0)
+		if loss == vfs.LoseAll {
+			require.Zero(t, content(t, f)[n*page])
+			require.True(t, m.Synced("db", page, n*page))
+		}
+		clone := m.Clone()
+		m.Evict()
+		_, left := count()
+		require.Equal(t, loss == vfs.LoseSome, left > 0, "some was written before the sync failed")
+		require.Less(t, left, max(now, 1))
+		img := m.Crash(vfs.KeepNone, 0)
+		require.True(t, bytes.Equal(mapped[page:], read(t, img, "db")[page:n*page]), "that is what the device has")
+		img.Release()
+		clone.Evict()
+		require.True(t, bytes.Equal(content(t, f), read(t, clone, "db")))
+		clone.Release()
+	}
+}
+
 func TestFailedSyncLosesSize(t *testing.T) {
 	m, f := newMem(t)
+	m.SetLoss(vfs.LoseLater, 0)
 	write(t, f, []byte("new"), 0)
 	failNext(m, vfs.OpDatasync, syscall.EIO)
 	require.Error(t, f.Datasync())
