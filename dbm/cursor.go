@@ -66,7 +66,7 @@ func (c *Cursor) Seek(key []byte) bool {
 
 // Key returns the key of the record that the last move found, nil if it found none. Valid until the transaction ends.
 func (c *Cursor) Key() []byte {
-	if !c.on || c.tx.done {
+	if !c.on || c.done() {
 		return nil
 	}
 	if c.tx.aging {
@@ -82,7 +82,7 @@ func (c *Cursor) Key() []byte {
 
 // Value returns the value of that record, with the same lifetime. nil means none, or an error that Err tells.
 func (c *Cursor) Value() []byte {
-	if !c.on || c.tx.done {
+	if !c.on || c.done() {
 		return nil
 	}
 	if c.tx.aging {
@@ -130,10 +130,15 @@ func (c *Cursor) Err() error { return c.err }
 
 func (c *Cursor) ready() bool {
 	c.on = false
-	if c.err == nil && c.tx.done {
+	return !c.done() && c.err == nil
+}
+
+// done reports whether the transaction has ended, which is an error of whatever is asked of the cursor.
+func (c *Cursor) done() bool {
+	if c.tx.done && c.err == nil {
 		c.err = ErrTxDone
 	}
-	return c.err == nil
+	return c.tx.done
 }
 
 func (c *Cursor) moved(found bool) bool {

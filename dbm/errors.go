@@ -23,7 +23,8 @@ var (
 var (
 	ErrConflict       = mvcc.ErrConflict // nothing was applied; run the transaction again
 	ErrTxDone         = errors.New("flashdbm: transaction has ended")
-	ErrReadOnly       = logstore.ErrReadOnly   // of a read-only transaction or database
+	ErrReadOnly       = logstore.ErrReadOnly   // of a read-only database; ErrTxReadOnly is one, too
+	ErrTxReadOnly     = error(txReadOnly{})    // of View, or of a transaction begun with TxOptions.ReadOnly
 	ErrSnapshotTooOld = mvcc.ErrSnapshotTooOld // what the transaction sees could not be kept that long; begin another
 )
 
@@ -36,6 +37,12 @@ var (
 	ErrFormat  = logstore.ErrFormat  // not a database, or one of a newer program
 	ErrFailed  = logstore.ErrFailed  // a write or sync has failed: what is durable can be read, nothing written. Unwraps to the cause
 )
+
+// txReadOnly is an ErrReadOnly that says what is read-only.
+type txReadOnly struct{}
+
+func (txReadOnly) Error() string        { return "flashdbm: transaction is read-only" }
+func (txReadOnly) Is(target error) bool { return target == ErrReadOnly }
 
 // public gives an error of the layers below its public sentinel.
 func public(err error) error {

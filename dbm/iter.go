@@ -5,16 +5,15 @@ import (
 	"iter"
 )
 
-// All iterates over all records in key order. An error ends the iteration; Err tells it, as for the iterators below.
+// All iterates over all records in key order. An error ends the iteration, and so does the end of the transaction; Tx.Err tells it, as for
+// the iterators below.
 func (tx *Tx) All() iter.Seq2[[]byte, []byte] { return tx.Range(nil, nil) }
 
 // Range iterates over the records with from <= key < to in key order; nil is an open end.
 func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
-		if c.inner != nil {
-			defer c.inner.Release()
-		}
+		defer c.endIteration()
 		for ok := c.Seek(from); ok; ok = c.Next() {
 			if !tx.aging { // else each record is a call, and copied
 				any, more := c.inner.Stretch(to, yield)
@@ -41,9 +40,7 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
-		if c.inner != nil {
-			defer c.inner.Release()
-		}
+		defer c.endIteration()
 		ok := false
 		if to == nil {
 			ok = c.Last()
@@ -60,6 +57,16 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 				return
 			}
 		}
+	}
+}
+
+// endIteration releases the cursor of an iterator, and has the transaction tell that it had ended.
+func (c *Cursor) endIteration() {
+	if c.tx.err == nil && c.err == ErrTxDone {
+		c.tx.err = ErrTxDone
+	}
+	if c.inner != nil {
+		c.inner.Release()
 	}
 }
 

@@ -48,7 +48,7 @@ func (tx *Tx) note(err error) error {
 }
 
 // Err returns the first error of the media or the system that the transaction met. View, Update and Commit return it when nothing else
-// fails.
+// fails. Once the transaction has ended, an iteration that was begun or went on after that makes it ErrTxDone if it was nil.
 func (tx *Tx) Err() error { return tx.err }
 
 func (tx *Tx) canRead(key []byte) error {
@@ -63,7 +63,7 @@ func (tx *Tx) canWrite(key, value []byte) error {
 	case tx.done:
 		return ErrTxDone
 	case tx.readOnly:
-		return ErrReadOnly
+		return ErrTxReadOnly
 	}
 	return checkSizes(key, value)
 }
@@ -113,7 +113,9 @@ func (tx *Tx) Has(key []byte) (found bool, err error) {
 	return ok, tx.note(err)
 }
 
-// Put sets the value of key. It copies both. ErrReadOnly, ErrKeyTooLarge, ErrValueTooLarge, ErrFull.
+// Put sets the value of key. It copies both. ErrTxReadOnly, ErrKeyTooLarge, ErrValueTooLarge, ErrFull. A value of more than about 1 MiB in
+// memory that cannot be read, as of a mapping of a file that was cut short, is an error of this call; with a shorter one, or a key, the
+// runtime panics or ends the process as it does wherever such memory is read.
 func (tx *Tx) Put(key, value []byte) error {
 	if err := tx.canWrite(key, value); err != nil {
 		return err

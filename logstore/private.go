@@ -25,13 +25,15 @@ type Private struct {
 	page     uint64 // next page in the last segment
 	salt     uint64 // of the last segment
 	rest     []byte // bytes short of a page, not yet written
+	stage    []byte // copy of what is being written: its checksum is of what is written, whatever becomes of the caller's bytes meanwhile
 	buf      []byte // runs not yet written, behind page
 }
 
 // NewPrivate starts a large value.
 func (s *Store) NewPrivate() *Private { return &Private{s: s, rest: make([]byte, 0, PageSize)} }
 
-// Write appends to the value. ErrFull leaves what was written to Discard.
+// Write appends to the value. ErrFull leaves what was written to Discard. It reads b once, piece by piece; where b cannot be read it panics
+// with no lock held, and what was written is left to Discard.
 func (p *Private) Write(b []byte) (int, error) {
 	written := len(b)
 	if len(p.rest) > 0 {
@@ -62,7 +64,13 @@ func (p *Private) pages(b []byte) error {
 		if err != nil {
 			return err
 		}
-		if err := p.extend(b[:n*PageSize], uint32(n)*PageSize); err != nil {
+		if p.stage == nil {
+			p.stage = make([]byte, min(uint64(len(b)), partPages*PageSize))
+		} else if uint64(len(p.stage)) < n*PageSize {
+			p.stage = make([]byte, partPages*PageSize)
+		}
+		whole := p.stage[:copy(p.stage[:n*PageSize], b)]
+		if err := p.extend(whole, uint32(len(whole))); err != nil {
 			return err
 		}
 		b = b[n*PageSize:]
@@ -129,6 +137,7 @@ func (p *Private) Finish() ([]Extent, error) {
 		}
 		p.rest = p.rest[:0]
 	}
+	p.stage = nil
 	return p.extents, nil
 }
 

@@ -2,8 +2,12 @@ package mvcc
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
+	"runtime/debug"
+
+	"flashdbm/logstore"
 )
 
 // memoryFault is what the runtime panics with when a mapped page cannot be read, on a goroutine with debug.SetPanicOnFault: the file
@@ -31,6 +35,29 @@ func (e *Engine) guard(err *error) {
 		}
 		*err = fault
 	}
+}
+
+// errUnreadable is of an argument that lies in memory that cannot be read.
+var errUnreadable = errors.New("flashdbm: the value lies in memory that cannot be read")
+
+// writeValue writes the caller's value. A fault there is an error of that call, and nothing else has come of it; a fault on a mapping of
+// the file, of which the value may be a slice, is the panic that it always is.
+func (e *Engine) writeValue(p *logstore.Private, value []byte) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		f, ok := r.(memoryFault)
+		if _, ours := e.AsFault(r); !ok || ours {
+			p.Discard()
+			panic(r)
+		}
+		err = fmt.Errorf("%w: %w", errUnreadable, f)
+	}()
+	_, err = p.Write(value)
+	return err
 }
 
 var errBroken = errors.New("flashdbm: a panic while the tree was being changed")

@@ -23,8 +23,8 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 			break
 		}
 		more = yield(cell.Key(), cell.Value())
-		if c.tx.ended { // the leaf may be gone, and the set be another transaction's
-			return true, false
+		if c.tx.ended { // the leaf may be gone, and the set be another transaction's; the next move says so
+			return true, more
 		}
 		if set.Len() > 0 || set.spill != nil {
 			i++

@@ -201,7 +201,7 @@ func (tx *Tx) putLarge(key, value []byte) error {
 	}
 	defer tx.e.unpinned.leave()
 	p := tx.e.store.NewPrivate()
-	_, err := p.Write(value)
+	err := tx.e.writeValue(p, value)
 	var extents []logstore.Extent
 	if err == nil {
 		extents, err = p.Finish()

@@ -1,0 +1,47 @@
+//go:build unix
+
+package dbm
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestUnreadableValue: a large value that lies, as a whole or behind its first MiB, in memory that cannot be read is an error of that Put,
+// and of nothing else.
+func TestUnreadableValue(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "db"), nil)
+	require.NoError(t, err)
+	defer db.Close()
+	const size = 4 << 20
+	value, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	defer unix.Munmap(value)
+	for _, from := range []int{0, 1 << 20, size - 4096} {
+		require.NoError(t, unix.Mprotect(value, unix.PROT_READ))
+		require.NoError(t, unix.Mprotect(value[from:], unix.PROT_NONE))
+		for name, put := range map[string]func() error{
+			"DB":     func() error { return db.Put([]byte("bad"), value) },
+			"Update": func() error { return db.Update(func(tx *Tx) error { return tx.Put([]byte("bad"), value) }) },
+			"Begin": func() error {
+				tx, err := db.Begin(TxOptions{})
+				require.NoError(t, err)
+				defer tx.Rollback()
+				require.NoError(t, tx.Put([]byte("with"), nil))
+				return tx.Insert([]byte("bad"), value)
+			},
+		} {
+			require.ErrorContains(t, put(), "cannot be read", "%s, from %d", name, from)
+			require.NoError(t, db.Put([]byte("good"), []byte("v")), "%s: the handle goes on", name)
+			_, err = db.Get([]byte("bad"))
+			require.ErrorIs(t, err, ErrNotFound)
+		}
+	}
+	require.NoError(t, unix.Mprotect(value, unix.PROT_READ))
+	require.NoError(t, db.Put([]byte("bad"), value))
+	require.NoError(t, db.Check(context.Background()))
+}
