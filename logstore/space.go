@@ -279,20 +279,31 @@ func (sp *space) checkCounts() error {
 	return nil
 }
 
-// CheckLive compares the space map with what its user knows: must pages have to be live, others than may pages must not. It also
-// compares the counters with the map. At most 100 problems are returned.
-func (s *Store) CheckLive(use func(a Addr) (must, may bool)) (problems []error) {
+// Live is a copy of the space map: which pages lived at a moment. It takes a bit for each page of the file.
+type Live struct {
+	sp     *space
+	pages  []uint64
+	counts error // that the counters did not agree with the map
+}
+
+// Live returns a copy of the space map as it is now.
+func (s *Store) Live() *Live {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	if err := sp.checkCounts(); err != nil {
-		problems = append(problems, err)
+	return &Live{sp: sp, pages: slices.Clone(sp.liveMap), counts: sp.checkCounts()}
+}
+
+// Check compares the map with what its user knows: must pages have to be live, others than may pages must not. It also says whether the
+// counters agreed with the map. At most 100 problems are returned.
+func (l *Live) Check(use func(a Addr) (must, may bool)) (problems []error) {
+	if l.counts != nil {
+		problems = append(problems, l.counts)
 	}
-	for n := range sp.segments {
-		for o := range sp.segmentPages {
-			a := uint64(n)*sp.segmentPages + o
-			w, bit := sp.liveBit(a)
-			live := *w&bit != 0
+	for n := range uint64(len(l.pages)) / l.sp.words {
+		for o := range l.sp.segmentPages {
+			a := n*l.sp.segmentPages + o
+			live := l.pages[n*l.sp.words+o/64]>>(o%64)&1 != 0
 			switch must, may := use(a); {
 			case must && !live:
 				problems = append(problems, fmt.Errorf("%w: page %d is in the tree and dead in the space map", ErrCorrupt, a))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"flashdbm/internal/btree"
+	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -15,7 +16,8 @@ const maxProblems = 100
 
 // Check reads the whole database. First the tree as of a snapshot: every page, its name, its place in the order, and the number of
 // records. Then what the log has installed: exactly the pages that the installed tree uses, and values written since, are live in the
-// space map. Commits go on meanwhile, but for the comparison of the space map at the end; flushes wait for the second part.
+// space map. Commits and housekeeping go on meanwhile: the second part is of the state installed at a moment, too, and the snapshot that is
+// registered then keeps its pages.
 func (e *Engine) Check(ctx context.Context) (err error) {
 	defer e.guard(&err)
 	var problems []error
@@ -39,23 +41,35 @@ func (e *Engine) Check(ctx context.Context) (err error) {
 
 // checkInstalled checks the installed tree and compares it with the space map.
 func (e *Engine) checkInstalled(ctx context.Context, report func(error)) error {
+	slot, t, err := e.beginCheck()
+	if err != nil {
+		return err
+	}
+	defer slot.Release()
+	defer func() {
+		e.takeBaton()
+		t.End()
+		e.putBaton(true)
+	}()
+	for _, err := range t.Check(ctx) {
+		report(err)
+	}
+	return nil
+}
+
+// beginCheck takes the installed state of now and registers a reader that keeps it. It waits for the flush or checkpoint under way.
+func (e *Engine) beginCheck() (slot lockfree.Slot, t *override.Installed, err error) {
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
-	thaw, err := e.freeze(func() error { return nil })
-	defer thaw()
-	if err != nil {
-		return err
-	}
-	used, err := e.pages.Installed(ctx)
-	if err != nil {
-		return err
-	}
-	return e.withBaton(func() error {
-		for _, err := range e.pages.CheckSpace(used) {
-			report(err)
+	err = e.withBaton(func() error {
+		slot, t = e.registry.Acquire(&e.applied), e.pages.BeginCheck()
+		if e.Failed() == nil { // places die at the next Seq from now on, not at the reader's
+			e.pages.Begin(e.applied.Load() + 1)
+			e.publishNoted(e.pages.Seq(), e.records)
 		}
 		return nil
 	})
+	return slot, t, err
 }
 
 // checkTree checks the tree of a snapshot.

@@ -169,7 +169,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		e.redoBytes.add(s.bytes())
 		e.layered = true
 	}
-	if e.opts.Durability == Durable {
+	if e.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the baton until the pieces are done
 		if err := e.store.Sync(); err != nil {
 			return nil, err
 		}

@@ -19,11 +19,12 @@ type keeper struct {
 	mu        sync.Mutex // one flush or checkpoint at a time; taken before the baton
 	wake      chan struct{}
 	quit      chan struct{}
-	done      chan struct{}
-	due       atomic.Bool  // the goroutine was nudged
-	tight     atomic.Bool  // it was nudged to let the file grow,
-	asked     atomic.Int64 // for commits that reserve so many pages
-	paced     uint64       // pages appended at the last pause; guarded by mu
+	done      chan struct{} // closed when the goroutine has ended,
+	written   chan struct{} // and when that of writeBuffered has
+	due       atomic.Bool   // the goroutine was nudged
+	tight     atomic.Bool   // it was nudged to let the file grow,
+	asked     atomic.Int64  // for commits that reserve so many pages
+	paced     uint64        // pages appended at the last pause; guarded by mu
 	turn      turn
 	cleaner   cleaner
 	hand      []byte        // key that the next part of a flush begins at; guarded by mu
@@ -51,7 +52,12 @@ const (
 )
 
 func (k *keeper) start(e *Engine) {
-	k.e, k.quit, k.done = e, make(chan struct{}), make(chan struct{})
+	k.e, k.quit, k.done, k.written = e, make(chan struct{}), make(chan struct{}), make(chan struct{})
+	if e.opts.Durability == Buffered {
+		go k.writeBuffered()
+	} else {
+		close(k.written)
+	}
 	if e.Redoing() || e.flushDue() {
 		k.due.Store(true)
 		k.wake <- struct{}{}
@@ -63,6 +69,7 @@ func (k *keeper) stop() {
 	if k.quit != nil {
 		close(k.quit)
 		<-k.done
+		<-k.written
 		k.quit = nil
 	}
 }
@@ -129,9 +136,6 @@ func (k *keeper) run() {
 			continue
 		case <-tick.C:
 			warned = k.e.warnOfOldSnapshot(time.Now(), warned)
-			if k.e.opts.Durability == Buffered {
-				k.log("write", k.e.Sync())
-			}
 		}
 		k.due.Store(false)
 		flushes := k.flushes.Load()
@@ -145,6 +149,23 @@ func (k *keeper) run() {
 		if err := k.e.Failed(); err != nil { // nothing is left to do
 			k.e.opts.Logger.Error("flashdbm: failed", "path", k.e.Path(), "error", err)
 			return
+		}
+	}
+}
+
+// writeBuffered writes and syncs what Buffered commits have left in memory, once in an interval. It has a goroutine of its own, and does
+// not take mu: a flush, a checkpoint or a compaction may take longer than an interval, and so may the wait for one.
+func (k *keeper) writeBuffered() {
+	defer close(k.written)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	tick := time.NewTicker(k.e.opts.FlushInterval)
+	defer tick.Stop()
+	for k.e.Failed() == nil {
+		select {
+		case <-k.quit:
+			return
+		case <-tick.C:
+			k.log("write", k.e.Sync())
 		}
 	}
 }

@@ -3,23 +3,78 @@ package override
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
-// installed reads the tree as the log has it: as recovery would find it without redo.
-type installed struct{ p *Pages }
+// Installed is the state that the log has installed at a moment: the tree as recovery would find it without redo, and the space map. It is
+// looked at without the baton, while flushes install newer ones.
+//
+//   - What is installed after that moment notes where the page was before, the first time, with mu held. So a place is that noted, or if
+//     there is none the present one.
+//   - Its owner has registered a snapshot before, and the moment is followed by a new Seq, at which places die from then on: as for any
+//     reader, no page of it is used again.
+type Installed struct {
+	p       *Pages
+	mu      sync.RWMutex // guards before and, against the baton holder, what entries have for places
+	before  map[logstore.PageID]logstore.Addr
+	records int64
+	births  []birth
+	live    *logstore.Live
+}
 
-func (t installed) addr(id btree.PageID) logstore.Addr {
-	if e := t.p.table.find(id); e != nil && e.place() != 0 {
-		return e.place()
+// BeginCheck returns the state as of now; End follows. No flush is in flight. Baton holder.
+func (p *Pages) BeginCheck() *Installed {
+	if p.flush != nil {
+		panic("override: a check during a flush")
+	}
+	t := &Installed{p: p, before: map[logstore.PageID]logstore.Addr{}, records: p.baseRecords, births: slices.Clone(p.births), live: p.store.Live()}
+	p.checks = append(p.checks, t)
+	return t
+}
+
+// End ends the check. Baton holder.
+func (t *Installed) End() {
+	t.p.checks = slices.DeleteFunc(t.p.checks, func(other *Installed) bool { return other == t })
+}
+
+// move sets where the newest installed image of a page lies: 0 for its name, or nowhere. Baton holder.
+func (p *Pages) move(e *entry, a logstore.Addr) {
+	for _, t := range p.checks {
+		t.mu.Lock()
+		if _, ok := t.before[e.id]; !ok {
+			t.before[e.id] = e.disk
+		}
+		defer t.mu.Unlock()
+	}
+	e.disk = a
+}
+
+// disk returns what the entry of a name, if there is one, had for a place.
+func (t *Installed) disk(id logstore.PageID) logstore.Addr {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if a, ok := t.before[id]; ok {
+		return a
+	}
+	if e := t.p.table.find(id); e != nil {
+		return e.disk
+	}
+	return 0
+}
+
+func (t *Installed) addr(id btree.PageID) logstore.Addr {
+	if a := t.disk(id); a != 0 {
+		return a
 	}
 	return id
 }
 
 // Node returns the installed image of a page.
-func (t installed) Node(id btree.PageID) (btree.Node, error) {
+func (t *Installed) Node(id btree.PageID) (btree.Node, error) {
 	a := t.addr(id)
 	if !logstore.IsAddr(a) {
 		return btree.Node{}, t.p.unknown(id)
@@ -32,7 +87,7 @@ func (t installed) Node(id btree.PageID) (btree.Node, error) {
 }
 
 // RunKey returns the whole key of a record with a long key.
-func (t installed) RunKey(ref btree.Ref) ([]byte, error) {
+func (t *Installed) RunKey(ref btree.Ref) ([]byte, error) {
 	payload, err := t.p.store.Run(t.addr(ref.ID))
 	if err == nil && uint64(ref.KeyLen) > uint64(len(payload)) {
 		err = t.p.badRun(ref)
@@ -43,9 +98,23 @@ func (t installed) RunKey(ref btree.Ref) ([]byte, error) {
 	return payload[:ref.KeyLen], nil
 }
 
-// Installed lists the pages that the installed tree and its values use, and checks the tree on the way, and that the table on disk has
-// only names that it uses. The pages are frozen and no flush is in flight; the baton is not needed.
-func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err error) {
+// Check checks the tree, that the table on disk has only names that it uses, and that the space map has exactly the pages live that it
+// and its values use, and values born since the base. It is neither called with the baton nor waits for it.
+func (t *Installed) Check(ctx context.Context) []error {
+	used, err := t.used(ctx)
+	if err != nil {
+		return []error{err}
+	}
+	born, err := t.bornPages()
+	if err != nil {
+		return []error{err}
+	}
+	return t.live.Check(func(a logstore.Addr) (must, may bool) { return used[a], used[a] || born[a] })
+}
+
+// used lists the pages that the tree and its values use.
+func (t *Installed) used(ctx context.Context) (used map[logstore.Addr]bool, err error) {
+	p := t.p
 	used = map[logstore.Addr]bool{}
 	named := map[logstore.PageID]bool{}
 	use := func(a logstore.Addr, n int64) {
@@ -53,7 +122,6 @@ func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err
 			used[a+i] = true
 		}
 	}
-	t := installed{p}
 	useValue := func(ref btree.Ref) error {
 		named[ref.ID] = true
 		pages, err := p.pagesAt(t.addr(ref.ID), ref)
@@ -77,31 +145,27 @@ func (p *Pages) Installed(ctx context.Context) (used map[logstore.Addr]bool, err
 		}
 		return nil
 	})
-	if err == nil && records != p.baseRecords {
-		err = fmt.Errorf("%w: %s: %d records counted in the installed tree, %d found", logstore.ErrCorrupt, p.store.Path(), p.baseRecords, records)
+	if err == nil && records != t.records {
+		err = fmt.Errorf("%w: %s: %d records counted in the installed tree, %d found", logstore.ErrCorrupt, p.store.Path(), t.records, records)
 	}
-	p.table.all(func(e *entry) {
-		if err == nil && e.disk != 0 && !named[e.id] {
-			err = fmt.Errorf("%w: %s: the table leads from %#x to page %d, which nothing in the installed tree names so", logstore.ErrCorrupt, p.store.Path(), e.id, e.disk)
+	checkName := func(id logstore.PageID, disk logstore.Addr) {
+		if err == nil && disk != 0 && !named[id] {
+			err = fmt.Errorf("%w: %s: the table leads from %#x to page %d, which nothing in the installed tree names so", logstore.ErrCorrupt, p.store.Path(), id, disk)
 		}
-	})
+	}
+	p.table.all(func(e *entry) { checkName(e.id, t.disk(e.id)) })
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for id, disk := range t.before { // some have left the table
+		checkName(id, disk)
+	}
 	return used, err
 }
 
-// CheckSpace compares the space map with the pages that the installed tree uses and the values born since the base: they must be the
-// same. Baton holder; nothing was installed since Installed.
-func (p *Pages) CheckSpace(used map[logstore.Addr]bool) []error {
-	born, err := p.bornPages()
-	if err != nil {
-		return []error{err}
-	}
-	return p.store.CheckLive(func(a logstore.Addr) (must, may bool) { return used[a], used[a] || born[a] })
-}
-
 // bornPages returns the pages of values that entered the log after the base: they live whether or not they are still in the tree.
-func (p *Pages) bornPages() (map[logstore.Addr]bool, error) {
-	pages := map[logstore.Addr]bool{}
-	for _, b := range p.births {
+func (t *Installed) bornPages() (map[logstore.Addr]bool, error) {
+	p, pages := t.p, map[logstore.Addr]bool{}
+	for _, b := range t.births {
 		payload, err := p.store.Run(b.addr)
 		if err != nil {
 			return nil, err

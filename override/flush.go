@@ -234,11 +234,11 @@ func (f *Flush) Install() (done bool) {
 		if old := e.place(); old != 0 {
 			p.store.Kill(old, 1, p.seq)
 		}
-		e.disk = 0
+		p.move(e, 0)
 		p.limbo.entries = append(p.limbo.entries, leavingEntry{e, p.seq})
 	}
 	for _, r := range f.retired {
-		r.entry.disk = 0
+		p.move(r.entry, 0)
 		p.limbo.entries = append(p.limbo.entries, leavingEntry{r.entry, p.seq})
 	}
 	for _, d := range f.dying {

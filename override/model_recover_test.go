@@ -34,7 +34,7 @@ func (m *model) open(c *crash) error {
 	}
 	m.records.maxRun = s.MaxRun()
 	m.s, m.registry, m.flush, m.check, m.plan, m.readers, m.pending = s, &lockfree.Registry{}, nil, nil, nil, nil, nil
-	m.trap, m.image = 0, nil
+	m.trap, m.image, m.checked = 0, nil, nil
 	m.mem.OnOp(nil)
 	if rec.Created {
 		if c != nil && m.sound >= 2 {

@@ -56,7 +56,7 @@ func TestModel(t *testing.T) {
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
 	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, Parts, PartsRedone, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
-	Crashes, Traps, Failures, Damaged, Redone, Reused, Checked, Height int
+	Crashes, Traps, Failures, Damaged, Redone, Reused, Checked, LongChecks, LongMoved, Height int
 }
 
 var errModel = errors.New("model")
@@ -97,6 +97,9 @@ type model struct {
 	segments map[int64]bool // entered so far
 
 	fails bool // the next sync fails
+
+	checked *Installed    // a check under way, from step to step,
+	keeps   lockfree.Slot // and what keeps its pages
 
 	trap  int // file operations until an image is taken; 0 = none
 	mode  vfs.Policy
@@ -170,6 +173,7 @@ var modelActions = [...]struct {
 	{"unread", 4, (*model).closeReader},
 	{"reclaim", 10, (*model).reclaim},
 	{"check", 2, (*model).checkInstalled},
+	{"long check", 4, (*model).longCheck},
 	{"crash", 1, (*model).crashNow},
 	{"trap", 1, (*model).setTrap},
 	{"failure", 1, (*model).failSync},
@@ -323,6 +327,11 @@ func (m *model) reclaim() error {
 // settle ends all that is under way and looks for memory that nobody can use and that was not freed.
 func (m *model) settle() error {
 	m.fails = false
+	if m.checked != nil {
+		if err := m.longCheck(); err != nil {
+			return err
+		}
+	}
 	for len(m.readers) > 0 {
 		if err := m.closeReader(); err != nil {
 			return err
@@ -355,11 +364,26 @@ func (m *model) checkInstalled() error {
 		return nil
 	}
 	modelCounts.Checked++
-	used, err := m.p.Installed(ctx)
-	if err != nil {
-		return err
+	t := m.p.BeginCheck()
+	defer t.End()
+	return errors.Join(t.Check(ctx)...)
+}
+
+// longCheck begins a check, or ends the one under way: what was installed when it began is checked, whatever was done since.
+func (m *model) longCheck() error {
+	if t := m.checked; t != nil {
+		modelCounts.LongChecks++
+		modelCounts.LongMoved += min(len(t.before), 1)
+		m.checked = nil
+		defer m.keeps.Release()
+		defer t.End()
+		return errors.Join(t.Check(ctx)...)
 	}
-	return errors.Join(m.p.CheckSpace(used)...)
+	if m.flush != nil || m.check != nil {
+		return nil
+	}
+	m.keeps, m.checked = m.registry.Acquire(&m.appliedSeq), m.p.BeginCheck()
+	return m.batch(func(*Batch) error { return nil })
 }
 
 // walk calls f for each page of the tree at a snapshot.

@@ -87,7 +87,7 @@ func (p *Pages) install(e *entry, a logstore.Addr) {
 	if old := e.place(); old != 0 {
 		p.store.Kill(old, 1, p.seq)
 	}
-	e.disk = a
+	p.move(e, a)
 	p.store.MarkLive(a, 1)
 }
 

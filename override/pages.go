@@ -34,7 +34,8 @@ type Pages struct {
 	births  []birth      // values that entered the log after the base
 	limbo   limbo
 	flush   *Flush // in flight
-	frozen  bool   // a checkpoint or a check reads the table: no page groups
+	frozen  bool   // a checkpoint reads the table: no page groups
+	checks  []*Installed
 
 	base        uint64 // group: the installed tree is as of it, but for records behind redo
 	redo        uint64 // group, not above base: redo starts behind it

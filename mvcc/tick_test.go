@@ -1,0 +1,103 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// TestTickDuringHousekeeping: what a Buffered commit has left in memory is written and synced within FlushInterval, while whatever else holds
+// the lock of the housekeeping holds it: a flush, a checkpoint, a compaction.
+func TestTickDuringHousekeeping(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Durability: Buffered, FlushInterval: 5 * time.Millisecond})
+	defer e.Close()
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	time.Sleep(20 * time.Millisecond) // the keeper waits for the lock by now
+	for i := range 3 {
+		put(t, e, "k", fmt.Sprint(i))
+		seq := e.applied.Load()
+		require.Eventually(t, func() bool { return e.durable.Load() >= seq }, patience, time.Millisecond, "a commit stays unsynced")
+	}
+}
+
+// stopped is a context whose Err waits, from its n-th call on, until it is told to go on. Check asks it at each page.
+type stopped struct {
+	context.Context
+	calls atomic.Int64
+	at    int64
+	once  sync.Once
+	there chan struct{}
+	goOn  chan struct{}
+}
+
+func stopAt(n int64) *stopped {
+	return &stopped{Context: context.Background(), at: n, there: make(chan struct{}), goOn: make(chan struct{})}
+}
+
+func (c *stopped) Err() error {
+	if c.calls.Add(1) >= c.at {
+		c.once.Do(func() { close(c.there) })
+		<-c.goOn
+	}
+	return nil
+}
+
+// TestCheckHoldsNothingUp: while Check stands at any page, in either of its parts, commits go on that need flushes for their memory, and so do
+// checkpoints and compactions, which move all that it looks at. What it then finds is what it began with: whole.
+func TestCheckHoldsNothingUp(t *testing.T) {
+	count := stopAt(1 << 40)
+	at := int64(1)
+	for ; at < max(count.calls.Load(), 2); at += 1 + count.calls.Load()/8 {
+		mem := vfs.NewMem(64 << 20)
+		o := Options{Durability: Durable, MemoryLimit: 1 << 20}
+		o.Store.SegmentPages = 16
+		e := openOn(t, mem, o)
+		key := func(i int) string { return fmt.Sprintf("k%05d", i) }
+		fill := func(round int) {
+			for i := 0; i < 4000; i += 200 {
+				tx := begin(t, e, TxOptions{})
+				for j := i; j < i+200; j++ {
+					value := fmt.Appendf(nil, "%0*d", 50+j%7/6*3000, round)
+					if round > 0 && j%5 == round%5 {
+						require.NoError(t, tx.Delete([]byte(key(j))))
+					} else {
+						require.NoError(t, tx.Put([]byte(key(j)), value))
+					}
+				}
+				require.NoError(t, tx.Commit())
+			}
+		}
+		fill(0)
+		if at == 1 {
+			require.NoError(t, e.Check(count))
+			require.Greater(t, count.calls.Load(), int64(50))
+		}
+		ctx := stopAt(at)
+		done := make(chan error, 1)
+		go func() { done <- e.Check(ctx) }()
+		<-ctx.there
+		within(t, func() {
+			for round := 1; round < 3; round++ {
+				fill(round)
+				require.NoError(t, e.Checkpoint())
+				require.NoError(t, e.Compact(context.Background(), func(Compaction) {}))
+			}
+		})
+		close(ctx.goOn)
+		require.NoError(t, <-done, "stopped at %d of %d", at, count.calls.Load())
+		require.NoError(t, e.Check(context.Background()))
+		require.NoError(t, e.Close())
+		mem.Release()
+	}
+	require.Greater(t, at, int64(2))
+}
