@@ -319,7 +319,7 @@ func TestEnded(t *testing.T) {
 				for range tx.All() {
 					t.Fatal("a record of an ended transaction")
 				}
-				require.NoError(t, tx.Err())
+				require.ErrorIs(t, tx.Err(), ErrTxDone)
 				require.ErrorIs(t, tx.Commit(), ErrTxDone)
 				require.NoError(t, tx.Rollback())
 			})

@@ -3,6 +3,8 @@ package logstore
 import (
 	"fmt"
 	"io"
+
+	"flashdbm/logstore/vfs"
 )
 
 // create lays out a new file: segment 0, which takes 128 KiB at first. The superblocks come with the caller's two checkpoints.
@@ -44,14 +46,17 @@ func (s *Store) create() (*Recovery, error) {
 	if err == nil {
 		err = s.file.Datasync()
 	}
+	rec := &Recovery{Created: true}
 	if err == nil {
-		err = s.fs.SyncDir(s.path)
+		if err = s.fs.SyncDir(s.path); vfs.IsUnsyncable(err) {
+			rec.Unsyncable, err = err, nil
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("flashdbm: create %s: %w", s.path, err)
 	}
 	s.space.grown(initialPages)
-	return &Recovery{Created: true}, s.mapTo(initialPages)
+	return rec, s.mapTo(initialPages)
 }
 
 // checkCreation tells a file whose creation was cut short, which is created again, from one that has lost its superblocks or is no

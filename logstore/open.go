@@ -12,16 +12,17 @@ import (
 
 // Recovery is what Open found. The caller rebuilds the tree's names from it, marks what lives, then calls EndRecovery.
 type Recovery struct {
-	Created   bool           // the file is new and has no checkpoint: the caller writes the first pages, then two checkpoints
-	Table     []byte         // what the caller gave to the newest checkpoint
-	Groups    []ScannedGroup // accepted groups from the scan start on, in order; of every kind
-	Dropped   uint64         // number of a group that had started and was not whole, 0 if none was seen
-	proven    uint64         // newest group known durable
-	super     *superblock
-	entered   []header  // of the scan start's segment and those that the log entered after it
-	remnants  []remnant // of groups that were cut off, in the rest of the tail's segment
-	successor *header   // of the tail, if it was opened by such a group
-	mapped    uint32    // segments that the checkpoint's space map knows
+	Created    bool           // the file is new and has no checkpoint: the caller writes the first pages, then two checkpoints
+	Unsyncable error          // Created: why the directory could not be synced; a power cut may take the file's name, and with it the file
+	Table      []byte         // what the caller gave to the newest checkpoint
+	Groups     []ScannedGroup // accepted groups from the scan start on, in order; of every kind
+	Dropped    uint64         // number of a group that had started and was not whole, 0 if none was seen
+	proven     uint64         // newest group known durable
+	super      *superblock
+	entered    []header  // of the scan start's segment and those that the log entered after it
+	remnants   []remnant // of groups that were cut off, in the rest of the tail's segment
+	successor  *header   // of the tail, if it was opened by such a group
+	mapped     uint32    // segments that the checkpoint's space map knows
 
 	Load time.Duration // what the superblocks and the newest checkpoint took,
 	Scan time.Duration // and what the log behind it

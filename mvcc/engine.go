@@ -266,6 +266,9 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	if rec.Dropped != 0 {
 		e.opts.Logger.Warn("flashdbm: the end of the log was not whole and was cut off; nothing acknowledged as durable is missing", "path", e.Path(), "group", rec.Dropped)
 	}
+	if rec.Unsyncable != nil {
+		e.opts.Logger.Warn("flashdbm: the directory of the new file cannot be synced: until the system has written it, a power cut may take the file's name, and with it all that is in the file", "path", e.Path(), "error", rec.Unsyncable)
+	}
 	if rec.Created && !readOnly {
 		for range 2 {
 			if err := e.checkpoint(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 )
 
 var (
@@ -45,6 +46,14 @@ type spaceError struct{ error }
 
 func (e spaceError) Is(target error) bool { return target == ErrNoSpace }
 func (e spaceError) Unwrap() error        { return e.error }
+
+// IsUnsyncable reports whether an error of [FS].SyncDir says that the file
+// system has no such call, or that the directory may not be opened for it, and
+// not that the sync failed. Whether a new name is durable is then up to the
+// file system; on many a sync of the file does it.
+func IsUnsyncable(err error) bool {
+	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrPermission)
+}
 
 // pathError says what was being done to which file. A PathError that the os
 // package put around the cause is taken off, since it would repeat the path.

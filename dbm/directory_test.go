@@ -1,0 +1,54 @@
+package dbm
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// TestDirectoryThatCannotBeSynced: a new database is created all the same and works, and the log says what that means. A sync of the
+// directory that fails is an error, as ever.
+func TestDirectoryThatCannotBeSynced(t *testing.T) {
+	for errno, created := range map[error]bool{
+		syscall.ENOTSUP: true, syscall.EINVAL: true, syscall.ENOSYS: true, syscall.EACCES: true, syscall.EPERM: true,
+		syscall.EIO: false, syscall.ENOSPC: false, syscall.EROFS: false,
+	} {
+		t.Run(fmt.Sprint(errno), func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer mem.Release()
+			mem.OnOp(func(op vfs.Op) error {
+				if op.Kind == vfs.OpSyncDir {
+					return errno
+				}
+				return nil
+			})
+			var log bytes.Buffer
+			o := (&load{segmentPages: 64, memoryLimit: 1 << 20, redoLimit: 1 << 20}).options(rand.New(rand.NewPCG(1, 1)))
+			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			db, err := openEngine(mem, "db", o)
+			if !created {
+				require.ErrorIs(t, err, errno)
+				return
+			}
+			require.NoError(t, err)
+			require.Contains(t, log.String(), "cannot be synced")
+			require.NoError(t, db.Put([]byte("k"), []byte("v")))
+			require.NoError(t, db.Close())
+			log.Reset()
+			db, err = openEngine(mem, "db", o)
+			require.NoError(t, err)
+			require.Empty(t, log.String(), "only a new file")
+			v, err := db.Get([]byte("k"))
+			require.NoError(t, err)
+			require.Equal(t, "v", string(v))
+			require.NoError(t, db.Close())
+		})
+	}
+}
