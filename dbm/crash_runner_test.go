@@ -191,10 +191,7 @@ func (r *runner) peek() error {
 	}
 	state, err := r.identify(db, r.alive)
 	if err == nil {
-		r.alive = state
-		if r.failedSyncs == 0 { // after one, what the system shows as written may be on no disk; only a writing open can help that
-			r.safe = state
-		}
+		r.alive, r.safe = state, state // what was shown is on the disk, whatever the system shows
 		err = db.Check(context.Background())
 	}
 	return errors.Join(err, db.Close())

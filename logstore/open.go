@@ -51,7 +51,11 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 		return nil, nil, err
 	}
 	s.file = f
-	rec, err := s.load()
+	load := s.load
+	if opts.ReadOnly && !opts.Beside {
+		load = s.loadFromDevice
+	}
+	rec, err := load()
 	if err != nil {
 		s.Close()
 		return nil, nil, err

@@ -149,6 +149,9 @@ func (f *faultyFile) Map(off, n int64) ([]byte, error) {
 	return f.File.Map(off, n)
 }
 
+// Drop passes on what is no operation that can fail.
+func (f *faultyFile) Drop(off, n int64) error { return Drop(f.File, off, n) }
+
 // Window maps a window of the file, if it can have one. Of a store that is
 // refused nothing is carried out.
 func (f *faultyFile) Window(off, n int64) (Window, error) {

@@ -94,3 +94,16 @@ func (ino *inode) evict(of func(block int64) fate) {
 	}
 	h.forget(gone)
 }
+
+// Drop makes the range what the device has.
+func (f *memFile) Drop(off, n int64) error {
+	err := f.look(func() {
+		f.ino.evict(func(block int64) fate {
+			if block*blockSize < off+n && (block+1)*blockSize > off {
+				return droppedOld
+			}
+			return stays
+		})
+	})
+	return rangeError("drop", f.name, off, n, err)
+}

@@ -117,3 +117,12 @@ func (f *osFile) Free() (n int64, err error) {
 	})
 	return n, pathError("free space", f.Name(), err)
 }
+
+// Drop asks for it; tmpfs, whose pages are on no device, keeps them.
+func (f *osFile) Drop(off, n int64) error {
+	if err := checkRange(off, n); err != nil {
+		return rangeError("drop", f.Name(), off, n, err)
+	}
+	err := f.control(func(fd uintptr) error { return unix.Fadvise(int(fd), off, n, unix.FADV_DONTNEED) })
+	return rangeError("drop", f.Name(), off, n, err)
+}

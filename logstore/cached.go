@@ -1,0 +1,88 @@
+package logstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"flashdbm/logstore/vfs"
+)
+
+// After a failed sync the system may have pages in its cache that it believes to be on the device, and that are not there: a later sync
+// succeeds and writes nothing. An open for writing writes them again (rewrite). A read-only one cannot, and must not show them, since they
+// are gone with the cache: it has the system forget the pages of all groups that are not proven durable, behind a sync, and if those that the
+// device has are others it reads the log anew. Where the system cannot be asked, or somebody has the pages mapped, that is not found out.
+//
+// What the newest checkpoint was made of, and what lies before it, was synced before its superblock was written. So the superblock itself may
+// be one that is not on the device: with the older one the same groups are found.
+
+// cached reports whether the cache had something else than the device in what is not proven durable.
+func (s *Store) cached(rec *Recovery) (bool, error) {
+	was, is := make([]byte, partPages*PageSize), make([]byte, partPages*PageSize)
+	differs := false
+	compare := func(a Addr, pages uint64) error {
+		for ; pages > 0 && !differs; pages -= min(pages, partPages) {
+			n := min(pages, partPages) * PageSize
+			if _, err := s.file.ReadAt(was[:n], int64(a)*PageSize); err != nil && err != io.EOF {
+				return err
+			}
+			if err := vfs.Drop(s.file, int64(a)*PageSize, int64(n)); err != nil {
+				return err
+			}
+			if _, err := s.file.ReadAt(is[:n], int64(a)*PageSize); err != nil && err != io.EOF {
+				return err
+			}
+			differs = !bytes.Equal(was[:n], is[:n])
+			a += n / PageSize
+		}
+		return nil
+	}
+	synced, header := false, -1
+	for i := range rec.Groups {
+		g := &rec.Groups[i]
+		if g.No <= rec.proven {
+			continue
+		}
+		if !synced {
+			s.syncing.Lock()
+			err := s.datasync()
+			s.syncing.Unlock()
+			if err != nil {
+				return false, err
+			}
+			synced = true
+		}
+		for _, p := range g.Pages {
+			err := error(nil)
+			if n := s.segmentOf(p.Addr); header != int(n) {
+				header = int(n)
+				err = compare(s.firstPage(n)+headerPage(n), 1)
+			}
+			if err == nil {
+				err = compare(p.Addr, uint64(max(p.Run, 1)))
+			}
+			if errors.Is(err, errors.ErrUnsupported) {
+				return false, nil
+			} else if err != nil {
+				return false, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+			}
+		}
+	}
+	return differs, nil
+}
+
+// loadFromDevice is load for a store that is not written: again, until what is not proven durable was read from the device.
+func (s *Store) loadFromDevice() (*Recovery, error) {
+	for {
+		rec, err := s.load()
+		if err != nil || rec.Created {
+			return rec, err
+		}
+		if again, err := s.cached(rec); err != nil || !again {
+			return rec, err
+		}
+		s.supers, s.sinceBase = [2]*superblock{}, nil
+		s.appended.Store(0)
+	}
+}
