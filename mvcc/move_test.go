@@ -3,14 +3,17 @@ package mvcc
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
 
@@ -201,4 +204,41 @@ func TestOverwrittenRunStays(t *testing.T) {
 	e = openOn(t, mem, tiny(Durable))
 	requireAll(t, e, want)
 	require.NoError(t, e.Close())
+}
+
+// TestMovedRunsAreSynced: values that were durable are moved, and then a sync fails: they are shown as they were, though the system has dropped
+// the new ones.
+func TestMovedRunsAreSynced(t *testing.T) {
+	for _, d := range []Durability{WriteThrough, Buffered} {
+		for at, struck := 1, true; struck; at += 2 {
+			mem := vfs.NewMem(0)
+			e, want := sparseRuns(t, mem, d)
+			require.NoError(t, e.Sync())
+			syncs := 0
+			struck = false
+			mem.OnOp(func(op vfs.Op) error {
+				if op.Kind == vfs.OpDatasync {
+					if syncs++; syncs == at {
+						struck = true
+						return syscall.EIO
+					}
+				}
+				return nil
+			})
+			err := e.Compact(context.Background(), func(Compaction) {})
+			require.Equal(t, struck, errors.Is(err, logstore.ErrFailed), "%v", err)
+			for range 2 {
+				tx := begin(t, e, TxOptions{ReadOnly: true})
+				for k, v := range want {
+					got, ok, err := tx.Get([]byte(k))
+					require.NoError(t, err, "sync %d, %.20q", at, k)
+					require.True(t, ok && string(got) == v, "sync %d, %.20q", at, k)
+				}
+				require.NoError(t, tx.Rollback())
+				mem.Evict()
+			}
+			e.Close()
+			mem.Release()
+		}
+	}
 }

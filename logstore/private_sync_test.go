@@ -1,0 +1,52 @@
+package logstore
+
+import (
+	"bytes"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// TestPrivateIsSyncedBeforeItIsRead: what a transaction has written into private segments it may read before it commits. From then on it holds
+// slices of the mapping, so those pages are synced first; if that fails, it is an error, and nothing of the segment's earlier life is shown.
+func TestPrivateIsSyncedBeforeItIsRead(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		x := newScript(t)
+		p := x.s.NewPrivate()
+		value := bytes.Repeat([]byte("value "), 2000)
+		_, err := p.Write(value)
+		require.NoError(t, err)
+		extents, err := p.Finish()
+		require.NoError(t, err)
+		syncs := 0
+		x.mem.OnOp(func(op vfs.Op) error {
+			if op.Kind == vfs.OpDatasync {
+				if syncs++; fails {
+					return syscall.EIO
+				}
+			}
+			return nil
+		})
+		var got []byte
+		for range 2 {
+			got = got[:0]
+			for _, e := range extents {
+				b, err := x.s.Raw(e)
+				if fails {
+					require.ErrorIs(t, err, ErrFailed)
+					continue
+				}
+				require.NoError(t, err)
+				require.True(t, x.mem.Synced(toyPath, int64(e.Addr)*PageSize, int64(e.Bytes)))
+				got = append(got, b...)
+			}
+		}
+		require.Equal(t, 1, syncs, "once, and never again")
+		require.Equal(t, !fails, bytes.Equal(value, got))
+		x.mem.OnOp(nil)
+		p.Discard()
+	}
+}
