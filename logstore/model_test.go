@@ -104,7 +104,10 @@ func runModel(seed uint64, steps int) (err error) {
 			err = m.crash(m.caught)
 		case errors.Is(err, ErrFailed):
 			modelCounts.FailedSyncs++
-			if err = m.d.verifyFailed(); err == nil {
+			if err = nil; m.d != nil { // else it was being opened
+				err = m.d.verifyFailed()
+			}
+			if err == nil {
 				err = m.crash(&image{m.mem.Clone(), m.log.cut()})
 			}
 		case errors.Is(err, ErrFull):
