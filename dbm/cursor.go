@@ -1,6 +1,10 @@
 package dbm
 
-import "flashdbm/mvcc"
+import (
+	"io"
+
+	"flashdbm/mvcc"
+)
 
 // Cursor moves over the records of a transaction in key order. It is positioned by key: writing and deleting through the transaction
 // never makes it skip or repeat a record. It belongs to the transaction's goroutine and ends with it.
@@ -94,6 +98,31 @@ func (c *Cursor) Value() []byte {
 		return nil
 	}
 	return v
+}
+
+// ValueReader reads the value of that record piece by piece and returns its length in bytes: see Tx.ValueReader. ErrNotFound if the cursor is
+// on none.
+func (c *Cursor) ValueReader() (reader io.ReadCloser, length int64, err error) {
+	switch {
+	case c.tx.done:
+		return nil, 0, ErrTxDone
+	case c.err != nil:
+		return nil, 0, c.err
+	case !c.on:
+		return nil, 0, ErrNotFound
+	case c.tx.aging:
+		if lost := c.tx.during(func() { reader, length, err = c.ValueReader() }); lost != nil {
+			c.lost(lost)
+			return nil, 0, lost
+		}
+		return reader, length, err
+	}
+	r, length, err := c.inner.ValueReader()
+	if err != nil {
+		c.err = c.tx.note(err)
+		return nil, 0, c.err
+	}
+	return &valueReader{c.tx, r}, length, nil
 }
 
 // Delete removes the record that the cursor is on; Next is then the record that followed. ErrNotFound if it is on none, and Err's error

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"bytes"
+	"io"
 	"sync"
 
 	"flashdbm/internal/btree"
@@ -185,34 +186,47 @@ func (c *Cursor) Key() []byte { return c.merge.Key() }
 
 // Value returns its value, with the same lifetime.
 func (c *Cursor) Value() ([]byte, error) {
-	if err := c.Err(); err != nil {
+	switch en, ok, err := c.entry(); {
+	case err != nil:
 		return nil, err
-	}
-	if en, ok := c.merge.Entry(); ok {
+	case ok:
 		v, _, err := c.tx.entryValue(en)
 		return v, err
 	}
-	if !c.tx.readOnly && c.tx.set.spill != nil {
-		if c.tx.set.turns() != c.turns { // the entry may have left memory since the move
-			en, ok, err := c.tx.set.spill.get(c.merge.Key())
-			if ok {
-				v, _, err := c.tx.entryValue(en)
-				return v, err
-			} else if err != nil {
-				return nil, err
-			}
-		}
-		if c.over != nil && c.over.layer() != nil {
-			l := c.over.layer()
-			en, err := l.l.entryOf(l.key, &l.rec)
-			if err != nil {
-				return nil, err
-			}
-			v, _, err := c.tx.entryValue(en)
-			return v, err
+	return c.tx.cellValue(c.tree.Cell())
+}
+
+// ValueReader reads it piece by piece, and returns its length in bytes.
+func (c *Cursor) ValueReader() (r io.Reader, length int64, err error) {
+	switch en, ok, err := c.entry(); {
+	case err != nil:
+		return nil, 0, err
+	case ok:
+		r, length = c.tx.entryReader(en)
+		return r, length, nil
+	}
+	return c.tx.cellReader(c.tree.Cell())
+}
+
+// entry returns the record if the transaction has written it. ok is false if it is the tree's.
+func (c *Cursor) entry() (en Entry, ok bool, err error) {
+	if err := c.Err(); err != nil {
+		return en, false, err
+	}
+	if en, ok = c.merge.Entry(); ok || c.tx.readOnly || c.tx.set.spill == nil {
+		return en, ok, nil
+	}
+	if c.tx.set.turns() != c.turns { // the entry may have left memory since the move
+		if en, ok, err = c.tx.set.spill.get(c.merge.Key()); ok || err != nil {
+			return en, ok, err
 		}
 	}
-	return c.tx.cellValue(c.tree.Cell())
+	if c.over != nil && c.over.layer() != nil {
+		l := c.over.layer()
+		en, err = l.l.entryOf(l.key, &l.rec)
+		return en, err == nil, err
+	}
+	return Entry{}, false, nil
 }
 
 // Err returns the first error of a move.

@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"bytes"
 	"fmt"
 	"sync/atomic"
 	"testing"
@@ -48,6 +49,8 @@ func TestCloseAwaitsWrites(t *testing.T) {
 	}{
 		"large":       {false, func(tx *Tx) error { return tx.Put([]byte("k"), large) }},
 		"large, lost": {true, func(tx *Tx) error { return tx.Put([]byte("k"), large) }},
+		"read":        {false, func(tx *Tx) error { return tx.PutReader([]byte("k"), bytes.NewReader(large), 0) }},
+		"read, lost":  {true, func(tx *Tx) error { return tx.PutReader([]byte("k"), bytes.NewReader(large), 0) }},
 		"many":        {false, records},
 		"many, lost":  {true, records},
 		"one":         {false, nil},

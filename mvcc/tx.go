@@ -191,35 +191,6 @@ func (tx *Tx) written(key []byte) (en Entry, ok bool, err error) {
 	return en, ok, nil
 }
 
-// errSegmentTooSmall cannot happen with segments of the default size.
-var errSegmentTooSmall = errors.New("flashdbm: key or value too long for the small segments of this file; load its dump into a new file")
-
-// putLarge streams a value into private segments, so that it is in memory only once.
-func (tx *Tx) putLarge(key, value []byte) error {
-	if err := tx.toFile(); err != nil {
-		return err
-	}
-	defer tx.e.unpinned.leave()
-	p := tx.e.store.NewPrivate()
-	err := tx.e.writeValue(p, value)
-	var extents []logstore.Extent
-	if err == nil {
-		extents, err = p.Finish()
-	}
-	list := int64(refKeyLen(key)) + logstore.ListBytes(len(extents))
-	if err == nil && list > tx.e.store.MaxRun() {
-		err = errSegmentTooSmall
-	}
-	if err != nil {
-		p.Discard()
-		return err
-	}
-	tx.large = append(tx.large, p)
-	tx.runPages += logstore.RunReserve(logstore.RunPages(list))
-	tx.set.PutRef(key, ValueRef{Len: uint64(len(value)), Extents: extents})
-	return tx.grown()
-}
-
 // Delete removes key, whether or not it exists.
 func (tx *Tx) Delete(key []byte) error {
 	tx.writes().Delete(key)

@@ -87,10 +87,8 @@ func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err e
 			return nil, 0, false, err
 		} else if found {
 			tx.readAny = true
-			if en.Ref != nil {
-				return &extentReader{tx: tx, rest: en.Ref.Extents}, int64(en.Ref.Len), true, nil
-			}
-			return bytes.NewReader(en.Value), int64(len(en.Value)), !en.Deleted, nil
+			r, length = tx.entryReader(en)
+			return r, length, !en.Deleted, nil
 		}
 	}
 	f, ok, err := tx.lookup(key)
@@ -98,14 +96,36 @@ func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err e
 		return nil, 0, false, err
 	}
 	if ref := f.ref(); ref.Kind == btree.Extents {
-		extents, err := tx.snap.Extents(ref)
-		if err != nil {
-			return nil, 0, false, err
-		}
-		return &extentReader{tx: tx, rest: extents}, int64(ref.ValueLen), true, nil
+		r, length, err = tx.extentsReader(ref)
+		return r, length, err == nil, err
 	}
 	v, err := tx.foundValue(f)
 	return bytes.NewReader(v), int64(len(v)), err == nil, err
+}
+
+// entryReader reads the value of a key that the transaction has written.
+func (tx *Tx) entryReader(en Entry) (r io.Reader, length int64) {
+	if en.Ref != nil {
+		return &extentReader{tx: tx, rest: en.Ref.Extents}, int64(en.Ref.Len)
+	}
+	return bytes.NewReader(en.Value), int64(len(en.Value))
+}
+
+// cellReader reads the value of a record of the tree.
+func (tx *Tx) cellReader(c btree.Cell) (r io.Reader, length int64, err error) {
+	if c.Kind() == btree.Extents {
+		return tx.extentsReader(c.Ref())
+	}
+	v, err := tx.cellValue(c)
+	return bytes.NewReader(v), int64(len(v)), err
+}
+
+func (tx *Tx) extentsReader(ref btree.Ref) (r io.Reader, length int64, err error) {
+	extents, err := tx.snap.Extents(ref)
+	if err != nil {
+		return nil, 0, err
+	}
+	return &extentReader{tx: tx, rest: extents}, int64(ref.ValueLen), nil
 }
 
 // extentReader reads the pieces of a large value one after the other.

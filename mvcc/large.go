@@ -1,0 +1,136 @@
+package mvcc
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"flashdbm/logstore"
+)
+
+// errSegmentTooSmall cannot happen with segments of the default size.
+var errSegmentTooSmall = errors.New("flashdbm: key or value too long for the small segments of this file; load its dump into a new file")
+
+// putLarge puts a value that is longer than a run. It goes to private segments at once, so that it is in memory only once.
+func (tx *Tx) putLarge(key, value []byte) error {
+	v := tx.newLarge()
+	defer v.drop()
+	if err := v.write(value); err != nil {
+		return err
+	}
+	return v.put(key)
+}
+
+// largeValue is a value on its way to private segments. Its transaction's goroutine uses it. Until put it is no part of the transaction:
+// drop gives its segments back.
+type largeValue struct {
+	tx      *Tx
+	private *logstore.Private // nil once the transaction owns it
+	length  uint64
+}
+
+func (tx *Tx) newLarge() *largeValue { return &largeValue{tx: tx, private: tx.e.store.NewPrivate()} }
+
+// write appends to the value. Between two calls Close does not wait for the writer: see toFile.
+func (v *largeValue) write(b []byte) error {
+	if err := v.tx.toFile(); err != nil {
+		return err
+	}
+	defer v.tx.e.unpinned.leave()
+	v.length += uint64(len(b))
+	return v.tx.e.writeValue(v.private, b)
+}
+
+// put makes the value that of key.
+func (v *largeValue) put(key []byte) error {
+	tx := v.tx
+	if err := tx.toFile(); err != nil {
+		return err
+	}
+	defer tx.e.unpinned.leave()
+	extents, err := v.private.Finish()
+	if err != nil {
+		return err
+	}
+	list := int64(refKeyLen(key)) + logstore.ListBytes(len(extents))
+	if list > tx.e.store.MaxRun() {
+		return errSegmentTooSmall
+	}
+	tx.large = append(tx.large, v.private)
+	v.private = nil
+	tx.runPages += logstore.RunReserve(logstore.RunPages(list))
+	tx.set.PutRef(key, ValueRef{Len: v.length, Extents: extents})
+	return tx.grown()
+}
+
+// drop gives back what put has not taken.
+func (v *largeValue) drop() {
+	if v.private != nil {
+		v.private.Discard()
+	}
+}
+
+const (
+	firstReadBytes = 4 << 10   // of a value whose length is not known: most are short
+	readBytes      = 256 << 10 // the piece in which a long value is read and written: 64 pages, what a write of others waits for at most
+)
+
+// PutReader sets the value of key to what r gives until io.EOF, at most MaxValue bytes, which is for the caller to see to. likely is how long
+// the value probably is, or 0; it decides only how memory is taken. In memory there is never more of the value than a run may have.
+//
+// The write set is changed only after the end of r: after an error the transaction is as it was. r may use the transaction; if it ends the
+// transaction it must return an error.
+func (tx *Tx) PutReader(key []byte, r io.Reader, likely int64) error {
+	key = bytes.Clone(key) // r may change it
+	run := max(tx.e.store.MaxRun()-int64(refKeyLen(key)), 0)
+	buf := make([]byte, min(max(likely, firstReadBytes), run)+1) // one more, to see the end
+	n := 0
+	for {
+		m, end, err := readPiece(r, buf[n:])
+		n += m
+		switch {
+		case err != nil:
+			return err
+		case end:
+			return tx.Put(key, buf[:n])
+		}
+		more := min(int64(n), run+1-int64(n))
+		if more == 0 {
+			break
+		}
+		buf = append(buf, make([]byte, more)...)
+	}
+	v := tx.newLarge()
+	defer v.drop() // also if r panics
+	for end := false; ; {
+		if err := v.write(buf[:n]); err != nil {
+			return err
+		}
+		if end {
+			break
+		}
+		var err error
+		if n, end, err = readPiece(r, buf[:min(len(buf), readBytes)]); err != nil {
+			return err
+		}
+	}
+	tx.writes()
+	tx.puts++
+	return v.put(key)
+}
+
+// readPiece reads until b is full or r ends. Not io.ReadFull, for which r's own io.ErrUnexpectedEOF is an end like another.
+func readPiece(r io.Reader, b []byte) (n int, end bool, err error) {
+	for n < len(b) {
+		m, err := r.Read(b[n:])
+		n += m
+		switch err {
+		case nil:
+		case io.EOF:
+			return n, true, nil
+		default:
+			return n, false, err
+		}
+	}
+	return n, false, nil
+}
