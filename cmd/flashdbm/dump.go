@@ -50,18 +50,23 @@ func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printabl
 
 	ctx := cmd.Context()
 	dump := newDumpWriter(w, printable)
-	for key, value := range tx.All() {
+	c := tx.Cursor()
+	for c.Next() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := dump.record(key, value); err != nil {
+		value, _, err := c.ValueReader()
+		if err != nil {
+			return err
+		}
+		if err := closeAfter(value, dump.record(c.Key(), value)); err != nil {
 			return err
 		}
 		line.Add(1)
 	}
 	// The end mark vouches for all that is before it, so it must not follow
 	// an iteration that an error cut short.
-	if err := tx.Err(); err != nil {
+	if err := c.Err(); err != nil {
 		return err
 	}
 	return dump.end()

@@ -11,9 +11,9 @@ import (
 
 // dumpReader reads the one database of a dump, record by record.
 //
-// It holds the current record, the key before it and inputBufferBytes, however
-// long the lines of a damaged dump are: an item is decoded while it is read and
-// given up at its limit.
+// It holds the current key, the one before it, heldBytes of the value and
+// inputBufferBytes, however long the lines of a dump are: an item is decoded
+// while it is read and given up at its limit.
 type dumpReader struct {
 	in     *bufio.Reader
 	header dumpHeader
@@ -22,7 +22,14 @@ type dumpReader struct {
 	key, value []byte // the current record
 	before     []byte // the key before it
 	begun      bool   // key holds a record's key
-	end        error  // what next returns from the end mark on
+
+	decoder   itemDecoder // of the item being read
+	open      bool        // the item goes on
+	itemBytes int64       // of it so far
+	pending   []byte      // of its rest, decoded and not yet read; valid until the next piece is
+	piece     []byte      // memory for that
+
+	end error // what next returns from the end mark on
 }
 
 const inputBufferBytes = 1 << 16
@@ -42,8 +49,15 @@ func newDumpReader(r io.Reader) (*dumpReader, error) {
 }
 
 // next returns the next record, valid until the call after it, and io.EOF
-// after the last one if the dump is whole and nothing follows it.
+// after the last one if the dump is whole and nothing follows it. Of a value
+// that is longer than heldBytes it returns the beginning: long reports whether
+// there is more, for Read.
 func (d *dumpReader) next() (key, value []byte, err error) {
+	if d.long() {
+		if _, err := io.Copy(io.Discard, d); err != nil {
+			return nil, nil, err
+		}
+	}
 	if d.end != nil {
 		return nil, nil, d.end
 	}
@@ -65,6 +79,25 @@ func (d *dumpReader) next() (key, value []byte, err error) {
 		return nil, nil, d.problem("the last key has no value: the dump is damaged, make it again")
 	}
 	return d.key, d.value, err
+}
+
+// long reports whether the value goes on after what next returned.
+func (d *dumpReader) long() bool { return d.open || len(d.pending) > 0 }
+
+// Read reads the rest of the value.
+func (d *dumpReader) Read(p []byte) (n int, err error) {
+	for len(d.pending) == 0 {
+		if !d.open {
+			return 0, io.EOF
+		}
+		if d.piece, err = d.more(d.piece[:0], "value", maxValueBytes); err != nil {
+			return 0, err
+		}
+		d.pending = d.piece
+	}
+	n = copy(p, d.pending)
+	d.pending = d.pending[n:]
+	return n, nil
 }
 
 func (d *dumpReader) readHeader() error {
@@ -136,7 +169,8 @@ func (d *dumpReader) text() (string, error) {
 	return string(line), nil
 }
 
-// item appends the item of the next line to dst. what and limit, in bytes, are
+// item appends the item of the next line to dst, heldBytes of it and a piece at
+// the most, and then leaves it open. what and limit, in bytes, are
 // for the item. It returns errDataEnd at the end mark.
 func (d *dumpReader) item(dst []byte, what string, limit int64) ([]byte, error) {
 	first, err := d.in.Peek(1)
@@ -154,30 +188,41 @@ func (d *dumpReader) item(dst []byte, what string, limit int64) ([]byte, error) 
 	if _, err := d.in.Discard(1); err != nil {
 		return dst, err
 	}
-	decoder := itemDecoder{header: &d.header}
-	for {
-		chunk, err := d.in.ReadSlice('\n')
-		if err != nil && err != bufio.ErrBufferFull {
-			if err == io.EOF {
-				err = d.cutShort()
-			}
+	d.decoder, d.itemBytes, d.open = itemDecoder{header: &d.header}, 0, true
+	for d.open && len(dst) < heldBytes {
+		if dst, err = d.more(dst, what, limit); err != nil {
 			return dst, err
 		}
-		last := err == nil
-		if last {
-			chunk = chunk[:len(chunk)-1]
-		}
-		var problem string
-		if dst, problem = decoder.decode(dst, chunk, last); problem != "" {
-			return dst, d.problem("%s", problem)
-		}
-		if int64(len(dst)) > limit {
-			return dst, d.problem("the %s is longer than the %s that flashdbm takes: leave this record out", what, formatBytes(limit))
-		}
-		if last {
-			return dst, nil
-		}
 	}
+	return dst, nil
+}
+
+// more decodes the next piece of the item onto dst. After an error the item is
+// over.
+func (d *dumpReader) more(dst []byte, what string, limit int64) ([]byte, error) {
+	chunk, err := d.in.ReadSlice('\n')
+	if err != nil && err != bufio.ErrBufferFull {
+		d.open = false
+		if err == io.EOF {
+			err = d.cutShort()
+		}
+		return dst, err
+	}
+	last := err == nil
+	if last {
+		chunk = chunk[:len(chunk)-1]
+	}
+	before := len(dst)
+	dst, problem := d.decoder.decode(dst, chunk, last)
+	d.open = !last && problem == ""
+	if problem != "" {
+		return dst, d.problem("%s", problem)
+	}
+	if d.itemBytes += int64(len(dst) - before); d.itemBytes > limit {
+		d.open = false
+		return dst, d.problem("the %s is longer than the %s that flashdbm takes: leave this record out", what, formatBytes(limit))
+	}
+	return dst, nil
 }
 
 // endMark reads a line that does not begin as an item does. It returns

@@ -27,6 +27,14 @@ func readDump(r io.Reader) (items []string, err error) {
 		if err != nil {
 			return items, err
 		}
+		if d.long() {
+			var whole bytes.Buffer
+			whole.Write(value)
+			if _, err := whole.ReadFrom(d); err != nil {
+				return items, err
+			}
+			value = whole.Bytes()
+		}
 		items = append(items, string(key), string(value))
 	}
 }
@@ -193,7 +201,7 @@ func writeDump(t *testing.T, print bool, items []string) []byte {
 	w := bufio.NewWriter(&out)
 	d := newDumpWriter(w, print)
 	for i := 0; i < len(items); i += 2 {
-		require.NoError(t, d.record([]byte(items[i]), []byte(items[i+1])))
+		require.NoError(t, d.record([]byte(items[i]), strings.NewReader(items[i+1])))
 	}
 	require.NoError(t, d.end())
 	require.NoError(t, w.Flush())

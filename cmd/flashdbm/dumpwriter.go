@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/hex"
+	"io"
 )
 
 // dumpWriter writes one database as a dump: newDumpWriter the header, record
@@ -11,6 +12,7 @@ type dumpWriter struct {
 	out   *bufio.Writer
 	print bool
 	line  []byte // the line being built, kept for its capacity
+	chunk []byte // of a value
 }
 
 // newDumpWriter starts a dump on out. The caller flushes out after end.
@@ -22,14 +24,23 @@ func newDumpWriter(out *bufio.Writer, printable bool) *dumpWriter {
 	// A bufio.Writer keeps its first error and returns it from then on, so
 	// only the last write of each method is checked.
 	out.WriteString(dumpVersionLine + "\nformat=" + format + "\ntype=btree\n" + dumpHeaderEnd + "\n")
-	return &dumpWriter{out: out, print: printable}
+	return &dumpWriter{out: out, print: printable, chunk: make([]byte, itemChunkBytes)}
 }
 
-func (d *dumpWriter) record(key, value []byte) error {
-	if err := d.item(key); err != nil {
-		return err
+func (d *dumpWriter) record(key []byte, value io.Reader) error {
+	d.out.WriteByte(' ')
+	d.item(key)
+	d.out.WriteString("\n ")
+	for {
+		n, err := value.Read(d.chunk)
+		d.item(d.chunk[:n])
+		if err == io.EOF {
+			return d.out.WriteByte('\n')
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return d.item(value)
 }
 
 func (d *dumpWriter) end() error {
@@ -37,18 +48,17 @@ func (d *dumpWriter) end() error {
 	return err
 }
 
-// itemChunkBytes bounds the line buffer: a value may be gigabytes long.
+// itemChunkBytes bounds the buffers: a value may be gigabytes long.
 const itemChunkBytes = 32 << 10
 
-func (d *dumpWriter) item(b []byte) error {
-	d.out.WriteByte(' ')
+// item writes a part of an item.
+func (d *dumpWriter) item(b []byte) {
 	for len(b) > 0 {
-		chunk := b[:min(len(b), itemChunkBytes)]
-		b = b[len(chunk):]
-		d.line = d.appendItem(d.line[:0], chunk)
+		part := b[:min(len(b), itemChunkBytes)]
+		b = b[len(part):]
+		d.line = d.appendItem(d.line[:0], part)
 		d.out.Write(d.line)
 	}
-	return d.out.WriteByte('\n')
 }
 
 func (d *dumpWriter) appendItem(line, b []byte) []byte {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -49,72 +48,53 @@ func (get *getCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 		return err
 	}
 	return p.read(cmd.Context(), path, func(tx *dbm.Tx) error {
-		value, size, err := tx.ValueReader(key)
+		open := func() (io.ReadCloser, int64, error) { return tx.ValueReader(key) }
+		r, _, err := open() // before there is an output file
 		if errors.Is(err, dbm.ErrNotFound) {
 			return &notFoundError{fmt.Sprintf("there is no key %s in %s", get.format(key), path)}
 		}
 		if err != nil {
 			return err
 		}
-		defer value.Close()
+		r.Close()
 		return p.withOutput(path, get.file, func(w *bufio.Writer) error {
-			return get.print(p, w, key, value, size)
+			return get.print(p, w, key, open)
 		})
 	})
 }
 
-// print writes a value of size bytes in the form that was asked for, in one
-// pass where the form allows it, because a value may be larger than memory.
-func (get *getCommand) print(p *program, w *bufio.Writer, key []byte, value io.Reader, size int64) error {
+// print writes a value in the form that was asked for, piece by piece, because
+// a value may be larger than memory.
+func (get *getCommand) print(p *program, w *bufio.Writer, key []byte, open openValue) error {
 	switch {
 	case get.json:
-		whole, err := readSized(value, size)
-		if err != nil {
-			return err
-		}
-		record := map[string]any{}
-		get.addTo(record, "key", key)
-		get.addTo(record, "value", whole)
-		return printJSON(w, record)
-	case get.file != "":
-		_, err := io.Copy(w, value)
-		return err
-	case get.hex, get.base64:
-		encoder := get.encoder(w)
-		_, err := io.Copy(encoder, value)
-		if err = errors.Join(err, encoder.Close()); err != nil {
+		return get.writeJSONRecord(w, key, open)
+	case get.file == "" && (get.hex || get.base64):
+		if err := get.writeLong(w, open); err != nil {
 			return err
 		}
 		return w.WriteByte('\n')
-	case isTerminal(p.stdout):
-		whole, err := readSized(value, size)
-		if err != nil {
-			return err
-		}
-		return printForPerson(w, whole)
-	default:
-		_, err := io.Copy(w, value)
-		return err
+	case get.file == "" && isTerminal(p.stdout):
+		return printForPerson(w, open)
 	}
+	return withValue(open, func(r io.Reader) error {
+		_, err := io.Copy(w, r)
+		return err
+	})
 }
 
 // printForPerson writes a value to a terminal, which its bytes must not command.
-func printForPerson(w *bufio.Writer, value []byte) error {
-	shown := string(value)
-	if !harmless(value) {
-		shown = quoted(value)
-	}
-	if _, err := w.WriteString(shown); err != nil {
-		return err
-	}
-	if bytes.HasSuffix(value, []byte("\n")) && harmless(value) {
-		return nil
-	}
-	return w.WriteByte('\n')
-}
-
-func readSized(r io.Reader, size int64) ([]byte, error) {
-	whole := make([]byte, size)
-	_, err := io.ReadFull(r, whole)
-	return whole, err
+func printForPerson(w *bufio.Writer, open openValue) error {
+	return withForm(open, func(r io.Reader, form textForm) error {
+		if !form.harmless {
+			if err := writeQuoted(w, r); err != nil {
+				return err
+			}
+			return w.WriteByte('\n')
+		}
+		if _, err := io.Copy(w, r); err != nil || form.lineEnd {
+			return err
+		}
+		return w.WriteByte('\n')
+	})
 }

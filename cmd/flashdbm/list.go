@@ -3,7 +3,8 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"iter"
+	"io"
+	"slices"
 
 	"flashdbm/dbm"
 
@@ -26,6 +27,8 @@ type listCommand struct {
 	limit            int64
 	values           bool
 	null, json       bool
+
+	value []byte // memory for one
 }
 
 func newListCommand(p *program) *cobra.Command {
@@ -68,42 +71,69 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 	return p.read(ctx, path, func(tx *dbm.Tx) error {
 		return p.withOutput(path, "", func(w *bufio.Writer) error {
 			left := list.limit
-			for key, value := range bounds.records(tx, list.reverse) {
+			c := tx.Cursor()
+			for ok := bounds.first(c, list.reverse); ok; ok = bounds.next(c, list.reverse) {
 				if err := ctx.Err(); err != nil {
 					return err
 				}
-				if err := list.print(w, key, value); err != nil {
+				if err := list.print(w, c); err != nil {
 					return err
 				}
 				if left--; left == 0 {
 					break
 				}
 			}
-			return nil
+			return c.Err()
 		})
 	})
 }
 
-func (list *listCommand) print(w *bufio.Writer, key, value []byte) error {
-	if list.json {
+// print writes the record that c is on.
+func (list *listCommand) print(w *bufio.Writer, c *dbm.Cursor) error {
+	// A bufio.Writer keeps its first error and returns it from then on.
+	key := c.Key()
+	switch {
+	case c.Err() != nil:
+		return c.Err()
+	case list.json && list.values:
+		return list.writeJSONRecord(w, key, c.ValueReader)
+	case list.json:
 		record := map[string]any{}
 		list.addTo(record, "key", key)
-		if list.values {
-			list.addTo(record, "value", value)
-		}
 		return printJSON(w, record)
-	}
-	if list.null {
+	case list.null:
 		w.Write(key)
 		return w.WriteByte(0)
 	}
-	// A bufio.Writer keeps its first error and returns it from then on.
 	w.WriteString(list.format(key))
 	if list.values {
 		w.WriteByte('\t')
-		w.WriteString(list.format(value))
+		if err := list.printValue(w, c); err != nil {
+			return err
+		}
 	}
 	return w.WriteByte('\n')
+}
+
+func (list *listCommand) printValue(w *bufio.Writer, c *dbm.Cursor) error {
+	r, size, err := c.ValueReader()
+	if err != nil {
+		return err
+	}
+	if size > heldBytes {
+		return closeAfter(r, list.writeLong(w, c.ValueReader))
+	}
+	if list.value, err = readInto(list.value, r, size); err == nil {
+		_, err = w.WriteString(list.format(list.value))
+	}
+	return closeAfter(r, err)
+}
+
+// readInto reads size bytes into the memory of buf, or more.
+func readInto(buf []byte, r io.Reader, size int64) ([]byte, error) {
+	buf = slices.Grow(buf[:0], int(size))[:size]
+	_, err := io.ReadFull(r, buf)
+	return buf, err
 }
 
 // bounds is the range of keys [from, to); nil is the open end.
@@ -153,11 +183,26 @@ func prefixEnd(prefix []byte) []byte {
 	return end
 }
 
-// records iterates over the records of tx within b. Slices are valid until the
-// transaction ends.
-func (b bounds) records(tx *dbm.Tx, reverse bool) iter.Seq2[[]byte, []byte] {
-	if reverse {
-		return tx.Backward(b.from, b.to)
+// first moves c to the first record within b, or to the last one if reverse.
+func (b bounds) first(c *dbm.Cursor, reverse bool) bool {
+	switch {
+	case !reverse:
+		return c.Seek(b.from) && b.holds(c.Key())
+	case b.to == nil:
+		return c.Last() && b.holds(c.Key())
 	}
-	return tx.Range(b.from, b.to)
+	c.Seek(b.to)
+	return c.Prev() && b.holds(c.Key())
+}
+
+// next moves c on.
+func (b bounds) next(c *dbm.Cursor, reverse bool) bool {
+	if reverse {
+		return c.Prev() && b.holds(c.Key())
+	}
+	return c.Next() && b.holds(c.Key())
+}
+
+func (b bounds) holds(key []byte) bool {
+	return bytes.Compare(key, b.from) >= 0 && (b.to == nil || bytes.Compare(key, b.to) < 0)
 }

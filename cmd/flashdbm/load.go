@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -92,7 +93,7 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 
 // rehearse reads a dump that can be read twice to its end and returns its
 // bytes of keys and values, 0 if it cannot be.
-func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File) (bytes int64, err error) {
+func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File) (total int64, err error) {
 	status, err := file.Stat()
 	if err != nil {
 		return 0, err
@@ -123,11 +124,18 @@ func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File)
 			return 0, err
 		}
 		n := int64(len(key) + len(value))
-		bytes += n
+		if dump.long() {
+			rest, err := io.Copy(io.Discard, dump)
+			if err != nil {
+				return 0, err
+			}
+			n += rest
+		}
+		total += n
 		line.Add(n)
 	}
 	_, err = file.Seek(start, io.SeekStart)
-	return bytes, err
+	return total, err
 }
 
 // loader moves the records of a dump into a database.
@@ -174,10 +182,17 @@ func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		if err := tx.Put(key, value); err != nil {
+		n := int64(len(key) + len(value))
+		if l.dump.long() {
+			rest := &watchedReader{ctx: cmd.Context(), r: l.dump}
+			err = tx.PutReader(key, io.MultiReader(bytes.NewReader(value), rest), dbm.UnknownSize)
+			n += rest.n
+		} else {
+			err = tx.Put(key, value)
+		}
+		if err != nil {
 			return false, err
 		}
-		n := int64(len(key) + len(value))
 		l.batch.Records++
 		l.batch.Bytes += n
 		l.line.Add(n)

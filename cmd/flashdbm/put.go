@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 
@@ -17,7 +21,10 @@ const putHelp = `put stores VALUE under KEY, in place of any value that was ther
 the database if there is none. Without VALUE the value is read from standard
 input, with --file from a file, in both cases byte for byte.
 
-When put returns, the value is on the disk.`
+When put returns, the value is on the disk. Of a value from standard input or a
+file no more than 16 MiB are in memory. A longer one is stored as it is read: the
+database is open meanwhile, so if the value comes through a pipe from a command
+that reads the same database, that command needs --beside.`
 
 type putCommand struct {
 	notation
@@ -35,38 +42,92 @@ func newPutCommand(p *program) *cobra.Command {
   date | flashdbm put app.fdbm started`,
 		Args:              takes(2, 3),
 		ValidArgsFunction: p.completeKey(&put.notation, 1),
-		RunE:              p.command(func(_ *cobra.Command, args []string) error { return put.run(p, args) }),
+		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return put.run(p, cmd, args) }),
 	}
 	put.addFlags(cmd)
 	cmd.Flags().StringVar(&put.file, "file", "", "read the bytes of the value from `FILE`, \"-\" for standard input")
 	return cmd
 }
 
-func (put *putCommand) run(p *program, args []string) error {
+func (put *putCommand) run(p *program, cmd *cobra.Command, args []string) error {
 	key, err := put.parse("key", args[1])
 	if err != nil {
 		return err
 	}
-	value, err := put.value(p, args[2:])
+	if len(args) > 2 {
+		if put.file != "" {
+			return usagef("give the value either as an argument or with --file")
+		}
+		value, err := put.parse("value", args[2])
+		if err != nil {
+			return err
+		}
+		return p.withDatabase(args[0], dbm.Options{}, func(db *dbm.DB) error { return db.Put(key, value) })
+	}
+	return p.withInput(put.file, func(file *os.File) error { return put.from(p, cmd, args[0], key, file) })
+}
+
+// firstBytes is how much of a value is read before the database is opened:
+// what comes from another command is then there, and that command is done.
+const firstBytes = 16 << 20
+
+// from stores what file holds.
+func (put *putCommand) from(p *program, cmd *cobra.Command, path string, key []byte, file *os.File) error {
+	if len(key) > maxKeyBytes {
+		return dbm.ErrKeyTooLarge
+	}
+	if err := refuseLongFile(file); err != nil {
+		return err
+	}
+	input := &watchedReader{ctx: cmd.Context(), r: file}
+	first, err := io.ReadAll(io.LimitReader(input, firstBytes))
 	if err != nil {
 		return err
 	}
-	return p.withDatabase(args[0], dbm.Options{}, func(db *dbm.DB) error {
-		return db.Put(key, value)
+	return p.withDatabase(path, dbm.Options{}, func(db *dbm.DB) error {
+		if len(first) < firstBytes {
+			return db.Put(key, first)
+		}
+		tx, err := db.Begin(dbm.TxOptions{}) // reads nothing, so it never conflicts
+		if err != nil {
+			return err
+		}
+		if err := tx.PutReader(key, io.MultiReader(bytes.NewReader(first), input), dbm.UnknownSize); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit()
 	})
 }
 
-func (put *putCommand) value(p *program, args []string) (value []byte, err error) {
-	if len(args) > 0 {
-		if put.file != "" {
-			return nil, usagef("give the value either as an argument or with --file")
-		}
-		return put.parse("value", args[0])
-	}
-	err = p.withInput(put.file, func(file *os.File) error {
-		// One byte more than allowed, so that too long is seen as such.
-		value, err = io.ReadAll(io.LimitReader(file, maxValueBytes+1))
+// refuseLongFile says so where it is known that there is too much to read. A
+// file may also be longer than it says: those of /proc have no length.
+func refuseLongFile(file *os.File) error {
+	status, err := file.Stat()
+	if err != nil || !status.Mode().IsRegular() {
 		return err
-	})
-	return value, err
+	}
+	at, err := file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	if status.Size()-at > maxValueBytes {
+		return fmt.Errorf("%w: %s has %s", dbm.ErrValueTooLarge, file.Name(), formatBytes(status.Size()-at))
+	}
+	return nil
+}
+
+// watchedReader counts what is read of r, and ends with its context.
+type watchedReader struct {
+	ctx context.Context
+	r   io.Reader
+	n   int64
+}
+
+func (w *watchedReader) Read(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := w.r.Read(p)
+	w.n += int64(n)
+	return n, err
 }
