@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"io"
 	"slices"
 
@@ -22,11 +21,11 @@ object a line; bytes that are not UTF-8 appear as key_base64 or value_base64.`
 
 type listCommand struct {
 	notation
-	from, to, prefix string
-	reverse          bool
-	limit            int64
-	values           bool
-	null, json       bool
+	keyRange
+	reverse    bool
+	limit      int64
+	values     bool
+	null, json bool
 
 	value []byte // memory for one
 }
@@ -43,11 +42,9 @@ func newListCommand(p *program) *cobra.Command {
 		ValidArgsFunction: completeDatabase,
 		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return list.run(p, cmd, args[0]) }),
 	}
-	list.addFlags(cmd)
+	list.notation.addFlags(cmd)
+	list.keyRange.addFlags(cmd)
 	flags := cmd.Flags()
-	flags.StringVar(&list.from, "from", "", "begin at this `KEY`")
-	flags.StringVar(&list.to, "to", "", "end before this `KEY`")
-	flags.StringVar(&list.prefix, "prefix", "", "only keys that begin with `KEY`")
 	flags.BoolVar(&list.reverse, "reverse", false, "last key first")
 	flags.Int64Var(&list.limit, "limit", 0, "at most `N` records; 0 for all")
 	flags.BoolVar(&list.values, "values", false, "print the values too")
@@ -63,7 +60,7 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 	if list.limit < 0 {
 		return usagef("--limit must not be negative")
 	}
-	bounds, err := list.bounds(cmd)
+	bounds, err := list.bounds(cmd, &list.notation)
 	if err != nil {
 		return err
 	}
@@ -134,75 +131,4 @@ func readInto(buf []byte, r io.Reader, size int64) ([]byte, error) {
 	buf = slices.Grow(buf[:0], int(size))[:size]
 	_, err := io.ReadFull(r, buf)
 	return buf, err
-}
-
-// bounds is the range of keys [from, to); nil is the open end.
-type bounds struct {
-	from, to []byte
-}
-
-// bounds intersects --from and --to with --prefix.
-func (list *listCommand) bounds(cmd *cobra.Command) (b bounds, err error) {
-	if cmd.Flags().Changed("from") {
-		if b.from, err = list.parse("key of --from", list.from); err != nil {
-			return b, err
-		}
-	}
-	if cmd.Flags().Changed("to") {
-		if b.to, err = list.parse("key of --to", list.to); err != nil {
-			return b, err
-		}
-	}
-	prefix, err := list.parse("key of --prefix", list.prefix)
-	if err != nil {
-		return b, err
-	}
-	return b.within(prefix), nil
-}
-
-// within returns the part of b whose keys begin with prefix.
-func (b bounds) within(prefix []byte) bounds {
-	if bytes.Compare(prefix, b.from) > 0 {
-		b.from = prefix
-	}
-	if end := prefixEnd(prefix); end != nil && (b.to == nil || bytes.Compare(end, b.to) < 0) {
-		b.to = end
-	}
-	return b
-}
-
-// prefixEnd returns the first key after all that begin with prefix, nil if
-// there is none.
-func prefixEnd(prefix []byte) []byte {
-	kept := bytes.TrimRight(prefix, "\xff")
-	if len(kept) == 0 {
-		return nil
-	}
-	end := bytes.Clone(kept)
-	end[len(end)-1]++
-	return end
-}
-
-// first moves c to the first record within b, or to the last one if reverse.
-func (b bounds) first(c *dbm.Cursor, reverse bool) bool {
-	switch {
-	case !reverse:
-		return c.Seek(b.from) && b.holds(c.Key())
-	case b.to == nil:
-		return c.Last() && b.holds(c.Key())
-	}
-	c.Seek(b.to)
-	return c.Prev() && b.holds(c.Key())
-}
-
-// next moves c on.
-func (b bounds) next(c *dbm.Cursor, reverse bool) bool {
-	if reverse {
-		return c.Prev() && b.holds(c.Key())
-	}
-	return c.Next() && b.holds(c.Key())
-}
-
-func (b bounds) holds(key []byte) bool {
-	return bytes.Compare(key, b.from) >= 0 && (b.to == nil || bytes.Compare(key, b.to) < 0)
 }

@@ -10,8 +10,8 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -21,16 +21,23 @@ func main() {
 // run executes one command line and returns its exit code. It returns instead
 // of exiting so that databases are closed and profiles written on every way out.
 func run(args []string) int {
-	// The first signal asks the command to stop at a clean point. It also
-	// restores the default action, so a second one ends a command that is
-	// stuck, for example on a pipe nobody reads.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilSignal(context.Background())
 	defer stop()
-	context.AfterFunc(ctx, stop)
 
 	p := &program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	for fd, stream := range []**os.File{&p.stdin, &p.stdout, &p.stderr} {
+		if wasClosed(fd) {
+			*stream = closedStream((*stream).Name())
+		}
+	}
 	root := newRootCommand(p)
 	root.SetArgs(args)
+	if len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) {
+		withoutBackquotes(root)
+	}
 	cmd, err := root.ExecuteContextC(ctx)
+	if p.texts.err != nil {
+		p.running, err = true, p.texts.err
+	}
 	return p.finish(cmd, err)
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -130,22 +129,4 @@ func TestNotADatabase(t *testing.T) {
 		fail(t, exitError, []string{path, "check that this is a flashdbm database"}, args...)
 	}
 	fail(t, exitError, nil, "get", t.TempDir(), "a")
-}
-
-func TestUnwritableOutput(t *testing.T) {
-	if _, err := os.Stat("/dev/full"); err != nil {
-		t.Skip("there is no /dev/full")
-	}
-	db := newPath(t)
-	succeed(t, "put", db, "a", "1")
-	for _, args := range [][]string{{"get", db, "a"}, {"list", db}, {"dump", db}, {"stat", db}, {"stat", db, "--json"}, {"check", db}} {
-		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-		require.NoError(t, err)
-		cmd := command(t, args...)
-		cmd.Stdout = full
-		err = cmd.Run()
-		require.NoError(t, full.Close())
-		require.Error(t, err, "%q", args)
-		require.Equal(t, exitError, cmd.ProcessState.ExitCode(), "%q", args)
-	}
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // program is one run of the command line: its streams and the flags that every
@@ -15,6 +17,8 @@ import (
 type program struct {
 	stdin          *os.File
 	stdout, stderr *os.File
+
+	texts firstError // of help, version and completion
 
 	wait    time.Duration // --wait: how long to wait for another process's lock
 	beside  bool          // --beside: read while another process writes
@@ -55,7 +59,8 @@ func newRootCommand(p *program) *cobra.Command {
 		},
 	}
 	root.SetIn(p.stdin)
-	root.SetOut(p.stdout)
+	p.texts.out = p.stdout
+	root.SetOut(&p.texts)
 	root.SetErr(p.stderr)
 
 	flags := root.PersistentFlags()
@@ -121,9 +126,37 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 func takes(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
-			return usagef("%d arguments do not fit %q", len(args), cmd.UseLine())
+			count, verb := fmt.Sprintf("%d arguments", len(args)), "do"
+			if len(args) == 1 {
+				count, verb = "1 argument", "does"
+			}
+			return usagef("%s %s not fit %q", count, verb, cmd.UseLine())
 		}
 		return nil
+	}
+}
+
+// firstError remembers the first error of writing, which cobra forgets.
+type firstError struct {
+	out io.Writer
+	err error
+}
+
+func (w *firstError) Write(b []byte) (int, error) {
+	n, err := w.out.Write(b)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
+}
+
+// withoutBackquotes takes the marks of a flag's operand, which are for its help,
+// out of the descriptions that a shell shows.
+func withoutBackquotes(root *cobra.Command) {
+	strip := func(flag *pflag.Flag) { flag.Usage = strings.ReplaceAll(flag.Usage, "`", "") }
+	root.PersistentFlags().VisitAll(strip)
+	for _, cmd := range root.Commands() {
+		cmd.Flags().VisitAll(strip)
 	}
 }
 
@@ -131,6 +164,9 @@ func takes(least, most int) cobra.PositionalArgs {
 // runs fn under the profile that was asked for.
 func (p *program) command(fn func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
+		if p.wait < 0 {
+			return usagef("--wait must not be negative")
+		}
 		p.running = true
 		stop, err := startProfile(p.profile)
 		if err != nil {

@@ -91,3 +91,11 @@ func TestCheckDamaged(t *testing.T) {
 
 	fail(t, exitError, []string{"the file is damaged", "flashdbm check"}, "get", path, "a")
 }
+
+// An empty file is an empty database, which looking at it does not make.
+func TestStatOfEmptyFile(t *testing.T) {
+	db := writeFile(t, "")
+	require.NotContains(t, succeed(t, "stat", db), "true")
+	require.Contains(t, succeed(t, "stat", db), "records")
+	require.Empty(t, readFile(t, db))
+}

@@ -30,7 +30,7 @@ func TestUsageErrors(t *testing.T) {
 		{"get DB a --file DB", "is the database itself"},
 		{"gett DB a", "did you mean get?"},
 		{"get", `0 arguments do not fit "flashdbm get DATABASE KEY [flags]"`},
-		{"get DB", "1 arguments do not fit"},
+		{"get DB", "1 argument does not fit"},
 		{"get DB a b", "3 arguments do not fit"},
 		{"get DB a --nonsense", "unknown flag: --nonsense"},
 		{"get DB zz --hex", "not hexadecimal"},
@@ -42,7 +42,15 @@ func TestUsageErrors(t *testing.T) {
 		{"put DB", "DATABASE KEY [VALUE]"},
 		{"put DB a zz --hex", "not hexadecimal"},
 		{"put DB a 1 --file x", "either as an argument or with --file"},
-		{"del DB", "DATABASE KEY..."},
+		{"del", "0 arguments do not fit"},
+		{"del DB", "no key given"},
+		{"del DB --prefix ", "every key: give --all"},
+		{"del DB --from ", "every key: give --all"},
+		{"del DB a --all", "either as arguments or by a flag"},
+		{"del DB a --null", "either as arguments or by a flag"},
+		{"del DB --all --prefix a", "[all prefix]"},
+		{"del DB --null --to a", "[null to]"},
+		{"del DB --hex --prefix zz", "key of --prefix"},
 		{"del DB 61 zz --hex", "not hexadecimal"},
 		{"list DB --limit -1", "must not be negative"},
 		{"list DB --limit x", "invalid argument"},
@@ -52,11 +60,12 @@ func TestUsageErrors(t *testing.T) {
 		{"list DB --null --json", "[json null]"},
 		{"stat DB --profile heat", "block cpu mem mutex trace"},
 		{"stat DB --wait soon", "invalid argument"},
+		{"stat DB --wait -1s", "must not be negative"},
 		{"demo --kills -1", "must not be negative"},
-		{"demo here", "do not fit"},
+		{"demo here", "does not fit"},
 		{"demo-writer DB x", "not a number"},
 	} {
-		args := strings.Fields(test.args)
+		args := strings.Split(test.args, " ")
 		for i, arg := range args {
 			if arg == "DB" {
 				args[i] = db
@@ -103,6 +112,9 @@ func TestCompletion(t *testing.T) {
 	require.Equal(t, []string{"vat"}, complete("del", db, "user/ann", "v"))
 	require.Empty(t, complete("get", filepath.Join(t.TempDir(), "missing"), ""))
 	require.Equal(t, profileNames(), complete("get", "--profile", ""))
+	for _, name := range []string{"get", "list", "put", "dump", "load", "del", "stat", "plot", "demo"} {
+		require.NotContains(t, strings.Join(complete(name, "--"), "\n"), "`")
+	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		require.Contains(t, succeed(t, "completion", shell), "flashdbm")
 	}

@@ -29,7 +29,7 @@ var (
 		"internal/btree": {"golang.org/x/sys/unix"},
 		"logstore/vfs":   {"golang.org/x/sys/unix", "golang.org/x/sys/windows", "github.com/edsrzf/mmap-go"},
 		"ndbm":           {"golang.org/x/sys/unix"},
-		"cmd/flashdbm":   {"github.com/spf13/cobra", "github.com/pkg/profile", "golang.org/x/term"},
+		"cmd/flashdbm":   {"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/pkg/profile", "golang.org/x/term"},
 	}
 	testOutside = []string{"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix"}
 )
@@ -48,7 +48,10 @@ var (
 		"ndbm/exports.go",              // memory of C callers
 		"ndbm/still.go",                // addresses that C is shown
 	}
-	cgoDirs = []string{"ndbm"}
+	cgoDirs = []string{
+		"ndbm",
+		"cmd/flashdbm", // looks which standard streams are closed before Go opens others in their places
+	}
 )
 
 // layerOf returns the row of a package's directory, -1 if it has none.

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// printing are command lines that print to standard output, each in all its
+// forms. DB is a database with a record a.
+var printing = []string{
+	"get DB a", "get DB a --json", "get DB 61 --hex", "get DB a --file -", "list DB", "list DB --values", "list DB --null", "list DB --json",
+	"dump DB", "dump DB --print", "stat DB", "stat DB --json", "check DB", "check DB --json", "compact DB", "compact DB --json",
+	"has DB a --json", "has DB b --json", "load DB --json --file DUMP", "del DB --prefix nothing --json",
+	"--help", "help", "help get", "get --help", "--version", "completion bash", "completion zsh", "completion fish", "completion powershell",
+	"__complete get DB ",
+}
+
+func printingCommands(t *testing.T, db string) (all [][]string) {
+	succeed(t, "put", db, "a", "1")
+	dump := writeFile(t, printHeader+" a\n 1\nDATA=END\n")
+	for _, line := range printing {
+		args := strings.Split(line, " ")
+		for i, arg := range args {
+			switch arg {
+			case "DB":
+				args[i] = db
+			case "DUMP":
+				args[i] = dump
+			}
+		}
+		all = append(all, args)
+	}
+	return all
+}
+
+// TestUnwritableOutput: what cannot be printed is an error, whatever is printed.
+func TestUnwritableOutput(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full")
+	}
+	for _, args := range printingCommands(t, newPath(t)) {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		require.NoError(t, err)
+		cmd := command(t, args...)
+		cmd.Stdout = full
+		var said strings.Builder
+		cmd.Stderr = &said
+		err = cmd.Run()
+		require.NoError(t, full.Close())
+		require.Error(t, err, "%q", args)
+		require.Equal(t, exitError, cmd.ProcessState.ExitCode(), "%q: %s", args, said.String())
+		require.Contains(t, said.String(), "no space left", "%q", args)
+	}
+}
+
+// inShell runs a script with the command as $0.
+func inShell(t *testing.T, script string, args ...string) result {
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip("there is no shell")
+	}
+	self := command(t)
+	cmd := exec.CommandContext(t.Context(), shell, append([]string{"-c", script, self.Path}, args...)...)
+	cmd.Env = self.Env
+	return finish(t, cmd, strings.NewReader("input"))
+}
+
+// TestClosedOutput: so is a standard output that is closed.
+func TestClosedOutput(t *testing.T) {
+	t.Parallel()
+	db := newPath(t)
+	commands := printingCommands(t, db)
+	if !wasClosedIsKnown {
+		t.Skip("not known without C")
+	}
+	for _, args := range commands {
+		r := inShell(t, `"$0" "$@" >&-`, args...)
+		require.Equal(t, exitError, r.code, "%q: %s", args, r.stderr)
+		require.Contains(t, r.stderr, "stdout", "%q", args)
+	}
+	// Who prints nothing does not need it, nor do messages change the exit code.
+	require.Equal(t, result{code: exitDone}, inShell(t, `"$0" put "$1" b 2 >&-`, db))
+	require.Equal(t, result{code: exitNotFound}, inShell(t, `"$0" has "$1" c >&- 2>&-`, db))
+	require.Equal(t, result{code: exitNotFound}, inShell(t, `"$0" get "$1" c 2>&-`, db))
+	require.Equal(t, result{exitDone, "1", ""}, inShell(t, `"$0" get "$1" a 2>&- <&-`, db))
+	// Nothing is stored of an input that is not there.
+	for _, line := range []string{`"$0" put "$1" c <&-`, `"$0" load "$1" <&-`, `"$0" del "$1" --null <&-`} {
+		r := inShell(t, line, db)
+		require.Equal(t, exitError, r.code, line)
+		require.Contains(t, r.stderr, "stdin", line)
+	}
+	require.Equal(t, "a\nb\n", succeed(t, "list", db))
+	// Output that is thrown away is no error, however it was opened.
+	require.Equal(t, result{code: exitDone}, inShell(t, `"$0" get "$1" a >/dev/null && "$0" check "$1" 1<>/dev/null`, db))
+}
+
+// TestBrokenPipe: a reader that has gone ends the command as it does others, by
+// SIGPIPE.
+func TestBrokenPipe(t *testing.T) {
+	t.Parallel()
+	db := newPath(t)
+	succeedWith(t, strings.Repeat("v", 1<<20), "put", db, "a")
+	for _, args := range [][]string{{"get", db, "a"}, {"get", db, "a", "--json"}, {"dump", db}, {"list", db, "--values"}} {
+		r := inShell(t, `("$0" "$@"; echo $? >&2) | true`, args...)
+		require.Equal(t, "141\n", r.stderr, "%q", args)
+	}
+}
+
+// TestIgnoredInterrupt: a signal that the command inherits as ignored does not
+// end it.
+func TestIgnoredInterrupt(t *testing.T) {
+	t.Parallel()
+	for _, ignored := range []string{"INT", "INT HUP"} {
+		db := filepath.Join(t.TempDir(), "db")
+		first, _, _ := strings.Cut(ignored, " ")
+		r := inShell(t, `trap "" `+ignored+`
+			mkfifo "$1.in" || exit 9
+			"$0" put "$1" a < "$1.in" & pid=$!
+			exec 3> "$1.in"; sleep 1; kill -`+first+` $pid; sleep 1; echo whole >&3; exec 3>&-
+			wait $pid`, db)
+		require.Equal(t, result{code: exitDone}, r)
+		require.Equal(t, "whole\n", succeed(t, "get", db, "a"))
+	}
+}
