@@ -9,9 +9,11 @@
 //
 // # Transactions
 //
-// A transaction reads one unmoving snapshot and its own writes. Any number run at once; readers and writers do not wait for each other.
+// A transaction reads one unmoving snapshot and its own writes. Any number run at once; readers and writers take no lock. A reader may first
+// merge into the tree what was committed just before its snapshot.
 // If a key that a transaction writes was written by another one since its snapshot, its commit fails with ErrConflict and nothing is
-// applied: the first committer wins. A transaction that read nothing, like DB.Put, never conflicts. Update runs its function again
+// applied: the first committer wins. A transaction that read nothing, like DB.Put, never conflicts, as if it had begun when it commits, unless
+// TxOptions.CheckWrites is set. Update runs its function again
 // after a conflict. That is snapshot isolation: of the anomalies only write skew is possible. TxOptions.Serializable excludes that too.
 //
 // A transaction belongs to one goroutine. A DB may be used by any number.
@@ -44,7 +46,8 @@
 // What was written and not changed since is read where the file is mapped, and is the system's to keep or to drop. MemoryLimit is for what
 // is not in the file as it should be: the newer versions of pages, with an estimate of what lists and tables have for them. A commit that
 // finds more waits for a flush; if readers hold it, the oldest is told ErrSnapshotTooOld. Beside that, write sets have a quarter of it,
-// commits that wait to be merged into the tree a sixteenth (16 MiB at most), and about 8 MiB are fixed. Not bounded is the table that
+// commits that wait to be merged into the tree
+// at most a third of what is above 40 MiB (72 MiB by default), or an eighth of a small one, and about 8 MiB are fixed. Not bounded is the table that
 // leads to pages that have moved: some 200 bytes each, until their parents are rewritten, or twice that, as Go's collector lets garbage lie.
 //
 // # Durability

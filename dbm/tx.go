@@ -14,6 +14,9 @@ import (
 type TxOptions struct {
 	ReadOnly     bool // cannot write; sees what View sees
 	Serializable bool // commits only if nothing that it read has changed since its snapshot; ranges, absent keys and Len are reads too
+	// CheckWrites: ErrConflict if a key that it writes was written by another since it began, also if it has read nothing. Without it a
+	// transaction that has read nothing cannot conflict: it is as if it had begun when it commits.
+	CheckWrites bool
 }
 
 // Tx is a transaction. It belongs to one goroutine. Slices that it returns are valid until it ends.

@@ -15,6 +15,7 @@ import (
 type TxOptions struct {
 	ReadOnly     bool // reads at the durable watermark (View); cannot write
 	Serializable bool // a commit also fails if anything read has changed since the snapshot
+	CheckWrites  bool // a commit fails if what it writes was written since the snapshot, also if nothing was read
 }
 
 // Tx is a transaction: a snapshot and an ordered write set, which its own reads see first. One goroutine uses it. Slices that reads
@@ -27,7 +28,7 @@ type Tx struct {
 	records  int64 // in the tree at the snapshot; once seen, and unknown (-1) if the engine went on too far before
 	set      *WriteSet
 	reads    *readSet // serializable only
-	readAny  bool     // a key was read: what is written is checked for conflicts
+	readAny  bool     // a key was read, or it was asked for: what is written is checked for conflicts
 	readOnly bool
 	gate     *closedGate
 	ctx      context.Context // counts until the commit is resolved; nil for none
@@ -58,7 +59,7 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 
 // begin is Begin of a transaction that keeps its snapshot until it ends.
 func (e *Engine) begin(o TxOptions) (*Tx, error) {
-	tx := &Tx{e: e, readOnly: o.ReadOnly}
+	tx := &Tx{e: e, readOnly: o.ReadOnly, readAny: o.CheckWrites}
 	at := &e.applied
 	if o.ReadOnly {
 		at = e.view
