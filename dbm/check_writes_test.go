@@ -34,6 +34,11 @@ func TestCheckWrites(t *testing.T) {
 				require.NoError(t, err)
 				apart, err := db.Begin(c.opts)
 				require.NoError(t, err)
+				t.Cleanup(func() { // also of a test that failed: Close waits for them
+					for _, tx := range []*Tx{first, second, apart} {
+						tx.Rollback()
+					}
+				})
 				if c.read {
 					_, err := second.Get([]byte("other"))
 					require.ErrorIs(t, err, ErrNotFound)
