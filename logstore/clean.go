@@ -68,9 +68,9 @@ func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
 		return nil, nil, 0
 	}
 	first := s.firstPage(segment)
-	live := slices.Clone(sp.liveMap[uint64(segment)*sp.words : uint64(segment+1)*sp.words])
+	live := slices.Clone(sp.segments[segment].liveMap)
 	sp.mu.Unlock()
-	for o := uint64(0); o < uint64(s.segmentPages); o++ {
+	for o := uint64(0); o < uint64(len(live))*64; o++ {
 		if live[o/64]>>(o%64)&1 == 0 {
 			continue
 		}
@@ -127,7 +127,7 @@ func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {
 	if kind = PageKind(p); kind != KindTree {
 		kind = KindRun
 	}
-	if !c.checked.has(o) {
+	if !c.isChecked(o) {
 		if p, err = s.verifyPage(a, kind); err != nil {
 			return 0, 0, err
 		}

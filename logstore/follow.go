@@ -36,15 +36,15 @@ func (sc *scanner) refresh(pages uint64) error {
 	if err != nil {
 		return fmt.Errorf("flashdbm: %w", err)
 	}
-	sc.end = uint64(size) / PageSize
-	sc.s.space.sawPages(sc.end)
+	sc.end = sc.s.space.sawPages(uint64(size) / PageSize)
 	return nil
 }
 
-// sawPages notes that the file has got longer.
-func (sp *space) sawPages(pages uint64) {
+// sawPages notes that the file has got longer, and returns as how long it counts: see adopt.
+func (sp *space) sawPages(pages uint64) uint64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
+	all := pages
 	if pages > sp.segmentPages {
 		pages -= pages % sp.segmentPages
 	}
@@ -52,6 +52,10 @@ func (sp *space) sawPages(pages uint64) {
 		sp.pages = pages
 		sp.adopt()
 	}
+	if sp.pages < pages {
+		return sp.pages
+	}
+	return all
 }
 
 // keepBody keeps the body of g, which was just read and may be written again, and forgets that of the group before, the last one of

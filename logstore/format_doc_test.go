@@ -326,8 +326,9 @@ func TestFormatSpaceMap(t *testing.T) {
 		case "last group":
 			g.written = le.Uint64(v)
 		case "live map":
-			for i := range sp.liveMap {
-				sp.liveMap[i] = le.Uint64(v[8*i:])
+			g.liveMap = make([]uint64, sp.words)
+			for i := range g.liveMap {
+				g.liveMap[i] = le.Uint64(v[8*i:])
 			}
 		default:
 			return nil, false

@@ -1,5 +1,11 @@
 package logstore
 
+import (
+	"fmt"
+
+	"flashdbm/logstore/vfs"
+)
+
 // At the end of the log recovery asks two things: is the hole damage (vouched), and was a group under way (started)? A third, what is
 // left that could join the log later, is in void.go.
 
@@ -9,10 +15,19 @@ package logstore
 //
 // A segment with a live page was not entered since the space map was written, unless the map is not the newest that ever was: if both
 // superblocks are whole, its header need not be read.
-func (sc *scanner) vouched(g uint64) (Addr, error) {
+func (sc *scanner) vouched(g uint64, mapped uint32) (Addr, error) {
 	size := uint64(sc.s.segmentPages)
 	newest := sc.s.supers[0] != nil && sc.s.supers[1] != nil
-	for n := range uint32((sc.end + size - 1) / size) {
+	for n, segments := uint32(0), uint32((sc.end+size-1)/size); n < segments; n++ {
+		if n >= mapped { // of what no checkpoint knows, most may be holes
+			data, err := vfs.NextData(sc.s.file, int64(sc.s.firstPage(n))*PageSize)
+			if err != nil {
+				return 0, fmt.Errorf("flashdbm: %w", err)
+			}
+			if n = max(n, uint32(min(uint64(data)/PageSize/size, uint64(segments)))); n == segments {
+				break
+			}
+		}
 		if newest && sc.s.space.isOlder(n, sc.header.sequence) {
 			continue
 		}

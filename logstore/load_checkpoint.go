@@ -49,6 +49,9 @@ func (s *Store) readCheckpoint(sc *scanner, rec *Recovery) (map[uint32]bool, err
 	}
 	rec.Table, rec.mapped = table, s.space.adopt()
 	for _, h := range entered { // opened after the map was taken
+		if h.segment > s.space.whole() {
+			return nil, s.pageError(s.firstPage(h.segment), "the newest checkpoint lies far beyond what its map knows of the file")
+		}
 		s.space.enter(h)
 		s.space.wrote(s.firstPage(h.segment), sb.runLast)
 	}

@@ -9,13 +9,20 @@ import (
 // A chunk is one mapping of the file, with four bits for each of its pages. Chunks are mapped as the file grows into them and live
 // until the store is closed, so a slice of a page never moves.
 //
+// The bits are allocated when the first of them is set. A mapping takes address space only, so the memory of a long file with few
+// pages in it follows the pages.
+//
 //   - checked: the page's checksum and structure were verified since the segment was last opened for writing. Set by readers, and by a
 //     sync that covers what the appender wrote; cleared by the appender when it reuses a segment, which no reader can then be looking at.
 //   - unsynced: the appender wrote the page and no sync has covered it: see unsynced.go.
 //   - extent: likewise for the extent of a large value that starts here. Such a page holds a user's bytes, whatever they look like.
 //   - overridden: the translation table has an entry for the page's address. Owned by the table (package override).
 type chunk struct {
-	data       []byte
+	data []byte
+	bits atomic.Pointer[chunkBits] // nil: none is set
+}
+
+type chunkBits struct {
 	checked    pageSet
 	unsynced   pageSet
 	extent     pageSet
@@ -40,9 +47,34 @@ func (b pageSet) unsetAll(o, n uint64) {
 	}
 }
 
-func newChunk(data []byte) *chunk {
-	words := (len(data)/PageSize + 63) / 64
-	return &chunk{data: data, checked: make(pageSet, words), unsynced: make(pageSet, words), extent: make(pageSet, words), overridden: make(pageSet, words)}
+func (c *chunk) isChecked(o uint64) bool {
+	b := c.bits.Load()
+	return b != nil && b.checked.has(o)
+}
+
+func (c *chunk) isUnsynced(o uint64) bool {
+	b := c.bits.Load()
+	return b != nil && b.unsynced.has(o)
+}
+
+func (c *chunk) isExtent(o uint64) bool {
+	b := c.bits.Load()
+	return b != nil && b.extent.has(o)
+}
+
+func (c *chunk) isOverridden(o uint64) bool {
+	b := c.bits.Load()
+	return b != nil && b.overridden.has(o)
+}
+
+// sets returns the chunk's bits, to set one. Any number of goroutines may call it: all get the same.
+func (c *chunk) sets() *chunkBits {
+	if b := c.bits.Load(); b != nil {
+		return b
+	}
+	words := (len(c.data)/PageSize + 63) / 64
+	c.bits.CompareAndSwap(nil, &chunkBits{make(pageSet, words), make(pageSet, words), make(pageSet, words), make(pageSet, words)})
+	return c.bits.Load()
 }
 
 func (c *chunk) page(o uint64) []byte { return c.data[o*PageSize : (o+1)*PageSize : (o+1)*PageSize] }
@@ -53,15 +85,18 @@ func (s *Store) mapTo(n uint64) error {
 		return nil
 	}
 	chunks := *s.chunks.Load()
-	for uint64(len(chunks))<<s.chunkShift < n {
+	if uint64(len(chunks))<<s.chunkShift >= n {
+		return nil
+	}
+	longer := chunks[:len(chunks):len(chunks)] // appending copies it: readers have the one published
+	defer func() { s.chunks.Store(&longer) }() // also those mapped before an error, for unmap
+	for uint64(len(longer))<<s.chunkShift < n {
 		size := int64(PageSize) << s.chunkShift
-		data, err := s.file.Map(int64(len(chunks))*size, size)
+		data, err := s.file.Map(int64(len(longer))*size, size)
 		if err != nil {
 			return fmt.Errorf("flashdbm: map %s: %w", s.path, err)
 		}
-		longer := append(chunks[:len(chunks):len(chunks)], newChunk(data)) // a variable of its own: readers have the last one published
-		s.chunks.Store(&longer)
-		chunks = longer
+		longer = append(longer, &chunk{data: data})
 	}
 	return nil
 }
@@ -89,7 +124,7 @@ func (s *Store) chunkOf(a Addr) (*chunk, uint64) {
 // Page returns the image of a tree page, verified at its first touch. The slice is read-only and stays unchanged as long as the
 // caller's snapshot is registered. No lock and no allocation after the first touch; a page that no sync has covered is copied each time.
 func (s *Store) Page(a Addr) ([]byte, error) {
-	if c, o := s.chunkOf(a); c != nil && c.checked.has(o) {
+	if c, o := s.chunkOf(a); c != nil && c.isChecked(o) {
 		if p := c.page(o); PageKind(p) == KindTree {
 			return p, nil
 		}
@@ -114,7 +149,7 @@ func (s *Store) Overridden(a Addr) bool {
 	if c == nil { // beside a writer each name is looked for
 		return s.beside != nil
 	}
-	return c.overridden.has(o)
+	return c.isOverridden(o)
 }
 
 // SetOverridden moves the bit that Overridden reports.
@@ -123,9 +158,9 @@ func (s *Store) SetOverridden(a Addr, on bool) {
 	switch {
 	case c == nil:
 	case on:
-		c.overridden.set(o)
-	default:
-		c.overridden.unset(o)
+		c.sets().overridden.set(o)
+	case c.isOverridden(o):
+		c.sets().overridden.unset(o)
 	}
 }
 
@@ -143,7 +178,7 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if c == nil || !ok {
 		return nil, s.pageError(a, "no such page in the file")
 	}
-	if c.unsynced.has(o) {
+	if c.isUnsynced(o) {
 		return s.copyUnsynced(a, kind, salt)
 	}
 	if err := s.settlePrivate(a); err != nil {
@@ -166,17 +201,21 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if err != nil {
 		return nil, s.pageError(a, "%v", err)
 	}
-	c.checked.set(o)
+	c.sets().checked.set(o)
 	return p, nil
 }
 
 // forget clears the bits of a segment that is about to be reused.
 func (s *Store) forget(segment uint32) {
 	n := uint64(s.segmentPages)
-	if c, o := s.chunkOf(s.firstPage(segment)); c != nil {
-		c.checked.unsetAll(o, n)
-		c.unsynced.unsetAll(o, n)
-		c.extent.unsetAll(o, n)
-		c.overridden.unsetAll(o, n)
+	c, o := s.chunkOf(s.firstPage(segment))
+	if c == nil {
+		return
+	}
+	if b := c.bits.Load(); b != nil {
+		b.checked.unsetAll(o, n)
+		b.unsynced.unsetAll(o, n)
+		b.extent.unsetAll(o, n)
+		b.overridden.unsetAll(o, n)
 	}
 }

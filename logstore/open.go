@@ -123,13 +123,14 @@ func (s *Store) load() (*Recovery, error) {
 	if s.space.pages > s.space.segmentPages { // a torn growth may leave part of a segment: it is grown again
 		s.space.pages -= s.space.pages % s.space.segmentPages
 	}
-	if err := s.mapTo(s.space.pages); err != nil {
-		return nil, err
-	}
 	rec := &Recovery{super: sb, proven: sb.runLast}
 	sc := s.newScanner()
 	runs, err := s.readCheckpoint(sc, rec)
 	if err != nil {
+		return nil, err
+	}
+	sc.end = s.space.end() // of what the map lets count
+	if err := s.mapTo(s.space.pages); err != nil {
 		return nil, err
 	}
 	rec.Load = time.Since(begin)
@@ -202,7 +203,7 @@ func (s *Store) checkEnd(sc *scanner, rec *Recovery) error {
 	if hole <= rec.super.runLast {
 		return s.pageError(sc.here(), "group %d of the log, which was durable", hole)
 	}
-	by, err := sc.vouched(hole)
+	by, err := sc.vouched(hole, rec.mapped)
 	if err != nil {
 		return err
 	}

@@ -271,14 +271,14 @@ func (s *Store) Raw(e Extent) ([]byte, error) {
 		return nil, s.pageError(e.Addr, "extent of a large value")
 	}
 	b := c.data[o*PageSize : o*PageSize+uint64(e.Bytes) : o*PageSize+uint64(e.Bytes)]
-	if !c.extent.has(o) {
+	if !c.isExtent(o) {
 		if err := s.settlePrivate(e.Addr); err != nil {
 			return nil, err
 		}
 		if crc32.Checksum(b, castagnoli) != e.CRC {
 			return nil, s.pageError(e.Addr, "checksum of a large value")
 		}
-		c.extent.set(o)
+		c.sets().extent.set(o)
 	}
 	return b, nil
 }

@@ -48,6 +48,9 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 // reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the
 // space. Without room the segments that nothing lies in yet stay out of use. The size is set anew, since after a failed sync the
 // system may believe that it is on the disk.
+//
+// Segments that nothing lies in are kept as far as the file takes as much space on disk, and else cut off: so a file that somebody has
+// made long does not take the space that it pretends to have.
 func (s *Store) reallocate(rec *Recovery) error {
 	sp := s.space
 	from := uint64(rec.mapped) * sp.segmentPages
@@ -58,19 +61,36 @@ func (s *Store) reallocate(rec *Recovery) error {
 		return nil
 	}
 	size, err := s.file.Size()
-	if err == nil {
-		err = s.file.Truncate(size + PageSize)
-	}
 	if err != nil {
 		return err
 	}
-	_ = s.file.Truncate(size) // where a mapped file cannot shrink, a page more does no harm
-	err = s.file.Allocate(int64(from)*PageSize, int64(sp.pages-from)*PageSize)
-	if isNoSpace(err) {
-		sp.disown(from)
-		return nil
+	held, err := s.file.Blocks()
+	if err != nil {
+		return err
 	}
-	return err
+	stretches := [][2]uint64{{from, sp.pages}}
+	if sp.pages > sp.segmentPages {
+		stretches = stretches[:0]
+		for _, k := range sp.settle(rec.mapped, uint64(held)/(sp.segmentPages*PageSize)) {
+			stretches = append(stretches, [2]uint64{uint64(k[0]) * sp.segmentPages, uint64(k[1]) * sp.segmentPages})
+		}
+		size = min(size, int64(sp.pages)*PageSize)
+	}
+	if err := s.file.Truncate(size + PageSize); err != nil {
+		return err
+	}
+	_ = s.file.Truncate(size) // where a mapped file cannot shrink, a page more does no harm
+	for _, x := range stretches {
+		err := s.file.Allocate(int64(x[0])*PageSize, int64(x[1]-x[0])*PageSize)
+		if isNoSpace(err) {
+			sp.disown(x[0])
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recoverSuccessor makes sure of the space of the tail's successor. The checkpoint may know it as absent: given back before, and filled since.

@@ -75,12 +75,12 @@ func (s *Store) Run(a Addr) ([]byte, error) {
 // run returns the payload of the run that starts at a, and its form.
 func (s *Store) run(a Addr) (form uint32, payload []byte, err error) {
 	c, o := s.chunkOf(a)
-	if c == nil || !c.checked.has(o) {
+	if c == nil || !c.isChecked(o) {
 		p, err := s.verifyPage(a, KindRun)
 		if err != nil {
 			return 0, nil, err
 		}
-		if len(p) > PageSize || c == nil || !c.checked.has(o) { // a copy of the whole run
+		if len(p) > PageSize || c == nil || !c.isChecked(o) { // a copy of the whole run
 			n := binary.LittleEndian.Uint64(p[MuxSize:])
 			return runForm(p), p[runPayloadAt : runPayloadAt+n : runPayloadAt+n], nil
 		}

@@ -29,12 +29,13 @@ const (
 //  6. no active transaction owns it, and it is neither the log's tail nor the tail's successor.
 type segment struct {
 	salt     uint64
-	sequence uint64 // of its header
-	written  uint64 // last group with a page in it
-	wrote    uint64 // segmentPrivate: number of the newest write in it, see privateSyncs
-	death    uint64 // Seq at which its last page died
-	names    int32  // names of the table that are addresses in it
-	live     int32  // set bits of its live map
+	sequence uint64   // of its header
+	written  uint64   // last group with a page in it
+	wrote    uint64   // segmentPrivate: number of the newest write in it, see privateSyncs
+	death    uint64   // Seq at which its last page died
+	names    int32    // names of the table that are addresses in it
+	live     int32    // set bits of its live map
+	liveMap  []uint64 // which pages live, a bit each; nil as long as none has
 	state    segmentState
 	dead     bool // as of the newest durable checkpoint
 	deadNext bool // as of the checkpoint being written
@@ -45,9 +46,8 @@ type segment struct {
 type space struct {
 	mu           sync.Mutex
 	segmentPages uint64
-	words        uint64 // of the live map, per segment
+	words        uint64 // of a segment's live map
 	segments     []segment
-	liveMap      []uint64
 	free         []uint32 // allocated and reusable, highest number first: the lowest is taken first, so that the tail can be cut
 	pages        uint64   // allocated pages of the file
 	maxPages     uint64
@@ -100,9 +100,8 @@ func (sp *space) have() uint64 {
 }
 
 func (sp *space) extendTo(segments uint32) {
-	for uint32(len(sp.segments)) < segments {
-		sp.segments = append(sp.segments, segment{})
-		sp.liveMap = append(sp.liveMap, make([]uint64, sp.words)...)
+	if n := int(segments) - len(sp.segments); n > 0 {
+		sp.segments = append(sp.segments, make([]segment, n)...)
 	}
 }
 
@@ -117,38 +116,58 @@ func (sp *space) saltOf(a Addr) (salt uint64, ok bool) {
 	return sp.segments[n].salt, true
 }
 
-func (sp *space) liveBit(a Addr) (word *uint64, bit uint64) {
-	n, o := a/sp.segmentPages, a%sp.segmentPages
-	return &sp.liveMap[n*sp.words+o/64], 1 << (o % 64)
+// isLive reports whether a page of one of the segments lives.
+func (sp *space) isLive(a Addr) bool {
+	m, o := sp.segments[a/sp.segmentPages].liveMap, a%sp.segmentPages
+	return m != nil && m[o/64]>>(o%64)&1 != 0
 }
 
-// MarkLive notes that the tree uses the pages from a on.
+// MarkLive notes that the tree uses the pages from a on, which lie in one segment.
 func (s *Store) MarkLive(a Addr, pages int64) {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	for end := a + uint64(pages); a < end; a++ {
-		if w, bit := sp.liveBit(a); *w&bit == 0 {
-			*w |= bit
-			sp.segments[a/sp.segmentPages].live++
-			sp.livePages++
-		}
+	g := &sp.segments[a/sp.segmentPages]
+	if g.liveMap == nil {
+		g.liveMap = make([]uint64, sp.words)
 	}
+	var born int
+	sp.eachWord(a, pages, func(i, mask uint64) {
+		born += bits.OnesCount64(mask &^ g.liveMap[i])
+		g.liveMap[i] |= mask
+	})
+	g.live += int32(born)
+	sp.livePages += int64(born)
 }
 
-// Kill notes that from seq on no new snapshot sees the pages from a on.
+// Kill notes that from seq on no new snapshot sees the pages from a on, which lie in one segment.
 func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	for end := a + uint64(pages); a < end; a++ {
-		if w, bit := sp.liveBit(a); *w&bit != 0 {
-			*w &^= bit
-			g := &sp.segments[a/sp.segmentPages]
-			g.live--
-			g.death = max(g.death, seq)
-			sp.livePages--
-		}
+	g := &sp.segments[a/sp.segmentPages]
+	if g.liveMap == nil {
+		return
+	}
+	var died int
+	sp.eachWord(a, pages, func(i, mask uint64) {
+		died += bits.OnesCount64(mask & g.liveMap[i])
+		g.liveMap[i] &^= mask
+	})
+	if died > 0 {
+		g.death = max(g.death, seq)
+	}
+	g.live -= int32(died)
+	sp.livePages -= int64(died)
+}
+
+// eachWord calls f for each word of a segment's live map in which the pages from a on have bits, with the mask of those.
+func (sp *space) eachWord(a Addr, pages int64, f func(i, mask uint64)) {
+	o := a % sp.segmentPages
+	for end := o + uint64(pages); o < end; {
+		n := min(end-o, 64-o%64)
+		f(o/64, ^uint64(0)>>(64-n)<<(o%64))
+		o += n
 	}
 }
 
@@ -160,8 +179,7 @@ func (s *Store) IsLive(a Addr) bool {
 	if a/sp.segmentPages >= uint64(len(sp.segments)) {
 		return false
 	}
-	w, bit := sp.liveBit(a)
-	return *w&bit != 0
+	return sp.isLive(a)
 }
 
 // AddName notes that the translation table has an entry for id, which takes room in checkpoints and, if it is an address, keeps the
@@ -265,7 +283,7 @@ func (sp *space) checkCounts() error {
 	var total int64
 	for n := range sp.segments {
 		var live int
-		for _, w := range sp.liveMap[uint64(n)*sp.words : uint64(n+1)*sp.words] {
+		for _, w := range sp.segments[n].liveMap {
 			live += bits.OnesCount64(w)
 		}
 		if live != int(sp.segments[n].live) {
@@ -279,11 +297,11 @@ func (sp *space) checkCounts() error {
 	return nil
 }
 
-// Live is a copy of the space map: which pages lived at a moment. It takes a bit for each page of the file.
+// Live is a copy of the space map: which pages lived at a moment. It takes a bit for each page of the segments in which any did.
 type Live struct {
 	sp     *space
-	pages  []uint64
-	counts error // that the counters did not agree with the map
+	pages  [][]uint64 // of each segment; nil where none had lived
+	counts error      // that the counters did not agree with the map
 }
 
 // Live returns a copy of the space map as it is now.
@@ -291,7 +309,11 @@ func (s *Store) Live() *Live {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return &Live{sp: sp, pages: slices.Clone(sp.liveMap), counts: sp.checkCounts()}
+	l := &Live{sp: sp, pages: make([][]uint64, len(sp.segments)), counts: sp.checkCounts()}
+	for n := range sp.segments {
+		l.pages[n] = slices.Clone(sp.segments[n].liveMap)
+	}
+	return l
 }
 
 // Check compares the map with what its user knows: must pages have to be live, others than may pages must not. It also says whether the
@@ -300,10 +322,10 @@ func (l *Live) Check(use func(a Addr) (must, may bool)) (problems []error) {
 	if l.counts != nil {
 		problems = append(problems, l.counts)
 	}
-	for n := range uint64(len(l.pages)) / l.sp.words {
+	for n, words := range l.pages {
 		for o := range l.sp.segmentPages {
-			a := n*l.sp.segmentPages + o
-			live := l.pages[n*l.sp.words+o/64]>>(o%64)&1 != 0
+			a := uint64(n)*l.sp.segmentPages + o
+			live := words != nil && words[o/64]>>(o%64)&1 != 0
 			switch must, may := use(a); {
 			case must && !live:
 				problems = append(problems, fmt.Errorf("%w: page %d is in the tree and dead in the space map", ErrCorrupt, a))

@@ -36,7 +36,7 @@ func (sp *space) encode(b []byte) []byte {
 		b = le.AppendUint64(b, g.sequence)
 		b = le.AppendUint64(b, g.written)
 		if form == mapPartial {
-			for _, w := range sp.liveMap[uint64(n)*sp.words : uint64(n+1)*sp.words] {
+			for _, w := range g.liveMap {
 				b = le.AppendUint64(b, w)
 			}
 		}
@@ -82,9 +82,9 @@ func (sp *space) decode(b []byte) error {
 			if uint64(len(b)) < sp.words*8 {
 				return short
 			}
-			words := sp.liveMap[uint64(n)*sp.words : uint64(n+1)*sp.words]
-			for i := range words {
-				words[i] = le.Uint64(b[i*8:])
+			g.liveMap = make([]uint64, sp.words)
+			for i := range g.liveMap {
+				g.liveMap[i] = le.Uint64(b[i*8:])
 			}
 			b = b[sp.words*8:]
 			if last := sp.lastLive(uint32(n)); last >= sp.segmentPages || uint64(n)*sp.segmentPages+last >= sp.pages {
@@ -108,7 +108,7 @@ func (sp *space) recount(n uint32) {
 	g := &sp.segments[n]
 	sp.livePages -= int64(g.live)
 	g.live = 0
-	for _, w := range sp.liveMap[uint64(n)*sp.words : uint64(n+1)*sp.words] {
+	for _, w := range g.liveMap {
 		g.live += int32(bits.OnesCount64(w))
 	}
 	sp.livePages += int64(g.live)
@@ -116,21 +116,31 @@ func (sp *space) recount(n uint32) {
 
 // lastLive returns the highest bit that is set in a segment's live map, 0 if none is.
 func (sp *space) lastLive(n uint32) uint64 {
-	for i := sp.words; i > 0; i-- {
-		if w := sp.liveMap[uint64(n)*sp.words+i-1]; w != 0 {
+	m := sp.segments[n].liveMap
+	for i := uint64(len(m)); i > 0; i-- {
+		if w := m[i-1]; w != 0 {
 			return i*64 - 1 - uint64(bits.LeadingZeros64(w))
 		}
 	}
 	return 0
 }
 
+// maxUnmapped is how many segments behind the last one in the map count, 256 GiB of the default size: no file grows by as much from one
+// checkpoint to the next. Each takes 72 bytes of memory, whether the file has space there or a hole, so more of them would let a file
+// of a few pages that says it is long take what memory there is. Fewer would some day refuse a log that went on there.
+const maxUnmapped = 1 << 18
+
 // adopt takes in the segments that the file has behind the last one in the map, and returns the number of the first of them: whatever is
 // in them was never vouched for by a checkpoint. What the log after the checkpoint put there, the scan and the caller will find. Those
-// that the map says are absent may be punched: they stay absent, unless the log has gone on in them since.
+// that the map says are absent may be punched: they stay absent, unless the log has gone on in them since. The file ends for us where
+// too many segments would be adopted.
 func (sp *space) adopt() (first uint32) {
 	first = uint32(len(sp.segments))
 	for first > 0 && sp.segments[first-1].state == segmentAbsent {
 		first--
+	}
+	if most := max(uint64(first)+maxUnmapped, uint64(len(sp.segments))); sp.pages/sp.segmentPages > most {
+		sp.pages = most * sp.segmentPages
 	}
 	sp.extendTo(uint32((sp.pages + sp.segmentPages - 1) / sp.segmentPages))
 	for n := first; n < sp.whole(); n++ {
@@ -138,6 +148,51 @@ func (sp *space) adopt() (first uint32) {
 	}
 	return first
 }
+
+// settle decides about segments that no durable checkpoint knows, from the given one on, of which as many have space as are given. Those
+// that something lies in are kept, and of the others as many as there may be space for: the lowest, since the log takes them first. The
+// rest becomes absent, and is no part of the file any more where nothing follows it. It returns the segments kept, in stretches of
+// neighbours, up to twice as many as have space.
+func (sp *space) settle(from uint32, have uint64) (kept [][2]uint32) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	end := from
+	used := func(n uint32) bool {
+		g := &sp.segments[n]
+		return g.written != 0 || g.live > 0 || g.names > 0 || n == sp.tail || n == sp.successor
+	}
+	spare := int64(have)
+	for n := from; n < sp.whole(); n++ {
+		if used(n) {
+			spare--
+		}
+	}
+	most := have + fewSegments
+	for n := from; n < sp.whole(); n++ {
+		if !used(n) {
+			if spare--; spare < 0 {
+				sp.segments[n].state = segmentAbsent
+				continue
+			}
+		}
+		end = n + 1
+		if most == 0 {
+			continue
+		}
+		most--
+		if k := len(kept); k > 0 && kept[k-1][1] == n {
+			kept[k-1][1]++
+		} else {
+			kept = append(kept, [2]uint32{n, n + 1})
+		}
+	}
+	sp.pages = uint64(end) * sp.segmentPages
+	sp.segments = sp.segments[:max(end, sp.tail+1, sp.successor+1)]
+	return kept
+}
+
+// fewSegments may always be allocated anew: a power cut may have taken the space of some.
+const fewSegments = 64
 
 // disown takes the pages from the given one on out of use, as far as nothing is in them: their space cannot be had.
 func (sp *space) disown(from uint64) {

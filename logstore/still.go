@@ -13,7 +13,8 @@ type Mapped struct {
 // Mapped returns the mappings of the file so far, each of 1 << shift pages.
 func (s *Store) Mapped() (mapped []Mapped, shift uint) {
 	for _, c := range *s.chunks.Load() {
-		mapped = append(mapped, Mapped{c.data, c.checked, c.overridden})
+		b := c.sets()
+		mapped = append(mapped, Mapped{c.data, b.checked, b.overridden})
 	}
 	return mapped, s.chunkShift
 }

@@ -40,7 +40,7 @@ func (u *unsynced) add(g *Group, group uint64) {
 	for i := range g.pages {
 		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun {
 			if c, o := g.s.chunkOf(p.addr); c != nil {
-				c.unsynced.set(o)
+				c.sets().unsynced.set(o)
 				u.pages = append(u.pages, unsyncedPage{c, o, group})
 			}
 		}
@@ -54,8 +54,9 @@ func (u *unsynced) synced(group uint64) {
 	n := 0
 	for n < len(u.pages) && u.pages[n].group <= group {
 		p := &u.pages[n]
-		p.c.checked.set(p.o)
-		p.c.unsynced.unset(p.o)
+		bits := p.c.sets()
+		bits.checked.set(p.o)
+		bits.unsynced.unset(p.o)
 		n++
 	}
 	u.pages = append(u.pages[:0], u.pages[n:]...)

@@ -293,6 +293,28 @@ func TestSpace(t *testing.T) {
 	})
 }
 
+// TestNextData: no data is passed by, and a long hole is.
+func TestNextData(t *testing.T) {
+	onEach(t, func(t *testing.T, fsys vfs.FS, name string) {
+		f := create(t, fsys, name)
+		require.NoError(t, f.Truncate(100<<20))
+		_, err := f.WriteAt([]byte("data"), 50<<20+4090)
+		require.NoError(t, err)
+		for _, off := range []int64{0, 1, 50 << 20, 50<<20 + 4090, 50<<20 + 4095} {
+			next, err := vfs.NextData(f, off)
+			require.NoError(t, err)
+			require.GreaterOrEqual(t, next, off)
+			require.LessOrEqual(t, next, max(off, 50<<20+4090))
+			if off == 0 && next > 0 { // else the file system does not know
+				require.GreaterOrEqual(t, next, int64(49<<20))
+			}
+		}
+		next, err := vfs.NextData(f, 99<<20)
+		require.NoError(t, err)
+		require.Contains(t, []int64{99 << 20, 100 << 20}, next)
+	})
+}
+
 // TestAgainstModel runs random operations on a file and on a slice of bytes.
 func TestAgainstModel(t *testing.T) {
 	onEach(t, func(t *testing.T, fsys vfs.FS, name string) {

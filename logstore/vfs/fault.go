@@ -152,6 +152,9 @@ func (f *faultyFile) Map(off, n int64) ([]byte, error) {
 // Drop passes on what is no operation that can fail.
 func (f *faultyFile) Drop(off, n int64) error { return Drop(f.File, off, n) }
 
+// NextData implements Sparse.
+func (f *faultyFile) NextData(off int64) (int64, error) { return NextData(f.File, off) }
+
 // Window maps a window of the file, if it can have one. Of a store that is
 // refused nothing is carried out.
 func (f *faultyFile) Window(off, n int64) (Window, error) {

@@ -195,6 +195,14 @@ func (f *memFile) Blocks() (n int64, err error) {
 	return n, pathError("stat", f.name, err)
 }
 
+// NextData implements Sparse.
+func (f *memFile) NextData(off int64) (next int64, err error) {
+	err = f.look(func() {
+		next = max(off, min(f.ino.size, f.ino.alloc.next(off/blockSize, (f.ino.size+blockSize-1)/blockSize, true)*blockSize))
+	})
+	return next, rangeError("seek data", f.name, off, 0, err)
+}
+
 func (f *memFile) Free() (n int64, err error) {
 	err = f.look(func() {
 		if n = math.MaxInt64; f.mem.maxBytes > 0 {

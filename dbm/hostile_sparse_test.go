@@ -1,0 +1,62 @@
+package dbm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// occupied returns the bytes that a file takes on disk.
+func occupied(t *testing.T, path string) int64 {
+	f, err := vfs.OS().Open(path, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	n, err := f.Blocks()
+	require.NoError(t, err)
+	return n
+}
+
+// TestSparseFile: a file that was made much longer takes no more memory, time and disk than what it holds, whoever opens it.
+func TestSparseFile(t *testing.T) {
+	const patience, memory, disk = 30 * time.Second, 64 << 20, 64 << 20 // far below what the length would take
+	for _, closed := range []bool{true, false} {
+		s := tall(t, closed)
+		for _, length := range []int64{1 << 33, 1 << 40} {
+			for _, mode := range []string{"read-only", "beside", "writing"} {
+				t.Run(fmt.Sprintf("%v/%d/%s", closed, length, mode), func(t *testing.T) {
+					path := filepath.Join(t.TempDir(), "a.fdbm")
+					require.NoError(t, os.WriteFile(path, s.file, 0o600))
+					if err := os.Truncate(path, length); err != nil {
+						t.Skipf("no such length here: %v", err)
+					}
+					o := s.load.options(rand.New(rand.NewPCG(1, 1)))
+					o.Store.ReadOnly, o.Store.Beside, o.Store.ChunkPages = mode != "writing", mode == "beside", 0
+					var before, after runtime.MemStats
+					runtime.ReadMemStats(&before)
+					begin := time.Now()
+					db, err := openEngine(vfs.OS(), path, o)
+					require.NoError(t, err)
+					require.NoError(t, db.Check(context.Background()))
+					if mode == "writing" {
+						require.NoError(t, db.Put([]byte("key"), make([]byte, 200<<10)))
+					}
+					require.NoError(t, db.Close())
+					took := time.Since(begin)
+					runtime.ReadMemStats(&after)
+					require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(s.load.memoryLimit+memory))
+					require.Less(t, took, patience)
+					require.Less(t, occupied(t, path), int64(len(s.file)+disk))
+				})
+			}
+		}
+	}
+}
