@@ -309,13 +309,21 @@ func TestExtentList(t *testing.T) {
 		}
 		return binary.LittleEndian.AppendUint32(b, count)
 	}
-	e1, e2 := Extent{1, 2, 3}, Extent{math.MaxUint64, math.MaxUint32, math.MaxUint32}
+	e1, e2 := Extent{1, 2, 3}, Extent{math.MaxInt64, math.MaxUint32, math.MaxUint32}
 	got, err := GetExtents(list("key", 2, e1, e2))
 	require.NoError(t, err)
 	require.Equal(t, []Extent{e1, e2}, got)
 	got, err = GetExtents(list("", 0))
 	require.NoError(t, err)
 	require.Empty(t, got)
+	got, err = GetExtents(list("", 2, e2, e1))
+	require.NoError(t, err, "in any order")
+	require.Equal(t, []Extent{e2, e1}, got)
+	long := Extent{8, 2 * PageSize, 0}
+	for _, overlap := range [][]Extent{{e1, e1}, {long, {9, 1, 0}}, {{9, 1, 0}, long}, {e1, {math.MaxUint64, 1, 0}}} {
+		_, err := GetExtents(list("", 2, overlap...))
+		require.ErrorIs(t, err, ErrCorrupt)
+	}
 	for _, b := range [][]byte{nil, {1, 2, 3}, list("", 1), list("0123456789abcde", 1), list("", math.MaxUint32, e1)} {
 		_, err := GetExtents(b)
 		require.ErrorIs(t, err, ErrCorrupt, "%x", b)

@@ -1,9 +1,12 @@
 package logstore
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 )
 
 // The extents of a large value are listed at the end of a run of their own, behind the key if the record has a long one:
@@ -34,7 +37,8 @@ func putExtents(extents []Extent) []byte {
 	return le.AppendUint32(b, uint32(len(extents)))
 }
 
-// GetExtents decodes the list at the end of a run's payload.
+// GetExtents decodes the list at the end of a run's payload. No page is in two of its extents: else a list of a few KiB would lead to any
+// number of bytes.
 func GetExtents(payload []byte) ([]Extent, error) {
 	le := binary.LittleEndian
 	n := len(payload) - 4
@@ -48,7 +52,28 @@ func GetExtents(payload []byte) ([]Extent, error) {
 		extents[i] = Extent{Addr: le.Uint64(b), Bytes: le.Uint32(b[8:]), CRC: le.Uint32(b[12:])}
 		b = b[extentSize:]
 	}
+	if !disjoint(extents) {
+		return nil, fmt.Errorf("%w: list of extents that overlap", ErrCorrupt)
+	}
 	return extents, nil
+}
+
+func disjoint(extents []Extent) bool {
+	ascend := func(extents []Extent) bool {
+		end := Addr(0)
+		for _, x := range extents {
+			if x.Addr < end || x.Addr > math.MaxInt64 {
+				return false
+			}
+			end = x.Addr + uint64(x.Pages())
+		}
+		return true
+	}
+	if ascend(extents) { // as a file that grows has them
+		return true
+	}
+	sorted := slices.SortedFunc(slices.Values(extents), func(a, b Extent) int { return cmp.Compare(a.Addr, b.Addr) })
+	return ascend(sorted)
 }
 
 // ListAt returns the extents that the run at a lists, nil if it holds a value.

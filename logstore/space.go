@@ -132,7 +132,7 @@ func (s *Store) MarkLive(a Addr, pages int64) {
 		g.liveMap = make([]uint64, sp.words)
 	}
 	var born int
-	sp.eachWord(a, pages, func(i, mask uint64) {
+	eachWord(a%sp.segmentPages, pages, func(i, mask uint64) {
 		born += bits.OnesCount64(mask &^ g.liveMap[i])
 		g.liveMap[i] |= mask
 	})
@@ -150,7 +150,7 @@ func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 		return
 	}
 	var died int
-	sp.eachWord(a, pages, func(i, mask uint64) {
+	eachWord(a%sp.segmentPages, pages, func(i, mask uint64) {
 		died += bits.OnesCount64(mask & g.liveMap[i])
 		g.liveMap[i] &^= mask
 	})
@@ -161,9 +161,9 @@ func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	sp.livePages -= int64(died)
 }
 
-// eachWord calls f for each word of a segment's live map in which the pages from a on have bits, with the mask of those.
-func (sp *space) eachWord(a Addr, pages int64, f func(i, mask uint64)) {
-	o := a % sp.segmentPages
+// eachWord calls f for each word of a segment's map in which the pages from the given one of the segment on have bits, with the mask of
+// those.
+func eachWord(o uint64, pages int64, f func(i, mask uint64)) {
 	for end := o + uint64(pages); o < end; {
 		n := min(end-o, 64-o%64)
 		f(o/64, ^uint64(0)>>(64-n)<<(o%64))

@@ -79,40 +79,23 @@ func (e *Engine) checkTree(ctx context.Context) error {
 		return err
 	}
 	defer slot.Release()
-	snap := e.pages.At(slot.Seq())
+	snap, used := e.pages.At(slot.Seq()), e.store.NewUsedPages()
 	values := func(id btree.PageID, n btree.Node) error {
 		if err := ctx.Err(); err != nil || !n.IsLeaf() {
 			return err
 		}
-		return e.checkValues(&snap, n)
+		for i := range n.Count() {
+			if c := n.Cell(i); c.Kind() != btree.Inline {
+				if err := snap.CheckValue(used, c.Ref()); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
 	found, err := btree.CheckTree(&snap, override.Root, values)
 	if err == nil && found != records {
 		err = fmt.Errorf("%w: %s: %d records counted, %d found", logstore.ErrCorrupt, e.Path(), records, found)
 	}
 	return err
-}
-
-// checkValues reads the long values of a leaf.
-func (e *Engine) checkValues(snap *override.Snapshot, n btree.Node) error {
-	for i := range n.Count() {
-		c := n.Cell(i)
-		switch c.Kind() {
-		case btree.Run:
-			if _, err := snap.Run(c.Ref()); err != nil {
-				return err
-			}
-		case btree.Extents:
-			extents, err := snap.Extents(c.Ref())
-			if err != nil {
-				return err
-			}
-			for _, x := range extents {
-				if _, err := snap.Raw(x); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
 }

@@ -22,7 +22,7 @@ func (e *Engine) redoWithLayers(rec *logstore.Recovery) error {
 	defer e.keeper.mu.Unlock()
 	return e.withBaton(func() error {
 		e.layered = true
-		r := &layeredRedo{e: e, p: e.beginPieces(e.store.LastGroup(), 0)}
+		r := &layeredRedo{e: e, used: e.store.NewUsedPages(), p: e.beginPieces(e.store.LastGroup(), 0)}
 		if err := r.groups(rec); err != nil {
 			r.p.abandon()
 			return err
@@ -42,8 +42,9 @@ func (e *Engine) redoWithLayers(rec *logstore.Recovery) error {
 type layeredRedo struct {
 	e       *Engine
 	p       *pieces
-	ops     []btree.Op // of groups without layers, not yet applied
-	layers  []*layer   // of the group at hand
+	ops     []btree.Op          // of groups without layers, not yet applied
+	layers  []*layer            // of the group at hand
+	used    *logstore.UsedPages // pages that layers have
 	drops   []btree.Ref
 	old     map[logstore.Addr]bool // values of groups up to the base: see newPendingRedo
 	records int64
@@ -115,10 +116,7 @@ func (r *layeredRedo) layer(x redoLayers) error {
 	}
 	var all []logstore.Extent
 	for _, a := range x.layer {
-		if !r.e.store.InFile(a, 1) {
-			return errRedo
-		}
-		extents, err := r.e.store.ListAt(a)
+		extents, err := r.e.store.UseListOnce(r.used, a)
 		if err != nil {
 			return err
 		}
@@ -154,7 +152,7 @@ func (r *layeredRedo) applyOps() error {
 // layeredOps returns what the layers of a stream come to, and the number of the stream's records. It is all in memory until the writer has
 // flushed it, which it does at once.
 func (e *Engine) layeredOps(stream []byte) (ops []btree.Op, count uint64, err error) {
-	r := &layeredRedo{e: e}
+	r := &layeredRedo{e: e, used: e.store.NewUsedPages()}
 	rerr := readRedoStream(stream, func(btree.Op) { err = errRedo }, func(x redoLayers) {
 		count++
 		if err == nil {

@@ -98,8 +98,9 @@ func (t *Installed) RunKey(ref btree.Ref) ([]byte, error) {
 	return payload[:ref.KeyLen], nil
 }
 
-// Check checks the tree, that the table on disk has only names that it uses, and that the space map has exactly the pages live that it
-// and its values use, and values born since the base. It is neither called with the baton nor waits for it.
+// Check checks the tree, that no two of its references lead to the same page, that the table on disk has only names that it uses, and that
+// the space map has exactly the pages live that it and its values use, and values born since the base. It is neither called with the baton
+// nor waits for it.
 func (t *Installed) Check(ctx context.Context) []error {
 	used, err := t.used(ctx)
 	if err != nil {
@@ -109,24 +110,22 @@ func (t *Installed) Check(ctx context.Context) []error {
 	if err != nil {
 		return []error{err}
 	}
-	return t.live.Check(func(a logstore.Addr) (must, may bool) { return used[a], used[a] || born[a] })
+	return t.live.Check(func(a logstore.Addr) (must, may bool) { return used.Has(a), used.Has(a) || born.Has(a) })
 }
 
-// used lists the pages that the tree and its values use.
-func (t *Installed) used(ctx context.Context) (used map[logstore.Addr]bool, err error) {
+// used returns the pages that the tree and its values use.
+func (t *Installed) used(ctx context.Context) (used *logstore.UsedPages, err error) {
 	p := t.p
-	used = map[logstore.Addr]bool{}
-	named := map[logstore.PageID]bool{}
-	use := func(a logstore.Addr, n int64) {
-		for i := range uint64(n) {
-			used[a+i] = true
+	used = p.store.NewUsedPages()
+	named := p.store.NewUsedPages() // places of those that the table leads to; no two names have the same place, as each page is used once
+	use := func(id btree.PageID, add func(a logstore.Addr) error) error {
+		disk := t.disk(id)
+		if disk == 0 {
+			return add(id)
 		}
-	}
-	useValue := func(ref btree.Ref) error {
-		named[ref.ID] = true
-		pages, err := p.pagesAt(t.addr(ref.ID), ref)
-		for _, x := range pages {
-			use(x.Addr, x.Pages)
+		err := add(disk)
+		if err == nil {
+			named.Add(disk, 1)
 		}
 		return err
 	}
@@ -134,11 +133,12 @@ func (t *Installed) used(ctx context.Context) (used map[logstore.Addr]bool, err 
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		use(t.addr(id), 1)
-		named[id] = true
+		if err := use(id, func(a logstore.Addr) error { return p.store.UseOnce(used, a, 1) }); err != nil {
+			return err
+		}
 		for i := 0; n.IsLeaf() && i < n.Count(); i++ {
 			if c := n.Cell(i); c.Kind() != btree.Inline {
-				if err := useValue(c.Ref()); err != nil {
+				if err := use(c.Ref().ID, func(a logstore.Addr) error { return p.useValue(used, a, c.Ref()) }); err != nil {
 					return err
 				}
 			}
@@ -149,7 +149,7 @@ func (t *Installed) used(ctx context.Context) (used map[logstore.Addr]bool, err 
 		err = fmt.Errorf("%w: %s: %d records counted in the installed tree, %d found", logstore.ErrCorrupt, p.store.Path(), t.records, records)
 	}
 	checkName := func(id logstore.PageID, disk logstore.Addr) {
-		if err == nil && disk != 0 && !named[id] {
+		if err == nil && disk != 0 && !named.Has(disk) {
 			err = fmt.Errorf("%w: %s: the table leads from %#x to page %d, which nothing in the installed tree names so", logstore.ErrCorrupt, p.store.Path(), id, disk)
 		}
 	}
@@ -162,25 +162,52 @@ func (t *Installed) used(ctx context.Context) (used map[logstore.Addr]bool, err 
 	return used, err
 }
 
+// useValue adds the pages of a value whose run lies at a, and verifies the run.
+func (p *Pages) useValue(used *logstore.UsedPages, a logstore.Addr, ref btree.Ref) error {
+	extents, err := p.store.UseListOnce(used, a)
+	if err == nil && (extents != nil) != (ref.Kind == btree.Extents) {
+		err = p.badRun(ref)
+	}
+	if err == nil {
+		_, err = p.pagesAt(a, ref)
+	}
+	return err
+}
+
+// CheckValue reads a long value whole. No other value of the snapshot may have its pages: those of the values before are in used.
+func (s *Snapshot) CheckValue(used *logstore.UsedPages, ref btree.Ref) error {
+	a, err := s.pages.addrAt(ref.ID, s.seq)
+	if err != nil {
+		return err
+	}
+	if err := s.pages.store.UseOnce(used, a, 1); err != nil { // before it is read: a list that many records lead to is read once
+		return err
+	}
+	if ref.Kind == btree.Run {
+		payload, err := s.Run(ref)
+		if rest := logstore.RunPages(int64(ref.KeyLen)+int64(len(payload))) - 1; err == nil && rest > 0 {
+			err = s.pages.store.UseOnce(used, a+1, rest)
+		}
+		return err
+	}
+	extents, err := s.Extents(ref)
+	for _, x := range extents {
+		if err := s.pages.store.UseOnce(used, x.Addr, x.Pages()); err != nil {
+			return err
+		}
+		if _, err := s.Raw(x); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
 // bornPages returns the pages of values that entered the log after the base: they live whether or not they are still in the tree.
-func (t *Installed) bornPages() (map[logstore.Addr]bool, error) {
-	p, pages := t.p, map[logstore.Addr]bool{}
+func (t *Installed) bornPages() (*logstore.UsedPages, error) {
+	pages := t.p.store.NewUsedPages()
 	for _, b := range t.births {
-		payload, err := p.store.Run(b.addr)
-		if err != nil {
+		if _, err := t.p.store.UseListOnce(pages, b.addr); err != nil {
 			return nil, err
-		}
-		for i := range uint64(logstore.RunPages(int64(len(payload)))) {
-			pages[b.addr+i] = true
-		}
-		extents, err := p.store.ListAt(b.addr)
-		if err != nil {
-			return nil, err
-		}
-		for _, x := range extents {
-			for i := range uint64(x.Pages()) {
-				pages[x.Addr+i] = true
-			}
 		}
 	}
 	return pages, nil

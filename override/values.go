@@ -51,12 +51,14 @@ func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
 }
 
 // dying lists the pages of dead values. It reads the lists of large values only. A list that is damaged says nothing of its pages: they
-// stay live, for a Check to find, and deleting the damaged value works.
+// stay live, for a Check to find, and deleting the damaged value works. A list is read once, however many records of a damaged file lead to
+// it.
 func (p *Pages) dying(refs []btree.Ref) []Extent {
 	var all []Extent
+	runs := p.store.NewUsedPages()
 	for _, ref := range refs {
 		a, err := p.addrAt(ref.ID, p.seq)
-		if err != nil {
+		if err != nil || p.store.UseOnce(runs, a, 1) != nil { // of two records that have the same run, one lets it die
 			continue
 		}
 		if ref.Kind == btree.Run {
