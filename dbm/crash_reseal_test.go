@@ -29,7 +29,7 @@ type sealer struct {
 const (
 	posSegment, posPage, posGroup, posDigest = 0, 4, 8, 16 // of a position
 	superRun, superStart                     = 56, 80      // of a superblock
-	muxDigest                                = 36
+	muxGroup, muxDigest                      = 16, 36
 	headerSalt, headerBefore, headerDigest   = 16, 32, 52
 	headerSuccessor                          = 12
 	runLength, runCRC, runPayload            = logstore.MuxSize, logstore.MuxSize + 8, logstore.MuxSize + 16

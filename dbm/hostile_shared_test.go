@@ -2,11 +2,12 @@ package dbm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,35 +18,21 @@ import (
 // TestSharedLists: a redo record that names the extents of one layer again and again is refused before it takes memory.
 func TestSharedLists(t *testing.T) {
 	s := tall(t, false).spoiled(func(h *hostile) {
-		found := 0
-		for _, a := range h.kinds[logstore.KindRecord] {
-			const layer, count = 6, 28 // code of the record, offset in the mux area
-			body := h.page(a)[logstore.MuxSize:]
-			if body[0] != layer || h.page(a)[5]&1 == 0 {
-				continue
-			}
-			found++
-			_, n := binary.Uvarint(body[1:])
-			list := bytes.Clone(body[1+n : 1+n+8])
-			clear(body)
-			const times = 500
-			body[0] = layer
-			at := 1 + binary.PutUvarint(body[1:], times)
-			for i := range times {
-				copy(body[at+8*i:], list)
-			}
-			le.PutUint64(h.page(a)[count:], 1)
-			run := h.page(int(le.Uint64(list)))
-			const extents = (logstore.PageSize - runPayload - 4) / extentBytes
-			e := bytes.Clone(run[runPayload : runPayload+extentBytes])
-			for i := range extents {
-				copy(run[runPayload+i*extentBytes:], e)
-				le.PutUint64(run[runPayload+i*extentBytes:], le.Uint64(e)+uint64(i%2)) // seem to differ
-			}
-			le.PutUint32(run[runPayload+extents*extentBytes:], extents)
-			le.PutUint64(run[runLength:], extents*extentBytes+4)
+		lists := h.lists()
+		require.NotEmpty(t, lists)
+		run := h.page(lists[0])
+		const extents = (logstore.PageSize - runPayload - 4) / extentBytes // of a page each
+		for i := range extents {
+			le.PutUint64(run[runPayload+i*extentBytes:], uint64(3+i))
+			le.PutUint32(run[runPayload+i*extentBytes+8:], 1)
 		}
-		require.NotZero(t, found, "no redo of layers")
+		le.PutUint32(run[runPayload+extents*extentBytes:], extents)
+		le.PutUint64(run[runLength:], extents*extentBytes+4)
+		newest := slices.MaxFunc(h.kinds[logstore.KindRecord], func(a, b int) int {
+			return cmp.Compare(le.Uint64(h.page(a)[muxGroup:]), le.Uint64(h.page(b)[muxGroup:]))
+		})
+		h.layers(newest, lists[0], 500)
+		h.endAt(newest)
 	})
 	mem := s.mem(len(s.file))
 	defer mem.Release()
@@ -57,7 +44,8 @@ func TestSharedLists(t *testing.T) {
 		_, err := openEngine(mem, crashPath, o)
 		runtime.ReadMemStats(&after)
 		require.ErrorIs(t, err, ErrCorrupt, mode)
-		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20), mode)
+		require.ErrorContains(t, err, "a second reference leads here", mode)
+		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), mode)
 	}
 }
 
@@ -72,6 +60,9 @@ func TestSharedValues(t *testing.T) {
 				for _, a := range h.inner[0] {
 					for _, at := range h.refs(a) {
 						r := h.page(a)[at : at+refSize]
+						if list := h.page(int(le.Uint64(r) % uint64(len(h.file)/logstore.PageSize))); le.Uint32(list[runCRC+4:]) != 1 {
+							continue
+						}
 						if first == nil {
 							first = bytes.Clone(r[:16])
 						}
@@ -87,11 +78,18 @@ func TestSharedValues(t *testing.T) {
 			for _, readOnly := range []bool{true, false} {
 				require.NoError(t, s.use(mem, rng, readOnly, false))
 			}
-			o := s.load.options(rng)
-			db, err := openEngine(mem, crashPath, o)
-			require.NoError(t, err)
-			defer db.Close()
-			require.ErrorIs(t, db.Check(context.Background()), ErrCorrupt)
+			for _, readOnly := range []bool{true, false} {
+				again := s.mem(len(s.file))
+				defer again.Release()
+				o := s.load.options(rng)
+				o.Store.ReadOnly = readOnly
+				db, err := openEngine(again, crashPath, o)
+				require.NoError(t, err)
+				defer db.Close()
+				err = db.Check(context.Background())
+				require.ErrorIs(t, err, ErrCorrupt)
+				require.ErrorContains(t, err, "a second reference leads here")
+			}
 		})
 	}
 }

@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"flag"
 	"fmt"
@@ -209,14 +210,52 @@ func (h *hostile) values() {
 	h.note("reference at %d of page %d", x[1], x[0])
 }
 
-// extents changes a list of extents, which ends its run.
-func (h *hostile) extents() {
-	var lists []int
+// lists returns the runs that list extents.
+func (h *hostile) lists() (lists []int) {
 	for _, a := range h.kinds[logstore.KindRun] {
 		if le.Uint32(h.page(a)[runCRC+4:]) == 1 {
 			lists = append(lists, a)
 		}
 	}
+	return lists
+}
+
+// endAt lets the log end with the page at a, as far as a page of the log is there: what follows is zeros.
+func (h *hostile) endAt(a int) {
+	i := slices.Index(h.chain, a)
+	if i < 0 {
+		return
+	}
+	for _, b := range h.chain[i+1:] {
+		clear(h.page(b))
+		delete(h.sealed, b)
+	}
+	h.chain = h.chain[:i+1]
+	h.note("the log ends with page %d", a)
+}
+
+// layers makes the last page of a record group one that says that the write set of a transaction is in the layers that a run lists, so many
+// times the same one.
+func (h *hostile) layers(a, list, times int) {
+	const flagLast, layerRecord, muxCount = 1, 6, 28
+	p := h.page(a)
+	if p[5]&flagLast == 0 {
+		return
+	}
+	body := p[logstore.MuxSize:]
+	clear(body)
+	body[0] = layerRecord
+	at := 1 + binary.PutUvarint(body[1:], uint64(times))
+	for i := range times {
+		le.PutUint64(body[at+8*i:], uint64(list))
+	}
+	le.PutUint64(p[muxCount:], 1)
+	h.note("page %d names the list in page %d %d times", a, list, times)
+}
+
+// extents changes a list of extents, which ends its run.
+func (h *hostile) extents() {
+	lists := h.lists()
 	if len(lists) == 0 {
 		return
 	}
