@@ -7,6 +7,7 @@
 #   make scripts  a power cut at every operation of parts of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make damage   every bit of small databases, all lengths, sectors, hostile pages: at most DAMAGETIME for each of these
+#   make hostile  HOSTILEFILES files with right checksums and wrong structure, through all that a program does with a database
 #   make isolation  ISOLATIONRUNS histories of each kind of 10,000 transactions each, replayed; and as many searched for cycles
 #   make full     full files of all sizes and full file systems on loop devices (root): all deleted, filled again
 #   make space    what databases take on disk, at full size: half an hour or more, and 3 GB
@@ -47,6 +48,9 @@ CRASHFIRST  ?= 100000
 SCRIPTTIME  ?= 10m
 FAULTTIME   ?= 5m
 DAMAGETIME  ?= 6m
+# Hostile files, and the first seed: another one means other files.
+HOSTILEFILES ?= 1000000
+HOSTILEFROM  ?= 1
 # Histories of each of three durabilities, and of the black box under each of two isolations.
 ISOLATIONRUNS ?= 4
 ISOLATIONFIRST ?= 1000
@@ -130,7 +134,7 @@ define two
 	exit $$failed
 endef
 
-.PHONY: space crash scripts faults damage bulk isolation
+.PHONY: space crash scripts faults damage hostile bulk isolation
 crash:
 	$(call two,crash,^TestCrash$$,-crash.time $(CRASHTIME))
 
@@ -144,6 +148,10 @@ faults:
 damage:
 	$(GO) test ./cmd/flashdbm -run '^TestDamagedFiles$$' -args -damage.runs 1000
 	$(call two,damage,TestCrashDamage/$$half,-crash.time $(DAMAGETIME))
+
+# On one processor, 15 to 40 ms for each file. A file that does harm is told with its seed and what was changed in it.
+hostile:
+	$(GO) test -timeout 24h ./dbm -run '^(TestHostile.*|TestShared.*|TestSparseFile)$$' -v -args -hostile.files $(HOSTILEFILES) -hostile.from $(HOSTILEFROM)
 
 # Transactions of 300 MiB in processes of their own, with a MemoryLimit of 64 MiB: the memory that they take, also to redo them.
 bulk:

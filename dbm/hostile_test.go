@@ -75,6 +75,14 @@ func (h *hostile) upper() int {
 	return one(h.rng, all)
 }
 
+// peer returns a page of the level that a node says it is on, itself if there is none: an earlier change may have moved it.
+func (h *hostile) peer(a int) int {
+	if peers := h.inner[int(h.page(a)[nodeLevel])]; len(peers) > 0 {
+		return one(h.rng, peers)
+	}
+	return a
+}
+
 // graph changes what an inner node leads to.
 func (h *hostile) graph() {
 	a := h.upper()
@@ -102,7 +110,7 @@ func (h *hostile) graph() {
 		}
 		h.note("children %d and %d of page %d change places", i, j, a)
 	case 3: // a child of another node of the level
-		b := one(h.rng, h.inner[int(h.page(a)[nodeLevel])])
+		b := h.peer(a)
 		d := h.children(b)
 		if len(d) == 0 {
 			return
@@ -118,7 +126,7 @@ func (h *hostile) graph() {
 		le.PutUint64(c[8*i:], uint64(to))
 		h.note("child %d of page %d is page %d", i, a, to)
 	case 5: // the node of another page of the level
-		b := one(h.rng, h.inner[int(h.page(a)[nodeLevel])])
+		b := h.peer(a)
 		copy(h.page(a)[nodeLevel:], h.page(b)[nodeLevel:])
 		h.note("page %d has the node of %d", a, b)
 	case 6: // all nodes of the level name the same
@@ -237,7 +245,7 @@ func (h *hostile) endAt(a int) {
 // layers makes the last page of a record group one that says that the write set of a transaction is in the layers that a run lists, so many
 // times the same one.
 func (h *hostile) layers(a, list, times int) {
-	const flagLast, layerRecord, muxCount = 1, 6, 28
+	const flagLast, layerRecord = 1, 6
 	p := h.page(a)
 	if p[5]&flagLast == 0 {
 		return
@@ -372,7 +380,7 @@ func (h *hostile) headers() {
 func (h *hostile) spoil() {
 	h.survey()
 	for range 1 + h.rng.IntN(3) {
-		switch h.rng.IntN(12) {
+		switch h.rng.IntN(18) {
 		case 0, 1, 2, 3:
 			h.graph()
 		case 4:
@@ -389,6 +397,16 @@ func (h *hostile) spoil() {
 			h.headers()
 		case 11:
 			h.note("%s", h.mutate(h.rng))
+		case 12, 13:
+			h.repeated()
+		case 14:
+			h.table()
+		case 15:
+			h.counts()
+		case 16:
+			h.levels()
+		case 17:
+			h.loop()
 		}
 	}
 	h.seal()
@@ -396,15 +414,24 @@ func (h *hostile) spoil() {
 
 // longer is how many bytes a file gets at its end, all of them a hole.
 func longer(rng *rand.Rand, segment int) int64 {
-	if rng.IntN(8) > 0 {
-		return 0
+	switch rng.IntN(16) {
+	case 0:
+		return int64(1+rng.IntN(100)) * int64(segment)
+	case 1:
+		return 100<<20 + int64(rng.IntN(100<<20))
 	}
-	return int64(1+rng.IntN(100)) * int64(segment)
+	return 0
 }
 
 // tall is a database with a tree of three levels, values of all kinds, and write sets that left memory.
 func tall(t testing.TB, closed bool) *specimen {
 	return filled(t, &load{segmentPages: 8, keys: 400, style: 4, ops: 60, deletes: 5, big: 60 << 10, bigShare: 8, middle: 10,
+		memoryLimit: 1 << 20, redoLimit: 1 << 20, stepPages: 3}, closed)
+}
+
+// low is tall with less in it, so that more such files can be tried.
+func low(t testing.TB, closed bool) *specimen {
+	return filled(t, &load{segmentPages: 8, keys: 150, style: 4, ops: 12, deletes: 5, big: 40 << 10, bigShare: 12, middle: 10,
 		memoryLimit: 1 << 20, redoLimit: 1 << 20, stepPages: 3}, closed)
 }
 
@@ -438,11 +465,18 @@ func filled(t testing.TB, l *load, closed bool) *specimen {
 	return s
 }
 
-// use goes through all that a program may do with a database, and then once more.
+const (
+	hostileMemory = 32 // bytes allocated for each byte that a hostile file holds, beside MemoryLimit and a fixed amount: in all, not at once
+	hostileFixed  = 16 << 20
+	hostileTime   = 30 * time.Second // for a file of a few MB, on a busy machine
+)
+
+// use goes through all that a program may do with a database. It takes time and memory for what the file holds, whatever that says.
 func (s *specimen) use(mem *vfs.Mem, rng *rand.Rand, readOnly, beside bool) error {
 	o := s.load.options(rand.New(rand.NewPCG(rng.Uint64(), 1)))
 	o.Store.ReadOnly, o.Store.Beside = readOnly, beside
-	_, err := frugal(s.load.memoryLimit+damageMemory, func() (bool, error) {
+	begin := time.Now()
+	_, err := frugal(s.load.memoryLimit+hostileFixed+hostileMemory*int64(len(s.file)), func() (bool, error) {
 		db, err := openEngine(mem, crashPath, o)
 		if err != nil {
 			return true, damageOnly(err)
@@ -493,6 +527,12 @@ func (s *specimen) use(mem *vfs.Mem, rng *rand.Rand, readOnly, beside bool) erro
 		db.Compact(context.Background(), nil)
 		return false, nil
 	})
+	if took := time.Since(begin); err == nil && took > hostileTime {
+		err = fmt.Errorf("it took %v", took)
+	}
+	if n := mem.Used(); err == nil && n > 2*int64(len(s.file))+hostileFixed {
+		err = fmt.Errorf("the file takes %d bytes on disk", n)
+	}
 	return err
 }
 
@@ -508,7 +548,7 @@ func TestHostileFiles(t *testing.T) {
 		limit, total = 1<<62, *hostileFiles
 	}
 
-	specimens := []*specimen{tall(t, true), tall(t, false), newSpecimen(t, true, false), newSpecimen(t, false, false)}
+	specimens := []*specimen{low(t, true), low(t, false), tall(t, true), newSpecimen(t, true, false), newSpecimen(t, false, false)}
 	for i, s := range specimens {
 		t.Run(fmt.Sprintf("%d %s", i, s.name), func(t *testing.T) {
 			plain := newSealer(s.file, int(s.load.segmentPages))
