@@ -1,6 +1,8 @@
 package dbm
 
 import (
+	"cmp"
+	"encoding/binary"
 	"slices"
 
 	"flashdbm/logstore"
@@ -20,7 +22,7 @@ const (
 // repeated has many references lead to one thing.
 func (h *hostile) repeated() {
 	lists := h.lists()
-	switch h.rng.IntN(5) {
+	switch h.rng.IntN(6) {
 	case 0: // all records lead to one list, or to one run
 		h.sameValues(h.rng.IntN(2) == 0)
 	case 1: // redo names one list of a layer again and again
@@ -51,7 +53,38 @@ func (h *hostile) repeated() {
 			copy(h.page(one(h.rng, h.pages))[muxName:], name)
 		}
 		h.note("pages with the name %#x", le.Uint64(name))
+	case 5: // values without end die
+		if len(h.kinds[logstore.KindRecord]) > 0 {
+			a := h.newestRecord()
+			h.lost(a, 1+h.rng.IntN(200))
+			h.endAt(a)
+		}
 	}
+}
+
+// newestRecord returns the page of redo that was written last.
+func (h *hostile) newestRecord() int {
+	return slices.MaxFunc(h.kinds[logstore.KindRecord], func(a, b int) int {
+		return cmp.Compare(le.Uint64(h.page(a)[muxGroup:]), le.Uint64(h.page(b)[muxGroup:]))
+	})
+}
+
+// lost makes the last page of a record group one that says that so many values of the greatest length are in no record.
+func (h *hostile) lost(a, times int) {
+	const flagLast, lostRecord, extents = 1, 8, 2
+	p := h.page(a)
+	if p[muxFlags]&flagLast == 0 {
+		return
+	}
+	clear(p[logstore.MuxSize:])
+	b := p[logstore.MuxSize:logstore.MuxSize]
+	for range times {
+		b = append(b, lostRecord, extents, 0)
+		b = binary.AppendUvarint(b, maxValue)
+		b = le.AppendUint64(b, uint64(one(h.rng, h.pages)))
+	}
+	le.PutUint64(p[muxCount:], uint64(times))
+	h.note("page %d lets %d values die", a, times)
 }
 
 // sameValues lets all references of records lead to where one of them does: of large values, or of others.

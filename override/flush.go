@@ -146,7 +146,7 @@ func (f *Flush) Base() uint64 { return f.base }
 
 // Pages bounds the pages that the flush has still to write.
 func (f *Flush) Pages() int64 {
-	stream := flushFixed + len(f.retired)*retiredSize + len(f.removed)*8 + f.deaths.entries*deathSize
+	stream := flushFixed + len(f.retired)*retiredSize + len(f.removed)*8 + f.deaths.most(f.p.store.End())*deathSize
 	return int64(len(f.work)-f.next) + int64(stream/logstore.BodySize) + 1
 }
 

@@ -179,7 +179,7 @@ func (p *Pages) Unplaced() int64 { return p.unplaced.Load() }
 
 // streamBytes is what the lists of the next flush take.
 func (p *Pages) streamBytes() int {
-	return len(p.retired)*retiredSize + p.renamed*8 + p.deaths.entries*deathSize
+	return len(p.retired)*retiredSize + p.renamed*8 + p.deaths.most(p.store.End())*deathSize
 }
 
 // StreamPages bounds the pages that the end of the next flush takes, beside those of the tree.

@@ -38,7 +38,7 @@ func (p *Pages) forgetBirths() {
 // deaths are values that left the tree and whose pages no flush has listed yet.
 type deaths struct {
 	refs    []btree.Ref
-	entries int // of a flush's stream that they take, at most
+	entries int // of a flush's stream that they take, as far as their lengths say: see most
 }
 
 func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
@@ -48,6 +48,12 @@ func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
 		room := uint64(segmentPages-3) * logstore.PageSize
 		d.entries += int((ref.ValueLen + room - 1) / room)
 	}
+}
+
+// most returns how many entries of a flush's stream the deaths take at most, in a file of so many pages. A list is read once and its extents
+// do not overlap, so they are no more than there are pages, whatever lengths the references of a hostile file have.
+func (d *deaths) most(pages logstore.Addr) int {
+	return int(min(uint64(d.entries), uint64(len(d.refs))+pages))
 }
 
 // dying lists the pages of dead values. It reads the lists of large values only. A list that is damaged says nothing of its pages: they
