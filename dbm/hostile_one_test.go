@@ -56,3 +56,21 @@ func TestHostileGraphs(t *testing.T) {
 		}
 	}
 }
+
+// TestHostileLeafOrder: each leaf in turn has the records of the first one, or of the last. What goes through several leaves ends with an
+// error.
+func TestHostileLeafOrder(t *testing.T) {
+	whole := newSpecimen(t, true, false)
+	leaves := 0
+	whole.spoiled(func(h *hostile) { leaves = len(h.inner[0]) })
+	for from := range leaves {
+		for _, to := range []int{0, leaves - 1} {
+			s := whole.spoiled(func(h *hostile) {
+				copy(h.page(h.inner[0][from])[nodeLevel:], h.page(h.inner[0][to])[nodeLevel:])
+			})
+			mem := s.mem(len(s.file))
+			require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, uint64(from))), false, false), "leaf %d has the records of %d", from, to)
+			mem.Release()
+		}
+	}
+}
