@@ -124,7 +124,7 @@ func (tx *Tx) estimate() int64 {
 			pages = min(pages, inLeaves/room+2*min(keys, live+1))
 		}
 	}
-	return redo + tx.runPages + pages + pages/8 + 4
+	return redo + set.runPages + pages + pages/8 + 4
 }
 
 const (

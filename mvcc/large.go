@@ -58,9 +58,8 @@ func (v *largeValue) put(key []byte) error {
 	}
 	tx.large = append(tx.large, v.private)
 	v.private = nil
-	tx.runPages += logstore.RunReserve(logstore.RunPages(list))
 	tx.set.PutRef(key, ValueRef{Len: v.length, Extents: extents})
-	return tx.grown()
+	return tx.changed()
 }
 
 // drop gives back what put has not taken.

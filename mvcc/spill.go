@@ -100,7 +100,7 @@ func (w *WriteSet) used() int64 {
 	return w.redoBytes + w.staleBytes + int64(w.records.n)*recordMemory
 }
 
-// grown is called after each write of the transaction.
+// grown lets a write set that has grown leave memory if it must.
 func (tx *Tx) grown() error {
 	if !tx.e.charge(tx.set) || tx.stays() {
 		return nil
@@ -221,7 +221,7 @@ func (tx *Tx) spillOnce(last bool, c logstore.Claim) error {
 		if err != nil {
 			return err
 		}
-		tx.large, tx.runPages = large, 0
+		tx.large = large
 		tx.e.budget.layers.Add(1)
 		w.forget()
 		tx.e.discharge(w)

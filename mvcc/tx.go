@@ -3,6 +3,7 @@ package mvcc
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"flashdbm/internal/btree"
@@ -32,18 +33,18 @@ type Tx struct {
 	readOnly bool
 	gate     *closedGate
 	ctx      context.Context // counts until the commit is resolved; nil for none
-	runPages int64           // pages of runs that the set needs, with what placing them may waste
 	stayed   int64           // bytes of the set when it last stayed in memory for want of room
 	puts     int             // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
-	lease    *lease      // of a transaction whose age is bounded, or whose beginning is traced; nil else
-	follower *Follower   // that began it, nil if none
-	renewed  int         // how often the follower gave it another snapshot
-	spillErr error       // of moving the write set out of memory
-	pushed   *commitNode // in the commit list with the set, nil before
-	held     int64       // pages reserved for the commit
-	err      error       // of the commit, set before the wake
-	single   bool        // of WriteOne
+	lent     map[logstore.Addr]bool // starts of those that readers were given for: they stay until the transaction ends
+	lease    *lease                 // of a transaction whose age is bounded, or whose beginning is traced; nil else
+	follower *Follower              // that began it, nil if none
+	renewed  int                    // how often the follower gave it another snapshot
+	spillErr error                  // of moving the write set out of memory
+	pushed   *commitNode            // in the commit list with the set, nil before
+	held     int64                  // pages reserved for the commit
+	err      error                  // of the commit, set before the wake
+	single   bool                   // of WriteOne
 	kept     kept
 	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more
 }
@@ -172,13 +173,11 @@ func (tx *Tx) find(key []byte) (f found, ok bool, err error) {
 func (tx *Tx) Put(key, value []byte) error {
 	w := tx.writes()
 	tx.puts++
-	if n := int64(len(value) + int(refKeyLen(key))); n > tx.e.store.MaxRun() {
+	if int64(len(value)+int(refKeyLen(key))) > tx.e.store.MaxRun() {
 		return tx.putLarge(key, value)
-	} else if !btree.FitsInline(len(key), len(value)) {
-		tx.runPages += logstore.RunReserve(logstore.RunPages(n))
 	}
 	w.Put(key, value)
-	return tx.grown()
+	return tx.changed()
 }
 
 // written returns what the transaction has written of key, and whether it has.
@@ -192,10 +191,23 @@ func (tx *Tx) written(key []byte) (en Entry, ok bool, err error) {
 	return en, ok, nil
 }
 
+// changed is called after each write of the transaction. The segments of a large value that was replaced are free at once, unless a reader
+// of it was handed out.
+func (tx *Tx) changed() error {
+	if old := tx.set.dropped; old != nil {
+		start := old.Extents[0].Addr
+		if i := slices.IndexFunc(tx.large, func(p *logstore.Private) bool { return p.Start() == start }); i >= 0 && !tx.lent[start] {
+			tx.large[i].Discard()
+			tx.large = slices.Delete(tx.large, i, i+1)
+		}
+	}
+	return tx.grown()
+}
+
 // Delete removes key, whether or not it exists.
 func (tx *Tx) Delete(key []byte) error {
 	tx.writes().Delete(key)
-	return tx.grown()
+	return tx.changed()
 }
 
 func (tx *Tx) writes() *WriteSet {
@@ -343,7 +355,7 @@ func (tx *Tx) forget() {
 			tx.e.giveSet(tx.set)
 		}
 	}
-	tx.set, tx.large = nil, nil
+	tx.set, tx.large, tx.lent = nil, nil, nil
 }
 
 func (tx *Tx) wakeChan() {

@@ -106,6 +106,10 @@ func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err e
 // entryReader reads the value of a key that the transaction has written.
 func (tx *Tx) entryReader(en Entry) (r io.Reader, length int64) {
 	if en.Ref != nil {
+		if tx.lent == nil {
+			tx.lent = map[logstore.Addr]bool{}
+		}
+		tx.lent[en.Ref.Extents[0].Addr] = true
 		return &extentReader{tx: tx, rest: en.Ref.Extents}, int64(en.Ref.Len)
 	}
 	return bytes.NewReader(en.Value), int64(len(en.Value))

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/logstore"
 )
 
 // WriteSet holds what a transaction writes: for each key the last put or
@@ -25,7 +26,9 @@ import (
 type WriteSet struct {
 	arena   arena // keys and values
 	records recordList
-	refs    []*ValueRef // values elsewhere, including ones replaced since
+	refs    []*ValueRef // values elsewhere; nil where one was replaced
+	unused  []uint32    // indexes of those
+	dropped *ValueRef   // value elsewhere that the last change has replaced, nil if none
 	order   order
 
 	spill   *spill // what has left memory, nil if nothing has
@@ -33,6 +36,7 @@ type WriteSet struct {
 
 	version    uint64
 	redoBytes  int64
+	runPages   int64  // pages of runs that values, lists of extents and their keys need, with what placing them may waste
 	widest     int    // bytes that a record takes in its leaf at most
 	staleBytes int64  // bytes in the arena of values replaced since
 	filter     uint64 // has bit hash % 64 of every key; all bits if there are many
@@ -66,6 +70,7 @@ func (w *WriteSet) Put(key, value []byte) {
 		r.value = w.arena.add(value)
 	}
 	r.kind, r.valueBytes = recordPut, uint32(len(value))
+	w.runPages += w.runPagesOf(r)
 	w.redoBytes += int64(len(value))
 	w.widen(key, len(value))
 	if w.staleBytes > max(minStaleBytes, w.arena.held/2) {
@@ -77,8 +82,15 @@ func (w *WriteSet) Put(key, value []byte) {
 func (w *WriteSet) PutRef(key []byte, ref ValueRef) {
 	ref.Extents = slices.Clone(ref.Extents)
 	r, _ := w.upsert(key, nil)
-	r.kind, r.value = recordRef, place(len(w.refs))
-	w.refs = append(w.refs, &ref)
+	if n := len(w.unused) - 1; n >= 0 {
+		r.value, w.unused = place(w.unused[n]), w.unused[:n]
+		w.refs[r.value] = &ref
+	} else {
+		r.value = place(len(w.refs))
+		w.refs = append(w.refs, &ref)
+	}
+	r.kind = recordRef
+	w.runPages += w.runPagesOf(r)
 	w.redoBytes += ref.redoBytes()
 	w.widen(key, redoRefBytes)
 }
@@ -94,6 +106,7 @@ func (w *WriteSet) Delete(key []byte) { w.upsert(key, nil) }
 // has behind the key.
 func (w *WriteSet) upsert(key, value []byte) (r *record, fresh bool) {
 	w.version++
+	w.dropped = nil
 	b, i, head := 0, 0, headOf(key, 0)
 	switch {
 	case w.records.n == 0:
@@ -143,14 +156,37 @@ func (w *WriteSet) add(key, value []byte) (id uint32, r *record) {
 	return id, r
 }
 
-// drop makes r a record that deletes its key.
+// runPagesOf returns what a record adds to runPages.
+func (w *WriteSet) runPagesOf(r *record) int64 {
+	var n int64
+	switch {
+	case r.kind == recordDelete, r.kind == recordPut && btree.FitsInline(int(r.keyBytes), int(r.valueBytes)):
+		return 0
+	case r.kind == recordRef:
+		n = logstore.ListBytes(len(w.refs[r.value].Extents))
+	default:
+		n = int64(r.valueBytes)
+	}
+	if r.keyBytes > btree.MaxInlineKey {
+		n += int64(r.keyBytes)
+	}
+	return logstore.RunReserve(logstore.RunPages(n))
+}
+
+// drop makes r a record that deletes its key. All that its value needed is given back, but for stale bytes.
 func (w *WriteSet) drop(r *record) {
+	w.runPages -= w.runPagesOf(r)
 	switch r.kind {
 	case recordPut:
 		w.redoBytes -= int64(r.valueBytes)
-		w.staleBytes += int64(r.valueBytes)
+		if !w.arena.drop(r.value, r.valueBytes) {
+			w.staleBytes += int64(r.valueBytes)
+		}
 	case recordRef:
-		w.redoBytes -= w.refs[r.value].redoBytes()
+		w.dropped = w.refs[r.value]
+		w.redoBytes -= w.dropped.redoBytes()
+		w.refs[r.value] = nil
+		w.unused = append(w.unused, uint32(r.value))
 	}
 	r.kind, r.value, r.valueBytes = recordDelete, 0, 0
 }
@@ -235,16 +271,17 @@ func (w *WriteSet) Reset() {
 	w.records.reset()
 	w.order.reset()
 	clear(w.refs)
-	w.refs = w.refs[:0]
+	w.refs, w.unused, w.dropped = w.refs[:0], w.unused[:0], nil
 	if cap(w.refs) > keepRefs {
-		w.refs = nil
+		w.refs, w.unused = nil, nil
 	}
-	w.redoBytes, w.staleBytes, w.filter, w.widest = 0, 0, 0, 0
+	w.redoBytes, w.staleBytes, w.runPages, w.filter, w.widest = 0, 0, 0, 0, 0
 }
 
 // forget drops what is in memory, which a layer has by now. Slices that were handed out stay valid: their memory is left to the collector.
 func (w *WriteSet) forget() {
 	w.version++
-	w.arena, w.records, w.refs, w.order = arena{}, recordList{}, nil, order{}
-	w.redoBytes, w.staleBytes = 0, 0
+	w.arena, w.records, w.order = arena{}, recordList{}, order{}
+	w.refs, w.unused, w.dropped = nil, nil, nil
+	w.redoBytes, w.staleBytes, w.runPages = 0, 0, 0
 }

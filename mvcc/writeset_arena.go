@@ -84,7 +84,7 @@ func (a *arena) turn(need int) {
 	}
 	size := minChunkBytes
 	if len(a.chunks) > 0 {
-		size = 2 * cap(a.chunks[a.filling])
+		size = max(size, 2*cap(a.chunks[a.filling]))
 	}
 	for size < need {
 		size *= 2
@@ -105,6 +105,18 @@ func (a *arena) at(p place, n uint32) []byte {
 	}
 	from := uint64(uint32(p))
 	return a.chunks[p>>32][from : from+uint64(n) : from+uint64(n)]
+}
+
+// drop gives a copy up that has a chunk of its own, and reports whether it has. Its memory is left to the collector: whoever holds a slice
+// of it keeps it.
+func (a *arena) drop(p place, n uint32) bool {
+	if n <= maxSharedBytes {
+		return false
+	}
+	chunk := &a.chunks[p>>32]
+	a.held -= int64(cap(*chunk))
+	*chunk = nil
+	return true
 }
 
 // reset forgets all copies. What memory there is it uses again, or drops if it

@@ -1,0 +1,65 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOverwrittenInOneTransaction: what a transaction has written and then overwrites or deletes takes no room, neither in the
+// reservation of its commit nor in private segments. The file has a limit that a fraction of all that is written would pass.
+func TestOverwrittenInOneTransaction(t *testing.T) {
+	for name, c := range map[string]struct{ bytes, times int }{
+		"in runs":             {3000, 20_000},
+		"in longer runs":      {100 << 10, 1000},
+		"in private segments": {3 << 20, 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			opts := Options{Durability: Buffered, Manual: true}
+			opts.Store.MaxFileSize = 48 << 20
+			e := newEngine(t, opts)
+			tx := begin(t, e, TxOptions{})
+			value := bytes.Repeat([]byte{'v'}, c.bytes)
+			for i := range c.times {
+				value[0] = byte(i)
+				require.NoError(t, tx.Put([]byte("key"), value), i)
+				if i%3 == 0 {
+					require.NoError(t, tx.Put([]byte("other"), value), i)
+					require.NoError(t, tx.Delete([]byte("other")), i)
+				}
+			}
+			require.Less(t, tx.set.Bytes(), int64(6<<20), "memory of what was overwritten")
+			require.LessOrEqual(t, len(tx.large), 1)
+			require.Less(t, tx.estimate(), int64(200))
+			require.NoError(t, tx.Commit())
+			view := begin(t, e, TxOptions{ReadOnly: true})
+			require.True(t, get(t, view, "key") == string(value))
+			require.NoError(t, view.Rollback())
+			require.NoError(t, e.Checkpoint())
+			require.NoError(t, e.Check(t.Context()))
+		})
+	}
+}
+
+// TestReaderOfOverwrittenValue: a reader of a value that its own transaction has streamed to private segments goes on reading it when the
+// transaction has overwritten it.
+func TestReaderOfOverwrittenValue(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	tx := begin(t, e, TxOptions{})
+	first := bytes.Repeat([]byte("1st "), 1<<20)
+	require.NoError(t, tx.Put([]byte("key"), first))
+	r, _, ok, err := tx.ValueReader([]byte("key"))
+	require.NoError(t, err)
+	require.True(t, ok)
+	for i := range 4 { // each takes the first free segments
+		require.NoError(t, tx.Put([]byte("key"), bytes.Repeat(fmt.Appendf(nil, "%4d", i), 1<<20)))
+	}
+	got, err := io.ReadAll(r)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(first, got))
+	require.NoError(t, tx.Commit())
+	require.NoError(t, e.Check(t.Context()))
+}
