@@ -161,7 +161,7 @@ func (l lockedWriter) Write(p []byte) (int, error) {
 }
 
 // TestReaderHeldForTenTurns: a reader is held while the log goes round ten times. The file stays bounded, because the reader is told to
-// end, or because writers are held back: as configured.
+// end, if that is configured, or because it holds no more than it sees.
 func TestReaderHeldForTenTurns(t *testing.T) {
 	t.Parallel()
 	const turn = 4 << 20 // of the log: that much and the file could start again
@@ -181,19 +181,22 @@ func TestReaderHeldForTenTurns(t *testing.T) {
 		require.ErrorIs(t, err, ErrSnapshotTooOld)
 		require.ErrorIs(t, tx.Commit(), ErrSnapshotTooOld)
 	})
-	t.Run("writers held back", func(t *testing.T) {
+	t.Run("reader holds what it sees", func(t *testing.T) {
 		db := newDB(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 24 << 20, TraceSnapshots: true})
 		require.NoError(t, churn(db, turn))
+		require.NoError(t, db.Checkpoint())
 		tx, err := db.Begin(TxOptions{ReadOnly: true})
 		require.NoError(t, err)
+		defer tx.Rollback()
 		var keys, values [][]byte
 		for k, v := range tx.All() {
 			keys, values = append(keys, bytes.Clone(k)), append(values, bytes.Clone(v))
 		}
-		require.ErrorIs(t, churn(db, 10*turn), ErrFull)
+		require.NoError(t, churn(db, 10*turn))
 		s := db.Stats()
 		require.LessOrEqual(t, s.FileBytes, int64(24<<20))
-		require.Greater(t, s.HeldBytes, int64(8<<20))
+		require.Greater(t, s.HeldBytes, int64(500<<10)) // of 1 MB of records
+		require.Less(t, s.HeldBytes, int64(5<<20))
 		require.Positive(t, s.OldestSnapshotAge)
 		require.Contains(t, s.OldestSnapshot, "TestReaderHeldForTenTurns")
 		n := 0

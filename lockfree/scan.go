@@ -98,6 +98,19 @@ func (r *Registry) ReadersBelow(seq uint64, limit int) bool {
 	return false
 }
 
+// Asked reports whether there is a reader that was asked to end and has not.
+func (r *Registry) Asked() bool {
+	for b := r.newest.Load(); b != nil; b = b.older {
+		used := b.used()
+		for i := range used {
+			if used[i].word.Load()&wordExpired != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Oldest returns the reader at the least value, and of those at the same value
 // the one with the earliest stamp; false if there is none. Readers that were
 // expired already and registrations by AcquireAt don't count.

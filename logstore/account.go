@@ -40,10 +40,10 @@ func (s *Store) Account() (a Account) {
 			a.Log += size - live
 		case live > 0:
 			a.Sparse += size - live
+		case sp.held(n):
+			a.Held += size
 		case g.names > 0:
 			a.Named += size
-		case g.death > sp.horizon:
-			a.Held += size
 		default:
 			a.Waiting += size
 		}

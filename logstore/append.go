@@ -130,6 +130,7 @@ func (g *Group) open() {
 	if blank := s.space.enter(h); blank {
 		t.fresh = t.page
 	}
+	s.space.reborn(n)
 	s.space.setTail(t)
 	if len(g.pages) < smallGroup {
 		s.zeroDue.Store(true)

@@ -220,8 +220,8 @@ func TestSpaceMapCodec(t *testing.T) {
 		sp.segments[1] = segment{salt: 4, sequence: 5, written: 6, state: segmentUsed}
 		sp.segments[2] = segment{salt: 7, state: segmentPrivate}
 		sp.segments[3] = segment{salt: 8, sequence: 9, written: 10, state: segmentFree}
-		s.MarkLive(uint64(segmentPages)+1, 1)
-		s.MarkLive(2*uint64(segmentPages)-1, 1)
+		s.MarkLive(uint64(segmentPages)+1, 1, 0)
+		s.MarkLive(2*uint64(segmentPages)-1, 1, 0)
 		b := sp.encode([]byte("before"))
 		require.Equal(t, "before", string(b[:6]))
 		b = b[6:]

@@ -24,7 +24,7 @@ func toyFile(t testing.TB, seed uint64) (*vfs.Mem, *lineage) {
 		for range 4 {
 			require.NoError(t, d.commit())
 		}
-		d.s.SetHorizon(d.clock)
+		d.s.SetSnapshots([]uint64{d.clock})
 		d.clean()
 		require.NoError(t, d.flushAll())
 		require.NoError(t, d.checkpoint())

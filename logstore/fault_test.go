@@ -89,7 +89,7 @@ func workload(fs vfs.FS, log *lineage) (d *toy, err error) {
 			return d, err
 		}
 		if round%2 == 1 {
-			d.s.SetHorizon(d.clock)
+			d.s.SetSnapshots([]uint64{d.clock})
 			d.clean()
 			if err := errors.Join(d.flushAll(), d.checkpoint()); err != nil {
 				return d, err

@@ -67,7 +67,7 @@ func FuzzSpaceMap(f *testing.F) {
 	for n := range sp.segments {
 		sp.segments[n] = segment{salt: 1, sequence: 2, written: 3, state: segmentUsed}
 	}
-	(&Store{space: sp, segmentPages: 64}).MarkLive(70, 3)
+	(&Store{space: sp, segmentPages: 64}).MarkLive(70, 3, 0)
 	f.Add(sp.encode(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		sp := newSpace(64, 0)
@@ -240,7 +240,7 @@ func (h *hostile) open(t *testing.T, file []byte) (accepted int) {
 				s.Page(p.Addr)
 			case KindRun:
 				require.True(t, s.InFile(p.Addr, p.Run))
-				s.MarkLive(p.Addr, p.Run)
+				s.MarkLive(p.Addr, p.Run, 0)
 				if extents, err := s.ListAt(p.Addr); err == nil && s.NoteListed(extents, g.No) == nil {
 					for _, e := range extents {
 						s.Raw(e)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -231,7 +232,8 @@ func (m *model) step() error {
 		return m.trim()
 	}
 	if len(d.readers) > 0 && m.r.IntN(8) == 0 {
-		d.readers = d.readers[1:]
+		i := m.r.IntN(len(d.readers))
+		d.readers = slices.Delete(d.readers, i, i+1)
 		return nil
 	}
 	return d.takeReader()
@@ -384,9 +386,9 @@ func (m *model) damage() {
 // check looks at what the present store shows.
 func (m *model) check() error {
 	d := m.d
-	horizon := d.clock
+	snapshots := []uint64{d.clock}
 	for _, r := range d.readers {
-		horizon = min(horizon, r.clock)
+		snapshots = append(snapshots, r.clock)
 		for _, seen := range r.seen {
 			slot, v, err := d.getPage(seen.page)
 			if err == nil && (slot != seen.slot || v.version != seen.version) {
@@ -400,7 +402,8 @@ func (m *model) check() error {
 			}
 		}
 	}
-	d.s.SetHorizon(horizon)
+	slices.Sort(snapshots)
+	d.s.SetSnapshots(slices.Compact(snapshots))
 	d.s.space.mu.Lock()
 	d.s.space.collect() // what may be reused is reused soon
 	d.s.space.mu.Unlock()
@@ -412,7 +415,7 @@ func (m *model) check() error {
 
 // takeReader registers a snapshot of what is installed.
 func (d *toy) takeReader() error {
-	if len(d.readers) == 3 {
+	if len(d.readers) == 4 {
 		return nil
 	}
 	r := toyReader{clock: d.clock}

@@ -92,7 +92,7 @@ func TestPublishedSegmentsAreNotFreeAtOnce(t *testing.T) {
 	g.List(0, nil, extents)
 	no, err := g.Commit(1)
 	require.NoError(t, err)
-	v.Publish(no)
+	v.Publish(no, 0)
 	x.sync()
 	n := x.s.segmentOf(extents[0].Addr)
 	check := func() {

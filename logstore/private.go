@@ -160,10 +160,10 @@ func (s *Store) SyncPrivate() error {
 	return s.datasync()
 }
 
-// Publish hands the segments over to the tree: group, which lists the extents, was written.
-func (p *Private) Publish(group uint64) {
+// Publish hands the segments over to the tree: group, which lists the extents, was written. No reader below birth comes to them.
+func (p *Private) Publish(group, birth uint64) {
 	for _, e := range p.extents {
-		p.s.MarkLive(e.Addr, e.Pages())
+		p.s.MarkLive(e.Addr, e.Pages(), birth)
 	}
 	p.s.space.publish(p.segments, group)
 	p.segments = nil
@@ -175,7 +175,7 @@ func (s *Store) NoteListed(extents []Extent, group uint64) error {
 		if !s.InFile(e.Addr, e.Pages()) {
 			return s.pageError(e.Addr, "extent of a large value listed by group %d", group)
 		}
-		s.MarkLive(e.Addr, e.Pages())
+		s.MarkLive(e.Addr, e.Pages(), 0)
 		s.space.listed(e.Addr, group)
 		if err := s.saltListed(e.Addr); err != nil {
 			return err
@@ -255,7 +255,7 @@ func (sp *space) takePrivate(salt uint64, c Claim) (n uint32, missing int64, ok 
 	}
 	n, ok = sp.take()
 	if ok {
-		sp.segments[n] = segment{state: segmentPrivate, salt: salt}
+		sp.segments[n] = segment{state: segmentPrivate, salt: salt, birth: unborn}
 	}
 	return n, each, ok
 }

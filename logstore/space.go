@@ -25,21 +25,23 @@ const (
 //  2. it was last written before the scan start of the older valid superblock;
 //  3. no page of either superblock's checkpoint run is in it;
 //  4. no name of the translation table lies in it;
-//  5. its last death is not above the horizon: no reader can still look at it;
+//  5. no snapshot lies between the birth of its first page and the death of its last: no reader can still look at it (lifetime.go);
 //  6. no active transaction owns it, and it is neither the log's tail nor the tail's successor.
 type segment struct {
-	salt     uint64
-	sequence uint64   // of its header
-	written  uint64   // last group with a page in it
-	wrote    uint64   // segmentPrivate: number of the newest write in it, see privateSyncs
-	death    uint64   // Seq at which its last page died
-	names    int32    // names of the table that are addresses in it
-	live     int32    // set bits of its live map
-	liveMap  []uint64 // which pages live, a bit each; nil as long as none has
-	state    segmentState
-	dead     bool // as of the newest durable checkpoint
-	deadNext bool // as of the checkpoint being written
-	blank    bool // allocated and not written since: see ZeroAhead
+	salt      uint64
+	sequence  uint64   // of its header
+	written   uint64   // last group with a page in it
+	wrote     uint64   // segmentPrivate: number of the newest write in it, see privateSyncs
+	birth     uint64   // no reader below it comes to a page, unborn if none was marked live; 0 if unknown
+	death     uint64   // nor one at or above it, if none lives
+	names     int32    // names of the table that are addresses in it,
+	heldNames int32    // and of those, ones that are wanted by readers only
+	live      int32    // set bits of its live map
+	liveMap   []uint64 // which pages live, a bit each; nil as long as none has
+	state     segmentState
+	dead      bool // as of the newest durable checkpoint
+	deadNext  bool // as of the checkpoint being written
+	blank     bool // allocated and not written since: see ZeroAhead
 }
 
 // space is the map of the file: which pages live, which segments are free. All fields are guarded by mu, which is a leaf lock.
@@ -56,7 +58,7 @@ type space struct {
 	leaving      []condemned // absent segments that still have their space
 	reserved     int64       // pages promised to transactions and not yet appended
 	credit       credit      // of those
-	horizon      uint64      // Seq below which no reader looks
+	snapshots    []uint64    // where readers may be: see SetSnapshots
 	tail         uint32      // segment being appended to
 	tailPage     uint64      // next page in it
 	successor    uint32
@@ -122,12 +124,16 @@ func (sp *space) isLive(a Addr) bool {
 	return m != nil && m[o/64]>>(o%64)&1 != 0
 }
 
-// MarkLive notes that the tree uses the pages from a on, which lie in one segment.
-func (s *Store) MarkLive(a Addr, pages int64) {
+// MarkLive notes that the tree uses the pages from a on, which lie in one segment, and that no reader below birth comes to them.
+func (s *Store) MarkLive(a Addr, pages int64, birth uint64) {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
+	if pages == 0 {
+		return
+	}
 	g := &sp.segments[a/sp.segmentPages]
+	g.birth = min(g.birth, birth)
 	if g.liveMap == nil {
 		g.liveMap = make([]uint64, sp.words)
 	}
@@ -202,18 +208,9 @@ func (sp *space) countName(id PageID, by int32) {
 	}
 }
 
-// SetHorizon moves the Seq below which no present or future reader looks.
-func (s *Store) SetHorizon(seq uint64) {
-	s.space.mu.Lock()
-	s.space.horizon = max(s.space.horizon, seq)
-	s.space.mu.Unlock()
-}
-
-func (sp *space) reusable(n uint32) bool { return sp.reusableAt(n, sp.horizon) }
-
-func (sp *space) reusableAt(n uint32, horizon uint64) bool {
+func (sp *space) reusable(n uint32) bool {
 	g := &sp.segments[n]
-	return g.state == segmentUsed && g.live == 0 && g.dead && g.written < sp.oldestStart && g.names == 0 && g.death <= horizon &&
+	return g.state == segmentUsed && g.live == 0 && g.dead && g.written < sp.oldestStart && g.names == 0 && !sp.visible(g) &&
 		n != sp.tail && n != sp.successor && !sp.runs[0][n] && !sp.runs[1][n]
 }
 
@@ -241,20 +238,6 @@ func (sp *space) take() (uint32, bool) {
 	n := sp.free[len(sp.free)-1]
 	sp.free = sp.free[:len(sp.free)-1]
 	return n, true
-}
-
-// HeldBytes returns the bytes of segments that could be used again but for a snapshot that may look at them.
-func (s *Store) HeldBytes() int64 {
-	sp := s.space
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	var held int64
-	for n := range sp.whole() {
-		if g := &sp.segments[n]; g.death > sp.horizon && sp.reusableAt(n, g.death) {
-			held += int64(sp.segmentPages) * PageSize
-		}
-	}
-	return held
 }
 
 // SpaceStats describes the file.

@@ -16,6 +16,15 @@ func (sp *space) enter(h header) (blank bool) {
 	return blank
 }
 
+// reborn notes that segment n begins a life without pages that readers know. Recovery does not: there what lives may be known before the
+// header is met.
+func (sp *space) reborn(n uint32) {
+	sp.mu.Lock()
+	g := &sp.segments[n]
+	g.birth, g.death = unborn, 0
+	sp.mu.Unlock()
+}
+
 // wrote notes that group has a page in the segment of a.
 func (sp *space) wrote(a Addr, group uint64) {
 	sp.mu.Lock()

@@ -15,8 +15,8 @@ func TestReuseRules(t *testing.T) {
 		sp := newSpace(8, 0)
 		sp.pages = 5 * 8
 		sp.extendTo(5)
-		sp.tail, sp.successor, sp.oldestStart, sp.horizon = 0, 1, 100, 50
-		sp.segments[2] = segment{state: segmentUsed, dead: true, written: 99, death: 50}
+		sp.tail, sp.successor, sp.oldestStart, sp.snapshots = 0, 1, 100, []uint64{10, 29, 50, 70}
+		sp.segments[2] = segment{state: segmentUsed, dead: true, written: 99, birth: 30, death: 50}
 		return sp
 	}
 	require.True(t, free().reusable(2))
@@ -27,7 +27,11 @@ func TestReuseRules(t *testing.T) {
 		"newest checkpoint's run":      func(sp *space, g *segment) { sp.runs[0] = map[uint32]bool{2: true} },
 		"older checkpoint's run":       func(sp *space, g *segment) { sp.runs[1] = map[uint32]bool{2: true} },
 		"a name":                       func(sp *space, g *segment) { g.names = 1 },
-		"a reader":                     func(sp *space, g *segment) { g.death = 51 },
+		"a reader at its birth":        func(sp *space, g *segment) { g.birth = 29 },
+		"a reader before its death":    func(sp *space, g *segment) { g.death = 51 },
+		"a reader in between":          func(sp *space, g *segment) { sp.snapshots[2] = 40 },
+		"readers to come":              func(sp *space, g *segment) { g.birth, g.death = 71, 72 },
+		"readers that are not known":   func(sp *space, g *segment) { sp.snapshots = nil },
 		"a transaction":                func(sp *space, g *segment) { g.state = segmentPrivate },
 		"free already":                 func(sp *space, g *segment) { g.state = segmentFree },
 		"the tail":                     func(sp *space, g *segment) { sp.tail = 2 },
@@ -47,9 +51,9 @@ func TestDeathCountsFromTheNextCheckpoint(t *testing.T) {
 	sp.pages = 5 * 8
 	sp.extendTo(5)
 	s := &Store{space: sp, segmentPages: 8, segmentShift: 3}
-	sp.tail, sp.successor, sp.horizon = 0, 1, 1000
+	sp.tail, sp.successor, sp.snapshots = 0, 1, []uint64{1000}
 	sp.segments[2] = segment{state: segmentUsed, written: 5}
-	s.MarkLive(17, 3)
+	s.MarkLive(17, 3, 0)
 	sp.encode(nil)
 	s.Kill(17, 3, 10)
 	sp.checkpointed(0, nil, 100)

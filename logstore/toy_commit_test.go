@@ -146,7 +146,7 @@ func (d *toy) commit() (err error) {
 	d.seq = version
 	for i, slot := range changed {
 		if p := private[slot]; p != nil {
-			p.Publish(no)
+			p.Publish(no, d.clock+1)
 		}
 		d.bear(values[i].run)
 		if !pageGroup {
@@ -206,7 +206,7 @@ func (d *toy) bear(run PageID) {
 	if err != nil {
 		panic(err)
 	}
-	d.s.MarkLive(run, RunPages(int64(len(payload))))
+	d.s.MarkLive(run, RunPages(int64(len(payload))), d.clock+1) // no reader knows it before something is installed
 }
 
 // record notes a change that no page shows yet.
@@ -259,7 +259,7 @@ func (d *toy) install(placed []toyPlaced) {
 			}
 			d.place[name] = p.addr
 		}
-		d.s.MarkLive(p.addr, n)
+		d.s.MarkLive(p.addr, n, d.clock)
 	}
 }
 
@@ -283,7 +283,7 @@ func (d *toy) sync() error {
 func (d *toy) makeRoom() error {
 	if d.r.IntN(4) == 0 {
 		d.readers = nil
-		d.s.SetHorizon(d.clock)
+		d.s.SetSnapshots([]uint64{d.clock})
 	}
 	for d.check != nil {
 		if err := d.checkpointStep(); err != nil {
@@ -296,7 +296,7 @@ func (d *toy) makeRoom() error {
 				return err
 			}
 			if len(d.readers) == 0 {
-				d.s.SetHorizon(d.clock)
+				d.s.SetSnapshots([]uint64{d.clock})
 			}
 		}
 		d.clean()

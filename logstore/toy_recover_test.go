@@ -127,7 +127,7 @@ func (d *toy) redoPages(rec *Recovery) error {
 		case RecordGroup, PageGroup:
 			for _, p := range g.Pages {
 				if p.Kind == KindRun {
-					d.s.MarkLive(p.Addr, p.Run)
+					d.s.MarkLive(p.Addr, p.Run, 0)
 					extents, err := d.s.ListAt(p.Addr)
 					if err != nil {
 						return err

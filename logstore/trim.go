@@ -78,7 +78,7 @@ func (s *Store) Returning() int64 {
 	run := sp.runs[newest.number%2]
 	var segments int64
 	for n := range sp.whole() {
-		if g := &sp.segments[n]; g.state == segmentUsed && g.live == 0 && g.names == 0 && g.death <= sp.horizon &&
+		if g := &sp.segments[n]; g.state == segmentUsed && g.live == 0 && g.names == 0 && !sp.visible(g) &&
 			g.written < newest.start.Group && n != sp.tail && n != sp.successor && !run[n] {
 			segments++
 		}

@@ -37,7 +37,7 @@ func (x *script) spread() uint32 {
 	}
 	x.checkpoint()
 	x.checkpoint()
-	x.s.SetHorizon(1)
+	x.s.SetSnapshots([]uint64{1})
 	return x.s.tail.header.segment
 }
 
@@ -91,7 +91,7 @@ func TestHolesDoNotCount(t *testing.T) {
 	}
 	x.checkpoint()
 	x.checkpoint()
-	x.s.SetHorizon(1)
+	x.s.SetSnapshots([]uint64{1})
 	x.append(1)
 	x.s.Condemn(0, 1)
 	for range 2 {

@@ -20,7 +20,7 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 		return 0, err
 	}
 	need := tx.estimate()
-	w := roomWanted{deletes: tx.deletesOnly()}
+	w := roomWanted{deletes: tx.deletesOnly(), pages: need}
 	w.reserve = func(more int64) error { // again and again while it waits for room
 		if err := tx.cancelled(); err != nil {
 			return err
@@ -213,16 +213,20 @@ func (e *Engine) reclaimNow() (dirty int64, err error) {
 		return 0, err
 	}
 	err = e.withBaton(func() error {
-		e.reclaim()
+		e.reclaimAll()
 		dirty = e.pages.DirtyBytes()
 		return nil
 	})
 	return dirty, err
 }
 
-// reclaim frees what nobody can see. Baton holder.
-func (e *Engine) reclaim() {
-	horizon := e.pages.Reclaim(e.view)
+// reclaim frees what nobody can see, but for what readers that have gone held beside an older one: that may take a while. Baton holder.
+func (e *Engine) reclaim() { e.reclaimed(e.pages.Reclaim(e.view)) }
+
+// reclaimAll frees all that nobody can see. Baton holder.
+func (e *Engine) reclaimAll() { e.reclaimed(e.pages.ReclaimAll(e.view)) }
+
+func (e *Engine) reclaimed(horizon uint64) {
 	e.horizon.Store(horizon)
 	e.reuse(horizon)
 	e.measure()

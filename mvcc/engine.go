@@ -150,6 +150,7 @@ type Engine struct {
 	memory    atomic.Int64  // bytes of versions, as of the last batch
 	ceiling   atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
 	horizon   atomic.Uint64 // as of the last Reclaim
+	expired   atomic.Int64  // when a reader was last asked to end for want of room
 	follow    *followed     // of an engine that reads beside a writer; nil else
 	committed atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
 }

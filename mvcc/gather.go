@@ -122,15 +122,17 @@ func (e *Engine) writeRun(g *logstore.Group, en *Entry) *btree.Ref {
 	return ref
 }
 
-// bear notes the runs of a group just written, and the extents that it lists: they live from now on.
+// bear notes the runs of a group just written, and the extents that it lists: they live from now on. Its batch is not shown yet, so readers
+// come to them at the next Seq at the earliest.
 func (e *Engine) bear(group uint64) {
+	birth := e.applied.Load() + 1
 	for _, r := range e.runs {
-		e.pages.Born(group, r.addr, r.payload)
+		e.pages.Born(group, r.addr, r.payload, birth)
 	}
 	for _, n := range e.nodes {
 		for _, l := range n.Value.tx.large {
 			if slices.Contains(e.listed, l.Start()) {
-				l.Publish(group)
+				l.Publish(group, birth)
 			} else { // overwritten by the same transaction, or by a later one of the batch
 				l.Discard()
 			}

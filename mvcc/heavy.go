@@ -165,7 +165,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		return nil, err
 	}
 	if s := c.set.spill; s != nil {
-		s.publish(group)
+		s.publish(group, seq)
 		e.redoBytes.add(s.bytes())
 		e.layered = true
 	}

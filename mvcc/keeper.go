@@ -238,6 +238,9 @@ func (e *Engine) Housekeep() error {
 	parts := 1
 	if err := e.withBaton(func() error {
 		var dying bool
+		if e.Failed() == nil {
+			e.reclaimAll() // readers may have ended, and nobody commits
+		}
 		e.noteRedo()
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
 		parts = e.parts()

@@ -14,15 +14,17 @@ import (
 const (
 	roomTries = 8                      // of a commit to make room that others take
 	roomWait  = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
-	lastWait  = time.Second            // the same for deletes, that have asked the readers to end
+	lastWait  = time.Second            // the same once readers have been asked to end
 	vainTries = 8                      // of cleaning for room, that have gained nothing
 )
 
 // roomWanted is what a commit on a full file asks for.
 type roomWanted struct {
-	deletes bool                   // readers are asked to end, and segments cleaned of which nearly all lives
+	deletes bool                   // segments are cleaned of which nearly all lives
+	pages   int64                  // that it needs: readers that hold so many are asked to end, for deletes also if they hold fewer
 	reserve func(more int64) error // what the commit needs, if so many pages more could be had
-	asked   bool                   // readers have been waited for once
+	asked   bool                   // readers have been waited for once,
+	vain    bool                   // and asked to end, and have not
 }
 
 // makeRoom is called by a committer that finds the file full, and reserves what it needs. It makes more room than that, if it can, or the
@@ -142,7 +144,7 @@ func (e *Engine) drain(reserve func(extra int64) error) (any bool, err error) {
 }
 
 // awaitRoom reserves what a committer needs if there is more, at the latest once nobody reads below the given Seq, or after a while. Readers
-// that let deletes wait for long are asked to end.
+// that let it wait for long are asked to end, if that can help; deletes always ask.
 func (e *Engine) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	begin := time.Now()
 	for {
@@ -151,10 +153,11 @@ func (e *Engine) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 			return err
 		}
 		switch waited := time.Since(begin); {
-		case waited > lastWait:
+		case waited > lastWait || w.vain && !w.deletes:
+			w.vain = true
 			return w.reserve(0)
 		case waited > roomWait || w.asked:
-			if !w.deletes {
+			if !w.deletes && e.store.HeldBytes() < w.pages*logstore.PageSize {
 				return w.reserve(0)
 			}
 			w.asked = true
@@ -167,9 +170,14 @@ func (e *Engine) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	}
 }
 
-// expireBelow asks the oldest reader to end if it is below the given Seq. The next one is asked when it has.
+// expireBelow asks the oldest reader to end if it is below the given Seq. The next one is asked when it has, or has not for a while.
 func (e *Engine) expireBelow(seq uint64) {
-	if oldest, ok := e.registry.Oldest(); ok && oldest.Seq() < seq {
+	now := time.Now().UnixNano()
+	last := e.expired.Load()
+	if now-last < int64(roomWait) && e.registry.Asked() {
+		return
+	}
+	if oldest, ok := e.registry.Oldest(); ok && oldest.Seq() < seq && e.expired.CompareAndSwap(last, now) {
 		oldest.Expire()
 	}
 }

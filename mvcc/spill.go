@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"sync/atomic"
 
@@ -154,7 +155,10 @@ func (tx *Tx) spill(last bool) error {
 // before there is room for all of it.
 func (tx *Tx) spillFull(last bool) (err error) {
 	e, need := tx.e, tx.spillPages()
-	w := roomWanted{deletes: last && tx.deletesOnly()} // the readers that it asks to end may be this one, while the function runs
+	w := roomWanted{pages: math.MaxInt32} // the readers that it asks to end may be this one, while the function runs
+	if last {
+		w.deletes, w.pages = tx.deletesOnly(), need
+	}
 	w.reserve = func(more int64) error {
 		if err := tx.cancelled(); err != nil {
 			return err
@@ -444,16 +448,17 @@ func (s *spill) owned() (all [][]logstore.Extent) {
 	return all
 }
 
-// publish hands the segments over to the tree: group, which lists them, was written. Resolvers go on reading the layers.
-func (s *spill) publish(group uint64) {
+// publish hands the segments over to the tree: group, which lists them, was written. No snapshot below birth shows the large values. Not so
+// the layers and the runs, which have long keys: resolvers go on reading those, at whatever Seqs they are registered.
+func (s *spill) publish(group, birth uint64) {
 	for _, l := range s.layers {
-		l.private.Publish(group)
+		l.private.Publish(group, 0)
 	}
 	for _, p := range s.large {
-		p.Publish(group)
+		p.Publish(group, birth)
 	}
 	if s.values != nil {
-		s.values.Publish(group)
+		s.values.Publish(group, 0)
 	}
 	for _, l := range s.merged {
 		l.private.Discard()

@@ -48,7 +48,7 @@ func (e *Engine) Stats() (Stats, error) {
 	}
 	err = e.withBaton(func() error {
 		if e.Failed() == nil {
-			e.reclaim()
+			e.reclaimAll()
 		}
 		s.Commits, s.HeldBytes = e.commits, e.store.HeldBytes()
 		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.since(), e.recovery

@@ -115,7 +115,7 @@ func (f *Flush) leaveMemory(from int) {
 // placeEarly installs a page that was written early, unless it was changed or removed after that, by the same batch.
 func (f *Flush) placeEarly(x earlyPage) {
 	if v := x.entry.at(f.slot.Seq()); v != nil && v.kind == atAddress && v.addr == x.addr {
-		f.p.install(x.entry, x.addr)
+		f.p.install(x.entry, x.addr, v.seq)
 	}
 }
 

@@ -254,7 +254,9 @@ func (f *Flush) Install() (done bool) {
 	return true
 }
 
-// place installs one page: the version written becomes an address. A newer version may have cells in the image at the place that now
+// place installs one page: the version written becomes an address. Where a reader that stays sees the version, the address is one of its
+// own, from the base on: that reader may hold slices of the node, and of the image that this has cells in, until it ends, so they stay
+// anyway, and the new place, which then only later readers come to, does not have to stay as well. A newer version may have cells in the image at the place that now
 // dies; it gets those of the new image, so that what was changed while the flush was under way takes no more memory than before.
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry
@@ -273,16 +275,28 @@ func (f *Flush) place(w *flushItem) {
 		at, newer = &v.next, v
 	}
 	n := &version{seq: w.v.seq, kind: atAddress, addr: w.addr}
-	n.next.Store(w.v.next.Load())
-	at.Store(n)
-	if newer == nil {
-		p.leaveWith(w.v, old)
+	if base := f.slot.Seq(); p.limbo.seen(w.v.seq, base) {
+		n.seq = base
+		n.next.Store(w.v)
 	} else {
+		n.next.Store(w.v.next.Load())
+	}
+	at.Store(n)
+	switch apart := n.seq > w.v.seq; {
+	case newer == nil:
+		p.leaveWith(w.v, old)
+		if apart { // it is in the chain still
+			r := &p.limbo.young[len(p.limbo.young)-1]
+			r.entry, r.found = e, n.seq
+		}
+	case apart: // the version written waits in limbo since there is a newer one
+		p.limbo.supersede(e, n, newer.seq)
+	default:
 		p.limbo.leave(w.v, newer.seq)
 	}
 	e.lent = 0
 	first := e.place() == 0
-	p.install(e, w.addr)
+	p.install(e, w.addr, n.seq)
 	if first {
 		p.unplaced.Add(-1) // it lives by now
 	}

@@ -201,7 +201,7 @@ func (p *Pages) followPages(pages []logstore.ScannedPage) error {
 			e.head.Store(v)
 			p.attach(e)
 		}
-		p.install(e, page.Addr)
+		p.install(e, page.Addr, 0)
 	}
 	return nil
 }

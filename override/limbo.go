@@ -1,6 +1,7 @@
 package override
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
@@ -12,38 +13,50 @@ import (
 //
 //   - A version superseded by a newer one stays in its chain for readers from its own Seq to the newer one's.
 //   - The node of a version that became an address is out of its chain; readers that found it before may use it still.
-//   - An entry on its way out of the table is of use to readers below the Seq at which parents stopped naming it.
+//   - An entry on its way out of the table is of use to readers from the Seq of the oldest version in its chain to the Seq at which parents
+//     stopped naming it: older versions have gone because nobody can see them.
 //
-// A held reader so costs the versions that it can see, not all that were made since.
+// A held reader so costs the versions and the entries that it can see, not all that were made since.
 type limbo struct {
-	young   []remnant // more readers may come for these
-	held    []remnant // only readers that are there now; apart, so that the pass over the young ones stays short
-	entries []leavingEntry
-	pins    []uint64
-	heldAt  uint64 // horizon when held was last looked through,
-	kept    int    // and what was left then
+	young       []remnant // more readers may come for these
+	held        []remnant // only readers that are there now; apart, so that the pass over the young ones stays short
+	entries     []leavingEntry
+	heldEntries []leavingEntry
+	pins        []uint64
+	heldPins    []uint64 // readers when what is held was last looked through,
+	kept        int      // and what was left then
+	passed      int      // times that it was not since
 }
 
 // remnant is a version, or the node of one, that readers at from to until-1 may look at.
 type remnant struct {
 	from, until uint64
-	entry       *entry        // in whose chain the version is; nil for a node
-	node        btree.Node    // if entry is nil
+	found       uint64        // least Seq at which a reader that comes now finds another version in its place; 0 for a node that is in no chain
+	entry       *entry        // in whose chain the version is; nil for a node that is in none
+	node        btree.Node    // in that case
 	place       logstore.Addr // where the image lies that the node has cells in and that nothing else keeps; 0 = none
 }
 
-// leavingEntry is an entry that no reader at seq or above comes by.
+// leavingEntry is an entry that no reader at seq or above comes by. Until then its name keeps the segment that it is an address in.
 type leavingEntry struct {
 	entry *entry
 	seq   uint64
 }
 
-// heldSlack is how many remnants may wait in held for readers that are gone, while an older reader stays.
-const heldSlack = 32
+const (
+	heldSlack = 32 // how much may wait for readers that are gone, while others stay
+	heldPass  = 64 // what is held is looked through if a reader of it has gone that is not the oldest, but so much at most for each pass over the young
+)
 
 // supersede notes that v, in the chain of e, gave way to a version with the given Seq.
 func (l *limbo) supersede(e *entry, v *version, until uint64) {
-	l.young = append(l.young, remnant{from: v.seq, until: until, entry: e})
+	l.young = append(l.young, remnant{from: v.seq, until: until, found: until, entry: e})
+}
+
+// seen reports whether a reader that the last pass over the young has found, and that came before that, is at from to until-1.
+func (l *limbo) seen(from, until uint64) bool {
+	i, _ := slices.BinarySearch(l.pins, from)
+	return i < len(l.pins)-1 && l.pins[i] < until
 }
 
 // leave notes that the node of v is in no chain any more; readers below until may have found it there.
@@ -64,16 +77,16 @@ func (p *Pages) leaveWith(v *version, a logstore.Addr) {
 
 // size returns how much waits.
 func (l *limbo) size() int {
-	return len(l.young) + len(l.held) + len(l.entries)
+	return len(l.young) + len(l.held) + len(l.entries) + len(l.heldEntries)
 }
 
-// Reclaim frees what the registry shows that nobody can see, tells the store the horizon and returns it. watermark is the least one that
-// readers register at. Baton holder.
+// Reclaim frees what the registry shows that nobody can see, tells the store where readers may be, and returns the horizon. watermark is
+// the least one that readers register at. Baton holder.
 func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
 	l := &p.limbo
 	pins, horizon := p.registry.Scan(l.pins, watermark)
 	l.pins = pins
-	p.store.SetHorizon(horizon)
+	p.store.SetSnapshots(pins)
 
 	// With no reader registered, whoever comes from now on finds what took the place of the nodes.
 	alone := len(l.young) > 0 && p.registry.Count() == 0
@@ -81,12 +94,15 @@ func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
 	keep := l.young[:0]
 	for _, r := range l.young {
 		switch {
-		case alone && r.entry == nil:
+		case alone && r.found <= top:
 			p.free(r)
 		case r.until > top:
 			keep = append(keep, r)
 		case lockfree.Pinned(pins, r.from, r.until):
 			l.held = append(l.held, r)
+			if r.place != 0 {
+				p.store.HoldName(r.place)
+			}
 		default:
 			p.free(r)
 		}
@@ -94,38 +110,109 @@ func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
 	clear(l.young[len(keep):])
 	l.young = keep
 
-	if horizon != l.heldAt || len(l.held) > 2*l.kept+heldSlack {
-		keep := l.held[:0]
-		for _, r := range l.held {
-			if lockfree.Pinned(pins, r.from, r.until) {
-				keep = append(keep, r)
-			} else {
-				p.free(r)
-			}
-		}
-		clear(l.held[len(keep):])
-		l.held, l.heldAt, l.kept = keep, horizon, len(keep)
-	}
-
 	n := 0
-	for n < len(l.entries) && l.entries[n].seq <= horizon {
-		if p.follow == nil || p.follow.left(p, l.entries[n]) {
-			p.detach(l.entries[n].entry) // its older versions are free by now: they gave way at that Seq at the latest
-		}
+	for n < len(l.entries) && l.entries[n].seq <= top {
 		n++
 	}
-	l.entries = append(l.entries[:0], l.entries[n:]...)
+	for _, x := range l.entries[:n] {
+		switch {
+		case x.seq <= horizon:
+			p.letGo(x)
+		case p.wanted(x):
+			l.heldEntries = append(l.heldEntries, x)
+			p.store.HoldName(x.entry.id)
+		default:
+			p.letGo(x)
+		}
+	}
+	l.entries = slices.Delete(l.entries, 0, n)
+
+	if held := len(l.held) + len(l.heldEntries); len(l.heldPins) == 0 || horizon != l.heldPins[0] ||
+		held > 2*l.kept+heldSlack || l.passed*heldPass >= held && l.anyGone() {
+		p.reclaimHeld()
+	} else {
+		l.passed++
+	}
 	return horizon
+}
+
+// anyGone reports whether a reader has gone since what is held was looked through last.
+func (l *limbo) anyGone() bool {
+	for _, pin := range l.heldPins {
+		if _, ok := slices.BinarySearch(l.pins, pin); !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// ReclaimAll is Reclaim that also frees what is held for readers that have gone. Baton holder.
+func (p *Pages) ReclaimAll(watermark *atomic.Uint64) (horizon uint64) {
+	horizon = p.Reclaim(watermark)
+	if p.limbo.passed > 0 && p.limbo.anyGone() {
+		p.reclaimHeld()
+	}
+	return horizon
+}
+
+// reclaimHeld looks through what is held.
+func (p *Pages) reclaimHeld() {
+	l := &p.limbo
+	keep := l.held[:0]
+	for _, r := range l.held {
+		if lockfree.Pinned(l.pins, r.from, r.until) {
+			keep = append(keep, r)
+			continue
+		}
+		if r.place != 0 {
+			p.store.LetName(r.place)
+		}
+		p.free(r)
+	}
+	clear(l.held[len(keep):])
+	l.held = keep
+	stay := l.heldEntries[:0]
+	for _, x := range l.heldEntries { // behind the versions in their chains
+		if p.wanted(x) {
+			stay = append(stay, x)
+			continue
+		}
+		p.store.LetName(x.entry.id)
+		p.letGo(x)
+	}
+	clear(l.heldEntries[len(stay):])
+	l.heldEntries = stay
+	l.heldPins, l.kept, l.passed = append(l.heldPins[:0], l.pins...), len(keep)+len(stay), 0
+}
+
+// wanted reports whether a reader may come by an entry that leaves. Beside a writer the oldest version tells nothing: see following.
+func (p *Pages) wanted(x leavingEntry) bool {
+	if p.follow != nil {
+		return x.seq > p.limbo.pins[0]
+	}
+	v := x.entry.head.Load()
+	for older := v.next.Load(); older != nil; older = v.next.Load() {
+		v = older
+	}
+	return lockfree.Pinned(p.limbo.pins, v.seq, x.seq)
+}
+
+// letGo takes an entry out of the table that no reader comes by. Its older versions gave way at that Seq at the latest, so they are free
+// by now, or will be when what is held is looked through.
+func (p *Pages) letGo(x leavingEntry) {
+	if p.follow == nil || p.follow.left(p, x) {
+		p.detach(x.entry)
+	}
 }
 
 // free gives up a remnant. A superseded version is taken out of its chain. What the chain has of its Seq by now may be another version:
 // one that a flush has put in its place.
 func (p *Pages) free(r remnant) {
+	if r.place != 0 {
+		p.store.DropName(r.place)
+	}
 	if r.entry == nil {
 		r.node.Release(p.memory)
-		if r.place != 0 {
-			p.store.DropName(r.place)
-		}
 		return
 	}
 	at := &r.entry.head

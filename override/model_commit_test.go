@@ -241,10 +241,10 @@ func (m *model) writeRuns(g *logstore.Group, c *modelCommit) {
 
 func (m *model) bear(group uint64, c *modelCommit) {
 	for _, b := range c.born {
-		m.p.Born(group, b.addr, b.payload)
+		m.p.Born(group, b.addr, b.payload, m.appliedSeq.Load()+1)
 	}
 	for _, l := range c.large {
-		l.Publish(group)
+		l.Publish(group, m.appliedSeq.Load()+1)
 	}
 }
 

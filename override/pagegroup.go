@@ -76,19 +76,20 @@ func (b *Batch) InstallPages(group uint64, records int64) {
 		n.next.Store(v.next.Load())
 		e.head.Store(n)
 		p.leaveWith(v, e.place())
-		p.install(e, v.addr)
+		p.install(e, v.addr, v.seq)
 	}
 	p.dirty.clear()
 	p.rebase(group, p.dirty.began(group), records)
 }
 
-// install makes a the place of a page, and the place before it dead.
-func (p *Pages) install(e *entry, a logstore.Addr) {
+// install makes a the place of a page, which readers at birth or above come to: it is the Seq of the version that lies there. The place
+// before it is dead.
+func (p *Pages) install(e *entry, a logstore.Addr, birth uint64) {
 	if old := e.place(); old != 0 {
 		p.store.Kill(old, 1, p.seq)
 	}
 	p.move(e, a)
-	p.store.MarkLive(a, 1)
+	p.store.MarkLive(a, 1, birth)
 }
 
 // rebase notes that the installed tree is as of group, but for what redo behind the given group brings, and has so many records.

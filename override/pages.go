@@ -65,6 +65,7 @@ func (p *Pages) enter(id logstore.PageID) *entry {
 	e, first := newEntry(id)
 	if logstore.IsAddr(id) {
 		first.kind, first.addr = atAddress, id
+		first.seq = p.store.Birth(id) // nobody below it knows the page by this name
 	}
 	p.attach(e)
 	return e
@@ -140,7 +141,7 @@ func (p *Pages) BookBytes() int64 {
 
 const (
 	dirtyPageBytes = 384 // entries and versions, under an old name and a new one often, and their places in lists
-	remnantBytes   = 64
+	remnantBytes   = 72
 )
 
 // Freeze keeps the installed state as it is until Thaw: no page group is legal, and the caller starts no flush. No flush is in flight.

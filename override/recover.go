@@ -99,7 +99,7 @@ func (p *Pages) recoverBirths(g *logstore.ScannedGroup) error {
 		if page.Kind != logstore.KindRun {
 			continue
 		}
-		p.store.MarkLive(page.Addr, page.Run)
+		p.store.MarkLive(page.Addr, page.Run, 0)
 		p.births = append(p.births, birth{g.No, page.Addr})
 		extents, err := p.store.ListAt(page.Addr)
 		if err != nil {
@@ -130,7 +130,7 @@ func (p *Pages) recoverPages(pages []logstore.ScannedPage) error {
 		} else {
 			e.head.Store(&version{kind: atAddress, addr: page.Addr})
 		}
-		p.install(e, page.Addr)
+		p.install(e, page.Addr, 0)
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func Create(store *logstore.Store, registry *lockfree.Registry, readOnly bool) (
 	}
 	e.head.Store(&version{kind: atAddress, addr: a})
 	empty.Release(p.memory)
-	p.install(e, a)
+	p.install(e, a, 0)
 	p.rebase(no, p.dirty.began(no), 0)
 	return p, nil
 }

@@ -184,8 +184,8 @@ func (s *script) aloneAt() logstore.Addr {
 	return e.place()
 }
 
-// reuse writes until the segment of a has been entered again, and reports whether that took at most so many rounds. It leaves what it
-// changes dirty.
+// reuse writes until the segment of a has been entered again or may be, and reports whether that took at most so many rounds. It leaves what
+// it changes dirty.
 func (s *script) reuse(a logstore.Addr, rounds int, between func()) bool {
 	s.t.Helper()
 	n := int64(a) / int64(s.s.SegmentPages())
@@ -194,7 +194,7 @@ func (s *script) reuse(a logstore.Addr, rounds int, between func()) bool {
 		s.put(span(60, 80)...)
 		between()
 		s.p.Reclaim(s.view)
-		if s.segments[n] {
+		if s.segments[n] || s.s.Segments()[n].State == logstore.Free {
 			return true
 		}
 	}

@@ -90,10 +90,10 @@ func TestCheckFinds(t *testing.T) {
 	place := s.p.table.find(s.leafOf(30)).place()
 	s.s.Kill(place, 1, 0)
 	require.ErrorContains(t, s.checkInstalled(), "dead in the space map")
-	s.s.MarkLive(place, 1)
+	s.s.MarkLive(place, 1, 0)
 	s.must(s.checkInstalled())
 	header := logstore.Addr(s.s.SegmentPages()) // of segment 1
-	s.s.MarkLive(header, 1)
+	s.s.MarkLive(header, 1, 0)
 	require.ErrorContains(t, s.checkInstalled(), "live in the space map and in no tree")
 	s.s.Kill(header, 1, 0)
 	s.crash(vfs.KeepNone)

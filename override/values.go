@@ -20,9 +20,10 @@ type birth struct {
 	addr  logstore.Addr
 }
 
-// Born notes a run that the group being built carries: it lives from now on. payload is its length in bytes. Baton holder.
-func (p *Pages) Born(group uint64, a logstore.Addr, payload int64) {
-	p.store.MarkLive(a, logstore.RunPages(payload))
+// Born notes a run that the group being built carries: it lives from now on, and readers at seq or above may come to it. payload is its
+// length in bytes. Baton holder.
+func (p *Pages) Born(group uint64, a logstore.Addr, payload int64, seq uint64) {
+	p.store.MarkLive(a, logstore.RunPages(payload), seq)
 	p.births = append(p.births, birth{group, a})
 }
 

@@ -1,0 +1,145 @@
+package dbm
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// heldRun is a database with records that are overwritten at random, beside readers that stay.
+type heldRun struct {
+	t       *testing.T
+	db      *DB
+	path    string
+	r       *rand.Rand
+	records int
+	most    int64 // length of the file
+	readers []*Tx
+	live    int64 // bytes in the tree when each of them began, together
+}
+
+func newHeldRun(t *testing.T, o *Options) *heldRun {
+	h := &heldRun{t: t, path: filepath.Join(t.TempDir(), "a.fdbm"), r: rand.New(rand.NewPCG(1, 2)), records: 8000}
+	var err error
+	h.db, err = Open(h.path, o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		h.end()
+		require.NoError(t, h.db.Check(context.Background()))
+		require.NoError(t, h.db.Close())
+	})
+	for from := 0; from < h.records; from += 100 {
+		require.NoError(t, h.put(100, func(i int) int { return from + i }))
+	}
+	require.NoError(t, h.db.Checkpoint())
+	return h
+}
+
+func (h *heldRun) put(n int, which func(i int) int) error {
+	return h.db.Update(func(tx *Tx) error {
+		for i := range n {
+			k := binary.BigEndian.AppendUint64(nil, uint64(which(i))*0x9E3779B97F4A7C15)
+			if err := tx.Put(k, sized(500, byte(h.r.IntN(256)))); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (h *heldRun) begin() {
+	tx, err := h.db.Begin(TxOptions{ReadOnly: true})
+	require.NoError(h.t, err)
+	h.readers = append(h.readers, tx)
+	h.live += h.db.Stats().LiveBytes
+}
+
+// overwrite overwrites records, the file's worth about so many times, with so many readers begun one after the other meanwhile.
+func (h *heldRun) overwrite(times, readers int) {
+	all := times * h.records / 20
+	for i := range all {
+		if len(h.readers) < readers && i >= len(h.readers)*all/readers {
+			h.begin()
+		}
+		require.NoError(h.t, h.put(20, func(int) int { return h.r.IntN(h.records) }))
+		if st, err := os.Stat(h.path); err == nil && i%20 == 0 {
+			h.most = max(h.most, st.Size())
+		}
+	}
+}
+
+func (h *heldRun) end() {
+	for _, tx := range h.readers {
+		require.NoError(h.t, tx.Rollback())
+	}
+	h.readers = nil
+}
+
+// TestReadersHoldWhatTheySee: idle readers make the file as much larger as what their snapshots show, not as all that is written meanwhile;
+// Stats says how much, and all of it comes back when they end, though nobody commits.
+func TestReadersHoldWhatTheySee(t *testing.T) {
+	opts := func() *Options { return &Options{Durability: Buffered, RedoLimit: 1 << 20} }
+	times := 40
+	if testing.Short() {
+		times = 12
+	}
+	alone := newHeldRun(t, opts())
+	alone.overwrite(times, 0)
+	for _, readers := range []int{1, 4} {
+		h := newHeldRun(t, opts())
+		h.overwrite(times, readers)
+		t.Logf("%d readers: file %d KiB at most, %d without; live at their snapshots %d, held %d", readers, h.most>>10, alone.most>>10, h.live>>10, h.db.Stats().HeldBytes>>10)
+		// In a file as small as this segments are full to a quarter, and a page that is seen keeps all of its segment.
+		require.Less(t, h.most, alone.most+5*h.live)
+		time.Sleep(3 * time.Second) // what the log has left goes first
+		before := h.db.Stats()
+		require.Greater(t, before.HeldBytes, h.live/2)
+		h.end()
+		time.Sleep(6 * time.Second)
+		after := h.db.Stats()
+		t.Logf("held %d KiB, given back %d", before.HeldBytes>>10, (before.FileBytes-after.FileBytes)>>10)
+		require.Zero(t, after.HeldBytes)
+		require.Greater(t, before.FileBytes-after.FileBytes, before.HeldBytes*9/10)
+	}
+}
+
+// TestFullFileAsksReaders: where readers hold what a put on a full file needs, the oldest is asked to end, and the put goes on when it has.
+func TestFullFileAsksReaders(t *testing.T) {
+	h := newHeldRun(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 26 << 20})
+	told := make(chan error, 100)
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(stop)
+	for i := 0; i < 6000 && len(told) == 0; i++ {
+		if i%100 == 0 {
+			tx, err := h.db.Begin(TxOptions{ReadOnly: true})
+			require.NoError(t, err)
+			all.Go(func() { // a reader that looks at a record now and then
+				defer tx.Rollback()
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(time.Millisecond):
+					}
+					if _, err := tx.Get([]byte("none")); !errors.Is(err, ErrNotFound) {
+						told <- err
+						return
+					}
+				}
+			})
+		}
+		require.NoError(t, h.put(20, func(int) int { return h.r.IntN(h.records) }), i)
+	}
+	require.NotEmpty(t, told, "no reader was asked")
+	require.ErrorIs(t, <-told, ErrSnapshotTooOld)
+}
