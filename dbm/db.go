@@ -2,7 +2,6 @@ package dbm
 
 import (
 	"context"
-	"fmt"
 	"runtime/debug"
 
 	"flashdbm/logstore/vfs"
@@ -23,8 +22,8 @@ type DB struct {
 func Open(path string, opts *Options) (*DB, error) { return open(vfs.OS(), path, opts) }
 
 func open(fs vfs.FS, path string, opts *Options) (*DB, error) {
-	if opts != nil && opts.Durability > Buffered {
-		return nil, fmt.Errorf("flashdbm: unknown durability %d", opts.Durability)
+	if err := opts.check(); err != nil {
+		return nil, err
 	}
 	if opts != nil && opts.Beside {
 		return openBeside(fs, path, opts.engine())

@@ -36,6 +36,7 @@ type fullFile struct {
 	next int
 
 	again   int  // so often a delete that finds no room is tried again, as those who are asked to make some may be slow
+	inOrder bool // keys ascend as they are put
 	refuses bool // the file system refuses to allocate what is there, as XFS does once the device is full
 }
 
@@ -92,6 +93,9 @@ func (f *fullFile) refuse() {
 }
 
 func (f *fullFile) key(i int) []byte {
+	if f.inOrder {
+		return binary.BigEndian.AppendUint64(nil, uint64(i))
+	}
 	return binary.BigEndian.AppendUint64(nil, uint64(i)*0x9E3779B97F4A7C15)
 }
 

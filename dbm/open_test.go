@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -250,9 +251,29 @@ func TestOptions(t *testing.T) {
 	_, err := Open(filepath.Join(dir, "a"), &Options{Durability: Buffered + 1})
 	require.Error(t, err)
 	require.NoFileExists(t, filepath.Join(dir, "a"))
-	opts := Options{MaxFileSize: -1, MemoryLimit: -1, RedoLimit: -1, FlushInterval: -1, LockTimeout: -1}
+	for name, opts := range map[string]Options{
+		"Durability":     {Durability: Buffered + 1},
+		"FileMode":       {FileMode: os.ModeDir | 0o700},
+		"FlushInterval":  {FlushInterval: -1},
+		"LockTimeout":    {LockTimeout: -1},
+		"MaxFileSize":    {MaxFileSize: -1},
+		"MaxFileSize is": {MaxFileSize: MinMaxFileSize - 1},
+		"MaxSnapshotAge": {MaxSnapshotAge: -1},
+		"MemoryLimit":    {MemoryLimit: -1},
+		"MemoryLimit is": {MemoryLimit: math.MaxInt64},
+		"RedoLimit":      {RedoLimit: math.MinInt64},
+		"RedoLimit is":   {RedoLimit: math.MaxInt64},
+	} {
+		for _, beside := range []bool{false, true} {
+			opts.Beside = beside
+			_, err := Open(filepath.Join(dir, "a"), &opts)
+			require.ErrorContains(t, err, "Options."+name)
+			require.NoFileExists(t, filepath.Join(dir, "a"))
+		}
+	}
+	opts := Options{MaxFileSize: MinMaxFileSize, MemoryLimit: 1, RedoLimit: 1}
 	db, err := Open(filepath.Join(dir, "b"), &opts)
-	require.NoError(t, err, "nonsense is the default")
+	require.NoError(t, err, "small limits are raised to what is needed")
 	opts = Options{}
 	require.NoError(t, db.Put([]byte("k"), nil))
 	require.NoError(t, db.Close())

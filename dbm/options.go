@@ -1,6 +1,7 @@
 package dbm
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"time"
@@ -21,14 +22,15 @@ const (
 	Buffered
 )
 
-// Options configure Open. The zero value of each field is its default; Open copies them.
+// Options configure Open. The zero value of each field is its default; Open copies them. A negative or impossible value is an error that
+// names the option, and then nothing is created.
 type Options struct {
 	ReadOnly      bool          // shared with other readers; a missing file is fs.ErrNotExist
 	Beside        bool          // ReadOnly beside a process that may be writing; see "Beside a writer" above
 	FileMode      os.FileMode   // of a new file, before umask; 0 = 0600
 	Durability    Durability    // when commits return; default Durable
 	FlushInterval time.Duration // Buffered: longest time that a commit is in memory only; 0 = 1s
-	MaxFileSize   int64         // bytes; commits that need more fail with ErrFull; 0 = no limit
+	MaxFileSize   int64         // bytes, MinMaxFileSize or more; commits that need more fail with ErrFull; 0 = no limit
 	MemoryLimit   int64         // bytes for changed pages, and a quarter as much for write sets; see "Memory" above; 0 = 256 MiB
 	RedoLimit     int64         // bytes of log to redo at open before a flush is due; 0 = 32 MiB
 	LockTimeout   time.Duration // how long Open waits for the file's lock; 0 = ErrLocked at once
@@ -45,6 +47,49 @@ const (
 	defaultRedoLimit   = 32 << 20
 	minRedoLimit       = 1 << 20
 )
+
+// MinMaxFileSize is the least MaxFileSize: less has no room for records beside what housekeeping and deletes need.
+const MinMaxFileSize = 1 << 20
+
+// mostLimit bounds limits in bytes, so that sums and multiples of them cannot overflow: 1 PiB.
+const mostLimit = 1 << 50
+
+// check reports the first option that has no sensible value.
+func (o *Options) check() error {
+	if o == nil {
+		return nil
+	}
+	if o.Durability > Buffered {
+		return fmt.Errorf("flashdbm: Options.Durability is %d: Durable, WriteThrough or Buffered is wanted", o.Durability)
+	}
+	if o.FileMode&^os.ModePerm != 0 {
+		return fmt.Errorf("flashdbm: Options.FileMode is %v: permission bits only are wanted", o.FileMode)
+	}
+	for _, l := range []struct {
+		name  string
+		bytes int64
+		least int64
+	}{{"MaxFileSize", o.MaxFileSize, MinMaxFileSize}, {"MemoryLimit", o.MemoryLimit, 1}, {"RedoLimit", o.RedoLimit, 1}} {
+		switch {
+		case l.bytes == 0:
+		case l.bytes < 0:
+			return fmt.Errorf("flashdbm: Options.%s is %d bytes: 0 for the default, or more, is wanted", l.name, l.bytes)
+		case l.bytes < l.least:
+			return fmt.Errorf("flashdbm: Options.%s is %d bytes: at least %d are wanted", l.name, l.bytes, l.least)
+		case l.bytes > mostLimit:
+			return fmt.Errorf("flashdbm: Options.%s is %d bytes: at most %d are wanted", l.name, l.bytes, int64(mostLimit))
+		}
+	}
+	for _, l := range []struct {
+		name string
+		time time.Duration
+	}{{"FlushInterval", o.FlushInterval}, {"LockTimeout", o.LockTimeout}, {"MaxSnapshotAge", o.MaxSnapshotAge}} {
+		if l.time < 0 {
+			return fmt.Errorf("flashdbm: Options.%s is %v: it cannot be negative", l.name, l.time)
+		}
+	}
+	return nil
+}
 
 func (o *Options) engine() mvcc.Options {
 	if o == nil {

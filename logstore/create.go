@@ -3,6 +3,7 @@ package logstore
 import (
 	"fmt"
 	"io"
+	"math"
 
 	"flashdbm/logstore/vfs"
 )
@@ -11,7 +12,7 @@ import (
 func (s *Store) create() (*Recovery, error) {
 	n := s.opts.SegmentPages
 	if n == 0 {
-		n = DefaultSegmentPages
+		n = segmentPagesFor(s.capacity())
 	}
 	if n < MinSegmentPages || n > MaxSegmentPages || n&(n-1) != 0 {
 		return nil, fmt.Errorf("flashdbm: segment size of %d pages: a power of two from %d to %d is wanted", n, MinSegmentPages, MaxSegmentPages)
@@ -58,6 +59,31 @@ func (s *Store) create() (*Recovery, error) {
 	s.space.grown(initialPages)
 	return rec, s.mapTo(initialPages)
 }
+
+// capacity returns the bytes that a new file may grow to: MaxFileSize, or what the device has left.
+func (s *Store) capacity() int64 {
+	bytes := int64(math.MaxInt64)
+	if s.opts.MaxFileSize > 0 {
+		bytes = s.opts.MaxFileSize
+	}
+	if free, err := s.file.Free(); err == nil {
+		bytes = min(bytes, free)
+	}
+	return bytes
+}
+
+// segmentPagesFor chooses the segment size of a new file that may grow to so many bytes, N pages. A segment of n pages gives one of them to
+// its header, and a full file has about segmentsIdle segments from which nothing can be had: the tail, its successor, and the one that is
+// held back. Of each page 1/n + segmentsIdle*n/N is lost so, least where n*n is N/segmentsIdle. The default is the largest one.
+func segmentPagesFor(bytes int64) uint32 {
+	n := uint32(MinSegmentPages)
+	for n < DefaultSegmentPages && int64(2*n)*int64(2*n)*segmentsIdle <= bytes/PageSize {
+		n *= 2
+	}
+	return n
+}
+
+const segmentsIdle = 3
 
 // checkCreation tells a file whose creation was cut short, which is created again, from one that has lost its superblocks or is no
 // database. size is in bytes; both superblocks are blank.

@@ -100,11 +100,18 @@ func (s *Store) Fits(pages int64) bool {
 	return lack <= s.DeviceFree()/PageSize
 }
 
-// Room returns how many pages could be reserved in the file as it is.
+// Room returns how many pages could be reserved: in the file as it is, and where it has a limit in what it may grow by as well. What puts
+// and deletes leave is for cleaning, be it allocated or not: cleaning that took the allocated part for all there was moved three pages at a
+// time, gained nothing, and had the file called full.
 func (s *Store) Room() int64 {
-	s.space.mu.Lock()
-	defer s.space.mu.Unlock()
-	return s.space.available() - s.space.promised()
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	room := sp.available() - sp.promised()
+	if sp.limited {
+		room += sp.growable()
+	}
+	return room
 }
 
 // CheckpointPages estimates how many pages a checkpoint takes.

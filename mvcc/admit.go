@@ -19,13 +19,13 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	if err := e.hold(tx); err != nil {
 		return 0, err
 	}
-	need := tx.estimate()
+	need, claim := tx.estimate(), tx.claim()
 	w := roomWanted{deletes: tx.deletesOnly(), pages: need}
 	w.reserve = func(more int64) error { // again and again while it waits for room
 		if err := tx.cancelled(); err != nil {
 			return err
 		}
-		return e.store.ReserveFor(tx.claim(), need, more)
+		return e.store.ReserveFor(claim, need, more)
 	}
 	if e.memory.Load() <= e.ceiling.Load() {
 		if err := w.reserve(0); !logstore.IsFull(err) {
@@ -48,6 +48,17 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	if logstore.IsFull(err) {
 		e.full.Store(true)
 		err = e.keeper.makeRoom(e, w)
+	}
+	if logstore.IsFull(err) && !w.deletes {
+		var same bool
+		if same, err = e.replacesOnly(tx); err == nil && same {
+			claim, w.full = logstore.ForDeletes, true
+			if err = w.reserve(0); logstore.IsFull(err) {
+				err = e.keeper.makeRoom(e, w)
+			}
+		} else if err == nil {
+			err = w.reserve(0)
+		}
 	}
 	if w.deletes && logstore.IsFull(err) {
 		err = e.store.ReserveFor(logstore.ForWant, need, 0)

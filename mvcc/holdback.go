@@ -19,8 +19,9 @@ const (
 
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
 type excess struct {
-	past atomic.Int64 // written by the baton holder
-	held waiters      // until it is no more
+	past  atomic.Int64 // written by the baton holder,
+	limit atomic.Int64 // with the limit that it is past
+	held  waiters      // until it is no more
 }
 
 // noteRedo notes how long the redo is. A flush of all is due at RedoLimit, and lets go what was there when it began; so the redo behind its
@@ -31,7 +32,9 @@ func (e *Engine) noteRedo() {
 	if e.parts() == 1 {
 		redo = e.redoBytes.sinceBase()
 	}
-	past := redo + int64(len(e.redo)) - e.opts.RedoLimit
+	limit := e.redoLimit()
+	past := redo + int64(len(e.redo)) - limit
+	e.excess.limit.Store(limit)
 	e.excess.past.Store(past)
 	if past <= 0 {
 		e.excess.held.broadcast()
@@ -44,7 +47,7 @@ func (e *Engine) hold(tx *Tx) error {
 	if past <= 0 || tx.gate != nil || e.opts.Manual || e.ending.Load() {
 		return nil
 	}
-	if holdTime(past, e.opts.RedoLimit) < holdLeast {
+	if holdTime(past, e.excess.limit.Load()) < holdLeast {
 		return nil
 	}
 	if tx.reads == nil {
@@ -56,7 +59,7 @@ func (e *Engine) hold(tx *Tx) error {
 	}
 	moved, leave := e.excess.held.join()
 	if past = e.excess.past.Load(); past > 0 {
-		t := time.NewTimer(holdTime(past, e.opts.RedoLimit))
+		t := time.NewTimer(holdTime(past, e.excess.limit.Load()))
 		select {
 		case <-t.C:
 		case <-moved:

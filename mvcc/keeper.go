@@ -27,6 +27,7 @@ type keeper struct {
 	paced     uint64        // pages appended at the last pause; guarded by mu
 	turn      turn
 	cleaner   cleaner
+	rest      rest
 	hand      []byte        // key that the next part of a flush begins at; guarded by mu
 	whole     int64         // pages of the last flush if that was of all; guarded by mu
 	allBase   uint64        // base of the last flush of all; guarded by mu
@@ -194,7 +195,7 @@ func (e *Engine) flushDue() bool {
 	dirty := tree.dirty
 	crowded := tree.memory >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
 	redo := e.redoBytes.since()
-	if crowded || redo+int64(len(e.redo)) >= e.opts.RedoLimit || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
+	if crowded || redo+int64(len(e.redo)) >= e.redoLimit() || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
 	return e.opts.Durability == Durable && e.pending.aside.Load() == nil && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes &&
@@ -211,7 +212,7 @@ func (e *Engine) growthDue() bool {
 	}
 	redo, tree := e.redoBytes.sinceBase(), e.sizes()
 	dirty := tree.dirty
-	return e.batchOps >= deferOps && redo >= e.opts.RedoLimit/growthLimit && dirty >= redo/2 && dirty <= redo+redo/4 &&
+	return e.batchOps >= deferOps && redo >= e.redoLimit()/growthLimit && dirty >= redo/2 && dirty <= redo+redo/4 &&
 		tree.must*logstore.PageSize >= dirty-dirty/4
 }
 
@@ -219,7 +220,7 @@ func (e *Engine) growthDue() bool {
 // come first is cheap, so that a small database does not keep a long log. Baton holder.
 func (e *Engine) checkpointDue() bool {
 	since := e.sinceCheckpoint()
-	if since >= e.opts.RedoLimit {
+	if since >= e.redoLimit() {
 		return true
 	}
 	return since >= max(e.store.SpaceStats().LiveBytes/8, minLogBytes) && e.sizes().dirty <= since/2
@@ -234,7 +235,7 @@ func (e *Engine) Housekeep() error {
 	e.store.NoteDevice()
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
-	var flush, checkpoint, trim, anew bool
+	var flush, checkpoint, trim, anew, rest bool
 	parts := 1
 	if err := e.withBaton(func() error {
 		var dying bool
@@ -244,6 +245,7 @@ func (e *Engine) Housekeep() error {
 		e.noteRedo()
 		flush, checkpoint = e.flushDue(), e.checkpointDue()
 		parts = e.parts()
+		rest = e.restDue()
 		anew = e.cutDue() || flush && parts > 1 && e.firstPart()
 		checkpoint = checkpoint || flush && e.pages.DirtyBytes() > flushLoneBytes // else its own pages would soon make one due
 		trim, dying = e.trimDue()
@@ -251,6 +253,11 @@ func (e *Engine) Housekeep() error {
 		return e.Failed()
 	}); err != nil {
 		return err
+	}
+	if rest {
+		if err := e.rest(); !logstore.IsFull(err) {
+			return err
+		}
 	}
 	if anew {
 		if err := e.beginAnew(); !logstore.IsFull(err) {

@@ -20,7 +20,8 @@ const (
 
 // roomWanted is what a commit on a full file asks for.
 type roomWanted struct {
-	deletes bool                   // segments are cleaned of which nearly all lives
+	deletes bool                   // segments are cleaned of which nearly all lives,
+	full    bool                   // for a put, too
 	pages   int64                  // that it needs: readers that hold so many are asked to end, for deletes also if they hold fewer
 	reserve func(more int64) error // what the commit needs, if so many pages more could be had
 	asked   bool                   // readers have been waited for once,
@@ -72,7 +73,7 @@ func (k *keeper) gather(e *Engine, w *roomWanted, more int64) error {
 		if vain > 0 { // what there is will do
 			more = 0
 		}
-		moved, cerr := e.gatherOnce(w.deletes)
+		moved, cerr := e.gatherOnce(w.deletes || w.full)
 		if cerr != nil && !logstore.IsFull(cerr) {
 			return cerr
 		}

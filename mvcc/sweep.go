@@ -43,7 +43,7 @@ func (e *Engine) partBytes() int64 { return cmp.Or(e.opts.PartBytes, partBytes) 
 // parts returns in how many parts what is dirty should be flushed; 1 is all at once. Baton holder.
 func (e *Engine) parts() int {
 	n := e.mayParts()
-	if n > 1 && e.redoBytes.since() >= mostBehind*e.opts.RedoLimit {
+	if n > 1 && e.redoBytes.since() >= mostBehind*e.redoLimit() {
 		return 1
 	}
 	if n > 1 && e.opts.PartBytes == 0 && e.growth.pages*logstore.PageSize*mustShare > e.sizes().dirty {
@@ -68,8 +68,8 @@ func (e *Engine) noteGrowth() {
 		return
 	}
 	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.total+int64(len(e.redo)), e.pending.merged.Load()
-	if since := redo - g.redo; seq != g.seq && since >= e.opts.RedoLimit/mostParts {
-		*g = growth{pages: (asked - g.asked - g.own) * e.opts.RedoLimit / since, asked: asked, redo: redo, seq: seq}
+	if since := redo - g.redo; seq != g.seq && since >= e.redoLimit()/mostParts {
+		*g = growth{pages: (asked - g.asked - g.own) * e.redoLimit() / since, asked: asked, redo: redo, seq: seq}
 	}
 }
 
@@ -96,7 +96,7 @@ func (e *Engine) mayParts() int {
 
 // partDue reports whether the next of n parts should be flushed. Baton holder.
 func (e *Engine) partDue(n int) bool {
-	return n > 1 && e.redoBytes.sinceBase()+int64(len(e.redo)) >= e.opts.RedoLimit/int64(n+partsAhead)
+	return n > 1 && e.redoBytes.sinceBase()+int64(len(e.redo)) >= e.redoLimit()/int64(n+partsAhead)
 }
 
 // firstPart reports whether the next part is the first behind a flush of all, of which it better takes the rest as well. Redo starts at the base of
@@ -114,7 +114,7 @@ func (e *Engine) sweepGrowth() int64 {
 	if e.ending.Load() {
 		return 0
 	}
-	limit := e.opts.RedoLimit
+	limit := e.redoLimit()
 	growth := limit / unevenShare
 	if left := limit - e.redoBytes.since(); left > 0 && e.pages.RedoStart() == e.keeper.allBase {
 		growth += left + int64(float64(e.pages.DirtyBytes())*float64(left)/float64(limit))
@@ -124,7 +124,7 @@ func (e *Engine) sweepGrowth() int64 {
 
 // sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Baton holder.
 func (e *Engine) sweepDue() bool {
-	least := min(max(e.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), e.opts.RedoLimit)
+	least := min(max(e.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), e.redoLimit())
 	return e.sinceCheckpoint() >= least
 }
 

@@ -16,7 +16,7 @@ const (
 	againShare   = 24              // a 24th is enough for a second one right behind another,
 	worthLeast   = 8               // but not less than so many segments,
 	spareShare   = 4               // no more is kept free than a quarter of what lives,
-	spareRedo    = 2               // or RedoLimit twice
+	spareRedo    = 1               // or the redo limit
 	trimPause    = time.Second     // nor more often than that
 	cutGain      = 4               // times what is dirty: what a flush of all has to let go, to be made for that
 	idlePause    = 2 * time.Second // without an eighth of a turn, after which turns are taken to have become short
@@ -43,7 +43,7 @@ func (t *turn) set(pages int64) { t.pages, t.growth = pages, 0 }
 // quarter of what lives or twice RedoLimit. The turns of a load take more, and grow the file again by the difference.
 func (e *Engine) spare() int64 {
 	t := &e.keeper.turn
-	return min(t.pages+t.growth, max(e.store.SpaceStats().LiveBytes/spareShare, spareRedo*e.opts.RedoLimit)/logstore.PageSize)
+	return min(t.pages+t.growth, max(e.store.SpaceStats().LiveBytes/spareShare, spareRedo*e.redoLimit())/logstore.PageSize)
 }
 
 // idle reports whether the log has become slow.

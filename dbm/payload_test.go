@@ -1,0 +1,98 @@
+package dbm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// load puts records from the first one on, n or until the file is full, and returns how many that were. Where there is no room for a
+// transaction of several it tries one record.
+func (f *fullFile) load(n int) (put int) {
+	for per := min(20, max(1, 8000/f.size)); put < n; {
+		per = min(per, n-put)
+		err := f.commit(func(tx *Tx) error {
+			for i := range per {
+				if err := tx.Put(f.key(put+i), make([]byte, f.size)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		switch {
+		case err == nil:
+			put += per
+		case errors.Is(err, ErrFull) && per == 1:
+			return put
+		case errors.Is(err, ErrFull):
+			per = 1
+		default:
+			require.NoError(f.t, err)
+		}
+	}
+	return put
+}
+
+// TestFullPayload: of a file with a limit, so much is for keys and values before a put is refused, and more the larger the limit. What is
+// there can be loaded again over itself on the full file, and deleted.
+func TestFullPayload(t *testing.T) {
+	limits := []int64{1, 2, 3, 4, 6, 8, 16, 32, 64, 128}
+	sizes := []int{40, 100, 400, 1000}
+	if !*fullAll {
+		limits, sizes = []int64{1, 4, 6}, []int{400, 1000}
+		if testing.Short() {
+			limits = []int64{4, 6}
+		}
+	}
+	for _, device := range []bool{false, true} {
+		for _, size := range sizes {
+			t.Run(fmt.Sprintf("%t-%dB", device, size), func(t *testing.T) {
+				t.Parallel()
+				last := 0.0
+				for _, mib := range limits {
+					mem := vfs.NewMem(0)
+					opts := (&Options{Durability: WriteThrough}).engine()
+					if opts.Store.ChunkPages = 1 << 10; device {
+						mem.SetMaxBytes(mib << 20)
+					} else {
+						opts.Store.MaxFileSize = mib << 20
+					}
+					began := time.Now()
+					f := &fullFile{t: t, rng: rand.New(rand.NewPCG(uint64(mib), uint64(size))), mem: mem, opts: opts, size: size - 8, inOrder: true}
+					f.open()
+					n := f.load(math.MaxInt)
+					filled := time.Since(began)
+					share := float64(n*size) / float64(mib<<20)
+					again := f.load(n)
+					t.Logf("%d MiB, records of %d bytes: %.1f%% payload in %v, %d segments; loaded again: %d of %d in %v", mib, size, share*100, filled.Round(time.Millisecond),
+						len(f.db.Segments()), again, n, (time.Since(began) - filled).Round(time.Millisecond))
+					require.Equal(t, n, again, "loaded again")
+					for i := range n {
+						f.keys = append(f.keys, i)
+					}
+					f.check()
+					switch {
+					case mib >= 64:
+						require.GreaterOrEqual(t, share, 0.70)
+					case mib >= 4:
+						require.GreaterOrEqual(t, share, 0.55)
+					default:
+						require.Greater(t, share, 0.15)
+					}
+					require.Greater(t, share, last-0.02)
+					last = share
+					f.deleteSome(min(n, 20_000), nil)
+					f.close()
+					mem.Release()
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,288 @@
+//go:build unix
+
+package dbm
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+)
+
+var (
+	spaceLive  = flag.String("space.live", "10,50,200,2000", "live sizes of TestSpaceCells at full size, in MB")
+	spaceCells = flag.String("space.cells", "", "part of the names of the cells of TestSpaceCells to run; all if empty")
+	spaceTurns = flag.Float64("space.turns", 6, "times the live bytes that each cell of TestSpaceCells writes behind the load")
+)
+
+// What a file may take while it is written at full speed, behind each checkpoint: spaceFactor times the live bytes and spaceExtra. After
+// idleAfter without writes: idleFactor times the live bytes, and what leaves in one piece for a file of any size. Live bytes are those of
+// the keys and values of the records that there are.
+const (
+	spaceFactor = 2
+	spaceExtra  = 32 << 20
+	idleFactor  = 1.5
+	idleExtra   = 2 << 20
+	idleAfter   = 10 * time.Second
+)
+
+// A spaceCell is a database of so many bytes, and what is written to it behind the load.
+type spaceCell struct {
+	live    int64  // bytes of keys and values behind the load
+	record  int    // bytes of a record, of which 8 are the key
+	dist    string // of the keys that are written: "uniform" or "zipfian"
+	mix     string // "overwrite"; "delete": what is there is deleted, what is not is put; "load": in random order, and no more
+	writers int    // a lone one writes 100 records a transaction, several write one record each
+	most    int64  // bytes written behind the load; 0: as the flags say
+}
+
+func (c spaceCell) String() string {
+	return fmt.Sprintf("%dMB-%dB-%s-%s-%d", c.live/1e6, c.record, c.mix, c.dist, c.writers)
+}
+
+// A cellRun is what one cell has shown.
+type cellRun struct {
+	t       *testing.T
+	cell    spaceCell
+	r       *spaceRun
+	present []atomic.Bool
+	live    atomic.Int64
+	phase   atomic.Pointer[string]
+
+	mu    sync.Mutex
+	worst map[string]cellLook // by phase
+}
+
+// A cellLook is a file behind a checkpoint.
+type cellLook struct {
+	over    float64 // of what it may take
+	blocks  int64
+	live    int64
+	redo    int64
+	dirty   int64
+	account logstore.Account
+}
+
+func (l cellLook) String() string {
+	return fmt.Sprintf("%3.0f%% of the bar: %d MB for %d MB; redo %d, dirty %d, %s", l.over*100, l.blocks/1e6, l.live/1e6, l.redo>>20, l.dirty>>20, inMiB(l.account))
+}
+
+// watch looks at the file behind each checkpoint until stop is closed.
+func (c *cellRun) watch(stop chan struct{}) {
+	tick := time.NewTicker(500 * time.Microsecond)
+	defer tick.Stop()
+	for at := uint64(0); ; {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		n := c.r.db.engine.Checkpoints()
+		if n == at {
+			continue
+		}
+		at = n
+		l := cellLook{live: c.live.Load(), blocks: c.r.blocks()}
+		l.over = float64(l.blocks) / float64(spaceFactor*l.live+spaceExtra)
+		phase := *c.phase.Load()
+		c.mu.Lock()
+		if l.over > c.worst[phase].over {
+			s, _ := c.r.db.engine.Stats()
+			l.redo, l.dirty, l.account = s.RedoBytes, int64(s.Pages.DirtyPages)*logstore.PageSize, c.r.db.engine.Account()
+			c.worst[phase] = l
+		}
+		c.mu.Unlock()
+	}
+}
+
+// write has the writers write so many records, each those whose number fits its own.
+func (c *cellRun) write(records int, next func(rng *rand.Rand, zipf *rand.Zipf, i int) (key int, remove bool)) {
+	var all sync.WaitGroup
+	for g := range c.cell.writers {
+		all.Go(func() {
+			n := len(c.present) / c.cell.writers
+			rng := rand.New(rand.NewPCG(*spaceSeed, uint64(g)))
+			zipf := rand.NewZipf(rng, 1.1, 1, uint64(n-1))
+			value := make([]byte, c.cell.record-8)
+			per := 1
+			if c.cell.writers == 1 {
+				per = 100
+			}
+			for i := 0; i < records/c.cell.writers; i += per {
+				err := c.r.db.Update(func(tx *Tx) error {
+					for j := range per {
+						key, remove := next(rng, zipf, i+j)
+						key = key*c.cell.writers + g
+						if remove {
+							if c.present[key].Swap(false) {
+								c.live.Add(-int64(c.cell.record))
+							}
+							if err := tx.Delete(spaceKey(key)); err != nil {
+								return err
+							}
+							continue
+						}
+						binary.LittleEndian.PutUint64(value, uint64(i))
+						if err := tx.Put(spaceKey(key), value); err != nil {
+							return err
+						}
+						if !c.present[key].Swap(true) {
+							c.live.Add(int64(c.cell.record))
+						}
+					}
+					return nil
+				})
+				if !assert.NoError(c.t, err) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// spread makes of the numbers below n others, each once, if n is no multiple of the factor.
+func spread(i, n int) int { return int(uint64(i) * 0x9E3779B1 % uint64(n)) }
+
+// run loads, writes, and waits; at looks at what the file takes.
+func (cell spaceCell) run(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	db, err := openUnsynced(path, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	n := int(cell.live) / cell.record / cell.writers * cell.writers
+	c := &cellRun{t: t, cell: cell, r: &spaceRun{t: t, path: path, db: db}, present: make([]atomic.Bool, n), worst: map[string]cellLook{}}
+	stop, watched := make(chan struct{}), make(chan struct{})
+	enter := func(phase string) { c.phase.Store(&phase) }
+	enter("load")
+	go func() {
+		defer close(watched)
+		c.watch(stop)
+	}()
+	each := n / cell.writers
+	c.write(n, func(_ *rand.Rand, _ *rand.Zipf, i int) (int, bool) {
+		if i %= each; cell.mix == "load" {
+			return spread(i, each), false
+		}
+		return i, false
+	})
+	began, rate := time.Now(), 0.0
+	before, _ := db.engine.Stats()
+	if cell.mix != "load" {
+		enter(cell.mix)
+		records := int(*spaceTurns*float64(cell.live)) / cell.record
+		if cell.most > 0 {
+			records = int(cell.most) / cell.record
+		}
+		c.write(records, func(rng *rand.Rand, zipf *rand.Zipf, i int) (key int, remove bool) {
+			if cell.dist == "zipfian" {
+				key = spread(int(zipf.Uint64()), each)
+			} else {
+				key = rng.IntN(each)
+			}
+			return key, cell.mix == "delete" && c.present[key*cell.writers].Load()
+		})
+		rate = float64(records) / time.Since(began).Seconds() / 1000
+	}
+	after, _ := db.engine.Stats()
+	enter("idle")
+	began = time.Now()
+	for c.r.blocks() > int64(idleFactor*float64(c.live.Load()))+idleExtra && time.Since(began) < idleAfter {
+		time.Sleep(100 * time.Millisecond)
+	}
+	waited := time.Since(began)
+	close(stop)
+	<-watched
+	idle := float64(c.r.blocks()) / (idleFactor*float64(c.live.Load()) + idleExtra)
+	line := ""
+	for _, phase := range []string{"load", cell.mix} {
+		if l, ok := c.worst[phase]; ok && (phase != "load" || line == "") {
+			line += fmt.Sprintf("\n   %s %v", phase, l)
+		}
+	}
+	written := 0.0
+	if rate > 0 {
+		written = float64(after.Log.Pages-before.Log.Pages) * logstore.PageSize / (*spaceTurns * float64(cell.live))
+	}
+	t.Logf("%v: %.0f thousand records a second, %.2f bytes for one%s\n   idle %3.0f%% of the bar after %.1f s: %d MB for %d MB, %s", cell, rate, written, line, idle*100, waited.Seconds(),
+		c.r.blocks()/1e6, c.live.Load()/1e6, inMiB(db.engine.Account()))
+	for phase, l := range c.worst {
+		if phase != "idle" {
+			assert.LessOrEqual(t, l.blocks, spaceFactor*l.live+spaceExtra, phase)
+		}
+	}
+	assert.LessOrEqual(t, idle, 1.0, "idle")
+	require.NoError(t, db.Check(t.Context()))
+}
+
+// TestSpaceCells: a file that is written at full speed takes no more than twice what lives and 32 MiB.
+func TestSpaceCells(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	var cells []spaceCell
+	if *spaceFull {
+		for _, mb := range strings.Split(*spaceLive, ",") {
+			n, err := strconv.Atoi(mb)
+			require.NoError(t, err)
+			for _, record := range []int{100, 1000} {
+				cells = append(cells, spaceCell{live: int64(n) * 1e6, record: record, dist: "uniform", mix: "load", writers: 1})
+				for _, mix := range []string{"overwrite", "delete"} {
+					for _, dist := range []string{"uniform", "zipfian"} {
+						cells = append(cells, spaceCell{live: int64(n) * 1e6, record: record, dist: dist, mix: mix, writers: 1})
+					}
+				}
+				cells = append(cells, spaceCell{live: int64(n) * 1e6, record: record, dist: "uniform", mix: "overwrite", writers: 4})
+			}
+		}
+	} else {
+		cells = []spaceCell{
+			{live: 10e6, record: 1000, dist: "uniform", mix: "overwrite", writers: 1, most: 60e6},
+			{live: 50e6, record: 1000, dist: "uniform", mix: "overwrite", writers: 1, most: 100e6},
+		}
+	}
+	for _, c := range cells {
+		if name := c.String(); strings.Contains(name, *spaceCells) {
+			t.Run(name, c.run)
+		}
+	}
+}
+
+// TestSpaceRests: a file to which nobody writes any more takes no more than one and a half times what lives, with the log of what was
+// written at last made superfluous and the segments that are half dead cleaned; and then nothing is written.
+func TestSpaceRests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds")
+	}
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "db")
+	db, err := openUnsynced(path, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	r := &spaceRun{t: t, path: path, db: db}
+	const n, size = 10_000, 1000
+	r.fill(n, size)
+	rng := rand.New(rand.NewPCG(1, 1))
+	value := make([]byte, size-8)
+	r.update(2*n, 100, func(tx *Tx, _ int) error { return tx.Put(spaceKey(rng.IntN(n)), value) })
+	most := int64(idleFactor*n*size) + idleExtra
+	require.Eventually(t, func() bool { return r.blocks() <= most }, patience, 50*time.Millisecond)
+	time.Sleep(4 * time.Second) // turns that gain nothing come to their end
+	before := db.Stats().PagesWritten
+	time.Sleep(3 * time.Second)
+	require.Equal(t, before, db.Stats().PagesWritten, "a file at rest is not written")
+	require.LessOrEqual(t, r.blocks(), most)
+	require.NoError(t, db.Check(t.Context()))
+}

@@ -1,0 +1,36 @@
+package mvcc
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestReplacesOnly: only deletions and values that are no longer than what is there are taken for replacements.
+func TestReplacesOnly(t *testing.T) {
+	e := newEngine(t, Options{Manual: true})
+	require.NoError(t, e.WriteOne([]byte("a"), []byte("four"), false))
+	require.NoError(t, e.WriteOne([]byte("b"), nil, false))
+	for _, c := range []struct {
+		name string
+		do   func(w *WriteSet)
+		want bool
+	}{
+		{"the same length", func(w *WriteSet) { w.Put([]byte("a"), []byte("five")) }, true},
+		{"shorter", func(w *WriteSet) { w.Put([]byte("a"), nil) }, true},
+		{"longer", func(w *WriteSet) { w.Put([]byte("a"), []byte("longer")) }, false},
+		{"an empty key that is not there", func(w *WriteSet) { w.Put([]byte("c"), nil) }, false},
+		{"deleted, there or not", func(w *WriteSet) { w.Delete([]byte("a")); w.Delete([]byte("c")) }, true},
+		{"one of several is new", func(w *WriteSet) { w.Put([]byte("a"), nil); w.Put([]byte("b"), nil); w.Put([]byte("c"), nil) }, false},
+		{"all of several are there", func(w *WriteSet) { w.Put([]byte("a"), nil); w.Put([]byte("b"), nil); w.Delete([]byte("c")) }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tx := begin(t, e, TxOptions{})
+			defer tx.Rollback()
+			c.do(tx.writes())
+			same, err := e.replacesOnly(tx)
+			require.NoError(t, err)
+			require.Equal(t, c.want, same)
+		})
+	}
+}

@@ -1,0 +1,91 @@
+package mvcc
+
+import (
+	"time"
+
+	"flashdbm/logstore"
+)
+
+// A database that nobody writes to comes to rest: redo, the free space for the next turn and what is dead beside what lives are of no use
+// to it. Once nothing has been appended for idlePause, all that is dirty is flushed, so that redo starts anew; of what is dead beside what
+// lives the emptiest segments are cleaned, restMoved bytes a turn, until it is no more than a restDead-th of what lives; and all free
+// segments but those held back are given back. Invariants:
+//
+//   - What rest itself appends does not count as a sign of life, so rest ends: each turn of it cleans segments that no one fills again.
+//   - A turn is begun only if a restGain-th of the file may come back, and restVain turns that gain nothing end it, so a file that is at rest
+//     is not written again and again.
+//   - Close does the same with what is left, so a process that ends soon writes no more than one that rests first.
+const (
+	restGain  = 8        // an eighth of the file,
+	restLeast = 2        // and so many segments: what a turn has to give back, at least
+	restDead  = 8        // an eighth of what lives may be dead beside it
+	restMoved = 32 << 20 // bytes that a turn moves
+	restVain  = 3        // turns that gain nothing, behind which rest waits for the next commit: what is condemned leaves two checkpoints later
+)
+
+// rest tells how long nobody has written. Guarded by keeper.mu.
+type rest struct {
+	appended uint64    // pages of the log, by the last look, those of rest itself included
+	since    time.Time // that there are so many
+	vain     int       // turns in a row that have not made the file smaller
+}
+
+// restDue reports whether the log has stood still for so long that the file should shrink to what lives. The caller holds the baton and
+// keeper.mu.
+func (e *Engine) restDue() bool {
+	r := &e.keeper.rest
+	if n := e.store.Counters().Pages; n != r.appended || r.since.IsZero() {
+		*r = rest{appended: n, since: time.Now()}
+		return false
+	}
+	if e.opts.Manual || r.vain >= restVain || time.Since(r.since) < idlePause {
+		return false
+	}
+	s := e.store.SpaceStats()
+	gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0) + e.store.Outdated() + e.restGarbage(s)
+	return gain >= max(s.FileBytes/restGain, restLeast*e.segmentBytes())
+}
+
+// restGarbage returns the bytes of dead pages beside live ones that rest cleans away.
+func (e *Engine) restGarbage(s logstore.SpaceStats) int64 {
+	_, dead := e.store.Victims(e.keeper.cleaner.stuck, true)
+	return max(0, dead*logstore.PageSize-s.LiveBytes/restDead)
+}
+
+// rest makes the file shorter once nobody writes. The caller holds keeper.mu.
+func (e *Engine) rest() error {
+	r, before := &e.keeper.rest, e.store.SpaceStats().FileBytes
+	defer func() {
+		r.appended = e.store.Counters().Pages
+		if r.vain++; e.store.SpaceStats().FileBytes < before {
+			r.vain = 0
+		}
+	}()
+	if err := e.beginAnew(); err != nil {
+		return err
+	}
+	victims, dead := e.store.Victims(e.keeper.cleaner.stuck, true)
+	s := e.store.SpaceStats()
+	n, moved, over := 0, int64(0), dead-s.LiveBytes/restDead/logstore.PageSize
+	for n < len(victims) && over > 0 && moved+victims[n].Live <= restMoved/logstore.PageSize {
+		moved += victims[n].Live
+		over -= int64(e.store.SegmentPages()) - victims[n].Live
+		n++
+	}
+	e.keeper.cleaner.at = time.Now()
+	if _, err := e.cleanVictims(victims[:n], moved, true, e.reserveMore); err != nil {
+		return err
+	}
+	if err := e.beginAnew(); err != nil {
+		return err
+	}
+	e.keeper.turn.set(0)
+	e.trimFrom(1)
+	for range 2 { // what was condemned leaves behind two more
+		if err := e.checkpoint(); err != nil {
+			return err
+		}
+	}
+	e.trimFrom(1)
+	return e.Failed()
+}
