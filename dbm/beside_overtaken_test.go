@@ -25,6 +25,7 @@ func TestBesideOvertaken(t *testing.T) {
 	defer mem.Release()
 	opts := (&Options{Durability: WriteThrough, MemoryLimit: 2 << 20, RedoLimit: 1 << 20}).engine()
 	opts.Store.SegmentPages, opts.Store.ChunkPages = 16, 64
+	opts.Manual = true // a writer that comes to rest uses space again as well
 	writer, err := openEngine(mem, "db", opts)
 	require.NoError(t, err)
 	const records = 300

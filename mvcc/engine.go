@@ -233,7 +233,7 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	steps.Load, steps.Scan = rec.Load, rec.Scan
 	begin := time.Now()
 	if rec.Created {
-		e.recovery.Created = !readOnly // an empty file that is only read stays as it is
+		e.recovery.Created = !readOnly                        // an empty file that is only read stays as it is
 		if opts := &e.opts; opts.PartBytes > 0 && !readOnly { // tests: the first checkpoint says so
 			e.store.RedoBefore()
 		}
