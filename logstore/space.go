@@ -283,8 +283,9 @@ func (sp *space) checkCounts() error {
 // Live is a copy of the space map: which pages lived at a moment. It takes a bit for each page of the segments in which any did.
 type Live struct {
 	sp     *space
-	pages  [][]uint64 // of each segment; nil where none had lived
-	counts error      // that the counters did not agree with the map
+	pages  map[uint32][]uint64 // of each segment in which any did
+	end    uint32              // segments there were
+	counts error               // that the counters did not agree with the map
 }
 
 // Live returns a copy of the space map as it is now.
@@ -292,9 +293,11 @@ func (s *Store) Live() *Live {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	l := &Live{sp: sp, pages: make([][]uint64, len(sp.segments)), counts: sp.checkCounts()}
+	l := &Live{sp: sp, pages: map[uint32][]uint64{}, end: uint32(len(sp.segments)), counts: sp.checkCounts()}
 	for n := range sp.segments {
-		l.pages[n] = slices.Clone(sp.segments[n].liveMap)
+		if words := sp.segments[n].liveMap; words != nil {
+			l.pages[uint32(n)] = slices.Clone(words)
+		}
 	}
 	return l
 }
@@ -305,7 +308,8 @@ func (l *Live) Check(use func(a Addr) (must, may bool)) (problems []error) {
 	if l.counts != nil {
 		problems = append(problems, l.counts)
 	}
-	for n, words := range l.pages {
+	for n := range l.end {
+		words := l.pages[n]
 		for o := range l.sp.segmentPages {
 			a := uint64(n)*l.sp.segmentPages + o
 			live := words != nil && words[o/64]>>(o%64)&1 != 0

@@ -125,10 +125,10 @@ func (sp *space) lastLive(n uint32) uint64 {
 	return 0
 }
 
-// maxUnmapped is how many segments behind the last one in the map count, 256 GiB of the default size: no file grows by as much from one
-// checkpoint to the next. Each takes 72 bytes of memory, whether the file has space there or a hole, so more of them would let a file
+// maxUnmapped is how many segments behind the last one in the map count, 128 GiB of the default size: no file grows by as much from one
+// checkpoint to the next. Each takes 96 bytes of memory, whether the file has space there or a hole, so more of them would let a file
 // of a few pages that says it is long take what memory there is. Fewer would some day refuse a log that went on there.
-const maxUnmapped = 1 << 18
+const maxUnmapped = 1 << 17
 
 // adopt takes in the segments that the file has behind the last one in the map, and returns the number of the first of them: whatever is
 // in them was never vouched for by a checkpoint. What the log after the checkpoint put there, the scan and the caller will find. Those
