@@ -143,13 +143,27 @@ type Queue interface {
 	Close() error
 }
 
-// A Listener accepts connections.
+// A Listener takes connections that peers ask for. Its methods may be called by any goroutine.
 type Listener interface {
-	// Accept returns the next connection and the peer's hello. The answer is shown to the peer as this end's hello.
-	Accept(ctx context.Context, o EndpointOptions, answer []byte) (Endpoint, []byte, error)
+	// Accept returns the next connection that a peer asks for.
+	Accept(ctx context.Context) (Incoming, error)
 	Addr() string
 	Close() error
 }
+
+// An Incoming is a connection that a peer has asked for. The owner reads the hello first: it decides who serves the peer, hence with
+// which queues, and what the answer is. One of Accept and Reject is called, once; the peer's Dial waits for it.
+type Incoming interface {
+	// Hello is what the peer gave to Dial, at most MaxHello bytes.
+	Hello() []byte
+	// Accept makes the connection. The answer, at most MaxHello bytes, is returned by the peer's Dial.
+	Accept(o EndpointOptions, answer []byte) (Endpoint, error)
+	// Reject refuses it. The peer's Dial returns an error that is ErrRefused and shows the reason.
+	Reject(reason string) error
+}
+
+// MaxHello is the most bytes of a hello and of its answer.
+const MaxHello = 1024
 
 // The errors of operations and endpoints. They are matched with errors.Is.
 var (
@@ -159,4 +173,5 @@ var (
 	ErrFlushed = errors.New("fabric: behind a failed operation")
 	ErrAgain   = errors.New("fabric: queue is full, poll and try again")
 	ErrClosed  = errors.New("fabric: closed")
+	ErrRefused = errors.New("fabric: the peer refuses the connection")
 )
