@@ -133,13 +133,15 @@ type WC struct {
 	Err error  // nil, or one of the errors of this package
 }
 
-// A Queue reports completions of any number of endpoints. One goroutine uses it.
+// A Queue reports completions of any number of endpoints. One goroutine uses it, Wake apart.
 type Queue interface {
 	// Poll takes completions, as many as there are and fit. It never blocks.
 	Poll(dst []WC) int
 	// Wait returns nil as soon as there is a completion, or a peer has notified an endpoint of the queue since the last Wait returned.
 	// It looks spin times before it sleeps.
 	Wait(ctx context.Context, spin int) error
+	// Wake makes the Wait that is under way, or else the next one, return nil. Any goroutine of this process may call it.
+	Wake()
 	Close() error
 }
 
