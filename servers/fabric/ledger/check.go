@@ -35,12 +35,23 @@ func CheckOptions(o fabric.EndpointOptions, hello []byte) error {
 		return fmt.Errorf("fabric: a hello of %d bytes, %d at most", len(hello), fabric.MaxHello)
 	}
 	for _, q := range []fabric.Queue{o.Send, o.Recv} {
-		if _, ok := q.(*Queue); !ok {
+		if Of(q) == nil {
 			return fmt.Errorf("fabric: Send and Recv of EndpointOptions must be queues of the domain, one is %T", q)
 		}
 	}
 	if o.Depth < 0 || o.Recvs < 0 {
 		return fmt.Errorf("fabric: EndpointOptions with a depth of %d and %d Recvs: want 0 or more", o.Depth, o.Recvs)
+	}
+	return nil
+}
+
+// Of returns the queue inside of a provider's one, nil if it is another provider's, or none.
+func Of(q fabric.Queue) *Queue {
+	switch q := q.(type) {
+	case *Queue:
+		return q
+	case interface{ Account() *Queue }:
+		return q.Account()
 	}
 	return nil
 }

@@ -117,6 +117,15 @@ func (r *Region) Leave() error {
 	return nil
 }
 
+// Late returns the same bytes of a region that Reach has returned once, whether it is fenced or not, and nil if it is closed. It is for
+// words that arrive after their operation has failed. Release ends what it began.
+func (r *Region) Late(off, n uint64) []byte {
+	if !r.enter() {
+		return nil
+	}
+	return r.mem[off : off+n]
+}
+
 // Own returns the bytes of one of the table's regions that a work request of its own process refers to, none if n is 0. If there is no
 // error, the caller looks at the bytes and then calls Release of the region, which may be nil.
 func (t *Table) Own(of fabric.Region, off, n uint64) (*Region, []byte, error) {
@@ -136,7 +145,7 @@ func (t *Table) Own(of fabric.Region, off, n uint64) (*Region, []byte, error) {
 	return r, r.mem[off : off+n], nil
 }
 
-// Release ends what Own began.
+// Release ends what Own or Late began.
 func (r *Region) Release() {
 	if r != nil {
 		r.leave()
