@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/ledger"
@@ -81,7 +82,7 @@ func (d *Domain) close(end func(e *endpoint)) {
 	for _, l := range d.listeners {
 		l.Close()
 	}
-	for _, e := range d.endpoints {
+	for _, e := range slices.Clone(d.endpoints) {
 		end(e)
 	}
 	d.endpoints = nil

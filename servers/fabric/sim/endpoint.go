@@ -20,6 +20,8 @@ type endpoint struct {
 	ops          []*op // of sends, in the same order
 	err          error
 	gone         bool // its process has ended
+	waits        *op  // a Send that has found no Recv
+	timed        bool // an event will look at the oldest operation's deadline
 	done         chan struct{}
 }
 
@@ -77,7 +79,12 @@ func (e *endpoint) take(w *fabric.WR) error {
 	defer local.Release()
 	work := ledger.Work{WR: *w}
 	if w.Op == fabric.Recv {
-		return e.recvs.Take(work)
+		err := e.recvs.Take(work)
+		if o := e.other.waits; err == nil && o != nil {
+			e.other.waits = nil
+			e.w.After(e.w.Delay(), o.deliver)
+		}
+		return err
 	}
 	if w.Flags&fabric.Inline != 0 {
 		work.Inlined = slices.Clone(b)
@@ -87,7 +94,7 @@ func (e *endpoint) take(w *fabric.WR) error {
 	}
 	o := &op{e: e, w: &work, deadline: e.w.now + fabric.Timeout, freezes: e.w.one(2), bell: w.Flags&fabric.Notify != 0}
 	e.ops = append(e.ops, o)
-	e.w.After(fabric.Timeout+1, func() { o.late() })
+	e.time()
 	if w.Op == fabric.Send {
 		e.next()
 		return nil
@@ -97,16 +104,27 @@ func (e *endpoint) take(w *fabric.WR) error {
 	return nil
 }
 
-// late ends the endpoint if the operation is not complete. The time for which its initiator was stopped does not count.
-func (o *op) late() {
-	if o.e.err != nil || o.acked {
-		return
+// time makes sure that the deadline of the oldest operation is looked at.
+func (e *endpoint) time() {
+	if !e.timed && len(e.ops) > 0 {
+		e.timed = true
+		e.w.After(e.ops[0].deadline+1-e.w.now, e.late)
 	}
-	if n := o.e.d.n; n.state != running {
-		n.whenRunning(func() { o.e.w.After(o.e.w.Delay(), o.late) })
-		return
+}
+
+// late ends the endpoint if its oldest operation has not completed in time. The time for which its initiator was stopped does not count.
+func (e *endpoint) late() {
+	e.timed = false
+	switch n := e.d.n; {
+	case e.err != nil || e.gone || len(e.ops) == 0:
+	case e.ops[0].deadline >= e.w.now:
+		e.time()
+	case n.state != running:
+		e.timed = true
+		n.whenRunning(func() { e.w.After(e.w.Delay(), e.late) })
+	default:
+		e.end(fabric.ErrTimeout, fabric.ErrTimeout)
 	}
-	o.e.end(fabric.ErrTimeout, fabric.ErrTimeout)
 }
 
 // next starts what waits for earlier Writes to be placed: Sends and notifications. Sends wait for earlier Sends too.
@@ -147,8 +165,12 @@ func (o *op) deliver() {
 	if e.err != nil || e.other.gone {
 		return
 	}
-	if !e.w.Reaches(e.d.n, e.other.d.n) || e.other.recvs.Open() == 0 {
+	if !e.w.Reaches(e.d.n, e.other.d.n) {
 		e.w.After(1+e.w.upTo(retry), o.deliver)
+		return
+	}
+	if e.other.recvs.Open() == 0 {
+		e.waits = o // until the peer posts one, or the Send is late
 		return
 	}
 	b := o.w.Inlined

@@ -36,9 +36,9 @@ func newPair(t *testing.T, seed uint64, f Faults) *pair {
 	}
 	p.aq, p.bq = queue(p.a), queue(p.b)
 	var err error
-	p.shared, err = p.b.Domain().Alloc(4096, fabric.RemoteRead|fabric.RemoteWrite)
+	p.shared, err = p.b.Domain().Alloc(8192, fabric.RemoteRead|fabric.RemoteWrite)
 	require.NoError(t, err)
-	p.local, err = p.a.Domain().Alloc(4096, 0)
+	p.local, err = p.a.Domain().Alloc(8192, 0)
 	require.NoError(t, err)
 	l, err := p.b.Domain().Listen("b")
 	require.NoError(t, err)
