@@ -157,6 +157,9 @@ func (e *shuffleEndpoint) Post(w []fabric.WR) (int, error) {
 		if e.full || len(e.ops) >= 40 {
 			return i, fabric.ErrAgain
 		}
+		if wr.Op == fabric.Write && e.busy(&wr) {
+			panic("a place is written again before its last Write has completed (invariants 2 and 3)")
+		}
 		op := &shuffleOp{wr: wr}
 		if wr.Op != fabric.Send {
 			for _, k := range e.f.rnd.Perm(int(wr.LLen+7) / 8) {
@@ -166,6 +169,17 @@ func (e *shuffleEndpoint) Post(w []fabric.WR) (int, error) {
 		e.ops = append(e.ops, op)
 	}
 	return len(w), nil
+}
+
+// busy says whether a Write to a part of wr's place has not completed.
+func (e *shuffleEndpoint) busy(wr *fabric.WR) bool {
+	for _, op := range e.ops {
+		o := &op.wr
+		if o.Op == fabric.Write && o.Remote == wr.Remote && o.ROff < wr.ROff+wr.LLen && wr.ROff < o.ROff+o.LLen {
+			return true
+		}
+	}
+	return false
 }
 
 // move moves one word of an operation. It reports a violation as the operation's failure.
