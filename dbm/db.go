@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"flashdbm/internal/opener"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
 )
@@ -19,6 +20,10 @@ type DB struct {
 // database, and a symlink to an existing file is followed. Errors: ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a
 // read-only open, and those of the system.
 func Open(path string, opts *Options) (*DB, error) { return open(vfs.OS(), path, opts) }
+
+func init() {
+	opener.On = func(fs vfs.FS, path string, opts any) (any, error) { return open(fs, path, opts.(*Options)) }
+}
 
 func open(fs vfs.FS, path string, opts *Options) (*DB, error) {
 	if opts != nil && opts.Durability > Buffered {

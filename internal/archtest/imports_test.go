@@ -16,7 +16,7 @@ const module = "flashdbm"
 // decision about the whole, see ARCHITECTURE.md.
 var layers = [][]string{
 	{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc", "internal/mutants"},
-	{"logstore"},
+	{"logstore", "internal/opener"},
 	{"override"},
 	{"mvcc"},
 	{"dbm"},
