@@ -6,6 +6,7 @@ replace flashdbm => ../
 
 require (
 	flashdbm v0.0.0-00010101000000-000000000000
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/stretchr/testify v1.12.1
 	github.com/zeebo/xxh3 v1.1.0
 	golang.org/x/sys v0.49.0

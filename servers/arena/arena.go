@@ -412,3 +412,6 @@ func (a *Arena) Close() error {
 	a.extents = nil
 	return all
 }
+
+// Extent returns an extent's memory. It is for checks.
+func (a *Arena) Extent(number uint32) []byte { return a.extents[number].bytes }

@@ -1,0 +1,419 @@
+package shard
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+	"flashdbm/servers/arena"
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/sim"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/store"
+)
+
+var (
+	simSeed = flag.Uint64("sim.seed", 1, "first seed of the simulator")
+	simRuns = flag.Int("sim.runs", 0, "how many seeds are simulated; 0: as many as -sim.time allows")
+	simTime = flag.Duration("sim.time", 10*time.Second, "how long seeds are simulated, if -sim.runs is 0")
+	simLog  = flag.Bool("sim.log", false, "tell what happens")
+)
+
+// A simulation is one node with its clients, as a seed decides. After each step of the shard the invariants are checked; at the end the
+// history of all operations is.
+type simulation struct {
+	w       *sim.World
+	seed    uint64
+	bad     string
+	mode    Durability
+	small   bool // memory for a few items only
+	evict   bool // and in memory mode, what is not used makes room
+	life    int
+	server  *sim.Node
+	shard   *Shard
+	store   *store.Store
+	file    *simFile
+	threads []*sim.Thread
+	clients []*simClient
+	links   []*simLink
+	history []porcupine.Operation
+	values  map[uint64]string // by version: what was seen or decided with it
+	wrote   map[string]int    // values that were applied to the file or shown: how often
+	reads   map[*simRead]bool // under way
+	jumped  bool              // the server's date
+	crashed []int             // operations of the history that are crashes after which nothing was served yet
+	counts  simCounts
+}
+
+type simCounts struct{ ops, reads, accepted, crashes, retries, fetched, unknown int }
+
+const simKeys = 5
+
+func simKey(i int) string { return fmt.Sprintf("key-%d", i) }
+
+func (m *simulation) rand(n int) int { return m.w.Rand().IntN(n) }
+
+func (m *simulation) violation(format string, args ...any) {
+	if m.bad == "" {
+		m.bad = fmt.Sprintf(format, args...)
+		m.say("VIOLATION: %s", m.bad)
+	}
+}
+
+func (m *simulation) say(format string, args ...any) {
+	if *simLog {
+		fmt.Printf("%12v  %s\n", m.w.Now(), fmt.Sprintf(format, args...))
+	}
+}
+
+func newSimulation(seed uint64) *simulation {
+	m := &simulation{
+		w: sim.New(seed, sim.Faults{LoseOne: 400, StallOne: 300}), seed: seed, values: map[uint64]string{}, wrote: map[string]int{}, reads: map[*simRead]bool{},
+	}
+	m.mode = Durability(m.rand(3))
+	m.small = m.rand(3) == 0
+	m.evict = m.small && m.mode == Memory && m.rand(2) == 0
+	m.server = m.w.NewNode("server")
+	m.file = &simFile{w: m}
+	if m.mode != Memory && m.rand(12) == 0 {
+		m.file.mem = vfs.NewMem(memBytes)
+		m.file.open()
+	}
+	m.start()
+	for i := range 2 + m.rand(2) {
+		m.clients = append(m.clients, newSimClient(m, i))
+	}
+	return m
+}
+
+// start begins a life of the node.
+func (m *simulation) start() {
+	m.life++
+	m.threads = nil
+	o := Options{
+		Term: uint64(m.life), Seed: m.seed, Durability: m.mode, Alloc: m.server.Domain().Alloc, Arena: arena.Options{Extent: 64 << 10, Limit: 1 << 20},
+		Clock: func() (int64, uint64) { return m.server.Now().UnixNano(), uint64(m.server.Wall().UnixMilli()) },
+	}
+	if m.small {
+		o.Arena.Limit = 64 << 10
+		o.Evict = m.evict
+	}
+	m.store = nil
+	if m.mode != Memory {
+		var err error
+		if m.store, err = store.Open(m.file, m.wakeShard, []time.Duration{0, 100 * time.Millisecond}[m.rand(2)]); err != nil {
+			m.violation("open: %v", err)
+			return
+		}
+		o.Store = m.store
+	}
+	var err error
+	if m.shard, err = New(o); err != nil {
+		m.violation("new: %v", err)
+		return
+	}
+	s := m.shard
+	s.between = func() {
+		for range m.rand(3) { // what a Read finds between two stores of the shard
+			m.nudge()
+		}
+		m.checkShown()
+	}
+	l, err := m.server.Domain().Listen(fmt.Sprintf("server-%d", m.life))
+	if err != nil {
+		m.violation("listen: %v", err)
+		return
+	}
+	q, _ := m.server.Domain().NewQueue(1024)
+	l.(*sim.Listener).Handle(func(in *sim.Incoming) { in.Accept(fabric.EndpointOptions{Send: q, Recv: q}, nil) })
+	quiet := 0
+	m.threads = append(m.threads, m.server.Go("shard", func(now time.Time) (bool, time.Time) {
+		if m.bad != "" {
+			return false, time.Time{}
+		}
+		if s.o.Store != nil && m.rand(40) == 0 {
+			s.evict(1 << m.rand(20))
+		}
+		worked, _ := s.Step(now)
+		if worked && s.polled && len(s.inbox) == 0 {
+			worked = quiet == 0
+		}
+		m.check()
+		if quiet++; worked {
+			quiet = 0
+			return true, time.Time{}
+		}
+		return false, now.Add(time.Duration(1 + m.rand(int(50*time.Millisecond)<<m.rand(6))))
+	}))
+	if m.store != nil {
+		st := m.store
+		for _, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
+			m.threads = append(m.threads, m.server.Go("store", func(now time.Time) (bool, time.Time) {
+				if m.bad != "" {
+					return false, time.Time{}
+				}
+				worked, next := step(now)
+				if worked && m.rand(2) == 0 { // the file is slow
+					return false, now.Add(time.Duration(m.rand(int(5 * time.Millisecond))))
+				}
+				if !worked && next.IsZero() {
+					next = now.Add(time.Duration(m.rand(int(3 * time.Millisecond))))
+				}
+				return worked, next
+			}))
+		}
+	}
+}
+
+func (m *simulation) wakeShard() {
+	if len(m.threads) > 0 {
+		m.threads[0].Wake()
+	}
+}
+
+// nudge moves some words of Reads that are under way, by running what the fabric does next if it is due about now. The fabric has no such
+// call, so the simulation looks at the memory itself: a Read in progress is one of the fabric's; see simRead.peek.
+func (m *simulation) nudge() {
+	for r := range m.reads {
+		r.peek()
+	}
+}
+
+// crash ends the life of the node.
+func (m *simulation) crash() {
+	if !m.server.Alive() {
+		return
+	}
+	m.counts.crashes++
+	m.server.Kill()
+	for _, l := range m.links {
+		l.dead = true
+	}
+	m.links = nil
+	at := m.w.Now().Nanoseconds()
+	m.file.full = false
+	m.file.crash()
+	m.say("crash; the file has %d entries", m.file.state.Seq)
+	for i := range simKeys {
+		k := simKey(i)
+		c := call{kind: "crash", key: k}
+		if r, found := m.file.find([]byte(k)); found && m.mode != Memory {
+			c.value, c.expiry = name(r.Value), r.Expiry != 0
+		}
+		m.crashed = append(m.crashed, len(m.history)) // what is lost may be Read until the next life serves
+		m.history = append(m.history, porcupine.Operation{ClientId: 1000*m.life + i, Input: c, Output: result{}, Call: at, Return: math.MaxInt64})
+	}
+	m.w.After(time.Duration(m.rand(int(20*time.Millisecond))), func() {
+		m.server.Restart()
+		m.start()
+		m.say("life %d, term %d, seq %d", m.life, m.shard.term, m.shard.seq)
+	})
+}
+
+// noteApplied counts what the file was given.
+func (m *simulation) noteApplied(e *store.Entry) {
+	if e.Remove {
+		return
+	}
+	m.noteVersion(e.Version, name(e.Value))
+	if v := name(e.Value); strings.HasPrefix(v, "v") {
+		if m.wrote[v]++; m.wrote[v] > 1 {
+			m.violation("the write of %s happened twice", v)
+		}
+	}
+}
+
+func (m *simulation) noteVersion(version uint64, value string) {
+	if was, ok := m.values[version]; ok && was != value {
+		m.violation("version %d has value %s and value %s", version, was, value)
+	}
+	m.values[version] = value
+}
+
+// checkShown makes sure that what peers may find is committed, and that a key has one current item at most.
+func (m *simulation) checkShown() {
+	s := m.shard
+	current := map[string]int{}
+	for p := range m.places() {
+		b := guard.Bytes(s.arena.Bytes(p))
+		it := guard.Parse(b)
+		if c, err := guard.Verify(b, it.Key); err == nil {
+			if current[string(it.Key)]++; current[string(it.Key)] > 1 {
+				m.violation("key %s has two current items", it.Key)
+			}
+			if seq := s.seqOf(c.Version); m.mode == Sync && seq > m.store.Durable() {
+				m.violation("entry %d of %s is shown before it is synced", seq, it.Key)
+			}
+		}
+	}
+}
+
+// places returns the places that the table and the pending entries know.
+func (m *simulation) places() map[arena.Place]bool {
+	s := m.shard
+	all := map[arena.Place]bool{}
+	for i := range s.table.Buckets() {
+		for _, p := range s.table.Chain(i, nil) {
+			all[arena.Place(p)] = true
+		}
+	}
+	for i := range s.pending {
+		if e := &s.pending[i]; !e.remove {
+			all[e.place] = true
+		}
+	}
+	return all
+}
+
+// check looks at the invariants that hold between any two steps.
+func (m *simulation) check() {
+	s := m.shard
+	if s.now >= s.quiet {
+		for _, i := range m.crashed {
+			m.history[i].Return = m.w.Now().Nanoseconds()
+		}
+		m.crashed = nil
+	}
+	m.checkShown()
+	if s.shown > s.committed() {
+		m.violation("shown %d, committed %d", s.shown, s.committed())
+	}
+	for i := range s.pending {
+		if s.pending[i].seq != s.shown+1+uint64(i) {
+			m.violation("pending entry %d has number %d, shown is %d", i, s.pending[i].seq, s.shown)
+		}
+	}
+	if s.complete && m.mode != Memory { // all that the file has and that is shown is in the table
+		for i := range simKeys {
+			k := []byte(simKey(i))
+			r, found := m.file.find(k)
+			_, inTable := s.table.Find(s.hash(k), k)
+			if found && s.seqOf(r.Version) <= s.shown && !inTable && s.pendingFor(s.hash(k), k) == nil {
+				if _, gone := s.tombs[string(k)]; !gone {
+					m.violation("the table is said to be complete, and lacks %s", k)
+				}
+			}
+		}
+	}
+	for r := range m.reads {
+		r.watch()
+	}
+	for _, cl := range s.clients {
+		if len(cl.outcomes) > 16 {
+			m.violation("%d outcomes are kept for a client with 3 writes under way", len(cl.outcomes))
+		}
+	}
+}
+
+// run lets the clients work, and crashes and stops happen, and checks what has been seen.
+func (m *simulation) run() string {
+	for _, c := range m.clients {
+		c.begin()
+	}
+	var trouble func()
+	trouble = func() {
+		switch m.rand(12) {
+		case 0, 1:
+			m.crash()
+		case 2:
+			n := m.server
+			if m.rand(2) == 0 {
+				n = m.clients[m.rand(len(m.clients))].n
+			}
+			if n.Running() {
+				n.Stop()
+				m.w.After(time.Duration(m.rand(int(3*time.Second))), n.Resume)
+			}
+		case 4:
+			m.jumped = true
+			m.server.JumpWall(time.Duration(m.rand(int(4*time.Second))) - 2*time.Second)
+		case 3:
+			m.file.full = m.mode != Memory && m.server.Alive()
+			m.w.After(time.Duration(m.rand(int(300*time.Millisecond))), func() { m.file.full = false })
+		}
+		m.w.After(time.Duration(m.rand(int(1500*time.Millisecond))), trouble)
+	}
+	m.w.After(time.Duration(m.rand(int(time.Second))), trouble)
+	done := func() bool {
+		if m.bad != "" {
+			return true
+		}
+		for _, c := range m.clients {
+			if c.left > 0 || c.busy() {
+				return false
+			}
+		}
+		return true
+	}
+	if !m.w.RunUntil(10*time.Minute, done) {
+		m.violation("the clients wait for ever")
+	}
+	for _, c := range m.clients {
+		c.leave()
+	}
+	if m.bad == "" {
+		m.checkHistory()
+	}
+	m.file.close()
+	m.w.Close()
+	return m.bad
+}
+
+// checkHistory looks for an order of all operations that explains every answer.
+func (m *simulation) checkHistory() {
+	for _, part := range model.Partition(m.history) {
+		key := part[0].Input.(call).key
+		if porcupine.CheckOperationsTimeout(model, part, 20*time.Second) != porcupine.Illegal {
+			continue
+		}
+		m.violation("the history of %s is not linearizable", key)
+		slices.SortFunc(part, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+		for _, o := range part {
+			m.say("%d-%d by %d: %+v: %+v", o.Call, o.Return, o.ClientId, o.Input, o.Output)
+		}
+	}
+}
+
+func (m *simulation) record(client int, c call, r result, from, to int64) {
+	if r.open {
+		to = math.MaxInt64
+	}
+	m.history = append(m.history, porcupine.Operation{ClientId: client, Input: c, Output: r, Call: from, Return: to})
+}
+
+// TestSimulation runs as many seeds as there is time for. A failure names the one line that plays it again.
+func TestSimulation(t *testing.T) {
+	runs, limit := *simRuns, *simTime
+	if testing.Short() {
+		limit = min(limit, 2*time.Second)
+	}
+	began := time.Now()
+	var all simCounts
+	n := 0
+	for seed := *simSeed; n < runs || runs == 0 && time.Since(began) < limit; seed++ {
+		m := newSimulation(seed)
+		if bad := m.run(); bad != "" {
+			t.Fatalf("%s\n  go test ./shard -run TestSimulation -sim.runs 1 -sim.log -sim.seed %d", bad, seed)
+		}
+		n++
+		all.ops += m.counts.ops
+		all.reads += m.counts.reads
+		all.accepted += m.counts.accepted
+		all.crashes += m.counts.crashes
+		all.retries += m.counts.retries
+		all.unknown += m.counts.unknown
+	}
+	t.Logf("%d seeds: %+v", n, all)
+	require.Positive(t, all.accepted)
+	require.Positive(t, all.crashes)
+	require.Positive(t, all.retries)
+}
