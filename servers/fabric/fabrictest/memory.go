@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -219,7 +218,7 @@ func testFenceUnderFire(t *testing.T, s *suite) {
 	o := s.owner(t)
 	const half = localSize / 2 // bytes of a connection's part of the region, whose first and last word bear a number
 	fenced := 0
-	rounds := max(s.rounds(40), 10)
+	rounds := max(s.rounds(20), 8)
 	for round := range rounds {
 		region, key := alloc(t, o, 2*half, both)
 		var done [2]atomic.Uint64 // the last number whose Write has succeeded
@@ -251,7 +250,7 @@ func testFenceUnderFire(t *testing.T, s *suite) {
 			})
 		}
 		for done[0].Load() == 0 || done[1].Load() == 0 {
-			runtime.Gosched()
+			time.Sleep(50 * time.Microsecond)
 		}
 		time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
 		there := o.call(t, request{Do: "fence", Region: region}).Bytes

@@ -62,8 +62,12 @@ func (m *Model) Batch() (batch []fabric.WR, signalled int) {
 }
 
 func (m *Model) operation(from, to int) fabric.WR {
+	op := fabric.Read + fabric.Op(m.r.IntN(2))
+	if m.r.IntN(50) == 0 { // most providers take a hundred times as long for it
+		op = fabric.Send
+	}
 	w := fabric.WR{
-		Op: fabric.Read + fabric.Op(m.r.IntN(3)), Local: m.mem, LOff: uint64(from), LLen: uint64(to - from), Remote: m.key, ROff: uint64(from),
+		Op: op, Local: m.mem, LOff: uint64(from), LLen: uint64(to - from), Remote: m.key, ROff: uint64(from),
 	}
 	if w.Op == fabric.Read {
 		copy(m.local[from:to], m.Remote[from:to])

@@ -201,7 +201,7 @@ func (e *endpoint) Err() error {
 }
 
 func (e *endpoint) Close() error {
-	e.d.forget(e)
+	e.d.open.Forget(e)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.err == nil {

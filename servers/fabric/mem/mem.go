@@ -30,18 +30,13 @@ type Domain struct {
 	net     *Network
 	nonce   uint64
 	regions *regions.Table
-
-	mu     sync.Mutex // guards what follows; no other lock is taken while it is held
-	open   map[closer]bool
-	closed bool
+	open    ledger.Children
 }
-
-type closer interface{ Close() error }
 
 // Open returns a new domain, as a new process would have.
 func (n *Network) Open() *Domain {
 	nonce := regions.Random()
-	return &Domain{net: n, nonce: nonce, regions: regions.NewTable(nonce, regions.Random), open: map[closer]bool{}}
+	return &Domain{net: n, nonce: nonce, regions: regions.NewTable(nonce, regions.Random)}
 }
 
 // Caps implements fabric.Domain.
@@ -62,48 +57,15 @@ func (d *Domain) NewQueue(depth int) (fabric.Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	return q, d.keep(q)
-}
-
-// keep remembers what Close has to close.
-func (d *Domain) keep(c closer) error {
-	d.mu.Lock()
-	closed := d.closed
-	if !closed {
-		d.open[c] = true
+	if err := d.open.Keep(q); err != nil {
+		return nil, err
 	}
-	d.mu.Unlock()
-	if closed {
-		c.Close()
-		return fabric.ErrClosed
-	}
-	return nil
-}
-
-func (d *Domain) forget(c closer) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.open, c)
+	return q, nil
 }
 
 // Close implements fabric.Domain. It stands for the end of a process too.
 func (d *Domain) Close() error {
-	d.mu.Lock()
-	d.closed = true
-	all := d.open
-	d.open = map[closer]bool{}
-	d.mu.Unlock()
-	var queues []closer
-	for c := range all {
-		if _, ok := c.(*ledger.Queue); ok {
-			queues = append(queues, c) // what ends tells them
-			continue
-		}
-		c.Close()
-	}
-	for _, q := range queues {
-		q.Close()
-	}
+	d.open.Close()
 	return d.regions.Close()
 }
 
@@ -131,7 +93,7 @@ func (d *Domain) Listen(addr string) (fabric.Listener, error) {
 	if taken {
 		return nil, fmt.Errorf("fabric: listen at %q: somebody does already", addr)
 	}
-	if err := d.keep(l); err != nil {
+	if err := d.open.Keep(l); err != nil {
 		return nil, err
 	}
 	return l, nil
@@ -145,7 +107,7 @@ func (l *listener) Close() error {
 		delete(l.d.net.listeners, l.addr)
 		l.d.net.mu.Unlock()
 		close(l.ended)
-		l.d.forget(l)
+		l.d.open.Forget(l)
 	})
 	return nil
 }
@@ -214,7 +176,7 @@ func (d *Domain) Dial(ctx context.Context, addr string, hello []byte, o fabric.E
 	if r.err != nil {
 		return nil, nil, fmt.Errorf("fabric: dial %q: %w", addr, r.err)
 	}
-	if err := d.keep(r.e); err != nil {
+	if err := d.open.Keep(r.e); err != nil {
 		return nil, nil, err
 	}
 	return r.e, r.answer, nil
@@ -243,7 +205,7 @@ func (in *incoming) Accept(o fabric.EndpointOptions, answer []byte) (fabric.Endp
 		return nil, fmt.Errorf("fabric: accept: %w: it has given up, or was answered", fabric.ErrPeer)
 	}
 	mine, theirs := connect(in.l.d, in.from, in.l.addr, o, in.o)
-	if err := in.l.d.keep(mine); err != nil {
+	if err := in.l.d.open.Keep(mine); err != nil {
 		return nil, err
 	}
 	in.over = true

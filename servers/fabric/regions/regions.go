@@ -1,5 +1,5 @@
-// Package regions keeps the memory that one process offers to peers, for providers whose operations on it are carried out inside of that
-// process: mem, tcp, sim. It checks keys and bounds, and fences.
+// Package regions keeps the memory that one process offers to peers, and what takes part in its own operations. It checks keys and bounds,
+// and fences. The operations of mem, tcp and sim are carried out with it; shm brings memory of its own, which peers map.
 package regions
 
 import (
@@ -39,6 +39,7 @@ type Region struct {
 	key    fabric.Key
 	access fabric.Access
 	mem    []byte
+	with   Memory
 
 	fenced atomic.Bool
 	closed atomic.Bool
@@ -46,24 +47,51 @@ type Region struct {
 	users atomic.Int64
 }
 
-// Alloc adds a region.
+// Memory is what a region consists of.
+type Memory struct {
+	Bytes []byte
+	With  any // what else the provider knows of it
+	// Open makes the region of the given ID one that peers reach, where that is not this package's doing. Fence, if there is one, ends
+	// that; it is called once or several times. Free gives the memory back, once Fence was called and nobody looks at it.
+	Open  func(id uint64)
+	Fence func(id uint64)
+	Free  func() error
+}
+
+// Alloc adds a region of memory of this process.
 func (t *Table) Alloc(n int, a fabric.Access) (*Region, error) {
-	if n <= 0 {
-		return nil, fmt.Errorf("fabric: a region of %d bytes: want 1 at least", n)
+	if err := CheckSize(n); err != nil {
+		return nil, err
 	}
-	mem, err := words.Alloc(n)
+	b, err := words.Alloc(n)
 	if err != nil {
 		return nil, fmt.Errorf("fabric: a region of %d bytes: %w", n, err)
 	}
+	return t.Add(Memory{Bytes: b, Free: func() error { return words.Free(b) }}, a)
+}
+
+// CheckSize returns an error if a region cannot have n bytes.
+func CheckSize(n int) error {
+	if n <= 0 {
+		return fmt.Errorf("fabric: a region of %d bytes: want 1 at least", n)
+	}
+	return nil
+}
+
+// Add adds a region. If it returns an error, it has freed the memory.
+func (t *Table) Add(m Memory, a fabric.Access) (*Region, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		words.Free(mem)
+		m.Free()
 		return nil, fabric.ErrClosed
 	}
 	t.last++
-	r := &Region{t: t, access: a, mem: mem}
-	r.key = fabric.Key{ID: t.last, Rkey: t.random(), Nonce: t.nonce, Len: uint64(n)}
+	r := &Region{t: t, access: a, mem: m.Bytes, with: m}
+	r.key = fabric.Key{ID: t.last, Rkey: t.random(), Nonce: t.nonce, Len: uint64(len(m.Bytes))}
+	if m.Open != nil {
+		m.Open(r.key.ID)
+	}
 	t.byID[r.key.ID] = r
 	return r, nil
 }
@@ -84,19 +112,22 @@ func (t *Table) Close() error {
 	return failed
 }
 
-// Reach returns the bytes that an operation of a peer refers to. It checks the key, the right and the bounds, and that the region is not
-// fenced. If there is no error, the caller looks at the bytes and then calls Leave, whose result decides whether the operation succeeds.
-func (t *Table) Reach(k fabric.Key, off, n uint64, want fabric.Access) (*Region, []byte, error) {
+// Find returns the region of a key, nil if there is none: it is closed, or the key is wrong.
+func (t *Table) Find(k fabric.Key) *Region {
 	t.mu.RLock()
 	r := t.byID[k.ID]
 	t.mu.RUnlock()
-	if r == nil || r.key.Rkey != k.Rkey || r.key.Nonce != k.Nonce || r.access&want == 0 {
-		return nil, nil, fabric.ErrAccess
+	if r == nil || r.key.Rkey != k.Rkey || r.key.Nonce != k.Nonce {
+		return nil
 	}
-	if off > uint64(len(r.mem)) || n > uint64(len(r.mem))-off || n > math.MaxUint32 {
-		return nil, nil, fabric.ErrAccess
-	}
-	if !r.enter() {
+	return r
+}
+
+// Reach returns the bytes that an operation of a peer refers to. It checks the key, the right and the bounds, and that the region is not
+// fenced. If there is no error, the caller looks at the bytes and then calls Leave, whose result decides whether the operation succeeds.
+func (t *Table) Reach(k fabric.Key, off, n uint64, want fabric.Access) (*Region, []byte, error) {
+	r := t.Find(k)
+	if r == nil || r.access&want == 0 || !r.within(off, n) || !r.enter() {
 		return nil, nil, fabric.ErrAccess
 	}
 	if r.fenced.Load() {
@@ -104,6 +135,11 @@ func (t *Table) Reach(k fabric.Key, off, n uint64, want fabric.Access) (*Region,
 		return nil, nil, fabric.ErrAccess
 	}
 	return r, r.mem[off : off+n], nil
+}
+
+// within reports whether n bytes from off are inside of the region. The sum of the two may be anything.
+func (r *Region) within(off, n uint64) bool {
+	return off <= uint64(len(r.mem)) && n <= uint64(len(r.mem))-off && n <= math.MaxUint32
 }
 
 // Leave ends what Reach began: it returns ErrAccess if the region was fenced meanwhile. The look at the fence comes after the operation's
@@ -136,7 +172,7 @@ func (t *Table) Own(of fabric.Region, off, n uint64) (*Region, []byte, error) {
 	if !ok || r == nil || r.t != t {
 		return nil, nil, fmt.Errorf("%w: Local is not a region of this domain", fabric.ErrInvalid)
 	}
-	if off > uint64(len(r.mem)) || n > uint64(len(r.mem))-off || n > math.MaxUint32 {
+	if !r.within(off, n) {
 		return nil, nil, fmt.Errorf("%w: bytes [%d, %d+%d) of a local region of %d", fabric.ErrInvalid, off, off, n, len(r.mem))
 	}
 	if !r.enter() {
@@ -169,23 +205,37 @@ func (r *Region) Bytes() []byte { return r.mem }
 // Key implements fabric.Region.
 func (r *Region) Key() fabric.Key { return r.key }
 
+// Access returns what peers may do with the region, nothing once it is fenced.
+func (r *Region) Access() fabric.Access {
+	if r.fenced.Load() {
+		return 0
+	}
+	return r.access
+}
+
+// With returns what the provider has said of the region's memory.
+func (r *Region) With() any { return r.with.With }
+
 // Fence implements fabric.Region.
 func (r *Region) Fence() error {
 	r.fenced.Store(true)
+	if r.with.Fence != nil {
+		r.with.Fence(r.key.ID)
+	}
 	return nil
 }
 
 // Close implements fabric.Region.
 func (r *Region) Close() error {
-	r.fenced.Store(true)
 	if r.closed.Swap(true) {
 		return nil
 	}
+	r.Fence()
 	r.t.mu.Lock()
 	delete(r.t.byID, r.key.ID)
 	r.t.mu.Unlock()
 	for r.users.Load() != 0 { // copies of a few microseconds
 		runtime.Gosched()
 	}
-	return words.Free(r.mem)
+	return r.with.Free()
 }

@@ -30,6 +30,12 @@ func Add(b []byte, off int, v uint64) uint64 { return atomic.AddUint64(at(b, off
 // Swap replaces the word at an offset, which is a multiple of eight in memory, and returns what it was. It is a full barrier, as Store is.
 func Swap(b []byte, off int, v uint64) uint64 { return atomic.SwapUint64(at(b, off), v) }
 
+// CompareAndSwap replaces the word at an offset, which is a multiple of eight in memory, if it is as expected. It is a full barrier, as Store
+// is, whether it replaces the word or not.
+func CompareAndSwap(b []byte, off int, old, v uint64) bool {
+	return atomic.CompareAndSwapUint64(at(b, off), old, v)
+}
+
 func at(b []byte, off int) *uint64 {
 	p := unsafe.Pointer(&b[off : off+Size][0])
 	if uintptr(p)%Size != 0 {
