@@ -153,7 +153,7 @@ func (s *Shard) show(e *entry) {
 		}
 		guard.Hide(guard.Bytes(s.arena.Bytes(old)))
 	}
-	s.between()
+	s.between(e)
 	if e.remove {
 		if ok {
 			s.table.Remove(e.hash, p)
@@ -161,7 +161,7 @@ func (s *Shard) show(e *entry) {
 		s.remember(e)
 	} else {
 		guard.Show(guard.Bytes(s.arena.Bytes(e.place)), e.guardian)
-		s.between()
+		s.between(e)
 		s.install(e.hash, e.place, p, ok)
 		delete(s.tombs, string(key))
 	}

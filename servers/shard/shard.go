@@ -82,7 +82,7 @@ type Shard struct {
 	hand     uint64 // chain that the search for expired items comes to next
 	failed   error  // the store's
 
-	between func() // called where one-sided Reads may see the middle of a change; nil but in the simulator
+	between func(*entry) // called where one-sided Reads may see the middle of what shows an entry: the simulator looks, too
 }
 
 // New returns a shard. The caller keeps the arena's memory and the store until Close.
@@ -97,7 +97,7 @@ func New(o Options) (*Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shard{o: o, term: o.Term, arena: a, clients: map[uint64]*client{}, between: func() {}}
+	s := &Shard{o: o, term: o.Term, arena: a, clients: map[uint64]*client{}, between: func(*entry) {}}
 	s.table = table.New((*items)(s))
 	s.newest = map[uint64]uint64{}
 	s.cache.init()

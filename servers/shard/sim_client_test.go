@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"flashdbm/servers/arena"
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/sim"
 	"flashdbm/servers/guard"
@@ -130,6 +131,7 @@ type simLane struct {
 	q      protocol.Request
 	id     uint64 // of the request
 	sent   time.Time
+	sentAt int64 // the same by the server's clock
 	first  time.Time
 	again  time.Time // when it is sent anew
 	rest   time.Time // nothing is begun before
@@ -263,6 +265,7 @@ func (c *simClient) send(now time.Time, l *simLane) {
 	}
 	c.request++
 	l.id, l.sent, l.again = c.request, now, now.Add(c.patience())
+	l.sentAt = c.m.server.Now().UnixNano()
 	l.q.Oldest = c.oldest()
 	h := wire.Header{Op: uint8(l.q.Op), Flags: uint8(l.q.Flags), Request: l.id}
 	body := l.q.AppendBody(nil)
@@ -415,8 +418,6 @@ func (r *simRead) watch() {
 	}
 }
 
-func (r *simRead) peek() { r.watch() }
-
 // arenaAt returns an extent's memory from an offset on. It is for checks.
 func (s *Shard) arenaAt(extent uint32, offset uint64) []byte { return s.arena.Extent(extent)[offset:] }
 
@@ -535,6 +536,7 @@ func (c *simClient) got(now time.Time, l *simLane, status protocol.Status, flags
 	c.saw(l.c.key, it.Version, v)
 	if it.HasPointer && m.server.Alive() {
 		if key, ok := m.shard.arena.Key(it.Pointer.Extent); ok && it.Pointer.Term == m.shard.term {
+			c.checkLease(l, &it)
 			less := func(us uint32) time.Duration { return time.Duration(us) * time.Microsecond / 64 * 63 }
 			c.cache[l.c.key] = simPointer{
 				Pointer: it.Pointer, life: m.life, version: it.Version, expiry: it.Expiry, key: key,
@@ -543,6 +545,19 @@ func (c *simClient) got(now time.Time, l *simLane, status protocol.Status, flags
 		}
 	}
 	c.finish(l, result{ok: true, value: v})
+}
+
+// checkLease makes sure that a lease does not end before the client thinks so, even without any margin.
+func (c *simClient) checkLease(l *simLane, it *protocol.Item) {
+	s := c.m.shard
+	p := &it.Pointer
+	if !s.arena.InUse(p.Extent, p.Offset) || guard.Parse(s.arenaAt(p.Extent, p.Offset)).Version != it.Version {
+		return
+	}
+	end := s.arena.Lease(arena.Place(p.Extent)<<24 | arena.Place((p.Offset-arena.PrefixSize)/16))
+	if least := l.sentAt + int64(p.Lease)*1000; end < least {
+		c.m.violation("a lease ends %v before the client's, which counts from its request", time.Duration(least-end))
+	}
 }
 
 func (c *simClient) saw(key string, version uint64, value string) {

@@ -122,11 +122,12 @@ func (m *simulation) start() {
 		return
 	}
 	s := m.shard
-	s.between = func() {
-		for range m.rand(3) { // what a Read finds between two stores of the shard
-			m.nudge()
+	s.between = func(e *entry) {
+		if e.remove {
+			m.checkShown()
+		} else {
+			m.checkShown(e.place)
 		}
-		m.checkShown()
 	}
 	l, err := m.server.Domain().Listen(fmt.Sprintf("server-%d", m.life))
 	if err != nil {
@@ -177,14 +178,6 @@ func (m *simulation) start() {
 func (m *simulation) wakeShard() {
 	if len(m.threads) > 0 {
 		m.threads[0].Wake()
-	}
-}
-
-// nudge moves some words of Reads that are under way, by running what the fabric does next if it is due about now. The fabric has no such
-// call, so the simulation looks at the memory itself: a Read in progress is one of the fabric's; see simRead.peek.
-func (m *simulation) nudge() {
-	for r := range m.reads {
-		r.peek()
 	}
 }
 
@@ -240,10 +233,14 @@ func (m *simulation) noteVersion(version uint64, value string) {
 }
 
 // checkShown makes sure that what peers may find is committed, and that a key has one current item at most.
-func (m *simulation) checkShown() {
+func (m *simulation) checkShown(more ...arena.Place) {
 	s := m.shard
 	current := map[string]int{}
-	for p := range m.places() {
+	all := m.places()
+	for _, p := range more {
+		all[p] = true
+	}
+	for p := range all {
 		b := guard.Bytes(s.arena.Bytes(p))
 		it := guard.Parse(b)
 		if c, err := guard.Verify(b, it.Key); err == nil {
