@@ -1,7 +1,6 @@
 package machine
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -42,28 +41,12 @@ func (c *client) close() { c.g.Close() }
 
 func (c *client) do(q protocol.Request) (protocol.Status, protocol.Flags, []byte) {
 	c.t.Helper()
-	c.request++
 	if q.Op.IsWrite() && q.Number == 0 {
 		c.number++
 		q.Number, q.Oldest = c.number, c.number
 	}
-	b, err := c.c.Begin(q.BodySize())
-	require.NoError(c.t, err)
-	c.c.End(&wire.Header{Op: uint8(q.Op), Flags: uint8(q.Flags), Request: c.request}, q.AppendBody(b))
-	c.c.Flush()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
-	defer cancel()
-	for {
-		c.g.Step()
-		if m, ok := c.c.Receive(); ok {
-			require.Equal(c.t, c.request, m.Request)
-			return protocol.Status(m.Status), protocol.Flags(m.Flags), m.Body
-		}
-		require.NoError(c.t, c.c.Err())
-		if c.g.Arm() {
-			require.NoError(c.t, c.g.Wait(ctx, 1000))
-		}
-	}
+	c.send(q)
+	return c.answer()
 }
 
 func (c *client) put(key, value string) protocol.Status {
