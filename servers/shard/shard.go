@@ -82,6 +82,7 @@ type Shard struct {
 	hand     uint64 // chain that the search for expired items comes to next
 	failed   error  // the store's
 
+	lazy    bool         // only requests find what has expired: the simulator's
 	between func(*entry) // called where one-sided Reads may see the middle of what shows an entry: the simulator looks, too
 }
 
@@ -239,7 +240,7 @@ func (s *Shard) isExpired(it *guard.Item) bool { return it.Expiry != 0 && it.Exp
 
 // expire removes what has expired in one chain of the table. It goes round while nothing else happens, and once per sweep otherwise.
 func (s *Shard) expire() (worked bool) {
-	if s.expiring == 0 || s.failed != nil {
+	if s.expiring == 0 || s.failed != nil || s.lazy {
 		return false
 	}
 	s.hand = (s.hand + 1) % s.table.Buckets()

@@ -37,6 +37,7 @@ type simulation struct {
 	mode    Durability
 	small   bool // memory for a few items only
 	evict   bool // and in memory mode, what is not used makes room
+	lazy    bool // only requests find what has expired
 	life    int
 	server  *sim.Node
 	shard   *Shard
@@ -82,6 +83,7 @@ func newSimulation(seed uint64) *simulation {
 	m.mode = Durability(m.rand(3))
 	m.small = m.rand(3) == 0
 	m.evict = m.small && m.mode == Memory && m.rand(2) == 0
+	m.lazy = m.rand(3) == 0
 	m.server = m.w.NewNode("server")
 	m.file = &simFile{w: m}
 	if m.mode != Memory && m.rand(12) == 0 {
@@ -122,6 +124,7 @@ func (m *simulation) start() {
 		return
 	}
 	s := m.shard
+	s.lazy = m.lazy
 	s.between = func(e *entry) {
 		if e.remove {
 			m.checkShown()
@@ -330,7 +333,7 @@ func (m *simulation) run() string {
 				n.Stop()
 				m.w.After(time.Duration(m.rand(int(3*time.Second))), n.Resume)
 			}
-		case 4:
+		case 4, 5, 6:
 			m.jumped = true
 			m.server.JumpWall(time.Duration(m.rand(int(4*time.Second))) - 2*time.Second)
 		case 3:
