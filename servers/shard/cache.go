@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"math"
+	"time"
 
 	"flashdbm/servers/arena"
 	"flashdbm/servers/guard"
@@ -11,19 +12,24 @@ import (
 
 // cache is what makes the table a cache of the file.
 type cache struct {
-	complete bool // the table has all that the file has
-	loading  bool // a piece is under way, which begins at loadFrom
-	loadFrom uint64
-	loaded   bool   // the load has covered all hashes; complete once loadedAt is shown
-	loadedAt uint64 // newest entry when it had
-	evicted  bool   // since the load began
-	stopped  bool   // the load has ended early, as memory is full
+	complete   bool // the table has all that the file has
+	toLoad     bool // the first sweep begins to load
+	loading    bool // a piece is under way, which begins at loadFrom
+	loadFrom   uint64
+	loaded     bool   // the load has covered all hashes; complete once loadedAt is shown
+	loadedAt   uint64 // newest entry when it had
+	evicted    bool   // since the load began
+	pieceBytes int    // of a load; 0, but in the simulator, for what the store finds right
+	stopped    bool   // the load has ended early, as memory is full
 
 	fetches  map[string]*fetch
 	fetching map[uint64]int // by hash: how many keys are being fetched
 
 	tombs  map[string]uint64 // keys that have no value: the seq of their remove, which is not synced or may be needed still
 	graves []grave           // the same, in order of seqs
+
+	stalls  []stalled
+	retried *stalled // the one that is served again
 
 	clock  uint64 // chain that eviction comes to next
 	places []uint64
@@ -61,7 +67,7 @@ func (c *cache) init() {
 // load begins to fill the table from the file.
 func (s *Shard) load() {
 	s.loading, s.loadFrom = true, 0
-	s.o.Store.Load(loadID, 0, math.MaxUint64, 0)
+	s.o.Store.Load(loadID, 0, math.MaxUint64, s.pieceBytes)
 }
 
 // park keeps the request until the file has said what its key has.
@@ -81,6 +87,10 @@ func (s *Shard) park(h uint64, key []byte, r reply, q *request) {
 func (s *Shard) arrivals() (worked bool) {
 	if s.o.Store == nil || s.failed != nil {
 		return false
+	}
+	if s.toLoad {
+		s.toLoad = false
+		s.load()
 	}
 	for _, f := range s.o.Store.Fetches() {
 		s.fetched(&f)
@@ -167,7 +177,7 @@ func (s *Shard) pieceLoaded(p *store.Piece) {
 		s.completed()
 	default:
 		s.loading, s.loadFrom = true, p.Last+1
-		s.o.Store.Load(loadID, p.Last+1, math.MaxUint64, 0)
+		s.o.Store.Load(loadID, p.Last+1, math.MaxUint64, s.pieceBytes)
 	}
 }
 
@@ -214,6 +224,49 @@ func (s *Shard) forgetRemoves() {
 		s.graves = s.graves[1:]
 	}
 	s.graves = nil
+}
+
+// A stalled request is a write for which there is no memory now: what is there cannot be evicted before it is synced, or before its lease is
+// over. Nothing is polled while there are such requests.
+type stalled struct {
+	r     reply
+	q     *request
+	until int64
+}
+
+// stallTime is how long a write waits for memory before it is refused. It is above the second that the file is behind at most.
+const stallTime = int64(1500 * time.Millisecond)
+
+// stall keeps a write that found no memory, to try again in the next sweep. It returns false if waiting would not help, or has not.
+func (s *Shard) stall(r reply, q *request) bool {
+	if s.o.Store == nil || s.o.Store.Full() {
+		return false
+	}
+	until := s.now + stallTime
+	if s.retried != nil {
+		if until = s.retried.until; s.now >= until {
+			return false
+		}
+	}
+	s.stalls = append(s.stalls, stalled{r, q.keep(), until})
+	return true
+}
+
+// retry serves the stalled writes again, until one finds no memory.
+func (s *Shard) retry() (worked bool) {
+	list := s.stalls
+	s.stalls = nil
+	for i := range list {
+		if len(s.stalls) > 0 {
+			s.stalls = append(s.stalls, list[i])
+			continue
+		}
+		s.retried = &list[i]
+		s.request(list[i].r, list[i].q.op, list[i].q.flags, list[i].q.body, nil)
+		s.retried = nil
+		worked = worked || len(s.stalls) == 0
+	}
+	return worked
 }
 
 const usedMark = 1

@@ -34,9 +34,10 @@ const (
 	quietTime = 1200 * time.Millisecond
 	// maxBacklog is how many bytes may be on their way to the file. When there are more, requests stay in their rings until the file
 	// has caught up: memory is bounded, and async mode stays a second behind at most where the device writes 64 MiB/s.
-	maxBacklog = 64 << 20
-	reapAtOnce = 64
-	idleLook   = 20 * time.Millisecond // how often an idle shard looks for what has become due
+	maxBacklog  = 64 << 20
+	reapAtOnce  = 64
+	stalledLook = time.Millisecond
+	idleLook    = 20 * time.Millisecond // how often an idle shard looks for what has become due
 )
 
 // Options configure a shard.
@@ -110,8 +111,7 @@ func New(o Options) (*Shard, error) {
 		s.term, s.base = st.Term, st.Base
 		s.start, s.seq, s.shown = st.Seq, st.Seq, st.Seq
 		if st.Seq > 0 {
-			s.complete = false
-			s.load()
+			s.complete, s.toLoad = false, true
 		}
 	}
 	if s.term > 1 {
@@ -141,7 +141,7 @@ func (s *Shard) item(p arena.Place) guard.Item { return guard.Parse(s.arena.Byte
 func (s *Shard) Step(time.Time) (worked bool, next time.Time) {
 	if !s.polled {
 		s.polled = true
-		if s.now >= s.quiet {
+		if s.now >= s.quiet && len(s.stalls) == 0 {
 			s.poll()
 		}
 		return true, time.Time{}
@@ -160,6 +160,9 @@ func (s *Shard) Sweep() bool {
 
 // IdleFor returns how long a shard that finds nothing to do may sleep, if nobody wakes it.
 func (s *Shard) IdleFor() time.Duration {
+	if len(s.stalls) > 0 {
+		return stalledLook
+	}
 	if s.now < s.quiet || s.arena.Dead() > 0 || s.expiring > 0 || len(s.tombs) > 0 {
 		return idleLook
 	}
@@ -169,6 +172,7 @@ func (s *Shard) IdleFor() time.Duration {
 func (s *Shard) serve() (worked bool) {
 	worked = s.commit()
 	worked = s.arrivals() || worked
+	worked = s.retry() || worked
 	for i := range s.inbox {
 		m := &s.inbox[i]
 		s.request(reply{c: m.c, id: m.id, op: m.op}, m.op, m.flags, m.body, nil)
@@ -215,6 +219,10 @@ func (s *Shard) stepDown(err error) {
 		s.refuse(q.r, protocol.StatusUnavailable)
 	}
 	clear(s.scans)
+	for _, w := range s.stalls {
+		s.fail(w.r, protocol.StatusUnavailable)
+	}
+	s.stalls = nil
 }
 
 // Err returns why the shard serves nothing any more, nil while it serves.

@@ -50,6 +50,7 @@ type simulation struct {
 	values  map[uint64]string // by version: what was seen or decided with it
 	wrote   map[string]int    // values that were applied to the file or shown: how often
 	reads   map[*simRead]bool // under way
+	shown   map[string]uint64 // by key: the version that has been shown last, in the file or by this life
 	jumped  bool              // the server's date
 	crashed []int             // operations of the history that are crashes after which nothing was served yet
 	counts  simCounts
@@ -125,10 +126,19 @@ func (m *simulation) start() {
 	}
 	s := m.shard
 	s.lazy = m.lazy
+	s.pieceBytes = 1 + m.rand(60)
+	m.shown = map[string]uint64{}
+	for i := range simKeys {
+		if r, found := m.file.find([]byte(simKey(i))); found && m.mode != Memory {
+			m.shown[simKey(i)] = r.Version
+		}
+	}
 	s.between = func(e *entry) {
 		if e.remove {
+			delete(m.shown, string(e.key))
 			m.checkShown()
 		} else {
+			m.shown[string(s.keyOf(e))] = s.item(e.place).Version
 			m.checkShown(e.place)
 		}
 	}
@@ -167,7 +177,7 @@ func (m *simulation) start() {
 				}
 				worked, next := step(now)
 				if worked && m.rand(2) == 0 { // the file is slow
-					return false, now.Add(time.Duration(m.rand(int(5 * time.Millisecond))))
+					return false, now.Add(time.Duration(m.rand(int(time.Millisecond) << m.rand(7))))
 				}
 				if !worked && next.IsZero() {
 					next = now.Add(time.Duration(m.rand(int(3 * time.Millisecond))))
@@ -292,24 +302,42 @@ func (m *simulation) check() {
 			m.violation("pending entry %d has number %d, shown is %d", i, s.pending[i].seq, s.shown)
 		}
 	}
-	if s.complete && m.mode != Memory { // all that the file has and that is shown is in the table
-		for i := range simKeys {
-			k := []byte(simKey(i))
-			r, found := m.file.find(k)
-			_, inTable := s.table.Find(s.hash(k), k)
-			if found && s.seqOf(r.Version) <= s.shown && !inTable && s.pendingFor(s.hash(k), k) == nil {
-				if _, gone := s.tombs[string(k)]; !gone {
-					m.violation("the table is said to be complete, and lacks %s", k)
-				}
-			}
-		}
-	}
+	m.checkTable()
 	for r := range m.reads {
 		r.watch()
 	}
 	for _, cl := range s.clients {
 		if len(cl.outcomes) > 16 {
 			m.violation("%d outcomes are kept for a client with 3 writes under way", len(cl.outcomes))
+		}
+	}
+}
+
+// checkTable makes sure that the table has what was shown last, and all of it if it is said to be complete.
+func (m *simulation) checkTable() {
+	s := m.shard
+	table := map[string]uint64{}
+	for i := range s.table.Buckets() {
+		for _, p := range s.table.Chain(i, nil) {
+			it := s.item(arena.Place(p))
+			k := string(it.Key)
+			if _, twice := table[k]; twice {
+				m.violation("the table has two items of %s", k)
+			}
+			table[k] = it.Version
+			if it.Version != m.shown[k] {
+				m.violation("the table has version %d of %s, %d was shown", it.Version, k, m.shown[k])
+			}
+		}
+	}
+	for i := range simKeys {
+		k := simKey(i)
+		_, gone := s.tombs[k]
+		if gone && m.shown[k] != 0 {
+			m.violation("%s is remembered as removed, and version %d was shown", k, m.shown[k])
+		}
+		if s.complete && m.shown[k] != table[k] {
+			m.violation("the table is said to be complete, and lacks version %d of %s", m.shown[k], k)
 		}
 	}
 }

@@ -86,6 +86,9 @@ func (s *Shard) write(r reply, q *protocol.Request, again *request, hi *hint) {
 		return
 	}
 	o := s.decide(h, q, &st)
+	if o.status == protocol.StatusFull && s.stall(r, again) {
+		return
+	}
 	cl.outcomes[q.Number] = o
 	s.commit()
 	s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})

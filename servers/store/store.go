@@ -63,8 +63,12 @@ type Store struct {
 	failure error
 	closed  bool
 
-	batch     []Entry // the committer's: taken, not committed
+	batch     []Entry  // the committer's: taken, not committed
+	found     *Fetched // the fetcher's: looked up, not given to the shard yet
+	piece     *Piece   // the loader's
 	lastRoom  time.Time
+	nextSync  time.Time        // the syncer's
+	stop      chan struct{}    // closed by Close
 	changed   [4]chan struct{} // one for each thread: there is work
 	done      sync.WaitGroup
 	closeOnce sync.Once
@@ -81,7 +85,7 @@ const (
 // Open begins a new life of a shard in the file. wake is called by any thread whenever there is something new for the shard; it must not
 // block. pause is the least time between two syncs: 0 if clients wait for them.
 func Open(f File, wake func(), pause time.Duration) (*Store, error) {
-	s := &Store{file: f, wake: wake, pause: pause}
+	s := &Store{file: f, wake: wake, pause: pause, stop: make(chan struct{})}
 	var err error
 	if s.state, err = f.State(); err != nil {
 		return nil, err
@@ -120,6 +124,9 @@ func (s *Store) Backlog() int64 { return s.backlog.Load() }
 func (s *Store) Fits(n int) bool {
 	return !s.full.Load() && s.room.Load()-s.backlog.Load() >= int64(n)+pageBytes
 }
+
+// Full reports whether the last transaction did not fit.
+func (s *Store) Full() bool { return s.full.Load() }
 
 // Err returns why the store has failed, nil if it has not. After that nothing becomes durable.
 func (s *Store) Err() error {
@@ -251,17 +258,30 @@ func (s *Store) StepSyncer(now time.Time) (worked bool, next time.Time) {
 	if n == s.durable.Load() || s.Err() != nil {
 		return false, time.Time{}
 	}
+	if now.Before(s.nextSync) {
+		return false, s.nextSync
+	}
+	s.nextSync = now.Add(s.pause)
 	if err := s.file.Sync(); err != nil {
 		s.fail(err)
 		return false, time.Time{}
 	}
 	s.durable.Store(n)
 	s.wake()
-	return s.pause == 0, now.Add(s.pause)
+	return true, now
 }
 
-// StepFetcher looks up one key.
+// StepFetcher looks up one key, or gives the shard the one that it has looked up. What comes between the two may make the answer old: the
+// shard knows which keys are on their way.
 func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
+	if f := s.found; f != nil {
+		s.found = nil
+		s.mu.Lock()
+		s.fetched = append(s.fetched, *f)
+		s.mu.Unlock()
+		s.wake()
+		return true, now
+	}
 	s.mu.Lock()
 	if len(s.fetches) == 0 || s.failure != nil {
 		s.mu.Unlock()
@@ -279,15 +299,20 @@ func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
 		r.Key = f.Key
 		f.Record = r
 	}
-	s.mu.Lock()
-	s.fetched = append(s.fetched, f)
-	s.mu.Unlock()
-	s.wake()
+	s.found = &f
 	return true, now
 }
 
-// StepLoader reads one piece.
+// StepLoader reads one piece, or gives the shard the one that it has read.
 func (s *Store) StepLoader(now time.Time) (worked bool, next time.Time) {
+	if p := s.piece; p != nil {
+		s.piece = nil
+		s.mu.Lock()
+		s.pieces = append(s.pieces, *p)
+		s.mu.Unlock()
+		s.wake()
+		return true, now
+	}
 	s.mu.Lock()
 	if len(s.loads) == 0 || s.failure != nil {
 		s.mu.Unlock()
@@ -296,7 +321,7 @@ func (s *Store) StepLoader(now time.Time) (worked bool, next time.Time) {
 	l := s.loads[0]
 	s.loads = s.loads[1:]
 	s.mu.Unlock()
-	p := Piece{ID: l.id, First: l.first, Last: l.last}
+	p := &Piece{ID: l.id, First: l.first, Last: l.last}
 	bytes := uint64(0)
 	err := s.file.Scan(l.first, l.last, func(hash uint64, r *Record) bool {
 		n := len(p.Records)
@@ -316,10 +341,7 @@ func (s *Store) StepLoader(now time.Time) (worked bool, next time.Time) {
 		return false, time.Time{}
 	}
 	p.Applied = s.applied.Load()
-	s.mu.Lock()
-	s.pieces = append(s.pieces, p)
-	s.mu.Unlock()
-	s.wake()
+	s.piece = p
 	return true, now
 }
 
@@ -341,20 +363,21 @@ func (s *Store) drive(thread int, step func(time.Time) (bool, time.Time)) {
 	for {
 		worked, next := step(time.Now())
 		if worked {
-			continue
+			select {
+			case <-s.stop:
+				return
+			default:
+				continue
+			}
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {
 			timer = time.After(time.Until(next))
 		}
 		select {
-		case _, open := <-s.changed[thread]:
-			if !open {
-				return
-			}
-			if !next.IsZero() && timer != nil && thread == syncer { // not before its pause is over
-				<-timer
-			}
+		case <-s.stop:
+			return
+		case <-s.changed[thread]:
 		case <-timer:
 		}
 	}
@@ -364,9 +387,7 @@ func (s *Store) drive(thread int, step func(time.Time) (bool, time.Time)) {
 func (s *Store) Close() error {
 	var err error
 	s.closeOnce.Do(func() {
-		for i := range s.changed {
-			close(s.changed[i])
-		}
+		close(s.stop)
 		s.done.Wait()
 		for worked := true; worked; {
 			worked, _ = s.StepCommitter(time.Now())
@@ -375,7 +396,7 @@ func (s *Store) Close() error {
 		case s.Err() != nil:
 			err = s.Err()
 		case len(s.batch) > 0:
-			err = fmt.Errorf("store: %d entries that were acknowledged do not fit: %w", s.state.Seq, ErrFull)
+			err = fmt.Errorf("store: %d entries that were acknowledged do not fit: %w", len(s.batch)+len(s.queue), ErrFull)
 		default:
 			if err = s.file.Sync(); err == nil {
 				s.durable.Store(s.applied.Load())
