@@ -168,11 +168,11 @@ func TestCreditIsNotEnough(t *testing.T) {
 		p := newPair(t, 1, carrier)
 		e := p.c[0].ep.(*shuffleEndpoint)
 		e.hold = carrier == CarrierRing
-		for range 1000 {
-			for p.send(0, 1000) {
-				p.g[0].Flush()
+		for range 10 {
+			for p.send(0, 1000) { // all with one doorbell
 			}
-			for range 200 {
+			p.g[0].Flush()
+			for range 2000 {
 				p.f.step()
 			}
 			for p.receive(1) {
