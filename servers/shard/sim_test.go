@@ -56,7 +56,7 @@ type simulation struct {
 	counts  simCounts
 }
 
-type simCounts struct{ ops, reads, accepted, crashes, retries, fetched, unknown int }
+type simCounts struct{ ops, reads, accepted, crashes, retries, unknown int }
 
 const simKeys = 5
 
@@ -432,7 +432,9 @@ func TestSimulation(t *testing.T) {
 		if bad := m.run(); bad != "" {
 			t.Fatalf("%s\n  go test ./shard -run TestSimulation -sim.runs 1 -sim.log -sim.seed %d", bad, seed)
 		}
-		n++
+		if n++; n%1000 == 0 {
+			t.Logf("%d seeds, up to %d, in %v", n, seed, time.Since(began).Round(time.Second))
+		}
 		all.ops += m.counts.ops
 		all.reads += m.counts.reads
 		all.accepted += m.counts.accepted
