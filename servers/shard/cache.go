@@ -71,7 +71,7 @@ func (s *Shard) load() {
 }
 
 // park keeps the request until the file has said what its key has.
-func (s *Shard) park(h uint64, key []byte, r reply, q *request) {
+func (s *Shard) park(h uint64, key []byte, r reply, q request) {
 	f := s.fetches[string(key)]
 	if f == nil {
 		f = &fetch{}
@@ -238,7 +238,7 @@ type stalled struct {
 const stallTime = int64(1500 * time.Millisecond)
 
 // stall keeps a write that found no memory, to try again in the next sweep. It returns false if waiting would not help, or has not.
-func (s *Shard) stall(r reply, q *request) bool {
+func (s *Shard) stall(r reply, q request) bool {
 	if s.o.Store == nil || s.o.Store.Full() {
 		return false
 	}

@@ -175,16 +175,16 @@ func (s *Shard) end(r reply, flags protocol.Flags, status protocol.Status, body 
 		return
 	}
 	version, _ := s.o.Map()
-	h := wire.Header{Op: uint8(r.op), Flags: uint8(flags), Status: uint16(status), Request: r.id, MapVersion: version}
+	s.header = wire.Header{Op: uint8(r.op), Flags: uint8(flags), Status: uint16(status), Request: r.id, MapVersion: version}
 	if r.c.direct {
 		r.c.direct = false
-		r.c.End(&h, body)
+		r.c.End(&s.header, body)
 		return
 	}
 	if err := r.c.Err(); err != nil && !errors.Is(err, wire.ErrAgain) {
 		return
 	}
-	r.c.held = append(r.c.held, heldAnswer{h, body})
+	r.c.held = append(r.c.held, heldAnswer{s.header, body})
 }
 
 // endPart keeps the answer to a part; the last one sends them all.

@@ -12,7 +12,7 @@ import (
 	"flashdbm/servers/store"
 )
 
-func (s *Shard) get(r reply, q *protocol.Request, again *request, hi *hint) {
+func (s *Shard) get(r reply, q *protocol.Request, again request, hi *hint) {
 	h := s.hash(q.Key)
 	if s.o.Owns != nil && !s.o.Owns(h) {
 		s.refuse(r, protocol.StatusMoved)

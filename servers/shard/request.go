@@ -15,11 +15,12 @@ type request struct {
 	own   bool // the body is not part of the inbox
 }
 
-func (q *request) keep() *request {
-	if q.own {
-		return q
+// keep returns the request with a body that stays.
+func (q request) keep() *request {
+	if !q.own {
+		q.body, q.own = bytes.Clone(q.body), true
 	}
-	return &request{q.op, q.flags, bytes.Clone(q.body), true}
+	return &q
 }
 
 // request serves one request, or one part of a batch. The hint, if any, is what the file has for its key.
@@ -32,7 +33,7 @@ func (s *Shard) request(r reply, op protocol.Op, flags protocol.Flags, body []by
 		s.fail(r, protocol.StatusUnavailable)
 		return
 	}
-	again := &request{op, flags, body, h != nil}
+	again := request{op, flags, body, h != nil}
 	switch op {
 	case protocol.OpBatch:
 		s.batch(r, body)
@@ -61,7 +62,7 @@ func (s *Shard) fail(r reply, status protocol.Status) {
 	s.refuse(r, status)
 }
 
-func (s *Shard) serveOne(r reply, q *protocol.Request, again *request, h *hint) {
+func (s *Shard) serveOne(r reply, q *protocol.Request, again request, h *hint) {
 	switch {
 	case q.Op.IsWrite():
 		s.write(r, q, again, h)

@@ -13,6 +13,7 @@ import (
 	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/store"
 	"flashdbm/servers/table"
+	"flashdbm/servers/wire"
 )
 
 // Durability says when a write is answered.
@@ -72,8 +73,9 @@ type Shard struct {
 	conns   []*conn
 	first   int // the connection that is polled first
 	inbox   []message
-	bodies  []byte // of the inbox
-	polled  bool   // the next phase of the sweep is to serve
+	bodies  []byte      // of the inbox
+	header  wire.Header // of the answer that is being sent
+	polled  bool        // the next phase of the sweep is to serve
 	clients map[uint64]*client
 	swept   int64 // when clients were last looked at
 

@@ -61,7 +61,7 @@ func (s *Shard) newestState(h uint64, key []byte, hi *hint) (st state) {
 }
 
 // write serves a write: each number once.
-func (s *Shard) write(r reply, q *protocol.Request, again *request, hi *hint) {
+func (s *Shard) write(r reply, q *protocol.Request, again request, hi *hint) {
 	cl := r.c.client
 	cl.answered(q.Oldest)
 	if o, ok := cl.outcomes[q.Number]; ok {
