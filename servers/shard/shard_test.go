@@ -247,6 +247,36 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
+// TestExpiryStays: what has once been answered as expired stays so, though the date goes back.
+func TestExpiryStays(t *testing.T) {
+	modes(t, func(t *testing.T, d *desk) {
+		d.s.lazy = true
+		ask := map[string]func() protocol.Status{
+			"get": func() protocol.Status { s, _ := d.get("get"); return s },
+			"update": func() protocol.Status {
+				s, _ := d.write(protocol.Request{Op: protocol.OpUpdate, Key: []byte("update"), Value: []byte("2")})
+				return s
+			},
+			"remove": func() protocol.Status {
+				s, _ := d.write(protocol.Request{Op: protocol.OpRemove, Key: []byte("remove")})
+				return s
+			},
+		}
+		for key := range ask {
+			d.write(protocol.Request{Op: protocol.OpPut, Key: []byte(key), Value: []byte("1"), Expiry: d.wall + 500})
+		}
+		d.wall += 500
+		for key, f := range ask {
+			assert.Equal(t, protocol.StatusNotFound, f(), key)
+		}
+		d.wall -= 500
+		for key := range ask {
+			s, _ := d.get(key)
+			assert.Equal(t, protocol.StatusNotFound, s, key)
+		}
+	})
+}
+
 func TestLeases(t *testing.T) {
 	d := newDesk(t, Memory, "", nil)
 	v := d.put("k", "v")

@@ -363,7 +363,11 @@ func (m *simulation) run() string {
 			}
 		case 4, 5, 6:
 			m.jumped = true
-			m.server.JumpWall(time.Duration(m.rand(int(4*time.Second))) - 2*time.Second)
+			d := time.Duration(m.rand(int(4*time.Second))) - 2*time.Second
+			m.server.JumpWall(d)
+			if m.rand(2) == 0 {
+				m.w.After(time.Duration(m.rand(int(500*time.Millisecond))), func() { m.server.JumpWall(-d) })
+			}
 		case 3:
 			m.file.full = m.mode != Memory && m.server.Alive()
 			m.w.After(time.Duration(m.rand(int(300*time.Millisecond))), func() { m.file.full = false })
