@@ -170,17 +170,18 @@ func (m *simulation) start() {
 	}))
 	if m.store != nil {
 		st := m.store
-		for _, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
+		for i, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
+			slow := []int{6, 6, 9, 11}[i] // what is read may be under way for long
 			m.threads = append(m.threads, m.server.Go("store", func(now time.Time) (bool, time.Time) {
 				if m.bad != "" {
 					return false, time.Time{}
 				}
 				worked, next := step(now)
 				if worked && m.rand(2) == 0 { // the file is slow
-					return false, now.Add(time.Duration(m.rand(int(time.Millisecond) << m.rand(7))))
+					return false, now.Add(time.Duration(m.rand(int(time.Millisecond) << m.rand(slow))))
 				}
 				if !worked && next.IsZero() {
-					next = now.Add(time.Duration(m.rand(int(3 * time.Millisecond))))
+					next = now.Add(time.Duration(m.rand(int(time.Millisecond) << m.rand(6))))
 				}
 				return worked, next
 			}))
