@@ -28,6 +28,7 @@ type cache struct {
 	tombs  map[string]uint64 // keys that have no value: the seq of their remove, which is not synced or may be needed still
 	graves []grave           // the same, in order of seqs
 
+	waiting int // requests that are parked
 	stalls  []stalled
 	retried *stalled // the one that is served again
 
@@ -81,6 +82,7 @@ func (s *Shard) park(h uint64, key []byte, r reply, q request) {
 		s.o.Store.Fetch(h, k)
 	}
 	f.parked = append(f.parked, parked{r, q.keep()})
+	s.waiting++
 }
 
 // arrivals takes what the store has brought.
@@ -110,6 +112,7 @@ func (s *Shard) arrivals() (worked bool) {
 
 func (s *Shard) fetched(f *store.Fetched) {
 	list := s.fetches[string(f.Key)].parked
+	s.waiting -= len(list)
 	if e := s.pendingFor(f.Hash, f.Key); e != nil {
 		// The file may be ahead: what it has, or has no more, is perhaps not committed.
 		for _, p := range list {

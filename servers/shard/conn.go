@@ -64,7 +64,7 @@ func (s *Shard) Connections() int { return len(s.conns) }
 
 // poll receives up to 16 messages of each connection.
 func (s *Shard) poll() {
-	if s.o.Store != nil && s.failed == nil && s.o.Store.Backlog() > maxBacklog {
+	if s.o.Store != nil && s.failed == nil && (s.o.Store.Backlog() > maxBacklog || s.waiting+len(s.scans) > maxWaiting) {
 		return
 	}
 	n := len(s.conns)

@@ -35,8 +35,11 @@ const (
 	quietTime = 1200 * time.Millisecond
 	// maxBacklog is how many bytes may be on their way to the file. When there are more, requests stay in their rings until the file
 	// has caught up: memory is bounded, and async mode stays a second behind at most where the device writes 64 MiB/s.
-	maxBacklog  = 64 << 20
-	reapAtOnce  = 64
+	maxBacklog = 64 << 20
+	reapAtOnce = 64
+	// maxWaiting is how many requests may wait for the file. When there are more, the others stay in their rings: memory is bounded. Each
+	// takes a copy of its body.
+	maxWaiting  = 10_000
 	stalledLook = time.Millisecond
 	idleLook    = 20 * time.Millisecond // how often an idle shard looks for what has become due
 )
@@ -200,25 +203,23 @@ func (s *Shard) stepDown(err error) {
 	s.failed = err
 	for i := range s.pending {
 		for _, w := range s.pending[i].waiters {
-			switch {
-			case w.again != nil:
-				s.refuse(w.r, protocol.StatusUnavailable)
-			case w.r.op.IsWrite() || w.r.batch != nil && w.written:
+			if w.written {
 				s.answerWritten(w.r, protocol.StatusUnknownOutcome, protocol.Written{})
-			default:
-				s.refuse(w.r, protocol.StatusUnavailable)
+			} else {
+				s.fail(w.r, protocol.StatusUnavailable)
 			}
 		}
 		s.pending[i].waiters = nil
 	}
 	for _, f := range s.fetches {
 		for _, p := range f.parked {
-			s.refuse(p.r, protocol.StatusUnavailable)
+			s.fail(p.r, protocol.StatusUnavailable)
 		}
 		f.parked = nil
 	}
+	s.waiting = 0
 	for _, q := range s.scans {
-		s.refuse(q.r, protocol.StatusUnavailable)
+		s.fail(q.r, protocol.StatusUnavailable)
 	}
 	clear(s.scans)
 	for _, w := range s.stalls {

@@ -19,8 +19,9 @@ type simFile struct {
 	applied []store.Entry
 	state   store.State // as of the last Apply
 	states  []appliedState
-	synced  int // states that are durable
-	full    bool
+	synced  int  // states that are durable
+	full    bool // nothing fits
+	failing bool // the next sync fails, and all that comes after it
 
 	// With a disk the entries go to a flashdbm file on it, too, whose content after a crash is compared with what is kept here.
 	mem  *vfs.Mem
@@ -64,7 +65,10 @@ func (f *simFile) State() (store.State, error) {
 }
 
 func (f *simFile) Apply(entries []store.Entry, s store.State) error {
-	if f.full {
+	switch {
+	case f.failing:
+		return store.ErrFailed
+	case f.full:
 		return store.ErrFull
 	}
 	if f.disk != nil {
@@ -87,6 +91,9 @@ func (f *simFile) Apply(entries []store.Entry, s store.State) error {
 }
 
 func (f *simFile) Sync() error {
+	if f.failing {
+		return store.ErrFailed
+	}
 	n := len(f.states)
 	if f.w.store != nil && f.w.rand(3) == 0 { // the committer is at work meanwhile
 		f.w.store.StepCommitter(f.w.server.Now())

@@ -207,7 +207,7 @@ func (m *simulation) crash() {
 	}
 	m.links = nil
 	at := m.w.Now().Nanoseconds()
-	m.file.full = false
+	m.file.full, m.file.failing = false, false
 	m.file.crash()
 	m.say("crash; the file has %d entries", m.file.state.Seq)
 	for i := range simKeys {
@@ -368,6 +368,11 @@ func (m *simulation) run() string {
 			m.server.JumpWall(d)
 			if m.rand(2) == 0 {
 				m.w.After(time.Duration(m.rand(int(500*time.Millisecond))), func() { m.server.JumpWall(-d) })
+			}
+		case 7:
+			if m.mode != Memory && m.server.Alive() { // the node's user starts it again
+				m.file.failing = true
+				m.w.After(time.Duration(m.rand(int(time.Second))), m.crash)
 			}
 		case 3:
 			m.file.full = m.mode != Memory && m.server.Alive()
