@@ -46,9 +46,6 @@ func (c *Client) networkOf(addr string) (*network, string, error) {
 	return n, rest, nil
 }
 
-// fabrics opens the fabrics that addresses may name. Options.Fabrics comes first.
-var fabrics = map[string]func() (fabric.Domain, error){}
-
 func newNetwork(scheme string, d fabric.Domain) (*network, error) {
 	g, err := wire.NewGroup(d, 4096)
 	if err != nil {
