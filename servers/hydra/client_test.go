@@ -267,3 +267,37 @@ func TestContexts(t *testing.T) {
 	_, err := k.c.Get(k.ctx, []byte("key"))
 	require.True(t, err == nil || isEither(err, ErrNotFound))
 }
+
+// TestWithdrawnWhileTaken ends a context between the driver's look at submitted calls and its look at tasks: the call must not be given back
+// while the driver has yet to start it.
+func TestWithdrawnWhileTaken(t *testing.T) {
+	k := newCluster(t, 1, nil)
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				ctx, cancel := context.WithCancel(k.ctx)
+				cancel()
+				k.c.Get(ctx, []byte("key"))
+			}
+		})
+	}
+	time.Sleep(500 * time.Millisecond)
+	close(stop)
+	wg.Wait()
+	k.c.do(func(e *engine) {
+		n := 0
+		for c := e.live.newer; c != &e.live; c = c.newer {
+			if n++; n > 100 || c.older == nil || c.waiter == nil {
+				t.Errorf("the engine has a call of nobody")
+				break
+			}
+		}
+	})
+}

@@ -59,9 +59,16 @@ func (c *Client) nudge() {
 // pending says whether something was submitted.
 func (c *Client) pending() bool { return c.submitted.Load() != nil || c.hasTasks.Load() }
 
-// take starts the calls that were submitted, in that order, and then does the tasks: one that withdraws a call finds it started. The
-// driver calls it.
+// take starts the calls that were submitted, in that order, and then does the tasks. The tasks are looked at first: one that withdraws a
+// call came after it, so the call is among those that are started before. The driver calls it.
 func (c *Client) take() {
+	var tasks []func(*engine)
+	if c.hasTasks.Load() {
+		c.taskMu.Lock()
+		tasks, c.tasks = c.tasks, nil
+		c.hasTasks.Store(false)
+		c.taskMu.Unlock()
+	}
 	var first *call
 	for x := c.submitted.Swap(nil); x != nil; {
 		next := x.next
@@ -72,15 +79,8 @@ func (c *Client) take() {
 		first, x.next = x.next, nil
 		c.e.start(x)
 	}
-	if c.hasTasks.Load() {
-		c.taskMu.Lock()
-		list := c.tasks
-		c.tasks = nil
-		c.hasTasks.Store(false)
-		c.taskMu.Unlock()
-		for _, task := range list {
-			task(c.e)
-		}
+	for _, task := range tasks {
+		task(c.e)
 	}
 }
 
