@@ -2,6 +2,7 @@
 #
 #   make demo     the main job on real input, in less than 3 minutes and 2 GB of disk
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
+#   make test-servers  what of that concerns the servers, a module of its own
 #   make soak     the long tests, cut to fit 80 minutes
 #   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
 #   make scripts  a power cut at every operation of parts of long scripts, for SCRIPTTIME on two processors
@@ -13,6 +14,7 @@
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
+#   make mutants-servers  the same for the servers
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
 #   make fuse-packages  what that needs of Debian's packages
 #   make kill     KILLROUNDS processes killed in the middle of what they do
@@ -77,6 +79,7 @@ test:
 	$(MAKE) race
 	$(MAKE) cross
 	$(MAKE) -C ndbm check
+	$(MAKE) test-servers
 
 format:
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l .) && test -z "$$unformatted" || \
@@ -100,6 +103,17 @@ unit:
 # Three packages look at the sources only, each in one goroutine.
 race:
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 8m $$($(GO) list ./... | grep -v -E '/internal/(archtest|formatdoc|mutants)$$')
+
+# Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
+# slow with it, are left out there.
+.PHONY: test-servers
+test-servers: format
+	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 100s ./...
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 100s $$(cd servers && $(GO) list ./... | grep -v -E '/fabric/sim$$')
+	@for target in $(CROSS); do \
+		echo "vet of the servers for $$target"; \
+		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
+	done
 
 cross:
 	@for target in $(CROSS); do \
@@ -191,6 +205,10 @@ fuse-packages:
 # What is not tried stays in the document as it was.
 mutants:
 	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.doc docs/mutants.md
+
+.PHONY: mutants-servers
+mutants-servers:
+	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.in servers/ -mutants.doc docs/mutants.md
 
 .PHONY: full space bench bench-quick bench-report bench-install
 # The databases of the benchmark are made in BENCHDIR, which should be on the file system in question. A run that was cut off goes on where

@@ -146,7 +146,7 @@ func testOneSided(t *testing.T, s *suite) {
 	spent := o.call(t, request{Do: "cpu"}).CPU - before
 	t.Logf("%d and %d Reads in %v cost the owner %v", reads[0], reads[1], took.Round(time.Millisecond), spent)
 	for _, n := range reads {
-		assert.Greater(t, n, 10_000)
+		assert.Greater(t, n, 500)
 	}
 	assert.Less(t, spent, took/100, "the owner's processor time")
 }

@@ -171,6 +171,29 @@ func testKeys(t *testing.T, s *suite) {
 	}
 	refused(t, s, o, func(c *side) fabric.WR { return c.write(readable, 0, 8) }, "Write to what may be read")
 	refused(t, s, o, func(c *side) fabric.WR { return c.read(writable, 0, 8) }, "Read of what may be written")
+	// A connection that has used the right key knows the region, and looks at the key all the same.
+	for what, change := range map[string]func(k *fabric.Key){
+		"wrong rkey, region in use":  func(k *fabric.Key) { k.Rkey++ },
+		"wrong nonce, region in use": func(k *fabric.Key) { k.Nonce++ },
+	} {
+		c := s.connect(t, o)
+		require.NoError(t, c.do(c.write(key, 0, 8)).Err)
+		require.ErrorIs(t, c.do(c.write(wrong(change), 0, 8)).Err, fabric.ErrAccess, what)
+	}
+	for what, test := range map[string]struct {
+		good, bad func(c *side) fabric.WR
+	}{
+		"Write to what was read": {
+			func(c *side) fabric.WR { return c.read(readable, 0, 8) }, func(c *side) fabric.WR { return c.write(readable, 0, 8) },
+		},
+		"Read of what was written": {
+			func(c *side) fabric.WR { return c.write(writable, 0, 8) }, func(c *side) fabric.WR { return c.read(writable, 0, 8) },
+		},
+	} {
+		c := s.connect(t, o)
+		require.NoError(t, c.do(test.good(c)).Err)
+		require.ErrorIs(t, c.do(test.bad(c)).Err, fabric.ErrAccess, what)
+	}
 	assert.NotEqual(t, key.Rkey, readable.Rkey)
 	refused(t, s, o, func(c *side) fabric.WR {
 		own, err := c.d.Alloc(4096, both)
