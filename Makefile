@@ -109,11 +109,16 @@ race:
 .PHONY: test-servers
 test-servers: format
 	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 100s ./...
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 100s $$(cd servers && $(GO) list ./... | grep -v -E '/fabric/sim$$')
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 100s $$($(GO) list ./... | grep -v -E '/fabric/sim$$')
 	@for target in $(CROSS); do \
 		echo "vet of the servers for $$target"; \
 		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
 	done
+
+# The fabrics with 10^6 random operations each, in one process and across two.
+.PHONY: soak-servers
+soak-servers:
+	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
 
 cross:
 	@for target in $(CROSS); do \
@@ -128,6 +133,7 @@ soak:
 	$(MAKE) crash scripts faults damage isolation CRASHTIME=$(SOAKTIME) CRASHFIRST=$(SOAKFIRST) SCRIPTTIME=5m FAULTTIME=4m DAMAGETIME=1m ISOLATIONRUNS=5
 	$(GO) test -timeout 20m -run '^TestCrashConcurrent$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+	$(MAKE) soak-servers
 	$(MAKE) kill linear fuse
 
 # $(call two,NAME,REGEXP,FLAGS) runs tests of package dbm with two ranges of seeds, one for each processor, and adds up their images.

@@ -209,8 +209,11 @@ func testTearing(t *testing.T, s *suite) {
 	region, key := alloc(t, o, 4096, both)
 	rounds := s.rounds(5000)
 	o.call(t, request{Do: "churn", Region: region})
-	for range rounds {
+	seen := map[uint64]bool{}
+	// The owner's goroutine may be late on a busy machine.
+	for n, end := 0, time.Now().Add(patience); n < rounds || (len(seen) < 3 && time.Now().Before(end)); n++ {
 		require.NoError(t, c.do(c.read(key, 0, 4096)).Err)
+		seen[words.Load(c.local.Bytes(), 0)] = true
 		for at := 0; at < 4096; at += words.Size {
 			if w := words.Load(c.local.Bytes(), at); torn(w) {
 				require.Failf(t, "a torn word was read", "%x", w)
@@ -218,6 +221,7 @@ func testTearing(t *testing.T, s *suite) {
 		}
 	}
 	require.NotZero(t, o.call(t, request{Do: "still"}).N)
+	require.GreaterOrEqual(t, len(seen), 3, "the owner has written nothing meanwhile")
 	o.call(t, request{Do: "watch", Region: region})
 	for i := range rounds {
 		for at := 0; at < 4096; at += words.Size {
@@ -246,12 +250,14 @@ func testFenceUnderFire(t *testing.T, s *suite) {
 		region, key := alloc(t, o, 2*half, both)
 		var done [2]atomic.Uint64 // the last number whose Write has succeeded
 		var fire sync.WaitGroup
+		var over [2]atomic.Bool
 		for i := range done {
 			c := s.connect(t, o)
 			write := fabric.WR{Op: fabric.Write, Flags: fabric.Signal, Local: c.local, LLen: half, Remote: key, ROff: uint64(i * half)}
 			read := write
 			read.Op = fabric.Read
 			fire.Go(func() {
+				defer over[i].Store(true)
 				mem := c.local.Bytes()
 				for n := uint64(1); ; n++ {
 					words.Store(mem, 0, n)
@@ -272,8 +278,11 @@ func testFenceUnderFire(t *testing.T, s *suite) {
 				}
 			})
 		}
-		for done[0].Load() == 0 || done[1].Load() == 0 {
-			time.Sleep(50 * time.Microsecond)
+		for i := range done {
+			for done[i].Load() == 0 {
+				require.False(t, over[i].Load(), "round %d: the first operations fail", round)
+				time.Sleep(50 * time.Microsecond)
+			}
 		}
 		time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
 		there := o.call(t, request{Do: "fence", Region: region}).Bytes

@@ -102,10 +102,7 @@ func testModel(t *testing.T, s *suite) {
 	o.call(t, request{Do: "sink", Conn: c.peer})
 	seed := rand.Uint64()
 	m := NewModel(seed, c.local, key, c.d.Caps())
-	total := s.p.Operations
-	if testing.Short() {
-		total /= 50
-	}
+	total := Operations()
 	for done := 0; done < total; {
 		batch, signalled := m.Batch()
 		c.post(batch...)

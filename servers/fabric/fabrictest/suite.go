@@ -25,8 +25,16 @@ type Provider struct {
 	Processes bool
 	// RealTime is set if the provider's time is that of the test.
 	RealTime bool
-	// Operations is how many random ones testModel carries out; a fiftieth of that in short mode.
-	Operations int
+}
+
+var operations = flag.Int("fabric.operations", 100_000, "how many random operations are compared with a model; a tenth of that in short mode")
+
+// Operations returns how many random operations a test shall compare with a Model.
+func Operations() int {
+	if testing.Short() {
+		return *operations / 10
+	}
+	return *operations
 }
 
 const childVariable = "FABRICTEST_CHILD"

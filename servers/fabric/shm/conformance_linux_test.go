@@ -13,11 +13,10 @@ import (
 var names atomic.Uint64
 
 var provider = fabrictest.Provider{
-	Open:       func() (fabric.Domain, error) { return Open() },
-	Addr:       func(dir string) string { return filepath.Join(dir, fmt.Sprint("s", names.Add(1))) },
-	Processes:  true,
-	RealTime:   true,
-	Operations: 1_000_000,
+	Open:      func() (fabric.Domain, error) { return Open() },
+	Addr:      func(dir string) string { return filepath.Join(dir, fmt.Sprint("s", names.Add(1))) },
+	Processes: true,
+	RealTime:  true,
 }
 
 func TestMain(m *testing.M) { fabrictest.Main(m, provider) }

@@ -211,20 +211,15 @@ func TestConformance(t *testing.T) {
 			defer w.enter()()
 			return domain{w.w.NewNode(fmt.Sprint(names.Add(1))).Domain(), w}, nil
 		},
-		Addr:       func(string) string { return fmt.Sprint("owner ", names.Add(1)) },
-		RealTime:   true,
-		Operations: 50_000, // TestModel carries out more, in the time of the World
+		Addr:     func(string) string { return fmt.Sprint("owner ", names.Add(1)) },
+		RealTime: true,
 	})
 }
 
 // TestModel carries out random operations with both ends in this goroutine.
 func TestModel(t *testing.T) {
-	total := 1_000_000
-	if testing.Short() {
-		total /= 50
-	}
-	const each = 20_000 // with one seed
-	for seed := uint64(0); int(seed)*each < total; seed++ {
+	const each = 10_000 // with one seed
+	for seed := uint64(0); int(seed)*each < fabrictest.Operations(); seed++ {
 		p := newPair(t, seed, Faults{})
 		key := p.shared.Key()
 		room, err := p.b.Domain().Alloc(64<<10, 0)
