@@ -23,6 +23,9 @@ type module struct {
 	outside     map[string][]string
 	testOutside []string
 
+	// testAbove are packages that stand above another one, whose tests use them all the same: a client is tested with a server.
+	testAbove map[string][]string
+
 	// testSupport are packages that the tests of any package may import, and nothing else may.
 	testSupport []string
 
@@ -97,6 +100,7 @@ var servers = &module{
 		"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix", "github.com/zeebo/xxh3",
 		"github.com/anishathalye/porcupine", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener",
 	},
+	testAbove:   map[string][]string{"hydra": {"shard", "hydra/machine"}},
 	testSupport: []string{"fabric/fabrictest"},
 	unsafeFiles: []string{
 		"fabric/shm/futex_linux.go",     // the place of a futex, and its system calls
@@ -132,6 +136,8 @@ func TestImports(t *testing.T) {
 				assert.Contains(t, m.cgoDirs, f.dir(), "%s: C in a package that is not meant for it", f.path)
 			case ours && f.test && dir == f.dir():
 				// A test from outside its package.
+			case ours && f.test && slices.Contains(m.testAbove[f.dir()], dir):
+				// A test of the whole.
 			case ours && slices.Contains(m.testSupport, dir):
 				assert.True(t, f.test, "%s imports %s, which is for tests", f.path, imported)
 			case ours:
