@@ -98,7 +98,7 @@ var servers = &module{
 	},
 	testOutside: []string{
 		"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix", "github.com/zeebo/xxh3",
-		"github.com/anishathalye/porcupine", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener",
+		"github.com/anishathalye/porcupine", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener", "flashdbm/internal/formatdoc",
 	},
 	testAbove:   map[string][]string{"hydra": {"shard", "hydra/machine"}},
 	testSupport: []string{"fabric/fabrictest"},
