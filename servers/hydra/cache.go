@@ -23,6 +23,7 @@ type pointer struct {
 	shard   *shard
 	begin   int64 // of the lease, by the client's clock
 	end     int64
+	wall    uint64        // suspensions before the lease was asked for
 	uses    atomic.Uint32 // since begin
 	renewed atomic.Bool   // is among those to renew
 }

@@ -29,6 +29,7 @@ type call struct {
 	shard     *shard // that it was routed to
 	conn      wire.Conn
 	sent      int64
+	sentWall  uint64 // suspensions before that
 	number    uint64 // of a write, 0 before its first try
 	slot      int    // in the engine's table; -1
 	abandoned bool   // the caller has gone

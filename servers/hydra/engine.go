@@ -23,7 +23,7 @@ import (
 //  3. A write whose caller has gone is not sent again: nobody could tell when it would be applied.
 type engine struct {
 	clock  clock
-	wall   uint64 // jumps that the pointers have seen
+	wall   uint64 // suspensions that the engine knows of
 	now    int64  // of this Step or Tick
 	fabric []*network
 	cache  *pointers
@@ -230,7 +230,7 @@ func (e *engine) send(c *call) bool {
 		b = append(b, c.body...)
 	}
 	if c.op == protocol.OpGet || c.op == protocol.OpRenew {
-		c.sent = e.look() // rule 4: before the request leaves
+		c.sent, c.sentWall = e.look(), e.wall // rule 4: before the request leaves
 	}
 	h.Request = e.enter(c)
 	s.conn.End(&h, b)

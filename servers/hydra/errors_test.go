@@ -10,3 +10,5 @@ func isEither(err error, list ...error) bool {
 	}
 	return false
 }
+
+var errTest = errors.New("test")

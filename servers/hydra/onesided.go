@@ -15,13 +15,13 @@ const flagShift = 1
 // learn keeps the pointer that came with an answer, if it lasts at all.
 func (e *engine) learn(s *shard, c *call, i *protocol.Item) {
 	at := i.Pointer
-	if at.Length > readSize || at.Lease == 0 {
+	if at.Length > readSize || at.Lease == 0 || c.sentWall != e.wall {
 		return
 	}
 	e.reign(s, at.Term, c.sent, at.Tenure)
 	p := &pointer{
 		hash: c.hash, key: bytes.Clone(c.key), version: i.Version, at: at, shard: s,
-		begin: c.sent, end: lasting(c.sent, at.Lease),
+		begin: c.sent, end: lasting(c.sent, at.Lease), wall: e.wall,
 	}
 	e.cache.put(p)
 	if x := s.extents[at.Extent]; x == nil || x.term != at.Term {
@@ -111,7 +111,7 @@ func (e *engine) readDone(n *network, d wire.ReadDone) {
 		e.finish(c, nil)
 		return
 	}
-	if d.Err == nil && e.look() < p.end { // rule 2: after the completion
+	if d.Err == nil && e.look() < p.end && p.wall == e.wall { // rules 2 and 5: after the completion
 		b := n.land.Bytes()[place*readSize:][:p.at.Length]
 		if it, err := guard.Verify(b, c.key); err == nil { // rule 3
 			e.oneSided++
@@ -149,7 +149,8 @@ func (e *engine) renewals(s *shard) {
 	e.start(&call{op: protocol.OpRenew, shard: s, body: body, internal: func(e *engine, c *call, m wire.Message) {
 		s.asked = false
 		var got protocol.Renewed
-		if protocol.Status(m.Status) != protocol.StatusOK || got.Parse(m.Body) != nil || len(got.Leases) != len(list) {
+		if protocol.Status(m.Status) != protocol.StatusOK || got.Parse(m.Body) != nil || len(got.Leases) != len(list) ||
+			c.sentWall != e.wall {
 			return
 		}
 		e.reign(s, got.Term, c.sent, got.Tenure)
@@ -159,7 +160,7 @@ func (e *engine) renewals(s *shard) {
 				continue
 			}
 			q := &pointer{
-				hash: p.hash, key: p.key, version: p.version, at: p.at, shard: s, begin: c.sent, end: lasting(c.sent, got.Leases[i]),
+				hash: p.hash, key: p.key, version: p.version, at: p.at, shard: s, begin: c.sent, end: lasting(c.sent, got.Leases[i]), wall: e.wall,
 			}
 			q.end = max(q.end, p.end)
 			e.cache.put(q)

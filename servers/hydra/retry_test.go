@@ -1,0 +1,121 @@
+package hydra
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"flashdbm/servers/fabric"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestBrokenConnections ends connections at random moments while counters are added to. The node lives on, so every ADD is applied exactly
+// once: the sums that were returned are all different, and the last one is their number.
+func TestBrokenConnections(t *testing.T) {
+	k := newCluster(t, 2, nil)
+	const goroutines, adds = 8, 150
+	sums := make(chan int64, goroutines*adds)
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range adds {
+				sum, err := k.c.Add(k.ctx, []byte("counter"), 1)
+				if !assert.NoError(t, err) {
+					return
+				}
+				sums <- sum
+			}
+		})
+	}
+	stop := make(chan struct{})
+	var breaker sync.WaitGroup
+	broken := 0
+	breaker.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(3 * time.Millisecond):
+			}
+			k.c.do(func(e *engine) {
+				for _, s := range e.shards {
+					if s.conn != nil {
+						s.conn.Close()
+						broken++
+					}
+				}
+			})
+		}
+	})
+	wg.Wait()
+	close(stop)
+	breaker.Wait()
+	close(sums)
+	seen := map[int64]bool{}
+	for s := range sums {
+		require.False(t, seen[s], "sum %d twice", s)
+		seen[s] = true
+	}
+	require.Len(t, seen, goroutines*adds)
+	require.True(t, seen[1] && seen[goroutines*adds])
+	require.Greater(t, broken, 2)
+}
+
+// TestRestart replaces the node by a new one: what it had in memory is gone, and calls go on.
+func TestRestart(t *testing.T) {
+	k := newCluster(t, 1, &Options{Timeout: 30 * time.Second})
+	_, err := k.c.Put(k.ctx, []byte("old"), []byte("v"))
+	require.NoError(t, err)
+	for range 3 {
+		_, err = k.c.Get(k.ctx, []byte("old"))
+		require.NoError(t, err)
+	}
+	k.stopNode()
+	ctx, cancel := context.WithTimeout(k.ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err = k.c.Get(ctx, []byte("old"))
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	k.startNode()
+	_, err = k.c.Get(k.ctx, []byte("old"))
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = k.c.Put(k.ctx, []byte("new"), []byte("v"))
+	require.NoError(t, err)
+}
+
+// TestSecret dials a node that has a secret with the right one, another one, and none.
+func TestSecret(t *testing.T) {
+	k := newCluster(t, 1, nil)
+	k.stopNode()
+	k.o.Secret = []byte("secret")
+	k.startNode()
+	try := func(secret []byte) error {
+		d := k.net.Open()
+		defer d.Close()
+		ctx, cancel := context.WithTimeout(k.ctx, 20*time.Second)
+		defer cancel()
+		c, err := Dial(ctx, []string{"mem:node"}, &Options{Secret: secret, Fabrics: map[string]fabric.Domain{"mem": d}})
+		if err != nil {
+			return err
+		}
+		_, err = c.Put(ctx, []byte("key"), []byte("v"))
+		require.NoError(t, c.Close())
+		return err
+	}
+	require.NoError(t, try([]byte("secret")))
+	require.ErrorIs(t, try([]byte("Secret")), ErrDenied)
+	require.ErrorIs(t, try(nil), ErrDenied)
+}
+
+// TestAddresses says what is wrong with an address.
+func TestAddresses(t *testing.T) {
+	for _, a := range []string{"", "nothing", "nosuch:1", "shm:"} {
+		_, err := Dial(t.Context(), []string{a}, nil)
+		require.ErrorContains(t, err, "address")
+	}
+	_, err := Dial(t.Context(), nil, nil)
+	require.ErrorContains(t, err, "no addresses")
+}
