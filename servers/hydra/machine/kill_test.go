@@ -77,6 +77,9 @@ func TestKill(t *testing.T) {
 					}
 					done[c] = p
 				}
+				if (round+1)%25 == 0 {
+					t.Logf("%d rounds, %d acknowledged changes, %d lost", round+1, acknowledged, lost)
+				}
 			}
 			t.Logf("%d rounds, %d acknowledged changes, %d lost", *killRounds, acknowledged, lost)
 			assert.Positive(t, acknowledged)
