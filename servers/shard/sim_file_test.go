@@ -107,6 +107,14 @@ func (f *simFile) Sync() error {
 	return nil
 }
 
+// durable returns the newest entry that no crash loses.
+func (f *simFile) durable() uint64 {
+	if f.synced == 0 {
+		return 0
+	}
+	return f.states[f.synced-1].Seq
+}
+
 // crash keeps a prefix.
 func (f *simFile) crash() {
 	n := f.synced + f.w.rand(len(f.states)-f.synced+1)

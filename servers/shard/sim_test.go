@@ -127,6 +127,14 @@ func (m *simulation) start() {
 	s := m.shard
 	s.lazy = m.lazy
 	s.pieceBytes = 1 + m.rand(60)
+	if s.toLoad && m.rand(2) == 0 { // the load comes when there are writes, too
+		s.toLoad = false
+		m.w.After(time.Duration(m.rand(int(4*time.Second))), func() {
+			if m.shard == s && m.server.Alive() {
+				s.load()
+			}
+		})
+	}
 	m.shown = map[string]uint64{}
 	for i := range simKeys {
 		if r, found := m.file.find([]byte(simKey(i))); found && m.mode != Memory {
@@ -171,7 +179,7 @@ func (m *simulation) start() {
 	if m.store != nil {
 		st := m.store
 		for i, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
-			slow := []int{6, 6, 9, 11}[i] // what is read may be under way for long
+			slow := []int{6, 6 + 3*m.rand(2), 9, 11}[i] // what is read may be under way for long
 			m.threads = append(m.threads, m.server.Go("store", func(now time.Time) (bool, time.Time) {
 				if m.bad != "" {
 					return false, time.Time{}
@@ -304,6 +312,9 @@ func (m *simulation) check() {
 		}
 	}
 	m.checkTable()
+	if m.mode != Memory && m.store.Durable() > m.file.durable() {
+		m.violation("%d entries are said to be durable, %d are", m.store.Durable(), m.file.durable())
+	}
 	for r := range m.reads {
 		r.watch()
 	}
