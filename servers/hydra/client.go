@@ -3,6 +3,7 @@ package hydra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,6 +95,13 @@ func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
 			}
 			return true
 		})
+	}
+	if err != nil {
+		for _, s := range c.e.shards {
+			if s.conn == nil && s.lastErr != nil {
+				err = fmt.Errorf("%w; shard %d: %w", err, s.id, s.lastErr)
+			}
+		}
 	}
 	c.release()
 	if err != nil {

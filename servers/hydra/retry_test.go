@@ -2,11 +2,14 @@ package hydra
 
 import (
 	"context"
+	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"flashdbm/servers/fabric"
+	"flashdbm/servers/hydra/machine"
+	served "flashdbm/servers/shard"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -118,4 +121,50 @@ func TestAddresses(t *testing.T) {
 	}
 	_, err := Dial(t.Context(), nil, nil)
 	require.ErrorContains(t, err, "no addresses")
+}
+
+// TestFabrics serves the same node over shm and tcp, each in its own client: the library opens both by itself.
+func TestFabrics(t *testing.T) {
+	for _, scheme := range []string{"shm", "tcp"} {
+		t.Run(scheme, func(t *testing.T) {
+			d, err := fabrics[scheme]()
+			if err != nil {
+				t.Skip(err) // shm is for Linux
+			}
+			defer d.Close()
+			addr := t.TempDir() + "/s"
+			if scheme == "tcp" {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				require.NoError(t, err)
+				addr = l.Addr().String() // a free port
+				require.NoError(t, l.Close())
+			}
+			at := scheme + ":" + addr
+			n, err := machine.Open(machine.Options{Shards: 2, Durability: served.Memory, Extent: 8 << 20, Listen: []machine.Listen{{Domain: d, Addr: addr, Public: at}}})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, n.Close()) }()
+			c, err := Dial(t.Context(), []string{at}, nil)
+			require.NoError(t, err)
+			for range 5 {
+				for _, key := range []string{"a", "b", "c", "d"} {
+					_, err = c.Put(t.Context(), []byte(key), []byte("value of "+key))
+					require.NoError(t, err)
+					for range 3 {
+						got, err := c.Get(t.Context(), []byte(key))
+						require.NoError(t, err)
+						require.Equal(t, "value of "+key, string(got))
+					}
+				}
+			}
+			large := make([]byte, 1<<20)
+			large[77] = 1
+			_, err = c.Put(t.Context(), []byte("large"), large)
+			require.NoError(t, err)
+			got, err := c.Get(t.Context(), []byte("large"))
+			require.NoError(t, err)
+			require.Equal(t, large, got)
+			require.Equal(t, scheme == "shm", c.Stats().OneSided > 0, "one-sided GETs")
+			require.NoError(t, c.Close())
+		})
+	}
 }

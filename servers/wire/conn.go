@@ -16,7 +16,6 @@ type Carrier uint8
 const (
 	CarrierRing Carrier = 1 + iota // Writes to a ring of the peer
 	CarrierSend                    // Sends that the peer has posted Recvs for
-	CarrierSocket
 )
 
 func (c Carrier) String() string {
@@ -25,8 +24,6 @@ func (c Carrier) String() string {
 		return "ring"
 	case CarrierSend:
 		return "send"
-	case CarrierSocket:
-		return "socket"
 	}
 	return fmt.Sprintf("carrier %d", uint8(c))
 }

@@ -103,8 +103,9 @@ func (p *pair) all() bool { return p.got[0] == len(p.sent[1]) && p.got[1] == len
 // run does random things until so many messages have been sent each way, and until all have arrived. A side that finds nothing to do goes
 // to sleep as the package says, and is woken by its queue alone.
 func (p *pair) run(messages int) {
-	for {
+	for idle := 0; ; idle++ {
 		moving := p.f.step()
+		require.Less(p.t, idle, 2_000_000, "nothing arrives any more: got %v of %d and %d", p.got, len(p.sent[1]), len(p.sent[0]))
 		side := p.f.rnd.IntN(2)
 		g := p.g[side]
 		left := messages - len(p.sent[side])
@@ -129,7 +130,9 @@ func (p *pair) run(messages int) {
 			}
 		}
 		for range p.f.rnd.IntN(4) {
-			worked = p.receive(side) || worked
+			if p.receive(side) {
+				worked, idle = true, 0
+			}
 		}
 		require.NoError(p.t, p.c[0].Err())
 		require.NoError(p.t, p.c[1].Err())

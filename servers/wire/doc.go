@@ -2,8 +2,8 @@
 // nothing to do sleeps without missing a message. The layouts are in servers/docs/wire.md.
 //
 // A Group is what one thread has: a fabric queue, and the connections whose completions it reports. A Conn carries messages both ways,
-// many under way at a time. It uses one of three carriers: rings that the peer Writes to (CarrierRing), Sends (CarrierSend), or a plain
-// socket (CarrierSocket); the latter two are what the papers compare with.
+// many under way at a time. It uses one of two carriers: rings that the peer Writes to (CarrierRing), or Sends (CarrierSend), which the
+// papers compare rings with; over package tcp a Send is a message on a plain socket.
 //
 // # Invariants
 //

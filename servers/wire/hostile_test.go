@@ -13,13 +13,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// newRing returns memory for a ring, aligned as a region is.
+func newRing(t *testing.T) []byte {
+	ring, err := words.Alloc(RingSize)
+	require.NoError(t, err)
+	t.Cleanup(func() { words.Free(ring) })
+	return ring
+}
+
 // TestRewritten has a peer that rewrites messages while they are read: it stores two whole frames with the same number over each other, word by
 // word. What Receive's reader accepts is one of the two, and stays that while the memory behind it goes on changing.
 func TestRewritten(t *testing.T) {
 	const salt = 77
-	ring, err := words.Alloc(RingSize)
-	require.NoError(t, err)
-	defer words.Free(ring)
+	ring := newRing(t)
 	scratch := make([]byte, maxFrame)
 	bodies := [2][]byte{bytes.Repeat([]byte{0xAA}, 200), bytes.Repeat([]byte{0xBB}, 184)}
 	number := uint64(1)
@@ -66,7 +72,7 @@ func TestRewritten(t *testing.T) {
 // TestOldBytesAreNoMessage puts a whole frame with a later number into the body of a message, as a user's value may: when the ring comes round and
 // that number is next at that place, the bytes are still there. Only the salt, which no user knows, tells them from a message.
 func TestOldBytesAreNoMessage(t *testing.T) {
-	ring := make([]byte, RingSize)
+	ring := newRing(t)
 	forged := make([]byte, minFrame)
 	in := receiver{ring: ring, salt: 0xC0FFEE, number: 9, tail: 4096}
 	for _, guess := range []uint64{0, 1, 9} {
@@ -160,7 +166,7 @@ func FuzzRing(f *testing.F) {
 	f.Add(append([]byte(nil), seal(b, &Header{Op: opSkip}, 0, 1, 5, 7)...), uint16(65496), true)
 	f.Add(make([]byte, 64), uint16(0), true)
 	f.Fuzz(func(t *testing.T, b []byte, tail uint16, right bool) {
-		ring := make([]byte, RingSize)
+		ring := newRing(t)
 		in := receiver{ring: ring, salt: 7, number: 1, tail: uint64(tail) &^ 7}
 		at := in.tail
 		if RingSize-at < minFrame {
