@@ -107,8 +107,7 @@ func log2(n int) int {
 // MaxItem returns the largest item for which there can be a block.
 func (a *Arena) MaxItem() int { return a.extent - PrefixSize }
 
-// Live and Dead return the bytes of blocks in these states, Capacity those of all extents that there may be, or that there are if the
-// number has no limit.
+// Live returns the bytes of live blocks.
 func (a *Arena) Live() int64 { return a.liveBytes }
 
 // Dead returns the bytes of dead blocks.

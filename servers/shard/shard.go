@@ -41,7 +41,7 @@ const (
 	// takes a copy of its body.
 	maxWaiting  = 10_000
 	stalledLook = time.Millisecond
-	idleLook    = 20 * time.Millisecond // how often an idle shard looks for what has become due
+	idleLook    = 100 * time.Millisecond // how often an idle shard looks for what has become due. A look takes some 0.3 ms of a processor
 )
 
 // Options configure a shard.
@@ -168,7 +168,10 @@ func (s *Shard) IdleFor() time.Duration {
 	if len(s.stalls) > 0 {
 		return stalledLook
 	}
-	if s.now < s.quiet || s.arena.Dead() > 0 || s.expiring > 0 || len(s.tombs) > 0 {
+	if s.now < s.quiet {
+		return time.Duration(s.quiet - s.now)
+	}
+	if s.arena.Dead() > 0 || s.expiring > 0 || len(s.tombs) > 0 {
 		return idleLook
 	}
 	return time.Second

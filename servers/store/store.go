@@ -110,7 +110,7 @@ func Open(f File, wake func(), pause time.Duration) (*Store, error) {
 // State returns this life's term and base, and the newest entry that the file had.
 func (s *Store) State() State { return s.state }
 
-// Applied and Durable return the newest entry that is in the file, and the newest that survives a power cut.
+// Applied returns the newest entry that is in the file, synced or not.
 func (s *Store) Applied() uint64 { return s.applied.Load() }
 
 // Durable returns the newest entry that survives a power cut.
