@@ -257,6 +257,11 @@ func TestExpiryStays(t *testing.T) {
 				s, _ := d.write(protocol.Request{Op: protocol.OpUpdate, Key: []byte("update"), Value: []byte("2")})
 				return s
 			},
+			"compare": func() protocol.Status { // absent is expected, and to be removed: that is so already
+				s, _ := d.write(protocol.Request{Op: protocol.OpCompareAndSet, Key: []byte("compare"), Flags: protocol.FlagRemove})
+				require.Equal(t, protocol.StatusOK, s)
+				return protocol.StatusNotFound
+			},
 			"remove": func() protocol.Status {
 				s, _ := d.write(protocol.Request{Op: protocol.OpRemove, Key: []byte("remove")})
 				return s

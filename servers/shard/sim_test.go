@@ -319,8 +319,10 @@ func (m *simulation) check() {
 		r.watch()
 	}
 	for _, cl := range s.clients {
-		if len(cl.outcomes) > 16 {
-			m.violation("%d outcomes are kept for a client with 3 writes under way", len(cl.outcomes))
+		for n := range cl.outcomes {
+			if n < cl.low {
+				m.violation("the outcome of number %d is kept, and all below %d have been answered", n, cl.low)
+			}
 		}
 	}
 }

@@ -111,8 +111,11 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state) outcome {
 	case q.Op == protocol.OpCompareAndSet && version != q.Operand:
 		o.status, o.body.Version = protocol.StatusVersion, version
 	case q.Op == protocol.OpCompareAndSet && q.Flags&protocol.FlagRemove != 0:
-		if remove = st.found; !remove {
-			return o // it was expected to be absent, and is
+		if remove = st.found; !remove { // it was expected to be absent, and is
+			if st.expired {
+				o.seq = s.appendRemove(h, bytes.Clone(q.Key))
+			}
+			return o
 		}
 	case q.Op == protocol.OpAdd:
 		if o.status = add(q, st, &it, &o.body.Sum); o.status != protocol.StatusOK {
