@@ -81,7 +81,8 @@ type link struct {
 	bulk  bulk
 	sends *sends // of CarrierSend
 
-	told    uint64 // in.tail as the peer has been told
+	wrs     [3]fabric.WR // what is handed to Post, which does not keep it
+	told    uint64       // in.tail as the peer has been told
 	posts   []uint64
 	under   int  // signalled operations that have not completed
 	dirty   bool // is in g.dirty
@@ -215,7 +216,7 @@ func (c *link) Flush() {
 		return
 	}
 	// What lies between is posted with one doorbell, a Write per lap. The last is signalled: the look at the armed number waits for it.
-	var w [3]fabric.WR
+	w := &c.wrs
 	n := 0
 	for from := c.out.flushed; from < c.out.head && n < len(w); n++ {
 		at, size := c.out.segment(from)
@@ -253,10 +254,11 @@ func (c *link) postError(err error) {
 func (c *link) writeWord(word, value uint64, flags fabric.Flags) {
 	at := uint64(RingSize) + word
 	le.PutUint64(c.stage.Bytes()[at:], value)
-	n, err := c.ep.Post([]fabric.WR{{
+	c.wrs[0] = fabric.WR{
 		ID: c.id | kindWord | word/8, Op: fabric.Write, Flags: fabric.Signal | flags,
 		Local: c.stage, LOff: at, LLen: 8, Remote: c.peer, ROff: at,
-	}})
+	}
+	n, err := c.ep.Post(c.wrs[:1])
 	if n == 1 {
 		c.busy[word/8] = true
 		c.under++

@@ -161,9 +161,10 @@ func (c *link) Read(local fabric.Region, off, n uint64, key fabric.Key, at, toke
 	if err := c.Err(); err != nil {
 		return err
 	}
-	taken, err := c.ep.Post([]fabric.WR{{
+	c.wrs[0] = fabric.WR{
 		ID: c.id | kindRead | token&tokenMask, Op: fabric.Read, Flags: fabric.Signal, Local: local, LOff: off, LLen: n, Remote: key, ROff: at,
-	}})
+	}
+	taken, err := c.ep.Post(c.wrs[:1])
 	if taken == 1 {
 		c.under++
 		c.stats.Reads++
