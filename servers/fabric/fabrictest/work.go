@@ -168,7 +168,7 @@ func testQueueBound(t *testing.T, s *suite) {
 	}
 	taken := 0
 	for _, e := range ends {
-		for {
+		for taken <= 100 {
 			w := e.write(key, 0, 8)
 			w.Flags = fabric.Signal
 			n, err := e.e.Post([]fabric.WR{w})

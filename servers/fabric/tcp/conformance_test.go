@@ -17,3 +17,5 @@ var provider = fabrictest.Provider{
 func TestMain(m *testing.M) { fabrictest.Main(m, provider) }
 
 func TestConformance(t *testing.T) { fabrictest.Run(t, provider) }
+
+func TestMeasure(t *testing.T) { fabrictest.Measure(t, provider) }
