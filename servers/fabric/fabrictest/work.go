@@ -208,7 +208,6 @@ func testFlush(t *testing.T, s *suite) {
 	}
 	require.GreaterOrEqual(t, n, 4)
 	<-c.e.Done()
-	require.ErrorIs(t, c.e.Err(), fabric.ErrAccess)
 	got := map[uint64]error{}
 	var order []uint64
 	for {
@@ -228,6 +227,7 @@ func testFlush(t *testing.T, s *suite) {
 	}
 	require.Equal(t, expected, got)
 	require.Len(t, order, len(expected), "twice")
+	require.ErrorIs(t, c.e.Err(), fabric.ErrAccess)
 	after := c.e.Close()
 	assert.NoError(t, after)
 	assert.ErrorIs(t, c.e.Err(), fabric.ErrAccess, "Close changes nothing any more")

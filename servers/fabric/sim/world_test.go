@@ -140,6 +140,33 @@ func TestTornWrites(t *testing.T) {
 	assert.Len(t, states, 16, "all subsets of four words are seen: %v", states)
 }
 
+// TestNotifyAfterWrites: who is notified sees the Write, and those before it.
+func TestNotifyAfterWrites(t *testing.T) {
+	p := newPair(t, 1, Faults{})
+	notified := uint64(0)
+	p.b.Go("notified", func(time.Time) (bool, time.Time) {
+		if p.bq.TakeNotified() {
+			notified++
+			for i := range 64 {
+				require.Equal(t, notified, words.Load(p.shared.Bytes(), 8*i))
+			}
+		}
+		return false, time.Time{}
+	}, p.bq)
+	for i := range uint64(300) {
+		for k := range 64 {
+			words.Store(p.local.Bytes(), 8*k, i+1)
+		}
+		first := p.write(i, 256, 0)
+		first.Flags = 0
+		second := p.write(i, 256, fabric.Notify)
+		second.LOff, second.ROff = 256, 256
+		p.post(t, first, second)
+		require.NoError(t, p.outcome(t, time.Second).Err)
+		require.True(t, p.w.RunUntil(time.Second, func() bool { return notified == i+1 }))
+	}
+}
+
 // TestClocks: clocks run at rates within 1/64 of each other, a stopped node's goes on, a suspended one's does not, whose wall clock tells.
 func TestClocks(t *testing.T) {
 	w := New(7, Faults{})
