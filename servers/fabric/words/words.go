@@ -58,7 +58,7 @@ func Read(private, shared []byte) {
 	for ; i < n && uintptr(unsafe.Add(from, i))%Size != 0; i++ {
 		*(*byte)(unsafe.Add(to, i)) = *(*byte)(unsafe.Add(from, i))
 	}
-	if uintptr(unsafe.Add(to, i))%Size == 0 {
+	if (uintptr(to)+uintptr(i))%Size == 0 { // i may be n
 		for ; i+Size <= n; i += Size {
 			*(*uint64)(unsafe.Add(to, i)) = atomic.LoadUint64((*uint64)(unsafe.Add(from, i)))
 		}
@@ -86,7 +86,7 @@ func Write(shared, private []byte) {
 	for ; i < n && uintptr(unsafe.Add(to, i))%Size != 0; i++ {
 		*(*byte)(unsafe.Add(to, i)) = *(*byte)(unsafe.Add(from, i))
 	}
-	if uintptr(unsafe.Add(from, i))%Size == 0 {
+	if (uintptr(from)+uintptr(i))%Size == 0 { // i may be n
 		for ; i+Size <= n; i += Size {
 			*(*uint64)(unsafe.Add(to, i)) = *(*uint64)(unsafe.Add(from, i))
 		}

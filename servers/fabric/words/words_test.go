@@ -34,6 +34,10 @@ func TestCopies(t *testing.T) {
 				back := bytes.Clone(source)
 				copy(source[from:], mem[to:to+n])
 				Read(back[from:from+n], mem[to:to+n])
+				exact := make([]byte, n) // no pointer goes beyond its end: checkptr looks, with the race detector
+				Read(exact, mem[to:to+n])
+				require.True(t, bytes.Equal(mem[to:to+n], exact))
+				Write(mem[to:to+n], exact)
 				require.True(t, bytes.Equal(source, back), "Read from %d to %d, %d bytes", to, from, n)
 			}
 		}
