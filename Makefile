@@ -2,6 +2,7 @@
 #
 #   make demo     the main job on real input, in less than 3 minutes and 2 GB of disk
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
+#   make test-servers  what of that concerns the servers, a module of its own
 #   make soak     the long tests, cut to fit 80 minutes
 #   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
 #   make scripts  a power cut at every operation of parts of long scripts, for SCRIPTTIME on two processors
@@ -13,7 +14,9 @@
 #   make space    what databases take on disk, at full size: half an hour or more, and 3 GB
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
+#   make sim      SIMRUNS seeds of the simulator of a server, from SIMFIRST on; a failing seed prints the line that plays it again
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
+#   make mutants-servers  the same for the servers
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
 #   make fuse-packages  what that needs of Debian's packages
 #   make kill     KILLROUNDS processes killed in the middle of what they do
@@ -39,6 +42,9 @@ FILEIMAGES ?= 18000
 DISKIMAGES ?= 1000
 # Histories that make linear checks.
 HISTORIES ?= 300
+# Seeds of make sim, and the first one.
+SIMRUNS  ?= 10000
+SIMFIRST ?= 1
 # Mutants that make mutants tries: an expression for their names.
 MUTANTS ?= .
 
@@ -81,6 +87,7 @@ test:
 	$(MAKE) race
 	$(MAKE) cross
 	$(MAKE) -C ndbm check
+	$(MAKE) test-servers
 
 format:
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l .) && test -z "$$unformatted" || \
@@ -105,6 +112,22 @@ unit:
 race:
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 8m $$($(GO) list ./... | grep -v -E '/internal/(archtest|formatdoc|mutants)$$')
 
+# Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
+# slow with it, are left out there.
+.PHONY: test-servers
+test-servers: format
+	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 100s ./...
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 100s $$($(GO) list ./... | grep -v -E '/fabric/sim$$')
+	@for target in $(CROSS); do \
+		echo "vet of the servers for $$target"; \
+		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
+	done
+
+# The fabrics with 10^6 random operations each, in one process and across two.
+.PHONY: soak-servers
+soak-servers:
+	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
+
 cross:
 	@for target in $(CROSS); do \
 		echo "vet for $$target"; \
@@ -118,6 +141,7 @@ soak:
 	$(MAKE) crash scripts faults damage isolation CRASHTIME=$(SOAKTIME) CRASHFIRST=$(SOAKFIRST) SCRIPTTIME=5m FAULTTIME=4m DAMAGETIME=1m ISOLATIONRUNS=5
 	$(GO) test -timeout 20m -run '^TestCrashConcurrent$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+	$(MAKE) soak-servers
 	$(MAKE) kill linear fuse
 
 # $(call two,NAME,REGEXP,FLAGS) runs tests of package dbm with two ranges of seeds, one for each processor, and adds up their images.
@@ -200,6 +224,10 @@ fuse-packages:
 mutants:
 	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.doc docs/mutants.md
 
+.PHONY: mutants-servers
+mutants-servers:
+	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.in servers/ -mutants.doc docs/mutants.md
+
 .PHONY: full space bench bench-quick bench-report bench-install
 # The databases of the benchmark are made in BENCHDIR, which should be on the file system in question. A run that was cut off goes on where
 # it ended; its results are in the report's directory once all are there.
@@ -247,3 +275,7 @@ test-ndbm-packages:
 
 clean:
 	rm -rf bin
+
+.PHONY: sim
+sim:
+	cd servers && GOGC=400 $(GO) test ./shard -run '^TestSimulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 
+	"flashdbm/internal/opener"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
 )
@@ -20,6 +21,10 @@ type DB struct {
 // file's name, and with it all commits. Errors: ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a
 // read-only open, and those of the system.
 func Open(path string, opts *Options) (*DB, error) { return open(vfs.OS(), path, opts) }
+
+func init() {
+	opener.On = func(fs vfs.FS, path string, opts any) (any, error) { return open(fs, path, opts.(*Options)) }
+}
 
 func open(fs vfs.FS, path string, opts *Options) (*DB, error) {
 	if err := opts.check(); err != nil {

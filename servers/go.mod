@@ -3,3 +3,17 @@ module flashdbm/servers
 go 1.26.0
 
 replace flashdbm => ../
+
+require (
+	flashdbm v0.0.0-00010101000000-000000000000
+	github.com/anishathalye/porcupine v1.3.1
+	github.com/stretchr/testify v1.12.1
+	github.com/zeebo/xxh3 v1.1.0
+	golang.org/x/sys v0.49.0
+)
+
+require (
+	github.com/edsrzf/mmap-go v1.2.0 // indirect
+	github.com/klauspost/cpuid/v2 v2.2.10 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+)

@@ -9,37 +9,52 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-const module = "flashdbm"
+// A module is what holds for the packages of one go.mod. Directories and files are named from its root.
+type module struct {
+	path, root string // of imports; its directory, as seen from this package's
+	atLeast    int    // files: fewer mean that the walk has gone wrong
 
-// layers are the packages of the module from the bottom up: a package imports, of the module's, only what stands in a row before its
-// own. "..." stands for every package below a directory. What fits nowhere is not added here to make a build pass: its place is a
-// decision about the whole, see ARCHITECTURE.md.
-var layers = [][]string{
-	{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc", "internal/mutants"},
-	{"logstore"},
-	{"override"},
-	{"mvcc"},
-	{"dbm"},
-	{"ndbm", "cmd/...", "internal/streams"},
+	// layers are the packages of the module from the bottom up: a package imports, of the module's, only what stands in a row before its
+	// own. "..." stands for every package below a directory. What fits nowhere is not added here to make a build pass: its place is a
+	// decision about the whole, see ARCHITECTURE.md.
+	layers [][]string
+
+	// outside are the packages of other modules that a package may import. testOutside are those that any test may import as well.
+	outside     map[string][]string
+	testOutside []string
+
+	// testAbove are packages that stand above another one, whose tests use them all the same: a client is tested with a server.
+	testAbove map[string][]string
+
+	// testSupport are packages that the tests of any package may import, and nothing else may.
+	testSupport []string
+
+	// unsafeFiles are the files that may use package unsafe, and cgoDirs the directories that may use C.
+	unsafeFiles, cgoDirs []string
 }
 
-// outside are the packages of other modules that a package may import. testOutside are those that any test may import as well.
-var (
-	outside = map[string][]string{
+// modules are those whose source is looked at. What only tests or benchmarks need is in modules of its own, which are not.
+var modules = []*module{engine, servers}
+
+var engine = &module{
+	path: "flashdbm", root: "../..", atLeast: 100,
+	layers: [][]string{
+		{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc", "internal/mutants"},
+		{"logstore", "internal/opener"},
+		{"override"},
+		{"mvcc"},
+		{"dbm"},
+		{"ndbm", "cmd/...", "internal/streams"},
+	},
+	outside: map[string][]string{
 		"internal/btree": {"golang.org/x/sys/unix"},
 		"logstore/vfs":   {"golang.org/x/sys/unix", "golang.org/x/sys/windows", "github.com/edsrzf/mmap-go"},
 		"ndbm":           {"golang.org/x/sys/unix"},
 		"cmd/flashdbm":   {"github.com/spf13/cobra", "github.com/spf13/pflag", "github.com/pkg/profile", "golang.org/x/term"},
-	}
-	testOutside = []string{"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix"}
-)
-
-// testSupport are packages that the tests of any package may import, and nothing else may.
-var testSupport = []string{"internal/formatdoc", "internal/streams"}
-
-// unsafeFiles are the files that may use package unsafe, and cgoDirs the directories that may use C.
-var (
-	unsafeFiles = []string{
+	},
+	testOutside: []string{"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix"},
+	testSupport: []string{"internal/formatdoc", "internal/streams"},
+	unsafeFiles: []string{
 		"internal/btree/view.go",       // typed access to pages and to blocks outside the Go heap
 		"logstore/vfs/os_darwin.go",    // a system call that x/sys does not wrap
 		"logstore/vfs/os_windows.go",   // the buffer of a system call
@@ -47,16 +62,60 @@ var (
 		"lockfree/registry_test.go",    // the size of a slot
 		"ndbm/exports.go",              // memory of C callers
 		"ndbm/still.go",                // addresses that C is shown
-	}
-	cgoDirs = []string{
+	},
+	cgoDirs: []string{
 		"ndbm",
 		"cmd/flashdbm", // looks which standard streams are closed before Go opens others in their places
-	}
-)
+	},
+}
+
+// servers is the module of the servers. Who imports the client library builds x/sys and xxh3 and nothing else of other modules; only store
+// knows the engine.
+var servers = &module{
+	path: "flashdbm/servers", root: "../../servers", atLeast: 30,
+	layers: [][]string{
+		{"fabric"},
+		{"fabric/words"},
+		{"fabric/ledger", "fabric/regions"},
+		{"fabric/mem", "fabric/shm", "fabric/tcp", "fabric/sim", "fabric/verbs"},
+		{"fabric/fabrictest"},
+		{"wire", "arena", "circle", "table"},
+		{"guard"},
+		{"hydra/protocol"},
+		{"hydra"},
+		{"store", "cluster"},
+		{"shard"},
+		{"hydra/machine"},
+		{"daemon/..."},
+	},
+	outside: map[string][]string{
+		"fabric/words":      {"golang.org/x/sys/unix", "golang.org/x/sys/windows"},
+		"fabric/shm":        {"golang.org/x/sys/unix"},
+		"fabric/tcp":        {"golang.org/x/sys/unix"},
+		"fabric/fabrictest": {"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"},
+		"wire":              {"github.com/zeebo/xxh3"},
+		"circle":            {"github.com/zeebo/xxh3"},
+		"guard":             {"github.com/zeebo/xxh3"},
+		"hydra/machine":     {"golang.org/x/sys/unix"},
+		"store":             {"flashdbm/dbm"},
+	},
+	testOutside: []string{
+		"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix", "github.com/zeebo/xxh3",
+		"github.com/anishathalye/porcupine", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener", "flashdbm/internal/formatdoc",
+	},
+	testAbove:   map[string][]string{"hydra": {"shard", "hydra/machine"}},
+	testSupport: []string{"fabric/fabrictest"},
+	unsafeFiles: []string{
+		"fabric/shm/futex_linux.go",     // the place of a futex, and its system calls
+		"fabric/words/pages_windows.go", // memory of the system
+		"fabric/words/words.go",         // whole words of memory that others change
+		"guard/words.go",                // whole words of memory that others read
+	},
+}
 
 // layerOf returns the row of a package's directory, -1 if it has none.
-func layerOf(dir string) int {
-	return slices.IndexFunc(layers, func(row []string) bool {
+func (m *module) layerOf(dir string) int {
+	return slices.IndexFunc(m.layers, func(row []string) bool {
 		return slices.ContainsFunc(row, func(p string) bool {
 			under, wild := strings.CutSuffix(p, "...")
 			return dir == p || (wild && strings.HasPrefix(dir, under))
@@ -66,40 +125,50 @@ func layerOf(dir string) int {
 
 func TestImports(t *testing.T) {
 	for _, f := range source(t) {
-		layer := layerOf(f.dir())
-		if !assert.GreaterOrEqual(t, layer, 0, "%s: its package has no place among the layers", f.path) {
+		m := f.module
+		layer := m.layerOf(f.dir())
+		if !assert.GreaterOrEqual(t, layer, 0, "%s of %s: its package has no place among the layers", f.path, m.path) {
 			continue
 		}
 		for _, imported := range f.imports {
-			dir, ours := strings.CutPrefix(imported, module+"/")
+			dir, ours := strings.CutPrefix(imported, m.path+"/")
 			switch {
 			case imported == "unsafe":
-				assert.Contains(t, unsafeFiles, f.path, "unsafe in a file that is not meant for it")
+				assert.Contains(t, m.unsafeFiles, f.path, "unsafe in a file that is not meant for it")
 			case imported == "C":
-				assert.Contains(t, cgoDirs, f.dir(), "%s: C in a package that is not meant for it", f.path)
+				assert.Contains(t, m.cgoDirs, f.dir(), "%s: C in a package that is not meant for it", f.path)
 			case ours && f.test && dir == f.dir():
 				// A test from outside its package.
-			case ours && slices.Contains(testSupport, dir):
+			case ours && f.test && slices.Contains(m.testAbove[f.dir()], dir):
+				// A test of the whole.
+			case ours && slices.Contains(m.testSupport, dir):
 				assert.True(t, f.test, "%s imports %s, which is for tests", f.path, imported)
 			case ours:
-				below := layerOf(dir)
+				below := m.layerOf(dir)
 				assert.True(t, 0 <= below && below < layer, "%s imports %s, which is not below it", f.path, imported)
-			case strings.Contains(strings.SplitN(imported, "/", 2)[0], "."):
-				allowed := slices.Contains(outside[f.dir()], imported) || (f.test && slices.Contains(testOutside, imported))
+			case strings.Contains(strings.SplitN(imported, "/", 2)[0], ".") || isOurs(imported):
+				allowed := slices.Contains(m.outside[f.dir()], imported) || (f.test && slices.Contains(m.testOutside, imported))
 				assert.True(t, allowed, "%s imports %s", f.path, imported)
 			}
 		}
 	}
 }
 
+// isOurs reports whether a package is of one of the modules.
+func isOurs(imported string) bool {
+	return slices.ContainsFunc(modules, func(m *module) bool { return strings.HasPrefix(imported, m.path+"/") })
+}
+
 // TestUnsafeFiles fails when a file no longer needs its exception.
 func TestUnsafeFiles(t *testing.T) {
-	used := map[string]bool{}
-	for _, f := range source(t) {
-		used[f.path] = slices.Contains(f.imports, "unsafe")
-	}
-	for _, name := range unsafeFiles {
-		assert.True(t, used[name], "%s does not use unsafe", name)
+	for _, m := range modules {
+		used := map[string]bool{}
+		for _, f := range m.source(t) {
+			used[f.path] = slices.Contains(f.imports, "unsafe")
+		}
+		for _, name := range m.unsafeFiles {
+			assert.True(t, used[name], "%s of %s does not use unsafe", name, m.path)
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 func TestFileLength(t *testing.T) {
 	for _, f := range source(t) {
 		if !f.test {
-			assert.LessOrEqual(t, f.lines, maxLines, f.path)
+			assert.LessOrEqual(t, f.lines, maxLines, "%s of %s", f.path, f.module.path)
 		}
 	}
 }
@@ -37,9 +37,9 @@ func TestOptions(t *testing.T) {
 				return true
 			}
 			assert.LessOrEqual(t, fields.Fields.NumFields(), maxOptionFields, "%s: %s", f.path, spec.Name.Name)
-			found[f.dir()] += fields.Fields.NumFields()
+			found[f.module.path+"/"+f.dir()] += fields.Fields.NumFields()
 			return true
 		})
 	}
-	require.Positive(t, found["dbm"], "dbm.Options was not found")
+	require.Positive(t, found["flashdbm/dbm"], "dbm.Options was not found")
 }

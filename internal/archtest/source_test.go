@@ -15,11 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// root is the directory of the module, as seen from this package's.
-const root = "../.."
-
-// A file is one Go file of the module, whatever system it is built for.
+// A file is one Go file of a module, whatever system it is built for.
 type file struct {
+	module  *module
 	path    string // from the module's root, with slashes
 	lines   int
 	test    bool
@@ -31,9 +29,19 @@ type file struct {
 // dir returns the directory of the file, which is its package's path in the module.
 func (f *file) dir() string { return path.Dir(f.path) }
 
-// source returns every Go file of the module; nested modules are not part of it.
-func source(t *testing.T) []*file {
+// source returns every Go file of the modules.
+func source(t *testing.T) (files []*file) {
 	t.Helper()
+	for _, m := range modules {
+		files = append(files, m.source(t)...)
+	}
+	return files
+}
+
+// source returns every Go file of the module; nested modules are not part of it.
+func (m *module) source(t *testing.T) []*file {
+	t.Helper()
+	root := m.root
 	var files []*file
 	fset := token.NewFileSet()
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -58,7 +66,7 @@ func source(t *testing.T) []*file {
 			return err
 		}
 		f := &file{
-			path: filepath.ToSlash(relative), name: syntax.Name.Name, syntax: syntax,
+			module: m, path: filepath.ToSlash(relative), name: syntax.Name.Name, syntax: syntax,
 			test: strings.HasSuffix(name, "_test.go"), lines: fset.File(syntax.Pos()).LineCount(),
 		}
 		for _, i := range syntax.Imports {
@@ -72,7 +80,7 @@ func source(t *testing.T) []*file {
 		return nil
 	})
 	require.NoError(t, err)
-	require.Greater(t, len(files), 100, "the walk has missed the module")
+	require.Greater(t, len(files), m.atLeast, "the walk has missed module %s", m.path)
 	return files
 }
 

@@ -1,5 +1,5 @@
-// Package formatdoc reads docs/format.md, so that tests of the packages that write the file can compare the tables there, and the
-// example, with what their code does. It is for tests only.
+// Package formatdoc reads docs/format.md and other documents of formats, so that tests of the packages that write them can compare the
+// tables there, and the examples, with what their code does. It is for tests only.
 //
 // A table is known by the heading it stands under; each heading has one at most. A table with the columns offset, size and field
 // describes a layout: see Layout.
@@ -16,6 +16,7 @@ import (
 // Doc is the parsed document.
 type Doc struct {
 	t      testing.TB
+	name   string
 	Tables []*Table
 	blocks map[string]string // fenced blocks by heading
 }
@@ -23,19 +24,26 @@ type Doc struct {
 // Table is one table, its cells without markup.
 type Table struct {
 	t       testing.TB
+	name    string // of the document
 	Heading string
 	columns []string
 	rows    [][]string
 }
 
-// Open reads the document. It fails the test if there is none.
+// Open reads docs/format.md. It fails the test if there is none.
 func Open(t testing.TB) *Doc {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(moduleRoot(t), "docs", "format.md"))
+	return OpenNamed(t, "format.md")
+}
+
+// OpenNamed reads a document in the directory docs of the module that the test belongs to, which may be nested in this one.
+func OpenNamed(t testing.TB, name string) *Doc {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(moduleRoot(t), "docs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return parse(t, string(text))
+	return parse(t, "docs/"+name, string(text))
 }
 
 // moduleRoot returns the directory of go.mod: a test runs in the directory of its package.
@@ -54,9 +62,9 @@ func moduleRoot(t testing.TB) string {
 	return ""
 }
 
-func parse(t testing.TB, text string) *Doc {
+func parse(t testing.TB, name, text string) *Doc {
 	t.Helper()
-	d := &Doc{t: t, blocks: map[string]string{}}
+	d := &Doc{t: t, name: name, blocks: map[string]string{}}
 	var heading string
 	var table *Table
 	var block []string
@@ -76,9 +84,9 @@ func parse(t testing.TB, text string) *Doc {
 		case strings.HasPrefix(line, "|"):
 			if table == nil {
 				if slices.ContainsFunc(d.Tables, func(o *Table) bool { return o.Heading == heading }) {
-					t.Fatalf("docs/format.md: two tables under %q", heading)
+					t.Fatalf("%s: two tables under %q", name, heading)
 				}
-				table = &Table{t: t, Heading: heading, columns: cells(line)}
+				table = &Table{t: t, name: name, Heading: heading, columns: cells(line)}
 				d.Tables = append(d.Tables, table)
 			} else if c := cells(line); strings.Trim(strings.Join(c, ""), "-: ") != "" {
 				table.rows = append(table.rows, c)
@@ -107,7 +115,7 @@ func (d *Doc) Table(heading string) *Table {
 			return table
 		}
 	}
-	d.t.Fatalf("docs/format.md: no table under %q", heading)
+	d.t.Fatalf("%s: no table under %q", d.name, heading)
 	return nil
 }
 
@@ -116,7 +124,7 @@ func (d *Doc) Block(heading string) string {
 	d.t.Helper()
 	block, ok := d.blocks[heading]
 	if !ok {
-		d.t.Fatalf("docs/format.md: no block under %q", heading)
+		d.t.Fatalf("%s: no block under %q", d.name, heading)
 	}
 	var b strings.Builder
 	for line := range strings.Lines(block) {
@@ -132,12 +140,12 @@ func (t *Table) Column(name string) []string {
 	t.t.Helper()
 	i := slices.Index(t.columns, name)
 	if i < 0 {
-		t.t.Fatalf("docs/format.md: %s has no column %q", t.Heading, name)
+		t.t.Fatalf("%s: %s has no column %q", t.name, t.Heading, name)
 	}
 	var all []string
 	for _, row := range t.rows {
 		if len(row) != len(t.columns) {
-			t.t.Fatalf("docs/format.md: %s: row %q", t.Heading, row)
+			t.t.Fatalf("%s: %s: row %q", t.name, t.Heading, row)
 		}
 		all = append(all, row[i])
 	}
@@ -151,7 +159,7 @@ func (t *Table) Map(key, value string) map[string]string {
 	values := t.Column(value)
 	for i, k := range t.Column(key) {
 		if _, twice := all[k]; twice {
-			t.t.Fatalf("docs/format.md: %s: %q twice", t.Heading, k)
+			t.t.Fatalf("%s: %s: %q twice", t.name, t.Heading, k)
 		}
 		all[k] = values[i]
 	}

@@ -42,7 +42,7 @@ const sample = "# One\n\n| offset | size | field | constraint |\n|---|---|---|--
 	"| 0 | 4 | `first` | |\n| 4 | 2n + 1 | rest | x |\n| 5 + 2n | 1,024 | **zero** | |\n\n## Two\n\n```\n# note\nline\n```\n"
 
 func TestParse(t *testing.T) {
-	d := parse(t, sample)
+	d := parse(t, "a document", sample)
 	l := d.Layout("One", map[string]int{"n": 3})
 	want := []Field{{"first", 0, 4, ""}, {"rest", 4, 7, "x"}, {"zero", 11, 1024, ""}}
 	if len(l.Fields) != len(want) || l.Fields[0] != want[0] || l.Fields[1] != want[1] || l.Fields[2] != want[2] {
@@ -75,7 +75,7 @@ func TestCheckFindsDrift(t *testing.T) {
 		"a field one byte off": {a: 0, b: 3, other: -1, fails: true},
 	} {
 		r := &recorder{TB: t}
-		parse(r, table).Layout("S", nil).Check(func(field string, v []byte) ([]byte, bool) {
+		parse(r, "a document", table).Layout("S", nil).Check(func(field string, v []byte) ([]byte, bool) {
 			image := make([]byte, 8)
 			switch field {
 			case "a":

@@ -13,11 +13,13 @@ import (
 const (
 	zero     = "zero" // reserved: written as zero
 	checksum = "CRC"  // its constraint says which bytes it covers
+	hash     = "XXH3" // the same, of messages
 )
 
 // Layout is a table of offset, size, field and constraint, with numbers in place of its variables. The fields lie back to back.
 type Layout struct {
 	t       testing.TB
+	name    string // of the document
 	heading string
 	Fields  []Field
 }
@@ -35,12 +37,12 @@ func (d *Doc) Layout(heading string, variables map[string]int) Layout {
 	d.t.Helper()
 	t := d.Table(heading)
 	offsets, sizes, names, constraints := t.Column("offset"), t.Column("size"), t.Column("field"), t.Column("constraint")
-	l := Layout{t: d.t, heading: heading}
+	l := Layout{t: d.t, name: d.name, heading: heading}
 	for i, name := range names {
 		f := Field{name, t.sum(offsets[i], variables), t.sum(sizes[i], variables), constraints[i]}
 		if i > 0 {
 			if before := l.Fields[i-1]; f.Offset != before.Offset+before.Size {
-				d.t.Errorf("docs/format.md: %s: %s is at %d, what precedes it ends at %d", heading, name, f.Offset, before.Offset+before.Size)
+				d.t.Errorf("%s: %s: %s is at %d, what precedes it ends at %d", d.name, heading, name, f.Offset, before.Offset+before.Size)
 			}
 		}
 		l.Fields = append(l.Fields, f)
@@ -57,7 +59,7 @@ func (t *Table) sum(text string, variables map[string]int) int {
 	for part := range strings.SplitSeq(text, "+") {
 		m := term.FindStringSubmatch(strings.TrimSpace(part))
 		if m == nil || m[0] == "" {
-			t.t.Fatalf("docs/format.md: %s: %q is no sum", t.Heading, text)
+			t.t.Fatalf("%s: %s: %q is no sum", t.name, t.Heading, text)
 		}
 		factor, value := 1, 1
 		if m[1] != "" {
@@ -66,7 +68,7 @@ func (t *Table) sum(text string, variables map[string]int) int {
 		if m[2] != "" {
 			var known bool
 			if value, known = variables[m[2]]; !known {
-				t.t.Fatalf("docs/format.md: %s: what is %s in %q?", t.Heading, m[2], text)
+				t.t.Fatalf("%s: %s: what is %s in %q?", t.name, t.Heading, m[2], text)
 			}
 		}
 		total += factor * value
@@ -78,7 +80,7 @@ func (t *Table) number(text string) uint64 {
 	t.t.Helper()
 	n, err := strconv.ParseUint(strings.ReplaceAll(text, ",", ""), 0, 64)
 	if err != nil {
-		t.t.Fatalf("docs/format.md: %s: %q is no number", t.Heading, text)
+		t.t.Fatalf("%s: %s: %q is no number", t.name, t.Heading, text)
 	}
 	return n
 }
@@ -97,7 +99,7 @@ func (l Layout) Field(name string) Field {
 			return f
 		}
 	}
-	l.t.Fatalf("docs/format.md: %s: no field %q", l.heading, name)
+	l.t.Fatalf("%s: %s: no field %q", l.name, l.heading, name)
 	return Field{}
 }
 
@@ -113,7 +115,7 @@ func (l Layout) Check(encode func(field string, value []byte) (image []byte, ok 
 		empty, ok := encode(f.Name, make([]byte, f.Size))
 		if f.Name == zero {
 			if !isZero(f.In(l.image(encode))) {
-				l.t.Errorf("docs/format.md: %s: something is at %d, which is said to be zero", l.heading, f.Offset)
+				l.t.Errorf("%s: %s: something is at %d, which is said to be zero", l.name, l.heading, f.Offset)
 			}
 			continue
 		}
@@ -127,7 +129,7 @@ func (l Layout) Check(encode func(field string, value []byte) (image []byte, ok 
 			l.withoutChecksums(want)
 			l.withoutChecksums(image)
 			if at := firstDifference(want, image); at >= 0 {
-				l.t.Errorf("docs/format.md: %s: %s is said to be the %d bytes at %d; with %x there, byte %d is %#x instead of %#x",
+				l.t.Errorf("%s: %s: %s is said to be the %d bytes at %d; with %x there, byte %d is %#x instead of %#x", l.name,
 					l.heading, f.Name, f.Size, f.Offset, value, at, image[at], want[at])
 			}
 		}
@@ -161,7 +163,7 @@ func patterns(size int) [][]byte {
 
 func (l Layout) withoutChecksums(image []byte) {
 	for _, f := range l.Fields {
-		if f.Name == checksum {
+		if f.Name == checksum || f.Name == hash {
 			clear(f.In(image))
 		}
 	}
@@ -175,14 +177,14 @@ func (l Layout) CheckChecksum(image, prefix []byte) {
 	f := l.Field(checksum)
 	m := coverage.FindStringSubmatch(f.Constraint)
 	if m == nil {
-		l.t.Fatalf("docs/format.md: %s: what the checksum covers: %q", l.heading, f.Constraint)
+		l.t.Fatalf("%s: %s: what the checksum covers: %q", l.name, l.heading, f.Constraint)
 	}
 	first, _ := strconv.Atoi(m[1])
 	last, _ := strconv.Atoi(m[2])
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
 	want := crc32.Update(crc32.Checksum(prefix, castagnoli), castagnoli, image[first:last+1])
 	if got := f.In(image); [4]byte(got) != [4]byte{byte(want), byte(want >> 8), byte(want >> 16), byte(want >> 24)} {
-		l.t.Errorf("docs/format.md: %s: the checksum is %x, that of %s is %08x", l.heading, got, f.Constraint, want)
+		l.t.Errorf("%s: %s: the checksum is %x, that of %s is %08x", l.name, l.heading, got, f.Constraint, want)
 	}
 }
 

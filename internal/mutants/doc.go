@@ -7,7 +7,7 @@
 //	mutant NAME
 //	rule   RULE, the first word of a line of testdata/rules.txt
 //	what   one line: what is wrong now
-//	in     FILE, from the root of the module
+//	in     FILE, from the root of the repository: of the engine, or of another module in it
 //	-old text, which the file has exactly once; several lines are several such lines
 //	+new text
 //	test   PACKAGE REGEXP [ARGUMENT ...]

@@ -24,6 +24,7 @@ import (
 
 var (
 	runMutants = flag.String("mutants", "", "run the mutants whose names match; . for all")
+	inFiles    = flag.String("mutants.in", "", "run only those that change a file whose path begins so, from the root of the repository")
 	atOnce     = flag.Int("mutants.parallel", runtime.NumCPU(), "mutants that are run at once")
 	patience   = flag.Duration("mutants.patience", 2*time.Minute, "how long one test of a mutant may take")
 	limit      = flag.Duration("mutants.limit", 5*time.Minute, "how long all tests of a mutant may take")
@@ -45,7 +46,7 @@ func TestMutants(t *testing.T) {
 	}
 	wanted := regexp.MustCompile(*runMutants)
 	mutants, rules := readMutants(t), readRules(t)
-	all := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !wanted.MatchString(m.name) })
+	all := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !wanted.MatchString(m.name) || !m.changes(*inFiles) })
 	require.NotEmpty(t, all)
 	began := time.Now()
 	sound(t, all)
@@ -86,6 +87,11 @@ func TestMutants(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d mutants caught", caught, len(all))
+}
+
+// changes reports whether the mutant changes a file whose path begins in the given way.
+func (m *mutant) changes(prefix string) bool {
+	return slices.ContainsFunc(m.hunks, func(h hunk) bool { return strings.HasPrefix(h.file, prefix) })
 }
 
 func revision() string {
@@ -139,7 +145,11 @@ func sound(t *testing.T, all []mutant) {
 	expressions := map[string][]string{} // by package
 	for _, m := range all {
 		for _, r := range m.tests {
-			if e := "(" + r.run + ")"; !slices.Contains(expressions[r.dir], e) {
+			e := "(" + r.run + ")"
+			if strings.Contains(r.run, "/") {
+				e = r.run // the slashes between tests and subtests stand in no parentheses
+			}
+			if !slices.Contains(expressions[r.dir], e) {
 				expressions[r.dir] = append(expressions[r.dir], e)
 			}
 		}
@@ -245,6 +255,7 @@ func (m *mutant) writeOverlay(dir string) (string, error) {
 
 var (
 	failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\w+)`)
+	failedPart = regexp.MustCompile(`(?m)^\s*--- FAIL: ([\w/#-]+)`)
 	brokenTest = regexp.MustCompile(`(?m)^(panic: .*|fatal error: .*|hangs; .*|.*SIG[A-Z]+.*)$`)
 	runningIn  = regexp.MustCompile(`(?:tests:\n\s+|\.)(Test\w+)`)
 	complaint  = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: *(?:\n\s+)*(?:Error Trace:[^\n]*\n\s+)?(?:[\w./]+_test\.go:\d+\n\s+)*(?:Error:\s*)?(.*)$`)
@@ -275,6 +286,9 @@ func (r testRun) on(binary string, limit time.Duration) (f fate, err error) {
 	f.by = r.run
 	if m := failedTest.FindStringSubmatch(text); m != nil {
 		f.by = m[1]
+		if strings.Contains(r.run, "/") {
+			f.by = deepest(text)
+		}
 	} else if m := runningIn.FindStringSubmatch(text); m != nil {
 		f.by = m[1]
 	}
@@ -292,6 +306,17 @@ func (r testRun) on(binary string, limit time.Duration) (f fate, err error) {
 		f.how = f.how[:150] + "..."
 	}
 	return f, nil
+}
+
+// deepest returns the first subtest that failed and has none itself: a test reports its own failure before those of its subtests.
+func deepest(text string) (test string) {
+	for _, m := range failedPart.FindAllStringSubmatch(text, -1) {
+		if test != "" && !strings.HasPrefix(m[1], test+"/") {
+			break
+		}
+		test = m[1]
+	}
+	return test
 }
 
 var errLate = errors.New("took longer than")

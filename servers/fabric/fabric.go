@@ -3,6 +3,7 @@ package fabric
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // A Domain is one process's use of one provider. It hands out memory that peers may reach, queues that report completions, and
@@ -40,7 +41,8 @@ const (
 
 // A Region is memory that operations can refer to.
 type Region interface {
-	// Bytes is the memory itself. It is valid until Close.
+	// Bytes is the memory itself. It is valid until Close; to look at it later ends the process. What peers write is read with package
+	// words.
 	Bytes() []byte
 	// Key is what a peer needs to reach the region.
 	Key() Key
@@ -64,12 +66,18 @@ type Key struct {
 // An Endpoint is one end of a reliable connection. Post may be called by one goroutine at a time; the rest by any.
 type Endpoint interface {
 	// Post starts operations in the order given and returns how many were taken. With ErrAgain w[n:] were not; the caller polls the
-	// queue and tries again. The slice may be used again at once, the memory that the operations refer to once they are complete.
+	// queue and tries again. With an error that is ErrInvalid w[n] is wrong in itself, and nothing has happened to the endpoint. After
+	// the endpoint has ended nothing is taken, and the error is that of Err. The slice may be used again at once, the memory that the
+	// operations refer to once they are complete.
+	//
+	// An operation is under way, and counts for EndpointOptions.Depth and the depth of its queue, until its completion was polled;
+	// without Signal, until that of a later one of its endpoint was.
 	Post(w []WR) (n int, err error)
 	// Peer says who is at the other end.
 	Peer() Peer
-	// Done is closed when the endpoint has ended, by Close or by its first failure; Err then says why. All operations that were
-	// posted complete, those behind the first failure with ErrFlushed.
+	// Done is closed when the endpoint has ended, by Close or by its first failure; Err then says why, and is nil before. All operations
+	// that were posted complete, those behind the first failure, and all that Close finds under way, with ErrFlushed; they have when Done
+	// is closed. The peer's endpoint ends too.
 	Done() <-chan struct{}
 	Err() error
 	Close() error
@@ -91,7 +99,9 @@ type Peer struct {
 // Op is what a work request asks for.
 type Op uint8
 
-// The operations. Read and Write move Local[LOff:LOff+LLen] from or to the peer's memory at ROff of the region with key Remote.
+// The operations. Read and Write move Local[LOff:LOff+LLen] from or to the peer's memory at ROff of the region with key Remote. A Read or
+// Write of no bytes looks neither at Local nor at Remote; a Write of no bytes with Notify is a bell. A Send takes one Recv of the peer,
+// and fails with ErrAccess if that has less room than the Send has bytes; a Recv always has a completion.
 const (
 	Read Op = 1 + iota
 	Write
@@ -106,7 +116,7 @@ const (
 	// Signal asks for a completion. An operation without it is complete when a later one of its endpoint with it is. A failure is
 	// reported all the same.
 	Signal Flags = 1 << iota
-	// Notify wakes the peer from Wait once the Write has been placed.
+	// Notify wakes the peer once the Write has been placed: the queue of its endpoint's Recv.
 	Notify
 	// Inline takes the bytes during Post: the memory may be used again as soon as that returns. At most Caps.MaxInline bytes.
 	Inline
@@ -133,23 +143,42 @@ type WC struct {
 	Err error  // nil, or one of the errors of this package
 }
 
-// A Queue reports completions of any number of endpoints. One goroutine uses it.
+// A Queue reports completions of any number of endpoints. One goroutine uses it, Wake apart.
 type Queue interface {
 	// Poll takes completions, as many as there are and fit. It never blocks.
 	Poll(dst []WC) int
 	// Wait returns nil as soon as there is a completion, or a peer has notified an endpoint of the queue since the last Wait returned.
-	// It looks spin times before it sleeps.
+	// It looks spin times before it sleeps. It may now and then return nil without such a reason.
 	Wait(ctx context.Context, spin int) error
+	// Wake makes the Wait that is under way, or else the next one, return nil. Any goroutine of this process may call it.
+	Wake()
 	Close() error
 }
 
-// A Listener accepts connections.
+// A Listener takes connections that peers ask for. Its methods may be called by any goroutine.
 type Listener interface {
-	// Accept returns the next connection and the peer's hello. The answer is shown to the peer as this end's hello.
-	Accept(ctx context.Context, o EndpointOptions, answer []byte) (Endpoint, []byte, error)
+	// Accept returns the next connection that a peer asks for.
+	Accept(ctx context.Context) (Incoming, error)
 	Addr() string
 	Close() error
 }
+
+// An Incoming is a connection that a peer has asked for. The owner reads the hello first: it decides who serves the peer, hence with
+// which queues, and what the answer is. One of Accept and Reject is called, once; the peer's Dial waits for it.
+type Incoming interface {
+	// Hello is what the peer gave to Dial, at most MaxHello bytes.
+	Hello() []byte
+	// Accept makes the connection. The answer, at most MaxHello bytes, is returned by the peer's Dial.
+	Accept(o EndpointOptions, answer []byte) (Endpoint, error)
+	// Reject refuses it. The peer's Dial returns an error that is ErrRefused and shows the reason.
+	Reject(reason string) error
+}
+
+// Timeout is how long an operation waits for a peer that does not answer, and a Send for a Recv.
+const Timeout = time.Second
+
+// MaxHello is the most bytes of a hello and of its answer.
+const MaxHello = 1024
 
 // The errors of operations and endpoints. They are matched with errors.Is.
 var (
@@ -159,4 +188,6 @@ var (
 	ErrFlushed = errors.New("fabric: behind a failed operation")
 	ErrAgain   = errors.New("fabric: queue is full, poll and try again")
 	ErrClosed  = errors.New("fabric: closed")
+	ErrRefused = errors.New("fabric: the peer refuses the connection")
+	ErrInvalid = errors.New("fabric: a work request that makes no sense")
 )

@@ -1,0 +1,96 @@
+// Package circle says which shard a key belongs to, by consistent hashing: each shard has points on the circle of all hashes, and owns
+// what lies between a point and the one before it. When a shard comes or goes, only its own part of the keys moves.
+package circle
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+)
+
+// Points is how many points a shard has. With more of them the shares are more even: with 128, the largest of eight shards has about
+// a fifth more than its part.
+const Points = 128
+
+// Hash returns the place of a key on the circle. The seed is the cluster's, drawn at random, so nobody can choose keys that meet.
+func Hash(seed uint64, key []byte) uint64 { return xxh3.HashSeed(key, seed) }
+
+// A Circle is a set of shards. It does not change, so any goroutine may use it.
+type Circle struct {
+	points []point
+}
+
+type point struct {
+	hash  uint64
+	shard uint32
+}
+
+// New returns the circle of the shards, each named once, in any order.
+func New(seed uint64, shards []uint32) *Circle {
+	c := &Circle{points: make([]point, 0, len(shards)*Points)}
+	for _, s := range shards {
+		for i := range uint64(Points) {
+			var b [12]byte
+			binary.LittleEndian.PutUint32(b[:], s)
+			binary.LittleEndian.PutUint64(b[4:], i)
+			c.points = append(c.points, point{xxh3.HashSeed(b[:], seed), s})
+		}
+	}
+	slices.SortFunc(c.points, func(a, b point) int {
+		switch {
+		case a.hash != b.hash && a.hash < b.hash, a.hash == b.hash && a.shard < b.shard:
+			return -1
+		case a == b:
+			return 0
+		}
+		return 1
+	})
+	return c
+}
+
+// Owner returns the shard that a hash belongs to: that of the first point at or behind it. ok is false if the circle has no shards.
+func (c *Circle) Owner(hash uint64) (shard uint32, ok bool) {
+	if len(c.points) == 0 {
+		return 0, false
+	}
+	i, _ := slices.BinarySearchFunc(c.points, hash, func(p point, h uint64) int {
+		if p.hash < h {
+			return -1
+		}
+		return 1
+	})
+	return c.points[i%len(c.points)].shard, true
+}
+
+// A Range is a part of the circle, both ends included.
+type Range struct{ First, Last uint64 }
+
+// Ranges returns what belongs to a shard, in rising order.
+func (c *Circle) Ranges(shard uint32) []Range {
+	var rs []Range
+	add := func(first, last uint64) {
+		if n := len(rs); n > 0 && rs[n-1].Last+1 == first {
+			rs[n-1].Last = last
+			return
+		}
+		rs = append(rs, Range{first, last})
+	}
+	first := uint64(0)
+	for _, p := range c.points {
+		if p.hash < first { // a point where another one is already
+			continue
+		}
+		if p.shard == shard {
+			add(first, p.hash)
+		}
+		first = p.hash + 1
+		if first == 0 {
+			return rs
+		}
+	}
+	if len(c.points) > 0 && c.points[0].shard == shard {
+		add(first, ^uint64(0))
+	}
+	return rs
+}

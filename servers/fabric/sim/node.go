@@ -1,0 +1,203 @@
+package sim
+
+import "time"
+
+// A Node is a simulated machine with one process, which lives once or several times.
+type Node struct {
+	w    *World
+	name string
+
+	// The monotonic clock: it showed base at true time since, and has run at rate since then. A suspended node's stands still at base.
+	base  time.Time
+	since time.Duration
+	rate  float64
+	jump  time.Duration // what the wall clock is ahead of the monotonic one
+
+	state   state
+	life    uint64 // counts incarnations: what belongs to an earlier one is dead
+	threads []*Thread
+	domain  *Domain
+	resumed []func() // what waits for Resume
+}
+
+type state uint8
+
+const (
+	running state = iota
+	stopped
+	suspended
+	dead
+)
+
+// NewNode adds a node, which runs. Its clock begins at a random time and drifts as the World's Faults say.
+func (w *World) NewNode(name string) *Node {
+	n := &Node{w: w, name: name, since: w.now, rate: 1 + w.faults.Drift*(2*w.rand.Float64()-1)}
+	n.base = time.Unix(1e9, 0).UTC().Add(w.upTo(1000 * time.Hour))
+	w.nodes = append(w.nodes, n)
+	return n
+}
+
+// Name returns the node's name.
+func (n *Node) Name() string { return n.name }
+
+// Now returns the node's monotonic clock, as a time without monotonic reading. Differences of it mean something, and only on this node.
+func (n *Node) Now() time.Time {
+	if n.state == suspended {
+		return n.base
+	}
+	return n.base.Add(time.Duration(float64(n.w.now-n.since) * n.rate))
+}
+
+// Wall returns what the node takes for the date.
+func (n *Node) Wall() time.Time { return n.Now().Add(n.jump) }
+
+// JumpWall changes the date, as an administrator would.
+func (n *Node) JumpWall(d time.Duration) { n.jump += d }
+
+// until returns the true time that passes until the node's clock shows t; 0 if it does already.
+func (n *Node) until(t time.Time) time.Duration {
+	left := t.Sub(n.Now())
+	if left <= 0 {
+		return 0
+	}
+	return time.Duration(float64(left)/n.rate) + 1
+}
+
+// Alive reports whether there is an incarnation, stopped or not. Running reports whether its threads run.
+func (n *Node) Alive() bool   { return n.state != dead }
+func (n *Node) Running() bool { return n.state == running }
+
+// Stop keeps the node's threads from running until Resume.
+func (n *Node) Stop() {
+	if n.state == running {
+		n.state = stopped
+	}
+}
+
+// Suspend does the same, and the node's monotonic clock stands still. Its wall clock has caught up when it runs again.
+func (n *Node) Suspend() {
+	if n.state == running {
+		n.rebase()
+		n.state = suspended
+	}
+}
+
+// Resume ends Stop or Suspend.
+func (n *Node) Resume() {
+	switch n.state {
+	case suspended:
+		slept := time.Duration(float64(n.w.now-n.since) * n.rate)
+		n.since = n.w.now
+		n.jump += slept
+	case stopped:
+	default:
+		return
+	}
+	n.state = running
+	held := n.resumed
+	n.resumed = nil
+	for _, do := range held {
+		n.w.After(n.w.Delay(), do)
+	}
+	for _, t := range n.threads {
+		t.schedule(n.w.upTo(n.w.faults.Pace))
+	}
+}
+
+// whenRunning calls a function now, or once the node runs again if it is stopped. It is dropped if the incarnation ends.
+func (n *Node) whenRunning(do func()) {
+	switch n.state {
+	case running:
+		do()
+	case stopped, suspended:
+		n.resumed = append(n.resumed, do)
+	}
+}
+
+func (n *Node) rebase() { n.base, n.since = n.Now(), n.w.now }
+
+// Kill ends the incarnation: its threads at once, what peers do to its memory a little later.
+func (n *Node) Kill() {
+	if n.state == dead {
+		return
+	}
+	if n.state == suspended {
+		n.Resume()
+	}
+	n.state = dead
+	n.life++
+	n.threads, n.resumed = nil, nil
+	if n.domain != nil {
+		n.domain.die()
+		n.domain = nil
+	}
+}
+
+// Restart begins a new incarnation of a dead node, without threads.
+func (n *Node) Restart() {
+	if n.state == dead {
+		n.state = running
+	}
+}
+
+// A Thread calls a step function.
+type Thread struct {
+	n    *Node
+	name string
+	life uint64
+	step func(now time.Time) (worked bool, next time.Time)
+	due  uint64 // number of the scheduled step: others that were scheduled are void
+	on   bool   // a step is scheduled
+	at   time.Duration
+	held time.Duration // a stall lasts until then, whoever wakes the thread
+}
+
+// Go starts a thread of the node's present incarnation. Completions and notifications of its queues wake it; each queue is of this node's
+// Domain, and of one thread.
+func (n *Node) Go(name string, step func(now time.Time) (worked bool, next time.Time), queues ...*Queue) *Thread {
+	t := &Thread{n: n, name: name, life: n.life, step: step}
+	for _, q := range queues {
+		q.wakes = t
+	}
+	n.threads = append(n.threads, t)
+	t.schedule(n.w.upTo(n.w.faults.Pace))
+	return t
+}
+
+// Wake has the step function called soon, as something that it waits for has happened inside of the node.
+func (t *Thread) Wake() { t.schedule(t.n.w.upTo(t.n.w.faults.Pace)) }
+
+// schedule makes sure that the next step is no later than in d.
+func (t *Thread) schedule(d time.Duration) {
+	w := t.n.w
+	at := max(w.now+d, t.held)
+	if t.on && t.at <= at {
+		return
+	}
+	t.due++
+	t.on, t.at = true, at
+	due := t.due
+	w.After(at-w.now, func() {
+		if t.due == due {
+			t.on = false
+			t.run()
+		}
+	})
+}
+
+func (t *Thread) run() {
+	n, w := t.n, t.n.w
+	if t.life != n.life || n.state != running {
+		return // Resume schedules again
+	}
+	worked, next := t.step(n.Now())
+	if w.one(w.faults.StallOne) {
+		t.held = w.now + w.upTo(w.faults.Stall)
+	}
+	switch {
+	case worked:
+		t.schedule(w.upTo(w.faults.Pace))
+	case !next.IsZero():
+		t.schedule(max(n.until(next), w.upTo(w.faults.Pace)))
+	}
+}

@@ -1,0 +1,8 @@
+//go:build !linux
+
+package tcp
+
+import "syscall"
+
+// userTimeout does nothing: this system has no such option, and the endpoint's own clock is what ends operations.
+func userTimeout(syscall.RawConn) {}

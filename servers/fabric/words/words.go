@@ -1,0 +1,115 @@
+// Package words reads and writes memory that other processes, or other threads, change at the same time: in whole aligned words of eight
+// bytes, which is all that a fabric promises. Every use of such memory beyond the owner's private parts goes through it.
+//
+// The memory is outside the Go heap. That makes plain instructions safe here: the compiler turns an aligned access of eight bytes into
+// one instruction on the 64-bit processors for which this package compiles, and no other goroutine's Go value is in that memory, so
+// there is nothing that the race detector or the garbage collector would have to know.
+package words
+
+import (
+	"sync/atomic"
+	"unsafe"
+)
+
+// Size is the size of a word in bytes.
+const Size = 8
+
+// This package needs a 64-bit processor: the line does not compile on another one.
+const _ = uint(unsafe.Sizeof(uintptr(0)) - Size)
+
+// Load returns the word at an offset, which is a multiple of eight in memory. What is loaded later is not older.
+func Load(b []byte, off int) uint64 { return atomic.LoadUint64(at(b, off)) }
+
+// Store replaces the word at an offset, which is a multiple of eight in memory. It is a full barrier: who sees it sees what was stored
+// before, and what this goroutine loads afterwards is loaded after the store.
+func Store(b []byte, off int, v uint64) { atomic.StoreUint64(at(b, off), v) }
+
+// Add adds to the word at an offset, which is a multiple of eight in memory, and returns the sum. It is a full barrier, as Store is.
+func Add(b []byte, off int, v uint64) uint64 { return atomic.AddUint64(at(b, off), v) }
+
+// Swap replaces the word at an offset, which is a multiple of eight in memory, and returns what it was. It is a full barrier, as Store is.
+func Swap(b []byte, off int, v uint64) uint64 { return atomic.SwapUint64(at(b, off), v) }
+
+// CompareAndSwap replaces the word at an offset, which is a multiple of eight in memory, if it is as expected. It is a full barrier, as Store
+// is, whether it replaces the word or not.
+func CompareAndSwap(b []byte, off int, old, v uint64) bool {
+	return atomic.CompareAndSwapUint64(at(b, off), old, v)
+}
+
+func at(b []byte, off int) *uint64 {
+	p := unsafe.Pointer(&b[off : off+Size][0])
+	if uintptr(p)%Size != 0 {
+		panic("words: the word is not aligned")
+	}
+	return (*uint64)(p)
+}
+
+// Read copies from memory that others change to private memory. Each aligned word of the source is loaded once and whole; parts of
+// words at the two ends go byte by byte. What the caller loads after Read is not older than what Read has copied. Both slices have the
+// same length.
+func Read(private, shared []byte) {
+	n := len(shared)
+	if n == 0 {
+		return
+	}
+	_ = private[n-1]
+	to, from := unsafe.Pointer(&private[0]), unsafe.Pointer(&shared[0])
+	i := 0
+	for ; i < n && uintptr(unsafe.Add(from, i))%Size != 0; i++ {
+		*(*byte)(unsafe.Add(to, i)) = *(*byte)(unsafe.Add(from, i))
+	}
+	if (uintptr(to)+uintptr(i))%Size == 0 { // i may be n
+		for ; i+Size <= n; i += Size {
+			*(*uint64)(unsafe.Add(to, i)) = atomic.LoadUint64((*uint64)(unsafe.Add(from, i)))
+		}
+	} else {
+		for ; i+Size <= n; i += Size {
+			*(*[Size]byte)(unsafe.Add(to, i)) = word(atomic.LoadUint64((*uint64)(unsafe.Add(from, i))))
+		}
+	}
+	for ; i < n; i++ {
+		*(*byte)(unsafe.Add(to, i)) = *(*byte)(unsafe.Add(from, i))
+	}
+}
+
+// Write copies from private memory to memory that others look at. Each aligned word of the destination is stored once and whole, if the
+// copy covers all of it; parts of words at the two ends go byte by byte. Write is no barrier: Store, Add or Swap of another word, or any
+// atomic operation of Go, makes sure that who sees that one sees the copy. Both slices have the same length.
+func Write(shared, private []byte) {
+	n := len(private)
+	if n == 0 {
+		return
+	}
+	_ = shared[n-1]
+	to, from := unsafe.Pointer(&shared[0]), unsafe.Pointer(&private[0])
+	i := 0
+	for ; i < n && uintptr(unsafe.Add(to, i))%Size != 0; i++ {
+		*(*byte)(unsafe.Add(to, i)) = *(*byte)(unsafe.Add(from, i))
+	}
+	if (uintptr(from)+uintptr(i))%Size == 0 { // i may be n
+		for ; i+Size <= n; i += Size {
+			*(*uint64)(unsafe.Add(to, i)) = *(*uint64)(unsafe.Add(from, i))
+		}
+	} else {
+		for ; i+Size <= n; i += Size {
+			*(*uint64)(unsafe.Add(to, i)) = joined(*(*[Size]byte)(unsafe.Add(from, i)))
+		}
+	}
+	for ; i < n; i++ {
+		*(*byte)(unsafe.Add(to, i)) = *(*byte)(unsafe.Add(from, i))
+	}
+}
+
+// word and joined are what a word is in memory.
+func word(v uint64) [Size]byte   { return *(*[Size]byte)(unsafe.Pointer(&v)) }
+func joined(b [Size]byte) uint64 { return *(*uint64)(unsafe.Pointer(&b)) }
+
+// Clear writes zeros to memory that others look at, in whole words as Write does.
+func Clear(shared []byte) {
+	var zeros [4096]byte
+	for len(shared) > 0 {
+		n := min(len(zeros), len(shared))
+		Write(shared[:n], zeros[:n])
+		shared = shared[n:]
+	}
+}

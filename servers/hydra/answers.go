@@ -1,0 +1,107 @@
+package hydra
+
+import (
+	"fmt"
+
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/wire"
+)
+
+// answered takes one message of a shard.
+func (e *engine) answered(s *shard, m wire.Message) {
+	if e.circle != nil && m.MapVersion > e.m.Version {
+		e.stale = true
+	}
+	slot, gen := uint32(m.Request), uint32(m.Request>>32)
+	if int64(slot) >= int64(len(e.slots)) || e.slots[slot] == nil || e.gens[slot] != gen || e.slots[slot].conn != s.conn {
+		return // unsolicited, which nothing is as yet
+	}
+	c := e.slots[slot]
+	if protocol.Op(m.Op) != c.op {
+		e.broken(s, fmt.Errorf("%w: a %v is answered by a %v", protocol.ErrMalformed, c.op, protocol.Op(m.Op)))
+		return
+	}
+	if c.internal != nil {
+		e.leave(c)
+		c.internal(e, c, m)
+		return
+	}
+	if c.abandoned {
+		e.finish(c, nil)
+		return
+	}
+	status := protocol.Status(m.Status)
+	switch status {
+	case protocol.StatusMoved, protocol.StatusUnavailable:
+		// The shard has applied nothing, so the next try may go elsewhere, with a new number.
+		e.leave(c)
+		if c.number != 0 {
+			e.numbers.settle(c.number)
+			c.number = 0
+		}
+		if status == protocol.StatusMoved {
+			e.stale = true
+		}
+		e.later = append(e.later, c)
+		return
+	}
+	if err := e.result(s, c, status, m); err != nil {
+		e.broken(s, err)
+		return
+	}
+	e.finish(c, statusError(status))
+}
+
+// broken ends a connection on which nothing makes sense. Its calls are sent again on the next one.
+func (e *engine) broken(s *shard, err error) { e.lost(s, err) }
+
+// result decodes an answer into the call.
+func (e *engine) result(s *shard, c *call, status protocol.Status, m wire.Message) error {
+	switch {
+	case c.op.IsWrite():
+		if len(m.Body) == 0 && status != protocol.StatusOK {
+			return nil
+		}
+		var w protocol.Written
+		if err := w.Parse(m.Body); err != nil {
+			return err
+		}
+		c.version, c.sum = w.Version, w.Sum
+	case status != protocol.StatusOK:
+	case c.op == protocol.OpGet:
+		var i protocol.Item
+		if err := i.Parse(protocol.Flags(m.Flags), m.Body); err != nil {
+			return err
+		}
+		c.version, c.expires, c.itemFlags = i.Version, i.Expiry, i.ItemFlags
+		c.out = append(c.dst, i.Value...)
+		if i.HasPointer {
+			e.learn(s, c, &i)
+		}
+	case c.op == protocol.OpScan:
+		if _, _, err := protocol.CheckScan(m.Body); err != nil {
+			return err
+		}
+		c.outFlags = protocol.Flags(m.Flags)
+		c.out = append(c.dst, m.Body...)
+	}
+	return nil
+}
+
+// askMap asks any shard that is connected for its map.
+func (e *engine) askMap() {
+	for _, s := range e.shards {
+		if s.conn == nil {
+			continue
+		}
+		e.asking = true
+		e.start(&call{op: protocol.OpMap, shard: s, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
+			e.asking = false
+			var got protocol.Map
+			if protocol.Status(m.Status) == protocol.StatusOK && got.Parse(m.Body) == nil {
+				e.setMap(got)
+			}
+		}})
+		return
+	}
+}

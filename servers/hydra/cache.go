@@ -1,0 +1,79 @@
+package hydra
+
+import (
+	"sync/atomic"
+
+	"flashdbm/servers/hydra/protocol"
+)
+
+// pointers is the cache of pointers: a table of places that each hold one pointer or none. It is only a hint, as every copy that a
+// pointer leads to proves itself, so a hash has two places and a new pointer takes the one that ends earlier. All methods may be called by
+// any goroutine.
+type pointers struct {
+	places []atomic.Pointer[pointer]
+	mask   uint64
+}
+
+// A pointer does not change, its counters apart.
+type pointer struct {
+	hash    uint64
+	key     []byte
+	version uint64
+	at      protocol.Pointer
+	shard   *shard
+	begin   int64 // of the lease, by the client's clock
+	end     int64
+	wall    uint64        // suspensions before the lease was asked for
+	uses    atomic.Uint32 // since begin
+	renewed atomic.Bool   // is among those to renew
+}
+
+// newPointers returns a cache of at least n places.
+func newPointers(n int) *pointers {
+	size := 2
+	for size < n {
+		size *= 2
+	}
+	return &pointers{places: make([]atomic.Pointer[pointer], size), mask: uint64(size - 1)}
+}
+
+// set returns the two places of a hash: they are neighbours.
+func (c *pointers) set(hash uint64) (a, b *atomic.Pointer[pointer]) {
+	i := hash & c.mask
+	return &c.places[i], &c.places[i^1]
+}
+
+func (c *pointers) get(hash uint64) *pointer {
+	a, b := c.set(hash)
+	if p := a.Load(); p != nil && p.hash == hash {
+		return p
+	}
+	if p := b.Load(); p != nil && p.hash == hash {
+		return p
+	}
+	return nil
+}
+
+// put keeps a pointer. Two that put at once may both end up in the cache, or one of them: it is a hint.
+func (c *pointers) put(p *pointer) {
+	a, b := c.set(p.hash)
+	x, y := a.Load(), b.Load()
+	switch {
+	case x == nil || x.hash == p.hash:
+		a.Store(p)
+	case y == nil || y.hash == p.hash:
+		b.Store(p)
+	case x.end <= y.end:
+		a.Store(p)
+	default:
+		b.Store(p)
+	}
+}
+
+// drop forgets a pointer unless another one has taken its place.
+func (c *pointers) drop(p *pointer) {
+	a, b := c.set(p.hash)
+	if !a.CompareAndSwap(p, nil) {
+		b.CompareAndSwap(p, nil)
+	}
+}

@@ -1,0 +1,180 @@
+package hydra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/wire"
+)
+
+// Options are copied by Dial; nil stands for the zero value.
+type Options struct {
+	// Secret is the cluster's; nil if it has none.
+	Secret []byte
+	// Timeout ends a call whose context has no earlier end. 0 is 10 s. Until then a call is tried again when shards move or fail.
+	Timeout time.Duration
+	// Pointers is how many pointers are kept for one-sided GETs, some 200 bytes each. 0 is 65,536; -1 turns one-sided GETs off.
+	Pointers int
+	// Carrier is how messages travel; 0 is wire.CarrierRing. The other ones are for comparison.
+	Carrier wire.Carrier
+	// Fabrics are domains by the scheme of addresses, in addition to those of this package. The caller closes them, after the Client.
+	Fabrics map[string]fabric.Domain
+}
+
+const (
+	defaultTimeout  = 10 * time.Second
+	defaultPointers = 1 << 16
+)
+
+// A Client is a connection to a cluster, for all goroutines.
+type Client struct {
+	o      Options
+	id     uint64
+	ctx    context.Context // until Close
+	cancel context.CancelFunc
+	kept   chan struct{}
+	calls  sync.Pool // of *op
+
+	// lock makes its holder the driver, who alone uses e and ticked. It is only ever tried; nobody waits for it.
+	lock     sync.Mutex
+	e        *engine
+	ticked   time.Time
+	sleeping atomic.Pointer[network] // that the driver waits for
+
+	submitted atomic.Pointer[call] // a stack
+	taskMu    sync.Mutex           // guards tasks; no other lock is taken while it is held
+	tasks     []func(*engine)
+	hasTasks  atomic.Bool
+
+	netMu  sync.Mutex // guards nets and opened; no other lock is taken while it is held
+	nets   map[string]*network
+	opened []fabric.Domain
+}
+
+// Dial connects to all shards of a cluster. The addresses are of some of its nodes, as "shm:/run/flashdbm/n1.sock" or
+// "tcp:10.0.0.1:7400": the first that answers tells of all others. Dial returns when every shard is connected, or with an error when the
+// context ends first; without an end it is Options.Timeout.
+func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
+	c := &Client{kept: make(chan struct{}), nets: map[string]*network{}, id: randomID()}
+	if o != nil {
+		c.o = *o
+	}
+	if c.o.Timeout == 0 {
+		c.o.Timeout = defaultTimeout
+	}
+	if c.o.Carrier == 0 {
+		c.o.Carrier = wire.CarrierRing
+	}
+	if len(addrs) == 0 {
+		return nil, errors.New("hydra: no addresses to dial")
+	}
+	places := c.o.Pointers
+	if places == 0 {
+		places = defaultPointers
+	}
+	c.e = newEngine(systemClock(), max(places, 2))
+	c.e.timeout, c.e.noPointer = int64(c.o.Timeout), places < 0
+	c.calls.New = func() any { return newOp() }
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	defer cancel()
+	c.lock.Lock()
+	err := c.bootstrap(ctx, addrs)
+	if err == nil {
+		err = c.drivePlain(ctx, func() bool {
+			for _, s := range c.e.shards {
+				if s.conn == nil {
+					return false
+				}
+			}
+			return true
+		})
+	}
+	if err != nil {
+		for _, s := range c.e.shards {
+			if s.conn == nil && s.lastErr != nil {
+				err = fmt.Errorf("%w; shard %d: %w", err, s.id, s.lastErr)
+			}
+		}
+	}
+	c.release()
+	if err != nil {
+		c.shut()
+		return nil, err
+	}
+	go c.keep()
+	return c, nil
+}
+
+// Close ends the client. Calls under way return ErrClosed, or ErrUnknownOutcome.
+func (c *Client) Close() error {
+	if c.ctx.Err() != nil {
+		return nil
+	}
+	c.cancel()
+	<-c.kept
+	return c.shut()
+}
+
+func (c *Client) shut() error {
+	c.cancel()
+	done := make(chan struct{})
+	c.do(func(e *engine) {
+		e.close(ErrClosed)
+		close(done)
+	})
+	<-done
+	c.netMu.Lock()
+	defer c.netMu.Unlock()
+	var errs []error
+	for _, d := range c.opened {
+		errs = append(errs, d.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Stats tells what the client has done.
+type Stats struct {
+	Messages uint64 // requests sent by message
+	OneSided uint64 // GETs answered by a Read
+	Refused  uint64 // Reads that proved nothing, or came too late
+}
+
+// Stats returns the counters since Dial.
+func (c *Client) Stats() Stats {
+	got := make(chan Stats, 1)
+	c.do(func(e *engine) { got <- Stats{e.messages, e.oneSided, e.refused} })
+	return <-got
+}
+
+// An op is a call with its own waiter, used again and again.
+type op struct {
+	call
+	w    waiter
+	list [1]*call
+}
+
+func newOp() *op {
+	o := &op{}
+	o.w.token = make(chan struct{}, 1)
+	o.list[0] = &o.call
+	return o
+}
+
+// get returns an op to fill in.
+func (c *Client) get(code protocol.Op, key []byte) *op {
+	o := c.calls.Get().(*op)
+	o.call = call{op: code, key: key, waiter: &o.w, slot: -1}
+	return o
+}
+
+func (c *Client) put(o *op) {
+	o.call = call{}
+	c.calls.Put(o)
+}

@@ -1,0 +1,258 @@
+package hydra
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+)
+
+// How the callers share the engine.
+//
+// The caller that holds the lock is the driver. It steps the engine until its own calls are done, and starts what others have submitted
+// meanwhile. Nothing is lost between them:
+//
+//   - Who submits a call, or a task, then tries the lock. If that fails there is a driver, which looks at what was submitted after it has
+//     unlocked. One of the two sees the other, as both are ordered by the lock and the stack.
+//   - A driver that stops wakes the waiter of the oldest call, which takes the lock, or fails because somebody else has.
+//   - A driver that sleeps says so before its last look at what was submitted. Who submits looks at that after submitting, and wakes it.
+
+// Spinning. A driver looks spinPolls times in vain, some 20 to 50 µs, before it sleeps; after each yieldPolls it lets other goroutines run,
+// which may submit calls, or be callers whose calls are done.
+const (
+	spinPolls  = 2000
+	yieldPolls = 16
+	tickPolls  = 512 // looks at the clock
+)
+
+// submit leaves a call to the driver.
+func (c *Client) submit(x *call) {
+	for {
+		x.next = c.submitted.Load()
+		if c.submitted.CompareAndSwap(x.next, x) {
+			return
+		}
+	}
+}
+
+// do lets the driver do something with the engine, at the latest when it wakes up.
+func (c *Client) do(task func(*engine)) {
+	c.taskMu.Lock()
+	c.tasks = append(c.tasks, task)
+	c.hasTasks.Store(true)
+	c.taskMu.Unlock()
+	c.nudge()
+	if c.lock.TryLock() {
+		c.take()
+		c.e.Step()
+		c.release()
+	}
+}
+
+// nudge wakes a driver that sleeps.
+func (c *Client) nudge() {
+	if n := c.sleeping.Load(); n != nil {
+		n.group.Wake()
+	}
+}
+
+// pending says whether something was submitted.
+func (c *Client) pending() bool { return c.submitted.Load() != nil || c.hasTasks.Load() }
+
+// take starts the calls that were submitted, in that order, and then does the tasks. The tasks are looked at first: one that withdraws a
+// call came after it, so the call is among those that are started before. The driver calls it.
+func (c *Client) take() {
+	var tasks []func(*engine)
+	if c.hasTasks.Load() {
+		c.taskMu.Lock()
+		tasks, c.tasks = c.tasks, nil
+		c.hasTasks.Store(false)
+		c.taskMu.Unlock()
+	}
+	var first *call
+	for x := c.submitted.Swap(nil); x != nil; {
+		next := x.next
+		x.next, first, x = first, x, next
+	}
+	for first != nil {
+		x := first
+		first, x.next = x.next, nil
+		c.e.start(x)
+	}
+	for _, task := range tasks {
+		task(c.e)
+	}
+}
+
+// release ends the driver's role.
+func (c *Client) release() {
+	for {
+		next := c.e.oldest()
+		c.lock.Unlock()
+		if next != nil {
+			next.wake()
+		}
+		if !c.pending() || !c.lock.TryLock() {
+			return
+		}
+		c.take()
+		c.e.Step()
+	}
+}
+
+// run submits calls and returns when all are done.
+func (c *Client) run(ctx context.Context, w *waiter, calls []*call) {
+	select {
+	case <-w.token:
+	default:
+	}
+	w.left.Store(int32(len(calls)))
+	if c.lock.TryLock() {
+		w.waits = false
+		c.take()
+		for _, x := range calls {
+			c.e.start(x)
+		}
+		c.driveFor(ctx, w, calls)
+		c.release()
+		return
+	}
+	w.waits = true
+	for _, x := range calls {
+		c.submit(x)
+	}
+	c.nudge()
+	done := ctx.Done()
+	for tries := 0; !w.done(); {
+		if c.lock.TryLock() {
+			c.take()
+			c.driveFor(ctx, w, calls)
+			c.release()
+			return
+		}
+		if tries++; tries <= 2 {
+			runtime.Gosched()
+			continue
+		}
+		select {
+		case <-w.token:
+		case <-done:
+			ran := make(chan struct{})
+			c.do(func(e *engine) {
+				e.withdraw(calls, context.Cause(ctx))
+				close(ran)
+			})
+			<-ran // the calls are used again after this
+			return
+		}
+	}
+}
+
+// driveFor steps the engine until the waiter's calls are done.
+func (c *Client) driveFor(ctx context.Context, w *waiter, calls []*call) {
+	for idle, polls := 0, 1; !w.done(); polls++ {
+		if c.pending() {
+			c.take()
+			idle = 0
+		}
+		if c.e.Step() {
+			idle = 0
+		} else {
+			idle++
+		}
+		switch {
+		case w.done():
+			return
+		case idle > spinPolls:
+			idle = 0
+			c.sleep(ctx)
+			c.tick()
+		case polls%tickPolls == 0:
+			c.tick()
+		case idle%yieldPolls == yieldPolls-1:
+			runtime.Gosched()
+			continue
+		default:
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			c.e.withdraw(calls, context.Cause(ctx))
+		}
+	}
+}
+
+// sleep waits until something happens: a message, a completion, a submitted call, or the keeper's nudge.
+func (c *Client) sleep(ctx context.Context) {
+	if len(c.e.fabric) != 1 {
+		time.Sleep(100 * time.Microsecond) // of several networks none can be waited for alone
+		return
+	}
+	n := c.e.fabric[0]
+	for range 3 {
+		if n.group.Arm() {
+			c.sleeping.Store(n)
+			if !c.pending() {
+				n.group.Wait(ctx, 0)
+			}
+			c.sleeping.Store(nil)
+			return
+		}
+		if c.e.Step() {
+			return
+		}
+	}
+}
+
+// tick lets the engine look at the time if that is due, and begins to dial what is not connected.
+func (c *Client) tick() {
+	now := time.Now()
+	if now.Sub(c.ticked) < tickEvery {
+		return
+	}
+	c.ticked = now
+	c.e.Tick(now)
+	for _, s := range c.e.toDial() {
+		go c.connect(s, s.addrs, c.e.numbers.next)
+	}
+}
+
+// keep does what time brings while nobody calls.
+func (c *Client) keep() {
+	defer close(c.kept)
+	t := time.NewTicker(tickEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-c.ctx.Done():
+			return
+		case <-t.C:
+		}
+		if !c.lock.TryLock() {
+			c.nudge()
+			continue
+		}
+		c.take()
+		c.e.Step()
+		c.tick()
+		c.e.Step()
+		c.release()
+	}
+}
+
+// drivePlain steps the engine of a client that nobody else has yet.
+func (c *Client) drivePlain(ctx context.Context, until func() bool) error {
+	for polls := 1; !until(); polls++ {
+		c.take()
+		if !c.e.Step() {
+			runtime.Gosched()
+			if polls%tickPolls == 0 {
+				c.tick()
+				time.Sleep(50 * time.Microsecond)
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("%w (%w)", ErrUnavailable, context.Cause(ctx))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,508 @@
+package hydra
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/wire"
+)
+
+// The engine is the client without its goroutines: start begins a call, Step does what can be done now, Tick what time has brought. One
+// goroutine at a time uses it: the caller that drives it, or the simulator.
+//
+// Invariants:
+//
+//  1. A call is in one of these places: its shard's queue, the table of calls under way, or finished.
+//  2. A write that was sent is sent again only on a later connection to the same shard with the same number, or, once a shard has said that
+//     it was not applied, with a new number.
+//  3. A write whose caller has gone is not sent again: nobody could tell when it would be applied.
+type engine struct {
+	clock  clock
+	wall   uint64 // suspensions that the engine knows of
+	now    int64  // of this Step or Tick
+	fabric []*network
+	cache  *pointers
+
+	m      protocol.Map
+	circle *circle.Circle
+	shards []*shard // of the map, in its order, and others that have calls still
+	stale  bool     // a newer map is known of
+	asking bool     // for it
+
+	numbers numbers
+	slots   []*call
+	gens    []uint32
+	free    []int
+	waiting []*call // writes for which the window has no number
+	later   []*call // tried again at their time
+	live    call    // the ends of the list of calls that somebody waits for
+	timeout int64   // nanoseconds from the first Tick that sees a call
+
+	messages  uint64 // requests sent by message
+	oneSided  uint64 // GETs answered by an accepted Read
+	refused   uint64 // Reads that proved nothing, or came too late
+	closed    error
+	noPointer bool
+}
+
+// A network is a fabric domain with the group of connections in it, and where Reads land.
+type network struct {
+	scheme string
+	domain fabric.Domain
+	group  *wire.Group
+	land   fabric.Region
+	places []uint64 // free places of land
+	under  []*call  // by place: whose Read lands there
+}
+
+// The landing places of Reads. Larger items come by message.
+const (
+	readPlaces = 64
+	readSize   = 16<<10 + 256
+)
+
+// A shard is what the client knows of one.
+type shard struct {
+	id        uint32
+	addrs     []string
+	net       *network
+	conn      wire.Conn
+	sided     wire.OneSided // conn, if its peer's memory can be Read
+	queue     []*call       // in the order in which they were started
+	dialing   bool
+	dialAfter int64
+	term      uint64 // of the reign that the tenure is of
+	tenure    int64  // end
+	used      bool   // a Read was posted since the last renewal
+	asked     bool   // a RENEW is under way
+	extents   map[uint32]*extent
+	renew     []*pointer
+	lastErr   error
+}
+
+type extent struct {
+	term  uint64
+	key   fabric.Key
+	known bool
+}
+
+func newEngine(c clock, places int) *engine {
+	e := &engine{clock: c, cache: newPointers(places), numbers: newNumbers(), timeout: int64(defaultTimeout)}
+	e.live.older, e.live.newer = &e.live, &e.live
+	return e
+}
+
+// look reads the clock. After a suspension no pointer and no tenure counts any more (rule 5 of the package).
+func (e *engine) look() int64 {
+	e.now = e.clock.now()
+	if e.clock.jumps != e.wall {
+		e.wall = e.clock.jumps
+		e.forget()
+	}
+	return e.now
+}
+
+// forget drops all pointers and tenures.
+func (e *engine) forget() {
+	e.cache = newPointers(len(e.cache.places))
+	for _, s := range e.shards {
+		s.tenure, s.renew = 0, nil
+	}
+}
+
+// setMap takes a map that is newer than the engine's.
+func (e *engine) setMap(m protocol.Map) {
+	if e.circle != nil && m.Version <= e.m.Version {
+		return
+	}
+	e.m, e.stale = m, false
+	ids := make([]uint32, len(m.Shards))
+	for i, p := range m.Shards {
+		ids[i] = p.Shard
+		s := e.shard(p.Shard)
+		if s == nil {
+			s = &shard{id: p.Shard, extents: map[uint32]*extent{}}
+			e.shards = append(e.shards, s)
+		}
+		s.addrs = p.Addrs
+	}
+	e.circle = circle.New(m.Seed, ids)
+	for _, s := range e.shards { // what waits is routed anew
+		list := s.queue
+		s.queue = nil
+		for _, c := range list {
+			e.route(c)
+		}
+	}
+}
+
+func (e *engine) shard(id uint32) *shard {
+	for _, s := range e.shards {
+		if s.id == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// start begins a call.
+func (e *engine) start(c *call) {
+	c.slot = -1
+	if c.internal == nil {
+		c.older, c.newer = e.live.older, &e.live
+		c.older.newer, c.newer.older = c, c
+	}
+	if e.closed != nil {
+		e.finish(c, e.closed)
+		return
+	}
+	if c.shard == nil || c.internal == nil {
+		c.hash = e.hashOf(c)
+		e.route(c)
+		return
+	}
+	e.try(c)
+}
+
+func (e *engine) hashOf(c *call) uint64 {
+	if c.op == protocol.OpScan {
+		return c.hash
+	}
+	return circle.Hash(e.m.Seed, c.key)
+}
+
+// route finds the call's shard by its hash. A write that an earlier life of a shard may have seen stays with that shard.
+func (e *engine) route(c *call) {
+	if c.number == 0 || c.shard == nil {
+		id, _ := e.circle.Owner(c.hash)
+		c.shard = e.shard(id)
+	}
+	e.try(c)
+}
+
+// try sends a call, or queues it behind those that wait for the same shard.
+func (e *engine) try(c *call) {
+	s := c.shard
+	if c.op == protocol.OpGet && !e.noPointer && e.readOneSided(c) {
+		return
+	}
+	if s.conn == nil || len(s.queue) > 0 || !e.send(c) {
+		s.queue = append(s.queue, c)
+	}
+}
+
+// send puts the call's message on its way; false means that there is no room.
+func (e *engine) send(c *call) bool {
+	s := c.shard
+	if c.op.IsWrite() && c.number == 0 {
+		n, ok := e.numbers.take()
+		if !ok {
+			e.waiting = append(e.waiting, c)
+			return true
+		}
+		c.number = n
+	}
+	h := wire.Header{Op: uint8(c.op), Flags: uint8(c.flags)}
+	var r protocol.Request
+	size := len(c.body)
+	if c.body == nil {
+		r = c.request(e.numbers.oldest)
+		size = r.BodySize()
+	}
+	if c.op == protocol.OpGet {
+		h.Flags &^= uint8(protocol.FlagPointer)
+		if s.sided != nil && !e.noPointer {
+			h.Flags |= uint8(protocol.FlagPointer)
+		}
+	}
+	b, err := s.conn.Begin(size)
+	if err != nil {
+		return false // ErrAgain; or the connection has ended, which Step finds
+	}
+	if c.body == nil {
+		b = r.AppendBody(b)
+	} else {
+		b = append(b, c.body...)
+	}
+	if c.op == protocol.OpGet || c.op == protocol.OpRenew {
+		c.sent, c.sentWall = e.look(), e.wall // rule 4: before the request leaves
+	}
+	h.Request = e.enter(c)
+	s.conn.End(&h, b)
+	c.conn = s.conn
+	c.tries++
+	e.messages++
+	return true
+}
+
+// enter gives the call a place in the table of calls under way, whose number and generation is the request's id.
+func (e *engine) enter(c *call) uint64 {
+	if len(e.free) == 0 {
+		e.free = append(e.free, len(e.slots))
+		e.slots, e.gens = append(e.slots, nil), append(e.gens, 0)
+	}
+	c.slot = e.free[len(e.free)-1]
+	e.free = e.free[:len(e.free)-1]
+	e.slots[c.slot] = c
+	e.gens[c.slot]++
+	return uint64(e.gens[c.slot])<<32 | uint64(c.slot)
+}
+
+// leave takes the call out of the table.
+func (e *engine) leave(c *call) {
+	if c.slot >= 0 {
+		e.slots[c.slot] = nil
+		e.free = append(e.free, c.slot)
+		c.slot = -1
+	}
+	c.conn = nil
+}
+
+// finish ends a call. Nothing of it is looked at afterwards.
+func (e *engine) finish(c *call, err error) {
+	e.leave(c)
+	if c.number != 0 {
+		e.numbers.settle(c.number)
+		c.number = 0
+	}
+	if c.internal == nil && !c.abandoned {
+		e.tell(c, err)
+	}
+}
+
+// tell gives the call back to its caller.
+func (e *engine) tell(c *call, err error) {
+	c.older.newer, c.newer.older = c.newer, c.older
+	c.older, c.newer = nil, nil
+	c.err = err
+	w := c.waiter
+	if waits := w.waits; w.left.Add(-1) == 0 && waits {
+		w.wake()
+	}
+}
+
+// oldest returns the waiter of the oldest call that is not finished, nil if there is none.
+func (e *engine) oldest() *waiter {
+	if c := e.live.newer; c != &e.live {
+		return c.waiter
+	}
+	return nil
+}
+
+// Step moves what can be moved, and says whether anything did.
+func (e *engine) Step() (worked bool) {
+	for _, n := range e.fabric {
+		if n.group.Step() {
+			worked = true
+		}
+		for _, d := range n.group.Done() {
+			e.readDone(n, d)
+			worked = true
+		}
+	}
+	for _, s := range e.shards {
+		if s.conn == nil {
+			continue
+		}
+		for range 64 {
+			m, ok := s.conn.Receive()
+			if !ok {
+				break
+			}
+			worked = true
+			if e.answered(s, m); s.conn == nil {
+				break
+			}
+		}
+		if s.conn == nil {
+			continue
+		}
+		if err := s.conn.Err(); err != nil {
+			e.lost(s, err)
+			worked = true
+			continue
+		}
+		for len(s.queue) > 0 {
+			c := s.queue[0]
+			if !e.send(c) {
+				break
+			}
+			s.queue[0] = nil
+			s.queue = s.queue[1:]
+			worked = true
+		}
+	}
+	for len(e.waiting) > 0 && e.numbers.next-e.numbers.oldest < protocol.Window {
+		c := e.waiting[0]
+		e.waiting[0] = nil
+		e.waiting = e.waiting[1:]
+		e.route(c)
+		worked = true
+	}
+	for _, n := range e.fabric {
+		n.group.Flush()
+	}
+	return worked
+}
+
+// lost takes a connection that has ended away from its shard, and sends anew what was under way, oldest first.
+func (e *engine) lost(s *shard, err error) {
+	conn := s.conn
+	conn.Close()
+	s.conn, s.sided, s.lastErr, s.asked = nil, nil, err, false
+	s.tenure, s.renew = 0, nil
+	s.dialAfter = e.now
+	var again []*call
+	for _, c := range e.slots {
+		if c == nil || c.conn != conn {
+			continue
+		}
+		e.leave(c)
+		switch {
+		case c.internal != nil:
+			c.internal(e, c, wire.Message{Header: wire.Header{Status: uint16(protocol.StatusUnavailable)}})
+		case c.abandoned: // invariant 3
+			e.finish(c, nil)
+		default:
+			again = append(again, c)
+		}
+	}
+	slices.SortFunc(again, func(a, b *call) int {
+		switch {
+		case a.number < b.number:
+			return -1
+		case a.number > b.number:
+			return 1
+		}
+		return 0
+	})
+	s.queue = append(again, s.queue...)
+}
+
+// Tick looks after what takes time: connections, deadlines, tries that wait, leases. It is called at least every tickEvery while there are
+// calls, and now and then else.
+func (e *engine) Tick(now time.Time) {
+	e.look()
+	for _, n := range e.fabric {
+		n.group.Check(now)
+	}
+	if list := e.later; len(list) > 0 {
+		e.later = nil
+		for _, c := range list {
+			e.route(c)
+		}
+	}
+	for _, c := range e.slots {
+		if c != nil {
+			e.expire(c)
+		}
+	}
+	for _, n := range e.fabric {
+		for _, c := range n.under {
+			if c != nil {
+				e.expire(c)
+			}
+		}
+	}
+	for _, s := range e.shards {
+		s.queue = e.expireAll(s.queue)
+		e.renewals(s)
+	}
+	e.waiting = e.expireAll(e.waiting)
+	if e.stale && !e.asking {
+		e.askMap()
+	}
+}
+
+// tickEvery is how often Tick is called: often enough for a lease of a second to be renewed in its second half.
+const tickEvery = 20 * time.Millisecond
+
+// expireAll removes the calls whose time is over from a list of those that wait to be sent.
+func (e *engine) expireAll(list []*call) []*call {
+	return slices.DeleteFunc(list, e.expire)
+}
+
+// expire gives the call up if its time is over.
+func (e *engine) expire(c *call) bool {
+	switch {
+	case c.internal != nil || c.abandoned:
+	case c.deadline == 0:
+		c.deadline = e.now + e.timeout
+	case e.now > c.deadline:
+		e.giveUp(c, context.DeadlineExceeded)
+		return true
+	}
+	return false
+}
+
+// giveUp ends a call for its caller. What is under way stays under way until it is answered, or its connection is lost.
+func (e *engine) giveUp(c *call, why error) {
+	err := fmt.Errorf("%w (%w)", ErrUnavailable, why)
+	if c.op.IsWrite() && c.number != 0 {
+		err = fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
+	} else if c.shard != nil && c.shard.lastErr != nil {
+		err = fmt.Errorf("%w (%w; last connection: %v)", ErrUnavailable, why, c.shard.lastErr)
+	}
+	// The caller may use the call again, and its memory: what stays here is a copy that has none of it.
+	ghost := &call{op: c.op, shard: c.shard, conn: c.conn, number: c.number, slot: c.slot, reading: c.reading, abandoned: true}
+	c.number, c.conn, c.reading = 0, nil, nil
+	if c.slot >= 0 {
+		e.slots[c.slot] = ghost
+		c.slot = -1
+	}
+	if ghost.reading != nil {
+		for i, x := range ghost.shard.net.under {
+			if x == c {
+				ghost.shard.net.under[i] = ghost
+			}
+		}
+	}
+	if ghost.slot < 0 && ghost.reading == nil && ghost.number != 0 {
+		e.numbers.settle(ghost.number) // it was to be sent again, and will not be (invariant 3)
+	}
+	e.tell(c, err)
+}
+
+// withdraw ends calls whose caller does not wait any more.
+func (e *engine) withdraw(calls []*call, why error) {
+	for _, c := range calls {
+		if c.older == nil {
+			continue // finished
+		}
+		if c.slot < 0 && c.reading == nil {
+			e.unqueue(c)
+		}
+		e.giveUp(c, why)
+	}
+}
+
+// unqueue takes a call out of whatever it waits in.
+func (e *engine) unqueue(c *call) {
+	is := func(x *call) bool { return x == c }
+	if c.shard != nil {
+		c.shard.queue = slices.DeleteFunc(c.shard.queue, is)
+	}
+	e.waiting = slices.DeleteFunc(e.waiting, is)
+	e.later = slices.DeleteFunc(e.later, is)
+}
+
+// close ends all calls, and the connections.
+func (e *engine) close(err error) {
+	e.closed = err
+	for c := e.live.newer; c != &e.live; c = e.live.newer {
+		e.withdraw([]*call{c}, err)
+	}
+	for _, s := range e.shards {
+		s.conn, s.sided = nil, nil
+	}
+	for _, n := range e.fabric {
+		n.group.Close()
+		n.land.Close()
+	}
+	e.fabric = nil
+}

@@ -1,0 +1,13 @@
+package hydra
+
+import (
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/shm"
+	"flashdbm/servers/fabric/tcp"
+)
+
+// fabrics open a domain by the scheme of an address. Options.Fabrics comes first.
+var fabrics = map[string]func() (fabric.Domain, error){
+	"shm": func() (fabric.Domain, error) { return shm.Open() },
+	"tcp": func() (fabric.Domain, error) { return tcp.Open(tcp.Options{}), nil },
+}

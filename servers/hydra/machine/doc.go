@@ -1,0 +1,22 @@
+// Package machine is a node of HydraDB: shards, each with a thread, a file and connections of its own, and the listeners through which
+// clients come.
+//
+//	n, err := machine.Open(machine.Options{Dir: "/var/lib/flashdbm", Durability: shard.Async, Listen: []machine.Listen{{Domain: d, Addr: "/run/n1.sock"}}})
+//	...
+//	err = n.Close()
+//
+// # Files
+//
+// The directory has node.json, which says how many shards there are and under which seed keys are hashed, and shard-N.fdbm for each of them.
+// Both are drawn when the directory is new, and stay: the file's records are in the order of their hashes. The engine's lock on each file
+// keeps a second node out of the directory.
+//
+// # Threads
+//
+// A shard's goroutine is locked to a thread. It sweeps as long as there is something to do and for another 20 µs; then it arms its
+// connections, so that whoever sends notifies it, and sleeps. A busy shard's goroutine never yields, so it takes one of Go's
+// processors: GOMAXPROCS is raised by the number of shards, or the rest of the process would starve.
+//
+// A thread can sleep on one queue. If the node listens on several providers, each further queue has a goroutine that sleeps on it while
+// the shard sleeps, and wakes the shard. The queue belongs to one of the two at a time.
+package machine

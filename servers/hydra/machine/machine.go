@@ -1,0 +1,225 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/shard"
+	"flashdbm/servers/store"
+)
+
+// Listen is where clients may connect.
+type Listen struct {
+	Domain fabric.Domain // stays the caller's; it is closed after the node
+	Addr   string        // in the form of the domain's provider
+	Public string        // what the map tells clients, such as "shm:/run/flashdbm/n1.sock"
+}
+
+// Options configure a node.
+type Options struct {
+	Dir        string // for node.json and the files; may be empty in memory mode
+	Shards     int    // threads; 0: as many as the directory has, 1 if it is new
+	Durability shard.Durability
+	Listen     []Listen // one at least; items lie in memory of the first one's domain, so one-sided Reads need a connection through it
+	Memory     int64    // bytes of items per shard; 0: no limit
+	Extent     int      // bytes of a region of items; 0: 256 MiB
+	MaxFile    int64    // bytes of a shard's file; 0: no limit
+	Evict      bool     // memory mode: a full shard drops what was not used for long
+	Secret     []byte   // what clients have to know; empty: nothing
+	Pin        bool     // each shard stays on a processor of its own, from the last one down
+}
+
+// syncPause is how long async mode leaves between two syncs: with the sync itself, the file is well below a second behind.
+const syncPause = 200 * time.Millisecond
+
+// A Node is open until Close.
+type Node struct {
+	o         Options
+	id        identity
+	shards    []*runner
+	listeners []fabric.Listener
+	circle    *circle.Circle
+	mapBody   []byte
+	next      atomic.Uint32 // shard of the next client that asks for any
+	stop      context.CancelFunc
+	done      sync.WaitGroup
+	closed    sync.Once
+	err       error
+}
+
+// mapVersion is that of the only map that a node without a cluster has.
+const mapVersion = 1
+
+// Open starts a node. The errors of the files come as they are: dbm.ErrLocked if another node has the directory.
+func Open(o Options) (*Node, error) {
+	if len(o.Listen) == 0 {
+		return nil, errors.New("machine: no address to listen on")
+	}
+	if o.Dir == "" && o.Durability != shard.Memory {
+		return nil, errors.New("machine: durability async and sync need a directory")
+	}
+	if o.Shards < 0 || o.Shards > protocol.MaxShards {
+		return nil, fmt.Errorf("machine: %d shards; 1 to %d are possible", o.Shards, protocol.MaxShards)
+	}
+	id, err := readIdentity(o.Dir, o.Shards)
+	if err != nil {
+		return nil, err
+	}
+	o.Listen = slices.Clone(o.Listen)
+	n := &Node{o: o, id: id}
+	if err := n.open(); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Node) open() error {
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	for _, l := range n.o.Listen {
+		listener, err := l.Domain.Listen(l.Addr)
+		if err != nil {
+			return fmt.Errorf("machine: %w", err)
+		}
+		n.listeners = append(n.listeners, listener)
+	}
+	n.makeMap()
+	for i := range n.id.Shards {
+		r, err := n.newRunner(uint32(i))
+		if err != nil {
+			return fmt.Errorf("machine: shard %d: %w", i, err)
+		}
+		n.shards = append(n.shards, r)
+	}
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + len(n.shards))
+	for _, r := range n.shards {
+		r.start()
+	}
+	for i, l := range n.listeners {
+		n.done.Go(func() { n.accept(ctx, i, l) })
+	}
+	return nil
+}
+
+func (n *Node) makeMap() {
+	m := protocol.Map{Version: mapVersion, Seed: n.id.Seed}
+	var addrs []string
+	for i, l := range n.listeners {
+		if a := n.o.Listen[i].Public; a != "" {
+			addrs = append(addrs, a)
+		} else {
+			addrs = append(addrs, l.Addr())
+		}
+	}
+	var ids []uint32
+	for i := range n.id.Shards {
+		ids = append(ids, uint32(i))
+		m.Shards = append(m.Shards, protocol.Place{Shard: uint32(i), Addrs: addrs})
+	}
+	n.circle = circle.New(n.id.Seed, ids)
+	n.mapBody = m.AppendBody(nil)
+}
+
+// newRunner opens a shard's file and makes the shard.
+func (n *Node) newRunner(number uint32) (*runner, error) {
+	r := &runner{n: n, number: number, began: time.Now(), attach: make(chan attachment, 64)}
+	if err := r.makeGroups(); err != nil {
+		return nil, err
+	}
+	o := shard.Options{
+		Shard: number, Term: uint64(time.Now().UnixNano()), Seed: n.id.Seed, Durability: n.o.Durability, Clock: r.clock, Evict: n.o.Evict,
+		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Listen[0].Domain.Alloc,
+		Map: func() (uint32, []byte) { return mapVersion, n.mapBody },
+	}
+	if n.id.Shards > 1 {
+		o.Owns = func(hash uint64) bool {
+			owner, _ := n.circle.Owner(hash)
+			return owner == number
+		}
+	}
+	if n.o.Durability != shard.Memory {
+		f, err := store.OpenFile(filepath.Join(n.o.Dir, fmt.Sprintf("shard-%d.fdbm", number)), n.o.MaxFile)
+		if err != nil {
+			r.close()
+			return nil, err
+		}
+		pause := syncPause
+		if n.o.Durability == shard.Sync {
+			pause = 0
+		}
+		if r.store, err = store.Open(f, r.groups[0].Wake, pause); err != nil {
+			r.close()
+			return nil, errors.Join(err, f.Close())
+		}
+		o.Store = r.store
+	}
+	var err error
+	if r.shard, err = shard.New(o); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Seed returns the seed of the hash of keys.
+func (n *Node) Seed() uint64 { return n.id.Seed }
+
+// Addrs returns where the node listens, in the order of Options.Listen.
+func (n *Node) Addrs() []string {
+	var a []string
+	for _, l := range n.listeners {
+		a = append(a, l.Addr())
+	}
+	return a
+}
+
+// Err returns why a shard serves nothing any more, nil while all serve.
+func (n *Node) Err() error {
+	var all error
+	for _, r := range n.shards {
+		if err := r.failure.Load(); err != nil {
+			all = errors.Join(all, fmt.Errorf("shard %d: %w", r.number, *err))
+		}
+	}
+	return all
+}
+
+// Close ends all connections, brings what was acknowledged to the files, and closes them. A second call does nothing.
+func (n *Node) Close() error {
+	n.closed.Do(func() {
+		if n.stop != nil {
+			n.stop()
+		}
+		for _, l := range n.listeners {
+			n.err = errors.Join(n.err, l.Close())
+		}
+		n.done.Wait()
+		for _, r := range n.shards {
+			n.err = errors.Join(n.err, r.end())
+		}
+		if len(n.shards) > 0 && n.shards[0].started {
+			runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)-len(n.shards)))
+		}
+	})
+	return n.err
+}
+
+// processor returns the number of the processor for a shard that is pinned.
+func (n *Node) processor(number uint32) int {
+	cpus := runtime.NumCPU()
+	return cpus - 1 - int(number)%cpus
+}
+
+var errNoSuchShard = errors.New("machine: no such shard")

@@ -1,0 +1,199 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/shard"
+	"flashdbm/servers/store"
+	"flashdbm/servers/wire"
+)
+
+const (
+	// spinTime is how long a shard that finds nothing to do goes on looking before it sleeps. A client that sends within it is
+	// answered in a fraction of a microsecond; waking takes some ten. While it spins it takes a processor.
+	spinTime = 20 * time.Microsecond
+	// lookEvery is how often a busy shard looks after its connections' ends.
+	lookEvery = 50 * time.Millisecond
+	// groupOps is how many operations all connections of a shard may have under way together.
+	groupOps = 1 << 16
+)
+
+// A runner is a shard and its thread.
+type runner struct {
+	n       *Node
+	number  uint32
+	began   time.Time
+	shard   *shard.Shard
+	store   *store.Store // nil in memory mode
+	groups  []*wire.Group
+	groupOf []int // by listener
+	others  []*sleeper
+	attach  chan attachment
+	failure atomic.Pointer[error]
+	stopped atomic.Bool
+	started bool
+	done    sync.WaitGroup
+}
+
+// makeGroups makes one group for each domain.
+func (r *runner) makeGroups() error {
+	var domains []fabric.Domain
+	for _, l := range r.n.o.Listen {
+		at := -1
+		for i, d := range domains {
+			if d == l.Domain {
+				at = i
+			}
+		}
+		if at < 0 {
+			g, err := wire.NewGroup(l.Domain, groupOps)
+			if err != nil {
+				r.close()
+				return err
+			}
+			at = len(domains)
+			domains, r.groups = append(domains, l.Domain), append(r.groups, g)
+		}
+		r.groupOf = append(r.groupOf, at)
+	}
+	return nil
+}
+
+func (r *runner) clock() (mono int64, wall uint64) {
+	t := time.Now()
+	return int64(t.Sub(r.began)), uint64(t.UnixMilli())
+}
+
+func (r *runner) start() {
+	r.started = true
+	if r.store != nil {
+		r.store.Start()
+	}
+	for _, g := range r.groups[1:] {
+		s := &sleeper{group: g, wake: r.groups[0].Wake, begin: make(chan context.Context), ended: make(chan struct{})}
+		r.others = append(r.others, s)
+		go s.run()
+	}
+	r.done.Go(r.run)
+}
+
+// run is the shard's thread.
+func (r *runner) run() {
+	runtime.LockOSThread()
+	if r.n.o.Pin {
+		pin(r.n.processor(r.number))
+	}
+	var idle, looked time.Time
+	for !r.stopped.Load() {
+		r.take()
+		worked := false
+		for _, g := range r.groups {
+			worked = g.Step() || worked
+		}
+		worked = r.shard.Sweep() || worked
+		for _, g := range r.groups {
+			g.Flush()
+		}
+		now := time.Now()
+		if now.Sub(looked) >= lookEvery {
+			looked = now
+			for _, g := range r.groups {
+				g.Check(now)
+			}
+			if err := r.shard.Err(); err != nil && r.failure.Load() == nil {
+				r.failure.Store(&err)
+			}
+		}
+		switch {
+		case worked || idle.IsZero():
+			idle = now
+		case now.Sub(idle) >= spinTime && r.arm():
+			r.sleep(min(r.shard.IdleFor(), lookEvery*4))
+			idle = time.Now()
+		}
+	}
+}
+
+// take gives new connections to their group and the shard.
+func (r *runner) take() {
+	for {
+		select {
+		case a := <-r.attach:
+			a.group.Add(a.conn)
+			r.shard.Attach(a.conn, a.greeting)
+		default:
+			return
+		}
+	}
+}
+
+// arm reports whether all peers will wake this thread from now on, and nothing has come so far.
+func (r *runner) arm() bool {
+	ready := true
+	for _, g := range r.groups {
+		ready = g.Arm() && ready
+	}
+	return ready && len(r.attach) == 0
+}
+
+func (r *runner) sleep(d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	for _, s := range r.others {
+		s.begin <- ctx
+	}
+	r.groups[0].Wait(ctx, 0)
+	cancel()
+	for _, s := range r.others {
+		s.group.Wake()
+		<-s.ended
+	}
+}
+
+// end stops the thread and closes what the shard has.
+func (r *runner) end() error {
+	if r.started {
+		r.stopped.Store(true)
+		r.groups[0].Wake()
+		r.done.Wait()
+	}
+	for _, s := range r.others {
+		close(s.begin)
+	}
+	return r.close()
+}
+
+func (r *runner) close() error {
+	var err error
+	if r.shard != nil {
+		err = r.shard.Close()
+	}
+	for _, g := range r.groups {
+		err = errors.Join(err, g.Close())
+	}
+	if r.store != nil {
+		err = errors.Join(err, r.store.Close())
+	}
+	return err
+}
+
+// A sleeper waits on a queue while the shard's thread sleeps on another one.
+type sleeper struct {
+	group *wire.Group
+	wake  func()
+	begin chan context.Context
+	ended chan struct{}
+}
+
+func (s *sleeper) run() {
+	for ctx := range s.begin {
+		s.group.Wait(ctx, 0)
+		s.wake()
+		s.ended <- struct{}{}
+	}
+}

@@ -1,0 +1,223 @@
+package hydra
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"flashdbm/servers/hydra/protocol"
+)
+
+// MaxKey and MaxValue are the longest key and value in bytes.
+const (
+	MaxKey   = protocol.MaxKey
+	MaxValue = protocol.MaxValue
+)
+
+// Expiry says when a key ends. The zero value is never.
+type Expiry struct {
+	flags protocol.Flags
+	ms    uint64
+}
+
+// In is a time from when the shard applies the write, to the millisecond, one at least.
+func In(d time.Duration) Expiry {
+	return Expiry{protocol.FlagRelative, uint64(max(d.Milliseconds(), 1))}
+}
+
+// At is a moment by the shard's wall clock, to the millisecond.
+func At(t time.Time) Expiry { return Expiry{0, uint64(max(t.UnixMilli(), 1))} }
+
+// Keep leaves the key's expiry as it is.
+func Keep() Expiry { return Expiry{flags: protocol.FlagKeepExpiry} }
+
+// Item is a value and what is known about it.
+type Item struct {
+	Value   []byte
+	Version uint64    // of the last write; versions of a key rise
+	Expiry  time.Time // zero for never
+}
+
+// Get returns the key's value. The error is ErrNotFound if there is none.
+func (c *Client) Get(ctx context.Context, key []byte) ([]byte, error) {
+	return c.GetInto(ctx, key, nil)
+}
+
+// GetInto appends the key's value to dst, which costs no memory where there is room.
+func (c *Client) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
+	if len(key) > MaxKey {
+		return dst, ErrTooLarge
+	}
+	o := c.get(protocol.OpGet, key)
+	o.dst = dst
+	c.run(ctx, &o.w, o.list[:])
+	out, err := o.out, o.err
+	c.put(o)
+	if err != nil {
+		return dst, err
+	}
+	return out, nil
+}
+
+// GetItem returns the key's value with its version and expiry.
+func (c *Client) GetItem(ctx context.Context, key []byte) (Item, error) {
+	if len(key) > MaxKey {
+		return Item{}, ErrTooLarge
+	}
+	o := c.get(protocol.OpGet, key)
+	c.run(ctx, &o.w, o.list[:])
+	i, err := o.call.result(), o.err
+	c.put(o)
+	return i, err
+}
+
+func (c *call) result() Item {
+	i := Item{Value: c.out, Version: c.version}
+	if c.expires != 0 {
+		i.Expiry = time.UnixMilli(int64(c.expires))
+	}
+	return i
+}
+
+// Put sets the key, and returns its new version. Without an expiry it never ends.
+func (c *Client) Put(ctx context.Context, key, value []byte, e ...Expiry) (version uint64, err error) {
+	return c.write(ctx, protocol.OpPut, 0, key, value, 0, e)
+}
+
+// Insert sets the key if it is absent. Otherwise the error is ErrExists, and the version that of what is there.
+func (c *Client) Insert(ctx context.Context, key, value []byte, e ...Expiry) (version uint64, err error) {
+	return c.write(ctx, protocol.OpInsert, 0, key, value, 0, e)
+}
+
+// Update sets the key if it is present. Otherwise the error is ErrNotFound.
+func (c *Client) Update(ctx context.Context, key, value []byte, e ...Expiry) (version uint64, err error) {
+	return c.write(ctx, protocol.OpUpdate, 0, key, value, 0, e)
+}
+
+// Delete removes the key. The error is ErrNotFound if there is none.
+func (c *Client) Delete(ctx context.Context, key []byte) error {
+	_, err := c.write(ctx, protocol.OpRemove, 0, key, nil, 0, nil)
+	return err
+}
+
+// CompareAndSet sets the key if its version is old; 0 stands for absent. Otherwise the error is ErrVersion, and the version that of
+// what is there.
+func (c *Client) CompareAndSet(ctx context.Context, key []byte, old uint64, value []byte, e ...Expiry) (version uint64, err error) {
+	return c.write(ctx, protocol.OpCompareAndSet, 0, key, value, old, e)
+}
+
+// CompareAndDelete removes the key if its version is old. Otherwise the error is ErrVersion.
+func (c *Client) CompareAndDelete(ctx context.Context, key []byte, old uint64) error {
+	_, err := c.write(ctx, protocol.OpCompareAndSet, protocol.FlagRemove, key, nil, old, nil)
+	return err
+}
+
+// Add adds to the decimal number that is the key's value, 0 if the key is absent, and returns the sum. The expiry stays.
+func (c *Client) Add(ctx context.Context, key []byte, n int64) (sum int64, err error) {
+	if len(key) > MaxKey {
+		return 0, ErrTooLarge
+	}
+	o := c.get(protocol.OpAdd, key)
+	o.arg, o.flags = uint64(n), protocol.FlagKeepExpiry
+	c.run(ctx, &o.w, o.list[:])
+	sum, err = o.sum, o.err
+	c.put(o)
+	return sum, err
+}
+
+func (c *Client) write(ctx context.Context, code protocol.Op, f protocol.Flags, key, value []byte, arg uint64, e []Expiry) (uint64, error) {
+	if len(key) > MaxKey || len(value) > MaxValue {
+		return 0, ErrTooLarge
+	}
+	o := c.get(code, key)
+	o.value, o.arg, o.flags = value, arg, f
+	if len(e) > 0 {
+		o.flags |= e[0].flags
+		o.expiry = e[0].ms
+	}
+	c.run(ctx, &o.w, o.list[:])
+	version, err := o.version, o.err
+	c.put(o)
+	return version, err
+}
+
+// Kind is what a Request of a batch does.
+type Kind uint8
+
+// The kinds.
+const (
+	Get Kind = 1 + iota
+	Put
+	Insert
+	Update
+	Delete
+	CompareAndSet
+	CompareAndDelete
+	Add
+)
+
+var kinds = [...]struct {
+	op    protocol.Op
+	flags protocol.Flags
+}{
+	Get: {protocol.OpGet, 0}, Put: {protocol.OpPut, 0}, Insert: {protocol.OpInsert, 0}, Update: {protocol.OpUpdate, 0},
+	Delete: {protocol.OpRemove, 0}, CompareAndSet: {protocol.OpCompareAndSet, 0},
+	CompareAndDelete: {protocol.OpCompareAndSet, protocol.FlagRemove}, Add: {protocol.OpAdd, protocol.FlagKeepExpiry},
+}
+
+// Request is one operation of a batch, and then its result.
+type Request struct {
+	Kind   Kind
+	Key    []byte
+	Value  []byte
+	Expiry Expiry
+	Old    uint64 // version, of CompareAndSet and CompareAndDelete
+	N      int64  // of Add
+
+	Item Item  // of Get; with the other kinds its version
+	Sum  int64 // of Add
+	Err  error
+}
+
+// Batch does many operations at once: they travel together, and each succeeds or fails on its own. They are no transaction, and take
+// effect in no certain order. The error is nil if every Err is, else the first of them.
+func (c *Client) Batch(ctx context.Context, list []Request) error {
+	w := &waiter{token: make(chan struct{}, 1)}
+	calls := make([]call, len(list))
+	run := make([]*call, 0, len(list))
+	for i := range list {
+		r := &list[i]
+		switch {
+		case r.Kind == 0 || int(r.Kind) >= len(kinds):
+			r.Err = fmt.Errorf("hydra: request %d of the batch has kind %d", i, r.Kind)
+			continue
+		case len(r.Key) > MaxKey || len(r.Value) > MaxValue:
+			r.Err = ErrTooLarge
+			continue
+		}
+		k := kinds[r.Kind]
+		x := &calls[i]
+		*x = call{op: k.op, flags: k.flags | r.Expiry.flags, key: r.Key, expiry: r.Expiry.ms, arg: r.Old, waiter: w, slot: -1}
+		switch r.Kind {
+		case Put, Insert, Update, CompareAndSet:
+			x.value = r.Value
+		case Add:
+			x.arg = uint64(r.N)
+		}
+		run = append(run, x)
+	}
+	if len(run) > 0 {
+		c.run(ctx, w, run)
+	}
+	var first error
+	for i := range list {
+		r, x := &list[i], &calls[i]
+		if x.op != 0 {
+			r.Item, r.Sum, r.Err = x.result(), x.sum, x.err
+		}
+		if r.Err != nil && first == nil {
+			first = r.Err
+		}
+	}
+	return first
+}

@@ -1,0 +1,33 @@
+// Package protocol is what clients of HydraDB and its shards say to each other: op codes, statuses, and the bodies of requests and
+// answers. How a body travels is the matter of package wire; the layouts are in servers/docs/wire.md.
+//
+// All numbers are little-endian. Encoders append to a buffer of the caller. Decoders check every length against the bytes that are
+// there, and return slices of the body: they are valid as long as the body is. A decoder takes nothing that its encoder would not have
+// written, except that reserved bytes are not looked at.
+//
+// # Writes happen once
+//
+// A write names its client (in the hello), its number, and the client's oldest number that has no answer yet. One counter serves all
+// shards. A client has no number under way that is Window or more above its oldest. A shard keeps the answer to a number until the
+// oldest has passed it; a write whose number it has answered is answered the same again, and one below the oldest is refused with
+// StatusForgotten. The hello names the client's next number: a shard that does not know the client refuses what is below with
+// StatusUnknownOutcome, as it cannot tell whether its predecessor applied that write.
+package protocol
+
+import "errors"
+
+// Limits of what is stored.
+const (
+	MaxKey    = 65527   // bytes of a key: with 9 bytes before it, the longest key of a flashdbm file
+	MaxValue  = 4 << 20 // bytes of a value; larger ones are chunks of this size under a manifest
+	MaxBody   = MaxValue + 128<<10
+	MaxBatch  = 4096 // requests of a batch
+	MaxRenew  = 4096 // keys of a RENEW
+	MaxShards = 4096 // shards of a map
+	// Window is how far above the oldest number without an answer a client's numbers go. It bounds what a shard keeps per client: some
+	// 64 bytes each. When it is smaller, a proxy that sends an MSET of a thousand keys waits for answers in between.
+	Window = 1024
+)
+
+// ErrMalformed is the error of every decoder.
+var ErrMalformed = errors.New("hydra: malformed message")

@@ -1,0 +1,170 @@
+package hydra
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/hydra/machine"
+	served "flashdbm/servers/shard"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestBrokenConnections ends connections at random moments while counters are added to. The node lives on, so every ADD is applied exactly
+// once: the sums that were returned are all different, and the last one is their number.
+func TestBrokenConnections(t *testing.T) {
+	k := newCluster(t, 2, nil)
+	const goroutines, adds = 8, 150
+	sums := make(chan int64, goroutines*adds)
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range adds {
+				sum, err := k.c.Add(k.ctx, []byte("counter"), 1)
+				if !assert.NoError(t, err) {
+					return
+				}
+				sums <- sum
+			}
+		})
+	}
+	stop := make(chan struct{})
+	var breaker sync.WaitGroup
+	broken := 0
+	breaker.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(3 * time.Millisecond):
+			}
+			k.c.do(func(e *engine) {
+				for _, s := range e.shards {
+					if s.conn != nil {
+						s.conn.Close()
+						broken++
+					}
+				}
+			})
+		}
+	})
+	wg.Wait()
+	close(stop)
+	breaker.Wait()
+	close(sums)
+	seen := map[int64]bool{}
+	for s := range sums {
+		require.False(t, seen[s], "sum %d twice", s)
+		seen[s] = true
+	}
+	require.Len(t, seen, goroutines*adds)
+	require.True(t, seen[1] && seen[goroutines*adds])
+	require.Greater(t, broken, 2)
+}
+
+// TestRestart replaces the node by a new one: what it had in memory is gone, and calls go on.
+func TestRestart(t *testing.T) {
+	k := newCluster(t, 1, &Options{Timeout: 30 * time.Second})
+	_, err := k.c.Put(k.ctx, []byte("old"), []byte("v"))
+	require.NoError(t, err)
+	for range 3 {
+		_, err = k.c.Get(k.ctx, []byte("old"))
+		require.NoError(t, err)
+	}
+	k.stopNode()
+	ctx, cancel := context.WithTimeout(k.ctx, 50*time.Millisecond)
+	defer cancel()
+	_, err = k.c.Get(ctx, []byte("old"))
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	k.startNode()
+	_, err = k.c.Get(k.ctx, []byte("old"))
+	require.ErrorIs(t, err, ErrNotFound)
+	_, err = k.c.Put(k.ctx, []byte("new"), []byte("v"))
+	require.NoError(t, err)
+}
+
+// TestSecret dials a node that has a secret with the right one, another one, and none.
+func TestSecret(t *testing.T) {
+	k := newCluster(t, 1, nil)
+	k.stopNode()
+	k.o.Secret = []byte("secret")
+	k.startNode()
+	try := func(secret []byte) error {
+		d := k.net.Open()
+		defer d.Close()
+		ctx, cancel := context.WithTimeout(k.ctx, 20*time.Second)
+		defer cancel()
+		c, err := Dial(ctx, []string{"mem:node"}, &Options{Secret: secret, Fabrics: map[string]fabric.Domain{"mem": d}})
+		if err != nil {
+			return err
+		}
+		_, err = c.Put(ctx, []byte("key"), []byte("v"))
+		require.NoError(t, c.Close())
+		return err
+	}
+	require.NoError(t, try([]byte("secret")))
+	require.ErrorIs(t, try([]byte("Secret")), ErrDenied)
+	require.ErrorIs(t, try(nil), ErrDenied)
+}
+
+// TestAddresses says what is wrong with an address.
+func TestAddresses(t *testing.T) {
+	for _, a := range []string{"", "nothing", "nosuch:1", "shm:"} {
+		_, err := Dial(t.Context(), []string{a}, nil)
+		require.ErrorContains(t, err, "address")
+	}
+	_, err := Dial(t.Context(), nil, nil)
+	require.ErrorContains(t, err, "no addresses")
+}
+
+// TestFabrics serves the same node over shm and tcp, each in its own client: the library opens both by itself.
+func TestFabrics(t *testing.T) {
+	for _, scheme := range []string{"shm", "tcp"} {
+		t.Run(scheme, func(t *testing.T) {
+			d, err := fabrics[scheme]()
+			if err != nil {
+				t.Skip(err) // shm is for Linux
+			}
+			defer d.Close()
+			addr := t.TempDir() + "/s"
+			if scheme == "tcp" {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				require.NoError(t, err)
+				addr = l.Addr().String() // a free port
+				require.NoError(t, l.Close())
+			}
+			at := scheme + ":" + addr
+			n, err := machine.Open(machine.Options{Shards: 2, Durability: served.Memory, Extent: 8 << 20, Listen: []machine.Listen{{Domain: d, Addr: addr, Public: at}}})
+			require.NoError(t, err)
+			defer func() { require.NoError(t, n.Close()) }()
+			c, err := Dial(t.Context(), []string{at}, nil)
+			require.NoError(t, err)
+			for range 5 {
+				for _, key := range []string{"a", "b", "c", "d"} {
+					_, err = c.Put(t.Context(), []byte(key), []byte("value of "+key))
+					require.NoError(t, err)
+					for range 3 {
+						got, err := c.Get(t.Context(), []byte(key))
+						require.NoError(t, err)
+						require.Equal(t, "value of "+key, string(got))
+					}
+				}
+			}
+			large := make([]byte, 1<<20)
+			large[77] = 1
+			_, err = c.Put(t.Context(), []byte("large"), large)
+			require.NoError(t, err)
+			got, err := c.Get(t.Context(), []byte("large"))
+			require.NoError(t, err)
+			require.Equal(t, large, got)
+			require.Equal(t, scheme == "shm", c.Stats().OneSided > 0, "one-sided GETs")
+			require.NoError(t, c.Close())
+		})
+	}
+}

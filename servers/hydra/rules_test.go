@@ -1,0 +1,329 @@
+package hydra
+
+import (
+	"testing"
+	"time"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/mem"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/wire"
+
+	"github.com/stretchr/testify/require"
+)
+
+// bench is an engine whose clock, messages and Reads are in the test's hands.
+type bench struct {
+	t         testing.TB
+	e         *engine
+	s         *shard
+	mono, wal time.Duration
+	sent      []wire.Message // requests, oldest first
+	reads     []uint64       // places of Reads under way
+	begun     []byte
+	full      bool
+	ended     error
+}
+
+func newBench(t testing.TB) *bench {
+	f := &bench{t: t}
+	f.e = newEngine(newClock(func() (time.Duration, time.Duration) { return f.mono, f.mono + f.wal }), 16)
+	f.e.setMap(protocol.Map{Version: 1, Seed: 5, Shards: []protocol.Place{{Shard: 0, Addrs: []string{"x:y"}}}})
+	d := mem.NewNetwork().Open()
+	t.Cleanup(func() { d.Close() })
+	n, err := newNetwork("x", d)
+	require.NoError(t, err)
+	f.s = f.e.shards[0]
+	f.s.net, f.s.conn, f.s.sided = n, f, f
+	return f
+}
+
+func (f *bench) Begin(int) ([]byte, error) {
+	if f.full {
+		return nil, wire.ErrAgain
+	}
+	return nil, f.ended
+}
+func (f *bench) End(h *wire.Header, body []byte) {
+	f.sent = append(f.sent, wire.Message{Header: *h, Body: body})
+}
+func (f *bench) Flush()                        {}
+func (f *bench) Receive() (wire.Message, bool) { return wire.Message{}, false }
+func (f *bench) Peer() fabric.Peer             { return fabric.Peer{} }
+func (f *bench) Err() error                    { return f.ended }
+func (f *bench) Close() error                  { return nil }
+func (f *bench) Read(_ fabric.Region, _, _ uint64, _ fabric.Key, _, token uint64) error {
+	f.reads = append(f.reads, token)
+	return nil
+}
+
+// request takes the oldest request that was sent.
+func (f *bench) request(op protocol.Op) wire.Message {
+	require.NotEmpty(f.t, f.sent, "no %v was sent", op)
+	m := f.sent[0]
+	f.sent = f.sent[1:]
+	require.Equal(f.t, op, protocol.Op(m.Op))
+	return m
+}
+
+func (f *bench) answer(m wire.Message, flags protocol.Flags, status protocol.Status, body []byte) {
+	m.Flags, m.Status, m.Body = uint8(flags), uint16(status), body
+	f.e.answered(f.s, m)
+}
+
+func (f *bench) get(key string) *call {
+	c := &call{op: protocol.OpGet, key: []byte(key), waiter: &waiter{token: make(chan struct{}, 1)}}
+	c.waiter.left.Store(1)
+	f.e.start(c)
+	return c
+}
+
+const term = 3
+
+// learn makes a GET of key at 1 s that is answered at 1.3 s with a pointer.
+func (f *bench) learn(lease, tenure time.Duration) {
+	f.mono = time.Second
+	c := f.get("key")
+	m := f.request(protocol.OpGet)
+	f.mono = 1300 * time.Millisecond
+	i := protocol.Item{Version: 9, HasPointer: true, Value: []byte("value"), Pointer: protocol.Pointer{
+		Term: term, Extent: 1, Length: uint32(guard.Size(3, 5)), Lease: uint32(lease.Microseconds()), Tenure: uint32(tenure.Microseconds()),
+	}}
+	f.answer(m, protocol.FlagPointer, protocol.StatusOK, i.AppendBody(nil))
+	require.True(f.t, c.waiter.done())
+	require.NoError(f.t, c.err)
+	x := protocol.Extent{Term: term}
+	f.answer(f.request(protocol.OpExtent), 0, protocol.StatusOK, x.AppendBody(nil))
+}
+
+// item puts an item at the place where the Read under way lands.
+func (f *bench) item(key string, shown bool) {
+	b := f.s.net.land.Bytes()[f.reads[0]*readSize:][:guard.Size(3, 5)]
+	g := guard.Build(b, &guard.Item{Version: 9, Key: []byte(key), Value: []byte("value")})
+	if shown {
+		guard.Show(b, g)
+	}
+}
+
+func (f *bench) complete(err error) {
+	place := f.reads[0]
+	f.reads = nil
+	f.e.readDone(f.s.net, wire.ReadDone{Conn: f, Token: place, Err: err})
+}
+
+// TestOneSidedRules goes to both sides of every limit that an accepted Read has.
+func TestOneSidedRules(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		lease, tenure time.Duration
+		post          time.Duration
+		before        func(*bench) // the post
+		key           string       // of the item that is found
+		hidden        bool
+		done          time.Duration
+		err           error
+		after         func(*bench) // the post
+		posted        bool
+		accepted      bool
+	}{
+		"all well":                          {lease: 10 * time.Second, tenure: time.Second, post: 1980 * ms, done: 1983 * ms, posted: true, accepted: true},
+		"tenure over before the post":       {lease: 10 * time.Second, tenure: time.Second, post: 1985 * ms},
+		"tenure over before the completion": {lease: 10 * time.Second, tenure: time.Second, post: 1980 * ms, done: 3 * time.Second, posted: true, accepted: true},
+		"lease just lasts":                  {lease: 500 * ms, tenure: time.Second, post: 1450 * ms, done: 1491 * ms, posted: true, accepted: true},
+		"lease over before the completion":  {lease: 500 * ms, tenure: time.Second, post: 1450 * ms, done: 1495 * ms, posted: true},
+		"lease over before the post":        {lease: 500 * ms, tenure: time.Second, post: 1495 * ms},
+		"no lease":                          {lease: 0, tenure: time.Second, post: 1310 * ms},
+		"guardian says not current":         {lease: time.Second, tenure: time.Second, post: 1400 * ms, hidden: true, done: 1401 * ms, posted: true},
+		"another key's item":                {lease: time.Second, tenure: time.Second, post: 1400 * ms, key: "kez", done: 1401 * ms, posted: true},
+		"the Read failed":                   {lease: time.Second, tenure: time.Second, post: 1400 * ms, done: 1401 * ms, err: fabric.ErrAccess, posted: true},
+		"tenure of a later reign": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms,
+			before: func(f *bench) { f.e.reign(f.s, term+1, int64(1300*ms), 1_000_000) }},
+		"tenure of an earlier reign": {lease: 10 * time.Second, tenure: 200 * ms, post: 1400 * ms,
+			before: func(f *bench) { f.e.reign(f.s, term-1, int64(1300*ms), 1_000_000) }},
+		"suspended before the post": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, before: func(f *bench) { f.wal += 101 * ms }},
+		"clock corrected":           {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, before: func(f *bench) { f.wal -= 99 * ms }, done: 1401 * ms, posted: true, accepted: true},
+		"suspended during the Read": {lease: 10 * time.Second, tenure: time.Second, post: 1400 * ms, after: func(f *bench) { f.wal += 101 * ms }, done: 1401 * ms, posted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newBench(t)
+			if c.lease == 0 { // there is no extent to ask for
+				f.mono = time.Second
+				f.get("key")
+				i := protocol.Item{Version: 9, HasPointer: true, Pointer: protocol.Pointer{Term: term, Length: 40, Tenure: 1_000_000}}
+				f.answer(f.request(protocol.OpGet), protocol.FlagPointer, protocol.StatusOK, i.AppendBody(nil))
+			} else {
+				f.learn(c.lease, c.tenure)
+			}
+			f.mono = c.post
+			if c.before != nil {
+				c.before(f)
+			}
+			x := f.get("key")
+			require.Equal(t, c.posted, len(f.reads) == 1, "posted")
+			if c.posted {
+				if c.key == "" {
+					c.key = "key"
+				}
+				f.item(c.key, !c.hidden)
+				f.mono = c.done
+				if c.after != nil {
+					c.after(f)
+				}
+				f.complete(c.err)
+			}
+			require.Equal(t, c.accepted, x.waiter.done(), "accepted")
+			if c.accepted {
+				require.Equal(t, "value", string(x.out))
+				require.Empty(t, f.sent)
+				return
+			}
+			f.request(protocol.OpGet) // by message instead
+		})
+	}
+}
+
+// TestSuspendedBeforeTheAnswer has the machine suspended while a GET is under way: the shard's lease and tenure have gone on meanwhile.
+func TestSuspendedBeforeTheAnswer(t *testing.T) {
+	f := newBench(t)
+	f.get("key")
+	m := f.request(protocol.OpGet)
+	f.wal += time.Second
+	f.get("other") // looks at the clock
+	i := protocol.Item{Version: 9, HasPointer: true, Pointer: protocol.Pointer{Term: term, Length: 40, Lease: 1_000_000, Tenure: 1_000_000}}
+	f.answer(m, protocol.FlagPointer, protocol.StatusOK, i.AppendBody(nil))
+	require.Zero(t, f.s.tenure)
+	require.Nil(t, f.e.cache.get(f.e.hashOf(&call{key: []byte("key")})))
+}
+
+// TestRenewal uses a pointer in the second half of its lease: it is renewed with the next Tick, in one message with the tenure.
+func TestRenewal(t *testing.T) {
+	f := newBench(t)
+	f.learn(4*time.Second, time.Minute)
+	read := func(at time.Duration) {
+		f.mono = at
+		f.get("key")
+		require.Len(t, f.reads, 1)
+		f.item("key", true)
+		f.complete(nil)
+	}
+	read(2 * time.Second)
+	read(2500 * time.Millisecond)
+	f.e.renewals(f.s)
+	require.Empty(t, f.sent, "in the first half nothing is renewed")
+	read(3200 * time.Millisecond)
+	f.e.renewals(f.s)
+	m := f.request(protocol.OpRenew)
+	n, err := protocol.CheckRenew(m.Body)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	for r := range protocol.Renewals(m.Body) {
+		require.Equal(t, protocol.Renewal{Version: 9, Key: []byte("key")}, r)
+	}
+	f.mono = 3300 * time.Millisecond
+	a := protocol.Renewed{Term: term, Tenure: 60_000_000, Leases: []uint32{8_000_000}}
+	f.answer(m, 0, protocol.StatusOK, a.AppendBody(nil))
+	p := f.e.cache.get(f.e.hashOf(&call{key: []byte("key")}))
+	require.Equal(t, int64(3200*time.Millisecond+8*time.Second-8*time.Second/64), p.end, "from the send of the RENEW, less 1/64")
+	read(6 * time.Second)
+
+	a.Leases[0] = 0 // the item is another one by now
+	f.s.renew = append(f.s.renew, p)
+	f.e.renewals(f.s)
+	f.answer(f.request(protocol.OpRenew), 0, protocol.StatusOK, a.AppendBody(nil))
+	require.Nil(t, f.e.cache.get(p.hash))
+}
+
+func (f *bench) put(key string) *call {
+	c := &call{op: protocol.OpPut, key: []byte(key), value: []byte("v"), waiter: &waiter{token: make(chan struct{}, 1)}}
+	c.waiter.left.Store(1)
+	f.e.start(c)
+	return c
+}
+
+func (f *bench) write(m wire.Message) protocol.Request {
+	var r protocol.Request
+	require.NoError(f.t, r.Parse(protocol.Op(m.Op), protocol.Flags(m.Flags), m.Body))
+	return r
+}
+
+func written(version uint64) []byte { return (&protocol.Written{Version: version}).AppendBody(nil) }
+
+// TestNumbers follows the numbers of writes over answers, lost connections, refusals, and callers that go.
+func TestNumbers(t *testing.T) {
+	f := newBench(t)
+	a, b, c := f.put("a"), f.put("b"), f.put("c")
+	ma, mb, mc := f.request(protocol.OpPut), f.request(protocol.OpPut), f.request(protocol.OpPut)
+	require.Equal(t, [2]uint64{3, 1}, [2]uint64{f.write(mc).Number, f.write(mc).Oldest})
+	f.answer(mb, 0, protocol.StatusOK, written(5))
+	require.True(t, b.waiter.done())
+	d := f.put("d")
+	md := f.request(protocol.OpPut)
+	require.Equal(t, [2]uint64{4, 1}, [2]uint64{f.write(md).Number, f.write(md).Oldest}, "1 has no answer yet")
+	f.answer(ma, 0, protocol.StatusOK, written(6))
+	require.True(t, a.waiter.done())
+
+	// The connection is lost: the rest is sent again under the same numbers, oldest first; a write whose caller has gone is not.
+	e := f.put("e")
+	me := f.request(protocol.OpPut)
+	f.e.withdraw([]*call{d}, errTest)
+	require.ErrorIs(t, d.err, ErrUnknownOutcome)
+	require.ErrorIs(t, d.err, errTest)
+	f.e.lost(f.s, errTest)
+	require.Nil(t, f.s.conn)
+	late := f.put("late")
+	require.Empty(t, f.sent)
+	f.s.conn, f.s.sided = f, f
+	for len(f.s.queue) > 0 {
+		require.True(t, f.e.send(f.s.queue[0]))
+		f.s.queue = f.s.queue[1:]
+	}
+	again := f.request(protocol.OpPut)
+	require.Equal(t, f.write(mc).Number, f.write(again).Number)
+	require.EqualValues(t, 3, f.write(again).Oldest, "2 is answered, 4 is given up")
+	again2 := f.request(protocol.OpPut)
+	require.Equal(t, f.write(me).Number, f.write(again2).Number)
+	ml := f.request(protocol.OpPut)
+	require.EqualValues(t, 6, f.write(ml).Number, "numbers are given at the first send")
+	f.answer(mc, 0, protocol.StatusOK, written(7)) // of the first try's id, which is nobody's by now
+	require.False(t, c.waiter.done())
+	f.answer(again, 0, protocol.StatusUnknownOutcome, nil)
+	require.ErrorIs(t, c.err, ErrUnknownOutcome)
+
+	// Refused, hence surely not applied: the next try has a new number, as the old one may have an answer.
+	f.answer(again2, 0, protocol.StatusUnavailable, written(0))
+	require.False(t, e.waiter.done())
+	f.e.start(&call{op: protocol.OpMap, shard: f.s, body: []byte{}, internal: func(*engine, *call, wire.Message) {}})
+	f.request(protocol.OpMap)
+	list := f.e.later
+	f.e.later = nil
+	require.Len(t, list, 1)
+	f.e.route(list[0])
+	third := f.request(protocol.OpPut)
+	require.EqualValues(t, 7, f.write(third).Number)
+	f.answer(third, 0, protocol.StatusOK, written(8))
+	require.NoError(t, e.err)
+	f.answer(ml, 0, protocol.StatusFull, written(0))
+	require.ErrorIs(t, late.err, ErrFull)
+	require.Equal(t, f.e.numbers.next, f.e.numbers.oldest)
+}
+
+// TestWindow fills the window of numbers behind one write without an answer.
+func TestWindow(t *testing.T) {
+	f := newBench(t)
+	f.put("first")
+	first := f.request(protocol.OpPut)
+	for range protocol.Window - 1 {
+		f.put("k")
+		f.answer(f.request(protocol.OpPut), 0, protocol.StatusOK, written(1))
+	}
+	f.put("k")
+	require.Empty(t, f.sent, "the number would be too far above the oldest")
+	require.Len(t, f.e.waiting, 1)
+	f.answer(first, 0, protocol.StatusOK, written(1))
+	require.True(t, f.e.numbers.next-f.e.numbers.oldest < protocol.Window)
+	c := f.e.waiting[0]
+	f.e.waiting = nil
+	f.e.route(c)
+	require.EqualValues(t, protocol.Window+1, f.write(f.request(protocol.OpPut)).Number)
+}

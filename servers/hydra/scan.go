@@ -1,0 +1,96 @@
+package hydra
+
+import (
+	"bytes"
+	"context"
+	"iter"
+	"time"
+
+	"flashdbm/servers/circle"
+	"flashdbm/servers/hydra/protocol"
+)
+
+// ScanOptions may be nil.
+type ScanOptions struct {
+	KeysOnly bool // no values
+	Limit    int  // about how many items a page has at most; 0 for what the shards find right
+}
+
+// Entry is a key and its item.
+type Entry struct {
+	Key []byte
+	Item
+}
+
+// Scan walks all items, in no order. What is there from the beginning to the end of the walk comes once; what is written, removed or
+// moved meanwhile may come once, or not at all. The sequence ends after the first error. Keys and values are the caller's.
+func (c *Client) Scan(ctx context.Context, o *ScanOptions) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		for cursor, more := uint64(0), true; more; {
+			var page []Entry
+			var err error
+			if page, cursor, more, err = c.ScanPage(ctx, cursor, o); err != nil {
+				yield(Entry{}, err)
+				return
+			}
+			for _, e := range page {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ScanPage returns some items from a cursor on, 0 at first, and the cursor of the next page while more is true. A page may be empty. A
+// cursor is a place in the space of hashes: it stays valid whatever becomes of shards and clients.
+func (c *Client) ScanPage(ctx context.Context, cursor uint64, o *ScanOptions) (page []Entry, next uint64, more bool, err error) {
+	if o == nil {
+		o = &ScanOptions{}
+	}
+	x := c.get(protocol.OpScan, nil)
+	defer c.put(x)
+	if o.KeysOnly {
+		x.flags = protocol.FlagKeysOnly
+	}
+	last := c.rangeEnd(cursor)
+	s := protocol.Scan{First: cursor, Last: last, Items: uint32(max(o.Limit, 0))}
+	x.hash, x.body = cursor, s.AppendBody(nil)
+	c.run(ctx, &x.w, x.list[:])
+	if x.err != nil {
+		return nil, 0, false, x.err
+	}
+	next, n, err := protocol.CheckScan(x.out)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	page = make([]Entry, 0, n)
+	for it := range protocol.ScannedItems(x.out) {
+		e := Entry{bytes.Clone(it.Key), Item{Value: bytes.Clone(it.Value), Version: it.Version}}
+		if it.Expiry != 0 {
+			e.Expiry = time.UnixMilli(int64(it.Expiry))
+		}
+		page = append(page, e)
+	}
+	if x.outFlags&protocol.FlagMore != 0 {
+		if next <= cursor {
+			return nil, 0, false, protocol.ErrMalformed
+		}
+		return page, next, true, nil
+	}
+	return page, last + 1, last+1 != 0, nil
+}
+
+// rangeEnd returns the last hash of the range that a hash is in.
+func (c *Client) rangeEnd(hash uint64) uint64 {
+	got := make(chan *circle.Circle, 1)
+	c.do(func(e *engine) { got <- e.circle })
+	at := <-got
+	owner, _ := at.Owner(hash)
+	for _, r := range at.Ranges(owner) {
+		if r.First <= hash && hash <= r.Last {
+			return r.Last
+		}
+	}
+	return hash
+}

@@ -1,0 +1,221 @@
+package shard
+
+import (
+	"errors"
+	"slices"
+
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/wire"
+)
+
+// largeBody is where a body is served from where it was received, and nothing else is polled before that, instead of being copied.
+const largeBody = 16 << 10
+
+// Conn is what the shard needs of a connection; see package wire.
+type Conn interface {
+	Begin(max int) ([]byte, error)
+	End(h *wire.Header, body []byte)
+	Receive() (wire.Message, bool)
+	Flush()
+	Err() error
+	Close() error
+}
+
+// A conn is a connection, and what is on its way out.
+type conn struct {
+	Conn
+	client *client
+	denied bool // AUTH has to come first
+	proof  [protocol.ProofSize]byte
+	held   []heldAnswer // answers for which the peer has no room yet: nothing is received before they are gone
+	ended  bool
+	direct bool // the answer that is being made lies in the ring's memory
+}
+
+type heldAnswer struct {
+	h    wire.Header
+	body []byte
+}
+
+// A message is a request that was polled.
+type message struct {
+	c     *conn
+	id    uint64
+	op    protocol.Op
+	flags protocol.Flags
+	body  []byte
+}
+
+// Greeting is what a connection's hello has said.
+type Greeting struct {
+	Client uint64
+	Next   uint64                   // the client's next number
+	Auth   bool                     // AUTH has to come first,
+	Proof  [protocol.ProofSize]byte // with this proof
+}
+
+// Attach adds a connection. The shard's thread calls it, between two sweeps.
+func (s *Shard) Attach(c Conn, g Greeting) {
+	s.conns = append(s.conns, &conn{Conn: c, client: s.meet(g.Client, g.Next), denied: g.Auth, proof: g.Proof})
+}
+
+// Connections returns how many connections the shard has.
+func (s *Shard) Connections() int { return len(s.conns) }
+
+// poll receives up to 16 messages of each connection.
+func (s *Shard) poll() {
+	if s.o.Store != nil && s.failed == nil && (s.o.Store.Backlog() > maxBacklog || s.waiting+len(s.scans) > maxWaiting) {
+		return
+	}
+	n := len(s.conns)
+	ended := false
+	for i := range n {
+		c := s.conns[(s.first+i)%n]
+		if c.ended = c.Err() != nil; c.ended {
+			ended = true
+			continue
+		}
+		for range pollsPerConn {
+			if len(c.held) > 0 {
+				break
+			}
+			m, ok := c.Receive()
+			if !ok {
+				break
+			}
+			body := m.Body
+			if len(body) <= largeBody {
+				at := len(s.bodies)
+				s.bodies = append(s.bodies, body...)
+				body = s.bodies[at:len(s.bodies):len(s.bodies)]
+			}
+			s.inbox = append(s.inbox, message{c, m.Request, protocol.Op(m.Op), protocol.Flags(m.Flags), body})
+			if len(m.Body) > largeBody { // the next Receive would overwrite it
+				s.first = (s.first + i + 1) % n
+				return
+			}
+		}
+	}
+	if n > 0 {
+		s.first = (s.first + 1) % n
+	}
+	if ended {
+		s.dropEnded()
+	}
+}
+
+func (s *Shard) dropEnded() {
+	for _, c := range s.conns {
+		if c.ended {
+			c.Close()
+			s.part(c.client)
+			c.held = nil
+		}
+	}
+	s.conns = slices.DeleteFunc(s.conns, func(c *conn) bool { return c.ended })
+	s.first = 0
+}
+
+// flush sends what was held back, and all that has been answered in this sweep.
+func (s *Shard) flush() (worked bool) {
+	for _, c := range s.conns {
+		for len(c.held) > 0 && !c.ended {
+			a := &c.held[0]
+			b, err := c.Begin(len(a.body))
+			if err != nil {
+				break // ErrAgain, or the connection has ended, which poll finds
+			}
+			c.End(&a.h, append(b, a.body...))
+			*a = heldAnswer{}
+			c.held = c.held[1:]
+			worked = true
+		}
+		c.Flush()
+	}
+	return worked
+}
+
+// A reply is where an answer goes: to a request of a connection, or to a part of a batch.
+type reply struct {
+	c     *conn
+	id    uint64
+	op    protocol.Op
+	batch *batch
+	part  int
+}
+
+// A batch gathers the answers to its parts.
+type batch struct {
+	r     reply
+	parts []protocol.Part
+	left  int
+	bytes int
+}
+
+// begin returns memory for an answer of n bytes at most; end sends it.
+func (s *Shard) begin(r reply, n int) []byte {
+	c := r.c
+	c.direct = false
+	if r.batch == nil && len(c.held) == 0 && !c.ended {
+		b, err := c.Begin(n)
+		if err == nil {
+			c.direct = true
+			return b
+		}
+	}
+	return make([]byte, 0, n)
+}
+
+func (s *Shard) end(r reply, flags protocol.Flags, status protocol.Status, body []byte) {
+	if r.batch != nil {
+		s.endPart(r, flags, status, body)
+		return
+	}
+	if r.c.ended {
+		return
+	}
+	version, _ := s.o.Map()
+	s.header = wire.Header{Op: uint8(r.op), Flags: uint8(flags), Status: uint16(status), Request: r.id, MapVersion: version}
+	if r.c.direct {
+		r.c.direct = false
+		r.c.End(&s.header, body)
+		return
+	}
+	if err := r.c.Err(); err != nil && !errors.Is(err, wire.ErrAgain) {
+		return
+	}
+	r.c.held = append(r.c.held, heldAnswer{s.header, body})
+}
+
+// endPart keeps the answer to a part; the last one sends them all.
+func (s *Shard) endPart(r reply, flags protocol.Flags, status protocol.Status, body []byte) {
+	b := r.batch
+	if b.bytes+len(body)+16*len(b.parts) > protocol.MaxBody {
+		flags, status, body = 0, protocol.StatusTooLarge, nil
+		if r.op.IsWrite() {
+			body = (&protocol.Written{}).AppendBody(nil)
+		}
+	}
+	b.bytes += len(body)
+	b.parts[r.part] = protocol.Part{Op: r.op, Flags: flags, Status: status, Body: body}
+	if b.left--; b.left > 0 {
+		return
+	}
+	out := s.begin(b.r, b.bytes+16*len(b.parts))
+	base := len(out)
+	for i := range b.parts {
+		p := &b.parts[i]
+		start := len(out)
+		out = protocol.AppendPart(out, p.Op, p.Flags, p.Status)
+		out = append(out, p.Body...)
+		out = protocol.EndPart(out, start)
+	}
+	s.end(b.r, 0, protocol.StatusOK, out[base:])
+}
+
+// refuse answers without a body.
+func (s *Shard) refuse(r reply, status protocol.Status) { s.end(r, 0, status, s.begin(r, 0)) }
+
+func (s *Shard) answerWritten(r reply, status protocol.Status, w protocol.Written) {
+	s.end(r, 0, status, w.AppendBody(s.begin(r, protocol.WrittenSize)))
+}

@@ -1,0 +1,46 @@
+// Package shard is one shard of HydraDB: a single thread that alone owns a table, an arena and the order of all changes. It serves the
+// messages of its connections; peers Read its items without its help.
+//
+// # The sweep
+//
+// Step polls all connections, then reads the clock, then serves what was polled. In between, entries that have been committed are shown and
+// their answers given, what the file has brought is installed, and dead items whose lease is over are freed.
+//
+// # The life of a write
+//
+// A write is decided against the newest state, entries included that are not committed yet. Its item is built where no table leads to it.
+// The entry gets the next number (seq) and goes to the store. Once it is committed, in the order of seqs, it is shown: the old item's
+// guardian becomes 0, the new one's becomes its hash, the table's slot leads to the new item, and the answer goes out.
+//
+// Committed means, with one node: decided (memory, async), or synced (sync).
+//
+// # Invariants
+//
+//  1. Table and guardians show committed entries only.
+//  2. An answer that rests on an entry leaves after that entry has been shown; an answer of any kind tells of nothing else that is
+//     not committed.
+//  3. While one item of a key is current, no other item of the key has a guardian other than 0.
+//  4. A lease is counted by a clock that was read after the request for it had been polled, so it ends here no earlier than at the client,
+//     which counts from the moment at which it sent the request.
+//  5. A place is used again only after the item's last lease is over (package arena).
+//  6. A write with a number is applied at most once in the life of the shard, and its answer is kept until the client says that all
+//     numbers up to it have been answered. What an earlier life may have applied is refused with StatusUnknownOutcome: numbers below the
+//     one that the client's hello named as its next.
+//  7. A new life serves nothing until the tenure is over that the last one may have passed on to its clients: they may Read memory of a
+//     process that is gone, and rely on that until then.
+//  8. Expiry is an entry like any other, a remove. The answer that finds an item expired waits for it.
+//
+// # The table as a cache of the file
+//
+// After a start, and when memory is short, the table has a part of what the file has. Then a key that is absent from the table is not
+// absent: what needs its state is parked until the fetcher has asked the file.
+//
+//  9. A key removed is remembered until its remove is synced, so that no fetch or piece that was read before brings it back.
+//  10. While a key is being fetched, or its range loaded, it is not evicted and its remove not forgotten. So what the table has when the
+//     fetch arrives is newer, and wins.
+//  11. Only items whose entry is synced and whose lease is over are evicted.
+//  12. The file may be ahead of what is committed. If an entry of the key is pending when its fetch arrives, the request waits for that
+//     entry, and looks again.
+//  13. complete is set only when a load has covered all hashes, all entries that were decided meanwhile are shown, and nothing was
+//     evicted since the load began. Only then an absent key is absent.
+package shard

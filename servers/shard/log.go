@@ -1,0 +1,224 @@
+package shard
+
+import (
+	"bytes"
+	"errors"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/store"
+)
+
+// log is the entries that have been decided and are not shown yet, and the numbers of all.
+type log struct {
+	seq     uint64 // newest entry
+	shown   uint64 // newest entry that the table shows
+	pending []entry
+	newest  map[uint64]uint64 // by hash of the key: the newest pending entry
+	showing bool              // commit is at work, further up the stack
+}
+
+// An entry is one change that is not shown yet.
+type entry struct {
+	seq      uint64
+	before   uint64 // the newest older pending entry of the same hash, 0 if there was none
+	hash     uint64
+	remove   bool
+	key      []byte      // of a remove
+	place    arena.Place // of the item, if it is no remove
+	guardian uint64      // that the item is shown with
+	waiters  []waiter
+}
+
+// A waiter is an answer that rests on an entry, or a request that looks again once the entry is shown.
+type waiter struct {
+	r       reply
+	again   *request
+	status  protocol.Status
+	written bool // the answer has a body
+	body    protocol.Written
+}
+
+func (s *Shard) entry(seq uint64) *entry { return &s.pending[seq-s.pending[0].seq] }
+
+func (s *Shard) keyOf(e *entry) []byte {
+	if e.remove {
+		return e.key
+	}
+	return s.item(e.place).Key
+}
+
+// pendingFor returns the newest pending entry of the key, nil if there is none.
+func (s *Shard) pendingFor(h uint64, key []byte) *entry {
+	for seq := s.newest[h]; seq != 0 && len(s.pending) > 0 && seq >= s.pending[0].seq; {
+		e := s.entry(seq)
+		if bytes.Equal(s.keyOf(e), key) {
+			return e
+		}
+		seq = e.before
+	}
+	return nil
+}
+
+func (s *Shard) append(e entry) uint64 {
+	s.seq++
+	e.seq, e.before = s.seq, s.newest[e.hash]
+	if len(s.pending) == 0 || e.before < s.pending[0].seq {
+		e.before = 0
+	}
+	s.newest[e.hash] = e.seq
+	s.pending = append(s.pending, e)
+	return e.seq
+}
+
+// appendPut decides that the key has the value from now on. The item is built, and shown to nobody yet. On an error nothing was decided.
+func (s *Shard) appendPut(h uint64, it *guard.Item) (seq uint64, err error) {
+	n := guard.Size(len(it.Key), len(it.Value))
+	if s.o.Store != nil && !s.o.Store.Fits(n) {
+		return 0, arena.ErrFull
+	}
+	p, err := s.room(n)
+	if err != nil {
+		return 0, err
+	}
+	it.Version = s.base + s.seq + 1
+	g := guard.Build(s.arena.Bytes(p)[:n], it)
+	seq = s.append(entry{hash: h, place: p, guardian: g})
+	if s.o.Store != nil {
+		s.o.Store.Append(store.Entry{Seq: seq, Hash: h, Record: store.Record{
+			Version: it.Version, Expiry: it.Expiry, Flags: it.Flags, Key: it.Key, Value: it.Value,
+		}})
+	}
+	return seq, nil
+}
+
+// appendRemove decides that the key has no value from now on. The key is kept.
+func (s *Shard) appendRemove(h uint64, key []byte) (seq uint64) {
+	seq = s.append(entry{hash: h, remove: true, key: key})
+	if s.o.Store != nil {
+		s.o.Store.Append(store.Entry{Seq: seq, Hash: h, Remove: true, Record: store.Record{Key: key}})
+	}
+	return seq
+}
+
+// committed returns the newest entry that is committed.
+func (s *Shard) committed() uint64 {
+	if s.o.Durability == Sync {
+		return min(s.seq, s.o.Store.Durable())
+	}
+	return s.seq
+}
+
+// commit shows what is committed and gives the answers that waited for it.
+func (s *Shard) commit() (worked bool) {
+	if s.showing || s.failed != nil {
+		return false // the loop that is at work goes on with what has been appended
+	}
+	s.showing = true
+	for len(s.pending) > 0 && s.pending[0].seq <= s.committed() {
+		e := s.pending[0]
+		s.pending[0] = entry{}
+		if s.pending = s.pending[1:]; len(s.pending) == 0 {
+			s.pending = nil
+		}
+		if s.newest[e.hash] == e.seq {
+			delete(s.newest, e.hash)
+		}
+		s.show(&e)
+		s.shown = e.seq
+		for _, w := range e.waiters {
+			s.release(&w)
+		}
+		worked = true
+	}
+	s.showing = false
+	if worked {
+		s.completed()
+	}
+	return worked
+}
+
+// show makes the entry what the table and the guardians say. The order is that of invariant 3: a Read that finds the new item begins or
+// goes on after the old one has stopped to be current.
+func (s *Shard) show(e *entry) {
+	key := s.keyOf(e)
+	p, ok := s.table.Find(e.hash, key)
+	old := arena.Place(p)
+	if ok {
+		it := s.item(old)
+		if it.Expiry != 0 {
+			s.expiring--
+		}
+		guard.Hide(guard.Bytes(s.arena.Bytes(old)))
+	}
+	s.between(e)
+	if e.remove {
+		if ok {
+			s.table.Remove(e.hash, p)
+		}
+		s.remember(e)
+	} else {
+		guard.Show(guard.Bytes(s.arena.Bytes(e.place)), e.guardian)
+		s.between(e)
+		s.install(e.hash, e.place, p, ok)
+		delete(s.tombs, string(key))
+	}
+	if ok {
+		s.arena.Retire(old, s.now)
+	}
+}
+
+// install makes the table lead to the item, instead of to the one at old if there is one.
+func (s *Shard) install(h uint64, p arena.Place, old uint64, replace bool) {
+	if replace {
+		s.table.Replace(h, old, uint64(p))
+	} else {
+		s.table.Insert(h, uint64(p))
+	}
+	if it := s.item(p); it.Expiry != 0 {
+		s.expiring++
+	}
+}
+
+func (s *Shard) release(w *waiter) {
+	switch {
+	case w.again != nil:
+		s.request(w.r, w.again.op, w.again.flags, w.again.body, nil)
+	case w.written:
+		s.answerWritten(w.r, w.status, w.body)
+	default:
+		s.refuse(w.r, w.status)
+	}
+}
+
+// wait keeps an answer, or a request, until the entry is shown.
+func (s *Shard) wait(seq uint64, w waiter) {
+	if seq <= s.shown {
+		s.release(&w)
+		return
+	}
+	e := s.entry(seq)
+	e.waiters = append(e.waiters, w)
+}
+
+// room returns a block for an item of n bytes. If there is none, items that are not needed in memory make room.
+func (s *Shard) room(n int) (arena.Place, error) {
+	p, err := s.arena.Alloc(n)
+	if err == nil || !errors.Is(err, arena.ErrFull) {
+		return p, err
+	}
+	s.arena.Reap(s.now, 1<<20)
+	for range 3 { // the hand has to come round to what it has marked, and a block of the right size may need several to go
+		if p, err = s.arena.Alloc(n); err == nil {
+			return p, nil
+		}
+		if !s.evict(n) {
+			break
+		}
+	}
+	return s.arena.Alloc(n)
+}
+
+func (s *Shard) hash(key []byte) uint64 { return circle.Hash(s.o.Seed, key) }

@@ -1,0 +1,184 @@
+package shard
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strconv"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/hydra/protocol"
+)
+
+// A state is what a key has.
+type state struct {
+	known   bool // false: only the file can tell
+	found   bool // and not expired
+	expired bool
+	item    guard.Item
+	place   arena.Place
+	placed  bool   // the item is at place
+	seq     uint64 // of the pending entry that says so, 0 if it is no pending one
+}
+
+// shownState returns what is committed and shown for the key.
+func (s *Shard) shownState(h uint64, key []byte, hi *hint) (st state) {
+	if _, gone := s.tombs[string(key)]; gone {
+		st.known = true
+		return st
+	}
+	if p, ok := s.table.Find(h, key); ok {
+		st = state{known: true, found: true, item: s.item(arena.Place(p)), place: arena.Place(p), placed: true}
+	} else if hi != nil {
+		st.known, st.found = true, hi.found
+		st.item = guard.Item{Flags: hi.rec.Flags, Version: hi.rec.Version, Expiry: hi.rec.Expiry, Key: key, Value: hi.rec.Value}
+	} else {
+		st.known = s.complete
+	}
+	s.lookAtExpiry(&st)
+	return st
+}
+
+func (s *Shard) lookAtExpiry(st *state) {
+	if st.found && s.isExpired(&st.item) {
+		st.found, st.expired = false, true
+	}
+}
+
+// newestState returns what the newest entry says, committed or not.
+func (s *Shard) newestState(h uint64, key []byte, hi *hint) (st state) {
+	e := s.pendingFor(h, key)
+	switch {
+	case e == nil:
+		return s.shownState(h, key, hi)
+	case e.remove:
+		return state{known: true, seq: e.seq}
+	}
+	st = state{known: true, found: true, item: s.item(e.place), place: e.place, placed: true, seq: e.seq}
+	s.lookAtExpiry(&st)
+	return st
+}
+
+// write serves a write: each number once.
+func (s *Shard) write(r reply, q *protocol.Request, again request, hi *hint) {
+	cl := r.c.client
+	cl.answered(q.Oldest)
+	if o, ok := cl.outcomes[q.Number]; ok {
+		s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})
+		return
+	}
+	h := s.hash(q.Key)
+	switch {
+	case q.Number < cl.low:
+		s.fail(r, protocol.StatusForgotten)
+		return
+	case q.Number < cl.floor:
+		s.fail(r, protocol.StatusUnknownOutcome)
+		return
+	case s.o.Owns != nil && !s.o.Owns(h):
+		s.fail(r, protocol.StatusMoved)
+		return
+	}
+	st := s.newestState(h, q.Key, hi)
+	if !st.known && (q.Op != protocol.OpPut || q.Flags&protocol.FlagKeepExpiry != 0) {
+		s.park(h, q.Key, r, again)
+		return
+	}
+	o := s.decide(h, q, &st)
+	if o.status == protocol.StatusFull && s.stall(r, again) {
+		return
+	}
+	cl.outcomes[q.Number] = o
+	s.commit()
+	s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})
+}
+
+// decide applies the write to the newest state and returns its outcome.
+func (s *Shard) decide(h uint64, q *protocol.Request, st *state) outcome {
+	version := uint64(0)
+	if st.found {
+		version = st.item.Version
+	}
+	o := outcome{seq: st.seq}
+	it := guard.Item{Flags: uint16(q.ItemFlags) << itemFlagShift, Expiry: s.expiry(q, st), Key: q.Key, Value: q.Value}
+	remove := q.Op == protocol.OpRemove
+	switch {
+	case q.Op == protocol.OpInsert && st.found:
+		o.status, o.body.Version = protocol.StatusExists, version
+	case (q.Op == protocol.OpUpdate || remove) && !st.found:
+		o.status = protocol.StatusNotFound
+	case q.Op == protocol.OpCompareAndSet && version != q.Operand:
+		o.status, o.body.Version = protocol.StatusVersion, version
+	case q.Op == protocol.OpCompareAndSet && q.Flags&protocol.FlagRemove != 0:
+		if remove = st.found; !remove { // it was expected to be absent, and is
+			if st.expired {
+				o.seq = s.appendRemove(h, bytes.Clone(q.Key))
+			}
+			return o
+		}
+	case q.Op == protocol.OpAdd:
+		if o.status = add(q, st, &it, &o.body.Sum); o.status != protocol.StatusOK {
+			o.body.Version = version
+		}
+	}
+	switch {
+	case o.status != protocol.StatusOK:
+		if st.expired { // the answer says so, so it is decided now
+			o.seq = s.appendRemove(h, bytes.Clone(q.Key))
+		}
+		return o
+	case remove:
+		o.seq = s.appendRemove(h, bytes.Clone(q.Key))
+		return o
+	}
+	seq, err := s.appendPut(h, &it)
+	switch {
+	case errors.Is(err, arena.ErrTooLarge):
+		return outcome{seq: st.seq, status: protocol.StatusTooLarge}
+	case err != nil:
+		return outcome{seq: st.seq, status: protocol.StatusFull}
+	}
+	o.seq, o.body.Version = seq, it.Version
+	return o
+}
+
+// itemFlagShift is where the flags of the protocol are among those of package guard.
+const itemFlagShift = 1
+
+// expiry returns when what the request writes expires.
+func (s *Shard) expiry(q *protocol.Request, st *state) uint64 {
+	switch {
+	case q.Flags&protocol.FlagKeepExpiry != 0:
+		if !st.found {
+			return 0
+		}
+		return st.item.Expiry
+	case q.Flags&protocol.FlagRelative != 0 && q.Expiry != 0:
+		if q.Expiry > math.MaxUint64-s.wall {
+			return math.MaxUint64
+		}
+		return s.wall + q.Expiry
+	}
+	return q.Expiry
+}
+
+// add makes the item that an ADD writes.
+func add(q *protocol.Request, st *state, it *guard.Item, sum *int64) protocol.Status {
+	old := int64(0)
+	if st.found {
+		n, err := strconv.ParseInt(string(st.item.Value), 10, 64)
+		if err != nil {
+			return protocol.StatusNotNumber
+		}
+		old = n
+	}
+	d := int64(q.Operand)
+	*sum = old + d
+	if (d > 0) != (*sum > old) && d != 0 {
+		*sum = 0
+		return protocol.StatusOverflow
+	}
+	it.Value = strconv.AppendInt(nil, *sum, 10)
+	return protocol.StatusOK
+}

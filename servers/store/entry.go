@@ -1,0 +1,96 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// An Entry is one change of the shard.
+type Entry struct {
+	Seq    uint64
+	Hash   uint64 // of the key
+	Remove bool
+	Record
+}
+
+// A Record is a key and what it has in the file.
+type Record struct {
+	Version uint64
+	Expiry  uint64 // milliseconds since 1970; 0: none
+	Flags   uint16 // of the item
+	Key     []byte
+	Value   []byte
+}
+
+// State is record 0.
+type State struct {
+	Term uint64 // how many times a shard has served from the file
+	Seq  uint64 // of the newest entry in the file
+	Base uint64 // version = seq + base
+}
+
+// versionGap is what the base grows by when a file is opened: more than any number of entries that were given versions and then lost. A
+// shard would have to be a day ahead of its file to have more.
+const versionGap = 1 << 36
+
+// ErrCorrupt says that the file is no shard's file, or damaged, for errors.Is.
+var ErrCorrupt = errors.New("store: not a shard's file, or damaged")
+
+const (
+	recordHead  = 18
+	stateLayout = 1
+	stateSize   = 25
+	itemKey     = 1 // first byte of a record's key
+	keyHead     = 9
+)
+
+var (
+	le       = binary.LittleEndian
+	stateKey = []byte{0}
+)
+
+func (s *State) append(b []byte) []byte {
+	b = append(b, stateLayout)
+	b = le.AppendUint64(b, s.Term)
+	b = le.AppendUint64(b, s.Seq)
+	return le.AppendUint64(b, s.Base)
+}
+
+func (s *State) parse(b []byte) error {
+	if len(b) != stateSize || b[0] != stateLayout {
+		return fmt.Errorf("%w: record 0 has %d bytes and layout %d; this program knows %d bytes and layout %d", ErrCorrupt, len(b), first(b), stateSize, stateLayout)
+	}
+	*s = State{le.Uint64(b[1:]), le.Uint64(b[9:]), le.Uint64(b[17:])}
+	return nil
+}
+
+func first(b []byte) byte {
+	if len(b) == 0 {
+		return 0
+	}
+	return b[0]
+}
+
+// appendKey appends the key under which the file has an item.
+func appendKey(b []byte, hash uint64, key []byte) []byte {
+	b = append(b, itemKey)
+	b = binary.BigEndian.AppendUint64(b, hash)
+	return append(b, key...)
+}
+
+func appendValue(b []byte, r *Record) []byte {
+	b = le.AppendUint64(b, r.Version)
+	b = le.AppendUint64(b, r.Expiry)
+	b = le.AppendUint16(b, r.Flags)
+	return append(b, r.Value...)
+}
+
+// parseRecord decodes a record. Its slices are parts of k and v.
+func parseRecord(k, v []byte) (hash uint64, r Record, err error) {
+	if len(k) < keyHead || k[0] != itemKey || len(v) < recordHead {
+		return 0, r, fmt.Errorf("%w: a record with a key of %d bytes and a value of %d", ErrCorrupt, len(k), len(v))
+	}
+	r = Record{le.Uint64(v), le.Uint64(v[8:]), le.Uint16(v[16:]), k[keyHead:], v[recordHead:]}
+	return binary.BigEndian.Uint64(k[1:]), r, nil
+}

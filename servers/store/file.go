@@ -1,0 +1,136 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+
+	"flashdbm/dbm"
+)
+
+// A File is where the entries go. Apply and Sync are called by one thread each, the rest by any.
+type File interface {
+	// State returns record 0, the zero State for a new file.
+	State() (State, error)
+	// Apply applies the entries and sets record 0, all in one transaction. ErrFull: nothing was applied.
+	Apply(entries []Entry, s State) error
+	// Sync makes durable what Apply has applied.
+	Sync() error
+	// Get returns a copy of a record.
+	Get(hash uint64, key []byte) (r Record, found bool, err error)
+	// Scan calls yield for the records with first <= hash <= last, in the order of hashes, until it returns false. The record is valid
+	// during the call. All of them are from one moment.
+	Scan(first, last uint64, yield func(hash uint64, r *Record) bool) error
+	// Room returns how many bytes may still be put, as far as that is known.
+	Room() int64
+	Close() error
+}
+
+// The errors of a File, for errors.Is.
+var (
+	ErrFull   = dbm.ErrFull
+	ErrFailed = dbm.ErrFailed
+)
+
+// memoryLimit is what the engine may hold of changed pages. The shard has its items in memory itself, so the engine needs what it takes
+// to gather writes of one page.
+const memoryLimit = 64 << 20
+
+// OpenFile opens the file of a shard, or makes it. maxSize is in bytes; 0 is no limit.
+func OpenFile(path string, maxSize int64) (File, error) {
+	db, err := dbm.Open(path, FileOptions(maxSize))
+	if err != nil {
+		return nil, err
+	}
+	return NewFile(db, maxSize), nil
+}
+
+// FileOptions are the options with which a shard's file is opened.
+func FileOptions(maxSize int64) *dbm.Options {
+	return &dbm.Options{Durability: dbm.Buffered, MaxFileSize: maxSize, MemoryLimit: memoryLimit}
+}
+
+// NewFile returns the File of a database that was opened with FileOptions. Close closes it.
+func NewFile(db *dbm.DB, maxSize int64) File { return &file{db: db, maxSize: maxSize} }
+
+type file struct {
+	db      *dbm.DB
+	maxSize int64
+	buf     []byte // Apply's
+}
+
+func (f *file) State() (s State, err error) {
+	b, err := f.db.Get(stateKey)
+	if errors.Is(err, dbm.ErrNotFound) {
+		return State{}, nil
+	}
+	if err == nil {
+		err = s.parse(b)
+	}
+	return s, err
+}
+
+func (f *file) Apply(entries []Entry, s State) error {
+	return f.db.Update(func(tx *dbm.Tx) error {
+		for i := range entries {
+			e := &entries[i]
+			f.buf = appendKey(f.buf[:0], e.Hash, e.Key)
+			k := len(f.buf)
+			if e.Remove {
+				if err := tx.Delete(f.buf); err != nil {
+					return err
+				}
+				continue
+			}
+			f.buf = appendValue(f.buf, &e.Record)
+			if err := tx.Put(f.buf[:k], f.buf[k:]); err != nil {
+				return err
+			}
+		}
+		f.buf = s.append(f.buf[:0])
+		return tx.Put(stateKey, f.buf)
+	})
+}
+
+func (f *file) Sync() error { return f.db.Sync() }
+
+func (f *file) Get(hash uint64, key []byte) (r Record, found bool, err error) {
+	k := appendKey(nil, hash, key)
+	v, err := f.db.Get(k)
+	if errors.Is(err, dbm.ErrNotFound) {
+		return r, false, nil
+	}
+	if err == nil {
+		_, r, err = parseRecord(k, v)
+	}
+	return r, err == nil, err
+}
+
+func (f *file) Scan(first, last uint64, yield func(hash uint64, r *Record) bool) error {
+	from, to := appendKey(nil, first, nil), []byte{itemKey + 1}
+	if last < math.MaxUint64 {
+		to = binary.BigEndian.AppendUint64([]byte{itemKey}, last+1)
+	}
+	return f.db.View(func(tx *dbm.Tx) error {
+		for k, v := range tx.Range(from, to) {
+			hash, r, err := parseRecord(k, v)
+			if err != nil {
+				return err
+			}
+			if !yield(hash, &r) {
+				return nil
+			}
+		}
+		return tx.Err()
+	})
+}
+
+func (f *file) Room() int64 {
+	if f.maxSize == 0 {
+		return math.MaxInt64
+	}
+	s := f.db.Stats()
+	return max(0, f.maxSize-s.FileBytes) + s.FreeBytes
+}
+
+func (f *file) Close() error { return f.db.Close() }

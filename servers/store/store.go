@@ -1,0 +1,408 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Limits of one transaction. With more entries a sync waits longer for the transaction that is under way; with fewer of them each one's
+// fixed cost counts more.
+const (
+	maxEntries = 1024
+	maxBytes   = 4 << 20
+	// pieceBytes is about what the loader reads in one view of the file. Longer views are ended by the engine when much is written.
+	pieceBytes = 1 << 20
+	// roomEvery is how often the committer asks the file for its room, and retryFull how soon it tries again in a full file.
+	roomEvery = 100 * time.Millisecond
+	retryFull = 50 * time.Millisecond
+	// pageBytes is what an entry takes beside its own bytes, at the worst: the page that it is alone in.
+	pageBytes = 4096
+)
+
+// A Fetched is the answer to Fetch.
+type Fetched struct {
+	Hash   uint64
+	Record // Key is the one that was asked for; the rest counts if Found
+	Found  bool
+}
+
+// A Piece is the answer to Load.
+type Piece struct {
+	ID      uint64 // as in the call
+	First   uint64
+	Last    uint64 // the last hash that the piece covers
+	Applied uint64 // the newest entry that the file had when the piece had been read
+	Hashes  []uint64
+	Records []Record
+}
+
+type load struct{ id, first, last, bytes uint64 }
+
+// A Store is a File, with what is on its way there. One thread, the shard's, calls Append, Fetch, Load, Fetches and Pieces. Any may call
+// the rest.
+type Store struct {
+	file  File
+	state State         // as Open found it, with this life's term and base
+	wake  func()        // tells the shard that there is something for it
+	pause time.Duration // of the syncer, between two syncs
+
+	applied, durable atomic.Uint64
+	full             atomic.Bool  // the last transaction did not fit
+	room             atomic.Int64 // bytes, as of the last look
+	backlog          atomic.Int64 // bytes that the entries which are not applied may take in the file
+
+	mu      sync.Mutex // guards what follows; held for moments only
+	queue   []Entry    // not taken by the committer yet
+	fetches []Fetched
+	fetched []Fetched
+	loads   []load
+	pieces  []Piece
+	failure error
+	closed  bool
+
+	batch     []Entry  // the committer's: taken, not committed
+	found     *Fetched // the fetcher's: looked up, not given to the shard yet
+	piece     *Piece   // the loader's
+	lastRoom  time.Time
+	nextSync  time.Time        // the syncer's
+	stop      chan struct{}    // closed by Close
+	changed   [4]chan struct{} // one for each thread: there is work
+	done      sync.WaitGroup
+	closeOnce sync.Once
+}
+
+// The threads, as indexes.
+const (
+	committer = iota
+	syncer
+	fetcher
+	loader
+)
+
+// Open begins a new life of a shard in the file. wake is called by any thread whenever there is something new for the shard; it must not
+// block. pause is the least time between two syncs: 0 if clients wait for them.
+func Open(f File, wake func(), pause time.Duration) (*Store, error) {
+	s := &Store{file: f, wake: wake, pause: pause, stop: make(chan struct{})}
+	var err error
+	if s.state, err = f.State(); err != nil {
+		return nil, err
+	}
+	s.state.Term++
+	s.state.Base += versionGap
+	if err := f.Apply(nil, s.state); err != nil {
+		return nil, fmt.Errorf("store: cannot begin term %d: %w", s.state.Term, err)
+	}
+	if err := f.Sync(); err != nil {
+		return nil, fmt.Errorf("store: cannot begin term %d: %w", s.state.Term, err)
+	}
+	s.applied.Store(s.state.Seq)
+	s.durable.Store(s.state.Seq)
+	s.room.Store(f.Room())
+	for i := range s.changed {
+		s.changed[i] = make(chan struct{}, 1)
+	}
+	return s, nil
+}
+
+// State returns this life's term and base, and the newest entry that the file had.
+func (s *Store) State() State { return s.state }
+
+// Applied returns the newest entry that is in the file, synced or not.
+func (s *Store) Applied() uint64 { return s.applied.Load() }
+
+// Durable returns the newest entry that survives a power cut.
+func (s *Store) Durable() uint64 { return s.durable.Load() }
+
+// Backlog returns about how many bytes the entries take that are not in the file yet.
+func (s *Store) Backlog() int64 { return s.backlog.Load() }
+
+// Fits reports whether an entry of n bytes may be appended: the last transaction was not refused, and the file has room for all that
+// is on its way and for this one.
+func (s *Store) Fits(n int) bool {
+	return !s.full.Load() && s.room.Load()-s.backlog.Load() >= int64(n)+pageBytes
+}
+
+// Full reports whether the last transaction did not fit.
+func (s *Store) Full() bool { return s.full.Load() }
+
+// Err returns why the store has failed, nil if it has not. After that nothing becomes durable.
+func (s *Store) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failure
+}
+
+func cost(e *Entry) int64 { return int64(len(e.Key)+len(e.Value)) + pageBytes }
+
+// Append gives the entry, whose number is the next one, to the committer. Key and value are copied.
+func (s *Store) Append(e Entry) {
+	b := make([]byte, 0, len(e.Key)+len(e.Value))
+	b = append(append(b, e.Key...), e.Value...)
+	e.Key, e.Value = b[:len(e.Key):len(e.Key)], b[len(e.Key):]
+	s.backlog.Add(cost(&e))
+	s.mu.Lock()
+	s.queue = append(s.queue, e)
+	s.mu.Unlock()
+	s.kick(committer)
+}
+
+// Fetch asks for a key; the answer comes from Fetches. The key is kept.
+func (s *Store) Fetch(hash uint64, key []byte) {
+	s.mu.Lock()
+	s.fetches = append(s.fetches, Fetched{Hash: hash, Record: Record{Key: key}})
+	s.mu.Unlock()
+	s.kick(fetcher)
+}
+
+// Load asks for the records with first <= hash <= last, up to about so many bytes (0: as many as are read at once); the answer comes from
+// Pieces.
+func (s *Store) Load(id, first, last uint64, bytes int) {
+	s.mu.Lock()
+	if bytes <= 0 || bytes > pieceBytes {
+		bytes = pieceBytes
+	}
+	s.loads = append(s.loads, load{id, first, last, uint64(bytes)})
+	s.mu.Unlock()
+	s.kick(loader)
+}
+
+// Fetches returns what has been fetched since the last call.
+func (s *Store) Fetches() []Fetched {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.fetched
+	s.fetched = nil
+	return f
+}
+
+// Pieces returns what has been loaded since the last call.
+func (s *Store) Pieces() []Piece {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pieces
+	s.pieces = nil
+	return p
+}
+
+func (s *Store) fail(err error) {
+	s.mu.Lock()
+	if s.failure == nil {
+		s.failure = err
+	}
+	s.mu.Unlock()
+	s.wake()
+}
+
+// StepCommitter applies one transaction of the entries that wait.
+func (s *Store) StepCommitter(now time.Time) (worked bool, next time.Time) {
+	if now.Sub(s.lastRoom) >= roomEvery {
+		s.lastRoom = now
+		s.room.Store(s.file.Room())
+	}
+	if s.take(); len(s.batch) == 0 || s.Err() != nil {
+		return false, time.Time{}
+	}
+	state := s.state
+	state.Seq = s.batch[len(s.batch)-1].Seq
+	switch err := s.file.Apply(s.batch, state); {
+	case errors.Is(err, ErrFull) && !errors.Is(err, ErrFailed):
+		s.full.Store(true)
+		return false, now.Add(retryFull)
+	case err != nil:
+		s.fail(err)
+		return false, time.Time{}
+	}
+	s.full.Store(false)
+	var done int64
+	for i := range s.batch {
+		done += cost(&s.batch[i])
+	}
+	s.backlog.Add(-done)
+	clear(s.batch)
+	s.batch = s.batch[:0]
+	s.applied.Store(state.Seq)
+	s.kick(syncer)
+	return true, now
+}
+
+// take fills the batch from the queue, unless there is one that has not been committed yet.
+func (s *Store) take() {
+	if len(s.batch) > 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, bytes := 0, 0
+	for n < len(s.queue) && n < maxEntries {
+		bytes += len(s.queue[n].Key) + len(s.queue[n].Value)
+		if n > 0 && bytes > maxBytes {
+			break
+		}
+		n++
+	}
+	s.batch = append(s.batch, s.queue[:n]...)
+	if n == len(s.queue) {
+		clear(s.queue)
+		s.queue = s.queue[:0]
+	} else {
+		s.queue = s.queue[n:]
+	}
+}
+
+// StepSyncer makes durable what has been applied.
+func (s *Store) StepSyncer(now time.Time) (worked bool, next time.Time) {
+	n := s.applied.Load()
+	if n == s.durable.Load() || s.Err() != nil {
+		return false, time.Time{}
+	}
+	if now.Before(s.nextSync) {
+		return false, s.nextSync
+	}
+	s.nextSync = now.Add(s.pause)
+	if err := s.file.Sync(); err != nil {
+		s.fail(err)
+		return false, time.Time{}
+	}
+	s.durable.Store(n)
+	s.wake()
+	return true, now
+}
+
+// StepFetcher looks up one key, or gives the shard the one that it has looked up. What comes between the two may make the answer old: the
+// shard knows which keys are on their way.
+func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
+	if f := s.found; f != nil {
+		s.found = nil
+		s.mu.Lock()
+		s.fetched = append(s.fetched, *f)
+		s.mu.Unlock()
+		s.wake()
+		return true, now
+	}
+	s.mu.Lock()
+	if len(s.fetches) == 0 || s.failure != nil {
+		s.mu.Unlock()
+		return false, time.Time{}
+	}
+	f := s.fetches[0]
+	s.fetches = s.fetches[1:]
+	s.mu.Unlock()
+	r, found, err := s.file.Get(f.Hash, f.Key)
+	if err != nil {
+		s.fail(err)
+		return false, time.Time{}
+	}
+	if f.Found = found; found {
+		r.Key = f.Key
+		f.Record = r
+	}
+	s.found = &f
+	return true, now
+}
+
+// StepLoader reads one piece, or gives the shard the one that it has read.
+func (s *Store) StepLoader(now time.Time) (worked bool, next time.Time) {
+	if p := s.piece; p != nil {
+		s.piece = nil
+		s.mu.Lock()
+		s.pieces = append(s.pieces, *p)
+		s.mu.Unlock()
+		s.wake()
+		return true, now
+	}
+	s.mu.Lock()
+	if len(s.loads) == 0 || s.failure != nil {
+		s.mu.Unlock()
+		return false, time.Time{}
+	}
+	l := s.loads[0]
+	s.loads = s.loads[1:]
+	s.mu.Unlock()
+	p := &Piece{ID: l.id, First: l.first, Last: l.last}
+	bytes := uint64(0)
+	err := s.file.Scan(l.first, l.last, func(hash uint64, r *Record) bool {
+		n := len(p.Records)
+		if bytes >= l.bytes && hash != p.Hashes[n-1] {
+			p.Last = hash - 1
+			return false
+		}
+		b := append(append(make([]byte, 0, len(r.Key)+len(r.Value)), r.Key...), r.Value...)
+		c := *r
+		c.Key, c.Value = b[:len(r.Key):len(r.Key)], b[len(r.Key):]
+		p.Hashes, p.Records = append(p.Hashes, hash), append(p.Records, c)
+		bytes += uint64(len(b))
+		return true
+	})
+	if err != nil {
+		s.fail(err)
+		return false, time.Time{}
+	}
+	p.Applied = s.applied.Load()
+	s.piece = p
+	return true, now
+}
+
+func (s *Store) kick(thread int) {
+	select {
+	case s.changed[thread] <- struct{}{}:
+	default:
+	}
+}
+
+// Start drives the step functions by goroutines until Close.
+func (s *Store) Start() {
+	for i, step := range []func(time.Time) (bool, time.Time){s.StepCommitter, s.StepSyncer, s.StepFetcher, s.StepLoader} {
+		s.done.Go(func() { s.drive(i, step) })
+	}
+}
+
+func (s *Store) drive(thread int, step func(time.Time) (bool, time.Time)) {
+	for {
+		worked, next := step(time.Now())
+		if worked {
+			select {
+			case <-s.stop:
+				return
+			default:
+				continue
+			}
+		}
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(time.Until(next))
+		}
+		select {
+		case <-s.stop:
+			return
+		case <-s.changed[thread]:
+		case <-timer:
+		}
+	}
+}
+
+// Close applies and syncs what waits, stops the threads and closes the file. The shard appends nothing any more.
+func (s *Store) Close() error {
+	var err error
+	s.closeOnce.Do(func() {
+		close(s.stop)
+		s.done.Wait()
+		for worked := true; worked; {
+			worked, _ = s.StepCommitter(time.Now())
+		}
+		switch {
+		case s.Err() != nil:
+			err = s.Err()
+		case len(s.batch) > 0:
+			err = fmt.Errorf("store: %d entries that were acknowledged do not fit: %w", len(s.batch)+len(s.queue), ErrFull)
+		default:
+			if err = s.file.Sync(); err == nil {
+				s.durable.Store(s.applied.Load())
+			}
+		}
+		err = errors.Join(err, s.file.Close())
+	})
+	return err
+}

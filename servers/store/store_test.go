@@ -1,0 +1,243 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/dbm"
+	"flashdbm/internal/opener"
+	"flashdbm/logstore/vfs"
+)
+
+func openStore(t *testing.T, path string, pause time.Duration) *Store {
+	f, err := OpenFile(path, 0)
+	require.NoError(t, err)
+	s, err := Open(f, func() {}, pause)
+	require.NoError(t, err)
+	return s
+}
+
+func put(s *Store, seq uint64, key, value string) {
+	s.Append(Entry{Seq: seq, Hash: uint64(len(key)), Record: Record{Version: seq + s.State().Base, Key: []byte(key), Value: []byte(value)}})
+}
+
+// TestLives: each life begins where the file is, with a higher term, and above all versions that may have been given out.
+func TestLives(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	seq, version := uint64(0), uint64(0)
+	for life := range uint64(4) {
+		s := openStore(t, path, time.Millisecond)
+		assert.Equal(t, life+1, s.State().Term)
+		assert.Equal(t, seq, s.State().Seq)
+		assert.Greater(t, seq+1+s.State().Base, version)
+		s.Start()
+		for range 3000 {
+			seq++
+			put(s, seq, fmt.Sprint(seq%100), fmt.Sprint(seq))
+		}
+		version = seq + s.State().Base
+		assert.Eventually(t, func() bool { return s.Durable() == seq }, 10*time.Second, time.Millisecond)
+		s.Fetch(2, []byte("77"))
+		s.Fetch(2, []byte("absent"))
+		var got []Fetched
+		require.Eventually(t, func() bool { got = append(got, s.Fetches()...); return len(got) == 2 }, 10*time.Second, time.Millisecond)
+		assert.True(t, got[0].Found)
+		assert.Equal(t, fmt.Sprint(seq-(seq+23)%100), string(got[0].Value))
+		assert.False(t, got[1].Found)
+		s.Append(Entry{Seq: seq + 1, Hash: 2, Remove: true, Record: Record{Key: []byte("77")}})
+		seq++
+		require.NoError(t, s.Close(), "Close brings all to the file")
+		f, err := OpenFile(path, 0)
+		require.NoError(t, err)
+		_, found, err := f.Get(2, []byte("77"))
+		require.NoError(t, err)
+		assert.False(t, found)
+		require.NoError(t, f.Close())
+	}
+}
+
+func TestPieces(t *testing.T) {
+	s := openStore(t, filepath.Join(t.TempDir(), "f"), 0)
+	for i := range uint64(500) {
+		s.Append(Entry{Seq: i + 1, Hash: i / 2, Record: Record{Version: i + 1, Key: fmt.Append(nil, i), Value: make([]byte, 100)}})
+	}
+	s.Start()
+	require.Eventually(t, func() bool { return s.Applied() == 500 }, 10*time.Second, time.Millisecond)
+	n, from := 0, uint64(0)
+	for {
+		s.Load(9, from, 200, 1500)
+		var p []Piece
+		require.Eventually(t, func() bool { p = s.Pieces(); return len(p) == 1 }, 10*time.Second, time.Millisecond)
+		assert.EqualValues(t, 9, p[0].ID)
+		assert.Equal(t, from, p[0].First)
+		assert.Zero(t, len(p[0].Hashes)%2, "items of one hash are in one piece")
+		for _, h := range p[0].Hashes {
+			assert.True(t, from <= h && h <= p[0].Last)
+		}
+		n += len(p[0].Records)
+		if p[0].Last == 200 {
+			break
+		}
+		from = p[0].Last + 1
+	}
+	assert.Equal(t, 402, n)
+	require.NoError(t, s.Close())
+}
+
+// TestFull: entries that do not fit are kept, no more fit meanwhile, and they are applied once there is room.
+func TestFull(t *testing.T) {
+	disk := vfs.NewMem(1 << 30)
+	defer disk.Release()
+	opts := FileOptions(0)
+	db, err := opener.On(disk, "f", opts)
+	require.NoError(t, err)
+	s, err := Open(NewFile(db.(*dbm.DB), 0), func() {}, 0)
+	require.NoError(t, err)
+	seq := uint64(0)
+	put(s, seq+1, "first", "1")
+	seq++
+	s.StepCommitter(time.Now())
+	require.Equal(t, seq, s.Applied())
+	disk.SetMaxBytes(disk.Used() + 64<<10)
+	for i := 0; !s.Full() && i < 1000; i++ {
+		put(s, seq+1, fmt.Sprint("key ", i), string(make([]byte, 60<<10)))
+		seq++
+		s.StepCommitter(time.Now())
+		s.StepSyncer(time.Now())
+	}
+	require.True(t, s.Full())
+	applied := s.Applied()
+	assert.Less(t, applied, seq)
+	assert.False(t, s.Fits(1))
+	assert.NoError(t, s.Err())
+	s.StepCommitter(time.Now())
+	assert.Equal(t, applied, s.Applied())
+	disk.SetMaxBytes(0)
+	for range 100 {
+		s.StepCommitter(time.Now())
+	}
+	assert.Equal(t, seq, s.Applied(), "nothing that was acknowledged is lost")
+	assert.True(t, s.Fits(1))
+	require.NoError(t, s.Close())
+}
+
+// A fault is a file whose calls fail once told so.
+type fault struct {
+	File
+	bad atomic.Bool
+}
+
+var errFault = errors.New("fault")
+
+func (f *fault) Sync() error {
+	if f.bad.Load() {
+		return errFault
+	}
+	return f.File.Sync()
+}
+
+func TestFailure(t *testing.T) {
+	file, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	f := &fault{File: file}
+	var woken atomic.Int64
+	s, err := Open(f, func() { woken.Add(1) }, 0)
+	require.NoError(t, err)
+	s.Start()
+	put(s, 1, "a", "1")
+	require.Eventually(t, func() bool { return s.Durable() == 1 }, 10*time.Second, time.Millisecond)
+	f.bad.Store(true)
+	before := woken.Load()
+	put(s, 2, "b", "2")
+	require.Eventually(t, func() bool { return s.Err() != nil }, 10*time.Second, time.Millisecond)
+	assert.Greater(t, woken.Load(), before, "the shard is told")
+	assert.EqualValues(t, 1, s.Durable())
+	assert.ErrorIs(t, s.Close(), errFault)
+}
+
+// TestCrash cuts the power at random moments of a store that works on its own threads: the file has a prefix with all that was durable.
+func TestCrash(t *testing.T) {
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		disk := vfs.NewMem(1 << 30)
+		db, err := opener.On(disk, "f", FileOptions(0))
+		require.NoError(t, err)
+		s, err := Open(NewFile(db.(*dbm.DB), 0), func() {}, 0)
+		require.NoError(t, err)
+		s.Start()
+		var image *vfs.Mem
+		var durable, appended uint64
+		var done sync.WaitGroup
+		stop := make(chan struct{})
+		done.Go(func() {
+			time.Sleep(time.Duration(1+r.IntN(20)) * time.Millisecond)
+			durable = s.Durable()
+			clone := disk.Clone()
+			image = clone.Crash(vfs.Policies()[seed%uint64(len(vfs.Policies()))], seed)
+			clone.Release()
+			close(stop)
+		})
+		for running := true; running; {
+			select {
+			case <-stop:
+				running = false
+			default:
+				if appended-s.Applied() < 5000 {
+					appended++
+					put(s, appended, fmt.Sprint(appended%37), fmt.Sprint(appended))
+				} else {
+					time.Sleep(100 * time.Microsecond)
+				}
+			}
+		}
+		done.Wait()
+		require.NoError(t, s.Close())
+		disk.Release()
+		db, err = opener.On(image, "f", FileOptions(0))
+		require.NoError(t, err)
+		f := NewFile(db.(*dbm.DB), 0)
+		state, err := f.State()
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, state.Seq, durable, "seed %d", seed)
+		want := map[string]string{}
+		for i := state.Seq; i > 0 && i+37 > state.Seq; i-- {
+			want[fmt.Sprint(i%37)] = fmt.Sprint(i)
+		}
+		got := map[string]string{}
+		require.NoError(t, f.Scan(0, math.MaxUint64, func(_ uint64, r *Record) bool {
+			got[string(r.Key)] = string(r.Value)
+			return true
+		}))
+		require.Equal(t, want, got, "seed %d: the file counts %d entries", seed, state.Seq)
+		require.NoError(t, f.Close())
+		image.Release()
+	}
+}
+
+func TestHostileRecords(t *testing.T) {
+	var s State
+	for n := range 40 {
+		b := make([]byte, n)
+		if n > 0 {
+			b[0] = stateLayout
+		}
+		assert.Equal(t, n == stateSize, s.parse(b) == nil, "%d bytes", n)
+		_, _, err := parseRecord(b, b)
+		assert.Equal(t, n >= recordHead, err == nil)
+	}
+	b := (&State{1, 2, 3}).append(nil)
+	require.NoError(t, s.parse(b))
+	assert.Equal(t, State{1, 2, 3}, s)
+	b[0]++
+	assert.ErrorIs(t, s.parse(b), ErrCorrupt)
+}

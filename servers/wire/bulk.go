@@ -1,0 +1,226 @@
+package wire
+
+import (
+	"fmt"
+
+	"flashdbm/servers/fabric"
+
+	"github.com/zeebo/xxh3"
+)
+
+// A body above MaxInline stays in memory of its sender, and the frame carries a reference: the region's key, offset, length, hash and a
+// number. The receiver Reads it to private memory, compares the hash, and releases the number, whereupon the sender uses the memory
+// again. A group Reads one body at a time, so what peers send costs it MaxBody at most.
+
+const (
+	refSize   = 72
+	unit      = 64 << 10
+	bulkUnits = 2 * (MaxBody + unit - 1) / unit // of a connection's bodies under way: two of the longest
+)
+
+type bulk struct {
+	// Of the sender.
+	region fabric.Region // nil until the first large body
+	used   [bulkUnits]bool
+	held   []bulkSlot // sent, not released
+	number uint64
+	frame  []byte // of the reference that is being built
+
+	// Of the receiver.
+	landing  bool // a reference has been received, and its message has not been returned
+	posted   bool
+	fetched  bool
+	message  Message
+	ref      reference
+	releases []uint64
+}
+
+type bulkSlot struct {
+	number      uint64
+	first, size int // units
+}
+
+type reference struct {
+	key                          fabric.Key
+	offset, length, hash, number uint64
+}
+
+func (r *reference) append(b []byte) []byte {
+	b = appendKey(b, r.key)
+	for _, w := range []uint64{r.offset, r.length, r.hash, r.number} {
+		b = le.AppendUint64(b, w)
+	}
+	return b
+}
+
+func (r *reference) parse(b []byte) {
+	*r = reference{parseKey(b), le.Uint64(b[40:]), le.Uint64(b[48:]), le.Uint64(b[56:]), le.Uint64(b[64:])}
+}
+
+func appendKey(b []byte, k fabric.Key) []byte {
+	for _, w := range []uint64{k.ID, k.Rkey, k.Nonce, k.Base, k.Len} {
+		b = le.AppendUint64(b, w)
+	}
+	return b
+}
+
+func parseKey(b []byte) fabric.Key {
+	return fabric.Key{
+		ID: le.Uint64(b), Rkey: le.Uint64(b[8:]), Nonce: le.Uint64(b[16:]), Base: le.Uint64(b[24:]), Len: le.Uint64(b[32:]),
+	}
+}
+
+// begin returns memory for a body of at most n bytes, and sees to it that the reference has room as well.
+func (b *bulk) begin(c *link, n int) ([]byte, error) {
+	if b.region == nil {
+		r, err := c.g.d.Alloc(bulkUnits*unit, fabric.RemoteRead)
+		if err != nil {
+			return nil, fmt.Errorf("wire: memory for a body of %d bytes: %w", n, err)
+		}
+		b.region = r
+	}
+	units := (n + unit - 1) / unit
+	first := b.find(units)
+	if first < 0 {
+		return nil, ErrAgain
+	}
+	if b.frame = c.beginFrame(refSize); b.frame == nil {
+		return nil, ErrAgain
+	}
+	c.inBulk = &bulkSlot{first: first, size: units}
+	at := first * unit
+	return b.region.Bytes()[at : at : at+n], nil
+}
+
+// find returns the first of so many free units in a row, -1 if there are none.
+func (b *bulk) find(units int) int {
+	run := 0
+	for i, used := range b.used {
+		if run++; used {
+			run = 0
+		}
+		if run == units {
+			return i + 1 - units
+		}
+	}
+	return -1
+}
+
+func (b *bulk) end(c *link, h *Header, body []byte) {
+	s := *c.inBulk
+	c.inBulk = nil
+	b.number++
+	s.number, s.size = b.number, (len(body)+unit-1)/unit
+	for i := range s.size {
+		b.used[s.first+i] = true
+	}
+	b.held = append(b.held, s)
+	ref := reference{b.region.Key(), uint64(s.first * unit), uint64(len(body)), xxh3.Hash(body), s.number}
+	ref.append(b.frame[headSize:headSize])
+	with := *h
+	with.Flags |= flagBulk
+	c.endFrame(&with, refSize)
+}
+
+// release gives the memory of a body back that the peer has Read.
+func (b *bulk) release(number uint64) bool {
+	for i, s := range b.held {
+		if s.number == number {
+			clear(b.used[s.first : s.first+s.size])
+			b.held = append(b.held[:i], b.held[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// fetch begins to receive a message whose body is elsewhere.
+func (b *bulk) fetch(c *link, m *Message) {
+	if len(m.Body) != refSize {
+		c.fail(fmt.Errorf("%w: a reference of %d bytes", ErrProtocol, len(m.Body)))
+		return
+	}
+	b.ref.parse(m.Body)
+	if b.ref.length > MaxBody {
+		c.fail(fmt.Errorf("%w: a body of %d bytes", ErrProtocol, b.ref.length))
+		return
+	}
+	b.message = Message{Header: m.Header}
+	b.message.Flags &^= flagBulk
+	b.landing, b.posted, b.fetched = true, false, false
+}
+
+// landed goes on with what fetch began, and returns the message when its body is here.
+func (b *bulk) landed(c *link) (Message, bool) {
+	g := c.g
+	if c.Err() != nil || !b.landing {
+		return Message{}, false
+	}
+	if !b.posted {
+		if g.landFor != nil || !b.post(c) {
+			return Message{}, false
+		}
+	}
+	if !b.fetched {
+		return Message{}, false
+	}
+	b.landing, g.landFor = false, nil
+	m := b.message
+	m.Body = g.landing.Bytes()[:b.ref.length:b.ref.length]
+	if xxh3.Hash(m.Body) != b.ref.hash {
+		c.fail(fmt.Errorf("%w: a body of %d bytes is not what its reference says", ErrProtocol, b.ref.length))
+		return Message{}, false
+	}
+	b.releases = append(b.releases, b.ref.number)
+	g.mark(c)
+	c.stats.Received++
+	return m, true
+}
+
+// post Reads the body to the group's landing place, which is free.
+func (b *bulk) post(c *link) bool {
+	g := c.g
+	if g.landing == nil {
+		r, err := g.d.Alloc(MaxBody, 0)
+		if err != nil {
+			c.fail(fmt.Errorf("wire: memory to receive a body: %w", err))
+			return false
+		}
+		g.landing = r
+	}
+	n, err := c.ep.Post([]fabric.WR{{
+		ID: c.id | kindBulk, Op: fabric.Read, Flags: fabric.Signal,
+		Local: g.landing, LLen: b.ref.length, Remote: b.ref.key, ROff: b.ref.offset,
+	}})
+	if n == 0 {
+		if err != fabric.ErrAgain {
+			c.fail(err)
+		}
+		return false
+	}
+	c.under++
+	b.posted, g.landFor = true, c
+	return true
+}
+
+// sendReleases tells the peer which of its bodies are here.
+func (b *bulk) sendReleases(c *link) {
+	for len(b.releases) > 0 {
+		if c.beginFrame(0) == nil {
+			c.g.mark(c)
+			return
+		}
+		c.endFrame(&Header{Op: opRelease, Request: b.releases[0]}, 0)
+		b.releases = b.releases[:copy(b.releases, b.releases[1:])]
+	}
+}
+
+// waiting says whether Receive has to be called although nothing new has come.
+func (b *bulk) waiting() bool { return b.landing && (!b.posted || b.fetched) }
+
+func (b *bulk) free() {
+	if b.region != nil {
+		b.region.Close()
+		b.region = nil
+	}
+}

@@ -1,0 +1,184 @@
+package wire
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+
+	"flashdbm/servers/fabric"
+)
+
+// Version is the version of the framing.
+const Version = 1
+
+const (
+	greetingMagic = "FDBW"
+	greetingSize  = 56
+)
+
+// MaxHello is the most bytes of a caller's hello or answer.
+const MaxHello = fabric.MaxHello - greetingSize
+
+// A greeting stands before the caller's part in the fabric's hello, and in its answer: what the peer needs to send to this end.
+type greeting struct {
+	carrier Carrier
+	salt    uint64     // of this end's ring, drawn at random
+	key     fabric.Key // of this end's ring and control area
+}
+
+func (g *greeting) append(b []byte) []byte {
+	b = append(b, greetingMagic...)
+	b = le.AppendUint16(b, Version)
+	b = append(b, byte(g.carrier), 0)
+	b = le.AppendUint64(b, g.salt)
+	return appendKey(b, g.key)
+}
+
+// parse decodes a greeting and returns what stands behind it.
+func (g *greeting) parse(b []byte) ([]byte, error) {
+	if len(b) < greetingSize || string(b[:4]) != greetingMagic {
+		return nil, fmt.Errorf("%w: the peer is no flashdbm server or client", ErrProtocol)
+	}
+	if v := le.Uint16(b[4:]); v != Version {
+		return nil, fmt.Errorf("%w: the peer's framing is version %d, this end's %d", ErrProtocol, v, Version)
+	}
+	*g = greeting{Carrier(b[6]), le.Uint64(b[8:]), parseKey(b[16:])}
+	if g.carrier != CarrierRing && g.carrier != CarrierSend {
+		return nil, fmt.Errorf("%w: %v over a fabric", ErrProtocol, g.carrier)
+	}
+	if g.carrier == CarrierRing && g.key.Len < landSize {
+		return nil, fmt.Errorf("%w: a ring of %d bytes", ErrProtocol, g.key.Len)
+	}
+	return b[greetingSize:], nil
+}
+
+// Hello returns the caller's part of the hello of a connection that somebody asks for.
+func Hello(in fabric.Incoming) ([]byte, error) {
+	var g greeting
+	return g.parse(in.Hello())
+}
+
+// Dial connects to a peer that answers with Accept, and returns the caller's part of the answer. The connection belongs to nobody until
+// the group's thread calls Add; whoever gives it up before that calls its Close.
+func (g *Group) Dial(ctx context.Context, addr string, hello []byte, carrier Carrier) (Conn, []byte, error) {
+	c, mine, err := g.prepare(carrier)
+	if err != nil {
+		return nil, nil, err
+	}
+	ep, answer, err := g.d.Dial(ctx, addr, append(mine.append(nil), hello...), g.options(carrier))
+	if err != nil {
+		c.free()
+		return nil, nil, fmt.Errorf("wire: dial %s: %w", addr, err)
+	}
+	c.ep = ep
+	var theirs greeting
+	rest, err := theirs.parse(answer)
+	if err == nil && theirs.carrier != carrier {
+		err = fmt.Errorf("%w: asked for %v, got %v", ErrProtocol, carrier, theirs.carrier)
+	}
+	if err != nil {
+		ep.Close()
+		c.free()
+		return nil, nil, fmt.Errorf("wire: dial %s: %w", addr, err)
+	}
+	c.meet(&theirs)
+	return c, rest, nil
+}
+
+// Accept makes the connection that somebody asks for, with the carrier that the peer has chosen. It is handed on as Dial's is.
+func (g *Group) Accept(in fabric.Incoming, answer []byte) (Conn, error) {
+	var theirs greeting
+	if _, err := theirs.parse(in.Hello()); err != nil {
+		in.Reject(err.Error())
+		return nil, err
+	}
+	c, mine, err := g.prepare(theirs.carrier)
+	if err != nil {
+		in.Reject("no memory for the connection")
+		return nil, err
+	}
+	c.ep, err = in.Accept(g.options(theirs.carrier), append(mine.append(nil), answer...))
+	if err != nil {
+		c.free()
+		return nil, fmt.Errorf("wire: accept: %w", err)
+	}
+	c.meet(&theirs)
+	return c, nil
+}
+
+func (g *Group) options(carrier Carrier) fabric.EndpointOptions {
+	o := fabric.EndpointOptions{Send: g.q, Recv: g.q, Depth: depth}
+	if carrier == CarrierSend {
+		o.Recvs = sendSlots
+	}
+	return o
+}
+
+// prepare makes this end's memory. It is never used for another connection: words of an old one may come late.
+func (g *Group) prepare(carrier Carrier) (*link, *greeting, error) {
+	if carrier != CarrierRing && carrier != CarrierSend {
+		return nil, nil, fmt.Errorf("wire: %v is no carrier of a fabric", carrier)
+	}
+	c := &link{g: g, posts: make([]uint64, 0, 32)}
+	var err error
+	if c.land, err = g.d.Alloc(landSize, fabric.RemoteWrite); err != nil {
+		return nil, nil, fmt.Errorf("wire: memory of a connection: %w", err)
+	}
+	if c.stage, err = g.d.Alloc(landSize, 0); err != nil {
+		c.land.Close()
+		return nil, nil, fmt.Errorf("wire: memory of a connection: %w", err)
+	}
+	if carrier == CarrierSend {
+		if c.sends, err = newSends(c); err != nil {
+			c.land.Close()
+			c.stage.Close()
+			return nil, nil, fmt.Errorf("wire: memory of a connection: %w", err)
+		}
+	}
+	var b [8]byte
+	rand.Read(b[:])
+	salt := binary.NativeEndian.Uint64(b[:])
+	c.in = receiver{ring: c.land.Bytes(), salt: salt, number: 1}
+	c.out = sender{mirror: c.stage.Bytes()[:RingSize], number: 1}
+	if c.sends != nil {
+		c.sends.inSalt = salt
+	}
+	return c, &greeting{carrier, salt, c.land.Key()}, nil
+}
+
+// meet takes what the peer has said.
+func (c *link) meet(theirs *greeting) {
+	c.peer, c.out.salt = theirs.key, theirs.salt
+	if c.sends != nil {
+		c.sends.salt = theirs.salt
+	}
+}
+
+// Read Reads n bytes at an offset of a peer's region to local memory. Done tells, with the token, when it is complete. The error is
+// ErrAgain when too much is under way.
+func (c *link) Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	c.wrs[0] = fabric.WR{
+		ID: c.id | kindRead | token&tokenMask, Op: fabric.Read, Flags: fabric.Signal, Local: local, LOff: off, LLen: n, Remote: key, ROff: at,
+	}
+	taken, err := c.ep.Post(c.wrs[:1])
+	if taken == 1 {
+		c.under++
+		c.stats.Reads++
+		return nil
+	}
+	if err == fabric.ErrAgain {
+		return ErrAgain
+	}
+	c.fail(err)
+	return c.Err()
+}
+
+// A OneSided is a Conn whose peer's memory can be Read.
+type OneSided interface {
+	Conn
+	Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error
+}

@@ -1,0 +1,305 @@
+package wire
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"flashdbm/servers/fabric"
+)
+
+// A Group is what one thread has of the fabric: a queue, and the connections that report to it. Its thread calls all methods, except
+// Dial, Accept and Wake, which any goroutine may call.
+type Group struct {
+	d     fabric.Domain
+	q     fabric.Queue
+	links []*link // by the slot in their ids; nil if free
+	gens  []uint64
+	dirty []*link // have something to flush
+	wcs   []fabric.WC
+
+	scratch  []byte        // what Receive returns lies here
+	landing  fabric.Region // a large body is Read to here
+	landFor  *link
+	done     []ReadDone
+	draining []*link // closed, with operations under way
+}
+
+// ReadDone says that a Read is complete.
+type ReadDone struct {
+	Conn  Conn
+	Token uint64
+	Err   error
+}
+
+// A WR's ID names the link and what the operation is for.
+const (
+	slotBits  = 16
+	genShift  = 32 + slotBits
+	kindShift = 28
+
+	kindFrames = 0 << kindShift
+	kindWord   = 1 << kindShift // and the word
+	kindBulk   = 2 << kindShift
+	kindRead   = 3 << kindShift // and the token
+	kindRecv   = 4 << kindShift // and the place
+	kindMask   = 15 << kindShift
+	tokenMask  = 1<<kindShift - 1
+)
+
+// MaxToken is the highest token of a Read.
+const MaxToken = tokenMask
+
+// depth is how many operations of one connection are under way at most, Recvs apart.
+const depth = 128
+
+// NewGroup returns a group whose connections together have at most about ops operations under way.
+func NewGroup(d fabric.Domain, ops int) (*Group, error) {
+	q, err := d.NewQueue(ops)
+	if err != nil {
+		return nil, fmt.Errorf("wire: %w", err)
+	}
+	return &Group{d: d, q: q, wcs: make([]fabric.WC, 64), scratch: make([]byte, maxFrame)}, nil
+}
+
+// Close closes all connections, and the queue.
+func (g *Group) Close() error {
+	for _, c := range g.links {
+		if c != nil {
+			c.Close()
+		}
+	}
+	for _, c := range g.draining {
+		c.free()
+	}
+	g.draining = nil
+	if g.landing != nil {
+		g.landing.Close()
+	}
+	return g.q.Close()
+}
+
+// Add gives the group's thread a connection that Dial or Accept has made. Only then may it be used.
+func (g *Group) Add(conn Conn) {
+	c := conn.(*link)
+	slot := -1
+	for i, l := range g.links {
+		if l == nil {
+			slot = i
+			break
+		}
+	}
+	if slot < 0 {
+		slot = len(g.links)
+		g.links, g.gens = append(g.links, nil), append(g.gens, 0)
+	}
+	g.links[slot] = c
+	g.gens[slot]++
+	c.id = uint64(slot)<<32 | g.gens[slot]&0xFFFF<<genShift
+	if c.sends != nil {
+		c.sends.start()
+	}
+}
+
+// drop takes a closed connection out. Its memory is given back when nothing of it is under way.
+func (g *Group) drop(c *link) {
+	slot := c.id >> 32 & (1<<slotBits - 1)
+	if int(slot) < len(g.links) && g.links[slot] == c {
+		g.draining = append(g.draining, c)
+		g.links[slot] = nil
+	} else {
+		c.free()
+	}
+}
+
+func (c *link) free() {
+	if c.g.landFor == c {
+		c.g.landFor = nil
+	}
+	c.bulk.free()
+	if c.sends != nil {
+		c.sends.free()
+	}
+	c.land.Close()
+	c.stage.Close()
+}
+
+func (g *Group) mark(c *link) {
+	if !c.dirty {
+		c.dirty = true
+		g.dirty = append(g.dirty, c)
+	}
+}
+
+// Flush puts the messages of all connections on their way.
+func (g *Group) Flush() {
+	list := g.dirty
+	g.dirty = g.dirty[len(g.dirty):]
+	for _, c := range list {
+		c.dirty = false
+		c.Flush()
+	}
+	if len(g.dirty) == 0 {
+		g.dirty = list[:0]
+	}
+}
+
+// Step takes completions and flushes. It says whether there was anything. Reads that have completed are in Done until the next Step.
+func (g *Group) Step() bool {
+	clear(g.done)
+	g.done = g.done[:0]
+	n := g.q.Poll(g.wcs)
+	for i := range g.wcs[:n] {
+		g.complete(&g.wcs[i])
+	}
+	worked := n > 0 || len(g.dirty) > 0
+	if len(g.dirty) > 0 {
+		g.Flush()
+	}
+	return worked
+}
+
+// Done returns the Reads that have completed in the last Step.
+func (g *Group) Done() []ReadDone { return g.done }
+
+func (g *Group) complete(wc *fabric.WC) {
+	slot := wc.ID >> 32 & (1<<slotBits - 1)
+	c := g.links[slot]
+	if c == nil || c.id>>genShift != wc.ID>>genShift {
+		c = g.drained(wc)
+		if c == nil {
+			return
+		}
+	}
+	kind, arg := wc.ID&kindMask, wc.ID&tokenMask
+	if wc.Err != nil {
+		c.fail(wc.Err)
+	}
+	switch {
+	case kind == kindRead:
+		c.under--
+		g.done = append(g.done, ReadDone{c, arg, wc.Err})
+	case kind == kindBulk:
+		c.under--
+		c.bulk.fetched = true
+		if c.closed && g.landFor == c {
+			g.landFor = nil
+		}
+	case wc.Err != nil: // of what is not signalled, too; the connection has ended
+	case kind == kindFrames:
+		c.under--
+		if c.sends != nil {
+			c.sends.sent()
+		} else {
+			c.framesDone()
+		}
+	case kind == kindWord:
+		c.under--
+		c.busy[arg] = false
+		if arg == wordBell/8 && c.bellAgain {
+			c.ring()
+		}
+	case kind == kindRecv:
+		c.sends.received(int(arg), wc.Len)
+	}
+}
+
+// drained returns the closed connection that a completion is of, and gives its memory back with the last one.
+func (g *Group) drained(wc *fabric.WC) *link {
+	for _, c := range g.draining {
+		if c.id == wc.ID&^(1<<32-1) {
+			return c
+		}
+	}
+	return nil
+}
+
+// Check looks after what takes time: connections whose endpoint has ended, frames that never become whole, memory of closed connections. It
+// is called now and then, some ten times a second.
+func (g *Group) Check(now time.Time) {
+	for _, c := range g.links {
+		if c == nil {
+			continue
+		}
+		select {
+		case <-c.ep.Done():
+			err := c.ep.Err()
+			if err == nil {
+				err = fabric.ErrPeer
+			}
+			c.fail(err)
+		default:
+		}
+		switch {
+		case !c.badNow:
+			c.suspect = time.Time{}
+		case c.suspect.IsZero():
+			c.suspect = now
+		case now.Sub(c.suspect) > suspectTime:
+			c.fail(fmt.Errorf("%w: a frame that proves nothing for %v", ErrProtocol, suspectTime))
+		}
+	}
+	keep := g.draining[:0]
+	for _, c := range g.draining {
+		if c.drainSince.IsZero() {
+			c.drainSince = now
+		}
+		if now.Sub(c.drainSince) > drainTime {
+			c.free()
+		} else {
+			keep = append(keep, c)
+		}
+	}
+	clear(g.draining[len(keep):])
+	g.draining = keep
+}
+
+const (
+	// suspectTime is how long a frame may be on its way once its indicator is there. It is above the fabric's own limit of 1 s for an
+	// operation; a peer that is stopped in the middle of a Write is given up a little later than the fabric would.
+	suspectTime = 2 * time.Second
+	// drainTime is how long the memory of a closed connection is kept for operations under way. The fabric completes all operations of
+	// a closed endpoint; this is longer than any of them takes.
+	drainTime = 3 * time.Second
+)
+
+// Arm prepares the group's thread for sleep: true means that every peer will notify this group if it sends anything from now on, and
+// nothing has come so far. False means that Step and Receive have to be called first; Arm costs nothing if it is then called again.
+func (g *Group) Arm() bool {
+	g.Step()
+	ready := len(g.done) == 0 && len(g.dirty) == 0
+	for _, c := range g.links {
+		if c == nil || c.Err() != nil {
+			continue
+		}
+		if c.busy[wordArmed/8] {
+			ready = false
+			continue
+		}
+		if !c.isArmed() {
+			c.armed++
+			c.writeWord(wordArmed, c.armed, 0)
+			ready = false
+		}
+	}
+	if !ready {
+		return false
+	}
+	// All armed numbers are in the peers' memory; what they sent before they could see them is found by this look.
+	for _, c := range g.links {
+		if c != nil && c.Err() == nil && c.arrived() {
+			return false
+		}
+	}
+	return true
+}
+
+// Wait sleeps until a peer notifies, an operation completes, or Wake is called. It is called only after Arm has said true and nothing
+// else has been called since; it looks spin times before it sleeps.
+func (g *Group) Wait(ctx context.Context, spin int) error { return g.q.Wait(ctx, spin) }
+
+// Wake ends the Wait that is under way, or the next one. Any goroutine may call it.
+func (g *Group) Wake() { g.q.Wake() }
+
+// Domain returns the fabric's domain.
+func (g *Group) Domain() fabric.Domain { return g.d }
