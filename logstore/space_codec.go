@@ -139,7 +139,11 @@ func (sp *space) adopt() (first uint32) {
 	for first > 0 && sp.segments[first-1].state == segmentAbsent {
 		first--
 	}
-	if most := max(uint64(first)+maxUnmapped, uint64(len(sp.segments))); sp.pages/sp.segmentPages > most {
+	known := first // behind the last one that something is known of: what was adopted before, at a shorter length, does not count
+	for known > 0 && sp.segments[known-1].isBlank() {
+		known--
+	}
+	if most := max(uint64(known)+maxUnmapped, uint64(len(sp.segments))); sp.pages/sp.segmentPages > most {
 		sp.pages = most * sp.segmentPages
 	}
 	sp.extendTo(uint32((sp.pages + sp.segmentPages - 1) / sp.segmentPages))
@@ -148,6 +152,9 @@ func (sp *space) adopt() (first uint32) {
 	}
 	return first
 }
+
+// isBlank reports whether nothing is known to be, or to have been, in the segment.
+func (g *segment) isBlank() bool { return g.written == 0 && g.live == 0 && g.names == 0 }
 
 // settle decides about segments that no durable checkpoint knows, from the given one on, of which as many have space as are given. Those
 // that something lies in are kept, and of the others as many as there may be space for: the lowest, since the log takes them first. The
