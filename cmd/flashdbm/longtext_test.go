@@ -77,6 +77,7 @@ func TestLongText(t *testing.T) {
 
 // TestLongValue: a long value goes through every command unchanged.
 func TestLongValue(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
 	value := make([]byte, firstBytes+3<<20+5)
 	r := rand.NewChaCha8([32]byte{})
