@@ -27,6 +27,7 @@
 #   make test-ndbm-packages  what that needs of Debian's packages
 #   make opentime how long a database of 1 GB takes to open that was killed while 33 goroutines wrote
 #   make build    bin/flashdbm
+#   make flashdbmd  bin/flashdbmd, the server
 #   make install  flashdbm into Go's bin directory
 
 GO       ?= go
@@ -74,6 +75,10 @@ demo: build
 
 build:
 	$(GO) build -o bin/flashdbm ./cmd/flashdbm
+
+.PHONY: flashdbmd
+flashdbmd:
+	cd servers && $(GO) build -o ../bin/flashdbmd ./daemon/flashdbmd
 
 install:
 	$(GO) install ./cmd/flashdbm

@@ -168,7 +168,7 @@ func add(q *protocol.Request, st *state, it *guard.Item, sum *int64) protocol.St
 	old := int64(0)
 	if st.found {
 		n, err := strconv.ParseInt(string(st.item.Value), 10, 64)
-		if err != nil {
+		if err != nil || string(strconv.AppendInt(nil, n, 10)) != string(st.item.Value) { // as ADD itself writes it: no sign +, no zeros ahead
 			return protocol.StatusNotNumber
 		}
 		old = n

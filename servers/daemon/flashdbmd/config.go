@@ -1,0 +1,132 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"flashdbm/servers/shard"
+)
+
+// config is what serve is told.
+type config struct {
+	dir        string
+	shards     int
+	durability shard.Durability
+	memory     int64 // bytes of items, of all shards together; 0: no limit
+	maxFile    int64 // bytes of a shard's file; 0: no limit
+	socket     string
+	tcp        string
+	resp       string
+	http       string
+	password   string
+	cert, key  string
+}
+
+// modes are the durabilities by name.
+var modes = map[string]shard.Durability{"memory": shard.Memory, "async": shard.Async, "sync": shard.Sync}
+
+// parse reads flags, and for those that are not given the environment: --max-file is FLASHDBMD_MAX_FILE. All that is wrong wraps errUsage and
+// names the setting.
+func parse(args []string, env func(string) (string, bool), out io.Writer) (*config, error) {
+	c := &config{}
+	var mode string
+	var megabytes, fileMegabytes int64
+	f := flag.NewFlagSet("flashdbmd serve", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.StringVar(&c.dir, "dir", "", "directory of the database; may be empty with --durability memory")
+	f.IntVar(&c.shards, "shards", 0, "threads that own a part of the keys each; 0: as many as the database has, 1 if it is new")
+	f.StringVar(&mode, "durability", "sync", "an acknowledged write survives: sync a power cut, async the end of the process up to the last second, memory nothing")
+	f.Int64Var(&megabytes, "memory", 0, "MiB of records in memory, of all shards together; what does not fit is read from the files. 0: no limit")
+	f.Int64Var(&fileMegabytes, "max-file", 0, "MiB that the file of a shard may grow to; 0: no limit")
+	f.StringVar(&c.socket, "socket", "", "path of the socket for programs of this machine that use the client library; default: node.sock in --dir")
+	f.StringVar(&c.tcp, "tcp", "", "address for programs of other machines that use the client library; needs --password")
+	f.StringVar(&c.resp, "resp", "127.0.0.1:6380", "address for clients of Redis; one that is not of this machine needs --password")
+	f.StringVar(&c.http, "http", "", "address for /metrics, /healthz and /debug/pprof/; empty: none")
+	f.StringVar(&c.password, "password", "", "what clients of Redis have to give with AUTH; better set as FLASHDBMD_PASSWORD, as others see command lines")
+	f.StringVar(&c.cert, "tls-cert", "", "PEM file of the certificate for clients of Redis; with --tls-key")
+	f.StringVar(&c.key, "tls-key", "", "PEM file of its key")
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprint(out, "Settings of flashdbmd serve; --dir is also FLASHDBMD_DIR, and so on:\n\n")
+			f.SetOutput(out)
+			f.PrintDefaults()
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: see flashdbmd serve --help (%w)", err, errUsage)
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("%q is not a setting: %w", f.Arg(0), errUsage)
+	}
+	if err := fromEnvironment(f, env); err != nil {
+		return nil, err
+	}
+	wrong := func(setting, format string, a ...any) error {
+		return fmt.Errorf("--%s: %s (%w)", setting, fmt.Sprintf(format, a...), errUsage)
+	}
+	var ok bool
+	if c.durability, ok = modes[mode]; !ok {
+		return nil, wrong("durability", "%q is none of memory, async and sync", mode)
+	}
+	for setting, n := range map[string]int64{"memory": megabytes, "max-file": fileMegabytes, "shards": int64(c.shards)} {
+		if n < 0 || n > 1<<40 {
+			return nil, wrong(setting, "%d is out of range", n)
+		}
+	}
+	c.memory, c.maxFile = megabytes<<20, fileMegabytes<<20
+	if c.dir == "" && c.durability != shard.Memory {
+		return nil, wrong("dir", "a directory is needed, for instance --dir /var/lib/flashdbm")
+	}
+	if c.socket == "" {
+		if c.dir == "" {
+			c.socket = filepath.Join(os.TempDir(), fmt.Sprintf("flashdbmd-%d.sock", os.Getpid()))
+		} else {
+			c.socket = filepath.Join(c.dir, "node.sock")
+		}
+	}
+	if (c.cert == "") != (c.key == "") {
+		return nil, wrong("tls-cert", "certificate and key come together")
+	}
+	if c.tcp != "" && c.password == "" {
+		return nil, wrong("tcp", "set a password too: who may connect may read and write all records")
+	}
+	if c.password == "" && !local(c.resp) {
+		return nil, wrong("resp", "%s can be reached from other machines; set a password, or listen on 127.0.0.1", c.resp)
+	}
+	if c.http != "" && !local(c.http) {
+		return nil, wrong("http", "%s can be reached from other machines, and asks for no password; listen on 127.0.0.1", c.http)
+	}
+	return c, nil
+}
+
+// fromEnvironment sets the flags that were not given and are in the environment.
+func fromEnvironment(f *flag.FlagSet, env func(string) (string, bool)) (err error) {
+	given := map[string]bool{}
+	f.Visit(func(x *flag.Flag) { given[x.Name] = true })
+	f.VisitAll(func(x *flag.Flag) {
+		name := "FLASHDBMD_" + strings.ToUpper(strings.ReplaceAll(x.Name, "-", "_"))
+		value, ok := env(name)
+		if err != nil || given[x.Name] || !ok {
+			return
+		}
+		if serr := f.Set(x.Name, value); serr != nil {
+			err = fmt.Errorf("%s: %w (%w)", name, serr, errUsage)
+		}
+	})
+	return err
+}
+
+// local says whether an address is of this machine only.
+func local(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

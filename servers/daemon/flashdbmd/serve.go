@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"flashdbm/servers/daemon/resp"
+	"flashdbm/servers/fabric/shm"
+	"flashdbm/servers/fabric/tcp"
+	"flashdbm/servers/hydra"
+	"flashdbm/servers/hydra/machine"
+)
+
+// patience is how long clients may take for the commands that have arrived when the process is told to end, and how long the node may take
+// to answer for the first time.
+const patience = 10 * time.Second
+
+// serve runs until SIGINT, SIGTERM or a failure of the node. It returns nil after a signal, once all that was acknowledged is in the files.
+func serve(c *config, messages io.Writer) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	closing := func(what string, end func() error) {
+		if cerr := end(); cerr != nil && err == nil {
+			err = fmt.Errorf("closing %s: %w", what, cerr)
+		}
+	}
+	if c.dir != "" {
+		if err := os.MkdirAll(c.dir, 0o700); err != nil {
+			return err
+		}
+	}
+	memory, err := shm.Open()
+	if err != nil {
+		return err
+	}
+	defer closing("shared memory", memory.Close)
+	o := machine.Options{
+		Dir: c.dir, Shards: c.shards, Durability: c.durability, Memory: c.memory / int64(max(c.shards, 1)), MaxFile: c.maxFile,
+		Listen: []machine.Listen{{Domain: memory, Addr: c.socket, Public: "shm:" + c.socket}},
+	}
+	if c.password != "" {
+		o.Secret = []byte(c.password)
+	}
+	if c.tcp != "" {
+		network := tcp.Open(tcp.Options{})
+		defer closing("network", network.Close)
+		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp, Public: "tcp:" + c.tcp})
+	}
+	node, err := machine.Open(o)
+	if err != nil {
+		return err
+	}
+	defer closing("node", node.Close)
+	dialing, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	client, err := hydra.Dial(dialing, []string{"shm:" + c.socket}, &hydra.Options{Secret: o.Secret})
+	if err != nil {
+		return fmt.Errorf("the node does not answer: %w", err)
+	}
+	defer closing("client", client.Close)
+
+	config := resp.Config{Password: c.password}
+	if c.cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		if err != nil {
+			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		config.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	server := resp.NewServer(client, config)
+	listener, err := net.Listen("tcp", c.resp)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error, 2)
+	go func() { failed <- server.Serve(listener) }()
+	if c.http != "" {
+		admin, err := net.Listen("tcp", c.http)
+		if err != nil {
+			listener.Close()
+			return err
+		}
+		defer admin.Close()
+		go func() { failed <- serveAdmin(admin, node, client, server) }()
+	}
+	fmt.Fprintf(messages, "flashdbmd: serving %s: RESP at %s, client library at shm:%s\n", where(c), listener.Addr(), c.socket)
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(messages, "flashdbmd: ending")
+		stop() // a second signal ends the process at once
+	case err = <-failed:
+	case err = <-nodeFails(ctx, node):
+	}
+	ending, done := context.WithTimeout(context.Background(), patience)
+	defer done()
+	if serr := server.Shutdown(ending); serr != nil && !errors.Is(serr, context.DeadlineExceeded) && err == nil {
+		err = serr
+	}
+	return err
+}
+
+func where(c *config) string {
+	if c.dir == "" {
+		return "records in memory only"
+	}
+	return c.dir
+}
+
+// nodeFails tells why a shard serves nothing any more, once one does not.
+func nodeFails(ctx context.Context, node *machine.Node) <-chan error {
+	failed := make(chan error, 1)
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := node.Err(); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	return failed
+}

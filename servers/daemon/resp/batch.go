@@ -1,0 +1,163 @@
+package resp
+
+import (
+	"errors"
+	"hash/maphash"
+
+	"flashdbm/servers/hydra"
+)
+
+// maxBatch is how many requests of a pipeline or of a command travel together. The values of a batch are in memory together. When it is
+// larger, the comparison of all keys with each other takes longer than the crossings that it saves.
+const maxBatch = 128
+
+// answer says what becomes of a request's result.
+type answer uint8
+
+const (
+	answerValue     answer = iota // the value, null if there is none
+	answerLength                  // of the value, 0 if there is none
+	answerOK                      // OK
+	answerOKOrNull                // OK, null if the condition did not hold
+	answerOneOrZero               // 1, 0 if the condition did not hold
+	answerSum                     // the new number
+)
+
+// A batch is requests of a pipeline that were not sent yet.
+//
+// Invariant: no two of its requests have the same key if one of them writes. So they may take effect in any order.
+type batch struct {
+	list    []hydra.Request
+	answers []answer
+	hashes  []uint64 // of the keys
+	writes  int
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// queue adds a request to the batch. Key and value stay where they are in the input until the batch has run.
+func (c *conn) queue(r hydra.Request, a answer) {
+	b := &c.batch
+	write := r.Kind != hydra.Get
+	h := maphash.Bytes(hashSeed, r.Key)
+	if len(b.list) == maxBatch || (len(b.list) > 0 && (write || b.writes > 0) && b.has(h)) {
+		c.runBatch()
+	}
+	b.list, b.answers, b.hashes = append(b.list, r), append(b.answers, a), append(b.hashes, h)
+	if write {
+		b.writes++
+	}
+}
+
+// has says whether a key with that hash is among the requests. Two reads of a key part the batch too if something else is written: that
+// costs time and no more.
+func (b *batch) has(hash uint64) bool {
+	for _, h := range b.hashes {
+		if h == hash {
+			return true
+		}
+	}
+	return false
+}
+
+// runBatch sends what is in the batch, and answers.
+func (c *conn) runBatch() {
+	b := &c.batch
+	switch len(b.list) {
+	case 0:
+		return
+	case 1:
+		c.runOne(&b.list[0], b.answers[0])
+	default:
+		c.s.store.Batch(c.s.ctx, b.list)
+		for i := range b.list {
+			c.answer(&b.list[i], b.answers[i])
+			c.out.bounded()
+		}
+	}
+	b.reset()
+}
+
+// runOne is a batch of one request. Those that are frequent take no memory.
+func (c *conn) runOne(r *hydra.Request, a answer) {
+	switch r.Kind {
+	case hydra.Get:
+		c.value, r.Err = c.s.store.GetInto(c.s.ctx, r.Key, c.value[:0])
+		r.Item.Value = c.value
+		if cap(c.value) > outputKeep {
+			c.value = nil
+		}
+	case hydra.Put:
+		_, r.Err = c.s.store.Put(c.s.ctx, r.Key, r.Value, r.Expiry)
+	default:
+		c.s.store.Batch(c.s.ctx, c.batch.list)
+	}
+	c.answer(r, a)
+}
+
+// answer answers a request that has ended.
+func (c *conn) answer(r *hydra.Request, a answer) {
+	absent := errors.Is(r.Err, hydra.ErrNotFound) || errors.Is(r.Err, hydra.ErrExists)
+	if r.Err != nil && !absent {
+		c.storeError(r.Err)
+		return
+	}
+	switch a {
+	case answerValue:
+		if absent {
+			c.out.null()
+		} else {
+			c.out.bulk(r.Item.Value)
+		}
+	case answerLength:
+		if absent {
+			c.out.integer(0)
+		} else {
+			c.out.integer(int64(len(r.Item.Value)))
+		}
+	case answerOK:
+		c.out.simple("OK")
+	case answerOKOrNull:
+		if absent {
+			c.out.null()
+		} else {
+			c.out.simple("OK")
+		}
+	case answerOneOrZero:
+		if absent {
+			c.out.integer(0)
+		} else {
+			c.out.integer(1)
+		}
+	case answerSum:
+		c.out.integer(r.Sum)
+	}
+}
+
+// each runs n requests of one command, and hands over their results in order. The batch is empty before and after.
+func (c *conn) each(n int, request func(i int) hydra.Request, got func(*hydra.Request)) {
+	b := &c.batch
+	run := func() {
+		if len(b.list) > 0 {
+			c.s.store.Batch(c.s.ctx, b.list)
+		}
+		for i := range b.list {
+			got(&b.list[i])
+		}
+		b.reset()
+	}
+	for i := range n {
+		r := request(i)
+		h := maphash.Bytes(hashSeed, r.Key)
+		if len(b.list) == maxBatch || (r.Kind != hydra.Get && b.has(h)) {
+			run()
+		}
+		b.list, b.hashes = append(b.list, r), append(b.hashes, h)
+	}
+	run()
+}
+
+func (b *batch) reset() {
+	clear(b.list)
+	b.list, b.answers, b.hashes, b.writes = b.list[:0], b.answers[:0], b.hashes[:0], 0
+}

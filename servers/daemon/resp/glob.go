@@ -1,0 +1,70 @@
+package resp
+
+// matches compares a string with a pattern of Redis: ? * [a-z] [^a] and \ before what stands for itself. It takes at most as many steps
+// as pattern and string are long, multiplied: a star that fits is never tried again once a later one has been reached.
+func matches(pattern, s []byte) bool {
+	star, from := -1, 0 // the last star, and where what it stands for ends
+	p, i := 0, 0
+	for i < len(s) {
+		if p < len(pattern) && pattern[p] == '*' {
+			star, from = p, i
+			p++
+			continue
+		}
+		if p < len(pattern) {
+			if n, ok := matchOne(pattern[p:], s[i]); ok {
+				p += n
+				i++
+				continue
+			}
+		}
+		if star < 0 {
+			return false
+		}
+		from++
+		p, i = star+1, from
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}
+
+// matchOne compares a byte with the first element of the pattern, and returns the element's length.
+func matchOne(pattern []byte, c byte) (n int, ok bool) {
+	switch pattern[0] {
+	case '?':
+		return 1, true
+	case '[':
+		return matchClass(pattern, c)
+	case '\\':
+		if len(pattern) > 1 {
+			return 2, pattern[1] == c
+		}
+	}
+	return 1, pattern[0] == c
+}
+
+// matchClass is matchOne of a class. One that is not closed ends with the pattern.
+func matchClass(pattern []byte, c byte) (n int, ok bool) {
+	p := 1
+	not := p < len(pattern) && pattern[p] == '^'
+	if not {
+		p++
+	}
+	found := false
+	for ; p < len(pattern) && pattern[p] != ']'; p++ {
+		switch {
+		case pattern[p] == '\\' && p+1 < len(pattern):
+			p++
+			found = found || pattern[p] == c
+		case p+2 < len(pattern) && pattern[p+1] == '-':
+			low, high := min(pattern[p], pattern[p+2]), max(pattern[p], pattern[p+2])
+			found = found || (low <= c && c <= high)
+			p += 2
+		default:
+			found = found || pattern[p] == c
+		}
+	}
+	return min(p+1, len(pattern)), found != not
+}
