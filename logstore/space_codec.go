@@ -63,7 +63,7 @@ func (sp *space) decode(b []byte) error {
 	}
 	count := le.Uint32(b)
 	b = b[4:]
-	if uint64(count) > uint64(len(b))/mapEntrySize || uint64(count) > sp.pages/sp.segmentPages+2 {
+	if uint64(count) > uint64(len(b))/mapEntrySize {
 		return fmt.Errorf("%w: space map of %d segments", ErrCorrupt, count)
 	}
 	sp.extendTo(count)
@@ -93,7 +93,10 @@ func (sp *space) decode(b []byte) error {
 		}
 		sp.recount(uint32(n))
 		g.dead = g.live == 0
-		if g.state != segmentAbsent {
+		switch {
+		case uint64(n) >= sp.pages/sp.segmentPages+2: // recovery from the newer checkpoint, whose map ended before it, has cut it off
+			g.state = segmentAbsent
+		case g.state != segmentAbsent:
 			g.state = segmentUsed
 		}
 	}
