@@ -111,18 +111,18 @@ imports:
 
 # Unit, model and crash tests, and the examples. The seeds of the fuzz targets are run as tests too. What vet says is known by then.
 unit:
-	$(GO) test -vet=off -timeout 8m ./...
+	$(GO) test -vet=off -timeout 12m ./...
 
 # Three packages look at the sources only, each in one goroutine.
 race:
-	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 8m $$($(GO) list ./... | grep -v -E '/internal/(archtest|formatdoc|mutants)$$')
+	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 12m $$($(GO) list ./... | grep -v -E '/internal/(archtest|formatdoc|mutants)$$')
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
 # slow with it, are left out there.
 .PHONY: test-servers
 test-servers: format
-	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 100s ./...
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 100s $$($(GO) list ./... | grep -v -E '/fabric/sim$$')
+	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 300s ./...
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/fabric/sim$$')
 	@for target in $(CROSS); do \
 		echo "vet of the servers for $$target"; \
 		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \

@@ -86,6 +86,7 @@ func (h *heldRun) end() {
 // TestReadersHoldWhatTheySee: idle readers make the file as much larger as what their snapshots show, not as all that is written meanwhile;
 // Stats says how much, and all of it comes back when they end, though nobody commits.
 func TestReadersHoldWhatTheySee(t *testing.T) {
+	inTurn(t)
 	opts := func() *Options { return &Options{Durability: Buffered, RedoLimit: 1 << 20} }
 	times := 40
 	if testing.Short() {

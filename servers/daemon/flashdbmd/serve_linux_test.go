@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -70,6 +71,7 @@ func TestKilled(t *testing.T) {
 	d := start(t, dir, "--shards", "2")
 	const clients = 4
 	var acknowledged, sent [clients]int
+	var count atomic.Int64
 	var all sync.WaitGroup
 	for i := range clients {
 		c := d.client(t, "")
@@ -80,10 +82,11 @@ func TestKilled(t *testing.T) {
 					return
 				}
 				acknowledged[i] = n
+				count.Add(1)
 			}
 		})
 	}
-	time.Sleep(500 * time.Millisecond)
+	require.Eventually(t, func() bool { return count.Load() > 200 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	all.Wait()
 	d.cmd.Wait()
