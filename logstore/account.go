@@ -26,7 +26,7 @@ func (s *Store) Account() (a Account) {
 		a.Live += live
 		switch {
 		case g.state == segmentAbsent:
-			if sp.leavingAt(n) >= 0 {
+			if _, ok := sp.leaving[n]; ok {
 				a.Leaving += size
 			}
 		case n == sp.tail:

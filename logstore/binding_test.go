@@ -517,7 +517,7 @@ func TestSpaceWaitsForTwoCheckpoints(t *testing.T) {
 		sp.tail, sp.successor = 1, 2
 		for _, n := range []uint32{5, 9} { // within the file, and at its end
 			sp.segments[n].state = segmentAbsent
-			sp.leaving = append(sp.leaving, condemned{segment: n, checkpoint: 5})
+			sp.leaving[n] = condemned{checkpoint: 5}
 		}
 		gone := oldest > 5
 		if left := sp.cutTo(oldest); gone {

@@ -209,33 +209,46 @@ func TestSuperblockCodec(t *testing.T) {
 	require.ErrorIs(t, err, errNoSuperblock)
 }
 
-// TestSpaceMapOfALongerFile: recovery from the newest checkpoint cuts off segments that its map does not know. The map of the one before,
-// which the next recovery may have to start from, knows them: they are absent then, unless something lives there.
-func TestSpaceMapOfALongerFile(t *testing.T) {
+// TestRecoveryMakesNoFileShorter: the checkpoint before the newest may know segments that the newest does not, and a recovery may have to
+// start there. So what recovery takes out of use stays in the file until both superblocks are of checkpoints begun since.
+func TestRecoveryMakesNoFileShorter(t *testing.T) {
+	older := newSpace(8, 0)
+	older.pages = 9 * 8
+	older.extendTo(9)
+	for n := range older.segments {
+		older.segments[n] = segment{salt: 1, sequence: 2, written: 3, state: segmentUsed}
+	}
+	s := &Store{space: older, segmentPages: 8}
+	s.MarkLive(7*8+1, 1, 0)
+	stream := older.encode(nil)
+
 	sp := newSpace(8, 0)
 	sp.pages = 9 * 8
-	sp.extendTo(9)
+	sp.tail, sp.successor = 1, 2
+	sp.extendTo(3)
 	for n := range sp.segments {
-		sp.segments[n] = segment{salt: 1, sequence: 2, written: 3, state: segmentUsed}
+		sp.segments[n] = older.segments[n]
 	}
-	s := &Store{space: sp, segmentPages: 8}
-	s.MarkLive(8, 1, 0)
-	b := sp.encode(nil)
-	short := newSpace(8, 0)
-	short.pages = 3 * 8
-	require.NoError(t, short.decode(b))
-	require.NoError(t, short.checkCounts())
-	require.EqualValues(t, 1, short.livePages)
-	for n := 5; n < 9; n++ {
-		require.Equal(t, segmentAbsent, short.segments[n].state)
-	}
-	short.adopt()
-	require.EqualValues(t, 3, short.whole())
+	require.EqualValues(t, 3, sp.adopt())
+	require.Equal(t, [][2]uint32{{3, 4}}, sp.settle(3, 1))
+	sp.recovered(20)
 
-	s.MarkLive(7*8+1, 1, 0)
-	long := newSpace(8, 0)
-	long.pages = 3 * 8
-	require.ErrorIs(t, long.decode(sp.encode(nil)), ErrCorrupt, "a live page behind the end")
+	again := newSpace(8, 0)
+	again.pages = sp.end()
+	require.NoError(t, again.decode(stream), "the checkpoint before")
+	require.EqualValues(t, 1, again.livePages)
+
+	require.Zero(t, sp.cutTo(20), "one of the superblocks is of checkpoint 20")
+	require.EqualValues(t, 4, sp.cutTo(21))
+	again = newSpace(8, 0)
+	again.pages = sp.end()
+	require.ErrorIs(t, again.decode(stream), ErrCorrupt)
+
+	sp.pages = 9 * 8
+	sp.adopt()
+	sp.segments[8].written = 25
+	require.Equal(t, [][2]uint32{{8, 9}}, sp.settle(4, 1), "the log behind the checkpoint is in segment 8, and takes the space that there is")
+	require.Equal(t, segmentUsed, sp.segments[8].state)
 }
 
 func TestSpaceMapCodec(t *testing.T) {

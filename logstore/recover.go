@@ -49,7 +49,7 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 // space. Without room the segments that nothing lies in yet stay out of use. The size is set anew, since after a failed sync the
 // system may believe that it is on the disk.
 //
-// Segments that nothing lies in are kept as far as the file takes as much space on disk, and else cut off: so a file that somebody has
+// Segments that nothing lies in are kept as far as the file takes as much space on disk, and else absent: so a file that somebody has
 // made long does not take the space that it pretends to have.
 func (s *Store) reallocate(rec *Recovery) error {
 	sp := s.space
@@ -74,7 +74,6 @@ func (s *Store) reallocate(rec *Recovery) error {
 		for _, k := range sp.settle(rec.mapped, uint64(held)/(sp.segmentPages*PageSize)) {
 			stretches = append(stretches, [2]uint64{uint64(k[0]) * sp.segmentPages, uint64(k[1]) * sp.segmentPages})
 		}
-		size = min(size, int64(sp.pages)*PageSize)
 	}
 	if err := s.file.Truncate(size + PageSize); err != nil {
 		return err

@@ -56,17 +56,13 @@ func (s *Store) fill(n uint32) (filled bool, err error) {
 func (sp *space) unsure() (n uint32, ok bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	at := -1
-	for i, c := range sp.leaving {
-		if c.unsure && (at < 0 || c.segment < sp.leaving[at].segment) {
-			at = i
-		}
+	for n < sp.whole() && !sp.leaving[n].unsure {
+		n++
 	}
-	if at < 0 {
+	if n == sp.whole() {
 		return 0, false
 	}
-	n = sp.leaving[at].segment
-	sp.leaving = append(sp.leaving[:at], sp.leaving[at+1:]...)
+	delete(sp.leaving, n)
 	sp.countPunched()
 	return n, true
 }

@@ -53,14 +53,14 @@ type space struct {
 	free         []uint32 // allocated and reusable, highest number first: the lowest is taken first, so that the tail can be cut
 	pages        uint64   // allocated pages of the file
 	maxPages     uint64
-	limited      bool        // by MaxFileSize
-	punched      uint64      // segments within pages that are absent, without the condemned
-	leaving      []condemned // absent segments that still have their space
-	reserved     int64       // pages promised to transactions and not yet appended
-	credit       credit      // of those
-	snapshots    []uint64    // where readers may be: see SetSnapshots
-	tail         uint32      // segment being appended to
-	tailPage     uint64      // next page in it
+	limited      bool                 // by MaxFileSize
+	punched      uint64               // segments within pages that are absent, without the condemned
+	leaving      map[uint32]condemned // absent segments that still have, or may have, their space
+	reserved     int64                // pages promised to transactions and not yet appended
+	credit       credit               // of those
+	snapshots    []uint64             // where readers may be: see SetSnapshots
+	tail         uint32               // segment being appended to
+	tailPage     uint64               // next page in it
 	successor    uint32
 	livePages    int64
 	names        int64              // of the table
@@ -71,7 +71,7 @@ type space struct {
 }
 
 func newSpace(segmentPages uint32, maxBytes int64) *space {
-	sp := &space{segmentPages: uint64(segmentPages), words: (uint64(segmentPages) + 63) / 64, maxPages: math.MaxUint32 * uint64(segmentPages)}
+	sp := &space{segmentPages: uint64(segmentPages), leaving: map[uint32]condemned{}, words: (uint64(segmentPages) + 63) / 64, maxPages: math.MaxUint32 * uint64(segmentPages)}
 	if maxBytes > 0 {
 		sp.maxPages, sp.limited = uint64(maxBytes)/PageSize, true
 	}

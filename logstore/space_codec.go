@@ -63,7 +63,7 @@ func (sp *space) decode(b []byte) error {
 	}
 	count := le.Uint32(b)
 	b = b[4:]
-	if uint64(count) > uint64(len(b))/mapEntrySize {
+	if uint64(count) > uint64(len(b))/mapEntrySize || uint64(count) > sp.pages/sp.segmentPages+2 {
 		return fmt.Errorf("%w: space map of %d segments", ErrCorrupt, count)
 	}
 	sp.extendTo(count)
@@ -93,10 +93,7 @@ func (sp *space) decode(b []byte) error {
 		}
 		sp.recount(uint32(n))
 		g.dead = g.live == 0
-		switch {
-		case uint64(n) >= sp.pages/sp.segmentPages+2: // recovery from the newer checkpoint, whose map ended before it, has cut it off
-			g.state = segmentAbsent
-		case g.state != segmentAbsent:
+		if g.state != segmentAbsent {
 			g.state = segmentUsed
 		}
 	}
@@ -161,12 +158,14 @@ func (g *segment) isBlank() bool { return g.written == 0 && g.live == 0 && g.nam
 
 // settle decides about segments that no durable checkpoint knows, from the given one on, of which as many have space as are given. Those
 // that something lies in are kept, and of the others as many as there may be space for: the lowest, since the log takes them first. The
-// rest becomes absent, and is no part of the file any more where nothing follows it. It returns the segments kept, in stretches of
-// neighbours, up to twice as many as have space.
+// rest becomes absent. It returns the segments kept, in stretches of neighbours, up to twice as many as have space.
+//
+// The file gets no shorter here. The checkpoint before may know segments that the newest does not, and its table may name pages in
+// them, which the log behind it replaces; a recovery that has to start there finds the file as long as its map and table say. What is
+// absent at the end is cut off when two checkpoints have passed, as what is condemned is.
 func (sp *space) settle(from uint32, have uint64) (kept [][2]uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	end := from
 	used := func(n uint32) bool {
 		g := &sp.segments[n]
 		return g.written != 0 || g.live > 0 || g.names > 0 || n == sp.tail || n == sp.successor
@@ -185,7 +184,6 @@ func (sp *space) settle(from uint32, have uint64) (kept [][2]uint32) {
 				continue
 			}
 		}
-		end = n + 1
 		if most == 0 {
 			continue
 		}
@@ -196,8 +194,6 @@ func (sp *space) settle(from uint32, have uint64) (kept [][2]uint32) {
 			kept = append(kept, [2]uint32{n, n + 1})
 		}
 	}
-	sp.pages = uint64(end) * sp.segmentPages
-	sp.segments = sp.segments[:max(end, sp.tail+1, sp.successor+1)]
 	return kept
 }
 

@@ -2,7 +2,7 @@ package logstore
 
 import (
 	"errors"
-	"slices"
+	"maps"
 )
 
 // Free segments that the log does not need are given back to the file system: those at the end of the file are cut off, others punched.
@@ -18,7 +18,6 @@ import (
 //   - What fails stays as it is: an absent segment may have space, of which nothing is known. Recovery does not know either of a segment
 //     that is absent in the map, and so gives back what there may be.
 type condemned struct {
-	segment    uint32
 	checkpoint uint64 // newest when it was condemned
 	unsure     bool   // it may have no space
 }
@@ -52,7 +51,7 @@ func (sp *space) condemn(spare int64, least int, newest uint64, onlyTail bool) {
 			continue
 		}
 		sp.segments[n].state = segmentAbsent
-		sp.leaving = append(sp.leaving, condemned{segment: n, checkpoint: newest})
+		sp.leaving[n] = condemned{checkpoint: newest}
 		surplus--
 	}
 	sp.free = keep
@@ -145,7 +144,7 @@ func (sp *space) cutTo(oldest uint64) (segments uint32) {
 	end := sp.whole()
 	n := end
 	for n > 1 && sp.segments[n-1].state == segmentAbsent && n-1 != sp.tail && n-1 != sp.successor {
-		if i := sp.leavingAt(n - 1); i >= 0 && sp.leaving[i].checkpoint >= oldest {
+		if c, ok := sp.leaving[n-1]; ok && c.checkpoint >= oldest {
 			break
 		}
 		n--
@@ -153,14 +152,10 @@ func (sp *space) cutTo(oldest uint64) (segments uint32) {
 	if n == end || n <= 1 {
 		return 0
 	}
-	sp.leaving = slices.DeleteFunc(sp.leaving, func(c condemned) bool { return c.segment >= n })
+	maps.DeleteFunc(sp.leaving, func(k uint32, _ condemned) bool { return k >= n })
 	sp.pages = uint64(n) * sp.segmentPages
 	sp.countPunched()
 	return n
-}
-
-func (sp *space) leavingAt(n uint32) int {
-	return slices.IndexFunc(sp.leaving, func(c condemned) bool { return c.segment == n })
 }
 
 // cut makes the file end with so many segments. Where a mapped file cannot get shorter it stays as it is, and is grown over later.
@@ -176,17 +171,21 @@ func (s *Store) cut(segments uint32) error {
 func (sp *space) depart(oldest uint64, most uint32) (first, n uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	slices.SortFunc(sp.leaving, func(a, b condemned) int { return int(int64(a.segment) - int64(b.segment)) })
-	from := slices.IndexFunc(sp.leaving, func(c condemned) bool { return c.checkpoint < oldest })
-	if from < 0 {
+	past := func(n uint32) bool {
+		c, ok := sp.leaving[n]
+		return ok && c.checkpoint < oldest
+	}
+	end := sp.whole()
+	for first < end && !past(first) {
+		first++
+	}
+	for first+n < end && n < most && past(first+n) {
+		delete(sp.leaving, first+n)
+		n++
+	}
+	if n == 0 {
 		return 0, 0
 	}
-	first = sp.leaving[from].segment
-	to := from
-	for to < len(sp.leaving) && sp.leaving[to].segment == first+n && sp.leaving[to].checkpoint < oldest && n < most {
-		to, n = to+1, n+1
-	}
-	sp.leaving = slices.Delete(sp.leaving, from, to)
 	sp.countPunched()
 	return first, n
 }
@@ -219,20 +218,19 @@ func (s *Store) zeroHeader(n uint32, page []byte) error {
 }
 
 // spare takes back condemned segments until pages more are free, and reports whether there were any.
-func (sp *space) spare(pages int64) bool {
+func (sp *space) spare(pages int64) (took bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	before := len(sp.leaving)
-	sp.leaving = slices.DeleteFunc(sp.leaving, func(c condemned) bool {
-		if c.unsure || pages <= 0 {
-			return false
+	for n := uint32(0); n < sp.whole() && pages > 0; n++ {
+		if c, ok := sp.leaving[n]; ok && !c.unsure {
+			delete(sp.leaving, n)
+			sp.segments[n].dead = true
+			sp.release(n)
+			pages -= int64(sp.segmentPages - 1)
+			took = true
 		}
-		sp.segments[c.segment].dead = true
-		sp.release(c.segment)
-		pages -= int64(sp.segmentPages - 1)
-		return true
-	})
-	return len(sp.leaving) < before
+	}
+	return took
 }
 
 // hole finds absent neighbours within the file that growth fills before it makes the file longer: the log's successor first, for no other
@@ -261,8 +259,8 @@ func (sp *space) isHole(n uint32) bool {
 	if sp.segments[n].state != segmentAbsent || n == sp.tail {
 		return false
 	}
-	i := sp.leavingAt(n)
-	return i < 0 || sp.leaving[i].unsure
+	c, ok := sp.leaving[n]
+	return !ok || c.unsure
 }
 
 // countPunched counts the segments within the file that have no space, as far as is known.
@@ -286,7 +284,7 @@ func (sp *space) recovered(checkpoint uint64) {
 	defer sp.mu.Unlock()
 	for n := range sp.whole() {
 		if sp.segments[n].state == segmentAbsent && n != sp.successor {
-			sp.leaving = append(sp.leaving, condemned{segment: n, checkpoint: checkpoint, unsure: true})
+			sp.leaving[n] = condemned{checkpoint: checkpoint, unsure: true}
 		}
 	}
 	sp.countPunched()
@@ -296,8 +294,8 @@ func (sp *space) recovered(checkpoint uint64) {
 func (sp *space) filled(first, n uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	sp.leaving = slices.DeleteFunc(sp.leaving, func(c condemned) bool { return first <= c.segment && c.segment < first+n })
 	for i := first; i < first+n; i++ {
+		delete(sp.leaving, i)
 		g := &sp.segments[i]
 		g.dead, g.blank = true, true
 		if i == sp.successor {
