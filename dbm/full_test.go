@@ -286,6 +286,9 @@ func TestFullDevice(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
 	segments, size := []uint32{256, 64, 8}, int64(24<<20)
+	if !*fullAll {
+		segments, size = []uint32{64, 8}, 8<<20
+	}
 	if testing.Short() {
 		segments, size = []uint32{64}, 4<<20
 	}
