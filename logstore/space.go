@@ -28,20 +28,24 @@ const (
 //  5. no snapshot lies between the birth of its first page and the death of its last: no reader can still look at it (lifetime.go);
 //  6. no active transaction owns it, and it is neither the log's tail nor the tail's successor.
 type segment struct {
-	salt      uint64
-	sequence  uint64   // of its header
-	written   uint64   // last group with a page in it
-	wrote     uint64   // segmentPrivate: number of the newest write in it, see privateSyncs
-	birth     uint64   // no reader below it comes to a page, unborn if none was marked live; 0 if unknown
-	death     uint64   // nor one at or above it, if none lives
-	names     int32    // names of the table that are addresses in it,
-	heldNames int32    // and of those, ones that are wanted by readers only
-	live      int32    // set bits of its live map
-	liveMap   []uint64 // which pages live, a bit each; nil as long as none has
-	state     segmentState
-	dead      bool // as of the newest durable checkpoint
-	deadNext  bool // as of the checkpoint being written
-	blank     bool // allocated and not written since: see ZeroAhead
+	salt        uint64
+	sequence    uint64   // of its header
+	written     uint64   // last group with a page in it
+	wrote       uint64   // segmentPrivate: number of the newest write in it, see privateSyncs
+	birth       uint64   // no reader below it comes to a page, unborn if none was marked live; 0 if unknown
+	death       uint64   // nor one at or above it, if none lives
+	names       int32    // names of the table that are addresses in it,
+	heldNames   int32    // and of those, ones that are wanted by readers only
+	live        int32    // set bits of its live map
+	liveMap     []uint64 // which pages live, a bit each; nil as long as none has
+	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
+	values      int32    // that live,
+	born        int32    // and that did,
+	loggedPages int32    // and pages with such
+	state       segmentState
+	dead        bool // as of the newest durable checkpoint
+	deadNext    bool // as of the checkpoint being written
+	blank       bool // allocated and not written since: see ZeroAhead
 }
 
 // space is the map of the file: which pages live, which segments are free. All fields are guarded by mu, which is a leaf lock.

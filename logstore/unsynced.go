@@ -38,7 +38,7 @@ func (u *unsynced) add(g *Group, group uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i := range g.pages {
-		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun {
+		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun || p.values > 0 {
 			if c, o := g.s.chunkOf(p.addr); c != nil {
 				c.sets().unsynced.set(o)
 				u.pages = append(u.pages, unsyncedPage{c, o, group})
@@ -57,6 +57,9 @@ func (u *unsynced) synced(group uint64) {
 		bits := p.c.sets()
 		bits.checked.set(p.o)
 		bits.unsynced.unset(p.o)
+		if t := bits.tail[p.o>>8].Load(); t != nil {
+			t[p.o&255].Store(nil)
+		}
 		n++
 	}
 	u.pages = append(u.pages[:0], u.pages[n:]...)

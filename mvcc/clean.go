@@ -127,6 +127,9 @@ func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, search boo
 			live = live[n:]
 			e.pace()
 		}
+		if room, err := e.moveLogged(v.Segment, reserve); err != nil || !room {
+			return room, err
+		}
 		if len(runs) > 0 {
 			holders[v.Segment] = true
 			all += v.Live

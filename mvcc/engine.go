@@ -123,7 +123,11 @@ type Engine struct {
 	listed  []logstore.Addr // where the large values begin whose extents they list
 	redo    []byte          // not yet in the log; between batches empty unless Buffered
 	redoOps uint64          // records in redo
-	sets    []*WriteSet     // empty, for leaders
+	open    *logstore.Group // of redo that is not yet in the log; Buffered
+	newborn []bornLogged    // of groups not written
+	scratch []byte
+	refs    []btree.Ref // room for those of logged values
+	sets    []*WriteSet // empty, for leaders
 	spent   []spentSet
 
 	spentBytes int64
@@ -344,7 +348,7 @@ func (e *Engine) used() bool {
 
 func (e *Engine) closeClean() (err error) {
 	defer e.guard(&err)
-	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
+	if e.store.SinceCheckpoint() == 0 && e.waiting() == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
 		if e.store.End() == e.opened && e.store.Counters().Pages == 0 { // else it may have grown ahead of commits that did not come
 			return nil
 		}
@@ -390,7 +394,7 @@ func (e *Engine) publishNoted(seq uint64, records int64) {
 
 // noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Baton holder.
 func (e *Engine) noteLogged(seq uint64) {
-	if len(e.redo) == 0 {
+	if e.waiting() == 0 {
 		e.note(e.store.LastGroup(), seq)
 	}
 }

@@ -195,7 +195,7 @@ func (e *Engine) flushDue() bool {
 	dirty := tree.dirty
 	crowded := tree.memory >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
 	redo := e.redoBytes.since()
-	if crowded || redo+int64(len(e.redo)) >= e.redoLimit() || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
+	if crowded || redo+e.waiting() >= e.redoLimit() || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
 	return e.opts.Durability == Durable && e.pending.aside.Load() == nil && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes &&

@@ -116,6 +116,12 @@ func readRedo(b []byte, f func(op btree.Op)) error { return readRedoStream(b, f,
 
 // readRedoStream is readRedo for any stream. Records of layers go to layers.
 func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) error {
+	return readRedoAt(b, func(op btree.Op, _ int) { f(op) }, layers)
+}
+
+// readRedoAt is readRedoStream that tells f where in the stream each record ends.
+func readRedoAt(b []byte, f func(op btree.Op, end int), layers func(redoLayers)) error {
+	all := len(b)
 	take := func(n uint64) ([]byte, bool) {
 		if n > uint64(len(b)) {
 			return nil, false
@@ -134,8 +140,9 @@ func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) erro
 	}
 	for len(b) > 0 {
 		code := b[0]
-		if code == redoEnd {
-			return nil
+		if code == redoEnd { // of the page
+			b = b[min((len(b)-1)%logstore.BodySize+1, len(b)):]
+			continue
 		}
 		b = b[1:]
 		if code >= redoLayer && code <= redoLost {
@@ -182,7 +189,7 @@ func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) erro
 			}
 			b = b[8:]
 		}
-		f(op)
+		f(op, all-len(b))
 	}
 	return nil
 }

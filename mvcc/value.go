@@ -18,6 +18,9 @@ func (tx *Tx) cellValue(c btree.Cell) ([]byte, error) {
 }
 
 func (tx *Tx) refValue(ref btree.Ref) ([]byte, error) {
+	if ref.Kind == btree.Logged {
+		return tx.snap.Logged(ref)
+	}
 	if ref.Kind == btree.Run {
 		return tx.snap.Run(ref)
 	}

@@ -187,10 +187,14 @@ func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase 
 		}
 	}
 	for _, d := range end.dying {
-		if !p.store.InFile(d.Addr, d.Pages) {
+		pages := d.Pages
+		if pages&loggedDeath != 0 {
+			pages = 1
+		}
+		if !p.store.InFile(d.Addr, pages) {
 			return p.badFlush(g.No, d.Addr)
 		}
-		p.store.Kill(d.Addr, d.Pages, 0)
+		p.kill(d, 0)
 	}
 	p.base, p.redo, p.baseRecords = end.base, end.redo, end.records
 	p.born.Store(end.born)

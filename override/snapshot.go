@@ -47,6 +47,11 @@ func (s *Snapshot) Run(ref btree.Ref) ([]byte, error) {
 	return payload[ref.KeyLen:], nil
 }
 
+// Logged returns the value whose place ref has: a slice of the mapping, or of a page in memory that no sync has covered.
+func (s *Snapshot) Logged(ref btree.Ref) ([]byte, error) {
+	return s.pages.store.Logged(logstore.Place(ref.ID), int(ref.ValueLen))
+}
+
 // Extents returns the pieces of the large value that ref names; together they have ref.ValueLen bytes.
 func (s *Snapshot) Extents(ref btree.Ref) ([]logstore.Extent, error) {
 	payload, err := s.pages.runAt(ref.ID, s.seq)

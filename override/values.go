@@ -14,6 +14,18 @@ type Extent struct {
 	Pages int64
 }
 
+// loggedDeath marks the Pages of an Extent that is a mask of dead logged values of one page.
+const loggedDeath = 1 << 31
+
+// kill lets the pages, or logged values, of a flush's list die.
+func (p *Pages) kill(d Extent, seq uint64) {
+	if d.Pages&loggedDeath != 0 {
+		p.store.KillLogged(d.Addr, uint16(d.Pages), seq)
+		return
+	}
+	p.store.Kill(d.Addr, d.Pages, seq)
+}
+
 // birth is a run, or a large value's list, that entered the log after the base. Its pages live whether or not it is in the tree still.
 type birth struct {
 	group uint64
@@ -39,10 +51,19 @@ func (p *Pages) forgetBirths() {
 // deaths are values that left the tree and whose pages no flush has listed yet.
 type deaths struct {
 	refs    []btree.Ref
+	logged  map[logstore.Addr]uint16 // masks of logged values, by page
 	entries int // of a flush's stream that they take, as far as their lengths say: see most
 }
 
 func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
+	if ref.Kind == btree.Logged {
+		if d.logged == nil {
+			d.logged = map[logstore.Addr]uint16{}
+		}
+		place := logstore.Place(ref.ID)
+		d.logged[place.Addr()] |= place.Mask()
+		return
+	}
 	d.refs = append(d.refs, ref)
 	d.entries++
 	if ref.Kind == btree.Extents { // one extent per segment, or less; of segment 0, pages from 3 on are for use
@@ -54,7 +75,7 @@ func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
 // most returns how many entries of a flush's stream the deaths take at most, in a file of so many pages. A list is read once and its extents
 // do not overlap, so they are no more than there are pages, whatever lengths the references of a hostile file have.
 func (d *deaths) most(pages logstore.Addr) int {
-	return int(min(uint64(d.entries), uint64(len(d.refs))+pages))
+	return int(min(uint64(d.entries), uint64(len(d.refs))+pages)) + len(d.logged)
 }
 
 // dying lists the pages of dead values. It reads the lists of large values only. A list that is damaged says nothing of its pages: they

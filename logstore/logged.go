@@ -1,0 +1,190 @@
+package logstore
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+// A logged value stays in the page of the record group that carried it: a leaf refers to it by its place.
+//
+//	place: address of the page << 16 | offset in the page << 4 | ordinal of the value among the logged values of the page
+//
+// Values have a byte each of a page's life, so to say: a page of the log lives as long as one of its logged values does. Which do is a
+// mask of 16 bits a page, so that a birth or a death that is noted twice counts once.
+
+// Place says where a logged value is.
+type Place uint64
+
+// LeastLogged is the least length of a logged value in bytes: so a page has no more of them than a mask has bits.
+const LeastLogged = 256
+
+func (p Place) Addr() Addr   { return Addr(p >> 16) }
+func (p Place) offset() int  { return int(p >> 4 & 0xFFF) }
+func (p Place) Mask() uint16 { return 1 << (p & 15) }
+
+// tailPages has the pages of one segment that no sync has covered, as they are in memory.
+type tailPages [1 << 8]atomic.Pointer[[PageSize]byte]
+
+// Record appends a redo record with a logged value to the stream of a record group, in one page: head, and value behind it. The value can
+// be read from now on. It returns the value's place, and whether it is the first one of its page.
+func (g *Group) Record(head, value []byte) (Place, bool) {
+	g.fit(len(head) + len(value))
+	g.Write(KindRecord, head)
+	if len(g.stream) == 0 {
+		panic("logstore: a record that is split")
+	}
+	p := &g.pages[len(g.pages)-1]
+	at := PageSize - len(g.stream)
+	place := Place(p.addr<<16 | uint64(at)<<4 | uint64(p.values))
+	g.stream = g.stream[copy(g.stream, value):]
+	if p.values++; p.values > 16 {
+		panic("logstore: too many logged values in a page")
+	}
+	if p.values == 1 {
+		g.s.keepTail(p.addr, p.buf)
+	}
+	return place, p.values == 1
+}
+
+// Append appends a redo record without a logged value.
+func (g *Group) Append(record []byte) {
+	g.fit(len(record))
+	g.Write(KindRecord, record)
+	if len(record) > BodySize { // so that pages with logged values begin with a record
+		g.stream = nil
+	}
+}
+
+// fit ends the stream's page if a record of n bytes does not fit the rest of it, but fits a page.
+func (g *Group) fit(n int) {
+	if g.skind == KindRecord && n > len(g.stream) && (n <= BodySize || len(g.stream) > 0) {
+		g.stream = nil
+	}
+}
+
+func (s *Store) keepTail(a Addr, buf []byte) {
+	c, o := s.chunkOf(a)
+	if c == nil {
+		panic("logstore: a logged value beyond the mapping")
+	}
+	b := c.sets()
+	b.unsynced.set(o)
+	t := b.tail[o>>8].Load()
+	if t == nil {
+		t = new(tailPages)
+		b.tail[o>>8].Store(t)
+	}
+	t[o&255].Store((*[PageSize]byte)(buf))
+}
+
+// Logged returns a logged value of n bytes.
+func (s *Store) Logged(place Place, n int) ([]byte, error) {
+	a, at := place.Addr(), place.offset()
+	if at < MuxSize || at+n > PageSize {
+		return nil, s.pageError(a, "a value of %d bytes at byte %d", n, at)
+	}
+	c, o := s.chunkOf(a)
+	if c != nil {
+		b := c.bits.Load()
+		if b != nil {
+			if !b.checked.has(o) {
+				if t := b.tail[o>>8].Load(); t != nil {
+					if p := t[o&255].Load(); p != nil {
+						return p[at : at+n : at+n], nil
+					}
+				}
+			}
+			if b.checked.has(o) {
+				if p := c.page(o); PageKind(p) == KindRecord {
+					return p[at : at+n : at+n], nil
+				}
+			}
+		}
+	}
+	p, err := s.verifyPage(a, KindRecord)
+	if err != nil {
+		return nil, err
+	}
+	return p[at : at+n : at+n], nil
+}
+
+// BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them.
+func (s *Store) BearLogged(a Addr, mask uint16, birth uint64) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	g := &sp.segments[a/sp.segmentPages]
+	o := a % sp.segmentPages
+	g.birth = min(g.birth, birth)
+	if g.masks == nil {
+		g.masks = make([]uint16, sp.segmentPages)
+	}
+	if g.liveMap == nil {
+		g.liveMap = make([]uint64, sp.words)
+	}
+	n := bits.OnesCount16(mask &^ g.masks[o])
+	g.values += int32(n)
+	g.born += int32(n)
+	if g.masks[o] == 0 && g.liveMap[o/64]>>(o%64)&1 == 0 {
+		g.liveMap[o/64] |= 1 << (o % 64)
+		g.live++
+		g.loggedPages++
+		sp.livePages++
+	}
+	g.masks[o] |= mask
+}
+
+// KillLogged notes that from seq on no new snapshot sees some logged values of the page at a.
+func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	g := &sp.segments[a/sp.segmentPages]
+	if g.masks == nil {
+		return
+	}
+	o := a % sp.segmentPages
+	died := g.masks[o] & mask
+	if died == 0 {
+		return
+	}
+	g.values -= int32(bits.OnesCount16(died))
+	g.masks[o] &^= mask
+	g.death = max(g.death, seq)
+	if g.masks[o] == 0 {
+		g.liveMap[o/64] &^= 1 << (o % 64)
+		g.live--
+		g.loggedPages--
+		sp.livePages--
+	}
+	if g.values == 0 {
+		g.born = 0
+	}
+}
+
+// effective returns what lives in a segment, in pages: of pages with logged values as much as of those lives.
+func (g *segment) effective() int64 {
+	if g.loggedPages == 0 || g.born == 0 {
+		return int64(g.live)
+	}
+	return int64(g.live-g.loggedPages) + (int64(g.loggedPages)*int64(g.values)+int64(g.born)-1)/int64(g.born)
+}
+
+// LoggedIn returns the live logged values of a segment: pages and masks.
+func (s *Store) LoggedIn(segment uint32) (pages []Addr, masks []uint16) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	g := &sp.segments[segment]
+	for o, m := range g.masks {
+		if m != 0 {
+			pages, masks = append(pages, s.firstPage(segment)+uint64(o)), append(masks, m)
+		}
+	}
+	return pages, masks
+}
+
+// RecordPage returns the body of a page of records.
+func (s *Store) RecordPage(a Addr) ([]byte, error) {
+	return s.Logged(Place(a<<16|MuxSize<<4), BodySize)
+}
