@@ -94,10 +94,9 @@ func (s *Store) Logged(place Place, n int) ([]byte, error) {
 					}
 				}
 			}
-			if b.checked.has(o) {
-				if p := c.page(o); PageKind(p) == KindRecord {
-					return p[at : at+n : at+n], nil
-				}
+			if b.record.has(o) {
+				from := o*PageSize + uint64(at)
+				return c.data[from : from+uint64(n) : from+uint64(n)], nil
 			}
 		}
 	}
@@ -105,7 +104,23 @@ func (s *Store) Logged(place Place, n int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c != nil && c.isChecked(o) {
+		c.sets().record.set(o)
+	}
 	return p[at : at+n : at+n], nil
+}
+
+// Ahead fetches the beginning of a logged value, which Logged is going to return: where several are needed, memory answers them together.
+//
+//go:noinline
+func (s *Store) Ahead(place Place) (sum byte) {
+	a, at := place.Addr(), place.offset()
+	if c, o := s.chunkOf(a); c != nil {
+		if b := c.bits.Load(); b != nil && b.record.has(o) {
+			return c.data[o*PageSize+uint64(at)]
+		}
+	}
+	return 0
 }
 
 // BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them.

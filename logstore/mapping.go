@@ -27,6 +27,7 @@ type chunkBits struct {
 	unsynced   pageSet
 	extent     pageSet
 	overridden pageSet
+	record     pageSet                     // checked pages that are of redo records
 	tail       []atomic.Pointer[tailPages] // of pages that no sync has covered, of 256 each
 }
 
@@ -74,7 +75,7 @@ func (c *chunk) sets() *chunkBits {
 		return b
 	}
 	words := (len(c.data)/PageSize + 63) / 64
-	c.bits.CompareAndSwap(nil, &chunkBits{make(pageSet, words), make(pageSet, words), make(pageSet, words), make(pageSet, words), make([]atomic.Pointer[tailPages], (words+3)/4)})
+	c.bits.CompareAndSwap(nil, &chunkBits{make(pageSet, words), make(pageSet, words), make(pageSet, words), make(pageSet, words), make(pageSet, words), make([]atomic.Pointer[tailPages], (words+3)/4)})
 	return c.bits.Load()
 }
 
@@ -215,6 +216,7 @@ func (s *Store) forget(segment uint32) {
 	}
 	if b := c.bits.Load(); b != nil {
 		b.checked.unsetAll(o, n)
+		b.record.unsetAll(o, n)
 		b.unsynced.unsetAll(o, n)
 		b.extent.unsetAll(o, n)
 		b.overridden.unsetAll(o, n)

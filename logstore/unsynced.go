@@ -28,9 +28,10 @@ type unsynced struct {
 
 // unsyncedPage is a page of a tree, or the first one of a run.
 type unsyncedPage struct {
-	c     *chunk
-	o     uint64 // in the chunk
-	group uint64
+	c      *chunk
+	o      uint64 // in the chunk
+	group  uint64
+	record bool
 }
 
 // add takes in the pages that a group has just written. Baton holder.
@@ -41,7 +42,7 @@ func (u *unsynced) add(g *Group, group uint64) {
 		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun || p.values > 0 {
 			if c, o := g.s.chunkOf(p.addr); c != nil {
 				c.sets().unsynced.set(o)
-				u.pages = append(u.pages, unsyncedPage{c, o, group})
+				u.pages = append(u.pages, unsyncedPage{c, o, group, p.values > 0})
 			}
 		}
 	}
@@ -57,6 +58,9 @@ func (u *unsynced) synced(group uint64) {
 		bits := p.c.sets()
 		bits.checked.set(p.o)
 		bits.unsynced.unset(p.o)
+		if p.record {
+			bits.record.set(p.o)
+		}
 		if t := bits.tail[p.o>>8].Load(); t != nil {
 			t[p.o&255].Store(nil)
 		}

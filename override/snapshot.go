@@ -52,6 +52,9 @@ func (s *Snapshot) Logged(ref btree.Ref) ([]byte, error) {
 	return s.pages.store.Logged(logstore.Place(ref.ID), int(ref.ValueLen))
 }
 
+// Ahead says that Logged will be called for ref soon.
+func (s *Snapshot) Ahead(ref btree.Ref) { s.pages.store.Ahead(logstore.Place(ref.ID)) }
+
 // Extents returns the pieces of the large value that ref names; together they have ref.ValueLen bytes.
 func (s *Snapshot) Extents(ref btree.Ref) ([]logstore.Extent, error) {
 	payload, err := s.pages.runAt(ref.ID, s.seq)
