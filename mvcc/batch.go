@@ -136,7 +136,7 @@ func (e *Engine) logAndApply(b *batch) error {
 	if b.runs = len(e.runs) > 0; b.runs {
 		e.settleAside() // the tree's lists get them
 	}
-	e.batchOps = len(e.ops)
+	e.batchOps, e.stays = len(e.ops), b.logged
 	b.group = g.Number()
 	switch {
 	case e.opts.Durability == Buffered:

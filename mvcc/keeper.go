@@ -198,7 +198,7 @@ func (e *Engine) flushDue() bool {
 	if crowded || redo+e.waiting() >= e.redoLimit() || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
-	return e.opts.Durability == Durable && e.pending.aside.Load() == nil && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes &&
+	return e.opts.Durability == Durable && e.pending.aside.Load() == nil && e.batchOps <= loneOps && !e.stays && dirty > 0 && dirty <= flushLoneBytes &&
 		redo*flushRatioDen >= dirty*flushRatioNum && !(e.inRow() && e.pages.CanPageGroup())
 }
 
