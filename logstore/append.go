@@ -327,7 +327,7 @@ func (g *Group) seal(last bool, count uint64) {
 			salt = h.salt
 			salts = salts[1:]
 		}
-		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: lag, name: p.name, group: t.group, pages: g.before, digest: t.digest}
+		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: lag, name: p.name + PageID(p.values), group: t.group, pages: g.before, digest: t.digest}
 		g.before += 1 + p.rawPages
 		if last && i == len(g.pages)-1 {
 			m.flags |= flagLast

@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"fmt"
 	"math/bits"
 	"sync/atomic"
 )
@@ -14,6 +15,14 @@ import (
 
 // Place says where a logged value is.
 type Place uint64
+
+// PlaceOf returns the place of a value that begins so many bytes behind the start of the body of the page at a.
+func PlaceOf(a Addr, at, ordinal int) Place {
+	return Place(a<<16 | uint64(MuxSize+at)<<4 | uint64(ordinal))
+}
+
+// MaxLogged is how many logged values a page may have.
+const MaxLogged = 16
 
 // LeastLogged is the least length of a logged value in bytes: so a page has no more of them than a mask has bits.
 const LeastLogged = 256
@@ -37,7 +46,7 @@ func (g *Group) Record(head, value []byte) (Place, bool) {
 	at := PageSize - len(g.stream)
 	place := Place(p.addr<<16 | uint64(at)<<4 | uint64(p.values))
 	g.stream = g.stream[copy(g.stream, value):]
-	if p.values++; p.values > 16 {
+	if p.values++; p.values > MaxLogged {
 		panic("logstore: too many logged values in a page")
 	}
 	if p.values == 1 {
@@ -50,14 +59,14 @@ func (g *Group) Record(head, value []byte) (Place, bool) {
 func (g *Group) Append(record []byte) {
 	g.fit(len(record))
 	g.Write(KindRecord, record)
-	if len(record) > BodySize { // so that pages with logged values begin with a record
+	if len(record) > BodySize && g.s.LogsValues() { // so that pages with logged values begin with a record
 		g.stream = nil
 	}
 }
 
 // fit ends the stream's page if a record of n bytes does not fit the rest of it, but fits a page.
 func (g *Group) fit(n int) {
-	if g.skind == KindRecord && n > len(g.stream) && (n <= BodySize || len(g.stream) > 0) {
+	if g.skind == KindRecord && g.s.LogsValues() && n > len(g.stream) && (n <= BodySize || len(g.stream) > 0) {
 		g.stream = nil
 	}
 }
@@ -123,8 +132,9 @@ func (s *Store) Ahead(place Place) (sum byte) {
 	return 0
 }
 
-// BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them.
-func (s *Store) BearLogged(a Addr, mask uint16, birth uint64) {
+// BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them. They have so many bytes, 0 if
+// that is not known.
+func (s *Store) BearLogged(a Addr, mask uint16, bytes int, birth uint64) {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -137,9 +147,14 @@ func (s *Store) BearLogged(a Addr, mask uint16, birth uint64) {
 	if g.liveMap == nil {
 		g.liveMap = make([]uint64, sp.words)
 	}
-	n := bits.OnesCount16(mask &^ g.masks[o])
-	g.values += int32(n)
-	g.born += int32(n)
+	if n := bits.OnesCount16(mask); bytes > 0 {
+		each := int32(bytes / n)
+		if g.valueBytes > 0 {
+			each = (each + 7*g.valueBytes) / 8
+		}
+		g.valueBytes = each
+	}
+	g.values += int32(bits.OnesCount16(mask &^ g.masks[o]))
 	if g.masks[o] == 0 && g.liveMap[o/64]>>(o%64)&1 == 0 {
 		g.liveMap[o/64] |= 1 << (o % 64)
 		g.live++
@@ -172,17 +187,15 @@ func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 		g.loggedPages--
 		sp.livePages--
 	}
-	if g.values == 0 {
-		g.born = 0
-	}
 }
 
-// effective returns what lives in a segment, in pages: of pages with logged values as much as of those lives.
+// effective returns what lives in a segment, in pages: of pages with logged values as much as those take that live.
 func (g *segment) effective() int64 {
-	if g.loggedPages == 0 || g.born == 0 {
+	if g.loggedPages == 0 || g.valueBytes == 0 {
 		return int64(g.live)
 	}
-	return int64(g.live-g.loggedPages) + (int64(g.loggedPages)*int64(g.values)+int64(g.born)-1)/int64(g.born)
+	logged := (int64(g.values)*int64(g.valueBytes) + BodySize - 1) / BodySize
+	return int64(g.live-g.loggedPages) + min(logged, int64(g.loggedPages))
 }
 
 // LoggedIn returns the live logged values of a segment: pages and masks.
@@ -202,4 +215,55 @@ func (s *Store) LoggedIn(segment uint32) (pages []Addr, masks []uint16) {
 // RecordPage returns the body of a page of records.
 func (s *Store) RecordPage(a Addr) ([]byte, error) {
 	return s.Logged(Place(a<<16|MuxSize<<4), BodySize)
+}
+
+// UseLogged adds a logged value of n bytes. It is damage if it is not in the file, or if another reference leads to it, or to its page in
+// another way.
+func (s *Store) UseLogged(p *UsedPages, place Place, n int) error {
+	a := place.Addr()
+	if !s.InFile(a, 1) {
+		return s.pageError(a, "a reference leads to a value here, which is not in the file")
+	}
+	if p.Has(a) && (p.Logged(a) == 0 || p.Logged(a)&place.Mask() != 0) {
+		return s.pageError(a, "a second reference leads here")
+	}
+	p.AddLogged(a, place.Mask())
+	_, err := s.Logged(place, n)
+	return err
+}
+
+// AddLogged adds logged values of a page.
+func (p *UsedPages) AddLogged(a Addr, mask uint16) {
+	p.Add(a, 1)
+	if p.logged == nil {
+		p.logged = map[Addr]uint16{}
+	}
+	p.logged[a] |= mask
+}
+
+// Logged returns which logged values of a page are in the set.
+func (p *UsedPages) Logged(a Addr) uint16 { return p.logged[a] }
+
+// CheckLogged is Check for logged values: must values of a page have to live, others than may values must not.
+func (l *Live) CheckLogged(must, born func(a Addr) uint16) (problems []error) {
+	for n := range l.end {
+		for o := range l.sp.segmentPages {
+			a := uint64(n)*l.sp.segmentPages + o
+			live := uint16(0)
+			if masks := l.masks[n]; masks != nil {
+				live = masks[o]
+			}
+			used := must(a)
+			if used&^live != 0 {
+				problems = append(problems, fmt.Errorf("%w: values %#x of page %d are in the tree and dead in the space map", ErrCorrupt, used&^live, a))
+			}
+			if extra := live &^ (used | born(a)); extra != 0 {
+				problems = append(problems, fmt.Errorf("%w: values %#x of page %d are live in the space map and in no tree", ErrCorrupt, extra, a))
+			}
+			if len(problems) >= 100 {
+				return problems
+			}
+		}
+	}
+	return problems
 }

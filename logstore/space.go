@@ -39,8 +39,8 @@ type segment struct {
 	live        int32    // set bits of its live map
 	liveMap     []uint64 // which pages live, a bit each; nil as long as none has
 	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
-	values      int32    // that live,
-	born        int32    // and that did,
+	values      int32    // logged values that live,
+	valueBytes  int32    // their length, on average; 0: not known
 	loggedPages int32    // and pages with such
 	state       segmentState
 	dead        bool // as of the newest durable checkpoint
@@ -288,6 +288,7 @@ func (sp *space) checkCounts() error {
 type Live struct {
 	sp     *space
 	pages  map[uint32][]uint64 // of each segment in which any did
+	masks  map[uint32][]uint16 // the same, of logged values
 	end    uint32              // segments there were
 	counts error               // that the counters did not agree with the map
 }
@@ -297,10 +298,13 @@ func (s *Store) Live() *Live {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	l := &Live{sp: sp, pages: map[uint32][]uint64{}, end: uint32(len(sp.segments)), counts: sp.checkCounts()}
+	l := &Live{sp: sp, pages: map[uint32][]uint64{}, masks: map[uint32][]uint16{}, end: uint32(len(sp.segments)), counts: sp.checkCounts()}
 	for n := range sp.segments {
 		if words := sp.segments[n].liveMap; words != nil {
 			l.pages[uint32(n)] = slices.Clone(words)
+		}
+		if masks := sp.segments[n].masks; masks != nil {
+			l.masks[uint32(n)] = slices.Clone(masks)
 		}
 	}
 	return l

@@ -45,6 +45,7 @@ func (sp *space) encode(b []byte) []byte {
 			}
 		}
 		if form == mapLogged {
+			b = le.AppendUint16(b, uint16(g.valueBytes))
 			for _, m := range g.masks {
 				b = le.AppendUint16(b, m)
 			}
@@ -101,16 +102,20 @@ func (sp *space) decode(b []byte) error {
 			}
 		}
 		if form == mapLogged {
-			if uint64(len(b)) < sp.segmentPages*2 {
+			if uint64(len(b)) < 2+sp.segmentPages*2 {
 				return short
 			}
+			g.valueBytes = int32(le.Uint16(b))
+			b = b[2:]
 			g.masks = make([]uint16, sp.segmentPages)
 			for i := range g.masks {
 				m := le.Uint16(b[i*2:])
 				if g.masks[i] = m; m != 0 {
 					g.values += int32(bits.OnesCount16(m))
-					g.born += int32(bits.Len16(m))
 					g.loggedPages++
+					if g.liveMap[i/64]>>(i%64)&1 == 0 {
+						return fmt.Errorf("%w: space map, segment %d: logged values in a dead page", ErrCorrupt, n)
+					}
 				}
 			}
 			b = b[sp.segmentPages*2:]

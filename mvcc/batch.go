@@ -289,7 +289,7 @@ func (e *Engine) commitRecords(g *logstore.Group) error {
 		return err
 	}
 	e.bear(group)
-	e.bearLogged()
+	e.bearLogged(group)
 	e.logged += pages
 	e.redoBytes.add(pages * logstore.PageSize)
 	e.redo, e.redoOps = e.redo[:0], 0

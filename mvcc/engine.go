@@ -126,7 +126,7 @@ type Engine struct {
 	open    *logstore.Group // of redo that is not yet in the log; Buffered
 	newborn []bornLogged    // of groups not written
 	scratch []byte
-	stays   bool            // values of the last batch stay in the log: no flush brings page groups nearer
+	stays   bool        // values of the last batch stay in the log: no flush brings page groups nearer
 	refs    []btree.Ref // room for those of logged values
 	sets    []*WriteSet // empty, for leaders
 	spent   []spentSet

@@ -13,20 +13,30 @@ import (
 
 // bornLogged are the logged values of one page, that are born with their group.
 type bornLogged struct {
-	addr logstore.Addr
-	mask uint16
-	seq  uint64 // no reader below it comes to them
+	addr  logstore.Addr
+	mask  uint16
+	seq   uint64 // no reader below it comes to them
+	bytes int
 }
 
 const refsAtOnce = 128
 
-// isLogged reports whether the value of a put stays where it is logged.
+// logsValues reports whether values stay where they are logged. Those of WriteThrough commits do not: small commits share a page, which
+// grows, and merging would have to end it.
+func (e *Engine) logsValues() bool {
+	return e.opts.Durability != WriteThrough && e.store.LogsValues()
+}
+
+// isLogged reports whether the value of a put is one that stays where it is logged.
 func isLogged(op *btree.Op) bool {
 	return !op.Delete && op.Ref == nil && len(op.Value) >= logstore.LeastLogged
 }
 
 // anyLogged reports whether the batch has such a value.
 func (e *Engine) anyLogged() bool {
+	if !e.logsValues() {
+		return false
+	}
 	for i := range e.ops {
 		if isLogged(&e.ops[i]) {
 			return true
@@ -44,9 +54,10 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 	small := e.opBytes <= copyBytes
 	copied = true
 	e.opBytes = 0
+	stays := e.logsValues()
 	for i := range e.ops {
 		op := &e.ops[i]
-		if isLogged(op) {
+		if stays && isLogged(op) {
 			e.logValue(g, op)
 			op.Key = p.copies.at(p.copies.add(op.Key), uint32(len(op.Key)))
 		} else if small {
@@ -68,7 +79,7 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 
 // logValue logs a put whose value stays in the log, and has op refer to that.
 func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
-	head := binary.AppendUvarint(append(e.scratch[:0], redoPut), uint64(len(op.Key)))
+	head := binary.AppendUvarint(append(e.scratch[:0], redoLogged), uint64(len(op.Key)))
 	head = binary.AppendUvarint(head, uint64(len(op.Value)))
 	head = append(head, op.Key...)
 	e.scratch = head
@@ -76,7 +87,9 @@ func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
 	if first {
 		e.newborn = append(e.newborn, bornLogged{addr: place.Addr(), seq: e.applied.Load() + 1})
 	}
-	e.newborn[len(e.newborn)-1].mask |= place.Mask()
+	b := &e.newborn[len(e.newborn)-1]
+	b.mask |= place.Mask()
+	b.bytes += len(op.Value)
 	if len(e.refs) == cap(e.refs) {
 		e.refs = make([]btree.Ref, 0, refsAtOnce)
 	}
@@ -85,9 +98,9 @@ func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
 }
 
 // bearLogged notes the logged values of a group just written.
-func (e *Engine) bearLogged() {
+func (e *Engine) bearLogged(group uint64) {
 	for _, b := range e.newborn {
-		e.store.BearLogged(b.addr, b.mask, b.seq)
+		e.pages.BornLogged(group, b.addr, b.mask, b.bytes, b.seq)
 	}
 	e.newborn = e.newborn[:0]
 }
@@ -128,19 +141,17 @@ func (e *Engine) moveLogged(segment uint32, reserve reservation) (room bool, err
 	var found []loggedRecord
 	for i, a := range pages {
 		body, err := e.store.RecordPage(a)
-		if err != nil {
+		if err != nil { // damage stays where it is
 			continue
 		}
 		n := 0
-		_ = readRedoAt(body, func(op btree.Op, end int) {
-			if !isLogged(&op) {
-				return
+		_ = readRedoAt(body, func(op btree.Op, end int, logged bool) {
+			if logged && masks[i]>>n&1 != 0 {
+				found = append(found, loggedRecord{op.Key, op.Value, logstore.PlaceOf(a, end-len(op.Value), n)})
 			}
-			if masks[i]>>n&1 != 0 {
-				at := logstore.MuxSize + end - len(op.Value)
-				found = append(found, loggedRecord{op.Key, op.Value, logstore.Place(a<<16 | uint64(at)<<4 | uint64(n))})
+			if logged {
+				n++
 			}
-			n++
 		}, nil)
 	}
 	slices.SortFunc(found, func(a, b loggedRecord) int { return bytes.Compare(a.key, b.key) })
@@ -237,4 +248,43 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 	e.publishDurable()
 	e.cleaned.Add(cmp.Or(uint64(moved)/3, 1))
 	return nil
+}
+
+// readGroupRedo is readRedoStream of a group's stream: puts whose values stay in the log refer to them.
+func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op), layers func(redoLayers)) error {
+	var pages []logstore.ScannedPage // of the stream
+	values := 0
+	for _, p := range g.Pages {
+		if p.Kind == logstore.KindRecord {
+			pages = append(pages, p)
+			values += int(p.Name)
+		}
+	}
+	var err error
+	at, n := 0, 0 // page, and logged values of it so far
+	rerr := readRedoAt(stream, func(op btree.Op, end int, logged bool) {
+		if logged {
+			from := end - len(op.Value)
+			if page := from / logstore.BodySize; page != at {
+				at, n = page, 0
+			}
+			if at >= len(pages) || n >= int(pages[at].Name) {
+				err = errRedo
+				return
+			}
+			place := logstore.PlaceOf(pages[at].Addr, from%logstore.BodySize, n)
+			op.Ref = &btree.Ref{Kind: btree.Logged, ID: uint64(place), ValueLen: uint64(len(op.Value))}
+			op.Value = nil
+			n++
+			values--
+		}
+		f(op)
+	}, layers)
+	switch {
+	case rerr != nil:
+		return rerr
+	case err == nil && values != 0:
+		return errRedo
+	}
+	return err
 }

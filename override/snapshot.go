@@ -49,7 +49,12 @@ func (s *Snapshot) Run(ref btree.Ref) ([]byte, error) {
 
 // Logged returns the value whose place ref has: a slice of the mapping, or of a page in memory that no sync has covered.
 func (s *Snapshot) Logged(ref btree.Ref) ([]byte, error) {
-	return s.pages.store.Logged(logstore.Place(ref.ID), int(ref.ValueLen))
+	place := logstore.Place(ref.ID)
+	b, err := s.pages.store.Logged(place, int(ref.ValueLen))
+	if s.pages.follow != nil {
+		return b, s.pages.stillThere(place.Addr(), s.seq, err)
+	}
+	return b, err
 }
 
 // Ahead says that Logged will be called for ref soon.
