@@ -21,6 +21,7 @@ type Group struct {
 	used    int          // pages of the slabs in use
 	stream  []byte       // rest of the body of the stream's last page
 	skind   Kind         // kind of the stream's pages
+	filling int          // of pages: the last one of the stream; runs may have come behind it
 	bufs    [][]byte     // vector of one write
 	begin   Position     // where the log ended at Begin
 	first   Position     // of the group's first page; set once pages are written
@@ -177,6 +178,7 @@ func (g *Group) Write(kind Kind, p []byte) {
 				g.err = g.put(false, 0)
 			}
 			_, g.stream = g.add(kind, 0)
+			g.filling = len(g.pages) - 1
 		}
 		n := copy(g.stream, p)
 		g.stream, p = g.stream[n:], p[n:]

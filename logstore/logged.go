@@ -42,7 +42,7 @@ func (g *Group) Record(head, value []byte) (Place, bool) {
 	if len(g.stream) == 0 {
 		panic("logstore: a record that is split")
 	}
-	p := &g.pages[len(g.pages)-1]
+	p := &g.pages[g.filling]
 	at := PageSize - len(g.stream)
 	place := Place(p.addr<<16 | uint64(at)<<4 | uint64(p.values))
 	g.stream = g.stream[copy(g.stream, value):]
