@@ -147,13 +147,16 @@ func (s *Store) BearLogged(a Addr, mask uint16, bytes int, birth uint64) {
 	if g.liveMap == nil {
 		g.liveMap = make([]uint64, sp.words)
 	}
-	if n := bits.OnesCount16(mask); bytes > 0 {
-		each := int32(bytes / n)
-		if g.valueBytes > 0 {
-			each = (each + 7*g.valueBytes) / 8
-		}
-		g.valueBytes = each
+	if bytes == 0 { // at recovery: as if they filled the page
+		bytes = BodySize
 	}
+	each := int32(bytes / bits.OnesCount16(mask))
+	if g.values > 0 {
+		each = (each + 7*g.valueBytes) / 8
+	} else {
+		sp.logged++
+	}
+	g.valueBytes = each
 	g.values += int32(bits.OnesCount16(mask &^ g.masks[o]))
 	if g.masks[o] == 0 && g.liveMap[o/64]>>(o%64)&1 == 0 {
 		g.liveMap[o/64] |= 1 << (o % 64)
@@ -179,6 +182,9 @@ func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 		return
 	}
 	g.values -= int32(bits.OnesCount16(died))
+	if g.values == 0 {
+		sp.logged--
+	}
 	g.masks[o] &^= mask
 	g.death = max(g.death, seq)
 	if g.masks[o] == 0 {
@@ -191,7 +197,7 @@ func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 
 // effective returns what lives in a segment, in pages: of pages with logged values as much as those take that live.
 func (g *segment) effective() int64 {
-	if g.loggedPages == 0 || g.valueBytes == 0 {
+	if g.loggedPages == 0 {
 		return int64(g.live)
 	}
 	logged := (int64(g.values)*int64(g.valueBytes) + BodySize - 1) / BodySize

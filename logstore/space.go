@@ -67,6 +67,7 @@ type space struct {
 	tailPage     uint64               // next page in it
 	successor    uint32
 	livePages    int64
+	logged       int64              // segments with logged values
 	names        int64              // of the table
 	inner        int64              // inner nodes of the tree, roughly: see SetInner
 	short        bool               // the device had no room when the file was to grow last

@@ -51,6 +51,7 @@ type Thresholds struct {
 	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
 	AsideOps   int   // least ops that are merged aside: else 32,768, and with Manual none
 	DeferOps   int   // least ops of a synced batch that is left pending: else 256
+	KeepInline bool  // values that fit their leaf are in it, whatever their length: for what is about large trees
 	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 

@@ -24,7 +24,7 @@ const refsAtOnce = 128
 // logsValues reports whether values stay where they are logged. Those of WriteThrough commits do not: small commits share a page, which
 // grows, and merging would have to end it.
 func (e *Engine) logsValues() bool {
-	return e.opts.Durability != WriteThrough && e.store.LogsValues()
+	return e.opts.Durability != WriteThrough && !e.opts.KeepInline && e.store.LogsValues()
 }
 
 // isLogged reports whether the value of a put is one that stays where it is logged.
