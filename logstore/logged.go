@@ -10,8 +10,13 @@ import (
 //
 //	place: address of the page << 16 | offset in the page << 4 | ordinal of the value among the logged values of the page
 //
-// Values have a byte each of a page's life, so to say: a page of the log lives as long as one of its logged values does. Which do is a
-// mask of 16 bits a page, so that a birth or a death that is noted twice counts once.
+// A page with logged values lives as long as one of them does. Which do is a mask of 16 bits a page.
+//
+//  1. A record with a logged value is not split, and a page with such values begins with a record: the value is one slice, and the cleaner
+//     finds it and its key in the page alone.
+//  2. A birth or a death may be noted again by recovery, and counts once. A count of values would not do.
+//  3. A value is born with its group. Before, who refers to it is in memory only: no flush is written before the group that has its values.
+//  4. A page that no sync has covered is read from memory, where it stays until then: see unsynced.
 
 // Place says where a logged value is.
 type Place uint64
@@ -86,37 +91,49 @@ func (s *Store) keepTail(a Addr, buf []byte) {
 	t[o&255].Store((*[PageSize]byte)(buf))
 }
 
-// Logged returns a logged value of n bytes.
+// Logged returns a logged value of n bytes, verified at the first touch of its page. The slice is read-only. It is of the mapping, and lives
+// as Page's does; or of the page as it is in memory, where no sync has covered it. Any goroutine; no lock and no allocation after that.
 func (s *Store) Logged(place Place, n int) ([]byte, error) {
 	a, at := place.Addr(), place.offset()
 	if at < MuxSize || at+n > PageSize {
 		return nil, s.pageError(a, "a value of %d bytes at byte %d", n, at)
 	}
+	if c, o := s.chunkOf(a); c != nil {
+		if b := c.bits.Load(); b != nil && b.record.has(o) {
+			from := o*PageSize + uint64(at)
+			return c.data[from : from+uint64(n) : from+uint64(n)], nil
+		}
+	}
+	p, _, err := s.recordPage(a)
+	if err != nil {
+		return nil, err
+	}
+	return p[at : at+n : at+n], nil
+}
+
+// recordPage returns a page of redo records. inMemory: it is not synced, and perhaps not written; only what was returned of it by place may be
+// looked at. Who finds neither it nor the record bit may verify the page: at a sync the bit is set before the page in memory is forgotten.
+func (s *Store) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 	c, o := s.chunkOf(a)
 	if c != nil {
-		b := c.bits.Load()
-		if b != nil {
-			if !b.checked.has(o) {
-				if t := b.tail[o>>8].Load(); t != nil {
-					if p := t[o&255].Load(); p != nil {
-						return p[at : at+n : at+n], nil
-					}
+		if b := c.bits.Load(); b != nil {
+			if t := b.tail[o>>8].Load(); t != nil {
+				if p := t[o&255].Load(); p != nil {
+					return p[:], true, nil
 				}
 			}
 			if b.record.has(o) {
-				from := o*PageSize + uint64(at)
-				return c.data[from : from+uint64(n) : from+uint64(n)], nil
+				return c.page(o), false, nil
 			}
 		}
 	}
-	p, err := s.verifyPage(a, KindRecord)
-	if err != nil {
-		return nil, err
+	if p, err = s.verifyPage(a, KindRecord); err != nil {
+		return nil, false, err
 	}
 	if c != nil && c.isChecked(o) {
 		c.sets().record.set(o)
 	}
-	return p[at : at+n : at+n], nil
+	return p, false, nil
 }
 
 // Ahead fetches the beginning of a logged value, which Logged is going to return: where several are needed, memory answers them together.
@@ -234,7 +251,14 @@ func (s *Store) UseLogged(p *UsedPages, place Place, n int) error {
 		return s.pageError(a, "a second reference leads here")
 	}
 	p.AddLogged(a, place.Mask())
-	_, err := s.Logged(place, n)
+	page, inMemory, err := s.recordPage(a)
+	if err != nil {
+		return err
+	}
+	if ordinal := PageID(place & 15); !inMemory && ordinal >= PageName(page) {
+		return s.pageError(a, "a reference leads to value %d of %d", ordinal, PageName(page))
+	}
+	_, err = s.Logged(place, n)
 	return err
 }
 

@@ -309,7 +309,7 @@ const sparseRecords, sparseLeaf = 20_000, 9 // of newSparse, all and of a leaf
 func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int) bool)) {
 	inTurn(t)
 	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
-	opts.PartBytes = 64 << 10
+	opts.PartBytes, opts.KeepInline = 64<<10, true
 	e = newEngine(t, opts)
 	put = func(from, to int, which func(i int) bool) {
 		tx := begin(t, e, TxOptions{})
