@@ -149,8 +149,8 @@ func (s *Store) Ahead(place Place) (sum byte) {
 	return 0
 }
 
-// BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them. They have so many bytes, 0 if
-// that is not known.
+// BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them. Their records have so many
+// bytes, 0 if that is not known.
 func (s *Store) BearLogged(a Addr, mask uint16, bytes int, birth uint64) {
 	sp := s.space
 	sp.mu.Lock()
@@ -217,8 +217,8 @@ func (g *segment) effective() int64 {
 	if g.loggedPages == 0 {
 		return int64(g.live)
 	}
-	logged := (int64(g.values)*int64(g.valueBytes) + BodySize - 1) / BodySize
-	return int64(g.live-g.loggedPages) + min(logged, int64(g.loggedPages))
+	packed := max(BodySize/max(g.valueBytes, 1), 1) // in a page: what their records leave of it no cleaning would gain
+	return int64(g.live-g.loggedPages) + int64(min((g.values+packed-1)/packed, g.loggedPages))
 }
 
 // LoggedIn returns the live logged values of a segment: pages and masks.

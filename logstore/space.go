@@ -40,7 +40,7 @@ type segment struct {
 	liveMap     []uint64 // which pages live, a bit each; nil as long as none has
 	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
 	values      int32    // logged values that live,
-	valueBytes  int32    // their length, on average; 0: not known
+	valueBytes  int32    // bytes of the records of these, on average
 	loggedPages int32    // and pages with such
 	state       segmentState
 	dead        bool // as of the newest durable checkpoint

@@ -89,7 +89,7 @@ func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
 	}
 	b := &e.newborn[len(e.newborn)-1]
 	b.mask |= place.Mask()
-	b.bytes += len(op.Value)
+	b.bytes += len(head) + len(op.Value)
 	if len(e.refs) == cap(e.refs) {
 		e.refs = make([]btree.Ref, 0, refsAtOnce)
 	}

@@ -2,7 +2,9 @@ package mvcc
 
 import "flashdbm/internal/btree"
 
-const loggedAhead = 8 // logged values that are fetched ahead: they lie anywhere in the log
+// loggedAhead is how many logged values are fetched ahead, all at once: they lie anywhere in the log, and memory answers such loads together
+// only if nothing that waits for one of them comes between.
+const loggedAhead = 16
 
 // Stretch calls yield for the record that the cursor is on and for those after it that lie in the same page, below to (nil is no bound)
 // and whole in it, without the work that Next does for each. It stops where the transaction writes something or yield returns false, and
@@ -25,9 +27,11 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 		value := cell.Value()
 		switch kind := cell.Kind(); {
 		case kind == btree.Logged:
-			for ; ahead < end && ahead < i+loggedAhead; ahead++ {
-				if next := leaf.Cell(ahead); next.Kind() == btree.Logged {
-					c.tx.snap.Ahead(next.Ref())
+			if i >= ahead {
+				for ahead = i; ahead < min(end, i+loggedAhead); ahead++ {
+					if next := leaf.Cell(ahead); next.Kind() == btree.Logged {
+						c.tx.snap.Ahead(next.Ref())
+					}
 				}
 			}
 			if value, err = c.tx.snap.Logged(cell.Ref()); err != nil {
