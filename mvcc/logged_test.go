@@ -224,3 +224,48 @@ func TestLoggedRedo(t *testing.T) {
 	_, err = read(split, group(2, 1))
 	require.ErrorIs(t, err, errRedo, "a value across pages")
 }
+
+// TestLoggedBetweenParts: commits that are buffered between the parts of a flush, and whose values the tree refers to at once, are in the
+// log before the next part is.
+func TestLoggedBetweenParts(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := tiny(Buffered)
+	opts.Manual, opts.StepPages, opts.RedoLimit = true, 1, 64<<20
+	want := map[string]string{}
+	var between func()
+	opts.Step = func(p StepPoint) {
+		if p == StepBetween && between != nil {
+			between()
+		}
+	}
+	e := openOn(t, mem, opts)
+	commits := 0
+	commit := func() {
+		commits++
+		key, value := fmt.Sprintf("between%04d", commits%40), fmt.Sprintf("%0*d", 300, commits)
+		put(t, e, key, value)
+		want[key] = value
+	}
+	loggedWork(t, e, rand.New(rand.NewPCG(3, 4)), 200, want)
+	for range 3 {
+		between = func() {
+			commit()
+			view := begin(t, e, TxOptions{ReadOnly: true})
+			key := fmt.Sprintf("between%04d", commits%40)
+			require.Equal(t, want[key], get(t, view, key))
+			require.NoError(t, view.Rollback())
+		}
+		require.NoError(t, e.Checkpoint())
+		between = nil
+		require.Greater(t, commits, 3)
+		requireAll(t, e, want)
+	}
+	require.NoError(t, e.Sync())
+	crashed := mem.Clone()
+	defer crashed.Release()
+	require.NoError(t, e.Close())
+	e = openOn(t, crashed, opts)
+	requireAll(t, e, want)
+	require.NoError(t, e.Close())
+}
