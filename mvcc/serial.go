@@ -118,14 +118,18 @@ func sameCell(a, b *override.Snapshot, x, y btree.Cell) (bool, error) {
 	if rx == ry {
 		return true, nil
 	}
-	if rx.Kind != btree.Run || rx.ValueLen != ry.ValueLen || rx.KeyLen != ry.KeyLen {
+	if rx.Kind == btree.Extents || rx.ValueLen != ry.ValueLen || rx.KeyLen != ry.KeyLen {
 		return false, nil
 	}
-	vx, err := a.Run(rx)
+	read := (*override.Snapshot).Run
+	if rx.Kind == btree.Logged {
+		read = (*override.Snapshot).Logged
+	}
+	vx, err := read(a, rx)
 	if err != nil {
 		return false, err
 	}
-	vy, err := b.Run(ry)
+	vy, err := read(b, ry)
 	return bytes.Equal(vx, vy), err
 }
 
