@@ -165,7 +165,7 @@ func (s *Shard) Sweep() bool {
 
 // IdleFor returns how long a shard that finds nothing to do may sleep, if nobody wakes it.
 func (s *Shard) IdleFor() time.Duration {
-	if len(s.stalls) > 0 {
+	if len(s.stalls) > 0 || s.holding() {
 		return stalledLook
 	}
 	if s.now < s.quiet {
