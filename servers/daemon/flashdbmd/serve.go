@@ -80,16 +80,26 @@ func serve(c *config, messages io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	failed := make(chan error, 2)
+	admin := &admin{c: c, began: time.Now(), node: node, client: client, server: server, resp: listener.Addr().String()}
+	failed := make(chan error, 3)
 	go func() { failed <- server.Serve(listener) }()
 	if c.http != "" {
-		admin, err := net.Listen("tcp", c.http)
+		l, err := net.Listen("tcp", c.http)
 		if err != nil {
 			listener.Close()
 			return err
 		}
-		defer admin.Close()
-		go func() { failed <- serveAdmin(admin, node, client, server) }()
+		defer l.Close()
+		go func() { failed <- admin.serve(l) }()
+	}
+	if c.dir != "" {
+		l, err := listenAdmin(c.dir)
+		if err != nil {
+			listener.Close()
+			return err
+		}
+		defer l.Close()
+		go func() { failed <- admin.serve(l) }()
 	}
 	fmt.Fprintf(messages, "flashdbmd: serving %s: RESP at %s, client library at shm:%s\n", where(c), listener.Addr(), c.socket)
 	select {

@@ -18,7 +18,7 @@ const (
 	// spinTime is how long a shard that finds nothing to do goes on looking before it sleeps. A client that sends within it is
 	// answered in a fraction of a microsecond; waking takes some ten. While it spins it takes a processor.
 	spinTime = 20 * time.Microsecond
-	// lookEvery is how often a busy shard looks after its connections' ends.
+	// lookEvery is how often a busy shard looks after its connections' ends, and publishes what it is doing.
 	lookEvery = 50 * time.Millisecond
 	// groupOps is how many operations all connections of a shard may have under way together.
 	groupOps = 1 << 16
@@ -36,6 +36,7 @@ type runner struct {
 	others  []*sleeper
 	attach  chan attachment
 	failure atomic.Pointer[error]
+	stats   atomic.Pointer[shard.Stats] // as of the last look
 	stopped atomic.Bool
 	started bool
 	done    sync.WaitGroup
@@ -103,6 +104,8 @@ func (r *runner) run() {
 		now := time.Now()
 		if now.Sub(looked) >= lookEvery {
 			looked = now
+			stats := r.shard.Stats()
+			r.stats.Store(&stats)
 			for _, g := range r.groups {
 				g.Check(now)
 			}
