@@ -206,9 +206,15 @@ func (e *Engine) buffer(g *logstore.Group, b *batch) error {
 	} else {
 		e.bear(b.group) // large values that were overwritten give their segments back
 	}
+	if len(e.redo) > 0 && !e.unlogged.Load() {
+		e.unlogged.Store(true)
+	}
 	e.published(b)
 	if len(e.redo) >= bufferedBytes {
 		return e.writeRedo()
+	}
+	if len(e.redo) == 0 {
+		e.unlogged.Store(false)
 	}
 	return nil
 }
@@ -296,6 +302,7 @@ func (e *Engine) writeRedo() error {
 	}
 	e.spend()
 	e.note(e.store.LastGroup(), e.applied.Load())
+	e.unlogged.Store(false)
 	return nil
 }
 

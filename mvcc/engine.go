@@ -121,7 +121,7 @@ type Engine struct {
 	opBytes int             // of their keys and values
 	runs    []bornRun       // of the group being built
 	listed  []logstore.Addr // where the large values begin whose extents they list
-	redo    []byte          // not yet in the log; between batches empty unless Buffered
+	redo    []byte          // not yet in the log; between batches empty unless Buffered, see unlogged
 	redoOps uint64          // records in redo
 	sets    []*WriteSet     // empty, for leaders
 	spent   []spentSet
@@ -152,6 +152,7 @@ type Engine struct {
 	horizon   atomic.Uint64 // as of the last Reclaim
 	expired   atomic.Int64  // when a reader was last asked to end for want of room
 	follow    *followed     // of an engine that reads beside a writer; nil else
+	unlogged  atomic.Bool   // redo has commits that have returned, or are about to: set before they do, false only once they are in the log and noted. Written by the baton holder
 	committed atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
 }
 
@@ -521,7 +522,7 @@ func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
 		return nil
 	}
-	if err := e.withLog(e.writeRedo); err != nil {
+	if err := e.logBuffered(); err != nil {
 		return err
 	}
 	if err := e.store.Sync(); err != nil {
