@@ -47,6 +47,7 @@ type Store struct {
 
 	unsynced unsynced
 	private  privateSyncs
+	bound    bound
 
 	features    features
 	unpunchable atomic.Bool   // only the end of the file can be given back, if that

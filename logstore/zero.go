@@ -71,8 +71,9 @@ func (s *Store) GrowDue(pages int64) bool {
 	}
 	more := int64(sp.segmentPages) + sp.again(pages)
 	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	return !sp.limited && !sp.short && sp.missing(more, 0, ForWrites) > 0
+	missing, tight := sp.missing(more, 0, ForWrites), sp.limited || sp.short
+	sp.mu.Unlock()
+	return missing > 0 && !tight && !s.passes(missing)
 }
 
 // GrowAhead makes sure that there is more than that beyond what is reserved, as ZeroAhead does where commits are synced.
@@ -87,13 +88,13 @@ func (s *Store) GrowAhead(pages int64) error {
 // before, and commits go on meanwhile.
 func (sp *space) again(pages int64) int64 { return min(askedAgain*pages, int64(sp.have()/2)) }
 
-// growAhead makes sure that there are so many pages beyond what is reserved and held back.
+// growAhead makes sure that there are so many pages beyond what is reserved and held back, unless the file would pass its bound.
 func (s *Store) growAhead(pages int64) error {
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	for {
 		missing := s.space.missingAhead(pages)
-		if missing <= 0 {
+		if missing <= 0 || s.passes(missing) {
 			return nil
 		}
 		if err := s.grow(uint64(missing)); err != nil {

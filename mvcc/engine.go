@@ -131,6 +131,7 @@ type Engine struct {
 	logged     int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
 	redoBytes  redoBytes
 	excess     excess
+	crowd      crowd
 	growth     growth
 	full       atomic.Bool // the file could not grow when a commit needed it to
 	layered    bool        // the log has layers to redo: the next flush is of all
@@ -200,6 +201,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.keeper.wake = make(chan struct{}, 1)
 	e.moved.init()
 	e.excess.held.init()
+	e.crowd.waiters.init()
 	e.gate.init()
 	e.ceiling.Store(opts.MemoryLimit)
 	e.setStep()

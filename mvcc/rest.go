@@ -7,11 +7,12 @@ import (
 )
 
 // A database that nobody writes to comes to rest: redo, the free space for the next turn and what is dead beside what lives are of no use
-// to it. Once nothing has been appended for idlePause, all that is dirty is flushed, so that redo starts anew; of what is dead beside what
+// to it. Once nobody has committed for idlePause, all that is dirty is flushed, so that redo starts anew; of what is dead beside what
 // lives the emptiest segments are cleaned, restMoved bytes a turn, until it is no more than a restDead-th of what lives; and all free
 // segments but those held back are given back. Invariants:
 //
-//   - What rest itself appends does not count as a sign of life, so rest ends: each turn of it cleans segments that no one fills again.
+//   - What the housekeeping appends is no sign of life: else the cleaner, which goes on for seconds behind heavy writing, would put rest off
+//     for as long, and rest would never end.
 //   - A turn is begun only if a restGain-th of the file may come back, and restVain turns that gain nothing end it, so a file that is at rest
 //     is not written again and again.
 //   - Close does the same with what is left, so a process that ends soon writes no more than one that rests first.
@@ -25,17 +26,17 @@ const (
 
 // rest tells how long nobody has written. Guarded by keeper.mu.
 type rest struct {
-	appended uint64    // pages of the log, by the last look, those of rest itself included
-	since    time.Time // that there are so many
-	vain     int       // turns in a row that have not made the file smaller
+	committed uint64    // Seq of the last batch of commits, by the last look
+	since     time.Time // that it is the last one
+	vain      int       // turns in a row that have not made the file smaller
 }
 
-// restDue reports whether the log has stood still for so long that the file should shrink to what lives. The caller holds the baton and
+// restDue reports whether nobody has committed for so long that the file should shrink to what lives. The caller holds the baton and
 // keeper.mu.
 func (e *Engine) restDue() bool {
 	r := &e.keeper.rest
-	if n := e.store.Counters().Pages; n != r.appended || r.since.IsZero() {
-		*r = rest{appended: n, since: time.Now()}
+	if n := e.committed.Load(); n != r.committed || r.since.IsZero() {
+		*r = rest{committed: n, since: time.Now()}
 		return false
 	}
 	if e.opts.Manual || r.vain >= restVain || time.Since(r.since) < idlePause {
@@ -56,7 +57,6 @@ func (e *Engine) restGarbage(s logstore.SpaceStats) int64 {
 func (e *Engine) rest() error {
 	r, before := &e.keeper.rest, e.store.SpaceStats().FileBytes
 	defer func() {
-		r.appended = e.store.Counters().Pages
 		if r.vain++; e.store.SpaceStats().FileBytes < before {
 			r.vain = 0
 		}

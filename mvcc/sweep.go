@@ -293,15 +293,15 @@ func (e *Engine) flushParts() error {
 		}); err != nil || n == 1 {
 			return err
 		}
-		if err := e.sweep(n); err != nil {
+		if err := e.sweep(n, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sweep flushes the next part of so many, and checkpoints if the log has become long enough. The caller holds keeper.mu.
-func (e *Engine) sweep(n int) error {
+// sweep flushes the next part of so many, and checkpoints if the log has become long enough, or if it must. The caller holds keeper.mu.
+func (e *Engine) sweep(n int, must bool) error {
 	if err := e.flushPart(n); err != nil {
 		return err
 	}
@@ -310,7 +310,7 @@ func (e *Engine) sweep(n int) error {
 	}
 	due, growth := false, int64(0)
 	if err := e.withBaton(func() error {
-		due, growth = e.sweepDue(), e.sweepGrowth()
+		due, growth = must || e.sweepDue(), e.sweepGrowth()
 		return nil
 	}); err != nil || !due {
 		return err

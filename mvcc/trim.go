@@ -90,9 +90,10 @@ func (e *Engine) trimFrom(least int) {
 		var err error
 		if more, err = e.store.GiveBack(); err != nil {
 			e.opts.Logger.Warn("flashdbm: giving back space", "path", e.Path(), "error", err)
-			return
+			break
 		}
 	}
+	e.crowd.waiters.broadcast()
 }
 
 // trimAtClose leaves no more of a file behind than is worth it: nothing says when there will be another turn.

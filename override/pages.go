@@ -41,6 +41,8 @@ type Pages struct {
 	redo        uint64 // group, not above base: redo starts behind it
 	baseRecords int64  // records in the tree as of the base
 
+	payload payload
+
 	unplaced atomic.Int64 // pages that the flush in flight writes for the first time and that have no place yet; read by anyone
 
 	folds, flushes, parts, writtenEarly atomic.Uint64
