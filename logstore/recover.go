@@ -118,10 +118,10 @@ func (s *Store) recoverSuccessor() error {
 // lineage. A reader beside may have been shown groups that are not here any more: their sync had failed, and the system dropped their
 // pages. Others will come in their places, with the same numbers and salt.
 func (s *Store) rewrite(rec *Recovery) error {
-	buf := make([]byte, partPages*PageSize)
+	buf, most := make([]byte, s.stretchPages()*PageSize), s.stretchPages()
 	again := func(a Addr, pages uint64) error {
 		for pages > 0 {
-			n := min(pages, partPages)
+			n := min(pages, most)
 			b := buf[:n*PageSize]
 			if _, err := s.file.ReadAt(b, int64(a)*PageSize); err != nil {
 				return err
