@@ -28,6 +28,7 @@
 #   make opentime how long a database of 1 GB takes to open that was killed while 33 goroutines wrote
 #   make build    bin/flashdbm
 #   make flashdbmd  bin/flashdbmd, the server
+#   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make install  flashdbm into Go's bin directory
 
 GO       ?= go
@@ -79,6 +80,10 @@ build:
 .PHONY: flashdbmd
 flashdbmd:
 	cd servers && $(GO) build -o ../bin/flashdbmd ./daemon/flashdbmd
+
+.PHONY: demo-hydra
+demo-hydra: flashdbmd
+	bin/flashdbmd demo
 
 install:
 	$(GO) install ./cmd/flashdbm

@@ -4,7 +4,7 @@
 //	flashdbmd serve --dir /var/lib/flashdbm
 //
 // "flashdbmd serve --help" lists the settings. Each is a flag, an environment variable, or a line of a file. "flashdbmd help" lists the
-// other commands: status, kv.
+// other commands: status, kv, demo.
 package main
 
 import (
@@ -27,6 +27,7 @@ const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Red
   flashdbmd serve --dir DIR    serve the database in DIR, which is created if it is not there
   flashdbmd status --dir DIR   print what the node of a directory is doing
   flashdbmd kv --dir DIR ...   get, put, scan ... keys of a running node
+  flashdbmd demo               load a million records, compare Reads with messages, kill the server, verify
   flashdbmd help               print this
 
 Each command lists its settings with --help.
@@ -56,6 +57,8 @@ func run(args []string, out, messages io.Writer) int {
 			return runStatus(args[1:], os.LookupEnv, out)
 		case "kv":
 			return runKV(args[1:], os.LookupEnv, os.Stdin, out)
+		case "demo":
+			return runDemo(args[1:], out)
 		}
 		return fmt.Errorf("there is no command %q: %w", args[0], errUsage)
 	}()

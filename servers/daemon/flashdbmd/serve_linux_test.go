@@ -233,3 +233,36 @@ func TestKV(t *testing.T) {
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, d.cmd.Wait())
 }
+
+// TestDemo: the demo at a hundredth of its size.
+func TestDemo(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "demo", "--records", "10000", "--each", "300ms", "--dir", t.TempDir())
+	cmd.Env = append(os.Environ(), "FLASHDBMD_TEST_PROCESS=1")
+	b, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", b)
+	t.Logf("%s", b)
+	require.Regexp(t, `all 10000 records compared`, string(b))
+	require.Regexp(t, `one-sided Reads +[0-9]+ .*\n +messages .*0\.0 %`, string(b))
+}
+
+// TestDemoNotices: a write that was acknowledged and is not there ends the demo.
+func TestDemoNotices(t *testing.T) {
+	t.Setenv("FLASHDBMD_TEST_PROCESS", "1")
+	d := &demo{out: io.Discard, dir: t.TempDir(), records: 1000, each: time.Millisecond}
+	require.NoError(t, d.start(t.Context()))
+	defer d.stop(os.Interrupt)
+	require.NoError(t, d.load(t.Context()))
+	_, err := d.compareAll(t.Context())
+	require.NoError(t, err)
+	d.writes[7] = span{acknowledged: 1, sent: 1}
+	_, err = d.compareAll(t.Context())
+	require.ErrorContains(t, err, "record 7 has version 0; 1 was acknowledged")
+	d.writes[7] = span{}
+	_, err = d.client.Put(t.Context(), keyOf(8), valueOf(9, 0))
+	require.NoError(t, err)
+	_, err = d.compareAll(t.Context())
+	require.ErrorContains(t, err, "record 8 has version 0 and not its bytes")
+	require.NoError(t, d.client.Delete(t.Context(), keyOf(8)))
+	_, err = d.compareAll(t.Context())
+	require.ErrorIs(t, err, hydra.ErrNotFound)
+}
