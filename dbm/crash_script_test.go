@@ -1,6 +1,7 @@
 package dbm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -266,14 +267,17 @@ func (r *runner) housekeep() error {
 func (r *runner) checkpoint() error {
 	if !r.keeper.active {
 		now := r.acked
-		r.keeper.start(r.db.engine.Checkpoint, func() { r.safe, r.alive = max(r.safe, now), max(r.alive, now) })
+		r.keeper.start(r.db.engine.Checkpoint, func() {
+			r.safe, r.alive = max(r.safe, now), max(r.alive, now)
+			r.held += min(1, len(r.snaps))
+		})
 	}
 	return nil
 }
 
 // hold begins a View transaction that stays open.
 func (r *runner) hold() error {
-	if len(r.snaps) >= 3 {
+	if len(r.snaps) >= cmp.Or(r.load.holds, 3) {
 		return nil
 	}
 	tx, err := r.db.Begin(TxOptions{ReadOnly: true})
@@ -301,7 +305,7 @@ func (r *runner) look() error {
 		scanTx(s.tx, found)
 		return fmt.Errorf("a snapshot of state %d: %s", s.state, r.hist.explain(found, f, s.state, s.state))
 	}
-	if old || r.rng.IntN(2) == 0 {
+	if stay := 2 + r.load.holds; old || r.rng.IntN(stay) < 1 {
 		s.tx.Rollback()
 		r.snaps = append(r.snaps[:i], r.snaps[i+1:]...)
 	}
