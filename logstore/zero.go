@@ -71,9 +71,9 @@ func (s *Store) GrowDue(pages int64) bool {
 	}
 	more := int64(sp.segmentPages) + sp.again(pages)
 	sp.mu.Lock()
-	missing, tight := sp.missing(more, 0, ForWrites), sp.limited || sp.short
+	due := !sp.limited && !sp.short && sp.missing(more, 0, ForWrites) > 0
 	sp.mu.Unlock()
-	return missing > 0 && !tight && !s.passes(missing)
+	return due && s.FitsBound(more)
 }
 
 // GrowAhead makes sure that there is more than that beyond what is reserved, as ZeroAhead does where commits are synced.
@@ -94,7 +94,7 @@ func (s *Store) growAhead(pages int64) error {
 	defer s.growing.Unlock()
 	for {
 		missing := s.space.missingAhead(pages)
-		if missing <= 0 || s.passes(missing) {
+		if missing <= 0 || !s.FitsBound(pages) {
 			return nil
 		}
 		if err := s.grow(uint64(missing)); err != nil {

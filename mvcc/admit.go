@@ -30,7 +30,7 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	if e.memory.Load() <= e.ceiling.Load() {
 		err := tx.cancelled()
 		if err == nil {
-			err = e.store.ReserveWithin(claim, need)
+			err = e.store.ReserveWithin(claim, need, 0)
 		}
 		if err == logstore.ErrBound {
 			err = e.awaitBound(tx, claim, need)

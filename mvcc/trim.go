@@ -93,7 +93,6 @@ func (e *Engine) trimFrom(least int) {
 			break
 		}
 	}
-	e.crowd.waiters.broadcast()
 }
 
 // trimAtClose leaves no more of a file behind than is worth it: nothing says when there will be another turn.
