@@ -159,8 +159,8 @@ func (e *Engine) makeWay(pages int64) (err error) {
 			return err
 		}
 	}
-	if e.roomy(pages) {
-		return nil
+	if fits, err := e.allFitsNow(); err != nil || !fits || e.roomy(pages) { // a flush of all would have the file grow by all that is dirty
+		return err
 	}
 	if err := e.cleanFor(pages); err != nil {
 		return err
@@ -187,6 +187,14 @@ func (e *Engine) reserveWithin(extra int64) error {
 		return logstore.ErrFull
 	}
 	return err
+}
+
+func (e *Engine) allFitsNow() (fits bool, err error) {
+	err = e.withBaton(func() error {
+		fits = e.allFits()
+		return e.Failed()
+	})
+	return fits, err
 }
 
 // cleanFor empties segments, the emptiest first, until so much will be free as makeWay is to make room for, where less lives in them than is

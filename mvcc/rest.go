@@ -43,7 +43,7 @@ type rest struct {
 // keeper.mu.
 func (e *Engine) restDue() bool {
 	r := &e.keeper.rest
-	if n := e.committed.Load(); n != r.committed || r.since.IsZero() {
+	if n := e.committed.Load(); n != r.committed || r.since.IsZero() || e.unpinned.any() { // one that waits for room or memory is about to commit
 		*r = rest{committed: n, since: time.Now()}
 		return false
 	}
