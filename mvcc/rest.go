@@ -76,9 +76,10 @@ func (e *Engine) loose(s logstore.SpaceStats) bool {
 		s.LiveBytes-payload >= restLeast*e.segmentBytes()
 }
 
-// fillUp fills up some leaves. The caller holds keeper.mu.
-func (e *Engine) fillUp() error {
+// fillUp fills up some leaves. An error ends it until the next commit. The caller holds keeper.mu.
+func (e *Engine) fillUp() (err error) {
 	r, c := &e.keeper.rest, &compaction{e: e}
+	defer func() { r.filled = r.filled || err != nil }()
 	if r.filling == nil { // what is dead by now is room for what moves
 		if err := e.beginAnew(); err != nil {
 			return err
@@ -87,7 +88,6 @@ func (e *Engine) fillUp() error {
 	for written, most := 0, min(e.turnPages(), int(e.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves); written < most; {
 		done, err := e.repackSome(r.filling)
 		if err != nil {
-			r.filled = r.filled || logstore.IsFull(err)
 			return err
 		}
 		written += done.Written
