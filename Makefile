@@ -183,7 +183,7 @@ damage:
 	$(GO) test ./cmd/flashdbm -run '^TestDamagedFiles$$' -args -damage.runs 1000
 	$(call two,damage,TestCrashDamage/$$half,-crash.time $(DAMAGETIME))
 
-# On one processor, 15 to 40 ms for each file. A file that does harm is told with its seed and what was changed in it.
+# On one processor, 2 ms of its time for each file. A file that does harm is told with its seed and what was changed in it.
 hostile:
 	$(GO) test -timeout 24h ./dbm -run '^(TestHostile.*|TestShared.*|TestSparseFile)$$' -v -args -hostile.files $(HOSTILEFILES) -hostile.from $(HOSTILEFROM)
 

@@ -49,8 +49,8 @@ func TestHostileGraphs(t *testing.T) {
 				defer mem.Release()
 				rng := rand.New(rand.NewPCG(1, 1))
 				for range 3 {
-					require.NoError(t, s.use(mem, rng, true, false))
-					require.NoError(t, s.use(mem, rng, false, false))
+					require.NoError(t, s.use(mem, rng, "read-only"))
+					require.NoError(t, s.use(mem, rng, "writing"))
 				}
 			})
 		}
@@ -69,7 +69,7 @@ func TestHostileLeafOrder(t *testing.T) {
 				copy(h.page(h.inner[0][from])[nodeLevel:], h.page(h.inner[0][to])[nodeLevel:])
 			})
 			mem := s.mem(len(s.file))
-			require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, uint64(from))), false, false), "leaf %d has the records of %d", from, to)
+			require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, uint64(from))), "writing"), "leaf %d has the records of %d", from, to)
 			mem.Release()
 		}
 	}

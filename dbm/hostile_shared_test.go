@@ -56,7 +56,7 @@ func TestHostileDeaths(t *testing.T) {
 	defer mem.Release()
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 2 {
-		require.NoError(t, s.use(mem, rng, false, false))
+		require.NoError(t, s.use(mem, rng, "writing"))
 	}
 }
 
@@ -87,7 +87,7 @@ func TestSharedValues(t *testing.T) {
 			defer mem.Release()
 			rng := rand.New(rand.NewPCG(1, 1))
 			for _, readOnly := range []bool{true, false} {
-				require.NoError(t, s.use(mem, rng, readOnly, false))
+				require.NoError(t, s.use(mem, rng, map[bool]string{true: "read-only", false: "writing"}[readOnly]))
 			}
 			for _, readOnly := range []bool{true, false} {
 				again := s.mem(len(s.file))

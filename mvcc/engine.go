@@ -54,10 +54,12 @@ type Thresholds struct {
 	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
-// MemoryShares are parts of MemoryLimit in bytes; 0 is the default of each.
+// MemoryShares say where memory goes: parts of MemoryLimit in bytes, of which 0 is the default of each, and whose it is.
 type MemoryShares struct {
 	WriteSets int64 // in memory, above which the larger ones are spilled: a quarter
 	Batch     int64 // of versions, above which a large batch writes pages early: half
+
+	Versions *btree.MemoryPool // that versions get their memory from and leave it to; nil: the system
 }
 
 // Sentinels of this layer, for errors.Is.
@@ -234,16 +236,18 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	readOnly := e.opts.Store.ReadOnly
 	steps := &e.recovery.Steps
 	steps.Load, steps.Scan = rec.Load, rec.Scan
-	begin := time.Now()
+	begin, memory := time.Now(), e.opts.Shares.Versions.NewMemory()
 	if rec.Created {
 		e.recovery.Created = !readOnly                        // an empty file that is only read stays as it is
 		if opts := &e.opts; opts.PartBytes > 0 && !readOnly { // tests: the first checkpoint says so
 			e.store.RedoBefore()
 		}
-		if e.pages, err = override.Create(e.store, &e.registry, readOnly); err != nil {
+		if e.pages, err = override.Create(e.store, &e.registry, memory, readOnly); err != nil {
+			memory.Close()
 			return err
 		}
-	} else if e.pages, e.records, err = override.Recover(e.store, rec, &e.registry); err != nil {
+	} else if e.pages, e.records, err = override.Recover(e.store, rec, &e.registry, memory); err != nil {
+		memory.Close()
 		return err
 	}
 	steps.Install = time.Since(begin)

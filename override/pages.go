@@ -56,8 +56,8 @@ type retirement struct {
 	addr  logstore.Addr
 }
 
-func newPages(store *logstore.Store, registry *lockfree.Registry, expected int) *Pages {
-	p := &Pages{store: store, table: newTable(expected), memory: btree.NewMemory(), registry: registry, dirty: newDirtyPages()}
+func newPages(store *logstore.Store, registry *lockfree.Registry, memory *btree.Memory, expected int) *Pages {
+	p := &Pages{store: store, table: newTable(expected), memory: memory, registry: registry, dirty: newDirtyPages()}
 	p.batch.p = p
 	return p
 }

@@ -22,6 +22,7 @@ type Memory struct {
 	warm   int
 	unmaps []func() error
 	held   int64
+	pool   *MemoryPool // that takes what is mapped when it is closed; nil: the system does
 
 	apply applier  // scratch of the batch being applied, kept for the next one
 	moved []uint16 // scratch of Rebase
@@ -86,6 +87,10 @@ func (m *Memory) Held() int64 { return m.held }
 
 // Close gives all memory back to the system. Versions made with it must not be used any more, by readers either.
 func (m *Memory) Close() {
+	if m.pool != nil {
+		m.pool.put(m)
+		m.slabs, m.unmaps = nil, nil
+	}
 	for _, unmap := range m.unmaps {
 		_ = unmap() // it was mapped with this address and length: nothing that can fail
 	}
