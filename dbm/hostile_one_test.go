@@ -74,3 +74,35 @@ func TestHostileLeafOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestHostileBackward: the children of an inner node are one further than its separators say. A scan backwards from a key shows none above it.
+func TestHostileBackward(t *testing.T) {
+	s := tall(t, true).spoiled(func(h *hostile) {
+		for _, a := range h.inner[1] {
+			if c := h.children(a); len(c) > 4*8 {
+				copy(c[8:], c[16:])
+			}
+		}
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	db, err := openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.NoError(t, err)
+	defer db.Close()
+	refused := 0
+	for n := range s.load.keys {
+		key := []byte(s.load.key(n))
+		err := db.View(func(tx *Tx) error {
+			for k := range tx.Backward(nil, key) {
+				require.Less(t, string(k), string(key))
+				break
+			}
+			return tx.Err()
+		})
+		if err != nil {
+			require.ErrorIs(t, err, ErrCorrupt)
+			refused++
+		}
+	}
+	require.NotZero(t, refused)
+}

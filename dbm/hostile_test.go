@@ -75,6 +75,7 @@ var kinds = []struct {
 	{"bytes", 2, func(h *hostile) { h.note("%s", h.mutate(h.rng)) }},
 	{"repeated", 3, (*hostile).repeated},
 	{"table", 2, (*hostile).table},
+	{"space", 3, (*hostile).space},
 	{"counts", 2, (*hostile).counts},
 	{"levels", 1, (*hostile).levels},
 	{"loop", 1, (*hostile).loop},

@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"bytes"
+	"fmt"
 	"iter"
 )
 
@@ -46,6 +47,10 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 			ok = c.Last()
 		} else if c.Seek(to); c.err == nil {
 			ok = c.Prev()
+		}
+		if ok && to != nil && bytes.Compare(c.Key(), to) >= 0 { // the inner nodes of a hostile file lead past records
+			c.err = c.tx.note(fmt.Errorf("%w: %s: a record with a key above %.40q lies before it", ErrCorrupt, tx.engine.Path(), to))
+			return
 		}
 		for ; ok; ok = c.Prev() {
 			key := c.Key()

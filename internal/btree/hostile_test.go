@@ -163,3 +163,14 @@ func TestLongKeysOfALeafAscend(t *testing.T) {
 		})
 	}
 }
+
+// TestMergeEqualKeys: leaves that end and begin with the same key are not made one.
+func TestMergeEqualKeys(t *testing.T) {
+	tr := newTree()
+	defer tr.memory.Close()
+	tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, "", "m"))}}
+	tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, "a", "m"))}}
+	tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, "m", "z"))}}
+	_, err := tr.apply([]Op{{Key: []byte("z"), Delete: true}})
+	require.ErrorIs(t, err, ErrMalformed)
+}
