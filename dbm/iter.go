@@ -49,7 +49,7 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 			ok = c.Prev()
 		}
 		if ok && to != nil && bytes.Compare(c.Key(), to) >= 0 { // the inner nodes of a hostile file lead past records
-			c.err = c.tx.note(fmt.Errorf("%w: %s: a record with a key above %.40q lies before it", ErrCorrupt, tx.engine.Path(), to))
+			c.passedOver(to)
 			return
 		}
 		for ; ok; ok = c.Prev() {
@@ -63,6 +63,11 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 			}
 		}
 	}
+}
+
+// passedOver notes that a record before key has a key that is not below it.
+func (c *Cursor) passedOver(key []byte) {
+	c.err = c.tx.note(fmt.Errorf("%w: a record with a key that is not below %.40q lies before it", ErrCorrupt, key))
 }
 
 // endIteration releases the cursor of an iterator, and has the transaction tell that it had ended.
