@@ -229,7 +229,7 @@ func (e *engine) send(c *call) bool {
 	} else {
 		b = append(b, c.body...)
 	}
-	if c.op == protocol.OpGet || c.op == protocol.OpRenew {
+	if c.op == protocol.OpRenew || h.Flags&uint8(protocol.FlagPointer) != 0 && c.op == protocol.OpGet {
 		c.sent, c.sentWall = e.look(), e.wall // rule 4: before the request leaves
 	}
 	h.Request = e.enter(c)
