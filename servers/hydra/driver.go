@@ -228,6 +228,7 @@ func (c *Client) keep() {
 		case <-t.C:
 		}
 		if !c.lock.TryLock() {
+			t.Reset(tickEvery)
 			c.nudge()
 			continue
 		}
@@ -235,6 +236,11 @@ func (c *Client) keep() {
 		c.e.Step()
 		c.tick()
 		c.e.Step()
+		if c.e.idle() {
+			t.Reset(idleTick)
+		} else {
+			t.Reset(tickEvery)
+		}
 		c.release()
 	}
 }
