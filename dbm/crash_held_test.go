@@ -15,7 +15,7 @@ import (
 func TestCrashHeldReaders(t *testing.T) {
 	var all census
 	held := 0
-	n := forSeeds(t, math.MaxInt, time.Minute, func(t *testing.T, seed uint64, _ time.Time) {
+	n := forSeeds(t, math.MaxInt, 8*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
 		c := crashTrial(t, seed, func(c *trial, rng *rand.Rand) {
 			c.drawMode(rng)
 			l := c.load
@@ -40,7 +40,7 @@ func TestCrashHeldReaders(t *testing.T) {
 func TestCrashOverwrites(t *testing.T) {
 	var all census
 	collapsed := uint64(0)
-	n := forSeeds(t, math.MaxInt, time.Minute, func(t *testing.T, seed uint64, _ time.Time) {
+	n := forSeeds(t, math.MaxInt, 8*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
 		c := crashTrial(t, seed, func(c *trial, rng *rand.Rand) {
 			c.drawMode(rng)
 			l := c.load
