@@ -40,7 +40,11 @@ func TestSharedLists(t *testing.T) {
 		_, err := openEngine(mem, crashPath, o)
 		runtime.ReadMemStats(&after)
 		require.ErrorIs(t, err, ErrCorrupt, mode)
-		require.ErrorContains(t, err, "a second reference leads here", mode)
+		if mode == "writing" { // who goes on where the log ends finds before that what was there and is used
+			require.ErrorContains(t, err, "lies behind the end of the log", mode)
+		} else {
+			require.ErrorContains(t, err, "a second reference leads here", mode)
+		}
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), mode)
 	}
 }
