@@ -215,8 +215,11 @@ func (h *heldBaton) release() {
 
 // awaitPushed waits until the next commit is in the list, or has ended early with the error that comes down end. Once the baton is
 // released each commit is awaited to its end.
+//
+// It looks again after twice as long each time: the commit may be in the middle of an image of its own, in which others wait for seconds of
+// this clock. Every microsecond of those a look took longer than crashHang.
 func (h *heldBaton) awaitPushed(end <-chan error) (err error, early bool) {
-	for h.let != nil {
+	for wait := time.Microsecond; h.let != nil; wait *= 2 {
 		if h.r.db.engine.Pushed() > h.pushed {
 			h.pushed++
 			return nil, false
@@ -230,7 +233,7 @@ func (h *heldBaton) awaitPushed(end <-chan error) (err error, early bool) {
 			h.release()
 			break
 		}
-		time.Sleep(time.Microsecond) // passes once all others wait
+		time.Sleep(wait) // passes once all others wait
 	}
 	return <-end, true
 }
