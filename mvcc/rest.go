@@ -19,6 +19,8 @@ import (
 //   - Leaves are filled up once behind a commit. A tree that is full is not poorly filled before much has been put or deleted, which has
 //     written more than the filling up does.
 //   - Close does the same with what is left, so a process that ends soon writes no more than one that rests first.
+//   - Whoever comes meanwhile waits for no more than the leaves at hand and what was written so far. Full leaves are only read, all of a large
+//     tree perhaps, with keeper.mu in hand.
 const (
 	restGain  = 8        // an eighth of the file,
 	restLeast = 2        // and so many segments: what a turn has to give back, at least
@@ -43,8 +45,8 @@ type rest struct {
 // keeper.mu.
 func (e *Engine) restDue() bool {
 	r := &e.keeper.rest
-	if n := e.committed.Load(); n != r.committed || r.since.IsZero() || e.unpinned.any() { // one that waits for room or memory is about to commit
-		*r = rest{committed: n, since: time.Now()}
+	if r.since.IsZero() || e.stirs() {
+		*r = rest{committed: e.committed.Load(), since: time.Now()}
 		return false
 	}
 	if e.opts.Manual || r.vain >= restVain || time.Since(r.since) < idlePause {
@@ -85,7 +87,8 @@ func (e *Engine) fillUp() (err error) {
 			return err
 		}
 	}
-	for written, most := 0, min(e.turnPages(), int(e.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves); written < most; {
+	written, most := 0, min(e.turnPages(), int(e.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves)
+	for written < most && !e.stirs() {
 		done, err := e.repackSome(r.filling)
 		if err != nil {
 			return err
@@ -97,7 +100,16 @@ func (e *Engine) fillUp() (err error) {
 		}
 		e.pace()
 	}
+	if written == 0 {
+		return nil
+	}
 	return c.settle()
+}
+
+// stirs reports whether somebody has committed since the last look, is about to, asks for room, or closes the engine. The caller holds
+// keeper.mu.
+func (e *Engine) stirs() bool {
+	return e.committed.Load() != e.keeper.rest.committed || e.active.Load() > 0 || e.unpinned.any() || e.crowd.asked.Load() > 0 || e.closed.Load()
 }
 
 // rest makes the file shorter once nobody writes. The caller holds keeper.mu.
