@@ -94,7 +94,7 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 	inTurn(t)
 	opts := func() *Options { return &Options{Durability: Buffered, RedoLimit: 1 << 20} }
 	times := 12
-	if *spaceFull {
+	if *fullAll {
 		times = 40
 	}
 	alone := newHeldRun(t, opts(), 32)
