@@ -124,11 +124,11 @@ race:
 	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
-# slow with it, are left out there.
+# slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all.
 .PHONY: test-servers
 test-servers: format
 	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 300s ./...
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/fabric/sim$$')
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
 	@for target in $(CROSS); do \
 		echo "vet of the servers for $$target"; \
 		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
@@ -138,6 +138,7 @@ test-servers: format
 .PHONY: soak-servers
 soak-servers:
 	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 20m ./...
 
 cross:
 	@for target in $(CROSS); do \
