@@ -28,6 +28,7 @@
 #   make opentime how long a database of 1 GB takes to open that was killed while 33 goroutines wrote
 #   make build    bin/flashdbm
 #   make flashdbmd  bin/flashdbmd, the server
+#   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make install  flashdbm into Go's bin directory
 
 GO       ?= go
@@ -80,6 +81,10 @@ build:
 flashdbmd:
 	cd servers && $(GO) build -o ../bin/flashdbmd ./daemon/flashdbmd
 
+.PHONY: demo-hydra
+demo-hydra: flashdbmd
+	bin/flashdbmd demo
+
 install:
 	$(GO) install ./cmd/flashdbm
 
@@ -113,16 +118,17 @@ imports:
 unit:
 	$(GO) test -vet=off -timeout 12m ./...
 
-# Three packages look at the sources only, each in one goroutine.
+# Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
+# two minutes here, which make soak takes.
 race:
-	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 12m $$($(GO) list ./... | grep -v -E '/internal/(archtest|formatdoc|mutants)$$')
+	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
-# slow with it, are left out there.
+# slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all.
 .PHONY: test-servers
 test-servers: format
 	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 300s ./...
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/fabric/sim$$')
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
 	@for target in $(CROSS); do \
 		echo "vet of the servers for $$target"; \
 		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
@@ -132,6 +138,7 @@ test-servers: format
 .PHONY: soak-servers
 soak-servers:
 	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 20m ./...
 
 cross:
 	@for target in $(CROSS); do \
@@ -178,7 +185,7 @@ damage:
 	$(GO) test ./cmd/flashdbm -run '^TestDamagedFiles$$' -args -damage.runs 1000
 	$(call two,damage,TestCrashDamage/$$half,-crash.time $(DAMAGETIME))
 
-# On one processor, 15 to 40 ms for each file. A file that does harm is told with its seed and what was changed in it.
+# On one processor, 2 ms of its time for each file. A file that does harm is told with its seed and what was changed in it.
 hostile:
 	$(GO) test -timeout 24h ./dbm -run '^(TestHostile.*|TestShared.*|TestSparseFile)$$' -v -args -hostile.files $(HOSTILEFILES) -hostile.from $(HOSTILEFROM)
 

@@ -73,6 +73,7 @@ func newSpecimen(t testing.TB, closed, small bool) *specimen {
 // mem returns a file system with the first size bytes of the database, all durable.
 func (s *specimen) mem(size int) *vfs.Mem {
 	m := vfs.NewMem(0)
+	m.WithoutCrashes()
 	f, err := m.Open(crashPath, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		panic(err)

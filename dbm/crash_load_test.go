@@ -34,6 +34,8 @@ type load struct {
 	steps        int      // of the main script
 	preload      int      // transactions that come before it
 	durability   int      // 0 to 2: all opens have it; 3: each its own
+	rewrites     bool     // transactions overwrite their own records when those have left memory
+	holds        int      // snapshots that are held at most, for long; 0: 3, not for long
 	made         []string // keys
 }
 
@@ -120,6 +122,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 	}
 	if dice.IntN(2) == 0 { // write sets leave memory
 		o.Shares.WriteSets = int64(1+dice.IntN(8)) * int64(l.segmentPages) * logstore.PageSize / 32
+	}
+	if l.rewrites {
+		o.Shares.WriteSets = 4 << 10
 	}
 	if dice.IntN(3) > 0 { // flushes leave leaves behind
 		o.PartBytes = int64(1+dice.IntN(4)) << 12

@@ -29,7 +29,8 @@ type sealer struct {
 const (
 	posSegment, posPage, posGroup, posDigest = 0, 4, 8, 16 // of a position
 	superRun, superStart                     = 56, 80      // of a superblock
-	muxGroup, muxDigest                      = 16, 36
+	muxFlags, muxGroup, muxDigest            = 5, 16, 36
+	flagGrowing, growingCRC, growingEnd      = 4, 8, 12
 	headerSalt, headerBefore, headerDigest   = 16, 32, 52
 	headerSuccessor                          = 12
 	runLength, runCRC, runPayload            = logstore.MuxSize, logstore.MuxSize + 8, logstore.MuxSize + 16
@@ -74,7 +75,7 @@ func (s *sealer) follow(segmentPages int) {
 	for digest := s.first; ; {
 		if a := segment*segmentPages + at; at < segmentPages && s.sealed[a] != 0 && le.Uint32(s.page(a)[muxDigest:]) == digest {
 			s.chain = append(s.chain, a)
-			digest = extend(digest, le.Uint32(s.page(a)))
+			digest = extend(digest, s.crc(a))
 			at += 1 + s.rawPages(a)
 			continue
 		}
@@ -109,14 +110,16 @@ func extend(digest, crc uint32) uint32 {
 // seal makes the checksums and digests right.
 func (s *sealer) seal() {
 	before := map[int]uint32{} // digests before pages of the chain
-	digest := s.first
+	behind := map[int]uint32{} // and behind the last one of a segment
+	digest, size := s.first, s.segment/logstore.PageSize
 	for _, a := range s.chain {
-		before[a] = digest
+		before[a], behind[a/size] = digest, digest
 		if h, ok := s.sealed[a]; ok {
 			s.sealRun(a)
 			le.PutUint32(s.page(a)[muxDigest:], digest)
 			s.sum(a, h)
-			digest = extend(digest, le.Uint32(s.page(a)))
+			digest = extend(digest, s.crc(a))
+			behind[a/size] = digest
 			continue
 		}
 		p := s.page(a)
@@ -135,8 +138,12 @@ func (s *sealer) seal() {
 	for slot := range 2 {
 		p := s.page(slot)
 		for _, at := range []int{superRun, superStart} {
-			a := int(le.Uint32(p[at+posSegment:]))*s.segment/logstore.PageSize + int(le.Uint32(p[at+posPage:]))
-			if d, ok := before[a]; ok {
+			segment, page := int(le.Uint32(p[at+posSegment:])), int(le.Uint32(p[at+posPage:]))
+			d, ok := before[segment*size+page]
+			if page >= size { // the group starts in the successor
+				d, ok = behind[segment]
+			}
+			if ok {
 				le.PutUint32(p[at+posDigest:], d)
 			}
 		}
@@ -161,7 +168,25 @@ func (s *sealer) sum(a, header int) {
 	copy(b[:8], s.page(header)[headerSalt:])
 	le.PutUint64(b[8:], uint64(a))
 	p := s.page(a)
-	le.PutUint32(p, crc32.Update(crc32.Checksum(b[:], castagnoli), castagnoli, p[4:]))
+	crc := crc32.Checksum(b[:], castagnoli)
+	if p[muxFlags]&flagGrowing == 0 {
+		le.PutUint32(p, crc32.Update(crc, castagnoli, p[4:]))
+		return
+	}
+	end := min(max(int(le.Uint16(p[growingEnd:])), logstore.MuxSize), logstore.PageSize) // one that is out of bounds has no right checksum
+	for _, part := range [][]byte{p[4:8], p[16:end], p[growingEnd:16]} {
+		crc = crc32.Update(crc, castagnoli, part)
+	}
+	le.PutUint32(p[growingCRC:], crc)
+}
+
+// crc returns the checksum that a page bears.
+func (s *sealer) crc(a int) uint32 {
+	p := s.page(a)
+	if p[muxFlags]&flagGrowing != 0 {
+		p = p[growingCRC:]
+	}
+	return le.Uint32(p)
 }
 
 // mutate makes some changes and returns what it did.

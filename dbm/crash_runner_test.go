@@ -39,6 +39,8 @@ type trial struct {
 	failedSyncs  int    // that the system was made to report
 	leftPending  int    // times that the redo was left pending when the script went on
 	layers       uint64 // of write sets that left memory
+	collapsed    uint64 // times that these were written anew
+	held         int    // checkpoints carried through while snapshots were held
 	layersRedone int    // times that Open merged such layers
 	early        uint64 // pages written before their batch was whole
 	parts        uint64 // flushes that left leaves behind
@@ -284,6 +286,7 @@ func (t *trial) count(db *DB) {
 		return
 	}
 	t.layers += e.Layers
+	t.collapsed += e.Collapsed
 	t.early += e.Pages.Early
 	t.parts += e.Pages.Parts
 	if e.Recovery.RedoBefore {

@@ -1,6 +1,7 @@
 package dbm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -214,8 +215,11 @@ func (h *heldBaton) release() {
 
 // awaitPushed waits until the next commit is in the list, or has ended early with the error that comes down end. Once the baton is
 // released each commit is awaited to its end.
+//
+// It looks again after twice as long each time: the commit may be in the middle of an image of its own, in which others wait for seconds of
+// this clock. Every microsecond of those a look took longer than crashHang.
 func (h *heldBaton) awaitPushed(end <-chan error) (err error, early bool) {
-	for h.let != nil {
+	for wait := time.Microsecond; h.let != nil; wait *= 2 {
 		if h.r.db.engine.Pushed() > h.pushed {
 			h.pushed++
 			return nil, false
@@ -229,7 +233,7 @@ func (h *heldBaton) awaitPushed(end <-chan error) (err error, early bool) {
 			h.release()
 			break
 		}
-		time.Sleep(time.Microsecond) // passes once all others wait
+		time.Sleep(wait) // passes once all others wait
 	}
 	return <-end, true
 }
@@ -266,14 +270,17 @@ func (r *runner) housekeep() error {
 func (r *runner) checkpoint() error {
 	if !r.keeper.active {
 		now := r.acked
-		r.keeper.start(r.db.engine.Checkpoint, func() { r.safe, r.alive = max(r.safe, now), max(r.alive, now) })
+		r.keeper.start(r.db.engine.Checkpoint, func() {
+			r.safe, r.alive = max(r.safe, now), max(r.alive, now)
+			r.held += min(1, len(r.snaps))
+		})
 	}
 	return nil
 }
 
 // hold begins a View transaction that stays open.
 func (r *runner) hold() error {
-	if len(r.snaps) >= 3 {
+	if len(r.snaps) >= cmp.Or(r.load.holds, 3) {
 		return nil
 	}
 	tx, err := r.db.Begin(TxOptions{ReadOnly: true})
@@ -301,7 +308,7 @@ func (r *runner) look() error {
 		scanTx(s.tx, found)
 		return fmt.Errorf("a snapshot of state %d: %s", s.state, r.hist.explain(found, f, s.state, s.state))
 	}
-	if old || r.rng.IntN(2) == 0 {
+	if stay := 2 + r.load.holds; old || r.rng.IntN(stay) < 1 {
 		s.tx.Rollback()
 		r.snaps = append(r.snaps[:i], r.snaps[i+1:]...)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
 )
 
 // heldRun is a database with records that are overwritten at random, beside readers that stay.
@@ -26,10 +28,13 @@ type heldRun struct {
 	live    int64 // bytes in the tree when each of them began, together
 }
 
-func newHeldRun(t *testing.T, o *Options) *heldRun {
+// newHeldRun opens a database with segments of so many pages, 0 for the default.
+func newHeldRun(t *testing.T, o *Options, segmentPages uint32) *heldRun {
 	h := &heldRun{t: t, path: filepath.Join(t.TempDir(), "a.fdbm"), r: rand.New(rand.NewPCG(1, 2)), records: 8000}
 	var err error
-	h.db, err = Open(h.path, o)
+	engine := o.engine()
+	engine.Store.SegmentPages = segmentPages
+	h.db, err = openEngine(vfs.OS(), h.path, engine)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		h.end()
@@ -88,33 +93,35 @@ func (h *heldRun) end() {
 func TestReadersHoldWhatTheySee(t *testing.T) {
 	inTurn(t)
 	opts := func() *Options { return &Options{Durability: Buffered, RedoLimit: 1 << 20} }
-	times := 40
-	if testing.Short() {
-		times = 12
+	times := 12
+	if *fullAll {
+		times = 40
 	}
-	alone := newHeldRun(t, opts())
+	alone := newHeldRun(t, opts(), 32)
 	alone.overwrite(times, 0)
 	for _, readers := range []int{1, 4} {
-		h := newHeldRun(t, opts())
+		h := newHeldRun(t, opts(), 32)
 		h.overwrite(times, readers)
 		t.Logf("%d readers: file %d KiB at most, %d without; live at their snapshots %d, held %d", readers, h.most>>10, alone.most>>10, h.live>>10, h.db.Stats().HeldBytes>>10)
-		// In a file as small as this segments are full to a quarter, and a page that is seen keeps all of its segment.
-		require.Less(t, h.most, alone.most+5*h.live)
+		// A page that is seen keeps all of its segment, with redo and with what was dead before: half as much again in a file of 25 MB that
+		// lives, 1.7 to 2.6 times as much in all in one as small as this.
+		require.Less(t, h.most, alone.most+7*h.live/2)
 		time.Sleep(3 * time.Second) // what the log has left goes first
 		before := h.db.Stats()
 		require.Greater(t, before.HeldBytes, h.live/2)
 		h.end()
-		time.Sleep(6 * time.Second)
-		after := h.db.Stats()
-		t.Logf("held %d KiB, given back %d", before.HeldBytes>>10, (before.FileBytes-after.FileBytes)>>10)
-		require.Zero(t, after.HeldBytes)
-		require.Greater(t, before.FileBytes-after.FileBytes, before.HeldBytes*9/10)
+		var after Stats
+		back := func() bool {
+			after = h.db.Stats()
+			return after.HeldBytes == 0 && before.FileBytes-after.FileBytes > before.HeldBytes*9/10
+		}
+		require.Eventually(t, back, 10*time.Second, 50*time.Millisecond, "held %d KiB, given back %d of %d", before.HeldBytes>>10, (before.FileBytes-after.FileBytes)>>10, before.FileBytes>>10)
 	}
 }
 
 // TestFullFileAsksReaders: where readers hold what a put on a full file needs, the oldest is asked to end, and the put goes on when it has.
 func TestFullFileAsksReaders(t *testing.T) {
-	h := newHeldRun(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 26 << 20})
+	h := newHeldRun(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 26 << 20}, 0)
 	told := make(chan error, 100)
 	stop := make(chan struct{})
 	var all sync.WaitGroup

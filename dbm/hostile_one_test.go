@@ -49,8 +49,8 @@ func TestHostileGraphs(t *testing.T) {
 				defer mem.Release()
 				rng := rand.New(rand.NewPCG(1, 1))
 				for range 3 {
-					require.NoError(t, s.use(mem, rng, true, false))
-					require.NoError(t, s.use(mem, rng, false, false))
+					require.NoError(t, s.use(mem, rng, "read-only"))
+					require.NoError(t, s.use(mem, rng, "writing"))
 				}
 			})
 		}
@@ -69,8 +69,40 @@ func TestHostileLeafOrder(t *testing.T) {
 				copy(h.page(h.inner[0][from])[nodeLevel:], h.page(h.inner[0][to])[nodeLevel:])
 			})
 			mem := s.mem(len(s.file))
-			require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, uint64(from))), false, false), "leaf %d has the records of %d", from, to)
+			require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, uint64(from))), "writing"), "leaf %d has the records of %d", from, to)
 			mem.Release()
 		}
 	}
+}
+
+// TestHostileBackward: the children of an inner node are one further than its separators say. A scan backwards from a key shows none above it.
+func TestHostileBackward(t *testing.T) {
+	s := tall(t, true).spoiled(func(h *hostile) {
+		for _, a := range h.inner[1] {
+			if c := h.children(a); len(c) > 4*8 {
+				copy(c[8:], c[16:])
+			}
+		}
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	db, err := openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.NoError(t, err)
+	defer db.Close()
+	refused := 0
+	for n := range s.load.keys {
+		key := []byte(s.load.key(n))
+		err := db.View(func(tx *Tx) error {
+			for k := range tx.Backward(nil, key) {
+				require.Less(t, string(k), string(key))
+				break
+			}
+			return tx.Err()
+		})
+		if err != nil {
+			require.ErrorIs(t, err, ErrCorrupt)
+			refused++
+		}
+	}
+	require.NotZero(t, refused)
 }

@@ -12,11 +12,11 @@ import (
 
 // Offsets in a mux area, and in the first page of a checkpoint's stream, see docs/format.md.
 const (
-	muxFlags, muxName, muxPages, muxCount = 5, 8, 24, 28
-	headerSequence                        = 24
-	tableCount                            = logstore.MuxSize + 16 + 36
-	tableEntries                          = tableCount + 8
-	tableEntryBytes                       = 16
+	muxName, muxPages, muxCount = 8, 24, 28
+	headerSequence              = 24
+	tableCount                  = logstore.MuxSize + 16 + 36
+	tableEntries                = tableCount + 8
+	tableEntryBytes             = 16
 )
 
 // repeated has many references lead to one thing.

@@ -40,7 +40,11 @@ func TestSharedLists(t *testing.T) {
 		_, err := openEngine(mem, crashPath, o)
 		runtime.ReadMemStats(&after)
 		require.ErrorIs(t, err, ErrCorrupt, mode)
-		require.ErrorContains(t, err, "a second reference leads here", mode)
+		if mode == "writing" { // who goes on where the log ends finds before that what was there and is used
+			require.ErrorContains(t, err, "lies behind the end of the log", mode)
+		} else {
+			require.ErrorContains(t, err, "a second reference leads here", mode)
+		}
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), mode)
 	}
 }
@@ -56,7 +60,7 @@ func TestHostileDeaths(t *testing.T) {
 	defer mem.Release()
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 2 {
-		require.NoError(t, s.use(mem, rng, false, false))
+		require.NoError(t, s.use(mem, rng, "writing"))
 	}
 }
 
@@ -87,7 +91,7 @@ func TestSharedValues(t *testing.T) {
 			defer mem.Release()
 			rng := rand.New(rand.NewPCG(1, 1))
 			for _, readOnly := range []bool{true, false} {
-				require.NoError(t, s.use(mem, rng, readOnly, false))
+				require.NoError(t, s.use(mem, rng, map[bool]string{true: "read-only", false: "writing"}[readOnly]))
 			}
 			for _, readOnly := range []bool{true, false} {
 				again := s.mem(len(s.file))

@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"bytes"
+	"fmt"
 	"iter"
 )
 
@@ -47,6 +48,10 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 		} else if c.Seek(to); c.err == nil {
 			ok = c.Prev()
 		}
+		if ok && to != nil && bytes.Compare(c.Key(), to) >= 0 { // the inner nodes of a hostile file lead past records
+			c.passedOver(to)
+			return
+		}
 		for ; ok; ok = c.Prev() {
 			key := c.Key()
 			if bytes.Compare(key, from) < 0 {
@@ -58,6 +63,11 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 			}
 		}
 	}
+}
+
+// passedOver notes that a record before key has a key that is not below it.
+func (c *Cursor) passedOver(key []byte) {
+	c.err = c.tx.note(fmt.Errorf("%w: a record with a key that is not below %.40q lies before it", ErrCorrupt, key))
 }
 
 // endIteration releases the cursor of an iterator, and has the transaction tell that it had ended.

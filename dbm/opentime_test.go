@@ -164,10 +164,10 @@ func openTimeOnce(t *testing.T, path, name string, change ...func(*Options)) {
 	for _, c := range change {
 		c(o)
 	}
-	begin, before := time.Now(), processorTime(t)
+	begin, before := time.Now(), usedTime()
 	db, err := Open(path, o)
 	require.NoError(t, err)
-	opened, busy := time.Since(begin), processorTime(t)-before
+	opened, busy := time.Since(begin), usedTime()-before
 	took := func(fn func() error) time.Duration {
 		begin := time.Now()
 		require.NoError(t, fn())
@@ -194,11 +194,4 @@ func openTimeOnce(t *testing.T, path, name string, change ...func(*Options)) {
 	fmt.Printf("%s: open %s ms (%s of processors; %+v); %d records of %d groups redone; file %d MiB, live %d MiB; then Get %s, cursor %s, commit %s ms\n",
 		name, ms(opened), ms(busy), r.Steps, r.Records, r.Groups, s.Space.FileBytes>>20, s.Space.LiveBytes>>20, ms(get), ms(cursor), ms(commit))
 	require.NoError(t, db.Close())
-}
-
-// processorTime returns what the process has used so far. On a busy machine it says more than a clock does.
-func processorTime(t *testing.T) time.Duration {
-	var u syscall.Rusage
-	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

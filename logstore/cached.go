@@ -19,11 +19,15 @@ import (
 
 // cached reports whether the cache had something else than the device in what is not proven durable.
 func (s *Store) cached(rec *Recovery) (bool, error) {
-	was, is := make([]byte, partPages*PageSize), make([]byte, partPages*PageSize)
+	var was, is []byte
+	most := s.stretchPages()
 	differs := false
 	compare := func(a Addr, pages uint64) error {
-		for ; pages > 0 && !differs; pages -= min(pages, partPages) {
-			n := min(pages, partPages) * PageSize
+		if was == nil { // what is proven durable, as behind a clean close, needs no room
+			was, is = make([]byte, most*PageSize), make([]byte, most*PageSize)
+		}
+		for ; pages > 0 && !differs; pages -= min(pages, most) {
+			n := min(pages, most) * PageSize
 			if _, err := s.file.ReadAt(was[:n], int64(a)*PageSize); err != nil && err != io.EOF {
 				return err
 			}

@@ -9,6 +9,9 @@ import (
 // partPages is the most pages of background work written at a time: fdatasync waits for all dirty pages of the file.
 const partPages = 64
 
+// stretchPages is the most pages of the log that are read or written at a time on the way through it: no more than a part, nor than a segment.
+func (s *Store) stretchPages() uint64 { return min(partPages, uint64(s.segmentPages)) }
+
 const streamHeader = 16
 
 // A Checkpoint writes the translation table and the space map into the log and moves the scan start. It follows a complete flush, and

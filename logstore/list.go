@@ -107,7 +107,7 @@ func (s *Store) InFile(a Addr, n int64) bool {
 func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, error) {
 	for len(pages) > 0 {
 		n := 0
-		for n < len(pages) && n < partPages && pages[n].Kind == kind && pages[n].Addr == pages[0].Addr+uint64(n) {
+		for n < len(pages) && uint64(n) < s.stretchPages() && pages[n].Kind == kind && pages[n].Addr == pages[0].Addr+uint64(n) {
 			n++
 		}
 		if n == 0 {
@@ -115,7 +115,7 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 			continue
 		}
 		if s.bodies == nil {
-			s.bodies = make([]byte, partPages*PageSize)
+			s.bodies = make([]byte, s.stretchPages()*PageSize)
 		}
 		buf := s.bodies[:n*PageSize]
 		if read, err := s.file.ReadAt(buf, int64(pages[0].Addr)*PageSize); err == io.EOF {

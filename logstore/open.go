@@ -30,7 +30,8 @@ type Recovery struct {
 
 // Open opens or creates the database file at path and scans its log. See Recovery for how it goes on.
 func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
-	if opts.CheckNode == nil {
+	marked := opts.CheckNode != nil
+	if !marked {
 		opts.CheckNode = func([]byte) error { return nil }
 	}
 	if opts.FileMode == 0 {
@@ -39,7 +40,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 	if n := opts.ChunkPages; n&(n-1) != 0 {
 		return nil, nil, fmt.Errorf("flashdbm: mappings of %d pages: a power of two is wanted", n)
 	}
-	s := &Store{fs: fs, path: path, opts: opts}
+	s := &Store{fs: fs, path: path, opts: opts, marked: marked}
 	s.chunks.Store(&[]*chunk{})
 	if opts.Beside {
 		s.opts.ReadOnly = true

@@ -275,6 +275,9 @@ func (s *Store) Raw(e Extent) ([]byte, error) {
 		if err := s.settlePrivate(e.Addr); err != nil {
 			return nil, err
 		}
+		if s.marked && (!s.space.isUsed(e.Addr) || !s.space.isUsed(last-1)) {
+			return nil, s.pageError(e.Addr, "a large value leads here, and the space map says that nothing is here")
+		}
 		if crc32.Checksum(b, castagnoli) != e.CRC {
 			return nil, s.pageError(e.Addr, "checksum of a large value")
 		}

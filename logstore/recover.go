@@ -13,6 +13,9 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	}
 	if !rec.Created {
 		if !s.opts.ReadOnly {
+			if err := s.checkEndIsFree(); err != nil {
+				return err
+			}
 			err := s.rewrite(rec)
 			if err == nil {
 				err = s.reallocate(rec)
@@ -41,6 +44,22 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	s.space.recovered(s.newestNumber())
 	if free, err := s.file.Free(); err == nil { // most systems do not say
 		s.space.setShort(free < int64(s.segmentPages)*PageSize) // what is left is to be saved from the first commit on
+	}
+	return nil
+}
+
+// checkEndIsFree makes sure that nothing is where the log goes on: behind its end in the tail, and in the successor, which was free when it was
+// chosen. Superblocks and headers may lead to the middle of the log, and what was written there would take the place of what the tree uses.
+func (s *Store) checkEndIsFree() error {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if last := sp.lastLive(sp.tail); sp.segments[sp.tail].live > 0 && last >= sp.tailPage {
+		return s.pageError(s.firstPage(sp.tail)+last, "the tree uses this page, which lies behind the end of the log")
+	}
+	n := sp.successor
+	if g := &sp.segments[n]; g.live > 0 || g.names > 0 || sp.runs[0][n] || sp.runs[1][n] {
+		return s.pageError(s.firstPage(n)+headerPage(n), "the log is to go on in this segment, which is in use")
 	}
 	return nil
 }
@@ -118,10 +137,10 @@ func (s *Store) recoverSuccessor() error {
 // lineage. A reader beside may have been shown groups that are not here any more: their sync had failed, and the system dropped their
 // pages. Others will come in their places, with the same numbers and salt.
 func (s *Store) rewrite(rec *Recovery) error {
-	buf := make([]byte, partPages*PageSize)
+	buf, most := make([]byte, s.stretchPages()*PageSize), s.stretchPages()
 	again := func(a Addr, pages uint64) error {
 		for pages > 0 {
-			n := min(pages, partPages)
+			n := min(pages, most)
 			b := buf[:n*PageSize]
 			if _, err := s.file.ReadAt(b, int64(a)*PageSize); err != nil {
 				return err

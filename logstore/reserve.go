@@ -267,7 +267,7 @@ func (s *Store) grow(missing uint64) error {
 	from := s.space.end()
 	roundUp := func(n uint64) uint64 { return (n + size - 1) / size * size }
 	have := s.space.have()
-	want := min(roundUp(max(missing, have/32, min(have/8, midGrowthPages))), maxGrowthPages/size*size+size)
+	want := min(roundUp(s.bound.clip(have, missing, max(missing, have/32, min(have/8, midGrowthPages)), size)), maxGrowthPages/size*size+size)
 	if first, n := s.space.hole(uint32(want / size)); n > 0 {
 		most, err := s.allocate(uint64(first)*size, uint64(n)*size, size)
 		if err == nil {

@@ -38,6 +38,7 @@ type segment struct {
 	heldNames   int32    // and of those, ones that are wanted by readers only
 	live        int32    // set bits of its live map
 	liveMap     []uint64 // which pages live, a bit each; nil as long as none has
+	diedMap     []uint64 // which have died in this life of the segment since the file was opened; nil as long as none has
 	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
 	values      int32    // logged values that live,
 	valueBytes  int32    // bytes of the records of these, on average
@@ -160,9 +161,15 @@ func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	if g.liveMap == nil {
 		return
 	}
+	if seq > 0 && g.diedMap == nil { // recovery has no readers
+		g.diedMap = make([]uint64, sp.words)
+	}
 	var died int
 	eachWord(a%sp.segmentPages, pages, func(i, mask uint64) {
 		died += bits.OnesCount64(mask & g.liveMap[i])
+		if seq > 0 {
+			g.diedMap[i] |= mask & g.liveMap[i]
+		}
 		g.liveMap[i] &^= mask
 	})
 	if died > 0 {
@@ -180,6 +187,20 @@ func eachWord(o uint64, pages int64, f func(i, mask uint64)) {
 		f(o/64, ^uint64(0)>>(64-n)<<(o%64))
 		o += n
 	}
+}
+
+// isUsed reports whether the page at a lives, or did since the file was opened, so that an older reader may still come to it, or is one of a
+// transaction that has not committed. No reference leads to any other page, unless the space map contradicts the tree: the segment of such a
+// page may be written again while the page is read.
+func (sp *space) isUsed(a Addr) bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	n, o := a/sp.segmentPages, a%sp.segmentPages
+	if n >= uint64(len(sp.segments)) {
+		return false
+	}
+	g := &sp.segments[n]
+	return g.state == segmentPrivate || sp.isLive(a) || g.diedMap != nil && g.diedMap[o/64]>>(o%64)&1 != 0
 }
 
 // IsLive reports whether the page at a is live.

@@ -22,6 +22,7 @@ func (sp *space) reborn(n uint32) {
 	sp.mu.Lock()
 	g := &sp.segments[n]
 	g.birth, g.death = unborn, 0
+	g.diedMap = nil
 	sp.mu.Unlock()
 }
 

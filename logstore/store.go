@@ -22,7 +22,7 @@ type Options struct {
 	Beside       bool                     // ReadOnly, and another process may be writing: see beside
 	CacheBytes   int64                    // Beside: of checked copies of pages; 0 = 64 MiB
 	LockTimeout  time.Duration            // how long to wait for the file's lock
-	CheckNode    func(image []byte) error // structure of a tree page, checked at its first touch; nil accepts all
+	CheckNode    func(image []byte) error // structure of a tree page, checked at its first touch; nil accepts all, and pages that were never marked live
 }
 
 const defaultChunkPages = 1 << 30 / PageSize
@@ -31,6 +31,7 @@ const defaultChunkPages = 1 << 30 / PageSize
 type Store struct {
 	file         vfs.File
 	fs           vfs.FS
+	marked       bool // the user marks what lives, and reads nothing else
 	path         string
 	opts         Options
 	uuid         [16]byte
@@ -47,6 +48,7 @@ type Store struct {
 
 	unsynced unsynced
 	private  privateSyncs
+	bound    bound
 
 	features    features
 	unpunchable atomic.Bool   // only the end of the file can be given back, if that

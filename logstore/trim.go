@@ -221,7 +221,7 @@ func (s *Store) zeroHeader(n uint32, page []byte) error {
 func (sp *space) spare(pages int64) (took bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	for n := uint32(0); n < sp.whole() && pages > 0; n++ {
+	for n := uint32(0); n < sp.whole() && pages > 0 && len(sp.leaving) > 0; n++ {
 		if c, ok := sp.leaving[n]; ok && !c.unsure {
 			delete(sp.leaving, n)
 			sp.segments[n].dead = true

@@ -71,8 +71,9 @@ func (s *Store) GrowDue(pages int64) bool {
 	}
 	more := int64(sp.segmentPages) + sp.again(pages)
 	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	return !sp.limited && !sp.short && sp.missing(more, 0, ForWrites) > 0
+	due := !sp.limited && !sp.short && sp.missing(more, 0, ForWrites) > 0
+	sp.mu.Unlock()
+	return due && s.FitsBound(more)
 }
 
 // GrowAhead makes sure that there is more than that beyond what is reserved, as ZeroAhead does where commits are synced.
@@ -87,13 +88,13 @@ func (s *Store) GrowAhead(pages int64) error {
 // before, and commits go on meanwhile.
 func (sp *space) again(pages int64) int64 { return min(askedAgain*pages, int64(sp.have()/2)) }
 
-// growAhead makes sure that there are so many pages beyond what is reserved and held back.
+// growAhead makes sure that there are so many pages beyond what is reserved and held back, unless the file would pass its bound.
 func (s *Store) growAhead(pages int64) error {
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	for {
 		missing := s.space.missingAhead(pages)
-		if missing <= 0 {
+		if missing <= 0 || !s.FitsBound(pages) {
 			return nil
 		}
 		if err := s.grow(uint64(missing)); err != nil {

@@ -28,7 +28,14 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 		return e.store.ReserveFor(claim, need, more)
 	}
 	if e.memory.Load() <= e.ceiling.Load() {
-		if err := w.reserve(0); !logstore.IsFull(err) {
+		err := tx.cancelled()
+		if err == nil {
+			err = e.store.ReserveWithin(claim, need, 0)
+		}
+		if err == logstore.ErrBound {
+			err = e.awaitBound(tx, claim, need)
+		}
+		if !logstore.IsFull(err) {
 			return need, err
 		}
 	}

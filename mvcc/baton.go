@@ -14,6 +14,8 @@ type baton struct {
 	held    atomic.Bool
 	waiting atomic.Int32  // background goroutines that wait or are about to
 	handed  chan struct{} // the baton, to background work; room for one
+
+	logWanted atomic.Bool // a sync waits for the holder to log what is in memory; set by the sync, taken back by a holder. See logBuffered
 }
 
 // takeBaton takes the baton for background work.
@@ -33,6 +35,7 @@ func (e *Engine) takeBaton() {
 // putBaton passes the baton on. Background work and committers take turns when both wait.
 func (e *Engine) putBaton(background bool) {
 	b := &e.baton
+	e.logIfWanted()
 	for {
 		drained := e.list.Drained()
 		undrained := func() bool { return e.list.Head() != drained } // commits wait that nobody has drained

@@ -79,7 +79,7 @@ func (e *Engine) cleanAtClose() error {
 		return nil
 	}
 	e.keeper.cleaner.at = time.Now()
-	if _, err := e.cleanVictims(victims[:n], pages, true, e.reserveMore); err != nil {
+	if _, err := e.cleanVictims(victims[:n], pages, true, e.reserveWithin); err != nil {
 		return err
 	}
 	return e.flushAndCheckpoint()
@@ -91,10 +91,15 @@ func (e *Engine) clean(pages int64) error {
 	c := &e.keeper.cleaner
 	c.at = time.Now()
 	victims, _ := e.store.Victims(c.stuck, false)
-	written := e.store.Counters().Pages
-	search := int64(written-c.searched)*searchedShare*logstore.PageSize >= e.store.SpaceStats().LiveBytes
-	_, err := e.cleanVictims(victims, pages, search, e.reserveMore)
+	_, err := e.cleanVictims(victims, pages, e.searchDue(), e.reserveWithin)
 	return err
+}
+
+// searchDue reports whether so much was written since the tree was searched for value runs that it may be searched again. The caller holds
+// keeper.mu.
+func (e *Engine) searchDue() bool {
+	written := e.store.Counters().Pages - e.keeper.cleaner.searched
+	return int64(written)*searchedShare*logstore.PageSize >= e.store.SpaceStats().LiveBytes
 }
 
 // cleanVictims makes up to so many pages of the victims dirty, and with search moves value runs too, for which it goes through the tree.

@@ -55,10 +55,12 @@ type Thresholds struct {
 	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
-// MemoryShares are parts of MemoryLimit in bytes; 0 is the default of each.
+// MemoryShares say where memory goes: parts of MemoryLimit in bytes, of which 0 is the default of each, and whose it is.
 type MemoryShares struct {
 	WriteSets int64 // in memory, above which the larger ones are spilled: a quarter
 	Batch     int64 // of versions, above which a large batch writes pages early: half
+
+	Versions *btree.MemoryPool // that versions get their memory from and leave it to; nil: the system
 }
 
 // Sentinels of this layer, for errors.Is.
@@ -122,7 +124,7 @@ type Engine struct {
 	opBytes int             // of their keys and values
 	runs    []bornRun       // of the group being built
 	listed  []logstore.Addr // where the large values begin whose extents they list
-	redo    []byte          // not yet in the log; between batches empty unless Buffered
+	redo    []byte          // not yet in the log; between batches empty unless Buffered, see unlogged
 	redoOps uint64          // records in redo
 	open    *logstore.Group // of redo that is not yet in the log; Buffered
 	newborn []bornLogged    // of groups not written
@@ -137,6 +139,7 @@ type Engine struct {
 	logged     int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
 	redoBytes  redoBytes
 	excess     excess
+	crowd      crowd
 	growth     growth
 	full       atomic.Bool // the file could not grow when a commit needed it to
 	layered    bool        // the log has layers to redo: the next flush is of all
@@ -158,6 +161,7 @@ type Engine struct {
 	horizon   atomic.Uint64 // as of the last Reclaim
 	expired   atomic.Int64  // when a reader was last asked to end for want of room
 	follow    *followed     // of an engine that reads beside a writer; nil else
+	unlogged  atomic.Bool   // redo has commits that have returned, or are about to: set before they do, false only once they are in the log and noted. Written by the baton holder
 	committed atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
 }
 
@@ -205,6 +209,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.keeper.wake = make(chan struct{}, 1)
 	e.moved.init()
 	e.excess.held.init()
+	e.crowd.waiters.init()
 	e.gate.init()
 	e.ceiling.Store(opts.MemoryLimit)
 	e.setStep()
@@ -237,16 +242,18 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	readOnly := e.opts.Store.ReadOnly
 	steps := &e.recovery.Steps
 	steps.Load, steps.Scan = rec.Load, rec.Scan
-	begin := time.Now()
+	begin, memory := time.Now(), e.opts.Shares.Versions.NewMemory()
 	if rec.Created {
 		e.recovery.Created = !readOnly                        // an empty file that is only read stays as it is
 		if opts := &e.opts; opts.PartBytes > 0 && !readOnly { // tests: the first checkpoint says so
 			e.store.RedoBefore()
 		}
-		if e.pages, err = override.Create(e.store, &e.registry, readOnly); err != nil {
+		if e.pages, err = override.Create(e.store, &e.registry, memory, readOnly); err != nil {
+			memory.Close()
 			return err
 		}
-	} else if e.pages, e.records, err = override.Recover(e.store, rec, &e.registry); err != nil {
+	} else if e.pages, e.records, err = override.Recover(e.store, rec, &e.registry, memory); err != nil {
+		memory.Close()
 		return err
 	}
 	steps.Install = time.Since(begin)
@@ -527,7 +534,7 @@ func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
 		return nil
 	}
-	if err := e.withLog(e.writeRedo); err != nil {
+	if err := e.logBuffered(); err != nil {
 		return err
 	}
 	if err := e.store.Sync(); err != nil {

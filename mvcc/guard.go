@@ -85,6 +85,7 @@ func (e *Engine) withBaton(fn func() error) (err error) {
 	defer e.protect(&err) // before the baton is passed on
 	e.thinAside(math.MaxUint64)
 	if e.Failed() == nil {
+		e.mergeInStints(e.applied.Load())
 		if err := e.merge(e.applied.Load()); err != nil {
 			return err
 		}

@@ -28,6 +28,7 @@ type excess struct {
 // base may be as long again. Baton holder.
 func (e *Engine) noteRedo() {
 	e.noteGrowth()
+	e.noteBound()
 	redo := e.redoBytes.since()
 	if e.parts() == 1 {
 		redo = e.redoBytes.sinceBase()

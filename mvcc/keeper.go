@@ -235,6 +235,9 @@ func (e *Engine) Housekeep() error {
 	e.store.NoteDevice()
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
+	if pages := e.crowd.asked.Swap(0); pages > 0 {
+		return e.makeWay(pages)
+	}
 	var flush, checkpoint, trim, anew, rest bool
 	parts := 1
 	if err := e.withBaton(func() error {
@@ -269,7 +272,7 @@ func (e *Engine) Housekeep() error {
 		if err := e.clean(pages); err != nil {
 			return err
 		}
-		return e.sweep(parts)
+		return e.sweep(parts, false)
 	}
 	if checkpoint || due {
 		if err := e.clean(pages); err != nil {

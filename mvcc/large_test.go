@@ -144,7 +144,7 @@ func TestSlicesOfLayersStay(t *testing.T) {
 	tx := begin(t, e, TxOptions{})
 	type held struct{ slice, copied []byte }
 	var slices []held
-	for i := 0; tx.set == nil || tx.set.spill == nil || len(tx.set.spill.merged) == 0; i++ {
+	for i := 0; tx.set == nil || tx.set.spill == nil || len(tx.set.spill.retired) == 0; i++ {
 		require.Less(t, i, 100_000, "nothing was merged")
 		value := bytes.Repeat([]byte{byte(i), byte(i >> 8)}, 20+i%30)
 		if i%50 == 0 {
@@ -153,10 +153,18 @@ func TestSlicesOfLayersStay(t *testing.T) {
 		key := fmt.Appendf(nil, "%06d", i)
 		require.NoError(t, tx.Put(key, value))
 		if j := i - 1000; j >= 0 && j%10 == 0 {
-			v, ok, err := tx.Get(fmt.Appendf(nil, "%06d", j))
+			at := fmt.Appendf(nil, "%06d", j)
+			v, ok, err := tx.Get(at)
 			require.NoError(t, err)
 			require.True(t, ok)
 			slices = append(slices, held{v, bytes.Clone(v)})
+			if i > 3000 { // before that nothing but copies
+				c := tx.Cursor()
+				require.True(t, c.Seek(at))
+				v, err := c.Value()
+				require.NoError(t, err)
+				slices = append(slices, held{v, bytes.Clone(v)}, held{c.Key(), at})
+			}
 		}
 	}
 	for i := range 20 {

@@ -43,7 +43,7 @@ type pending struct {
 	err     error // of the merge that failed
 	pins    []uint64
 	sorter  sorter // of the merge under way, if there is one
-	noAside bool   // none begins: a flush is about to need the tree
+	noAside int    // how many are about to need the tree: none begins
 
 	asideFrom   int        // ops that are merged aside at least; never changed
 	asideAt     int        // ops from which on that is tried
@@ -121,6 +121,7 @@ func (e *Engine) mergeFor(seq uint64) (err error) {
 	defer e.protect(&err)
 	e.thinAside(seq)
 	if e.Failed() == nil {
+		e.mergeInStints(seq)
 		return e.merge(e.applied.Load())
 	}
 	return e.merge(seq)
@@ -129,6 +130,7 @@ func (e *Engine) mergeFor(seq uint64) (err error) {
 // merge brings the pending batches up to seq into the tree. Baton holder.
 func (e *Engine) merge(seq uint64) error {
 	p := &e.pending
+	e.logFirst()
 	e.settleAside()
 	if p.err != nil && p.merged.Load() < seq {
 		return p.err

@@ -70,7 +70,7 @@ func (e *Engine) sizes() treeSizes {
 // beginAside begins to merge what is pending, if that is worth a goroutine, and reports whether it did. Baton holder.
 func (e *Engine) beginAside() bool {
 	p := &e.pending
-	if p.ascend || p.noAside || p.aside.Load() != nil || p.redo.Load() != nil || p.err != nil {
+	if p.ascend || p.noAside > 0 || p.aside.Load() != nil || p.redo.Load() != nil || p.err != nil {
 		return false
 	}
 	p.pins, _ = e.registry.Scan(p.pins, e.view)

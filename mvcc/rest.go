@@ -7,41 +7,55 @@ import (
 )
 
 // A database that nobody writes to comes to rest: redo, the free space for the next turn and what is dead beside what lives are of no use
-// to it. Once nothing has been appended for idlePause, all that is dirty is flushed, so that redo starts anew; of what is dead beside what
+// to it. Once nobody has committed for idlePause, all that is dirty is flushed, so that redo starts anew; if leaves are filled poorly, as
+// random puts or deletes leave them, they are filled up, a turn of Compact at a time; of what is dead beside what
 // lives the emptiest segments are cleaned, restMoved bytes a turn, until it is no more than a restDead-th of what lives; and all free
 // segments but those held back are given back. Invariants:
 //
-//   - What rest itself appends does not count as a sign of life, so rest ends: each turn of it cleans segments that no one fills again.
+//   - What the housekeeping appends is no sign of life: else the cleaner, which goes on for seconds behind heavy writing, would put rest off
+//     for as long, and rest would never end.
 //   - A turn is begun only if a restGain-th of the file may come back, and restVain turns that gain nothing end it, so a file that is at rest
 //     is not written again and again.
+//   - Leaves are filled up once behind a commit. A tree that is full is not poorly filled before much has been put or deleted, which has
+//     written more than the filling up does.
 //   - Close does the same with what is left, so a process that ends soon writes no more than one that rests first.
+//   - Whoever comes meanwhile waits for no more than the leaves at hand and what was written so far. Full leaves are only read, all of a large
+//     tree perhaps, with keeper.mu in hand.
 const (
 	restGain  = 8        // an eighth of the file,
 	restLeast = 2        // and so many segments: what a turn has to give back, at least
 	restDead  = 8        // an eighth of what lives may be dead beside it
 	restMoved = 32 << 20 // bytes that a turn moves
+	restTurn  = 8        // of the leaves, an eighth is filled up in a turn, or as many as a turn of Compact does
+	restLoose = 10       // leaves are filled up if the tree takes 13 tenths of the bytes of its records,
+	restTight = 13       //
 	restVain  = 3        // turns that gain nothing, behind which rest waits for the next commit: what is condemned leaves two checkpoints later
 )
 
 // rest tells how long nobody has written. Guarded by keeper.mu.
 type rest struct {
-	appended uint64    // pages of the log, by the last look, those of rest itself included
-	since    time.Time // that there are so many
-	vain     int       // turns in a row that have not made the file smaller
+	committed uint64    // Seq of the last batch of commits, by the last look
+	since     time.Time // that it is the last one
+	vain      int       // turns in a row that have not made the file smaller
+	filling   []byte    // key at which filling up goes on
+	filled    bool      // it has come to the end of the tree
 }
 
-// restDue reports whether the log has stood still for so long that the file should shrink to what lives. The caller holds the baton and
+// restDue reports whether nobody has committed for so long that the file should shrink to what lives. The caller holds the baton and
 // keeper.mu.
 func (e *Engine) restDue() bool {
 	r := &e.keeper.rest
-	if n := e.store.Counters().Pages; n != r.appended || r.since.IsZero() {
-		*r = rest{appended: n, since: time.Now()}
+	if r.since.IsZero() || e.stirs() {
+		*r = rest{committed: e.committed.Load(), since: time.Now()}
 		return false
 	}
 	if e.opts.Manual || r.vain >= restVain || time.Since(r.since) < idlePause {
 		return false
 	}
 	s := e.store.SpaceStats()
+	if e.loose(s) {
+		return true
+	}
 	gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0) + e.store.Outdated() + e.restGarbage(s)
 	return gain >= max(s.FileBytes/restGain, restLeast*e.segmentBytes())
 }
@@ -52,11 +66,73 @@ func (e *Engine) restGarbage(s logstore.SpaceStats) int64 {
 	return max(0, dead*logstore.PageSize-s.LiveBytes/restDead)
 }
 
+// loose reports whether leaves are to be filled up. The caller holds the baton and keeper.mu.
+func (e *Engine) loose(s logstore.SpaceStats) bool {
+	if r := &e.keeper.rest; r.filled {
+		return false
+	} else if r.filling != nil { // under way
+		return true
+	}
+	payload, known := e.pages.PayloadBytes(e.records)
+	return known && s.LiveBytes*restLoose > payload*restTight && s.LiveBytes*restLoose <= payload*treeFactor/2*restLoose &&
+		s.LiveBytes-payload >= restLeast*e.segmentBytes()
+}
+
+// fillUp fills up some leaves. An error ends it until the next commit. The caller holds keeper.mu.
+func (e *Engine) fillUp() (err error) {
+	r, c := &e.keeper.rest, &compaction{e: e}
+	defer func() { r.filled = r.filled || err != nil }()
+	if r.filling == nil { // what is dead by now is room for what moves
+		if err := e.beginAnew(); err != nil {
+			return err
+		}
+	}
+	written, most := 0, min(e.turnPages(), int(e.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves)
+	for written < most && !e.stirs() {
+		done, err := e.repackSome(r.filling)
+		if err != nil {
+			return err
+		}
+		written += done.Written
+		if r.filling = done.Next; done.Next == nil {
+			r.filled = true
+			break
+		}
+		e.pace()
+	}
+	if written == 0 {
+		return nil
+	}
+	return c.settle()
+}
+
+// stirs reports whether somebody has committed since the last look, is about to, asks for room, or closes the engine. The caller holds
+// keeper.mu.
+func (e *Engine) stirs() bool {
+	return e.committed.Load() != e.keeper.rest.committed || e.active.Load() > 0 || e.unpinned.any() || e.crowd.asked.Load() > 0 || e.closed.Load()
+}
+
 // rest makes the file shorter once nobody writes. The caller holds keeper.mu.
 func (e *Engine) rest() error {
 	r, before := &e.keeper.rest, e.store.SpaceStats().FileBytes
+	var loose bool
+	if err := e.withBaton(func() error {
+		loose = e.loose(e.store.SpaceStats())
+		return e.Failed()
+	}); err != nil {
+		return err
+	}
+	if loose {
+		if err := e.fillUp(); err != nil {
+			return err
+		}
+	}
+	if loose && !r.filled {
+		e.keeper.due.Store(true)
+		e.keeper.rouse()
+		return nil
+	}
 	defer func() {
-		r.appended = e.store.Counters().Pages
 		if r.vain++; e.store.SpaceStats().FileBytes < before {
 			r.vain = 0
 		}
@@ -73,7 +149,7 @@ func (e *Engine) rest() error {
 		n++
 	}
 	e.keeper.cleaner.at = time.Now()
-	if _, err := e.cleanVictims(victims[:n], moved, true, e.reserveMore); err != nil {
+	if _, err := e.cleanVictims(victims[:n], moved, true, e.reserveWithin); err != nil {
 		return err
 	}
 	if err := e.beginAnew(); err != nil {

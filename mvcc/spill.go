@@ -3,7 +3,6 @@ package mvcc
 import (
 	"bytes"
 	"math"
-	"slices"
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
@@ -17,8 +16,8 @@ import (
 //
 //   - What memory holds is newer than every layer, and a layer newer than those before it.
 //   - Each run in values belongs to one record of a layer, or is in lost.
-//   - Whatever a reader may still have a slice of stays until the transaction ends: layers that were merged into others too, if any
-//     slice was handed out.
+//   - Whatever a reader may still have a slice of stays until the transaction ends: layers that were merged into others too, and runs, if a
+//     cursor has handed out slices. Lookups hand out copies.
 type spill struct {
 	store  *logstore.Store
 	claim  logstore.Claim      // by which segments are taken
@@ -26,9 +25,11 @@ type spill struct {
 	values *logstore.Private   // runs of long values and keys, nil without any
 	large  []*logstore.Private // large values that layers lead to
 	lost   []btree.Ref         // runs of records that newer ones have replaced, in layers merged since
-	merged []*layer            // that others have taken the place of
 	read   bool                // slices were handed out
 	turns  int                 // times that the layers changed
+	tally  tally               // of what lives
+
+	retired []*logstore.Private // what layers, runs and large values that others have taken the place of lie in, if somebody may read there
 }
 
 // turns returns how often layers were added to the set.
@@ -48,6 +49,8 @@ type spillBudget struct {
 	bytes  atomic.Int64  // of sets, as far as they were charged
 	sets   atomic.Int64  // that were charged
 	layers atomic.Uint64 // written since the engine was opened
+
+	collapsed atomic.Uint64 // times that all of a set was written anew
 }
 
 const (
@@ -233,10 +236,20 @@ func (tx *Tx) spillOnce(last bool, c logstore.Claim) error {
 	if last {
 		return nil
 	}
-	if err := w.spill.compact(); !logstore.IsFull(err) { // with many layers all goes on too
-		return err
+	var err error
+	if s := w.spill; s.overwritten() {
+		if err = s.collapse(tx.lent); err == nil {
+			tx.e.budget.collapsed.Add(1)
+		} else if logstore.IsFull(err) {
+			s.tally.least = s.tally.bytes + s.tally.bytes/collapseWait
+		}
+	} else {
+		err = s.compact()
 	}
-	return nil
+	if logstore.IsFull(err) { // with many layers all goes on too
+		return nil
+	}
+	return err
 }
 
 // add writes a layer of what w has in memory, and returns the large values that are not in it. After ErrFull it may be called again: runs
@@ -267,6 +280,7 @@ func (s *spill) add(w *WriteSet, large []*logstore.Private) (rest []*logstore.Pr
 		if err := lw.add(&r, en.Key); err != nil {
 			return nil, err
 		}
+		s.tally.note(HashKey(en.Key), recordSize(&r))
 	}
 	if s.values != nil {
 		if err := s.values.FinishRuns(); err != nil {
@@ -335,16 +349,9 @@ func (s *spill) compact() error {
 			return err
 		}
 		l.tier = s.layers[n-1].tier + 1
-		old := slices.Clone(s.layers[from:])
-		s.layers = append(s.layers[:from], l)
+		s.replaced(s.layers[from:], nil)
+		s.layers = append(s.layers[:from:from], l)
 		s.lost = append(s.lost, lost...)
-		if s.read {
-			s.merged = append(s.merged, old...)
-			continue
-		}
-		for _, l := range old {
-			l.private.Discard()
-		}
 	}
 }
 
@@ -396,12 +403,12 @@ func (s *spill) get(key []byte) (en Entry, ok bool, err error) {
 		if err != nil {
 			return en, false, err
 		}
-		s.read = true
 		key, err := l.keyOf(&r)
 		if err != nil {
 			return en, false, err
 		}
 		en, err = l.entryOf(key, &r)
+		en.Key, en.Value = bytes.Clone(en.Key), bytes.Clone(en.Value) // what they lie in may be free before the transaction ends
 		return en, err == nil, err
 	}
 	return en, false, nil
@@ -425,10 +432,10 @@ func (s *spill) keys() (n int64) {
 
 // discard frees all of it: the transaction does not commit.
 func (s *spill) discard() {
-	for _, l := range append(s.layers, s.merged...) {
+	for _, l := range s.layers {
 		l.private.Discard()
 	}
-	for _, p := range s.large {
+	for _, p := range append(s.large, s.retired...) {
 		p.Discard()
 	}
 	if s.values != nil {
@@ -460,10 +467,10 @@ func (s *spill) publish(group, birth uint64) {
 	if s.values != nil {
 		s.values.Publish(group, 0)
 	}
-	for _, l := range s.merged {
-		l.private.Discard()
+	for _, p := range s.retired {
+		p.Discard()
 	}
-	s.merged = nil
+	s.retired = nil
 }
 
 // bytes returns how much the layers take in the file.

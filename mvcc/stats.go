@@ -19,6 +19,7 @@ type Stats struct {
 	RedoBytes         int64  // of record groups that an open would redo
 	Cleaned           uint64 // pages moved by the cleaner
 	Layers            uint64 // parts of write sets that have left memory
+	Collapsed         uint64 // times that such were written anew without what was overwritten
 	OpenSnapshots     int
 	OldestSnapshotAge time.Duration
 	OldestBegan       string // where, if that is traced
@@ -38,7 +39,8 @@ func (e *Engine) Stats() (Stats, error) {
 	defer slot.Release()
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Conflicts: e.conflicts.Load(),
-		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.budget.layers.Load(), OpenSnapshots: e.registry.Count() - 1,
+		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.budget.layers.Load(), Collapsed: e.budget.collapsed.Load(),
+		OpenSnapshots: e.registry.Count() - 1,
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())

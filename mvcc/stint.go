@@ -21,9 +21,9 @@ func stintParts(pages int64, batches uint64) int {
 
 // writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
 func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error {
-	installed := false
+	installed, aside := false, 0
 	defer func() {
-		e.pending.noAside = false
+		e.pending.noAside -= aside
 		if !installed {
 			e.settleAside()
 			f.Abandon()
@@ -55,7 +55,8 @@ func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error 
 		return err
 	}
 	e.publishDurable()
-	for e.pending.noAside = true; !installed; {
+	aside = 1
+	for e.pending.noAside++; !installed; {
 		e.settleAside()
 		if err := e.Failed(); err != nil {
 			return err

@@ -46,10 +46,15 @@ func (e *Engine) parts() int {
 	if n > 1 && e.redoBytes.since() >= mostBehind*e.redoLimit() {
 		return 1
 	}
-	if n > 1 && e.opts.PartBytes == 0 && e.growth.pages*logstore.PageSize*mustShare > e.sizes().dirty {
+	if n > 1 && e.opts.PartBytes == 0 && e.growth.pages*logstore.PageSize*mustShare > e.sizes().dirty && e.allFits() {
 		return 1
 	}
 	return n
+}
+
+// allFits reports whether a flush of all that is dirty has room within the bound of the file. Baton holder.
+func (e *Engine) allFits() bool {
+	return e.store.FitsBound(max(0, withMargin(e.sizes().dirty/logstore.PageSize)-e.held))
 }
 
 // growth tells how fast commits make pages dirty that have to be written. Those that are left of a load that has ended count no more: they
@@ -103,7 +108,7 @@ func (e *Engine) partDue(n int) bool {
 // that flush, behind which its pages lie, and stays there for a whole round; so of what overwrites let die of them nothing would be used again
 // in that time. Behind a load that is much, and what has been overwritten by now is less. The caller holds the baton and keeper.mu.
 func (e *Engine) firstPart() bool {
-	return e.pages.DirtyBytes()/logstore.PageSize*firstGain <= e.keeper.whole
+	return e.pages.DirtyBytes()/logstore.PageSize*firstGain <= e.keeper.whole && e.allFits()
 }
 
 // sweepGrowth returns how many free pages the turns to come should find beside what the last one took. Segments come back from parts
@@ -139,7 +144,7 @@ func (e *Engine) flushPart(n int) (err error) {
 	if err := e.moveLoners(part); err != nil {
 		return err
 	}
-	others, err := e.moveStragglers(part.Leaves()/strayShare, e.reserveMore)
+	others, err := e.moveStragglers(part.Leaves()/strayShare, e.reserveWithin)
 	if err != nil {
 		return err
 	}
@@ -211,7 +216,7 @@ func (e *Engine) moveLoners(part *override.Part) error {
 	}
 	for len(loners) > 0 {
 		n := min(len(loners), cleanAtOnce, e.stepPages())
-		room, err := e.touchSome(loners[:n], (*override.Batch).Touch, e.reserveMore)
+		room, err := e.touchSome(loners[:n], (*override.Batch).Touch, e.reserveWithin)
 		if err != nil || !room {
 			return err
 		}
@@ -293,15 +298,15 @@ func (e *Engine) flushParts() error {
 		}); err != nil || n == 1 {
 			return err
 		}
-		if err := e.sweep(n); err != nil {
+		if err := e.sweep(n, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// sweep flushes the next part of so many, and checkpoints if the log has become long enough. The caller holds keeper.mu.
-func (e *Engine) sweep(n int) error {
+// sweep flushes the next part of so many, and checkpoints if the log has become long enough, or if it must. The caller holds keeper.mu.
+func (e *Engine) sweep(n int, must bool) error {
 	if err := e.flushPart(n); err != nil {
 		return err
 	}
@@ -310,7 +315,7 @@ func (e *Engine) sweep(n int) error {
 	}
 	due, growth := false, int64(0)
 	if err := e.withBaton(func() error {
-		due, growth = e.sweepDue(), e.sweepGrowth()
+		due, growth = must || e.sweepDue(), e.sweepGrowth()
 		return nil
 	}); err != nil || !due {
 		return err

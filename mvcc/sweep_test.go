@@ -342,7 +342,7 @@ func TestCleanedAreUnnamed(t *testing.T) {
 	for range 3 {
 		put(0, records/16, func(i int) bool { return i%leaf == 0 })
 		e.keeper.hand = nil
-		require.NoError(t, e.sweep(8))
+		require.NoError(t, e.sweep(8, false))
 		require.NoError(t, e.checkpointTwice())
 		a := e.store.Account()
 		t.Logf("%d pages of sparse segments; then %d, and %d of emptied ones that names keep", sparse, a.Sparse, a.Named)

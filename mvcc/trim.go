@@ -85,12 +85,16 @@ func (e *Engine) trim() {
 func (e *Engine) trimFrom(least int) {
 	t := &e.keeper.turn
 	t.at = time.Now()
-	e.store.Condemn(e.spare(), least)
+	spare := e.spare()
+	if s, bound := e.store.SpaceStats(), e.store.Bound(); bound > 0 && s.FileBytes > bound { // as where records are deleted: no free space is kept beyond it
+		spare, least = max(0, min(spare, (s.FreeBytes-(s.FileBytes-bound))/logstore.PageSize)), 1
+	}
+	e.store.Condemn(spare, least)
 	for more := true; more; e.pace() {
 		var err error
 		if more, err = e.store.GiveBack(); err != nil {
 			e.opts.Logger.Warn("flashdbm: giving back space", "path", e.Path(), "error", err)
-			return
+			break
 		}
 	}
 }

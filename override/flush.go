@@ -194,6 +194,9 @@ func (f *Flush) Write() (done bool, err error) {
 		a, body := g.Page(w.entry.id)
 		copy(body, f.image(i))
 		w.addr = a
+		if w.level == 0 {
+			p.payload.note(body)
+		}
 	}
 	f.next = end
 	count := f.first

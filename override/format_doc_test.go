@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"flashdbm/internal/btree"
 	"flashdbm/internal/formatdoc"
 	"flashdbm/logstore"
 
@@ -117,7 +118,7 @@ func TestFormatNames(t *testing.T) {
 	top := func(id logstore.PageID) string {
 		return string([]byte{'0' + byte(id>>63), '0' + byte(id>>62&1)})
 	}
-	p := newPages(&logstore.Store{}, nil, 0)
+	p := newPages(&logstore.Store{}, nil, btree.NewMemory(), 0)
 	b := p.Begin(1)
 	require.Equal(t, map[string]string{
 		"address": top(7), "born name": top(b.New()), "root name": top(Root),

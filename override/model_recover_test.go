@@ -42,7 +42,7 @@ func (m *model) open(c *crash) error {
 		}
 		return m.create(rec)
 	}
-	if m.p, m.count, err = Recover(s, rec, m.registry); err != nil {
+	if m.p, m.count, err = Recover(s, rec, m.registry, btree.NewMemory()); err != nil {
 		return err
 	}
 	last := s.LastGroup()
@@ -78,7 +78,7 @@ func (m *model) create(rec *logstore.Recovery) (err error) {
 	if err := m.s.Reserve(8, true); err != nil {
 		return err
 	}
-	if m.p, err = Create(m.s, m.registry, false); err != nil {
+	if m.p, err = Create(m.s, m.registry, btree.NewMemory(), false); err != nil {
 		return err
 	}
 	m.s.Release(8)

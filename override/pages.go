@@ -41,6 +41,8 @@ type Pages struct {
 	redo        uint64 // group, not above base: redo starts behind it
 	baseRecords int64  // records in the tree as of the base
 
+	payload payload
+
 	unplaced atomic.Int64 // pages that the flush in flight writes for the first time and that have no place yet; read by anyone
 
 	folds, flushes, parts, writtenEarly atomic.Uint64
@@ -54,8 +56,8 @@ type retirement struct {
 	addr  logstore.Addr
 }
 
-func newPages(store *logstore.Store, registry *lockfree.Registry, expected int) *Pages {
-	p := &Pages{store: store, table: newTable(expected), memory: btree.NewMemory(), registry: registry, dirty: newDirtyPages()}
+func newPages(store *logstore.Store, registry *lockfree.Registry, memory *btree.Memory, expected int) *Pages {
+	p := &Pages{store: store, table: newTable(expected), memory: memory, registry: registry, dirty: newDirtyPages()}
 	p.batch.p = p
 	return p
 }

@@ -10,9 +10,11 @@ import (
 
 // Recover rebuilds the pages from the newest checkpoint and the accepted groups behind it: complete flushes and page groups are
 // installed in order, births marked from every group behind the checkpoint's base, deaths taken from the flush that lists them. What is
-// left to do is redo: the record groups after RedoStart, in order. records is the number of records as of the base.
-func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.Registry) (p *Pages, records int64, err error) {
-	p = newPages(store, registry, len(rec.Table)/tableEntry)
+// left to do is redo: the record groups after RedoStart, in order. records is the number of records as of the base. The memory is
+// that of all versions: the caller closes it if Recover fails, else it is closed with the pages.
+func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.Registry, memory *btree.Memory) (
+	p *Pages, records int64, err error) {
+	p = newPages(store, registry, memory, len(rec.Table)/tableEntry)
 	if err := p.recoverTable(rec.Table); err != nil {
 		return nil, 0, err
 	}
@@ -219,9 +221,9 @@ func (p *Pages) checkNames() (err error) {
 }
 
 // Create makes the pages of a new database: an empty leaf as the root, in a page group of its own. On a read-only store it stays in
-// memory.
-func Create(store *logstore.Store, registry *lockfree.Registry, readOnly bool) (*Pages, error) {
-	p := newPages(store, registry, 0)
+// memory. The Memory is the caller's to close if Create fails, and else closed with the pages.
+func Create(store *logstore.Store, registry *lockfree.Registry, memory *btree.Memory, readOnly bool) (*Pages, error) {
+	p := newPages(store, registry, memory, 0)
 	e := &entry{id: Root}
 	empty := btree.EmptyLeaf(p.memory)
 	v := &version{kind: inMemory, node: empty}
@@ -235,7 +237,6 @@ func Create(store *logstore.Store, registry *lockfree.Registry, readOnly bool) (
 	empty.Encode(body, false)
 	no, err := g.Commit(0)
 	if err != nil {
-		p.Close()
 		return nil, err
 	}
 	e.head.Store(&version{kind: atAddress, addr: a})

@@ -25,7 +25,7 @@ func newHostile(t testing.TB) *hostile {
 	s, rec, err := logstore.Open(h.mem, "hostile.db", modelOptions())
 	require.NoError(t, err)
 	require.NoError(t, s.Reserve(32, true))
-	p, err := Create(s, &lockfree.Registry{}, false)
+	p, err := Create(s, &lockfree.Registry{}, btree.NewMemory(), false)
 	require.NoError(t, err)
 	require.NoError(t, s.EndRecovery(rec))
 	p.detach(p.table.find(Root))
@@ -40,7 +40,7 @@ func newHostile(t testing.TB) *hostile {
 
 // recover does what Recover does, with one flush of one part after the table. The names that it leaves in the store are taken back.
 func (h *hostile) recover(table []byte, pages []logstore.ScannedPage, stream []byte) (err error) {
-	p := newPages(h.store, &lockfree.Registry{}, 0)
+	p := newPages(h.store, &lockfree.Registry{}, btree.NewMemory(), 0)
 	defer func() {
 		p.table.all(func(e *entry) { h.store.DropName(e.id) })
 	}()
@@ -167,7 +167,7 @@ func TestCreateReadOnly(t *testing.T) {
 	require.NoError(t, err)
 	defer s.Close()
 	require.True(t, rec.Created)
-	p, err := Create(s, &lockfree.Registry{}, true)
+	p, err := Create(s, &lockfree.Registry{}, btree.NewMemory(), true)
 	require.NoError(t, err)
 	defer p.Close()
 	snap := p.At(0)

@@ -99,6 +99,7 @@ var servers = &module{
 		"guard":             {"github.com/zeebo/xxh3"},
 		"hydra/machine":     {"golang.org/x/sys/unix"},
 		"store":             {"flashdbm/dbm"},
+		"daemon/flashdbmd":  {"github.com/pelletier/go-toml/v2"},
 	},
 	testOutside: []string{
 		"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix", "github.com/zeebo/xxh3",

@@ -72,11 +72,32 @@ func (c *Cursor) Key() []byte {
 		return cell.Key()
 	}
 	k, err := longKey(c.pager, cell)
+	if err == nil {
+		err = c.tied(k)
+	}
 	if err != nil {
 		c.fail(err)
 		return nil
 	}
 	return k
+}
+
+// tied makes sure that the long key of the record under the cursor is above that of the record before it in the leaf, if the two have the
+// same part in the page. A page alone cannot tell: CheckPage has compared those parts only. The one before a leaf is compared by nextLeaf and
+// previousLeaf.
+func (c *Cursor) tied(key []byte) error {
+	if c.index == 0 {
+		return nil
+	}
+	before := c.leaf.Cell(c.index - 1)
+	if !before.IsLong() || !bytes.Equal(before.Key(), c.cell.Key()) {
+		return nil
+	}
+	o, err := compareCell(c.pager, key, before)
+	if err == nil && o <= 0 {
+		err = fmt.Errorf("%w: two long keys of a page are out of order", ErrMalformed)
+	}
+	return err
 }
 
 // Value returns the value of the record under the cursor, which must be on one, if it is Inline; else nil, and Cell has its Ref.

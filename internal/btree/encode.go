@@ -68,3 +68,9 @@ func (n Node) exactPrefix() int {
 	}
 	return commonPrefix(n.key(0), n.key(n.Count()-1))
 }
+
+// LeafBytes returns how many records the image of a leaf has, and what their keys and values take in it.
+func LeafBytes(body []byte) (records, bytes int) {
+	le := binary.LittleEndian
+	return int(le.Uint16(body[countAt:])), int(le.Uint16(body[cellBytesAt:]))
+}

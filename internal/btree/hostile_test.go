@@ -121,3 +121,56 @@ func TestLongKeysOfLeavesAscend(t *testing.T) {
 		require.Equal(t, 200, n)
 	}
 }
+
+// TestLongKeysOfALeafAscend: long keys that have the same part in the page are compared whole when they are shown.
+func TestLongKeysOfALeafAscend(t *testing.T) {
+	tr := newTree()
+	defer tr.memory.Close()
+	var ids []PageID
+	for i := range 3 {
+		key := fmt.Appendf(make([]byte, 2000), "%05d", i)
+		ref := tr.run(key, 10)
+		_, err := tr.apply([]Op{{Key: key, Ref: ref}})
+		require.NoError(t, err)
+		ids = append(ids, ref.ID)
+	}
+	walk := func(move func(*Cursor) bool) (keys []string, err error) {
+		var c Cursor
+		c.Reset(tr, rootID)
+		for move(&c) {
+			if key := c.Key(); c.Err() == nil {
+				keys = append(keys, string(key))
+			}
+		}
+		return keys, c.Err()
+	}
+	forward, back := (*Cursor).Next, (*Cursor).Prev
+	keys, err := walk(forward)
+	require.NoError(t, err)
+	require.Len(t, keys, 3)
+	for name, change := range map[string]func(){
+		"exchanged": func() { tr.runs[ids[1]], tr.runs[ids[2]] = tr.runs[ids[2]], tr.runs[ids[1]] },
+		"the same":  func() { tr.runs[ids[2]] = tr.runs[ids[1]] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			change()
+			keys, err := walk(forward)
+			require.ErrorIs(t, err, ErrMalformed)
+			require.Len(t, keys, 2)
+			keys, err = walk(back)
+			require.ErrorIs(t, err, ErrMalformed)
+			require.Empty(t, keys)
+		})
+	}
+}
+
+// TestMergeEqualKeys: leaves that end and begin with the same key are not made one.
+func TestMergeEqualKeys(t *testing.T) {
+	tr := newTree()
+	defer tr.memory.Close()
+	tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, "", "m"))}}
+	tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, "a", "m"))}}
+	tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, "m", "z"))}}
+	_, err := tr.apply([]Op{{Key: []byte("z"), Delete: true}})
+	require.ErrorIs(t, err, ErrMalformed)
+}

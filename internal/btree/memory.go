@@ -9,7 +9,7 @@ package btree
 //     belongs to no class and is in the list of empty slabs.
 //  3. Of the empty slabs at most keepEmpty, those that were used last, hold memory of the system, and they are taken first: what one
 //     batch after the other takes and gives back goes to the system and comes from it no more.
-//  4. Slabs start at multiples of slabBytes, so a block leads to its slab, whose last four bytes are the slab's index.
+//  4. Slabs start at multiples of slabBytes, so a block leads to its slab. The last four bytes of a slab that has blocks are its index.
 //
 // Memory belongs to the writer: one goroutine at a time, for all methods. Readers use the blocks, never the Memory.
 type Memory struct {
@@ -22,6 +22,7 @@ type Memory struct {
 	warm   int
 	unmaps []func() error
 	held   int64
+	pool   *MemoryPool // that takes what is mapped when it is closed; nil: the system does
 
 	apply applier  // scratch of the batch being applied, kept for the next one
 	moved []uint16 // scratch of Rebase
@@ -34,6 +35,7 @@ type Memory struct {
 type slab struct {
 	base       pointer
 	bytes      []byte
+	index      uint32 // in Memory.slabs
 	class      class
 	live       int // blocks held
 	carved     int // bytes handed out at least once; the rest was never touched
@@ -85,6 +87,10 @@ func (m *Memory) Held() int64 { return m.held }
 
 // Close gives all memory back to the system. Versions made with it must not be used any more, by readers either.
 func (m *Memory) Close() {
+	if m.pool != nil {
+		m.pool.put(m)
+		m.slabs, m.unmaps = nil, nil
+	}
 	for _, unmap := range m.unmaps {
 		_ = unmap() // it was mapped with this address and length: nothing that can fail
 	}
@@ -135,7 +141,7 @@ func (m *Memory) release(p pointer) {
 		if m.warm > keepEmpty {
 			m.warm--
 			if oldest := m.empty[len(m.empty)-1-m.warm]; !m.poison {
-				discard(oldest.bytes[:slabBytes-4096]) // the last page has the index
+				discard(oldest.bytes)
 			}
 		}
 	case !s.linked:
@@ -158,6 +164,7 @@ func (m *Memory) newSlab(c class) *slab {
 	m.empty = m.empty[:len(m.empty)-1]
 	m.warm = max(m.warm-1, 0)
 	s.class, s.carved, s.free = c, 0, noBlock
+	store32(s.base, slabBytes-4, s.index) // not when it is mapped: most databases that are opened need few slabs, and touch no others
 	m.link(s)
 	return s
 }
@@ -172,8 +179,7 @@ func (m *Memory) addChunk() {
 	chunk = chunk[alignOffset(pointerTo(chunk), slabBytes):]
 	for i := chunkSlabs - 1; i >= 0; i-- {
 		b := chunk[i*slabBytes:][:slabBytes:slabBytes]
-		s := &slab{base: pointerTo(b), bytes: b, free: noBlock}
-		store32(s.base, slabBytes-4, uint32(len(m.slabs)))
+		s := &slab{base: pointerTo(b), bytes: b, index: uint32(len(m.slabs)), free: noBlock}
 		m.slabs = append(m.slabs, s)
 		m.empty = append(m.empty, s)
 	}

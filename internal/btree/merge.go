@@ -1,9 +1,6 @@
 package btree
 
-import (
-	"bytes"
-	"fmt"
-)
+import "fmt"
 
 // canMerge reports whether one of the children that became small may fit together with a neighbour. When children came or went,
 // it leaves that to mergeSmall.
@@ -72,8 +69,15 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	if !a.fitTogether(l, r) {
 		return false, nil
 	}
-	if left.id == right.id || level == 0 && l.Count() > 0 && r.Count() > 0 && bytes.Compare(l.key(l.Count()-1), r.key(0)) > 0 {
-		return false, fmt.Errorf("%w: pages %#x and %#x are out of order", ErrMalformed, left.id, right.id)
+	up := left.id != right.id
+	if up && level == 0 && l.Count() > 0 && r.Count() > 0 {
+		up, err = ascend(a.e, l.Cell(l.Count()-1), r.Cell(0))
+	}
+	if err == nil && !up {
+		err = fmt.Errorf("%w: pages %#x and %#x are out of order", ErrMalformed, left.id, right.id)
+	}
+	if err != nil {
+		return false, err
 	}
 	var v Node
 	if level == 0 {

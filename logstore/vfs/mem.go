@@ -47,6 +47,8 @@ type Mem struct {
 	maxBytes   int64 // limit of usedBlocks in bytes, 0 = none
 	released   bool
 
+	noCrash bool // what is written is durable at once: see WithoutCrashes
+
 	loss     Loss // of pages that a Datasync failed to write
 	lossSeed uint64
 
@@ -71,6 +73,15 @@ func NewMem(maxFileBytes int64) *Mem {
 	}
 	maxFileBytes = (maxFileBytes + blockSize - 1) / blockSize * blockSize
 	return &Mem{maxFileBytes: maxFileBytes, links: make(map[string]*inode)}
+}
+
+// WithoutCrashes makes what is written from now on durable at once. Images are
+// then all as Clone, and no history is kept, which takes most of the time that
+// a Mem needs. For tests that look at no crash and no failed sync.
+func (m *Mem) WithoutCrashes() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.noCrash = true
 }
 
 // OnOp sets the hook that sees every operation before it is carried out, on
@@ -159,7 +170,7 @@ func (m *Mem) Clone() *Mem {
 func (m *Mem) copy(withHistory bool) *Mem {
 	c := NewMem(m.maxFileBytes)
 	c.seq, c.lastID, c.maxBytes = m.seq, m.lastID, m.maxBytes
-	c.loss, c.lossSeed = m.loss, m.lossSeed
+	c.loss, c.lossSeed, c.noCrash = m.loss, m.lossSeed, m.noCrash
 	copies := map[*inode]*inode{nil: nil}
 	copyOf := func(ino *inode) *inode {
 		if _, ok := copies[ino]; !ok {

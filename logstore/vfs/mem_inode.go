@@ -54,7 +54,7 @@ func (ino *inode) write(p []byte, off int64) (n int, err error) {
 		copy(ino.arena.buf[at:stop], p[at-off:stop-off])
 		ino.arena.touched.add(at / blockSize)
 		if stop > ino.size {
-			ino.history.resized(ino.mem.seq, ino.size)
+			ino.resized()
 			ino.size = stop
 		}
 		at = stop
@@ -65,6 +65,9 @@ func (ino *inode) write(p []byte, off int64) (n int, err error) {
 // change notes in the history that the sector is about to change.
 func (ino *inode) change(sector int64) {
 	ino.mem.seq++
+	if ino.mem.noCrash {
+		return
+	}
 	var before []byte
 	if ino.arena.touched.has(sector / sectorsPerBlock) {
 		before = ino.sector(sector)
@@ -112,8 +115,15 @@ func (ino *inode) allocateRange(off, n int64) error {
 // resize changes the size and nothing else.
 func (ino *inode) resize(size int64) {
 	ino.mem.seq++
-	ino.history.resized(ino.mem.seq, ino.size)
+	ino.resized()
 	ino.size = size
+}
+
+// resized notes in the history that the size is about to change.
+func (ino *inode) resized() {
+	if !ino.mem.noCrash {
+		ino.history.resized(ino.mem.seq, ino.size)
+	}
 }
 
 func (ino *inode) truncate(size int64) error {

@@ -21,6 +21,9 @@ type Options struct {
 	Timeout time.Duration
 	// Pointers is how many pointers are kept for one-sided GETs, some 200 bytes each. 0 is 65,536; -1 turns one-sided GETs off.
 	Pointers int
+	// Spin is how many times a caller that waits looks in vain before it sleeps. 0 is 2,000, some 20 to 50 µs: more than a round trip to
+	// a shard that has a processor of its own. Fewer looks leave more of the processor to others, and cost a wake-up more often.
+	Spin int
 	// Carrier is how messages travel; 0 is wire.CarrierRing. The other ones are for comparison.
 	Carrier wire.Carrier
 	// Fabrics are domains by the scheme of addresses, in addition to those of this package. The caller closes them, after the Client.
@@ -67,6 +70,9 @@ func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
 	}
 	if c.o.Timeout == 0 {
 		c.o.Timeout = defaultTimeout
+	}
+	if c.o.Spin <= 0 {
+		c.o.Spin = spinPolls
 	}
 	if c.o.Carrier == 0 {
 		c.o.Carrier = wire.CarrierRing

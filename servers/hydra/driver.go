@@ -17,8 +17,8 @@ import (
 //   - A driver that stops wakes the waiter of the oldest call, which takes the lock, or fails because somebody else has.
 //   - A driver that sleeps says so before its last look at what was submitted. Who submits looks at that after submitting, and wakes it.
 
-// Spinning. A driver looks spinPolls times in vain, some 20 to 50 µs, before it sleeps; after each yieldPolls it lets other goroutines run,
-// which may submit calls, or be callers whose calls are done.
+// Spinning. A driver looks Options.Spin times in vain, spinPolls by default, before it sleeps; after each yieldPolls it lets other
+// goroutines run, which may submit calls, or be callers whose calls are done.
 const (
 	spinPolls  = 2000
 	yieldPolls = 16
@@ -163,7 +163,7 @@ func (c *Client) driveFor(ctx context.Context, w *waiter, calls []*call) {
 		switch {
 		case w.done():
 			return
-		case idle > spinPolls:
+		case idle > c.o.Spin:
 			idle = 0
 			c.sleep(ctx)
 			c.tick()
@@ -228,6 +228,7 @@ func (c *Client) keep() {
 		case <-t.C:
 		}
 		if !c.lock.TryLock() {
+			t.Reset(tickEvery)
 			c.nudge()
 			continue
 		}
@@ -235,6 +236,11 @@ func (c *Client) keep() {
 		c.e.Step()
 		c.tick()
 		c.e.Step()
+		if c.e.idle() {
+			t.Reset(idleTick)
+		} else {
+			t.Reset(tickEvery)
+		}
 		c.release()
 	}
 }

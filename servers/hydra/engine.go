@@ -229,7 +229,7 @@ func (e *engine) send(c *call) bool {
 	} else {
 		b = append(b, c.body...)
 	}
-	if c.op == protocol.OpGet || c.op == protocol.OpRenew {
+	if c.op == protocol.OpRenew || h.Flags&uint8(protocol.FlagPointer) != 0 && c.op == protocol.OpGet {
 		c.sent, c.sentWall = e.look(), e.wall // rule 4: before the request leaves
 	}
 	h.Request = e.enter(c)
@@ -421,6 +421,24 @@ func (e *engine) Tick(now time.Time) {
 
 // tickEvery is how often Tick is called: often enough for a lease of a second to be renewed in its second half.
 const tickEvery = 20 * time.Millisecond
+
+// idleTick is how often a client that has nothing to do looks whether that has changed. A call that begins meanwhile ticks itself while it
+// drives; if it sleeps, what only a tick brings (another try, its deadline) comes so much later, once. A renewal that is so much later
+// is still within the second half of the shortest lease, 500 ms. Fifty looks a second took most of what an idle node took.
+const idleTick = 200 * time.Millisecond
+
+// idle says whether nothing waits for a Tick: no call, no connection that is lost, and no pointer that was used and may have to be renewed.
+func (e *engine) idle() bool {
+	if e.oldest() != nil || len(e.later) > 0 || len(e.waiting) > 0 || e.stale {
+		return false
+	}
+	for _, s := range e.shards {
+		if s.conn == nil || s.used || s.asked || len(s.renew) > 0 || len(s.queue) > 0 {
+			return false
+		}
+	}
+	return true
+}
 
 // expireAll removes the calls whose time is over from a list of those that wait to be sent.
 func (e *engine) expireAll(list []*call) []*call {

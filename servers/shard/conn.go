@@ -135,6 +135,16 @@ func (s *Shard) flush() (worked bool) {
 	return worked
 }
 
+// holding says whether answers wait for room at a peer. Nobody wakes the shard when there is room.
+func (s *Shard) holding() bool {
+	for _, c := range s.conns {
+		if len(c.held) > 0 && !c.ended {
+			return true
+		}
+	}
+	return false
+}
+
 // A reply is where an answer goes: to a request of a connection, or to a part of a batch.
 type reply struct {
 	c     *conn

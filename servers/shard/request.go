@@ -33,6 +33,9 @@ func (s *Shard) request(r reply, op protocol.Op, flags protocol.Flags, body []by
 		s.fail(r, protocol.StatusUnavailable)
 		return
 	}
+	if op != protocol.OpBatch {
+		s.served++
+	}
 	again := request{op, flags, body, h != nil}
 	switch op {
 	case protocol.OpBatch:

@@ -25,6 +25,18 @@ const (
 	Sync                     // synced
 )
 
+func (d Durability) String() string {
+	switch d {
+	case Memory:
+		return "memory"
+	case Async:
+		return "async"
+	case Sync:
+		return "sync"
+	}
+	return fmt.Sprintf("durability %d", uint8(d))
+}
+
 // Limits.
 const (
 	pollsPerConn = 16 // messages of one connection in one sweep: the others wait no longer than for those
@@ -79,6 +91,7 @@ type Shard struct {
 	bodies  []byte      // of the inbox
 	header  wire.Header // of the answer that is being sent
 	polled  bool        // the next phase of the sweep is to serve
+	served  uint64      // requests
 	clients map[uint64]*client
 	swept   int64 // when clients were last looked at
 
@@ -165,7 +178,7 @@ func (s *Shard) Sweep() bool {
 
 // IdleFor returns how long a shard that finds nothing to do may sleep, if nobody wakes it.
 func (s *Shard) IdleFor() time.Duration {
-	if len(s.stalls) > 0 {
+	if len(s.stalls) > 0 || s.holding() {
 		return stalledLook
 	}
 	if s.now < s.quiet {

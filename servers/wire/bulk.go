@@ -4,13 +4,15 @@ import (
 	"fmt"
 
 	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/words"
 
 	"github.com/zeebo/xxh3"
 )
 
 // A body above MaxInline stays in memory of its sender, and the frame carries a reference: the region's key, offset, length, hash and a
-// number. The receiver Reads it to private memory, compares the hash, and releases the number, whereupon the sender uses the memory
-// again. A group Reads one body at a time, so what peers send costs it MaxBody at most.
+// number. The receiver Reads it to private memory, compares the hash, and tells the number, whereupon the sender uses the memory
+// again. Bodies are numbered 1, 2, 3, ... and Read in this order, so the number of the last one stands for all before it. A group Reads
+// one body at a time, so what peers send costs it MaxBody at most.
 
 const (
 	refSize   = 72
@@ -22,17 +24,18 @@ type bulk struct {
 	// Of the sender.
 	region fabric.Region // nil until the first large body
 	used   [bulkUnits]bool
-	held   []bulkSlot // sent, not released
-	number uint64
-	frame  []byte // of the reference that is being built
+	held   []bulkSlot // sent and not Read by the peer, in order
+	number uint64     // of the last body
+	frame  []byte     // of the reference that is being built
 
 	// Of the receiver.
-	landing  bool // a reference has been received, and its message has not been returned
-	posted   bool
-	fetched  bool
-	message  Message
-	ref      reference
-	releases []uint64
+	landing    bool // a reference has been received, and its message has not been returned
+	posted     bool
+	fetched    bool
+	message    Message
+	ref        reference
+	landedLast uint64 // number of the last body that was Read
+	told       uint64 // landedLast as the peer has been told
 }
 
 type bulkSlot struct {
@@ -81,6 +84,10 @@ func (b *bulk) begin(c *link, n int) ([]byte, error) {
 	}
 	units := (n + unit - 1) / unit
 	first := b.find(units)
+	if first < 0 && c.sends == nil {
+		b.release(c, fromLE(words.Load(c.land.Bytes(), RingSize+wordLanded)))
+		first = b.find(units)
+	}
 	if first < 0 {
 		return nil, ErrAgain
 	}
@@ -122,16 +129,18 @@ func (b *bulk) end(c *link, h *Header, body []byte) {
 	c.endFrame(&with, refSize)
 }
 
-// release gives the memory of a body back that the peer has Read.
-func (b *bulk) release(number uint64) bool {
-	for i, s := range b.held {
-		if s.number == number {
-			clear(b.used[s.first : s.first+s.size])
-			b.held = append(b.held[:i], b.held[i+1:]...)
-			return true
-		}
+// release gives the memory of the bodies back that the peer has Read.
+func (b *bulk) release(c *link, last uint64) {
+	if last > b.number {
+		c.fail(fmt.Errorf("%w: the peer has Read body %d of %d", ErrProtocol, last, b.number))
+		return
 	}
-	return false
+	n := 0
+	for ; n < len(b.held) && b.held[n].number <= last; n++ {
+		s := b.held[n]
+		clear(b.used[s.first : s.first+s.size])
+	}
+	b.held = b.held[:copy(b.held, b.held[n:])]
 }
 
 // fetch begins to receive a message whose body is elsewhere.
@@ -143,6 +152,10 @@ func (b *bulk) fetch(c *link, m *Message) {
 	b.ref.parse(m.Body)
 	if b.ref.length > MaxBody {
 		c.fail(fmt.Errorf("%w: a body of %d bytes", ErrProtocol, b.ref.length))
+		return
+	}
+	if b.ref.number != b.landedLast+1 {
+		c.fail(fmt.Errorf("%w: body %d comes after body %d", ErrProtocol, b.ref.number, b.landedLast))
 		return
 	}
 	b.message = Message{Header: m.Header}
@@ -171,7 +184,7 @@ func (b *bulk) landed(c *link) (Message, bool) {
 		c.fail(fmt.Errorf("%w: a body of %d bytes is not what its reference says", ErrProtocol, b.ref.length))
 		return Message{}, false
 	}
-	b.releases = append(b.releases, b.ref.number)
+	b.landedLast = b.ref.number
 	g.mark(c)
 	c.stats.Received++
 	return m, true
@@ -201,18 +214,6 @@ func (b *bulk) post(c *link) bool {
 	c.under++
 	b.posted, g.landFor = true, c
 	return true
-}
-
-// sendReleases tells the peer which of its bodies are here.
-func (b *bulk) sendReleases(c *link) {
-	for len(b.releases) > 0 {
-		if c.beginFrame(0) == nil {
-			c.g.mark(c)
-			return
-		}
-		c.endFrame(&Header{Op: opRelease, Request: b.releases[0]}, 0)
-		b.releases = b.releases[:copy(b.releases, b.releases[1:])]
-	}
 }
 
 // waiting says whether Receive has to be called although nothing new has come.

@@ -33,7 +33,7 @@ func (c Carrier) String() string {
 type Conn interface {
 	// Begin returns an empty slice that has room for a body of max bytes. The caller appends the body and calls End, or gives it up by
 	// calling Begin again. The error is ErrAgain when the peer has to take something first, ErrTooLong above MaxBody, or why the
-	// connection has ended.
+	// connection has ended. Nobody is notified when there is room again: who waits for it calls Begin again after some time.
 	Begin(max int) ([]byte, error)
 	// End makes a message of the body that was appended to Begin's slice. It travels at the next Flush at the latest.
 	End(h *Header, body []byte)
@@ -63,7 +63,8 @@ const (
 	wordCredit = 0  // position that the writer's receiver has consumed: ring bytes
 	wordArmed  = 8  // the writer's armed number
 	wordBell   = 16 // the armed number that the writer has notified
-	wordCount  = 3
+	wordLanded = 24 // number of the last large body that the writer has Read
+	wordCount  = 4
 	ctrlSize   = 64
 	landSize   = RingSize + ctrlSize // ring and control area of one end are one region
 )
@@ -82,7 +83,7 @@ type link struct {
 	sends *sends // of CarrierSend
 
 	wrs     [3]fabric.WR // what is handed to Post, which does not keep it
-	told    uint64       // in.tail as the peer has been told
+	told    uint64       // in.tail as the peer's control area has it
 	posts   []uint64
 	under   int  // signalled operations that have not completed
 	dirty   bool // is in g.dirty
@@ -190,8 +191,7 @@ func (c *link) endFrame(h *Header, n int) {
 	if c.sends != nil {
 		c.sends.end(h, n)
 	} else {
-		c.told = c.in.tail
-		c.out.end(h, n, uint32(c.told))
+		c.out.end(h, n, uint32(c.in.tail))
 	}
 	c.g.mark(c)
 }
@@ -200,7 +200,6 @@ func (c *link) Flush() {
 	if c.Err() != nil {
 		return
 	}
-	c.bulk.sendReleases(c)
 	if c.bellAgain && !c.busy[wordBell/8] {
 		c.ring()
 	}
@@ -208,10 +207,7 @@ func (c *link) Flush() {
 		c.sends.flush()
 		return
 	}
-	if c.in.tail-c.told >= RingSize/2 && !c.busy[wordCredit/8] {
-		c.told = c.in.tail
-		c.writeWord(wordCredit, c.told, 0)
-	}
+	c.tell()
 	if c.out.flushed == c.out.head || len(c.posts) == cap(c.posts) {
 		return
 	}
@@ -236,6 +232,27 @@ func (c *link) Flush() {
 		c.under++
 	}
 	c.postError(err)
+}
+
+// creditEvery is how many bytes of the ring are consumed before the consumed position is written to the peer's control area. Frames carry
+// the position as well, but a peer that waits for room may receive none (invariant 6). A sender may need room for the rest of a lap and
+// for the longest frame, which is less than two of the longest frames, from a peer that has consumed everything; so creditEvery is at
+// most a ring less two of the longest frames. A smaller creditEvery costs more Writes: a quarter of a ring is one in some 200 small
+// messages.
+const creditEvery = RingSize / 4
+
+const _ = uint(RingSize - 2*maxFrame - creditEvery) // compiles if it is not negative
+
+// tell Writes to the peer's control area what it may wait for.
+func (c *link) tell() {
+	if c.in.tail-c.told >= creditEvery && !c.busy[wordCredit/8] {
+		c.told = c.in.tail
+		c.writeWord(wordCredit, c.told, 0)
+	}
+	if c.bulk.landedLast != c.bulk.told && !c.busy[wordLanded/8] {
+		c.bulk.told = c.bulk.landedLast
+		c.writeWord(wordLanded, c.bulk.told, 0)
+	}
 }
 
 // postError takes what Post has returned. What was not taken is posted again at the next Flush of the group.
@@ -267,6 +284,8 @@ func (c *link) writeWord(word, value uint64, flags fabric.Flags) {
 	switch { // tried again when the group flushes, or arms
 	case word == wordCredit:
 		c.told = value - RingSize
+	case word == wordLanded:
+		c.bulk.told = value - 1
 	case word == wordArmed:
 		c.armed--
 	case word == wordBell:
@@ -305,29 +324,19 @@ func (c *link) Receive() (Message, bool) {
 	if c.bulk.landing {
 		return c.bulk.landed(c)
 	}
-	for {
-		m, ok := c.takeFrame()
-		if !ok {
-			return Message{}, false
-		}
-		switch {
-		case m.Op == opRelease:
-			if !c.bulk.release(m.Request) {
-				c.fail(fmt.Errorf("%w: release of body %d, which is not held", ErrProtocol, m.Request))
-				return Message{}, false
-			}
-		case m.Op == opCredit:
-		case m.Op >= OpReserved:
-			c.fail(fmt.Errorf("%w: op %#x", ErrProtocol, m.Op))
-			return Message{}, false
-		case m.Flags&flagBulk != 0:
-			c.bulk.fetch(c, &m)
-			return c.bulk.landed(c)
-		default:
-			c.stats.Received++
-			return m, true
-		}
+	m, ok := c.takeFrame()
+	switch {
+	case !ok:
+		return Message{}, false
+	case m.Op >= OpReserved:
+		c.fail(fmt.Errorf("%w: op %#x", ErrProtocol, m.Op))
+		return Message{}, false
+	case m.Flags&flagBulk != 0:
+		c.bulk.fetch(c, &m)
+		return c.bulk.landed(c)
 	}
+	c.stats.Received++
+	return m, true
 }
 
 // takeFrame returns the next frame, with an op of this package or without.
@@ -344,7 +353,7 @@ func (c *link) takeFrame() (Message, bool) {
 		return m, false
 	}
 	c.takeCredit(credit)
-	if c.in.tail-c.told >= RingSize/2 {
+	if c.in.tail-c.told >= creditEvery {
 		c.g.mark(c)
 	}
 	return m, c.Err() == nil

@@ -10,7 +10,7 @@ import (
 )
 
 // Version is the version of the framing.
-const Version = 1
+const Version = 2
 
 const (
 	greetingMagic = "FDBW"

@@ -20,6 +20,9 @@
 //     receiver's last look finds the message, or the sender's look finds the number. Whether the number is used up is told by the
 //     peer's Write alone: a message that was received since tells nothing, as the peer may have looked late.
 //  5. What a hostile peer writes costs this end no more than the rings, one body, and its connection.
+//  6. What a sender waits for never stands behind messages that its caller does not receive. Credit, and which large bodies have been Read, are
+//     told in the control area (CarrierRing), or by frames that are taken out when they come (CarrierSend). So a caller may receive
+//     nothing until it can send, which is how a server keeps what it owes bounded, and both ends get on if the other one receives.
 package wire
 
 import "errors"

@@ -104,8 +104,8 @@ func TestFormatReference(t *testing.T) {
 
 func TestFormatControlAreaAndOps(t *testing.T) {
 	d := formatdoc.OpenNamed(t, "wire.md")
-	require.Equal(t, map[string]uint64{"consumed": wordCredit, "armed": wordArmed, "bell": wordBell}, d.Table("Control area").Numbers("field", "offset"))
-	require.Equal(t, map[string]uint64{"release": opRelease, "credit": opCredit, "skip": opSkip}, d.Table("Ops of the framing").Numbers("name", "op"))
+	require.Equal(t, map[string]uint64{"consumed": wordCredit, "armed": wordArmed, "bell": wordBell, "landed": wordLanded}, d.Table("Control area").Numbers("field", "offset"))
+	require.Equal(t, map[string]uint64{"credit": opCredit, "skip": opSkip}, d.Table("Ops of the framing").Numbers("name", "op"))
 	require.EqualValues(t, 0xF0, OpReserved)
 	require.EqualValues(t, 1<<7, flagBulk)
 	require.Equal(t, 65536, RingSize)

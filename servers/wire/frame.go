@@ -30,10 +30,9 @@ const (
 )
 
 const (
-	opSkip    = 0xFF // the rest of the ring up to its end is not used
-	opCredit  = 0xFE // has news of credit and nothing else (Send carrier)
-	opRelease = 0xFD // the body whose number stands in request has been Read
-	flagBulk  = 0x80 // the body is a bulk reference: the message's own is Read from the sender
+	opSkip   = 0xFF // the rest of the ring up to its end is not used
+	opCredit = 0xFE // has credit, and the number of the last body that was Read, and nothing else (Send carrier)
+	flagBulk = 0x80 // the body is a bulk reference: the message's own is Read from the sender
 )
 
 // The frame of a message.

@@ -196,8 +196,13 @@ func (g *Group) complete(wc *fabric.WC) {
 	case kind == kindWord:
 		c.under--
 		c.busy[arg] = false
-		if arg == wordBell/8 && c.bellAgain {
-			c.ring()
+		switch arg {
+		case wordBell / 8:
+			if c.bellAgain {
+				c.ring()
+			}
+		case wordCredit / 8, wordLanded / 8:
+			g.mark(c) // there may be more to tell by now
 		}
 	case kind == kindRecv:
 		c.sends.received(int(arg), wc.Len)

@@ -11,6 +11,7 @@ import (
 	"flashdbm/servers/fabric/words"
 
 	"github.com/stretchr/testify/require"
+	"github.com/zeebo/xxh3"
 )
 
 // newRing returns memory for a ring, aligned as a region is.
@@ -99,24 +100,35 @@ func (p *pair) hostileFrame(h Header, body []byte, credit uint32) {
 
 // TestHostilePeer sends what no honest peer sends. Only the connection ends, with an error that says why.
 func TestHostilePeer(t *testing.T) {
-	var good reference
 	cases := map[string]func(p *pair){
 		"credit for what was not sent": func(p *pair) { p.hostileFrame(Header{Op: 1}, nil, 4096) },
 		"reserved op":                  func(p *pair) { p.hostileFrame(Header{Op: OpReserved}, nil, 0) },
-		"release of nothing":           func(p *pair) { p.hostileFrame(Header{Op: opRelease, Request: 5}, nil, 0) },
-		"short reference":              func(p *pair) { p.hostileFrame(Header{Op: 1, Flags: flagBulk}, make([]byte, 71), 0) },
+		"bodies Read that were not sent": func(p *pair) {
+			le.PutUint64(p.c[1].land.Bytes()[RingSize+wordLanded:], 1000)
+			for range bulkUnits + 1 {
+				if b, err := p.c[1].Begin(MaxInline + 1); err == nil {
+					p.c[1].End(&Header{Op: 1}, b[:MaxInline+1])
+				}
+			}
+		},
+		"body out of order": func(p *pair) {
+			r, err := p.f.Alloc(4096, fabric.RemoteRead)
+			require.NoError(p.t, err)
+			ref := reference{key: r.Key(), length: 4096, hash: xxh3.Hash(r.Bytes()), number: 2}
+			p.hostileFrame(Header{Op: 1, Flags: flagBulk}, ref.append(nil), 0)
+		},
+		"short reference": func(p *pair) { p.hostileFrame(Header{Op: 1, Flags: flagBulk}, make([]byte, 71), 0) },
 		"huge body": func(p *pair) {
-			r := good
-			r.length = MaxBody + 1
+			r := reference{length: MaxBody + 1, number: 1}
 			p.hostileFrame(Header{Op: 1, Flags: flagBulk}, r.append(nil), 0)
 		},
 		"body of a region that is not there": func(p *pair) {
-			p.hostileFrame(Header{Op: 1, Flags: flagBulk}, (&reference{length: 100}).append(nil), 0)
+			p.hostileFrame(Header{Op: 1, Flags: flagBulk}, (&reference{length: 100, number: 1}).append(nil), 0)
 		},
 		"body of other bytes": func(p *pair) {
 			r, err := p.f.Alloc(4096, fabric.RemoteRead)
 			require.NoError(p.t, err)
-			p.hostileFrame(Header{Op: 1, Flags: flagBulk}, (&reference{key: r.Key(), length: 4096, hash: 1}).append(nil), 0)
+			p.hostileFrame(Header{Op: 1, Flags: flagBulk}, (&reference{key: r.Key(), length: 4096, hash: 1, number: 1}).append(nil), 0)
 		},
 	}
 	for name, c := range cases {
@@ -132,6 +144,40 @@ func TestHostilePeer(t *testing.T) {
 			require.Error(t, p.c[1].Err())
 			_, err := p.c[1].Begin(1)
 			require.Error(t, err)
+			require.NoError(t, p.g[1].Close())
+			require.NoError(t, p.g[0].Close())
+		})
+	}
+}
+
+// TestHostileSender is TestHostilePeer for frames that come by Sends, which are looked at as soon as they come.
+func TestHostileSender(t *testing.T) {
+	frame := func(c *link, h Header, body int, credit uint32) []byte {
+		return seal(make([]byte, frameSize(body)), &h, body, c.sends.inNumber, credit, c.sends.inSalt)
+	}
+	cases := map[string]func(c *link) []byte{
+		"credit for what was not sent":   func(c *link) []byte { return frame(c, Header{Op: opCredit}, 0, 1) },
+		"bodies Read that were not sent": func(c *link) []byte { return frame(c, Header{Op: opCredit, Request: 1}, 0, 0) },
+		"op of rings":                    func(c *link) []byte { return frame(c, Header{Op: opSkip}, 0, 0) },
+		"reserved op":                    func(c *link) []byte { return frame(c, Header{Op: OpReserved}, 0, 0) },
+		"damaged":                        func(c *link) []byte { b := frame(c, Header{Op: 1}, 8, 0); b[headSize] ^= 1; return b },
+		"cut off":                        func(c *link) []byte { return frame(c, Header{Op: 1}, 8, 0)[:minFrame] },
+		"empty":                          func(*link) []byte { return nil },
+		"of another number": func(c *link) []byte {
+			c.sends.inNumber++
+			b := frame(c, Header{Op: 1}, 8, 0)
+			c.sends.inNumber--
+			return b
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := newPair(t, 3, CarrierSend)
+			s := p.c[1].sends
+			s.received(0, uint32(copy(s.place.Bytes(), c(p.c[1]))))
+			_, ok := p.c[1].Receive()
+			require.False(t, ok)
+			require.ErrorIs(t, p.c[1].Err(), ErrProtocol)
 			require.NoError(t, p.g[1].Close())
 			require.NoError(t, p.g[0].Close())
 		})
@@ -184,6 +230,33 @@ func FuzzRing(f *testing.F) {
 		m, _, ok, _ := in.take(make([]byte, maxFrame))
 		if ok && (m.Op == opSkip || len(m.Body) > MaxInline || in.tail%8 != 0) {
 			t.Fatalf("%+v, tail %d", m, in.tail)
+		}
+	})
+}
+
+// FuzzSends has any frame come by a Send, with its number and hash put right or not. It is a message, or news, or the end of the connection.
+func FuzzSends(f *testing.F) {
+	b := make([]byte, 400)
+	f.Add(append([]byte(nil), seal(b, &Header{Op: 1}, 100, 1, 0, 7)...), true)
+	f.Add(append([]byte(nil), seal(b, &Header{Op: opCredit, Request: 1}, 0, 1, 1, 7)...), true)
+	f.Add(append([]byte(nil), seal(b, &Header{Op: 1, Flags: flagBulk}, refSize, 1, 0, 7)...), true)
+	f.Add(make([]byte, 64), false)
+	f.Fuzz(func(t *testing.T, b []byte, right bool) {
+		p := newPair(t, 3, CarrierSend)
+		c := p.c[1]
+		b = b[:min(len(b), maxFrame)]
+		if right && len(b) >= minFrame {
+			h := Header{Op: b[4], Flags: b[5], Request: uint64(b[16])}
+			seal(b[:minFrame+(len(b)-minFrame)&^7], &h, (len(b)-minFrame)&^7, 1, uint32(b[24]), c.sends.inSalt)
+			b = b[:minFrame+(len(b)-minFrame)&^7]
+		}
+		c.sends.received(0, uint32(copy(c.sends.place.Bytes(), b)))
+		m, ok := c.Receive()
+		if ok && (m.Op >= OpReserved || m.Flags >= FlagReserved || len(m.Body) > MaxInline) {
+			t.Fatalf("%+v", m)
+		}
+		if !right && c.Err() == nil {
+			t.Fatal("a frame without the salt of the connection is taken")
 		}
 	})
 }

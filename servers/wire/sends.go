@@ -7,7 +7,8 @@ import (
 )
 
 // sends is the carrier that the papers compare rings with: a frame per Send, which a Recv of the peer takes. Frames are the same as in a
-// ring. Credit counts frames that the peer has taken out, hence posted Recvs for.
+// ring. Credit counts frames that the peer has taken out, hence posted Recvs for. There is no control area, so frames of their own tell
+// what the peer may wait for; they are taken out when they come, whether or not the caller receives (invariant 6 of the package).
 type sends struct {
 	c     *link
 	place fabric.Region // of Recvs
@@ -18,19 +19,18 @@ type sends struct {
 
 	inNumber, inSalt uint64
 	consumed, told   uint64
+	controls         int        // frames of their own that were taken out since the peer was told
 	come             []recvDone // in order
-	building         uint64
 }
 
 type recvDone struct {
-	place int
-	size  uint32
+	place   int
+	message Message // its body lies in the place
 }
 
 const (
 	sendWindow = 32 // messages of a connection and direction under way
-	// sendExtra is room for frames that carry nothing but credit: one is sent for each half window that was taken, and before a third
-	// one is due the peer has taken the first.
+	// sendExtra is room for frames of their own. The peer takes them out at once and says so after half of them.
 	sendExtra = 4
 	sendSlots = sendWindow + sendExtra
 )
@@ -75,7 +75,7 @@ func (s *sends) beginUpTo(n int, window uint64) []byte {
 }
 
 func (s *sends) end(h *Header, n int) {
-	s.told = s.consumed
+	s.told, s.controls = s.consumed, 0
 	at := int(s.head%sendSlots) * maxFrame
 	seal(s.stage.Bytes()[at:], h, n, s.number, uint32(s.told), s.salt)
 	s.number++
@@ -96,8 +96,9 @@ func (s *sends) credit(low uint32) bool {
 
 func (s *sends) flush() {
 	c := s.c
-	if s.consumed-s.told >= sendWindow/2 && s.beginUpTo(0, sendSlots) != nil {
-		s.end(&Header{Op: opCredit}, 0)
+	if s.owes() && s.beginUpTo(0, sendSlots) != nil {
+		c.bulk.told = c.bulk.landedLast
+		s.end(&Header{Op: opCredit, Request: c.bulk.told}, 0)
 	}
 	if s.flushed == s.head || len(c.posts) == cap(c.posts) {
 		return
@@ -134,7 +135,45 @@ func (s *sends) sent() {
 	}
 }
 
-func (s *sends) received(place int, size uint32) { s.come = append(s.come, recvDone{place, size}) }
+// owes says whether the peer has to be told something that it may wait for.
+func (s *sends) owes() bool {
+	return s.consumed-s.told >= sendWindow/2 || s.controls >= sendExtra/2 || s.c.bulk.landedLast != s.c.bulk.told
+}
+
+// received takes the frame of a Recv that has completed. Its memory is private until the Recv is posted again.
+func (s *sends) received(place int, size uint32) {
+	c := s.c
+	if c.Err() != nil {
+		return
+	}
+	if size > maxFrame {
+		c.fail(fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, size))
+		return
+	}
+	m, credit, ok := unseal(s.place.Bytes()[place*maxFrame:][:size], s.inNumber, s.inSalt)
+	if !ok {
+		c.fail(fmt.Errorf("%w: frame %d is damaged", ErrProtocol, s.inNumber))
+		return
+	}
+	s.inNumber++
+	c.takeCredit(credit)
+	if m.Op != opCredit {
+		s.come = append(s.come, recvDone{place, m})
+		return
+	}
+	c.bulk.release(c, m.Request)
+	s.controls++
+	s.taken(place)
+}
+
+// taken makes room for another frame.
+func (s *sends) taken(place int) {
+	s.consumed++
+	s.post(place)
+	if s.owes() {
+		s.c.g.mark(s.c)
+	}
+}
 
 func (s *sends) arrived() bool { return len(s.come) > 0 }
 
@@ -144,23 +183,9 @@ func (s *sends) take() (Message, bool) {
 	}
 	r := s.come[0]
 	s.come = s.come[:copy(s.come, s.come[1:])]
-	if r.size > maxFrame {
-		s.c.fail(fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, r.size))
-		return Message{}, false
-	}
-	frame := s.c.g.scratch[:copy(s.c.g.scratch, s.place.Bytes()[r.place*maxFrame:][:r.size])]
-	m, credit, ok := unseal(frame, s.inNumber, s.inSalt)
-	if !ok {
-		s.c.fail(fmt.Errorf("%w: frame %d is damaged", ErrProtocol, s.inNumber))
-		return Message{}, false
-	}
-	s.inNumber++
-	s.consumed++
-	s.post(r.place)
-	s.c.takeCredit(credit)
-	if s.consumed-s.told >= sendWindow/2 {
-		s.c.g.mark(s.c)
-	}
+	m := r.message
+	m.Body = s.c.g.scratch[:copy(s.c.g.scratch, m.Body)]
+	s.taken(r.place)
 	return m, s.c.Err() == nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -15,11 +16,27 @@ import (
 	"flashdbm/servers/hydra/machine"
 )
 
-// serveAdmin serves metrics, health and profiles until the listener is closed.
-func serveAdmin(l net.Listener, node *machine.Node, client *hydra.Client, server *resp.Server) error {
+// An admin answers questions about the process over HTTP.
+type admin struct {
+	c      *config
+	began  time.Time
+	node   *machine.Node
+	client *hydra.Client
+	server *resp.Server
+	resp   string // address
+}
+
+// serve serves status, metrics, health and profiles until the listener is closed.
+func (a *admin) serve(l net.Listener) error {
 	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.Encode(a.status())
+	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := node.Err(); err != nil {
+		if err := a.node.Err(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -27,7 +44,7 @@ func serveAdmin(l net.Listener, node *machine.Node, client *hydra.Client, server
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		writeMetrics(w, client.Stats(), server.Counters(), server.Connections())
+		writeMetrics(w, a.client.Stats(), a.server.Counters(), a.server.Connections())
 	})
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -49,7 +66,6 @@ func writeMetrics(w io.Writer, client hydra.Stats, did resp.Counters, connection
 	counter("received_bytes_total", "Bytes of RESP received.", did.BytesIn)
 	counter("sent_bytes_total", "Bytes of RESP sent.", did.BytesOut)
 	counter("messages_total", "Messages from RESP to shards.", client.Messages)
-	counter("one_sided_reads_total", "Reads of RESP that needed no message.", client.OneSided)
 	fmt.Fprint(w, "# HELP flashdbmd_commands_total Commands of RESP.\n# TYPE flashdbmd_commands_total counter\n")
 	for _, name := range slices.Sorted(maps.Keys(did.Commands)) {
 		fmt.Fprintf(w, "flashdbmd_commands_total{command=%q} %d\n", name, did.Commands[name])

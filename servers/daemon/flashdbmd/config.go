@@ -8,8 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 
+	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/shard"
 )
 
@@ -31,14 +31,16 @@ type config struct {
 // modes are the durabilities by name.
 var modes = map[string]shard.Durability{"memory": shard.Memory, "async": shard.Async, "sync": shard.Sync}
 
-// parse reads flags, and for those that are not given the environment: --max-file is FLASHDBMD_MAX_FILE. All that is wrong wraps errUsage and
-// names the setting.
+// parse reads the settings of serve from the command line, the environment and the file that one of these names. All that is wrong wraps
+// errUsage and names the flag, the variable, or the line of the file.
 func parse(args []string, env func(string) (string, bool), out io.Writer) (*config, error) {
 	c := &config{}
 	var mode string
 	var megabytes, fileMegabytes int64
 	f := flag.NewFlagSet("flashdbmd serve", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
+	var file string
+	f.StringVar(&file, "config", "", "file in TOML with these settings, such as durability = \"async\"; flags and the environment come first")
 	f.StringVar(&c.dir, "dir", "", "directory of the database; may be empty with --durability memory")
 	f.IntVar(&c.shards, "shards", 0, "threads that own a part of the keys each; 0: as many as the database has, 1 if it is new")
 	f.StringVar(&mode, "durability", "sync", "an acknowledged write survives: sync a power cut, async the end of the process up to the last second, memory nothing")
@@ -53,7 +55,7 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	f.StringVar(&c.key, "tls-key", "", "PEM file of its key")
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(out, "Settings of flashdbmd serve; --dir is also FLASHDBMD_DIR, and so on:\n\n")
+			fmt.Fprint(out, "Settings of flashdbmd serve. Each is a flag, a variable (--dir is FLASHDBMD_DIR), or a line of the file that --config\nnames (dir = \"/var/lib/flashdbm\"). A flag comes before the environment, and that before the file.\n\n")
 			f.SetOutput(out)
 			f.PrintDefaults()
 			return nil, err
@@ -63,19 +65,27 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("%q is not a setting: %w", f.Arg(0), errUsage)
 	}
-	if err := fromEnvironment(f, env); err != nil {
+	set := &settings{flags: f, origin: map[string]string{}}
+	set.fromFlags()
+	if err := set.fromEnvironment(env); err != nil {
 		return nil, err
 	}
-	wrong := func(setting, format string, a ...any) error {
-		return fmt.Errorf("--%s: %s (%w)", setting, fmt.Sprintf(format, a...), errUsage)
+	if file != "" {
+		if err := set.fromFile(file); err != nil {
+			return nil, err
+		}
 	}
+	wrong := set.wrong
 	var ok bool
 	if c.durability, ok = modes[mode]; !ok {
 		return nil, wrong("durability", "%q is none of memory, async and sync", mode)
 	}
-	for setting, n := range map[string]int64{"memory": megabytes, "max-file": fileMegabytes, "shards": int64(c.shards)} {
-		if n < 0 || n > 1<<40 {
-			return nil, wrong(setting, "%d is out of range", n)
+	for _, x := range []struct {
+		setting string
+		n, most int64
+	}{{"shards", int64(c.shards), protocol.MaxShards}, {"memory", megabytes, 1 << 40}, {"max-file", fileMegabytes, 1 << 40}} {
+		if x.n < 0 || x.n > x.most {
+			return nil, wrong(x.setting, "%d is out of range; want 0 to %d", x.n, x.most)
 		}
 	}
 	c.memory, c.maxFile = megabytes<<20, fileMegabytes<<20
@@ -102,23 +112,6 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 		return nil, wrong("http", "%s can be reached from other machines, and asks for no password; listen on 127.0.0.1", c.http)
 	}
 	return c, nil
-}
-
-// fromEnvironment sets the flags that were not given and are in the environment.
-func fromEnvironment(f *flag.FlagSet, env func(string) (string, bool)) (err error) {
-	given := map[string]bool{}
-	f.Visit(func(x *flag.Flag) { given[x.Name] = true })
-	f.VisitAll(func(x *flag.Flag) {
-		name := "FLASHDBMD_" + strings.ToUpper(strings.ReplaceAll(x.Name, "-", "_"))
-		value, ok := env(name)
-		if err != nil || given[x.Name] || !ok {
-			return
-		}
-		if serr := f.Set(x.Name, value); serr != nil {
-			err = fmt.Errorf("%s: %w (%w)", name, serr, errUsage)
-		}
-	})
-	return err
 }
 
 // local says whether an address is of this machine only.

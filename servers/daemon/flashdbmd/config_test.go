@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"flag"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,6 +54,55 @@ func TestSettings(t *testing.T) {
 	_, err = parse([]string{"--help"}, env(), &out)
 	require.ErrorIs(t, err, flag.ErrHelp)
 	assert.Contains(t, out.String(), "-durability")
+}
+
+// TestSettingsFile: what is wrong in a file is told with its line.
+func TestSettingsFile(t *testing.T) {
+	none := func(string) (string, bool) { return "", false }
+	path := filepath.Join(t.TempDir(), "flashdbmd.toml")
+	read := func(text string, args ...string) (*config, error) {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return parse(append([]string{"--config", path}, args...), none, nil)
+	}
+	c, err := read("# a node\ndir = \"d\"\nmax-file = 7 # MiB\ndurability = 'async'\npassword = \"p\"\n", "--max-file", "5")
+	require.NoError(t, err)
+	assert.Equal(t, shard.Async, c.durability)
+	assert.Equal(t, int64(5<<20), c.maxFile, "a flag comes before the file")
+	assert.Equal(t, "d/node.sock", c.socket)
+	assert.Equal(t, "p", c.password)
+
+	t.Run("environment", func(t *testing.T) {
+		c, err := parse(nil, func(name string) (string, bool) {
+			v, ok := map[string]string{"FLASHDBMD_CONFIG": path, "FLASHDBMD_MAX_FILE": "9"}[name]
+			return v, ok
+		}, nil)
+		require.NoError(t, err)
+		assert.Equal(t, int64(9<<20), c.maxFile, "the environment comes before the file")
+		assert.Equal(t, "d/node.sock", c.socket)
+	})
+	for _, x := range []struct{ text, wrong string }{
+		{"dir = \"d\"\nmemory = -4\n", ":2: memory: -4 is out of range"},
+		{"\n\ndir = \"d\"\nshards = \"two\"\n", ":4: shards: \"two\" is not what this setting takes"},
+		{"dir = \"d\"\nshards = 2.5\n", ":2: shards: want a string in quotes, a whole number"},
+		{"dir = \"d\"\n\nport = 6379\n", ":3: port: there is no such setting"},
+		{"dir = \"d\"\n[resp]\nport = 6379\n", ":2: resp: want a string"},
+		{"dir = \"d\"\ndir = \"e\"\n", ":2:1: key dir is already defined"},
+		{"dir = d\n", ":1:7: "},
+		{"dir = \"d\"\nmemory = 1\nmemory 2\n", ":3:"},
+		{"config = \"other\"\n", ":1: config: there is no such setting"},
+		{"dir = \"d\"\nresp = \"0.0.0.0:1\"\n", ":2: resp: 0.0.0.0:1 can be reached"},
+		{"dir = \"d\"\ndurability = \"often\"", ":2: durability: \"often\" is none of"},
+	} {
+		_, err := read(x.text)
+		require.ErrorIs(t, err, errUsage, "%s", x.text)
+		assert.Contains(t, err.Error(), path+x.wrong, "%s", x.text)
+	}
+	require.NoError(t, os.WriteFile(path, []byte("dir = \"d\"\npassword = \"p\"\n"), 0o644))
+	require.NoError(t, os.Chmod(path, 0o644))
+	_, err = parse([]string{"--config", path}, none, nil)
+	assert.ErrorContains(t, err, "others can read the file")
+	_, err = parse([]string{"--config", path + "x"}, none, nil)
+	assert.ErrorContains(t, err, "--config: ")
 }
 
 func TestCommandLine(t *testing.T) {

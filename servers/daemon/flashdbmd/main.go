@@ -3,7 +3,8 @@
 //
 //	flashdbmd serve --dir /var/lib/flashdbm
 //
-// "flashdbmd serve --help" lists the settings. Each is a flag, or an environment variable.
+// "flashdbmd serve --help" lists the settings. Each is a flag, an environment variable, or a line of a file. "flashdbmd help" lists the
+// other commands: status, kv, demo.
 package main
 
 import (
@@ -14,18 +15,22 @@ import (
 	"os"
 )
 
-// Exit codes: 2 tells that the command line is wrong, 1 that serving has failed.
+// Exit codes, the same as those of command flashdbm: a promise to scripts.
 const (
-	exitFailed = 1
-	exitUsage  = 2
+	exitAbsent = 1 // the key is not there
+	exitUsage  = 2 // the command line, a variable or the file of settings is wrong
+	exitFailed = 3 // anything else
 )
 
 const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Redis, and to programs that use the client library.
 
   flashdbmd serve --dir DIR    serve the database in DIR, which is created if it is not there
-  flashdbmd serve --help       list the settings
+  flashdbmd status --dir DIR   print what the node of a directory is doing
+  flashdbmd kv --dir DIR ...   get, put, scan ... keys of a running node
+  flashdbmd demo               load a million records, compare Reads with messages, kill the server, verify
   flashdbmd help               print this
 
+Each command lists its settings with --help.
 `
 
 // errUsage is wrapped by errors of the command line.
@@ -44,22 +49,28 @@ func run(args []string, out, messages io.Writer) int {
 			return err
 		case "serve":
 			c, err := parse(args[1:], os.LookupEnv, out)
-			if errors.Is(err, flag.ErrHelp) {
-				return nil
-			}
 			if err != nil {
 				return err
 			}
 			return serve(c, messages)
+		case "status":
+			return runStatus(args[1:], os.LookupEnv, out)
+		case "kv":
+			return runKV(args[1:], os.LookupEnv, os.Stdin, out)
+		case "demo":
+			return runDemo(args[1:], out)
 		}
 		return fmt.Errorf("there is no command %q: %w", args[0], errUsage)
 	}()
 	switch {
-	case err == nil:
+	case err == nil || errors.Is(err, flag.ErrHelp):
 		return 0
 	case errors.Is(err, errUsage):
 		fmt.Fprintln(messages, "flashdbmd:", err)
 		return exitUsage
+	case errors.Is(err, errAbsent):
+		fmt.Fprintln(messages, "flashdbmd:", err)
+		return exitAbsent
 	}
 	fmt.Fprintln(messages, "flashdbmd:", err)
 	return exitFailed

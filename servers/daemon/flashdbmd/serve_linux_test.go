@@ -2,14 +2,18 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -140,7 +144,125 @@ func TestUsers(t *testing.T) {
 		require.Equal(t, http.StatusOK, answer.StatusCode)
 		assert.Contains(t, string(body), says)
 	}
+	require.Eventually(t, func() bool {
+		s, err := askStatus(ctx, dir, "")
+		return err == nil && len(s.Shards) == 1 && s.Shards[0].Records == 2
+	}, 10*time.Second, 10*time.Millisecond, "a shard tells some 200 ms later")
+	for _, from := range [][]string{{"--dir", dir}, {"--http", admin}} {
+		var out bytes.Buffer
+		require.Zero(t, run(append([]string{"status", "--json"}, from...), &out, &out), out.String())
+		var s status
+		require.NoError(t, json.Unmarshal(out.Bytes(), &s))
+		assert.Equal(t, d.cmd.Process.Pid, s.Process)
+		assert.Equal(t, "sync", s.Durability)
+		assert.GreaterOrEqual(t, s.Commands, int64(2))
+		require.Len(t, s.Shards, 1)
+		assert.Equal(t, 2, s.Shards[0].Records)
+		assert.GreaterOrEqual(t, s.Shards[0].Committed, uint64(2))
+		assert.True(t, s.Shards[0].Serving && s.Shards[0].Loaded)
+		assert.Positive(t, s.FileBytes)
+		out.Reset()
+		require.Zero(t, run(append([]string{"status"}, from...), &out, &out))
+		assert.Regexp(t, `shard +state +records in memory`, out.String())
+	}
+	info, err := os.Stat(filepath.Join(dir, adminSocket))
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, d.cmd.Wait(), "exit code")
+	var out bytes.Buffer
+	require.Equal(t, exitFailed, run([]string{"status", "--dir", dir}, &out, &out))
+	assert.Contains(t, out.String(), "no node answers")
 	require.Equal(t, "v", start(t, dir, "--password", "p").client(t, "p").Get(ctx, "k").Val())
+}
+
+// TestKV: the commands of flashdbmd kv, with a node that asks for a password.
+func TestKV(t *testing.T) {
+	dir := t.TempDir()
+	d := start(t, dir, "--password", "p", "--durability", "async", "--shards", "2")
+	t.Setenv("FLASHDBMD_DIR", dir)
+	t.Setenv("FLASHDBMD_PASSWORD", "p")
+	for _, x := range []struct {
+		args   string
+		in     string
+		code   int
+		prints string
+	}{
+		{"put greeting hello", "", 0, ""},
+		{"get greeting", "", 0, "hello"},
+		{"put file", "\x00line\nline", 0, ""},
+		{"get file", "", 0, "\x00line\nline"},
+		{"get missing", "", exitAbsent, `"missing": hydra: key not found`},
+		{"insert greeting again", "", exitAbsent, "key exists"},
+		{"cas greeting 5 x", "", exitAbsent, "another version"},
+		{"cas new 0 x", "", 0, "regexp:^[0-9]+\n$"},
+		{"add count 40", "", 0, "40\n"},
+		{"add count 2", "", 0, "42\n"},
+		{"add greeting 2", "", exitFailed, "no decimal number"},
+		{"--json get count", "", 0, `regexp:^{"key":"count","value":"42","version":[0-9]+,"size":2}\n$`},
+		{"--ttl 1h put brief b", "", 0, ""},
+		{"stat brief", "", 0, "regexp:^version [0-9]+\nsize 1\nexpiry 20[0-9-]+T[0-9:.]+Z\n$"},
+		{"--prefix gr --values scan", "", 0, "greeting\thello\n"},
+		{"--limit 2 scan", "", 0, "regexp:^[a-z]+\n[a-z]+\n$"},
+		{"del greeting missing", "", exitAbsent, `"missing"`},
+		{"get greeting", "", exitAbsent, "not found"},
+		{"add count two", "", exitUsage, "no whole number"},
+		{"frob x", "", exitUsage, `no command kv "frob"`},
+		{"put", "", exitUsage, "too few or too many"},
+		{"--password q --timeout 1s get x", "", exitFailed, "secret"},
+		{"--dir /nowhere --timeout 300ms get x", "", exitFailed, "/nowhere/node.sock"},
+	} {
+		cmd := exec.Command(os.Args[0], append([]string{"kv"}, strings.Fields(x.args)...)...)
+		cmd.Env = append(os.Environ(), "FLASHDBMD_TEST_PROCESS=1")
+		cmd.Stdin = strings.NewReader(x.in)
+		b, err := cmd.CombinedOutput()
+		if x.code == 0 {
+			require.NoError(t, err, "%s: %s", x.args, b)
+		}
+		require.Equal(t, x.code, cmd.ProcessState.ExitCode(), "%s: %s", x.args, b)
+		pattern, isPattern := strings.CutPrefix(x.prints, "regexp:")
+		switch {
+		case isPattern:
+			require.Regexp(t, pattern, string(b), x.args)
+		case x.code == 0:
+			require.Equal(t, x.prints, string(b), x.args)
+		default:
+			require.Contains(t, string(b), x.prints, x.args)
+		}
+	}
+	require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, d.cmd.Wait())
+}
+
+// TestDemo: the demo at a hundredth of its size.
+func TestDemo(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "demo", "--records", "10000", "--each", "300ms", "--dir", t.TempDir())
+	cmd.Env = append(os.Environ(), "FLASHDBMD_TEST_PROCESS=1")
+	b, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", b)
+	t.Logf("%s", b)
+	require.Regexp(t, `all 10000 records compared`, string(b))
+	require.Regexp(t, `one-sided Reads +[0-9]+ .*\n +messages .*0\.0 %`, string(b))
+}
+
+// TestDemoNotices: a write that was acknowledged and is not there ends the demo.
+func TestDemoNotices(t *testing.T) {
+	t.Setenv("FLASHDBMD_TEST_PROCESS", "1")
+	d := &demo{out: io.Discard, dir: t.TempDir(), records: 1000, each: time.Millisecond}
+	require.NoError(t, d.start(t.Context()))
+	defer d.stop(os.Interrupt)
+	require.NoError(t, d.load(t.Context()))
+	_, err := d.compareAll(t.Context())
+	require.NoError(t, err)
+	d.writes[7] = span{acknowledged: 1, sent: 1}
+	_, err = d.compareAll(t.Context())
+	require.ErrorContains(t, err, "record 7 has version 0; 1 was acknowledged")
+	d.writes[7] = span{}
+	_, err = d.client.Put(t.Context(), keyOf(8), valueOf(9, 0))
+	require.NoError(t, err)
+	_, err = d.compareAll(t.Context())
+	require.ErrorContains(t, err, "record 8 has version 0 and not its bytes")
+	require.NoError(t, d.client.Delete(t.Context(), keyOf(8)))
+	_, err = d.compareAll(t.Context())
+	require.ErrorIs(t, err, hydra.ErrNotFound)
 }

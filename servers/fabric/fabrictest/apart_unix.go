@@ -40,6 +40,7 @@ func startProcess(t *testing.T, addr string) owner {
 	t.Cleanup(func() {
 		if !p.over {
 			p.in.Close()
+			defer p.watch()()
 			assert.NoError(t, p.cmd.Wait(), "the owner's process")
 		}
 	})
@@ -52,10 +53,17 @@ func startProcess(t *testing.T, addr string) owner {
 
 func (p *process) addr() string { return p.at }
 
+// watch has the owner's process print its goroutines and end, if it takes far longer for a request than it may, until the function that
+// is returned was called.
+func (p *process) watch() (stop func() bool) {
+	return time.AfterFunc(2*patience, func() { p.cmd.Process.Signal(syscall.SIGQUIT) }).Stop
+}
+
 func (p *process) call(t *testing.T, r request) (resp response) {
 	t.Helper()
 	b, err := json.Marshal(r)
 	require.NoError(t, err)
+	defer p.watch()()
 	_, err = p.in.Write(append(b, '\n'))
 	require.NoError(t, err, r.Do)
 	line, err := p.lines.ReadBytes('\n')

@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -243,53 +243,26 @@ func (s *suite) rounds(n int) int {
 // testFenceUnderFire: what a Write has reported as done is there when Fence returns; what a Read brings was there before.
 func testFenceUnderFire(t *testing.T, s *suite) {
 	o := s.owner(t)
-	const half = localSize / 2 // bytes of a connection's part of the region, whose first and last word bear a number
 	fenced := 0
 	rounds := max(s.rounds(20), 8)
 	for round := range rounds {
-		region, key := alloc(t, o, 2*half, both)
-		var done [2]atomic.Uint64 // the last number whose Write has succeeded
-		var fire sync.WaitGroup
-		var over [2]atomic.Bool
-		for i := range done {
-			c := s.connect(t, o)
-			write := fabric.WR{Op: fabric.Write, Flags: fabric.Signal, Local: c.local, LLen: half, Remote: key, ROff: uint64(i * half)}
-			read := write
-			read.Op = fabric.Read
-			fire.Go(func() {
-				defer over[i].Store(true)
-				mem := c.local.Bytes()
-				for n := uint64(1); ; n++ {
-					words.Store(mem, 0, n)
-					words.Store(mem, half-words.Size, n)
-					if !succeeds(c, write) {
-						return
-					}
-					done[i].Store(n)
-					if !succeeds(c, read) {
-						return
-					}
-					for at := 0; at < half; at += words.Size {
-						if words.Load(mem, at) == secret {
-							assert.Fail(t, "a Read brings what was written after Fence had returned")
-							return
-						}
-					}
-				}
-			})
-		}
-		for i := range done {
-			for done[i].Load() == 0 {
-				require.False(t, over[i].Load(), "round %d: the first operations fail", round)
-				time.Sleep(50 * time.Microsecond)
-			}
+		region, key := alloc(t, o, 2*gunnerPart, both)
+		var gunners [2]*gunner
+		for i := range gunners {
+			gunners[i] = s.fire(t, o, key, i)
 		}
 		time.Sleep(time.Duration(rand.IntN(1000)) * time.Microsecond)
 		there := o.call(t, request{Do: "fence", Region: region}).Bytes
-		fire.Wait()
-		for i := range done {
-			n := done[i].Load()
-			first, last := binary.NativeEndian.Uint64(there[i*half:]), binary.NativeEndian.Uint64(there[(i+1)*half-words.Size:])
+		for i, g := range gunners {
+			select {
+			case <-g.over:
+			case <-time.After(patience):
+				require.Failf(t, "operations on a fenced region go on", "round %d, connection %d", round, i)
+			}
+			require.False(t, g.secret, "a Read brings what was written after Fence had returned")
+			n := g.done.Load()
+			first := binary.NativeEndian.Uint64(there[i*gunnerPart:])
+			last := binary.NativeEndian.Uint64(there[(i+1)*gunnerPart-words.Size:])
 			require.GreaterOrEqual(t, min(first, last), n, "round %d: a Write that has succeeded is not there", round)
 			if first != last {
 				fenced++
@@ -300,13 +273,78 @@ func testFenceUnderFire(t *testing.T, s *suite) {
 	t.Logf("%d of %d connections were fenced in the middle of a Write", fenced, 2*rounds)
 }
 
-// succeeds carries out an operation outside of the test's goroutine.
-func succeeds(c *side, w fabric.WR) bool {
-	if n, _ := c.e.Post([]fabric.WR{w}); n != 1 {
-		return false
+// gunnerPart is how many bytes of the region a gunner writes to. Their first and last word bear the number of the Write.
+const gunnerPart = localSize / 2
+
+// A gunner writes to its part of a region and reads it, again and again, until an operation fails or the test ends.
+type gunner struct {
+	done   atomic.Uint64 // the last number whose Write has succeeded
+	over   chan struct{} // closed at the end
+	secret bool          // a Read has brought what the owner writes behind a fence; valid once over is closed
+}
+
+// fire starts a gunner, and returns once it has hit. On a busy machine the owner may take longer for the first operation than the fabric
+// waits; then it is another connection's turn.
+func (s *suite) fire(t *testing.T, o owner, key fabric.Key, part int) *gunner {
+	for end := time.Now().Add(patience); ; {
+		c := s.connect(t, o)
+		write := fabric.WR{Op: fabric.Write, Flags: fabric.Signal, Local: c.local, LLen: gunnerPart, Remote: key, ROff: uint64(part * gunnerPart)}
+		g := &gunner{over: make(chan struct{})}
+		var stop atomic.Bool
+		failed := make(chan error, 1)
+		go func() {
+			defer close(g.over)
+			failed <- g.run(c, write, &stop)
+		}()
+		// The gunner ends before its memory is unmapped.
+		t.Cleanup(func() { stop.Store(true); <-g.over })
+		for g.done.Load() == 0 && len(failed) == 0 {
+			time.Sleep(50 * time.Microsecond)
+		}
+		if g.done.Load() > 0 {
+			return g
+		}
+		err := <-failed
+		require.ErrorIs(t, err, fabric.ErrTimeout, "the first operation fails")
+		require.True(t, time.Now().Before(end), "no operation succeeds")
+	}
+}
+
+// run returns why an operation has failed, nil if stop was set.
+func (g *gunner) run(c *side, write fabric.WR, stop *atomic.Bool) error {
+	read := write
+	read.Op = fabric.Read
+	mem := c.local.Bytes()
+	for n := uint64(1); !stop.Load(); n++ {
+		words.Store(mem, 0, n)
+		words.Store(mem, gunnerPart-words.Size, n)
+		if err := outcome(c, write); err != nil {
+			return err
+		}
+		g.done.Store(n)
+		if err := outcome(c, read); err != nil {
+			return err
+		}
+		for at := 0; at < gunnerPart; at += words.Size {
+			if words.Load(mem, at) == secret {
+				g.secret = true
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// outcome carries out an operation outside of the test's goroutine, and returns why it has failed.
+func outcome(c *side, w fabric.WR) error {
+	if n, err := c.e.Post([]fabric.WR{w}); n != 1 {
+		return err
 	}
 	wc := c.completion(patience)
-	return wc != nil && wc.Err == nil
+	if wc == nil {
+		return errors.New("no completion")
+	}
+	return wc.Err
 }
 
 // testCloseRegion: a closed region's key reaches nothing, and no neighbour suffers.

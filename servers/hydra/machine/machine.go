@@ -196,6 +196,35 @@ func (n *Node) Err() error {
 	return all
 }
 
+// Status is what a node is and does. Any goroutine may ask.
+type Status struct {
+	Durability string        `json:"durability"`
+	Shards     []ShardStatus `json:"shards"`
+}
+
+// ShardStatus is what a shard was some 50 ms ago, 200 ms if it is idle.
+type ShardStatus struct {
+	Shard int `json:"shard"`
+	shard.Stats
+	Failure string `json:"failure,omitempty"`
+}
+
+// Status returns the node's.
+func (n *Node) Status() Status {
+	s := Status{Durability: n.o.Durability.String()}
+	for _, r := range n.shards {
+		x := ShardStatus{Shard: int(r.number)}
+		if stats := r.stats.Load(); stats != nil {
+			x.Stats = *stats
+		}
+		if err := r.failure.Load(); err != nil {
+			x.Failure = (*err).Error()
+		}
+		s.Shards = append(s.Shards, x)
+	}
+	return s
+}
+
 // Close ends all connections, brings what was acknowledged to the files, and closes them. A second call does nothing.
 func (n *Node) Close() error {
 	n.closed.Do(func() {

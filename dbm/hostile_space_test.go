@@ -1,0 +1,151 @@
+package dbm
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+)
+
+// Offsets in an entry of the space map, see docs/format.md.
+const (
+	mapState, mapForm, mapSalt, mapSequence, mapLast, mapLive = 0, 1, 2, 10, 18, 26
+	streamTable                                               = logstore.MuxSize // bytes of the table, u64; those of the map follow
+)
+
+// spaceMap returns the entries of the space map in the checkpoint whose only page is at a, none if it has more pages or is spoiled. Segments
+// are small here: a live map is one word.
+func (h *hostile) spaceMap(a int) (entries [][]byte) {
+	p := h.page(a)
+	table := le.Uint64(p[streamTable:])
+	if table > logstore.PageSize-64 {
+		return nil
+	}
+	b := p[streamTable+16+table:]
+	if len(b) < 4 {
+		return nil
+	}
+	count := le.Uint32(b)
+	b = b[4:]
+	for range count {
+		n := mapLive
+		if len(b) >= n && b[mapForm] == 1 {
+			n += 8
+		}
+		if len(b) < n {
+			return nil
+		}
+		entries = append(entries, b[:n])
+		b = b[n:]
+	}
+	return entries
+}
+
+// space changes an entry of the space map.
+func (h *hostile) space() {
+	if len(h.kinds[logstore.KindCheckpoint]) == 0 {
+		return
+	}
+	a := one(h.rng, h.kinds[logstore.KindCheckpoint])
+	entries := h.spaceMap(a)
+	if len(entries) == 0 {
+		return
+	}
+	n := h.rng.IntN(len(entries))
+	e, other := entries[n], entries[h.rng.IntN(len(entries))]
+	switch h.rng.IntN(8) {
+	case 0:
+		e[mapState] = byte(h.rng.IntN(5))
+	case 1:
+		e[mapForm] ^= 1
+	case 2:
+		le.PutUint64(e[mapSequence:], oddNumber[uint64](h.rng, h.sealer))
+	case 3:
+		le.PutUint64(e[mapLast:], oddNumber[uint64](h.rng, h.sealer))
+	case 4: // nothing lives, or all, or something else
+		if len(e) > mapLive {
+			le.PutUint64(e[mapLive:], one(h.rng, []uint64{0, 0xF8, 0xFE, h.rng.Uint64() & 0xFE, 1, 1 << 63}))
+		}
+	case 5: // nothing lives anywhere
+		for _, e := range entries {
+			clear(e[mapLive:])
+		}
+	case 6: // the life of another segment
+		copy(e[mapSalt:mapLive], other[mapSalt:mapLive])
+	case 7: // all segments are in a state, or were never written
+		for _, e := range entries {
+			if h.rng.IntN(2) == 0 {
+				e[mapState] = byte(n % 4)
+			} else {
+				le.PutUint64(e[mapLast:], 0)
+			}
+		}
+	}
+	h.note("segment %d in the space map of page %d", n, a)
+}
+
+// TestHostileMap: a space map that says that nothing lives contradicts the tree. Who comes to a page that is free for other things is told so,
+// and so nothing that was shown changes while it is looked at.
+func TestHostileMap(t *testing.T) {
+	whole, err := drawBase(hostileClosed(t))
+	require.NoError(t, err)
+	s := whole.spoiled(func(h *hostile) {
+		n := 0
+		for _, a := range h.kinds[logstore.KindCheckpoint] {
+			for _, e := range h.spaceMap(a) {
+				clear(e[mapLive:])
+				n++
+			}
+		}
+		require.NotZero(t, n)
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	for _, readOnly := range []bool{true, false} {
+		o := s.load.options(rand.New(rand.NewPCG(1, 1)))
+		o.Store.ReadOnly = readOnly
+		db, err := openEngine(mem, crashPath, o)
+		require.NoError(t, err)
+		_, err = scan(db, nil)
+		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorContains(t, err, "nothing is here")
+		db.Close()
+	}
+}
+
+// TestHostileSuccessor: the last segment of the log leads to one that is in use. It is not written over.
+func TestHostileSuccessor(t *testing.T) {
+	whole, err := drawBase(hostileClosed(t))
+	require.NoError(t, err)
+	s := whole.spoiled(func(h *hostile) {
+		tail := h.chain[len(h.chain)-1] / (h.segment / logstore.PageSize)
+		newest := slices.MaxFunc(h.kinds[logstore.KindCheckpoint], func(a, b int) int {
+			return cmp.Compare(le.Uint64(h.page(a)[muxGroup:]), le.Uint64(h.page(b)[muxGroup:]))
+		})
+		to := slices.IndexFunc(h.spaceMap(newest), func(e []byte) bool { return len(e) > mapLive })
+		require.GreaterOrEqual(t, to, 0)
+		require.NotEqual(t, tail, to)
+		le.PutUint32(h.page(h.headerOf(tail))[headerSuccessor:], uint32(to))
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	o := s.load.options(rand.New(rand.NewPCG(1, 1)))
+	_, err = openEngine(mem, crashPath, o)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "is in use")
+}
+
+// hostileClosed returns the seed of a base of three levels that was closed.
+func hostileClosed(t *testing.T) uint64 {
+	for seed := range uint64(1000) {
+		if s, err := drawBase(seed); err == nil && s.closed && s.load.style == 4 {
+			return seed
+		}
+	}
+	t.Fatal("no such base")
+	return 0
+}

@@ -1,0 +1,379 @@
+package dbm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+const (
+	hostileMemory = 32                     // bytes allocated for each byte that a hostile file holds, beside MemoryLimit and a fixed amount: in all, not at once
+	hostileFixed  = 8 << 20                // bytes of memory, and of disk
+	hostileTime   = 250 * time.Millisecond // of a processor
+	hostileWait   = 20 * time.Second       // by the clock
+	leafRecords   = 404
+)
+
+// drawModes returns what a hostile file is opened for, one after the other: to read, by itself or as if somebody were writing, then to write,
+// perhaps beside a reader, and then perhaps once more.
+func drawModes(rng *rand.Rand) []string {
+	modes := []string{one(rng, []string{"read-only", "beside"}), one(rng, []string{"writing", "followed"})}
+	if rng.IntN(2) == 0 {
+		modes = append(modes, "again")
+	}
+	return modes
+}
+
+// hostileVersions is the memory of databases on file systems in memory.
+var hostileVersions btree.MemoryPool
+
+// A use goes through all that a program may do with a database whose file may be hostile. The file ends in data or in an error, takes time
+// and memory for what it holds, whatever it says, and what it shows is in order. What it shows agrees with itself, unless Check finds that it
+// is damaged.
+type use struct {
+	*specimen
+	mem     *vfs.Mem
+	fs      vfs.FS // mem, or the operating system's
+	path    string
+	rng     *rand.Rand
+	wrote   bool              // a handle for writing may have failed since, which is an error of reading too
+	keys    [][]byte          // found by the last scan
+	values  [][]byte          // theirs
+	written map[string][]byte // what writes have returned for since the database was opened, nil for a delete
+}
+
+// slow is the error of a use that took long: it may be the machine's fault.
+type slow time.Duration
+
+func (s slow) Error() string { return fmt.Sprintf("it took %v of a processor", time.Duration(s)) }
+
+// use opens the database in one of the modes.
+func (s *specimen) use(mem *vfs.Mem, rng *rand.Rand, mode string) error {
+	u := &use{specimen: s, mem: mem, fs: mem, path: crashPath, rng: rng}
+	return u.within(mode)
+}
+
+// within runs a use with bounds on memory, time and disk.
+func (u *use) within(mode string) error {
+	crashProgress.Add(1)
+	size := int64(len(u.file))
+	begin, busy, before := time.Now(), usedTime(), allocated()
+	err := u.guarded(mode)
+	took, busy, n, disk := time.Since(begin), usedTime()-busy, allocated()-before, u.mem.Used()
+	switch {
+	case err != nil:
+		return err
+	case n > u.load.memoryLimit+hostileFixed+hostileMemory*size:
+		return fmt.Errorf("%d bytes allocated", n)
+	case disk > 2*size+hostileFixed:
+		return fmt.Errorf("the file takes %d bytes on disk", disk)
+	case busy > hostileTime || took > hostileWait:
+		return slow(busy)
+	}
+	return nil
+}
+
+func (u *use) guarded(mode string) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return u.run(mode)
+}
+
+// allocated returns the bytes that this process has ever allocated on the heap. It stops nobody, as runtime.ReadMemStats does.
+func allocated() int64 {
+	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample[:])
+	return int64(sample[0].Value.Uint64())
+}
+
+// most is how many records a file of this size may have, and a few that were written since.
+func (u *use) most() int { return len(u.file)/logstore.PageSize*leafRecords + 1000 }
+
+// told reports whether an error is one that may be told of a hostile file.
+func (u *use) told(err error) bool {
+	return errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFormat) || errors.Is(err, ErrSnapshotTooOld) || u.wrote && errors.Is(err, ErrFailed)
+}
+
+func (u *use) open(readOnly, beside bool) (*DB, error) {
+	o := u.load.options(rand.New(rand.NewPCG(u.rng.Uint64(), 1)))
+	o.Store.ReadOnly, o.Store.Beside = readOnly || beside, beside
+	if o.Manual = u.fs == vfs.FS(u.mem); o.Manual { // a real file has housekeeping in the background
+		o.Shares.Versions = &hostileVersions
+	}
+	if o.Shares.WriteSets > 0 { // else each few records of a transaction leave memory, which takes half a megabyte each time
+		o.Shares.WriteSets = max(o.Shares.WriteSets, 24<<10)
+	}
+	if beside && u.rng.IntN(2) == 0 {
+		return openBeside(u.fs, u.path, o)
+	}
+	return openEngine(u.fs, u.path, o)
+}
+
+func (u *use) run(mode string) error {
+	readOnly := mode == "read-only" || mode == "beside"
+	u.wrote, u.written = false, map[string][]byte{}
+	db, err := u.open(readOnly, mode == "beside")
+	if err != nil {
+		return damageOnly(err)
+	}
+	defer db.Close()
+	if err := u.read(db); err != nil || readOnly {
+		return err
+	}
+	u.wrote = true
+	if err := u.writeBeside(db, mode == "followed"); err != nil {
+		return err
+	}
+	if err := u.read(db); err != nil {
+		return fmt.Errorf("after writing: %w", err)
+	}
+	if err := db.Close(); err != nil && !u.told(err) && !errors.Is(err, ErrFull) {
+		return fmt.Errorf("close: %w", err)
+	}
+	return nil
+}
+
+// writeBeside writes, perhaps beside a reader.
+func (u *use) writeBeside(db *DB, followed bool) error {
+	if !followed {
+		return u.write(db, func() error { return nil })
+	}
+	reader, err := u.open(true, true)
+	if err != nil {
+		if !u.told(err) {
+			return fmt.Errorf("a reader beside: %w", err)
+		}
+		return u.write(db, func() error { return nil })
+	}
+	defer reader.Close()
+	return u.write(db, func() error {
+		if _, err := u.scans(reader); err != nil {
+			return fmt.Errorf("beside: %w", err)
+		}
+		return nil
+	})
+}
+
+// read scans both ways, looks up what was found, and checks. A contradiction is an error if Check finds nothing.
+func (u *use) read(db *DB) error {
+	wrong, err := u.scans(db)
+	if err == nil && wrong == nil {
+		wrong, err = u.lookups(db)
+	}
+	if err == nil {
+		err = u.ranges(db)
+	}
+	if err != nil {
+		return err
+	}
+	damage := db.Check(context.Background())
+	if damage != nil && !u.told(damage) {
+		return fmt.Errorf("check: %w", damage)
+	}
+	if wrong != nil && damage == nil {
+		return fmt.Errorf("Check finds nothing, but: %w", wrong)
+	}
+	return nil
+}
+
+// view runs fn in a transaction. What fn says is an error in any case, what the database says is one if it may not be told of a hostile file.
+func (u *use) view(db *DB, fn func(*Tx) error) (told, err error) {
+	told = db.View(func(tx *Tx) error {
+		err = fn(tx)
+		return nil
+	})
+	if err == nil && told != nil && !u.told(told) {
+		err = told
+	}
+	return told, err
+}
+
+// scans reads all records in both directions. Keys out of order are an error, whatever Check finds.
+func (u *use) scans(db *DB) (wrong, err error) {
+	u.keys, u.values = u.keys[:0], u.values[:0]
+	wrong, err = u.view(db, func(tx *Tx) error {
+		for k, v := range tx.All() {
+			if n := len(u.keys); n > 0 && bytes.Compare(u.keys[n-1], k) >= 0 {
+				return fmt.Errorf("record %d: key %.20q follows %.20q", n, k, u.keys[n-1])
+			} else if n > u.most() {
+				return errors.New("a scan without end")
+			}
+			u.keys, u.values = append(u.keys, bytes.Clone(k)), append(u.values, bytes.Clone(v))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	back, err := u.view(db, func(tx *Tx) error {
+		n := len(u.keys)
+		var last []byte
+		for k, v := range tx.Backward(nil, nil) {
+			if n--; n < len(u.keys)-1 && bytes.Compare(last, k) <= 0 {
+				return fmt.Errorf("backward, key %.20q follows %.20q", k, last)
+			} else if -n > u.most() {
+				return errors.New("a backward scan without end")
+			}
+			last = append(last[:0], k...)
+			if wrong == nil && (n < 0 || !bytes.Equal(u.keys[n], k) || !bytes.Equal(u.values[n], v)) {
+				wrong = fmt.Errorf("record %d is %.20q backward", n, k)
+			}
+		}
+		if wrong == nil && tx.Err() == nil && n != 0 {
+			wrong = fmt.Errorf("%d records are missing backward", n)
+		}
+		if n, err := tx.Len(); wrong == nil && (err != nil || n != int64(len(u.keys))) {
+			wrong = fmt.Errorf("Len is %d (%v), %d records found", n, err, len(u.keys))
+		}
+		return nil
+	})
+	if wrong == nil {
+		wrong = back
+	}
+	return wrong, err
+}
+
+// lookups reads some records that a scan has found, what was written, and some keys that may have no record.
+func (u *use) lookups(db *DB) (wrong, err error) {
+	look := func(key, want []byte, there bool) error {
+		v, err := db.Get(key)
+		switch {
+		case err != nil && !errors.Is(err, ErrNotFound) && !u.told(err):
+			return err
+		case there == (err == nil) && bytes.Equal(v, want):
+		case wrong == nil:
+			wrong = fmt.Errorf("Get of %.20q: %d bytes (%v), not %d", key, len(v), err, len(want))
+		}
+		return nil
+	}
+	for range min(6, len(u.keys)) {
+		i := u.rng.IntN(len(u.keys))
+		err = errors.Join(err, look(u.keys[i], u.values[i], true))
+	}
+	for k, v := range u.written {
+		err = errors.Join(err, look([]byte(k), v, v != nil))
+	}
+	for range 3 {
+		if _, e := db.Get([]byte(u.load.key(u.rng.IntN(u.load.keys)))); e != nil && !errors.Is(e, ErrNotFound) && !u.told(e) {
+			err = errors.Join(err, e)
+		}
+	}
+	return wrong, err
+}
+
+// ranges scans from a key and over a prefix.
+func (u *use) ranges(db *DB) error {
+	k := []byte(u.load.key(u.rng.IntN(u.load.keys)))
+	_, err := u.view(db, func(tx *Tx) error {
+		c := tx.Cursor()
+		if c.Seek(k) && bytes.Compare(c.Key(), k) < 0 && c.Err() == nil {
+			return fmt.Errorf("Seek of %.20q finds %.20q", k, c.Key())
+		}
+		for p := range tx.Backward(nil, k) {
+			if bytes.Compare(p, k) >= 0 {
+				return fmt.Errorf("before %.20q is %.20q", k, p)
+			}
+			break
+		}
+		n := 0
+		for p := range tx.Prefix(k[:1]) {
+			if n++; n > u.most() || !bytes.HasPrefix(p, k[:1]) {
+				return fmt.Errorf("record %d of prefix %q is %.20q", n, k[:1], p)
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// write changes what it may, and lets another look now and then. Writing may fail, and no more.
+func (u *use) write(db *DB, look func() error) error {
+	for range 10 {
+		if err := u.change(db); err != nil {
+			if errors.Is(err, errLook) {
+				return err
+			}
+			break
+		}
+		if u.rng.IntN(4) == 0 {
+			if err := look(); err != nil {
+				return err
+			}
+		}
+	}
+	db.Checkpoint()
+	db.Compact(context.Background(), nil)
+	return look()
+}
+
+// errLook says that a delete of a prefix met another key.
+var errLook = errors.New("a cursor left the range it was in")
+
+// change writes something.
+func (u *use) change(db *DB) error {
+	k := []byte(u.load.key(u.rng.IntN(u.load.keys)))
+	if n := len(u.keys); n > 0 && u.rng.IntN(3) == 0 {
+		k = u.keys[u.rng.IntN(n)]
+	}
+	size := u.rng.IntN(900)
+	switch u.rng.IntN(12) {
+	case 0:
+		return u.clear(db, k[:min(1, len(k))])
+	case 1, 2:
+		err := db.Delete(k)
+		if err == nil {
+			u.written[string(k)] = nil
+		}
+		return err
+	case 3:
+		ops := u.load.draw(u.rng, u.mem)
+		err := commitOps(db, ops)
+		if err == nil {
+			for _, o := range ops {
+				u.written[string(o.key)] = o.value
+			}
+		}
+		return err
+	case 4:
+		return db.Checkpoint()
+	case 5:
+		return db.Sync()
+	case 6:
+		size = u.rng.IntN(20 << 10)
+	}
+	v := randomBytes(u.rng, size)
+	err := db.Put(k, v)
+	if err == nil {
+		u.written[string(k)] = v
+	}
+	return err
+}
+
+// clear deletes all records whose keys have a prefix, as the command del does.
+func (u *use) clear(db *DB, prefix []byte) error {
+	clear(u.written)
+	return db.Update(func(tx *Tx) error {
+		c, n := tx.Cursor(), 0
+		for ok := c.Seek(prefix); ok && bytes.HasPrefix(c.Key(), prefix); ok = c.Next() {
+			if n++; n > u.most() {
+				return fmt.Errorf("%w: %d records", errLook, n)
+			}
+			if err := c.Delete(); err != nil {
+				return err
+			}
+		}
+		return c.Err()
+	})
+}

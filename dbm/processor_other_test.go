@@ -1,0 +1,10 @@
+//go:build !unix
+
+package dbm
+
+import "time"
+
+var processBegan = time.Now()
+
+// usedTime returns the time since the process began, which is more than it has used of a processor.
+func usedTime() time.Duration { return time.Since(processBegan) }

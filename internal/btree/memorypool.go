@@ -1,0 +1,40 @@
+package btree
+
+import "sync"
+
+// A MemoryPool keeps what Memories have mapped when they are closed, for those that come after them. It is for tests that open thousands of
+// small databases one after the other: getting memory from the system takes longer than all that they do with it. Any number of goroutines
+// may use it.
+type MemoryPool struct {
+	mu   sync.Mutex // guards idle
+	idle []*Memory
+}
+
+// NewMemory returns a Memory that holds nothing, with what another one has mapped. A nil pool has Memories of their own.
+func (p *MemoryPool) NewMemory() *Memory {
+	if p == nil {
+		return NewMemory()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.idle)
+	if n == 0 {
+		return &Memory{pool: p}
+	}
+	m := p.idle[n-1]
+	p.idle = p.idle[:n-1]
+	return m
+}
+
+// put takes what m has mapped, whose blocks nobody uses any more.
+func (p *MemoryPool) put(m *Memory) {
+	next := &Memory{pool: p, slabs: m.slabs, unmaps: m.unmaps, poison: m.poison, onHeap: m.onHeap}
+	for i := len(m.slabs) - 1; i >= 0; i-- {
+		s := m.slabs[i]
+		*s = slab{base: s.base, bytes: s.bytes, index: s.index, free: noBlock}
+		next.empty = append(next.empty, s)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, next)
+}

@@ -1,0 +1,220 @@
+package mvcc
+
+import (
+	"sync/atomic"
+	"time"
+
+	"flashdbm/logstore"
+)
+
+// The file of a running database is bounded by what lives: boundFactor times the keys and values, and boundExtra. A commit for which more than
+// that would be used of the file waits for the housekeeping, which then does nothing but make room: it cleans the emptiest segments and
+// flushes, parts of what is dirty where that is much, each with two checkpoints. So the size of the file does not depend on how fast the
+// housekeeping is beside the commits.
+//
+// Invariants:
+//
+//  1. No commit waits while it fits into what the bound leaves: see logstore/bound.go.
+//  2. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read.
+//  3. Each round of the housekeeping for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file. That is
+//     taken back once the file is within its bound. So readers that hold dead pages, or trees whose leaves are nearly empty, stop nobody.
+//  4. Where others have taken the room of boundRounds rounds, the file grows by what the commit needs.
+//  5. A round makes room for a boundGain-th of the bound beside what is asked for: the checkpoints are for more than one commit.
+const (
+	boundFactor = 2
+	boundExtra  = 32 << 20 // bytes
+	// boundSpare, in bytes, is the part of boundExtra that commits leave for folds, cleaning and checkpoints, for which nothing was reserved.
+	// With 1 MiB the file passed twice its records and 32 MiB by 4 MiB; more makes the redo limit of small files smaller.
+	boundSpare = 6 << 20
+	boundClean = 4 << 20 // bytes that cleaning may take of that
+	boundGain  = 32
+	// boundEmpty: an eighth of the bound is cleaned at once. The flush, the folds and the two checkpoints take about a MiB however much was
+	// cleaned: with two segments a round gained nothing where four writers commit pages, and the bound was raised to 100 MiB for 10 MB of records.
+	boundEmpty  = 8
+	boundStep   = 16
+	boundMost   = 4 << 20 / logstore.PageSize // pages: a commit of more does not wait
+	boundRounds = 8
+	boundLook   = time.Second // after which one that waits looks again
+	// treeFactor: live pages beyond 5/2 of the bytes of records in leaves are those of long values. Leaves are half full at least.
+	treeFactor = 5
+)
+
+// crowd is the commits that wait for room within the bound.
+type crowd struct {
+	waiters waiters      // for the end of a round
+	asked   atomic.Int64 // pages, by one of those who have come to wait since the last round; 0: none has
+	rounds  atomic.Int64 // that have ended
+	bound   atomic.Int64 // bytes; written by the baton holder
+	raised  int64        // bytes above the bound that are allowed; with the baton
+}
+
+// noteBound sets the bound anew. Baton holder.
+func (e *Engine) noteBound() {
+	s := e.store.SpaceStats()
+	bound := e.boundBytes(s.LiveBytes)
+	e.crowd.bound.Store(bound)
+	if e.opts.Manual || e.limited() || e.ending.Load() {
+		e.store.SetBound(0)
+		return
+	}
+	if s.FileBytes <= bound {
+		e.crowd.raised = 0
+	}
+	e.store.SetBound(bound + e.crowd.raised)
+}
+
+// boundBytes returns the bound if so many bytes of pages live. Baton holder.
+func (e *Engine) boundBytes(live int64) int64 {
+	payload, known := e.pages.PayloadBytes(e.records)
+	if !known {
+		payload = live * 2 / 3
+	}
+	payload += max(0, live-payload*treeFactor/2)
+	return boundFactor*payload + boundExtra - boundSpare
+}
+
+// awaitBound reserves pages for a commit that would have the file pass its bound, once there is room for them.
+func (e *Engine) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error) {
+	if tx.gate != nil || pages > boundMost || e.opts.Manual || e.ending.Load() || !e.compacting.TryLock() {
+		return e.store.ReserveFor(c, pages, 0)
+	}
+	e.compacting.Unlock()
+	if tx.reads == nil {
+		tx.unpin()
+		defer func() {
+			if perr := tx.pin(); perr != nil && err == nil {
+				e.store.Release(pages)
+				err = perr
+			}
+		}()
+	}
+	var done <-chan struct{}
+	if tx.ctx != nil {
+		done = tx.ctx.Done()
+	}
+	t := time.NewTicker(boundLook)
+	defer t.Stop()
+	for begin := e.crowd.rounds.Load(); ; {
+		moved, leave := e.crowd.waiters.join()
+		if err := e.store.ReserveWithin(c, pages, 0); err != logstore.ErrBound {
+			leave()
+			return err
+		}
+		if e.crowd.rounds.Load() > begin+boundRounds {
+			leave()
+			return e.store.ReserveFor(c, pages, 0)
+		}
+		e.crowd.asked.Store(pages)
+		e.keeper.due.Store(true)
+		e.keeper.rouse()
+		select {
+		case <-moved:
+		case <-t.C:
+		case <-done:
+		}
+		leave()
+		if err := tx.cancelled(); err != nil {
+			return err
+		}
+		if err := e.Failed(); err != nil {
+			return err
+		}
+	}
+}
+
+// makeWay makes room for commits that have asked for so many pages. The caller holds keeper.mu.
+func (e *Engine) makeWay(pages int64) (err error) {
+	before := e.committed.Load()
+	defer func() {
+		if lerr := e.withLog(func() error {
+			if e.noteBound(); !e.roomy(pages) && e.committed.Load() == before {
+				e.crowd.raised += e.store.SpaceStats().FileBytes / boundStep
+				e.noteBound()
+			}
+			return nil
+		}); err == nil {
+			err = lerr
+		}
+		e.crowd.rounds.Add(1)
+		e.crowd.waiters.broadcast()
+	}()
+	for range mostParts {
+		n := 1
+		if err := e.withBaton(func() error {
+			n = e.parts()
+			return e.Failed()
+		}); err != nil {
+			return err
+		}
+		if n == 1 {
+			break
+		}
+		if err := e.cleanFor(pages); err != nil {
+			return err
+		}
+		if err := e.sweep(n, true); err != nil || e.roomy(pages) {
+			return err
+		}
+		if _, err := e.drain(e.reserveMore); err != nil { // for the flush of the next part
+			return err
+		}
+	}
+	if fits, err := e.allFitsNow(); err != nil || !fits || e.roomy(pages) { // a flush of all would have the file grow by all that is dirty
+		return err
+	}
+	if err := e.cleanFor(pages); err != nil {
+		return err
+	}
+	if err := e.flush(); err != nil {
+		return err
+	}
+	if _, err := e.drain(e.reserveMore); err != nil { // what has moved is named by its old place, and so keeps that from reuse
+		return err
+	}
+	if err := e.beginAnew(); err != nil || e.roomy(pages) {
+		return err
+	}
+	if _, err := e.reclaimNow(); err != nil { // no commit has moved the watermarks past what has died meanwhile
+		return err
+	}
+	return e.checkpointTwice()
+}
+
+// reserveWithin finds room for what the housekeeping moves to make room: it may pass the bound by no more than is spared for it.
+func (e *Engine) reserveWithin(extra int64) error {
+	err := e.store.ReserveWithin(logstore.ForWrites, extra, boundClean/logstore.PageSize)
+	if err == logstore.ErrBound {
+		return logstore.ErrFull
+	}
+	return err
+}
+
+func (e *Engine) allFitsNow() (fits bool, err error) {
+	err = e.withBaton(func() error {
+		fits = e.allFits()
+		return e.Failed()
+	})
+	return fits, err
+}
+
+// cleanFor empties segments, the emptiest first, until so much will be free as makeWay is to make room for, where less lives in them than is
+// dead. The caller holds keeper.mu.
+func (e *Engine) cleanFor(pages int64) error {
+	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
+	n, moved, gain := 0, int64(0), int64(0)
+	for want := pages + e.store.Bound()/boundEmpty/logstore.PageSize; n < len(victims) && gain < want && victims[n].Live*2 <= int64(e.store.SegmentPages()); n++ {
+		moved += victims[n].Live
+		gain += int64(e.store.SegmentPages()) - victims[n].Live
+	}
+	e.keeper.cleaner.at = time.Now()
+	_, err := e.cleanVictims(victims[:n], moved, e.searchDue(), e.reserveWithin)
+	return err
+}
+
+// wayPages is how many pages there should be room for beside what is asked for.
+func (e *Engine) wayPages() int64 { return e.store.Bound() / boundGain / logstore.PageSize }
+
+// roomy reports whether a commit that asks for so many pages finds them within the bound, and the next ones too.
+func (e *Engine) roomy(pages int64) bool {
+	return e.store.FitsBound(pages + e.wayPages())
+}

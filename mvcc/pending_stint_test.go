@@ -1,0 +1,113 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// muchPending returns a Buffered engine with so many ops pending, in no order, that go into the tree under the baton of whoever needs it.
+func muchPending(t *testing.T, ops int) *Engine {
+	mem := vfs.NewMem(0)
+	o := Options{Durability: Buffered, FlushInterval: time.Hour, MemoryLimit: 512 << 20, RedoLimit: 512 << 20}
+	o.AsideOps = 1 << 30
+	e := openOn(t, mem, o)
+	t.Cleanup(func() {
+		require.NoError(t, e.Check(context.Background()))
+		require.NoError(t, e.Close())
+		mem.Release()
+	})
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := 0; i < ops; i += 200 {
+		tx := begin(t, e, TxOptions{})
+		for range 200 {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "%016x", r.Uint64()), []byte("value")))
+		}
+		require.NoError(t, tx.Commit())
+	}
+	e.takeBaton()
+	defer e.putBaton(true)
+	require.GreaterOrEqual(t, len(e.pending.ops), ops, "they are pending")
+	return e
+}
+
+// TestCommitsGoOnDuringMerges: what is pending when a compaction, a checkpoint or a reader comes is merged by stints, and commits get the baton
+// between: none waits for all of it.
+func TestCommitsGoOnDuringMerges(t *testing.T) {
+	const ops = 160_000
+	for name, work := range map[string]func(e *Engine) error{
+		"compact":    func(e *Engine) error { return e.Compact(context.Background(), nil) },
+		"checkpoint": (*Engine).Checkpoint,
+		"reader": func(e *Engine) error {
+			tx, err := e.Begin(TxOptions{ReadOnly: true})
+			if err == nil {
+				_, err = tx.Len()
+				tx.Rollback()
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := muchPending(t, ops)
+			last := e.applied.Load()
+			e.takeBaton()
+			done := make(chan error, 1)
+			go func() { done <- work(e) }()
+			require.Eventually(t, func() bool { return e.baton.waiting.Load() > 0 }, patience, time.Millisecond)
+			e.putBaton(false)
+			commits := 0
+			for ; e.pending.merged.Load() < last; commits++ {
+				put(t, e, "k", fmt.Sprint(commits))
+			}
+			require.NoError(t, <-done)
+			t.Logf("%d commits while %d ops were merged", commits, ops)
+			require.Greater(t, commits, ops/stintOps/3)
+		})
+	}
+}
+
+// TestSyncDuringLongMerges: while somebody has the baton and merges for long, what Buffered commits have left in memory is synced all the same.
+// A sync that is there first does not wait for the baton either, but for the holder to log before passing it on.
+func TestSyncDuringLongMerges(t *testing.T) {
+	e := muchPending(t, 2*stintOps)
+	t.Run("logged first", func(t *testing.T) {
+		put(t, e, "k", "v")
+		seq := e.applied.Load()
+		require.Less(t, e.durable.Load(), seq)
+		e.takeBaton()
+		defer e.putBaton(true)
+		e.logFirst() // as merge does
+		within(t, func() { require.NoError(t, e.Sync()) })
+		require.GreaterOrEqual(t, e.durable.Load(), seq)
+	})
+	t.Run("there first", func(t *testing.T) {
+		put(t, e, "k", "w")
+		seq := e.applied.Load()
+		e.takeBaton()
+		defer e.putBaton(true)
+		done := make(chan error, 1)
+		go func() { done <- e.Sync() }()
+		require.Eventually(t, e.baton.logWanted.Load, patience, time.Millisecond)
+		e.logIfWanted() // as putBaton does
+		within(t, func() { require.NoError(t, <-done) })
+		require.GreaterOrEqual(t, e.durable.Load(), seq)
+	})
+}
+
+// TestMergeLogsFirst: a baton holder who merges much logs first what Buffered commits have left in memory.
+func TestMergeLogsFirst(t *testing.T) {
+	e := muchPending(t, 2*stintOps)
+	put(t, e, "k", "v")
+	require.True(t, e.unlogged.Load())
+	e.takeBaton()
+	defer e.putBaton(true)
+	require.NoError(t, e.merge(e.applied.Load()))
+	require.False(t, e.unlogged.Load())
+	require.Empty(t, e.redo)
+}

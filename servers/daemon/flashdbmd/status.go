@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+	"time"
+
+	"flashdbm/servers/hydra/machine"
+)
+
+// adminSocket is where a node answers flashdbmd status, in its directory.
+const adminSocket = "admin.sock"
+
+// status is what flashdbmd status tells. It is stable: fields are added, and none changes its meaning.
+type status struct {
+	Process     int       `json:"pid"`
+	Began       time.Time `json:"began"`
+	Directory   string    `json:"directory"`
+	RESP        string    `json:"resp"`
+	Socket      string    `json:"socket"`
+	Connections int       `json:"connections"` // of RESP
+	Commands    int64     `json:"commands"`    // of RESP, since the start
+	Processor   float64   `json:"processor_seconds"`
+	machine.Status
+	FileBytes int64 `json:"file_bytes"` // of all shards
+}
+
+func (a *admin) status() status {
+	s := status{
+		Process: os.Getpid(), Began: a.began, Directory: a.c.dir, RESP: a.resp, Socket: a.c.socket, Connections: a.server.Connections(),
+		Processor: processTime().Seconds(), Status: a.node.Status(),
+	}
+	for _, n := range a.server.Counters().Commands {
+		s.Commands += n
+	}
+	if a.c.dir != "" {
+		files, _ := filepath.Glob(filepath.Join(a.c.dir, "shard-*.fdbm"))
+		for _, f := range files {
+			if info, err := os.Stat(f); err == nil {
+				s.FileBytes += info.Size()
+			}
+		}
+	}
+	return s
+}
+
+// listenAdmin makes the socket, for this user only. The node has the directory's lock, so a socket that is there is an earlier life's.
+func listenAdmin(dir string) (net.Listener, error) {
+	path := filepath.Join(dir, adminSocket)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+// askStatus asks a node at the address of --http, or the one that has the directory.
+func askStatus(ctx context.Context, dir, addr string) (s status, err error) {
+	network, at := "unix", filepath.Join(dir, adminSocket)
+	if addr != "" {
+		network, at = "tcp", addr
+	}
+	h := http.Client{Timeout: patience, Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, at)
+	}}}
+	defer h.CloseIdleConnections()
+	r, err := http.NewRequestWithContext(ctx, "GET", "http://flashdbmd/status", nil)
+	if err != nil {
+		return s, err
+	}
+	answer, err := h.Do(r)
+	if err != nil {
+		return s, fmt.Errorf("no node answers at %s; is flashdbmd serve running? %w", at, errors.Unwrap(err))
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return s, fmt.Errorf("%s answers %s: is that the address of --http?", at, answer.Status)
+	}
+	if err := json.NewDecoder(answer.Body).Decode(&s); err != nil {
+		return s, fmt.Errorf("%s answers what is no status: %w", at, err)
+	}
+	return s, nil
+}
+
+// runStatus is flashdbmd status.
+func runStatus(args []string, env func(string) (string, bool), out io.Writer) error {
+	var dir, addr string
+	var asJSON bool
+	f := newFlags("status")
+	f.StringVar(&dir, "dir", "", "directory of the node")
+	f.StringVar(&addr, "http", "", "its address of --http, instead of the directory")
+	f.BoolVar(&asJSON, "json", false, "print JSON")
+	if _, err := parseFlags(f, args, 0, env, out); err != nil {
+		return err
+	}
+	if dir == "" && addr == "" {
+		return fmt.Errorf("which node? give --dir or --http: %w", errUsage)
+	}
+	s, err := askStatus(context.Background(), dir, addr)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(s)
+	}
+	return printStatus(out, &s)
+}
+
+func printStatus(out io.Writer, s *status) error {
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "process\t%d, for %v, %.1f s of processor\n", s.Process, time.Since(s.Began).Round(time.Second), s.Processor)
+	if s.Directory != "" {
+		fmt.Fprintf(t, "directory\t%s, files of %s\n", s.Directory, bytesOf(s.FileBytes))
+	}
+	fmt.Fprintf(t, "durability\t%s\n", s.Durability)
+	fmt.Fprintf(t, "RESP\t%s, %d connections, %d commands\n", s.RESP, s.Connections, s.Commands)
+	fmt.Fprintf(t, "library\tshm:%s\n\n", s.Socket)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(t, "shard\tstate\trecords in memory\tof\tmemory\trequests\tconnections\tto the file\t")
+	for _, x := range s.Shards {
+		state := "serves"
+		switch {
+		case x.Failure != "":
+			state = "failed: " + x.Failure
+		case !x.Serving:
+			state = "starts"
+		case !x.Loaded:
+			state = "serves, not all in memory"
+		}
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%d\t%d\t%s\t\n",
+			x.Shard, state, x.Records, bytesOf(x.LiveBytes), bytesOf(x.Capacity+int64(x.TableBytes)), x.Requests, x.Connections, bytesOf(x.Backlog))
+	}
+	return t.Flush()
+}
+
+// bytesOf writes a number of bytes for people.
+func bytesOf(n int64) string {
+	switch {
+	case n >= 10<<30:
+		return fmt.Sprintf("%d GiB", n>>30)
+	case n >= 10<<20:
+		return fmt.Sprintf("%d MiB", n>>20)
+	case n >= 10<<10:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// newFlags returns the flags of a command.
+func newFlags(command string) *flag.FlagSet {
+	f := flag.NewFlagSet("flashdbmd "+command, flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	return f
+}
+
+// parseFlags reads flags, then the environment for those that are not given, and returns the arguments: want of them, or any number if want
+// is negative. Usage errors wrap errUsage.
+func parseFlags(f *flag.FlagSet, args []string, want int, env func(string) (string, bool), out io.Writer) ([]string, error) {
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintf(out, "Settings of %s:\n\n", f.Name())
+			f.SetOutput(out)
+			f.PrintDefaults()
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: see %s --help (%w)", err, f.Name(), errUsage)
+	}
+	if want >= 0 && f.NArg() != want {
+		return nil, fmt.Errorf("%s takes %d arguments and not %d: %w", f.Name(), want, f.NArg(), errUsage)
+	}
+	s := &settings{flags: f, origin: map[string]string{}}
+	s.fromFlags()
+	return f.Args(), s.fromEnvironment(env)
+}

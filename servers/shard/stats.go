@@ -1,0 +1,31 @@
+package shard
+
+// Stats are what a shard is and has done at one moment.
+type Stats struct {
+	Term        uint64 `json:"term"`
+	Seq         uint64 `json:"seq"`       // of the newest change
+	Committed   uint64 `json:"committed"` // of the newest change that is acknowledged
+	Requests    uint64 `json:"requests"`  // looked at since the start; each part of a batch counts, and a request that waited for the file counts again
+	Connections int    `json:"connections"`
+	Records     int    `json:"records_in_memory"`
+	LiveBytes   int64  `json:"live_bytes"`     // of items in memory
+	DeadBytes   int64  `json:"dead_bytes"`     // of items that wait for the end of their leases
+	Capacity    int64  `json:"capacity_bytes"` // of the memory that items lie in
+	TableBytes  int    `json:"table_bytes"`
+	Backlog     int64  `json:"backlog_bytes"` // on their way to the file
+	Loaded      bool   `json:"loaded"`        // what the file has is in memory, as far as it fits
+	Serving     bool   `json:"serving"`       // false while the tenure of an earlier life may last, and after a failure
+}
+
+// Stats returns the shard's. The shard's thread calls it.
+func (s *Shard) Stats() Stats {
+	st := Stats{
+		Term: s.term, Seq: s.seq, Committed: s.shown, Requests: s.served, Connections: len(s.conns), Records: s.table.Len(),
+		LiveBytes: s.arena.Live(), DeadBytes: s.arena.Dead(), Capacity: s.arena.Capacity(), TableBytes: s.table.Bytes(),
+		Loaded: s.complete, Serving: s.failed == nil && s.now >= s.quiet,
+	}
+	if s.o.Store != nil {
+		st.Backlog = s.o.Store.Backlog()
+	}
+	return st
+}

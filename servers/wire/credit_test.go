@@ -1,0 +1,84 @@
+package wire
+
+import (
+	"fmt"
+	"testing"
+
+	"flashdbm/servers/fabric/words"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPeerThatReceivesNothing: one end receives nothing as long as it has something to send, as a shard does whose answers wait. The other
+// receives all, and sends as much as it can at any time. Nothing that the first end waits for may stand behind what it does not receive.
+func TestPeerThatReceivesNothing(t *testing.T) {
+	for _, carrier := range []Carrier{CarrierRing, CarrierSend} {
+		for i, size := range []int{8, 100, 1000, 8000, MaxInline, MaxInline + 1, 1 << 20} {
+			t.Run(fmt.Sprint(carrier, "/", size), func(t *testing.T) {
+				p := newPair(t, 5, carrier)
+				messages := []int{2000, 2000, 500, 200, 200, 300, 20}[i]
+				for idle := 0; p.got[0] < messages; idle++ {
+					require.Less(t, idle, 200_000, "got %d of %d messages, and no more", p.got[0], len(p.sent[1]))
+					p.f.step()
+					p.g[0].Step()
+					for p.receive(0) {
+						idle = 0
+						p.send(0, 20) // before credit is due, so that this message carries it
+					}
+					p.g[0].Flush()
+					p.g[1].Step()
+					for len(p.sent[1]) < messages && p.send(1, size) {
+					}
+					p.g[1].Flush()
+				}
+				for idle := 0; !p.all(); idle++ {
+					require.Less(t, idle, 200_000, "got %d of %d messages, and no more", p.got[1], len(p.sent[0]))
+					p.f.step()
+					for side := range p.g {
+						p.g[side].Step()
+						for p.receive(side) {
+							idle = 0
+						}
+						p.g[side].Flush()
+					}
+				}
+				require.NoError(t, p.c[0].Err())
+				require.NoError(t, p.c[1].Err())
+			})
+		}
+	}
+}
+
+// TestCreditToldAgain: what is consumed while the Write of the consumed position is under way is told when that Write has completed, though
+// nothing else happens at the receiver.
+func TestCreditToldAgain(t *testing.T) {
+	p := newPair(t, 6, CarrierRing)
+	told := func() uint64 { return fromLE(words.Load(p.c[0].land.Bytes(), RingSize+wordCredit)) }
+	settle := func() {
+		for range 5000 {
+			p.f.step()
+			p.g[0].Step()
+		}
+	}
+	e := p.c[1].ep.(*shuffleEndpoint)
+	e.hold = true
+	for range 2 {
+		for range 2 {
+			require.True(t, p.send(0, creditEvery-1000))
+		}
+		p.g[0].Flush()
+		settle()
+		for p.receive(1) {
+		}
+		p.g[1].Flush()
+	}
+	require.EqualValues(t, 4, p.got[1])
+	settle()
+	require.Less(t, told(), p.c[1].in.tail)
+	e.hold = false
+	for range 3 {
+		settle()
+		p.g[1].Step()
+	}
+	require.Equal(t, p.c[1].in.tail, told())
+}
