@@ -16,7 +16,9 @@ import (
 //     finds it and its key in the page alone.
 //  2. A birth or a death may be noted again by recovery, and counts once. A count of values would not do.
 //  3. A value is born with its group. Before, who refers to it is in memory only: no flush is written before the group that has its values.
-//  4. A page that no sync has covered is read from memory, where it stays until then: see unsynced.
+//  4. The key of a value lies in front of it in its page, and every read compares it. So where a leaf and the space map contradict each
+//     other, and the page was written again, no value of another key is the answer.
+//  5. A page that no sync has covered is read from memory, where it stays until then: see unsynced.
 
 // Place says where a logged value is.
 type Place uint64
@@ -91,22 +93,28 @@ func (s *Store) keepTail(a Addr, buf []byte) {
 	t[o&255].Store((*[PageSize]byte)(buf))
 }
 
-// Logged returns a logged value of n bytes, verified at the first touch of its page. The slice is read-only. It is of the mapping, and lives
-// as Page's does; or of the page as it is in memory, where no sync has covered it. Any goroutine; no lock and no allocation after that.
-func (s *Store) Logged(place Place, n int) ([]byte, error) {
+// Logged returns a logged value of n bytes, verified at the first touch of its page; its key must lie in front of it. The slice is read-only.
+// It is of the mapping, and lives as Page's does; or of the page as it is in memory, where no sync has covered it. Any goroutine; no lock and
+// no allocation after that.
+func (s *Store) Logged(place Place, key []byte, n int) ([]byte, error) {
 	a, at := place.Addr(), place.offset()
-	if at < MuxSize || at+n > PageSize {
+	if at < MuxSize+len(key) || at+n > PageSize {
 		return nil, s.pageError(a, "a value of %d bytes at byte %d", n, at)
 	}
+	var p []byte
 	if c, o := s.chunkOf(a); c != nil {
 		if b := c.bits.Load(); b != nil && b.record.has(o) {
-			from := o*PageSize + uint64(at)
-			return c.data[from : from+uint64(n) : from+uint64(n)], nil
+			p = c.page(o)
 		}
 	}
-	p, _, err := s.recordPage(a)
-	if err != nil {
-		return nil, err
+	if p == nil {
+		var err error
+		if p, _, err = s.recordPage(a); err != nil {
+			return nil, err
+		}
+	}
+	if string(p[at-len(key):at]) != string(key) {
+		return nil, s.pageError(a, "at byte %d is the value of another key", at)
 	}
 	return p[at : at+n : at+n], nil
 }
@@ -175,11 +183,14 @@ func (s *Store) BearLogged(a Addr, mask uint16, bytes int, birth uint64) {
 	}
 	g.valueBytes = each
 	g.values += int32(bits.OnesCount16(mask &^ g.masks[o]))
-	if g.masks[o] == 0 && g.liveMap[o/64]>>(o%64)&1 == 0 {
-		g.liveMap[o/64] |= 1 << (o % 64)
-		g.live++
+	if g.masks[o] == 0 {
 		g.loggedPages++
-		sp.livePages++
+		sp.loggedPages++
+		if g.liveMap[o/64]>>(o%64)&1 == 0 {
+			g.liveMap[o/64] |= 1 << (o % 64)
+			g.live++
+			sp.livePages++
+		}
 	}
 	g.masks[o] |= mask
 }
@@ -205,11 +216,47 @@ func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 	g.masks[o] &^= mask
 	g.death = max(g.death, seq)
 	if g.masks[o] == 0 {
+		if g.noteDying(seq, sp.words); g.diedMap != nil {
+			g.diedMap[o/64] |= 1 << (o % 64)
+		}
 		g.liveMap[o/64] &^= 1 << (o % 64)
 		g.live--
 		g.loggedPages--
+		sp.loggedPages--
 		sp.livePages--
 	}
+}
+
+// checkLogged compares the counters of segment n with its masks.
+func (g *segment) checkLogged(n int) error {
+	var pages, values int
+	for o, m := range g.masks {
+		if m == 0 {
+			continue
+		}
+		pages++
+		values += bits.OnesCount16(m)
+		if g.liveMap[o/64]>>(o%64)&1 == 0 {
+			return fmt.Errorf("flashdbm: segment %d has logged values in a dead page", n)
+		}
+	}
+	if pages != int(g.loggedPages) || values != int(g.values) {
+		return fmt.Errorf("flashdbm: segment %d counts %d logged values in %d pages, its map %d in %d", n, g.values, g.loggedPages, values, pages)
+	}
+	return nil
+}
+
+// loggedIn returns which of the 64 pages of a word of the segment's map have logged values that live.
+func (g *segment) loggedIn(word uint64) (pages uint64) {
+	if g.loggedPages == 0 {
+		return 0
+	}
+	for i, m := range g.masks[word*64 : min((word+1)*64, uint64(len(g.masks)))] {
+		if m != 0 {
+			pages |= 1 << i
+		}
+	}
+	return pages
 }
 
 // effective returns what lives in a segment, in pages: of pages with logged values as much as those take that live.
@@ -237,12 +284,16 @@ func (s *Store) LoggedIn(segment uint32) (pages []Addr, masks []uint16) {
 
 // RecordPage returns the body of a page of records.
 func (s *Store) RecordPage(a Addr) ([]byte, error) {
-	return s.Logged(Place(a<<16|MuxSize<<4), BodySize)
+	p, _, err := s.recordPage(a)
+	if err != nil {
+		return nil, err
+	}
+	return p[MuxSize:PageSize:PageSize], nil
 }
 
-// UseLogged adds a logged value of n bytes. It is damage if it is not in the file, or if another reference leads to it, or to its page in
+// UseLogged adds the logged value, of n bytes, of a key. It is damage if it is not in the file, or if another reference leads to it, or to its page in
 // another way.
-func (s *Store) UseLogged(p *UsedPages, place Place, n int) error {
+func (s *Store) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
 	a := place.Addr()
 	if !s.InFile(a, 1) {
 		return s.pageError(a, "a reference leads to a value here, which is not in the file")
@@ -258,7 +309,7 @@ func (s *Store) UseLogged(p *UsedPages, place Place, n int) error {
 	if ordinal := PageID(place & 15); !inMemory && ordinal >= PageName(page) {
 		return s.pageError(a, "a reference leads to value %d of %d", ordinal, PageName(page))
 	}
-	_, err = s.Logged(place, n)
+	_, err = s.Logged(place, key, n)
 	return err
 }
 

@@ -36,9 +36,14 @@ func TestLoggedValuesLiveOnce(t *testing.T) {
 	require.Equal(t, s.space.segments[1].masks, read.segments[1].masks)
 	require.EqualValues(t, 2, read.segments[1].values)
 	require.EqualValues(t, 1, read.segments[1].loggedPages)
+	require.EqualValues(t, 1, read.loggedPages)
+	require.NoError(t, read.checkCounts())
+	s.Kill(a, 1, 8)
+	require.True(t, s.IsLive(a), "it dies with the last of its values")
 	for range 2 {
 		s.KillLogged(a, 0b1010, 8)
 		require.False(t, s.IsLive(a))
+		require.True(t, s.space.isUsed(a), "by older readers")
 		require.Equal(t, before, live())
 	}
 	s.KillLogged(a+1, 1, 8)
@@ -58,32 +63,35 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	require.True(t, opened)
 	second, opened := g.Record(head, []byte("the second value"))
 	require.False(t, opened)
-	v, err := s.Logged(second, 16)
+	v, err := s.Logged(second, head, 16)
 	require.NoError(t, err)
 	require.Equal(t, "the second value", string(v), "before it is written")
 	_, err = g.Commit(2)
 	require.NoError(t, err)
 	for range 2 { // before a sync, and behind it
-		v, err = s.Logged(second, 16)
+		v, err = s.Logged(second, head, 16)
 		require.NoError(t, err)
 		require.Equal(t, "the second value", string(v))
 		require.NoError(t, s.Sync())
 	}
 	require.EqualValues(t, 2, PageName(x.page(first.Addr())), "values in the mux area")
 
+	_, err = s.Logged(second, []byte("tead"), 16)
+	require.ErrorIs(t, err, ErrCorrupt, "of another key")
+
 	used := s.NewUsedPages()
-	require.NoError(t, s.UseLogged(used, first, 1000))
-	require.NoError(t, s.UseLogged(used, second, 16))
+	require.NoError(t, s.UseLogged(used, first, head, 1000))
+	require.NoError(t, s.UseLogged(used, second, head, 16))
 	require.Equal(t, uint16(3), used.Logged(first.Addr()))
-	require.ErrorIs(t, s.UseLogged(used, first, 1000), ErrCorrupt, "twice")
+	require.ErrorIs(t, s.UseLogged(used, first, head, 1000), ErrCorrupt, "twice")
 	require.ErrorIs(t, s.UseOnce(used, first.Addr(), 1), ErrCorrupt, "as a page of the tree")
 	other := s.NewUsedPages()
 	require.NoError(t, s.UseOnce(other, first.Addr(), 1))
-	require.ErrorIs(t, s.UseLogged(other, first, 1000), ErrCorrupt, "a page of the tree")
+	require.ErrorIs(t, s.UseLogged(other, first, head, 1000), ErrCorrupt, "a page of the tree")
 	for name, place := range map[string]Place{
 		"beyond the file": PlaceOf(1<<40, 0, 0), "no such value": PlaceOf(first.Addr(), 40, 2), "a superblock": PlaceOf(1, 0, 0),
 		"in the mux area": Place(first.Addr()<<16 | 8<<4), "behind the page": PlaceOf(first.Addr(), BodySize-10, 0),
 	} {
-		require.ErrorIs(t, s.UseLogged(s.NewUsedPages(), place, 1000), ErrCorrupt, name)
+		require.ErrorIs(t, s.UseLogged(s.NewUsedPages(), place, head, 1000), ErrCorrupt, name)
 	}
 }

@@ -69,6 +69,7 @@ type space struct {
 	successor    uint32
 	livePages    int64
 	logged       int64              // segments with logged values
+	loggedPages  int64              // pages with such
 	names        int64              // of the table
 	inner        int64              // inner nodes of the tree, roughly: see SetInner
 	short        bool               // the device had no room when the file was to grow last
@@ -161,13 +162,12 @@ func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	if g.liveMap == nil {
 		return
 	}
-	if seq > 0 && g.diedMap == nil { // recovery has no readers
-		g.diedMap = make([]uint64, sp.words)
-	}
 	var died int
+	g.noteDying(seq, sp.words)
 	eachWord(a%sp.segmentPages, pages, func(i, mask uint64) {
+		mask &^= g.loggedIn(i) // such a page dies with the last value in it: a contradiction otherwise
 		died += bits.OnesCount64(mask & g.liveMap[i])
-		if seq > 0 {
+		if g.diedMap != nil {
 			g.diedMap[i] |= mask & g.liveMap[i]
 		}
 		g.liveMap[i] &^= mask
@@ -177,6 +177,13 @@ func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	}
 	g.live -= int32(died)
 	sp.livePages -= int64(died)
+}
+
+// noteDying has the pages that are going to die noted, unless it is recovery that lets them, which has no readers.
+func (g *segment) noteDying(seq, words uint64) {
+	if seq > 0 && g.diedMap == nil {
+		g.diedMap = make([]uint64, words)
+	}
 }
 
 // eachWord calls f for each word of a segment's map in which the pages from the given one of the segment on have bits, with the mask of
@@ -270,6 +277,7 @@ func (sp *space) take() (uint32, bool) {
 type SpaceStats struct {
 	FileBytes     int64 // allocated: the file's length without what was punched
 	LiveBytes     int64 // pages that the newest tree uses
+	LoggedBytes   int64 // of these, pages with logged values, of which some may be dead
 	FreeBytes     int64 // may be appended without growing the file
 	ReservedBytes int64 // of it, promised to transactions
 	Segments      int
@@ -282,26 +290,31 @@ func (s *Store) SpaceStats() SpaceStats {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return SpaceStats{
-		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, FreeBytes: sp.available() * PageSize,
+		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, LoggedBytes: sp.loggedPages * PageSize, FreeBytes: sp.available() * PageSize,
 		ReservedBytes: (sp.reserved - sp.credit.pages.Load()) * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
 	}
 }
 
 // checkCounts compares the counters of each segment with its live map.
 func (sp *space) checkCounts() error {
-	var total int64
+	var total, logged int64
 	for n := range sp.segments {
+		g := &sp.segments[n]
 		var live int
-		for _, w := range sp.segments[n].liveMap {
+		for _, w := range g.liveMap {
 			live += bits.OnesCount64(w)
 		}
-		if live != int(sp.segments[n].live) {
-			return fmt.Errorf("flashdbm: segment %d counts %d live pages, its map %d", n, sp.segments[n].live, live)
+		if live != int(g.live) {
+			return fmt.Errorf("flashdbm: segment %d counts %d live pages, its map %d", n, g.live, live)
 		}
 		total += int64(live)
+		if err := g.checkLogged(n); err != nil {
+			return err
+		}
+		logged += int64(g.loggedPages)
 	}
-	if total != sp.livePages {
-		return fmt.Errorf("flashdbm: %d live pages counted, %d in the map", sp.livePages, total)
+	if total != sp.livePages || logged != sp.loggedPages {
+		return fmt.Errorf("flashdbm: %d live pages and %d with logged values counted, %d and %d in the map", sp.livePages, sp.loggedPages, total, logged)
 	}
 	return nil
 }

@@ -118,6 +118,7 @@ func (sp *space) decode(b []byte) error {
 				}
 			}
 			g.valueBytes = int32(BodySize * int(g.loggedPages) / max(values, 1)) // no less than they have
+			sp.loggedPages += int64(g.loggedPages)
 			if g.values > 0 {
 				sp.logged++
 			}

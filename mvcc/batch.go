@@ -212,14 +212,14 @@ func (e *Engine) buffer(g *logstore.Group, b *batch) error {
 		e.bear(b.group) // large values that were overwritten give their segments back
 		e.keepOpen(g)
 	}
-	if len(e.redo) > 0 && !e.unlogged.Load() {
+	if e.waiting() > 0 && !e.unlogged.Load() {
 		e.unlogged.Store(true)
 	}
 	e.published(b)
 	if e.waiting() >= bufferedBytes {
 		return e.writeRedo()
 	}
-	if len(e.redo) == 0 {
+	if e.waiting() == 0 {
 		e.unlogged.Store(false)
 	}
 	return nil

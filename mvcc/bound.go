@@ -35,7 +35,8 @@ const (
 	boundMost   = 4 << 20 / logstore.PageSize // pages: a commit of more does not wait
 	boundRounds = 8
 	boundLook   = time.Second // after which one that waits looks again
-	// treeFactor: live pages beyond 5/2 of the bytes of records in leaves are those of long values. Leaves are half full at least.
+	// treeFactor: live pages beyond 5/2 of the bytes of records in leaves, and not of logged values, are those of long values. Leaves are half
+	// full at least.
 	treeFactor = 5
 )
 
@@ -51,7 +52,7 @@ type crowd struct {
 // noteBound sets the bound anew. Baton holder.
 func (e *Engine) noteBound() {
 	s := e.store.SpaceStats()
-	bound := e.boundBytes(s.LiveBytes)
+	bound := e.boundBytes(s)
 	e.crowd.bound.Store(bound)
 	if e.opts.Manual || e.limited() || e.ending.Load() {
 		e.store.SetBound(0)
@@ -63,14 +64,14 @@ func (e *Engine) noteBound() {
 	e.store.SetBound(bound + e.crowd.raised)
 }
 
-// boundBytes returns the bound if so many bytes of pages live. Baton holder.
-func (e *Engine) boundBytes(live int64) int64 {
-	payload, known := e.pages.PayloadBytes(e.records)
+// boundBytes returns the bound for what lives. Baton holder.
+func (e *Engine) boundBytes(s logstore.SpaceStats) int64 {
+	payload, logged, known := e.pages.PayloadBytes(e.records)
 	if !known {
-		payload = live * 2 / 3
+		return boundFactor*s.LiveBytes*2/3 + boundExtra - boundSpare
 	}
-	payload += max(0, live-payload*treeFactor/2)
-	return boundFactor*payload + boundExtra - boundSpare
+	payload += max(0, s.LiveBytes-s.LoggedBytes-payload*treeFactor/2)
+	return boundFactor*(payload+logged) + boundExtra - boundSpare
 }
 
 // awaitBound reserves pages for a commit that would have the file pass its bound, once there is room for them.

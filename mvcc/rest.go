@@ -73,9 +73,10 @@ func (e *Engine) loose(s logstore.SpaceStats) bool {
 	} else if r.filling != nil { // under way
 		return true
 	}
-	payload, known := e.pages.PayloadBytes(e.records)
-	return known && s.LiveBytes*restLoose > payload*restTight && s.LiveBytes*restLoose <= payload*treeFactor/2*restLoose &&
-		s.LiveBytes-payload >= restLeast*e.segmentBytes()
+	payload, _, known := e.pages.PayloadBytes(e.records)
+	live := s.LiveBytes - s.LoggedBytes
+	return known && live*restLoose > payload*restTight && live*restLoose <= payload*treeFactor/2*restLoose &&
+		live-payload >= restLeast*e.segmentBytes()
 }
 
 // fillUp fills up some leaves. An error ends it until the next commit. The caller holds keeper.mu.

@@ -121,15 +121,17 @@ func sameCell(a, b *override.Snapshot, x, y btree.Cell) (bool, error) {
 	if rx.Kind == btree.Extents || rx.ValueLen != ry.ValueLen || rx.KeyLen != ry.KeyLen {
 		return false, nil
 	}
-	read := (*override.Snapshot).Run
-	if rx.Kind == btree.Logged {
-		read = (*override.Snapshot).Logged
+	read := func(s *override.Snapshot, c btree.Cell) ([]byte, error) {
+		if c.Kind() == btree.Logged {
+			return s.Logged(c.Key(), c.Ref())
+		}
+		return s.Run(c.Ref())
 	}
-	vx, err := read(a, rx)
+	vx, err := read(a, x)
 	if err != nil {
 		return false, err
 	}
-	vy, err := read(b, ry)
+	vy, err := read(b, y)
 	return bytes.Equal(vx, vy), err
 }
 

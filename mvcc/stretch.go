@@ -34,7 +34,7 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 					}
 				}
 			}
-			if value, err = c.tx.snap.Logged(cell.Ref()); err != nil {
+			if value, err = c.tx.snap.Logged(cell.Key(), cell.Ref()); err != nil {
 				if i > from {
 					c.tree.MoveTo(i - 1)
 				}

@@ -140,7 +140,7 @@ func (t *Installed) used(ctx context.Context) (used *logstore.UsedPages, err err
 		for i := 0; n.IsLeaf() && i < n.Count(); i++ {
 			c := n.Cell(i)
 			if c.Kind() == btree.Logged {
-				if err := p.store.UseLogged(used, logstore.Place(c.Ref().ID), int(c.Ref().ValueLen)); err != nil {
+				if err := p.store.UseLogged(used, logstore.Place(c.Ref().ID), c.Key(), int(c.Ref().ValueLen)); err != nil {
 					return err
 				}
 			} else if c.Kind() != btree.Inline {
@@ -180,10 +180,11 @@ func (p *Pages) useValue(used *logstore.UsedPages, a logstore.Addr, ref btree.Re
 	return err
 }
 
-// CheckValue reads a long value whole. No other value of the snapshot may have its pages: those of the values before are in used.
-func (s *Snapshot) CheckValue(used *logstore.UsedPages, ref btree.Ref) error {
+// CheckValue reads the value of c, which is not inline, whole. No other value of the snapshot may have its pages: those of the values before are in used.
+func (s *Snapshot) CheckValue(used *logstore.UsedPages, c btree.Cell) error {
+	ref := c.Ref()
 	if ref.Kind == btree.Logged {
-		return s.pages.store.UseLogged(used, logstore.Place(ref.ID), int(ref.ValueLen))
+		return s.pages.store.UseLogged(used, logstore.Place(ref.ID), c.Key(), int(ref.ValueLen))
 	}
 	a, err := s.pages.addrAt(ref.ID, s.seq)
 	if err != nil {

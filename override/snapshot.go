@@ -47,10 +47,10 @@ func (s *Snapshot) Run(ref btree.Ref) ([]byte, error) {
 	return payload[ref.KeyLen:], nil
 }
 
-// Logged returns the value whose place ref has: a slice of the mapping, or of a page in memory that no sync has covered.
-func (s *Snapshot) Logged(ref btree.Ref) ([]byte, error) {
+// Logged returns the value of key whose place ref has: a slice of the mapping, or of a page in memory that no sync has covered.
+func (s *Snapshot) Logged(key []byte, ref btree.Ref) ([]byte, error) {
 	place := logstore.Place(ref.ID)
-	b, err := s.pages.store.Logged(place, int(ref.ValueLen))
+	b, err := s.pages.store.Logged(place, key, int(ref.ValueLen))
 	if s.pages.follow != nil {
 		return b, s.pages.stillThere(place.Addr(), s.seq, err)
 	}

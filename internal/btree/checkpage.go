@@ -122,7 +122,7 @@ func (c *pageCheck) record(i, keyLen, valueLen int, value []byte) error {
 	case kind == Inline:
 		return nil
 	case kind == Logged:
-		if len(value) != loggedBytes || !FitsInline(keyBytes, int(binary.LittleEndian.Uint16(value[8:]))) {
+		if len(value) != loggedBytes || !FitsInline(keyBytes, int(binary.LittleEndian.Uint16(value[placeLengthAt:]))) {
 			return c.errorf("record %d: place of %d bytes", i, len(value))
 		}
 		return nil

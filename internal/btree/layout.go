@@ -47,6 +47,7 @@ const (
 	innerEntryBytes = headBytes + innerSlotBytes + childBytes // a child costs that beside its tail
 	refBytes        = 20
 	loggedBytes     = 10 // of a Ref to a Logged value: place u64, length u16
+	placeLengthAt   = 8  // of that, where the length is
 
 	// roomBytes is what the entries and cells of one page may take.
 	roomBytes = BodySize - headerBytes

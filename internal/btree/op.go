@@ -43,7 +43,7 @@ func (op *Op) put(cell pointer, offset int) uint64 {
 		copy(slice(cell, len(key), len(op.Value)), op.Value)
 	} else if op.Ref.Kind == Logged {
 		store64(cell, len(key), op.Ref.ID)
-		store16(cell, len(key)+8, int(op.Ref.ValueLen))
+		store16(cell, len(key)+placeLengthAt, int(op.Ref.ValueLen))
 	} else {
 		store64(cell, len(key), op.Ref.ID)
 		store64(cell, len(key)+8, op.Ref.ValueLen)
