@@ -175,6 +175,7 @@ func (s *Store) BearLogged(a Addr, mask uint16, bytes int, birth uint64) {
 	if bytes == 0 { // at recovery: as if they filled the page
 		bytes = BodySize
 	}
+	defer sp.repacked(g, g.effective())
 	each := int32(bytes / bits.OnesCount16(mask))
 	if g.values > 0 {
 		each = (each + 7*g.valueBytes) / 8
@@ -209,6 +210,7 @@ func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 	if died == 0 {
 		return
 	}
+	defer sp.repacked(g, g.effective())
 	g.values -= int32(bits.OnesCount16(died))
 	if g.values == 0 {
 		sp.logged--
@@ -245,6 +247,9 @@ func (g *segment) checkLogged(n int) error {
 	}
 	return nil
 }
+
+// repacked counts what a segment takes packed, which took so much before.
+func (sp *space) repacked(g *segment, before int64) { sp.packedPages += g.effective() - before }
 
 // loggedIn returns which of the 64 pages of a word of the segment's map have logged values that live.
 func (g *segment) loggedIn(word uint64) (pages uint64) {

@@ -70,6 +70,7 @@ type space struct {
 	livePages    int64
 	logged       int64              // segments with logged values
 	loggedPages  int64              // pages with such
+	packedPages  int64              // live ones, with those values in as few as can be
 	names        int64              // of the table
 	inner        int64              // inner nodes of the tree, roughly: see SetInner
 	short        bool               // the device had no room when the file was to grow last
@@ -151,6 +152,7 @@ func (s *Store) MarkLive(a Addr, pages int64, birth uint64) {
 	})
 	g.live += int32(born)
 	sp.livePages += int64(born)
+	sp.packedPages += int64(born)
 }
 
 // Kill notes that from seq on no new snapshot sees the pages from a on, which lie in one segment.
@@ -177,6 +179,7 @@ func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	}
 	g.live -= int32(died)
 	sp.livePages -= int64(died)
+	sp.packedPages -= int64(died)
 }
 
 // noteDying has the pages that are going to die noted, unless it is recovery that lets them, which has no readers.
@@ -278,6 +281,7 @@ type SpaceStats struct {
 	FileBytes     int64 // allocated: the file's length without what was punched
 	LiveBytes     int64 // pages that the newest tree uses
 	LoggedBytes   int64 // of these, pages with logged values, of which some may be dead
+	PackedBytes   int64 // pages that the newest tree would use if none of those values were dead
 	FreeBytes     int64 // may be appended without growing the file
 	ReservedBytes int64 // of it, promised to transactions
 	Segments      int
@@ -290,14 +294,14 @@ func (s *Store) SpaceStats() SpaceStats {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return SpaceStats{
-		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, LoggedBytes: sp.loggedPages * PageSize, FreeBytes: sp.available() * PageSize,
-		ReservedBytes: (sp.reserved - sp.credit.pages.Load()) * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
+		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, LoggedBytes: sp.loggedPages * PageSize,
+		PackedBytes: sp.packedPages * PageSize, FreeBytes: sp.available() * PageSize, ReservedBytes: (sp.reserved - sp.credit.pages.Load()) * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
 	}
 }
 
 // checkCounts compares the counters of each segment with its live map.
 func (sp *space) checkCounts() error {
-	var total, logged int64
+	var total, logged, packed int64
 	for n := range sp.segments {
 		g := &sp.segments[n]
 		var live int
@@ -312,9 +316,11 @@ func (sp *space) checkCounts() error {
 			return err
 		}
 		logged += int64(g.loggedPages)
+		packed += g.effective()
 	}
-	if total != sp.livePages || logged != sp.loggedPages {
-		return fmt.Errorf("flashdbm: %d live pages and %d with logged values counted, %d and %d in the map", sp.livePages, sp.loggedPages, total, logged)
+	if total != sp.livePages || logged != sp.loggedPages || packed != sp.packedPages {
+		return fmt.Errorf("flashdbm: %d live pages, %d with logged values, %d packed counted, %d, %d and %d in the map", sp.livePages, sp.loggedPages,
+			sp.packedPages, total, logged, packed)
 	}
 	return nil
 }

@@ -125,6 +125,7 @@ func (sp *space) decode(b []byte) error {
 			b = b[sp.segmentPages*2:]
 		}
 		sp.recount(uint32(n))
+		sp.packedPages += g.effective()
 		g.dead = g.live == 0
 		if g.state != segmentAbsent {
 			g.state = segmentUsed

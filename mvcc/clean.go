@@ -47,11 +47,11 @@ func (e *Engine) cleanBudget() (pages int64, due bool) {
 	}
 	_, garbage := e.store.Victims(e.keeper.cleaner.stuck, false)
 	garbage *= logstore.PageSize
-	if garbage <= max(s.LiveBytes/cleanLive, cleanLeast*e.segmentBytes()) {
+	if garbage <= max(s.PackedBytes/cleanLive, cleanLeast*e.segmentBytes()) {
 		return 0, false
 	}
 	pages = int64(e.store.Counters().Pages-e.keeper.turn.began) / cleanShare
-	if garbage > max(s.LiveBytes/cleanHurry, floor) {
+	if garbage > max(s.PackedBytes/cleanHurry, floor) {
 		since := min(time.Since(e.keeper.cleaner.at), time.Second)
 		pages = max(pages, int64(since.Seconds()*cleanRate)/logstore.PageSize)
 		due = since >= time.Second
