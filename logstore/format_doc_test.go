@@ -310,7 +310,7 @@ func TestFormatSpaceMap(t *testing.T) {
 	head := d.Layout("Space map", nil)
 	const pages = 128
 	words := (pages + 63) / 64
-	l := d.Layout("Space map entry", map[string]int{"w": words, "v": pages})
+	l := d.Layout("Space map entry", map[string]int{"w": words, "v": pages, "m": 1})
 	l.Check(func(field string, v []byte) ([]byte, bool) {
 		sp := newSpace(pages, 0)
 		sp.extendTo(1)
@@ -335,6 +335,8 @@ func TestFormatSpaceMap(t *testing.T) {
 			for i := range g.masks {
 				g.masks[i] = le.Uint16(v[2*i:])
 			}
+		case "mean":
+			g.valueBytes = int32(le.Uint16(v))
 		default:
 			return nil, false
 		}
@@ -348,7 +350,7 @@ func TestFormatSpaceMap(t *testing.T) {
 	b := sp.encode(nil)
 	require.EqualValues(t, 3, le.Uint32(head.Field("segments").In(b)))
 	require.Len(t, b, head.End()+3*l.Field("live map").Offset, "no live map where nothing lives")
-	require.Equal(t, fmt.Sprintf("%d: no page is live; %d: a live map follows; %d: and masks behind it", mapDead, mapPartial, mapLogged), l.Field("form").Constraint)
+	require.Equal(t, fmt.Sprintf("%d: no page is live; %d: a live map follows; %d: and masks and a mean behind it", mapDead, mapPartial, mapLogged), l.Field("form").Constraint)
 	require.Equal(t, byte(mapDead), l.Field("form").In(b[head.End():])[0])
 
 	require.Equal(t, map[string]uint64{

@@ -14,11 +14,12 @@ const (
 const (
 	mapDead    = 0 // of a map entry's form: no page lives
 	mapPartial = 1 // a live map follows
-	mapLogged  = 2 // and the masks of its pages
+	mapLogged  = 2 // and the masks of its pages, and the mean length of their records
 )
 
 // encode appends the space map: segments u32 | per segment: state u8 | form u8 | salt u64 | header sequence u64 | last group u64 |
-// with mapPartial the live map, a bit per page, in 8-byte words | with mapLogged the masks of all pages, u16 each, behind it. It also notes which segments are dead as of this checkpoint.
+// with mapPartial the live map, a bit per page, in 8-byte words | with mapLogged the masks of all pages, u16 each, and the mean length
+// of the values' records, u16, behind it. It also notes which segments are dead as of this checkpoint.
 func (sp *space) encode(b []byte) []byte {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -48,6 +49,7 @@ func (sp *space) encode(b []byte) []byte {
 			for _, m := range g.masks {
 				b = le.AppendUint16(b, m)
 			}
+			b = le.AppendUint16(b, uint16(g.valueBytes))
 		}
 	}
 	return b
@@ -101,28 +103,26 @@ func (sp *space) decode(b []byte) error {
 			}
 		}
 		if form == mapLogged {
-			if uint64(len(b)) < sp.segmentPages*2 {
+			if uint64(len(b)) < sp.segmentPages*2+2 {
 				return short
 			}
 			g.masks = make([]uint16, sp.segmentPages)
-			values := 0 // that there were, at least
 			for i := range g.masks {
 				m := le.Uint16(b[i*2:])
 				if g.masks[i] = m; m != 0 {
 					g.values += int32(bits.OnesCount16(m))
 					g.loggedPages++
-					values += bits.Len16(m)
 					if g.liveMap[i/64]>>(i%64)&1 == 0 {
 						return fmt.Errorf("%w: space map, segment %d: logged values in a dead page", ErrCorrupt, n)
 					}
 				}
 			}
-			g.valueBytes = int32(BodySize * int(g.loggedPages) / max(values, 1)) // no less than they have
+			g.valueBytes = int32(le.Uint16(b[sp.segmentPages*2:]))
 			sp.loggedPages += int64(g.loggedPages)
 			if g.values > 0 {
 				sp.logged++
 			}
-			b = b[sp.segmentPages*2:]
+			b = b[sp.segmentPages*2+2:]
 		}
 		sp.recount(uint32(n))
 		sp.packedPages += g.effective()
