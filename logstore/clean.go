@@ -8,6 +8,7 @@ import "slices"
 type Victim struct {
 	Segment uint32
 	Live    int64  // pages
+	Values  int64  // logged values: where one moves, its leaf is written
 	Written uint64 // newest group in it
 }
 
@@ -35,7 +36,7 @@ func (s *Store) Victims(except map[uint32]uint64, full bool) (victims []Victim, 
 		if group, ok := except[n]; ok && group == g.written {
 			continue
 		}
-		victims = append(victims, Victim{n, live, g.written})
+		victims = append(victims, Victim{n, live, int64(g.values), g.written})
 		garbage += room - live
 	}
 	slices.SortStableFunc(victims, func(a, b Victim) int { return int(a.Live - b.Live) })

@@ -23,6 +23,7 @@ const (
 	closeEmpty  = 2       // segments are emptied of which half or less lives,
 	closeSparse = 8       // or all of a file in which more is dead than an 8th of what lives,
 	closeMoved  = 32      // and not more than so many segments' worth is moved
+	closeLeaves = 2       // nothing is moved if that would have more than so many leaves written for each page gained
 	cleanAtOnce = 32      // pages made dirty under one baton
 )
 
@@ -60,7 +61,7 @@ func (e *Engine) cleanBudget() (pages int64, due bool) {
 }
 
 // cleanAtClose moves what lives in the emptiest segments, which is little for what it gains; and out of all segments of a small file, if
-// that gains a good part of it.
+// that gains a good part of it. Where logged values move, their leaves are written as well.
 func (e *Engine) cleanAtClose() error {
 	if e.store.SpaceStats().FileBytes < closeFloor*e.segmentBytes() {
 		return nil
@@ -75,7 +76,12 @@ func (e *Engine) cleanAtClose() error {
 	if live := e.store.SpaceStats().LiveBytes / logstore.PageSize; live <= most && dead*closeSparse > live {
 		n, pages = len(victims), live
 	}
-	if n == 0 {
+	gain, values := int64(0), int64(0)
+	for _, v := range victims[:n] {
+		gain += int64(e.store.SegmentPages()) - v.Live
+		values += v.Values
+	}
+	if gain*closeLeaves <= min(values, e.leaves()) {
 		return nil
 	}
 	e.keeper.cleaner.at = time.Now()

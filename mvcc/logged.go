@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"slices"
 
@@ -218,8 +217,11 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 	if len(e.ops) == 0 {
 		return nil
 	}
-	moved := len(e.ops)
 	e.opBytes = 0
+	moved := int64(0)
+	for i := range e.ops {
+		moved += int64(len(e.ops[i].Key) + len(e.ops[i].Value))
+	}
 	g := e.redoGroup()
 	for i := range e.ops {
 		e.logValue(g, &e.ops[i])
@@ -246,7 +248,7 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 	}
 	e.publishNoted(e.pages.Seq(), e.records)
 	e.publishDurable()
-	e.cleaned.Add(cmp.Or(uint64(moved)/3, 1))
+	e.cleaned.Add(uint64(redoPages(moved)))
 	return nil
 }
 
