@@ -81,8 +81,12 @@ func (e *Engine) cleanAtClose() error {
 		gain += int64(e.store.SegmentPages()) - v.Live
 		values += v.Values
 	}
-	if gain*closeLeaves <= min(values, e.leaves()) {
-		return nil
+	leaves := max(e.leaves(), 1)
+	if written := min(values, leaves); written > 0 {
+		gain -= written * (leaves - written) / leaves // holes where these leaves were, between others that stay
+		if gain*closeLeaves <= written {
+			return nil
+		}
 	}
 	e.keeper.cleaner.at = time.Now()
 	if _, err := e.cleanVictims(victims[:n], pages, true, e.reserveWithin); err != nil {
