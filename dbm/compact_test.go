@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"flashdbm/logstore/vfs"
 	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
 )
 
