@@ -93,6 +93,9 @@ func (s *Store) keepTail(a Addr, buf []byte) {
 	t[o&255].Store((*[PageSize]byte)(buf))
 }
 
+// UnsyncedBytes returns the bytes of pages with logged values that are written and kept in memory until a sync.
+func (s *Store) UnsyncedBytes() int64 { return s.unsynced.records.Load() * PageSize }
+
 // Logged returns a logged value of n bytes, verified at the first touch of its page; its key must lie in front of it. The slice is read-only.
 // It is of the mapping, and lives as Page's does; or of the page as it is in memory, where no sync has covered it. Any goroutine; no lock and
 // no allocation after that.

@@ -22,8 +22,9 @@ import (
 // What was durable is so never answered from a page that is not: package override keeps a version in memory until the page that takes its
 // place is synced.
 type unsynced struct {
-	mu    sync.Mutex // guards pages; nothing else is locked under it
-	pages []unsyncedPage
+	mu      sync.Mutex // guards pages; nothing else is locked under it
+	pages   []unsyncedPage
+	records atomic.Int64 // of pages, those with logged values, which are in memory
 }
 
 // unsyncedPage is a page of a tree, or the first one of a run.
@@ -43,6 +44,9 @@ func (u *unsynced) add(g *Group, group uint64) {
 			if c, o := g.s.chunkOf(p.addr); c != nil {
 				c.sets().unsynced.set(o)
 				u.pages = append(u.pages, unsyncedPage{c, o, group, p.values > 0})
+				if p.values > 0 {
+					u.records.Add(1)
+				}
 			}
 		}
 	}
@@ -60,6 +64,7 @@ func (u *unsynced) synced(group uint64) {
 		bits.unsynced.unset(p.o)
 		if p.record {
 			bits.record.set(p.o)
+			u.records.Add(-1)
 		}
 		if t := bits.tail[p.o>>8].Load(); t != nil {
 			t[p.o&255].Store(nil)

@@ -313,7 +313,7 @@ func (e *Engine) writeRedo() error {
 	e.spend()
 	e.note(e.store.LastGroup(), e.applied.Load())
 	e.unlogged.Store(false)
-	return nil
+	return e.boundUnsynced()
 }
 
 // published makes the batch visible to updates, its ops pending unless the tree has them. The order is that of lockfree.List.

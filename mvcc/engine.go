@@ -206,7 +206,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.baton.handed = make(chan struct{}, 1)
 	e.pending.asideFrom = asideFrom(&opts)
 	e.pending.asideAt = e.pending.asideFrom
-	e.keeper.wake = make(chan struct{}, 1)
+	e.keeper.wake, e.keeper.sync = make(chan struct{}, 1), make(chan struct{}, 1)
 	e.moved.init()
 	e.excess.held.init()
 	e.crowd.waiters.init()

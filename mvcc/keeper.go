@@ -21,6 +21,7 @@ type keeper struct {
 	quit      chan struct{}
 	done      chan struct{} // closed when the goroutine has ended,
 	written   chan struct{} // and when that of writeBuffered has
+	sync      chan struct{} // a sync is due before the next tick
 	due       atomic.Bool   // the goroutine was nudged
 	tight     atomic.Bool   // it was nudged to let the file grow,
 	asked     atomic.Int64  // for commits that reserve so many pages
@@ -166,8 +167,9 @@ func (k *keeper) writeBuffered() {
 		case <-k.quit:
 			return
 		case <-tick.C:
-			k.log("write", k.e.Sync())
+		case <-k.sync:
 		}
+		k.log("write", k.e.Sync())
 	}
 }
 

@@ -128,6 +128,27 @@ func (e *Engine) waiting() int64 {
 	return int64(len(e.redo))
 }
 
+// The pages of logged values stay in memory until a sync. Where commits are faster than the device, a sync is asked for once these take an
+// unsyncedSoon-th of MemoryLimit, and whoever writes more than an unsyncedMost-th waits for it.
+const (
+	unsyncedSoon = 32
+	unsyncedMost = 8
+)
+
+// boundUnsynced sees to it that the pages that wait for a sync take no more memory than they may. Baton holder.
+func (e *Engine) boundUnsynced() error {
+	switch kept := e.store.UnsyncedBytes(); {
+	case kept >= e.opts.MemoryLimit/unsyncedMost:
+		return e.syncLog()
+	case kept >= e.opts.MemoryLimit/unsyncedSoon:
+		select {
+		case e.keeper.sync <- struct{}{}:
+		default:
+		}
+	}
+	return nil
+}
+
 // loggedRecord is a logged value and its key.
 type loggedRecord struct {
 	key, value []byte

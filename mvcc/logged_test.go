@@ -3,7 +3,9 @@ package mvcc
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -275,4 +277,23 @@ func TestLoggedBetweenParts(t *testing.T) {
 	e = openOn(t, crashed, opts)
 	requireAll(t, e, want)
 	require.NoError(t, e.Close())
+}
+
+// TestUnsyncedValuesAreBounded: pages of logged values that wait for a sync take an eighth of MemoryLimit and what one batch writes, however
+// long the next sync is away.
+func TestUnsyncedValuesAreBounded(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	const limit = 8 << 20
+	e := openOn(t, mem, Options{Durability: Buffered, FlushInterval: time.Hour, MemoryLimit: limit, RedoLimit: 64 << 20, Manual: true})
+	defer e.Close()
+	most := int64(0)
+	for i := range 10_000 {
+		put(t, e, fmt.Sprintf("key%05d", i), strings.Repeat("v", 1000))
+		most = max(most, e.store.UnsyncedBytes())
+	}
+	require.Greater(t, most, int64(limit/unsyncedMost/2))
+	require.LessOrEqual(t, most, int64(limit/unsyncedMost+2*bufferedBytes))
+	require.NoError(t, e.store.Sync())
+	require.Zero(t, e.store.UnsyncedBytes())
 }
