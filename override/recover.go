@@ -179,13 +179,13 @@ func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase 
 	}
 	for _, id := range end.removed {
 		if e := p.table.find(id); e != nil {
-			p.store.Kill(e.place(), 1, 0)
+			p.store.KillNode(e.place(), 0)
 			p.detach(e)
 		} else if logstore.IsAddr(id) { // else it was born and removed before any flush
 			if !p.store.InFile(id, 1) {
 				return p.badFlush(g.No, id)
 			}
-			p.store.Kill(id, 1, 0)
+			p.store.KillNode(id, 0)
 		}
 	}
 	for _, d := range end.dying {
