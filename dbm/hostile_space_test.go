@@ -117,6 +117,37 @@ func TestHostileMap(t *testing.T) {
 	}
 }
 
+// TestHostileAbsent: a space map that says that a segment is not there, and that pages in it live, would have the segment filled and written
+// over. It is refused.
+func TestHostileAbsent(t *testing.T) {
+	whole, err := drawBase(hostileClosed(t))
+	require.NoError(t, err)
+	s := whole.spoiled(func(h *hostile) {
+		n := 0
+		for _, a := range h.kinds[logstore.KindCheckpoint] {
+			for _, e := range h.spaceMap(a) {
+				if len(e) > mapLive {
+					e[mapState] = 0
+					n++
+				}
+			}
+		}
+		require.NotZero(t, n)
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	_, err = openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "the segment is absent")
+	o := s.load.options(rand.New(rand.NewPCG(1, 1)))
+	o.Store.ReadOnly = true
+	db, err := openEngine(mem, crashPath, o)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = scan(db, nil)
+	require.ErrorIs(t, err, ErrCorrupt)
+}
+
 // TestHostileSuccessor: the last segment of the log leads to one that is in use. It is not written over.
 func TestHostileSuccessor(t *testing.T) {
 	whole, err := drawBase(hostileClosed(t))
