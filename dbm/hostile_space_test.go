@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"cmp"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -154,10 +155,7 @@ func TestHostileSuccessor(t *testing.T) {
 	require.NoError(t, err)
 	s := whole.spoiled(func(h *hostile) {
 		tail := h.chain[len(h.chain)-1] / (h.segment / logstore.PageSize)
-		newest := slices.MaxFunc(h.kinds[logstore.KindCheckpoint], func(a, b int) int {
-			return cmp.Compare(le.Uint64(h.page(a)[muxGroup:]), le.Uint64(h.page(b)[muxGroup:]))
-		})
-		to := slices.IndexFunc(h.spaceMap(newest), func(e []byte) bool { return len(e) > mapLive })
+		to := slices.IndexFunc(h.spaceMap(h.newestMap()), func(e []byte) bool { return len(e) > mapLive })
 		require.GreaterOrEqual(t, to, 0)
 		require.NotEqual(t, tail, to)
 		le.PutUint32(h.page(h.headerOf(tail))[headerSuccessor:], uint32(to))
@@ -168,6 +166,38 @@ func TestHostileSuccessor(t *testing.T) {
 	_, err = openEngine(mem, crashPath, o)
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorContains(t, err, "is in use")
+}
+
+// TestHostileEnd: the superblocks say that the log ends before pages that the tree uses. They are not written over.
+func TestHostileEnd(t *testing.T) {
+	whole, err := drawBase(hostileClosed(t))
+	require.NoError(t, err)
+	s := whole.spoiled(func(h *hostile) {
+		entries := h.spaceMap(h.newestMap())
+		segment := slices.IndexFunc(entries, func(e []byte) bool { return len(e) > mapLive })
+		require.GreaterOrEqual(t, segment, 0)
+		last := bits.Len64(le.Uint64(entries[segment][mapLive:])) - 1 // used, of that segment
+		for slot := range 2 {
+			p := h.page(slot)[superStart:]
+			le.PutUint32(p[posSegment:], uint32(segment))
+			le.PutUint32(p[posPage:], uint32(last))
+			copy(p[posCheck:posCheck+4], h.page(h.headerOf(segment))[headerSalt:])
+			le.PutUint64(p[posGroup:], le.Uint64(h.page(h.newestMap())[muxGroup:])+1) // which no page of the log vouches for
+		}
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	_, err = openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "lies behind the end of the log")
+	require.Equal(t, s.file, content(mem, 0, fileSize(mem)))
+}
+
+// newestMap returns the page of the newest space map.
+func (h *hostile) newestMap() int {
+	return slices.MaxFunc(h.kinds[logstore.KindCheckpoint], func(a, b int) int {
+		return cmp.Compare(le.Uint64(h.page(a)[muxGroup:]), le.Uint64(h.page(b)[muxGroup:]))
+	})
 }
 
 // hostileClosed returns the seed of a base of three levels that was closed.
