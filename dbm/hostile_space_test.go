@@ -193,6 +193,37 @@ func TestHostileEnd(t *testing.T) {
 	require.Equal(t, s.file, content(mem, 0, fileSize(mem)))
 }
 
+// TestHostileName: the translation table has a name that the log has yet to give away: the address of the page that it will write next. The
+// page that gets this name would be read where the table leads.
+func TestHostileName(t *testing.T) {
+	var s *specimen
+	for seed := uint64(0); s == nil; seed++ {
+		whole, err := drawBase(seed)
+		require.NoError(t, err)
+		whole.spoiled(func(h *hostile) {
+			if p := h.page(h.newestMap()); whole.closed && le.Uint64(p[tableCount:]) > 1 && h.chain[len(h.chain)-1]%(h.segment/logstore.PageSize) < 5 {
+				s = whole
+			}
+		})
+	}
+	bad := s.spoiled(func(h *hostile) {
+		p, n := h.page(h.newestMap())[tableEntries:], int(le.Uint64(h.page(h.newestMap())[tableCount:]))
+		for i := range n {
+			if e := p[i*tableEntryBytes:]; le.Uint64(e)>>62 != 3 { // not the root
+				le.PutUint64(e, uint64(h.chain[len(h.chain)-1]+1))
+				return
+			}
+		}
+		t.Fatal("no name but the root's")
+	})
+	mem := bad.mem(len(s.file))
+	defer mem.Release()
+	_, err := openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "has yet to write")
+	require.Equal(t, bad.file, content(mem, 0, fileSize(mem)))
+}
+
 // newestMap returns the page of the newest space map.
 func (h *hostile) newestMap() int {
 	return slices.MaxFunc(h.kinds[logstore.KindCheckpoint], func(a, b int) int {

@@ -70,6 +70,18 @@ func (s *Store) checkRoom() error {
 	return nil
 }
 
+// BehindEnd returns the pages that the log comes to next, from one up to another: those behind its end in the tail. Beside a writer there are
+// none, as the end of the log moves.
+func (s *Store) BehindEnd() (from, end Addr) {
+	if s.beside != nil {
+		return 0, 0
+	}
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return s.firstPage(sp.tail) + sp.tailPage, s.firstPage(sp.tail + 1)
+}
+
 // reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the
 // space. Without room the segments that nothing lies in yet stay out of use. The size is set anew, since after a failed sync the
 // system may believe that it is on the disk.
