@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
 )
@@ -132,7 +133,8 @@ func TestCompact(t *testing.T) {
 			t.Logf("%d -> %d bytes, %d a fresh load: %.3f; %v", before, after, fresh, float64(after)/float64(fresh), took)
 			require.Less(t, float64(after), 1.1*float64(fresh))
 			require.NoError(t, db.Close())
-			require.LessOrEqual(t, diskBytes(t, mem, "db"), after)
+			const segment = 32 * logstore.PageSize // which the checkpoint of Close may have to begin
+			require.LessOrEqual(t, diskBytes(t, mem, "db"), after+segment)
 			db, err = openEngine(mem, "db", compacting(d))
 			require.NoError(t, err)
 			requireRecords(t, db, want)

@@ -17,17 +17,20 @@ type Group struct {
 	kind    GroupKind
 	pages   []pendingPage
 	opened  []openedSegment
-	slabs   [][]byte // page buffers, kept between groups
-	used    int      // pages of the slabs in use
-	stream  []byte   // rest of the body of the stream's last page
-	skind   Kind     // kind of the stream's pages
-	bufs    [][]byte // vector of one write
-	begin   Position // where the log ended at Begin
-	first   Position // of the group's first page; set once pages are written
-	before  uint32   // pages written already, raw ones included: see Write
-	err     error    // of writing them
-	written bool     // by Commit
-	keep    bool     // open, if it is of one page: see lastPage
+	slabs   [][]byte     // page buffers, kept between groups
+	used    int          // pages of the slabs in use
+	stream  []byte       // rest of the body of the stream's last page
+	skind   Kind         // kind of the stream's pages
+	filling int          // of pages: the last one of the stream; runs may have come behind it
+	bufs    [][]byte     // vector of one write
+	begin   Position     // where the log ended at Begin
+	first   Position     // of the group's first page; set once pages are written
+	before  uint32       // pages written already, raw ones included: see Write
+	err     error        // of writing them
+	written bool         // by Commit
+	keep    bool         // open, if it is of one page: see lastPage
+	records []byte       // rest of a slab for pages of records, which are not used again
+	Held    func() error // of a group that is not committed yet: commits it; cleared by Commit
 }
 
 var errDropped = errors.New("logstore: a group was built and not committed")
@@ -39,6 +42,7 @@ type pendingPage struct {
 	buf      []byte   // the page
 	raw      [][]byte // the raw pages behind a run's first page
 	rawPages uint32
+	values   uint8 // logged values
 }
 
 type openedSegment struct {
@@ -56,6 +60,11 @@ const (
 // Begin starts a group.
 func (s *Store) Begin(kind GroupKind) *Group {
 	g := &s.group
+	if g.Held != nil {
+		if err := g.Held(); err != nil {
+			s.fail(err)
+		}
+	}
 	empty := len(g.pages) == 0 && g.before == 0
 	switch {
 	case !empty && !g.written:
@@ -69,7 +78,7 @@ func (s *Store) Begin(kind GroupKind) *Group {
 		clear(g.slabs[keptSlabs:])
 		g.slabs = g.slabs[:keptSlabs]
 	}
-	*g = Group{s: s, kind: kind, pages: g.pages[:0], opened: g.opened[:0], slabs: g.slabs, bufs: g.bufs[:0], begin: s.position()}
+	*g = Group{s: s, kind: kind, pages: g.pages[:0], opened: g.opened[:0], slabs: g.slabs, records: g.records, bufs: g.bufs[:0], begin: s.position()}
 	return g
 }
 
@@ -139,7 +148,16 @@ func (g *Group) open() {
 }
 
 func (g *Group) add(kind Kind, name PageID) (Addr, []byte) {
-	a, b := g.place(1), g.buffer()
+	a := g.place(1)
+	var b []byte
+	if kind == KindRecord {
+		if len(g.records) == 0 {
+			g.records = make([]byte, slabPages*PageSize)
+		}
+		b, g.records = g.records[:PageSize], g.records[PageSize:]
+	} else {
+		b = g.buffer()
+	}
 	g.pages = append(g.pages, pendingPage{addr: a, kind: kind, name: name, buf: b})
 	return a, b[MuxSize:PageSize:PageSize]
 }
@@ -160,6 +178,7 @@ func (g *Group) Write(kind Kind, p []byte) {
 				g.err = g.put(false, 0)
 			}
 			_, g.stream = g.add(kind, 0)
+			g.filling = len(g.pages) - 1
 		}
 		n := copy(g.stream, p)
 		g.stream, p = g.stream[n:], p[n:]
@@ -206,6 +225,7 @@ func (g *Group) run(name PageID, form uint32, parts ...[]byte) Addr {
 // group's number. An error has poisoned the store.
 func (g *Group) Commit(count uint64) (uint64, error) {
 	s, t := g.s, &g.s.tail
+	g.Held = nil
 	if s.opts.ReadOnly {
 		return 0, ErrReadOnly
 	}
@@ -309,7 +329,7 @@ func (g *Group) seal(last bool, count uint64) {
 			salt = h.salt
 			salts = salts[1:]
 		}
-		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: lag, name: p.name, group: t.group, pages: g.before, digest: t.digest}
+		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: lag, name: p.name + PageID(p.values), group: t.group, pages: g.before, digest: t.digest}
 		g.before += 1 + p.rawPages
 		if last && i == len(g.pages)-1 {
 			m.flags |= flagLast

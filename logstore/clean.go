@@ -8,6 +8,7 @@ import "slices"
 type Victim struct {
 	Segment uint32
 	Live    int64  // pages
+	Values  int64  // logged values: where one moves, its leaf is written
 	Written uint64 // newest group in it
 }
 
@@ -27,15 +28,16 @@ func (s *Store) Victims(except map[uint32]uint64, full bool) (victims []Victim, 
 	}
 	for n := range sp.whole() {
 		g := &sp.segments[n]
-		if g.state != segmentUsed || g.live == 0 || g.sequence == 0 || g.written >= before || int64(g.live) > most ||
+		live := g.effective()
+		if g.state != segmentUsed || g.live == 0 || g.sequence == 0 || g.written >= before || live > most ||
 			n == sp.tail || n == sp.successor || sp.runs[0][n] && sp.runs[1][n] {
 			continue
 		}
 		if group, ok := except[n]; ok && group == g.written {
 			continue
 		}
-		victims = append(victims, Victim{n, int64(g.live), g.written})
-		garbage += room - int64(g.live)
+		victims = append(victims, Victim{n, live, int64(g.values), g.written})
+		garbage += room - live
 	}
 	slices.SortStableFunc(victims, func(a, b Victim) int { return int(a.Live - b.Live) })
 	return victims, garbage
@@ -77,6 +79,7 @@ func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
 		switch kind, _, err := s.KindAt(first + o); {
 		case err != nil:
 			others++
+		case kind == KindRecord: // see LoggedIn
 		case kind == KindTree:
 			tree = append(tree, first+o)
 		default:
@@ -124,7 +127,7 @@ func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {
 		return 0, 0, s.pageError(a, "no such page in the file")
 	}
 	p := c.page(o)
-	if kind = PageKind(p); kind != KindTree {
+	if kind = PageKind(p); kind != KindTree && kind != KindRecord {
 		kind = KindRun
 	}
 	if !c.isChecked(o) {

@@ -19,7 +19,7 @@ func (s *Store) create() (*Recovery, error) {
 	}
 	s.setSegmentPages(n)
 	s.uuid = randomUUID()
-	s.features.wanted.Or(featureEven)
+	s.features.wanted.Or(featureEven | featureLogged)
 	if s.opts.Growing {
 		s.features.wanted.Or(featureGrowing)
 	}

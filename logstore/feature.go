@@ -8,6 +8,7 @@ const (
 	featureRedoBefore = 1 << iota // redo may start before the base of a flush or checkpoint
 	featureGrowing                // there may be growing pages
 	featureEven                   // there may be even leaves, a form of tree page that package btree knows
+	featureLogged                 // values may stay in the pages of record groups
 	knownFeatures     = 1<<iota - 1
 )
 
@@ -27,6 +28,15 @@ func (s *Store) RedoBefore() bool {
 func (s *Store) mayGrow() bool {
 	s.features.wanted.Or(featureGrowing)
 	return s.features.stated.Load()&featureGrowing != 0
+}
+
+// LogsValues reports whether values may stay in the pages of record groups by now. If not, the next checkpoint makes it so.
+func (s *Store) LogsValues() bool {
+	if s.features.stated.Load()&featureLogged != 0 {
+		return true
+	}
+	s.features.wanted.Or(featureLogged)
+	return false
 }
 
 // EvenLeaves reports whether the tree may have even leaves by now. If not, the next checkpoint makes it so.

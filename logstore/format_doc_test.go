@@ -310,12 +310,13 @@ func TestFormatSpaceMap(t *testing.T) {
 	head := d.Layout("Space map", nil)
 	const pages = 128
 	words := (pages + 63) / 64
-	l := d.Layout("Space map entry", map[string]int{"w": words})
+	l := d.Layout("Space map entry", map[string]int{"w": words, "v": pages, "m": 1})
 	l.Check(func(field string, v []byte) ([]byte, bool) {
 		sp := newSpace(pages, 0)
 		sp.extendTo(1)
 		g := &sp.segments[0]
-		g.live = 1 // so that the live map is there
+		g.live, g.values = 1, 1 // so that the live map and the masks are there
+		g.liveMap, g.masks = make([]uint64, sp.words), make([]uint16, pages)
 		switch field {
 		case "state":
 			g.state = segmentState(v[0])
@@ -330,6 +331,12 @@ func TestFormatSpaceMap(t *testing.T) {
 			for i := range g.liveMap {
 				g.liveMap[i] = le.Uint64(v[8*i:])
 			}
+		case "masks":
+			for i := range g.masks {
+				g.masks[i] = le.Uint16(v[2*i:])
+			}
+		case "mean":
+			g.valueBytes = int32(le.Uint16(v))
 		default:
 			return nil, false
 		}
@@ -343,7 +350,7 @@ func TestFormatSpaceMap(t *testing.T) {
 	b := sp.encode(nil)
 	require.EqualValues(t, 3, le.Uint32(head.Field("segments").In(b)))
 	require.Len(t, b, head.End()+3*l.Field("live map").Offset, "no live map where nothing lives")
-	require.Equal(t, fmt.Sprintf("%d: no page is live; %d: a live map follows", mapDead, mapPartial), l.Field("form").Constraint)
+	require.Equal(t, fmt.Sprintf("%d: no page is live; %d: a live map follows; %d: and masks and a mean behind it", mapDead, mapPartial, mapLogged), l.Field("form").Constraint)
 	require.Equal(t, byte(mapDead), l.Field("form").In(b[head.End():])[0])
 
 	require.Equal(t, map[string]uint64{

@@ -217,7 +217,7 @@ func TestGrowingPageIsStored(t *testing.T) {
 	require.EqualValues(t, s.last.at*PageSize, fi.Size())
 }
 
-// TestGrowingPagesAreStated: a file of before has none until a superblock says so; nor even leaves.
+// TestGrowingPagesAreStated: a file of before has none until a superblock says so; nor even leaves, nor values that stay in the log.
 func TestGrowingPagesAreStated(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()
@@ -225,7 +225,7 @@ func TestGrowingPagesAreStated(t *testing.T) {
 		x.file(x.mem, func(f vfs.File) {
 			p := make([]byte, PageSize)
 			f.ReadAt(p, slot*PageSize)
-			require.EqualValues(t, featureGrowing|featureEven, p[24], "a new file that asked for them")
+			require.EqualValues(t, featureGrowing|featureEven|featureLogged, p[24], "a new file that asked for them")
 			p[24] = 0
 			binary.LittleEndian.PutUint32(p[superblockCRC:], crc32.Checksum(p[:superblockCRC], castagnoli))
 			f.WriteAt(p, slot*PageSize)
@@ -233,6 +233,7 @@ func TestGrowingPagesAreStated(t *testing.T) {
 	}
 	x.open()
 	require.False(t, x.s.EvenLeaves())
+	require.False(t, x.s.LogsValues())
 	x.begun("a")
 	_, extended := x.share("b")
 	require.False(t, extended)

@@ -27,6 +27,8 @@ type chunkBits struct {
 	unsynced   pageSet
 	extent     pageSet
 	overridden pageSet
+	record     pageSet                     // checked pages that are of redo records
+	tail       []atomic.Pointer[tailPages] // of pages that no sync has covered, of 256 each
 }
 
 // pageSet is a set of the pages of a chunk. Each operation is atomic; whoever sees a bit sees what was written before it was set.
@@ -73,7 +75,7 @@ func (c *chunk) sets() *chunkBits {
 		return b
 	}
 	words := (len(c.data)/PageSize + 63) / 64
-	c.bits.CompareAndSwap(nil, &chunkBits{make(pageSet, words), make(pageSet, words), make(pageSet, words), make(pageSet, words)})
+	c.bits.CompareAndSwap(nil, &chunkBits{make(pageSet, words), make(pageSet, words), make(pageSet, words), make(pageSet, words), make(pageSet, words), make([]atomic.Pointer[tailPages], (words+3)/4)})
 	return c.bits.Load()
 }
 
@@ -197,7 +199,7 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	var err error
 	if kind == KindTree {
 		err = s.opts.CheckNode(p)
-	} else {
+	} else if kind == KindRun {
 		err = s.verifyRun(a, p)
 	}
 	if err != nil {
@@ -216,6 +218,7 @@ func (s *Store) forget(segment uint32) {
 	}
 	if b := c.bits.Load(); b != nil {
 		b.checked.unsetAll(o, n)
+		b.record.unsetAll(o, n)
 		b.unsynced.unsetAll(o, n)
 		b.extent.unsetAll(o, n)
 		b.overridden.unsetAll(o, n)

@@ -356,8 +356,8 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	sb := *x.s.supers[0]
 	x.s.Close()
 	for _, edit := range []func(*superblock){
-		func(sb *superblock) { sb.incompatible = 8 },
-		func(sb *superblock) { sb.incompatible, sb.number = 8, 0 }, // the older one only
+		func(sb *superblock) { sb.incompatible = knownFeatures + 1 },
+		func(sb *superblock) { sb.incompatible, sb.number = knownFeatures+1, 0 }, // the older one only
 	} {
 		sb := sb
 		edit(&sb)

@@ -28,22 +28,26 @@ const (
 //  5. no snapshot lies between the birth of its first page and the death of its last: no reader can still look at it (lifetime.go);
 //  6. no active transaction owns it, and it is neither the log's tail nor the tail's successor.
 type segment struct {
-	salt      uint64
-	sequence  uint64   // of its header
-	written   uint64   // last group with a page in it
-	wrote     uint64   // segmentPrivate: number of the newest write in it, see privateSyncs
-	birth     uint64   // no reader below it comes to a page, unborn if none was marked live; 0 if unknown
-	death     uint64   // nor one at or above it, if none lives
-	names     int32    // names of the table that are addresses in it,
-	heldNames int32    // and of those, ones that are wanted by readers only
-	live      int32    // set bits of its live map
-	liveMap   []uint64 // which pages live, a bit each; nil as long as none has
-	diedMap   []uint64 // which have died in this life of the segment since the file was opened; nil as long as none has
-	nodeMap   []uint64 // which are known as nodes of the tree, see useNode; nil as long as none is
-	state     segmentState
-	dead      bool // as of the newest durable checkpoint
-	deadNext  bool // as of the checkpoint being written
-	blank     bool // allocated and not written since: see ZeroAhead
+	salt        uint64
+	sequence    uint64   // of its header
+	written     uint64   // last group with a page in it
+	wrote       uint64   // segmentPrivate: number of the newest write in it, see privateSyncs
+	birth       uint64   // no reader below it comes to a page, unborn if none was marked live; 0 if unknown
+	death       uint64   // nor one at or above it, if none lives
+	names       int32    // names of the table that are addresses in it,
+	heldNames   int32    // and of those, ones that are wanted by readers only
+	live        int32    // set bits of its live map
+	liveMap     []uint64 // which pages live, a bit each; nil as long as none has
+	diedMap     []uint64 // which have died in this life of the segment since the file was opened; nil as long as none has
+	nodeMap     []uint64 // which are known as nodes of the tree, see useNode; nil as long as none is
+	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
+	values      int32    // logged values that live,
+	valueBytes  int32    // bytes of the records of these, on average
+	loggedPages int32    // and pages with such
+	state       segmentState
+	dead        bool // as of the newest durable checkpoint
+	deadNext    bool // as of the checkpoint being written
+	blank       bool // allocated and not written since: see ZeroAhead
 }
 
 // space is the map of the file: which pages live, which segments are free. All fields are guarded by mu, which is a leaf lock.
@@ -65,6 +69,9 @@ type space struct {
 	tailPage     uint64               // next page in it
 	successor    uint32
 	livePages    int64
+	logged       int64              // segments with logged values
+	loggedPages  int64              // pages with such
+	packedPages  int64              // live ones, with those values in as few as can be
 	names        int64              // of the table
 	inner        int64              // inner nodes of the tree, roughly: see SetInner
 	short        bool               // the device had no room when the file was to grow last
@@ -160,6 +167,7 @@ func (sp *space) markLive(a Addr, pages int64, birth uint64) {
 	})
 	g.live += int32(born)
 	sp.livePages += int64(born)
+	sp.packedPages += int64(born)
 }
 
 // noteNode notes that the page at a is a node of the tree.
@@ -197,16 +205,15 @@ func (sp *space) kill(a Addr, pages int64, seq uint64, spare []uint64) {
 	if g.liveMap == nil {
 		return
 	}
-	if seq > 0 && g.diedMap == nil { // recovery has no readers
-		g.diedMap = make([]uint64, sp.words)
-	}
 	var died int
+	g.noteDying(seq, sp.words)
 	eachWord(a%sp.segmentPages, pages, func(i, mask uint64) {
 		if spare != nil {
 			mask &^= spare[i]
 		}
+		mask &^= g.loggedIn(i) // such a page dies with the last value in it: a contradiction otherwise
 		died += bits.OnesCount64(mask & g.liveMap[i])
-		if seq > 0 {
+		if g.diedMap != nil {
 			g.diedMap[i] |= mask & g.liveMap[i]
 		}
 		g.liveMap[i] &^= mask
@@ -216,6 +223,14 @@ func (sp *space) kill(a Addr, pages int64, seq uint64, spare []uint64) {
 	}
 	g.live -= int32(died)
 	sp.livePages -= int64(died)
+	sp.packedPages -= int64(died)
+}
+
+// noteDying has the pages that are going to die noted, unless it is recovery that lets them, which has no readers.
+func (g *segment) noteDying(seq, words uint64) {
+	if seq > 0 && g.diedMap == nil {
+		g.diedMap = make([]uint64, words)
+	}
 }
 
 // eachWord calls f for each word of a segment's map in which the pages from the given one of the segment on have bits, with the mask of
@@ -335,6 +350,8 @@ func (sp *space) take() (uint32, bool) {
 type SpaceStats struct {
 	FileBytes     int64 // allocated: the file's length without what was punched
 	LiveBytes     int64 // pages that the newest tree uses
+	LoggedBytes   int64 // of these, pages with logged values, of which some may be dead
+	PackedBytes   int64 // pages that the newest tree would use if none of those values were dead
 	FreeBytes     int64 // may be appended without growing the file
 	ReservedBytes int64 // of it, promised to transactions
 	Segments      int
@@ -347,26 +364,33 @@ func (s *Store) SpaceStats() SpaceStats {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return SpaceStats{
-		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, FreeBytes: sp.available() * PageSize,
-		ReservedBytes: (sp.reserved - sp.credit.pages.Load()) * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
+		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, LoggedBytes: sp.loggedPages * PageSize,
+		PackedBytes: sp.packedPages * PageSize, FreeBytes: sp.available() * PageSize, ReservedBytes: (sp.reserved - sp.credit.pages.Load()) * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
 	}
 }
 
 // checkCounts compares the counters of each segment with its live map.
 func (sp *space) checkCounts() error {
-	var total int64
+	var total, logged, packed int64
 	for n := range sp.segments {
+		g := &sp.segments[n]
 		var live int
-		for _, w := range sp.segments[n].liveMap {
+		for _, w := range g.liveMap {
 			live += bits.OnesCount64(w)
 		}
-		if live != int(sp.segments[n].live) {
-			return fmt.Errorf("flashdbm: segment %d counts %d live pages, its map %d", n, sp.segments[n].live, live)
+		if live != int(g.live) {
+			return fmt.Errorf("flashdbm: segment %d counts %d live pages, its map %d", n, g.live, live)
 		}
 		total += int64(live)
+		if err := g.checkLogged(n); err != nil {
+			return err
+		}
+		logged += int64(g.loggedPages)
+		packed += g.effective()
 	}
-	if total != sp.livePages {
-		return fmt.Errorf("flashdbm: %d live pages counted, %d in the map", sp.livePages, total)
+	if total != sp.livePages || logged != sp.loggedPages || packed != sp.packedPages {
+		return fmt.Errorf("flashdbm: %d live pages, %d with logged values, %d packed counted, %d, %d and %d in the map", sp.livePages, sp.loggedPages,
+			sp.packedPages, total, logged, packed)
 	}
 	return nil
 }
@@ -375,6 +399,7 @@ func (sp *space) checkCounts() error {
 type Live struct {
 	sp     *space
 	pages  map[uint32][]uint64 // of each segment in which any did
+	masks  map[uint32][]uint16 // the same, of logged values
 	end    uint32              // segments there were
 	counts error               // that the counters did not agree with the map
 }
@@ -384,10 +409,13 @@ func (s *Store) Live() *Live {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	l := &Live{sp: sp, pages: map[uint32][]uint64{}, end: uint32(len(sp.segments)), counts: sp.checkCounts()}
+	l := &Live{sp: sp, pages: map[uint32][]uint64{}, masks: map[uint32][]uint16{}, end: uint32(len(sp.segments)), counts: sp.checkCounts()}
 	for n := range sp.segments {
 		if words := sp.segments[n].liveMap; words != nil {
 			l.pages[uint32(n)] = slices.Clone(words)
+		}
+		if masks := sp.segments[n].masks; masks != nil {
+			l.masks[uint32(n)] = slices.Clone(masks)
 		}
 	}
 	return l

@@ -14,10 +14,12 @@ const (
 const (
 	mapDead    = 0 // of a map entry's form: no page lives
 	mapPartial = 1 // a live map follows
+	mapLogged  = 2 // and the masks of its pages, and the mean length of their records
 )
 
 // encode appends the space map: segments u32 | per segment: state u8 | form u8 | salt u64 | header sequence u64 | last group u64 |
-// with mapPartial the live map, a bit per page, in 8-byte words. It also notes which segments are dead as of this checkpoint.
+// with mapPartial the live map, a bit per page, in 8-byte words | with mapLogged the masks of all pages, u16 each, and the mean length
+// of the values' records, u16, behind it. It also notes which segments are dead as of this checkpoint.
 func (sp *space) encode(b []byte) []byte {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -30,15 +32,24 @@ func (sp *space) encode(b []byte) []byte {
 		form := byte(mapDead)
 		if g.live > 0 {
 			form = mapPartial
+			if g.values > 0 {
+				form = mapLogged
+			}
 		}
 		b = append(b, byte(g.state), form)
 		b = le.AppendUint64(b, g.salt)
 		b = le.AppendUint64(b, g.sequence)
 		b = le.AppendUint64(b, g.written)
-		if form == mapPartial {
+		if form != mapDead {
 			for _, w := range g.liveMap {
 				b = le.AppendUint64(b, w)
 			}
+		}
+		if form == mapLogged {
+			for _, m := range g.masks {
+				b = le.AppendUint16(b, m)
+			}
+			b = le.AppendUint16(b, uint16(g.valueBytes))
 		}
 	}
 	return b
@@ -75,10 +86,10 @@ func (sp *space) decode(b []byte) error {
 		*g = segment{state: segmentState(b[0]), salt: le.Uint64(b[2:]), sequence: le.Uint64(b[10:]), written: le.Uint64(b[18:])}
 		form := b[1]
 		b = b[mapEntrySize:]
-		if g.state >= segmentStates || form > mapPartial {
+		if g.state >= segmentStates || form > mapLogged {
 			return fmt.Errorf("%w: space map, segment %d", ErrCorrupt, n)
 		}
-		if form == mapPartial {
+		if form != mapDead {
 			if uint64(len(b)) < sp.words*8 {
 				return short
 			}
@@ -91,7 +102,30 @@ func (sp *space) decode(b []byte) error {
 				return fmt.Errorf("%w: page %d is live and not in the file", ErrCorrupt, uint64(n)*sp.segmentPages+last)
 			}
 		}
+		if form == mapLogged {
+			if uint64(len(b)) < sp.segmentPages*2+2 {
+				return short
+			}
+			g.masks = make([]uint16, sp.segmentPages)
+			for i := range g.masks {
+				m := le.Uint16(b[i*2:])
+				if g.masks[i] = m; m != 0 {
+					g.values += int32(bits.OnesCount16(m))
+					g.loggedPages++
+					if g.liveMap[i/64]>>(i%64)&1 == 0 {
+						return fmt.Errorf("%w: space map, segment %d: logged values in a dead page", ErrCorrupt, n)
+					}
+				}
+			}
+			g.valueBytes = int32(le.Uint16(b[sp.segmentPages*2:]))
+			sp.loggedPages += int64(g.loggedPages)
+			if g.values > 0 {
+				sp.logged++
+			}
+			b = b[sp.segmentPages*2+2:]
+		}
 		sp.recount(uint32(n))
+		sp.packedPages += g.effective()
 		g.dead = g.live == 0
 		if g.state != segmentAbsent {
 			g.state = segmentUsed

@@ -22,15 +22,17 @@ import (
 // What was durable is so never answered from a page that is not: package override keeps a version in memory until the page that takes its
 // place is synced.
 type unsynced struct {
-	mu    sync.Mutex // guards pages; nothing else is locked under it
-	pages []unsyncedPage
+	mu      sync.Mutex // guards pages; nothing else is locked under it
+	pages   []unsyncedPage
+	records atomic.Int64 // of pages, those with logged values, which are in memory
 }
 
 // unsyncedPage is a page of a tree, or the first one of a run.
 type unsyncedPage struct {
-	c     *chunk
-	o     uint64 // in the chunk
-	group uint64
+	c      *chunk
+	o      uint64 // in the chunk
+	group  uint64
+	record bool
 }
 
 // add takes in the pages that a group has just written. Baton holder.
@@ -38,10 +40,13 @@ func (u *unsynced) add(g *Group, group uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for i := range g.pages {
-		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun {
+		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun || p.values > 0 {
 			if c, o := g.s.chunkOf(p.addr); c != nil {
 				c.sets().unsynced.set(o)
-				u.pages = append(u.pages, unsyncedPage{c, o, group})
+				u.pages = append(u.pages, unsyncedPage{c, o, group, p.values > 0})
+				if p.values > 0 {
+					u.records.Add(1)
+				}
 			}
 		}
 	}
@@ -57,6 +62,13 @@ func (u *unsynced) synced(group uint64) {
 		bits := p.c.sets()
 		bits.checked.set(p.o)
 		bits.unsynced.unset(p.o)
+		if p.record {
+			bits.record.set(p.o)
+			u.records.Add(-1)
+		}
+		if t := bits.tail[p.o>>8].Load(); t != nil {
+			t[p.o&255].Store(nil)
+		}
 		n++
 	}
 	u.pages = append(u.pages[:0], u.pages[n:]...)

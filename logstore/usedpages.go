@@ -9,6 +9,7 @@ package logstore
 type UsedPages struct {
 	segmentPages uint64
 	segments     map[uint64][]uint64
+	logged       map[Addr]uint16 // of pages in the set, which of their logged values are
 }
 
 // NewUsedPages returns an empty set.

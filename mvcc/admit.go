@@ -126,7 +126,7 @@ func (tx *Tx) estimate() int64 {
 	e := tx.e
 	set := tx.set
 	keys, bytes, widest := int64(set.Len()), set.RedoBytes(), set.widest
-	redo := redoPages(bytes + keys*maxRedoRecord)
+	redo := redoPages((bytes+keys*maxRedoRecord)*4/3) + 1
 	inLeaves := bytes + keys*int64(btree.RecordBytes(0, 0))
 	if s := set.spill; s != nil {
 		redo = s.listPages(e.store.MaxRun())

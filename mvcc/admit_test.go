@@ -161,7 +161,7 @@ func TestSetsOfOpenTransactionsStay(t *testing.T) {
 
 // TestSetsOfPendingBatchesStay: the write set of a batch whose keys and values were not copied is not used again before the tree has them.
 func TestSetsOfPendingBatchesStay(t *testing.T) {
-	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Buffered, Manual: true})
 	value := string(make([]byte, copyBytes/8))
 	tx := begin(t, e, TxOptions{})
 	for i := range 20 {

@@ -50,7 +50,7 @@ func TestBackgroundWritesAreShort(t *testing.T) {
 func TestHousekeepingGoesOn(t *testing.T) {
 	e := newEngine(t, Options{
 		Store:      logstore.Options{SegmentPages: 32},
-		Durability: Buffered, RedoLimit: 1 << 20, FlushInterval: time.Hour, Thresholds: Thresholds{PartBytes: 64 << 10},
+		Durability: Buffered, RedoLimit: 1 << 20, FlushInterval: time.Hour, Thresholds: Thresholds{KeepInline: true, PartBytes: 64 << 10},
 	})
 	overwrite := func() {
 		for i := range 2000 {

@@ -113,6 +113,7 @@ type batch struct {
 	seq    uint64
 	group  uint64 // that carries it; Buffered without runs: none yet
 	runs   bool   // it has long values
+	logged bool   // its redo is in the group, in which values stay
 	copied bool   // nothing needs its write sets once it is in the commit list no more
 	held   int64  // pages reserved for it
 
@@ -125,20 +126,24 @@ func (e *Engine) logAndApply(b *batch) error {
 	for _, n := range e.nodes {
 		b.held += n.Value.tx.held
 	}
-	g := e.store.Begin(logstore.RecordGroup)
+	g := e.redoGroup()
 	e.gather(g)
-	b.copied = e.logOps()
+	if b.logged = e.opts.Durability == Buffered || e.anyLogged(); b.logged {
+		b.copied = e.logInto(g)
+	} else {
+		b.copied = e.logOps()
+	}
 	if b.runs = len(e.runs) > 0; b.runs {
 		e.settleAside() // the tree's lists get them
 	}
-	e.batchOps = len(e.ops)
+	e.batchOps, e.stays = len(e.ops), b.logged
 	b.group = g.Number()
 	switch {
 	case e.opts.Durability == Buffered:
 		return e.buffer(g, b)
 	case e.sharesPage(b):
 		return e.writeThrough(g, b)
-	case e.triesPageGroup():
+	case !b.logged && e.triesPageGroup():
 		return e.applyAndLog(g, b)
 	}
 	if err := e.commitRecords(g); err != nil {
@@ -205,15 +210,16 @@ func (e *Engine) buffer(g *logstore.Group, b *batch) error {
 		}
 	} else {
 		e.bear(b.group) // large values that were overwritten give their segments back
+		e.keepOpen(g)
 	}
-	if len(e.redo) > 0 && !e.unlogged.Load() {
+	if e.waiting() > 0 && !e.unlogged.Load() {
 		e.unlogged.Store(true)
 	}
 	e.published(b)
-	if len(e.redo) >= bufferedBytes {
+	if e.waiting() >= bufferedBytes {
 		return e.writeRedo()
 	}
-	if len(e.redo) == 0 {
+	if e.waiting() == 0 {
 		e.unlogged.Store(false)
 	}
 	return nil
@@ -279,13 +285,17 @@ func (e *Engine) syncLog() error {
 
 // commitRecords writes the redo at hand into g.
 func (e *Engine) commitRecords(g *logstore.Group) error {
-	g.Write(logstore.KindRecord, e.redo)
+	if len(e.redo) > 0 {
+		g.Write(logstore.KindRecord, e.redo)
+	}
+	e.open = nil
 	pages := g.Pages()
 	group, err := g.Commit(e.redoOps)
 	if err != nil {
 		return err
 	}
 	e.bear(group)
+	e.bearLogged(group)
 	e.logged += pages
 	e.redoBytes.add(pages * logstore.PageSize)
 	e.redo, e.redoOps = e.redo[:0], 0
@@ -294,16 +304,16 @@ func (e *Engine) commitRecords(g *logstore.Group) error {
 
 // writeRedo logs what Buffered commits have left in memory. Baton holder.
 func (e *Engine) writeRedo() error {
-	if err := e.Failed(); err != nil || len(e.redo) == 0 {
+	if err := e.Failed(); err != nil || e.waiting() == 0 {
 		return err
 	}
-	if err := e.commitRecords(e.store.Begin(logstore.RecordGroup)); err != nil {
+	if err := e.commitRecords(e.redoGroup()); err != nil {
 		return err
 	}
 	e.spend()
 	e.note(e.store.LastGroup(), e.applied.Load())
 	e.unlogged.Store(false)
-	return nil
+	return e.boundUnsynced()
 }
 
 // published makes the batch visible to updates, its ops pending unless the tree has them. The order is that of lockfree.List.
@@ -397,7 +407,7 @@ func (e *Engine) unwritten() int64 {
 			later = 0
 		}
 	}
-	return withMargin(tree.unwritten-later+e.pendingPages()) + redoPages(int64(len(e.redo)))
+	return withMargin(tree.unwritten-later+e.pendingPages()) + redoPages(e.waiting())
 }
 
 // scarce reports whether room has to be made sure of for so many pages before there is need of it.

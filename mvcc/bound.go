@@ -30,12 +30,19 @@ const (
 	boundGain  = 32
 	// boundEmpty: an eighth of the bound is cleaned at once. The flush, the folds and the two checkpoints take about a MiB however much was
 	// cleaned: with two segments a round gained nothing where four writers commit pages, and the bound was raised to 100 MiB for 10 MB of records.
-	boundEmpty  = 8
-	boundStep   = 16
+	boundEmpty = 8
+	boundStep  = 16
+	boundLower = 4 // of a step, by which a round that has made room lowers the bound again
+	// boundLogged: cleaning may take a 16th of the pages with logged values beside boundClean. Each value that moves dirties its leaf, so a
+	// round that moves few of them writes as many leaves as one that moves many. What is spared for it is a 10th: the two checkpoints behind
+	// it, before what has left is cut off, take some as well.
+	boundLogged = 16
+	boundSpared = 10
 	boundMost   = 4 << 20 / logstore.PageSize // pages: a commit of more does not wait
 	boundRounds = 8
 	boundLook   = time.Second // after which one that waits looks again
-	// treeFactor: live pages beyond 5/2 of the bytes of records in leaves are those of long values. Leaves are half full at least.
+	// treeFactor: live pages beyond 5/2 of the bytes of records in leaves, and not of logged values, are those of long values. Leaves are half
+	// full at least.
 	treeFactor = 5
 )
 
@@ -51,7 +58,7 @@ type crowd struct {
 // noteBound sets the bound anew. Baton holder.
 func (e *Engine) noteBound() {
 	s := e.store.SpaceStats()
-	bound := e.boundBytes(s.LiveBytes)
+	bound := e.boundBytes(s)
 	e.crowd.bound.Store(bound)
 	if e.opts.Manual || e.limited() || e.ending.Load() {
 		e.store.SetBound(0)
@@ -63,14 +70,14 @@ func (e *Engine) noteBound() {
 	e.store.SetBound(bound + e.crowd.raised)
 }
 
-// boundBytes returns the bound if so many bytes of pages live. Baton holder.
-func (e *Engine) boundBytes(live int64) int64 {
-	payload, known := e.pages.PayloadBytes(e.records)
+// boundBytes returns the bound for what lives. Baton holder.
+func (e *Engine) boundBytes(s logstore.SpaceStats) int64 {
+	payload, logged, known := e.pages.PayloadBytes(e.records)
 	if !known {
-		payload = live * 2 / 3
+		return boundFactor*s.LiveBytes*2/3 + boundExtra - boundSpare
 	}
-	payload += max(0, live-payload*treeFactor/2)
-	return boundFactor*payload + boundExtra - boundSpare
+	payload += max(0, s.LiveBytes-s.LoggedBytes-payload*treeFactor/2)
+	return boundFactor*(payload+logged) + boundExtra - boundSpare - s.LoggedBytes/boundSpared
 }
 
 // awaitBound reserves pages for a commit that would have the file pass its bound, once there is room for them.
@@ -127,10 +134,14 @@ func (e *Engine) makeWay(pages int64) (err error) {
 	before := e.committed.Load()
 	defer func() {
 		if lerr := e.withLog(func() error {
-			if e.noteBound(); !e.roomy(pages) && e.committed.Load() == before {
-				e.crowd.raised += e.store.SpaceStats().FileBytes / boundStep
-				e.noteBound()
+			e.noteBound()
+			step := e.store.SpaceStats().FileBytes / boundStep
+			if !e.roomy(pages) && e.committed.Load() == before {
+				e.crowd.raised += step
+			} else if e.roomy(pages) {
+				e.crowd.raised = max(0, e.crowd.raised-step/boundLower)
 			}
+			e.noteBound()
 			return nil
 		}); err == nil {
 			err = lerr
@@ -182,7 +193,8 @@ func (e *Engine) makeWay(pages int64) (err error) {
 
 // reserveWithin finds room for what the housekeeping moves to make room: it may pass the bound by no more than is spared for it.
 func (e *Engine) reserveWithin(extra int64) error {
-	err := e.store.ReserveWithin(logstore.ForWrites, extra, boundClean/logstore.PageSize)
+	over := boundClean + e.store.SpaceStats().LoggedBytes/boundLogged
+	err := e.store.ReserveWithin(logstore.ForWrites, extra, over/logstore.PageSize)
 	if err == logstore.ErrBound {
 		return logstore.ErrFull
 	}

@@ -86,7 +86,7 @@ func (e *Engine) checkTree(ctx context.Context) error {
 		}
 		for i := range n.Count() {
 			if c := n.Cell(i); c.Kind() != btree.Inline {
-				if err := snap.CheckValue(used, c.Ref()); err != nil {
+				if err := snap.CheckValue(used, c); err != nil {
 					return err
 				}
 			}

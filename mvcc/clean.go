@@ -23,6 +23,7 @@ const (
 	closeEmpty  = 2       // segments are emptied of which half or less lives,
 	closeSparse = 8       // or all of a file in which more is dead than an 8th of what lives,
 	closeMoved  = 32      // and not more than so many segments' worth is moved
+	closeLeaves = 2       // nothing is moved if that would have more than so many leaves written for each page gained
 	cleanAtOnce = 32      // pages made dirty under one baton
 )
 
@@ -47,11 +48,11 @@ func (e *Engine) cleanBudget() (pages int64, due bool) {
 	}
 	_, garbage := e.store.Victims(e.keeper.cleaner.stuck, false)
 	garbage *= logstore.PageSize
-	if garbage <= max(s.LiveBytes/cleanLive, cleanLeast*e.segmentBytes()) {
+	if garbage <= max(s.PackedBytes/cleanLive, cleanLeast*e.segmentBytes()) {
 		return 0, false
 	}
 	pages = int64(e.store.Counters().Pages-e.keeper.turn.began) / cleanShare
-	if garbage > max(s.LiveBytes/cleanHurry, floor) {
+	if garbage > max(s.PackedBytes/cleanHurry, floor) {
 		since := min(time.Since(e.keeper.cleaner.at), time.Second)
 		pages = max(pages, int64(since.Seconds()*cleanRate)/logstore.PageSize)
 		due = since >= time.Second
@@ -60,7 +61,7 @@ func (e *Engine) cleanBudget() (pages int64, due bool) {
 }
 
 // cleanAtClose moves what lives in the emptiest segments, which is little for what it gains; and out of all segments of a small file, if
-// that gains a good part of it.
+// that gains a good part of it. Where logged values move, their leaves are written as well.
 func (e *Engine) cleanAtClose() error {
 	if e.store.SpaceStats().FileBytes < closeFloor*e.segmentBytes() {
 		return nil
@@ -75,8 +76,17 @@ func (e *Engine) cleanAtClose() error {
 	if live := e.store.SpaceStats().LiveBytes / logstore.PageSize; live <= most && dead*closeSparse > live {
 		n, pages = len(victims), live
 	}
-	if n == 0 {
-		return nil
+	gain, values := int64(0), int64(0)
+	for _, v := range victims[:n] {
+		gain += int64(e.store.SegmentPages()) - v.Live
+		values += v.Values
+	}
+	leaves := max(e.leaves(), 1)
+	if written := min(values, leaves); written > 0 {
+		gain -= written * (leaves - written) / leaves // holes where these leaves were, between others that stay
+		if gain*closeLeaves <= written {
+			return nil
+		}
 	}
 	e.keeper.cleaner.at = time.Now()
 	if _, err := e.cleanVictims(victims[:n], pages, true, e.reserveWithin); err != nil {
@@ -131,6 +141,9 @@ func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, search boo
 			}
 			live = live[n:]
 			e.pace()
+		}
+		if room, err := e.moveLogged(v.Segment, reserve); err != nil || !room {
+			return room, err
 		}
 		if len(runs) > 0 {
 			holders[v.Segment] = true

@@ -253,7 +253,7 @@ func TestCloseMovesTogether(t *testing.T) {
 		t.Run(fmt.Sprint(checkpointed), func(t *testing.T) {
 			mem := vfs.NewMem(0)
 			defer mem.Release()
-			opts := Options{Manual: true, Store: logstore.Options{SegmentPages: 32}}
+			opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, Store: logstore.Options{SegmentPages: 32}}
 			e := openOn(t, mem, opts)
 			const records = 6000
 			write := func(from, step int) {

@@ -51,6 +51,7 @@ type Thresholds struct {
 	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
 	AsideOps   int   // least ops that are merged aside: else 32,768, and with Manual none
 	DeferOps   int   // least ops of a synced batch that is left pending: else 256
+	KeepInline bool  // values that fit their leaf are in it, whatever their length: for what is about large trees
 	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
@@ -125,7 +126,12 @@ type Engine struct {
 	listed  []logstore.Addr // where the large values begin whose extents they list
 	redo    []byte          // not yet in the log; between batches empty unless Buffered, see unlogged
 	redoOps uint64          // records in redo
-	sets    []*WriteSet     // empty, for leaders
+	open    *logstore.Group // of redo that is not yet in the log; Buffered
+	newborn []bornLogged    // of groups not written
+	scratch []byte
+	stays   bool        // values of the last batch stay in the log: no flush brings page groups nearer
+	refs    []btree.Ref // room for those of logged values
+	sets    []*WriteSet // empty, for leaders
 	spent   []spentSet
 
 	spentBytes int64
@@ -200,7 +206,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.baton.handed = make(chan struct{}, 1)
 	e.pending.asideFrom = asideFrom(&opts)
 	e.pending.asideAt = e.pending.asideFrom
-	e.keeper.wake = make(chan struct{}, 1)
+	e.keeper.wake, e.keeper.sync = make(chan struct{}, 1), make(chan struct{}, 1)
 	e.moved.init()
 	e.excess.held.init()
 	e.crowd.waiters.init()
@@ -351,7 +357,7 @@ func (e *Engine) used() bool {
 
 func (e *Engine) closeClean() (err error) {
 	defer e.guard(&err)
-	if e.store.SinceCheckpoint() == 0 && len(e.redo) == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
+	if e.store.SinceCheckpoint() == 0 && e.waiting() == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
 		if e.store.End() == e.opened && e.store.Counters().Pages == 0 { // else it may have grown ahead of commits that did not come
 			return nil
 		}
@@ -397,7 +403,7 @@ func (e *Engine) publishNoted(seq uint64, records int64) {
 
 // noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Baton holder.
 func (e *Engine) noteLogged(seq uint64) {
-	if len(e.redo) == 0 {
+	if e.waiting() == 0 {
 		e.note(e.store.LastGroup(), seq)
 	}
 }

@@ -65,7 +65,7 @@ func (e *Engine) keepRedo(g *logstore.ScannedGroup) error {
 		f.redo = f.redo[:n-1]
 	}
 	group := followedGroup{no: g.No}
-	err = readRedo(stream, func(op btree.Op) { group.ops = append(group.ops, op) })
+	err = readGroupRedo(stream, g, func(op btree.Op) { group.ops = append(group.ops, op) }, nil)
 	count := uint64(len(group.ops))
 	if errors.Is(err, errHasLayers) {
 		group.ops, count, err = e.layeredOps(stream)

@@ -122,7 +122,9 @@ func TestFormatRedoRecords(t *testing.T) {
 	fields := table.Map("record", "fields behind the code")
 	codes := table.Numbers("record", "code")
 	require.Equal(t, uint64(redoEnd), codes["end"])
-	require.Len(t, codes, len(ops)+1)
+	require.Equal(t, uint64(redoLogged), codes["put of a logged value"])
+	require.Equal(t, fields["put"], fields["put of a logged value"])
+	require.Len(t, codes, len(ops)+2)
 	for record, op := range ops {
 		want := []byte{byte(codes[record])}
 		for field := range strings.SplitSeq(fields[record], ", ") {

@@ -159,7 +159,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		drops = e.logLayers(g, s)
 	} else {
 		e.gather(g)
-		e.logOps()
+		e.logInto(g)
 	}
 	if err := e.commitRecords(g); err != nil {
 		return nil, err

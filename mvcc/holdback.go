@@ -34,7 +34,7 @@ func (e *Engine) noteRedo() {
 		redo = e.redoBytes.sinceBase()
 	}
 	limit := e.redoLimit()
-	past := redo + int64(len(e.redo)) - limit
+	past := redo + e.waiting() - limit
 	e.excess.limit.Store(limit)
 	e.excess.past.Store(past)
 	if past <= 0 {

@@ -21,6 +21,7 @@ type keeper struct {
 	quit      chan struct{}
 	done      chan struct{} // closed when the goroutine has ended,
 	written   chan struct{} // and when that of writeBuffered has
+	sync      chan struct{} // a sync is due before the next tick
 	due       atomic.Bool   // the goroutine was nudged
 	tight     atomic.Bool   // it was nudged to let the file grow,
 	asked     atomic.Int64  // for commits that reserve so many pages
@@ -166,8 +167,9 @@ func (k *keeper) writeBuffered() {
 		case <-k.quit:
 			return
 		case <-tick.C:
-			k.log("write", k.e.Sync())
+		case <-k.sync:
 		}
+		k.log("write", k.e.Sync())
 	}
 }
 
@@ -195,10 +197,10 @@ func (e *Engine) flushDue() bool {
 	dirty := tree.dirty
 	crowded := tree.memory >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
 	redo := e.redoBytes.since()
-	if crowded || redo+int64(len(e.redo)) >= e.redoLimit() || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
+	if crowded || redo+e.waiting() >= e.redoLimit() || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
-	return e.opts.Durability == Durable && e.pending.aside.Load() == nil && e.batchOps <= loneOps && dirty > 0 && dirty <= flushLoneBytes &&
+	return e.opts.Durability == Durable && e.pending.aside.Load() == nil && e.batchOps <= loneOps && !e.stays && dirty > 0 && dirty <= flushLoneBytes &&
 		redo*flushRatioDen >= dirty*flushRatioNum && !(e.inRow() && e.pages.CanPageGroup())
 }
 

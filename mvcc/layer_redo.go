@@ -46,13 +46,13 @@ type layeredRedo struct {
 	layers  []*layer            // of the group at hand
 	used    *logstore.UsedPages // pages that layers have
 	drops   []btree.Ref
-	old     map[logstore.Addr]bool // values of groups up to the base: see newPendingRedo
+	old     map[btree.Ref]bool // values of groups up to the base: see newPendingRedo
 	records int64
 }
 
 func (r *layeredRedo) groups(rec *logstore.Recovery) error {
 	base, start := r.e.pages.Base(), r.e.pages.RedoStart()
-	r.old = map[logstore.Addr]bool{}
+	r.old = map[btree.Ref]bool{}
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
 		if g.Kind != logstore.RecordGroup || g.No <= start {
@@ -64,7 +64,7 @@ func (r *layeredRedo) groups(rec *logstore.Recovery) error {
 		}
 		for i := before; i < len(r.ops) && g.No <= base; i++ {
 			if ref := r.ops[i].Ref; ref != nil {
-				r.old[ref.ID] = true
+				r.old[*ref] = true
 			}
 		}
 		r.e.redoBytes.add(int64(len(g.Pages)) * logstore.PageSize)
@@ -78,7 +78,7 @@ func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
 		return err
 	}
 	before, count := len(r.ops), uint64(0)
-	rerr := readRedoStream(stream, func(op btree.Op) { r.ops = append(r.ops, op) }, func(x redoLayers) {
+	rerr := readGroupRedo(stream, g, func(op btree.Op) { r.ops = append(r.ops, op) }, func(x redoLayers) {
 		count++
 		if err == nil {
 			err = r.layer(x)
@@ -138,7 +138,7 @@ func (r *layeredRedo) applyOps() error {
 	for i := range r.ops {
 		if i+1 == len(r.ops) || !bytes.Equal(r.ops[i].Key, r.ops[i+1].Key) {
 			keep = append(keep, r.ops[i])
-		} else if ref := r.ops[i].Ref; ref != nil && !r.old[ref.ID] {
+		} else if ref := r.ops[i].Ref; ref != nil && !r.old[*ref] {
 			r.p.batch.Drop(*ref)
 		}
 	}

@@ -98,7 +98,7 @@ func (e *Engine) crowded() bool {
 
 // leaves returns about how many pages the tree has: most that are dirty have a place already, or most have none yet. Baton holder.
 func (e *Engine) leaves() int64 {
-	return max(e.store.SpaceStats().LiveBytes, e.sizes().dirty) / logstore.PageSize
+	return max(e.treeBytes(), e.sizes().dirty) / logstore.PageSize
 }
 
 // Pending reports whether commits are visible that the tree does not have yet: a cursor waits for the baton then.
@@ -185,10 +185,16 @@ func (e *Engine) changedPages(ops, bytes int64) int64 {
 	return min(ops, e.livePages()+e.sizes().must+grown) + grown
 }
 
+// treeBytes returns the bytes of live pages, without those of logged values.
+func (e *Engine) treeBytes() int64 {
+	s := e.store.SpaceStats()
+	return s.LiveBytes - s.LoggedBytes
+}
+
 // livePages bounds the pages of the tree that have room of their own: those that live, and those that a flush in flight brings to life.
 func (e *Engine) livePages() int64 {
 	unplaced := e.pages.Unplaced() // first: what gets its place in between counts twice, not never
-	return unplaced + e.store.SpaceStats().LiveBytes/logstore.PageSize
+	return unplaced + e.treeBytes()/logstore.PageSize
 }
 
 // drop forgets the first batches, which have the first ops.

@@ -56,7 +56,7 @@ func (p *pending) stint(seq uint64) (upto uint64) {
 
 // logFirst logs what Buffered commits have left in memory, for a baton holder who is about to merge for long. An error has poisoned the store.
 func (e *Engine) logFirst() {
-	if p := &e.pending; len(e.redo) > 0 && (p.aside.Load() != nil || len(p.ops) > stintOps) {
+	if p := &e.pending; e.waiting() > 0 && (p.aside.Load() != nil || len(p.ops) > stintOps) {
 		_ = e.writeRedo()
 	}
 }

@@ -292,7 +292,7 @@ func TestPendingDuringAFlush(t *testing.T) {
 	const records, size = 1000, 1010 // three to a leaf; no more than may be pending
 	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
 	turn, looks := 0, map[int]func(){}
-	e := newEngine(t, Options{Durability: Durable, Manual: true, StepPages: 4, Step: func(StepPoint) {
+	e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Durable, Manual: true, StepPages: 4, Step: func(StepPoint) {
 		turn++
 		if look := looks[turn]; look != nil {
 			look()

@@ -17,7 +17,8 @@ import (
 //	layer   6 | number of lists uvarint | address of each u64: their extents, in a row, are a layer of a write set; the older layer first
 //	owned   7 | length of the list uvarint | address u64: its extents are the pages of runs that layers lead to
 //	lost    8 | kind of the reference u8 | key length uvarint | value length uvarint | address u64: a run that no record leads to
-//	end     0 | zeros to the end of the page
+//	logged  9 | key length uvarint | value length uvarint | key | value: a put whose value stays here; in one page, which begins with a record
+//	end     0 | zeros to the end of the page; the next record begins the next page
 //
 // Codes 5 (delete of a range) and bits 6 (a tree id follows the code) and 7 (an expiry follows) are reserved; a stream with them is
 // refused.
@@ -30,6 +31,7 @@ const (
 	redoLayer  = 6
 	redoOwned  = 7
 	redoLost   = 8
+	redoLogged = 9
 )
 
 // redoLayers is a redo record of a write set that was not kept in memory: one of its fields is set.
@@ -116,6 +118,12 @@ func readRedo(b []byte, f func(op btree.Op)) error { return readRedoStream(b, f,
 
 // readRedoStream is readRedo for any stream. Records of layers go to layers.
 func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) error {
+	return readRedoAt(b, func(op btree.Op, _ int, _ bool) { f(op) }, layers)
+}
+
+// readRedoAt is readRedoStream that tells f where in the stream each record ends, and whether it is a put whose value stays there.
+func readRedoAt(b []byte, f func(op btree.Op, end int, logged bool), layers func(redoLayers)) error {
+	all := len(b)
 	take := func(n uint64) ([]byte, bool) {
 		if n > uint64(len(b)) {
 			return nil, false
@@ -134,8 +142,9 @@ func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) erro
 	}
 	for len(b) > 0 {
 		code := b[0]
-		if code == redoEnd {
-			return nil
+		if code == redoEnd { // of the page
+			b = b[min((len(b)-1)%logstore.BodySize+1, len(b)):]
+			continue
 		}
 		b = b[1:]
 		if code >= redoLayer && code <= redoLost {
@@ -151,11 +160,11 @@ func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) erro
 			continue
 		}
 		klen, ok := length()
-		if !ok || klen > btree.MaxKey || code > redoList {
+		if !ok || klen > btree.MaxKey || code > redoList && code != redoLogged {
 			return errRedo
 		}
 		var vlen uint64
-		if code == redoPut {
+		if code == redoPut || code == redoLogged {
 			if vlen, ok = length(); !ok {
 				return errRedo
 			}
@@ -165,8 +174,11 @@ func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) erro
 			return errRedo
 		}
 		switch code {
-		case redoPut:
+		case redoPut, redoLogged:
 			if op.Value, ok = take(vlen); !ok || !btree.FitsInline(int(klen), int(vlen)) {
+				return errRedo
+			}
+			if code == redoLogged && (all-len(b)-1)/logstore.BodySize != (all-len(b)-int(klen+vlen))/logstore.BodySize {
 				return errRedo
 			}
 		case redoDelete:
@@ -182,7 +194,7 @@ func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) erro
 			}
 			b = b[8:]
 		}
-		f(op)
+		f(op, all-len(b), code == redoLogged)
 	}
 	return nil
 }

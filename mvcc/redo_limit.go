@@ -16,7 +16,7 @@ const (
 
 // redoLimit returns the bytes of redo at which a flush is due.
 func (e *Engine) redoLimit() int64 {
-	return redoLimit(e.opts.RedoLimit, e.crowd.bound.Load()-e.store.SpaceStats().LiveBytes)
+	return redoLimit(e.opts.RedoLimit, e.crowd.bound.Load()-e.store.SpaceStats().PackedBytes)
 }
 
 // redoLimit returns the limit if there may be so many bytes beside what lives.

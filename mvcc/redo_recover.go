@@ -76,7 +76,7 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 		} else if bodies, err = e.store.AppendBodies(bodies, g.Pages, logstore.KindRecord); err != nil {
 			return nil, 0, err
 		}
-		if err := readRedo(bodies[from:len(bodies):len(bodies)], func(op btree.Op) { ops = append(ops, op) }); err != nil {
+		if err := readGroupRedo(bodies[from:len(bodies):len(bodies)], g, func(op btree.Op) { ops = append(ops, op) }, nil); err != nil {
 			return nil, 0, err
 		}
 		if uint64(len(ops)-before) != g.Count {

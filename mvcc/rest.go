@@ -63,7 +63,7 @@ func (e *Engine) restDue() bool {
 // restGarbage returns the bytes of dead pages beside live ones that rest cleans away.
 func (e *Engine) restGarbage(s logstore.SpaceStats) int64 {
 	_, dead := e.store.Victims(e.keeper.cleaner.stuck, true)
-	return max(0, dead*logstore.PageSize-s.LiveBytes/restDead)
+	return max(0, dead*logstore.PageSize-s.PackedBytes/restDead)
 }
 
 // loose reports whether leaves are to be filled up. The caller holds the baton and keeper.mu.
@@ -73,9 +73,10 @@ func (e *Engine) loose(s logstore.SpaceStats) bool {
 	} else if r.filling != nil { // under way
 		return true
 	}
-	payload, known := e.pages.PayloadBytes(e.records)
-	return known && s.LiveBytes*restLoose > payload*restTight && s.LiveBytes*restLoose <= payload*treeFactor/2*restLoose &&
-		s.LiveBytes-payload >= restLeast*e.segmentBytes()
+	payload, _, known := e.pages.PayloadBytes(e.records)
+	live := s.LiveBytes - s.LoggedBytes
+	return known && live*restLoose > payload*restTight && live*restLoose <= payload*treeFactor/2*restLoose &&
+		live-payload >= restLeast*e.segmentBytes()
 }
 
 // fillUp fills up some leaves. An error ends it until the next commit. The caller holds keeper.mu.
@@ -142,7 +143,7 @@ func (e *Engine) rest() error {
 	}
 	victims, dead := e.store.Victims(e.keeper.cleaner.stuck, true)
 	s := e.store.SpaceStats()
-	n, moved, over := 0, int64(0), dead-s.LiveBytes/restDead/logstore.PageSize
+	n, moved, over := 0, int64(0), dead-s.PackedBytes/restDead/logstore.PageSize
 	for n < len(victims) && over > 0 && moved+victims[n].Live <= restMoved/logstore.PageSize {
 		moved += victims[n].Live
 		over -= int64(e.store.SegmentPages()) - victims[n].Live

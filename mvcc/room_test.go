@@ -14,7 +14,7 @@ import (
 // told that something was gained.
 func TestDrainAsFarAsItGoes(t *testing.T) {
 	opts := tiny(Durable)
-	opts.Manual = true
+	opts.Manual, opts.KeepInline = true, true
 	e := newEngine(t, opts)
 	const keys = 30_000
 	key := func(i int) []byte { return fmt.Appendf(nil, "key-%05d", i) }

@@ -118,14 +118,20 @@ func sameCell(a, b *override.Snapshot, x, y btree.Cell) (bool, error) {
 	if rx == ry {
 		return true, nil
 	}
-	if rx.Kind != btree.Run || rx.ValueLen != ry.ValueLen || rx.KeyLen != ry.KeyLen {
+	if rx.Kind == btree.Extents || rx.ValueLen != ry.ValueLen || rx.KeyLen != ry.KeyLen {
 		return false, nil
 	}
-	vx, err := a.Run(rx)
+	read := func(s *override.Snapshot, c btree.Cell) ([]byte, error) {
+		if c.Kind() == btree.Logged {
+			return s.Logged(c.Key(), c.Ref())
+		}
+		return s.Run(c.Ref())
+	}
+	vx, err := read(a, x)
 	if err != nil {
 		return false, err
 	}
-	vy, err := b.Run(ry)
+	vy, err := read(b, y)
 	return bytes.Equal(vx, vy), err
 }
 

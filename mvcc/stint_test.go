@@ -47,7 +47,7 @@ func TestStints(t *testing.T) {
 				}
 				require.NoError(t, tx.Commit())
 			}
-			e = newEngine(t, Options{Durability: Durable, Manual: true, MemoryLimit: 256 << 20, Step: func(p StepPoint) {
+			e = newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Durable, Manual: true, MemoryLimit: 256 << 20, Step: func(p StepPoint) {
 				if p != StepBetween || !beside {
 					return
 				}

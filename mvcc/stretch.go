@@ -2,6 +2,10 @@ package mvcc
 
 import "flashdbm/internal/btree"
 
+// loggedAhead is how many logged values are fetched ahead, all at once: they lie anywhere in the log, and memory answers such loads together
+// only if nothing that waits for one of them comes between.
+const loggedAhead = 16
+
 // Stretch calls yield for the record that the cursor is on and for those after it that lie in the same page, below to (nil is no bound)
 // and whole in it, without the work that Next does for each. It stops where the transaction writes something or yield returns false, and
 // leaves the cursor on the last record it yielded. more is false if yield wanted no more or has ended the transaction; any is false if the
@@ -16,13 +20,34 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 		return false, true
 	}
 	from := i
+	ahead := i
 	more = true
 	for ; more && i < end; i++ {
 		cell := leaf.Cell(i)
-		if cell.Kind() != btree.Inline || cell.IsLong() {
-			break
+		value := cell.Value()
+		switch kind := cell.Kind(); {
+		case kind == btree.Logged:
+			if i >= ahead {
+				for ahead = i; ahead < min(end, i+loggedAhead); ahead++ {
+					if next := leaf.Cell(ahead); next.Kind() == btree.Logged {
+						c.tx.snap.Ahead(next.Ref())
+					}
+				}
+			}
+			if value, err = c.tx.snap.Logged(cell.Key(), cell.Ref()); err != nil {
+				if i > from {
+					c.tree.MoveTo(i - 1)
+				}
+				return i > from, true // Value says what is wrong
+			}
+		case kind != btree.Inline || cell.IsLong():
+			if i == from {
+				return false, true
+			}
+			c.tree.MoveTo(i - 1)
+			return true, true
 		}
-		more = yield(cell.Key(), cell.Value())
+		more = yield(cell.Key(), value)
 		if c.tx.ended { // the leaf may be gone, and the set be another transaction's; the next move says so
 			return true, more
 		}

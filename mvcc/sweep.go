@@ -72,7 +72,7 @@ func (e *Engine) noteGrowth() {
 	if e.pending.aside.Load() != nil {
 		return
 	}
-	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.total+int64(len(e.redo)), e.pending.merged.Load()
+	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.total+e.waiting(), e.pending.merged.Load()
 	if since := redo - g.redo; seq != g.seq && since >= e.redoLimit()/mostParts {
 		*g = growth{pages: (asked - g.asked - g.own) * e.redoLimit() / since, asked: asked, redo: redo, seq: seq}
 	}
@@ -101,7 +101,7 @@ func (e *Engine) mayParts() int {
 
 // partDue reports whether the next of n parts should be flushed. Baton holder.
 func (e *Engine) partDue(n int) bool {
-	return n > 1 && e.redoBytes.sinceBase()+int64(len(e.redo)) >= e.redoLimit()/int64(n+partsAhead)
+	return n > 1 && e.redoBytes.sinceBase()+e.waiting() >= e.redoLimit()/int64(n+partsAhead)
 }
 
 // firstPart reports whether the next part is the first behind a flush of all, of which it better takes the rest as well. Redo starts at the base of
@@ -279,7 +279,7 @@ func (e *Engine) planPart(n int) (*override.Part, error) {
 // provideFor makes sure that a flush of so many pages has room. Baton holder.
 func (e *Engine) provideFor(pages int64) error {
 	e.rebalance(0)
-	missing := max(0, withMargin(pages)+redoPages(int64(len(e.redo)))-e.held)
+	missing := max(0, withMargin(pages)+redoPages(e.waiting())-e.held)
 	err := e.store.Reserve(missing, true)
 	if err == nil {
 		e.held += missing

@@ -78,7 +78,7 @@ func TestLonely(t *testing.T) {
 // TestPartsAreFolded: the table names what was written lately, not all that ever was.
 func TestPartsAreFolded(t *testing.T) {
 	inTurn(t)
-	opts := Options{Manual: true, RedoLimit: 1 << 20}
+	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)
 	const records = 20_000
@@ -182,7 +182,7 @@ func TestPartOfWhatGoes(t *testing.T) {
 // TestFirstPartIsOfAll: behind a large flush the first part takes all that is dirty if that is little beside it, so that redo, and what it keeps,
 // starts behind what that flush wrote. What follows goes by part.
 func TestFirstPartIsOfAll(t *testing.T) {
-	opts := Options{Manual: true, RedoLimit: 1 << 20}
+	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)
 	const records, apart = 20_000, 50
@@ -225,7 +225,7 @@ func TestFirstPartIsOfAll(t *testing.T) {
 // TestFirstRound: behind a load parts begin where its last flush does, while little of what that wrote is dirty again; and nothing of that
 // moves for the sake of its segment, which is not used again before the round is over.
 func TestFirstRound(t *testing.T) {
-	opts := Options{Manual: true, RedoLimit: 1 << 20}
+	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)
 	const records, flushes = 20_000, 4
@@ -273,7 +273,7 @@ func TestFirstRound(t *testing.T) {
 func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 	const records = 4000
 	key := func(i int) []byte { return fmt.Appendf(nil, "%08d", i) }
-	e := newEngine(t, Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}})
+	e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}})
 	tx := begin(t, e, TxOptions{})
 	for i := range records {
 		require.NoError(t, tx.Put(key(i), make([]byte, 1500)))
@@ -309,7 +309,7 @@ const sparseRecords, sparseLeaf = 20_000, 9 // of newSparse, all and of a leaf
 func newSparse(t *testing.T) (e *Engine, put func(from, to int, which func(i int) bool)) {
 	inTurn(t)
 	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
-	opts.PartBytes = 64 << 10
+	opts.PartBytes, opts.KeepInline = 64<<10, true
 	e = newEngine(t, opts)
 	put = func(from, to int, which func(i int) bool) {
 		tx := begin(t, e, TxOptions{})

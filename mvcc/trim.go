@@ -101,7 +101,7 @@ func (e *Engine) trimFrom(least int) {
 
 // trimAtClose leaves no more of a file behind than is worth it: nothing says when there will be another turn.
 func (e *Engine) trimAtClose() error {
-	for range 4 {
+	for range 8 {
 		e.keeper.turn.set(0)
 		gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0)
 		if gain < int64(e.store.SegmentPages())*logstore.PageSize {

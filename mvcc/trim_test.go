@@ -15,7 +15,7 @@ import (
 // although redo is short, and the space goes back.
 func TestRedoIsCutShort(t *testing.T) {
 	inTurn(t)
-	opts := Options{Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
+	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)
 	const records, parts = 20_000, 32

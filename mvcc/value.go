@@ -14,10 +14,14 @@ func (tx *Tx) cellValue(c btree.Cell) ([]byte, error) {
 	if c.Kind() == btree.Inline {
 		return c.Value(), nil
 	}
-	return tx.refValue(c.Ref())
+	return tx.refValue(c.Key(), c.Ref())
 }
 
-func (tx *Tx) refValue(ref btree.Ref) ([]byte, error) {
+// refValue returns the value that ref of a record leads to. The key of a logged one is inline.
+func (tx *Tx) refValue(key []byte, ref btree.Ref) ([]byte, error) {
+	if ref.Kind == btree.Logged {
+		return tx.snap.Logged(key, ref)
+	}
 	if ref.Kind == btree.Run {
 		return tx.snap.Run(ref)
 	}
@@ -36,7 +40,7 @@ func (tx *Tx) foundValue(f found) ([]byte, error) {
 	case f.redone.Ref == nil:
 		return f.redone.Value, nil
 	}
-	return tx.refValue(*f.redone.Ref)
+	return tx.refValue(f.redone.Key, *f.redone.Ref)
 }
 
 // ref returns where the value is, the zero Ref if it is inline.

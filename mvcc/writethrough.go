@@ -8,7 +8,7 @@ import "flashdbm/logstore"
 
 // sharesPage reports whether the batch may share a page: it has no long values, and its redo fits.
 func (e *Engine) sharesPage(b *batch) bool {
-	return e.opts.Durability == WriteThrough && !b.runs && len(e.redo) <= logstore.BodySize
+	return e.opts.Durability == WriteThrough && !b.runs && !b.logged && len(e.redo) <= logstore.BodySize
 }
 
 // writeThrough logs the batch behind what the last page has, or in a page that others may share.

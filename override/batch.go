@@ -94,6 +94,9 @@ func (b *Batch) Remove(id btree.PageID) {
 // Drop notes that a value left the tree.
 func (b *Batch) Drop(ref btree.Ref) {
 	b.p.deaths.add(ref, b.p.store.SegmentPages())
+	if ref.Kind == btree.Logged {
+		return
+	}
 	b.p.doomed += logstore.RunPages(int64(ref.KeyLen) + int64(ref.ValueLen))
 }
 

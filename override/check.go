@@ -110,7 +110,8 @@ func (t *Installed) Check(ctx context.Context) []error {
 	if err != nil {
 		return []error{err}
 	}
-	return t.live.Check(func(a logstore.Addr) (must, may bool) { return used.Has(a), used.Has(a) || born.Has(a) })
+	problems := t.live.Check(func(a logstore.Addr) (must, may bool) { return used.Has(a), used.Has(a) || born.Has(a) })
+	return append(problems, t.live.CheckLogged(used.Logged, born.Logged)...)
 }
 
 // used returns the pages that the tree and its values use.
@@ -137,7 +138,12 @@ func (t *Installed) used(ctx context.Context) (used *logstore.UsedPages, err err
 			return err
 		}
 		for i := 0; n.IsLeaf() && i < n.Count(); i++ {
-			if c := n.Cell(i); c.Kind() != btree.Inline {
+			c := n.Cell(i)
+			if c.Kind() == btree.Logged {
+				if err := p.store.UseLogged(used, logstore.Place(c.Ref().ID), c.Key(), int(c.Ref().ValueLen)); err != nil {
+					return err
+				}
+			} else if c.Kind() != btree.Inline {
 				if err := use(c.Ref().ID, func(a logstore.Addr) error { return p.useValue(used, a, c.Ref()) }); err != nil {
 					return err
 				}
@@ -174,8 +180,12 @@ func (p *Pages) useValue(used *logstore.UsedPages, a logstore.Addr, ref btree.Re
 	return err
 }
 
-// CheckValue reads a long value whole. No other value of the snapshot may have its pages: those of the values before are in used.
-func (s *Snapshot) CheckValue(used *logstore.UsedPages, ref btree.Ref) error {
+// CheckValue reads the value of c, which is not inline, whole. No other value of the snapshot may have its pages: those of the values before are in used.
+func (s *Snapshot) CheckValue(used *logstore.UsedPages, c btree.Cell) error {
+	ref := c.Ref()
+	if ref.Kind == btree.Logged {
+		return s.pages.store.UseLogged(used, logstore.Place(ref.ID), c.Key(), int(ref.ValueLen))
+	}
 	a, err := s.pages.addrAt(ref.ID, s.seq)
 	if err != nil {
 		return err
@@ -206,6 +216,10 @@ func (s *Snapshot) CheckValue(used *logstore.UsedPages, ref btree.Ref) error {
 func (t *Installed) bornPages() (*logstore.UsedPages, error) {
 	pages := t.p.store.NewUsedPages()
 	for _, b := range t.births {
+		if b.mask != 0 {
+			pages.AddLogged(b.addr, b.mask)
+			continue
+		}
 		if _, err := t.p.store.UseListOnce(pages, b.addr); err != nil {
 			return nil, err
 		}

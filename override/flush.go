@@ -202,6 +202,9 @@ func (f *Flush) Write() (done bool, err error) {
 	count := f.first
 	if f.next == len(f.work) {
 		f.dying = p.dying(f.deaths.refs)
+		for a, m := range f.deaths.logged {
+			f.dying = append(f.dying, Extent{a, loggedDeath | int64(m)})
+		}
 		g.Write(logstore.KindFlush, f.stream())
 		count = uint64(f.records)
 	}
@@ -245,7 +248,7 @@ func (f *Flush) Install() (done bool) {
 		p.limbo.entries = append(p.limbo.entries, leavingEntry{r.entry, p.seq})
 	}
 	for _, d := range f.dying {
-		p.store.Kill(d.Addr, d.Pages, p.seq)
+		p.kill(d, p.seq)
 	}
 	p.flush = nil
 	f.slot.Release()

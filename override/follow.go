@@ -245,11 +245,8 @@ func (p *Pages) followFlush(g *logstore.ScannedGroup, stream []byte) (rebased bo
 			p.store.KillNode(id, 0)
 		}
 	}
-	for _, d := range end.dying {
-		if !p.store.InFile(d.Addr, d.Pages) {
-			return false, p.badFlush(g.No, d.Addr)
-		}
-		p.store.Kill(d.Addr, d.Pages, 0)
+	if err := p.killListed(g.No, end.dying); err != nil {
+		return false, err
 	}
 	p.rebase(end.base, end.redo, end.records)
 	return true, nil

@@ -20,7 +20,9 @@ func (p *Pages) CanPageGroup() bool {
 }
 
 // nothingPending reports whether no value was dropped and no name folded away since the last flush.
-func (p *Pages) nothingPending() bool { return len(p.deaths.refs) == 0 && len(p.retired) == 0 }
+func (p *Pages) nothingPending() bool {
+	return len(p.deaths.refs) == 0 && len(p.deaths.logged) == 0 && len(p.retired) == 0
+}
 
 // LeafOf returns the leaf of the newest tree to which a record with the given key belongs, and whether it is dirty. Baton holder.
 func (p *Pages) LeafOf(key []byte) (leaf logstore.PageID, dirty bool, err error) {

@@ -98,11 +98,17 @@ func (p *Pages) recoverGroup(g *logstore.ScannedGroup, tableBase uint64, parts m
 // recoverBirths marks the values that a group carries, whatever became of them later.
 func (p *Pages) recoverBirths(g *logstore.ScannedGroup) error {
 	for _, page := range g.Pages {
+		if page.Kind == logstore.KindRecord && page.Name > 0 {
+			if page.Name > logstore.MaxLogged {
+				return fmt.Errorf("%w: %s: page %d with %d values", logstore.ErrCorrupt, p.store.Path(), page.Addr, page.Name)
+			}
+			p.BornLogged(g.No, page.Addr, uint16(1<<page.Name-1), 0, 0)
+		}
 		if page.Kind != logstore.KindRun {
 			continue
 		}
 		p.store.MarkLive(page.Addr, page.Run, 0)
-		p.births = append(p.births, birth{g.No, page.Addr})
+		p.births = append(p.births, birth{group: g.No, addr: page.Addr})
 		extents, err := p.store.ListAt(page.Addr)
 		if err != nil {
 			return err
@@ -188,11 +194,8 @@ func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase 
 			p.store.KillNode(id, 0)
 		}
 	}
-	for _, d := range end.dying {
-		if !p.store.InFile(d.Addr, d.Pages) {
-			return p.badFlush(g.No, d.Addr)
-		}
-		p.store.Kill(d.Addr, d.Pages, 0)
+	if err := p.killListed(g.No, end.dying); err != nil {
+		return err
 	}
 	p.base, p.redo, p.baseRecords = end.base, end.redo, end.records
 	p.born.Store(end.born)

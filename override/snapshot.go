@@ -47,6 +47,19 @@ func (s *Snapshot) Run(ref btree.Ref) ([]byte, error) {
 	return payload[ref.KeyLen:], nil
 }
 
+// Logged returns the value of key whose place ref has: a slice of the mapping, or of a page in memory that no sync has covered.
+func (s *Snapshot) Logged(key []byte, ref btree.Ref) ([]byte, error) {
+	place := logstore.Place(ref.ID)
+	b, err := s.pages.store.Logged(place, key, int(ref.ValueLen))
+	if s.pages.follow != nil {
+		return b, s.pages.stillThere(place.Addr(), s.seq, err)
+	}
+	return b, err
+}
+
+// Ahead says that Logged will be called for ref soon.
+func (s *Snapshot) Ahead(ref btree.Ref) { s.pages.store.Ahead(logstore.Place(ref.ID)) }
+
 // Extents returns the pieces of the large value that ref names; together they have ref.ValueLen bytes.
 func (s *Snapshot) Extents(ref btree.Ref) ([]logstore.Extent, error) {
 	payload, err := s.pages.runAt(ref.ID, s.seq)

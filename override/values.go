@@ -14,17 +14,51 @@ type Extent struct {
 	Pages int64
 }
 
+// loggedDeath marks the Pages of an Extent that is a mask of dead logged values of one page.
+const loggedDeath = 1 << 31
+
+// kill lets the pages, or the logged values of a page, that a flush lists die.
+func (p *Pages) kill(d Extent, seq uint64) {
+	if d.Pages&loggedDeath != 0 {
+		p.store.KillLogged(d.Addr, uint16(d.Pages), seq)
+		return
+	}
+	p.store.Kill(d.Addr, d.Pages, seq)
+}
+
+// killListed is kill of what the flush that ends in a group lists, which recovery has read.
+func (p *Pages) killListed(group uint64, dying []Extent) error {
+	for _, d := range dying {
+		pages := d.Pages
+		if pages&loggedDeath != 0 {
+			pages = 1
+		}
+		if !p.store.InFile(d.Addr, pages) {
+			return p.badFlush(group, d.Addr)
+		}
+		p.kill(d, 0)
+	}
+	return nil
+}
+
 // birth is a run, or a large value's list, that entered the log after the base. Its pages live whether or not it is in the tree still.
 type birth struct {
 	group uint64
 	addr  logstore.Addr
+	mask  uint16 // of logged values of the page; 0: a run
 }
 
 // Born notes a run that the group being built carries: it lives from now on, and readers at seq or above may come to it. payload is its
 // length in bytes. Baton holder.
 func (p *Pages) Born(group uint64, a logstore.Addr, payload int64, seq uint64) {
 	p.store.MarkLive(a, logstore.RunPages(payload), seq)
-	p.births = append(p.births, birth{group, a})
+	p.births = append(p.births, birth{group: group, addr: a})
+}
+
+// BornLogged is Born for logged values of a page, of so many bytes together, 0 if that is not known. Baton holder.
+func (p *Pages) BornLogged(group uint64, a logstore.Addr, mask uint16, bytes int, seq uint64) {
+	p.store.BearLogged(a, mask, bytes, seq)
+	p.births = append(p.births, birth{group, a, mask})
 }
 
 // forgetBirths drops the births up to the base: of those, what lives is in the installed tree.
@@ -39,10 +73,19 @@ func (p *Pages) forgetBirths() {
 // deaths are values that left the tree and whose pages no flush has listed yet.
 type deaths struct {
 	refs    []btree.Ref
-	entries int // of a flush's stream that they take, as far as their lengths say: see most
+	logged  map[logstore.Addr]uint16 // masks of logged values, by page
+	entries int                      // of a flush's stream that they take, as far as their lengths say: see most
 }
 
 func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
+	if ref.Kind == btree.Logged {
+		if d.logged == nil {
+			d.logged = map[logstore.Addr]uint16{}
+		}
+		place := logstore.Place(ref.ID)
+		d.logged[place.Addr()] |= place.Mask()
+		return
+	}
 	d.refs = append(d.refs, ref)
 	d.entries++
 	if ref.Kind == btree.Extents { // one extent per segment, or less; of segment 0, pages from 3 on are for use
@@ -54,7 +97,7 @@ func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
 // most returns how many entries of a flush's stream the deaths take at most, in a file of so many pages. A list is read once and its extents
 // do not overlap, so they are no more than there are pages, whatever lengths the references of a hostile file have.
 func (d *deaths) most(pages logstore.Addr) int {
-	return int(min(uint64(d.entries), uint64(len(d.refs))+pages))
+	return int(min(uint64(d.entries), uint64(len(d.refs))+pages)) + len(d.logged)
 }
 
 // dying lists the pages of dead values. It reads the lists of large values only. A list that is damaged says nothing of its pages: they

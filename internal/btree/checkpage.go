@@ -113,13 +113,18 @@ func (c *pageCheck) record(i, keyLen, valueLen int, value []byte) error {
 	switch {
 	case keyLen&keyReserved != 0:
 		return c.errorf("record %d: key flags %#x", i, keyLen)
-	case valueLen&(valueExpires|valueReserved) != 0 || kind > Extents:
+	case valueLen&(valueExpires|valueReserved) != 0 || kind > Logged:
 		return c.errorf("record %d: value flags %#x", i, valueLen)
-	case keyBytes > MaxInlineKey || long && (keyBytes != MaxInlineKey || kind == Inline):
+	case keyBytes > MaxInlineKey || long && (keyBytes != MaxInlineKey || kind == Inline || kind == Logged):
 		return c.errorf("record %d: key of %d bytes, flags %#x", i, keyBytes, keyLen)
 	case kind == Inline && !FitsInline(keyBytes, len(value)):
 		return c.errorf("record %d: key of %d and value of %d bytes in the page", i, keyBytes, len(value))
 	case kind == Inline:
+		return nil
+	case kind == Logged:
+		if len(value) != loggedBytes || !FitsInline(keyBytes, int(binary.LittleEndian.Uint16(value[placeLengthAt:]))) {
+			return c.errorf("record %d: place of %d bytes", i, len(value))
+		}
 		return nil
 	case len(value) != refBytes:
 		return c.errorf("record %d: reference of %d bytes", i, len(value))

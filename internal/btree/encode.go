@@ -69,8 +69,23 @@ func (n Node) exactPrefix() int {
 	return commonPrefix(n.key(0), n.key(n.Count()-1))
 }
 
-// LeafBytes returns how many records the image of a leaf has, and what their keys and values take in it.
-func LeafBytes(body []byte) (records, bytes int) {
+// LeafBytes returns how many records the image of a leaf has, what their keys and values take in it, and how many bytes their logged values
+// have elsewhere.
+func LeafBytes(body []byte) (records, bytes, logged int) {
 	le := binary.LittleEndian
-	return int(le.Uint16(body[countAt:])), int(le.Uint16(body[cellBytesAt:]))
+	records, bytes = int(le.Uint16(body[countAt:])), int(le.Uint16(body[cellBytesAt:]))
+	slot, step := body[headerBytes+records*headBytes:], leafSlotBytes
+	if body[flagsAt]&flagEven != 0 {
+		step = 0
+	}
+	at := leafBytes(records, 0, step == 0)
+	for i := range records {
+		lengths := slot[i*step+2:]
+		key, value := int(le.Uint16(lengths)&lengthMask), int(le.Uint16(lengths[2:]))
+		if ValueKind(value>>kindShift&kindMask) == Logged {
+			logged += int(le.Uint16(body[at+key+placeLengthAt:]))
+		}
+		at += key + value&lengthMask
+	}
+	return records, bytes, logged
 }

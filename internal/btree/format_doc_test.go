@@ -210,10 +210,12 @@ func TestFormatLimits(t *testing.T) {
 	}, d.Table("Limits").Numbers("limit", "bytes"))
 	require.Equal(t, map[string]uint64{
 		"in the cell": uint64(Inline), "in a value run; the cell has a reference": uint64(Run),
-		"in extents, which a run lists; the cell has a reference": uint64(Extents),
+		"in extents, which a run lists; the cell has a reference":             uint64(Extents),
+		"in the page of a record group that carried it; the cell has a place": uint64(Logged),
 	}, d.Table("Value kinds").Numbers("value", "kind"))
 	require.Contains(t, d.Layout("Node", nil).Field("level").Constraint, fmt.Sprintf("at most %d", MaxHeight))
 	require.Equal(t, refBytes, d.Layout("Reference", nil).End())
+	require.Equal(t, loggedBytes, d.Layout("Place", nil).End())
 }
 
 // encodedRoot returns the page image of the root, checked.

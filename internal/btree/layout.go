@@ -46,6 +46,8 @@ const (
 	leafEntryBytes  = headBytes + leafSlotBytes               // a record costs that beside its cell
 	innerEntryBytes = headBytes + innerSlotBytes + childBytes // a child costs that beside its tail
 	refBytes        = 20
+	loggedBytes     = 10 // of a Ref to a Logged value: place u64, length u16
+	placeLengthAt   = 8  // of that, where the length is
 
 	// roomBytes is what the entries and cells of one page may take.
 	roomBytes = BodySize - headerBytes
@@ -100,6 +102,7 @@ const (
 	Inline  ValueKind = 0 // in the leaf
 	Run     ValueKind = 1 // in a value run; the leaf has a Ref
 	Extents ValueKind = 2 // in private segments, whose list is a run; the leaf has a Ref
+	Logged  ValueKind = 3 // in the page of the log that carried it; the leaf has a Ref
 )
 
 // FitsInline reports whether a record with a key and a value of so many bytes is stored in its leaf. All others need a Ref.

@@ -79,6 +79,9 @@ func (c Cell) Ref() Ref {
 		return Ref{}
 	}
 	at := rawKeyLen(c.raw)
+	if c.Kind() == Logged {
+		return Ref{ID: load64(c.at, at), ValueLen: uint64(load16(c.at, at+placeLengthAt)), Kind: Logged}
+	}
 	return Ref{ID: load64(c.at, at), ValueLen: load64(c.at, at+8), KeyLen: load32(c.at, at+16), Kind: c.Kind()}
 }
 

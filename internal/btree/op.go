@@ -13,6 +13,12 @@ func (op *Op) inlineKey() []byte { return op.Key[:min(len(op.Key), MaxInlineKey)
 
 // cellLen returns the bytes of the cell of a put, and panics if no leaf can have it.
 func (op *Op) cellLen() int {
+	if op.Ref != nil && op.Ref.Kind == Logged {
+		if op.Ref.KeyLen != 0 || !FitsInline(len(op.Key), int(op.Ref.ValueLen)) {
+			panic("btree: reference does not belong to its record")
+		}
+		return len(op.Key) + loggedBytes
+	}
 	if op.Ref != nil {
 		long := uint32(0)
 		if len(op.Key) > MaxInlineKey {
@@ -35,6 +41,9 @@ func (op *Op) put(cell pointer, offset int) uint64 {
 	copy(slice(cell, 0, len(key)), key)
 	if op.Ref == nil {
 		copy(slice(cell, len(key), len(op.Value)), op.Value)
+	} else if op.Ref.Kind == Logged {
+		store64(cell, len(key), op.Ref.ID)
+		store16(cell, len(key)+placeLengthAt, int(op.Ref.ValueLen))
 	} else {
 		store64(cell, len(key), op.Ref.ID)
 		store64(cell, len(key)+8, op.Ref.ValueLen)
@@ -47,7 +56,11 @@ func (op *Op) put(cell pointer, offset int) uint64 {
 func (op *Op) lengths() uint32 {
 	keyLen, valueLen := len(op.inlineKey()), len(op.Value)
 	if op.Ref != nil {
-		valueLen = refBytes | int(op.Ref.Kind)<<kindShift
+		valueLen = refBytes
+		if op.Ref.Kind == Logged {
+			valueLen = loggedBytes
+		}
+		valueLen |= int(op.Ref.Kind) << kindShift
 	}
 	if len(op.Key) > MaxInlineKey {
 		keyLen |= keyLong

@@ -1,0 +1,358 @@
+package logstore
+
+import (
+	"fmt"
+	"math/bits"
+	"sync/atomic"
+)
+
+// A logged value stays in the page of the record group that carried it: a leaf refers to it by its place.
+//
+//	place: address of the page << 16 | offset in the page << 4 | ordinal of the value among the logged values of the page
+//
+// A page with logged values lives as long as one of them does. Which do is a mask of 16 bits a page.
+//
+//  1. A record with a logged value is not split, and a page with such values begins with a record: the value is one slice, and the cleaner
+//     finds it and its key in the page alone.
+//  2. A birth or a death may be noted again by recovery, and counts once. A count of values would not do.
+//  3. A value is born with its group. Before, who refers to it is in memory only: no flush is written before the group that has its values.
+//  4. The key of a value lies in front of it in its page, and every read compares it. So where a leaf and the space map contradict each
+//     other, and the page was written again, no value of another key is the answer.
+//  5. A page that no sync has covered is read from memory, where it stays until then: see unsynced.
+
+// Place says where a logged value is.
+type Place uint64
+
+// PlaceOf returns the place of a value that begins so many bytes behind the start of the body of the page at a.
+func PlaceOf(a Addr, at, ordinal int) Place {
+	return Place(a<<16 | uint64(MuxSize+at)<<4 | uint64(ordinal))
+}
+
+// MaxLogged is how many logged values a page may have.
+const MaxLogged = 16
+
+// LeastLogged is the least length of a logged value in bytes: so a page has no more of them than a mask has bits.
+const LeastLogged = 256
+
+func (p Place) Addr() Addr   { return Addr(p >> 16) }
+func (p Place) offset() int  { return int(p >> 4 & 0xFFF) }
+func (p Place) Mask() uint16 { return 1 << (p & 15) }
+
+// tailPages has the pages of one segment that no sync has covered, as they are in memory.
+type tailPages [1 << 8]atomic.Pointer[[PageSize]byte]
+
+// Record appends a redo record with a logged value to the stream of a record group, in one page: head, and value behind it. The value can
+// be read from now on. It returns the value's place, and whether it is the first one of its page.
+func (g *Group) Record(head, value []byte) (Place, bool) {
+	g.fit(len(head) + len(value))
+	g.Write(KindRecord, head)
+	if len(g.stream) == 0 {
+		panic("logstore: a record that is split")
+	}
+	p := &g.pages[g.filling]
+	at := PageSize - len(g.stream)
+	place := Place(p.addr<<16 | uint64(at)<<4 | uint64(p.values))
+	g.stream = g.stream[copy(g.stream, value):]
+	if p.values++; p.values > MaxLogged {
+		panic("logstore: too many logged values in a page")
+	}
+	if p.values == 1 {
+		g.s.keepTail(p.addr, p.buf)
+	}
+	return place, p.values == 1
+}
+
+// Append appends a redo record without a logged value.
+func (g *Group) Append(record []byte) {
+	g.fit(len(record))
+	g.Write(KindRecord, record)
+	if len(record) > BodySize && g.s.LogsValues() { // so that pages with logged values begin with a record
+		g.stream = nil
+	}
+}
+
+// fit ends the stream's page if a record of n bytes does not fit the rest of it, but fits a page.
+func (g *Group) fit(n int) {
+	if g.skind == KindRecord && g.s.LogsValues() && n > len(g.stream) && (n <= BodySize || len(g.stream) > 0) {
+		g.stream = nil
+	}
+}
+
+func (s *Store) keepTail(a Addr, buf []byte) {
+	c, o := s.chunkOf(a)
+	if c == nil {
+		panic("logstore: a logged value beyond the mapping")
+	}
+	b := c.sets()
+	b.unsynced.set(o)
+	t := b.tail[o>>8].Load()
+	if t == nil {
+		t = new(tailPages)
+		b.tail[o>>8].Store(t)
+	}
+	t[o&255].Store((*[PageSize]byte)(buf))
+}
+
+// UnsyncedBytes returns the bytes of pages with logged values that are written and kept in memory until a sync.
+func (s *Store) UnsyncedBytes() int64 { return s.unsynced.records.Load() * PageSize }
+
+// Logged returns a logged value of n bytes, verified at the first touch of its page; its key must lie in front of it. The slice is read-only.
+// It is of the mapping, and lives as Page's does; or of the page as it is in memory, where no sync has covered it. Any goroutine; no lock and
+// no allocation after that.
+func (s *Store) Logged(place Place, key []byte, n int) ([]byte, error) {
+	a, at := place.Addr(), place.offset()
+	if at < MuxSize+len(key) || at+n > PageSize {
+		return nil, s.pageError(a, "a value of %d bytes at byte %d", n, at)
+	}
+	var p []byte
+	if c, o := s.chunkOf(a); c != nil {
+		if b := c.bits.Load(); b != nil && b.record.has(o) {
+			p = c.page(o)
+		}
+	}
+	if p == nil {
+		var err error
+		if p, _, err = s.recordPage(a); err != nil {
+			return nil, err
+		}
+	}
+	if string(p[at-len(key):at]) != string(key) {
+		return nil, s.pageError(a, "at byte %d is the value of another key", at)
+	}
+	return p[at : at+n : at+n], nil
+}
+
+// recordPage returns a page of redo records. inMemory: it is not synced, and perhaps not written; only what was returned of it by place may be
+// looked at. Who finds neither it nor the record bit may verify the page: at a sync the bit is set before the page in memory is forgotten.
+func (s *Store) recordPage(a Addr) (p []byte, inMemory bool, err error) {
+	c, o := s.chunkOf(a)
+	if c != nil {
+		if b := c.bits.Load(); b != nil {
+			if t := b.tail[o>>8].Load(); t != nil {
+				if p := t[o&255].Load(); p != nil {
+					return p[:], true, nil
+				}
+			}
+			if b.record.has(o) {
+				return c.page(o), false, nil
+			}
+		}
+	}
+	if p, err = s.verifyPage(a, KindRecord); err != nil {
+		return nil, false, err
+	}
+	if c != nil && c.isChecked(o) {
+		c.sets().record.set(o)
+	}
+	return p, false, nil
+}
+
+// Ahead fetches the beginning of a logged value, which Logged is going to return: where several are needed, memory answers them together.
+//
+//go:noinline
+func (s *Store) Ahead(place Place) (sum byte) {
+	a, at := place.Addr(), place.offset()
+	if c, o := s.chunkOf(a); c != nil {
+		if b := c.bits.Load(); b != nil && b.record.has(o) {
+			return c.data[o*PageSize+uint64(at)]
+		}
+	}
+	return 0
+}
+
+// BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them. Their records have so many
+// bytes, 0 if that is not known.
+func (s *Store) BearLogged(a Addr, mask uint16, bytes int, birth uint64) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	g := &sp.segments[a/sp.segmentPages]
+	o := a % sp.segmentPages
+	g.birth = min(g.birth, birth)
+	if g.masks == nil {
+		g.masks = make([]uint16, sp.segmentPages)
+	}
+	if g.liveMap == nil {
+		g.liveMap = make([]uint64, sp.words)
+	}
+	if bytes == 0 { // at recovery: as if they filled the page
+		bytes = BodySize
+	}
+	defer sp.repacked(g, g.effective())
+	each := int32(bytes / bits.OnesCount16(mask))
+	if g.values > 0 {
+		each = (each + 7*g.valueBytes) / 8
+	} else {
+		sp.logged++
+	}
+	g.valueBytes = each
+	g.values += int32(bits.OnesCount16(mask &^ g.masks[o]))
+	if g.masks[o] == 0 {
+		g.loggedPages++
+		sp.loggedPages++
+		if g.liveMap[o/64]>>(o%64)&1 == 0 {
+			g.liveMap[o/64] |= 1 << (o % 64)
+			g.live++
+			sp.livePages++
+		}
+	}
+	g.masks[o] |= mask
+}
+
+// KillLogged notes that from seq on no new snapshot sees some logged values of the page at a.
+func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	g := &sp.segments[a/sp.segmentPages]
+	if g.masks == nil {
+		return
+	}
+	o := a % sp.segmentPages
+	died := g.masks[o] & mask
+	if died == 0 {
+		return
+	}
+	defer sp.repacked(g, g.effective())
+	g.values -= int32(bits.OnesCount16(died))
+	if g.values == 0 {
+		sp.logged--
+	}
+	g.masks[o] &^= mask
+	g.death = max(g.death, seq)
+	if g.masks[o] == 0 {
+		if g.noteDying(seq, sp.words); g.diedMap != nil {
+			g.diedMap[o/64] |= 1 << (o % 64)
+		}
+		g.liveMap[o/64] &^= 1 << (o % 64)
+		g.live--
+		g.loggedPages--
+		sp.loggedPages--
+		sp.livePages--
+	}
+}
+
+// checkLogged compares the counters of segment n with its masks.
+func (g *segment) checkLogged(n int) error {
+	var pages, values int
+	for o, m := range g.masks {
+		if m == 0 {
+			continue
+		}
+		pages++
+		values += bits.OnesCount16(m)
+		if g.liveMap[o/64]>>(o%64)&1 == 0 {
+			return fmt.Errorf("flashdbm: segment %d has logged values in a dead page", n)
+		}
+	}
+	if pages != int(g.loggedPages) || values != int(g.values) {
+		return fmt.Errorf("flashdbm: segment %d counts %d logged values in %d pages, its map %d in %d", n, g.values, g.loggedPages, values, pages)
+	}
+	return nil
+}
+
+// repacked counts what a segment takes packed, which took so much before.
+func (sp *space) repacked(g *segment, before int64) { sp.packedPages += g.effective() - before }
+
+// loggedIn returns which of the 64 pages of a word of the segment's map have logged values that live.
+func (g *segment) loggedIn(word uint64) (pages uint64) {
+	if g.loggedPages == 0 {
+		return 0
+	}
+	for i, m := range g.masks[word*64 : min((word+1)*64, uint64(len(g.masks)))] {
+		if m != 0 {
+			pages |= 1 << i
+		}
+	}
+	return pages
+}
+
+// effective returns what lives in a segment, in pages: of pages with logged values as much as those take that live.
+func (g *segment) effective() int64 {
+	if g.loggedPages == 0 {
+		return int64(g.live)
+	}
+	packed := max(BodySize/max(g.valueBytes, 1), 1) // in a page: what their records leave of it no cleaning would gain
+	return int64(g.live-g.loggedPages) + int64(min((g.values+packed-1)/packed, g.loggedPages))
+}
+
+// LoggedIn returns the live logged values of a segment: pages and masks.
+func (s *Store) LoggedIn(segment uint32) (pages []Addr, masks []uint16) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	g := &sp.segments[segment]
+	for o, m := range g.masks {
+		if m != 0 {
+			pages, masks = append(pages, s.firstPage(segment)+uint64(o)), append(masks, m)
+		}
+	}
+	return pages, masks
+}
+
+// RecordPage returns the body of a page of records.
+func (s *Store) RecordPage(a Addr) ([]byte, error) {
+	p, _, err := s.recordPage(a)
+	if err != nil {
+		return nil, err
+	}
+	return p[MuxSize:PageSize:PageSize], nil
+}
+
+// UseLogged adds the logged value, of n bytes, of a key. It is damage if it is not in the file, or if another reference leads to it, or to its page in
+// another way.
+func (s *Store) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
+	a := place.Addr()
+	if !s.InFile(a, 1) {
+		return s.pageError(a, "a reference leads to a value here, which is not in the file")
+	}
+	if p.Has(a) && (p.Logged(a) == 0 || p.Logged(a)&place.Mask() != 0) {
+		return s.pageError(a, "a second reference leads here")
+	}
+	p.AddLogged(a, place.Mask())
+	page, inMemory, err := s.recordPage(a)
+	if err != nil {
+		return err
+	}
+	if ordinal := PageID(place & 15); !inMemory && ordinal >= PageName(page) {
+		return s.pageError(a, "a reference leads to value %d of %d", ordinal, PageName(page))
+	}
+	_, err = s.Logged(place, key, n)
+	return err
+}
+
+// AddLogged adds logged values of a page.
+func (p *UsedPages) AddLogged(a Addr, mask uint16) {
+	p.Add(a, 1)
+	if p.logged == nil {
+		p.logged = map[Addr]uint16{}
+	}
+	p.logged[a] |= mask
+}
+
+// Logged returns which logged values of a page are in the set.
+func (p *UsedPages) Logged(a Addr) uint16 { return p.logged[a] }
+
+// CheckLogged is Check for logged values: must values of a page have to live, others than may values must not.
+func (l *Live) CheckLogged(must, born func(a Addr) uint16) (problems []error) {
+	for n := range l.end {
+		for o := range l.sp.segmentPages {
+			a := uint64(n)*l.sp.segmentPages + o
+			live := uint16(0)
+			if masks := l.masks[n]; masks != nil {
+				live = masks[o]
+			}
+			used := must(a)
+			if used&^live != 0 {
+				problems = append(problems, fmt.Errorf("%w: values %#x of page %d are in the tree and dead in the space map", ErrCorrupt, used&^live, a))
+			}
+			if extra := live &^ (used | born(a)); extra != 0 {
+				problems = append(problems, fmt.Errorf("%w: values %#x of page %d are live in the space map and in no tree", ErrCorrupt, extra, a))
+			}
+			if len(problems) >= 100 {
+				return problems
+			}
+		}
+	}
+	return problems
+}

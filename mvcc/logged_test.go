@@ -1,0 +1,299 @@
+package mvcc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/override"
+)
+
+// loggedWork writes random records with logged values, and some that are not, and keeps want.
+func loggedWork(t *testing.T, e *Engine, rng *rand.Rand, n int, want map[string]string) {
+	t.Helper()
+	for range n {
+		tx := begin(t, e, TxOptions{})
+		for range 1 + rng.IntN(4) {
+			key := fmt.Sprintf("key%04d", rng.IntN(400))
+			if rng.IntN(8) == 0 {
+				require.NoError(t, tx.Delete([]byte(key)))
+				delete(want, key)
+				continue
+			}
+			value := string(make([]byte, 1+rng.IntN(3))) + fmt.Sprintf("%0*d", 1+rng.IntN(1300), rng.Uint32())
+			if rng.IntN(20) == 0 { // a run, between the pages of the stream
+				value = fmt.Sprintf("%0*d", 6000, rng.Uint32())
+			}
+			require.NoError(t, tx.Put([]byte(key), []byte(value)))
+			want[key] = value
+		}
+		require.NoError(t, tx.Commit())
+	}
+}
+
+// loggedPlaces returns the places of the logged values of the newest tree.
+func loggedPlaces(t *testing.T, e *Engine) map[string]logstore.Place {
+	t.Helper()
+	tx := begin(t, e, TxOptions{})
+	defer tx.Rollback()
+	require.NoError(t, tx.see())
+	places := map[string]logstore.Place{}
+	var c btree.Cursor
+	c.Reset(&tx.snap, override.Root)
+	for c.Next() {
+		if cell := c.Cell(); cell.Kind() == btree.Logged {
+			places[string(c.Key())] = logstore.Place(cell.Ref().ID)
+		}
+	}
+	require.NoError(t, c.Err())
+	return places
+}
+
+// TestLoggedValues: values that stay in the log are read before and behind syncs, flushes, checkpoints, the process's end, with and without
+// a clean close, and by who follows; each time Check finds that each lives exactly as long as the tree refers to it.
+func TestLoggedValues(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer func() { mem.Release() }()
+			opts := tiny(d)
+			opts.Manual = true
+			e := openOn(t, mem, opts)
+			rng := rand.New(rand.NewPCG(1, uint64(d)))
+			want := map[string]string{}
+			for round := range 12 {
+				loggedWork(t, e, rng, 60, want)
+				requireAll(t, e, want)
+				require.Equal(t, d != WriteThrough, len(loggedPlaces(t, e)) > 30, "logged values")
+				switch round % 4 {
+				case 0:
+					require.NoError(t, e.Sync())
+				case 1:
+					require.NoError(t, e.Checkpoint())
+					loggedWork(t, e, rng, 5, want)
+				case 2:
+					require.NoError(t, e.Housekeep())
+					loggedWork(t, e, rng, 5, want)
+					require.NoError(t, e.Sync())
+					crashed := mem.Clone() // the process ends here
+					e.Close()
+					mem.Release()
+					mem = crashed
+					e = openOn(t, mem, opts)
+				case 3:
+					require.NoError(t, e.Close())
+					e = openOn(t, mem, opts)
+				}
+				requireAll(t, e, want)
+			}
+			require.NoError(t, e.Close())
+		})
+	}
+}
+
+// TestLoggedValuesMove: segments with few logged values that live are emptied. Nobody notices, nor what a crash leaves of it.
+func TestLoggedValuesMove(t *testing.T) {
+	for _, d := range []Durability{Durable, Buffered} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer mem.Release()
+			opts := tiny(d)
+			opts.Manual, opts.RedoLimit = true, 64<<20
+			e := openOn(t, mem, opts)
+			want := map[string]string{}
+			tx := begin(t, e, TxOptions{})
+			for i := range 600 {
+				key, value := fmt.Sprintf("key%04d", i*7919%1000), fmt.Sprintf("%0*d", 300+i, i)
+				require.NoError(t, tx.Put([]byte(key), []byte(value)))
+				want[key] = value
+			}
+			require.NoError(t, tx.Commit())
+			n := 0
+			for key := range want {
+				if n++; n%4 != 0 {
+					delete(want, key)
+					tx := begin(t, e, TxOptions{})
+					require.NoError(t, tx.Delete([]byte(key)))
+					require.NoError(t, tx.Commit())
+				}
+			}
+			for range 2 {
+				require.NoError(t, e.Checkpoint())
+			}
+			overwritten := 0
+			for key := range want { // of these the old values live until a flush has listed them
+				if overwritten++; overwritten%5 == 0 {
+					want[key] = fmt.Sprintf("%0*d", 400, overwritten)
+					put(t, e, key, want[key])
+				}
+			}
+			reader := begin(t, e, TxOptions{ReadOnly: true})
+			slices := map[string][]byte{}
+			for key := range want {
+				v, ok, err := reader.Get([]byte(key))
+				require.NoError(t, err)
+				require.True(t, ok)
+				slices[key] = v
+			}
+			serial := begin(t, e, TxOptions{Serializable: true}) // which the moves of what it reads do not make lose
+			for key, value := range want {
+				require.Equal(t, value, get(t, serial, key))
+			}
+			require.NoError(t, serial.Put([]byte("key0000 serial"), []byte("v")))
+			before := loggedPlaces(t, e)
+			e.keeper.mu.Lock()
+			require.NoError(t, e.clean(1<<20))
+			e.keeper.mu.Unlock()
+			want["key0000 serial"] = "v"
+			require.NoError(t, serial.Commit())
+			require.NoError(t, e.Sync())
+			moved := 0
+			for key, place := range loggedPlaces(t, e) {
+				if before[key] != place {
+					moved++
+				}
+			}
+			require.Greater(t, moved, len(want)/2)
+			requireAll(t, e, want)
+			crashed := mem.Clone() // both places live
+			defer crashed.Release()
+			for key, v := range slices {
+				require.Equal(t, want[key], string(v))
+			}
+			require.NoError(t, reader.Rollback())
+			require.NoError(t, e.Checkpoint())
+			requireAll(t, e, want)
+			require.NoError(t, e.Close())
+
+			e = openOn(t, crashed, opts)
+			requireAll(t, e, want)
+			require.NoError(t, e.Checkpoint())
+			requireAll(t, e, want)
+			require.NoError(t, e.Close())
+		})
+	}
+}
+
+// TestLoggedRedo: the stream of a record group says where each logged value is, and nothing else will do.
+func TestLoggedRedo(t *testing.T) {
+	page := func(records ...[]byte) []byte {
+		p := make([]byte, 0, logstore.BodySize)
+		for _, r := range records {
+			p = append(p, r...)
+		}
+		return p[:logstore.BodySize]
+	}
+	logged := func(key string, n int) []byte {
+		r := appendRedo(nil, &btree.Op{Key: []byte(key), Value: make([]byte, n)})
+		r[0] = redoLogged
+		return r
+	}
+	inline := appendRedo(nil, &btree.Op{Key: []byte("i"), Value: []byte("inline")})
+	group := func(values ...uint64) *logstore.ScannedGroup {
+		g := &logstore.ScannedGroup{}
+		for i, n := range values {
+			g.Pages = append(g.Pages, logstore.ScannedPage{Addr: uint64(7 + i), Kind: logstore.KindRecord, Name: n})
+		}
+		return g
+	}
+	read := func(stream []byte, g *logstore.ScannedGroup) (refs []btree.Ref, err error) {
+		err = readGroupRedo(stream, g, func(op btree.Op) {
+			if op.Ref != nil {
+				require.Nil(t, op.Value)
+				refs = append(refs, *op.Ref)
+			}
+		}, nil)
+		return refs, err
+	}
+	stream := append(page(logged("a", 1000), inline, logged("b", 2000)), page(logged("c", 300))...)
+	refs, err := read(stream, group(2, 1))
+	require.NoError(t, err)
+	a, b := logged("a", 1000), logged("b", 2000)
+	require.Equal(t, []btree.Ref{
+		{Kind: btree.Logged, ID: uint64(logstore.PlaceOf(7, len(a)-1000, 0)), ValueLen: 1000},
+		{Kind: btree.Logged, ID: uint64(logstore.PlaceOf(7, len(a)+len(inline)+len(b)-2000, 1)), ValueLen: 2000},
+		{Kind: btree.Logged, ID: uint64(logstore.PlaceOf(8, len(logged("c", 300))-300, 0)), ValueLen: 300},
+	}, refs)
+	for name, g := range map[string]*logstore.ScannedGroup{
+		"fewer values than the page has": group(1, 1), "more values": group(3, 1), "values of another page": group(1, 2), "no page": group(2),
+	} {
+		_, err := read(stream, g)
+		require.ErrorIs(t, err, errRedo, name)
+	}
+	split := append(page(logged("a", 2000), logged("b", 1900)), logged("c", 400)...)[:logstore.BodySize]
+	split = append(split[:len(logged("a", 2000))+len(logged("b", 1900))], logged("c", 400)...)
+	split = append(split, make([]byte, 2*logstore.BodySize-len(split))...)
+	_, err = read(split, group(2, 1))
+	require.ErrorIs(t, err, errRedo, "a value across pages")
+}
+
+// TestLoggedBetweenParts: commits that are buffered between the parts of a flush, and whose values the tree refers to at once, are in the
+// log before the next part is.
+func TestLoggedBetweenParts(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := tiny(Buffered)
+	opts.Manual, opts.StepPages, opts.RedoLimit = true, 1, 64<<20
+	want := map[string]string{}
+	var between func()
+	opts.Step = func(p StepPoint) {
+		if p == StepBetween && between != nil {
+			between()
+		}
+	}
+	e := openOn(t, mem, opts)
+	commits := 0
+	commit := func() {
+		commits++
+		key, value := fmt.Sprintf("between%04d", commits%40), fmt.Sprintf("%0*d", 300, commits)
+		put(t, e, key, value)
+		want[key] = value
+	}
+	loggedWork(t, e, rand.New(rand.NewPCG(3, 4)), 200, want)
+	for range 3 {
+		between = func() {
+			commit()
+			view := begin(t, e, TxOptions{ReadOnly: true})
+			key := fmt.Sprintf("between%04d", commits%40)
+			require.Equal(t, want[key], get(t, view, key))
+			require.NoError(t, view.Rollback())
+		}
+		require.NoError(t, e.Checkpoint())
+		between = nil
+		require.Greater(t, commits, 3)
+		requireAll(t, e, want)
+	}
+	require.NoError(t, e.Sync())
+	crashed := mem.Clone()
+	defer crashed.Release()
+	require.NoError(t, e.Close())
+	e = openOn(t, crashed, opts)
+	requireAll(t, e, want)
+	require.NoError(t, e.Close())
+}
+
+// TestUnsyncedValuesAreBounded: pages of logged values that wait for a sync take an eighth of MemoryLimit and what one batch writes, however
+// long the next sync is away.
+func TestUnsyncedValuesAreBounded(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	const limit = 8 << 20
+	e := openOn(t, mem, Options{Durability: Buffered, FlushInterval: time.Hour, MemoryLimit: limit, RedoLimit: 64 << 20, Manual: true})
+	defer e.Close()
+	most := int64(0)
+	for i := range 10_000 {
+		put(t, e, fmt.Sprintf("key%05d", i), strings.Repeat("v", 1000))
+		most = max(most, e.store.UnsyncedBytes())
+	}
+	require.Greater(t, most, int64(limit/unsyncedMost/2))
+	require.LessOrEqual(t, most, int64(limit/unsyncedMost+2*bufferedBytes))
+	require.NoError(t, e.store.Sync())
+	require.Zero(t, e.store.UnsyncedBytes())
+}
