@@ -27,13 +27,13 @@ type sealer struct {
 }
 
 const (
-	posSegment, posPage, posGroup, posDigest = 0, 4, 8, 16 // of a position
-	superRun, superStart                     = 56, 80      // of a superblock
-	muxFlags, muxGroup, muxDigest            = 5, 16, 36
-	flagGrowing, growingCRC, growingEnd      = 4, 8, 12
-	headerSalt, headerBefore, headerDigest   = 16, 32, 52
-	headerSuccessor                          = 12
-	runLength, runCRC, runPayload            = logstore.MuxSize, logstore.MuxSize + 8, logstore.MuxSize + 16
+	posSegment, posPage, posGroup, posDigest, posCheck = 0, 4, 8, 16, 20 // of a position
+	superRun, superStart                               = 56, 80          // of a superblock
+	muxFlags, muxGroup, muxDigest                      = 5, 16, 36
+	flagGrowing, growingCRC, growingEnd                = 4, 8, 12
+	headerSalt, headerBefore, headerDigest             = 16, 32, 52
+	headerSuccessor                                    = 12
+	runLength, runCRC, runPayload                      = logstore.MuxSize, logstore.MuxSize + 8, logstore.MuxSize + 16
 )
 
 var le = binary.LittleEndian

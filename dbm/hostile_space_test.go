@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"cmp"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -117,16 +118,44 @@ func TestHostileMap(t *testing.T) {
 	}
 }
 
+// TestHostileAbsent: a space map that says that a segment is not there, and that pages in it live, would have the segment filled and written
+// over. It is refused.
+func TestHostileAbsent(t *testing.T) {
+	whole, err := drawBase(hostileClosed(t))
+	require.NoError(t, err)
+	s := whole.spoiled(func(h *hostile) {
+		n := 0
+		for _, a := range h.kinds[logstore.KindCheckpoint] {
+			for _, e := range h.spaceMap(a) {
+				if len(e) > mapLive {
+					e[mapState] = 0
+					n++
+				}
+			}
+		}
+		require.NotZero(t, n)
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	_, err = openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "the segment is absent")
+	o := s.load.options(rand.New(rand.NewPCG(1, 1)))
+	o.Store.ReadOnly = true
+	db, err := openEngine(mem, crashPath, o)
+	require.NoError(t, err)
+	defer db.Close()
+	_, err = scan(db, nil)
+	require.ErrorIs(t, err, ErrCorrupt)
+}
+
 // TestHostileSuccessor: the last segment of the log leads to one that is in use. It is not written over.
 func TestHostileSuccessor(t *testing.T) {
 	whole, err := drawBase(hostileClosed(t))
 	require.NoError(t, err)
 	s := whole.spoiled(func(h *hostile) {
 		tail := h.chain[len(h.chain)-1] / (h.segment / logstore.PageSize)
-		newest := slices.MaxFunc(h.kinds[logstore.KindCheckpoint], func(a, b int) int {
-			return cmp.Compare(le.Uint64(h.page(a)[muxGroup:]), le.Uint64(h.page(b)[muxGroup:]))
-		})
-		to := slices.IndexFunc(h.spaceMap(newest), func(e []byte) bool { return len(e) > mapLive })
+		to := slices.IndexFunc(h.spaceMap(h.newestMap()), func(e []byte) bool { return len(e) > mapLive })
 		require.GreaterOrEqual(t, to, 0)
 		require.NotEqual(t, tail, to)
 		le.PutUint32(h.page(h.headerOf(tail))[headerSuccessor:], uint32(to))
@@ -137,6 +166,69 @@ func TestHostileSuccessor(t *testing.T) {
 	_, err = openEngine(mem, crashPath, o)
 	require.ErrorIs(t, err, ErrCorrupt)
 	require.ErrorContains(t, err, "is in use")
+}
+
+// TestHostileEnd: the superblocks say that the log ends before pages that the tree uses. They are not written over.
+func TestHostileEnd(t *testing.T) {
+	whole, err := drawBase(hostileClosed(t))
+	require.NoError(t, err)
+	s := whole.spoiled(func(h *hostile) {
+		entries := h.spaceMap(h.newestMap())
+		segment := slices.IndexFunc(entries, func(e []byte) bool { return len(e) > mapLive })
+		require.GreaterOrEqual(t, segment, 0)
+		last := bits.Len64(le.Uint64(entries[segment][mapLive:])) - 1 // used, of that segment
+		for slot := range 2 {
+			p := h.page(slot)[superStart:]
+			le.PutUint32(p[posSegment:], uint32(segment))
+			le.PutUint32(p[posPage:], uint32(last))
+			copy(p[posCheck:posCheck+4], h.page(h.headerOf(segment))[headerSalt:])
+			le.PutUint64(p[posGroup:], le.Uint64(h.page(h.newestMap())[muxGroup:])+1) // which no page of the log vouches for
+		}
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	_, err = openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "lies behind the end of the log")
+	require.Equal(t, s.file, content(mem, 0, fileSize(mem)))
+}
+
+// TestHostileName: the translation table has a name that the log has yet to give away: the address of the page that it will write next. The
+// page that gets this name would be read where the table leads.
+func TestHostileName(t *testing.T) {
+	var s *specimen
+	for seed := uint64(0); s == nil; seed++ {
+		whole, err := drawBase(seed)
+		require.NoError(t, err)
+		whole.spoiled(func(h *hostile) {
+			if p := h.page(h.newestMap()); whole.closed && le.Uint64(p[tableCount:]) > 1 && h.chain[len(h.chain)-1]%(h.segment/logstore.PageSize) < 5 {
+				s = whole
+			}
+		})
+	}
+	bad := s.spoiled(func(h *hostile) {
+		p, n := h.page(h.newestMap())[tableEntries:], int(le.Uint64(h.page(h.newestMap())[tableCount:]))
+		for i := range n {
+			if e := p[i*tableEntryBytes:]; le.Uint64(e)>>62 != 3 { // not the root
+				le.PutUint64(e, uint64(h.chain[len(h.chain)-1]+1))
+				return
+			}
+		}
+		t.Fatal("no name but the root's")
+	})
+	mem := bad.mem(len(s.file))
+	defer mem.Release()
+	_, err := openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "has yet to write")
+	require.Equal(t, bad.file, content(mem, 0, fileSize(mem)))
+}
+
+// newestMap returns the page of the newest space map.
+func (h *hostile) newestMap() int {
+	return slices.MaxFunc(h.kinds[logstore.KindCheckpoint], func(a, b int) int {
+		return cmp.Compare(le.Uint64(h.page(a)[muxGroup:]), le.Uint64(h.page(b)[muxGroup:]))
+	})
 }
 
 // hostileClosed returns the seed of a base of three levels that was closed.

@@ -172,3 +172,23 @@ func (h *hostile) values() {
 	}
 	h.note("reference at %d of page %d", x[1], x[0])
 }
+
+// keyBefore returns the key of the record of a leaf whose reference is at the given place.
+func (h *hostile) keyBefore(a, at int) string {
+	p := h.page(a)
+	n := int(le.Uint16(p[nodeCount:]))
+	for i := range n {
+		s := nodeEntries + leafHeads*n + leafSlots*i
+		if p[nodeFlags] != 0 {
+			s = nodeEntries + leafHeads*n
+		}
+		offset, key, value := int(le.Uint16(p[s:])), int(le.Uint16(p[s+2:])&0xFFF), int(le.Uint16(p[s+4:]))
+		if p[nodeFlags] != 0 {
+			offset += i * (key + value&0xFFF)
+		}
+		if offset+key == at {
+			return string(p[offset:at])
+		}
+	}
+	return ""
+}

@@ -189,7 +189,7 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	p := c.page(o)
 	m := getMux(p)
 	switch {
-	case s.marked && !s.space.isUsed(a):
+	case s.marked && !s.space.uses(a, kind):
 		return nil, s.pageError(a, "a reference leads here, and the space map says that nothing is here")
 	case m.crc != pageCRC(salt, a, p):
 		return nil, s.pageError(a, "checksum")

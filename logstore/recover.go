@@ -13,7 +13,7 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	}
 	if !rec.Created {
 		if !s.opts.ReadOnly {
-			if err := s.checkEndIsFree(); err != nil {
+			if err := s.checkRoom(); err != nil {
 				return err
 			}
 			err := s.rewrite(rec)
@@ -48,9 +48,10 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	return nil
 }
 
-// checkEndIsFree makes sure that nothing is where the log goes on: behind its end in the tail, and in the successor, which was free when it was
-// chosen. Superblocks and headers may lead to the middle of the log, and what was written there would take the place of what the tree uses.
-func (s *Store) checkEndIsFree() error {
+// checkRoom makes sure that nothing is where this process is going to write: behind the end of the log in the tail, in the successor, which
+// was free when it was chosen, and in absent segments, which growth fills and checkpoints punch. Superblocks and headers may lead to the
+// middle of the log, and the space map may contradict itself or the table; what was written there would take the place of what the tree uses.
+func (s *Store) checkRoom() error {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -61,7 +62,24 @@ func (s *Store) checkEndIsFree() error {
 	if g := &sp.segments[n]; g.live > 0 || g.names > 0 || sp.runs[0][n] || sp.runs[1][n] {
 		return s.pageError(s.firstPage(n)+headerPage(n), "the log is to go on in this segment, which is in use")
 	}
+	for n := range sp.segments {
+		if g := &sp.segments[n]; g.state == segmentAbsent && (g.live > 0 || g.names > 0) {
+			return s.pageError(s.firstPage(uint32(n)), "the segment is absent in the space map, and in use")
+		}
+	}
 	return nil
+}
+
+// BehindEnd returns the pages that the log comes to next, from one up to another: those behind its end in the tail. Beside a writer there are
+// none, as the end of the log moves.
+func (s *Store) BehindEnd() (from, end Addr) {
+	if s.beside != nil {
+		return 0, 0
+	}
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return s.firstPage(sp.tail) + sp.tailPage, s.firstPage(sp.tail + 1)
 }
 
 // reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the

@@ -39,6 +39,7 @@ type segment struct {
 	live        int32    // set bits of its live map
 	liveMap     []uint64 // which pages live, a bit each; nil as long as none has
 	diedMap     []uint64 // which have died in this life of the segment since the file was opened; nil as long as none has
+	nodeMap     []uint64 // which are known as nodes of the tree, see useNode; nil as long as none is
 	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
 	values      int32    // logged values that live,
 	valueBytes  int32    // bytes of the records of these, on average
@@ -132,11 +133,25 @@ func (sp *space) isLive(a Addr) bool {
 	return m != nil && m[o/64]>>(o%64)&1 != 0
 }
 
-// MarkLive notes that the tree uses the pages from a on, which lie in one segment, and that no reader below birth comes to them.
+// MarkLive notes that the tree uses the pages from a on, which hold values and lie in one segment, and that no reader below birth comes to
+// them.
 func (s *Store) MarkLive(a Addr, pages int64, birth uint64) {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
+	sp.markLive(a, pages, birth)
+}
+
+// MarkNode is MarkLive for a node of the tree.
+func (s *Store) MarkNode(a Addr, birth uint64) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.markLive(a, 1, birth)
+	sp.noteNode(a)
+}
+
+func (sp *space) markLive(a Addr, pages int64, birth uint64) {
 	if pages == 0 {
 		return
 	}
@@ -155,11 +170,37 @@ func (s *Store) MarkLive(a Addr, pages int64, birth uint64) {
 	sp.packedPages += int64(born)
 }
 
-// Kill notes that from seq on no new snapshot sees the pages from a on, which lie in one segment.
+// noteNode notes that the page at a is a node of the tree.
+func (sp *space) noteNode(a Addr) {
+	g, o := &sp.segments[a/sp.segmentPages], a%sp.segmentPages
+	if g.nodeMap == nil {
+		g.nodeMap = make([]uint64, sp.words)
+	}
+	g.nodeMap[o/64] |= 1 << (o % 64)
+}
+
+// Kill notes that from seq on no new snapshot sees the pages from a on, which hold values and lie in one segment. A page that is known as a
+// node stays live: a damaged reference to a value led to it, and readers may be using it.
 func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
+	sp.kill(a, pages, seq, sp.segments[a/sp.segmentPages].nodeMap)
+}
+
+// KillNode is Kill for a node of the tree.
+func (s *Store) KillNode(a Addr, seq uint64) {
+	sp := s.space
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if seq > 0 {
+		sp.noteNode(a)
+	}
+	sp.kill(a, 1, seq, nil)
+}
+
+// kill is Kill without the pages that have a bit in spare, nil for none.
+func (sp *space) kill(a Addr, pages int64, seq uint64, spare []uint64) {
 	g := &sp.segments[a/sp.segmentPages]
 	if g.liveMap == nil {
 		return
@@ -167,6 +208,9 @@ func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	var died int
 	g.noteDying(seq, sp.words)
 	eachWord(a%sp.segmentPages, pages, func(i, mask uint64) {
+		if spare != nil {
+			mask &^= spare[i]
+		}
 		mask &^= g.loggedIn(i) // such a page dies with the last value in it: a contradiction otherwise
 		died += bits.OnesCount64(mask & g.liveMap[i])
 		if g.diedMap != nil {
@@ -211,6 +255,32 @@ func (sp *space) isUsed(a Addr) bool {
 	}
 	g := &sp.segments[n]
 	return g.state == segmentPrivate || sp.isLive(a) || g.diedMap != nil && g.diedMap[o/64]>>(o%64)&1 != 0
+}
+
+// uses reports whether a reference may lead to a page of the given kind at a, and takes it in use.
+func (sp *space) uses(a Addr, kind Kind) bool {
+	if kind == KindTree {
+		return sp.useNode(a)
+	}
+	return sp.isUsed(a)
+}
+
+// useNode is isUsed for a page that is about to be read as a node of the tree: one that died as a value is none. From now on the page is
+// known as a node, so no death of a value takes it (see Kill). Both are one step under mu: either the death comes first, and the node is
+// refused, or the node does, and stays. The nodes that this process has written are known as well, for they are read without this.
+func (sp *space) useNode(a Addr) bool {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	n, o := a/sp.segmentPages, a%sp.segmentPages
+	if n >= uint64(len(sp.segments)) {
+		return false
+	}
+	g := &sp.segments[n]
+	if sp.isLive(a) {
+		sp.noteNode(a)
+		return true
+	}
+	return g.diedMap != nil && g.nodeMap != nil && g.diedMap[o/64]&g.nodeMap[o/64]>>(o%64)&1 != 0
 }
 
 // IsLive reports whether the page at a is live.

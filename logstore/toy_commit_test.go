@@ -241,7 +241,7 @@ func (d *toy) install(placed []toyPlaced) {
 		name := p.name
 		if name == 0 { // a new name for the slot
 			if old := d.names[p.slot]; old != 0 {
-				d.s.Kill(d.at(old), 1, d.clock)
+				d.s.KillNode(d.at(old), d.clock)
 				d.retire(old)
 			}
 			d.names[p.slot] = p.addr

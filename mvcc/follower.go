@@ -20,6 +20,7 @@ type Follower struct {
 
 	mu      sync.Mutex     // one goroutine looks for news at a time; guards the rest
 	engine  *Engine        // the newest; nil after an error
+	damaged uint64         // number of the checkpoint with which the file was found to be damaged last; 0: it was not
 	retired sync.WaitGroup // engines being closed
 	closed  bool
 }
@@ -46,7 +47,7 @@ func OpenFollower(fs vfs.FS, path string, opts Options) (*Follower, error) {
 }
 
 // load opens an engine on what is in the file now. What the writer does meanwhile may look like damage; if there is the same damage
-// again and again and no new checkpoint, it is. Guarded by mu.
+// again and again and no new checkpoint, it is, and stays so until there is one: then one look is enough. Guarded by mu.
 func (f *Follower) load() error {
 	end := time.Now().Add(reloadLimit)
 	last := uint64(0)
@@ -57,15 +58,21 @@ func (f *Follower) load() error {
 		}
 		if number != last {
 			last, tries = number, 0
+			if number == f.damaged {
+				tries = reloadTries
+			}
 		}
 		e, err := Open(f.fs, f.path, f.opts)
 		switch {
 		case err == nil:
-			f.engine = e
+			f.engine, f.damaged = e, 0
 			return nil
 		case !errors.Is(err, logstore.ErrCorrupt) && !errors.Is(err, logstore.ErrFormat) && !tooOld(err):
 			return err
-		case tries >= reloadTries, time.Now().After(end):
+		case tries >= reloadTries:
+			f.damaged = number
+			return err
+		case time.Now().After(end):
 			return err
 		}
 		time.Sleep(reloadPause)

@@ -238,7 +238,7 @@ func (f *Flush) Install() (done bool) {
 	}
 	for _, e := range f.removed {
 		if old := e.place(); old != 0 {
-			p.store.Kill(old, 1, p.seq)
+			p.store.KillNode(old, p.seq)
 		}
 		p.move(e, 0)
 		p.limbo.entries = append(p.limbo.entries, leavingEntry{e, p.seq})

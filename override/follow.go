@@ -233,7 +233,7 @@ func (p *Pages) followFlush(g *logstore.ScannedGroup, stream []byte) (rebased bo
 	for _, id := range end.removed {
 		if e := p.table.find(id); e != nil {
 			if at := e.place(); at != 0 {
-				p.store.Kill(at, 1, 0)
+				p.store.KillNode(at, 0)
 			}
 			e.disk = 0
 			p.put(e, &version{kind: removed})
@@ -242,7 +242,7 @@ func (p *Pages) followFlush(g *logstore.ScannedGroup, stream []byte) (rebased bo
 			if !p.store.InFile(id, 1) {
 				return false, p.badFlush(g.No, id)
 			}
-			p.store.Kill(id, 1, 0)
+			p.store.KillNode(id, 0)
 		}
 	}
 	if err := p.killListed(g.No, end.dying); err != nil {

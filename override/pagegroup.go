@@ -88,10 +88,10 @@ func (b *Batch) InstallPages(group uint64, records int64) {
 // before it is dead.
 func (p *Pages) install(e *entry, a logstore.Addr, birth uint64) {
 	if old := e.place(); old != 0 {
-		p.store.Kill(old, 1, p.seq)
+		p.store.KillNode(old, p.seq)
 	}
 	p.move(e, a)
-	p.store.MarkLive(a, 1, birth)
+	p.store.MarkNode(a, birth)
 }
 
 // rebase notes that the installed tree is as of group, but for what redo behind the given group brings, and has so many records.

@@ -25,7 +25,7 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 			return nil, 0, err
 		}
 	}
-	if err := p.checkNames(); err != nil {
+	if err := p.checkNames(store.BehindEnd()); err != nil {
 		return nil, 0, err
 	}
 	p.forgetBirths()
@@ -185,13 +185,13 @@ func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase 
 	}
 	for _, id := range end.removed {
 		if e := p.table.find(id); e != nil {
-			p.store.Kill(e.place(), 1, 0)
+			p.store.KillNode(e.place(), 0)
 			p.detach(e)
 		} else if logstore.IsAddr(id) { // else it was born and removed before any flush
 			if !p.store.InFile(id, 1) {
 				return p.badFlush(g.No, id)
 			}
-			p.store.Kill(id, 1, 0)
+			p.store.KillNode(id, 0)
 		}
 	}
 	if err := p.killListed(g.No, end.dying); err != nil {
@@ -206,15 +206,19 @@ func (p *Pages) badFlush(group uint64, id logstore.PageID) error {
 	return fmt.Errorf("%w: %s: the end of a flush in group %d lists %#x", logstore.ErrCorrupt, p.store.Path(), group, id)
 }
 
-// checkNames makes sure that the tree has a root and that no name will be born twice.
-func (p *Pages) checkNames() (err error) {
+// checkNames makes sure that the tree has a root and that no name comes twice: neither from the counter, nor as the address of a page that the
+// log has yet to write, which are those from one up to another.
+func (p *Pages) checkNames(from, end logstore.Addr) (err error) {
 	if p.table.find(Root) == nil {
 		return fmt.Errorf("%w: %s: the tree has no root", logstore.ErrCorrupt, p.store.Path())
 	}
 	born := p.born.Load()
 	p.table.all(func(e *entry) {
-		if !logstore.IsAddr(e.id) && e.id != Root && e.id&^logstore.BornBit > born {
+		switch addr := logstore.IsAddr(e.id); {
+		case !addr && e.id != Root && e.id&^logstore.BornBit > born:
 			err = fmt.Errorf("%w: %s: name %#x is beyond the counter of names, %d", logstore.ErrCorrupt, p.store.Path(), e.id, born)
+		case addr && e.id >= from && e.id < end:
+			err = fmt.Errorf("%w: %s: the table has the name %d of a page that the log has yet to write", logstore.ErrCorrupt, p.store.Path(), e.id)
 		}
 	})
 	return err

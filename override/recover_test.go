@@ -51,7 +51,7 @@ func (h *hostile) recover(table []byte, pages []logstore.ScannedPage, stream []b
 	if err := p.recoverFlush(g, stream, p.base, map[uint64][]logstore.ScannedPage{}); err != nil {
 		return err
 	}
-	return p.checkNames()
+	return p.checkNames(0, 0)
 }
 
 func treePage(id logstore.PageID, a logstore.Addr) logstore.ScannedPage {

@@ -88,9 +88,9 @@ func TestCheckFinds(t *testing.T) {
 	s.put(append(span(0, 60), runKey, largeKey)...)
 	s.flushAll()
 	place := s.p.table.find(s.leafOf(30)).place()
-	s.s.Kill(place, 1, 0)
+	s.s.KillNode(place, 0)
 	require.ErrorContains(t, s.checkInstalled(), "dead in the space map")
-	s.s.MarkLive(place, 1, 0)
+	s.s.MarkNode(place, 0)
 	s.must(s.checkInstalled())
 	header := logstore.Addr(s.s.SegmentPages()) // of segment 1
 	s.s.MarkLive(header, 1, 0)

@@ -103,6 +103,10 @@ func (d *deaths) most(pages logstore.Addr) int {
 // dying lists the pages of dead values. It reads the lists of large values only. A list that is damaged says nothing of its pages: they
 // stay live, for a Check to find, and deleting the damaged value works. A list is read once, however many records of a damaged file lead to
 // it.
+//
+// Of two records of a damaged file that lead to one run, the first that is deleted lets the run die, whichever the run was written for: a run
+// says its key only if that is long, and to read the first page of each dying value would take a read of the device for each delete. Check
+// finds such records.
 func (p *Pages) dying(refs []btree.Ref) []Extent {
 	var all []Extent
 	runs := p.store.NewUsedPages()

@@ -1,5 +1,7 @@
 package btree
 
+import "fmt"
+
 // edit replaces skip records (0 or 1) of a leaf, from the one with index at on, by the record of a put, if there is one.
 type edit struct {
 	at, skip int
@@ -52,6 +54,11 @@ func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 		switch {
 		case found:
 			c := n.Cell(at)
+			if c.IsLong() {
+				if err := a.amid(n, at); err != nil {
+					return 0, 0, 0, err
+				}
+			}
 			if c.Kind() != Inline {
 				ref := c.Ref()
 				if !op.Delete && op.Ref != nil && ref == *op.Ref {
@@ -78,6 +85,21 @@ func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 	a.added += int64(count - old)
 	a.even = a.m.Even && count > 1 && a.staysEven(n)
 	return count, cells, added, nil
+}
+
+// amid returns an error unless a record with a long key lies between those beside it. Of records that are out of order, or have the same key,
+// a search finds some; without the one found the others would be in order, and one of them would be there again.
+func (a *applier) amid(n Node, i int) error {
+	for j := max(i, 1); j <= min(i+1, n.Count()-1); j++ {
+		up, err := ascend(a.e, n.Cell(j-1), n.Cell(j))
+		if err != nil {
+			return err
+		}
+		if !up {
+			return fmt.Errorf("%w: two long keys of a page are out of order", ErrMalformed)
+		}
+	}
+	return nil
 }
 
 // staysEven reports whether the records of n, if they were even or one or none, and those of the edits have the same lengths.

@@ -174,3 +174,60 @@ func TestMergeEqualKeys(t *testing.T) {
 	_, err := tr.apply([]Op{{Key: []byte("z"), Delete: true}})
 	require.ErrorIs(t, err, ErrMalformed)
 }
+
+// TestHiddenRecords: a record on the wrong side of a separator is not found by its key. Neither a merge nor Repack of the leaves beside the
+// separator shows it again.
+func TestHiddenRecords(t *testing.T) {
+	for name, keys := range map[string][2][]string{
+		"too high": {{"a", "n"}, {"p", "z"}},
+		"too low":  {{"a", "b"}, {"c", "z"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree()
+			defer tr.memory.Close()
+			tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, "", "m"))}}
+			tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, keys[0]...))}}
+			tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, keys[1]...))}}
+			_, err := Repack(tr, rootID, nil, 2)
+			require.ErrorIs(t, err, ErrMalformed)
+			_, err = tr.apply([]Op{{Key: []byte("z"), Delete: true}})
+			require.ErrorIs(t, err, ErrMalformed)
+		})
+	}
+}
+
+// TestLongKeysOfALeafStayOut: of records of a leaf whose long keys are the same or out of order a search finds some. Neither a delete nor a put
+// goes on where one of them is found, as the others would then be in order, and a key that was deleted there again.
+func TestLongKeysOfALeafStayOut(t *testing.T) {
+	for name, change := range map[string]func(tr *tree, ids []PageID){
+		"exchanged": func(tr *tree, ids []PageID) { tr.runs[ids[1]], tr.runs[ids[2]] = tr.runs[ids[2]], tr.runs[ids[1]] },
+		"the same":  func(tr *tree, ids []PageID) { tr.runs[ids[2]] = tr.runs[ids[1]] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree()
+			defer tr.memory.Close()
+			var keys [][]byte
+			var ids []PageID
+			for i := range 3 {
+				keys = append(keys, fmt.Appendf(make([]byte, 2000), "%05d", i))
+				ref := tr.run(keys[i], 10)
+				_, err := tr.apply([]Op{{Key: keys[i], Ref: ref}})
+				require.NoError(t, err)
+				ids = append(ids, ref.ID)
+			}
+			change(tr, ids)
+			refused := 0
+			for _, key := range keys {
+				for _, op := range []Op{{Key: key, Delete: true}, {Key: key, Ref: tr.run(key, 1)}} {
+					if _, err := tr.apply([]Op{op}); err != nil {
+						require.ErrorIs(t, err, ErrMalformed)
+						refused++
+					}
+				}
+				_, err := CheckTree(tr, rootID, func(PageID, Node) error { return nil })
+				require.ErrorIs(t, err, ErrMalformed)
+			}
+			require.NotZero(t, refused)
+		})
+	}
+}

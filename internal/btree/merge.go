@@ -1,6 +1,9 @@
 package btree
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+)
 
 // canMerge reports whether one of the children that became small may fit together with a neighbour. When children came or went,
 // it leaves that to mergeSmall.
@@ -69,15 +72,13 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	if !a.fitTogether(l, r) {
 		return false, nil
 	}
-	up := left.id != right.id
-	if up && level == 0 && l.Count() > 0 && r.Count() > 0 {
-		up, err = ascend(a.e, l.Cell(l.Count()-1), r.Cell(0))
+	if left.id == right.id {
+		return false, fmt.Errorf("%w: page %#x is a child twice", ErrMalformed, left.id)
 	}
-	if err == nil && !up {
-		err = fmt.Errorf("%w: pages %#x and %#x are out of order", ErrMalformed, left.id, right.id)
-	}
-	if err != nil {
-		return false, err
+	if level == 0 {
+		if err := a.divided(l, r, right.separator, left.id, right.id); err != nil {
+			return false, err
+		}
 	}
 	var v Node
 	if level == 0 {
@@ -102,6 +103,24 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	a.e.Remove(right.id)
 	left.small = v.bytes() < smallBytes
 	return true, nil
+}
+
+// divided returns an error unless all keys of leaf l are below those of leaf r, and the separator is between. A record on the wrong side of a
+// separator is not found by its key, nor deleted: it must not come back because the separator goes.
+func (a *applier) divided(l, r Node, s separator, left, right PageID) error {
+	if l.Count() == 0 || r.Count() == 0 {
+		return nil
+	}
+	last, first := l.Cell(l.Count()-1), r.Cell(0)
+	up, err := ascend(a.e, last, first)
+	if err != nil {
+		return err
+	}
+	// What a leaf has of a long key is longer than any separator.
+	if !up || !belowHigh(last.Key(), bound{s, true}) || bytes.Compare(first.Key(), s.bytes) < 0 {
+		return fmt.Errorf("%w: keys of pages %#x and %#x are out of order, or out of their bounds", ErrMalformed, left, right)
+	}
+	return nil
 }
 
 // fitTogether reports whether l and r may be merged by what they have, as far as that is known before: separators may get longer.

@@ -66,8 +66,13 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int) (r Repacked
 		if err != nil {
 			return r, err
 		}
-		if err := a.follows(leaves, c, n.Child(i)); err != nil {
-			return r, err
+		if c.Count() == 0 {
+			return r, fmt.Errorf("%w: page %#x is empty", ErrMalformed, n.Child(i))
+		}
+		if i > first {
+			if err := a.divided(leaves[i-first-1], c, a.separatorAt(n, i), n.Child(i-1), n.Child(i)); err != nil {
+				return r, err
+			}
 		}
 		leaves = append(leaves, c)
 	}
@@ -97,23 +102,6 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int) (r Repacked
 		}
 	}
 	return r, a.root(root, n, v, became)
-}
-
-// follows returns an error unless all keys of a leaf are above those of the leaves before: leaves that are filled up get the records of
-// several, in one order.
-func (a *applier) follows(leaves []Node, c Node, id PageID) error {
-	if c.Count() == 0 {
-		return fmt.Errorf("%w: page %#x is empty", ErrMalformed, id)
-	}
-	if len(leaves) == 0 {
-		return nil
-	}
-	before := leaves[len(leaves)-1]
-	up, err := ascend(a.e, before.Cell(before.Count()-1), c.Cell(0))
-	if err == nil && !up {
-		err = fmt.Errorf("%w: keys of page %#x are out of order with those of the leaf before it", ErrMalformed, id)
-	}
-	return err
 }
 
 // keyBehind returns a copy of the first key of child i of n, a node of level 1, or of the leaf behind it if n has no such child.

@@ -1,0 +1,103 @@
+package dbm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+)
+
+// TestHostileTwice: two records lead to one value, or two parents to one leaf, and what they lead to is deleted by one way and written over.
+// Check finds it before anything is written. By the other way there is data or ErrCorrupt; and what was written since the file was opened,
+// and is reached by no such way, is what was written.
+func TestHostileTwice(t *testing.T) {
+	for name, change := range map[string]func(h *hostile) bool{
+		"value": func(h *hostile) bool {
+			runs, order := map[string][]byte{}, [][]byte(nil) // references, each with the one to put in its place
+			for _, a := range h.inner[0] {                    // dead leaves among them
+				for _, at := range h.refs(a) {
+					r := h.page(a)[at : at+16]
+					to := h.page(int(le.Uint64(r) % uint64(len(h.file)/logstore.PageSize)))
+					if logstore.Kind(to[4]) != logstore.KindRun || le.Uint32(to[runCRC+4:]) == 1 { // no longer a value, or a list
+						continue
+					}
+					if runs[string(r)] == nil {
+						order = append(order, bytes.Clone(r))
+						runs[string(r)] = order[(len(order)-1)&^1]
+					}
+					copy(r, runs[string(r)])
+				}
+			}
+			return len(order) > 1
+		},
+		"leaf": func(h *hostile) bool {
+			parents := h.inner[1]
+			for _, a := range parents[1:] {
+				if c, d := h.children(a), h.children(parents[0]); len(c) >= 16 && len(d) >= 16 {
+					copy(c[8:16], d[8:16])
+					return true
+				}
+			}
+			return false
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := tall(t, true).spoiled(func(h *hostile) { require.True(t, change(h)) })
+			mem := s.mem(len(s.file))
+			defer mem.Release()
+			db, err := openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+			require.NoError(t, err)
+			defer func() { db.Close() }()
+			require.ErrorIs(t, db.Check(context.Background()), ErrCorrupt)
+
+			rng := rand.New(rand.NewPCG(2, 2))
+			for range 4 { // by the one way: all that a scan shows goes, until there is no more
+				for _, k := range someKeys(db) {
+					if err := db.Delete(k); err != nil {
+						require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFailed), err)
+						return // refused: nothing is written any more
+					}
+				}
+				written := map[string][]byte{}
+				for n := range 100 {
+					k, v := string(rune('~'))+s.load.key(n), randomBytes(rng, 3000+rng.IntN(3000))
+					if err := db.Put([]byte(k), v); err != nil {
+						require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFailed), err)
+						return
+					}
+					written[k] = v
+				}
+				for range 3 {
+					if err := db.Checkpoint(); err != nil {
+						require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrFailed), err)
+						return
+					}
+				}
+				for k, want := range written {
+					v, err := db.Get([]byte(k))
+					require.NoError(t, err)
+					require.Equal(t, want, v)
+				}
+			}
+		})
+	}
+}
+
+// someKeys returns every other key that a scan shows.
+func someKeys(db *DB) (keys [][]byte) {
+	db.View(func(tx *Tx) error {
+		n := 0
+		for k := range tx.All() {
+			if n++; n%2 == 0 && k[0] != '~' {
+				keys = append(keys, append([]byte{}, k...))
+			}
+		}
+		return nil
+	})
+	return keys
+}
