@@ -154,19 +154,31 @@ type reply struct {
 	part  int
 }
 
-// A batch gathers the answers to its parts.
+// A batch gathers the answers to its parts, encoded as they go out, in the order in which they are given.
 type batch struct {
 	r     reply
-	parts []protocol.Part
+	out   []byte
+	parts []span // of out, by part
 	left  int
-	bytes int
+	mixed bool // the order is not that of the parts
 }
+
+// A span is where the answer to a part lies.
+type span struct{ from, to int }
+
+// partRoom is what every part of an answer has room for, beyond the value of a GET: its head, the answer to a write, and padding.
+const partRoom = 32
 
 // begin returns memory for an answer of n bytes at most; end sends it.
 func (s *Shard) begin(r reply, n int) []byte {
 	c := r.c
 	c.direct = false
-	if r.batch == nil && len(c.held) == 0 && !c.ended {
+	if b := r.batch; b != nil {
+		b.out = slices.Grow(b.out, n+partRoom)
+		at := len(b.out) + partHead
+		return b.out[at:at:cap(b.out)]
+	}
+	if len(c.held) == 0 && !c.ended {
 		b, err := c.Begin(n)
 		if err == nil {
 			c.direct = true
@@ -197,30 +209,52 @@ func (s *Shard) end(r reply, flags protocol.Flags, status protocol.Status, body 
 	r.c.held = append(r.c.held, heldAnswer{s.header, body})
 }
 
-// endPart keeps the answer to a part; the last one sends them all.
+// partHead is where the body of a part begins.
+const partHead = 8
+
+// endPart keeps the answer to a part, whose body begin has given the memory of; the last one sends them all. A value for which the answer
+// has no room is left out: whoever asked has to ask for it alone. The answer to a write always has room, as what was applied must not
+// be denied.
 func (s *Shard) endPart(r reply, flags protocol.Flags, status protocol.Status, body []byte) {
 	b := r.batch
-	if b.bytes+len(body)+16*len(b.parts) > protocol.MaxBody {
+	start := len(b.out)
+	if !r.op.IsWrite() && start+len(body)+partRoom*len(b.parts) > protocol.MaxBody {
 		flags, status, body = 0, protocol.StatusTooLarge, nil
-		if r.op.IsWrite() {
-			body = (&protocol.Written{}).AppendBody(nil)
-		}
 	}
-	b.bytes += len(body)
-	b.parts[r.part] = protocol.Part{Op: r.op, Flags: flags, Status: status, Body: body}
+	b.out = protocol.AppendPart(b.out, r.op, flags, status)
+	b.out = protocol.EndPart(append(b.out, body...), start)
+	b.parts[r.part] = span{start, len(b.out)}
+	b.mixed = b.mixed || r.part != len(b.parts)-b.left
 	if b.left--; b.left > 0 {
 		return
 	}
-	out := s.begin(b.r, b.bytes+16*len(b.parts))
-	base := len(out)
-	for i := range b.parts {
-		p := &b.parts[i]
-		start := len(out)
-		out = protocol.AppendPart(out, p.Op, p.Flags, p.Status)
-		out = append(out, p.Body...)
-		out = protocol.EndPart(out, start)
+	out := s.begin(b.r, len(b.out))
+	if b.mixed {
+		for _, p := range b.parts {
+			out = append(out, b.out[p.from:p.to]...)
+		}
+	} else {
+		out = append(out, b.out...)
 	}
-	s.end(b.r, 0, protocol.StatusOK, out[base:])
+	s.end(b.r, 0, protocol.StatusOK, out)
+	if cap(b.out) <= batchKeep && len(s.batches) < cap(s.batches) {
+		s.batches = append(s.batches, b)
+	}
+}
+
+// batchKeep is how much memory a batch that is kept to be used again may have.
+const batchKeep = 64 << 10
+
+// newBatch returns a batch of n parts.
+func (s *Shard) newBatch(r reply, n int) *batch {
+	var b *batch
+	if last := len(s.batches) - 1; last >= 0 {
+		b, s.batches = s.batches[last], s.batches[:last]
+	} else {
+		b = &batch{}
+	}
+	*b = batch{r: r, out: b.out[:0], parts: slices.Grow(b.parts[:0], n)[:n], left: n}
+	return b
 }
 
 // refuse answers without a body.

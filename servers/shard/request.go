@@ -102,7 +102,7 @@ func (s *Shard) batch(r reply, body []byte) {
 		s.refuse(r, protocol.StatusOK)
 		return
 	}
-	b := &batch{r: r, parts: make([]protocol.Part, n), left: n}
+	b := s.newBatch(r, n)
 	i := 0
 	for p := range protocol.Parts(body) {
 		s.request(reply{c: r.c, op: p.Op, batch: b, part: i}, p.Op, p.Flags, p.Body, nil)

@@ -90,6 +90,7 @@ type Shard struct {
 	inbox   []message
 	bodies  []byte      // of the inbox
 	header  wire.Header // of the answer that is being sent
+	batches []*batch    // free ones
 	polled  bool        // the next phase of the sweep is to serve
 	served  uint64      // requests
 	clients map[uint64]*client
@@ -117,7 +118,7 @@ func New(o Options) (*Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shard{o: o, term: o.Term, arena: a, clients: map[uint64]*client{}, between: func(*entry) {}}
+	s := &Shard{o: o, term: o.Term, arena: a, clients: map[uint64]*client{}, batches: make([]*batch, 0, 64), between: func(*entry) {}}
 	s.table = table.New((*items)(s))
 	s.newest = map[uint64]uint64{}
 	s.cache.init()
