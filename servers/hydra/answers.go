@@ -45,6 +45,12 @@ func (e *engine) answered(s *shard, m wire.Message) {
 		e.later = append(e.later, c)
 		return
 	}
+	if status == protocol.StatusTooLarge && c.op == protocol.OpGet && c.many {
+		e.leave(c) // the value has no room beside those of the other parts
+		c.many = false
+		e.try(c)
+		return
+	}
 	if err := e.result(s, c, status, m); err != nil {
 		e.broken(s, err)
 		return
@@ -74,7 +80,9 @@ func (e *engine) result(s *shard, c *call, status protocol.Status, m wire.Messag
 			return err
 		}
 		c.version, c.expires, c.itemFlags = i.Version, i.Expiry, i.ItemFlags
-		c.out = append(c.dst, i.Value...)
+		if c.out = i.Value; !e.lasting || c.dst != nil {
+			c.out = append(c.dst, i.Value...)
+		}
 		if i.HasPointer {
 			e.learn(s, c, &i)
 		}

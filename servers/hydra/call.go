@@ -34,6 +34,8 @@ type call struct {
 	slot      int    // in the engine's table; -1
 	abandoned bool   // the caller has gone
 	tries     int
+	many      bool     // it is one of several of its caller, and may be a part of a BATCH
+	parts     []uint64 // of a BATCH: the ids of its calls
 	reading   *pointer // while a Read is under way
 
 	// What the caller gets.

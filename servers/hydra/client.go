@@ -37,12 +37,13 @@ const (
 
 // A Client is a connection to a cluster, for all goroutines.
 type Client struct {
-	o      Options
-	id     uint64
-	ctx    context.Context // until Close
-	cancel context.CancelFunc
-	kept   chan struct{}
-	calls  sync.Pool // of *op
+	o       Options
+	id      uint64
+	ctx     context.Context // until Close
+	cancel  context.CancelFunc
+	kept    chan struct{}
+	calls   sync.Pool // of *op
+	batches sync.Pool // of *batchOp
 
 	// lock makes its holder the driver, who alone uses e and ticked. It is only ever tried; nobody waits for it.
 	lock     sync.Mutex
@@ -87,6 +88,7 @@ func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
 	c.e = newEngine(systemClock(), max(places, 2))
 	c.e.timeout, c.e.noPointer = int64(c.o.Timeout), places < 0
 	c.calls.New = func() any { return newOp() }
+	c.batches.New = func() any { return &batchOp{w: waiter{token: make(chan struct{}, 1)}} }
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()

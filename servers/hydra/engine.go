@@ -41,7 +41,10 @@ type engine struct {
 	waiting []*call // writes for which the window has no number
 	later   []*call // tried again at their time
 	live    call    // the ends of the list of calls that somebody waits for
-	timeout int64   // nanoseconds from the first Tick that sees a call
+	lasting bool    // the bodies that are being answered stay: values need no copy
+
+	carriers []*call // calls for BATCH that are free
+	timeout  int64   // nanoseconds from the first Tick that sees a call
 
 	messages  uint64 // requests sent by message
 	oneSided  uint64 // GETs answered by an accepted Read
@@ -191,8 +194,8 @@ func (e *engine) try(c *call) {
 	if c.op == protocol.OpGet && !e.noPointer && e.readOneSided(c) {
 		return
 	}
-	if s.conn == nil || len(s.queue) > 0 || !e.send(c) {
-		s.queue = append(s.queue, c)
+	if s.conn == nil || len(s.queue) > 0 || c.joins() || !e.send(c) {
+		s.queue = append(s.queue, c) // what joins is sent by Step, with what else its caller asks for
 	}
 }
 
@@ -327,15 +330,7 @@ func (e *engine) Step() (worked bool) {
 			worked = true
 			continue
 		}
-		for len(s.queue) > 0 {
-			c := s.queue[0]
-			if !e.send(c) {
-				break
-			}
-			s.queue[0] = nil
-			s.queue = s.queue[1:]
-			worked = true
-		}
+		worked = e.sendQueue(s) || worked
 	}
 	for len(e.waiting) > 0 && e.numbers.next-e.numbers.oldest < protocol.Window {
 		c := e.waiting[0]

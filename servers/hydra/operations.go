@@ -180,11 +180,15 @@ type Request struct {
 }
 
 // Batch does many operations at once: they travel together, and each succeeds or fails on its own. They are no transaction, and take
-// effect in no certain order. The error is nil if every Err is, else the first of them.
+// effect in no certain order. The error is nil if every Err is, else the first of them. The values of one batch may share their memory, as far
+// as their lengths: appending to one does not change another, and whoever keeps one keeps up to 16 KiB.
 func (c *Client) Batch(ctx context.Context, list []Request) error {
-	w := &waiter{token: make(chan struct{}, 1)}
-	calls := make([]call, len(list))
-	run := make([]*call, 0, len(list))
+	o := c.batches.Get().(*batchOp)
+	w, run := &o.w, o.run[:0]
+	if cap(o.calls) < len(list) {
+		o.calls = make([]call, len(list))
+	}
+	calls := o.calls[:len(list)]
 	for i := range list {
 		r := &list[i]
 		switch {
@@ -197,7 +201,7 @@ func (c *Client) Batch(ctx context.Context, list []Request) error {
 		}
 		k := kinds[r.Kind]
 		x := &calls[i]
-		*x = call{op: k.op, flags: k.flags | r.Expiry.flags, key: r.Key, expiry: r.Expiry.ms, arg: r.Old, waiter: w, slot: -1}
+		*x = call{op: k.op, flags: k.flags | r.Expiry.flags, key: r.Key, expiry: r.Expiry.ms, arg: r.Old, waiter: w, slot: -1, many: len(list) > 1}
 		switch r.Kind {
 		case Put, Insert, Update, CompareAndSet:
 			x.value = r.Value
@@ -219,5 +223,19 @@ func (c *Client) Batch(ctx context.Context, list []Request) error {
 			first = r.Err
 		}
 	}
+	clear(calls)
+	clear(run)
+	if o.run = run; len(list) <= maxPooled {
+		c.batches.Put(o)
+	}
 	return first
 }
+
+// A batchOp is what Batch needs, to be used again.
+type batchOp struct {
+	w     waiter
+	calls []call
+	run   []*call
+}
+
+const maxPooled = 1024 // requests of a batch whose memory is kept
