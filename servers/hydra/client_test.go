@@ -207,6 +207,29 @@ func TestBatchAndScan(t *testing.T) {
 	}
 }
 
+// TestLargeBatch asks for values in one Batch that no answer has room for together, beside writes, each of which is applied once.
+func TestLargeBatch(t *testing.T) {
+	k := newCluster(t, 1, &Options{Pointers: -1})
+	value := func(i int) []byte { return bytes.Repeat([]byte{byte(i), 1}, MaxValue/3) }
+	for i := range 4 {
+		_, err := k.c.Put(k.ctx, fmt.Append(nil, "large", i), value(i))
+		require.NoError(t, err)
+	}
+	var list []Request
+	for i := range 4 {
+		list = append(list, Request{Kind: Get, Key: fmt.Append(nil, "large", i)}, Request{Kind: Add, Key: []byte("sum"), N: 1})
+	}
+	before := k.c.Stats().Messages
+	require.NoError(t, k.c.Batch(k.ctx, list))
+	for i := range 4 {
+		require.True(t, bytes.Equal(value(i), list[2*i].Item.Value), "%d", i)
+	}
+	require.EqualValues(t, 1+3, k.c.Stats().Messages-before, "one BATCH, and three values that did not fit")
+	sum, err := k.c.Get(k.ctx, []byte("sum"))
+	require.NoError(t, err)
+	require.Equal(t, "4", string(sum))
+}
+
 // TestManyGoroutines counts with ADD from many goroutines, beside GETs of values that say what they are: nothing is lost, done twice, or
 // mixed up.
 func TestManyGoroutines(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -440,6 +441,8 @@ func TestBatchAndRefusals(t *testing.T) {
 		require.Equal(t, 202, n)
 		parts := slices.Collect(protocol.Parts(m.Body))
 		for i := range 100 {
+			assert.Equal(t, protocol.OpPut, parts[2*i].Op, "an answer has the place of its part, whenever it was given")
+			assert.Equal(t, protocol.OpGet, parts[2*i+1].Op)
 			assert.Equal(t, protocol.StatusOK, parts[2*i].Status)
 		}
 		assert.Equal(t, protocol.StatusUnknownOp, parts[200].Status)
@@ -463,4 +466,50 @@ func TestBatchAndRefusals(t *testing.T) {
 	proof[3] = 9
 	assert.EqualValues(t, protocol.StatusOK, d.send(protocol.OpAuth, 0, proof).Status)
 	assert.EqualValues(t, protocol.StatusNotFound, d.send(protocol.OpGet, 0, []byte("k")).Status)
+}
+
+// TestFullBatch fills the answer to a BATCH with values up to each size about its limit. What is applied is never denied: a value has to
+// give way to the answers of writes behind it.
+func TestFullBatch(t *testing.T) {
+	d := newDesk(t, Memory, "", func(o *Options) { o.Arena.Extent = 16 << 20 })
+	const first = protocol.MaxValue
+	d.put("first", strings.Repeat("v", first))
+	given, left := 0, 0
+	for fill := protocol.MaxBody - first - 400; fill < protocol.MaxBody-first; fill += 8 {
+		d.put("fill", strings.Repeat("w", fill))
+		var body []byte
+		add := func(op protocol.Op, part []byte) {
+			start := len(body)
+			body = protocol.EndPart(append(protocol.AppendPart(body, op, 0, 0), part...), start)
+		}
+		add(protocol.OpGet, []byte("first"))
+		add(protocol.OpGet, []byte("fill"))
+		for i, op := range []protocol.Op{protocol.OpPut, protocol.OpAdd, protocol.OpRemove} {
+			d.number++
+			q := protocol.Request{Op: op, Key: fmt.Append(nil, "key", i, ":", fill), Number: d.number, Oldest: d.number}
+			add(op, q.AppendBody(nil))
+		}
+		m := d.send(protocol.OpBatch, 0, body)
+		require.LessOrEqual(t, len(m.Body), protocol.MaxBody)
+		n, err := protocol.CheckBatch(m.Body)
+		require.NoError(t, err)
+		require.Equal(t, 5, n)
+		parts := slices.Collect(protocol.Parts(m.Body))
+		require.Equal(t, protocol.StatusOK, parts[0].Status)
+		if parts[1].Status == protocol.StatusOK {
+			given++
+		} else {
+			require.Equal(t, protocol.StatusTooLarge, parts[1].Status)
+			left++
+		}
+		for i, status := range []protocol.Status{protocol.StatusOK, protocol.StatusOK, protocol.StatusNotFound} {
+			var w protocol.Written
+			require.NoError(t, w.Parse(parts[2+i].Body))
+			require.Equal(t, status, parts[2+i].Status, "write %d behind %d bytes", i, first+fill)
+		}
+		found, _ := d.get(fmt.Sprint("key0:", fill))
+		require.Equal(t, protocol.StatusOK, found)
+	}
+	require.Positive(t, given, "no size has had room")
+	require.Positive(t, left, "every size has had room")
 }
