@@ -311,7 +311,7 @@ func TestCommands(t *testing.T) {
 // TestPipeline sends commands that depend on each other without awaiting answers.
 func TestPipeline(t *testing.T) {
 	_, addr := serve(t, newStore(t), Config{})
-	c := redis.NewClient(&redis.Options{Addr: addr})
+	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute}) // a pipeline that is sent again appends twice
 	defer c.Close()
 	ctx := t.Context()
 	for round := range 50 {
