@@ -95,3 +95,30 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 		require.ErrorIs(t, s.UseLogged(s.NewUsedPages(), place, head, 1000), ErrCorrupt, name)
 	}
 }
+
+// TestTailPagesAreDropped: what leads to pages in memory goes once the log is elsewhere and synced.
+func TestTailPagesAreDropped(t *testing.T) {
+	x := newScript(t)
+	s := x.s
+	require.NoError(t, s.Reserve(2000, true))
+	tails := func() (n int) {
+		for a := Addr(0); a < s.space.pages; a += 1 << 8 {
+			if c, o := s.chunkOf(a); c != nil && c.sets().tail[o>>8].Load() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for range 1000 {
+		g := s.Begin(RecordGroup)
+		place, _ := g.Record([]byte("head"), make([]byte, 3000))
+		_, err := g.Commit(1)
+		require.NoError(t, err)
+		_, err = s.Logged(place, []byte("head"), 3000)
+		require.NoError(t, err)
+	}
+	require.Greater(t, tails(), 2)
+	require.NoError(t, s.Sync())
+	require.Equal(t, 1, tails())
+	require.Zero(t, s.UnsyncedBytes())
+}
