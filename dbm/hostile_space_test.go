@@ -34,8 +34,11 @@ func (h *hostile) spaceMap(a int) (entries [][]byte) {
 	b = b[4:]
 	for range count {
 		n := mapLive
-		if len(b) >= n && b[mapForm] == 1 {
+		if len(b) >= n && b[mapForm] > 0 {
 			n += 8
+		}
+		if len(b) >= n && b[mapForm] == 2 {
+			n += maskBytes*h.segment/logstore.PageSize + mapMean
 		}
 		if len(b) < n {
 			return nil

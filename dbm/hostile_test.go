@@ -68,6 +68,7 @@ var kinds = []struct {
 	{"graph", 5, (*hostile).graph},
 	{"leaves", 2, (*hostile).leaves},
 	{"values", 2, (*hostile).values},
+	{"logged", 5, (*hostile).logged},
 	{"extents", 2, (*hostile).extents},
 	{"stream", 3, (*hostile).stream},
 	{"supers", 2, (*hostile).supers},

@@ -124,8 +124,8 @@ func (h *hostile) leaves() {
 	}
 }
 
-// refs returns where the references of a leaf are.
-func (h *hostile) refs(a int) (at []int) {
+// cells calls f for each record of a leaf with the place of its value and the value's kind, as far as they can be.
+func (h *hostile) cells(a int, f func(value, kind int)) {
 	p := h.page(a)
 	n, even := int(le.Uint16(p[nodeCount:])), p[nodeFlags] != 0
 	for i := range n {
@@ -140,10 +140,17 @@ func (h *hostile) refs(a int) (at []int) {
 		if even {
 			offset += i * (key + value&0xFFF)
 		}
-		if value>>12&3 != 0 && offset+key+refSize <= logstore.PageSize {
-			at = append(at, offset+key)
-		}
+		f(offset+key, value>>12&3)
 	}
+}
+
+// refs returns where the references of a leaf to runs and lists are.
+func (h *hostile) refs(a int) (at []int) {
+	h.cells(a, func(value, kind int) {
+		if (kind == 1 || kind == 2) && value+refSize <= logstore.PageSize {
+			at = append(at, value)
+		}
+	})
 	return at
 }
 

@@ -221,13 +221,16 @@ func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 	g.masks[o] &^= mask
 	g.death = max(g.death, seq)
 	if g.masks[o] == 0 {
+		g.loggedPages--
+		sp.loggedPages--
+		if g.nodeMap != nil && g.nodeMap[o/64]>>(o%64)&1 != 0 { // a contradiction in a damaged space map: see Kill
+			return
+		}
 		if g.noteDying(seq, sp.words); g.diedMap != nil {
 			g.diedMap[o/64] |= 1 << (o % 64)
 		}
 		g.liveMap[o/64] &^= 1 << (o % 64)
 		g.live--
-		g.loggedPages--
-		sp.loggedPages--
 		sp.livePages--
 	}
 }

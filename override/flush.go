@@ -201,10 +201,7 @@ func (f *Flush) Write() (done bool, err error) {
 	f.next = end
 	count := f.first
 	if f.next == len(f.work) {
-		f.dying = p.dying(f.deaths.refs)
-		for a, m := range f.deaths.logged {
-			f.dying = append(f.dying, Extent{a, loggedDeath | int64(m)})
-		}
+		f.dying = p.dying(&f.deaths)
 		g.Write(logstore.KindFlush, f.stream())
 		count = uint64(f.records)
 	}

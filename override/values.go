@@ -107,10 +107,15 @@ func (d *deaths) most(pages logstore.Addr) int {
 // Of two records of a damaged file that lead to one run, the first that is deleted lets the run die, whichever the run was written for: a run
 // says its key only if that is long, and to read the first page of each dying value would take a read of the device for each delete. Check
 // finds such records.
-func (p *Pages) dying(refs []btree.Ref) []Extent {
+func (p *Pages) dying(d *deaths) []Extent {
 	var all []Extent
+	for a, mask := range d.logged {
+		if p.store.InFile(a, 1) { // else a damaged leaf said so, and recovery would refuse a flush that lists it
+			all = append(all, Extent{a, loggedDeath | int64(mask)})
+		}
+	}
 	runs := p.store.NewUsedPages()
-	for _, ref := range refs {
+	for _, ref := range d.refs {
 		a, err := p.addrAt(ref.ID, p.seq)
 		if err != nil || p.store.UseOnce(runs, a, 1) != nil { // of two records that have the same run, one lets it die
 			continue

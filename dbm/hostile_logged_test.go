@@ -1,0 +1,116 @@
+package dbm
+
+import "flashdbm/logstore"
+
+// What a hostile file changes about logged values: the places in leaves, the count in a mux area, and the masks in the space map.
+
+// Offsets and sizes of a place and of a space map entry with masks, see docs/format.md.
+const (
+	placeSize, placeLength       = 10, 8
+	mapMasks, maskBytes, mapMean = mapLive + 8, 2, 2
+)
+
+// places returns where the places of logged values in a leaf are.
+func (h *hostile) places(a int) (at []int) {
+	h.cells(a, func(value, kind int) {
+		if kind == 3 && value+placeSize <= logstore.PageSize {
+			at = append(at, value)
+		}
+	})
+	return at
+}
+
+// logged changes what leads to logged values. Leaves that are dead count as well: their values are mostly dead, too.
+func (h *hostile) logged() {
+	var with [][2]int
+	for _, a := range h.inner[0] {
+		for _, at := range h.places(a) {
+			with = append(with, [2]int{a, at})
+		}
+	}
+	records := h.kinds[logstore.KindRecord]
+	if len(with) == 0 || len(records) == 0 {
+		return
+	}
+	x, y := one(h.rng, with), one(h.rng, with)
+	r, s := h.page(x[0])[x[1]:x[1]+placeSize], h.page(y[0])[y[1]:y[1]+placeSize]
+	move := func(a int) { le.PutUint64(r, le.Uint64(r)&0xFFFF|uint64(a)<<16) }
+	switch h.rng.IntN(12) {
+	case 0: // another key's value
+		copy(r, s)
+	case 1: // of another length
+		copy(r[:placeLength], s[:placeLength])
+	case 2: // an ordinal, perhaps beyond what the page has
+		r[0] = r[0]&0xF0 | byte(h.rng.IntN(16))
+	case 3: // an offset
+		le.PutUint64(r, le.Uint64(r)&^0xFFF0|uint64(h.rng.IntN(1<<12))<<4)
+	case 4: // a page of any kind, perhaps one that is dead
+		move(one(h.rng, h.pages))
+	case 5: // of records
+		move(one(h.rng, records))
+	case 6:
+		le.PutUint16(r[placeLength:], oddNumber[uint16](h.rng, h.sealer))
+	case 7:
+		le.PutUint64(r, oddNumber[uint64](h.rng, h.sealer))
+	case 8: // how many a page has
+		le.PutUint64(h.page(one(h.rng, records))[muxName:], one(h.rng, []uint64{0, 1, 2, 15, 16, 17, 1 << 16, 1<<64 - 1}))
+	case 9: // all records of a leaf have one value, as far as there are places
+		for _, at := range h.places(x[0]) {
+			copy(h.page(x[0])[at:at+placeSize], r)
+		}
+	case 10: // the same offset and ordinal in all pages
+		for _, w := range with {
+			p := h.page(w[0])[w[1]:]
+			le.PutUint64(p, le.Uint64(p)&^0xFFFF|le.Uint64(r)&0xFFFF)
+		}
+	case 11:
+		h.masks()
+		return
+	}
+	h.note("place at %d of page %d", x[1], x[0])
+}
+
+// masks changes which logged values the space map says live.
+func (h *hostile) masks() {
+	var with [][]byte
+	for _, a := range h.kinds[logstore.KindCheckpoint] {
+		for _, e := range h.spaceMap(a) {
+			if len(e) > mapMasks {
+				with = append(with, e)
+			}
+		}
+	}
+	if len(with) == 0 {
+		return
+	}
+	e := one(h.rng, with)
+	masks := e[mapMasks : len(e)-mapMean]
+	at := maskBytes * h.rng.IntN(len(masks)/maskBytes)
+	switch h.rng.IntN(8) {
+	case 0: // none lives
+		clear(masks)
+	case 1: // one more, or less
+		masks[at+h.rng.IntN(2)] ^= 1 << h.rng.IntN(8)
+	case 2: // all that there may be
+		le.PutUint16(masks[at:], 0xFFFF)
+	case 3: // in another page, which may be one of the tree
+		to := maskBytes * h.rng.IntN(len(masks)/maskBytes)
+		copy(masks[to:to+maskBytes], masks[at:])
+		if h.rng.IntN(2) == 0 {
+			e[mapLive] |= 1 << (to / maskBytes)
+		}
+	case 4: // in all pages that live
+		for i := range len(masks) / maskBytes {
+			if e[mapLive]>>i&1 != 0 {
+				le.PutUint16(masks[i*maskBytes:], 1<<h.rng.IntN(17)-1)
+			}
+		}
+	case 5: // those of another segment
+		copy(masks, one(h.rng, with)[mapMasks:])
+	case 6: // the page lives without
+		clear(masks[at : at+maskBytes])
+	case 7:
+		le.PutUint16(e[len(e)-mapMean:], oddNumber[uint16](h.rng, h.sealer))
+	}
+	h.note("masks of page %d of a segment", at/maskBytes)
+}
