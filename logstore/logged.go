@@ -38,8 +38,11 @@ func (p Place) Addr() Addr   { return Addr(p >> 16) }
 func (p Place) offset() int  { return int(p >> 4 & 0xFFF) }
 func (p Place) Mask() uint16 { return 1 << (p & 15) }
 
-// tailPages has the pages of one segment that no sync has covered, as they are in memory.
-type tailPages [1 << 8]atomic.Pointer[[PageSize]byte]
+// tailPages has those of 256 pages that no sync has covered, as they are in memory. It goes with the last of them.
+type tailPages struct {
+	pages [1 << 8]atomic.Pointer[[PageSize]byte]
+	kept  int // guarded by unsynced.mu
+}
 
 // Record appends a redo record with a logged value to the stream of a record group, in one page: head, and value behind it. The value can
 // be read from now on. It returns the value's place, and whether it is the first one of its page.
@@ -85,12 +88,15 @@ func (s *Store) keepTail(a Addr, buf []byte) {
 	}
 	b := c.sets()
 	b.unsynced.set(o)
+	s.unsynced.mu.Lock()
+	defer s.unsynced.mu.Unlock()
 	t := b.tail[o>>8].Load()
 	if t == nil {
 		t = new(tailPages)
 		b.tail[o>>8].Store(t)
 	}
-	t[o&255].Store((*[PageSize]byte)(buf))
+	t.pages[o&255].Store((*[PageSize]byte)(buf))
+	t.kept++
 }
 
 // UnsyncedBytes returns the bytes of pages with logged values that are written and kept in memory until a sync.
@@ -129,7 +135,7 @@ func (s *Store) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 	if c != nil {
 		if b := c.bits.Load(); b != nil {
 			if t := b.tail[o>>8].Load(); t != nil {
-				if p := t[o&255].Load(); p != nil {
+				if p := t.pages[o&255].Load(); p != nil {
 					return p[:], true, nil
 				}
 			}

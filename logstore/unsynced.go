@@ -25,20 +25,6 @@ type unsynced struct {
 	mu      sync.Mutex // guards pages; nothing else is locked under it
 	pages   []unsyncedPage
 	records atomic.Int64 // of pages, those with logged values, which are in memory
-	last    tailAt       // of the last of those that a sync has covered
-}
-
-// tailAt is where a tailPages is: in a chunk, by number. Pages are written in the order of their addresses and synced in that of their groups.
-// So once a sync has covered one elsewhere, nothing in it waits for a sync.
-type tailAt struct {
-	c *chunk
-	n uint64
-}
-
-func (t tailAt) drop() {
-	if t.c != nil {
-		t.c.sets().tail[t.n].Store(nil)
-	}
 }
 
 // unsyncedPage is a page of a tree, or the first one of a run.
@@ -79,11 +65,11 @@ func (u *unsynced) synced(group uint64) {
 		if p.record {
 			bits.record.set(p.o)
 			u.records.Add(-1)
-			if at := (tailAt{p.c, p.o >> 8}); at != u.last {
-				u.last.drop()
-				u.last = at
+			t := bits.tail[p.o>>8].Load()
+			t.pages[p.o&255].Store(nil)
+			if t.kept--; t.kept == 0 {
+				bits.tail[p.o>>8].Store(nil)
 			}
-			bits.tail[p.o>>8].Load()[p.o&255].Store(nil)
 		}
 		n++
 	}
