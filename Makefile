@@ -64,8 +64,8 @@ ISOLATIONRUNS ?= 4
 ISOLATIONFIRST ?= 1000
 SCRIPTSTEPS ?= 2000
 
-# Systems other than this one that the module must compile for.
-CROSS = linux/arm64 darwin/arm64 windows/amd64
+# Systems other than this one that the modules must compile for. No file depends on the processor, so make soak alone has a second one.
+CROSS = darwin/arm64 windows/amd64
 
 .DELETE_ON_ERROR:
 .PHONY: space demo test vet format imports unit race cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
@@ -103,12 +103,17 @@ format:
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l .) && test -z "$$unformatted" || \
 		{ echo "not formatted by gofmt: $$unformatted" >&2; exit 1; }
 
-# The modules beside the engine's too, without their C.
+# The modules beside the engine's too, without their C. The benchmark's has to build its peers: three minutes of a processor, which make soak
+# takes.
 vet:
 	$(GO) vet ./...
-	@for module in internal/linear internal/writeback bench; do \
+	@for module in internal/linear internal/writeback; do \
 		echo "vet of $$module"; (cd $$module && CGO_ENABLED=0 $(GO) vet ./...) || exit 1; \
 	done
+
+.PHONY: vet-bench
+vet-bench:
+	cd bench && CGO_ENABLED=0 $(GO) vet ./...
 
 # Who imports whom, where unsafe is allowed, and the size of files: run before the rest because it says at once what is in the wrong place.
 imports:
@@ -126,9 +131,13 @@ race:
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
 # slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all.
 .PHONY: test-servers
-test-servers: format
+test-servers:
 	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 300s ./...
 	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
+	$(MAKE) cross-servers
+
+.PHONY: cross-servers
+cross-servers:
 	@for target in $(CROSS); do \
 		echo "vet of the servers for $$target"; \
 		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
@@ -153,6 +162,8 @@ soak:
 	$(MAKE) crash scripts faults damage isolation CRASHTIME=$(SOAKTIME) CRASHFIRST=$(SOAKFIRST) SCRIPTTIME=5m FAULTTIME=4m DAMAGETIME=1m ISOLATIONRUNS=5
 	$(GO) test -timeout 20m -run '^TestCrashConcurrent$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+	$(MAKE) vet-bench
+	$(MAKE) cross cross-servers CROSS=linux/arm64
 	$(MAKE) soak-servers
 	$(MAKE) kill linear fuse
 

@@ -89,7 +89,7 @@ func TestPlentyComesToAnEnd(t *testing.T) {
 			defer mem.Release()
 			mem.SetMaxBytes(plentyLeast + 48<<20)
 			opts := Options{Durability: d, Manual: true, MemoryLimit: 64 << 20, RedoLimit: 16 << 20, Store: logstore.Options{SegmentPages: 64}}
-			opts.PartBytes = 256 << 10
+			opts.PartBytes, opts.KeepInline = 256<<10, true // many leaves
 			e := openOn(t, mem, opts)
 			defer e.Close()
 			key := func(i int) []byte { return fmt.Appendf(nil, "%08d", uint32(i)*2654435761>>4) }
