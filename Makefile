@@ -124,9 +124,10 @@ unit:
 	$(GO) test -vet=off -timeout 12m ./...
 
 # Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
-# two minutes here, which make soak takes.
+# two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest.
+LONE = SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
 race:
-	CGO_ENABLED=1 $(GO) test -vet=off -race -short -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
+	CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
 # slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all.

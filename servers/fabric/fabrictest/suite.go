@@ -23,7 +23,8 @@ type Provider struct {
 	Addr func(dir string) string
 	// Processes is set if domains of two processes reach each other.
 	Processes bool
-	// RealTime is set if the provider's time is that of the test.
+	// RealTime is set if the time of the provider is that of the test: that of a World stands still while nothing happens in it, so what it
+	// waits for comes early.
 	RealTime bool
 }
 

@@ -212,7 +212,6 @@ func TestConformance(t *testing.T) {
 			return domain{w.w.NewNode(fmt.Sprint(names.Add(1))).Domain(), w}, nil
 		},
 		Addr:     func(string) string { return fmt.Sprint("owner ", names.Add(1)) },
-		RealTime: true,
 	})
 }
 
