@@ -211,7 +211,7 @@ func TestConformance(t *testing.T) {
 			defer w.enter()()
 			return domain{w.w.NewNode(fmt.Sprint(names.Add(1))).Domain(), w}, nil
 		},
-		Addr:     func(string) string { return fmt.Sprint("owner ", names.Add(1)) },
+		Addr: func(string) string { return fmt.Sprint("owner ", names.Add(1)) },
 	})
 }
 
