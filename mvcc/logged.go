@@ -189,30 +189,11 @@ func (e *Engine) moveLogged(segment uint32, reserve reservation) (room bool, err
 const moveLoggedAtOnce = 128
 
 func (e *Engine) moveSomeLogged(records []loggedRecord, reserve reservation) (room bool, err error) {
-	err = e.withBaton(func() error {
-		if err := e.Failed(); err != nil {
-			return err
-		}
-		redo := int64(0)
-		for i := range records {
-			redo += int64(len(records[i].key) + len(records[i].value) + maxRedoRecord)
-		}
-		extra := 2*redoPages(redo) + int64(len(records)) + int64(len(records))/8 + 4
-		if err := reserve(extra); logstore.IsFull(err) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		room = true
-		e.held += extra
-		if err := e.rewriteLogged(records); err != nil {
-			return e.store.Fail(err)
-		}
-		e.spend()
-		e.rebalance(0)
-		return nil
-	})
-	return room, err
+	redo := int64(0)
+	for i := range records {
+		redo += int64(len(records[i].key) + len(records[i].value) + maxRedoRecord)
+	}
+	return e.moveRecords(2*redoPages(redo), len(records), reserve, func() error { return e.rewriteLogged(records) })
 }
 
 func (e *Engine) rewriteLogged(records []loggedRecord) error {

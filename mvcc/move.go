@@ -99,16 +99,26 @@ func (e *Engine) moveRuns(segments map[uint32]bool, reserve reservation) (room b
 }
 
 func (e *Engine) moveSomeRuns(runs []placedRun, reserve reservation) (room bool, err error) {
+	var pages, redo int64
+	for i := range runs {
+		pages += logstore.RunReserve(runs[i].pages())
+		redo += int64(len(runs[i].key)) + maxRedoRecord
+	}
+	return e.moveRecords(pages+redoPages(redo), len(runs), reserve, func() error {
+		if err := e.writeRedo(); err != nil { // of Buffered commits, which are older
+			return err
+		}
+		return e.rewriteRuns(runs)
+	})
+}
+
+// moveRecords calls rewrite with the baton, if there is room for what it logs, in pages, and for the leaves of so many records.
+func (e *Engine) moveRecords(pages int64, records int, reserve reservation, rewrite func() error) (room bool, err error) {
 	err = e.withBaton(func() error {
 		if err := e.Failed(); err != nil {
 			return err
 		}
-		var extra, redo int64
-		for i := range runs {
-			extra += logstore.RunReserve(runs[i].pages())
-			redo += int64(len(runs[i].key)) + maxRedoRecord
-		}
-		extra += redoPages(redo) + int64(len(runs)) + int64(len(runs))/8 + 4
+		extra := pages + withMargin(int64(records)) + 4
 		if err := reserve(extra); logstore.IsFull(err) {
 			return nil
 		} else if err != nil {
@@ -116,10 +126,7 @@ func (e *Engine) moveSomeRuns(runs []placedRun, reserve reservation) (room bool,
 		}
 		room = true
 		e.held += extra
-		if err := e.writeRedo(); err != nil { // of Buffered commits, which are older
-			return err
-		}
-		if err := e.rewriteRuns(runs); err != nil {
+		if err := rewrite(); err != nil {
 			return e.store.Fail(err)
 		}
 		e.spend()
