@@ -23,7 +23,7 @@ import (
 // Place says where a logged value is.
 type Place uint64
 
-// PlaceOf returns the place of a value that begins so many bytes behind the start of the body of the page at a.
+// PlaceOf returns the place of a value that begins at byte at of the body of the page at a.
 func PlaceOf(a Addr, at, ordinal int) Place {
 	return Place(a<<16 | uint64(MuxSize+at)<<4 | uint64(ordinal))
 }
@@ -166,8 +166,8 @@ func (s *Store) Ahead(place Place) (sum byte) {
 	return 0
 }
 
-// BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them. Their records have so many
-// bytes, 0 if that is not known.
+// BearLogged notes that logged values of the page at a live, and that no reader below birth comes to them. bytes is the length
+// of their records together, 0 if it is not known.
 func (s *Store) BearLogged(a Addr, mask uint16, bytes int, birth uint64) {
 	sp := s.space
 	sp.mu.Lock()

@@ -23,7 +23,7 @@ const (
 	closeEmpty  = 2       // segments are emptied of which half or less lives,
 	closeSparse = 8       // or all of a file in which more is dead than an 8th of what lives,
 	closeMoved  = 32      // and not more than so many segments' worth is moved
-	closeLeaves = 2       // nothing is moved if that would have more than so many leaves written for each page gained
+	closeLeaves = 2       // leaves written for each page gained, above which nothing is moved
 	cleanAtOnce = 32      // pages made dirty under one baton
 )
 

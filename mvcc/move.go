@@ -112,7 +112,7 @@ func (e *Engine) moveSomeRuns(runs []placedRun, reserve reservation) (room bool,
 	})
 }
 
-// moveRecords calls rewrite with the baton, if there is room for what it logs, in pages, and for the leaves of so many records.
+// moveRecords calls rewrite with the baton, if there is room for what it logs, in pages, and for the leaves of the records.
 func (e *Engine) moveRecords(pages int64, records int, reserve reservation, rewrite func() error) (room bool, err error) {
 	err = e.withBaton(func() error {
 		if err := e.Failed(); err != nil {
