@@ -33,6 +33,7 @@ const (
 	flagGrowing, growingCRC, growingEnd                = 4, 8, 12
 	headerSalt, headerBefore, headerDigest             = 16, 32, 52
 	headerSuccessor                                    = 12
+	recordRaw, recordCRC                               = 9, 12
 	runLength, runCRC, runPayload                      = logstore.MuxSize, logstore.MuxSize + 8, logstore.MuxSize + 16
 )
 
@@ -95,7 +96,10 @@ func (s *sealer) follow(segmentPages int) {
 
 // rawPages returns how many pages without a mux area follow the one at a.
 func (s *sealer) rawPages(a int) int {
-	if logstore.Kind(s.page(a)[4]) != logstore.KindRun {
+	switch p := s.page(a); {
+	case logstore.Kind(p[4]) == logstore.KindRecord && p[muxFlags]&flagGrowing == 0:
+		return int(p[recordRaw])
+	case logstore.Kind(p[4]) != logstore.KindRun:
 		return 0
 	}
 	n := runPayload + int(le.Uint64(s.page(a)[runLength:]))
@@ -153,6 +157,9 @@ func (s *sealer) seal() {
 
 func (s *sealer) sealRun(a int) {
 	p := s.page(a)
+	if end := (a + 1 + s.rawPages(a)) * logstore.PageSize; logstore.Kind(p[4]) == logstore.KindRecord && s.rawPages(a) > 0 && end <= len(s.file) {
+		le.PutUint32(p[recordCRC:], crc32.Checksum(s.file[(a+1)*logstore.PageSize:end], castagnoli))
+	}
 	if logstore.Kind(p[4]) != logstore.KindRun {
 		return
 	}

@@ -6,8 +6,9 @@ import "flashdbm/logstore"
 
 // Offsets and sizes of a place and of a space map entry with masks, see docs/format.md.
 const (
-	placeSize, placeLength       = 10, 8
-	mapMasks, maskBytes, mapMean = mapLive + 8, 2, 2
+	placeSize, placeLength               = 10, 8
+	mapMasks, maskBytes, mapMean, mapRaw = mapLive + 8, 2, 2, 8
+	placeAt                              = 0x3FFFF // offset and ordinal
 )
 
 // places returns where the places of logged values in a leaf are.
@@ -34,8 +35,8 @@ func (h *hostile) logged() {
 	}
 	x, y := one(h.rng, with), one(h.rng, with)
 	r, s := h.page(x[0])[x[1]:x[1]+placeSize], h.page(y[0])[y[1]:y[1]+placeSize]
-	move := func(a int) { le.PutUint64(r, le.Uint64(r)&0xFFFF|uint64(a)<<16) }
-	switch h.rng.IntN(12) {
+	move := func(a int) { le.PutUint64(r, le.Uint64(r)&placeAt|uint64(a)<<18) }
+	switch h.rng.IntN(13) {
 	case 0: // another key's value
 		copy(r, s)
 	case 1: // of another length
@@ -43,7 +44,7 @@ func (h *hostile) logged() {
 	case 2: // an ordinal, perhaps beyond what the page has
 		r[0] = r[0]&0xF0 | byte(h.rng.IntN(16))
 	case 3: // an offset
-		le.PutUint64(r, le.Uint64(r)&^0xFFF0|uint64(h.rng.IntN(1<<12))<<4)
+		le.PutUint64(r, le.Uint64(r)&^(placeAt&^15)|uint64(h.rng.IntN(1<<14))<<4)
 	case 4: // a page of any kind, perhaps one that is dead
 		move(one(h.rng, h.pages))
 	case 5: // of records
@@ -53,7 +54,10 @@ func (h *hostile) logged() {
 	case 7:
 		le.PutUint64(r, oddNumber[uint64](h.rng, h.sealer))
 	case 8: // how many a page has
-		le.PutUint64(h.page(one(h.rng, records))[muxName:], one(h.rng, []uint64{0, 1, 2, 15, 16, 17, 1 << 16, 1<<64 - 1}))
+		p := h.page(one(h.rng, records))
+		le.PutUint64(p[muxName:], le.Uint64(p[muxName:])&^0xFF|one(h.rng, []uint64{0, 1, 2, 15, 16, 17, 1 << 16, 1<<64 - 1}))
+	case 12: // how many raw pages follow it
+		h.page(one(h.rng, records))[recordRaw] = byte(h.rng.IntN(5))
 	case 9: // all records of a leaf have one value, as far as there are places
 		for _, at := range h.places(x[0]) {
 			copy(h.page(x[0])[at:at+placeSize], r)
@@ -61,7 +65,7 @@ func (h *hostile) logged() {
 	case 10: // the same offset and ordinal in all pages
 		for _, w := range with {
 			p := h.page(w[0])[w[1]:]
-			le.PutUint64(p, le.Uint64(p)&^0xFFFF|le.Uint64(r)&0xFFFF)
+			le.PutUint64(p, le.Uint64(p)&^placeAt|le.Uint64(r)&placeAt)
 		}
 	case 11:
 		h.masks()
@@ -84,9 +88,9 @@ func (h *hostile) masks() {
 		return
 	}
 	e := one(h.rng, with)
-	masks := e[mapMasks : len(e)-mapMean]
+	masks := e[mapMasks : len(e)-mapMean-mapRaw]
 	at := maskBytes * h.rng.IntN(len(masks)/maskBytes)
-	switch h.rng.IntN(8) {
+	switch h.rng.IntN(11) {
 	case 0: // none lives
 		clear(masks)
 	case 1: // one more, or less
@@ -107,10 +111,23 @@ func (h *hostile) masks() {
 		}
 	case 5: // those of another segment
 		copy(masks, one(h.rng, with)[mapMasks:])
+		if h.rng.IntN(2) == 0 {
+			copy(e[mapMasks:], one(h.rng, with)[mapMasks:])
+		}
 	case 6: // the page lives without
 		clear(masks[at : at+maskBytes])
 	case 7:
-		le.PutUint16(e[len(e)-mapMean:], oddNumber[uint16](h.rng, h.sealer))
+		le.PutUint16(e[len(e)-mapMean-mapRaw:], oddNumber[uint16](h.rng, h.sealer))
+	case 8: // no page is raw
+		clear(e[len(e)-mapRaw:])
+	case 9: // one more, or less
+		e[len(e)-mapRaw] ^= 1 << h.rng.IntN(8)
+	case 10: // all that can be
+		for i := 1; i < len(masks)/maskBytes; i++ {
+			if e[mapLive]>>i&1 != 0 && le.Uint16(masks[i*maskBytes:]) == 0 && e[mapLive]>>(i-1)&1 != 0 {
+				e[len(e)-mapRaw] |= 1 << i
+			}
+		}
 	}
 	h.note("masks of page %d of a segment", at/maskBytes)
 }

@@ -38,7 +38,7 @@ func (h *hostile) spaceMap(a int) (entries [][]byte) {
 			n += 8
 		}
 		if len(b) >= n && b[mapForm] == 2 {
-			n += maskBytes*h.segment/logstore.PageSize + mapMean
+			n += maskBytes*h.segment/logstore.PageSize + mapMean + mapRaw
 		}
 		if len(b) < n {
 			return nil

@@ -40,9 +40,17 @@ type pendingPage struct {
 	kind     Kind
 	name     PageID
 	buf      []byte   // the page
-	raw      [][]byte // the raw pages behind a run's first page
+	raw      [][]byte // the raw pages behind a run's first page; those of records are behind buf
 	rawPages uint32
 	values   uint8 // logged values
+}
+
+// span returns how many pages lie in buf.
+func (p *pendingPage) span() int {
+	if p.kind == KindRecord {
+		return 1 + int(p.rawPages)
+	}
+	return 1
 }
 
 type openedSegment struct {
@@ -151,7 +159,7 @@ func (g *Group) add(kind Kind, name PageID) (Addr, []byte) {
 	a := g.place(1)
 	var b []byte
 	if kind == KindRecord {
-		if len(g.records) == 0 {
+		if len(g.records) < maxSpan*PageSize {
 			g.records = make([]byte, slabPages*PageSize)
 		}
 		b, g.records = g.records[:PageSize], g.records[PageSize:]
@@ -329,7 +337,10 @@ func (g *Group) seal(last bool, count uint64) {
 			salt = h.salt
 			salts = salts[1:]
 		}
-		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: lag, name: p.name + PageID(p.values), group: t.group, pages: g.before, digest: t.digest}
+		m := mux{kind: p.kind, flags: uint8(g.kind) << groupKindAt, lag: lag, name: p.name, group: t.group, pages: g.before, digest: t.digest}
+		if p.kind == KindRecord {
+			m.name = recordName(p.values, p.buf[PageSize:p.span()*PageSize])
+		}
 		g.before += 1 + p.rawPages
 		if last && i == len(g.pages)-1 {
 			m.flags |= flagLast
@@ -381,7 +392,7 @@ func (g *Group) write() error {
 			g.bufs = append(g.bufs, opened[0].buf)
 			opened = opened[1:]
 		}
-		g.bufs = appendBuf(g.bufs, p.buf)
+		g.bufs = appendBuf(g.bufs, p.buf[:p.span()*PageSize])
 		g.bufs = append(g.bufs, p.raw...)
 		next = p.addr + 1 + uint64(p.rawPages)
 	}

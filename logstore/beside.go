@@ -187,7 +187,7 @@ func (s *Store) copyChecked(a Addr, kind Kind, salt uint64) ([]byte, error) {
 		return s.copyRun(a, p, salt)
 	}
 	if kind == KindRecord {
-		return p, nil
+		return s.copySpan(a, p, salt)
 	}
 	if err := s.opts.CheckNode(p); err != nil {
 		return nil, s.pageError(a, "%v", err)
@@ -215,6 +215,22 @@ func (s *Store) copyRun(a Addr, first []byte, salt uint64) ([]byte, error) {
 		return nil, s.pageError(a, "checksum of a value run")
 	}
 	return run, nil
+}
+
+// copySpan returns the page of records of which first is the beginning.
+func (s *Store) copySpan(a Addr, first []byte, salt uint64) ([]byte, error) {
+	p := first
+	if pages := s.spanOf(a, PageName(first)); pages > 1 {
+		var err error
+		if p, err = s.copied(a, int64(pages), salt); err != nil {
+			return nil, err
+		}
+	}
+	p, err := s.verifySpan(a, p)
+	if err != nil {
+		return nil, s.pageError(a, "%v", err)
+	}
+	return p, nil
 }
 
 // copyRaw is Raw beside a writer.

@@ -76,10 +76,11 @@ func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
 		if live[o/64]>>(o%64)&1 == 0 {
 			continue
 		}
-		switch kind, _, err := s.KindAt(first + o); {
+		switch kind, name, err := s.KindAt(first + o); {
 		case err != nil:
 			others++
 		case kind == KindRecord: // see LoggedIn
+			o += max(s.spanOf(first+o, name), 1) - 1
 		case kind == KindTree:
 			tree = append(tree, first+o)
 		default:
@@ -135,5 +136,5 @@ func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {
 			return 0, 0, err
 		}
 	}
-	return kind, PageName(p), nil
+	return kind, getMux(p).name, nil
 }

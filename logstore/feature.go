@@ -8,8 +8,9 @@ const (
 	featureRedoBefore = 1 << iota // redo may start before the base of a flush or checkpoint
 	featureGrowing                // there may be growing pages
 	featureEven                   // there may be even leaves, a form of tree page that package btree knows
+	_                             // was values in single pages of record groups, for a time; no release has written it
 	featureLogged                 // values may stay in the pages of record groups
-	knownFeatures     = 1<<iota - 1
+	knownFeatures     = (1<<iota - 1) &^ (1 << 3)
 )
 
 // features are the incompatible flags of a store.

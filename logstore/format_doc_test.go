@@ -1,6 +1,7 @@
 package logstore
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
@@ -234,7 +235,7 @@ func TestFormatDigest(t *testing.T) {
 func TestFormatKinds(t *testing.T) {
 	d := formatdoc.Open(t)
 	require.Equal(t, map[string]uint64{
-		"tree page": uint64(KindTree), "first page of a value run": uint64(KindRun), "redo stream": uint64(KindRecord),
+		"tree page": uint64(KindTree), "first page of a value run": uint64(KindRun), "redo stream; up to three raw pages may follow it": uint64(KindRecord),
 		"flush stream": uint64(KindFlush), "checkpoint stream": uint64(KindCheckpoint),
 		"segment header, which has no mux area": uint64(kindHeader),
 	}, d.Table("Page kinds").Numbers("body", "kind"))
@@ -305,18 +306,37 @@ func TestFormatCheckpointStream(t *testing.T) {
 	require.Equal(t, "the map", string(spaceMap))
 }
 
+func TestFormatSpan(t *testing.T) {
+	l := formatdoc.Open(t).Layout("Span", nil)
+	l.Check(func(field string, v []byte) ([]byte, bool) {
+		var values uint8
+		var raw []byte
+		switch field {
+		case "values":
+			values = v[0]
+		case "raw pages":
+			raw = make([]byte, int(v[0])*PageSize)
+		default:
+			return nil, false
+		}
+		return le.AppendUint64(nil, recordName(values, raw)), true
+	})
+	raw := bytes.Repeat([]byte("x"), 2*PageSize)
+	require.Equal(t, crc32.Checksum(raw, castagnoli), le.Uint32(l.Field("CRC").In(le.AppendUint64(nil, recordName(7, raw)))))
+}
+
 func TestFormatSpaceMap(t *testing.T) {
 	d := formatdoc.Open(t)
 	head := d.Layout("Space map", nil)
 	const pages = 128
 	words := (pages + 63) / 64
-	l := d.Layout("Space map entry", map[string]int{"w": words, "v": pages, "m": 1})
+	l := d.Layout("Space map entry", map[string]int{"w": words, "v": pages, "m": 1, "r": words})
 	l.Check(func(field string, v []byte) ([]byte, bool) {
 		sp := newSpace(pages, 0)
 		sp.extendTo(1)
 		g := &sp.segments[0]
 		g.live, g.values = 1, 1 // so that the live map and the masks are there
-		g.liveMap, g.masks = make([]uint64, sp.words), make([]uint16, pages)
+		g.liveMap, g.masks, g.raw = make([]uint64, sp.words), make([]uint16, pages), make([]uint64, sp.words)
 		switch field {
 		case "state":
 			g.state = segmentState(v[0])
@@ -337,6 +357,10 @@ func TestFormatSpaceMap(t *testing.T) {
 			}
 		case "mean":
 			g.valueBytes = int32(le.Uint16(v))
+		case "raw":
+			for i := range g.raw {
+				g.raw[i] = le.Uint64(v[8*i:])
+			}
 		default:
 			return nil, false
 		}
@@ -350,7 +374,7 @@ func TestFormatSpaceMap(t *testing.T) {
 	b := sp.encode(nil)
 	require.EqualValues(t, 3, le.Uint32(head.Field("segments").In(b)))
 	require.Len(t, b, head.End()+3*l.Field("live map").Offset, "no live map where nothing lives")
-	require.Equal(t, fmt.Sprintf("%d: no page is live; %d: a live map follows; %d: and masks and a mean behind it", mapDead, mapPartial, mapLogged), l.Field("form").Constraint)
+	require.Equal(t, fmt.Sprintf("%d: no page is live; %d: a live map follows; %d: and masks, a mean and a map of raw pages behind it", mapDead, mapPartial, mapLogged), l.Field("form").Constraint)
 	require.Equal(t, byte(mapDead), l.Field("form").In(b[head.End():])[0])
 
 	require.Equal(t, map[string]uint64{

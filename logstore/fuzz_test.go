@@ -247,7 +247,7 @@ func (h *hostile) open(t *testing.T, file []byte) (accepted int) {
 					}
 				}
 			default:
-				s.Body(p.Addr)
+				s.Body(p)
 			}
 			s.Run(p.Name)
 		}

@@ -59,10 +59,13 @@ func (sc *scanner) vouchedIn(n uint32, salt uint64, g uint64) (Addr, error) {
 		if m.lag != lagUnknown && m.group > g && m.group-uint64(m.lag) > g {
 			return a, nil
 		}
-		if m.kind == KindRun {
+		switch m.kind {
+		case KindRun:
 			if length, ok := sc.s.runLength(a, p); ok {
 				a += uint64(RunPages(length)) - 1
 			}
+		case KindRecord:
+			a += max(sc.s.spanOf(a, m.name), 1) - 1
 		}
 	}
 	return 0, nil

@@ -106,8 +106,13 @@ func (s *Store) InFile(a Addr, n int64) bool {
 // AppendBodies reads the bodies of those pages of a group that are of the given kind and appends them to b. Neighbours are read together.
 func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, error) {
 	for len(pages) > 0 {
-		n := 0
-		for n < len(pages) && uint64(n) < s.stretchPages() && pages[n].Kind == kind && pages[n].Addr == pages[0].Addr+uint64(n) {
+		n, all := 0, uint64(0)
+		for n < len(pages) && pages[n].Kind == kind && pages[n].Addr == pages[0].Addr+all {
+			more := uint64(max(pages[n].Run, 1))
+			if n > 0 && all+more > s.stretchPages() {
+				break
+			}
+			all += more
 			n++
 		}
 		if n == 0 {
@@ -117,15 +122,17 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 		if s.bodies == nil {
 			s.bodies = make([]byte, s.stretchPages()*PageSize)
 		}
-		buf := s.bodies[:n*PageSize]
+		buf := s.bodies[:all*PageSize]
 		if read, err := s.file.ReadAt(buf, int64(pages[0].Addr)*PageSize); err == io.EOF {
 			clear(buf[read:]) // cut short since it was scanned: no stream is whole with this
 		} else if err != nil {
 			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
 		}
-		for ; len(buf) > 0; buf = buf[PageSize:] {
+		for i := range n {
+			of := max(pages[i].Run, 1) * PageSize
 			cutGrowing(buf[:PageSize])
-			b = append(b, buf[MuxSize:PageSize]...)
+			b = append(b, buf[MuxSize:of]...)
+			buf = buf[of:]
 		}
 		pages = pages[n:]
 	}
@@ -133,12 +140,16 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 }
 
 // Body reads the body of an accepted page of a stream into fresh memory.
-func (s *Store) Body(a Addr) ([]byte, error) {
-	p := make([]byte, PageSize)
+func (s *Store) Body(page ScannedPage) ([]byte, error) {
+	a, n := page.Addr, max(page.Run, 1)
+	p := make([]byte, n*PageSize)
 	if s.beside != nil {
 		salt, _ := s.space.saltOf(a)
 		var err error
-		if p, err = s.copied(a, 1, salt); err != nil {
+		if p, err = s.copied(a, n, salt); err == nil && page.Kind == KindRecord {
+			_, err = s.verifySpan(a, p)
+		}
+		if err != nil {
 			return nil, err
 		}
 	} else if _, err := s.file.ReadAt(p, int64(a)*PageSize); err != nil && err != io.EOF {

@@ -1,7 +1,14 @@
 package logstore
 
 import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
+
+	"flashdbm/logstore/vfs"
 
 	"github.com/stretchr/testify/require"
 )
@@ -20,7 +27,7 @@ func TestLoggedValuesLiveOnce(t *testing.T) {
 	s.space.pages = max(s.space.pages, 2*s.space.segmentPages)
 	s.space.mu.Unlock()
 	for range 2 {
-		s.BearLogged(a, 0b1011, 900, 5)
+		s.BearLogged(a, 1, 0b1011, 900, 5)
 		require.Equal(t, before+1, live())
 	}
 	for range 2 {
@@ -59,10 +66,11 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	require.NoError(t, s.Reserve(8, true))
 	g := s.Begin(RecordGroup)
 	head := []byte("head")
-	first, opened := g.Record(head, make([]byte, 1000))
-	require.True(t, opened)
-	second, opened := g.Record(head, []byte("the second value"))
-	require.False(t, opened)
+	first, span := g.Record(head, make([]byte, 1000))
+	require.Equal(t, 1, span)
+	second, span := g.Record(head, []byte("the second value"))
+	require.Equal(t, 1, span)
+	require.Equal(t, first.Addr(), second.Addr())
 	v, err := s.Logged(second, head, 16)
 	require.NoError(t, err)
 	require.Equal(t, "the second value", string(v), "before it is written")
@@ -90,7 +98,7 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	require.ErrorIs(t, s.UseLogged(other, first, head, 1000), ErrCorrupt, "a page of the tree")
 	for name, place := range map[string]Place{
 		"beyond the file": PlaceOf(1<<40, 0, 0), "no such value": PlaceOf(first.Addr(), 40, 2), "a superblock": PlaceOf(1, 0, 0),
-		"in the mux area": Place(first.Addr()<<16 | 8<<4), "behind the page": PlaceOf(first.Addr(), BodySize-10, 0),
+		"in the mux area": Place(first.Addr()<<18 | 8<<4), "behind the page": PlaceOf(first.Addr(), BodySize-10, 0),
 	} {
 		require.ErrorIs(t, s.UseLogged(s.NewUsedPages(), place, head, 1000), ErrCorrupt, name)
 	}
@@ -121,4 +129,324 @@ func TestTailPagesAreDropped(t *testing.T) {
 	require.NoError(t, s.Sync())
 	require.Zero(t, tails())
 	require.Zero(t, s.UnsyncedBytes())
+}
+
+// spanRecord is a record of the span tests: its bytes say which one it is.
+func spanRecord(i, n int) (head, value []byte) {
+	value = make([]byte, n)
+	for at := range value {
+		value[at] = byte(i + at*7)
+	}
+	return fmt.Appendf(nil, "head%04d", i), value
+}
+
+// writeSpans logs values of so many bytes each in a group of their own, and returns their places and the spans' lengths by page.
+func writeSpans(t *testing.T, s *Store, sizes ...int) (places []Place, spans map[Addr]int) {
+	spans = map[Addr]int{}
+	require.NoError(t, s.Reserve(int64(len(sizes))+1, true))
+	g := s.Begin(RecordGroup)
+	for i, n := range sizes {
+		head, value := spanRecord(i, n)
+		place, span := g.Record(head, value)
+		places, spans[place.Addr()] = append(places, place), span
+		got, err := s.Logged(place, head, n)
+		require.NoError(t, err)
+		require.Equal(t, value, got, "in memory")
+	}
+	_, err := g.Commit(uint64(len(sizes)))
+	require.NoError(t, err)
+	return places, spans
+}
+
+func requireSpans(t *testing.T, s *Store, places []Place, sizes ...int) {
+	for i, n := range sizes {
+		head, value := spanRecord(i, n)
+		got, err := s.Logged(places[i], head, n)
+		require.NoError(t, err, i)
+		require.Equal(t, value, got, i)
+	}
+}
+
+func repeated(n, times int) (all []int) {
+	for range times {
+		all = append(all, n)
+	}
+	return all
+}
+
+// TestSpans: records of a third or so of a page lie one behind the other over up to four pages of the file, and are read as they were written:
+// in memory, behind the sync, and by who opens the file; and each value is whole there, or an error.
+func TestSpans(t *testing.T) {
+	for _, c := range []struct {
+		size, times int
+		spans       []int // of the pages in order
+	}{
+		{1000, 33, []int{4, 4, 1}}, {1000, 5, []int{2}}, {300, 40, []int{1, 1, 1, 1}}, {500, 33, []int{2, 2, 1}}, {1990, 9, []int{4, 1}}, {256, 33, []int{1, 1, 1}}, {600, 27, []int{2, 2, 1}},
+	} {
+		t.Run(fmt.Sprintf("%d of %d bytes", c.times, c.size), func(t *testing.T) {
+			x := newScriptOf(t, 64)
+			s := x.s
+			require.True(t, s.LogsValues())
+			sizes := repeated(c.size, c.times)
+			places, spans := writeSpans(t, s, sizes...)
+			var got []int
+			total := 0
+			for _, a := range slices.Sorted(maps.Keys(spans)) {
+				got = append(got, spans[a])
+				total += spans[a]
+			}
+			require.Equal(t, c.spans, got)
+			require.EqualValues(t, total*PageSize, s.UnsyncedBytes())
+			requireSpans(t, s, places, sizes...)
+			require.NoError(t, s.Sync())
+			require.Zero(t, s.UnsyncedBytes())
+			requireSpans(t, s, places, sizes...)
+			used := s.NewUsedPages()
+			for i := range places {
+				head, _ := spanRecord(i, c.size)
+				require.NoError(t, s.UseLogged(used, places[i], head, c.size))
+			}
+			for a, span := range spans {
+				for i := range span {
+					require.True(t, used.Has(a+Addr(i)))
+				}
+				body, err := s.RecordPage(a)
+				require.NoError(t, err)
+				require.Len(t, body, span*PageSize-MuxSize)
+			}
+			values, pages := packedSpan(int32(c.size + 8))
+			if c.times >= int(values) {
+				require.Equal(t, c.spans[0], int(pages), "as full as cleaning counts it")
+				require.EqualValues(t, values, countAt(places, places[0].Addr()))
+			}
+		})
+	}
+}
+
+func countAt(places []Place, a Addr) (n int) {
+	for _, p := range places {
+		if p.Addr() == a {
+			n++
+		}
+	}
+	return n
+}
+
+// TestSpansAreScanned: who opens the file finds the pages that take several of the file, and one of which a raw page is not as it was written
+// ends the log.
+func TestSpansAreScanned(t *testing.T) {
+	for damaged := range 4 { // 0: none; else a raw page of the second span
+		x := newScriptOf(t, 64)
+		sizes := repeated(1000, 33)
+		places, _ := writeSpans(t, x.s, sizes...)
+		x.sync()
+		if damaged > 0 {
+			x.poke(places[16].Addr()+Addr(damaged), 2000)
+		}
+		x.kill()
+		x.open()
+		var found []ScannedPage
+		for _, g := range x.rec.Groups {
+			for _, p := range g.Pages {
+				if p.Values > 0 {
+					found = append(found, p)
+				}
+			}
+		}
+		if damaged > 0 {
+			require.Empty(t, found)
+			continue
+		}
+		page := func(i, span, values int) ScannedPage {
+			return ScannedPage{Addr: places[i].Addr(), Kind: KindRecord, Run: int64(span), Values: values}
+		}
+		require.Equal(t, []ScannedPage{page(0, 4, 16), page(16, 4, 16), page(32, 1, 1)}, found)
+		requireSpans(t, x.s, places, sizes...)
+		stream, err := x.s.AppendBodies(nil, found, KindRecord)
+		require.NoError(t, err)
+		var bodies []byte
+		for _, p := range found {
+			b, err := x.s.Body(p)
+			require.NoError(t, err)
+			require.Len(t, b, p.BodyBytes())
+			bodies = append(bodies, b...)
+		}
+		require.Equal(t, bodies, stream)
+	}
+}
+
+// TestSpansEndWithTheirSegment: no page of records goes on in another segment.
+func TestSpansEndWithTheirSegment(t *testing.T) {
+	x := newScript(t)
+	sizes := repeated(1000, 200)
+	places, spans := writeSpans(t, x.s, sizes...)
+	x.sync()
+	cut := 0
+	for a, span := range spans {
+		require.Equal(t, x.s.segmentOf(a), x.s.segmentOf(a+Addr(span)-1))
+		if span < maxSpan {
+			cut++
+		}
+	}
+	require.Greater(t, cut, 5)
+	requireSpans(t, x.s, places, sizes...)
+	x.kill()
+	x.open()
+	requireSpans(t, x.s, places, sizes...)
+}
+
+// TestDamagedSpan: a value is not answered from a page of records whose raw pages are not as they were written, though it lies elsewhere in it; and
+// names that cannot be are damage.
+func TestDamagedSpan(t *testing.T) {
+	for damaged := range maxSpan {
+		x := newScriptOf(t, 64)
+		sizes := repeated(1000, 15)
+		places, _ := writeSpans(t, x.s, sizes...)
+		a := places[0].Addr()
+		x.s.BearLogged(a, maxSpan, 1<<15-1, 15000, 1)
+		x.checkpoint()
+		x.checkpoint()
+		x.poke(a+Addr(damaged), 2000)
+		x.kill()
+		x.open()
+		for i, n := range sizes {
+			head, _ := spanRecord(i, n)
+			_, err := x.s.Logged(places[i], head, n)
+			require.ErrorIs(t, err, ErrCorrupt)
+		}
+	}
+	x := newScriptOf(t, 64)
+	require.NoError(t, x.s.Reserve(100, true))
+	last := x.s.firstPage(1) - 1
+	for name, c := range map[string]struct {
+		a    Addr
+		name PageID
+		want uint64
+	}{
+		"one page": {last, 16, 1}, "two": {last - 1, 1 | 1<<8 | 7<<32, 2}, "beyond the segment": {last, 1 | 1<<8, 0}, "too long": {last - 10, 1 | maxSpan<<8, 0},
+		"no value": {last - 10, 1 << 8, 0}, "too many values": {last - 10, MaxLogged + 1, 0}, "a checksum of nothing": {last - 10, 1 | 1<<32, 0}, "what is zero": {last - 10, 1 | 1<<16, 0},
+		"beyond the file": {x.s.space.end() - 1, 1 | 1<<8, 0},
+	} {
+		require.Equal(t, c.want, x.s.spanOf(c.a, c.name), name)
+	}
+}
+
+// TestRawPagesLiveWithTheirPage: the raw pages of a page of records live as long as its values do, and the map of the file says which they are.
+func TestRawPagesLiveWithTheirPage(t *testing.T) {
+	x := newScriptOf(t, 64)
+	s := x.s
+	s.space.mu.Lock()
+	s.space.extendTo(2)
+	s.space.segments[1].state = segmentUsed
+	s.space.pages = max(s.space.pages, 2*s.space.segmentPages)
+	s.space.mu.Unlock()
+	a, b := s.firstPage(1)+3, s.firstPage(1)+7 // one right behind the other
+	before := s.SpaceStats().LiveBytes
+	live := func() int { return int(s.SpaceStats().LiveBytes-before) / PageSize }
+	for range 2 {
+		s.BearLogged(a, 4, 1<<15-1, 15000, 5)
+		s.BearLogged(b, 2, 1<<3-1, 4500, 5)
+		require.Equal(t, 6, live())
+	}
+	require.EqualValues(t, 6*PageSize, s.SpaceStats().LoggedBytes)
+	s.KillLogged(a, 1<<14-1, 7)
+	s.Kill(a, 6, 7)
+	require.Equal(t, 6, live(), "the pages of values die with the last of these")
+	read := newSpace(uint32(s.space.segmentPages), 0)
+	read.pages = s.space.pages
+	b0 := s.space.encode(nil)
+	require.NoError(t, read.decode(b0))
+	require.NoError(t, read.checkCounts())
+	require.Equal(t, s.space.segments[1].raw, read.segments[1].raw)
+	require.EqualValues(t, 6, read.segments[1].loggedPages)
+	for range 2 {
+		s.KillLogged(a, 1<<14, 8)
+		require.Equal(t, 2, live())
+		require.True(t, s.space.isUsed(a+3), "by older readers")
+		require.NoError(t, s.space.checkCounts())
+	}
+	s.BearLogged(a, 1, 1, 1000, 9) // again, and shorter
+	require.Equal(t, 3, live())
+	s.KillLogged(a, 1, 9)
+	s.KillLogged(b, 7, 9)
+	require.Zero(t, live())
+	require.Zero(t, s.space.segments[1].loggedPages)
+	require.NoError(t, s.space.checkCounts())
+}
+
+// TestContradictoryRawPages: a map in which a raw page follows none, has values of its own, or is dead is damage; and if the log says that a page
+// begins where the map has a raw one, it begins there.
+func TestContradictoryRawPages(t *testing.T) {
+	for name, change := range map[string]func(g *segment){
+		"follows a page without values": func(g *segment) { g.raw[0] |= 1 << 20; g.liveMap[0] |= 1 << 20 },
+		"the first of a segment":        func(g *segment) { g.raw[0] |= 1; g.liveMap[0] |= 1 },
+		"with values":                   func(g *segment) { g.masks[4] = 1 },
+		"dead":                          func(g *segment) { g.liveMap[0] &^= 1 << 5 },
+	} {
+		s := newScriptOf(t, 64).s
+		s.BearLogged(3, 4, 1<<15-1, 15000, 5)
+		change(&s.space.segments[0])
+		read := newSpace(uint32(s.space.segmentPages), 0)
+		read.pages = s.space.pages
+		require.ErrorIs(t, read.decode(s.space.encode(nil)), ErrCorrupt, name)
+	}
+	s := newScriptOf(t, 64).s
+	before := s.SpaceStats().LiveBytes
+	s.BearLogged(13, 4, 1<<15-1, 15000, 5)
+	s.BearLogged(15, 4, 1<<15-1, 15000, 5)
+	require.NoError(t, s.space.checkCounts())
+	s.BearLogged(14, 4, 1<<15-1, 15000, 5)
+	require.NoError(t, s.space.checkCounts())
+	for _, a := range []Addr{14, 13, 15} {
+		s.KillLogged(a, 1<<16-1, 6)
+		require.NoError(t, s.space.checkCounts())
+	}
+	require.Equal(t, before, s.SpaceStats().LiveBytes)
+}
+
+// TestValueBehindASpan: a reference that says that a value is longer than its page is damage, whatever is behind the page.
+func TestValueBehindASpan(t *testing.T) {
+	x := newScriptOf(t, 64)
+	places, spans := writeSpans(t, x.s, 1000, 1000, 1000)
+	require.Equal(t, 1, spans[places[0].Addr()])
+	x.append(3)
+	for range 2 {
+		head, _ := spanRecord(2, 1000)
+		x.sync()
+		requireSpans(t, x.s, places, 1000, 1000, 1000)
+		_, err := x.s.Logged(places[2], head, 2100)
+		require.ErrorIs(t, err, ErrCorrupt)
+		require.ErrorIs(t, x.s.UseLogged(x.s.NewUsedPages(), places[2], head, 2100), ErrCorrupt)
+		x.kill()
+		x.open()
+	}
+}
+
+// TestRawPagesVouchForNothing: values in a raw page can say what they like: though it has the right checksum of a page, it is none.
+func TestRawPagesVouchForNothing(t *testing.T) {
+	x := newScriptOf(t, 64)
+	x.append(1)
+	const record, values = 1000, 12
+	stream := bytes.Repeat([]byte("v"), values*record)
+	require.NoError(t, x.s.Reserve(3, true))
+	g := x.s.Begin(RecordGroup)
+	page := stream[BodySize : BodySize+PageSize]
+	a := x.end() + 1
+	salt, ok := x.s.space.saltOf(a)
+	require.True(t, ok)
+	m := mux{kind: KindTree, flags: uint8(PageGroup)<<groupKindAt | flagLast, name: BornBit | 1, group: x.s.LastGroup() + 100, pages: 1, count: 1}
+	m.put(page)
+	binary.LittleEndian.PutUint32(page, pageCRC(salt, a, page))
+	for i := range values {
+		r := stream[i*record : (i+1)*record]
+		place, span := g.Record(r[:4], r[4:])
+		require.Equal(t, a-1, place.Addr())
+		require.Equal(t, 1+i/4, span)
+	}
+	want, err := g.Commit(values)
+	require.NoError(t, err)
+	x.sync()
+	x.crash(vfs.KeepAll)
+	x.open()
+	require.Equal(t, want, x.s.LastGroup())
 }

@@ -27,7 +27,7 @@ type chunkBits struct {
 	unsynced   pageSet
 	extent     pageSet
 	overridden pageSet
-	record     pageSet                     // checked pages that are of redo records
+	record     pageSet                     // pages that are of redo records, raw ones too, and verified
 	tail       []atomic.Pointer[tailPages] // of pages that no sync has covered, of 256 each
 }
 
@@ -36,7 +36,12 @@ type pageSet []atomic.Uint64
 
 func (b pageSet) has(o uint64) bool { return b[o/64].Load()>>(o%64)&1 != 0 }
 func (b pageSet) set(o uint64)      { b[o/64].Or(1 << (o % 64)) }
-func (b pageSet) unset(o uint64)    { b[o/64].And(^uint64(1 << (o % 64))) }
+func (b pageSet) setAll(o uint64, n int) {
+	for i := range uint64(n) {
+		b.set(o + i)
+	}
+}
+func (b pageSet) unset(o uint64) { b[o/64].And(^uint64(1 << (o % 64))) }
 
 // unsetAll removes n pages from o on: an aligned power of two.
 func (b pageSet) unsetAll(o, n uint64) {
@@ -201,11 +206,17 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 		err = s.opts.CheckNode(p)
 	} else if kind == KindRun {
 		err = s.verifyRun(a, p)
+	} else if kind == KindRecord {
+		p, err = s.verifySpan(a, c.data[o*PageSize:])
 	}
 	if err != nil {
 		return nil, s.pageError(a, "%v", err)
 	}
-	c.sets().checked.set(o)
+	b := c.sets()
+	b.checked.set(o)
+	if kind == KindRecord {
+		b.record.setAll(o, len(p)/PageSize)
+	}
 	return p, nil
 }
 

@@ -27,8 +27,24 @@ func (g *ScannedGroup) Body() []byte { return g.body }
 type ScannedPage struct {
 	Addr Addr
 	Kind Kind
-	Name PageID
-	Run  int64 // KindRun: pages of the run, the first included
+	Name PageID // of a page of a tree, or of a run
+	Run  int64  // pages of a run, or of records, the first included; 0: 1
+
+	Values int // KindRecord: logged values
+}
+
+// BodyBytes returns the length of the body of a page of a stream.
+func (p *ScannedPage) BodyBytes() int { return int(max(p.Run, 1))*PageSize - MuxSize }
+
+// RedoPages returns how many pages of it are of records.
+func (g *ScannedGroup) RedoPages() int {
+	n := 0
+	for i := range g.Pages {
+		if p := &g.Pages[i]; p.Kind == KindRecord {
+			n += int(max(p.Run, 1))
+		}
+	}
+	return n
 }
 
 // pages returns how many pages the group takes, raw ones included.
@@ -213,11 +229,17 @@ func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pa
 	}
 	pages = 1
 	page := ScannedPage{Addr: a, Kind: m.kind, Name: m.name}
-	if m.kind == KindRun {
+	switch m.kind {
+	case KindRun:
 		if pages, err = sc.runAt(a, p); pages == 0 {
 			return m, 0, err
 		}
 		page.Run = int64(pages)
+	case KindRecord:
+		if pages, err = sc.spanAt(a, m.name); pages == 0 {
+			return m, 0, err
+		}
+		page.Name, page.Run, page.Values = 0, int64(pages), recordValues(m.name)
 	}
 	if want := index + uint32(pages); (m.last() && m.pages != want) || (!m.last() && m.pages != index) {
 		return m, 0, nil
@@ -238,19 +260,36 @@ func (sc *scanner) runAt(a Addr, p []byte) (pages uint64, err error) {
 	}
 	want := binary.LittleEndian.Uint32(p[MuxSize+8:])
 	pages = uint64(RunPages(n))
-	var crc uint32
-	for skip := int64(runPayloadAt); n > 0; skip = 0 {
+	crc, ok, err := sc.sum(a, runPayloadAt, n)
+	if !ok || crc != want {
+		return 0, err
+	}
+	return pages, nil
+}
+
+// spanAt is runAt for a page of records that bears the name.
+func (sc *scanner) spanAt(a Addr, name PageID) (pages uint64, err error) {
+	if pages = sc.s.spanOf(a, name); pages <= 1 {
+		return pages, nil
+	}
+	crc, ok, err := sc.sum(a+1, 0, int64(pages-1)*PageSize)
+	if !ok || crc != rawCRC(name) {
+		return 0, err
+	}
+	return pages, nil
+}
+
+// sum returns the checksum of n bytes, the first of which is so many bytes into the page at a; ok is false if the file ends before.
+func (sc *scanner) sum(a Addr, skip, n int64) (crc uint32, ok bool, err error) {
+	for ; n > 0; skip = 0 {
 		b, err := sc.from(a)
 		if err != nil || len(b) == 0 {
-			return 0, err
+			return 0, false, err
 		}
 		a += uint64(len(b)) / PageSize
 		b = b[skip:min(int64(len(b)), skip+n)]
 		n -= int64(len(b))
 		crc = crc32.Update(crc, castagnoli, b)
 	}
-	if crc != want {
-		return 0, nil
-	}
-	return pages, nil
+	return crc, true, nil
 }

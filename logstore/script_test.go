@@ -22,8 +22,11 @@ type script struct {
 	rec  *Recovery
 }
 
-func newScript(t *testing.T) *script {
-	x := &script{t: t, mem: vfs.NewMem(16 << 20), opts: Options{SegmentPages: 8, ChunkPages: 4096, Growing: true}}
+func newScript(t *testing.T) *script { return newScriptOf(t, 8) }
+
+// newScriptOf is newScript with segments of so many pages.
+func newScriptOf(t *testing.T, segmentPages uint32) *script {
+	x := &script{t: t, mem: vfs.NewMem(16 << 20), opts: Options{SegmentPages: segmentPages, ChunkPages: 4096, Growing: true}}
 	t.Cleanup(func() {
 		if x.s != nil {
 			x.s.Close()

@@ -43,7 +43,8 @@ type segment struct {
 	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
 	values      int32    // logged values that live,
 	valueBytes  int32    // bytes of the records of these, on average
-	loggedPages int32    // and pages with such
+	loggedPages int32    // and pages with such, raw ones too
+	raw         []uint64 // pages that are raw ones of the page of records before them, a bit each; there with masks
 	state       segmentState
 	dead        bool // as of the newest durable checkpoint
 	deadNext    bool // as of the checkpoint being written
@@ -400,6 +401,7 @@ type Live struct {
 	sp     *space
 	pages  map[uint32][]uint64 // of each segment in which any did
 	masks  map[uint32][]uint16 // the same, of logged values
+	raw    map[uint32][]uint64 // the same, of raw pages behind these
 	end    uint32              // segments there were
 	counts error               // that the counters did not agree with the map
 }
@@ -409,13 +411,13 @@ func (s *Store) Live() *Live {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	l := &Live{sp: sp, pages: map[uint32][]uint64{}, masks: map[uint32][]uint16{}, end: uint32(len(sp.segments)), counts: sp.checkCounts()}
+	l := &Live{sp: sp, pages: map[uint32][]uint64{}, masks: map[uint32][]uint16{}, raw: map[uint32][]uint64{}, end: uint32(len(sp.segments)), counts: sp.checkCounts()}
 	for n := range sp.segments {
 		if words := sp.segments[n].liveMap; words != nil {
 			l.pages[uint32(n)] = slices.Clone(words)
 		}
 		if masks := sp.segments[n].masks; masks != nil {
-			l.masks[uint32(n)] = slices.Clone(masks)
+			l.masks[uint32(n)], l.raw[uint32(n)] = slices.Clone(masks), slices.Clone(sp.segments[n].raw)
 		}
 	}
 	return l
@@ -428,11 +430,14 @@ func (l *Live) Check(use func(a Addr) (must, may bool)) (problems []error) {
 		problems = append(problems, l.counts)
 	}
 	for n := range l.end {
-		words := l.pages[n]
+		words, raw := l.pages[n], l.raw[n]
+		before := false // the page before may live
 		for o := range l.sp.segmentPages {
 			a := uint64(n)*l.sp.segmentPages + o
 			live := words != nil && words[o/64]>>(o%64)&1 != 0
-			switch must, may := use(a); {
+			must, may := use(a)
+			before = may || before && raw != nil && raw[o/64]>>(o%64)&1 != 0
+			switch may = before; {
 			case must && !live:
 				problems = append(problems, fmt.Errorf("%w: page %d is in the tree and dead in the space map", ErrCorrupt, a))
 			case live && !may:

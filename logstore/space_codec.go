@@ -14,12 +14,12 @@ const (
 const (
 	mapDead    = 0 // of a map entry's form: no page lives
 	mapPartial = 1 // a live map follows
-	mapLogged  = 2 // and the masks of its pages, and the mean length of their records
+	mapLogged  = 2 // and the masks of its pages, the mean length of their records, and which pages are raw
 )
 
 // encode appends the space map: segments u32 | per segment: state u8 | form u8 | salt u64 | header sequence u64 | last group u64 |
-// with mapPartial the live map, a bit per page, in 8-byte words | with mapLogged the masks of all pages, u16 each, and the mean length
-// of the values' records, u16, behind it. It also notes which segments are dead as of this checkpoint.
+// with mapPartial the live map, a bit per page, in 8-byte words | with mapLogged behind it the masks of all pages, u16 each, the mean
+// length of the values' records, u16, and the map of raw pages, a bit per page, in 8-byte words. It also notes which segments are dead as of this checkpoint.
 func (sp *space) encode(b []byte) []byte {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -50,6 +50,9 @@ func (sp *space) encode(b []byte) []byte {
 				b = le.AppendUint16(b, m)
 			}
 			b = le.AppendUint16(b, uint16(g.valueBytes))
+			for _, w := range g.raw {
+				b = le.AppendUint64(b, w)
+			}
 		}
 	}
 	return b
@@ -103,26 +106,30 @@ func (sp *space) decode(b []byte) error {
 			}
 		}
 		if form == mapLogged {
-			if uint64(len(b)) < sp.segmentPages*2+2 {
+			if uint64(len(b)) < sp.segmentPages*2+2+sp.words*8 {
 				return short
 			}
-			g.masks = make([]uint16, sp.segmentPages)
+			g.masks, g.raw = make([]uint16, sp.segmentPages), make([]uint64, sp.words)
+			raw := b[sp.segmentPages*2+2:]
+			for i := range g.raw {
+				g.raw[i] = le.Uint64(raw[i*8:])
+			}
 			for i := range g.masks {
-				m := le.Uint16(b[i*2:])
-				if g.masks[i] = m; m != 0 {
-					g.values += int32(bits.OnesCount16(m))
+				g.masks[i] = le.Uint16(b[i*2:])
+				g.values += int32(bits.OnesCount16(g.masks[i]))
+				if g.masks[i] != 0 || g.isRaw(uint64(i)) {
 					g.loggedPages++
-					if g.liveMap[i/64]>>(i%64)&1 == 0 {
-						return fmt.Errorf("%w: space map, segment %d: logged values in a dead page", ErrCorrupt, n)
-					}
 				}
+			}
+			if err := g.checkLogged(n); err != nil {
+				return fmt.Errorf("%w: space map: %w", ErrCorrupt, err)
 			}
 			g.valueBytes = int32(le.Uint16(b[sp.segmentPages*2:]))
 			sp.loggedPages += int64(g.loggedPages)
 			if g.values > 0 {
 				sp.logged++
 			}
-			b = b[sp.segmentPages*2+2:]
+			b = raw[sp.words*8:]
 		}
 		sp.recount(uint32(n))
 		sp.packedPages += g.effective()

@@ -54,7 +54,7 @@ func TestLongStream(t *testing.T) {
 	require.EqualValues(t, 42, found.Count)
 	var stream []byte
 	for _, p := range found.Pages {
-		body, err := s.Body(p.Addr)
+		body, err := s.Body(p)
 		require.NoError(t, err)
 		stream = append(stream, body...)
 	}

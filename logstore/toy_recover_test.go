@@ -209,7 +209,7 @@ func (d *toy) redoFlush(g *ScannedGroup, tableBase uint64, placed []toyPlaced, p
 func (d *toy) stream(g *ScannedGroup, kind Kind) (stream []byte, err error) {
 	for _, p := range g.Pages {
 		if p.Kind == kind {
-			body, err := d.s.Body(p.Addr)
+			body, err := d.s.Body(p)
 			if err != nil {
 				return nil, err
 			}

@@ -29,10 +29,10 @@ type unsynced struct {
 
 // unsyncedPage is a page of a tree, or the first one of a run.
 type unsyncedPage struct {
-	c      *chunk
-	o      uint64 // in the chunk
-	group  uint64
-	record bool
+	c     *chunk
+	o     uint64 // in the chunk
+	group uint64
+	span  uint8 // pages that are in memory, of records with logged values; 0: none is
 }
 
 // add takes in the pages that a group has just written. Baton holder.
@@ -43,10 +43,12 @@ func (u *unsynced) add(g *Group, group uint64) {
 		if p := &g.pages[i]; p.kind == KindTree || p.kind == KindRun || p.values > 0 {
 			if c, o := g.s.chunkOf(p.addr); c != nil {
 				c.sets().unsynced.set(o)
-				u.pages = append(u.pages, unsyncedPage{c, o, group, p.values > 0})
+				n := unsyncedPage{c, o, group, 0}
 				if p.values > 0 {
-					u.records.Add(1)
+					n.span = uint8(p.span())
+					u.records.Add(int64(n.span))
 				}
+				u.pages = append(u.pages, n)
 			}
 		}
 	}
@@ -62,9 +64,9 @@ func (u *unsynced) synced(group uint64) {
 		bits := p.c.sets()
 		bits.checked.set(p.o)
 		bits.unsynced.unset(p.o)
-		if p.record {
-			bits.record.set(p.o)
-			u.records.Add(-1)
+		if p.span > 0 {
+			bits.record.setAll(p.o, int(p.span))
+			u.records.Add(-int64(p.span))
 			t := bits.tail[p.o>>8].Load()
 			t.pages[p.o&255].Store(nil)
 			if t.kept--; t.kept == 0 {

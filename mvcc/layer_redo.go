@@ -67,7 +67,7 @@ func (r *layeredRedo) groups(rec *logstore.Recovery) error {
 				r.old[*ref] = true
 			}
 		}
-		r.e.redoBytes.add(int64(len(g.Pages)) * logstore.PageSize)
+		r.e.redoBytes.add(int64(g.RedoPages()) * logstore.PageSize)
 	}
 	return r.applyOps()
 }

@@ -13,6 +13,7 @@ import (
 // bornLogged are the logged values of one page, that are born with their group.
 type bornLogged struct {
 	addr  logstore.Addr
+	span  int // pages of the file
 	mask  uint16
 	seq   uint64 // no reader below it comes to them
 	bytes int
@@ -82,11 +83,12 @@ func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
 	head = binary.AppendUvarint(head, uint64(len(op.Value)))
 	head = append(head, op.Key...)
 	e.scratch = head
-	place, first := g.Record(head, op.Value)
-	if first {
+	place, span := g.Record(head, op.Value)
+	if n := len(e.newborn); n == 0 || e.newborn[n-1].addr != place.Addr() {
 		e.newborn = append(e.newborn, bornLogged{addr: place.Addr(), seq: e.applied.Load() + 1})
 	}
 	b := &e.newborn[len(e.newborn)-1]
+	b.span = span
 	b.mask |= place.Mask()
 	b.bytes += len(head) + len(op.Value)
 	if len(e.refs) == cap(e.refs) {
@@ -99,7 +101,7 @@ func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
 // bearLogged notes the logged values of a group just written.
 func (e *Engine) bearLogged(group uint64) {
 	for _, b := range e.newborn {
-		e.pages.BornLogged(group, b.addr, b.mask, b.bytes, b.seq)
+		e.pages.BornLogged(group, b.addr, b.span, b.mask, b.bytes, b.seq)
 	}
 	e.newborn = e.newborn[:0]
 }
@@ -165,7 +167,7 @@ func (e *Engine) moveLogged(segment uint32, reserve reservation) (room bool, err
 			continue
 		}
 		n := 0
-		_ = readRedoAt(body, func(op btree.Op, end int, logged bool) {
+		_ = readRedoAt(body, func(op btree.Op, _, end int, logged bool) {
 			if logged && masks[i]>>n&1 != 0 {
 				found = append(found, loggedRecord{op.Key, op.Value, logstore.PlaceOf(a, end-len(op.Value), n)})
 			}
@@ -256,27 +258,27 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 
 // readGroupRedo is readRedoStream of a group's stream: puts whose values stay in the log refer to them.
 func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op), layers func(redoLayers)) error {
-	var pages []logstore.ScannedPage // of the stream
+	var pages []logstore.ScannedPage // of the stream, from the one on where it is
 	values := 0
 	for _, p := range g.Pages {
 		if p.Kind == logstore.KindRecord {
 			pages = append(pages, p)
-			values += int(p.Name)
+			values += p.Values
 		}
 	}
 	var err error
-	at, n := 0, 0 // page, and logged values of it so far
-	rerr := readRedoAt(stream, func(op btree.Op, end int, logged bool) {
+	page, n := 0, 0 // where in the stream the first page begins, and logged values of it so far
+	rerr := readRedoAt(stream, func(op btree.Op, from, end int, logged bool) {
 		if logged {
-			from := end - len(op.Value)
-			if page := from / logstore.BodySize; page != at {
-				at, n = page, 0
+			for len(pages) > 0 && from >= page+pages[0].BodyBytes() {
+				page, n = page+pages[0].BodyBytes(), 0
+				pages = pages[1:]
 			}
-			if at >= len(pages) || n >= int(pages[at].Name) {
+			if len(pages) == 0 || n >= pages[0].Values || end > page+pages[0].BodyBytes() {
 				err = errRedo
 				return
 			}
-			place := logstore.PlaceOf(pages[at].Addr, from%logstore.BodySize, n)
+			place := logstore.PlaceOf(pages[0].Addr, end-len(op.Value)-page, n)
 			op.Ref = &btree.Ref{Kind: btree.Logged, ID: uint64(place), ValueLen: uint64(len(op.Value))}
 			op.Value = nil
 			n++

@@ -199,7 +199,7 @@ func TestLoggedRedo(t *testing.T) {
 	group := func(values ...uint64) *logstore.ScannedGroup {
 		g := &logstore.ScannedGroup{}
 		for i, n := range values {
-			g.Pages = append(g.Pages, logstore.ScannedPage{Addr: uint64(7 + i), Kind: logstore.KindRecord, Name: n})
+			g.Pages = append(g.Pages, logstore.ScannedPage{Addr: uint64(7 + i), Kind: logstore.KindRecord, Values: int(n)})
 		}
 		return g
 	}
@@ -227,11 +227,26 @@ func TestLoggedRedo(t *testing.T) {
 		_, err := read(stream, g)
 		require.ErrorIs(t, err, errRedo, name)
 	}
-	split := append(page(logged("a", 2000), logged("b", 1900)), logged("c", 400)...)[:logstore.BodySize]
-	split = append(split[:len(logged("a", 2000))+len(logged("b", 1900))], logged("c", 400)...)
-	split = append(split, make([]byte, 2*logstore.BodySize-len(split))...)
-	_, err = read(split, group(2, 1))
-	require.ErrorIs(t, err, errRedo, "a value across pages")
+	// A page of two pages of the file, and one behind it.
+	span := append(logged("a", 2000), logged("b", 1900)...)
+	at := len(span)
+	span = append(span, logged("c", 400)...)
+	span = append(append(span, make([]byte, logstore.BodySize+logstore.PageSize-len(span))...), page(logged("d", 300))...)
+	long := func(run int64, values ...uint64) *logstore.ScannedGroup {
+		g := group(values...)
+		g.Pages[0].Run = run
+		return g
+	}
+	refs, err = read(span, long(2, 3, 1))
+	require.NoError(t, err)
+	require.Equal(t, uint64(logstore.PlaceOf(7, at+len(logged("c", 400))-400, 2)), refs[2].ID)
+	require.Equal(t, uint64(logstore.PlaceOf(8, len(logged("d", 300))-300, 0)), refs[3].ID)
+	for name, g := range map[string]*logstore.ScannedGroup{
+		"a value across pages": group(2, 1, 1), "fewer": long(2, 2, 1), "more": long(2, 4, 1), "longer": long(3, 3, 1),
+	} {
+		_, err = read(span, g)
+		require.ErrorIs(t, err, errRedo, name)
+	}
 }
 
 // TestLoggedBetweenParts: commits that are buffered between the parts of a flush, and whose values the tree refers to at once, are in the

@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 
@@ -107,7 +108,7 @@ func appendRedoOp(b []byte, op *btree.Op) []byte {
 }
 
 // redoPages bounds the pages that the redo of n keys with the given bytes of keys and values takes.
-func redoPages(bytes int64) int64 { return (bytes + logstore.BodySize - 1) / logstore.BodySize }
+func redoPages(n int64) int64 { return (n + logstore.BodySize - 1) / logstore.BodySize }
 
 const maxRedoRecord = 1 + 3*binary.MaxVarintLen64 + 8 // bytes of a redo record beside its key and its inline value
 
@@ -118,11 +119,11 @@ func readRedo(b []byte, f func(op btree.Op)) error { return readRedoStream(b, f,
 
 // readRedoStream is readRedo for any stream. Records of layers go to layers.
 func readRedoStream(b []byte, f func(op btree.Op), layers func(redoLayers)) error {
-	return readRedoAt(b, func(op btree.Op, _ int, _ bool) { f(op) }, layers)
+	return readRedoAt(b, func(op btree.Op, _, _ int, _ bool) { f(op) }, layers)
 }
 
-// readRedoAt is readRedoStream that tells f where in the stream each record ends, and whether it is a put whose value stays there.
-func readRedoAt(b []byte, f func(op btree.Op, end int, logged bool), layers func(redoLayers)) error {
+// readRedoAt is readRedoStream that tells f where in the stream each record begins and ends, and whether it is a put whose value stays there.
+func readRedoAt(b []byte, f func(op btree.Op, from, end int, logged bool), layers func(redoLayers)) error {
 	all := len(b)
 	take := func(n uint64) ([]byte, bool) {
 		if n > uint64(len(b)) {
@@ -143,9 +144,10 @@ func readRedoAt(b []byte, f func(op btree.Op, end int, logged bool), layers func
 	for len(b) > 0 {
 		code := b[0]
 		if code == redoEnd { // of the page
-			b = b[min((len(b)-1)%logstore.BodySize+1, len(b)):]
+			b = bytes.TrimLeft(b, "\x00")
 			continue
 		}
+		from := all - len(b)
 		b = b[1:]
 		if code >= redoLayer && code <= redoLost {
 			if layers == nil {
@@ -178,9 +180,6 @@ func readRedoAt(b []byte, f func(op btree.Op, end int, logged bool), layers func
 			if op.Value, ok = take(vlen); !ok || !btree.FitsInline(int(klen), int(vlen)) {
 				return errRedo
 			}
-			if code == redoLogged && (all-len(b)-1)/logstore.BodySize != (all-len(b)-int(klen+vlen))/logstore.BodySize {
-				return errRedo
-			}
 		case redoDelete:
 			op.Delete = true
 		default:
@@ -194,7 +193,7 @@ func readRedoAt(b []byte, f func(op btree.Op, end int, logged bool), layers func
 			}
 			b = b[8:]
 		}
-		f(op, all-len(b), code == redoLogged)
+		f(op, from, all-len(b), code == redoLogged)
 	}
 	return nil
 }

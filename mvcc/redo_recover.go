@@ -59,12 +59,12 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 	redo := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > start }
 	for i := range rec.Groups {
 		if g := &rec.Groups[i]; redo(g) {
-			pages += len(g.Pages)
-			count += int(min(g.Count, uint64(len(g.Pages))*logstore.BodySize))
+			pages += g.RedoPages()
+			count += int(min(g.Count, uint64(g.RedoPages())*logstore.PageSize))
 		}
 	}
-	bodies := make([]byte, 0, pages*logstore.BodySize)
-	ops = make([]btree.Op, 0, min(count, pages*logstore.BodySize/16))
+	bodies := make([]byte, 0, pages*logstore.PageSize)
+	ops = make([]btree.Op, 0, min(count, pages*logstore.PageSize/16))
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
 		if !redo(g) {
@@ -85,7 +85,7 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 		if g.No <= base {
 			old = len(ops)
 		}
-		e.redoBytes.add(int64(len(g.Pages)) * logstore.PageSize)
+		e.redoBytes.add(int64(g.RedoPages()) * logstore.PageSize)
 	}
 	return ops, old, nil
 }
@@ -95,12 +95,12 @@ func (e *Engine) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
 	if body := g.Body(); body != nil {
 		return body, nil
 	}
-	stream := make([]byte, 0, len(g.Pages)*logstore.BodySize)
+	stream := make([]byte, 0, g.RedoPages()*logstore.PageSize)
 	for _, p := range g.Pages {
 		if p.Kind != logstore.KindRecord {
 			continue
 		}
-		body, err := e.store.Body(p.Addr)
+		body, err := e.store.Body(p)
 		if err != nil {
 			return nil, err
 		}

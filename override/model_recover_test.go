@@ -134,7 +134,7 @@ func (m *model) redo(rec *logstore.Recovery) error {
 		var stream []byte
 		for _, p := range g.Pages {
 			if p.Kind == logstore.KindRecord {
-				body, err := m.s.Body(p.Addr)
+				body, err := m.s.Body(p)
 				if err != nil {
 					return err
 				}

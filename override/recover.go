@@ -98,11 +98,8 @@ func (p *Pages) recoverGroup(g *logstore.ScannedGroup, tableBase uint64, parts m
 // recoverBirths marks the values that a group carries, whatever became of them later.
 func (p *Pages) recoverBirths(g *logstore.ScannedGroup) error {
 	for _, page := range g.Pages {
-		if page.Kind == logstore.KindRecord && page.Name > 0 {
-			if page.Name > logstore.MaxLogged {
-				return fmt.Errorf("%w: %s: page %d with %d values", logstore.ErrCorrupt, p.store.Path(), page.Addr, page.Name)
-			}
-			p.BornLogged(g.No, page.Addr, uint16(1<<page.Name-1), 0, 0)
+		if page.Kind == logstore.KindRecord && page.Values > 0 {
+			p.BornLogged(g.No, page.Addr, int(page.Run), uint16(1<<page.Values-1), 0, 0)
 		}
 		if page.Kind != logstore.KindRun {
 			continue
@@ -148,7 +145,7 @@ func (p *Pages) flushStream(g *logstore.ScannedGroup) ([]byte, error) {
 	var stream []byte
 	for _, page := range g.Pages {
 		if page.Kind == logstore.KindFlush {
-			body, err := p.store.Body(page.Addr)
+			body, err := p.store.Body(page)
 			if err != nil {
 				return nil, err
 			}

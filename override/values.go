@@ -55,9 +55,10 @@ func (p *Pages) Born(group uint64, a logstore.Addr, payload int64, seq uint64) {
 	p.births = append(p.births, birth{group: group, addr: a})
 }
 
-// BornLogged is Born for logged values of a page, whose records have the given bytes together, 0 if that is not known. Baton holder.
-func (p *Pages) BornLogged(group uint64, a logstore.Addr, mask uint16, bytes int, seq uint64) {
-	p.store.BearLogged(a, mask, bytes, seq)
+// BornLogged is Born for logged values of a page of span pages of the file. Their records have the given bytes together, 0 if that is not
+// known. Baton holder.
+func (p *Pages) BornLogged(group uint64, a logstore.Addr, span int, mask uint16, bytes int, seq uint64) {
+	p.store.BearLogged(a, span, mask, bytes, seq)
 	p.births = append(p.births, birth{group, a, mask})
 }
 
