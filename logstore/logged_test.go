@@ -450,3 +450,20 @@ func TestRawPagesVouchForNothing(t *testing.T) {
 	x.open()
 	require.Equal(t, want, x.s.LastGroup())
 }
+
+// TestCheckpointHoldsItsMap: what is held back for a checkpoint is enough for the map of a file in which each segment has logged values.
+func TestCheckpointHoldsItsMap(t *testing.T) {
+	for _, segmentPages := range []uint32{8, 64, 256} {
+		sp := newSpace(segmentPages, 0)
+		const segments = 1000
+		sp.extendTo(segments)
+		sp.pages = segments * uint64(segmentPages)
+		s := &Store{space: sp}
+		for n := range uint32(segments) {
+			sp.segments[n].state = segmentUsed
+			s.BearLogged(Addr(n)*Addr(segmentPages)+5, 2, 1<<7-1, 7000, 1)
+		}
+		require.LessOrEqual(t, int64(len(sp.encode(nil))+streamHeader), sp.checkpointPages()*BodySize)
+		require.GreaterOrEqual(t, int64(len(sp.encode(nil))+streamHeader), (sp.checkpointPages()-3)*BodySize)
+	}
+}

@@ -130,7 +130,7 @@ func (s *Store) SetInner(pages int64) {
 
 // checkpointPages estimates how many pages a checkpoint takes.
 func (sp *space) checkpointPages() int64 {
-	bytes := sp.names*tableEntrySize + int64(len(sp.segments))*int64(mapEntrySize+sp.words*8) + sp.logged*int64(sp.segmentPages*2+2)
+	bytes := sp.names*tableEntrySize + int64(len(sp.segments))*int64(mapEntrySize+sp.words*8) + sp.logged*int64(sp.segmentPages*2+2+sp.words*8)
 	return bytes/BodySize + 2
 }
 

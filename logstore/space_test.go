@@ -96,6 +96,17 @@ func TestAvailable(t *testing.T) {
 	require.EqualValues(t, 253+255, young.available())
 }
 
+// TestRoomCountsGrowth: what a limited file may grow by is room, one without a limit has what it is.
+func TestRoomCountsGrowth(t *testing.T) {
+	sp := newSpace(256, 64*256*PageSize)
+	sp.grown(2 * 256)
+	s := &Store{space: sp}
+	require.EqualValues(t, sp.available()+sp.growable(), s.Room())
+	require.Greater(t, s.Room(), int64(60*255))
+	sp.limited = false
+	require.EqualValues(t, sp.available(), s.Room())
+}
+
 func TestReserve(t *testing.T) {
 	x := newScript(t)
 	s := x.s
