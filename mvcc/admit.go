@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
 
@@ -126,23 +127,23 @@ func (tx *Tx) estimate() int64 {
 	e := tx.e
 	set := tx.set
 	keys, bytes, widest := int64(set.Len()), set.RedoBytes(), set.widest
-	redo := redoPages((bytes+keys*maxRedoRecord)*4/3) + 1
+	logged := redo.Pages((bytes+keys*redo.MaxRecord)*4/3) + 1
 	inLeaves := bytes + keys*int64(btree.RecordBytes(0, 0))
 	if s := set.spill; s != nil {
-		redo = s.listPages(e.store.MaxRun())
+		logged = s.listPages(e.store.MaxRun())
 		keys = s.keys()
 		inLeaves, widest = s.size()
 		bytes = inLeaves
 	}
-	pages := keys + redo/2
+	pages := keys + logged/2
 	if keys > fewKeys || !e.leafy.Load() {
 		live := e.livePages()
-		pages = min(pages, live+bytes/splitBytes+redo/2)
+		pages = min(pages, live+bytes/splitBytes+logged/2)
 		if room := int64(logstore.BodySize - leafHeader - widest); room >= logstore.BodySize/2 {
 			pages = min(pages, inLeaves/room+2*min(keys, live+1))
 		}
 	}
-	return redo + set.runPages + pages + pages/8 + 4
+	return logged + set.runPages + pages + pages/8 + 4
 }
 
 const (

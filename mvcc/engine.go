@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
@@ -27,7 +28,7 @@ const (
 )
 
 // MaxValue is the largest value in bytes: 4 GiB.
-const MaxValue = 1 << 32
+const MaxValue = btree.MaxValue
 
 // Options configure an engine.
 type Options struct {
@@ -137,7 +138,7 @@ type Engine struct {
 	spentBytes int64
 	held       int64 // pages reserved for what is dirty
 	logged     int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
-	redoBytes  redoBytes
+	redoBytes  redo.Bytes
 	excess     excess
 	crowd      crowd
 	growth     growth
@@ -258,13 +259,13 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	}
 	steps.Install = time.Since(begin)
 	e.recovery.RedoBefore = e.pages.RedoStart() < e.pages.Base()
-	e.redoBytes.recovered(e.pages.RedoStart())
+	e.redoBytes.Recovered(e.pages.RedoStart())
 	begin = time.Now()
 	ready := e.readyRedo(rec)
 	err = e.store.EndRecovery(rec)
 	steps.Sync = time.Since(begin)
-	redo, redoErr := ready()
-	layered := errors.Is(redoErr, errHasLayers)
+	left, redoErr := ready()
+	layered := errors.Is(redoErr, redo.ErrHasLayers)
 	if layered {
 		redoErr = nil
 	}
@@ -294,10 +295,10 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 		return e.startFollowing(rec)
 	}
 	if layered {
-		e.redoBytes.recovered(e.pages.RedoStart())
+		e.redoBytes.Recovered(e.pages.RedoStart())
 		err = e.redoWithLayers(rec) // as much as that may be, it is not held in memory to be looked up
 	} else {
-		err = e.startRedo(redo)
+		err = e.startRedo(left)
 	}
 	return err
 }

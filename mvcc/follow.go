@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -67,14 +68,14 @@ func (e *Engine) keepRedo(g *logstore.ScannedGroup) error {
 	group := followedGroup{no: g.No}
 	err = readGroupRedo(stream, g, func(op btree.Op) { group.ops = append(group.ops, op) }, nil)
 	count := uint64(len(group.ops))
-	if errors.Is(err, errHasLayers) {
+	if errors.Is(err, redo.ErrHasLayers) {
 		group.ops, count, err = e.layeredOps(stream)
 	}
 	if err != nil {
 		return err
 	}
 	if count != g.Count {
-		return errRedo
+		return redo.ErrStream
 	}
 	f.redo = append(f.redo, group)
 	return nil

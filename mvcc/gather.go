@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
 
@@ -82,10 +83,10 @@ type bornRun struct {
 // the batch is merged. It is so with small ones because those have much more memory than bytes.
 func (e *Engine) logOps() (copied bool) {
 	e.redoOps += uint64(len(e.ops))
-	bound := e.opBytes + len(e.ops)*maxRedoRecord
+	bound := e.opBytes + len(e.ops)*redo.MaxRecord
 	if e.opBytes > copyBytes || bound > maxSharedBytes {
 		for i := range e.ops {
-			e.redo = appendRedo(e.redo, &e.ops[i])
+			e.redo = redo.Append(e.redo, &e.ops[i])
 		}
 		return false
 	}
@@ -96,7 +97,7 @@ func (e *Engine) logOps() (copied bool) {
 	b := p.copies.reserve(bound)
 	from := len(b)
 	for i := range e.ops {
-		b = appendRedoOp(b, &e.ops[i])
+		b = redo.AppendOp(b, &e.ops[i])
 	}
 	p.copies.fill(b)
 	e.redo = append(e.redo, b[from:]...)
@@ -105,7 +106,7 @@ func (e *Engine) logOps() (copied bool) {
 
 // writeRun adds the run of a long record: its value, or the list of its extents, behind its key if that is long.
 func (e *Engine) writeRun(g *logstore.Group, en *Entry) *btree.Ref {
-	ref := &btree.Ref{KeyLen: refKeyLen(en.Key)}
+	ref := &btree.Ref{KeyLen: btree.RunKeyLen(en.Key)}
 	key := en.Key[:ref.KeyLen]
 	payload := int64(len(key))
 	if en.Ref != nil {

@@ -4,6 +4,7 @@ import (
 	"runtime/debug"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -166,7 +167,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	}
 	if s := c.set.spill; s != nil {
 		s.publish(group, seq)
-		e.redoBytes.add(s.bytes())
+		e.redoBytes.Add(s.bytes())
 		e.layered = true
 	}
 	if e.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the baton until the pieces are done
@@ -264,18 +265,18 @@ func (e *Engine) logLayers(g *logstore.Group, s *spill) (drops []btree.Ref) {
 			lists = append(lists, a)
 			drops = append(drops, layerRef(a, extents))
 		})
-		e.redo = appendRedoLayer(e.redo, lists)
+		e.redo = redo.AppendLayer(e.redo, lists)
 		e.redoOps++
 	}
 	for _, x := range s.owned() {
 		list(x, func(a logstore.Addr, bytes int64, _ []logstore.Extent) {
 			drops = append(drops, btree.Ref{Kind: btree.Run, ID: a, ValueLen: uint64(bytes)})
-			e.redo = appendRedoOwned(e.redo, a, bytes)
+			e.redo = redo.AppendOwned(e.redo, a, bytes)
 			e.redoOps++
 		})
 	}
 	for i := range s.lost {
-		e.redo = appendRedoLost(e.redo, &s.lost[i])
+		e.redo = redo.AppendLost(e.redo, &s.lost[i])
 		e.redoOps++
 	}
 	return append(drops, s.lost...)

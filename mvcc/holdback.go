@@ -29,9 +29,9 @@ type excess struct {
 func (e *Engine) noteRedo() {
 	e.noteGrowth()
 	e.noteBound()
-	redo := e.redoBytes.since()
+	redo := e.redoBytes.Since()
 	if e.parts() == 1 {
-		redo = e.redoBytes.sinceBase()
+		redo = e.redoBytes.SinceBase()
 	}
 	limit := e.redoLimit()
 	past := redo + e.waiting() - limit

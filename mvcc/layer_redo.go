@@ -3,15 +3,12 @@ package mvcc
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
-
-// errHasLayers is what readRedo returns for a stream with layers.
-var errHasLayers = fmt.Errorf("%w: with layers", errRedo)
 
 // redoWithLayers redoes the record groups behind the redo start if some of them list layers: what lies between those is sorted by key and
 // applied in pieces, and so is what the layers hold. A writing open that needs more memory than half the limit flushes as it goes, and
@@ -67,7 +64,7 @@ func (r *layeredRedo) groups(rec *logstore.Recovery) error {
 				r.old[*ref] = true
 			}
 		}
-		r.e.redoBytes.add(int64(len(g.Pages)) * logstore.PageSize)
+		r.e.redoBytes.Add(int64(len(g.Pages)) * logstore.PageSize)
 	}
 	return r.applyOps()
 }
@@ -78,7 +75,7 @@ func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
 		return err
 	}
 	before, count := len(r.ops), uint64(0)
-	rerr := readGroupRedo(stream, g, func(op btree.Op) { r.ops = append(r.ops, op) }, func(x redoLayers) {
+	rerr := readGroupRedo(stream, g, func(op btree.Op) { r.ops = append(r.ops, op) }, func(x redo.Spilled) {
 		count++
 		if err == nil {
 			err = r.layer(x)
@@ -91,11 +88,11 @@ func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
 		return err
 	case count == 0:
 		if uint64(len(r.ops)-before) != g.Count {
-			return errRedo
+			return redo.ErrStream
 		}
 		return nil
 	case count != g.Count || len(r.ops) != before:
-		return errRedo
+		return redo.ErrStream
 	}
 	if err := r.applyOps(); err != nil {
 		return err
@@ -109,13 +106,13 @@ func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
 }
 
 // layer takes in what a record of layers says.
-func (r *layeredRedo) layer(x redoLayers) error {
-	if x.drop != nil {
-		r.drops = append(r.drops, *x.drop)
+func (r *layeredRedo) layer(x redo.Spilled) error {
+	if x.Drop != nil {
+		r.drops = append(r.drops, *x.Drop)
 		return nil
 	}
 	var all []logstore.Extent
-	for _, a := range x.layer {
+	for _, a := range x.Layer {
 		extents, err := r.e.store.UseListOnce(r.used, a)
 		if err != nil {
 			return err
@@ -153,7 +150,7 @@ func (r *layeredRedo) applyOps() error {
 // flushed it, which it does at once.
 func (e *Engine) layeredOps(stream []byte) (ops []btree.Op, count uint64, err error) {
 	r := &layeredRedo{e: e, used: e.store.NewUsedPages()}
-	rerr := readRedoStream(stream, func(btree.Op) { err = errRedo }, func(x redoLayers) {
+	rerr := redo.Read(stream, func(btree.Op) { err = redo.ErrStream }, func(x redo.Spilled) {
 		count++
 		if err == nil {
 			err = r.layer(x)

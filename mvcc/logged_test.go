@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 	"flashdbm/override"
@@ -191,11 +192,11 @@ func TestLoggedRedo(t *testing.T) {
 		return p[:logstore.BodySize]
 	}
 	logged := func(key string, n int) []byte {
-		r := appendRedo(nil, &btree.Op{Key: []byte(key), Value: make([]byte, n)})
-		r[0] = redoLogged
+		r := redo.Append(nil, &btree.Op{Key: []byte(key), Value: make([]byte, n)})
+		r[0] = redo.Logged
 		return r
 	}
-	inline := appendRedo(nil, &btree.Op{Key: []byte("i"), Value: []byte("inline")})
+	inline := redo.Append(nil, &btree.Op{Key: []byte("i"), Value: []byte("inline")})
 	group := func(values ...uint64) *logstore.ScannedGroup {
 		g := &logstore.ScannedGroup{}
 		for i, n := range values {
@@ -225,13 +226,13 @@ func TestLoggedRedo(t *testing.T) {
 		"fewer values than the page has": group(1, 1), "more values": group(3, 1), "values of another page": group(1, 2), "no page": group(2),
 	} {
 		_, err := read(stream, g)
-		require.ErrorIs(t, err, errRedo, name)
+		require.ErrorIs(t, err, redo.ErrStream, name)
 	}
 	split := append(page(logged("a", 2000), logged("b", 1900)), logged("c", 400)...)[:logstore.BodySize]
 	split = append(split[:len(logged("a", 2000))+len(logged("b", 1900))], logged("c", 400)...)
 	split = append(split, make([]byte, 2*logstore.BodySize-len(split))...)
 	_, err = read(split, group(2, 1))
-	require.ErrorIs(t, err, errRedo, "a value across pages")
+	require.ErrorIs(t, err, redo.ErrStream, "a value across pages")
 }
 
 // TestLoggedBetweenParts: commits that are buffered between the parts of a flush, and whose values the tree refers to at once, are in the

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
 
@@ -56,9 +57,9 @@ func (e *Engine) startRedo(p *pendingRedo) error {
 func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, err error) {
 	base, start := e.pages.Base(), e.pages.RedoStart()
 	var pages, count int
-	redo := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > start }
+	due := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > start }
 	for i := range rec.Groups {
-		if g := &rec.Groups[i]; redo(g) {
+		if g := &rec.Groups[i]; due(g) {
 			pages += len(g.Pages)
 			count += int(min(g.Count, uint64(len(g.Pages))*logstore.BodySize))
 		}
@@ -67,7 +68,7 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 	ops = make([]btree.Op, 0, min(count, pages*logstore.BodySize/16))
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
-		if !redo(g) {
+		if !due(g) {
 			continue
 		}
 		from, before := len(bodies), len(ops)
@@ -80,12 +81,12 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 			return nil, 0, err
 		}
 		if uint64(len(ops)-before) != g.Count {
-			return nil, 0, errRedo
+			return nil, 0, redo.ErrStream
 		}
 		if g.No <= base {
 			old = len(ops)
 		}
-		e.redoBytes.add(int64(len(g.Pages)) * logstore.PageSize)
+		e.redoBytes.Add(int64(len(g.Pages)) * logstore.PageSize)
 	}
 	return ops, old, nil
 }

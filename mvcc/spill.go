@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
 
@@ -193,7 +194,7 @@ func (tx *Tx) spillPages() int64 {
 	var layer, segments int64
 	at := size // of the last segment of runs: as much is used
 	for en := range tx.set.All() {
-		bytes, run := int64(min(len(en.Key), btree.MaxInlineKey)), int64(refKeyLen(en.Key))
+		bytes, run := int64(min(len(en.Key), btree.MaxInlineKey)), int64(btree.RunKeyLen(en.Key))
 		switch {
 		case en.Ref != nil:
 			run += logstore.ListBytes(len(en.Ref.Extents))
@@ -202,7 +203,7 @@ func (tx *Tx) spillPages() int64 {
 		default:
 			run += int64(len(en.Value))
 		}
-		layer += bytes + maxRedoRecord + layerSlot
+		layer += bytes + redo.MaxRecord + layerSlot
 		if run == 0 {
 			continue
 		}
@@ -306,7 +307,7 @@ func (s *spill) add(w *WriteSet, large []*logstore.Private) (rest []*logstore.Pr
 // record returns the record of an entry, with its run written.
 func (s *spill) record(en *Entry) (r layerRecord, err error) {
 	r.keyLen, r.key = len(en.Key), en.Key[:min(len(en.Key), btree.MaxInlineKey)]
-	long := en.Key[:refKeyLen(en.Key)]
+	long := en.Key[:btree.RunKeyLen(en.Key)]
 	switch {
 	case en.Deleted && len(long) == 0:
 		r.code = layerDelete
@@ -484,10 +485,10 @@ func (s *spill) bytes() (n int64) {
 // listPages bounds the pages that the group takes which lists the layers: a list for each layer and each owner of runs, in runs of at most
 // so many bytes, and the redo records that name them.
 func (s *spill) listPages(maxRun int64) int64 {
-	n := redoPages(int64(len(s.lost)+1) * maxRedoRecord)
+	n := redo.Pages(int64(len(s.lost)+1) * redo.MaxRecord)
 	list := func(extents int) {
 		bytes := logstore.ListBytes(extents)
-		n += logstore.RunReserve(logstore.RunPages(min(bytes, maxRun)))*(bytes/maxRun+1) + redoPages(maxRedoRecord*(bytes/maxRun+1))
+		n += logstore.RunReserve(logstore.RunPages(min(bytes, maxRun)))*(bytes/maxRun+1) + redo.Pages(redo.MaxRecord*(bytes/maxRun+1))
 	}
 	for _, l := range s.layers {
 		list(len(l.extents))

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
 
@@ -93,7 +94,7 @@ func (t *tally) live() (bytes int64) {
 
 // recordSize is what a record takes in its layer and elsewhere.
 func recordSize(r *layerRecord) int64 {
-	n := int64(len(r.key)+len(r.value)) + maxRedoRecord
+	n := int64(len(r.key)+len(r.value)) + redo.MaxRecord
 	if ref, ok := r.ref(); ok && ref.Kind == btree.Extents {
 		n += int64(r.valLen) + logstore.PageSize
 	} else if ok {

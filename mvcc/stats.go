@@ -53,7 +53,7 @@ func (e *Engine) Stats() (Stats, error) {
 			e.reclaimAll()
 		}
 		s.Commits, s.HeldBytes = e.commits, e.store.HeldBytes()
-		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.since(), e.recovery
+		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.Since(), e.recovery
 		if s.Records = e.recordsAt(slot.Seq()); s.Records < 0 {
 			s.Records = e.records
 		}

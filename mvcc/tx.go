@@ -173,7 +173,7 @@ func (tx *Tx) find(key []byte) (f found, ok bool, err error) {
 func (tx *Tx) Put(key, value []byte) error {
 	w := tx.writes()
 	tx.puts++
-	if int64(len(value)+int(refKeyLen(key))) > tx.e.store.MaxRun() {
+	if int64(len(value)+int(btree.RunKeyLen(key))) > tx.e.store.MaxRun() {
 		return tx.putLarge(key, value)
 	}
 	w.Put(key, value)

@@ -41,7 +41,7 @@ var engine = &module{
 	layers: [][]string{
 		{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc", "internal/mutants"},
 		{"logstore", "internal/opener"},
-		{"override"},
+		{"override", "internal/redo"},
 		{"mvcc"},
 		{"dbm"},
 		{"ndbm", "cmd/...", "internal/streams"},
