@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+
+	"flashdbm/internal/writeset"
 )
 
 // A commit is a resolved transaction in the commit list. Its set no longer changes; it may be read by any resolver whose snapshot is
 // below its Seq, so its memory is used again only once the horizon has reached that. It is all that a commit of one record allocates: what
 // only the committer and the baton holder need is in the transaction, which its committer uses again once it is settled.
 type commit struct {
-	set *WriteSet
+	set *writeset.Set
 	seq atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
 	tx  *Tx           // for the committer and the baton holder, until it is settled; then nil
 }
@@ -35,12 +37,12 @@ func (tx *Tx) commit() error {
 	if tx.spillErr != nil {
 		return tx.spillErr
 	}
-	if tx.set.spill != nil {
+	if tx.set.Spilled() != nil {
 		if err := tx.spill(true); err != nil {
 			return err
 		}
 	}
-	if tx.set.spill != nil || len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
+	if tx.set.Spilled() != nil || len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
 		if err := e.store.SyncPrivate(); err != nil {
 			return err
 		}

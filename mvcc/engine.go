@@ -12,6 +12,7 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
@@ -110,29 +111,29 @@ type Engine struct {
 	redone     chan struct{} // nil, or closed when the goroutine has ended that redoes for a read-only engine
 	gate       gate
 	moved      waiters // for applied
-	budget     spillBudget
+	budget     writeset.Budget
 	keeper     keeper
 	glances    sync.Pool // of *Tx
 	singles    sync.Pool // of *Tx
-	setPool    sync.Pool // of *WriteSet, empty
+	setPool    sync.Pool // of *writeset.Set, empty
 
 	// Owned by the baton holder.
-	records int64           // in the tree, at applied
-	told    uint64          // untold as it was before the batch at hand
-	nodes   []*commitNode   // scratch of a batch
-	entries []Entry         // scratch of a batch
-	ops     []btree.Op      // scratch of a batch
-	opBytes int             // of their keys and values
-	runs    []bornRun       // of the group being built
-	listed  []logstore.Addr // where the large values begin whose extents they list
-	redo    []byte          // not yet in the log; between batches empty unless Buffered, see unlogged
-	redoOps uint64          // records in redo
-	open    *logstore.Group // of redo that is not yet in the log; Buffered
-	newborn []bornLogged    // of groups not written
+	records int64            // in the tree, at applied
+	told    uint64           // untold as it was before the batch at hand
+	nodes   []*commitNode    // scratch of a batch
+	entries []writeset.Entry // scratch of a batch
+	ops     []btree.Op       // scratch of a batch
+	opBytes int              // of their keys and values
+	runs    []bornRun        // of the group being built
+	listed  []logstore.Addr  // where the large values begin whose extents they list
+	redo    []byte           // not yet in the log; between batches empty unless Buffered, see unlogged
+	redoOps uint64           // records in redo
+	open    *logstore.Group  // of redo that is not yet in the log; Buffered
+	newborn []bornLogged     // of groups not written
 	scratch []byte
-	stays   bool        // values of the last batch stay in the log: no flush brings page groups nearer
-	refs    []btree.Ref // room for those of logged values
-	sets    []*WriteSet // empty, for leaders
+	stays   bool            // values of the last batch stay in the log: no flush brings page groups nearer
+	refs    []btree.Ref     // room for those of logged values
+	sets    []*writeset.Set // empty, for leaders
 	spent   []spentSet
 
 	spentBytes int64
@@ -213,7 +214,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.crowd.waiters.init()
 	e.gate.init()
 	e.ceiling.Store(opts.MemoryLimit)
-	e.setStep()
+	e.budget.Init(opts.spillBytes())
 	if err := e.recover(rec); err != nil {
 		if e.pages != nil {
 			e.pages.Close()

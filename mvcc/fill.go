@@ -69,7 +69,7 @@ func (c *commit) redoBytes() int64 {
 	return c.set.RedoBytes() - redoBytesSpare*int64(c.set.Len())
 }
 
-// redoBytesSpare is what WriteSet.RedoBytes counts too much for each short key.
+// redoBytesSpare is what writeset.Set.RedoBytes counts too much for each short key.
 const redoBytesSpare = 4
 
 // device tells the time from batch to batch, and what part of it is spent waiting for syncs: averages, roughly, over some batches. Baton

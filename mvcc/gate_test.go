@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -109,7 +110,7 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	get(t, tx, "k")
 	require.NoError(t, tx.Put([]byte("other"), nil))
 	next := e.applied.Load() + 1
-	e.lastOf(HashKey([]byte("other"))).Store(next) // as the baton holder does just before applied moves
+	e.lastOf(writeset.HashKey([]byte("other"))).Store(next) // as the baton holder does just before applied moves
 	lost := make(chan error, 1)
 	go func() { lost <- tx.Commit() }()
 	time.Sleep(30 * time.Millisecond)

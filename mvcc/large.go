@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -59,7 +60,7 @@ func (v *largeValue) put(key []byte) error {
 	}
 	tx.large = append(tx.large, v.private)
 	v.private = nil
-	tx.set.PutRef(key, ValueRef{Len: v.length, Extents: extents})
+	tx.set.PutRef(key, writeset.ValueRef{Len: v.length, Extents: extents})
 	return tx.changed()
 }
 

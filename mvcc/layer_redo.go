@@ -7,6 +7,7 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -40,7 +41,7 @@ type layeredRedo struct {
 	e       *Engine
 	p       *pieces
 	ops     []btree.Op          // of groups without layers, not yet applied
-	layers  []*layer            // of the group at hand
+	layers  []*writeset.Layer   // of the group at hand
 	used    *logstore.UsedPages // pages that layers have
 	drops   []btree.Ref
 	old     map[btree.Ref]bool // values of groups up to the base: see newPendingRedo
@@ -120,7 +121,7 @@ func (r *layeredRedo) layer(x redo.Spilled) error {
 		r.drops = append(r.drops, layerRef(a, extents))
 		all = append(all, extents...)
 	}
-	l, err := openLayer(r.e.store, all)
+	l, err := writeset.OpenLayer(r.e.store, all)
 	if err == nil {
 		r.layers = append(r.layers, l)
 		r.e.recovery.Layers++
@@ -159,14 +160,13 @@ func (e *Engine) layeredOps(stream []byte) (ops []btree.Op, count uint64, err er
 	if rerr != nil || err != nil {
 		return nil, 0, cmp.Or(rerr, err)
 	}
-	st := newStack(layerCursors(r.layers))
-	for ok := st.First(); ok; ok = st.Next() {
-		rec := &st.sources[st.winner()].(*layerCursor).rec
-		op := btree.Op{Key: st.Key(), Value: rec.value, Delete: rec.deletes()}
-		if ref, ok := rec.ref(); ok && !op.Delete {
+	m := writeset.MergeLayers(r.layers, nil)
+	for m.Next() {
+		op, ref, leads := m.Op()
+		if leads && !op.Delete {
 			op.Ref = &ref
 		}
 		ops = append(ops, op)
 	}
-	return ops, count, st.Err()
+	return ops, count, m.Err()
 }

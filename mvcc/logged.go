@@ -49,7 +49,7 @@ func (e *Engine) anyLogged() bool {
 func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 	p := &e.pending
 	if len(p.ops) == 0 {
-		p.copies.reset()
+		p.copies.Reset()
 	}
 	small := e.opBytes <= copyBytes
 	copied = true
@@ -59,12 +59,12 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 		op := &e.ops[i]
 		if stays && isLogged(op) {
 			e.logValue(g, op)
-			op.Key = p.copies.at(p.copies.add(op.Key), uint32(len(op.Key)))
+			op.Key = p.copies.Copy(op.Key)
 		} else if small {
-			b := p.copies.reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
+			b := p.copies.Reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
 			from := len(b)
 			b = redo.AppendOp(b, op)
-			p.copies.fill(b)
+			p.copies.Fill(b)
 			g.Append(b[from:])
 		} else {
 			e.scratch = redo.Append(e.scratch[:0], op)

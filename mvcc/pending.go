@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/override"
@@ -36,8 +37,8 @@ type pending struct {
 
 	// The rest belongs to the baton holder.
 	ops     []btree.Op
-	ascend  bool  // their keys do, from batch to batch too
-	copies  arena // redo records of small batches, in which their ops have their keys and values
+	ascend  bool           // their keys do, from batch to batch too
+	copies  writeset.Arena // redo records of small batches, in which their ops have their keys and values
 	batches []pendingBatch
 	bytes   int64 // of keys and values
 	err     error // of the merge that failed
@@ -48,7 +49,7 @@ type pending struct {
 	asideFrom   int        // ops that are merged aside at least; never changed
 	asideAt     int        // ops from which on that is tried
 	spareOps    []btree.Op // for what comes when these are merged aside
-	spareCopies arena
+	spareCopies writeset.Arena
 }
 
 type pendingBatch struct {
@@ -206,7 +207,7 @@ func (p *pending) drop(batches, ops int) {
 	clear(p.ops[rest:])
 	p.ops = p.ops[:rest]
 	if p.asideAt = p.asideFrom; rest == 0 {
-		p.copies.reset()
+		p.copies.Reset()
 	}
 	p.batches = append(p.batches[:0], p.batches[batches:]...)
 	for i := range p.batches {

@@ -137,7 +137,7 @@ func (e *Engine) settleAside() {
 	}
 	<-m.done
 	p.aside.Store(nil)
-	p.spareCopies.reset()
+	p.spareCopies.Reset()
 	if cap(m.ops) <= 2*pendingOps {
 		p.spareOps = m.ops[:0]
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 )
 
 // sorter puts what is pending in the order of keys. It keeps its memory for the next time.
@@ -78,7 +79,7 @@ func (s *sorter) spread(ops []btree.Op) {
 	s.heads = slices.Grow(s.heads[:0], len(ops))
 	least, most := uint64(math.MaxUint64), uint64(0)
 	for i := range ops {
-		h := headOf(ops[i].Key, 0)
+		h := writeset.HeadOf(ops[i].Key, 0)
 		least, most = min(least, h), max(most, h)
 		s.heads = append(s.heads, headed{h, uint32(i)})
 	}

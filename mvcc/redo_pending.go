@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -59,7 +60,7 @@ func newPendingRedo(e *Engine, ops []btree.Op, old int) *pendingRedo {
 	r := &pendingRedo{e: e, ops: ops, prefix: sharedPrefix(ops)}
 	order := make([]redoKey, len(ops))
 	for i := range ops {
-		order[i] = redoKey{headOf(ops[i].Key, len(r.prefix)), uint32(i)}
+		order[i] = redoKey{writeset.HeadOf(ops[i].Key, len(r.prefix)), uint32(i)}
 	}
 	slices.SortFunc(order, func(a, b redoKey) int {
 		if a.head != b.head {
@@ -85,7 +86,7 @@ func sharedPrefix(ops []btree.Op) (prefix []byte) {
 		if i == 0 {
 			prefix = ops[0].Key
 		}
-		prefix = prefix[:commonPrefix(prefix, ops[i].Key)]
+		prefix = prefix[:writeset.CommonPrefix(prefix, ops[i].Key)]
 	}
 	return prefix
 }
@@ -95,7 +96,7 @@ func (r *pendingRedo) find(key []byte) *btree.Op {
 	if r == nil || !bytes.HasPrefix(key, r.prefix) {
 		return nil
 	}
-	head := headOf(key, len(r.prefix))
+	head := writeset.HeadOf(key, len(r.prefix))
 	low, high := 0, len(r.order)
 	for low < high { // slices.BinarySearchFunc would have the caller's key allocated
 		mid := int(uint(low+high) >> 1)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/writeset"
 )
 
 // TestCutAfterTheTable: while the table of last writes is being written for a batch, the list still has the whole batch. The batch has a
@@ -21,7 +23,7 @@ func TestCutAfterTheTable(t *testing.T) {
 		require.NoError(t, tx.Put([]byte("key"), nil))
 
 		first := fmt.Appendf(nil, "%d/%d", round, 0)
-		entered := e.lastOf(HashKey(first))
+		entered := e.lastOf(writeset.HashKey(first))
 		before := entered.Load()
 		release := e.HoldBaton()
 		ends := make(chan error, 3)
@@ -109,7 +111,7 @@ func TestUntoldConflicts(t *testing.T) {
 		seq = e.applied.Load()
 		n := 0
 		for i := range many {
-			if e.lastOf(HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
+			if e.lastOf(writeset.HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
 				n++
 			}
 		}
@@ -166,13 +168,13 @@ func TestToldLate(t *testing.T) {
 	before := e.untold.Load()
 	release := e.HoldBaton()
 	n := &commitNode{}
-	n.Value.set = &WriteSet{}
+	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)
 	e.nodes = append(e.nodes, n)
 	committer := begin(t, e, TxOptions{})
 	n.Value.tx = committer
 	seq := e.applied.Load() + 1
-	last := e.lastOf(HashKey([]byte("k")))
+	last := e.lastOf(writeset.HashKey([]byte("k")))
 	e.tell(seq)
 	require.Equal(t, seq, e.untold.Load())
 	require.Less(t, last.Load(), seq)
@@ -194,7 +196,7 @@ func TestToldAtAnyTime(t *testing.T) {
 	put(t, e, "k", "")
 	release := e.HoldBaton()
 	n := &commitNode{}
-	n.Value.set = &WriteSet{}
+	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)
 	e.nodes = append(e.nodes, n)
 	beaten := begin(t, e, TxOptions{})
@@ -203,7 +205,7 @@ func TestToldAtAnyTime(t *testing.T) {
 	for i := range 100 { // it takes longer to look for
 		require.NoError(t, beaten.Put(fmt.Appendf(nil, "other%d", i), nil))
 	}
-	before, seq, last := e.untold.Load(), beaten.Snapshot()+1, e.lastOf(HashKey([]byte("k")))
+	before, seq, last := e.untold.Load(), beaten.Snapshot()+1, e.lastOf(writeset.HashKey([]byte("k")))
 
 	const rounds = 5_000
 	var noted, told atomic.Int64 // rounds

@@ -1,21 +1,23 @@
 package mvcc
 
+import "flashdbm/internal/writeset"
+
 // takeSet returns an empty write set: one that an earlier transaction had, if there is one. A set that was pushed to the commit list may
 // still be looked at by resolvers; it comes back by way of spent.
-func (e *Engine) takeSet() *WriteSet {
-	if w, ok := e.setPool.Get().(*WriteSet); ok {
+func (e *Engine) takeSet() *writeset.Set {
+	if w, ok := e.setPool.Get().(*writeset.Set); ok {
 		return w
 	}
-	return new(WriteSet)
+	return new(writeset.Set)
 }
 
-func (e *Engine) giveSet(w *WriteSet) {
+func (e *Engine) giveSet(w *writeset.Set) {
 	e.emptySet(w)
 	e.setPool.Put(w)
 }
 
-func (e *Engine) emptySet(w *WriteSet) {
-	e.discharge(w)
+func (e *Engine) emptySet(w *writeset.Set) {
+	e.budget.Discharge(w)
 	w.Reset()
 }
 
@@ -53,7 +55,7 @@ func (e *Engine) retire(seq uint64, copied, alone bool) {
 		set := n.Value.set
 		bytes := set.Bytes()
 		if e.spentBytes+bytes > keepSpent {
-			e.discharge(set)
+			e.budget.Discharge(set)
 			continue
 		}
 		e.spentBytes += bytes

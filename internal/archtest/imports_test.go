@@ -42,6 +42,7 @@ var engine = &module{
 		{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc", "internal/mutants"},
 		{"logstore", "internal/opener"},
 		{"override", "internal/redo"},
+		{"internal/writeset"},
 		{"mvcc"},
 		{"dbm"},
 		{"ndbm", "cmd/...", "internal/streams"},

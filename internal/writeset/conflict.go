@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ func HashKey(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
 
 // Hashes calls yield with the HashKey of each key, until it returns false. The
 // order is that in which the keys were first written.
-func (w *WriteSet) Hashes(yield func(hash uint64) bool) {
+func (w *Set) Hashes(yield func(hash uint64) bool) {
 	if w.spill != nil && !w.spill.hashes(yield) {
 		return
 	}
@@ -32,15 +32,15 @@ func (w *WriteSet) Hashes(yield func(hash uint64) bool) {
 
 // Intersects reports whether the sets have a key in common. For most pairs of
 // small sets that don't it looks at one word of each.
-func (w *WriteSet) Intersects(o *WriteSet) bool {
+func (w *Set) Intersects(o *Set) bool {
 	if w.filter&o.filter == 0 {
 		return false
 	}
 	if w.spill != nil || o.spill != nil {
 		return w.intersectsLayers(o)
 	}
-	a, b := w.First(), o.First()
-	for a.OK() && b.OK() {
+	a, b := w.first(), o.first()
+	for a.ok() && b.ok() {
 		switch order := bytes.Compare(w.keyAt(a), o.keyAt(b)); {
 		case order < 0:
 			a = w.forward(a, o.keyAt(b))
@@ -55,23 +55,23 @@ func (w *WriteSet) Intersects(o *WriteSet) bool {
 
 // forward returns the first position at or after key, starting from p, which is
 // before key. Sets that interleave are walked, sets that don't are searched.
-func (w *WriteSet) forward(p Pos, key []byte) Pos {
+func (w *Set) forward(p position, key []byte) position {
 	const steps = 4
 	for range steps {
-		p = w.Next(p)
-		if !p.OK() || bytes.Compare(w.keyAt(p), key) >= 0 {
+		p = w.next(p)
+		if !p.ok() || bytes.Compare(w.keyAt(p), key) >= 0 {
 			return p
 		}
 	}
-	return w.Seek(key)
+	return w.seek(key)
 }
 
 // Overlaps reports whether the set has a key in [from, to). A nil to is no
 // bound; an empty one is the empty key.
-func (w *WriteSet) Overlaps(from, to []byte) bool {
+func (w *Set) Overlaps(from, to []byte) bool {
 	if w.spill != nil {
 		return w.overlapsLayers(from, to)
 	}
-	p := w.Seek(from)
-	return p.OK() && (to == nil || bytes.Compare(w.keyAt(p), to) < 0)
+	p := w.seek(from)
+	return p.ok() && (to == nil || bytes.Compare(w.keyAt(p), to) < 0)
 }

@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"slices"
@@ -104,7 +104,7 @@ func recordSize(r *layerRecord) int64 {
 }
 
 // overwritten reports whether most of what the spill takes is no use any more.
-func (s *spill) overwritten() bool {
+func (s *Spill) overwritten() bool {
 	t := &s.tally
 	slack := spillSlack * int64(s.store.SegmentPages()) * logstore.PageSize
 	return len(s.layers) > 1 && t.bytes >= max(t.least, slack) && t.bytes > 2*t.live()+slack
@@ -112,19 +112,19 @@ func (s *spill) overwritten() bool {
 
 // collapse writes the newest record of each key into one layer, and the runs into new segments, and frees the others. What slices were
 // handed out of stays until the transaction ends, and large values that were lent. After an error all is as it was.
-func (s *spill) collapse(lent map[logstore.Addr]bool) (err error) {
-	fresh := &spill{store: s.store, claim: s.claim}
+func (s *Spill) collapse(lent map[logstore.Addr]bool) (err error) {
+	fresh := &Spill{store: s.store, claim: s.claim}
 	lw := newLayerWriter(s.store, s.claim)
 	defer func() {
 		if err != nil {
 			lw.discard()
-			fresh.discard()
+			fresh.Discard()
 		}
 	}()
 	used := map[logstore.Addr]bool{} // starts of large values
-	st := newStack(layerCursors(s.layers))
-	for ok := st.First(); ok; ok = st.Next() {
-		c := st.sources[st.winner()].(*layerCursor)
+	m := MergeLayers(s.layers, nil)
+	for m.Next() {
+		c := m.present()
 		r := c.rec
 		if _, ok := r.ref(); ok {
 			en, err := c.l.entryOf(c.key, &r)
@@ -143,7 +143,7 @@ func (s *spill) collapse(lent map[logstore.Addr]bool) (err error) {
 		}
 		fresh.tally.bytes += recordSize(&r)
 	}
-	if err := st.Err(); err != nil {
+	if err := m.Err(); err != nil {
 		return err
 	}
 	if fresh.values != nil {
@@ -170,13 +170,13 @@ func (s *spill) collapse(lent map[logstore.Addr]bool) (err error) {
 		}
 		return true
 	})
-	s.layers, s.values, s.lost = []*layer{l}, fresh.values, nil
+	s.layers, s.values, s.lost = []*Layer{l}, fresh.values, nil
 	s.tally.bytes, s.tally.least = fresh.tally.bytes, 0
 	return nil
 }
 
 // replaced gives up layers, and runs that no layer leads to any more, unless slices of them were handed out.
-func (s *spill) replaced(layers []*layer, values *logstore.Private) {
+func (s *Spill) replaced(layers []*Layer, values *logstore.Private) {
 	for _, l := range layers {
 		if s.read {
 			s.retired = append(s.retired, l.private)

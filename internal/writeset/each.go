@@ -1,25 +1,25 @@
-package mvcc
+package writeset
 
 import "bytes"
 
-// setCursor is a RecordCursor over what a write set has in memory, which does not change meanwhile; it stops at deletes too.
+// setCursor is a Cursor over what a write set has in memory, which does not change meanwhile; it stops at deletes too.
 type setCursor struct {
-	w   *WriteSet
-	pos Pos
+	w   *Set
+	pos position
 	at  whereabouts
 }
 
-func (c *setCursor) arrive(p Pos, otherwise whereabouts) bool {
+func (c *setCursor) arrive(p position, otherwise whereabouts) bool {
 	c.pos, c.at = p, onRecord
-	if !p.OK() {
+	if !p.ok() {
 		c.at = otherwise
 	}
-	return p.OK()
+	return p.ok()
 }
 
-func (c *setCursor) First() bool          { return c.arrive(c.w.First(), pastEnd) }
-func (c *setCursor) Last() bool           { return c.arrive(c.w.Last(), beforeStart) }
-func (c *setCursor) Seek(key []byte) bool { return c.arrive(c.w.Seek(key), pastEnd) }
+func (c *setCursor) First() bool          { return c.arrive(c.w.first(), pastEnd) }
+func (c *setCursor) Last() bool           { return c.arrive(c.w.last(), beforeStart) }
+func (c *setCursor) Seek(key []byte) bool { return c.arrive(c.w.seek(key), pastEnd) }
 func (c *setCursor) Key() []byte          { return c.w.keyAt(c.pos) }
 func (c *setCursor) Err() error           { return nil }
 
@@ -27,22 +27,22 @@ func (c *setCursor) Next() bool {
 	if c.at != onRecord {
 		return c.at != pastEnd && c.First()
 	}
-	return c.arrive(c.w.Next(c.pos), pastEnd)
+	return c.arrive(c.w.next(c.pos), pastEnd)
 }
 
 func (c *setCursor) Prev() bool {
 	if c.at != onRecord {
 		return c.at != beforeStart && c.Last()
 	}
-	return c.arrive(c.w.Prev(c.pos), beforeStart)
+	return c.arrive(c.w.prev(c.pos), beforeStart)
 }
 
 // writeCursor goes over all that a write set says, deletes too.
 type writeCursor struct{ stack }
 
 // cursor returns one. The set must not change while it is used.
-func (w *WriteSet) cursor() *writeCursor {
-	var sources []RecordCursor
+func (w *Set) cursor() *writeCursor {
+	var sources []Cursor
 	if w.Len() > 0 {
 		sources = append(sources, &setCursor{w: w})
 	}
@@ -60,7 +60,7 @@ func (c *writeCursor) deletes() bool {
 	case *layerCursor:
 		return source.rec.deletes()
 	}
-	panic("mvcc: unknown source")
+	panic("writeset: unknown source")
 }
 
 // forward goes to the first entry at or after key, from one before it. Sets that interleave are walked, sets that don't are searched.
@@ -76,7 +76,7 @@ func (c *writeCursor) forward(key []byte) bool {
 
 // sound poisons the store if reading failed: what this process has written cannot be read. The caller then takes the transactions to be
 // in conflict, which is safe, and nothing commits any more.
-func (c *writeCursor) sound(w *WriteSet) bool {
+func (c *writeCursor) sound(w *Set) bool {
 	err := c.Err()
 	if err != nil {
 		w.spill.store.Fail(err)
@@ -84,7 +84,18 @@ func (c *writeCursor) sound(w *WriteSet) bool {
 	return err == nil
 }
 
-func (w *WriteSet) intersectsLayers(o *WriteSet) bool {
+// Each calls f with each key that the set has, in order, and whether it is deleted, until an error. The set must not change meanwhile.
+func (w *Set) Each(f func(key []byte, deleted bool) error) error {
+	c := w.cursor()
+	for ok := c.First(); ok; ok = c.Next() {
+		if err := f(c.Key(), c.deletes()); err != nil {
+			return err
+		}
+	}
+	return c.Err()
+}
+
+func (w *Set) intersectsLayers(o *Set) bool {
 	a, b := w.cursor(), o.cursor()
 	for ok := a.First() && b.First(); ok; {
 		switch order := bytes.Compare(a.Key(), b.Key()); {
@@ -99,7 +110,7 @@ func (w *WriteSet) intersectsLayers(o *WriteSet) bool {
 	return !a.sound(w) || !b.sound(o)
 }
 
-func (w *WriteSet) overlapsLayers(from, to []byte) bool {
+func (w *Set) overlapsLayers(from, to []byte) bool {
 	c := w.cursor()
 	if !c.Seek(from) {
 		return !c.sound(w)
@@ -108,7 +119,7 @@ func (w *WriteSet) overlapsLayers(from, to []byte) bool {
 }
 
 // hashes yields the hashes of all keys, and reports whether yield wants more.
-func (s *spill) hashes(yield func(hash uint64) bool) bool {
+func (s *Spill) hashes(yield func(hash uint64) bool) bool {
 	for _, l := range s.layers {
 		c := newLayerCursor(l)
 		for ok := c.First(); ok; ok = c.Next() {

@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"bytes"
@@ -6,9 +6,24 @@ import (
 
 	"flashdbm/internal/formatdoc"
 	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
 
 	"github.com/stretchr/testify/require"
 )
+
+// newStore opens a log in memory.
+func newStore(t *testing.T) *logstore.Store {
+	t.Helper()
+	mem := vfs.NewMem(0)
+	s, rec, err := logstore.Open(mem, "log", logstore.Options{SegmentPages: 32, ChunkPages: 1 << 14})
+	require.NoError(t, err)
+	require.NoError(t, s.EndRecovery(rec))
+	t.Cleanup(func() {
+		require.NoError(t, s.Close())
+		mem.Release()
+	})
+	return s
+}
 
 // TestFormatLayers compares the codes of layers with docs/format.md.
 func TestFormatLayers(t *testing.T) {
@@ -21,8 +36,7 @@ func TestFormatLayers(t *testing.T) {
 // TestFormatLayerPage compares a page of a layer with docs/format.md.
 func TestFormatLayerPage(t *testing.T) {
 	require.Equal(t, []string{"0", "2", "4096 - 2n"}, formatdoc.Open(t).Table("Layer").Column("offset"))
-	e := newEngine(t, Options{Manual: true})
-	w := newLayerWriter(e.store, logstore.ForWrites)
+	w := newLayerWriter(newStore(t), logstore.ForWrites)
 	for _, r := range []layerRecord{
 		{code: layerPut, key: []byte("a"), keyLen: 1, value: []byte("one")}, {code: layerDelete, key: []byte("bb"), keyLen: 2},
 		{code: layerRun, key: []byte("c"), keyLen: 1, valLen: 300, addr: 77},

@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"math/rand/v2"
@@ -8,7 +8,7 @@ import (
 )
 
 func TestOverlaps(t *testing.T) {
-	var w WriteSet
+	var w Set
 	require.False(t, w.Overlaps(nil, nil))
 	w.Put([]byte("b"), nil)
 	w.Delete([]byte("d"))
@@ -32,7 +32,7 @@ func TestIntersects(t *testing.T) {
 	hits := 0
 	for name, shape := range keyShapes {
 		for range 100 {
-			var a, b WriteSet
+			var a, b Set
 			keys := map[string]bool{}
 			want := false
 			for range sizes[rng.IntN(len(sizes))] {

@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// A layer is a write set, or a part of one, that has left memory: its entries in key order, each key once, in raw pages of private
+// A Layer is a write set, or a part of one, that has left memory: its entries in key order, each key once, in raw pages of private
 // segments. Each page stands for itself:
 //
 //	count u16 | records, one after the other | free | offset of each record u16, that of the first at the end of the page
@@ -25,7 +25,7 @@ import (
 // The runs lie in private segments too, and stay where they are when the transaction commits.
 //
 // A layer never changes. Its pages are read in place, so what it takes in memory is a few bytes for each MiB.
-type layer struct {
+type Layer struct {
 	store   *logstore.Store
 	pieces  [][]byte // its pages, as they lie in the file
 	starts  []int    // index of the first page of each piece
@@ -128,7 +128,7 @@ func getLayerRecord(p []byte, i int) (r layerRecord, err error) {
 		r.addr, b = binary.LittleEndian.Uint64(b), b[8:]
 	}
 	part := min(r.keyLen, btree.MaxInlineKey)
-	if err != nil || long && r.code < layerRun || r.code == layerLong && !long || r.valLen > MaxValue ||
+	if err != nil || long && r.code < layerRun || r.code == layerLong && !long || r.valLen > btree.MaxValue ||
 		room > btree.MaxInline || part+int(room) > len(b) || r.code == layerPut && !btree.FitsInline(r.keyLen, int(room)) {
 		return r, errLayer
 	}
@@ -139,9 +139,9 @@ func getLayerRecord(p []byte, i int) (r layerRecord, err error) {
 	return r, nil
 }
 
-// openLayer returns the layer whose pages lie in the extents. It verifies their checksums.
-func openLayer(s *logstore.Store, extents []logstore.Extent) (*layer, error) {
-	l := &layer{store: s, extents: extents}
+// OpenLayer returns the layer whose pages lie in the extents. It verifies their checksums.
+func OpenLayer(s *logstore.Store, extents []logstore.Extent) (*Layer, error) {
+	l := &Layer{store: s, extents: extents}
 	for _, x := range extents {
 		b, err := s.Raw(x)
 		if err != nil {
@@ -159,14 +159,17 @@ func openLayer(s *logstore.Store, extents []logstore.Extent) (*layer, error) {
 	return l, nil
 }
 
-func (l *layer) page(i int) []byte {
+// Extents returns where its pages lie.
+func (l *Layer) Extents() []logstore.Extent { return l.extents }
+
+func (l *Layer) page(i int) []byte {
 	n := sort.SearchInts(l.starts, i+1) - 1
 	o := (i - l.starts[n]) * logstore.PageSize
 	return l.pieces[n][o : o+logstore.PageSize : o+logstore.PageSize]
 }
 
 // keyOf returns the whole key of a record.
-func (l *layer) keyOf(r *layerRecord) ([]byte, error) {
+func (l *Layer) keyOf(r *layerRecord) ([]byte, error) {
 	if r.keyLen == len(r.key) {
 		return r.key, nil
 	}
@@ -181,7 +184,7 @@ func (l *layer) keyOf(r *layerRecord) ([]byte, error) {
 }
 
 // entryOf returns a record as an Entry, with its value or where that is.
-func (l *layer) entryOf(key []byte, r *layerRecord) (Entry, error) {
+func (l *Layer) entryOf(key []byte, r *layerRecord) (Entry, error) {
 	en := Entry{Key: key, Value: r.value, Deleted: r.deletes()}
 	if r.code != layerRun && r.code != layerList {
 		return en, nil
@@ -207,7 +210,7 @@ func (l *layer) entryOf(key []byte, r *layerRecord) (Entry, error) {
 }
 
 // compare compares the key of record i of a page with key.
-func (l *layer) compare(p []byte, i int, key []byte) (int, error) {
+func (l *Layer) compare(p []byte, i int, key []byte) (int, error) {
 	r, err := getLayerRecord(p, i)
 	if err != nil {
 		return 0, err
@@ -221,7 +224,7 @@ func (l *layer) compare(p []byte, i int, key []byte) (int, error) {
 }
 
 // find returns where the first record at or after key is; page is l.pages if there is none.
-func (l *layer) find(key []byte) (page, index int, err error) {
+func (l *Layer) find(key []byte) (page, index int, err error) {
 	low, high := 0, l.pages // pages before low begin at or below key, those from high on above it
 	for low < high {
 		mid := int(uint(low+high) / 2)

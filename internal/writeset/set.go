@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"math"
@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// WriteSet holds what a transaction writes: for each key the last put or
+// Set holds what a transaction writes: for each key the last put or
 // delete, in key order. It copies keys and values. A nil key is the empty key,
 // which is a key like others; a nil value is the empty value.
 //
@@ -16,22 +16,22 @@ import (
 // is written again. The version moves with every change of an entry, never
 // back, and positions are good for one version.
 //
-// A large set is in memory in part only. Get, positions, All, Len, Bytes and RedoBytes are about that part; whoever reads a set that may
-// have been spilled looks into its layers, too. Hashes, Intersects, Overlaps and cursor are about all of it.
+// A large set is in memory in part only: see Budget. Get, positions, Merge, All, AppendOps, Len, Used, Bytes and RedoBytes are about that
+// part. Find, Each, Hashes, Intersects and Overlaps are about all of it, and Over lays the other part under a Merge.
 //
-// The zero WriteSet is empty and ready. It must not be copied. While it changes
+// The zero Set is empty and ready. It must not be copied. While it changes
 // one goroutine uses it; when it is complete any number may call the methods
 // that change nothing. Who shares a set with others calls Reset only when none
 // of them can look at it any more.
-type WriteSet struct {
-	arena   arena // keys and values
+type Set struct {
+	arena   Arena // keys and values
 	records recordList
 	refs    []*ValueRef // values elsewhere; nil where one was replaced
 	unused  []uint32    // indexes of those
 	dropped *ValueRef   // value elsewhere that the last change has replaced, nil if none
 	order   order
 
-	spill   *spill // what has left memory, nil if nothing has
+	spill   *Spill // what has left memory, nil if nothing has
 	charged int64  // of Bytes, in the budget of all sets
 
 	version    uint64
@@ -61,9 +61,9 @@ const (
 )
 
 // Put makes value the value of key.
-func (w *WriteSet) Put(key, value []byte) {
+func (w *Set) Put(key, value []byte) {
 	if uint64(len(value)) > math.MaxUint32 {
-		panic("mvcc: value too long for a write set")
+		panic("writeset: value too long for a write set")
 	}
 	r, fresh := w.upsert(key, value)
 	if !fresh {
@@ -79,7 +79,7 @@ func (w *WriteSet) Put(key, value []byte) {
 }
 
 // PutRef makes the value that ref stands for the value of key.
-func (w *WriteSet) PutRef(key []byte, ref ValueRef) {
+func (w *Set) PutRef(key []byte, ref ValueRef) {
 	ref.Extents = slices.Clone(ref.Extents)
 	r, _ := w.upsert(key, nil)
 	if n := len(w.unused) - 1; n >= 0 {
@@ -95,19 +95,19 @@ func (w *WriteSet) PutRef(key []byte, ref ValueRef) {
 	w.widen(key, redoRefBytes)
 }
 
-func (w *WriteSet) widen(key []byte, value int) {
+func (w *Set) widen(key []byte, value int) {
 	w.widest = max(w.widest, btree.RecordBytes(min(len(key), btree.MaxInlineKey), min(value, btree.MaxInline)))
 }
 
 // Delete deletes key, whether or not the set or the store has it.
-func (w *WriteSet) Delete(key []byte) { w.upsert(key, nil) }
+func (w *Set) Delete(key []byte) { w.upsert(key, nil) }
 
 // upsert returns the record of key as one that deletes the key. A fresh one is new, and already has the place of value, which its memory
 // has behind the key.
-func (w *WriteSet) upsert(key, value []byte) (r *record, fresh bool) {
+func (w *Set) upsert(key, value []byte) (r *record, fresh bool) {
 	w.version++
 	w.dropped = nil
-	b, i, head := 0, 0, headOf(key, 0)
+	b, i, head := 0, 0, HeadOf(key, 0)
 	switch {
 	case w.records.n == 0:
 		if len(w.order.blocks) == 0 {
@@ -135,9 +135,9 @@ func (w *WriteSet) upsert(key, value []byte) (r *record, fresh bool) {
 }
 
 // add makes a record for a new key, which deletes it, with the place of a value.
-func (w *WriteSet) add(key, value []byte) (id uint32, r *record) {
+func (w *Set) add(key, value []byte) (id uint32, r *record) {
 	if uint64(len(key)) > math.MaxUint32 {
-		panic("mvcc: key too long for a write set")
+		panic("writeset: key too long for a write set")
 	}
 	switch n := w.records.n; {
 	case n >= filteredKeys:
@@ -157,7 +157,7 @@ func (w *WriteSet) add(key, value []byte) (id uint32, r *record) {
 }
 
 // runPagesOf returns what a record adds to runPages.
-func (w *WriteSet) runPagesOf(r *record) int64 {
+func (w *Set) runPagesOf(r *record) int64 {
 	var n int64
 	switch {
 	case r.kind == recordDelete, r.kind == recordPut && btree.FitsInline(int(r.keyBytes), int(r.valueBytes)):
@@ -174,7 +174,7 @@ func (w *WriteSet) runPagesOf(r *record) int64 {
 }
 
 // drop makes r a record that deletes its key. All that its value needed is given back, but for stale bytes.
-func (w *WriteSet) drop(r *record) {
+func (w *Set) drop(r *record) {
 	w.runPages -= w.runPagesOf(r)
 	switch r.kind {
 	case recordPut:
@@ -193,9 +193,9 @@ func (w *WriteSet) drop(r *record) {
 
 // squeeze copies what is live into a new arena. The old one is left to the
 // collector, not used again: somebody may hold a slice of it.
-func (w *WriteSet) squeeze() {
+func (w *Set) squeeze() {
 	old := w.arena
-	w.arena = arena{}
+	w.arena = Arena{}
 	for id := range w.records.n {
 		r := w.records.at(id)
 		r.key = w.arena.add(old.at(r.key, r.keyBytes))
@@ -210,7 +210,7 @@ func (w *WriteSet) squeeze() {
 }
 
 // Get returns what the set says of key, and whether it says anything.
-func (w *WriteSet) Get(key []byte) (Entry, bool) {
+func (w *Set) Get(key []byte) (Entry, bool) {
 	if w.records.n == 0 {
 		return Entry{}, false
 	}
@@ -221,8 +221,22 @@ func (w *WriteSet) Get(key []byte) (Entry, bool) {
 	return w.entryOf(w.order.blocks[b].records[i]), true
 }
 
+// Find is Get that looks into what has left memory, too, of which it returns copies.
+func (w *Set) Find(key []byte) (en Entry, ok bool, err error) {
+	if w.records.n > 0 {
+		en, ok = w.Get(key)
+	}
+	if !ok && w.spill != nil {
+		return w.spill.find(key)
+	}
+	return en, ok, nil
+}
+
+// Dropped returns the value elsewhere that the last change has replaced, nil if none.
+func (w *Set) Dropped() *ValueRef { return w.dropped }
+
 // entryOf returns a record as an Entry.
-func (w *WriteSet) entryOf(id uint32) Entry {
+func (w *Set) entryOf(id uint32) Entry {
 	r := w.records.at(id)
 	e := Entry{Key: w.arena.at(r.key, r.keyBytes)}
 	switch r.kind {
@@ -237,22 +251,25 @@ func (w *WriteSet) entryOf(id uint32) Entry {
 }
 
 // Len returns the number of keys.
-func (w *WriteSet) Len() int { return int(w.records.n) }
+func (w *Set) Len() int { return int(w.records.n) }
+
+// Empty reports whether the set says nothing of any key.
+func (w *Set) Empty() bool { return w.records.n == 0 && w.spill == nil }
 
 // Version returns a number that moves with every change of an entry. It is 0
 // only before the first.
-func (w *WriteSet) Version() uint64 { return w.version }
+func (w *Set) Version() uint64 { return w.version }
 
 // RedoBytes returns about how many bytes of log the set takes: those of all
 // keys and values, and 8 for each key.
-func (w *WriteSet) RedoBytes() int64 { return w.redoBytes }
+func (w *Set) RedoBytes() int64 { return w.redoBytes }
 
 func (ref *ValueRef) redoBytes() int64 {
 	return redoRefBytes + redoExtentBytes*int64(len(ref.Extents))
 }
 
 // Bytes returns the bytes of memory the set holds, including what Reset kept.
-func (w *WriteSet) Bytes() int64 {
+func (w *Set) Bytes() int64 {
 	const (
 		refBytes       = 8 + 48
 		directoryBytes = 8 + 8 + 24
@@ -264,10 +281,10 @@ func (w *WriteSet) Bytes() int64 {
 
 // Reset empties the set and invalidates the slices it has handed out. It keeps
 // the memory of modest sets, at most about 512 KiB, for the next transaction.
-func (w *WriteSet) Reset() {
+func (w *Set) Reset() {
 	w.version++
 	w.spill = nil
-	w.arena.reset()
+	w.arena.Reset()
 	w.records.reset()
 	w.order.reset()
 	clear(w.refs)
@@ -279,9 +296,9 @@ func (w *WriteSet) Reset() {
 }
 
 // forget drops what is in memory, which a layer has by now. Slices that were handed out stay valid: their memory is left to the collector.
-func (w *WriteSet) forget() {
+func (w *Set) forget() {
 	w.version++
-	w.arena, w.records, w.order = arena{}, recordList{}, order{}
+	w.arena, w.records, w.order = Arena{}, recordList{}, order{}
 	w.refs, w.unused, w.dropped = nil, nil, nil
 	w.redoBytes, w.staleBytes, w.runPages = 0, 0, 0
 }

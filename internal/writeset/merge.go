@@ -1,13 +1,13 @@
-package mvcc
+package writeset
 
 import "bytes"
 
-// RecordCursor moves over the records of a fixed snapshot in key order. Each
+// Cursor moves over the records of a fixed snapshot in key order. Each
 // move reports whether it has found a record; if not, Err says whether that is
 // because of an error. It never moves by itself. After Next or Seek has run off
 // the end Prev goes to the last record; after Prev has run off the start Next
 // goes to the first.
-type RecordCursor interface {
+type Cursor interface {
 	First() bool
 	Last() bool
 	Next() bool
@@ -48,8 +48,8 @@ type RecordCursor interface {
 //  3. onBase or onSet: the record is from there, the write set's before the
 //     snapshot's.
 type Merge struct {
-	base RecordCursor
-	set  *WriteSet
+	base Cursor
+	set  *Set
 	at   whereabouts
 
 	// laid says that the write set was not empty at the last move: the fields
@@ -60,7 +60,7 @@ type Merge struct {
 	onBase  bool
 	onSet   bool
 	key     []byte
-	pos     Pos
+	pos     position
 	version uint64 // of the write set, for pos
 }
 
@@ -74,15 +74,39 @@ const (
 )
 
 // noWrites is laid over the snapshot of a transaction that cannot write.
-var noWrites WriteSet
+var noWrites Set
 
 // NewMerge returns a cursor over base, which it takes possession of, and set.
 // A nil set is an empty one.
-func NewMerge(base RecordCursor, set *WriteSet) Merge {
+func NewMerge(base Cursor, set *Set) Merge {
 	if set == nil {
 		set = &noWrites
 	}
 	return Merge{base: base, set: set}
+}
+
+// Set returns the write set.
+func (m *Merge) Set() *Set { return m.set }
+
+// OnRecord reports whether the last move has found a record.
+func (m *Merge) OnRecord() bool { return m.at == onRecord }
+
+// Place is where a Merge is.
+type Place struct {
+	at  whereabouts
+	key []byte // on a record
+}
+
+// Place returns where the Merge is. It is good until the write set is given up.
+func (m *Merge) Place() Place { return Place{m.at, m.Key()} }
+
+// Return takes a new Merge to where another one was: to the first record at or after its key, or beyond either end.
+func (m *Merge) Return(to Place) {
+	if to.at == onRecord {
+		m.Seek(to.key)
+	} else {
+		m.at = to.at
+	}
 }
 
 // First goes to the first record and reports whether there is one.
@@ -90,7 +114,7 @@ func (m *Merge) First() bool {
 	if m.set.Len() == 0 {
 		return m.arrive(m.base.First(), pastEnd)
 	}
-	m.back, m.baseOK, m.pos = false, m.base.First(), m.set.First()
+	m.back, m.baseOK, m.pos = false, m.base.First(), m.set.first()
 	return m.settle()
 }
 
@@ -99,7 +123,7 @@ func (m *Merge) Last() bool {
 	if m.set.Len() == 0 {
 		return m.arrive(m.base.Last(), beforeStart)
 	}
-	m.back, m.baseOK, m.pos = true, m.base.Last(), m.set.Last()
+	m.back, m.baseOK, m.pos = true, m.base.Last(), m.set.last()
 	return m.settle()
 }
 
@@ -109,7 +133,7 @@ func (m *Merge) Seek(key []byte) bool {
 	if m.set.Len() == 0 {
 		return m.arrive(m.base.Seek(key), pastEnd)
 	}
-	m.back, m.baseOK, m.pos = false, m.base.Seek(key), m.set.Seek(key)
+	m.back, m.baseOK, m.pos = false, m.base.Seek(key), m.set.seek(key)
 	return m.settle()
 }
 
@@ -128,9 +152,9 @@ func (m *Merge) Next() bool {
 	}
 	switch {
 	case m.back || m.version != m.set.Version():
-		m.pos = m.set.SeekAfter(m.key)
+		m.pos = m.set.seekAfter(m.key)
 	case m.onSet:
-		m.pos = m.set.Next(m.pos)
+		m.pos = m.set.next(m.pos)
 	}
 	m.back = false
 	return m.settle()
@@ -151,9 +175,9 @@ func (m *Merge) Prev() bool {
 	}
 	switch {
 	case !m.back || m.version != m.set.Version():
-		m.pos = m.set.SeekBefore(m.key)
+		m.pos = m.set.seekBefore(m.key)
 	case m.onSet:
-		m.pos = m.set.Prev(m.pos)
+		m.pos = m.set.prev(m.pos)
 	}
 	m.back = true
 	return m.settle()
@@ -182,7 +206,7 @@ func (m *Merge) Entry() (Entry, bool) {
 	case !m.laid || m.version != m.set.Version():
 		return m.set.Get(m.Key())
 	case m.onSet:
-		return m.set.At(m.pos), true
+		return m.set.entryAt(m.pos), true
 	default:
 		return Entry{}, false
 	}
@@ -241,7 +265,7 @@ func (m *Merge) settle() bool {
 // if order is negative, the write set's if positive, both if 0.
 func (m *Merge) nearer() (order int, any bool) {
 	switch {
-	case !m.pos.OK():
+	case !m.pos.ok():
 		return -1, m.baseOK
 	case !m.baseOK:
 		return 1, true
@@ -256,9 +280,9 @@ func (m *Merge) nearer() (order int, any bool) {
 // pass goes past a deleted key.
 func (m *Merge) pass() {
 	if m.back {
-		m.pos = m.set.Prev(m.pos)
+		m.pos = m.set.prev(m.pos)
 	} else {
-		m.pos = m.set.Next(m.pos)
+		m.pos = m.set.next(m.pos)
 	}
 	if !m.onBase {
 		return

@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sliceCursor is a RecordCursor over sorted keys. It panics where the contract
+// sliceCursor is a Cursor over sorted keys. It panics where the contract
 // says nothing, and fails when fuel runs out, unless that is negative.
 type sliceCursor struct {
 	keys   [][]byte
@@ -107,7 +107,7 @@ func TestMergeScripts(t *testing.T) {
 		{"chase one's own puts", "+c ?c c +c1 >c1 +c2 >c2 +c3 >c3 >d"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var w WriteSet
+			var w Set
 			m := NewMerge(newSliceCursor("b", "d", "f"), &w)
 			words := bytes.Fields([]byte(c.script))
 			for i := 0; i < len(words); i++ {
@@ -146,7 +146,7 @@ func TestMergeScripts(t *testing.T) {
 }
 
 func TestMergeEntryIsOfNow(t *testing.T) {
-	var w WriteSet
+	var w Set
 	m := NewMerge(newSliceCursor("b", "d"), &w)
 	require.True(t, m.First())
 	_, ok := m.Entry()
@@ -176,7 +176,7 @@ func TestMergeEntryIsOfNow(t *testing.T) {
 func TestMergeStopsAtError(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		for fuel := range 3 {
-			var w WriteSet
+			var w Set
 			if written {
 				w.Put([]byte("z"), nil)
 			}
@@ -265,7 +265,7 @@ func runMergeScript(t *testing.T, script []byte) {
 	}
 	slices.Sort(model.base)
 	base := newSliceCursor(model.base...)
-	var w WriteSet
+	var w Set
 	m := NewMerge(base, &w)
 	for step := 1; step+1 < len(script); step += 2 {
 		key := universe[int(script[step+1])%len(universe)]
@@ -315,7 +315,6 @@ func runMergeScript(t *testing.T, script []byte) {
 }
 
 func TestMergeModel(t *testing.T) {
-	inTurn(t)
 	t.Parallel()
 	scripts := 10_000
 	if testing.Short() {
@@ -347,7 +346,7 @@ func BenchmarkMergeNext(b *testing.B) {
 	for i := range keys {
 		keys[i] = fmt.Sprintf("user%012d", i)
 	}
-	run := func(b *testing.B, c RecordCursor) {
+	run := func(b *testing.B, c Cursor) {
 		ok := false
 		for range b.N {
 			if !ok {
@@ -360,7 +359,7 @@ func BenchmarkMergeNext(b *testing.B) {
 	b.Run("bare", func(b *testing.B) { run(b, newSliceCursor(keys...)) })
 	for _, writes := range []int{0, 1, 1_000, 10_000} {
 		b.Run(fmt.Sprint(writes), func(b *testing.B) {
-			var w WriteSet
+			var w Set
 			for i := range writes {
 				w.Put(fmt.Appendf(nil, "user%012d+", i*len(keys)/writes), nil)
 			}

@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"bytes"
@@ -26,8 +26,8 @@ type block struct {
 	// or ever will be, so that heads can begin after it.
 	skip int
 
-	heads   [blockRecords]uint64 // headOf the keys
-	records [blockRecords]uint32 // indices in WriteSet.records
+	heads   [blockRecords]uint64 // HeadOf the keys
+	records [blockRecords]uint32 // indices in Set.records
 }
 
 // order lists the records of a write set by key. Invariants:
@@ -36,7 +36,7 @@ type block struct {
 //     No block is empty, unless there are no records and it is the only one.
 //  2. fences[b], for b > 0, is the first key of blocks[b]. It is so for good:
 //     lower keys go into the block before. fences[0] is empty, a lower bound.
-//  3. firsts[b] is headOf(fences[b], 0).
+//  3. firsts[b] is HeadOf(fences[b], 0).
 //  4. A block's skip is the prefix that its fence and the next one share, and so
 //     do all keys between them. The first and the last block have no two
 //     fences, and skip 0.
@@ -47,11 +47,11 @@ type order struct {
 	spare  []*block // from before the last Reset
 }
 
-// headOf returns the eight bytes of key after skip as a number that compares
+// HeadOf returns the eight bytes of key after skip as a number that compares
 // like them, zeros standing for bytes that are not there. Of keys that share
 // the bytes before, those with different heads are in the order of their heads;
 // of those with equal heads nothing is known.
-func headOf(key []byte, skip int) uint64 {
+func HeadOf(key []byte, skip int) uint64 {
 	if len(key) >= skip+8 {
 		return binary.BigEndian.Uint64(key[skip:])
 	}
@@ -67,8 +67,8 @@ func headOf(key []byte, skip int) uint64 {
 	return head
 }
 
-// commonPrefix returns the number of leading bytes that a and b share.
-func commonPrefix(a, b []byte) int {
+// CommonPrefix returns the number of leading bytes that a and b share.
+func CommonPrefix(a, b []byte) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
@@ -77,7 +77,7 @@ func commonPrefix(a, b []byte) int {
 }
 
 // keyOf returns the key of a record.
-func (w *WriteSet) keyOf(id uint32) []byte {
+func (w *Set) keyOf(id uint32) []byte {
 	r := w.records.at(id)
 	return w.arena.at(r.key, r.keyBytes)
 }
@@ -85,10 +85,10 @@ func (w *WriteSet) keyOf(id uint32) []byte {
 // find returns where the first record at or after key is or would be, and
 // whether its key is key. The index may be one past the block's last. There
 // must be a block.
-func (w *WriteSet) find(key []byte) (b, i int, found bool) {
+func (w *Set) find(key []byte) (b, i int, found bool) {
 	b = w.findBlock(key)
 	bl := w.order.blocks[b]
-	head := headOf(key, bl.skip)
+	head := HeadOf(key, bl.skip)
 	lo, hi := 0, bl.n
 	for lo < hi {
 		m := int(uint(lo+hi) / 2)
@@ -112,9 +112,9 @@ func (w *WriteSet) find(key []byte) (b, i int, found bool) {
 }
 
 // findBlock returns the block in which key is or would be.
-func (w *WriteSet) findBlock(key []byte) int {
+func (w *Set) findBlock(key []byte) int {
 	o := &w.order
-	head := headOf(key, 0)
+	head := HeadOf(key, 0)
 	lo, hi := 1, len(o.blocks)
 	for lo < hi {
 		m := int(uint(lo+hi) / 2)
@@ -130,14 +130,14 @@ func (w *WriteSet) findBlock(key []byte) int {
 
 // isPastEnd reports whether key, whose head is given, comes after all keys, of
 // which there must be one. It spares ascending insertions the search.
-func (w *WriteSet) isPastEnd(key []byte, head uint64) bool {
+func (w *Set) isPastEnd(key []byte, head uint64) bool {
 	bl := w.order.blocks[len(w.order.blocks)-1]
 	last := bl.heads[bl.n-1]
 	return last < head || last == head && bytes.Compare(w.keyOf(bl.records[bl.n-1]), key) < 0
 }
 
 // insert lists a record before the place that find returned for its key.
-func (w *WriteSet) insert(b, i int, id uint32) {
+func (w *Set) insert(b, i int, id uint32) {
 	bl := w.order.blocks[b]
 	if bl.n == blockRecords {
 		b, i = w.split(b, i, id)
@@ -145,13 +145,13 @@ func (w *WriteSet) insert(b, i int, id uint32) {
 	}
 	copy(bl.heads[i+1:], bl.heads[i:bl.n])
 	copy(bl.records[i+1:], bl.records[i:bl.n])
-	bl.heads[i], bl.records[i] = headOf(w.keyOf(id), bl.skip), id
+	bl.heads[i], bl.records[i] = HeadOf(w.keyOf(id), bl.skip), id
 	bl.n++
 }
 
 // split makes room for record id at place (b, i) of a full block, and returns
 // the place where that is now.
-func (w *WriteSet) split(b, i int, id uint32) (int, int) {
+func (w *Set) split(b, i int, id uint32) (int, int) {
 	bl := w.order.blocks[b]
 	// At the very end the block stays full and the new one begins with id, so
 	// that ascending insertions leave no gaps. Anywhere else it is halved, also
@@ -174,7 +174,7 @@ func (w *WriteSet) split(b, i int, id uint32) (int, int) {
 }
 
 // addBlock puts an empty block at position b of the directory.
-func (w *WriteSet) addBlock(b int, fence []byte) *block {
+func (w *Set) addBlock(b int, fence []byte) *block {
 	o := &w.order
 	var bl *block
 	if n := len(o.spare); n > 0 {
@@ -184,21 +184,21 @@ func (w *WriteSet) addBlock(b int, fence []byte) *block {
 		bl = &block{}
 	}
 	o.blocks = slices.Insert(o.blocks, b, bl)
-	o.firsts = slices.Insert(o.firsts, b, headOf(fence, 0))
+	o.firsts = slices.Insert(o.firsts, b, HeadOf(fence, 0))
 	o.fences = slices.Insert(o.fences, b, fence)
 	return bl
 }
 
 // setHeads sets the skip and the heads of block b from its fences and records.
-func (w *WriteSet) setHeads(b int) {
+func (w *Set) setHeads(b int) {
 	o := &w.order
 	bl := o.blocks[b]
 	bl.skip = 0
 	if b+1 < len(o.blocks) {
-		bl.skip = commonPrefix(o.fences[b], o.fences[b+1])
+		bl.skip = CommonPrefix(o.fences[b], o.fences[b+1])
 	}
 	for i, id := range bl.records[:bl.n] {
-		bl.heads[i] = headOf(w.keyOf(id), bl.skip)
+		bl.heads[i] = HeadOf(w.keyOf(id), bl.skip)
 	}
 }
 

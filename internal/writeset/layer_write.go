@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 // layerWriter writes a layer, record after record in key order. After an error the caller discards it.
 type layerWriter struct {
-	l       *layer
+	l       *Layer
 	buf     []byte // pages not yet written, and the one being filled
 	from    int    // of buf: where the page being filled begins
 	at      int    // of that page: end of its records
@@ -22,7 +22,7 @@ const layerBufPages = 64 // of a layer being written, in memory
 func newLayerWriter(s *logstore.Store, c logstore.Claim) *layerWriter {
 	p := s.NewPrivate()
 	p.Claim = c
-	return &layerWriter{l: &layer{store: s, private: p}, buf: make([]byte, logstore.PageSize, layerBufPages*logstore.PageSize), at: layerHead}
+	return &layerWriter{l: &Layer{store: s, private: p}, buf: make([]byte, logstore.PageSize, layerBufPages*logstore.PageSize), at: layerHead}
 }
 
 // add appends a record; key is the whole key.
@@ -85,7 +85,7 @@ func (w *layerWriter) write() error {
 }
 
 // finish returns the layer, which has a record at least. It is durable after SyncPrivate.
-func (w *layerWriter) finish() (*layer, error) {
+func (w *layerWriter) finish() (*Layer, error) {
 	if len(w.offsets) > 0 {
 		if err := w.turn(); err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func (w *layerWriter) finish() (*layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := openLayer(w.l.store, extents)
+	l, err := OpenLayer(w.l.store, extents)
 	if err != nil {
 		return nil, err
 	}

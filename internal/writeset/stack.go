@@ -1,15 +1,15 @@
-package mvcc
+package writeset
 
 import "bytes"
 
-// stack merges cursors: of the records of a key it shows the one of the first source that has it. It is a RecordCursor; deletes are
-// records like others, see overlay.
+// stack merges cursors: of the records of a key it shows the one of the first source that has it. It is a Cursor; deletes are
+// records like others, see Layered.
 //
 // Invariants, while it is on a record: heap has the sources that are on a record, each on the first one at or after key in the direction
 // of the last move; its top is the first source of those that are on key itself.
 type stack struct {
-	sources []RecordCursor // the newest first
-	keys    [][]byte       // of the sources in the heap
+	sources []Cursor // the newest first
+	keys    [][]byte // of the sources in the heap
 	heap    []int32
 	key     []byte
 	at      whereabouts
@@ -20,7 +20,7 @@ type stack struct {
 	shadowed func(source int)
 }
 
-func newStack(sources []RecordCursor) *stack {
+func newStack(sources []Cursor) *stack {
 	return &stack{sources: sources, keys: make([][]byte, len(sources)), heap: make([]int32, 0, len(sources))}
 }
 
@@ -55,7 +55,7 @@ func (s *stack) down(i int) {
 }
 
 // all moves every source and arrives at what they found.
-func (s *stack) all(back bool, move func(RecordCursor) bool) bool {
+func (s *stack) all(back bool, move func(Cursor) bool) bool {
 	s.back, s.heap = back, s.heap[:0]
 	for i, c := range s.sources {
 		if move(c) {
@@ -90,11 +90,11 @@ func (s *stack) arrive() bool {
 	return false
 }
 
-func (s *stack) First() bool { return s.err == nil && s.all(false, RecordCursor.First) }
-func (s *stack) Last() bool  { return s.err == nil && s.all(true, RecordCursor.Last) }
+func (s *stack) First() bool { return s.err == nil && s.all(false, Cursor.First) }
+func (s *stack) Last() bool  { return s.err == nil && s.all(true, Cursor.Last) }
 
 func (s *stack) Seek(key []byte) bool {
-	return s.err == nil && s.all(false, func(c RecordCursor) bool { return c.Seek(key) })
+	return s.err == nil && s.all(false, func(c Cursor) bool { return c.Seek(key) })
 }
 
 func (s *stack) Next() bool {
@@ -105,11 +105,11 @@ func (s *stack) Next() bool {
 		return s.First()
 	case s.back:
 		key := s.key
-		return s.all(false, func(c RecordCursor) bool {
+		return s.all(false, func(c Cursor) bool {
 			return c.Seek(key) && (!bytes.Equal(c.Key(), key) || c.Next())
 		})
 	}
-	return s.pass(RecordCursor.Next)
+	return s.pass(Cursor.Next)
 }
 
 func (s *stack) Prev() bool {
@@ -120,16 +120,16 @@ func (s *stack) Prev() bool {
 		return s.Last()
 	case !s.back:
 		key := s.key
-		return s.all(true, func(c RecordCursor) bool {
+		return s.all(true, func(c Cursor) bool {
 			c.Seek(key)
 			return c.Err() == nil && c.Prev()
 		})
 	}
-	return s.pass(RecordCursor.Prev)
+	return s.pass(Cursor.Prev)
 }
 
 // pass moves the sources that are on the present key.
-func (s *stack) pass(move func(RecordCursor) bool) bool {
+func (s *stack) pass(move func(Cursor) bool) bool {
 	key := s.key
 	for first := true; len(s.heap) > 0; first = false {
 		i := s.heap[0]
@@ -158,41 +158,11 @@ func (s *stack) pass(move func(RecordCursor) bool) bool {
 func (s *stack) Key() []byte { return s.key }
 func (s *stack) Err() error  { return s.err }
 
-// overlay shows a snapshot's records with layers laid over them: the last source is the snapshot's cursor, the others are layers.
-type overlay struct{ stack }
-
-func newOverlay(layers []*layer, base RecordCursor) *overlay {
-	return &overlay{*newStack(append(layerCursors(layers), base))}
-}
-
 // layerCursors returns cursors over layers, the newest first.
-func layerCursors(layers []*layer) []RecordCursor {
-	sources := make([]RecordCursor, 0, len(layers)+1)
+func layerCursors(layers []*Layer) []Cursor {
+	sources := make([]Cursor, 0, len(layers)+1)
 	for i := len(layers) - 1; i >= 0; i-- {
 		sources = append(sources, newLayerCursor(layers[i]))
 	}
 	return sources
 }
-
-// layer returns the cursor of the layer that the present record is in, nil if it is the snapshot's.
-func (o *overlay) layer() *layerCursor {
-	c, _ := o.sources[o.winner()].(*layerCursor)
-	return c
-}
-
-// skip goes on past deletes.
-func (o *overlay) skip(found bool, move func() bool) bool {
-	for found {
-		if c := o.layer(); c == nil || !c.rec.deletes() {
-			return true
-		}
-		found = move()
-	}
-	return false
-}
-
-func (o *overlay) First() bool          { return o.skip(o.stack.First(), o.stack.Next) }
-func (o *overlay) Last() bool           { return o.skip(o.stack.Last(), o.stack.Prev) }
-func (o *overlay) Next() bool           { return o.skip(o.stack.Next(), o.stack.Next) }
-func (o *overlay) Prev() bool           { return o.skip(o.stack.Prev(), o.stack.Prev) }
-func (o *overlay) Seek(key []byte) bool { return o.skip(o.stack.Seek(key), o.stack.Next) }

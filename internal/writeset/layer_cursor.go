@@ -1,8 +1,8 @@
-package mvcc
+package writeset
 
-// layerCursor is a RecordCursor over one layer; it stops at deletes too.
+// layerCursor is a Cursor over one layer; it stops at deletes too.
 type layerCursor struct {
-	l      *layer
+	l      *Layer
 	page   int // -1 before the start, l.pages past the end
 	index  int // of the record in the page
 	data   []byte
@@ -13,7 +13,7 @@ type layerCursor struct {
 	err    error
 }
 
-func newLayerCursor(l *layer) *layerCursor { return &layerCursor{l: l, page: -1} }
+func newLayerCursor(l *Layer) *layerCursor { return &layerCursor{l: l, page: -1} }
 
 // turn makes data and count those of the page at hand.
 func (c *layerCursor) turn() bool {

@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"math"
@@ -35,7 +35,7 @@ const (
 // collector need not look at a million of them. The key never changes.
 type record struct {
 	key        place
-	value      place // for recordRef the index in WriteSet.refs
+	value      place // for recordRef the index in Set.refs
 	keyBytes   uint32
 	valueBytes uint32 // 0 unless recordPut
 	kind       recordKind
@@ -66,7 +66,7 @@ func (l *recordList) at(id uint32) *record {
 func (l *recordList) add() (id uint32, r *record) {
 	id = l.n
 	if id == math.MaxUint32 {
-		panic("mvcc: too many records in a write set")
+		panic("writeset: too many records in a write set")
 	}
 	c := int(id >> recordChunkShift)
 	if c == len(l.chunks) {

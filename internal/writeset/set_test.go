@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"bytes"
@@ -43,8 +43,8 @@ func randomOf(rng *rand.Rand, letters string, n int) []byte {
 	return b
 }
 
-// checkWriteSet verifies the invariants of order.
-func checkWriteSet(t *testing.T, w *WriteSet) {
+// checkSet verifies the invariants of order.
+func checkSet(t *testing.T, w *Set) {
 	t.Helper()
 	o := &w.order
 	require.Len(t, o.firsts, len(o.blocks))
@@ -53,12 +53,12 @@ func checkWriteSet(t *testing.T, w *WriteSet) {
 	var last []byte
 	for b, bl := range o.blocks {
 		require.NotZero(t, bl.n)
-		require.Equal(t, headOf(o.fences[b], 0), o.firsts[b])
+		require.Equal(t, HeadOf(o.fences[b], 0), o.firsts[b])
 		for i, id := range bl.records[:bl.n] {
 			require.False(t, seen[id])
 			seen[id] = true
 			key := w.keyOf(id)
-			require.Equal(t, headOf(key, bl.skip), bl.heads[i])
+			require.Equal(t, HeadOf(key, bl.skip), bl.heads[i])
 			require.NotZero(t, w.filter&(1<<(HashKey(key)%64)))
 			require.True(t, b+i == 0 || bytes.Compare(last, key) < 0)
 			last = key
@@ -69,7 +69,7 @@ func checkWriteSet(t *testing.T, w *WriteSet) {
 			require.Same(t, &first[0], &o.fences[b][0], "a fence holds no memory of its own")
 		}
 		if b > 0 && b+1 < len(o.blocks) {
-			require.Equal(t, commonPrefix(o.fences[b], o.fences[b+1]), bl.skip)
+			require.Equal(t, CommonPrefix(o.fences[b], o.fences[b+1]), bl.skip)
 		} else {
 			require.Zero(t, bl.skip)
 		}
@@ -83,7 +83,7 @@ func checkWriteSet(t *testing.T, w *WriteSet) {
 	require.Equal(t, held, w.arena.held)
 }
 
-// setModel is what a WriteSet should hold; nil stands for a delete.
+// setModel is what a Set should hold; nil stands for a delete.
 type setModel map[string]*string
 
 func (m setModel) redoBytes() int64 {
@@ -110,7 +110,7 @@ func requireEntry(t *testing.T, m setModel, e Entry) {
 }
 
 // compare checks everything that w says against m.
-func (m setModel) compare(t *testing.T, w *WriteSet) {
+func (m setModel) compare(t *testing.T, w *Set) {
 	t.Helper()
 	require.Equal(t, len(m), w.Len())
 	require.Equal(t, m.redoBytes(), w.RedoBytes())
@@ -127,14 +127,14 @@ func (m setModel) compare(t *testing.T, w *WriteSet) {
 	require.Equal(t, len(keys), i)
 
 	i = 0
-	for p := w.First(); p.OK(); p = w.Next(p) {
-		require.Equal(t, keys[i], string(w.At(p).Key))
+	for p := w.first(); p.ok(); p = w.next(p) {
+		require.Equal(t, keys[i], string(w.entryAt(p).Key))
 		i++
 	}
 	require.Equal(t, len(keys), i)
-	for p := w.Last(); p.OK(); p = w.Prev(p) {
+	for p := w.last(); p.ok(); p = w.prev(p) {
 		i--
-		require.Equal(t, keys[i], string(w.At(p).Key))
+		require.Equal(t, keys[i], string(w.entryAt(p).Key))
 	}
 	require.Zero(t, i)
 
@@ -148,30 +148,29 @@ func (m setModel) compare(t *testing.T, w *WriteSet) {
 }
 
 // probe checks seeks from key, which may be absent.
-func (m setModel) probe(t *testing.T, w *WriteSet, keys []string, key []byte) {
+func (m setModel) probe(t *testing.T, w *Set, keys []string, key []byte) {
 	t.Helper()
 	i, found := slices.BinarySearch(keys, string(key))
-	want := func(i int, p Pos) {
+	want := func(i int, p position) {
 		t.Helper()
 		if i < 0 || i >= len(keys) {
-			require.False(t, p.OK())
+			require.False(t, p.ok())
 			return
 		}
-		require.True(t, p.OK())
-		require.Equal(t, keys[i], string(w.At(p).Key))
+		require.True(t, p.ok())
+		require.Equal(t, keys[i], string(w.entryAt(p).Key))
 	}
-	want(i, w.Seek(key))
-	want(i-1, w.SeekBefore(key))
+	want(i, w.seek(key))
+	want(i-1, w.seekBefore(key))
 	_, got := w.Get(key)
 	require.Equal(t, found, got)
 	if found {
 		i++
 	}
-	want(i, w.SeekAfter(key))
+	want(i, w.seekAfter(key))
 }
 
-func TestWriteSetModel(t *testing.T) {
-	inTurn(t)
+func TestSetModel(t *testing.T) {
 	steps := 4_000
 	if testing.Short() {
 		steps = 1_500
@@ -179,7 +178,7 @@ func TestWriteSetModel(t *testing.T) {
 	for name, shape := range keyShapes {
 		t.Run(name, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(3, 4))
-			var w WriteSet
+			var w Set
 			for life := range 3 {
 				model := setModel{}
 				for step := range steps {
@@ -196,7 +195,7 @@ func TestWriteSetModel(t *testing.T) {
 					require.Greater(t, w.Version(), version)
 					clear(key) // the set has copied it
 				}
-				checkWriteSet(t, &w)
+				checkSet(t, &w)
 				model.compare(t, &w)
 				keys := slices.Sorted(maps.Keys(model))
 				for range 500 {
@@ -212,7 +211,7 @@ func TestWriteSetModel(t *testing.T) {
 	}
 }
 
-func TestWriteSetInOrderOfKeys(t *testing.T) {
+func TestSetInOrderOfKeys(t *testing.T) {
 	const n = 5*blockRecords + 7
 	for name, at := range map[string]func(i int) int{
 		"ascending":  func(i int) int { return i },
@@ -220,14 +219,14 @@ func TestWriteSetInOrderOfKeys(t *testing.T) {
 		"outward":    func(i int) int { return n + i*(1-i%2*2) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w WriteSet
+			var w Set
 			model := setModel{}
 			for i := range n {
 				key, v := fmt.Sprintf("user%08d", at(i)), fmt.Sprint(i)
 				w.Put([]byte(key), []byte(v))
 				model[key] = &v
 			}
-			checkWriteSet(t, &w)
+			checkSet(t, &w)
 			model.compare(t, &w)
 			if name == "ascending" {
 				require.Len(t, w.order.blocks, (n+blockRecords-1)/blockRecords, "blocks are full")
@@ -236,15 +235,15 @@ func TestWriteSetInOrderOfKeys(t *testing.T) {
 	}
 }
 
-func TestWriteSetEmptyKeysAndValues(t *testing.T) {
-	var w WriteSet
+func TestSetEmptyKeysAndValues(t *testing.T) {
+	var w Set
 	_, ok := w.Get(nil)
 	require.False(t, ok)
-	require.False(t, w.First().OK())
-	require.False(t, w.Last().OK())
-	require.False(t, w.Seek(nil).OK())
-	require.False(t, w.SeekAfter(nil).OK())
-	require.False(t, w.SeekBefore(nil).OK())
+	require.False(t, w.first().ok())
+	require.False(t, w.last().ok())
+	require.False(t, w.seek(nil).ok())
+	require.False(t, w.seekAfter(nil).ok())
+	require.False(t, w.seekBefore(nil).ok())
 
 	w.Put(nil, nil)
 	w.Put([]byte{}, []byte{})
@@ -257,8 +256,8 @@ func TestWriteSetEmptyKeysAndValues(t *testing.T) {
 	require.Equal(t, Entry{Key: []byte{}, Deleted: true}, e)
 }
 
-func TestWriteSetRefs(t *testing.T) {
-	var w WriteSet
+func TestSetRefs(t *testing.T) {
+	var w Set
 	extents := []logstore.Extent{{Addr: 7, Bytes: 5}}
 	w.PutRef([]byte("k"), ValueRef{Len: 5, Extents: extents})
 	extents[0].Addr = 9
@@ -280,31 +279,31 @@ func TestWriteSetRefs(t *testing.T) {
 	require.Nil(t, e.Ref)
 }
 
-// TestWriteSetBlocksHoldMany inserts where a full block is followed by another.
-func TestWriteSetBlocksHoldMany(t *testing.T) {
+// TestSetBlocksHoldMany inserts where a full block is followed by another.
+func TestSetBlocksHoldMany(t *testing.T) {
 	const n = 8 * blockRecords
 	for name, between := range map[string]func(i int) int{
 		"ascending":  func(i int) int { return i },
 		"descending": func(i int) int { return n - i },
 		"random":     func(i int) int { return i * 7919 % n },
 	} {
-		var w WriteSet
+		var w Set
 		for i := range 2 * blockRecords {
 			w.Put(fmt.Appendf(nil, "%d", 1000+i), nil)
 		}
 		for i := range n {
 			w.Put(fmt.Appendf(nil, "%d/%06d", 1000+blockRecords-1, between(i)), nil)
 		}
-		checkWriteSet(t, &w)
+		checkSet(t, &w)
 		require.Less(t, len(w.order.blocks), 25, name)
 	}
 }
 
-// TestWriteSetSlicesStay writes the same keys over and over, with values of many
+// TestSetSlicesStay writes the same keys over and over, with values of many
 // sizes, and looks at all slices that were ever handed out.
-func TestWriteSetSlicesStay(t *testing.T) {
+func TestSetSlicesStay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	var w WriteSet
+	var w Set
 	type held struct{ got, want []byte }
 	var all []held
 	hold := func(b []byte) { all = append(all, held{b, bytes.Clone(b)}) }
@@ -326,14 +325,14 @@ func TestWriteSetSlicesStay(t *testing.T) {
 		hold(e.Value)
 	}
 	require.True(t, squeezed)
-	checkWriteSet(t, &w)
+	checkSet(t, &w)
 	for _, h := range all {
 		require.True(t, bytes.Equal(h.want, h.got))
 	}
 }
 
-func TestWriteSetOverwritingHoldsLittle(t *testing.T) {
-	var w WriteSet
+func TestSetOverwritingHoldsLittle(t *testing.T) {
+	var w Set
 	value := make([]byte, 64<<10)
 	for range 1000 {
 		w.Put([]byte("one key"), value)
@@ -351,8 +350,8 @@ func TestWriteSetOverwritingHoldsLittle(t *testing.T) {
 	require.Equal(t, value, e.Value)
 }
 
-func TestWriteSetBytes(t *testing.T) {
-	var w WriteSet
+func TestSetBytes(t *testing.T) {
+	var w Set
 	require.Zero(t, w.Bytes())
 	const n = 20_000
 	for i := range n {
@@ -373,14 +372,14 @@ func TestWriteSetBytes(t *testing.T) {
 	require.LessOrEqual(t, modest, int64(512<<10))
 }
 
-func TestWriteSetDoesNotAllocate(t *testing.T) {
+func TestSetDoesNotAllocate(t *testing.T) {
 	for _, n := range []int{1, 500} {
 		keys := make([][]byte, n)
 		for i, j := range rand.Perm(n) {
 			keys[i] = fmt.Appendf(nil, "user%012d", j)
 		}
 		value := make([]byte, 100)
-		var w, other WriteSet
+		var w, other Set
 		other.Put(keys[0], nil)
 		sum := 0
 		require.Zero(t, testing.AllocsPerRun(10, func() {
@@ -400,9 +399,9 @@ func TestWriteSetDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestWriteSetSharedWhenComplete reads complete sets from several goroutines.
-func TestWriteSetSharedWhenComplete(t *testing.T) {
-	var a, b WriteSet
+// TestSetSharedWhenComplete reads complete sets from several goroutines.
+func TestSetSharedWhenComplete(t *testing.T) {
+	var a, b Set
 	for i := range 2000 {
 		a.Put(fmt.Appendf(nil, "user%06d", 2*i), nil)
 		b.Put(fmt.Appendf(nil, "user%06d", 2*i+1), nil)
@@ -424,15 +423,15 @@ func TestWriteSetSharedWhenComplete(t *testing.T) {
 	readers.Wait()
 }
 
-func TestWriteSetStalePositionPanics(t *testing.T) {
-	var w WriteSet
+func TestSetStalePositionPanics(t *testing.T) {
+	var w Set
 	w.Put([]byte("a"), nil)
-	p := w.First()
+	p := w.first()
 	w.Put([]byte("a"), nil)
-	require.Panics(t, func() { w.At(p) })
-	require.Panics(t, func() { w.Next(p) })
-	require.Panics(t, func() { w.Prev(p) })
-	require.Panics(t, func() { w.At(Pos{}) })
+	require.Panics(t, func() { w.entryAt(p) })
+	require.Panics(t, func() { w.next(p) })
+	require.Panics(t, func() { w.prev(p) })
+	require.Panics(t, func() { w.entryAt(position{}) })
 }
 
 func TestRecordBytes(t *testing.T) {
@@ -449,6 +448,6 @@ func TestHeadOf(t *testing.T) {
 		{"", 0, 0}, {"", 3, 0}, {"a", 0, 'a' << 56}, {"a", 1, 0}, {"abcdefgh", 0, 0x6162636465666768},
 		{"abcdefghi", 1, 0x6263646566676869}, {"abcdefgh", 1, 0x6263646566676800}, {"xyab", 2, 0x6162 << 48},
 	} {
-		require.Equal(t, c.want, headOf([]byte(c.key), c.skip), "%q after %d", c.key, c.skip)
+		require.Equal(t, c.want, HeadOf([]byte(c.key), c.skip), "%q after %d", c.key, c.skip)
 	}
 }

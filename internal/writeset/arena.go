@@ -1,25 +1,25 @@
-package mvcc
+package writeset
 
 const (
 	minChunkBytes = 512
 	maxChunkBytes = 256 << 10
 
-	// Longer slices get a chunk of their own, so that at most a quarter of a
-	// chunk is left unused.
-	maxSharedBytes = maxChunkBytes / 4
+	// MaxShared is how long a slice may be that shares a chunk with others. Longer ones get a chunk of their own, so that at most a quarter
+	// of a chunk is left unused.
+	MaxShared = maxChunkBytes / 4
 
-	// keepArenaBytes is the most that reset keeps.
+	// keepArenaBytes is the most that Reset keeps.
 	keepArenaBytes = 256 << 10
 )
 
-// arena keeps copies of byte slices. They never move or change: a copy is valid
-// until reset uses its memory again, and for as long as somebody holds it if
+// Arena keeps copies of byte slices. They never move or change: a copy is valid
+// until Reset uses its memory again, and for as long as somebody holds it if
 // the arena is dropped instead. Only one goroutine at a time adds; others may
 // read meanwhile what was added before.
-type arena struct {
+type Arena struct {
 	// chunks hold the copies. Short ones are cut from chunks[filling]; from one
 	// to the next those double in size. The first kept chunks are from before
-	// the last reset, the ones after filling still empty.
+	// the last Reset, the ones after filling still empty.
 	chunks  [][]byte
 	filling int
 	kept    int
@@ -30,12 +30,15 @@ type arena struct {
 // place says where in an arena a copy begins: chunk << 32 | offset.
 type place uint64
 
+// Copy returns a copy of b, capped so that to append to it copies it.
+func (a *Arena) Copy(b []byte) []byte { return a.at(a.add(b), uint32(len(b))) }
+
 // add copies b.
-func (a *arena) add(b []byte) place {
+func (a *Arena) add(b []byte) place {
 	if len(b) == 0 {
 		return 0
 	}
-	if len(b) > maxSharedBytes {
+	if len(b) > MaxShared {
 		a.addChunk(len(b))
 		last := len(a.chunks) - 1
 		a.chunks[last] = append(a.chunks[last], b...)
@@ -50,12 +53,12 @@ func (a *arena) add(b []byte) place {
 }
 
 // addBoth copies b and c, c behind b as a rule.
-func (a *arena) addBoth(b, c []byte) (place, place) {
+func (a *Arena) addBoth(b, c []byte) (place, place) {
 	if len(a.chunks) == 0 {
 		return a.add(b), a.add(c)
 	}
 	chunk := a.chunks[a.filling]
-	if n := len(b) + len(c); n > maxSharedBytes || n > cap(chunk)-len(chunk) {
+	if n := len(b) + len(c); n > MaxShared || n > cap(chunk)-len(chunk) {
 		return a.add(b), a.add(c)
 	}
 	at := place(a.filling)<<32 | place(len(chunk))
@@ -63,19 +66,19 @@ func (a *arena) addBoth(b, c []byte) (place, place) {
 	return at, at + place(len(b))
 }
 
-// reserve returns what the chunk has that is being filled, with room for need bytes behind it. What was appended there is a copy once
-// fill is told.
-func (a *arena) reserve(need int) []byte {
+// Reserve returns what the chunk has that is being filled, with room for need bytes behind it. What was appended there is a copy once
+// Fill is told.
+func (a *Arena) Reserve(need int) []byte {
 	if len(a.chunks) == 0 || cap(a.chunks[a.filling])-len(a.chunks[a.filling]) < need {
 		a.turn(need)
 	}
 	return a.chunks[a.filling]
 }
 
-func (a *arena) fill(chunk []byte) { a.chunks[a.filling] = chunk }
+func (a *Arena) Fill(chunk []byte) { a.chunks[a.filling] = chunk }
 
 // turn makes filling a chunk with room for need bytes.
-func (a *arena) turn(need int) {
+func (a *Arena) turn(need int) {
 	for a.filling+1 < a.kept {
 		a.filling++
 		if cap(a.chunks[a.filling]) >= need {
@@ -93,13 +96,13 @@ func (a *arena) turn(need int) {
 	a.filling = len(a.chunks) - 1
 }
 
-func (a *arena) addChunk(size int) {
+func (a *Arena) addChunk(size int) {
 	a.chunks = append(a.chunks, make([]byte, 0, size))
 	a.held += int64(size)
 }
 
 // at returns the n bytes at p, capped so that to append to them copies them.
-func (a *arena) at(p place, n uint32) []byte {
+func (a *Arena) at(p place, n uint32) []byte {
 	if n == 0 {
 		return []byte{}
 	}
@@ -109,8 +112,8 @@ func (a *arena) at(p place, n uint32) []byte {
 
 // drop gives a copy up that has a chunk of its own, and reports whether it has. Its memory is left to the collector: whoever holds a slice
 // of it keeps it.
-func (a *arena) drop(p place, n uint32) bool {
-	if n <= maxSharedBytes {
+func (a *Arena) drop(p place, n uint32) bool {
+	if n <= MaxShared {
 		return false
 	}
 	chunk := &a.chunks[p>>32]
@@ -119,11 +122,11 @@ func (a *arena) drop(p place, n uint32) bool {
 	return true
 }
 
-// reset forgets all copies. What memory there is it uses again, or drops if it
+// Reset forgets all copies. What memory there is it uses again, or drops if it
 // is much.
-func (a *arena) reset() {
+func (a *Arena) Reset() {
 	if a.held > keepArenaBytes {
-		*a = arena{}
+		*a = Arena{}
 		return
 	}
 	for i := range a.chunks {

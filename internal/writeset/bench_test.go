@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func BenchmarkWriteSetPut(b *testing.B) {
+func BenchmarkSetPut(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000, 1_000_000} {
 		for _, order := range []string{"ascending", "random"} {
 			b.Run(fmt.Sprintf("%s/%d", order, n), func(b *testing.B) {
@@ -20,7 +20,7 @@ func BenchmarkWriteSetPut(b *testing.B) {
 					keys[i] = fmt.Appendf(nil, "user%012d", j)
 				}
 				value := []byte(strings.Repeat("v", 100))
-				var w WriteSet
+				var w Set
 				b.ReportAllocs()
 				b.ResetTimer()
 				for i := range b.N {
@@ -34,8 +34,8 @@ func BenchmarkWriteSetPut(b *testing.B) {
 	}
 }
 
-func BenchmarkWriteSetAll(b *testing.B) {
-	var w WriteSet
+func BenchmarkSetAll(b *testing.B) {
+	var w Set
 	for i := range 100_000 {
 		w.Put(fmt.Appendf(nil, "user%012d", i), make([]byte, 100))
 	}
@@ -51,8 +51,8 @@ func BenchmarkWriteSetAll(b *testing.B) {
 }
 
 func BenchmarkIntersects(b *testing.B) {
-	fill := func(n, step, from int) *WriteSet {
-		var w WriteSet
+	fill := func(n, step, from int) *Set {
+		var w Set
 		for i := range n {
 			w.Put(fmt.Appendf(nil, "user%012d", from+i*step), nil)
 		}
@@ -60,7 +60,7 @@ func BenchmarkIntersects(b *testing.B) {
 	}
 	for _, c := range []struct {
 		name string
-		a, b *WriteSet
+		a, b *Set
 	}{
 		{"1 with 1", fill(1, 1, 0), fill(1, 1, 1)},
 		{"10 with 10", fill(10, 2, 0), fill(10, 2, 1)},

@@ -1,4 +1,4 @@
-package mvcc
+package writeset
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 
 func TestArena(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 10))
-	var a arena
+	var a Arena
 	kept := false
 	for life := range 200 {
 		kept = kept || a.held > 0
@@ -35,15 +35,15 @@ func TestArena(t *testing.T) {
 			require.True(t, bytes.Equal(c.want, got))
 			require.Equal(t, len(got), cap(got), "appending must not write into the arena")
 		}
-		a.reset()
+		a.Reset()
 		require.LessOrEqual(t, a.held, int64(keepArenaBytes))
 	}
 	require.True(t, kept)
 }
 
 func TestArenaLeavesLittleUnused(t *testing.T) {
-	for _, size := range []int{100, 5_000, maxSharedBytes, maxSharedBytes + 1, 200_000} {
-		var a arena
+	for _, size := range []int{100, 5_000, MaxShared, MaxShared + 1, 200_000} {
+		var a Arena
 		var used int64
 		for used < 16<<20 {
 			a.add(make([]byte, size))
