@@ -39,8 +39,7 @@ type Tx struct {
 	large    []*logstore.Private
 	lent     map[logstore.Addr]bool // starts of those that readers were given for: they stay until the transaction ends
 	lease    *lease                 // of a transaction whose age is bounded, or whose beginning is traced; nil else
-	follower *Follower              // that began it, nil if none
-	renewed  int                    // how often the follower gave it another snapshot
+	renew    func() (*Tx, error)    // see RenewBy
 	spillErr error                  // of moving the write set out of memory
 	pushed   *commitNode            // in the commit list with the set, nil before
 	held     int64                  // pages reserved for the commit

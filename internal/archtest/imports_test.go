@@ -44,6 +44,7 @@ var engine = &module{
 		{"override", "internal/redo"},
 		{"internal/writeset"},
 		{"mvcc"},
+		{"internal/beside"},
 		{"dbm"},
 		{"ndbm", "cmd/...", "internal/streams"},
 	},

@@ -1,4 +1,6 @@
-package mvcc
+// Package beside reads a database in another process than the one that writes it. What one engine does to follow the log of a writer is in
+// package mvcc, follow.go; here is what it takes to have an engine that does at any time.
+package beside
 
 import (
 	"errors"
@@ -8,6 +10,7 @@ import (
 
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
 )
 
 // Follower reads a database beside the process that writes it, or that may come to. Each transaction begins at what is in the file by
@@ -16,10 +19,10 @@ import (
 type Follower struct {
 	fs   vfs.FS
 	path string
-	opts Options
+	opts mvcc.Options
 
 	mu      sync.Mutex     // one goroutine looks for news at a time; guards the rest
-	engine  *Engine        // the newest; nil after an error
+	engine  *mvcc.Engine   // the newest; nil after an error
 	damaged uint64         // number of the checkpoint with which the file was found to be damaged last; 0: it was not
 	retired sync.WaitGroup // engines being closed
 	closed  bool
@@ -33,8 +36,8 @@ const (
 	besidePrefix = "flashdbm: reading beside the writer: "
 )
 
-// OpenFollower opens the database file for reading beside a writer.
-func OpenFollower(fs vfs.FS, path string, opts Options) (*Follower, error) {
+// Open opens the database file for reading beside a writer.
+func Open(fs vfs.FS, path string, opts mvcc.Options) (*Follower, error) {
 	opts.Store.ReadOnly, opts.Store.Beside = true, true
 	opts.Store.CacheBytes = opts.MemoryLimit
 	f := &Follower{fs: fs, path: path, opts: opts}
@@ -62,7 +65,7 @@ func (f *Follower) load() error {
 				tries = reloadTries
 			}
 		}
-		e, err := Open(f.fs, f.path, f.opts)
+		e, err := mvcc.Open(f.fs, f.path, f.opts)
 		switch {
 		case err == nil:
 			f.engine, f.damaged = e, 0
@@ -80,14 +83,14 @@ func (f *Follower) load() error {
 }
 
 // latest returns an engine that shows all that was in the file when the call began.
-func (f *Follower) latest() (*Engine, error) {
+func (f *Follower) latest() (*mvcc.Engine, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
-		return nil, ErrClosed
+		return nil, mvcc.ErrClosed
 	}
 	if f.engine != nil {
-		lost, err := f.engine.catchUp()
+		lost, err := f.engine.CatchUp()
 		if !lost {
 			return f.engine, nil
 		}
@@ -111,14 +114,14 @@ func (f *Follower) retire() {
 }
 
 // with calls fn with the latest engine, again if that is overtaken meanwhile.
-func (f *Follower) with(fn func(*Engine) error) error {
+func (f *Follower) with(fn func(*mvcc.Engine) error) error {
 	for try := 0; ; try++ {
 		e, err := f.latest()
 		if err != nil {
 			return err
 		}
 		err = fn(e)
-		if errors.Is(err, ErrClosed) { // another goroutine has retired it
+		if errors.Is(err, mvcc.ErrClosed) { // another goroutine has retired it
 			continue
 		}
 		if !tooOld(err) || try == followerTry {
@@ -127,45 +130,36 @@ func (f *Follower) with(fn func(*Engine) error) error {
 	}
 }
 
-// Begin starts a read-only transaction.
-func (f *Follower) Begin(o TxOptions) (tx *Tx, err error) {
+// Begin starts a read-only transaction, which is given a newer snapshot where a fast writer has made its own too old.
+func (f *Follower) Begin(o mvcc.TxOptions) (tx *mvcc.Tx, err error) {
 	if !o.ReadOnly {
 		return nil, logstore.ErrReadOnly
 	}
-	err = f.with(func(e *Engine) error {
-		tx, err = e.Begin(o)
-		return err
-	})
-	if err != nil {
+	if tx, err = f.begin(o); err != nil {
 		return nil, err
 	}
-	tx.follower = f
+	left := followerTry
+	tx.RenewBy(func() (*mvcc.Tx, error) {
+		if left == 0 {
+			return nil, mvcc.ErrSnapshotTooOld
+		}
+		left--
+		return f.begin(mvcc.TxOptions{ReadOnly: true})
+	})
 	return tx, nil
 }
 
-// Renew moves a transaction to a newer snapshot after an error, if that helps. Its caller has seen nothing of the present one.
-func (tx *Tx) Renew(err error) bool {
-	if tx.follower == nil || !tooOld(err) || tx.renewed == followerTry {
-		return false
-	}
-	n, err := tx.follower.Begin(TxOptions{ReadOnly: true})
-	if err != nil {
-		return false
-	}
-	if n.lease != nil {
-		tx.e.leases.remove(tx.lease)
-		n.lease.state.Store(tx.lease.state.Load())
-		tx.lease = n.lease
-	}
-	tx.slot.Release()
-	tx.e, tx.slot, tx.snap, tx.seen, tx.records = n.e, n.slot, n.snap, n.seen, n.records
-	tx.renewed++
-	return true
+func (f *Follower) begin(o mvcc.TxOptions) (tx *mvcc.Tx, err error) {
+	err = f.with(func(e *mvcc.Engine) error {
+		tx, err = e.Begin(o)
+		return err
+	})
+	return tx, err
 }
 
 // GetCopy, Exists, Len, Use and Stats are those of Engine.
 func (f *Follower) GetCopy(key []byte) (value []byte, ok bool, err error) {
-	err = f.with(func(e *Engine) (err error) {
+	err = f.with(func(e *mvcc.Engine) (err error) {
 		value, ok, err = e.GetCopy(key)
 		return err
 	})
@@ -174,7 +168,7 @@ func (f *Follower) GetCopy(key []byte) (value []byte, ok bool, err error) {
 
 // Exists: see GetCopy.
 func (f *Follower) Exists(key []byte) (ok bool, err error) {
-	err = f.with(func(e *Engine) (err error) {
+	err = f.with(func(e *mvcc.Engine) (err error) {
 		ok, err = e.Exists(key)
 		return err
 	})
@@ -183,7 +177,7 @@ func (f *Follower) Exists(key []byte) (ok bool, err error) {
 
 // Len: see GetCopy.
 func (f *Follower) Len() (n int64, err error) {
-	err = f.with(func(e *Engine) (err error) {
+	err = f.with(func(e *mvcc.Engine) (err error) {
 		n, err = e.Len()
 		return err
 	})
@@ -191,13 +185,13 @@ func (f *Follower) Len() (n int64, err error) {
 }
 
 // Use calls fn with the latest engine kept open, again if the writer was too fast for it.
-func (f *Follower) Use(fn func(*Engine) error) error {
-	return f.with(func(e *Engine) error { return e.Use(func() error { return fn(e) }) })
+func (f *Follower) Use(fn func(*mvcc.Engine) error) error {
+	return f.with(func(e *mvcc.Engine) error { return e.Use(func() error { return fn(e) }) })
 }
 
 // Stats: see GetCopy.
-func (f *Follower) Stats() (s Stats, err error) {
-	err = f.with(func(e *Engine) (err error) {
+func (f *Follower) Stats() (s mvcc.Stats, err error) {
+	err = f.with(func(e *mvcc.Engine) (err error) {
 		s, err = e.Stats()
 		return err
 	})
@@ -226,3 +220,6 @@ func (f *Follower) Close() error {
 	}
 	return nil
 }
+
+// tooOld reports whether an error means that a newer snapshot may be read.
+func tooOld(err error) bool { return errors.Is(err, mvcc.ErrSnapshotTooOld) }

@@ -1,7 +1,8 @@
-package mvcc
+package beside
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
 )
 
 // A reader was shown a commit whose sync then failed, and of which the system has dropped everything. The next writer makes another one, of
@@ -16,16 +18,14 @@ import (
 func TestLostCommitBeside(t *testing.T) {
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()
-	opts := tiny(WriteThrough)
-	opts.Manual = true
-	e, err := Open(mem, "db", opts)
+	e, err := mvcc.Open(mem, "db", options)
 	require.NoError(t, err)
 	put(t, e, "base", "0")
 	require.NoError(t, e.Checkpoint())
 	before := mem.Clone()
 	defer before.Release()
 	put(t, e, "lost", "1")
-	f, err := OpenFollower(mem, "db", opts)
+	f, err := Open(mem, "db", options)
 	require.NoError(t, err)
 	defer f.Close()
 	has := func(key string) bool {
@@ -36,7 +36,9 @@ func TestLostCommitBeside(t *testing.T) {
 	require.True(t, has("base"))
 	require.True(t, has("lost"))
 
-	require.NoError(t, e.store.Close()) // killed
+	killed := errors.New("killed")
+	_ = e.Fail(killed)
+	require.ErrorIs(t, e.Close(), killed)
 	was, err := before.Open("db", os.O_RDWR, 0)
 	require.NoError(t, err)
 	defer was.Close()
@@ -60,7 +62,7 @@ func TestLostCommitBeside(t *testing.T) {
 	}
 	require.Equal(t, 1, dropped)
 
-	e, err = Open(mem, "db", opts)
+	e, err = mvcc.Open(mem, "db", options)
 	require.NoError(t, err)
 	defer e.Close()
 	for _, key := range []string{"new", "newer", "newest"} {
