@@ -236,7 +236,7 @@ func (e *Engine) reclaimAll() { e.reclaimed(e.pages.ReclaimAll(e.view)) }
 
 func (e *Engine) reclaimed(horizon uint64) {
 	e.horizon.Store(horizon)
-	e.reuse(horizon)
+	e.sets.reuse(horizon, e.pending.merged.Load())
 	e.measure()
 }
 

@@ -44,7 +44,7 @@ func (e *Engine) lead(own *commitNode) {
 	}
 	defer e.putBaton(false)
 	e.settleAll(e.fill(e.list.Drain(e.nodes[:0]), own), own)
-	e.handSet(own.Value.tx)
+	e.sets.hand(own.Value.tx)
 }
 
 // settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
@@ -312,7 +312,7 @@ func (e *Engine) writeRedo() error {
 		return err
 	}
 	e.spend()
-	e.note(e.store.LastGroup(), e.applied.Load())
+	e.marks.Note(e.store.LastGroup(), e.applied.Load())
 	e.unlogged.Store(false)
 	return e.boundUnsynced()
 }
@@ -330,7 +330,7 @@ func (e *Engine) published(b *batch) {
 	e.noteLogged(b.seq)
 	alone := e.tellLate(b.seq)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
-	e.retire(b.seq, copied, alone)
+	e.sets.retire(e.nodes, b.seq, copied, alone)
 	e.commits += uint64(len(e.nodes))
 }
 

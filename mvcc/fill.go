@@ -65,7 +65,7 @@ func (e *Engine) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 }
 
 // redoBytes returns what a commit takes of a record group, about.
-func (c *commit) redoBytes() int64 {
+func (c *pushedCommit) redoBytes() int64 {
 	return c.set.RedoBytes() - redoBytesSpare*int64(c.set.Len())
 }
 

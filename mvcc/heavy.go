@@ -183,13 +183,13 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		}
 	}()
 	if s := c.set.Spilled(); s != nil {
-		err = p.applyLayers(s.Layers(), func(key []byte) { e.lastOf(writeset.HashKey(key)).Store(seq) })
+		err = p.applyLayers(s.Layers(), func(key []byte) { e.writes.Of(writeset.HashKey(key)).Store(seq) })
 		for _, ref := range drops {
 			p.batch.Drop(ref)
 		}
 	} else if err = p.apply(e.ops); err == nil {
 		for hash := range c.set.Hashes {
-			e.lastOf(hash).Store(seq)
+			e.writes.Of(hash).Store(seq)
 		}
 	}
 	clear(e.ops)
@@ -200,9 +200,9 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	e.merged(seq, p.records)
 	e.committed.Store(seq)
 	e.show(seq)
-	e.note(group, seq) // which is synced, unlike what was written early
+	e.marks.Note(group, seq) // which is synced, unlike what was written early
 	e.list.Cut(n)
-	e.retire(seq, true, false)
+	e.sets.retire(e.nodes, seq, true, false)
 	e.commits++
 	e.batches++
 	e.publishDurable()

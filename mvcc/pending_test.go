@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/internal/commit"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
@@ -53,7 +54,7 @@ func TestPendingCount(t *testing.T) {
 	put(t, e, "a", "1")
 	put(t, e, "b", "1")
 	late := begin(t, e, TxOptions{ReadOnly: true})
-	for i := range recordsSlots + 1 {
+	for i := range commit.Remembered + 1 {
 		put(t, e, fmt.Sprint(i), "1")
 		_, err := e.Exists([]byte("a")) // a merge each
 		require.NoError(t, err)
@@ -243,15 +244,15 @@ func TestSpentSetsAreBounded(t *testing.T) {
 				require.NoError(t, tx.Commit())
 			}
 			var kept int64
-			for _, s := range e.spent {
+			for _, s := range e.sets.spent {
 				kept += s.node.Value.set.Bytes()
 			}
 			require.LessOrEqual(t, kept, int64(keepSpent))
-			require.Equal(t, kept, e.spentBytes)
+			require.Equal(t, kept, e.sets.bytes)
 			require.Equal(t, "0", get(t, held, "00000"))
 			require.NoError(t, held.Rollback())
 			e.reclaim()
-			require.Zero(t, e.spentBytes)
+			require.Zero(t, e.sets.bytes)
 		}
 	}
 }

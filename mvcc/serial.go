@@ -71,7 +71,7 @@ func (tx *Tx) unchanged(newest *override.Snapshot) (bool, error) {
 		return false, err
 	}
 	if tx.reads.counted {
-		if n := tx.e.recordsAt(newest.Seq()); n < 0 || n != tx.records {
+		if n := tx.e.counts.At(newest.Seq()); n < 0 || n != tx.records {
 			return false, nil
 		}
 	}

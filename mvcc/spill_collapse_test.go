@@ -126,9 +126,9 @@ func TestReadersOfWhatIsCollapsed(t *testing.T) {
 			given = true
 		}
 		if len(s.Layers()) > 1 {
-			before := e.budget.Collapsed()
+			before := e.sets.budget.Collapsed()
 			require.NoError(t, tx.spill(false))
-			if e.budget.Collapsed() > before {
+			if e.sets.budget.Collapsed() > before {
 				collapsed++
 				kept = kept || given
 			}

@@ -170,10 +170,10 @@ func TestSpillModel(t *testing.T) {
 func chargedBytes(t *testing.T, e *Engine) int64 {
 	t.Helper()
 	require.NoError(t, e.withBaton(func() error {
-		e.reuse(math.MaxUint64)
+		e.sets.reuse(math.MaxUint64, math.MaxUint64)
 		return nil
 	}))
-	return e.budget.Bytes()
+	return e.sets.budget.Bytes()
 }
 
 // moveHeld moves a cursor that was positioned before later writes, and returns where it is.

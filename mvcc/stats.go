@@ -39,7 +39,7 @@ func (e *Engine) Stats() (Stats, error) {
 	defer slot.Release()
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Conflicts: e.conflicts.Load(),
-		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.budget.Layers(), Collapsed: e.budget.Collapsed(),
+		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.sets.budget.Layers(), Collapsed: e.sets.budget.Collapsed(),
 		OpenSnapshots: e.registry.Count() - 1,
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
@@ -54,7 +54,7 @@ func (e *Engine) Stats() (Stats, error) {
 		}
 		s.Commits, s.HeldBytes = e.commits, e.store.HeldBytes()
 		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.Since(), e.recovery
-		if s.Records = e.recordsAt(slot.Seq()); s.Records < 0 {
+		if s.Records = e.counts.At(slot.Seq()); s.Records < 0 {
 			s.Records = e.records
 		}
 		return nil

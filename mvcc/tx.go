@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/commit"
 	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
@@ -32,7 +33,7 @@ type Tx struct {
 	reads    *readSet // serializable only
 	readAny  bool     // a key was read, or it was asked for: what is written is checked for conflicts
 	readOnly bool
-	gate     *closedGate
+	gate     *commit.Closed
 	ctx      context.Context // counts until the commit is resolved; nil for none
 	stayed   int64           // bytes of the set when it last stayed in memory for want of room
 	puts     int             // puts so far: with none, the pages held back may be used
@@ -76,7 +77,7 @@ func (e *Engine) begin(o TxOptions) (*Tx, error) {
 	tx.slot.Stamp(time.Now().UnixNano())
 	tx.snap = e.pages.At(tx.slot.Seq())
 	if e.pending.merged.Load() >= tx.slot.Seq() {
-		tx.seen, tx.records = true, e.recordsAt(tx.slot.Seq())
+		tx.seen, tx.records = true, e.counts.At(tx.slot.Seq())
 	}
 	if o.Serializable && !o.ReadOnly {
 		tx.reads = &readSet{}
@@ -135,7 +136,7 @@ func (tx *Tx) see() error {
 	if err := tx.e.await(tx.Snapshot()); err != nil {
 		return err
 	}
-	tx.seen, tx.records = true, tx.e.recordsAt(tx.Snapshot())
+	tx.seen, tx.records = true, tx.e.counts.At(tx.Snapshot())
 	return nil
 }
 
@@ -202,7 +203,7 @@ func (tx *Tx) Delete(key []byte) error {
 func (tx *Tx) writes() *writeset.Set {
 	if tx.set == nil {
 		if tx.set, tx.kept.set = tx.kept.set, nil; tx.set == nil {
-			tx.set = tx.e.takeSet()
+			tx.set = tx.e.sets.take()
 		}
 	}
 	return tx.set
@@ -342,7 +343,7 @@ func (tx *Tx) forget() {
 			if s := tx.set.Spilled(); s != nil {
 				s.Discard()
 			}
-			tx.e.giveSet(tx.set)
+			tx.e.sets.give(tx.set)
 		}
 	}
 	tx.set, tx.large, tx.lent = nil, nil, nil
