@@ -44,7 +44,7 @@ type layeredRedo struct {
 	layers  []*writeset.Layer   // of the group at hand
 	used    *logstore.UsedPages // pages that layers have
 	drops   []btree.Ref
-	old     map[btree.Ref]bool // values of groups up to the base: see newPendingRedo
+	old     map[btree.Ref]bool // values of groups up to the base: see overlay.NewTable
 	records int64
 }
 

@@ -113,25 +113,6 @@ func TestPendingIsBounded(t *testing.T) {
 	}
 }
 
-// TestSortedIsForgotten: what the merge of a large batch leaves behind does not cost the small ones that follow.
-func TestSortedIsForgotten(t *testing.T) {
-	e := newEngine(t, Options{Durability: Durable, Manual: true})
-	for i := range 2 {
-		tx := begin(t, e, TxOptions{})
-		for j := range 2 * deferOps {
-			require.NoError(t, tx.Put(fmt.Appendf(nil, "%04d", (7919*j+i)%10000), []byte("value")))
-		}
-		require.NoError(t, tx.Commit())
-	}
-	require.True(t, e.Pending())
-	_, err := e.Len()
-	require.NoError(t, err)
-	put(t, e, "key", "value") // merges
-	require.False(t, e.Pending())
-	require.NotZero(t, cap(e.pending.sorter.ops), "nothing was sorted")
-	require.Empty(t, e.pending.sorter.ops)
-}
-
 // TestSyncLeavesPending: Sync writes and syncs what is pending without merging it, and a power cut leaves it.
 func TestSyncLeavesPending(t *testing.T) {
 	mem := vfs.NewMem(0)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
 	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
@@ -25,7 +26,7 @@ func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*pendingRedo, error) 
 		var ops []btree.Op
 		var old int
 		if ops, old, err = e.readGroups(rec); err == nil && len(ops) > 0 {
-			p = newPendingRedo(e, ops, old)
+			p = &pendingRedo{Table: overlay.NewTable(ops, old), e: e}
 		}
 		e.recovery.Steps.Sort = time.Since(begin)
 	}()
@@ -40,11 +41,11 @@ func (e *Engine) startRedo(p *pendingRedo) error {
 	if p == nil {
 		return nil
 	}
-	e.recovery.Records = int64(len(p.ops))
+	e.recovery.Records = int64(p.All())
 	e.pending.redo.Store(p)
 	e.show(redoSeq)
 	e.durable.Store(redoSeq)
-	if e.redoneBehind(len(p.ops)) {
+	if e.redoneBehind(p.All()) {
 		return nil
 	}
 	if err := e.mergeFor(redoSeq); err != nil {

@@ -43,6 +43,7 @@ var engine = &module{
 		{"logstore", "internal/opener"},
 		{"override", "internal/redo"},
 		{"internal/writeset"},
+		{"internal/overlay"},
 		{"mvcc"},
 		{"internal/beside"},
 		{"dbm"},

@@ -1,4 +1,4 @@
-package mvcc
+package overlay
 
 import (
 	"encoding/binary"
@@ -9,8 +9,8 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// BenchmarkSortRedo orders as many records as a log of 32 MiB may hold, of keys that begin alike and of keys that don't.
-func BenchmarkSortRedo(b *testing.B) {
+// BenchmarkTable orders as many records as a log of 32 MiB may hold, of keys that begin alike and of keys that don't.
+func BenchmarkTable(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, key := range map[string]func() []byte{
 		"random":  func() []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64()) },
@@ -23,7 +23,7 @@ func BenchmarkSortRedo(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				newPendingRedo(nil, ops, 0)
+				NewTable(ops, 0)
 			}
 		})
 	}

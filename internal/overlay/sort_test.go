@@ -1,8 +1,9 @@
-package mvcc
+package overlay
 
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -13,8 +14,8 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// TestPendingSort: the last op of each key, in the order of the keys, and the values of the others dropped.
-func TestPendingSort(t *testing.T) {
+// TestSort: the last op of each key, in the order of the keys, and the values of the others dropped.
+func TestSort(t *testing.T) {
 	key := func(s string) []byte { return []byte(s) }
 	ref := func(id uint64) *btree.Ref { return &btree.Ref{ID: id, ValueLen: 5000, Kind: btree.Run} }
 	ops := []btree.Op{
@@ -23,8 +24,14 @@ func TestPendingSort(t *testing.T) {
 		{Key: key("prefix-b"), Delete: true}, {Key: key("a\x00")}, {Key: key("prefix-c"), Value: key("2")},
 	}
 	var dropped []uint64
-	var s sorter
-	got := s.sort(ops, func(r btree.Ref) { dropped = append(dropped, r.ID) })
+	var s Sorter
+	var got []btree.Op
+	failed := errors.New("failed")
+	err := s.Sorted(ops, func(r btree.Ref) { dropped = append(dropped, r.ID) }, func(sorted []btree.Op) error {
+		got = slices.Clone(sorted)
+		return failed
+	})
+	require.ErrorIs(t, err, failed)
 	var keys []string
 	for _, op := range got {
 		keys = append(keys, string(op.Key))
@@ -33,14 +40,12 @@ func TestPendingSort(t *testing.T) {
 	require.True(t, got[3].Delete)
 	require.Equal(t, "2", string(got[4].Value))
 	require.Equal(t, []uint64{1, 2}, dropped)
-	s.forget()
-	require.Equal(t, make([]btree.Op, len(got)), got, "keeps what it sorted from the collector")
+	require.Equal(t, make([]btree.Op, len(got)), s.ops[:len(got)], "keeps what it sorted from the collector")
 	require.Empty(t, s.ops, "would be cleared again by each merge")
 }
 
-// TestPendingSortModel: the same with many ops, whose keys are spread in all ways.
-func TestPendingSortModel(t *testing.T) {
-	inTurn(t)
+// TestSortModel: the same with many ops, whose keys are spread in all ways.
+func TestSortModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	keys := map[string]func() []byte{
 		"random":      func() []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64()) },
@@ -50,7 +55,7 @@ func TestPendingSortModel(t *testing.T) {
 		"short":       func() []byte { return make([]byte, rng.IntN(20)) },
 		"logarithmic": func() []byte { return binary.BigEndian.AppendUint64(nil, 1<<rng.IntN(64)|rng.Uint64N(3)) },
 	}
-	var s sorter // used again and again
+	var s Sorter // used again and again
 	for name, key := range keys {
 		for _, n := range []int{1, 2, 3, 5, 100, 3000} {
 			ops := make([]btree.Op, n)
@@ -60,7 +65,11 @@ func TestPendingSortModel(t *testing.T) {
 				last[string(ops[i].Key)] = uint64(i + 1)
 			}
 			dropped := map[uint64]bool{}
-			got := s.sort(ops, func(r btree.Ref) { dropped[r.ID] = true })
+			var got []btree.Op
+			require.NoError(t, s.Sorted(ops, func(r btree.Ref) { dropped[r.ID] = true }, func(sorted []btree.Op) error {
+				got = slices.Clone(sorted)
+				return nil
+			}))
 			require.True(t, slices.IsSortedFunc(got, func(a, b btree.Op) int { return bytes.Compare(a.Key, b.Key) }), name)
 			require.Len(t, got, len(last), name)
 			require.Len(t, dropped, n-len(got), name)

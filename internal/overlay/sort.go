@@ -1,4 +1,4 @@
-package mvcc
+package overlay
 
 import (
 	"bytes"
@@ -11,11 +11,11 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// sorter puts what is pending in the order of keys. It keeps its memory for the next time.
+// Sorter puts what is pending in the order of keys. It keeps its memory for the next time.
 //
 // The ops are distributed by the beginnings of their keys, in stretches that come one after the other, and each stretch is sorted: where
 // keys are random a few each. Where they begin alike it is one stretch that is sorted as a whole.
-type sorter struct {
+type Sorter struct {
 	heads []headed // of the ops, in their order
 	order []headed // in that of their keys
 	ends  []int32  // of stretches of order
@@ -30,9 +30,15 @@ type headed struct {
 
 const stretchOps = 4 // in a stretch, on average
 
-// sort returns ops in the order of their keys; of several ops of a key it keeps the last one and drops the values of the others: they are
-// in the log and never get into the tree. The result is good until the next call.
-func (s *sorter) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
+// Sorted calls use with ops in the order of their keys; of several ops of a key it keeps the last one and drops the values of the others: they
+// are in the log and never get into the tree. The slice is good until use returns.
+func (s *Sorter) Sorted(ops []btree.Op, drop func(btree.Ref), use func(sorted []btree.Op) error) error {
+	err := use(s.sort(ops, drop))
+	s.forget()
+	return err
+}
+
+func (s *Sorter) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
 	if ascend(ops) {
 		return ops
 	}
@@ -69,13 +75,13 @@ func (s *sorter) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
 
 // forget lets go of the ops of the last sort, for which the result is of no use any more. They are cleared once: after those of a bulk
 // load that takes longer than most merges.
-func (s *sorter) forget() {
+func (s *Sorter) forget() {
 	clear(s.ops)
 	s.ops = s.ops[:0]
 }
 
 // spread fills order with the heads of ops, stretch by stretch.
-func (s *sorter) spread(ops []btree.Op) {
+func (s *Sorter) spread(ops []btree.Op) {
 	s.heads = slices.Grow(s.heads[:0], len(ops))
 	least, most := uint64(math.MaxUint64), uint64(0)
 	for i := range ops {
