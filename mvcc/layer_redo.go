@@ -1,9 +1,7 @@
 package mvcc
 
 import (
-	"bytes"
 	"cmp"
-	"slices"
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/redo"
@@ -131,13 +129,10 @@ func (r *layeredRedo) layer(x redo.Spilled) error {
 
 // applyOps applies the ops at hand, of each key the last one. The values of the others are in the log and never get into the tree.
 func (r *layeredRedo) applyOps() error {
-	slices.SortStableFunc(r.ops, func(a, b btree.Op) int { return bytes.Compare(a.Key, b.Key) })
-	keep := r.ops[:0]
-	for i := range r.ops {
-		if i+1 == len(r.ops) || !bytes.Equal(r.ops[i].Key, r.ops[i+1].Key) {
-			keep = append(keep, r.ops[i])
-		} else if ref := r.ops[i].Ref; ref != nil && !r.old[*ref] {
-			r.p.batch.Drop(*ref)
+	keep, lost := sortOps(r.ops)
+	for _, ref := range lost {
+		if !r.old[ref] {
+			r.p.batch.Drop(ref)
 		}
 	}
 	r.records += int64(len(keep))

@@ -12,14 +12,11 @@ const (
 	keepArenaBytes = 256 << 10
 )
 
-// Arena keeps copies of byte slices. They never move or change: a copy is valid
-// until Reset uses its memory again, and for as long as somebody holds it if
-// the arena is dropped instead. Only one goroutine at a time adds; others may
-// read meanwhile what was added before.
+// Arena keeps copies of byte slices. They never move or change: a copy is valid until Reset uses its memory again, and for as long as
+// somebody holds it if the arena is dropped instead. Only one goroutine at a time adds; others may read meanwhile what was added before.
 type Arena struct {
-	// chunks hold the copies. Short ones are cut from chunks[filling]; from one
-	// to the next those double in size. The first kept chunks are from before
-	// the last Reset, the ones after filling still empty.
+	// chunks hold the copies. Short ones are cut from chunks[filling]; from one to the next those double in size. The first kept chunks are
+	// from before the last Reset, the ones after filling still empty.
 	chunks  [][]byte
 	filling int
 	kept    int
@@ -122,8 +119,7 @@ func (a *Arena) drop(p place, n uint32) bool {
 	return true
 }
 
-// Reset forgets all copies. What memory there is it uses again, or drops if it
-// is much.
+// Reset forgets all copies. What memory there is it uses again, or drops if it is much.
 func (a *Arena) Reset() {
 	if a.held > keepArenaBytes {
 		*a = Arena{}

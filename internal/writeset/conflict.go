@@ -5,16 +5,14 @@ import (
 	"hash/maphash"
 )
 
-// hashSeed differs from process to process, so that nobody can choose keys that
-// collide.
+// hashSeed differs from process to process, so that nobody can choose keys that collide.
 var hashSeed = maphash.MakeSeed()
 
-// HashKey returns the hash of a key under which commits are remembered. It is
-// the same for the life of the process and means nothing beyond.
+// HashKey returns the hash of a key under which commits are remembered. It is the same for the life of the process and means nothing
+// beyond.
 func HashKey(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
 
-// Hashes calls yield with the HashKey of each key, until it returns false. The
-// order is that in which the keys were first written.
+// Hashes calls yield with the HashKey of each key, until it returns false. The order is that in which the keys were first written.
 func (w *Set) Hashes(yield func(hash uint64) bool) {
 	if w.spill != nil && !w.spill.hashes(yield) {
 		return
@@ -30,8 +28,7 @@ func (w *Set) Hashes(yield func(hash uint64) bool) {
 	}
 }
 
-// Intersects reports whether the sets have a key in common. For most pairs of
-// small sets that don't it looks at one word of each.
+// Intersects reports whether the sets have a key in common. For most pairs of small sets that don't it looks at one word of each.
 func (w *Set) Intersects(o *Set) bool {
 	if w.filter&o.filter == 0 {
 		return false
@@ -53,8 +50,8 @@ func (w *Set) Intersects(o *Set) bool {
 	return false
 }
 
-// forward returns the first position at or after key, starting from p, which is
-// before key. Sets that interleave are walked, sets that don't are searched.
+// forward returns the first position at or after key, starting from p, which is before key. Sets that interleave are walked, sets that
+// don't are searched.
 func (w *Set) forward(p position, key []byte) position {
 	const steps = 4
 	for range steps {
@@ -66,8 +63,7 @@ func (w *Set) forward(p position, key []byte) position {
 	return w.seek(key)
 }
 
-// Overlaps reports whether the set has a key in [from, to). A nil to is no
-// bound; an empty one is the empty key.
+// Overlaps reports whether the set has a key in [from, to). A nil to is no bound; an empty one is the empty key.
 func (w *Set) Overlaps(from, to []byte) bool {
 	if w.spill != nil {
 		return w.overlapsLayers(from, to)

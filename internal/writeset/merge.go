@@ -2,11 +2,9 @@ package writeset
 
 import "bytes"
 
-// Cursor moves over the records of a fixed snapshot in key order. Each
-// move reports whether it has found a record; if not, Err says whether that is
-// because of an error. It never moves by itself. After Next or Seek has run off
-// the end Prev goes to the last record; after Prev has run off the start Next
-// goes to the first.
+// Cursor moves over the records of a fixed snapshot in key order. Each move reports whether it has found a record; if not, Err says whether
+// that is because of an error. It never moves by itself. After Next or Seek has run off the end Prev goes to the last record; after Prev
+// has run off the start Next goes to the first.
 type Cursor interface {
 	First() bool
 	Last() bool
@@ -16,44 +14,36 @@ type Cursor interface {
 	// Seek goes to the first record whose key is at or after key.
 	Seek(key []byte) bool
 
-	// Key returns the key of the record that the last move has found. It is
-	// valid until the transaction ends.
+	// Key returns the key of the record that the last move has found. It is valid until the transaction ends.
 	Key() []byte
 
 	Err() error
 }
 
-// Merge is a cursor over a snapshot with a transaction's writes laid over it.
-// It shows each key once, with what was written last, and no deleted ones.
+// Merge is a cursor over a snapshot with a transaction's writes laid over it. It shows each key once, with what was written last, and no
+// deleted ones.
 //
-// A Merge is positioned by key. Writes between two moves, also at the present
-// key, never make it skip or repeat a record: Next goes to the first record
-// after the present key, Prev to the last before it, in the view of that
-// moment. Past the end Next stays there and Prev goes to the last record,
-// before the start the other way round; a failed Seek is past the end. A new
-// Merge is nowhere: Next goes to the first record and Prev to the last.
+// A Merge is positioned by key. Writes between two moves, also at the present key, never make it skip or repeat a record: Next goes to the
+// first record after the present key, Prev to the last before it, in the view of that moment. Past the end Next stays there and Prev goes
+// to the last record, before the start the other way round; a failed Seek is past the end. A new Merge is nowhere: Next goes to the first
+// record and Prev to the last.
 //
 // After an error of the snapshot's cursor a move finds nothing.
 //
-// It belongs to the goroutine of its transaction. As long as the write set is
-// empty it only passes on the moves of the snapshot's cursor.
+// It belongs to the goroutine of its transaction. As long as the write set is empty it only passes on the moves of the snapshot's cursor.
 //
 // Invariants while laid is set and the Merge is on a key:
 //
-//  1. base is on the first record at or after key if the last move went
-//     forward, on the last at or before it if back, or off that end; onBase
-//     says whether it is at key.
-//  2. The same holds for pos in the write set, unless that has changed since:
-//     then pos is stale and found again by key.
-//  3. onBase or onSet: the record is from there, the write set's before the
-//     snapshot's.
+//  1. base is on the first record at or after key if the last move went forward, on the last at or before it if back, or off that end;
+//     onBase says whether it is at key.
+//  2. The same holds for pos in the write set, unless that has changed since: then pos is stale and found again by key.
+//  3. onBase or onSet: the record is from there, the write set's before the snapshot's.
 type Merge struct {
 	base Cursor
 	set  *Set
 	at   whereabouts
 
-	// laid says that the write set was not empty at the last move: the fields
-	// below hold. Otherwise base alone knows where the Merge is.
+	// laid says that the write set was not empty at the last move: the fields below hold. Otherwise base alone knows where the Merge is.
 	laid    bool
 	back    bool
 	baseOK  bool // base is on a record
@@ -76,8 +66,7 @@ const (
 // noWrites is laid over the snapshot of a transaction that cannot write.
 var noWrites Set
 
-// NewMerge returns a cursor over base, which it takes possession of, and set.
-// A nil set is an empty one.
+// NewMerge returns a cursor over base, which it takes possession of, and set. A nil set is an empty one.
 func NewMerge(base Cursor, set *Set) Merge {
 	if set == nil {
 		set = &noWrites
@@ -127,8 +116,7 @@ func (m *Merge) Last() bool {
 	return m.settle()
 }
 
-// Seek goes to the first record at or after key and reports whether there is
-// one.
+// Seek goes to the first record at or after key and reports whether there is one.
 func (m *Merge) Seek(key []byte) bool {
 	if m.set.Len() == 0 {
 		return m.arrive(m.base.Seek(key), pastEnd)
@@ -137,8 +125,7 @@ func (m *Merge) Seek(key []byte) bool {
 	return m.settle()
 }
 
-// Next goes to the record after the present key and reports whether there is
-// one.
+// Next goes to the record after the present key and reports whether there is one.
 func (m *Merge) Next() bool {
 	if m.at != onRecord {
 		return m.at != pastEnd && m.First()
@@ -160,8 +147,7 @@ func (m *Merge) Next() bool {
 	return m.settle()
 }
 
-// Prev goes to the record before the present key and reports whether there is
-// one.
+// Prev goes to the record before the present key and reports whether there is one.
 func (m *Merge) Prev() bool {
 	if m.at != onRecord {
 		return m.at != beforeStart && m.Last()
@@ -183,8 +169,7 @@ func (m *Merge) Prev() bool {
 	return m.settle()
 }
 
-// Key returns the key that the last move has found, nil if none. It is valid
-// until the transaction ends and must not be changed.
+// Key returns the key that the last move has found, nil if none. It is valid until the transaction ends and must not be changed.
 func (m *Merge) Key() []byte {
 	switch {
 	case m.at != onRecord:
@@ -196,9 +181,8 @@ func (m *Merge) Key() []byte {
 	}
 }
 
-// Entry returns what the write set says of the present key by now; it may have
-// been deleted since the last move. If it says nothing, Entry returns false, and
-// the record is the one that the snapshot's cursor is on.
+// Entry returns what the write set says of the present key by now; it may have been deleted since the last move. If it says nothing, Entry
+// returns false, and the record is the one that the snapshot's cursor is on.
 func (m *Merge) Entry() (Entry, bool) {
 	switch {
 	case m.at != onRecord || m.set.Len() == 0:
@@ -225,16 +209,16 @@ func (m *Merge) arrive(found bool, otherwise whereabouts) bool {
 	return found
 }
 
-// lay makes the fields hold when the first write came after the last move. The
-// version is still that of no write, so pos will be found by key.
+// lay makes the fields hold when the first write came after the last move. The version is still that of no write, so pos will be found by
+// key.
 func (m *Merge) lay() {
 	if !m.laid {
 		m.laid, m.baseOK, m.onBase, m.key = true, true, true, m.base.Key()
 	}
 }
 
-// settle ends a move: base and pos are on the first candidates in the direction
-// of the move, and it goes on to the first that is not deleted.
+// settle ends a move: base and pos are on the first candidates in the direction of the move, and it goes on to the first that is not
+// deleted.
 func (m *Merge) settle() bool {
 	m.laid, m.version = true, m.set.Version()
 	for {
@@ -261,8 +245,8 @@ func (m *Merge) settle() bool {
 	}
 }
 
-// nearer tells which candidate comes first in the direction of the move: base's
-// if order is negative, the write set's if positive, both if 0.
+// nearer tells which candidate comes first in the direction of the move: base's if order is negative, the write set's if positive, both if
+// 0.
 func (m *Merge) nearer() (order int, any bool) {
 	switch {
 	case !m.pos.ok():

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sliceCursor is a Cursor over sorted keys. It panics where the contract
-// says nothing, and fails when fuel runs out, unless that is negative.
+// sliceCursor is a Cursor over sorted keys. It panics where the contract says nothing, and fails when fuel runs out, unless that is
+// negative.
 type sliceCursor struct {
 	keys   [][]byte
 	at     int // -1 and len(keys) are off
@@ -74,9 +74,8 @@ func TestMergeEmpty(t *testing.T) {
 	require.NoError(t, m.Err())
 }
 
-// TestMergeScripts moves over records "b", "d", "f" and reads what it finds. In
-// a script ">" is Next, "<" Prev, "^" First, "$" Last, "?x" Seek, "+x" Put, "-x"
-// Delete, and what follows a move is the key expected, "." for none.
+// TestMergeScripts moves over records "b", "d", "f" and reads what it finds. In a script ">" is Next, "<" Prev, "^" First, "$" Last, "?x"
+// Seek, "+x" Put, "-x" Delete, and what follows a move is the key expected, "." for none.
 func TestMergeScripts(t *testing.T) {
 	for _, c := range []struct{ name, script string }{
 		{"forward", "^b >d >f >. >. <f"},
@@ -250,8 +249,7 @@ func (m *mergeModel) move(op byte, key string) bool {
 	}
 }
 
-// runMergeScript does what the script says, two bytes a step, to a Merge and to
-// the model, and compares them.
+// runMergeScript does what the script says, two bytes a step, to a Merge and to the model, and compares them.
 func runMergeScript(t *testing.T, script []byte) {
 	if len(script) < 1 {
 		return

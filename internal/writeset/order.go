@@ -8,9 +8,8 @@ import (
 )
 
 const (
-	// blockRecords is the most records of a block. An insertion moves half of
-	// them on average, and every block costs the directory an entry; between 128
-	// and 512 the sum hardly changes.
+	// blockRecords is the most records of a block. An insertion moves half of them on average, and every block costs the directory an
+	// entry; between 128 and 512 the sum hardly changes.
 	blockRecords = 256
 	blockBytes   = 16 + 12*blockRecords
 
@@ -22,8 +21,7 @@ const (
 type block struct {
 	n int
 
-	// skip is the length of a prefix that all keys share that are in the block
-	// or ever will be, so that heads can begin after it.
+	// skip is the length of a prefix that all keys share that are in the block or ever will be, so that heads can begin after it.
 	skip int
 
 	heads   [blockRecords]uint64 // HeadOf the keys
@@ -32,14 +30,13 @@ type block struct {
 
 // order lists the records of a write set by key. Invariants:
 //
-//  1. The blocks, one after the other, list every record once, keys ascending.
-//     No block is empty, unless there are no records and it is the only one.
-//  2. fences[b], for b > 0, is the first key of blocks[b]. It is so for good:
-//     lower keys go into the block before. fences[0] is empty, a lower bound.
+//  1. The blocks, one after the other, list every record once, keys ascending. No block is empty, unless there are no records and it is the
+//     only one.
+//  2. fences[b], for b > 0, is the first key of blocks[b]. It is so for good: lower keys go into the block before. fences[0] is empty, a
+//     lower bound.
 //  3. firsts[b] is HeadOf(fences[b], 0).
-//  4. A block's skip is the prefix that its fence and the next one share, and so
-//     do all keys between them. The first and the last block have no two
-//     fences, and skip 0.
+//  4. A block's skip is the prefix that its fence and the next one share, and so do all keys between them. The first and the last block
+//     have no two fences, and skip 0.
 type order struct {
 	blocks []*block
 	firsts []uint64
@@ -47,10 +44,8 @@ type order struct {
 	spare  []*block // from before the last Reset
 }
 
-// HeadOf returns the eight bytes of key after skip as a number that compares
-// like them, zeros standing for bytes that are not there. Of keys that share
-// the bytes before, those with different heads are in the order of their heads;
-// of those with equal heads nothing is known.
+// HeadOf returns the eight bytes of key after skip as a number that compares like them, zeros standing for bytes that are not there. Of
+// keys that share the bytes before, those with different heads are in the order of their heads; of those with equal heads nothing is known.
 func HeadOf(key []byte, skip int) uint64 {
 	if len(key) >= skip+8 {
 		return binary.BigEndian.Uint64(key[skip:])
@@ -82,9 +77,8 @@ func (w *Set) keyOf(id uint32) []byte {
 	return w.arena.at(r.key, r.keyBytes)
 }
 
-// find returns where the first record at or after key is or would be, and
-// whether its key is key. The index may be one past the block's last. There
-// must be a block.
+// find returns where the first record at or after key is or would be, and whether its key is key. The index may be one past the block's
+// last. There must be a block.
 func (w *Set) find(key []byte) (b, i int, found bool) {
 	b = w.findBlock(key)
 	bl := w.order.blocks[b]
@@ -128,8 +122,8 @@ func (w *Set) findBlock(key []byte) int {
 	return lo - 1
 }
 
-// isPastEnd reports whether key, whose head is given, comes after all keys, of
-// which there must be one. It spares ascending insertions the search.
+// isPastEnd reports whether key, whose head is given, comes after all keys, of which there must be one. It spares ascending insertions the
+// search.
 func (w *Set) isPastEnd(key []byte, head uint64) bool {
 	bl := w.order.blocks[len(w.order.blocks)-1]
 	last := bl.heads[bl.n-1]
@@ -149,14 +143,11 @@ func (w *Set) insert(b, i int, id uint32) {
 	bl.n++
 }
 
-// split makes room for record id at place (b, i) of a full block, and returns
-// the place where that is now.
+// split makes room for record id at place (b, i) of a full block, and returns the place where that is now.
 func (w *Set) split(b, i int, id uint32) (int, int) {
 	bl := w.order.blocks[b]
-	// At the very end the block stays full and the new one begins with id, so
-	// that ascending insertions leave no gaps. Anywhere else it is halved, also
-	// behind its last record: descending insertions between it and the next
-	// block would begin a new one each.
+	// At the very end the block stays full and the new one begins with id, so that ascending insertions leave no gaps. Anywhere else it is
+	// halved, also behind its last record: descending insertions between it and the next block would begin a new one each.
 	keep, fence := bl.n, id
 	if i < bl.n || b+1 < len(w.order.blocks) {
 		keep = blockRecords / 2
@@ -202,8 +193,7 @@ func (w *Set) setHeads(b int) {
 	}
 }
 
-// reset forgets all records. It keeps the blocks unless there are many, the first
-// one in its place.
+// reset forgets all records. It keeps the blocks unless there are many, the first one in its place.
 func (o *order) reset() {
 	if len(o.blocks)+len(o.spare) > keepBlocks {
 		*o = order{}

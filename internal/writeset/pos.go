@@ -6,8 +6,8 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// position is a position on an entry of a write set, or on none. It is good for the
-// version of the set that made it; using it later panics. The zero position is none.
+// position is a position on an entry of a write set, or on none. It is good for the version of the set that made it; using it later panics.
+// The zero position is none.
 type position struct {
 	version      uint64 // 0 for none
 	block, index int32
@@ -127,8 +127,7 @@ func (w *Set) deletes(p position) bool {
 	return w.records.at(w.order.blocks[p.block].records[p.index]).kind == recordDelete
 }
 
-// pos returns the position of record i of block b, where i may be one past its
-// last.
+// pos returns the position of record i of block b, where i may be one past its last.
 func (w *Set) pos(b, i int) position {
 	if b < len(w.order.blocks) && i == w.order.blocks[b].n {
 		b, i = b+1, 0
@@ -139,8 +138,7 @@ func (w *Set) pos(b, i int) position {
 	return position{version: w.version, block: int32(b), index: int32(i)}
 }
 
-// posBefore returns the position before record i of block b, where b may be one
-// past the last block and i one past the block's last record.
+// posBefore returns the position before record i of block b, where b may be one past the last block and i one past the block's last record.
 func (w *Set) posBefore(b, i int) position {
 	if i == 0 {
 		if b == 0 {

@@ -6,16 +6,14 @@ import (
 	"flashdbm/logstore"
 )
 
-// ValueRef says where a value is that was written before the transaction
-// commits.
+// ValueRef says where a value is that was written before the transaction commits.
 type ValueRef struct {
 	Len     uint64 // bytes of the value
 	Extents []logstore.Extent
 }
 
-// Entry is what a write set says of a key: the value it puts, here or
-// elsewhere, or that it deletes the key. The slices are the write set's own;
-// they must not be changed, and are valid until its Reset.
+// Entry is what a write set says of a key: the value it puts, here or elsewhere, or that it deletes the key. The slices are the write set's
+// own; they must not be changed, and are valid until its Reset.
 type Entry struct {
 	Key     []byte
 	Value   []byte    // nil if Deleted or Ref
@@ -31,8 +29,8 @@ const (
 	recordRef
 )
 
-// record is an entry as it is kept. It has no pointers, so that the garbage
-// collector need not look at a million of them. The key never changes.
+// record is an entry as it is kept. It has no pointers, so that the garbage collector need not look at a million of them. The key never
+// changes.
 type record struct {
 	key        place
 	value      place // for recordRef the index in Set.refs
@@ -50,9 +48,8 @@ const (
 	keepRecordChunks = 16
 )
 
-// recordList is an append-only list of records. It grows by chunks, so that
-// growing copies nothing; only the first grows from small beginnings. A record
-// is known by its index.
+// recordList is an append-only list of records. It grows by chunks, so that growing copies nothing; only the first grows from small
+// beginnings. A record is known by its index.
 type recordList struct {
 	chunks [][]record // those from before the last reset are empty
 	n      uint32

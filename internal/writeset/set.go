@@ -191,8 +191,7 @@ func (w *Set) drop(r *record) {
 	r.kind, r.value, r.valueBytes = recordDelete, 0, 0
 }
 
-// squeeze copies what is live into a new arena. The old one is left to the
-// collector, not used again: somebody may hold a slice of it.
+// squeeze copies what is live into a new arena. The old one is left to the collector, not used again: somebody may hold a slice of it.
 func (w *Set) squeeze() {
 	old := w.arena
 	w.arena = Arena{}
@@ -256,12 +255,10 @@ func (w *Set) Len() int { return int(w.records.n) }
 // Empty reports whether the set says nothing of any key.
 func (w *Set) Empty() bool { return w.records.n == 0 && w.spill == nil }
 
-// Version returns a number that moves with every change of an entry. It is 0
-// only before the first.
+// Version returns a number that moves with every change of an entry. It is 0 only before the first.
 func (w *Set) Version() uint64 { return w.version }
 
-// RedoBytes returns about how many bytes of log the set takes: those of all
-// keys and values, and 8 for each key.
+// RedoBytes returns about how many bytes of log the set takes: those of all keys and values, and 8 for each key.
 func (w *Set) RedoBytes() int64 { return w.redoBytes }
 
 func (ref *ValueRef) redoBytes() int64 {
@@ -279,8 +276,8 @@ func (w *Set) Bytes() int64 {
 	return w.arena.held + w.records.bytes() + refs + blocks*(blockBytes+directoryBytes)
 }
 
-// Reset empties the set and invalidates the slices it has handed out. It keeps
-// the memory of modest sets, at most about 512 KiB, for the next transaction.
+// Reset empties the set and invalidates the slices it has handed out. It keeps the memory of modest sets, at most about 512 KiB, for the
+// next transaction.
 func (w *Set) Reset() {
 	w.version++
 	w.spill = nil

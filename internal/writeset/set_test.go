@@ -299,8 +299,7 @@ func TestSetBlocksHoldMany(t *testing.T) {
 	}
 }
 
-// TestSetSlicesStay writes the same keys over and over, with values of many
-// sizes, and looks at all slices that were ever handed out.
+// TestSetSlicesStay writes the same keys over and over, with values of many sizes, and looks at all slices that were ever handed out.
 func TestSetSlicesStay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	var w Set
