@@ -1,12 +1,13 @@
 package dbm
 
 import (
+	"flashdbm/internal/beside"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
 )
 
 func openBeside(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
-	f, err := mvcc.OpenFollower(fs, path, opts)
+	f, err := beside.Open(fs, path, opts)
 	if err != nil {
 		return nil, public(err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/debug"
 
+	"flashdbm/internal/beside"
 	"flashdbm/internal/opener"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
@@ -11,8 +12,8 @@ import (
 
 // DB is an open database. Any number of goroutines may use it at once.
 type DB struct {
-	engine *mvcc.Engine   // nil if beside is not
-	beside *mvcc.Follower // of Options.Beside
+	engine *mvcc.Engine     // nil if beside is not
+	beside *beside.Follower // of Options.Beside
 }
 
 // Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length zero is an empty

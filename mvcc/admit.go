@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
@@ -124,25 +123,16 @@ func (tx *Tx) pin() error {
 // than as many again as it filled. For small transactions half a page of keys and values for each new leaf is the lower bound.
 func (tx *Tx) estimate() int64 {
 	e := tx.e
-	set := tx.set
-	keys, bytes, widest := int64(set.Len()), set.RedoBytes(), set.widest
-	redo := redoPages((bytes+keys*maxRedoRecord)*4/3) + 1
-	inLeaves := bytes + keys*int64(btree.RecordBytes(0, 0))
-	if s := set.spill; s != nil {
-		redo = s.listPages(e.store.MaxRun())
-		keys = s.keys()
-		inLeaves, widest = s.size()
-		bytes = inLeaves
-	}
-	pages := keys + redo/2
-	if keys > fewKeys || !e.leafy.Load() {
+	set := tx.set.Size(e.store.MaxRun())
+	pages := set.Keys + set.RedoPages/2
+	if set.Keys > fewKeys || !e.leafy.Load() {
 		live := e.livePages()
-		pages = min(pages, live+bytes/splitBytes+redo/2)
-		if room := int64(logstore.BodySize - leafHeader - widest); room >= logstore.BodySize/2 {
-			pages = min(pages, inLeaves/room+2*min(keys, live+1))
+		pages = min(pages, live+set.Bytes/splitBytes+set.RedoPages/2)
+		if room := int64(logstore.BodySize - leafHeader - set.Widest); room >= logstore.BodySize/2 {
+			pages = min(pages, set.InLeaves/room+2*min(set.Keys, live+1))
 		}
 	}
-	return redo + set.runPages + pages + pages/8 + 4
+	return set.RedoPages + set.RunPages + pages + pages/8 + 4
 }
 
 const (
@@ -246,7 +236,7 @@ func (e *Engine) reclaimAll() { e.reclaimed(e.pages.ReclaimAll(e.view)) }
 
 func (e *Engine) reclaimed(horizon uint64) {
 	e.horizon.Store(horizon)
-	e.reuse(horizon)
+	e.sets.reuse(horizon, e.pending.merged.Load())
 	e.measure()
 }
 

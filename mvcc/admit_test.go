@@ -151,12 +151,12 @@ func TestSetsOfOpenTransactionsStay(t *testing.T) {
 	en, ok := set.Get([]byte("a"))
 	require.True(t, ok)
 	require.Equal(t, "1", string(en.Value))
-	require.Equal(t, seq, e.spent[0].seq)
+	require.Equal(t, seq, e.sets.spent[0].seq)
 	require.NoError(t, tx.Rollback())
 	for i := range reclaimBatches {
 		put(t, e, fmt.Sprint("other ", i), "")
 	}
-	require.Greater(t, e.spent[0].seq, seq)
+	require.Greater(t, e.sets.spent[0].seq, seq)
 }
 
 // TestSetsOfPendingBatchesStay: the write set of a batch whose keys and values were not copied is not used again before the tree has them.
@@ -177,14 +177,14 @@ func TestSetsOfPendingBatchesStay(t *testing.T) {
 	others()
 	require.Less(t, e.pending.merged.Load(), seq, "not pending: nothing is tested")
 	require.Equal(t, 20, set.Len())
-	require.Equal(t, seq, e.spent[0].seq)
+	require.Equal(t, seq, e.sets.spent[0].seq)
 	view := begin(t, e, TxOptions{ReadOnly: true})
 	for i := range 20 {
 		require.Equal(t, value, get(t, view, fmt.Sprintf("key %02d", i)))
 	}
 	require.NoError(t, view.Rollback())
 	others()
-	require.True(t, len(e.spent) == 0 || e.spent[0].seq > seq)
+	require.True(t, len(e.sets.spent) == 0 || e.sets.spent[0].seq > seq)
 }
 
 // TestCloseSeesWhoMoves: a transaction that is unpinned and pinned again while Close looks for it is there all the time.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -43,7 +44,7 @@ func (e *Engine) lead(own *commitNode) {
 	}
 	defer e.putBaton(false)
 	e.settleAll(e.fill(e.list.Drain(e.nodes[:0]), own), own)
-	e.handSet(own.Value.tx)
+	e.sets.hand(own.Value.tx)
 }
 
 // settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
@@ -103,8 +104,8 @@ func (e *Engine) settle() (err error) {
 // installPages ends a page group, which is synced.
 func (e *Engine) installPages(b *batch) {
 	b.pages.InstallPages(b.group, b.records)
-	e.redoBytes.base(b.group)
-	e.redoBytes.start(b.group)
+	e.redoBytes.Base(b.group)
+	e.redoBytes.Start(b.group)
 	e.measure()
 }
 
@@ -233,7 +234,7 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 		return err
 	}
 	records := e.records + r.Added
-	if !pages.Legal(int(redoPages(int64(len(e.redo))))) {
+	if !pages.Legal(int(redo.Pages(int64(len(e.redo))))) {
 		if err = e.commitRecords(g); err == nil {
 			err = e.startSync()
 		}
@@ -297,7 +298,7 @@ func (e *Engine) commitRecords(g *logstore.Group) error {
 	e.bear(group)
 	e.bearLogged(group)
 	e.logged += pages
-	e.redoBytes.add(pages * logstore.PageSize)
+	e.redoBytes.Add(pages * logstore.PageSize)
 	e.redo, e.redoOps = e.redo[:0], 0
 	return nil
 }
@@ -311,7 +312,7 @@ func (e *Engine) writeRedo() error {
 		return err
 	}
 	e.spend()
-	e.note(e.store.LastGroup(), e.applied.Load())
+	e.marks.Note(e.store.LastGroup(), e.applied.Load())
 	e.unlogged.Store(false)
 	return e.boundUnsynced()
 }
@@ -329,7 +330,7 @@ func (e *Engine) published(b *batch) {
 	e.noteLogged(b.seq)
 	alone := e.tellLate(b.seq)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
-	e.retire(b.seq, copied, alone)
+	e.sets.retire(e.nodes, b.seq, copied, alone)
 	e.commits += uint64(len(e.nodes))
 }
 
@@ -407,7 +408,7 @@ func (e *Engine) unwritten() int64 {
 			later = 0
 		}
 	}
-	return withMargin(tree.unwritten-later+e.pendingPages()) + redoPages(e.waiting())
+	return withMargin(tree.unwritten-later+e.pendingPages()) + redo.Pages(e.waiting())
 }
 
 // scarce reports whether room has to be made sure of for so many pages before there is need of it.

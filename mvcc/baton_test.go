@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/writeset"
 )
 
 // A commit that another goroutine has settled, and that takes the baton all the same, leaves no signal for the next one with its channel:
@@ -175,13 +177,13 @@ func TestTableBeforeApplied(t *testing.T) {
 	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000, Durable: 4_000} { // the last one in page groups
 		e := newEngine(t, Options{Durability: durability, Manual: true})
 		put(t, e, "k", "")
-		last := e.lastOf(HashKey([]byte("k")))
+		last := e.writes.Of(writeset.HashKey([]byte("k")))
 		var stop atomic.Bool
 		watched := make(chan struct{})
 		go func() {
 			defer close(watched)
 			for !stop.Load() {
-				if applied := e.applied.Load(); last.Load() < applied && e.untold.Load() < applied {
+				if applied := e.applied.Load(); last.Load() < applied && e.writes.Untold() < applied {
 					t.Error("applied has moved first")
 					return
 				}

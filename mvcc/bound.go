@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"flashdbm/internal/commit"
 	"flashdbm/logstore"
 )
 
@@ -48,11 +49,11 @@ const (
 
 // crowd is the commits that wait for room within the bound.
 type crowd struct {
-	waiters waiters      // for the end of a round
-	asked   atomic.Int64 // pages, by one of those who have come to wait since the last round; 0: none has
-	rounds  atomic.Int64 // that have ended
-	bound   atomic.Int64 // bytes; written by the baton holder
-	raised  int64        // bytes above the bound that are allowed; with the baton
+	waiters commit.Waiters // for the end of a round
+	asked   atomic.Int64   // pages, by one of those who have come to wait since the last round; 0: none has
+	rounds  atomic.Int64   // that have ended
+	bound   atomic.Int64   // bytes; written by the baton holder
+	raised  int64          // bytes above the bound that are allowed; with the baton
 }
 
 // noteBound sets the bound anew. Baton holder.
@@ -102,7 +103,7 @@ func (e *Engine) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error) {
 	t := time.NewTicker(boundLook)
 	defer t.Stop()
 	for begin := e.crowd.rounds.Load(); ; {
-		moved, leave := e.crowd.waiters.join()
+		moved, leave := e.crowd.waiters.Join()
 		if err := e.store.ReserveWithin(c, pages, 0); err != logstore.ErrBound {
 			leave()
 			return err
@@ -147,7 +148,7 @@ func (e *Engine) makeWay(pages int64) (err error) {
 			err = lerr
 		}
 		e.crowd.rounds.Add(1)
-		e.crowd.waiters.broadcast()
+		e.crowd.waiters.Broadcast()
 	}()
 	for range mostParts {
 		n := 1

@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"runtime"
 	"sync/atomic"
+
+	"flashdbm/internal/commit"
+	"flashdbm/internal/writeset"
 )
 
-// A commit is a resolved transaction in the commit list. Its set no longer changes; it may be read by any resolver whose snapshot is
+// A pushedCommit is a resolved transaction in the commit list. Its set no longer changes; it may be read by any resolver whose snapshot is
 // below its Seq, so its memory is used again only once the horizon has reached that. It is all that a commit of one record allocates: what
 // only the committer and the baton holder need is in the transaction, which its committer uses again once it is settled.
-type commit struct {
-	set *WriteSet
+type pushedCommit struct {
+	set *writeset.Set
 	seq atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
 	tx  *Tx           // for the committer and the baton holder, until it is settled; then nil
 }
@@ -35,12 +38,12 @@ func (tx *Tx) commit() error {
 	if tx.spillErr != nil {
 		return tx.spillErr
 	}
-	if tx.set.spill != nil {
+	if tx.set.Spilled() != nil {
 		if err := tx.spill(true); err != nil {
 			return err
 		}
 	}
-	if tx.set.spill != nil || len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
+	if tx.set.Spilled() != nil || len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
 		if err := e.store.SyncPrivate(); err != nil {
 			return err
 		}
@@ -57,7 +60,8 @@ func (tx *Tx) commit() error {
 // commitAdmitted is commit once the transaction has room for its pages, and counts as active.
 func (tx *Tx) commitAdmitted(held int64) error {
 	e := tx.e
-	if err := e.gate.pass(tx); err != nil {
+	e.gate.Pass(tx.ctx, tx.gate)
+	if err := tx.cancelled(); err != nil {
 		e.store.Release(held)
 		return err
 	}
@@ -102,7 +106,7 @@ func (e *Engine) resolve(tx *Tx, n *commitNode) error {
 		head := e.list.Head()
 		if e.active.Load() > 1 {
 			for hash := range tx.set.Hashes { // the slot is wanted soon: one that is in no cache is on its way
-				e.lastOf(hash).Load()
+				e.writes.Of(hash).Load()
 				break
 			}
 		}
@@ -136,11 +140,11 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 			return &conflict{winner: c}
 		}
 	}
-	if seq := tx.e.untold.Load(); seq > snapshot {
+	if seq := tx.e.writes.Untold(); seq > snapshot {
 		return &conflict{seq: seq}
 	}
 	for hash := range tx.set.Hashes {
-		if seq := tx.e.lastOf(hash).Load(); seq > snapshot {
+		if seq := tx.e.writes.Of(hash).Load(); seq > snapshot {
 			return &conflict{seq: seq}
 		}
 	}
@@ -149,7 +153,7 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 
 // conflict is why a transaction lost: to a commit in the list, which may not have a Seq yet, or to one in the table, at seq.
 type conflict struct {
-	winner *commit
+	winner *pushedCommit
 	seq    uint64
 }
 
@@ -165,7 +169,7 @@ func (c *conflict) applied(e *Engine) bool {
 // lost counts a conflict and waits until the winner can be seen, so that the next try does not lose to it again.
 func (e *Engine) lost(c *conflict) error {
 	e.conflicts.Add(1)
-	e.moved.until(func() bool { return c.applied(e) || e.Failed() != nil })
+	e.moved.Until(func() bool { return c.applied(e) || e.Failed() != nil })
 	if err := e.Failed(); err != nil {
 		return err
 	}
@@ -181,7 +185,7 @@ const (
 // attempt ends its transaction and reports whether it lost to another. While a commit waits to be resolved, for room, memory or its turn,
 // the end of the context makes it return that error.
 func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost bool, err error)) error {
-	try := func(own *closedGate) (bool, error) {
+	try := func(own *commit.Closed) (bool, error) {
 		tx, err := e.Begin(o)
 		if err != nil {
 			return false, err
@@ -195,12 +199,20 @@ func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost
 		}
 	}
 	// The gate stays closed between these tries: the first one may lose to commits that had passed it before.
-	own := e.gate.close(ctx)
-	defer e.gate.reopen(own)
+	own := e.gate.Close(ctx)
+	defer e.gate.Reopen(own)
 	for range aloneTries {
 		if lost, err := try(own); !lost {
 			return err
 		}
 	}
 	return fmt.Errorf("%w (lost %d times)", ErrConflict, sharedTries+aloneTries)
+}
+
+// cancelled returns the error of the transaction's context if that has ended.
+func (tx *Tx) cancelled() error {
+	if tx.ctx == nil {
+		return nil
+	}
+	return tx.ctx.Err()
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 	"flashdbm/override"
 )
 
@@ -14,14 +15,12 @@ import (
 type Cursor struct {
 	tx    *Tx
 	tree  btree.Cursor
-	over  *overlay // over tree, if part of the write set has left memory
-	turns int      // of the write set that over was made for
-	merge Merge    // over that, or over tree
+	over  *writeset.Layered // over tree, if part of the write set has left memory
+	turns int               // of the write set that over was made for
+	merge writeset.Merge    // over that, or over tree
 	err   error
 	span  *keyRange // serializable: what the moves since the last positioning have covered
 }
-
-var nothingWritten WriteSet // the write set of a transaction that cannot write
 
 // cursors are those that were released. With its path through the tree a cursor takes 1.6 KiB: half of what a short scan left to the
 // collector.
@@ -53,32 +52,26 @@ func (c *Cursor) lay() {
 	c.tree.Reset(&c.tx.snap, override.Root)
 	c.over, c.turns = nil, 0
 	if c.tx.readOnly {
-		c.merge = NewMerge(&c.tree, &nothingWritten)
+		c.merge = writeset.NewMerge(&c.tree, nil)
 		return
 	}
 	set := c.tx.writes()
-	if set.spill == nil {
-		c.merge = NewMerge(&c.tree, set)
+	if c.over, c.turns = set.Over(&c.tree), set.Turns(); c.over == nil {
+		c.merge = writeset.NewMerge(&c.tree, set)
 		return
 	}
-	set.spill.read = true // its keys and values are handed out
-	c.over, c.turns = newOverlay(set.spill.layers, &c.tree), set.turns()
-	c.merge = NewMerge(c.over, set)
+	c.merge = writeset.NewMerge(c.over, set)
 }
 
 // current reports whether no part of the write set has left memory since the cursor was laid. If some has, the cursor is laid anew where it
 // was: on the first record at or after its key, or beyond either end.
 func (c *Cursor) current() bool {
-	if c.tx.readOnly || c.tx.set.turns() == c.turns {
+	if c.tx.readOnly || c.tx.set.Turns() == c.turns {
 		return true
 	}
-	at, key := c.merge.at, c.merge.Key()
+	where := c.merge.Place()
 	c.lay()
-	if at == onRecord {
-		c.merge.Seek(key)
-	} else {
-		c.merge.at = at
-	}
+	c.merge.Return(where)
 	return false
 }
 
@@ -99,9 +92,9 @@ func (c *Cursor) Next() bool {
 	if !c.ready() {
 		return false
 	}
-	on, key := c.merge.at == onRecord, c.merge.Key()
-	if !c.current() && on && (c.merge.at != onRecord || !bytes.Equal(c.merge.Key(), key)) {
-		return c.passed(c.merge.at == onRecord, true) // that record was deleted since: this is the one behind it
+	on, key := c.merge.OnRecord(), c.merge.Key()
+	if !c.current() && on && (!c.merge.OnRecord() || !bytes.Equal(c.merge.Key(), key)) {
+		return c.passed(c.merge.OnRecord(), true) // that record was deleted since: this is the one behind it
 	}
 	return c.passed(c.merge.Next(), true)
 }
@@ -131,7 +124,7 @@ func (c *Cursor) begin() bool {
 	if !c.ready() {
 		return false
 	}
-	if !c.tx.readOnly && c.tx.set.turns() != c.turns {
+	if !c.tx.readOnly && c.tx.set.Turns() != c.turns {
 		c.lay()
 	}
 	return true
@@ -209,24 +202,22 @@ func (c *Cursor) ValueReader() (r io.Reader, length int64, err error) {
 }
 
 // entry returns the record if the transaction has written it. ok is false if it is the tree's.
-func (c *Cursor) entry() (en Entry, ok bool, err error) {
+func (c *Cursor) entry() (en writeset.Entry, ok bool, err error) {
 	if err := c.Err(); err != nil {
 		return en, false, err
 	}
-	if en, ok = c.merge.Entry(); ok || c.tx.readOnly || c.tx.set.spill == nil {
+	if en, ok = c.merge.Entry(); ok || c.tx.readOnly || c.tx.set.Spilled() == nil {
 		return en, ok, nil
 	}
-	if c.tx.set.turns() != c.turns { // the entry may have left memory since the move
-		if en, ok, err = c.tx.set.spill.get(c.merge.Key()); ok || err != nil {
+	if c.tx.set.Turns() != c.turns { // the entry may have left memory since the move
+		if en, ok, err = c.tx.set.Find(c.merge.Key()); ok || err != nil {
 			return en, ok, err
 		}
 	}
-	if c.over != nil && c.over.layer() != nil {
-		l := c.over.layer()
-		en, err = l.l.entryOf(l.key, &l.rec)
-		return en, err == nil, err
+	if c.over != nil {
+		return c.over.Entry()
 	}
-	return Entry{}, false, nil
+	return writeset.Entry{}, false, nil
 }
 
 // Err returns the first error of a move.

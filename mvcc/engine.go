@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/commit"
+	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
@@ -27,7 +30,7 @@ const (
 )
 
 // MaxValue is the largest value in bytes: 4 GiB.
-const MaxValue = 1 << 32
+const MaxValue = btree.MaxValue
 
 // Options configure an engine.
 type Options struct {
@@ -70,23 +73,19 @@ var (
 	ErrClosed         = errors.New("flashdbm: database is closed")
 )
 
-const (
-	lastSlots    = 1 << 18 // of the table hash(key) -> last Seq, by default: 2 MiB
-	recordsSlots = 1 << 12 // of the ring of record counts
-)
+const lastSlots = 1 << 18 // of the table hash(key) -> last Seq, by default: 2 MiB
 
 // Engine runs transactions over the pages of one file.
 //
-// Order of locks, outermost first: gate.alone, keeper.mu, the baton, marks.mu, then those of the store (growing, syncing, space). Nothing that
-// waits for the baton is called with marks.mu held.
+// Order of locks, outermost first: gate.alone, keeper.mu, the baton, that of marks, then those of the store (growing, syncing, space). Nothing that
+// waits for the baton is called with that of marks held.
 type Engine struct {
 	opts     Options
 	store    *logstore.Store
 	pages    *override.Pages
 	registry lockfree.Registry
-	list     lockfree.List[commit]
-	last     []atomic.Uint64 // hash(key) -> Seq of its last commit; written by the baton holder before applied moves
-	untold   atomic.Uint64   // Seq of the newest batch that last lacks; see told.go
+	list     lockfree.List[pushedCommit]
+	writes   commit.LastWrites // see told.go
 	recovery RecoveryStats
 	leases   leases
 
@@ -95,8 +94,8 @@ type Engine struct {
 	applied atomic.Uint64
 	durable atomic.Uint64
 	view    *atomic.Uint64
-	counts  [recordsSlots]recordCount
-	marks   marks
+	counts  commit.Counts
+	marks   commit.Marks
 
 	baton      baton
 	pending    pending
@@ -107,48 +106,43 @@ type Engine struct {
 	closed     atomic.Bool   // Close was called,
 	ending     atomic.Bool   // and nobody uses the engine any more
 	redone     chan struct{} // nil, or closed when the goroutine has ended that redoes for a read-only engine
-	gate       gate
-	moved      waiters // for applied
-	budget     spillBudget
+	gate       commit.Gate
+	moved      commit.Waiters // for applied
+	sets       sets
 	keeper     keeper
 	glances    sync.Pool // of *Tx
 	singles    sync.Pool // of *Tx
-	setPool    sync.Pool // of *WriteSet, empty
 
 	// Owned by the baton holder.
-	records int64           // in the tree, at applied
-	told    uint64          // untold as it was before the batch at hand
-	nodes   []*commitNode   // scratch of a batch
-	entries []Entry         // scratch of a batch
-	ops     []btree.Op      // scratch of a batch
-	opBytes int             // of their keys and values
-	runs    []bornRun       // of the group being built
-	listed  []logstore.Addr // where the large values begin whose extents they list
-	redo    []byte          // not yet in the log; between batches empty unless Buffered, see unlogged
-	redoOps uint64          // records in redo
-	open    *logstore.Group // of redo that is not yet in the log; Buffered
-	newborn []bornLogged    // of groups not written
+	records int64            // in the tree, at applied
+	nodes   []*commitNode    // scratch of a batch
+	entries []writeset.Entry // scratch of a batch
+	ops     []btree.Op       // scratch of a batch
+	opBytes int              // of their keys and values
+	runs    []bornRun        // of the group being built
+	listed  []logstore.Addr  // where the large values begin whose extents they list
+	redo    []byte           // not yet in the log; between batches empty unless Buffered, see unlogged
+	redoOps uint64           // records in redo
+	open    *logstore.Group  // of redo that is not yet in the log; Buffered
+	newborn []bornLogged     // of groups not written
 	scratch []byte
 	stays   bool        // values of the last batch stay in the log: no flush brings page groups nearer
 	refs    []btree.Ref // room for those of logged values
-	sets    []*WriteSet // empty, for leaders
-	spent   []spentSet
 
-	spentBytes int64
-	held       int64 // pages reserved for what is dirty
-	logged     int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
-	redoBytes  redoBytes
-	excess     excess
-	crowd      crowd
-	growth     growth
-	full       atomic.Bool // the file could not grow when a commit needed it to
-	layered    bool        // the log has layers to redo: the next flush is of all
-	batches    uint64
-	commits    uint64
-	batchOps   int // in the last batch of commits
-	row        row
-	left       bool // the last batch has left commits to the next one
-	device     device
+	held      int64 // pages reserved for what is dirty
+	logged    int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
+	redoBytes redo.Bytes
+	excess    excess
+	crowd     crowd
+	growth    growth
+	full      atomic.Bool // the file could not grow when a commit needed it to
+	layered   bool        // the log has layers to redo: the next flush is of all
+	batches   uint64
+	commits   uint64
+	batchOps  int // in the last batch of commits
+	row       row
+	left      bool // the last batch has left commits to the next one
+	device    device
 
 	opened logstore.Addr // pages that the file had when it was opened
 
@@ -165,7 +159,7 @@ type Engine struct {
 	committed atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
 }
 
-type commitNode = lockfree.Node[commit]
+type commitNode = lockfree.Node[pushedCommit]
 
 // RecoveryStats is what Open found in the log.
 type RecoveryStats struct {
@@ -198,7 +192,8 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{opts: opts, store: store, last: make([]atomic.Uint64, cmp.Or(opts.LastSlots, lastSlots))}
+	e := &Engine{opts: opts, store: store}
+	e.writes.Init(cmp.Or(opts.LastSlots, lastSlots))
 	e.view = &e.applied
 	if opts.Durability == Durable && !opts.Store.Beside {
 		e.view = &e.durable
@@ -207,12 +202,12 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.pending.asideFrom = asideFrom(&opts)
 	e.pending.asideAt = e.pending.asideFrom
 	e.keeper.wake, e.keeper.sync = make(chan struct{}, 1), make(chan struct{}, 1)
-	e.moved.init()
-	e.excess.held.init()
-	e.crowd.waiters.init()
-	e.gate.init()
+	e.moved.Init()
+	e.excess.held.Init()
+	e.crowd.waiters.Init()
+	e.gate.Init()
 	e.ceiling.Store(opts.MemoryLimit)
-	e.setStep()
+	e.sets.budget.Init(opts.spillBytes())
 	if err := e.recover(rec); err != nil {
 		if e.pages != nil {
 			e.pages.Close()
@@ -258,13 +253,13 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	}
 	steps.Install = time.Since(begin)
 	e.recovery.RedoBefore = e.pages.RedoStart() < e.pages.Base()
-	e.redoBytes.recovered(e.pages.RedoStart())
+	e.redoBytes.Recovered(e.pages.RedoStart())
 	begin = time.Now()
 	ready := e.readyRedo(rec)
 	err = e.store.EndRecovery(rec)
 	steps.Sync = time.Since(begin)
-	redo, redoErr := ready()
-	layered := errors.Is(redoErr, errHasLayers)
+	left, redoErr := ready()
+	layered := errors.Is(redoErr, redo.ErrHasLayers)
 	if layered {
 		redoErr = nil
 	}
@@ -294,10 +289,10 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 		return e.startFollowing(rec)
 	}
 	if layered {
-		e.redoBytes.recovered(e.pages.RedoStart())
+		e.redoBytes.Recovered(e.pages.RedoStart())
 		err = e.redoWithLayers(rec) // as much as that may be, it is not held in memory to be looked up
 	} else {
-		err = e.startRedo(redo)
+		err = e.startRedo(left)
 	}
 	return err
 }
@@ -379,14 +374,14 @@ func (e *Engine) Fail(err error) error { return e.store.Fail(err) }
 // merged notes that the tree has everything up to seq, and how many records that are. Baton holder.
 func (e *Engine) merged(seq uint64, records int64) {
 	e.records = records
-	e.counts[seq%recordsSlots].store(seq, records)
+	e.counts.Store(seq, records)
 	e.pending.merged.Store(seq)
 }
 
 // show makes seq what new updates read. Baton holder.
 func (e *Engine) show(seq uint64) {
 	e.applied.Store(seq)
-	e.moved.broadcast()
+	e.moved.Broadcast()
 }
 
 // publish ends a batch that the tree has: seq becomes what new updates read, with its number of records. Baton holder.
@@ -404,28 +399,8 @@ func (e *Engine) publishNoted(seq uint64, records int64) {
 // noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Baton holder.
 func (e *Engine) noteLogged(seq uint64) {
 	if e.waiting() == 0 {
-		e.note(e.store.LastGroup(), seq)
+		e.marks.Note(e.store.LastGroup(), seq)
 	}
-}
-
-// recordCount is the number of records at a Seq. A reader that finds another Seq, or one being replaced, is 4,096 batches behind.
-type recordCount struct {
-	seq     atomic.Uint64
-	records atomic.Int64
-}
-
-func (c *recordCount) store(seq uint64, records int64) {
-	c.seq.Store(0)
-	c.records.Store(records)
-	c.seq.Store(seq)
-}
-
-func (c *recordCount) load(seq uint64) (int64, bool) {
-	if c.seq.Load() != seq {
-		return 0, false
-	}
-	n := c.records.Load()
-	return n, c.seq.Load() == seq
 }
 
 // enter registers a user of the engine at the present value of a watermark, unless it is closed.
@@ -453,19 +428,11 @@ func (e *Engine) snapshot(at *atomic.Uint64) (slot lockfree.Slot, records int64,
 			slot.Release()
 			return slot, 0, err
 		}
-		if n, ok := e.counts[slot.Seq()%recordsSlots].load(slot.Seq()); ok {
+		if n := e.counts.At(slot.Seq()); n >= 0 {
 			return slot, n, nil
 		}
 		slot.Release()
 	}
-}
-
-// recordsAt returns the number of records at seq, or -1 if that is forgotten: 4,096 merges ago.
-func (e *Engine) recordsAt(seq uint64) int64 {
-	if n, ok := e.counts[seq%recordsSlots].load(seq); ok {
-		return n
-	}
-	return -1
 }
 
 // Use calls fn with the engine kept open.
@@ -478,41 +445,8 @@ func (e *Engine) Use(fn func() error) error {
 	return fn()
 }
 
-// marks remembers which group each batch is in, until that is durable.
-type marks struct {
-	mu      sync.Mutex
-	pending []mark
-}
-
-type mark struct{ group, seq uint64 }
-
-// note records that all batches up to seq are in groups up to group. Baton holder.
-func (e *Engine) note(group, seq uint64) {
-	m := &e.marks
-	m.mu.Lock()
-	if n := len(m.pending); n > 0 && m.pending[n-1].group == group {
-		m.pending[n-1].seq = seq
-	} else {
-		m.pending = append(m.pending, mark{group, seq})
-	}
-	m.mu.Unlock()
-}
-
 // publishDurable moves the durable watermark to what the store's syncs have covered.
-func (e *Engine) publishDurable() {
-	group := e.store.Durable()
-	m := &e.marks
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n := 0
-	for n < len(m.pending) && m.pending[n].group <= group {
-		n++
-	}
-	if n > 0 {
-		e.durable.Store(m.pending[n-1].seq)
-		m.pending = append(m.pending[:0], m.pending[n:]...)
-	}
-}
+func (e *Engine) publishDurable() { e.marks.Publish(e.store.Durable(), &e.durable) }
 
 // awaitDurable returns once the batch at seq survives a power cut.
 func (e *Engine) awaitDurable(seq uint64) error {

@@ -65,11 +65,11 @@ func (e *Engine) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 }
 
 // redoBytes returns what a commit takes of a record group, about.
-func (c *commit) redoBytes() int64 {
+func (c *pushedCommit) redoBytes() int64 {
 	return c.set.RedoBytes() - redoBytesSpare*int64(c.set.Len())
 }
 
-// redoBytesSpare is what WriteSet.RedoBytes counts too much for each short key.
+// redoBytesSpare is what writeset.Set.RedoBytes counts too much for each short key.
 const redoBytesSpare = 4
 
 // device tells the time from batch to batch, and what part of it is spent waiting for syncs: averages, roughly, over some batches. Baton

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -53,7 +54,7 @@ func TestFill(t *testing.T) {
 				var pushed []*commitNode
 				push := func(i int) {
 					n := &commitNode{}
-					n.Value.set = &WriteSet{}
+					n.Value.set = &writeset.Set{}
 					n.Value.tx = &Tx{kept: kept{wake: make(chan signal, 1)}}
 					n.Value.set.Put(fmt.Appendf(nil, "%08d", i), make([]byte, c.value))
 					require.True(t, e.list.Push(n, e.list.Head()))

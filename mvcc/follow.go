@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -67,22 +68,22 @@ func (e *Engine) keepRedo(g *logstore.ScannedGroup) error {
 	group := followedGroup{no: g.No}
 	err = readGroupRedo(stream, g, func(op btree.Op) { group.ops = append(group.ops, op) }, nil)
 	count := uint64(len(group.ops))
-	if errors.Is(err, errHasLayers) {
+	if errors.Is(err, redo.ErrHasLayers) {
 		group.ops, count, err = e.layeredOps(stream)
 	}
 	if err != nil {
 		return err
 	}
 	if count != g.Count {
-		return errRedo
+		return redo.ErrStream
 	}
 	f.redo = append(f.redo, group)
 	return nil
 }
 
-// catchUp takes in what the writer has appended. lost: the engine can go no further, and another is to be opened. One goroutine at a
+// CatchUp takes in what the writer has appended. lost: the engine can go no further, and another is to be opened. One goroutine at a
 // time.
-func (e *Engine) catchUp() (lost bool, err error) {
+func (e *Engine) CatchUp() (lost bool, err error) {
 	if e.follow.lost {
 		return true, nil
 	}
@@ -164,5 +165,25 @@ func (e *Engine) applyFollowed(from int, records int64) error {
 	return nil
 }
 
-// tooOld reports whether an error means that a newer snapshot may be read.
-func tooOld(err error) bool { return errors.Is(err, ErrSnapshotTooOld) }
+// RenewBy says how a read-only transaction is to be had whose snapshot Renew takes over.
+func (tx *Tx) RenewBy(begin func() (*Tx, error)) { tx.renew = begin }
+
+// Renew moves a transaction to a newer snapshot after an error, if that helps and there is a way to have one. Its caller has seen nothing of
+// the present one.
+func (tx *Tx) Renew(err error) bool {
+	if tx.renew == nil || !errors.Is(err, ErrSnapshotTooOld) {
+		return false
+	}
+	n, err := tx.renew()
+	if err != nil {
+		return false
+	}
+	if n.lease != nil {
+		tx.e.leases.remove(tx.lease)
+		n.lease.state.Store(tx.lease.state.Load())
+		tx.lease = n.lease
+	}
+	tx.slot.Release()
+	tx.e, tx.slot, tx.snap, tx.seen, tx.records = n.e, n.slot, n.snap, n.seen, n.records
+	return true
+}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/internal/commit"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -109,7 +111,7 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	get(t, tx, "k")
 	require.NoError(t, tx.Put([]byte("other"), nil))
 	next := e.applied.Load() + 1
-	e.lastOf(HashKey([]byte("other"))).Store(next) // as the baton holder does just before applied moves
+	e.writes.Of(writeset.HashKey([]byte("other"))).Store(next) // as the baton holder does just before applied moves
 	lost := make(chan error, 1)
 	go func() { lost <- tx.Commit() }()
 	time.Sleep(30 * time.Millisecond)
@@ -124,8 +126,8 @@ func TestWaitingHeedsTheContext(t *testing.T) {
 	t.Run("gate", func(t *testing.T) {
 		e := newEngine(t, Options{})
 		put(t, e, "k", "0")
-		own := e.gate.close(context.Background())
-		defer e.gate.reopen(own)
+		own := e.gate.Close(context.Background())
+		defer e.gate.Reopen(own)
 		ctx, cancel := context.WithCancel(context.Background())
 		tries := 0
 		reserved := e.store.SpaceStats().ReservedBytes
@@ -145,17 +147,17 @@ func TestWaitingHeedsTheContext(t *testing.T) {
 	})
 	t.Run("closing it", func(t *testing.T) {
 		e := newEngine(t, Options{})
-		own := e.gate.close(context.Background())
-		defer e.gate.reopen(own)
+		own := e.gate.Close(context.Background())
+		defer e.gate.Reopen(own)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		least := aloneWait
-		for i := 0; i < 20 && least >= aloneWait/2; i++ { // a busy machine may hold it up, but not each of so many
+		least := commit.AloneWait
+		for i := 0; i < 20 && least >= commit.AloneWait/2; i++ { // a busy machine may hold it up, but not each of so many
 			began := time.Now()
-			require.Nil(t, e.gate.close(ctx))
+			require.Nil(t, e.gate.Close(ctx))
 			least = min(least, time.Since(began))
 		}
-		require.Less(t, least, aloneWait/2)
+		require.Less(t, least, commit.AloneWait/2)
 	})
 	t.Run("room", func(t *testing.T) {
 		opts := tiny(Durable)

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -13,7 +15,7 @@ import (
 func (e *Engine) gather(g *logstore.Group) {
 	e.ops, e.opBytes, e.runs, e.listed = e.ops[:0], 0, e.runs[:0], e.listed[:0]
 	if len(e.nodes) == 1 {
-		e.gatherOne(g, e.nodes[0].Value.set)
+		e.ops, e.opBytes = e.nodes[0].Value.set.AppendOps(e.ops, func(en writeset.Entry) *btree.Ref { return e.writeRun(g, &en) })
 		return
 	}
 	e.mergeSets()
@@ -22,27 +24,7 @@ func (e *Engine) gather(g *logstore.Group) {
 	}
 }
 
-// gatherOne makes ops of one write set: it has them in order.
-func (e *Engine) gatherOne(g *logstore.Group, w *WriteSet) {
-	for _, bl := range w.order.blocks {
-		for _, id := range bl.records[:bl.n] {
-			r := w.records.at(id)
-			if r.kind == recordRef || !btree.FitsInline(int(r.keyBytes), int(r.valueBytes)) {
-				en := w.entryOf(id)
-				e.addOp(g, &en)
-				continue
-			}
-			op := btree.Op{Key: w.arena.at(r.key, r.keyBytes), Delete: r.kind == recordDelete}
-			if !op.Delete {
-				op.Value = w.arena.at(r.value, r.valueBytes)
-			}
-			e.opBytes += int(r.keyBytes + r.valueBytes)
-			e.ops = append(e.ops, op)
-		}
-	}
-}
-
-func (e *Engine) addOp(g *logstore.Group, en *Entry) {
+func (e *Engine) addOp(g *logstore.Group, en *writeset.Entry) {
 	op := btree.Op{Key: en.Key, Value: en.Value, Delete: en.Deleted}
 	if !en.Deleted && (en.Ref != nil || !btree.FitsInline(len(en.Key), len(en.Value))) {
 		op.Value, op.Ref = nil, e.writeRun(g, en)
@@ -59,7 +41,7 @@ func (e *Engine) mergeSets() {
 			e.entries = append(e.entries, en)
 		}
 	}
-	slices.SortStableFunc(e.entries, func(a, b Entry) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortStableFunc(e.entries, func(a, b writeset.Entry) int { return bytes.Compare(a.Key, b.Key) })
 	keep := e.entries[:0]
 	for i := range e.entries {
 		if i+1 < len(e.entries) && bytes.Equal(e.entries[i].Key, e.entries[i+1].Key) {
@@ -82,30 +64,30 @@ type bornRun struct {
 // the batch is merged. It is so with small ones because those have much more memory than bytes.
 func (e *Engine) logOps() (copied bool) {
 	e.redoOps += uint64(len(e.ops))
-	bound := e.opBytes + len(e.ops)*maxRedoRecord
-	if e.opBytes > copyBytes || bound > maxSharedBytes {
+	bound := e.opBytes + len(e.ops)*redo.MaxRecord
+	if e.opBytes > copyBytes || bound > writeset.MaxShared {
 		for i := range e.ops {
-			e.redo = appendRedo(e.redo, &e.ops[i])
+			e.redo = redo.Append(e.redo, &e.ops[i])
 		}
 		return false
 	}
 	p := &e.pending
 	if len(p.ops) == 0 {
-		p.copies.reset()
+		p.copies.Reset()
 	}
-	b := p.copies.reserve(bound)
+	b := p.copies.Reserve(bound)
 	from := len(b)
 	for i := range e.ops {
-		b = appendRedoOp(b, &e.ops[i])
+		b = redo.AppendOp(b, &e.ops[i])
 	}
-	p.copies.fill(b)
+	p.copies.Fill(b)
 	e.redo = append(e.redo, b[from:]...)
 	return true
 }
 
 // writeRun adds the run of a long record: its value, or the list of its extents, behind its key if that is long.
-func (e *Engine) writeRun(g *logstore.Group, en *Entry) *btree.Ref {
-	ref := &btree.Ref{KeyLen: refKeyLen(en.Key)}
+func (e *Engine) writeRun(g *logstore.Group, en *writeset.Entry) *btree.Ref {
+	ref := &btree.Ref{KeyLen: btree.RunKeyLen(en.Key)}
 	key := en.Key[:ref.KeyLen]
 	payload := int64(len(key))
 	if en.Ref != nil {

@@ -4,6 +4,8 @@ import (
 	"runtime/debug"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -30,7 +32,7 @@ import (
 
 // heavy reports whether the transaction commits in this way.
 func (tx *Tx) heavy() bool {
-	return tx.set.spill != nil || tx.set.Len() > 2*tx.e.pieceOps()
+	return tx.set.Spilled() != nil || tx.set.Len() > 2*tx.e.pieceOps()
 }
 
 // commitHeavy is what commit does with such a transaction once it is admitted.
@@ -155,7 +157,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	var drops []btree.Ref
 	g := e.store.Begin(logstore.RecordGroup)
 	group := g.Number()
-	if s := c.set.spill; s != nil {
+	if s := c.set.Spilled(); s != nil {
 		drops = e.logLayers(g, s)
 	} else {
 		e.gather(g)
@@ -164,9 +166,9 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	if err := e.commitRecords(g); err != nil {
 		return nil, err
 	}
-	if s := c.set.spill; s != nil {
-		s.publish(group, seq)
-		e.redoBytes.add(s.bytes())
+	if s := c.set.Spilled(); s != nil {
+		s.Publish(group, seq)
+		e.redoBytes.Add(s.Bytes())
 		e.layered = true
 	}
 	if e.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the baton until the pieces are done
@@ -180,14 +182,14 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 			p.abandon()
 		}
 	}()
-	if s := c.set.spill; s != nil {
-		err = p.applyLayers(s.layers, func(key []byte) { e.lastOf(HashKey(key)).Store(seq) })
+	if s := c.set.Spilled(); s != nil {
+		err = p.applyLayers(s.Layers(), func(key []byte) { e.writes.Of(writeset.HashKey(key)).Store(seq) })
 		for _, ref := range drops {
 			p.batch.Drop(ref)
 		}
 	} else if err = p.apply(e.ops); err == nil {
 		for hash := range c.set.Hashes {
-			e.lastOf(hash).Store(seq)
+			e.writes.Of(hash).Store(seq)
 		}
 	}
 	clear(e.ops)
@@ -198,42 +200,33 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	e.merged(seq, p.records)
 	e.committed.Store(seq)
 	e.show(seq)
-	e.note(group, seq) // which is synced, unlike what was written early
+	e.marks.Note(group, seq) // which is synced, unlike what was written early
 	e.list.Cut(n)
-	e.retire(seq, true, false)
+	e.sets.retire(e.nodes, seq, true, false)
 	e.commits++
 	e.batches++
 	e.publishDurable()
-	f = p.seal(c.set.spill != nil)
+	f = p.seal(c.set.Spilled() != nil)
 	e.reclaim()
 	e.keeper.nudge()
 	return f, nil
 }
 
 // applyLayers merges layers and applies the result. told is told of each key.
-func (p *pieces) applyLayers(layers []*layer, told func(key []byte)) error {
-	st := newStack(layerCursors(layers))
-	st.shadowed = func(source int) {
-		if ref, ok := st.sources[source].(*layerCursor).rec.ref(); ok {
-			p.batch.Drop(ref)
-		}
-	}
+func (p *pieces) applyLayers(layers []*writeset.Layer, told func(key []byte)) error {
+	m := writeset.MergeLayers(layers, p.batch.Drop)
 	n := p.e.pieceOps()
 	ops := make([]btree.Op, 0, n)
 	refs := make([]btree.Ref, 0, n)
-	for ok := st.First(); ok; {
+	for ok := m.Next(); ok; {
 		ops, refs = ops[:0], refs[:0]
-		for ; ok && len(ops) < n; ok = st.Next() {
-			r := &st.sources[st.winner()].(*layerCursor).rec
-			op := btree.Op{Key: st.Key(), Value: r.value, Delete: r.deletes()}
-			if ref, ok := r.ref(); ok && op.Delete {
+		for ; ok && len(ops) < n; ok = m.Next() {
+			op, ref, leads := m.Op()
+			if leads && op.Delete {
 				p.batch.Drop(ref) // it holds the key alone
-			} else if ok {
+			} else if leads {
 				refs = append(refs, ref)
 				op.Ref = &refs[len(refs)-1]
-			}
-			if k := len(ops); k > 0 && string(ops[k-1].Key) >= string(op.Key) {
-				return errLayer
 			}
 			ops = append(ops, op)
 			told(op.Key)
@@ -242,12 +235,12 @@ func (p *pieces) applyLayers(layers []*layer, told func(key []byte)) error {
 			return err
 		}
 	}
-	return st.Err()
+	return m.Err()
 }
 
 // logLayers adds to g the lists of the layers' extents and of the pages of their runs, and to the redo the records that name them. It
 // returns what leaves the tree, where it never was, when the layers are applied.
-func (e *Engine) logLayers(g *logstore.Group, s *spill) (drops []btree.Ref) {
+func (e *Engine) logLayers(g *logstore.Group, s *writeset.Spill) (drops []btree.Ref) {
 	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
 	list := func(extents []logstore.Extent, each func(a logstore.Addr, bytes int64, extents []logstore.Extent)) {
 		for most := int((e.store.MaxRun() - logstore.ListBytes(0)) / (logstore.ListBytes(1) - logstore.ListBytes(0))); len(extents) > 0; {
@@ -258,27 +251,28 @@ func (e *Engine) logLayers(g *logstore.Group, s *spill) (drops []btree.Ref) {
 			extents = extents[n:]
 		}
 	}
-	for _, l := range s.layers {
+	for _, l := range s.Layers() {
 		var lists []logstore.Addr
-		list(l.extents, func(a logstore.Addr, _ int64, extents []logstore.Extent) {
+		list(l.Extents(), func(a logstore.Addr, _ int64, extents []logstore.Extent) {
 			lists = append(lists, a)
 			drops = append(drops, layerRef(a, extents))
 		})
-		e.redo = appendRedoLayer(e.redo, lists)
+		e.redo = redo.AppendLayer(e.redo, lists)
 		e.redoOps++
 	}
-	for _, x := range s.owned() {
+	for _, x := range s.Owned() {
 		list(x, func(a logstore.Addr, bytes int64, _ []logstore.Extent) {
 			drops = append(drops, btree.Ref{Kind: btree.Run, ID: a, ValueLen: uint64(bytes)})
-			e.redo = appendRedoOwned(e.redo, a, bytes)
+			e.redo = redo.AppendOwned(e.redo, a, bytes)
 			e.redoOps++
 		})
 	}
-	for i := range s.lost {
-		e.redo = appendRedoLost(e.redo, &s.lost[i])
+	lost := s.Lost()
+	for i := range lost {
+		e.redo = redo.AppendLost(e.redo, &lost[i])
 		e.redoOps++
 	}
-	return append(drops, s.lost...)
+	return append(drops, lost...)
 }
 
 // layerRef is a reference to the pages of a layer that the run at a lists.

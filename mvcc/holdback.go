@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"flashdbm/internal/commit"
 	"sync/atomic"
 	"time"
 )
@@ -19,9 +20,9 @@ const (
 
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
 type excess struct {
-	past  atomic.Int64 // written by the baton holder,
-	limit atomic.Int64 // with the limit that it is past
-	held  waiters      // until it is no more
+	past  atomic.Int64   // written by the baton holder,
+	limit atomic.Int64   // with the limit that it is past
+	held  commit.Waiters // until it is no more
 }
 
 // noteRedo notes how long the redo is. A flush of all is due at RedoLimit, and lets go what was there when it began; so the redo behind its
@@ -29,16 +30,16 @@ type excess struct {
 func (e *Engine) noteRedo() {
 	e.noteGrowth()
 	e.noteBound()
-	redo := e.redoBytes.since()
+	redo := e.redoBytes.Since()
 	if e.parts() == 1 {
-		redo = e.redoBytes.sinceBase()
+		redo = e.redoBytes.SinceBase()
 	}
 	limit := e.redoLimit()
 	past := redo + e.waiting() - limit
 	e.excess.limit.Store(limit)
 	e.excess.past.Store(past)
 	if past <= 0 {
-		e.excess.held.broadcast()
+		e.excess.held.Broadcast()
 	}
 }
 
@@ -58,7 +59,7 @@ func (e *Engine) hold(tx *Tx) error {
 	if tx.ctx != nil {
 		done = tx.ctx.Done()
 	}
-	moved, leave := e.excess.held.join()
+	moved, leave := e.excess.held.Join()
 	if past = e.excess.past.Load(); past > 0 {
 		t := time.NewTimer(holdTime(past, e.excess.limit.Load()))
 		select {

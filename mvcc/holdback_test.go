@@ -71,7 +71,7 @@ func TestCommitsAreHeldBack(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 
 	alone := begin(t, e, TxOptions{})
-	alone.gate = e.gate.close(t.Context())
+	alone.gate = e.gate.Close(t.Context())
 	least := holdMost
 	for i := 0; i < 20 && least >= holdMost; i++ { // a busy machine may hold it up, but not each of so many
 		begun = time.Now()
@@ -79,7 +79,7 @@ func TestCommitsAreHeldBack(t *testing.T) {
 		least = min(least, time.Since(begun))
 	}
 	require.Less(t, least, holdMost)
-	e.gate.reopen(alone.gate)
+	e.gate.Reopen(alone.gate)
 	require.NoError(t, alone.Rollback())
 
 	e.keeper.mu.Unlock()
@@ -97,7 +97,7 @@ func TestHeldBackUntilEnough(t *testing.T) {
 		e.excess.past.Store(e.opts.RedoLimit)
 		done := make(chan error, 1)
 		go func() { done <- e.hold(held) }()
-		require.Eventually(t, func() bool { return e.excess.held.count.Load() == 1 || len(done) == 1 }, patience, 100*time.Microsecond)
+		require.Eventually(t, func() bool { return e.excess.held.Any() || len(done) == 1 }, patience, 100*time.Microsecond)
 		begun := time.Now()
 		require.NoError(t, e.withBaton(func() error {
 			e.noteRedo()

@@ -196,7 +196,7 @@ func (e *Engine) flushDue() bool {
 	tree := e.sizes()
 	dirty := tree.dirty
 	crowded := tree.memory >= e.opts.MemoryLimit/2 && dirty >= e.opts.MemoryLimit/worthFlushing // else readers hold it
-	redo := e.redoBytes.since()
+	redo := e.redoBytes.Since()
 	if crowded || redo+e.waiting() >= e.redoLimit() || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
@@ -212,7 +212,7 @@ func (e *Engine) growthDue() bool {
 	if p := &e.pending; p.aside.Load() != nil || len(p.ops) > 0 && !p.ascend { // not a load in order, and not all that is in the redo is dirty yet
 		return false
 	}
-	redo, tree := e.redoBytes.sinceBase(), e.sizes()
+	redo, tree := e.redoBytes.SinceBase(), e.sizes()
 	dirty := tree.dirty
 	return e.batchOps >= deferOps && redo >= e.redoLimit()/growthLimit && dirty >= redo/2 && dirty <= redo+redo/4 &&
 		tree.must*logstore.PageSize >= dirty-dirty/4
@@ -465,8 +465,8 @@ func (e *Engine) flush() error {
 		}
 		f := e.pages.StartFlush(e.store.CloseGroup(), e.records)
 		if f == nil {
-			e.redoBytes.base(e.pages.Base())
-			e.redoBytes.start(e.pages.RedoStart())
+			e.redoBytes.Base(e.pages.Base())
+			e.redoBytes.Start(e.pages.RedoStart())
 			e.noteRedo() // commits may wait for that, too
 			return nil
 		}
@@ -490,12 +490,12 @@ func (e *Engine) flush() error {
 // finishFlush carries a flush through whose base is all up to now. Baton holder; between, which may lay the baton down if the caller
 // holds keeper.mu, calls what does not need it.
 func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error {
-	e.redoBytes.base(f.Base())
+	e.redoBytes.Base(f.Base())
 	e.noteRedo() // commits need not wait for what goes with this flush
 	if err := e.writeFlush(f, between); err != nil {
 		return e.store.Fail(err)
 	}
-	e.redoBytes.start(e.pages.RedoStart())
+	e.redoBytes.Start(e.pages.RedoStart())
 	e.noteRedo()
 	e.layered = e.layered && e.pages.RedoStart() < e.pages.Base()
 	e.keeper.installed.Store(e.applied.Load() + 1)

@@ -65,12 +65,12 @@ func TestSetsAreHandedOn(t *testing.T) {
 				return err
 			}
 			e.reclaim()
-			require.LessOrEqual(t, len(e.sets), keptSets)
-			for _, set := range e.sets {
+			require.LessOrEqual(t, len(e.sets.leaders), keptSets)
+			for _, set := range e.sets.leaders {
 				require.Zero(t, set.Len())
 				require.LessOrEqual(t, set.Bytes(), int64(keptBytes))
 			}
-			for _, s := range e.spent {
+			for _, s := range e.sets.spent {
 				nodes = append(nodes, s.node)
 			}
 			return nil
@@ -80,16 +80,16 @@ func TestSetsAreHandedOn(t *testing.T) {
 	besideOther := func(n, size int) {
 		other := begin(t, e, TxOptions{}) // it may look at all that is committed meanwhile
 		write(n, size)
-		require.Len(t, e.spent, n)
+		require.Len(t, e.sets.spent, n)
 		require.NoError(t, other.Rollback())
 	}
 	write(5*reclaimBatches, 10)
-	require.Empty(t, e.spent)
-	require.Empty(t, e.sets)
+	require.Empty(t, e.sets.spent)
+	require.Empty(t, e.sets.leaders)
 	require.Nil(t, e.list.Head().Value.set)
 	besideOther(5*reclaimBatches, 10)
 	require.Empty(t, look())
-	require.Len(t, e.sets, keptSets)
+	require.Len(t, e.sets.leaders, keptSets)
 	require.Nil(t, e.list.Head().Value.set)
 	write(5*reclaimBatches, 2*keptBytes)
 	look()
@@ -98,7 +98,7 @@ func TestSetsAreHandedOn(t *testing.T) {
 	}
 	besideOther(5*reclaimBatches, 10)
 	require.Empty(t, look())
-	require.NotEmpty(t, e.sets)
+	require.NotEmpty(t, e.sets.leaders)
 }
 
 // TestKeptSetIsNotSeen: who may look at a committed set finds it as it was committed, whenever he began.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 
+	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -52,13 +54,13 @@ func (v *largeValue) put(key []byte) error {
 	if err != nil {
 		return err
 	}
-	list := int64(refKeyLen(key)) + logstore.ListBytes(len(extents))
+	list := int64(btree.RunKeyLen(key)) + logstore.ListBytes(len(extents))
 	if list > tx.e.store.MaxRun() {
 		return errSegmentTooSmall
 	}
 	tx.large = append(tx.large, v.private)
 	v.private = nil
-	tx.set.PutRef(key, ValueRef{Len: v.length, Extents: extents})
+	tx.set.PutRef(key, writeset.ValueRef{Len: v.length, Extents: extents})
 	return tx.changed()
 }
 
@@ -81,7 +83,7 @@ const (
 // transaction it must return an error.
 func (tx *Tx) PutReader(key []byte, r io.Reader, likely int64) error {
 	key = bytes.Clone(key) // r may change it
-	run := max(tx.e.store.MaxRun()-int64(refKeyLen(key)), 0)
+	run := max(tx.e.store.MaxRun()-int64(btree.RunKeyLen(key)), 0)
 	buf := make([]byte, min(max(likely, firstReadBytes), run)+1) // one more, to see the end
 	n := 0
 	for {

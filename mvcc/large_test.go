@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore/vfs"
 )
 
@@ -43,7 +44,7 @@ func TestLargeCommitsLeaveTheList(t *testing.T) {
 			require.NoError(t, small.Put([]byte("many00777"), nil))
 			large := begin(t, e, TxOptions{})
 			putMany(t, large, 2000, "value")
-			require.Equal(t, name == "in layers", large.set.spill != nil)
+			require.Equal(t, name == "in layers", large.set.Spilled() != nil)
 			require.NoError(t, large.Commit())
 			for range 3 { // the newest commit stays in the list
 				put(t, e, "other", "")
@@ -144,7 +145,8 @@ func TestSlicesOfLayersStay(t *testing.T) {
 	tx := begin(t, e, TxOptions{})
 	type held struct{ slice, copied []byte }
 	var slices []held
-	for i := 0; tx.set == nil || tx.set.spill == nil || len(tx.set.spill.retired) == 0; i++ {
+	layers, given, merged := 0, false, false
+	for i := 0; !merged; i++ {
 		require.Less(t, i, 100_000, "nothing was merged")
 		value := bytes.Repeat([]byte{byte(i), byte(i >> 8)}, 20+i%30)
 		if i%50 == 0 {
@@ -164,7 +166,12 @@ func TestSlicesOfLayersStay(t *testing.T) {
 				v, err := c.Value()
 				require.NoError(t, err)
 				slices = append(slices, held{v, bytes.Clone(v)}, held{c.Key(), at})
+				given = true
 			}
+		}
+		if s := tx.set.Spilled(); s != nil {
+			merged = given && len(s.Layers()) < layers
+			layers = len(s.Layers())
 		}
 	}
 	for i := range 20 {
@@ -192,7 +199,7 @@ func TestLargeSerializableCommit(t *testing.T) {
 			putMany(t, large, 70, value)
 			slots := map[*atomic.Uint64]bool{} // keys that share one would seem to conflict
 			for i := range 70 {
-				slots[e.lastOf(HashKey(fmt.Appendf(nil, "many%05d", i)))] = true
+				slots[e.writes.Of(writeset.HashKey(fmt.Appendf(nil, "many%05d", i)))] = true
 			}
 			require.NoError(t, large.spill(true))
 			require.NoError(t, e.store.SyncPrivate())
@@ -200,7 +207,7 @@ func TestLargeSerializableCommit(t *testing.T) {
 			require.NoError(t, err)
 			small := begin(t, e, TxOptions{})
 			for i := 0; small.Written() <= deferOps; i++ { // a batch that need not be merged at once
-				if key := fmt.Appendf(nil, "small%05d", i); !slots[e.lastOf(HashKey(key))] {
+				if key := fmt.Appendf(nil, "small%05d", i); !slots[e.writes.Of(writeset.HashKey(key))] {
 					require.NoError(t, small.Put(key, nil))
 				}
 			}

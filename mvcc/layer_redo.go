@@ -1,17 +1,13 @@
 package mvcc
 
 import (
-	"bytes"
 	"cmp"
-	"fmt"
-	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
-
-// errHasLayers is what readRedo returns for a stream with layers.
-var errHasLayers = fmt.Errorf("%w: with layers", errRedo)
 
 // redoWithLayers redoes the record groups behind the redo start if some of them list layers: what lies between those is sorted by key and
 // applied in pieces, and so is what the layers hold. A writing open that needs more memory than half the limit flushes as it goes, and
@@ -43,10 +39,10 @@ type layeredRedo struct {
 	e       *Engine
 	p       *pieces
 	ops     []btree.Op          // of groups without layers, not yet applied
-	layers  []*layer            // of the group at hand
+	layers  []*writeset.Layer   // of the group at hand
 	used    *logstore.UsedPages // pages that layers have
 	drops   []btree.Ref
-	old     map[btree.Ref]bool // values of groups up to the base: see newPendingRedo
+	old     map[btree.Ref]bool // values of groups up to the base: see overlay.NewTable
 	records int64
 }
 
@@ -67,7 +63,7 @@ func (r *layeredRedo) groups(rec *logstore.Recovery) error {
 				r.old[*ref] = true
 			}
 		}
-		r.e.redoBytes.add(int64(g.RedoPages()) * logstore.PageSize)
+		r.e.redoBytes.Add(int64(g.RedoPages()) * logstore.PageSize)
 	}
 	return r.applyOps()
 }
@@ -78,7 +74,7 @@ func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
 		return err
 	}
 	before, count := len(r.ops), uint64(0)
-	rerr := readGroupRedo(stream, g, func(op btree.Op) { r.ops = append(r.ops, op) }, func(x redoLayers) {
+	rerr := readGroupRedo(stream, g, func(op btree.Op) { r.ops = append(r.ops, op) }, func(x redo.Spilled) {
 		count++
 		if err == nil {
 			err = r.layer(x)
@@ -91,11 +87,11 @@ func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
 		return err
 	case count == 0:
 		if uint64(len(r.ops)-before) != g.Count {
-			return errRedo
+			return redo.ErrStream
 		}
 		return nil
 	case count != g.Count || len(r.ops) != before:
-		return errRedo
+		return redo.ErrStream
 	}
 	if err := r.applyOps(); err != nil {
 		return err
@@ -109,13 +105,13 @@ func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
 }
 
 // layer takes in what a record of layers says.
-func (r *layeredRedo) layer(x redoLayers) error {
-	if x.drop != nil {
-		r.drops = append(r.drops, *x.drop)
+func (r *layeredRedo) layer(x redo.Spilled) error {
+	if x.Drop != nil {
+		r.drops = append(r.drops, *x.Drop)
 		return nil
 	}
 	var all []logstore.Extent
-	for _, a := range x.layer {
+	for _, a := range x.Layer {
 		extents, err := r.e.store.UseListOnce(r.used, a)
 		if err != nil {
 			return err
@@ -123,7 +119,7 @@ func (r *layeredRedo) layer(x redoLayers) error {
 		r.drops = append(r.drops, layerRef(a, extents))
 		all = append(all, extents...)
 	}
-	l, err := openLayer(r.e.store, all)
+	l, err := writeset.OpenLayer(r.e.store, all)
 	if err == nil {
 		r.layers = append(r.layers, l)
 		r.e.recovery.Layers++
@@ -133,13 +129,10 @@ func (r *layeredRedo) layer(x redoLayers) error {
 
 // applyOps applies the ops at hand, of each key the last one. The values of the others are in the log and never get into the tree.
 func (r *layeredRedo) applyOps() error {
-	slices.SortStableFunc(r.ops, func(a, b btree.Op) int { return bytes.Compare(a.Key, b.Key) })
-	keep := r.ops[:0]
-	for i := range r.ops {
-		if i+1 == len(r.ops) || !bytes.Equal(r.ops[i].Key, r.ops[i+1].Key) {
-			keep = append(keep, r.ops[i])
-		} else if ref := r.ops[i].Ref; ref != nil && !r.old[*ref] {
-			r.p.batch.Drop(*ref)
+	keep, lost := sortOps(r.ops)
+	for _, ref := range lost {
+		if !r.old[ref] {
+			r.p.batch.Drop(ref)
 		}
 	}
 	r.records += int64(len(keep))
@@ -153,7 +146,7 @@ func (r *layeredRedo) applyOps() error {
 // flushed it, which it does at once.
 func (e *Engine) layeredOps(stream []byte) (ops []btree.Op, count uint64, err error) {
 	r := &layeredRedo{e: e, used: e.store.NewUsedPages()}
-	rerr := readRedoStream(stream, func(btree.Op) { err = errRedo }, func(x redoLayers) {
+	rerr := redo.Read(stream, func(btree.Op) { err = redo.ErrStream }, func(x redo.Spilled) {
 		count++
 		if err == nil {
 			err = r.layer(x)
@@ -162,14 +155,13 @@ func (e *Engine) layeredOps(stream []byte) (ops []btree.Op, count uint64, err er
 	if rerr != nil || err != nil {
 		return nil, 0, cmp.Or(rerr, err)
 	}
-	st := newStack(layerCursors(r.layers))
-	for ok := st.First(); ok; ok = st.Next() {
-		rec := &st.sources[st.winner()].(*layerCursor).rec
-		op := btree.Op{Key: st.Key(), Value: rec.value, Delete: rec.deletes()}
-		if ref, ok := rec.ref(); ok && !op.Delete {
+	m := writeset.MergeLayers(r.layers, nil)
+	for m.Next() {
+		op, ref, leads := m.Op()
+		if leads && !op.Delete {
 			op.Ref = &ref
 		}
 		ops = append(ops, op)
 	}
-	return ops, count, st.Err()
+	return ops, count, m.Err()
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -49,7 +50,7 @@ func (e *Engine) anyLogged() bool {
 func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 	p := &e.pending
 	if len(p.ops) == 0 {
-		p.copies.reset()
+		p.copies.Reset()
 	}
 	small := e.opBytes <= copyBytes
 	copied = true
@@ -59,15 +60,15 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 		op := &e.ops[i]
 		if stays && isLogged(op) {
 			e.logValue(g, op)
-			op.Key = p.copies.at(p.copies.add(op.Key), uint32(len(op.Key)))
+			op.Key = p.copies.Copy(op.Key)
 		} else if small {
-			b := p.copies.reserve(len(op.Key) + len(op.Value) + maxRedoRecord)
+			b := p.copies.Reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
 			from := len(b)
-			b = appendRedoOp(b, op)
-			p.copies.fill(b)
+			b = redo.AppendOp(b, op)
+			p.copies.Fill(b)
 			g.Append(b[from:])
 		} else {
-			e.scratch = appendRedo(e.scratch[:0], op)
+			e.scratch = redo.Append(e.scratch[:0], op)
 			g.Append(e.scratch)
 			copied = false
 		}
@@ -79,7 +80,7 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 
 // logValue logs a put whose value stays in the log, and has op refer to that.
 func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
-	head := binary.AppendUvarint(append(e.scratch[:0], redoLogged), uint64(len(op.Key)))
+	head := binary.AppendUvarint(append(e.scratch[:0], redo.Logged), uint64(len(op.Key)))
 	head = binary.AppendUvarint(head, uint64(len(op.Value)))
 	head = append(head, op.Key...)
 	e.scratch = head
@@ -167,7 +168,7 @@ func (e *Engine) moveLogged(segment uint32, reserve reservation) (room bool, err
 			continue
 		}
 		n := 0
-		_ = readRedoAt(body, func(op btree.Op, _, end int, logged bool) {
+		_ = redo.ReadAt(body, func(op btree.Op, _, end int, logged bool) {
 			if logged && masks[i]>>n&1 != 0 {
 				found = append(found, loggedRecord{op.Key, op.Value, logstore.PlaceOf(a, end-len(op.Value), n)})
 			}
@@ -191,11 +192,11 @@ func (e *Engine) moveLogged(segment uint32, reserve reservation) (room bool, err
 const moveLoggedAtOnce = 128
 
 func (e *Engine) moveSomeLogged(records []loggedRecord, reserve reservation) (room bool, err error) {
-	redo := int64(0)
+	size := int64(0)
 	for i := range records {
-		redo += int64(len(records[i].key) + len(records[i].value) + maxRedoRecord)
+		size += int64(len(records[i].key) + len(records[i].value) + redo.MaxRecord)
 	}
-	return e.moveRecords(2*redoPages(redo), len(records), reserve, func() error { return e.rewriteLogged(records) })
+	return e.moveRecords(2*redo.Pages(size), len(records), reserve, func() error { return e.rewriteLogged(records) })
 }
 
 func (e *Engine) rewriteLogged(records []loggedRecord) error {
@@ -252,12 +253,12 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 	}
 	e.publishNoted(e.pages.Seq(), e.records)
 	e.publishDurable()
-	e.cleaned.Add(uint64(redoPages(moved)))
+	e.cleaned.Add(uint64(redo.Pages(moved)))
 	return nil
 }
 
-// readGroupRedo is readRedoStream of a group's stream: puts whose values stay in the log refer to them.
-func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op), layers func(redoLayers)) error {
+// readGroupRedo is redo.Read of a group's stream: puts whose values stay in the log refer to them.
+func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op), layers func(redo.Spilled)) error {
 	var pages []logstore.ScannedPage // of the stream, from the one on where it is
 	values := 0
 	for _, p := range g.Pages {
@@ -268,14 +269,14 @@ func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op),
 	}
 	var err error
 	page, n := 0, 0 // where in the stream the first page begins, and logged values of it so far
-	rerr := readRedoAt(stream, func(op btree.Op, from, end int, logged bool) {
+	rerr := redo.ReadAt(stream, func(op btree.Op, from, end int, logged bool) {
 		if logged {
 			for len(pages) > 0 && from >= page+pages[0].BodyBytes() {
 				page, n = page+pages[0].BodyBytes(), 0
 				pages = pages[1:]
 			}
 			if len(pages) == 0 || n >= pages[0].Values || end > page+pages[0].BodyBytes() {
-				err = errRedo
+				err = redo.ErrStream
 				return
 			}
 			place := logstore.PlaceOf(pages[0].Addr, end-len(op.Value)-page, n)
@@ -290,7 +291,7 @@ func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op),
 	case rerr != nil:
 		return rerr
 	case err == nil && values != 0:
-		return errRedo
+		return redo.ErrStream
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 	"flashdbm/override"
@@ -191,11 +192,11 @@ func TestLoggedRedo(t *testing.T) {
 		return p[:logstore.BodySize]
 	}
 	logged := func(key string, n int) []byte {
-		r := appendRedo(nil, &btree.Op{Key: []byte(key), Value: make([]byte, n)})
-		r[0] = redoLogged
+		r := redo.Append(nil, &btree.Op{Key: []byte(key), Value: make([]byte, n)})
+		r[0] = redo.Logged
 		return r
 	}
-	inline := appendRedo(nil, &btree.Op{Key: []byte("i"), Value: []byte("inline")})
+	inline := redo.Append(nil, &btree.Op{Key: []byte("i"), Value: []byte("inline")})
 	group := func(values ...uint64) *logstore.ScannedGroup {
 		g := &logstore.ScannedGroup{}
 		for i, n := range values {
@@ -225,7 +226,7 @@ func TestLoggedRedo(t *testing.T) {
 		"fewer values than the page has": group(1, 1), "more values": group(3, 1), "values of another page": group(1, 2), "no page": group(2),
 	} {
 		_, err := read(stream, g)
-		require.ErrorIs(t, err, errRedo, name)
+		require.ErrorIs(t, err, redo.ErrStream, name)
 	}
 	// A page of two pages of the file, and one behind it.
 	span := append(logged("a", 2000), logged("b", 1900)...)
@@ -245,7 +246,7 @@ func TestLoggedRedo(t *testing.T) {
 		"a value across pages": group(2, 1, 1), "fewer": long(2, 2, 1), "more": long(2, 4, 1), "longer": long(3, 3, 1),
 	} {
 		_, err = read(span, g)
-		require.ErrorIs(t, err, errRedo, name)
+		require.ErrorIs(t, err, redo.ErrStream, name)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -99,12 +100,12 @@ func (e *Engine) moveRuns(segments map[uint32]bool, reserve reservation) (room b
 }
 
 func (e *Engine) moveSomeRuns(runs []placedRun, reserve reservation) (room bool, err error) {
-	var pages, redo int64
+	var pages, size int64
 	for i := range runs {
 		pages += logstore.RunReserve(runs[i].pages())
-		redo += int64(len(runs[i].key)) + maxRedoRecord
+		size += int64(len(runs[i].key)) + redo.MaxRecord
 	}
-	return e.moveRecords(pages+redoPages(redo), len(runs), reserve, func() error {
+	return e.moveRecords(pages+redo.Pages(size), len(runs), reserve, func() error {
 		if err := e.writeRedo(); err != nil { // of Buffered commits, which are older
 			return err
 		}
@@ -156,7 +157,7 @@ func (e *Engine) rewriteRuns(runs []placedRun) error {
 		ref.ID = g.Run(0, payload)
 		e.runs = append(e.runs, bornRun{ref.ID, int64(len(payload))})
 		e.ops = append(e.ops, btree.Op{Key: r.key, Ref: &ref})
-		e.redo = appendRedo(e.redo, &e.ops[len(e.ops)-1])
+		e.redo = redo.Append(e.redo, &e.ops[len(e.ops)-1])
 		pages += r.pages()
 	}
 	if len(e.ops) == 0 {

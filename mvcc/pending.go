@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
+	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/override"
@@ -36,19 +38,19 @@ type pending struct {
 
 	// The rest belongs to the baton holder.
 	ops     []btree.Op
-	ascend  bool  // their keys do, from batch to batch too
-	copies  arena // redo records of small batches, in which their ops have their keys and values
+	ascend  bool           // their keys do, from batch to batch too
+	copies  writeset.Arena // redo records of small batches, in which their ops have their keys and values
 	batches []pendingBatch
 	bytes   int64 // of keys and values
 	err     error // of the merge that failed
 	pins    []uint64
-	sorter  sorter // of the merge under way, if there is one
-	noAside int    // how many are about to need the tree: none begins
+	sorter  overlay.Sorter // of the merge under way, if there is one
+	noAside int            // how many are about to need the tree: none begins
 
 	asideFrom   int        // ops that are merged aside at least; never changed
 	asideAt     int        // ops from which on that is tried
 	spareOps    []btree.Op // for what comes when these are merged aside
-	spareCopies arena
+	spareCopies writeset.Arena
 }
 
 type pendingBatch struct {
@@ -206,28 +208,34 @@ func (p *pending) drop(batches, ops int) {
 	clear(p.ops[rest:])
 	p.ops = p.ops[:rest]
 	if p.asideAt = p.asideFrom; rest == 0 {
-		p.copies.reset()
+		p.copies.Reset()
 	}
 	p.batches = append(p.batches[:0], p.batches[batches:]...)
 	for i := range p.batches {
 		p.batches[i].end -= ops
 	}
 	if cap(p.ops) > 2*pendingOps && rest == 0 { // a large transaction
-		p.ops, p.sorter = nil, sorter{}
+		p.ops, p.sorter = nil, overlay.Sorter{}
 	}
 }
 
 // mergeOps brings the ops of one batch, or of several, into the tree as of seq.
 func (e *Engine) mergeOps(seq uint64, ops []btree.Op, several bool) error {
-	pages := e.pages.Begin(seq)
-	if several && !e.pending.ascend {
-		ops = e.pending.sorter.sort(ops, pages.Drop)
+	pages, records := e.pages.Begin(seq), e.records
+	apply := func(ops []btree.Op) error {
+		r, err := btree.Apply(pages, override.Root, ops)
+		records += r.Added
+		return err
 	}
-	r, err := btree.Apply(pages, override.Root, ops)
+	var err error
+	if several && !e.pending.ascend {
+		err = e.pending.sorter.Sorted(ops, pages.Drop, apply)
+	} else {
+		err = apply(ops)
+	}
 	if err != nil {
 		return err
 	}
-	e.pending.sorter.forget()
-	e.merged(seq, e.records+r.Added)
+	e.merged(seq, records)
 	return nil
 }

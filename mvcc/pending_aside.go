@@ -89,10 +89,12 @@ func (e *Engine) beginAside() bool {
 		defer close(m.done)
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		defer e.protect(&m.err)
-		r, err := btree.Apply(pages, override.Root, p.sorter.sort(m.ops, pages.Drop))
-		p.sorter.forget()
+		m.err = p.sorter.Sorted(m.ops, pages.Drop, func(ops []btree.Op) error {
+			r, err := btree.Apply(pages, override.Root, ops)
+			m.added = r.Added
+			return err
+		})
 		clear(m.ops)
-		m.added, m.err = r.Added, err
 	}()
 	return true
 }
@@ -137,7 +139,7 @@ func (e *Engine) settleAside() {
 	}
 	<-m.done
 	p.aside.Store(nil)
-	p.spareCopies.reset()
+	p.spareCopies.Reset()
 	if cap(m.ops) <= 2*pendingOps {
 		p.spareOps = m.ops[:0]
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/internal/commit"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
@@ -53,7 +54,7 @@ func TestPendingCount(t *testing.T) {
 	put(t, e, "a", "1")
 	put(t, e, "b", "1")
 	late := begin(t, e, TxOptions{ReadOnly: true})
-	for i := range recordsSlots + 1 {
+	for i := range commit.Remembered + 1 {
 		put(t, e, fmt.Sprint(i), "1")
 		_, err := e.Exists([]byte("a")) // a merge each
 		require.NoError(t, err)
@@ -110,25 +111,6 @@ func TestPendingIsBounded(t *testing.T) {
 			require.EqualValues(t, all*deferOps, n)
 		}
 	}
-}
-
-// TestSortedIsForgotten: what the merge of a large batch leaves behind does not cost the small ones that follow.
-func TestSortedIsForgotten(t *testing.T) {
-	e := newEngine(t, Options{Durability: Durable, Manual: true})
-	for i := range 2 {
-		tx := begin(t, e, TxOptions{})
-		for j := range 2 * deferOps {
-			require.NoError(t, tx.Put(fmt.Appendf(nil, "%04d", (7919*j+i)%10000), []byte("value")))
-		}
-		require.NoError(t, tx.Commit())
-	}
-	require.True(t, e.Pending())
-	_, err := e.Len()
-	require.NoError(t, err)
-	put(t, e, "key", "value") // merges
-	require.False(t, e.Pending())
-	require.NotZero(t, cap(e.pending.sorter.ops), "nothing was sorted")
-	require.Empty(t, e.pending.sorter.ops)
 }
 
 // TestSyncLeavesPending: Sync writes and syncs what is pending without merging it, and a power cut leaves it.
@@ -243,15 +225,15 @@ func TestSpentSetsAreBounded(t *testing.T) {
 				require.NoError(t, tx.Commit())
 			}
 			var kept int64
-			for _, s := range e.spent {
+			for _, s := range e.sets.spent {
 				kept += s.node.Value.set.Bytes()
 			}
 			require.LessOrEqual(t, kept, int64(keepSpent))
-			require.Equal(t, kept, e.spentBytes)
+			require.Equal(t, kept, e.sets.bytes)
 			require.Equal(t, "0", get(t, held, "00000"))
 			require.NoError(t, held.Rollback())
 			e.reclaim()
-			require.Zero(t, e.spentBytes)
+			require.Zero(t, e.sets.bytes)
 		}
 	}
 }

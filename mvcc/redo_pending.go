@@ -1,14 +1,12 @@
 package mvcc
 
 import (
-	"bytes"
-	"cmp"
 	"runtime/debug"
-	"slices"
 	"sync/atomic"
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -37,87 +35,14 @@ const (
 
 // pendingRedo is what Open has left to redo. It does not change, but for the count.
 type pendingRedo struct {
+	*overlay.Table
 	e       *Engine
-	ops     []btree.Op // in the order of their commits
-	order   []redoKey  // of those that count, by key, each key once
-	prefix  []byte     // that all keys share
-	lost    []btree.Ref
-	applied atomic.Int64 // how many of order have been handed to the tree
-}
-
-// redoKey names an op by its index. Almost always its head, the first bytes of the key behind the shared prefix, is all that sorting and
-// searching look at.
-type redoKey struct {
-	head  uint64
-	index uint32
-}
-
-// newPendingRedo orders ops by key; of several of a key the last one counts. The runs of the others are in the log and never get into
-// the tree; if they are of the first ops, of groups up to the base, either the flush with that base listed them as dead, or the tree has
-// them and the merge will drop them.
-func newPendingRedo(e *Engine, ops []btree.Op, old int) *pendingRedo {
-	r := &pendingRedo{e: e, ops: ops, prefix: sharedPrefix(ops)}
-	order := make([]redoKey, len(ops))
-	for i := range ops {
-		order[i] = redoKey{headOf(ops[i].Key, len(r.prefix)), uint32(i)}
-	}
-	slices.SortFunc(order, func(a, b redoKey) int {
-		if a.head != b.head {
-			return cmp.Compare(a.head, b.head)
-		}
-		return cmp.Or(bytes.Compare(ops[a.index].Key, ops[b.index].Key), cmp.Compare(a.index, b.index))
-	})
-	r.order = order[:0]
-	for i, k := range order {
-		op := &ops[k.index]
-		if i+1 == len(order) || k.head != order[i+1].head || !bytes.Equal(op.Key, ops[order[i+1].index].Key) {
-			r.order = append(r.order, k)
-		} else if op.Ref != nil && int(k.index) >= old {
-			r.lost = append(r.lost, *op.Ref)
-		}
-	}
-	return r
-}
-
-// sharedPrefix returns the bytes that all keys begin with.
-func sharedPrefix(ops []btree.Op) (prefix []byte) {
-	for i := range ops {
-		if i == 0 {
-			prefix = ops[0].Key
-		}
-		prefix = prefix[:commonPrefix(prefix, ops[i].Key)]
-	}
-	return prefix
-}
-
-// find returns what the redo says of a key, nil if nothing. Any goroutine.
-func (r *pendingRedo) find(key []byte) *btree.Op {
-	if r == nil || !bytes.HasPrefix(key, r.prefix) {
-		return nil
-	}
-	head := headOf(key, len(r.prefix))
-	low, high := 0, len(r.order)
-	for low < high { // slices.BinarySearchFunc would have the caller's key allocated
-		mid := int(uint(low+high) >> 1)
-		k := r.order[mid]
-		o := cmp.Compare(k.head, head)
-		if o == 0 {
-			if o = bytes.Compare(r.ops[k.index].Key, key); o == 0 {
-				return &r.ops[k.index]
-			}
-		}
-		if o < 0 {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return nil
+	applied atomic.Int64 // how many of its ops have been handed to the tree
 }
 
 // get looks a record up at redoSeq while the redo is pending. Any goroutine that is registered there.
 func (r *pendingRedo) get(key []byte) (f found, ok bool, err error) {
-	if op := r.find(key); op != nil {
+	if op := r.Find(key); op != nil {
 		return found{redone: op}, !op.Delete, nil
 	}
 	base := r.e.pages.At(baseSeq)
@@ -163,19 +88,16 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 // pages bounds the pages that the redo takes if space is scarce: the leaves that its keys are in, and what new records may need. It is 0
 // where there is plenty.
 func (r *pendingRedo) pages() (int64, error) {
-	e, bytes := r.e, int64(0)
-	for i := range r.ops {
-		bytes += int64(len(r.ops[i].Key) + len(r.ops[i].Value))
-	}
-	grown := bytes/splitBytes + 1
-	if e.opts.Store.ReadOnly || !e.scarce(int64(len(r.order))+grown) {
+	e := r.e
+	grown := r.Bytes()/splitBytes + 1
+	if e.opts.Store.ReadOnly || !e.scarce(int64(r.Len())+grown) {
 		return 0, nil
 	}
 	base := e.pages.At(baseSeq)
 	var last logstore.PageID
 	leaves := int64(0)
-	for _, k := range r.order {
-		leaf, err := btree.Leaf(&base, override.Root, r.ops[k.index].Key)
+	for i := range r.Len() {
+		leaf, err := btree.Leaf(&base, override.Root, r.At(i).Key)
 		if err != nil {
 			return 0, err
 		}
@@ -189,23 +111,22 @@ func (r *pendingRedo) pages() (int64, error) {
 // apply merges the redo into the tree, as one batch. Only Close of a read-only engine, which has no use for it, cuts it short.
 func (r *pendingRedo) apply(p *pieces) error {
 	e := r.e
-	for _, ref := range r.lost {
+	for _, ref := range r.Lost() {
 		p.batch.Drop(ref)
 	}
 	if !e.opts.Manual {
 		stop := r.touchAhead()
 		defer stop()
 	}
-	ops := make([]btree.Op, 0, min(len(r.order), e.pieceOps(), redoAtOnce))
-	for rest := r.order; len(rest) > 0; {
+	ops := make([]btree.Op, 0, min(r.Len(), e.pieceOps(), redoAtOnce))
+	for next := 0; next < r.Len(); {
 		if e.opts.Store.ReadOnly && e.ending.Load() {
 			return ErrClosed
 		}
 		ops = ops[:0]
-		for _, k := range rest[:min(len(rest), cap(ops))] {
-			ops = append(ops, r.ops[k.index])
+		for ; next < r.Len() && len(ops) < cap(ops); next++ {
+			ops = append(ops, *r.At(next))
 		}
-		rest = rest[len(ops):]
 		r.applied.Add(int64(len(ops)))
 		if err := p.apply(ops); err != nil {
 			return err
@@ -226,7 +147,7 @@ func (r *pendingRedo) touchAhead() (stop func()) {
 		defer e.guard(&fault)
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		snap := e.pages.At(baseSeq)
-		for i := redoAtOnce; i < len(r.order); i++ {
+		for i := redoAtOnce; i < r.Len(); i++ {
 			if i%256 == 0 {
 				i = max(i, int(r.applied.Load())) // overtaken
 				select {
@@ -235,8 +156,8 @@ func (r *pendingRedo) touchAhead() (stop func()) {
 				default:
 				}
 			}
-			if i < len(r.order) {
-				_, _, _ = btree.Get(&snap, override.Root, r.ops[r.order[i].index].Key)
+			if i < r.Len() {
+				_, _, _ = btree.Get(&snap, override.Root, r.At(i).Key)
 			}
 		}
 	}()

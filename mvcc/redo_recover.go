@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
 
@@ -24,7 +26,7 @@ func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*pendingRedo, error) 
 		var ops []btree.Op
 		var old int
 		if ops, old, err = e.readGroups(rec); err == nil && len(ops) > 0 {
-			p = newPendingRedo(e, ops, old)
+			p = &pendingRedo{Table: overlay.NewTable(ops, old), e: e}
 		}
 		e.recovery.Steps.Sort = time.Since(begin)
 	}()
@@ -39,11 +41,11 @@ func (e *Engine) startRedo(p *pendingRedo) error {
 	if p == nil {
 		return nil
 	}
-	e.recovery.Records = int64(len(p.ops))
+	e.recovery.Records = int64(p.All())
 	e.pending.redo.Store(p)
 	e.show(redoSeq)
 	e.durable.Store(redoSeq)
-	if e.redoneBehind(len(p.ops)) {
+	if e.redoneBehind(p.All()) {
 		return nil
 	}
 	if err := e.mergeFor(redoSeq); err != nil {
@@ -56,9 +58,9 @@ func (e *Engine) startRedo(p *pendingRedo) error {
 func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, err error) {
 	base, start := e.pages.Base(), e.pages.RedoStart()
 	var pages, count int
-	redo := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > start }
+	due := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > start }
 	for i := range rec.Groups {
-		if g := &rec.Groups[i]; redo(g) {
+		if g := &rec.Groups[i]; due(g) {
 			pages += g.RedoPages()
 			count += int(min(g.Count, uint64(g.RedoPages())*logstore.PageSize))
 		}
@@ -67,7 +69,7 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 	ops = make([]btree.Op, 0, min(count, pages*logstore.PageSize/16))
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
-		if !redo(g) {
+		if !due(g) {
 			continue
 		}
 		from, before := len(bodies), len(ops)
@@ -80,12 +82,12 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 			return nil, 0, err
 		}
 		if uint64(len(ops)-before) != g.Count {
-			return nil, 0, errRedo
+			return nil, 0, redo.ErrStream
 		}
 		if g.No <= base {
 			old = len(ops)
 		}
-		e.redoBytes.add(int64(g.RedoPages()) * logstore.PageSize)
+		e.redoBytes.Add(int64(g.RedoPages()) * logstore.PageSize)
 	}
 	return ops, old, nil
 }

@@ -11,7 +11,7 @@ package mvcc
 // replacesOnly reports whether all that the transaction writes are values that are no longer than those that there are, and deletions. It
 // reads the tree, so it is asked only where the file is full. The transaction's own snapshot is given up by then.
 func (e *Engine) replacesOnly(tx *Tx) (same bool, err error) {
-	if tx.set.spill != nil || len(tx.large) > 0 {
+	if tx.set.Spilled() != nil || len(tx.large) > 0 {
 		return false, nil
 	}
 	for w := range tx.set.All() {

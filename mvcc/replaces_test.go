@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/writeset"
 )
 
 // TestReplacesOnly: only deletions and values that are no longer than what is there are taken for replacements.
@@ -13,16 +15,16 @@ func TestReplacesOnly(t *testing.T) {
 	require.NoError(t, e.WriteOne([]byte("b"), nil, false))
 	for _, c := range []struct {
 		name string
-		do   func(w *WriteSet)
+		do   func(w *writeset.Set)
 		want bool
 	}{
-		{"the same length", func(w *WriteSet) { w.Put([]byte("a"), []byte("five")) }, true},
-		{"shorter", func(w *WriteSet) { w.Put([]byte("a"), nil) }, true},
-		{"longer", func(w *WriteSet) { w.Put([]byte("a"), []byte("longer")) }, false},
-		{"an empty key that is not there", func(w *WriteSet) { w.Put([]byte("c"), nil) }, false},
-		{"deleted, there or not", func(w *WriteSet) { w.Delete([]byte("a")); w.Delete([]byte("c")) }, true},
-		{"one of several is new", func(w *WriteSet) { w.Put([]byte("a"), nil); w.Put([]byte("b"), nil); w.Put([]byte("c"), nil) }, false},
-		{"all of several are there", func(w *WriteSet) { w.Put([]byte("a"), nil); w.Put([]byte("b"), nil); w.Delete([]byte("c")) }, true},
+		{"the same length", func(w *writeset.Set) { w.Put([]byte("a"), []byte("five")) }, true},
+		{"shorter", func(w *writeset.Set) { w.Put([]byte("a"), nil) }, true},
+		{"longer", func(w *writeset.Set) { w.Put([]byte("a"), []byte("longer")) }, false},
+		{"an empty key that is not there", func(w *writeset.Set) { w.Put([]byte("c"), nil) }, false},
+		{"deleted, there or not", func(w *writeset.Set) { w.Delete([]byte("a")); w.Delete([]byte("c")) }, true},
+		{"one of several is new", func(w *writeset.Set) { w.Put([]byte("a"), nil); w.Put([]byte("b"), nil); w.Put([]byte("c"), nil) }, false},
+		{"all of several are there", func(w *writeset.Set) { w.Put([]byte("a"), nil); w.Put([]byte("b"), nil); w.Delete([]byte("c")) }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tx := begin(t, e, TxOptions{})

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/writeset"
 )
 
 // TestCutAfterTheTable: while the table of last writes is being written for a batch, the list still has the whole batch. The batch has a
@@ -21,7 +23,7 @@ func TestCutAfterTheTable(t *testing.T) {
 		require.NoError(t, tx.Put([]byte("key"), nil))
 
 		first := fmt.Appendf(nil, "%d/%d", round, 0)
-		entered := e.lastOf(HashKey(first))
+		entered := e.writes.Of(writeset.HashKey(first))
 		before := entered.Load()
 		release := e.HoldBaton()
 		ends := make(chan error, 3)
@@ -109,12 +111,12 @@ func TestUntoldConflicts(t *testing.T) {
 		seq = e.applied.Load()
 		n := 0
 		for i := range many {
-			if e.lastOf(HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
+			if e.writes.Of(writeset.HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
 				n++
 			}
 		}
 		require.True(t, n == 0 || n == many)
-		require.Equal(t, n == 0, e.untold.Load() == seq)
+		require.Equal(t, n == 0, e.writes.Untold() == seq)
 		return seq, n > 0
 	}
 	change := func(key string) *Tx {
@@ -163,24 +165,24 @@ func TestUntoldConflicts(t *testing.T) {
 func TestToldLate(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
-	before := e.untold.Load()
+	before := e.writes.Untold()
 	release := e.HoldBaton()
 	n := &commitNode{}
-	n.Value.set = &WriteSet{}
+	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)
 	e.nodes = append(e.nodes, n)
 	committer := begin(t, e, TxOptions{})
 	n.Value.tx = committer
 	seq := e.applied.Load() + 1
-	last := e.lastOf(HashKey([]byte("k")))
+	last := e.writes.Of(writeset.HashKey([]byte("k")))
 	e.tell(seq)
-	require.Equal(t, seq, e.untold.Load())
+	require.Equal(t, seq, e.writes.Untold())
 	require.Less(t, last.Load(), seq)
 	require.True(t, e.tellLate(seq))
-	require.Equal(t, seq, e.untold.Load(), "nobody came")
+	require.Equal(t, seq, e.writes.Untold(), "nobody came")
 	late := begin(t, e, TxOptions{})
 	require.False(t, e.tellLate(seq))
-	require.Equal(t, before, e.untold.Load())
+	require.Equal(t, before, e.writes.Untold())
 	require.Equal(t, seq, last.Load())
 	e.nodes = e.nodes[:0]
 	release()
@@ -194,7 +196,7 @@ func TestToldAtAnyTime(t *testing.T) {
 	put(t, e, "k", "")
 	release := e.HoldBaton()
 	n := &commitNode{}
-	n.Value.set = &WriteSet{}
+	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)
 	e.nodes = append(e.nodes, n)
 	beaten := begin(t, e, TxOptions{})
@@ -203,7 +205,7 @@ func TestToldAtAnyTime(t *testing.T) {
 	for i := range 100 { // it takes longer to look for
 		require.NoError(t, beaten.Put(fmt.Appendf(nil, "other%d", i), nil))
 	}
-	before, seq, last := e.untold.Load(), beaten.Snapshot()+1, e.lastOf(HashKey([]byte("k")))
+	before, seq, last := e.writes.Untold(), beaten.Snapshot()+1, e.writes.Of(writeset.HashKey([]byte("k")))
 
 	const rounds = 5_000
 	var noted, told atomic.Int64 // rounds
@@ -228,7 +230,7 @@ func TestToldAtAnyTime(t *testing.T) {
 	}()
 	for round := int64(1); round <= rounds; round++ {
 		e.tell(seq)
-		require.Equal(t, seq, e.untold.Load())
+		require.Equal(t, seq, e.writes.Untold())
 		from := looks.Load()
 		noted.Store(round)
 		for looks.Load() == from {
@@ -236,7 +238,7 @@ func TestToldAtAnyTime(t *testing.T) {
 		}
 		e.unpinned.enter() // somebody came
 		require.False(t, e.tellLate(seq))
-		require.Equal(t, before, e.untold.Load())
+		require.Equal(t, before, e.writes.Untold())
 		told.Store(round)
 		<-looked
 		e.unpinned.leave()

@@ -5,13 +5,14 @@ import (
 	"errors"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 	"flashdbm/override"
 )
 
 // readSet is what a serializable transaction has read: keys, present or absent, and ranges. At commit all of it must read the same in
 // the newest state as at the snapshot.
 type readSet struct {
-	keys    WriteSet // as deletes: an ordered set of keys
+	keys    writeset.Set // as deletes: an ordered set of keys
 	ranges  []*keyRange
 	counted bool // Len was read
 }
@@ -29,7 +30,7 @@ func (r *readSet) span() *keyRange {
 }
 
 // overlaps reports whether a commit's set changes anything that was read.
-func (r *readSet) overlaps(set *WriteSet) bool {
+func (r *readSet) overlaps(set *writeset.Set) bool {
 	if r.counted || r.keys.Intersects(set) {
 		return true
 	}
@@ -70,7 +71,7 @@ func (tx *Tx) unchanged(newest *override.Snapshot) (bool, error) {
 		return false, err
 	}
 	if tx.reads.counted {
-		if n := tx.e.recordsAt(newest.Seq()); n < 0 || n != tx.records {
+		if n := tx.e.counts.At(newest.Seq()); n < 0 || n != tx.records {
 			return false, nil
 		}
 	}

@@ -1,29 +1,20 @@
 package mvcc
 
-// takeSet returns an empty write set: one that an earlier transaction had, if there is one. A set that was pushed to the commit list may
-// still be looked at by resolvers; it comes back by way of spent.
-func (e *Engine) takeSet() *WriteSet {
-	if w, ok := e.setPool.Get().(*WriteSet); ok {
-		return w
-	}
-	return new(WriteSet)
-}
+import (
+	"sync"
 
-func (e *Engine) giveSet(w *WriteSet) {
-	e.emptySet(w)
-	e.setPool.Put(w)
-}
+	"flashdbm/internal/writeset"
+)
 
-func (e *Engine) emptySet(w *WriteSet) {
-	e.discharge(w)
-	w.Reset()
-}
-
-// handSet gives a leader who writes one record after the other a set for the next, without a way through the pool. Baton holder.
-func (e *Engine) handSet(tx *Tx) {
-	if last := len(e.sets) - 1; last >= 0 && tx.single && tx.kept.set == nil {
-		tx.kept.set, e.sets = e.sets[last], e.sets[:last]
-	}
+// sets are the write sets of transactions to come, and the budget of all. Any goroutine uses the budget and the pool; the rest, with the
+// methods that are not said to be for anybody, is the baton holder's.
+type sets struct {
+	budget  writeset.Budget
+	pool    sync.Pool       // of *writeset.Set, empty
+	_       [64]byte        // what follows is written all the time, and what precedes it is read
+	leaders []*writeset.Set // empty, for leaders
+	spent   []spentSet
+	bytes   int64 // of spent
 }
 
 // spentSet is a write set in the commit list. It is reused once the horizon has reached its Seq: a resolver looks only at commits above
@@ -41,43 +32,70 @@ type spentSet struct {
 // and values by itself.
 const keepSpent = 4 << 20
 
-// retire queues the sets of a finished batch. A committer of one record after the other who is alone has his back at once: the few lines
-// of one set stay in the nearest cache, those of many take turns there. Baton holder.
-func (e *Engine) retire(seq uint64, copied, alone bool) {
-	if own := &e.nodes[0].Value; alone && copied && own.tx.single && own.set.Bytes() <= keptBytes {
-		own.tx.kept.set, own.set = own.set, nil
-		e.emptySet(own.tx.kept.set)
-		return
+// take returns an empty write set: one that an earlier transaction had, if there is one. A set that was pushed to the commit list may
+// still be looked at by resolvers; it comes back by way of spent. Anybody.
+func (s *sets) take() *writeset.Set {
+	if w, ok := s.pool.Get().(*writeset.Set); ok {
+		return w
 	}
-	for _, n := range e.nodes {
-		set := n.Value.set
-		bytes := set.Bytes()
-		if e.spentBytes+bytes > keepSpent {
-			e.discharge(set)
-			continue
-		}
-		e.spentBytes += bytes
-		e.spent = append(e.spent, spentSet{n, seq, copied})
+	return new(writeset.Set)
+}
+
+// give takes a set back that nobody looks at. Anybody.
+func (s *sets) give(w *writeset.Set) {
+	s.empty(w)
+	s.pool.Put(w)
+}
+
+func (s *sets) empty(w *writeset.Set) {
+	s.budget.Discharge(w)
+	w.Reset()
+}
+
+// hand gives a leader who writes one record after the other a set for the next, without a way through the pool.
+func (s *sets) hand(tx *Tx) {
+	if last := len(s.leaders) - 1; last >= 0 && tx.single && tx.kept.set == nil {
+		tx.kept.set, s.leaders = s.leaders[last], s.leaders[:last]
 	}
 }
 
-// reuse gives back the sets that nobody needs any more. Baton holder.
-func (e *Engine) reuse(horizon uint64) {
-	n, merged := 0, e.pending.merged.Load()
-	for n < len(e.spent) && e.spent[n].seq <= horizon && (e.spent[n].copied || e.spent[n].seq <= merged) {
-		c := &e.spent[n].node.Value
+// retire queues the sets of a finished batch. A committer of one record after the other who is alone has his back at once: the few lines
+// of one set stay in the nearest cache, those of many take turns there.
+func (s *sets) retire(nodes []*commitNode, seq uint64, copied, alone bool) {
+	if own := &nodes[0].Value; alone && copied && own.tx.single && own.set.Bytes() <= keptBytes {
+		own.tx.kept.set, own.set = own.set, nil
+		s.empty(own.tx.kept.set)
+		return
+	}
+	for _, n := range nodes {
+		set := n.Value.set
+		bytes := set.Bytes()
+		if s.bytes+bytes > keepSpent {
+			s.budget.Discharge(set)
+			continue
+		}
+		s.bytes += bytes
+		s.spent = append(s.spent, spentSet{n, seq, copied})
+	}
+}
+
+// reuse takes back the sets that nobody needs any more: no reader is below the horizon, and the tree has all up to merged.
+func (s *sets) reuse(horizon, merged uint64) {
+	n := 0
+	for n < len(s.spent) && s.spent[n].seq <= horizon && (s.spent[n].copied || s.spent[n].seq <= merged) {
+		c := &s.spent[n].node.Value
 		set := c.set
 		c.set = nil // the node may be in memory for longer
-		e.spentBytes -= set.Bytes()
-		e.emptySet(set)
-		if len(e.sets) < keptSets && set.Bytes() <= keptBytes {
-			e.sets = append(e.sets, set)
+		s.bytes -= set.Bytes()
+		s.empty(set)
+		if len(s.leaders) < keptSets && set.Bytes() <= keptBytes {
+			s.leaders = append(s.leaders, set)
 		} else {
-			e.setPool.Put(set)
+			s.pool.Put(set)
 		}
 		n++
 	}
-	kept := copy(e.spent, e.spent[n:])
-	clear(e.spent[kept:])
-	e.spent = e.spent[:kept]
+	kept := copy(s.spent, s.spent[n:])
+	clear(s.spent[kept:])
+	s.spent = s.spent[:kept]
 }

@@ -2,15 +2,16 @@ package mvcc
 
 import (
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
 // kept is what a transaction has for its commit, and one of WriteOne leaves to the next that uses its memory, beside its place in the
 // registry.
 type kept struct {
-	wake  chan signal  // room for one; nobody is woken twice
-	set   *WriteSet    // empty; nil for none
-	nodes []commitNode // never pushed
+	wake  chan signal   // room for one; nobody is woken twice
+	set   *writeset.Set // empty; nil for none
+	nodes []commitNode  // never pushed
 }
 
 const (

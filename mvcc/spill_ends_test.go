@@ -27,7 +27,7 @@ func fill(t *testing.T, tx *Tx, prefix string, n int) {
 		require.NoError(t, tx.Put(key, value))
 	}
 	require.NoError(t, tx.Put([]byte(prefix+"large"), bytes.Repeat([]byte("large"), 60<<10)))
-	require.NotNil(t, tx.set.spill)
+	require.NotNil(t, tx.set.Spilled())
 }
 
 // privateSegments counts those off the chain: nothing commits values that need any here.
@@ -84,7 +84,7 @@ func TestSpillGivesBack(t *testing.T) {
 			}
 			require.NoError(t, e.Checkpoint())
 			require.Equal(t, before.ReservedBytes, e.store.SpaceStats().ReservedBytes)
-			require.Zero(t, e.budget.bytes.Load()-spentBytes(e))
+			require.Zero(t, chargedBytes(t, e))
 			require.NoError(t, e.Check(context.Background()))
 			put(t, e, "after", "works")
 		})

@@ -56,7 +56,7 @@ func deletesOnAFullFile(t *testing.T, rng *rand.Rand, long, each, segments int, 
 		for k := i; k < min(i+each, n); k++ {
 			require.NoError(t, tx.Delete(key(k)), "record %d of %d", k, n)
 		}
-		if tx.set.spill != nil {
+		if tx.set.Spilled() != nil {
 			spilled++
 		} else {
 			stayed++

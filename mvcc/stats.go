@@ -39,7 +39,7 @@ func (e *Engine) Stats() (Stats, error) {
 	defer slot.Release()
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Conflicts: e.conflicts.Load(),
-		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.budget.layers.Load(), Collapsed: e.budget.collapsed.Load(),
+		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.sets.budget.Layers(), Collapsed: e.sets.budget.Collapsed(),
 		OpenSnapshots: e.registry.Count() - 1,
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
@@ -53,8 +53,8 @@ func (e *Engine) Stats() (Stats, error) {
 			e.reclaimAll()
 		}
 		s.Commits, s.HeldBytes = e.commits, e.store.HeldBytes()
-		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.since(), e.recovery
-		if s.Records = e.recordsAt(slot.Seq()); s.Records < 0 {
+		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.Since(), e.recovery
+		if s.Records = e.counts.At(slot.Seq()); s.Records < 0 {
 			s.Records = e.records
 		}
 		return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 
+	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -43,7 +44,7 @@ func (e *Engine) partBytes() int64 { return cmp.Or(e.opts.PartBytes, partBytes) 
 // parts returns in how many parts what is dirty should be flushed; 1 is all at once. Baton holder.
 func (e *Engine) parts() int {
 	n := e.mayParts()
-	if n > 1 && e.redoBytes.since() >= mostBehind*e.redoLimit() {
+	if n > 1 && e.redoBytes.Since() >= mostBehind*e.redoLimit() {
 		return 1
 	}
 	if n > 1 && e.opts.PartBytes == 0 && e.growth.pages*logstore.PageSize*mustShare > e.sizes().dirty && e.allFits() {
@@ -72,7 +73,7 @@ func (e *Engine) noteGrowth() {
 	if e.pending.aside.Load() != nil {
 		return
 	}
-	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.total+e.waiting(), e.pending.merged.Load()
+	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.Total()+e.waiting(), e.pending.merged.Load()
 	if since := redo - g.redo; seq != g.seq && since >= e.redoLimit()/mostParts {
 		*g = growth{pages: (asked - g.asked - g.own) * e.redoLimit() / since, asked: asked, redo: redo, seq: seq}
 	}
@@ -90,7 +91,7 @@ func (e *Engine) uncounted(fn func() error) error {
 func (e *Engine) mayParts() int {
 	dirty, worth := e.sizes().dirty, e.partBytes()
 	least := 2 * worth
-	if e.redoBytes.since() > e.redoBytes.sinceBase() {
+	if e.redoBytes.Since() > e.redoBytes.SinceBase() {
 		least = worth / goOnShare
 	}
 	if dirty < least || e.layered || !e.store.RedoBefore() {
@@ -101,7 +102,7 @@ func (e *Engine) mayParts() int {
 
 // partDue reports whether the next of n parts should be flushed. Baton holder.
 func (e *Engine) partDue(n int) bool {
-	return n > 1 && e.redoBytes.sinceBase()+e.waiting() >= e.redoLimit()/int64(n+partsAhead)
+	return n > 1 && e.redoBytes.SinceBase()+e.waiting() >= e.redoLimit()/int64(n+partsAhead)
 }
 
 // firstPart reports whether the next part is the first behind a flush of all, of which it better takes the rest as well. Redo starts at the base of
@@ -121,7 +122,7 @@ func (e *Engine) sweepGrowth() int64 {
 	}
 	limit := e.redoLimit()
 	growth := limit / unevenShare
-	if left := limit - e.redoBytes.since(); left > 0 && e.pages.RedoStart() == e.keeper.allBase {
+	if left := limit - e.redoBytes.Since(); left > 0 && e.pages.RedoStart() == e.keeper.allBase {
 		growth += left + int64(float64(e.pages.DirtyBytes())*float64(left)/float64(limit))
 	}
 	return growth / logstore.PageSize
@@ -279,7 +280,7 @@ func (e *Engine) planPart(n int) (*override.Part, error) {
 // provideFor makes sure that a flush of so many pages has room. Baton holder.
 func (e *Engine) provideFor(pages int64) error {
 	e.rebalance(0)
-	missing := max(0, withMargin(pages)+redoPages(e.waiting())-e.held)
+	missing := max(0, withMargin(pages)+redo.Pages(e.waiting())-e.held)
 	err := e.store.Reserve(missing, true)
 	if err == nil {
 		e.held += missing

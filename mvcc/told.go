@@ -1,31 +1,14 @@
 package mvcc
 
-import "sync/atomic"
-
-// The table of last writes, hash(key) -> Seq, is for transactions that began before a batch and look for conflicts once it has left the
-// commit list. Where there is none such, the Seq of the batch is noted as untold instead: a store to a table that no cache holds takes
-// longer than a look at the registry.
-//
-// Invariants:
-//
-//  1. Of each batch that is cut from the list, or at which somebody may be registered, the table has all keys, or untold is not below its
-//     Seq.
-//  2. A transaction with a snapshot below untold has lost, as if two keys shared a place in the table.
-//  3. The note is taken back once the table has all keys, and who resolves looks at the note first, then at the table.
-//
-// So no conflict is missed, by the argument of lockfree.List: who misses the batch in the list finds the note, or finds it in the table. It
-// is for speed alone that the registry is looked at, and to invent few conflicts. The first look is before applied moves: who begins after
-// it, and before that, is found by the second look, and the note taken back once the table has the batch. Somebody who resolves in between,
-// or who came back to the registry meanwhile after waiting for admission, loses for nothing and tries again.
-
-// lastOf returns the place of a key's last Seq.
-func (e *Engine) lastOf(hash uint64) *atomic.Uint64 { return &e.last[hash&uint64(len(e.last)-1)] }
+// The baton holder tells those who may look for conflicts of each batch, by the table of last writes or by a note: see commit.LastWrites. It is
+// for speed alone that the registry is looked at, and to invent few conflicts. The first look is before applied moves: a transaction that
+// registers between that look and the move is found by the second one, and the note taken back once the table has the batch. One that
+// resolves in between, or that came back to the registry meanwhile after waiting for admission, loses for nothing and tries again.
 
 // tell tells of the batch at hand, before applied moves to its Seq. Baton holder.
 func (e *Engine) tell(seq uint64) {
 	if !e.besides(seq) {
-		e.told = e.untold.Load()
-		e.untold.Store(seq)
+		e.writes.Note(seq)
 		return
 	}
 	e.enterKeys(seq)
@@ -34,21 +17,21 @@ func (e *Engine) tell(seq uint64) {
 // tellLate tells of it those who came between the look at the registry and applied, and reports whether there was nobody: then nobody who
 // resolves looks at the batch or at those before any more. Baton holder.
 func (e *Engine) tellLate(seq uint64) (alone bool) {
-	if e.untold.Load() != seq {
+	if e.writes.Untold() != seq {
 		return false
 	}
 	if !e.besides(seq) {
 		return true
 	}
 	e.enterKeys(seq)
-	e.untold.Store(e.told)
+	e.writes.TakeBack()
 	return false
 }
 
 func (e *Engine) enterKeys(seq uint64) {
 	for _, n := range e.nodes {
 		for hash := range n.Value.set.Hashes {
-			e.lastOf(hash).Store(seq)
+			e.writes.Of(hash).Store(seq)
 		}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/commit"
+	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/override"
@@ -27,19 +29,18 @@ type Tx struct {
 	snap     override.Snapshot
 	seen     bool  // the tree has all that the snapshot shows; before that no page of it is looked at
 	records  int64 // in the tree at the snapshot; once seen, and unknown (-1) if the engine went on too far before
-	set      *WriteSet
+	set      *writeset.Set
 	reads    *readSet // serializable only
 	readAny  bool     // a key was read, or it was asked for: what is written is checked for conflicts
 	readOnly bool
-	gate     *closedGate
+	gate     *commit.Closed
 	ctx      context.Context // counts until the commit is resolved; nil for none
 	stayed   int64           // bytes of the set when it last stayed in memory for want of room
 	puts     int             // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
 	lent     map[logstore.Addr]bool // starts of those that readers were given for: they stay until the transaction ends
 	lease    *lease                 // of a transaction whose age is bounded, or whose beginning is traced; nil else
-	follower *Follower              // that began it, nil if none
-	renewed  int                    // how often the follower gave it another snapshot
+	renew    func() (*Tx, error)    // see RenewBy
 	spillErr error                  // of moving the write set out of memory
 	pushed   *commitNode            // in the commit list with the set, nil before
 	held     int64                  // pages reserved for the commit
@@ -76,7 +77,7 @@ func (e *Engine) begin(o TxOptions) (*Tx, error) {
 	tx.slot.Stamp(time.Now().UnixNano())
 	tx.snap = e.pages.At(tx.slot.Seq())
 	if e.pending.merged.Load() >= tx.slot.Seq() {
-		tx.seen, tx.records = true, e.recordsAt(tx.slot.Seq())
+		tx.seen, tx.records = true, e.counts.At(tx.slot.Seq())
 	}
 	if o.Serializable && !o.ReadOnly {
 		tx.reads = &readSet{}
@@ -99,7 +100,7 @@ func (tx *Tx) Expired() error {
 // value is larger than a run.
 func (tx *Tx) Get(key []byte) (value []byte, ok bool, err error) {
 	if tx.set != nil {
-		if en, ok, err := tx.written(key); ok || err != nil {
+		if en, ok, err := tx.set.Find(key); ok || err != nil {
 			tx.readAny = true
 			if err != nil {
 				return nil, false, err
@@ -118,7 +119,7 @@ func (tx *Tx) Get(key []byte) (value []byte, ok bool, err error) {
 // Has reports whether key has a value.
 func (tx *Tx) Has(key []byte) (bool, error) {
 	if tx.set != nil {
-		if en, ok, err := tx.written(key); ok || err != nil {
+		if en, ok, err := tx.set.Find(key); ok || err != nil {
 			tx.readAny = true
 			return err == nil && !en.Deleted, err
 		}
@@ -135,7 +136,7 @@ func (tx *Tx) see() error {
 	if err := tx.e.await(tx.Snapshot()); err != nil {
 		return err
 	}
-	tx.seen, tx.records = true, tx.e.recordsAt(tx.Snapshot())
+	tx.seen, tx.records = true, tx.e.counts.At(tx.Snapshot())
 	return nil
 }
 
@@ -173,28 +174,17 @@ func (tx *Tx) find(key []byte) (f found, ok bool, err error) {
 func (tx *Tx) Put(key, value []byte) error {
 	w := tx.writes()
 	tx.puts++
-	if int64(len(value)+int(refKeyLen(key))) > tx.e.store.MaxRun() {
+	if int64(len(value)+int(btree.RunKeyLen(key))) > tx.e.store.MaxRun() {
 		return tx.putLarge(key, value)
 	}
 	w.Put(key, value)
 	return tx.changed()
 }
 
-// written returns what the transaction has written of key, and whether it has.
-func (tx *Tx) written(key []byte) (en Entry, ok bool, err error) {
-	if tx.set.Len() > 0 {
-		en, ok = tx.set.Get(key)
-	}
-	if !ok && tx.set.spill != nil {
-		return tx.set.spill.get(key)
-	}
-	return en, ok, nil
-}
-
 // changed is called after each write of the transaction. The segments of a large value that was replaced are free at once, unless a reader
 // of it was handed out.
 func (tx *Tx) changed() error {
-	if old := tx.set.dropped; old != nil {
+	if old := tx.set.Dropped(); old != nil {
 		start := old.Extents[0].Addr
 		if i := slices.IndexFunc(tx.large, func(p *logstore.Private) bool { return p.Start() == start }); i >= 0 && !tx.lent[start] {
 			tx.large[i].Discard()
@@ -210,10 +200,10 @@ func (tx *Tx) Delete(key []byte) error {
 	return tx.changed()
 }
 
-func (tx *Tx) writes() *WriteSet {
+func (tx *Tx) writes() *writeset.Set {
 	if tx.set == nil {
 		if tx.set, tx.kept.set = tx.kept.set, nil; tx.set == nil {
-			tx.set = tx.e.takeSet()
+			tx.set = tx.e.sets.take()
 		}
 	}
 	return tx.set
@@ -235,20 +225,21 @@ func (tx *Tx) Len() (int64, error) {
 	if tx.Written() == 0 {
 		return n, nil
 	}
-	c := tx.set.cursor()
-	for ok := c.First(); ok; ok = c.Next() {
-		deleted := c.deletes()
-		_, there, err := btree.Get(&tx.snap, override.Root, c.Key())
+	err = tx.set.Each(func(key []byte, deleted bool) error {
+		_, there, err := btree.Get(&tx.snap, override.Root, key)
 		switch {
 		case err != nil:
-			return 0, err
 		case there && deleted:
 			n--
 		case !there && !deleted:
 			n++
 		}
+		return err
+	})
+	if err != nil {
+		return 0, err
 	}
-	return n, c.Err()
+	return n, nil
 }
 
 // counted returns the number of records in the snapshot.
@@ -274,8 +265,8 @@ func (tx *Tx) Written() int {
 		return 0
 	}
 	n := tx.set.Len()
-	if tx.set.spill != nil {
-		n += int(tx.set.spill.keys())
+	if s := tx.set.Spilled(); s != nil {
+		n += int(s.Keys())
 	}
 	return n
 }
@@ -294,7 +285,7 @@ func (tx *Tx) claim() logstore.Claim {
 }
 
 // dependsOn reports whether a commit that wrote set comes between the transaction's snapshot and its own commit in vain.
-func (tx *Tx) dependsOn(set *WriteSet) bool {
+func (tx *Tx) dependsOn(set *writeset.Set) bool {
 	return tx.set.Intersects(set) || (tx.reads != nil && tx.reads.overlaps(set))
 }
 
@@ -349,10 +340,10 @@ func (tx *Tx) forget() {
 			p.Discard()
 		}
 		if tx.set != nil {
-			if tx.set.spill != nil {
-				tx.set.spill.discard()
+			if s := tx.set.Spilled(); s != nil {
+				s.Discard()
 			}
-			tx.e.giveSet(tx.set)
+			tx.e.sets.give(tx.set)
 		}
 	}
 	tx.set, tx.large, tx.lent = nil, nil, nil

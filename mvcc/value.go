@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
@@ -71,7 +72,7 @@ func (tx *Tx) assemble(extents []logstore.Extent, length uint64) ([]byte, error)
 }
 
 // entryValue returns the value of a key that the transaction has written.
-func (tx *Tx) entryValue(en Entry) ([]byte, bool, error) {
+func (tx *Tx) entryValue(en writeset.Entry) ([]byte, bool, error) {
 	switch {
 	case en.Deleted:
 		return nil, false, nil
@@ -87,7 +88,7 @@ func (tx *Tx) entryValue(en Entry) ([]byte, bool, error) {
 // ValueReader reads a value piece by piece: a large one is never in memory whole. It is valid until the transaction ends.
 func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err error) {
 	if tx.set != nil {
-		if en, found, err := tx.written(key); err != nil {
+		if en, found, err := tx.set.Find(key); err != nil {
 			return nil, 0, false, err
 		} else if found {
 			tx.readAny = true
@@ -108,7 +109,7 @@ func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err e
 }
 
 // entryReader reads the value of a key that the transaction has written.
-func (tx *Tx) entryReader(en Entry) (r io.Reader, length int64) {
+func (tx *Tx) entryReader(en writeset.Entry) (r io.Reader, length int64) {
 	if en.Ref != nil {
 		if tx.lent == nil {
 			tx.lent = map[logstore.Addr]bool{}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"flashdbm/internal/beside"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
@@ -41,12 +42,12 @@ type database struct {
 	idle    time.Duration // without a call, after which the lock is let go unasked
 
 	mu     sync.RWMutex
-	owned  atomic.Bool    // mu is held for writing; set and cleared by who holds it
-	engine *mvcc.Engine   // nil unless running; guarded by mu
-	beside *mvcc.Follower // nil unless following; guarded by mu
-	quit   chan struct{}  // of the watch, nil while shut; guarded by mu
-	gave   time.Time      // when the lock was let go because another process had asked for it; guarded by mu
-	closed bool           // guarded by mu
+	owned  atomic.Bool      // mu is held for writing; set and cleared by who holds it
+	engine *mvcc.Engine     // nil unless running; guarded by mu
+	beside *beside.Follower // nil unless following; guarded by mu
+	quit   chan struct{}    // of the watch, nil while shut; guarded by mu
+	gave   time.Time        // when the lock was let go because another process had asked for it; guarded by mu
+	closed bool             // guarded by mu
 
 	calls  atomic.Uint64 // tells the watch that the database is in use
 	wanted atomic.Int32  // who tries to own the database: calls that begin let them
@@ -214,7 +215,7 @@ func (d *database) tryShared() error {
 
 // follow opens the database beside the process that writes it. mu is held for writing.
 func (d *database) follow() error {
-	f, err := mvcc.OpenFollower(oneFile{file: d.file}, d.file.Name(), d.options)
+	f, err := beside.Open(oneFile{file: d.file}, d.file.Name(), d.options)
 	if err != nil {
 		return err
 	}

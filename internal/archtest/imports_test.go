@@ -39,10 +39,13 @@ var modules = []*module{engine, servers}
 var engine = &module{
 	path: "flashdbm", root: "../..", atLeast: 100,
 	layers: [][]string{
-		{"lockfree", "logstore/vfs", "internal/btree", "internal/archtest", "internal/formatdoc", "internal/mutants"},
+		{"lockfree", "logstore/vfs", "internal/btree", "internal/commit", "internal/archtest", "internal/formatdoc", "internal/mutants"},
 		{"logstore", "internal/opener"},
-		{"override"},
+		{"override", "internal/redo"},
+		{"internal/writeset"},
+		{"internal/overlay"},
 		{"mvcc"},
+		{"internal/beside"},
 		{"dbm"},
 		{"ndbm", "cmd/...", "internal/streams"},
 	},

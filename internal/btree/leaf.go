@@ -8,6 +8,14 @@ type Ref struct {
 	Kind     ValueKind // Run or Extents
 }
 
+// RunKeyLen returns how many bytes of a key the run of its record holds, which is Ref.KeyLen: all of a long key, none of a short one.
+func RunKeyLen(key []byte) uint32 {
+	if len(key) > MaxInlineKey {
+		return uint32(len(key))
+	}
+	return 0
+}
+
 // rawSlot returns the i-th slot as it is stored, or would be: offset, key length and value length in 16 bits each. It reads two bytes past
 // the slot. Those are cells in an image; a directory's block has two bytes to spare.
 func (n Node) rawSlot(i int) uint64 {

@@ -20,11 +20,7 @@ func (op *Op) cellLen() int {
 		return len(op.Key) + loggedBytes
 	}
 	if op.Ref != nil {
-		long := uint32(0)
-		if len(op.Key) > MaxInlineKey {
-			long = uint32(len(op.Key))
-		}
-		if op.Ref.KeyLen != long || op.Ref.Kind != Run && op.Ref.Kind != Extents || op.Ref.ValueLen > MaxValue || len(op.Key) > MaxKey {
+		if op.Ref.KeyLen != RunKeyLen(op.Key) || op.Ref.Kind != Run && op.Ref.Kind != Extents || op.Ref.ValueLen > MaxValue || len(op.Key) > MaxKey {
 			panic("btree: reference does not belong to its record")
 		}
 		return len(op.inlineKey()) + refBytes

@@ -1,0 +1,225 @@
+// Package beside reads a database in another process than the one that writes it. What one engine does to follow the log of a writer is in
+// package mvcc, follow.go; here is what it takes to have an engine that does at any time.
+package beside
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// Follower reads a database beside the process that writes it, or that may come to. Each transaction begins at what is in the file by
+// then. It has an engine that follows the log; when that has been overtaken, another one takes its place, and the old one serves the
+// transactions that it has.
+type Follower struct {
+	fs   vfs.FS
+	path string
+	opts mvcc.Options
+
+	mu      sync.Mutex     // one goroutine looks for news at a time; guards the rest
+	engine  *mvcc.Engine   // the newest; nil after an error
+	damaged uint64         // number of the checkpoint with which the file was found to be damaged last; 0: it was not
+	retired sync.WaitGroup // engines being closed
+	closed  bool
+}
+
+const (
+	reloadLimit  = 10 * time.Second // how long to go on opening a file that changes too fast
+	reloadTries  = 3                // of a file that does not change meanwhile: then it is damaged
+	followerTry  = 100              // of an operation that a fast writer makes too old again and again
+	reloadPause  = time.Millisecond
+	besidePrefix = "flashdbm: reading beside the writer: "
+)
+
+// Open opens the database file for reading beside a writer.
+func Open(fs vfs.FS, path string, opts mvcc.Options) (*Follower, error) {
+	opts.Store.ReadOnly, opts.Store.Beside = true, true
+	opts.Store.CacheBytes = opts.MemoryLimit
+	f := &Follower{fs: fs, path: path, opts: opts}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.load(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// load opens an engine on what is in the file now. What the writer does meanwhile may look like damage; if there is the same damage
+// again and again and no new checkpoint, it is, and stays so until there is one: then one look is enough. Guarded by mu.
+func (f *Follower) load() error {
+	end := time.Now().Add(reloadLimit)
+	last := uint64(0)
+	for tries := 0; ; tries++ {
+		number, err := logstore.CheckpointNumber(f.fs, f.path)
+		if err != nil {
+			return err
+		}
+		if number != last {
+			last, tries = number, 0
+			if number == f.damaged {
+				tries = reloadTries
+			}
+		}
+		e, err := mvcc.Open(f.fs, f.path, f.opts)
+		switch {
+		case err == nil:
+			f.engine, f.damaged = e, 0
+			return nil
+		case !errors.Is(err, logstore.ErrCorrupt) && !errors.Is(err, logstore.ErrFormat) && !tooOld(err):
+			return err
+		case tries >= reloadTries:
+			f.damaged = number
+			return err
+		case time.Now().After(end):
+			return err
+		}
+		time.Sleep(reloadPause)
+	}
+}
+
+// latest returns an engine that shows all that was in the file when the call began.
+func (f *Follower) latest() (*mvcc.Engine, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, mvcc.ErrClosed
+	}
+	if f.engine != nil {
+		lost, err := f.engine.CatchUp()
+		if !lost {
+			return f.engine, nil
+		}
+		if err != nil && !errors.Is(err, logstore.ErrCorrupt) && !tooOld(err) { // of the system
+			f.retire()
+			return nil, err
+		}
+		f.retire()
+	}
+	if err := f.load(); err != nil {
+		return nil, err
+	}
+	return f.engine, nil
+}
+
+// retire closes the present engine once its transactions have ended. Guarded by mu.
+func (f *Follower) retire() {
+	e := f.engine
+	f.engine = nil
+	f.retired.Go(func() { _ = e.Close() }) // it wrote nothing
+}
+
+// with calls fn with the latest engine, again if that is overtaken meanwhile.
+func (f *Follower) with(fn func(*mvcc.Engine) error) error {
+	for try := 0; ; try++ {
+		e, err := f.latest()
+		if err != nil {
+			return err
+		}
+		err = fn(e)
+		if errors.Is(err, mvcc.ErrClosed) { // another goroutine has retired it
+			continue
+		}
+		if !tooOld(err) || try == followerTry {
+			return err
+		}
+	}
+}
+
+// Begin starts a read-only transaction, which is given a newer snapshot where a fast writer has made its own too old.
+func (f *Follower) Begin(o mvcc.TxOptions) (tx *mvcc.Tx, err error) {
+	if !o.ReadOnly {
+		return nil, logstore.ErrReadOnly
+	}
+	if tx, err = f.begin(o); err != nil {
+		return nil, err
+	}
+	left := followerTry
+	tx.RenewBy(func() (*mvcc.Tx, error) {
+		if left == 0 {
+			return nil, mvcc.ErrSnapshotTooOld
+		}
+		left--
+		return f.begin(mvcc.TxOptions{ReadOnly: true})
+	})
+	return tx, nil
+}
+
+func (f *Follower) begin(o mvcc.TxOptions) (tx *mvcc.Tx, err error) {
+	err = f.with(func(e *mvcc.Engine) error {
+		tx, err = e.Begin(o)
+		return err
+	})
+	return tx, err
+}
+
+// GetCopy, Exists, Len, Use and Stats are those of Engine.
+func (f *Follower) GetCopy(key []byte) (value []byte, ok bool, err error) {
+	err = f.with(func(e *mvcc.Engine) (err error) {
+		value, ok, err = e.GetCopy(key)
+		return err
+	})
+	return value, ok, err
+}
+
+// Exists: see GetCopy.
+func (f *Follower) Exists(key []byte) (ok bool, err error) {
+	err = f.with(func(e *mvcc.Engine) (err error) {
+		ok, err = e.Exists(key)
+		return err
+	})
+	return ok, err
+}
+
+// Len: see GetCopy.
+func (f *Follower) Len() (n int64, err error) {
+	err = f.with(func(e *mvcc.Engine) (err error) {
+		n, err = e.Len()
+		return err
+	})
+	return n, err
+}
+
+// Use calls fn with the latest engine kept open, again if the writer was too fast for it.
+func (f *Follower) Use(fn func(*mvcc.Engine) error) error {
+	return f.with(func(e *mvcc.Engine) error { return e.Use(func() error { return fn(e) }) })
+}
+
+// Stats: see GetCopy.
+func (f *Follower) Stats() (s mvcc.Stats, err error) {
+	err = f.with(func(e *mvcc.Engine) (err error) {
+		s, err = e.Stats()
+		return err
+	})
+	return s, err
+}
+
+// Path returns the name of the file.
+func (f *Follower) Path() string { return f.path }
+
+// Close waits for the transactions to end and closes the file. A second call does nothing.
+func (f *Follower) Close() error {
+	f.mu.Lock()
+	if f.closed {
+		f.mu.Unlock()
+		return nil
+	}
+	f.closed = true
+	e := f.engine
+	f.mu.Unlock()
+	f.retired.Wait()
+	if e == nil {
+		return nil
+	}
+	if err := e.Close(); err != nil {
+		return fmt.Errorf("%s%w", besidePrefix, err)
+	}
+	return nil
+}
+
+// tooOld reports whether an error means that a newer snapshot may be read.
+func tooOld(err error) bool { return errors.Is(err, mvcc.ErrSnapshotTooOld) }

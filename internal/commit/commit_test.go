@@ -1,0 +1,140 @@
+package commit
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLastWrites: a note stands for keys that the table does not have yet, and gives way to the one before it.
+func TestLastWrites(t *testing.T) {
+	var w LastWrites
+	w.Init(8)
+	w.Of(3).Store(5)
+	require.EqualValues(t, 5, w.Of(3).Load())
+	require.Same(t, w.Of(3), w.Of(11), "of eight")
+	require.NotSame(t, w.Of(3), w.Of(4))
+	require.Zero(t, w.Untold())
+	w.Note(6)
+	w.Note(7)
+	require.EqualValues(t, 7, w.Untold())
+	w.TakeBack()
+	require.EqualValues(t, 6, w.Untold(), "the batch before is still untold")
+}
+
+// TestMarks: a batch is durable once all groups are that have a part of it, and the watermark names the newest such batch.
+func TestMarks(t *testing.T) {
+	var m Marks
+	var durable atomic.Uint64
+	requireDurable := func(group, seq uint64) {
+		t.Helper()
+		m.Publish(group, &durable)
+		require.Equal(t, seq, durable.Load(), "group %d", group)
+	}
+	requireDurable(100, 0)
+	m.Note(10, 1)
+	m.Note(10, 2) // in the same group
+	m.Note(12, 3)
+	m.Note(13, 4)
+	requireDurable(9, 0)
+	requireDurable(10, 2)
+	requireDurable(11, 2)
+	requireDurable(12, 3)
+	requireDurable(10, 3) // from a sync that ended first
+	m.Note(20, 5)
+	requireDurable(20, 5)
+}
+
+// TestCounts: what is remembered is right or forgotten, also while it is being replaced.
+func TestCounts(t *testing.T) {
+	var c Counts
+	c.Store(7, 70)
+	require.EqualValues(t, 70, c.At(7))
+	require.EqualValues(t, -1, c.At(8))
+	c.Store(7+Remembered, 0)
+	require.EqualValues(t, -1, c.At(7), "overtaken")
+	require.Zero(t, c.At(7+Remembered))
+
+	const last = 200_000
+	c = Counts{}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for seq := uint64(1); seq <= last; seq++ {
+			c.Store(seq, int64(3*seq))
+		}
+	}()
+	for seq := uint64(1); ; seq = seq%last + 1 {
+		if n := c.At(seq); n != -1 && n != int64(3*seq) {
+			t.Fatalf("%d records at %d", n, seq)
+		}
+		select {
+		case <-done:
+			require.EqualValues(t, 3*last, c.At(last))
+			require.EqualValues(t, -1, c.At(last-Remembered))
+			return
+		default:
+		}
+	}
+}
+
+// TestWaiters: whoever has joined is woken by the next broadcast, and Until looks again without one.
+func TestWaiters(t *testing.T) {
+	var w Waiters
+	w.Init()
+	w.Broadcast()
+	require.False(t, w.Any())
+	moved, leave := w.Join()
+	require.True(t, w.Any())
+	require.Empty(t, moved)
+	w.Broadcast()
+	<-moved
+	leave()
+	require.False(t, w.Any())
+
+	var done atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		w.Until(done.Load)
+		close(ended)
+	}()
+	require.Eventually(t, w.Any, time.Minute, time.Millisecond)
+	w.Broadcast() // for something else
+	done.Store(true)
+	<-ended
+	require.False(t, w.Any())
+}
+
+// TestGate: a closed gate holds up all but the one who has closed it, and nobody for ever.
+func TestGate(t *testing.T) {
+	var g Gate
+	g.Init()
+	ctx := t.Context()
+	g.Pass(ctx, nil)
+	own := g.Close(ctx)
+	require.NotNil(t, own)
+	g.Pass(ctx, own)
+	ended, end := context.WithCancel(ctx)
+	end()
+	require.Nil(t, g.Close(ended), "somebody has it closed, and the context has ended")
+	g.Reopen(nil)
+
+	began := time.Now()
+	g.Pass(ctx, nil)
+	require.GreaterOrEqual(t, time.Since(began), gateWait)
+	passed := make(chan struct{})
+	go func() {
+		var none context.Context // as most transactions have
+		g.Pass(none, nil)
+		close(passed)
+	}()
+	g.Reopen(own)
+	<-passed
+	next := g.Close(ctx)
+	require.NotNil(t, next, "it can be closed again")
+	require.NotSame(t, own, next)
+	g.Reopen(next)
+}

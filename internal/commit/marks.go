@@ -1,0 +1,40 @@
+package commit
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// Marks remembers which group each batch is in, until that is durable. Any goroutine may use it.
+type Marks struct {
+	mu      sync.Mutex
+	pending []mark
+}
+
+type mark struct{ group, seq uint64 }
+
+// Note records that all batches up to seq are in groups up to group. Groups and Seqs ascend from call to call. Leader.
+func (m *Marks) Note(group, seq uint64) {
+	m.mu.Lock()
+	if n := len(m.pending); n > 0 && m.pending[n-1].group == group {
+		m.pending[n-1].seq = seq
+	} else {
+		m.pending = append(m.pending, mark{group, seq})
+	}
+	m.mu.Unlock()
+}
+
+// Publish moves the watermark durable to the newest batch of those that are in groups up to the given one, which is durable. It never moves
+// back, whoever comes first: it is moved with the lock held.
+func (m *Marks) Publish(group uint64, durable *atomic.Uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := 0
+	for n < len(m.pending) && m.pending[n].group <= group {
+		n++
+	}
+	if n > 0 {
+		durable.Store(m.pending[n-1].seq)
+		m.pending = append(m.pending[:0], m.pending[n:]...)
+	}
+}

@@ -1,0 +1,44 @@
+package redo
+
+// Bytes counts the bytes of record groups, which are numbered as they are written. One goroutine at a time uses it.
+type Bytes struct {
+	total int64
+	bases []base // of flushes, oldest first: where redo starts, and what it may start behind later
+}
+
+// base is a group, and the bytes up to it.
+type base struct {
+	group uint64
+	bytes int64
+}
+
+// Recovered notes that redo starts behind the given group; what is added from now on comes after it.
+func (r *Bytes) Recovered(group uint64) {
+	*r = Bytes{bases: []base{{group: group}}}
+}
+
+// Add notes bytes of the group that comes next.
+func (r *Bytes) Add(bytes int64) { r.total += bytes }
+
+// Base notes that all groups so far, up to the given one, are below the base of a flush that begins.
+func (r *Bytes) Base(group uint64) {
+	r.bases = append(r.bases, base{group, r.total})
+}
+
+// Start notes that redo starts behind the given group, a base.
+func (r *Bytes) Start(group uint64) {
+	n := 0
+	for n+1 < len(r.bases) && r.bases[n+1].group <= group {
+		n++
+	}
+	r.bases = append(r.bases[:0], r.bases[n:]...)
+}
+
+// Total returns the bytes added since Recovered.
+func (r *Bytes) Total() int64 { return r.total }
+
+// Since returns the bytes that an open would redo.
+func (r *Bytes) Since() int64 { return r.total - r.bases[0].bytes }
+
+// SinceBase returns the bytes since the last flush began.
+func (r *Bytes) SinceBase() int64 { return r.total - r.bases[len(r.bases)-1].bytes }

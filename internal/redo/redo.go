@@ -1,0 +1,245 @@
+// Package redo is the codec of redo records: what a record group says of its commits, and what recovery and followers read. It knows no
+// log, only the stream that a group's pages carry. Where that is damaged, decoding ends with an error of [logstore.ErrCorrupt].
+package redo
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// A record group's pages carry a stream of redo records, in commit order, those of one batch sorted by key:
+//
+//	put     1 | key length uvarint | value length uvarint | key | value
+//	delete  2 | key length uvarint | key
+//	run     3 | key length uvarint | key | value length uvarint | address of the run u64
+//	list    4 | the same; the run lists the extents of a large value
+//	layer   6 | number of lists uvarint | address of each u64: their extents, in a row, are a layer of a write set; the older layer first
+//	owned   7 | length of the list uvarint | address u64: its extents are the pages of runs that layers lead to
+//	lost    8 | kind of the reference u8 | key length uvarint | value length uvarint | address u64: a run that no record leads to
+//	logged  9 | key length uvarint | value length uvarint | key | value: a put whose value stays here; in one page, which begins with a record
+//	end     0 | zeros to the end of the page; the next record begins the next page
+//
+// Codes 5 (delete of a range) and bits 6 (a tree id follows the code) and 7 (an expiry follows) are reserved; a stream with them is
+// refused.
+const (
+	codeEnd    = 0
+	codePut    = 1
+	codeDelete = 2
+	codeRun    = 3
+	codeList   = 4
+	codeLayer  = 6
+	codeOwned  = 7
+	codeLost   = 8
+	Logged     = 9 // written by who places the value in the page
+)
+
+// Spilled is a redo record of a write set that was not kept in memory: one of its fields is set.
+type Spilled struct {
+	Layer []logstore.Addr // lists of its extents
+	Drop  *btree.Ref      // leaves the tree, or was never there: see package writeset
+}
+
+// AppendLayer encodes a layer by the runs that list its extents.
+func AppendLayer(b []byte, lists []logstore.Addr) []byte {
+	b = binary.AppendUvarint(append(b, codeLayer), uint64(len(lists)))
+	for _, a := range lists {
+		b = binary.LittleEndian.AppendUint64(b, a)
+	}
+	return b
+}
+
+// AppendOwned encodes a list, of so many bytes, of pages of runs.
+func AppendOwned(b []byte, list logstore.Addr, bytes int64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.AppendUvarint(append(b, codeOwned), uint64(bytes)), list)
+}
+
+// AppendLost encodes a run that no record leads to.
+func AppendLost(b []byte, ref *btree.Ref) []byte {
+	b = binary.AppendUvarint(append(b, codeLost, byte(ref.Kind)), uint64(ref.KeyLen))
+	b = binary.AppendUvarint(b, ref.ValueLen)
+	return binary.LittleEndian.AppendUint64(b, ref.ID)
+}
+
+// Append encodes op.
+func Append(b []byte, op *btree.Op) []byte {
+	switch {
+	case op.Delete:
+		b = binary.AppendUvarint(append(b, codeDelete), uint64(len(op.Key)))
+		return append(b, op.Key...)
+	case op.Ref == nil:
+		b = binary.AppendUvarint(append(b, codePut), uint64(len(op.Key)))
+		b = binary.AppendUvarint(b, uint64(len(op.Value)))
+		return append(append(b, op.Key...), op.Value...)
+	}
+	code := byte(codeRun)
+	if op.Ref.Kind == btree.Extents {
+		code = codeList
+	}
+	b = binary.AppendUvarint(append(b, code), uint64(len(op.Key)))
+	b = append(b, op.Key...)
+	b = binary.AppendUvarint(b, op.Ref.ValueLen)
+	return binary.LittleEndian.AppendUint64(b, op.Ref.ID)
+}
+
+// AppendOp is Append that lets op have its key and value in b, which has room for it and is not moved.
+func AppendOp(b []byte, op *btree.Op) []byte {
+	at := len(b)
+	if op.Delete || op.Ref != nil {
+		b = Append(b, op)
+		_, size := binary.Uvarint(b[at+1:])
+		key := at + 1 + size
+		op.Key = b[key : key+len(op.Key) : key+len(op.Key)]
+		return b
+	}
+	if len(op.Key) < 1<<7 && len(op.Value) < 1<<7 {
+		b = append(b, codePut, byte(len(op.Key)), byte(len(op.Value)))
+	} else {
+		b = binary.AppendUvarint(append(b, codePut), uint64(len(op.Key)))
+		b = binary.AppendUvarint(b, uint64(len(op.Value)))
+	}
+	key := len(b)
+	b = append(b, op.Key...)
+	value := len(b)
+	b = append(b, op.Value...)
+	op.Key, op.Value = b[key:value:value], b[value:len(b):len(b)]
+	return b
+}
+
+// Pages bounds the pages that so many bytes of redo take.
+func Pages(n int64) int64 { return (n + logstore.BodySize - 1) / logstore.BodySize }
+
+// MaxRecord is the most bytes that a redo record takes beside its key and its inline value.
+const MaxRecord = 1 + 3*binary.MaxVarintLen64 + 8
+
+// ErrStream is of a stream that no encoder of this package wrote. ErrHasLayers is of one with layers where none are expected.
+var (
+	ErrStream    = fmt.Errorf("%w: redo stream", logstore.ErrCorrupt)
+	ErrHasLayers = fmt.Errorf("%w: with layers", ErrStream)
+)
+
+// Read decodes a stream and calls f for each record, or layers for one of layers. Keys and values are slices of b. Where layers is
+// nil, a stream with layers is ErrHasLayers.
+func Read(b []byte, f func(op btree.Op), layers func(Spilled)) error {
+	return ReadAt(b, func(op btree.Op, _, _ int, _ bool) { f(op) }, layers)
+}
+
+// ReadAt is Read that tells f where in the stream each record begins and ends, and whether it is a put whose value stays there.
+func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), layers func(Spilled)) error {
+	all := len(b)
+	take := func(n uint64) ([]byte, bool) {
+		if n > uint64(len(b)) {
+			return nil, false
+		}
+		p := b[:n:n]
+		b = b[n:]
+		return p, true
+	}
+	length := func() (uint64, bool) {
+		n, size := binary.Uvarint(b)
+		if size <= 0 {
+			return 0, false
+		}
+		b = b[size:]
+		return n, true
+	}
+	for len(b) > 0 {
+		code := b[0]
+		if code == codeEnd { // of the page
+			b = bytes.TrimLeft(b, "\x00")
+			continue
+		}
+		from := all - len(b)
+		b = b[1:]
+		if code >= codeLayer && code <= codeLost {
+			if layers == nil {
+				return ErrHasLayers
+			}
+			x, rest, ok := getSpilled(code, b)
+			if !ok {
+				return ErrStream
+			}
+			b = rest
+			layers(x)
+			continue
+		}
+		klen, ok := length()
+		if !ok || klen > btree.MaxKey || code > codeList && code != Logged {
+			return ErrStream
+		}
+		var vlen uint64
+		if code == codePut || code == Logged {
+			if vlen, ok = length(); !ok {
+				return ErrStream
+			}
+		}
+		var op btree.Op
+		if op.Key, ok = take(klen); !ok {
+			return ErrStream
+		}
+		switch code {
+		case codePut, Logged:
+			if op.Value, ok = take(vlen); !ok || !btree.FitsInline(int(klen), int(vlen)) {
+				return ErrStream
+			}
+		case codeDelete:
+			op.Delete = true
+		default:
+			n, ok := length()
+			if !ok || n > btree.MaxValue || len(b) < 8 {
+				return ErrStream
+			}
+			op.Ref = &btree.Ref{Kind: btree.Run, ID: binary.LittleEndian.Uint64(b), ValueLen: n, KeyLen: btree.RunKeyLen(op.Key)}
+			if code == codeList {
+				op.Ref.Kind = btree.Extents
+			}
+			b = b[8:]
+		}
+		f(op, from, all-len(b), code == Logged)
+	}
+	return nil
+}
+
+// getSpilled decodes what follows a code from redoLayer to redoLost.
+func getSpilled(code byte, b []byte) (x Spilled, rest []byte, ok bool) {
+	kind := btree.Run
+	if code == codeLost {
+		if len(b) == 0 || btree.ValueKind(b[0]) != btree.Run && btree.ValueKind(b[0]) != btree.Extents {
+			return x, nil, false
+		}
+		kind, b = btree.ValueKind(b[0]), b[1:]
+	}
+	n, size := binary.Uvarint(b)
+	if size <= 0 {
+		return x, nil, false
+	}
+	b = b[size:]
+	if code == codeLayer {
+		if n == 0 || n > uint64(len(b)/8) {
+			return x, nil, false
+		}
+		for range n {
+			x.Layer, b = append(x.Layer, binary.LittleEndian.Uint64(b)), b[8:]
+		}
+		return x, b, true
+	}
+	x.Drop = &btree.Ref{Kind: kind, ValueLen: n}
+	if code == codeLost {
+		if n > btree.MaxKey {
+			return x, nil, false
+		}
+		x.Drop.KeyLen = uint32(n)
+		if x.Drop.ValueLen, size = binary.Uvarint(b); size <= 0 || x.Drop.ValueLen > btree.MaxValue {
+			return x, nil, false
+		}
+		b = b[size:]
+	}
+	if n > btree.MaxValue || len(b) < 8 {
+		return x, nil, false
+	}
+	x.Drop.ID = binary.LittleEndian.Uint64(b)
+	return x, b[8:], true
+}

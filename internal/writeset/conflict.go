@@ -1,0 +1,73 @@
+package writeset
+
+import (
+	"bytes"
+	"hash/maphash"
+)
+
+// hashSeed differs from process to process, so that nobody can choose keys that collide.
+var hashSeed = maphash.MakeSeed()
+
+// HashKey returns the hash of a key under which commits are remembered. It is the same for the life of the process and means nothing
+// beyond.
+func HashKey(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
+
+// Hashes calls yield with the HashKey of each key, until it returns false. The order is that in which the keys were first written.
+func (w *Set) Hashes(yield func(hash uint64) bool) {
+	if w.spill != nil && !w.spill.hashes(yield) {
+		return
+	}
+	for id := range w.records.n {
+		hash := w.firstHash
+		if id > 0 {
+			hash = HashKey(w.keyOf(id))
+		}
+		if !yield(hash) {
+			return
+		}
+	}
+}
+
+// Intersects reports whether the sets have a key in common. For most pairs of small sets that don't it looks at one word of each.
+func (w *Set) Intersects(o *Set) bool {
+	if w.filter&o.filter == 0 {
+		return false
+	}
+	if w.spill != nil || o.spill != nil {
+		return w.intersectsLayers(o)
+	}
+	a, b := w.first(), o.first()
+	for a.ok() && b.ok() {
+		switch order := bytes.Compare(w.keyAt(a), o.keyAt(b)); {
+		case order < 0:
+			a = w.forward(a, o.keyAt(b))
+		case order > 0:
+			b = o.forward(b, w.keyAt(a))
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// forward returns the first position at or after key, starting from p, which is before key. Sets that interleave are walked, sets that
+// don't are searched.
+func (w *Set) forward(p position, key []byte) position {
+	const steps = 4
+	for range steps {
+		p = w.next(p)
+		if !p.ok() || bytes.Compare(w.keyAt(p), key) >= 0 {
+			return p
+		}
+	}
+	return w.seek(key)
+}
+
+// Overlaps reports whether the set has a key in [from, to). A nil to is no bound; an empty one is the empty key.
+func (w *Set) Overlaps(from, to []byte) bool {
+	if w.spill != nil {
+		return w.overlapsLayers(from, to)
+	}
+	p := w.seek(from)
+	return p.ok() && (to == nil || bytes.Compare(w.keyAt(p), to) < 0)
+}

@@ -1,0 +1,135 @@
+package writeset
+
+import "bytes"
+
+// setCursor is a Cursor over what a write set has in memory, which does not change meanwhile; it stops at deletes too.
+type setCursor struct {
+	w   *Set
+	pos position
+	at  whereabouts
+}
+
+func (c *setCursor) arrive(p position, otherwise whereabouts) bool {
+	c.pos, c.at = p, onRecord
+	if !p.ok() {
+		c.at = otherwise
+	}
+	return p.ok()
+}
+
+func (c *setCursor) First() bool          { return c.arrive(c.w.first(), pastEnd) }
+func (c *setCursor) Last() bool           { return c.arrive(c.w.last(), beforeStart) }
+func (c *setCursor) Seek(key []byte) bool { return c.arrive(c.w.seek(key), pastEnd) }
+func (c *setCursor) Key() []byte          { return c.w.keyAt(c.pos) }
+func (c *setCursor) Err() error           { return nil }
+
+func (c *setCursor) Next() bool {
+	if c.at != onRecord {
+		return c.at != pastEnd && c.First()
+	}
+	return c.arrive(c.w.next(c.pos), pastEnd)
+}
+
+func (c *setCursor) Prev() bool {
+	if c.at != onRecord {
+		return c.at != beforeStart && c.Last()
+	}
+	return c.arrive(c.w.prev(c.pos), beforeStart)
+}
+
+// writeCursor goes over all that a write set says, deletes too.
+type writeCursor struct{ stack }
+
+// cursor returns one. The set must not change while it is used.
+func (w *Set) cursor() *writeCursor {
+	var sources []Cursor
+	if w.Len() > 0 {
+		sources = append(sources, &setCursor{w: w})
+	}
+	if w.spill != nil {
+		sources = append(sources, layerCursors(w.spill.layers)...)
+	}
+	return &writeCursor{*newStack(sources)}
+}
+
+// deletes reports whether the present entry deletes its key.
+func (c *writeCursor) deletes() bool {
+	switch source := c.sources[c.winner()].(type) {
+	case *setCursor:
+		return source.w.deletes(source.pos)
+	case *layerCursor:
+		return source.rec.deletes()
+	}
+	panic("writeset: unknown source")
+}
+
+// forward goes to the first entry at or after key, from one before it. Sets that interleave are walked, sets that don't are searched.
+func (c *writeCursor) forward(key []byte) bool {
+	const steps = 4
+	for range steps {
+		if !c.Next() || bytes.Compare(c.Key(), key) >= 0 {
+			return c.at == onRecord
+		}
+	}
+	return c.Seek(key)
+}
+
+// sound poisons the store if reading failed: what this process has written cannot be read. The caller then takes the transactions to be
+// in conflict, which is safe, and nothing commits any more.
+func (c *writeCursor) sound(w *Set) bool {
+	err := c.Err()
+	if err != nil {
+		w.spill.store.Fail(err)
+	}
+	return err == nil
+}
+
+// Each calls f with each key that the set has, in order, and whether it is deleted, until an error. The set must not change meanwhile.
+func (w *Set) Each(f func(key []byte, deleted bool) error) error {
+	c := w.cursor()
+	for ok := c.First(); ok; ok = c.Next() {
+		if err := f(c.Key(), c.deletes()); err != nil {
+			return err
+		}
+	}
+	return c.Err()
+}
+
+func (w *Set) intersectsLayers(o *Set) bool {
+	a, b := w.cursor(), o.cursor()
+	for ok := a.First() && b.First(); ok; {
+		switch order := bytes.Compare(a.Key(), b.Key()); {
+		case order < 0:
+			ok = a.forward(b.Key())
+		case order > 0:
+			ok = b.forward(a.Key())
+		default:
+			return true
+		}
+	}
+	return !a.sound(w) || !b.sound(o)
+}
+
+func (w *Set) overlapsLayers(from, to []byte) bool {
+	c := w.cursor()
+	if !c.Seek(from) {
+		return !c.sound(w)
+	}
+	return to == nil || bytes.Compare(c.Key(), to) < 0
+}
+
+// hashes yields the hashes of all keys, and reports whether yield wants more.
+func (s *Spill) hashes(yield func(hash uint64) bool) bool {
+	for _, l := range s.layers {
+		c := newLayerCursor(l)
+		for ok := c.First(); ok; ok = c.Next() {
+			if !yield(HashKey(c.Key())) {
+				return false
+			}
+		}
+		if err := c.Err(); err != nil {
+			s.store.Fail(err)
+		}
+	}
+	return true
+}

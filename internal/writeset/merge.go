@@ -1,0 +1,288 @@
+package writeset
+
+import "bytes"
+
+// Cursor moves over the records of a fixed snapshot in key order. Each move reports whether it has found a record; if not, Err says whether
+// that is because of an error. It never moves by itself. After Next or Seek has run off the end Prev goes to the last record; after Prev
+// has run off the start Next goes to the first.
+type Cursor interface {
+	First() bool
+	Last() bool
+	Next() bool
+	Prev() bool
+
+	// Seek goes to the first record whose key is at or after key.
+	Seek(key []byte) bool
+
+	// Key returns the key of the record that the last move has found. It is valid until the transaction ends.
+	Key() []byte
+
+	Err() error
+}
+
+// Merge is a cursor over a snapshot with a transaction's writes laid over it. It shows each key once, with what was written last, and no
+// deleted ones.
+//
+// A Merge is positioned by key. Writes between two moves, also at the present key, never make it skip or repeat a record: Next goes to the
+// first record after the present key, Prev to the last before it, in the view of that moment. Past the end Next stays there and Prev goes
+// to the last record, before the start the other way round; a failed Seek is past the end. A new Merge is nowhere: Next goes to the first
+// record and Prev to the last.
+//
+// After an error of the snapshot's cursor a move finds nothing.
+//
+// It belongs to the goroutine of its transaction. As long as the write set is empty it only passes on the moves of the snapshot's cursor.
+//
+// Invariants while laid is set and the Merge is on a key:
+//
+//  1. base is on the first record at or after key if the last move went forward, on the last at or before it if back, or off that end;
+//     onBase says whether it is at key.
+//  2. The same holds for pos in the write set, unless that has changed since: then pos is stale and found again by key.
+//  3. onBase or onSet: the record is from there, the write set's before the snapshot's.
+type Merge struct {
+	base Cursor
+	set  *Set
+	at   whereabouts
+
+	// laid says that the write set was not empty at the last move: the fields below hold. Otherwise base alone knows where the Merge is.
+	laid    bool
+	back    bool
+	baseOK  bool // base is on a record
+	onBase  bool
+	onSet   bool
+	key     []byte
+	pos     position
+	version uint64 // of the write set, for pos
+}
+
+type whereabouts uint8
+
+const (
+	nowhere whereabouts = iota
+	onRecord
+	beforeStart
+	pastEnd
+)
+
+// noWrites is laid over the snapshot of a transaction that cannot write.
+var noWrites Set
+
+// NewMerge returns a cursor over base, which it takes possession of, and set. A nil set is an empty one.
+func NewMerge(base Cursor, set *Set) Merge {
+	if set == nil {
+		set = &noWrites
+	}
+	return Merge{base: base, set: set}
+}
+
+// Set returns the write set.
+func (m *Merge) Set() *Set { return m.set }
+
+// OnRecord reports whether the last move has found a record.
+func (m *Merge) OnRecord() bool { return m.at == onRecord }
+
+// Place is where a Merge is.
+type Place struct {
+	at  whereabouts
+	key []byte // on a record
+}
+
+// Place returns where the Merge is. It is good until the write set is given up.
+func (m *Merge) Place() Place { return Place{m.at, m.Key()} }
+
+// Return takes a new Merge to where another one was: to the first record at or after its key, or beyond either end.
+func (m *Merge) Return(to Place) {
+	if to.at == onRecord {
+		m.Seek(to.key)
+	} else {
+		m.at = to.at
+	}
+}
+
+// First goes to the first record and reports whether there is one.
+func (m *Merge) First() bool {
+	if m.set.Len() == 0 {
+		return m.arrive(m.base.First(), pastEnd)
+	}
+	m.back, m.baseOK, m.pos = false, m.base.First(), m.set.first()
+	return m.settle()
+}
+
+// Last goes to the last record and reports whether there is one.
+func (m *Merge) Last() bool {
+	if m.set.Len() == 0 {
+		return m.arrive(m.base.Last(), beforeStart)
+	}
+	m.back, m.baseOK, m.pos = true, m.base.Last(), m.set.last()
+	return m.settle()
+}
+
+// Seek goes to the first record at or after key and reports whether there is one.
+func (m *Merge) Seek(key []byte) bool {
+	if m.set.Len() == 0 {
+		return m.arrive(m.base.Seek(key), pastEnd)
+	}
+	m.back, m.baseOK, m.pos = false, m.base.Seek(key), m.set.seek(key)
+	return m.settle()
+}
+
+// Next goes to the record after the present key and reports whether there is one.
+func (m *Merge) Next() bool {
+	if m.at != onRecord {
+		return m.at != pastEnd && m.First()
+	}
+	if m.set.Len() == 0 {
+		return m.arrive(m.base.Next(), pastEnd)
+	}
+	m.lay()
+	if m.onBase || m.back {
+		m.baseOK = m.base.Next()
+	}
+	switch {
+	case m.back || m.version != m.set.Version():
+		m.pos = m.set.seekAfter(m.key)
+	case m.onSet:
+		m.pos = m.set.next(m.pos)
+	}
+	m.back = false
+	return m.settle()
+}
+
+// Prev goes to the record before the present key and reports whether there is one.
+func (m *Merge) Prev() bool {
+	if m.at != onRecord {
+		return m.at != beforeStart && m.Last()
+	}
+	if m.set.Len() == 0 {
+		return m.arrive(m.base.Prev(), beforeStart)
+	}
+	m.lay()
+	if m.onBase || !m.back {
+		m.baseOK = m.base.Prev()
+	}
+	switch {
+	case !m.back || m.version != m.set.Version():
+		m.pos = m.set.seekBefore(m.key)
+	case m.onSet:
+		m.pos = m.set.prev(m.pos)
+	}
+	m.back = true
+	return m.settle()
+}
+
+// Key returns the key that the last move has found, nil if none. It is valid until the transaction ends and must not be changed.
+func (m *Merge) Key() []byte {
+	switch {
+	case m.at != onRecord:
+		return nil
+	case m.laid:
+		return m.key
+	default:
+		return m.base.Key()
+	}
+}
+
+// Entry returns what the write set says of the present key by now; it may have been deleted since the last move. If it says nothing, Entry
+// returns false, and the record is the one that the snapshot's cursor is on.
+func (m *Merge) Entry() (Entry, bool) {
+	switch {
+	case m.at != onRecord || m.set.Len() == 0:
+		return Entry{}, false
+	case !m.laid || m.version != m.set.Version():
+		return m.set.Get(m.Key())
+	case m.onSet:
+		return m.set.entryAt(m.pos), true
+	default:
+		return Entry{}, false
+	}
+}
+
+// Err returns the error of the snapshot's cursor.
+func (m *Merge) Err() error { return m.base.Err() }
+
+// arrive ends a move that base has made alone.
+func (m *Merge) arrive(found bool, otherwise whereabouts) bool {
+	if found {
+		m.at = onRecord
+	} else {
+		m.at = otherwise
+	}
+	return found
+}
+
+// lay makes the fields hold when the first write came after the last move. The version is still that of no write, so pos will be found by
+// key.
+func (m *Merge) lay() {
+	if !m.laid {
+		m.laid, m.baseOK, m.onBase, m.key = true, true, true, m.base.Key()
+	}
+}
+
+// settle ends a move: base and pos are on the first candidates in the direction of the move, and it goes on to the first that is not
+// deleted.
+func (m *Merge) settle() bool {
+	m.laid, m.version = true, m.set.Version()
+	for {
+		if !m.baseOK && m.base.Err() != nil {
+			return m.leave()
+		}
+		order, any := m.nearer()
+		if !any || m.base.Err() != nil { // a long key could not be read
+			return m.leave()
+		}
+		m.onBase, m.onSet = order <= 0, order >= 0
+		if order < 0 {
+			m.at, m.key = onRecord, m.base.Key()
+			if m.key == nil && m.base.Err() != nil {
+				return m.leave()
+			}
+			return true
+		}
+		if !m.set.deletes(m.pos) {
+			m.at, m.key = onRecord, m.set.keyAt(m.pos)
+			return true
+		}
+		m.pass()
+	}
+}
+
+// nearer tells which candidate comes first in the direction of the move: base's if order is negative, the write set's if positive, both if
+// 0.
+func (m *Merge) nearer() (order int, any bool) {
+	switch {
+	case !m.pos.ok():
+		return -1, m.baseOK
+	case !m.baseOK:
+		return 1, true
+	}
+	order = bytes.Compare(m.base.Key(), m.set.keyAt(m.pos))
+	if m.back {
+		order = -order
+	}
+	return order, true
+}
+
+// pass goes past a deleted key.
+func (m *Merge) pass() {
+	if m.back {
+		m.pos = m.set.prev(m.pos)
+	} else {
+		m.pos = m.set.next(m.pos)
+	}
+	if !m.onBase {
+		return
+	}
+	if m.back {
+		m.baseOK = m.base.Prev()
+	} else {
+		m.baseOK = m.base.Next()
+	}
+}
+
+// leave ends a move that has found nothing.
+func (m *Merge) leave() bool {
+	m.key = nil
+	if m.back {
+		return m.arrive(false, beforeStart)
+	}
+	return m.arrive(false, pastEnd)
+}

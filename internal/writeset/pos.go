@@ -1,0 +1,157 @@
+package writeset
+
+import (
+	"iter"
+
+	"flashdbm/internal/btree"
+)
+
+// position is a position on an entry of a write set, or on none. It is good for the version of the set that made it; using it later panics.
+// The zero position is none.
+type position struct {
+	version      uint64 // 0 for none
+	block, index int32
+}
+
+// ok reports whether the position is on an entry.
+func (p position) ok() bool { return p.version != 0 }
+
+// first returns the position of the least key.
+func (w *Set) first() position {
+	if w.records.n == 0 {
+		return position{}
+	}
+	return w.pos(0, 0)
+}
+
+// last returns the position of the greatest key.
+func (w *Set) last() position {
+	if w.records.n == 0 {
+		return position{}
+	}
+	return w.posBefore(len(w.order.blocks), 0)
+}
+
+// seek returns the position of the least key at or after key.
+func (w *Set) seek(key []byte) position {
+	if w.records.n == 0 {
+		return position{}
+	}
+	b, i, _ := w.find(key)
+	return w.pos(b, i)
+}
+
+// seekAfter returns the position of the least key after key.
+func (w *Set) seekAfter(key []byte) position {
+	if w.records.n == 0 {
+		return position{}
+	}
+	b, i, found := w.find(key)
+	if found {
+		i++
+	}
+	return w.pos(b, i)
+}
+
+// seekBefore returns the position of the greatest key before key.
+func (w *Set) seekBefore(key []byte) position {
+	if w.records.n == 0 {
+		return position{}
+	}
+	b, i, _ := w.find(key)
+	return w.posBefore(b, i)
+}
+
+// next returns the position after p, none after the last.
+func (w *Set) next(p position) position {
+	w.check(p)
+	return w.pos(int(p.block), int(p.index)+1)
+}
+
+// prev returns the position before p, none before the first.
+func (w *Set) prev(p position) position {
+	w.check(p)
+	return w.posBefore(int(p.block), int(p.index))
+}
+
+// entryAt returns the entry at p.
+func (w *Set) entryAt(p position) Entry {
+	w.check(p)
+	return w.entryOf(w.order.blocks[p.block].records[p.index])
+}
+
+// All returns the entries in key order. The set must not change meanwhile.
+func (w *Set) All() iter.Seq[Entry] {
+	return func(yield func(Entry) bool) {
+		for _, bl := range w.order.blocks {
+			for _, id := range bl.records[:bl.n] {
+				if !yield(w.entryOf(id)) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// AppendOps appends the entries to ops, in key order, and returns the bytes of the keys and of the values in ops. A value that its leaf has no
+// room for is not among those: run writes it elsewhere, and says where.
+func (w *Set) AppendOps(ops []btree.Op, run func(Entry) *btree.Ref) (all []btree.Op, bytes int) {
+	for _, bl := range w.order.blocks {
+		for _, id := range bl.records[:bl.n] {
+			r := w.records.at(id)
+			op := btree.Op{Key: w.arena.at(r.key, r.keyBytes), Delete: r.kind == recordDelete}
+			bytes += int(r.keyBytes)
+			switch {
+			case op.Delete:
+			case r.kind == recordRef || !btree.FitsInline(int(r.keyBytes), int(r.valueBytes)):
+				op.Ref = run(w.entryOf(id))
+			default:
+				op.Value = w.arena.at(r.value, r.valueBytes)
+				bytes += int(r.valueBytes)
+			}
+			ops = append(ops, op)
+		}
+	}
+	return ops, bytes
+}
+
+// keyAt returns the key at p.
+func (w *Set) keyAt(p position) []byte {
+	w.check(p)
+	return w.keyOf(w.order.blocks[p.block].records[p.index])
+}
+
+// deletes reports whether the entry at p deletes its key.
+func (w *Set) deletes(p position) bool {
+	w.check(p)
+	return w.records.at(w.order.blocks[p.block].records[p.index]).kind == recordDelete
+}
+
+// pos returns the position of record i of block b, where i may be one past its last.
+func (w *Set) pos(b, i int) position {
+	if b < len(w.order.blocks) && i == w.order.blocks[b].n {
+		b, i = b+1, 0
+	}
+	if b == len(w.order.blocks) {
+		return position{}
+	}
+	return position{version: w.version, block: int32(b), index: int32(i)}
+}
+
+// posBefore returns the position before record i of block b, where b may be one past the last block and i one past the block's last record.
+func (w *Set) posBefore(b, i int) position {
+	if i == 0 {
+		if b == 0 {
+			return position{}
+		}
+		b--
+		i = w.order.blocks[b].n
+	}
+	return position{version: w.version, block: int32(b), index: int32(i - 1)}
+}
+
+func (w *Set) check(p position) {
+	if p.version != w.version {
+		panic("writeset: position of another version of the write set")
+	}
+}

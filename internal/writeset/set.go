@@ -1,0 +1,301 @@
+package writeset
+
+import (
+	"math"
+	"slices"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// Set holds what a transaction writes: for each key the last put or
+// delete, in key order. It copies keys and values. A nil key is the empty key,
+// which is a key like others; a nil value is the empty value.
+//
+// Slices handed out stay valid and unchanged until Reset, also when their key
+// is written again. The version moves with every change of an entry, never
+// back, and positions are good for one version.
+//
+// A large set is in memory in part only: see Budget. Get, positions, Merge, All, AppendOps, Len, Used, Bytes and RedoBytes are about that
+// part. Find, Each, Hashes, Intersects and Overlaps are about all of it, and Over lays the other part under a Merge.
+//
+// The zero Set is empty and ready. It must not be copied. While it changes
+// one goroutine uses it; when it is complete any number may call the methods
+// that change nothing. Who shares a set with others calls Reset only when none
+// of them can look at it any more.
+type Set struct {
+	arena   Arena // keys and values
+	records recordList
+	refs    []*ValueRef // values elsewhere; nil where one was replaced
+	unused  []uint32    // indexes of those
+	dropped *ValueRef   // value elsewhere that the last change has replaced, nil if none
+	order   order
+
+	spill   *Spill // what has left memory, nil if nothing has
+	charged int64  // of Bytes, in the budget of all sets
+
+	version    uint64
+	redoBytes  int64
+	runPages   int64  // pages of runs that values, lists of extents and their keys need, with what placing them may waste
+	widest     int    // bytes that a record takes in its leaf at most
+	staleBytes int64  // bytes in the arena of values replaced since
+	filter     uint64 // has bit hash % 64 of every key; all bits if there are many
+	firstHash  uint64 // of the key that was written first
+}
+
+const (
+	// minStaleBytes is how many stale bytes are carried in any case.
+	minStaleBytes = 1 << 20
+
+	// What a record takes in the log beyond key and value, roughly.
+	redoRecordBytes = 8
+	redoRefBytes    = 17
+	redoExtentBytes = 16
+
+	// filteredKeys is up to how many keys the filter is worth hashing them for. Otherwise keys are hashed when their hashes are asked for,
+	// which for a set that no other transaction was beside is never.
+	filteredKeys = 8
+
+	// keepRefs is the most that Reset keeps room for.
+	keepRefs = 256
+)
+
+// Put makes value the value of key.
+func (w *Set) Put(key, value []byte) {
+	if uint64(len(value)) > math.MaxUint32 {
+		panic("writeset: value too long for a write set")
+	}
+	r, fresh := w.upsert(key, value)
+	if !fresh {
+		r.value = w.arena.add(value)
+	}
+	r.kind, r.valueBytes = recordPut, uint32(len(value))
+	w.runPages += w.runPagesOf(r)
+	w.redoBytes += int64(len(value))
+	w.widen(key, len(value))
+	if w.staleBytes > max(minStaleBytes, w.arena.held/2) {
+		w.squeeze()
+	}
+}
+
+// PutRef makes the value that ref stands for the value of key.
+func (w *Set) PutRef(key []byte, ref ValueRef) {
+	ref.Extents = slices.Clone(ref.Extents)
+	r, _ := w.upsert(key, nil)
+	if n := len(w.unused) - 1; n >= 0 {
+		r.value, w.unused = place(w.unused[n]), w.unused[:n]
+		w.refs[r.value] = &ref
+	} else {
+		r.value = place(len(w.refs))
+		w.refs = append(w.refs, &ref)
+	}
+	r.kind = recordRef
+	w.runPages += w.runPagesOf(r)
+	w.redoBytes += ref.redoBytes()
+	w.widen(key, redoRefBytes)
+}
+
+func (w *Set) widen(key []byte, value int) {
+	w.widest = max(w.widest, btree.RecordBytes(min(len(key), btree.MaxInlineKey), min(value, btree.MaxInline)))
+}
+
+// Delete deletes key, whether or not the set or the store has it.
+func (w *Set) Delete(key []byte) { w.upsert(key, nil) }
+
+// upsert returns the record of key as one that deletes the key. A fresh one is new, and already has the place of value, which its memory
+// has behind the key.
+func (w *Set) upsert(key, value []byte) (r *record, fresh bool) {
+	w.version++
+	w.dropped = nil
+	b, i, head := 0, 0, HeadOf(key, 0)
+	switch {
+	case w.records.n == 0:
+		if len(w.order.blocks) == 0 {
+			w.addBlock(0, nil)
+		}
+	case w.isPastEnd(key, head):
+		b = len(w.order.blocks) - 1
+		i = w.order.blocks[b].n
+	default:
+		var found bool
+		if b, i, found = w.find(key); found {
+			r := w.records.at(w.order.blocks[b].records[i])
+			w.drop(r)
+			return r, false
+		}
+	}
+	id, r := w.add(key, value)
+	if bl := w.order.blocks[b]; i == bl.n && i < blockRecords && bl.skip == 0 {
+		bl.heads[i], bl.records[i] = head, id
+		bl.n++
+	} else {
+		w.insert(b, i, id)
+	}
+	return r, true
+}
+
+// add makes a record for a new key, which deletes it, with the place of a value.
+func (w *Set) add(key, value []byte) (id uint32, r *record) {
+	if uint64(len(key)) > math.MaxUint32 {
+		panic("writeset: key too long for a write set")
+	}
+	switch n := w.records.n; {
+	case n >= filteredKeys:
+		w.filter = math.MaxUint64
+	default:
+		hash := HashKey(key)
+		w.filter |= 1 << (hash % 64)
+		if n == 0 {
+			w.firstHash = hash
+		}
+	}
+	w.redoBytes += int64(len(key)) + redoRecordBytes
+	id, r = w.records.add()
+	r.key, r.value = w.arena.addBoth(key, value)
+	r.keyBytes, r.valueBytes, r.kind = uint32(len(key)), 0, recordDelete
+	return id, r
+}
+
+// runPagesOf returns what a record adds to runPages.
+func (w *Set) runPagesOf(r *record) int64 {
+	var n int64
+	switch {
+	case r.kind == recordDelete, r.kind == recordPut && btree.FitsInline(int(r.keyBytes), int(r.valueBytes)):
+		return 0
+	case r.kind == recordRef:
+		n = logstore.ListBytes(len(w.refs[r.value].Extents))
+	default:
+		n = int64(r.valueBytes)
+	}
+	if r.keyBytes > btree.MaxInlineKey {
+		n += int64(r.keyBytes)
+	}
+	return logstore.RunReserve(logstore.RunPages(n))
+}
+
+// drop makes r a record that deletes its key. All that its value needed is given back, but for stale bytes.
+func (w *Set) drop(r *record) {
+	w.runPages -= w.runPagesOf(r)
+	switch r.kind {
+	case recordPut:
+		w.redoBytes -= int64(r.valueBytes)
+		if !w.arena.drop(r.value, r.valueBytes) {
+			w.staleBytes += int64(r.valueBytes)
+		}
+	case recordRef:
+		w.dropped = w.refs[r.value]
+		w.redoBytes -= w.dropped.redoBytes()
+		w.refs[r.value] = nil
+		w.unused = append(w.unused, uint32(r.value))
+	}
+	r.kind, r.value, r.valueBytes = recordDelete, 0, 0
+}
+
+// squeeze copies what is live into a new arena. The old one is left to the collector, not used again: somebody may hold a slice of it.
+func (w *Set) squeeze() {
+	old := w.arena
+	w.arena = Arena{}
+	for id := range w.records.n {
+		r := w.records.at(id)
+		r.key = w.arena.add(old.at(r.key, r.keyBytes))
+		if r.kind == recordPut {
+			r.value = w.arena.add(old.at(r.value, r.valueBytes))
+		}
+	}
+	for b := 1; b < len(w.order.blocks); b++ {
+		w.order.fences[b] = w.keyOf(w.order.blocks[b].records[0])
+	}
+	w.staleBytes = 0
+}
+
+// Get returns what the set says of key, and whether it says anything.
+func (w *Set) Get(key []byte) (Entry, bool) {
+	if w.records.n == 0 {
+		return Entry{}, false
+	}
+	b, i, found := w.find(key)
+	if !found {
+		return Entry{}, false
+	}
+	return w.entryOf(w.order.blocks[b].records[i]), true
+}
+
+// Find is Get that looks into what has left memory, too, of which it returns copies.
+func (w *Set) Find(key []byte) (en Entry, ok bool, err error) {
+	if w.records.n > 0 {
+		en, ok = w.Get(key)
+	}
+	if !ok && w.spill != nil {
+		return w.spill.find(key)
+	}
+	return en, ok, nil
+}
+
+// Dropped returns the value elsewhere that the last change has replaced, nil if none.
+func (w *Set) Dropped() *ValueRef { return w.dropped }
+
+// entryOf returns a record as an Entry.
+func (w *Set) entryOf(id uint32) Entry {
+	r := w.records.at(id)
+	e := Entry{Key: w.arena.at(r.key, r.keyBytes)}
+	switch r.kind {
+	case recordPut:
+		e.Value = w.arena.at(r.value, r.valueBytes)
+	case recordDelete:
+		e.Deleted = true
+	case recordRef:
+		e.Ref = w.refs[r.value]
+	}
+	return e
+}
+
+// Len returns the number of keys.
+func (w *Set) Len() int { return int(w.records.n) }
+
+// Empty reports whether the set says nothing of any key.
+func (w *Set) Empty() bool { return w.records.n == 0 && w.spill == nil }
+
+// Version returns a number that moves with every change of an entry. It is 0 only before the first.
+func (w *Set) Version() uint64 { return w.version }
+
+// RedoBytes returns about how many bytes of log the set takes: those of all keys and values, and 8 for each key.
+func (w *Set) RedoBytes() int64 { return w.redoBytes }
+
+func (ref *ValueRef) redoBytes() int64 {
+	return redoRefBytes + redoExtentBytes*int64(len(ref.Extents))
+}
+
+// Bytes returns the bytes of memory the set holds, including what Reset kept.
+func (w *Set) Bytes() int64 {
+	const (
+		refBytes       = 8 + 48
+		directoryBytes = 8 + 8 + 24
+	)
+	blocks := int64(len(w.order.blocks) + len(w.order.spare))
+	refs := int64(len(w.refs)) * refBytes
+	return w.arena.held + w.records.bytes() + refs + blocks*(blockBytes+directoryBytes)
+}
+
+// Reset empties the set and invalidates the slices it has handed out. It keeps the memory of modest sets, at most about 512 KiB, for the
+// next transaction.
+func (w *Set) Reset() {
+	w.version++
+	w.spill = nil
+	w.arena.Reset()
+	w.records.reset()
+	w.order.reset()
+	clear(w.refs)
+	w.refs, w.unused, w.dropped = w.refs[:0], w.unused[:0], nil
+	if cap(w.refs) > keepRefs {
+		w.refs, w.unused = nil, nil
+	}
+	w.redoBytes, w.staleBytes, w.runPages, w.filter, w.widest = 0, 0, 0, 0, 0
+}
+
+// forget drops what is in memory, which a layer has by now. Slices that were handed out stay valid: their memory is left to the collector.
+func (w *Set) forget() {
+	w.version++
+	w.arena, w.records, w.order = Arena{}, recordList{}, order{}
+	w.refs, w.unused, w.dropped = nil, nil, nil
+	w.redoBytes, w.staleBytes, w.runPages = 0, 0, 0
+}

@@ -1,0 +1,31 @@
+package writeset
+
+import (
+	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
+)
+
+// Size is what a write set comes to where it is committed. Each number is an upper bound, but for Bytes.
+type Size struct {
+	Keys      int64
+	Bytes     int64 // of keys and values, about
+	InLeaves  int64 // bytes that the records take in leaves
+	Widest    int   // bytes that one takes there
+	RedoPages int64 // of the group's redo and, where layers are listed, of their lists
+	RunPages  int64 // of runs, with what placing them may waste; those of layers are written already
+}
+
+// Size returns that of the set, in a log whose runs have at most so many bytes. If part of the set has left memory all of it must have.
+func (w *Set) Size(maxRun int64) Size {
+	z := Size{Keys: int64(w.Len()), Bytes: w.RedoBytes(), Widest: w.widest, RunPages: w.runPages}
+	if s := w.spill; s != nil {
+		z.RedoPages = s.listPages(maxRun)
+		z.Keys = s.Keys()
+		z.InLeaves, z.Widest = s.size()
+		z.Bytes = z.InLeaves
+		return z
+	}
+	z.RedoPages = redo.Pages((z.Bytes+z.Keys*redo.MaxRecord)*4/3) + 1
+	z.InLeaves = z.Bytes + z.Keys*int64(btree.RecordBytes(0, 0))
+	return z
+}
