@@ -253,7 +253,7 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 	e.publishNoted(e.pages.Seq(), e.records)
 	e.publishDurable()
 	e.cleaned.Add(uint64(redoPages(moved)))
-	return nil
+	return e.boundUnsynced()
 }
 
 // readGroupRedo is readRedoStream of a group's stream: puts whose values stay in the log refer to them.
