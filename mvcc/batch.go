@@ -96,7 +96,7 @@ func (e *Engine) settle() (err error) {
 	}
 	e.account(b)
 	if e.opts.Durability != Durable {
-		return nil
+		return e.boundUnsynced()
 	}
 	return e.syncLog()
 }
@@ -284,37 +284,46 @@ func (e *Engine) syncLog() error {
 	return err
 }
 
-// commitRecords writes the redo at hand into g.
+// commitRecords writes the redo at hand into g, which has the runs and lists of the batch at hand.
 func (e *Engine) commitRecords(g *logstore.Group) error {
+	group, err := e.commitRedo(g)
+	if err != nil {
+		return err
+	}
+	e.bear(group)
+	return nil
+}
+
+// commitRedo is commitRecords for a group that has no runs, or before those are born.
+func (e *Engine) commitRedo(g *logstore.Group) (group uint64, err error) {
 	if len(e.redo) > 0 {
 		g.Write(logstore.KindRecord, e.redo)
 	}
 	e.open = nil
 	pages := g.Pages()
-	group, err := g.Commit(e.redoOps)
-	if err != nil {
-		return err
+	if group, err = g.Commit(e.redoOps); err != nil {
+		return 0, err
 	}
-	e.bear(group)
 	e.bearLogged(group)
 	e.logged += pages
 	e.redoBytes.Add(pages * logstore.PageSize)
 	e.redo, e.redoOps = e.redo[:0], 0
-	return nil
+	return group, nil
 }
 
-// writeRedo logs what Buffered commits have left in memory. Baton holder.
+// writeRedo logs what Buffered commits have left in memory. The batch at hand, if there is one, is none of these commits: what its
+// transactions have written to private segments is theirs still, as no group has listed it. Baton holder.
 func (e *Engine) writeRedo() error {
 	if err := e.Failed(); err != nil || e.waiting() == 0 {
 		return err
 	}
-	if err := e.commitRecords(e.redoGroup()); err != nil {
+	if _, err := e.commitRedo(e.redoGroup()); err != nil {
 		return err
 	}
 	e.spend()
 	e.marks.Note(e.store.LastGroup(), e.applied.Load())
 	e.unlogged.Store(false)
-	return e.boundUnsynced()
+	return nil
 }
 
 // published makes the batch visible to updates, its ops pending unless the tree has them. The order is that of lockfree.List.

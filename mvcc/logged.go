@@ -254,7 +254,7 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 	e.publishNoted(e.pages.Seq(), e.records)
 	e.publishDurable()
 	e.cleaned.Add(uint64(redo.Pages(moved)))
-	return nil
+	return e.boundUnsynced()
 }
 
 // readGroupRedo is redo.Read of a group's stream: puts whose values stay in the log refer to them.

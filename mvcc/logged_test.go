@@ -313,3 +313,64 @@ func TestUnsyncedValuesAreBounded(t *testing.T) {
 	require.NoError(t, e.store.Sync())
 	require.Zero(t, e.store.UnsyncedBytes())
 }
+
+// TestUnsyncedValuesAreBoundedBesideRuns: so do they where each batch has a long value, with which its group is written at once.
+func TestUnsyncedValuesAreBoundedBesideRuns(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	const limit = 8 << 20
+	e := openOn(t, mem, Options{Durability: Buffered, FlushInterval: time.Hour, MemoryLimit: limit, RedoLimit: 64 << 20, Manual: true})
+	defer e.Close()
+	most := int64(0)
+	for i := range 400 {
+		tx := begin(t, e, TxOptions{})
+		for j := range 10 {
+			require.NoError(t, tx.Put(fmt.Appendf(nil, "key%02d%05d", j, i), make([]byte, 1000)))
+		}
+		require.NoError(t, tx.Put(fmt.Appendf(nil, "run%05d", i), make([]byte, 4000)))
+		require.NoError(t, tx.Commit())
+		most = max(most, e.store.UnsyncedBytes())
+	}
+	require.Greater(t, most, int64(limit/unsyncedMost/2))
+	require.LessOrEqual(t, most, int64(limit/unsyncedMost+2*bufferedBytes))
+}
+
+// TestMovedValuesAreBounded: values that the cleaner moves wait for a sync in no more memory than others, where it syncs nothing else either.
+func TestMovedValuesAreBounded(t *testing.T) {
+	const limit = 2 << 20
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			mem := vfs.NewMem(0)
+			defer mem.Release()
+			opts := Options{Durability: Buffered, FlushInterval: time.Hour, MemoryLimit: limit, RedoLimit: 64 << 20, Manual: true}
+			e := openOn(t, mem, opts)
+			for i := range 8000 {
+				put(t, e, fmt.Sprintf("key%05d", i), strings.Repeat("v", 1000))
+			}
+			for i := range 8000 {
+				if i%4 > 0 {
+					put(t, e, fmt.Sprintf("key%05d", i), "v")
+				}
+			}
+			require.NoError(t, e.Checkpoint())
+			crashed := mem.Clone()
+			defer crashed.Release()
+			require.NoError(t, e.Close())
+			opts.Durability = d
+			most := int64(0)
+			opts.Step = func(StepPoint) {
+				if e != nil {
+					most = max(most, e.store.UnsyncedBytes())
+				}
+			}
+			e = nil
+			e = openOn(t, crashed, opts)
+			defer e.Close()
+			e.keeper.mu.Lock()
+			defer e.keeper.mu.Unlock()
+			require.NoError(t, e.clean(1<<20))
+			require.Greater(t, e.cleaned.Load(), uint64(2*limit/unsyncedMost/logstore.PageSize))
+			require.LessOrEqual(t, most, int64(limit/unsyncedMost+moveLoggedAtOnce*1100))
+		})
+	}
+}

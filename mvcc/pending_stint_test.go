@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -109,5 +110,38 @@ func TestMergeLogsFirst(t *testing.T) {
 	defer e.putBaton(true)
 	require.NoError(t, e.merge(e.applied.Load()))
 	require.False(t, e.unlogged.Load())
-	require.Empty(t, e.redo)
+	require.Zero(t, e.waiting())
+}
+
+// TestLargeValueBehindMuchPending: a batch that has what is pending merged first, and so what Buffered commits have left in memory logged, keeps
+// its large values: they are of its own group, which comes later.
+func TestLargeValueBehindMuchPending(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := Options{Durability: Buffered, Manual: true}
+	e := openOn(t, mem, opts)
+	small := begin(t, e, TxOptions{})
+	for i := range stintOps + 100 {
+		require.NoError(t, small.Put(fmt.Appendf(nil, "%05d", i), nil))
+	}
+	require.NoError(t, small.Commit())
+	require.Greater(t, len(e.pending.ops), stintOps)
+	require.Positive(t, e.waiting())
+	want := map[string]string{}
+	for i := range 4 { // each may take the segments that the one before has lost
+		key := fmt.Sprint("large", i)
+		want[key] = strings.Repeat(key, 1<<18)
+		put(t, e, key, want[key])
+	}
+	for range 2 {
+		view := begin(t, e, TxOptions{ReadOnly: true})
+		for key, value := range want {
+			require.True(t, get(t, view, key) == value, key)
+		}
+		require.NoError(t, view.Rollback())
+		require.NoError(t, e.Check(context.Background()))
+		require.NoError(t, e.Close())
+		e = openOn(t, mem, opts)
+	}
+	require.NoError(t, e.Close())
 }
