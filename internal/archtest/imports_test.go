@@ -16,7 +16,7 @@ type module struct {
 
 	// layers are the packages of the module from the bottom up: a package imports, of the module's, only what stands in a row before its
 	// own. "..." stands for every package below a directory. What fits nowhere is not added here to make a build pass: its place is a
-	// decision about the whole, see ARCHITECTURE.md.
+	// decision about the whole, see ARCHITECTURE.md and docs/decisions.
 	layers [][]string
 
 	// outside are the packages of other modules that a package may import. testOutside are those that any test may import as well.
