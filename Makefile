@@ -64,11 +64,11 @@ ISOLATIONRUNS ?= 4
 ISOLATIONFIRST ?= 1000
 SCRIPTSTEPS ?= 2000
 
-# Systems other than this one that the modules must compile for. No file depends on the processor, so make soak alone has a second one.
+# Systems other than this one that the modules must compile for. No file depends on the processor: make soak alone has a second one.
 CROSS = darwin/arm64 windows/amd64
 
 .DELETE_ON_ERROR:
-.PHONY: space demo test vet format imports unit race cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
+.PHONY: space demo test vet format imports unit race vet-cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
 .PHONY: ndbm install-ndbm test-ndbm test-ndbm-packages
 
 demo: build
@@ -95,7 +95,6 @@ test:
 	$(MAKE) imports
 	$(MAKE) unit
 	$(MAKE) race
-	$(MAKE) cross
 	$(MAKE) -C ndbm check
 	$(MAKE) test-servers
 
@@ -115,9 +114,19 @@ vet:
 vet-bench:
 	cd bench && CGO_ENABLED=0 $(GO) vet ./...
 
-# Who imports whom, where unsafe is allowed, and the size of files: run before the rest because it says at once what is in the wrong place.
+# Who imports whom, where unsafe is allowed, the size of files, and what does not compile for other systems, of both modules: run before
+# the rest because it says at once what is in the wrong place. The other systems are type-checked from source, seconds of a processor for
+# each. go vet compiles the standard library for each of them first: make soak has it, for what its analyzers find in their files.
 imports:
-	$(GO) test ./internal/archtest
+	$(GO) test ./internal/archtest -args -targets '$(CROSS)'
+
+vet-cross:
+	@for target in linux/arm64 $(CROSS); do \
+		for module in . servers; do \
+			echo "vet of $$module for $$target"; \
+			(cd $$module && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
+		done; \
+	done
 
 # Unit, model and crash tests, and the examples. The seeds of the fuzz targets are run as tests too. What vet says is known by then.
 unit:
@@ -135,26 +144,12 @@ race:
 test-servers:
 	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 300s ./...
 	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
-	$(MAKE) cross-servers
-
-.PHONY: cross-servers
-cross-servers:
-	@for target in $(CROSS); do \
-		echo "vet of the servers for $$target"; \
-		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
-	done
 
 # The fabrics with 10^6 random operations each, in one process and across two.
 .PHONY: soak-servers
 soak-servers:
 	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
 	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 20m ./...
-
-cross:
-	@for target in $(CROSS); do \
-		echo "vet for $$target"; \
-		GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./... || exit 1; \
-	done
 
 # The models of the log and of the page writer with many seeds, the crash and fault tests of the whole for SOAKTIME each, then every test
 # in its full length under the race detector.
@@ -164,7 +159,7 @@ soak:
 	$(GO) test -timeout 20m -run '^TestCrashConcurrent$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 	$(MAKE) vet-bench
-	$(MAKE) cross cross-servers CROSS=linux/arm64
+	$(MAKE) vet-cross
 	$(MAKE) soak-servers
 	$(MAKE) kill linear fuse
 
