@@ -67,6 +67,10 @@ SCRIPTSTEPS ?= 2000
 # Systems other than this one that the modules must compile for. No file depends on the processor: make soak alone has a second one.
 CROSS = darwin/arm64 windows/amd64
 
+# Tests are built without the C of package net, which takes gcc longer than Go takes for the package. Modules
+# that are looked at without C then share it and all that imports it.
+PURE = -tags netgo
+
 .DELETE_ON_ERROR:
 .PHONY: space demo test vet format imports unit race vet-cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
 .PHONY: ndbm install-ndbm test-ndbm test-ndbm-packages
@@ -88,6 +92,9 @@ demo-hydra: flashdbmd
 install:
 	$(GO) install ./cmd/flashdbm
 
+# Rarer collections, for the compiler, vet and the tests of memory structures alike; make soak has them as often as programs do.
+test vet imports unit race test-servers: export GOGC ?= 400
+
 # One after the other, also under make -j: they share two processors, and some of the tests have a time limit.
 test:
 	$(MAKE) format
@@ -105,9 +112,9 @@ format:
 # The modules beside the engine's too, without their C. The benchmark's has to build its peers: three minutes of a processor, which make soak
 # takes.
 vet:
-	$(GO) vet ./...
+	$(GO) vet $(PURE) ./...
 	@for module in internal/linear internal/writeback; do \
-		echo "vet of $$module"; (cd $$module && CGO_ENABLED=0 $(GO) vet ./...) || exit 1; \
+		echo "vet of $$module"; (cd $$module && CGO_ENABLED=0 $(GO) vet $(PURE) ./...) || exit 1; \
 	done
 
 .PHONY: vet-bench
@@ -118,7 +125,7 @@ vet-bench:
 # the rest because it says at once what is in the wrong place. The other systems are type-checked from source, seconds of a processor for
 # each. go vet compiles the standard library for each of them first: make soak has it, for what its analyzers find in their files.
 imports:
-	$(GO) test ./internal/archtest -args -targets '$(CROSS)'
+	$(GO) test $(PURE) -vet=off ./internal/archtest -args -targets '$(CROSS)'
 
 vet-cross:
 	@for target in linux/arm64 $(CROSS); do \
@@ -130,20 +137,20 @@ vet-cross:
 
 # Unit, model and crash tests, and the examples. The seeds of the fuzz targets are run as tests too. What vet says is known by then.
 unit:
-	$(GO) test -vet=off -timeout 12m ./...
+	$(GO) test $(PURE) -vet=off -timeout 12m ./...
 
 # Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
 # two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest.
 LONE = SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
 race:
-	CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
+	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
 # slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all.
 .PHONY: test-servers
 test-servers:
-	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 300s ./...
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
+	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -timeout 300s ./...
+	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
 
 # The fabrics with 10^6 random operations each, in one process and across two.
 .PHONY: soak-servers
