@@ -3,7 +3,7 @@
 #   make demo     the main job on real input, in less than 3 minutes and 2 GB of disk
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
 #   make test-servers  what of that concerns the servers, a module of its own
-#   make soak     the long tests, cut to fit 80 minutes
+#   make soak     the long tests, cut to fit 80 minutes, and vet for other systems
 #   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
 #   make scripts  a power cut at every operation of parts of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
@@ -140,7 +140,8 @@ unit:
 	$(GO) test $(PURE) -vet=off -timeout 12m ./...
 
 # Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
-# two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest.
+# two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest: those named here, and those that
+# call inTurn. Each of them is in make unit as well.
 LONE = SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
 race:
 	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
@@ -152,11 +153,12 @@ test-servers:
 	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -timeout 300s ./...
 	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
 
-# The fabrics with 10^6 random operations each, in one process and across two.
+# The fabrics with 10^6 random operations each, in one process and across two; then every test under the race detector, in full length and
+# across two processes.
 .PHONY: soak-servers
 soak-servers:
 	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 20m ./...
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -timeout 20m ./...
 
 # The models of the log and of the page writer with many seeds, the crash and fault tests of the whole for SOAKTIME each, then every test
 # in its full length under the race detector.
