@@ -3,7 +3,7 @@
 #   make demo     the main job on real input, in less than 3 minutes and 2 GB of disk
 #   make test     all that must hold before a change is taken; CI runs this and nothing else
 #   make test-servers  what of that concerns the servers, a module of its own
-#   make soak     the long tests, cut to fit 80 minutes
+#   make soak     the long tests, cut to fit 80 minutes, and vet for other systems
 #   make crash    power cuts and kills of random scripts, for CRASHTIME on two processors
 #   make scripts  a power cut at every operation of parts of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
@@ -64,11 +64,15 @@ ISOLATIONRUNS ?= 4
 ISOLATIONFIRST ?= 1000
 SCRIPTSTEPS ?= 2000
 
-# Systems other than this one that the modules must compile for. No file depends on the processor, so make soak alone has a second one.
+# Systems other than this one that the modules must compile for. No file depends on the processor: make soak alone has a second one.
 CROSS = darwin/arm64 windows/amd64
 
+# Tests are built without the C of package net, which takes gcc longer than Go takes for the package. Modules
+# that are looked at without C then share it and all that imports it.
+PURE = -tags netgo
+
 .DELETE_ON_ERROR:
-.PHONY: space demo test vet format imports unit race cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
+.PHONY: space demo test vet format imports unit race vet-cross soak fuzz kill opentime linear fuse fuse-packages mutants build install clean
 .PHONY: ndbm install-ndbm test-ndbm test-ndbm-packages
 
 demo: build
@@ -88,6 +92,9 @@ demo-hydra: flashdbmd
 install:
 	$(GO) install ./cmd/flashdbm
 
+# Rarer collections, for the compiler, vet and the tests of memory structures alike; make soak has them as often as programs do.
+test vet imports unit race test-servers: export GOGC ?= 400
+
 # One after the other, also under make -j: they share two processors, and some of the tests have a time limit.
 test:
 	$(MAKE) format
@@ -95,7 +102,6 @@ test:
 	$(MAKE) imports
 	$(MAKE) unit
 	$(MAKE) race
-	$(MAKE) cross
 	$(MAKE) -C ndbm check
 	$(MAKE) test-servers
 
@@ -106,55 +112,53 @@ format:
 # The modules beside the engine's too, without their C. The benchmark's has to build its peers: three minutes of a processor, which make soak
 # takes.
 vet:
-	$(GO) vet ./...
+	$(GO) vet $(PURE) ./...
 	@for module in internal/linear internal/writeback; do \
-		echo "vet of $$module"; (cd $$module && CGO_ENABLED=0 $(GO) vet ./...) || exit 1; \
+		echo "vet of $$module"; (cd $$module && CGO_ENABLED=0 $(GO) vet $(PURE) ./...) || exit 1; \
 	done
 
 .PHONY: vet-bench
 vet-bench:
 	cd bench && CGO_ENABLED=0 $(GO) vet ./...
 
-# Who imports whom, where unsafe is allowed, and the size of files: run before the rest because it says at once what is in the wrong place.
+# Who imports whom, where unsafe is allowed, the size of files, and what does not compile for other systems, of both modules: run before
+# the rest because it says at once what is in the wrong place. The other systems are type-checked from source, seconds of a processor for
+# each. go vet compiles the standard library for each of them first: make soak has it, for what its analyzers find in their files.
 imports:
-	$(GO) test ./internal/archtest
+	$(GO) test $(PURE) -vet=off ./internal/archtest -args -targets '$(CROSS)'
+
+vet-cross:
+	@for target in linux/arm64 $(CROSS); do \
+		for module in . servers; do \
+			echo "vet of $$module for $$target"; \
+			(cd $$module && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
+		done; \
+	done
 
 # Unit, model and crash tests, and the examples. The seeds of the fuzz targets are run as tests too. What vet says is known by then.
 unit:
-	$(GO) test -vet=off -timeout 12m ./...
+	$(GO) test $(PURE) -vet=off -timeout 12m ./...
 
 # Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
-# two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest.
+# two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest: those named here, and those that
+# call inTurn. Each of them is in make unit as well.
 LONE = SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
 race:
-	CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
+	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
 # slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all.
 .PHONY: test-servers
 test-servers:
-	cd servers && $(GO) vet ./... && $(GO) test -vet=off -timeout 300s ./...
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
-	$(MAKE) cross-servers
+	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -timeout 300s ./...
+	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip TwoProcesses -timeout 300s $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
 
-.PHONY: cross-servers
-cross-servers:
-	@for target in $(CROSS); do \
-		echo "vet of the servers for $$target"; \
-		(cd servers && GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./...) || exit 1; \
-	done
-
-# The fabrics with 10^6 random operations each, in one process and across two.
+# The fabrics with 10^6 random operations each, in one process and across two; then every test under the race detector, in full length and
+# across two processes.
 .PHONY: soak-servers
 soak-servers:
 	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -short -skip TwoProcesses -timeout 20m ./...
-
-cross:
-	@for target in $(CROSS); do \
-		echo "vet for $$target"; \
-		GOOS=$${target%/*} GOARCH=$${target#*/} $(GO) vet ./... || exit 1; \
-	done
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -timeout 20m ./...
 
 # The models of the log and of the page writer with many seeds, the crash and fault tests of the whole for SOAKTIME each, then every test
 # in its full length under the race detector.
@@ -164,7 +168,7 @@ soak:
 	$(GO) test -timeout 20m -run '^TestCrashConcurrent$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 	$(MAKE) vet-bench
-	$(MAKE) cross cross-servers CROSS=linux/arm64
+	$(MAKE) vet-cross
 	$(MAKE) soak-servers
 	$(MAKE) kill linear fuse
 

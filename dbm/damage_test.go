@@ -16,6 +16,24 @@ import (
 // withDamagedKey is a database with the keys "", "a", one that is too long for a leaf and is damaged in the file, and "z".
 func withDamagedKey(t *testing.T) (db *DB, long []byte) {
 	t.Helper()
+	file, long := damagedKeyFile(t)
+	return openFile(t, file), long
+}
+
+// openFile opens a database whose file has these bytes.
+func openFile(t *testing.T, file []byte) *DB {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.fdbm")
+	require.NoError(t, os.WriteFile(path, file, 0o600))
+	db, err := openUnsynced(path, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
+
+// damagedKeyFile returns the bytes of the file of that database.
+func damagedKeyFile(t *testing.T) (file, long []byte) {
+	t.Helper()
 	long = bytes.Repeat([]byte("long"), 1000)
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := openUnsynced(path, nil)
@@ -24,7 +42,7 @@ func withDamagedKey(t *testing.T) (db *DB, long []byte) {
 		require.NoError(t, db.Put(k, []byte("value")))
 	}
 	require.NoError(t, db.Close())
-	file, err := os.ReadFile(path)
+	file, err = os.ReadFile(path)
 	require.NoError(t, err)
 	for at := 0; ; {
 		i := bytes.Index(file[at:], long)
@@ -35,17 +53,15 @@ func withDamagedKey(t *testing.T) (db *DB, long []byte) {
 		file[at+i+3000] ^= 1
 		at += i + 1
 	}
-	require.NoError(t, os.WriteFile(path, file, 0o600))
-	db, err = openUnsynced(path, nil)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db, long
+	return file, long
 }
 
 // TestCursorOnDamagedKey: a long key that cannot be read is an error of whatever needs it, in whatever order, and never taken for the
 // empty key.
 func TestCursorOnDamagedKey(t *testing.T) {
+	inTurn(t)
 	t.Parallel()
+	file, _ := damagedKeyFile(t)
 	calls := map[string]func(t *testing.T, c *Cursor){
 		"key":     func(t *testing.T, c *Cursor) { require.Nil(t, c.Key()) },
 		"value":   func(t *testing.T, c *Cursor) { require.Nil(t, c.Value()) },
@@ -58,7 +74,7 @@ func TestCursorOnDamagedKey(t *testing.T) {
 			for name, o := range map[string]TxOptions{"": {}, "serializable ": {Serializable: true}} {
 				for _, written := range []bool{false, true} {
 					t.Run(name+first+" "+second, func(t *testing.T) {
-						db, _ := withDamagedKey(t)
+						db := openFile(t, file)
 						tx, err := db.Begin(o)
 						require.NoError(t, err)
 						if written {

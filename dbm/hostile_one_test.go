@@ -20,6 +20,7 @@ func (s *specimen) spoiled(change func(h *hostile)) *specimen {
 // TestHostileGraphs: each inner node names one child only, or each node of a level the same ones. Scans end, and so does all that is done in
 // the background.
 func TestHostileGraphs(t *testing.T) {
+	inTurn(t)
 	for name, change := range map[string]func(h *hostile, a int){
 		"one child": func(h *hostile, a int) {
 			c := h.children(a)

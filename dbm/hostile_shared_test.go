@@ -67,6 +67,7 @@ func TestHostileDeaths(t *testing.T) {
 // TestSharedValues: records that all have the same value, by reference. Check finds it at the second one, and deleting them all reads its
 // list once.
 func TestSharedValues(t *testing.T) {
+	inTurn(t)
 	for _, closed := range []bool{true, false} {
 		t.Run(fmt.Sprint(closed), func(t *testing.T) {
 			s := tall(t, closed).spoiled(func(h *hostile) {

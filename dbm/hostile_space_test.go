@@ -199,6 +199,7 @@ func TestHostileEnd(t *testing.T) {
 // TestHostileName: the translation table has a name that the log has yet to give away: the address of the page that it will write next. The
 // page that gets this name would be read where the table leads.
 func TestHostileName(t *testing.T) {
+	inTurn(t)
 	var s *specimen
 	for seed := uint64(0); s == nil; seed++ {
 		whole, err := drawBase(seed)

@@ -16,6 +16,7 @@ import (
 // Check finds it before anything is written. By the other way there is data or ErrCorrupt; and what was written since the file was opened,
 // and is reached by no such way, is what was written.
 func TestHostileTwice(t *testing.T) {
+	inTurn(t)
 	for name, change := range map[string]func(h *hostile) bool{
 		"value": func(h *hostile) bool {
 			runs, order := map[string][]byte{}, [][]byte(nil) // references, each with the one to put in its place

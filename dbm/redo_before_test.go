@@ -13,6 +13,7 @@ import (
 // A file says that redo may start before a base from the checkpoint on that precedes the first such flush, in each superblock that
 // follows, so that an older program refuses it. One that never had such a flush is what older programs have written too, byte for byte.
 func TestRedoBeforeIsStated(t *testing.T) {
+	inTurn(t)
 	for _, parts := range []bool{false, true} {
 		mem := vfs.NewMem(0)
 		defer mem.Release()

@@ -76,6 +76,7 @@ func TestGrowingChecksum(t *testing.T) {
 
 // TestGrowingPageKilled: a kill before any store, and in the midst of it, leaves all that had returned; and what recovery makes of it stays.
 func TestGrowingPageKilled(t *testing.T) {
+	inTurn(t)
 	for cut := int64(0); cut <= 9; cut++ {
 		for stop := 0; ; stop++ {
 			x := newScript(t)
@@ -165,6 +166,7 @@ func TestGrowingPageTorn(t *testing.T) {
 // TestGrowingPageIsStored: on a file system of which it is known that it can, records come without a write; after a while one moves the time
 // of the file. A file that was cut short is found out, and no store makes it longer again.
 func TestGrowingPageIsStored(t *testing.T) {
+	inTurn(t)
 	path := filepath.Join(t.TempDir(), "db")
 	var writes int
 	fs := vfs.Faulty(vfs.OS(), func(op vfs.Op) error {

@@ -132,6 +132,7 @@ func TestLastPageStays(t *testing.T) {
 // TestLastPagePowerCut: of an unsynced page a power cut leaves what it was at some time, or a mixture, which does not count. What lies
 // behind it does not count without it.
 func TestLastPagePowerCut(t *testing.T) {
+	inTurn(t)
 	whole := map[string]bool{"a": true, "ab": true, "ab" + string(bytes.Repeat([]byte("c"), 3000)): true}
 	seen := map[string]int{}
 	for _, policy := range vfs.Policies() {

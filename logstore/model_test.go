@@ -28,6 +28,7 @@ var (
 const modelSteps = 220
 
 func TestModel(t *testing.T) {
+	inTurn(t)
 	if *modelSeed != 0 {
 		if err := runModel(*modelSeed, modelSteps); err != nil {
 			t.Fatalf("seed %d: %v", *modelSeed, err)

@@ -504,6 +504,7 @@ func TestUnreservedPagesPoison(t *testing.T) {
 
 // Runs are found whole in any segment, also the first, and across the scan's windows.
 func TestRunsOfAllLengths(t *testing.T) {
+	inTurn(t)
 	for _, segmentPages := range []uint32{8, 1024} {
 		x := newScript(t)
 		if segmentPages != 8 {

@@ -12,6 +12,7 @@ import (
 // TestLongStream writes a group of many times what a builder holds in memory, across segments, and reads it back; cut short anywhere,
 // it is not there at all.
 func TestLongStream(t *testing.T) {
+	inTurn(t)
 	const pages = 3*streamPages + 7
 	mem := vfs.NewMem(64 << 20)
 	defer mem.Release()

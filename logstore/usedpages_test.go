@@ -34,6 +34,7 @@ func TestUsedPages(t *testing.T) {
 
 // TestUsedPagesMemory: a check of a file of 20 GB takes a thousandth of MemoryLimit for the pages that it has found in use.
 func TestUsedPagesMemory(t *testing.T) {
+	inTurn(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	set := (&Store{segmentPages: DefaultSegmentPages}).NewUsedPages()

@@ -60,6 +60,7 @@ func loggedPlaces(t *testing.T, e *Engine) map[string]logstore.Place {
 // TestLoggedValues: values that stay in the log are read before and behind syncs, flushes, checkpoints, the process's end, with and without
 // a clean close, and by who follows; each time Check finds that each lives exactly as long as the tree refers to it.
 func TestLoggedValues(t *testing.T) {
+	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
 			mem := vfs.NewMem(0)

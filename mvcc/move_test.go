@@ -60,6 +60,7 @@ func requireAll(t *testing.T, e *Engine, want map[string]string) {
 // TestValueRunsMove: the segments of value runs are cleaned like others. Nobody notices: neither who has a slice of the old place, nor a
 // serializable transaction that has read the value; what is overwritten meanwhile stays so.
 func TestValueRunsMove(t *testing.T) {
+	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
 			mem := vfs.NewMem(0)

@@ -12,6 +12,7 @@ import (
 
 // TestDeletesOfNothing: a delete of a key that is not there is in the log, and changes no page. The log is used again all the same.
 func TestDeletesOfNothing(t *testing.T) {
+	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		mem := vfs.NewMem(0)
 		opts := tiny(d)

@@ -41,7 +41,10 @@ func muchPending(t *testing.T, ops int) *Engine {
 // TestCommitsGoOnDuringMerges: what is pending when a compaction, a checkpoint or a reader comes is merged by stints, and commits get the baton
 // between: none waits for all of it.
 func TestCommitsGoOnDuringMerges(t *testing.T) {
-	const ops = 160_000
+	ops := 160_000
+	if testing.Short() {
+		ops /= 4
+	}
 	for name, work := range map[string]func(e *Engine) error{
 		"compact":    func(e *Engine) error { return e.Compact(context.Background(), nil) },
 		"checkpoint": (*Engine).Checkpoint,

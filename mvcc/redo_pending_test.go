@@ -119,6 +119,7 @@ func getter(t testing.TB, tx *Tx) func(key string) (string, bool) {
 
 // TestLookupsOverPendingRedo: lookups of all kinds are answered before the redo is in the tree, and say the same as after it.
 func TestLookupsOverPendingRedo(t *testing.T) {
+	inTurn(t)
 	for _, readOnly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("read-only %v", readOnly), func(t *testing.T) {
 			image, want := killedWithRedo(t)

@@ -10,6 +10,7 @@ import (
 // Filling up goes through leaves that are full already without writing anything. Who commits, waits for the housekeeping or closes the
 // database meanwhile does not wait for the end of the tree.
 func TestFillingUpStops(t *testing.T) {
+	inTurn(t)
 	const records = 40_000
 	stirred := map[string]func(e *Engine) (calm func()){
 		"a commit": func(e *Engine) func() {

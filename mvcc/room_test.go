@@ -13,6 +13,7 @@ import (
 // TestDrainAsFarAsItGoes: parents are folded one by one if there is no room for more at a time, and where there is none for any nobody is
 // told that something was gained.
 func TestDrainAsFarAsItGoes(t *testing.T) {
+	inTurn(t)
 	opts := tiny(Durable)
 	opts.Manual, opts.KeepInline = true, true
 	e := newEngine(t, opts)

@@ -89,6 +89,7 @@ func TestSpilledAndOverwritten(t *testing.T) {
 // TestReadersOfWhatIsCollapsed: slices that lookups and cursors have given of a spilled write set, and readers of its large values, stay as they
 // were when it is written anew, and others write large values meanwhile.
 func TestReadersOfWhatIsCollapsed(t *testing.T) {
+	inTurn(t)
 	opts := spilling(Durable)
 	opts.Store.SegmentPages = 8 // slack is little
 	e := newEngine(t, opts)

@@ -30,6 +30,7 @@ var (
 const modelSteps = 260
 
 func TestModel(t *testing.T) {
+	inTurn(t)
 	if *modelSeed != 0 {
 		if err := runModel(*modelSeed); err != nil {
 			t.Fatalf("seed %d: %v", *modelSeed, err)

@@ -18,6 +18,7 @@ func tableOf(t *table) map[logstore.PageID]*entry {
 }
 
 func TestTableAgainstMap(t *testing.T) {
+	inTurn(t)
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, expected := range []int{0, 1, 1000} {
 		table, want := newTable(expected), map[logstore.PageID]*entry{}

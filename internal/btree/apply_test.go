@@ -198,6 +198,7 @@ func (f *failing) RunKey(ref Ref) ([]byte, error) {
 
 // TestErrorsOfThePager lets each access of a page or run fail in turn, in batches of all sorts and in reads.
 func TestErrorsOfThePager(t *testing.T) {
+	inTurn(t)
 	for _, space := range keyspaces[:len(keyspaces)-1] {
 		for left := 0; ; left += 1 + left/4 {
 			r := rand.New(rand.NewSource(1))

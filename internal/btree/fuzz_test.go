@@ -196,6 +196,7 @@ func TestOnePageManyTimes(t *testing.T) {
 // TestHostileTrees links pages at random, also into themselves and each other, and reads and changes what comes of it: errors are fine,
 // panics and endless loops are not.
 func TestHostileTrees(t *testing.T) {
+	inTurn(t)
 	var pages [][]byte
 	for i, space := range keyspaces {
 		r := rand.New(rand.NewSource(int64(i)))

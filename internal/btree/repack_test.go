@@ -82,6 +82,7 @@ func TestRepack(t *testing.T) {
 
 // TestRepackIsDense: after random deletes the tree comes within a twentieth of one that was loaded in order.
 func TestRepackIsDense(t *testing.T) {
+	inTurn(t)
 	tr, fresh := newTree(), newTree()
 	r := rand.New(rand.NewSource(1))
 	m := model{}

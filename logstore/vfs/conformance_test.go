@@ -317,6 +317,7 @@ func TestNextData(t *testing.T) {
 
 // TestAgainstModel runs random operations on a file and on a slice of bytes.
 func TestAgainstModel(t *testing.T) {
+	inTurn(t)
 	onEach(t, func(t *testing.T, fsys vfs.FS, name string) {
 		const limit = 1 << 18
 		f := create(t, fsys, name)

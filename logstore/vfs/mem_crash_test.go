@@ -173,6 +173,7 @@ func (l *legal) check(t testing.TB, img []byte) {
 // TestImagesAreLegal runs random operations, with syncs of which some fail,
 // and checks images by every policy.
 func TestImagesAreLegal(t *testing.T) {
+	inTurn(t)
 	rounds := 30
 	if testing.Short() {
 		rounds = 5
@@ -289,6 +290,7 @@ func checkEnd(t testing.TB, img *vfs.Mem, want []byte) {
 }
 
 func TestPolicies(t *testing.T) {
+	inTurn(t)
 	m, f := newMem(t)
 	old := pages('a', 4)
 	write(t, f, old, 0)
