@@ -123,7 +123,7 @@ func (tx *Tx) pin() error {
 // than as many again as it filled. For small transactions half a page of keys and values for each new leaf is the lower bound.
 func (tx *Tx) estimate() int64 {
 	e := tx.e
-	set := tx.set.Size(e.store.MaxRun())
+	set := tx.set.Size()
 	pages := set.Keys + set.RedoPages/2
 	if set.Keys > fewKeys || !e.leafy.Load() {
 		live := e.livePages()

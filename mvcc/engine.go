@@ -12,6 +12,7 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/commit"
+	"flashdbm/internal/lease"
 	"flashdbm/internal/redo"
 	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
@@ -87,7 +88,7 @@ type Engine struct {
 	list     lockfree.List[pushedCommit]
 	writes   commit.LastWrites // see told.go
 	recovery RecoveryStats
-	leases   leases
+	leases   lease.Table
 
 	// Watermarks: Seqs of batch ends. applied: what new updates read; every change up to it is in memory. durable: survives a power
 	// cut. view is the one that View reads at.

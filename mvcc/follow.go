@@ -179,8 +179,8 @@ func (tx *Tx) Renew(err error) bool {
 		return false
 	}
 	if n.lease != nil {
-		tx.e.leases.remove(tx.lease)
-		n.lease.state.Store(tx.lease.state.Load())
+		tx.e.leases.Remove(tx.lease)
+		n.lease.Succeed(tx.lease)
 		tx.lease = n.lease
 	}
 	tx.slot.Release()

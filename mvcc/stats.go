@@ -45,8 +45,8 @@ func (e *Engine) Stats() (Stats, error) {
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
 	}
-	if l := e.leases.oldest(); l != nil {
-		s.OldestBegan = l.where()
+	if l := e.leases.Oldest(); l != nil {
+		s.OldestBegan = l.Where()
 	}
 	err = e.withBaton(func() error {
 		if e.Failed() == nil {

@@ -8,6 +8,7 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/commit"
+	"flashdbm/internal/lease"
 	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
@@ -39,7 +40,7 @@ type Tx struct {
 	puts     int             // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
 	lent     map[logstore.Addr]bool // starts of those that readers were given for: they stay until the transaction ends
-	lease    *lease                 // of a transaction whose age is bounded, or whose beginning is traced; nil else
+	lease    *lease.Lease           // of a transaction whose age is bounded, or whose beginning is traced; nil else
 	renew    func() (*Tx, error)    // see RenewBy
 	spillErr error                  // of moving the write set out of memory
 	pushed   *commitNode            // in the commit list with the set, nil before
@@ -54,7 +55,7 @@ type Tx struct {
 func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 	tx, err := e.begin(o)
 	if err == nil && (e.opts.Leases.MaxAge > 0 || e.opts.Leases.Trace) {
-		tx.lease = e.leases.add(tx.slot, time.Now(), e.opts.Leases.Trace)
+		tx.lease = e.leases.Add(tx.slot, time.Now(), e.opts.Leases.Trace)
 	}
 	return tx, err
 }

@@ -40,7 +40,7 @@ var engine = &module{
 	path: "flashdbm", root: "../..", atLeast: 100,
 	layers: [][]string{
 		{"lockfree", "logstore/vfs", "internal/btree", "internal/commit", "internal/archtest", "internal/formatdoc", "internal/mutants"},
-		{"logstore", "internal/opener"},
+		{"logstore", "internal/opener", "internal/lease"},
 		{"override", "internal/redo"},
 		{"internal/writeset"},
 		{"internal/overlay"},

@@ -15,11 +15,11 @@ type Size struct {
 	RunPages  int64 // of runs, with what placing them may waste; those of layers are written already
 }
 
-// Size returns that of the set, in a log whose runs have at most so many bytes. If part of the set has left memory all of it must have.
-func (w *Set) Size(maxRun int64) Size {
+// Size returns that of the set. If part of the set has left memory all of it must have.
+func (w *Set) Size() Size {
 	z := Size{Keys: int64(w.Len()), Bytes: w.RedoBytes(), Widest: w.widest, RunPages: w.runPages}
 	if s := w.spill; s != nil {
-		z.RedoPages = s.listPages(maxRun)
+		z.RedoPages = s.listPages(s.store.MaxRun())
 		z.Keys = s.Keys()
 		z.InLeaves, z.Widest = s.size()
 		z.Bytes = z.InLeaves
