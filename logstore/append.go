@@ -22,6 +22,7 @@ type Group struct {
 	stream  []byte       // rest of the body of the stream's last page
 	skind   Kind         // kind of the stream's pages
 	filling int          // of pages: the last one of the stream; runs may have come behind it
+	split   bool         // that page begins amid what one Write was given
 	bufs    [][]byte     // vector of one write
 	begin   Position     // where the log ended at Begin
 	first   Position     // of the group's first page; set once pages are written
@@ -180,13 +181,13 @@ func (g *Group) Write(kind Kind, p []byte) {
 	if kind != g.skind {
 		g.stream, g.skind = nil, kind
 	}
-	for len(p) > 0 {
+	for amid := false; len(p) > 0; amid = true {
 		if len(g.stream) == 0 {
 			if len(g.pages) >= streamPages && g.err == nil {
 				g.err = g.put(false, 0)
 			}
 			_, g.stream = g.add(kind, 0)
-			g.filling = len(g.pages) - 1
+			g.filling, g.split = len(g.pages)-1, amid
 		}
 		n := copy(g.stream, p)
 		g.stream, p = g.stream[n:], p[n:]

@@ -94,14 +94,14 @@ type tailPages struct {
 // Record appends a redo record with a logged value to the stream of a record group, in one page: head, and value behind it. The value can
 // be read from now on. It returns the value's place, and how many pages of the file its page takes by now.
 func (g *Group) Record(head, value []byte) (place Place, span int) {
-	if g.skind == KindRecord && len(g.stream) > 0 && g.pages[g.filling].values == MaxLogged {
+	if g.skind == KindRecord && len(g.stream) > 0 && (g.split || g.pages[g.filling].values == MaxLogged) {
 		g.stream = nil
 	}
 	if n := len(head) + len(value); n > len(g.stream) && !g.extend() {
-		g.fit(n)
+		g.endPage()
 	}
 	g.Write(KindRecord, head)
-	if len(g.stream) == 0 {
+	if g.split || len(g.stream) < len(value) {
 		panic("logstore: a record that is split")
 	}
 	p := &g.pages[g.filling]
@@ -137,18 +137,22 @@ func (g *Group) extend() bool {
 	return true
 }
 
-// Append appends a redo record without a logged value.
+// Append appends a redo record without a logged value. It goes on in the next page if it is long; a short one has that page to itself if it
+// does not fit: a page that begins amid a record can have no logged value, so each that comes behind such a page leaves the rest of it free.
 func (g *Group) Append(record []byte) {
-	g.fit(len(record))
-	g.Write(KindRecord, record)
-	if len(record) > BodySize && g.s.LogsValues() { // so that pages with logged values begin with a record
-		g.stream = nil
+	if n := len(record); n > len(g.stream) && n <= shortRecord && g.s.LogsValues() {
+		g.endPage()
 	}
+	g.Write(KindRecord, record)
 }
 
-// fit ends the stream's page if a record of n bytes does not fit the rest of it, but fits a page.
-func (g *Group) fit(n int) {
-	if g.skind == KindRecord && g.s.LogsValues() && n > len(g.stream) && (n <= BodySize || len(g.stream) > 0) {
+// shortRecord is the length of the longest redo record that is not split. Pages that such records leave are three quarters full at least,
+// which is what commits reserve.
+const shortRecord = BodySize / 4
+
+// endPage has the next record begin a page.
+func (g *Group) endPage() {
+	if g.skind == KindRecord {
 		g.stream = nil
 	}
 }

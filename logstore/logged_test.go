@@ -467,3 +467,33 @@ func TestCheckpointHoldsItsMap(t *testing.T) {
 		require.GreaterOrEqual(t, int64(len(sp.encode(nil))+streamHeader), (sp.checkpointPages()-3)*BodySize)
 	}
 }
+
+// TestLoggedBehindALongRecord: a record without a logged value goes on in the next page if it is long, and has one to itself if it is short; no
+// page has a logged value that begins amid a record.
+func TestLoggedBehindALongRecord(t *testing.T) {
+	x := newScriptOf(t, 64)
+	s := x.s
+	require.NoError(t, s.Reserve(20, true))
+	g := s.Begin(RecordGroup)
+	record := func() Addr {
+		head, value := spanRecord(0, 300)
+		place, _ := g.Record(head, value)
+		return place.Addr()
+	}
+	pages := func(n int) int64 {
+		g.Append(make([]byte, n))
+		return g.Pages()
+	}
+	first := record()
+	require.EqualValues(t, 1, pages(BodySize-308-100), "100 bytes are left")
+	require.EqualValues(t, 2, pages(shortRecord+1), "of which it has the first")
+	require.Equal(t, first+2, record(), "behind what a page begins with")
+	require.EqualValues(t, 3, pages(BodySize-308-100))
+	require.EqualValues(t, 4, pages(shortRecord), "it begins the page")
+	require.Equal(t, first+3, record())
+	require.EqualValues(t, 7, pages(3*BodySize-300))
+	require.EqualValues(t, 7, pages(shortRecord))
+	require.Equal(t, first+7, record())
+	_, err := g.Commit(0)
+	require.NoError(t, err)
+}

@@ -46,7 +46,8 @@ func (e *Engine) anyLogged() bool {
 	return false
 }
 
-// logInto writes the redo of the ops into g, in whose pages logged values stay.
+// logInto writes the redo of the ops into g, in whose pages logged values stay. Those come first: so the pages that live for them have little
+// else, and no more than one page of the batch ends early because a logged value cannot be in it. Each key is there once.
 func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 	p := &e.pending
 	if len(p.ops) == 0 {
@@ -61,18 +62,23 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 		if stays && isLogged(op) {
 			e.logValue(g, op)
 			op.Key = p.copies.Copy(op.Key)
-		} else if small {
+		}
+		e.opBytes += len(op.Key) + len(op.Value)
+	}
+	for i := range e.ops {
+		switch op := &e.ops[i]; {
+		case op.Ref != nil && op.Ref.Kind == btree.Logged:
+		case small:
 			b := p.copies.Reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
 			from := len(b)
 			b = redo.AppendOp(b, op)
 			p.copies.Fill(b)
 			g.Append(b[from:])
-		} else {
+		default:
 			e.scratch = redo.Append(e.scratch[:0], op)
 			g.Append(e.scratch)
 			copied = false
 		}
-		e.opBytes += len(op.Key) + len(op.Value)
 	}
 	e.redoOps += uint64(len(e.ops))
 	return copied

@@ -25,6 +25,9 @@ func (w *Set) Size() Size {
 		z.Bytes = z.InLeaves
 		return z
 	}
+	// All of them but the last are three quarters full at least. Short records, which are not split, leave no more: see logstore's
+	// Group.Append. Nor do logged values: a page that the next one does not fit goes on in another page of the file, unless it has nearly as
+	// many values as it may, or its segment ends.
 	z.RedoPages = redo.Pages((z.Bytes+z.Keys*redo.MaxRecord)*4/3) + 1
 	z.InLeaves = z.Bytes + z.Keys*int64(btree.RecordBytes(0, 0))
 	return z
