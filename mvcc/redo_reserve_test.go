@@ -42,7 +42,7 @@ func TestRedoFitsItsReservation(t *testing.T) {
 					for i := range 300 {
 						require.NoError(t, turns[i%len(turns)](tx, i))
 					}
-					size := tx.set.Size(e.store.MaxRun())
+					size := tx.set.Size()
 					reserved += size.RedoPages + size.RunPages
 					require.NoError(t, tx.Commit())
 				}
