@@ -46,7 +46,7 @@ func TestFullPayload(t *testing.T) {
 	limits := []int64{1, 2, 3, 4, 6, 8, 16, 32, 64, 128}
 	sizes := []int{40, 100, 400, 1000}
 	if !*fullAll {
-		limits, sizes = []int64{1, 4, 6}, []int{400, 1000}
+		limits, sizes = []int64{1, 4, 6}, []int{40, 400, 1000}
 		if testing.Short() {
 			limits, sizes = []int64{4, 6}, []int{1000}
 		}

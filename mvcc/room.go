@@ -16,6 +16,10 @@ const (
 	roomWait  = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
 	lastWait  = time.Second            // the same once readers have been asked to end
 	vainTries = 8                      // of cleaning for room, that have gained nothing
+
+	// longTable: a fold of all parents writes about a 200th of the live pages. With a smaller share of pages in the table it costs more than
+	// the shorter checkpoints gain; with a larger one files of 64 MiB stay at 67 % payload for records of 40 bytes instead of 70.
+	longTable = 8
 )
 
 // roomWanted is what a commit on a full file asks for.
@@ -100,6 +104,9 @@ func (k *keeper) gather(e *Engine, w *roomWanted, more int64) error {
 func (e *Engine) gatherOnce(full bool) (moved bool, err error) {
 	rest := 2 * e.store.CheckpointPages()
 	reserve := func(extra int64) error { return e.store.ReserveBeside(extra, rest) }
+	if err := e.shortenTable(reserve); err != nil {
+		return false, err
+	}
 	drained, err := e.drain(reserve)
 	if err != nil {
 		return false, err
@@ -124,6 +131,16 @@ func (e *Engine) gatherOnce(full bool) (moved bool, err error) {
 		}
 	}
 	return moved || drained || also, nil
+}
+
+// shortenTable folds all parents of a full file whose translation table has an entry for more than a longTable-th of the pages that live. Each
+// checkpoint writes the whole table, and the pages that puts have to leave free grow with the root of that. Leaves that a load in key order
+// has made are all found through the table. The caller holds keeper.mu.
+func (e *Engine) shortenTable(reserve reservation) error {
+	if e.pages.TableEntries()*longTable <= e.store.SpaceStats().LiveBytes/logstore.PageSize {
+		return nil
+	}
+	return e.foldWith(reserve)
 }
 
 // drain folds the parents of pages whose names keep segments from reuse in which nothing lives, as many as there is room for, and reports

@@ -61,3 +61,21 @@ func TestDrainAsFarAsItGoes(t *testing.T) {
 	require.Zero(t, left)
 	require.Less(t, pinned(), before-1)
 }
+
+// TestFullFileHasAShortTable: leaves that a load in key order makes are found through the translation table. When the file is full, and a put
+// is refused, their parents have been folded: a long table takes room in each checkpoint, and so from puts.
+func TestFullFileHasAShortTable(t *testing.T) {
+	opts := Options{Durability: WriteThrough, Manual: true}
+	opts.Store.MaxFileSize = 2 << 20
+	e := newEngine(t, opts)
+	err := error(nil)
+	for i := 0; err == nil; i++ {
+		err = update(e, TxOptions{}, func(tx *Tx) error { return tx.Put(fmt.Appendf(nil, "key-%05d", i), make([]byte, 200)) })
+	}
+	require.ErrorIs(t, err, logstore.ErrFull)
+	s, err := e.Stats()
+	require.NoError(t, err)
+	live := s.Space.LiveBytes / logstore.PageSize
+	require.Greater(t, live, int64(100))
+	require.Less(t, s.Pages.TableEntries, live/4, "of %d pages", live)
+}

@@ -110,6 +110,9 @@ func (p *Pages) Stats() Stats {
 	}
 }
 
+// TableEntries returns how many names the translation table has. Anyone may call it.
+func (p *Pages) TableEntries() int64 { return p.table.count.Load() }
+
 // Base returns the group that the newest flush or page group is the tree of. Baton holder.
 func (p *Pages) Base() uint64 { return p.base }
 
