@@ -71,6 +71,7 @@ type Store struct {
 	appended atomic.Uint64 // pages, raw ones included, since the file was opened
 	groups   [CheckpointGroup + 1]atomic.Uint64
 	syncs    atomic.Uint64
+	syncedAt atomic.Uint64 // pages appended before the last sync that succeeded began; written with syncing
 	returned atomic.Uint64 // pages given back to the file system
 
 	deviceFree atomic.Int64 // bytes that the file system had left when it was asked last

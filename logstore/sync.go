@@ -28,7 +28,7 @@ func (s *Store) Sync() error {
 // datasync syncs the file. The caller holds syncing.
 func (s *Store) datasync() error {
 	s.syncs.Add(1)
-	private := s.private.written.Load()
+	private, appended := s.private.written.Load(), s.appended.Load()
 	s.last.close()
 	if err := s.Failed(); err != nil { // a write of that page, which may have spoilt what it held
 		return err
@@ -36,6 +36,13 @@ func (s *Store) datasync() error {
 	if err := s.file.Datasync(); err != nil {
 		return s.fail(err)
 	}
-	s.private.synced.Store(private) // syncing is held: it never goes back
+	s.private.synced.Store(private) // syncing is held: they never go back
+	s.syncedAt.Store(appended)
 	return nil
+}
+
+// UnsyncedPages returns how many pages were appended since the last sync began.
+func (s *Store) UnsyncedPages() int64 {
+	at := s.syncedAt.Load() // first: appended never falls
+	return int64(s.appended.Load() - at)
 }

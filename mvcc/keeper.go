@@ -25,7 +25,7 @@ type keeper struct {
 	due       atomic.Bool   // the goroutine was nudged
 	tight     atomic.Bool   // it was nudged to let the file grow,
 	asked     atomic.Int64  // for commits that reserve so many pages
-	paced     uint64        // pages appended at the last pause; guarded by mu
+	pacing    pacing        // guarded by mu
 	turn      turn
 	cleaner   cleaner
 	rest      rest
@@ -49,8 +49,6 @@ const (
 	foldAgainEntries = 1 << 10 // entries of the table from which it is folded once more behind the flush of a checkpoint,
 	foldAgainShare   = 16      // if no more pages have changed meanwhile than a 16th of them
 	flushAtOnce      = 16      // pages up to which a flush is written without laying the baton down
-	pauseBetween     = 200 * time.Microsecond
-	pauseBelow       = 64 + 16 // pages written from one pause to the next: a part, and what commits add to it
 )
 
 func (k *keeper) start(e *Engine) {
@@ -512,19 +510,6 @@ func (e *Engine) between(work func()) {
 	defer e.takeBaton()
 	work()
 	e.pace()
-}
-
-// pace lets commits through between the parts of background work, so that a sync has few pages of it to wait for. It makes no pause while
-// commits take much of the log: they wait for their own pages, and what they write while a flush is in flight makes the file larger.
-func (e *Engine) pace() {
-	e.step(StepBetween)
-	e.keeper.growAhead() // a flush may take longer than commits have room for
-	appended := e.store.Counters().Pages
-	heavy := appended-e.keeper.paced > pauseBelow
-	e.keeper.paced = appended
-	if e.opts.Durability == Durable && e.active.Load() > 0 && !heavy {
-		time.Sleep(pauseBetween)
-	}
 }
 
 // checkpoint writes the table and the space map, and moves the scan start. It follows a flush; the caller holds keeper.mu.
