@@ -29,6 +29,7 @@ type conn struct {
 	proof  [protocol.ProofSize]byte
 	held   []heldAnswer // answers for which the peer has no room yet: nothing is received before they are gone
 	ended  bool
+	once   bool // no write comes twice, so none is remembered
 	direct bool // the answer that is being made lies in the ring's memory
 }
 
@@ -52,11 +53,12 @@ type Greeting struct {
 	Next   uint64                   // the client's next number
 	Auth   bool                     // AUTH has to come first,
 	Proof  [protocol.ProofSize]byte // with this proof
+	Once   bool                     // the client sends each request once, as it cannot lose the answer while the shard lives
 }
 
 // Attach adds a connection. The shard's thread calls it, between two sweeps.
 func (s *Shard) Attach(c Conn, g Greeting) {
-	s.conns = append(s.conns, &conn{Conn: c, client: s.meet(g.Client, g.Next), denied: g.Auth, proof: g.Proof})
+	s.conns = append(s.conns, &conn{Conn: c, client: s.meet(g.Client, g.Next), denied: g.Auth, proof: g.Proof, once: g.Once})
 }
 
 // Connections returns how many connections the shard has.

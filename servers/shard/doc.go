@@ -25,7 +25,8 @@
 //  5. A place is used again only after the item's last lease is over (package arena).
 //  6. A write with a number is applied at most once in the life of the shard, and its answer is kept until the client says that all
 //     numbers up to it have been answered. What an earlier life may have applied is refused with StatusUnknownOutcome: numbers below the
-//     one that the client's hello named as its next.
+//     one that the client's hello named as its next. A client that sends each request once (Greeting.Once) has no numbers: nothing that it
+//     sends is taken for a repetition.
 //  7. A new life serves nothing until the tenure is over that the last one may have passed on to its clients: they may Read memory of a
 //     process that is gone, and rely on that until then.
 //  8. Expiry is an entry like any other, a remove. The answer that finds an item expired waits for it.

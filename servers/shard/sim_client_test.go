@@ -40,7 +40,7 @@ func (l *simLink) Begin(int) ([]byte, error) {
 	if l.err != nil {
 		return nil, l.err
 	}
-	if l.refuse == 0 && l.m.rand(30) == 0 {
+	if !l.c.once && l.refuse == 0 && l.m.rand(30) == 0 {
 		l.refuse = 1 + l.m.rand(3)
 	}
 	if l.refuse > 0 {
@@ -51,6 +51,11 @@ func (l *simLink) Begin(int) ([]byte, error) {
 }
 
 func (l *simLink) End(h *wire.Header, body []byte) {
+	if l.c.once {
+		l.c.inbox = append(l.c.inbox, wire.Message{Header: *h, Body: bytes.Clone(body)})
+		l.c.thread.Wake()
+		return
+	}
 	l.out = append(l.out, wire.Message{Header: *h, Body: bytes.Clone(body)})
 }
 
@@ -79,6 +84,11 @@ func (l *simLink) Close() error { return nil }
 
 // send is the client's: the message arrives at the shard as long as this life of it goes on.
 func (l *simLink) send(msg wire.Message) {
+	if l.c.once {
+		l.in = append(l.in, msg)
+		l.m.wakeShard()
+		return
+	}
 	l.deliver(0, func() {
 		if !l.dead {
 			l.in = append(l.in, msg)
@@ -97,9 +107,11 @@ type simPointer struct {
 	tenure  time.Time
 }
 
-// A simClient has some operations under way at a time, one for each lane.
+// A simClient has some operations under way at a time, one for each lane. One that is in the node's process (once) loses no message, asks once,
+// and loses what is under way when the node's life ends.
 type simClient struct {
 	m       *simulation
+	once    bool
 	id      int
 	n       *sim.Node
 	thread  *sim.Thread
@@ -170,10 +182,12 @@ func (c *simClient) busy() bool {
 	return false
 }
 
-// leave records what has no answer.
+// leave records what has no answer, GETs apart: they tell nothing then.
 func (c *simClient) leave() {
 	for _, l := range c.lanes {
-		if l.busy {
+		if l.busy && l.c.kind == "get" {
+			l.busy = false
+		} else if l.busy {
 			c.finish(l, result{open: true})
 		}
 	}
@@ -184,6 +198,9 @@ func (c *simClient) step(now time.Time) (bool, time.Time) {
 		return false, time.Time{}
 	}
 	c.m.say("client %d: step, %d answers", c.id, len(c.inbox))
+	if c.once && (c.link == nil || c.link.dead) && !c.join() {
+		return false, now.Add(time.Millisecond)
+	}
 	for _, msg := range c.inbox {
 		c.answer(now, &msg)
 	}
@@ -246,6 +263,26 @@ func (c *simClient) reconnect(now time.Time) {
 	}
 }
 
+// join connects a client of the node's process to this life of the shard. What was under way in the last one has no answer, but for those
+// that have arrived.
+func (c *simClient) join() bool {
+	m := c.m
+	if c.link != nil {
+		for _, msg := range c.inbox {
+			c.answer(c.n.Now(), &msg)
+		}
+		c.inbox, c.link = nil, nil
+		c.leave()
+	}
+	if !m.server.Alive() {
+		return false
+	}
+	c.link = &simLink{m: m, c: c, life: m.life}
+	m.links = append(m.links, c.link)
+	m.shard.Attach(c.link, Greeting{Client: uint64(c.id) + 1, Once: true})
+	return true
+}
+
 func (c *simClient) oldest() uint64 {
 	low := c.next
 	for _, l := range c.lanes {
@@ -266,10 +303,12 @@ func (c *simClient) send(now time.Time, l *simLane) {
 	c.request++
 	l.id, l.sent, l.again = c.request, now, now.Add(c.patience())
 	l.sentAt = c.m.server.Now().UnixNano()
-	l.q.Oldest = c.oldest()
+	if l.q.Oldest = c.oldest(); c.once {
+		l.q.Number, l.q.Oldest, l.again = 1, 1, now.Add(time.Hour)
+	}
 	h := wire.Header{Op: uint8(l.q.Op), Flags: uint8(l.q.Flags), Request: l.id}
 	body := l.q.AppendBody(nil)
-	if l.q.Op.IsWrite() && c.m.rand(6) == 0 { // the same as a part of a batch
+	if l.q.Op.IsWrite() && !c.once && c.m.rand(6) == 0 { // the same as a part of a batch
 		start := 0
 		b := protocol.AppendPart(nil, l.q.Op, l.q.Flags, 0)
 		body = protocol.EndPart(append(b, body...), start)
@@ -309,7 +348,7 @@ func (c *simClient) start(now time.Time, l *simLane) {
 	switch {
 	case kind < 9:
 		l.c.kind, l.c.value, l.q.Op, l.q.Flags = "get", "", protocol.OpGet, protocol.FlagPointer
-		if m.rand(4) == 0 {
+		if c.once || m.rand(4) == 0 {
 			l.q.Flags = 0
 		}
 	case kind < 13:
@@ -486,7 +525,9 @@ func (c *simClient) answer(now time.Time, msg *wire.Message) {
 	m.say("client %d lane %d: %v", c.id, l.n, status)
 	switch status {
 	case protocol.StatusUnavailable:
-		l.again = now.Add(time.Millisecond)
+		if l.again = now.Add(time.Millisecond); c.once {
+			l.busy, l.rest = false, l.again
+		}
 		return
 	case protocol.StatusUnknownOutcome:
 		m.counts.unknown++

@@ -95,6 +95,11 @@ func newSimulation(seed uint64) *simulation {
 	for i := range 2 + m.rand(2) {
 		m.clients = append(m.clients, newSimClient(m, i))
 	}
+	if seed%3 == 0 {
+		c := newSimClient(m, len(m.clients))
+		c.once = true
+		m.clients = append(m.clients, c)
+	}
 	return m
 }
 
@@ -231,6 +236,11 @@ func (m *simulation) crash() {
 		m.server.Restart()
 		m.start()
 		m.say("life %d, term %d, seq %d", m.life, m.shard.term, m.shard.seq)
+		for _, c := range m.clients {
+			if c.once {
+				c.thread.Wake()
+			}
+		}
 	})
 }
 

@@ -62,21 +62,11 @@ func (s *Shard) newestState(h uint64, key []byte, hi *hint) (st state) {
 
 // write serves a write: each number once.
 func (s *Shard) write(r reply, q *protocol.Request, again request, hi *hint) {
-	cl := r.c.client
-	cl.answered(q.Oldest)
-	if o, ok := cl.outcomes[q.Number]; ok {
-		s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})
+	if !r.c.once && s.repeated(r, q) {
 		return
 	}
 	h := s.hash(q.Key)
-	switch {
-	case q.Number < cl.low:
-		s.fail(r, protocol.StatusForgotten)
-		return
-	case q.Number < cl.floor:
-		s.fail(r, protocol.StatusUnknownOutcome)
-		return
-	case s.o.Owns != nil && !s.o.Owns(h):
+	if s.o.Owns != nil && !s.o.Owns(h) {
 		s.fail(r, protocol.StatusMoved)
 		return
 	}
@@ -89,9 +79,30 @@ func (s *Shard) write(r reply, q *protocol.Request, again request, hi *hint) {
 	if o.status == protocol.StatusFull && s.stall(r, again) {
 		return
 	}
-	cl.outcomes[q.Number] = o
+	if !r.c.once {
+		r.c.client.outcomes[q.Number] = o
+	}
 	s.commit()
 	s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})
+}
+
+// repeated answers a write that was decided before, or perhaps was.
+func (s *Shard) repeated(r reply, q *protocol.Request) bool {
+	cl := r.c.client
+	cl.answered(q.Oldest)
+	if o, ok := cl.outcomes[q.Number]; ok {
+		s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})
+		return true
+	}
+	switch {
+	case q.Number < cl.low:
+		s.fail(r, protocol.StatusForgotten)
+	case q.Number < cl.floor:
+		s.fail(r, protocol.StatusUnknownOutcome)
+	default:
+		return false
+	}
+	return true
 }
 
 // decide applies the write to the newest state and returns its outcome.
