@@ -61,39 +61,13 @@ func (e *engine) answered(s *shard, m wire.Message) {
 // broken ends a connection on which nothing makes sense. Its calls are sent again on the next one.
 func (e *engine) broken(s *shard, err error) { e.lost(s, err) }
 
-// result decodes an answer into the call.
+// result takes an answer, and the pointer that comes with it.
 func (e *engine) result(s *shard, c *call, status protocol.Status, m wire.Message) error {
-	switch {
-	case c.op.IsWrite():
-		if len(m.Body) == 0 && status != protocol.StatusOK {
-			return nil
-		}
-		var w protocol.Written
-		if err := w.Parse(m.Body); err != nil {
-			return err
-		}
-		c.version, c.sum = w.Version, w.Sum
-	case status != protocol.StatusOK:
-	case c.op == protocol.OpGet:
-		var i protocol.Item
-		if err := i.Parse(protocol.Flags(m.Flags), m.Body); err != nil {
-			return err
-		}
-		c.version, c.expires, c.itemFlags = i.Version, i.Expiry, i.ItemFlags
-		if c.out = i.Value; !e.lasting || c.dst != nil {
-			c.out = append(c.dst, i.Value...)
-		}
-		if i.HasPointer {
-			e.learn(s, c, &i)
-		}
-	case c.op == protocol.OpScan:
-		if _, _, err := protocol.CheckScan(m.Body); err != nil {
-			return err
-		}
-		c.outFlags = protocol.Flags(m.Flags)
-		c.out = append(c.dst, m.Body...)
+	i, err := c.decode(status, protocol.Flags(m.Flags), m.Body, e.lasting)
+	if err == nil && i.HasPointer {
+		e.learn(s, c, &i)
 	}
-	return nil
+	return err
 }
 
 // askMap asks any shard that is connected for its map.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/wire"
@@ -56,6 +57,13 @@ type Client struct {
 	tasks     []func(*engine)
 	hasTasks  atomic.Bool
 
+	// Of a client of Local; they do not change. The lines are by shard; only is the line if there is one.
+	lines  map[uint32]*line
+	only   *line
+	circle *circle.Circle
+	seed   uint64
+	handed atomic.Uint64 // calls
+
 	netMu  sync.Mutex // guards nets and opened; no other lock is taken while it is held
 	nets   map[string]*network
 	opened []fabric.Domain
@@ -65,31 +73,10 @@ type Client struct {
 // "tcp:10.0.0.1:7400": the first that answers tells of all others. Dial returns when every shard is connected, or with an error when the
 // context ends first; without an end it is Options.Timeout.
 func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
-	c := &Client{kept: make(chan struct{}), nets: map[string]*network{}, id: randomID()}
-	if o != nil {
-		c.o = *o
-	}
-	if c.o.Timeout == 0 {
-		c.o.Timeout = defaultTimeout
-	}
-	if c.o.Spin <= 0 {
-		c.o.Spin = spinPolls
-	}
-	if c.o.Carrier == 0 {
-		c.o.Carrier = wire.CarrierRing
-	}
 	if len(addrs) == 0 {
 		return nil, errors.New("hydra: no addresses to dial")
 	}
-	places := c.o.Pointers
-	if places == 0 {
-		places = defaultPointers
-	}
-	c.e = newEngine(systemClock(), max(places, 2))
-	c.e.timeout, c.e.noPointer = int64(c.o.Timeout), places < 0
-	c.calls.New = func() any { return newOp() }
-	c.batches.New = func() any { return &batchOp{w: waiter{token: make(chan struct{}, 1)}} }
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c := newClient(o)
 	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	c.lock.Lock()
@@ -118,6 +105,32 @@ func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
 	}
 	go c.keep()
 	return c, nil
+}
+
+func newClient(o *Options) *Client {
+	c := &Client{kept: make(chan struct{}), nets: map[string]*network{}, id: randomID()}
+	if o != nil {
+		c.o = *o
+	}
+	if c.o.Timeout == 0 {
+		c.o.Timeout = defaultTimeout
+	}
+	if c.o.Spin <= 0 {
+		c.o.Spin = spinPolls
+	}
+	if c.o.Carrier == 0 {
+		c.o.Carrier = wire.CarrierRing
+	}
+	places := c.o.Pointers
+	if places == 0 {
+		places = defaultPointers
+	}
+	c.e = newEngine(systemClock(), max(places, 2))
+	c.e.timeout, c.e.noPointer = int64(c.o.Timeout), places < 0
+	c.calls.New = func() any { return newOp() }
+	c.batches.New = func() any { return &batchOp{w: waiter{token: make(chan struct{}, 1)}} }
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
 }
 
 // Close ends the client. Calls under way return ErrClosed, or ErrUnknownOutcome.
@@ -152,12 +165,13 @@ type Stats struct {
 	Messages uint64 // requests sent by message
 	OneSided uint64 // GETs answered by a Read
 	Refused  uint64 // Reads that proved nothing, or came too late
+	Local    uint64 // requests that were function calls
 }
 
 // Stats returns the counters since Dial.
 func (c *Client) Stats() Stats {
 	got := make(chan Stats, 1)
-	c.do(func(e *engine) { got <- Stats{e.messages, e.oneSided, e.refused} })
+	c.do(func(e *engine) { got <- Stats{e.messages, e.oneSided, e.refused, c.handed.Load()} })
 	return <-got
 }
 

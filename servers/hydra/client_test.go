@@ -32,13 +32,29 @@ type cluster struct {
 func newCluster(t testing.TB, shards int, o *Options) *cluster {
 	k := &cluster{t: t, net: mem.NewNetwork(), ctx: context.Background()}
 	k.o = machine.Options{Shards: shards, Durability: served.Memory, Extent: 8 << 20}
+	k.start(o)
+	return k
+}
+
+// newClusterOf has files in the other modes than memory.
+func newClusterOf(t testing.TB, shards int, mode served.Durability) *cluster {
+	k := &cluster{t: t, net: mem.NewNetwork(), ctx: context.Background()}
+	k.o = machine.Options{Shards: shards, Durability: mode, Extent: 8 << 20}
+	if mode != served.Memory {
+		k.o.Dir = t.TempDir()
+	}
+	k.start(nil)
+	return k
+}
+
+func (k *cluster) start(o *Options) {
+	t := k.t
 	k.startNode()
 	k.c = k.dial(o)
 	t.Cleanup(func() {
 		require.NoError(t, k.c.Close())
 		k.stopNode()
 	})
-	return k
 }
 
 func (k *cluster) startNode() {
@@ -69,11 +85,26 @@ func (k *cluster) dial(o *Options) *Client {
 	return c
 }
 
+// local returns a client of the node that calls it by function calls.
+func (k *cluster) local(o *Options) *Client {
+	c, err := Local(k.node, o)
+	require.NoError(k.t, err)
+	k.t.Cleanup(func() { require.NoError(k.t, c.Close()) })
+	return c
+}
+
 func TestOperations(t *testing.T) {
-	for _, carrier := range []wire.Carrier{wire.CarrierRing, wire.CarrierSend} {
-		t.Run(carrier.String(), func(t *testing.T) {
+	for _, carrier := range []wire.Carrier{wire.CarrierRing, wire.CarrierSend, 0} {
+		name := carrier.String()
+		if carrier == 0 {
+			name = "local"
+		}
+		t.Run(name, func(t *testing.T) {
 			k := newCluster(t, 2, &Options{Carrier: carrier})
 			c, ctx := k.c, k.ctx
+			if carrier == 0 {
+				c = k.local(nil)
+			}
 			_, err := c.Get(ctx, []byte("a"))
 			require.ErrorIs(t, err, ErrNotFound)
 			v1, err := c.Put(ctx, []byte("a"), []byte("one"))
@@ -136,13 +167,18 @@ func TestOperations(t *testing.T) {
 
 func TestSizes(t *testing.T) {
 	k := newCluster(t, 1, nil)
+	testSizes(t, k, k.c)
+	testSizes(t, k, k.local(nil))
+}
+
+func testSizes(t *testing.T, k *cluster, c *Client) {
 	for _, n := range []int{0, 1, 100, 16 << 10, 16<<10 + 1, 100_000, 1 << 20, MaxValue} {
 		value := bytes.Repeat([]byte{byte(n), 1}, n/2+1)[:n]
 		key := bytes.Repeat([]byte("k"), max(1, min(n/10, MaxKey)))
-		_, err := k.c.Put(k.ctx, key, value)
+		_, err := c.Put(k.ctx, key, value)
 		require.NoError(t, err, "%d", n)
 		for range 3 {
-			got, err := k.c.Get(k.ctx, key)
+			got, err := c.Get(k.ctx, key)
 			require.NoError(t, err, "%d", n)
 			require.True(t, bytes.Equal(value, got), "%d", n)
 		}
@@ -176,17 +212,22 @@ func TestOneSided(t *testing.T) {
 
 func TestBatchAndScan(t *testing.T) {
 	k := newCluster(t, 3, nil)
+	testBatchAndScan(t, k, k.c)
+	testBatchAndScan(t, k, k.local(nil))
+}
+
+func testBatchAndScan(t *testing.T, k *cluster, c *Client) {
 	const n = 3000
 	list := make([]Request, n)
 	for i := range list {
 		list[i] = Request{Kind: Put, Key: fmt.Append(nil, "key", i), Value: fmt.Append(nil, "value", i)}
 	}
-	require.NoError(t, k.c.Batch(k.ctx, list))
+	require.NoError(t, c.Batch(k.ctx, list))
 	for i := range list {
 		list[i].Kind = Get
 	}
 	list[7].Key = []byte("none")
-	require.ErrorIs(t, k.c.Batch(k.ctx, list), ErrNotFound)
+	require.ErrorIs(t, c.Batch(k.ctx, list), ErrNotFound)
 	for i := range list {
 		if i != 7 {
 			require.NoError(t, list[i].Err)
@@ -195,7 +236,7 @@ func TestBatchAndScan(t *testing.T) {
 	}
 	for _, o := range []*ScanOptions{nil, {KeysOnly: true}, {Limit: 10}} {
 		seen := map[string]string{}
-		for e, err := range k.c.Scan(k.ctx, o) {
+		for e, err := range c.Scan(k.ctx, o) {
 			require.NoError(t, err)
 			require.NotContains(t, seen, string(e.Key))
 			seen[string(e.Key)] = string(e.Value)

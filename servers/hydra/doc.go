@@ -21,6 +21,8 @@
 // that finds it free drives it until its own call is done, which takes no handoff; callers that find it busy leave their calls to the
 // driver, whose next Flush sends them with one doorbell. A driver that is done wakes one of those that wait to go on.
 //
+// A program that has the node in its own process uses Local instead of Dial: its calls are function calls, see line.go and package machine.
+//
 // A GET that brought a pointer is repeated one-sidedly, by a Read of the item at the shard. The rules under which the copy counts:
 //
 //  1. The reign that gave the pointer has tenure before the Read is posted: it surely still owns the key.

@@ -102,6 +102,10 @@ func (c *Client) release() {
 
 // run submits calls and returns when all are done.
 func (c *Client) run(ctx context.Context, w *waiter, calls []*call) {
+	if c.lines != nil {
+		c.runLocal(ctx, w, calls)
+		return
+	}
 	select {
 	case <-w.token:
 	default:

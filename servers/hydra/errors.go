@@ -45,6 +45,8 @@ func statusError(s protocol.Status) error {
 		return ErrOverflow
 	case protocol.StatusDenied:
 		return ErrDenied
+	case protocol.StatusUnavailable, protocol.StatusMoved:
+		return ErrUnavailable
 	}
 	return fmt.Errorf("hydra: the shard answers %q", s)
 }

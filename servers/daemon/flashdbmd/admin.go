@@ -65,7 +65,7 @@ func writeMetrics(w io.Writer, client hydra.Stats, did resp.Counters, connection
 	counter("protocol_errors_total", "Connections of RESP that were ended for breaking the protocol.", did.ProtocolErrors)
 	counter("received_bytes_total", "Bytes of RESP received.", did.BytesIn)
 	counter("sent_bytes_total", "Bytes of RESP sent.", did.BytesOut)
-	counter("messages_total", "Messages from RESP to shards.", client.Messages)
+	counter("requests_total", "Requests of RESP to shards.", client.Local)
 	fmt.Fprint(w, "# HELP flashdbmd_commands_total Commands of RESP.\n# TYPE flashdbmd_commands_total counter\n")
 	for _, name := range slices.Sorted(maps.Keys(did.Commands)) {
 		fmt.Fprintf(w, "flashdbmd_commands_total{command=%q} %d\n", name, did.Commands[name])

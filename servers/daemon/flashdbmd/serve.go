@@ -59,14 +59,9 @@ func serve(c *config, messages io.Writer) (err error) {
 		return err
 	}
 	defer closing("node", node.Close)
-	dialing, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	// No pointers: a Read spares a node its processor, and this process is the node. Messages take two thirds of the time (MGET).
-	// Few looks: those who drive the client share processors with the connections of RESP and with the shards. With 64 a GET takes 44 µs
-	// of processor, with 2,000 it takes 52 (50 connections without pipelining, two processors that others loaded).
-	client, err := hydra.Dial(dialing, []string{"shm:" + c.socket}, &hydra.Options{Secret: o.Secret, Pointers: -1, Spin: 64})
+	client, err := hydra.Local(node, nil)
 	if err != nil {
-		return fmt.Errorf("the node does not answer: %w", err)
+		return err
 	}
 	defer closing("client", client.Close)
 

@@ -12,10 +12,11 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// An attachment is a connection on its way to the shard's thread.
+// An attachment is a connection on its way to the shard's thread, or a line.
 type attachment struct {
 	group    *wire.Group
 	conn     wire.Conn
+	line     wire.Line
 	greeting shard.Greeting
 }
 
@@ -66,7 +67,7 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 		return nil // Accept has refused it, or the peer has gone
 	}
 	select {
-	case r.attach <- attachment{group, c, g}:
+	case r.attach <- attachment{group: group, conn: c, greeting: g}:
 		r.groups[0].Wake()
 	case <-ctx.Done():
 		c.Close()

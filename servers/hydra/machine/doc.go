@@ -17,6 +17,9 @@
 // connections, so that whoever sends notifies it, and sleeps. A busy shard's goroutine never yields, so it takes one of Go's
 // processors: GOMAXPROCS is raised by the number of shards, or the rest of the process would starve.
 //
+// Goroutines of the node's process call a shard without messages (hydra.Local). While the shard's thread sleeps, the caller serves the shard
+// itself. A shard that has no other clients does not look for 20 µs before it sleeps: its callers find it asleep sooner.
+//
 // A thread can sleep on one queue. If the node listens on several providers, each further queue has a goroutine that sleeps on it while
 // the shard sleeps, and wakes the shard. The queue belongs to one of the two at a time.
 package machine

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/servers/fabric/mem"
+	"flashdbm/servers/hydra"
 	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/wire"
@@ -195,7 +196,13 @@ func killChildMain(t *testing.T) {
 	for id := range killClients {
 		first, err := strconv.Atoi(done[id])
 		require.NoError(t, err)
-		wait.Go(func() { killLoad(t, net, id, first+1) })
+		if id%2 == 0 {
+			wait.Go(func() { killLoad(t, net, id, first+1) })
+		} else {
+			c, err := hydra.Local(n, nil)
+			require.NoError(t, err)
+			wait.Go(func() { killLocal(t, c, id, first+1) })
+		}
 	}
 	wait.Wait()
 }
@@ -222,6 +229,20 @@ func killLoad(t *testing.T, net *mem.Network, id, i int) {
 		require.Equal(t, protocol.StatusOK, s)
 		fmt.Printf("ack %d %d\n", id, i)
 		i++
+	}
+}
+
+// killLocal does the same by function calls.
+func killLocal(t *testing.T, c *hydra.Client, id, i int) {
+	for ; ; i++ {
+		var err error
+		if i%2 == 0 {
+			_, err = c.Add(t.Context(), []byte(killCounter(id)), 1)
+		} else {
+			_, err = c.Put(t.Context(), []byte(killKey(id, i)), []byte(strconv.Itoa(i)))
+		}
+		require.NoError(t, err)
+		fmt.Printf("ack %d %d\n", id, i)
 	}
 }
 

@@ -50,8 +50,10 @@ type Node struct {
 	shards    []*runner
 	listeners []fabric.Listener
 	circle    *circle.Circle
+	places    protocol.Map
 	mapBody   []byte
-	next      atomic.Uint32 // shard of the next client that asks for any
+	next      atomic.Uint32   // shard of the next client that asks for any
+	ctx       context.Context // until Close
 	stop      context.CancelFunc
 	done      sync.WaitGroup
 	closed    sync.Once
@@ -87,7 +89,7 @@ func Open(o Options) (*Node, error) {
 
 func (n *Node) open() error {
 	ctx, stop := context.WithCancel(context.Background())
-	n.stop = stop
+	n.ctx, n.stop = ctx, stop
 	for _, l := range n.o.Listen {
 		listener, err := l.Domain.Listen(l.Addr)
 		if err != nil {
@@ -129,7 +131,7 @@ func (n *Node) makeMap() {
 		m.Shards = append(m.Shards, protocol.Place{Shard: uint32(i), Addrs: addrs})
 	}
 	n.circle = circle.New(n.id.Seed, ids)
-	n.mapBody = m.AppendBody(nil)
+	n.places, n.mapBody = m, m.AppendBody(nil)
 }
 
 // newRunner opens a shard's file and makes the shard.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,13 @@ type runner struct {
 	stopped atomic.Bool
 	started bool
 	done    sync.WaitGroup
+
+	// own makes its holder the one who serves the shard: the thread while it is awake, or a caller of this process. called says that a caller
+	// has left something in a line. See local.go for both.
+	own    sync.Mutex
+	called atomic.Bool
+	lines  []wire.Line // of the holder of own
+	wakes  time.Time   // the same: when the thread, which sleeps, wakes up by itself
 }
 
 // makeGroups makes one group for each domain.
@@ -74,6 +82,7 @@ func (r *runner) clock() (mono int64, wall uint64) {
 
 func (r *runner) start() {
 	r.started = true
+	r.own.Lock() // for the thread
 	if r.store != nil {
 		r.store.Start()
 	}
@@ -94,14 +103,7 @@ func (r *runner) run() {
 	var idle, looked time.Time
 	for !r.stopped.Load() {
 		r.take()
-		worked := false
-		for _, g := range r.groups {
-			worked = g.Step() || worked
-		}
-		worked = r.shard.Sweep() || worked
-		for _, g := range r.groups {
-			g.Flush()
-		}
+		worked := r.sweep()
 		now := r.read // a look at the clock takes a good part of a sweep that finds nothing
 		if now.Sub(looked) >= lookEvery {
 			looked = now
@@ -110,6 +112,7 @@ func (r *runner) run() {
 			for _, g := range r.groups {
 				g.Check(now)
 			}
+			r.lines = slices.DeleteFunc(r.lines, func(l wire.Line) bool { return l.Err() != nil })
 			if err := r.shard.Err(); err != nil && r.failure.Load() == nil {
 				r.failure.Store(&err)
 			}
@@ -117,18 +120,39 @@ func (r *runner) run() {
 		switch {
 		case worked || idle.IsZero():
 			idle = now
-		case now.Sub(idle) >= spinTime && r.arm():
+		case (now.Sub(idle) >= spinTime || r.alone()) && r.arm():
 			r.sleep(min(r.shard.IdleFor(), lookEvery*4))
 			idle = time.Now()
 		}
 	}
 }
 
+// sweep receives, serves and answers. It reports whether there was anything to do.
+func (r *runner) sweep() (worked bool) {
+	r.called.Store(false) // before the last look at the lines
+	for _, g := range r.groups {
+		worked = g.Step() || worked
+	}
+	worked = r.shard.Sweep() || worked
+	for _, g := range r.groups {
+		g.Flush()
+	}
+	return worked
+}
+
+// alone reports whether there are only callers of this process, who find the shard asleep sooner than they would find the thread looking.
+func (r *runner) alone() bool { return r.shard.Connections() == len(r.lines) }
+
 // take gives new connections to their group and the shard.
 func (r *runner) take() {
 	for {
 		select {
 		case a := <-r.attach:
+			if a.line != nil {
+				r.lines = append(r.lines, a.line)
+				r.shard.Attach(a.line, a.greeting)
+				continue
+			}
 			a.group.Add(a.conn)
 			r.shard.Attach(a.conn, a.greeting)
 		default:
@@ -143,15 +167,21 @@ func (r *runner) arm() bool {
 	for _, g := range r.groups {
 		ready = g.Arm() && ready
 	}
-	return ready && len(r.attach) == 0
+	return ready && len(r.attach) == 0 && !r.waiting()
 }
 
+// sleep lets go of the shard until a peer notifies the thread, somebody wakes it, or the time is over.
 func (r *runner) sleep(d time.Duration) {
+	r.wakes = r.read.Add(d)
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	for _, s := range r.others {
 		s.begin <- ctx
 	}
-	r.groups[0].Wait(ctx, 0)
+	r.own.Unlock()
+	if !r.called.Load() { // behind Unlock
+		r.groups[0].Wait(ctx, 0)
+	}
+	r.own.Lock()
 	cancel()
 	for _, s := range r.others {
 		s.group.Wake()
@@ -165,6 +195,7 @@ func (r *runner) end() error {
 		r.stopped.Store(true)
 		r.groups[0].Wake()
 		r.done.Wait()
+		r.take() // what is still on its way is closed with the shard
 	}
 	for _, s := range r.others {
 		close(s.begin)
