@@ -45,6 +45,8 @@ type message struct {
 	op    protocol.Op
 	flags protocol.Flags
 	body  []byte
+	key   bool   // it is a request to one key,
+	hash  uint64 // which has this hash
 }
 
 // Greeting is what a connection's hello has said.
@@ -91,7 +93,7 @@ func (s *Shard) poll() {
 				s.bodies = append(s.bodies, body...)
 				body = s.bodies[at:len(s.bodies):len(s.bodies)]
 			}
-			s.inbox = append(s.inbox, message{c, m.Request, protocol.Op(m.Op), protocol.Flags(m.Flags), body})
+			s.inbox = append(s.inbox, message{c: c, id: m.Request, op: protocol.Op(m.Op), flags: protocol.Flags(m.Flags), body: body})
 			if len(m.Body) > largeBody { // the next Receive would overwrite it
 				s.first = (s.first + i + 1) % n
 				return

@@ -16,6 +16,7 @@ type log struct {
 	seq     uint64 // newest entry
 	shown   uint64 // newest entry that the table shows
 	pending []entry
+	spare   []entry           // memory for pending when that has become empty
 	newest  map[uint64]uint64 // by hash of the key: the newest pending entry
 	showing bool              // commit is at work, further up the stack
 }
@@ -69,7 +70,12 @@ func (s *Shard) append(e entry) uint64 {
 		e.before = 0
 	}
 	s.newest[e.hash] = e.seq
-	s.pending = append(s.pending, e)
+	if len(s.pending) == 0 {
+		s.pending = s.spare[:0]
+	}
+	if s.pending = append(s.pending, e); len(s.pending) == 1 {
+		s.spare = s.pending[:0]
+	}
 	return e.seq
 }
 

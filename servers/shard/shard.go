@@ -93,6 +93,7 @@ type Shard struct {
 	batches []*batch    // free ones
 	polled  bool        // the next phase of the sweep is to serve
 	served  uint64      // requests
+	touched uint64      // what the loads of warm have found: it keeps the compiler from leaving them out
 	clients map[uint64]*client
 	swept   int64 // when clients were last looked at
 
@@ -195,6 +196,7 @@ func (s *Shard) serve() (worked bool) {
 	worked = s.commit()
 	worked = s.arrivals() || worked
 	worked = s.retry() || worked
+	s.warm()
 	for i := range s.inbox {
 		m := &s.inbox[i]
 		s.request(reply{c: m.c, id: m.id, op: m.op}, m.op, m.flags, m.body, nil)
@@ -213,6 +215,29 @@ func (s *Shard) serve() (worked bool) {
 		}
 	}
 	return worked
+}
+
+// warm loads what the requests of the inbox will look at into the processor's cache: first the buckets of all keys, then the items. The
+// processor waits for many of them at the same time, while a request that is served by itself waits for its bucket and then for its
+// item: that is most of what a request takes when there are more keys than the cache holds.
+func (s *Shard) warm() {
+	if len(s.inbox) < 2 {
+		return
+	}
+	for i := range s.inbox {
+		m := &s.inbox[i]
+		if m.key = protocol.KeyOf(m.op, m.body) != nil; m.key {
+			m.hash = s.hash(protocol.KeyOf(m.op, m.body))
+			s.touched += s.table.Touch(m.hash)
+		}
+	}
+	for i := range s.inbox {
+		if m := &s.inbox[i]; m.key {
+			if p, ok := s.table.Likely(m.hash); ok {
+				s.touched += uint64(s.arena.Touch(arena.Place(p)))
+			}
+		}
+	}
 }
 
 // stepDown answers everything that waits, and serves nothing from then on. What is not committed may be in the file or not.

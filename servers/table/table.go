@@ -103,6 +103,20 @@ func (t *Table) Find(h uint64, key []byte) (place uint64, ok bool) {
 	return 0, false
 }
 
+// Touch loads the first bucket of the hash's chain into the processor's cache. What it returns means nothing.
+func (t *Table) Touch(h uint64) uint64 { return t.bucket(t.index(h))[0] }
+
+// Likely returns the place that Find will probably find, without a look at the item.
+func (t *Table) Likely(h uint64) (place uint64, ok bool) {
+	b := t.bucket(t.index(h))
+	for f := filter(b); f != 0; f &= f - 1 {
+		if e := b[1+bits.TrailingZeros64(f)]; e>>placeBits == h&0xffff {
+			return e & placeMask, true
+		}
+	}
+	return 0, false
+}
+
 // Insert adds an entry for a key that has none.
 func (t *Table) Insert(h, place uint64) {
 	if place > MaxPlace {

@@ -3,6 +3,8 @@ package table
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -112,4 +114,25 @@ func BenchmarkFind(b *testing.B) {
 			b.Fatal()
 		}
 	}
+}
+
+// TestLikely: the place is the one that Find finds, as long as no two entries look alike.
+func TestLikely(t *testing.T) {
+	k := &keys{mask: math.MaxUint64}
+	table := New(k)
+	_, ok := table.Likely(1)
+	require.False(t, ok)
+	for i := range 5000 {
+		k.list = append(k.list, fmt.Append(nil, "key", i))
+		table.Insert(k.Hash(uint64(i)), uint64(i))
+	}
+	right := 0
+	for i := range 5000 {
+		h := k.Hash(uint64(i))
+		table.Touch(h)
+		if p, ok := table.Likely(h); ok && p == uint64(i) {
+			right++
+		}
+	}
+	require.Greater(t, right, 4500, "one in nine buckets has an overflow bucket, which Likely does not look at")
 }

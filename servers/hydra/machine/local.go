@@ -33,7 +33,7 @@ import (
 
 // borrowSweeps is how many sweeps a borrower makes at most before it leaves the shard to its thread. With fewer the thread is woken where many
 // goroutines call at the same time; with more one caller serves others for longer, up to 16 requests of each line a sweep.
-const borrowSweeps = 32
+const borrowSweeps = 64
 
 var errClosed = errors.New("machine: node is closed")
 

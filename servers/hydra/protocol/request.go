@@ -58,6 +58,19 @@ func (r *Request) BodySize() int {
 	}
 }
 
+// KeyOf returns the key of a request to one key, nil if it has none or is not well formed. It is a slice of the body.
+func KeyOf(op Op, body []byte) []byte {
+	switch {
+	case op == OpGet:
+		return body
+	case op.IsWrite() && len(body) >= writeHead:
+		if end := writeHead + int(le.Uint16(body[32:])); end <= len(body) {
+			return body[writeHead:end:end]
+		}
+	}
+	return nil
+}
+
 // Parse decodes the body of a request that is not RENEW, SCAN or BATCH. Key and Value are slices of the body.
 func (r *Request) Parse(op Op, flags Flags, body []byte) error {
 	*r = Request{Op: op, Flags: flags}

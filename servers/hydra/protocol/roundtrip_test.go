@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -24,7 +25,10 @@ func requests(op Op, flags Flags, good ...Request) codec {
 	}
 	c.parse = func(b []byte) ([]byte, error) {
 		var r Request
-		err := r.Parse(op, flags, b)
+		key, err := KeyOf(op, b), r.Parse(op, flags, b)
+		if err == nil && (op == OpGet || op.IsWrite()) && !bytes.Equal(key, r.Key) {
+			err = fmt.Errorf("KeyOf says %q", key)
+		}
 		return r.AppendBody(nil), err
 	}
 	return c
