@@ -94,9 +94,11 @@ func (s *Shard) arrivals() (worked bool) {
 		s.toLoad = false
 		s.load()
 	}
+	if !s.o.Store.Brought() {
+		return false
+	}
 	for _, f := range s.o.Store.Fetches() {
 		s.fetched(&f)
-		worked = true
 	}
 	for _, p := range s.o.Store.Pieces() {
 		if p.ID == loadID {
@@ -104,10 +106,9 @@ func (s *Shard) arrivals() (worked bool) {
 		} else {
 			s.pieceScanned(&p)
 		}
-		worked = true
 	}
 	s.commit()
-	return worked
+	return true
 }
 
 func (s *Shard) fetched(f *store.Fetched) {

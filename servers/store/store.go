@@ -18,6 +18,10 @@ const (
 	// roomEvery is how often the committer asks the file for its room, and retryFull how soon it tries again in a full file.
 	roomEvery = 100 * time.Millisecond
 	retryFull = 50 * time.Millisecond
+	// commitPause is the least time between two transactions of fewer than maxEntries, if nobody waits for the file. When it is larger, more
+	// is lost with the process; when it is smaller, a transaction has fewer entries: with none, one entry each where 50 clients SET one key
+	// at a time, and a SET takes 44 µs of processor instead of 28.
+	commitPause = 10 * time.Millisecond
 	// pageBytes is what an entry takes beside its own bytes, at the worst: the page that it is alone in.
 	pageBytes = 4096
 )
@@ -47,7 +51,7 @@ type Store struct {
 	file  File
 	state State         // as Open found it, with this life's term and base
 	wake  func()        // tells the shard that there is something for it
-	pause time.Duration // of the syncer, between two syncs
+	pause time.Duration // of the syncer, between two syncs; if there is one, the committer makes pauses too
 
 	applied, durable atomic.Uint64
 	full             atomic.Bool  // the last transaction did not fit
@@ -60,18 +64,20 @@ type Store struct {
 	fetched []Fetched
 	loads   []load
 	pieces  []Piece
-	failure error
-	closed  bool
+	brought atomic.Bool // there is something in fetched or pieces; it changes under mu and is looked at without
 
-	batch     []Entry  // the committer's: taken, not committed
-	found     *Fetched // the fetcher's: looked up, not given to the shard yet
-	piece     *Piece   // the loader's
-	lastRoom  time.Time
-	nextSync  time.Time        // the syncer's
-	stop      chan struct{}    // closed by Close
-	changed   [4]chan struct{} // one for each thread: there is work
-	done      sync.WaitGroup
-	closeOnce sync.Once
+	failure atomic.Pointer[error]
+
+	batch      []Entry   // the committer's: taken, not committed
+	nextCommit time.Time // the committer's
+	found      *Fetched  // the fetcher's: looked up, not given to the shard yet
+	piece      *Piece    // the loader's
+	lastRoom   time.Time
+	nextSync   time.Time        // the syncer's
+	stop       chan struct{}    // closed by Close
+	changed    [4]chan struct{} // one for each thread: there is work
+	done       sync.WaitGroup
+	closeOnce  sync.Once
 }
 
 // The threads, as indexes.
@@ -130,9 +136,10 @@ func (s *Store) Full() bool { return s.full.Load() }
 
 // Err returns why the store has failed, nil if it has not. After that nothing becomes durable.
 func (s *Store) Err() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.failure
+	if err := s.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 func cost(e *Entry) int64 { return int64(len(e.Key)+len(e.Value)) + pageBytes }
@@ -145,8 +152,11 @@ func (s *Store) Append(e Entry) {
 	s.backlog.Add(cost(&e))
 	s.mu.Lock()
 	s.queue = append(s.queue, e)
+	n := len(s.queue)
 	s.mu.Unlock()
-	s.kick(committer)
+	if n == 1 || n == maxEntries { // else the committer is at work, or knows when it will be
+		s.kick(committer)
+	}
 }
 
 // Fetch asks for a key; the answer comes from Fetches. The key is kept.
@@ -169,12 +179,16 @@ func (s *Store) Load(id, first, last uint64, bytes int) {
 	s.kick(loader)
 }
 
+// Brought reports whether Fetches or Pieces has something.
+func (s *Store) Brought() bool { return s.brought.Load() }
+
 // Fetches returns what has been fetched since the last call.
 func (s *Store) Fetches() []Fetched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.fetched
 	s.fetched = nil
+	s.brought.Store(len(s.pieces) > 0)
 	return f
 }
 
@@ -184,15 +198,12 @@ func (s *Store) Pieces() []Piece {
 	defer s.mu.Unlock()
 	p := s.pieces
 	s.pieces = nil
+	s.brought.Store(len(s.fetched) > 0)
 	return p
 }
 
 func (s *Store) fail(err error) {
-	s.mu.Lock()
-	if s.failure == nil {
-		s.failure = err
-	}
-	s.mu.Unlock()
+	s.failure.CompareAndSwap(nil, &err)
 	s.wake()
 }
 
@@ -201,6 +212,14 @@ func (s *Store) StepCommitter(now time.Time) (worked bool, next time.Time) {
 	if now.Sub(s.lastRoom) >= roomEvery {
 		s.lastRoom = now
 		s.room.Store(s.file.Room())
+	}
+	if len(s.batch) == 0 && now.Before(s.nextCommit) {
+		s.mu.Lock()
+		n := len(s.queue)
+		s.mu.Unlock()
+		if n < maxEntries {
+			return false, s.nextCommit
+		}
 	}
 	if s.take(); len(s.batch) == 0 || s.Err() != nil {
 		return false, time.Time{}
@@ -224,6 +243,9 @@ func (s *Store) StepCommitter(now time.Time) (worked bool, next time.Time) {
 	clear(s.batch)
 	s.batch = s.batch[:0]
 	s.applied.Store(state.Seq)
+	if s.pause > 0 {
+		s.nextCommit = now.Add(commitPause)
+	}
 	s.kick(syncer)
 	return true, now
 }
@@ -243,13 +265,12 @@ func (s *Store) take() {
 		}
 		n++
 	}
-	s.batch = append(s.batch, s.queue[:n]...)
 	if n == len(s.queue) {
-		clear(s.queue)
-		s.queue = s.queue[:0]
-	} else {
-		s.queue = s.queue[n:]
+		s.batch, s.queue = s.queue, s.batch // which has been cleared
+		return
 	}
+	s.batch = append(s.batch, s.queue[:n]...)
+	s.queue = s.queue[n:]
 }
 
 // StepSyncer makes durable what has been applied.
@@ -278,12 +299,13 @@ func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
 		s.found = nil
 		s.mu.Lock()
 		s.fetched = append(s.fetched, *f)
+		s.brought.Store(true)
 		s.mu.Unlock()
 		s.wake()
 		return true, now
 	}
 	s.mu.Lock()
-	if len(s.fetches) == 0 || s.failure != nil {
+	if len(s.fetches) == 0 || s.Err() != nil {
 		s.mu.Unlock()
 		return false, time.Time{}
 	}
@@ -309,12 +331,13 @@ func (s *Store) StepLoader(now time.Time) (worked bool, next time.Time) {
 		s.piece = nil
 		s.mu.Lock()
 		s.pieces = append(s.pieces, *p)
+		s.brought.Store(true)
 		s.mu.Unlock()
 		s.wake()
 		return true, now
 	}
 	s.mu.Lock()
-	if len(s.loads) == 0 || s.failure != nil {
+	if len(s.loads) == 0 || s.Err() != nil {
 		s.mu.Unlock()
 		return false, time.Time{}
 	}
@@ -390,6 +413,7 @@ func (s *Store) Close() error {
 		close(s.stop)
 		s.done.Wait()
 		for worked := true; worked; {
+			s.nextCommit = time.Time{}
 			worked, _ = s.StepCommitter(time.Now())
 		}
 		switch {

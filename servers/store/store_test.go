@@ -241,3 +241,54 @@ func TestHostileRecords(t *testing.T) {
 	b[0]++
 	assert.ErrorIs(t, s.parse(b), ErrCorrupt)
 }
+
+// TestPauses: where nobody waits for the file, entries are gathered, but for no longer than a moment, and no more than a transaction takes.
+func TestPauses(t *testing.T) {
+	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	s, err := Open(f, func() {}, time.Hour)
+	require.NoError(t, err)
+	seq := uint64(0)
+	put := func(n int) {
+		for range n {
+			seq++
+			put(s, seq, fmt.Sprint("key", seq), "value")
+		}
+	}
+	put(1)
+	now := time.Now()
+	worked, _ := s.StepCommitter(now)
+	require.True(t, worked, "the first one goes at once")
+	put(5)
+	worked, next := s.StepCommitter(now.Add(commitPause / 2))
+	require.False(t, worked)
+	require.Equal(t, now.Add(commitPause), next)
+	worked, _ = s.StepCommitter(next)
+	require.True(t, worked)
+	require.EqualValues(t, 6, s.Applied())
+	put(maxEntries - 1)
+	worked, _ = s.StepCommitter(next)
+	require.False(t, worked)
+	put(2)
+	worked, _ = s.StepCommitter(next)
+	require.True(t, worked, "there are enough")
+	require.EqualValues(t, 6+maxEntries, s.Applied())
+	require.NoError(t, s.Close())
+	require.Equal(t, seq, s.Applied(), "Close waits for nothing")
+}
+
+// TestPausesEnd appends one entry after the other to a store with threads, and waits until each is in the file: no kick is lost.
+func TestPausesEnd(t *testing.T) {
+	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	s, err := Open(f, func() {}, time.Hour)
+	require.NoError(t, err)
+	s.Start()
+	for seq := uint64(1); seq <= 300; seq++ {
+		put(s, seq, fmt.Sprint("key", seq), "value")
+		if seq%3 == 0 {
+			require.Eventually(t, func() bool { return s.Applied() == seq }, 10*time.Second, 100*time.Microsecond)
+		}
+	}
+	require.NoError(t, s.Close())
+}
