@@ -42,7 +42,7 @@ func newConn(s *Server, nc net.Conn, id int64) *conn {
 func (c *conn) serve() {
 	defer c.net.Close()
 	defer c.in.release()
-	c.in.src, c.out.dst = input{c.s, c.net}, output{c.s, c.net}
+	c.in.src, c.out.dst = input{c.s, c.net}, &output{s: c.s, net: c.net}
 	if c.s.o.TLS != nil {
 		t := tls.Server(c.net, c.s.o.TLS)
 		c.net.SetDeadline(time.Now().Add(handshakeTimeout))
@@ -54,7 +54,7 @@ func (c *conn) serve() {
 		if c.s.ended() {
 			return // Shutdown's deadline may have been the one that was taken back
 		}
-		c.in.src, c.out.dst = input{c.s, t}, output{c.s, t}
+		c.in.src, c.out.dst = input{c.s, t}, &output{s: c.s, net: t}
 		defer t.Close()
 	}
 	for {
@@ -97,7 +97,11 @@ type (
 		s   *Server
 		net net.Conn
 	}
-	output input
+	output struct {
+		s     *Server
+		net   net.Conn
+		until time.Time // the connection's deadline for writes
+	}
 )
 
 func (i input) Read(b []byte) (int, error) {
@@ -106,8 +110,11 @@ func (i input) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (o output) Write(b []byte) (int, error) {
-	o.net.SetWriteDeadline(time.Now().Add(o.s.o.WriteTimeout))
+func (o *output) Write(b []byte) (int, error) {
+	if now := time.Now(); o.until.Sub(now) < o.s.o.WriteTimeout/4*3 { // to set it takes longer than the look at the clock
+		o.until = now.Add(o.s.o.WriteTimeout)
+		o.net.SetWriteDeadline(o.until)
+	}
 	n, err := o.net.Write(b)
 	o.s.stats.out.Add(int64(n))
 	return n, err

@@ -31,7 +31,7 @@ type Config struct {
 	MaxClients   int           // connections; 0: 10,000
 	MaxCommand   int           // bytes of a command; 0: 64 MiB
 	MaxBuffers   int64         // bytes of all connections' buffers beyond 16 KiB each; 0: 512 MiB
-	WriteTimeout time.Duration // for a client that does not take its answers; 0: 30 s
+	WriteTimeout time.Duration // for a client that does not take its answers, or three quarters of it; 0: 30 s
 	// Settings are what CONFIG GET tells, beside what the server knows itself.
 	Settings map[string]string
 	// Facts are further lines of INFO, by section.

@@ -15,7 +15,8 @@
 //
 // A shard's goroutine is locked to a thread. It sweeps as long as there is something to do and for another 20 µs; then it arms its
 // connections, so that whoever sends notifies it, and sleeps. A busy shard's goroutine never yields, so it takes one of Go's
-// processors: GOMAXPROCS is raised by the number of shards, or the rest of the process would starve.
+// processors: GOMAXPROCS is raised by one for each shard that gets a connection, or the rest of the process would starve. One that is only
+// called from within the process does not need that; with it, a GET of RESP takes 5 % more.
 //
 // Goroutines of the node's process call a shard without messages (hydra.Local). While the shard's thread sleeps, the caller serves the shard
 // itself. A shard that has no other clients does not look for 20 µs before it sleeps: its callers find it asleep sooner.

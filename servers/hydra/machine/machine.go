@@ -105,7 +105,6 @@ func (n *Node) open() error {
 		}
 		n.shards = append(n.shards, r)
 	}
-	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + len(n.shards))
 	for _, r := range n.shards {
 		r.start()
 	}
@@ -239,9 +238,6 @@ func (n *Node) Close() error {
 		n.done.Wait()
 		for _, r := range n.shards {
 			n.err = errors.Join(n.err, r.end())
-		}
-		if len(n.shards) > 0 && n.shards[0].started {
-			runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)-len(n.shards)))
 		}
 	})
 	return n.err

@@ -21,6 +21,10 @@ const (
 	spinTime = 20 * time.Microsecond
 	// lookEvery is how often a busy shard looks after its connections' ends, and publishes what it is doing.
 	lookEvery = 50 * time.Millisecond
+	// idleLook is the longest sleep, after which a thread looks in any case, and waitingLook that of one whose shard does not take the
+	// requests of its callers at present.
+	idleLook    = 200 * time.Millisecond
+	waitingLook = time.Millisecond
 	// groupOps is how many operations all connections of a shard may have under way together.
 	groupOps = 1 << 16
 )
@@ -41,6 +45,7 @@ type runner struct {
 	stats   atomic.Pointer[shard.Stats] // as of the last look
 	stopped atomic.Bool
 	started bool
+	counted bool // the thread has had clients for which it looks for 20 µs, so it has a processor of Go's of its own
 	done    sync.WaitGroup
 
 	// own makes its holder the one who serves the shard: the thread while it is awake, or a caller of this process. called says that a caller
@@ -121,7 +126,7 @@ func (r *runner) run() {
 		case worked || idle.IsZero():
 			idle = now
 		case (now.Sub(idle) >= spinTime || r.alone()) && r.arm():
-			r.sleep(min(r.shard.IdleFor(), lookEvery*4))
+			r.sleep(r.idleFor())
 			idle = time.Now()
 		}
 	}
@@ -143,6 +148,15 @@ func (r *runner) sweep() (worked bool) {
 // alone reports whether there are only callers of this process, who find the shard asleep sooner than they would find the thread looking.
 func (r *runner) alone() bool { return r.shard.Connections() == len(r.lines) }
 
+// processors guards the number of Go's processors, which all nodes of the process change.
+var processors sync.Mutex
+
+func addProcessors(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}
+
 // take gives new connections to their group and the shard.
 func (r *runner) take() {
 	for {
@@ -152,6 +166,10 @@ func (r *runner) take() {
 				r.lines = append(r.lines, a.line)
 				r.shard.Attach(a.line, a.greeting)
 				continue
+			}
+			if !r.counted {
+				r.counted = true
+				addProcessors(1)
 			}
 			a.group.Add(a.conn)
 			r.shard.Attach(a.conn, a.greeting)
@@ -167,7 +185,15 @@ func (r *runner) arm() bool {
 	for _, g := range r.groups {
 		ready = g.Arm() && ready
 	}
-	return ready && len(r.attach) == 0 && !r.waiting()
+	return ready && len(r.attach) == 0
+}
+
+// idleFor returns how long the thread may sleep if nobody wakes it.
+func (r *runner) idleFor() time.Duration {
+	if r.waiting() { // for the file, or for a predecessor's tenure: else the last sweep had taken the requests
+		return min(r.shard.IdleFor(), waitingLook)
+	}
+	return min(r.shard.IdleFor(), idleLook)
 }
 
 // sleep lets go of the shard until a peer notifies the thread, somebody wakes it, or the time is over.
@@ -196,6 +222,9 @@ func (r *runner) end() error {
 		r.groups[0].Wake()
 		r.done.Wait()
 		r.take() // what is still on its way is closed with the shard
+		if r.counted {
+			addProcessors(-1)
+		}
 	}
 	for _, s := range r.others {
 		close(s.begin)
