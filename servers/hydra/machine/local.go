@@ -31,9 +31,10 @@ import (
 //
 // A borrower that panics ends the process, as the thread does: nobody recovers, and own stays held.
 
-// borrowSweeps is how many sweeps a borrower makes at most before it leaves the shard to its thread. With fewer the thread is woken where many
-// goroutines call at the same time; with more one caller serves others for longer, up to 16 requests of each line a sweep.
-const borrowSweeps = 64
+// borrowSweeps is how many sweeps a borrower makes at most before it leaves the shard to its thread, of up to 16 requests of each line: some 10 ms.
+// With fewer the thread is woken where many goroutines call at the same time, and wakes each of them; with more one caller may serve
+// others for longer.
+const borrowSweeps = 512
 
 var errClosed = errors.New("machine: node is closed")
 

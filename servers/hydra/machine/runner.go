@@ -123,9 +123,11 @@ func (r *runner) run() {
 			}
 		}
 		switch {
+		case r.alone() && (!worked || !r.waiting()) && r.arm():
+			r.sleep(r.idleFor()) // as a borrower does
 		case worked || idle.IsZero():
 			idle = now
-		case (now.Sub(idle) >= spinTime || r.alone()) && r.arm():
+		case now.Sub(idle) >= spinTime && r.arm():
 			r.sleep(r.idleFor())
 			idle = time.Now()
 		}
