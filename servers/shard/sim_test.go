@@ -122,6 +122,7 @@ func (m *simulation) start() {
 			m.violation("open: %v", err)
 			return
 		}
+		m.store.Gather(1 + int(m.seed/3%4))
 		o.Store = m.store
 	}
 	var err error

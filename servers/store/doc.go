@@ -7,6 +7,8 @@
 //	fetcher    looks up keys that the shard does not have in memory
 //	loader     reads ranges of hashes, to fill the memory after a start, and for scans
 //
+// If nobody waits for the file, the committer gathers entries for some milliseconds. If clients do, a sync covers a round of them: see round.
+//
 // A record's key is 1 | hash of the key, big-endian | key, so a range of the circle is a range of records. Its value is
 //
 //	offset  size  field

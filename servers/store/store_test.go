@@ -256,7 +256,7 @@ func TestPauses(t *testing.T) {
 		}
 	}
 	put(1)
-	now := time.Now()
+	now := time.Now().Add(time.Hour) // it does not go on by itself
 	worked, _ := s.StepCommitter(now)
 	require.True(t, worked, "the first one goes at once")
 	put(5)
@@ -289,6 +289,111 @@ func TestPausesEnd(t *testing.T) {
 		if seq%3 == 0 {
 			require.Eventually(t, func() bool { return s.Applied() == seq }, 10*time.Second, 100*time.Microsecond)
 		}
+	}
+	require.NoError(t, s.Close())
+}
+
+// A slowFile's syncs take until the test ends them.
+type slowFile struct {
+	File
+	began, ends chan bool
+}
+
+func (f *slowFile) Sync() error {
+	f.began <- true
+	<-f.ends
+	return f.File.Sync()
+}
+
+// TestGathers: what comes during a sync is one transaction after it, unless it is much.
+func TestGathers(t *testing.T) {
+	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	slow := &slowFile{f, make(chan bool, 1), make(chan bool, 1)}
+	slow.ends <- true
+	s, err := Open(slow, func() {}, 0)
+	require.NoError(t, err)
+	<-slow.began
+	s.Start()
+	put(s, 1, "first", "value")
+	<-slow.began
+	require.EqualValues(t, 1, s.Applied())
+	seq := uint64(1)
+	for range syncedEntries - 1 {
+		seq++
+		put(s, seq, fmt.Sprint("key", seq), "value")
+	}
+	time.Sleep(20 * time.Millisecond)
+	require.EqualValues(t, 1, s.Applied())
+	slow.ends <- true
+	<-slow.began
+	require.Equal(t, seq, s.Applied())
+	require.EqualValues(t, 1, s.Durable())
+	for range syncedEntries {
+		seq++
+		put(s, seq, fmt.Sprint("key", seq), "value")
+	}
+	require.Eventually(t, func() bool { return s.Applied() == seq }, 10*time.Second, time.Millisecond, "there are enough")
+	slow.ends <- true
+	<-slow.began
+	slow.ends <- true
+	require.Eventually(t, func() bool { return s.Durable() == seq }, 10*time.Second, time.Millisecond)
+	slow.ends <- true // of Close
+	require.NoError(t, s.Close())
+}
+
+// TestRound: a sync waits for the clients that the last one has answered, for a while, and who is alone waits for nobody.
+func TestRound(t *testing.T) {
+	var r round
+	now := time.Unix(1000, 0)
+	complete, _ := r.complete(1, now)
+	require.True(t, complete, "nothing is known of others")
+	r.begin(1)
+	complete, _ = r.complete(1, now)
+	require.True(t, complete)
+	r.begin(50)
+	complete, until := r.complete(49, now)
+	require.False(t, complete)
+	require.Equal(t, now.Add(50*roundEach), until)
+	complete, again := r.complete(49, until.Add(-1))
+	require.False(t, complete)
+	require.Equal(t, until, again, "the wait begins with the first look")
+	complete, _ = r.complete(50, now)
+	require.True(t, complete)
+	complete, _ = r.complete(1, until)
+	require.True(t, complete)
+	r.begin(1_000_000)
+	_, until = r.complete(1, now)
+	require.Equal(t, now.Add(roundMost), until)
+}
+
+// TestBrought: the shard looks for answers as long as there are some of either kind.
+func TestBrought(t *testing.T) {
+	s := openStore(t, filepath.Join(t.TempDir(), "f"), 0)
+	put(s, 1, "key", "value")
+	require.False(t, s.Brought())
+	s.Start()
+	require.Eventually(t, func() bool { return s.Applied() == 1 }, 10*time.Second, time.Millisecond)
+	both := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.fetched) > 0 && len(s.pieces) > 0
+	}
+	for _, fetchesFirst := range []bool{true, false} {
+		s.Fetch(1, []byte("key"))
+		s.Load(1, 0, math.MaxUint64, 0)
+		require.Eventually(t, both, 10*time.Second, time.Millisecond)
+		require.True(t, s.Brought())
+		if fetchesFirst {
+			require.Len(t, s.Fetches(), 1)
+			require.True(t, s.Brought())
+			require.Len(t, s.Pieces(), 1)
+		} else {
+			require.Len(t, s.Pieces(), 1)
+			require.True(t, s.Brought())
+			require.Len(t, s.Fetches(), 1)
+		}
+		require.False(t, s.Brought())
 	}
 	require.NoError(t, s.Close())
 }
