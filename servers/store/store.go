@@ -449,8 +449,8 @@ func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		close(s.stop)
 		s.done.Wait()
+		s.enough = 0 // the committer gathers nothing any more
 		for worked := true; worked; {
-			s.nextCommit = time.Time{}
 			worked, _ = s.StepCommitter(time.Now())
 		}
 		switch {

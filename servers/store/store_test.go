@@ -309,7 +309,7 @@ func (f *slowFile) Sync() error {
 func TestGathers(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
-	slow := &slowFile{f, make(chan bool, 1), make(chan bool, 1)}
+	slow := &slowFile{f, make(chan bool, 100), make(chan bool, 1)}
 	slow.ends <- true
 	s, err := Open(slow, func() {}, 0)
 	require.NoError(t, err)
@@ -338,8 +338,11 @@ func TestGathers(t *testing.T) {
 	<-slow.began
 	slow.ends <- true
 	require.Eventually(t, func() bool { return s.Durable() == seq }, 10*time.Second, time.Millisecond)
-	slow.ends <- true // of Close
+	seq++
+	put(s, seq, "last", "value") // the round expects more
+	close(slow.ends)             // syncs take no time any more
 	require.NoError(t, s.Close())
+	require.Equal(t, seq, s.Applied())
 }
 
 // TestRound: a sync waits for the clients that the last one has answered, for a while, and who is alone waits for nobody.
