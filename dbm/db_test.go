@@ -2,9 +2,11 @@ package dbm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -81,10 +83,15 @@ func TestModel(t *testing.T) {
 							size = rng.IntN(3 << 20)
 						}
 						v := fmt.Sprint(i, k) + string(make([]byte, size))
-						next[k] = v
-						if err := tx.Put([]byte(k), []byte(v)); err != nil {
+						old, there := next[k]
+						if !there {
+							old, there = model[k]
+						}
+						v, err := modify(tx, rng, k, old, there && old != "\x00deleted", v)
+						if err != nil {
 							return err
 						}
+						next[k] = v
 					}
 					return nil
 				})
@@ -115,6 +122,45 @@ func TestModel(t *testing.T) {
 			require.NoError(t, db.Close())
 		})
 	}
+}
+
+// modify writes v to key k in one of the ways that there are, and returns what the value is then. old is what it was, if there was any.
+func modify(tx *Tx, rng *rand.Rand, k, old string, there bool, v string) (string, error) {
+	key, value, before := []byte(k), []byte(v), []byte(old)
+	if !there {
+		old, before = "", nil
+	}
+	switch rng.IntN(8) {
+	case 0:
+		return old + v, tx.Append(key, value)
+	case 1:
+		got, err := tx.GetAndPut(key, value)
+		if err == nil && (string(got) != old || (got == nil) == there) {
+			err = fmt.Errorf("GetAndPut(%q) returns a value of %d bytes, want %d", k, len(got), len(old))
+		}
+		return v, err
+	case 2:
+		swapped, err := tx.CompareAndSwap(key, before, value)
+		if err == nil && !swapped {
+			err = fmt.Errorf("CompareAndSwap(%q) found another value", k)
+		}
+		return v, err
+	case 3:
+		if swapped, err := tx.CompareAndSwap(key, append(before, 'x'), nil); swapped || err != nil {
+			return "", fmt.Errorf("CompareAndSwap(%q) swapped what it was not to: %v", k, err)
+		}
+	case 4: // it is no number unless it is new
+		switch n, err := tx.Increment(key, 7); {
+		case !there && err == nil && n == 7:
+			return "7", nil
+		case there && len(old) > 2 && errors.Is(err, ErrNotNumber): // others are longer
+		case there && len(old) <= 2 && err == nil && strconv.FormatInt(n-7, 10) == old:
+			return strconv.FormatInt(n, 10), nil
+		default:
+			return "", fmt.Errorf("Increment(%q) = %d, %v", k, n, err)
+		}
+	}
+	return v, tx.Put(key, value)
 }
 
 func compare(t *testing.T, db *DB, model map[string]string) {

@@ -17,6 +17,8 @@ var (
 	ErrExists        = errors.New("flashdbm: key exists already")
 	ErrKeyTooLarge   = errors.New("flashdbm: key is longer than 64 KiB")
 	ErrValueTooLarge = errors.New("flashdbm: value is longer than 4 GiB")
+	ErrNotNumber     = errors.New("flashdbm: value is not a decimal number of 64 bits") // see Tx.Increment
+	ErrOverflow      = errors.New("flashdbm: sum does not fit a number of 64 bits")
 )
 
 // Errors of transactions.
@@ -54,7 +56,7 @@ func public(err error) error {
 
 // lasting reports whether an error is of the media or the system, so that the transaction remembers it: see Tx.Err.
 func lasting(err error) bool {
-	for _, e := range []error{ErrNotFound, ErrExists, ErrKeyTooLarge, ErrValueTooLarge, ErrTxDone, ErrReadOnly, ErrConflict, context.Canceled, context.DeadlineExceeded} {
+	for _, e := range []error{ErrNotFound, ErrExists, ErrKeyTooLarge, ErrValueTooLarge, ErrNotNumber, ErrOverflow, ErrTxDone, ErrReadOnly, ErrConflict, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, e) {
 			return false
 		}

@@ -289,13 +289,22 @@ func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, mine element) error {
 		if _, own := ep.appended[list]; own || tx.readOnly {
 			continue
 		}
+		if !isRows(list) && rng.IntN(3) == 0 { // with no read but its own
+			ep.appended[list] = mine
+			if err := tx.Append([]byte(list), fmt.Appendf(nil, "%d ", mine)); err != nil {
+				return err
+			}
+			continue
+		}
 		elements, err := read(list)
 		if err != nil {
 			return err
 		}
 		ep.appended[list] = mine
 		if isRows(list) {
-			err = tx.Put(rowKey(list, len(elements)), fmt.Append(nil, mine))
+			err = appendRow(tx, rng, rowKey(list, len(elements)), fmt.Append(nil, mine))
+		} else if rng.IntN(2) == 0 {
+			err = tx.Append([]byte(list), fmt.Appendf(nil, "%d ", mine))
 		} else if err = tx.Delete([]byte(list)); err == nil { // and put again
 			var text []byte
 			for _, e := range append(elements, mine) {
@@ -308,6 +317,25 @@ func appendAndRead(tx *Tx, ep *episode, rng *rand.Rand, mine element) error {
 		}
 	}
 	return nil
+}
+
+// appendRow puts the row behind the last one, in one of the ways to put what is not there.
+func appendRow(tx *Tx, rng *rand.Rand, key, value []byte) error {
+	switch rng.IntN(3) {
+	case 0:
+		return tx.Put(key, value)
+	case 1:
+		old, err := tx.GetAndPut(key, value)
+		if err == nil && old != nil {
+			err = fmt.Errorf("%q is behind the end of its list", key)
+		}
+		return err
+	}
+	swapped, err := tx.CompareAndSwap(key, nil, value)
+	if err == nil && !swapped {
+		err = fmt.Errorf("%q is behind the end of its list", key)
+	}
+	return err
 }
 
 // dependencies makes the graph, checking on the way that every read is a past of the list's final state. Nodes beyond the episodes are

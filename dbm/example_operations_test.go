@@ -1,0 +1,122 @@
+package dbm_test
+
+import (
+	"fmt"
+	"log"
+	"sync"
+
+	"flashdbm/dbm"
+)
+
+// Many goroutines count at once, and no count is lost.
+func ExampleDB_Increment() {
+	db, remove := newExample()
+	defer remove()
+
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				if _, err := db.Increment([]byte("visits"), 1); err != nil {
+					log.Fatal(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	visits, err := db.Get([]byte("visits"))
+	fmt.Printf("%s %v\n", visits, err)
+	// Output:
+	// 100 <nil>
+}
+
+// A number for each new record, and the record, are committed together: numbers have no gaps, for what is rolled back takes none.
+func ExampleTx_Increment() {
+	db, remove := newExample()
+	defer remove()
+
+	add := func(name string) error {
+		return db.Update(func(tx *dbm.Tx) error {
+			id, err := tx.Increment([]byte("last user"), 1)
+			if err != nil {
+				return err
+			}
+			return tx.Put(fmt.Appendf(nil, "user/%06d", id), []byte(name))
+		})
+	}
+	for _, name := range []string{"alice", "bob"} {
+		if err := add(name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	err := db.View(func(tx *dbm.Tx) error {
+		for key, name := range tx.Prefix([]byte("user/")) {
+			fmt.Printf("%s %s\n", key, name)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// user/000001 alice
+	// user/000002 bob
+}
+
+// Nil stands for no record: who swaps it for a name of his own has the lock.
+func ExampleDB_CompareAndSwap() {
+	db, remove := newExample()
+	defer remove()
+
+	lock := []byte("lock")
+	for _, name := range []string{"alice", "bob"} {
+		mine, err := db.CompareAndSwap(lock, nil, []byte(name))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%s has it: %v\n", name, mine)
+	}
+	handed, err := db.CompareAndSwap(lock, []byte("alice"), []byte("bob"))
+	fmt.Println("alice hands it to bob:", handed, err)
+	// Output:
+	// alice has it: true
+	// bob has it: false
+	// alice hands it to bob: true <nil>
+}
+
+func ExampleDB_Append() {
+	db, remove := newExample()
+	defer remove()
+
+	for _, line := range []string{"started\n", "stopped\n"} {
+		if err := db.Append([]byte("journal"), []byte(line)); err != nil {
+			log.Fatal(err)
+		}
+	}
+	journal, err := db.Get([]byte("journal"))
+	fmt.Printf("%s%v\n", journal, err)
+	// Output:
+	// started
+	// stopped
+	// <nil>
+}
+
+func ExampleDB_GetAndPut() {
+	db, remove := newExample()
+	defer remove()
+
+	for _, colour := range []string{"green", "red"} {
+		before, err := db.GetAndPut([]byte("apple"), []byte(colour))
+		if err != nil {
+			log.Fatal(err)
+		}
+		if before == nil {
+			fmt.Printf("it had none and is %s\n", colour)
+		} else {
+			fmt.Printf("it was %s and is %s\n", before, colour)
+		}
+	}
+	// Output:
+	// it had none and is green
+	// it was green and is red
+}
