@@ -120,3 +120,38 @@ func ExampleDB_GetAndPut() {
 	// it had none and is green
 	// it was green and is red
 }
+
+// A batch is filled at leisure, committed whole, and filled again.
+func ExampleDB_Batch() {
+	db, remove := newExample()
+	defer remove()
+
+	readings := make(chan int)
+	go func() {
+		defer close(readings)
+		for n := range 5 {
+			readings <- n * n
+		}
+	}()
+	batch, n := db.Batch(), 0
+	for reading := range readings {
+		if err := batch.Put(fmt.Appendf(nil, "reading/%03d", n), fmt.Append(nil, reading)); err != nil {
+			log.Fatal(err)
+		}
+		if n++; batch.Len() == 3 {
+			if err := batch.Commit(); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+	stored, err := db.Len()
+	fmt.Printf("stored %d, still in the batch %d, %v\n", stored, batch.Len(), err)
+	if err := batch.Commit(); err != nil {
+		log.Fatal(err)
+	}
+	stored, err = db.Len()
+	fmt.Printf("stored %d, still in the batch %d, %v\n", stored, batch.Len(), err)
+	// Output:
+	// stored 3, still in the batch 2, <nil>
+	// stored 5, still in the batch 0, <nil>
+}
