@@ -307,12 +307,31 @@ func (r *runner) hold() error {
 	if len(r.snaps) >= cmp.Or(r.load.holds, 3) {
 		return nil
 	}
-	tx, err := r.db.Begin(TxOptions{ReadOnly: true})
+	begin := func() (*Tx, error) { return r.db.Begin(TxOptions{ReadOnly: true}) }
+	if len(r.snaps)%2 == 1 {
+		begin = r.beginAtSnapshot
+	}
+	tx, err := begin()
 	if err != nil {
 		return err
 	}
 	r.snaps = append(r.snaps, heldSnapshot{tx: tx, state: r.acked, want: r.hist.states[r.acked]})
 	return nil
+}
+
+// beginAtSnapshot begins a transaction at a snapshot that others have read at before, and that is closed then.
+func (r *runner) beginAtSnapshot() (*Tx, error) {
+	s, err := r.db.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	first, err := s.Begin()
+	if err != nil {
+		return nil, err
+	}
+	defer first.Rollback()
+	return s.Begin()
 }
 
 // look reads a held snapshot whole and ends it, mostly.

@@ -155,3 +155,38 @@ func ExampleDB_Batch() {
 	// stored 3, still in the batch 2, <nil>
 	// stored 5, still in the batch 0, <nil>
 }
+
+// Two goroutines count the records of one moment, each a part, while others are written.
+func ExampleDB_Snapshot() {
+	db, remove := newExample()
+	defer remove()
+	put(db, "apple", "red", "banana", "yellow", "pear", "green", "plum", "blue")
+
+	snapshot, err := db.Snapshot()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer snapshot.Close()
+	put(db, "cherry", "red", "quince", "yellow")
+
+	bounds := [][]byte{nil, []byte("m"), nil}
+	counts := make([]int, 2)
+	var wg sync.WaitGroup
+	for i := range counts {
+		wg.Go(func() {
+			err := snapshot.View(func(tx *dbm.Tx) error {
+				for range tx.Range(bounds[i], bounds[i+1]) {
+					counts[i]++
+				}
+				return nil
+			})
+			if err != nil {
+				log.Fatal(err)
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Println(counts)
+	// Output:
+	// [2 2]
+}

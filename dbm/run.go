@@ -23,8 +23,12 @@ func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return public(err)
 	}
-	tx := newTx(db.engine, inner, o, true)
-	_, err = tx.run(context.Background(), fn, false)
+	return newTx(db.engine, inner, o, true).view(fn)
+}
+
+// view runs fn in a read-only transaction and ends it.
+func (tx *Tx) view(fn func(*Tx) error) error {
+	_, err := tx.run(context.Background(), fn, false)
 	return err
 }
 
@@ -90,6 +94,11 @@ func (db *DB) Begin(opts TxOptions) (*Tx, error) {
 		return nil, public(err)
 	}
 	tx := newTx(db.engine, inner, opts, false)
-	tx.cleanup = runtime.AddCleanup(tx, func(inner *mvcc.Tx) { inner.Rollback() }, inner)
+	tx.onDrop()
 	return tx, nil
+}
+
+// onDrop has the transaction rolled back if it is dropped and never ended.
+func (tx *Tx) onDrop() {
+	tx.cleanup = runtime.AddCleanup(tx, func(inner *mvcc.Tx) { inner.Rollback() }, tx.inner)
 }

@@ -183,7 +183,7 @@ func (tx *Tx) Renew(err error) bool {
 		n.lease.Succeed(tx.lease)
 		tx.lease = n.lease
 	}
-	tx.slot.Release()
-	tx.e, tx.slot, tx.snap, tx.seen, tx.records = n.e, n.slot, n.snap, n.seen, n.records
+	tx.leaveSlot()
+	tx.e, tx.slot, tx.shared, tx.snap, tx.seen, tx.records = n.e, n.slot, n.shared, n.snap, n.seen, n.records
 	return true
 }

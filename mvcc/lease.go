@@ -35,6 +35,7 @@ func (tx *Tx) endLease() (lost bool, err error) {
 	if !l.End() {
 		return false, nil
 	}
+	tx.shared = nil
 	if tx.slot, err = e.enter(&e.applied); err != nil { // closed: all that it saw is on the disk
 		tx.forget()
 		return true, err

@@ -27,6 +27,7 @@ type TxOptions struct {
 type Tx struct {
 	e        *Engine
 	slot     lockfree.Slot
+	shared   *sharedSlot // slot, if siblings may have it too; nil else
 	snap     override.Snapshot
 	seen     bool  // the tree has all that the snapshot shows; before that no page of it is looked at
 	records  int64 // in the tree at the snapshot; once seen, and unknown (-1) if the engine went on too far before
@@ -55,7 +56,12 @@ type Tx struct {
 func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 	tx, err := e.begin(o)
 	if err == nil && (e.opts.Leases.MaxAge > 0 || e.opts.Leases.Trace) {
-		tx.lease = e.leases.Add(tx.slot, time.Now(), e.opts.Leases.Trace)
+		place := lease.Place(tx.slot)
+		if o.ReadOnly {
+			tx.shared = newSharedSlot(tx.slot)
+			place = tx.shared
+		}
+		tx.lease = e.leases.Add(place, time.Now(), e.opts.Leases.Trace)
 	}
 	return tx, err
 }
@@ -331,7 +337,7 @@ func (tx *Tx) settleSnapshot(err error) error {
 func (tx *Tx) end() {
 	tx.ended = true
 	tx.forget()
-	tx.slot.Release()
+	tx.leaveSlot()
 }
 
 // forget gives up what was written.

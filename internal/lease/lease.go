@@ -8,8 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"flashdbm/lockfree"
 )
 
 // A Lease is what a transaction has of its snapshot where that is bounded in time. It may be taken back between two calls of the transaction,
@@ -23,9 +21,15 @@ import (
 //	any  -> ended           by End; from gone, nothing is left to release
 type Lease struct {
 	state atomic.Uint32
-	slot  lockfree.Slot
+	slot  Place
 	began time.Time
 	from  []uintptr // program counters, if traced
+}
+
+// A Place is what the lease of a transaction gives up in the registry: a slot, or a part in one.
+type Place interface {
+	Seq() uint64
+	Release()
 }
 
 const (
@@ -44,9 +48,9 @@ type Table struct {
 
 const tracedFrames = 32
 
-// Add returns the lease of a transaction that has the slot in the registry, whose Begin calls it.
-func (t *Table) Add(slot lockfree.Slot, now time.Time, trace bool) *Lease {
-	l := &Lease{slot: slot, began: now}
+// Add returns the lease of a transaction that has the place in the registry and began at a time. Its Begin calls it.
+func (t *Table) Add(slot Place, began time.Time, trace bool) *Lease {
+	l := &Lease{slot: slot, began: began}
 	if trace {
 		l.from = make([]uintptr, tracedFrames)
 		l.from = l.from[:runtime.Callers(3, l.from)] // without this, and Begin
