@@ -190,3 +190,44 @@ func ExampleDB_Snapshot() {
 	// Output:
 	// [2 2]
 }
+
+// The newest record of a series is the last one with its prefix.
+func ExamplePrefixEnd() {
+	db, remove := newExample()
+	defer remove()
+	put(db, "oslo/2026-01", "-4", "oslo/2026-02", "-3", "rome/2026-01", "8")
+
+	err := db.View(func(tx *dbm.Tx) error {
+		series := []byte("oslo/")
+		for key, value := range tx.Backward(series, dbm.PrefixEnd(series)) {
+			fmt.Printf("%s %s\n", key, value)
+			break
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// oslo/2026-02 -3
+}
+
+// Keys are counted without a look at their values.
+func ExampleTx_Keys() {
+	db, remove := newExample()
+	defer remove()
+	put(db, "film/1", "gigabytes", "film/2", "gigabytes", "song/1", "megabytes")
+
+	err := db.View(func(tx *dbm.Tx) error {
+		for key := range tx.Keys([]byte("film/"), dbm.PrefixEnd([]byte("film/"))) {
+			fmt.Printf("%s\n", key)
+		}
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// film/1
+	// film/2
+}

@@ -6,8 +6,8 @@ import (
 	"iter"
 )
 
-// All iterates over all records in key order. An error ends the iteration, and so does the end of the transaction; Tx.Err tells it, as for
-// the iterators below.
+// All iterates over all records in key order. An error ends the iteration, and so does the end of the transaction, or of the context of
+// ViewContext or UpdateContext, at the latest after the records of one page; Tx.Err tells it, as for the iterators below.
 func (tx *Tx) All() iter.Seq2[[]byte, []byte] { return tx.Range(nil, nil) }
 
 // Range iterates over the records with from <= key < to in key order; nil is an open end.
@@ -15,7 +15,7 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
 		defer c.endIteration()
-		for ok := c.Seek(from); ok; ok = c.Next() {
+		for ok := c.Seek(from); ok && !tx.canceled(); ok = c.Next() {
 			if !tx.aging { // else each record is a call, and copied
 				any, more := c.inner.Stretch(to, yield)
 				if !more {
@@ -52,7 +52,7 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 			c.passedOver(to)
 			return
 		}
-		for ; ok; ok = c.Prev() {
+		for ; ok && !tx.canceled(); ok = c.Prev() {
 			key := c.Key()
 			if bytes.Compare(key, from) < 0 {
 				return
@@ -80,13 +80,43 @@ func (c *Cursor) endIteration() {
 	}
 }
 
-// Prefix iterates over the records whose key starts with p, in key order.
-func (tx *Tx) Prefix(p []byte) iter.Seq2[[]byte, []byte] {
-	return tx.Range(p, after(p))
+// Keys iterates over the keys of the same records as Range, in order, and reads no value: neither one that is long, nor one that stayed
+// where it was logged. A value that is damaged does not hinder it.
+func (tx *Tx) Keys(from, to []byte) iter.Seq[[]byte] {
+	return func(yield func(key []byte) bool) {
+		c := tx.Cursor()
+		defer c.endIteration()
+		for ok := c.Seek(from); ok && !tx.canceled(); ok = c.Next() {
+			key := c.Key()
+			if c.err != nil || to != nil && bytes.Compare(key, to) >= 0 || !yield(key) {
+				return
+			}
+		}
+	}
 }
 
-// after returns the least key above all that start with p, nil if there is none.
-func after(p []byte) []byte {
+// canceled reports whether the context of the transaction has ended, and has the transaction tell that.
+func (tx *Tx) canceled() bool {
+	if tx.ctx == nil {
+		return false
+	}
+	err := tx.ctx.Err()
+	if tx.err == nil {
+		tx.err = err
+	}
+	return err != nil
+}
+
+// Prefix iterates over the records whose key starts with p, in key order. With PrefixEnd, Range and Backward iterate over a part of them, or
+// from the last one down.
+func (tx *Tx) Prefix(p []byte) iter.Seq2[[]byte, []byte] {
+	return tx.Range(p, PrefixEnd(p))
+}
+
+// PrefixEnd returns the least key above all that start with p, for the upper bound of Range, Backward and Keys; nil, which is an open end
+// there, if there is none, as p is empty or all 0xFF. The newest record of a series whose keys are a name and a time is the first one of
+// Backward(name, PrefixEnd(name)): one seek.
+func PrefixEnd(p []byte) []byte {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i] != 0xFF {
 			next := bytes.Clone(p[:i+1])

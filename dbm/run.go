@@ -12,7 +12,7 @@ import (
 // View runs fn in a read-only transaction.
 func (db *DB) View(fn func(*Tx) error) error { return db.ViewContext(context.Background(), fn) }
 
-// ViewContext is View; a context that has ended keeps fn from starting.
+// ViewContext is View; a context that has ended keeps fn from starting, and ends the iterators of its transaction.
 func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -23,7 +23,9 @@ func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return public(err)
 	}
-	return newTx(db.engine, inner, o, true).view(fn)
+	tx := newTx(db.engine, inner, o, true)
+	tx.ctx = ctx
+	return tx.view(fn)
 }
 
 // view runs fn in a read-only transaction and ends it.
@@ -45,7 +47,9 @@ func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) er
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err := db.engine.Retry(ctx, mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
-		return newTx(db.engine, inner, opts, true).run(ctx, fn, true)
+		tx := newTx(db.engine, inner, opts, true)
+		tx.ctx = ctx
+		return tx.run(ctx, fn, true)
 	})
 	return public(err)
 }

@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"runtime"
@@ -26,9 +27,10 @@ type Tx struct {
 	readOnly bool
 	managed  bool // ended by View or Update
 	done     bool
-	aging    bool  // see during
-	answered bool  // something that was read has been returned
-	err      error // first error of the media or the system
+	aging    bool            // see during
+	answered bool            // something that was read has been returned
+	err      error           // first error of the media or the system
+	ctx      context.Context // that ends iterations; nil for none
 	cleanup  runtime.Cleanup
 }
 
