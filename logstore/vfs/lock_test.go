@@ -35,7 +35,7 @@ func holdLock(name string) {
 	}
 	fmt.Println(err)
 	if err == nil {
-		select {}
+		time.Sleep(time.Hour) // select {} ends a process of nothing else, if it has no C in it
 	}
 	os.Exit(0)
 }
