@@ -42,7 +42,7 @@ func TestHostilePlaces(t *testing.T) {
 			for _, a := range h.inner[0] {
 				for _, at := range h.places(a) {
 					p := h.page(a)[at:]
-					le.PutUint64(p, le.Uint64(p)&0xFFFF|to<<16)
+					le.PutUint64(p, le.Uint64(p)&placeAt|to<<18)
 				}
 			}
 		})
@@ -83,7 +83,7 @@ func TestHostileMask(t *testing.T) {
 		require.NotZero(t, to)
 		at := h.places(from)[0]
 		victim = h.keyBefore(from, at)
-		le.PutUint64(h.page(from)[at:], uint64(to)<<16|uint64(logstore.MuxSize)<<4)
+		le.PutUint64(h.page(from)[at:], uint64(to)<<18|uint64(logstore.MuxSize)<<4)
 		le.PutUint16(entries[to/size][mapMasks+maskBytes*(to%size):], 1)
 	})
 	mem := s.mem(len(s.file))

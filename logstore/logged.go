@@ -126,8 +126,7 @@ func (g *Group) extend() bool {
 	}
 	p := &g.pages[g.filling]
 	span := p.span()
-	if p.values == 0 || span == maxSpan || (MaxLogged-int(p.values))*span < int(p.values) ||
-		t.page == uint64(g.s.segmentPages) || p.addr+uint64(span) != g.s.firstPage(t.header.segment)+t.page {
+	if p.values == 0 || span == maxSpan || (MaxLogged-int(p.values))*span < int(p.values) || t.page == uint64(g.s.segmentPages) {
 		return false
 	}
 	t.page++
