@@ -1,8 +1,11 @@
 package dbm
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -102,4 +105,36 @@ func TestHostileMask(t *testing.T) {
 	db = open()
 	defer db.Close()
 	require.Len(t, keysOf(t, db), len(keys)-1)
+}
+
+// TestHostileCount: a file says that it has one record. All of them can be deleted, and whoever asks how many there are is answered.
+func TestHostileCount(t *testing.T) {
+	s := loggedValues(t).spoiled(func(h *hostile) {
+		le.PutUint64(h.page(h.newestMap())[tableCount-8:], 1) // the records, in front of the number of entries
+	})
+	mem := s.mem(len(s.file))
+	defer mem.Release()
+	db, err := openEngine(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+	require.NoError(t, err)
+	defer db.Close()
+	keys := keysOf(t, db)
+	require.Greater(t, len(keys), 1)
+	for _, k := range keys {
+		require.NoError(t, db.Delete([]byte(k)))
+	}
+	answered := make(chan error, 1)
+	go func() {
+		n, err := db.Len()
+		if err == nil && n != 0 {
+			err = errors.New("records are left")
+		}
+		db.Check(context.Background())
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		require.NoError(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("nobody answers")
+	}
 }

@@ -261,23 +261,32 @@ func TestSpaceCells(t *testing.T) {
 }
 
 // TestSpaceRests: a file to which nobody writes any more takes no more than one and a half times what lives, with the log of what was
-// written at last made superfluous and the segments that are half dead cleaned; and then nothing is written.
+// written at last made superfluous and the segments that are half dead cleaned; and then nothing is written. Of files that differ by some
+// records, some end with few free segments and some with many.
 func TestSpaceRests(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds")
 	}
-	t.Parallel()
+	for i := range 6 {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			spaceRests(t, 10_000+i*100)
+		})
+	}
+}
+
+func spaceRests(t *testing.T, n int) {
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := openUnsynced(path, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	r := &spaceRun{t: t, path: path, db: db}
-	const n, size = 10_000, 1000
+	const size = 1000
 	r.fill(n, size)
 	rng := rand.New(rand.NewPCG(1, 1))
 	value := make([]byte, size-8)
 	r.update(2*n, 100, func(tx *Tx, _ int) error { return tx.Put(spaceKey(rng.IntN(n)), value) })
-	most := int64(idleFactor*n*size) + idleExtra
+	most := int64(idleFactor*float64(n)*size) + idleExtra
 	require.Eventually(t, func() bool { return r.blocks() <= most }, patience, 50*time.Millisecond)
 	time.Sleep(4 * time.Second) // turns that gain nothing come to their end
 	before := db.Stats().PagesWritten

@@ -40,6 +40,9 @@ func (g *Group) zeros() []byte {
 // ZeroDue reports whether ZeroAhead has something to do, as far as is known without a lock.
 func (s *Store) ZeroDue() bool { return s.zeroDue.Load() }
 
+// ForgoZeros says that ZeroAhead is not due until a small group enters another segment.
+func (s *Store) ForgoZeros() { s.zeroDue.Store(false) }
+
 // ZeroAhead fills the free segments that the log enters next with zeros, if they were never written; if there are none to spare, the
 // file grows first, lest a commit has to wait for that and then writes into space that was only allocated. It is background work, without
 // the baton; one goroutine calls it.

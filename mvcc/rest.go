@@ -14,8 +14,10 @@ import (
 //
 //   - What the housekeeping appends is no sign of life: else the cleaner, which goes on for seconds behind heavy writing, would put rest off
 //     for as long, and rest would never end.
-//   - A turn is begun only if a restGain-th of the file may come back, and restVain turns that gain nothing end it, so a file that is at rest
-//     is not written again and again.
+//   - A turn is begun only if a restGain-th of the file may come back, and restVain turns that leave the file no smaller than it was at any
+//     time since the last commit end it, so a file that is at rest is not written again and again, even if something lets it grow behind each
+//     turn.
+//   - Nothing is written ahead of commits behind a turn: the next commit that comes near the end of a segment has it done.
 //   - Leaves are filled up once behind a commit. A tree that is full is not poorly filled before much has been put or deleted, which has
 //     written more than the filling up does.
 //   - Close does the same with what is left, so a process that ends soon writes no more than one that rests first.
@@ -36,7 +38,8 @@ const (
 type rest struct {
 	committed uint64    // Seq of the last batch of commits, by the last look
 	since     time.Time // that it is the last one
-	vain      int       // turns in a row that have not made the file smaller
+	least     int64     // bytes of the file, at the end of a turn
+	vain      int       // turns in a row that have not made the file smaller than that
 	filling   []byte    // key at which filling up goes on
 	filled    bool      // it has come to the end of the tree
 }
@@ -115,7 +118,10 @@ func (e *Engine) stirs() bool {
 
 // rest makes the file shorter once nobody writes. The caller holds keeper.mu.
 func (e *Engine) rest() error {
-	r, before := &e.keeper.rest, e.store.SpaceStats().FileBytes
+	r := &e.keeper.rest
+	if r.least == 0 {
+		r.least = e.store.SpaceStats().FileBytes
+	}
 	var loose bool
 	if err := e.withBaton(func() error {
 		loose = e.loose(e.store.SpaceStats())
@@ -134,9 +140,10 @@ func (e *Engine) rest() error {
 		return nil
 	}
 	defer func() {
-		if r.vain++; e.store.SpaceStats().FileBytes < before {
-			r.vain = 0
+		if r.vain++; e.store.SpaceStats().FileBytes < r.least {
+			r.least, r.vain = e.store.SpaceStats().FileBytes, 0
 		}
+		e.store.ForgoZeros()
 	}()
 	if err := e.beginAnew(); err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
 )
 
 // Filling up goes through leaves that are full already without writing anything. Who commits, waits for the housekeeping or closes the
@@ -80,4 +82,37 @@ func TestFillingUpStops(t *testing.T) {
 			require.True(t, k.rest.filled)
 		})
 	}
+}
+
+// Rest comes to an end where something lets the file grow behind each turn.
+func TestRestEnds(t *testing.T) {
+	inTurn(t)
+	e := newEngine(t, Options{Manual: true})
+	for i := range 20_000 {
+		put(t, e, string(binary.BigEndian.AppendUint64(nil, uint64(i))), string(make([]byte, 1000)))
+	}
+	require.NoError(t, e.Checkpoint())
+	k := &e.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e.opts.Manual = false
+	due := func() (due bool) {
+		require.NoError(t, e.withBaton(func() error {
+			k.rest.since = k.rest.since.Add(-idlePause)
+			due = e.restDue()
+			return nil
+		}))
+		return due
+	}
+	due()
+	turns := 0
+	for ; turns < 20; turns++ {
+		require.NoError(t, e.store.GrowAhead(8<<20/logstore.PageSize))
+		if !due() {
+			break
+		}
+		require.NoError(t, e.rest())
+	}
+	require.Positive(t, turns)
+	require.Less(t, turns, 20)
 }

@@ -57,6 +57,8 @@ func TestCounts(t *testing.T) {
 	c.Store(7+Remembered, 0)
 	require.EqualValues(t, -1, c.At(7), "overtaken")
 	require.Zero(t, c.At(7+Remembered))
+	c.Store(9, -3)
+	require.Zero(t, c.At(9), "of a damaged file")
 
 	const last = 200_000
 	c = Counts{}

@@ -14,8 +14,10 @@ type count struct {
 	records atomic.Int64
 }
 
-// Store notes the number of records at seq. Leader.
+// Store notes the number of records at seq. Leader. A damaged file may say that it has fewer than are deleted then: that counts as none, so
+// that nobody takes it for a number that was forgotten.
 func (c *Counts) Store(seq uint64, records int64) {
+	records = max(records, 0)
 	s := &c.slots[seq%Remembered]
 	s.seq.Store(0)
 	s.records.Store(records)
