@@ -135,6 +135,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 			o.AsideOps, o.DeferOps = 2+dice.IntN(6), 1+dice.IntN(2)
 		}
 	}
+	if dice.IntN(2) == 0 { // scans have values move
+		o.ScanOften = 1
+	}
 	return o
 }
 

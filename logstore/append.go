@@ -160,7 +160,7 @@ func (g *Group) add(kind Kind, name PageID) (Addr, []byte) {
 	a := g.place(1)
 	var b []byte
 	if kind == KindRecord {
-		if len(g.records) < maxSpan*PageSize {
+		if len(g.records) < MaxSpan*PageSize {
 			g.records = make([]byte, slabPages*PageSize)
 		}
 		b, g.records = g.records[:PageSize], g.records[PageSize:]

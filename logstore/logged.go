@@ -12,7 +12,7 @@ import (
 //
 //	place: address of the page << 18 | offset in the page << 4 | ordinal of the value among the logged values of the page
 //
-// Such a page is a span of up to maxSpan pages of the file, one behind the other in a segment: the first has the mux area, the others are raw,
+// Such a page is a span of up to MaxSpan pages of the file, one behind the other in a segment: the first has the mux area, the others are raw,
 // and the mux area has their checksum. It lives as long as one of its values does. Which do is a mask of 16 bits.
 //
 //  1. A record with a logged value lies in one span, and a span with such values begins with a record: the value is one slice, and the cleaner
@@ -34,11 +34,11 @@ func PlaceOf(a Addr, at, ordinal int) Place {
 const (
 	MaxLogged   = 16  // logged values that a page of records may have
 	LeastLogged = 256 // bytes of the shortest logged value: so a page of the file has no more of them than a mask has bits
-	maxSpan     = 4   // pages of the file that a page of records takes at most
+	MaxSpan     = 4   // pages of the file that a page of records takes at most
 )
 
 func (p Place) Addr() Addr   { return Addr(p >> 18) }
-func (p Place) offset() int  { return int(p >> 4 & (maxSpan*PageSize - 1)) }
+func (p Place) offset() int  { return int(p >> 4 & (MaxSpan*PageSize - 1)) }
 func (p Place) Mask() uint16 { return 1 << (p & 15) }
 
 // The mux area of a page of records has in the place of a name what is to be known of the span:
@@ -59,7 +59,7 @@ func rawCRC(name PageID) uint32    { return uint32(name >> 32) }
 func (s *Store) spanOf(a Addr, name PageID) uint64 {
 	raw := uint64(uint8(name >> 8))
 	switch {
-	case name>>16&0xFFFF != 0 || recordValues(name) > MaxLogged || raw >= maxSpan:
+	case name>>16&0xFFFF != 0 || recordValues(name) > MaxLogged || raw >= MaxSpan:
 		return 0
 	case raw == 0:
 		if rawCRC(name) != 0 {
@@ -87,7 +87,7 @@ func (s *Store) verifySpan(a Addr, b []byte) ([]byte, error) {
 
 // tailPages has those of 256 pages that no sync has covered, as they are in memory. It goes with the last of them.
 type tailPages struct {
-	pages [1 << 8]atomic.Pointer[[maxSpan * PageSize]byte] // nothing is behind a page's end that may be looked at
+	pages [1 << 8]atomic.Pointer[[MaxSpan * PageSize]byte] // nothing is behind a page's end that may be looked at
 	kept  int                                              // guarded by unsynced.mu
 }
 
@@ -112,7 +112,7 @@ func (g *Group) Record(head, value []byte) (place Place, span int) {
 		panic("logstore: too many logged values in a page")
 	}
 	if p.values == 1 {
-		g.s.keepTail(p.addr, (*[maxSpan * PageSize]byte)(p.buf[:maxSpan*PageSize]))
+		g.s.keepTail(p.addr, (*[MaxSpan * PageSize]byte)(p.buf[:MaxSpan*PageSize]))
 	}
 	return place, p.span()
 }
@@ -126,7 +126,7 @@ func (g *Group) extend() bool {
 	}
 	p := &g.pages[g.filling]
 	span := p.span()
-	if p.values == 0 || span == maxSpan || (MaxLogged-int(p.values))*span < int(p.values) || t.page == uint64(g.s.segmentPages) {
+	if p.values == 0 || span == MaxSpan || (MaxLogged-int(p.values))*span < int(p.values) || t.page == uint64(g.s.segmentPages) {
 		return false
 	}
 	t.page++
@@ -156,7 +156,7 @@ func (g *Group) endPage() {
 	}
 }
 
-func (s *Store) keepTail(a Addr, buf *[maxSpan * PageSize]byte) {
+func (s *Store) keepTail(a Addr, buf *[MaxSpan * PageSize]byte) {
 	c, o := s.chunkOf(a)
 	if c == nil {
 		panic("logstore: a logged value beyond the mapping")
@@ -182,7 +182,7 @@ func (s *Store) UnsyncedBytes() int64 { return s.unsynced.records.Load() * PageS
 // no allocation after that.
 func (s *Store) Logged(place Place, key []byte, n int) ([]byte, error) {
 	a, at := place.Addr(), place.offset()
-	if at < MuxSize+len(key) || n <= 0 || at+n > maxSpan*PageSize {
+	if at < MuxSize+len(key) || n <= 0 || at+n > MaxSpan*PageSize {
 		return nil, s.pageError(a, "a value of %d bytes at byte %d", n, at)
 	}
 	var p []byte
@@ -384,7 +384,7 @@ func packedSpan(bytes int32) (values, pages int32) {
 	for {
 		pages++
 		values = min(max((pages*PageSize-MuxSize)/max(bytes, 1), 1), MaxLogged)
-		if pages == maxSpan || (MaxLogged-values)*pages < values {
+		if pages == MaxSpan || (MaxLogged-values)*pages < values {
 			return values, pages
 		}
 	}

@@ -45,7 +45,7 @@ func TestLoggedModel(t *testing.T) {
 			x := spans[a]
 			switch k := rng.IntN(10); {
 			case k < 4 && x == nil:
-				n := 1 + rng.IntN(maxSpan)
+				n := 1 + rng.IntN(MaxSpan)
 				if !write(a, n) {
 					continue
 				}

@@ -284,7 +284,7 @@ func TestSpansEndWithTheirSegment(t *testing.T) {
 	cut := 0
 	for a, span := range spans {
 		require.Equal(t, x.s.segmentOf(a), x.s.segmentOf(a+Addr(span)-1))
-		if span < maxSpan {
+		if span < MaxSpan {
 			cut++
 		}
 	}
@@ -298,12 +298,12 @@ func TestSpansEndWithTheirSegment(t *testing.T) {
 // TestDamagedSpan: a value is not answered from a page of records whose raw pages are not as they were written, though it lies elsewhere in it; and
 // names that cannot be are damage.
 func TestDamagedSpan(t *testing.T) {
-	for damaged := range maxSpan {
+	for damaged := range MaxSpan {
 		x := newScriptOf(t, 64)
 		sizes := repeated(1000, 15)
 		places, _ := writeSpans(t, x.s, sizes...)
 		a := places[0].Addr()
-		x.s.BearLogged(a, maxSpan, 1<<15-1, 15000, 1)
+		x.s.BearLogged(a, MaxSpan, 1<<15-1, 15000, 1)
 		x.checkpoint()
 		x.checkpoint()
 		x.poke(a+Addr(damaged), 2000)
@@ -323,7 +323,7 @@ func TestDamagedSpan(t *testing.T) {
 		name PageID
 		want uint64
 	}{
-		"one page": {last, 16, 1}, "two": {last - 1, 1 | 1<<8 | 7<<32, 2}, "beyond the segment": {last, 1 | 1<<8, 0}, "too long": {last - 10, 1 | maxSpan<<8, 0},
+		"one page": {last, 16, 1}, "two": {last - 1, 1 | 1<<8 | 7<<32, 2}, "beyond the segment": {last, 1 | 1<<8, 0}, "too long": {last - 10, 1 | MaxSpan<<8, 0},
 		"no value": {last - 10, 1 << 8, 0}, "too many values": {last - 10, MaxLogged + 1, 0}, "a checksum of nothing": {last - 10, 1 | 1<<32, 0}, "what is zero": {last - 10, 1 | 1<<16, 0},
 		"beyond the file": {x.s.space.end() - 1, 1 | 1<<8, 0},
 	} {

@@ -20,6 +20,7 @@ type Cursor struct {
 	merge writeset.Merge    // over that, or over tree
 	err   error
 	span  *keyRange // serializable: what the moves since the last positioning have covered
+	order scanOrder // of the values since then
 }
 
 // cursors are those that were released. With its path through the tree a cursor takes 1.6 KiB: half of what a short scan left to the
@@ -120,7 +121,7 @@ func (c *Cursor) ready() bool {
 }
 
 func (c *Cursor) begin() bool {
-	c.span = nil
+	c.span, c.order = nil, scanOrder{}
 	if !c.ready() {
 		return false
 	}
@@ -186,7 +187,20 @@ func (c *Cursor) Value() ([]byte, error) {
 		v, _, err := c.tx.entryValue(en)
 		return v, err
 	}
-	return c.tx.cellValue(c.tree.Cell())
+	cell := c.tree.Cell()
+	if cell.Kind() == btree.Logged {
+		c.noteValue(cell.Ref())
+	}
+	return c.tx.cellValue(cell)
+}
+
+// noteValue counts for noteScan, some values at a time.
+func (c *Cursor) noteValue(ref btree.Ref) {
+	if c.order.next(ref); c.order.values < scatterValues {
+		return
+	}
+	c.tx.e.noteScan(c.tree.Leaf(), &c.order)
+	c.order = scanOrder{}
 }
 
 // ValueReader reads it piece by piece, and returns its length in bytes.

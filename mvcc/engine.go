@@ -55,6 +55,7 @@ type Thresholds struct {
 	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
 	AsideOps   int   // least ops that are merged aside: else 32,768, and with Manual none
 	DeferOps   int   // least ops of a synced batch that is left pending: else 256
+	ScanOften  int   // scans of a leaf's values out of order, behind which these are put in order: else 8, and with Manual none
 	KeepInline bool  // values that fit their leaf are in it, whatever their length: for what is about large trees
 	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
@@ -111,6 +112,7 @@ type Engine struct {
 	moved      commit.Waiters // for applied
 	sets       sets
 	keeper     keeper
+	scattered  scattered
 	glances    sync.Pool // of *Tx
 	singles    sync.Pool // of *Tx
 
@@ -209,6 +211,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.gate.Init()
 	e.ceiling.Store(opts.MemoryLimit)
 	e.sets.budget.Init(opts.spillBytes())
+	e.scattered.often = scanOften(&opts)
 	if err := e.recover(rec); err != nil {
 		if e.pages != nil {
 			e.pages.Close()

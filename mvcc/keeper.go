@@ -230,7 +230,7 @@ func (e *Engine) checkpointDue() bool {
 func (e *Engine) sinceCheckpoint() int64 { return e.store.SinceCheckpoint() - e.atCheckpoint }
 
 // Housekeep does what is due: cleaning, a flush of all or of a part, and a checkpoint behind it; or a checkpoint alone, if that sets much
-// free.
+// free; or else what scans have asked for.
 func (e *Engine) Housekeep() error {
 	e.store.NoteDevice()
 	e.keeper.mu.Lock()
@@ -286,7 +286,7 @@ func (e *Engine) Housekeep() error {
 	if flush {
 		return e.flush()
 	}
-	return nil
+	return e.moveScanned()
 }
 
 // flushSome flushes a part, or all if that is better. The caller holds keeper.mu.

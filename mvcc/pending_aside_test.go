@@ -14,8 +14,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// scattered puts n records in no order of keys, one version of all after the other.
-func scattered(t *testing.T, e *Engine, from, n int) {
+// putScattered puts n records in no order of keys, one version of all after the other.
+func putScattered(t *testing.T, e *Engine, from, n int) {
 	for i := from; i < from+n; i++ {
 		put(t, e, fmt.Sprintf("%04d", i*7919%1009), fmt.Sprint(i))
 	}
@@ -35,7 +35,7 @@ func TestAside(t *testing.T) {
 				require.NoError(t, tx.Commit())
 			}
 		} else {
-			scattered(t, e, 0, 20)
+			putScattered(t, e, 0, 20)
 		}
 		require.NotNil(t, e.pending.aside.Load(), "%d", d)
 		merged := e.pending.merged.Load()
@@ -62,7 +62,7 @@ func TestAsideLeavesSnapshots(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{AsideOps: 4}})
 	var readers []*Tx
 	for i := range 40 {
-		scattered(t, e, i*3, 3)
+		putScattered(t, e, i*3, 3)
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 		put(t, e, "key", fmt.Sprint(i))
 	}
@@ -84,7 +84,7 @@ func TestAsideFails(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	e := openOn(t, mem, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{AsideOps: 8}})
-	scattered(t, e, 0, 7)
+	putScattered(t, e, 0, 7)
 	put(t, e, "key", "value")
 	require.NoError(t, e.withLog(func() error {
 		require.True(t, e.beginAside())

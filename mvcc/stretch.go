@@ -28,11 +28,7 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 		switch kind := cell.Kind(); {
 		case kind == btree.Logged:
 			if i >= ahead {
-				for ahead = i; ahead < min(end, i+loggedAhead); ahead++ {
-					if next := leaf.Cell(ahead); next.Kind() == btree.Logged {
-						c.tx.snap.Ahead(next.Ref())
-					}
-				}
+				ahead = c.fetchAhead(leaf, i, end)
 			}
 			if value, err = c.tx.snap.Logged(cell.Key(), cell.Ref()); err != nil {
 				if i > from {
@@ -61,4 +57,19 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 	}
 	c.tree.MoveTo(i - 1)
 	return true, more
+}
+
+// fetchAhead fetches the next logged values of a leaf, from record i to end, and returns the record that it has come to.
+func (c *Cursor) fetchAhead(leaf btree.Node, i, end int) int {
+	var order scanOrder
+	end = min(end, i+loggedAhead)
+	for ; i < end; i++ {
+		if cell := leaf.Cell(i); cell.Kind() == btree.Logged {
+			ref := cell.Ref()
+			order.next(ref)
+			c.tx.snap.Ahead(ref)
+		}
+	}
+	c.tx.e.noteScan(leaf, &order)
+	return end
 }

@@ -15,6 +15,12 @@ func (c *Cursor) Stretch(to []byte) (leaf Node, index, end int, err error) {
 	return c.leaf, c.index, end, nil
 }
 
+// Leaf returns the leaf with the record under the cursor.
+func (c *Cursor) Leaf() Node {
+	c.mustBeValid()
+	return c.leaf
+}
+
 // MoveTo stands the cursor on another record of the leaf that Stretch returned.
 func (c *Cursor) MoveTo(index int) { c.land(c.leaf, index) }
 
