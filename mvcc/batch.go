@@ -33,7 +33,7 @@ const (
 	reclaimBatches = 16       // batches between two looks at what nobody can see any more
 )
 
-// lead settles what waits in the commit list, its own commit included. The caller has the baton; it is passed on at the end, and who
+// lead settles what waits in the commit list, its own commit included, if there is one. The caller has the baton; it is passed on at the end, and who
 // waits is woken, also after a panic.
 func (e *Engine) lead(own *commitNode) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -44,7 +44,9 @@ func (e *Engine) lead(own *commitNode) {
 	}
 	defer e.putBaton(false)
 	e.settleAll(e.fill(e.list.Drain(e.nodes[:0]), own), own)
-	e.sets.hand(own.Value.tx)
+	if own != nil {
+		e.sets.hand(own.Value.tx)
+	}
 }
 
 // settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
@@ -58,9 +60,21 @@ func (e *Engine) settleAll(nodes []*commitNode, own *commitNode) {
 			err = e.Failed()
 		}
 		for _, n := range e.nodes {
-			n.Value.tx.err = err
+			tx := n.Value.tx
+			tx.err = err
+			if c := tx.async; c != nil {
+				c.seq, c.err = n.Value.seq.Load(), err
+				waits := c.tx == nil // its caller does
+				if !waits {
+					n.Value.tx = nil // the newest node stays in the list
+				}
+				e.async.add(c)
+				if !waits {
+					continue
+				}
+			}
 			if n != own {
-				n.Value.tx.kept.wake <- settled
+				tx.kept.wake <- settled
 			}
 		}
 		clear(e.nodes)

@@ -31,30 +31,36 @@ const spins = 2
 
 // commit settles a transaction's write set. It returns once the commit is as durable as the engine promises.
 func (tx *Tx) commit() error {
-	e := tx.e
-	if err := e.Failed(); err != nil {
+	held, err := tx.prepare()
+	if err != nil {
 		return err
 	}
+	e := tx.e
+	e.active.Add(1)
+	defer e.active.Add(-1)
+	return tx.commitAdmitted(held)
+}
+
+// prepare does what a commit needs before it is resolved, and reserves the pages that it may take.
+func (tx *Tx) prepare() (held int64, err error) {
+	e := tx.e
+	if err := e.Failed(); err != nil {
+		return 0, err
+	}
 	if tx.spillErr != nil {
-		return tx.spillErr
+		return 0, tx.spillErr
 	}
 	if tx.set.Spilled() != nil {
 		if err := tx.spill(true); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	if tx.set.Spilled() != nil || len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
 		if err := e.store.SyncPrivate(); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	held, err := e.admit(tx)
-	if err != nil {
-		return err
-	}
-	e.active.Add(1)
-	defer e.active.Add(-1)
-	return tx.commitAdmitted(held)
+	return e.admit(tx)
 }
 
 // commitAdmitted is commit once the transaction has room for its pages, and counts as active.

@@ -112,6 +112,7 @@ type Engine struct {
 	moved      commit.Waiters // for applied
 	sets       sets
 	keeper     keeper
+	async      async
 	scattered  scattered
 	glances    sync.Pool // of *Tx
 	singles    sync.Pool // of *Tx
@@ -206,6 +207,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	e.pending.asideAt = e.pending.asideFrom
 	e.keeper.wake, e.keeper.sync = make(chan struct{}, 1), make(chan struct{}, 1)
 	e.moved.Init()
+	e.async.init(e)
 	e.excess.held.Init()
 	e.crowd.waiters.Init()
 	e.gate.Init()
@@ -315,6 +317,7 @@ func (e *Engine) Close() error {
 	if e.redone != nil {
 		<-e.redone
 	}
+	e.async.stop()
 	e.keeper.stop()
 	e.takeBaton()
 	e.settleAside()

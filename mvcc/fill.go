@@ -45,7 +45,7 @@ func (e *Engine) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 	if e.device.slow() && (again || rest*fillShare > logstore.BodySize) {
 		return nodes
 	}
-	room, kept, mine := all-rest, 0, false
+	room, kept, mine := all-rest, 0, own == nil
 	for kept < len(nodes) {
 		n := nodes[kept]
 		if n.Value.redoBytes() > room {

@@ -47,6 +47,7 @@ type Tx struct {
 	pushed   *commitNode            // in the commit list with the set, nil before
 	held     int64                  // pages reserved for the commit
 	err      error                  // of the commit, set before the wake
+	async    *asyncCommit           // of a commit that nobody waits for; nil else
 	single   bool                   // of WriteOne
 	kept     kept
 	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more

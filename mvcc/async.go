@@ -1,0 +1,322 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+)
+
+// A commit that nobody waits for is admitted, resolved and pushed to the commit list by its caller, who gets ErrConflict and ErrFull from
+// that; then the caller goes on. Where commits are synced, a goroutine settles it that leads when no other committer does; else the caller
+// settles it as any commit, which takes no device. A second goroutine calls back once the commit is durable.
+//
+// Invariants:
+//
+//  1. Once it is pushed, its caller touches neither the transaction nor its node where another goroutine settles it.
+//  2. All such commits have one channel for the baton: the goroutine takes it whichever of them is the newest. Nobody else listens there, and
+//     there is one baton, so there is room for one signal in it.
+//  3. Commits are queued for their calls by who settles them, with the baton and oldest first: the calls are in the order of commits. A
+//     commit that needs more than memory is queued once it has ended.
+//  4. Who calls back syncs first if the commit is not durable yet: one sync for all that was settled before it.
+//  5. A commit counts as active until its call has returned, so Close waits for all of them. The calls of a failed engine get its error.
+const asyncBacklog = 1 << 14 // commits whose calls have not returned, at most
+
+// ErrBacklog: see CommitAsync.
+var ErrBacklog = errors.New("flashdbm: too many commits are under way")
+
+// asyncCommit is a commit that is to be called back for.
+type asyncCommit struct {
+	done func(error)
+	tx   *Tx    // to be ended; nil where its caller does that
+	seq  uint64 // of its batch
+	err  error
+}
+
+// async are the commits that nobody waits for.
+type async struct {
+	e       *Engine
+	start   sync.Once
+	room    chan struct{} // a token for each commit under way
+	baton   chan signal
+	queued  chan struct{} // something is in the queue; room for one
+	quit    chan struct{}
+	running sync.WaitGroup
+	singles sync.Pool // of *Tx
+
+	mu    sync.Mutex
+	queue []*asyncCommit // settled
+}
+
+func (a *async) init(e *Engine) {
+	a.e = e
+	a.room = make(chan struct{}, asyncBacklog)
+	a.baton, a.queued = make(chan signal, 1), make(chan struct{}, 1)
+	a.quit = make(chan struct{})
+}
+
+// stop ends the goroutines. Nobody uses the engine any more.
+func (a *async) stop() {
+	a.start.Do(func() {}) // none begins
+	close(a.quit)
+	a.running.Wait()
+}
+
+// enter takes a place among the commits under way. ErrBacklog if there is none and it is not to be waited for.
+func (a *async) enter(ctx context.Context, wait bool) error {
+	a.start.Do(func() {
+		a.running.Go(a.lead)
+		a.running.Go(a.call)
+	})
+	select {
+	case a.room <- struct{}{}:
+		return nil
+	default:
+	}
+	if !wait {
+		return ErrBacklog
+	}
+	var done <-chan struct{}
+	if ctx != nil {
+		done = ctx.Done()
+	}
+	select {
+	case a.room <- struct{}{}:
+		return nil
+	case <-done:
+		return ctx.Err()
+	}
+}
+
+// lead settles commits when no committer that waits does.
+func (a *async) lead() {
+	for {
+		select {
+		case <-a.baton:
+			a.e.lead(nil)
+		case <-a.quit:
+			return
+		}
+	}
+}
+
+// add queues a commit that is settled, or a transaction that wrote nothing.
+func (a *async) add(c *asyncCommit) {
+	a.mu.Lock()
+	a.queue = append(a.queue, c)
+	a.mu.Unlock()
+	select {
+	case a.queued <- struct{}{}:
+	default:
+	}
+}
+
+// call calls back.
+func (a *async) call() {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	for {
+		select {
+		case <-a.queued:
+		case <-a.quit:
+			return
+		}
+		a.mu.Lock()
+		queue := a.queue
+		a.queue = nil
+		a.mu.Unlock()
+		for _, c := range queue {
+			a.finish(c)
+		}
+	}
+}
+
+func (a *async) finish(c *asyncCommit) {
+	e := a.e
+	defer e.active.Add(-1)
+	if c.err == nil && e.durable.Load() < c.seq {
+		c.err = e.Sync()
+	}
+	if c.tx != nil {
+		c.tx.endAsync()
+	}
+	<-a.room // first: the call may begin another commit
+	c.done(c.err)
+}
+
+// endAsync ends a transaction that was settled by another goroutine.
+func (tx *Tx) endAsync() {
+	if !tx.single {
+		tx.end()
+		return
+	}
+	if tx.err == nil { // else it is not used again, nor is its set
+		tx.set, tx.pushed, tx.puts, tx.async = nil, nil, 0, nil
+		tx.e.async.singles.Put(tx)
+	}
+}
+
+// CommitAsync is Commit, but returns once the commit cannot be lost to another any more, and calls done once it is as durable as it gets, with nil,
+// or has failed. After an error the transaction has ended, nothing was applied, and done is not called. If too many commits are under way
+// it waits, or returns ErrBacklog and leaves the transaction open.
+func (tx *Tx) CommitAsync(wait bool, done func(error)) error {
+	e := tx.e
+	if err := e.async.enter(tx.ctx, wait); err == ErrBacklog {
+		return err
+	} else if err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	e.active.Add(1)
+	err := tx.commitAsync(done)
+	if err != nil {
+		<-e.async.room
+		e.active.Add(-1)
+	}
+	return err
+}
+
+func (tx *Tx) commitAsync(done func(error)) error {
+	e := tx.e
+	if lost, err := tx.endLease(); lost {
+		return err
+	}
+	c := &asyncCommit{done: done, tx: tx}
+	if tx.Written() == 0 { // serialized at its snapshot; what it saw has to be durable
+		c.seq = tx.Snapshot()
+		if tx.readOnly || e.opts.Durability != Durable {
+			c.seq = 0
+		}
+		e.async.add(c)
+		return nil
+	}
+	held, err := tx.prepare()
+	if err != nil {
+		tx.end()
+		return err
+	}
+	if e.opts.Durability == Durable && !tx.heavy() {
+		if err := tx.push(c, held); err != nil {
+			tx.end()
+			return err
+		}
+		return nil
+	}
+	c.tx = nil
+	heavy := tx.heavy()
+	if !heavy {
+		tx.async = c
+	}
+	err = tx.commitAdmitted(held)
+	pushed, seq := tx.pushed != nil, uint64(0)
+	if pushed {
+		seq = tx.pushed.Value.seq.Load()
+	}
+	tx.end()
+	switch {
+	case !pushed:
+		return err
+	case heavy:
+		c.seq, c.err = seq, err
+		e.async.add(c)
+	}
+	return nil
+}
+
+// push is commitAdmitted for a commit that another goroutine settles. After an error nothing was pushed, and nothing is held.
+func (tx *Tx) push(c *asyncCommit, held int64) error {
+	e := tx.e
+	e.gate.Pass(tx.ctx, tx.gate)
+	if err := tx.cancelled(); err != nil {
+		e.store.Release(held)
+		return err
+	}
+	tx.held = held
+	n := tx.node()
+	n.Value.set, n.Value.tx = tx.set, tx
+	tx.async, tx.pushed, tx.kept.wake = c, n, e.async.baton
+	if err := e.resolve(tx, n); err != nil {
+		tx.async, tx.pushed = nil, nil
+		e.store.Release(held)
+		return err
+	}
+	if e.baton.held.CompareAndSwap(false, true) {
+		e.async.baton <- lead
+	}
+	return nil
+}
+
+// WriteOneAsync is WriteOne as CommitAsync is Commit.
+func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(error)) (err error) {
+	if e.opts.Store.ReadOnly {
+		return logstore.ErrReadOnly
+	}
+	if e.opts.Durability != Durable || !btree.FitsInline(len(key), len(value)) {
+		return e.writeAsync(key, value, remove, wait, done)
+	}
+	e.active.Add(1) // first: see Close
+	entered := false
+	defer func() {
+		if err != nil {
+			e.active.Add(-1)
+			if entered {
+				<-e.async.room
+			}
+		}
+	}()
+	if e.closed.Load() {
+		return ErrClosed
+	}
+	if err := e.Failed(); err != nil {
+		return err
+	}
+	if err := e.async.enter(nil, wait); err != nil {
+		return err
+	}
+	entered = true
+	tx, ok := e.async.singles.Get().(*Tx)
+	if !ok {
+		tx = &Tx{e: e, single: true}
+	}
+	w := tx.writes()
+	if remove {
+		w.Delete(key)
+	} else {
+		w.Put(key, value)
+		tx.puts = 1
+	}
+	held, err := e.admit(tx)
+	if err != nil { // it is not used again, nor is its set
+		return err
+	}
+	return tx.push(&asyncCommit{done: done, tx: tx}, held)
+}
+
+// writeAsync is WriteOneAsync by a transaction.
+func (e *Engine) writeAsync(key, value []byte, remove, wait bool, done func(error)) error {
+	tx, err := e.begin(TxOptions{})
+	if err != nil {
+		return err
+	}
+	written := false
+	defer func() {
+		if !written { // the caller's key or value cannot be read, which panics; or there is no place
+			tx.Rollback()
+		}
+	}()
+	if remove {
+		err = tx.Delete(key)
+	} else {
+		err = tx.Put(key, value)
+	}
+	if err != nil {
+		return err
+	}
+	if err := tx.CommitAsync(wait, done); err == ErrBacklog {
+		return err
+	} else {
+		written = true
+		return err
+	}
+}
