@@ -175,6 +175,8 @@ func (s *Store) pageError(a Addr, format string, args ...any) error {
 	return &PageError{Path: s.path, Addr: a, What: fmt.Sprintf(format, args...)}
 }
 
+const noSuchReference = "a reference leads here, and the space map says that nothing is here"
+
 // verifyPage checks a page of the given kind whole and sets its checked bit.
 func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if s.beside != nil {
@@ -194,8 +196,8 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	p := c.page(o)
 	m := getMux(p)
 	switch {
-	case s.marked && !s.space.uses(a, kind):
-		return nil, s.pageError(a, "a reference leads here, and the space map says that nothing is here")
+	case s.marked && kind != KindTree && !s.space.isUsed(a):
+		return nil, s.pageError(a, noSuchReference)
 	case m.crc != pageCRC(salt, a, p):
 		return nil, s.pageError(a, "checksum")
 	case m.kind != kind:
@@ -211,6 +213,9 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	}
 	if err != nil {
 		return nil, s.pageError(a, "%v", err)
+	}
+	if kind == KindTree && s.marked && !s.space.useNode(a) { // not before: what only looks like a node is known as none
+		return nil, s.pageError(a, noSuchReference)
 	}
 	b := c.sets()
 	b.checked.set(o)

@@ -258,15 +258,7 @@ func (sp *space) isUsed(a Addr) bool {
 	return g.state == segmentPrivate || sp.isLive(a) || g.diedMap != nil && g.diedMap[o/64]>>(o%64)&1 != 0
 }
 
-// uses reports whether a reference may lead to a page of the given kind at a, and takes it in use.
-func (sp *space) uses(a Addr, kind Kind) bool {
-	if kind == KindTree {
-		return sp.useNode(a)
-	}
-	return sp.isUsed(a)
-}
-
-// useNode is isUsed for a page that is about to be read as a node of the tree: one that died as a value is none. From now on the page is
+// useNode is isUsed for a page that was verified, and is about to be read as a node of the tree: one that died as a value is none. From now on the page is
 // known as a node, so no death of a value takes it (see Kill). Both are one step under mu: either the death comes first, and the node is
 // refused, or the node does, and stays. The nodes that this process has written are known as well, for they are read without this.
 func (sp *space) useNode(a Addr) bool {
