@@ -19,7 +19,8 @@ const (
 
 // encode appends the space map: segments u32 | per segment: state u8 | form u8 | salt u64 | header sequence u64 | last group u64 |
 // with mapPartial the live map, a bit per page, in 8-byte words | with mapLogged behind it the masks of all pages, u16 each, the mean
-// length of the values' records, u16, and the map of raw pages, a bit per page, in 8-byte words. It also notes which segments are dead as of this checkpoint.
+// length of the values' records, u16, and the map of raw pages, a bit per page, in 8-byte words. What is being thinned is absent. It also
+// notes which segments are dead as of this checkpoint.
 func (sp *space) encode(b []byte) []byte {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -36,7 +37,11 @@ func (sp *space) encode(b []byte) []byte {
 				form = mapLogged
 			}
 		}
-		b = append(b, byte(g.state), form)
+		state := g.state
+		if _, ok := sp.thin[n]; ok {
+			state = segmentAbsent
+		}
+		b = append(b, byte(state), form)
 		b = le.AppendUint64(b, g.salt)
 		b = le.AppendUint64(b, g.sequence)
 		b = le.AppendUint64(b, g.written)

@@ -22,7 +22,7 @@ func (sp *space) reborn(n uint32) {
 	sp.mu.Lock()
 	g := &sp.segments[n]
 	g.birth, g.death = unborn, 0
-	g.diedMap, g.nodeMap = nil, nil
+	g.diedMap, g.nodeMap, g.seenMap = nil, nil, nil
 	sp.mu.Unlock()
 }
 

@@ -90,6 +90,7 @@ func (e *Engine) trimFrom(least int) {
 		spare, least = max(0, min(spare, (s.FreeBytes-(s.FileBytes-bound))/logstore.PageSize)), 1
 	}
 	e.store.Condemn(spare, least)
+	e.store.Thin()
 	for more := true; more; e.pace() {
 		var err error
 		if more, err = e.store.GiveBack(); err != nil {
@@ -149,5 +150,5 @@ func (e *Engine) trimmedLately() bool {
 
 // trimGain returns the bytes that wait for nothing but checkpoints.
 func (e *Engine) trimGain() int64 {
-	return e.store.Returning() + e.store.Leaving() + e.store.Surplus(e.spare())
+	return e.store.Returning() + e.store.Leaving() + e.store.Thinning() + e.store.Surplus(e.spare())
 }

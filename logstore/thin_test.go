@@ -1,0 +1,306 @@
+package logstore
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// heldSegments are the segments of the script's file that a reader keeps: one page in each was alive when it came.
+const heldFrom, heldTo = 3, 11
+
+// hold fills the log until its tail lies behind the held segments. In each of these one page has died before the reader at 30 came, and one
+// after that.
+func (x *script) hold() {
+	x.t.Helper()
+	for x.s.tail.header.segment < 20 {
+		x.append(5)
+	}
+	each := func(fn func(first Addr)) {
+		for n := uint32(heldFrom); n < heldTo; n++ {
+			fn(x.s.firstPage(n))
+		}
+	}
+	each(func(first Addr) { x.s.MarkNode(first+2, 10); x.s.MarkNode(first+5, 10) })
+	each(func(first Addr) { x.s.KillNode(first+2, 20) })
+	x.s.SetSnapshots([]uint64{30})
+	each(func(first Addr) { x.s.KillNode(first+5, 40) })
+	x.s.SetSnapshots([]uint64{30, 50})
+	x.checkpoint()
+	x.checkpoint()
+}
+
+// isHole reports whether a page reads as zeros.
+func (x *script) isHole(a Addr) bool {
+	page := make([]byte, PageSize)
+	_, err := x.s.file.ReadAt(page, int64(a)*PageSize)
+	require.NoError(x.t, err)
+	return isZero(page)
+}
+
+func (x *script) blocks() int64 {
+	n, err := x.s.file.Blocks()
+	require.NoError(x.t, err)
+	return n
+}
+
+// TestThin: of segments that only readers keep the file has what these see, once two checkpoints say so, and all that is left comes back
+// when they have ended: by growth, which fills the holes.
+func TestThin(t *testing.T) {
+	const segments = heldTo - heldFrom
+	x := newScript(t)
+	x.hold()
+	require.EqualValues(t, segments*8*PageSize, x.s.HeldBytes())
+	full := x.blocks()
+	x.s.Thin()
+	require.EqualValues(t, segments*6*PageSize, x.s.Thinning(), "all but the header and the page that is seen")
+	require.Zero(t, x.giveBack(), "both superblocks may still lead there")
+	x.checkpointFrom()
+	require.Zero(t, x.giveBack(), "one of them may")
+	x.checkpointFrom()
+	require.Equal(t, segments, x.giveBack())
+	require.Zero(t, x.s.Thinning())
+	require.EqualValues(t, segments*2*PageSize, x.s.HeldBytes())
+	require.EqualValues(t, segments*6*PageSize, full-x.blocks())
+	require.Equal(t, x.blocks(), x.s.SpaceStats().FileBytes)
+	for n := uint32(heldFrom); n < heldTo; n++ {
+		for o := range Addr(8) {
+			require.Equal(t, o != 0 && o != 5, x.isHole(x.s.firstPage(n)+o), "page %d", o)
+		}
+	}
+
+	x.s.SetSnapshots([]uint64{50})
+	x.checkpointFrom()
+	require.Zero(t, x.s.HeldBytes())
+	require.NotContains(t, x.s.space.free, uint32(heldFrom), "with holes it is not free")
+	require.Equal(t, segments, int(x.s.space.punched))
+	for more := true; more; {
+		var err error
+		more, err = x.s.GiveBack()
+		require.NoError(t, err)
+	}
+	require.Equal(t, x.blocks(), x.s.SpaceStats().FileBytes)
+	end := x.s.End()
+	require.NoError(t, x.s.Reserve(x.s.space.available()+segments*7, true))
+	require.Equal(t, end, x.s.End(), "holes are filled first")
+	require.Equal(t, x.blocks(), x.s.SpaceStats().FileBytes)
+}
+
+// TestThinnable: a segment stays as it is while anything but readers needs it, or it is not known which of its pages they see.
+func TestThinnable(t *testing.T) {
+	x := newScript(t)
+	x.hold()
+	sp := x.s.space
+	const n = heldFrom
+	thinned := func(edit func(g *segment)) bool {
+		before, tail, successor, runs, snapshots := sp.segments[n], sp.tail, sp.successor, sp.runs, sp.snapshots
+		defer func() {
+			sp.segments[n], sp.tail, sp.successor, sp.runs, sp.snapshots, sp.short = before, tail, successor, runs, snapshots, false
+			clear(sp.thin)
+			x.s.unpunchable.Store(false)
+		}()
+		edit(&sp.segments[n])
+		x.s.Thin()
+		_, ok := sp.thin[n]
+		return ok
+	}
+	require.True(t, thinned(func(*segment) {}))
+	require.True(t, thinned(func(g *segment) { g.names, g.heldNames = 1, 1 }), "a name that readers alone want")
+	for name, edit := range map[string]func(g *segment){
+		"a live page":                  func(g *segment) { g.live = 1 },
+		"alive at the checkpoint":      func(g *segment) { g.dead = false },
+		"written since the scan start": func(g *segment) { g.written = sp.oldestStart },
+		"newest checkpoint's run":      func(*segment) { sp.runs = [2]map[uint32]bool{{n: true}, nil} },
+		"older checkpoint's run":       func(*segment) { sp.runs = [2]map[uint32]bool{nil, {n: true}} },
+		"a name":                       func(g *segment) { g.names, g.heldNames = 2, 1 },
+		"a death that is too recent":   func(g *segment) { g.death = 51 },
+		"no reader":                    func(*segment) { sp.snapshots = []uint64{50} },
+		"readers that are not known":   func(*segment) { sp.snapshots = nil },
+		"a transaction":                func(g *segment) { g.state = segmentPrivate },
+		"free":                         func(g *segment) { g.state = segmentFree },
+		"the tail":                     func(*segment) { sp.tail = n },
+		"the tail's successor":         func(*segment) { sp.successor = n },
+		"all is seen":                  func(g *segment) { g.seenMap = []uint64{0xFF} },
+		"a device without room":        func(*segment) { sp.short = true },
+		"no holes on the file system":  func(*segment) { x.s.unpunchable.Store(true) },
+	} {
+		require.False(t, thinned(edit), name)
+	}
+}
+
+// TestThinLeavesPlaces: an image that a node in memory has cells in keeps its space, though it is no page that a reader comes to by its name.
+// What has changed since the segment was chosen counts too.
+func TestThinLeavesPlaces(t *testing.T) {
+	x := newScript(t)
+	x.hold()
+	place := x.s.firstPage(heldFrom) + 2
+	x.s.AddName(place)
+	x.s.HoldPlace(place)
+	x.s.Thin()
+	again := x.s.firstPage(heldFrom+1) + 2
+	x.s.AddName(again) // not for readers alone
+	x.checkpointFrom()
+	x.checkpointFrom()
+	x.giveBack()
+	require.False(t, x.isHole(place))
+	require.True(t, x.isHole(place+1))
+	require.False(t, x.isHole(again+1))
+	x.s.DropName(again)
+	x.giveBack()
+	require.True(t, x.isHole(again+1))
+	x.s.LetPlace(place)
+	x.s.DropName(place)
+	require.Empty(t, x.s.space.places)
+}
+
+// TestSeenByDeath: which pages of a segment are seen follows from their own deaths, once the watermark has passed these.
+func TestSeenByDeath(t *testing.T) {
+	sp := newSpace(8, 0)
+	sp.pages = 5 * 8
+	sp.extendTo(5)
+	s := &Store{space: sp, segmentPages: 8, segmentShift: 3}
+	sp.segments[2].state = segmentUsed
+	sp.reborn(2)
+	s.MarkLive(17, 6, 20)
+	seen := func() uint64 {
+		if sp.segments[2].seenMap == nil {
+			return 0
+		}
+		return sp.segments[2].seenMap[0]
+	}
+	s.Kill(17, 1, 25)
+	s.Kill(18, 2, 31)
+	s.SetSnapshots([]uint64{10, 30})
+	require.Zero(t, seen(), "the reader at 10 is older than all of it, and those who come at 30 find the second death still to come")
+	require.Len(t, sp.deaths, 1)
+	s.SetSnapshots([]uint64{10, 30, 40})
+	require.EqualValues(t, 0b1100, seen())
+	s.Kill(20, 1, 41)
+	s.SetSnapshots([]uint64{10, 50})
+	require.EqualValues(t, 0b1100, seen(), "the reader at 30 has ended")
+	s.Kill(21, 2, 60)
+	s.SetSnapshots([]uint64{20, 60})
+	require.EqualValues(t, 0b1101100, seen())
+	require.Empty(t, sp.deaths)
+}
+
+// TestThinCrash: a power cut, or the end of the process, at any operation while segments are thinned, used by readers, left by them and filled
+// again. The log is found, and nothing is written into space that may not be there.
+func TestThinCrash(t *testing.T) {
+	inTurn(t)
+	sure := func(x *script) {
+		x.mem.Guard(func(name string, off, n int64) error {
+			if off >= 3*PageSize && !x.mem.Reserved(name, off, n) {
+				t.Errorf("page %d is written and its space is not sure", off/PageSize)
+			}
+			return nil
+		})
+	}
+	run := func(x *script) {
+		x.s.Thin()
+		for range 3 {
+			x.checkpointFrom()
+			x.giveBack()
+		}
+		require.NotZero(t, x.s.space.holes)
+		for n := uint32(heldFrom); n < heldTo; n++ {
+			require.False(t, x.isHole(x.s.firstPage(n)+5))
+		}
+		x.s.SetSnapshots([]uint64{50})
+		x.checkpointFrom()
+		for range 40 {
+			x.append(3)
+		}
+		x.sync()
+	}
+	every := 7
+	if testing.Short() {
+		every = 29
+	}
+	punched := 0
+	for at, ended := 1, false; !ended; at += every {
+		for _, p := range append(vfs.Policies(), 255) {
+			x := newScript(t)
+			sure(x)
+			x.hold()
+			last := x.s.LastGroup()
+			var image *vfs.Mem
+			var durable uint64
+			left := at
+			x.mem.OnOp(func(op vfs.Op) error {
+				if op.Kind == vfs.OpPunch {
+					punched++
+				}
+				if left--; left == 0 {
+					durable = x.s.Durable()
+					if image = x.mem.Clone(); p != 255 {
+						img := image.Crash(p, uint64(at))
+						image.Release()
+						image = img
+					}
+				}
+				return nil
+			})
+			run(x)
+			x.mem.OnOp(nil)
+			if ended = image == nil; ended {
+				break
+			}
+			x.become(image)
+			sure(x)
+			x.open()
+			require.GreaterOrEqual(t, x.s.LastGroup(), max(last, durable))
+			x.groups()
+			x.s.SetSnapshots([]uint64{1})
+			for range 60 {
+				x.append(3)
+			}
+			x.checkpoint()
+			x.checkpoint()
+			x.giveBack()
+			x.s.Close()
+			x.s = nil
+			x.mem.Release()
+			x.mem = vfs.NewMem(1 << 20)
+		}
+	}
+	require.Positive(t, punched)
+}
+
+// TestThinFaults: what cannot be punched does no harm.
+func TestThinFaults(t *testing.T) {
+	for _, fault := range []error{errors.ErrUnsupported, vfs.ErrNoSpace} {
+		x := newScript(t)
+		x.hold()
+		x.s.Thin()
+		x.checkpointFrom()
+		x.checkpointFrom()
+		struck := 0
+		x.mem.OnOp(func(op vfs.Op) error {
+			if op.Kind == vfs.OpPunch {
+				struck++
+				return fault
+			}
+			return nil
+		})
+		for more := true; more; {
+			more, _ = x.s.GiveBack()
+		}
+		x.mem.OnOp(nil)
+		require.Positive(t, struck)
+		require.NoError(t, x.s.Failed())
+		x.s.SetSnapshots([]uint64{50})
+		x.checkpoint()
+		var want []uint64
+		for range 40 {
+			want = append(want, x.append(3))
+		}
+		x.sync()
+		x.crash(vfs.KeepNone)
+		x.open()
+		require.Equal(t, want, x.groups())
+	}
+}
