@@ -187,6 +187,24 @@ func TestSeenByDeath(t *testing.T) {
 	require.Empty(t, sp.deaths)
 }
 
+// TestSeenLoggedValues: a page of logged values dies with the last of them, and its raw pages with it.
+func TestSeenLoggedValues(t *testing.T) {
+	sp := newSpace(8, 0)
+	sp.pages = 5 * 8
+	sp.extendTo(5)
+	s := &Store{space: sp, segmentPages: 8, segmentShift: 3}
+	sp.segments[2].state = segmentUsed
+	sp.reborn(2)
+	s.BearLogged(18, 3, 0b11, 9000, 20)
+	s.BearLogged(21, 1, 0b1, 3000, 20)
+	s.KillLogged(18, 0b01, 25)
+	s.KillLogged(21, 0b1, 26)
+	s.KillLogged(18, 0b10, 31)
+	s.SetSnapshots([]uint64{30, 40})
+	require.EqualValues(t, 0b11100, sp.segments[2].seenMap[0])
+	require.Zero(t, sp.segments[2].live)
+}
+
 // TestThinCrash: a power cut, or the end of the process, at any operation while segments are thinned, used by readers, left by them and filled
 // again. The log is found, and nothing is written into space that may not be there.
 func TestThinCrash(t *testing.T) {
