@@ -56,12 +56,7 @@ func (sp *space) visible(g *segment) bool {
 	if len(sp.snapshots) == 0 {
 		return g.birth < g.death
 	}
-	return sp.between(g.birth, g.death)
-}
-
-// between reports whether a reader may be, now or later, at a value from birth on and below death.
-func (sp *space) between(birth, death uint64) bool {
-	return lockfree.Pinned(sp.snapshots, birth, death)
+	return lockfree.Pinned(sp.snapshots, g.birth, g.death)
 }
 
 // Birth returns a value below which no reader comes to the page at a.

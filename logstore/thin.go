@@ -1,6 +1,10 @@
 package logstore
 
-import "errors"
+import (
+	"errors"
+
+	"flashdbm/lockfree"
+)
 
 // A segment that only readers keep is thinned: of its pages those that no reader sees go back to the file system, as holes in the middle of
 // the file. Segments have pages of all kinds side by side: redo, checkpoints, and images that died before the reader came. Beside ten idle
@@ -52,7 +56,7 @@ func (sp *space) noteSeen() {
 	for ; n < len(sp.deaths) && sp.deaths[n].seq <= top; n++ {
 		d := &sp.deaths[n]
 		g := &sp.segments[d.from/sp.segmentPages]
-		if !sp.between(g.birth, d.seq) {
+		if !lockfree.Pinned(sp.snapshots, g.birth, d.seq) {
 			continue
 		}
 		if g.seenMap == nil {
