@@ -36,7 +36,7 @@ type deadPages struct {
 	seq   uint64
 }
 
-// noteDead notes that pages have died, in the order of their deaths.
+// noteDead notes that pages have died.
 func (sp *space) noteDead(a Addr, pages int64, seq uint64) {
 	if seq == 0 { // recovery has no readers
 		return
@@ -50,11 +50,19 @@ func (sp *space) noteDead(a Addr, pages int64, seq uint64) {
 	sp.deaths = append(sp.deaths, deadPages{a, uint32(pages), seq})
 }
 
-// noteSeen notes which of the pages are seen whose deaths the watermark has passed.
+// noteSeen notes which of the pages are seen whose deaths the watermark has passed. Behind it, that is known of all pages of a segment whose own
+// death the watermark has passed.
 func (sp *space) noteSeen() {
-	top, n := sp.snapshots[len(sp.snapshots)-1], 0
-	for ; n < len(sp.deaths) && sp.deaths[n].seq <= top; n++ {
-		d := &sp.deaths[n]
+	if len(sp.snapshots) == 0 {
+		return
+	}
+	top := sp.snapshots[len(sp.snapshots)-1]
+	keep := sp.deaths[:0]
+	for _, d := range sp.deaths {
+		if d.seq > top {
+			keep = append(keep, d)
+			continue
+		}
 		g := &sp.segments[d.from/sp.segmentPages]
 		if !lockfree.Pinned(sp.snapshots, g.birth, d.seq) {
 			continue
@@ -64,7 +72,7 @@ func (sp *space) noteSeen() {
 		}
 		eachWord(d.from%sp.segmentPages, int64(d.pages), func(i, mask uint64) { g.seenMap[i] |= mask })
 	}
-	sp.deaths = append(sp.deaths[:0], sp.deaths[n:]...)
+	sp.deaths = keep
 }
 
 // HoldPlace is HoldName for a name that is the place of an image that a node has cells in: the page keeps its space.
@@ -126,6 +134,7 @@ func (s *Store) Thin() {
 	if len(sp.snapshots) < 2 || sp.short || s.unpunchable.Load() {
 		return
 	}
+	sp.noteSeen()
 	for n := range sp.whole() {
 		if _, ok := sp.thin[n]; ok || !sp.thinnable(n) {
 			continue
@@ -141,8 +150,11 @@ func (s *Store) Thinning() (bytes int64) {
 	sp := s.space
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
+	if sp.short || s.unpunchable.Load() {
+		return 0
+	}
 	for n, t := range sp.thin {
-		if t.holes == 0 {
+		if t.holes == 0 && sp.thinnable(n) {
 			_, pages := sp.unseen(n)
 			bytes += int64(pages) * PageSize
 		}
@@ -150,37 +162,77 @@ func (s *Store) Thinning() (bytes int64) {
 	return bytes
 }
 
-// thinNext returns what is to be punched of a segment whose checkpoints are past, nothing if there is none. From then on it has holes.
-func (sp *space) thinNext(oldest uint64) (runs [][2]uint64) {
+// thinNext punches a segment whose checkpoints are past, the lowest, and reports whether there was one. The caller holds growing: who finds that
+// the segment has been left meanwhile waits for it before the log comes there.
+func (s *Store) thinNext(oldest uint64) (found bool, err error) {
+	if s.unpunchable.Load() {
+		return false, nil
+	}
+	n, runs := s.space.nextThin(oldest)
+	for i, r := range runs {
+		err := s.file.Punch(int64(r[0])*PageSize, int64(r[1])*PageSize)
+		if errors.Is(err, errors.ErrUnsupported) {
+			s.unpunchable.Store(true)
+			if i == 0 {
+				s.space.unholed(n)
+			}
+			return false, nil
+		}
+		if err != nil {
+			return true, err
+		}
+		s.forgetPages(r[0], r[1])
+		s.returned.Add(r[1])
+	}
+	return len(runs) > 0, nil
+}
+
+// nextThin returns what is to be punched, and of which segment: nothing if there is none. From then on the segment has holes, since whether a
+// punch that failed has made some is not known.
+func (sp *space) nextThin(oldest uint64) (n uint32, runs [][2]uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	for n, t := range sp.thin {
-		if t.holes > 0 || t.checkpoint >= oldest || sp.short || !sp.thinnable(n) {
+	if sp.short || len(sp.thin) == 0 {
+		return 0, nil
+	}
+	sp.noteSeen()
+	for n := range sp.whole() {
+		t, ok := sp.thin[n]
+		if !ok || t.holes > 0 || t.checkpoint >= oldest || !sp.thinnable(n) {
 			continue
 		}
 		if runs, t.holes = sp.unseen(n); t.holes > 0 {
 			sp.thin[n] = t
 			sp.holes += t.holes
-			return runs
+			return n, runs
 		}
 	}
-	return nil
+	return 0, nil
 }
 
-// punchRuns gives the space of some runs of pages back.
-func (s *Store) punchRuns(runs [][2]uint64) error {
-	for _, r := range runs {
-		err := s.file.Punch(int64(r[0])*PageSize, int64(r[1])*PageSize)
-		if errors.Is(err, errors.ErrUnsupported) {
-			s.unpunchable.Store(true)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		s.returned.Add(r[1])
+// unholed notes that a segment has no hole after all.
+func (sp *space) unholed(n uint32) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if t, ok := sp.thin[n]; ok {
+		sp.holes -= t.holes
+		t.holes = 0
+		sp.thin[n] = t
 	}
-	return nil
+}
+
+// forgetPages clears what is known of pages that have no space any more. A damaged reference that leads there finds that they are not what they
+// were, and does not read zeros. That names lie there stays known: readers may come by these.
+func (s *Store) forgetPages(a Addr, n uint64) {
+	if c, o := s.chunkOf(a); c != nil {
+		if b := c.bits.Load(); b != nil {
+			for ; n > 0; o, n = o+1, n-1 {
+				b.checked.unset(o)
+				b.record.unset(o)
+				b.extent.unset(o)
+			}
+		}
+	}
 }
 
 // left is called for a segment that no reader keeps any more, and may be written again. It reports whether that has holes: then it is absent

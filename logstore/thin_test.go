@@ -322,3 +322,99 @@ func TestThinFaults(t *testing.T) {
 		require.Equal(t, want, x.groups())
 	}
 }
+
+// TestThinKnowsDeaths: a page that dies at a number that the watermark has passed already is seen as well, though nobody has told of snapshots
+// since; also if the segment was chosen before.
+func TestThinKnowsDeaths(t *testing.T) {
+	for _, chosen := range []bool{false, true} {
+		x := newScript(t)
+		x.hold()
+		if chosen {
+			x.s.Thin()
+		}
+		late := x.s.firstPage(heldFrom) + 6
+		x.s.MarkNode(late, 20)
+		x.s.KillNode(late, 40)
+		x.checkpoint()
+		x.checkpoint()
+		if !chosen {
+			x.s.Thin()
+			x.checkpointFrom()
+			x.checkpointFrom()
+		}
+		x.giveBack()
+		require.False(t, x.isHole(late))
+		require.True(t, x.isHole(late+1))
+	}
+}
+
+// TestSeenInAnyOrder: a death that the watermark has not passed yet hides none that it has.
+func TestSeenInAnyOrder(t *testing.T) {
+	sp := newSpace(8, 0)
+	sp.pages = 5 * 8
+	sp.extendTo(5)
+	s := &Store{space: sp, segmentPages: 8, segmentShift: 3}
+	sp.segments[2].state = segmentUsed
+	sp.reborn(2)
+	s.MarkLive(17, 6, 20)
+	s.Kill(17, 1, 60)
+	s.Kill(18, 1, 40)
+	s.SetSnapshots([]uint64{30, 50})
+	require.EqualValues(t, 0b100, sp.segments[2].seenMap[0])
+	require.Len(t, sp.deaths, 1)
+}
+
+// TestThinnedPagesAreRead: of a page without space nothing is known any more, so a damaged reference to it finds no page there. What is seen
+// stays as it is.
+func TestThinnedPagesAreRead(t *testing.T) {
+	x := newScript(t)
+	x.hold()
+	x.s.SetOverridden(x.s.firstPage(heldFrom)+3, true)
+	seen, gone := x.s.firstPage(heldFrom)+5, x.s.firstPage(heldFrom)+3
+	for _, a := range []Addr{seen, gone} {
+		_, err := x.s.Page(a)
+		require.NoError(t, err)
+		c, o := x.s.chunkOf(a)
+		c.sets().record.set(o)
+		c.sets().extent.set(o)
+	}
+	x.s.Thin()
+	x.checkpointFrom()
+	x.checkpointFrom()
+	x.giveBack()
+	require.True(t, x.isHole(gone))
+	_, err := x.s.Page(seen)
+	require.NoError(t, err)
+	_, err = x.s.Page(gone)
+	require.ErrorIs(t, err, ErrCorrupt)
+	for a, known := range map[Addr]bool{seen: true, gone: false} {
+		c, o := x.s.chunkOf(a)
+		require.Equal(t, known, c.isChecked(o))
+		require.Equal(t, known, c.isExtent(o))
+		require.Equal(t, known, c.sets().record.has(o))
+	}
+	require.True(t, x.s.Overridden(gone), "a name that readers want is in the table")
+}
+
+// TestThinWithoutHoles: where the file system makes no holes, each segment keeps its space, and counts as having it.
+func TestThinWithoutHoles(t *testing.T) {
+	x := newScript(t)
+	x.hold()
+	x.s.Thin()
+	x.checkpointFrom()
+	x.checkpointFrom()
+	held, before := x.s.HeldBytes(), x.s.SpaceStats().FileBytes
+	x.mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpPunch {
+			return errors.ErrUnsupported
+		}
+		return nil
+	})
+	x.giveBack()
+	x.giveBack()
+	require.Equal(t, held, x.s.HeldBytes())
+	require.Equal(t, before, x.s.SpaceStats().FileBytes)
+	x.s.SetSnapshots([]uint64{50})
+	x.checkpointFrom()
+	require.Contains(t, x.s.space.free, uint32(heldFrom), "it is free, for it has no hole")
+}

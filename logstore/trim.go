@@ -130,8 +130,7 @@ func (s *Store) GiveBack() (more bool, err error) {
 	}
 	first, n := s.space.depart(oldest, max(1, uint32(trimBytes/PageSize/s.segmentPages)))
 	if n == 0 {
-		runs := s.space.thinNext(oldest)
-		return len(runs) > 0, s.punchRuns(runs)
+		return s.thinNext(oldest)
 	}
 	s.returned.Add(uint64(n) * uint64(s.segmentPages))
 	return true, s.punch(first, n)
