@@ -134,7 +134,6 @@ func (s *Store) Thin() {
 	if len(sp.snapshots) < 2 || sp.short || s.unpunchable.Load() {
 		return
 	}
-	sp.noteSeen()
 	for n := range sp.whole() {
 		if _, ok := sp.thin[n]; ok || !sp.thinnable(n) {
 			continue

@@ -14,13 +14,15 @@ const heldFrom, heldTo = 3, 11
 
 // hold fills the log until its tail lies behind the held segments. In each of these one page has died before the reader at 30 came, and one
 // after that.
-func (x *script) hold() {
+func (x *script) hold() { x.holdThese(heldFrom, heldTo) }
+
+func (x *script) holdThese(from, to uint32) {
 	x.t.Helper()
 	for x.s.tail.header.segment < 20 {
 		x.append(5)
 	}
 	each := func(fn func(first Addr)) {
-		for n := uint32(heldFrom); n < heldTo; n++ {
+		for n := from; n < to; n++ {
 			fn(x.s.firstPage(n))
 		}
 	}
@@ -286,6 +288,39 @@ func TestThinCrash(t *testing.T) {
 		}
 	}
 	require.Positive(t, punched)
+}
+
+// TestThinnedEndIsCutOff: when readers leave segments with holes at the end of the file, they are cut off. No checkpoint that a recovery may start
+// from says that the file is longer.
+func TestThinnedEndIsCutOff(t *testing.T) {
+	const from, to = 16, 20
+	for _, damaged := range []bool{false, true} { // the newest superblock
+		x := newScript(t)
+		x.holdThese(from, to)
+		for x.s.tail.header.segment >= from || x.s.space.successor >= from {
+			x.append(1)
+			x.checkpoint()
+		}
+		for range 4 {
+			x.s.Condemn(0, 1)
+			x.s.Thin()
+			x.checkpoint()
+			x.giveBack()
+		}
+		require.EqualValues(t, to, x.s.space.whole(), "what is behind what readers keep is gone")
+		require.NotZero(t, x.s.space.holes)
+		x.s.SetSnapshots([]uint64{50})
+		x.checkpointFrom()
+		x.giveBack()
+		require.Less(t, x.s.space.whole(), uint32(from))
+		last := x.s.LastGroup()
+		if newest := x.s.newestNumber(); damaged {
+			x.poke(newest%2, 100)
+		}
+		x.crash(vfs.KeepAll)
+		x.open()
+		require.Equal(t, last, x.s.LastGroup())
+	}
 }
 
 // TestThinFaults: what cannot be punched does no harm.
