@@ -13,13 +13,20 @@ import (
 // Invariants:
 //
 //  1. A page is seen if a snapshot lay between the birth of its segment and its own death, when the watermark had passed its death: readers
-//     that come later come above it (rule 3 of lifetime.go). Pages that never lived were for the log alone.
+//     that come later come above it (rule 3 of lifetime.go). Pages that never lived were for the log alone. Before a segment is punched, this is
+//     decided of all pages that have died in it; while the watermark has not passed one of the deaths, the segment stays whole.
 //  2. A seen page, and a place that a node in memory has cells in, keeps its space until no reader keeps the segment. A reader that ends while
-//     others stay gives nothing back.
-//  3. From when it is chosen on, the segment is absent in each checkpoint, as a condemned one. Nothing is punched until both valid superblocks
-//     are of such checkpoints. So no recovery takes a segment with holes for one that can be written.
+//     others stay gives nothing back. A place that is not held yet counts as a name of others than readers, and keeps the segment whole.
+//  3. From when it is chosen on, the segment is absent in each checkpoint, as a condemned one, and is none of its segments if it lies at the end
+//     of the file: there it may be cut off right after readers have left it. Nothing is punched until both valid superblocks are of such
+//     checkpoints. So no recovery takes a segment with holes for one that can be written, nor misses the end of the file. Should the log come
+//     there again, because readers left the segment before it was punched, recovery finds that in the log.
 //  4. Once no reader keeps it, a segment with holes is absent, and comes back by growth only. One without is free, as it is.
 //  5. Where the device has no room nothing is thinned: what readers leave is to be free at once, as it is.
+//  6. The header stays, and what a power cut brings back of punched pages is of the life that the header names: pages of a segment that is absent,
+//     of which nothing lives, written before either scan start. The next life has another salt.
+//  7. Who reads the file beside the writer finds zeros, which no checksum fits, where a checkpoint was begun behind the death of the page: its
+//     snapshot is too old (rule 3 of beside.go).
 type thinned struct {
 	checkpoint uint64 // newest when the segment was chosen
 	holes      uint64 // pages without space
