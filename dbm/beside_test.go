@@ -41,6 +41,9 @@ type glimpseFS struct {
 	finish func() // ends the write of a page that is being written again, nil if none is
 	reads  int    // of the reader, before that
 	again  int    // such writes that were looked at
+
+	segmentBytes int64
+	thinned      int // punches that leave some of a segment
 }
 
 var errKilled = errors.New("the process is dead")
@@ -220,6 +223,9 @@ func (f *glimpseFile) Punch(off, n int64) error {
 	if err := f.g.call(); err != nil {
 		return err
 	}
+	if off%f.g.segmentBytes != 0 {
+		f.g.thinned++
+	}
 	return f.File.Punch(off, n)
 }
 
@@ -244,8 +250,11 @@ type besideRun struct {
 	slowAt    int
 	slowGiven [][2][]byte // slices it returned, and what they were
 
+	held []besideHeld // of the writer's process
+
 	looks, tooOld, slowReads, moved, cuts, again int
 	parts                                        uint64 // flushes that left leaves behind
+	thinned                                      int    // punches that left some of a segment
 }
 
 type besideValue struct {
@@ -524,13 +533,14 @@ func TestBeside(t *testing.T) {
 			t.Fatalf("again with: go test ./dbm -run TestBeside -beside.from=%d -beside.seeds=1", seed)
 		}
 	}
-	t.Logf("%d looks, %d new states seen, %d slow reads, %d slow readers overtaken, %d power cuts, %d looks at a page being written again, %d flushes that left leaves behind",
-		sum.looks, sum.moved, sum.slowReads, sum.tooOld, sum.cuts, sum.again, sum.parts)
+	t.Logf("%d looks, %d new states seen, %d slow reads, %d slow readers overtaken, %d power cuts, %d looks at a page being written again, %d flushes that left leaves behind, %d holes in segments",
+		sum.looks, sum.moved, sum.slowReads, sum.tooOld, sum.cuts, sum.again, sum.parts, sum.thinned)
 	if seeds >= 6 {
 		require.Positive(t, sum.tooOld)
 		require.Positive(t, sum.moved)
 		require.Positive(t, sum.again)
 		require.Positive(t, sum.parts)
+		require.Positive(t, sum.thinned)
 	}
 }
 
@@ -545,6 +555,7 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	}).engine()
 	r.opts.Store.SegmentPages = []uint32{16, 32}[rng.IntN(2)]
 	r.opts.Store.ChunkPages = 64
+	r.fs.segmentBytes = int64(r.opts.Store.SegmentPages) * 4096
 	r.opts.Manual = true
 	r.opts.StepPages = 1 + rng.IntN(8)
 	r.opts.Step = r.between
@@ -570,6 +581,7 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 			after, _ := r.writer.engine.Stats()
 			sum.parts += after.Pages.Parts - before.Pages.Parts
 		case k == 20:
+			r.endHeld()
 			r.committing = true
 			if err = r.writer.Close(); err == nil {
 				err = r.openWriter()
@@ -577,10 +589,15 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 			r.committing = false
 		case k == 21:
 			r.fs.kill = r.fs.calls + 1 + rng.IntN(30)
+		case k < 26:
+			r.hold()
+		case k < 40:
+			r.readHeld()
 		}
 		if err != nil {
 			require.ErrorIs(t, err, errKilled, "step %d", step)
 			r.fs.die()
+			r.held = nil
 			look := r.fs.look
 			r.look() // with no writer there
 			r.fs.look = nil
@@ -613,10 +630,12 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	require.NoError(t, r.reader.Check(t.Context()))
 	r.fs.look = nil
 	require.NoError(t, r.writer.Check(t.Context()))
+	r.endHeld()
 	r.committing = true
 	require.NoError(t, r.writer.Close())
 	r.readAll(r.acked)
 	require.NoError(t, r.reader.Close())
+	sum.thinned += r.fs.thinned
 	sum.looks, sum.moved = sum.looks+r.looks, sum.moved+r.moved
 	sum.cuts += r.cuts
 	sum.again += r.fs.again

@@ -14,7 +14,7 @@ import (
 // state until it ends.
 func TestCrashHeldReaders(t *testing.T) {
 	var all census
-	held := 0
+	held, thinned := 0, 0
 	n := forSeeds(t, math.MaxInt, 8*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
 		c := crashTrial(t, seed, func(c *trial, rng *rand.Rand) {
 			c.drawMode(rng)
@@ -25,12 +25,14 @@ func TestCrashHeldReaders(t *testing.T) {
 			l.big, l.longEvery = min(l.big, 200<<10), 0
 		})
 		held += c.held
+		thinned += c.thinned
 		all.add(c)
 	}, nil)
 	all.report(t, n)
-	t.Logf("%d checkpoints while snapshots were held", held)
+	t.Logf("%d checkpoints while snapshots were held, %d holes in segments that they kept", held, thinned)
 	if *crashSeed == 0 && all.images >= 1000 {
 		require.NotZero(t, held)
+		require.NotZero(t, thinned)
 		require.GreaterOrEqual(t, all.turns, 3, "turns of the log")
 	}
 }

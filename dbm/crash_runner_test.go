@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 
+	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
 )
@@ -41,6 +42,7 @@ type trial struct {
 	layers       uint64 // of write sets that left memory
 	collapsed    uint64 // times that these were written anew
 	held         int    // checkpoints carried through while snapshots were held
+	thinned      int    // holes made in segments of which the rest stayed
 	layersRedone int    // times that Open merged such layers
 	early        uint64 // pages written before their batch was whole
 	parts        uint64 // flushes that left leaves behind
@@ -113,6 +115,9 @@ func (r *runner) hook() {
 		}
 		r.guard.seen(op)
 		r.trace("%s: %v", r.name, op)
+		if op.Kind == vfs.OpPunch && op.Off%(int64(r.load.segmentPages)*logstore.PageSize) != 0 {
+			r.thinned++
+		}
 		if err := r.fault.strike(op, r.mem); err != nil {
 			if op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
 				r.failedSyncs++

@@ -289,7 +289,7 @@ func TestSnapshotTooOld(t *testing.T) {
 
 // TestSnapshotAskedToEnd: where snapshots hold the room that a put needs, the oldest is asked to end, and with it all that was begun at it.
 func TestSnapshotAskedToEnd(t *testing.T) {
-	h := newHeldRun(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 26 << 20}, 0)
+	h := newHeldRun(t, &Options{Durability: Buffered, RedoLimit: 1 << 20, MaxFileSize: 26 << 20}, 0, 500)
 	told := make(chan error, 100)
 	stop := make(chan struct{})
 	var all sync.WaitGroup

@@ -41,7 +41,7 @@ func (s *Store) Account() (a Account) {
 		case live > 0:
 			a.Sparse += size - live
 		case sp.held(n):
-			a.Held += size
+			a.Held += size - sp.holesOf(n)
 		case g.names > 0:
 			a.Named += size
 		default:

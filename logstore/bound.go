@@ -64,7 +64,7 @@ func (sp *space) passes(pages int64, c Claim, most int64) bool {
 		}
 		return (missing + each - 1) / each * (each + 1)
 	}
-	have := int64(sp.pages - sp.punched*sp.segmentPages)
+	have := int64(sp.taken())
 	if have+more() <= most {
 		return false
 	}

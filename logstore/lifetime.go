@@ -34,6 +34,8 @@ import (
 //
 // Lifetimes are in memory only. After recovery there is no reader, and all pages count as born before the first one.
 //
+// Of a segment that a reader keeps those pages are given back that none sees: see thin.go.
+//
 // Rejected: to move the images that a reader sees out of segments with little else. A reader may hold slices of them until it ends.
 
 // unborn is the birth of a segment without a page that was marked live.
@@ -45,6 +47,7 @@ func (s *Store) SetSnapshots(values []uint64) {
 	sp := s.space
 	sp.mu.Lock()
 	sp.snapshots = append(sp.snapshots[:0], values...)
+	sp.noteSeen()
 	sp.mu.Unlock()
 }
 
@@ -100,7 +103,7 @@ func (s *Store) HeldBytes() int64 {
 	var held int64
 	for n := range sp.whole() {
 		if sp.held(n) {
-			held += int64(sp.segmentPages) * PageSize
+			held += (int64(sp.segmentPages) - sp.holesOf(n)) * PageSize
 		}
 	}
 	return held

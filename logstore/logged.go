@@ -327,6 +327,7 @@ func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 		g.liveMap[i/64] &^= 1 << (i % 64)
 		g.live--
 		sp.livePages--
+		sp.noteDead(a+(i-o), 1, seq)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, Extended, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches, Voided int
+	Commits, Extended, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches, Thinned, Voided int
 }
 
 func modelOptions() Options {
@@ -252,17 +252,21 @@ func (m *model) trim() error {
 	if m.r.IntN(2) == 0 {
 		s.Condemn(int64(m.r.IntN(20)), 1+m.r.IntN(3))
 	}
-	for n := m.r.IntN(3); n > 0 && d.flush == nil; n-- {
+	s.Thin()
+	for n := m.r.IntN(4); n > 0 && d.flush == nil; n-- {
 		if err := d.checkpoint(); err != nil {
 			return busy(err)
 		}
 	}
-	before, end := s.SpaceStats(), s.End()
+	before, end, holes := s.SpaceStats(), s.End(), s.space.holes
 	for more := true; more; {
 		var err error
 		if more, err = s.GiveBack(); err != nil {
 			return err
 		}
+	}
+	if s.space.holes > holes {
+		modelCounts.Thinned++
 	}
 	if s.End() < end {
 		modelCounts.Cuts++

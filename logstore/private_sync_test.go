@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"bytes"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -49,4 +50,26 @@ func TestPrivateIsSyncedBeforeItIsRead(t *testing.T) {
 		x.mem.OnOp(nil)
 		p.Discard()
 	}
+}
+
+// TestListedSegmentIsNotCleaned: a segment of which recovery finds that it holds a large value has none of the log any more, whatever the space map
+// says. Among the bytes of the value the cleaner would find nodes, which would outlive it.
+func TestListedSegmentIsNotCleaned(t *testing.T) {
+	x := newScript(t)
+	for x.s.tail.header.segment < 20 {
+		x.append(5)
+	}
+	x.checkpoint()
+	x.checkpoint()
+	const n = 5
+	a := x.s.firstPage(n) + 2
+	x.s.space.enter(header{segment: n, sequence: 3})
+	x.s.MarkLive(a, 3, 0)
+	victim := func() bool {
+		victims, _ := x.s.Victims(nil, false)
+		return slices.ContainsFunc(victims, func(v Victim) bool { return v.Segment == n })
+	}
+	require.True(t, victim())
+	x.s.space.listed(a, 1)
+	require.False(t, victim())
 }

@@ -38,6 +38,7 @@ type segment struct {
 	heldNames   int32    // and of those, ones that are wanted by readers only
 	live        int32    // set bits of its live map
 	liveMap     []uint64 // which pages live, a bit each; nil as long as none has
+	seenMap     []uint64 // of those that have died, which a reader sees: see thin.go; nil as long as none is
 	diedMap     []uint64 // which have died in this life of the segment since the file was opened; nil as long as none has
 	nodeMap     []uint64 // which are known as nodes of the tree, see useNode; nil as long as none is
 	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
@@ -66,6 +67,10 @@ type space struct {
 	reserved     int64                // pages promised to transactions and not yet appended
 	credit       credit               // of those
 	snapshots    []uint64             // where readers may be: see SetSnapshots
+	deaths       []deadPages          // above the last of those
+	places       map[Addr]int32       // held by readers: see HoldPlace
+	thin         map[uint32]thinned   // segments that are kept for readers only, as far as they see them
+	holes        uint64               // pages of those that have no space
 	tail         uint32               // segment being appended to
 	tailPage     uint64               // next page in it
 	successor    uint32
@@ -81,7 +86,7 @@ type space struct {
 }
 
 func newSpace(segmentPages uint32, maxBytes int64) *space {
-	sp := &space{segmentPages: uint64(segmentPages), leaving: map[uint32]condemned{}, words: (uint64(segmentPages) + 63) / 64, maxPages: math.MaxUint32 * uint64(segmentPages)}
+	sp := &space{segmentPages: uint64(segmentPages), leaving: map[uint32]condemned{}, thin: map[uint32]thinned{}, words: (uint64(segmentPages) + 63) / 64, maxPages: math.MaxUint32 * uint64(segmentPages)}
 	if maxBytes > 0 {
 		sp.maxPages, sp.limited = uint64(maxBytes)/PageSize, true
 	}
@@ -108,8 +113,11 @@ func (sp *space) allocated() uint64 { return uint64(sp.whole()) - sp.punched }
 func (sp *space) have() uint64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	return sp.pages - sp.punched*sp.segmentPages
+	return sp.taken()
 }
+
+// taken is have under mu.
+func (sp *space) taken() uint64 { return sp.pages - sp.punched*sp.segmentPages - sp.holes }
 
 func (sp *space) extendTo(segments uint32) {
 	if n := int(segments) - len(sp.segments); n > 0 {
@@ -221,6 +229,7 @@ func (sp *space) kill(a Addr, pages int64, seq uint64, spare []uint64) {
 	})
 	if died > 0 {
 		g.death = max(g.death, seq)
+		sp.noteDead(a, pages, seq)
 	}
 	g.live -= int32(died)
 	sp.livePages -= int64(died)
@@ -316,7 +325,7 @@ func (sp *space) reusable(n uint32) bool {
 // collect puts every segment that has become reusable on the free list.
 func (sp *space) collect() {
 	for n := range sp.whole() {
-		if sp.reusable(n) {
+		if sp.reusable(n) && !sp.left(n) {
 			sp.release(n)
 		}
 	}
@@ -357,7 +366,7 @@ func (s *Store) SpaceStats() SpaceStats {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return SpaceStats{
-		FileBytes: int64(sp.pages-sp.punched*sp.segmentPages) * PageSize, LiveBytes: sp.livePages * PageSize, LoggedBytes: sp.loggedPages * PageSize,
+		FileBytes: int64(sp.taken()) * PageSize, LiveBytes: sp.livePages * PageSize, LoggedBytes: sp.loggedPages * PageSize,
 		PackedBytes: sp.packedPages * PageSize, FreeBytes: sp.available() * PageSize, ReservedBytes: (sp.reserved - sp.credit.pages.Load()) * PageSize, Segments: len(sp.segments), FreeSegments: len(sp.free),
 	}
 }

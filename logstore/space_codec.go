@@ -19,16 +19,19 @@ const (
 
 // encode appends the space map: segments u32 | per segment: state u8 | form u8 | salt u64 | header sequence u64 | last group u64 |
 // with mapPartial the live map, a bit per page, in 8-byte words | with mapLogged behind it the masks of all pages, u16 each, the mean
-// length of the values' records, u16, and the map of raw pages, a bit per page, in 8-byte words. It also notes which segments are dead as of this checkpoint.
+// length of the values' records, u16, and the map of raw pages, a bit per page, in 8-byte words. What is being thinned is absent. It also
+// notes which segments are dead as of this checkpoint.
 func (sp *space) encode(b []byte) []byte {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	le := binary.LittleEndian
 	count := sp.present()
 	b = le.AppendUint32(b, count)
+	for n := range sp.segments {
+		sp.segments[n].deadNext = sp.segments[n].live == 0
+	}
 	for n := range count {
 		g := &sp.segments[n]
-		g.deadNext = g.live == 0
 		form := byte(mapDead)
 		if g.live > 0 {
 			form = mapPartial
@@ -36,7 +39,7 @@ func (sp *space) encode(b []byte) []byte {
 				form = mapLogged
 			}
 		}
-		b = append(b, byte(g.state), form)
+		b = append(b, byte(sp.stated(n)), form)
 		b = le.AppendUint64(b, g.salt)
 		b = le.AppendUint64(b, g.sequence)
 		b = le.AppendUint64(b, g.written)
@@ -58,10 +61,19 @@ func (sp *space) encode(b []byte) []byte {
 	return b
 }
 
-// present returns how many segments there are up to the last one that is not absent, or the log's successor.
+// stated returns the state of a segment that a checkpoint says: what is being thinned is absent.
+func (sp *space) stated(n uint32) segmentState {
+	if _, ok := sp.thin[n]; ok {
+		return segmentAbsent
+	}
+	return sp.segments[n].state
+}
+
+// present returns how many segments a checkpoint states, up to the last one that is not absent, or the log's successor. A file that is shorter
+// than its map says is damaged, and those at its end that are absent are cut off as soon as two checkpoints have said so.
 func (sp *space) present() uint32 {
 	n := uint32(len(sp.segments))
-	for n > max(sp.tail, sp.successor)+1 && sp.segments[n-1].state == segmentAbsent {
+	for n > max(sp.tail, sp.successor)+1 && sp.stated(n-1) == segmentAbsent {
 		n--
 	}
 	return n

@@ -22,7 +22,7 @@ func (sp *space) reborn(n uint32) {
 	sp.mu.Lock()
 	g := &sp.segments[n]
 	g.birth, g.death = unborn, 0
-	g.diedMap, g.nodeMap = nil, nil
+	g.diedMap, g.nodeMap, g.seenMap = nil, nil, nil
 	sp.mu.Unlock()
 }
 
@@ -34,11 +34,11 @@ func (sp *space) wrote(a Addr, group uint64) {
 	sp.mu.Unlock()
 }
 
-// listed notes that an accepted group lists an extent at a: the segment has its space, whatever the map says.
+// listed notes that an accepted group lists an extent at a: the segment has its space, and is private, whatever the map says of an earlier life.
 func (sp *space) listed(a Addr, group uint64) {
 	sp.mu.Lock()
 	g := &sp.segments[a/sp.segmentPages]
-	g.state, g.written = segmentUsed, max(g.written, group)
+	g.state, g.sequence, g.written = segmentUsed, 0, max(g.written, group)
 	sp.mu.Unlock()
 }
 

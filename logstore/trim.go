@@ -75,14 +75,14 @@ func (s *Store) Returning() int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	run := sp.runs[newest.number%2]
-	var segments int64
+	var pages int64
 	for n := range sp.whole() {
 		if g := &sp.segments[n]; g.state == segmentUsed && g.live == 0 && g.names == 0 && !sp.visible(g) &&
 			g.written < newest.start.Group && n != sp.tail && n != sp.successor && !run[n] {
-			segments++
+			pages += int64(sp.segmentPages) - sp.holesOf(n)
 		}
 	}
-	return segments * int64(sp.segmentPages) * PageSize
+	return pages * PageSize
 }
 
 // Outdated returns the bytes of dead pages that wait for redo to start later, so for a flush of all and two checkpoints. No checkpoint is
@@ -130,7 +130,7 @@ func (s *Store) GiveBack() (more bool, err error) {
 	}
 	first, n := s.space.depart(oldest, max(1, uint32(trimBytes/PageSize/s.segmentPages)))
 	if n == 0 {
-		return false, nil
+		return s.thinNext(oldest)
 	}
 	s.returned.Add(uint64(n) * uint64(s.segmentPages))
 	return true, s.punch(first, n)

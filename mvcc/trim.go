@@ -67,9 +67,9 @@ func (e *Engine) checkpointTwice() error {
 
 func (e *Engine) worthIt(bytes int64) bool { return e.worth(bytes, worthShare) }
 
-// worth reports whether bytes are such a share of the file, and not too few.
+// worth reports whether bytes are such a share of the file without what readers hold, and not too few.
 func (e *Engine) worth(bytes, share int64) bool {
-	return bytes >= max(e.store.SpaceStats().FileBytes/share, worthLeast*int64(e.store.SegmentPages())*logstore.PageSize)
+	return bytes >= max((e.store.SpaceStats().FileBytes-e.store.HeldBytes())/share, worthLeast*int64(e.store.SegmentPages())*logstore.PageSize)
 }
 
 // trim gives back what the log does not need. It follows a checkpoint; the caller holds keeper.mu. What cannot be given back stays.
@@ -90,6 +90,7 @@ func (e *Engine) trimFrom(least int) {
 		spare, least = max(0, min(spare, (s.FreeBytes-(s.FileBytes-bound))/logstore.PageSize)), 1
 	}
 	e.store.Condemn(spare, least)
+	e.store.Thin()
 	for more := true; more; e.pace() {
 		var err error
 		if more, err = e.store.GiveBack(); err != nil {
@@ -149,5 +150,5 @@ func (e *Engine) trimmedLately() bool {
 
 // trimGain returns the bytes that wait for nothing but checkpoints.
 func (e *Engine) trimGain() int64 {
-	return e.store.Returning() + e.store.Leaving() + e.store.Surplus(e.spare())
+	return e.store.Returning() + e.store.Leaving() + e.store.Thinning() + e.store.Surplus(e.spare())
 }

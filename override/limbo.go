@@ -101,7 +101,7 @@ func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
 		case lockfree.Pinned(pins, r.from, r.until):
 			l.held = append(l.held, r)
 			if r.place != 0 {
-				p.store.HoldName(r.place)
+				p.store.HoldPlace(r.place)
 			}
 		default:
 			p.free(r)
@@ -165,7 +165,7 @@ func (p *Pages) reclaimHeld() {
 			continue
 		}
 		if r.place != 0 {
-			p.store.LetName(r.place)
+			p.store.LetPlace(r.place)
 		}
 		p.free(r)
 	}

@@ -237,6 +237,22 @@ func (m *model) checkpointStep() error {
 		m.publishDurable()
 		m.p.Thaw()
 		m.check = nil
-		return nil
+		return m.thin()
 	})
+}
+
+// thin gives back what no reader sees of segments that only readers keep.
+func (m *model) thin() error {
+	before := m.s.Account().Held
+	m.s.Thin()
+	for more := true; more; {
+		var err error
+		if more, err = m.s.GiveBack(); err != nil {
+			return err
+		}
+	}
+	if m.s.Account().Held < before {
+		modelCounts.Thinned++
+	}
+	return nil
 }

@@ -57,7 +57,7 @@ func TestModel(t *testing.T) {
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
 	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, Parts, PartsRedone, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
-	Crashes, Traps, Failures, Damaged, Redone, Reused, Checked, LongChecks, LongMoved, Height int
+	Crashes, Traps, Failures, Damaged, Redone, Reused, Thinned, Checked, LongChecks, LongMoved, Height int
 }
 
 var errModel = errors.New("model")

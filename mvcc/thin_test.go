@@ -1,0 +1,58 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+)
+
+// TestThinnedForReaders: what an idle reader keeps of the file is about the pages that its snapshot shows, not the redo and the dead pages that
+// lie beside these.
+func TestThinnedForReaders(t *testing.T) {
+	o := Options{Durability: Buffered, Manual: true, RedoLimit: 1 << 20}
+	o.PartBytes, o.Store.SegmentPages = 128<<10, 64 // parts, and redo between them
+	e := newEngine(t, o)
+	const records = 20_000
+	overwrite := func(round int) {
+		for from := 0; from < records; from += 500 {
+			require.NoError(t, update(e, TxOptions{}, func(tx *Tx) (err error) {
+				for i := from; i < from+500 && err == nil; i++ {
+					err = tx.Put(fmt.Appendf(nil, "%08d", (i*7919+round)%records), make([]byte, 100))
+				}
+				return err
+			}))
+			require.NoError(t, e.Sync())
+			require.NoError(t, e.Housekeep())
+		}
+	}
+	overwrite(0)
+	overwrite(1)
+	tx := begin(t, e, TxOptions{ReadOnly: true})
+	live := e.store.SpaceStats().LiveBytes
+	for round := range 4 {
+		overwrite(2 + round)
+	}
+	require.NoError(t, e.Checkpoint())
+	held := e.store.HeldBytes()
+	t.Logf("%d KiB lived, %d are held", live>>10, held>>10)
+	require.Greater(t, held, live*9/10)
+	require.Less(t, held, live*6/5)
+	n := 0
+	c := tx.Cursor()
+	for ok := c.First(); ok; ok = c.Next() {
+		n++
+	}
+	require.NoError(t, c.Err())
+	require.Equal(t, records, n)
+	require.NoError(t, e.Check(context.Background()))
+	tx.Rollback()
+	for range 4 {
+		require.NoError(t, e.Checkpoint())
+	}
+	require.Zero(t, e.store.HeldBytes())
+	require.Less(t, e.store.SpaceStats().FileBytes, 4*live+64*logstore.PageSize)
+}
