@@ -129,9 +129,13 @@ func (m *mutant) expect(by string) {
 	if !ok {
 		return
 	}
-	for _, r := range m.tests {
+	for i, r := range m.tests {
 		if e, err := regexp.Compile(r.run); r.dir == "./"+dir && err == nil && e.MatchString(test) {
-			m.tests = slices.Insert(m.tests, 0, testRun{r.dir, "^" + test + "$", r.args})
+			one := testRun{r.dir, "^" + test + "$", r.args}
+			if r.run == one.run {
+				m.tests = slices.Delete(m.tests, i, i+1)
+			}
+			m.tests = slices.Insert(m.tests, 0, one)
 			return
 		}
 	}
