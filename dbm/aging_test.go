@@ -212,6 +212,43 @@ func TestReaderHeldForTenTurns(t *testing.T) {
 	})
 }
 
+// TestSlicesOfAgedTransactionsStay: what a transaction was given stays when its snapshot has been taken back and the space that held it is
+// written anew.
+func TestSlicesOfAgedTransactionsStay(t *testing.T) {
+	const age = 30 * time.Millisecond
+	db := newDB(t, &Options{Durability: Buffered, MaxSnapshotAge: age, RedoLimit: 1 << 20, MemoryLimit: 1 << 20})
+	require.NoError(t, churn(db, 2<<20))
+	for begin := time.Now(); ; {
+		tx, err := db.Begin(TxOptions{})
+		require.NoError(t, err)
+		var given [][]byte
+		for i := 0; i < 2000 && err == nil; i += 100 { // of many pages: some are written anew
+			var value []byte
+			value, err = tx.Get(fmt.Appendf(nil, "key %04d", i))
+			given = append(given, value)
+		}
+		if err != nil { // on a busy machine the snapshot may be gone at once
+			require.ErrorIs(t, err, ErrSnapshotTooOld)
+			require.NoError(t, tx.Rollback())
+			require.Less(t, time.Since(begin), patience)
+			continue
+		}
+		var want [][]byte
+		for _, value := range given {
+			want = append(want, bytes.Clone(value))
+		}
+		time.Sleep(age + age/2)
+		for range 10 { // in the end the space may have what it had
+			require.NoError(t, churn(db, 3<<20))
+			require.Equal(t, want, given)
+		}
+		_, err = tx.Get([]byte("key 0000"))
+		require.ErrorIs(t, err, ErrSnapshotTooOld)
+		require.NoError(t, tx.Rollback())
+		return
+	}
+}
+
 // TestAgingUnderLoad: readers lose their snapshots at any moment of their calls, beside writers. What they get is of one commit. How many
 // do depends on the machine: with an age of a millisecond none may get through, or all.
 func TestAgingUnderLoad(t *testing.T) {

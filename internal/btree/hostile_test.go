@@ -82,18 +82,20 @@ func TestRepackGoesOn(t *testing.T) {
 	for i := range 26 {
 		full = append(full, "d"+strings.Repeat(string(rune('a'+i)), 65))
 	}
-	tr := shared(t, 5, full...)
-	var key []byte
-	for n := 0; ; n++ {
-		require.Less(t, n, 10)
-		tr.seq++
-		r, err := Repack(tr, rootID, key, 2)
-		if err != nil {
-			require.ErrorIs(t, err, ErrMalformed)
-			return
+	for most := 1; most <= 2; most++ { // one leaf is compared with none that is looked at with it
+		tr := shared(t, 5, full...)
+		var key []byte
+		for n := 0; ; n++ {
+			require.Less(t, n, 10)
+			tr.seq++
+			r, err := Repack(tr, rootID, key, most)
+			if err != nil {
+				require.ErrorIs(t, err, ErrMalformed)
+				break
+			}
+			require.NotNil(t, r.Next, "the tree has an end")
+			key = r.Next
 		}
-		require.NotNil(t, r.Next, "the tree has an end")
-		key = r.Next
 	}
 }
 

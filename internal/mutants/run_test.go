@@ -2,8 +2,6 @@ package mutants
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,17 +24,19 @@ var (
 	runMutants = flag.String("mutants", "", "run the mutants whose names match; . for all")
 	inFiles    = flag.String("mutants.in", "", "run only those that change a file whose path begins so, from the root of the repository")
 	atOnce     = flag.Int("mutants.parallel", runtime.NumCPU(), "mutants that are run at once")
-	patience   = flag.Duration("mutants.patience", 2*time.Minute, "how long one test of a mutant may take")
+	patience   = flag.Duration("mutants.patience", 2*time.Minute, "how long one test of a mutant may take at most, and one whose usual time is unknown")
 	limit      = flag.Duration("mutants.limit", 5*time.Minute, "how long all tests of a mutant may take")
 	document   = flag.String("mutants.doc", "", "file that the result is written to")
 )
 
 // fate is what became of a mutant.
 type fate struct {
-	by   string // the test that found it, "" if none did
-	how  string // first line of what it said
-	took time.Duration
-	err  error // it could not be tried
+	by    string  // the test that found it, "" if none did
+	run   testRun // that test's line
+	how   string  // first line of what it said
+	build cost    // of the test binaries
+	tests cost
+	err   error // it could not be tried
 }
 
 // TestMutants runs the mutants, after it has made sure that their tests pass without them.
@@ -48,34 +48,38 @@ func TestMutants(t *testing.T) {
 	mutants, rules := readMutants(t), readRules(t)
 	all := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !wanted.MatchString(m.name) || !m.changes(*inFiles) })
 	require.NotEmpty(t, all)
-	began := time.Now()
-	sound(t, all)
+	began, commit := time.Now(), revision() // before the document changes
 	doc := readDocument(filepath.Join(root, cmp.Or(*document, "docs/mutants.md")))
+	var first []testRun
 	for i := range all {
 		all[i].expect(doc.by[all[i].name])
+		first = append(first, all[i].tests[0])
 	}
+	usual := times{}
+	total := usual.sound(t, first)
+	t.Logf("the tests pass without any mutant: %.0f s, of processors %.0f s", time.Since(began).Seconds(), total.Seconds())
 	fates := make([]fate, len(all))
 	var mu sync.Mutex
 	tried := 0
 	each(len(all), func(i int) {
-		fates[i] = all[i].try(t)
+		f := all[i].try(t, usual)
 		mu.Lock()
 		defer mu.Unlock()
+		fates[i] = f
 		tried++
-		t.Logf("%-40s %v", all[i].name, fates[i])
-		doc.by[all[i].name] = fates[i].by
-		if fates[i].by == "" {
-			doc.by[all[i].name] = notCaught
-		}
+		total += f.build.processor + f.tests.processor
+		t.Logf("%-40s %v", all[i].name, f)
+		doc.by[all[i].name] = cmp.Or(f.by, notCaught)
 		if tried == len(mutants) {
-			doc.whole = fmt.Sprintf("All of them were tried in one run at commit %s, on %s, in %.0f minutes on %d processors.",
-				revision(), began.Format("2 January 2006"), time.Since(began).Minutes(), runtime.NumCPU())
+			doc.whole = fmt.Sprintf("All of them were tried in one run at commit %s, on %s, in %.0f minutes on %d processors, of whose time it took %.0f minutes.",
+				commit, began.Format("2 January 2006"), time.Since(began).Minutes(), runtime.NumCPU(), total.Minutes())
 		}
 		if *document != "" { // each time, should the run be cut off
 			assert.NoError(t, os.WriteFile(filepath.Join(root, *document), doc.describe(rules, mutants), 0o644))
 		}
 	})
 	caught := 0
+	var later []testRun // tests that found mutants and were not the first of any
 	for i, f := range fates {
 		switch {
 		case f.err != nil:
@@ -84,9 +88,26 @@ func TestMutants(t *testing.T) {
 			t.Errorf("mutant %s (%s) survives %v: a test is missing", all[i].name, all[i].what, all[i].tests)
 		default:
 			caught++
+			later = append(later, f.run)
 		}
 	}
-	t.Logf("%d of %d mutants caught", caught, len(all))
+	total += usual.sound(t, later)
+	t.Logf("%d of %d mutants caught in %.1f minutes, of processors %.1f", caught, len(all), time.Since(began).Minutes(), total.Minutes())
+	slowest(t, all, fates)
+}
+
+// slowest tells which mutants took the most time of processors.
+func slowest(t *testing.T, all []mutant, fates []fate) {
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	spent := func(i int) time.Duration { return fates[i].build.processor + fates[i].tests.processor }
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(spent(b), spent(a)) })
+	for _, i := range order[:min(20, len(order))] {
+		f := fates[i]
+		t.Logf("slow: %-40s builds %v, tests %v: %s", all[i].name, f.build, f.tests, f.by)
+	}
 }
 
 // changes reports whether the mutant changes a file whose path begins in the given way.
@@ -108,9 +129,13 @@ func (m *mutant) expect(by string) {
 	if !ok {
 		return
 	}
-	for _, r := range m.tests {
+	for i, r := range m.tests {
 		if e, err := regexp.Compile(r.run); r.dir == "./"+dir && err == nil && e.MatchString(test) {
-			m.tests = slices.Insert(m.tests, 0, testRun{r.dir, "^" + test + "$", r.args})
+			one := testRun{r.dir, "^" + test + "$", r.args}
+			if r.run == one.run {
+				m.tests = slices.Delete(m.tests, i, i+1)
+			}
+			m.tests = slices.Insert(m.tests, 0, one)
 			return
 		}
 	}
@@ -121,9 +146,9 @@ func (f fate) String() string {
 	case f.err != nil:
 		return "not tried: " + f.err.Error()
 	case f.by == "":
-		return fmt.Sprintf("SURVIVES %.1f s", f.took.Seconds())
+		return fmt.Sprintf("SURVIVES builds %v, tests %v", f.build, f.tests)
 	}
-	return fmt.Sprintf("%s, %.1f s: %s", f.by, f.took.Seconds(), f.how)
+	return fmt.Sprintf("%s, builds %v, tests %v: %s", f.by, f.build, f.tests, f.how)
 }
 
 // each calls do for 0 to n-1, a few at once.
@@ -140,69 +165,16 @@ func each(n int, do func(i int)) {
 	wait.Wait()
 }
 
-// sound runs all tests of the mutants on the engine as it is.
-func sound(t *testing.T, all []mutant) {
-	expressions := map[string][]string{} // by package
-	for _, m := range all {
-		for _, r := range m.tests {
-			e := "(" + r.run + ")"
-			if strings.Contains(r.run, "/") {
-				e = r.run // the slashes between tests and subtests stand in no parentheses
-			}
-			if !slices.Contains(expressions[r.dir], e) {
-				expressions[r.dir] = append(expressions[r.dir], e)
-			}
-		}
-	}
-	b := builder{binaries: map[string]string{}, dir: t.TempDir()}
-	for dir, es := range expressions {
-		binary, err := b.build(dir)
-		if err == nil {
-			var found fate
-			if found, err = (testRun{dir: dir, run: strings.Join(es, "|")}).on(binary, 10**patience); err == nil && found.by != "" {
-				err = fmt.Errorf("%s fails: %s", found.by, found.how)
-			}
-		}
-		require.NoError(t, err, "%s without any mutant", dir)
-		t.Logf("%s passes without any mutant", dir)
-	}
-}
-
-// builder builds test binaries, each once, of the engine with an overlay or as it is.
-type builder struct {
-	overlay  string // file, "" for none
-	dir      string
-	binaries map[string]string // by package
-}
-
-func (b *builder) build(pkg string) (string, error) {
-	if name, ok := b.binaries[pkg]; ok {
-		return name, nil
-	}
-	name := filepath.Join(b.dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test")
-	args := []string{"test", "-c", "-ldflags", "-s -w", "-o", name}
-	if b.overlay != "" {
-		args = append(args, "-overlay", b.overlay)
-	}
-	cmd := exec.Command("go", append(args, ".")...)
-	cmd.Dir = filepath.Join(root, pkg)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("does not build: %s", out)
-	}
-	b.binaries[pkg] = name
-	return name, nil
-}
-
 // try runs the tests of a mutant until one fails.
-func (m *mutant) try(t *testing.T) (f fate) {
+func (m *mutant) try(t *testing.T, usual times) (f fate) {
 	began := time.Now()
-	defer func() { f.took = time.Since(began) }()
 	dir, err := os.MkdirTemp(t.TempDir(), "mutant")
 	if err != nil {
 		return fate{err: err}
 	}
 	defer os.RemoveAll(dir)
 	b := builder{binaries: map[string]string{}, dir: dir}
+	defer func() { f.build, f.tests = b.built, b.ran }()
 	if b.overlay, err = m.writeOverlay(dir); err != nil {
 		return fate{err: err}
 	}
@@ -213,44 +185,20 @@ func (m *mutant) try(t *testing.T) (f fate) {
 			late = errors.Join(late, fmt.Errorf("no time for %v", r))
 			continue
 		}
-		binary, err := b.build(r.dir)
-		if err != nil {
-			return fate{err: err}
+		most := *patience // tests that notice by themselves that nothing goes on take their time
+		if m.hangs {
+			most = usual.patience(r)
 		}
-		if f, err = r.on(binary, min(left, *patience)); f.by != "" {
+		if f, err = b.run(r, min(left, most)); f.by != "" || errors.Is(err, errBuild) {
+			f.err = err
 			return f
 		}
 		if m.hangs && errors.Is(err, errLate) {
-			return fate{by: strings.TrimPrefix(r.dir, "./") + " " + strings.Trim(r.run, "^$()") + ", which does not end"}
+			return fate{by: strings.TrimPrefix(r.dir, "./") + " " + strings.Trim(r.run, "^$()") + ", which does not end", run: r}
 		}
 		late = errors.Join(late, err)
 	}
 	return fate{err: late}
-}
-
-// writeOverlay writes the changed files and the description that the go command wants of them.
-func (m *mutant) writeOverlay(dir string) (string, error) {
-	files, err := m.apply()
-	if err != nil {
-		return "", err
-	}
-	replace := map[string]string{}
-	for name, text := range files {
-		at, err := filepath.Abs(filepath.Join(root, name))
-		if err != nil {
-			return "", err
-		}
-		replace[at] = filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
-		if err := os.WriteFile(replace[at], []byte(text), 0o600); err != nil {
-			return "", err
-		}
-	}
-	b, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(dir, "overlay.json")
-	return name, os.WriteFile(name, b, 0o600)
 }
 
 var (
@@ -261,28 +209,9 @@ var (
 	complaint  = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: *(?:\n\s+)*(?:Error Trace:[^\n]*\n\s+)?(?:[\w./]+_test\.go:\d+\n\s+)*(?:Error:\s*)?(.*)$`)
 )
 
-// on runs the tests with a binary, for so long at most. by is the one that failed.
-func (r testRun) on(binary string, limit time.Duration) (f fate, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit+30*time.Second)
-	defer cancel()
-	args := append([]string{"-test.v", "-test.failfast", "-test.run", r.run, "-test.timeout", limit.String()}, r.args...)
-	if strings.Contains(r.run, "TestCrash") && r.dir == "./dbm" {
-		args = append(args, "-crash.shrink=0") // that it fails is enough
-	}
-	cmd := exec.CommandContext(ctx, binary, args...)
-	cmd.Dir = filepath.Join(root, r.dir)
-	out, err := cmd.CombinedOutput()
-	text := string(out)
-	if err == nil {
-		if strings.Contains(text, "no tests to run") {
-			return f, errors.New("no tests to run")
-		}
-		return fate{}, nil
-	}
-	var ended *exec.ExitError
-	if !errors.As(err, &ended) {
-		return f, err
-	}
+// verdict reads what tests have printed that did not all pass.
+func (r testRun) verdict(text string, limit time.Duration) (f fate, err error) {
+	f.run = r
 	f.by = r.run
 	if m := failedTest.FindStringSubmatch(text); m != nil {
 		f.by = m[1]
@@ -319,4 +248,7 @@ func deepest(text string) (test string) {
 	return test
 }
 
-var errLate = errors.New("took longer than")
+var (
+	errLate  = errors.New("took longer than")
+	errBuild = errors.New("does not build")
+)
