@@ -91,7 +91,7 @@ func (s *Shard) appendPut(h uint64, it *guard.Item) (seq uint64, err error) {
 	}
 	it.Version = s.base + s.seq + 1
 	e := entry{hash: h, place: p, guardian: guard.Build(s.arena.Bytes(p)[:n], it)}
-	atOnce := s.o.Durability != Sync && len(s.pending) == 0 && !s.showing
+	atOnce := s.o.Durability != Sync && len(s.pending) == 0
 	if atOnce {
 		s.seq++
 		e.seq = s.seq
