@@ -116,14 +116,21 @@ func (c *call) decode(status protocol.Status, flags protocol.Flags, body []byte,
 // settle ends the call of a local client. Nothing of it is looked at afterwards.
 func (c *call) settle(err error) {
 	c.err = err
-	if w := c.waiter; w.left.Add(-1) == 0 && w.sleeps.Load() {
+	c.waiter.settle()
+}
+
+// settle counts one off. Nothing of what has waited is looked at afterwards.
+func (w *waiter) settle() {
+	if w.left.Add(-1) == 0 && w.sleeps.Load() {
 		w.wake()
 	}
 }
 
 // unanswered is the error of a call of a local client that was given up.
-func (c *call) unanswered(why error) error {
-	if c.op.IsWrite() {
+func (c *call) unanswered(why error) error { return unanswered(c.op, why) }
+
+func unanswered(op protocol.Op, why error) error {
+	if op.IsWrite() {
 		return fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
 	}
 	return fmt.Errorf("%w (%w)", ErrUnavailable, why)

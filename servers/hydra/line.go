@@ -26,6 +26,7 @@ type line struct {
 
 	mu    sync.Mutex // guards what follows; no other lock is taken while it is held
 	queue requests   // that the shard has not taken
+	open  []*parts   // that have no answer yet
 	slots []*call    // by the low half of a request's id
 	gens  []uint32   // the high half
 	free  []uint32
@@ -51,12 +52,14 @@ type request struct {
 	op       protocol.Op
 	flags    protocol.Flags
 	from, to int // of the body in text
+	parts    *parts
 }
 
 // lineKeep is how many bytes of bodies a line keeps room for while it has none.
 const lineKeep = 256 << 10
 
 func (r *requests) reset() {
+	clear(r.list)
 	r.list, r.text = r.list[:0], r.text[:0]
 	if cap(r.text) > lineKeep {
 		r.text = nil
@@ -118,7 +121,7 @@ func (l *line) encode(c *call) {
 		}
 		q.text = r.AppendBody(q.text)
 	}
-	q.list = append(q.list, request{uint64(l.gens[slot])<<32 | uint64(slot), c.op, c.flags, from, len(q.text)})
+	q.list = append(q.list, request{id: uint64(l.gens[slot])<<32 | uint64(slot), op: c.op, flags: c.flags, from: from, to: len(q.text)})
 }
 
 // take takes the call of a request out of slots, nil if it was withdrawn.
@@ -167,6 +170,14 @@ func (l *line) expire(now time.Time, timeout time.Duration) {
 			c.settle(c.unanswered(context.DeadlineExceeded))
 		}
 	}
+	for i := len(l.open) - 1; i >= 0; i-- {
+		switch p, at := l.open[i], now.UnixNano(); {
+		case p.deadline == 0:
+			p.deadline = at + int64(timeout)
+		case at > p.deadline && !p.serving:
+			p.give(context.DeadlineExceeded)
+		}
+	}
 }
 
 // Waiting reports whether there is a request that Receive has not returned. Whoever serves the shard calls it.
@@ -176,19 +187,28 @@ func (l *line) Waiting() bool {
 
 // Receive returns the next request. Its body is valid until the next Receive.
 func (l *line) Receive() (wire.Message, bool) {
-	if l.next == len(l.taken.list) {
-		if l.queued.Load() == 0 {
-			return wire.Message{}, false
+	var r *request
+	for {
+		if l.next == len(l.taken.list) {
+			if l.queued.Load() == 0 {
+				return wire.Message{}, false
+			}
+			l.next = 0
+			l.taken.reset()
+			l.mu.Lock()
+			l.queue, l.taken = l.taken, l.queue
+			l.queued.Store(0)
+			l.mu.Unlock()
 		}
-		l.next = 0
-		l.taken.reset()
-		l.mu.Lock()
-		l.queue, l.taken = l.taken, l.queue
-		l.queued.Store(0)
-		l.mu.Unlock()
+		r = &l.taken.list[l.next]
+		l.next++
+		if r.parts == nil {
+			break
+		}
+		if r.parts.begin() {
+			return wire.Message{Local: r.parts}, true
+		}
 	}
-	r := &l.taken.list[l.next]
-	l.next++
 	h := wire.Header{Op: uint8(r.op), Flags: uint8(r.flags), Request: r.id}
 	return wire.Message{Header: h, Body: l.taken.text[r.from:r.to:r.to]}, true
 }
@@ -208,9 +228,6 @@ func (l *line) End(h *wire.Header, body []byte) {
 		return
 	}
 	status := protocol.Status(h.Status)
-	if c.many && c.dst == nil && c.op == protocol.OpGet && status == protocol.StatusOK && len(body) <= valuesSize/4 {
-		c.dst = l.room(len(body))
-	}
 	_, err := c.decode(status, protocol.Flags(h.Flags), body, false)
 	if err == nil {
 		err = statusError(status)
@@ -251,6 +268,11 @@ func (l *line) Close() error {
 		if c != nil {
 			l.leave(c)
 			c.settle(c.unanswered(ErrClosed))
+		}
+	}
+	for i := len(l.open) - 1; i >= 0; i-- {
+		if p := l.open[i]; !p.serving { // else Served does it
+			p.give(ErrClosed)
 		}
 	}
 	return nil

@@ -83,6 +83,11 @@ func (c *Client) runLocal(ctx context.Context, w *waiter, calls []*call) {
 		x.line = c.lineOf(x)
 	}
 	eachLine(calls, func(l *line) { l.hand(calls) })
+	w.await(ctx, func() { eachLine(calls, func(l *line) { l.withdraw(calls, context.Cause(ctx)) }) })
+}
+
+// await returns when nothing is left. withdraw is called when the context has ended, and sees to it that this is soon.
+func (w *waiter) await(ctx context.Context, withdraw func()) {
 	for tries := 0; !w.done(); tries++ {
 		if tries < localYields {
 			runtime.Gosched()
@@ -95,7 +100,7 @@ func (c *Client) runLocal(ctx context.Context, w *waiter, calls []*call) {
 		select {
 		case <-w.token: // perhaps one of an earlier use of the waiter
 		case <-ctx.Done():
-			eachLine(calls, func(l *line) { l.withdraw(calls, context.Cause(ctx)) })
+			withdraw()
 			ctx = context.Background() // what is left is being answered
 		}
 	}

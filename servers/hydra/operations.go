@@ -184,6 +184,9 @@ type Request struct {
 // as their lengths: appending to one does not change another, and whoever keeps one keeps up to 16 KiB.
 func (c *Client) Batch(ctx context.Context, list []Request) error {
 	o := c.batches.Get().(*batchOp)
+	if c.lines != nil && len(list) > 1 {
+		return c.batchLocal(ctx, o, list)
+	}
 	w, run := &o.w, o.run[:0]
 	if cap(o.calls) < len(list) {
 		o.calls = make([]call, len(list))
@@ -191,12 +194,7 @@ func (c *Client) Batch(ctx context.Context, list []Request) error {
 	calls := o.calls[:len(list)]
 	for i := range list {
 		r := &list[i]
-		switch {
-		case r.Kind == 0 || int(r.Kind) >= len(kinds):
-			r.Err = fmt.Errorf("hydra: request %d of the batch has kind %d", i, r.Kind)
-			continue
-		case len(r.Key) > MaxKey || len(r.Value) > MaxValue:
-			r.Err = ErrTooLarge
+		if r.Err = r.wrong(i); r.Err != nil {
 			continue
 		}
 		k := kinds[r.Kind]
@@ -231,11 +229,23 @@ func (c *Client) Batch(ctx context.Context, list []Request) error {
 	return first
 }
 
+// wrong returns why request i of a batch cannot be sent.
+func (r *Request) wrong(i int) error {
+	switch {
+	case r.Kind == 0 || int(r.Kind) >= len(kinds):
+		return fmt.Errorf("hydra: request %d of the batch has kind %d", i, r.Kind)
+	case len(r.Key) > MaxKey || len(r.Value) > MaxValue:
+		return ErrTooLarge
+	}
+	return nil
+}
+
 // A batchOp is what Batch needs, to be used again.
 type batchOp struct {
 	w     waiter
 	calls []call
 	run   []*call
+	parts []*parts // of a local client: those of one batch, by line
 }
 
 const maxPooled = 1024 // requests of a batch whose memory is kept

@@ -39,6 +39,7 @@ func TestFileAhead(t *testing.T) {
 	require.NoError(t, err)
 	st, err := store.Open(f, func() {}, 0) // its threads are the test
 	require.NoError(t, err)
+	st.Gather(1)
 	domain := mem.NewNetwork().Open()
 	d := &desk{t: t, st: st, now: 1e9, wall: 1e12}
 	d.s, err = New(Options{
@@ -83,6 +84,7 @@ func TestFileAhead(t *testing.T) {
 	d.s.Sweep()
 	assert.Empty(t, d.out, "all answers rest on what is not committed")
 
+	st.StepSyncer(now)
 	st.StepSyncer(now)
 	d.s.Sweep()
 	require.Len(t, d.out, 3)

@@ -157,7 +157,10 @@ func (s *Shard) installRecord(h uint64, r *store.Record) bool {
 	}
 	b := s.arena.Bytes(p)[:n]
 	guard.Show(b, guard.Build(b, &it))
-	s.install(h, p, 0, false)
+	s.table.Insert(h, uint64(p))
+	if it.Expiry != 0 {
+		s.expiring++
+	}
 	return true
 }
 

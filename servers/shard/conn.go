@@ -47,6 +47,7 @@ type message struct {
 	body  []byte
 	key   bool   // it is a request to one key,
 	hash  uint64 // which has this hash
+	parts Parts  // of a request that did not travel; nil
 }
 
 // Greeting is what a connection's hello has said.
@@ -86,6 +87,10 @@ func (s *Shard) poll() {
 			m, ok := c.Receive()
 			if !ok {
 				break
+			}
+			if p, ok := m.Local.(Parts); ok {
+				s.inbox = append(s.inbox, message{c: c, parts: p})
+				continue
 			}
 			body := m.Body
 			if len(body) <= largeBody {
@@ -149,12 +154,13 @@ func (s *Shard) holding() bool {
 	return false
 }
 
-// A reply is where an answer goes: to a request of a connection, or to a part of a batch.
+// A reply is where an answer goes: to a request of a connection, or to a part of a batch, or of Parts.
 type reply struct {
 	c     *conn
 	id    uint64
 	op    protocol.Op
 	batch *batch
+	parts Parts
 	part  int
 }
 
@@ -177,6 +183,9 @@ const partRoom = 32
 func (s *Shard) begin(r reply, n int) []byte {
 	c := r.c
 	c.direct = false
+	if r.parts != nil {
+		return make([]byte, 0, n)
+	}
 	if b := r.batch; b != nil {
 		b.out = slices.Grow(b.out, n+partRoom)
 		at := len(b.out) + partHead
@@ -195,6 +204,10 @@ func (s *Shard) begin(r reply, n int) []byte {
 func (s *Shard) end(r reply, flags protocol.Flags, status protocol.Status, body []byte) {
 	if r.batch != nil {
 		s.endPart(r, flags, status, body)
+		return
+	}
+	if r.parts != nil {
+		r.parts.Answer(r.part, flags, status, body)
 		return
 	}
 	if r.c.ended {
@@ -265,5 +278,9 @@ func (s *Shard) newBatch(r reply, n int) *batch {
 func (s *Shard) refuse(r reply, status protocol.Status) { s.end(r, 0, status, s.begin(r, 0)) }
 
 func (s *Shard) answerWritten(r reply, status protocol.Status, w protocol.Written) {
+	if r.parts != nil {
+		r.parts.Wrote(r.part, status, w)
+		return
+	}
 	s.end(r, 0, status, w.AppendBody(s.begin(r, protocol.WrittenSize)))
 }

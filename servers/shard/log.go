@@ -90,14 +90,25 @@ func (s *Shard) appendPut(h uint64, it *guard.Item) (seq uint64, err error) {
 		return 0, err
 	}
 	it.Version = s.base + s.seq + 1
-	g := guard.Build(s.arena.Bytes(p)[:n], it)
-	seq = s.append(entry{hash: h, place: p, guardian: g})
+	e := entry{hash: h, place: p, guardian: guard.Build(s.arena.Bytes(p)[:n], it)}
+	atOnce := s.o.Durability != Sync && len(s.pending) == 0
+	if atOnce {
+		s.seq++
+		e.seq = s.seq
+	} else {
+		e.seq = s.append(e)
+	}
 	if s.o.Store != nil {
-		s.o.Store.Append(store.Entry{Seq: seq, Hash: h, Record: store.Record{
+		s.o.Store.Append(store.Entry{Seq: e.seq, Hash: h, Record: store.Record{
 			Version: it.Version, Expiry: it.Expiry, Flags: it.Flags, Key: it.Key, Value: it.Value,
 		}})
 	}
-	return seq, nil
+	if atOnce { // it is committed, and nothing is before it
+		s.show(&e)
+		s.shown = e.seq
+		s.completed()
+	}
+	return e.seq, nil
 }
 
 // appendRemove decides that the key has no value from now on. The key is kept.
@@ -149,42 +160,51 @@ func (s *Shard) commit() (worked bool) {
 // show makes the entry what the table and the guardians say. The order is that of invariant 3: a Read that finds the new item begins or
 // goes on after the old one has stopped to be current.
 func (s *Shard) show(e *entry) {
-	key := s.keyOf(e)
-	p, ok := s.table.Find(e.hash, key)
-	old := arena.Place(p)
+	var b []byte // the new item
+	key := e.key
+	if !e.remove {
+		b = guard.Bytes(s.arena.Bytes(e.place))
+		it := guard.Parse(b)
+		if key = it.Key; it.Expiry != 0 {
+			s.expiring++
+		}
+	}
+	old, ok := s.table.Find(e.hash, key)
 	if ok {
-		it := s.item(old)
-		if it.Expiry != 0 {
+		was := guard.Bytes(s.arena.Bytes(arena.Place(old)))
+		if guard.Parse(was).Expiry != 0 {
 			s.expiring--
 		}
-		guard.Hide(guard.Bytes(s.arena.Bytes(old)))
+		guard.Hide(was)
 	}
-	s.between(e)
-	if e.remove {
+	s.shows(e)
+	switch {
+	case e.remove:
 		if ok {
-			s.table.Remove(e.hash, p)
+			s.table.Remove(e.hash, old)
 		}
 		s.remember(e)
-	} else {
-		guard.Show(guard.Bytes(s.arena.Bytes(e.place)), e.guardian)
-		s.between(e)
-		s.install(e.hash, e.place, p, ok)
-		delete(s.tombs, string(key))
+	default:
+		guard.Show(b, e.guardian)
+		s.shows(e)
+		if ok {
+			s.table.Replace(e.hash, old, uint64(e.place))
+		} else {
+			s.table.Insert(e.hash, uint64(e.place))
+		}
+		if len(s.tombs) > 0 {
+			delete(s.tombs, string(key))
+		}
 	}
 	if ok {
-		s.arena.Retire(old, s.now)
+		s.arena.Retire(arena.Place(old), s.now)
 	}
 }
 
-// install makes the table lead to the item, instead of to the one at old if there is one.
-func (s *Shard) install(h uint64, p arena.Place, old uint64, replace bool) {
-	if replace {
-		s.table.Replace(h, old, uint64(p))
-	} else {
-		s.table.Insert(h, uint64(p))
-	}
-	if it := s.item(p); it.Expiry != 0 {
-		s.expiring++
+// shows is called where one-sided Reads may see the middle of what shows an entry.
+func (s *Shard) shows(e *entry) {
+	if s.between != nil {
+		s.between(*e) // a copy: what takes a pointer here would have each entry allocated
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 	"flashdbm/servers/store"
 )
 
-func (s *Shard) get(r reply, q *protocol.Request, again request, hi *hint) {
-	h := s.hash(q.Key)
+func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *hint) {
 	if s.o.Owns != nil && !s.o.Owns(h) {
 		s.refuse(r, protocol.StatusMoved)
 		return
@@ -34,6 +33,14 @@ func (s *Shard) get(r reply, q *protocol.Request, again request, hi *hint) {
 		return
 	case !st.found:
 		s.refuse(r, protocol.StatusNotFound)
+		return
+	}
+	if r.parts != nil {
+		if st.placed {
+			s.arena.Hit(st.place)
+			s.arena.SetMark(st.place, usedMark)
+		}
+		r.parts.Read(r.part, st.item.Version, st.item.Expiry, st.item.Value)
 		return
 	}
 	a := protocol.Item{
@@ -218,7 +225,7 @@ func (s *Shard) pieceScanned(p *store.Piece) {
 		return // it was refused meanwhile
 	}
 	if p.Applied > s.shown {
-		s.wait(p.Applied, waiter{r: q.r, again: &request{protocol.OpScan, q.flags, q.AppendBody(nil), true}})
+		s.wait(p.Applied, waiter{r: q.r, again: &request{op: protocol.OpScan, flags: q.flags, body: q.AppendBody(nil), own: true}})
 		delete(s.scans, p.ID)
 		return
 	}

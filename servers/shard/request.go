@@ -12,12 +12,16 @@ type request struct {
 	op    protocol.Op
 	flags protocol.Flags
 	body  []byte
-	own   bool // the body is not part of the inbox
+	own   bool              // the body is not part of the inbox
+	part  *protocol.Request // one of Parts, which has no body yet
 }
 
 // keep returns the request with a body that stays.
 func (q request) keep() *request {
-	if !q.own {
+	switch {
+	case q.part != nil:
+		q.body, q.own, q.part = q.part.AppendBody(make([]byte, 0, q.part.BodySize())), true, nil
+	case !q.own:
 		q.body, q.own = bytes.Clone(q.body), true
 	}
 	return &q
@@ -36,7 +40,7 @@ func (s *Shard) request(r reply, op protocol.Op, flags protocol.Flags, body []by
 	if op != protocol.OpBatch {
 		s.served++
 	}
-	again := request{op, flags, body, h != nil}
+	again := request{op: op, flags: flags, body: body, own: h != nil}
 	switch op {
 	case protocol.OpBatch:
 		s.batch(r, body)
@@ -68,9 +72,9 @@ func (s *Shard) fail(r reply, status protocol.Status) {
 func (s *Shard) serveOne(r reply, q *protocol.Request, again request, h *hint) {
 	switch {
 	case q.Op.IsWrite():
-		s.write(r, q, again, h)
+		s.write(r, s.hash(q.Key), q, again, h)
 	case q.Op == protocol.OpGet:
-		s.get(r, q, again, h)
+		s.get(r, s.hash(q.Key), q, again, h)
 	case q.Op == protocol.OpExtent:
 		key, ok := s.arena.Key(q.Extent)
 		if !ok {

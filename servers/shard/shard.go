@@ -91,9 +91,11 @@ type Shard struct {
 	bodies  []byte      // of the inbox
 	header  wire.Header // of the answer that is being sent
 	batches []*batch    // free ones
-	polled  bool        // the next phase of the sweep is to serve
-	served  uint64      // requests
-	touched uint64      // what the loads of warm have found: it keeps the compiler from leaving them out
+	hashes  []uint64    // of the parts that are being served
+	asked   protocol.Request
+	polled  bool   // the next phase of the sweep is to serve
+	served  uint64 // requests
+	touched uint64 // what the loads of warm have found: it keeps the compiler from leaving them out
 	clients map[uint64]*client
 	swept   int64 // when clients were last looked at
 
@@ -103,8 +105,8 @@ type Shard struct {
 	hand     uint64 // chain that the search for expired items comes to next
 	failed   error  // the store's
 
-	lazy    bool         // only requests find what has expired: the simulator's
-	between func(*entry) // called where one-sided Reads may see the middle of what shows an entry: the simulator looks, too
+	lazy    bool        // only requests find what has expired: the simulator's
+	between func(entry) // called where one-sided Reads may see the middle of what shows an entry: the simulator looks, too; nil elsewhere
 }
 
 // New returns a shard. The caller keeps the arena's memory and the store until Close.
@@ -119,7 +121,7 @@ func New(o Options) (*Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shard{o: o, term: o.Term, arena: a, clients: map[uint64]*client{}, batches: make([]*batch, 0, 64), between: func(*entry) {}}
+	s := &Shard{o: o, term: o.Term, arena: a, clients: map[uint64]*client{}, batches: make([]*batch, 0, 64)}
 	s.table = table.New((*items)(s))
 	s.newest = map[uint64]uint64{}
 	s.cache.init()
@@ -199,8 +201,11 @@ func (s *Shard) serve() (worked bool) {
 	s.warm()
 	for i := range s.inbox {
 		m := &s.inbox[i]
+		if worked = true; m.parts != nil {
+			s.parts(m.c, m.parts)
+			continue
+		}
 		s.request(reply{c: m.c, id: m.id, op: m.op}, m.op, m.flags, m.body, nil)
-		worked = true
 	}
 	clear(s.inbox)
 	s.inbox, s.bodies = s.inbox[:0], s.bodies[:0]
@@ -226,6 +231,9 @@ func (s *Shard) warm() {
 	}
 	for i := range s.inbox {
 		m := &s.inbox[i]
+		if m.parts != nil {
+			continue
+		}
 		if m.key = protocol.KeyOf(m.op, m.body) != nil; m.key {
 			m.hash = s.hash(protocol.KeyOf(m.op, m.body))
 			s.touched += s.table.Touch(m.hash)

@@ -147,12 +147,12 @@ func (m *simulation) start() {
 			m.shown[simKey(i)] = r.Version
 		}
 	}
-	s.between = func(e *entry) {
+	s.between = func(e entry) {
 		if e.remove {
 			delete(m.shown, string(e.key))
 			m.checkShown()
 		} else {
-			m.shown[string(s.keyOf(e))] = s.item(e.place).Version
+			m.shown[string(s.keyOf(&e))] = s.item(e.place).Version
 			m.checkShown(e.place)
 		}
 	}

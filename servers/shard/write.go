@@ -61,11 +61,10 @@ func (s *Shard) newestState(h uint64, key []byte, hi *hint) (st state) {
 }
 
 // write serves a write: each number once.
-func (s *Shard) write(r reply, q *protocol.Request, again request, hi *hint) {
+func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi *hint) {
 	if !r.c.once && s.repeated(r, q) {
 		return
 	}
-	h := s.hash(q.Key)
 	if s.o.Owns != nil && !s.o.Owns(h) {
 		s.fail(r, protocol.StatusMoved)
 		return
@@ -82,7 +81,10 @@ func (s *Shard) write(r reply, q *protocol.Request, again request, hi *hint) {
 	if !r.c.once {
 		r.c.client.outcomes[q.Number] = o
 	}
-	s.commit()
+	if s.commit(); o.seq <= s.shown {
+		s.answerWritten(r, o.status, o.body)
+		return
+	}
 	s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})
 }
 

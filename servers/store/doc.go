@@ -3,11 +3,13 @@
 // Four threads work on it, each a step function that a goroutine drives, or a simulator:
 //
 //	committer  applies entries, in the order of their numbers, as transactions that read nothing, so none ever conflicts
-//	syncer     n := applied; Sync; durable = n: a group commit for all entries that were applied when the sync began
+//	syncer     n := applied; Sync; durable = n; wake: a group commit for all entries that were applied when the sync began
 //	fetcher    looks up keys that the shard does not have in memory
 //	loader     reads ranges of hashes, to fill the memory after a start, and for scans
 //
-// If nobody waits for the file, the committer gathers entries for some milliseconds. If clients do, a sync covers a round of them: see round.
+// If nobody waits for the file, the committer gathers entries for some milliseconds. If clients do, a sync covers a round of them (see
+// round): the syncer applies the entries of the round itself, as between the end of a sync and the next one each hand-over from one thread
+// to another costs a wake-up. The committer then applies only what has become much beside a sync.
 //
 // A record's key is 1 | hash of the key, big-endian | key, so a range of the circle is a range of records. Its value is
 //
@@ -35,7 +37,10 @@
 //     runs may or may not be synced.
 //  3. An entry stays in the queue until a transaction with it has committed. If the file is full, the entry is tried again, as it has been
 //     acknowledged; meanwhile Full tells the shard to take no more.
-//  4. Open syncs record 0 with a new term and a higher base before it returns: no version that a lost entry had is ever given out again.
+//  4. One thread at a time applies: the one that holds applying.
+//  5. In sync mode the syncer runs, or waits until a time, as long as durable < appended. Append kicks it for the first entry behind durable: it
+//     stores appended and then reads durable, the syncer stores durable and then reads appended, so one of them sees the other.
+//  6. Open syncs record 0 with a new term and a higher base before it returns: no version that a lost entry had is ever given out again.
 //
 // Crash cases. Before the transaction: the entry is lost, which memory and async mode allow, and sync mode has not acknowledged it. Between
 // transaction and sync: lost or kept, with all before it. After the sync: kept.

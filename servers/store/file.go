@@ -8,7 +8,7 @@ import (
 	"flashdbm/dbm"
 )
 
-// A File is where the entries go. Apply and Sync are called by one thread each, the rest by any.
+// A File is where the entries go. No two calls of Apply overlap, nor two of Sync; the rest is called by any thread.
 type File interface {
 	// State returns record 0, the zero State for a new file.
 	State() (State, error)

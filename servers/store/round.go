@@ -7,35 +7,35 @@ import (
 
 // A round is what one sync covers, if clients wait for the file.
 //
-// A client that waits for one write at a time sends its next one when the last one is durable. A sync that began with the first of these writes
-// would leave the others to the next sync: two groups of clients would take turns, and each would wait for two syncs. So a round waits
-// for as many entries as there were under way at the end of the last sync, those that it answered included, but no longer than these
-// clients may take. Who waits alone waits for nobody.
+// A client that waits for one write at a time sends its next one when the last one is durable. A sync that begins with the first of these
+// writes leaves the others to the next sync: two groups of clients take turns, and each waits for two syncs. A sync that waits for all of them
+// leaves the device idle while the clients are answered. Which of the two is faster depends on what takes longer, the sync or the answers.
+// So a round is complete when it has as many entries as there were under way at the end of the last sync, those included that it
+// answered; and it waits no longer than a sync takes. Then it takes at most twice what it would have taken with the better choice. Who
+// waits alone waits for nobody.
 type round struct {
-	expects atomic.Int64 // entries
-	ends    atomic.Int64 // when the round waits no longer, in nanoseconds of the clock of the steps; 0 if nobody has looked yet
+	expects atomic.Int64  // entries
+	ends    time.Time     // when the round waits no longer
+	sync    time.Duration // what a sync takes: a moving mean
 }
 
 const (
-	// roundEach is how long a round waits for each entry: about what it takes to answer a client and to receive its next request. When it is
-	// smaller, rounds have fewer entries; when it is larger, a round waits longer for clients that have stopped to write, once.
-	roundEach = 20 * time.Microsecond
-	roundMost = 2 * time.Millisecond // for all
+	// roundMost is the longest wait, where syncs take long: as long as 50 clients take to send their next request on two processors that
+	// are busy otherwise. When it is larger, a round waits longer for a client that has stopped to write, once; when it is smaller, rounds
+	// have fewer entries.
+	roundMost = 2 * time.Millisecond
+	// roundShare is how much a sync changes the mean: one part of so many. One sync that takes very long changes little.
+	roundShare = 8
 )
 
-// begin expects n entries.
-func (r *round) begin(n uint64) {
+// begin expects n entries, at the end of a sync that took so long.
+func (r *round) begin(n uint64, now time.Time, took time.Duration) {
+	r.sync += (min(took, roundMost) - r.sync) / roundShare
+	r.ends = now.Add(r.sync)
 	r.expects.Store(int64(n))
-	r.ends.Store(0)
 }
 
 // complete reports whether a round that has n entries waits for no more; if it does, until when at most.
 func (r *round) complete(n uint64, now time.Time) (bool, time.Time) {
-	expects := r.expects.Load()
-	if int64(n) >= expects {
-		return true, time.Time{}
-	}
-	r.ends.CompareAndSwap(0, now.Add(min(time.Duration(expects)*roundEach, roundMost)).UnixNano())
-	ends := time.Unix(0, r.ends.Load())
-	return !now.Before(ends), ends
+	return int64(n) >= r.expects.Load() || !now.Before(r.ends), r.ends
 }

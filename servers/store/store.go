@@ -22,8 +22,9 @@ const (
 	// is lost with the process; when it is smaller, a transaction has fewer entries: with none, one entry each where 50 clients SET one key
 	// at a time, and a SET takes 44 µs of processor instead of 28.
 	commitPause = 10 * time.Millisecond
-	// syncedEntries is how many entries the committer gathers during a sync at most, if clients wait for the file. With fewer, 50 clients
-	// that wait for one write each cause several transactions for each sync; with more, less of the work is done beside the sync.
+	// syncedEntries is how many entries the committer applies beside a sync, if clients wait for the file; fewer are left to the syncer. With
+	// fewer, 50 clients that wait for one write each cause several transactions for each sync; with more, less of the work is done beside
+	// the sync.
 	syncedEntries = 64
 	// pageBytes is what an entry takes beside its own bytes, at the worst: the page that it is alone in.
 	pageBytes = 4096
@@ -60,7 +61,6 @@ type Store struct {
 	appended, applied, durable atomic.Uint64
 	round                      round
 	full                       atomic.Bool  // the last transaction did not fit
-	syncing                    atomic.Bool  // meanwhile the committer gathers: what it applied would wait for the next sync as well
 	room                       atomic.Int64 // bytes, as of the last look
 	backlog                    atomic.Int64 // bytes that the entries which are not applied may take in the file
 
@@ -74,16 +74,21 @@ type Store struct {
 
 	failure atomic.Pointer[error]
 
-	batch      []Entry   // the committer's: taken, not committed
+	applying sync.Mutex // held by whoever applies a transaction, the committer or the syncer; taken before mu. It guards:
+	batch    []Entry    // taken, not committed
+	lastRoom time.Time
+
 	nextCommit time.Time // the committer's
 	found      *Fetched  // the fetcher's: looked up, not given to the shard yet
 	piece      *Piece    // the loader's
-	lastRoom   time.Time
-	nextSync   time.Time        // the syncer's
-	stop       chan struct{}    // closed by Close
-	changed    [4]chan struct{} // one for each thread: there is work
-	done       sync.WaitGroup
-	closeOnce  sync.Once
+	nextSync   time.Time // the syncer's
+	syncBegan  time.Time // the syncer's
+	synced     uint64    // the syncer's: the newest entry of a sync that has ended and was not published yet; 0 if there is none
+
+	stop      chan struct{}    // closed by Close
+	changed   [4]chan struct{} // one for each thread: there is work
+	done      sync.WaitGroup
+	closeOnce sync.Once
 }
 
 // The threads, as indexes.
@@ -167,10 +172,14 @@ func (s *Store) Append(e Entry) {
 	s.mu.Lock()
 	s.queue = append(s.queue, e)
 	n := len(s.queue)
+	s.appended.Store(e.Seq) // under mu: whoever takes the entry finds it counted
 	s.mu.Unlock()
-	s.appended.Store(e.Seq)
-	if n == 1 || n == s.enough || e.Seq-s.durable.Load() == uint64(s.round.expects.Load()) { // else it is at work, or knows when it will be
+	if n == s.enough || n == 1 && s.pause > 0 {
 		s.kick(committer)
+	}
+	// The syncer that does not see the entry has set durable before: then the entry is seen here to be the first one.
+	if waiting := e.Seq - s.durable.Load(); s.pause == 0 && (waiting == 1 || waiting == uint64(s.round.expects.Load())) {
+		s.kick(syncer)
 	}
 }
 
@@ -222,14 +231,27 @@ func (s *Store) fail(err error) {
 	s.wake()
 }
 
-// StepCommitter applies one transaction of the entries that wait.
+// StepCommitter applies one transaction of the entries that wait, unless it is better to wait for more: where clients wait for the file, the
+// syncer applies what a round has.
 func (s *Store) StepCommitter(now time.Time) (worked bool, next time.Time) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	if waits, until := s.gathers(now); waits {
+		return false, until
+	}
+	worked, next = s.apply(now)
+	if worked && s.pause > 0 {
+		s.nextCommit = now.Add(commitPause)
+		s.kick(syncer)
+	}
+	return worked, next
+}
+
+// apply applies one transaction of the entries that wait. The caller holds applying.
+func (s *Store) apply(now time.Time) (worked bool, next time.Time) {
 	if now.Sub(s.lastRoom) >= roomEvery {
 		s.lastRoom = now
 		s.room.Store(s.file.Room())
-	}
-	if waits, until := s.gathers(now); waits {
-		return false, until
 	}
 	if s.take(); len(s.batch) == 0 || s.Err() != nil {
 		return false, time.Time{}
@@ -253,10 +275,6 @@ func (s *Store) StepCommitter(now time.Time) (worked bool, next time.Time) {
 	clear(s.batch)
 	s.batch = s.batch[:0]
 	s.applied.Store(state.Seq)
-	if s.pause > 0 {
-		s.nextCommit = now.Add(commitPause)
-	}
-	s.kick(syncer)
 	return true, now
 }
 
@@ -268,13 +286,10 @@ func (s *Store) gathers(now time.Time) (waits bool, until time.Time) {
 	switch {
 	case n == 0 || n >= s.enough || len(s.batch) > 0:
 		return false, time.Time{}
-	case s.syncing.Load():
-		return true, time.Time{} // the syncer will kick
-	case s.pause > 0:
-		return now.Before(s.nextCommit), s.nextCommit
+	case s.pause == 0:
+		return true, time.Time{} // the syncer will apply them
 	}
-	complete, until := s.round.complete(s.appended.Load()-s.durable.Load(), now)
-	return !complete, until
+	return now.Before(s.nextCommit), s.nextCommit
 }
 
 // take fills the batch from the queue, unless there is one that has not been committed yet.
@@ -300,33 +315,52 @@ func (s *Store) take() {
 	s.queue = s.queue[n:]
 }
 
-// StepSyncer makes durable what has been applied.
+// StepSyncer makes one sync, or tells the shard of the one that has ended. Where clients wait for the file, it waits for a round of them
+// and applies what they have sent.
 func (s *Store) StepSyncer(now time.Time) (worked bool, next time.Time) {
-	n := s.applied.Load()
-	if n == s.durable.Load() || s.Err() != nil {
+	if n := s.synced; n > 0 {
+		s.synced = 0
+		underWay := s.appended.Load() - s.durable.Load()
+		s.durable.Store(n)
+		s.round.begin(underWay, now, now.Sub(s.syncBegan))
+		s.wake()
+		return true, now
+	}
+	if s.Err() != nil {
 		return false, time.Time{}
+	}
+	if s.pause == 0 {
+		waiting := s.appended.Load() - s.durable.Load()
+		if waiting == 0 {
+			return false, time.Time{}
+		}
+		if complete, until := s.round.complete(waiting, now); !complete {
+			return false, until
+		}
+		next = s.applyRound(now)
+	}
+	n := s.applied.Load()
+	if n == s.durable.Load() {
+		return false, next
 	}
 	if now.Before(s.nextSync) {
 		return false, s.nextSync
 	}
-	s.nextSync = now.Add(s.pause)
-	if complete, until := s.round.complete(n-s.durable.Load(), now); s.pause == 0 && !complete {
-		return false, until
-	}
-	s.syncing.Store(true)
-	err := s.file.Sync()
-	if err != nil {
-		s.syncing.Store(false)
+	s.nextSync, s.syncBegan = now.Add(s.pause), now
+	if err := s.file.Sync(); err != nil {
 		s.fail(err)
 		return false, time.Time{}
 	}
-	underWay := s.appended.Load() - s.durable.Load()
-	s.durable.Store(n)
-	s.round.begin(underWay)
-	s.syncing.Store(false)
-	s.kick(committer)
-	s.wake()
+	s.synced = n
 	return true, now
+}
+
+// applyRound applies what waits, and returns when to try again if the file is full.
+func (s *Store) applyRound(now time.Time) (again time.Time) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	_, again = s.apply(now)
+	return again
 }
 
 // StepFetcher looks up one key, or gives the shard the one that it has looked up. What comes between the two may make the answer old: the

@@ -103,6 +103,7 @@ func TestFull(t *testing.T) {
 	require.NoError(t, err)
 	s, err := Open(NewFile(db.(*dbm.DB), 0), func() {}, 0)
 	require.NoError(t, err)
+	s.Gather(1)
 	seq := uint64(0)
 	put(s, seq+1, "first", "1")
 	seq++
@@ -122,6 +123,11 @@ func TestFull(t *testing.T) {
 	assert.NoError(t, s.Err())
 	s.StepCommitter(time.Now())
 	assert.Equal(t, applied, s.Applied())
+	for worked, next, now := true, time.Now(), time.Now(); worked; now = now.Add(roundMost) {
+		if worked, next = s.StepSyncer(now); !worked {
+			assert.Equal(t, now.Add(retryFull), next, "the syncer tries again as well")
+		}
+	}
 	disk.SetMaxBytes(0)
 	for range 100 {
 		s.StepCommitter(time.Now())
@@ -305,7 +311,7 @@ func (f *slowFile) Sync() error {
 	return f.File.Sync()
 }
 
-// TestGathers: what comes during a sync is one transaction after it, unless it is much.
+// TestGathers: what comes during a sync is applied after it, unless it is much.
 func TestGathers(t *testing.T) {
 	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
 	require.NoError(t, err)
@@ -345,29 +351,110 @@ func TestGathers(t *testing.T) {
 	require.Equal(t, seq, s.Applied())
 }
 
-// TestRound: a sync waits for the clients that the last one has answered, for a while, and who is alone waits for nobody.
+// TestRound: a sync waits for the clients that the last one has answered, as long as a sync takes, and who is alone waits for nobody.
 func TestRound(t *testing.T) {
 	var r round
 	now := time.Unix(1000, 0)
 	complete, _ := r.complete(1, now)
 	require.True(t, complete, "nothing is known of others")
-	r.begin(1)
+	r.begin(1, now, time.Millisecond)
 	complete, _ = r.complete(1, now)
 	require.True(t, complete)
-	r.begin(50)
+	for range 100 {
+		r.begin(50, now, time.Millisecond)
+	}
 	complete, until := r.complete(49, now)
 	require.False(t, complete)
-	require.Equal(t, now.Add(50*roundEach), until)
-	complete, again := r.complete(49, until.Add(-1))
+	require.InDelta(t, time.Millisecond, until.Sub(now), float64(time.Microsecond), "as long as a sync takes")
+	complete, _ = r.complete(49, until.Add(-1))
 	require.False(t, complete)
-	require.Equal(t, until, again, "the wait begins with the first look")
 	complete, _ = r.complete(50, now)
 	require.True(t, complete)
 	complete, _ = r.complete(1, until)
 	require.True(t, complete)
-	r.begin(1_000_000)
+	r.begin(50, now, time.Hour)
 	_, until = r.complete(1, now)
-	require.Equal(t, now.Add(roundMost), until)
+	require.Less(t, until.Sub(now), 1200*time.Microsecond, "one slow sync changes little")
+	for range 100 {
+		r.begin(50, now, time.Hour)
+	}
+	_, until = r.complete(1, now)
+	require.LessOrEqual(t, until.Sub(now), roundMost)
+}
+
+// TestSyncs: the syncer applies what waits before it syncs, what comes during a sync is in the next one, and the shard is told of a sync once
+// its entries are durable.
+func TestSyncs(t *testing.T) {
+	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	told := 0
+	s, err := Open(f, func() { told++ }, 0)
+	require.NoError(t, err)
+	now := time.Now()
+	step := func() (worked bool, next time.Time) {
+		now = now.Add(time.Microsecond)
+		return s.StepSyncer(now)
+	}
+	worked, next := step()
+	require.False(t, worked)
+	require.True(t, next.IsZero(), "an idle syncer waits for a kick")
+	put(s, 1, "first", "value")
+	put(s, 2, "second", "value")
+	worked, _ = s.StepCommitter(now)
+	require.False(t, worked, "the syncer applies them")
+	worked, _ = step()
+	require.True(t, worked)
+	require.EqualValues(t, 2, s.Applied())
+	put(s, 3, "third", "value")
+	require.EqualValues(t, 0, s.Durable())
+	require.Zero(t, told)
+	step()
+	require.EqualValues(t, 2, s.Durable())
+	require.Equal(t, 1, told)
+	s.round.ends = now.Add(time.Millisecond)
+	worked, next = step()
+	require.False(t, worked, "three were under way")
+	require.Equal(t, s.round.ends, next)
+	put(s, 4, "fourth", "value")
+	worked, _ = step()
+	require.False(t, worked)
+	put(s, 5, "fifth", "value")
+	worked, _ = step()
+	require.True(t, worked)
+	require.EqualValues(t, 5, s.Applied())
+	step()
+	require.EqualValues(t, 5, s.Durable())
+	require.Equal(t, 2, told)
+	worked, next = step()
+	require.False(t, worked)
+	require.True(t, next.IsZero())
+	require.NoError(t, s.Close())
+}
+
+// TestSyncedOneByOne appends one entry after the other to a store with threads, and waits until each is durable: no kick is lost.
+func TestSyncedOneByOne(t *testing.T) {
+	f, err := OpenFile(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	synced := make(chan struct{}, 1)
+	s, err := Open(f, func() {
+		select {
+		case synced <- struct{}{}:
+		default:
+		}
+	}, 0)
+	require.NoError(t, err)
+	s.Start()
+	for seq := uint64(1); seq <= 300; seq++ {
+		put(s, seq, fmt.Sprint("key", seq), "value")
+		for s.Durable() < seq {
+			select {
+			case <-synced:
+			case <-time.After(10 * time.Second):
+				require.FailNow(t, "an entry waits for ever", "%d of %d", s.Durable(), seq)
+			}
+		}
+	}
+	require.NoError(t, s.Close())
 }
 
 // TestBrought: the shard looks for answers as long as there are some of either kind.

@@ -73,10 +73,10 @@ func (p *pair) send(side, n int) bool {
 		require.ErrorIs(p.t, err, ErrAgain)
 		return false
 	}
-	m := Message{Header{
+	m := Message{Header: Header{
 		Op: uint8(1 + p.f.rnd.IntN(20)), Flags: uint8(p.f.rnd.IntN(FlagReserved)), Status: uint16(p.f.rnd.Uint32()),
 		Request: p.f.rnd.Uint64(), MapVersion: p.f.rnd.Uint32(),
-	}, body(p.f.rnd, n)}
+	}, Body: body(p.f.rnd, n)}
 	p.c[side].End(&m.Header, append(b, m.Body...))
 	p.sent[side] = append(p.sent[side], m)
 	return true

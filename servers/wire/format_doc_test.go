@@ -137,7 +137,7 @@ func TestFormatExample(t *testing.T) {
 	require.Equal(t, hex.EncodeToString(want), hex.EncodeToString(seal(b, &h, 3, 2, 64, salt)))
 	m, credit, ok := unseal(want, 2, salt)
 	require.True(t, ok)
-	require.Equal(t, Message{h, []byte("key")}, m)
+	require.Equal(t, Message{Header: h, Body: []byte("key")}, m)
 	require.EqualValues(t, 64, credit)
 	for i := range want { // every byte counts
 		other := bytes.Clone(want)

@@ -21,6 +21,8 @@ type Header struct {
 type Message struct {
 	Header
 	Body []byte
+	// Local is a request that did not travel: of a Line only, which says what it is.
+	Local any
 }
 
 // OpReserved is the first op code that belongs to this package, FlagReserved the flag that does.

@@ -3,6 +3,7 @@ package resp
 import (
 	"errors"
 	"hash/maphash"
+	"slices"
 
 	"flashdbm/servers/hydra"
 )
@@ -29,7 +30,8 @@ const (
 type batch struct {
 	list    []hydra.Request
 	answers []answer
-	hashes  []uint64 // of the keys
+	hashes  []uint64   // of the keys
+	seen    [32]uint64 // a bit for each hash, by its low bits: most keys are found to be new without a comparison with all others
 	writes  int
 }
 
@@ -43,7 +45,8 @@ func (c *conn) queue(r hydra.Request, a answer) {
 	if len(b.list) == maxBatch || (len(b.list) > 0 && (write || b.writes > 0) && b.has(h)) {
 		c.runBatch()
 	}
-	b.list, b.answers, b.hashes = append(b.list, r), append(b.answers, a), append(b.hashes, h)
+	b.add(h)
+	b.list, b.answers = append(b.list, r), append(b.answers, a)
 	if write {
 		b.writes++
 	}
@@ -52,12 +55,21 @@ func (c *conn) queue(r hydra.Request, a answer) {
 // has says whether a key with that hash is among the requests. Two reads of a key part the batch too if something else is written: that
 // costs time and no more.
 func (b *batch) has(hash uint64) bool {
+	if b.seen[hash>>6%32]>>(hash%64)&1 == 0 {
+		return false
+	}
 	for _, h := range b.hashes {
 		if h == hash {
 			return true
 		}
 	}
 	return false
+}
+
+// add notes the hash of a key.
+func (b *batch) add(hash uint64) {
+	b.hashes = append(b.hashes, hash)
+	b.seen[hash>>6%32] |= 1 << (hash % 64)
 }
 
 // runBatch sends what is in the batch, and answers.
@@ -135,7 +147,7 @@ func (c *conn) answer(r *hydra.Request, a answer) {
 }
 
 // each runs n requests of one command, and hands over their results in order. The batch is empty before and after.
-func (c *conn) each(n int, request func(i int) hydra.Request, got func(*hydra.Request)) {
+func (c *conn) each(n int, request func(i int, r *hydra.Request), got func(*hydra.Request)) {
 	b := &c.batch
 	run := func() {
 		if len(b.list) > 0 {
@@ -147,17 +159,29 @@ func (c *conn) each(n int, request func(i int) hydra.Request, got func(*hydra.Re
 		b.reset()
 	}
 	for i := range n {
-		r := request(i)
+		r := b.next()
+		request(i, r)
 		h := maphash.Bytes(hashSeed, r.Key)
 		if len(b.list) == maxBatch || (r.Kind != hydra.Get && b.has(h)) {
+			*r = hydra.Request{}
 			run()
+			r = b.next()
+			request(i, r)
 		}
-		b.list, b.hashes = append(b.list, r), append(b.hashes, h)
+		b.add(h)
+		b.list = b.list[:len(b.list)+1]
 	}
 	run()
+}
+
+// next returns the memory of the next request, all of whose fields are zero.
+func (b *batch) next() *hydra.Request {
+	b.list = slices.Grow(b.list, 1)
+	return &b.list[:len(b.list)+1][len(b.list)]
 }
 
 func (b *batch) reset() {
 	clear(b.list)
 	b.list, b.answers, b.hashes, b.writes = b.list[:0], b.answers[:0], b.hashes[:0], 0
+	b.seen = [32]uint64{}
 }

@@ -52,7 +52,7 @@ const (
 	errNoAuth     = "NOAUTH Authentication required."
 	errWrongPass  = "WRONGPASS invalid username-password pair or user is disabled."
 	errOverflow   = "ERR increment or decrement would overflow"
-	errTooLong    = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+	errTooLong    = "ERR string exceeds maximum allowed size (proto-max-bulk-len): values have up to 4194304 bytes"
 )
 
 // do serves a command, or adds it to the batch.

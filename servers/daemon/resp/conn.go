@@ -80,6 +80,10 @@ func (c *conn) serve() {
 func (c *conn) serveArrived() error {
 	for !c.quit && c.out.err == nil {
 		args, ok, err := c.in.next()
+		if long, is := err.(longError); is {
+			c.fail("ERR " + long.Error())
+			continue
+		}
 		if !ok || err != nil {
 			return err
 		}

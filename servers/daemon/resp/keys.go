@@ -44,7 +44,7 @@ func cmdExists(c *conn, args [][]byte) { c.count(hydra.Get, args[1:]) }
 func (c *conn) count(k hydra.Kind, keys [][]byte) {
 	n := int64(0)
 	var failed error
-	c.each(len(keys), func(i int) hydra.Request { return hydra.Request{Kind: k, Key: keys[i]} }, func(r *hydra.Request) {
+	c.each(len(keys), func(i int, r *hydra.Request) { r.Kind, r.Key = k, keys[i] }, func(r *hydra.Request) {
 		switch {
 		case r.Err == nil:
 			n++
@@ -285,8 +285,8 @@ func cmdFlush(c *conn, args [][]byte) {
 	}
 	err := c.pages(func(page []hydra.Entry) error {
 		var failed error
-		c.each(len(page), func(i int) hydra.Request {
-			return hydra.Request{Kind: hydra.Delete, Key: page[i].Key}
+		c.each(len(page), func(i int, r *hydra.Request) {
+			r.Kind, r.Key = hydra.Delete, page[i].Key
 		}, func(r *hydra.Request) {
 			if r.Err != nil && !errors.Is(r.Err, hydra.ErrNotFound) && failed == nil {
 				failed = r.Err

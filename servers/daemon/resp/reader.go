@@ -15,13 +15,21 @@ const (
 	maxArgs     = 1 << 20  // arguments of a command
 	anonArgs    = 10       // arguments and bytes of each, before AUTH
 	anonBulk    = 16 << 10
-	bytesPerArg = 4 // the fewest bytes that an argument takes: $0, CR and LF, and that twice; less keeps the check simple
+	maxDropped  = 512 << 20 // bytes of an argument, as in Redis: one that is longer than a value may be is dropped; beyond this the connection ends
+	bytesPerArg = 4         // the fewest bytes that an argument takes: $0, CR and LF, and that twice; less keeps the check simple
 )
 
 // A protocolError is what a client has sent that is not RESP, or more than it may. It ends the connection.
 type protocolError string
 
 func (e protocolError) Error() string { return "Protocol error: " + string(e) }
+
+// A longError is about a command with an argument that is too long. The command is dropped; the connection goes on.
+type longError struct{ long, most int }
+
+func (e longError) Error() string {
+	return fmt.Sprintf("an argument of %d bytes: this server takes values of up to %d bytes; store a larger one in several keys", e.long, e.most)
+}
 
 var errBuffers = errors.New("the server's memory for requests is in use; try again later")
 
@@ -52,6 +60,9 @@ type reader struct {
 	maxBulk    int // bytes of an argument
 	budget     *budget
 	anonymous  bool // the limits before AUTH hold
+
+	long int // bytes of the command's longest argument that is longer than maxBulk; 0 if there is none
+	drop int // bytes of such an argument that are still to come
 
 	pos  int // parsed so far, from r
 	left int // arguments that are still to come; 0 between commands
@@ -122,7 +133,7 @@ func (d *reader) tooLarge() error {
 }
 
 // next returns the next command that has arrived whole; ok is false if there is none. The arguments are valid until the next call of fill,
-// the slice of them until the next call of next. An empty command has no arguments.
+// the slice of them until the next call of next. An empty command has no arguments. After a longError the connection goes on.
 func (d *reader) next() (args [][]byte, ok bool, err error) {
 	if d.left == 0 {
 		if d.r == d.w {
@@ -145,9 +156,12 @@ func (d *reader) next() (args [][]byte, ok bool, err error) {
 			d.consume()
 			return nil, true, nil
 		}
-		d.left, d.bulk, d.ends = int(n), -1, d.ends[:0]
+		d.left, d.bulk, d.ends, d.long = int(n), -1, d.ends[:0], 0
 	}
 	for d.left > 0 {
+		if !d.dropped() {
+			return nil, false, nil
+		}
 		if d.bulk < 0 {
 			line, ok, err := d.line("invalid bulk length")
 			if !ok || err != nil {
@@ -158,10 +172,13 @@ func (d *reader) next() (args [][]byte, ok bool, err error) {
 			}
 			n, ok := parseInt(line[1:])
 			switch {
-			case !ok || n < 0 || n > int64(d.maxBulk):
+			case !ok || n < 0 || n > maxDropped:
 				return nil, false, protocolError("invalid bulk length")
 			case d.anonymous && n > anonBulk:
 				return nil, false, protocolError("unauthenticated bulk length")
+			case n > int64(d.maxBulk): // its bytes are dropped, and it is parsed as an empty one
+				d.long, d.drop, d.bulk = max(d.long, int(n)), int(n), 0
+				continue
 			case int64(d.pos)+n+2 > int64(d.maxCommand):
 				return nil, false, d.tooLarge()
 			}
@@ -183,7 +200,19 @@ func (d *reader) next() (args [][]byte, ok bool, err error) {
 		d.args = append(d.args, d.buf[d.r+s.from:d.r+s.to:d.r+s.to])
 	}
 	d.consume()
+	if d.long > 0 {
+		return nil, true, longError{d.long, d.maxBulk}
+	}
 	return d.args, true, nil
+}
+
+// dropped drops what has arrived of an argument that is too long, and reports whether that was all.
+func (d *reader) dropped() bool {
+	at := d.r + d.pos
+	n := min(d.drop, d.w-at)
+	d.w = at + copy(d.buf[at:], d.buf[at+n:d.w])
+	d.drop -= n
+	return d.drop == 0
 }
 
 func first(line []byte) string {

@@ -271,8 +271,8 @@ func (c *conn) add(key []byte, n int64) {
 
 func cmdMGet(c *conn, args [][]byte) {
 	c.out.array(len(args) - 1)
-	c.each(len(args)-1, func(i int) hydra.Request {
-		return hydra.Request{Kind: hydra.Get, Key: args[i+1]}
+	c.each(len(args)-1, func(i int, r *hydra.Request) {
+		r.Kind, r.Key = hydra.Get, args[i+1]
 	}, func(r *hydra.Request) {
 		c.answer(r, answerValue)
 		c.out.bounded()
@@ -285,8 +285,8 @@ func cmdMSet(c *conn, args [][]byte) {
 		return
 	}
 	var failed error
-	c.each(len(args)/2, func(i int) hydra.Request {
-		return hydra.Request{Kind: hydra.Put, Key: args[2*i+1], Value: args[2*i+2]}
+	c.each(len(args)/2, func(i int, r *hydra.Request) {
+		r.Kind, r.Key, r.Value = hydra.Put, args[2*i+1], args[2*i+2]
 	}, func(r *hydra.Request) {
 		if failed == nil {
 			failed = r.Err

@@ -24,7 +24,7 @@ import (
 //  3. The thread is asleep in the state in which it went to sleep: each peer has an armed number and notifies the thread of what it sends.
 //     A borrower takes messages and completions but changes no armed number, so the thread wakes for everything that it would have woken
 //     for. That it finds nothing left to do is the worst.
-//  4. A borrower bounds its work, and wakes the thread for what is left: more than borrowSweeps, requests that the shard does not take at
+//  4. A borrower bounds its work, and wakes the thread for what is left: more than so many sweeps, requests that the shard does not take at
 //     present (quiet time, backlog), and what time brings before the thread would wake by itself.
 //  5. Close ends the thread, which never lets go of own again; only then the shard and its lines are closed. So nobody borrows a
 //     shard whose memory is given back.
@@ -35,6 +35,9 @@ import (
 // With fewer the thread is woken where many goroutines call at the same time, and wakes each of them; with more one caller may serve
 // others for longer.
 const borrowSweeps = 512
+
+// storeSweeps is the same for a thread of the store: some 0.2 ms, by which the next sync is late at most.
+const storeSweeps = 16
 
 var errClosed = errors.New("machine: node is closed")
 
@@ -59,10 +62,16 @@ func (n *Node) Join(number uint32, l wire.Line) (serve func(), err error) {
 }
 
 // call is called behind leaving requests in a line. When it returns they have been served, or somebody is going to serve them.
-func (r *runner) call() {
+func (r *runner) call() { r.look(borrowSweeps) }
+
+// stored is called when the store has something for the shard. The store's thread serves the shard itself, as a caller does: between the end
+// of a sync and the answers that waited for it there is no wake-up.
+func (r *runner) stored() { r.look(storeSweeps) }
+
+func (r *runner) look(sweeps int) {
 	r.called.Store(true)
 	for r.called.Load() && r.own.TryLock() {
-		rest := r.borrow()
+		rest := r.borrow(sweeps)
 		r.own.Unlock()
 		if rest {
 			return // the thread was woken
@@ -71,13 +80,13 @@ func (r *runner) call() {
 }
 
 // borrow does the work of the thread, which sleeps. It returns true if it has woken the thread for what is left.
-func (r *runner) borrow() (rest bool) {
+func (r *runner) borrow(sweeps int) (rest bool) {
 	for i := 1; !rest; i++ {
 		worked := r.sweep()
 		if !r.waiting() {
 			break
 		}
-		rest = !worked || i == borrowSweeps
+		rest = !worked || i == sweeps
 	}
 	if rest || r.read.Add(r.shard.IdleFor()).Before(r.wakes) {
 		rest, r.wakes = true, r.read

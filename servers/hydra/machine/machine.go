@@ -160,7 +160,7 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 		if n.o.Durability == shard.Sync {
 			pause = 0
 		}
-		if r.store, err = store.Open(f, r.groups[0].Wake, pause); err != nil {
+		if r.store, err = store.Open(f, r.stored, pause); err != nil {
 			r.close()
 			return nil, errors.Join(err, f.Close())
 		}
