@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"flashdbm/internal/btree"
@@ -182,8 +183,12 @@ func (e *Engine) logAndApply(b *batch) error {
 // is wrong. A file that may not grow has no room for what is flushed later. Without a sync nothing is gained: the pages of the group would
 // have to stay in memory until there is one.
 func (e *Engine) triesPageGroup() bool {
-	return e.opts.Durability == Durable && !e.inRow() && len(e.pending.ops) == 0 && e.pending.aside.Load() == nil && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup()
+	return e.opts.Durability == Durable && !e.inRow() && len(e.pending.ops) == 0 && e.pending.aside.Load() == nil && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup() &&
+		!slices.ContainsFunc(e.ops, longKey)
 }
+
+// longKey reports whether the key of a put is in a run. To apply it may take reading that, so the run has to be written before.
+func longKey(op btree.Op) bool { return op.Ref != nil && op.Ref.KeyLen > 0 }
 
 // row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Baton holder.
 type row struct {

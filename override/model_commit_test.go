@@ -161,7 +161,7 @@ func (m *model) log(c *modelCommit, paged bool, redoPages int) error {
 	group := g.Number()
 	m.inGroup[group] = c.seq
 	m.remember(c.seq, c.state) // a crash may keep the group before we know that it is written
-	if !paged || !m.p.CanPageGroup() {
+	if !paged || !m.p.CanPageGroup() || slices.ContainsFunc(c.ops, m.longKey) {
 		return m.logRecords(g, c)
 	}
 	leftover := m.p.dirty.len()
@@ -193,6 +193,11 @@ func (m *model) log(c *modelCommit, paged bool, redoPages int) error {
 	m.count = records
 	m.publish(c.seq, group, c.state)
 	return nil
+}
+
+// longKey reports whether the key of a put is in its run. To apply it may take reading that, so the run has to be written before.
+func (m *model) longKey(op modelOp) bool {
+	return op.version != 0 && op.kind != btree.Inline && m.records.refKeyLen(op.key) > 0
 }
 
 func (m *model) logRecords(g *logstore.Group, c *modelCommit) error {
