@@ -231,3 +231,29 @@ func ExampleTx_Keys() {
 	// film/1
 	// film/2
 }
+
+// One goroutine writes record after record and does not wait for the device in between. It learns of each when it survives a power cut.
+func ExampleDB_PutAsync() {
+	db, remove := newExample()
+	defer remove()
+
+	safe := make(chan int, 100)
+	for i := range 100 {
+		err := db.PutAsync(fmt.Appendf(nil, "event %03d", i), []byte("payload"), func(err error) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			safe <- i
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	for i := range 100 {
+		if got := <-safe; got != i {
+			log.Fatal("out of order")
+		}
+	}
+	fmt.Println("100 events are safe")
+	// Output: 100 events are safe
+}
