@@ -34,6 +34,14 @@ type cleaner struct {
 	searched uint64            // pages written to the log before the tree was searched for value runs
 }
 
+// leave notes that a segment cannot be emptied.
+func (c *cleaner) leave(v logstore.Victim) {
+	if c.stuck == nil {
+		c.stuck = map[uint32]uint64{}
+	}
+	c.stuck[v.Segment] = v.Written
+}
+
 // segmentBytes is the size of a segment, of the default one if those of the file are larger.
 func (e *Engine) segmentBytes() int64 {
 	return int64(min(e.store.SegmentPages(), logstore.DefaultSegmentPages)) * logstore.PageSize
@@ -123,11 +131,7 @@ func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, search boo
 		}
 		live, runs, others := e.store.Contents(v.Segment)
 		if others > 0 {
-			if c := &e.keeper.cleaner; c.stuck == nil {
-				c.stuck = map[uint32]uint64{v.Segment: v.Written}
-			} else {
-				c.stuck[v.Segment] = v.Written
-			}
+			e.keeper.cleaner.leave(v)
 			continue
 		}
 		if len(runs) > 0 && !search {

@@ -268,7 +268,7 @@ func (c *compaction) clean(stop func() error, from float64) error {
 				more = false
 				return nil
 			}
-			before := e.cleaned.Load()
+			before, live := e.cleaned.Load(), e.store.LiveIn(victims[0].Segment)
 			e.keeper.cleaner.at = time.Now()
 			room, err := e.cleanVictims(victims, int64(max(e.turnPages(), int(e.store.SegmentPages()))), true, c.reserve)
 			switch {
@@ -276,7 +276,11 @@ func (c *compaction) clean(stop func() error, from float64) error {
 				return err
 			case e.cleaned.Load() > before:
 				vain = 0
-				return c.room(c.settle())
+				err := c.room(c.settle())
+				if e.store.LiveIn(victims[0].Segment) == live { // what moves lives on there, where tree and space map contradict each other
+					e.keeper.cleaner.leave(victims[0])
+				}
+				return err
 			case !room:
 				return c.gather(&vain)
 			}
