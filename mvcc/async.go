@@ -252,7 +252,7 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if e.opts.Store.ReadOnly {
 		return logstore.ErrReadOnly
 	}
-	if e.opts.Durability != Durable || !btree.FitsInline(len(key), len(value)) {
+	if !btree.FitsInline(len(key), len(value)) {
 		return e.writeAsync(key, value, remove, wait, done)
 	}
 	e.active.Add(1) // first: see Close
@@ -275,7 +275,11 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 		return err
 	}
 	entered = true
-	tx, ok := e.async.singles.Get().(*Tx)
+	singles := &e.singles
+	if e.opts.Durability == Durable {
+		singles = &e.async.singles // whose channel is that of all
+	}
+	tx, ok := singles.Get().(*Tx)
 	if !ok {
 		tx = &Tx{e: e, single: true}
 	}
@@ -290,7 +294,18 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if err != nil { // it is not used again, nor is its set
 		return err
 	}
-	return tx.push(&asyncCommit{done: done, tx: tx}, held)
+	if e.opts.Durability == Durable {
+		return tx.push(&asyncCommit{done: done, tx: tx}, held)
+	}
+	tx.async = &asyncCommit{done: done}
+	switch err := tx.commitAdmitted(held); {
+	case tx.pushed == nil:
+		return err
+	case err == nil:
+		tx.set, tx.pushed, tx.puts, tx.async = nil, nil, 0, nil
+		singles.Put(tx)
+	}
+	return nil
 }
 
 // writeAsync is WriteOneAsync by a transaction.
