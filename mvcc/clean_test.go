@@ -120,3 +120,26 @@ func TestCleanFullFile(t *testing.T) {
 		})
 	}
 }
+
+// TestCleanWithoutRoom: what moves is reserved for before it is made dirty, and stays where it is if there is no room.
+func TestCleanWithoutRoom(t *testing.T) {
+	e := newEngine(t, Options{Manual: true, Thresholds: Thresholds{KeepInline: true}})
+	want := churnRecords(t, e, rand.New(rand.NewPCG(1, 1)), 200)
+	require.NoError(t, e.Checkpoint())
+	require.NoError(t, e.Checkpoint())
+	k := &e.keeper
+	k.mu.Lock()
+	victims, _ := e.store.Victims(nil, true)
+	require.NotEmpty(t, victims)
+	asked, cleaned := int64(0), e.cleaned.Load()
+	room, err := e.cleanVictims(victims, victims[0].Live+victims[len(victims)-1].Live, true, func(extra int64) error {
+		asked = extra
+		return logstore.ErrFull
+	})
+	k.mu.Unlock()
+	require.NoError(t, err)
+	require.False(t, room)
+	require.Positive(t, asked)
+	require.Equal(t, cleaned, e.cleaned.Load())
+	requireRecords(t, e, want)
+}
