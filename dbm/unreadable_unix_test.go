@@ -5,7 +5,9 @@ package dbm
 import (
 	"context"
 	"path/filepath"
+	"runtime/debug"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -44,4 +46,28 @@ func TestUnreadableValue(t *testing.T) {
 	require.NoError(t, unix.Mprotect(value, unix.PROT_READ))
 	require.NoError(t, db.Put([]byte("bad"), value))
 	require.NoError(t, db.Check(context.Background()))
+}
+
+// A key that cannot be read panics, as it does in any Go program. A caller who recovers has nothing left under way that Close would wait for.
+func TestUnreadableKeyAsync(t *testing.T) {
+	for _, d := range durabilities {
+		db, err := openUnsynced(filepath.Join(t.TempDir(), "db"), &Options{Durability: d})
+		require.NoError(t, err)
+		key, err := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
+		require.NoError(t, err)
+		defer unix.Munmap(key)
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		require.Panics(t, func() { db.PutAsync(key[:10], nil, func(error) { t.Error("called") }) })
+		require.Panics(t, func() { db.DeleteAsync(key[:10], func(error) { t.Error("called") }) })
+		ended := make(chan error, 1)
+		require.NoError(t, db.PutAsync([]byte("good"), nil, func(err error) { ended <- err }))
+		require.NoError(t, <-ended)
+		go func() { ended <- db.Close() }()
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+		case <-time.After(patience):
+			t.Fatal("Close waits for a commit that is gone")
+		}
+	}
 }

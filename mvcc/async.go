@@ -91,6 +91,12 @@ func (a *async) enter(ctx context.Context, wait bool) error {
 	}
 }
 
+// give takes back the place, and the being active, of a commit that is not going to be called back for.
+func (a *async) give() {
+	<-a.room
+	a.e.active.Add(-1)
+}
+
 // lead settles commits when no committer that waits does.
 func (a *async) lead() {
 	for {
@@ -169,20 +175,22 @@ func (tx *Tx) CommitAsync(wait bool, done func(error)) error {
 		return errors.Join(err, tx.Rollback())
 	}
 	e.active.Add(1)
-	err := tx.commitAsync(done)
-	if err != nil {
-		<-e.async.room
-		e.active.Add(-1)
-	}
+	c, queued := &asyncCommit{done: done, tx: tx}, false
+	defer func() { // also after a panic
+		if !queued && !(c.tx == nil && tx.async == c && tx.pushed != nil) {
+			e.async.give()
+		}
+	}()
+	err := tx.commitAsync(c)
+	queued = err == nil
 	return err
 }
 
-func (tx *Tx) commitAsync(done func(error)) error {
+func (tx *Tx) commitAsync(c *asyncCommit) error {
 	e := tx.e
 	if lost, err := tx.endLease(); lost {
 		return err
 	}
-	c := &asyncCommit{done: done, tx: tx}
 	if tx.Written() == 0 { // serialized at its snapshot; what it saw has to be durable
 		c.seq = tx.Snapshot()
 		if tx.readOnly || e.opts.Durability != Durable {
@@ -248,21 +256,23 @@ func (tx *Tx) push(c *asyncCommit, held int64) error {
 }
 
 // WriteOneAsync is WriteOne as CommitAsync is Commit.
-func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(error)) (err error) {
+func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(error)) error {
 	if e.opts.Store.ReadOnly {
 		return logstore.ErrReadOnly
 	}
 	if !btree.FitsInline(len(key), len(value)) {
 		return e.writeAsync(key, value, remove, wait, done)
 	}
-	e.active.Add(1) // first: see Close
-	entered := false
-	defer func() {
-		if err != nil {
-			e.active.Add(-1)
-			if entered {
-				<-e.async.room
-			}
+	if err := e.async.enter(nil, wait); err != nil {
+		return err
+	}
+	e.active.Add(1) // before the look at closed: see Close
+	durable := e.opts.Durability == Durable
+	var tx *Tx
+	queued := false
+	defer func() { // also after a panic, as where the caller's key or value cannot be read
+		if !queued && (durable || tx == nil || tx.pushed == nil) {
+			e.async.give()
 		}
 	}()
 	if e.closed.Load() {
@@ -271,16 +281,12 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	if err := e.async.enter(nil, wait); err != nil {
-		return err
-	}
-	entered = true
 	singles := &e.singles
-	if e.opts.Durability == Durable {
+	if durable {
 		singles = &e.async.singles // whose channel is that of all
 	}
-	tx, ok := singles.Get().(*Tx)
-	if !ok {
+	var ok bool
+	if tx, ok = singles.Get().(*Tx); !ok {
 		tx = &Tx{e: e, single: true}
 	}
 	w := tx.writes()
@@ -294,14 +300,17 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if err != nil { // it is not used again, nor is its set
 		return err
 	}
-	if e.opts.Durability == Durable {
-		return tx.push(&asyncCommit{done: done, tx: tx}, held)
+	if durable {
+		err := tx.push(&asyncCommit{done: done, tx: tx}, held)
+		queued = err == nil
+		return err
 	}
 	tx.async = &asyncCommit{done: done}
 	switch err := tx.commitAdmitted(held); {
 	case tx.pushed == nil:
 		return err
 	case err == nil:
+		queued = true
 		tx.set, tx.pushed, tx.puts, tx.async = nil, nil, 0, nil
 		singles.Put(tx)
 	}
