@@ -235,14 +235,10 @@ func (tx *Tx) commitAsync(c *asyncCommit) error {
 // push is commitAdmitted for a commit that another goroutine settles. After an error nothing was pushed, and nothing is held.
 func (tx *Tx) push(c *asyncCommit, held int64) error {
 	e := tx.e
-	e.gate.Pass(tx.ctx, tx.gate)
-	if err := tx.cancelled(); err != nil {
-		e.store.Release(held)
+	n, err := tx.toList(held)
+	if err != nil {
 		return err
 	}
-	tx.held = held
-	n := tx.node()
-	n.Value.set, n.Value.tx = tx.set, tx
 	tx.async, tx.pushed, tx.kept.wake = c, n, e.async.baton
 	if err := e.resolve(tx, n); err != nil {
 		tx.async, tx.pushed = nil, nil
@@ -289,13 +285,7 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if tx, ok = singles.Get().(*Tx); !ok {
 		tx = &Tx{e: e, single: true}
 	}
-	w := tx.writes()
-	if remove {
-		w.Delete(key)
-	} else {
-		w.Put(key, value)
-		tx.puts = 1
-	}
+	tx.writeSingle(key, value, remove)
 	held, err := e.admit(tx)
 	if err != nil { // it is not used again, nor is its set
 		return err

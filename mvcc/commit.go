@@ -63,17 +63,26 @@ func (tx *Tx) prepare() (held int64, err error) {
 	return e.admit(tx)
 }
 
-// commitAdmitted is commit once the transaction has room for its pages, and counts as active.
-func (tx *Tx) commitAdmitted(held int64) error {
-	e := tx.e
-	e.gate.Pass(tx.ctx, tx.gate)
+// toList passes the gate with so many pages reserved, and returns a node for the commit list. After an error nothing is reserved.
+func (tx *Tx) toList(held int64) (*commitNode, error) {
+	tx.e.gate.Pass(tx.ctx, tx.gate)
 	if err := tx.cancelled(); err != nil {
-		e.store.Release(held)
-		return err
+		tx.e.store.Release(held)
+		return nil, err
 	}
 	tx.held = held
 	n := tx.node()
 	n.Value.set, n.Value.tx = tx.set, tx
+	return n, nil
+}
+
+// commitAdmitted is commit once the transaction has room for its pages, and counts as active.
+func (tx *Tx) commitAdmitted(held int64) error {
+	e := tx.e
+	n, err := tx.toList(held)
+	if err != nil {
+		return err
+	}
 	if tx.heavy() {
 		return tx.commitHeavy(n)
 	}

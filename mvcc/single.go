@@ -54,13 +54,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if !ok {
 		tx = &Tx{e: e, single: true}
 	}
-	w := tx.writes()
-	if remove {
-		w.Delete(key)
-	} else {
-		w.Put(key, value)
-		tx.puts = 1
-	}
+	tx.writeSingle(key, value, remove)
 	held, err := e.admit(tx)
 	if err == nil {
 		err = tx.commitAdmitted(held)
@@ -71,6 +65,17 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	tx.set, tx.pushed, tx.puts = nil, nil, 0
 	e.singles.Put(tx)
 	return nil
+}
+
+// writeSingle is the only write of a transaction of WriteOne.
+func (tx *Tx) writeSingle(key, value []byte, remove bool) {
+	w := tx.writes()
+	if remove {
+		w.Delete(key)
+	} else {
+		w.Put(key, value)
+		tx.puts = 1
+	}
 }
 
 // writeLong is WriteOne for a record that its leaf has no room for.
