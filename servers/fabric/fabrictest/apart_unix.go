@@ -39,6 +39,7 @@ func startProcess(t *testing.T, addr string) owner {
 	require.NoError(t, p.cmd.Start())
 	t.Cleanup(func() {
 		if !p.over {
+			p.cmd.Process.Signal(syscall.SIGCONT) // a test that failed has left it stopped
 			p.in.Close()
 			defer p.watch()()
 			assert.NoError(t, p.cmd.Wait(), "the owner's process")
@@ -77,9 +78,16 @@ func (p *process) signal(t *testing.T, what string) {
 	t.Helper()
 	s := map[string]syscall.Signal{"kill": syscall.SIGKILL, "stop": syscall.SIGSTOP, "continue": syscall.SIGCONT}[what]
 	require.NoError(t, p.cmd.Process.Signal(s))
-	if what == "kill" {
+	switch what {
+	case "kill":
 		p.over = true
 		p.cmd.Wait()
+	case "stop":
+		// The signal is only sent by then: on a busy machine threads of the owner still run, and one of them may answer.
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+		require.NoError(t, err)
+		require.True(t, status.Stopped(), "%v", status)
 	}
 }
 
