@@ -55,7 +55,7 @@ func (tx *Tx) prepare() (held int64, err error) {
 			return 0, err
 		}
 	}
-	if tx.set.Spilled() != nil || len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
+	if len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
 		if err := e.store.SyncPrivate(); err != nil {
 			return 0, err
 		}

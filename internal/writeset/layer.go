@@ -139,7 +139,8 @@ func getLayerRecord(p []byte, i int) (r layerRecord, err error) {
 	return r, nil
 }
 
-// OpenLayer returns the layer whose pages lie in the extents. It verifies their checksums.
+// OpenLayer returns the layer whose pages lie in the extents. It verifies their checksums, for which Store.Raw syncs what no sync has covered:
+// a layer that a transaction has open is durable, and so are the runs and large values that were written before it.
 func OpenLayer(s *logstore.Store, extents []logstore.Extent) (*Layer, error) {
 	l := &Layer{store: s, extents: extents}
 	for _, x := range extents {
