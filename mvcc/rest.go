@@ -14,9 +14,9 @@ import (
 //
 //   - What the housekeeping appends is no sign of life: else the cleaner, which goes on for seconds behind heavy writing, would put rest off
 //     for as long, and rest would never end.
-//   - A turn is begun only if a restGain-th of the file may come back, and restVain turns that leave the file no smaller than it was at any
+//   - A turn is begun only if a restGain-th of ownBytes may come back, and restVain turns behind which that is no less than it was at any
 //     time since the last commit end it, so a file that is at rest is not written again and again, even if something lets it grow behind each
-//     turn.
+//     turn. What readers hold is not counted: it grows by what a turn moves.
 //   - Nothing is written ahead of commits behind a turn: the next commit that comes near the end of a segment has it done.
 //   - Leaves are filled up once behind a commit. A tree that is full is not poorly filled before much has been put or deleted, which has
 //     written more than the filling up does.
@@ -24,7 +24,7 @@ import (
 //   - Whoever comes meanwhile waits for no more than the leaves at hand and what was written so far. Full leaves are only read, all of a large
 //     tree perhaps, with keeper.mu in hand.
 const (
-	restGain  = 8        // an eighth of the file,
+	restGain  = 16       // a sixteenth of ownBytes,
 	restLeast = 2        // and so many segments: what a turn has to give back, at least
 	restDead  = 8        // an eighth of what lives may be dead beside it
 	restMoved = 32 << 20 // bytes that a turn moves
@@ -38,8 +38,8 @@ const (
 type rest struct {
 	committed uint64    // Seq of the last batch of commits, by the last look
 	since     time.Time // that it is the last one
-	least     int64     // bytes of the file, at the end of a turn
-	vain      int       // turns in a row that have not made the file smaller than that
+	least     int64     // ownBytes, at the end of a turn
+	vain      int       // turns in a row that have not made them fewer than that
 	filling   []byte    // key at which filling up goes on
 	filled    bool      // it has come to the end of the tree
 }
@@ -60,7 +60,7 @@ func (e *Engine) restDue() bool {
 		return true
 	}
 	gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0) + e.store.Outdated() + e.restGarbage(s)
-	return gain >= max(s.FileBytes/restGain, restLeast*e.segmentBytes())
+	return gain >= max(e.ownBytes()/restGain, restLeast*e.segmentBytes())
 }
 
 // restGarbage returns the bytes of dead pages beside live ones that rest cleans away.
@@ -120,7 +120,7 @@ func (e *Engine) stirs() bool {
 func (e *Engine) rest() error {
 	r := &e.keeper.rest
 	if r.least == 0 {
-		r.least = e.store.SpaceStats().FileBytes
+		r.least = e.ownBytes()
 	}
 	var loose bool
 	if err := e.withBaton(func() error {
@@ -140,8 +140,8 @@ func (e *Engine) rest() error {
 		return nil
 	}
 	defer func() {
-		if r.vain++; e.store.SpaceStats().FileBytes < r.least {
-			r.least, r.vain = e.store.SpaceStats().FileBytes, 0
+		if r.vain++; e.ownBytes() < r.least {
+			r.least, r.vain = e.ownBytes(), 0
 		}
 		e.store.ForgoZeros()
 	}()
@@ -157,7 +157,7 @@ func (e *Engine) rest() error {
 		n++
 	}
 	e.keeper.cleaner.at = time.Now()
-	if _, err := e.cleanVictims(victims[:n], moved, true, e.reserveWithin); err != nil {
+	if _, err := e.cleanVictims(victims[:n], moved, true, e.reserveAtRest); err != nil {
 		return err
 	}
 	if err := e.beginAnew(); err != nil {

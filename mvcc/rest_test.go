@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -84,19 +85,14 @@ func TestFillingUpStops(t *testing.T) {
 	}
 }
 
-// Rest comes to an end where something lets the file grow behind each turn.
-func TestRestEnds(t *testing.T) {
-	inTurn(t)
-	e := newEngine(t, Options{Manual: true})
-	for i := range 20_000 {
-		put(t, e, string(binary.BigEndian.AppendUint64(nil, uint64(i))), string(make([]byte, 1000)))
-	}
-	require.NoError(t, e.Checkpoint())
+// resting has a Manual engine's rest looked at. The function that it returns reports whether a turn is due, as if nobody had committed since
+// the last look and idlePause had passed.
+func resting(t *testing.T, e *Engine) (due func() bool) {
 	k := &e.keeper
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	t.Cleanup(k.mu.Unlock)
 	e.opts.Manual = false
-	due := func() (due bool) {
+	due = func() (due bool) {
 		require.NoError(t, e.withBaton(func() error {
 			k.rest.since = k.rest.since.Add(-idlePause)
 			due = e.restDue()
@@ -105,6 +101,18 @@ func TestRestEnds(t *testing.T) {
 		return due
 	}
 	due()
+	return due
+}
+
+// Rest comes to an end where something lets the file grow behind each turn.
+func TestRestEnds(t *testing.T) {
+	inTurn(t)
+	e := newEngine(t, Options{Manual: true})
+	for i := range 20_000 {
+		put(t, e, string(binary.BigEndian.AppendUint64(nil, uint64(i))), string(make([]byte, 1000)))
+	}
+	require.NoError(t, e.Checkpoint())
+	due := resting(t, e)
 	turns := 0
 	for ; turns < 20; turns++ {
 		require.NoError(t, e.store.GrowAhead(8<<20/logstore.PageSize))
@@ -115,4 +123,40 @@ func TestRestEnds(t *testing.T) {
 	}
 	require.Positive(t, turns)
 	require.Less(t, turns, 20)
+}
+
+// Readers that hold more than the bound of the file leaves, and let it grow by what rest moves away from their pages, do not keep the rest
+// of the file from being cleaned.
+func TestRestBesideReaders(t *testing.T) {
+	inTurn(t)
+	const records = 100_000
+	e := newEngine(t, Options{Manual: true})
+	rng := rand.New(rand.NewPCG(1, 2))
+	overwrite := func(n int) {
+		for range n / 100 {
+			tx := begin(t, e, TxOptions{})
+			for range 100 {
+				require.NoError(t, tx.Put(binary.BigEndian.AppendUint64(nil, rng.Uint64N(records)), make([]byte, 100)))
+			}
+			require.NoError(t, tx.Commit())
+		}
+		require.NoError(t, e.Checkpoint())
+	}
+	overwrite(3 * records)
+	for range 5 {
+		reader := begin(t, e, TxOptions{ReadOnly: true})
+		defer reader.Rollback()
+		overwrite(records)
+	}
+	due := resting(t, e)
+	turns := 0
+	for ; due() && turns < 50; turns++ {
+		require.NoError(t, e.rest())
+	}
+	s, own := e.store.SpaceStats(), e.ownBytes()
+	t.Logf("%d turns, file %d KiB, bound %d, %d held, %d live", turns, s.FileBytes>>10, e.store.Bound()>>10, e.store.HeldBytes()>>10, s.LiveBytes>>10)
+	require.Less(t, turns, 50)
+	require.Greater(t, e.store.HeldBytes(), e.store.Bound())
+	heldBack := e.store.HeldBytes() / 32 // a 32nd of what is allocated is kept free for the writer
+	require.Less(t, own, s.LiveBytes*3/2+2<<20+heldBack)
 }

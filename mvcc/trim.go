@@ -67,9 +67,12 @@ func (e *Engine) checkpointTwice() error {
 
 func (e *Engine) worthIt(bytes int64) bool { return e.worth(bytes, worthShare) }
 
-// worth reports whether bytes are such a share of the file without what readers hold, and not too few.
+// ownBytes returns the bytes of the file without those that only readers hold.
+func (e *Engine) ownBytes() int64 { return e.store.SpaceStats().FileBytes - e.store.HeldBytes() }
+
+// worth reports whether bytes are such a share of ownBytes, and not too few.
 func (e *Engine) worth(bytes, share int64) bool {
-	return bytes >= max((e.store.SpaceStats().FileBytes-e.store.HeldBytes())/share, worthLeast*int64(e.store.SegmentPages())*logstore.PageSize)
+	return bytes >= max(e.ownBytes()/share, worthLeast*int64(e.store.SegmentPages())*logstore.PageSize)
 }
 
 // trim gives back what the log does not need. It follows a checkpoint; the caller holds keeper.mu. What cannot be given back stays.
