@@ -19,6 +19,8 @@ import (
 // waits until all calls have returned, so done must not call it.
 //
 // 16,384 commits may be under way. With more, CommitAsync waits for the oldest.
+//
+// done may be nil: DB.Sync tells then whether all commits that have returned survive a power cut.
 func (tx *Tx) CommitAsync(done func(error)) error { return tx.commitAsync(true, done) }
 
 // TryCommitAsync is CommitAsync, but returns ErrBacklog where that would wait for another commit to end. The transaction is open then.
@@ -45,8 +47,11 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 	return public(err)
 }
 
-// publicly has done get the errors that others get.
+// publicly has done get the errors that others get. There may be no done.
 func publicly(done func(error)) func(error) {
+	if done == nil {
+		return func(error) {}
+	}
 	return func(err error) { done(public(err)) }
 }
 

@@ -304,3 +304,42 @@ func TestCommitAsyncLarge(t *testing.T) {
 		require.NoError(t, db.Close())
 	}
 }
+
+// TestSyncCoversAsync: what has returned before Sync survives a power cut once Sync returns, also if nobody waits for it, nor is told.
+func TestSyncCoversAsync(t *testing.T) {
+	for _, d := range durabilities {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			mem := vfs.NewMem(2 << 30)
+			defer mem.Release()
+			db, err := open(mem, "db", &Options{Durability: d, FlushInterval: time.Hour})
+			require.NoError(t, err)
+			defer db.Close()
+			key := func(round, i int) []byte { return fmt.Appendf(nil, "%02d %d", round, i) }
+			for round := range 40 {
+				n := 1 + round%5
+				for i := range n {
+					if i%2 == 0 {
+						require.NoError(t, db.PutAsync(key(round, i), []byte("value"), nil))
+						continue
+					}
+					batch := db.Batch()
+					require.NoError(t, batch.Put(key(round, i), make([]byte, 3000)))
+					require.NoError(t, batch.CommitAsync(nil))
+				}
+				require.NoError(t, db.Sync())
+				image := mem.Crash(vfs.KeepNone, 1)
+				after, err := open(image, "db", nil)
+				require.NoError(t, err)
+				for i := range n {
+					for _, db := range []*DB{db, after} {
+						ok, err := db.Has(key(round, i))
+						require.NoError(t, err)
+						require.True(t, ok, "round %d, put %d", round, i)
+					}
+				}
+				require.NoError(t, after.Close())
+				image.Release()
+			}
+		})
+	}
+}

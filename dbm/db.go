@@ -147,7 +147,7 @@ func (db *DB) Len() (int64, error) {
 	return db.engine.Len()
 }
 
-// Sync makes all commits that have returned durable.
+// Sync makes all commits that have returned durable, also those of CommitAsync and PutAsync.
 func (db *DB) Sync() error { return db.maintain((*mvcc.Engine).Sync) }
 
 // Checkpoint writes all that is in memory and moves the place where the next open starts to read the log.

@@ -109,6 +109,18 @@ func (a *async) lead() {
 	}
 }
 
+// settleReturned settles the commits that have returned before they were settled, which only those do that nobody waits for. With the baton
+// in hand the caller finds each of them either settled, as the holder before settles what it drains, or in the commit list.
+func (e *Engine) settleReturned() {
+	if len(e.async.room) == 0 {
+		return
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	e.takeBaton()
+	defer e.putBaton(true)
+	e.settleAll(e.list.Drain(e.nodes[:0]), nil)
+}
+
 // add queues a commit that is settled, or a transaction that wrote nothing.
 func (a *async) add(c *asyncCommit) {
 	a.mu.Lock()
@@ -143,7 +155,7 @@ func (a *async) finish(c *asyncCommit) {
 	e := a.e
 	defer e.active.Add(-1)
 	if c.err == nil && e.durable.Load() < c.seq {
-		c.err = e.Sync()
+		c.err = e.syncSettled()
 	}
 	if c.tx != nil {
 		c.tx.endAsync()

@@ -470,11 +470,17 @@ func (e *Engine) awaitDurable(seq uint64) error {
 	return nil
 }
 
-// Sync makes all commits that have returned durable.
+// Sync makes all commits that have returned durable, also those that nobody waits for.
 func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
 		return nil
 	}
+	e.settleReturned()
+	return e.syncSettled()
+}
+
+// syncSettled makes all commits that are settled durable.
+func (e *Engine) syncSettled() error {
 	if err := e.logBuffered(); err != nil {
 		return err
 	}
