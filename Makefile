@@ -97,16 +97,14 @@ test vet imports unit race test-servers ahead: export GOGC ?= 400
 
 # One after the other, also under make -j: they share two processors, and some of the tests have a time limit.
 test:
-	$(MAKE) format
-	$(MAKE) vet
-	$(MAKE) imports
-	@$(MAKE) ahead >/dev/null 2>&1 & ahead=$$!; trap 'kill $$ahead' INT TERM; $(MAKE) unit; failed=$$?; wait $$ahead; exit $$failed
+	@$(MAKE) ahead >/dev/null 2>&1 & ahead=$$!; trap 'kill $$ahead' INT TERM; \
+		$(MAKE) format && $(MAKE) vet && $(MAKE) imports && $(MAKE) unit || { kill $$ahead; exit 1; }; wait $$ahead || true
 	$(MAKE) race
 	$(MAKE) -C ndbm check
 	$(MAKE) test-servers
 
-# Unit tests leave a processor idle for a fifth of their time: on an empty cache of builds what comes after them is compiled then, with the
-# lowest priority. The tests use what they find, and tell what does not compile.
+# vet leaves a processor idle while it waits for package runtime and the like, and so do the unit tests, for a fifth of their time: on an empty
+# cache of builds what comes after them is compiled then, with the lowest priority. The tests use what they find, and tell what does not compile.
 .PHONY: ahead
 ahead:
 	-CGO_ENABLED=1 nice -n 19 $(GO) list $(PURE) -race -test -deps -export $(RACED)
@@ -157,19 +155,20 @@ race:
 	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $(RACED)
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
-# slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all.
+# slow with it, are left out there, those that mostly wait for other processes, and go-redis, which takes long to compile: make soak-servers has
+# them all. Four packages at once, since their tests wait for each other's timeouts and sleeping threads more than they compute.
 RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
 .PHONY: test-servers
 test-servers:
-	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -timeout 300s ./...
-	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip TwoProcesses -timeout 300s $(RACED_SERVERS)
+	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -p 4 -timeout 300s ./...
+	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip TwoProcesses -p 4 -timeout 300s $(RACED_SERVERS)
 
 # The fabrics with 10^6 random operations each, in one process and across two; then every test under the race detector, in full length and
 # across two processes.
 .PHONY: soak-servers
 soak-servers:
 	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -timeout 20m ./...
+	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -tags clients -timeout 20m ./...
 
 # The models of the log and of the page writer with many seeds, the crash and fault tests of the whole for SOAKTIME each, then every test
 # in its full length under the race detector.

@@ -162,6 +162,7 @@ func TestCompareAndSwap(t *testing.T) {
 
 // TestAppendValues appends to values of all sizes around the limits of the layers below, of the tree and of the transaction itself.
 func TestAppendValues(t *testing.T) {
+	inTurn(t)
 	db := newDB(t, nil)
 	key := []byte("k")
 	sizes := append([]int{appendInMemory - 1, appendInMemory, appendInMemory + 1}, valueSizes...)
@@ -203,6 +204,7 @@ func TestAppendValues(t *testing.T) {
 }
 
 func TestGetAndPut(t *testing.T) {
+	inTurn(t)
 	db := newDB(t, nil)
 	key := []byte("k")
 	var before []byte

@@ -78,9 +78,7 @@ func testSendWithoutRecv(t *testing.T, s *suite) {
 	first := c.post(c.send(8), c.send(8), c.write(key, 0, 8))
 	require.ErrorIs(t, c.ended(), fabric.ErrTimeout)
 	if s.p.RealTime {
-		took := time.Since(began)
-		assert.Greater(t, took, fabric.Timeout*9/10)
-		assert.Less(t, took, 3*fabric.Timeout)
+		assert.Greater(t, time.Since(began), fabric.Timeout*9/10) // ended has a limit: patience
 	}
 	for i, want := range []error{fabric.ErrTimeout, fabric.ErrFlushed, fabric.ErrFlushed} {
 		wc := c.completion(patience)
