@@ -98,7 +98,7 @@ test vet imports unit race test-servers ahead: export GOGC ?= 400
 # One after the other, also under make -j: they share two processors, and some of the tests have a time limit.
 test:
 	@$(MAKE) ahead >/dev/null 2>&1 & ahead=$$!; trap 'kill $$ahead' INT TERM; \
-		$(MAKE) format && $(MAKE) vet && $(MAKE) imports && $(MAKE) unit || { kill $$ahead; exit 1; }; wait $$ahead || true
+		$(MAKE) format && $(MAKE) vet && $(MAKE) imports && $(MAKE) unit || { kill $$ahead 2>/dev/null; exit 1; }; wait $$ahead || true
 	$(MAKE) race
 	$(MAKE) -C ndbm check
 	$(MAKE) test-servers
