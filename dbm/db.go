@@ -46,8 +46,9 @@ func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	return &DB{engine: engine}, nil
 }
 
-// Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing and returns nil.
-// A transaction from Begin that is still in use and never ended makes it wait for ever.
+// Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing and returns nil, also
+// while the first one waits. A transaction from Begin that is still in use and never ended makes it wait for ever, and so does Close within
+// the function of View or Update.
 func (db *DB) Close() error {
 	if db.beside != nil {
 		return public(db.beside.Close())

@@ -199,6 +199,7 @@ func (del *delCommand) deleteInput(p *program, cmd *cobra.Command, path string) 
 		if err != nil {
 			return err
 		}
+		os.Remove(waiting.Name()) // nothing stays behind if the process is killed; where open files have to stay, it goes at the end
 		defer os.Remove(waiting.Name())
 		defer waiting.Close()
 		w := bufio.NewWriterSize(waiting, outputBufferBytes)
