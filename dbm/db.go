@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"context"
+	"errors"
 	"runtime/debug"
 
 	"flashdbm/internal/beside"
@@ -22,6 +23,17 @@ type DB struct {
 // file's name, and with it all commits. Errors: ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a
 // read-only open, and those of the system.
 func Open(path string, opts *Options) (*DB, error) { return open(vfs.OS(), path, opts) }
+
+// OpenMemory opens an empty database that no other process sees and that is gone with Close, or with the process: for tests and caches. It
+// behaves as one in a file does, with the same options; MaxFileSize bounds it. ReadOnly and Beside are refused, for there would be nothing to
+// read. On Linux it is in memory, or in swap, and nowhere else, and a commit that is durable is so for nobody; elsewhere it is a temporary
+// file without a name.
+func OpenMemory(opts *Options) (*DB, error) {
+	if opts != nil && (opts.ReadOnly || opts.Beside) {
+		return nil, errors.New("flashdbm: OpenMemory with Options.ReadOnly or Beside: there is nothing to read in a new database")
+	}
+	return open(vfs.Unnamed(), "memory", opts)
+}
 
 func init() {
 	opener.On = func(fs vfs.FS, path string, opts any) (any, error) { return open(fs, path, opts.(*Options)) }

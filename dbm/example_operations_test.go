@@ -257,3 +257,19 @@ func ExampleDB_PutAsync() {
 	fmt.Println("100 events are safe")
 	// Output: 100 events are safe
 }
+
+// A database for a test: no file, and nothing to remove.
+func ExampleOpenMemory() {
+	db, err := dbm.OpenMemory(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Put([]byte("key"), []byte("value")); err != nil {
+		log.Fatal(err)
+	}
+	value, err := db.Get([]byte("key"))
+	fmt.Printf("%s %v\n", value, err)
+	// Output:
+	// value <nil>
+}

@@ -111,6 +111,10 @@ func (f *osFile) Free() (n int64, err error) {
 		if err := ignoringEINTR(func() error { return unix.Fstatfs(int(fd), &st) }); err != nil {
 			return err
 		}
+		if st.Blocks == 0 { // memory without a limit
+			n = math.MaxInt64
+			return nil
+		}
 		size := max(uint64(st.Frsize), 1)
 		n = int64(min(st.Bavail, math.MaxInt64/size) * size)
 		return nil
