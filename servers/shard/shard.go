@@ -126,7 +126,8 @@ func New(o Options) (*Shard, error) {
 	s.newest = map[uint64]uint64{}
 	s.cache.init()
 	s.now, s.wall = o.Clock()
-	s.base = s.wall << 20 // memory mode: above the versions of earlier lives, if the date is right
+	// Memory mode: above the versions of earlier lives, if the date is right, and others than theirs, if it has gone back to the same millisecond.
+	s.base = s.wall<<20 + s.term*0x9E3779B97F4A7C15>>44
 	s.complete = true
 	if o.Store != nil {
 		st := o.Store.State()
