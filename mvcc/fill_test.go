@@ -39,7 +39,8 @@ func TestFill(t *testing.T) {
 		for _, run := range []struct {
 			durability Durability
 			slow       bool
-		}{{Durable, true}, {Durable, false}, {WriteThrough, true}} {
+			async      bool // nobody waits for the newest
+		}{{Durable, true, false}, {Durable, false, false}, {WriteThrough, true, false}, {Durable, true, true}, {Durable, false, true}} {
 			t.Run(fmt.Sprint(c.name, run), func(t *testing.T) {
 				e := newEngine(t, Options{Manual: true, Durability: run.durability})
 				e.takeBaton()
@@ -67,7 +68,10 @@ func TestFill(t *testing.T) {
 				if !run.slow {
 					kept = c.fast
 				}
-				if run.durability != Durable {
+				if run.async {
+					pushed[c.commits-1].Value.tx.async = &asyncCommit{}
+				}
+				if run.durability != Durable || run.async {
 					kept = c.commits
 				}
 				nodes := fill(pushed[c.own])
