@@ -120,6 +120,7 @@ func (s *Store) load() (*Recovery, error) {
 	s.features.wanted.Store(sb.incompatible)
 	s.features.stated.Store(sb.incompatible)
 	s.space = newSpace(sb.segmentPages, s.opts.MaxFileSize)
+	s.space.segments = s.opts.Table.take()
 	s.space.pages = uint64(size) / PageSize
 	if s.space.pages > s.space.segmentPages { // a torn growth may leave part of a segment: it is grown again
 		s.space.pages -= s.space.pages % s.space.segmentPages

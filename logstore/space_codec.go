@@ -179,7 +179,7 @@ func (sp *space) lastLive(n uint32) uint64 {
 }
 
 // maxUnmapped is how many segments behind the last one in the map count, 128 GiB of the default size: no file grows by as much from one
-// checkpoint to the next. Each takes 96 bytes of memory, whether the file has space there or a hole, so more of them would let a file
+// checkpoint to the next. Each takes 232 bytes of memory, whether the file has space there or a hole, so more of them would let a file
 // of a few pages that says it is long take what memory there is. Fewer would some day refuse a log that went on there.
 const maxUnmapped = 1 << 17
 

@@ -21,6 +21,7 @@ type Options struct {
 	Growing      bool                     // a new file may have growing pages from its beginning: see KeepOpen
 	Beside       bool                     // ReadOnly, and another process may be writing: see beside
 	CacheBytes   int64                    // Beside: of checked copies of pages; 0 = 64 MiB
+	Table        *SegmentTable            // Beside: where the segment table comes from, and where Close leaves it; nil: nowhere
 	LockTimeout  time.Duration            // how long to wait for the file's lock
 	CheckNode    func(image []byte) error // structure of a tree page, checked at its first touch; nil accepts all, and pages that were never marked live
 }
@@ -185,6 +186,12 @@ func (s *Store) Close() error {
 	s.last.unmap()
 	if e := s.file.Close(); err == nil {
 		err = e
+	}
+	if t := s.opts.Table; t != nil && s.space != nil {
+		s.space.mu.Lock()
+		t.leave(s.space.segments)
+		s.space.segments = nil
+		s.space.mu.Unlock()
 	}
 	return err
 }

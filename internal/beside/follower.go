@@ -39,7 +39,7 @@ const (
 // Open opens the database file for reading beside a writer.
 func Open(fs vfs.FS, path string, opts mvcc.Options) (*Follower, error) {
 	opts.Store.ReadOnly, opts.Store.Beside = true, true
-	opts.Store.CacheBytes = opts.MemoryLimit
+	opts.Store.CacheBytes, opts.Store.Table = opts.MemoryLimit, &logstore.SegmentTable{}
 	f := &Follower{fs: fs, path: path, opts: opts}
 	f.mu.Lock()
 	defer f.mu.Unlock()

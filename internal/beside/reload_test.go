@@ -1,0 +1,73 @@
+package beside
+
+import (
+	"os"
+	"runtime/metrics"
+	"testing"
+
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+
+	"github.com/stretchr/testify/require"
+)
+
+// allocated returns the bytes that this process has ever allocated on the heap.
+func allocated() int64 {
+	sample := [1]metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample[:])
+	return int64(sample[0].Value.Uint64())
+}
+
+// lengthen makes a file in memory end at length, with a hole.
+func lengthen(t *testing.T, mem *vfs.Mem, length int64) {
+	f, err := mem.Open("db", os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = f.WriteAt([]byte{0}, length-1)
+	require.NoError(t, err)
+}
+
+// TestReloadsOfALongFile: what a reader takes in memory for the length of the file it takes for as many engines as there are at a time, not
+// each time that it opens the file anew.
+func TestReloadsOfALongFile(t *testing.T) {
+	const length, reloads = 1 << 28, 8
+	mem := vfs.NewMem(1 << 29)
+	defer mem.Release()
+	var f *Follower
+	reload := func(length int64) int64 {
+		e, err := mvcc.Open(mem, "db", options) // its recovery has the reader open the file anew
+		require.NoError(t, err)
+		put(t, e, "key", "")
+		require.NoError(t, e.Close())
+		lengthen(t, mem, length)
+		if f == nil {
+			f, err = Open(mem, "db", options)
+			require.NoError(t, err)
+		}
+		before, old := allocated(), f.engine
+		_, ok, err := f.GetCopy([]byte("key"))
+		require.NoError(t, err)
+		require.True(t, ok)
+		n := allocated() - before
+		f.retired.Wait()
+		if old == f.engine {
+			return 0
+		}
+		return n
+	}
+	reload(1 << 20)
+	reload(1 << 20)
+	short := reload(1 << 20)
+	first := reload(length) - short
+	reload(length) // beside the engine before, which may be about to be closed
+	require.Greater(t, first, short/2)
+	var others int64
+	for range reloads {
+		n := reload(length)
+		require.NotZero(t, n)
+		others += n - short
+	}
+	t.Logf("a reload takes %d bytes of a short file, for the length %d, later %d", short, first, others/reloads)
+	require.Less(t, others/reloads, first/4)
+	require.NoError(t, f.Close())
+}
