@@ -143,6 +143,11 @@ func (a *applier) run(root PageID, n Node, ops []Op) error {
 		if err != nil {
 			return err
 		}
+		if depth > 0 && a.losesFirst() {
+			if err := a.cutRises(depth, n); err != nil {
+				return err
+			}
+		}
 		for done = end; ; depth-- {
 			if depth == 0 {
 				return a.root(root, n, v, became)

@@ -217,6 +217,9 @@ func (a *applier) checkPieces(f *frame) error {
 func (a *applier) reshape(f *frame) (Node, state, error) {
 	n, changes, shrunk := f.node, a.changes[f.changes:], a.shrunk[f.shrunk:]
 	a.changes, a.shrunk = a.changes[:f.changes], a.shrunk[:f.shrunk]
+	if err := a.widened(n, changes); err != nil {
+		return Node{}, unchanged, err
+	}
 	merge, err := a.canMerge(n, len(changes) > 0, shrunk)
 	switch {
 	case err != nil:

@@ -87,6 +87,11 @@ func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 	return count, cells, added, nil
 }
 
+// losesFirst reports whether the edits delete the first record of the leaf.
+func (a *applier) losesFirst() bool {
+	return len(a.edits) > 0 && a.edits[0].at == 0 && a.edits[0].skip > 0 && a.edits[0].op == nil
+}
+
 // amid returns an error unless a record with a long key lies between those beside it. Of records that are out of order, or have the same key,
 // a search finds some; without the one found the others would be in order, and one of them would be there again.
 func (a *applier) amid(n Node, i int) error {

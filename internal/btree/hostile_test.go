@@ -178,7 +178,7 @@ func TestMergeEqualKeys(t *testing.T) {
 }
 
 // TestHiddenRecords: a record on the wrong side of a separator is not found by its key. Neither a merge nor Repack of the leaves beside the
-// separator shows it again.
+// separator shows it again, nor does a merge with a leaf that has become empty.
 func TestHiddenRecords(t *testing.T) {
 	for name, keys := range map[string][2][]string{
 		"too high": {{"a", "n"}, {"p", "z"}},
@@ -193,6 +193,24 @@ func TestHiddenRecords(t *testing.T) {
 			_, err := Repack(tr, rootID, nil, 2)
 			require.ErrorIs(t, err, ErrMalformed)
 			_, err = tr.apply([]Op{{Key: []byte("z"), Delete: true}})
+			require.ErrorIs(t, err, ErrMalformed)
+		})
+	}
+	for name, keys := range map[string][2][]string{
+		"too high, z is deleted": {{"a", "n"}, {"z"}},
+		"too low, a is deleted":  {{"a"}, {"c", "z"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree()
+			defer tr.memory.Close()
+			tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, "", "m"))}}
+			tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, keys[0]...))}}
+			tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, keys[1]...))}}
+			gone := keys[0][0]
+			if len(keys[1]) == 1 {
+				gone = keys[1][0]
+			}
+			_, err := tr.apply([]Op{{Key: []byte(gone), Delete: true}})
 			require.ErrorIs(t, err, ErrMalformed)
 		})
 	}

@@ -108,16 +108,15 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 // divided returns an error unless all keys of leaf l are below those of leaf r, and the separator is between. A record on the wrong side of a
 // separator is not found by its key, nor deleted: it must not come back because the separator goes.
 func (a *applier) divided(l, r Node, s separator, left, right PageID) error {
-	if l.Count() == 0 || r.Count() == 0 {
-		return nil
-	}
-	last, first := l.Cell(l.Count()-1), r.Cell(0)
-	up, err := ascend(a.e, last, first)
-	if err != nil {
-		return err
-	}
 	// What a leaf has of a long key is longer than any separator.
-	if !up || !belowHigh(last.Key(), bound{s, true}) || bytes.Compare(first.Key(), s.bytes) < 0 {
+	ok := (l.Count() == 0 || belowHigh(l.key(l.Count()-1), bound{s, true})) && (r.Count() == 0 || bytes.Compare(r.key(0), s.bytes) >= 0)
+	if ok && l.Count() > 0 && r.Count() > 0 {
+		var err error
+		if ok, err = ascend(a.e, l.Cell(l.Count()-1), r.Cell(0)); err != nil {
+			return err
+		}
+	}
+	if !ok {
 		return fmt.Errorf("%w: keys of pages %#x and %#x are out of order, or out of their bounds", ErrMalformed, left, right)
 	}
 	return nil

@@ -1,0 +1,169 @@
+package btree
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+)
+
+// A record on the wrong side of a separator is hidden: a search for its key takes the other side, so neither Get nor Delete finds it. Only a
+// malformed tree has one. It must stay hidden, or a key that was deleted would be there again. So wherever a batch takes a separator away,
+// the subtree that takes over the range is looked at first: there must be nothing in it that the separator hid. That costs a descent along
+// one edge of the subtree, to pages that merging has mostly looked at before.
+//
+//	event                                    the range widens of          looked at by
+//	leaves are merged, or filled up          both                         divided
+//	a child goes, one before it stays        the one before it, upwards   widened
+//	the first children of a node go          the first that stays, down   widened
+//	the first record behind a cut separator  the leaf before it, upwards  cutRises
+//
+// Where inner nodes are merged their separator stays, and splitInner refuses separators that are out of order. A root that is replaced by its
+// only child has no separator. Splits make ranges narrower.
+
+// widened returns an error if one of the children of n that stay has something that a separator hid which the changes take away.
+func (a *applier) widened(n Node, changes []change) error {
+	var before PageID
+	stays, run := false, false // a child before the one at hand stays; those behind that one go
+	for i := range n.Count() {
+		gone := false
+		for ; len(changes) > 0 && changes[0].at == i; changes = changes[1:] {
+			if changes[0].gone {
+				gone = true
+			} else {
+				before, stays = changes[0].insert.id, true
+			}
+		}
+		var err error
+		switch {
+		case gone && stays && !run:
+			err = a.endsBelow(before, n.Level()-1, bound{a.separatorAt(n, i), true})
+		case !gone && !stays && i > 0:
+			err = a.startsAt(n.Child(i), n.Level()-1, a.separatorAt(n, i))
+		}
+		if err != nil {
+			return err
+		}
+		run = gone
+		if !gone {
+			before, stays = n.Child(i), true
+		}
+	}
+	return nil
+}
+
+// endsBelow returns an error unless all of the subtree of a node that a search for a key at or above high may come to is below high: the last
+// separators of its inner nodes and the last key of its last leaf.
+func (a *applier) endsBelow(id PageID, level int, high bound) error {
+	n, err := a.entryNode(level, id)
+	for ; err == nil && !n.IsLeaf(); id, n, err = childNode(a.e, n, n.Count()-1) {
+		if i := n.Count() - 1; i > 0 && !a.separatorAt(n, i).precedes(high.separator) {
+			return hiddenError(id)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	// What a leaf has of a long key is longer than any separator.
+	if n.Count() > 0 && !belowHigh(n.Cell(n.Count()-1).Key(), high) {
+		return hiddenError(id)
+	}
+	return nil
+}
+
+// startsAt is endsBelow for the other edge: what a search for a key below low may come to.
+func (a *applier) startsAt(id PageID, level int, low separator) error {
+	n, err := a.entryNode(level, id)
+	for ; err == nil && !n.IsLeaf(); id, n, err = childNode(a.e, n, 0) {
+		if n.Count() < 2 {
+			continue
+		}
+		s := a.separatorAt(n, 1)
+		if !low.precedes(s) {
+			return hiddenError(id)
+		}
+		if low.cut && s.cut && bytes.Equal(low.bytes, s.bytes) { // a search comes to child 1 by the first key behind it
+			if up, err := a.firstKeysAscend(n); err != nil || !up {
+				return cmp.Or(err, hiddenError(id))
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if n.Count() > 0 && bytes.Compare(n.Cell(0).Key(), low.bytes) < 0 {
+		return hiddenError(id)
+	}
+	return nil
+}
+
+// firstKeysAscend reports whether the first key below child 0 of n is below that of child 1.
+func (a *applier) firstKeysAscend(n Node) (bool, error) {
+	c, err := leftmost(a.e, n, 0)
+	if err != nil {
+		return false, err
+	}
+	d, err := leftmost(a.e, n, 1)
+	if err != nil {
+		return false, err
+	}
+	return ascend(a.e, c, d)
+}
+
+// cutRises is called before the first record of n, the leaf at hand below the first depth frames, goes. If the lower bound of the leaf is a cut
+// separator, which stands for the first key behind it, the range of the leaf before it widens: that leaf must end below the record.
+func (a *applier) cutRises(depth int, n Node) error {
+	changes := a.changes // of the frames that are left
+	for ; depth > 0; depth-- {
+		f := &a.path[depth-1]
+		before, ok := f.before(changes[f.changes:])
+		if changes = changes[:f.changes]; !ok {
+			continue // the leaf becomes the first below this node: a bound further up is its own
+		}
+		if !innerCut(f.node.innerSlot(f.index)) {
+			return nil
+		}
+		return a.endsBelowLeaf(before, f.node.Level()-1, n)
+	}
+	return nil
+}
+
+// endsBelowLeaf is endsBelow for the first record of leaf r instead of a separator.
+func (a *applier) endsBelowLeaf(id PageID, level int, r Node) error {
+	n, err := a.entryNode(level, id)
+	for ; err == nil && !n.IsLeaf(); id, n, err = childNode(a.e, n, n.Count()-1) {
+		if i := n.Count() - 1; i > 0 && bytes.Compare(a.separatorAt(n, i).bytes, r.key(0)) > 0 {
+			return hiddenError(id)
+		}
+	}
+	if err != nil || n.Count() == 0 {
+		return err
+	}
+	up, err := ascend(a.e, n.Cell(n.Count()-1), r.Cell(0))
+	if err == nil && !up {
+		err = hiddenError(id)
+	}
+	return err
+}
+
+// before returns the child that is before the one at hand of a frame after the changes so far, if there is one.
+func (f *frame) before(changes []change) (PageID, bool) {
+	for i := f.index; ; i-- {
+		gone := false
+		for ; len(changes) > 0 && changes[len(changes)-1].at == i; changes = changes[:len(changes)-1] {
+			if c := &changes[len(changes)-1]; !c.gone {
+				return c.insert.id, true
+			}
+			gone = true
+		}
+		switch {
+		case i < f.index && !gone:
+			return f.node.Child(i), true
+		case i == 0:
+			return 0, false
+		}
+	}
+}
+
+func hiddenError(id PageID) error {
+	return fmt.Errorf("%w: keys of page %#x are out of its bounds", ErrMalformed, id)
+}

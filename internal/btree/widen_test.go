@@ -1,0 +1,117 @@
+package btree
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// subtree is a tree written down: a leaf with keys, or an inner node with the separators between its children.
+type subtree struct {
+	keys       []string
+	separators []string
+	children   []subtree
+}
+
+func leafWith(keys ...string) subtree { return subtree{keys: keys} }
+
+func innerWith(children []subtree, separators ...string) subtree {
+	return subtree{separators: separators, children: children}
+}
+
+// build makes the pages of a subtree, whose root gets the given name, and returns its level.
+func (t *tree) build(tb testing.TB, s subtree, id PageID) (level int) {
+	if len(s.children) == 0 {
+		t.pages[id] = []pageVersion{{node: View(leafOf(tb, s.keys...))}}
+		return 0
+	}
+	var ids []PageID
+	for _, c := range s.children {
+		ids = append(ids, t.New())
+		level = t.build(tb, c, ids[len(ids)-1]) + 1
+	}
+	image := innerOf(tb, level, append([]string{""}, s.separators...)...)
+	n := View(image)
+	for i, c := range ids {
+		at := MuxSize + headerBytes + n.Count()*(headBytes+innerSlotBytes) + i*childBytes
+		binary.LittleEndian.PutUint64(image[at:], c)
+	}
+	require.NoError(tb, CheckPage(image))
+	t.pages[id] = []pageVersion{{node: View(image)}}
+	return level
+}
+
+// TestHiddenRecordsStayHidden: a key that a search does not find, since its record is on the wrong side of a separator, is not there after the
+// separator has gone: the batch that takes it away is refused, whichever subtree takes over the range.
+func TestHiddenRecordsStayHidden(t *testing.T) {
+	s := strings.Repeat("s", MaxSeparator) // what a cut separator has
+	for name, c := range map[string]struct {
+		tree   subtree
+		hidden string
+		gone   []string
+	}{
+		"the leaf before takes over": {
+			innerWith([]subtree{leafWith("a", "n"), leafWith("z")}, "m"), "n", []string{"z"}},
+		"the leaf before several takes over": {
+			innerWith([]subtree{leafWith("a", "n"), leafWith("q"), leafWith("z")}, "m", "r"), "n", []string{"q", "z"}},
+		"the leaf behind takes over": {
+			innerWith([]subtree{leafWith("a"), leafWith("c", "z")}, "m"), "c", []string{"a"}},
+		"the leaf behind several takes over": {
+			innerWith([]subtree{leafWith("a"), leafWith("f"), leafWith("c", "z")}, "e", "m"), "c", []string{"a", "f"}},
+		"the last leaf of the node before takes over": {
+			innerWith([]subtree{innerWith([]subtree{leafWith("a"), leafWith("c", "n")}, "b"), innerWith([]subtree{leafWith("z")})}, "m"),
+			"n", []string{"z"}},
+		"the first leaf of the node behind takes over": {
+			innerWith([]subtree{innerWith([]subtree{leafWith("a")}), innerWith([]subtree{leafWith("c", "o"), leafWith("z")}, "p")}, "m"),
+			"c", []string{"a"}},
+		"a leaf before the last, by a separator that is too high": {
+			innerWith([]subtree{innerWith([]subtree{leafWith("a"), leafWith("n"), leafWith("c")}, "b", "p"), innerWith([]subtree{leafWith("z")})}, "m"),
+			"n", []string{"z"}},
+		"a leaf behind the first, by a separator that is too low": {
+			innerWith([]subtree{innerWith([]subtree{leafWith("a")}), innerWith([]subtree{leafWith("n"), leafWith("d")}, "c")}, "m"),
+			"d", []string{"a"}},
+		"a leaf that is merged with an empty one": {
+			innerWith([]subtree{leafWith("a", "b", "n"), leafWith()}, "m"), "n", []string{"a"}},
+		"the leaf before a cut separator, whose first key goes": {
+			innerWith([]subtree{leafWith("a", s+"m"), leafWith(s+"c", s+"x")}, s+"~"), s + "m", []string{s + "c"}},
+		"the same, and all keys behind it go": {
+			innerWith([]subtree{leafWith("a", s+"m"), leafWith(s+"c", s+"x")}, s+"~"), s + "m", []string{s + "c", s + "x"}},
+		"the leaf before a cut separator further up": {
+			innerWith([]subtree{innerWith([]subtree{leafWith("a", s+"m")}), innerWith([]subtree{leafWith(s+"c", s+"x"), leafWith("z")}, "t")}, s+"~"),
+			s + "m", []string{s + "c"}},
+		"the same, and the leaf behind it goes": {
+			innerWith([]subtree{innerWith([]subtree{leafWith("a", s+"m")}), innerWith([]subtree{leafWith(s + "c"), leafWith("z")}, "t")}, s+"~"),
+			s + "m", []string{s + "c"}},
+		"a leaf before that of a cut separator, by a separator that is too high": {
+			innerWith([]subtree{innerWith([]subtree{leafWith("a", s+"d"), leafWith("b")}, "t"), innerWith([]subtree{leafWith(s+"c", s+"x")})}, s+"~"),
+			s + "d", []string{s + "c"}},
+		"a leaf behind the first, by cut separators out of order": {
+			innerWith([]subtree{innerWith([]subtree{leafWith("a")}), innerWith([]subtree{leafWith(s + "m"), leafWith(s+"c", s+"d")}, s+"~")}, s+"~"),
+			s + "d", []string{"a"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := newTree()
+			defer tr.memory.Close()
+			tr.build(t, c.tree, rootID)
+			_, found, err := Get(tr, rootID, []byte(c.hidden))
+			require.NoError(t, err)
+			require.False(t, found)
+			var ops []Op
+			for _, k := range c.gone {
+				_, found, err := Get(tr, rootID, []byte(k))
+				require.NoError(t, err)
+				require.True(t, found, "%.20q", k)
+				ops = append(ops, Op{Key: []byte(k), Delete: true})
+			}
+			_, err = tr.apply(ops)
+			if err == nil {
+				_, found, err = Get(tr, rootID, []byte(c.hidden))
+				require.NoError(t, err)
+				require.True(t, found, "no record came to light: the case shows nothing")
+			}
+			require.ErrorIs(t, err, ErrMalformed)
+		})
+	}
+}
