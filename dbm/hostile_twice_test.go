@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -101,4 +103,42 @@ func someKeys(db *DB) (keys [][]byte) {
 		return nil
 	})
 	return keys
+}
+
+// TestHostileOpenPages: pages of groups of several pages say that they are open, which only the page of a group of one may be, and there is
+// a hole behind one of them. A reader beside does not look without end whether such a page was written again.
+func TestHostileOpenPages(t *testing.T) {
+	inTurn(t)
+	const flagOpen = 2
+	s := tall(t, false).spoiled(func(h *hostile) {
+		for _, a := range h.kinds[logstore.KindRecord] {
+			h.page(a)[muxFlags] |= flagOpen
+		}
+	})
+	chain := newSealer(s.file, int(s.load.segmentPages)).chain
+	refused := 0
+	for _, a := range chain {
+		holed := &specimen{name: s.name, load: s.load, file: slices.Clone(s.file)}
+		holed.file[a*logstore.PageSize+logstore.MuxSize] ^= 1
+		mem := holed.mem(len(holed.file))
+		ended := make(chan error, 1)
+		go func() {
+			db, err := openBeside(mem, crashPath, s.load.options(rand.New(rand.NewPCG(1, 1))))
+			if err == nil {
+				err = db.Close()
+			}
+			ended <- err
+		}()
+		select {
+		case err := <-ended:
+			if err != nil {
+				require.ErrorIs(t, err, ErrCorrupt)
+				refused++
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("an open beside does not end, where page %d is damaged", a)
+		}
+		mem.Release()
+	}
+	require.NotZero(t, refused)
 }

@@ -244,7 +244,8 @@ func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pa
 	if want := index + uint32(pages); (m.last() && m.pages != want) || (!m.last() && m.pages != index) {
 		return m, 0, nil
 	}
-	g.Kind, g.Count, g.lag, g.open = kind, m.count, m.lag, m.flags&flagOpen != 0
+	g.Kind, g.Count, g.lag = kind, m.count, m.lag
+	g.open = m.flags&flagOpen != 0 && index == 0 && pages == 1 && m.last() // of several pages none is written again
 	if index == 0 {
 		g.start = Position{Segment: sc.segment, Page: uint32(sc.page), Group: g.No, Digest: digest, Check: uint32(sc.header.salt)}
 	}
