@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"flashdbm/logstore"
@@ -64,27 +65,49 @@ var shapes = []struct {
 // drawBase draws a database that hostile files are made of: of one of the shapes, of any durability, after a script of transactions and
 // housekeeping that is cut off at one of its operations, as by a kill, or ends with Close.
 func drawBase(seed uint64) (*specimen, error) {
+	s, _, err := drawBaseExtras(seed)
+	return s, err
+}
+
+// drawBaseExtras is drawBase, and says what its extras did.
+func drawBaseExtras(seed uint64) (*specimen, extrasDone, error) {
+	s, x := &specimen{}, drawExtras(seed)
+	err := s.drawWith(seed, x)
+	return s, x.did, err
+}
+
+func (s *specimen) drawWith(seed uint64, x *extras) error {
 	rng := rand.New(rand.NewPCG(seed, 77))
 	shape := shapes[rng.IntN(len(shapes))]
 	l := shape.load
 	l.segmentPages, l.memoryLimit, l.redoLimit = 8, 1<<20, int64(1)<<(14+rng.IntN(7))
 	l.stepPages, l.durability = 1+rng.IntN(4), rng.IntN(3)
-	s := &specimen{name: fmt.Sprintf("base %d: %s", seed, shape.name), load: &l}
+	s.name, s.load = fmt.Sprintf("base %d: %s", seed, shape.name), &l
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	mem.WithoutCrashes()
 
-	open := func() (*DB, error) { return openEngine(mem, crashPath, l.options(rng)) }
+	open := func() (*DB, error) {
+		o := l.options(rng)
+		x.adjust(&o)
+		return openEngine(mem, crashPath, o)
+	}
 	db, err := open()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	kill := rng.IntN(150)
 	if rng.IntN(3) == 0 {
 		kill = -1
 	}
 	kill += mem.Ops()
+	var mu sync.Mutex // commits that nobody waits for are synced by another goroutine
 	mem.OnOp(func(op vfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if op.Kind == vfs.OpPunch && op.Off%(int64(l.segmentPages)*logstore.PageSize) != 0 {
+			x.did.holes++
+		}
 		if s.file == nil && op.Index == kill {
 			s.file = content(mem, 0, fileSize(mem))
 		}
@@ -98,6 +121,7 @@ func drawBase(seed uint64) (*specimen, error) {
 		func() error { return db.Checkpoint() },
 	}
 	for range 1 + rng.IntN(8) {
+		steps = append(steps, x.steps(func() *DB { return db }, &l, mem)...)
 		steps = append(steps, func() (err error) {
 			switch rng.IntN(12) {
 			case 0:
@@ -107,6 +131,7 @@ func drawBase(seed uint64) (*specimen, error) {
 			case 2:
 				return db.Sync()
 			case 3:
+				x.end()
 				if err := db.Close(); err != nil {
 					return err
 				}
@@ -131,17 +156,18 @@ func drawBase(seed uint64) (*specimen, error) {
 	if err == nil && s.file == nil && rng.IntN(2) == 0 {
 		s.file = content(mem, 0, fileSize(mem))
 	}
+	x.end()
 	closed := db.Close()
 	if s.file == nil {
 		if err != nil || closed != nil {
-			return nil, fmt.Errorf("%s: %w", s.name, cmp.Or(err, closed))
+			return fmt.Errorf("%s: %w", s.name, cmp.Or(err, closed))
 		}
 		s.closed, s.file = true, content(mem, 0, fileSize(mem))
 	}
 	if n := len(s.file) / (8 * logstore.PageSize) * 8 * logstore.PageSize; n > 0 {
 		s.file = s.file[:n] // behind it is what a torn growth left
 	}
-	return s, nil
+	return nil
 }
 
 // commitOps commits ops as one transaction.

@@ -313,6 +313,7 @@ func (u *use) write(db *DB, look func() error) error {
 			}
 		}
 	}
+	db.engine.Housekeep() // also what the scans have asked for
 	db.Checkpoint()
 	db.Compact(context.Background(), nil)
 	return look()
@@ -354,7 +355,18 @@ func (u *use) change(db *DB) error {
 		size = u.rng.IntN(20 << 10)
 	}
 	v := randomBytes(u.rng, size)
-	err := db.Put(k, v)
+	var err error
+	switch size % 4 {
+	case 0:
+		done := make(chan error, 1)
+		if err = db.PutAsync(k, v, func(err error) { done <- err }); err == nil {
+			err = <-done
+		}
+	case 1:
+		err = db.Update(func(tx *Tx) error { return tx.PutReader(k, bytes.NewReader(v), UnknownSize) })
+	default:
+		err = db.Put(k, v)
+	}
 	if err == nil {
 		u.written[string(k)] = v
 	}
