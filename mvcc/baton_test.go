@@ -3,10 +3,12 @@ package mvcc
 import (
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/internal/writeset"
@@ -172,28 +174,43 @@ func TestLastOfBatchCounts(t *testing.T) {
 	require.Equal(t, fmt.Sprint(n-1), string(v))
 }
 
-// TestTableBeforeApplied: whoever reads at a Seq finds in the table of last writes all that led to it, or a note that it is not there.
+// TestTableBeforeApplied: whoever reads at a Seq finds in the table of last writes all that led to it, or a note that it is not there; and in
+// the tree what it is to see.
 func TestTableBeforeApplied(t *testing.T) {
 	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000, Durable: 4_000} { // the last one in page groups
 		e := newEngine(t, Options{Durability: durability, Manual: true})
-		put(t, e, "k", "")
+		put(t, e, "k", "0")
+		first := e.applied.Load()
 		last := e.writes.Of(writeset.HashKey([]byte("k")))
 		var stop atomic.Bool
-		watched := make(chan struct{})
-		go func() {
-			defer close(watched)
+		var watched sync.WaitGroup
+		watched.Go(func() {
 			for !stop.Load() {
 				if applied := e.applied.Load(); last.Load() < applied && e.writes.Untold() < applied {
 					t.Error("applied has moved first")
 					return
 				}
 			}
-		}()
-		for range rounds { // each batch writes the key
-			put(t, e, "k", "")
+		})
+		watched.Go(func() {
+			for !stop.Load() {
+				tx, err := e.Begin(TxOptions{})
+				if !assert.NoError(t, err) {
+					return
+				}
+				v, _, err := tx.Get([]byte("k"))
+				same := assert.NoError(t, err) && assert.Equal(t, fmt.Sprint(tx.Snapshot()-first), string(v))
+				tx.Rollback()
+				if !same {
+					return
+				}
+			}
+		})
+		for i := range rounds { // each batch writes the key
+			put(t, e, "k", fmt.Sprint(i+1))
 		}
 		stop.Store(true)
-		<-watched
+		watched.Wait()
 	}
 }
 
