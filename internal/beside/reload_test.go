@@ -30,6 +30,9 @@ func lengthen(t *testing.T, mem *vfs.Mem, length int64) {
 // TestReloadsOfALongFile: what a reader takes in memory for the length of the file it takes for as many engines as there are at a time, not
 // each time that it opens the file anew.
 func TestReloadsOfALongFile(t *testing.T) {
+	if raceEnabled {
+		t.Skip("it counts bytes of memory, and more are taken under the race detector")
+	}
 	const length, reloads = 1 << 28, 8
 	mem := vfs.NewMem(1 << 29)
 	defer mem.Release()
