@@ -118,6 +118,15 @@ func TestNewerVersionLeavesTheOldImage(t *testing.T) {
 	s.must(s.flushWhole())
 	require.True(t, s.borrows(1))
 	require.True(t, s.reuse(place, 60, s.checkpoint))
+	n := int64(place) / int64(s.s.SegmentPages())
+	for range 60 { // until the segment is not only free
+		if s.segments[n] {
+			break
+		}
+		s.put(span(60, 80)...)
+		s.checkpoint()
+	}
+	require.True(t, s.segments[n])
 	require.True(t, s.borrows(1), "no flush has written it")
 	s.must(s.verifyNewest())
 	s.must(s.settle())
