@@ -19,7 +19,7 @@ import (
 //   - None is left twice: a page has room for all who are left, and they are the oldest of the next batch, which takes a page full or all.
 //   - The leader's own commit is not left: it returns when its batch is settled. It is none of the newest, as others come while it yields.
 //   - None is left of a batch whose newest commit nobody waits for. Such commits come as others are called back, all at once: with 50 of 100
-//     bytes under way each sync covered a page full of them, 34, and now 43.
+//     bytes under way each sync covered a page full of them, 34, and now 48.
 //   - What counts is what the commits take without those of the same keys. So a batch of hot keys may leave some for nothing.
 const (
 	fillPages = 4 // a longer group loses little with its last page
