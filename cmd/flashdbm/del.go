@@ -199,8 +199,9 @@ func (del *delCommand) deleteInput(p *program, cmd *cobra.Command, path string) 
 		if err != nil {
 			return err
 		}
-		os.Remove(waiting.Name()) // nothing stays behind if the process is killed; where open files have to stay, it goes at the end
-		defer os.Remove(waiting.Name())
+		if os.Remove(waiting.Name()) != nil { // at once where the system can: a process that is killed leaves nothing behind
+			defer os.Remove(waiting.Name())
+		}
 		defer waiting.Close()
 		w := bufio.NewWriterSize(waiting, outputBufferBytes)
 		if err := eachKey(&watchedReader{ctx: cmd.Context(), r: input}, func(key []byte) error {
