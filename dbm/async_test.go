@@ -16,14 +16,20 @@ import (
 
 var durabilities = []Durability{Durable, WriteThrough, Buffered}
 
+// openAsync returns a database in mem that nothing but its commits and Sync make durable.
+func openAsync(t *testing.T, d Durability) (*vfs.Mem, *DB) {
+	mem := vfs.NewMem(2 << 30)
+	t.Cleanup(mem.Release)
+	db, err := open(mem, "db", &Options{Durability: d, FlushInterval: time.Hour})
+	require.NoError(t, err)
+	return mem, db
+}
+
 // Each commit is called back for once, in the order of the commits, and what was called back for survives a power cut.
 func TestCommitAsync(t *testing.T) {
 	for _, d := range durabilities {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
-			mem := vfs.NewMem(2 << 30)
-			defer mem.Release()
-			db, err := open(mem, "db", &Options{Durability: d, FlushInterval: time.Hour})
-			require.NoError(t, err)
+			mem, db := openAsync(t, d)
 			const n = 2000
 			var calls []int
 			ended := make(chan struct{})
@@ -183,10 +189,7 @@ func TestCommitAsyncReads(t *testing.T) {
 func TestCommitAsyncFails(t *testing.T) {
 	for _, d := range durabilities {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
-			mem := vfs.NewMem(2 << 30)
-			defer mem.Release()
-			db, err := open(mem, "db", &Options{Durability: d, FlushInterval: time.Hour})
-			require.NoError(t, err)
+			mem, db := openAsync(t, d)
 			ended := make(chan error, 100)
 			for range 2 { // so that there is room, and nothing has to grow
 				for range 2000 {
@@ -309,10 +312,7 @@ func TestCommitAsyncLarge(t *testing.T) {
 func TestSyncCoversAsync(t *testing.T) {
 	for _, d := range durabilities {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
-			mem := vfs.NewMem(2 << 30)
-			defer mem.Release()
-			db, err := open(mem, "db", &Options{Durability: d, FlushInterval: time.Hour})
-			require.NoError(t, err)
+			mem, db := openAsync(t, d)
 			defer db.Close()
 			key := func(round, i int) []byte { return fmt.Appendf(nil, "%02d %d", round, i) }
 			for round := range 40 {

@@ -194,16 +194,17 @@ func (e *Engine) makeWay(pages int64) (err error) {
 
 // reserveWithin finds room for what the housekeeping moves to make room: it may pass the bound by no more than is spared for it.
 func (e *Engine) reserveWithin(extra int64) error {
-	return e.reservePast(boundClean+e.store.SpaceStats().LoggedBytes/boundLogged, extra)
+	return e.reservePast(0, extra)
 }
 
 // reserveAtRest is reserveWithin where nobody commits: what readers hold does not count.
 func (e *Engine) reserveAtRest(extra int64) error {
-	return e.reservePast(boundClean+e.store.SpaceStats().LoggedBytes/boundLogged+e.store.HeldBytes(), extra)
+	return e.reservePast(e.store.HeldBytes(), extra)
 }
 
-// reservePast reserves extra pages, with which no more than so many bytes beyond the bound are used.
-func (e *Engine) reservePast(over, extra int64) error {
+// reservePast is reserveWithin that may pass the bound by more bytes than that.
+func (e *Engine) reservePast(more, extra int64) error {
+	over := boundClean + e.store.SpaceStats().LoggedBytes/boundLogged + more
 	err := e.store.ReserveWithin(logstore.ForWrites, extra, over/logstore.PageSize)
 	if err == logstore.ErrBound {
 		return logstore.ErrFull

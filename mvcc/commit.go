@@ -63,7 +63,7 @@ func (tx *Tx) prepare() (held int64, err error) {
 	return e.admit(tx)
 }
 
-// toList passes the gate with so many pages reserved, and returns a node for the commit list. After an error nothing is reserved.
+// toList passes the gate, with held pages reserved, and returns a node for the commit list. After an error nothing is reserved.
 func (tx *Tx) toList(held int64) (*commitNode, error) {
 	tx.e.gate.Pass(tx.ctx, tx.gate)
 	if err := tx.cancelled(); err != nil {

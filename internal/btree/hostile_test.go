@@ -166,13 +166,19 @@ func TestLongKeysOfALeafAscend(t *testing.T) {
 	}
 }
 
+// twoLeaves returns a tree of two leaves with the separator m between them.
+func twoLeaves(t *testing.T, left, right []string) *tree {
+	tr := newTree()
+	t.Cleanup(func() { tr.memory.Close() })
+	tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, "", "m"))}}
+	tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, left...))}}
+	tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, right...))}}
+	return tr
+}
+
 // TestMergeEqualKeys: leaves that end and begin with the same key are not made one.
 func TestMergeEqualKeys(t *testing.T) {
-	tr := newTree()
-	defer tr.memory.Close()
-	tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, "", "m"))}}
-	tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, "a", "m"))}}
-	tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, "m", "z"))}}
+	tr := twoLeaves(t, []string{"a", "m"}, []string{"m", "z"})
 	_, err := tr.apply([]Op{{Key: []byte("z"), Delete: true}})
 	require.ErrorIs(t, err, ErrMalformed)
 }
@@ -185,11 +191,7 @@ func TestHiddenRecords(t *testing.T) {
 		"too low":  {{"a", "b"}, {"c", "z"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := newTree()
-			defer tr.memory.Close()
-			tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, "", "m"))}}
-			tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, keys[0]...))}}
-			tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, keys[1]...))}}
+			tr := twoLeaves(t, keys[0], keys[1])
 			_, err := Repack(tr, rootID, nil, 2)
 			require.ErrorIs(t, err, ErrMalformed)
 			_, err = tr.apply([]Op{{Key: []byte("z"), Delete: true}})
@@ -201,11 +203,7 @@ func TestHiddenRecords(t *testing.T) {
 		"too low, a is deleted":  {{"a"}, {"c", "z"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := newTree()
-			defer tr.memory.Close()
-			tr.pages[rootID] = []pageVersion{{node: View(innerOf(t, 1, "", "m"))}}
-			tr.pages[PageID(0x100)] = []pageVersion{{node: View(leafOf(t, keys[0]...))}}
-			tr.pages[PageID(0x101)] = []pageVersion{{node: View(leafOf(t, keys[1]...))}}
+			tr := twoLeaves(t, keys[0], keys[1])
 			gone := keys[0][0]
 			if len(keys[1]) == 1 {
 				gone = keys[1][0]
