@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,8 +24,8 @@ type mutant struct {
 	hangs            bool // the tests do not end with it
 }
 
-// hunk is one replacement in a file.
-type hunk struct{ file, old, new string }
+// hunk is one replacement in a declaration of a package.
+type hunk struct{ pkg, decl, old, new string }
 
 // testRun is a call of a package's tests.
 type testRun struct {
@@ -98,7 +100,11 @@ func parse(lines *bufio.Scanner) (all []mutant, err error) {
 		case word == "hangs":
 			m.hangs = true
 		case word == "in":
-			m.hunks = append(m.hunks, hunk{file: rest})
+			pkg, decl, _ := strings.Cut(rest, " ")
+			if strings.HasSuffix(pkg, ".go") { // TestApply tells which declaration has the text
+				pkg = path.Dir(pkg)
+			}
+			m.hunks = append(m.hunks, hunk{pkg: pkg, decl: strings.TrimSpace(decl)})
 			h = &m.hunks[len(m.hunks)-1]
 		case word == "test":
 			fields := strings.Fields(rest)
@@ -119,23 +125,35 @@ func parse(lines *bufio.Scanner) (all []mutant, err error) {
 
 // apply returns the files of the mutant by name.
 func (m *mutant) apply() (map[string]string, error) {
-	files := map[string]string{}
+	places := map[*source][]change{}
 	for _, h := range m.hunks {
-		text, ok := files[h.file]
-		if !ok {
-			b, err := os.ReadFile(filepath.Join(root, h.file))
-			if err != nil {
-				return nil, err
+		p, err := h.find()
+		if err != nil {
+			return nil, err
+		}
+		places[p.in] = append(places[p.in], change{p, strings.TrimSpace(h.new)})
+	}
+	files := map[string]string{}
+	for s, changes := range places {
+		slices.SortFunc(changes, func(a, b change) int { return a.begin - b.begin })
+		var text strings.Builder
+		at := 0
+		for _, c := range changes {
+			if c.begin < at {
+				return nil, fmt.Errorf("%s: two replacements of the same text", s.name)
 			}
-			text = string(b)
+			text.WriteString(s.text[at:c.begin])
+			text.WriteString(c.new)
+			at = c.end
 		}
-		switch n := strings.Count(text, h.old); {
-		case h.old == "" || h.old == h.new:
-			return nil, fmt.Errorf("%s: a replacement that does nothing", h.file)
-		case n != 1:
-			return nil, fmt.Errorf("%s has this text %d times and not once:\n%s", h.file, n, h.old)
-		}
-		files[h.file] = strings.Replace(text, h.old, h.new, 1)
+		text.WriteString(s.text[at:])
+		files[s.name] = text.String()
 	}
 	return files, nil
+}
+
+// change is a place and what to put there.
+type change struct {
+	place
+	new string
 }

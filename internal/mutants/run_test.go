@@ -112,7 +112,7 @@ func slowest(t *testing.T, all []mutant, fates []fate) {
 
 // changes reports whether the mutant changes a file whose path begins in the given way.
 func (m *mutant) changes(prefix string) bool {
-	return slices.ContainsFunc(m.hunks, func(h hunk) bool { return strings.HasPrefix(h.file, prefix) })
+	return slices.ContainsFunc(m.hunks, func(h hunk) bool { return strings.HasPrefix(h.pkg, prefix) })
 }
 
 func revision() string {
