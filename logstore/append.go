@@ -6,32 +6,33 @@ import (
 	"hash/crc32"
 )
 
-// A Group is one atomic append being built by the baton holder: pages get their addresses as they are added, in address order along
-// the segment chain; Commit completes their mux areas and writes them. Begin hands out the same builder again and again.
+// A Group is one atomic append to the log, built by the log's one appender (see Concurrency in doc.go). Pages get their addresses as they
+// are added, in address order along the segment chain; Commit completes their mux areas and writes them. Begin returns the same builder
+// every time, so that its buffers are reused.
 //
-//   - Its pages were reserved before: as many as it adds, RunReserve for each run.
-//   - A group that has pages is committed. One that is dropped leaves a gap in the log behind which nothing would be found again, so
-//     the next Begin poisons the store.
+//   - The caller has reserved every page that it adds, and RunReserve pages for each run.
+//   - A group that has pages must be committed. A dropped group would leave a gap in the log, and recovery would find nothing behind the
+//     gap. The next Begin therefore poisons the store.
 type Group struct {
 	s       *Store
 	kind    GroupKind
 	pages   []pendingPage
 	opened  []openedSegment
-	slabs   [][]byte     // page buffers, kept between groups
-	used    int          // pages of the slabs in use
-	stream  []byte       // rest of the body of the stream's last page
+	slabs   [][]byte     // page buffers, reused by later groups
+	used    int          // number of pages of slabs in use
+	stream  []byte       // unused part of the body of the stream's last page
 	skind   Kind         // kind of the stream's pages
-	filling int          // of pages: the last one of the stream; runs may have come behind it
-	split   bool         // that page begins amid what one Write was given
+	filling int          // index in pages of the stream's last page; runs may have been added after it
+	split   bool         // the stream's last page begins in the middle of one Write
 	bufs    [][]byte     // vector of one write
-	begin   Position     // where the log ended at Begin
-	first   Position     // of the group's first page; set once pages are written
-	before  uint32       // pages written already, raw ones included: see Write
-	err     error        // of writing them
-	written bool         // by Commit
-	keep    bool         // open, if it is of one page: see lastPage
-	records []byte       // rest of a slab for pages of records, which are not used again
-	Held    func() error // of a group that is not committed yet: commits it; cleared by Commit
+	begin   Position     // end of the log at Begin
+	first   Position     // position of the group's first page; set once pages are written
+	before  uint32       // number of pages already written, raw pages included: see Write
+	err     error        // first error of writing them
+	written bool         // Commit has written the group
+	keep    bool         // the group stays open if it is one page: see lastPage
+	records []byte       // unused part of a slab for pages of records; these slabs are never reused
+	Held    func() error // commits a group that was held open, before the next one begins; cleared by Commit
 }
 
 var errDropped = errors.New("logstore: a group was built and not committed")
@@ -40,13 +41,13 @@ type pendingPage struct {
 	addr     Addr
 	kind     Kind
 	name     PageID
-	buf      []byte   // the page
-	raw      [][]byte // the raw pages behind a run's first page; those of records are behind buf
+	buf      []byte   // the page; for a page of records, its raw pages too
+	raw      [][]byte // the raw pages behind a run's first page
 	rawPages uint32
-	values   uint8 // logged values
+	values   uint8 // number of logged values
 }
 
-// span returns how many pages lie in buf.
+// span returns the number of pages in buf.
 func (p *pendingPage) span() int {
 	if p.kind == KindRecord {
 		return 1 + int(p.rawPages)
@@ -55,7 +56,7 @@ func (p *pendingPage) span() int {
 }
 
 type openedSegment struct {
-	before int // index of the first page in it
+	before int // index in pages of the first page in the segment
 	header header
 	buf    []byte
 }
@@ -63,7 +64,7 @@ type openedSegment struct {
 const (
 	slabPages   = 64
 	keptSlabs   = 4    // slabs kept between groups: 1 MiB
-	streamPages = 1024 // pages that a group holds in memory before a long stream is written as it comes
+	streamPages = 1024 // pages that a group buffers before it writes a long stream early
 )
 
 // Begin starts a group.
@@ -78,7 +79,7 @@ func (s *Store) Begin(kind GroupKind) *Group {
 	switch {
 	case !empty && !g.written:
 		s.fail(errDropped)
-	case empty && !g.written && g.s != nil: // nothing came to it, as to those of Buffered commits
+	case empty && !g.written && g.s != nil: // nothing was added, as happens with groups of Buffered commits
 		g.kind, g.begin, g.keep = kind, s.position(), false
 		return g
 	}
@@ -91,13 +92,13 @@ func (s *Store) Begin(kind GroupKind) *Group {
 	return g
 }
 
-// SetKind changes what the group will do at recovery.
+// SetKind changes the kind of the group, which decides what recovery does with it.
 func (g *Group) SetKind(kind GroupKind) { g.kind = kind }
 
 // Number returns the number that the group will have.
 func (g *Group) Number() uint64 { return g.s.tail.group }
 
-// Pages returns how many pages, raw ones included, the group has so far.
+// Pages returns the number of pages in the group so far, raw pages included.
 func (g *Group) Pages() int64 {
 	n := int64(g.before)
 	for i := range g.pages {
@@ -106,7 +107,7 @@ func (g *Group) Pages() int64 {
 	return n
 }
 
-// buffer returns a zeroed page. Its capacity reaches to the end of the slab, so that neighbours can be written as one.
+// buffer returns a zeroed page. Its capacity extends to the end of the slab, so that adjacent pages are written as one buffer.
 func (g *Group) buffer() []byte {
 	slab, i := g.used/slabPages, g.used%slabPages
 	if slab == len(g.slabs) {
@@ -118,7 +119,7 @@ func (g *Group) buffer() []byte {
 	return b
 }
 
-// place finds room for n pages in a row.
+// place finds room for n consecutive pages.
 func (g *Group) place(n uint64) Addr {
 	s, t := g.s, &g.s.tail
 	if len(g.pages) == 0 {
@@ -135,7 +136,7 @@ func (g *Group) place(n uint64) Addr {
 	return a
 }
 
-// open goes on to the segment's successor. Its header is completed by Commit, which knows the digest.
+// open enters the successor of the current segment. Commit completes the new segment's header, because only Commit knows the digest.
 func (g *Group) open() {
 	s, t := g.s, &g.s.tail
 	n := t.header.successor
@@ -171,12 +172,12 @@ func (g *Group) add(kind Kind, name PageID) (Addr, []byte) {
 	return a, b[MuxSize:PageSize:PageSize]
 }
 
-// Page adds a tree page with the given name and returns its address and its body, zeroed, to be filled before Write or Commit.
+// Page adds a tree page with the given name. It returns the page's address and its zeroed body, to be filled before Write or Commit.
 func (g *Group) Page(name PageID) (Addr, []byte) { return g.add(KindTree, name) }
 
-// Write appends to the stream of the given kind, which spans the bodies of as many pages as it takes. Those pages come in a row:
-// no other page is added until the stream is complete. A long stream is written as it comes, so that a transaction of any size takes a
-// few MiB here; the group still counts only with its last page.
+// Write appends to the stream of the given kind. The stream spans the bodies of as many consecutive pages as it needs, so no other page may
+// be added until the stream is complete. A long stream is written before Commit, so that a transaction of any size takes only a few MiB of
+// memory here. The group still counts only once its last page is written.
 func (g *Group) Write(kind Kind, p []byte) {
 	if kind != g.skind {
 		g.stream, g.skind = nil, kind
@@ -194,8 +195,8 @@ func (g *Group) Write(kind Kind, p []byte) {
 	}
 }
 
-// Run adds a value run whose payload is the parts in a row. The parts are not copied, except for ends of pages: they stay unchanged
-// until Commit. name is 0 for a new run, else the name of the run that this one overrides. The payload is at most MaxRun bytes.
+// Run adds a value run whose payload is the concatenation of parts. The parts must not change until Commit, because only their partial last
+// pages are copied. name is 0 for a new run, or the name of the run that this one overrides. The payload is at most MaxRun bytes.
 func (g *Group) Run(name PageID, parts ...[]byte) Addr { return g.run(name, runValue, parts...) }
 
 func (g *Group) run(name PageID, form uint32, parts ...[]byte) Addr {
@@ -230,8 +231,8 @@ func (g *Group) run(name PageID, form uint32, parts ...[]byte) Addr {
 	return a
 }
 
-// Commit writes the group; count goes into its commit record. The group is then in the system's cache, not yet durable. It returns the
-// group's number. An error has poisoned the store.
+// Commit writes the group, with count in its commit record, and returns the group's number. Behind Commit the group is in the system's page
+// cache and not yet durable. An error has poisoned the store.
 func (g *Group) Commit(count uint64) (uint64, error) {
 	s, t := g.s, &g.s.tail
 	g.Held = nil
@@ -259,7 +260,7 @@ func (g *Group) Commit(count uint64) (uint64, error) {
 	return no, nil
 }
 
-// put writes the pages at hand; last says that the group ends with them.
+// put writes the buffered pages; last says that the group ends with them.
 func (g *Group) put(last bool, count uint64) (err error) {
 	s := g.s
 	if err := g.checkReserved(); err != nil {
@@ -288,8 +289,8 @@ func (g *Group) put(last bool, count uint64) (err error) {
 	return nil
 }
 
-// start returns the position of the group's first page. It names the segment that holds that page, never the one before, which may be
-// reused while the position is still needed.
+// start returns the position of the group's first page. The position names the segment that holds the page, never the segment before it,
+// which may be reused while the position is still needed.
 func (g *Group) start() Position {
 	p := g.begin
 	if len(g.opened) > 0 && g.opened[0].before == 0 {
@@ -300,7 +301,7 @@ func (g *Group) start() Position {
 	return p
 }
 
-// checkReserved makes sure that each page is in space that was allocated and synced before, and the tail's successor too.
+// checkReserved asserts that each page, and the successor of the log's last segment, lies in space that was allocated and synced before.
 func (g *Group) checkReserved() error {
 	s := g.s
 	end := s.space.end()
@@ -315,12 +316,12 @@ func (g *Group) checkReserved() error {
 	return nil
 }
 
-// lagOf returns what the mux areas of a group say of the groups before it.
+// lagOf returns what the mux areas of a group say about the groups before it.
 func (s *Store) lagOf(group uint64) uint16 {
 	return uint16(min(group-s.durable.Load()-1, lagUnknown))
 }
 
-// seal completes the mux areas and the headers of opened segments in chain order.
+// seal completes the mux areas, and the headers of the segments that the group has entered, in chain order.
 func (g *Group) seal(last bool, count uint64) {
 	s, t := g.s, &g.s.tail
 	lag := s.lagOf(t.group)
@@ -357,7 +358,7 @@ func (g *Group) seal(last bool, count uint64) {
 	}
 }
 
-// write gives the pages to the system, one call for each stretch of neighbouring addresses.
+// write passes the pages to the system, one call per stretch of adjacent addresses.
 func (g *Group) write() error {
 	s := g.s
 	opened := g.opened
@@ -403,7 +404,7 @@ func (g *Group) write() error {
 	return flush()
 }
 
-// appendBuf adds b to a vector, joined with the buffer before it where they are neighbours in memory.
+// appendBuf appends b to a vector, merged with the last buffer where the two are adjacent in memory.
 func appendBuf(bufs [][]byte, b []byte) [][]byte {
 	if n := len(bufs) - 1; n >= 0 {
 		last := bufs[n]

@@ -6,44 +6,48 @@ import (
 	"flashdbm/lockfree"
 )
 
-// A segment that only readers keep is thinned: of its pages those that no reader sees go back to the file system, as holes in the middle of
-// the file. Segments have pages of all kinds side by side: redo, checkpoints, and images that died before the reader came. Beside ten idle
-// readers of a database with records of 100 bytes half of the pages in such segments were seen.
+// Thinning gives back the space of pages that nobody needs in a segment that only readers keep: the pages that no reader sees become holes
+// in the middle of the file. A segment holds pages of all kinds side by side: redo, checkpoints, and images that died before the reader
+// began. With ten idle readers on a database with records of 100 bytes, readers saw half of the pages in such segments.
 //
 // Invariants:
 //
-//  1. A page is seen if a snapshot lay between the birth of its segment and its own death, when the watermark had passed its death: readers
-//     that come later come above it (rule 3 of lifetime.go). Pages that never lived were for the log alone. Before a segment is punched, this is
-//     decided of all pages that have died in it; while the watermark has not passed one of the deaths, the segment stays whole.
-//  2. A seen page, and a place that a node in memory has cells in, keeps its space until no reader keeps the segment. A reader that ends while
-//     others stay gives nothing back. A place that is not held yet counts as a name of others than readers, and keeps the segment whole.
-//  3. From when it is chosen on, the segment is absent in each checkpoint, as a condemned one, and is none of its segments if it lies at the end
-//     of the file: there it may be cut off right after readers have left it. Nothing is punched until both valid superblocks are of such
-//     checkpoints. So no recovery takes a segment with holes for one that can be written, nor misses the end of the file. Should the log come
-//     there again, because readers left the segment before it was punched, recovery finds that in the log.
-//  4. Once no reader keeps it, a segment with holes is absent, and comes back by growth only. One without is free, as it is.
-//  5. Where the device has no room nothing is thinned: what readers leave is to be free at once, as it is.
-//  6. The header stays, and what a power cut brings back of punched pages is of the life that the header names: pages of a segment that is absent,
-//     of which nothing lives, written before either scan start. The next life has another salt.
-//  7. Who reads the file beside the writer finds zeros, which no checksum fits, where a checkpoint was begun behind the death of the page: its
-//     snapshot is too old (rule 3 of beside.go).
+//  1. A page is seen if some snapshot lies between the birth of its segment and the page's death, where the watermark has passed that
+//     death: later readers begin above it (rule 3 of lifetime.go). Pages that were never live served the log alone and are not seen. A
+//     segment is punched only after this is decided for every page that died in it. While the watermark has not passed one of the deaths,
+//     the segment stays whole.
+//  2. A seen page keeps its space until no reader keeps the segment, and so does a place that a node in memory has cells in. A reader that
+//     ends while other readers stay gives nothing back. A place that is not held yet counts as a name that not only readers want, and keeps
+//     the segment whole.
+//  3. From the moment a segment is chosen, every checkpoint lists it as absent, like a condemned segment. If the segment lies at the end of
+//     the file, the checkpoint does not list it at all, because the file may be cut there right after the readers have left. Nothing is
+//     punched until both valid superblocks are of such checkpoints. So no recovery mistakes a segment with holes for a writable one, nor
+//     misses the end of the file. If the readers leave before the punch and the log enters the segment again, recovery learns that from the
+//     log.
+//  4. Once no reader keeps it, a segment with holes is absent and returns only when the file grows. A segment without holes is free at once.
+//  5. Nothing is thinned on a full device: there the space that readers leave must be usable at once, without allocation.
+//  6. The header stays. Punched pages that a power cut brings back belong to the life that the header names: pages of an absent segment in
+//     which nothing lives, written before either scan start. The next life of the segment has another salt.
+//  7. A process that reads the file beside the writer finds zeros, which fail every checksum, and only where a checkpoint was begun after
+//     the death of the page. The reader's snapshot is then too old (rule 3 of beside.go).
 type thinned struct {
-	checkpoint uint64 // newest when the segment was chosen
-	holes      uint64 // pages without space
+	checkpoint uint64 // newest checkpoint when the segment was chosen
+	holes      uint64 // number of pages without space
 }
 
-// thinShare: a 16th of a segment at least has to be unseen. With less the file gets more fragments, and growth has more to fill, for little
-// gain; with more, dense segments keep what they have: of records of 100 bytes an 8th left 6 % of what ten readers see.
+// thinShare is the divisor of the least share of a segment that must be unseen for thinning: 1/16. A smaller share makes the file more
+// fragmented, and growth has more holes to fill, for little gain. A larger share leaves dense segments whole: with 1/8, records of 100 bytes
+// kept 6 % of what ten readers see.
 const thinShare = 16
 
-// deadPages are pages in a row that have died, and that the watermark has not passed yet.
+// deadPages is a stretch of consecutive pages that have died at seq, which the watermark has not passed yet.
 type deadPages struct {
 	from  Addr
 	pages uint32
 	seq   uint64
 }
 
-// noteDead notes that pages have died.
+// noteDead records the death of pages at seq.
 func (sp *space) noteDead(a Addr, pages int64, seq uint64) {
 	if seq == 0 { // recovery has no readers
 		return
@@ -57,8 +61,8 @@ func (sp *space) noteDead(a Addr, pages int64, seq uint64) {
 	sp.deaths = append(sp.deaths, deadPages{a, uint32(pages), seq})
 }
 
-// noteSeen notes which of the pages are seen whose deaths the watermark has passed. Behind it, that is known of all pages of a segment whose own
-// death the watermark has passed.
+// noteSeen decides which dead pages are seen, for every death that the watermark has passed. Afterwards this is decided for all pages of a
+// segment whose own death the watermark has passed.
 func (sp *space) noteSeen() {
 	if len(sp.snapshots) == 0 {
 		return
@@ -82,13 +86,13 @@ func (sp *space) noteSeen() {
 	sp.deaths = keep
 }
 
-// HoldPlace is HoldName for a name that is the place of an image that a node has cells in: the page keeps its space.
+// HoldPlace is HoldName for a name that is the address of an image in which a node in memory has cells: that page keeps its space.
 func (s *Store) HoldPlace(a Addr) {
 	s.HoldName(a)
 	s.space.holdPlace(a, 1)
 }
 
-// LetPlace takes HoldPlace back.
+// LetPlace undoes HoldPlace.
 func (s *Store) LetPlace(a Addr) {
 	s.LetName(a)
 	s.space.holdPlace(a, -1)
@@ -105,7 +109,7 @@ func (sp *space) holdPlace(a Addr, by int32) {
 	}
 }
 
-// unseen returns the runs of pages of a segment whose space nobody needs while readers keep the segment.
+// unseen returns the stretches of pages of a segment whose space nobody needs while readers keep the segment.
 func (sp *space) unseen(n uint32) (runs [][2]uint64, pages uint64) {
 	g, first := &sp.segments[n], uint64(n)*sp.segmentPages
 	var from uint64
@@ -125,14 +129,14 @@ func (sp *space) unseen(n uint32) (runs [][2]uint64, pages uint64) {
 	return runs, pages
 }
 
-// thinnable reports whether nothing but readers keeps a segment, and it is known which of its pages they see.
+// thinnable reports whether only readers keep a segment and it is decided which of its pages they see.
 func (sp *space) thinnable(n uint32) bool {
 	g := &sp.segments[n]
 	return n > 0 && len(sp.snapshots) > 0 && g.death <= sp.snapshots[len(sp.snapshots)-1] && sp.held(n) && g.dead && g.written < sp.oldestStart &&
 		!sp.runs[0][n] && !sp.runs[1][n]
 }
 
-// Thin chooses the segments that will be thinned. No checkpoint is under way.
+// Thin chooses the segments to thin. The caller makes sure that no checkpoint is under way.
 func (s *Store) Thin() {
 	newest := s.newestNumber()
 	sp := s.space
@@ -151,7 +155,7 @@ func (s *Store) Thin() {
 	}
 }
 
-// Thinning returns the bytes that two more checkpoints let go of segments that were chosen. It is no more than a guess.
+// Thinning estimates the bytes that the chosen segments give back within two more checkpoints.
 func (s *Store) Thinning() (bytes int64) {
 	sp := s.space
 	sp.mu.Lock()
@@ -168,8 +172,8 @@ func (s *Store) Thinning() (bytes int64) {
 	return bytes
 }
 
-// thinNext punches a segment whose checkpoints are past, the lowest, and reports whether there was one. The caller holds growing: who finds that
-// the segment has been left meanwhile waits for it before the log comes there.
+// thinNext punches the lowest chosen segment whose two checkpoints are done, and reports whether there was one. The caller holds growing: an
+// appender that finds the segment free meanwhile waits for growing before the log enters the segment.
 func (s *Store) thinNext(oldest uint64) (found bool, err error) {
 	if s.unpunchable.Load() {
 		return false, nil
@@ -193,8 +197,8 @@ func (s *Store) thinNext(oldest uint64) (found bool, err error) {
 	return len(runs) > 0, nil
 }
 
-// nextThin returns what is to be punched, and of which segment: nothing if there is none. From then on the segment has holes, since whether a
-// punch that failed has made some is not known.
+// nextThin returns the segment to punch and the stretches of its pages, or nothing. From then on the segment counts as having holes, because
+// a failed punch may have made some.
 func (sp *space) nextThin(oldest uint64) (n uint32, runs [][2]uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -216,7 +220,7 @@ func (sp *space) nextThin(oldest uint64) (n uint32, runs [][2]uint64) {
 	return 0, nil
 }
 
-// unholed notes that a segment has no hole after all.
+// unholed records that a segment has no hole after all.
 func (sp *space) unholed(n uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -227,8 +231,8 @@ func (sp *space) unholed(n uint32) {
 	}
 }
 
-// forgetPages clears what is known of pages that have no space any more. A damaged reference that leads there finds that they are not what they
-// were, and does not read zeros. That names lie there stays known: readers may come by these.
+// forgetPages clears the checked bits of pages that have lost their space. A damaged reference to such a page then fails verification
+// instead of reading zeros. The bits that say that names lie there stay set, because readers may still look them up.
 func (s *Store) forgetPages(a Addr, n uint64) {
 	if c, o := s.chunkOf(a); c != nil {
 		if b := c.bits.Load(); b != nil {
@@ -241,8 +245,8 @@ func (s *Store) forgetPages(a Addr, n uint64) {
 	}
 }
 
-// left is called for a segment that no reader keeps any more, and may be written again. It reports whether that has holes: then it is absent
-// from now on.
+// left is called when the last reader has left a segment, which may then be rewritten. It reports whether the segment has holes and so is
+// absent from now on.
 func (sp *space) left(n uint32) bool {
 	t, ok := sp.thin[n]
 	if !ok {
@@ -259,5 +263,5 @@ func (sp *space) left(n uint32) bool {
 	return true
 }
 
-// holesOf returns how many pages of a segment have no space.
+// holesOf returns the number of pages of a segment that have no space.
 func (sp *space) holesOf(n uint32) int64 { return int64(sp.thin[n].holes) }
