@@ -100,7 +100,7 @@ func (c *cellRun) watch(stop chan struct{}) {
 		c.mu.Lock()
 		if l.over > c.worst[phase].over {
 			s, _ := c.r.db.engine.Stats()
-			l.redo, l.dirty, l.account = s.RedoBytes, int64(s.Pages.DirtyPages)*logstore.PageSize, c.r.db.engine.Account()
+			l.redo, l.dirty, l.account = s.RedoBytes, s.DirtyPages*logstore.PageSize, c.r.db.engine.Account()
 			c.worst[phase] = l
 		}
 		c.mu.Unlock()

@@ -84,7 +84,7 @@ func (r *spaceRun) look() {
 		if *spaceTrace {
 			s, _ := r.db.engine.Stats()
 			fmt.Printf("%v checkpoint %d: %d MiB on disk, %d records, log %d MiB, redo %d, dirty %d, reserved %d, cleaned %d, table %d, %s\n", time.Now().Format("05.000"), n, blocks>>20,
-				s.Records, s.Log.Pages>>8, s.RedoBytes>>20, s.Pages.DirtyPages>>8, s.Space.ReservedBytes>>20, s.Cleaned, s.Pages.TableEntries, inMiB(r.db.engine.Account()))
+				s.Records, s.Log.Pages>>8, s.RedoBytes>>20, s.DirtyPages>>8, s.Space.ReservedBytes>>20, s.Cleaned, s.Pages.TableEntries, inMiB(r.db.engine.Account()))
 		}
 	}
 }

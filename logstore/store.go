@@ -72,6 +72,7 @@ type Store struct {
 	appended atomic.Uint64 // pages, raw ones included, since the file was opened
 	groups   [CheckpointGroup + 1]atomic.Uint64
 	syncs    atomic.Uint64
+	syncTime atomic.Int64  // nanoseconds of those that have ended
 	syncedAt atomic.Uint64 // pages appended before the last sync that succeeded began; written with syncing
 	returned atomic.Uint64 // pages given back to the file system
 
@@ -156,7 +157,8 @@ type Counters struct {
 	RecordGroups, PageGroups, FlushGroups, CheckpointGroups uint64
 	Pages                                                   uint64 // appended, raw pages included
 	Syncs                                                   uint64
-	ReturnedBytes                                           uint64 // given back to the file system: cut off or punched
+	SyncTime                                                time.Duration // that they took, all together
+	ReturnedBytes                                           uint64        // given back to the file system: cut off or punched
 }
 
 // Counters returns the present counts.
@@ -164,7 +166,7 @@ func (s *Store) Counters() Counters {
 	return Counters{
 		RecordGroups: s.groups[RecordGroup].Load(), PageGroups: s.groups[PageGroup].Load(), FlushGroups: s.groups[FlushGroup].Load(),
 		CheckpointGroups: s.groups[CheckpointGroup].Load(), Pages: s.appended.Load(), Syncs: s.syncs.Load(),
-		ReturnedBytes: s.returned.Load() * PageSize,
+		SyncTime: time.Duration(s.syncTime.Load()), ReturnedBytes: s.returned.Load() * PageSize,
 	}
 }
 

@@ -1,5 +1,7 @@
 package logstore
 
+import "time"
+
 // Sync makes every group written before the call durable. One call serves all who wait: if another's sync has covered the caller's
 // groups meanwhile, nothing is done. An error has poisoned the store: the system may have dropped the pages, and a second fdatasync
 // would report success.
@@ -33,7 +35,10 @@ func (s *Store) datasync() error {
 	if err := s.Failed(); err != nil { // a write of that page, which may have spoilt what it held
 		return err
 	}
-	if err := s.file.Datasync(); err != nil {
+	begin := time.Now()
+	err := s.file.Datasync()
+	s.syncTime.Add(int64(time.Since(begin)))
+	if err != nil {
 		return s.fail(err)
 	}
 	s.private.synced.Store(private) // syncing is held: they never go back

@@ -247,6 +247,7 @@ func (e *Engine) memoryBytes() int64 { return e.pages.MemoryBytes() + e.pages.Bo
 func (e *Engine) measure() {
 	held := e.memoryBytes()
 	e.memory.Store(held)
+	e.known.dirty.Store(int64(e.pages.DirtyPages()))
 	if held <= e.opts.MemoryLimit {
 		e.ceiling.Store(e.opts.MemoryLimit)
 	}

@@ -359,7 +359,7 @@ func (e *Engine) published(b *batch) {
 	alone := e.tellLate(b.seq)
 	e.list.Cut(e.nodes[len(e.nodes)-1])
 	e.sets.retire(e.nodes, b.seq, copied, alone)
-	e.commits += uint64(len(e.nodes))
+	e.known.commits.Add(uint64(len(e.nodes)))
 }
 
 // account does the accounts of a finished batch and starts the housekeeping that it makes due.

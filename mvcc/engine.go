@@ -142,7 +142,6 @@ type Engine struct {
 	full      atomic.Bool // the file could not grow when a commit needed it to
 	layered   bool        // the log has layers to redo: the next flush is of all
 	batches   uint64
-	commits   uint64
 	batchOps  int // in the last batch of commits
 	row       row
 	left      bool // the last batch has left commits to the next one
@@ -152,6 +151,7 @@ type Engine struct {
 
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 
+	known     known // what Stats tells of it
 	conflicts atomic.Uint64
 	cleaned   atomic.Uint64 // pages that the cleaner has moved
 	memory    atomic.Int64  // bytes of versions, as of the last batch
@@ -222,6 +222,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	e.recovery.Duration = time.Since(begin)
+	e.known.tell(e.recovery)
 	e.opened = store.End()
 	switch {
 	case opts.Manual:
@@ -381,6 +382,7 @@ func (e *Engine) Fail(err error) error { return e.store.Fail(err) }
 // merged notes that the tree has everything up to seq, and how many records that are. Baton holder.
 func (e *Engine) merged(seq uint64, records int64) {
 	e.records = records
+	e.known.records.Store(records)
 	e.counts.Store(seq, records)
 	e.pending.merged.Store(seq)
 }

@@ -45,6 +45,7 @@ func (e *Engine) startFollowing(rec *logstore.Recovery) error {
 	for i := range e.follow.redo {
 		e.recovery.Records += int64(len(e.follow.redo[i].ops))
 	}
+	e.known.tell(e.recovery)
 	return e.applyFollowed(0, e.records)
 }
 
@@ -135,6 +136,7 @@ func (e *Engine) takeIn(groups []logstore.ScannedGroup) error {
 		}
 	}
 	e.recovery.Groups += len(groups)
+	e.known.tell(e.recovery)
 	return e.applyFollowed(fresh, records)
 }
 

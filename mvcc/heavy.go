@@ -203,7 +203,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	e.marks.Note(group, seq) // which is synced, unlike what was written early
 	e.list.Cut(n)
 	e.sets.retire(e.nodes, seq, true, false)
-	e.commits++
+	e.known.commits.Add(1)
 	e.batches++
 	e.publishDurable()
 	f = p.seal(c.set.Spilled() != nil)

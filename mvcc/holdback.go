@@ -61,6 +61,8 @@ func (e *Engine) hold(tx *Tx) error {
 	}
 	moved, leave := e.excess.held.Join()
 	if past = e.excess.past.Load(); past > 0 {
+		e.known.delayed.Add(1)
+		begin := time.Now()
 		t := time.NewTimer(holdTime(past, e.excess.limit.Load()))
 		select {
 		case <-t.C:
@@ -68,6 +70,7 @@ func (e *Engine) hold(tx *Tx) error {
 		case <-done:
 		}
 		t.Stop()
+		e.known.delay.Add(int64(time.Since(begin)))
 	}
 	leave()
 	if tx.reads == nil {

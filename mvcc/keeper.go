@@ -345,8 +345,8 @@ func (e *Engine) beginAnew() error {
 // foldAgain reports whether another fold and the flush of what it changes are worth their while.
 func (e *Engine) foldAgain() (again bool, err error) {
 	err = e.withBaton(func() error {
-		s := e.pages.Stats()
-		again = s.TableEntries >= foldAgainEntries && int64(s.DirtyPages) <= s.TableEntries/foldAgainShare
+		names := e.pages.TableEntries()
+		again = names >= foldAgainEntries && int64(e.pages.DirtyPages()) <= names/foldAgainShare
 		return nil
 	})
 	return again, err

@@ -77,7 +77,7 @@ func TestRedoWritesEarly(t *testing.T) {
 			require.NoError(t, serr)
 			require.EqualValues(t, 1, s.Pages.Flushes)
 			require.Greater(t, s.Log.FlushGroups, uint64(5), "parts were written early")
-			require.Less(t, s.Pages.MemoryBytes, int64(256<<10))
+			require.Less(t, s.MemoryBytes, int64(256<<10))
 			hasAll(t, killed, want)
 			require.NoError(t, killed.Check(context.Background()))
 			again.OnOp(nil) // Close may write more

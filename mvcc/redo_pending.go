@@ -73,6 +73,7 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 	}
 	f := p.seal(false)
 	e.recovery.Steps.Redo = time.Since(begin)
+	e.known.tell(e.recovery)
 	e.merged(redoSeq, p.records)
 	e.pages.Begin(redoSeq + 1)
 	e.publish(redoSeq+1, p.records)

@@ -191,11 +191,6 @@ func TestWhatWaitsForRedo(t *testing.T) {
 			require.EqualValues(t, len(want), n)
 			return err
 		},
-		"Stats": func(e *Engine) error {
-			s, err := e.Stats()
-			require.EqualValues(t, len(want), s.Records)
-			return err
-		},
 		"Checkpoint": (*Engine).Checkpoint,
 		"Housekeep":  (*Engine).Housekeep,
 		"Check":      func(e *Engine) error { return e.Check(context.Background()) },

@@ -9,14 +9,19 @@ import (
 
 // Stats describes an engine at a moment.
 type Stats struct {
-	Records           int64
+	Records           int64 // in the tree; those of commits that are pending are not counted yet
 	Space             logstore.SpaceStats
 	Log               logstore.Counters
 	Pages             override.Stats
+	DirtyPages        int64 // of the tree, as of a batch of commits ago or a few
+	MemoryBytes       int64 // of versions, likewise
 	Commits           uint64
 	Conflicts         uint64
+	DelayedCommits    uint64        // that waited because there was too much redo,
+	DelayTime         time.Duration // for so long, all together
 	Checkpoints       uint64
 	RedoBytes         int64  // of record groups that an open would redo
+	UnsyncedBytes     int64  // of the log that the last sync did not cover
 	Cleaned           uint64 // pages moved by the cleaner
 	Layers            uint64 // parts of write sets that have left memory
 	Collapsed         uint64 // times that such were written anew without what was overwritten
@@ -24,13 +29,15 @@ type Stats struct {
 	OldestSnapshotAge time.Duration
 	OldestBegan       string // where, if that is traced
 	HeldBytes         int64  // of the file, dead and kept for snapshots
+	Failed            error  // what has poisoned the engine, or nil
 	Recovery          RecoveryStats
 }
 
 // Checkpoints returns how many checkpoints there were since the engine was opened.
 func (e *Engine) Checkpoints() uint64 { return e.keeper.checkpoints.Load() }
 
-// Stats returns the present state. It takes the baton for a moment.
+// Stats returns the present state. It takes no lock under which anybody waits for a device or for another goroutine: not the baton, nor
+// keeper.mu, growing or syncing. So it returns where all of those hang.
 func (e *Engine) Stats() (Stats, error) {
 	slot, err := e.enter(e.view)
 	if err != nil {
@@ -38,9 +45,17 @@ func (e *Engine) Stats() (Stats, error) {
 	}
 	defer slot.Release()
 	s := Stats{
-		Space: e.store.SpaceStats(), Log: e.store.Counters(), Conflicts: e.conflicts.Load(),
-		Checkpoints: e.keeper.checkpoints.Load(), Cleaned: e.cleaned.Load(), Layers: e.sets.budget.Layers(), Collapsed: e.sets.budget.Collapsed(),
-		OpenSnapshots: e.registry.Count() - 1,
+		Space: e.store.SpaceStats(), Log: e.store.Counters(), Pages: e.pages.Stats(),
+		DirtyPages: e.known.dirty.Load(), MemoryBytes: e.memory.Load(),
+		Commits: e.known.commits.Load(), Conflicts: e.conflicts.Load(),
+		DelayedCommits: e.known.delayed.Load(), DelayTime: time.Duration(e.known.delay.Load()),
+		Checkpoints: e.keeper.checkpoints.Load(), RedoBytes: e.redoBytes.Since(), UnsyncedBytes: e.store.UnsyncedPages() * logstore.PageSize,
+		Cleaned: e.cleaned.Load(), Layers: e.sets.budget.Layers(), Collapsed: e.sets.budget.Collapsed(),
+		OpenSnapshots: e.registry.Count() - 1, HeldBytes: e.store.HeldBytes(),
+		Failed: e.Failed(), Recovery: *e.known.recovery.Load(),
+	}
+	if s.Records = e.counts.At(slot.Seq()); s.Records < 0 {
+		s.Records = e.known.records.Load()
 	}
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
@@ -48,16 +63,5 @@ func (e *Engine) Stats() (Stats, error) {
 	if l := e.leases.Oldest(); l != nil {
 		s.OldestBegan = l.Where()
 	}
-	err = e.withBaton(func() error {
-		if e.Failed() == nil {
-			e.reclaimAll()
-		}
-		s.Commits, s.HeldBytes = e.commits, e.store.HeldBytes()
-		s.Pages, s.RedoBytes, s.Recovery = e.pages.Stats(), e.redoBytes.Since(), e.recovery
-		if s.Records = e.counts.At(slot.Seq()); s.Records < 0 {
-			s.Records = e.records
-		}
-		return nil
-	})
-	return s, err
+	return s, nil
 }

@@ -30,7 +30,7 @@ func TestPageGroupIsABase(t *testing.T) {
 	s.put(31)
 	s.must(s.sync())
 	s.crash(vfs.KeepNone)
-	require.EqualValues(t, 1, s.p.Stats().DirtyPages, "one record group is redone")
+	require.EqualValues(t, 1, s.p.DirtyPages(), "one record group is redone")
 	s.must(s.settle())
 }
 
@@ -64,7 +64,7 @@ func TestPageGroupIsIllegal(t *testing.T) {
 		for k := 80; s.p.born.Load() == born; k++ {
 			s.put(k)
 		}
-		require.LessOrEqual(t, s.p.Stats().DirtyPages, leftoverPages)
+		require.LessOrEqual(t, s.p.DirtyPages(), leftoverPages)
 		require.False(t, s.grouped(false, 1))
 	})
 	t.Run("a value dropped", func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestPageGroupIsIllegal(t *testing.T) {
 	t.Run("many pages dirty", func(t *testing.T) {
 		s := filled(t)
 		s.put(1, 20, 40, 60)
-		require.Greater(t, s.p.Stats().DirtyPages, leftoverPages)
+		require.Greater(t, s.p.DirtyPages(), leftoverPages)
 		require.False(t, s.grouped(false, 1))
 	})
 	t.Run("more pages than redo", func(t *testing.T) {

@@ -91,24 +91,24 @@ func (p *Pages) detach(e *entry) {
 	p.store.DropName(e.id)
 }
 
-// Stats describes the table and what waits to be written.
+// Stats describes the table and the flushes.
 type Stats struct {
 	TableEntries int64
-	DirtyPages   int
-	MemoryBytes  int64
 	Flushes      uint64
 	Parts        uint64 // of them, those that left leaves behind
 	Folds        uint64
 	Early        uint64 // pages written before their batch was whole
 }
 
-// Stats returns the present counts. Baton holder.
+// Stats returns the present counts. Any goroutine may call it.
 func (p *Pages) Stats() Stats {
 	return Stats{
-		TableEntries: p.table.count.Load(), DirtyPages: p.dirty.len(), MemoryBytes: p.MemoryBytes() + p.BookBytes(),
-		Flushes: p.flushes.Load(), Parts: p.parts.Load(), Folds: p.folds.Load(), Early: p.writtenEarly.Load(),
+		TableEntries: p.table.count.Load(), Flushes: p.flushes.Load(), Parts: p.parts.Load(), Folds: p.folds.Load(), Early: p.writtenEarly.Load(),
 	}
 }
+
+// DirtyPages returns how many pages are dirty. Baton holder.
+func (p *Pages) DirtyPages() int { return p.dirty.len() }
 
 // TableEntries returns how many names the translation table has. Anyone may call it.
 func (p *Pages) TableEntries() int64 { return p.table.count.Load() }

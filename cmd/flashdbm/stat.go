@@ -32,6 +32,9 @@ func newStatCommand(p *program) *cobra.Command {
 		ValidArgsFunction: completeDatabase,
 		RunE: p.command(func(_ *cobra.Command, args []string) error {
 			return p.inspect(args[0], func(db *dbm.DB) error {
+				if _, err := db.Len(); err != nil { // what opening has left to redo is redone first, so that it counts
+					return err
+				}
 				stats := db.Stats()
 				if asJSON {
 					return printJSON(p.stdout, stats)

@@ -47,7 +47,7 @@ var engine = &module{
 		{"mvcc"},
 		{"internal/beside"},
 		{"dbm"},
-		{"ndbm", "cmd/...", "internal/streams"},
+		{"ndbm", "cmd/...", "internal/streams", "dbm/dbmvar"},
 	},
 	outside: map[string][]string{
 		"internal/btree": {"golang.org/x/sys/unix"},

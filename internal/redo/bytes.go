@@ -1,9 +1,13 @@
 package redo
 
-// Bytes counts the bytes of record groups, which are numbered as they are written. One goroutine at a time uses it.
+import "sync/atomic"
+
+// Bytes counts the bytes of record groups, which are numbered as they are written. One goroutine at a time uses it, but for Since, which any
+// goroutine may call.
 type Bytes struct {
 	total int64
-	bases []base // of flushes, oldest first: where redo starts, and what it may start behind later
+	bases []base       // of flushes, oldest first: where redo starts, and what it may start behind later
+	since atomic.Int64 // total less the bytes of bases[0]; stored by every change of one of the two
 }
 
 // base is a group, and the bytes up to it.
@@ -14,11 +18,15 @@ type base struct {
 
 // Recovered notes that redo starts behind the given group; what is added from now on comes after it.
 func (r *Bytes) Recovered(group uint64) {
-	*r = Bytes{bases: []base{{group: group}}}
+	r.total, r.bases = 0, []base{{group: group}}
+	r.since.Store(0)
 }
 
 // Add notes bytes of the group that comes next.
-func (r *Bytes) Add(bytes int64) { r.total += bytes }
+func (r *Bytes) Add(bytes int64) {
+	r.total += bytes
+	r.since.Store(r.total - r.bases[0].bytes)
+}
 
 // Base notes that all groups so far, up to the given one, are below the base of a flush that begins.
 func (r *Bytes) Base(group uint64) {
@@ -32,13 +40,14 @@ func (r *Bytes) Start(group uint64) {
 		n++
 	}
 	r.bases = append(r.bases[:0], r.bases[n:]...)
+	r.since.Store(r.total - r.bases[0].bytes)
 }
 
 // Total returns the bytes added since Recovered.
 func (r *Bytes) Total() int64 { return r.total }
 
-// Since returns the bytes that an open would redo.
-func (r *Bytes) Since() int64 { return r.total - r.bases[0].bytes }
+// Since returns the bytes that an open would redo. Any goroutine may call it.
+func (r *Bytes) Since() int64 { return r.since.Load() }
 
 // SinceBase returns the bytes since the last flush began.
 func (r *Bytes) SinceBase() int64 { return r.total - r.bases[len(r.bases)-1].bytes }

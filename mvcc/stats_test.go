@@ -1,0 +1,58 @@
+package mvcc
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestStatsTakesNoLockOfTheWriter: Stats returns while the baton and the lock of the housekeeping are held and nobody gives them up, and says
+// what was committed before. dbm's TestStatsWhileASyncHangs is the same for the locks of the store.
+func TestStatsTakesNoLockOfTheWriter(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		e := newEngine(t, Options{Durability: d, Manual: true})
+		for _, key := range []string{"a", "b", "c"} {
+			put(t, e, key, "1")
+		}
+		require.NoError(t, e.Checkpoint())
+		put(t, e, "d", "1")
+		e.keeper.mu.Lock()
+		e.takeBaton()
+		within(t, func() {
+			s, err := e.Stats()
+			require.NoError(t, err)
+			require.EqualValues(t, 4, s.Commits)
+			require.GreaterOrEqual(t, s.Records, int64(3))
+			require.Equal(t, e.pages.Stats(), s.Pages)
+			require.EqualValues(t, 3, s.Checkpoints, "two of a new file")
+			require.Positive(t, s.MemoryBytes+s.Space.LiveBytes)
+			require.Zero(t, s.OpenSnapshots)
+		})
+		e.putBaton(true)
+		e.keeper.mu.Unlock()
+		require.NoError(t, e.withBaton(func() error { return nil }))
+		s, err := e.Stats()
+		require.NoError(t, err)
+		require.EqualValues(t, 4, s.Records, "all that was pending is in the tree")
+	}
+}
+
+// TestStatsBesideRedo: Stats does not wait for what Open has left to redo, and counts it once that is done.
+func TestStatsBesideRedo(t *testing.T) {
+	image, want := killedWithRedo(t)
+	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
+	require.True(t, e.Redoing())
+	s, err := e.Stats()
+	require.NoError(t, err)
+	require.True(t, e.Redoing())
+	require.Positive(t, s.RedoBytes)
+	require.Zero(t, s.Recovery.Steps.Redo)
+	n, err := e.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, len(want), n)
+	s, err = e.Stats()
+	require.NoError(t, err)
+	require.EqualValues(t, len(want), s.Records)
+	require.Positive(t, s.Recovery.Steps.Redo)
+	require.NoError(t, e.Close())
+}
