@@ -16,6 +16,7 @@ import (
 // source is a file of the engine with its top-level declarations.
 type source struct {
 	name  string // from the root of the repository
+	pkg   string // as the file calls its package
 	text  string
 	decls []declaration
 }
@@ -78,7 +79,7 @@ func parseSource(name, text string) (*source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, file := &source{name: name, text: text}, set.File(tree.Pos())
+	s, file := &source{name: name, pkg: tree.Name.Name, text: text}, set.File(tree.Pos())
 	add := func(n ast.Node, body int, names ...string) {
 		begin, end := file.Offset(n.Pos()), file.Offset(n.End())
 		s.decls = append(s.decls, declaration{names, begin, end, body, words(text[begin:end])})

@@ -2,13 +2,13 @@ package mutants
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -19,96 +19,119 @@ func (c cost) String() string {
 	return fmt.Sprintf("%.1f s (%.1f of processors)", c.wall.Seconds(), c.processor.Seconds())
 }
 
-// measure runs a command and adds what it took, with the processes that it waited for.
-func (c *cost) measure(cmd *exec.Cmd) ([]byte, error) {
-	began := time.Now()
-	out, err := cmd.CombinedOutput()
-	c.wall += time.Since(began)
-	if s := cmd.ProcessState; s != nil {
-		c.processor += s.UserTime() + s.SystemTime()
-	}
-	return out, err
+func (c *cost) add(o cost) {
+	c.wall += o.wall
+	c.processor += o.processor
 }
 
-// builder builds test binaries, each once, of the engine with an overlay or as it is, and runs them.
+// measured runs a command and returns what it took, with the processes that it waited for.
+func measured(cmd *exec.Cmd) (out []byte, c cost, err error) {
+	began := time.Now()
+	out, err = cmd.CombinedOutput()
+	c.wall = time.Since(began)
+	if s := cmd.ProcessState; s != nil {
+		c.processor = s.UserTime() + s.SystemTime()
+	}
+	return out, c, err
+}
+
+// builder builds test binaries, each once, of the engine with an overlay or as it is, and runs them. Any number of goroutines may use it.
 type builder struct {
-	overlay    string // file, "" for none
-	dir        string
-	binaries   map[string]string // by package
+	overlay string // file, "" for none
+	dir     string
+
+	mu         sync.Mutex
+	binaries   map[string]*binary // by package
 	built, ran cost
+}
+
+type binary struct {
+	once sync.Once
+	name string
+	err  error
 }
 
 // build returns the test binary of a package. Without the C of package net the linker needs no gcc, half of the time of a build.
 func (b *builder) build(pkg string) (string, error) {
-	if name, ok := b.binaries[pkg]; ok {
-		return name, nil
+	b.mu.Lock()
+	if b.binaries == nil {
+		b.binaries = map[string]*binary{}
 	}
-	name := filepath.Join(b.dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test")
-	args := []string{"test", "-c", "-vet=off", "-tags", "netgo", "-ldflags", "-s -w", "-o", name}
-	if b.overlay != "" {
-		args = append(args, "-overlay", b.overlay)
+	made := b.binaries[pkg]
+	if made == nil {
+		made = &binary{name: filepath.Join(b.dir, strings.ReplaceAll(strings.TrimPrefix(pkg, "./"), "/", "_")+".test")}
+		b.binaries[pkg] = made
 	}
-	cmd := exec.Command("go", append(args, ".")...)
-	cmd.Dir = filepath.Join(root, pkg)
-	if out, err := b.built.measure(cmd); err != nil {
-		return "", fmt.Errorf("%w: %s", errBuild, out)
-	}
-	b.binaries[pkg] = name
-	return name, nil
+	b.mu.Unlock()
+	made.once.Do(func() {
+		args := []string{"test", "-c", "-vet=off", "-tags", "netgo", "-ldflags", "-s -w", "-o", made.name}
+		if b.overlay != "" {
+			args = append(args, "-overlay", b.overlay)
+		}
+		cmd := exec.Command("go", append(args, ".")...)
+		cmd.Dir = filepath.Join(root, pkg)
+		out, took, err := measured(cmd)
+		if err != nil {
+			made.err = fmt.Errorf("%w: %s", errBuild, out)
+		}
+		b.mu.Lock()
+		b.built.add(took)
+		b.mu.Unlock()
+	})
+	return made.name, made.err
 }
 
-// writeOverlay writes the changed files and the description that the go command wants of them.
+// writeOverlay writes the files that a mutant changes.
 func (m *mutant) writeOverlay(dir string) (string, error) {
 	files, err := m.apply()
 	if err != nil {
 		return "", err
 	}
-	replace := map[string]string{}
-	for name, text := range files {
-		at, err := filepath.Abs(filepath.Join(root, name))
-		if err != nil {
-			return "", err
-		}
-		replace[at] = filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
-		if err := os.WriteFile(replace[at], []byte(text), 0o600); err != nil {
-			return "", err
-		}
-	}
-	b, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return "", err
-	}
-	name := filepath.Join(dir, "overlay.json")
-	return name, os.WriteFile(name, b, 0o600)
+	return writeOverlay(files, dir)
 }
 
-// run runs tests for so long at most. by is the one that failed.
-func (b *builder) run(r testRun, limit time.Duration) (fate, error) {
-	text, err := b.output(r, limit)
+// run runs tests for so long at most, with a mutant of a schema unless number is 0. by is the test that failed.
+func (b *builder) run(r testRun, limit time.Duration, number int) (fate, error) {
+	text, took, err := b.output(r, limit, number, "-test.failfast")
+	f := fate{tests: took}
 	var ended *exec.ExitError
 	switch {
 	case errors.As(err, &ended):
-		return r.verdict(text, limit)
+		f, err = r.verdict(text, limit)
+		f.tests = took
 	case err == nil && strings.Contains(text, "no tests to run"):
 		err = fmt.Errorf("%v: no tests to run", r)
 	}
-	return fate{}, err
+	return f, err
 }
 
 // output returns what tests print.
-func (b *builder) output(r testRun, limit time.Duration) (string, error) {
+func (b *builder) output(r testRun, limit time.Duration, number int, flags ...string) (string, cost, error) {
 	binary, err := b.build(r.dir)
 	if err != nil {
-		return "", err
+		return "", cost{}, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit+30*time.Second)
 	defer cancel()
-	args := append([]string{"-test.v", "-test.failfast", "-test.run", r.run, "-test.timeout", limit.String()}, r.args...)
+	args := append([]string{"-test.v", "-test.run", r.run, "-test.timeout", limit.String()}, flags...)
+	args = append(args, r.args...)
 	if strings.Contains(r.run, "TestCrash") && r.dir == "./dbm" {
 		args = append(args, "-crash.shrink=0") // that it fails is enough
 	}
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(root, r.dir)
-	out, err := b.ran.measure(cmd)
-	return string(out), err
+	cmd.WaitDelay = 10 * time.Second // processes that the tests have started may live on
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", chosen, number))
+	out, took, err := measured(cmd)
+	b.mu.Lock()
+	b.ran.add(took)
+	b.mu.Unlock()
+	return string(out), took, err
+}
+
+// spent is what a builder has taken of the processors' time.
+func (b *builder) spent() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.built.processor + b.ran.processor
 }

@@ -1,4 +1,4 @@
-// Package mutants tests the tests: it builds the engine with one seeded bug at a time and shows which test finds it. A test that has
+// Package mutants tests the tests: it runs them on the engine with one seeded bug at a time and shows which test finds it. A test that has
 // never failed proves nothing.
 //
 // A mutant is a small replacement of text, kept in testdata beside the engine and not in it; the go command builds it with an overlay.
@@ -21,6 +21,6 @@
 // again, and so may "test": the tests are run in that order until one fails. A line of # is a comment.
 //
 // When the engine changes so that a text no longer fits, the mutant is carried along: the same thing is broken in the new text. TestApply
-// tells which mutants do not fit, and where their texts went if they went to another declaration. It runs with
-// all other tests and takes no time. TestMutants runs the mutants: make mutants.
+// tells which mutants do not fit, and where their texts went if they went to another declaration. It runs with all other tests and takes no
+// time. TestMutants runs the mutants: make mutants. Most of them share one binary of each package's tests, see schema.
 package mutants

@@ -125,6 +125,16 @@ func parse(lines *bufio.Scanner) (all []mutant, err error) {
 
 // apply returns the files of the mutant by name.
 func (m *mutant) apply() (map[string]string, error) {
+	changed, err := m.change()
+	files := map[string]string{}
+	for s, text := range changed {
+		files[s.name] = text
+	}
+	return files, err
+}
+
+// change returns the texts that files get.
+func (m *mutant) change() (map[*source]string, error) {
 	places := map[*source][]change{}
 	for _, h := range m.hunks {
 		p, err := h.find()
@@ -133,7 +143,7 @@ func (m *mutant) apply() (map[string]string, error) {
 		}
 		places[p.in] = append(places[p.in], change{p, strings.TrimSpace(h.new)})
 	}
-	files := map[string]string{}
+	files := map[*source]string{}
 	for s, changes := range places {
 		slices.SortFunc(changes, func(a, b change) int { return a.begin - b.begin })
 		var text strings.Builder
@@ -147,7 +157,7 @@ func (m *mutant) apply() (map[string]string, error) {
 			at = c.end
 		}
 		text.WriteString(s.text[at:])
-		files[s.name] = text.String()
+		files[s] = text.String()
 	}
 	return files, nil
 }

@@ -26,6 +26,7 @@ var (
 	atOnce     = flag.Int("mutants.parallel", runtime.NumCPU(), "mutants that are run at once")
 	patience   = flag.Duration("mutants.patience", 2*time.Minute, "how long one test of a mutant may take at most, and one whose usual time is unknown")
 	limit      = flag.Duration("mutants.limit", 5*time.Minute, "how long all tests of a mutant may take")
+	alone      = flag.Bool("mutants.alone", false, "build the engine for each mutant, also for those that one binary could have together")
 	document   = flag.String("mutants.doc", "", "file that the result is written to")
 )
 
@@ -39,7 +40,8 @@ type fate struct {
 	err   error // it could not be tried
 }
 
-// TestMutants runs the mutants, after it has made sure that their tests pass without them.
+// TestMutants runs the mutants, after it has made sure that their tests pass without them: those of a schema in its binaries, then those
+// that are not in it, or that it did not find, in binaries of their own.
 func TestMutants(t *testing.T) {
 	if *runMutants == "" {
 		t.Skip("-mutants tells which to run")
@@ -50,33 +52,45 @@ func TestMutants(t *testing.T) {
 	require.NotEmpty(t, all)
 	began, commit := time.Now(), revision() // before the document changes
 	doc := readDocument(filepath.Join(root, cmp.Or(*document, "docs/mutants.md")))
-	var first []testRun
 	for i := range all {
 		all[i].expect(doc.by[all[i].name])
-		first = append(first, all[i].tests[0])
 	}
-	usual := times{}
-	total := usual.sound(t, first)
-	t.Logf("the tests pass without any mutant: %.0f s, of processors %.0f s", time.Since(began).Seconds(), total.Seconds())
 	fates := make([]fate, len(all))
 	var mu sync.Mutex
-	tried := 0
-	each(len(all), func(i int) {
-		f := all[i].try(t, usual)
+	tried, total := 0, time.Duration(0)
+	tell := func(i int, f fate) {
 		mu.Lock()
 		defer mu.Unlock()
 		fates[i] = f
 		tried++
-		total += f.build.processor + f.tests.processor
+		total += f.build.processor
 		t.Logf("%-40s %v", all[i].name, f)
 		doc.by[all[i].name] = cmp.Or(f.by, notCaught)
-		if tried == len(mutants) {
-			doc.whole = fmt.Sprintf("All of them were tried in one run at commit %s, on %s, in %.0f minutes on %d processors, of whose time it took %.0f minutes.",
-				commit, began.Format("2 January 2006"), time.Since(began).Minutes(), runtime.NumCPU(), total.Minutes())
-		}
 		if *document != "" { // each time, should the run be cut off
 			assert.NoError(t, os.WriteFile(filepath.Join(root, *document), doc.describe(rules, mutants), 0o644))
 		}
+	}
+	plain, rest := &builder{dir: t.TempDir()}, make([]int, 0, len(all))
+	usual := times{}
+	if *alone {
+		for i := range all {
+			rest = append(rest, i)
+		}
+	} else {
+		rest, total = tryTogether(t, all, usual, tell)
+	}
+	var first []testRun
+	for _, i := range rest {
+		first = append(first, all[i].tests[0])
+	}
+	usual.sound(t, plain, first, true)
+	t.Logf("%d mutants are tried alone; without any mutant: builds %v, tests %v", len(rest), plain.built, plain.ran)
+	each(len(rest), func(k int) {
+		f := all[rest[k]].try(t, usual)
+		tell(rest[k], f)
+		mu.Lock()
+		defer mu.Unlock()
+		total += f.tests.processor
 	})
 	caught := 0
 	var later []testRun // tests that found mutants and were not the first of any
@@ -88,12 +102,59 @@ func TestMutants(t *testing.T) {
 			t.Errorf("mutant %s (%s) survives %v: a test is missing", all[i].name, all[i].what, all[i].tests)
 		default:
 			caught++
-			later = append(later, f.run)
+			if slices.Contains(rest, i) {
+				later = append(later, f.run)
+			}
 		}
 	}
-	total += usual.sound(t, later)
+	usual.sound(t, plain, later, true)
+	total += plain.spent()
+	if tried == len(mutants) && *document != "" {
+		doc.whole = fmt.Sprintf("All of them were tried in one run at commit %s, on %s, in %.0f minutes on %d processors, of whose time it took %.0f minutes.",
+			commit, began.Format("2 January 2006"), time.Since(began).Minutes(), runtime.NumCPU(), total.Minutes())
+		assert.NoError(t, os.WriteFile(filepath.Join(root, *document), doc.describe(rules, mutants), 0o644))
+	}
 	t.Logf("%d of %d mutants caught in %.1f minutes, of processors %.1f", caught, len(all), time.Since(began).Minutes(), total.Minutes())
 	slowest(t, all, fates)
+}
+
+// tryTogether tries mutants in the binaries of a schema, each with the first of its tests, and returns those that have to be tried alone:
+// they are not in the schema, their test does not pass in it without any mutant, or it does not find them.
+func tryTogether(t *testing.T, all []mutant, usual times, tell func(int, fate)) (rest []int, total time.Duration) {
+	s, err := newSchema(all)
+	require.NoError(t, err)
+	var first []testRun
+	for i := range all {
+		first = append(first, all[i].tests[0])
+	}
+	b, err := s.build(t, first)
+	require.NoError(t, err)
+	passed := usual.sound(t, b, first, false)
+	t.Logf("%d of %d mutants are in one schema; without any of them: builds %v, tests %v", len(s.numbers), len(all), b.built, b.ran)
+	var mu sync.Mutex
+	each(len(all), func(i int) {
+		r, number := all[i].tests[0], s.numbers[all[i].name]
+		if number != 0 && passed[r.String()] {
+			most := *patience
+			if all[i].hangs {
+				most = usual.patience(r)
+			}
+			f, err := b.run(r, most, number)
+			if all[i].hangs && errors.Is(err, errLate) {
+				f.by, f.run = neverEnds(r), r
+			}
+			if f.by != "" {
+				tell(i, f)
+				return
+			}
+			t.Logf("%-40s is not found by %v in the schema: %v", all[i].name, r, cmp.Or(err, errPassed))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		rest = append(rest, i)
+	})
+	slices.Sort(rest)
+	return rest, b.spent()
 }
 
 // slowest tells which mutants took the most time of processors.
@@ -165,7 +226,7 @@ func each(n int, do func(i int)) {
 	wait.Wait()
 }
 
-// try runs the tests of a mutant until one fails.
+// try builds a mutant alone and runs its tests until one fails.
 func (m *mutant) try(t *testing.T, usual times) (f fate) {
 	began := time.Now()
 	dir, err := os.MkdirTemp(t.TempDir(), "mutant")
@@ -173,7 +234,7 @@ func (m *mutant) try(t *testing.T, usual times) (f fate) {
 		return fate{err: err}
 	}
 	defer os.RemoveAll(dir)
-	b := builder{binaries: map[string]string{}, dir: dir}
+	b := &builder{dir: dir}
 	defer func() { f.build, f.tests = b.built, b.ran }()
 	if b.overlay, err = m.writeOverlay(dir); err != nil {
 		return fate{err: err}
@@ -189,16 +250,20 @@ func (m *mutant) try(t *testing.T, usual times) (f fate) {
 		if m.hangs {
 			most = usual.patience(r)
 		}
-		if f, err = b.run(r, min(left, most)); f.by != "" || errors.Is(err, errBuild) {
+		if f, err = b.run(r, min(left, most), 0); f.by != "" || errors.Is(err, errBuild) {
 			f.err = err
 			return f
 		}
 		if m.hangs && errors.Is(err, errLate) {
-			return fate{by: strings.TrimPrefix(r.dir, "./") + " " + strings.Trim(r.run, "^$()") + ", which does not end", run: r}
+			return fate{by: neverEnds(r), run: r}
 		}
 		late = errors.Join(late, err)
 	}
 	return fate{err: late}
+}
+
+func neverEnds(r testRun) string {
+	return strings.TrimPrefix(r.dir, "./") + " " + strings.Trim(r.run, "^$()") + ", which does not end"
 }
 
 var (
@@ -249,6 +314,7 @@ func deepest(text string) (test string) {
 }
 
 var (
-	errLate  = errors.New("took longer than")
-	errBuild = errors.New("does not build")
+	errLate   = errors.New("took longer than")
+	errBuild  = errors.New("does not build")
+	errPassed = errors.New("it passes")
 )
