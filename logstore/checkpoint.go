@@ -6,24 +6,24 @@ import (
 	"maps"
 )
 
-// partPages is the most pages of background work written at a time: fdatasync waits for all dirty pages of the file.
+// partPages is the most pages of background work written between two syncs: fdatasync waits for all dirty pages of the file.
 const partPages = 64
 
-// stretchPages is the most pages of the log that are read or written at a time on the way through it: no more than a part, nor than a segment.
+// stretchPages is the most pages of the log that background work reads or writes at a time: at most a part, and at most a segment.
 func (s *Store) stretchPages() uint64 { return min(partPages, uint64(s.segmentPages)) }
 
 const streamHeader = 16
 
-// A Checkpoint writes the translation table and the space map into the log and moves the scan start. It follows a complete flush, and
-// while it is under way the table does not change (no flush, no page group). Its parts are ordinary groups between those of others:
+// A Checkpoint writes the translation table and the space map into the log and moves the scan start. It follows a complete flush. While it is
+// under way the table does not change, because there is no flush and no page group. Its parts are ordinary groups between other groups:
 //
 //	stream: length of the table u64 | length of the space map u64 | table | space map
 //
-// WritePart until done, by the baton holder; then Finish, without the baton.
+// The caller calls WritePart with the right to append until it reports done, then Finish without that right.
 type Checkpoint struct {
 	s        *Store
 	stream   []byte
-	first    uint64 // group of the first part
+	first    uint64 // number of the group with the first part
 	run      Position
 	start    Position
 	startAt  uint64
@@ -32,7 +32,7 @@ type Checkpoint struct {
 	part     int // most pages of a part
 }
 
-// BeginCheckpoint takes the space map as of now beside the caller's table.
+// BeginCheckpoint copies the space map as it is now. table is the caller's encoded table.
 func (s *Store) BeginCheckpoint(table []byte) *Checkpoint {
 	stream := append(make([]byte, streamHeader), table...)
 	stream = s.space.encode(stream)
@@ -41,10 +41,10 @@ func (s *Store) BeginCheckpoint(table []byte) *Checkpoint {
 	return &Checkpoint{s: s, stream: stream, segments: map[uint32]bool{}, part: partPages}
 }
 
-// Pages returns how many pages the rest of the checkpoint takes; they are reserved before it starts.
+// Pages returns the number of pages that the rest of the checkpoint takes; they are reserved before it starts.
 func (c *Checkpoint) Pages() int64 { return int64(len(c.stream)+BodySize-1) / BodySize }
 
-// LimitPart makes parts smaller: at most n pages. Before the first WritePart.
+// LimitPart limits parts to n pages. The caller calls it before the first WritePart.
 func (c *Checkpoint) LimitPart(n int) { c.part = min(n, partPages) }
 
 // WritePart appends up to 64 pages of the checkpoint as a group.
@@ -70,7 +70,7 @@ func (c *Checkpoint) WritePart() (done bool, err error) {
 	return true, nil
 }
 
-// Finish makes the checkpoint the newest: sync, superblock, sync. Segments that it sets free may be reused from then on.
+// Finish makes the checkpoint the newest one: sync, superblock, sync. Afterwards the segments that it frees may be reused.
 func (c *Checkpoint) Finish() error {
 	s := c.s
 	if err := s.Sync(); err != nil {
@@ -92,7 +92,7 @@ func (c *Checkpoint) Finish() error {
 	return nil
 }
 
-// newest returns the newer one of the valid superblocks, nil before there is any.
+// newest returns the newer one of the valid superblocks, or nil while there is none.
 func (s *Store) newest() *superblock {
 	a, b := s.supers[0], s.supers[1]
 	if a == nil || b != nil && b.number > a.number {
@@ -108,7 +108,7 @@ func (s *Store) newestNumber() uint64 {
 	return 0
 }
 
-// writeSuperblock writes and syncs a superblock in its slot.
+// writeSuperblock writes a superblock into its slot and syncs it.
 func (s *Store) writeSuperblock(sb *superblock) error {
 	page := make([]byte, PageSize)
 	sb.put(page)
@@ -123,7 +123,7 @@ func (s *Store) writeSuperblock(sb *superblock) error {
 	return s.datasync()
 }
 
-// checkpointed notes a durable checkpoint: what was dead when its map was taken may be reused under the other rules.
+// checkpointed records a durable checkpoint: segments that were dead in its map may be reused if the other rules hold too.
 func (sp *space) checkpointed(slot int, run map[uint32]bool, oldestStart uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -2,20 +2,20 @@ package logstore
 
 import "slices"
 
-// What the cleaner has to know of the map of the file: which segments hold little that lives, and what that is.
+// This file tells the cleaner what it needs to know about the space map: which segments hold little live data, and which pages that is.
 
 // A Victim is a segment of the log that may be worth cleaning.
 type Victim struct {
 	Segment uint32
-	Live    int64  // pages
-	Values  int64  // logged values: where one moves, its leaf is written
-	Written uint64 // newest group in it
+	Live    int64  // live pages
+	Values  int64  // live logged values; moving one also writes its leaf
+	Written uint64 // newest group with a page in it
 }
 
-// Victims returns the segments that would be free if their live pages moved, the emptiest first, as far as at most three quarters of one
-// live, or with full any but all; and how many dead pages there are in them. Segments that the log still needs, or has just filled, are not among them: what is in
-// those may soon die by itself. Nor are those of large values, whose segments die whole, nor any that are excepted and were not written
-// since the group named there. No checkpoint is under way.
+// Victims returns the segments that would become free if their live pages moved, emptiest first, and the number of dead pages in them. It
+// leaves out segments of which more than three quarters are live (with full: only those that are wholly live), segments that the log still
+// needs or has just filled (their content may soon die by itself), segments of large values (which die whole), and the excepted segments
+// unless they were written since the group named there. The caller makes sure that no checkpoint is under way.
 func (s *Store) Victims(except map[uint32]uint64, full bool) (victims []Victim, garbage int64) {
 	before := s.oldestStart()
 	sp := s.space
@@ -43,7 +43,7 @@ func (s *Store) Victims(except map[uint32]uint64, full bool) (victims []Victim, 
 	return victims, garbage
 }
 
-// Pinned reports whether the segment of a holds nothing that lives, and is kept from reuse by names in the table.
+// Pinned reports whether nothing lives in the segment of a and only names in the table keep it from being reused.
 func (s *Store) Pinned(a Addr) bool {
 	sp := s.space
 	sp.mu.Lock()
@@ -52,7 +52,7 @@ func (s *Store) Pinned(a Addr) bool {
 	return n < uint64(len(sp.segments)) && sp.segments[n].live == 0 && sp.segments[n].names > 0
 }
 
-// oldestStart returns the group where the scan from the newest superblock starts.
+// oldestStart returns the group at which the scan from the newest superblock starts.
 func (s *Store) oldestStart() uint64 {
 	if newest := s.newest(); newest != nil {
 		return newest.start.Group
@@ -60,8 +60,8 @@ func (s *Store) oldestStart() uint64 {
 	return 0
 }
 
-// Contents returns the live pages of a segment in order, as far as they can move: those of trees, and the first ones of value runs. The
-// others are so many: lists of extents, pages that are damaged, or whose run is.
+// Contents returns, in order, the live pages of a segment that can move: pages of trees and the first pages of value runs. It also returns the
+// number of the other live pages: lists of extents, damaged pages, and pages of damaged runs.
 func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
 	sp := s.space
 	sp.mu.Lock()
@@ -98,7 +98,7 @@ func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
 	return tree, runs, others
 }
 
-// LiveIn returns how many pages of a segment live.
+// LiveIn returns the number of live pages of a segment.
 func (s *Store) LiveIn(segment uint32) int64 {
 	sp := s.space
 	sp.mu.Lock()
@@ -120,8 +120,8 @@ func (s *Store) LastWritten(segment uint32) uint64 {
 	return sp.segments[segment].written
 }
 
-// KindAt returns the kind of the live page at a, a page of a tree or the first one of a value run, and the name that it bears. It verifies
-// the page.
+// KindAt returns the kind and the name of the live page at a, which is a page of a tree or the first page of a value run. It verifies the
+// page.
 func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {
 	c, o := s.chunkOf(a)
 	if c == nil {

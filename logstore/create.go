@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// create lays out a new file: segment 0, which takes 128 KiB at first. The superblocks come with the caller's two checkpoints.
+// create lays out a new file: segment 0, which has only 128 KiB at first. The caller's two checkpoints write the superblocks.
 func (s *Store) create() (*Recovery, error) {
 	n := s.opts.SegmentPages
 	if n == 0 {
@@ -29,10 +29,10 @@ func (s *Store) create() (*Recovery, error) {
 	s.space.enter(h)
 	s.space.extendTo(2)
 	s.space.setTail(&s.tail)
-	if s.opts.ReadOnly { // an empty file, opened read-only, is an empty database that is never written
+	if s.opts.ReadOnly { // an empty file opened read-only is an empty database that is never written
 		return &Recovery{Created: true}, nil
 	}
-	err := s.file.Truncate(0) // a creation cut short by a failed sync may have left a size that no later sync writes
+	err := s.file.Truncate(0) // an earlier creation whose sync failed may have left a size that no later sync writes
 	if err == nil {
 		err = s.file.Allocate(0, initialPages*PageSize)
 	}
@@ -60,7 +60,7 @@ func (s *Store) create() (*Recovery, error) {
 	return rec, s.mapTo(initialPages)
 }
 
-// capacity returns the bytes that a new file may grow to: MaxFileSize, or what the device has left.
+// capacity returns the number of bytes that a new file may grow to: MaxFileSize, or what the device has left.
 func (s *Store) capacity() int64 {
 	bytes := int64(math.MaxInt64)
 	if s.opts.MaxFileSize > 0 {
@@ -72,9 +72,9 @@ func (s *Store) capacity() int64 {
 	return bytes
 }
 
-// segmentPagesFor chooses the segment size of a new file that may grow to so many bytes, N pages. A segment of n pages gives one of them to
-// its header, and a full file has about segmentsIdle segments from which nothing can be had: the tail, its successor, and the one that is
-// held back. Of each page 1/n + segmentsIdle*n/N is lost so, least where n*n is N/segmentsIdle. The default is the largest one.
+// segmentPagesFor chooses the segment size of a new file that may grow to the given bytes, N pages. A segment of n pages loses one page to its
+// header, and a full file has about segmentsIdle segments that cannot be used: the tail, its successor, and the held-back one. So a share of
+// 1/n + segmentsIdle*n/N of the file is lost, which is least where n*n is N/segmentsIdle. The default size is the largest.
 func segmentPagesFor(bytes int64) uint32 {
 	n := uint32(MinSegmentPages)
 	for n < DefaultSegmentPages && int64(2*n)*int64(2*n)*segmentsIdle <= bytes/PageSize {
@@ -85,12 +85,13 @@ func segmentPagesFor(bytes int64) uint32 {
 
 const segmentsIdle = 3
 
-// checkCreation tells a file whose creation was cut short, which is created again, from one that has lost its superblocks or is no
+// checkCreation tells a file whose creation was interrupted, which is created again, from a file that has lost its superblocks or is no
 // database. size is in bytes; both superblocks are blank.
 //
-// The first superblock is durable before the second checkpoint is begun: so if the log, as far as it lies in segment 0, holds pages of
-// two checkpoints, or has come back to segment 0, there has been one. The file is as large as it was made, or by a page larger, if the power
-// was cut while one was opened whose superblock only the system had: see reallocate. No whole segments end there.
+// The first superblock is durable before the second checkpoint begins. So if the part of the log in segment 0 holds pages of two checkpoints,
+// or has come back to segment 0, there was a superblock. The file of an interrupted creation has the size that it was made with, or is one
+// page longer if the power was cut while a file was opened whose superblock only the system's cache had: see reallocate. No whole segments
+// end at these sizes.
 func (s *Store) checkCreation(size int64) error {
 	page := make([]byte, PageSize)
 	at := Addr(headerPage(0))

@@ -10,7 +10,7 @@
 //
 // # Concurrency
 //
-// Whoever holds the baton (a lock of the caller's; see package mvcc) appends: Begin, Group's methods, Checkpoint.WritePart, Rebase.
+// One goroutine at a time appends, the one that holds the caller's lock for that (package mvcc): Begin, Group's methods, Checkpoint.WritePart, Rebase.
 // Page, Run, Sync, Reserve, Release, the live and name counters and the statistics may be called by any goroutine.
 //
 // # Failure

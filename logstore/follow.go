@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// startFollowing keeps the scanner of Open for Follow.
+// startFollowing keeps Open's scanner for Follow.
 func (s *Store) startFollowing(sc *scanner, rec *Recovery) {
 	b := s.beside
 	sc.refresh(min(uint64(s.segmentPages), followWindowPages))
@@ -16,10 +16,10 @@ func (s *Store) startFollowing(sc *scanner, rec *Recovery) {
 		b.followed(&rec.Groups[n-1])
 	}
 	b.said.Store(b.heard)
-	rec.Dropped = 0 // a group at the end that is not whole is being written
+	rec.Dropped = 0 // an incomplete group at the end is being written
 }
 
-// followed notes the newest group that was accepted.
+// followed records the newest accepted group.
 func (b *beside) followed(g *ScannedGroup) {
 	b.last, b.page, b.open = g.start, g.Pages[len(g.Pages)-1].Addr, g.open
 	if g.lag != lagUnknown && g.No > uint64(g.lag) {
@@ -28,8 +28,8 @@ func (b *beside) followed(g *ScannedGroup) {
 	}
 }
 
-// refresh forgets what the scanner has read, which may be something else by now, and looks how long the file is. pages is how many it
-// reads at a time from now on.
+// refresh drops what the scanner has read, which may have changed, and asks for the file's length. pages is the number of pages that the
+// scanner reads at a time from now on.
 func (sc *scanner) refresh(pages uint64) error {
 	sc.pages, sc.buf, sc.first = pages, nil, 0
 	size, err := sc.s.file.Size()
@@ -40,7 +40,7 @@ func (sc *scanner) refresh(pages uint64) error {
 	return nil
 }
 
-// sawPages notes that the file has got longer, and returns as how long it counts: see adopt.
+// sawPages records that the file has become longer, and returns the length that counts: see adopt.
 func (sp *space) sawPages(pages uint64) uint64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -58,8 +58,8 @@ func (sp *space) sawPages(pages uint64) uint64 {
 	return all
 }
 
-// keepBody keeps the body of g, which was just read and may be written again, and forgets that of the group before, the last one of
-// those given: it was not.
+// keepBody keeps the body of g, which was just read and may be rewritten. It drops the body of the previous group, the last of groups, which
+// was not rewritten.
 func (s *Store) keepBody(sc *scanner, g *ScannedGroup, before []ScannedGroup) {
 	if s.beside == nil {
 		return
@@ -68,7 +68,7 @@ func (s *Store) keepBody(sc *scanner, g *ScannedGroup, before []ScannedGroup) {
 		before[n-1].body = nil
 	}
 	if g.open {
-		if p, _ := sc.window.page(g.Pages[0].Addr); p != nil { // still in the window
+		if p, _ := sc.window.page(g.Pages[0].Addr); p != nil { // the page is still in the window
 			p = bytes.Clone(p)
 			cutGrowing(p)
 			g.body = p[MuxSize:]
@@ -76,7 +76,7 @@ func (s *Store) keepBody(sc *scanner, g *ScannedGroup, before []ScannedGroup) {
 	}
 }
 
-// backUp takes back the last group of a scan at Open if the writer has written it again since, and reports whether it has.
+// backUp drops the last group of Open's scan if the writer has rewritten it since, and reports whether it has.
 func (s *Store) backUp(sc *scanner, rec *Recovery) (bool, error) {
 	n := len(rec.Groups) - 1
 	if n < 0 || !rec.Groups[n].open {
@@ -95,11 +95,11 @@ func (s *Store) backUp(sc *scanner, rec *Recovery) (bool, error) {
 }
 
 const (
-	wholeTries = 10                    // looks at a page that is being written,
-	wholePause = 20 * time.Microsecond // before the first of which so long is waited, and twice as long before each other
+	wholeTries = 10                    // reads of a page that is being written
+	wholePause = 20 * time.Microsecond // pause before the first of them; each further pause is twice as long
 )
 
-// awaitWhole reports whether the page here may be one that the writer is just writing again: then it has waited for a while.
+// awaitWhole reports whether the writer may be rewriting the page here. If so, awaitWhole has waited for a while.
 func (sc *scanner) awaitWhole() (bool, error) {
 	if sc.s.beside == nil || sc.page >= uint64(sc.s.segmentPages) {
 		return false, nil
@@ -111,7 +111,7 @@ func (sc *scanner) awaitWhole() (bool, error) {
 	if sc.waited != m.crc {
 		sc.waited, sc.waits = m.crc, 0
 	}
-	if sc.waits == wholeTries { // what a power cut has left stays as it is
+	if sc.waits == wholeTries { // a remnant of a power cut never becomes whole
 		return false, nil
 	}
 	time.Sleep(wholePause << sc.waits)
@@ -137,9 +137,9 @@ func (s *Store) wentOn(sc *scanner, rec *Recovery) (bool, error) {
 	return ok, err
 }
 
-// Follow returns the groups that the writer has appended since Open, or the last Follow, in order. Should the last group have been
-// written again with more in it, that is among them once more. Headers of segments that the log has entered are taken in with the given
-// stamp, see EnteredAt. lost: the log cannot be followed any further, the file is to be opened anew. One goroutine at a time.
+// Follow returns, in order, the groups that the writer has appended since Open or the last Follow. If the last group was rewritten with more
+// records, it is returned again. Headers of segments that the log has entered are recorded with the given stamp, see EnteredAt. lost means
+// that the log cannot be followed any further and the file has to be opened anew. One goroutine at a time may call Follow.
 func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err error) {
 	b := s.beside
 	if b.sc == nil {
@@ -159,7 +159,7 @@ func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err erro
 			return nil, true, err
 		case !same:
 			return nil, true, nil
-		case sb.runLast < b.sc.group: // what the newest checkpoint needs has been read
+		case sb.runLast < b.sc.group: // everything that the newest checkpoint needs has been read
 			b.heard = max(b.heard, sb.runLast)
 			b.said.Store(b.heard)
 			return groups, false, nil
@@ -169,7 +169,7 @@ func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err erro
 	}
 }
 
-// followTries is how often Follow looks for groups that a superblock names and that were not there just before.
+// followTries is how often Follow looks for groups that a superblock names and that were not there a moment before.
 const followTries = 2
 
 // followOn reads on from where the scanner stands.
@@ -206,20 +206,20 @@ func (s *Store) followOn(groups []ScannedGroup) ([]ScannedGroup, error) {
 	}
 }
 
-// enterFollowed takes in a header of the chain.
+// enterFollowed records a header of the chain.
 func (s *Store) enterFollowed(h header) {
 	s.beside.enter(h.segment)
 	s.space.enter(h)
 }
 
-// enter notes a new life of a segment. It comes before the salt: who sees a page of the new life sees that it is one.
+// enter records a new life of a segment. It precedes the salt, so that whoever sees a page of the new life also sees the new life.
 func (b *beside) enter(segment uint32) {
 	b.mu.Lock()
 	b.entered[segment] = b.stamp
 	b.mu.Unlock()
 }
 
-// rewritten reports whether a, the last page of the last group, was written again with a longer one. 0 is no page.
+// rewritten reports whether a, the last page of the last group, was rewritten with a longer group. An address of 0 stands for no page.
 func (sc *scanner) rewritten(a Addr) (bool, error) {
 	if a == 0 {
 		return false, nil
@@ -228,7 +228,7 @@ func (sc *scanner) rewritten(a Addr) (bool, error) {
 	return ok && m.group == sc.group-1 && chain(m.digest, m.crc) != sc.digest, err
 }
 
-// news reports whether the log may have gone on, at the price of two short reads.
+// news reports whether the log may have grown. It costs two short reads.
 func (sc *scanner) news() (bool, error) {
 	if sc.page < uint64(sc.s.segmentPages) {
 		m, ok, err := sc.muxAt(sc.here())
@@ -245,7 +245,7 @@ func (sc *scanner) news() (bool, error) {
 	return ok && h.predecessor == sc.header.salt && h.group != voidGroup, nil
 }
 
-// muxAt reads the mux area of a page, unchecked.
+// muxAt reads the mux area of a page without checking it.
 func (sc *scanner) muxAt(a Addr) (m mux, ok bool, err error) {
 	var p [MuxSize]byte
 	n, err := sc.s.file.ReadAt(p[:], int64(a)*PageSize)
@@ -255,8 +255,8 @@ func (sc *scanner) muxAt(a Addr) (m mux, ok bool, err error) {
 	return getMux(p[:]), n == len(p), nil
 }
 
-// SyncFollowed makes the groups followed so far durable, unless the writer has said that they are. Of one that may get longer it vouches
-// for nothing, since the longer one has the same number.
+// SyncFollowed makes the groups followed so far durable, unless the writer has said that they are. It guarantees nothing for a group that may
+// be rewritten, because the longer group has the same number.
 func (s *Store) SyncFollowed() error {
 	b := s.beside
 	upto := s.lastWritten.Load()

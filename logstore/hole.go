@@ -6,20 +6,20 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// At the end of the log recovery asks two things: is the hole damage (vouched), and was a group under way (started)? A third, what is
-// left that could join the log later, is in void.go.
+// At the end of the log recovery asks two questions: is the hole damage (vouched), and had a group begun there (started)? The third question,
+// what could join the log later, is answered in void.go.
 
-// vouched looks for a page that was written when group g was durable already: then the hole at g is damage, not the end of the log.
-// It reads every segment whose header is not older than the one where the scan stopped. Private segments and raw pages of runs hold
-// users' bytes and prove nothing. It returns the address of such a page, or 0.
+// vouched looks for a page that was written when group g was already durable. If there is one, the hole at g is damage and not the end of
+// the log. vouched returns the address of such a page, or 0. It reads every segment whose header is not older than that of the segment where
+// the scan stopped. Private segments and the raw pages of runs hold users' bytes and prove nothing.
 //
-// A segment with a live page was not entered since the space map was written, unless the map is not the newest that ever was: if both
-// superblocks are whole, its header need not be read.
+// A segment with a live page was not entered since the space map was written, provided that the map is the newest that ever was. So if both
+// superblocks are whole, the header of such a segment need not be read.
 func (sc *scanner) vouched(g uint64, mapped uint32) (Addr, error) {
 	size := uint64(sc.s.segmentPages)
 	newest := sc.s.supers[0] != nil && sc.s.supers[1] != nil
 	for n, segments := uint32(0), uint32((sc.end+size-1)/size); n < segments; n++ {
-		if n >= mapped { // of what no checkpoint knows, most may be holes
+		if n >= mapped { // the checkpoint does not know these segments; most of them may be holes in the file
 			data, err := vfs.NextData(sc.s.file, int64(sc.s.firstPage(n))*PageSize)
 			if err != nil {
 				return 0, fmt.Errorf("flashdbm: %w", err)
@@ -71,8 +71,8 @@ func (sc *scanner) vouchedIn(n uint32, salt uint64, g uint64) (Addr, error) {
 	return 0, nil
 }
 
-// started reports whether the group expected here has begun to be written, as far as can be seen: a page names its number, or the
-// digest before it. Whether the page was not all written or is damaged, nobody can tell.
+// started reports whether the group expected here had begun to be written, as far as can be told: a page names the group's number, or the
+// digest of the page before it. It cannot be told whether that page is incomplete or damaged.
 func (sc *scanner) started() (bool, error) {
 	if sc.torn || sc.page >= uint64(sc.s.segmentPages) {
 		return sc.torn, nil

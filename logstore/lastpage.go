@@ -7,64 +7,63 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// Small commits that are not synced share a page: the last page of the log gets longer, its records behind those that it has. Each such
-// commit is a copy into a window of the file and one store of a word behind it, without a call of the system; where there is no window, or
-// the file's time of modification is to move, it is one pwrite of the page. About thirty of 100 bytes fill one.
+// Small commits that are not synced share a page: the last page of the log grows as records are appended to it. Such a commit is a copy into
+// a window (a writable mapping) of the file and one store of a word, without a system call. Where there is no window, or where the file's
+// modification time has to advance, the commit is one pwrite of the page. About thirty commits of 100 bytes fill a page.
 //
-//  1. The group is a record group of one growing page that this process has written by KeepOpen, and the newest of the log. It has no runs,
-//     and what it lists stays. A group that recovery accepted is never extended.
-//  2. It keeps its number, its place and the digest before it. Only what comes behind it depends on its own checksum, and there is nothing
-//     yet: the next group ends it, before it takes a digest from here (Group.place).
-//  3. Once a sync of the file has begun, whoever in this process asked for it, the page is not changed any more: it may be on the device, and
-//     somebody be told so. datasync closes the group first, under mu, which is held while the page is changed: no sync begins in between.
-//     Of the syncs of a reader in another process nobody here knows: what it has shown of the last page, a power cut may take. Package
-//     dbm says so.
-//  4. Who says of a group that it holds all up to now, as the base of a flush does, closes it first: CloseGroup.
-//  5. A page that counts with a word counts with it as long as the bytes up to the word's end stay as they are, and they do: records come
-//     behind that end, and the head has nothing that changes but the word (growing.go). So at each moment the page is whole, with all that
-//     had returned, whatever has been copied behind its end.
+//  1. The group is a record group of one growing page, written by this process with KeepOpen, and it is the newest group of the log. It has
+//     no runs, and what it lists stays. A group that recovery accepted is never extended.
+//  2. The group keeps its number, its place and the digest before it. Only later groups depend on its own checksum, and there are none yet:
+//     the next group closes this one before it takes a digest from here (Group.place).
+//  3. Once any sync of the file by this process has begun, the page does not change any more: it may be on the device, and somebody may be
+//     told so. datasync closes the group first, under mu, which is held during each change of the page; so no sync begins during a change.
+//     This process does not know of syncs by a reader in another process: a power cut may take what that reader has shown of the last page.
+//     Package dbm documents that.
+//  4. Code that states that a group contains everything up to now, as the base of a flush does, closes the group first: CloseGroup.
+//  5. A page that is whole with some word stays whole with that word, because the bytes up to the word's end stay as they are: records are
+//     added behind that end, and nothing of the head changes but the word (growing.go). So the page is whole at every moment and holds every
+//     commit that has returned, whatever has been copied behind its end.
 //
-// What may happen to it:
+// Events:
 //
-//   - A kill between two stores, or in the midst of the copy: the word is the one before (5). Behind the word's store it is the new one; that
-//     is one store, in one aligned piece, and comes after the copy for every processor. A pwrite of the whole page has the same bytes up to
-//     the end before, and the system takes it into its cache page by page: the page is as it was or as it shall be.
-//   - A reader in another process copies the page meanwhile. It sees a word and, since those came first, its records. Should the system copy
-//     in another order, or tear the word, the checksum is wrong, and it looks again: awaitWhole.
-//   - A power cut, before or in the midst of a sync, or while the system writes the page back of its own accord: the device has of each
-//     sector, or of smaller pieces, one of the contents that it had. The piece with the word says up to where the others count. If they are
-//     as new as that, or newer (5), the commits up to there are recovered; a group behind the page was chained to the longer one and is cut
-//     off. If one is older, the checksum fails, and the group is cut off with all that it held. None of that was synced.
-//   - The window faults: the file was cut short, or its device failed. The word is not stored. pwrite tells what it is.
+//   - A kill during the copy or before the store: the word is the old one (5). After the store it is the new one; the store is one aligned
+//     word, and every processor sees it after the copy. A pwrite of the whole page has the same bytes up to the old end, and the system takes
+//     it into its cache page by page, so the page is as before or as after.
+//   - A reader in another process copies the page meanwhile. It sees a word and, because records precede the word, the word's records. If the
+//     system copied in another order, or tore the word, the checksum fails and the reader tries again: awaitWhole.
+//   - A power cut, before or during a sync, or while the system writes the page back by itself: of each sector, or smaller piece, the device
+//     has one of its contents. The piece with the word says how far the others count. If these are as new as the word, or newer (5), the
+//     commits up to there are recovered; a group behind the page was chained to the longer one and is cut off. If a piece is older, the
+//     checksum fails and the group is cut off with all its commits. None of them was synced.
+//   - The window faults, because the file was cut short or its device failed: the word is not stored. pwrite then returns the reason.
 //   - The process forks: the child has no window (vfs.Window).
-//   - The disk is full: the page's space was taken when it was first written, by pwrite; file systems of which that is not known have no
-//     windows.
+//   - The disk is full: the page's space was taken when pwrite first wrote it. File systems that do not promise this get no window.
 //
-// After a failed write the page is put back as it was, so that what had returned still survives the process; the store is poisoned.
+// After a failed write the page is restored, so that what had returned still survives the process; the store is poisoned.
 type lastPage struct {
-	mu     sync.Mutex // held during each change of the page; nothing else is locked under it
-	open   bool       // guarded by mu: the page may get longer
-	buf    []byte     // the page. This and the rest belong to the baton holder
-	end    int        // where its records end
+	mu     sync.Mutex // held during each change of the page; a leaf lock
+	open   bool       // the page may grow; guarded by mu
+	buf    []byte     // the page. This and the following fields belong to the log's appender
+	end    int        // offset in the page behind its last record
 	at     Addr
 	group  uint64
-	count  int    // of records
-	before uint32 // digest
-	sum    uint32 // growingSum
+	count  int    // number of records
+	before uint32 // digest before the page
+	sum    uint32 // growingSum of the page
 
-	window  vfs.Window // of the page's segment; nil: none could be had
-	segment uint32     // that it was asked for, plus 1
+	window  vfs.Window // window on the page's segment; nil if there is none
+	segment uint32     // segment for which the window was requested, plus 1
 }
 
-// KeepOpen lets Extend add to this group, if it turns out to be a record group of one page, and the file may have such.
+// KeepOpen lets Extend add to this group, if it becomes a record group of one page and the file may have growing pages.
 func (g *Group) KeepOpen() { g.keep = g.s.mayGrow() }
 
-// extendable reports whether the pages at hand are such a group, whole.
+// extendable reports whether the buffered pages are a whole group that Extend may add to.
 func (g *Group) extendable() bool {
 	return g.kind == RecordGroup && g.before == 0 && len(g.pages) == 1 && g.pages[0].kind == KindRecord
 }
 
-// writeOpen is write for a group that is kept open.
+// writeOpen is write for a group that stays open.
 func (g *Group) writeOpen() error {
 	l := &g.s.last
 	l.mu.Lock()
@@ -99,7 +98,7 @@ func (l *lastPage) follow(s *Store) {
 	}
 }
 
-// unmap gives up the window; there is none until the log comes to another segment.
+// unmap drops the window; there is none until the log enters another segment.
 func (l *lastPage) unmap() {
 	if l.window != nil {
 		l.window.Close()
@@ -107,21 +106,21 @@ func (l *lastPage) unmap() {
 	}
 }
 
-// close ends the group as it is.
+// close ends the growth of the group.
 func (l *lastPage) close() {
 	l.mu.Lock()
 	l.open = false
 	l.mu.Unlock()
 }
 
-// CloseGroup returns the number of the newest group, which nothing is added to any more. Baton holder.
+// CloseGroup ends the growth of the newest group and returns its number. Called by the log's appender.
 func (s *Store) CloseGroup() uint64 {
 	s.last.close()
 	return s.lastWritten.Load()
 }
 
-// Extend adds records to the newest group, if it is open and has room for them, and returns its number. p is a stream of count records.
-// An error has poisoned the store. Baton holder; the group begun last, if any, has no pages.
+// Extend adds records to the newest group, if that is open and has room, and returns its number. p is a stream of count records. An error has
+// poisoned the store. Called by the log's appender, with no pages in the group begun last.
 func (s *Store) Extend(p []byte, count uint64) (group uint64, ok bool, err error) {
 	l := &s.last
 	if len(p) > PageSize-l.end {
@@ -136,14 +135,14 @@ func (s *Store) Extend(p []byte, count uint64) (group uint64, ok bool, err error
 		}
 		l.unmap()
 	}
-	if err := s.notShortened(); err != nil { // a write would make it longer again, a store cannot
+	if err := s.notShortened(); err != nil { // a write would make the file longer again; a store cannot
 		return 0, false, s.fail(err)
 	}
 	ok, err = l.write(s, p, int(count))
 	return l.group, ok, err
 }
 
-// store adds records through the window. After an error the page counts as it did.
+// store adds records through the window. After an error the page is whole with its old word.
 func (l *lastPage) store(s *Store, p []byte, count int) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +159,7 @@ func (l *lastPage) store(s *Store, p []byte, count int) (ok bool, err error) {
 	return true, nil
 }
 
-// write adds records by writing the page. An error has poisoned the store before a sync that waits for mu goes on.
+// write adds records by writing the page. After an error the store is poisoned before a sync that waits for mu proceeds.
 func (l *lastPage) write(s *Store, p []byte, count int) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +182,7 @@ func (l *lastPage) write(s *Store, p []byte, count int) (ok bool, err error) {
 	return true, nil
 }
 
-// add notes what was added to the page.
+// add records what was added to the page.
 func (l *lastPage) add(s *Store, p []byte, count int, sum, crc uint32, word uint64) {
 	copy(l.buf[l.end:], p)
 	putWord(l.buf, word)

@@ -9,14 +9,14 @@ import (
 	"slices"
 )
 
-// The extents of a large value are listed at the end of a run of their own, behind the key if the record has a long one:
+// A run of its own lists the extents of a large value, behind the key if the record has a long key:
 //
 //	key | extents, each: address u64, bytes u32, CRC32C u32 | their number u32
 //
-// The run's header says that it holds a list.
+// The run's header says whether the run holds a list.
 const (
-	runValue = 0 // of a run header's form: the payload is a value
-	runList  = 1 // a list of extents
+	runValue = 0 // form in a run header: the payload is a value
+	runList  = 1 // form in a run header: the payload ends with a list of extents
 
 	extentSize = 16
 )
@@ -37,8 +37,8 @@ func putExtents(extents []Extent) []byte {
 	return le.AppendUint32(b, uint32(len(extents)))
 }
 
-// GetExtents decodes the list at the end of a run's payload. No page is in two of its extents: else a list of a few KiB would lead to any
-// number of bytes.
+// GetExtents decodes the list at the end of a run's payload. It refuses lists in which a page is in two extents, because otherwise a list of a
+// few KiB could lead to any number of bytes.
 func GetExtents(payload []byte) ([]Extent, error) {
 	le := binary.LittleEndian
 	n := len(payload) - 4
@@ -69,14 +69,14 @@ func disjoint(extents []Extent) bool {
 		}
 		return true
 	}
-	if ascend(extents) { // as a file that grows has them
+	if ascend(extents) { // the usual case: the file grew
 		return true
 	}
 	sorted := slices.SortedFunc(slices.Values(extents), func(a, b Extent) int { return cmp.Compare(a.Addr, b.Addr) })
 	return ascend(sorted)
 }
 
-// ListAt returns the extents that the run at a lists, nil if it holds a value.
+// ListAt returns the extents that the run at a lists, or nil if the run holds a value.
 func (s *Store) ListAt(a Addr) ([]Extent, error) {
 	if s.beside != nil {
 		salt, _ := s.space.saltOf(a)
@@ -103,7 +103,7 @@ func (s *Store) InFile(a Addr, n int64) bool {
 	return n > 0 && a > 1 && a < end && uint64(n) <= end-a && s.segmentOf(a+uint64(n)-1) == s.segmentOf(a)
 }
 
-// AppendBodies reads the bodies of those pages of a group that are of the given kind and appends them to b. Neighbours are read together.
+// AppendBodies reads the bodies of a group's pages of the given kind and appends them to b. Adjacent pages are read together.
 func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, error) {
 	for len(pages) > 0 {
 		n, all := 0, uint64(0)
@@ -124,7 +124,7 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 		}
 		buf := s.bodies[:all*PageSize]
 		if read, err := s.file.ReadAt(buf, int64(pages[0].Addr)*PageSize); err == io.EOF {
-			clear(buf[read:]) // cut short since it was scanned: no stream is whole with this
+			clear(buf[read:]) // the file was cut short after the scan; no stream with this page is whole
 		} else if err != nil {
 			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
 		}
@@ -139,7 +139,7 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 	return b, nil
 }
 
-// Body reads the body of an accepted page of a stream into fresh memory.
+// Body reads the body of an accepted page of a stream into newly allocated memory.
 func (s *Store) Body(page ScannedPage) ([]byte, error) {
 	a, n := page.Addr, max(page.Run, 1)
 	p := make([]byte, n*PageSize)
@@ -159,5 +159,5 @@ func (s *Store) Body(page ScannedPage) ([]byte, error) {
 	return p[MuxSize:], nil
 }
 
-// ListBytes returns the bytes that a list of n extents takes in its run.
+// ListBytes returns the number of bytes that a list of n extents takes in its run.
 func ListBytes(n int) int64 { return int64(n)*extentSize + 4 }

@@ -12,36 +12,37 @@ import (
 //
 //	place: address of the page << 18 | offset in the page << 4 | ordinal of the value among the logged values of the page
 //
-// Such a page is a span of up to MaxSpan pages of the file, one behind the other in a segment: the first has the mux area, the others are raw,
-// and the mux area has their checksum. It lives as long as one of its values does. Which do is a mask of 16 bits.
+// Such a page is a *span* of up to MaxSpan consecutive pages of the file in one segment. The first has the mux area, the others are raw, and
+// the mux area holds their checksum. The span lives as long as one of its values does; a mask of 16 bits says which values live.
 //
-//  1. A record with a logged value lies in one span, and a span with such values begins with a record: the value is one slice, and the cleaner
-//     finds it and its key in the span alone.
-//  2. A birth or a death may be noted again by recovery, and counts once. A count of values would not do.
-//  3. A value is born with its group. Before, who refers to it is in memory only: no flush is written before the group that has its values.
-//  4. The key of a value lies in front of it in its page, and every read compares it. So where a leaf and the space map contradict each
-//     other, and the page was written again, no value of another key is the answer.
-//  5. A page that no sync has covered is read from memory, where it stays until then: see unsynced.
+//  1. A record with a logged value lies in one span, and a span with such values begins with a record. So the value is one slice, and the
+//     cleaner finds the value and its key in the span alone.
+//  2. Recovery may record a birth or a death again; it counts once. A counter of values could not do that.
+//  3. A value is born with its group. Before, references to it exist in memory only: no flush is written before the group that has its
+//     values.
+//  4. The key of a value lies in front of it in its page, and every read compares the key. So where a leaf contradicts the space map and the
+//     page has been overwritten, a read never answers with the value of another key.
+//  5. A page that no sync has covered is read from memory, where it stays until then: see unsynced.go.
 
-// Place says where a logged value is.
+// Place says where a logged value is: see above.
 type Place uint64
 
-// PlaceOf returns the place of a value that begins at byte at of the body of the page at a.
+// PlaceOf returns the place of a value that begins at offset at of the body of the page at a.
 func PlaceOf(a Addr, at, ordinal int) Place {
 	return Place(a<<18 | uint64(MuxSize+at)<<4 | uint64(ordinal))
 }
 
 const (
-	MaxLogged   = 16  // logged values that a page of records may have
-	LeastLogged = 256 // bytes of the shortest logged value: so a page of the file has no more of them than a mask has bits
-	MaxSpan     = 4   // pages of the file that a page of records takes at most
+	MaxLogged   = 16  // most logged values in a page of records: the bits of a mask
+	LeastLogged = 256 // bytes of the shortest logged value, so that a page of the file has no more values than a mask has bits
+	MaxSpan     = 4   // most pages of the file that a page of records takes
 )
 
 func (p Place) Addr() Addr   { return Addr(p >> 18) }
 func (p Place) offset() int  { return int(p >> 4 & (MaxSpan*PageSize - 1)) }
 func (p Place) Mask() uint16 { return 1 << (p & 15) }
 
-// The mux area of a page of records has in the place of a name what is to be known of the span:
+// In the mux area of a page of records, the name's place holds a description of the span:
 //
 //	logged values u8 | raw pages u8 | 0 u16 | checksum of the raw pages u32
 func recordName(values uint8, raw []byte) PageID {
@@ -55,7 +56,7 @@ func recordName(values uint8, raw []byte) PageID {
 func recordValues(name PageID) int { return int(uint8(name)) }
 func rawCRC(name PageID) uint32    { return uint32(name >> 32) }
 
-// spanOf returns how many pages the page of records at a takes, by its name; 0 if that cannot be.
+// spanOf returns the number of pages that the page of records at a takes, according to its name; 0 if the name is impossible.
 func (s *Store) spanOf(a Addr, name PageID) uint64 {
 	raw := uint64(uint8(name >> 8))
 	switch {
@@ -72,7 +73,7 @@ func (s *Store) spanOf(a Addr, name PageID) uint64 {
 	return raw + 1
 }
 
-// verifySpan checks the raw pages of the page of records that b, at a, begins with, and returns the whole. The first page was verified before.
+// verifySpan checks the raw pages of the page of records at a, which b begins with and which is verified, and returns the whole span.
 func (s *Store) verifySpan(a Addr, b []byte) ([]byte, error) {
 	name := getMux(b).name
 	n := s.spanOf(a, name) * PageSize
@@ -85,14 +86,14 @@ func (s *Store) verifySpan(a Addr, b []byte) ([]byte, error) {
 	return b[:n:n], nil
 }
 
-// tailPages has those of 256 pages that no sync has covered, as they are in memory. It goes with the last of them.
+// tailPages holds those of 256 pages that no sync has covered, as they are in memory. It is dropped with the last of them.
 type tailPages struct {
-	pages [1 << 8]atomic.Pointer[[MaxSpan * PageSize]byte] // nothing is behind a page's end that may be looked at
-	kept  int                                              // guarded by unsynced.mu
+	pages [1 << 8]atomic.Pointer[[MaxSpan * PageSize]byte] // bytes behind a page's end must not be looked at
+	kept  int                                              // number of pages in memory; guarded by unsynced.mu
 }
 
-// Record appends a redo record with a logged value to the stream of a record group, in one page: head, and value behind it. The value can
-// be read from now on. It returns the value's place, and how many pages of the file its page takes by now.
+// Record appends a redo record with a logged value, head and value adjacent, to one page of a record group's stream. The value can be read
+// from now on. Record returns the value's place and the number of pages of the file that its page takes so far.
 func (g *Group) Record(head, value []byte) (place Place, span int) {
 	if g.skind == KindRecord && len(g.stream) > 0 && (g.split || g.pages[g.filling].values == MaxLogged) {
 		g.stream = nil
@@ -117,8 +118,9 @@ func (g *Group) Record(head, value []byte) (place Place, span int) {
 	return place, p.span()
 }
 
-// extend adds a page of the file to the page of records that the stream is in, if that has logged values, the next page of the file is to be
-// had, and as many values can still come to it as its pages have on average: with fewer it would end emptier than it is.
+// extend adds a page of the file to the stream's page of records, provided that the page has logged values, that the next page of the file is
+// available, and that it can still take as many values as the page's pages have on average. With fewer values the added page would end
+// emptier than the others.
 func (g *Group) extend() bool {
 	t := &g.s.tail
 	if g.skind != KindRecord || len(g.stream) == 0 || g.filling != len(g.pages)-1 {
@@ -136,8 +138,9 @@ func (g *Group) extend() bool {
 	return true
 }
 
-// Append appends a redo record without a logged value. It goes on in the next page if it is long; a short one has that page to itself if it
-// does not fit: a page that begins amid a record can have no logged value, so each that comes behind such a page leaves the rest of it free.
+// Append appends a redo record without a logged value. A long record continues in the next page. A short record that does not fit begins the
+// next page: a page that begins in the middle of a record can have no logged value, so each one in front of such a page would leave the rest
+// of its own page unused.
 func (g *Group) Append(record []byte) {
 	if n := len(record); n > len(g.stream) && n <= shortRecord && g.s.LogsValues() {
 		g.endPage()
@@ -145,11 +148,11 @@ func (g *Group) Append(record []byte) {
 	g.Write(KindRecord, record)
 }
 
-// shortRecord is the length of the longest redo record that is not split. Pages that such records leave are three quarters full at least,
-// which is what commits reserve.
+// shortRecord is the length of the longest redo record that is never split. Pages filled with such records are at least three quarters full,
+// which is what commits reserve for.
 const shortRecord = BodySize / 4
 
-// endPage has the next record begin a page.
+// endPage makes the next record begin a page.
 func (g *Group) endPage() {
 	if g.skind == KindRecord {
 		g.stream = nil
@@ -174,12 +177,12 @@ func (s *Store) keepTail(a Addr, buf *[MaxSpan * PageSize]byte) {
 	t.kept++
 }
 
-// UnsyncedBytes returns the bytes of pages with logged values that are written and kept in memory until a sync.
+// UnsyncedBytes returns the bytes of written pages with logged values that stay in memory until a sync.
 func (s *Store) UnsyncedBytes() int64 { return s.unsynced.records.Load() * PageSize }
 
-// Logged returns a logged value of n bytes, verified at the first touch of its page; its key must lie in front of it. The slice is read-only.
-// It is of the mapping, and lives as Page's does; or of the page as it is in memory, where no sync has covered it. Any goroutine; no lock and
-// no allocation after that.
+// Logged returns a logged value of n bytes. At the first touch of its page the page is verified; the key must lie in front of the value. The
+// slice is read-only. It points into the mapping and lives as long as a slice of Page does, or into the page in memory if no sync has
+// covered the page. Any goroutine may call Logged; after the first touch it takes no lock and allocates nothing.
 func (s *Store) Logged(place Place, key []byte, n int) ([]byte, error) {
 	a, at := place.Addr(), place.offset()
 	if at < MuxSize+len(key) || n <= 0 || at+n > MaxSpan*PageSize {
@@ -207,8 +210,9 @@ func (s *Store) Logged(place Place, key []byte, n int) ([]byte, error) {
 	return p[at : at+n : at+n], nil
 }
 
-// recordPage returns a page of redo records, the raw pages with it. inMemory: it is not synced, and perhaps not written; only what was returned
-// of it by place may be looked at, and what is behind its end is there too. Who finds neither it nor the record bit may verify the page: at a sync the bit is set before the page in memory is forgotten.
+// recordPage returns a page of redo records with its raw pages. inMemory: the page is not synced, and perhaps not written; only bytes whose
+// place is known may be looked at, and there may be bytes behind the end of the page. A page that is neither in memory nor has the record bit
+// may be verified in the mapping: at a sync the bit is set before the page in memory is dropped.
 func (s *Store) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 	c, o := s.chunkOf(a)
 	if c != nil {
@@ -219,7 +223,7 @@ func (s *Store) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 				}
 			}
 			if b.record.has(o) {
-				if n := s.spanOf(a, getMux(c.page(o)).name); n > 0 { // 0: it is a raw one
+				if n := s.spanOf(a, getMux(c.page(o)).name); n > 0 { // 0: it is a raw page
 					return c.data[o*PageSize : (o+n)*PageSize : (o+n)*PageSize], false, nil
 				}
 			}
@@ -229,7 +233,7 @@ func (s *Store) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 	return p, false, err
 }
 
-// Ahead fetches the beginning of a logged value, which Logged is going to return: where several are needed, memory answers them together.
+// Ahead prefetches the beginning of a logged value that Logged is going to return. Several prefetches overlap in the memory system.
 //
 //go:noinline
 func (s *Store) Ahead(place Place) (sum byte) {
@@ -242,8 +246,8 @@ func (s *Store) Ahead(place Place) (sum byte) {
 	return 0
 }
 
-// BearLogged notes that logged values of the page at a, which takes span pages of the file, live, and that no reader below birth comes to
-// them. bytes is the length of their records together, 0 if it is not known.
+// BearLogged records that logged values of the page at a, which takes span pages of the file, live, and that no reader below birth reaches
+// them. bytes is the total length of their records, or 0 if that is not known.
 func (s *Store) BearLogged(a Addr, span int, mask uint16, bytes int, birth uint64) {
 	sp := s.space
 	sp.mu.Lock()
@@ -257,7 +261,7 @@ func (s *Store) BearLogged(a Addr, span int, mask uint16, bytes int, birth uint6
 	if g.liveMap == nil {
 		g.liveMap = make([]uint64, sp.words)
 	}
-	if bytes == 0 { // at recovery: as if they filled the page
+	if bytes == 0 { // recovery: assume that the records fill the page
 		bytes = span*PageSize - MuxSize
 	}
 	defer sp.repacked(g, g.effective())
@@ -269,7 +273,7 @@ func (s *Store) BearLogged(a Addr, span int, mask uint16, bytes int, birth uint6
 	}
 	g.valueBytes = each
 	g.values += int32(bits.OnesCount16(mask &^ g.masks[o]))
-	for i := o; i < o+uint64(span) && (i == o || g.masks[i] == 0); i++ { // else a contradiction in a damaged space map
+	for i := o; i < o+uint64(span) && (i == o || g.masks[i] == 0); i++ { // a page with values of its own contradicts the span: a damaged space map
 		if g.masks[i] == 0 && !g.isRaw(i) {
 			g.loggedPages++
 			sp.loggedPages++
@@ -287,10 +291,10 @@ func (s *Store) BearLogged(a Addr, span int, mask uint16, bytes int, birth uint6
 	g.masks[o] |= mask
 }
 
-// isRaw reports whether a page of the segment is a raw one of a page of records.
+// isRaw reports whether a page of the segment is a raw page of a page of records.
 func (g *segment) isRaw(o uint64) bool { return g.raw != nil && g.raw[o/64]>>(o%64)&1 != 0 }
 
-// KillLogged notes that from seq on no new snapshot sees some logged values of the page at a.
+// KillLogged records that no snapshot from seq on sees some logged values of the page at a.
 func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 	sp := s.space
 	sp.mu.Lock()
@@ -318,7 +322,7 @@ func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
 		g.raw[i/64] &^= 1 << (i % 64)
 		g.loggedPages--
 		sp.loggedPages--
-		if g.nodeMap != nil && g.nodeMap[i/64]>>(i%64)&1 != 0 { // a contradiction in a damaged space map: see Kill
+		if g.nodeMap != nil && g.nodeMap[i/64]>>(i%64)&1 != 0 { // a damaged space map contradicts itself: see Kill
 			continue
 		}
 		if g.noteDying(seq, sp.words); g.diedMap != nil {
@@ -354,10 +358,10 @@ func (g *segment) checkLogged(n int) error {
 	return nil
 }
 
-// repacked counts what a segment takes packed, which took so much before.
+// repacked replaces what a segment counts as when its values are packed; before is what it counted as.
 func (sp *space) repacked(g *segment, before int64) { sp.packedPages += g.effective() - before }
 
-// loggedIn returns which of the 64 pages of a word of the segment's map have logged values that live.
+// loggedIn returns which of the 64 pages of word i of the segment's bitmap have live logged values.
 func (g *segment) loggedIn(word uint64) (pages uint64) {
 	if g.loggedPages == 0 {
 		return 0
@@ -370,7 +374,7 @@ func (g *segment) loggedIn(word uint64) (pages uint64) {
 	return pages | g.raw[word]
 }
 
-// effective returns what lives in a segment, in pages: of pages with logged values as much as those take that live.
+// effective returns how many live pages a segment has, where pages with logged values count only as much as their live values take.
 func (g *segment) effective() int64 {
 	if g.loggedPages == 0 {
 		return int64(g.live)
@@ -379,8 +383,8 @@ func (g *segment) effective() int64 {
 	return int64(g.live-g.loggedPages) + int64(min((g.values*pages+values-1)/values, g.loggedPages))
 }
 
-// packedSpan returns how many values whose records have so many bytes Group.Record has in a page, and how many pages of the file that takes:
-// what their records leave of it no cleaning would gain.
+// packedSpan returns how many values Group.Record puts in a page if their records have so many bytes, and how many pages of the file the page
+// takes. Cleaning cannot gain what the records leave unused of such a page.
 func packedSpan(bytes int32) (values, pages int32) {
 	for {
 		pages++
@@ -417,8 +421,8 @@ func (s *Store) RecordPage(a Addr) ([]byte, error) {
 	return p[MuxSize:len(p):len(p)], nil
 }
 
-// UseLogged adds the logged value, of n bytes, of a key. It is damage if it is not in the file, or if another reference leads to it, or to its page in
-// another way.
+// UseLogged adds the logged value of a key, of n bytes. It returns an error, which is damage, if the value is not in the file, or if another
+// reference leads to the value, or to its page as something else.
 func (s *Store) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
 	a := place.Addr()
 	if !s.InFile(a, 1) {
@@ -445,7 +449,7 @@ func (s *Store) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
 	return err
 }
 
-// AddLogged adds logged values of a page.
+// AddLogged adds logged values of one page.
 func (p *UsedPages) AddLogged(a Addr, mask uint16) {
 	p.Add(a, 1)
 	if p.logged == nil {
@@ -457,7 +461,7 @@ func (p *UsedPages) AddLogged(a Addr, mask uint16) {
 // Logged returns which logged values of a page are in the set.
 func (p *UsedPages) Logged(a Addr) uint16 { return p.logged[a] }
 
-// CheckLogged is Check for logged values: must values of a page have to live, others than may values must not.
+// CheckLogged is Check for logged values: the values of must have to live, and no value outside of may.
 func (l *Live) CheckLogged(must, born func(a Addr) uint16) (problems []error) {
 	for n := range l.end {
 		for o := range l.sp.segmentPages {

@@ -6,20 +6,20 @@ import (
 	"sync/atomic"
 )
 
-// A chunk is one mapping of the file, with four bits for each of its pages. Chunks are mapped as the file grows into them and live
-// until the store is closed, so a slice of a page never moves.
+// A chunk is one mapping of the file, with four bits per page. Chunks are mapped as the file grows into them and live until the store is
+// closed, so a slice of a page never moves.
 //
-// The bits are allocated when the first of them is set. A mapping takes address space only, so the memory of a long file with few
-// pages in it follows the pages.
+// The bits are allocated when the first of them is set. A mapping takes address space only, so the memory for a long file with few pages is
+// proportional to its pages.
 //
-//   - checked: the page's checksum and structure were verified since the segment was last opened for writing. Set by readers, and by a
-//     sync that covers what the appender wrote; cleared by the appender when it reuses a segment, which no reader can then be looking at.
+//   - checked: the page's checksum and structure were verified since the segment was last opened for writing. Set by readers, and by a sync
+//     that covers what the appender wrote. Cleared by the appender when it reuses a segment; no reader can look at that segment then.
 //   - unsynced: the appender wrote the page and no sync has covered it: see unsynced.go.
-//   - extent: likewise for the extent of a large value that starts here. Such a page holds a user's bytes, whatever they look like.
+//   - extent: like checked, for the extent of a large value that begins here. Such a page holds a user's bytes, whatever they look like.
 //   - overridden: the translation table has an entry for the page's address. Owned by the table (package override).
 type chunk struct {
 	data []byte
-	bits atomic.Pointer[chunkBits] // nil: none is set
+	bits atomic.Pointer[chunkBits] // nil until a bit is set
 }
 
 type chunkBits struct {
@@ -27,11 +27,11 @@ type chunkBits struct {
 	unsynced   pageSet
 	extent     pageSet
 	overridden pageSet
-	record     pageSet                     // pages that are of redo records, raw ones too, and verified
-	tail       []atomic.Pointer[tailPages] // of pages that no sync has covered, of 256 each
+	record     pageSet                     // verified pages of redo records, raw pages included
+	tail       []atomic.Pointer[tailPages] // for each 256 pages: those that no sync has covered
 }
 
-// pageSet is a set of the pages of a chunk. Each operation is atomic; whoever sees a bit sees what was written before it was set.
+// pageSet is a set of the pages of a chunk. Each operation is atomic; whoever sees a bit sees everything written before it was set.
 type pageSet []atomic.Uint64
 
 func (b pageSet) has(o uint64) bool { return b[o/64].Load()>>(o%64)&1 != 0 }
@@ -43,7 +43,7 @@ func (b pageSet) setAll(o uint64, n int) {
 }
 func (b pageSet) unset(o uint64) { b[o/64].And(^uint64(1 << (o % 64))) }
 
-// unsetAll removes n pages from o on: an aligned power of two.
+// unsetAll removes n pages from o on, where n is a power of two and o a multiple of n.
 func (b pageSet) unsetAll(o, n uint64) {
 	if n < 64 {
 		b[o/64].And(^((uint64(1)<<n - 1) << (o % 64)))
@@ -74,7 +74,7 @@ func (c *chunk) isOverridden(o uint64) bool {
 	return b != nil && b.overridden.has(o)
 }
 
-// sets returns the chunk's bits, to set one. Any number of goroutines may call it: all get the same.
+// sets returns the chunk's bits for setting one. Any number of goroutines may call it and get the same bits.
 func (c *chunk) sets() *chunkBits {
 	if b := c.bits.Load(); b != nil {
 		return b
@@ -86,7 +86,7 @@ func (c *chunk) sets() *chunkBits {
 
 func (c *chunk) page(o uint64) []byte { return c.data[o*PageSize : (o+1)*PageSize : (o+1)*PageSize] }
 
-// mapTo maps chunks until the file's first n pages are covered. Called under growing or before the store is shared.
+// mapTo maps chunks until the file's first n pages are covered. Called under growing, or before the store is shared.
 func (s *Store) mapTo(n uint64) error {
 	if s.beside != nil {
 		return nil
@@ -95,8 +95,8 @@ func (s *Store) mapTo(n uint64) error {
 	if uint64(len(chunks))<<s.chunkShift >= n {
 		return nil
 	}
-	longer := chunks[:len(chunks):len(chunks)] // appending copies it: readers have the one published
-	defer func() { s.chunks.Store(&longer) }() // also those mapped before an error, for unmap
+	longer := chunks[:len(chunks):len(chunks)] // append copies it, because readers hold the published one
+	defer func() { s.chunks.Store(&longer) }() // chunks mapped before an error too, for unmap
 	for uint64(len(longer))<<s.chunkShift < n {
 		size := int64(PageSize) << s.chunkShift
 		data, err := s.file.Map(int64(len(longer))*size, size)
@@ -128,8 +128,8 @@ func (s *Store) chunkOf(a Addr) (*chunk, uint64) {
 	return chunks[i], a & (1<<s.chunkShift - 1)
 }
 
-// Page returns the image of a tree page, verified at its first touch. The slice is read-only and stays unchanged as long as the
-// caller's snapshot is registered. No lock and no allocation after the first touch; a page that no sync has covered is copied each time.
+// Page returns the image of a tree page, verified at its first touch. The slice is read-only and does not change while the caller's snapshot
+// is registered. After the first touch Page takes no lock and allocates nothing, except that an unsynced page is copied each time.
 func (s *Store) Page(a Addr) ([]byte, error) {
 	if c, o := s.chunkOf(a); c != nil && c.isChecked(o) {
 		if p := c.page(o); PageKind(p) == KindTree {
@@ -139,8 +139,8 @@ func (s *Store) Page(a Addr) ([]byte, error) {
 	return s.verifyPage(a, KindTree)
 }
 
-// Faulted returns the error for a fault at a place in memory, if that lies in a mapping of the file: the file was cut short under us, or
-// the device failed.
+// Faulted returns the error for a memory fault at an address, if the address lies in a mapping of the file: the file was cut short, or the
+// device failed.
 func (s *Store) Faulted(at uintptr) (error, bool) {
 	for i, c := range *s.chunks.Load() {
 		if start := reflect.ValueOf(c.data).Pointer(); start <= at && at-start < uintptr(len(c.data)) {
@@ -153,13 +153,13 @@ func (s *Store) Faulted(at uintptr) (error, bool) {
 // Overridden reports whether the translation table has an entry for the page at a.
 func (s *Store) Overridden(a Addr) bool {
 	c, o := s.chunkOf(a)
-	if c == nil { // beside a writer each name is looked for
+	if c == nil { // beside a writer every name is looked up
 		return s.beside != nil
 	}
 	return c.isOverridden(o)
 }
 
-// SetOverridden moves the bit that Overridden reports.
+// SetOverridden sets or clears the bit that Overridden reports.
 func (s *Store) SetOverridden(a Addr, on bool) {
 	c, o := s.chunkOf(a)
 	switch {
@@ -177,7 +177,7 @@ func (s *Store) pageError(a Addr, format string, args ...any) error {
 
 const noSuchReference = "a reference leads here, and the space map says that nothing is here"
 
-// verifyPage checks a page of the given kind whole and sets its checked bit.
+// verifyPage verifies a whole page of the given kind and sets its checked bit.
 func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if s.beside != nil {
 		return s.copyPage(a, kind)
@@ -214,7 +214,7 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if err != nil {
 		return nil, s.pageError(a, "%v", err)
 	}
-	if kind == KindTree && s.marked && !s.space.useNode(a) { // not before: what only looks like a node is known as none
+	if kind == KindTree && s.marked && !s.space.useNode(a) { // only now: a page that fails verification must not count as a node
 		return nil, s.pageError(a, noSuchReference)
 	}
 	b := c.sets()

@@ -10,25 +10,25 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// Recovery is what Open found. The caller rebuilds the tree's names from it, marks what lives, then calls EndRecovery.
+// Recovery is what Open found in the file. The caller rebuilds the tree's names from it, marks what lives, and calls EndRecovery.
 type Recovery struct {
 	Created    bool           // the file is new and has no checkpoint: the caller writes the first pages, then two checkpoints
 	Unsyncable error          // Created: why the directory could not be synced; a power cut may take the file's name, and with it the file
-	Table      []byte         // what the caller gave to the newest checkpoint
-	Groups     []ScannedGroup // accepted groups from the scan start on, in order; of every kind
-	Dropped    uint64         // number of a group that had started and was not whole, 0 if none was seen
-	proven     uint64         // newest group known durable
+	Table      []byte         // the caller's part of the newest checkpoint
+	Groups     []ScannedGroup // accepted groups of every kind from the scan start on, in order
+	Dropped    uint64         // number of a group that had begun and was not whole; 0 if none was seen
+	proven     uint64         // newest group known to be durable
 	super      *superblock
-	entered    []header  // of the scan start's segment and those that the log entered after it
-	remnants   []remnant // of groups that were cut off, in the rest of the tail's segment
-	successor  *header   // of the tail, if it was opened by such a group
-	mapped     uint32    // segments that the checkpoint's space map knows
+	entered    []header  // headers of the scan start's segment and of those that the log entered after it
+	remnants   []remnant // pages of interrupted groups, in the rest of the tail's segment
+	successor  *header   // header of the tail's successor, if an interrupted group opened it
+	mapped     uint32    // number of segments that the checkpoint's space map knows
 
-	Load time.Duration // what the superblocks and the newest checkpoint took,
-	Scan time.Duration // and what the log behind it
+	Load time.Duration // time to read the superblocks and the newest checkpoint
+	Scan time.Duration // time to scan the log behind the checkpoint
 }
 
-// Open opens or creates the database file at path and scans its log. See Recovery for how it goes on.
+// Open opens or creates the database file at path and scans its log. The caller goes on as Recovery says.
 func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 	marked := opts.CheckNode != nil
 	if !marked {
@@ -75,7 +75,7 @@ func openFile(fs vfs.FS, path string, opts Options) (vfs.File, error) {
 	f, err := fs.Open(path, flag, 0)
 	if !opts.ReadOnly && errors.Is(err, os.ErrNotExist) {
 		f, err = fs.Open(path, flag|os.O_CREATE|os.O_EXCL, opts.FileMode)
-		if errors.Is(err, os.ErrExist) { // somebody else was faster
+		if errors.Is(err, os.ErrExist) { // another process has created it first
 			f, err = fs.Open(path, flag, 0)
 		}
 	}
@@ -122,7 +122,7 @@ func (s *Store) load() (*Recovery, error) {
 	s.space = newSpace(sb.segmentPages, s.opts.MaxFileSize)
 	s.space.segments = s.opts.Table.take()
 	s.space.pages = uint64(size) / PageSize
-	if s.space.pages > s.space.segmentPages { // a torn growth may leave part of a segment: it is grown again
+	if s.space.pages > s.space.segmentPages { // an interrupted growth may leave part of a segment; the file grows there again
 		s.space.pages -= s.space.pages % s.space.segmentPages
 	}
 	rec := &Recovery{super: sb, proven: sb.runLast}
@@ -131,7 +131,7 @@ func (s *Store) load() (*Recovery, error) {
 	if err != nil {
 		return nil, err
 	}
-	sc.end = s.space.end() // of what the map lets count
+	sc.end = s.space.end() // the end of what the map considers allocated
 	if err := s.mapTo(s.space.pages); err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 	return nil
 }
 
-// checkEnd tells the end of the log, where the scanner stands, from a hole in it.
+// checkEnd tells the end of the log, where the scanner stands, from a hole in the log.
 func (s *Store) checkEnd(sc *scanner, rec *Recovery) error {
 	hole := sc.group
 	if hole <= rec.super.runLast {

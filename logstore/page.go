@@ -32,10 +32,10 @@ const (
 	KindRecord     Kind = 3 // a stretch of a record group's redo stream
 	KindFlush      Kind = 4 // a stretch of the stream that ends a flush
 	KindCheckpoint Kind = 5 // a stretch of a checkpoint's stream
-	kindHeader     Kind = 6 // segment header, not part of a group
+	kindHeader     Kind = 6 // a segment header, which belongs to no group
 )
 
-// GroupKind says what a group does at recovery.
+// GroupKind decides what recovery does with a group.
 type GroupKind uint8
 
 const (
@@ -46,13 +46,13 @@ const (
 )
 
 const (
-	flagLast    = 1 // of mux.flags: last page of its group; the commit record counts
-	flagOpen    = 2 // of mux.flags: the page may be written again, with more in its group
-	flagGrows   = 4 // of mux.flags: its checksum, end and count are in one word, see growing.go
+	flagLast    = 1 // bit of mux.flags: last page of its group; the commit record is valid
+	flagOpen    = 2 // bit of mux.flags: the page may be rewritten with more records in its group
+	flagGrows   = 4 // bit of mux.flags: checksum, end and count of the page are in one word, see growing.go
 	lagUnknown  = 0xFFFF
-	voidGroup   = 0 // in a header: the log does not go on there
+	voidGroup   = 0 // in a header: the log does not continue there
 	firstGroup  = 1 // number of the first group of a file
-	groupKindAt = 4 // bit of mux.flags where the group kind starts
+	groupKindAt = 4 // first bit of mux.flags that holds the group kind
 )
 
 // mux is the decoded mux area: the 40 bytes before each page's body.
@@ -63,10 +63,10 @@ type mux struct {
 	lag    uint16
 	name   PageID
 	group  uint64
-	pages  uint32 // of the last page: pages in the group, raw ones included; of others: index of this page in the group
-	count  uint64 // of the last page: meaning given by the group's kind; of others: 0
+	pages  uint32 // last page: number of pages in the group, raw pages included; other pages: index of this page in the group
+	count  uint64 // last page: number whose meaning depends on the group's kind; other pages: 0
 	digest uint32 // chain digest before this page
-	end    uint16 // of a growing page: in the page, behind its last record; of others: 0
+	end    uint16 // growing page: offset in the page behind its last record; other pages: 0
 }
 
 func (m *mux) last() bool           { return m.flags&flagLast != 0 }
@@ -108,8 +108,8 @@ func PageKind(p []byte) Kind { return Kind(p[4]) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// pageCRC covers the segment's salt, the page's address and bytes 4 to the end: a stale page, a misplaced page and a user's value
-// that looks like a page all fail it. A growing page's covers as much of it as it has grown to.
+// pageCRC covers the segment's salt, the page's address and the bytes from 4 to the end. So a stale page, a misplaced page and a user's value
+// that looks like a page all fail it. The checksum of a growing page covers the page up to its present end.
 func pageCRC(salt uint64, a Addr, p []byte) uint32 {
 	if p[5]&flagGrows != 0 {
 		return growingCRC(salt, a, p)
@@ -117,7 +117,7 @@ func pageCRC(salt uint64, a Addr, p []byte) uint32 {
 	return crc32.Update(crcWord(crcWord(0, salt), a), castagnoli, p[4:PageSize])
 }
 
-// crcWord extends a CRC32C by the 8 bytes of v, little endian. A slice given to crc32.Update would be allocated.
+// crcWord extends a CRC32C by the 8 bytes of v, little endian. (A slice passed to crc32.Update would escape to the heap.)
 func crcWord(crc uint32, v uint64) uint32 {
 	crc = ^crc
 	for range 8 {

@@ -4,36 +4,36 @@ import (
 	"hash/crc32"
 )
 
-// An Extent is a stretch of raw pages in a private segment, part of a large value.
+// An Extent is a stretch of raw pages in a private segment. It holds a part of a large value.
 type Extent struct {
 	Addr  Addr
-	Bytes uint32 // of the value; the rest of the last page is zero
+	Bytes uint32 // number of the value's bytes in it; the rest of the last page is zero
 	CRC   uint32 // CRC32C of those bytes
 }
 
-// Pages returns how many pages the extent takes.
+// Pages returns the number of pages of the extent.
 func (e Extent) Pages() int64 { return (int64(e.Bytes) + PageSize - 1) / PageSize }
 
-// A Private writes a value too large for a run into segments off the log's chain, before its transaction commits. They belong to the
-// transaction until Publish or Discard; recovery frees them unless an accepted group lists them. One goroutine uses it, without the
-// baton.
+// A Private writes a value that is too large for a run into segments outside of the log's chain, before its transaction commits. The segments
+// belong to the transaction until Publish or Discard; recovery frees them unless an accepted group lists them. One goroutine uses a Private.
+// It needs no right to append to the log.
 type Private struct {
-	Claim    Claim // by which it takes the segments that it has yet to take
+	Claim    Claim // on whose behalf further segments are taken
 	s        *Store
 	extents  []Extent
 	segments []uint32
 	page     uint64 // next page in the last segment
-	salt     uint64 // of the last segment
-	rest     []byte // bytes short of a page, not yet written
-	stage    []byte // copy of what is being written: its checksum is of what is written, whatever becomes of the caller's bytes meanwhile
-	buf      []byte // runs not yet written, behind page
+	salt     uint64 // salt of the last segment
+	rest     []byte // bytes that do not fill a page yet, not written
+	stage    []byte // copy of what is being written, so that the checksum fits even if the caller changes its bytes meanwhile
+	buf      []byte // stretches not yet written, behind page
 }
 
 // NewPrivate starts a large value.
 func (s *Store) NewPrivate() *Private { return &Private{s: s, rest: make([]byte, 0, PageSize)} }
 
-// Write appends to the value. ErrFull leaves what was written to Discard. It reads b once, piece by piece; where b cannot be read it panics
-// with no lock held, and what was written is left to Discard.
+// Write appends to the value. After ErrFull the caller calls Discard to free what was written. Write reads b once, piece by piece. If b cannot
+// be read, Write panics with no lock held, and the caller calls Discard.
 func (p *Private) Write(b []byte) (int, error) {
 	written := len(b)
 	if len(p.rest) > 0 {
@@ -78,7 +78,7 @@ func (p *Private) pages(b []byte) error {
 	return nil
 }
 
-// room returns how many of n pages fit in a row at the present place, opening a segment where none is left.
+// room returns how many of n pages fit consecutively at the present place. It opens a segment if the last one is full.
 func (p *Private) room(n uint64) (uint64, error) {
 	s := p.s
 	if len(p.segments) == 0 || p.page == uint64(s.segmentPages) {
@@ -89,7 +89,7 @@ func (p *Private) room(n uint64) (uint64, error) {
 	return min(n, uint64(s.segmentPages)-p.page, partPages), nil
 }
 
-// enter goes on in a new segment.
+// enter opens a new segment.
 func (p *Private) enter() error {
 	h, err := p.s.takePrivate(p.Claim)
 	if err == nil {
@@ -98,7 +98,7 @@ func (p *Private) enter() error {
 	return err
 }
 
-// extend writes pages at the present place; the value has count bytes of them.
+// extend writes pages at the present place; count is the number of the value's bytes in them.
 func (p *Private) extend(b []byte, count uint32) error {
 	s := p.s
 	a := s.firstPage(p.segments[len(p.segments)-1]) + p.page
@@ -125,7 +125,7 @@ func (p *Private) extend(b []byte, count uint32) error {
 	return nil
 }
 
-// Finish writes the last bytes and returns the value's extents. They are durable after SyncPrivate.
+// Finish writes the last bytes and returns the value's extents. SyncPrivate makes them durable.
 func (p *Private) Finish() ([]Extent, error) {
 	if len(p.rest) > 0 {
 		if _, err := p.room(1); err != nil {
@@ -141,7 +141,7 @@ func (p *Private) Finish() ([]Extent, error) {
 	return p.extents, nil
 }
 
-// Start returns where the value begins, 0 if it has no bytes.
+// Start returns the address at which the value begins, or 0 if it has no bytes.
 func (p *Private) Start() Addr {
 	if len(p.extents) == 0 {
 		return 0
@@ -149,8 +149,8 @@ func (p *Private) Start() Addr {
 	return p.extents[0].Addr
 }
 
-// SyncPrivate makes all private pages written so far durable. It comes before the group that lists them is written, in every mode, so
-// that recovery need not read them.
+// SyncPrivate makes all private pages written so far durable. In every durability mode it comes before the group that lists them is written,
+// so that recovery need not read them.
 func (s *Store) SyncPrivate() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -160,7 +160,7 @@ func (s *Store) SyncPrivate() error {
 	return s.datasync()
 }
 
-// Publish hands the segments over to the tree: group, which lists the extents, was written. No reader below birth comes to them.
+// Publish gives the segments to the tree after the group that lists the extents was written. No reader below birth reaches them.
 func (p *Private) Publish(group, birth uint64) {
 	for _, e := range p.extents {
 		p.s.MarkLive(e.Addr, e.Pages(), birth)
@@ -169,7 +169,7 @@ func (p *Private) Publish(group, birth uint64) {
 	p.segments = nil
 }
 
-// NoteListed does for a recovered group what Publish does.
+// NoteListed is Publish for a group that recovery has found.
 func (s *Store) NoteListed(extents []Extent, group uint64) error {
 	for _, e := range extents {
 		if !s.InFile(e.Addr, e.Pages()) {
@@ -184,7 +184,7 @@ func (s *Store) NoteListed(extents []Extent, group uint64) error {
 	return nil
 }
 
-// Discard gives the segments back: the transaction did not commit.
+// Discard frees the segments: the transaction did not commit.
 func (p *Private) Discard() {
 	sp := p.s.space
 	sp.mu.Lock()
@@ -204,7 +204,7 @@ func (sp *space) publish(segments []uint32, group uint64) {
 	}
 }
 
-// takePrivate takes a whole free segment off the chain and writes its header.
+// takePrivate takes a whole free segment for private use and writes its header.
 func (s *Store) takePrivate(c Claim) (header, error) {
 	h := header{private: true, salt: randomSalt(), uuid: s.uuid}
 	n, err := s.freeSegment(h.salt, c)
@@ -224,7 +224,7 @@ func (s *Store) takePrivate(c Claim) (header, error) {
 	return h, nil
 }
 
-// freeSegment takes a segment off the free list, growing the file if what is there is promised to others.
+// freeSegment takes a segment off the free list. It grows the file if the free segments are promised to others.
 func (s *Store) freeSegment(salt uint64, c Claim) (uint32, error) {
 	if n, _, ok := s.space.takePrivate(salt, c); ok {
 		return n, nil
@@ -242,7 +242,7 @@ func (s *Store) freeSegment(salt uint64, c Claim) (uint32, error) {
 	}
 }
 
-// takePrivate takes a free segment, or returns how many pages are missing.
+// takePrivate takes a free segment, or returns the number of pages that are lacking.
 func (sp *space) takePrivate(salt uint64, c Claim) (n uint32, missing int64, ok bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -260,7 +260,7 @@ func (sp *space) takePrivate(salt uint64, c Claim) (n uint32, missing int64, ok 
 	return n, each, ok
 }
 
-// Raw returns the bytes of an extent, verified at its first touch. If no sync has covered it, it is synced before that.
+// Raw returns the bytes of an extent, verified at the first touch. If no sync has covered the extent, Raw syncs it first.
 func (s *Store) Raw(e Extent) ([]byte, error) {
 	if s.beside != nil {
 		return s.copyRaw(e)

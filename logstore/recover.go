@@ -2,12 +2,12 @@ package logstore
 
 import "fmt"
 
-// EndRecovery makes what was recovered durable and opens the log for appending. It comes before the first reader, acknowledgement or
-// reuse: after a kill the accepted groups may exist in the system's cache only, and after a failed sync as pages that the system
-// believes clean; so they are written again, byte for byte, and synced. What is left of groups that were cut off is voided with the same
-// sync. A read-only store only syncs.
+// EndRecovery makes what was recovered durable and opens the log for appending. It precedes the first reader, acknowledgement and reuse of
+// space. After a kill the accepted groups may exist in the page cache only, and after a failed sync as pages that the system takes for clean.
+// So EndRecovery writes them again, byte for byte, and syncs. The same sync covers the invalidation of interrupted groups (void.go). A
+// read-only store only syncs.
 func (s *Store) EndRecovery(rec *Recovery) error {
-	if s.beside != nil { // the file is another's
+	if s.beside != nil { // the file belongs to another process
 		s.durable.Store(s.lastWritten.Load())
 		return nil
 	}
@@ -42,15 +42,15 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	s.space.collect()
 	s.space.mu.Unlock()
 	s.space.recovered(s.newestNumber())
-	if free, err := s.file.Free(); err == nil { // most systems do not say
-		s.space.setShort(free < int64(s.segmentPages)*PageSize) // what is left is to be saved from the first commit on
+	if free, err := s.file.Free(); err == nil { // many systems do not tell
+		s.space.setShort(free < int64(s.segmentPages)*PageSize) // then the remaining room is held back from the first commit on
 	}
 	return nil
 }
 
-// checkRoom makes sure that nothing is where this process is going to write: behind the end of the log in the tail, in the successor, which
-// was free when it was chosen, and in absent segments, which growth fills and checkpoints punch. Superblocks and headers may lead to the
-// middle of the log, and the space map may contradict itself or the table; what was written there would take the place of what the tree uses.
+// checkRoom makes sure that nothing lives where this process is going to write: behind the end of the log in the tail, in the successor (free
+// when it was chosen), and in absent segments, which growth fills and checkpoints punch. In a damaged or hostile file superblocks and headers
+// may lead into the middle of the log, and the space map may contradict itself or the table; then writing would destroy what the tree uses.
 func (s *Store) checkRoom() error {
 	sp := s.space
 	sp.mu.Lock()
@@ -70,8 +70,8 @@ func (s *Store) checkRoom() error {
 	return nil
 }
 
-// BehindEnd returns the pages that the log comes to next, from one up to another: those behind its end in the tail. Beside a writer there are
-// none, as the end of the log moves.
+// BehindEnd returns the range of pages in which the log continues: the rest of the tail. Beside a writer the range is empty, because the end
+// of the log moves.
 func (s *Store) BehindEnd() (from, end Addr) {
 	if s.beside != nil {
 		return 0, 0
@@ -82,16 +82,16 @@ func (s *Store) BehindEnd() (from, end Addr) {
 	return s.firstPage(sp.tail) + sp.tailPage, s.firstPage(sp.tail + 1)
 }
 
-// reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the
-// space. Without room the segments that nothing lies in yet stay out of use. The size is set anew, since after a failed sync the
-// system may believe that it is on the disk.
+// reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the space. If
+// there is no room, segments in which nothing lives stay out of use. The size is set again, because after a failed sync the system may take
+// it for written.
 //
-// Segments that nothing lies in are kept as far as the file takes as much space on disk, and else absent: so a file that somebody has
-// made long does not take the space that it pretends to have.
+// Segments in which nothing lives are kept as long as the file really takes that much space on disk; the others become absent. So a file that
+// somebody has made long does not take the space that its length claims.
 func (s *Store) reallocate(rec *Recovery) error {
 	sp := s.space
 	from := uint64(rec.mapped) * sp.segmentPages
-	if sp.pages <= sp.segmentPages { // part of the first segment
+	if sp.pages <= sp.segmentPages { // only part of the first segment
 		from = min(s.tail.page, sp.pages)
 	}
 	if from >= sp.pages {
@@ -115,7 +115,7 @@ func (s *Store) reallocate(rec *Recovery) error {
 	if err := s.file.Truncate(size + PageSize); err != nil {
 		return err
 	}
-	_ = s.file.Truncate(size) // where a mapped file cannot shrink, a page more does no harm
+	_ = s.file.Truncate(size) // a mapped file that cannot shrink keeps an extra page, which does no harm
 	for _, x := range stretches {
 		err := s.file.Allocate(int64(x[0])*PageSize, int64(x[1]-x[0])*PageSize)
 		if isNoSpace(err) {
@@ -129,9 +129,9 @@ func (s *Store) reallocate(rec *Recovery) error {
 	return nil
 }
 
-// recoverSuccessor makes sure of the space of the tail's successor. The checkpoint may know it as absent: given back before, and filled since.
-// It had its space before a header named it, so this takes none, even where there is none to be had, and the file system refuses to say so;
-// but without it the log could enter no other segment either.
+// recoverSuccessor makes sure that the tail's successor has its space. The checkpoint may know the successor as absent: given back before the
+// checkpoint and filled since. It had its space before a header named it, so this call takes no new space, even where none is left and the
+// file system cannot tell. Without the successor the log could enter no other segment.
 func (s *Store) recoverSuccessor() error {
 	sp := s.space
 	n := sp.successor
@@ -151,9 +151,9 @@ func (s *Store) recoverSuccessor() error {
 	return nil
 }
 
-// rewrite writes the groups not proven durable, the headers of their segments and the chosen superblock once more; that with a new
-// lineage. A reader beside may have been shown groups that are not here any more: their sync had failed, and the system dropped their
-// pages. Others will come in their places, with the same numbers and salt.
+// rewrite writes again the groups that are not proven durable, the headers of their segments, and the chosen superblock with a new lineage.
+// The lineage is for readers beside the writer: they may have been shown groups that are gone now, because a sync failed and the system
+// dropped their pages. Other groups will come in their places, with the same numbers and salt.
 func (s *Store) rewrite(rec *Recovery) error {
 	buf, most := make([]byte, s.stretchPages()*PageSize), s.stretchPages()
 	again := func(a Addr, pages uint64) error {
@@ -170,7 +170,7 @@ func (s *Store) rewrite(rec *Recovery) error {
 		}
 		return nil
 	}
-	var from, pages uint64 // a stretch of neighbours
+	var from, pages uint64 // a stretch of adjacent pages
 	for i := range rec.Groups {
 		if rec.Groups[i].No <= rec.proven {
 			continue
@@ -188,7 +188,7 @@ func (s *Store) rewrite(rec *Recovery) error {
 	if err := again(from, pages); err != nil {
 		return err
 	}
-	for _, h := range rec.entered { // both copies: a power cut may have kept the first alone
+	for _, h := range rec.entered { // both copies: a power cut may have kept only the first
 		if err := s.writeHeader(&h, buf); err != nil {
 			return err
 		}
@@ -201,14 +201,14 @@ func (s *Store) rewrite(rec *Recovery) error {
 	return err
 }
 
-// writeHeader writes both copies of a header. buf has room for a page.
+// writeHeader writes both copies of a header. buf has room for one page.
 func (s *Store) writeHeader(h *header, buf []byte) error {
 	h.put(buf)
 	_, err := s.file.WriteAt(buf[:PageSize], int64(s.firstPage(h.segment)+headerPage(h.segment))*PageSize)
 	return err
 }
 
-// RebaseRecovered notes after recovery which accepted groups lie after the base, as appending them would have.
+// RebaseRecovered records which accepted groups lie after the base, as appending them would have done.
 func (s *Store) RebaseRecovered(rec *Recovery, base uint64) {
 	var appended uint64
 	for i := range rec.Groups {

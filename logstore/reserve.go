@@ -12,41 +12,41 @@ const (
 	midGrowthPages = 8 << 20 / PageSize
 )
 
-// What is held back, so that a file that is full never stays full. Puts are the first to be refused, deletes go on, and what they leave
-// dead becomes free again. The housekeeping needs room for that:
+// Some space is held back so that a full file never stays full. Puts are refused first; deletes still succeed, and the space of what they
+// make dead becomes free again. Background work needs these parts of the held-back space for that:
 //
-//	checkpoint  C pages: the table and the map of the file. Nothing dead is used again without one, so there are two
-//	segment     one: what is dead becomes free by whole segments only. Without it deletes from a full file of four segments found no room
-//	clean       W pages: what lives in the emptiest segments is moved together. That changes the parents of what moves as well: of I inner
-//	            nodes each perhaps, in the worst case of pages that lie in the order of single changes all over the key space
-//	slack       D pages that deletes may take before anything is cleaned: as many pages as they write so are dead elsewhere
+//	checkpoint  C pages: the table and the map of the file. No dead space is reused without a checkpoint, so there are two of them
+//	segment     one: dead space becomes free in whole segments only. Without it deletes from a full file of four segments found no room
+//	clean       W pages: the live pages of the emptiest segments are moved together. That also changes the parents of the moved pages:
+//	            in the worst case, pages in the order of single changes all over the key space, each of the I inner nodes
+//	slack       D pages that deletes may take before anything is cleaned: for every page they write, a page elsewhere dies
 //
 // Invariants, on a file that cannot grow:
 //
-//  1. What commits have promised to write, and the flush of what they have made dirty, is reserved before they are resolved.
-//  2. A put leaves two checkpoints, the segment, W and D. What is reserved it counts twice: a flush that is killed has to be written again.
-//  3. A delete leaves all of that but D; if cleaning gains no more, two checkpoints. Whatever is dead only waits for those.
+//  1. What commits have promised to write, and the flush of what they have made dirty, is reserved before the commits are resolved.
+//  2. A put leaves two checkpoints, the segment, W and D. It counts reserved pages twice, because a flush that is killed is written again.
+//  3. A delete leaves all of that except D; if cleaning gains nothing more, only two checkpoints. Everything dead then waits only for those.
 //  4. Folds and cleaning leave two checkpoints.
 //
-// So cleaning starts with W pages of room, and with D pages or more dead beside them. With N pages in the file, D of them dead in equal
-// parts everywhere, cleaning W pages frees W·D/N more than it takes, and costs 2C + I beside that: it gains as long as W·D > N·(2C + I).
-// Both are the root of that, a tenth of the file where keys are short, and not more than an eighth of it.
+// So cleaning starts with W pages of room, and with at least D dead pages besides. With N pages in the file, D of them dead and spread
+// evenly, cleaning W pages frees W·D/N more than it takes and costs 2C + I besides; it gains as long as W·D > N·(2C + I). W and D are both
+// the root of the right side: a tenth of the file where keys are short, and at most an eighth.
 //
 // A file without a limit holds back little until the device has no more room for it: see short.
 
-// Claim says who reserves, and by that what is left.
+// Claim says on whose behalf pages are reserved, which decides how much the reservation has to leave.
 type Claim uint8
 
 const (
-	ForWrites    Claim = iota // leaves all that is held back
-	ForDeletes                // of a transaction that only deletes: leaves what cleaning needs
-	ForWant                   // of one that cleaning has not helped: leaves no more than checkpoints need
+	ForWrites    Claim = iota // leaves everything that is held back
+	ForDeletes                // a transaction that only deletes: leaves what cleaning needs
+	ForWant                   // such a transaction after cleaning did not help: leaves only what checkpoints need
 	forEmergency              // leaves nothing
 )
 
-// Reserve promises pages for later appends, growing the file where free segments do not suffice. ErrFull if they cannot be had; it
-// unwraps to the system's error if that said so. With emergency the pages that are held back may be used. Each Reserve is taken back by
-// Release as the pages are appended or given up.
+// Reserve promises pages for later appends and grows the file where free segments do not suffice. It returns ErrFull, which unwraps to the
+// system's error if there was one, if the pages cannot be had. With emergency the held-back pages may be used. The caller undoes each
+// Reserve by Release as the pages are appended or given up.
 func (s *Store) Reserve(pages int64, emergency bool) error {
 	if emergency {
 		return s.reserve(pages, 0, forEmergency)
@@ -54,17 +54,17 @@ func (s *Store) Reserve(pages int64, emergency bool) error {
 	return s.reserve(pages, 0, ForWrites)
 }
 
-// ReserveFor is Reserve with a claim, if so many pages more could be had.
+// ReserveFor is Reserve with a claim, provided that so many more pages remain available.
 func (s *Store) ReserveFor(c Claim, pages, more int64) error { return s.reserve(pages, more, c) }
 
-// Slack returns how many pages deletes may take on a file that cannot grow before it is cleaned.
+// Slack returns the number of pages that deletes may take before a file that cannot grow is cleaned.
 func (s *Store) Slack() int64 {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
 	return s.space.ample(ForWrites) - s.space.ample(ForDeletes)
 }
 
-// ReserveBeside is Reserve for the housekeeping, which needs so many more pages later.
+// ReserveBeside is Reserve for background work that will need so many further pages later.
 func (s *Store) ReserveBeside(pages, more int64) error { return s.reserve(pages, more, forEmergency) }
 
 func (s *Store) reserve(pages, beside int64, c Claim) error {
@@ -87,7 +87,7 @@ func (s *Store) reserve(pages, beside int64, c Claim) error {
 	}
 }
 
-// Fits reports whether so many pages could be had beside those that are promised and those that deletes leave. It asks for nothing.
+// Fits reports whether so many pages could be had besides those promised and those that deletes must leave. It reserves nothing.
 func (s *Store) Fits(pages int64) bool {
 	sp := s.space
 	sp.mu.Lock()
@@ -100,9 +100,9 @@ func (s *Store) Fits(pages int64) bool {
 	return lack <= s.DeviceFree()/PageSize
 }
 
-// Room returns how many pages could be reserved: in the file as it is, and where it has a limit in what it may grow by as well. What puts
-// and deletes leave is for cleaning, be it allocated or not: cleaning that took the allocated part for all there was moved three pages at a
-// time, gained nothing, and had the file called full.
+// Room returns the number of pages that cleaning could reserve: those of the file as it is and, if the file has a limit, those that it may
+// still grow by. What puts and deletes leave is meant for cleaning, whether it is allocated or not. (Cleaning that counted the allocated
+// pages only moved three pages at a time, gained nothing, and made the file count as full.)
 func (s *Store) Room() int64 {
 	sp := s.space
 	sp.mu.Lock()
@@ -114,27 +114,27 @@ func (s *Store) Room() int64 {
 	return room
 }
 
-// CheckpointPages estimates how many pages a checkpoint takes.
+// CheckpointPages estimates the number of pages of a checkpoint.
 func (s *Store) CheckpointPages() int64 {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
 	return s.space.checkpointPages()
 }
 
-// SetInner notes how many inner nodes the tree has.
+// SetInner sets the number of inner nodes of the tree.
 func (s *Store) SetInner(pages int64) {
 	s.space.mu.Lock()
 	s.space.inner = pages
 	s.space.mu.Unlock()
 }
 
-// checkpointPages estimates how many pages a checkpoint takes.
+// checkpointPages estimates the number of pages of a checkpoint.
 func (sp *space) checkpointPages() int64 {
 	bytes := sp.names*tableEntrySize + int64(len(sp.segments))*int64(mapEntrySize+sp.words*8) + sp.logged*int64(sp.segmentPages*2+2+sp.words*8)
 	return bytes/BodySize + 2
 }
 
-// keep returns the pages held back, as far as they are allocated in advance.
+// keep returns the number of held-back pages that are allocated in advance.
 func (sp *space) keep() int64 {
 	if sp.short {
 		return sp.ample(ForWrites)
@@ -142,7 +142,7 @@ func (sp *space) keep() int64 {
 	return sp.heldBack(ForWrites)
 }
 
-// heldBack returns the pages that a claim leaves in the file as it is, and for which the file grows.
+// heldBack returns the number of pages that a claim must leave in the file as it is, and for which the file grows.
 func (sp *space) heldBack(c Claim) int64 {
 	n := 2 * sp.checkpointPages()
 	switch c {
@@ -157,7 +157,7 @@ func (sp *space) heldBack(c Claim) int64 {
 	return n
 }
 
-// ample returns the pages that a claim leaves on a file that cannot grow.
+// ample returns the number of pages that a claim must leave on a file that cannot grow.
 func (sp *space) ample(c Claim) int64 {
 	if c == ForWant || c == forEmergency {
 		return sp.heldBack(c)
@@ -178,9 +178,9 @@ func (sp *space) ample(c Claim) int64 {
 	return n
 }
 
-const innerShare = 200 // of the pages of a tree, an inner node each, if it is not known better
+const innerShare = 200 // assumed pages of a tree per inner node, until SetInner tells
 
-// growable returns how many pages more could be appended if the file grew as far as it may and the device has room for.
+// growable returns how many more pages could be appended if the file grew as far as its limit and the device allow.
 func (sp *space) growable() int64 {
 	if sp.short {
 		return 0
@@ -188,7 +188,7 @@ func (sp *space) growable() int64 {
 	return sp.allowed()
 }
 
-// allowed returns how many pages more could be appended if the file grew as far as it may.
+// allowed returns how many more pages could be appended if the file grew as far as its limit allows.
 func (sp *space) allowed() int64 {
 	size := sp.segmentPages
 	segments := int64(sp.maxPages/size) - int64(sp.whole()) + int64(sp.punched)
@@ -203,10 +203,10 @@ func (sp *space) allowed() int64 {
 	return max(segments, 0) * int64(size-1)
 }
 
-// beyond is what a reservation lacks that no growth of the file provides.
+// beyond returns what a reservation lacks that no growth of the file could provide.
 const beyond = math.MaxInt64
 
-// missing returns how many pages a reservation of so many, which leaves so many more beside what its claim does, lacks.
+// missing returns how many pages are lacking for a reservation of pages that leaves beside further pages in addition to what its claim leaves.
 func (sp *space) missing(pages, beside int64, c Claim) int64 {
 	promised := sp.promised()
 	need := pages + beside + promised
@@ -225,7 +225,7 @@ func (sp *space) missing(pages, beside int64, c Claim) int64 {
 	return need + sp.heldBack(c) - sp.available()
 }
 
-// reserve promises pages, or returns how many are missing.
+// reserve promises pages, or returns the number of pages that are lacking.
 func (sp *space) reserve(pages, beside int64, c Claim) (missing int64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -235,14 +235,14 @@ func (sp *space) reserve(pages, beside int64, c Claim) (missing int64) {
 	}
 	if missing <= 0 {
 		sp.reserved += pages
-		if c == ForWrites && beside == 0 && pages <= creditPages/creditShare { // such as the next one may take
+		if c == ForWrites && beside == 0 && pages <= creditPages/creditShare { // the next reservation may be alike
 			sp.lend()
 		}
 	}
 	return missing
 }
 
-// Release takes back what Reserve promised.
+// Release undoes Reserve for so many pages.
 func (s *Store) Release(pages int64) {
 	s.space.mu.Lock()
 	defer s.space.mu.Unlock()
@@ -251,8 +251,8 @@ func (s *Store) Release(pages int64) {
 	}
 }
 
-// grow makes more of the file usable: condemned segments first, then punched ones, and at last the file gets longer. What is allocated is
-// synced before anything refers to it. The caller holds growing.
+// grow makes more of the file usable: condemned segments first, then punched ones, and at last a longer file. Newly allocated space is synced
+// before anything refers to it. The caller holds growing.
 func (s *Store) grow(missing uint64) error {
 	if err := s.Failed(); err != nil {
 		return err
@@ -296,8 +296,8 @@ func (s *Store) grow(missing uint64) error {
 	return nil
 }
 
-// allocate reserves space for the pages from the given one on, or for the least number where there is no more, and syncs. It returns how
-// many there are.
+// allocate reserves space for the pages from the given one on, and syncs it. If the device lacks room it settles for fewer pages, but not less
+// than the given least number. It returns the number of pages allocated.
 func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
 	if err := s.shorter(); err != nil {
 		return 0, s.fail(err)
@@ -328,7 +328,7 @@ func (sp *space) setShort(short bool) {
 	sp.mu.Unlock()
 }
 
-// fullError is ErrFull with the system's reason.
+// fullError is ErrFull with the reason that the system gave.
 type fullError struct {
 	path  string
 	cause error
@@ -337,5 +337,5 @@ type fullError struct {
 func (e *fullError) Error() string   { return ErrFull.Error() + ": " + e.path + ": " + e.cause.Error() }
 func (e *fullError) Unwrap() []error { return []error{ErrFull, e.cause} }
 
-// IsFull reports whether an error means that space is short.
+// IsFull reports whether an error means that the file or the device lacks space.
 func IsFull(err error) bool { return errors.Is(err, ErrFull) }

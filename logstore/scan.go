@@ -7,36 +7,36 @@ import (
 	"io"
 )
 
-// A ScannedGroup is a group that recovery accepted.
+// A ScannedGroup is a group that recovery has accepted.
 type ScannedGroup struct {
 	No    uint64
 	Kind  GroupKind
-	Count uint64 // of its commit record
+	Count uint64 // count in its commit record
 	Pages []ScannedPage
 	lag   uint16
-	open  bool     // its page, the only one, may be written again with more records
-	body  []byte   // beside a writer: that page's, as it was when it counted, while no group follows; nil else
-	start Position // of its first page
+	open  bool     // the group is one page, which the writer may rewrite with more records appended
+	body  []byte   // reading beside a writer: the body of that page as it was accepted, while no group follows; else nil
+	start Position // position of its first page
 }
 
-// Body returns the body of the only page of a group that the writer may be writing again: what is in the file may be more than this group.
-// It is nil if the group's pages stay as they are.
+// Body returns the body of a one-page group that the writer may be rewriting: the file may hold more records by now than this group has. It
+// is nil if the group's pages no longer change.
 func (g *ScannedGroup) Body() []byte { return g.body }
 
 // ScannedPage is a page of an accepted group; raw pages of runs are not listed.
 type ScannedPage struct {
 	Addr Addr
 	Kind Kind
-	Name PageID // of a page of a tree, or of a run
-	Run  int64  // pages of a run, or of records, the first included; 0: 1
+	Name PageID // name of a page of a tree, or of a run
+	Run  int64  // number of pages of a run, or of a page of records, the first one included; 0 means 1
 
-	Values int // KindRecord: logged values
+	Values int // KindRecord: number of logged values
 }
 
-// BodyBytes returns the length of the body of a page of a stream.
+// BodyBytes returns the length of the body of a page of a stream, in bytes.
 func (p *ScannedPage) BodyBytes() int { return int(max(p.Run, 1))*PageSize - MuxSize }
 
-// RedoPages returns how many pages of it are of records.
+// RedoPages returns the number of pages of the group that hold records.
 func (g *ScannedGroup) RedoPages() int {
 	n := 0
 	for i := range g.Pages {
@@ -47,7 +47,7 @@ func (g *ScannedGroup) RedoPages() int {
 	return n
 }
 
-// pages returns how many pages the group takes, raw ones included.
+// pages returns the number of pages of the group, raw pages included.
 func (g *ScannedGroup) pages() uint64 {
 	var n uint64
 	for i := range g.Pages {
@@ -56,20 +56,20 @@ func (g *ScannedGroup) pages() uint64 {
 	return n
 }
 
-// A scanner follows the log through the file. Its place is always one between two groups: the end of the last group accepted, or the
-// start of a segment whose header says that the next group begins there.
+// A scanner follows the log through the file. It always stands between two groups: at the end of the last accepted group, or at the start of
+// a segment whose header says that the next group begins there.
 type scanner struct {
 	window
 	segment uint32
-	header  header // of the segment
-	page    uint64 // in the segment, of the next group
+	header  header // header of the segment
+	page    uint64 // index in the segment of the next group's first page
 	group   uint64 // number of the next group
 	digest  uint32
-	torn    bool          // the last hole was found after whole pages of its group
-	spare   []ScannedPage // room for the pages of groups to come
-	peeked  []byte        // page of the last header read outside the window
-	waited  uint32        // checksum of the page that awaitWhole has waited for last,
-	waits   int           // and how often
+	torn    bool          // whole pages of a group preceded the last hole
+	spare   []ScannedPage // reused memory for pages of later groups
+	peeked  []byte        // page of the last header read outside of the window
+	waited  uint32        // checksum of the page that awaitWhole waited for last
+	waits   int           // how often it waited for that page
 }
 
 func (s *Store) newScanner() *scanner {
@@ -83,7 +83,7 @@ func (sc *scanner) headerOf(n uint32) (header, bool, error) {
 	return h, ok, err
 }
 
-// readHeader returns the page where segment n has its header, as much of it as is in the file. It is valid until the next call.
+// readHeader returns the page that holds the header of segment n, as far as the file contains it. The slice is valid until the next call.
 func (sc *scanner) readHeader(n uint32) ([]byte, error) {
 	a := sc.s.firstPage(n) + headerPage(n)
 	if a >= sc.end {
@@ -99,7 +99,7 @@ func (sc *scanner) readHeader(n uint32) ([]byte, error) {
 	return sc.peeked[:read], nil
 }
 
-// seek goes to a position of a superblock.
+// seek moves the scanner to a position from a superblock.
 func (sc *scanner) seek(p Position) error {
 	h, ok, err := sc.headerOf(p.Segment)
 	if err != nil {
@@ -113,11 +113,11 @@ func (sc *scanner) seek(p Position) error {
 	return nil
 }
 
-// here returns the address of the page where the scanner stands.
+// here returns the address of the page at which the scanner stands.
 func (sc *scanner) here() Addr { return sc.s.firstPage(sc.segment) + sc.page }
 
-// next reads the group expected here, or reports ok = false: a hole. accept sees the headers of the segments entered on the way,
-// before the group is known to be whole only if the group begins in them.
+// next reads the group expected here; ok is false at a hole. accept is called with the headers of the segments that the group enters.
+// It is called before the group is known to be whole only if the group begins in that segment.
 func (sc *scanner) next(accept func(header)) (g ScannedGroup, ok bool, err error) {
 	for {
 		at := sc.place()
@@ -133,7 +133,7 @@ func (sc *scanner) next(accept func(header)) (g ScannedGroup, ok bool, err error
 		}
 		sc.restore(at)
 		sc.torn = len(g.Pages) > 0
-		// Pages of a group that was cut off may still be here; the group that took its number starts in the successor.
+		// Pages of an interrupted group may remain here; the group that took its number begins in the successor.
 		moved, err := sc.follow(sc.group, 0, sc.digest)
 		if err != nil || !moved {
 			return g, false, err
@@ -142,7 +142,7 @@ func (sc *scanner) next(accept func(header)) (g ScannedGroup, ok bool, err error
 	}
 }
 
-// place is what a scanner goes back to.
+// place is a state to which a scanner can return.
 type place struct {
 	segment uint32
 	header  header
@@ -152,8 +152,8 @@ type place struct {
 func (sc *scanner) place() place     { return place{sc.segment, sc.header, sc.page} }
 func (sc *scanner) restore(at place) { sc.segment, sc.header, sc.page = at.segment, at.header, at.page }
 
-// whole reads the group that starts here, and returns the headers of the segments that it goes on in. The scanner ends up behind it,
-// or anywhere if it is not whole.
+// whole reads the group that starts here and returns the headers of the segments that the group continues in. Afterwards the scanner stands
+// behind the group; if the group is not whole, the scanner's place is undefined.
 func (sc *scanner) whole() (g ScannedGroup, entered []header, ok bool, err error) {
 	g.No = sc.group
 	if cap(sc.spare) == 0 {
@@ -187,7 +187,7 @@ func (sc *scanner) whole() (g ScannedGroup, entered []header, ok bool, err error
 	}
 }
 
-// keep takes the pages of an accepted group out of the spare ones, if they had room there.
+// keep moves the pages of an accepted group out of the reused memory, if they lie there.
 func (sc *scanner) keep(g *ScannedGroup) {
 	n := len(g.Pages)
 	g.Pages = g.Pages[:n:n]
@@ -196,8 +196,8 @@ func (sc *scanner) keep(g *ScannedGroup) {
 	}
 }
 
-// follow goes on in the successor if its header continues the chain exactly here. Headers are numbered upwards along the chain, so no
-// file can send a scan round in a circle.
+// follow moves to the successor segment if its header continues the chain at exactly this point. Headers are numbered upwards along the
+// chain, so no file can make a scan go in circles.
 func (sc *scanner) follow(group uint64, index uint32, digest uint32) (bool, error) {
 	h := sc.header
 	next, ok, err := sc.headerOf(h.successor)
@@ -209,8 +209,8 @@ func (sc *scanner) follow(group uint64, index uint32, digest uint32) (bool, erro
 	return true, nil
 }
 
-// step takes the page here, with the raw pages behind it if it starts a run. It returns how many pages that are: none if it is not the
-// page expected.
+// step accepts the page here, with the raw pages behind it if it starts a run, and returns how many pages that are. It returns 0 if this is
+// not the expected page.
 func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pages uint64, err error) {
 	if sc.page >= uint64(sc.s.segmentPages) {
 		return m, 0, nil
@@ -245,7 +245,7 @@ func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pa
 		return m, 0, nil
 	}
 	g.Kind, g.Count, g.lag = kind, m.count, m.lag
-	g.open = m.flags&flagOpen != 0 && index == 0 && pages == 1 && m.last() // of several pages none is written again
+	g.open = m.flags&flagOpen != 0 && index == 0 && pages == 1 && m.last() // a group of several pages is never rewritten
 	if index == 0 {
 		g.start = Position{Segment: sc.segment, Page: uint32(sc.page), Group: g.No, Digest: digest, Check: uint32(sc.header.salt)}
 	}
@@ -253,7 +253,7 @@ func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pa
 	return m, pages, nil
 }
 
-// runAt checks the payload of the run whose first page is p at a, and returns its length in pages, 0 if it is damaged.
+// runAt checks the payload of the run whose first page is p at a. It returns the run's length in pages, or 0 if the payload is damaged.
 func (sc *scanner) runAt(a Addr, p []byte) (pages uint64, err error) {
 	n, ok := sc.s.runLength(a, p)
 	if !ok {
@@ -268,7 +268,7 @@ func (sc *scanner) runAt(a Addr, p []byte) (pages uint64, err error) {
 	return pages, nil
 }
 
-// spanAt is runAt for a page of records that bears the name.
+// spanAt is runAt for a page of records with the given name.
 func (sc *scanner) spanAt(a Addr, name PageID) (pages uint64, err error) {
 	if pages = sc.s.spanOf(a, name); pages <= 1 {
 		return pages, nil
@@ -280,7 +280,7 @@ func (sc *scanner) spanAt(a Addr, name PageID) (pages uint64, err error) {
 	return pages, nil
 }
 
-// sum returns the checksum of n bytes, the first of which is so many bytes into the page at a; ok is false if the file ends before.
+// sum returns the checksum of n bytes that begin at offset skip of the page at a; ok is false if the file ends before them.
 func (sc *scanner) sum(a Addr, skip, n int64) (crc uint32, ok bool, err error) {
 	for ; n > 0; skip = 0 {
 		b, err := sc.from(a)

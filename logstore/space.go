@@ -11,76 +11,76 @@ import (
 type segmentState uint8
 
 const (
-	segmentAbsent  segmentState = iota // not allocated, as far as is known: beyond the end of the file, or punched; or about to be
-	segmentFree                        // allocated, may be opened at once; on the free list
+	segmentAbsent  segmentState = iota // not allocated, as far as is known: beyond the end of the file, punched, or condemned
+	segmentFree                        // allocated and on the free list: may be opened at once
 	segmentUsed                        // holds pages of the log or of large values, dead or alive
-	segmentPrivate                     // taken by an active transaction for a large value
+	segmentPrivate                     // owned by an active transaction, for a large value
 	segmentStates
 )
 
-// A segment is the unit of reuse. A used one may be opened again only if all of these hold (each rule fixes a loss that a model of
-// random crashes showed):
+// A segment is the unit of space reuse. A used segment may be opened again only if all of these hold (each rule prevents a loss that a
+// model of random crashes showed):
 //
 //  1. none of its pages is live, and none was as of the newest durable checkpoint;
 //  2. it was last written before the scan start of the older valid superblock;
 //  3. no page of either superblock's checkpoint run is in it;
 //  4. no name of the translation table lies in it;
-//  5. no snapshot lies between the birth of its first page and the death of its last: no reader can still look at it (lifetime.go);
+//  5. no snapshot lies between the birth of its first page and the death of its last, so no reader can still look at it (lifetime.go);
 //  6. no active transaction owns it, and it is neither the log's tail nor the tail's successor.
 type segment struct {
 	salt        uint64
-	sequence    uint64   // of its header
+	sequence    uint64   // number in its header
 	written     uint64   // last group with a page in it
 	wrote       uint64   // segmentPrivate: number of the newest write in it, see privateSyncs
-	birth       uint64   // no reader below it comes to a page, unborn if none was marked live; 0 if unknown
-	death       uint64   // nor one at or above it, if none lives
-	names       int32    // names of the table that are addresses in it,
-	heldNames   int32    // and of those, ones that are wanted by readers only
-	live        int32    // set bits of its live map
-	liveMap     []uint64 // which pages live, a bit each; nil as long as none has
-	seenMap     []uint64 // of those that have died, which a reader sees: see thin.go; nil as long as none is
-	diedMap     []uint64 // which have died in this life of the segment since the file was opened; nil as long as none has
-	nodeMap     []uint64 // which are known as nodes of the tree, see useNode; nil as long as none is
-	masks       []uint16 // of each page, which of its logged values live; nil as long as none has
-	values      int32    // logged values that live,
-	valueBytes  int32    // bytes of the records of these, on average
-	loggedPages int32    // and pages with such, raw ones too
-	raw         []uint64 // pages that are raw ones of the page of records before them, a bit each; there with masks
+	birth       uint64   // no reader below birth reaches any of its pages; unborn if none was marked live, 0 if unknown
+	death       uint64   // if no page lives: no reader at or above death reaches any of its pages
+	names       int32    // number of the translation table's names that are addresses in it
+	heldNames   int32    // number of those names that only readers want
+	live        int32    // number of set bits of liveMap
+	liveMap     []uint64 // bitmap of the live pages; nil until there is one
+	seenMap     []uint64 // bitmap of the dead pages that a reader sees, see thin.go; nil until there is one
+	diedMap     []uint64 // bitmap of the pages that have died in this life of the segment since Open; nil until there is one
+	nodeMap     []uint64 // bitmap of the pages known to be nodes of the tree, see useNode; nil until there is one
+	masks       []uint16 // for each page, which of its logged values live; nil until there is one
+	values      int32    // number of live logged values
+	valueBytes  int32    // average bytes of the records of those values
+	loggedPages int32    // number of pages with logged values, raw pages included
+	raw         []uint64 // bitmap of the raw pages that belong to the page of records before them; allocated together with masks
 	state       segmentState
-	dead        bool // as of the newest durable checkpoint
-	deadNext    bool // as of the checkpoint being written
+	dead        bool // no page was live as of the newest durable checkpoint
+	deadNext    bool // no page is live as of the checkpoint being written
 	blank       bool // allocated and not written since: see ZeroAhead
 }
 
-// space is the map of the file: which pages live, which segments are free. All fields are guarded by mu, which is a leaf lock.
+// space is the map of the file: which pages are live and which segments are free. mu guards all fields and is a leaf lock.
 type space struct {
 	mu           sync.Mutex
 	segmentPages uint64
-	words        uint64 // of a segment's live map
+	words        uint64 // words of a segment's bitmap
 	segments     []segment
-	free         []uint32 // allocated and reusable, highest number first: the lowest is taken first, so that the tail can be cut
+	free         []uint32 // free segments, highest number first: the lowest is taken first, so that the end of the file can be cut off
 	pages        uint64   // allocated pages of the file
 	maxPages     uint64
-	limited      bool                 // by MaxFileSize
-	punched      uint64               // segments within pages that are absent, without the condemned
-	leaving      map[uint32]condemned // absent segments that still have, or may have, their space
+	limited      bool                 // MaxFileSize is set
+	punched      uint64               // number of absent segments within the file, condemned ones not counted
+	leaving      map[uint32]condemned // absent segments whose space is, or may be, still allocated
 	reserved     int64                // pages promised to transactions and not yet appended
-	credit       credit               // of those
-	snapshots    []uint64             // where readers may be: see SetSnapshots
-	deaths       []deadPages          // above the last of those
-	places       map[Addr]int32       // held by readers: see HoldPlace
-	thin         map[uint32]thinned   // segments that are kept for readers only, as far as they see them
-	holes        uint64               // pages of those that have no space
+	credit       credit               // part of reserved
+	snapshots    []uint64             // where readers may be, ascending: see SetSnapshots
+	deaths       []deadPages          // deaths above the last of the snapshots
+	places       map[Addr]int32       // places that readers hold: see HoldPlace
+	thin         map[uint32]thinned   // segments chosen for thinning: see thin.go
+	holes        uint64               // number of pages of those segments that have no space
 	tail         uint32               // segment being appended to
 	tailPage     uint64               // next page in it
 	successor    uint32
 	livePages    int64
-	logged       int64              // segments with logged values
-	loggedPages  int64              // pages with such
-	packedPages  int64              // live ones, with those values in as few as can be
-	names        int64              // of the table
-	inner        int64              // inner nodes of the tree, roughly: see SetInner
-	short        bool               // the device had no room when the file was to grow last
+	logged       int64              // number of segments with logged values
+	loggedPages  int64              // number of pages with logged values
+	packedPages  int64              // live pages, if the logged values were packed into as few pages as possible
+	names        int64              // number of names in the translation table
+	inner        int64              // about the number of inner nodes of the tree: see SetInner
+	short        bool               // the device had no room when the file last tried to grow
 	runs         [2]map[uint32]bool // segments of each superblock's checkpoint run
 	oldestStart  uint64             // group of the older valid superblock's scan start
 }
@@ -93,23 +93,23 @@ func newSpace(segmentPages uint32, maxBytes int64) *space {
 	return sp
 }
 
-// End returns how many pages the file has, punched ones included.
+// End returns the number of pages of the file, punched ones included.
 func (s *Store) End() Addr { return s.space.end() }
 
-// end returns how many pages the file has.
+// end is End under mu.
 func (sp *space) end() uint64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return sp.pages
 }
 
-// whole returns how many segments are allocated from first to last page.
+// whole returns the number of segments that are allocated from first to last page.
 func (sp *space) whole() uint32 { return uint32(sp.pages / sp.segmentPages) }
 
-// allocated returns how many of those have their space, as far as is known.
+// allocated returns the number of those segments that still have their space, as far as is known.
 func (sp *space) allocated() uint64 { return uint64(sp.whole()) - sp.punched }
 
-// have returns how many pages of the file have their space.
+// have returns the number of pages of the file that have their space.
 func (sp *space) have() uint64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -125,7 +125,7 @@ func (sp *space) extendTo(segments uint32) {
 	}
 }
 
-// saltOf returns the salt of the segment of a page; ok is false if the page is not allocated.
+// saltOf returns the salt of the segment that holds a page; ok is false if the page is not allocated.
 func (sp *space) saltOf(a Addr) (salt uint64, ok bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -136,14 +136,14 @@ func (sp *space) saltOf(a Addr) (salt uint64, ok bool) {
 	return sp.segments[n].salt, true
 }
 
-// isLive reports whether a page of one of the segments lives.
+// isLive reports whether any of the pages is live. The pages lie in one segment.
 func (sp *space) isLive(a Addr) bool {
 	m, o := sp.segments[a/sp.segmentPages].liveMap, a%sp.segmentPages
 	return m != nil && m[o/64]>>(o%64)&1 != 0
 }
 
-// MarkLive notes that the tree uses the pages from a on, which hold values and lie in one segment, and that no reader below birth comes to
-// them.
+// MarkLive records that the tree uses the pages from a on, and that no reader below birth reaches them. The pages hold values and lie in one
+// segment.
 func (s *Store) MarkLive(a Addr, pages int64, birth uint64) {
 	sp := s.space
 	sp.mu.Lock()
@@ -179,7 +179,7 @@ func (sp *space) markLive(a Addr, pages int64, birth uint64) {
 	sp.packedPages += int64(born)
 }
 
-// noteNode notes that the page at a is a node of the tree.
+// noteNode records that the page at a is a node of the tree.
 func (sp *space) noteNode(a Addr) {
 	g, o := &sp.segments[a/sp.segmentPages], a%sp.segmentPages
 	if g.nodeMap == nil {
@@ -188,8 +188,8 @@ func (sp *space) noteNode(a Addr) {
 	g.nodeMap[o/64] |= 1 << (o % 64)
 }
 
-// Kill notes that from seq on no new snapshot sees the pages from a on, which hold values and lie in one segment. A page that is known as a
-// node stays live: a damaged reference to a value led to it, and readers may be using it.
+// Kill records that no snapshot from seq on sees the pages from a on. The pages hold values and lie in one segment. A page known to be a
+// node stays live: a damaged reference to a value led there, and readers may be using the node.
 func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	sp := s.space
 	sp.mu.Lock()
@@ -208,7 +208,7 @@ func (s *Store) KillNode(a Addr, seq uint64) {
 	sp.kill(a, 1, seq, nil)
 }
 
-// kill is Kill without the pages that have a bit in spare, nil for none.
+// kill is Kill for all pages but those whose bit is set in spare; spare may be nil.
 func (sp *space) kill(a Addr, pages int64, seq uint64, spare []uint64) {
 	g := &sp.segments[a/sp.segmentPages]
 	if g.liveMap == nil {
@@ -220,7 +220,7 @@ func (sp *space) kill(a Addr, pages int64, seq uint64, spare []uint64) {
 		if spare != nil {
 			mask &^= spare[i]
 		}
-		mask &^= g.loggedIn(i) // such a page dies with the last value in it: a contradiction otherwise
+		mask &^= g.loggedIn(i) // such a page dies with its last value; anything else contradicts the map
 		died += bits.OnesCount64(mask & g.liveMap[i])
 		if g.diedMap != nil {
 			g.diedMap[i] |= mask & g.liveMap[i]
@@ -236,15 +236,15 @@ func (sp *space) kill(a Addr, pages int64, seq uint64, spare []uint64) {
 	sp.packedPages -= int64(died)
 }
 
-// noteDying has the pages that are going to die noted, unless it is recovery that lets them, which has no readers.
+// noteDying records the deaths of the pages, except during recovery, which has no readers.
 func (g *segment) noteDying(seq, words uint64) {
 	if seq > 0 && g.diedMap == nil {
 		g.diedMap = make([]uint64, words)
 	}
 }
 
-// eachWord calls f for each word of a segment's map in which the pages from the given one of the segment on have bits, with the mask of
-// those.
+// eachWord calls f for each word of a segment's bitmap that has bits of the given pages, with the mask of those bits. from is the index of
+// the first page in the segment.
 func eachWord(o uint64, pages int64, f func(i, mask uint64)) {
 	for end := o + uint64(pages); o < end; {
 		n := min(end-o, 64-o%64)
@@ -253,9 +253,9 @@ func eachWord(o uint64, pages int64, f func(i, mask uint64)) {
 	}
 }
 
-// isUsed reports whether the page at a lives, or did since the file was opened, so that an older reader may still come to it, or is one of a
-// transaction that has not committed. No reference leads to any other page, unless the space map contradicts the tree: the segment of such a
-// page may be written again while the page is read.
+// isUsed reports whether a reference may lead to the page at a: the page is live, or was live since Open so that an older reader may still
+// reach it, or belongs to a transaction that has not committed. A reference to any other page means that the space map contradicts the
+// tree; the segment of such a page may be overwritten while the page is read.
 func (sp *space) isUsed(a Addr) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -267,9 +267,10 @@ func (sp *space) isUsed(a Addr) bool {
 	return g.state == segmentPrivate || sp.isLive(a) || g.diedMap != nil && g.diedMap[o/64]>>(o%64)&1 != 0
 }
 
-// useNode is isUsed for a page that was verified, and is about to be read as a node of the tree: one that died as a value is none. From now on the page is
-// known as a node, so no death of a value takes it (see Kill). Both are one step under mu: either the death comes first, and the node is
-// refused, or the node does, and stays. The nodes that this process has written are known as well, for they are read without this.
+// useNode is isUsed for a verified page that is about to be read as a node of the tree. It refuses a page that died as a value. From then on
+// the page is known to be a node, so no death of a value frees it (see Kill). Both happen under one hold of mu: either the death comes
+// first and the node is refused, or the node comes first and stays. Nodes that this process wrote are known from their write on, because
+// they are read without this call.
 func (sp *space) useNode(a Addr) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -296,11 +297,11 @@ func (s *Store) IsLive(a Addr) bool {
 	return sp.isLive(a)
 }
 
-// AddName notes that the translation table has an entry for id, which takes room in checkpoints and, if it is an address, keeps the
-// segment there from being reused.
+// AddName records that the translation table has an entry for id. The entry takes room in checkpoints and, if id is an address, keeps the
+// segment of that address from being reused.
 func (s *Store) AddName(id PageID) { s.space.countName(id, 1) }
 
-// DropName takes AddName back.
+// DropName undoes AddName.
 func (s *Store) DropName(id PageID) { s.space.countName(id, -1) }
 
 func (sp *space) countName(id PageID, by int32) {
@@ -350,12 +351,12 @@ func (sp *space) take() (uint32, bool) {
 
 // SpaceStats describes the file.
 type SpaceStats struct {
-	FileBytes     int64 // allocated: the file's length without what was punched
-	LiveBytes     int64 // pages that the newest tree uses
-	LoggedBytes   int64 // of these, pages with logged values, of which some may be dead
-	PackedBytes   int64 // pages that the newest tree would use if none of those values were dead
-	FreeBytes     int64 // may be appended without growing the file
-	ReservedBytes int64 // of it, promised to transactions
+	FileBytes     int64 // allocated bytes: the file's length without its holes
+	LiveBytes     int64 // bytes of the pages that the newest tree uses
+	LoggedBytes   int64 // of LiveBytes: pages with logged values, some of which may be dead
+	PackedBytes   int64 // LiveBytes if none of the logged values in live pages were dead
+	FreeBytes     int64 // bytes that may be appended without growing the file
+	ReservedBytes int64 // of FreeBytes: promised to transactions
 	Segments      int
 	FreeSegments  int
 }
@@ -371,7 +372,7 @@ func (s *Store) SpaceStats() SpaceStats {
 	}
 }
 
-// checkCounts compares the counters of each segment with its live map.
+// checkCounts compares the counters of each segment with its bitmaps.
 func (sp *space) checkCounts() error {
 	var total, logged, packed int64
 	for n := range sp.segments {
@@ -397,14 +398,14 @@ func (sp *space) checkCounts() error {
 	return nil
 }
 
-// Live is a copy of the space map: which pages lived at a moment. It takes a bit for each page of the segments in which any did.
+// Live is a copy of the space map: which pages were live at one moment. It takes a bit per page of each segment that had live pages.
 type Live struct {
 	sp     *space
-	pages  map[uint32][]uint64 // of each segment in which any did
-	masks  map[uint32][]uint16 // the same, of logged values
-	raw    map[uint32][]uint64 // the same, of raw pages behind these
-	end    uint32              // segments there were
-	counts error               // that the counters did not agree with the map
+	pages  map[uint32][]uint64 // bitmap of live pages, per segment that had any
+	masks  map[uint32][]uint16 // the same for logged values
+	raw    map[uint32][]uint64 // the same for the raw pages of logged values
+	end    uint32              // number of segments
+	counts error               // disagreement between counters and map, if any
 }
 
 // Live returns a copy of the space map as it is now.
@@ -424,15 +425,15 @@ func (s *Store) Live() *Live {
 	return l
 }
 
-// Check compares the map with what its user knows: must pages have to be live, others than may pages must not. It also says whether the
-// counters agreed with the map. At most 100 problems are returned.
+// Check compares the copied map with what the caller knows: every page of must has to be live, and no page outside of may. It also returns
+// whether the counters agreed with the map. It returns at most 100 problems.
 func (l *Live) Check(use func(a Addr) (must, may bool)) (problems []error) {
 	if l.counts != nil {
 		problems = append(problems, l.counts)
 	}
 	for n := range l.end {
 		words, raw := l.pages[n], l.raw[n]
-		before := false // the page before may live
+		before := false // the previous page may be live
 		for o := range l.sp.segmentPages {
 			a := uint64(n)*l.sp.segmentPages + o
 			live := words != nil && words[o/64]>>(o%64)&1 != 0

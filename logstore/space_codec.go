@@ -8,19 +8,19 @@ import (
 
 const (
 	tableEntrySize = 16 // bytes of a name and its address in a checkpoint
-	mapEntrySize   = 26 // bytes of a segment in a checkpoint, without its live map
+	mapEntrySize   = 26 // bytes of a segment in a checkpoint, without its bitmaps
 )
 
 const (
-	mapDead    = 0 // of a map entry's form: no page lives
-	mapPartial = 1 // a live map follows
-	mapLogged  = 2 // and the masks of its pages, the mean length of their records, and which pages are raw
+	mapDead    = 0 // form of a map entry: no page lives
+	mapPartial = 1 // form: a bitmap of the live pages follows
+	mapLogged  = 2 // form: the same, then the masks of the pages, the mean length of their records, and a bitmap of the raw pages
 )
 
 // encode appends the space map: segments u32 | per segment: state u8 | form u8 | salt u64 | header sequence u64 | last group u64 |
-// with mapPartial the live map, a bit per page, in 8-byte words | with mapLogged behind it the masks of all pages, u16 each, the mean
-// length of the values' records, u16, and the map of raw pages, a bit per page, in 8-byte words. What is being thinned is absent. It also
-// notes which segments are dead as of this checkpoint.
+// with mapPartial the live bitmap, a bit per page, in 8-byte words | with mapLogged behind it the masks of all pages, u16 each, the mean
+// length of the values' records, u16, and the bitmap of raw pages, a bit per page, in 8-byte words. Segments that are being thinned are
+// written as absent. encode also records which segments are dead as of this checkpoint.
 func (sp *space) encode(b []byte) []byte {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -61,7 +61,7 @@ func (sp *space) encode(b []byte) []byte {
 	return b
 }
 
-// stated returns the state of a segment that a checkpoint says: what is being thinned is absent.
+// stated returns the state of a segment that a checkpoint records: a segment that is being thinned is absent.
 func (sp *space) stated(n uint32) segmentState {
 	if _, ok := sp.thin[n]; ok {
 		return segmentAbsent
@@ -69,8 +69,8 @@ func (sp *space) stated(n uint32) segmentState {
 	return sp.segments[n].state
 }
 
-// present returns how many segments a checkpoint states, up to the last one that is not absent, or the log's successor. A file that is shorter
-// than its map says is damaged, and those at its end that are absent are cut off as soon as two checkpoints have said so.
+// present returns the number of segments that a checkpoint records, up to the last one that is not absent, or the log's successor. A file that
+// is shorter than its map says is damaged, and absent segments at its end are cut off as soon as two checkpoints have recorded them so.
 func (sp *space) present() uint32 {
 	n := uint32(len(sp.segments))
 	for n > max(sp.tail, sp.successor)+1 && sp.stated(n-1) == segmentAbsent {
@@ -79,8 +79,8 @@ func (sp *space) present() uint32 {
 	return n
 }
 
-// decode reads a space map into a fresh space, whose pages field is set. Free and private segments of a map from before a crash come
-// back as used and dead: the reuse rules decide anew, and segments of transactions that never committed are so freed.
+// decode reads a space map into a fresh space, whose pages field is set. Segments that were free or private before a crash become used and
+// dead, and the reuse rules decide anew; that frees the segments of transactions that never committed.
 func (sp *space) decode(b []byte) error {
 	le := binary.LittleEndian
 	short := fmt.Errorf("%w: space map cut short", ErrCorrupt)
@@ -156,7 +156,7 @@ func (sp *space) decode(b []byte) error {
 	return nil
 }
 
-// recount sets a segment's live count from its map.
+// recount sets a segment's live count from its bitmap.
 func (sp *space) recount(n uint32) {
 	g := &sp.segments[n]
 	sp.livePages -= int64(g.live)
@@ -167,7 +167,7 @@ func (sp *space) recount(n uint32) {
 	sp.livePages += int64(g.live)
 }
 
-// lastLive returns the highest bit that is set in a segment's live map, 0 if none is.
+// lastLive returns the index of the last live page of a segment, or 0 if none lives.
 func (sp *space) lastLive(n uint32) uint64 {
 	m := sp.segments[n].liveMap
 	for i := uint64(len(m)); i > 0; i-- {
@@ -178,21 +178,20 @@ func (sp *space) lastLive(n uint32) uint64 {
 	return 0
 }
 
-// maxUnmapped is how many segments behind the last one in the map count, 128 GiB of the default size: no file grows by as much from one
-// checkpoint to the next. Each takes 232 bytes of memory, whether the file has space there or a hole, so more of them would let a file
-// of a few pages that says it is long take what memory there is. Fewer would some day refuse a log that went on there.
+// maxUnmapped is the most segments behind the last one in the map that count: 128 GiB at the default size, more than any file grows from one
+// checkpoint to the next. Each takes 232 bytes of memory, whether the file has space there or a hole. With a larger limit a file of a few
+// pages that pretends to be long would take as much memory as it likes; with a smaller one a log that went that far would be refused.
 const maxUnmapped = 1 << 17
 
-// adopt takes in the segments that the file has behind the last one in the map, and returns the number of the first of them: whatever is
-// in them was never vouched for by a checkpoint. What the log after the checkpoint put there, the scan and the caller will find. Those
-// that the map says are absent may be punched: they stay absent, unless the log has gone on in them since. The file ends for us where
-// too many segments would be adopted.
+// adopt takes in the segments that the file has behind the last one in the map, and returns the number of the first of them. No checkpoint has
+// vouched for their content; the scan and the caller find what the log after the checkpoint put there. Segments that the map calls absent may
+// be punched, and stay absent unless the log has entered them since. If the file is longer than maxUnmapped allows, the rest does not count.
 func (sp *space) adopt() (first uint32) {
 	first = uint32(len(sp.segments))
 	for first > 0 && sp.segments[first-1].state == segmentAbsent {
 		first--
 	}
-	known := first // behind the last one that something is known of: what was adopted before, at a shorter length, does not count
+	known := first // behind the last segment that is known; segments adopted at an earlier, shorter length do not count
 	for known > 0 && sp.segments[known-1].isBlank() {
 		known--
 	}
@@ -206,16 +205,16 @@ func (sp *space) adopt() (first uint32) {
 	return first
 }
 
-// isBlank reports whether nothing is known to be, or to have been, in the segment.
+// isBlank reports whether the segment holds nothing, and held nothing, as far as is known.
 func (g *segment) isBlank() bool { return g.written == 0 && g.live == 0 && g.names == 0 }
 
-// settle decides about segments that no durable checkpoint knows, from the given one on, of which as many have space as are given. Those
-// that something lies in are kept, and of the others as many as there may be space for: the lowest, since the log takes them first. The
-// rest becomes absent. It returns the segments kept, in stretches of neighbours, up to twice as many as have space.
+// settle decides about segments from the given one on, which no durable checkpoint knows and of which the given number have space. It keeps
+// segments in which something lies, and as many of the others as there may be space for: the lowest, because the log takes these first. The
+// rest becomes absent. settle returns the kept segments in stretches of adjacent ones, up to twice as many as have space.
 //
-// The file gets no shorter here. The checkpoint before may know segments that the newest does not, and its table may name pages in
-// them, which the log behind it replaces; a recovery that has to start there finds the file as long as its map and table say. What is
-// absent at the end is cut off when two checkpoints have passed, as what is condemned is.
+// The file does not become shorter here. The previous checkpoint may know segments that the newest does not, and its table may name pages in
+// them, which the log behind it replaces. A recovery that has to start from that checkpoint needs the file to be as long as its map and table
+// say. Absent segments at the end are cut off after two checkpoints, as condemned segments are.
 func (sp *space) settle(from uint32, have uint64) (kept [][2]uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -250,10 +249,10 @@ func (sp *space) settle(from uint32, have uint64) (kept [][2]uint32) {
 	return kept
 }
 
-// fewSegments may always be allocated anew: a power cut may have taken the space of some.
+// fewSegments is a number of segments that may always be allocated again, because a power cut may have taken the space of some.
 const fewSegments = 64
 
-// disown takes the pages from the given one on out of use, as far as nothing is in them: their space cannot be had.
+// disown takes the pages from the given one on out of use where nothing is in them, because their space cannot be had.
 func (sp *space) disown(from uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -1,9 +1,9 @@
 package logstore
 
-// This file is what the log does to the map of the file: it enters segments, one after the other, and writes into them.
+// This file records in the space map what the log does: it enters segments, one after the other, and writes into them.
 
-// enter notes a header of the chain: its segment now holds pages of the log, in a life of its own. The header leads to the group that
-// it names even if no page of that group is in the segment, because a crash cut it off and the log went on elsewhere. It reports whether
+// enter records a header of the chain: its segment holds pages of the log from now on, in a new life. The header leads to the group that it
+// names even if a crash has cut that group off and the log continues elsewhere, so that the segment has no page of it. enter reports whether
 // the segment was never written since it got its space.
 func (sp *space) enter(h header) (blank bool) {
 	sp.mu.Lock()
@@ -16,8 +16,8 @@ func (sp *space) enter(h header) (blank bool) {
 	return blank
 }
 
-// reborn notes that segment n begins a life without pages that readers know. Recovery does not: there what lives may be known before the
-// header is met.
+// reborn records that segment n begins a new life, in which readers know no page yet. Recovery does not call it, because during recovery live
+// pages may be recorded before the header is met.
 func (sp *space) reborn(n uint32) {
 	sp.mu.Lock()
 	g := &sp.segments[n]
@@ -26,7 +26,7 @@ func (sp *space) reborn(n uint32) {
 	sp.mu.Unlock()
 }
 
-// wrote notes that group has a page in the segment of a.
+// wrote records that group has a page in the segment of a.
 func (sp *space) wrote(a Addr, group uint64) {
 	sp.mu.Lock()
 	g := &sp.segments[a/sp.segmentPages]
@@ -34,7 +34,7 @@ func (sp *space) wrote(a Addr, group uint64) {
 	sp.mu.Unlock()
 }
 
-// listed notes that an accepted group lists an extent at a: the segment has its space, and is private, whatever the map says of an earlier life.
+// listed records that an accepted group lists an extent at a: the segment has its space and is private, whatever the map says of it.
 func (sp *space) listed(a Addr, group uint64) {
 	sp.mu.Lock()
 	g := &sp.segments[a/sp.segmentPages]
@@ -42,7 +42,7 @@ func (sp *space) listed(a Addr, group uint64) {
 	sp.mu.Unlock()
 }
 
-// scanned notes the pages of an accepted group.
+// scanned records the pages of an accepted group.
 func (sp *space) scanned(g *ScannedGroup) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -58,16 +58,16 @@ func (sp *space) isOlder(n uint32, sequence uint64) bool {
 	return n < uint32(len(sp.segments)) && sp.segments[n].live > 0 && sp.segments[n].sequence < sequence
 }
 
-// setTail notes where the log goes on.
+// setTail records where the log continues.
 func (sp *space) setTail(t *tail) {
 	sp.mu.Lock()
 	sp.tail, sp.tailPage, sp.successor = t.header.segment, t.page, t.header.successor
 	sp.mu.Unlock()
 }
 
-// successorOf chooses where the log goes on after segment n, which it is about to enter. Reservations see to it that there is a free
-// segment: the successor is allocated before its own header is written, and before the header that names it. The number returned
-// without one is that of the first segment that the file does not have; nothing can be committed then.
+// successorOf chooses the segment in which the log continues after segment n, which it is about to enter. Reservations make sure that there is
+// a free segment: the successor is allocated before its own header is written, and before the header that names it. If there is none, the
+// returned number is that of the first segment that the file does not have, and nothing can be committed.
 func (sp *space) successorOf(n uint32) uint32 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -79,7 +79,7 @@ func (sp *space) successorOf(n uint32) uint32 {
 	return next
 }
 
-// appended notes a group that was written; t is where the log goes on.
+// appended records a group that was written; t is the new end of the log.
 func (sp *space) appended(g *Group, t *tail) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -89,9 +89,9 @@ func (sp *space) appended(g *Group, t *tail) {
 	}
 }
 
-// available returns how many pages can be appended without growing the file: the rest of the tail's segment and, for each free
-// segment, one more, since the log can enter its successor only if there is a free segment to follow that one. A file whose first
-// segment is its only one has no successor yet.
+// available returns the number of pages that can be appended without growing the file: the rest of the tail's segment, and one segment for
+// each free segment. (With k free segments the log can enter the successor and k-1 of them, because a segment is entered only if a free one
+// can follow it.) A file that consists of its first segment has no successor yet.
 func (sp *space) available() int64 {
 	end := sp.segmentPages
 	if sp.whole() <= sp.tail {
@@ -107,7 +107,7 @@ func (sp *space) available() int64 {
 	return n
 }
 
-// grown notes that the file has so many pages now.
+// grown records the file's new number of pages.
 func (sp *space) grown(pages uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

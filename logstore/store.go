@@ -17,13 +17,13 @@ type Options struct {
 	MaxFileSize  int64                    // bytes; 0 = no limit
 	FileMode     os.FileMode              // of a new file; 0 = 0600
 	ReadOnly     bool                     // shared with other readers, never written
-	Synced       bool                     // groups are synced as they come, so space written before is worth having: see zero.go
+	Synced       bool                     // groups are synced as they come, so writing zeros ahead pays: see zero.go
 	Growing      bool                     // a new file may have growing pages from its beginning: see KeepOpen
-	Beside       bool                     // ReadOnly, and another process may be writing: see beside
-	CacheBytes   int64                    // Beside: of checked copies of pages; 0 = 64 MiB
-	Table        *SegmentTable            // Beside: where the segment table comes from, and where Close leaves it; nil: nowhere
+	Beside       bool                     // ReadOnly while another process may be writing: see beside.go
+	CacheBytes   int64                    // Beside: bytes of verified copies of pages that are kept; 0 = 64 MiB
+	Table        *SegmentTable            // Beside: source of the segment table's memory, to which Close returns it; nil: none
 	LockTimeout  time.Duration            // how long to wait for the file's lock
-	CheckNode    func(image []byte) error // structure of a tree page, checked at its first touch; nil accepts all, and pages that were never marked live
+	CheckNode    func(image []byte) error // checks the structure of a tree page at its first touch; nil accepts every page, also one never marked live
 }
 
 const defaultChunkPages = 1 << 30 / PageSize
@@ -32,63 +32,63 @@ const defaultChunkPages = 1 << 30 / PageSize
 type Store struct {
 	file         vfs.File
 	fs           vfs.FS
-	marked       bool // the user marks what lives, and reads nothing else
+	marked       bool // the caller marks what lives and reads nothing else
 	path         string
 	opts         Options
 	uuid         [16]byte
 	segmentPages uint32
 	segmentShift uint
 	chunkShift   uint
-	chunks       atomic.Pointer[[]*chunk] // replaced whole; grows only
+	chunks       atomic.Pointer[[]*chunk] // replaced as a whole; only grows
 	space        *space
-	growing      sync.Mutex // held while the file grows, guards chunks; taken before syncing and space.mu
-	syncing      sync.Mutex // held during each fdatasync: of two at once one could miss the other's error; taken before space.mu
+	growing      sync.Mutex // held while the file grows; guards chunks; taken before syncing and space.mu
+	syncing      sync.Mutex // held during each fdatasync, because one of two at once could miss the other's error; taken before space.mu
 	failed       atomic.Pointer[failedError]
 
-	beside *beside // nil unless opened so
+	beside *beside // nil unless opened with Options.Beside
 
 	unsynced unsynced
 	private  privateSyncs
 	bound    bound
 
 	features    features
-	unpunchable atomic.Bool   // only the end of the file can be given back, if that
+	unpunchable atomic.Bool   // the file system cannot punch: at most the end of the file can be given back
 	zeroDue     atomic.Bool   // a small group has entered a segment: see ZeroAhead
-	lastWritten atomic.Uint64 // newest group given to the system
+	lastWritten atomic.Uint64 // newest group written to the system
 	durable     atomic.Uint64 // newest group known to survive a power cut
 
-	// Owned by the baton holder.
+	// Owned by the log's appender.
 	tail      tail
 	group     Group  // reused builder
 	sinceBase []mark // record and page groups after the base
 	bodies    []byte // scratch of AppendBodies
 	last      lastPage
 
-	lineage uint64 // of the superblocks; set by Open and EndRecovery
+	lineage uint64 // lineage of the superblocks; set by Open and EndRecovery
 
 	supers [2]*superblock // by slot, nil if damaged; owned by Open and EndRecovery, then by the one checkpoint under way
 
 	startAt  atomic.Uint64 // pages appended before the newest checkpoint's scan start
-	appended atomic.Uint64 // pages, raw ones included, since the file was opened
+	appended atomic.Uint64 // pages appended since Open, raw pages included
 	groups   [CheckpointGroup + 1]atomic.Uint64
 	syncs    atomic.Uint64
-	syncTime atomic.Int64  // nanoseconds of those that have ended
-	syncedAt atomic.Uint64 // pages appended before the last sync that succeeded began; written with syncing
+	syncTime atomic.Int64  // nanoseconds of the syncs that have ended
+	syncedAt atomic.Uint64 // pages appended before the last successful sync began; written under syncing
 	returned atomic.Uint64 // pages given back to the file system
 
-	deviceFree atomic.Int64 // bytes that the file system had left when it was asked last
+	deviceFree atomic.Int64 // bytes that the file system had free when it was asked last
 }
 
-// tail is where the next group goes.
+// tail is the place of the next group.
 type tail struct {
-	header header // of the segment
+	header header // header of the segment
 	page   uint64 // next page in the segment; the segment's size when it is full
 	fresh  uint64 // pages of the segment from this one on were never written, as far as is known
 	group  uint64 // number of the next group
 	digest uint32
 }
 
-// mark remembers where a group starts and how much of the log lies before it.
+// mark records where a group starts and how much of the log precedes it.
 type mark struct {
 	at       Position
 	appended uint64
@@ -120,7 +120,7 @@ func (s *Store) position() Position {
 	return Position{Segment: t.header.segment, Page: uint32(t.page), Group: t.group, Digest: t.digest, Check: uint32(t.header.salt)}
 }
 
-// Path returns the name that the file was opened by.
+// Path returns the name by which the file was opened.
 func (s *Store) Path() string { return s.path }
 
 // UUID returns the file's identity, drawn at its creation.
@@ -129,7 +129,7 @@ func (s *Store) UUID() [16]byte { return s.uuid }
 // SegmentPages returns the file's segment size in pages.
 func (s *Store) SegmentPages() uint32 { return s.segmentPages }
 
-// LastGroup returns the number of the newest group written. Durable returns the newest that survives a power cut.
+// LastGroup returns the number of the newest group written. See also Durable.
 func (s *Store) LastGroup() uint64 { return s.lastWritten.Load() }
 
 // Durable returns the number of the newest group known to survive a power cut.
@@ -143,22 +143,22 @@ func (s *Store) Failed() error {
 	return nil
 }
 
-// fail poisons the store and returns what it answers from now on.
+// fail poisons the store and returns the error that it answers from now on.
 func (s *Store) fail(err error) error {
 	s.failed.CompareAndSwap(nil, &failedError{err})
 	return s.failed.Load()
 }
 
-// Fail poisons the store for a reason found above it.
+// Fail poisons the store for a reason found by the caller.
 func (s *Store) Fail(err error) error { return s.fail(err) }
 
-// Counters counts what was appended and synced since the file was opened.
+// Counters counts what was appended and synced since Open.
 type Counters struct {
 	RecordGroups, PageGroups, FlushGroups, CheckpointGroups uint64
-	Pages                                                   uint64 // appended, raw pages included
+	Pages                                                   uint64 // pages appended, raw pages included
 	Syncs                                                   uint64
-	SyncTime                                                time.Duration // that they took, all together
-	ReturnedBytes                                           uint64        // given back to the file system: cut off or punched
+	SyncTime                                                time.Duration // time that these syncs took, all together
+	ReturnedBytes                                           uint64        // bytes given back to the file system: cut off or punched
 }
 
 // Counters returns the present counts.
@@ -173,7 +173,7 @@ func (s *Store) Counters() Counters {
 // SinceCheckpoint returns the bytes of log that an open would have to scan.
 func (s *Store) SinceCheckpoint() int64 { return int64(s.appended.Load()-s.startAt.Load()) * PageSize }
 
-// Rebase notes that redo starts after group base: the scan of the next checkpoint starts at the first record or page group behind it.
+// Rebase records that redo starts after group base: the scan of the next checkpoint starts at the first record or page group behind it.
 func (s *Store) Rebase(base uint64) {
 	n := 0
 	for n < len(s.sinceBase) && s.sinceBase[n].at.Group <= base {

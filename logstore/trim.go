@@ -5,27 +5,30 @@ import (
 	"maps"
 )
 
-// Free segments that the log does not need are given back to the file system: those at the end of the file are cut off, others punched.
-// Either way the segment is absent from then on, and comes back by growth only: allocated and synced before anything refers to it.
+// Free segments that the log does not need are given back to the file system: segments at the end of the file are cut off, others punched.
+// Such a segment is *absent* from then on and returns only when the file grows: its space is allocated and synced before anything refers
+// to it.
 //
-//   - A segment is condemned first: it leaves the free list, so the reuse rule holds for it, and counts as absent. Nothing happens to
-//     its space until both valid superblocks are of checkpoints begun after that. So whichever of them a recovery starts from, neither
-//     its space map nor its table nor the log behind it leads there, be the space still there or not.
-//   - Until then growth takes it back as it is: its space was never given up. A recovery that finds it in the log has found it used.
-//   - Its header is zeroed before it is punched, so that whoever reads the file beside us finds no header before pages that are gone.
-//   - Nothing is synced here. A power cut may bring back what was cut off or punched: pages of a segment that is absent, under a salt
-//     that no map knows. That is what a free segment holds anyway.
-//   - What fails stays as it is: an absent segment may have space, of which nothing is known. Recovery does not know either of a segment
-//     that is absent in the map, and so gives back what there may be.
+//   - A segment is condemned first: it leaves the free list (so the reuse rule holds for it) and counts as absent. Its space is not touched
+//     until both valid superblocks are of checkpoints begun after that. So whichever superblock a recovery starts from, neither its space
+//     map, nor its table, nor the log behind it refers to the segment, whether the space is still there or not.
+//   - Until then growth takes a condemned segment back as it is, because its space was never given up. A recovery that finds the segment in
+//     the log finds it used.
+//   - The header is zeroed before the segment is punched, so that a process that reads the file beside the writer finds no header in front
+//     of pages that are gone.
+//   - Nothing is synced here. A power cut may bring back what was cut off or punched: pages of an absent segment, under a salt that no map
+//     knows. Free segments hold such pages anyway.
+//   - After a failure the segment stays absent, although it may still have space that nothing records. Recovery does not know whether a
+//     segment that the map calls absent has space, and so gives it back once more.
 type condemned struct {
-	checkpoint uint64 // newest when it was condemned
-	unsure     bool   // it may have no space
+	checkpoint uint64 // newest checkpoint when the segment was condemned
+	unsure     bool   // the segment may have no space
 }
 
-const trimBytes = 64 << 20 // given back at a time
+const trimBytes = 64 << 20 // bytes given back by one call, so that commits wait for at most that
 
-// Condemn takes free segments out of use until only spare pages, or those that are promised, are free beside those held back. It does nothing where
-// less than the least number of segments is to be gained. No checkpoint is under way.
+// Condemn takes free segments out of use until the free pages, besides those held back, are the greater of spare and the pages promised. It does
+// nothing if fewer than least segments would be gained. The caller makes sure that no checkpoint is under way.
 func (s *Store) Condemn(spare int64, least int) {
 	s.growing.Lock()
 	defer s.growing.Unlock()
@@ -40,7 +43,7 @@ func (sp *space) condemn(spare int64, least int, newest uint64, onlyTail bool) {
 	if surplus < least {
 		return
 	}
-	last := sp.whole() // of the segments at the end that are absent or go with the others
+	last := sp.whole() // first of the segments at the end that are absent or condemned now
 	keep := sp.free[:0]
 	for _, n := range sp.free { // highest first
 		for last > 0 && sp.segments[last-1].state == segmentAbsent {
@@ -65,7 +68,7 @@ func (s *Store) Surplus(spare int64) int64 {
 	return max(0, sp.available()-sp.keep()-max(sp.promised(), spare)) * PageSize
 }
 
-// Returning returns the bytes of dead segments that wait for nothing but another checkpoint. No checkpoint is under way.
+// Returning returns the bytes of dead segments that wait only for one more checkpoint. The caller makes sure that none is under way.
 func (s *Store) Returning() int64 {
 	newest := s.newest()
 	if newest == nil {
@@ -85,8 +88,8 @@ func (s *Store) Returning() int64 {
 	return pages * PageSize
 }
 
-// Outdated returns the bytes of dead pages that wait for redo to start later, so for a flush of all and two checkpoints. No checkpoint is
-// under way.
+// Outdated returns the bytes of dead pages whose reuse waits for a later redo start, that is for a full flush and two checkpoints. The caller
+// makes sure that no checkpoint is under way.
 func (s *Store) Outdated() int64 {
 	start := s.oldestStart()
 	sp := s.space
@@ -101,7 +104,7 @@ func (s *Store) Outdated() int64 {
 	return pages * PageSize
 }
 
-// Leaving returns the bytes of condemned segments whose space two more checkpoints let go.
+// Leaving returns the bytes of the condemned segments that can be given back after two more checkpoints.
 func (s *Store) Leaving() int64 {
 	sp := s.space
 	sp.mu.Lock()
@@ -109,8 +112,8 @@ func (s *Store) Leaving() int64 {
 	return int64(len(sp.leaving)) * int64(sp.segmentPages) * PageSize
 }
 
-// GiveBack gives the space of some condemned segments back that are old enough, neighbours at once, and reports whether there may be
-// more. No checkpoint is under way. An error has done no harm.
+// GiveBack gives back the space of some condemned segments whose checkpoints are done, adjacent segments at once, and reports whether there
+// may be more. The caller makes sure that no checkpoint is under way. After an error the file is as good as before.
 func (s *Store) GiveBack() (more bool, err error) {
 	s.growing.Lock()
 	defer s.growing.Unlock()
@@ -136,8 +139,8 @@ func (s *Store) GiveBack() (more bool, err error) {
 	return true, s.punch(first, n)
 }
 
-// cutTo forgets the absent segments at the end of the file if all their checkpoints are past, and returns how many segments are left, 0
-// if nothing is to be cut off.
+// cutTo forgets the absent segments at the end of the file if all their checkpoints are done, and returns the number of segments left, or 0 if
+// nothing can be cut off.
 func (sp *space) cutTo(oldest uint64) (segments uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -158,7 +161,7 @@ func (sp *space) cutTo(oldest uint64) (segments uint32) {
 	return n
 }
 
-// cut makes the file end with so many segments. Where a mapped file cannot get shorter it stays as it is, and is grown over later.
+// cut truncates the file to so many segments. A mapped file that cannot become shorter stays as it is, and growth writes over its end.
 func (s *Store) cut(segments uint32) error {
 	err := s.file.Truncate(int64(s.firstPage(segments)) * PageSize)
 	if err != nil {
@@ -167,7 +170,7 @@ func (s *Store) cut(segments uint32) error {
 	return err
 }
 
-// depart forgets up to so many condemned neighbours whose checkpoints are past.
+// depart forgets up to so many adjacent condemned segments whose checkpoints are done.
 func (sp *space) depart(oldest uint64, most uint32) (first, n uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -190,7 +193,7 @@ func (sp *space) depart(oldest uint64, most uint32) (first, n uint32) {
 	return first, n
 }
 
-// punch gives the space of n segments back. On a file system that cannot, only the end of the file is given back from now on.
+// punch gives back the space of n segments. If the file system cannot do that, only the end of the file is given back from now on.
 func (s *Store) punch(first, n uint32) error {
 	page := make([]byte, PageSize)
 	for i := first; i < first+n; i++ {
@@ -206,7 +209,7 @@ func (s *Store) punch(first, n uint32) error {
 	return err
 }
 
-// zeroHeader makes the header of a segment zero, unless it is: there may be no space for it.
+// zeroHeader overwrites the header of a segment with zeros, unless it is zero already: writing might need space.
 func (s *Store) zeroHeader(n uint32, page []byte) error {
 	at := int64(s.firstPage(n)+headerPage(n)) * PageSize
 	if _, err := s.file.ReadAt(page, at); err != nil || isZero(page) {
@@ -217,7 +220,7 @@ func (s *Store) zeroHeader(n uint32, page []byte) error {
 	return err
 }
 
-// spare takes back condemned segments until pages more are free, and reports whether there were any.
+// spare takes back condemned segments until so many more pages are free, and reports whether there were any.
 func (sp *space) spare(pages int64) (took bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -233,8 +236,8 @@ func (sp *space) spare(pages int64) (took bool) {
 	return took
 }
 
-// hole finds absent neighbours within the file that growth fills before it makes the file longer: the log's successor first, for no other
-// is of use without it, else the lowest, at most so many.
+// hole finds adjacent absent segments within the file that growth fills before it makes the file longer, at most so many. The log's successor
+// comes first, because no other segment is of use without it; then the lowest.
 func (sp *space) hole(most uint32) (first, n uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -278,7 +281,7 @@ func (sp *space) countPunched() {
 	}
 }
 
-// recovered notes that all absent segments within the file are so as of the given checkpoint.
+// recovered records that all absent segments within the file have been absent since the given checkpoint.
 func (sp *space) recovered(checkpoint uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -290,7 +293,7 @@ func (sp *space) recovered(checkpoint uint64) {
 	sp.countPunched()
 }
 
-// filled notes that the given segments have space.
+// filled records that the given segments have space.
 func (sp *space) filled(first, n uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -5,37 +5,37 @@ import (
 	"sync/atomic"
 )
 
-// Of a page that was written and not synced the system may show something else at any time: its write-back fails, the page is marked clean
-// and dropped, and who reads it next gets what the device has, which is an older page. Whoever syncs is told of that later, or never, if
-// nobody does. So nothing is read in place that no sync has covered:
+// The system may replace a page that was written and not synced at any time: its write-back fails, the page is marked clean and dropped, and
+// the next read returns what the device has, which is an older page. Only a later sync reports that, if anybody syncs. So no page is read in
+// place before a sync has covered it:
 //
-//  1. A page of a group is unsynced from its write until a sync that began behind its group's Commit has succeeded, and checked, as this
-//     process has written it, from then on. Both are bits of the mapping. The first is set before the page's address is known to others;
-//     at the sync the second is set before the first is cleared. So who finds neither bit may verify the page in place.
-//  2. An unsynced page or run is read as a copy, which is checked each time. The checksum covers the place of the page and the salt of the
-//     segment's life, and in one life a place is written once, but for the last page of the log, which is no page of a tree. So what
-//     passes is what was written, and what does not is an error: ErrFailed once the store has failed.
-//  3. Private pages are synced before they are read for the first time. That costs no more writes, since they have to be synced before
-//     the group that lists them, and their readers keep slices of them for long.
-//  4. After a failed sync no sync succeeds, so what was unsynced stays that.
+//  1. A page of a group is *unsynced* from its write until the success of a sync that began after the group's Commit. From then on it is
+//     *checked*, as this process wrote it. Both states are bits of the mapping. The unsynced bit is set before anybody else knows the page's
+//     address; at the sync the checked bit is set before the unsynced bit is cleared. So a page with neither bit may be verified in place.
+//  2. An unsynced page or run is read as a copy, which is verified each time. The checksum covers the page's address and the salt of the
+//     segment's life, and within one life a place is written once. (The last page of the log is the exception, and it is no page of a tree.)
+//     So a copy that passes is what was written, and a copy that fails is an error: ErrFailed once the store has failed.
+//  3. Private pages are synced before they are first read. That costs no extra sync, because they have to be synced before the group that
+//     lists them, and their readers keep slices of them for long.
+//  4. After a failed sync no sync succeeds, so unsynced pages stay unsynced.
 //
-// What was durable is so never answered from a page that is not: package override keeps a version in memory until the page that takes its
-// place is synced.
+// Hence a durable record is never answered from a page that is not durable: package override keeps a version in memory until the page that
+// replaces it is synced.
 type unsynced struct {
-	mu      sync.Mutex // guards pages; nothing else is locked under it
+	mu      sync.Mutex // guards pages; a leaf lock
 	pages   []unsyncedPage
-	records atomic.Int64 // of pages, those with logged values, which are in memory
+	records atomic.Int64 // number of pages with logged values that are in memory
 }
 
-// unsyncedPage is a page of a tree, or the first one of a run.
+// unsyncedPage is a page of a tree, or the first page of a run.
 type unsyncedPage struct {
 	c     *chunk
-	o     uint64 // in the chunk
+	o     uint64 // index in the chunk
 	group uint64
-	span  uint8 // pages that are in memory, of records with logged values; 0: none is
+	span  uint8 // for records with logged values: number of pages that are in memory; else 0
 }
 
-// add takes in the pages that a group has just written. Baton holder.
+// add records the pages of a group that has just been written. Called by the log's appender.
 func (u *unsynced) add(g *Group, group uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -54,7 +54,7 @@ func (u *unsynced) add(g *Group, group uint64) {
 	}
 }
 
-// synced notes that a sync has covered all groups up to one.
+// synced records that a sync has covered all groups up to the given one.
 func (u *unsynced) synced(group uint64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -81,20 +81,20 @@ func (u *unsynced) synced(group uint64) {
 	}
 }
 
-const maxUnsyncedKept = 1 << 14 // entries that the list keeps room for when it has become short: 400 KiB
+const maxUnsyncedKept = 1 << 14 // entries for which the list keeps its memory when it has become short: 400 KiB
 
-// copyUnsynced is verifyPage for a page, or run, that no sync has covered.
+// copyUnsynced is verifyPage for a page or run that no sync has covered.
 func (s *Store) copyUnsynced(a Addr, kind Kind, salt uint64) ([]byte, error) {
 	p, err := s.copyChecked(a, kind, salt)
 	if err != nil {
-		if failed := s.Failed(); failed != nil { // it may be whole when the file is opened again, or was never durable
+		if failed := s.Failed(); failed != nil { // the page may be whole after the next Open, or may never have been durable
 			return nil, &lostError{failed, err}
 		}
 	}
 	return p, err
 }
 
-// lostError is what reading a page answers that was not synced before the store failed, and is not whole any more.
+// lostError is the error for a page that was not synced before the store failed, and that fails verification now.
 type lostError struct{ failed, page error }
 
 func (e *lostError) Error() string {
@@ -102,20 +102,20 @@ func (e *lostError) Error() string {
 }
 func (e *lostError) Unwrap() error { return e.failed }
 
-// privateSyncs tells which private pages a sync has covered.
+// privateSyncs records which private pages a sync has covered.
 type privateSyncs struct {
-	written atomic.Uint64 // counts writes of private pages
-	synced  atomic.Uint64 // those up to this one are durable; changed under syncing
+	written atomic.Uint64 // number of writes of private pages
+	synced  atomic.Uint64 // writes up to this number are durable; changed under syncing
 }
 
-// wrotePrivate notes the newest write in a private segment.
+// wrotePrivate records the newest write in a private segment.
 func (sp *space) wrotePrivate(n uint32, write uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	sp.segments[n].wrote = write
 }
 
-// settlePrivate makes sure that what a private segment holds at a is durable, before it is read in place.
+// settlePrivate makes the content of the private segment at a durable, before it is read in place.
 func (s *Store) settlePrivate(a Addr) error {
 	if s.opts.ReadOnly {
 		return nil

@@ -1,38 +1,41 @@
 package logstore
 
-// After a crash the log goes on right behind its last group. What was cut off there, a part of a group or whole groups behind a hole, may
-// still lie in the way: beside new pages, or beside those sectors of new pages that the next power cut lets through, it could join the log.
-// So recovery voids it: what can be told of it is written over, in place, before anything is appended.
+// After a crash the log continues right behind its last group. Remnants of interrupted groups, a part of a group or whole groups behind a
+// hole, may still lie there. Next to new pages, or next to those sectors of new pages that the next power cut lets through, a remnant could
+// join the log. So recovery invalidates remnants: it overwrites them in place before anything is appended.
 //
-//   - A void page is zero but for its group's number: it is of no kind, so it is no page of the log.
-//   - A void header is as it was, with group 0: it continues no chain.
+//   - An invalid page is zero except for its group's number. It has no kind, so it is no page of the log.
+//   - An invalid header is unchanged except for its group, which is 0. It continues no chain.
 //
 // Invariants:
 //
-//  1. What could join is void on the disk before a page is appended: the sync of EndRecovery lies in between. A recovery that a crash
-//     ends before that has shown nothing; it leaves pages as they were, or void, or mixtures. All three have the number of the group in
-//     their first sector, or the predecessor in that of a header, so the next recovery finds them as this one did.
-//  2. If that sync fails, the system may show a page as void and believe that it is on the disk, where the old one still is. For the same
-//     number the next recovery writes it once more. Its log may end earlier than this one's, but not later: bytes only get lost.
-//  3. Nothing of the log is voided, only what lies behind its end, in its last segment, and the header of the successor, which it has not
-//     entered. A reader beside may still look at pages there of an earlier life of the segment, which are as good as gone.
+//  1. Every remnant that could join is invalid on the device before a page is appended, because the sync of EndRecovery lies in between. If
+//     a crash ends recovery before that sync, recovery has shown nothing. It leaves each page unchanged, invalid, or a mixture of both. In
+//     all three cases the first sector still holds the group's number (or the predecessor, in a header), so the next recovery finds the
+//     remnants as this one did.
+//  2. If that sync fails, the system may show a page as invalid and take it for written, while the device still has the old page. The next
+//     recovery overwrites it again, because the number is the same. Its log may end earlier than this one's but not later: bytes only get
+//     lost.
+//  3. Nothing of the log is invalidated, only pages behind its end in its last segment, and the header of the successor, which the log has
+//     not entered. A reader beside the writer may still look at pages there from an earlier life of the segment; that reader will soon get
+//     ErrSnapshotTooOld anyway.
 
-// A remnant is a page that may be of a group that was cut off.
+// A remnant is a page that may belong to an interrupted group.
 type remnant struct {
 	addr  Addr
 	group uint64
 }
 
-// remnants finds what could join the log from here on.
+// remnants finds the pages that could join the log from here on.
 //
-// That is each page from here to the end of the segment that names a group as which it could be accepted: groups are numbered one after
-// the other and take a page at least, so n pages behind this one only a group from the next one to the n-th behind it can be. Of a page
-// of such a group that does not name it, at least the first sector is not on the disk, and a page that supplies that sector is that page.
-// What names another group is of an earlier life of the segment, or a user's bytes. No page comes into question later: each group that
-// the log appends takes as many pages at least as numbers.
+// These are the pages from here to the end of the segment that name a group as which they could be accepted. Groups are numbered
+// consecutively and take at least one page, so the page n places behind this one can only belong to one of the next n+1 groups. If a page of
+// such a group does not name the group, at least its first sector is not on the device, and only that same page could supply the sector. A
+// page that names any other group is from an earlier life of the segment, or a user's bytes. No page becomes a candidate later, because
+// each group that the log appends takes at least as many pages as numbers.
 //
-// And it is the successor's header, if that was opened from this segment. With it void, no page of such a group is in any other segment
-// of the chain: before the log enters that one, it gets another salt.
+// The successor's header is a remnant too, if it was opened from this segment. Once that header is invalid, no other segment of the chain
+// holds a page of an interrupted group: before the log enters the successor, the segment gets another salt.
 func (sc *scanner) remnants() (pages []remnant, successor *header, err error) {
 	last := sc.s.firstPage(sc.segment) + uint64(sc.s.segmentPages)
 	for a := sc.here(); a < last; a++ {
@@ -51,8 +54,8 @@ func (sc *scanner) remnants() (pages []remnant, successor *header, err error) {
 	return pages, h, err
 }
 
-// openedFrom returns what is left of a header of segment n that names salt as its predecessor. Either copy will do: if the first one is
-// damaged later, the other counts.
+// openedFrom returns the header of segment n if either of its copies names salt as its predecessor. One copy suffices: if the first one is
+// damaged later, the other one counts.
 func (sc *scanner) openedFrom(n uint32, salt uint64) (*header, error) {
 	p, err := sc.readHeader(n)
 	if err != nil || len(p) < PageSize {
@@ -67,7 +70,7 @@ func (sc *scanner) openedFrom(n uint32, salt uint64) (*header, error) {
 	return nil, nil
 }
 
-// void writes over what recovery has found of groups that were cut off.
+// void overwrites the remnants that recovery has found.
 func (s *Store) void(rec *Recovery) error {
 	buf := make([]byte, PageSize)
 	for _, r := range rec.remnants {

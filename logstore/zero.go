@@ -2,25 +2,25 @@ package logstore
 
 import "time"
 
-// A sync of pages written into space that is allocated only, or not even that, has the file system's own records to write as well:
-// 184 and 234 µs where one into space written before takes 97. So while groups are small, the segments that come next are filled with
-// zeros ahead of the log. Reused segments need none of that.
+// A sync of pages written into space that is only allocated, or not even that, also writes the file system's own records: it takes 184 or
+// 234 µs, where a sync of pages written over older pages takes 97 µs. So while groups are small, the segments that the log enters next are
+// filled with zeros in advance. Reused segments do not need that.
 //
-// Where the log is in a segment that was never written all the same, behind large groups or a flush, or in a new file, a small group that
-// is to be synced brings zeros for the next 64 pages along: a sync of 64 pages takes as long as one of a page into such space.
+// The log may still reach a segment that was never written: behind large groups or a flush, or in a new file. A small group that is going to
+// be synced then writes zeros into the next 64 pages as well, because there a sync of 64 pages takes as long as a sync of one.
 const (
-	smallGroup = 8 // pages: a larger group gains nothing
+	smallGroup = 8 // pages: a larger group gains nothing from zeros
 	zeroAhead  = 2 // segments
-	growFrom   = 8 // segments that a file has when it first grows ahead of commits that are not synced
-	askedAgain = 8 // reservations that are expected to come after the last one
+	growFrom   = 8 // segments of a file when it first grows ahead of commits that are not synced
+	askedAgain = 8 // further reservations like the last one that are expected
 
-	zeroPause = 2 * time.Millisecond // between two writes of 64 pages: a sync waits for all dirty pages of the file
+	zeroPause = 2 * time.Millisecond // pause between two writes of 64 pages, because a sync waits for all dirty pages of the file
 )
 
-// zeroPages are written where zeros are. Never changed.
+// zeroPages is written where zeros are wanted. It never changes.
 var zeroPages [partPages * PageSize]byte
 
-// zeros returns what is to be written behind the group, whose pages have their places.
+// zeros returns the zeros to be written behind the group, whose pages have their places.
 func (g *Group) zeros() []byte {
 	s, t := g.s, &g.s.tail
 	if t.page <= t.fresh {
@@ -37,15 +37,15 @@ func (g *Group) zeros() []byte {
 	return zeroPages[:(t.fresh-t.page)*PageSize]
 }
 
-// ZeroDue reports whether ZeroAhead has something to do, as far as is known without a lock.
+// ZeroDue reports without a lock whether ZeroAhead probably has something to do.
 func (s *Store) ZeroDue() bool { return s.zeroDue.Load() }
 
-// ForgoZeros says that ZeroAhead is not due until a small group enters another segment.
+// ForgoZeros makes ZeroAhead not due until a small group enters another segment.
 func (s *Store) ForgoZeros() { s.zeroDue.Store(false) }
 
-// ZeroAhead fills the free segments that the log enters next with zeros, if they were never written; if there are none to spare, the
-// file grows first, lest a commit has to wait for that and then writes into space that was only allocated. It is background work, without
-// the baton; one goroutine calls it.
+// ZeroAhead fills the free segments that the log enters next with zeros, if they were never written. If there are too few, the file grows
+// first, so that no commit has to wait for growth and then writes into space that is only allocated. ZeroAhead is background work and appends
+// nothing; one goroutine calls it.
 func (s *Store) ZeroAhead() error {
 	s.zeroDue.Store(false)
 	if err := s.growAhead((zeroAhead + 1) * int64(s.segmentPages)); err != nil && !IsFull(err) {
@@ -65,8 +65,8 @@ func (s *Store) ZeroAhead() error {
 	return nil
 }
 
-// GrowDue reports whether a commit will soon have to wait for the file to grow, where the last one has reserved so many pages. A small file
-// stays as small as it can be.
+// GrowDue reports whether a commit will soon have to wait for the file to grow, given that the last commit reserved so many pages. A small
+// file stays as small as possible.
 func (s *Store) GrowDue(pages int64) bool {
 	sp := s.space
 	if sp.end() < growFrom*uint64(sp.segmentPages) {
@@ -79,7 +79,7 @@ func (s *Store) GrowDue(pages int64) bool {
 	return due && s.FitsBound(more)
 }
 
-// GrowAhead makes sure that there is more than that beyond what is reserved, as ZeroAhead does where commits are synced.
+// GrowAhead makes the file grow so far that GrowDue is false, as ZeroAhead does where commits are synced.
 func (s *Store) GrowAhead(pages int64) error {
 	if err := s.growAhead(int64(s.segmentPages) + s.space.again(pages)); !IsFull(err) {
 		return err
@@ -87,11 +87,11 @@ func (s *Store) GrowAhead(pages int64) error {
 	return nil
 }
 
-// again returns how many pages the file should have for more reservations of so many: each growth syncs all that was written since the one
-// before, and commits go on meanwhile.
+// again returns the number of pages that the file should have for more reservations of the given size. Each growth syncs everything written
+// since the previous one, and commits continue meanwhile.
 func (sp *space) again(pages int64) int64 { return min(askedAgain*pages, int64(sp.have()/2)) }
 
-// growAhead makes sure that there are so many pages beyond what is reserved and held back, unless the file would pass its bound.
+// growAhead grows the file until so many pages are available besides those reserved and held back, unless the file would pass its bound.
 func (s *Store) growAhead(pages int64) error {
 	s.growing.Lock()
 	defer s.growing.Unlock()
@@ -106,7 +106,7 @@ func (s *Store) growAhead(pages int64) error {
 	}
 }
 
-// missingAhead returns how many of so many pages are not there beyond what is reserved and held back.
+// missingAhead returns how many of so many pages are lacking besides those reserved and held back.
 func (sp *space) missingAhead(pages int64) int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Store) zero(n uint32) error {
 	return nil
 }
 
-// takeBlank takes the first blank segment of those that the log enters next off the free list, if reservations can do without it
+// takeBlank takes the first never written segment, among those that the log enters next, off the free list, if reservations can do without it
 // meanwhile.
 func (sp *space) takeBlank() (uint32, bool) {
 	sp.mu.Lock()
@@ -148,7 +148,7 @@ func (sp *space) takeBlank() (uint32, bool) {
 	return 0, false
 }
 
-// giveBlank puts the segment back.
+// giveBlank returns the segment to the free list.
 func (sp *space) giveBlank(n uint32, zeroed bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
