@@ -1,7 +1,6 @@
 package dbm
 
 import (
-	"context"
 	"errors"
 	"runtime/debug"
 
@@ -165,12 +164,6 @@ func (db *DB) Sync() error { return db.maintain((*mvcc.Engine).Sync) }
 
 // Checkpoint writes all that is in memory and moves the place where the next open starts to read the log.
 func (db *DB) Checkpoint() error { return db.maintain((*mvcc.Engine).Checkpoint) }
-
-// Check reads the whole database and compares every page, name, order, count and the space map. Problems are joined, at most 100.
-// Commits go on meanwhile.
-func (db *DB) Check(ctx context.Context) error {
-	return db.maintain(func(e *mvcc.Engine) error { return e.Check(ctx) })
-}
 
 func (db *DB) maintain(fn func(*mvcc.Engine) error) (err error) {
 	if db.beside != nil {

@@ -1,6 +1,7 @@
 package override
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -99,10 +100,11 @@ func (t *Installed) RunKey(ref btree.Ref) ([]byte, error) {
 }
 
 // Check checks the tree, that no two of its references lead to the same page, that the table on disk has only names that it uses, and that
-// the space map has exactly the pages live that it and its values use, and values born since the base. It is neither called with the baton
-// nor waits for it.
-func (t *Installed) Check(ctx context.Context) []error {
-	used, err := t.used(ctx)
+// the space map has exactly the pages live that it and its values use, and values born since the base. It calls fault for each damaged page
+// or record of the tree, and goes on behind it if that returns nil. Where some of the tree cannot be read, that names and pages are in use
+// that nothing leads to proves nothing. It is neither called with the baton nor waits for it.
+func (t *Installed) Check(ctx context.Context, fault func(btree.Fault) error) []error {
+	used, damaged, err := t.used(ctx, fault)
 	if err != nil {
 		return []error{err}
 	}
@@ -110,13 +112,20 @@ func (t *Installed) Check(ctx context.Context) []error {
 	if err != nil {
 		return []error{err}
 	}
-	problems := t.live.Check(func(a logstore.Addr) (must, may bool) { return used.Has(a), used.Has(a) || born.Has(a) })
+	problems := t.live.Check(func(a logstore.Addr) (must, may bool) { return used.Has(a), damaged || used.Has(a) || born.Has(a) })
+	if damaged {
+		return problems
+	}
 	return append(problems, t.live.CheckLogged(used.Logged, born.Logged)...)
 }
 
-// used returns the pages that the tree and its values use.
-func (t *Installed) used(ctx context.Context) (used *logstore.UsedPages, err error) {
+// used returns the pages that the tree and its values use, as far as they can be read; damaged: some cannot.
+func (t *Installed) used(ctx context.Context, report func(btree.Fault) error) (used *logstore.UsedPages, damaged bool, err error) {
 	p := t.p
+	fault := func(f btree.Fault) error {
+		damaged = true
+		return report(f)
+	}
 	used = p.store.NewUsedPages()
 	named := p.store.NewUsedPages() // places of those that the table leads to; no two names have the same place, as each page is used once
 	use := func(id btree.PageID, add func(a logstore.Addr) error) error {
@@ -130,7 +139,13 @@ func (t *Installed) used(ctx context.Context) (used *logstore.UsedPages, err err
 		}
 		return err
 	}
-	records, err := btree.CheckTree(t, Root, func(id btree.PageID, n btree.Node) error {
+	useValue := func(c btree.Cell) error {
+		if c.Kind() == btree.Logged {
+			return p.store.UseLogged(used, logstore.Place(c.Ref().ID), c.Key(), int(c.Ref().ValueLen))
+		}
+		return use(c.Ref().ID, func(a logstore.Addr) error { return p.useValue(used, a, c.Ref()) })
+	}
+	records, err := btree.CheckWhole(t, Root, func(id btree.PageID, n btree.Node) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -139,23 +154,22 @@ func (t *Installed) used(ctx context.Context) (used *logstore.UsedPages, err err
 		}
 		for i := 0; n.IsLeaf() && i < n.Count(); i++ {
 			c := n.Cell(i)
-			if c.Kind() == btree.Logged {
-				if err := p.store.UseLogged(used, logstore.Place(c.Ref().ID), c.Key(), int(c.Ref().ValueLen)); err != nil {
-					return err
-				}
-			} else if c.Kind() != btree.Inline {
-				if err := use(c.Ref().ID, func(a logstore.Addr) error { return p.useValue(used, a, c.Ref()) }); err != nil {
+			if c.Kind() == btree.Inline {
+				continue
+			}
+			if err := useValue(c); err != nil {
+				if err = fault(btree.Fault{Page: id, Low: bytes.Clone(c.Key()), Record: true, Err: err}); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
-	})
-	if err == nil && records != t.records {
+	}, fault)
+	if err == nil && !damaged && records != t.records {
 		err = fmt.Errorf("%w: %s: %d records counted in the installed tree, %d found", logstore.ErrCorrupt, p.store.Path(), t.records, records)
 	}
 	checkName := func(id logstore.PageID, disk logstore.Addr) {
-		if err == nil && disk != 0 && !named.Has(disk) {
+		if err == nil && !damaged && disk != 0 && !named.Has(disk) {
 			err = fmt.Errorf("%w: %s: the table leads from %#x to page %d, which nothing in the installed tree names so", logstore.ErrCorrupt, p.store.Path(), id, disk)
 		}
 	}
@@ -165,7 +179,7 @@ func (t *Installed) used(ctx context.Context) (used *logstore.UsedPages, err err
 	for id, disk := range t.before { // some have left the table
 		checkName(id, disk)
 	}
-	return used, err
+	return used, damaged, err
 }
 
 // useValue adds the pages of a value whose run lies at a, and verifies the run.
@@ -178,6 +192,15 @@ func (p *Pages) useValue(used *logstore.UsedPages, a logstore.Addr, ref btree.Re
 		_, err = p.pagesAt(a, ref)
 	}
 	return err
+}
+
+// PlaceOf returns the address of the page that a name leads to, 0 if it leads nowhere or to memory.
+func (s *Snapshot) PlaceOf(id btree.PageID) logstore.Addr {
+	a, err := s.pages.addrAt(id, s.seq)
+	if err != nil || !s.pages.store.InFile(a, 1) {
+		return 0
+	}
+	return a
 }
 
 // CheckValue reads the value of c, which is not inline, whole. No other value of the snapshot may have its pages: those of the values before are in used.

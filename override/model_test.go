@@ -367,7 +367,7 @@ func (m *model) checkInstalled() error {
 	modelCounts.Checked++
 	t := m.p.BeginCheck()
 	defer t.End()
-	return errors.Join(t.Check(ctx)...)
+	return errors.Join(t.Check(ctx, func(f btree.Fault) error { return f.Err })...)
 }
 
 // longCheck begins a check, or ends the one under way: what was installed when it began is checked, whatever was done since.
@@ -378,7 +378,7 @@ func (m *model) longCheck() error {
 		m.checked = nil
 		defer m.keeps.Release()
 		defer t.End()
-		return errors.Join(t.Check(ctx)...)
+		return errors.Join(t.Check(ctx, func(f btree.Fault) error { return f.Err })...)
 	}
 	if m.flush != nil || m.check != nil {
 		return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"flashdbm/dbm"
 
@@ -10,11 +11,15 @@ import (
 )
 
 const checkHelp = `check reads every page that the database can reach and reports all that is
-wrong with checksums, order, counts and the use of space, one problem on a line.
-It changes nothing. The exit code is 3 if there is a problem.`
+wrong with checksums, order, counts and the use of space, one problem on a line:
+the damaged page, the keys that it covers, and what is wrong. It goes on to the
+end, and changes nothing. Keys that no line covers can be read.
+
+The exit code is 3 if there is a problem.`
 
 func newCheckCommand(p *program) *cobra.Command {
 	var asJSON bool
+	var form notation
 	cmd := &cobra.Command{
 		Use:               "check DATABASE",
 		Short:             "Read everything and report damage",
@@ -22,38 +27,55 @@ func newCheckCommand(p *program) *cobra.Command {
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
 		RunE: p.command(func(cmd *cobra.Command, args []string) error {
-			return runCheck(p, cmd, args[0], asJSON)
+			return runCheck(p, cmd, args[0], asJSON, &form)
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as a JSON object")
+	form.addFlags(cmd)
 	return cmd
 }
 
 // checkResult is what check --json prints.
 type checkResult struct {
-	OK       bool     `json:"ok"`
-	Records  int64    `json:"records"`
-	Problems []string `json:"problems"`
+	OK       bool             `json:"ok"`
+	Records  int64            `json:"records"`
+	Problems []string         `json:"problems"`
+	Damage   []map[string]any `json:"damage"`
+	More     int              `json:"more,omitempty"` // problems beyond the first maxListed
 }
 
-func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool) error {
-	result := checkResult{Problems: []string{}}
+// maxListed is the most problems that the JSON object lists; the lines of text have all.
+const maxListed = 100_000
+
+func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool, form *notation) error {
+	result := checkResult{Problems: []string{}, Damage: []map[string]any{}}
+	found := 0
+	report := func(d dbm.Damage) {
+		found++
+		switch {
+		case !asJSON:
+			fmt.Fprintln(p.stderr, describe(form, d))
+		case len(result.Damage) < maxListed:
+			result.Problems = append(result.Problems, oneLine(d.Err))
+			result.Damage = append(result.Damage, damageObject(form, d))
+		default:
+			result.More++
+		}
+	}
 	err := p.inspect(path, func(db *dbm.DB) (err error) {
 		line := p.startProgress("check", formatCount, 0, false)
 		defer line.Stop()
 		if result.Records, err = db.Len(); err != nil {
 			return err
 		}
-		return db.Check(cmd.Context())
+		return db.CheckAll(cmd.Context(), report)
 	})
-	switch {
-	case err == nil:
-		result.OK = true
-	case damage(err):
-		result.Problems = problems(err)
-	default:
+	if damage(err) { // it could not be opened, or not be read any further
+		report(dbm.Damage{Scope: dbm.DamagedKeys, Err: err})
+	} else if err != nil {
 		return err
 	}
+	result.OK = found == 0
 	if asJSON {
 		if err := printJSON(p.stdout, result); err != nil {
 			return err
@@ -62,32 +84,62 @@ func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool) error {
 		if _, err := fmt.Fprintf(p.stdout, "%s: no problems in %s\n", path, formatRecords(result.Records)); err != nil {
 			return err
 		}
-	} else {
-		for _, problem := range result.Problems {
-			fmt.Fprintln(p.stderr, problem)
-		}
 	}
 	if !result.OK {
-		return fmt.Errorf("%s is damaged, problems found: %d; restore a backup", path, len(result.Problems))
+		return fmt.Errorf("%s is damaged, problems found: %d; restore a backup", path, found)
 	}
 	return nil
+}
+
+// describe says in one line what is damaged: the page, the keys, and what is wrong.
+func describe(form *notation, d dbm.Damage) string {
+	var parts []string
+	if d.Page != 0 {
+		parts = append(parts, fmt.Sprintf("page %d", d.Page))
+	}
+	if keys := coveredKeys(form, d); keys != "" {
+		parts = append(parts, keys)
+	}
+	return strings.Join(append(parts, oneLine(d.Err)), ": ")
+}
+
+// coveredKeys names the keys that a damage covers; it is empty if that is none.
+func coveredKeys(form *notation, d dbm.Damage) string {
+	switch {
+	case d.Scope == dbm.DamagedRecord:
+		return "key " + form.format(d.From)
+	case d.Scope == dbm.DamagedSpace:
+		return ""
+	case len(d.From) == 0 && len(d.To) == 0:
+		return "all keys"
+	case len(d.From) == 0:
+		return "keys below " + form.format(d.To)
+	case len(d.To) == 0:
+		return "keys from " + form.format(d.From) + " on"
+	}
+	return "keys from " + form.format(d.From) + " to below " + form.format(d.To)
+}
+
+// damageObject is the JSON object of a damage.
+func damageObject(form *notation, d dbm.Damage) map[string]any {
+	object := map[string]any{"error": oneLine(d.Err)}
+	if d.Page != 0 {
+		object["page"] = d.Page
+	}
+	switch d.Scope {
+	case dbm.DamagedRecord:
+		form.addTo(object, "key", d.From)
+	case dbm.DamagedKeys:
+		form.addTo(object, "from", d.From)
+		if len(d.To) > 0 {
+			form.addTo(object, "to", d.To)
+		}
+	}
+	return object
 }
 
 // damage reports whether err speaks of the content of the file and not, for
 // example, of a lock.
 func damage(err error) bool {
 	return errors.Is(err, dbm.ErrCorrupt)
-}
-
-// problems takes joined errors apart, one line each.
-func problems(err error) []string {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []string{oneLine(err)}
-	}
-	var lines []string
-	for _, one := range joined.Unwrap() {
-		lines = append(lines, problems(one)...)
-	}
-	return lines
 }

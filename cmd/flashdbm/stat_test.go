@@ -62,7 +62,7 @@ func TestCheck(t *testing.T) {
 	db := newPath(t)
 	succeed(t, "put", db, "a", "1")
 	require.Equal(t, db+": no problems in 1 record\n", succeed(t, "check", db))
-	require.JSONEq(t, `{"ok": true, "records": 1, "problems": []}`, succeed(t, "check", db, "--json"))
+	require.JSONEq(t, `{"ok": true, "records": 1, "problems": [], "damage": []}`, succeed(t, "check", db, "--json"))
 }
 
 func TestCheckDamaged(t *testing.T) {

@@ -10,13 +10,32 @@ import (
 // are what their records say. It calls visit for each page, parents before their children, in key order, and stops at its first error. It returns the number of
 // records. Since levels go down and keys up, it ends on any tree, after at most as many pages as the tree can have.
 func CheckTree(p Pager, root PageID, visit func(id PageID, n Node) error) (records int64, err error) {
+	return CheckWhole(p, root, visit, func(f Fault) error { return f.Err })
+}
+
+// A Fault is damage that CheckWhole found, and the keys that it covers.
+type Fault struct {
+	Page      PageID // name of the damaged page, or of the leaf with the damaged record
+	Low, High []byte // keys that the page was to hold: from Low on and below High; an empty High is above all keys. The caller may keep them
+	Record    bool   // only the record with the key Low is damaged; of a key that cannot be read whole, Low is the part in the leaf
+	Err       error
+}
+
+// CheckWhole is CheckTree that goes on behind damage. It calls fault for each damaged page, and for each record whose key cannot be read,
+// and ends when fault returns an error. What a damaged page leads to is passed over, and a leaf is left at its first key out of order. An
+// error of visit is a fault of its page. A tree whose nodes share children has many more ways through it than pages: visit returns an error
+// for a page that it sees a second time.
+func CheckWhole(p Pager, root PageID, visit func(id PageID, n Node) error, fault func(Fault) error) (records int64, err error) {
+	c := treeCheck{pager: p, visit: visit, fault: fault}
 	n, err := rootNode(p, root)
 	if err != nil {
-		return 0, err
+		return 0, c.found(root, bound{}, bound{}, err)
 	}
-	c := treeCheck{pager: p, visit: visit}
 	if n.IsLeaf() && n.Count() == 0 {
-		return 0, visit(root, n)
+		if err := visit(root, n); err != nil {
+			return 0, c.found(root, bound{}, bound{}, err)
+		}
+		return 0, nil
 	}
 	err = c.node(root, n, bound{}, bound{})
 	return c.records, err
@@ -25,9 +44,15 @@ func CheckTree(p Pager, root PageID, visit func(id PageID, n Node) error) (recor
 type treeCheck struct {
 	pager   Pager
 	visit   func(PageID, Node) error
+	fault   func(Fault) error
 	records int64
 	last    []byte // the key before, whole
 	any     bool   // there was one
+}
+
+// found reports damage of a page with the given bounds. An error ends the walk.
+func (c *treeCheck) found(id PageID, low, high bound, err error) error {
+	return c.fault(Fault{Page: id, Low: bytes.Clone(low.bytes), High: bytes.Clone(high.bytes), Err: err})
 }
 
 // bound is a separator somewhere above; without is none. A cut one gives way to the first key below its child.
@@ -38,10 +63,10 @@ type bound struct {
 
 func (c *treeCheck) node(id PageID, n Node, low, high bound) error {
 	if err := c.visit(id, n); err != nil {
-		return err
+		return c.found(id, low, high, err)
 	}
 	if n.Count() == 0 {
-		return fmt.Errorf("%w: page %#x is empty", ErrMalformed, id)
+		return c.found(id, low, high, fmt.Errorf("%w: page %#x is empty", ErrMalformed, id))
 	}
 	if n.IsLeaf() {
 		return c.leaf(id, n, low, high)
@@ -56,10 +81,16 @@ func (c *treeCheck) node(id PageID, n Node, low, high bound) error {
 		}
 		child, cn, err := childNode(c.pager, n, i)
 		if err != nil {
-			return err
+			if err = c.found(child, from, to, err); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := c.separators(id, n, i, low, high); err != nil {
-			return err
+			if err = c.found(id, from, to, err); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := c.node(child, cn, from, to); err != nil {
 			return err
@@ -87,17 +118,25 @@ func (c *treeCheck) separators(id PageID, n Node, i int, low, high bound) error 
 
 func (c *treeCheck) leaf(id PageID, n Node, low, high bound) error {
 	for i := range n.Count() {
-		key, err := n.Cell(i).WholeKey(c.pager)
+		cell := n.Cell(i)
+		key, err := cell.WholeKey(c.pager)
 		if err != nil {
-			return err
+			if err = c.fault(Fault{Page: id, Low: bytes.Clone(cell.Key()), Record: true, Err: err}); err != nil {
+				return err
+			}
+			continue
 		}
+		wrong := ""
 		switch {
 		case c.any && bytes.Compare(c.last, key) >= 0:
-			return fmt.Errorf("%w: record %d of page %#x is out of order", ErrMalformed, i, id)
+			wrong = "out of order"
 		case low.set && bytes.Compare(key, low.bytes) < 0:
-			return fmt.Errorf("%w: record %d of page %#x is below its bound", ErrMalformed, i, id)
+			wrong = "below its bound"
 		case high.set && !belowHigh(key, high):
-			return fmt.Errorf("%w: record %d of page %#x is not below its bound", ErrMalformed, i, id)
+			wrong = "not below its bound"
+		}
+		if wrong != "" {
+			return c.found(id, low, high, fmt.Errorf("%w: record %d of page %#x is %s", ErrMalformed, i, id, wrong))
 		}
 		c.last, c.any = append(c.last[:0], key...), true
 		c.records++
