@@ -197,7 +197,8 @@ func (s *Store) Kill(a Addr, pages int64, seq uint64) {
 	sp.kill(a, pages, seq, sp.segments[a/sp.segmentPages].nodeMap)
 }
 
-// KillNode is Kill for a node of the tree.
+// KillNode is Kill for a node of the tree. Recovery passes seq 0: there a node of an earlier life of the segment may die, named by the table of
+// the older checkpoint, and what lies at its place now need not be a node.
 func (s *Store) KillNode(a Addr, seq uint64) {
 	sp := s.space
 	sp.mu.Lock()

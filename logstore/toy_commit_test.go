@@ -155,7 +155,7 @@ func (d *toy) commit() (err error) {
 		d.values[slot] = values[i]
 	}
 	if pageGroup {
-		d.install(placed)
+		d.install(placed, d.tick())
 		d.base, d.baseSeq = no, version
 		d.s.Rebase(no)
 	}
@@ -230,9 +230,16 @@ func toyRecords(slots []int, values []toyValue) []byte {
 	return b
 }
 
-// install lets names lead to new pages; what they led to dies.
-func (d *toy) install(placed []toyPlaced) {
+// tick begins the next moment at which readers may see something new.
+func (d *toy) tick() uint64 {
 	d.clock++
+	return d.clock
+}
+
+// install makes names lead to new pages. The pages that they led to die at the given moment, which is 0 in recovery, where there are no readers.
+// A page that died at another moment counts as a node for as long as its segment lives, so the raw pages of a value that came there since, in a
+// later life of the segment, would never die (seeds 61002304, 61006051 and 61006349).
+func (d *toy) install(placed []toyPlaced, now uint64) {
 	for _, p := range placed {
 		n := int64(1)
 		if p.slot < 0 {
@@ -241,7 +248,7 @@ func (d *toy) install(placed []toyPlaced) {
 		name := p.name
 		if name == 0 { // a new name for the slot
 			if old := d.names[p.slot]; old != 0 {
-				d.s.KillNode(d.at(old), d.clock)
+				d.s.KillNode(d.at(old), now)
 				d.retire(old)
 			}
 			d.names[p.slot] = p.addr
@@ -255,11 +262,11 @@ func (d *toy) install(placed []toyPlaced) {
 				old = name
 			}
 			if IsAddr(old) {
-				d.s.Kill(old, n, d.clock)
+				d.s.Kill(old, n, now)
 			}
 			d.place[name] = p.addr
 		}
-		d.s.MarkLive(p.addr, n, d.clock)
+		d.s.MarkLive(p.addr, n, now)
 	}
 }
 

@@ -80,8 +80,8 @@ func (d *toy) flushStep() error {
 	}
 	if last {
 		d.s.Release(f.owed)
-		d.install(f.placed)
-		d.bury(dying, dead)
+		d.install(f.placed, d.tick())
+		d.bury(dying, dead, d.tick())
 		d.base, d.baseSeq, d.flush = f.base, f.baseSeq, nil
 		d.s.Rebase(f.base)
 	}
@@ -122,11 +122,10 @@ func (d *toy) moveRun(g *Group, f *toyFlush) error {
 	return nil
 }
 
-// bury ends the lives of dropped runs.
-func (d *toy) bury(dying []Extent, dead []PageID) {
-	d.clock++
+// bury ends the lives of dropped runs: see install for the moment.
+func (d *toy) bury(dying []Extent, dead []PageID, now uint64) {
 	for _, e := range dying {
-		d.s.Kill(e.Addr, int64(e.Bytes), d.clock)
+		d.s.Kill(e.Addr, int64(e.Bytes), now)
 	}
 	for _, name := range dead {
 		d.retire(name)

@@ -57,7 +57,7 @@ func (d *toy) create(rec *Recovery) error {
 		return err
 	}
 	d.give()
-	d.install(placed)
+	d.install(placed, 0)
 	d.base = no
 	d.s.Rebase(no)
 	for range 2 {
@@ -142,7 +142,7 @@ func (d *toy) redoPages(rec *Recovery) error {
 				if err != nil {
 					return err
 				}
-				d.install(placed)
+				d.install(placed, 0)
 				d.base, d.baseSeq = g.No, g.Count
 			}
 		case FlushGroup:
@@ -192,7 +192,7 @@ func (d *toy) redoFlush(g *ScannedGroup, tableBase uint64, placed []toyPlaced, p
 	if base <= tableBase { // the table has it; what died then may be cut off by now
 		return nil
 	}
-	d.install(append(parts[first], placed...))
+	d.install(append(parts[first], placed...), 0)
 	var dying []Extent
 	var dead []PageID
 	for range w.next() {
@@ -201,7 +201,7 @@ func (d *toy) redoFlush(g *ScannedGroup, tableBase uint64, placed []toyPlaced, p
 	for range w.next() {
 		dead = append(dead, w.next())
 	}
-	d.bury(dying, dead)
+	d.bury(dying, dead, 0)
 	d.base, d.baseSeq = base, baseSeq
 	return nil
 }
