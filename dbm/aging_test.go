@@ -47,7 +47,7 @@ func maxSnapshotAge(t *testing.T, age time.Duration) (begun bool) {
 	var logged sync.Mutex
 	db := newDB(t, &Options{
 		Durability: Buffered, MaxSnapshotAge: age, TraceSnapshots: true, RedoLimit: 1 << 20,
-		Logger: slog.New(slog.NewTextHandler(lockedWriter{&logged, &log}, nil)),
+		Events: LogEvents(slog.New(slog.NewTextHandler(lockedWriter{&logged, &log}, nil))),
 	})
 	require.NoError(t, churn(db, 2<<20))
 	require.NoError(t, db.Put([]byte("key large"), sized(2<<20, 'l')))
@@ -126,7 +126,7 @@ func maxSnapshotAge(t *testing.T, age time.Duration) (begun bool) {
 		logged.Lock()
 		defer logged.Unlock()
 		s := log.String()
-		return strings.Contains(s, "lost its snapshot") && strings.Contains(s, "held_bytes") && strings.Contains(s, "maxSnapshotAge")
+		return strings.Contains(s, "snapshot ended") && strings.Contains(s, "took=") && strings.Contains(s, "maxSnapshotAge")
 	}, patience, time.Millisecond)
 	require.NoError(t, tx.Rollback())
 	require.Eventually(t, func() bool { return db.Stats().OpenSnapshots == 0 }, patience, time.Millisecond) // flushes have some, too

@@ -11,5 +11,5 @@ func openBeside(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	return &DB{beside: f}, nil
+	return &DB{beside: f, events: opts.Events}, nil
 }

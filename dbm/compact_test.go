@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -52,7 +51,7 @@ func worn(t *testing.T, db *DB, records, overwrites, size int) (left map[string]
 
 // compacting are the options of small files.
 func compacting(d Durability) mvcc.Options {
-	o := (&Options{Durability: d, Logger: slog.New(slog.DiscardHandler)}).engine()
+	o := (&Options{Durability: d}).engine()
 	o.Store.SegmentPages, o.Store.ChunkPages = 32, 1<<11
 	return o
 }

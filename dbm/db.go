@@ -3,8 +3,11 @@ package dbm
 import (
 	"errors"
 	"runtime/debug"
+	"sync/atomic"
+	"time"
 
 	"flashdbm/internal/beside"
+	"flashdbm/internal/event"
 	"flashdbm/internal/opener"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
@@ -14,11 +17,13 @@ import (
 type DB struct {
 	engine *mvcc.Engine     // nil if beside is not
 	beside *beside.Follower // of Options.Beside
+	events *event.Hub       // nil of a database that tests open below Open
+	closed atomic.Bool      // Close was called
 }
 
 // Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length zero is an empty
 // database, and a symlink to an existing file is followed. Where the directory of a new file cannot be synced, as on some network file
-// systems, the file is created all the same, and the Logger is told: until the system has written the directory, a power cut may take the
+// systems, the file is created all the same, and Events are told: until the system has written the directory, a power cut may take the
 // file's name, and with it all commits. Errors: ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a
 // read-only open, and those of the system.
 func Open(path string, opts *Options) (*DB, error) { return open(vfs.OS(), path, opts) }
@@ -42,10 +47,21 @@ func open(fs vfs.FS, path string, opts *Options) (*DB, error) {
 	if err := opts.check(); err != nil {
 		return nil, err
 	}
+	begin, o := time.Now(), opts.engine()
+	o.Events = eventsOf(path, opts)
+	openAs := openEngine
 	if opts != nil && opts.Beside {
-		return openBeside(fs, path, opts.engine())
+		openAs = openBeside
 	}
-	return openEngine(fs, path, opts.engine())
+	db, err := openAs(fs, path, o)
+	if err != nil {
+		if errors.Is(err, ErrCorrupt) {
+			o.Events.Post(event.Event{Kind: event.Corruption, Err: err})
+		}
+		return nil, err
+	}
+	o.Events.Post(event.Event{Kind: event.Open, Took: time.Since(begin)})
+	return db, nil
 }
 
 func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
@@ -54,13 +70,23 @@ func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	return &DB{engine: engine}, nil
+	return &DB{engine: engine, events: opts.Events}, nil
 }
 
 // Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing and returns nil, also
 // while the first one waits. A transaction from Begin that is still in use and never ended makes it wait for ever, and so does Close within
-// the function of View or Update.
+// the function of View or Update. It waits a second at most for the function of Options.Events to take what is left.
 func (db *DB) Close() error {
+	if !db.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	err := db.close()
+	db.events.Post(event.Event{Kind: event.Close, Err: err})
+	db.events.Wait(closePatience)
+	return err
+}
+
+func (db *DB) close() error {
 	if db.beside != nil {
 		return public(db.beside.Close())
 	}
@@ -103,7 +129,7 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 	}
 	switch {
 	case err != nil:
-		return nil, public(err)
+		return nil, db.public(err)
 	case !ok:
 		return nil, ErrNotFound
 	}
@@ -122,7 +148,7 @@ func (db *DB) Has(key []byte) (ok bool, err error) {
 	} else {
 		ok, err = db.engine.Exists(key)
 	}
-	return ok, public(err)
+	return ok, db.public(err)
 }
 
 // Put sets the value of key in a transaction of its own. It never conflicts.
@@ -154,7 +180,7 @@ func (db *DB) write(key, value []byte, remove bool) (err error) {
 func (db *DB) Len() (int64, error) {
 	if db.beside != nil {
 		n, err := db.beside.Len()
-		return n, public(err)
+		return n, db.public(err)
 	}
 	return db.engine.Len()
 }
@@ -167,11 +193,11 @@ func (db *DB) Checkpoint() error { return db.maintain((*mvcc.Engine).Checkpoint)
 
 func (db *DB) maintain(fn func(*mvcc.Engine) error) (err error) {
 	if db.beside != nil {
-		return public(db.beside.Use(fn))
+		return db.public(db.beside.Use(fn))
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
-	return public(db.engine.Use(func() error { return fn(db.engine) }))
+	return db.public(db.engine.Use(func() error { return fn(db.engine) }))
 }
 
 func (db *DB) begin(o mvcc.TxOptions) (*mvcc.Tx, error) {

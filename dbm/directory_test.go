@@ -31,19 +31,22 @@ func TestDirectoryThatCannotBeSynced(t *testing.T) {
 			})
 			var log bytes.Buffer
 			o := (&load{segmentPages: 64, memoryLimit: 1 << 20, redoLimit: 1 << 20}).options(rand.New(rand.NewPCG(1, 1)))
-			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			o.Events = eventsOf("db", &Options{Events: LogEvents(slog.New(slog.NewTextHandler(&log, nil)))})
 			db, err := openEngine(mem, "db", o)
 			if !created {
 				require.ErrorIs(t, err, errno)
 				return
 			}
 			require.NoError(t, err)
+			require.True(t, o.Events.Wait(patience))
 			require.Contains(t, log.String(), "cannot be synced")
 			require.NoError(t, db.Put([]byte("k"), []byte("v")))
 			require.NoError(t, db.Close())
+			require.True(t, o.Events.Wait(patience))
 			log.Reset()
 			db, err = openEngine(mem, "db", o)
 			require.NoError(t, err)
+			require.True(t, o.Events.Wait(patience))
 			require.Empty(t, log.String(), "only a new file")
 			v, err := db.Get([]byte("k"))
 			require.NoError(t, err)

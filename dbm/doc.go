@@ -51,6 +51,15 @@
 // about 8 MiB are fixed. Not bounded is the table that
 // leads to pages that have moved: some 200 bytes each, until their parents are rewritten, or twice that, as Go's collector lets garbage lie.
 //
+// # Events
+//
+// Options.Events is called with what happens to a database: that it was opened, a flush, a slow sync, damage. EventKind lists the kinds. It is called by
+// one goroutine at a time, in the order of events, under no lock, and the database does not wait for it. It may use the database. While it is busy up
+// to 256 events wait; what comes beyond that is left out, and so is what comes faster than about ten of a kind a second or, for what is likely to
+// go on, one in ten seconds: Event.Skipped counts these. If it panics, that event is lost, the default logger of package slog is told, and the
+// next event is delivered. Close waits a second at most until it has taken the last one. Without Events the default logger of package slog
+// gets them: a healthy database logs at level Debug only.
+//
 // # Durability
 //
 // By default a commit returns once it survives a power cut. See Durability for the other modes; in each of them recovery finds whole

@@ -51,7 +51,6 @@ func TestFullMount(t *testing.T) {
 			f.close()
 			path, others := filepath.Join(dir, "db"), filepath.Join(dir, "others")
 			o := (&Options{Durability: WriteThrough}).engine() // with its keeper
-			o.Logger = f.opts.Logger
 			db, err := openEngine(vfs.OS(), path, o)
 			require.NoError(t, err)
 			f.db = db

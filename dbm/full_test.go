@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -44,7 +43,7 @@ func newFullFile(t *testing.T, limit int64, segment uint32, size int, d mvcc.Dur
 	f := &fullFile{t: t, rng: rand.New(rand.NewPCG(uint64(limit)+uint64(segment), uint64(size))), mem: vfs.NewMem(0), size: size}
 	f.per = max(1, min(20, 8000/size))
 	f.opts = (&Options{}).engine()
-	f.opts.Manual, f.opts.Durability, f.opts.Logger = true, d, slog.New(slog.DiscardHandler)
+	f.opts.Manual, f.opts.Durability = true, d
 	f.opts.Store.SegmentPages, f.opts.Store.MaxFileSize = segment, limit
 	f.opts.Store.ChunkPages = 1 << 10
 	f.open()

@@ -2,7 +2,6 @@ package dbm
 
 import (
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
@@ -37,8 +36,8 @@ type Options struct {
 	// MaxSnapshotAge bounds how long a transaction may be open, and so what it holds back: older ones get ErrSnapshotTooOld from their
 	// next call on. With it reads return copies, which stay as they are. 0 = no bound.
 	MaxSnapshotAge time.Duration
-	TraceSnapshots bool         // remember where transactions begin, for Stats and the log; costs microseconds each
-	Logger         *slog.Logger // told of slow or failing housekeeping; nil = silent
+	TraceSnapshots bool        // remember where transactions begin, for Stats and the log; costs microseconds each
+	Events         func(Event) // told what happens; see "Events" above; nil = LogEvents(nil), the default logger of package slog
 }
 
 const (
@@ -100,7 +99,7 @@ func (o *Options) engine() mvcc.Options {
 			ReadOnly: o.ReadOnly, FileMode: o.FileMode, MaxFileSize: o.MaxFileSize, LockTimeout: o.LockTimeout,
 		},
 		Durability: mvcc.Durability(o.Durability), FlushInterval: o.FlushInterval,
-		MemoryLimit: o.MemoryLimit, RedoLimit: o.RedoLimit, Logger: o.Logger,
+		MemoryLimit: o.MemoryLimit, RedoLimit: o.RedoLimit,
 		Leases: mvcc.LeaseOptions{MaxAge: max(o.MaxSnapshotAge, 0), Trace: o.TraceSnapshots},
 	}
 	if m.FlushInterval <= 0 {
@@ -113,8 +112,5 @@ func (o *Options) engine() mvcc.Options {
 		m.RedoLimit = defaultRedoLimit
 	}
 	m.MemoryLimit, m.RedoLimit = max(m.MemoryLimit, minMemoryLimit), max(m.RedoLimit, minRedoLimit)
-	if m.Logger == nil {
-		m.Logger = slog.New(slog.DiscardHandler)
-	}
 	return m
 }

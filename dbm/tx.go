@@ -46,6 +46,7 @@ func (tx *Tx) note(err error) error {
 		return nil
 	}
 	err = public(err)
+	tx.inner.Met(err)
 	if tx.err == nil && lasting(err) {
 		tx.err = err
 	}

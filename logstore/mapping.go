@@ -1,9 +1,12 @@
 package logstore
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"sync/atomic"
+
+	"flashdbm/internal/event"
 )
 
 // A chunk is one mapping of the file, with four bits per page. Chunks are mapped as the file grows into them and live until the store is
@@ -177,11 +180,20 @@ func (s *Store) pageError(a Addr, format string, args ...any) error {
 
 const noSuchReference = "a reference leads here, and the space map says that nothing is here"
 
-// verifyPage verifies a whole page of the given kind and sets its checked bit.
+// verifyPage verifies a whole page of the given kind and sets its checked bit. Damage is posted as an event, except beside a writer: what looks
+// like damage there may be a page that was used again.
 func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if s.beside != nil {
 		return s.copyPage(a, kind)
 	}
+	p, err := s.checkPage(a, kind)
+	if err != nil && errors.Is(err, ErrCorrupt) {
+		s.events.Post(event.Event{Kind: event.Corruption, Err: err})
+	}
+	return p, err
+}
+
+func (s *Store) checkPage(a Addr, kind Kind) ([]byte, error) {
 	c, o := s.chunkOf(a)
 	salt, ok := s.space.saltOf(a)
 	if c == nil || !ok {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"flashdbm/internal/event"
 	"flashdbm/logstore/vfs"
 )
 
@@ -44,6 +45,7 @@ type Store struct {
 	growing      sync.Mutex // held while the file grows; guards chunks; taken before syncing and space.mu
 	syncing      sync.Mutex // held during each fdatasync, because one of two at once could miss the other's error; taken before space.mu
 	failed       atomic.Pointer[failedError]
+	events       *event.Hub // nil, or told of slow syncs, damage and what poisons the store
 
 	beside *beside // nil unless opened with Options.Beside
 
@@ -145,12 +147,17 @@ func (s *Store) Failed() error {
 
 // fail poisons the store and returns the error that it answers from now on.
 func (s *Store) fail(err error) error {
-	s.failed.CompareAndSwap(nil, &failedError{err})
+	if f := (&failedError{err}); s.failed.CompareAndSwap(nil, f) {
+		s.events.Post(event.Event{Kind: event.Poisoned, Err: f})
+	}
 	return s.failed.Load()
 }
 
 // Fail poisons the store for a reason found by the caller.
 func (s *Store) Fail(err error) error { return s.fail(err) }
+
+// Tell sets the hub that the store posts events to. It is called before other goroutines use the store.
+func (s *Store) Tell(events *event.Hub) { s.events = events }
 
 // Counters counts what was appended and synced since Open.
 type Counters struct {

@@ -1,6 +1,10 @@
 package logstore
 
-import "time"
+import (
+	"time"
+
+	"flashdbm/internal/event"
+)
 
 // Sync makes every group written before the call durable. One call serves all who wait: if another's sync has covered the caller's
 // groups meanwhile, nothing is done. An error has poisoned the store: the system may have dropped the pages, and a second fdatasync
@@ -37,7 +41,11 @@ func (s *Store) datasync() error {
 	}
 	begin := time.Now()
 	err := s.file.Datasync()
-	s.syncTime.Add(int64(time.Since(begin)))
+	took := time.Since(begin)
+	s.syncTime.Add(int64(took))
+	if took >= event.SlowSyncTime {
+		s.events.Post(event.Event{Kind: event.SlowSync, Took: took})
+	}
 	if err != nil {
 		return s.fail(err)
 	}

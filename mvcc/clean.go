@@ -124,6 +124,7 @@ func (e *Engine) searchDue() bool {
 // reserve makes sure of the room for them; without it some are left.
 func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, search bool, reserve reservation) (room bool, err error) {
 	begin, all := e.cleaned.Load(), int64(0) // what is dirty anyway costs nothing
+	defer e.tellOfCleaning(time.Now(), begin)
 	holders := map[uint32]bool{}
 	for _, v := range victims {
 		if int64(e.cleaned.Load()-begin)+all+v.Live > max(pages, 0) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/commit"
+	"flashdbm/internal/event"
 	"flashdbm/internal/lease"
 	"flashdbm/internal/redo"
 	"flashdbm/internal/writeset"
@@ -41,7 +41,7 @@ type Options struct {
 	MemoryLimit   int64           // bytes for versions in memory and write sets
 	RedoLimit     int64           // bytes of log to redo at open before a flush is due
 	Leases        LeaseOptions    // how transactions hold their snapshots
-	Logger        *slog.Logger    // not nil
+	Events        *event.Hub      // nil, or told what happens
 	Manual        bool            // no background goroutine: tests step the housekeeping themselves
 	Step          func(StepPoint) // tests: called between the steps of the housekeeping
 	StepPages     int             // tests: most pages of such a step; 0 = as it suits
@@ -196,6 +196,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	store.Tell(opts.Events)
 	e := &Engine{opts: opts, store: store}
 	e.writes.Init(cmp.Or(opts.LastSlots, lastSlots))
 	e.view = &e.applied
@@ -223,6 +224,9 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	}
 	e.recovery.Duration = time.Since(begin)
 	e.known.tell(e.recovery)
+	if r := &e.recovery; !r.Created {
+		e.post(event.Event{Kind: event.Recovery, Took: r.Duration, Count: r.Records, Dropped: r.DroppedTail})
+	}
 	e.opened = store.End()
 	switch {
 	case opts.Manual:
@@ -279,11 +283,8 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	e.publish(baseSeq, e.records)
 	e.durable.Store(baseSeq)
 	e.recovery.Groups, e.recovery.DroppedTail = len(rec.Groups), rec.Dropped != 0
-	if rec.Dropped != 0 {
-		e.opts.Logger.Warn("flashdbm: the end of the log was not whole and was cut off; nothing acknowledged as durable is missing", "path", e.Path(), "group", rec.Dropped)
-	}
 	if rec.Unsyncable != nil {
-		e.opts.Logger.Warn("flashdbm: the directory of the new file cannot be synced: until the system has written it, a power cut may take the file's name, and with it all that is in the file", "path", e.Path(), "error", rec.Unsyncable)
+		e.post(event.Event{Kind: event.Background, What: "the directory of the new file cannot be synced: until the system has written it, a power cut may take the file's name, and with it all that is in the file", Err: rec.Unsyncable})
 	}
 	if rec.Created && !readOnly {
 		for range 2 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"runtime"
 	"sync"
@@ -59,7 +58,6 @@ func openOn(t testing.TB, fs vfs.FS, opts Options) *Engine {
 	if opts.FlushInterval == 0 {
 		opts.FlushInterval = 20 * time.Millisecond
 	}
-	opts.Logger = slog.New(slog.DiscardHandler)
 	e, err := Open(fs, "a.fdbm", opts)
 	require.NoError(t, err)
 	return e

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"strings"
 	"testing"
@@ -38,7 +37,7 @@ func exampleFile(t *testing.T) []byte {
 	defer mem.Release()
 	e, err := Open(mem, "example.fdbm", Options{
 		Store:  logstore.Options{ChunkPages: logstore.DefaultSegmentPages},
-		Manual: true, MemoryLimit: 1 << 20, RedoLimit: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+		Manual: true, MemoryLimit: 1 << 20, RedoLimit: 1 << 20,
 	})
 	require.NoError(t, err)
 	commit := func(change func(tx *Tx) error) {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"flashdbm/internal/event"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -122,6 +123,7 @@ func (k *keeper) run() {
 		aging = t.C
 	}
 	var warned time.Time
+	storm := k.e.newStorm()
 	for {
 		select {
 		case <-k.quit:
@@ -136,6 +138,7 @@ func (k *keeper) run() {
 			continue
 		case <-tick.C:
 			warned = k.e.warnOfOldSnapshot(time.Now(), warned)
+			k.e.warnOfStorm(time.Now(), &storm)
 		}
 		k.due.Store(false)
 		flushes := k.flushes.Load()
@@ -146,8 +149,7 @@ func (k *keeper) run() {
 		if k.e.zeroDue() {
 			k.log("zeroing", k.e.store.ZeroAhead())
 		}
-		if err := k.e.Failed(); err != nil { // nothing is left to do
-			k.e.opts.Logger.Error("flashdbm: failed", "path", k.e.Path(), "error", err)
+		if k.e.Failed() != nil { // nothing is left to do
 			return
 		}
 	}
@@ -181,8 +183,9 @@ func (k *keeper) goOn() {
 }
 
 func (k *keeper) log(what string, err error) {
+	k.e.Met(err)
 	if err != nil && !errors.Is(err, logstore.ErrFailed) {
-		k.e.opts.Logger.Warn("flashdbm: "+what, "path", k.e.Path(), "error", err)
+		k.e.post(event.Event{Kind: event.Background, What: what, Err: err})
 	}
 }
 
@@ -490,6 +493,7 @@ func (e *Engine) flush() error {
 func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error {
 	e.redoBytes.Base(f.Base())
 	e.noteRedo() // commits need not wait for what goes with this flush
+	begin, pages := time.Now(), f.Pages()
 	if err := e.writeFlush(f, between); err != nil {
 		return e.store.Fail(err)
 	}
@@ -500,6 +504,7 @@ func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error
 	e.reclaim()
 	e.rebalance(0)
 	e.keeper.flushes.Add(1)
+	e.post(event.Event{Kind: event.Flush, Took: time.Since(begin), Bytes: pages * logstore.PageSize})
 	return nil
 }
 
@@ -514,6 +519,7 @@ func (e *Engine) between(work func()) {
 
 // checkpoint writes the table and the space map, and moves the scan start. It follows a flush; the caller holds keeper.mu.
 func (e *Engine) checkpoint() (err error) {
+	begin := time.Now()
 	defer e.protect(&err)
 	thaw, err := e.freeze(e.writeRedo)
 	defer thaw()
@@ -525,6 +531,7 @@ func (e *Engine) checkpoint() (err error) {
 		c.LimitPart(n)
 	}
 	e.step(StepBetween)
+	pages := c.Pages()
 	if err := e.writeCheckpoint(c); err != nil {
 		return err
 	}
@@ -533,6 +540,7 @@ func (e *Engine) checkpoint() (err error) {
 	}
 	e.publishDurable()
 	e.keeper.checkpoints.Add(1)
+	e.post(event.Event{Kind: event.Checkpoint, Took: time.Since(begin), Bytes: pages * logstore.PageSize})
 	return e.withLog(func() error {
 		e.atCheckpoint = e.store.SinceCheckpoint()
 		return nil

@@ -2,6 +2,8 @@ package mvcc
 
 import (
 	"time"
+
+	"flashdbm/internal/event"
 )
 
 // LeaseOptions say how transactions hold their snapshots.
@@ -70,8 +72,7 @@ func (e *Engine) endOldSnapshots() error {
 	for _, l := range e.leases.Before(now.Add(-e.opts.Leases.MaxAge)) {
 		if l.TakeBack() {
 			taken = true
-			e.opts.Logger.Warn("flashdbm: a transaction was open longer than allowed and has lost its snapshot", "path", e.Path(),
-				"age", now.Sub(l.Began()), "held_bytes", e.store.HeldBytes(), "began", l.Where())
+			e.post(event.Event{Kind: event.SnapshotEnded, Took: now.Sub(l.Began()), Bytes: e.store.HeldBytes(), Began: l.Where()})
 		}
 	}
 	if !taken {
@@ -86,10 +87,10 @@ func (e *Engine) endOldSnapshots() error {
 	})
 }
 
-// warnAge is the age from which the log says that a snapshot holds back space, and how often.
+// warnAge is the age from which an event says that a snapshot holds back space, and how often.
 const warnAge = time.Minute
 
-// warnOfOldSnapshot writes into the log what an old snapshot holds back; last is when it did so.
+// warnOfOldSnapshot posts what an old snapshot holds back; last is when it did so.
 func (e *Engine) warnOfOldSnapshot(now, last time.Time) time.Time {
 	oldest, ok := e.registry.Oldest()
 	if !ok || oldest.Since() == 0 || now.Sub(last) < warnAge {
@@ -103,6 +104,6 @@ func (e *Engine) warnOfOldSnapshot(now, last time.Time) time.Time {
 	if l := e.leases.Oldest(); l != nil {
 		began = l.Where()
 	}
-	e.opts.Logger.Warn("flashdbm: an old transaction holds back space", "path", e.Path(), "age", age, "held_bytes", held, "began", began)
+	e.post(event.Event{Kind: event.OldSnapshot, Took: age, Bytes: held, Began: began})
 	return now
 }

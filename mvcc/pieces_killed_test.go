@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -37,7 +36,6 @@ func killedWhileRedoing(t *testing.T, seed uint64) (voids int) {
 	defer mem.Release()
 	opts := tiny(Durable)
 	opts.Manual, opts.RedoLimit, opts.FlushInterval = true, 64<<20, time.Second
-	opts.Logger = slog.New(slog.DiscardHandler)
 	e := openOn(t, mem, opts)
 	const keys = 3000
 	rng := rand.New(rand.NewPCG(seed, 4))
@@ -167,7 +165,6 @@ func TestHeavyCommitsHaveRoom(t *testing.T) {
 		mem := vfs.NewMem(0)
 		opts := tiny(Durable)
 		opts.Manual, opts.RedoLimit, opts.Shares.Batch, opts.StepPages = true, 64<<20, 32<<10, 3
-		opts.Logger = slog.New(slog.DiscardHandler)
 		rng := rand.New(rand.NewPCG(6, seed))
 		if seed%2 == 0 {
 			opts.Store.MaxFileSize = (40 + rng.Int64N(160)) * int64(opts.Store.SegmentPages) * logstore.PageSize

@@ -3,7 +3,6 @@ package mvcc
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -69,7 +68,6 @@ func TestRedoWritesEarly(t *testing.T) {
 			return nil
 		})
 		o := opts
-		o.Logger = slog.New(slog.DiscardHandler)
 		o.Store.ChunkPages, o.MemoryLimit, o.FlushInterval = 1<<14, 64<<20, time.Second
 		killed, err := Open(again, "a.fdbm", o)
 		if err == nil {

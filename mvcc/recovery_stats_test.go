@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"bytes"
-	"log/slog"
 	"testing"
 
 	"flashdbm/logstore"
@@ -14,7 +13,7 @@ import (
 func openMem(t *testing.T, mem *vfs.Mem, segmentPages uint32) *Engine {
 	e, err := Open(mem, "a.fdbm", Options{
 		Store:  logstore.Options{SegmentPages: segmentPages, ChunkPages: 1 << 12},
-		Manual: true, MemoryLimit: 1 << 20, RedoLimit: 1 << 20, Logger: slog.New(slog.DiscardHandler),
+		Manual: true, MemoryLimit: 1 << 20, RedoLimit: 1 << 20,
 	})
 	require.NoError(t, err)
 	return e

@@ -3,7 +3,6 @@ package mvcc
 import (
 	"encoding/binary"
 	"flag"
-	"log/slog"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -42,7 +41,7 @@ type tailed struct {
 func newTailed(t *testing.T, name string, housekeeping bool) *tailed {
 	opts := Options{
 		Store: logstore.Options{ChunkPages: 1 << 18}, MemoryLimit: 256 << 20, RedoLimit: 32 << 20,
-		FlushInterval: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
+		FlushInterval: 20 * time.Millisecond,
 	}
 	path := filepath.Join(t.TempDir(), name)
 	open := func() *Engine {

@@ -3,6 +3,7 @@ package mvcc
 import (
 	"time"
 
+	"flashdbm/internal/event"
 	"flashdbm/logstore"
 )
 
@@ -97,7 +98,7 @@ func (e *Engine) trimFrom(least int) {
 	for more := true; more; e.pace() {
 		var err error
 		if more, err = e.store.GiveBack(); err != nil {
-			e.opts.Logger.Warn("flashdbm: giving back space", "path", e.Path(), "error", err)
+			e.post(event.Event{Kind: event.Background, What: "giving back space", Err: err})
 			break
 		}
 	}

@@ -5,7 +5,6 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -86,7 +85,7 @@ func open(fd uintptr, s settings) (*database, error) {
 		options: mvcc.Options{
 			Store:      logstore.Options{ReadOnly: s.readOnly},
 			Durability: mvcc.WriteThrough, FlushInterval: time.Second,
-			MemoryLimit: memoryLimit(), RedoLimit: redoLimit, Logger: slog.New(slog.DiscardHandler),
+			MemoryLimit: memoryLimit(), RedoLimit: redoLimit,
 		},
 	}
 	if s.durable {

@@ -38,6 +38,7 @@ func (p *program) withDatabase(path string, opts dbm.Options, fn func(db *dbm.DB
 		return usagef("--beside is for commands that only read")
 	}
 	opts.LockTimeout = p.wait
+	opts.Events = func(dbm.Event) {} // the errors of a command say what its user can do something about
 	db, err := dbm.Open(path, &opts)
 	if err != nil {
 		return explainMissing(path, err)

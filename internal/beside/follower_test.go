@@ -1,7 +1,6 @@
 package beside
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
@@ -16,7 +15,7 @@ import (
 var options = mvcc.Options{
 	Store:      logstore.Options{SegmentPages: 8, ChunkPages: 1 << 10},
 	Durability: mvcc.WriteThrough, MemoryLimit: 64 << 20, RedoLimit: 64 << 10, FlushInterval: 20 * time.Millisecond,
-	Manual: true, Logger: slog.New(slog.DiscardHandler),
+	Manual: true,
 }
 
 func put(t *testing.T, e *mvcc.Engine, key, value string) {

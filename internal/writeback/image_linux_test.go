@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -135,7 +134,7 @@ func lookAt(image *vfs.Mem, least, most streams.Numbers) error {
 func inspect(image *vfs.Mem, least, most streams.Numbers) (found streams.Numbers, err error) {
 	e, err := mvcc.Open(image, databaseName, mvcc.Options{
 		Store:       logstore.Options{ChunkPages: 1024},
-		MemoryLimit: 64 << 20, RedoLimit: 32 << 20, Logger: slog.New(slog.DiscardHandler), Manual: true,
+		MemoryLimit: 64 << 20, RedoLimit: 32 << 20, Manual: true,
 	})
 	if err != nil {
 		return found, err

@@ -1,0 +1,176 @@
+package event
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// queueLength is how many events wait for the function at most. A hundred would do for a function that takes a millisecond; with more an
+// operator learns late, with fewer a burst at the end of a stall is cut short.
+const queueLength = 256
+
+// limit is how many events of a kind are let through in a window. What comes beyond is counted, and told with the next event of the kind.
+type limit struct {
+	events uint64
+	window time.Duration
+}
+
+// limits: kinds that follow from what users or devices do again and again come a few times a minute, so that a log stays readable; work of the
+// housekeeping comes often where RedoLimit is small.
+var limits = [Kinds]limit{
+	Open: {10, time.Second}, Close: {10, time.Second}, Recovery: {10, time.Second}, Poisoned: {10, time.Second},
+	Flush: {10, time.Second}, Checkpoint: {10, time.Second}, Clean: {10, time.Second},
+	SlowSync: {1, 10 * time.Second}, ConflictStorm: {1, 10 * time.Second},
+	OldSnapshot: {1, time.Minute}, SnapshotEnded: {10, 10 * time.Second},
+	Background: {10, 10 * time.Second}, Corruption: {10, 10 * time.Second},
+}
+
+// Hub delivers events to a function, in the order of Post, one at a time, on a goroutine that is there only while events wait.
+//
+//   - Post never waits: it takes a lock that is held for copying an event only, and may be called under any other lock.
+//   - The function is called under no lock. It may take as long as it likes; events for which the queue has no room meanwhile are skipped, and
+//     counted as those beyond their limit are.
+//   - A panic of the function ends that call. The log of package slog is told, at most once a minute, and the next event is delivered.
+//   - A function that ends its goroutine (runtime.Goexit) gets the next event on another one.
+//
+// A nil Hub drops everything.
+type Hub struct {
+	handler func(Event)
+	now     func() time.Time // of the limits; tests have a clock of their own
+	skipped atomic.Uint64    // of all kinds, since the beginning
+
+	mu       sync.Mutex // a leaf: guards what follows
+	queue    []Event    // oldest first
+	running  bool       // a goroutine delivers, or is about to
+	idle     chan struct{}
+	counts   [Kinds]count
+	panicked time.Time // when a panic was reported last
+}
+
+// count is what became of the events of a kind.
+type count struct {
+	since   time.Time // the window's beginning
+	passed  uint64    // in it
+	skipped uint64    // since the last that passed
+}
+
+// NewHub returns a hub that delivers to the function.
+func NewHub(handler func(Event)) *Hub { return &Hub{handler: handler, now: time.Now} }
+
+// Post queues an event, or skips it. Time is set if it is zero.
+func (h *Hub) Post(e Event) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	if e.Time.IsZero() {
+		e.Time = now
+	}
+	c, l := &h.counts[e.Kind], limits[e.Kind]
+	if now.Sub(c.since) >= l.window {
+		c.since, c.passed = now, 0
+	}
+	if c.passed >= l.events || len(h.queue) >= queueLength {
+		c.skipped++
+		h.skipped.Add(1)
+		return
+	}
+	c.passed++
+	e.Skipped, c.skipped = c.skipped, 0
+	h.queue = append(h.queue, e)
+	if !h.running {
+		h.running = true
+		h.idle = make(chan struct{})
+		go h.deliver()
+	}
+}
+
+// Skipped returns how many events were left out since the beginning.
+func (h *Hub) Skipped() uint64 {
+	if h == nil {
+		return 0
+	}
+	return h.skipped.Load()
+}
+
+// Wait returns true once all events posted before were delivered, false after the given time if the function takes longer.
+func (h *Hub) Wait(most time.Duration) bool {
+	if h == nil {
+		return true
+	}
+	h.mu.Lock()
+	idle, running := h.idle, h.running
+	h.mu.Unlock()
+	if !running {
+		return true
+	}
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// deliver calls the function for what is in the queue until that is empty.
+func (h *Hub) deliver() {
+	ended := false
+	defer func() {
+		if !ended { // the function has ended this goroutine
+			go h.deliver()
+		}
+	}()
+	for {
+		e, ok := h.next()
+		if !ok {
+			ended = true
+			return
+		}
+		h.call(e)
+	}
+}
+
+// next takes the oldest event out of the queue; ok is false if there is none, and then nobody delivers any more.
+func (h *Hub) next() (e Event, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.queue) == 0 {
+		h.running, h.queue = false, nil
+		close(h.idle)
+		return e, false
+	}
+	e = h.queue[0]
+	h.queue[0] = Event{}
+	h.queue = h.queue[1:]
+	return e, true
+}
+
+// panicsEvery is how often a panic of the function is reported.
+const panicsEvery = time.Minute
+
+func (h *Hub) call(e Event) {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		h.mu.Lock()
+		report := h.panicked.IsZero() || h.now().Sub(h.panicked) >= panicsEvery
+		if report {
+			h.panicked = h.now()
+		}
+		h.mu.Unlock()
+		if report {
+			slog.Error("flashdbm: the function of Options.Events panicked", "panic", fmt.Sprint(r), "event", e.Kind, "stack", string(debug.Stack()))
+		}
+	}()
+	h.handler(e)
+}
