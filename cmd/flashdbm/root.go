@@ -74,7 +74,7 @@ func newRootCommand(p *program) *cobra.Command {
 		newGetCommand(p), newPutCommand(p), newDelCommand(p), newHasCommand(p),
 		newListCommand(p), newStatCommand(p), newPlotCommand(p), newCheckCommand(p),
 		newCompactCommand(p), newDumpCommand(p), newLoadCommand(p),
-		newDemoCommand(p), newDemoWriterCommand(p),
+		newBenchCommand(p), newDemoCommand(p), newDemoWriterCommand(p),
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()

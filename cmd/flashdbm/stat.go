@@ -19,18 +19,32 @@ free bytes, and what opening it found. Counters of work, such as syncs, begin at
 zero with each opening. Behind them stands a map of the file, one character for
 each segment, or for several neighbours: its live share in tenths, 0 to 9,
 "." for free, "_" for given back to the file system, ">" where the log ends.
-"flashdbm plot" draws it with more detail.`
+"flashdbm plot" draws it with more detail.
+
+--watch shows the same again and again until it is interrupted, by default once
+a second, of a database that another process may have open and be writing: on a
+terminal in place, in a pipe a line each time, with --json an object. "groups"
+are what the writer has appended to the log, one for each batch of commits; what
+the writer counts in its memory, such as conflicts, only its own DB.Stats tells.`
 
 func newStatCommand(p *program) *cobra.Command {
 	var asJSON bool
+	var every time.Duration
 	cmd := &cobra.Command{
-		Use:               "stat DATABASE",
-		Short:             "Print records, sizes and counters",
-		Long:              statHelp,
-		Example:           `  flashdbm stat app.fdbm --json | jq .records`,
+		Use:   "stat DATABASE",
+		Short: "Print records, sizes and counters",
+		Long:  statHelp,
+		Example: `  flashdbm stat app.fdbm --json | jq .records
+  flashdbm stat app.fdbm --watch=5s`,
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
-		RunE: p.command(func(_ *cobra.Command, args []string) error {
+		RunE: p.command(func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("watch") {
+				if every < leastWatch {
+					return usagef("--watch: %v is too short, %v is the least", every, leastWatch)
+				}
+				return p.watch(cmd.Context(), args[0], every, asJSON)
+			}
 			return p.inspect(args[0], func(db *dbm.DB) error {
 				if _, err := db.Len(); err != nil { // what opening has left to redo is redone first, so that it counts
 					return err
@@ -49,8 +63,13 @@ func newStatCommand(p *program) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print all fields as a JSON object, sizes in bytes, times in nanoseconds")
+	cmd.Flags().DurationVar(&every, "watch", 0, "show it again each `TIME`, until interrupted")
+	cmd.Flags().Lookup("watch").NoOptDefVal = "1s"
 	return cmd
 }
+
+// leastWatch: to look takes time for each segment, and nobody reads faster.
+const leastWatch = 10 * time.Millisecond
 
 const (
 	segmentsInLine = 64

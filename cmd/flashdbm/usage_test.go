@@ -61,6 +61,10 @@ func TestUsageErrors(t *testing.T) {
 		{"stat DB --profile heat", "block cpu mem mutex trace"},
 		{"stat DB --wait soon", "invalid argument"},
 		{"stat DB --wait -1s", "must not be negative"},
+		{"stat DB --watch=1ms", "too short"},
+		{"stat DB --watch=soon", "invalid argument"},
+		{"bench --time 1h", "must be from 1s to 1m"},
+		{"bench a b", "do not fit"},
 		{"demo --kills -1", "must not be negative"},
 		{"demo here", "does not fit"},
 		{"demo-writer DB x", "not a number"},
@@ -87,7 +91,7 @@ func TestNoCommand(t *testing.T) {
 func TestHelp(t *testing.T) {
 	root := succeed(t, "--help")
 	require.NotContains(t, root, demoWriterName)
-	for _, name := range []string{"get", "put", "del", "has", "list", "stat", "check", "compact", "dump", "load", "demo", "completion"} {
+	for _, name := range []string{"get", "put", "del", "has", "list", "stat", "check", "compact", "dump", "load", "bench", "demo", "completion"} {
 		require.Contains(t, root, "\n  "+name+" ")
 		require.Contains(t, succeed(t, name, "--help"), "Usage:\n  flashdbm "+name)
 		require.Equal(t, succeed(t, name, "--help"), succeed(t, "help", name))

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"flashdbm/dbm"
+
+	"github.com/stretchr/testify/require"
+)
+
+// watchLines runs stat --watch on a pipe until it has printed so many lines, calls between after the first, interrupts it and returns them.
+func watchLines(t *testing.T, lines int, between func(), args ...string) []string {
+	cmd := command(t, args...)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	require.NoError(t, cmd.Start())
+	var got []string
+	scan := bufio.NewScanner(out)
+	for len(got) < lines && scan.Scan() {
+		if got = append(got, scan.Text()); len(got) == 1 {
+			between()
+		}
+	}
+	require.Len(t, got, lines, stderr.String())
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	for scan.Scan() {
+	}
+	require.NoError(t, cmd.Wait(), "an interrupt is its end: %s", stderr.String())
+	require.Empty(t, stderr.String())
+	return got
+}
+
+// TestWatchAPipe: a pipe gets a line each time, beside a process that has the database open and writes.
+func TestWatchAPipe(t *testing.T) {
+	path := newPath(t)
+	db, err := dbm.Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("a"), []byte("1")))
+	lines := watchLines(t, headEvery+3, func() { require.NoError(t, db.Put([]byte("b"), []byte("2"))) }, "stat", path, "--watch=10ms")
+	require.NoError(t, db.Close())
+	require.Equal(t, []string{"time", "records", "per", "second", "file", "live", "free", "groups/s"}, strings.Fields(lines[0]))
+	require.Regexp(t, `^\d\d:\d\d:\d\d +[12] +- +\d+.*B +-$`, lines[1])
+	require.Regexp(t, `^\d\d:\d\d:\d\d +2 +-?[\d,]+ +`, lines[headEvery])
+	require.Equal(t, lines[0], lines[headEvery+1])
+	require.Len(t, lines[headEvery], len(lines[0]))
+}
+
+func TestWatchInJSON(t *testing.T) {
+	path := newPath(t)
+	succeed(t, "put", path, "a", "1")
+	for _, line := range watchLines(t, 3, func() {}, "stat", path, "--watch=10ms", "--json") {
+		var w watched
+		require.NoError(t, json.Unmarshal([]byte(line), &w))
+		require.EqualValues(t, 1, w.Records)
+		require.Positive(t, w.File)
+		require.Positive(t, w.Group)
+	}
+}
+
+// TestWatchOnATerminal: it draws in place, on the second screen, and leaves the first one as it was.
+func TestWatchOnATerminal(t *testing.T) {
+	path := newPath(t)
+	succeed(t, "put", path, "a", "1")
+	var process *exec.Cmd
+	interrupted := false
+	text := watchTerminal(t, func(cmd *exec.Cmd, far *os.File) { stdoutOnTerminal(cmd, far); process = cmd }, func(shown string) {
+		if !interrupted && strings.Count(shown, toTop) >= 3 {
+			interrupted = true
+			_ = process.Process.Signal(os.Interrupt)
+		}
+	}, "stat", path, "--watch=10ms")
+	require.True(t, strings.HasPrefix(text, enterScreen))
+	require.True(t, strings.HasSuffix(text, leaveScreen))
+	require.Equal(t, 1, strings.Count(text, enterScreen))
+	require.Regexp(t, `records +1`, text)
+	require.Contains(t, text, "segments, 1 a character")
+	require.Contains(t, text, "Ctrl-C ends")
+}
+
+func TestWatchOfNothing(t *testing.T) {
+	fail(t, exitError, []string{"there is no database"}, "stat", newPath(t), "--watch")
+}
+
+// TestScreenFits: no line is wider and no page longer than the terminal, however large the file and however small the screen.
+func TestScreenFits(t *testing.T) {
+	at := time.Unix(1000, 0)
+	for _, segments := range []int{0, 1, 79, 80, 81, 5000, 100_000} {
+		for _, size := range [][2]int{{80, 24}, {20, 5}, {1, 1}, {200, 60}} {
+			v := &screenView{path: "app.fdbm", interval: time.Second}
+			v.first = watched{At: at, Records: 5, File: 1 << 20}
+			v.last = watched{At: at.Add(time.Second), Records: 10, File: 3 << 20}
+			now := watched{At: at.Add(3 * time.Second), Records: 4, File: 3 << 20, segments: pictureOf(segments).segments}
+			page := v.page(now, size[0], size[1])
+			if size[1] >= 9 {
+				require.LessOrEqual(t, len(page), size[1])
+				require.Regexp(t, `records +4 +-3 +-1`, page[3])
+				require.Regexp(t, `file +3\.0 MiB +0 +\+2\.0 MiB`, page[5])
+			}
+			for i, line := range page {
+				require.LessOrEqual(t, len(cutTo(line, size[0])), size[0], "line %d", i)
+			}
+			if size[1] < len(page) {
+				require.Less(t, size[1], 9, "nothing but the numbers does not fit")
+			}
+		}
+	}
+}
