@@ -13,23 +13,32 @@ LMDB's mdb_dump, as of one moment, for "flashdbm load", db_load or mdb_load.
 
 With --print, printable characters stand for themselves, for people to read;
 mdb_load before LMDB 0.9.25 misreads that form. mdb_load also wants to be told
-how large its file may grow, see the last example.`
+how large its file may grow, see the third example.
+
+--json-lines writes a JSON object on each line instead, for programs that know
+no dumps: "key" and "value" with text, key_base64 or value_base64 with bytes that
+are not UTF-8. It has no end mark, so what was cut off between two lines is not
+missed by who reads it.`
 
 func newDumpCommand(p *program) *cobra.Command {
 	var file string
-	var printable bool
+	var printable, asJSONLines bool
 	cmd := &cobra.Command{
 		Use:   "dump DATABASE",
 		Short: "Write all records as portable text",
 		Long:  dumpHelp,
 		Example: `  flashdbm dump app.fdbm --file app.dump
   flashdbm dump app.fdbm | db_load app.db
-  flashdbm dump app.fdbm | sed '3a mapsize=1073741824' | mdb_load -n app.mdb`,
+  flashdbm dump app.fdbm | sed '3a mapsize=1073741824' | mdb_load -n app.mdb
+  flashdbm dump app.fdbm --json-lines | jq -r .key`,
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
 		RunE: p.command(func(cmd *cobra.Command, args []string) error {
 			return p.read(cmd.Context(), args[0], func(tx *dbm.Tx) error {
 				return p.withOutput(args[0], file, func(w *bufio.Writer) error {
+					if asJSONLines {
+						return p.dumpJSONLines(cmd, tx, w)
+					}
 					return p.dump(cmd, tx, w, printable)
 				})
 			})
@@ -37,10 +46,34 @@ func newDumpCommand(p *program) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&file, "file", "", "write to `FILE` instead of standard output")
 	cmd.Flags().BoolVar(&printable, "print", false, "write printable characters as they are")
+	cmd.Flags().BoolVar(&asJSONLines, "json-lines", false, "write a JSON object for each record instead of a dump")
+	cmd.MarkFlagsMutuallyExclusive("print", "json-lines")
 	return cmd
 }
 
 func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printable bool) error {
+	dump := newDumpWriter(w, printable)
+	if err := p.eachRecord(cmd, tx, func(c *dbm.Cursor) error {
+		value, _, err := c.ValueReader()
+		if err != nil {
+			return err
+		}
+		return closeAfter(value, dump.record(c.Key(), value))
+	}); err != nil {
+		return err
+	}
+	// The end mark vouches for all that is before it, so it must not follow
+	// an iteration that an error cut short.
+	return dump.end()
+}
+
+func (p *program) dumpJSONLines(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer) error {
+	var text notation
+	return p.eachRecord(cmd, tx, func(c *dbm.Cursor) error { return text.writeJSONRecord(w, c.Key(), c.ValueReader) })
+}
+
+// eachRecord calls fn with a cursor on each record, and shows how far it is.
+func (p *program) eachRecord(cmd *cobra.Command, tx *dbm.Tx, fn func(c *dbm.Cursor) error) error {
 	count, err := tx.Len()
 	if err != nil {
 		return err
@@ -49,27 +82,17 @@ func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printabl
 	defer line.Stop()
 
 	ctx := cmd.Context()
-	dump := newDumpWriter(w, printable)
 	c := tx.Cursor()
 	for c.Next() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		value, _, err := c.ValueReader()
-		if err != nil {
-			return err
-		}
-		if err := closeAfter(value, dump.record(c.Key(), value)); err != nil {
+		if err := fn(c); err != nil {
 			return err
 		}
 		line.Add(1)
 	}
-	// The end mark vouches for all that is before it, so it must not follow
-	// an iteration that an error cut short.
-	if err := c.Err(); err != nil {
-		return err
-	}
-	return dump.end()
+	return c.Err()
 }
 
 func formatRecords(n int64) string {

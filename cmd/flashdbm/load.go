@@ -26,12 +26,33 @@ there. It creates the database if there is none.
 A dump in a file is read once to the end before anything is stored, so a damaged
 or refused one changes nothing. One that comes through a pipe is stored as it is
 read; with --atomic in one transaction, all of it or nothing. When load returns,
-everything is on the disk.`
+everything is on the disk.
+
+--json-lines reads a JSON object on each line instead: "key" and "value" with
+text, or key_hex, key_base64, value_hex, value_base64 with bytes, as "dump
+--json-lines" and "list --values --json" write them. It has no end mark, so what
+was cut off between two lines is not missed. A line is held in memory.`
 
 type loadCommand struct {
-	file   string
-	atomic bool
-	json   bool
+	file      string
+	atomic    bool
+	json      bool
+	jsonLines bool
+}
+
+// recordReader is where a load takes its records from: a dumpReader, or jsonLines.
+type recordReader interface {
+	next() (key, value []byte, err error) // io.EOF after the last one
+	long() bool                           // the value goes on; Read has the rest of it
+	io.Reader
+}
+
+// open returns what reads the records in a file, which may refuse how that begins.
+func (load *loadCommand) open(file io.Reader) (recordReader, error) {
+	if load.jsonLines {
+		return newJSONLines(file), nil
+	}
+	return newDumpReader(file)
 }
 
 func newLoadCommand(p *program) *cobra.Command {
@@ -42,7 +63,8 @@ func newLoadCommand(p *program) *cobra.Command {
 		Long:  loadHelp,
 		Example: `  flashdbm load app.fdbm --file app.dump
   db_dump app.db | flashdbm load app.fdbm
-  mdb_dump -n app.mdb | flashdbm load app.fdbm`,
+  mdb_dump -n app.mdb | flashdbm load app.fdbm
+  echo '{"key": "apple", "value": "red"}' | flashdbm load app.fdbm --json-lines`,
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
 		RunE: p.command(func(cmd *cobra.Command, args []string) error {
@@ -51,6 +73,7 @@ func newLoadCommand(p *program) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&load.file, "file", "", "read from `FILE` instead of standard input")
 	cmd.Flags().BoolVar(&load.atomic, "atomic", false, "store everything in one transaction")
+	cmd.Flags().BoolVar(&load.jsonLines, "json-lines", false, "read a JSON object on each line instead of a dump")
 	cmd.Flags().BoolVar(&load.json, "json", false, "print the number of records and bytes as a JSON object")
 	return cmd
 }
@@ -67,7 +90,7 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 		return err
 	}
 	// The header is read before the database is created.
-	dump, err := newDumpReader(file)
+	dump, err := load.open(file)
 	if err != nil {
 		return err
 	}
@@ -106,7 +129,7 @@ func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File)
 	if err != nil {
 		return 0, err
 	}
-	dump, err := newDumpReader(file)
+	dump, err := load.open(file)
 	if err != nil {
 		return 0, err
 	}
@@ -140,7 +163,7 @@ func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File)
 
 // loader moves the records of a dump into a database.
 type loader struct {
-	dump   *dumpReader
+	dump   recordReader
 	atomic bool
 	line   *progress
 

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// jsonLines reads records that are a JSON object on a line each, as "flashdbm dump --json-lines" and "flashdbm list --values --json" write them:
+// one field for the key and one for the value. Each is "key" or "value" with text, or that name with _hex or _base64 behind it. Empty lines
+// are skipped. Whatever else there is is an error, for it would be lost: another field, a field twice, text that is not UTF-8 or
+// has half of a surrogate pair, for which package encoding/json puts another character.
+type jsonLines struct {
+	in   *bufio.Reader
+	line int // number of the line that was read last, from 1
+}
+
+func newJSONLines(r io.Reader) *jsonLines { return &jsonLines{in: bufio.NewReaderSize(r, 1<<16)} }
+
+// next returns the next record, or io.EOF. The slices are the caller's.
+func (j *jsonLines) next() (key, value []byte, err error) {
+	for {
+		line, err := j.in.ReadBytes('\n')
+		if len(line) == 0 && err != nil {
+			return nil, nil, err
+		}
+		if err != nil && err != io.EOF {
+			return nil, nil, err
+		}
+		j.line++
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 {
+			continue
+		}
+		key, value, problem := jsonRecord(line)
+		if problem != "" {
+			return nil, nil, fmt.Errorf("line %d: %s", j.line, problem)
+		}
+		return key, value, nil
+	}
+}
+
+// long is false: a line is in memory whole.
+func (j *jsonLines) long() bool { return false }
+
+func (j *jsonLines) Read([]byte) (int, error) { return 0, io.EOF }
+
+const jsonShape = `an object such as {"key": "apple", "value": "red"} is wanted on each line`
+
+// jsonRecord decodes a line, or says what is wrong with it.
+func jsonRecord(line []byte) (key, value []byte, problem string) {
+	if !utf8.Valid(line) {
+		return nil, nil, "it is not UTF-8: give such bytes as key_base64 or value_base64"
+	}
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	if t, err := decoder.Token(); err != nil || t != json.Delim('{') {
+		return nil, nil, jsonShape
+	}
+	seen := map[string]bool{}
+	for decoder.More() {
+		t, err := decoder.Token()
+		name, ok := t.(string)
+		if err != nil || !ok {
+			return nil, nil, notJSON(err)
+		}
+		var raw json.RawMessage
+		if err := decoder.Decode(&raw); err != nil {
+			return nil, nil, notJSON(err)
+		}
+		if len(raw) == 0 || raw[0] != '"' {
+			return nil, nil, fmt.Sprintf("%q is not a string", name)
+		}
+		b, what, problem := jsonField(name, raw)
+		switch {
+		case problem != "":
+			return nil, nil, problem
+		case seen[what]:
+			return nil, nil, "the " + what + " is there twice"
+		case what == "key":
+			key = b
+		default:
+			value = b
+		}
+		seen[what] = true
+	}
+	if _, err := decoder.Token(); err != nil {
+		return nil, nil, notJSON(err)
+	}
+	if _, err := decoder.Token(); err != io.EOF {
+		return nil, nil, "there is more behind the object; " + jsonShape
+	}
+	for _, what := range []string{"key", "value"} {
+		if !seen[what] {
+			return nil, nil, "there is no " + what + "; " + jsonShape
+		}
+	}
+	return key, value, ""
+}
+
+func notJSON(err error) string {
+	if err == nil || err == io.EOF || err == io.ErrUnexpectedEOF {
+		return "the line is cut short; " + jsonShape
+	}
+	return fmt.Sprintf("%v; %s", err, jsonShape)
+}
+
+// jsonField decodes a field, which is a JSON string, and says which part of the record it is: "key" or "value".
+func jsonField(name string, raw []byte) (b []byte, what, problem string) {
+	if at := halfPair(raw); at != "" {
+		return nil, "", fmt.Sprintf("%s of %q is half of a character: give such bytes as key_base64 or value_base64", at, name)
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return nil, "", notJSON(err)
+	}
+	var err error
+	switch name {
+	case "key", "value":
+		return []byte(text), name, ""
+	case "key_hex", "value_hex":
+		what = name[:len(name)-len("_hex")]
+		b, err = hex.DecodeString(text)
+	case "key_base64", "value_base64":
+		what = name[:len(name)-len("_base64")]
+		b, err = base64.StdEncoding.Strict().DecodeString(text)
+	default:
+		return nil, "", fmt.Sprintf("there is no place for the field %q: key, key_hex or key_base64 and the same of value are known", name)
+	}
+	if err != nil {
+		return nil, "", fmt.Sprintf("%q: %v", name, err)
+	}
+	return b, what, ""
+}
+
+// halfPair returns the first escape in a JSON string that is half of a surrogate pair, or nothing.
+func halfPair(raw []byte) string {
+	for i := 0; i+1 < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		if i++; raw[i] != 'u' {
+			continue
+		}
+		first := escaped(raw[i-1:])
+		if !utf16.IsSurrogate(first) {
+			continue
+		}
+		if utf16.DecodeRune(first, escaped(raw[min(i+5, len(raw)):])) == utf8.RuneError {
+			return string(raw[i-1 : min(i+5, len(raw))])
+		}
+		i += 10 // both
+	}
+	return ""
+}
+
+// escaped returns the number of an escape \uXXXX that b begins with, or -1.
+func escaped(b []byte) rune {
+	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
+		return -1
+	}
+	n, err := strconv.ParseUint(string(b[2:6]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(n)
+}
