@@ -28,8 +28,10 @@ func RunPages(n int64) int64 {
 
 // MaxRun returns the largest payload in bytes that fits a run: in any segment, also in segment 0, which begins with three pages of
 // its own.
-func (s *Store) MaxRun() int64 {
-	return int64(uint64(s.segmentPages)-headerPage(0)-2)*PageSize + runFirstBytes
+func (s *Store) MaxRun() int64 { return maxRun(uint64(s.segmentPages)) }
+
+func maxRun(segmentPages uint64) int64 {
+	return int64(segmentPages-headerPage(0)-2)*PageSize + runFirstBytes
 }
 
 // RunReserve returns how many pages to reserve for a run of so many pages: its own, and the rest of a segment that they don't fit in.

@@ -56,6 +56,9 @@ func (s *superblock) put(p []byte) {
 	le.PutUint32(p[superblockCRC:], crc32.Checksum(p[:superblockCRC], castagnoli))
 }
 
+// HasMagic reports whether a file that begins so may be a database.
+func HasMagic(b []byte) bool { return len(b) >= PageSize && [8]byte(b[:8]) == superblockMagic }
+
 var errNoSuperblock = errors.New("not a superblock")
 
 // getSuperblock decodes a superblock. errNoSuperblock: the magic is missing; ErrFormat: written by a newer program; ErrCorrupt: damaged.

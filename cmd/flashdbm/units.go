@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // formatBytes writes a number of bytes with a binary unit, for example "1.4 MiB".
@@ -20,6 +23,27 @@ func formatBytes(n int64) string {
 		value, unit = value/(1<<10), next
 	}
 	return fmt.Sprintf("%.1f %s", value, unit)
+}
+
+// parseBytes reads a number of bytes with or without a unit: "4096", "1.5MiB", "20 MB", "1G". K, M, G and T are binary, as KiB and the like;
+// KB and the like are decimal.
+func parseBytes(text string) (int64, error) {
+	number := strings.TrimRightFunc(text, unicode.IsLetter)
+	unit := strings.ToLower(text[len(number):])
+	scale := 1.0
+	if i := strings.IndexByte("kmgt", (unit + " ")[0]); i >= 0 {
+		base := 1024.0
+		if unit[1:] == "b" {
+			base = 1000
+		}
+		scale = math.Pow(base, float64(i+1))
+		unit = strings.TrimPrefix(unit[1:], "i")
+	}
+	value, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if err != nil || unit != "" && unit != "b" || !(value >= 0) || value*scale > math.MaxInt64/2 {
+		return 0, fmt.Errorf("%q is not a number of bytes", text)
+	}
+	return int64(value * scale), nil
 }
 
 // formatCount writes n with a comma between groups of three digits.

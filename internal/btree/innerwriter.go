@@ -35,13 +35,20 @@ func innerSize(entries []entry) int {
 
 // buildInner makes an inner node of entries that fit and are ordered.
 func (a *applier) buildInner(level int, entries []entry) Node {
-	prefix, size := sharedPrefix(entries), innerSize(entries)
+	size := innerSize(entries)
 	if size > BodySize {
 		panic("btree: inner node too large")
 	}
-	count := len(entries)
 	image := a.m.alloc(classOf(MuxSize + size))
-	dir := add(image, MuxSize)
+	encodeInner(add(image, MuxSize), level, entries)
+	return viewAt(image, ownsImage)
+}
+
+// encodeInner writes the body of an inner node of entries that fit and are ordered, without the zeros behind it, and returns its size.
+func encodeInner(dir pointer, level int, entries []entry) (size int) {
+	prefix := sharedPrefix(entries)
+	size = innerSize(entries)
+	count := len(entries)
 	store16(dir, levelAt, level)
 	store16(dir, countAt, count)
 	store16(dir, prefixAt, prefix)
@@ -71,5 +78,5 @@ func (a *applier) buildInner(level int, entries []entry) Node {
 			at += copy(slice(dir, at, len(rest)-headBytes), rest[headBytes:])
 		}
 	}
-	return viewAt(image, ownsImage)
+	return size
 }

@@ -1,0 +1,118 @@
+package dbm
+
+import (
+	"context"
+	"encoding/binary"
+	"flag"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	backupMeasure = flag.Int("backup.measure", 0, "measure backups of a database with so many records, while writers go on")
+	backupDir     = flag.String("backup.dir", "", "directory of the measured database; empty: a temporary one")
+	backupValue   = flag.Int("backup.value", 100, "bytes of its values")
+)
+
+// TestMeasureBackup tells how long a commit of four writers takes with no backup, and with one after the other; the length of a backup beside
+// the file and beside the compacted file; and how long backup and restore take.
+func TestMeasureBackup(t *testing.T) {
+	if *backupMeasure == 0 {
+		t.Skip("-backup.measure tells how many records")
+	}
+	dir := *backupDir
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	db, err := Open(filepath.Join(dir, "source"), nil)
+	require.NoError(t, err)
+	defer db.Close()
+	key := func(i uint64) []byte { return binary.BigEndian.AppendUint64(make([]byte, 8), i*0x9E3779B97F4A7C15) }
+	value := make([]byte, *backupValue)
+	for i := 0; i < *backupMeasure; {
+		require.NoError(t, db.Update(func(tx *Tx) error {
+			for range min(10_000, *backupMeasure-i) {
+				if err := tx.Put(key(uint64(i)), value); err != nil {
+					return err
+				}
+				i++
+			}
+			return nil
+		}))
+	}
+	require.NoError(t, db.Checkpoint())
+	tails := func(name string, beside func(ctx context.Context)) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		took := make([][]time.Duration, 4)
+		for w := range took {
+			wg.Go(func() {
+				r := rand.New(rand.NewPCG(1, uint64(w)))
+				for ctx.Err() == nil {
+					begin := time.Now()
+					if err := db.Put(key(r.Uint64N(uint64(*backupMeasure))), value); err != nil {
+						t.Error(err)
+						return
+					}
+					took[w] = append(took[w], time.Since(begin))
+				}
+			})
+		}
+		if beside != nil {
+			beside(ctx)
+		}
+		wg.Wait()
+		all := slices.Sorted(slices.Values(slices.Concat(took...)))
+		at := func(share float64) time.Duration { return all[int(share*float64(len(all)-1))] }
+		t.Logf("%-14s %7d commits, p50 %v, p99 %v, p99.9 %v, most %v", name, len(all), at(0.5), at(0.99), at(0.999), all[len(all)-1])
+	}
+	backups := func(ctx context.Context) {
+		n, bytes, begin := 0, int64(0), time.Now()
+		for ctx.Err() == nil {
+			w := &counting{}
+			if db.Backup(ctx, w) == nil {
+				n++
+				bytes += w.n
+			}
+		}
+		t.Logf("%d backups, %.0f MB/s", n, float64(bytes)/1e6/time.Since(begin).Seconds())
+	}
+	for range 2 {
+		tails("writers alone", nil)
+		tails("with backups", backups)
+	}
+	require.NoError(t, db.Checkpoint())
+	before := db.Stats().FileBytes
+	w := &counting{}
+	begin := time.Now()
+	require.NoError(t, db.Backup(t.Context(), w))
+	took := time.Since(begin)
+	require.NoError(t, db.Compact(t.Context(), nil))
+	t.Logf("backup at rest: %v, %.0f MB/s; %d bytes, of a file of %d, compacted %d", took, float64(w.n)/1e6/took.Seconds(), w.n, before, db.Stats().FileBytes)
+
+	pr, pw := io.Pipe()
+	go func() { pw.CloseWithError(db.Backup(t.Context(), pw)) }()
+	begin = time.Now()
+	require.NoError(t, Restore(t.Context(), filepath.Join(dir, "restored"), pr))
+	t.Logf("backup into restore: %v, %.0f MB/s", time.Since(begin), float64(w.n)/1e6/time.Since(begin).Seconds())
+	begin = time.Now()
+	restored, err := Open(filepath.Join(dir, "restored"), nil)
+	require.NoError(t, err)
+	t.Logf("open of what was restored: %v", time.Since(begin))
+	require.NoError(t, restored.Close())
+}
+
+type counting struct{ n int64 }
+
+func (c *counting) Write(b []byte) (int, error) {
+	c.n += int64(len(b))
+	return len(b), nil
+}

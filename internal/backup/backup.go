@@ -1,0 +1,128 @@
+// Package backup is the form of a backup as a stream: a database file, and behind it an end mark that vouches for every byte of it.
+//
+//	database file: whole pages | end mark: 512 bytes
+//
+// The end mark is shorter than a page, so a backup is a database that opens as it is. What is cut short has no end mark, and what was
+// changed has another SHA-256.
+package backup
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+)
+
+// ErrDamaged says that a backup is not what was written: it was cut short or changed, or is something else.
+var ErrDamaged = errors.New("flashdbm: damaged backup")
+
+// MarkSize is the length of the end mark in bytes.
+const MarkSize = 512
+
+// The end mark, in bytes: magic 0 to 7, version u32 at 8, length of the database u64 at 16, SHA-256 of it at 24 to 55, zeros, and at 508
+// the CRC32C of all before it. Integers are little endian.
+const (
+	markVersion = 1
+	versionAt   = 8
+	lengthAt    = 16
+	sumAt       = 24
+	crcAt       = MarkSize - 4
+)
+
+var markMagic = [8]byte{'F', 'D', 'B', 'M', 'B', 'A', 'C', 'K'}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// A Writer passes a database file on and ends it with an end mark.
+type Writer struct {
+	w      io.Writer
+	sum    hash.Hash
+	length uint64
+}
+
+// NewWriter returns a Writer that writes a backup to w.
+func NewWriter(w io.Writer) *Writer { return &Writer{w: w, sum: sha256.New()} }
+
+// Write writes a piece of the database file.
+func (w *Writer) Write(b []byte) (int, error) {
+	n, err := w.w.Write(b)
+	if err == nil && n < len(b) {
+		err = io.ErrShortWrite
+	}
+	w.sum.Write(b[:n])
+	w.length += uint64(n)
+	return n, err
+}
+
+// End writes the end mark.
+func (w *Writer) End() error {
+	mark := make([]byte, MarkSize)
+	copy(mark, markMagic[:])
+	le := binary.LittleEndian
+	le.PutUint32(mark[versionAt:], markVersion)
+	le.PutUint64(mark[lengthAt:], w.length)
+	w.sum.Sum(mark[:sumAt])
+	le.PutUint32(mark[crcAt:], crc32.Checksum(mark[:crcAt], castagnoli))
+	n, err := w.w.Write(mark)
+	if err == nil && n < MarkSize {
+		err = io.ErrShortWrite
+	}
+	return err
+}
+
+// copyBuffer is how many bytes are read at a time.
+const copyBuffer = 256 << 10
+
+// Copy copies the database file of the backup that src is to dst, and verifies all of it. What it has written to dst counts only if it
+// returns no error. ErrDamaged; an error of ctx, src or dst as it is.
+func Copy(ctx context.Context, dst io.Writer, src io.Reader) error {
+	sum, length := sha256.New(), uint64(0)
+	buf := make([]byte, copyBuffer+MarkSize)
+	have := 0 // bytes in buf, of which the last MarkSize may be the end mark
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.ReadFull(src, buf[have:])
+		have += n
+		end := err == io.EOF || err == io.ErrUnexpectedEOF
+		if err != nil && !end {
+			return err
+		}
+		pass := have - MarkSize
+		if pass < 0 {
+			return fmt.Errorf("%w: %d bytes are none", ErrDamaged, have)
+		}
+		sum.Write(buf[:pass])
+		if _, err := dst.Write(buf[:pass]); err != nil {
+			return err
+		}
+		length += uint64(pass)
+		have = copy(buf, buf[pass:have])
+		if end {
+			return checkMark(buf[:have], length, sum.Sum(nil))
+		}
+	}
+}
+
+func checkMark(mark []byte, length uint64, sum []byte) error {
+	le := binary.LittleEndian
+	switch {
+	case [8]byte(mark[:8]) != markMagic:
+		return fmt.Errorf("%w: it has no end mark: it was cut short, or is not a backup", ErrDamaged)
+	case le.Uint32(mark[crcAt:]) != crc32.Checksum(mark[:crcAt], castagnoli):
+		return fmt.Errorf("%w: checksum of its end mark", ErrDamaged)
+	case le.Uint32(mark[versionAt:]) != markVersion:
+		return fmt.Errorf("flashdbm: a backup of version %d: this program reads version %d, use a newer flashdbm", le.Uint32(mark[versionAt:]), markVersion)
+	case le.Uint64(mark[lengthAt:]) != length:
+		return fmt.Errorf("%w: it has %d bytes before its end mark, and should have %d", ErrDamaged, length, le.Uint64(mark[lengthAt:]))
+	case !bytes.Equal(mark[sumAt:sumAt+sha256.Size], sum):
+		return fmt.Errorf("%w: the checksum of its %d bytes is wrong", ErrDamaged, length)
+	}
+	return nil
+}

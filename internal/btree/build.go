@@ -1,0 +1,243 @@
+package btree
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// A PageSink takes the pages of a tree that a Builder makes, children before their parents.
+type PageSink interface {
+	// Page returns the name of the next page and room for its body, which the Builder fills before it calls anything of the sink again. A nil
+	// body means that the sink only counts pages. root says that the page is the root, which comes last.
+	Page(root bool) (id PageID, body []byte, err error)
+}
+
+// ErrOrder says that a record came to a Builder whose key is not above that of the record before it.
+var ErrOrder = errors.New("flashdbm: records are not in ascending order of their keys")
+
+// A Builder makes a tree of records that come in ascending order of their keys, from the leaves upwards. Each page is full before the
+// next one of its level begins, and is handed out once. It needs memory for one page of each level.
+//
+// Invariants:
+//
+//   - The page being filled of each level has at least one record or child as long as any page of the level below was handed out. So Finish
+//     finds every level above the leaves with two children at least in its topmost page.
+//   - A page is the same whatever the sink is: what is made of the same records twice has the same pages in the same order.
+type Builder struct {
+	sink   PageSink
+	even   bool // even leaves may be made
+	leaf   leafFill
+	levels []innerFill // of level 1 and up
+	last   []byte      // whole key of the last record
+	count  int64       // records
+}
+
+// NewBuilder returns a Builder that hands its pages to sink. even says that the file may have even leaves.
+func NewBuilder(sink PageSink, even bool) *Builder {
+	return &Builder{sink: sink, even: even, leaf: leafFill{cells: make([]byte, 0, PageSize), slots: make([]fillSlot, 0, maxLeafCount)}}
+}
+
+// leafFill is the leaf being filled.
+type leafFill struct {
+	cells []byte     // of its records, back to back
+	slots []fillSlot // of its records
+	even  bool       // all records have the same lengths
+	low   separator  // between the leaf before and this one
+}
+
+type fillSlot struct {
+	at      int    // of the cell in cells
+	lengths uint32 // as a slot has them
+}
+
+// innerFill is an inner node being filled.
+type innerFill struct {
+	entries []entry
+	size    int // bytes of its body
+	prefix  int // that size was computed with
+}
+
+// Records returns how many records were added.
+func (b *Builder) Records() int64 { return b.count }
+
+// Add adds the record of a put. ErrOrder if its key is not above that of the record before. It copies what it keeps. A sink that only
+// counts needs no value: op.Value may then be any slice of the right length.
+func (b *Builder) Add(op *Op) error {
+	if b.count > 0 && bytes.Compare(b.last, op.Key) >= 0 {
+		return fmt.Errorf("%w: record %d", ErrOrder, b.count+1)
+	}
+	size, lengths := op.cellLen(), op.lengths()
+	l := &b.leaf
+	if n := len(l.slots); n > 0 {
+		even := b.even && l.even && l.slots[0].lengths == lengths
+		if !leafFits(n+1, len(l.cells)+size, even) {
+			if err := b.endLeaf(op.inlineKey()); err != nil {
+				return err
+			}
+		} else {
+			l.even = even
+		}
+	}
+	if len(l.slots) == 0 {
+		l.even = true
+	}
+	at := len(l.cells)
+	l.slots = append(l.slots, fillSlot{at, lengths})
+	l.cells = l.cells[:at+size]
+	op.cell(l.cells[at:])
+	b.last = append(b.last[:0], op.Key...)
+	b.count++
+	return nil
+}
+
+// cell writes the cell of a put.
+func (op *Op) cell(cell []byte) {
+	cell = cell[copy(cell, op.inlineKey()):]
+	le := binary.LittleEndian
+	switch {
+	case op.Ref == nil:
+		copy(cell, op.Value)
+	case op.Ref.Kind == Logged:
+		le.PutUint64(cell, op.Ref.ID)
+		le.PutUint16(cell[placeLengthAt:], uint16(op.Ref.ValueLen))
+	default:
+		le.PutUint64(cell, op.Ref.ID)
+		le.PutUint64(cell[8:], op.Ref.ValueLen)
+		le.PutUint32(cell[16:], op.Ref.KeyLen)
+	}
+}
+
+// endLeaf hands out the leaf and begins the next one, whose first key has the given inline part.
+func (b *Builder) endLeaf(next []byte) error {
+	last := b.leaf.key(len(b.leaf.slots) - 1)
+	need := commonPrefix(last, next) + 1
+	cut := need > MaxSeparator
+	if cut {
+		need = MaxSeparator
+	}
+	low := separator{bytes.Clone(next[:need]), cut}
+	id, err := b.putLeaf(false)
+	if err == nil {
+		err = b.child(1, entry{separator: b.leaf.low, id: id})
+	}
+	b.leaf.low, b.leaf.slots, b.leaf.cells = low, b.leaf.slots[:0], b.leaf.cells[:0]
+	return err
+}
+
+func (b *Builder) putLeaf(root bool) (PageID, error) {
+	id, body, err := b.sink.Page(root)
+	if err == nil && body != nil {
+		b.leaf.encode(body, b.even)
+	}
+	return id, err
+}
+
+// key returns the inline part of a record's key.
+func (l *leafFill) key(i int) []byte {
+	s := l.slots[i]
+	return l.cells[s.at : s.at+int(s.lengths&lengthMask)]
+}
+
+// encode writes the body of the leaf as Node.Encode would.
+func (l *leafFill) encode(body []byte, even bool) {
+	count := len(l.slots)
+	if count == 0 {
+		EncodeEmptyLeaf(body)
+		return
+	}
+	even = even && l.even && count > 1
+	prefix := 0
+	if count > 1 {
+		prefix = commonPrefix(l.key(0), l.key(count-1))
+	}
+	le := binary.LittleEndian
+	body[levelAt], body[flagsAt] = 0, 0
+	if even {
+		body[flagsAt] = flagEven
+	}
+	start := leafBytes(count, 0, even)
+	le.PutUint16(body[countAt:], uint16(count))
+	le.PutUint16(body[prefixAt:], uint16(prefix))
+	le.PutUint16(body[cellBytesAt:], uint16(len(l.cells)))
+	heads := body[headerBytes:]
+	slots := heads[count*headBytes:]
+	for i, s := range l.slots {
+		le.PutUint32(heads[i*headBytes:], headOf(l.key(i)[prefix:]))
+		if i == 0 || !even {
+			le.PutUint16(slots[i*leafSlotBytes:], uint16(MuxSize+start+s.at))
+			le.PutUint32(slots[i*leafSlotBytes+2:], s.lengths)
+		}
+	}
+	clear(body[start+copy(body[start:], l.cells):])
+}
+
+// child adds a page of the level below to the node of a level that is being filled.
+func (b *Builder) child(level int, e entry) error {
+	if level > MaxHeight {
+		return fmt.Errorf("flashdbm: a tree of more than %d levels", MaxHeight)
+	}
+	if len(b.levels) < level {
+		b.levels = append(b.levels, innerFill{})
+	}
+	if l := &b.levels[level-1]; l.add(e) {
+		return nil
+	}
+	id, err := b.putInner(level, false)
+	if err != nil {
+		return err
+	}
+	low := b.levels[level-1].entries[0].separator
+	b.levels[level-1] = innerFill{entries: b.levels[level-1].entries[:0]}
+	b.levels[level-1].add(e)
+	return b.child(level+1, entry{separator: low, id: id})
+}
+
+// add adds a child if there is room for it.
+func (l *innerFill) add(e entry) bool {
+	l.entries = append(l.entries, e)
+	size, prefix := 0, sharedPrefix(l.entries)
+	if n := len(l.entries); n > 3 && prefix == l.prefix {
+		size = l.size + entrySize(&l.entries[n-1], prefix)
+	} else {
+		size = innerSize(l.entries)
+	}
+	if size > BodySize {
+		l.entries = l.entries[:len(l.entries)-1]
+		return false
+	}
+	l.size, l.prefix = size, prefix
+	return true
+}
+
+func (b *Builder) putInner(level int, root bool) (PageID, error) {
+	id, body, err := b.sink.Page(root)
+	if err == nil && body != nil {
+		entries := b.levels[level-1].entries
+		clear(body[encodeInner(pointerTo(body), level, entries):])
+	}
+	return id, err
+}
+
+// Finish hands out what is left, the root last. The Builder is of no use afterwards.
+func (b *Builder) Finish() error {
+	if len(b.levels) == 0 {
+		_, err := b.putLeaf(true)
+		return err
+	}
+	id, err := b.putLeaf(false)
+	e := entry{separator: b.leaf.low, id: id}
+	for level := 1; err == nil; level++ {
+		if err = b.child(level, e); err != nil {
+			break
+		}
+		l := &b.levels[level-1]
+		root := level == len(b.levels)
+		e.separator = l.entries[0].separator
+		if e.id, err = b.putInner(level, root); root {
+			break
+		}
+	}
+	return err
+}
