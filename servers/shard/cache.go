@@ -281,7 +281,7 @@ const usedMark = 1
 // evict goes round the table like a clock's hand, until at least n bytes have become free or the hand has been everywhere. Items that
 // were used since it last came by stay.
 func (s *Shard) evict(n int) (any bool) {
-	if s.o.Store == nil && !s.o.Evict {
+	if s.o.Store == nil && (!s.o.Evict || s.passive()) {
 		return false
 	}
 	was := s.arena.Live()
@@ -313,10 +313,10 @@ func (s *Shard) evictOne(p arena.Place) bool {
 		return false
 	}
 	if s.o.Store == nil {
-		s.appendRemove(h, bytes.Clone(it.Key))
+		s.appendRemove(h, bytes.Clone(it.Key), nil)
 		return s.commit()
 	}
-	if s.seqOf(it.Version) > s.o.Store.Durable() || s.pinned(h) {
+	if max(s.seqOf(it.Version), s.settles) > s.o.Store.Durable() || s.pinned(h) {
 		return false
 	}
 	guard.Hide(guard.Bytes(s.arena.Bytes(p)))

@@ -55,8 +55,14 @@ func (s *Shard) forgetClients() {
 		return
 	}
 	s.swept = s.now
+	if s.passive() {
+		return // the primary says whom to forget
+	}
 	for id, cl := range s.clients {
 		if cl.conns == 0 && s.now-cl.left >= int64(forgetAfter) {
+			if s.o.Log != nil {
+				s.appendNothing(&change{kind: changeForget, origin: &origin{client: id}})
+			}
 			delete(s.clients, id)
 		}
 	}

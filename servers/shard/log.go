@@ -27,6 +27,7 @@ type entry struct {
 	before   uint64 // the newest older pending entry of the same hash, 0 if there was none
 	hash     uint64
 	remove   bool
+	empty    bool        // it changes no key
 	key      []byte      // of a remove
 	place    arena.Place // of the item, if it is no remove
 	guardian uint64      // that the item is shown with
@@ -55,7 +56,7 @@ func (s *Shard) keyOf(e *entry) []byte {
 func (s *Shard) pendingFor(h uint64, key []byte) *entry {
 	for seq := s.newest[h]; seq != 0 && len(s.pending) > 0 && seq >= s.pending[0].seq; {
 		e := s.entry(seq)
-		if bytes.Equal(s.keyOf(e), key) {
+		if !e.empty && bytes.Equal(s.keyOf(e), key) {
 			return e
 		}
 		seq = e.before
@@ -80,10 +81,13 @@ func (s *Shard) append(e entry) uint64 {
 }
 
 // appendPut decides that the key has the value from now on. The item is built, and shown to nobody yet. On an error nothing was decided.
-func (s *Shard) appendPut(h uint64, it *guard.Item) (seq uint64, err error) {
+func (s *Shard) appendPut(h uint64, it *guard.Item, from *origin) (seq uint64, err error) {
 	n := guard.Size(len(it.Key), len(it.Value))
-	if s.o.Store != nil && !s.o.Store.Fits(n) {
+	if s.o.Store != nil && !s.o.Store.Fits(n) || s.reign != nil && !s.reign.Fits(n) {
 		return 0, arena.ErrFull
+	}
+	if s.o.Log != nil && !s.o.Log.Fits(changeHead+len(it.Key)+len(it.Value)) {
+		return 0, arena.ErrTooLarge
 	}
 	p, err := s.room(n)
 	if err != nil {
@@ -91,15 +95,18 @@ func (s *Shard) appendPut(h uint64, it *guard.Item) (seq uint64, err error) {
 	}
 	it.Version = s.base + s.seq + 1
 	e := entry{hash: h, place: p, guardian: guard.Build(s.arena.Bytes(p)[:n], it)}
-	atOnce := s.o.Durability != Sync && len(s.pending) == 0
+	atOnce := s.o.Durability != Sync && len(s.pending) == 0 && s.o.Log == nil
 	if atOnce {
 		s.seq++
 		e.seq = s.seq
 	} else {
 		e.seq = s.append(e)
 	}
+	if s.o.Log != nil {
+		s.replicate(e.seq, &change{kind: changePut, Item: *it, origin: from})
+	}
 	if s.o.Store != nil {
-		s.o.Store.Append(store.Entry{Seq: e.seq, Hash: h, Record: store.Record{
+		s.o.Store.Append(store.Entry{Seq: e.seq, Term: s.reignTerm(), Hash: h, Record: store.Record{
 			Version: it.Version, Expiry: it.Expiry, Flags: it.Flags, Key: it.Key, Value: it.Value,
 		}})
 	}
@@ -112,16 +119,33 @@ func (s *Shard) appendPut(h uint64, it *guard.Item) (seq uint64, err error) {
 }
 
 // appendRemove decides that the key has no value from now on. The key is kept.
-func (s *Shard) appendRemove(h uint64, key []byte) (seq uint64) {
+func (s *Shard) appendRemove(h uint64, key []byte, from *origin) (seq uint64) {
 	seq = s.append(entry{hash: h, remove: true, key: key})
+	if s.o.Log != nil {
+		s.replicate(seq, &change{kind: changeRemove, Item: guard.Item{Version: s.base + seq, Key: key}, origin: from})
+	}
 	if s.o.Store != nil {
-		s.o.Store.Append(store.Entry{Seq: seq, Hash: h, Remove: true, Record: store.Record{Key: key}})
+		s.o.Store.Append(store.Entry{Seq: seq, Term: s.reignTerm(), Hash: h, Remove: true, Record: store.Record{Key: key}})
+	}
+	return seq
+}
+
+// appendNothing appends an entry that no table shows.
+func (s *Shard) appendNothing(c *change) (seq uint64) {
+	seq = s.append(entry{empty: true})
+	c.Version = s.base + seq
+	s.replicate(seq, c)
+	if s.o.Store != nil {
+		s.o.Store.Append(store.Entry{Seq: seq, Term: s.reignTerm(), Empty: true})
 	}
 	return seq
 }
 
 // committed returns the newest entry that is committed.
 func (s *Shard) committed() uint64 {
+	if s.o.Log != nil {
+		return s.agreed()
+	}
 	if s.o.Durability == Sync {
 		return min(s.seq, s.o.Store.Durable())
 	}
@@ -143,7 +167,9 @@ func (s *Shard) commit() (worked bool) {
 		if s.newest[e.hash] == e.seq {
 			delete(s.newest, e.hash)
 		}
-		s.show(&e)
+		if !e.empty {
+			s.show(&e)
+		}
 		s.shown = e.seq
 		for _, w := range e.waiters {
 			s.release(&w)

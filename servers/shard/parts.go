@@ -57,7 +57,7 @@ func (s *Shard) onePart(r reply, h uint64, q *protocol.Request) {
 	switch again := (request{op: q.Op, flags: q.Flags, part: q}); {
 	case r.c.denied:
 		s.fail(r, protocol.StatusDenied)
-	case s.failed != nil:
+	case s.failed != nil || s.passive():
 		s.fail(r, protocol.StatusUnavailable)
 	case q.Op.IsWrite():
 		s.served++

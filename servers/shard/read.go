@@ -17,6 +17,10 @@ func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *h
 		s.refuse(r, protocol.StatusMoved)
 		return
 	}
+	if s.unsure() {
+		s.refuse(r, protocol.StatusUnavailable)
+		return
+	}
 	st := s.shownState(h, q.Key, hi)
 	switch {
 	case !st.known:
@@ -27,7 +31,7 @@ func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *h
 			s.wait(e.seq, waiter{r: r, again: again.keep()})
 			return
 		}
-		seq := s.appendRemove(h, bytes.Clone(q.Key))
+		seq := s.appendRemove(h, bytes.Clone(q.Key), nil)
 		s.commit()
 		s.wait(seq, waiter{r: r, status: protocol.StatusNotFound})
 		return
@@ -55,7 +59,7 @@ func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *h
 				flags, a.HasPointer = protocol.FlagPointer, true
 				a.Pointer = protocol.Pointer{
 					Term: s.term, Offset: st.place.Offset(), Extent: st.place.Extent(),
-					Length: uint32(guard.Size(len(st.item.Key), len(st.item.Value))), Lease: lease, Tenure: micros(int64(tenure)),
+					Length: uint32(guard.Size(len(st.item.Key), len(st.item.Value))), Lease: lease, Tenure: s.tenureLeft(),
 				}
 			}
 		}
@@ -82,11 +86,15 @@ func (s *Shard) lease(st *state, hits uint32) uint32 {
 
 func (s *Shard) renew(r reply, body []byte) {
 	n, err := protocol.CheckRenew(body)
+	if err == nil && s.unsure() {
+		s.refuse(r, protocol.StatusUnavailable)
+		return
+	}
 	if err != nil {
 		s.refuse(r, protocol.StatusMalformed)
 		return
 	}
-	a := protocol.Renewed{Term: s.term, Tenure: micros(int64(tenure)), Leases: make([]uint32, 0, n)}
+	a := protocol.Renewed{Term: s.term, Tenure: s.tenureLeft(), Leases: make([]uint32, 0, n)}
 	for k := range protocol.Renewals(body) {
 		us := uint32(0)
 		h := s.hash(k.Key)
@@ -119,6 +127,10 @@ func (s *Shard) scan(r reply, flags protocol.Flags, body []byte) {
 	q := &scan{r: r, flags: flags}
 	if err := q.Parse(body); err != nil {
 		s.refuse(r, protocol.StatusMalformed)
+		return
+	}
+	if s.unsure() {
+		s.refuse(r, protocol.StatusUnavailable)
 		return
 	}
 	if q.Items == 0 || q.Items > scanItems {
@@ -220,9 +232,17 @@ func (s *Shard) endScan(a *scanAnswer, next uint64, more bool) {
 // pieceScanned answers a scan from a piece of the file and what the table has in that range. If the file was ahead, it starts again once what
 // the file had is committed.
 func (s *Shard) pieceScanned(p *store.Piece) {
+	if s.pieceForCopy(p) {
+		return
+	}
 	q := s.scans[p.ID]
 	if q == nil {
 		return // it was refused meanwhile
+	}
+	if s.unsure() {
+		delete(s.scans, p.ID)
+		s.refuse(q.r, protocol.StatusUnavailable)
+		return
 	}
 	if p.Applied > s.shown {
 		s.wait(p.Applied, waiter{r: q.r, again: &request{op: protocol.OpScan, flags: q.flags, body: q.AppendBody(nil), own: true}})

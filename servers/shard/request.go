@@ -33,7 +33,7 @@ func (s *Shard) request(r reply, op protocol.Op, flags protocol.Flags, body []by
 		s.fail(r, protocol.StatusDenied)
 		return
 	}
-	if s.failed != nil {
+	if s.failed != nil || s.passive() && op != protocol.OpMap && op != protocol.OpAuth {
 		s.fail(r, protocol.StatusUnavailable)
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/replica"
 	"flashdbm/servers/store"
 	"flashdbm/servers/table"
 	"flashdbm/servers/wire"
@@ -70,6 +71,18 @@ type Options struct {
 	Owns  func(hash uint64) bool // nil: all keys are this shard's
 	Map   func() (version uint32, body []byte)
 	Evict bool // memory mode: a full shard removes what was not used for long, instead of refusing writes
+
+	// Of a shard with replicas, see replica.go; Log is nil for one without.
+	Log       *replica.Log
+	Self      string // the member's name in records
+	Mode      replica.Mode
+	MinInSync int    // fewer members in the set: writes are refused
+	Ended     uint64 // the term that the record had when this life began: it does not go on in it
+	RingSize  int    // bytes, those of Log
+	// Fresh returns an empty store for a copy, in place of the one that the shard has, and Keep makes it what the next life will open. In
+	// memory mode they are nil.
+	Fresh func() (*store.Store, error)
+	Keep  func() error
 }
 
 // A Shard is used by one thread.
@@ -101,6 +114,7 @@ type Shard struct {
 
 	log
 	cache
+	member
 	expiring int    // items in the table that have an expiry
 	hand     uint64 // chain that the search for expired items comes to next
 	failed   error  // the store's
@@ -137,7 +151,9 @@ func New(o Options) (*Shard, error) {
 			s.complete, s.toLoad = false, true
 		}
 	}
-	if s.term > 1 {
+	if s.o.Log != nil {
+		s.join()
+	} else if s.term > 1 {
 		s.quiet = s.now + int64(quietTime)
 	}
 	return s, nil
@@ -186,6 +202,9 @@ func (s *Shard) IdleFor() time.Duration {
 	if len(s.stalls) > 0 || s.holding() {
 		return stalledLook
 	}
+	if s.o.Log != nil {
+		return memberLook
+	}
 	if s.now < s.quiet {
 		return time.Duration(s.quiet - s.now)
 	}
@@ -196,7 +215,10 @@ func (s *Shard) IdleFor() time.Duration {
 }
 
 func (s *Shard) serve() (worked bool) {
-	worked = s.commit()
+	if s.o.Log != nil {
+		worked = s.confer()
+	}
+	worked = s.commit() || worked
 	worked = s.arrivals() || worked
 	worked = s.retry() || worked
 	s.warm()
@@ -210,6 +232,9 @@ func (s *Shard) serve() (worked bool) {
 	}
 	clear(s.inbox)
 	s.inbox, s.bodies = s.inbox[:0], s.bodies[:0]
+	if s.reign != nil {
+		worked = s.reign.Flush() || worked
+	}
 	worked = s.flush() || worked
 	worked = s.arena.Reap(s.now, reapAtOnce) > 0 || worked
 	worked = s.expire() || worked
@@ -252,6 +277,12 @@ func (s *Shard) warm() {
 // stepDown answers everything that waits, and serves nothing from then on. What is not committed may be in the file or not.
 func (s *Shard) stepDown(err error) {
 	s.failed = err
+	s.leave()
+	s.refuseAll()
+}
+
+// refuseAll answers everything that waits.
+func (s *Shard) refuseAll() {
 	for i := range s.pending {
 		for _, w := range s.pending[i].waiters {
 			if w.written {
@@ -269,6 +300,7 @@ func (s *Shard) stepDown(err error) {
 		f.parked = nil
 	}
 	s.waiting = 0
+	clear(s.pieces)
 	for _, q := range s.scans {
 		s.fail(q.r, protocol.StatusUnavailable)
 	}
@@ -287,6 +319,7 @@ func (s *Shard) Close() error {
 	for _, c := range s.conns {
 		c.Close()
 	}
+	s.leave()
 	return s.arena.Close()
 }
 
@@ -302,7 +335,7 @@ func (s *Shard) isExpired(it *guard.Item) bool { return it.Expiry != 0 && it.Exp
 
 // expire removes what has expired in one chain of the table. It goes round while nothing else happens, and once per sweep otherwise.
 func (s *Shard) expire() (worked bool) {
-	if s.expiring == 0 || s.failed != nil || s.lazy {
+	if s.expiring == 0 || s.failed != nil || s.lazy || s.passive() {
 		return false
 	}
 	s.hand = (s.hand + 1) % s.table.Buckets()
@@ -314,7 +347,7 @@ func (s *Shard) expire() (worked bool) {
 		}
 		h := circle.Hash(s.o.Seed, it.Key)
 		if s.pendingFor(h, it.Key) == nil {
-			s.appendRemove(h, bytes.Clone(it.Key))
+			s.appendRemove(h, bytes.Clone(it.Key), nil)
 			worked = true
 		}
 	}

@@ -22,7 +22,7 @@ func (s *Shard) Stats() Stats {
 	st := Stats{
 		Term: s.term, Seq: s.seq, Committed: s.shown, Requests: s.served, Connections: len(s.conns), Records: s.table.Len(),
 		LiveBytes: s.arena.Live(), DeadBytes: s.arena.Dead(), Capacity: s.arena.Capacity(), TableBytes: s.table.Bytes(),
-		Loaded: s.complete, Serving: s.failed == nil && s.now >= s.quiet,
+		Loaded: s.complete, Serving: s.failed == nil && s.now >= s.quiet && !s.passive(),
 	}
 	if s.o.Store != nil {
 		st.Backlog = s.o.Store.Backlog()

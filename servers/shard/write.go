@@ -69,12 +69,21 @@ func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi 
 		s.fail(r, protocol.StatusMoved)
 		return
 	}
+	if s.lacksMembers() {
+		s.fail(r, protocol.StatusUnavailable)
+		return
+	}
 	st := s.newestState(h, q.Key, hi)
 	if !st.known && (q.Op != protocol.OpPut || q.Flags&protocol.FlagKeepExpiry != 0) {
 		s.park(h, q.Key, r, again)
 		return
 	}
-	o := s.decide(h, q, &st)
+	before := s.seq
+	o := s.decide(h, q, &st, s.originOf(&r, q))
+	if s.seq == before && s.unsure() { // the answer would tell what was read
+		s.fail(r, protocol.StatusUnavailable)
+		return
+	}
 	if o.status == protocol.StatusFull && s.stall(r, again) {
 		return
 	}
@@ -108,7 +117,7 @@ func (s *Shard) repeated(r reply, q *protocol.Request) bool {
 }
 
 // decide applies the write to the newest state and returns its outcome.
-func (s *Shard) decide(h uint64, q *protocol.Request, st *state) outcome {
+func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) outcome {
 	version := uint64(0)
 	if st.found {
 		version = st.item.Version
@@ -126,7 +135,7 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state) outcome {
 	case q.Op == protocol.OpCompareAndSet && q.Flags&protocol.FlagRemove != 0:
 		if remove = st.found; !remove { // it was expected to be absent, and is
 			if st.expired {
-				o.seq = s.appendRemove(h, bytes.Clone(q.Key))
+				o.seq = s.appendRemove(h, bytes.Clone(q.Key), nil)
 			}
 			return o
 		}
@@ -138,14 +147,17 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state) outcome {
 	switch {
 	case o.status != protocol.StatusOK:
 		if st.expired { // the answer says so, so it is decided now
-			o.seq = s.appendRemove(h, bytes.Clone(q.Key))
+			o.seq = s.appendRemove(h, bytes.Clone(q.Key), nil)
 		}
 		return o
 	case remove:
-		o.seq = s.appendRemove(h, bytes.Clone(q.Key))
+		o.seq = s.appendRemove(h, bytes.Clone(q.Key), from)
 		return o
 	}
-	seq, err := s.appendPut(h, &it)
+	if from != nil {
+		from.sum = o.body.Sum
+	}
+	seq, err := s.appendPut(h, &it, from)
 	switch {
 	case errors.Is(err, arena.ErrTooLarge):
 		return outcome{seq: st.seq, status: protocol.StatusTooLarge}

@@ -9,8 +9,10 @@ import (
 // An Entry is one change of the shard.
 type Entry struct {
 	Seq    uint64
+	Term   uint64 // of the reign that made it; 0 for a shard without replicas
 	Hash   uint64 // of the key
 	Remove bool
+	Empty  bool // it changes nothing: there is no record
 	Record
 }
 
@@ -28,6 +30,23 @@ type State struct {
 	Term uint64 // how many times a shard has served from the file
 	Seq  uint64 // of the newest entry in the file
 	Base uint64 // version = seq + base
+	// Terms tells which reigns made the entries, the newest ones: the first one that is not 0 ends the list. A shard without replicas has none.
+	Terms [maxTerms]Term
+}
+
+// A Term tells with which entry a reign began.
+type Term struct{ Term, First uint64 }
+
+// maxTerms is how many reigns record 0 knows. A replica whose newest entry is of an older one gets a copy instead of what it lacks.
+const maxTerms = 8
+
+// note adds the reign of an entry if it is new.
+func (s *State) note(e *Entry) {
+	if e.Term == 0 || s.Terms[0].Term == e.Term {
+		return
+	}
+	copy(s.Terms[1:], s.Terms[:])
+	s.Terms[0] = Term{e.Term, e.Seq}
 }
 
 // versionGap is what the base grows by when a file is opened: more than any number of entries that were given versions and then lost. A
@@ -39,8 +58,10 @@ var ErrCorrupt = errors.New("store: not a shard's file, or damaged")
 
 const (
 	recordHead  = 18
-	stateLayout = 1
+	stateLayout = 1 // of a shard without replicas
+	termsLayout = 2 // with the table of terms
 	stateSize   = 25
+	termsSize   = stateSize + maxTerms*16
 	itemKey     = 1 // first byte of a record's key
 	keyHead     = 9
 )
@@ -51,17 +72,37 @@ var (
 )
 
 func (s *State) append(b []byte) []byte {
-	b = append(b, stateLayout)
+	terms := s.Terms != [maxTerms]Term{}
+	if terms {
+		b = append(b, termsLayout)
+	} else {
+		b = append(b, stateLayout)
+	}
 	b = le.AppendUint64(b, s.Term)
 	b = le.AppendUint64(b, s.Seq)
-	return le.AppendUint64(b, s.Base)
+	b = le.AppendUint64(b, s.Base)
+	if terms {
+		for _, t := range s.Terms {
+			b = le.AppendUint64(le.AppendUint64(b, t.Term), t.First)
+		}
+	}
+	return b
 }
 
 func (s *State) parse(b []byte) error {
-	if len(b) != stateSize || b[0] != stateLayout {
-		return fmt.Errorf("%w: record 0 has %d bytes and layout %d; this program knows %d bytes and layout %d", ErrCorrupt, len(b), first(b), stateSize, stateLayout)
+	layout, size := first(b), stateSize
+	if layout == termsLayout {
+		size = termsSize
 	}
-	*s = State{le.Uint64(b[1:]), le.Uint64(b[9:]), le.Uint64(b[17:])}
+	if len(b) != size || layout != stateLayout && layout != termsLayout {
+		return fmt.Errorf("%w: record 0 has %d bytes and layout %d; this program knows layouts %d and %d", ErrCorrupt, len(b), layout, stateLayout, termsLayout)
+	}
+	*s = State{Term: le.Uint64(b[1:]), Seq: le.Uint64(b[9:]), Base: le.Uint64(b[17:])}
+	if layout == termsLayout {
+		for i := range s.Terms {
+			s.Terms[i] = Term{le.Uint64(b[stateSize+16*i:]), le.Uint64(b[stateSize+16*i+8:])}
+		}
+	}
 	return nil
 }
 

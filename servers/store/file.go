@@ -74,6 +74,9 @@ func (f *file) Apply(entries []Entry, s State) error {
 	return f.db.Update(func(tx *dbm.Tx) error {
 		for i := range entries {
 			e := &entries[i]
+			if e.Empty {
+				continue
+			}
 			f.buf = appendKey(f.buf[:0], e.Hash, e.Key)
 			k := len(f.buf)
 			if e.Remove {

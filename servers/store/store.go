@@ -60,9 +60,10 @@ type Store struct {
 
 	appended, applied, durable atomic.Uint64
 	round                      round
-	full                       atomic.Bool  // the last transaction did not fit
-	room                       atomic.Int64 // bytes, as of the last look
-	backlog                    atomic.Int64 // bytes that the entries which are not applied may take in the file
+	full                       atomic.Bool   // the last transaction did not fit
+	room                       atomic.Int64  // bytes, as of the last look
+	base                       atomic.Uint64 // that record 0 shall have, if it is above what record 0 has
+	backlog                    atomic.Int64  // bytes that the entries which are not applied may take in the file
 
 	mu      sync.Mutex // guards what follows; held for moments only
 	queue   []Entry    // not taken by the committer yet
@@ -76,6 +77,7 @@ type Store struct {
 
 	applying sync.Mutex // held by whoever applies a transaction, the committer or the syncer; taken before mu. It guards:
 	batch    []Entry    // taken, not committed
+	next     State      // record 0 as of the last transaction
 	lastRoom time.Time
 
 	nextCommit time.Time // the committer's
@@ -118,6 +120,7 @@ func Open(f File, wake func(), pause time.Duration) (*Store, error) {
 	if err := f.Sync(); err != nil {
 		return nil, fmt.Errorf("store: cannot begin term %d: %w", s.state.Term, err)
 	}
+	s.next = s.state
 	s.appended.Store(s.state.Seq)
 	s.applied.Store(s.state.Seq)
 	s.durable.Store(s.state.Seq)
@@ -135,6 +138,23 @@ func (s *Store) Gather(entries int) { s.enough = entries }
 // State returns this life's term and base, and the newest entry that the file had.
 func (s *Store) State() State { return s.state }
 
+// Begin makes an empty file one whose entries begin behind the given one: it gets a copy of all that is before, which the reigns have made.
+// Nothing was appended yet.
+func (s *Store) Begin(seq uint64, reigns []Term) {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.next.Seq = seq
+	for _, t := range reigns {
+		s.next.note(&Entry{Term: t.Term, Seq: t.First})
+	}
+	s.appended.Store(seq)
+	s.applied.Store(seq)
+	s.durable.Store(seq)
+}
+
+// SetBase raises the base that record 0 has from the next transaction on. It is called before an entry with a version of that base is appended.
+func (s *Store) SetBase(base uint64) { s.base.Store(max(s.base.Load(), base)) }
+
 // Applied returns the newest entry that is in the file, synced or not.
 func (s *Store) Applied() uint64 { return s.applied.Load() }
 
@@ -149,6 +169,9 @@ func (s *Store) Backlog() int64 { return s.backlog.Load() }
 func (s *Store) Fits(n int) bool {
 	return !s.full.Load() && s.room.Load()-s.backlog.Load() >= int64(n)+pageBytes
 }
+
+// RoomLeft returns how many bytes may be appended, as Fits counts them.
+func (s *Store) RoomLeft() uint64 { return uint64(max(1, s.room.Load()-s.backlog.Load())) }
 
 // Full reports whether the last transaction did not fit.
 func (s *Store) Full() bool { return s.full.Load() }
@@ -256,8 +279,14 @@ func (s *Store) apply(now time.Time) (worked bool, next time.Time) {
 	if s.take(); len(s.batch) == 0 || s.Err() != nil {
 		return false, time.Time{}
 	}
-	state := s.state
+	state := s.next
 	state.Seq = s.batch[len(s.batch)-1].Seq
+	if base := s.base.Load(); base > state.Base {
+		state.Base = base
+	}
+	for i := range s.batch {
+		state.note(&s.batch[i])
+	}
 	switch err := s.file.Apply(s.batch, state); {
 	case errors.Is(err, ErrFull) && !errors.Is(err, ErrFailed):
 		s.full.Store(true)
@@ -267,6 +296,7 @@ func (s *Store) apply(now time.Time) (worked bool, next time.Time) {
 		return false, time.Time{}
 	}
 	s.full.Store(false)
+	s.next = state
 	var done int64
 	for i := range s.batch {
 		done += cost(&s.batch[i])
@@ -475,6 +505,16 @@ func (s *Store) drive(thread int, step func(time.Time) (bool, time.Time)) {
 		case <-timer:
 		}
 	}
+}
+
+// Discard stops the threads and closes the file as it is. What waits is lost.
+func (s *Store) Discard() (err error) {
+	s.closeOnce.Do(func() {
+		close(s.stop)
+		s.done.Wait()
+		err = s.file.Close()
+	})
+	return err
 }
 
 // Close applies and syncs what waits, stops the threads and closes the file. The shard appends nothing any more.

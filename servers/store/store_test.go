@@ -241,11 +241,22 @@ func TestHostileRecords(t *testing.T) {
 		_, _, err := parseRecord(b, b)
 		assert.Equal(t, n >= recordHead, err == nil)
 	}
-	b := (&State{1, 2, 3}).append(nil)
+	b := (&State{Term: 1, Seq: 2, Base: 3}).append(nil)
 	require.NoError(t, s.parse(b))
-	assert.Equal(t, State{1, 2, 3}, s)
+	assert.Equal(t, State{Term: 1, Seq: 2, Base: 3}, s)
+	assert.Len(t, b, stateSize, "a shard without replicas has the first layout")
 	b[0]++
 	assert.ErrorIs(t, s.parse(b), ErrCorrupt)
+	want := State{Term: 1, Seq: 20, Base: 3}
+	for term := range uint64(maxTerms + 2) {
+		want.note(&Entry{Term: term + 1, Seq: 2 * term})
+		want.note(&Entry{Term: term + 1, Seq: 2*term + 1})
+		want.note(&Entry{Seq: 2*term + 1})
+	}
+	assert.Equal(t, Term{maxTerms + 2, 2 * (maxTerms + 1)}, want.Terms[0])
+	assert.Equal(t, Term{3, 4}, want.Terms[maxTerms-1])
+	require.NoError(t, s.parse(want.append(nil)))
+	assert.Equal(t, want, s)
 }
 
 // TestPauses: where nobody waits for the file, entries are gathered, but for no longer than a moment, and no more than a transaction takes.

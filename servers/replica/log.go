@@ -1,0 +1,177 @@
+package replica
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"flashdbm/servers/fabric"
+)
+
+var le = binary.LittleEndian
+
+// Sizes of a frame in bytes.
+const (
+	frameHead = 24
+	frameTail = 8
+	minFrame  = frameHead + frameTail
+	// skipSize stands where a frame has the size of its body, if nothing more comes before the end of the lap.
+	skipSize = 1<<32 - 1
+)
+
+// ErrTooLarge says that an entry has more bytes than the log can hold, for errors.Is.
+var ErrTooLarge = errors.New("replica: the entry is larger than the log")
+
+// frameSize returns the bytes of a frame whose body has n.
+func frameSize(n int) uint64 { return uint64(frameHead + (n+7)&^7 + frameTail) }
+
+// A Log has the newest entries of a shard in frames. One thread uses it.
+type Log struct {
+	region fabric.Region
+	mem    []byte
+	seq    uint64   // newest entry in the memory
+	head   uint64   // position behind it
+	keep   uint64   // what lies here and behind must not be overwritten; meaningless while free
+	free   bool     // nothing has to be kept
+	first  uint64   // entry of starts[0]
+	starts []uint64 // by entry: the position at which its reader expects it. Some may be overwritten already
+	terms  []Term   // of all entries
+	queue  []queued // entries that found no room
+}
+
+type queued struct {
+	term uint64
+	body []byte
+}
+
+// NewLog returns a log that has nothing, as if it had all entries up to seq. size is in bytes, a multiple of 4096.
+func NewLog(d Allocator, size int, seq uint64, terms []Term) (*Log, error) {
+	r, err := d.Alloc(size, 0)
+	if err != nil {
+		return nil, fmt.Errorf("replica: memory of the log: %w", err)
+	}
+	return &Log{region: r, mem: r.Bytes(), seq: seq, first: seq + 1, free: true, terms: slices.Clone(terms)}, nil
+}
+
+// An Allocator is the part of a fabric.Domain that gives memory.
+type Allocator interface {
+	Alloc(n int, a fabric.Access) (fabric.Region, error)
+}
+
+// Last returns the newest entry's number, whether it is in the memory or waits for room.
+func (l *Log) Last() uint64 { return l.seq + uint64(len(l.queue)) }
+
+// Waits reports whether entries wait for room. Whoever makes entries stops until they have it: their number is bounded by that alone.
+func (l *Log) Waits() bool { return len(l.queue) > 0 }
+
+// Terms returns the table of terms. It is valid until the next Append.
+func (l *Log) Terms() []Term { return l.terms }
+
+// TermAt returns the term of an entry, 0 if that is not known.
+func (l *Log) TermAt(seq uint64) uint64 { return termAt(l.terms, seq) }
+
+// Fits reports whether a log of this size takes a body of n bytes. The largest one takes half of the log, so that there is room for it in
+// whatever place the log has come to.
+func (l *Log) Fits(n int) bool { return frameSize(n) <= uint64(len(l.mem))/2 }
+
+// Append adds an entry and returns its number. The body is kept until it is in the memory, which may be later.
+func (l *Log) Append(term uint64, body []byte) uint64 {
+	if !l.Fits(len(body)) {
+		panic(fmt.Sprintf("replica: an entry of %d bytes in a log of %d", len(body), len(l.mem)))
+	}
+	l.terms = noteTerm(l.terms, term, l.Last()+1)
+	if len(l.queue) > 0 || !l.put(term, body) {
+		l.queue = append(l.queue, queued{term, bytes.Clone(body)})
+	}
+	return l.Last()
+}
+
+// put makes a frame if there is room.
+func (l *Log) put(term uint64, body []byte) bool {
+	size, lap := frameSize(len(body)), uint64(len(l.mem))
+	rest := lap - l.head%lap
+	skip := uint64(0)
+	if rest < size {
+		skip = rest
+	}
+	if !l.free && l.head+skip+size-l.keep > lap {
+		return false
+	}
+	l.seq++
+	l.starts = append(l.starts, l.head)
+	if skip >= minFrame {
+		seal(l.mem[l.head%lap:], skipSize, l.seq, term, nil)
+	}
+	l.head += skip
+	seal(l.mem[l.head%lap:], uint32(len(body)), l.seq, term, body)
+	l.head += size
+	n := 0
+	for l.starts[n]+lap < l.head {
+		n++
+	}
+	if n > 0 && (n == len(l.starts) || n > len(l.starts)/2) { // now and then: what is overwritten is told by its position
+		l.starts = slices.Clone(l.starts[n:])
+		l.first += uint64(n)
+	}
+	return true
+}
+
+func seal(b []byte, size uint32, seq, term uint64, body []byte) {
+	end := frameHead
+	if size != skipSize {
+		end += (len(body) + 7) &^ 7
+	}
+	le.PutUint32(b, size)
+	le.PutUint32(b[4:], 0)
+	le.PutUint64(b[8:], seq)
+	le.PutUint64(b[16:], term)
+	clear(b[frameHead+copy(b[frameHead:end], body) : end])
+	le.PutUint64(b[end:], xxh3.HashSeed(b[:end], seq))
+}
+
+// Keep says from which position on the memory is needed. What waits gets the room before it.
+func (l *Log) Keep(position uint64) {
+	l.keep, l.free = position, false
+	l.flush()
+}
+
+// Free says that no memory is needed.
+func (l *Log) Free() {
+	l.free = true
+	l.flush()
+}
+
+func (l *Log) flush() {
+	for len(l.queue) > 0 && l.put(l.queue[0].term, l.queue[0].body) {
+		l.queue[0] = queued{}
+		l.queue = l.queue[1:]
+	}
+	if len(l.queue) == 0 {
+		l.queue = nil
+	}
+}
+
+// start returns the position at which a reader that has all up to seq goes on. ok is false if the memory lacks what comes then.
+func (l *Log) start(seq uint64) (position uint64, ok bool) {
+	switch {
+	case seq == l.seq:
+		return l.head, true
+	case seq > l.seq || seq+1 < l.first:
+		return 0, false
+	}
+	position = l.starts[seq+1-l.first]
+	return position, l.head-position <= uint64(len(l.mem))
+}
+
+// Close gives the memory back.
+func (l *Log) Close() error { return l.region.Close() }
+
+// forget makes the log one that has nothing, as if it had all entries up to seq.
+func (l *Log) forget(seq uint64, terms []Term) {
+	l.seq, l.first, l.starts, l.queue = seq, seq+1, nil, nil
+	l.terms, l.free = slices.Clone(terms), true
+}

@@ -1,0 +1,81 @@
+package replica
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/words"
+)
+
+// A ring is the secondary's end of a log: memory that the primary Writes whenever it likes.
+type ring struct {
+	region  fabric.Region
+	mem     []byte
+	next    uint64 // entry that is expected
+	pos     uint64 // where it is expected
+	end     uint64 // behind the frame that peek has found
+	scratch []byte
+}
+
+func newRing(d Allocator, size int) (*ring, error) {
+	r, err := d.Alloc(size, fabric.RemoteWrite)
+	if err != nil {
+		return nil, fmt.Errorf("replica: memory of the ring: %w", err)
+	}
+	return &ring{region: r, mem: r.Bytes()}, nil
+}
+
+// peek returns the next entry if it is there whole. The body is valid until the next call. Until advance, peek returns the same entry.
+func (r *ring) peek() (term uint64, body []byte, ok bool) {
+	lap := uint64(len(r.mem))
+	for {
+		at := r.pos % lap
+		rest := lap - at
+		if rest < minFrame {
+			r.pos += rest
+			continue
+		}
+		if fromLE(words.Load(r.mem, int(at)+8)) != r.next {
+			return 0, nil, false
+		}
+		size := uint32(fromLE(words.Load(r.mem, int(at))))
+		n := uint64(minFrame)
+		if size != skipSize {
+			if uint64(size) > lap {
+				return 0, nil, false
+			}
+			n = frameSize(int(size))
+		}
+		if n > rest {
+			return 0, nil, false
+		}
+		if uint64(cap(r.scratch)) < n {
+			r.scratch = make([]byte, n)
+		}
+		b := r.scratch[:n]
+		words.Read(b, r.mem[at:at+n]) // from here on only the copy counts
+		end := n - frameTail
+		if le.Uint32(b) != size || le.Uint64(b[8:]) != r.next || le.Uint64(b[end:]) != xxh3.HashSeed(b[:end], r.next) {
+			return 0, nil, false
+		}
+		if size == skipSize {
+			r.pos += rest
+			continue
+		}
+		r.end = r.pos + n
+		return le.Uint64(b[16:]), b[frameHead : frameHead+size], true
+	}
+}
+
+// advance takes what peek has found.
+func (r *ring) advance() { r.pos, r.next = r.end, r.next+1 }
+
+// fromLE turns a word of memory into the number that its bytes are.
+func fromLE(w uint64) uint64 {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], w)
+	return le.Uint64(b[:])
+}

@@ -1,0 +1,349 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/sim"
+	"flashdbm/servers/replica"
+	"flashdbm/servers/store"
+)
+
+// A simMember is a node and the replica in its present life.
+type simMember struct {
+	c     *clusterSim
+	i     int
+	n     *sim.Node
+	life  int
+	id    string // name of the member: of the life, or of the node where its file has all that it has acknowledged
+	shard *Shard // nil until the record was read
+	store *store.Store
+	file  *memberFile
+	queue *sim.Queue
+	links []*memberLink // as the primary
+
+	thread *sim.Thread
+	orders []order
+	shown  map[string]uint64
+	quiet  int
+	lost   bool // the life is over, and what it had in memory
+}
+
+// An order is to stop.
+type order struct {
+	rec   replica.Record
+	reply func(replica.Report)
+}
+
+// name is how records name the member.
+func (m *simMember) name(life int) string {
+	if m.c.mode == Sync {
+		return fmt.Sprintf("n%d", m.i)
+	}
+	return fmt.Sprintf("n%d.%d", m.i, life)
+}
+
+func (m *simMember) alive() bool { return m.n.Alive() }
+
+// has returns the newest entry that the member cannot lose while it counts: that of its file, or that of its ring or state.
+func (m *simMember) has() uint64 {
+	if m.c.mode == Sync {
+		return m.file.durable()
+	}
+	n := m.shard.seq
+	if m.c.acks == replica.Relaxed {
+		n += m.shard.follower.Placed()
+	}
+	return n
+}
+
+// begin begins a life. ended is the term that the record has.
+func (m *simMember) begin(ended uint64) {
+	c := m.c
+	m.life++
+	m.id = m.name(m.life)
+	c.all[m.id] = m
+	m.orders, m.links, m.shown, m.quiet = nil, nil, map[string]uint64{}, 0
+	d := m.n.Domain()
+	q, _ := d.NewQueue(4096)
+	m.queue = q.(*sim.Queue)
+	o := Options{
+		Seed: 1, Durability: c.mode, Alloc: d.Alloc, Arena: clusterArena, Self: m.id, Mode: c.acks, Ended: ended, RingSize: clusterRing,
+		Clock: func() (int64, uint64) { return m.n.Now().UnixNano(), uint64(m.n.Wall().UnixMilli()) },
+	}
+	var err error
+	m.store = nil
+	var seq uint64
+	var terms []replica.Term
+	if c.mode != Memory {
+		if m.store, err = store.Open(m.file.fresh(false), m.wake, []time.Duration{100 * time.Millisecond, 0}[c.mode-1]); err != nil {
+			c.violation("open: %v", err)
+			return
+		}
+		m.store.Gather(1 + int(c.seed/3%4))
+		o.Store = m.store
+		st := m.store.State()
+		seq = st.Seq
+		for _, t := range st.Terms {
+			if t.Term != 0 {
+				terms = slices.Insert(terms, 0, replica.Term{Term: t.Term, First: t.First})
+			}
+		}
+		o.Fresh = func() (*store.Store, error) {
+			c.counts.copies++
+			st, err := store.Open(m.file.fresh(true), m.wake, []time.Duration{100 * time.Millisecond, 0}[c.mode-1])
+			if err == nil {
+				st.Gather(1 + int(c.seed/3%4))
+				m.store = st
+				m.drive(st)
+			}
+			return st, err
+		}
+		o.Keep = func() error { m.file.keep(); return nil }
+	} else {
+		o.Keep = func() error { return nil }
+	}
+	if o.Log, err = replica.NewLog(d, clusterRing, seq, terms); err != nil {
+		c.violation("log: %v", err)
+		return
+	}
+	if m.shard, err = New(o); err != nil {
+		c.violation("new: %v", err)
+		return
+	}
+	s := m.shard
+	s.lazy = c.seed%5 == 0
+	s.pieceBytes = 1 + c.rand(60)
+	s.between = func(e entry) {
+		if e.remove {
+			delete(m.shown, string(e.key))
+			c.showed(m, e.seq, s.base+e.seq, "")
+			return
+		}
+		it := s.item(e.place)
+		m.shown[string(it.Key)] = it.Version
+		if e.seq == it.Version-s.base || s.reign != nil { // else of a copy
+			value := name(it.Value)
+			if value == "" || value[0] != 'v' {
+				value = ""
+			}
+			c.showed(m, e.seq, it.Version, value)
+		}
+	}
+	m.listen()
+	m.thread = m.n.Go("shard", m.step, m.queue)
+	if m.store != nil {
+		m.drive(m.store)
+	}
+}
+
+// drive steps a store as long as it is the member's.
+func (m *simMember) drive(st *store.Store) {
+	for i, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
+		slow := []int{4, 4, 6, 8}[i]
+		m.n.Go("store", func(now time.Time) (bool, time.Time) {
+			if m.c.bad != "" || m.store != st {
+				return false, time.Time{}
+			}
+			worked, next := step(now)
+			if worked && m.c.rand(2) == 0 { // the file is slow
+				return false, now.Add(m.c.upTo(time.Millisecond << m.c.rand(slow)))
+			}
+			if !worked && next.IsZero() {
+				next = now.Add(m.c.upTo(20 * time.Millisecond))
+			}
+			return worked, next
+		})
+	}
+}
+
+func (m *simMember) wake() {
+	if m.thread != nil {
+		m.thread.Wake()
+	}
+}
+
+// learn gives the shard a record, if the process runs or once it does.
+func (m *simMember) learn(rec replica.Record) {
+	if m.shard == nil || !m.alive() {
+		return
+	}
+	s, life := m.shard, m.life
+	m.c.w.After(0, func() {
+		if m.life == life && m.alive() {
+			if !m.n.Running() {
+				m.c.w.After(m.c.upTo(50*time.Millisecond), func() { m.learn(rec) })
+				return
+			}
+			s.Learn(rec)
+			m.wake()
+		}
+	})
+}
+
+// order tells the member to stop.
+func (m *simMember) order(from *sim.Node, f *replica.Failover) {
+	c, id, life := m.c, m.id, m.life
+	c.w.After(c.slow(), func() {
+		if m.life == life && m.alive() && c.w.Reaches(from, m.n) {
+			m.orders = append(m.orders, order{f.Record(), func(r replica.Report) {
+				c.w.After(c.slow(), func() {
+					if c.w.Reaches(m.n, from) {
+						f.Reported(id, r)
+					}
+				})
+			}})
+			m.wake()
+		}
+	})
+}
+
+// listen takes those who want to be this member's primary, and clients that Read.
+func (m *simMember) listen() {
+	l, err := m.n.Domain().Listen(fmt.Sprintf("node-%d-%d", m.i, m.life))
+	if err != nil {
+		m.c.violation("listen: %v", err)
+		return
+	}
+	life := m.life
+	l.(*sim.Listener).Handle(func(in *sim.Incoming) {
+		x, _ := in.Accept(fabric.EndpointOptions{Send: m.queue, Recv: m.queue}, nil)
+		if pair := m.c.pairs(string(in.Hello())); pair != nil && m.life == life {
+			pair.far.ep = x
+			m.shard.Follower().Offered(pair.far)
+			m.wake()
+		}
+	})
+}
+
+func (m *simMember) kill() {
+	c := m.c
+	if !m.alive() || m.shard == nil {
+		return
+	}
+	lives := 0
+	for _, name := range c.rec.Set {
+		if x := c.all[name]; x != nil && !x.lost && x.alive() {
+			lives++
+		}
+	}
+	if c.mode != Sync && c.rec.Has(m.id) && lives < 2 {
+		return // nobody would have what was acknowledged
+	}
+	c.counts.kills++
+	c.say("%s is killed, with %d entries", m.id, m.shard.seq)
+	m.n.Kill()
+	m.file.crash(c)
+	if c.mode != Sync {
+		c.all[m.id] = &simMember{c: c, id: m.id, n: m.n, lost: true}
+	}
+	c.w.After(c.upTo(1500*time.Millisecond), m.restart)
+}
+
+// restart begins the next life once the record could be read.
+func (m *simMember) restart() {
+	m.n.Restart()
+	life := m.life
+	m.shard = nil
+	var again func()
+	again = func() {
+		if m.life != life || m.c.bad != "" {
+			return
+		}
+		m.c.read(m.n, func(rec replica.Record) {
+			if m.life == life {
+				m.begin(rec.Term)
+				m.learn(rec)
+				m.c.say("%s begins with %d entries", m.id, m.shard.seq)
+			}
+		})
+		m.c.w.After(200*time.Millisecond, again)
+	}
+	again()
+}
+
+// step is the replica's thread: it does what a node's thread does between two sweeps, and sweeps.
+func (m *simMember) step(now time.Time) (bool, time.Time) {
+	c, s := m.c, m.shard
+	if c.bad != "" {
+		return false, time.Time{}
+	}
+	m.complete()
+	if s.polled {
+		m.obey()
+	}
+	if s.o.Store != nil && c.rand(60) == 0 {
+		s.evict(1 << c.rand(20))
+	}
+	worked, _ := s.Step(now)
+	if worked && s.polled && len(s.inbox) == 0 {
+		worked = m.quiet == 0
+	}
+	m.reign()
+	c.check(m)
+	if m.quiet++; worked {
+		m.quiet = 0
+		return true, time.Time{}
+	}
+	return false, now.Add(1 + c.upTo(time.Millisecond<<c.rand(6)))
+}
+
+// obey takes orders, and answers those that can be.
+func (m *simMember) obey() {
+	f := m.shard.Follower()
+	m.orders = slices.DeleteFunc(m.orders, func(o order) bool { return o.rec.Revision < 1<<63 && !m.stopFor(&o) })
+	for _, revision := range f.Stopped() {
+		for _, o := range m.orders {
+			if o.rec.Revision == revision {
+				o.reply(f.Report())
+			}
+		}
+		m.orders = slices.DeleteFunc(m.orders, func(o order) bool { return o.rec.Revision == revision })
+	}
+}
+
+func (m *simMember) stopFor(o *order) bool { return m.shard.Stop(&o.rec) }
+
+// reign does what a primary wants: connections, and changes of the record.
+func (m *simMember) reign() {
+	c, s := m.c, m.shard
+	r := s.Reign()
+	if r == nil {
+		return
+	}
+	if c.rand(20) == 0 {
+		var want []string
+		for _, x := range c.members {
+			if x != m && x.alive() {
+				want = append(want, x.id)
+			}
+		}
+		r.Want(want)
+	}
+	if next, ok := r.Proposal(); ok {
+		c.say("%s proposes %+v", m.id, next)
+		c.change(m.n, next, m.learn)
+	}
+	if c.rand(200) == 0 {
+		c.read(m.n, m.learn)
+	}
+	if name := r.Dial(); name != "" {
+		m.dial(r, name)
+	}
+}
+
+// checkTable makes sure that the table has what was shown last.
+func (m *simMember) checkTable() {
+	s := m.shard
+	for i := range s.table.Buckets() {
+		for _, p := range s.table.Chain(i, nil) {
+			it := s.item(arena.Place(p))
+			if s.reign != nil && it.Version != m.shown[string(it.Key)] && m.shown[string(it.Key)] != 0 {
+				m.c.violation("%s has version %d of %s, and %d was shown", m.id, it.Version, it.Key, m.shown[string(it.Key)])
+			}
+		}
+	}
+}

@@ -1,0 +1,375 @@
+package shard
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/fabric/sim"
+	"flashdbm/servers/replica"
+)
+
+// A clusterSim is a shard with three replicas, what they agree on, and clients, as a seed decides. Invariants are checked after each step of each
+// replica; at the end the history of all operations is.
+type clusterSim struct {
+	w       *sim.World
+	seed    uint64
+	bad     string
+	mode    Durability
+	acks    replica.Mode
+	members []*simMember // of the three nodes, as they live now
+	all     map[string]*simMember
+	etcd    *sim.Node
+	rec     replica.Record // what the cluster has agreed on
+	clients []*clusterClient
+	history []porcupine.Operation
+
+	committed map[uint64]uint64 // by entry: the version that a primary has shown
+	newest    uint64            // of committed
+	versions  map[string]uint64 // by value: the version that it was shown with
+	counts    clusterCounts
+}
+
+type clusterCounts struct{ ops, reads, accepted, reigns, copies, kills, unknown, lost int }
+
+// What the log and the rings of the simulator have: a few dozen entries.
+const clusterRing = 4096
+
+func newClusterSim(seed uint64) *clusterSim {
+	c := &clusterSim{
+		w: sim.New(seed, sim.Faults{LoseOne: 3000, StallOne: 300}), seed: seed, all: map[string]*simMember{}, committed: map[uint64]uint64{}, versions: map[string]uint64{},
+	}
+	c.mode = Durability(seed % 3)
+	if c.acks = replica.Synced; c.mode != Sync {
+		c.acks = replica.Mode(seed / 3 % 2)
+	}
+	c.etcd = c.w.NewNode("etcd")
+	for i := range 3 {
+		m := &simMember{c: c, i: i, n: c.w.NewNode(fmt.Sprintf("node-%d", i)), file: &memberFile{}}
+		c.members = append(c.members, m)
+	}
+	first := c.members[0].name(1)
+	c.rec = replica.Record{Revision: 1, Term: 1, Primary: first, Set: []string{first}}
+	for i, m := range c.members {
+		m.begin(0)
+		if i == 0 {
+			m.learn(c.rec)
+		}
+	}
+	for i := range 2 + c.rand(2) {
+		c.clients = append(c.clients, newClusterClient(c, i))
+	}
+	return c
+}
+
+func (c *clusterSim) rand(n int) int { return c.w.Rand().IntN(n) }
+
+func (c *clusterSim) upTo(d time.Duration) time.Duration { return time.Duration(c.rand(int(d))) }
+
+func (c *clusterSim) violation(format string, args ...any) {
+	if c.bad == "" {
+		c.bad = fmt.Sprintf(format, args...)
+		c.say("VIOLATION: %s", c.bad)
+	}
+}
+
+func (c *clusterSim) say(format string, args ...any) {
+	if *simLog {
+		fmt.Printf("%14v  %s\n", c.w.Now(), fmt.Sprintf(format, args...))
+	}
+}
+
+// read gives the record to a node that asks for it, if neither the request nor the answer is lost.
+func (c *clusterSim) read(n *sim.Node, answer func(replica.Record)) {
+	c.w.After(c.slow(), func() {
+		if !c.w.Reaches(n, c.etcd) {
+			return
+		}
+		rec := c.rec
+		c.w.After(c.slow(), func() {
+			if c.w.Reaches(c.etcd, n) && c.rand(30) > 0 {
+				answer(rec)
+			}
+		})
+	})
+}
+
+// slow is how long something takes to etcd and back, or between processes beside the fabric: now and then seconds.
+func (c *clusterSim) slow() time.Duration {
+	switch c.rand(30) {
+	case 0:
+		return c.upTo(2 * time.Second)
+	case 1, 2:
+		return c.upTo(30 * time.Millisecond)
+	}
+	return c.upTo(500 * time.Microsecond)
+}
+
+// change is a compare-and-set. The request or the answer may be lost; whoever watches learns what has changed, late or never.
+func (c *clusterSim) change(n *sim.Node, next replica.Record, answer func(replica.Record)) {
+	c.w.After(c.slow(), func() {
+		if !c.w.Reaches(n, c.etcd) {
+			return
+		}
+		if c.rec.Revision == next.Revision {
+			next.Revision++
+			next.Set = slices.Clone(next.Set)
+			if next.Term > c.rec.Term {
+				c.counts.reigns++
+			}
+			c.rec = next
+			c.say("record %+v", next)
+			for _, m := range c.members {
+				c.w.After(c.slow(), func() {
+					if c.w.Reaches(c.etcd, m.n) && c.rand(20) > 0 {
+						m.learn(next)
+					}
+				})
+			}
+		}
+		rec := c.rec
+		c.w.After(c.slow(), func() {
+			if c.w.Reaches(c.etcd, n) && c.rand(20) > 0 {
+				answer(rec)
+			}
+		})
+	})
+}
+
+// lead is one of two nodes that take themselves for the leader, which looks after the shard.
+func (c *clusterSim) lead(at *sim.Node) {
+	if c.bad != "" {
+		return
+	}
+	c.w.After(200*time.Millisecond+c.upTo(300*time.Millisecond), func() { c.lead(at) })
+	c.read(at, func(rec replica.Record) {
+		p := c.all[rec.Primary]
+		suspect := p == nil || p.lost || !p.alive() || !p.n.Running() || !c.w.Reaches(p.n, c.etcd) || c.rand(60) == 0 ||
+			(p.shard == nil || p.shard.reign == nil) && c.rand(3) == 0
+		if !suspect {
+			return
+		}
+		f := replica.NewFailover(rec)
+		for _, name := range f.Members() {
+			if m := c.all[name]; m != nil && !m.lost {
+				m.order(at, f)
+			}
+		}
+		done := false
+		decide := func() {
+			if next, ok := f.Next(); ok && !done {
+				done = true
+				c.say("a leader promotes %+v", next)
+				c.change(at, next, func(replica.Record) {})
+			}
+		}
+		c.w.After(c.upTo(200*time.Millisecond), decide)
+	})
+}
+
+// trouble happens now and then.
+func (c *clusterSim) trouble() {
+	if c.bad != "" {
+		return
+	}
+	c.w.After(100*time.Millisecond+c.upTo(1500*time.Millisecond), c.trouble)
+	m := c.members[c.rand(3)]
+	if p := c.all[c.rec.Primary]; p != nil && !p.lost && c.rand(2) == 0 {
+		m = p
+	}
+	switch c.rand(9) {
+	case 0:
+		if m.n.Running() {
+			c.say("node %d stops", m.i)
+			m.n.Stop()
+			c.w.After(c.upTo(3*time.Second), m.n.Resume)
+		}
+	case 1:
+		if m.n.Running() && c.rand(3) == 0 {
+			m.n.Suspend()
+			c.w.After(c.upTo(3*time.Second), m.n.Resume)
+		}
+	case 2, 3:
+		m.kill()
+	case 4:
+		if m.alive() {
+			m.file.full = m.n.Running() && c.rand(3) == 0
+			c.w.After(c.upTo(time.Second), func() { m.file.full = false })
+		}
+	default:
+		ends := []*sim.Node{c.etcd}
+		for _, m := range c.members {
+			ends = append(ends, m.n)
+		}
+		for _, x := range c.clients {
+			ends = append(ends, x.n)
+		}
+		a, b := ends[c.rand(len(ends))], ends[c.rand(len(ends))]
+		c.w.Cut(a, b)
+		both := c.rand(2) == 0
+		if both {
+			c.w.Cut(b, a)
+		}
+		c.say("cut %s to %s, both %v", a.Name(), b.Name(), both)
+		c.w.After(c.upTo(3*time.Second), func() {
+			c.w.Heal(a, b)
+			if both {
+				c.w.Heal(b, a)
+			}
+		})
+	}
+}
+
+// showed looks at an entry that a member shows.
+func (c *clusterSim) showed(m *simMember, seq, version uint64, value string) {
+	was, ok := c.committed[seq]
+	if ok && was != version {
+		c.violation("%s has entry %d with version %d, and %d was committed", m.id, seq, version, was)
+	}
+	if m.shard.reign == nil {
+		return
+	}
+	if !ok {
+		c.committed[seq], c.newest = version, max(c.newest, seq)
+		for name := range c.needed() { // invariant 4 of the design: acknowledged entries are at every member
+			x := c.all[name]
+			if x != nil && !x.lost && x.has() < seq {
+				c.violation("entry %d is committed by %s, and %s of the set has %d", seq, m.id, name, x.has())
+			}
+		}
+	}
+	if value != "" {
+		if was, ok := c.versions[value]; ok && was != version {
+			c.violation("the write of %s happened twice: versions %d and %d", value, was, version)
+		}
+		c.versions[value] = version
+	}
+}
+
+// needed returns the members of the record: one of them is promoted if the primary is lost.
+func (c *clusterSim) needed() map[string]bool {
+	set := map[string]bool{}
+	for _, name := range c.rec.Set {
+		set[name] = true
+	}
+	return set
+}
+
+// check looks at what holds between any two steps.
+func (c *clusterSim) check(m *simMember) {
+	s := m.shard
+	if s.o.Log.Last() != s.seq {
+		c.violation("%s has entry %d, and its log %d", m.id, s.seq, s.o.Log.Last())
+	}
+	if s.reign != nil && s.reign.Serving() && s.seq < c.newest && s.reign.Term() == c.rec.Term {
+		c.violation("%s reigns with %d entries, and %d are committed", m.id, s.seq, c.newest)
+	}
+	serving := ""
+	for _, x := range c.members { // invariant 3: one incarnation at most has tenure
+		if x.shard == nil || x.shard.reign == nil || !x.alive() || x.n.Now().UnixNano() >= x.shard.reign.TenureEnd() {
+			continue
+		}
+		if serving != "" {
+			c.violation("%s and %s have tenure", serving, x.id)
+		}
+		serving = x.id
+	}
+	m.checkTable()
+}
+
+func (c *clusterSim) run() string {
+	for _, x := range c.clients {
+		x.begin()
+	}
+	c.w.After(2*time.Second+c.upTo(2*time.Second), c.trouble)
+	for i := range 2 {
+		c.w.After(c.upTo(time.Second), func() { c.lead(c.members[i].n) })
+	}
+	done := func() bool {
+		if c.bad != "" {
+			return true
+		}
+		for _, x := range c.clients {
+			if x.left > 0 || x.busy() {
+				return false
+			}
+		}
+		return true
+	}
+	if !c.w.RunUntil(5*time.Minute, done) {
+		c.violation("the clients wait for ever")
+	}
+	for _, x := range c.clients {
+		x.leave()
+	}
+	if c.bad == "" {
+		c.checkHistory()
+	}
+	c.w.Close()
+	return c.bad
+}
+
+func (c *clusterSim) checkHistory() {
+	for _, part := range model.Partition(c.history) {
+		if porcupine.CheckOperationsTimeout(model, part, 20*time.Second) != porcupine.Illegal {
+			continue
+		}
+		c.violation("the history of %s is not linearizable", part[0].Input.(call).key)
+		slices.SortFunc(part, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+		for _, o := range part {
+			c.say("%d-%d by %d: %+v: %+v", o.Call, o.Return, o.ClientId, o.Input, o.Output)
+		}
+	}
+}
+
+func (c *clusterSim) record(client int, in call, r result, from int64) {
+	to := c.w.Now().Nanoseconds()
+	if r.open {
+		to = math.MaxInt64
+	}
+	c.history = append(c.history, porcupine.Operation{ClientId: client, Input: in, Output: r, Call: from, Return: to})
+}
+
+// TestClusterSimulation runs as many seeds as there is time for. A failure names the one line that plays it again.
+func TestClusterSimulation(t *testing.T) {
+	runs, limit := *simRuns, *simTime
+	if testing.Short() {
+		limit = min(limit, 2*time.Second)
+	}
+	began := time.Now()
+	var all clusterCounts
+	n := 0
+	for seed := *simSeed; n < runs || runs == 0 && time.Since(began) < limit; seed++ {
+		c := newClusterSim(seed)
+		if bad := c.run(); bad != "" {
+			t.Fatalf("%s\n  go test ./shard -run TestClusterSimulation -sim.runs 1 -sim.log -sim.seed %d", bad, seed)
+		}
+		if n++; n%1000 == 0 {
+			t.Logf("%d seeds, up to %d, in %v", n, seed, time.Since(began).Round(time.Second))
+		}
+		all.add(&c.counts)
+	}
+	t.Logf("%d seeds in %v: %+v", n, time.Since(began).Round(time.Second), all)
+	require.Positive(t, all.accepted)
+	require.Positive(t, all.reigns)
+	require.Positive(t, all.copies)
+}
+
+func (a *clusterCounts) add(b *clusterCounts) {
+	a.ops += b.ops
+	a.reads += b.reads
+	a.accepted += b.accepted
+	a.reigns += b.reigns
+	a.copies += b.copies
+	a.kills += b.kills
+	a.unknown += b.unknown
+	a.lost += b.lost
+}
+
+var clusterArena = arena.Options{Extent: 64 << 10, Limit: 1 << 20}

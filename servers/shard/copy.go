@@ -1,0 +1,199 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/store"
+)
+
+// A copy of a shard begins with a header: the base of versions and the answers of all clients, as of the entry behind which the log brings
+// all. Then come pieces: the items of a range of hashes, as they were at that entry or later.
+//
+//	header:  base u64 | clients u64 | for each: id, low, floor, answers u64 | for each answer: number, seq, version, sum, status u64
+//	piece:   for each item: size of the key u32 | of the value u32 | flags u16 | 0 u16 | 0 u32 | version, expiry u64 | key | value
+const (
+	copyItemHead = 32
+	answerSize   = 40
+	clientSize   = 32
+)
+
+// Header implements replica.Source.
+func (m *source) Header() []byte {
+	b := le.AppendUint64(nil, m.base)
+	b = le.AppendUint64(b, uint64(len(m.clients)))
+	for id, cl := range m.clients {
+		b = le.AppendUint64(le.AppendUint64(b, id), cl.low)
+		b = le.AppendUint64(le.AppendUint64(b, cl.floor), uint64(len(cl.outcomes)))
+		for n, o := range cl.outcomes {
+			for _, w := range [...]uint64{n, o.seq, o.body.Version, uint64(o.body.Sum), uint64(o.status)} {
+				b = le.AppendUint64(b, w)
+			}
+		}
+	}
+	return b
+}
+
+var errHeader = fmt.Errorf("shard: the head of a copy is cut off")
+
+func (s *Shard) takeHeader(seq uint64, b []byte) error {
+	word := func() (w uint64) {
+		if len(b) >= 8 {
+			w, b = le.Uint64(b), b[8:]
+		}
+		return w
+	}
+	if len(b) < 16 {
+		return errHeader
+	}
+	s.setBase(word())
+	s.start, s.settles = seq, seq
+	for range word() {
+		if len(b) < clientSize {
+			return errHeader
+		}
+		id, low, floor, n := word(), word(), word(), word()
+		if uint64(len(b)) < answerSize*min(n, math.MaxUint32) {
+			return errHeader
+		}
+		cl := s.clients[id]
+		if cl == nil {
+			cl = &client{id: id, left: s.now}
+			s.clients[id] = cl
+		}
+		cl.low, cl.floor, cl.outcomes = low, floor, map[uint64]outcome{}
+		for range n {
+			number, at := word(), word()
+			cl.outcomes[number] = outcome{seq: at, body: protocol.Written{Version: word(), Sum: int64(word())}, status: protocol.Status(word())}
+		}
+	}
+	return nil
+}
+
+func appendCopied(b []byte, it *guard.Item) []byte {
+	b = le.AppendUint32(le.AppendUint32(b, uint32(len(it.Key))), uint32(len(it.Value)))
+	b = le.AppendUint64(b, uint64(it.Flags))
+	b = le.AppendUint64(le.AppendUint64(b, it.Version), it.Expiry)
+	return append(append(b, it.Key...), it.Value...)
+}
+
+// Piece implements replica.Source. From the table if that has all, else from the file, once the file has the entry.
+func (m *source) Piece(name string, behind, from uint64) (body []byte, next uint64, last, ok bool) {
+	s := (*Shard)(m)
+	p := s.pieces[name]
+	switch {
+	case p == nil && s.complete:
+		for {
+			list, covered := s.chain(from, math.MaxUint64)
+			for i := range list {
+				body = appendCopied(body, &list[i].Item)
+			}
+			if covered == math.MaxUint64 {
+				return body, 0, true, true
+			}
+			if from = covered + 1; len(body) >= copyBytes {
+				return body, from, false, true
+			}
+		}
+	case p == nil && s.o.Store.Applied() >= behind:
+		s.ids++
+		s.pieces[name] = &copyPiece{id: s.ids}
+		s.o.Store.Load(s.ids, from, math.MaxUint64, copyBytes)
+		return nil, 0, false, false
+	case p == nil || p.came == nil:
+		return nil, 0, false, false
+	}
+	delete(s.pieces, name)
+	for i := range p.came.Records {
+		r := &p.came.Records[i]
+		body = appendCopied(body, &guard.Item{Flags: r.Flags, Version: r.Version, Expiry: r.Expiry, Key: r.Key, Value: r.Value})
+	}
+	return body, p.came.Last + 1, p.came.Last == math.MaxUint64, true
+}
+
+// pieceForCopy takes a piece of the file that was asked for by Piece.
+func (s *Shard) pieceForCopy(p *store.Piece) bool {
+	for _, c := range s.pieces {
+		if c.id == p.ID {
+			c.came = p
+			return true
+		}
+	}
+	return false
+}
+
+// ForgetPieces implements replica.Source.
+func (m *source) ForgetPieces(name string) { delete(m.pieces, name) }
+
+// Mark implements replica.Source.
+func (m *source) Mark() uint64 {
+	s := (*Shard)(m)
+	return s.appendNothing(&change{kind: changeNothing})
+}
+
+// Synced implements replica.Source.
+func (m *source) Synced() uint64 { return (*merged)(m).Synced() }
+
+// Piece implements replica.State.
+func (m *merged) Piece(b []byte) bool {
+	s := (*Shard)(m)
+	err := s.takePiece(b)
+	switch {
+	case errors.Is(err, arena.ErrFull):
+		return s.noRoom()
+	case err != nil:
+		s.stepDown(err)
+		return false
+	}
+	s.stuck = 0
+	return true
+}
+
+// takePiece installs the items of a piece. A key that an entry has changed meanwhile is newer here.
+func (s *Shard) takePiece(b []byte) error {
+	for len(b) > 0 {
+		if len(b) < copyItemHead || uint64(len(b)-copyItemHead) < uint64(le.Uint32(b))+uint64(le.Uint32(b[4:])) {
+			return fmt.Errorf("shard: a piece of a copy is cut off")
+		}
+		k, v := int(le.Uint32(b)), int(le.Uint32(b[4:]))
+		it := guard.Item{
+			Flags: le.Uint16(b[8:]), Version: le.Uint64(b[16:]), Expiry: le.Uint64(b[24:]),
+			Key: b[copyItemHead:][:k:k], Value: b[copyItemHead+k:][:v:v],
+		}
+		if err := s.takeCopied(&it); err != nil {
+			return err
+		}
+		b = b[copyItemHead+k+v:]
+	}
+	return nil
+}
+
+func (s *Shard) takeCopied(it *guard.Item) error {
+	h := s.hash(it.Key)
+	if _, newer := s.changedKeys[string(it.Key)]; newer {
+		return nil
+	}
+	if old, ok := s.table.Find(h, it.Key); ok && s.item(arena.Place(old)).Version >= it.Version {
+		return nil // of a piece that has come before in part
+	}
+	n := guard.Size(len(it.Key), len(it.Value))
+	p, err := s.arena.Alloc(n)
+	if err != nil && (s.o.Store == nil || s.o.Store.Backlog() > maxBacklog) {
+		return err
+	}
+	if s.o.Store != nil {
+		s.o.Store.Append(store.Entry{Seq: s.seq, Hash: h, Record: store.Record{
+			Version: it.Version, Expiry: it.Expiry, Flags: it.Flags, Key: it.Key, Value: it.Value,
+		}})
+	}
+	if err != nil { // it is in the file, where requests find it
+		s.complete, s.evicted = false, true
+		return nil
+	}
+	s.show(&entry{seq: s.seq, hash: h, place: p, guardian: guard.Build(s.arena.Bytes(p)[:n], it)})
+	return nil
+}
