@@ -14,7 +14,7 @@
 #   make space    what databases take on disk, at full size: half an hour or more, and 3 GB
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
-#   make sim      SIMRUNS seeds of the simulator of a server, from SIMFIRST on; a failing seed prints the line that plays it again
+#   make sim      SIMRUNS seeds of the simulators of a server and of a cluster, from SIMFIRST on; a failing seed prints the line that plays it again
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
 #   make mutants-servers  the same for the servers
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
@@ -316,4 +316,4 @@ clean:
 
 .PHONY: sim
 sim:
-	cd servers && GOGC=400 $(GO) test ./shard -run '^TestSimulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
+	cd servers && GOGC=400 $(GO) test ./shard -run '^Test(Cluster)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v

@@ -199,7 +199,7 @@ func (f *Follower) merge() (worked bool) {
 	return worked
 }
 
-// drained reports whether a fenced ring has nothing that could be merged.
+// drained reports whether a fenced ring has nothing that could be merged. Where KindStart has not come, the primary counts nothing as placed.
 func (f *Follower) drained() bool {
 	if !f.begun {
 		return true

@@ -29,7 +29,8 @@ type member struct {
 	next   uint64     // entry that is posted next
 	head   uint64     // position of that entry
 	posted []span     // Writes that have not completed
-	placed uint64     // entries that completed Writes have placed, or that it has merged
+	begun  bool       // it has said that it knows where entries begin in this ring
+	placed uint64     // entries that completed Writes have placed
 	merged uint64     // what it has said
 	synced uint64
 	whole  bool
@@ -66,7 +67,10 @@ func (m *member) has(mode Mode) uint64 {
 	case Synced:
 		return m.synced
 	}
-	return m.placed
+	if !m.begun {
+		return m.merged // what is placed would not be found, if this member were stopped now
+	}
+	return max(m.placed, m.merged)
 }
 
 // kept returns the newest entry that the member cannot lose any more.
@@ -113,6 +117,7 @@ func (r *Reign) disconnect(m *member) {
 	if m.copies != nil {
 		r.o.Source.ForgetPieces(m.name)
 	}
+	m.placed = 0 // what it will say that it has merged counts: it has drained its ring then
 	m.link, m.state, m.copies, m.posted = nil, apart, nil, nil
 	m.dialling, m.dialAfter = false, r.now+redialEvery
 }
@@ -163,7 +168,8 @@ func (r *Reign) hear(m *member, msg *Message) {
 			r.disconnect(m) // it does not keep to the protocol
 			return
 		}
-		m.merged, m.placed, m.credited = msg.Seq, max(m.placed, msg.Seq), min(msg.Pos, m.head) // the reader may have gone to the next lap already
+		m.begun = true
+		m.merged, m.credited = msg.Seq, min(msg.Pos, m.head) // the reader may have gone to the next lap already
 		m.synced, m.room = max(m.synced, msg.Synced), msg.Room
 		m.whole = msg.Flags&FlagWhole != 0
 		if m.whole && m.copies != nil && m.copies.mark != 0 {
@@ -218,7 +224,7 @@ func (r *Reign) begin(m *member) {
 
 // follow has entries behind the one sent from a position on.
 func (r *Reign) follow(m *member, seq, at uint64) {
-	m.state, m.next, m.head, m.posted = follows, seq+1, at, nil
+	m.state, m.next, m.head, m.posted, m.begun = follows, seq+1, at, nil, false
 	m.completed, m.credited = at, at
 	m.askedAt, m.askedSeq, m.askedHead = 0, seq, at
 }

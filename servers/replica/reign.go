@@ -24,6 +24,9 @@ const (
 	// proposeEvery is how soon a change whose outcome is unknown is proposed again, and redialEvery the same for a connection.
 	proposeEvery = int64(100 * time.Millisecond)
 	redialEvery  = int64(100 * time.Millisecond)
+	// joinsWithin is how old the newest grant of a member may be that is about to join the set. One that does not answer would stop all writes until
+	// it had left again.
+	joinsWithin = int64(300 * time.Millisecond)
 )
 
 // Mode says when a member has an entry.
@@ -97,6 +100,11 @@ func (r *Reign) Learn(rec Record) {
 	if rec.Term != r.term || rec.Primary != r.o.Self {
 		r.over = true
 		return
+	}
+	for _, m := range r.members {
+		if r.rec.Has(m.name) && !rec.Has(m.name) && !m.leaves {
+			r.disconnect(m) // it was silent: it comes back by a new connection
+		}
 	}
 	r.rec, r.proposals, r.asked = rec, nil, false // whatever was proposed from an older revision has failed, or is this record (invariant 4)
 	r.proposed = 0
@@ -261,18 +269,23 @@ func (r *Reign) propose() {
 }
 
 // change returns the record that the reign would have.
-func (r *Reign) change() (Record, bool) {
+func (r *Reign) change() (next Record, ok bool) {
+	next = r.rec
 	for _, m := range r.members {
 		if r.rec.Has(m.name) && (m.leaves || r.now-max(m.heard, m.since) > leaveAfter) {
-			return r.rec.without(m.name), true
+			next, ok = next.without(m.name), true
 		}
+	}
+	if ok {
+		return next, true
 	}
 	for _, m := range r.members {
-		if r.serving && !r.rec.Has(m.name) && slices.Contains(r.wanted, m.name) && m.state == follows && m.whole && m.has(r.o.Mode) >= r.committed && m.granted != 0 {
-			return r.rec.with(m.name), true
+		if r.serving && !r.rec.Has(m.name) && slices.Contains(r.wanted, m.name) && m.state == follows && m.whole &&
+			m.has(r.o.Mode) >= r.committed && r.now-m.granted < joinsWithin {
+			return next.with(m.name), true
 		}
 	}
-	return Record{}, false
+	return next, false
 }
 
 // Proposal returns a change that the driver shall make now: a compare-and-set from Record.Revision. Whatever it learns goes to Learn; a change

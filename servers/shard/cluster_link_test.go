@@ -24,10 +24,6 @@ type memberLink struct {
 	err   error
 }
 
-var pairs = map[*clusterSim]map[string]*memberLink{}
-
-func (c *clusterSim) pairs(hello string) *memberLink { return pairs[c][hello] }
-
 // dial connects the primary to a member.
 func (m *simMember) dial(r *replica.Reign, name string) {
 	c := m.c
@@ -39,11 +35,8 @@ func (m *simMember) dial(r *replica.Reign, name string) {
 	l := &memberLink{c: c, m: m, life: m.life}
 	l.far = &memberLink{c: c, m: x, life: x.life, other: l}
 	l.other = l.far
-	if pairs[c] == nil {
-		pairs[c] = map[string]*memberLink{}
-	}
-	hello := fmt.Sprint(len(pairs[c]))
-	pairs[c][hello] = l
+	hello := fmt.Sprint(len(c.dialled))
+	c.dialled[hello] = l
 	m.n.Domain().DialFunc(fmt.Sprintf("node-%d-%d", x.i, x.life), []byte(hello), fabric.EndpointOptions{Send: m.queue, Recv: m.queue, Depth: 64}, func(e fabric.Endpoint, _ []byte, err error) {
 		if err != nil || m.shard == nil || m.shard.Reign() != r {
 			if e != nil {

@@ -29,6 +29,7 @@ type simMember struct {
 	orders []order
 	shown  map[string]uint64
 	quiet  int
+	slept  bool // its clock has stood still, which it has not noticed yet
 	lost   bool // the life is over, and what it had in memory
 }
 
@@ -71,7 +72,7 @@ func (m *simMember) begin(ended uint64) {
 	q, _ := d.NewQueue(4096)
 	m.queue = q.(*sim.Queue)
 	o := Options{
-		Seed: 1, Durability: c.mode, Alloc: d.Alloc, Arena: clusterArena, Self: m.id, Mode: c.acks, Ended: ended, RingSize: clusterRing,
+		Seed: 1, Durability: c.mode, Alloc: d.Alloc, Arena: clusterArena, Membership: Membership{Self: m.id, Mode: c.acks, Ended: ended, RingSize: clusterRing},
 		Clock: func() (int64, uint64) { return m.n.Now().UnixNano(), uint64(m.n.Wall().UnixMilli()) },
 	}
 	var err error
@@ -103,8 +104,6 @@ func (m *simMember) begin(ended uint64) {
 			return st, err
 		}
 		o.Keep = func() error { m.file.keep(); return nil }
-	} else {
-		o.Keep = func() error { return nil }
 	}
 	if o.Log, err = replica.NewLog(d, clusterRing, seq, terms); err != nil {
 		c.violation("log: %v", err)
@@ -211,7 +210,7 @@ func (m *simMember) listen() {
 	life := m.life
 	l.(*sim.Listener).Handle(func(in *sim.Incoming) {
 		x, _ := in.Accept(fabric.EndpointOptions{Send: m.queue, Recv: m.queue}, nil)
-		if pair := m.c.pairs(string(in.Hello())); pair != nil && m.life == life {
+		if pair := m.c.dialled[string(in.Hello())]; pair != nil && m.life == life {
 			pair.far.ep = x
 			m.shard.Follower().Offered(pair.far)
 			m.wake()
@@ -283,6 +282,7 @@ func (m *simMember) step(now time.Time) (bool, time.Time) {
 		worked = m.quiet == 0
 	}
 	m.reign()
+	m.slept = m.slept && s.polled // the next phase reads the clock
 	c.check(m)
 	if m.quiet++; worked {
 		m.quiet = 0
@@ -294,7 +294,7 @@ func (m *simMember) step(now time.Time) (bool, time.Time) {
 // obey takes orders, and answers those that can be.
 func (m *simMember) obey() {
 	f := m.shard.Follower()
-	m.orders = slices.DeleteFunc(m.orders, func(o order) bool { return o.rec.Revision < 1<<63 && !m.stopFor(&o) })
+	m.orders = slices.DeleteFunc(m.orders, func(o order) bool { return !m.shard.Stop(&o.rec) })
 	for _, revision := range f.Stopped() {
 		for _, o := range m.orders {
 			if o.rec.Revision == revision {
@@ -304,8 +304,6 @@ func (m *simMember) obey() {
 		m.orders = slices.DeleteFunc(m.orders, func(o order) bool { return o.rec.Revision == revision })
 	}
 }
-
-func (m *simMember) stopFor(o *order) bool { return m.shard.Stop(&o.rec) }
 
 // reign does what a primary wants: connections, and changes of the record.
 func (m *simMember) reign() {

@@ -29,6 +29,7 @@ type clusterSim struct {
 	rec     replica.Record // what the cluster has agreed on
 	clients []*clusterClient
 	history []porcupine.Operation
+	dialled map[string]*memberLink // by the hello
 
 	committed map[uint64]uint64 // by entry: the version that a primary has shown
 	newest    uint64            // of committed
@@ -44,6 +45,7 @@ const clusterRing = 4096
 func newClusterSim(seed uint64) *clusterSim {
 	c := &clusterSim{
 		w: sim.New(seed, sim.Faults{LoseOne: 3000, StallOne: 300}), seed: seed, all: map[string]*simMember{}, committed: map[uint64]uint64{}, versions: map[string]uint64{},
+		dialled: map[string]*memberLink{},
 	}
 	c.mode = Durability(seed % 3)
 	if c.acks = replica.Synced; c.mode != Sync {
@@ -193,6 +195,7 @@ func (c *clusterSim) trouble() {
 	case 1:
 		if m.n.Running() && c.rand(3) == 0 {
 			m.n.Suspend()
+			m.slept = true
 			c.w.After(c.upTo(3*time.Second), m.n.Resume)
 		}
 	case 2, 3:
@@ -272,7 +275,7 @@ func (c *clusterSim) check(m *simMember) {
 	}
 	serving := ""
 	for _, x := range c.members { // invariant 3: one incarnation at most has tenure
-		if x.shard == nil || x.shard.reign == nil || !x.alive() || x.n.Now().UnixNano() >= x.shard.reign.TenureEnd() {
+		if x.shard == nil || x.shard.reign == nil || !x.alive() || x.slept || x.n.Now().UnixNano() >= x.shard.reign.TenureEnd() {
 			continue
 		}
 		if serving != "" {
@@ -292,7 +295,7 @@ func (c *clusterSim) run() string {
 		c.w.After(c.upTo(time.Second), func() { c.lead(c.members[i].n) })
 	}
 	done := func() bool {
-		if c.bad != "" {
+		if c.bad != "" || c.gone() {
 			return true
 		}
 		for _, x := range c.clients {
@@ -304,6 +307,11 @@ func (c *clusterSim) run() string {
 	}
 	if !c.w.RunUntil(5*time.Minute, done) {
 		c.violation("the clients wait for ever")
+		for _, m := range c.members {
+			if s := m.shard; s != nil {
+				c.say("%s: alive %v running %v, record %+v, ended %d, entry %d, reign %+v, follower %v", m.id, m.alive(), m.n.Running(), s.rec, s.o.Ended, s.seq, s.reign, s.follower)
+			}
+		}
 	}
 	for _, x := range c.clients {
 		x.leave()
@@ -313,6 +321,18 @@ func (c *clusterSim) run() string {
 	}
 	c.w.Close()
 	return c.bad
+}
+
+// gone reports whether nobody lives who has what was acknowledged: a leader has promoted a member that died at that moment, and the others had not
+// been heard in time. In memory and async mode only a user's word goes on from there.
+func (c *clusterSim) gone() bool {
+	for _, name := range c.rec.Set {
+		if x := c.all[name]; c.mode == Sync || x == nil || !x.lost {
+			return false
+		}
+	}
+	c.counts.lost++
+	return true
 }
 
 func (c *clusterSim) checkHistory() {

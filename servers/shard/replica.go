@@ -14,6 +14,20 @@ import (
 	"flashdbm/servers/table"
 )
 
+// Membership configures a shard that is one of several replicas. Log is nil for one that is not.
+type Membership struct {
+	Log       *replica.Log
+	Self      string // the member's name in records
+	Mode      replica.Mode
+	MinInSync int    // fewer members in the set: writes are refused
+	Ended     uint64 // the term that the record had when this life began: it does not go on in it
+	RingSize  int    // bytes, those of Log
+	// Fresh returns an empty store for a copy, in place of the one that the shard has, and Keep makes it what the next life will open. In
+	// memory mode they are nil.
+	Fresh func() (*store.Store, error)
+	Keep  func() error
+}
+
 // member is what a shard has that is one of several replicas. It is a secondary, which merges what its primary has decided and serves nobody,
 // or the primary. See package replica for the rules; these are the shard's own:
 //

@@ -11,7 +11,6 @@ import (
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/hydra/protocol"
-	"flashdbm/servers/replica"
 	"flashdbm/servers/store"
 	"flashdbm/servers/table"
 	"flashdbm/servers/wire"
@@ -72,17 +71,7 @@ type Options struct {
 	Map   func() (version uint32, body []byte)
 	Evict bool // memory mode: a full shard removes what was not used for long, instead of refusing writes
 
-	// Of a shard with replicas, see replica.go; Log is nil for one without.
-	Log       *replica.Log
-	Self      string // the member's name in records
-	Mode      replica.Mode
-	MinInSync int    // fewer members in the set: writes are refused
-	Ended     uint64 // the term that the record had when this life began: it does not go on in it
-	RingSize  int    // bytes, those of Log
-	// Fresh returns an empty store for a copy, in place of the one that the shard has, and Keep makes it what the next life will open. In
-	// memory mode they are nil.
-	Fresh func() (*store.Store, error)
-	Keep  func() error
+	Membership
 }
 
 // A Shard is used by one thread.
