@@ -175,7 +175,7 @@ soak-servers:
 soak:
 	$(GO) test -timeout 20m -run '^TestModel$$' ./logstore ./override -args -model.first $(SOAKFIRST) -model.runs $(SOAKRUNS)
 	$(MAKE) crash scripts faults damage isolation CRASHTIME=$(SOAKTIME) CRASHFIRST=$(SOAKFIRST) SCRIPTTIME=5m FAULTTIME=4m DAMAGETIME=1m ISOLATIONRUNS=5
-	$(GO) test -timeout 20m -run '^TestCrashConcurrent$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
+	$(GO) test -timeout 20m -run '^TestCrash(Concurrent|HeldReaders|Overwrites)$$' ./dbm -args -crash.from $(SOAKFIRST) -crash.time 3m
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
 	$(MAKE) vet-bench
 	$(MAKE) vet-cross
@@ -201,7 +201,7 @@ crash:
 	$(call two,crash,^TestCrash$$,-crash.time $(CRASHTIME))
 
 scripts:
-	$(call two,scripts,^TestCrashEveryOperation$$,-crash.time $(SCRIPTTIME) -crash.steps $(SCRIPTSTEPS))
+	$(call two,scripts,^TestCrashEveryOperation$$,-crash.time $(SCRIPTTIME) -crash.steps $(SCRIPTSTEPS) -crash.images 1000)
 
 faults:
 	$(call two,faults,^TestCrashFaults$$,-crash.time $(FAULTTIME))

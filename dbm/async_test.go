@@ -285,14 +285,18 @@ func TestCommitAsyncFromCall(t *testing.T) {
 
 // Large values and transactions that do not fit in memory are called back for as others are.
 func TestCommitAsyncLarge(t *testing.T) {
+	records, limit := 40_000, int64(8<<20)
+	if testing.Short() {
+		records, limit = 10_000, 2<<20
+	}
 	for _, d := range durabilities {
-		db := newDB(t, &Options{Durability: d, MemoryLimit: 8 << 20})
+		db := newDB(t, &Options{Durability: d, MemoryLimit: limit})
 		var ended sync.WaitGroup
 		for range 3 {
 			tx, err := db.Begin(TxOptions{})
 			require.NoError(t, err)
 			require.NoError(t, tx.Put([]byte("large"), make([]byte, 3<<20)))
-			for i := range 40_000 {
+			for i := range records {
 				require.NoError(t, tx.Put(fmt.Appendf(nil, "%d", i), make([]byte, 200)))
 			}
 			ended.Add(2)
@@ -302,7 +306,7 @@ func TestCommitAsyncLarge(t *testing.T) {
 		ended.Wait()
 		n, err := db.Len()
 		require.NoError(t, err)
-		require.EqualValues(t, 40_002, n)
+		require.EqualValues(t, records+2, n)
 		require.NoError(t, db.Check(t.Context()))
 		require.NoError(t, db.Close())
 	}

@@ -75,7 +75,7 @@ func (f *fault) strike(op vfs.Op, m *vfs.Mem) error {
 func TestCrashFaults(t *testing.T) {
 	struck := map[faultOp]int{}
 	runs := 0
-	n := forSeeds(t, 6, 8*time.Second, func(t *testing.T, seed uint64, end time.Time) { runs += testFaultSeed(t, seed, end, struck) }, nil)
+	n := forSeeds(t, 3, time.Minute, func(t *testing.T, seed uint64, end time.Time) { runs += testFaultSeed(t, seed, end, struck) }, nil)
 	t.Logf("%d tours, %d faults", n, runs)
 	var lines []string
 	for op, times := range struck {
@@ -112,7 +112,7 @@ func testFaultSeed(t *testing.T, seed uint64, end time.Time, struck map[faultOp]
 	}
 	order.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	if *crashTime == 0 && *crashSeed == 0 {
-		all = all[:min(len(all), 200)]
+		all = all[:min(len(all), 150)]
 	}
 	for _, f := range all {
 		if time.Now().After(end) || t.Failed() {

@@ -15,7 +15,7 @@ import (
 func TestCrashHeldReaders(t *testing.T) {
 	var all census
 	held, thinned := 0, 0
-	n := forSeeds(t, math.MaxInt, 8*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
+	n := forSeeds(t, math.MaxInt, time.Minute, func(t *testing.T, seed uint64, _ time.Time) {
 		c := crashTrial(t, seed, func(c *trial, rng *rand.Rand) {
 			c.drawMode(rng)
 			l := c.load
@@ -27,7 +27,7 @@ func TestCrashHeldReaders(t *testing.T) {
 		held += c.held
 		thinned += c.thinned
 		all.add(c)
-	}, nil)
+	}, all.enough(1000))
 	all.report(t, n)
 	t.Logf("%d checkpoints while snapshots were held, %d holes in segments that they kept", held, thinned)
 	if *crashSeed == 0 && all.images >= 1000 {
@@ -42,7 +42,7 @@ func TestCrashHeldReaders(t *testing.T) {
 func TestCrashOverwrites(t *testing.T) {
 	var all census
 	collapsed := uint64(0)
-	n := forSeeds(t, math.MaxInt, 8*time.Second, func(t *testing.T, seed uint64, _ time.Time) {
+	n := forSeeds(t, math.MaxInt, time.Minute, func(t *testing.T, seed uint64, _ time.Time) {
 		c := crashTrial(t, seed, func(c *trial, rng *rand.Rand) {
 			c.drawMode(rng)
 			l := c.load
@@ -53,7 +53,7 @@ func TestCrashOverwrites(t *testing.T) {
 		})
 		collapsed += c.collapsed
 		all.add(c)
-	}, nil)
+	}, all.enough(1000))
 	all.report(t, n)
 	t.Logf("%d write sets were written anew", collapsed)
 	if *crashSeed == 0 && all.images >= 1000 {

@@ -97,6 +97,7 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 	if *fullAll {
 		times = 40
 	}
+	alone := map[int]*heldRun{} // without readers, by the size of values
 	for i, c := range []struct {
 		size, readers int
 		most          float64 // that the file may take for them, in terms of what lived when they began
@@ -104,8 +105,11 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 		{500, 1, 2.5}, {500, 4, 1.5}, // 0.8 and 1.5 were seen
 		{100, 4, 1.2}, // 0.4 and 0.7; 1.0 with segments that are kept as a whole
 	} {
-		alone := newHeldRun(t, opts(), 32, c.size)
-		alone.overwrite(times, 0)
+		if alone[c.size] == nil {
+			alone[c.size] = newHeldRun(t, opts(), 32, c.size)
+			alone[c.size].overwrite(times, 0)
+		}
+		alone := alone[c.size]
 		h := newHeldRun(t, opts(), 32, c.size)
 		h.overwrite(times, c.readers)
 		t.Logf("%d readers, values of %d bytes: file %d KiB at most, %d without; live at their snapshots %d, held %d", c.readers, c.size, h.most>>10, alone.most>>10, h.live>>10, h.db.Stats().HeldBytes>>10)

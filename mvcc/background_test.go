@@ -14,6 +14,7 @@ import (
 // TestBackgroundWritesAreShort: fdatasync waits for all dirty pages of the file, so a flush and a checkpoint hand the system few pages at a
 // time, and between them lay the baton down for commits.
 func TestBackgroundWritesAreShort(t *testing.T) {
+	inTurn(t)
 	const part = 64 // pages
 	mem := vfs.NewMem(0)
 	defer mem.Release()

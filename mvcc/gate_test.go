@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -160,26 +161,28 @@ func TestWaitingHeedsTheContext(t *testing.T) {
 		require.Less(t, least, commit.AloneWait/2)
 	})
 	t.Run("room", func(t *testing.T) {
-		opts := tiny(Durable)
-		opts.Manual, opts.Store.MaxFileSize = true, 1<<20
-		e := newEngine(t, opts)
-		held := begin(t, e, TxOptions{ReadOnly: true})
-		var err error
-		for i := 0; err == nil && i < 10_000; i++ {
-			tx := begin(t, e, TxOptions{})
-			require.NoError(t, tx.Put(fmt.Append(nil, i), make([]byte, 1000)))
-			err = tx.Commit()
-		}
-		require.ErrorIs(t, err, logstore.ErrFull)
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		reserved := e.store.SpaceStats().ReservedBytes
-		err = e.Retry(ctx, TxOptions{}, func(tx *Tx) (bool, error) {
-			require.NoError(t, tx.Put([]byte("k"), make([]byte, 1000)))
-			return false, tx.Commit()
+		synctest.Test(t, func(t *testing.T) { // commits wait for the reader before they find the file full
+			opts := tiny(Durable)
+			opts.Manual, opts.Store.MaxFileSize = true, 1<<20
+			e := newEngine(t, opts)
+			held := begin(t, e, TxOptions{ReadOnly: true})
+			var err error
+			for i := 0; err == nil && i < 10_000; i++ {
+				tx := begin(t, e, TxOptions{})
+				require.NoError(t, tx.Put(fmt.Append(nil, i), make([]byte, 1000)))
+				err = tx.Commit()
+			}
+			require.ErrorIs(t, err, logstore.ErrFull)
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			reserved := e.store.SpaceStats().ReservedBytes
+			err = e.Retry(ctx, TxOptions{}, func(tx *Tx) (bool, error) {
+				require.NoError(t, tx.Put([]byte("k"), make([]byte, 1000)))
+				return false, tx.Commit()
+			})
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, reserved, e.store.SpaceStats().ReservedBytes)
+			require.NoError(t, held.Rollback())
 		})
-		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, reserved, e.store.SpaceStats().ReservedBytes)
-		require.NoError(t, held.Rollback())
 	})
 }

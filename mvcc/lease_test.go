@@ -36,9 +36,9 @@ func TestLeaseAsked(t *testing.T) {
 // or was before, is there for Close until it has done so. A call that writes one record is not asked for its snapshot.
 func TestCloseAwaitsWrites(t *testing.T) {
 	const age = time.Millisecond
-	large := make([]byte, 64<<20)
+	large := make([]byte, 12<<20)
 	records := func(tx *Tx) (err error) {
-		for i := 0; i < 20_000 && err == nil; i++ {
+		for i := 0; i < 8_000 && err == nil; i++ {
 			err = tx.Put(fmt.Append(nil, i), make([]byte, 1000))
 		}
 		return err

@@ -299,6 +299,7 @@ func TestLoggedBetweenParts(t *testing.T) {
 // TestUnsyncedValuesAreBounded: pages of logged values that wait for a sync take an eighth of MemoryLimit and what one batch writes, however
 // long the next sync is away.
 func TestUnsyncedValuesAreBounded(t *testing.T) {
+	inTurn(t)
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	const limit = 8 << 20
@@ -338,6 +339,7 @@ func TestUnsyncedValuesAreBoundedBesideRuns(t *testing.T) {
 
 // TestMovedValuesAreBounded: values that the cleaner moves wait for a sync in no more memory than others, where it syncs nothing else either.
 func TestMovedValuesAreBounded(t *testing.T) {
+	inTurn(t)
 	const limit = 2 << 20
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {

@@ -57,6 +57,7 @@ func TestHeldReaderCostsWhatItSees(t *testing.T) {
 
 // TestMemoryLimit: past the limit the oldest reader is asked to end, and not one that has just come.
 func TestMemoryLimit(t *testing.T) {
+	inTurn(t)
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
 			t.Parallel()

@@ -14,6 +14,7 @@ import (
 // TestRedoFitsItsReservation: the redo of a batch takes no more pages than its commits reserve for it, whatever its records are, though pages with
 // logged values begin with a record.
 func TestRedoFitsItsReservation(t *testing.T) {
+	inTurn(t)
 	key := func(i, n int) []byte { return fmt.Appendf(nil, "%06d%s", i, strings.Repeat("k", n-6)) }
 	put := func(k, v int) func(*Tx, int) error {
 		return func(tx *Tx, i int) error { return tx.Put(key(i, k), make([]byte, v)) }

@@ -17,7 +17,11 @@ import (
 func TestCutAfterTheTable(t *testing.T) {
 	const many = 30_000 // and no batch of its own: see heavy
 	e := newEngine(t, Options{Durability: Buffered, Manual: true, Shares: MemoryShares{Batch: 1 << 30}})
-	for round := range 5 {
+	rounds := 5
+	if testing.Short() {
+		rounds = 2
+	}
+	for round := range rounds {
 		tx := begin(t, e, TxOptions{})
 		get(t, tx, "key")
 		require.NoError(t, tx.Put([]byte("key"), nil))
@@ -72,8 +76,11 @@ func TestLostPushLooksAgain(t *testing.T) {
 		require.NoError(t, fill.Put(fmt.Append(nil, i), nil))
 	}
 	require.NoError(t, fill.Commit())
-	lost := 0
-	for round := range 40 {
+	lost, rounds := 0, 40
+	if testing.Short() {
+		rounds = 20
+	}
+	for round := range rounds {
 		put(t, e, "key", "old")
 		tx := begin(t, e, TxOptions{Serializable: true})
 		require.Equal(t, "old", get(t, tx, "key"))
@@ -94,7 +101,7 @@ func TestLostPushLooksAgain(t *testing.T) {
 		require.Equal(t, "new", get(t, now, "key"))
 		require.NoError(t, now.Rollback())
 	}
-	t.Logf("lost %d times of 40", lost)
+	t.Logf("lost %d times of %d", lost, rounds)
 }
 
 // TestUntoldConflicts: the table of last writes has a batch if a transaction is beside it that may look for it there. One that is

@@ -65,6 +65,7 @@ func TestDrainAsFarAsItGoes(t *testing.T) {
 // TestFullFileHasAShortTable: leaves that a load in key order makes are found through the translation table. When the file is full, and a put
 // is refused, their parents have been folded: a long table takes room in each checkpoint, and so from puts.
 func TestFullFileHasAShortTable(t *testing.T) {
+	inTurn(t)
 	opts := Options{Durability: WriteThrough, Manual: true}
 	opts.Store.MaxFileSize = 2 << 20
 	e := newEngine(t, opts)

@@ -42,6 +42,7 @@ func privateSegments(e *Engine) (n int) {
 
 // TestSpillGivesBack: a transaction that does not commit, for whatever reason, gives back all private segments and reservations.
 func TestSpillGivesBack(t *testing.T) {
+	inTurn(t)
 	opts := spilling(Durable)
 	opts.Store.MaxFileSize = 24 << 20
 	e := newEngine(t, opts)

@@ -25,6 +25,7 @@ func TestStintParts(t *testing.T) {
 
 // TestStints: beside small commits a flush is written a part at a time, beside large ones much of it in a row. All of it is found again.
 func TestStints(t *testing.T) {
+	inTurn(t)
 	for _, c := range []struct {
 		name        string
 		size        int // records of a commit beside the flush

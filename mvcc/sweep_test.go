@@ -182,6 +182,7 @@ func TestPartOfWhatGoes(t *testing.T) {
 // TestFirstPartIsOfAll: behind a large flush the first part takes all that is dirty if that is little beside it, so that redo, and what it keeps,
 // starts behind what that flush wrote. What follows goes by part.
 func TestFirstPartIsOfAll(t *testing.T) {
+	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)
@@ -225,6 +226,7 @@ func TestFirstPartIsOfAll(t *testing.T) {
 // TestFirstRound: behind a load parts begin where its last flush does, while little of what that wrote is dirty again; and nothing of that
 // moves for the sake of its segment, which is not used again before the round is over.
 func TestFirstRound(t *testing.T) {
+	inTurn(t)
 	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
 	opts.PartBytes = 64 << 10
 	e := newEngine(t, opts)
@@ -271,6 +273,7 @@ func TestFirstRound(t *testing.T) {
 
 // TestPartEndsAtTheFirstLeaf: the last part of a round may end where the tree begins. Then what lies above it is folded, not all.
 func TestPartEndsAtTheFirstLeaf(t *testing.T) {
+	inTurn(t)
 	const records = 4000
 	key := func(i int) []byte { return fmt.Appendf(nil, "%08d", i) }
 	e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 64 << 20, Store: logstore.Options{SegmentPages: 16}})
@@ -449,6 +452,7 @@ func TestFewSegmentsAreSearched(t *testing.T) {
 // TestSpareOfTheFirstRound: in the first round of parts as much space is kept free as redo, and what the parts write, will still take; then
 // what comes back unevenly, and at the end nothing.
 func TestSpareOfTheFirstRound(t *testing.T) {
+	inTurn(t)
 	const records, limit = 20_000, 4 << 20
 	opts := Options{Manual: true, Durability: Durable, RedoLimit: limit}
 	opts.PartBytes = 64 << 10

@@ -13,6 +13,7 @@ import (
 // TestThinnedForReaders: what an idle reader keeps of the file is about the pages that its snapshot shows, not the redo and the dead pages that
 // lie beside these.
 func TestThinnedForReaders(t *testing.T) {
+	inTurn(t)
 	o := Options{Durability: Buffered, Manual: true, RedoLimit: 1 << 20}
 	o.PartBytes, o.Store.SegmentPages = 128<<10, 64 // parts, and redo between them
 	e := newEngine(t, o)

@@ -67,6 +67,7 @@ func TestRedoIsCutShort(t *testing.T) {
 // TestCloseGivesBackFewSegments: Close leaves no free segments but those that are held back, also where they are too few for a running
 // database to bother.
 func TestCloseGivesBackFewSegments(t *testing.T) {
+	inTurn(t)
 	for records := 60; records < 400; records += 40 {
 		mem := vfs.NewMem(0)
 		opts := tiny(Durable)
