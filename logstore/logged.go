@@ -441,6 +441,9 @@ func (s *Store) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
 		if ordinal, values := int(place&15), recordValues(getMux(page).name); ordinal >= values {
 			return s.pageError(a, "a reference leads to value %d of %d", ordinal, values)
 		}
+		if end := place.offset() + n; end > len(page) { // Logged returns it if the next page is a page of records that was verified
+			return s.pageError(a, "a reference leads to a value that ends at byte %d of %d", end, len(page))
+		}
 		if raw := len(page)/PageSize - 1; first && raw > 0 && !p.Add(a+1, int64(raw)) {
 			return s.pageError(a+1, "a second reference leads here")
 		}

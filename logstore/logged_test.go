@@ -102,6 +102,16 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	} {
 		require.ErrorIs(t, s.UseLogged(s.NewUsedPages(), place, head, 1000), ErrCorrupt, name)
 	}
+
+	g = s.Begin(RecordGroup)
+	next, _ := g.Record(head, make([]byte, 1000))
+	_, err = g.Commit(1)
+	require.NoError(t, err)
+	require.NoError(t, s.Sync())
+	require.Equal(t, first.Addr()+1, next.Addr())
+	require.NoError(t, s.UseLogged(s.NewUsedPages(), next, head, 1000))
+	beyond := next - 1<<18 + PageSize<<4 // the same bytes, as a place of the page before, which does not take two pages
+	require.ErrorIs(t, s.UseLogged(s.NewUsedPages(), beyond, head, 1000), ErrCorrupt, "a value behind the pages of its own")
 }
 
 // TestTailPagesAreDropped: what leads to pages in memory goes with the sync of the last of them.
