@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -64,5 +65,29 @@ func TestSparseFile(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestSparseFileOpenedAgain: a file that was made much longer takes no more disk each time that it is opened for writing and its process
+// dies, or cannot close it.
+func TestSparseFileOpenedAgain(t *testing.T) {
+	s := tall(t, true)
+	mem := s.mem(len(s.file))
+	defer func() { mem.Release() }()
+	f, err := mem.Open(crashPath, os.O_RDWR, 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Truncate(int64(len(s.file))+100<<20))
+	require.NoError(t, errors.Join(f.Datasync(), f.Close()))
+	o := s.load.options(rand.New(rand.NewPCG(1, 1)))
+	o.Manual = true
+	before := mem.Used()
+	for range 5 {
+		db, err := openEngine(mem, crashPath, o)
+		require.NoError(t, err)
+		killed := mem.Clone()
+		require.NoError(t, db.Close())
+		mem.Release()
+		mem = killed
+		assert.LessOrEqual(t, mem.Used(), before+4*int64(s.load.segmentPages)*4096)
 	}
 }

@@ -86,8 +86,9 @@ func (s *Store) BehindEnd() (from, end Addr) {
 // there is no room, segments in which nothing lives stay out of use. The size is set again, because after a failed sync the system may take
 // it for written.
 //
-// Segments in which nothing lives are kept as long as the file really takes that much space on disk; the others become absent. So a file that
-// somebody has made long does not take the space that its length claims.
+// Segments in which nothing lives are kept as far as the file takes space on disk for them; the others become absent. So a file that somebody
+// has made long does not take the space that its length claims, however often it is opened. The system only tells how much space the whole
+// file takes, so the segments that the checkpoint knows count as if they all had theirs, also the absent ones, which may have it.
 func (s *Store) reallocate(rec *Recovery) error {
 	sp := s.space
 	from := uint64(rec.mapped) * sp.segmentPages
@@ -108,7 +109,8 @@ func (s *Store) reallocate(rec *Recovery) error {
 	stretches := [][2]uint64{{from, sp.pages}}
 	if sp.pages > sp.segmentPages {
 		stretches = stretches[:0]
-		for _, k := range sp.settle(rec.mapped, uint64(held)/(sp.segmentPages*PageSize)) {
+		have := max(held/int64(sp.segmentPages*PageSize)-int64(rec.mapped), 0)
+		for _, k := range sp.settle(rec.mapped, uint64(have)) {
 			stretches = append(stretches, [2]uint64{uint64(k[0]) * sp.segmentPages, uint64(k[1]) * sp.segmentPages})
 		}
 	}

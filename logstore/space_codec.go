@@ -208,9 +208,9 @@ func (sp *space) adopt() (first uint32) {
 // isBlank reports whether the segment holds nothing, and held nothing, as far as is known.
 func (g *segment) isBlank() bool { return g.written == 0 && g.live == 0 && g.names == 0 }
 
-// settle decides about segments from the given one on, which no durable checkpoint knows and of which the given number have space. It keeps
-// segments in which something lies, and as many of the others as there may be space for: the lowest, because the log takes these first. The
-// rest becomes absent. settle returns the kept segments in stretches of adjacent ones, up to twice as many as have space.
+// settle decides about segments from the given one on, which no durable checkpoint knows. have is the number of them that may have space on
+// disk. settle keeps segments in which something lies, and as many of the others as there is space left for: the lowest, because the log
+// takes these first. The rest becomes absent. settle returns the kept segments in stretches of adjacent ones, at most have + fewSegments.
 //
 // The file does not become shorter here. The previous checkpoint may know segments that the newest does not, and its table may name pages in
 // them, which the log behind it replaces. A recovery that has to start from that checkpoint needs the file to be as long as its map and table
