@@ -27,6 +27,8 @@
 #   make test-ndbm-packages  what that needs of Debian's packages
 #   make opentime how long a database of 1 GB takes to open that was killed while 33 goroutines wrote
 #   make build    bin/flashdbm
+#   make flashdbm-import  bin/flashdbm-import, which reads the files of bbolt, Badger and cdb
+#   make test-tools  the tests of that and of the metrics for Prometheus, modules of their own
 #   make flashdbmd  bin/flashdbmd, the server
 #   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make install  flashdbm into Go's bin directory
@@ -63,6 +65,9 @@ HOSTILEFROM  ?= 1
 ISOLATIONRUNS ?= 4
 ISOLATIONFIRST ?= 1000
 SCRIPTSTEPS ?= 2000
+
+# Modules for what brings other modules along: the metrics of Prometheus, and the readers of other stores' files.
+TOOLS = tools/dbmprom tools/flashdbm-import
 
 # Systems other than this one that the modules must compile for. No file depends on the processor: make soak alone has a second one.
 CROSS = darwin/arm64 windows/amd64
@@ -101,6 +106,7 @@ test:
 		$(MAKE) format && $(MAKE) vet && $(MAKE) imports && $(MAKE) unit || { kill $$ahead 2>/dev/null; exit 1; }; wait $$ahead || true
 	$(MAKE) race
 	$(MAKE) -C ndbm check
+	$(MAKE) test-tools
 	$(MAKE) test-servers
 
 # vet leaves a processor idle while it waits for package runtime and the like, and so do the unit tests, for a fifth of their time: on an empty
@@ -120,9 +126,19 @@ format:
 # takes.
 vet:
 	$(GO) vet $(PURE) ./...
-	@for module in internal/linear internal/writeback; do \
+	@for module in internal/linear internal/writeback $(TOOLS); do \
 		echo "vet of $$module"; (cd $$module && CGO_ENABLED=0 $(GO) vet $(PURE) ./...) || exit 1; \
 	done
+
+# Seconds, of which the processor is used for two; vet has compiled what they need.
+.PHONY: test-tools flashdbm-import
+test-tools:
+	@for module in $(TOOLS); do \
+		(cd $$module && CGO_ENABLED=0 $(GO) test $(PURE) -vet=off -timeout 5m ./...) || exit 1; \
+	done
+
+flashdbm-import:
+	cd tools/flashdbm-import && CGO_ENABLED=0 $(GO) build -o ../../bin/flashdbm-import .
 
 .PHONY: vet-bench
 vet-bench:
