@@ -171,8 +171,9 @@ race:
 	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $(RACED)
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
-# slow with it, are left out there, those that mostly wait for other processes, and go-redis, which takes long to compile: make soak-servers has
-# them all. Four packages at once, since their tests wait for each other's timeouts and sleeping threads more than they compute.
+# slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all, and the tests with go-redis,
+# which takes as long to compile as all of the servers. Four packages at once, since their tests wait for each other's timeouts and sleeping
+# threads more than they compute.
 RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
 .PHONY: test-servers
 test-servers:
@@ -184,7 +185,7 @@ test-servers:
 .PHONY: soak-servers
 soak-servers:
 	cd servers && $(GO) test -vet=off -timeout 20m -count 1 $$($(GO) list ./fabric/... | grep -E '/(mem|shm|tcp|sim)$$') -args -fabric.operations 1000000
-	cd servers && CGO_ENABLED=1 $(GO) test -vet=off -race -tags clients -timeout 20m ./...
+	cd servers && $(GO) vet -tags clients ./daemon/... && CGO_ENABLED=1 $(GO) test -vet=off -race -tags clients -timeout 20m ./...
 
 # The models of the log and of the page writer with many seeds, the crash and fault tests of the whole for SOAKTIME each, then every test
 # in its full length under the race detector.

@@ -7,6 +7,7 @@ replace flashdbm => ../
 require (
 	flashdbm v0.0.0-00010101000000-000000000000
 	github.com/anishathalye/porcupine v1.3.1
+	github.com/gomodule/redigo v1.9.3
 	github.com/pelletier/go-toml/v2 v2.4.3
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1

@@ -108,7 +108,7 @@ var servers = &module{
 	},
 	testOutside: []string{
 		"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix", "github.com/zeebo/xxh3",
-		"github.com/anishathalye/porcupine", "github.com/redis/go-redis/v9", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener", "flashdbm/internal/formatdoc",
+		"github.com/anishathalye/porcupine", "github.com/gomodule/redigo/redis", "github.com/redis/go-redis/v9", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener", "flashdbm/internal/formatdoc",
 	},
 	testAbove:   map[string][]string{"hydra": {"shard", "hydra/machine"}},
 	testSupport: []string{"fabric/fabrictest"},

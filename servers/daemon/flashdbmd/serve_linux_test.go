@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -63,13 +62,14 @@ func start(t *testing.T, dir string, args ...string) *daemon {
 	return nil
 }
 
-func (d *daemon) client(t *testing.T, password string) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: d.resp, Password: password, MaxRetries: -1})
+func (d *daemon) client(t *testing.T, password string) redis.Conn {
+	c, err := redis.Dial("tcp", d.resp, redis.DialPassword(password))
+	require.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// TestKilled: what go-redis had acknowledged is there after a kill -9, in sync mode, and nothing that was not sent.
+// TestKilled: what a client of Redis had acknowledged is there after a kill -9, in sync mode, and nothing that was not sent.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	d := start(t, dir, "--shards", "2")
@@ -82,7 +82,7 @@ func TestKilled(t *testing.T) {
 		all.Go(func() {
 			for n := 1; ; n++ {
 				sent[i] = n
-				if c.Set(context.Background(), fmt.Sprintf("%d/%d", i, n), n, 0).Err() != nil {
+				if _, err := c.Do("SET", fmt.Sprintf("%d/%d", i, n), n); err != nil {
 					return
 				}
 				acknowledged[i] = n
@@ -98,12 +98,13 @@ func TestKilled(t *testing.T) {
 	total := 0
 	for i := range clients {
 		for n := 1; n <= acknowledged[i]; n++ {
-			got, err := c.Get(t.Context(), fmt.Sprintf("%d/%d", i, n)).Int()
+			got, err := redis.Int(c.Do("GET", fmt.Sprintf("%d/%d", i, n)))
 			require.NoError(t, err, "client %d: %d of %d", i, n, acknowledged[i])
 			require.Equal(t, n, got)
 		}
 		total += acknowledged[i]
-		require.ErrorIs(t, c.Get(t.Context(), fmt.Sprintf("%d/%d", i, sent[i]+1)).Err(), redis.Nil)
+		_, err := redis.Int(c.Do("GET", fmt.Sprintf("%d/%d", i, sent[i]+1)))
+		require.ErrorIs(t, err, redis.ErrNil)
 	}
 	require.Greater(t, total, 100)
 	t.Logf("%d acknowledged writes", total)
@@ -118,12 +119,14 @@ func TestUsers(t *testing.T) {
 	require.NoError(t, l.Close())
 	d := start(t, dir, "--password", "open sesame", "--http", admin)
 	ctx := t.Context()
-	require.ErrorContains(t, d.client(t, "").Set(ctx, "k", "v", 0).Err(), "NOAUTH")
+	_, err = d.client(t, "").Do("SET", "k", "v")
+	require.ErrorContains(t, err, "NOAUTH")
 	c := d.client(t, "open sesame")
-	require.NoError(t, c.Set(ctx, "k", "v", time.Hour).Err())
-	sum, err := c.Incr(ctx, "n").Result()
+	_, err = c.Do("SET", "k", "v", "EX", 3600)
 	require.NoError(t, err)
-	require.Equal(t, int64(1), sum)
+	sum, err := redis.Int(c.Do("INCR", "n"))
+	require.NoError(t, err)
+	require.Equal(t, 1, sum)
 
 	h, err := hydra.Dial(ctx, []string{"shm:" + dir + "/node.sock"}, &hydra.Options{Secret: []byte("open sesame")})
 	require.NoError(t, err)
@@ -173,7 +176,9 @@ func TestUsers(t *testing.T) {
 	var out bytes.Buffer
 	require.Equal(t, exitFailed, run([]string{"status", "--dir", dir}, &out, &out))
 	assert.Contains(t, out.String(), "no node answers")
-	require.Equal(t, "v", start(t, dir, "--password", "p").client(t, "p").Get(ctx, "k").Val())
+	v, err := redis.String(start(t, dir, "--password", "p").client(t, "p").Do("GET", "k"))
+	require.NoError(t, err)
+	require.Equal(t, "v", v)
 }
 
 // TestKV: the commands of flashdbmd kv, with a node that asks for a password.

@@ -1,9 +1,6 @@
-//go:build !race || clients
-
 package resp
 
-// These tests use go-redis, half a minute of a processor to compile once more for the race detector: make soak-servers does, with the tag clients.
-// What the race detector sees in make test are connections of the package's own: TestConnections.
+// These tests use redigo, a client that thousands of programs have. goredis_test.go does the same with go-redis.
 
 import (
 	"errors"
@@ -13,43 +10,54 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/gomodule/redigo/redis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/servers/hydra"
 )
 
+// dial connects a client, and closes it when the test ends.
+func dial(t *testing.T, addr string, options ...redis.DialOption) redis.Conn {
+	c, err := redis.Dial("tcp", addr, options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // TestPipeline sends commands that depend on each other without awaiting answers.
 func TestPipeline(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one connection: nothing for the race detector to see")
+	}
 	_, addr := serve(t, newStore(t), Config{})
-	c := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, ReadTimeout: time.Minute}) // a pipeline that is sent again appends twice
-	defer c.Close()
-	ctx := t.Context()
+	c := dial(t, addr)
 	for round := range 50 {
-		p := c.Pipeline()
-		var want []string
-		var got []*redis.StringCmd
-		var sums []*redis.IntCmd
+		var want []any
+		send := func(answer any, command string, args ...any) {
+			require.NoError(t, c.Send(command, args...))
+			want = append(want, answer)
+		}
 		for i := range 200 {
-			key := fmt.Sprint("k", i%7)
-			p.Set(ctx, key, fmt.Sprint(round, i), 0)
-			got, want = append(got, p.Get(ctx, key)), append(want, fmt.Sprint(round, i))
-			sums = append(sums, p.Incr(ctx, "sum"))
-			p.Append(ctx, key, "x")
-			got, want = append(got, p.Get(ctx, key)), append(want, fmt.Sprint(round, i, "x"))
+			key, value := fmt.Sprint("k", i%7), fmt.Sprint(round, "-", i)
+			send("OK", "SET", key, value)
+			send([]byte(value), "GET", key)
+			send(int64(round*200+i+1), "INCR", "sum")
+			send(int64(len(value)+1), "APPEND", key, "x")
+			send([]byte(value+"x"), "GET", key)
 			if i%10 == 0 {
-				p.Do(ctx, "NOSUCH") // an error leaves the others alone
+				send(nil, "NOSUCH") // an error leaves the others alone
 			}
 		}
-		_, err := p.Exec(ctx)
-		require.ErrorContains(t, err, "unknown command")
-		for i := range got {
-			require.NoError(t, got[i].Err())
-			require.Equal(t, strings.ReplaceAll(want[i], " ", ""), strings.ReplaceAll(got[i].Val(), " ", ""))
-		}
-		for i, s := range sums {
-			require.EqualValues(t, round*200+i+1, s.Val())
+		require.NoError(t, c.Flush())
+		for i, w := range want {
+			got, err := c.Receive()
+			if w == nil {
+				require.ErrorContains(t, err, "unknown command")
+				continue
+			}
+			require.NoError(t, err)
+			require.Equal(t, w, got, "answer %d of round %d", i, round)
 		}
 	}
 }
@@ -57,23 +65,23 @@ func TestPipeline(t *testing.T) {
 // TestConcurrent counts with every command that reads and writes a key, from many connections: nothing is lost.
 func TestConcurrent(t *testing.T) {
 	_, addr := serve(t, newStore(t), Config{})
-	ctx := t.Context()
 	const clients, rounds = 10, 100
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	taken, locked := map[string]int{}, 0
 	for id := range clients {
+		c := dial(t, addr)
 		wg.Go(func() {
-			c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1})
-			defer c.Close()
 			for i := range rounds {
-				assert.NoError(t, c.Incr(ctx, "incr").Err())
-				assert.NoError(t, c.Append(ctx, "append", "x").Err())
-				old, err := c.GetSet(ctx, "swap", fmt.Sprint(id, "-", i)).Result()
-				if err != nil && !errors.Is(err, redis.Nil) {
+				_, err := c.Do("INCR", "incr")
+				assert.NoError(t, err)
+				_, err = c.Do("APPEND", "append", "x")
+				assert.NoError(t, err)
+				old, err := redis.String(c.Do("GETSET", "swap", fmt.Sprint(id, "-", i)))
+				if err != nil && !errors.Is(err, redis.ErrNil) {
 					t.Error(err)
 				}
-				won, err := c.SetNX(ctx, fmt.Sprint("lock", i), id, 0).Result()
+				won, err := redis.Bool(c.Do("SETNX", fmt.Sprint("lock", i), id))
 				assert.NoError(t, err)
 				mu.Lock()
 				if old != "" {
@@ -83,15 +91,19 @@ func TestConcurrent(t *testing.T) {
 					locked++
 				}
 				mu.Unlock()
-				assert.NoError(t, c.Expire(ctx, "append", time.Hour).Err())
+				_, err = c.Do("EXPIRE", "append", 3600)
+				assert.NoError(t, err)
 			}
 		})
 	}
 	wg.Wait()
-	c := redis.NewClient(&redis.Options{Addr: addr})
-	defer c.Close()
-	assert.Equal(t, fmt.Sprint(clients*rounds), c.Get(ctx, "incr").Val())
-	assert.EqualValues(t, clients*rounds, c.StrLen(ctx, "append").Val())
+	c := dial(t, addr)
+	sum, err := redis.Int(c.Do("GET", "incr"))
+	assert.NoError(t, err)
+	assert.Equal(t, clients*rounds, sum)
+	length, err := redis.Int(c.Do("STRLEN", "append"))
+	assert.NoError(t, err)
+	assert.Equal(t, clients*rounds, length)
 	assert.Equal(t, rounds, locked, "each lock is taken once")
 	assert.Len(t, taken, clients*rounds-1, "each value but the last is swapped out")
 	for v, n := range taken {
@@ -100,64 +112,100 @@ func TestConcurrent(t *testing.T) {
 }
 
 func TestScan(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one connection: nothing for the race detector to see")
+	}
 	_, addr := serve(t, newStore(t), Config{})
-	ctx := t.Context()
-	c := redis.NewClient(&redis.Options{Addr: addr})
-	defer c.Close()
+	c := dial(t, addr)
 	want := map[string]bool{}
-	p := c.Pipeline()
 	for i := range 3000 {
 		key := fmt.Sprintf("k:%d", i)
 		want[key] = true
-		p.Set(ctx, key, i, 0)
+		require.NoError(t, c.Send("SET", key, i))
 	}
-	p.Set(ctx, "other", 1, 0)
-	p.Do(ctx, "SET", "gone", 1, "PXAT", 1)
-	_, err := p.Exec(ctx)
+	require.NoError(t, c.Send("SET", "other", 1))
+	_, err := c.Do("SET", "gone", 1, "PXAT", 1) // and takes the answers before it
 	require.NoError(t, err)
-	for _, count := range []int64{0, 1, 100, 100_000} {
+	for _, count := range []int{0, 1, 100, 100_000} {
 		got := map[string]bool{}
-		it := c.Scan(ctx, 0, "k:*", count).Iterator()
-		for it.Next(ctx) {
-			require.False(t, got[it.Val()], "%s twice", it.Val())
-			got[it.Val()] = true
+		for cursor := "0"; ; {
+			args := redis.Args{cursor, "MATCH", "k:*"}
+			if count > 0 {
+				args = args.Add("COUNT", count)
+			}
+			answer, err := redis.Values(c.Do("SCAN", args...))
+			require.NoError(t, err)
+			var keys []string
+			_, err = redis.Scan(answer, &cursor, &keys)
+			require.NoError(t, err)
+			for _, key := range keys {
+				require.False(t, got[key], "%s twice", key)
+				got[key] = true
+			}
+			if cursor == "0" {
+				break
+			}
 		}
-		require.NoError(t, it.Err())
 		require.Equal(t, want, got)
 	}
-	require.EqualValues(t, 3001, c.DBSize(ctx).Val())
-	require.NoError(t, c.FlushDB(ctx).Err())
-	require.Zero(t, c.DBSize(ctx).Val())
-	require.ErrorContains(t, c.Do(ctx, "SCAN", "x").Err(), "invalid cursor")
-	require.ErrorContains(t, c.Do(ctx, "SCAN", "0", "COUNT").Err(), "syntax error")
+	size := func() int {
+		n, err := redis.Int(c.Do("DBSIZE"))
+		require.NoError(t, err)
+		return n
+	}
+	require.Equal(t, 3001, size())
+	_, err = c.Do("FLUSHDB")
+	require.NoError(t, err)
+	require.Zero(t, size())
+	_, err = c.Do("SCAN", "x")
+	require.ErrorContains(t, err, "invalid cursor")
+	_, err = c.Do("SCAN", "0", "COUNT")
+	require.ErrorContains(t, err, "syntax error")
 }
 
 // TestLongValues sends values that are longer than a value may be: each is answered with an error that tells the limit, the connection goes on, and
 // the server keeps no memory for them.
 func TestLongValues(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one connection: nothing for the race detector to see")
+	}
 	s, addr := serve(t, newStore(t), Config{})
-	ctx := t.Context()
-	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1, MaxRetries: -1})
-	defer c.Close()
+	c := dial(t, addr)
+	do := func(command string, args ...any) error {
+		_, err := c.Do(command, args...)
+		return err
+	}
 	most := strings.Repeat("x", hydra.MaxValue)
-	require.NoError(t, c.Set(ctx, "k", most, 0).Err())
-	id := c.ClientID(ctx).Val()
+	require.NoError(t, do("SET", "k", most))
+	id, err := redis.Int(c.Do("CLIENT", "ID"))
+	require.NoError(t, err)
 	for _, n := range []int{hydra.MaxValue + 1, 100 << 20} {
-		require.EqualError(t, c.Set(ctx, "k", strings.Repeat("y", n), 0).Err(),
+		require.EqualError(t, do("SET", "k", strings.Repeat("y", n)),
 			fmt.Sprintf("ERR an argument of %d bytes: this server takes values of up to 4194304 bytes; store a larger one in several keys", n))
 		require.Less(t, s.budget.used.Load(), int64(3*hydra.MaxValue))
 	}
-	require.ErrorContains(t, c.MSet(ctx, "a", most+"1", "b", "2", "c", most+"22").Err(), "4194306 bytes: this server takes")
-	require.ErrorContains(t, c.Append(ctx, "k", "y").Err(), "4194304 bytes")
-	require.EqualValues(t, 0, c.Exists(ctx, "a", "b", "c").Val(), "the command is dropped as a whole")
-	require.Equal(t, most, c.Get(ctx, "k").Val())
-	require.Equal(t, id, c.ClientID(ctx).Val(), "the connection goes on")
-	p := c.Pipeline()
-	before, long, behind := p.Set(ctx, "p", "1", 0), p.Set(ctx, "p", most+"1", 0), p.Get(ctx, "p")
-	p.Exec(ctx)
-	require.NoError(t, before.Err())
-	require.ErrorContains(t, long.Err(), "4194305 bytes")
-	require.Equal(t, "1", behind.Val())
+	require.ErrorContains(t, do("MSET", "a", most+"1", "b", "2", "c", most+"22"), "4194306 bytes: this server takes")
+	require.ErrorContains(t, do("APPEND", "k", "y"), "4194304 bytes")
+	n, err := redis.Int(c.Do("EXISTS", "a", "b", "c"))
+	require.NoError(t, err)
+	require.Zero(t, n, "the command is dropped as a whole")
+	got, err := redis.String(c.Do("GET", "k"))
+	require.NoError(t, err)
+	require.Equal(t, most, got)
+	again, err := redis.Int(c.Do("CLIENT", "ID"))
+	require.NoError(t, err)
+	require.Equal(t, id, again, "the connection goes on")
+	require.NoError(t, c.Send("SET", "p", "1"))
+	require.NoError(t, c.Send("SET", "p", most+"1"))
+	require.NoError(t, c.Send("GET", "p"))
+	require.NoError(t, c.Flush())
+	_, err = c.Receive()
+	require.NoError(t, err)
+	_, err = c.Receive()
+	require.ErrorContains(t, err, "4194305 bytes")
+	got, err = redis.String(c.Receive())
+	require.NoError(t, err)
+	require.Equal(t, "1", got)
 	script(t, addr, `
 		*2
 		$536870913
@@ -170,14 +218,14 @@ func TestLongValues(t *testing.T) {
 		< -ERR Protocol error: invalid bulk length`)
 }
 
-// TestAuthClient: go-redis sends the password in its greeting.
+// TestAuthClient: a client that has a password sends it first, and is told if it is wrong.
 func TestAuthClient(t *testing.T) {
 	_, addr := serve(t, newStore(t), Config{Password: "secret"})
-	ctx := t.Context()
-	c := redis.NewClient(&redis.Options{Addr: addr, Password: "secret"})
-	defer c.Close()
-	require.NoError(t, c.Set(ctx, "k", strings.Repeat("x", 1<<20), 0).Err())
-	wrong := redis.NewClient(&redis.Options{Addr: addr, Password: "wrong"})
-	defer wrong.Close()
-	require.ErrorContains(t, wrong.Ping(ctx).Err(), "WRONGPASS")
+	c := dial(t, addr, redis.DialPassword("secret"), redis.DialReadTimeout(time.Minute))
+	_, err := c.Do("SET", "k", strings.Repeat("x", 1<<20))
+	require.NoError(t, err)
+	_, err = redis.Dial("tcp", addr, redis.DialPassword("wrong"))
+	require.ErrorContains(t, err, "WRONGPASS")
+	_, err = dial(t, addr).Do("PING")
+	require.ErrorContains(t, err, "NOAUTH")
 }
