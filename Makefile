@@ -164,9 +164,9 @@ unit:
 
 # Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
 # two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest: those named here, and those that
-# call inTurn. Each of them is in make unit as well.
+# call inTurn. Each of them is in make unit as well. For expvar net/http would be compiled once more.
 LONE = SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
-RACED = $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm)$$')
+RACED = $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm|dbm/dbmvar)$$')
 race:
 	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $(RACED)
 

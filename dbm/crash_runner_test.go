@@ -298,7 +298,7 @@ func (t *trial) count(db *DB) {
 		t.redoBefore++
 	}
 	t.layersRedone += min(1, e.Recovery.Layers)
-	s, d := fromEngine(e), &t.did
+	s, d := fromEngine(e, 0), &t.did
 	d.Commits += s.Commits
 	d.RecordGroups += s.RecordGroups
 	d.PageGroups += s.PageGroups

@@ -272,6 +272,16 @@ func TestEventsThatPanic(t *testing.T) {
 	require.GreaterOrEqual(t, len(events.of(EventCheckpoint)), 3)
 }
 
+// TestSkippedEventsAreCounted: Stats has how many events were left out.
+func TestSkippedEventsAreCounted(t *testing.T) {
+	db := newDB(t, &Options{Events: func(Event) {}})
+	require.Zero(t, db.Stats().EventsSkipped)
+	for range 1000 {
+		db.events.Post(event.Event{Kind: event.OldSnapshot}) // one a minute
+	}
+	require.Greater(t, db.Stats().EventsSkipped, uint64(900))
+}
+
 // TestLogEvents: without Events a healthy database tells the default logger nothing that is not for debugging, and what is not healthy it does.
 func TestLogEvents(t *testing.T) {
 	var log bytes.Buffer

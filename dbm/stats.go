@@ -43,6 +43,8 @@ type Stats struct {
 	HeldBytes         int64         `json:"held_bytes"`                     // of the file: dead, and kept for open snapshots only
 	OldestSnapshot    string        `json:"oldest_snapshot_from,omitempty"` // where it began, with Options.TraceSnapshots: a stack, innermost first
 
+	EventsSkipped uint64 `json:"events_skipped"` // that Options.Events was not told of, because they came too fast for it or for their limit
+
 	Failed string `json:"failed,omitempty"` // why the handle refuses writes (ErrFailed); empty as long as it does not
 
 	Recovery Recovery `json:"recovery"`
@@ -65,16 +67,16 @@ func (db *DB) Stats() Stats {
 		if err != nil {
 			return Stats{}
 		}
-		return fromEngine(s)
+		return fromEngine(s, db.events.Skipped())
 	}
 	s, err := db.engine.Stats()
 	if err != nil {
 		return Stats{}
 	}
-	return fromEngine(s)
+	return fromEngine(s, db.events.Skipped())
 }
 
-func fromEngine(s mvcc.Stats) Stats {
+func fromEngine(s mvcc.Stats, skipped uint64) Stats {
 	failed := ""
 	if s.Failed != nil {
 		failed = s.Failed.Error()
@@ -89,7 +91,7 @@ func fromEngine(s mvcc.Stats) Stats {
 		Syncs: s.Log.Syncs, SyncTime: s.Log.SyncTime,
 		Flushes: s.Pages.Flushes, Folds: s.Pages.Folds, Checkpoints: s.Checkpoints, PagesCleaned: s.Cleaned,
 		OpenSnapshots: s.OpenSnapshots, OldestSnapshotAge: s.OldestSnapshotAge, HeldBytes: s.HeldBytes,
-		OldestSnapshot: s.OldestBegan, Failed: failed,
+		OldestSnapshot: s.OldestBegan, EventsSkipped: skipped, Failed: failed,
 		Recovery: Recovery{s.Recovery.Created, s.Recovery.Groups, s.Recovery.Records, s.Recovery.DroppedTail, s.Recovery.Duration},
 	}
 }

@@ -3,6 +3,7 @@ package dbm
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"sync"
@@ -81,4 +82,26 @@ func TestStatsInJSON(t *testing.T) {
 	for name := range fields {
 		require.Equal(t, strings.ToLower(name), name)
 	}
+}
+
+// BenchmarkStats is of a file of some 130 MiB with a snapshot open, which has it look at every segment.
+func BenchmarkStats(b *testing.B) {
+	db := newDB(b, &Options{Durability: Buffered})
+	for i := range 1000 {
+		require.NoError(b, db.Update(func(tx *Tx) error {
+			for j := range 100 {
+				if err := tx.Put(fmt.Appendf(nil, "%08d", i*100+j), make([]byte, 1000)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	tx, err := db.Begin(TxOptions{ReadOnly: true})
+	require.NoError(b, err)
+	defer tx.Rollback()
+	for b.Loop() {
+		db.Stats()
+	}
+	b.ReportMetric(float64(db.Stats().FileBytes>>20), "MiB")
 }

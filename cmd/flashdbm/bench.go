@@ -21,7 +21,7 @@ what the disk itself does, and says in one line what to make of that:
   buffered    100 records in each transaction, synced in the background
   lookups     of random keys, from one goroutine and from one for each processor
 
-It takes about as long as --time says, 10 seconds by default, and up to 300 MB
+It takes about as long as --time says, 10 seconds by default, and up to 200 MB
 in a new directory that it removes, also when it is interrupted. These are quick
 figures of a quiet moment: the benchmark that compares stores is bench/ in the
 repository.`

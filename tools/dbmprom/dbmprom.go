@@ -28,7 +28,6 @@ type Metrics struct {
 	db     atomic.Pointer[dbm.DB] // nil until Watch
 	gauges []metric
 	events *prometheus.CounterVec // by kind
-	lost   prometheus.Counter     // events that were skipped
 }
 
 // metric is one that a Stats has the value of.
@@ -51,9 +50,6 @@ func New(name string, next func(dbm.Event)) *Metrics {
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "flashdbm_events_total", Help: "Events by kind, see dbm.EventKind.", ConstLabels: labels,
 		}, []string{"kind"}),
-		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "flashdbm_events_skipped_total", Help: "Events that were left out because they came too fast.", ConstLabels: labels,
-		}),
 	}
 	for k := dbm.EventKind(0); k <= dbm.EventClose; k++ { // so that a rate begins at zero
 		m.events.WithLabelValues(k.String())
@@ -81,7 +77,6 @@ func (m *Metrics) Watch(db *dbm.DB) { m.db.Store(db) }
 // Event counts an event and hands it on. It is for Options.Events.
 func (m *Metrics) Event(e dbm.Event) {
 	m.events.WithLabelValues(e.Kind.String()).Inc()
-	m.lost.Add(float64(e.Skipped))
 	m.next(e)
 }
 
@@ -91,13 +86,11 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 		to <- m.gauges[i].desc
 	}
 	m.events.Describe(to)
-	m.lost.Describe(to)
 }
 
 // Collect is that of prometheus.Collector.
 func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	m.events.Collect(to)
-	m.lost.Collect(to)
 	if db := m.db.Load(); db != nil {
 		s := db.Stats()
 		m.collect(&s, to)

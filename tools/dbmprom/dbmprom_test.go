@@ -70,13 +70,12 @@ func TestEvents(t *testing.T) {
 	var got []dbm.EventKind
 	m := New("fruit", func(e dbm.Event) { got = append(got, e.Kind) })
 	m.Event(dbm.Event{Kind: dbm.EventSlowSync})
-	m.Event(dbm.Event{Kind: dbm.EventSlowSync, Skipped: 7})
+	m.Event(dbm.Event{Kind: dbm.EventSlowSync})
 	m.Event(dbm.Event{Kind: dbm.EventPoisoned})
 	require.Equal(t, []dbm.EventKind{dbm.EventSlowSync, dbm.EventSlowSync, dbm.EventPoisoned}, got)
 	require.EqualValues(t, 2, testutil.ToFloat64(m.events.WithLabelValues("slow sync")))
 	require.EqualValues(t, 1, testutil.ToFloat64(m.events.WithLabelValues("poisoned")))
 	require.Zero(t, testutil.ToFloat64(m.events.WithLabelValues("open")))
-	require.EqualValues(t, 7, testutil.ToFloat64(m.lost))
 	New("fruit", nil).Event(dbm.Event{Kind: dbm.EventOpen}) // the default logger says nothing of that
 }
 
@@ -141,7 +140,7 @@ func TestEveryFieldHasAMetric(t *testing.T) {
 
 // known returns the names of all metrics.
 func known() map[string]bool {
-	names := map[string]bool{"flashdbm_events_total": true, "flashdbm_events_skipped_total": true}
+	names := map[string]bool{"flashdbm_events_total": true}
 	for _, d := range described {
 		names["flashdbm_"+d.name] = true
 	}

@@ -40,6 +40,7 @@ var described = []description{
 	gauge("open_snapshots", "Transactions and snapshots that are open.", func(s *dbm.Stats) float64 { return float64(s.OpenSnapshots) }),
 	gauge("oldest_snapshot_age_seconds", "Age of the oldest of them.", func(s *dbm.Stats) float64 { return s.OldestSnapshotAge.Seconds() }),
 	gauge("held_bytes", "Bytes of the file that are dead and kept for open snapshots only.", func(s *dbm.Stats) float64 { return float64(s.HeldBytes) }),
+	counter("events_skipped_total", "Events that were not told, because they came too fast.", func(s *dbm.Stats) float64 { return float64(s.EventsSkipped) }),
 	gauge("failed", "1 if a write or a sync has failed and the handle refuses writes.", func(s *dbm.Stats) float64 { return boolean(s.Failed != "") }),
 
 	gauge("recovery_seconds", "Time that opening the database took.", func(s *dbm.Stats) float64 { return s.Recovery.Time.Seconds() }),
