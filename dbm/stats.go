@@ -22,6 +22,7 @@ type Stats struct {
 	UnsyncedBytes int64 `json:"unsynced_bytes"` // of the log: written since the last sync began
 
 	Commits          uint64        `json:"commits"`
+	PutBytes         uint64        `json:"put_bytes"` // of the keys and values that these commits have put, and the keys that they have deleted
 	Conflicts        uint64        `json:"conflicts"`
 	DelayedCommits   uint64        `json:"delayed_commits"` // that had to wait because flushes do not keep up with what is written,
 	DelayTime        time.Duration `json:"delay_time"`      // for so long, all of them together
@@ -29,7 +30,7 @@ type Stats struct {
 	PageGroups       uint64        `json:"page_groups"`
 	FlushGroups      uint64        `json:"flush_groups"`
 	CheckpointGroups uint64        `json:"checkpoint_groups"`
-	PagesWritten     uint64        `json:"pages_written"`  // appended to the log, 4,096 bytes each
+	PagesWritten     uint64        `json:"pages_written"`  // appended to the log, 4,096 bytes each: over PutBytes that is the write amplification
 	ReturnedBytes    uint64        `json:"returned_bytes"` // of the file, given back to the file system
 	Syncs            uint64        `json:"syncs"`
 	SyncTime         time.Duration `json:"sync_time"` // that the syncs took, all together
@@ -85,7 +86,7 @@ func fromEngine(s mvcc.Stats, skipped uint64) Stats {
 		Records: s.Records, FileBytes: s.Space.FileBytes, LiveBytes: s.Space.LiveBytes, FreeBytes: s.Space.FreeBytes,
 		TableEntries: s.Pages.TableEntries, MemoryBytes: s.MemoryBytes,
 		DirtyBytes: s.DirtyPages * logstore.PageSize, RedoBytes: s.RedoBytes, UnsyncedBytes: s.UnsyncedBytes,
-		Commits: s.Commits, Conflicts: s.Conflicts, DelayedCommits: s.DelayedCommits, DelayTime: s.DelayTime,
+		Commits: s.Commits, PutBytes: s.PutBytes, Conflicts: s.Conflicts, DelayedCommits: s.DelayedCommits, DelayTime: s.DelayTime,
 		RecordGroups: s.Log.RecordGroups, PageGroups: s.Log.PageGroups, FlushGroups: s.Log.FlushGroups,
 		CheckpointGroups: s.Log.CheckpointGroups, PagesWritten: s.Log.Pages, ReturnedBytes: s.Log.ReturnedBytes,
 		Syncs: s.Log.Syncs, SyncTime: s.Log.SyncTime,

@@ -16,12 +16,13 @@ func (e *Engine) gather(g *logstore.Group) {
 	e.ops, e.opBytes, e.runs, e.listed = e.ops[:0], 0, e.runs[:0], e.listed[:0]
 	if len(e.nodes) == 1 {
 		e.ops, e.opBytes = e.nodes[0].Value.set.AppendOps(e.ops, func(en writeset.Entry) *btree.Ref { return e.writeRun(g, &en) })
-		return
+	} else {
+		e.mergeSets()
+		for i := range e.entries {
+			e.addOp(g, &e.entries[i])
+		}
 	}
-	e.mergeSets()
-	for i := range e.entries {
-		e.addOp(g, &e.entries[i])
-	}
+	e.known.gathered(e.ops)
 }
 
 func (e *Engine) addOp(g *logstore.Group, en *writeset.Entry) {

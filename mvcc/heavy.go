@@ -159,6 +159,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	group := g.Number()
 	if s := c.set.Spilled(); s != nil {
 		drops = e.logLayers(g, s)
+		e.known.put.Add(uint64(c.set.Size().Bytes))
 	} else {
 		e.gather(g)
 		e.logInto(g)

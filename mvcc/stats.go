@@ -16,6 +16,7 @@ type Stats struct {
 	DirtyPages        int64 // of the tree, as of a batch of commits ago or a few
 	MemoryBytes       int64 // of versions, likewise
 	Commits           uint64
+	PutBytes          uint64 // of the keys and values of those commits
 	Conflicts         uint64
 	DelayedCommits    uint64        // that waited because there was too much redo,
 	DelayTime         time.Duration // for so long, all together
@@ -47,7 +48,7 @@ func (e *Engine) Stats() (Stats, error) {
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Pages: e.pages.Stats(),
 		DirtyPages: e.known.dirty.Load(), MemoryBytes: e.memory.Load(),
-		Commits: e.known.commits.Load(), Conflicts: e.conflicts.Load(),
+		Commits: e.known.commits.Load(), PutBytes: e.known.put.Load(), Conflicts: e.conflicts.Load(),
 		DelayedCommits: e.known.delayed.Load(), DelayTime: time.Duration(e.known.delay.Load()),
 		Checkpoints: e.keeper.checkpoints.Load(), RedoBytes: e.redoBytes.Since(), UnsyncedBytes: e.store.UnsyncedPages() * logstore.PageSize,
 		Cleaned: e.cleaned.Load(), Layers: e.sets.budget.Layers(), Collapsed: e.sets.budget.Collapsed(),

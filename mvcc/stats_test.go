@@ -56,3 +56,25 @@ func TestStatsBesideRedo(t *testing.T) {
 	require.Positive(t, s.Recovery.Steps.Redo)
 	require.NoError(t, e.Close())
 }
+
+// TestPutBytes: Stats counts the keys and values of commits, however long they are and however they are logged, and the keys of deletes.
+func TestPutBytes(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		e := newEngine(t, Options{Durability: d, Manual: true})
+		want := uint64(0)
+		for _, size := range []int{0, 10, 300, 3000, 20_000, 3 << 20} {
+			put(t, e, "key", string(make([]byte, size)))
+			want += uint64(3 + size)
+			tx := begin(t, e, TxOptions{})
+			for _, key := range []string{"a", "b", "c"} {
+				require.NoError(t, tx.Put([]byte(key), make([]byte, size)))
+			}
+			require.NoError(t, tx.Delete([]byte("none")))
+			require.NoError(t, tx.Commit())
+			want += uint64(3*(1+size) + 4)
+			s, err := e.Stats()
+			require.NoError(t, err)
+			require.Equal(t, want, s.PutBytes, "values of %d bytes", size)
+		}
+	}
+}

@@ -19,6 +19,7 @@ var described = []description{
 	gauge("unsynced_bytes", "Bytes of log written since the last sync began.", func(s *dbm.Stats) float64 { return float64(s.UnsyncedBytes) }),
 
 	counter("commits_total", "Commits.", func(s *dbm.Stats) float64 { return float64(s.Commits) }),
+	counter("put_bytes_total", "Bytes of the keys and values that commits have put.", func(s *dbm.Stats) float64 { return float64(s.PutBytes) }),
 	counter("conflicts_total", "Commits that failed because another transaction had written the same.", func(s *dbm.Stats) float64 { return float64(s.Conflicts) }),
 	counter("delayed_commits_total", "Commits that waited because flushes did not keep up.", func(s *dbm.Stats) float64 { return float64(s.DelayedCommits) }),
 	counter("commit_delay_seconds_total", "Time that those commits waited.", func(s *dbm.Stats) float64 { return s.DelayTime.Seconds() }),
