@@ -86,6 +86,19 @@ func Bytes(b []byte) []byte {
 	return b[:n:n]
 }
 
+// SizeOf returns the size of the item that begins at b, as its header says. ok is false if b is too short for it. b may be any bytes.
+func SizeOf(b []byte) (n int, ok bool) {
+	if len(b) < HeaderSize {
+		return 0, false
+	}
+	klen, vlen := int(binary.LittleEndian.Uint16(b)), int64(binary.LittleEndian.Uint32(b[4:]))
+	if vlen > int64(len(b)) {
+		return 0, false
+	}
+	n = Size(klen, int(vlen))
+	return n, n <= len(b)
+}
+
 // Verify returns the item in b, a copy that a Read has brought, if the copy proves that it is whole, was current within the Read, and is
 // of the key. b is exactly what the pointer said. Any bytes are allowed: what proves nothing is ErrStale, or ErrOtherKey.
 func Verify(b, key []byte) (Item, error) {

@@ -14,6 +14,15 @@ type Entry struct {
 	Remove bool
 	Empty  bool // it changes nothing: there is no record
 	Record
+	// Changes, if there are any, are what the entry does to the file, instead of the above. They stay as they are.
+	Changes []Change
+}
+
+// A Change puts or deletes one record of the file. The functions of versions.go make them.
+type Change struct {
+	Key    []byte
+	Value  []byte
+	Delete bool
 }
 
 // A Record is a key and what it has in the file.
@@ -23,6 +32,7 @@ type Record struct {
 	Flags   uint16 // of the item
 	Key     []byte
 	Value   []byte
+	Older   []uint64 // of a table of versions: the timestamps of older versions that the file has of the key
 }
 
 // State is record 0.
@@ -132,6 +142,6 @@ func parseRecord(k, v []byte) (hash uint64, r Record, err error) {
 	if len(k) < keyHead || k[0] != itemKey || len(v) < recordHead {
 		return 0, r, fmt.Errorf("%w: a record with a key of %d bytes and a value of %d", ErrCorrupt, len(k), len(v))
 	}
-	r = Record{le.Uint64(v), le.Uint64(v[8:]), le.Uint16(v[16:]), k[keyHead:], v[recordHead:]}
+	r = Record{Version: le.Uint64(v), Expiry: le.Uint64(v[8:]), Flags: le.Uint16(v[16:]), Key: k[keyHead:], Value: v[recordHead:]}
 	return binary.BigEndian.Uint64(k[1:]), r, nil
 }

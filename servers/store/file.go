@@ -77,6 +77,12 @@ func (f *file) Apply(entries []Entry, s State) error {
 			if e.Empty {
 				continue
 			}
+			if e.Changes != nil {
+				if err := change(tx, e.Changes); err != nil {
+					return err
+				}
+				continue
+			}
 			f.buf = appendKey(f.buf[:0], e.Hash, e.Key)
 			k := len(f.buf)
 			if e.Remove {
@@ -93,6 +99,20 @@ func (f *file) Apply(entries []Entry, s State) error {
 		f.buf = s.append(f.buf[:0])
 		return tx.Put(stateKey, f.buf)
 	})
+}
+
+func change(tx *dbm.Tx, list []Change) error {
+	for i := range list {
+		c := &list[i]
+		if c.Delete {
+			if err := tx.Delete(c.Key); err != nil {
+				return err
+			}
+		} else if err := tx.Put(c.Key, c.Value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *file) Sync() error { return f.db.Sync() }

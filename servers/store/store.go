@@ -184,13 +184,31 @@ func (s *Store) Err() error {
 	return nil
 }
 
-func cost(e *Entry) int64 { return int64(len(e.Key)+len(e.Value)) + pageBytes }
+// cost is about what the entry takes in the file at the worst.
+func cost(e *Entry) int64 {
+	n := int64(e.size()) + pageBytes
+	if len(e.Changes) > 1 {
+		n += int64(len(e.Changes)-1) * pageBytes
+	}
+	return n
+}
 
-// Append gives the entry, whose number is the next one, to the committer. Key and value are copied.
+// size is how many bytes the entry has.
+func (e *Entry) size() int {
+	n := len(e.Key) + len(e.Value)
+	for i := range e.Changes {
+		n += len(e.Changes[i].Key) + len(e.Changes[i].Value)
+	}
+	return n
+}
+
+// Append gives the entry, whose number is the next one, to the committer. Key and value are copied; Changes are kept.
 func (s *Store) Append(e Entry) {
-	b := make([]byte, 0, len(e.Key)+len(e.Value))
-	b = append(append(b, e.Key...), e.Value...)
-	e.Key, e.Value = b[:len(e.Key):len(e.Key)], b[len(e.Key):]
+	if e.Changes == nil {
+		b := make([]byte, 0, len(e.Key)+len(e.Value))
+		b = append(append(b, e.Key...), e.Value...)
+		e.Key, e.Value = b[:len(e.Key):len(e.Key)], b[len(e.Key):]
+	}
 	s.backlog.Add(cost(&e))
 	s.mu.Lock()
 	s.queue = append(s.queue, e)
@@ -331,7 +349,7 @@ func (s *Store) take() {
 	defer s.mu.Unlock()
 	n, bytes := 0, 0
 	for n < len(s.queue) && n < maxEntries {
-		bytes += len(s.queue[n].Key) + len(s.queue[n].Value)
+		bytes += s.queue[n].size()
 		if n > 0 && bytes > maxBytes {
 			break
 		}

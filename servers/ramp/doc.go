@@ -1,0 +1,34 @@
+// Package ramp is the client of a RAMP table: several keys are written, or read, in one atomic transaction, over partitions that do not wait
+// for each other.
+//
+//	c, err := ramp.Dial(ctx, []string{"shm:/run/flashdbm/node.sock"}, nil)
+//	_, err = c.PutAll(ctx, []ramp.Pair{{Key: a, Value: x}, {Key: b, Value: y}})
+//	values, err := c.GetAll(ctx, [][]byte{a, b})
+//
+// GetAll sees all of a PutAll or nothing of it (read atomic isolation), and what was acknowledged before it began. It does not see one
+// moment of the whole table, and two PutAll of the same keys both happen, the one with the greater timestamp last: docs/ramp.md says what
+// follows from that.
+//
+// # How
+//
+// PutAll sends PREPARE to all partitions, awaits all answers, and sends COMMIT. GetAll asks for the newest committed version of each key, with
+// what the versions say of the other keys of their transactions. Where a version says that its transaction wrote another of the keys, and the
+// version of that key is older, GetAll asks for it by its timestamp. In the usual case there is none, so reading takes one round.
+//
+// GetAll Reads values from the partitions' memory without their help, where it has Read or asked before (GET*). Such a copy counts if
+//
+//  1. the partition's tenure lasted before the Read was posted: else the memory may be that of a life that has ended;
+//  2. the copy is whole, committed and of the key, as its guardian proves;
+//
+// else it is Read twice more, and then asked for. A copy needs no other proof: a slot is one committed version whole, and the repair by message
+// does not care where the versions of the first round are from.
+//
+// # Invariants of the client
+//
+//  3. COMMIT is sent when all partitions have prepared the transaction.
+//  4. ABORT is sent only if a partition has refused the transaction. A call that ends before its outcome is known leaves the transaction to the
+//     partitions, and returns ErrUnknownOutcome.
+//  5. A timestamp is used for one transaction only, and is above all that the client has seen in refusals.
+//  6. What a transaction is told by its partitions is from the lives that they had when the transaction began. With another life in between
+//     what was prepared, or seen, may be lost (memory and async mode). A read begins anew; a write is left to the partitions.
+package ramp

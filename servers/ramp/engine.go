@@ -1,0 +1,372 @@
+package ramp
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/wire"
+)
+
+// Timestamp orders the versions of a key; see package protocol.
+type Timestamp = protocol.Timestamp
+
+// Algorithm is what versions say of their transactions, and how readers find what they lack. All clients of a table use the same.
+type Algorithm uint8
+
+// The algorithms.
+const (
+	// Fast: versions have the hashes of all keys of their transaction. One round, a second one where a transaction was seen in part.
+	Fast Algorithm = iota
+	// Small: versions say nothing of their transaction. Two rounds always, both by message.
+	Small
+	// Hybrid: versions have a Bloom filter of 256 bits. One round, a second one where a transaction was or seems to be seen in part; by message.
+	Hybrid
+	// Uncontrolled is no algorithm: a transaction may be seen in part. For comparison.
+	Uncontrolled
+)
+
+func (a Algorithm) String() string {
+	return [...]string{"RAMP-Fast", "RAMP-Small", "RAMP-Hybrid", "uncontrolled"}[a&3]
+}
+
+func (a Algorithm) kind() protocol.Kind {
+	switch a {
+	case Fast:
+		return protocol.KindHashes
+	case Hybrid:
+		return protocol.KindBloom
+	}
+	return protocol.KindNone
+}
+
+// A conn carries messages to a partition; see package wire.
+type conn interface {
+	Begin(max int) ([]byte, error)
+	End(h *wire.Header, body []byte)
+	Receive() (wire.Message, bool)
+	Flush()
+	Err() error
+	Close() error
+}
+
+// A reader Reads the memory of a partition.
+type reader interface {
+	Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error
+}
+
+// A link is a partition, and the connection to it if there is one.
+type link struct {
+	number  uint32
+	conn    conn
+	reader  reader // nil: no one-sided Reads
+	land    *landing
+	term    uint64
+	tenure  int64 // until then Reads of this term's memory count
+	extents map[uint32]*extent
+	waiting []*call // not sent yet
+	under   map[uint64]*call
+	lastErr error
+
+	dialing   bool
+	dialAfter int64
+}
+
+type extent struct {
+	key   fabric.Key
+	known bool
+}
+
+// A call is a request to one partition until it is answered. All requests can be repeated: who is asked twice answers the same.
+type call struct {
+	id     uint64
+	op     protocol.Op
+	flags  protocol.Flags
+	size   int
+	append func(b []byte) []byte
+	sent   int64
+	term   uint64 // of the partition's life that it was sent to last
+	life   uint64 // it is for this life only; 0: for any
+	again  bool   // it may have arrived before
+	// done takes the answer. The body is valid during the call. err: the connection was lost, and the call is not one to repeat.
+	done func(c *call, s protocol.Status, body []byte, err error)
+	once bool
+}
+
+// An engine is the client without threads. One goroutine uses it at a time.
+type engine struct {
+	alg     Algorithm
+	client  uint64 // drawn at random
+	seed    uint64
+	circle  *circle.Circle
+	clock   *protocol.Clock
+	read    func() (mono int64, wall uint64) // nanoseconds; milliseconds since 1970
+	now     int64
+	wall    uint64
+	skew    int64 // milliseconds
+	links   []*link
+	slots   slots
+	nextID  uint64
+	running []transaction
+	closed  error
+	timeout int64
+	counts  Stats
+}
+
+// A transaction is a PutAll or GetAll that is under way.
+type transaction interface {
+	core() *underWay
+	links() []*link // whose answers it waits for
+	abandon(e *engine, why error)
+}
+
+// underWay is what the engine needs of a transaction.
+type underWay struct {
+	deadline int64
+	at       int // in engine.running
+	ended    bool
+}
+
+func (t *underWay) core() *underWay { return t }
+
+func (e *engine) run(t transaction) {
+	t.core().at = len(e.running)
+	e.running = append(e.running, t)
+}
+
+// ended takes a transaction out. It returns false if that has happened already.
+func (e *engine) ended(t *underWay) bool {
+	if t.ended {
+		return false
+	}
+	t.ended = true
+	last := len(e.running) - 1
+	e.running[t.at] = e.running[last]
+	e.running[t.at].core().at = t.at
+	e.running[last] = nil
+	e.running = e.running[:last]
+	return true
+}
+
+// Stats tell what a client has done.
+type Stats struct {
+	Messages uint64 // requests sent
+	OneSided uint64 // keys that were Read
+	Refused  uint64 // Reads that proved nothing
+	Repaired uint64 // keys that were asked for by timestamp
+	Retries  uint64 // transactions that were begun anew with another timestamp, or since a version was gone
+}
+
+// suspendJump is how far, in milliseconds, date and monotonic clock part between two looks before the machine counts as suspended: its monotonic
+// clock stood still, so what lasted until a time has ended.
+const suspendJump = 100
+
+func newEngine(alg Algorithm, client uint64, read func() (int64, uint64)) *engine {
+	e := &engine{alg: alg, client: client, read: read, clock: protocol.NewClock(0)}
+	e.now, e.wall = read()
+	e.skew = int64(e.wall) - e.now/1e6
+	return e
+}
+
+// look reads the clocks.
+func (e *engine) look() int64 {
+	e.now, e.wall = e.read()
+	skew := int64(e.wall) - e.now/1e6
+	if d := skew - e.skew; d > suspendJump || d < -suspendJump {
+		for _, l := range e.links {
+			l.tenure = 0
+		}
+	}
+	e.skew = skew
+	return e.now
+}
+
+// setTable says how many partitions there are.
+func (e *engine) setTable(seed uint64, partitions uint32) {
+	e.seed = seed
+	var ids []uint32
+	for i := range partitions {
+		ids = append(ids, i)
+		e.links = append(e.links, &link{number: i, extents: map[uint32]*extent{}, under: map[uint64]*call{}})
+	}
+	e.circle = circle.New(seed, ids)
+}
+
+func (e *engine) owner(hash uint64) *link {
+	n, _ := e.circle.Owner(hash)
+	return e.links[n]
+}
+
+// attach gives a partition its connection, and repeats what was under way.
+func (e *engine) attach(l *link, c conn, r reader, land *landing, w *protocol.Welcome) {
+	if e.closed != nil || l.conn != nil {
+		c.Close()
+		return
+	}
+	l.conn, l.reader, l.land, l.lastErr = c, r, land, nil
+	if w.Term != l.term {
+		l.term, l.tenure = w.Term, 0
+	}
+	clear(l.extents)
+}
+
+// lost ends a connection. What was under way waits for the next one, but for what is sent once only.
+func (e *engine) lost(l *link, err error) {
+	if l.conn == nil {
+		return
+	}
+	l.conn.Close()
+	l.conn, l.reader, l.lastErr, l.dialAfter = nil, nil, err, e.now+redialAfter
+	var ended []*call
+	for _, id := range sortedIDs(l.under) {
+		c := l.under[id]
+		if c.again = true; c.once {
+			ended = append(ended, c)
+		} else {
+			l.waiting = append(l.waiting, c)
+		}
+	}
+	clear(l.under)
+	for _, c := range ended {
+		c.done(c, protocol.StatusUnavailable, nil, fmt.Errorf("%w (%w)", ErrUnavailable, err))
+	}
+}
+
+var errNewLife = fmt.Errorf("%w: the partition has begun a new life", ErrUnavailable)
+
+func sortedIDs(m map[uint64]*call) []uint64 {
+	ids := make([]uint64, 0, len(m))
+	for id := range m {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// redialAfter is how long a connection that was lost, or could not be made, is not tried again: 50 ms.
+const redialAfter = int64(50e6)
+
+// send puts a call on its way as soon as there is a connection with room.
+func (e *engine) send(l *link, c *call) {
+	e.nextID++
+	c.id = e.nextID
+	l.waiting = append(l.waiting, c)
+	e.push(l)
+}
+
+// push sends what waits.
+func (e *engine) push(l *link) (worked bool) {
+	n := 0
+	var ended []*call
+	for ; n < len(l.waiting) && l.conn != nil; n++ {
+		c := l.waiting[n]
+		if c.life != 0 && c.life != l.term {
+			ended = append(ended, c)
+			continue
+		}
+		b, err := l.conn.Begin(c.size)
+		if errors.Is(err, wire.ErrAgain) {
+			break
+		}
+		if err != nil {
+			l.waiting = slices.Delete(l.waiting, 0, n)
+			e.lost(l, err)
+			n = 0
+			break
+		}
+		c.sent, c.term = e.now, l.term
+		l.conn.End(&wire.Header{Op: uint8(c.op), Flags: uint8(c.flags), Request: c.id}, c.append(b))
+		l.under[c.id] = c
+		e.counts.Messages++
+		worked = true
+	}
+	l.waiting = slices.Delete(l.waiting, 0, n)
+	for _, c := range ended {
+		c.done(c, protocol.StatusUnknown, nil, errNewLife)
+	}
+	return worked || len(ended) > 0
+}
+
+// step receives, and sends what waits. Completions of Reads come by readDone.
+func (e *engine) step() (worked bool) {
+	e.look()
+	for _, l := range e.links {
+		for l.conn != nil {
+			m, ok := l.conn.Receive()
+			if !ok {
+				break
+			}
+			worked = true
+			c := l.under[m.Request]
+			if c == nil || uint8(c.op) != m.Op {
+				e.lost(l, fmt.Errorf("%w: an answer to nothing", errProtocol))
+				break
+			}
+			delete(l.under, m.Request)
+			c.done(c, protocol.Status(m.Status), m.Body, nil)
+		}
+		if l.conn != nil && l.conn.Err() != nil {
+			e.lost(l, l.conn.Err())
+			worked = true
+		}
+		worked = e.push(l) || worked
+	}
+	for _, l := range e.links {
+		if l.conn != nil {
+			l.conn.Flush()
+		}
+	}
+	return worked
+}
+
+// tick ends transactions whose time is over. It is called some hundred times a second.
+func (e *engine) tick() {
+	e.look()
+	for i := len(e.running) - 1; i >= 0; i-- { // one that ends moves the last one to its place, which was looked at
+		if t := e.running[i]; e.now >= t.core().deadline {
+			t.abandon(e, e.why(t.links()))
+		}
+	}
+}
+
+// why returns what is known of a partition that does not answer.
+func (e *engine) why(links []*link) error {
+	for _, l := range links {
+		if l.conn == nil && l.lastErr != nil {
+			return fmt.Errorf("partition %d: %w", l.number, l.lastErr)
+		}
+	}
+	return errors.New("its time is over")
+}
+
+// failed is the error of a status that no retry mends.
+func failed(s protocol.Status) error {
+	switch s {
+	case protocol.StatusFull:
+		return ErrFull
+	case protocol.StatusTooLarge:
+		return ErrTooLarge
+	case protocol.StatusDenied:
+		return ErrDenied
+	case protocol.StatusUnavailable:
+		return ErrUnavailable
+	}
+	return fmt.Errorf("%w: %v", errProtocol, s)
+}
+
+// close ends all transactions.
+func (e *engine) close(why error) {
+	e.closed = why
+	for len(e.running) > 0 {
+		e.running[len(e.running)-1].abandon(e, why)
+	}
+	for _, l := range e.links {
+		if l.conn != nil {
+			l.conn.Close()
+			l.conn = nil
+		}
+	}
+}

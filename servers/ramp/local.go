@@ -1,0 +1,235 @@
+package ramp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"flashdbm/servers/ramp/protocol"
+)
+
+// A Host is a node of the table in the same process; *machine.Node is one. It has all partitions. done and each may be called later than the call
+// returns, by another goroutine; they do not call the host.
+type Host interface {
+	Table() (seed uint64, partitions uint32)
+	Prepare(partition uint32, q *protocol.Prepare, flags protocol.Flags, done func(protocol.Status, protocol.Timestamp))
+	Commit(partition uint32, d protocol.Decision, done func(protocol.Status))
+	Abort(partition uint32, d protocol.Decision, done func(protocol.Status))
+	Get(partition uint32, q *protocol.Get, flags protocol.Flags, each func(i int, v *protocol.Version), done func(protocol.Status))
+}
+
+// A LocalClient is a client of a node in the same process: PutAll and GetAll without messages, for all goroutines. It does with function calls what a
+// Client does with messages (RAMP-Fast, or Hybrid or Small as far as its own writes go).
+type LocalClient struct {
+	host    Host
+	e       *engine // for the hash of keys and the partitions only
+	mu      sync.Mutex
+	clock   *protocol.Clock // guarded by mu
+	timeout time.Duration
+}
+
+// Local returns a client of a node in the same process. The caller closes the node. number is the client's in timestamps; no other client of the table has
+// it. With a timeout of 0 calls end after 10 s.
+func Local(h Host, number uint16, timeout time.Duration) *LocalClient {
+	c := &LocalClient{host: h, e: newEngine(Fast, randomID(), systemClock()), clock: protocol.NewClock(number), timeout: timeout}
+	seed, partitions := h.Table()
+	c.e.setTable(seed, partitions)
+	if c.timeout == 0 {
+		c.timeout = defaultTimeout
+	}
+	return c
+}
+
+// A gathering waits for answers of several partitions.
+type gathering struct {
+	mu   sync.Mutex // guards what the answers change
+	left int
+	all  chan struct{} // closed with the last answer
+	err  error
+}
+
+func gather(n int) *gathering { return &gathering{left: n, all: make(chan struct{})} }
+
+// answer takes one answer.
+func (g *gathering) answer(take func()) {
+	g.mu.Lock()
+	take()
+	g.left--
+	last := g.left == 0
+	g.mu.Unlock()
+	if last {
+		close(g.all)
+	}
+}
+
+func (g *gathering) wait(ctx context.Context) error {
+	select {
+	case <-g.all:
+		return nil
+	default:
+	}
+	select {
+	case <-g.all:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// PutAll does what Client.PutAll does.
+func (c *LocalClient) PutAll(ctx context.Context, pairs []Pair) (Timestamp, error) {
+	t := &put{}
+	if err := t.split(c.e, pairs); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	for {
+		ts, again, err := c.tryPut(ctx, t)
+		if !again {
+			return ts, err
+		}
+	}
+}
+
+// tryPut tries with one timestamp. again: it was refused, and a newer one may do.
+func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again bool, err error) {
+	c.mu.Lock()
+	ts = c.clock.Next(uint64(time.Now().UnixMilli()))
+	c.mu.Unlock()
+	flags := protocol.Flags(0)
+	if len(t.parts) == 1 {
+		flags = protocol.FlagOnePhase
+	}
+	g := gather(len(t.parts))
+	newest, clock := Timestamp(0), Timestamp(0)
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.body.TS = ts
+		c.host.Prepare(p.link.number, &p.body, flags, func(s protocol.Status, n Timestamp) {
+			g.answer(func() {
+				switch s {
+				case protocol.StatusOK:
+					return
+				case protocol.StatusClock:
+					clock = n
+				case protocol.StatusRefused:
+				default:
+					g.err = failed(s)
+				}
+				newest, again = max(newest, n), true
+			})
+		})
+	}
+	if why := g.wait(ctx); why != nil {
+		return 0, false, fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
+	}
+	d := protocol.Decision{TS: ts, Client: c.e.client}
+	switch {
+	case again && len(t.parts) > 1:
+		for i := range t.parts {
+			c.host.Abort(t.parts[i].link.number, d, func(protocol.Status) {})
+		}
+		fallthrough
+	case again:
+		c.mu.Lock()
+		if clock != 0 {
+			c.clock.Correct(uint64(time.Now().UnixMilli()), clock)
+		}
+		c.clock.Seen(newest)
+		c.mu.Unlock()
+		return 0, g.err == nil && ctx.Err() == nil, g.err
+	case len(t.parts) == 1:
+		return ts, false, nil
+	}
+	done := gather(len(t.parts))
+	for i := range t.parts {
+		c.host.Commit(t.parts[i].link.number, d, func(s protocol.Status) {
+			done.answer(func() {
+				if s != protocol.StatusOK {
+					done.err = fmt.Errorf("%w: %v", ErrUnknownOutcome, s)
+				}
+			})
+		})
+	}
+	if why := done.wait(ctx); why != nil {
+		return 0, false, fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
+	}
+	return ts, false, done.err
+}
+
+// GetAll does what Client.GetAll does.
+func (c *LocalClient) GetAll(ctx context.Context, keys [][]byte) ([]Value, error) {
+	t := &get{}
+	if err := t.sort(c.e, keys); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	for {
+		for i := range t.keys {
+			k := &t.keys[i]
+			*k = getKey{key: k.key, hash: k.hash, link: k.link}
+			t.ask(i)
+		}
+		t.round, t.gone, t.buf = 1, false, nil
+		err := c.round(ctx, t)
+		if err == nil && !t.gone && len(t.keys) > 1 {
+			for i := range t.keys {
+				t.wantSiblings(&t.keys[i])
+			}
+			for i := range t.keys {
+				if t.keys[i].want != 0 {
+					t.ask(i)
+				}
+			}
+			if t.round = 2; len(t.groups) > 0 {
+				err = c.round(ctx, t)
+			}
+		}
+		switch {
+		case err != nil:
+			return nil, err
+		case !t.gone:
+			return t.values(), nil
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("%w (%w)", ErrUnavailable, context.Cause(ctx))
+		}
+	}
+}
+
+// round asks for what is in the groups.
+func (c *LocalClient) round(ctx context.Context, t *get) error {
+	groups := t.groups
+	t.groups = nil
+	w := gather(len(groups))
+	for _, g := range groups {
+		q := &protocol.Get{}
+		for _, i := range g.keys {
+			q.Keys = append(q.Keys, protocol.Wanted{TS: t.keys[i].want, Key: t.keys[i].key})
+		}
+		c.host.Get(g.link.number, q, 0, func(n int, v *protocol.Version) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			switch {
+			case v.State == protocol.StateGone:
+				t.gone = true
+			case v.State == protocol.StateNever && t.round == 2:
+			default:
+				t.set(&t.keys[g.keys[n]], v.State, v.TS, v.Content, true)
+			}
+		}, func(s protocol.Status) {
+			w.answer(func() {
+				if s != protocol.StatusOK {
+					w.err = failed(s)
+				}
+			})
+		})
+	}
+	if why := w.wait(ctx); why != nil {
+		return fmt.Errorf("%w (%w)", ErrUnavailable, why)
+	}
+	return errors.Join(w.err, t.err)
+}

@@ -1,0 +1,85 @@
+package machine
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+const nodeFile = "ramp.json"
+
+// identity is what stays the same over all lives of a node.
+type identity struct {
+	Layout     int    `json:"layout"` // 1
+	Seed       uint64 `json:"seed"`   // of the hash of keys
+	Partitions int    `json:"partitions"`
+}
+
+func drawn(partitions int) identity {
+	var b [8]byte
+	rand.Read(b[:])
+	return identity{1, binary.NativeEndian.Uint64(b[:]), partitions}
+}
+
+// readIdentity returns what the directory says, or writes down a new identity. partitions is 0 for whatever there is, or 1.
+func readIdentity(dir string, partitions int) (id identity, err error) {
+	if dir == "" {
+		return drawn(max(1, partitions)), nil
+	}
+	path := filepath.Join(dir, nodeFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return newIdentity(dir, path, max(1, partitions))
+	}
+	if err != nil {
+		return id, err
+	}
+	if err := json.Unmarshal(b, &id); err != nil || id.Layout != 1 || id.Partitions < 1 {
+		return id, fmt.Errorf("machine: %s is not what this program has written: %v", path, err)
+	}
+	if partitions != 0 && partitions != id.Partitions {
+		return id, fmt.Errorf("machine: %s has %d partitions, so it cannot be opened with %d; the number is chosen when the directory is new", dir, id.Partitions, partitions)
+	}
+	return id, nil
+}
+
+func newIdentity(dir, path string, partitions int) (id identity, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return id, err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "partition-*.fdbm"))
+	if err != nil || len(old) > 0 {
+		return id, fmt.Errorf("machine: %s has files of partitions and no %s, without which their keys cannot be found", dir, nodeFile)
+	}
+	id = drawn(partitions)
+	b, err := json.Marshal(id)
+	if err != nil {
+		return id, err
+	}
+	return id, writeSynced(path, append(b, '\n'))
+}
+
+// writeSynced makes the file appear whole or not at all.
+func writeSynced(path string, b []byte) (err error) {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

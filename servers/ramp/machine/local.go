@@ -1,0 +1,37 @@
+package machine
+
+import (
+	"flashdbm/servers/ramp/partition"
+	"flashdbm/servers/ramp/protocol"
+)
+
+// Goroutines of the node's process call partitions without messages (ramp.Local). done and each are called by whoever serves the partition then; they
+// take no lock that is held during a call.
+
+// Prepare serves a PREPARE; see partition.Partition.
+func (n *Node) Prepare(number uint32, q *protocol.Prepare, flags protocol.Flags, done func(protocol.Status, protocol.Timestamp)) {
+	if !n.partitions[number].call(func(p *partition.Partition) { p.Prepare(q, flags, done) }) {
+		done(protocol.StatusUnavailable, 0)
+	}
+}
+
+// Commit serves a COMMIT.
+func (n *Node) Commit(number uint32, d protocol.Decision, done func(protocol.Status)) {
+	if !n.partitions[number].call(func(p *partition.Partition) { p.Commit(d, done) }) {
+		done(protocol.StatusUnavailable)
+	}
+}
+
+// Abort serves an ABORT.
+func (n *Node) Abort(number uint32, d protocol.Decision, done func(protocol.Status)) {
+	if !n.partitions[number].call(func(p *partition.Partition) { p.Abort(d, done) }) {
+		done(protocol.StatusUnavailable)
+	}
+}
+
+// Get serves a GET.
+func (n *Node) Get(number uint32, q *protocol.Get, flags protocol.Flags, each func(i int, v *protocol.Version), done func(protocol.Status)) {
+	if !n.partitions[number].call(func(p *partition.Partition) { p.Get(q, flags, each, done) }) {
+		done(protocol.StatusUnavailable)
+	}
+}

@@ -1,0 +1,212 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/ramp/partition"
+	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/store"
+)
+
+// Listen is where clients may connect.
+type Listen struct {
+	Domain fabric.Domain // stays the caller's; it is closed after the node
+	Addr   string        // in the form of the domain's provider
+}
+
+// Options configure a node.
+type Options struct {
+	Dir        string // for ramp.json and the files; may be empty in memory mode
+	Partitions int    // 0: as many as the directory has, 1 if it is new
+	Durability partition.Durability
+	Listen     []Listen                                            // may be empty; slots lie in memory of the first one's domain, so one-sided Reads need a connection through it
+	Memory     int64                                               // bytes of versions per partition; 0: no limit
+	Extent     int                                                 // bytes of a region of versions; 0: 256 MiB
+	MaxFile    int64                                               // bytes of a partition's file; 0: no limit
+	Secret     []byte                                              // what clients have to know; empty: nothing
+	Alloc      func(n int, a fabric.Access) (fabric.Region, error) // of a node without listeners
+}
+
+// syncPause is how long async mode leaves between two syncs: with the sync itself, the file is well below a second behind.
+const syncPause = 200 * time.Millisecond
+
+// A Node is open until Close.
+type Node struct {
+	o          Options
+	id         identity
+	partitions []*runner
+	listeners  []fabric.Listener
+	circle     *circle.Circle
+	numbers    numbers
+	ctx        context.Context // until Close
+	stop       context.CancelFunc
+	done       sync.WaitGroup
+	closed     sync.Once
+	err        error
+}
+
+// Open starts a node. The errors of the files come as they are: dbm.ErrLocked if another node has the directory.
+func Open(o Options) (*Node, error) {
+	if o.Dir == "" && o.Durability != partition.Memory {
+		return nil, errors.New("machine: durability async and sync need a directory")
+	}
+	if o.Partitions < 0 || o.Partitions > protocol.MaxPartitions {
+		return nil, fmt.Errorf("machine: %d partitions; 1 to %d are possible", o.Partitions, protocol.MaxPartitions)
+	}
+	if len(o.Listen) > 0 {
+		o.Alloc = o.Listen[0].Domain.Alloc
+	}
+	if o.Alloc == nil {
+		return nil, errors.New("machine: neither an address to listen on nor memory")
+	}
+	id, err := readIdentity(o.Dir, o.Partitions)
+	if err != nil {
+		return nil, err
+	}
+	o.Listen = slices.Clone(o.Listen)
+	n := &Node{o: o, id: id}
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.numbers.init()
+	if err := n.open(); err != nil {
+		n.Close()
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Node) open() error {
+	for _, l := range n.o.Listen {
+		listener, err := l.Domain.Listen(l.Addr)
+		if err != nil {
+			return fmt.Errorf("machine: %w", err)
+		}
+		n.listeners = append(n.listeners, listener)
+	}
+	var ids []uint32
+	for i := range n.id.Partitions {
+		ids = append(ids, uint32(i))
+	}
+	n.circle = circle.New(n.id.Seed, ids)
+	n.partitions = make([]*runner, n.id.Partitions)
+	for i := range n.partitions { // notes go to those that are not open yet, too
+		n.partitions[i] = &runner{n: n, number: uint32(i), began: time.Now(), attach: make(chan attachment, 64)}
+	}
+	for _, r := range n.partitions {
+		if err := n.openPartition(r); err != nil {
+			return fmt.Errorf("machine: partition %d: %w", r.number, err)
+		}
+	}
+	for _, r := range n.partitions {
+		r.start()
+	}
+	for i, l := range n.listeners {
+		n.done.Go(func() { n.accept(n.ctx, i, l) })
+	}
+	return nil
+}
+
+func (n *Node) owner(hash uint64) uint32 {
+	p, _ := n.circle.Owner(hash)
+	return p
+}
+
+// openPartition opens a partition's file and makes the partition.
+func (n *Node) openPartition(r *runner) error {
+	if err := r.makeGroups(); err != nil {
+		return err
+	}
+	o := partition.Options{
+		Partition: r.number, Term: uint64(time.Now().UnixNano()), Seed: n.id.Seed, Durability: n.o.Durability, Clock: r.clock, Owner: n.owner,
+		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Alloc,
+		Tell: func(to uint32, note partition.Note) { n.partitions[to].mail(note) },
+	}
+	if n.o.Durability != partition.Memory {
+		f, err := store.OpenVersions(filepath.Join(n.o.Dir, fmt.Sprintf("partition-%d.fdbm", r.number)), n.o.MaxFile)
+		if err != nil {
+			return err
+		}
+		if o.Inherited, err = f.Inherit(func(h uint64) bool { return n.owner(h) == r.number }); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		pause := syncPause
+		if n.o.Durability == partition.Sync {
+			pause = 0
+		}
+		if r.store, err = store.Open(f, r.stored, pause); err != nil {
+			return errors.Join(err, f.Close())
+		}
+		o.Store = r.store
+	}
+	var err error
+	r.p, err = partition.New(o)
+	return err
+}
+
+// Table returns the seed of the hash of keys, and how many partitions there are. It does not change.
+func (n *Node) Table() (seed uint64, partitions uint32) { return n.id.Seed, uint32(n.id.Partitions) }
+
+// Addrs returns where the node listens, in the order of Options.Listen.
+func (n *Node) Addrs() (list []string) {
+	for _, l := range n.listeners {
+		list = append(list, l.Addr())
+	}
+	return list
+}
+
+// Err returns why a partition serves nothing any more, nil while all serve.
+func (n *Node) Err() error {
+	var all error
+	for _, r := range n.partitions {
+		r.own.Lock()
+		err := r.p.Err()
+		r.own.Unlock()
+		if err != nil {
+			all = errors.Join(all, fmt.Errorf("partition %d: %w", r.number, err))
+		}
+	}
+	return all
+}
+
+// Status is what a node is and does.
+type Status struct {
+	Durability string            `json:"durability"`
+	Partitions []partition.Stats `json:"partitions"`
+}
+
+// Status returns the node's. Any goroutine may ask.
+func (n *Node) Status() Status {
+	s := Status{Durability: n.o.Durability.String()}
+	for _, r := range n.partitions {
+		r.own.Lock()
+		s.Partitions = append(s.Partitions, r.p.Stats())
+		r.own.Unlock()
+	}
+	return s
+}
+
+// Close ends all connections, brings what was acknowledged to the files, and closes them. A second call does nothing.
+func (n *Node) Close() error {
+	n.closed.Do(func() {
+		n.stop()
+		for _, l := range n.listeners {
+			n.err = errors.Join(n.err, l.Close())
+		}
+		n.done.Wait()
+		for _, r := range n.partitions {
+			r.stopThread()
+		}
+		for _, r := range n.partitions {
+			n.err = errors.Join(n.err, r.close())
+		}
+	})
+	return n.err
+}

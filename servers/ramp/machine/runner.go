@@ -1,0 +1,342 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/ramp/partition"
+	"flashdbm/servers/store"
+	"flashdbm/servers/wire"
+)
+
+const (
+	// spinTime is how long a partition that finds nothing to do goes on looking before it sleeps. A client that sends within it is
+	// answered in a fraction of a microsecond; waking takes some ten. While it spins it takes a processor.
+	spinTime = 20 * time.Microsecond
+	// checkEvery is how often a busy partition looks after its connections' ends.
+	checkEvery = 50 * time.Millisecond
+	// idleLook is the longest sleep, after which a thread looks in any case.
+	idleLook = 200 * time.Millisecond
+	// groupOps is how many operations all connections of a partition may have under way together.
+	groupOps = 1 << 16
+)
+
+// A runner is a partition and its thread.
+type runner struct {
+	n       *Node
+	number  uint32
+	began   time.Time
+	p       *partition.Partition
+	store   *store.Store // nil in memory mode
+	groups  []*wire.Group
+	groupOf []int // by listener
+	others  []*sleeper
+	attach  chan attachment
+	stopped atomic.Bool
+	started bool
+	counted bool // the thread has had clients, so it has a processor of Go's of its own
+	done    sync.WaitGroup
+
+	// own makes its holder the one who serves the partition. p, groups and read are the holder's. No other lock but mailMu is taken while it is held.
+	own  sync.Mutex
+	read time.Time // the clock as it was read last
+
+	mailMu sync.Mutex // guards mails; no other lock is taken while it is held
+	mails  []partition.Note
+	posted atomic.Bool   // there is something in mails
+	bell   chan struct{} // of a node without listeners: the thread sleeps on it
+}
+
+// An attachment is a connection on its way to the partition's thread.
+type attachment struct {
+	group    *wire.Group
+	conn     wire.Conn
+	greeting partition.Greeting
+}
+
+// makeGroups makes one group for each domain.
+func (r *runner) makeGroups() error {
+	r.bell = make(chan struct{}, 1)
+	var domains []fabric.Domain
+	for _, l := range r.n.o.Listen {
+		at := -1
+		for i, d := range domains {
+			if d == l.Domain {
+				at = i
+			}
+		}
+		if at < 0 {
+			g, err := wire.NewGroup(l.Domain, groupOps)
+			if err != nil {
+				return err
+			}
+			at = len(domains)
+			domains, r.groups = append(domains, l.Domain), append(r.groups, g)
+		}
+		r.groupOf = append(r.groupOf, at)
+	}
+	return nil
+}
+
+func (r *runner) clock() (mono int64, wall uint64) {
+	r.read = time.Now()
+	return int64(r.read.Sub(r.began)), uint64(r.read.UnixMilli())
+}
+
+func (r *runner) start() {
+	r.started = true
+	if r.store != nil {
+		r.store.Start()
+	}
+	for i := range r.groups {
+		if i > 0 {
+			s := &sleeper{group: r.groups[i], wake: r.wake, begin: make(chan context.Context), ended: make(chan struct{})}
+			r.others = append(r.others, s)
+			go s.run()
+		}
+	}
+	r.done.Go(r.run)
+}
+
+// wake ends the thread's sleep, or its next one.
+func (r *runner) wake() {
+	if len(r.groups) > 0 {
+		r.groups[0].Wake()
+		return
+	}
+	select {
+	case r.bell <- struct{}{}:
+	default:
+	}
+}
+
+// mail leaves a note for the partition.
+func (r *runner) mail(n partition.Note) {
+	r.mailMu.Lock()
+	r.mails = append(r.mails, n)
+	r.posted.Store(true)
+	r.mailMu.Unlock()
+	r.wake()
+}
+
+// hear gives the partition its notes.
+func (r *runner) hear() bool {
+	if !r.posted.Load() {
+		return false
+	}
+	r.mailMu.Lock()
+	list := r.mails
+	r.mails = nil
+	r.posted.Store(false)
+	r.mailMu.Unlock()
+	r.p.Look()
+	for _, n := range list {
+		r.p.Hear(n)
+	}
+	return true
+}
+
+// run is the partition's thread.
+func (r *runner) run() {
+	runtime.LockOSThread()
+	var idle, checked time.Time
+	r.own.Lock()
+	defer r.own.Unlock()
+	for !r.stopped.Load() {
+		r.take()
+		worked := r.sweep()
+		now := r.read
+		if now.Sub(checked) >= checkEvery {
+			checked = now
+			for _, g := range r.groups {
+				g.Check(now)
+			}
+		}
+		switch {
+		case worked || idle.IsZero():
+			idle = now
+			r.yield()
+		case (r.p.Connections() == 0 || now.Sub(idle) >= spinTime) && r.arm():
+			r.sleep(min(r.p.IdleFor(), idleLook))
+			idle = time.Time{}
+		default:
+			r.yield()
+		}
+	}
+}
+
+// yield lets those go ahead who wait for the partition. Without it they would wait until the thread sleeps.
+func (r *runner) yield() {
+	r.own.Unlock()
+	r.own.Lock()
+}
+
+// sweep receives, serves and answers. It reports whether there was anything to do.
+func (r *runner) sweep() (worked bool) {
+	for _, g := range r.groups {
+		worked = g.Step() || worked
+	}
+	worked = r.hear() || worked
+	worked = r.p.Step() || worked
+	for _, g := range r.groups {
+		g.Flush()
+	}
+	return worked
+}
+
+// processors guards the number of Go's processors.
+var processors sync.Mutex
+
+func addProcessors(n int) {
+	processors.Lock()
+	defer processors.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + n)
+}
+
+// take gives new connections to their group and the partition.
+func (r *runner) take() {
+	for {
+		select {
+		case a := <-r.attach:
+			if !r.counted {
+				r.counted = true
+				addProcessors(1)
+			}
+			a.group.Add(a.conn)
+			r.p.Attach(a.conn, a.greeting)
+		default:
+			return
+		}
+	}
+}
+
+// arm reports whether all peers will wake this thread from now on, and nothing has come so far.
+func (r *runner) arm() bool {
+	ready := true
+	for _, g := range r.groups {
+		ready = g.Arm() && ready
+	}
+	return ready && len(r.attach) == 0 && !r.posted.Load()
+}
+
+// sleep lets go of the partition until a peer notifies the thread, somebody wakes it, or the time is over.
+func (r *runner) sleep(d time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	for _, s := range r.others {
+		s.begin <- ctx
+	}
+	r.own.Unlock()
+	if len(r.groups) > 0 {
+		r.groups[0].Wait(ctx, 0)
+	} else {
+		select {
+		case <-r.bell:
+		case <-ctx.Done():
+		}
+	}
+	r.own.Lock()
+	cancel()
+	for _, s := range r.others {
+		s.group.Wake()
+		<-s.ended
+	}
+}
+
+// stored is called when the store has something for the partition. If the thread sleeps the store's thread serves the partition itself: between the end of a sync
+// and the answers that waited for it there is no wake-up.
+func (r *runner) stored() {
+	if !r.started || !r.own.TryLock() {
+		r.wake()
+		return
+	}
+	defer r.own.Unlock()
+	if r.stopped.Load() {
+		return
+	}
+	r.p.Step()
+	if r.p.Connections() > 0 {
+		r.wake() // completions of what was sent are the thread's
+	}
+}
+
+// call does something with the partition, for a goroutine of this process.
+func (r *runner) call(do func(p *partition.Partition)) bool {
+	r.own.Lock()
+	if r.stopped.Load() {
+		r.own.Unlock()
+		return false
+	}
+	r.p.Look()
+	for r.p.Busy() || r.p.Quiet() {
+		r.own.Unlock()
+		time.Sleep(time.Millisecond)
+		r.own.Lock()
+		if r.stopped.Load() {
+			r.own.Unlock()
+			return false
+		}
+		r.p.Look()
+	}
+	do(r.p)
+	owes := r.p.Owes()
+	r.own.Unlock()
+	if owes {
+		r.wake()
+	}
+	return true
+}
+
+// stopThread ends the thread; nobody serves the partition afterwards.
+func (r *runner) stopThread() {
+	if !r.started {
+		return
+	}
+	r.stopped.Store(true)
+	r.wake()
+	r.done.Wait()
+	r.take() // what is still on its way is closed with the partition
+	if r.counted {
+		addProcessors(-1)
+	}
+	for _, s := range r.others {
+		close(s.begin)
+	}
+}
+
+func (r *runner) close() error {
+	r.own.Lock()
+	defer r.own.Unlock()
+	r.stopped.Store(true)
+	var err error
+	if r.p != nil {
+		err = r.p.Close()
+	}
+	for _, g := range r.groups {
+		err = errors.Join(err, g.Close())
+	}
+	if r.store != nil {
+		err = errors.Join(err, r.store.Close())
+	}
+	return err
+}
+
+// A sleeper waits on a queue while the partition's thread sleeps on another one.
+type sleeper struct {
+	group *wire.Group
+	wake  func()
+	begin chan context.Context
+	ended chan struct{}
+}
+
+func (s *sleeper) run() {
+	for ctx := range s.begin {
+		s.group.Wait(ctx, 0)
+		s.wake()
+		s.ended <- struct{}{}
+	}
+}

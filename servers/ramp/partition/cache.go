@@ -1,0 +1,183 @@
+package partition
+
+import (
+	"bytes"
+	"errors"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/store"
+)
+
+// The mark of a slot says whether CLOCK may take it: bit 0 is set by each use, the others are the low bits of the entry after which the file
+// has the version as committed. markKept stands for an entry that there is not yet.
+const (
+	markUsed = 1
+	markKept = 1<<32 - 2
+)
+
+func markOf(seq uint64) uint32 {
+	if m := uint32(seq) << 1; m != markKept {
+		return m
+	}
+	return uint32(seq+1) << 1
+}
+
+// parked is a request that waits until keys are known, or transactions decided.
+type parked struct {
+	missing int
+	run     func()
+	pins    [][]byte // keys that stay known until it has run
+}
+
+func (p *Partition) park(run func()) *parked {
+	p.waiting++
+	return &parked{run: run}
+}
+
+// resume counts one off for all that wait here, and runs those that wait for nothing else.
+func (p *Partition) resume(list *[]*parked) {
+	all := *list
+	*list = nil
+	for _, w := range all {
+		if w.missing--; w.missing > 0 {
+			continue
+		}
+		p.waiting--
+		w.run()
+		for _, k := range w.pins {
+			x := p.active[string(k)]
+			x.pins--
+			p.idle(k, x)
+		}
+	}
+}
+
+// fetch asks the file for a key. The request goes on when it has come.
+func (p *Partition) fetch(h uint64, key []byte, w *parked) {
+	x := p.versionsOf(key)
+	key = bytes.Clone(key)
+	w.missing++
+	w.pins = append(w.pins, key)
+	x.pins++
+	x.parked = append(x.parked, w)
+	if !x.fetching {
+		x.fetching = true
+		p.counts.Fetches++
+		p.o.Store.Fetch(h, key)
+	}
+}
+
+// arrivals takes what the file has brought.
+func (p *Partition) arrivals() (worked bool) {
+	if p.o.Store == nil {
+		return false
+	}
+	if p.o.Store.Brought() {
+		p.brought = append(p.brought, p.o.Store.Fetches()...)
+	}
+	for len(p.brought) > 0 && p.failed == nil {
+		if !p.arrived(&p.brought[0]) {
+			break // until there is room
+		}
+		p.brought[0] = store.Fetched{}
+		p.brought = p.brought[1:]
+		worked = true
+	}
+	return worked
+}
+
+// arrived puts a fetched version into its slot, and lets go on what has waited for it. It returns false if there is no room.
+func (p *Partition) arrived(f *store.Fetched) bool {
+	if f.Found && !p.load(&store.Version{TS: f.Version, Hash: f.Hash, Flags: f.Flags, Key: f.Key, Value: f.Value, Older: f.Older}) {
+		return false
+	}
+	x := p.active[string(f.Key)]
+	x.fetching, x.known = false, true
+	p.resume(&x.parked)
+	p.idle(f.Key, x)
+	return true
+}
+
+// load puts the newest committed version that the file has of a key into a slot, and has the file drop the older ones, which a crash has left
+// there: else one of them would be the newest once this one is dropped. It returns false if there is no room.
+func (p *Partition) load(v *store.Version) bool {
+	n := guard.Size(len(v.Key), len(v.Value))
+	at, err := p.room(n)
+	if err != nil {
+		return false
+	}
+	b := p.arena.Bytes(at)[:n]
+	guard.Show(b, guard.Build(b, &guard.Item{Flags: v.Flags, Version: v.TS, Key: v.Key, Value: v.Value}))
+	p.table.Insert(v.Hash, uint64(at))
+	if v.Flags&guard.Removed != 0 {
+		p.removed.add(p.now+versionTime, removedKey{v.Key, v.Hash, Timestamp(v.TS)})
+	}
+	if p.o.Shown != nil {
+		p.o.Shown(v.Key, Timestamp(v.TS))
+	}
+	p.time = max(p.time, Timestamp(v.TS).Milli())
+	var drop []store.Change
+	for _, ts := range v.Older {
+		drop = append(drop, store.DropVersion(v.Hash, v.Key, ts))
+		p.horizon = max(p.horizon, Timestamp(ts))
+	}
+	if drop != nil {
+		p.entry(drop...)
+	}
+	p.arena.SetMark(at, markOf(p.seq)|markUsed)
+	return true
+}
+
+// room returns a block for an item of n bytes. If there is none, slots that the file has make room.
+func (p *Partition) room(n int) (arena.Place, error) {
+	at, err := p.arena.Alloc(n)
+	if p.o.Store == nil {
+		return at, err
+	}
+	for range 4 {
+		if err == nil || !errors.Is(err, arena.ErrFull) || !p.evict(4*n) {
+			return at, err
+		}
+		at, err = p.arena.Alloc(n)
+	}
+	return at, err
+}
+
+// evict gives up slots that were not used since the hand was there last, until so many bytes are free. It reports whether there were any.
+func (p *Partition) evict(bytes int) bool {
+	freed := 0
+	for range 3 * p.table.Buckets() {
+		p.hand = (p.hand + 1) % p.table.Buckets()
+		p.places = p.table.Chain(p.hand, p.places[:0])
+		for _, place := range p.places {
+			at := arena.Place(place)
+			m := p.arena.Mark(at)
+			if m&markUsed != 0 {
+				p.arena.SetMark(at, m&^markUsed)
+				continue
+			}
+			b := guard.Bytes(p.arena.Bytes(at))
+			key := guard.Parse(b).Key
+			if m == markKept || int32(uint32(p.o.Store.Applied())<<1-m) < 0 || p.active[string(key)] != nil {
+				continue // invariants 12 and 13
+			}
+			freed += len(b)
+			p.giveUp(at)
+			p.complete = false
+			p.counts.Evictions++
+		}
+		if freed >= bytes {
+			return true
+		}
+	}
+	return freed > 0
+}
+
+// giveUp frees a slot.
+func (p *Partition) giveUp(at arena.Place) {
+	b := guard.Bytes(p.arena.Bytes(at))
+	guard.Hide(b)
+	p.table.Remove(p.hash(guard.Parse(b).Key), uint64(at))
+	p.arena.Retire(at, p.now)
+}

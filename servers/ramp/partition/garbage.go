@@ -1,0 +1,105 @@
+package partition
+
+import (
+	"slices"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/store"
+)
+
+type overtakenVersion struct {
+	key  []byte
+	hash uint64
+	ts   Timestamp
+}
+
+type removedKey struct {
+	key  []byte
+	hash uint64
+	ts   Timestamp
+}
+
+// passing does what time has brought.
+func (p *Partition) passing() (worked bool) {
+	if p.failed != nil {
+		return false
+	}
+	for range workPerStep {
+		ts, ok := p.asks.next(p.now)
+		if !ok {
+			break
+		}
+		if t := p.txns[ts]; t != nil && t.state != refused {
+			p.pursue(t)
+		}
+		worked = true
+	}
+	for range workPerStep {
+		v, ok := p.overtaken.next(p.now)
+		if !ok {
+			break
+		}
+		p.drop(&v)
+		worked = true
+	}
+	for range workPerStep {
+		k, ok := p.removed.next(p.now)
+		if !ok {
+			break
+		}
+		p.forgetRemove(&k)
+		worked = true
+	}
+	for range workPerStep {
+		ts, ok := p.refused.next(p.now)
+		if !ok {
+			break
+		}
+		delete(p.txns, ts)
+		p.raise(ts, store.DropTransaction(uint64(ts)))
+		worked = true
+	}
+	return worked
+}
+
+// unsettled reports whether the file does not know of the commit yet.
+func (p *Partition) unsettled(ts Timestamp) bool {
+	t := p.txns[ts]
+	return t != nil && t.settled == 0
+}
+
+// drop forgets an overtaken version.
+func (p *Partition) drop(v *overtakenVersion) {
+	x := p.active[string(v.key)]
+	i := find(x.old, v.ts)
+	if p.unsettled(v.ts) || p.unsettled(x.old[i].by) { // invariant 12
+		p.overtaken.add(p.now+versionTime, *v)
+		return
+	}
+	p.arena.Retire(x.old[i].place, p.now)
+	x.old = slices.Delete(x.old, i, i+1)
+	p.idle(v.key, x)
+	p.horizon = max(p.horizon, v.ts)
+	p.counts.Dropped++
+	p.entry(store.DropVersion(v.hash, v.key, uint64(v.ts)))
+}
+
+// forgetRemove forgets that a key was removed. What comes later with an older timestamp is refused, by the floor.
+func (p *Partition) forgetRemove(k *removedKey) {
+	place, ok := p.table.Find(k.hash, k.key)
+	if !ok || Timestamp(p.item(arena.Place(place)).Version) != k.ts {
+		return
+	}
+	if p.active[string(k.key)] != nil || p.txns[k.ts] != nil {
+		p.removed.add(p.now+versionTime, *k)
+		return
+	}
+	p.giveUp(arena.Place(place))
+	p.raise(k.ts, store.DropVersion(k.hash, k.key, uint64(k.ts)))
+}
+
+// raise makes the floor no lower than a timestamp that is forgotten with this change.
+func (p *Partition) raise(ts Timestamp, c store.Change) {
+	p.floor = max(p.floor, ts)
+	p.entry(c, store.PutFloor(uint64(p.floor)))
+}

@@ -1,0 +1,141 @@
+package partition
+
+import (
+	"bytes"
+	"slices"
+
+	"flashdbm/servers/ramp/protocol"
+)
+
+// Strict two-phase locking with wait-die, the baseline that the papers compare RAMP with: a lock for each key, shared or exclusive, and a queue.
+// A transaction that asks for a lock which a younger one has waits; an older one has it: the transaction dies, and begins anew with its
+// timestamp. So nobody waits for an older transaction, and no circle of waiting arises. Locks are in memory: they end with the client's
+// connection, as two-phase locking without a client that lives cannot do anything else.
+
+type lockTable struct{ keys map[string]*lock }
+
+func (l *lockTable) init() { l.keys = map[string]*lock{} }
+
+type lock struct {
+	holders []holder
+	queue   []*lockWait // in the order in which they came
+}
+
+type holder struct {
+	protocol.Decision // the transaction
+	conn              *conn
+	exclusive         bool
+}
+
+type lockWait struct {
+	holder
+	key   []byte
+	grant func() // nil: given up
+	die   func()
+}
+
+// Lock takes locks of keys one after the other, then answers with their newest versions. The transaction dies at the first that an older one
+// has.
+func (p *Partition) Lock(c *conn, q *protocol.Lock, exclusive bool, each func(i int, v *protocol.Version), done func(protocol.Status)) {
+	keys := make([][]byte, len(q.Keys))
+	get := &protocol.Get{}
+	for i, k := range q.Keys {
+		keys[i] = bytes.Clone(k)
+		get.Keys = append(get.Keys, protocol.Wanted{Key: keys[i]})
+	}
+	h := holder{q.Decision, c, exclusive}
+	var next func(i int)
+	next = func(i int) {
+		for ; i < len(keys); i++ {
+			if !p.locks.take(keys[i], h, func() { next(i + 1) }, func() { done(protocol.StatusDie) }) {
+				return
+			}
+		}
+		p.Get(get, 0, each, done)
+	}
+	next(0)
+}
+
+// take gives the lock to the transaction, or has it wait, or die. It returns true if the transaction has it.
+func (l *lockTable) take(key []byte, h holder, grant, die func()) bool {
+	x := l.keys[string(key)]
+	if x == nil {
+		x = &lock{}
+		l.keys[string(key)] = x
+	}
+	switch fits, older := x.fits(&h); {
+	case fits:
+		x.hold(h)
+		return true
+	case older:
+		die()
+	default:
+		x.queue = append(x.queue, &lockWait{h, key, grant, die})
+	}
+	return false
+}
+
+// fits reports whether the transaction may have the lock beside those that have it, and whether one of those, or of those that wait
+// before it, is older.
+func (x *lock) fits(h *holder) (fits, older bool) {
+	fits = true
+	look := func(o *holder) {
+		if o.TS != h.TS && (o.exclusive || h.exclusive) {
+			fits = false
+			older = older || o.TS < h.TS
+		}
+	}
+	for i := range x.holders {
+		look(&x.holders[i])
+	}
+	for _, w := range x.queue {
+		look(&w.holder)
+	}
+	return fits, older
+}
+
+func (x *lock) hold(h holder) {
+	if i := slices.IndexFunc(x.holders, func(o holder) bool { return o.Decision == h.Decision }); i >= 0 {
+		x.holders[i].exclusive = x.holders[i].exclusive || h.exclusive
+		return
+	}
+	x.holders = append(x.holders, h)
+}
+
+// release takes back the locks that match, those that are waited for too, and gives them to who waits.
+func (l *lockTable) release(match func(*holder) bool) {
+	var granted []func()
+	for key, x := range l.keys {
+		x.holders = slices.DeleteFunc(x.holders, func(h holder) bool { return match(&h) })
+		x.queue = slices.DeleteFunc(x.queue, func(w *lockWait) bool { return match(&w.holder) })
+		granted = append(granted, x.serve()...)
+		if len(x.holders)+len(x.queue) == 0 {
+			delete(l.keys, key)
+		}
+	}
+	for _, g := range granted {
+		g()
+	}
+}
+
+// serve gives the lock to those at the head of the queue that may have it.
+func (x *lock) serve() (granted []func()) {
+	for len(x.queue) > 0 {
+		w := x.queue[0]
+		rest := x.queue
+		x.queue = nil
+		fits, _ := x.fits(&w.holder)
+		if x.queue = rest; !fits {
+			break
+		}
+		x.queue = x.queue[1:]
+		x.hold(w.holder)
+		granted = append(granted, w.grant)
+	}
+	return granted
+}
+
+// Unlock releases the locks of a transaction.
+func (p *Partition) Unlock(d protocol.Decision) {
+	p.locks.release(func(h *holder) bool { return h.Decision == d })
+}

@@ -1,0 +1,318 @@
+package partition
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/store"
+	"flashdbm/servers/table"
+)
+
+// Timestamp is the protocol's.
+type Timestamp = protocol.Timestamp
+
+// Durability says what survives that was acknowledged.
+type Durability uint8
+
+const (
+	Memory Durability = iota // nothing; there is no file
+	Async                    // the end of the process, but for the last second; no transaction in part
+	Sync                     // a power cut
+)
+
+func (d Durability) String() string {
+	switch d {
+	case Memory:
+		return "memory"
+	case Async:
+		return "async"
+	case Sync:
+		return "sync"
+	}
+	return fmt.Sprintf("durability %d", uint8(d))
+}
+
+// Times and limits.
+const (
+	// MaxSlot is the most bytes of a slot that clients may Read. Longer items are read by message. When it is larger, a client needs more
+	// memory for each Read; when it is smaller, more values go by message.
+	MaxSlot = 16 << 10
+	// tenure is for how long clients may rely on Reads of this life's memory. A new life waits quietTime: tenure, and what clocks may differ
+	// in rate, and to spare.
+	tenure    = time.Second
+	quietTime = 1200 * time.Millisecond
+	// clockWindow is how far a timestamp may be from the partition's time. When it is larger, one client whose clock runs fast makes all
+	// others count their timestamps from its time for longer; when it is smaller, clients without a good clock need two tries.
+	clockWindow = 10_000 // milliseconds
+	// versionTime is how long an overtaken version is kept. When it is larger, overwriting takes more memory; when it is smaller, readers that
+	// were stopped for so long begin anew.
+	versionTime = int64(4 * time.Second)
+	// refusalTime is how long a refused timestamp is remembered by itself. It is above what a PREPARE may be on its way.
+	refusalTime = int64(20 * time.Second)
+	// askAfter is how long a transaction is left to its client, and how often other partitions are asked about it.
+	askAfter     = int64(time.Second)
+	pollsPerConn = 16
+	maxBacklog   = 64 << 20 // bytes on their way to the file; above it nothing is received
+	maxWaiting   = 10_000   // requests that wait for the file or for a transaction; above it nothing is received
+	workPerStep  = 64       // things that time has brought, of each kind, in one step
+)
+
+// Options configure a partition.
+type Options struct {
+	Partition  uint32
+	Term       uint64 // of this life, in memory mode; else the file's counts. Behind the first one nothing is served for 1.2 s
+	Seed       uint64 // of the hash of keys
+	Durability Durability
+	Arena      arena.Options
+	Alloc      func(n int, a fabric.Access) (fabric.Region, error)
+	Store      *store.Store // nil in memory mode
+	Inherited  store.Inherited
+	// Clock returns the monotonic clock in nanoseconds and the date in milliseconds since 1970.
+	Clock func() (mono int64, wall uint64)
+	Owner func(hash uint64) uint32 // which partition a key belongs to
+	// Tell gives a note to another partition, which calls Hear with it. It may be lost, or come late or twice. It does not call this partition.
+	Tell func(to uint32, n Note)
+	// Shown, if there is one, is called when a version is in its slot. It is for checks.
+	Shown func(key []byte, ts Timestamp)
+}
+
+// A Partition is used by one goroutine at a time.
+type Partition struct {
+	o     Options
+	term  uint64
+	now   int64
+	wall  uint64
+	time  uint64 // milliseconds: the greatest of the dates and timestamps seen
+	quiet int64  // nothing is received before
+	floor Timestamp
+	// horizon is the greatest timestamp of a version that was dropped as overtaken.
+	horizon Timestamp
+
+	arena  *arena.Arena
+	table  *table.Table // hash of a key to its slot
+	active map[string]*versions
+	txns   map[Timestamp]*txn
+	conns  []*conn
+	first  int
+	owes   bool // something was answered since the last flush
+
+	seq      uint64
+	waits    []wait // for entries to be durable, in order
+	waitHead int
+	waiting  int  // requests that are parked
+	complete bool // what the table lacks is absent
+	hand     uint64
+	places   []uint64
+	scratch  []byte
+	out      []byte // of the answer to a GET
+	get      protocol.Get
+	prepare  protocol.Prepare
+	lock     protocol.Lock
+	locks    lockTable
+	brought  []store.Fetched // from the file, without room in memory so far
+
+	overtaken queue[overtakenVersion]
+	removed   queue[removedKey]
+	refused   queue[Timestamp]
+	asks      queue[Timestamp]
+	failed    error
+	counts    Stats
+}
+
+// A wait is what happens once an entry may be told of.
+type wait struct {
+	seq uint64
+	do  func()
+}
+
+// New returns a partition. The caller keeps the arena's memory and the store until Close.
+func New(o Options) (*Partition, error) {
+	if (o.Store == nil) != (o.Durability == Memory) {
+		return nil, fmt.Errorf("partition: durability %v and a file that is %v", o.Durability, o.Store)
+	}
+	a, err := arena.New(o.Alloc, o.Arena)
+	if err != nil {
+		return nil, err
+	}
+	p := &Partition{o: o, term: o.Term, arena: a, active: map[string]*versions{}, txns: map[Timestamp]*txn{}, complete: true}
+	p.table = table.New((*items)(p))
+	p.locks.init()
+	p.now, p.wall = o.Clock()
+	p.time = p.wall
+	if o.Store != nil {
+		st := o.Store.State()
+		p.term, p.seq = st.Term, st.Seq
+		p.complete = st.Seq == 0
+	}
+	if p.term > 1 {
+		p.quiet = p.now + int64(quietTime)
+	}
+	if err := p.inherit(&o.Inherited); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// items tells the table what is in a slot.
+type items Partition
+
+func (p *items) Hash(place uint64) uint64 {
+	return circle.Hash(p.o.Seed, guard.Parse(p.arena.Bytes(arena.Place(place))).Key)
+}
+
+func (p *items) Equal(place uint64, key []byte) bool {
+	return bytes.Equal(guard.Parse(p.arena.Bytes(arena.Place(place))).Key, key)
+}
+
+func (p *Partition) item(at arena.Place) guard.Item { return guard.Parse(p.arena.Bytes(at)) }
+func (p *Partition) hash(key []byte) uint64         { return circle.Hash(p.o.Seed, key) }
+
+// Term returns the number of the partition's life.
+func (p *Partition) Term() uint64 { return p.term }
+
+// Err returns why the partition serves nothing any more, nil while it serves.
+func (p *Partition) Err() error { return p.failed }
+
+// Close gives the arena's memory back. The store is the caller's.
+func (p *Partition) Close() error {
+	for _, c := range p.conns {
+		c.Close()
+	}
+	return p.arena.Close()
+}
+
+// Step receives, serves and answers. It reports whether there was anything to do.
+func (p *Partition) Step() (worked bool) {
+	p.Look()
+	worked = p.release()
+	worked = p.arrivals() || worked
+	if p.now >= p.quiet && !p.Busy() {
+		worked = p.receive() || worked
+	}
+	worked = p.passing() || worked
+	worked = p.flush() || worked
+	return worked
+}
+
+// Look reads the clock, and what has become of the file. A caller within the process does so before it calls Get, Prepare or Commit.
+func (p *Partition) Look() {
+	p.now, p.wall = p.o.Clock()
+	p.time = max(p.time, p.wall)
+	if p.o.Store != nil && p.failed == nil {
+		if err := p.o.Store.Err(); err != nil {
+			p.failed = err
+		}
+	}
+}
+
+// Busy reports whether requests have to wait until the file has caught up.
+func (p *Partition) Busy() bool {
+	return p.failed == nil && p.o.Store != nil && (p.o.Store.Backlog() > maxBacklog || p.waiting > maxWaiting)
+}
+
+// Quiet reports whether this life serves nothing yet.
+func (p *Partition) Quiet() bool { return p.now < p.quiet }
+
+// IdleFor returns how long a partition that finds nothing to do may sleep, if nobody wakes it.
+func (p *Partition) IdleFor() time.Duration {
+	d := int64(time.Second)
+	if p.now < p.quiet {
+		d = p.quiet - p.now
+	}
+	if p.holding() || p.Busy() {
+		d = min(d, int64(time.Millisecond))
+	}
+	for _, at := range []int64{p.overtaken.due(), p.removed.due(), p.refused.due(), p.asks.due()} {
+		if at > 0 {
+			d = min(d, max(at-p.now, int64(time.Millisecond)))
+		}
+	}
+	return time.Duration(d)
+}
+
+// entry appends changes to the log and returns their number.
+func (p *Partition) entry(changes ...store.Change) uint64 {
+	p.seq++
+	if p.o.Store != nil {
+		p.o.Store.Append(store.Entry{Seq: p.seq, Changes: changes})
+	}
+	return p.seq
+}
+
+// durable returns the newest entry that survives the end of the process.
+func (p *Partition) durable() uint64 {
+	if p.o.Store == nil {
+		return p.seq
+	}
+	return min(p.seq, p.o.Store.Durable())
+}
+
+// tellable returns the newest entry that answers may rest on.
+func (p *Partition) tellable() uint64 {
+	if p.o.Durability == Sync {
+		return p.durable()
+	}
+	return p.seq
+}
+
+// after calls do once answers may rest on the entry: at once, or from a later Step.
+func (p *Partition) after(seq uint64, do func()) {
+	if seq <= p.tellable() {
+		do()
+		return
+	}
+	p.waits = append(p.waits, wait{seq, do})
+}
+
+// release does what waited for entries that are durable by now.
+func (p *Partition) release() (worked bool) {
+	for p.waitHead < len(p.waits) && p.waits[p.waitHead].seq <= p.tellable() && p.failed == nil {
+		do := p.waits[p.waitHead].do
+		p.waits[p.waitHead] = wait{}
+		p.waitHead++
+		do()
+		worked = true
+	}
+	if p.waitHead > 0 && p.waitHead == len(p.waits) {
+		p.waits, p.waitHead = p.waits[:0], 0
+	} else if p.waitHead > 1024 && p.waitHead*2 > len(p.waits) {
+		p.waits = append(p.waits[:0:0], p.waits[p.waitHead:]...)
+		p.waitHead = 0
+	}
+	return worked
+}
+
+// Stats is what a partition is and has done.
+type Stats struct {
+	Keys          int    `json:"keys"` // in memory
+	Bytes         int64  `json:"bytes"`
+	Transactions  int    `json:"transactions"` // that are prepared, or that somebody may ask about
+	Messages      uint64 `json:"messages"`
+	Prepares      uint64 `json:"prepares"`
+	Refusals      uint64 `json:"refusals"`
+	Commits       uint64 `json:"commits"`
+	Aborts        uint64 `json:"aborts"`
+	Terminated    uint64 `json:"terminated"` // finished without their client
+	Gets          uint64 `json:"gets"`       // keys
+	Repairs       uint64 `json:"repairs"`    // keys asked for by timestamp
+	Fetches       uint64 `json:"fetches"`    // keys read from the file
+	Evictions     uint64 `json:"evictions"`
+	Dropped       uint64 `json:"dropped"`       // versions
+	Prepared      int    `json:"prepared"`      // versions
+	Held          int    `json:"held"`          // keys with versions beside the one in the slot
+	DurableBehind uint64 `json:"durableBehind"` // entries
+}
+
+// Stats returns the counters.
+func (p *Partition) Stats() Stats {
+	s := p.counts
+	s.Keys, s.Bytes, s.Transactions, s.Held = p.table.Len(), p.arena.Live(), len(p.txns), len(p.active)
+	s.DurableBehind = p.seq - p.durable()
+	return s
+}

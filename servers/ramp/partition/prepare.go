@@ -1,0 +1,262 @@
+package partition
+
+import (
+	"slices"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/store"
+)
+
+// txnState is what a partition knows of a transaction.
+type txnState uint8
+
+const (
+	prepared txnState = 1 + iota
+	committed
+	refused
+)
+
+// A txn is a transaction that somebody may still ask about.
+type txn struct {
+	ts       Timestamp
+	client   uint64
+	state    txnState
+	hashes   []uint64
+	items    []preparedItem // this partition's
+	sharers  []sharer       // the other partitions that have keys of it
+	prepared uint64         // entry
+	settled  uint64         // entry that tells the file of the commit or the refusal; 0: none does yet
+	since    int64          // when it got its state
+	asked    bool
+	// inherited: it was prepared when the last life ended, so nobody reads its keys before its outcome is known.
+	inherited bool
+	parked    []*parked
+}
+
+type preparedItem struct {
+	key  []byte // in memory of its own
+	hash uint64
+}
+
+// A sharer is another partition of a transaction, and what it has said.
+type sharer struct {
+	partition          uint32
+	prepared           bool // or committed
+	preparedS, settled bool // synced: the PREPARE; the COMMIT
+}
+
+// versions are what a key has beside the version in its slot.
+type versions struct {
+	prepared []version
+	old      []version // committed and overtaken
+	known    bool      // the file has nothing of the key that the slot lacks
+	fetching bool
+	pins     int // requests that go on once other keys are known, too
+	parked   []*parked
+}
+
+// A version is a version of a key outside its slot. Its item's guardian is 0.
+type version struct {
+	ts    Timestamp
+	by    Timestamp // of an old one: the version that has overtaken it
+	place arena.Place
+}
+
+func find(list []version, ts Timestamp) int {
+	return slices.IndexFunc(list, func(v version) bool { return v.ts == ts })
+}
+
+func (p *Partition) versionsOf(key []byte) *versions {
+	x := p.active[string(key)]
+	if x == nil {
+		x = &versions{}
+		p.active[string(key)] = x
+	}
+	return x
+}
+
+// idle forgets the versions of a key that has none beside its slot.
+func (p *Partition) idle(key []byte, x *versions) {
+	if len(x.prepared)+len(x.old)+len(x.parked)+x.pins == 0 && !x.fetching {
+		delete(p.active, string(key))
+	}
+}
+
+// Prepare serves a PREPARE. newest is what the client's next timestamp has to exceed; with StatusClock it is the partition's time. done may be
+// called later than Prepare returns.
+func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func(s protocol.Status, newest Timestamp)) {
+	if p.failed != nil {
+		done(protocol.StatusUnavailable, 0)
+		return
+	}
+	if t := p.txns[q.TS]; t != nil {
+		p.prepareAgain(t, q, done)
+		return
+	}
+	if s := p.ours(q); s != protocol.StatusOK {
+		done(s, 0)
+		return
+	}
+	if m := q.TS.Milli(); m > p.time+clockWindow || m+clockWindow < p.time { // invariant 4
+		p.counts.Refusals++
+		done(protocol.StatusClock, protocol.MakeTimestamp(p.time, 0, 0))
+		return
+	}
+	newest := p.floor
+	var missing int
+	for i := range q.Parts {
+		h := p.hash(q.Parts[i].Key)
+		ts, known := p.latest(h, q.Parts[i].Key)
+		if !known {
+			missing++
+		}
+		newest = max(newest, ts)
+	}
+	if missing > 0 {
+		kept := q.Clone()
+		w := p.park(func() { p.Prepare(kept, flags, done) })
+		for i := range q.Parts {
+			k := q.Parts[i].Key
+			if _, known := p.latest(p.hash(k), k); !known {
+				p.fetch(p.hash(k), k, w)
+			}
+		}
+		return
+	}
+	if q.TS <= newest { // it stays refused: newest never falls
+		p.counts.Refusals++
+		done(protocol.StatusRefused, newest)
+		return
+	}
+	t, s := p.add(q)
+	if s != protocol.StatusOK {
+		done(s, 0)
+		return
+	}
+	p.counts.Prepares++
+	p.time = max(p.time, q.TS.Milli())
+	p.after(t.prepared, func() {
+		if flags&protocol.FlagOnePhase != 0 && t.state == prepared {
+			p.commit(t)
+		}
+		done(protocol.StatusOK, newest)
+	})
+}
+
+// prepareAgain answers a PREPARE of a timestamp that is known.
+func (p *Partition) prepareAgain(t *txn, q *protocol.Prepare, done func(protocol.Status, Timestamp)) {
+	if t.client != q.Client || t.state == refused {
+		p.counts.Refusals++
+		done(protocol.StatusRefused, t.ts)
+		return
+	}
+	p.after(t.prepared, func() { done(protocol.StatusOK, 0) })
+}
+
+// ours looks whether the parts are well formed: keys of this partition and of the transaction, each once, in the order of their hashes.
+func (p *Partition) ours(q *protocol.Prepare) protocol.Status {
+	last := uint64(0)
+	for i := range q.Parts {
+		h := p.hash(q.Parts[i].Key)
+		if p.o.Owner(h) != p.o.Partition {
+			return protocol.StatusMoved
+		}
+		if _, ok := slices.BinarySearch(q.Hashes, h); !ok || i > 0 && h <= last {
+			return protocol.StatusMalformed
+		}
+		last = h
+	}
+	return protocol.StatusOK
+}
+
+// latest returns the timestamp of the key's newest committed version, 0 if there is none. known is false if only the file can tell.
+func (p *Partition) latest(h uint64, key []byte) (ts Timestamp, known bool) {
+	if at, ok := p.table.Find(h, key); ok {
+		return Timestamp(p.item(arena.Place(at)).Version), true
+	}
+	if p.complete {
+		return 0, true
+	}
+	x := p.active[string(key)]
+	return 0, x != nil && x.known
+}
+
+// add takes the versions. Without room for all nothing is changed.
+func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
+	meta := protocol.MakeMeta(q.Kind, q.Hashes)
+	total := 0
+	places := make([]arena.Place, 0, len(q.Parts))
+	giveUp := func(s protocol.Status) (*txn, protocol.Status) {
+		for _, at := range places {
+			p.arena.Retire(at, p.now)
+		}
+		return nil, s
+	}
+	for i := range q.Parts {
+		k := &q.Parts[i]
+		n := guard.Size(len(k.Key), meta.Size(len(k.Value)))
+		total += n
+		if n > p.arena.MaxItem() {
+			return giveUp(protocol.StatusTooLarge)
+		}
+		at, err := p.room(n)
+		if err != nil {
+			return giveUp(protocol.StatusFull)
+		}
+		places = append(places, at)
+	}
+	if p.o.Store != nil && !p.o.Store.Fits(total) {
+		return giveUp(protocol.StatusFull)
+	}
+	t := &txn{ts: q.TS, client: q.Client, state: prepared, hashes: slices.Clone(q.Hashes), since: p.now}
+	var changes []store.Change
+	for i := range q.Parts {
+		k := &q.Parts[i]
+		content := meta.AppendContent(p.scratch[:0], k.Value)
+		p.scratch = content
+		v := store.Version{TS: uint64(t.ts), Hash: p.hash(k.Key), Key: slices.Clone(k.Key), Value: content}
+		if k.Removed {
+			v.Flags = guard.Removed
+		}
+		p.place(t, &v, places[i])
+		if p.o.Store != nil {
+			changes = append(changes, store.PutVersion(&v))
+		}
+	}
+	p.share(t)
+	if p.o.Store != nil {
+		changes = append(changes, p.record(t, store.Prepared))
+	}
+	t.prepared = p.entry(changes...)
+	p.txns[t.ts] = t
+	p.asks.add(p.now+askAfter, t.ts)
+	return t, protocol.StatusOK
+}
+
+// place builds the item of a prepared version.
+func (p *Partition) place(t *txn, v *store.Version, at arena.Place) {
+	n := guard.Size(len(v.Key), len(v.Value))
+	guard.Build(p.arena.Bytes(at)[:n], &guard.Item{Flags: v.Flags, Version: v.TS, Key: v.Key, Value: v.Value})
+	x := p.versionsOf(v.Key)
+	x.known = true
+	x.prepared = append(x.prepared, version{ts: t.ts, place: at})
+	t.items = append(t.items, preparedItem{v.Key, v.Hash})
+	p.counts.Prepared++
+}
+
+// share notes which other partitions have keys of the transaction.
+func (p *Partition) share(t *txn) {
+	for _, h := range t.hashes {
+		o := p.o.Owner(h)
+		if o != p.o.Partition && !slices.ContainsFunc(t.sharers, func(s sharer) bool { return s.partition == o }) {
+			t.sharers = append(t.sharers, sharer{partition: o})
+		}
+	}
+}
+
+// record is the change that tells the file of a transaction's state.
+func (p *Partition) record(t *txn, s store.TransactionState) store.Change {
+	return store.PutTransaction(&store.Transaction{TS: uint64(t.ts), Client: t.client, State: s, Hashes: t.hashes})
+}

@@ -1,0 +1,174 @@
+package partition
+
+import (
+	"flashdbm/servers/arena"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/ramp/protocol"
+)
+
+// Get serves a GET. each is called for every key in order, with contents that are valid during the call; then done. That may be later than Get
+// returns, with the same keys.
+func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, v *protocol.Version), done func(protocol.Status)) {
+	if p.failed != nil {
+		done(protocol.StatusUnavailable)
+		return
+	}
+	var w *parked
+	for i := range q.Keys {
+		k := &q.Keys[i]
+		h := p.hash(k.Key)
+		if p.o.Owner(h) != p.o.Partition {
+			done(protocol.StatusMoved)
+			return
+		}
+		_, known := p.latest(h, k.Key)
+		t := p.undecided(h, k, q.Among)
+		if known && t == nil {
+			continue
+		}
+		if w == nil {
+			kept := q.Clone()
+			w = p.park(func() { p.Get(kept, flags, each, done) })
+		}
+		if !known {
+			p.fetch(h, k.Key, w)
+		}
+		if t != nil {
+			w.missing++
+			t.parked = append(t.parked, w)
+		}
+	}
+	if w != nil {
+		return
+	}
+	var v protocol.Version
+	for i := range q.Keys {
+		p.version(&q.Keys[i], q.Among, flags, &v)
+		each(i, &v)
+	}
+	done(protocol.StatusOK)
+}
+
+// undecided returns a transaction of the last life whose outcome the newest version of the key depends on (invariant 11).
+func (p *Partition) undecided(h uint64, k *protocol.Wanted, among []Timestamp) *txn {
+	x := p.active[string(k.Key)]
+	if x == nil || k.TS != 0 || len(among) > 0 {
+		return nil
+	}
+	for i := range x.prepared {
+		if t := p.txns[x.prepared[i].ts]; t != nil && t.inherited {
+			return t
+		}
+	}
+	return nil
+}
+
+// version looks up a version of a key that is known.
+func (p *Partition) version(k *protocol.Wanted, among []Timestamp, flags protocol.Flags, v *protocol.Version) {
+	p.counts.Gets++
+	*v = protocol.Version{}
+	h := p.hash(k.Key)
+	x := p.active[string(k.Key)]
+	place, ok := p.table.Find(h, k.Key)
+	slot := arena.Place(place)
+	latest := Timestamp(0)
+	if ok {
+		latest = Timestamp(p.item(slot).Version)
+		p.arena.SetMark(slot, p.arena.Mark(slot)|markUsed)
+	}
+	switch {
+	case k.TS != 0:
+		p.counts.Repairs++
+		p.exactly(x, slot, ok, latest, k.TS, v)
+	case len(among) > 0:
+		p.counts.Repairs++
+		p.newestAmong(x, slot, latest, among, v)
+	case !ok:
+		v.State, v.TS = protocol.StateNever, p.absent(x)
+	default:
+		p.content(slot, v)
+		if n := len(p.arena.Bytes(slot)); flags&protocol.FlagPointer != 0 && n <= MaxSlot {
+			v.Slot = protocol.Slot{Extent: slot.Extent(), Offset: slot.Offset(), Length: uint32(n)}
+		}
+	}
+	if flags&protocol.FlagTimestamps != 0 {
+		v.Content = nil
+	}
+}
+
+// absent returns the timestamp of a key without a committed version: a remove that was forgotten has the floor's at most. A prepared version is
+// newer.
+func (p *Partition) absent(x *versions) Timestamp {
+	ts := p.floor
+	if x != nil {
+		for i := range x.prepared {
+			ts = min(ts, x.prepared[i].ts-1)
+		}
+	}
+	return ts
+}
+
+func (p *Partition) content(at arena.Place, v *protocol.Version) {
+	it := p.item(at)
+	v.TS, v.Content = Timestamp(it.Version), it.Value
+	if v.State = protocol.StateFound; it.Flags&guard.Removed != 0 {
+		v.State = protocol.StateAbsent
+	}
+}
+
+// exactly looks up the version with a timestamp, prepared ones too: who asks for it has seen another part of its transaction, so all
+// partitions have prepared it.
+func (p *Partition) exactly(x *versions, slot arena.Place, ok bool, latest, ts Timestamp, v *protocol.Version) {
+	switch at, found := p.locate(x, slot, latest, ts); {
+	case found:
+		p.content(at, v)
+	case ts > max(latest, p.absentIf(!ok, x)): // only what a newer one has overtaken is ever dropped
+		v.State = protocol.StateNever
+	default:
+		v.State = protocol.StateGone
+	}
+}
+
+func (p *Partition) absentIf(absent bool, x *versions) Timestamp {
+	if !absent {
+		return 0
+	}
+	return p.absent(x)
+}
+
+func (p *Partition) locate(x *versions, slot arena.Place, latest, ts Timestamp) (arena.Place, bool) {
+	if ts == latest {
+		return slot, true
+	}
+	if x == nil {
+		return 0, false
+	}
+	if i := find(x.prepared, ts); i >= 0 {
+		return x.prepared[i].place, true
+	}
+	if i := find(x.old, ts); i >= 0 {
+		return x.old[i].place, true
+	}
+	return 0, false
+}
+
+// newestAmong looks up the newest of the versions with certain timestamps.
+func (p *Partition) newestAmong(x *versions, slot arena.Place, latest Timestamp, among []Timestamp, v *protocol.Version) {
+	best, at, dropped := Timestamp(0), arena.Place(0), Timestamp(0)
+	for _, ts := range among {
+		switch place, found := p.locate(x, slot, latest, ts); {
+		case found && ts > best:
+			best, at = ts, place
+		case !found && ts < latest: // of a key without a slot nothing is dropped but what a forgotten remove covers
+			dropped = max(dropped, ts)
+		}
+	}
+	switch {
+	case dropped > best && dropped <= p.horizon:
+		v.State = protocol.StateGone
+	case best == 0:
+		v.State = protocol.StateNever
+	default:
+		p.content(at, v)
+	}
+}

@@ -1,0 +1,206 @@
+package partition
+
+import (
+	"errors"
+	"slices"
+
+	"flashdbm/servers/guard"
+	"flashdbm/servers/store"
+)
+
+// A Note is what partitions tell each other about a transaction.
+type Note struct {
+	From   uint32
+	TS     Timestamp
+	Client uint64
+	State  NoteState
+	// Synced: the PREPARE survives the end of the process; Settled: the COMMIT does.
+	Synced, Settled bool
+	Question        bool // an answer is wanted
+	Hashes          []uint64
+}
+
+// NoteState is what the sender of a Note knows of the transaction.
+type NoteState uint8
+
+// The states.
+const (
+	NotePrepared NoteState = 1 + iota
+	NoteCommitted
+	NoteRefused
+)
+
+// pursue asks the other partitions of a transaction that its client has not finished, or that they may not all have.
+func (p *Partition) pursue(t *txn) {
+	if t.state == committed {
+		p.settle(t)
+		if p.finish(t); p.txns[t.ts] == nil {
+			return
+		}
+	}
+	t.asked = true
+	p.asks.add(p.now+askAfter, t.ts)
+	if t.state == prepared && p.outcome(t) {
+		return
+	}
+	for i := range t.sharers {
+		if s := &t.sharers[i]; !s.settled || t.state == prepared {
+			n := p.note(t)
+			n.Question = true
+			p.o.Tell(s.partition, n)
+		}
+	}
+}
+
+// note says what this partition knows of a transaction.
+func (p *Partition) note(t *txn) Note {
+	n := Note{From: p.o.Partition, TS: t.ts, Client: t.client, Hashes: t.hashes}
+	switch t.state {
+	case prepared:
+		n.State = NotePrepared
+	case committed:
+		n.State = NoteCommitted
+	case refused:
+		n.State = NoteRefused
+	}
+	n.Synced = t.prepared <= p.durable()
+	n.Settled = t.state == committed && t.settled != 0 && t.settled <= p.durable()
+	return n
+}
+
+// Hear takes a note of another partition. It belongs to the partition's thread, as all methods do.
+func (p *Partition) Hear(n Note) {
+	if p.failed != nil {
+		return
+	}
+	t := p.txns[n.TS]
+	switch {
+	case t == nil && !n.Question:
+		return
+	case t == nil && n.State == NotePrepared: // invariant 5: never prepared here, so it never will be
+		if t = p.refuse(n.TS, n.Client, n.Hashes); t == nil {
+			return
+		}
+	case t == nil: // committed, and forgotten here since all partitions have it
+		p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, State: NoteCommitted, Synced: true, Settled: true})
+		return
+	case t.client != n.Client: // the timestamp is another transaction's here
+		if n.Question {
+			p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, State: NoteRefused, Synced: true})
+		}
+		return
+	}
+	p.learn(t, &n)
+	if n.Question && p.txns[n.TS] == t {
+		p.answer(t, n.From)
+	}
+}
+
+// answer tells another partition of a transaction, once that may be told.
+func (p *Partition) answer(t *txn, to uint32) {
+	seq := t.prepared
+	if t.state == refused {
+		seq = t.settled
+	}
+	p.after(seq, func() { p.o.Tell(to, p.note(t)) })
+}
+
+// learn takes what another partition knows.
+func (p *Partition) learn(t *txn, n *Note) {
+	i := slices.IndexFunc(t.sharers, func(s sharer) bool { return s.partition == n.From })
+	if i < 0 || t.state == refused {
+		return
+	}
+	s := &t.sharers[i]
+	if n.State != NoteRefused && (n.Synced || p.o.Durability != Sync) {
+		s.prepared = true
+	}
+	s.preparedS = s.preparedS || n.Synced
+	s.settled = s.settled || n.Settled
+	switch {
+	case t.state == committed:
+		p.settle(t)
+		p.finish(t)
+	case n.State == NoteCommitted:
+		p.counts.Terminated++
+		p.commit(t)
+	case n.State == NoteRefused:
+		p.counts.Terminated++
+		p.abort(t)
+	case t.asked:
+		p.outcome(t)
+	}
+}
+
+// outcome commits a transaction that all partitions have prepared.
+func (p *Partition) outcome(t *txn) bool {
+	if t.prepared > p.tellable() {
+		return false
+	}
+	for i := range t.sharers {
+		if !t.sharers[i].prepared {
+			return false
+		}
+	}
+	p.counts.Terminated++
+	p.commit(t)
+	return true
+}
+
+// finish forgets a committed transaction that all partitions have (invariant 6).
+func (p *Partition) finish(t *txn) {
+	if t.settled == 0 || t.settled > p.durable() {
+		return
+	}
+	for i := range t.sharers {
+		if !t.sharers[i].settled {
+			return
+		}
+	}
+	delete(p.txns, t.ts)
+	p.entry(store.DropTransaction(uint64(t.ts)))
+}
+
+// inherit takes over what was not finished in the last life.
+func (p *Partition) inherit(in *store.Inherited) error {
+	p.floor = Timestamp(in.Floor)
+	p.time = max(p.time, p.floor.Milli())
+	for i := range in.Newest {
+		if !p.load(&in.Newest[i]) {
+			return errors.New("partition: no memory for what was not finished when the last life ended")
+		}
+	}
+	for i := range in.Transactions {
+		r := &in.Transactions[i]
+		t := &txn{ts: Timestamp(r.TS), client: r.Client, hashes: r.Hashes, since: p.now, prepared: p.seq, inherited: true}
+		p.share(t)
+		p.time = max(p.time, t.ts.Milli())
+		p.txns[t.ts] = t
+		switch r.State {
+		case store.Committed:
+			t.state, t.settled = committed, p.seq
+		case store.Refused:
+			t.state, t.settled = refused, p.seq
+			p.refused.add(p.now+refusalTime, t.ts)
+			continue
+		case store.Prepared:
+			t.state = prepared
+			for j := range in.Versions {
+				v := &in.Versions[j]
+				if v.TS != r.TS {
+					continue
+				}
+				at, err := p.room(guard.Size(len(v.Key), len(v.Value)))
+				if err != nil {
+					return err
+				}
+				p.place(t, v, at)
+			}
+		}
+		p.asks.add(p.now, t.ts)
+	}
+	if p.o.Store != nil && p.term > 1 {
+		p.horizon = Timestamp(p.time << 22)
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package protocol
+
+import "fmt"
+
+// Op is the op code of a request; its answer has the same. Those from 0xF0 are of package wire.
+type Op uint8
+
+// The requests.
+const (
+	OpPrepare Op = 1 // versions of a transaction, which nobody sees yet
+	OpCommit  Op = 2 // shows them
+	OpAbort   Op = 3 // forgets them, and refuses the timestamp from now on
+	OpGet     Op = 4 // versions of keys
+	OpExtent  Op = 5 // the fabric's key of an extent that pointers name
+	OpLock    Op = 6 // two-phase locking: locks of keys, and their values
+	OpUnlock  Op = 7 // two-phase locking: releases the locks of a transaction
+	OpAuth    Op = 8 // the client's proof that it has the secret
+)
+
+var opNames = map[Op]string{
+	OpPrepare: "PREPARE", OpCommit: "COMMIT", OpAbort: "ABORT", OpGet: "GET", OpExtent: "EXTENT", OpLock: "LOCK", OpUnlock: "UNLOCK", OpAuth: "AUTH",
+}
+
+func (o Op) String() string {
+	if s, ok := opNames[o]; ok {
+		return s
+	}
+	return fmt.Sprintf("op %d", uint8(o))
+}
+
+// Flags stand in the header of a message.
+type Flags uint8
+
+const (
+	// FlagPointer, in a GET: the client wants pointers to slots.
+	FlagPointer Flags = 1 << 0
+	// FlagTimestamps, in a GET: timestamps are wanted, and no values.
+	FlagTimestamps Flags = 1 << 1
+	// FlagOnePhase, in a PREPARE: the partition has all keys of the transaction, so it commits at once.
+	FlagOnePhase Flags = 1 << 2
+	// FlagExclusive, in a LOCK: the keys will be written.
+	FlagExclusive Flags = 1 << 3
+)
+
+// Status is how a request ended.
+type Status uint16
+
+// The statuses.
+const (
+	StatusOK          Status = 0
+	StatusRefused     Status = 1  // PREPARE: a newer version is committed, or the timestamp was refused before: try again with a newer one
+	StatusClock       Status = 2  // PREPARE: the timestamp is too far from the partition's time, which the answer has
+	StatusFull        Status = 3  // no room for the versions
+	StatusUnavailable Status = 4  // the partition cannot serve this now; try again later
+	StatusUnknown     Status = 5  // COMMIT: the transaction is not prepared here
+	StatusTooLarge    Status = 6  // key, value or answer exceed a limit
+	StatusMalformed   Status = 7  // the body does not fit the op code
+	StatusUnknownOp   Status = 8  // the op code is unknown
+	StatusDenied      Status = 9  // AUTH is missing, or wrong
+	StatusDie         Status = 10 // LOCK: an older transaction has one of the locks: release all, try again
+	StatusMoved       Status = 11 // another partition owns one of the keys
+)
+
+var statusNames = [...]string{"OK", "refused", "clock", "full", "unavailable", "unknown transaction", "too large", "malformed", "unknown op", "denied", "die", "moved"}
+
+func (s Status) String() string {
+	if int(s) < len(statusNames) {
+		return statusNames[s]
+	}
+	return fmt.Sprintf("status %d", uint16(s))
+}

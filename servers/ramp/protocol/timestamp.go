@@ -1,0 +1,131 @@
+package protocol
+
+import "fmt"
+
+// A Timestamp orders the versions of a key. All versions that a transaction writes have the transaction's timestamp, and no two
+// transactions share one:
+//
+//	bits   field
+//	22-63  milliseconds since 1970 of the client's hybrid clock
+//	10-21  number of the client
+//	0-9    count, of the transactions of the client within the millisecond
+//
+// 0 stands for no version.
+type Timestamp uint64
+
+const (
+	countBits  = 10
+	clientBits = 12
+	milliShift = countBits + clientBits
+	maxCount   = 1<<countBits - 1
+)
+
+// MakeTimestamp joins the parts of a timestamp.
+func MakeTimestamp(milli uint64, client, count uint16) Timestamp {
+	return Timestamp(milli<<milliShift | uint64(client)<<countBits&(1<<milliShift-1) | uint64(count)&maxCount)
+}
+
+// Milli returns the milliseconds since 1970.
+func (t Timestamp) Milli() uint64 { return uint64(t) >> milliShift }
+
+// Client returns the number of the client.
+func (t Timestamp) Client() uint16 { return uint16(t >> countBits & (1<<clientBits - 1)) }
+
+// Count returns the number within the millisecond.
+func (t Timestamp) Count() uint16 { return uint16(t & maxCount) }
+
+func (t Timestamp) String() string { return fmt.Sprintf("%d.%d.%d", t.Milli(), t.Client(), t.Count()) }
+
+// A Clock is the hybrid clock of a client. Its timestamps rise, whatever the wall clock does, until a server says that they are too far off; and none
+// is ever returned twice. One goroutine uses it.
+type Clock struct {
+	client uint16
+	milli  uint64
+	count  uint16 // of the next timestamp within milli; above maxCount when milli is used up
+	offset int64  // milliseconds to add to the wall clock, which a server has found to be wrong
+	run    span   // what it uses without a gap; empty if first is 0
+	used   []span // earlier ones
+}
+
+// A span is milliseconds, both ends included.
+type span struct{ first, last uint64 }
+
+const (
+	// setBack is by how many milliseconds a clock has to be ahead of a server's to be set back. What is less is corrected by the offset alone: the
+	// server accepts it, and time catches up. It is also how long a gap between two spans is.
+	setBack = 1000
+	// maxSpans is how many spans are remembered. With more of them the two oldest become one, with what is between them.
+	maxSpans = 64
+)
+
+// NewClock returns the clock of the client with that number.
+func NewClock(client uint16) *Clock { return &Clock{client: client} }
+
+// Next returns a new timestamp. wall is the date in milliseconds since 1970.
+func (c *Clock) Next(wall uint64) Timestamp {
+	if now := uint64(int64(wall) + c.offset); now > c.milli {
+		c.milli, c.count = now, 0
+	}
+	if c.count > maxCount {
+		c.milli, c.count = c.milli+1, 0
+	}
+	for i := 0; i < len(c.used); i++ {
+		if s := c.used[i]; s.first <= c.milli && c.milli <= s.last {
+			c.milli, c.count = s.last+1, 0
+			i = -1 // another span may have that
+		}
+	}
+	if c.milli > c.run.last+setBack {
+		c.endRun()
+	}
+	if c.run.first == 0 {
+		c.run.first = c.milli
+	}
+	c.run.last = c.milli
+	t := MakeTimestamp(c.milli, c.client, c.count)
+	c.count++
+	return t
+}
+
+// endRun notes what was used, so that it is not used again if the clock is set back.
+func (c *Clock) endRun() {
+	if c.run.first == 0 {
+		return
+	}
+	c.used = append(c.used, c.run)
+	c.run = span{}
+	if len(c.used) > maxSpans {
+		a, b := c.used[0], c.used[1]
+		c.used = c.used[:copy(c.used, c.used[1:])]
+		c.used[0] = span{min(a.first, b.first), max(a.last, b.last)}
+	}
+}
+
+// Seen makes all later timestamps greater than t, until the clock is set back.
+func (c *Clock) Seen(t Timestamp) {
+	if t.Milli() >= c.milli {
+		c.milli, c.count = t.Milli(), maxCount+1
+	}
+}
+
+// Correct sets the clock by that of a server, which has refused a timestamp that was too far off. now is the server's time.
+func (c *Clock) Correct(wall uint64, now Timestamp) {
+	c.offset = int64(now.Milli()) - int64(wall)
+	if now.Milli()+setBack >= c.milli {
+		c.Seen(now)
+		return
+	}
+	c.endRun()
+	c.milli, c.count = now.Milli(), maxCount+1
+}
+
+// Renumber gives the clock another client number.
+func (c *Clock) Renumber(client uint16) {
+	if client != c.client {
+		c.client, c.used, c.run = client, nil, span{}
+		c.count = maxCount + 1
+	}
+}
+
+// Number returns the client's number.
+func (c *Clock) Number() uint16 { return c.client }

@@ -1,0 +1,238 @@
+package ramp
+
+import (
+	"fmt"
+	"slices"
+
+	"flashdbm/servers/circle"
+	"flashdbm/servers/ramp/protocol"
+)
+
+// A Pair is a key and its new value.
+type Pair struct {
+	Key    []byte
+	Value  []byte
+	Remove bool // the key has no value from then on
+}
+
+// A put is a PutAll: PREPARE at all partitions, then COMMIT (PUT+).
+type put struct {
+	underWay
+	parts    []putPart
+	hashes   []uint64
+	ts       Timestamp
+	left     int   // answers that are awaited
+	outcome  phase // what the answers amount to
+	newest   Timestamp
+	err      error
+	again    bool // a PREPARE may have arrived twice
+	done     func(ts Timestamp, err error)
+	twoPhase bool // of two-phase locking: COMMIT always comes by itself
+}
+
+// A putPart is what one partition has of it.
+type putPart struct {
+	link *link
+	life uint64 // of the partition, when the transaction began
+	body protocol.Prepare
+}
+
+type phase uint8
+
+const (
+	preparing phase = iota
+	committing
+)
+
+// startPut begins a PutAll. The pairs stay as they are until done was called.
+func (e *engine) startPut(pairs []Pair, deadline int64, done func(Timestamp, error)) *put {
+	t := &put{done: done}
+	t.deadline = deadline
+	if err := t.split(e, pairs); err != nil {
+		t.ended = true
+		done(0, err)
+		return t
+	}
+	e.run(t)
+	t.begin(e)
+	return t
+}
+
+// split sorts the pairs by partition and hash. Of pairs with the same key the last one counts.
+func (t *put) split(e *engine, pairs []Pair) error {
+	if len(pairs) == 0 || len(pairs) > protocol.MaxKeys {
+		return fmt.Errorf("%w: %d keys; 1 to %d are possible", ErrTooLarge, len(pairs), protocol.MaxKeys)
+	}
+	type hashed struct {
+		hash uint64
+		at   int
+	}
+	list := make([]hashed, len(pairs))
+	for i := range pairs {
+		p := &pairs[i]
+		if len(p.Key) > protocol.MaxKey || len(p.Value) > protocol.MaxValue {
+			return fmt.Errorf("%w: a key of %d bytes with a value of %d; %d and %d are possible", ErrTooLarge, len(p.Key), len(p.Value), protocol.MaxKey, protocol.MaxValue)
+		}
+		list[i] = hashed{circle.Hash(e.seed, p.Key), i}
+	}
+	slices.SortFunc(list, func(a, b hashed) int {
+		switch {
+		case a.hash < b.hash:
+			return -1
+		case a.hash > b.hash:
+			return 1
+		}
+		return a.at - b.at
+	})
+	for i, h := range list {
+		if i+1 < len(list) && list[i+1].hash == h.hash {
+			if string(pairs[h.at].Key) != string(pairs[list[i+1].at].Key) {
+				return fmt.Errorf("%w: two of the keys have the same hash", ErrTooLarge)
+			}
+			continue // a later one counts
+		}
+		p := &pairs[h.at]
+		part := protocol.Part{Removed: p.Remove, Key: p.Key, Value: p.Value}
+		if p.Remove {
+			part.Value = nil
+		}
+		t.hashes = append(t.hashes, h.hash)
+		l := e.owner(h.hash)
+		at := slices.IndexFunc(t.parts, func(x putPart) bool { return x.link == l })
+		if at < 0 {
+			at = len(t.parts)
+			t.parts = append(t.parts, putPart{link: l})
+		}
+		b := &t.parts[at].body
+		b.Parts = append(b.Parts, part)
+	}
+	for i := range t.parts {
+		b := &t.parts[i].body
+		b.Client, b.Kind, b.Hashes = e.client, e.alg.kind(), t.hashes
+		if b.Size() > protocol.MaxBody {
+			return fmt.Errorf("%w: %d bytes for one partition; %d are possible", ErrTooLarge, b.Size(), protocol.MaxBody)
+		}
+	}
+	return nil
+}
+
+// begin sends PREPARE with a new timestamp.
+func (t *put) begin(e *engine) {
+	t.ts = e.clock.Next(e.wall)
+	t.outcome, t.left, t.newest, t.err, t.again = preparing, len(t.parts), 0, nil, false
+	flags := protocol.Flags(0)
+	if len(t.parts) == 1 && !t.twoPhase {
+		flags = protocol.FlagOnePhase
+	}
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.body.TS, p.life = t.ts, p.link.term
+		ts := t.ts
+		body := p.body // as it is with this timestamp, should it be sent again
+		e.send(p.link, &call{op: protocol.OpPrepare, flags: flags, size: body.Size(), append: body.AppendBody,
+			done: func(c *call, s protocol.Status, b []byte, _ error) { t.prepared(e, ts, p.life, c, s, b) }})
+	}
+}
+
+// prepared takes an answer to PREPARE.
+func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol.Status, body []byte) {
+	if t.ended || ts != t.ts {
+		return
+	}
+	t.left--
+	var n protocol.Newest
+	switch {
+	case s == protocol.StatusOK && c.term != life: // invariant 6
+		t.err = ErrUnknownOutcome
+	case s == protocol.StatusOK:
+	case (s == protocol.StatusRefused || s == protocol.StatusClock) && n.Parse(body) == nil:
+		t.newest, t.again = max(t.newest, n.TS), t.again || c.again
+		if s == protocol.StatusClock {
+			e.clock.Correct(e.wall, n.TS)
+		}
+		if t.err == nil {
+			t.err = errRefused
+		}
+	default:
+		t.err = failed(s)
+	}
+	if t.left > 0 {
+		return
+	}
+	switch {
+	case t.err == nil && len(t.parts) == 1 && !t.twoPhase:
+		t.end(e, nil)
+	case t.err == nil:
+		t.commit(e)
+	case t.err == ErrUnknownOutcome:
+		t.end(e, t.err)
+	default:
+		t.refused(e)
+	}
+}
+
+var errRefused = fmt.Errorf("%w: refused", ErrUnavailable)
+
+// commit sends COMMIT: all partitions have prepared the transaction.
+func (t *put) commit(e *engine) {
+	t.outcome, t.left = committing, len(t.parts)
+	d := protocol.Decision{TS: t.ts, Client: e.client}
+	for i := range t.parts {
+		e.send(t.parts[i].link, &call{op: protocol.OpCommit, life: t.parts[i].life, size: protocol.DecisionSize, append: d.AppendBody,
+			done: func(_ *call, s protocol.Status, _ []byte, _ error) {
+				if t.ended {
+					return
+				}
+				if s != protocol.StatusOK && t.err == nil {
+					t.err = fmt.Errorf("%w: %v", ErrUnknownOutcome, s)
+				}
+				if t.left--; t.left == 0 {
+					t.end(e, t.err)
+				}
+			}})
+	}
+}
+
+// refused aborts what some partition has refused, and tries again with a newer timestamp if that may help.
+func (t *put) refused(e *engine) {
+	if t.err == errRefused && t.again { // it may have been committed, and forgotten, before it was refused
+		t.end(e, ErrUnknownOutcome)
+		return
+	}
+	d := protocol.Decision{TS: t.ts, Client: e.client}
+	if len(t.parts) > 1 {
+		for i := range t.parts {
+			e.send(t.parts[i].link, &call{op: protocol.OpAbort, size: protocol.DecisionSize, append: d.AppendBody,
+				done: func(*call, protocol.Status, []byte, error) {}})
+		}
+	}
+	switch {
+	case t.err != errRefused:
+		t.end(e, t.err)
+	default:
+		e.counts.Retries++
+		e.clock.Seen(t.newest)
+		t.begin(e)
+	}
+}
+
+func (t *put) end(e *engine, err error) {
+	if !e.ended(&t.underWay) {
+		return
+	}
+	ts := t.ts
+	if err != nil {
+		ts = 0
+	}
+	t.done(ts, err)
+}
+
+// abandon leaves the transaction to the partitions.
+func (t *put) abandon(e *engine, why error) { t.end(e, fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)) }
+
+func (t *put) links() (list []*link) {
+	for i := range t.parts {
+		list = append(list, t.parts[i].link)
+	}
+	return list
+}

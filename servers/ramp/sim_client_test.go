@@ -1,0 +1,300 @@
+package ramp
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/sim"
+	"flashdbm/servers/ramp/partition"
+	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/wire"
+)
+
+// A simLink carries messages between a client and a partition, in order, each way with delays. A message under way is lost with the link.
+type simLink struct {
+	m    *simulation
+	x    *simPartition
+	c    *simClient
+	dead bool // the partition's life has ended
+	quit bool // the client has given it up
+	err  error
+	at   [2]time.Duration
+}
+
+// An end is one end of a link.
+type end struct {
+	*simLink
+	way    int // 0: the client's, sends to the partition
+	in     []wire.Message
+	out    []wire.Message
+	refuse int
+	other  *end
+}
+
+func (e *end) Begin(int) ([]byte, error) {
+	if e.err != nil {
+		return nil, e.err
+	}
+	if e.refuse == 0 && e.m.rand(30) == 0 {
+		e.refuse = 1 + e.m.rand(3)
+	}
+	if e.refuse > 0 {
+		if e.refuse--; e.way == 0 {
+			e.c.wake()
+		}
+		return nil, wire.ErrAgain
+	}
+	return nil, nil
+}
+
+func (e *end) End(h *wire.Header, body []byte) {
+	e.out = append(e.out, wire.Message{Header: *h, Body: bytes.Clone(body)})
+}
+
+func (e *end) Flush() {
+	m := e.m
+	for _, msg := range e.out {
+		at := max(e.at[e.way], m.w.Now()+m.w.Delay())
+		e.at[e.way] = at
+		m.w.After(at-m.w.Now(), func() {
+			if e.dead || e.way == 1 && e.quit {
+				return
+			}
+			e.other.in = append(e.other.in, msg)
+			if e.way == 0 {
+				e.x.wake()
+			} else {
+				e.c.wake()
+			}
+		})
+	}
+	e.out = nil
+}
+
+func (e *end) Receive() (msg wire.Message, ok bool) {
+	if len(e.in) == 0 || e.way == 1 && e.err != nil {
+		return msg, false
+	}
+	msg, e.in = e.in[0], e.in[1:]
+	return msg, true
+}
+
+func (e *end) Err() error { return e.err }
+
+// Close is the client's, or the partition's when the link has ended. What the client has sent may still arrive.
+func (e *end) Close() error {
+	if e.way == 0 && !e.quit {
+		e.quit = true
+		e.m.w.After(e.m.upTo(60*time.Millisecond), func() { e.err = wire.ErrClosed })
+	}
+	return nil
+}
+
+// A simClient is a client's engine with some transactions under way at a time.
+type simClient struct {
+	m      *simulation
+	id     int
+	n      *sim.Node
+	thread *sim.Thread
+	queue  *sim.Queue
+	e      *engine
+	land   *landing
+	busy   int
+	lanes  int
+	left   int // transactions
+	next   time.Time
+	reads  []*simReader
+}
+
+// A simReader Reads by an endpoint of the simulated fabric.
+type simReader struct{ ep fabric.Endpoint }
+
+func (r *simReader) Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error {
+	_, err := r.ep.Post([]fabric.WR{{ID: token, Op: fabric.Read, Flags: fabric.Signal, Local: local, LOff: off, LLen: n, Remote: key, ROff: at}})
+	return err
+}
+
+const simTimeout = 3 * time.Second
+
+func (m *simulation) addClient() *simClient {
+	c := &simClient{m: m, id: len(m.clients), n: m.w.NewNode(fmt.Sprintf("client-%d", len(m.clients))), lanes: 1 + m.rand(3), left: 10 + m.rand(60)}
+	m.clients = append(m.clients, c)
+	m.setDate(c.n)
+	q, _ := c.n.Domain().NewQueue(256)
+	c.queue = q.(*sim.Queue)
+	c.land, _ = newLanding(c.n.Domain(), 4)
+	c.e = newEngine(m.alg, m.w.Rand().Uint64(), func() (int64, uint64) { return c.n.Now().UnixNano(), uint64(c.n.Wall().UnixMilli()) })
+	c.e.slots = make(slots, 1+m.rand(16))
+	c.e.setTable(m.seed, uint32(len(m.partitions)))
+	if m.rand(4) > 0 {
+		m.numbers++ // else it shares its number with another one
+	}
+	c.e.clock.Renumber(m.numbers)
+	c.thread = c.n.Go("client", c.step, c.queue)
+	return c
+}
+
+// setDate makes the node's date about right.
+func (m *simulation) setDate(n *sim.Node) {
+	n.JumpWall(time.Unix(1.5e9, 0).Add(m.w.Now()).Sub(n.Wall()) + m.upTo(2*time.Second))
+}
+
+func (c *simClient) wake() { c.thread.Wake() }
+
+// die ends the client in the middle of what it does. Another one takes its place.
+func (c *simClient) die() {
+	if !c.n.Alive() || c.m.over {
+		return
+	}
+	c.m.counts.deaths++
+	c.m.say("client %d dies", c.id)
+	c.n.Kill()
+	c.addStats()
+	for _, l := range c.e.links {
+		if l.conn != nil {
+			l.conn.Close()
+		}
+	}
+	c.m.addClient()
+}
+
+func (c *simClient) addStats() {
+	s, n := c.e.counts, &c.m.counts
+	n.oneSided, n.refused, n.repaired, n.retries = n.oneSided+int(s.OneSided), n.refused+int(s.Refused), n.repaired+int(s.Repaired), n.retries+int(s.Retries)
+	c.e.counts = Stats{}
+}
+
+func (c *simClient) step(now time.Time) (bool, time.Time) {
+	m := c.m
+	if m.bad != "" {
+		return false, time.Time{}
+	}
+	var wcs [8]fabric.WC
+	for _, wc := range wcs[:c.queue.Poll(wcs[:])] {
+		c.e.look()
+		c.e.readDone(c.land, wc.ID, wc.Err)
+	}
+	worked := c.e.step()
+	c.e.tick()
+	for _, l := range c.e.links {
+		if l.conn == nil && !l.dialing && c.e.now >= l.dialAfter {
+			c.dial(l)
+		}
+	}
+	if !m.over && c.left > 0 && c.busy < c.lanes && !now.Before(c.next) {
+		c.next = now.Add(m.upTo(time.Millisecond << m.rand(11)))
+		c.begin()
+		worked = true
+	}
+	if worked {
+		return true, time.Time{}
+	}
+	c.addStats()
+	return false, now.Add(m.upTo(20 * time.Millisecond))
+}
+
+// dial connects to a partition, first for messages, then for Reads.
+func (c *simClient) dial(l *link) {
+	m, x := c.m, c.m.partitions[l.number]
+	l.dialing = true
+	m.w.After(m.w.Delay(), func() {
+		l.dialing = false
+		if !c.n.Alive() {
+			return
+		}
+		if !x.host.Alive() || x.p == nil {
+			l.dialAfter = c.e.now + int64(m.upTo(100*time.Millisecond))
+			c.wake()
+			return
+		}
+		link := &simLink{m: m, x: x, c: c}
+		near, far := &end{simLink: link}, &end{simLink: link, way: 1}
+		near.other, far.other = far, near
+		x.links = append(x.links, link)
+		x.p.Attach(far, partition.Greeting{})
+		w := &protocol.Welcome{Term: x.p.Term()}
+		c.e.look()
+		c.e.attach(l, near, nil, c.land, w)
+		c.n.Domain().DialFunc(x.addr(), nil, fabric.EndpointOptions{Send: c.queue, Recv: c.queue}, func(ep fabric.Endpoint, _ []byte, err error) {
+			if err == nil && l.conn == conn(near) {
+				l.reader = &simReader{ep}
+			} else if err == nil {
+				ep.Close()
+			}
+		})
+		c.wake()
+	})
+}
+
+// begin starts a transaction.
+func (c *simClient) begin() {
+	m := c.m
+	c.left--
+	c.busy++
+	deadline := c.e.now + int64(simTimeout)
+	if m.rand(3) == 0 {
+		m.counts.puts++
+		x := m.check.newPut(c.pick())
+		m.say("client %d puts %s", c.id, x)
+		c.e.startPut(x.pairs(), deadline, func(ts Timestamp, err error) {
+			c.busy--
+			m.say("client %d has put %s: %v %v", c.id, x, ts, err)
+			m.check.putDone(x, ts, err)
+			if err != nil {
+				m.counts.failed++
+			}
+		})
+		return
+	}
+	c.get(c.pick())
+}
+
+func (c *simClient) get(keys [][]byte) {
+	m := c.m
+	m.counts.gets++
+	x := m.check.newGet(keys)
+	c.e.startGet(keys, c.e.now+int64(simTimeout), func(v []Value, err error) {
+		c.busy--
+		if err != nil {
+			m.say("client %d got %q: %v", c.id, keys, err)
+			m.counts.failed++
+			return
+		}
+		m.say("client %d got %q: %s", c.id, keys, said(v))
+		m.check.getDone(x, v)
+	})
+}
+
+func said(values []Value) (s string) {
+	for _, v := range values {
+		s += fmt.Sprintf(" %v:%.8s", v.TS, v.Value)
+	}
+	return s
+}
+
+// lastRead reads all keys, again and again until it succeeds.
+func (c *simClient) lastRead() {
+	c.left, c.busy = 0, 1
+	x := c.m.check.newGet(c.m.keys)
+	c.e.startGet(c.m.keys, c.e.now+int64(30*time.Second), func(v []Value, err error) {
+		if c.busy = 0; err != nil {
+			c.m.violation("the last read: %v", err)
+			return
+		}
+		c.m.check.getDone(x, v)
+	})
+	c.wake()
+}
+
+// pick returns some keys, in any order.
+func (c *simClient) pick() [][]byte {
+	m := c.m
+	n := 1 + m.rand(len(m.keys))
+	var keys [][]byte
+	for _, i := range m.w.Rand().Perm(len(m.keys))[:n] {
+		keys = append(keys, m.keys[i])
+	}
+	return keys
+}

@@ -1,0 +1,282 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"flashdbm/dbm"
+)
+
+// A table of versions keeps several versions of a key, and what became of the transactions that wrote them. Its records are
+//
+//	2 | hash of the key, big-endian | key | timestamp, big-endian    a version: flags u16 | content
+//	3 | timestamp, big-endian                                        a transaction: state u8 | zero u8 | n u16 | client u64 | n hashes u64
+//	3 | eight bytes of 0                                             the floor: a timestamp u64
+//
+// A version is committed unless its transaction's record says that it is prepared. So a transaction takes three changes of its record: prepared,
+// committed, and none once all partitions have it. An abort deletes the versions with the change that says refused: a version beside such a record was
+// committed, and that was forgotten before an ABORT came late.
+
+const (
+	versionKey     = 2
+	transactionKey = 3
+	versionHead    = 2
+	txnHead        = 12
+)
+
+// TransactionState is what a transaction's record says.
+type TransactionState uint8
+
+// The states.
+const (
+	Prepared  TransactionState = 1
+	Committed TransactionState = 2
+	Refused   TransactionState = 3
+)
+
+// A Transaction is a transaction's record.
+type Transaction struct {
+	TS     uint64
+	Client uint64
+	State  TransactionState
+	Hashes []uint64 // of all its keys, those of other partitions too
+}
+
+// A Version is a version's record.
+type Version struct {
+	TS    uint64
+	Hash  uint64
+	Flags uint16
+	Key   []byte
+	Value []byte
+	Older []uint64 // of Inherited.Newest: as Record.Older
+}
+
+func appendVersionKey(b []byte, hash uint64, key []byte, ts uint64) []byte {
+	b = append(b, versionKey)
+	b = binary.BigEndian.AppendUint64(b, hash)
+	b = append(b, key...)
+	return binary.BigEndian.AppendUint64(b, ts)
+}
+
+func appendTransactionKey(b []byte, ts uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, transactionKey), ts)
+}
+
+// PutVersion returns the change that puts a version.
+func PutVersion(v *Version) Change {
+	n := keyHead + len(v.Key) + 8
+	b := make([]byte, 0, n+versionHead+len(v.Value))
+	b = appendVersionKey(b, v.Hash, v.Key, v.TS)
+	b = le.AppendUint16(b, v.Flags)
+	b = append(b, v.Value...)
+	return Change{Key: b[:n:n], Value: b[n:]}
+}
+
+// DropVersion returns the change that deletes a version.
+func DropVersion(hash uint64, key []byte, ts uint64) Change {
+	return Change{Key: appendVersionKey(make([]byte, 0, keyHead+len(key)+8), hash, key, ts), Delete: true}
+}
+
+// PutTransaction returns the change that puts a transaction's record.
+func PutTransaction(t *Transaction) Change {
+	const n = 9
+	b := make([]byte, 0, n+txnHead+8*len(t.Hashes))
+	b = appendTransactionKey(b, t.TS)
+	b = append(b, byte(t.State), 0)
+	b = le.AppendUint16(b, uint16(len(t.Hashes)))
+	b = le.AppendUint64(b, t.Client)
+	for _, h := range t.Hashes {
+		b = le.AppendUint64(b, h)
+	}
+	return Change{Key: b[:n:n], Value: b[n:]}
+}
+
+// DropTransaction returns the change that deletes it.
+func DropTransaction(ts uint64) Change {
+	return Change{Key: appendTransactionKey(nil, ts), Delete: true}
+}
+
+// PutFloor returns the change that sets the floor.
+func PutFloor(ts uint64) Change {
+	return Change{Key: appendTransactionKey(nil, 0), Value: le.AppendUint64(nil, ts)}
+}
+
+func (t *Transaction) parse(k, v []byte) error {
+	if len(k) != 9 || len(v) < txnHead || len(v) != txnHead+8*int(le.Uint16(v[2:])) || v[0] < byte(Prepared) || v[0] > byte(Refused) {
+		return fmt.Errorf("%w: a transaction with a key of %d bytes and a value of %d", ErrCorrupt, len(k), len(v))
+	}
+	*t = Transaction{TS: binary.BigEndian.Uint64(k[1:]), State: TransactionState(v[0]), Client: le.Uint64(v[4:])}
+	for r := v[txnHead:]; len(r) > 0; r = r[8:] {
+		t.Hashes = append(t.Hashes, le.Uint64(r))
+	}
+	return nil
+}
+
+func (x *Version) parse(k, v []byte) error {
+	if len(k) < keyHead+8 || k[0] != versionKey || len(v) < versionHead {
+		return fmt.Errorf("%w: a version with a key of %d bytes and a value of %d", ErrCorrupt, len(k), len(v))
+	}
+	end := len(k) - 8
+	*x = Version{
+		TS: binary.BigEndian.Uint64(k[end:]), Hash: binary.BigEndian.Uint64(k[1:]), Flags: le.Uint16(v),
+		Key: bytes.Clone(k[keyHead:end]), Value: bytes.Clone(v[versionHead:]),
+	}
+	return nil
+}
+
+// Inherited is what a table of versions has that was not finished when the last life of its partition ended.
+type Inherited struct {
+	Floor        uint64
+	Transactions []Transaction
+	Versions     []Version // of those that are prepared
+	Newest       []Version // the newest committed version of each of their keys, if there is one
+}
+
+// A VersionFile is the File of a table of versions. Its Get returns the newest committed version.
+type VersionFile interface {
+	File
+	// Inherit returns what was not finished. It is called before anything is applied. owns says which hashes belong to the partition.
+	Inherit(owns func(hash uint64) bool) (Inherited, error)
+}
+
+// Rows are the records of a file, by their keys.
+type Rows interface {
+	// Row returns a record. The value is valid until the next call.
+	Row(key []byte) (value []byte, found bool, err error)
+	// Range calls yield for the records with from <= key < to, in order. They are valid during the call.
+	Range(from, to []byte, yield func(key, value []byte) error) error
+}
+
+type versionFile struct {
+	File
+	rows Rows
+}
+
+// NewVersionFile returns the VersionFile of a file, given what reads its records.
+func NewVersionFile(f File, r Rows) VersionFile { return versionFile{f, r} }
+
+func (f *file) Row(key []byte) ([]byte, bool, error) {
+	b, err := f.db.Get(key)
+	if errors.Is(err, dbm.ErrNotFound) {
+		return nil, false, nil
+	}
+	return b, err == nil, err
+}
+
+func (f *file) Range(from, to []byte, yield func(k, v []byte) error) error {
+	return f.db.View(func(tx *dbm.Tx) error {
+		for k, v := range tx.Range(from, to) {
+			if err := yield(k, v); err != nil {
+				return err
+			}
+		}
+		return tx.Err()
+	})
+}
+
+// OpenVersions opens the file of a partition, or makes it. maxSize is in bytes; 0 is no limit.
+func OpenVersions(path string, maxSize int64) (VersionFile, error) {
+	f, err := OpenFile(path, maxSize)
+	if err != nil {
+		return nil, err
+	}
+	return NewVersionFile(f, f.(*file)), nil
+}
+
+func (f versionFile) Inherit(owns func(hash uint64) bool) (in Inherited, err error) {
+	err = f.rows.Range([]byte{transactionKey}, []byte{transactionKey + 1}, func(k, v []byte) error {
+		if ts := k[1:]; len(ts) == 8 && binary.BigEndian.Uint64(ts) == 0 {
+			if len(v) != 8 {
+				return fmt.Errorf("%w: a floor of %d bytes", ErrCorrupt, len(v))
+			}
+			in.Floor = le.Uint64(v)
+			return nil
+		}
+		var t Transaction
+		if err := t.parse(k, v); err != nil {
+			return err
+		}
+		in.Transactions = append(in.Transactions, t)
+		return nil
+	})
+	seen := map[string]bool{}
+	for i := range in.Transactions {
+		t := &in.Transactions[i]
+		for _, h := range t.Hashes {
+			if err != nil || t.State != Prepared || !owns(h) {
+				continue
+			}
+			var versions []Version
+			versions, err = f.versions(h, nil)
+			for _, v := range versions {
+				if v.TS != t.TS {
+					continue
+				}
+				in.Versions = append(in.Versions, v)
+				if seen[string(v.Key)] {
+					continue
+				}
+				seen[string(v.Key)] = true
+				r, found, gerr := f.Get(h, v.Key)
+				if err = gerr; found {
+					in.Newest = append(in.Newest, Version{TS: r.Version, Hash: h, Flags: r.Flags, Key: r.Key, Value: r.Value, Older: r.Older})
+				}
+			}
+		}
+	}
+	return in, err
+}
+
+// versions returns all versions of a key, or of all keys with the hash if the key is nil, in rising order of key and timestamp.
+func (f versionFile) versions(hash uint64, key []byte) (list []Version, err error) {
+	from := append(appendKey(nil, hash, nil), key...)
+	from[0] = versionKey
+	to := append(bytes.Clone(from), bytes.Repeat([]byte{0xFF}, 9)...)
+	switch {
+	case key == nil && hash == math.MaxUint64:
+		to = []byte{versionKey + 1}
+	case key == nil:
+		to = binary.BigEndian.AppendUint64([]byte{versionKey}, hash+1)
+	}
+	err = f.rows.Range(from, to, func(k, v []byte) error {
+		if key != nil && len(k) != len(from)+8 {
+			return nil // another key with this hash, that begins as this one does
+		}
+		var x Version
+		if err := x.parse(k, v); err != nil {
+			return err
+		}
+		list = append(list, x)
+		return nil
+	})
+	return list, err
+}
+
+func (f versionFile) Get(hash uint64, key []byte) (r Record, found bool, err error) {
+	list, err := f.versions(hash, key)
+	for i := len(list) - 1; i >= 0 && err == nil; i-- {
+		v := &list[i]
+		var t Transaction
+		k := appendTransactionKey(nil, v.TS)
+		b, has, rerr := f.rows.Row(k)
+		if rerr != nil {
+			return r, false, rerr
+		}
+		if has {
+			err = t.parse(k, b)
+		}
+		done := !has || t.State == Refused
+		switch {
+		case found && (done || t.State == Committed):
+			r.Older = append(r.Older, v.TS)
+		case !found && err == nil && (done || t.State == Committed):
+			found = true
+			r = Record{Version: v.TS, Flags: v.Flags, Key: v.Key, Value: v.Value}
+		}
+	}
+	return r, found, err
+}
