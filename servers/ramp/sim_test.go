@@ -20,7 +20,7 @@ import (
 var (
 	simSeed = flag.Uint64("sim.seed", 1, "first seed of the simulator")
 	simRuns = flag.Int("sim.runs", 0, "how many seeds are simulated; 0: as many as -sim.time allows")
-	simTime = flag.Duration("sim.time", 4*time.Second, "how long seeds are simulated, if -sim.runs is 0")
+	simTime = flag.Duration("sim.time", 3*time.Second, "how long seeds are simulated, if -sim.runs is 0")
 	simLog  = flag.Bool("sim.log", false, "tell what happens")
 )
 

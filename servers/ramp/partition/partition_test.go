@@ -1,0 +1,275 @@
+package partition
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric/mem"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/ramp/protocol"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A bench is a partition in memory mode with a clock of its own.
+type bench struct {
+	t     *testing.T
+	p     *Partition
+	mono  int64
+	wall  uint64
+	told  []Note
+	other map[string]bool // keys that belong to partition 1
+}
+
+const someTime = 1_700_000_000_000
+
+func newBench(t *testing.T) *bench {
+	b := &bench{t: t, wall: someTime, mono: 1}
+	d := mem.NewNetwork().Open()
+	var err error
+	b.p, err = New(Options{
+		Term: 1, Seed: 5, Arena: arena.Options{Extent: 1 << 20, Limit: 1 << 20}, Alloc: d.Alloc,
+		Clock: func() (int64, uint64) { return b.mono, b.wall },
+		Owner: func(h uint64) uint32 {
+			if h == circle.Hash(5, []byte("elsewhere")) {
+				return 1
+			}
+			return 0
+		},
+		Tell: func(to uint32, n Note) {
+			require.EqualValues(t, 1, to)
+			b.told = append(b.told, n)
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, b.p.Close())
+		require.NoError(t, d.Close())
+	})
+	return b
+}
+
+func (b *bench) pass(d time.Duration) {
+	b.mono += int64(d)
+	b.wall += uint64(d.Milliseconds())
+	for range 20 {
+		b.p.Step()
+	}
+}
+
+func at(milli uint64) Timestamp { return protocol.MakeTimestamp(someTime+milli, 1, 0) }
+
+// prepare sends a PREPARE of keys; elsewhere is added to the transaction if that is wanted.
+func (b *bench) prepare(ts Timestamp, elsewhere bool, keys ...string) (s protocol.Status, newest Timestamp) {
+	q := &protocol.Prepare{TS: ts, Client: 9, Kind: protocol.KindHashes}
+	for _, k := range keys {
+		q.Hashes = append(q.Hashes, circle.Hash(5, []byte(k)))
+	}
+	if elsewhere {
+		q.Hashes = append(q.Hashes, circle.Hash(5, []byte("elsewhere")))
+	}
+	q.Hashes = protocol.SortHashes(q.Hashes)
+	for _, h := range q.Hashes {
+		for _, k := range keys {
+			if circle.Hash(5, []byte(k)) == h {
+				q.Parts = append(q.Parts, protocol.Part{Key: []byte(k), Value: fmt.Appendf(nil, "%s at %v", k, ts)})
+			}
+		}
+	}
+	s = 99
+	b.p.Look()
+	b.p.Prepare(q, 0, func(status protocol.Status, n Timestamp) { s, newest = status, n })
+	require.NotEqual(b.t, protocol.Status(99), s, "it is answered at once")
+	return s, newest
+}
+
+func (b *bench) commit(ts Timestamp) (s protocol.Status) {
+	b.p.Look()
+	b.p.Commit(protocol.Decision{TS: ts, Client: 9}, func(status protocol.Status) { s = status })
+	return s
+}
+
+func (b *bench) remove(ts Timestamp, key string) {
+	h := circle.Hash(5, []byte(key))
+	q := &protocol.Prepare{TS: ts, Client: 9, Kind: protocol.KindHashes, Hashes: []uint64{h}, Parts: []protocol.Part{{Removed: true, Key: []byte(key)}}}
+	b.p.Look()
+	b.p.Prepare(q, protocol.FlagOnePhase, func(s protocol.Status, _ Timestamp) { require.Equal(b.t, protocol.StatusOK, s) })
+}
+
+func (b *bench) get(key string, ts Timestamp) (v protocol.Version) {
+	b.p.Look()
+	b.p.Get(&protocol.Get{Keys: []protocol.Wanted{{TS: ts, Key: []byte(key)}}}, protocol.FlagPointer, func(_ int, x *protocol.Version) { v = *x }, func(s protocol.Status) {
+		require.Equal(b.t, protocol.StatusOK, s)
+	})
+	return v
+}
+
+// TestGuardians: what a Read accepts at any time is what is committed last.
+func TestGuardians(t *testing.T) {
+	b := newBench(t)
+	valid := func() (list []Timestamp) {
+		e := b.p.arena.Extent(0)
+		for i := 0; i+guard.HeaderSize < len(e); i += 16 {
+			it := e[i:]
+			n, ok := guard.SizeOf(it)
+			if !ok || n > 4096 || len(guard.Parse(it).Key) == 0 {
+				continue
+			}
+			if v, err := guard.Verify(it[:n], guard.Parse(it).Key); err == nil {
+				list = append(list, Timestamp(v.Version))
+			}
+		}
+		return list
+	}
+	b.prepare(at(1), false, "a")
+	require.Empty(t, valid())
+	b.commit(at(1))
+	require.Equal(t, []Timestamp{at(1)}, valid())
+	b.prepare(at(3), false, "a")
+	b.prepare(at(2), false, "a")
+	require.Equal(t, []Timestamp{at(1)}, valid())
+	b.commit(at(3))
+	require.Equal(t, []Timestamp{at(3)}, valid())
+	b.commit(at(2))
+	require.Equal(t, []Timestamp{at(3)}, valid())
+	slot := b.get("a", 0).Slot
+	b.prepare(at(4), false, "a")
+	b.commit(at(4))
+	require.Equal(t, slot, b.get("a", 0).Slot, "the slot's place stays")
+}
+
+// TestGone: an overtaken version is there for 4 s, and gone behind that; one that there never was is told apart.
+func TestGone(t *testing.T) {
+	b := newBench(t)
+	for i := range uint64(3) {
+		b.prepare(at(10*i+10), false, "a")
+		b.commit(at(10*i + 10))
+	}
+	require.Equal(t, protocol.StateFound, b.get("a", at(20)).State)
+	require.Equal(t, protocol.StateNever, b.get("a", at(31)).State)
+	b.pass(3900 * time.Millisecond)
+	require.Equal(t, protocol.StateFound, b.get("a", at(20)).State)
+	b.pass(200 * time.Millisecond)
+	require.Equal(t, protocol.StateGone, b.get("a", at(20)).State)
+	require.Equal(t, protocol.StateFound, b.get("a", at(30)).State)
+	require.Zero(t, b.p.Stats().Held)
+	b.prepare(at(4200), false, "a")
+	require.Equal(t, protocol.StateFound, b.get("a", at(4200)).State, "prepared versions are found by their timestamp")
+	require.Equal(t, at(30), b.get("a", 0).TS)
+}
+
+// TestTermination: a transaction without its client is finished by what the other partition says; one that is asked about and unknown is refused
+// from then on.
+func TestTermination(t *testing.T) {
+	b := newBench(t)
+	s, _ := b.prepare(at(1), true, "a")
+	require.Equal(t, protocol.StatusOK, s)
+	b.pass(900 * time.Millisecond)
+	require.Empty(t, b.told)
+	b.pass(200 * time.Millisecond)
+	require.Len(t, b.told, 1)
+	require.True(t, b.told[0].Question)
+	answer := Note{From: 1, TS: at(1), Client: 9, State: NotePrepared}
+	b.p.Hear(answer)
+	require.Equal(t, at(1), b.get("a", 0).TS, "all have prepared it")
+	require.Equal(t, 1, b.p.Stats().Transactions, "the other one may ask")
+	answer.State, answer.Settled = NoteCommitted, true
+	b.p.Hear(answer)
+	require.Zero(t, b.p.Stats().Transactions)
+
+	b.told = nil
+	b.p.Hear(Note{From: 1, TS: at(1200), Client: 9, State: NotePrepared, Question: true})
+	require.Equal(t, NoteRefused, b.told[0].State)
+	s, _ = b.prepare(at(1200), true, "a")
+	require.Equal(t, protocol.StatusRefused, s)
+	b.pass(10 * time.Second)
+	b.pass(11 * time.Second)
+	require.Zero(t, b.p.Stats().Transactions, "the refusal is forgotten")
+	s, _ = b.prepare(at(1200), true, "a")
+	require.NotEqual(t, protocol.StatusOK, s)
+
+	s, _ = b.prepare(at(22_500), true, "a")
+	require.Equal(t, protocol.StatusOK, s)
+	b.p.Hear(Note{From: 1, TS: at(22_500), Client: 9, State: NoteRefused})
+	require.Equal(t, at(1), b.get("a", 0).TS)
+	require.Equal(t, protocol.StatusRefused, b.commit(at(22_500)))
+}
+
+// TestFloor: a remove is forgotten after a while, and what is older than it stays refused.
+func TestFloor(t *testing.T) {
+	b := newBench(t)
+	b.prepare(at(1), false, "a", "b")
+	b.commit(at(1))
+	b.remove(at(5000), "a")
+	require.Equal(t, protocol.StateAbsent, b.get("a", 0).State)
+	b.pass(5 * time.Second)
+	b.pass(5 * time.Second)
+	v := b.get("a", 0)
+	require.Equal(t, protocol.StateNever, v.State)
+	require.Equal(t, at(5000), v.TS)
+	require.Equal(t, 1, b.p.Stats().Keys)
+	s, newest := b.prepare(at(4000), false, "a")
+	require.Equal(t, protocol.StatusRefused, s)
+	require.Equal(t, at(5000), newest)
+	s, _ = b.prepare(at(10_000), false, "a")
+	require.Equal(t, protocol.StatusOK, s)
+}
+
+// TestClockWindow: timestamps that are too far off are refused, with the partition's time.
+func TestClockWindow(t *testing.T) {
+	b := newBench(t)
+	s, newest := b.prepare(at(11_000), false, "a")
+	require.Equal(t, protocol.StatusClock, s)
+	require.EqualValues(t, someTime, newest.Milli())
+	s, _ = b.prepare(at(9000), false, "a")
+	require.Equal(t, protocol.StatusOK, s)
+	b.wall += 30_000
+	s, newest = b.prepare(at(0), false, "b")
+	require.Equal(t, protocol.StatusClock, s)
+	require.EqualValues(t, someTime+30_000, newest.Milli())
+}
+
+// TestFull: without room PREPARE is refused, and changes nothing.
+func TestFull(t *testing.T) {
+	b := newBench(t)
+	n := 0
+	for ; ; n++ {
+		s, _ := b.prepare(at(uint64(n)+1), false, fmt.Sprintf("%0900d", n), fmt.Sprintf("%0901d", n))
+		if s == protocol.StatusFull {
+			break
+		}
+		require.Equal(t, protocol.StatusOK, s)
+	}
+	require.Greater(t, n, 200)
+	require.Equal(t, 2*n, b.p.Stats().Prepared)
+	require.Equal(t, n, b.p.Stats().Transactions)
+}
+
+// TestWaitDie: a younger transaction dies where an older one has the lock; an older one waits.
+func TestWaitDie(t *testing.T) {
+	var l lockTable
+	l.init()
+	var granted []int
+	var died []int
+	take := func(ts int, exclusive bool) bool {
+		return l.take([]byte("k"), holder{Decision: protocol.Decision{TS: Timestamp(ts)}, exclusive: exclusive}, func() { granted = append(granted, ts) }, func() { died = append(died, ts) })
+	}
+	release := func(ts int) { l.release(func(h *holder) bool { return h.TS == Timestamp(ts) }) }
+	require.True(t, take(5, false))
+	require.True(t, take(6, false), "shared")
+	require.False(t, take(7, true))
+	require.Equal(t, []int{7}, died)
+	require.False(t, take(3, true))
+	require.False(t, take(2, false), "it does not overtake an older one that waits for it, and waits")
+	release(5)
+	require.Empty(t, granted)
+	release(6)
+	require.Equal(t, []int{3}, granted)
+	release(3)
+	require.Equal(t, []int{3, 2}, granted)
+	release(2)
+	require.Empty(t, l.keys)
+}
