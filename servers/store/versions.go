@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"flashdbm/dbm"
 )
@@ -203,32 +204,48 @@ func (f versionFile) Inherit(owns func(hash uint64) bool) (in Inherited, err err
 		in.Transactions = append(in.Transactions, t)
 		return nil
 	})
-	seen := map[string]bool{}
+	if err != nil {
+		return in, err
+	}
+	prepared := map[uint64]bool{} // timestamps
+	var hashes []uint64
 	for i := range in.Transactions {
-		t := &in.Transactions[i]
-		for _, h := range t.Hashes {
-			if err != nil || t.State != Prepared || !owns(h) {
-				continue
+		if t := &in.Transactions[i]; t.State == Prepared {
+			prepared[t.TS] = true
+			hashes = append(hashes, slices.DeleteFunc(slices.Clone(t.Hashes), func(h uint64) bool { return !owns(h) })...)
+		}
+	}
+	slices.Sort(hashes)
+	for _, h := range slices.Compact(hashes) {
+		list, err := f.versions(h, nil)
+		if err != nil {
+			return in, err
+		}
+		for len(list) > 0 {
+			n := 1
+			for n < len(list) && bytes.Equal(list[n].Key, list[0].Key) {
+				n++
 			}
-			var versions []Version
-			versions, err = f.versions(h, nil)
-			for _, v := range versions {
-				if v.TS != t.TS {
-					continue
+			concerned := false
+			for _, v := range list[:n] {
+				if prepared[v.TS] {
+					in.Versions = append(in.Versions, v)
+					concerned = true
 				}
-				in.Versions = append(in.Versions, v)
-				if seen[string(v.Key)] {
-					continue
+			}
+			if concerned {
+				r, found, err := f.newest(list[:n])
+				if err != nil {
+					return in, err
 				}
-				seen[string(v.Key)] = true
-				r, found, gerr := f.Get(h, v.Key)
-				if err = gerr; found {
+				if found {
 					in.Newest = append(in.Newest, Version{TS: r.Version, Hash: h, Flags: r.Flags, Key: r.Key, Value: r.Value, Older: r.Older})
 				}
 			}
+			list = list[n:]
 		}
 	}
-	return in, err
+	return in, nil
 }
 
 // versions returns all versions of a key, or of all keys with the hash if the key is nil, in rising order of key and timestamp.
@@ -258,6 +275,14 @@ func (f versionFile) versions(hash uint64, key []byte) (list []Version, err erro
 
 func (f versionFile) Get(hash uint64, key []byte) (r Record, found bool, err error) {
 	list, err := f.versions(hash, key)
+	if err != nil {
+		return r, false, err
+	}
+	return f.newest(list)
+}
+
+// newest returns the newest committed one of all versions of a key, which are in rising order.
+func (f versionFile) newest(list []Version) (r Record, found bool, err error) {
 	for i := len(list) - 1; i >= 0 && err == nil; i-- {
 		v := &list[i]
 		var t Transaction
