@@ -17,7 +17,7 @@ type EventKind uint8
 // The kinds of events, each with the fields of Event that are set beside Kind, Path, Time and Skipped.
 const (
 	EventOpen          EventKind = iota // the database is open. Took: all of Open
-	EventRecovery                       // the log of a file was read. Took; Count: records redone; Dropped. Redo of much may go on behind Open
+	EventRecovery                       // the log of a file was read. Took; Count: records redone; Dropped. Redo of much may go on behind Open. Not with Options.Beside
 	EventFlush                          // changed pages of the tree were written. Took; Bytes: of these pages
 	EventCheckpoint                     // a checkpoint was written, and the next open reads less of the log. Took; Bytes
 	EventClean                          // live pages were moved together, so that the space around them is used again. Took; Count: pages

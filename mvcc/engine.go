@@ -224,7 +224,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	}
 	e.recovery.Duration = time.Since(begin)
 	e.known.tell(e.recovery)
-	if r := &e.recovery; !r.Created {
+	if r := &e.recovery; !r.Created && !opts.Store.Beside { // which loads again and again, and may meet a group that is being written
 		e.post(event.Event{Kind: event.Recovery, Took: r.Duration, Count: r.Records, Dropped: r.DroppedTail})
 	}
 	e.opened = store.End()

@@ -120,6 +120,9 @@ func printFields(w io.Writer, under string, fields reflect.Value) {
 			printFields(w, label+" ", value)
 			continue
 		}
+		if value.Kind() == reflect.String && value.Len() == 0 { // nothing is known, or nothing is wrong
+			continue
+		}
 		fmt.Fprintf(w, "%s\t%s\n", label, formatField(field.Name, value))
 	}
 }
@@ -129,10 +132,11 @@ func formatField(name string, value reflect.Value) string {
 	if d, ok := value.Interface().(time.Duration); ok {
 		return formatDuration(d)
 	}
-	if strings.HasSuffix(name, "Bytes") && value.CanInt() {
+	switch bytes := strings.HasSuffix(name, "Bytes"); {
+	case bytes && value.CanInt():
 		return formatBytes(value.Int())
-	}
-	switch {
+	case bytes && value.CanUint():
+		return formatBytes(int64(value.Uint()))
 	case value.CanInt():
 		return formatCount(value.Int())
 	case value.CanUint():

@@ -50,12 +50,14 @@ func TestPrintFields(t *testing.T) {
 	printFields(&out, "", reflect.ValueOf(struct {
 		Records   int64
 		FileBytes int64
+		PutBytes  uint64
+		Failed    string
 		OldestAge time.Duration
 		Clean     bool
 		Recovered inner
 		hidden    int
-	}{1234567, 2 << 20, 1500 * time.Millisecond, true, inner{42}, 7}))
-	require.Equal(t, "records\t1,234,567\nfile bytes\t2.0 MiB\noldest age\t1.5s\nclean\ttrue\nrecovered groups\t42\n", out.String())
+	}{1234567, 2 << 20, 3 << 10, "", 1500 * time.Millisecond, true, inner{42}, 7}))
+	require.Equal(t, "records\t1,234,567\nfile bytes\t2.0 MiB\nput bytes\t3.0 KiB\noldest age\t1.5s\nclean\ttrue\nrecovered groups\t42\n", out.String())
 }
 
 func TestCheck(t *testing.T) {
