@@ -97,7 +97,7 @@ func (sp *space) held(n uint32) bool {
 }
 
 // heldAtOnce is the number of segments that HeldBytes looks at under one hold of mu, so that commits wait for about 20 µs at most.
-const heldAtOnce = 4096
+const heldAtOnce = 1024
 
 // HeldBytes returns the bytes of the segments that only readers keep. They become free two checkpoints after these readers have ended. It looks at
 // a file of more than heldAtOnce segments piece by piece, so the sum need not be that of one moment.

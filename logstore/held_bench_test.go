@@ -1,0 +1,19 @@
+package logstore
+
+import "testing"
+
+// BenchmarkHeld is of the segments that HeldBytes looks at under one hold of the lock, all of them dead and in the lifetime of a snapshot.
+func BenchmarkHeld(b *testing.B) {
+	sp := newSpace(256, 0)
+	sp.extendTo(heldAtOnce)
+	sp.pages = heldAtOnce * 256
+	sp.snapshots = []uint64{50, 100}
+	for n := range sp.segments {
+		sp.segments[n] = segment{state: segmentUsed, birth: 10, death: 60}
+	}
+	for b.Loop() {
+		if held, _ := sp.heldFrom(0); held == 0 {
+			b.Fatal("nothing is held")
+		}
+	}
+}
