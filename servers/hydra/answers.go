@@ -12,6 +12,7 @@ func (e *engine) answered(s *shard, m wire.Message) {
 	if e.circle != nil && m.MapVersion > e.m.Version {
 		e.stale = true
 	}
+	s.heard = e.now
 	slot, gen := uint32(m.Request), uint32(m.Request>>32)
 	if int64(slot) >= int64(len(e.slots)) || e.slots[slot] == nil || e.gens[slot] != gen || e.slots[slot].conn != s.conn {
 		return // unsolicited, which nothing is as yet
@@ -33,11 +34,12 @@ func (e *engine) answered(s *shard, m wire.Message) {
 	status := protocol.Status(m.Status)
 	switch status {
 	case protocol.StatusMoved, protocol.StatusUnavailable:
-		// The shard has applied nothing, so the next try may go elsewhere, with a new number.
+		// The shard has not applied this try. If there was no other one, the next try may go elsewhere, with a new number. An earlier try may
+		// have been applied by whoever was the primary then: only its number tells the next one.
 		e.leave(c)
-		if c.number != 0 {
+		if c.number != 0 && c.tries <= 1 {
 			e.numbers.settle(c.number)
-			c.number = 0
+			c.number, c.tries = 0, 0
 		}
 		if status == protocol.StatusMoved {
 			e.stale = true

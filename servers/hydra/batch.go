@@ -109,7 +109,7 @@ func (e *engine) sendBatch(s *shard, n int) (int, bool) {
 		r := c.request(e.numbers.oldest)
 		b = protocol.EndPart(r.AppendBody(b), start)
 		x.parts = append(x.parts, e.enter(c))
-		c.conn = s.conn
+		c.conn, c.posted = s.conn, e.now
 		c.tries++
 	}
 	h := wire.Header{Op: uint8(protocol.OpBatch), Request: e.enter(x)}

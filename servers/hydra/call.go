@@ -32,6 +32,7 @@ type call struct {
 	shard     *shard // that it was routed to
 	conn      wire.Conn
 	sent      int64
+	posted    int64  // when the last try was sent
 	sentWall  uint64 // suspensions before that
 	number    uint64 // of a write, 0 before its first try
 	slot      int    // in the engine's table, or the line's; -1

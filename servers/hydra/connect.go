@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -144,6 +145,7 @@ func containsNetwork(list []*network, n *network) bool {
 // Times of connecting.
 const (
 	dialTimeout = 2 * time.Second
+	dialEach    = 500 * time.Millisecond
 	redialAfter = int64(50 * time.Millisecond)
 )
 
@@ -158,15 +160,39 @@ func (e *engine) toDial() (list []*shard) {
 	return list
 }
 
+// addrsFor returns where the shard may be served: its addresses, each attempt beginning with another one, and then those of all nodes that are
+// known, as the shard may have moved since.
+func (e *engine) addrsFor(s *shard) (list []string) {
+	for i := range s.addrs {
+		list = append(list, s.addrs[(i+s.dials)%len(s.addrs)])
+	}
+	s.dials++
+	for _, x := range e.shards {
+		list = append(list, x.addrs...)
+	}
+	list = append(list, e.first...)
+	seen := map[string]bool{}
+	return slices.DeleteFunc(list, func(a string) bool {
+		was := seen[a]
+		seen[a] = true
+		return was
+	})
+}
+
 // connect dials a shard at one of its addresses.
 func (c *Client) connect(s *shard, addrs []string, next uint64) {
-	ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
-	defer cancel()
 	var g *greeted
 	var errs []error
+	limit := dialTimeout
+	if len(addrs) > 1 {
+		limit = dialEach // one of them may be a process that was stopped
+	}
 	for _, a := range addrs {
+		ctx, cancel := context.WithTimeout(c.ctx, limit)
 		var err error
-		if g, err = c.greet(ctx, a, s.id, next); err == nil {
+		g, err = c.greet(ctx, a, s.id, next)
+		cancel()
+		if err == nil {
 			break
 		}
 		errs = append(errs, err)
@@ -185,6 +211,7 @@ func (c *Client) connect(s *shard, addrs []string, next uint64) {
 // bootstrap asks the first shard that answers at one of the addresses for the map.
 func (c *Client) bootstrap(ctx context.Context, addrs []string) error {
 	var errs []error
+	c.e.first = addrs
 	for _, a := range addrs {
 		g, err := c.greet(ctx, a, protocol.AnyShard, 1)
 		if err != nil {
@@ -201,6 +228,9 @@ func (c *Client) bootstrap(ctx context.Context, addrs []string) error {
 		if c.e.circle != nil {
 			if s.lastErr != nil {
 				return s.lastErr
+			}
+			if g.welcome.Term == 0 && s.conn != nil {
+				c.e.lost(s, ErrUnavailable) // that node knows the map, and does not serve the shard
 			}
 			return nil
 		}

@@ -216,7 +216,7 @@ func (c *Client) tick() {
 	c.ticked = now
 	c.e.Tick(now)
 	for _, s := range c.e.toDial() {
-		go c.connect(s, s.addrs, c.e.numbers.next)
+		go c.connect(s, c.e.addrsFor(s), c.e.numbers.next)
 	}
 }
 

@@ -33,6 +33,7 @@ type engine struct {
 	shards []*shard // of the map, in its order, and others that have calls still
 	stale  bool     // a newer map is known of
 	asking bool     // for it
+	first  []string // the addresses that Dial was given
 
 	numbers numbers
 	slots   []*call
@@ -79,6 +80,8 @@ type shard struct {
 	queue     []*call       // in the order in which they were started
 	dialing   bool
 	dialAfter int64
+	dials     int    // attempts to connect
+	heard     int64  // when the last answer came
 	term      uint64 // of the reign that the tenure is of
 	tenure    int64  // end
 	used      bool   // a Read was posted since the last renewal
@@ -237,7 +240,7 @@ func (e *engine) send(c *call) bool {
 	}
 	h.Request = e.enter(c)
 	s.conn.End(&h, b)
-	c.conn = s.conn
+	c.conn, c.posted = s.conn, e.now
 	c.tries++
 	e.messages++
 	return true
@@ -405,6 +408,9 @@ func (e *engine) Tick(now time.Time) {
 		}
 	}
 	for _, s := range e.shards {
+		if e.silent(s) {
+			e.lost(s, errSilent)
+		}
 		s.queue = e.expireAll(s.queue)
 		e.renewals(s)
 	}
@@ -412,6 +418,24 @@ func (e *engine) Tick(now time.Time) {
 	if e.stale && !e.asking {
 		e.askMap()
 	}
+}
+
+// silentAfter is how long a shard that is served by several nodes may owe an answer before its connection is given up: a process that was stopped
+// ends none. What is under way is sent again, to whoever serves the shard then.
+const silentAfter = int64(2 * time.Second)
+
+var errSilent = fmt.Errorf("hydra: no answer for %v", time.Duration(silentAfter))
+
+func (e *engine) silent(s *shard) bool {
+	if s.conn == nil || len(s.addrs) < 2 || e.now-s.heard <= silentAfter {
+		return false
+	}
+	for _, c := range e.slots {
+		if c != nil && c.conn == s.conn && c.op != protocol.OpBatch && e.now-c.posted > silentAfter {
+			return true
+		}
+	}
+	return false
 }
 
 // tickEvery is how often Tick is called: often enough for a lease of a second to be renewed in its second half.

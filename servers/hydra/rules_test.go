@@ -290,7 +290,8 @@ func TestNumbers(t *testing.T) {
 	f.answer(again, 0, protocol.StatusUnknownOutcome, nil)
 	require.ErrorIs(t, c.err, ErrUnknownOutcome)
 
-	// Refused, hence surely not applied: the next try has a new number, as the old one may have an answer.
+	// The second try is refused, so it was not applied. The first one may have been, by another primary: the number stays (see
+	// TestNumberStaysAfterRetry for a write that was sent once).
 	f.answer(again2, 0, protocol.StatusUnavailable, written(0))
 	require.False(t, e.waiter.done())
 	f.e.start(&call{op: protocol.OpMap, shard: f.s, body: []byte{}, internal: func(*engine, *call, wire.Message) {}})
@@ -300,7 +301,7 @@ func TestNumbers(t *testing.T) {
 	require.Len(t, list, 1)
 	f.e.route(list[0])
 	third := f.request(protocol.OpPut)
-	require.EqualValues(t, 7, f.write(third).Number)
+	require.Equal(t, f.write(me).Number, f.write(third).Number)
 	f.answer(third, 0, protocol.StatusOK, written(8))
 	require.NoError(t, e.err)
 	f.answer(ml, 0, protocol.StatusFull, written(0))
@@ -326,4 +327,60 @@ func TestWindow(t *testing.T) {
 	f.e.waiting = nil
 	f.e.route(c)
 	require.EqualValues(t, protocol.Window+1, f.write(f.request(protocol.OpPut)).Number)
+}
+
+// TestNumberStaysAfterRetry: a shard that says that it has not applied a write says nothing of what another primary has done with an earlier
+// try. The number stays, as it is all that tells the two tries from two writes.
+func TestNumberStaysAfterRetry(t *testing.T) {
+	f := newBench(t)
+	number := func(m wire.Message) uint64 {
+		var q protocol.Request
+		require.NoError(t, q.Parse(protocol.Op(m.Op), 0, m.Body))
+		return q.Number
+	}
+	c := &call{op: protocol.OpAdd, key: []byte("key"), arg: 1, waiter: &waiter{token: make(chan struct{}, 1)}}
+	c.waiter.left.Store(1)
+	f.e.start(c)
+	m := f.request(protocol.OpAdd)
+	require.EqualValues(t, 1, number(m))
+	f.answer(m, 0, protocol.StatusUnavailable, nil)
+	f.e.Tick(time.Now())
+	m = f.request(protocol.OpAdd)
+	require.EqualValues(t, 2, number(m), "a first try that was refused was not applied: a new number")
+	f.e.lost(f.s, fabric.ErrPeer)
+	f.s.conn, f.s.sided = f, f
+	f.e.Step()
+	m = f.request(protocol.OpAdd)
+	require.EqualValues(t, 2, number(m))
+	for range 2 {
+		f.answer(m, 0, protocol.StatusUnavailable, nil)
+		f.e.Tick(time.Now())
+		m = f.request(protocol.OpAdd)
+		require.EqualValues(t, 2, number(m), "the first try may have been applied")
+	}
+	w := protocol.Written{Sum: 1}
+	f.answer(m, 0, protocol.StatusOK, w.AppendBody(nil))
+	require.True(t, c.waiter.done())
+	require.NoError(t, c.err)
+}
+
+// TestSilentShard: a process that was stopped ends no connection; what it owes is sent to whoever serves the shard by then.
+func TestSilentShard(t *testing.T) {
+	f := newBench(t)
+	f.mono = time.Second
+	f.e.look()
+	f.s.addrs = []string{"x:y", "x:z"}
+	c := f.get("key")
+	f.request(protocol.OpGet)
+	f.mono += time.Duration(silentAfter)
+	f.e.Tick(time.Now())
+	require.NotNil(t, f.s.conn)
+	f.mono += time.Millisecond
+	f.e.Tick(time.Now())
+	require.Nil(t, f.s.conn)
+	require.False(t, c.waiter.done())
+	f.s.conn, f.s.sided = f, f
+	f.e.Step()
+	f.answer(f.request(protocol.OpGet), 0, protocol.StatusNotFound, nil)
+	require.ErrorIs(t, c.err, ErrNotFound)
 }

@@ -72,7 +72,7 @@ func (m *simMember) begin(ended uint64) {
 	q, _ := d.NewQueue(4096)
 	m.queue = q.(*sim.Queue)
 	o := Options{
-		Seed: 1, Durability: c.mode, Alloc: d.Alloc, Arena: clusterArena, Membership: Membership{Self: m.id, Mode: c.acks, Ended: ended, RingSize: clusterRing},
+		Seed: 1, Durability: c.mode, Alloc: d.Alloc, Arena: clusterArena, Membership: Membership{Self: m.id, Mode: c.acks, Ended: ended, RingSize: clusterRing, Memory: d},
 		Clock: func() (int64, uint64) { return m.n.Now().UnixNano(), uint64(m.n.Wall().UnixMilli()) },
 	}
 	var err error

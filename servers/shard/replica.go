@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"flashdbm/servers/arena"
-	"flashdbm/servers/fabric"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/replica"
@@ -19,9 +18,10 @@ type Membership struct {
 	Log       *replica.Log
 	Self      string // the member's name in records
 	Mode      replica.Mode
-	MinInSync int    // fewer members in the set: writes are refused
-	Ended     uint64 // the term that the record had when this life began: it does not go on in it
-	RingSize  int    // bytes, those of Log
+	MinInSync int               // fewer members in the set: writes are refused
+	Ended     uint64            // the term that the record had when this life began: it does not go on in it
+	RingSize  int               // bytes, those of Log
+	Memory    replica.Allocator // of rings: the domain through which primaries come
 	// Fresh returns an empty store for a copy, in place of the one that the shard has, and Keep makes it what the next life will open. In
 	// memory mode they are nil.
 	Fresh func() (*store.Store, error)
@@ -77,7 +77,7 @@ const (
 // join makes the shard a secondary of nobody yet.
 func (s *Shard) join() {
 	s.follower = replica.NewFollower(replica.FollowerOptions{
-		Memory: allocator(s.o.Alloc), RingSize: s.o.RingSize, Log: s.o.Log, State: (*merged)(s), Eager: s.o.Mode != replica.Relaxed,
+		Memory: s.o.Memory, RingSize: s.o.RingSize, Log: s.o.Log, State: (*merged)(s), Eager: s.o.Mode != replica.Relaxed,
 	}, s.now)
 	s.gap = int64(s.wall) - s.now/1e6
 	s.pieces = map[string]*copyPiece{}
@@ -259,11 +259,6 @@ type merged Shard
 
 // source is the shard as the state of a primary: replica.Source.
 type source Shard
-
-type allocator func(n int, a fabric.Access) (fabric.Region, error)
-
-// Alloc implements replica.Allocator.
-func (a allocator) Alloc(n int, access fabric.Access) (fabric.Region, error) { return a(n, access) }
 
 // Merge implements replica.State.
 func (m *merged) Merge(seq, term uint64, body []byte) bool {

@@ -85,6 +85,7 @@ type link struct {
 	wrs     [3]fabric.WR // what is handed to Post, which does not keep it
 	told    uint64       // in.tail as the peer's control area has it
 	posts   []uint64
+	written int  // Writes of the caller that have completed
 	under   int  // signalled operations that have not completed
 	dirty   bool // is in g.dirty
 	max     int  // room of the frame that is being built

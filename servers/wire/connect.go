@@ -177,8 +177,42 @@ func (c *link) Read(local fabric.Region, off, n uint64, key fabric.Key, at, toke
 	return c.Err()
 }
 
+// Write Writes n bytes of local memory at an offset to a peer's region. Written counts it when it is complete. The error is ErrAgain when too
+// much is under way.
+func (c *link) Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error {
+	if err := c.Err(); err != nil {
+		return err
+	}
+	c.wrs[0] = fabric.WR{
+		ID: c.id | kindWrite, Op: fabric.Write, Flags: fabric.Signal, Local: local, LOff: off, LLen: n, Remote: key, ROff: at,
+	}
+	taken, err := c.ep.Post(c.wrs[:1])
+	if taken == 1 {
+		c.under++
+		return nil
+	}
+	if err == fabric.ErrAgain {
+		return ErrAgain
+	}
+	c.fail(err)
+	return c.Err()
+}
+
+// Written returns how many Writes have completed since the last call, in the order in which they were posted.
+func (c *link) Written() (n int) {
+	n, c.written = c.written, 0
+	return n
+}
+
 // A OneSided is a Conn whose peer's memory can be Read.
 type OneSided interface {
 	Conn
 	Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error
+}
+
+// A Writer is a Conn whose peer's memory can be Written. Local memory stays as it is until the Writes have completed.
+type Writer interface {
+	Conn
+	Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error
+	Written() int
 }

@@ -43,6 +43,7 @@ const (
 	kindBulk   = 2 << kindShift
 	kindRead   = 3 << kindShift // and the token
 	kindRecv   = 4 << kindShift // and the place
+	kindWrite  = 5 << kindShift
 	kindMask   = 15 << kindShift
 	tokenMask  = 1<<kindShift - 1
 )
@@ -184,6 +185,11 @@ func (g *Group) complete(wc *fabric.WC) {
 		c.bulk.fetched = true
 		if c.closed && g.landFor == c {
 			g.landFor = nil
+		}
+	case kind == kindWrite:
+		c.under--
+		if wc.Err == nil {
+			c.written++
 		}
 	case wc.Err != nil: // of what is not signalled, too; the connection has ended
 	case kind == kindFrames:

@@ -8,6 +8,7 @@ import (
 
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/replica"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/wire"
 )
@@ -17,6 +18,9 @@ type attachment struct {
 	group    *wire.Group
 	conn     wire.Conn
 	line     wire.Line
+	peer     *peerLink                       // another node's connection
+	record   *replica.Record                 // of the shard
+	linked   func(conn wire.Conn, r *runner) // a connection to another node, or nil, where one was asked for
 	greeting shard.Greeting
 }
 
@@ -42,19 +46,28 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	if err != nil {
 		return err
 	}
+	if isPeer(rest) {
+		return n.acceptPeer(ctx, index, in, rest)
+	}
 	var h protocol.Hello
 	if err := h.Parse(rest); err != nil {
 		return err
 	}
 	number := h.Shard
 	if number == protocol.AnyShard {
-		number = n.next.Add(1) % uint32(len(n.shards))
+		number = n.anyShard()
 	}
 	if int64(number) >= int64(len(n.shards)) {
 		return fmt.Errorf("%w: %d of %d", errNoSuchShard, number, len(n.shards))
 	}
 	r := n.shards[number]
 	w := protocol.Welcome{Shard: number, MapVersion: mapVersion, Term: r.shard.Term(), NeedsAuth: len(n.o.Secret) > 0}
+	if m := n.members; m != nil {
+		w.MapVersion, w.Term = m.known.Load().places.Version, r.serves.Load()
+		if w.Term == 0 && h.Shard != protocol.AnyShard {
+			return fmt.Errorf("machine: %s does not serve shard %d", m.self, number)
+		}
+	}
 	rand.Read(w.Nonce[:])
 	g := shard.Greeting{Client: h.Client, Next: h.Next, Auth: w.NeedsAuth}
 	if w.NeedsAuth {
@@ -73,4 +86,15 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 		c.Close()
 	}
 	return nil
+}
+
+// anyShard returns a shard for somebody who asks for any: one that this node serves, if there is one.
+func (n *Node) anyShard() uint32 {
+	first := n.next.Add(1)
+	for i := range uint32(len(n.shards)) {
+		if number := (first + i) % uint32(len(n.shards)); n.members == nil || n.shards[number].serves.Load() != 0 {
+			return number
+		}
+	}
+	return first % uint32(len(n.shards))
 }

@@ -83,3 +83,26 @@ func writeSynced(path string, b []byte) (err error) {
 	}
 	return errors.Join(d.Sync(), d.Close())
 }
+
+// adoptIdentity writes down the identity of a cluster in a new directory. One that was another cluster's is refused.
+func adoptIdentity(dir string, want identity) (id identity, err error) {
+	if dir == "" {
+		return want, nil
+	}
+	path := filepath.Join(dir, nodeFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return id, err
+		}
+		b, _ := json.Marshal(want)
+		return want, writeSynced(path, append(b, '\n'))
+	}
+	if err != nil {
+		return id, err
+	}
+	if err := json.Unmarshal(b, &id); err != nil || id != want {
+		return id, fmt.Errorf("machine: %s is of another cluster, or of none: %s; give this node a directory of its own", dir, b)
+	}
+	return id, nil
+}

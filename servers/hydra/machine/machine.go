@@ -31,13 +31,14 @@ type Options struct {
 	Dir        string // for node.json and the files; may be empty in memory mode
 	Shards     int    // threads; 0: as many as the directory has, 1 if it is new
 	Durability shard.Durability
-	Listen     []Listen // one at least; items lie in memory of the first one's domain, so one-sided Reads need a connection through it
-	Memory     int64    // bytes of items per shard; 0: no limit
-	Extent     int      // bytes of a region of items; 0: 256 MiB
-	MaxFile    int64    // bytes of a shard's file; 0: no limit
-	Evict      bool     // memory mode: a full shard drops what was not used for long
-	Secret     []byte   // what clients have to know; empty: nothing
-	Pin        bool     // each shard stays on a processor of its own, from the last one down
+	Listen     []Listen        // one at least; items lie in memory of the first one's domain, so one-sided Reads need a connection through it
+	Memory     int64           // bytes of items per shard; 0: no limit
+	Extent     int             // bytes of a region of items; 0: 256 MiB
+	MaxFile    int64           // bytes of a shard's file; 0: no limit
+	Evict      bool            // memory mode: a full shard drops what was not used for long
+	Secret     []byte          // what clients have to know; empty: nothing
+	Cluster    *ClusterOptions // nil: the node is alone
+	Pin        bool            // each shard stays on a processor of its own, from the last one down
 }
 
 // syncPause is how long async mode leaves between two syncs: with the sync itself, the file is well below a second behind.
@@ -47,6 +48,7 @@ const syncPause = 200 * time.Millisecond
 type Node struct {
 	o         Options
 	id        identity
+	members   *members // nil: the node is alone
 	shards    []*runner
 	listeners []fabric.Listener
 	circle    *circle.Circle
@@ -74,8 +76,13 @@ func Open(o Options) (*Node, error) {
 	if o.Shards < 0 || o.Shards > protocol.MaxShards {
 		return nil, fmt.Errorf("machine: %d shards; 1 to %d are possible", o.Shards, protocol.MaxShards)
 	}
-	id, err := readIdentity(o.Dir, o.Shards)
-	if err != nil {
+	id := drawn(max(1, o.Shards))
+	if o.Cluster == nil {
+		var err error
+		if id, err = readIdentity(o.Dir, o.Shards); err != nil {
+			return nil, err
+		}
+	} else if err := o.Cluster.check(o.Durability); err != nil {
 		return nil, err
 	}
 	o.Listen = slices.Clone(o.Listen)
@@ -97,6 +104,13 @@ func (n *Node) open() error {
 		}
 		n.listeners = append(n.listeners, listener)
 	}
+	if n.o.Cluster != nil {
+		joining, cancel := context.WithTimeout(ctx, joinTimeout)
+		defer cancel()
+		if err := n.join(joining); err != nil {
+			return err
+		}
+	}
 	n.makeMap()
 	for i := range n.id.Shards {
 		r, err := n.newRunner(uint32(i))
@@ -111,12 +125,21 @@ func (n *Node) open() error {
 	for i, l := range n.listeners {
 		n.done.Go(func() { n.accept(ctx, i, l) })
 	}
+	if m := n.members; m != nil {
+		if err := m.register(ctx); err != nil {
+			return err
+		}
+		n.done.Go(func() { m.follow(ctx) })
+		n.done.Go(func() { m.live(ctx) })
+	}
 	return nil
 }
 
-func (n *Node) makeMap() {
-	m := protocol.Map{Version: mapVersion, Seed: n.id.Seed}
-	var addrs []string
+// joinTimeout is how long a node tries to reach the cluster when it starts.
+const joinTimeout = 10 * time.Second
+
+// publicAddrs returns where clients may connect.
+func (n *Node) publicAddrs() (addrs []string) {
 	for i, l := range n.listeners {
 		if a := n.o.Listen[i].Public; a != "" {
 			addrs = append(addrs, a)
@@ -124,6 +147,12 @@ func (n *Node) makeMap() {
 			addrs = append(addrs, l.Addr())
 		}
 	}
+	return addrs
+}
+
+func (n *Node) makeMap() {
+	m := protocol.Map{Version: mapVersion, Seed: n.id.Seed}
+	addrs := n.publicAddrs()
 	var ids []uint32
 	for i := range n.id.Shards {
 		ids = append(ids, uint32(i))
@@ -144,6 +173,12 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Listen[0].Domain.Alloc,
 		Map: func() (uint32, []byte) { return mapVersion, n.mapBody },
 	}
+	if m := n.members; m != nil {
+		o.Map = func() (uint32, []byte) {
+			k := m.known.Load()
+			return k.places.Version, k.mapBody
+		}
+	}
 	if n.id.Shards > 1 {
 		o.Owns = func(hash uint64) bool {
 			owner, _ := n.circle.Owner(hash)
@@ -151,27 +186,47 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 		}
 	}
 	if n.o.Durability != shard.Memory {
-		f, err := store.OpenFile(filepath.Join(n.o.Dir, fmt.Sprintf("shard-%d.fdbm", number)), n.o.MaxFile)
-		if err != nil {
+		var err error
+		if r.store, err = r.openStore(r.path()); err != nil {
 			r.close()
 			return nil, err
-		}
-		pause := syncPause
-		if n.o.Durability == shard.Sync {
-			pause = 0
-		}
-		if r.store, err = store.Open(f, r.stored, pause); err != nil {
-			r.close()
-			return nil, errors.Join(err, f.Close())
 		}
 		o.Store = r.store
 	}
 	var err error
+	if n.members != nil {
+		if o.Membership, err = r.membership(); err != nil {
+			r.close()
+			return nil, err
+		}
+	}
 	if r.shard, err = shard.New(o); err != nil {
 		r.close()
 		return nil, err
 	}
 	return r, nil
+}
+
+// path returns the name of the shard's file.
+func (r *runner) path() string {
+	return filepath.Join(r.n.o.Dir, fmt.Sprintf("shard-%d.fdbm", r.number))
+}
+
+// openStore opens a file of the shard.
+func (r *runner) openStore(path string) (*store.Store, error) {
+	f, err := store.OpenFile(path, r.n.o.MaxFile)
+	if err != nil {
+		return nil, err
+	}
+	pause := syncPause
+	if r.n.o.Durability == shard.Sync {
+		pause = 0
+	}
+	s, err := store.Open(f, r.stored, pause)
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return s, nil
 }
 
 // Seed returns the seed of the hash of keys.

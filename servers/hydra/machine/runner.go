@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"flashdbm/servers/fabric"
+	"flashdbm/servers/replica"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/store"
 	"flashdbm/servers/wire"
@@ -40,6 +41,12 @@ type runner struct {
 	groupOf []int // by listener
 	others  []*sleeper
 	attach  chan attachment
+	found   replica.Term  // the newest entry that the file had when it was opened, and its term
+	serves  atomic.Uint64 // the term in which this node serves the shard; 0: it does not, or is no member of a cluster
+	orders  []*peerLink   // of leaders
+	links   []*peerLink   // of other members, for what they have held back
+	known   *knowledge    // that the shard's wishes are from
+	linking bool
 	read    time.Time // the clock as the last sweep has read it
 	failure atomic.Pointer[error]
 	stats   atomic.Pointer[shard.Stats] // as of the last look
@@ -141,6 +148,9 @@ func (r *runner) sweep() (worked bool) {
 		worked = g.Step() || worked
 	}
 	worked = r.shard.Sweep() || worked
+	if r.n.members != nil {
+		worked = r.confer() || worked
+	}
 	for _, g := range r.groups {
 		g.Flush()
 	}
@@ -148,7 +158,7 @@ func (r *runner) sweep() (worked bool) {
 }
 
 // alone reports whether there are only callers of this process, who find the shard asleep sooner than they would find the thread looking.
-func (r *runner) alone() bool { return r.shard.Connections() == len(r.lines) }
+func (r *runner) alone() bool { return r.n.members == nil && r.shard.Connections() == len(r.lines) }
 
 // processors guards the number of Go's processors, which all nodes of the process change.
 var processors sync.Mutex
@@ -167,6 +177,10 @@ func (r *runner) take() {
 			if a.line != nil {
 				r.lines = append(r.lines, a.line)
 				r.shard.Attach(a.line, a.greeting)
+				continue
+			}
+			if a.record != nil || a.peer != nil || a.linked != nil {
+				r.takeMember(&a)
 				continue
 			}
 			if !r.counted {

@@ -1,0 +1,143 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/cluster"
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/mem"
+	"flashdbm/servers/hydra"
+	"flashdbm/servers/shard"
+)
+
+// A testCluster is nodes of one process, over mem.
+type testCluster struct {
+	t    *testing.T
+	net  *mem.Network
+	mem  *cluster.Memory
+	o    Options
+	dirs map[string]string
+}
+
+func newTestCluster(t *testing.T, d shard.Durability) *testCluster {
+	c := &testCluster{t: t, net: mem.NewNetwork(), mem: cluster.NewMemory(), o: Options{Durability: d, Extent: 1 << 20}, dirs: map[string]string{}}
+	t.Cleanup(func() { c.mem.Close() })
+	return c
+}
+
+// start starts a node, or starts it again.
+func (c *testCluster) start(name string) *Node {
+	o := c.o
+	if o.Durability != shard.Memory {
+		if c.dirs[name] == "" {
+			c.dirs[name] = c.t.TempDir()
+		}
+		o.Dir = c.dirs[name]
+	}
+	o.Listen = []Listen{{Domain: c.net.Open(), Addr: name, Public: "mem:" + name}}
+	o.Cluster = &ClusterOptions{Cluster: c.mem, Node: name, LogBytes: 1 << 20}
+	n, err := Open(o)
+	require.NoError(c.t, err)
+	return n
+}
+
+func (c *testCluster) client(names ...string) *hydra.Client {
+	var addrs []string
+	for _, n := range names {
+		addrs = append(addrs, "mem:"+n)
+	}
+	x, err := hydra.Dial(context.Background(), addrs, &hydra.Options{Fabrics: map[string]fabric.Domain{"mem": c.net.Open()}, Timeout: 20 * time.Second})
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() { x.Close() })
+	return x
+}
+
+// inSync returns the node that serves shard 0, and how many members its set has.
+func inSync(nodes ...*Node) (primary *Node, members int) {
+	for _, n := range nodes {
+		if n.shards[0].serves.Load() != 0 {
+			n.members.mu.Lock()
+			rec := n.members.records[0]
+			n.members.mu.Unlock()
+			return n, len(rec.Set)
+		}
+	}
+	return nil, 0
+}
+
+// TestCluster fails a primary over while clients write, takes it in again, and finds all that was acknowledged, once.
+func TestCluster(t *testing.T) {
+	for _, d := range []shard.Durability{shard.Memory, shard.Async, shard.Sync} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			t.Parallel()
+			c := newTestCluster(t, d)
+			nodes := map[string]*Node{}
+			for _, name := range []string{"a", "b", "c"} {
+				nodes[name] = c.start(name)
+			}
+			all := func() []*Node { return []*Node{nodes["a"], nodes["b"], nodes["c"]} }
+			level := func() bool { _, n := inSync(all()...); return n == 3 }
+			require.Eventually(t, level, 20*time.Second, 10*time.Millisecond)
+			x := c.client("a", "b", "c")
+			var stop atomic.Bool
+			var done sync.WaitGroup
+			var sums [4]int64
+			for i := range sums {
+				done.Go(func() {
+					for !stop.Load() {
+						sum, err := x.Add(context.Background(), []byte("counter-"+strconv.Itoa(i)), 1)
+						if !assert.NoError(t, err) {
+							return
+						}
+						if !assert.Equal(t, sums[i]+1, sum, "a counter that one goroutine counts") {
+							return
+						}
+						sums[i] = sum
+						got, err := x.Get(context.Background(), []byte("counter-"+strconv.Itoa(i)))
+						if !assert.NoError(t, err) || !assert.Equal(t, strconv.FormatInt(sum, 10), string(got)) {
+							return
+						}
+					}
+				})
+			}
+			for range 2 {
+				time.Sleep(50 * time.Millisecond)
+				p, _ := inSync(all()...)
+				require.NotNil(t, p)
+				name := p.members.o.Node
+				require.NoError(t, p.Close())
+				p.o.Listen[0].Domain.Close()
+				rest := []*Node{}
+				for other, n := range nodes {
+					if other != name {
+						rest = append(rest, n)
+					}
+				}
+				require.Eventually(t, func() bool { q, _ := inSync(rest...); return q != nil }, 20*time.Second, 10*time.Millisecond)
+				nodes[name] = c.start(name)
+				require.Eventually(t, level, 20*time.Second, 10*time.Millisecond)
+			}
+			stop.Store(true)
+			done.Wait()
+			for i, want := range sums {
+				got, err := x.Get(context.Background(), []byte("counter-"+strconv.Itoa(i)))
+				require.NoError(t, err)
+				assert.Equal(t, strconv.FormatInt(want, 10), string(got))
+				assert.Positive(t, want)
+			}
+			for _, n := range nodes {
+				assert.NoError(t, n.Err())
+				assert.NoError(t, n.Close())
+			}
+		})
+	}
+}

@@ -1,0 +1,330 @@
+package machine
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"flashdbm/servers/replica"
+	"flashdbm/servers/shard"
+	"flashdbm/servers/wire"
+)
+
+// The leader of the nodes looks after all shards: it makes the record of a shard that has none, and has a primary replaced that is gone. Two
+// nodes may take themselves for the leader for a while; compare-and-set decides.
+//
+// A primary is replaced when two of these hold, or when it says itself that it does not reign: it does not answer the leader; its session is
+// lost; a secondary has no ring of it. To be wrong costs the time until the next primary serves, and nothing else.
+
+const (
+	lookEveryMember = 50 * time.Millisecond
+	// silentAfter is how long a member may owe an answer before it counts as one that does not answer. Longer: a primary that hangs is found later;
+	// shorter: one that is not scheduled for a moment is replaced for nothing.
+	silentAfter = 500 * time.Millisecond
+	// reportWait is how long the leader waits for reports of members that it has a connection to; it goes on earlier once all have come.
+	reportWait = 400 * time.Millisecond
+	// newReign is how long a primary has to say that it reigns, from when the leader first sees its term.
+	newReign = time.Second
+	dialWait = 500 * time.Millisecond
+)
+
+// memberStatus is what a member says of itself.
+type memberStatus struct {
+	Reigns  uint64 `json:"reigns"`  // the term in which it is the primary, 0 if it is not
+	Follows uint64 `json:"follows"` // the term of the primary that it has a ring of
+}
+
+// A reportBody is the answer to an order to stop.
+type reportBody struct {
+	Stopped bool `json:"stopped"`
+	replica.Report
+}
+
+// A watched member is one of a shard's set, as the leader sees it.
+type watched struct {
+	link   *peerLink
+	name   string
+	dial   bool
+	asked  time.Time // of the oldest question without an answer
+	answer time.Time
+	status memberStatus
+	said   bool      // on this connection: status counts
+	failed time.Time // when the last connection ended or could not be made
+	fails  int
+}
+
+// A watch is a shard as the leader sees it.
+type watch struct {
+	number  uint32
+	members map[string]*watched
+	term    uint64
+	since   time.Time // when the term was seen first
+	stop    *replica.Failover
+	stopAt  time.Time
+	stopped map[string]bool // orders sent
+	setting bool
+}
+
+type dialledMember struct {
+	number uint32
+	name   string
+	conn   wire.Conn
+}
+
+// lead looks after all shards until the context ends.
+func (m *members) lead(ctx context.Context) {
+	group, err := wire.NewGroup(m.n.o.Listen[m.listen].Domain, 4096)
+	if err != nil {
+		return
+	}
+	defer group.Close()
+	dialled := make(chan dialledMember, 64)
+	var shards []*watch
+	for i := range uint32(m.config.Shards) {
+		shards = append(shards, &watch{number: i, members: map[string]*watched{}})
+	}
+	for ctx.Err() == nil {
+		for more := true; more; {
+			select {
+			case d := <-dialled:
+				m.attachWatched(group, shards[d.number], d)
+			default:
+				more = false
+			}
+		}
+		group.Step()
+		group.Check(time.Now())
+		for _, w := range shards {
+			m.look(ctx, group, w, dialled)
+		}
+		group.Flush()
+		sleep(ctx, lookEveryMember)
+	}
+}
+
+func (m *members) attachWatched(group *wire.Group, w *watch, d dialledMember) {
+	x := w.members[d.name]
+	if x == nil || d.conn == nil {
+		if d.conn != nil {
+			d.conn.Close()
+		}
+		if x != nil {
+			x.dial, x.failed, x.fails = false, time.Now(), x.fails+1
+		}
+		return
+	}
+	bare := d.conn.(*provingConn).Conn
+	group.Add(bare)
+	x.said = false
+	x.link = &peerLink{conn: prove(d.conn).(wire.Writer)}
+	x.dial, x.fails, x.asked, x.answer = false, 0, time.Time{}, time.Now()
+}
+
+// look goes on with one shard.
+func (m *members) look(ctx context.Context, group *wire.Group, w *watch, dialled chan dialledMember) {
+	m.mu.Lock()
+	rec, ok := m.records[w.number]
+	m.mu.Unlock()
+	now := time.Now()
+	if !ok {
+		m.found(ctx, w)
+		return
+	}
+	if rec.Term != w.term {
+		w.term, w.since, w.stop = rec.Term, now, nil
+	}
+	if w.stop != nil && w.stop.Record().Revision != rec.Revision {
+		w.stop = nil
+	}
+	for name, x := range w.members {
+		if !rec.Has(name) {
+			if x.link != nil {
+				x.link.Close()
+			}
+			delete(w.members, name)
+		}
+	}
+	for _, name := range rec.Set {
+		x := w.members[name]
+		if x == nil {
+			x = &watched{name: name}
+			w.members[name] = x
+		}
+		m.ask(ctx, group, w, x, now, dialled)
+	}
+	if m.revives(ctx, &rec, w, now) {
+		return
+	}
+	if w.stop == nil {
+		if m.suspects(&rec, w, now) {
+			w.stop, w.stopAt, w.stopped = replica.NewFailover(rec), now, map[string]bool{}
+		} else {
+			return
+		}
+	}
+	m.order(ctx, w, now)
+}
+
+// found makes the record of a shard that has none: its first primary is the node that comes first for it.
+func (m *members) found(ctx context.Context, w *watch) {
+	list := m.ranked(w.number)
+	if len(list) == 0 {
+		return
+	}
+	rec := replica.Record{Term: 1, Primary: list[0], Set: list[:1]}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), 0, rec.Data())
+}
+
+// revives makes a new record for a shard whose whole set is gone, once all nodes of it are back with other lives: the one whose file has the most
+// entries goes on. What it lacks was not synced, in async mode; in memory mode it has nothing. No old life of a node lives any more, as the
+// new one has its directory.
+func (m *members) revives(ctx context.Context, rec *replica.Record, w *watch, now time.Time) bool {
+	if m.n.o.Durability == shard.Sync || now.Sub(w.since) < newReign {
+		return false
+	}
+	k := m.known.Load()
+	best, bestFile := "", replica.Term{}
+	for _, name := range rec.Set {
+		if _, lives := k.nodes[name]; lives {
+			return false
+		}
+		node, _, _ := strings.Cut(name, ".")
+		found := false
+		for member, e := range k.nodes {
+			if is, _, _ := strings.Cut(member, "."); is != node {
+				continue
+			}
+			f := e.Files[w.number]
+			if found = true; best == "" || f.Term > bestFile.Term || f.Term == bestFile.Term && f.First > bestFile.First {
+				best, bestFile = member, f
+			}
+		}
+		if !found {
+			return false
+		}
+	}
+	next := replica.Record{Term: rec.Term + 1, Primary: best, Set: []string{best}}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), rec.Revision, next.Data())
+	return true
+}
+
+// ask keeps a connection to the member, and a question under way.
+func (m *members) ask(ctx context.Context, group *wire.Group, w *watch, x *watched, now time.Time, dialled chan dialledMember) {
+	if x.link == nil {
+		if x.dial || now.Sub(x.failed) < lookEveryMember {
+			return
+		}
+		x.dial = true
+		if x.asked.IsZero() {
+			x.asked = now
+		}
+		number, name := w.number, x.name
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, dialWait)
+			defer cancel()
+			d := dialledMember{number: number, name: name}
+			if e, ok := m.known.Load().nodes[name]; ok {
+				if c, err := m.n.dialPeer(ctx, group, e.Peer, peerHello{kind: peerOrders, shard: number, member: name}); err == nil {
+					d.conn = c
+				}
+			}
+			select {
+			case dialled <- d:
+			case <-m.n.ctx.Done():
+				if d.conn != nil {
+					d.conn.Close()
+				}
+			}
+		}()
+		return
+	}
+	for {
+		msg, ok := x.link.next()
+		if !ok {
+			break
+		}
+		x.asked, x.answer = time.Time{}, now
+		switch msg.Op {
+		case opStatus:
+			x.said = json.Unmarshal(msg.Body, &x.status) == nil
+		case opStop:
+			var r reportBody
+			if json.Unmarshal(msg.Body, &r) == nil && r.Stopped && w.stop != nil && msg.Request == w.stop.Record().Revision {
+				w.stop.Reported(x.name, r.Report)
+			}
+		}
+	}
+	if x.link.Err() != nil {
+		x.link.Close()
+		x.link, x.failed, x.asked, x.fails = nil, now, now, x.fails+1
+		x.said = false
+		return
+	}
+	if x.asked.IsZero() {
+		x.asked = now
+		x.link.put(opStatus, 0, nil)
+	}
+}
+
+// suspects reports whether the primary should be replaced.
+func (m *members) suspects(rec *replica.Record, w *watch, now time.Time) bool {
+	p := w.members[rec.Primary]
+	if p.said && p.status.Reigns < rec.Term && now.Sub(w.since) > newReign {
+		return true // it says so itself: it was restarted, or stopped
+	}
+	reasons := 0
+	if p.link == nil && p.fails > 0 || !p.asked.IsZero() && now.Sub(p.asked) > silentAfter {
+		reasons++
+	}
+	if _, lives := m.known.Load().nodes[rec.Primary]; !lives {
+		reasons++
+	}
+	for _, name := range rec.Set {
+		if x := w.members[name]; name != rec.Primary && x.said && x.status.Follows < rec.Term && now.Sub(w.since) > newReign {
+			reasons++
+			break
+		}
+	}
+	return reasons >= 2
+}
+
+// order tells the members to stop, and has the record changed when they have reported.
+func (m *members) order(ctx context.Context, w *watch, now time.Time) {
+	rec := w.stop.Record()
+	waits := false
+	for _, name := range w.stop.Members() {
+		x := w.members[name]
+		if x == nil || x.link == nil {
+			continue
+		}
+		if name != rec.Primary {
+			waits = true
+		}
+		if !w.stopped[name] {
+			body := append(binary.LittleEndian.AppendUint64(nil, rec.Revision), rec.Data()...)
+			w.stopped[name] = x.link.put(opStop, rec.Revision, body)
+		}
+	}
+	if w.setting || waits && now.Sub(w.stopAt) < reportWait {
+		return
+	}
+	next, ok := w.stop.Next()
+	if ok {
+		w.setting = true
+		func() {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), next.Revision, next.Data())
+		}()
+		w.setting = false
+	}
+	if now.Sub(w.stopAt) > reportWait {
+		w.stop = nil // anew, if the primary is still suspected
+	}
+}

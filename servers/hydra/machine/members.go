@@ -1,0 +1,342 @@
+package machine
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/servers/circle"
+	"flashdbm/servers/cluster"
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/replica"
+	"flashdbm/servers/shard"
+)
+
+// ClusterOptions make a node one of several.
+type ClusterOptions struct {
+	Cluster   cluster.Cluster // stays the caller's; it is closed after the node
+	Node      string          // name of the node, which it keeps over its lives: letters, digits, - and _
+	Replicas  int             // members of a shard, the primary included; 0: 3
+	Strict    bool            // memory and async mode: an entry counts once all members have merged it, not only placed it
+	MinInSync int             // members that a shard needs for writes; 0: most of the replicas
+	LogBytes  int             // of each shard's log, and of its ring; 0: 64 MiB. A power of two from 64 KiB
+}
+
+const (
+	// sessionTTL is how long a node that is silent counts as alive: etcd's least. Longer: a failure that nothing else tells is found later.
+	sessionTTL  = 2 * time.Second
+	defaultLog  = 64 << 20
+	askTimeout  = time.Second
+	configKey   = "config"
+	nodePrefix  = "nodes/"
+	shardPrefix = "shards/"
+	leaderKey   = "swat"
+)
+
+// clusterConfig is what all nodes of a cluster have in common. The first node sets it.
+type clusterConfig struct {
+	Seed       uint64 `json:"seed"`
+	Shards     int    `json:"shards"`
+	Durability string `json:"durability"`
+	Replicas   int    `json:"replicas"`
+	Strict     bool   `json:"strict"`
+	MinInSync  int    `json:"min_insync"`
+}
+
+// A nodeEntry is what a living node says of itself.
+type nodeEntry struct {
+	Member string   `json:"member"` // its name in records
+	Peer   string   `json:"peer"`   // where other nodes connect
+	Addrs  []string `json:"addrs"`  // where clients do
+	// Files tells of each shard's file as this life has found it: the term of its newest entry, and the entry.
+	Files map[uint32]replica.Term `json:"files,omitempty"`
+}
+
+// members is what a node knows of the cluster.
+type members struct {
+	n       *Node
+	o       ClusterOptions
+	config  clusterConfig
+	self    string // name of this life in records
+	listen  int    // index of the listener for nodes
+	ended   map[uint32]uint64
+	session cluster.Session
+
+	mu      sync.Mutex // guards what follows
+	nodes   map[string]nodeEntry
+	records map[uint32]replica.Record
+
+	known atomic.Pointer[knowledge]
+}
+
+// knowledge is the members' at one moment. It does not change.
+type knowledge struct {
+	nodes   map[string]nodeEntry // by member
+	places  protocol.Map
+	mapBody []byte
+}
+
+// join makes the node one of a cluster. The listeners are there.
+func (n *Node) join(ctx context.Context) error {
+	m := &members{n: n, o: *n.o.Cluster, listen: len(n.o.Listen) - 1, ended: map[uint32]uint64{}, nodes: map[string]nodeEntry{}, records: map[uint32]replica.Record{}}
+	if err := m.configure(ctx); err != nil {
+		return err
+	}
+	m.self = m.o.Node
+	if n.o.Durability != shard.Sync { // what a new life has lost is not its file's: it is another member
+		var b [4]byte
+		rand.Read(b[:])
+		m.self += "." + hex.EncodeToString(b[:])
+	}
+	revision, err := m.list(ctx)
+	if err != nil {
+		return err
+	}
+	for number, rec := range m.records {
+		m.ended[number] = rec.Term
+	}
+	n.members = m
+	m.publish(revision)
+	return nil
+}
+
+// configure reads what all nodes have in common, or sets it.
+func (m *members) configure(ctx context.Context) error {
+	n := m.n
+	c := clusterConfig{
+		Seed: n.id.Seed, Shards: n.id.Shards, Durability: n.o.Durability.String(), Replicas: cmp.Or(m.o.Replicas, 3), Strict: m.o.Strict, MinInSync: m.o.MinInSync,
+	}
+	c.MinInSync = cmp.Or(c.MinInSync, c.Replicas/2+1)
+	if c.MinInSync > c.Replicas {
+		return fmt.Errorf("machine: %d members are needed for writes, and a shard has %d; lower the first, or raise the second", c.MinInSync, c.Replicas)
+	}
+	v, err := m.o.Cluster.Get(ctx, configKey)
+	if err == nil && v.Revision == 0 {
+		b, _ := json.Marshal(c)
+		if _, err = m.o.Cluster.CompareAndSet(ctx, configKey, 0, b); err == nil || errors.Is(err, cluster.ErrChanged) {
+			v, err = m.o.Cluster.Get(ctx, configKey)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("machine: the cluster's settings: %w", err)
+	}
+	if err := json.Unmarshal(v.Data, &m.config); err != nil {
+		return fmt.Errorf("machine: the cluster's settings: %w", err)
+	}
+	if m.config.Durability != c.Durability {
+		return fmt.Errorf("machine: the cluster has durability %s, and this node was told %s", m.config.Durability, c.Durability)
+	}
+	if n.o.Shards != 0 && n.o.Shards != m.config.Shards {
+		return fmt.Errorf("machine: the cluster has %d shards, and this node was told %d", m.config.Shards, n.o.Shards)
+	}
+	if n.id, err = adoptIdentity(n.o.Dir, identity{1, m.config.Seed, m.config.Shards}); err != nil {
+		return err
+	}
+	return nil
+}
+
+// list reads all that the cluster knows.
+func (m *members) list(ctx context.Context) (revision uint64, err error) {
+	values, revision, err := m.o.Cluster.List(ctx, "")
+	if err != nil {
+		return 0, fmt.Errorf("machine: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes = map[string]nodeEntry{}
+	for _, v := range values {
+		m.take(v)
+	}
+	return revision, nil
+}
+
+// take takes one value. mu is held. What is not understood is left out: a newer version may have written it.
+func (m *members) take(v cluster.Value) {
+	if name, ok := strings.CutPrefix(v.Name, nodePrefix); ok {
+		var e nodeEntry
+		if v.Data == nil || json.Unmarshal(v.Data, &e) != nil {
+			delete(m.nodes, name)
+			return
+		}
+		m.nodes[name] = e
+	}
+	if name, ok := strings.CutPrefix(v.Name, shardPrefix); ok {
+		number, err := strconv.ParseUint(name, 10, 32)
+		if rec, rerr := replica.ParseRecord(v.Data, v.Revision); err == nil && rerr == nil && rec.Revision > m.records[uint32(number)].Revision {
+			m.records[uint32(number)] = rec
+		}
+	}
+}
+
+// register begins a session and says where the node is.
+func (m *members) register(ctx context.Context) error {
+	s, err := m.o.Cluster.Session(ctx, sessionTTL)
+	if err != nil {
+		return fmt.Errorf("machine: a session: %w", err)
+	}
+	e := nodeEntry{Member: m.self, Peer: m.n.listeners[m.listen].Addr(), Addrs: m.n.publicAddrs(), Files: map[uint32]replica.Term{}}
+	for _, r := range m.n.shards {
+		e.Files[r.number] = r.found
+	}
+	b, _ := json.Marshal(e)
+	if _, err := s.Put(ctx, nodePrefix+m.o.Node, b); err != nil {
+		s.Close()
+		return fmt.Errorf("machine: cannot register the node: %w", err)
+	}
+	m.session = s
+	return nil
+}
+
+// publish makes what is known what everybody sees, as of the revision, and tells the shards.
+func (m *members) publish(revision uint64) {
+	m.mu.Lock()
+	k := &knowledge{nodes: map[string]nodeEntry{}}
+	for _, e := range m.nodes {
+		k.nodes[e.Member] = e
+	}
+	records := map[uint32]replica.Record{}
+	k.places = protocol.Map{Version: uint32(revision), Seed: m.n.id.Seed}
+	for i := range uint32(m.config.Shards) {
+		rec := m.records[i]
+		records[i] = rec
+		p := protocol.Place{Shard: i}
+		for _, name := range append([]string{rec.Primary}, rec.Set...) {
+			for _, a := range k.nodes[name].Addrs {
+				if !slices.Contains(p.Addrs, a) && len(p.Addrs) < maxPlaceAddrs {
+					p.Addrs = append(p.Addrs, a)
+				}
+			}
+		}
+		if len(p.Addrs) == 0 {
+			p.Addrs = m.n.publicAddrs() // nobody that is known lives: whoever asks comes back
+		}
+		k.places.Shards = append(k.places.Shards, p)
+	}
+	m.mu.Unlock()
+	k.mapBody = k.places.AppendBody(nil)
+	m.known.Store(k)
+	for _, r := range m.n.shards {
+		if rec := records[r.number]; rec.Revision > 0 {
+			r.hand(m.n.ctx, attachment{record: &rec})
+		}
+	}
+}
+
+// maxPlaceAddrs is how many addresses of a shard the map has.
+const maxPlaceAddrs = 16
+
+// follow keeps up with the cluster until the context ends.
+func (m *members) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		revision, err := m.list(ctx)
+		if err != nil {
+			sleep(ctx, 100*time.Millisecond)
+			continue
+		}
+		m.publish(revision)
+		for v := range m.o.Cluster.Watch(ctx, "", revision) {
+			m.mu.Lock()
+			m.take(v)
+			m.mu.Unlock()
+			m.publish(v.Revision)
+		}
+	}
+}
+
+// live keeps the node registered, and leads if it is elected.
+func (m *members) live(ctx context.Context) {
+	for ctx.Err() == nil {
+		s := m.session
+		leading, stop := context.WithCancel(ctx)
+		var done sync.WaitGroup
+		done.Go(func() {
+			if s.Campaign(leading, leaderKey, []byte(m.self)) == nil {
+				m.lead(leading)
+			}
+		})
+		select {
+		case <-ctx.Done():
+		case <-s.Done():
+		}
+		stop()
+		done.Wait()
+		s.Close()
+		for ctx.Err() == nil && m.register(ctx) != nil {
+			sleep(ctx, 100*time.Millisecond)
+		}
+	}
+	m.session.Close()
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// wanted returns the members that a shard shall have beside this one: of the nodes that live, those that come first for the shard.
+func (m *members) wanted(number uint32, rec *replica.Record) (list []string) {
+	all := m.ranked(number)
+	slices.SortStableFunc(all, func(a, b string) int { // who is in the set stays
+		return cmp.Compare(boolInt(rec.Has(b)), boolInt(rec.Has(a)))
+	})
+	for _, name := range all {
+		if name != m.self && len(list) < m.config.Replicas-1 {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// ranked returns all members that live, in an order that each shard has of its own.
+func (m *members) ranked(number uint32) (list []string) {
+	k := m.known.Load()
+	for name := range k.nodes {
+		list = append(list, name)
+	}
+	rank := func(name string) uint64 {
+		node, _, _ := strings.Cut(name, ".")
+		return circle.Hash(uint64(number), []byte(node))
+	}
+	slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) })
+	return list
+}
+
+// change makes a compare-and-set of a shard's record, and tells the shard what the record is then, if that is known.
+func (m *members) change(ctx context.Context, r *runner, next replica.Record) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	key := shardKey(r.number)
+	if revision, err := m.o.Cluster.CompareAndSet(ctx, key, next.Revision, next.Data()); err == nil {
+		next.Revision = revision
+		r.hand(m.n.ctx, attachment{record: &next})
+		return
+	}
+	v, err := m.o.Cluster.Get(ctx, key)
+	if err != nil {
+		return // it is proposed again
+	}
+	if rec, err := replica.ParseRecord(v.Data, v.Revision); err == nil {
+		r.hand(m.n.ctx, attachment{record: &rec})
+	}
+}
+
+func shardKey(number uint32) string { return shardPrefix + strconv.FormatUint(uint64(number), 10) }

@@ -1,0 +1,239 @@
+package machine
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/replica"
+	"flashdbm/servers/wire"
+)
+
+// Nodes speak to each other over connections of package wire, one for each pair of members of a shard, and one from the leader to each member.
+// A peer's hello is
+//
+//	offset  size  field
+//	0       4     "FDBP"
+//	4       2     1, the version
+//	6       2     what for: 1 a primary's link, 2 orders
+//	8       4     shard
+//	12      16    nonce of the caller
+//	28            name of the member that is meant
+//
+// and its answer a nonce of 16 bytes and the proof that the peer has the cluster's secret. The caller's first message is its own proof: before
+// that nothing it says is looked at. All integers are little-endian.
+const (
+	peerMagic   = "FDBP"
+	peerVersion = 1
+	peerHead    = 28
+	nonceSize   = 16
+
+	peerFollows = 1 // the caller wants to be the primary
+	peerOrders  = 2 // the caller leads the cluster
+)
+
+// The op codes of messages between nodes.
+const (
+	opProof  = 1
+	opMember = 2 // of package replica
+	opStatus = 3 // what is the member? The answer is a memberStatus
+	opStop   = 4 // stop; the body is a record, behind its revision. The answer is a report
+)
+
+var errPeer = errors.New("machine: a node that has another secret, or speaks another version")
+
+type peerHello struct {
+	kind   uint16
+	shard  uint32
+	nonce  [nonceSize]byte
+	member string
+}
+
+func (h *peerHello) append(b []byte) []byte {
+	b = append(b, peerMagic...)
+	b = binary.LittleEndian.AppendUint16(b, peerVersion)
+	b = binary.LittleEndian.AppendUint16(b, h.kind)
+	b = binary.LittleEndian.AppendUint32(b, h.shard)
+	b = append(b, h.nonce[:]...)
+	return append(b, h.member...)
+}
+
+// isPeer reports whether a hello is a node's.
+func isPeer(b []byte) bool { return len(b) >= 4 && string(b[:4]) == peerMagic }
+
+func (h *peerHello) parse(b []byte) error {
+	if len(b) < peerHead || !isPeer(b) || binary.LittleEndian.Uint16(b[4:]) != peerVersion {
+		return errPeer
+	}
+	h.kind, h.shard = binary.LittleEndian.Uint16(b[6:]), binary.LittleEndian.Uint32(b[8:])
+	copy(h.nonce[:], b[12:])
+	h.member = string(b[peerHead:])
+	return nil
+}
+
+// peerProof is one side's proof that it has the secret.
+func peerProof(secret []byte, side byte, hello []byte, nonce []byte) []byte {
+	m := hmac.New(sha256.New, secret)
+	m.Write([]byte{side})
+	m.Write(hello)
+	m.Write(nonce)
+	return m.Sum(nil)
+}
+
+// dialPeer connects to a member's node.
+func (n *Node) dialPeer(ctx context.Context, group *wire.Group, addr string, h peerHello) (wire.Conn, error) {
+	rand.Read(h.nonce[:])
+	hello := h.append(nil)
+	c, answer, err := group.Dial(ctx, addr, hello, wire.CarrierRing)
+	if err != nil {
+		return nil, err
+	}
+	if len(answer) != nonceSize+sha256.Size || !hmac.Equal(answer[nonceSize:], peerProof(n.o.Secret, 's', hello, answer[:nonceSize])) {
+		c.Close()
+		return nil, fmt.Errorf("%w: %s", errPeer, addr)
+	}
+	return &provingConn{Conn: c, proof: peerProof(n.o.Secret, 'c', hello, answer[:nonceSize])}, nil
+}
+
+// A provingConn is a connection whose caller has its proof still to send: it can be sent once the group has the connection.
+type provingConn struct {
+	wire.Conn
+	proof []byte
+}
+
+// prove sends the proof, and returns the connection itself.
+func prove(c wire.Conn) wire.Conn {
+	p, ok := c.(*provingConn)
+	if !ok {
+		return c
+	}
+	if b, err := p.Begin(len(p.proof)); err == nil {
+		p.End(&wire.Header{Op: opProof}, append(b, p.proof...))
+	}
+	return p.Conn
+}
+
+// acceptPeer answers a node's hello. The connection is handed to the shard's thread.
+func (n *Node) acceptPeer(ctx context.Context, index int, in fabric.Incoming, hello []byte) error {
+	var h peerHello
+	if err := h.parse(hello); err != nil {
+		return err
+	}
+	if n.members == nil || int64(h.shard) >= int64(len(n.shards)) {
+		return fmt.Errorf("%w: %d", errNoSuchShard, h.shard)
+	}
+	if h.member != n.members.self {
+		return fmt.Errorf("machine: this is %s and not %s", n.members.self, h.member)
+	}
+	r := n.shards[h.shard]
+	var nonce [nonceSize]byte
+	rand.Read(nonce[:])
+	group := r.groups[r.groupOf[index]]
+	c, err := group.Accept(in, append(nonce[:], peerProof(n.o.Secret, 's', hello, nonce[:])...))
+	if err != nil {
+		return nil
+	}
+	l := &peerLink{kind: h.kind, want: peerProof(n.o.Secret, 'c', hello, nonce[:])}
+	r.hand(ctx, attachment{group: group, conn: c, peer: l})
+	return nil
+}
+
+// hand gives the shard's thread something new.
+func (r *runner) hand(ctx context.Context, a attachment) {
+	select {
+	case r.attach <- a:
+		r.groups[0].Wake()
+	case <-ctx.Done():
+		if a.conn != nil {
+			a.conn.Close()
+		}
+	}
+}
+
+// A peerLink is a replica.Link over a connection, and what carries orders. The shard's thread uses it.
+type peerLink struct {
+	conn wire.Writer
+	kind uint16
+	want []byte // the proof that the caller has to send first; nil: it has
+	held [][]byte
+	stop uint64 // revision of the order that was not answered yet
+	buf  []byte
+}
+
+var _ replica.Link = (*peerLink)(nil)
+
+// Send implements replica.Link. What has no room now is kept, and sent with the next message, or by flush.
+func (l *peerLink) Send(m *replica.Message) {
+	if len(l.held) > 0 || !l.put(opMember, 0, m.Append(l.buf[:0])) {
+		l.held = append(l.held, m.Append(nil))
+	}
+}
+
+func (l *peerLink) put(op uint8, request uint64, body []byte) bool {
+	l.buf = body[:0]
+	b, err := l.conn.Begin(len(body))
+	if err != nil {
+		return !errors.Is(err, wire.ErrAgain)
+	}
+	l.conn.End(&wire.Header{Op: op, Request: request}, append(b, body...))
+	return true
+}
+
+// flush sends what was kept.
+func (l *peerLink) flush() {
+	for len(l.held) > 0 && l.put(opMember, 0, l.held[0]) {
+		l.held = l.held[1:]
+		l.buf = nil
+	}
+}
+
+// next returns the next message of a peer that has proved itself.
+func (l *peerLink) next() (wire.Message, bool) {
+	l.flush()
+	m, ok := l.conn.Receive()
+	if ok && l.want != nil {
+		if m.Op != opProof || !hmac.Equal(m.Body, l.want) {
+			l.conn.Close()
+			return m, false
+		}
+		l.want = nil
+		m, ok = l.conn.Receive()
+	}
+	return m, ok
+}
+
+// Receive implements replica.Link.
+func (l *peerLink) Receive() (m replica.Message, ok bool) {
+	w, ok := l.next()
+	if !ok {
+		return m, false
+	}
+	if w.Op != opMember || m.Parse(w.Body) != nil {
+		l.conn.Close()
+		return m, false
+	}
+	return m, true
+}
+
+// Write implements replica.Link.
+func (l *peerLink) Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error {
+	err := l.conn.Write(local, off, n, key, at)
+	if errors.Is(err, wire.ErrAgain) {
+		return fabric.ErrAgain
+	}
+	return err
+}
+
+// Written implements replica.Link.
+func (l *peerLink) Written() int { return l.conn.Written() }
+
+// Err implements replica.Link.
+func (l *peerLink) Err() error { return l.conn.Err() }
+
+// Close implements replica.Link.
+func (l *peerLink) Close() { l.conn.Close() }
