@@ -90,7 +90,7 @@ var servers = &module{
 		{"store", "cluster"},
 		{"shard", "ramp/partition"},
 		{"hydra/machine", "ramp/machine"},
-		{"daemon/resp"},
+		{"daemon/resp", "daemon/etcdmap"},
 		{"daemon/flashdbmd"},
 	},
 	outside: map[string][]string{
@@ -104,11 +104,12 @@ var servers = &module{
 		"replica":           {"github.com/zeebo/xxh3"},
 		"hydra/machine":     {"golang.org/x/sys/unix"},
 		"store":             {"flashdbm/dbm"},
-		"daemon/flashdbmd":  {"github.com/pelletier/go-toml/v2"},
+		"daemon/etcdmap":    {"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/concurrency", "go.uber.org/zap"},
+		"daemon/flashdbmd":  {"github.com/pelletier/go-toml/v2", "go.etcd.io/etcd/server/v3/embed"},
 	},
 	testOutside: []string{
 		"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix", "github.com/zeebo/xxh3",
-		"github.com/anishathalye/porcupine", "github.com/gomodule/redigo/redis", "github.com/redis/go-redis/v9", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener", "flashdbm/internal/formatdoc",
+		"github.com/anishathalye/porcupine", "github.com/gomodule/redigo/redis", "github.com/redis/go-redis/v9", "go.etcd.io/etcd/server/v3/embed", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener", "flashdbm/internal/formatdoc",
 	},
 	testAbove:   map[string][]string{"hydra": {"shard", "hydra/machine"}, "ramp": {"store", "ramp/partition", "ramp/machine"}},
 	testSupport: []string{"fabric/fabrictest"},

@@ -7,6 +7,8 @@ import (
 
 // State is the state machine of a secondary: it has what the entries say. All calls are the follower's thread's.
 type State interface {
+	// Yield is called before the member follows a primary: if it takes itself for the primary, it is none any more.
+	Yield()
 	// Merge applies an entry; false: there is no room for it now. The body is not kept.
 	Merge(seq, term uint64, body []byte) bool
 	// Forget begins a copy: the state becomes empty, as of the entry. header is what the primary's Source has said.
@@ -248,6 +250,7 @@ func (f *Follower) offers(now int64) (worked bool) {
 
 // accept follows the primary that has made an offer. There is no ring.
 func (f *Follower) accept(l Link, m *Message) (err error) {
+	f.o.State.Yield()
 	if f.ring, err = newRing(f.o.Memory, f.o.RingSize); err != nil {
 		return err
 	}

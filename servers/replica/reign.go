@@ -280,7 +280,7 @@ func (r *Reign) change() (next Record, ok bool) {
 		return next, true
 	}
 	for _, m := range r.members {
-		if r.serving && !r.rec.Has(m.name) && slices.Contains(r.wanted, m.name) && m.state == follows && m.whole &&
+		if r.serving && !r.rec.Has(m.name) && slices.Contains(r.wanted, m.name) && m.state == follows && m.begun && m.whole &&
 			m.has(r.o.Mode) >= r.committed && r.now-m.granted < joinsWithin {
 			return next.with(m.name), true
 		}

@@ -192,7 +192,7 @@ func (x *clusterClient) reconnect(now time.Time) {
 		c.w.After(c.upTo(60*time.Millisecond), func() { old.Close() })
 	}
 	m := c.members[c.rand(3)]
-	if p := c.all[c.rec.Primary]; p != nil && !p.lost && c.rand(4) > 0 {
+	if p := c.all[c.rec.Primary]; p != nil && !p.lost && c.rand(3) > 0 {
 		m = p
 	}
 	l := &clientConn{x: x, m: m, life: m.life}

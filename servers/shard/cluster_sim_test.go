@@ -185,7 +185,9 @@ func (c *clusterSim) trouble() {
 	if p := c.all[c.rec.Primary]; p != nil && !p.lost && c.rand(2) == 0 {
 		m = p
 	}
-	switch c.rand(9) {
+	switch c.rand(11) {
+	case 9, 10:
+		c.isolate(m)
 	case 0:
 		if m.n.Running() {
 			c.say("node %d stops", m.i)
@@ -227,6 +229,36 @@ func (c *clusterSim) trouble() {
 			}
 		})
 	}
+}
+
+// isolate cuts a member off from all but the clients, and perhaps stops it meanwhile: it cannot learn that another one serves.
+func (c *clusterSim) isolate(m *simMember) {
+	others := []*sim.Node{c.etcd}
+	for _, x := range c.members {
+		if x != m {
+			others = append(others, x.n)
+		}
+	}
+	c.say("node %d is isolated", m.i)
+	for _, n := range others {
+		c.w.Cut(m.n, n)
+		c.w.Cut(n, m.n)
+	}
+	d := time.Second + c.upTo(4*time.Second)
+	if c.rand(2) == 0 && m.n.Running() {
+		c.w.After(c.upTo(200*time.Millisecond), func() {
+			if m.n.Running() {
+				m.n.Stop()
+				c.w.After(c.upTo(d), m.n.Resume)
+			}
+		})
+	}
+	c.w.After(d, func() {
+		for _, n := range others {
+			c.w.Heal(m.n, n)
+			c.w.Heal(n, m.n)
+		}
+	})
 }
 
 // showed looks at an entry that a member shows.

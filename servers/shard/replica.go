@@ -199,9 +199,6 @@ func (s *Shard) confer() (worked bool) {
 		}
 	}
 	worked = s.follower.Step(s.now) || worked
-	if s.reign != nil && s.follower.Following() > s.reign.Term() { // a later primary has come before the record did
-		s.depose()
-	}
 	if s.promoted() {
 		s.beginReign()
 		worked = true
@@ -259,6 +256,13 @@ type merged Shard
 
 // source is the shard as the state of a primary: replica.Source.
 type source Shard
+
+// Yield implements replica.State: a later primary has come before the record did.
+func (m *merged) Yield() {
+	if s := (*Shard)(m); s.reign != nil {
+		s.depose()
+	}
+}
 
 // Merge implements replica.State.
 func (m *merged) Merge(seq, term uint64, body []byte) bool {
