@@ -1,5 +1,7 @@
 package shard
 
+import "flashdbm/servers/replica"
+
 // Stats are what a shard is and has done at one moment.
 type Stats struct {
 	Term        uint64 `json:"term"`
@@ -14,7 +16,13 @@ type Stats struct {
 	TableBytes  int    `json:"table_bytes"`
 	Backlog     int64  `json:"backlog_bytes"` // on their way to the file
 	Loaded      bool   `json:"loaded"`        // what the file has is in memory, as far as it fits
-	Serving     bool   `json:"serving"`       // false while the tenure of an earlier life may last, and after a failure
+	// Of a shard with replicas.
+	Role    string                `json:"role,omitempty"`      // primary or secondary
+	Whole   bool                  `json:"whole,omitempty"`     // what this member has is no part of a copy
+	Set     []string              `json:"set,omitempty"`       // the members that have to have a write, as this member knows
+	Tenure  int64                 `json:"tenure_ms,omitempty"` // what is left of it
+	Members []replica.MemberStats `json:"members,omitempty"`   // the secondaries, as the primary sees them
+	Serving bool                  `json:"serving"`             // false while the tenure of an earlier life may last, and after a failure
 }
 
 // Stats returns the shard's. The shard's thread calls it.
@@ -24,8 +32,19 @@ func (s *Shard) Stats() Stats {
 		LiveBytes: s.arena.Live(), DeadBytes: s.arena.Dead(), Capacity: s.arena.Capacity(), TableBytes: s.table.Bytes(),
 		Loaded: s.complete, Serving: s.failed == nil && s.now >= s.quiet && !s.passive(),
 	}
+	if s.o.Log != nil {
+		s.memberStats(&st)
+	}
 	if s.o.Store != nil {
 		st.Backlog = s.o.Store.Backlog()
 	}
 	return st
+}
+
+func (s *Shard) memberStats(st *Stats) {
+	st.Term, st.Role, st.Whole, st.Set = s.rec.Term, "secondary", s.follower.Whole(), s.rec.Set
+	if s.reign != nil {
+		st.Role, st.Members = "primary", s.reign.Members()
+		st.Tenure = max(0, s.reign.TenureEnd()-s.now) / 1e6
+	}
 }

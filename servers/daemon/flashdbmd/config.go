@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/shard"
@@ -26,6 +28,14 @@ type config struct {
 	http       string
 	password   string
 	cert, key  string
+
+	// Of a node of a cluster.
+	etcd      []string // empty: the node is alone
+	cluster   string
+	node      string
+	replicas  int
+	strict    bool
+	minInSync int
 }
 
 // modes are the durabilities by name.
@@ -51,6 +61,13 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	f.StringVar(&c.resp, "resp", "127.0.0.1:6380", "address for clients of Redis; one that is not of this machine needs --password")
 	f.StringVar(&c.http, "http", "", "address for /metrics, /healthz and /debug/pprof/; empty: none")
 	f.StringVar(&c.password, "password", "", "what clients of Redis have to give with AUTH; better set as FLASHDBMD_PASSWORD, as others see command lines")
+	var etcd, acks string
+	f.StringVar(&etcd, "etcd", "", "endpoints of etcd, with commas between: this node is one of a cluster. Empty: it is alone")
+	f.StringVar(&c.cluster, "cluster", "flashdbm", "name of the cluster; one etcd may have several")
+	f.StringVar(&c.node, "node", "", "name of this node in the cluster, which it keeps; default: the name of the machine")
+	f.IntVar(&c.replicas, "replicas", 3, "copies of each shard, the primary's included; the first node of a cluster decides for all")
+	f.StringVar(&acks, "acks", "relaxed", "memory and async: a write is acknowledged once it is in the memory of all copies (relaxed), or once all have applied it (strict)")
+	f.IntVar(&c.minInSync, "min-insync", 0, "copies that must be there, or writes are refused; 0: most of --replicas")
 	f.StringVar(&c.cert, "tls-cert", "", "PEM file of the certificate for clients of Redis; with --tls-key")
 	f.StringVar(&c.key, "tls-key", "", "PEM file of its key")
 	if err := f.Parse(args); err != nil {
@@ -92,6 +109,9 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	if c.dir == "" && c.durability != shard.Memory {
 		return nil, wrong("dir", "a directory is needed, for instance --dir /var/lib/flashdbm")
 	}
+	if err := c.parseCluster(etcd, acks, wrong); err != nil {
+		return nil, err
+	}
 	if c.socket == "" {
 		if c.dir == "" {
 			c.socket = filepath.Join(os.TempDir(), fmt.Sprintf("flashdbmd-%d.sock", os.Getpid()))
@@ -122,4 +142,41 @@ func local(addr string) bool {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// parseCluster looks at the settings of a node of a cluster.
+func (c *config) parseCluster(etcd, acks string, wrong func(setting, format string, a ...any) error) error {
+	if acks != "relaxed" && acks != "strict" {
+		return wrong("acks", "%q is neither relaxed nor strict", acks)
+	}
+	c.strict = acks == "strict"
+	if c.replicas < 1 || c.replicas > 7 {
+		return wrong("replicas", "%d is out of range; want 1 to 7", c.replicas)
+	}
+	if c.minInSync < 0 || c.minInSync > c.replicas {
+		return wrong("min-insync", "%d is out of range; want 0 to --replicas, %d", c.minInSync, c.replicas)
+	}
+	if etcd == "" {
+		if c.node != "" {
+			return wrong("node", "name the endpoints of etcd too, with --etcd: without them the node is alone")
+		}
+		return nil
+	}
+	c.etcd = strings.Split(etcd, ",")
+	for _, e := range c.etcd {
+		if u, err := url.Parse(e); err != nil || u.Host == "" {
+			return wrong("etcd", "%q is no endpoint; want one such as http://10.0.0.1:2379", e)
+		}
+	}
+	if c.node == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return wrong("node", "the machine has no name (%v); give the node one", err)
+		}
+		c.node = strings.ReplaceAll(name, ".", "-")
+	}
+	if c.dir == "" {
+		return wrong("dir", "a node of a cluster needs a directory for its sockets, for instance --dir /var/lib/flashdbm")
+	}
+	return nil
 }

@@ -27,6 +27,8 @@ const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Red
   flashdbmd serve --dir DIR    serve the database in DIR, which is created if it is not there
   flashdbmd status --dir DIR   print what the node of a directory is doing
   flashdbmd kv --dir DIR ...   get, put, scan ... keys of a running node
+  flashdbmd recover ...        let a node go on with a shard that has lost all its copies but one that is behind
+  flashdbmd etcd --dir DIR     an etcd of one process, to try a cluster on one machine
   flashdbmd demo               load a million records, compare Reads with messages, kill the server, verify
   flashdbmd help               print this
 
@@ -57,6 +59,10 @@ func run(args []string, out, messages io.Writer) int {
 			return runStatus(args[1:], os.LookupEnv, out)
 		case "kv":
 			return runKV(args[1:], os.LookupEnv, os.Stdin, out)
+		case "recover":
+			return runRecover(args[1:], os.LookupEnv, out)
+		case "etcd":
+			return runEtcd(args[1:], os.LookupEnv, messages)
 		case "demo":
 			return runDemo(args[1:], out)
 		}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"flashdbm/servers/daemon/etcdmap"
 	"flashdbm/servers/daemon/resp"
 	"flashdbm/servers/fabric/shm"
 	"flashdbm/servers/fabric/tcp"
@@ -54,12 +55,20 @@ func serve(c *config, messages io.Writer) (err error) {
 		defer closing("network", network.Close)
 		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp, Public: "tcp:" + c.tcp})
 	}
+	if len(c.etcd) > 0 {
+		agreed, err := etcdmap.Open(etcdmap.Options{Endpoints: c.etcd, Name: c.cluster})
+		if err != nil {
+			return err
+		}
+		defer closing("etcd", agreed.Close)
+		o.Cluster = &machine.ClusterOptions{Cluster: agreed, Node: c.node, Replicas: c.replicas, Strict: c.strict, MinInSync: c.minInSync}
+	}
 	node, err := machine.Open(o)
 	if err != nil {
 		return err
 	}
 	defer closing("node", node.Close)
-	client, err := hydra.Local(node, nil)
+	client, err := clientOf(ctx, c, node)
 	if err != nil {
 		return err
 	}
@@ -113,6 +122,23 @@ func serve(c *config, messages io.Writer) (err error) {
 		err = serr
 	}
 	return err
+}
+
+// clientOf returns the client that RESP's commands use: of the shards of this process, or of the cluster's, wherever they are served.
+func clientOf(ctx context.Context, c *config, node *machine.Node) (*hydra.Client, error) {
+	if len(c.etcd) == 0 {
+		return hydra.Local(node, nil)
+	}
+	o := &hydra.Options{Timeout: patience}
+	if c.password != "" {
+		o.Secret = []byte(c.password)
+	}
+	for {
+		client, err := hydra.Dial(ctx, []string{"shm:" + c.socket}, o)
+		if err == nil || ctx.Err() != nil {
+			return client, err
+		}
+	}
 }
 
 func where(c *config) string {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -101,11 +102,12 @@ func askStatus(ctx context.Context, dir, addr string) (s status, err error) {
 // runStatus is flashdbmd status.
 func runStatus(args []string, env func(string) (string, bool), out io.Writer) error {
 	var dir, addr string
-	var asJSON bool
+	var asJSON, watch bool
 	f := newFlags("status")
 	f.StringVar(&dir, "dir", "", "directory of the node")
 	f.StringVar(&addr, "http", "", "its address of --http, instead of the directory")
 	f.BoolVar(&asJSON, "json", false, "print JSON")
+	f.BoolVar(&watch, "watch", false, "print it again every second, until the command is ended")
 	if _, err := parseFlags(f, args, 0, env, out); err != nil {
 		return err
 	}
@@ -121,7 +123,19 @@ func runStatus(args []string, env func(string) (string, bool), out io.Writer) er
 		e.SetIndent("", "  ")
 		return e.Encode(s)
 	}
-	return printStatus(out, &s)
+	if err := printStatus(out, &s); err != nil || !watch {
+		return err
+	}
+	for {
+		time.Sleep(time.Second)
+		if s, err = askStatus(context.Background(), dir, addr); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+		if err := printStatus(out, &s); err != nil {
+			return err
+		}
+	}
 }
 
 func printStatus(out io.Writer, s *status) error {
@@ -142,6 +156,10 @@ func printStatus(out io.Writer, s *status) error {
 		switch {
 		case x.Failure != "":
 			state = "failed: " + x.Failure
+		case x.Role == "secondary" && !x.Whole:
+			state = "gets a copy"
+		case x.Role == "secondary":
+			state = "follows"
 		case !x.Serving:
 			state = "starts"
 		case !x.Loaded:
@@ -149,6 +167,34 @@ func printStatus(out io.Writer, s *status) error {
 		}
 		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%s\t%d\t%d\t%s\t\n",
 			x.Shard, state, x.Records, bytesOf(x.LiveBytes), bytesOf(x.Capacity+int64(x.TableBytes)), x.Requests, x.Connections, bytesOf(x.Backlog))
+	}
+	if err := t.Flush(); err != nil || s.Node == "" {
+		return err
+	}
+	return printMembers(out, s)
+}
+
+// printMembers writes what a node of a cluster knows of the copies of its shards.
+func printMembers(out io.Writer, s *status) error {
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "\nnode %s\n", s.Node)
+	fmt.Fprintln(t, "shard\tterm\trole\tentry\tcommitted\ttenure\tin sync\tbehind\t")
+	for _, x := range s.Shards {
+		tenure, behind := "-", []string{}
+		if x.Role == "primary" {
+			tenure = fmt.Sprintf("%d ms", x.Tenure)
+		}
+		for _, m := range x.Members {
+			what := fmt.Sprintf("%s %d", m.Name, m.Lag)
+			switch {
+			case m.Copying:
+				what = m.Name + " gets a copy"
+			case !m.Linked:
+				what = m.Name + " is away"
+			}
+			behind = append(behind, what)
+		}
+		fmt.Fprintf(t, "%d\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t\n", x.Shard, x.Term, x.Role, x.Seq, x.Committed, tenure, strings.Join(x.Set, " "), strings.Join(behind, ", "))
 	}
 	return t.Flush()
 }

@@ -12,8 +12,10 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// The leader of the nodes looks after all shards: it makes the record of a shard that has none, and has a primary replaced that is gone. Two
-// nodes may take themselves for the leader for a while; compare-and-set decides.
+// The nodes elect a leader, who looks after the shards: it makes the record of a shard that has none, and has a primary replaced that is gone. A
+// shard whose primary is the leader itself is looked after by the first secondary of its set, and so is every shard while there is no leader: to
+// find out that a leader is gone takes a session's time, which no shard shall wait for. Two nodes may look after a shard at the same time;
+// compare-and-set decides.
 //
 // A primary is replaced when two of these hold, or when it says itself that it does not reign: it does not answer the leader; its session is
 // lost; a secondary has no ring of it. To be wrong costs the time until the next primary serves, and nothing else.
@@ -73,7 +75,27 @@ type dialledMember struct {
 	conn   wire.Conn
 }
 
-// lead looks after all shards until the context ends.
+// cares reports whether this node looks after a shard. The record has revision 0 if there is none.
+func (m *members) cares(rec *replica.Record) bool {
+	k := m.known.Load()
+	m.mu.Lock()
+	leader := m.leader
+	m.mu.Unlock()
+	if _, lives := k.nodes[leader]; lives && leader != rec.Primary {
+		return leader == m.self
+	}
+	first := ""
+	for name := range k.nodes { // if nobody of the set lives but the primary, anybody does
+		switch {
+		case name == rec.Primary:
+		case first == "", rec.Has(name) && !rec.Has(first), rec.Has(name) == rec.Has(first) && name < first:
+			first = name
+		}
+	}
+	return first == m.self || first == "" && rec.Primary == m.self
+}
+
+// lead looks after shards until the context ends.
 func (m *members) lead(ctx context.Context) {
 	group, err := wire.NewGroup(m.n.o.Listen[m.listen].Domain, 4096)
 	if err != nil {
@@ -128,6 +150,16 @@ func (m *members) look(ctx context.Context, group *wire.Group, w *watch, dialled
 	rec, ok := m.records[w.number]
 	m.mu.Unlock()
 	now := time.Now()
+	if !m.cares(&rec) {
+		for name, x := range w.members {
+			if x.link != nil {
+				x.link.Close()
+			}
+			delete(w.members, name)
+		}
+		w.term, w.stop = 0, nil
+		return
+	}
 	if !ok {
 		m.found(ctx, w)
 		return

@@ -131,6 +131,7 @@ func (n *Node) open() error {
 		}
 		n.done.Go(func() { m.follow(ctx) })
 		n.done.Go(func() { m.live(ctx) })
+		n.done.Go(func() { m.lead(ctx) })
 	}
 	return nil
 }
@@ -255,6 +256,7 @@ func (n *Node) Err() error {
 // Status is what a node is and does. Any goroutine may ask.
 type Status struct {
 	Durability string        `json:"durability"`
+	Node       string        `json:"node,omitempty"` // its name in records, in a cluster
 	Shards     []ShardStatus `json:"shards"`
 }
 
@@ -268,6 +270,9 @@ type ShardStatus struct {
 // Status returns the node's.
 func (n *Node) Status() Status {
 	s := Status{Durability: n.o.Durability.String()}
+	if n.members != nil {
+		s.Node = n.members.self
+	}
 	for _, r := range n.shards {
 		x := ShardStatus{Shard: int(r.number)}
 		if stats := r.stats.Load(); stats != nil {

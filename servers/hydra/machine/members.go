@@ -75,6 +75,7 @@ type members struct {
 	mu      sync.Mutex // guards what follows
 	nodes   map[string]nodeEntry
 	records map[uint32]replica.Record
+	leader  string // the member that is elected; "" if none is
 
 	known atomic.Pointer[knowledge]
 }
@@ -153,7 +154,7 @@ func (m *members) list(ctx context.Context) (revision uint64, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.nodes = map[string]nodeEntry{}
+	m.nodes, m.leader = map[string]nodeEntry{}, ""
 	for _, v := range values {
 		m.take(v)
 	}
@@ -162,6 +163,9 @@ func (m *members) list(ctx context.Context) (revision uint64, err error) {
 
 // take takes one value. mu is held. What is not understood is left out: a newer version may have written it.
 func (m *members) take(v cluster.Value) {
+	if v.Name == leaderKey {
+		m.leader = string(v.Data)
+	}
 	if name, ok := strings.CutPrefix(v.Name, nodePrefix); ok {
 		var e nodeEntry
 		if v.Data == nil || json.Unmarshal(v.Data, &e) != nil {
@@ -253,17 +257,13 @@ func (m *members) follow(ctx context.Context) {
 	}
 }
 
-// live keeps the node registered, and leads if it is elected.
+// live keeps the node registered, and a candidate.
 func (m *members) live(ctx context.Context) {
 	for ctx.Err() == nil {
 		s := m.session
 		leading, stop := context.WithCancel(ctx)
 		var done sync.WaitGroup
-		done.Go(func() {
-			if s.Campaign(leading, leaderKey, []byte(m.self)) == nil {
-				m.lead(leading)
-			}
-		})
+		done.Go(func() { s.Campaign(leading, leaderKey, []byte(m.self)) })
 		select {
 		case <-ctx.Done():
 		case <-s.Done():

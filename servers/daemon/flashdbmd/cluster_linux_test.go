@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/hydra"
+)
+
+var (
+	clusterKills = flag.Int("cluster.kills", 1, "primaries that are killed in each durability")
+	clusterModes = flag.String("cluster.modes", "async,sync", "the durabilities")
+	clusterStop  = flag.Int("cluster.stops", 0, "primaries that are stopped for up to 10 s in each durability, and go on")
+)
+
+// A fleet is an etcd and nodes, as processes.
+type fleet struct {
+	t     *testing.T
+	exe   string
+	root  string
+	mode  string
+	etcd  *exec.Cmd
+	at    string
+	nodes map[string]*exec.Cmd
+}
+
+func (f *fleet) spawn(args ...string) *exec.Cmd {
+	cmd := exec.Command(f.exe, args...)
+	cmd.Env = append(os.Environ(), "FLASHDBMD_TEST_PROCESS=1")
+	out, err := os.OpenFile(filepath.Join(f.root, "messages"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(f.t, err)
+	defer out.Close()
+	cmd.Stderr = out
+	require.NoError(f.t, cmd.Start())
+	f.t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return cmd
+}
+
+func newFleet(t *testing.T, mode string, names ...string) *fleet {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	f := &fleet{t: t, exe: exe, root: t.TempDir(), mode: mode, nodes: map[string]*exec.Cmd{}}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	f.at = l.Addr().String()
+	l.Close()
+	f.etcd = f.spawn("etcd", "--dir", filepath.Join(f.root, "etcd"), "--listen", f.at)
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("tcp", f.at)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	}, 30*time.Second, 10*time.Millisecond)
+	for _, name := range names {
+		f.start(name)
+	}
+	return f
+}
+
+func (f *fleet) dir(name string) string { return filepath.Join(f.root, name) }
+
+func (f *fleet) start(name string) {
+	os.Remove(filepath.Join(f.dir(name), "node.sock"))
+	f.nodes[name] = f.spawn("serve", "--dir", f.dir(name), "--resp", "127.0.0.1:0", "--durability", f.mode, "--etcd", "http://"+f.at, "--node", name)
+}
+
+// primary returns the node that serves shard 0, and how many are in sync; "" if nobody says so.
+func (f *fleet) primary() (name string, members int) {
+	for name := range f.nodes {
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		s, err := askStatus(ctx, f.dir(name), "")
+		cancel()
+		if err == nil && len(s.Shards) > 0 && s.Shards[0].Role == "primary" && s.Shards[0].Serving {
+			return name, len(s.Shards[0].Set)
+		}
+	}
+	return "", 0
+}
+
+func (f *fleet) level() {
+	require.Eventually(f.t, func() bool { _, n := f.primary(); return n == len(f.nodes) }, 60*time.Second, 20*time.Millisecond, "nodes are not in sync:\n%s", f)
+}
+
+// String is what the processes have said.
+func (f *fleet) String() string {
+	b, _ := os.ReadFile(filepath.Join(f.root, "messages"))
+	return string(b)
+}
+
+func (f *fleet) client() *hydra.Client {
+	var addrs []string
+	for name := range f.nodes {
+		addrs = append(addrs, "shm:"+filepath.Join(f.dir(name), "node.sock"))
+	}
+	c, err := hydra.Dial(f.t.Context(), addrs, &hydra.Options{Timeout: 30 * time.Second})
+	require.NoError(f.t, err, f.String())
+	f.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// A writer counts, and reads what it has counted: what it finds lost, twice or stale fails the test. What it knows stays in its process.
+type writer struct {
+	key     []byte
+	sum     int64
+	unknown int
+}
+
+func (w *writer) run(t *testing.T, c *hydra.Client, acked func(began time.Time)) bool {
+	ctx := context.Background()
+	began := time.Now()
+	sum, err := c.Add(ctx, w.key, 1)
+	switch {
+	case errors.Is(err, hydra.ErrUnknownOutcome):
+		w.unknown++
+		got, err := c.Get(ctx, w.key)
+		if errors.Is(err, hydra.ErrNotFound) {
+			got, err = []byte("0"), nil
+		}
+		if !assert.NoError(t, err) {
+			return false
+		}
+		n, _ := strconv.ParseInt(string(got), 10, 64)
+		if !assert.Contains(t, []int64{w.sum, w.sum + 1}, n, "%s after an unknown outcome", w.key) {
+			return false
+		}
+		w.sum = n
+		return true
+	case !assert.NoError(t, err):
+		return false
+	}
+	acked(began)
+	if !assert.Equal(t, w.sum+1, sum, "%s: lost, or twice", w.key) {
+		return false
+	}
+	w.sum = sum
+	for range 3 {
+		got, err := c.Get(ctx, w.key)
+		if !assert.NoError(t, err) || !assert.Equal(t, strconv.FormatInt(sum, 10), string(got), "%s: stale", w.key) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestClusterKilled kills primaries with kill -9 under load: nothing that was acknowledged is lost, nothing is applied twice, and no read is stale,
+// one-sided ones included. It tells how long no write was acknowledged.
+func TestClusterKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	for _, mode := range strings.Split(*clusterModes, ",") {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, mode, "a", "b", "c")
+			f.level()
+			c := f.client()
+			var stop atomic.Bool
+			var done sync.WaitGroup
+			var mu sync.Mutex
+			var after time.Time // of the kill
+			var first time.Time // ack of a write that began after it
+			writers := make([]*writer, 4)
+			for i := range writers {
+				w := &writer{key: []byte("counter-" + strconv.Itoa(i))}
+				writers[i] = w
+				done.Go(func() {
+					for !stop.Load() {
+						if !w.run(t, c, func(began time.Time) {
+							mu.Lock()
+							defer mu.Unlock()
+							if !after.IsZero() && first.IsZero() && began.After(after) {
+								first = time.Now()
+							}
+						}) {
+							return
+						}
+					}
+				})
+			}
+			var gaps []time.Duration
+			for round := range *clusterKills + *clusterStop {
+				time.Sleep(100 * time.Millisecond)
+				name, _ := f.primary()
+				require.NotEmpty(t, name)
+				p := f.nodes[name]
+				mu.Lock()
+				after, first = time.Now(), time.Time{}
+				mu.Unlock()
+				if round < *clusterKills {
+					require.NoError(t, p.Process.Kill())
+					p.Wait()
+				} else {
+					p.Process.Signal(syscall.SIGSTOP)
+					time.Sleep(time.Duration(500+round*937%9500) * time.Millisecond)
+					p.Process.Signal(syscall.SIGCONT)
+				}
+				require.Eventually(t, func() bool {
+					mu.Lock()
+					defer mu.Unlock()
+					return !first.IsZero() || t.Failed()
+				}, 60*time.Second, time.Millisecond, "no write after the kill:\n%s", f)
+				mu.Lock()
+				gaps = append(gaps, first.Sub(after))
+				after = time.Time{}
+				mu.Unlock()
+				if round < *clusterKills {
+					f.start(name)
+				}
+				f.level()
+				require.False(t, t.Failed(), f.String())
+			}
+			stop.Store(true)
+			done.Wait()
+			var sum, unknown int
+			for _, w := range writers {
+				got, err := c.Get(t.Context(), w.key)
+				require.NoError(t, err)
+				assert.Equal(t, strconv.FormatInt(w.sum, 10), string(got))
+				sum, unknown = sum+int(w.sum), unknown+w.unknown
+			}
+			slices.Sort(gaps)
+			t.Logf("%s: %d writes acknowledged, %d of unknown outcome, %+v; without writes: median %v, longest %v", mode, sum, unknown, c.Stats(), gaps[len(gaps)/2], gaps[len(gaps)-1])
+		})
+	}
+}
+
+// TestClusterWithoutEtcd: while etcd is away, and no replica changes, nobody notices; RESP serves through any node.
+func TestClusterWithoutEtcd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	f := newFleet(t, "async", "a", "b")
+	f.level()
+	require.NoError(t, f.etcd.Process.Kill())
+	f.etcd.Wait()
+	c := f.client()
+	w := &writer{key: []byte("counter")}
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // longer than a session lasts
+		require.True(t, w.run(t, c, func(time.Time) {}))
+		time.Sleep(10 * time.Millisecond)
+	}
+	for name := range f.nodes {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		var s status
+		require.Eventually(t, func() bool {
+			var err error
+			s, err = askStatus(ctx, f.dir(name), "")
+			return err == nil
+		}, 10*time.Second, 10*time.Millisecond)
+		r := redis.NewClient(&redis.Options{Addr: s.RESP, MaxRetries: -1})
+		got, err := r.Get(ctx, "counter").Result()
+		require.NoError(t, err)
+		assert.Equal(t, strconv.FormatInt(w.sum, 10), got)
+		r.Close()
+		out := &strings.Builder{}
+		require.NoError(t, printStatus(out, &s))
+		assert.Contains(t, out.String(), "in sync")
+		assert.Contains(t, out.String(), "node "+s.Node)
+	}
+}
