@@ -10,7 +10,6 @@ import (
 // TestCheckWrites: of two transactions that write the same key and read nothing both commit, the later one as if it had begun then; with
 // CheckWrites, or once it has read anything, the second one has a conflict. So it is for large ones.
 func TestCheckWrites(t *testing.T) {
-	inTurn(t)
 	for name, c := range map[string]struct {
 		opts     TxOptions
 		read     bool

@@ -104,7 +104,7 @@ func requireRecords(t *testing.T, db *DB, want map[string][]byte) {
 // TestCompact: a worn file comes within a tenth of a fresh load of its records, and stays whole.
 func TestCompact(t *testing.T) {
 	t.Parallel()
-	records := 40_000
+	records := 80_000
 	if testing.Short() {
 		records = 10_000
 	}

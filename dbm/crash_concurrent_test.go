@@ -54,7 +54,7 @@ func TestCrashConcurrent(t *testing.T) {
 			for id := range 8 {
 				c.writers = append(c.writers, &countingWriter{id: id, keys: 1 + 7*max(0, id-2)})
 			}
-			limit := 800 * time.Millisecond
+			limit := 1500 * time.Millisecond
 			if testing.Short() {
 				limit = 400 * time.Millisecond
 			}

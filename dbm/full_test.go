@@ -193,7 +193,7 @@ func TestFull(t *testing.T) {
 		segment uint32
 		size    int
 	}
-	shapes := []shape{{4, 8, 400}, {4, 256, 100}, {16, 256, 400}, {16, 64, 9000}, {24, 256, 1500}}
+	shapes := []shape{{4, 8, 400}, {4, 256, 100}, {16, 256, 400}, {16, 64, 9000}, {64, 256, 1500}}
 	if *fullAll {
 		shapes = nil
 		for _, mib := range []int64{4, 16, 64} {

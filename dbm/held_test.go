@@ -92,7 +92,6 @@ func (h *heldRun) end() {
 // Stats says how much, and all of it comes back when they end, though nobody commits.
 func TestReadersHoldWhatTheySee(t *testing.T) {
 	inTurn(t)
-	t.Parallel() // half of its time it waits
 	opts := func() *Options { return &Options{Durability: Buffered, RedoLimit: 1 << 20} }
 	times := 12
 	if *fullAll {

@@ -13,7 +13,6 @@ import (
 // A large value may look like pages of the tree wherever a page begins, and its segments may have been of the log before the process was
 // killed. Nobody goes through them for pages of the tree, so all of them die with the value.
 func TestLargeValueLooksLikeNodes(t *testing.T) {
-	inTurn(t)
 	mem := vfs.NewMem(2 << 30)
 	defer mem.Release()
 	db, err := open(mem, "db", nil)

@@ -11,7 +11,6 @@ import (
 
 // TestOpenMemory: a database in memory does what one in a file does, keeps to its limit, is nobody else's, and leaves nothing behind.
 func TestOpenMemory(t *testing.T) {
-	inTurn(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	for _, d := range durabilities {

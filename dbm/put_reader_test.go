@@ -137,7 +137,6 @@ func TestPutReaderFails(t *testing.T) {
 
 // TestPutReaderPanics: the segments of a value whose reader panics are given back, too.
 func TestPutReaderPanics(t *testing.T) {
-	inTurn(t)
 	db := newDB(t, &Options{MaxFileSize: 64 << 20})
 	for range 20 {
 		require.Panics(t, func() {

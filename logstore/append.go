@@ -175,6 +175,13 @@ func (g *Group) add(kind Kind, name PageID) (Addr, []byte) {
 // Page adds a tree page with the given name. It returns the page's address and its zeroed body, to be filled before Write or Commit.
 func (g *Group) Page(name PageID) (Addr, []byte) { return g.add(KindTree, name) }
 
+// SelfNamed adds a tree page whose name is its own address. Otherwise it is Page.
+func (g *Group) SelfNamed() (Addr, []byte) {
+	a, body := g.add(KindTree, 0)
+	g.pages[len(g.pages)-1].name = a
+	return a, body
+}
+
 // Write appends to the stream of the given kind. The stream spans the bodies of as many consecutive pages as it needs, so no other page may
 // be added until the stream is complete. A long stream is written before Commit, so that a transaction of any size takes only a few MiB of
 // memory here. The group still counts only once its last page is written.

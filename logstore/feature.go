@@ -10,6 +10,7 @@ const (
 	featureEven                   // there may be even leaves, a form of tree page that package btree knows
 	_                             // was values in single pages of record groups, for a time; no release has written it
 	featureLogged                 // values may stay in the pages of record groups
+	featureBuilt                  // parts of a flush may have value runs, and tree pages that bear their own addresses as names
 	knownFeatures     = (1<<iota - 1) &^ (1 << 3)
 )
 
@@ -46,5 +47,14 @@ func (s *Store) EvenLeaves() bool {
 		return true
 	}
 	s.features.wanted.Or(featureEven)
+	return false
+}
+
+// BuiltTrees reports whether a flush may have a tree that was built from the leaves upwards by now. If not, the next checkpoint makes it so.
+func (s *Store) BuiltTrees() bool {
+	if s.features.stated.Load()&featureBuilt != 0 {
+		return true
+	}
+	s.features.wanted.Or(featureBuilt)
 	return false
 }

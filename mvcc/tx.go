@@ -294,7 +294,7 @@ func (tx *Tx) claim() logstore.Claim {
 
 // dependsOn reports whether a commit that wrote set comes between the transaction's snapshot and its own commit in vain.
 func (tx *Tx) dependsOn(set *writeset.Set) bool {
-	return tx.set.Intersects(set) || (tx.reads != nil && tx.reads.overlaps(set))
+	return set == everything || tx.set.Intersects(set) || (tx.reads != nil && tx.reads.overlaps(set))
 }
 
 // Commit settles the transaction and ends it. ErrConflict: nothing was applied. In Durable mode it returns, with or without an error,

@@ -184,6 +184,10 @@ func (p *Pages) followPages(pages []logstore.ScannedPage) error {
 		if page.Kind != logstore.KindTree {
 			continue
 		}
+		if page.Name == page.Addr { // built: see Build
+			p.store.MarkNode(page.Addr, 0)
+			continue
+		}
 		if logstore.IsAddr(page.Name) && !p.store.InFile(page.Name, 1) {
 			return fmt.Errorf("%w: %s: page %d bears the name %d", logstore.ErrCorrupt, p.store.Path(), page.Addr, page.Name)
 		}
@@ -219,6 +223,9 @@ func (p *Pages) followFlush(g *logstore.ScannedGroup, stream []byte) (rebased bo
 	}
 	p.rewind()
 	if err := p.followPages(parts); err != nil {
+		return false, err
+	}
+	if err := p.recoverRuns(g.No, parts); err != nil {
 		return false, err
 	}
 	for _, r := range end.retired {

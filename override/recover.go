@@ -123,6 +123,10 @@ func (p *Pages) recoverPages(pages []logstore.ScannedPage) error {
 		if page.Kind != logstore.KindTree {
 			continue
 		}
+		if page.Name == page.Addr { // built: see Build
+			p.store.MarkNode(page.Addr, 0)
+			continue
+		}
 		if logstore.IsAddr(page.Name) && !p.store.InFile(page.Name, 1) {
 			return fmt.Errorf("%w: %s: page %d bears the name %d", logstore.ErrCorrupt, p.store.Path(), page.Addr, page.Name)
 		}
@@ -136,6 +140,24 @@ func (p *Pages) recoverPages(pages []logstore.ScannedPage) error {
 			e.head.Store(&version{kind: atAddress, addr: page.Addr})
 		}
 		p.install(e, page.Addr, 0)
+	}
+	return nil
+}
+
+// recoverRuns marks the values that the flush in a group has brought with a tree that was built.
+func (p *Pages) recoverRuns(group uint64, pages []logstore.ScannedPage) error {
+	for _, page := range pages {
+		if page.Kind != logstore.KindRun {
+			continue
+		}
+		p.store.MarkLive(page.Addr, page.Run, 0)
+		extents, err := p.store.ListAt(page.Addr)
+		if err != nil {
+			return err
+		}
+		if err := p.store.NoteListed(extents, group); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -169,7 +191,11 @@ func (p *Pages) recoverFlush(g *logstore.ScannedGroup, stream []byte, tableBase 
 	if end.redo < p.redo {
 		return fmt.Errorf("%w: %s: redo goes back to group %d with the flush in group %d", logstore.ErrCorrupt, p.store.Path(), end.redo, g.No)
 	}
-	if err := p.recoverPages(append(parts[end.first], g.Pages...)); err != nil {
+	all := append(parts[end.first], g.Pages...)
+	if err := p.recoverPages(all); err != nil {
+		return err
+	}
+	if err := p.recoverRuns(g.No, all); err != nil {
 		return err
 	}
 	delete(parts, end.first)

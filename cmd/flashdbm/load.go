@@ -28,6 +28,11 @@ or refused one changes nothing. One that comes through a pipe is stored as it is
 read; with --atomic in one transaction, all of it or nothing. When load returns,
 everything is on the disk.
 
+With --bulk an empty database is written from its beginning to its end, all of the
+records or none, several times as fast. Records in the order of their keys, as
+"flashdbm dump" writes them, are written as they are read; others are sorted in
+the database's file first. Other programs' commits wait meanwhile.
+
 --json-lines reads a JSON object on each line instead: "key" and "value" with
 text, or key_hex, key_base64, value_hex, value_base64 with bytes, as "dump
 --json-lines" and "list --values --json" write them. It has no end mark, so what
@@ -38,6 +43,7 @@ type loadCommand struct {
 	atomic    bool
 	json      bool
 	jsonLines bool
+	bulk      bool
 }
 
 // recordReader is where a load takes its records from: a dumpReader, or jsonLines.
@@ -73,6 +79,8 @@ func newLoadCommand(p *program) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&load.file, "file", "", "read from `FILE` instead of standard input")
 	cmd.Flags().BoolVar(&load.atomic, "atomic", false, "store everything in one transaction")
+	cmd.Flags().BoolVar(&load.bulk, "bulk", false, "fill an empty database at once, all or nothing, several times as fast")
+	cmd.MarkFlagsMutuallyExclusive("atomic", "bulk")
 	cmd.Flags().BoolVar(&load.jsonLines, "json-lines", false, "read a JSON object on each line instead of a dump")
 	cmd.Flags().BoolVar(&load.json, "json", false, "print the number of records and bytes as a JSON object")
 	return cmd
@@ -85,6 +93,9 @@ type loadResult struct {
 }
 
 func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *os.File) error {
+	if load.bulk {
+		return load.runBulk(p, cmd, path, file)
+	}
 	total, err := load.rehearse(p, cmd, file)
 	if err != nil {
 		return err

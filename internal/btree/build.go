@@ -62,6 +62,9 @@ type innerFill struct {
 // Records returns how many records were added.
 func (b *Builder) Records() int64 { return b.count }
 
+// Last returns the key of the last record that was added, valid until the next is. ok is false if there is none.
+func (b *Builder) Last() (key []byte, ok bool) { return b.last, b.count > 0 }
+
 // Add adds the record of a put. ErrOrder if its key is not above that of the record before. It copies what it keeps. A sink that only
 // counts needs no value: op.Value may then be any slice of the right length.
 func (b *Builder) Add(op *Op) error {

@@ -1,0 +1,54 @@
+package dbm_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log"
+	"strings"
+
+	"flashdbm/dbm"
+)
+
+// Load fills an empty database from a text, a record on each line. The iterator ends the load by canceling its context if a line is none.
+func ExampleDB_Load() {
+	db, err := dbm.OpenMemory(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	text := "cherry red\napple green\nbanana yellow\n"
+	ctx, fail := context.WithCancelCause(context.Background())
+	defer fail(nil)
+	records := func(yield func(key, value []byte) bool) {
+		lines := bufio.NewScanner(strings.NewReader(text))
+		for lines.Scan() {
+			key, value, ok := strings.Cut(lines.Text(), " ")
+			if !ok {
+				fail(fmt.Errorf("no record: %q", lines.Text()))
+				return
+			}
+			if !yield([]byte(key), []byte(value)) {
+				return
+			}
+		}
+	}
+	if err := db.Load(ctx, records, dbm.LoadOptions{}); err != nil {
+		log.Fatal(err)
+	}
+
+	err = db.View(func(tx *dbm.Tx) error {
+		for key, value := range tx.All() {
+			fmt.Printf("%s %s\n", key, value)
+		}
+		return tx.Err()
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// apple green
+	// banana yellow
+	// cherry red
+}

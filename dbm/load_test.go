@@ -1,0 +1,279 @@
+package dbm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// inOrder iterates over records in the order of their keys.
+func inOrder(records map[string][]byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for _, k := range slices.Sorted(maps.Keys(records)) {
+			if !yield([]byte(k), records[k]) {
+				return
+			}
+		}
+	}
+}
+
+// shuffled iterates over records in any order, through one buffer.
+func shuffled(records map[string][]byte) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		var key, value []byte
+		for k, v := range records {
+			key, value = append(key[:0], k...), append(value[:0], v...)
+			if !yield(key, value) {
+				return
+			}
+		}
+	}
+}
+
+// TestLoad loads records of many kinds, sorted and not, and uses what came of it.
+func TestLoad(t *testing.T) {
+	for _, kind := range backupKinds {
+		for _, sorted := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s/sorted=%v", kind.name, sorted), func(t *testing.T) {
+				t.Parallel()
+				r := rand.New(rand.NewPCG(1, uint64(len(kind.name))))
+				want := map[string][]byte{}
+				for i := range kind.records {
+					want[string(kind.key(r, i))] = kind.value(r)
+				}
+				path := filepath.Join(t.TempDir(), "db")
+				db, err := Open(path, nil)
+				require.NoError(t, err)
+				records := shuffled(want)
+				if sorted {
+					records = inOrder(want)
+				}
+				require.NoError(t, db.Load(t.Context(), records, LoadOptions{Sorted: sorted}))
+				requireSame(t, want, readAll(t, db))
+				require.NoError(t, db.Check(t.Context()))
+				require.NoError(t, db.Close())
+				requireUsable(t, path, want)
+			})
+		}
+	}
+}
+
+// TestLoadIntoRecords loads into a database that has records: as one transaction.
+func TestLoadIntoRecords(t *testing.T) {
+	for _, sorted := range []bool{true, false} {
+		db, err := OpenMemory(nil)
+		require.NoError(t, err)
+		want := map[string][]byte{"old": []byte("value"), "key 7": []byte("old")}
+		for k, v := range want {
+			require.NoError(t, db.Put([]byte(k), v))
+		}
+		more := map[string][]byte{}
+		for i := range 1000 {
+			more[fmt.Sprintf("key %d", i)] = fmt.Append(nil, i)
+		}
+		maps.Copy(want, more)
+		records := shuffled(more)
+		if sorted {
+			records = inOrder(more)
+		}
+		require.NoError(t, db.Load(t.Context(), records, LoadOptions{Sorted: sorted}))
+		requireSame(t, want, readAll(t, db))
+		require.ErrorIs(t, db.Load(t.Context(), disordered(3), LoadOptions{Sorted: true}), ErrOrder)
+		requireSame(t, want, readAll(t, db))
+		require.NoError(t, db.Check(t.Context()))
+		require.NoError(t, db.Close())
+	}
+}
+
+// disordered are n records in ascending order, and one that is not.
+func disordered(n int) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		for i := range n {
+			if !yield(fmt.Appendf(nil, "%08d", i), make([]byte, 100)) {
+				return
+			}
+		}
+		yield(fmt.Appendf(nil, "%08d", n-1), nil)
+	}
+}
+
+// TestLoadOfDeleted loads into a database whose records were all deleted, and which readers still see.
+func TestLoadOfDeleted(t *testing.T) {
+	db, err := OpenMemory(&Options{Durability: Buffered})
+	require.NoError(t, err)
+	defer db.Close()
+	for i := range 3000 {
+		require.NoError(t, db.Put(fmt.Appendf(nil, "%d", i), make([]byte, i)))
+	}
+	old, err := db.Begin(TxOptions{ReadOnly: true})
+	require.NoError(t, err)
+	for i := range 3000 {
+		require.NoError(t, db.Delete(fmt.Appendf(nil, "%d", i)))
+	}
+	want := map[string][]byte{}
+	for i := range 5000 {
+		want[fmt.Sprintf("new %08d", i)] = make([]byte, i%2500)
+	}
+	require.NoError(t, db.Load(t.Context(), inOrder(want), LoadOptions{Sorted: true}))
+	requireSame(t, want, readAll(t, db))
+	n, err := old.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 3000, n)
+	v, err := old.Get([]byte("2999"))
+	require.NoError(t, err)
+	require.Len(t, v, 2999)
+	require.NoError(t, old.Rollback())
+	require.NoError(t, db.Check(t.Context()))
+}
+
+// TestLoadEnds ends loads in many ways: nothing of them is there, the space is used again, and the database goes on.
+func TestLoadEnds(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := compacting(Durable)
+	opts.Store.MaxFileSize = 8 << 20
+	db, err := openEngine(mem, "db", opts)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	broken := errors.New("broken")
+	many := func(at int, end func()) iter.Seq2[[]byte, []byte] {
+		return func(yield func(k, v []byte) bool) {
+			for i := range 30_000 {
+				if i == at {
+					end()
+				}
+				if !yield(fmt.Appendf(nil, "%08d", i), make([]byte, 100)) {
+					return
+				}
+			}
+		}
+	}
+	for turn := range 4 {
+		for _, sorted := range []bool{true, false} {
+			o := LoadOptions{Sorted: sorted}
+			ctx, cancel := context.WithCancel(t.Context())
+			require.ErrorIs(t, db.Load(ctx, many(20_000, cancel), o), context.Canceled)
+			cause, fail := context.WithCancelCause(t.Context())
+			cut := func(yield func(k, v []byte) bool) {
+				yield([]byte("a"), nil)
+				fail(broken)
+			}
+			require.ErrorIs(t, db.Load(cause, cut, o), broken, "records that end for an error are not all")
+			require.PanicsWithValue(t, broken, func() { _ = db.Load(t.Context(), many(20_000, func() { panic(broken) }), o) })
+			require.ErrorIs(t, db.Load(t.Context(), many(20_000, runtime.Goexit), o), errLoadEnded)
+			tooLong := func(yield func(k, v []byte) bool) {
+				for k, v := range many(-1, nil) {
+					if !yield(k, v) {
+						return
+					}
+				}
+				yield(bytes.Repeat([]byte("x"), 70_000), nil)
+			}
+			require.ErrorIs(t, db.Load(t.Context(), tooLong, o), ErrKeyTooLarge)
+			full := func(yield func(k, v []byte) bool) {
+				for i := range 10_000 {
+					if !yield(fmt.Appendf(nil, "%08d", i), make([]byte, 1500)) {
+						return
+					}
+				}
+			}
+			require.ErrorIs(t, db.Load(t.Context(), full, o), ErrFull)
+		}
+		require.ErrorIs(t, db.Load(t.Context(), disordered(25_000), LoadOptions{Sorted: true}), ErrOrder)
+		n, err := db.Len()
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.NoError(t, db.Check(t.Context()))
+		key := fmt.Appendf(nil, "turn %d", turn)
+		require.NoError(t, db.Put(key, key))
+		require.NoError(t, db.Delete(key))
+	}
+	require.NoError(t, db.Load(t.Context(), many(-1, nil), LoadOptions{Sorted: true}))
+	n, err := db.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 30_000, n)
+	require.NoError(t, db.Check(t.Context()))
+}
+
+// TestLoadConflicts runs transactions beside a load: what only wrote comes behind it, what read the empty database loses.
+func TestLoadConflicts(t *testing.T) {
+	db, err := OpenMemory(nil)
+	require.NoError(t, err)
+	defer db.Close()
+	before, err := db.Begin(TxOptions{})
+	require.NoError(t, err)
+	_, err = before.Get([]byte("key 00000005"))
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NoError(t, before.Put([]byte("before"), nil))
+	serializable, err := db.Begin(TxOptions{Serializable: true})
+	require.NoError(t, err)
+	for range serializable.All() {
+	}
+	require.NoError(t, serializable.Put([]byte("serializable"), nil))
+
+	lost, blind := make(chan error, 1), make(chan error, 1)
+	records := func(yield func(k, v []byte) bool) {
+		for i := range 4000 {
+			if i == 3000 { // more than what is copied ahead: the load is under way
+				go func() { lost <- before.Commit() }()
+				go func() { blind <- db.Put([]byte("blind"), nil) }()
+			}
+			if !yield(fmt.Appendf(nil, "key %08d", i), make([]byte, 1000)) {
+				return
+			}
+		}
+	}
+	require.NoError(t, db.Load(t.Context(), records, LoadOptions{Sorted: true}))
+	require.ErrorIs(t, <-lost, ErrConflict)
+	require.NoError(t, <-blind)
+	require.ErrorIs(t, serializable.Commit(), ErrConflict)
+	n, err := db.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 4001, n)
+}
+
+// TestLoadBeside reads beside a load, in another handle: nothing of it, and then all.
+func TestLoadBeside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	db, err := Open(path, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	reader, err := Open(path, &Options{ReadOnly: true, Beside: true})
+	require.NoError(t, err)
+	defer reader.Close()
+	want := map[string][]byte{}
+	for i := range 4000 {
+		want[fmt.Sprintf("key %08d", i)] = make([]byte, i%3000)
+	}
+	want["large"] = make([]byte, 3<<20)
+	done := make(chan error, 1)
+	go func() { done <- db.Load(t.Context(), inOrder(want), LoadOptions{Sorted: true}) }()
+	for loaded := false; !loaded; {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			loaded = true
+		default:
+		}
+		n, err := reader.Len()
+		require.NoError(t, err)
+		require.True(t, n == 0 && !loaded || n == int64(len(want)), "%d records, loaded %v", n, loaded)
+	}
+	requireSame(t, want, readAll(t, reader))
+	require.NoError(t, db.Put([]byte("more"), nil))
+	want["more"] = nil
+	requireSame(t, want, readAll(t, reader))
+	require.NoError(t, reader.Check(t.Context()))
+}

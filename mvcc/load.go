@@ -1,0 +1,268 @@
+package mvcc
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// A load builds the tree of an empty database from records that come in the order of their keys, from the leaves upwards, straight into the
+// log: see override.Build. It is a commit like others to all who may conflict with it:
+//
+//	keeper.mu, the baton   until the load ends: no flush, no checkpoint, no other commit
+//	settle                 what waits in the commit list; the tree must still be empty then
+//	push                   a node whose set is everything: who resolves from now on and has read anything, loses to the load
+//	build, sync, install   as a flush, whose last part makes it count
+//	note                   in the table of last writes that everything was written
+//	applied, durable       move, and the list is cut
+//
+// A load that ends otherwise gives the node a Seq that everybody sees already: who has lost to it tries again.
+
+// everything is the set of a load in the commit list: it has all keys.
+var everything = &writeset.Set{}
+
+// A LoadSource hands out records, in chunks that are valid until the next call. No more: an empty one.
+type LoadSource func() ([]LoadRecord, error)
+
+// LoadRecord is a record to be loaded.
+type LoadRecord struct{ Key, Value []byte }
+
+// LoadEmpty loads records into the database if that is empty, and reports whether it was: else nothing was done, and no record asked for.
+// After an error nothing of the load is there. In every mode it is durable when it returns. ErrOrder if keys do not ascend, ErrFull.
+func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	if e.opts.Store.ReadOnly {
+		return false, logstore.ErrReadOnly
+	}
+	e.active.Add(1) // Close waits for it
+	defer e.active.Add(-1)
+	if e.closed.Load() {
+		return false, ErrClosed
+	}
+	if err := e.Failed(); err != nil {
+		return false, err
+	}
+	e.keeper.mu.Lock()
+	defer e.keeper.mu.Unlock()
+	if empty, err = e.clearForLoad(); !empty || err != nil {
+		return false, err
+	}
+	if err := e.withBaton(func() error {
+		empty, err = e.turnLoad(ctx, next)
+		return nil // an error of the load is none of the engine's
+	}); err != nil {
+		return empty, err
+	}
+	if err == nil && empty {
+		err = e.checkpointTwice() // else the next open would scan all of it
+	}
+	return empty, err
+}
+
+// clearForLoad writes what is dirty in an empty tree, and the checkpoint behind which a load may come. The caller holds keeper.mu.
+func (e *Engine) clearForLoad() (empty bool, err error) {
+	if err := e.withBaton(func() error {
+		empty = e.records == 0
+		return e.Failed()
+	}); err != nil || !empty {
+		return false, err
+	}
+	if err := e.flush(); err != nil {
+		return false, err
+	}
+	e.store.BuiltTrees()
+	return true, e.checkpoint()
+}
+
+// turnLoad is what the baton holder does, who has keeper.mu, too.
+func (e *Engine) turnLoad(ctx context.Context, next LoadSource) (empty bool, err error) {
+	n := &commitNode{}
+	n.Value.set = everything
+	for head := e.list.Head(); !e.list.Push(n, head); head = e.list.Head() {
+	}
+	nodes := e.list.Drain(nil)
+	at := 0
+	for nodes[at] != n {
+		at++
+	}
+	defer e.settleAll(nodes[at+1:], nil)
+	e.settleAll(nodes[:at:at], nil)
+	defer func() {
+		if n.Value.seq.Load() == 0 {
+			n.Value.seq.Store(e.applied.Load())
+		}
+		e.list.Cut(n)
+	}()
+	if err := e.merge(e.applied.Load()); err != nil {
+		return false, err
+	}
+	if err := e.writeRedo(); err != nil {
+		return false, err
+	}
+	group := e.store.CloseGroup()
+	if e.records != 0 || !e.pages.CanBuild(group) || e.layered || !e.store.BuiltTrees() {
+		return false, nil
+	}
+	return true, e.build(ctx, group, n, next)
+}
+
+// build builds the tree whose base is the given group, the newest one, and publishes it. Baton holder.
+func (e *Engine) build(ctx context.Context, group uint64, n *commitNode, next LoadSource) error {
+	l := &loading{e: e}
+	defer l.end()
+	if err := e.store.ReserveFor(logstore.ForWrites, rootPages, 0); err != nil {
+		return err
+	}
+	defer e.store.Release(rootPages)
+	l.build = e.pages.StartBuild(l.reserve, l.spent)
+	l.tree = btree.NewBuilder(l.build, e.store.EvenLeaves())
+	if err := l.take(ctx, next); err != nil {
+		if aerr := l.build.Abandon(); aerr != nil {
+			return aerr
+		}
+		return err
+	}
+	if l.tree.Records() == 0 {
+		return l.build.Abandon()
+	}
+	seq := e.applied.Load() + 1
+	e.pages.Begin(seq)
+	f, err := l.build.Finish(group, l.tree.Records())
+	if err != nil {
+		return e.store.Fail(err)
+	}
+	if err := e.finishFlush(f, func(work func()) { work() }); err != nil {
+		return err
+	}
+	l.build.Live()
+	n.Value.seq.Store(seq)
+	e.writes.Note(seq)
+	e.merged(seq, l.tree.Records())
+	e.committed.Store(seq)
+	e.show(seq)
+	e.marks.Note(e.store.LastGroup(), seq)
+	e.publishDurable()
+	e.known.commits.Add(1)
+	e.batches++
+	return nil
+}
+
+// rootPages are reserved for the last part of a load: the root, and the end of the flush.
+const rootPages = 4
+
+// loading is a load under way.
+type loading struct {
+	e     *Engine
+	build *override.Build
+	tree  *btree.Builder
+	room  int64             // pages reserved
+	all   int64             // pages written
+	ahead chan reservedRoom // of what is being reserved beside; nil if nothing is
+}
+
+type reservedRoom struct {
+	pages int64
+	err   error
+}
+
+// As many pages are reserved at once, beside the building, as were written so far, within these bounds: a file that grows is synced each
+// time, and one that is small is not to grow by much more than it needs.
+const (
+	leastAhead = 1 << 20 / logstore.PageSize
+	mostAhead  = 32 << 20 / logstore.PageSize
+)
+
+// reserve makes sure of room for so many pages. Half of what is reserved at once is left when more is asked for.
+func (l *loading) reserve(pages int64) error {
+	for l.room < pages {
+		if l.ahead != nil {
+			r := <-l.ahead
+			if l.ahead = nil; r.err == nil {
+				l.room += r.pages
+				continue
+			}
+		}
+		want := pages - l.room
+		if err := l.e.store.ReserveFor(logstore.ForWrites, want, 0); err != nil {
+			return err
+		}
+		l.room += want
+	}
+	if ahead := min(max(l.all, leastAhead), mostAhead); l.ahead == nil && l.room < ahead/2 && !l.e.opts.Manual {
+		l.ahead = make(chan reservedRoom, 1)
+		go func(done chan<- reservedRoom, s *logstore.Store) {
+			done <- reservedRoom{ahead, s.ReserveFor(logstore.ForWrites, ahead, 0)}
+		}(l.ahead, l.e.store)
+	}
+	return nil
+}
+
+// spent gives up what was reserved for pages that are written.
+func (l *loading) spent(pages int64) {
+	l.all += pages
+	pages = min(pages, l.room)
+	l.e.store.Release(pages)
+	l.room -= pages
+}
+
+// end gives up what is reserved.
+func (l *loading) end() {
+	if l.ahead != nil {
+		if r := <-l.ahead; r.err == nil {
+			l.room += r.pages
+		}
+	}
+	l.spent(l.room)
+}
+
+// take adds all records.
+func (l *loading) take(ctx context.Context, next LoadSource) error {
+	for {
+		records, err := next()
+		if ctx.Err() != nil { // also behind the last record: a source that fails ends, and cancels the context before
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if len(records) == 0 {
+			return l.tree.Finish()
+		}
+		for i := range records {
+			if err := l.add(&records[i]); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (l *loading) add(r *LoadRecord) error {
+	op := btree.Op{Key: r.Key}
+	if btree.FitsInline(len(r.Key), len(r.Value)) {
+		op.Value = r.Value
+		return l.tree.Add(&op)
+	}
+	if last, ok := l.tree.Last(); ok && bytes.Compare(last, r.Key) >= 0 { // before anything is written of it
+		return fmt.Errorf("%w: record %d", btree.ErrOrder, l.tree.Records()+1)
+	}
+	long := r.Key[:btree.RunKeyLen(r.Key)]
+	ref := btree.Ref{ValueLen: uint64(len(r.Value)), KeyLen: uint32(len(long)), Kind: btree.Run}
+	var err error
+	if int64(len(long)+len(r.Value)) <= l.e.store.MaxRun() {
+		ref.ID, err = l.build.Run(long, r.Value)
+	} else {
+		ref.Kind = btree.Extents
+		ref.ID, err = l.build.Large(long, r.Value)
+	}
+	if err != nil {
+		return err
+	}
+	op.Ref = &ref
+	return l.tree.Add(&op)
+}
