@@ -16,6 +16,7 @@
 #   make linear   histories of single keys, checked by porcupine; a module of its own
 #   make sim      SIMRUNS seeds of the simulators of a server and of a cluster, from SIMFIRST on; a failing seed prints the line that plays it again
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
+#   make sim-ramp the same for RAMP tables
 #   make mutants-servers  the same for the servers
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
 #   make fuse-packages  what that needs of Debian's packages
@@ -30,6 +31,7 @@
 #   make flashdbm-import  bin/flashdbm-import, which reads the files of bbolt, Badger and cdb
 #   make test-tools  the tests of that and of the metrics for Prometheus, modules of their own
 #   make flashdbmd  bin/flashdbmd, the server
+#   make demo-ramp  atomic transactions of several keys: clients and the server are killed, nothing is seen in part; under a minute
 #   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make install  flashdbm into Go's bin directory
 
@@ -93,6 +95,10 @@ flashdbmd:
 .PHONY: demo-hydra
 demo-hydra: flashdbmd
 	bin/flashdbmd demo
+
+.PHONY: demo-ramp
+demo-ramp: flashdbmd
+	bin/flashdbmd demo ramp
 
 install:
 	$(GO) install ./cmd/flashdbm
@@ -334,3 +340,7 @@ clean:
 .PHONY: sim
 sim:
 	cd servers && GOGC=400 $(GO) test ./shard -run '^Test(Cluster)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
+
+.PHONY: sim-ramp
+sim-ramp:
+	cd servers && GOGC=400 $(GO) test ./ramp -run '^TestSimulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v

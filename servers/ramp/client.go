@@ -29,6 +29,9 @@ type Options struct {
 	Spin int
 	// Carrier is how messages travel; 0 is wire.CarrierRing. The other ones are for comparison.
 	Carrier wire.Carrier
+	// BeforeCommit, if there is one, is called when all partitions have prepared a PutAll of several partitions and none was told to commit. It is
+	// for tests of what happens when a client dies there.
+	BeforeCommit func(ts Timestamp)
 	// Fabrics are domains by the scheme of addresses, in addition to shm and tcp. The caller closes them, after the Client.
 	Fabrics map[string]fabric.Domain
 }
@@ -97,6 +100,7 @@ func newClient(o *Options) *Client {
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.e = newEngine(c.o.Algorithm, randomID(), systemClock())
+	c.e.beforeCommit = c.o.BeforeCommit
 	switch n := c.o.Slots; {
 	case n == 0:
 		c.e.slots = make(slots, defaultSlots)

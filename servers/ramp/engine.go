@@ -114,6 +114,8 @@ type engine struct {
 	closed  error
 	timeout int64
 	counts  Stats
+
+	beforeCommit func(ts Timestamp) // nil: nothing
 }
 
 // A transaction is a PutAll or GetAll that is under way.

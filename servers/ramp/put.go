@@ -175,6 +175,9 @@ var errRefused = fmt.Errorf("%w: refused", ErrUnavailable)
 
 // commit sends COMMIT: all partitions have prepared the transaction.
 func (t *put) commit(e *engine) {
+	if e.beforeCommit != nil {
+		e.beforeCommit(t.ts)
+	}
 	t.outcome, t.left = committing, len(t.parts)
 	d := protocol.Decision{TS: t.ts, Client: e.client}
 	for i := range t.parts {

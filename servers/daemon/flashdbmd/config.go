@@ -18,6 +18,7 @@ import (
 // config is what serve is told.
 type config struct {
 	dir        string
+	table      string // hydra or ramp
 	shards     int
 	durability shard.Durability
 	memory     int64 // bytes of items, of all shards together; 0: no limit
@@ -52,6 +53,7 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	var file string
 	f.StringVar(&file, "config", "", "file in TOML with these settings, such as durability = \"async\"; flags and the environment come first")
 	f.StringVar(&c.dir, "dir", "", "directory of the database; may be empty with --durability memory")
+	f.StringVar(&c.table, "table", "hydra", "hydra: each key by itself, expiry, counters; ramp: MSET and MGET are atomic transactions of several keys, programs use the client library flashdbm/servers/ramp")
 	f.IntVar(&c.shards, "shards", 0, "threads that own a part of the keys each; 0: as many as the database has, 1 if it is new")
 	f.StringVar(&mode, "durability", "sync", "an acknowledged write survives: sync a power cut, async the end of the process up to the last second, memory nothing")
 	f.Int64Var(&megabytes, "memory", 0, "MiB of records in memory, of all shards together; what does not fit is read from the files. 0: no limit")
@@ -97,6 +99,9 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	if c.durability, ok = modes[mode]; !ok {
 		return nil, wrong("durability", "%q is none of memory, async and sync", mode)
 	}
+	if c.table != "hydra" && c.table != "ramp" {
+		return nil, wrong("table", "%q is none of hydra and ramp", c.table)
+	}
 	for _, x := range []struct {
 		setting string
 		n, most int64
@@ -108,6 +113,9 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	c.memory, c.maxFile = megabytes<<20, fileMegabytes<<20
 	if c.dir == "" && c.durability != shard.Memory {
 		return nil, wrong("dir", "a directory is needed, for instance --dir /var/lib/flashdbm")
+	}
+	if c.table == "ramp" && etcd != "" {
+		return nil, wrong("etcd", "a RAMP table is one node, without replicas; leave etcd away, or serve a table of kind hydra")
 	}
 	if err := c.parseCluster(etcd, acks, wrong); err != nil {
 		return nil, err

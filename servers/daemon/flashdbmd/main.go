@@ -1,5 +1,6 @@
 // Command flashdbmd serves flashdbm databases to other programs: to clients of Redis, and to programs that use the client library
-// flashdbm/servers/hydra, which Read values from its memory without its help.
+// flashdbm/servers/hydra, which Read values from its memory without its help, or flashdbm/servers/ramp (serve --table ramp), which reads and writes
+// several keys in atomic transactions.
 //
 //	flashdbmd serve --dir /var/lib/flashdbm
 //
@@ -30,6 +31,7 @@ const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Red
   flashdbmd recover ...        let a node go on with a shard that has lost all its copies but one that is behind
   flashdbmd etcd --dir DIR     an etcd of one process, to try a cluster on one machine
   flashdbmd demo               load a million records, compare Reads with messages, kill the server, verify
+  flashdbmd demo ramp          atomic transactions of several keys: clients and the server are killed, nothing is seen in part
   flashdbmd help               print this
 
 Each command lists its settings with --help.
@@ -64,6 +66,12 @@ func run(args []string, out, messages io.Writer) int {
 		case "etcd":
 			return runEtcd(args[1:], os.LookupEnv, messages)
 		case "demo":
+			if len(args) > 1 && args[1] == "ramp" {
+				if dir := os.Getenv(orphanVariable); dir != "" {
+					return runOrphan(dir)
+				}
+				return runDemoRamp(args[2:], out)
+			}
 			return runDemo(args[1:], out)
 		}
 		return fmt.Errorf("there is no command %q: %w", args[0], errUsage)

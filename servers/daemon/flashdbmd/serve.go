@@ -26,6 +26,9 @@ const patience = 10 * time.Second
 
 // serve runs until SIGINT, SIGTERM or a failure of the node. It returns nil after a signal, once all that was acknowledged is in the files.
 func serve(c *config, messages io.Writer) (err error) {
+	if c.table == "ramp" {
+		return serveRamp(c, messages)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	closing := func(what string, end func() error) {
@@ -74,13 +77,9 @@ func serve(c *config, messages io.Writer) (err error) {
 	}
 	defer closing("client", client.Close)
 
-	config := resp.Config{Password: c.password}
-	if c.cert != "" {
-		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
-		if err != nil {
-			return fmt.Errorf("--tls-cert, --tls-key: %w", err)
-		}
-		config.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	config, err := respConfig(c)
+	if err != nil {
+		return err
 	}
 	server := resp.NewServer(client, config)
 	listener, err := net.Listen("tcp", c.resp)
@@ -141,6 +140,19 @@ func clientOf(ctx context.Context, c *config, node *machine.Node) (*hydra.Client
 	}
 }
 
+// respConfig is what clients of Redis find.
+func respConfig(c *config) (resp.Config, error) {
+	config := resp.Config{Password: c.password}
+	if c.cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		if err != nil {
+			return config, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+		}
+		config.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	}
+	return config, nil
+}
+
 func where(c *config) string {
 	if c.dir == "" {
 		return "records in memory only"
@@ -149,7 +161,7 @@ func where(c *config) string {
 }
 
 // nodeFails tells why a shard serves nothing any more, once one does not.
-func nodeFails(ctx context.Context, node *machine.Node) <-chan error {
+func nodeFails(ctx context.Context, node interface{ Err() error }) <-chan error {
 	failed := make(chan error, 1)
 	go func() {
 		tick := time.NewTicker(time.Second)

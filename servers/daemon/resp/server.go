@@ -34,8 +34,18 @@ type Config struct {
 	WriteTimeout time.Duration // for a client that does not take its answers, or three quarters of it; 0: 30 s
 	// Settings are what CONFIG GET tells, beside what the server knows itself.
 	Settings map[string]string
+	// Transactions make MSET and MGET atomic transactions of all their keys; nil: each key is set and read for itself.
+	Transactions Transactions
 	// Facts are further lines of INFO, by section.
 	Facts func() []Section
+}
+
+// Transactions write, or read, several keys at once.
+type Transactions interface {
+	// SetAll sets keys. args are keys and values in turn.
+	SetAll(ctx context.Context, args [][]byte) error
+	// GetAll reads keys. got is called for each in order; the value is nil if there is none.
+	GetAll(ctx context.Context, keys [][]byte, got func(value []byte)) error
 }
 
 // A Section is a part of INFO.

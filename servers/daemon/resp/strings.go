@@ -270,6 +270,25 @@ func (c *conn) add(key []byte, n int64) {
 }
 
 func cmdMGet(c *conn, args [][]byte) {
+	if t := c.s.o.Transactions; t != nil {
+		begun := false
+		err := t.GetAll(c.s.ctx, args[1:], func(value []byte) {
+			if !begun {
+				begun = true
+				c.out.array(len(args) - 1)
+			}
+			if value == nil {
+				c.out.null()
+			} else {
+				c.out.bulk(value)
+			}
+			c.out.bounded()
+		})
+		if err != nil {
+			c.storeError(err)
+		}
+		return
+	}
 	c.out.array(len(args) - 1)
 	c.each(len(args)-1, func(i int, r *hydra.Request) {
 		r.Kind, r.Key = hydra.Get, args[i+1]
@@ -282,6 +301,14 @@ func cmdMGet(c *conn, args [][]byte) {
 func cmdMSet(c *conn, args [][]byte) {
 	if len(args)%2 == 0 {
 		c.fail("ERR wrong number of arguments for 'mset' command")
+		return
+	}
+	if t := c.s.o.Transactions; t != nil {
+		if err := t.SetAll(c.s.ctx, args[1:]); err != nil {
+			c.storeError(err)
+		} else {
+			c.out.simple("OK")
+		}
 		return
 	}
 	var failed error

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"flashdbm/servers/daemon/resp"
+	"flashdbm/servers/fabric/shm"
+	"flashdbm/servers/fabric/tcp"
+	"flashdbm/servers/ramp"
+	"flashdbm/servers/ramp/machine"
+	"flashdbm/servers/ramp/partition"
+	"flashdbm/servers/shard"
+)
+
+// ownNumber is the number of the node's own client in timestamps. The node gives numbers to clients from a random one on; a client that shares this one would
+// be refused now and then.
+const ownNumber = 4095
+
+// serveRamp is serve for a RAMP table.
+func serveRamp(c *config, messages io.Writer) (err error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	closing := func(what string, end func() error) {
+		if cerr := end(); cerr != nil && err == nil {
+			err = fmt.Errorf("closing %s: %w", what, cerr)
+		}
+	}
+	if c.dir != "" {
+		if err := os.MkdirAll(c.dir, 0o700); err != nil {
+			return err
+		}
+	}
+	memory, err := shm.Open()
+	if err != nil {
+		return err
+	}
+	defer closing("shared memory", memory.Close)
+	o := machine.Options{
+		Dir: c.dir, Partitions: c.shards, Memory: c.memory / int64(max(c.shards, 1)), MaxFile: c.maxFile,
+		Durability: map[shard.Durability]partition.Durability{shard.Memory: partition.Memory, shard.Async: partition.Async, shard.Sync: partition.Sync}[c.durability],
+		Listen:     []machine.Listen{{Domain: memory, Addr: c.socket}},
+	}
+	if c.password != "" {
+		o.Secret = []byte(c.password)
+	}
+	if c.tcp != "" {
+		network := tcp.Open(tcp.Options{})
+		defer closing("network", network.Close)
+		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp})
+	}
+	node, err := machine.Open(o)
+	if err != nil {
+		return err
+	}
+	defer closing("node", node.Close)
+	config, err := respConfig(c)
+	if err != nil {
+		return err
+	}
+	table := resp.RampTable{Client: ramp.Local(node, ownNumber, 0)}
+	config.Transactions = table
+	server := resp.NewServer(table, config)
+	listener, err := net.Listen("tcp", c.resp)
+	if err != nil {
+		return err
+	}
+	admin := &rampAdmin{c: c, began: time.Now(), node: node, server: server, resp: listener.Addr().String()}
+	failed := make(chan error, 3)
+	go func() { failed <- server.Serve(listener) }()
+	if c.http != "" {
+		l, err := net.Listen("tcp", c.http)
+		if err != nil {
+			listener.Close()
+			return err
+		}
+		defer l.Close()
+		go func() { failed <- admin.serve(l) }()
+	}
+	if c.dir != "" {
+		l, err := listenAdmin(c.dir)
+		if err != nil {
+			listener.Close()
+			return err
+		}
+		defer l.Close()
+		go func() { failed <- admin.serve(l) }()
+	}
+	fmt.Fprintf(messages, "flashdbmd: serving a RAMP table of %s: RESP at %s, client library at shm:%s\n", where(c), listener.Addr(), c.socket)
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(messages, "flashdbmd: ending")
+		stop() // a second signal ends the process at once
+	case err = <-failed:
+	case err = <-nodeFails(ctx, node):
+	}
+	ending, done := context.WithTimeout(context.Background(), patience)
+	defer done()
+	if serr := server.Shutdown(ending); serr != nil && !errors.Is(serr, context.DeadlineExceeded) && err == nil {
+		err = serr
+	}
+	return err
+}
+
+// A rampAdmin answers questions about the process over HTTP.
+type rampAdmin struct {
+	c      *config
+	began  time.Time
+	node   *machine.Node
+	server *resp.Server
+	resp   string // address
+}
+
+// rampStatus is what /status, and flashdbmd status, tell of a RAMP table.
+type rampStatus struct {
+	Process     int       `json:"pid"`
+	Began       time.Time `json:"began"`
+	Table       string    `json:"table"` // ramp
+	Directory   string    `json:"directory"`
+	RESP        string    `json:"resp"`
+	Socket      string    `json:"socket"`
+	Connections int       `json:"connections"` // of RESP
+	Processor   float64   `json:"processor_seconds"`
+	Durability  string    `json:"durability"`
+	// Partitions are what each partition is and has done; see package ramp/partition.
+	Partitions []partition.Stats `json:"partitions"`
+}
+
+func (a *rampAdmin) status() rampStatus {
+	s := a.node.Status()
+	return rampStatus{
+		Process: os.Getpid(), Began: a.began, Table: "ramp", Directory: a.c.dir, RESP: a.resp, Socket: a.c.socket, Connections: a.server.Connections(),
+		Processor: processTime().Seconds(), Durability: s.Durability, Partitions: s.Partitions,
+	}
+}
+
+// serve serves status and health until the listener is closed.
+func (a *rampAdmin) serve(l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		e.Encode(a.status())
+	})
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := a.node.Err(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	return s.Serve(l)
+}
