@@ -8,6 +8,7 @@
 #   make scripts  a power cut at every operation of parts of long scripts, for SCRIPTTIME on two processors
 #   make faults   every write, sync, allocation and mapping of a tour through the engine fails in turn, for FAULTTIME on two processors
 #   make damage   every bit of small databases, all lengths, sectors, hostile pages: at most DAMAGETIME for each of these
+#   make salvage  SALVAGEFILES damaged files, salvaged and compared with what was committed
 #   make hostile  HOSTILEFILES files with right checksums and wrong structure, through all that a program does with a database
 #   make isolation  ISOLATIONRUNS histories of each kind of 10,000 transactions each, replayed; and as many searched for cycles
 #   make full     full files of all sizes and full file systems on loop devices (root): all deleted, filled again
@@ -63,6 +64,9 @@ DAMAGETIME  ?= 6m
 # Hostile files, and the first seed: another one means other files.
 HOSTILEFILES ?= 1000000
 HOSTILEFROM  ?= 1
+# Damaged files that are salvaged, and the first seed.
+SALVAGEFILES ?= 600
+SALVAGEFIRST ?= 1
 # Histories of each of three durabilities, and of the black box under each of two isolations.
 ISOLATIONRUNS ?= 4
 ISOLATIONFIRST ?= 1000

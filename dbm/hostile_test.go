@@ -177,7 +177,11 @@ func (c *campaign) try(seed uint64) error {
 	} else if hole > 0 {
 		overwrite(mem, int64(len(h.file))+hole-1, []byte{0})
 	}
-	for _, mode := range drawModes(h.rng) {
+	modes := drawModes(h.rng)
+	if seed%4 == 1 {
+		modes = append([]string{"salvaged"}, modes...)
+	}
+	for _, mode := range modes {
 		if err := u.within(mode); err != nil {
 			return fmt.Errorf("seed %d, %s, %s: %s%d bytes longer: %w", seed, c.base.name, mode, h.what, hole, err)
 		}

@@ -5,12 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/pagefile"
+	"flashdbm/internal/salvage"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
@@ -122,6 +125,9 @@ func (u *use) open(readOnly, beside bool) (*DB, error) {
 }
 
 func (u *use) run(mode string) error {
+	if mode == "salvaged" {
+		return u.salvage()
+	}
 	readOnly := mode == "read-only" || mode == "beside"
 	u.wrote, u.written = false, map[string][]byte{}
 	db, err := u.open(readOnly, mode == "beside")
@@ -143,6 +149,30 @@ func (u *use) run(mode string) error {
 		return fmt.Errorf("close: %w", err)
 	}
 	return nil
+}
+
+// salvage salvages the file. It ends, and no more comes out of a file than is in it.
+func (u *use) salvage() error {
+	f, err := pagefile.Open(u.fs, u.path, 0)
+	if err != nil {
+		return damageOnly(err)
+	}
+	defer f.Close()
+	records, bytes := 0, int64(0)
+	_, err = salvage.Run(context.Background(), f, salvage.Options{Older: len(u.file)/logstore.PageSize%2 == 0, Missing: func(m salvage.Missing) {}, Emit: func(r salvage.Record) error {
+		if records++; records > 2*u.most() {
+			return errors.New("more records than the file has room for")
+		}
+		if bytes += int64(len(r.Key)) + r.Size; bytes > 4*int64(len(u.file)) {
+			return fmt.Errorf("%d bytes came out of a file of %d", bytes, len(u.file))
+		}
+		if r.Large != nil {
+			_, err := io.Copy(io.Discard, r.Large)
+			return err
+		}
+		return nil
+	}})
+	return err
 }
 
 // writeBeside writes, perhaps beside a reader.

@@ -13,9 +13,11 @@ import (
 const checkHelp = `check reads every page that the database can reach and reports all that is
 wrong with checksums, order, counts and the use of space, one problem on a line:
 the damaged page, the keys that it covers, and what is wrong. It goes on to the
-end, and changes nothing. Keys that no line covers can be read.
+end, and changes nothing. Keys that no line covers can be read. A file that is
+too damaged to be opened is examined page by page, as salvage does.
 
-The exit code is 3 if there is a problem.`
+The exit code is 3 if there is a problem. "flashdbm salvage" then copies all
+that can still be read to a new database; docs/recovery.md says what to do.`
 
 func newCheckCommand(p *program) *cobra.Command {
 	var asJSON bool
@@ -71,7 +73,12 @@ func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool, form *no
 		return db.CheckAll(cmd.Context(), report)
 	})
 	if damage(err) { // it could not be opened, or not be read any further
-		report(dbm.Damage{Scope: dbm.DamagedKeys, Err: err})
+		report(dbm.Damage{Scope: dbm.DamagedSpace, Err: err})
+		s, serr := dbm.Examine(cmd.Context(), path, &dbm.SalvageOptions{LockTimeout: p.wait, Report: report})
+		if serr != nil {
+			return errors.Join(err, serr)
+		}
+		result.Records = s.Records
 	} else if err != nil {
 		return err
 	}
@@ -86,7 +93,7 @@ func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool, form *no
 		}
 	}
 	if !result.OK {
-		return fmt.Errorf("%s is damaged, problems found: %d; restore a backup", path, found)
+		return fmt.Errorf("%s is damaged, problems found: %d; restore a backup, or see \"flashdbm salvage --help\"", path, found)
 	}
 	return nil
 }
@@ -108,7 +115,9 @@ func coveredKeys(form *notation, d dbm.Damage) string {
 	switch {
 	case d.Scope == dbm.DamagedRecord:
 		return "key " + form.format(d.From)
-	case d.Scope == dbm.DamagedSpace:
+	case d.Scope == dbm.OlderVersion:
+		return "older version of key " + form.format(d.From)
+	case d.Scope != dbm.DamagedKeys:
 		return ""
 	case len(d.From) == 0 && len(d.To) == 0:
 		return "all keys"
@@ -127,8 +136,11 @@ func damageObject(form *notation, d dbm.Damage) map[string]any {
 		object["page"] = d.Page
 	}
 	switch d.Scope {
-	case dbm.DamagedRecord:
+	case dbm.DamagedRecord, dbm.OlderVersion:
 		form.addTo(object, "key", d.From)
+		if d.Scope == dbm.OlderVersion {
+			object["older"] = true
+		}
 	case dbm.DamagedKeys:
 		form.addTo(object, "from", d.From)
 		if len(d.To) > 0 {

@@ -83,7 +83,7 @@ func advice(err error) string {
 	case errors.Is(err, dbm.ErrFormat):
 		return "check that this is a flashdbm database, and that this flashdbm is not older than the one that wrote it"
 	case errors.Is(err, dbm.ErrCorrupt):
-		return "the file is damaged: \"flashdbm check\" says where; restore a backup"
+		return "the file is damaged: \"flashdbm check\" says where; restore a backup, or see \"flashdbm salvage --help\""
 	case errors.Is(err, dbm.ErrFull):
 		return "make room on that file system and try again"
 	case errors.Is(err, dbm.ErrConflict):

@@ -82,7 +82,7 @@ func TestCheckDamaged(t *testing.T) {
 	require.Empty(t, r.stdout)
 	lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
 	require.GreaterOrEqual(t, len(lines), 2)
-	require.Equal(t, fmt.Sprintf("flashdbm: %s is damaged, problems found: %d; restore a backup", path, len(lines)-1), lines[len(lines)-1])
+	require.Equal(t, fmt.Sprintf("flashdbm: %s is damaged, problems found: %d; restore a backup, or see \"flashdbm salvage --help\"", path, len(lines)-1), lines[len(lines)-1])
 
 	r = execute(t, "", "check", path, "--json")
 	require.Equal(t, exitError, r.code)

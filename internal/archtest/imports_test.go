@@ -41,8 +41,9 @@ var engine = &module{
 	layers: [][]string{
 		{"lockfree", "logstore/vfs", "internal/btree", "internal/backup", "internal/commit", "internal/event", "internal/archtest", "internal/formatdoc", "internal/mutants"},
 		{"logstore", "internal/opener", "internal/lease"},
-		{"override", "internal/redo"},
+		{"override", "internal/redo", "internal/pagefile"},
 		{"internal/writeset"},
+		{"internal/salvage"},
 		{"internal/overlay"},
 		{"mvcc"},
 		{"internal/beside"},

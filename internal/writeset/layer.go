@@ -139,6 +139,27 @@ func getLayerRecord(p []byte, i int) (r layerRecord, err error) {
 	return r, nil
 }
 
+// ReadLayerPage calls f for each record of a page of a layer. Of a long key, which the run of the record has whole, op.Key is the beginning; and
+// such a key is that of a delete too, whose op then has the run as its reference. Keys and values are slices of p.
+func ReadLayerPage(p []byte, f func(op btree.Op)) error {
+	n, err := layerCount(p)
+	if err != nil {
+		return err
+	}
+	for i := range n {
+		r, err := getLayerRecord(p, i)
+		if err != nil {
+			return err
+		}
+		op := btree.Op{Key: r.key, Value: r.value, Delete: r.deletes()}
+		if ref, ok := r.ref(); ok {
+			op.Ref = &ref
+		}
+		f(op)
+	}
+	return nil
+}
+
 // OpenLayer returns the layer whose pages lie in the extents. It verifies their checksums, for which Store.Raw syncs what no sync has covered:
 // a layer that a transaction has open is durable, and so are the runs and large values that were written before it.
 func OpenLayer(s *logstore.Store, extents []logstore.Extent) (*Layer, error) {

@@ -1,0 +1,240 @@
+package dbm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"flashdbm/internal/pagefile"
+	"flashdbm/internal/salvage"
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
+)
+
+// Scopes of what Salvage reports, besides those of CheckAll.
+const (
+	LostCommits  = mvcc.DamagedSpace + 1 + iota // keys unknown: pages of the log are damaged, and what was committed in them is missing
+	OlderVersion                                // the record with the key From was recovered, and may not be its newest version
+)
+
+// SalvageOptions say how to salvage. The zero value of each field is its default.
+type SalvageOptions struct {
+	Older       bool                    // recover older versions too of records whose newest page is damaged; each is reported
+	LockTimeout time.Duration           // how long to wait for a process that has the damaged file open to write; 0 = ErrLocked at once
+	Report      func(Damage)            // told what is missing, and which records are older ones; nil = nobody asks
+	Progress    func(read, total int64) // told how far the damaged file was read, in bytes; nil = nobody asks
+}
+
+// A Salvaged is what Salvage recovered, and what not.
+type Salvaged struct {
+	Records     int64  // that the new database has
+	Bytes       int64  // of their keys and values
+	Older       int64  // of the records: those that may not be the newest version; 0 without SalvageOptions.Older
+	DamagedTree int64  // pages of the tree that cannot be read
+	LostRecords int64  // records whose key is known, or its first 1,000 bytes, and that cannot be read
+	LostGroups  uint64 // groups of the log that are missing or damaged. Commits among them are lost, where no page of the tree has what they wrote
+	Dropped     bool   // the newest commit, or part of a flush, is not whole, as a crash leaves it
+	Superblocks int    // that can be read, of two
+	Checkpoint  bool   // a checkpoint could be read. If not, which pages are the newest can only be inferred
+}
+
+// Salvage copies every record that can still be read of a damaged database to a new one. It needs neither a superblock nor a whole log or tree:
+// what nothing leads to any more is found by looking at all pages. docs/recovery.md says what counts as recovered, and when an older version of a
+// record can come back.
+//
+// The damaged file is only read. It may be open in processes that read it, not in one that writes. The new file must not exist; it appears under
+// its name when it is complete and synced, and on an error nothing is left of it. It takes about as much room as the records.
+//
+// Errors wrap ErrFormat if the file is no database, or one of a newer program; ErrLocked; fs.ErrExist; and those of writing a database. That much
+// or even all of the file is damaged is no error: see Salvaged.
+func Salvage(ctx context.Context, damaged, fresh string, opts *SalvageOptions) (result Salvaged, err error) {
+	if opts == nil {
+		opts = &SalvageOptions{}
+	}
+	if _, err := os.Lstat(fresh); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = fmt.Errorf("flashdbm: %s: %w", fresh, fs.ErrExist)
+		}
+		return result, err
+	}
+	f, err := pagefile.Open(vfs.OS(), damaged, opts.LockTimeout)
+	if err != nil {
+		return result, err
+	}
+	defer f.Close()
+	w, err := newSalvageWriter(ctx, fresh)
+	if err != nil {
+		return result, err
+	}
+	if result, err = opts.run(ctx, f, w.put); err != nil {
+		return result, errors.Join(err, w.abandon())
+	}
+	return result, w.finish()
+}
+
+// Examine is Salvage that writes nothing: it reports what would be missing.
+func Examine(ctx context.Context, damaged string, opts *SalvageOptions) (result Salvaged, err error) {
+	if opts == nil {
+		opts = &SalvageOptions{}
+	}
+	f, err := pagefile.Open(vfs.OS(), damaged, opts.LockTimeout)
+	if err != nil {
+		return result, err
+	}
+	defer f.Close()
+	return opts.run(ctx, f, nil)
+}
+
+// run salvages a file.
+func (opts *SalvageOptions) run(ctx context.Context, f *pagefile.File, emit func(salvage.Record) error) (Salvaged, error) {
+	o := salvage.Options{Older: opts.Older, Emit: emit}
+	if opts.Report != nil {
+		o.Missing = func(m salvage.Missing) { opts.Report(damageOf(m)) }
+	}
+	if opts.Progress != nil {
+		read := int64(0)
+		o.Progress = func(n int64) {
+			read = min(read+n, f.Size)
+			opts.Progress(read, f.Size)
+		}
+	}
+	r, err := salvage.Run(ctx, f, o)
+	return Salvaged{r.Records, r.Bytes, r.Older, r.Damaged, r.LostRecords, r.LostGroups, r.Dropped != 0, r.Superblocks, r.Checkpoint != 0}, err
+}
+
+// damageOf is a Missing in the words of this package.
+func damageOf(m salvage.Missing) Damage {
+	d := Damage{Page: m.Page, From: m.From, To: m.To, Err: m.Err}
+	switch m.Scope {
+	case salvage.LostRecord:
+		d.Scope = DamagedRecord
+	case salvage.Groups:
+		d.Scope = LostCommits
+		what := fmt.Sprintf("group %d of the log", m.FirstGroup)
+		if m.LastGroup != m.FirstGroup {
+			what = fmt.Sprintf("groups %d to %d of the log", m.FirstGroup, m.LastGroup)
+		}
+		if m.Err != nil {
+			d.Err = fmt.Errorf("%s: %w", what, m.Err)
+		} else {
+			d.Err = fmt.Errorf("%w: %s: missing, or missing pages", ErrCorrupt, what)
+		}
+	case salvage.Superblock:
+		d.Scope = DamagedSpace
+		d.Err = fmt.Errorf("superblock in page %d, which says how far the log goes: %w", m.Page, m.Err)
+	case salvage.OlderRecord:
+		d.Scope = OlderVersion
+		d.Err = fmt.Errorf("%w: the newest leaf is damaged; this version is of group %d", ErrCorrupt, m.FirstGroup)
+	}
+	return d
+}
+
+// salvageWriter writes the new database under another name, in transactions of some MiB.
+type salvageWriter struct {
+	ctx     context.Context
+	name    string // in the end
+	part    string // until then
+	db      *DB
+	tx      *Tx
+	records int
+	bytes   int64
+}
+
+const (
+	salvageBatchRecords = 10_000
+	salvageBatchBytes   = 8 << 20
+	salvageLongBytes    = 1 << 20 // of a value that is given as a stream
+)
+
+func newSalvageWriter(ctx context.Context, name string) (*salvageWriter, error) {
+	w := &salvageWriter{ctx: ctx, name: name, part: name + ".part"}
+	file, err := os.OpenFile(w.part, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, fmt.Errorf("flashdbm: %w: it may be left by a salvage that was killed; remove it first", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("flashdbm: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return nil, errors.Join(err, os.Remove(w.part))
+	}
+	if w.db, err = Open(w.part, &Options{Durability: Buffered}); err != nil {
+		return nil, errors.Join(err, os.Remove(w.part))
+	}
+	return w, nil
+}
+
+func (w *salvageWriter) put(r salvage.Record) (err error) {
+	if err := w.ctx.Err(); err != nil {
+		return err
+	}
+	if w.tx == nil {
+		if w.tx, err = w.db.Begin(TxOptions{}); err != nil {
+			return err
+		}
+	}
+	if r.Large != nil {
+		err = w.tx.PutReader(r.Key, r.Large, r.Size)
+	} else {
+		err = w.tx.Put(r.Key, r.Value)
+	}
+	w.records++
+	w.bytes += int64(len(r.Key)) + r.Size
+	if err == nil && (w.records >= salvageBatchRecords || w.bytes >= salvageBatchBytes) {
+		err = w.commit()
+	}
+	return err
+}
+
+func (w *salvageWriter) commit() error {
+	tx := w.tx
+	w.tx, w.records, w.bytes = nil, 0, 0
+	if tx == nil {
+		return nil
+	}
+	return tx.Commit()
+}
+
+// abandon removes what was written.
+func (w *salvageWriter) abandon() (err error) {
+	if w.tx != nil {
+		err = w.tx.Rollback()
+	}
+	w.db.Close() // what it could not write is of no use
+	return errors.Join(err, os.Remove(w.part))
+}
+
+// finish gives the new database its name, which nobody else may have taken meanwhile.
+func (w *salvageWriter) finish() error {
+	if err := w.commit(); err != nil {
+		return errors.Join(err, w.abandon())
+	}
+	if err := w.db.Close(); err != nil {
+		return errors.Join(err, os.Remove(w.part))
+	}
+	err := os.Link(w.part, w.name)
+	if err != nil && !errors.Is(err, fs.ErrExist) { // a file system without links
+		if _, lerr := os.Lstat(w.name); errors.Is(lerr, fs.ErrNotExist) {
+			err = os.Rename(w.part, w.name)
+		}
+		if err == nil {
+			return syncDirectory(w.name)
+		}
+	}
+	if rerr := os.Remove(w.part); err != nil || rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return syncDirectory(w.name)
+}
+
+// syncDirectory makes a new name durable, where the system can.
+func syncDirectory(name string) error {
+	err := vfs.OS().SyncDir(name)
+	if err != nil && errors.Is(err, fs.ErrPermission) {
+		return nil // a directory that may be written to and not be read
+	}
+	return err
+}

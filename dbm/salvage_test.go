@@ -1,0 +1,624 @@
+package dbm
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/pagefile"
+	"flashdbm/internal/salvage"
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+var (
+	salvageFiles = flag.Int("salvage.files", 0, "damaged files that are salvaged, instead of 20")
+	salvageFirst = flag.Uint64("salvage.first", 1, "first seed of damaged files")
+	salvageTrace = flag.Bool("salvage.trace", false, "tell what each damaged file lost")
+)
+
+// A salvaged database for tests has records whose values say whose they are and of which version, in each 256 bytes.
+func salvageValue(key string, version, size int) []byte {
+	token := fmt.Sprintf("<%x:%s>", version, key[:min(len(key), 24)])
+	value := bytes.Repeat([]byte(token), size/len(token)+1)
+	return value[:max(size, len(token))]
+}
+
+// salvageHistory is a database in memory, what its file holds, and what was committed.
+type salvageHistory struct {
+	file     []byte
+	groups   map[uint64][]logstore.Addr // pages of each group
+	versions map[string][][]byte        // all that was committed of a key; nil is a deletion
+}
+
+func (h *salvageHistory) newest(key string) []byte { return h.versions[key][len(h.versions[key])-1] }
+
+const salvagePath = "a.fdbm"
+
+// newSalvageHistory does all that a program does with a database: single puts and deletes, batches, transactions that leave memory, values of all
+// kinds, long keys, checkpoints, compaction. Then it closes the database, or copies the file as a kill leaves it.
+func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(seed, 77))
+	mem := vfs.NewMem(1 << 30)
+	mem.WithoutCrashes()
+	defer mem.Release()
+	opts := &Options{Durability: Durability(rng.IntN(3)), MemoryLimit: 1 << 20, RedoLimit: 1 << 20}
+	if rng.IntN(3) == 0 {
+		opts.MemoryLimit, opts.RedoLimit = 64<<20, 0
+	}
+	db, err := open(mem, salvagePath, opts)
+	require.NoError(t, err)
+	closed := false
+	defer func() {
+		if !closed {
+			require.NoError(t, db.Close())
+		}
+	}()
+	h := &salvageHistory{versions: map[string][][]byte{}}
+	keys := 500 + rng.IntN(4000)
+	key := func() string {
+		n := rng.IntN(keys)
+		k := fmt.Sprintf("%06d", n*7919%keys)
+		if n%211 == 3 {
+			k += strings.Repeat("long", 400)
+		}
+		return k
+	}
+	size := func() int {
+		switch n := rng.IntN(1000); {
+		case n == 0:
+			return 1<<20 + rng.IntN(1<<20)
+		case n < 10:
+			return 3000 + rng.IntN(60_000)
+		case n < 150:
+			return 256 + rng.IntN(1500)
+		}
+		return rng.IntN(120)
+	}
+	put := func(tx *Tx, k string, size int) ([]byte, error) {
+		v := salvageValue(k, len(h.versions[k]), size)
+		return v, tx.Put([]byte(k), v)
+	}
+	batch := func(n int, deletes float64) {
+		pending := map[string][]byte{}
+		require.NoError(t, db.Update(func(tx *Tx) error {
+			for range n {
+				k := key()
+				if rng.Float64() < deletes {
+					pending[k] = nil
+					if err := tx.Delete([]byte(k)); err != nil {
+						return err
+					}
+					continue
+				}
+				v, err := put(tx, k, size())
+				if err != nil {
+					return err
+				}
+				pending[k] = v
+			}
+			return nil
+		}))
+		for k, v := range pending {
+			h.versions[k] = append(h.versions[k], v)
+		}
+	}
+	for range 6 + rng.IntN(20) {
+		switch rng.IntN(10) {
+		case 0, 1, 2:
+			for range rng.IntN(150) {
+				batch(1, 0.2)
+			}
+		case 3, 4, 5:
+			batch(1+rng.IntN(300), 0.2)
+		case 6:
+			batch(1000+rng.IntN(3000), 0.1)
+		case 7: // a stretch of neighbours goes
+			from := rng.IntN(keys)
+			pending := []string{}
+			require.NoError(t, db.Update(func(tx *Tx) error {
+				pending = pending[:0]
+				for i := from; i < min(keys, from+100+rng.IntN(300)); i++ {
+					k := fmt.Sprintf("%06d", i)
+					if len(h.versions[k]) > 0 {
+						pending = append(pending, k)
+						if err := tx.Delete([]byte(k)); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			}))
+			for _, k := range pending {
+				h.versions[k] = append(h.versions[k], nil)
+			}
+		case 8:
+			require.NoError(t, db.Checkpoint())
+		case 9:
+			if rng.IntN(3) == 0 {
+				require.NoError(t, db.Compact(context.Background(), nil))
+			}
+		}
+	}
+	require.NoError(t, db.Sync())
+	if rng.IntN(2) == 0 {
+		require.NoError(t, db.Close())
+		closed = true
+	}
+	image := mem.Clone()
+	defer image.Release()
+	f, err := image.Open(salvagePath, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	n, err := f.Size()
+	require.NoError(t, err)
+	h.file = make([]byte, n)
+	_, err = f.ReadAt(h.file, 0)
+	require.True(t, err == nil || err == io.EOF)
+	h.groups = map[uint64][]logstore.Addr{}
+	pages, err := pagefile.Open(image, salvagePath, 0)
+	require.NoError(t, err)
+	defer pages.Close()
+	require.NoError(t, pages.EachSegment(func(n uint32) error {
+		return pages.EachSound(n, func(a uint64, x logstore.PageHead, p []byte) {
+			for i := range pages.Span(a, &x, p) {
+				h.groups[x.No] = append(h.groups[x.No], a+i)
+			}
+		})
+	}))
+	return h
+}
+
+// salvagedRecord is where a record was found.
+type salvagedRecord struct {
+	value []byte
+	leaf  logstore.Addr
+	redo  [2]logstore.Addr
+	group uint64
+	ref   *btree.Ref
+}
+
+// salvageBytes salvages a file with these bytes.
+func salvageBytes(t testing.TB, file []byte, o salvage.Options) (map[string]salvagedRecord, salvage.Result, error) {
+	t.Helper()
+	mem := vfs.NewMem(1 << 30)
+	mem.WithoutCrashes()
+	defer mem.Release()
+	w, err := mem.Open(salvagePath, os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	_, err = w.WriteAt(file, 0)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	mem.OnOp(func(op vfs.Op) error {
+		switch op.Kind {
+		case vfs.OpWrite, vfs.OpWriteVec, vfs.OpAllocate, vfs.OpTruncate, vfs.OpPunch, vfs.OpCreate, vfs.OpRemove:
+			t.Errorf("salvage changes the damaged file: %v", op.Kind)
+		}
+		return nil
+	})
+	f, err := pagefile.Open(mem, salvagePath, 0)
+	if err != nil {
+		return nil, salvage.Result{}, err
+	}
+	defer f.Close()
+	records := map[string]salvagedRecord{}
+	o.Emit = func(r salvage.Record) error {
+		value := r.Value
+		if r.Large != nil {
+			var err error
+			if value, err = io.ReadAll(r.Large); err != nil {
+				return err
+			}
+		}
+		if int64(len(value)) != r.Size {
+			t.Errorf("%d bytes of a value of %d", len(value), r.Size)
+		}
+		if before, ok := records[string(r.Key)]; ok {
+			t.Errorf("%.20q came twice: %.40q, then %.40q", r.Key, before.value, value)
+		}
+		records[string(r.Key)] = salvagedRecord{bytes.Clone(value), r.Page, r.Redo, r.Group, r.Ref}
+		return nil
+	}
+	result, err := salvage.Run(context.Background(), f, o)
+	return records, result, err
+}
+
+// TestSalvageWhole: of a file that is not damaged all comes back, closed or killed, and nothing else.
+func TestSalvageWhole(t *testing.T) {
+	inTurn(t)
+	for seed := range uint64(6) {
+		h := newSalvageHistory(t, seed)
+		records, result, err := salvageBytes(t, h.file, salvage.Options{Missing: func(m salvage.Missing) { t.Errorf("seed %d: missing: %+v", seed, m) }})
+		require.NoError(t, err)
+		require.Equal(t, int(result.Records), len(records))
+		for key := range h.versions {
+			want := h.newest(key)
+			got, ok := records[key]
+			if ok != (want != nil) || !bytes.Equal(got.value, want) {
+				t.Fatalf("seed %d: %.20q: %.40q, want %.40q", seed, key, got.value, want)
+			}
+			delete(records, key)
+		}
+		require.Empty(t, records)
+	}
+}
+
+// damagePages changes pages of a copy of a file, and returns the copy and which pages are not as they were: bits here and there, random sectors,
+// stretches that were written over, a shorter file. The superblocks and headers of segments get their share.
+func damagePages(rng *rand.Rand, file []byte) (bad []byte, pages map[logstore.Addr]bool, what string) {
+	bad = bytes.Clone(file)
+	count := len(file) / logstore.PageSize
+	noise := func(from, to int) {
+		for i := from; i < min(to, len(bad)); i++ {
+			bad[i] = byte(rng.Uint32())
+		}
+	}
+	for range 1 + rng.IntN(3) {
+		count := len(bad) / logstore.PageSize // it may be shorter by now
+		n := 1 + rng.IntN(1+count/50)
+		switch rng.IntN(8) {
+		case 0, 1:
+			what += fmt.Sprintf("%d bits; ", n)
+			for range n {
+				bad[rng.IntN(len(bad))] ^= 1 << rng.IntN(8)
+			}
+		case 2, 3:
+			what += fmt.Sprintf("%d sectors; ", n)
+			for range n {
+				at := rng.IntN(len(bad)) / 512 * 512
+				if rng.IntN(2) == 0 {
+					noise(at, at+512)
+				} else {
+					clear(bad[at:min(at+512, len(bad))])
+				}
+			}
+		case 4:
+			at, length := rng.IntN(count), 1+rng.IntN(1+count/10)
+			what += fmt.Sprintf("%d pages from %d on; ", length, at)
+			if rng.IntN(2) == 0 {
+				noise(at*logstore.PageSize, (at+length)*logstore.PageSize)
+			} else {
+				clear(bad[at*logstore.PageSize : min((at+length)*logstore.PageSize, len(bad))])
+			}
+		case 5:
+			if at := len(bad)/2 + rng.IntN(len(bad)/2); len(bad) == len(file) {
+				what += fmt.Sprintf("cut at %d; ", at)
+				bad = bad[:at]
+			}
+		case 6:
+			what += "superblocks; "
+			clear(bad[:1024])
+			noise(logstore.PageSize, logstore.PageSize+512)
+		case 7:
+			for n := range 1 + count/256 {
+				if rng.IntN(3) > 0 {
+					continue
+				}
+				at := n * 256
+				if n == 0 {
+					at = 2
+				}
+				what += fmt.Sprintf("header of segment %d; ", n)
+				noise(at*logstore.PageSize, (at+1)*logstore.PageSize)
+			}
+		}
+	}
+	pages = map[logstore.Addr]bool{}
+	for a := range count {
+		p := file[a*logstore.PageSize : (a+1)*logstore.PageSize]
+		if end := (a + 1) * logstore.PageSize; end > len(bad) || !bytes.Equal(p, bad[a*logstore.PageSize:end]) {
+			pages[logstore.Addr(a)] = true
+		}
+	}
+	return bad, pages, what
+}
+
+// carriers returns the pages that the newest version of a record is in: its leaf and those of its value, or if it is in no leaf yet, those of its
+// redo record.
+func (h *salvageHistory) carriers(r salvagedRecord) (pages []logstore.Addr) {
+	page := func(a logstore.Addr) []byte { return h.file[a*logstore.PageSize : (a+1)*logstore.PageSize] }
+	if r.leaf != 0 {
+		pages = append(pages, r.leaf)
+	}
+	for a := r.redo[0]; a < r.redo[1]; a++ {
+		pages = append(pages, a)
+	}
+	if r.ref == nil {
+		return pages
+	}
+	if r.ref.Kind == btree.Logged {
+		a := logstore.Place(r.ref.ID).Addr()
+		for i := range 1 + logstore.Addr(page(a)[9]) {
+			pages = append(pages, a+i)
+		}
+		return pages
+	}
+	length := le.Uint64(page(r.ref.ID)[logstore.MuxSize:])
+	for i := range logstore.RunPages(int64(length)) {
+		pages = append(pages, r.ref.ID+logstore.Addr(i))
+	}
+	if r.ref.Kind == btree.Extents {
+		payload := h.file[r.ref.ID*logstore.PageSize+logstore.RunPayloadAt:][:length]
+		extents, err := logstore.GetExtents(payload)
+		if err != nil {
+			panic(err)
+		}
+		for _, x := range extents {
+			for i := range x.Pages() {
+				pages = append(pages, x.Addr+logstore.Addr(i))
+			}
+		}
+	}
+	return pages
+}
+
+// TestSalvageDamaged damages files and compares what comes back with what was committed.
+//
+//   - A record is undamaged if all pages are that its newest version is in: the leaf and the pages of the value; or, if no leaf has it yet,
+//     the pages of its redo record, and the group is not the newest one and damaged. At least 99 of 100 undamaged records come back, of all files together.
+//   - Nothing is invented: a record that comes back was committed as it is. It is the newest version, or an older one if a page of the newest is
+//     damaged, or one of the group that the redo record is in; or, of 1 in 1,000 records, if
+//     commits are lost, and the leaf is of a flush whose end is lost too, so that nothing tells which of the two is newer. One that was deleted comes back only if a page is damaged that could tell: of the log behind the checkpoint, or the leaf
+//     that the key would be in; and then damage is reported.
+//   - What is missing is told: where a record is lost, or came back in an older version, damage is reported.
+func TestSalvageDamaged(t *testing.T) {
+	inTurn(t)
+	files := *salvageFiles
+	if files == 0 {
+		files = 20
+	}
+	var undamaged, back, lost, stale, odd, risen, without int
+	var h *salvageHistory
+	var whole map[string]salvagedRecord
+	for n := range files {
+		seed := *salvageFirst + uint64(n)
+		if n%3 == 0 { // several damages of each database
+			h = newSalvageHistory(t, seed)
+			var err error
+			whole, _, err = salvageBytes(t, h.file, salvage.Options{})
+			require.NoError(t, err)
+		}
+		rng := rand.New(rand.NewPCG(seed, 99))
+		bad, pages, what := damagePages(rng, h.file)
+		var told []salvage.Missing
+		records, result, err := salvageBytes(t, bad, salvage.Options{Missing: func(m salvage.Missing) { told = append(told, m) }})
+		if err != nil {
+			require.ErrorIs(t, err, ErrFormat, "seed %d: %s", seed, what)
+			t.Logf("seed %d: %s: %v", seed, what, err)
+			continue
+		}
+		if result.Checkpoint == 0 {
+			without++
+		}
+		gone, wrong := 0, 0
+		for key, versions := range h.versions {
+			want := h.newest(key)
+			damaged := func(all []logstore.Addr) bool {
+				return slices.ContainsFunc(all, func(a logstore.Addr) bool { return pages[a] })
+			}
+			intact := want != nil && !damaged(h.carriers(whole[key]))
+			newest := intact // nothing excuses an older version
+			if whole[key].leaf == 0 {
+				newest = intact && !damaged(h.groups[whole[key].group])
+			}
+			if whole[key].leaf == 0 && result.Dropped != 0 && whole[key].group >= result.Dropped {
+				intact, newest = false, false // the newest group is damaged, and nothing tells that from a commit cut short
+			}
+			if intact {
+				undamaged++
+			}
+			got, ok := records[key]
+			delete(records, key)
+			switch {
+			case !ok && want == nil:
+			case !ok:
+				lost++
+				wrong++
+				if intact {
+					gone++
+					if *salvageTrace {
+						t.Logf("seed %d: %.20q of leaf %d is gone", seed, key, whole[key].leaf)
+					}
+				}
+			case bytes.Equal(got.value, want):
+				if intact {
+					back++
+				}
+			case !slices.ContainsFunc(versions, func(v []byte) bool { return v != nil && bytes.Equal(v, got.value) }):
+				t.Errorf("seed %d: %s: %.20q has the value %.40q, which was never committed", seed, what, key, got.value)
+			case newest && result.LostGroups > 0:
+				odd++
+			case newest:
+				t.Errorf("seed %d: %s: %.20q has the older value %.40q, and %.40q is undamaged in leaf %d", seed, what, key, got.value, want, whole[key].leaf)
+			case want == nil:
+				risen++
+				if len(told) == 0 && result.Dropped == 0 {
+					t.Errorf("seed %d: %s: %.20q was deleted, and has the value %.40q", seed, what, key, got.value)
+				}
+			default:
+				stale++
+				wrong++
+			}
+		}
+		for key := range records {
+			t.Errorf("seed %d: %s: %.20q was never put", seed, what, key)
+		}
+		if wrong > 0 && len(told) == 0 && result.Dropped == 0 {
+			t.Errorf("seed %d: %s: %d records are missing or older, and nothing is told: %+v", seed, what, wrong, result)
+		}
+		if gone > 0 || *salvageTrace {
+			t.Logf("seed %d: %s: %d undamaged records of %d are gone: %+v", seed, what, gone, len(whole), result)
+		}
+	}
+	t.Logf("%d files: %d of %d undamaged records came back, %d others are lost, %d older versions and %d of undamaged records, %d deleted ones; %d without a checkpoint",
+		files, back, undamaged, lost-(undamaged-back), stale, odd, risen, without)
+	require.Positive(t, lost)
+	require.GreaterOrEqual(t, float64(back), 0.99*float64(undamaged))
+	require.LessOrEqual(t, odd, 3+undamaged/1000)
+}
+
+// TestSalvageLostHeaders: both copies of the headers of all segments are lost, and both superblocks but for the magic; the salts of all segments are
+// found in the checkpoint and in the pages themselves.
+func TestSalvageLostHeaders(t *testing.T) {
+	h := newSalvageHistory(t, 3)
+	file := bytes.Clone(h.file)
+	for n := 1; n*256*logstore.PageSize < len(file); n++ {
+		clear(file[n*256*logstore.PageSize:][:logstore.PageSize])
+	}
+	records, result, err := salvageBytes(t, file, salvage.Options{})
+	require.NoError(t, err)
+	require.Positive(t, result.Headers)
+	for key := range h.versions {
+		if want := h.newest(key); want != nil {
+			require.Equal(t, string(want), string(records[key].value), "%.20q", key)
+		}
+	}
+	clear(file[:2*logstore.PageSize]) // the header of segment 0 is left: it has the UUID
+	again, result, err := salvageBytes(t, file, salvage.Options{})
+	require.NoError(t, err)
+	require.Zero(t, result.Superblocks)
+	require.Equal(t, len(records), len(again))
+}
+
+// TestSalvageOlder: the newest leaf of a record is damaged, and an older one is still in the file. The older version comes back if it is asked for, and
+// is told.
+func TestSalvageOlder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.fdbm")
+	db, err := openUnsynced(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("account"), []byte("100 old")))
+	require.NoError(t, db.Put([]byte("gone"), []byte("deleted later")))
+	require.NoError(t, db.Checkpoint())
+	require.NoError(t, db.Delete([]byte("gone")))
+	require.NoError(t, db.Put([]byte("account"), []byte("90 new")))
+	require.NoError(t, db.Close())
+	file, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for at := 0; ; at++ { // in leaves and in redo records
+		i := bytes.Index(file[at:], []byte("90 new"))
+		if i < 0 {
+			break
+		}
+		file[at+i] ^= 1
+		at += i
+	}
+	records, result, err := salvageBytes(t, file, salvage.Options{})
+	require.NoError(t, err)
+	require.Empty(t, records)
+	require.Positive(t, result.Damaged)
+	var told []string
+	records, result, err = salvageBytes(t, file, salvage.Options{Older: true, Missing: func(m salvage.Missing) {
+		if m.Scope == salvage.OlderRecord {
+			told = append(told, string(m.From))
+		}
+	}})
+	require.NoError(t, err)
+	require.Equal(t, "100 old", string(records["account"].value))
+	require.Equal(t, int64(len(records)), result.Older)
+	require.Contains(t, told, "account")
+}
+
+// TestSalvageFile: Salvage makes a database that passes Check, overwrites nothing, leaves nothing behind, and refuses a file that is being written.
+func TestSalvageFile(t *testing.T) {
+	dir := t.TempDir()
+	damaged, fresh := filepath.Join(dir, "damaged.fdbm"), filepath.Join(dir, "fresh.fdbm")
+	h := newSalvageHistory(t, 5)
+	bad, _, _ := damagePages(rand.New(rand.NewPCG(5, 5)), h.file)
+	require.NoError(t, os.WriteFile(damaged, bad, 0o400))
+	names := func() (all []string) {
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		for _, e := range entries {
+			all = append(all, e.Name())
+		}
+		return all
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := Salvage(stopped, damaged, fresh, nil)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Equal(t, []string{"damaged.fdbm"}, names())
+
+	read := int64(0)
+	s, err := Salvage(t.Context(), damaged, fresh, &SalvageOptions{Progress: func(n, total int64) {
+		require.LessOrEqual(t, n, total)
+		read = n
+	}})
+	require.NoError(t, err)
+	require.Positive(t, read)
+	require.Equal(t, []string{"damaged.fdbm", "fresh.fdbm"}, names())
+	after, err := os.ReadFile(damaged)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(bad, after))
+	db, err := Open(fresh, nil)
+	require.NoError(t, err)
+	n, err := db.Len()
+	require.NoError(t, err)
+	require.Equal(t, s.Records, n)
+	require.Positive(t, n)
+	require.NoError(t, db.Check(t.Context()))
+
+	_, err = Salvage(t.Context(), fresh, filepath.Join(dir, "another.fdbm"), nil)
+	require.ErrorIs(t, err, ErrLocked)
+	require.NoError(t, db.Close())
+	before, err := os.ReadFile(fresh)
+	require.NoError(t, err)
+	_, err = Salvage(t.Context(), damaged, fresh, nil)
+	require.ErrorIs(t, err, os.ErrExist)
+	after, err = os.ReadFile(fresh)
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(before, after))
+	require.Equal(t, []string{"damaged.fdbm", "fresh.fdbm"}, names())
+}
+
+// TestSalvageCutShort: a crash cut the newest commit short. What is there of it was not committed, and does not come back.
+func TestSalvageCutShort(t *testing.T) {
+	inTurn(t)
+	mem := vfs.NewMem(1 << 30)
+	mem.WithoutCrashes()
+	defer mem.Release()
+	db, err := open(mem, salvagePath, &Options{Durability: WriteThrough})
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("whole"), []byte("yes")))
+	require.NoError(t, db.Checkpoint())
+	value := bytes.Repeat([]byte("cut short "), 20)
+	require.NoError(t, db.Update(func(tx *Tx) error {
+		for i := range 200 {
+			if err := tx.Put(fmt.Appendf(nil, "cut %03d", i), value); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	image := mem.Clone()
+	defer image.Release()
+	require.NoError(t, db.Close())
+	f, err := image.Open(salvagePath, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	n, err := f.Size()
+	require.NoError(t, err)
+	file := make([]byte, n)
+	_, err = f.ReadAt(file, 0)
+	require.True(t, err == nil || err == io.EOF)
+	last := bytes.LastIndex(file, []byte("cut 199"))
+	require.Positive(t, last)
+	clear(file[last/logstore.PageSize*logstore.PageSize:][:logstore.PageSize])
+	records, result, err := salvageBytes(t, file, salvage.Options{})
+	require.NoError(t, err)
+	require.NotZero(t, result.Dropped)
+	require.Len(t, records, 1)
+	require.Equal(t, "yes", string(records["whole"].value))
+}

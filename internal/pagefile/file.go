@@ -1,0 +1,243 @@
+package pagefile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// A File is a database file whose pages are read.
+type File struct {
+	SegmentPages uint32
+	Guessed      bool // SegmentPages: neither superblock says it, nor is there a header of a segment other than the first
+	UUID         [16]byte
+	Supers       [2]Superblock
+	Pages        uint64 // whole pages of the file
+	Size         int64  // bytes of the file
+
+	f        vfs.File
+	path     string
+	segments map[uint32]*Segment // those that were looked at
+	salts    map[uint32][]uint64 // what checkpoints say of segments
+	before   []uint64            // what headers say of their predecessors
+	buf      []byte
+	page     []byte
+}
+
+// A Superblock is what page 0 or 1 holds, or why it cannot be used.
+type Superblock struct {
+	logstore.Superblock
+	Err error
+}
+
+// A Segment is what is known of a segment.
+type Segment struct {
+	Header    logstore.SegmentHeader
+	HasHeader bool
+	Known     bool // Seed is
+	Seed      logstore.Seed
+}
+
+// Private reports whether the segment holds no part of the log, as far as is known.
+func (g *Segment) Private() bool { return g.HasHeader && g.Header.Private }
+
+// Open opens the file at path to be read. It waits so long for the lock of a process that writes: then the error wraps vfs.ErrLocked. An error
+// that wraps logstore.ErrFormat says that the file is no database, or one of a newer program.
+func Open(fs vfs.FS, path string, wait time.Duration) (*File, error) {
+	f, err := fs.Open(path, os.O_RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("flashdbm: %w", err)
+	}
+	x := &File{f: f, path: path, segments: map[uint32]*Segment{}, salts: map[uint32][]uint64{}, page: make([]byte, logstore.PageSize)}
+	if err := x.open(wait); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return x, nil
+}
+
+func (x *File) open(wait time.Duration) error {
+	for deadline := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
+		err := x.f.Lock(false)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, vfs.ErrLocked) || !time.Now().Before(deadline) {
+			return fmt.Errorf("flashdbm: %w", err)
+		}
+	}
+	size, err := x.f.Size()
+	if err != nil {
+		return fmt.Errorf("flashdbm: %w", err)
+	}
+	x.Size, x.Pages = size, uint64(size)/logstore.PageSize
+	for slot := range x.Supers {
+		sb := &x.Supers[slot]
+		if sb.Err = x.Read(uint64(slot), x.page); sb.Err == nil {
+			sb.Superblock, sb.Err = logstore.DecodeSuperblock(slot, x.page)
+		}
+		if errors.Is(sb.Err, logstore.ErrFormat) {
+			return fmt.Errorf("%s: %w", x.path, sb.Err)
+		}
+	}
+	if sb := x.Newest(); sb != nil {
+		x.SegmentPages, x.UUID = sb.SegmentPages, sb.UUID
+		return nil
+	}
+	return x.guess()
+}
+
+// Newest returns the newer of the superblocks that can be used, nil if there is none.
+func (x *File) Newest() *Superblock {
+	a, b := &x.Supers[0], &x.Supers[1]
+	switch {
+	case a.Err != nil && b.Err != nil:
+		return nil
+	case a.Err != nil || b.Err == nil && b.Number > a.Number:
+		return b
+	}
+	return a
+}
+
+// guess finds the size of a segment and the UUID from the headers of segments, wherever these are.
+func (x *File) guess() error {
+	type found struct {
+		pages uint32
+		uuid  [16]byte
+	}
+	votes := map[found]int{}
+	uuids := map[[16]byte]int{}
+	err := x.eachPage(0, x.Pages, func(a uint64, p []byte) {
+		h, ok := logstore.DecodeSegmentHeader(p)
+		if !ok {
+			return
+		}
+		uuids[h.UUID]++
+		if h.Segment == 0 || a%uint64(h.Segment) != 0 {
+			return
+		}
+		if n := a / uint64(h.Segment); n >= logstore.MinSegmentPages && n <= logstore.MaxSegmentPages && n&(n-1) == 0 {
+			votes[found{uint32(n), h.UUID}]++
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if len(uuids) == 0 {
+		return fmt.Errorf("%w: %s has neither a superblock nor a segment header of a database", logstore.ErrFormat, x.path)
+	}
+	best := 0
+	for v, n := range votes {
+		if n > best {
+			best, x.SegmentPages, x.UUID = n, v.pages, v.uuid
+		}
+	}
+	if best > 0 {
+		return nil
+	}
+	x.SegmentPages, x.Guessed = logstore.DefaultSegmentPages, true
+	for u, n := range uuids {
+		if n > best {
+			best, x.UUID = n, u
+		}
+	}
+	return nil
+}
+
+// Close closes the file.
+func (x *File) Close() error { return x.f.Close() }
+
+// Path returns the path that the file was opened by.
+func (x *File) Path() string { return x.path }
+
+// Error is an error about the page at a.
+func (x *File) Error(a uint64, format string, args ...any) error {
+	return &logstore.PageError{Path: x.path, Addr: a, What: fmt.Sprintf(format, args...)}
+}
+
+// Read reads pages from a on into p, which is a number of whole pages.
+func (x *File) Read(a uint64, p []byte) error {
+	n := uint64(len(p)) / logstore.PageSize
+	if a+n > x.Pages || a+n < a {
+		return x.Error(a, "behind the end of the file, which has %d pages", x.Pages)
+	}
+	if _, err := x.f.ReadAt(p, int64(a)*logstore.PageSize); err == io.EOF {
+		return x.Error(a, "the file was cut short")
+	} else if err != nil {
+		return x.Error(a, "cannot be read: %v", err)
+	}
+	return nil
+}
+
+// readPages is how many pages are read at a time on the way through the file.
+const readPages = 64
+
+// eachPage calls fn with the pages from first up to end that are not in holes and can be read. p is valid until fn returns.
+func (x *File) eachPage(first, end uint64, fn func(a uint64, p []byte)) error {
+	if x.buf == nil {
+		x.buf = make([]byte, readPages*logstore.PageSize)
+	}
+	for a := first; a < end; {
+		data, err := vfs.NextData(x.f, int64(a)*logstore.PageSize)
+		if err != nil {
+			return fmt.Errorf("flashdbm: %w", err)
+		}
+		a = max(a, uint64(data)/logstore.PageSize)
+		n := min(readPages, max(end, a)-a)
+		buf := x.buf[:n*logstore.PageSize]
+		if x.Read(a, buf) == nil {
+			for i := range n {
+				fn(a+i, buf[i*logstore.PageSize:(i+1)*logstore.PageSize])
+			}
+		} else { // one that cannot be read is among them
+			for i := range n {
+				if x.Read(a+i, x.page) == nil {
+					fn(a+i, x.page)
+				}
+			}
+		}
+		a += n
+	}
+	return nil
+}
+
+// SegmentOf returns the number of a page's segment.
+func (x *File) SegmentOf(a uint64) uint32 { return uint32(a / uint64(x.SegmentPages)) }
+
+// FirstPage returns the first page of a segment.
+func (x *File) FirstPage(n uint32) uint64 { return uint64(n) * uint64(x.SegmentPages) }
+
+// EachSegment calls fn with the number of each segment that is not a hole as a whole, in their order.
+func (x *File) EachSegment(fn func(n uint32) error) error {
+	size := uint64(x.SegmentPages)
+	for n := uint64(0); n*size < x.Pages; n++ {
+		data, err := vfs.NextData(x.f, int64(n*size)*logstore.PageSize)
+		if err != nil {
+			return fmt.Errorf("flashdbm: %w", err)
+		}
+		if n = max(n, uint64(data)/logstore.PageSize/size); n*size >= x.Pages || n > 1<<32-1 {
+			break
+		}
+		if err := fn(uint32(n)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Segments returns the numbers of the segments that were looked at so far, in their order.
+func (x *File) Segments() []uint32 {
+	all := make([]uint32, 0, len(x.segments))
+	for n := range x.segments {
+		all = append(all, n)
+	}
+	slices.SortFunc(all, func(a, b uint32) int { return cmp.Compare(a, b) })
+	return all
+}

@@ -1,0 +1,157 @@
+package pagefile
+
+import (
+	"slices"
+
+	"flashdbm/logstore"
+)
+
+// leastAgreeing is how many pages have to imply the same seed before it counts: of 65,536 pages of noise, two do with a probability of one
+// half, and three with one of 1 to 100,000.
+const leastAgreeing = 3
+
+// Segment returns what is known of segment n. Its header is read once; Recover finds out more of one whose header is lost.
+func (x *File) Segment(n uint32) *Segment {
+	g := x.segments[n]
+	if g != nil {
+		return g
+	}
+	g = &Segment{}
+	p := make([]byte, logstore.PageSize)
+	if x.Read(x.FirstPage(n)+logstore.HeaderPage(n), p) == nil {
+		if h, ok := logstore.DecodeSegmentHeader(p); ok && h.Segment == n && h.UUID == x.UUID {
+			g.Header, g.HasHeader, g.Known, g.Seed = h, true, true, logstore.SeedOf(h.Salt)
+			if h.Predecessor != 0 {
+				x.before = append(x.before, h.Predecessor)
+			}
+		}
+	}
+	x.segments[n] = g
+	return g
+}
+
+// NoteSalt takes in what a checkpoint says of a segment.
+func (x *File) NoteSalt(n uint32, salt uint64) {
+	if salt != 0 {
+		x.salts[n] = append(x.salts[n], salt)
+	}
+}
+
+// Recover finds the seed of a segment whose header is lost, if it can. The headers of all others should have been read, and the space maps of
+// checkpoints noted.
+func (x *File) Recover(n uint32) error {
+	g := x.Segment(n)
+	if g.Known {
+		return nil
+	}
+	var candidates []logstore.Seed
+	known := map[uint64]bool{}
+	for _, other := range x.segments {
+		known[other.Header.Salt] = true
+	}
+	for _, salt := range append(slices.Clone(x.salts[n]), x.before...) {
+		if !known[salt] && len(candidates) < maxCandidates {
+			known[salt] = true
+			candidates = append(candidates, logstore.SeedOf(salt))
+		}
+	}
+	// Pages of an earlier life may follow those of the present one, which begin behind the header: the seed of the lowest page counts.
+	type vote struct {
+		pages int
+		first uint64
+	}
+	votes := map[logstore.Seed]vote{}
+	add := func(seed logstore.Seed, a uint64, enough int) {
+		v, ok := votes[seed]
+		if !ok {
+			v.first = a
+		}
+		v.pages += enough
+		votes[seed] = v
+	}
+	err := x.eachPage(x.FirstPage(n)+logstore.HeaderPage(n)+1, min(x.FirstPage(n+1), x.Pages), func(a uint64, p []byte) {
+		for _, seed := range candidates {
+			if logstore.VerifyPage(seed, a, p) {
+				add(seed, a, leastAgreeing)
+				return
+			}
+		}
+		if h := logstore.DecodePageHead(p); h.InLog() {
+			if seed, ok := logstore.ImpliedSeed(a, p); ok {
+				add(seed, a, 1)
+			}
+		}
+	})
+	lowest := x.FirstPage(n + 1)
+	for seed, v := range votes {
+		if v.pages >= leastAgreeing && v.first < lowest {
+			lowest, g.Known, g.Seed = v.first, true, seed
+		}
+	}
+	return err
+}
+
+// maxCandidates is the most salts that are tried on the pages of a segment without a header.
+const maxCandidates = 64
+
+// Sound reports whether the page at a, whose bytes are p, is one of the log, or the first page of a run in a private segment, that its segment
+// was given in its present life.
+func (x *File) Sound(a uint64, p []byte) (logstore.PageHead, bool) {
+	n := x.SegmentOf(a)
+	h := logstore.DecodePageHead(p)
+	g := x.Segment(n)
+	return h, a > x.FirstPage(n)+logstore.HeaderPage(n) && g.Known && h.InLog() && logstore.VerifyPage(g.Seed, a, p)
+}
+
+// ReadSound reads the page at a, which must be sound.
+func (x *File) ReadSound(a uint64, p []byte) (logstore.PageHead, error) {
+	if err := x.Read(a, p[:logstore.PageSize]); err != nil {
+		return logstore.PageHead{}, err
+	}
+	h, ok := x.Sound(a, p)
+	switch {
+	case ok:
+		return h, nil
+	case !x.Segment(x.SegmentOf(a)).Known:
+		return h, x.Error(a, "the header of segment %d is lost", x.SegmentOf(a))
+	}
+	return h, x.Error(a, "checksum")
+}
+
+// Span returns how many pages the sound page at a takes with the raw pages behind it, 1 if what it says of them cannot be.
+func (x *File) Span(a uint64, h *logstore.PageHead, p []byte) uint64 {
+	n := uint64(1)
+	switch h.Kind {
+	case logstore.KindRun:
+		if r, ok := logstore.DecodeRunHead(p, x.SegmentPages); ok {
+			n = uint64(logstore.RunPages(r.Bytes))
+		}
+	case logstore.KindRecord:
+		if s, ok := logstore.DecodeSpan(h.Name); ok && !h.Grows {
+			n = uint64(s.RawPages) + 1
+		}
+	}
+	if x.SegmentOf(a+n-1) != x.SegmentOf(a) || a+n > x.Pages {
+		return 1
+	}
+	return n
+}
+
+// EachSound calls fn with each sound page of a segment. Raw pages are passed over: they hold what users wrote. p is valid until fn returns.
+func (x *File) EachSound(n uint32, fn func(a uint64, h logstore.PageHead, p []byte)) error {
+	if !x.Segment(n).Known {
+		return nil
+	}
+	next := x.FirstPage(n) + logstore.HeaderPage(n) + 1
+	return x.eachPage(next, min(x.FirstPage(n+1), x.Pages), func(a uint64, p []byte) {
+		if a < next {
+			return
+		}
+		h, ok := x.Sound(a, p)
+		if !ok {
+			return
+		}
+		next = a + x.Span(a, &h, p)
+		fn(a, h, p)
+	})
+}

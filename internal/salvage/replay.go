@@ -1,0 +1,338 @@
+package salvage
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// An image is where a page of the tree is, and the group that it is as of: what later groups say of its keys is newer. If that is not known
+// exactly, it is the lower bound behind which all groups are known.
+type image struct {
+	addr logstore.Addr
+	asOf uint64
+}
+
+// A flush is the parts of a flush that were seen.
+type flush struct {
+	pages []entry // of the tree
+	whole bool    // all parts so far
+	last  uint64
+	since uint64 // what the tree was as of before it: a lower bound for what its pages are as of
+}
+
+// replay installs what the log says behind the checkpoint, and collects facts. See the package's comment.
+func (s *salvager) replay() error {
+	s.places, s.removed = map[logstore.PageID]image{}, map[logstore.PageID]bool{}
+	s.flushes = map[uint64]*flush{}
+	newest, whole := s.newestGroup()
+	if !whole {
+		s.result.Dropped = newest
+	}
+	behind := uint64(0)
+	if c := s.checkpoint; c != nil {
+		s.entries = make(map[logstore.PageID]logstore.Addr, len(c.table.Entries))
+		for _, e := range c.table.Entries {
+			s.entries[e.Name] = e.Addr
+		}
+		behind, s.low, s.base = min(c.table.Redo, c.table.Base), c.table.Redo, c.table.Base
+	}
+	start := s.logStart()
+	last := start - 1
+	err := s.groups(behind, func(g group) error {
+		if s.checkpoint != nil && g.no > last+1 {
+			s.lose(last+1, g.no-1)
+			s.broken = true
+		}
+		last = max(last, g.no)
+		if g.no == newest && !whole && g.kind != logstore.FlushGroup {
+			return nil
+		}
+		if !g.whole && s.checkpoint != nil && g.no >= start {
+			s.lose(g.no, g.no)
+			s.broken = s.broken || g.kind == logstore.PageGroup
+		}
+		return s.replayGroup(&g)
+	})
+	if err != nil {
+		return err
+	}
+	if known := s.knownGroup(); newest < known {
+		s.lose(newest+1, known)
+	}
+	if s.checkpoint == nil {
+		s.installEndless(newest)
+		return nil
+	}
+	for first, f := range s.flushes {
+		if err := s.imageFacts(s.baseOf(first, f), f.pages, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// baseOf finds out what a flush is as of whose end is lost. It is at least what the one before it was, and below its own first part. Between those,
+// it is where the redo records agree best with what the leaves say: they have the values of records up to there, and not those of later ones. Not
+// all need agree, as records may be missing.
+func (s *salvager) baseOf(first uint64, f *flush) uint64 {
+	newest := map[string]*fact{}
+	for i := range s.facts {
+		if x := &s.facts[i]; x.leaf == 0 && x.ref == nil && x.asOf > f.since && x.asOf < first {
+			newest[x.key] = x
+		}
+	}
+	score := map[uint64]int{}
+	for _, e := range f.pages {
+		if e.kind != logstore.KindTree || e.level > 0 {
+			continue
+		}
+		s.eachCell(e.addr, func(key []byte, c btree.Cell) {
+			x := newest[string(key)]
+			switch {
+			case x == nil || c.Kind() != btree.Inline && !x.deleted:
+			case !x.deleted && bytes.Equal(x.value, c.Value()):
+				score[x.asOf]++
+			default:
+				score[x.asOf]--
+			}
+		})
+	}
+	best, most, sum := f.since, 0, 0
+	for _, no := range slices.Sorted(maps.Keys(score)) {
+		if sum += score[no]; sum >= most {
+			best, most = no, sum
+		}
+	}
+	return best
+}
+
+// logStart returns the first group that has to be there: where recovery would begin to scan. If no superblock says that, it is the first group of
+// records or pages behind the redo start.
+func (s *salvager) logStart() uint64 {
+	c := s.checkpoint
+	if c == nil {
+		return 0
+	}
+	for i := range s.f.Supers {
+		if sb := &s.f.Supers[i]; sb.Err == nil && sb.LastGroup == c.last {
+			return sb.Start.Group
+		}
+	}
+	start := c.last + 1
+	_ = s.groups(c.table.Redo, func(g group) error {
+		if g.kind == logstore.RecordGroup || g.kind == logstore.PageGroup {
+			start = min(start, g.no)
+		}
+		return nil
+	})
+	return start
+}
+
+// knownGroup returns the newest group that a superblock knows of.
+func (s *salvager) knownGroup() (no uint64) {
+	for i := range s.f.Supers {
+		if sb := &s.f.Supers[i]; sb.Err == nil {
+			no = max(no, sb.LastGroup)
+		}
+	}
+	return no
+}
+
+// lose notes that groups are missing, or parts of them.
+func (s *salvager) lose(from, to uint64) {
+	s.result.LostGroups += to - from + 1
+	s.missing(Missing{Scope: Groups, FirstGroup: from, LastGroup: to})
+}
+
+func (s *salvager) replayGroup(g *group) error {
+	base := uint64(0)
+	if s.checkpoint != nil {
+		base = s.checkpoint.table.Base
+	}
+	switch g.kind {
+	case logstore.RecordGroup:
+		if g.no > s.low {
+			return s.recordFacts(g)
+		}
+	case logstore.PageGroup:
+		switch {
+		case g.no <= base:
+		case s.broken:
+			s.base = max(s.base, g.no)
+			return s.imageFacts(g.no, g.pages, g.whole)
+		default:
+			s.base = g.no
+			s.install(g.pages, g.no)
+		}
+	case logstore.FlushGroup:
+		return s.replayFlush(g, base)
+	}
+	return nil
+}
+
+// install leads the names of tree pages to them.
+func (s *salvager) install(pages []entry, asOf uint64) {
+	for _, r := range pages {
+		if r.kind == logstore.KindTree {
+			s.places[r.name] = image{r.addr, asOf}
+			delete(s.removed, r.name)
+		}
+	}
+}
+
+func (s *salvager) replayFlush(g *group, base uint64) error {
+	if len(g.pages) == 0 {
+		return nil
+	}
+	end := g.pages[len(g.pages)-1]
+	var stream []byte
+	for _, r := range g.pages {
+		if r.kind != logstore.KindFlush {
+			continue
+		}
+		if _, err := s.f.ReadSound(r.addr, s.buf); err != nil {
+			return nil
+		}
+		stream = append(stream, s.buf[logstore.MuxSize:logstore.PageSize]...)
+	}
+	if stream == nil { // a part that ends no flush, or whose end is lost
+		first := g.no
+		if h, err := s.f.ReadSound(end.addr, s.buf); err == nil && end.last {
+			first = h.Count
+		}
+		f := s.flushes[first]
+		if f == nil {
+			f = &flush{whole: true, since: s.base}
+			s.flushes[first] = f
+		}
+		f.pages, f.whole, f.last = append(f.pages, g.pages...), f.whole && g.whole, g.no
+		return nil
+	}
+	x, err := override.DecodeFlushEnd(stream, g.no)
+	if err != nil {
+		return s.unfinished(g.no, g.pages, g.no)
+	}
+	pages, whole := g.pages, g.whole
+	if f := s.flushes[x.First]; f != nil {
+		pages, whole = append(f.pages, g.pages...), f.whole && g.whole
+		delete(s.flushes, x.First)
+	}
+	if x.Base <= base && s.checkpoint != nil {
+		return nil
+	}
+	s.base = max(s.base, x.Base)
+	switch {
+	case s.checkpoint != nil && (s.broken || !whole):
+		s.broken = true
+		return s.imageFacts(x.Base, pages, whole)
+	}
+	s.install(pages, x.Base)
+	for _, r := range x.Retired {
+		s.retire(r)
+	}
+	for _, name := range x.Removed {
+		s.remove(name)
+	}
+	return nil
+}
+
+// retire notes that a page is known by its own address from now on.
+func (s *salvager) retire(r override.TableEntry) {
+	at, ok := s.places[r.Name]
+	if !ok || at.addr != r.Addr {
+		at = image{r.Addr, s.low}
+		if s.checkpoint == nil {
+			at.asOf = s.asOfPage(r.Addr)
+		}
+	}
+	s.places[r.Addr] = at
+	delete(s.places, r.Name)
+	delete(s.entries, r.Name)
+}
+
+// asOfPage is a lower bound for what the page at an address is as of, where no checkpoint gives one.
+func (s *salvager) asOfPage(a logstore.Addr) uint64 {
+	if h, err := s.f.ReadSound(a, s.buf); err == nil && h.No > 0 {
+		return h.No - 1
+	}
+	return 0
+}
+
+func (s *salvager) remove(name logstore.PageID) {
+	delete(s.places, name)
+	delete(s.entries, name)
+	s.removed[name] = true
+}
+
+// unfinished takes in a flush whose end is damaged.
+func (s *salvager) unfinished(first uint64, pages []entry, no uint64) error {
+	f := s.flushes[first]
+	if f == nil {
+		f = &flush{since: s.base}
+		s.flushes[first] = f
+	}
+	f.pages, f.last = append(f.pages, pages...), no
+	return nil
+}
+
+// installEndless installs, where there is no checkpoint, the flushes whose end is lost: those behind which another one began. What each page says
+// is older than the first part of its flush.
+func (s *salvager) installEndless(newest uint64) {
+	for first, f := range s.flushes {
+		if f.last == newest {
+			continue
+		}
+		for _, r := range f.pages {
+			if r.kind != logstore.KindTree {
+				continue
+			}
+			at, ok := s.places[r.name]
+			if !ok && !s.removed[r.name] || ok && at.asOf < first-1 {
+				s.places[r.name] = image{r.addr, first - 1}
+			}
+		}
+	}
+}
+
+// place returns where the page with a name is, as far as is known.
+func (s *salvager) place(name logstore.PageID) (image, bool) {
+	if at, ok := s.places[name]; ok {
+		return at, true
+	}
+	if a, ok := s.entries[name]; ok {
+		return image{a, s.low}, true
+	}
+	if !logstore.IsAddr(name) || name >= s.f.Pages || s.removed[name] {
+		return image{}, false
+	}
+	if s.checkpoint == nil {
+		return image{name, s.asOfPage(name)}, true
+	}
+	return image{name, s.low}, true
+}
+
+// node reads the page with a name.
+func (s *salvager) node(name logstore.PageID, p []byte) (at image, n btree.Node, err error) {
+	at, ok := s.place(name)
+	if !ok {
+		return at, n, s.f.Error(0, "no page has the name %#x", name)
+	}
+	h, err := s.f.ReadSound(at.addr, p)
+	switch {
+	case err != nil:
+		return at, n, err
+	case h.Kind != logstore.KindTree:
+		return at, n, s.f.Error(at.addr, "kind %d where a page of the tree belongs", h.Kind)
+	case h.Name != name && at.addr != name:
+		return at, n, s.f.Error(at.addr, "bears the name %#x instead of %#x", h.Name, name)
+	}
+	if err := btree.CheckPage(p); err != nil {
+		return at, n, s.f.Error(at.addr, "%v", err)
+	}
+	return at, btree.View(p), nil
+}
