@@ -242,6 +242,11 @@ damage:
 hostile:
 	$(GO) test -timeout 24h ./dbm -run '^(TestHostile.*|TestShared.*|TestSparseFile)$$' -v -args -hostile.files $(HOSTILEFILES) -hostile.from $(HOSTILEFROM)
 
+# 20 files a second on one processor.
+.PHONY: salvage
+salvage:
+	$(GO) test $(PURE) -vet=off -timeout 2h ./dbm -run '^TestSalvage' -v -args -salvage.files $(SALVAGEFILES) -salvage.first $(SALVAGEFIRST)
+
 # Transactions of 300 MiB in processes of their own, with a MemoryLimit of 64 MiB: the memory that they take, also to redo them.
 bulk:
 	$(GO) test -timeout 30m ./dbm -run '^TestBulkMemory$$' -v -args -bulk
