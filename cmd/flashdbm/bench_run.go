@@ -69,8 +69,8 @@ func (b *benchRun) run() error {
 	return errors.Join(err, db.Close())
 }
 
-// measure has goroutines call fn until the step is over, with the number of the goroutine and of its call, and notes what that took. Each call
-// counts for so many.
+// measure has goroutines call fn until the step is over, each at least once, with the number of the goroutine and of its call, and notes what
+// that took. Each call counts for so many.
 func (b *benchRun) measure(f benchFigure, goroutines int, each int64, timed bool, fn func(rng *rand.Rand, worker, call int) error) error {
 	var mu sync.Mutex // guards all and first, and f.Count
 	var all []time.Duration
@@ -84,10 +84,8 @@ func (b *benchRun) measure(f benchFigure, goroutines int, each int64, timed bool
 			var calls int64
 			var err error
 			for last := begin; err == nil; calls++ {
-				if calls&benchLook == 0 || timed {
-					if b.ctx.Err() != nil || time.Since(begin) >= b.step {
-						break
-					}
+				if look := timed || calls&benchLook == 0; look && (b.ctx.Err() != nil || calls > 0 && time.Since(begin) >= b.step) {
+					break
 				}
 				if err = fn(rng, w, int(calls)); timed {
 					now := time.Now()
