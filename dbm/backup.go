@@ -21,13 +21,15 @@ var ErrBackup = backup.ErrDamaged
 // it sees: the file grows by what is overwritten meanwhile, MaxSnapshotAge and a full file end it with ErrSnapshotTooOld. Large values are
 // read once more.
 //
+// It returns a token of its moment, for BackupSince. What the backup has is durable in the database when it returns.
+//
 // If w has a method Expect(bytes int64), it is called with the length of the backup before the first Write. What was written to w before
 // an error is of no use, and Restore refuses it. Errors: those of ctx and w as they are, ErrClosed, ErrSnapshotTooOld, ErrCorrupt.
-func (db *DB) Backup(ctx context.Context, w io.Writer) (err error) {
+func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	tx, err := db.begin(mvcc.TxOptions{ReadOnly: true})
+	tx, token, err := db.readAt()
 	if err != nil {
-		return public(err)
+		return Token{}, public(err)
 	}
 	defer tx.Rollback()
 	out := backup.NewWriter(w)
@@ -37,7 +39,26 @@ func (db *DB) Backup(ctx context.Context, w io.Writer) (err error) {
 		}
 	}
 	if err := tx.WriteImage(ctx, out, expect); err != nil {
-		return public(err)
+		return Token{}, public(err)
 	}
-	return out.End()
+	if err := out.End(backup.End{Kind: backup.Full, Token: token.is}); err != nil {
+		return Token{}, err
+	}
+	return token, nil
+}
+
+// readAt begins a transaction for a backup.
+func (db *DB) readAt() (tx *mvcc.Tx, token Token, err error) {
+	group := uint64(0)
+	if db.beside != nil || db.engine.ReadOnly() {
+		if tx, err = db.begin(mvcc.TxOptions{ReadOnly: true}); err == nil {
+			group = tx.GroupRead()
+		}
+	} else {
+		tx, group, err = db.engine.ReadAt()
+	}
+	if err != nil {
+		return nil, Token{}, err
+	}
+	return tx, Token{backup.Token{Source: tx.UUID(), Group: group}}, nil
 }

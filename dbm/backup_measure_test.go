@@ -78,7 +78,7 @@ func TestMeasureBackup(t *testing.T) {
 		n, bytes, begin := 0, int64(0), time.Now()
 		for ctx.Err() == nil {
 			w := &counting{}
-			if db.Backup(ctx, w) == nil {
+			if backupErr(db, ctx, w) == nil {
 				n++
 				bytes += w.n
 			}
@@ -93,15 +93,15 @@ func TestMeasureBackup(t *testing.T) {
 	before := db.Stats().FileBytes
 	w := &counting{}
 	begin := time.Now()
-	require.NoError(t, db.Backup(t.Context(), w))
+	require.NoError(t, backupErr(db, t.Context(), w))
 	took := time.Since(begin)
 	require.NoError(t, db.Compact(t.Context(), nil))
 	t.Logf("backup at rest: %v, %.0f MB/s; %d bytes, of a file of %d, compacted %d", took, float64(w.n)/1e6/took.Seconds(), w.n, before, db.Stats().FileBytes)
 
 	pr, pw := io.Pipe()
-	go func() { pw.CloseWithError(db.Backup(t.Context(), pw)) }()
+	go func() { pw.CloseWithError(backupErr(db, t.Context(), pw)) }()
 	begin = time.Now()
-	require.NoError(t, Restore(t.Context(), filepath.Join(dir, "restored"), pr))
+	require.NoError(t, restoreErr(t.Context(), filepath.Join(dir, "restored"), pr))
 	t.Logf("backup into restore: %v, %.0f MB/s", time.Since(begin), float64(w.n)/1e6/time.Since(begin).Seconds())
 	begin = time.Now()
 	restored, err := Open(filepath.Join(dir, "restored"), nil)

@@ -51,6 +51,16 @@ var backupKinds = []struct {
 	}, nil},
 }
 
+func backupErr(db *DB, ctx context.Context, w io.Writer) error {
+	_, err := db.Backup(ctx, w)
+	return err
+}
+
+func restoreErr(ctx context.Context, path string, full io.Reader, increments ...io.Reader) error {
+	_, err := Restore(ctx, path, full, increments...)
+	return err
+}
+
 func shortKey(r *rand.Rand, i int) []byte { return fmt.Appendf(nil, "key %08x", r.Uint32()) }
 
 func readAll(t testing.TB, db *DB) map[string][]byte {
@@ -100,13 +110,13 @@ func TestBackup(t *testing.T) {
 				}))
 			}
 			out := &expecting{}
-			require.NoError(t, db.Backup(t.Context(), out))
+			require.NoError(t, backupErr(db, t.Context(), out))
 			require.EqualValues(t, out.Len(), out.expected, "length that was announced")
 
 			raw := filepath.Join(dir, "raw")
 			require.NoError(t, os.WriteFile(raw, out.Bytes(), 0o600))
 			restored := filepath.Join(dir, "restored")
-			require.NoError(t, Restore(t.Context(), restored, bytes.NewReader(out.Bytes())))
+			require.NoError(t, restoreErr(t.Context(), restored, bytes.NewReader(out.Bytes())))
 			entries, err := os.ReadDir(dir)
 			require.NoError(t, err)
 			require.Len(t, entries, 3, "nothing but the databases is left")
@@ -179,7 +189,7 @@ func smallBackup(t *testing.T) []byte {
 	}
 	require.NoError(t, db.Put([]byte("run"), make([]byte, 10_000)))
 	var out bytes.Buffer
-	require.NoError(t, db.Backup(t.Context(), &out))
+	require.NoError(t, backupErr(db, t.Context(), &out))
 	return out.Bytes()
 }
 
@@ -190,7 +200,7 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "db")
 	refused := func(b []byte, what string, args ...any) {
-		err := Restore(t.Context(), path, bytes.NewReader(b))
+		err := restoreErr(t.Context(), path, bytes.NewReader(b))
 		require.ErrorIs(t, err, ErrBackup, what, args)
 		entries, err := os.ReadDir(dir)
 		require.NoError(t, err)
@@ -214,10 +224,10 @@ func TestRestoreRefusesDamage(t *testing.T) {
 	for bit := (len(whole) - backup.MarkSize) * 8; bit < len(whole)*8; bit += 5 {
 		b := slices.Clone(whole)
 		b[bit/8] ^= 1 << (bit % 8)
-		err := Restore(t.Context(), path, bytes.NewReader(b))
+		err := restoreErr(t.Context(), path, bytes.NewReader(b))
 		require.Error(t, err, "bit %d of the end mark", bit-(len(whole)-backup.MarkSize)*8)
 	}
-	require.NoError(t, Restore(t.Context(), path, bytes.NewReader(whole)))
+	require.NoError(t, restoreErr(t.Context(), path, bytes.NewReader(whole)))
 }
 
 // TestRestoreRefusesWhatIsNoDatabase restores a stream that has an end mark, but no database before it.
@@ -228,8 +238,8 @@ func TestRestoreRefusesWhatIsNoDatabase(t *testing.T) {
 		w := backup.NewWriter(&out)
 		_, err := w.Write(content)
 		require.NoError(t, err)
-		require.NoError(t, w.End())
-		require.ErrorIs(t, Restore(t.Context(), filepath.Join(dir, "db"), &out), ErrBackup, name)
+		require.NoError(t, w.End(backup.End{}))
+		require.ErrorIs(t, restoreErr(t.Context(), filepath.Join(dir, "db"), &out), ErrBackup, name)
 	}
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -240,7 +250,7 @@ func TestRestoreIsNeverOverAFile(t *testing.T) {
 	whole := smallBackup(t)
 	path := filepath.Join(t.TempDir(), "db")
 	require.NoError(t, os.WriteFile(path, nil, 0o600))
-	require.ErrorIs(t, Restore(t.Context(), path, bytes.NewReader(whole)), fs.ErrExist)
+	require.ErrorIs(t, restoreErr(t.Context(), path, bytes.NewReader(whole)), fs.ErrExist)
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Empty(t, content)
@@ -248,7 +258,7 @@ func TestRestoreIsNeverOverAFile(t *testing.T) {
 	// A file that comes while Restore reads is not replaced either.
 	path = filepath.Join(t.TempDir(), "db")
 	late := &lateFile{Reader: bytes.NewReader(whole), path: path}
-	require.ErrorIs(t, Restore(t.Context(), path, late), fs.ErrExist)
+	require.ErrorIs(t, restoreErr(t.Context(), path, late), fs.ErrExist)
 	content, err = os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "other", string(content))
@@ -280,18 +290,18 @@ func TestBackupEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, db.Backup(ctx, io.Discard), context.Canceled)
+	require.ErrorIs(t, backupErr(db, ctx, io.Discard), context.Canceled)
 	broken := errors.New("the pipe is broken")
 	for fail := 1; ; fail++ {
 		w := &failing{left: fail, err: broken}
-		if err := db.Backup(t.Context(), w); err == nil {
+		if err := backupErr(db, t.Context(), w); err == nil {
 			require.Greater(t, fail, 5)
 			break
 		}
 		require.Zero(t, w.left)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	require.ErrorIs(t, db.Backup(ctx, &failing{left: 3, hook: cancel}), context.Canceled)
+	require.ErrorIs(t, backupErr(db, ctx, &failing{left: 3, hook: cancel}), context.Canceled)
 	assert.Zero(t, db.Stats().OpenSnapshots, "transactions that are left behind")
 }
 
@@ -353,9 +363,9 @@ func TestBackupIsOneMoment(t *testing.T) {
 			before[w] = done[w].Load()
 		}
 		var out bytes.Buffer
-		require.NoError(t, db.Backup(t.Context(), &out))
+		require.NoError(t, backupErr(db, t.Context(), &out))
 		path := filepath.Join(t.TempDir(), "db")
-		require.NoError(t, Restore(t.Context(), path, &out))
+		require.NoError(t, restoreErr(t.Context(), path, &out))
 		copied, err := Open(path, nil)
 		require.NoError(t, err)
 		require.NoError(t, copied.Check(t.Context()))
@@ -393,9 +403,9 @@ func TestBackupBeside(t *testing.T) {
 	require.NoError(t, err)
 	defer reader.Close()
 	var out bytes.Buffer
-	require.NoError(t, reader.Backup(t.Context(), &out))
+	require.NoError(t, backupErr(reader, t.Context(), &out))
 	copied := filepath.Join(t.TempDir(), "db")
-	require.NoError(t, Restore(t.Context(), copied, &out))
+	require.NoError(t, restoreErr(t.Context(), copied, &out))
 	db2, err := Open(copied, nil)
 	require.NoError(t, err)
 	defer db2.Close()
@@ -431,7 +441,7 @@ func TestBackupIsCompact(t *testing.T) {
 	defer db.Close()
 	left := worn(t, db, 20_000, 40_000, 100)
 	w := &counting{}
-	require.NoError(t, db.Backup(t.Context(), w))
+	require.NoError(t, backupErr(db, t.Context(), w))
 	bytes := int64(0)
 	for k, v := range left {
 		bytes += int64(len(k) + len(v))
@@ -450,7 +460,7 @@ func TestRestoreOpensOnlyWhenWhole(t *testing.T) {
 		require.NoError(t, db.Put(fmt.Append(nil, i), make([]byte, 100_000)))
 	}
 	var out bytes.Buffer
-	require.NoError(t, db.Backup(t.Context(), &out))
+	require.NoError(t, backupErr(db, t.Context(), &out))
 	whole := out.Bytes()
 	for _, n := range []int{1, 4096, 10_000, len(whole) / 2, len(whole) - backup.MarkSize, len(whole) - 1} {
 		dir := t.TempDir()
@@ -468,7 +478,7 @@ func TestRestoreOpensOnlyWhenWhole(t *testing.T) {
 			require.ErrorIs(t, err, ErrFormat)
 			looked++
 		}}
-		err := Restore(t.Context(), filepath.Join(dir, "db"), io.MultiReader(bytes.NewReader(whole[:n]), rest))
+		err := restoreErr(t.Context(), filepath.Join(dir, "db"), io.MultiReader(bytes.NewReader(whole[:n]), rest))
 		require.ErrorIs(t, err, ErrBackup)
 		require.True(t, looked > 0 || n < len(whole)/2, "cut to %d", n)
 	}

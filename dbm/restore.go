@@ -14,38 +14,57 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// Restore makes a new database file at path of a backup that DB.Backup has written. The file is there, whole and synced, exactly if Restore
+// Restore makes a new database file at path of a backup that DB.Backup has written, and of any number of increments that DB.BackupSince has
+// written since, in their order: each from the token of the one before, or of an earlier one. The file is there, whole and synced, exactly if Restore
 // returns no error. It never takes the place of another file: fs.ErrExist. Before that it is a file beside path, whose name begins with
 // that of path and ".restore-", which Open refuses and which is removed at an error; only a kill leaves it behind, and it may be removed then.
 //
-// ErrBackup: what was read is not a whole backup. Other errors are those of ctx, r and the system.
-func Restore(ctx context.Context, path string, r io.Reader) (err error) {
+// It returns the token of the state that the database has: see ApplyBackup.
+//
+// ErrBackup: what was read is not a whole backup, or is of the other kind. ErrToken: an increment does not fit what is before it. Other errors
+// are those of ctx, of the readers and of the system.
+func Restore(ctx context.Context, path string, full io.Reader, increments ...io.Reader) (token Token, err error) {
 	if _, err := os.Lstat(path); err == nil {
-		return existsError(path)
+		return Token{}, existsError(path)
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".restore-*")
 	if err != nil {
-		return fmt.Errorf("flashdbm: restore: %w", err)
+		return Token{}, fmt.Errorf("flashdbm: restore: %w", err)
 	}
 	defer func() { // also of a name that was given up for that of path
 		f.Close()
 		os.Remove(f.Name())
 	}()
 	w := &restoreWriter{f: f}
-	if err := backup.Copy(ctx, w, r); err != nil {
-		return err
+	end, err := backup.Copy(ctx, w, full)
+	if err != nil {
+		return Token{}, err
+	}
+	if end.Kind != backup.Full {
+		return Token{}, fmt.Errorf("%w: it is an increment: give the full backup that it is based on before it", ErrBackup)
 	}
 	if err := w.finish(); err != nil {
-		return fmt.Errorf("flashdbm: restore: %w", err)
+		return Token{}, fmt.Errorf("flashdbm: restore: %w", err)
 	}
-	db, err := Open(f.Name(), &Options{ReadOnly: true}) // it finds what a checksum cannot: that this never was a database
-	if err == nil {
-		err = db.Close()
+	if token, err = applyAll(ctx, f.Name(), Token{end.Token}, increments); err != nil {
+		return Token{}, err
 	}
+	return token, publishFile(f.Name(), path)
+}
+
+// applyAll opens what was restored, which finds what a checksum cannot: that it never was a database; and applies increments to it.
+func applyAll(ctx context.Context, path string, token Token, increments []io.Reader) (Token, error) {
+	db, err := Open(path, &Options{ReadOnly: len(increments) == 0})
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrBackup, err)
+		return token, fmt.Errorf("%w: %w", ErrBackup, err)
 	}
-	return publishFile(f.Name(), path)
+	for i, r := range increments {
+		if token, err = db.ApplyBackup(ctx, token, r); err != nil {
+			err = fmt.Errorf("increment %d: %w", i+1, err)
+			break
+		}
+	}
+	return token, errors.Join(err, db.Close())
 }
 
 func existsError(path string) error {

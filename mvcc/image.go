@@ -79,10 +79,11 @@ func (t *imageWalk) each(f func(c *Cursor, key []byte, length int64) error) erro
 }
 
 // A walk that has a processor to itself delays commits where there are few processors: with four writers on two processors their p99.9 was
-// three to four times as long. So while commits come it rests as long as it has worked.
+// three to four times as long. So while commits come it rests twice as long as it has worked.
 const (
 	restEvery = 500 * time.Microsecond
-	restMost  = 2 * time.Millisecond
+	restShare = 2
+	restMost  = 4 * time.Millisecond
 )
 
 // rest lets commits through.
@@ -93,7 +94,7 @@ func (t *imageWalk) rest() {
 	}
 	if n := t.tx.e.known.commits.Load(); n != t.commits {
 		t.commits = n
-		time.Sleep(min(worked, restMost))
+		time.Sleep(min(restShare*worked, restMost))
 	}
 	t.rested = time.Now()
 }

@@ -71,6 +71,14 @@ func (p *Pages) leftName(id logstore.PageID, seq uint64) (btree.Node, error) {
 	return btree.View(image), nil
 }
 
+// GroupAt returns the newest group that a snapshot of pages that this process does not write includes.
+func (p *Pages) GroupAt(seq uint64) uint64 {
+	if p.follow == nil {
+		return p.store.LastGroup()
+	}
+	return p.follow.groupOf(seq)
+}
+
 func (f *following) groupOf(seq uint64) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

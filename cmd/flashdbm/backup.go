@@ -17,15 +17,20 @@ const backupHelp = `backup writes a backup: all records as of one moment, in a c
 with a checksum of all of it at the end. It goes to a new file, or to standard
 output for a pipe. "flashdbm restore" verifies it and makes a database of it.
 
+Each backup has a token, which is printed: on standard error if the backup goes to
+standard output. With --since TOKEN only what has changed since then is written, for
+"flashdbm restore --increment". A token stays good however old it gets.
+
 With --beside another process may have the database open, and write, meanwhile.
 If that process overwrites a lot in the time that the backup takes, the backup
 ends with an error: then the process itself should call DB.Backup, which keeps
 what it reads.`
 
 type backupCommand struct {
-	file string
-	rate string
-	json bool
+	file  string
+	rate  string
+	since string
+	json  bool
 }
 
 func newBackupCommand(p *program) *cobra.Command {
@@ -36,6 +41,7 @@ func newBackupCommand(p *program) *cobra.Command {
 		Long:  backupHelp,
 		Example: `  flashdbm backup app.fdbm --file app.backup
   flashdbm backup app.fdbm --beside --rate 20MiB --file app.backup
+  flashdbm backup app.fdbm --since TOKEN --file app.increment
   flashdbm backup app.fdbm | zstd | ssh host 'cat > app.backup.zst'`,
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
@@ -44,14 +50,16 @@ func newBackupCommand(p *program) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&backup.file, "file", "", "write to the new `FILE` instead of standard output")
+	cmd.Flags().StringVar(&backup.since, "since", "", "write only what has changed since the backup with this `TOKEN`")
 	cmd.Flags().StringVar(&backup.rate, "rate", "", "write no more than `BYTES` a second, for example 20MiB")
-	cmd.Flags().BoolVar(&backup.json, "json", false, "print the number of bytes as a JSON object; needs --file")
+	cmd.Flags().BoolVar(&backup.json, "json", false, "print the number of bytes and the token as a JSON object; needs --file")
 	return cmd
 }
 
 // backupResult is what backup --json prints.
 type backupResult struct {
-	Bytes int64 `json:"bytes"`
+	Bytes int64  `json:"bytes"`
+	Token string `json:"token"`
 }
 
 func (backup *backupCommand) run(p *program, cmd *cobra.Command, path string) (err error) {
@@ -73,22 +81,39 @@ func (backup *backupCommand) run(p *program, cmd *cobra.Command, path string) (e
 	}
 	out := &pacedWriter{ctx: cmd.Context(), w: p.stdout, rate: rate, program: p}
 	defer func() { out.line.Stop() }()
-	err = p.inspect(path, func(db *dbm.DB) error {
-		if toStdout {
-			return db.Backup(cmd.Context(), out)
+	take := func(db *dbm.DB) (token dbm.Token, err error) { return db.Backup(cmd.Context(), out) }
+	if backup.since != "" {
+		since, err := dbm.ParseToken(backup.since)
+		if err != nil {
+			return usagef("--since: %v", err)
 		}
-		return newFile(backup.file, func(f *os.File) error {
+		take = func(db *dbm.DB) (dbm.Token, error) {
+			out.Expect(0)
+			return db.BackupSince(cmd.Context(), since, out)
+		}
+	}
+	var token dbm.Token
+	err = p.inspect(path, func(db *dbm.DB) (err error) {
+		if toStdout {
+			token, err = take(db)
+			return err
+		}
+		return newFile(backup.file, func(f *os.File) (err error) {
 			out.w = f
-			return db.Backup(cmd.Context(), out)
+			token, err = take(db)
+			return err
 		})
 	})
-	if err != nil || toStdout {
+	switch {
+	case err != nil:
 		return err
+	case toStdout:
+		_, err = fmt.Fprintf(p.stderr, "token %s\n", token)
+	case backup.json:
+		err = printJSON(p.stdout, backupResult{out.written, token.String()})
+	default:
+		_, err = fmt.Fprintf(p.stdout, "%s: a backup of %s, token %s\n", backup.file, formatBytes(out.written), token)
 	}
-	if backup.json {
-		return printJSON(p.stdout, backupResult{out.written})
-	}
-	_, err = fmt.Fprintf(p.stdout, "%s: a backup of %s\n", backup.file, formatBytes(out.written))
 	return err
 }
 

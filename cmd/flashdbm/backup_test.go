@@ -32,7 +32,10 @@ func TestBackupCommand(t *testing.T) {
 	fail(t, exitError, []string{"exists"}, "restore", restored, "--file", file)
 	require.Equal(t, "apple\n", succeed(t, "list", file), "a backup is a database")
 
-	piped := succeed(t, "backup", db)
+	pipe := execute(t, "", "backup", db)
+	require.Zero(t, pipe.code, pipe.stderr)
+	require.Regexp(t, `^token [a-z2-7]+\n$`, pipe.stderr)
+	piped := pipe.stdout
 	whole := execute(t, piped, "restore", filepath.Join(dir, "piped"))
 	require.Zero(t, whole.code, whole.stderr)
 	require.Equal(t, "apple\n", succeed(t, "list", filepath.Join(dir, "piped")))
@@ -43,6 +46,15 @@ func TestBackupCommand(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 3, "nothing is left of a restore that failed")
+
+	succeed(t, "put", db, "banana", "yellow")
+	increment := filepath.Join(dir, "increment")
+	require.Contains(t, succeed(t, "backup", db, "--since", result.Token, "--file", increment), ", token ")
+	require.Contains(t, succeed(t, "restore", filepath.Join(dir, "both"), "--file", file, "--increment", increment), "both: token ")
+	require.Equal(t, "apple\nbanana\n", succeed(t, "list", filepath.Join(dir, "both")))
+	fail(t, exitError, []string{"damaged backup"}, "restore", filepath.Join(dir, "wrong"), "--file", increment)
+	fail(t, exitUsage, []string{"is not the token of a backup"}, "backup", db, "--since", "yesterday", "--file", filepath.Join(dir, "x"))
+	fail(t, exitError, []string{"of another database"}, "backup", restored, "--since", result.Token, "--file", filepath.Join(dir, "x"))
 
 	fail(t, exitUsage, []string{"--rate wants a number of bytes"}, "backup", db, "--file", filepath.Join(dir, "x"), "--rate", "fast")
 	fail(t, exitUsage, []string{"give --file"}, "backup", db, "--json")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 
@@ -11,15 +12,21 @@ import (
 
 const restoreHelp = `restore makes a new database of a backup that "flashdbm backup" or DB.Backup has
 written. Every byte of it is verified before the database is there: of a backup
-that was cut short or changed nothing comes. It never writes over a file.`
+that was cut short or changed nothing comes. It never writes over a file.
+
+With --increment what was written by "flashdbm backup --since" is applied too, one
+after the other in the order given: each from the token of the one before, or of
+an earlier one. It prints the token of what it has made.`
 
 func newRestoreCommand(p *program) *cobra.Command {
 	var file string
+	var increments []string
 	cmd := &cobra.Command{
 		Use:   "restore DATABASE",
 		Short: "Make a new database of a backup",
 		Long:  restoreHelp,
 		Example: `  flashdbm restore app.fdbm --file app.backup
+  flashdbm restore app.fdbm --file app.backup --increment monday --increment tuesday
   zstdcat app.backup.zst | flashdbm restore app.fdbm`,
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
@@ -31,10 +38,25 @@ func newRestoreCommand(p *program) *cobra.Command {
 				}
 				line := p.startProgress("restore", formatBytes, total, false)
 				defer line.Stop()
-				return dbm.Restore(cmd.Context(), args[0], &countingReader{r: f, line: line})
+				var more []io.Reader
+				for _, name := range increments {
+					increment, err := os.Open(name)
+					if err != nil {
+						return err
+					}
+					defer increment.Close()
+					more = append(more, increment)
+				}
+				token, err := dbm.Restore(cmd.Context(), args[0], &countingReader{r: f, line: line}, more...)
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(p.stdout, "%s: token %s\n", args[0], token)
+				return err
 			})
 		}),
 	}
+	cmd.Flags().StringArrayVar(&increments, "increment", nil, "apply the increment in `FILE` too; may be given several times")
 	cmd.Flags().StringVar(&file, "file", "", "read the backup from `FILE` instead of standard input")
 	return cmd
 }

@@ -24,15 +24,31 @@ var ErrDamaged = errors.New("flashdbm: damaged backup")
 // MarkSize is the length of the end mark in bytes.
 const MarkSize = 512
 
-// The end mark, in bytes: magic 0 to 7, version u32 at 8, length of the database u64 at 16, SHA-256 of it at 24 to 55, zeros, and at 508
-// the CRC32C of all before it. Integers are little endian.
+// The end mark, in bytes: magic 0 to 7, version u32 at 8, kind u32 at 12, length of what is before it u64 at 16, SHA-256 of that at 24 to 55,
+// token at 56 to 79, zeros, and at 508 the CRC32C of all before it. Integers are little endian.
 const (
 	markVersion = 1
 	versionAt   = 8
+	kindAt      = 12
 	lengthAt    = 16
 	sumAt       = 24
+	tokenAt     = 56
 	crcAt       = MarkSize - 4
 )
+
+// Kind says what is before the end mark.
+type Kind uint32
+
+const (
+	Full      Kind = iota // a database file
+	Increment             // what has changed since a token
+)
+
+// End is what the end mark says.
+type End struct {
+	Kind  Kind
+	Token Token // of the moment that the backup is of
+}
 
 var markMagic = [8]byte{'F', 'D', 'B', 'M', 'B', 'A', 'C', 'K'}
 
@@ -60,13 +76,15 @@ func (w *Writer) Write(b []byte) (int, error) {
 }
 
 // End writes the end mark.
-func (w *Writer) End() error {
+func (w *Writer) End(end End) error {
 	mark := make([]byte, MarkSize)
 	copy(mark, markMagic[:])
 	le := binary.LittleEndian
 	le.PutUint32(mark[versionAt:], markVersion)
 	le.PutUint64(mark[lengthAt:], w.length)
 	w.sum.Sum(mark[:sumAt])
+	le.PutUint32(mark[kindAt:], uint32(end.Kind))
+	end.Token.put(mark[tokenAt:])
 	le.PutUint32(mark[crcAt:], crc32.Checksum(mark[:crcAt], castagnoli))
 	n, err := w.w.Write(mark)
 	if err == nil && n < MarkSize {
@@ -80,32 +98,34 @@ const copyBuffer = 256 << 10
 
 // Copy copies the database file of the backup that src is to dst, and verifies all of it. What it has written to dst counts only if it
 // returns no error. ErrDamaged; an error of ctx, src or dst as it is.
-func Copy(ctx context.Context, dst io.Writer, src io.Reader) error {
+func Copy(ctx context.Context, dst io.Writer, src io.Reader) (end End, err error) {
 	sum, length := sha256.New(), uint64(0)
 	buf := make([]byte, copyBuffer+MarkSize)
 	have := 0 // bytes in buf, of which the last MarkSize may be the end mark
 	for {
 		if err := ctx.Err(); err != nil {
-			return err
+			return end, err
 		}
 		n, err := io.ReadFull(src, buf[have:])
 		have += n
-		end := err == io.EOF || err == io.ErrUnexpectedEOF
-		if err != nil && !end {
-			return err
+		last := err == io.EOF || err == io.ErrUnexpectedEOF
+		if err != nil && !last {
+			return end, err
 		}
 		pass := have - MarkSize
 		if pass < 0 {
-			return fmt.Errorf("%w: %d bytes are none", ErrDamaged, have)
+			return end, fmt.Errorf("%w: %d bytes are none", ErrDamaged, have)
 		}
 		sum.Write(buf[:pass])
 		if _, err := dst.Write(buf[:pass]); err != nil {
-			return err
+			return end, err
 		}
 		length += uint64(pass)
 		have = copy(buf, buf[pass:have])
-		if end {
-			return checkMark(buf[:have], length, sum.Sum(nil))
+		if last {
+			mark := buf[:have]
+			end = End{Kind(binary.LittleEndian.Uint32(mark[kindAt:])), getToken(mark[tokenAt:])}
+			return end, checkMark(mark, length, sum.Sum(nil))
 		}
 	}
 }

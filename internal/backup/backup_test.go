@@ -21,7 +21,7 @@ func stream(t testing.TB, content []byte) []byte {
 		require.NoError(t, err)
 		content = content[n:]
 	}
-	require.NoError(t, w.End())
+	require.NoError(t, w.End(End{}))
 	return out.Bytes()
 }
 
@@ -33,7 +33,7 @@ func TestCopy(t *testing.T) {
 			bytes.NewReader(stream(t, content)), iotest.HalfReader(bytes.NewReader(stream(t, content))), iotest.DataErrReader(bytes.NewReader(stream(t, content))),
 		} {
 			var out bytes.Buffer
-			require.NoError(t, Copy(t.Context(), &out, r))
+			require.NoError(t, copyErr(t.Context(), &out, r))
 			require.True(t, bytes.Equal(content, out.Bytes()), "%d bytes", n)
 		}
 	}
@@ -42,12 +42,12 @@ func TestCopy(t *testing.T) {
 func TestCopyRefuses(t *testing.T) {
 	whole := stream(t, []byte("content"))
 	for n := range len(whole) {
-		require.ErrorIs(t, Copy(t.Context(), io.Discard, bytes.NewReader(whole[:n])), ErrDamaged)
+		require.ErrorIs(t, copyErr(t.Context(), io.Discard, bytes.NewReader(whole[:n])), ErrDamaged)
 		b := bytes.Clone(whole)
 		b[n] ^= 0x10
-		require.ErrorIs(t, Copy(t.Context(), io.Discard, bytes.NewReader(b)), ErrDamaged, "byte %d", n)
+		require.ErrorIs(t, copyErr(t.Context(), io.Discard, bytes.NewReader(b)), ErrDamaged, "byte %d", n)
 	}
-	require.ErrorIs(t, Copy(t.Context(), io.Discard, bytes.NewReader(append(bytes.Clone(whole), 0))), ErrDamaged)
+	require.ErrorIs(t, copyErr(t.Context(), io.Discard, bytes.NewReader(append(bytes.Clone(whole), 0))), ErrDamaged)
 }
 
 // reseal gives an end mark that was changed the right checksum.
@@ -60,25 +60,30 @@ func reseal(b []byte) []byte {
 func TestCopyComparesTheLength(t *testing.T) {
 	b := stream(t, []byte("content"))
 	b[len(b)-MarkSize+lengthAt]++
-	require.ErrorIs(t, Copy(t.Context(), io.Discard, bytes.NewReader(reseal(b))), ErrDamaged)
+	require.ErrorIs(t, copyErr(t.Context(), io.Discard, bytes.NewReader(reseal(b))), ErrDamaged)
 }
 
 func TestCopyOfANewerVersion(t *testing.T) {
 	b := stream(t, []byte("content"))
 	b[len(b)-MarkSize+versionAt]++
-	err := Copy(t.Context(), io.Discard, bytes.NewReader(reseal(b)))
+	err := copyErr(t.Context(), io.Discard, bytes.NewReader(reseal(b)))
 	require.ErrorContains(t, err, "use a newer flashdbm")
 	require.NotErrorIs(t, err, ErrDamaged)
 }
 
 func TestCopyReturnsErrors(t *testing.T) {
 	broken := errors.New("broken")
-	require.ErrorIs(t, Copy(t.Context(), io.Discard, iotest.ErrReader(broken)), broken)
+	require.ErrorIs(t, copyErr(t.Context(), io.Discard, iotest.ErrReader(broken)), broken)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	require.ErrorIs(t, Copy(ctx, io.Discard, bytes.NewReader(nil)), context.Canceled)
+	require.ErrorIs(t, copyErr(ctx, io.Discard, bytes.NewReader(nil)), context.Canceled)
 	_, w := io.Pipe()
 	require.NoError(t, w.Close())
-	require.Error(t, Copy(t.Context(), w, bytes.NewReader(stream(t, make([]byte, 10)))))
-	require.Error(t, NewWriter(w).End())
+	require.Error(t, copyErr(t.Context(), w, bytes.NewReader(stream(t, make([]byte, 10)))))
+	require.Error(t, NewWriter(w).End(End{}))
+}
+
+func copyErr(ctx context.Context, dst io.Writer, src io.Reader) error {
+	_, err := Copy(ctx, dst, src)
+	return err
 }

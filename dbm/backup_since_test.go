@@ -1,0 +1,230 @@
+package dbm
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBackupSince changes a database at random, with all that moves pages, and takes increments between: from the last token, and from older
+// ones. A copy has what the database has each time, and so has one that is restored of all.
+func TestBackupSince(t *testing.T) {
+	for seed := range uint64(8) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(seed, 1))
+			dir := t.TempDir()
+			path := filepath.Join(dir, "source")
+			opts := &Options{Durability: []Durability{Durable, WriteThrough, Buffered}[seed%3], MemoryLimit: 16 << 20}
+			db, err := Open(path, opts)
+			require.NoError(t, err)
+			defer func() { db.Close() }()
+			model := map[string][]byte{}
+			step := func() {
+				switch r.IntN(12) {
+				case 0:
+					require.NoError(t, db.Checkpoint())
+				case 1:
+					require.NoError(t, db.Compact(t.Context(), nil))
+				case 2:
+					require.NoError(t, db.Close())
+					db, err = Open(path, opts)
+					require.NoError(t, err)
+				case 3: // a range goes, so leaves do
+					require.NoError(t, db.Update(func(tx *Tx) error {
+						from := fmt.Sprintf("key %04d", r.IntN(3000))
+						for k := range maps.Clone(model) {
+							if k >= from && k < from+"~" || r.IntN(3) == 0 && k > from {
+								delete(model, k)
+								if err := tx.Delete([]byte(k)); err != nil {
+									return err
+								}
+							}
+						}
+						return nil
+					}))
+				default:
+					require.NoError(t, db.Update(func(tx *Tx) error {
+						at, most := r.IntN(3000), 1+r.IntN(300)
+						for i := range r.IntN(most) + 1 {
+							k := fmt.Sprintf("key %04d", (at+i)%3000)
+							if r.IntN(20) == 0 {
+								k += string(bytes.Repeat([]byte("long"), r.IntN(400)))
+							}
+							n := []int{0, 10, 100, 100, 300, 900, 2500, 20_000}[r.IntN(8)]
+							if r.IntN(300) == 0 {
+								n = 1_500_000
+							}
+							v := randomBytes(r, n)
+							model[k] = v
+							if err := tx.Put([]byte(k), v); err != nil {
+								return err
+							}
+						}
+						return nil
+					}))
+				}
+			}
+			for range 10 {
+				step()
+			}
+			var full bytes.Buffer
+			first, err := db.Backup(t.Context(), &full)
+			require.NoError(t, err)
+			tokens := []Token{first}
+			copied := filepath.Join(dir, "copy")
+			have, err := Restore(t.Context(), copied, bytes.NewReader(full.Bytes()))
+			require.NoError(t, err)
+			require.Equal(t, first, have)
+			standby, err := Open(copied, nil)
+			require.NoError(t, err)
+			defer func() { standby.Close() }()
+			requireSame(t, model, readAll(t, standby))
+			var chain []io.Reader
+			end := first
+			for range 12 {
+				for range r.IntN(4) {
+					step()
+				}
+				var one bytes.Buffer
+				token, err := db.BackupSince(t.Context(), end, &one)
+				require.NoError(t, err)
+				end = token
+				chain = append(chain, bytes.NewReader(one.Bytes()))
+				use := one.Bytes()
+				if r.IntN(2) == 0 { // from an older one
+					var older bytes.Buffer
+					token, err = db.BackupSince(t.Context(), tokens[r.IntN(len(tokens))], &older)
+					require.NoError(t, err)
+					use = older.Bytes()
+				}
+				have, err = standby.ApplyBackup(t.Context(), have, bytes.NewReader(use))
+				require.NoError(t, err)
+				require.Equal(t, token, have)
+				requireSame(t, model, readAll(t, standby))
+				tokens = append(tokens, token)
+				parsed, err := ParseToken(token.String())
+				require.NoError(t, err)
+				require.Equal(t, token, parsed)
+			}
+			require.NoError(t, standby.Check(t.Context()))
+			restored := filepath.Join(dir, "restored")
+			_, err = Restore(t.Context(), restored, bytes.NewReader(full.Bytes()), chain...)
+			require.NoError(t, err)
+			again, err := Open(restored, nil)
+			require.NoError(t, err)
+			defer again.Close()
+			requireSame(t, model, readAll(t, again))
+		})
+	}
+}
+
+// TestBackupSinceIsSmall compares the length of increments with what changed.
+func TestBackupSinceIsSmall(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		value, changed int
+		near           bool // the changed records lie one behind the other
+		most           float64
+	}{
+		{"large values at random", 1000, 300, false, 1.5},
+		{"small values in a row", 100, 3000, true, 1.5},
+		{"nothing", 100, 0, true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db, err := OpenMemory(&Options{Durability: Buffered})
+			require.NoError(t, err)
+			defer db.Close()
+			const n = 30_000
+			key := func(i int) []byte { return fmt.Appendf(nil, "%016d", i) }
+			require.NoError(t, db.Update(func(tx *Tx) error {
+				for i := range n {
+					if err := tx.Put(key(i), make([]byte, c.value)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+			require.NoError(t, db.Checkpoint())
+			token, err := db.Backup(t.Context(), io.Discard)
+			require.NoError(t, err)
+			r := rand.New(rand.NewPCG(1, 1))
+			for i := range c.changed {
+				at := i + 10_000
+				if !c.near {
+					at = r.IntN(n)
+				}
+				require.NoError(t, db.Put(key(at), randomBytes(r, c.value)))
+			}
+			w := &counting{}
+			_, err = db.BackupSince(t.Context(), token, w)
+			require.NoError(t, err)
+			changed := float64(c.changed * (16 + c.value))
+			t.Logf("%d bytes for %.0f that changed", w.n, changed)
+			require.LessOrEqual(t, float64(w.n), c.most*changed+1000)
+		})
+	}
+}
+
+// TestTokensThatDoNotFit: increments over the wrong state are refused, and change nothing.
+func TestTokensThatDoNotFit(t *testing.T) {
+	db, err := OpenMemory(nil)
+	require.NoError(t, err)
+	defer db.Close()
+	other, err := OpenMemory(nil)
+	require.NoError(t, err)
+	defer other.Close()
+	require.NoError(t, db.Put([]byte("a"), []byte("1")))
+	var full, first, second bytes.Buffer
+	t0, err := db.Backup(t.Context(), &full)
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("b"), []byte("2")))
+	t1, err := db.BackupSince(t.Context(), t0, &first)
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("c"), []byte("3")))
+	t2, err := db.BackupSince(t.Context(), t1, &second)
+	require.NoError(t, err)
+	require.NotEqual(t, t1, t2)
+
+	_, err = other.BackupSince(t.Context(), t0, io.Discard)
+	require.ErrorIs(t, err, ErrToken)
+	_, err = db.BackupSince(t.Context(), Token{}, io.Discard)
+	require.ErrorIs(t, err, ErrToken)
+	later := t2
+	later.is.Group += 1000
+	_, err = db.BackupSince(t.Context(), later, io.Discard)
+	require.ErrorIs(t, err, ErrToken)
+
+	dir := t.TempDir()
+	restore := func(increments ...io.Reader) error {
+		_, err := Restore(t.Context(), filepath.Join(dir, "db"), bytes.NewReader(full.Bytes()), increments...)
+		return err
+	}
+	require.ErrorIs(t, restore(bytes.NewReader(second.Bytes())), ErrToken, "one is left out")
+	require.ErrorIs(t, restore(bytes.NewReader(first.Bytes()), bytes.NewReader(second.Bytes()), bytes.NewReader(first.Bytes())), ErrToken, "an old one behind a new one")
+	require.ErrorIs(t, restore(bytes.NewReader(full.Bytes())), ErrBackup, "a full one where an increment belongs")
+	_, err = Restore(t.Context(), filepath.Join(dir, "db"), bytes.NewReader(first.Bytes()))
+	require.ErrorIs(t, err, ErrBackup, "an increment where a full one belongs")
+	for n := 0; n < first.Len(); n += 17 {
+		require.ErrorIs(t, restore(bytes.NewReader(first.Bytes()[:n])), ErrBackup)
+		b := bytes.Clone(first.Bytes())
+		b[n] ^= 4
+		require.Error(t, restore(bytes.NewReader(b)), "byte %d", n)
+	}
+	_, err = other.ApplyBackup(t.Context(), t0, bytes.NewReader(first.Bytes()))
+	require.NoError(t, err, "who says that it is a copy is believed")
+	got := readAll(t, other)
+	require.Contains(t, got, "b")
+	for _, bad := range []string{"", "x", t0.String()[1:], t0.String() + "a", "a" + t0.String()[1:]} {
+		if bad != t0.String() {
+			_, err := ParseToken(bad)
+			require.Error(t, err, bad)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package backup
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// An increment is a header, entries, and an end mark:
+//
+//	header    magic 8 bytes | token of the base 24 bytes
+//	begin     1 | 0 or: 1, key
+//	put       2 | key | length of the value uvarint | value
+//	keep      3 | key
+//	end       4 | 0 or: 1, key
+//	last      5
+//
+// A key is the number of bytes that it shares with the key before it in the increment, how many more it has, both uvarints, and these.
+var changesMagic = [8]byte{'F', 'D', 'B', 'M', 'I', 'N', 'C', 'R'}
+
+const (
+	entryBegin = 1 + iota
+	entryPut
+	entryKeep
+	entryEnd
+	entryLast
+)
+
+// Changes writes an increment. It is an mvcc.ChangeSink.
+type Changes struct {
+	w    *bufio.Writer
+	out  *Writer
+	last []byte // key written last
+	num  [binary.MaxVarintLen64]byte
+}
+
+// NewChanges begins an increment over a base.
+func NewChanges(w io.Writer, base Token) *Changes {
+	c := &Changes{out: NewWriter(w)}
+	c.w = bufio.NewWriterSize(c.out, 64<<10)
+	header := make([]byte, tokenSize)
+	base.put(header)
+	c.w.Write(changesMagic[:])
+	c.w.Write(header)
+	return c
+}
+
+func (c *Changes) number(n uint64) error {
+	_, err := c.w.Write(c.num[:binary.PutUvarint(c.num[:], n)])
+	return err
+}
+
+func (c *Changes) key(key []byte) error {
+	shared := 0
+	for shared < min(len(key), len(c.last)) && key[shared] == c.last[shared] {
+		shared++
+	}
+	c.last = append(c.last[:shared], key[shared:]...)
+	c.number(uint64(shared))
+	c.number(uint64(len(key) - shared))
+	_, err := c.w.Write(key[shared:])
+	return err
+}
+
+func (c *Changes) bound(code byte, key []byte) error {
+	c.w.WriteByte(code)
+	if key == nil {
+		return c.w.WriteByte(0)
+	}
+	c.w.WriteByte(1)
+	return c.key(key)
+}
+
+// Begin begins an interval above low, nil for the beginning of all keys.
+func (c *Changes) Begin(low []byte) error { return c.bound(entryBegin, low) }
+
+// End ends it below high, nil for the end of all keys.
+func (c *Changes) End(high []byte) error { return c.bound(entryEnd, high) }
+
+// Put adds a record.
+func (c *Changes) Put(key []byte, r io.Reader, length int64) error {
+	c.w.WriteByte(entryPut)
+	c.key(key)
+	c.number(uint64(length))
+	n, err := io.Copy(c.w, r)
+	if err == nil && n != length {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Keep adds a record that the base has.
+func (c *Changes) Keep(key []byte) error {
+	c.w.WriteByte(entryKeep)
+	return c.key(key)
+}
+
+// Finish writes the end mark.
+func (c *Changes) Finish(token Token) error {
+	c.w.WriteByte(entryLast)
+	if err := c.w.Flush(); err != nil {
+		return err
+	}
+	return c.out.End(End{Kind: Increment, Token: token})
+}
+
+// A ChangeTarget is what an increment is applied to. What it was given counts once ReadChanges has returned no error, and the end mark was
+// verified: see Copy.
+type ChangeTarget interface {
+	// Base is told the base first.
+	Base(base Token) error
+	Begin(low []byte) error
+	// Put is given a reader of length bytes.
+	Put(key []byte, r io.Reader, length int64) error
+	Keep(key []byte) error
+	End(high []byte) error
+}
+
+// maxChangeKey bounds the keys of an increment.
+const maxChangeKey = 64 << 10
+
+// ReadChanges reads an increment without its end mark. ErrDamaged, and what the target returns.
+func ReadChanges(src io.Reader, t ChangeTarget) error {
+	r := &changeReader{r: bufio.NewReaderSize(src, 64<<10)}
+	var header [8 + tokenSize]byte
+	if _, err := io.ReadFull(r.r, header[:]); err != nil || [8]byte(header[:8]) != changesMagic {
+		return r.damaged(err, "it is no increment")
+	}
+	if err := t.Base(getToken(header[8:])); err != nil {
+		return err
+	}
+	for inside := false; ; {
+		code, err := r.r.ReadByte()
+		if err != nil {
+			return r.damaged(err, "an entry is missing")
+		}
+		switch {
+		case code == entryBegin && !inside:
+			err, inside = r.bound(t.Begin), true
+		case code == entryEnd && inside:
+			err, inside = r.bound(t.End), false
+		case code == entryPut && inside:
+			err = r.put(t)
+		case code == entryKeep && inside:
+			var key []byte
+			if key, err = r.key(); err == nil {
+				err = t.Keep(key)
+			}
+		case code == entryLast && !inside:
+			if _, err := r.r.ReadByte(); err != io.EOF {
+				return r.damaged(err, "something follows the last entry")
+			}
+			return nil
+		default:
+			return r.damaged(nil, fmt.Sprintf("entry of code %d", code))
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+type changeReader struct {
+	r    *bufio.Reader
+	last []byte // key read last
+}
+
+// damaged returns what is wrong, or the error of the reader if that is neither a missing end nor nil.
+func (r *changeReader) damaged(err error, what string) error {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return fmt.Errorf("%w: %s", ErrDamaged, what)
+}
+
+func (r *changeReader) key() ([]byte, error) {
+	shared, err := binary.ReadUvarint(r.r)
+	n := uint64(0)
+	if err == nil {
+		n, err = binary.ReadUvarint(r.r)
+	}
+	if err != nil || shared > uint64(len(r.last)) || n > maxChangeKey-shared {
+		return nil, r.damaged(err, "length of a key")
+	}
+	key := make([]byte, shared+n) // the one before is still in use
+	copy(key, r.last[:shared])
+	if _, err := io.ReadFull(r.r, key[shared:]); err != nil {
+		return nil, r.damaged(err, "a key")
+	}
+	r.last = key
+	return key, nil
+}
+
+func (r *changeReader) bound(f func([]byte) error) error {
+	some, err := r.r.ReadByte()
+	if err != nil || some > 1 {
+		return r.damaged(err, "the end of an interval")
+	}
+	if some == 0 {
+		return f(nil)
+	}
+	key, err := r.key()
+	if err != nil {
+		return err
+	}
+	return f(key)
+}
+
+func (r *changeReader) put(t ChangeTarget) error {
+	key, err := r.key()
+	if err != nil {
+		return err
+	}
+	n, err := binary.ReadUvarint(r.r)
+	if err != nil || n > 4<<30 {
+		return r.damaged(err, "length of a value")
+	}
+	value := &io.LimitedReader{R: r.r, N: int64(n)}
+	if err := t.Put(key, value, int64(n)); err != nil {
+		return err
+	}
+	if value.N > 0 {
+		_, err = io.Copy(io.Discard, value)
+	}
+	if value.N > 0 {
+		return r.damaged(err, "a value is cut short")
+	}
+	return nil
+}

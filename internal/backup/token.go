@@ -1,0 +1,47 @@
+package backup
+
+import (
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"strings"
+)
+
+// A Token names a moment of a database: the group of its log that all up to is in a backup. The zero Token names none.
+type Token struct {
+	Source [16]byte // UUID of the database
+	Group  uint64
+}
+
+const tokenSize = 16 + 8
+
+func (t Token) put(b []byte) {
+	copy(b, t.Source[:])
+	binary.LittleEndian.PutUint64(b[16:], t.Group)
+}
+
+func getToken(b []byte) (t Token) {
+	copy(t.Source[:], b)
+	t.Group = binary.LittleEndian.Uint64(b[16:])
+	return t
+}
+
+var tokenText = base32.StdEncoding.WithPadding(base32.NoPadding)
+
+// String returns the token as letters and digits, with a checksum.
+func (t Token) String() string {
+	b := make([]byte, tokenSize)
+	t.put(b)
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return strings.ToLower(tokenText.EncodeToString(b))
+}
+
+// ParseToken reads what String returned.
+func ParseToken(text string) (Token, error) {
+	b, err := tokenText.DecodeString(strings.ToUpper(strings.TrimSpace(text)))
+	if err != nil || len(b) != tokenSize+4 || crc32.Checksum(b[:tokenSize], castagnoli) != binary.LittleEndian.Uint32(b[tokenSize:]) {
+		return Token{}, fmt.Errorf("flashdbm: %q is not the token of a backup", text)
+	}
+	return getToken(b), nil
+}
