@@ -175,7 +175,9 @@ func (f *Follower) Step(now int64) (worked bool) {
 	worked = f.offers(now) || worked
 	if f.copies && f.mark != 0 && !f.heldP && f.log.Last() >= f.mark && f.o.State.Whole(f.mark) {
 		f.copies, f.mark = false, 0
-		f.told = [2]uint64{}
+		if f.link != nil {
+			f.answer(0) // the primary waits for it
+		}
 		worked = true
 	}
 	f.tell()

@@ -1,0 +1,503 @@
+package replica
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/mem"
+)
+
+// A stage is a primary and its secondaries, whose clocks, messages and Writes are in the test's hands.
+type stage struct {
+	t       *testing.T
+	d       fabric.Domain
+	regions map[uint64]*stageRegion
+	now     int64
+	r       *Reign
+	log     *Log
+	synced  uint64 // the primary's
+	actors  map[string]*actor
+}
+
+type stageRegion struct {
+	fabric.Region
+	fenced bool
+}
+
+func (r *stageRegion) Fence() error { r.fenced = true; return r.Region.Fence() }
+
+func (s *stage) Alloc(n int, a fabric.Access) (fabric.Region, error) {
+	r, err := s.d.Alloc(n, a)
+	if err != nil {
+		return nil, err
+	}
+	x := &stageRegion{Region: r}
+	s.regions[r.Key().ID] = x
+	return x, nil
+}
+
+// An actor is a secondary, and its State.
+type actor struct {
+	s        *stage
+	name     string
+	f        *Follower
+	log      *Log
+	near     *stageLink // the primary's end
+	far      *stageLink
+	synced   uint64
+	noRoom   bool
+	forgot   int
+	yielded  int
+	pieces   []string
+	unwell   bool
+	notWhole bool
+}
+
+type stageLink struct {
+	s         *stage
+	other     *stageLink
+	in        []Message
+	held      bool // nothing that is sent arrives
+	completed int
+	withheld  int // completions
+	err       error
+}
+
+func (l *stageLink) Send(m *Message) {
+	if l.held || l.other.err != nil {
+		return
+	}
+	var c Message
+	if err := c.Parse(m.Append(nil)); err != nil {
+		panic(err)
+	}
+	l.other.in = append(l.other.in, c)
+}
+
+func (l *stageLink) Receive() (m Message, ok bool) {
+	if l.err != nil || len(l.in) == 0 {
+		return m, false
+	}
+	m, l.in = l.in[0], l.in[1:]
+	return m, true
+}
+
+func (l *stageLink) Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error {
+	r := l.s.regions[key.ID]
+	if r.fenced {
+		l.err = fabric.ErrAccess
+		return l.err
+	}
+	copy(r.Bytes()[at:at+n], local.Bytes()[off:off+n])
+	l.completed++
+	return nil
+}
+
+func (l *stageLink) Written() (n int) {
+	if l.withheld > 0 {
+		return 0
+	}
+	n, l.completed = l.completed, 0
+	return n
+}
+
+func (l *stageLink) Err() error { return l.err }
+
+func (l *stageLink) Close() {
+	l.err = fabric.ErrClosed
+	l.other.err = fabric.ErrPeer
+}
+
+func (a *actor) Yield() { a.yielded++ }
+func (a *actor) Merge(uint64, uint64, []byte) bool {
+	return !a.noRoom
+}
+func (a *actor) Forget(seq uint64, _ []Term, _ []byte) error { a.forgot++; return nil }
+func (a *actor) Piece(b []byte) bool                         { a.pieces = append(a.pieces, string(b)); return true }
+func (a *actor) Whole(uint64) bool                           { return !a.notWhole }
+func (a *actor) Synced() uint64                              { return a.synced }
+func (a *actor) Room() (uint64, bool)                        { return 1 << 30, !a.unwell }
+
+// The stage is the primary's Source.
+func (s *stage) Header() []byte { return []byte("header") }
+func (s *stage) Piece(_ string, _, from uint64) ([]byte, uint64, bool, bool) {
+	return []byte{'a' + byte(from)}, from + 1, from == 2, true
+}
+func (s *stage) ForgetPieces(string) {}
+func (s *stage) Mark() uint64        { return s.log.Append(s.r.Term(), nil) }
+func (s *stage) Synced() uint64      { return s.synced }
+
+func newStage(t *testing.T, mode Mode, set ...string) *stage {
+	s := &stage{t: t, d: mem.NewNetwork().Open(), regions: map[uint64]*stageRegion{}, now: int64(time.Hour), actors: map[string]*actor{}, synced: 1 << 40}
+	t.Cleanup(func() { s.d.Close() })
+	var err error
+	s.log, err = NewLog(s, testSize, 0, nil)
+	require.NoError(t, err)
+	s.r = NewReign(ReignOptions{Self: "p", Mode: mode, Log: s.log, Source: s, Record: Record{Revision: 1, Term: 1, Primary: "p", Set: append([]string{"p"}, set...)}, StopAt: s.now - StopWait})
+	for _, name := range set {
+		s.actor(name, mode)
+	}
+	s.settle()
+	return s
+}
+
+func (s *stage) actor(name string, mode Mode) *actor {
+	a := &actor{s: s, name: name}
+	var err error
+	a.log, err = NewLog(s, testSize, 0, nil)
+	require.NoError(s.t, err)
+	a.f = NewFollower(FollowerOptions{Memory: s, RingSize: testSize, Log: a.log, State: a, Eager: mode != Relaxed}, s.now)
+	s.actors[name] = a
+	return a
+}
+
+// dial connects whom the primary asks for.
+func (s *stage) dial() {
+	for name := s.r.Dial(); name != ""; name = s.r.Dial() {
+		a := s.actors[name]
+		if a == nil {
+			s.r.NoLink(name)
+			return
+		}
+		a.near, a.far = &stageLink{s: s}, &stageLink{s: s}
+		a.near.other, a.far.other = a.far, a.near
+		a.f.Offered(a.far)
+		s.r.Attach(name, a.near)
+	}
+}
+
+// settle lets all go on, at one moment.
+func (s *stage) settle() {
+	for range 12 {
+		s.r.Step(s.now)
+		s.dial()
+		s.r.Flush()
+		for _, a := range s.actors {
+			a.f.Step(s.now)
+		}
+	}
+}
+
+func (s *stage) pass(d time.Duration) {
+	s.now += int64(d)
+	s.settle()
+}
+
+func (s *stage) append(n int) uint64 {
+	for range n {
+		s.log.Append(s.r.Term(), []byte("entry"))
+	}
+	return s.log.Last()
+}
+
+func (s *stage) next() (Record, bool) {
+	s.r.Step(s.now)
+	return s.r.Proposal()
+}
+
+// TestCommitWaitsForAll: in each mode an entry counts once every member has it in the mode's sense.
+func TestCommitWaitsForAll(t *testing.T) {
+	for _, mode := range []Mode{Relaxed, Strict, Synced} {
+		s := newStage(t, mode, "a", "b")
+		a := s.actors["a"]
+		s.actors["b"].synced = 1 << 40
+		require.True(t, s.r.Serving())
+		a.near.withheld, a.noRoom = 1, true
+		n := s.append(3)
+		s.settle()
+		assert.Zero(t, s.r.Committed(), "%v: a has nothing", mode)
+		a.near.withheld = 0
+		s.settle()
+		assert.Equal(t, mode == Relaxed, s.r.Committed() == n, "%v: a has it in its ring", mode)
+		a.noRoom = false
+		s.settle()
+		assert.Equal(t, mode != Synced, s.r.Committed() == n, "%v: a has merged it", mode)
+		a.synced = n
+		s.synced = n - 1
+		s.pass(askDue)
+		assert.Equal(t, mode != Synced, s.r.Committed() == n, "%v: a has synced it, and the primary not", mode)
+		s.synced = n
+		s.settle()
+		assert.Equal(t, n, s.r.Committed())
+	}
+}
+
+const askDue = time.Duration(askEvery) + 1
+
+// TestPlacedCountsOnceBegun: entries in a ring whose owner does not know where they begin would be lost with a stop.
+func TestPlacedCountsOnceBegun(t *testing.T) {
+	s := newStage(t, Relaxed, "a")
+	a := s.actors["a"]
+	before := s.append(2)
+	s.settle()
+	a.near.Close()
+	s.r.Step(s.now)
+	a.f.Step(s.now)
+	s.now += redialEvery
+	n := s.append(1)
+	s.r.Step(s.now)
+	s.dial()
+	a.f.Step(s.now) // accepts
+	a.near.held = true
+	for range 3 {
+		s.r.Step(s.now) // KindStart does not arrive; Writes do
+		s.r.Flush()
+	}
+	assert.Equal(t, before, s.r.Committed())
+	rec := s.r.Record()
+	require.True(t, a.f.Stop(&rec, s.now))
+	a.f.Step(s.now)
+	assert.Equal(t, before, a.f.Report().Seq)
+	assert.Less(t, before, n)
+}
+
+// TestRetiredRingsAreDrained: what was placed is merged before a report, and before the next ring.
+func TestRetiredRingsAreDrained(t *testing.T) {
+	s := newStage(t, Relaxed, "a")
+	a := s.actors["a"]
+	a.noRoom = true
+	n := s.append(5)
+	s.settle()
+	require.Equal(t, n, s.r.Committed(), "placed")
+	rec := s.r.Record()
+	require.True(t, a.f.Stop(&rec, s.now))
+	a.f.Step(s.now)
+	assert.Empty(t, a.f.Stopped(), "what is in the ring is not merged yet")
+	a.noRoom = false
+	s.append(1)
+	s.r.Flush() // the ring is fenced
+	a.f.Step(s.now)
+	assert.Equal(t, []uint64{rec.Revision}, a.f.Stopped())
+	assert.Equal(t, Report{Seq: n, Term: 1, Whole: true}, a.f.Report())
+	assert.Empty(t, a.f.Stopped(), "once")
+
+	s = newStage(t, Relaxed, "a") // the same with a connection that is lost
+	a = s.actors["a"]
+	a.noRoom = true
+	n = s.append(5)
+	s.settle()
+	a.near.Close()
+	s.settle()
+	a.noRoom = false
+	s.pass(time.Duration(redialEvery))
+	assert.Equal(t, n, a.log.Last())
+	n = s.append(1)
+	s.settle()
+	assert.Equal(t, n, s.r.Committed())
+	assert.Zero(t, a.forgot, "no copy was needed")
+}
+
+// TestStopEndsGrants: behind a stop the ring takes nothing, nothing is granted, and nobody of the term is followed.
+func TestStopEndsGrants(t *testing.T) {
+	s := newStage(t, Relaxed, "a")
+	a := s.actors["a"]
+	end := s.r.TenureEnd()
+	require.Positive(t, end)
+	rec := s.r.Record()
+	require.True(t, a.f.Stop(&rec, s.now))
+	n := s.append(1)
+	s.pass(askDue)
+	s.pass(3 * time.Duration(redialEvery))
+	assert.Equal(t, end, s.r.TenureEnd(), "no grant since")
+	assert.Less(t, s.r.Committed(), n)
+	assert.Zero(t, a.f.Following())
+	assert.EqualValues(t, 2, a.f.Barred())
+	old := Record{Revision: 0, Term: 1, Primary: "p", Set: []string{"p", "a"}}
+	assert.False(t, a.f.Stop(&old, s.now), "an order from an older record is void")
+}
+
+// TestTenure counts from when the ask was sent, and needs every member.
+func TestTenure(t *testing.T) {
+	s := newStage(t, Relaxed, "a", "b")
+	first := s.now
+	require.Equal(t, first+Tenure, s.r.TenureEnd())
+	a := s.actors["a"]
+	a.far.held = true // a's answers do not arrive
+	s.pass(askDue)
+	asked := s.now
+	assert.Equal(t, first+Tenure, s.r.TenureEnd(), "of the oldest of the newest grants")
+	s.pass(300 * time.Millisecond)
+	a.far.held = false
+	a.f.answer(asked)
+	s.r.Step(s.now)
+	assert.Equal(t, asked+Tenure, s.r.TenureEnd(), "from when it was asked, not from when the answer came")
+	s.r.Suspended(s.now)
+	assert.Zero(t, s.r.TenureEnd())
+	a.f.answer(asked)
+	s.actors["b"].f.answer(asked)
+	s.r.Step(s.now)
+	assert.Zero(t, s.r.TenureEnd(), "what was asked before the clock stood still says nothing")
+	s.pass(askDue)
+	assert.Equal(t, s.now+Tenure, s.r.TenureEnd())
+	alone := newStage(t, Relaxed)
+	assert.Equal(t, alone.now+Tenure, alone.r.TenureEnd())
+}
+
+// TestRemovalCountsUntilKnown: a silent member is needed until its removal is known, and no longer.
+func TestRemovalCountsUntilKnown(t *testing.T) {
+	s := newStage(t, Relaxed, "a", "b")
+	a := s.actors["a"]
+	a.far.held, a.near.withheld = true, 1
+	n := s.append(1)
+	s.pass(time.Duration(leaveAfter) - askDue)
+	_, ok := s.next()
+	require.False(t, ok)
+	s.pass(2 * askDue)
+	rec, ok := s.next()
+	require.True(t, ok)
+	assert.Equal(t, Record{Revision: 1, Term: 1, Primary: "p", Set: []string{"p", "b"}}, rec)
+	s.settle()
+	assert.Less(t, s.r.Committed(), n, "the outcome is not known")
+	s.r.Learn(s.r.Record())
+	s.settle()
+	assert.Less(t, s.r.Committed(), n, "to read the old record again proves nothing")
+	s.pass(time.Duration(proposeEvery))
+	again, ok := s.next()
+	require.True(t, ok, "it is proposed again")
+	again.Revision = 2
+	s.r.Learn(again)
+	s.settle()
+	assert.Equal(t, n, s.r.Committed())
+	assert.Equal(t, 2, s.r.InSync())
+}
+
+// TestJoinerCountsFromBefore: a member that is to be added has all that is committed, and counts from when that is proposed until it is settled.
+func TestJoinerCountsFromBefore(t *testing.T) {
+	s := newStage(t, Relaxed)
+	require.Equal(t, s.append(5), func() uint64 { s.settle(); return s.r.Committed() }())
+	a := s.actor("a", Relaxed)
+	s.r.Want([]string{"a"})
+	a.noRoom = true
+	for range 3 {
+		s.r.Step(s.now)
+		s.dial()
+		a.f.Step(s.now)
+		s.r.Step(s.now) // it has accepted; nothing was sent yet
+	}
+	_, ok := s.next()
+	assert.False(t, ok, "it lacks five entries")
+	a.noRoom = false
+	s.settle()
+	rec, ok := s.next()
+	require.True(t, ok)
+	assert.Equal(t, []string{"p", "a"}, rec.Set)
+	a.near.withheld, a.far.held = 1, true
+	n := s.append(1)
+	s.settle()
+	assert.Less(t, s.r.Committed(), n, "it may have been added")
+	s.r.Learn(s.r.Record())
+	s.pass(time.Duration(proposeEvery))
+	settled, ok := s.next()
+	require.True(t, ok)
+	s.settle()
+	assert.Less(t, s.r.Committed(), n, "the first proposal may still be the one that happens, whatever is proposed now")
+	settled.Revision, settled.Set = 2, []string{"p"}
+	s.r.Learn(settled)
+	s.settle()
+	assert.Equal(t, n, s.r.Committed())
+}
+
+// TestReignBegins serves when all members have what the reign began with, 1.2 s after the stop, and not before.
+func TestReignBegins(t *testing.T) {
+	s := newStage(t, Relaxed)
+	n := s.append(3)
+	a := s.actor("a", Relaxed)
+	b := s.actor("b", Relaxed)
+	b.noRoom = true
+	begin := func(term uint64, stopAt int64) {
+		s.r = NewReign(ReignOptions{Self: "p", Log: s.log, Source: s, Record: Record{Revision: term, Term: term, Primary: "p", Set: []string{"p", "a", "b"}}, StopAt: stopAt})
+	}
+	begin(2, s.now)
+	s.pass(time.Duration(StopWait) - 10)
+	assert.False(t, s.r.Serving())
+	assert.Equal(t, n, a.log.Last())
+	assert.Equal(t, n, s.r.Committed(), "it is placed everywhere")
+	s.pass(10)
+	assert.True(t, s.r.Serving())
+	s.r.Close()
+	c := s.actor("b", Relaxed) // one that has nothing, and that nothing reaches
+	begin(3, s.now-StopWait)
+	s.r.Step(s.now)
+	s.dial()
+	assert.False(t, s.r.Serving(), "c has nothing")
+	assert.Zero(t, s.r.TenureEnd())
+	assert.Less(t, s.r.Committed(), n)
+	s.settle()
+	assert.True(t, s.r.Serving())
+	assert.Equal(t, n, c.log.Last())
+	s.r.Learn(Record{Revision: 9, Term: 4, Primary: "a", Set: []string{"a"}})
+	assert.True(t, s.r.Over())
+	assert.Zero(t, s.r.TenureEnd())
+}
+
+// TestCopies: a member whose entries are no prefix gets a copy, is not in the set meanwhile, and joins when the copy is whole.
+func TestCopies(t *testing.T) {
+	s := newStage(t, Relaxed)
+	s.append(4)
+	a := s.actor("a", Relaxed)
+	a.log.Append(7, []byte("of a reign that nobody knows"))
+	a.notWhole = true
+	s.r.Want([]string{"a"})
+	s.settle()
+	assert.Equal(t, 1, a.forgot)
+	assert.Equal(t, []string{"a", "b", "c"}, a.pieces)
+	assert.False(t, a.f.Whole())
+	assert.False(t, a.f.Report().Whole)
+	s.pass(askDue)
+	_, ok := s.next()
+	assert.False(t, ok, "a part of a copy joins nothing")
+	a.notWhole = false
+	s.pass(askDue)
+	rec, ok := s.next()
+	require.True(t, ok)
+	assert.Equal(t, []string{"p", "a"}, rec.Set)
+	rec.Revision++
+	s.r.Learn(rec)
+	n := s.append(2)
+	s.settle()
+	assert.Equal(t, n, s.r.Committed())
+	assert.Equal(t, n, a.log.Last())
+
+	// One of the set that needs a copy has to leave first.
+	a.f.Spoil()
+	a.near.Close()
+	s.settle()
+	s.pass(time.Duration(redialEvery))
+	s.pass(time.Duration(proposeEvery))
+	rec, ok = s.next()
+	require.True(t, ok)
+	assert.Equal(t, []string{"p"}, rec.Set)
+	assert.Equal(t, 1, a.forgot)
+	rec.Revision++
+	s.r.Learn(rec)
+	s.pass(askDue)
+	assert.Equal(t, 2, a.forgot)
+}
+
+// TestPlacesAreUsedAgain brings many laps of entries to a member that merges late: nothing is overwritten that it lacks, in its ring or in the log.
+func TestPlacesAreUsedAgain(t *testing.T) {
+	s := newStage(t, Relaxed, "a")
+	a := s.actors["a"]
+	want := uint64(0)
+	for range 200 {
+		a.noRoom = !a.noRoom
+		for range 7 {
+			if !s.log.Waits() {
+				s.log.Append(1, make([]byte, 150))
+				want++
+			}
+		}
+		s.pass(askDue)
+		require.NoError(t, a.far.err, "the member was lost")
+	}
+	a.noRoom = false
+	s.pass(askDue)
+	s.pass(askDue)
+	assert.Equal(t, want, a.log.Last())
+	assert.Equal(t, want, s.r.Committed())
+	assert.Zero(t, a.forgot)
+}
