@@ -390,15 +390,35 @@ func TestJoinerCountsFromBefore(t *testing.T) {
 	s.settle()
 	assert.Less(t, s.r.Committed(), n, "it may have been added")
 	s.r.Learn(s.r.Record())
-	s.pass(time.Duration(proposeEvery))
+	s.pass(time.Duration(joinsWithin) + 1)
 	settled, ok := s.next()
 	require.True(t, ok)
+	require.Equal(t, []string{"p"}, settled.Set, "a is silent: the set as it is, which settles what was proposed")
 	s.settle()
 	assert.Less(t, s.r.Committed(), n, "the first proposal may still be the one that happens, whatever is proposed now")
 	settled.Revision, settled.Set = 2, []string{"p"}
 	s.r.Learn(settled)
 	s.settle()
 	assert.Equal(t, n, s.r.Committed())
+}
+
+// TestJoinerIsLevel: a member that has not got what is committed is not proposed.
+func TestJoinerIsLevel(t *testing.T) {
+	s := newStage(t, Strict)
+	s.append(5)
+	s.settle()
+	a := s.actor("a", Strict)
+	a.noRoom = true
+	s.r.Want([]string{"a"})
+	s.settle()
+	s.pass(askDue)
+	_, ok := s.next()
+	assert.False(t, ok, "it has merged nothing")
+	a.noRoom = false
+	s.pass(askDue)
+	rec, ok := s.next()
+	require.True(t, ok)
+	assert.Equal(t, []string{"p", "a"}, rec.Set)
 }
 
 // TestReignBegins serves when all members have what the reign began with, 1.2 s after the stop, and not before.
@@ -483,8 +503,8 @@ func TestPlacesAreUsedAgain(t *testing.T) {
 	s := newStage(t, Relaxed, "a")
 	a := s.actors["a"]
 	want := uint64(0)
-	for range 200 {
-		a.noRoom = !a.noRoom
+	for i := range 200 {
+		a.noRoom = i%8 < 6
 		for range 7 {
 			if !s.log.Waits() {
 				s.log.Append(1, make([]byte, 150))
