@@ -498,6 +498,26 @@ func TestCopies(t *testing.T) {
 	assert.Equal(t, 2, a.forgot)
 }
 
+// TestCopyWaitsForCommit: a state machine shows what is committed, so a copy of it waits until all before the copy is.
+func TestCopyWaitsForCommit(t *testing.T) {
+	s := newStage(t, Relaxed, "b")
+	b := s.actors["b"]
+	s.append(3)
+	s.settle()
+	b.near.withheld, b.far.held = 1, true
+	s.append(1)
+	s.settle()
+	a := s.actor("a", Relaxed)
+	a.log.Append(7, []byte("of a reign that nobody knows"))
+	s.r.Want([]string{"a", "b"})
+	s.settle()
+	assert.Equal(t, 1, a.forgot)
+	assert.Empty(t, a.pieces)
+	b.near.withheld, b.far.held = 0, false
+	s.settle()
+	assert.Len(t, a.pieces, 3)
+}
+
 // TestPlacesAreUsedAgain brings many laps of entries to a member that merges late: nothing is overwritten that it lacks, in its ring or in the log.
 func TestPlacesAreUsedAgain(t *testing.T) {
 	s := newStage(t, Relaxed, "a")

@@ -1,0 +1,219 @@
+package shard
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/fabric/mem"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/replica"
+	"flashdbm/servers/store"
+	"flashdbm/servers/wire"
+)
+
+// memberDesk is a desk whose shard is the member "a".
+func memberDesk(t *testing.T, mode Durability, ended uint64, more func(*Options)) *desk {
+	return newDesk(t, mode, filepath.Join(t.TempDir(), "f"), func(o *Options) {
+		d := mem.NewNetwork().Open()
+		t.Cleanup(func() { d.Close() })
+		log, err := replica.NewLog(d, 1<<16, 0, nil)
+		require.NoError(t, err)
+		o.Membership = Membership{Log: log, Self: "a", Ended: ended, RingSize: 1 << 16, Memory: d}
+		if more != nil {
+			more(o)
+		}
+	})
+}
+
+// record tells the shard its record, and lets time pass until it may serve.
+func (d *desk) record(revision, term uint64, primary string, others ...string) {
+	set := others
+	if primary != "" {
+		set = append([]string{primary}, others...)
+	}
+	d.s.Learn(replica.Record{Revision: revision, Term: term, Primary: primary, Set: set})
+	d.s.Sweep()
+	for range 30 { // the clock does not jump: that would be a suspension
+		d.now += 50e6
+		d.wall += 50
+		d.s.Sweep()
+	}
+}
+
+// TestReigns: a member reigns in a term of the record that names it, unless it was told to stop that term, or its life began in it.
+func TestReigns(t *testing.T) {
+	d := memberDesk(t, Memory, 3, nil)
+	d.record(1, 3, "a")
+	assert.Nil(t, d.s.Reign(), "the life began in term 3, in which an earlier one may have reigned")
+	s, _ := d.get("k")
+	assert.Equal(t, protocol.StatusUnavailable, s)
+	rec := replica.Record{Revision: 1, Term: 4, Primary: "b", Set: []string{"b", "a"}}
+	require.True(t, d.s.Stop(&rec))
+	d.record(2, 4, "a")
+	assert.Nil(t, d.s.Reign(), "it was stopped for term 5")
+	d.record(3, 5, "a")
+	require.NotNil(t, d.s.Reign())
+	assert.EqualValues(t, 5, d.s.Term())
+	d.put("k", "v")
+	assert.False(t, d.s.Stop(&replica.Record{Revision: 3, Term: 5}), "a primary learns from the record that it is none")
+	d.record(4, 6, "b")
+	assert.Nil(t, d.s.Reign())
+	assert.False(t, d.s.Follower().Whole(), "it may have entries that nobody else will have")
+	d.record(5, 7, "a")
+	assert.Nil(t, d.s.Reign(), "and nobody goes on with them")
+}
+
+// TestNothingIsReadWithoutTenure: a primary whose secondary has granted nothing answers nothing that tells what it has read.
+func TestNothingIsReadWithoutTenure(t *testing.T) {
+	d := memberDesk(t, Memory, 0, nil)
+	d.record(1, 1, "a")
+	v := d.put("k", "v")
+	s, it := d.get("k")
+	require.Equal(t, protocol.StatusOK, s)
+	assert.LessOrEqual(t, it.Pointer.Tenure, uint32(1e6))
+	assert.Positive(t, it.Pointer.Tenure)
+	d.record(2, 1, "a", "b") // b is away
+	for what, ask := range map[string]func() protocol.Status{
+		"GET": func() protocol.Status { s, _ := d.get("k"); return s },
+		"INSERT": func() protocol.Status {
+			s, _ := d.write(protocol.Request{Op: protocol.OpInsert, Key: []byte("k"), Value: []byte("w")})
+			return s
+		},
+		"UPDATE": func() protocol.Status {
+			s, _ := d.write(protocol.Request{Op: protocol.OpUpdate, Key: []byte("x"), Value: []byte("w")})
+			return s
+		},
+		"CAS": func() protocol.Status {
+			s, _ := d.write(protocol.Request{Op: protocol.OpCompareAndSet, Key: []byte("k"), Operand: v + 1, Value: []byte("w")})
+			return s
+		},
+		"SCAN": func() protocol.Status {
+			return protocol.Status(d.send(protocol.OpScan, 0, (&protocol.Scan{Last: 1}).AppendBody(nil)).Status)
+		},
+		"RENEW": func() protocol.Status {
+			return protocol.Status(d.send(protocol.OpRenew, 0, protocol.AppendRenew(nil, v, []byte("k"))).Status)
+		},
+	} {
+		assert.Equal(t, protocol.StatusUnavailable, ask(), what)
+	}
+	q := protocol.Request{Op: protocol.OpPut, Key: []byte("k"), Value: []byte("w"), Number: 100, Oldest: 100}
+	d.in = append(d.in, wire.Message{Header: wire.Header{Op: uint8(q.Op), Request: 1}, Body: q.AppendBody(nil)})
+	d.s.Sweep()
+	assert.Empty(t, d.out, "a write waits for b")
+	d.record(3, 2, "b") // somebody else reigns: nobody knows what becomes of the write
+	require.Len(t, d.out, 1)
+	assert.Equal(t, protocol.StatusUnknownOutcome, protocol.Status(d.out[0].Status))
+}
+
+// TestTenureThatIsLeftIsPassedOn: a client that is told of a whole second would Read after somebody else serves.
+func TestTenureThatIsLeftIsPassedOn(t *testing.T) {
+	d := memberDesk(t, Memory, 0, nil)
+	d.record(1, 1, "a")
+	d.put("k", "v")
+	end := d.s.reign.TenureEnd()
+	d.s.now = end - 250e6
+	assert.EqualValues(t, 250e3, d.s.tenureLeft())
+	d.s.now = end + 1
+	assert.Zero(t, d.s.tenureLeft())
+	assert.True(t, d.s.unsure())
+}
+
+// TestClockJumpEndsTenure: while the clock stood still somebody else may have begun to serve.
+func TestClockJumpEndsTenure(t *testing.T) {
+	d := memberDesk(t, Memory, 0, nil)
+	d.record(1, 1, "a")
+	before := d.s.gap
+	d.wall += clockJump + 1
+	d.s.Sweep()
+	assert.NotEqual(t, before, d.s.gap)
+}
+
+// TestAnswersGoWithEntries: a secondary that is promoted, and one that got a copy, answer a repeated write instead of applying it.
+func TestAnswersGoWithEntries(t *testing.T) {
+	p := memberDesk(t, Memory, 0, nil)
+	p.record(1, 1, "a")
+	number := uint64(7)
+	add := protocol.Request{Op: protocol.OpAdd, Key: []byte("n"), Operand: 5, Number: number, Oldest: number}
+	s, w := p.write(add)
+	require.Equal(t, protocol.StatusOK, s)
+	require.EqualValues(t, 5, w.Sum)
+	c := change{kind: changePut, Item: guard.Item{Version: w.Version, Key: []byte("n"), Value: []byte("5")}, origin: &origin{client: 1, number: number, oldest: number, floor: 1, sum: 5}}
+	for what, take := range map[string]func(d *desk){
+		"entry": func(d *desk) {
+			body := c.append(nil)
+			require.True(t, (*merged)(d.s).Merge(1, 1, body))
+			d.s.o.Log.Append(1, body)
+		},
+		"copy": func(d *desk) {
+			require.NoError(t, (*merged)(d.s).Forget(1, nil, (*source)(p.s).Header()))
+			body, _, last, ok := (*source)(p.s).Piece("x", 0, 0)
+			require.True(t, ok && last)
+			require.True(t, (*merged)(d.s).Piece(body))
+			require.True(t, (*merged)(d.s).Whole(1))
+			d.s.o.Log.Append(1, nil)
+			d.s.Attach(d, Greeting{Client: 1, Next: 8}) // the old connection was ended
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			d := memberDesk(t, Memory, 0, nil)
+			take(d)
+			d.record(2, 2, "a")
+			require.True(t, d.s.Reign().Serving())
+			s, again := d.write(add)
+			assert.Equal(t, protocol.StatusOK, s)
+			assert.Equal(t, w, again, "the same answer")
+			_, it := d.get("n")
+			assert.Equal(t, "5", string(it.Value))
+			d.number = number + 1
+			assert.Greater(t, d.put("other", "x"), w.Version+1, "versions of a new reign are above all that were given")
+		})
+	}
+}
+
+// TestCopyMeetsEntries: what an entry has changed since the copy began is newer than what the copy brings.
+func TestCopyMeetsEntries(t *testing.T) {
+	p := memberDesk(t, Memory, 0, nil)
+	p.record(1, 1, "a")
+	for _, k := range []string{"kept", "removed", "changed"} {
+		p.put(k, "old")
+	}
+	body, _, _, ok := (*source)(p.s).Piece("x", 0, 0)
+	require.True(t, ok)
+	d := memberDesk(t, Memory, 0, nil)
+	require.NoError(t, (*merged)(d.s).Forget(3, nil, (*source)(p.s).Header()))
+	remove := change{kind: changeRemove, Item: guard.Item{Version: p.s.base + 4, Key: []byte("removed")}}
+	put := change{kind: changePut, Item: guard.Item{Version: p.s.base + 5, Key: []byte("changed"), Value: []byte("new")}}
+	require.True(t, (*merged)(d.s).Merge(4, 1, remove.append(nil)))
+	require.True(t, (*merged)(d.s).Merge(5, 1, put.append(nil)))
+	require.True(t, (*merged)(d.s).Piece(body))
+	require.True(t, (*merged)(d.s).Piece(body), "again, as after a piece that found no room")
+	for k, want := range map[string]string{"kept": "old", "removed": "", "changed": "new"} {
+		st := d.s.shownState(d.s.hash([]byte(k)), []byte(k), nil)
+		assert.Equal(t, want, string(st.item.Value), k)
+		assert.Equal(t, want != "", st.found, k)
+	}
+	assert.Equal(t, 2, d.s.table.Len())
+}
+
+// TestCopyWaitsForTheFile: a copy is read from the file once the file has the entry behind which the log brings all.
+func TestCopyWaitsForTheFile(t *testing.T) {
+	var st *store.Store
+	d := memberDesk(t, Async, 0, func(o *Options) { st = o.Store })
+	d.record(1, 1, "a")
+	d.put("k", "v")
+	d.s.complete = false // as after a start, or when items were evicted
+	_, _, _, ok := (*source)(d.s).Piece("b", d.s.seq+1, 0)
+	assert.False(t, ok)
+	assert.Empty(t, d.s.pieces, "the file is not asked yet")
+	require.Eventually(t, func() bool { return st.Applied() >= d.s.seq }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		body, _, last, ok := (*source)(d.s).Piece("b", d.s.seq, 0)
+		d.s.Sweep()
+		return ok && last && len(body) == copyItemHead+2
+	}, 10*time.Second, time.Millisecond)
+}
