@@ -133,6 +133,42 @@ func TestClockJumpEndsTenure(t *testing.T) {
 	assert.NotEqual(t, before, d.s.gap)
 }
 
+// An offering is a link of somebody who wants to be the primary.
+type offering struct {
+	replica.Link
+	offer []replica.Message
+	said  []replica.Message
+}
+
+func (o *offering) Send(m *replica.Message) { o.said = append(o.said, *m) }
+func (o *offering) Receive() (m replica.Message, ok bool) {
+	if len(o.offer) > 0 {
+		m, o.offer, ok = o.offer[0], nil, true
+	}
+	return m, ok
+}
+func (o *offering) Err() error { return nil }
+func (o *offering) Close()     {}
+
+// TestPrimaryThatFollows: a primary to which a later one comes says from the start that what it has is worth no more than a part of a copy.
+func TestPrimaryThatFollows(t *testing.T) {
+	d := memberDesk(t, Memory, 0, nil)
+	d.record(1, 1, "a")
+	d.put("k", "v")
+	o := &offering{offer: []replica.Message{{Kind: replica.KindOffer, Term: 2}}}
+	d.s.Follower().Offered(o)
+	d.s.Sweep()
+	require.Len(t, o.said, 1)
+	assert.Equal(t, replica.KindAccept, o.said[0].Kind)
+	assert.Zero(t, o.said[0].Flags&replica.FlagWhole)
+	assert.Nil(t, d.s.Reign())
+	late := &offering{offer: []replica.Message{{Kind: replica.KindOffer, Term: 1}}}
+	d.s.Follower().Offered(late)
+	d.s.Sweep()
+	require.Len(t, late.said, 1)
+	assert.Equal(t, replica.KindRefuse, late.said[0].Kind)
+}
+
 // TestAnswersGoWithEntries: a secondary that is promoted, and one that got a copy, answer a repeated write instead of applying it.
 func TestAnswersGoWithEntries(t *testing.T) {
 	p := memberDesk(t, Memory, 0, nil)

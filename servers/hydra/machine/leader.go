@@ -150,6 +150,9 @@ func (m *members) look(ctx context.Context, group *wire.Group, w *watch, dialled
 	rec, ok := m.records[w.number]
 	m.mu.Unlock()
 	now := time.Now()
+	if rec.Term != w.term { // looked at by every node: whoever has to care later knows since when the reign lasts
+		w.term, w.since, w.stop = rec.Term, now, nil
+	}
 	if !m.cares(&rec) {
 		for name, x := range w.members {
 			if x.link != nil {
@@ -157,15 +160,12 @@ func (m *members) look(ctx context.Context, group *wire.Group, w *watch, dialled
 			}
 			delete(w.members, name)
 		}
-		w.term, w.stop = 0, nil
+		w.stop = nil
 		return
 	}
 	if !ok {
 		m.found(ctx, w)
 		return
-	}
-	if rec.Term != w.term {
-		w.term, w.since, w.stop = rec.Term, now, nil
 	}
 	if w.stop != nil && w.stop.Record().Revision != rec.Revision {
 		w.stop = nil
