@@ -34,6 +34,8 @@
 #   make flashdbmd  bin/flashdbmd, the server
 #   make demo-ramp  atomic transactions of several keys: clients and the server are killed, nothing is seen in part; under a minute
 #   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
+#   make demo-cluster  three nodes, the primary killed, a node added, while programs work; the history is checked: half a minute
+#   make kill-cluster  CLUSTERKILLS primaries killed, and half as many stopped, in each durability: nothing lost, twice or stale; times without writes
 #   make install  flashdbm into Go's bin directory
 
 GO       ?= go
@@ -96,13 +98,16 @@ build:
 flashdbmd:
 	cd servers && $(GO) build -o ../bin/flashdbmd ./daemon/flashdbmd
 
-.PHONY: demo-hydra
+.PHONY: demo-hydra demo-cluster
 demo-hydra: flashdbmd
 	bin/flashdbmd demo
 
-.PHONY: demo-ramp
+.PHONY: demo-ramp demo-cluster
 demo-ramp: flashdbmd
 	bin/flashdbmd demo ramp
+
+demo-cluster:
+	@cd servers && $(GO) test $(PURE) -vet=off -count 1 ./daemon/flashdbmd -run '^TestClusterDemo$$' -v -args -cluster.demo 5s | grep -v -E '^(=== |--- |PASS|ok |redis: )'
 
 install:
 	$(GO) install ./cmd/flashdbm
@@ -280,6 +285,11 @@ fuzz:
 
 kill:
 	$(GO) test -count 1 -timeout 20m -run '^TestKill$$' -v ./dbm -args -kill.rounds $(KILLROUNDS)
+
+CLUSTERKILLS ?= 100
+.PHONY: kill-cluster
+kill-cluster:
+	cd servers && $(GO) test $(PURE) -count 1 -timeout 1h ./daemon/flashdbmd -run '^TestClusterKilled$$' -v -args -cluster.kills $(CLUSTERKILLS) -cluster.stops $$(($(CLUSTERKILLS) / 2))
 
 linear:
 	cd internal/linear && $(GO) test -count 1 -timeout 30m -v ./... -args -linear.histories $(HISTORIES)

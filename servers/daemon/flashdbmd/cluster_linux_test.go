@@ -39,11 +39,15 @@ type fleet struct {
 	etcd  *exec.Cmd
 	at    string
 	nodes map[string]*exec.Cmd
+	tcp   map[string]string // by node; nodes reach each other by these if there are any
 }
 
 func (f *fleet) spawn(args ...string) *exec.Cmd {
 	cmd := exec.Command(f.exe, args...)
 	cmd.Env = append(os.Environ(), "FLASHDBMD_TEST_PROCESS=1")
+	if f.tcp != nil && args[0] == "serve" {
+		cmd.Env = append(cmd.Env, "FLASHDBMD_PASSWORD="+fleetPassword)
+	}
 	out, err := os.OpenFile(filepath.Join(f.root, "messages"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(f.t, err)
 	defer out.Close()
@@ -53,14 +57,23 @@ func (f *fleet) spawn(args ...string) *exec.Cmd {
 	return cmd
 }
 
-func newFleet(t *testing.T, mode string, names ...string) *fleet {
+const fleetPassword = "of the tests"
+
+// free returns an address that nobody listens on.
+func free(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func newFleet(t *testing.T, mode string, tcp bool, names ...string) *fleet {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	f := &fleet{t: t, exe: exe, root: t.TempDir(), mode: mode, nodes: map[string]*exec.Cmd{}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	f.at = l.Addr().String()
-	l.Close()
+	if f.at = free(t); tcp {
+		f.tcp = map[string]string{}
+	}
 	f.etcd = f.spawn("etcd", "--dir", filepath.Join(f.root, "etcd"), "--listen", f.at)
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("tcp", f.at)
@@ -79,7 +92,14 @@ func (f *fleet) dir(name string) string { return filepath.Join(f.root, name) }
 
 func (f *fleet) start(name string) {
 	os.Remove(filepath.Join(f.dir(name), "node.sock"))
-	f.nodes[name] = f.spawn("serve", "--dir", f.dir(name), "--resp", "127.0.0.1:0", "--durability", f.mode, "--etcd", "http://"+f.at, "--node", name)
+	args := []string{"serve", "--dir", f.dir(name), "--resp", "127.0.0.1:0", "--durability", f.mode, "--etcd", "http://" + f.at, "--node", name}
+	if f.tcp != nil {
+		if f.tcp[name] == "" {
+			f.tcp[name] = free(f.t)
+		}
+		args = append(args, "--tcp", f.tcp[name])
+	}
+	f.nodes[name] = f.spawn(args...)
 }
 
 // primary returns the node that serves shard 0, and how many are in sync; "" if nobody says so.
@@ -110,7 +130,11 @@ func (f *fleet) client() *hydra.Client {
 	for name := range f.nodes {
 		addrs = append(addrs, "shm:"+filepath.Join(f.dir(name), "node.sock"))
 	}
-	c, err := hydra.Dial(f.t.Context(), addrs, &hydra.Options{Timeout: 30 * time.Second})
+	o := &hydra.Options{Timeout: 30 * time.Second}
+	if f.tcp != nil {
+		o.Secret = []byte(fleetPassword)
+	}
+	c, err := hydra.Dial(f.t.Context(), addrs, o)
 	require.NoError(f.t, err, f.String())
 	f.t.Cleanup(func() { c.Close() })
 	return c
@@ -169,7 +193,7 @@ func TestClusterKilled(t *testing.T) {
 	for _, mode := range strings.Split(*clusterModes, ",") {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			f := newFleet(t, mode, "a", "b", "c")
+			f := newFleet(t, mode, mode == "sync", "a", "b", "c")
 			f.level()
 			c := f.client()
 			var stop atomic.Bool
@@ -247,7 +271,7 @@ func TestClusterWithoutEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
 	}
-	f := newFleet(t, "async", "a", "b")
+	f := newFleet(t, "async", false, "a", "b")
 	f.level()
 	require.NoError(t, f.etcd.Process.Kill())
 	f.etcd.Wait()

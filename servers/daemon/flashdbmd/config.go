@@ -25,6 +25,7 @@ type config struct {
 	maxFile    int64 // bytes of a shard's file; 0: no limit
 	socket     string
 	tcp        string
+	advertise  string // what others are told of it
 	resp       string
 	http       string
 	password   string
@@ -60,6 +61,7 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	f.Int64Var(&fileMegabytes, "max-file", 0, "MiB that the file of a shard may grow to; 0: no limit")
 	f.StringVar(&c.socket, "socket", "", "path of the socket for programs of this machine that use the client library; default: node.sock in --dir")
 	f.StringVar(&c.tcp, "tcp", "", "address for programs of other machines that use the client library; needs --password")
+	f.StringVar(&c.advertise, "advertise", "", "address of --tcp as other machines reach it, if that is another one; a node of a cluster tells it to clients and nodes")
 	f.StringVar(&c.resp, "resp", "127.0.0.1:6380", "address for clients of Redis; one that is not of this machine needs --password")
 	f.StringVar(&c.http, "http", "", "address for /metrics, /healthz and /debug/pprof/; empty: none")
 	f.StringVar(&c.password, "password", "", "what clients of Redis have to give with AUTH; better set as FLASHDBMD_PASSWORD, as others see command lines")
@@ -132,6 +134,14 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	}
 	if c.tcp != "" && c.password == "" {
 		return nil, wrong("tcp", "set a password too: who may connect may read and write all records")
+	}
+	if c.advertise == "" {
+		c.advertise = c.tcp
+	} else if c.tcp == "" {
+		return nil, wrong("advertise", "there is nothing to advertise without --tcp")
+	}
+	if host, _, err := net.SplitHostPort(c.advertise); len(c.etcd) > 0 && c.tcp != "" && (err != nil || host == "" || net.ParseIP(host).IsUnspecified()) {
+		return nil, wrong("advertise", "%q is no address that other machines can connect to; want one such as 10.0.0.1:7400", c.advertise)
 	}
 	if c.password == "" && !local(c.resp) {
 		return nil, wrong("resp", "%s can be reached from other machines; set a password, or listen on 127.0.0.1", c.resp)

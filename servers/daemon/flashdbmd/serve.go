@@ -56,7 +56,7 @@ func serve(c *config, messages io.Writer) (err error) {
 	if c.tcp != "" {
 		network := tcp.Open(tcp.Options{})
 		defer closing("network", network.Close)
-		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp, Public: "tcp:" + c.tcp})
+		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp, Public: "tcp:" + c.advertise})
 	}
 	if len(c.etcd) > 0 {
 		agreed, err := etcdmap.Open(etcdmap.Options{Endpoints: c.etcd, Name: c.cluster})

@@ -188,7 +188,7 @@ func (m *members) register(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("machine: a session: %w", err)
 	}
-	e := nodeEntry{Member: m.self, Peer: m.n.listeners[m.listen].Addr(), Addrs: m.n.publicAddrs(), Files: map[uint32]replica.Term{}}
+	e := nodeEntry{Member: m.self, Peer: m.peerAddr(), Addrs: m.n.publicAddrs(), Files: map[uint32]replica.Term{}}
 	for _, r := range m.n.shards {
 		e.Files[r.number] = r.found
 	}
@@ -199,6 +199,14 @@ func (m *members) register(ctx context.Context) error {
 	}
 	m.session = s
 	return nil
+}
+
+// peerAddr returns where other nodes connect: what clients are told of the same listener, without its scheme.
+func (m *members) peerAddr() string {
+	if _, addr, ok := strings.Cut(m.n.o.Listen[m.listen].Public, ":"); ok {
+		return addr
+	}
+	return m.n.listeners[m.listen].Addr()
 }
 
 // publish makes what is known what everybody sees, as of the revision, and tells the shards.
