@@ -98,7 +98,7 @@ build:
 flashdbmd:
 	cd servers && $(GO) build -o ../bin/flashdbmd ./daemon/flashdbmd
 
-.PHONY: demo-hydra demo-cluster
+.PHONY: demo-hydra
 demo-hydra: flashdbmd
 	bin/flashdbmd demo
 
