@@ -118,41 +118,59 @@ func TestMutants(t *testing.T) {
 	slowest(t, all, fates)
 }
 
-// tryTogether tries mutants in the binaries of a schema, each with the first of its tests, and returns those that have to be tried alone:
-// they are not in the schema, their test does not pass in it without any mutant, or it does not find them.
+// tryTogether tries mutants in the binaries of a schema, with one of their tests after the other, and returns those that have to be tried
+// alone: they are not in the schema, their tests do not pass in it without any mutant, or none of the tests finds them.
 func tryTogether(t *testing.T, all []mutant, usual times, tell func(int, fate)) (rest []int, total time.Duration) {
 	s, err := newSchema(all)
 	require.NoError(t, err)
-	var first []testRun
+	var packages []string
+	next := make([]int, 0, len(all)) // of which some test is still to be tried
 	for i := range all {
-		first = append(first, all[i].tests[0])
+		packages = append(packages, all[i].tests[0].dir)
+		next = append(next, i)
 	}
-	b, err := s.build(t, first)
+	b, err := s.build(t, packages)
 	require.NoError(t, err)
-	passed := usual.sound(t, b, first, false)
-	t.Logf("%d of %d mutants are in one schema; without any of them: builds %v, tests %v", len(s.numbers), len(all), b.built, b.ran)
 	var mu sync.Mutex
-	each(len(all), func(i int) {
-		r, number := all[i].tests[0], s.numbers[all[i].name]
-		if number != 0 && passed[r.String()] {
-			most := *patience
-			if all[i].hangs {
-				most = usual.patience(r)
-			}
-			f, err := b.run(r, most, number)
-			if all[i].hangs && errors.Is(err, errLate) {
-				f.by, f.run = neverEnds(r), r
-			}
-			if f.by != "" {
-				tell(i, f)
-				return
-			}
-			t.Logf("%-40s is not found by %v in the schema: %v", all[i].name, r, cmp.Or(err, errPassed))
+	for turn := 0; len(next) > 0; turn++ {
+		var lines []testRun
+		for _, i := range next {
+			lines = append(lines, all[i].tests[turn])
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		rest = append(rest, i)
-	})
+		usual.sound(t, b, lines, false)
+		if turn == 0 {
+			t.Logf("%d of %d mutants are in one schema; without any of them: builds %v, tests %v", len(s.numbers), len(all), b.built, b.ran)
+		}
+		now := next
+		next = nil
+		each(len(now), func(k int) {
+			i := now[k]
+			r, number := lines[k], s.numbers[all[i].name]
+			if number != 0 && usual.passed(b, r) {
+				most := *patience
+				if all[i].hangs {
+					most = usual.patience(r)
+				}
+				f, err := b.run(r, most, number)
+				if all[i].hangs && errors.Is(err, errLate) {
+					f.by, f.run = neverEnds(r), r
+				}
+				if f.by != "" {
+					tell(i, f)
+					return
+				}
+				t.Logf("%-40s is not found by %v in the schema: %v", all[i].name, r, cmp.Or(err, errPassed))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if number != 0 && turn+1 < len(all[i].tests) {
+				next = append(next, i)
+			} else {
+				rest = append(rest, i)
+			}
+		})
+		slices.Sort(next)
+	}
 	slices.Sort(rest)
 	return rest, b.spent()
 }

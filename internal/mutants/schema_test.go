@@ -172,15 +172,10 @@ func (s *schema) files() map[string]string {
 	return files
 }
 
-// build builds the test binaries of the lines, without the mutants that do not compile in the schema.
-func (s *schema) build(t *testing.T, lines []testRun) (*builder, error) {
-	var packages []string
-	for _, r := range lines {
-		if !slices.Contains(packages, r.dir) {
-			packages = append(packages, r.dir)
-		}
-	}
+// build builds the test binaries of packages, without the mutants that do not compile in the schema.
+func (s *schema) build(t *testing.T, packages []string) (*builder, error) {
 	slices.Sort(packages)
+	packages = slices.Compact(packages)
 	b := &builder{}
 	for {
 		b.dir, b.binaries = t.TempDir(), nil

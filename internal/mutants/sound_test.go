@@ -14,8 +14,17 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// times holds how long each line of tests takes without any mutant.
+// times holds how long each line of tests takes without any mutant, by the line, and by the overlay of a builder and the line; of a line that
+// fails with that builder failed.
 type times map[string]time.Duration
+
+const failed = -time.Second
+
+// passed reports whether a line of tests passes with a builder's binaries without any mutant.
+func (known times) passed(b *builder, r testRun) bool {
+	took, ok := known[b.overlay+" "+r.String()]
+	return ok && took != failed
+}
 
 // patience is how long a line of tests may take with a mutant. A mutant that hangs is given up after several times what its tests take
 // without it.
@@ -26,13 +35,12 @@ func (known times) patience(r testRun) time.Duration {
 	return *patience
 }
 
-// sound runs tests on an engine without any mutant and returns the lines that pass: what fails with a mutant then fails because of it. It
-// notes how long they took, and leaves out those whose time is known. A test that fails is an error if it must not.
-func (known times) sound(t *testing.T, b *builder, runs []testRun, must bool) (passed map[string]bool) {
-	passed = map[string]bool{}
+// sound runs tests on an engine without any mutant: what fails with a mutant then fails because of it. It notes how long they took, and
+// leaves out those whose time is known. A test that fails is an error if it must not.
+func (known times) sound(t *testing.T, b *builder, runs []testRun, must bool) {
 	packages := map[string][]testRun{}
 	for _, r := range runs {
-		if _, ok := known[b.overlay+r.String()]; ok {
+		if _, ok := known[b.overlay+" "+r.String()]; ok {
 			continue
 		}
 		if !slices.ContainsFunc(packages[r.dir], func(o testRun) bool { return o.String() == r.String() }) {
@@ -53,14 +61,12 @@ func (known times) sound(t *testing.T, b *builder, runs []testRun, must bool) (p
 		defer mu.Unlock()
 		for _, r := range packages[dirs[i]] {
 			time, ok := took[r.String()]
-			if !ok {
-				time = *patience // what has failed is not run again
+			known[r.String()], known[b.overlay+" "+r.String()] = time, time
+			if !ok { // it is not run again
+				known[r.String()], known[b.overlay+" "+r.String()] = *patience, failed
 			}
-			passed[r.String()] = ok
-			known[r.String()], known[b.overlay+r.String()] = time, time
 		}
 	})
-	return passed
 }
 
 // pass runs tests of one package, those with the same arguments in one process, and returns the times of those that pass.
