@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,6 +22,10 @@ const runCommandVariable = "FLASHDBM_TEST_RUN_COMMAND"
 func TestMain(m *testing.M) {
 	if os.Getenv(runCommandVariable) != "" {
 		main()
+	}
+	// In the background of a shell SIGINT is ignored, and would be by the commands that tests interrupt. A signal that is caught here is not.
+	if signal.Ignored(os.Interrupt) {
+		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	os.Exit(m.Run())
 }
