@@ -289,6 +289,7 @@ var (
 	failedPart = regexp.MustCompile(`(?m)^\s*--- FAIL: ([\w/#-]+)`)
 	brokenTest = regexp.MustCompile(`(?m)^(panic: .*|fatal error: .*|hangs; .*|.*SIG[A-Z]+.*)$`)
 	runningIn  = regexp.MustCompile(`(?:tests:\n\s+|\.)(Test\w+)`)
+	replayOf   = regexp.MustCompile(`(?m)\breplay: .*$`)
 	complaint  = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: *(?:\n\s+)*(?:Error Trace:[^\n]*\n\s+)?(?:[\w./]+_test\.go:\d+\n\s+)*(?:Error:\s*)?(.*)$`)
 )
 
@@ -311,6 +312,8 @@ func (r testRun) verdict(text string, limit time.Duration) (f fate, err error) {
 	f.by = strings.TrimPrefix(r.dir, "./") + " " + strings.Trim(f.by, "^$")
 	if m := brokenTest.FindString(text); m != "" {
 		f.how = m
+	} else if m := replayOf.FindString(text); m != "" {
+		f.how = strings.TrimSpace(m)
 	} else if m := complaint.FindStringSubmatch(text); m != nil {
 		f.how = m[1]
 	}
