@@ -32,7 +32,7 @@ func TestPipeline(t *testing.T) {
 	}
 	_, addr := serve(t, newStore(t), Config{})
 	c := dial(t, addr)
-	for round := range 50 {
+	for round := range 10 {
 		var want []any
 		send := func(answer any, command string, args ...any) {
 			require.NoError(t, c.Send(command, args...))
