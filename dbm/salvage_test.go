@@ -622,3 +622,85 @@ func TestSalvageCutShort(t *testing.T) {
 	require.Len(t, records, 1)
 	require.Equal(t, "yes", string(records["whole"].value))
 }
+
+// TestSalvageBuilt: a database that Load built, with values of all kinds and long keys, comes back whole; and with its root and its checkpoints
+// lost, all but what these pages held.
+func TestSalvageBuilt(t *testing.T) {
+	inTurn(t)
+	path := filepath.Join(t.TempDir(), "a.fdbm")
+	db, err := openUnsynced(path, nil)
+	require.NoError(t, err)
+	records := checkedRecords()
+	err = db.Load(t.Context(), func(yield func(k, v []byte) bool) {
+		for k, v := range records {
+			if !yield([]byte(k), v) {
+				return
+			}
+		}
+	}, LoadOptions{})
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	file, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for range 2 {
+		got, _, err := salvageBytes(t, file, salvage.Options{})
+		require.NoError(t, err)
+		require.Len(t, got, len(records))
+		for k, v := range records {
+			require.True(t, bytes.Equal(v, got[k].value), "%.20q", k)
+		}
+		withoutCheckpoints(t, file, true)
+	}
+}
+
+// withoutCheckpoints clears the superblocks of a file, all checkpoints, and perhaps all inner nodes.
+func withoutCheckpoints(t *testing.T, file []byte, inner bool) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.fdbm")
+	require.NoError(t, os.WriteFile(path, file, 0o600))
+	f, err := pagefile.Open(vfs.OS(), path, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, f.EachSegment(func(n uint32) error {
+		return f.EachSound(n, func(a uint64, h logstore.PageHead, p []byte) {
+			if h.Kind == logstore.KindCheckpoint || inner && h.Kind == logstore.KindTree && p[nodeLevel] > 0 {
+				clear(file[a*logstore.PageSize:][:logstore.PageSize])
+			}
+		})
+	}))
+	clear(file[:2*logstore.PageSize])
+}
+
+// TestSalvageWithoutCheckpoint: of a file without superblocks and checkpoints all records come back. Some may be older versions, and some that were
+// deleted may come back: both were committed once.
+func TestSalvageWithoutCheckpoint(t *testing.T) {
+	inTurn(t)
+	all, newest, older, risen := 0, 0, 0, 0
+	for seed := range uint64(6) {
+		h := newSalvageHistory(t, 100+seed)
+		withoutCheckpoints(t, h.file, seed%2 == 0)
+		records, result, err := salvageBytes(t, h.file, salvage.Options{})
+		require.NoError(t, err)
+		require.Zero(t, result.Checkpoint)
+		for key, versions := range h.versions {
+			want, got := h.newest(key), records[key].value
+			if want != nil {
+				all++
+			}
+			switch _, ok := records[key]; {
+			case !ok:
+			case bytes.Equal(want, got) && want != nil:
+				newest++
+			case !slices.ContainsFunc(versions, func(v []byte) bool { return v != nil && bytes.Equal(v, got) }):
+				t.Errorf("seed %d: %.20q has the value %.40q, which was never committed", seed, key, got)
+			case want == nil:
+				risen++
+			default:
+				older++
+			}
+		}
+	}
+	t.Logf("%d records: %d came back, %d in an older version; %d deleted ones came back", all, newest, older, risen)
+	require.GreaterOrEqual(t, newest+older, all*99/100)
+	require.GreaterOrEqual(t, newest, all*98/100)
+}

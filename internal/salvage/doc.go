@@ -13,8 +13,8 @@
 //  4. Leaves that lie in a lost range and are in use by the map are found by looking at all pages.
 //  5. Of a leaf and a fact the newer one counts: a leaf that recovery would find is as of the redo start or newer, a fact as of its group.
 //
-// Without any checkpoint the newest image of each name counts, and the map is missing in step 4: then leaves that nothing refers to count as
-// well, the newest first.
+// Without any checkpoint the newest image of each name counts, and all leaves are taken as in step 4, the newest first: whether a leaf is in use
+// still is not known then.
 //
 // # What counts as recovered
 //

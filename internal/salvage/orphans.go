@@ -2,6 +2,7 @@ package salvage
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 
@@ -70,13 +71,7 @@ func (s *salvager) orphans(ctx context.Context) error {
 // putOrphans puts the records of leaves, the newest first. A key within the keys of a newer leaf was not there any more.
 func (s *salvager) putOrphans(all []orphan, seen *intervals, older bool) error {
 	slices.SortStableFunc(all, func(a, b orphan) int {
-		switch {
-		case a.group > b.group:
-			return -1
-		case a.group < b.group:
-			return 1
-		}
-		return 0
+		return cmp.Or(-cmp.Compare(a.at.asOf, b.at.asOf), -cmp.Compare(a.group, b.group))
 	})
 	for _, o := range all {
 		var failed error

@@ -15,7 +15,14 @@ type lostRange struct {
 }
 
 // walk goes through the tree that is left. Records of leaves, and facts of keys in sound leaves, are put; what cannot be read is collected.
+//
+// Without a checkpoint nothing tells whether the newest inner nodes that are left are those of the tree. One that is older leads past leaves that came
+// later. So all leaves are taken as they are found.
 func (s *salvager) walk(ctx context.Context) error {
+	if s.checkpoint == nil {
+		s.lost = []lostRange{{}}
+		return nil
+	}
 	p := make([]byte, logstore.PageSize)
 	at, n, err := s.node(override.Root, p)
 	if err != nil || n.Level() > btree.MaxHeight {
