@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/inspect"
 	"flashdbm/internal/pagefile"
 	"flashdbm/internal/salvage"
 	"flashdbm/logstore"
@@ -172,7 +173,40 @@ func (u *use) salvage() error {
 		}
 		return nil
 	}})
-	return err
+	if err != nil || len(u.file)/logstore.PageSize%4 != 1 {
+		return err
+	}
+	return u.inspect(f)
+}
+
+// inspect shows all parts of the file.
+func (u *use) inspect(f *pagefile.File) error {
+	shown := 0
+	x := inspect.New(f, func(p inspect.Part) error {
+		shown += len(p.Parts)
+		return nil
+	})
+	ctx := context.Background()
+	for _, show := range []func() error{
+		func() error { return x.File(ctx) },
+		func() error { return x.Log(ctx, 0, 0) },
+		func() error { return x.Table(ctx) },
+		func() error { return x.Space(ctx) },
+		func() error { return x.Key(ctx, []byte("00001")) },
+		func() error { return x.Node(ctx, 1<<63) },
+		func() error { return x.Segment(ctx, 0) },
+	} {
+		_ = show() // an error says that something cannot be shown
+	}
+	for a := range uint64(len(u.file) / logstore.PageSize) {
+		if err := x.Page(ctx, a); err != nil {
+			return err
+		}
+	}
+	if most := 12 * u.most(); shown > most {
+		return fmt.Errorf("%d parts shown, %d at the most in such a file", shown, most)
+	}
+	return nil
 }
 
 // writeBeside writes, perhaps beside a reader.

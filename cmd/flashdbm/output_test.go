@@ -14,7 +14,7 @@ import (
 // forms. DB is a database with a record a.
 var printing = []string{
 	"get DB a", "get DB a --json", "get DB 61 --hex", "get DB a --file -", "list DB", "list DB --values", "list DB --null", "list DB --json",
-	"dump DB", "dump DB --print", "stat DB", "stat DB --json", "check DB", "check DB --json", "compact DB", "compact DB --json",
+	"dump DB", "dump DB --print", "stat DB", "stat DB --json", "check DB", "check DB --json", "inspect DB", "inspect DB log --json", "compact DB", "compact DB --json",
 	"has DB a --json", "has DB b --json", "load DB --json --file DUMP", "del DB --prefix nothing --json",
 	"--help", "help", "help get", "get --help", "--version", "completion bash", "completion zsh", "completion fish", "completion powershell",
 	"__complete get DB ",

@@ -44,6 +44,7 @@ var engine = &module{
 		{"override", "internal/redo", "internal/pagefile"},
 		{"internal/writeset"},
 		{"internal/salvage"},
+		{"internal/inspect"},
 		{"internal/overlay"},
 		{"mvcc"},
 		{"internal/beside"},

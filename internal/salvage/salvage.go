@@ -96,14 +96,30 @@ type salvager struct {
 
 // Run recovers the records of a file. Each key comes once. The order is not defined.
 func Run(ctx context.Context, f *pagefile.File, opts Options) (Result, error) {
-	s := &salvager{f: f, opts: opts, buf: make([]byte, logstore.PageSize), shadows: map[logstore.PageID]logstore.Addr{}}
-	s.visited, s.once = logstore.NewPageSet(f.SegmentPages), logstore.NewPageSet(f.SegmentPages)
-	s.ordinals = logstore.NewPageSet(f.SegmentPages)
-	if err := s.index(ctx); err != nil {
+	s := newSalvager(f, opts)
+	if err := s.prepare(ctx); err != nil {
 		return s.result, err
 	}
-	for slot := range f.Supers {
-		if err := f.Supers[slot].Err; err != nil {
+	if err := s.walk(ctx); err != nil {
+		return s.result, err
+	}
+	return s.result, s.orphans(ctx)
+}
+
+func newSalvager(f *pagefile.File, opts Options) *salvager {
+	return &salvager{
+		f: f, opts: opts, buf: make([]byte, logstore.PageSize), shadows: map[logstore.PageID]logstore.Addr{},
+		visited: logstore.NewPageSet(f.SegmentPages), once: logstore.NewPageSet(f.SegmentPages), ordinals: logstore.NewPageSet(f.SegmentPages),
+	}
+}
+
+// prepare looks at all pages, and finds out where the tree is and what redo records say.
+func (s *salvager) prepare(ctx context.Context) error {
+	if err := s.index(ctx); err != nil {
+		return err
+	}
+	for slot := range s.f.Supers {
+		if err := s.f.Supers[slot].Err; err != nil {
 			s.missing(Missing{Scope: Superblock, Page: logstore.Addr(slot), Err: err})
 		} else {
 			s.result.Superblocks++
@@ -114,14 +130,11 @@ func Run(ctx context.Context, f *pagefile.File, opts Options) (Result, error) {
 		s.result.Checkpoint = all[0].last
 	}
 	if err := s.replay(); err != nil {
-		return s.result, err
+		return err
 	}
 	s.sortFacts()
 	s.absent = newCover(s.stretches)
-	if err := s.walk(ctx); err != nil {
-		return s.result, err
-	}
-	return s.result, s.orphans(ctx)
+	return nil
 }
 
 func (s *salvager) tell(bytes int64) {

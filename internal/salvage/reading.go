@@ -1,0 +1,80 @@
+package salvage
+
+import (
+	"context"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/pagefile"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// A Reading is what the pages of a file come to, without a superblock: for programs that show what a file holds. One goroutine uses it.
+type Reading struct{ s *salvager }
+
+// Read looks at all pages of a file.
+func Read(ctx context.Context, f *pagefile.File) (*Reading, error) {
+	s := newSalvager(f, Options{})
+	if err := s.prepare(ctx); err != nil {
+		return nil, err
+	}
+	return &Reading{s}, nil
+}
+
+// Checkpoint returns the translation table and the space map of the newest checkpoint that is whole, and the number of its last group, 0 if there
+// is none.
+func (r *Reading) Checkpoint() (last uint64, table override.Table, space []logstore.MapEntry) {
+	if c := r.s.checkpoint; c != nil {
+		return c.last, c.table, c.live
+	}
+	return 0, table, nil
+}
+
+// A Group is the sound pages of a group of the log.
+type Group struct {
+	No    uint64
+	Kind  logstore.GroupKind
+	Pages []logstore.Addr // those with a mux area
+	Whole bool            // no page is missing
+}
+
+// Groups calls fn for each group from the given one on of which a page is sound, in their order.
+func (r *Reading) Groups(from uint64, fn func(g Group) error) error {
+	return r.s.groups(max(from, 1)-1, func(g group) error {
+		x := Group{No: g.no, Kind: g.kind, Whole: g.whole}
+		for i := range g.pages {
+			x.Pages = append(x.Pages, g.pages[i].addr)
+		}
+		return fn(x)
+	})
+}
+
+// Node reads the page that a name leads to into p. asOf is a lower bound for the group that the page is as of.
+func (r *Reading) Node(name logstore.PageID, p []byte) (a logstore.Addr, asOf uint64, n btree.Node, err error) {
+	at, n, err := r.s.node(name, p)
+	return at.addr, at.asOf, n, err
+}
+
+// RunKey returns the whole key of a record with a long key.
+func (r *Reading) RunKey(ref btree.Ref) ([]byte, error) {
+	x, err := r.s.run(ref.ID)
+	if err == nil && uint64(ref.KeyLen) > uint64(len(x.payload)) {
+		err = r.s.f.Error(ref.ID, "the run does not hold the key of its record")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x.payload[:ref.KeyLen], nil
+}
+
+// Redo returns the newest redo record of a key behind the redo start.
+func (r *Reading) Redo(key []byte) (group uint64, deleted bool, page logstore.Addr, ok bool) {
+	f := r.s.factOf(key)
+	if f == nil || f.leaf != 0 {
+		return 0, false, 0, false
+	}
+	return f.asOf, f.deleted, f.pages[0], true
+}
+
+// Separator returns the lower bound of child i of an inner node; of one that was cut, the first key below the child if that can be read.
+func (r *Reading) Separator(n btree.Node, i int) []byte { return r.s.separator(n, i) }
