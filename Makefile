@@ -32,6 +32,7 @@
 #   make flashdbm-import  bin/flashdbm-import, which reads the files of bbolt, Badger and cdb
 #   make test-tools  the tests of that and of the metrics for Prometheus, modules of their own
 #   make flashdbmd  bin/flashdbmd, the server
+#   make bench-ramp  RAMP tables beside sockets, Send/Recv and two-phase locking, and redis-benchmark beside Redis, which has to be installed
 #   make demo-ramp  atomic transactions of several keys: clients and the server are killed, nothing is seen in part; under a minute
 #   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make demo-cluster  three nodes, the primary killed, a node added, while programs work; the history is checked: half a minute
@@ -101,6 +102,11 @@ flashdbmd:
 .PHONY: demo-hydra
 demo-hydra: flashdbmd
 	bin/flashdbmd demo
+
+.PHONY: bench-ramp
+bench-ramp: flashdbmd
+	cd servers && $(GO) run ./daemon/bench -out daemon/bench/report
+	servers/daemon/bench/redis.sh bin/flashdbmd
 
 .PHONY: demo-ramp demo-cluster
 demo-ramp: flashdbmd

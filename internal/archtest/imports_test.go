@@ -93,7 +93,7 @@ var servers = &module{
 		{"shard", "ramp/partition"},
 		{"hydra/machine", "ramp/machine"},
 		{"daemon/resp", "daemon/etcdmap"},
-		{"daemon/flashdbmd"},
+		{"daemon/flashdbmd", "daemon/bench"},
 	},
 	outside: map[string][]string{
 		"fabric/words":      {"golang.org/x/sys/unix", "golang.org/x/sys/windows"},
@@ -107,6 +107,7 @@ var servers = &module{
 		"hydra/machine":     {"golang.org/x/sys/unix"},
 		"store":             {"flashdbm/dbm"},
 		"daemon/etcdmap":    {"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/concurrency", "go.uber.org/zap"},
+		"daemon/bench":      {"golang.org/x/sys/unix"},
 		"daemon/flashdbmd":  {"github.com/pelletier/go-toml/v2", "go.etcd.io/etcd/server/v3/embed"},
 	},
 	testOutside: []string{

@@ -19,15 +19,16 @@ type Value struct {
 // A get is a GetAll.
 type get struct {
 	underWay
-	keys   []getKey // in the order of hashes, each once
-	order  []int    // of the caller's keys: the index in keys
-	buf    []byte   // what was read
-	left   int      // answers and Reads that are awaited
-	round  int
-	gone   bool
-	err    error
-	groups []group
-	done   func([]Value, error)
+	keys    []getKey // in the order of hashes, each once
+	order   []int    // of the caller's keys: the index in keys
+	buf     []byte   // what was read
+	left    int      // answers and Reads that are awaited
+	reading int      // Reads under way
+	round   int
+	gone    bool
+	err     error
+	groups  []group
+	done    func([]Value, error)
 }
 
 type getKey struct {

@@ -35,7 +35,6 @@ type landing struct {
 type read struct {
 	t *get
 	i int
-	l *link
 	n uint32 // bytes
 }
 
@@ -123,9 +122,10 @@ func (t *get) readSlot(e *engine, i int) bool {
 		return false
 	}
 	land.free = land.free[:len(land.free)-1]
-	land.under[place] = &read{t, i, l, s.Length}
+	land.under[place] = &read{t, i, s.Length}
 	k.tries++
 	t.left++
+	t.reading++
 	return true
 }
 
@@ -135,7 +135,7 @@ func (e *engine) readDone(land *landing, place uint64, err error) {
 	land.under[place] = nil
 	land.free = append(land.free, place)
 	t, k := r.t, &r.t.keys[r.i]
-	if t.ended {
+	if t.reading--; t.ended {
 		return
 	}
 	if err == nil {
@@ -148,6 +148,7 @@ func (e *engine) readDone(land *landing, place uint64, err error) {
 				s = protocol.StateAbsent
 			}
 			t.set(k, s, Timestamp(it.Version), it.Value, true)
+			t.askFailed(e)
 			t.arrived(e)
 			return
 		}
@@ -161,8 +162,16 @@ func (e *engine) readDone(land *landing, place uint64, err error) {
 		}
 	}
 	e.slots.drop(k.hash)
-	t.send(e, group{r.l, []int{r.i}}, protocol.FlagPointer, nil)
+	t.ask(r.i)
+	t.askFailed(e)
 	t.arrived(e)
+}
+
+// askFailed asks for the keys whose Reads have brought nothing, once the last Read is done: one message for each partition.
+func (t *get) askFailed(e *engine) {
+	if t.reading == 0 && len(t.groups) > 0 {
+		t.sendGroups(e, protocol.FlagPointer, nil)
+	}
 }
 
 // verify returns the item at the beginning of a copy of a slot, if it is whole, committed and of the key.

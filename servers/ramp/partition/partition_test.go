@@ -273,3 +273,22 @@ func TestWaitDie(t *testing.T) {
 	release(2)
 	require.Empty(t, l.keys)
 }
+
+// TestNewLife: behind the first life nothing is served while clients may Read the memory of the last one.
+func TestNewLife(t *testing.T) {
+	d := mem.NewNetwork().Open()
+	defer d.Close()
+	now := int64(1)
+	for term, quiet := range map[uint64]bool{1: false, 2: true} {
+		p, err := New(Options{Term: term, Alloc: d.Alloc, Arena: arena.Options{Extent: 1 << 20}, Clock: func() (int64, uint64) { return now, someTime }})
+		require.NoError(t, err)
+		require.Equal(t, quiet, p.Quiet())
+		now += int64(1100 * time.Millisecond)
+		p.Look()
+		require.Equal(t, quiet, p.Quiet(), "tenure, and what clocks may differ in rate")
+		now += int64(100 * time.Millisecond)
+		p.Look()
+		require.False(t, p.Quiet())
+		require.NoError(t, p.Close())
+	}
+}

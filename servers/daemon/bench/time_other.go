@@ -1,0 +1,8 @@
+//go:build !linux
+
+package main
+
+// The processor time of processes is measured on Linux only: the columns are 0 elsewhere.
+func processTime(int) float64 { return 0 }
+
+func ownTime() float64 { return 0 }
