@@ -176,4 +176,61 @@ func TestTwoLives(t *testing.T) {
 	require.ErrorIs(t, failure, ErrUnknownOutcome)
 	require.Empty(t, stubs[0].sent)
 	require.Empty(t, stubs[1].sent)
+
+	// The same for a read: it begins anew.
+	done := false
+	var keys [][]byte
+	for _, p := range pairs {
+		keys = append(keys, p.Key)
+	}
+	e.startGet(keys, 1e12, func(_ []Value, err error) {
+		require.NoError(t, err)
+		done = true
+	})
+	e.step()
+	tell := func(i int, term uint64) {
+		var q protocol.Get
+		require.NoError(t, q.Parse(stubs[i].sent[0].Body))
+		g := protocol.Got{Term: term, Versions: make([]protocol.Version, len(q.Keys))}
+		for n := range g.Versions {
+			g.Versions[n].State = protocol.StateNever
+		}
+		stubs[i].in = append(stubs[i].in, wire.Message{Header: stubs[i].sent[0].Header, Body: g.AppendBody(nil)})
+		stubs[i].sent = nil
+		e.step()
+	}
+	tell(0, 7)
+	tell(1, 9)
+	require.False(t, done, "partition 1 has begun another life")
+	require.Len(t, stubs[0].sent, 1)
+	tell(0, 7)
+	tell(1, 9)
+	require.True(t, done)
+}
+
+// TestAbandon: a call whose time is over leaves its transaction to the partitions: it aborts nothing.
+func TestAbandon(t *testing.T) {
+	now := int64(1)
+	e := newEngine(Fast, 1, func() (int64, uint64) { return now, 1_700_000_000_000 + uint64(now/1e6) })
+	e.setTable(3, 2)
+	var stubs []*stub
+	for _, l := range e.links {
+		s := &stub{}
+		stubs = append(stubs, s)
+		e.attach(l, s, nil, nil, &protocol.Welcome{Term: 7})
+	}
+	var pairs []Pair
+	for i := byte('a'); i < 'q'; i++ {
+		pairs = append(pairs, Pair{Key: []byte{i}})
+	}
+	var failure error
+	e.startPut(pairs, now+int64(time.Second), func(_ Timestamp, err error) { failure = err })
+	now += int64(2 * time.Second)
+	e.tick()
+	e.step()
+	require.ErrorIs(t, failure, ErrUnknownOutcome)
+	for _, s := range stubs {
+		require.Len(t, s.sent, 1)
+		require.EqualValues(t, protocol.OpPrepare, s.sent[0].Op)
+	}
 }

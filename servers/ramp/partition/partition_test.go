@@ -21,7 +21,7 @@ type bench struct {
 	mono  int64
 	wall  uint64
 	told  []Note
-	other map[string]bool // keys that belong to partition 1
+	later time.Duration // of the store
 }
 
 const someTime = 1_700_000_000_000
@@ -139,6 +139,11 @@ func TestGuardians(t *testing.T) {
 	b.prepare(at(4), false, "a")
 	b.commit(at(4))
 	require.Equal(t, slot, b.get("a", 0).Slot, "the slot's place stays")
+	b.remove(at(5), "a")
+	b.pass(5 * time.Second)
+	b.pass(5 * time.Second)
+	require.Zero(t, b.p.Stats().Keys)
+	require.Empty(t, valid(), "a slot that was given up")
 }
 
 // TestGone: an overtaken version is there for 4 s, and gone behind that; one that there never was is told apart.

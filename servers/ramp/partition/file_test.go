@@ -1,0 +1,176 @@
+package partition
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric/mem"
+	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/store"
+
+	"github.com/stretchr/testify/require"
+)
+
+// withFile gives a bench a file, whose threads the test steps.
+func withFile(t *testing.T, mode Durability, inherited func(f store.VersionFile) store.Inherited) (b *bench, f store.VersionFile, st *store.Store) {
+	b = &bench{t: t, wall: someTime, mono: 1}
+	d := mem.NewNetwork().Open()
+	f, err := store.OpenVersions(filepath.Join(t.TempDir(), "p.fdbm"), 0)
+	require.NoError(t, err)
+	pause := time.Duration(0)
+	if mode == Async {
+		pause = time.Millisecond
+	}
+	st, err = store.Open(f, func() {}, pause)
+	require.NoError(t, err)
+	o := Options{
+		Durability: mode, Seed: 5, Arena: arena.Options{Extent: 64 << 10, Limit: 64 << 10}, Alloc: d.Alloc, Store: st,
+		Clock: func() (int64, uint64) { return b.mono, b.wall },
+		Owner: func(h uint64) uint32 {
+			if h == circle.Hash(5, []byte("elsewhere")) {
+				return 1
+			}
+			return 0
+		},
+		Tell: func(_ uint32, n Note) { b.told = append(b.told, n) },
+	}
+	if inherited != nil {
+		o.Inherited = inherited(f)
+	}
+	b.p, err = New(o)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, b.p.Close())
+		require.NoError(t, st.Close())
+		require.NoError(t, d.Close())
+	})
+	return b, f, st
+}
+
+// sync has the store apply and sync everything.
+func (b *bench) sync(st *store.Store) {
+	for range 6 {
+		b.later += time.Hour // no pause of the store lasts so long
+		now := time.Now().Add(b.later)
+		st.StepCommitter(now)
+		st.StepSyncer(now)
+		for range 50 {
+			st.StepFetcher(now)
+		}
+		b.p.Step()
+	}
+}
+
+func (b *bench) question(keys ...string) *protocol.Prepare {
+	q := &protocol.Prepare{Client: 9, Kind: protocol.KindHashes}
+	for _, k := range append(keys, "elsewhere") {
+		q.Hashes = append(q.Hashes, circle.Hash(5, []byte(k)))
+	}
+	q.Hashes = protocol.SortHashes(q.Hashes)
+	for _, k := range keys {
+		q.Parts = append(q.Parts, protocol.Part{Key: []byte(k), Value: []byte("value of " + k)})
+	}
+	return q
+}
+
+func stateOf(t *testing.T, f store.VersionFile, ts Timestamp) store.TransactionState {
+	in, err := f.Inherit(func(uint64) bool { return true })
+	require.NoError(t, err)
+	for _, x := range in.Transactions {
+		if x.TS == uint64(ts) {
+			return x.State
+		}
+	}
+	return 0
+}
+
+// TestSyncMode: PREPARE is answered, and told to other partitions, once it is synced.
+func TestSyncMode(t *testing.T) {
+	b, f, st := withFile(t, Sync, nil)
+	answers := 0
+	q := b.question("a")
+	q.TS = at(1)
+	b.p.Look()
+	b.p.Prepare(q, 0, func(s protocol.Status, _ Timestamp) {
+		require.Equal(t, protocol.StatusOK, s)
+		answers++
+	})
+	b.p.Hear(Note{From: 1, TS: at(1), Client: 9, State: NotePrepared, Synced: true, Question: true})
+	b.p.Step()
+	require.Zero(t, answers)
+	require.Empty(t, b.told)
+	b.sync(st)
+	require.Equal(t, 1, answers)
+	require.Len(t, b.told, 1)
+	require.True(t, b.told[0].Synced)
+	require.Equal(t, store.Prepared, stateOf(t, f, at(1)))
+	b.commit(at(1))
+	require.Equal(t, at(1), b.get("a", 0).TS, "the COMMIT need not be synced")
+	b.sync(st)
+	require.Equal(t, store.Committed, stateOf(t, f, at(1)))
+	b.p.Hear(Note{From: 1, TS: at(1), Client: 9, State: NoteCommitted, Synced: true, Settled: true})
+	b.sync(st)
+	require.Zero(t, stateOf(t, f, at(1)), "all have it")
+	r, found, err := f.Get(circle.Hash(5, []byte("a")), []byte("a"))
+	require.NoError(t, err)
+	require.True(t, found)
+	require.EqualValues(t, at(1), r.Version)
+}
+
+// TestAsyncMode: the file learns of a COMMIT when the other partition has synced the PREPARE; until then the version is not evicted.
+func TestAsyncMode(t *testing.T) {
+	b, f, st := withFile(t, Async, nil)
+	q := b.question("a")
+	q.TS = at(1)
+	b.p.Look()
+	b.p.Prepare(q, 0, func(s protocol.Status, _ Timestamp) { require.Equal(t, protocol.StatusOK, s) })
+	require.Equal(t, protocol.StatusOK, b.commit(at(1)))
+	b.sync(st)
+	require.Equal(t, store.Prepared, stateOf(t, f, at(1)))
+	for i := range uint64(120) { // more than fits
+		h := circle.Hash(5, fmt.Appendf(nil, "%0600d", i))
+		q := &protocol.Prepare{TS: at(100 + i), Client: 9, Kind: protocol.KindHashes, Hashes: []uint64{h}, Parts: []protocol.Part{{Key: fmt.Appendf(nil, "%0600d", i)}}}
+		b.p.Look()
+		b.p.Prepare(q, protocol.FlagOnePhase, func(s protocol.Status, _ Timestamp) { require.Equal(t, protocol.StatusOK, s) })
+		if i%20 == 19 {
+			b.sync(st)
+		}
+	}
+	require.Positive(t, b.p.Stats().Evictions)
+	require.Equal(t, at(1), b.get("a", 0).TS)
+	b.p.Hear(Note{From: 1, TS: at(1), Client: 9, State: NotePrepared, Synced: true})
+	b.sync(st)
+	require.Equal(t, store.Committed, stateOf(t, f, at(1)))
+	for i := range uint64(3) { // what was evicted comes from the file
+		var v protocol.Version
+		b.p.Get(&protocol.Get{Keys: []protocol.Wanted{{Key: fmt.Appendf(nil, "%0600d", i)}}}, 0, func(_ int, x *protocol.Version) { v = *x }, func(protocol.Status) {})
+		b.sync(st)
+		require.Equal(t, at(100+i), v.TS)
+	}
+}
+
+// TestInherited: what was prepared when the last life ended is finished before its keys are read.
+func TestInherited(t *testing.T) {
+	b, _, _ := withFile(t, Sync, func(f store.VersionFile) store.Inherited {
+		h := circle.Hash(5, []byte("a"))
+		m := protocol.MakeMeta(protocol.KindHashes, []uint64{h})
+		content := m.AppendContent(nil, []byte("v"))
+		return store.Inherited{
+			Transactions: []store.Transaction{{TS: uint64(at(7)), Client: 9, State: store.Prepared, Hashes: protocol.SortHashes([]uint64{h, circle.Hash(5, []byte("elsewhere"))})}},
+			Versions:     []store.Version{{TS: uint64(at(7)), Hash: h, Key: []byte("a"), Value: content}},
+			Newest:       []store.Version{{TS: uint64(at(3)), Hash: h, Key: []byte("a"), Value: content}},
+		}
+	})
+	var got []Timestamp
+	b.p.Look()
+	b.p.Get(&protocol.Get{Keys: []protocol.Wanted{{Key: []byte("a")}}}, 0, func(_ int, v *protocol.Version) { got = append(got, v.TS) }, func(protocol.Status) {})
+	require.Empty(t, got)
+	b.p.Step()
+	require.Len(t, b.told, 1, "the other partition is asked at once")
+	b.p.Hear(Note{From: 1, TS: at(7), Client: 9, State: NotePrepared, Synced: true})
+	require.Equal(t, []Timestamp{at(7)}, got)
+}
