@@ -130,9 +130,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 		o.PartBytes = int64(1+dice.IntN(4)) << 12
 	}
 	if dice.IntN(2) == 0 { // merges go on aside
-		o.AsideOps = 2 + dice.IntN(30)
+		o.BackgroundOps = 2 + dice.IntN(30)
 		if dice.IntN(4) > 0 { // small commits are left for them also where they are synced
-			o.AsideOps, o.DeferOps = 2+dice.IntN(6), 1+dice.IntN(2)
+			o.BackgroundOps, o.DeferOps = 2+dice.IntN(6), 1+dice.IntN(2)
 		}
 	}
 	if dice.IntN(2) == 0 { // scans have values move

@@ -144,7 +144,7 @@ func (r *runner) hook() {
 }
 
 // mergesAside reports whether the tree lacks what is being merged aside.
-func (r *runner) mergesAside() bool { return r.opened && r.db.engine.MergesAside() }
+func (r *runner) mergesAside() bool { return r.opened && r.db.engine.Merging() }
 
 // open opens the database, which must have one of the states that are possible, and takes that one for the present state.
 func (r *runner) open() error {

@@ -19,7 +19,8 @@ const (
 // ready. It must not be copied. It never shrinks.
 //
 // Conditions on watermarks: the one given to Scan is always the same; it never
-// moves back; those given to Acquire don't either, and are never below it.
+// moves back; those given to Acquire don't either, and are never below it. A
+// watermark is read by one atomic load.
 //
 // Invariants, for a Scan that read W from its watermark:
 //
@@ -55,6 +56,10 @@ type Registry struct {
 	horizon  uint64 // of the last scan; guarded by scanning
 }
 
+// Watermark is a number that only grows: an atomic.Uint64, or the number of
+// something that an atomic pointer leads to.
+type Watermark interface{ Load() uint64 }
+
 type block struct {
 	slots []slot
 	older *block
@@ -73,14 +78,14 @@ func (b *block) used() []slot { return b.slots[:b.claimed.Load()] }
 // Acquire registers the caller at the present value of the watermark and
 // returns the registration. It does not block, and allocates only if all slots
 // are taken. A caller that has an earlier Slot at hand uses AcquireNear.
-func (r *Registry) Acquire(watermark *atomic.Uint64) Slot {
+func (r *Registry) Acquire(watermark Watermark) Slot {
 	return r.AcquireNear(Slot{}, watermark)
 }
 
 // AcquireNear is Acquire that first tries the slot used for last, a released
 // Slot or the zero Slot. A reader that returns to its slot finds it in its
 // processor's cache; one kept in a pooled object serves well.
-func (r *Registry) AcquireNear(last Slot, watermark *atomic.Uint64) Slot {
+func (r *Registry) AcquireNear(last Slot, watermark Watermark) Slot {
 	seq := watermark.Load()
 	s := last.slot
 	if s == nil || s.registry != r || !s.word.CompareAndSwap(wordFree, wordOf(seq)) {

@@ -1,9 +1,6 @@
 package lockfree
 
-import (
-	"slices"
-	"sync/atomic"
-)
+import "slices"
 
 // Scan returns in pins, ascending and distinct, the values below W that readers
 // may be at, and last W, the watermark as it was when Scan began. Every present
@@ -12,7 +9,7 @@ import (
 //
 // pins uses the memory of buf, whose contents are lost, and grows it if needed.
 // Any goroutine may call Scan; calls wait for each other, readers for none.
-func (r *Registry) Scan(buf []uint64, watermark *atomic.Uint64) (pins []uint64, horizon uint64) {
+func (r *Registry) Scan(buf []uint64, watermark Watermark) (pins []uint64, horizon uint64) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
 

@@ -103,7 +103,8 @@ func (tx *Tx) pin() error {
 		e.active.Add(1)
 		return nil
 	}
-	tx.slot = e.registry.AcquireNear(tx.slot, &e.applied)
+	slot, now := e.register(tx.slot, &e.applied)
+	tx.slot = slot
 	if tx.reads == nil {
 		return nil
 	}
@@ -111,7 +112,7 @@ func (tx *Tx) pin() error {
 		e.conflicts.Add(1)
 		return ErrConflict
 	}
-	tx.snap, tx.seen = e.pages.At(tx.slot.Seq()), false
+	tx.snap = now
 	return nil
 }
 
@@ -201,26 +202,15 @@ func (e *Engine) flushToRelieve() error {
 	return nil
 }
 
-// reclaimNow frees what nobody can see, and returns the bytes that a flush would write. It first moves the watermarks past all that was
-// retired so far: new readers come at a Seq at which nothing has happened yet.
+// reclaimNow frees what nobody can see, and returns the bytes that a flush would write. It first makes a new version of the tree, past all that was
+// retired so far: new readers come at a version of the tree to which nothing has happened yet.
 func (e *Engine) reclaimNow() (dirty int64, err error) {
-	err = e.withBaton(func() error {
+	err = e.withTree(func() error {
 		if err := e.Failed(); err != nil {
 			return err
 		}
 		e.pages.Begin(e.applied.Load() + 1)
-		e.publishNoted(e.pages.Seq(), e.records)
-		return nil
-	})
-	if err == nil && e.opts.Durability == Durable {
-		if err = e.store.Sync(); err == nil {
-			e.publishDurable()
-		}
-	}
-	if err != nil {
-		return 0, err
-	}
-	err = e.withBaton(func() error {
+		e.publishEdit()
 		e.reclaimAll()
 		dirty = e.pages.DirtyBytes()
 		return nil
@@ -229,14 +219,15 @@ func (e *Engine) reclaimNow() (dirty int64, err error) {
 }
 
 // reclaim frees what nobody can see, but for what readers that have gone held beside an older one: that may take a while. Baton holder.
-func (e *Engine) reclaim() { e.reclaimed(e.pages.Reclaim(e.view)) }
+func (e *Engine) reclaim() { e.reclaimed(e.pages.Reclaim(&e.views)) }
 
 // reclaimAll frees all that nobody can see. Baton holder.
-func (e *Engine) reclaimAll() { e.reclaimed(e.pages.ReclaimAll(e.view)) }
+func (e *Engine) reclaimAll() { e.reclaimed(e.pages.ReclaimAll(&e.views)) }
 
 func (e *Engine) reclaimed(horizon uint64) {
 	e.horizon.Store(horizon)
-	e.sets.reuse(horizon, e.pending.merged.Load())
+	e.tables.reclaim(horizon)
+	e.sets.reuse(horizon, e.tables.freed)
 	e.measure()
 }
 

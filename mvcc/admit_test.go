@@ -159,8 +159,9 @@ func TestSetsOfOpenTransactionsStay(t *testing.T) {
 	require.Greater(t, e.sets.spent[0].seq, seq)
 }
 
-// TestSetsOfPendingBatchesStay: the write set of a batch whose keys and values were not copied is not used again before the tree has them.
-func TestSetsOfPendingBatchesStay(t *testing.T) {
+// TestSetsOfMemtablesStay: the write set of a batch whose keys and values were not copied is not used again while a reader may find them in a
+// memtable.
+func TestSetsOfMemtablesStay(t *testing.T) {
 	e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Buffered, Manual: true})
 	value := string(make([]byte, copyBytes/8))
 	tx := begin(t, e, TxOptions{})
@@ -175,7 +176,7 @@ func TestSetsOfPendingBatchesStay(t *testing.T) {
 		}
 	}
 	others()
-	require.Less(t, e.pending.merged.Load(), seq, "not pending: nothing is tested")
+	require.Less(t, e.views.Load(), seq, "the tree has it: nothing is tested")
 	require.Equal(t, 20, set.Len())
 	require.Equal(t, seq, e.sets.spent[0].seq)
 	view := begin(t, e, TxOptions{ReadOnly: true})
@@ -183,8 +184,17 @@ func TestSetsOfPendingBatchesStay(t *testing.T) {
 		require.Equal(t, value, get(t, view, fmt.Sprintf("key %02d", i)))
 	}
 	require.NoError(t, view.Rollback())
-	others()
-	require.True(t, len(e.sets.spent) == 0 || e.sets.spent[0].seq > seq)
+	require.NoError(t, e.mergeAll())
+	e.reclaim()
+	require.Equal(t, 20, set.Len(), "the table is in use")
+	tx = begin(t, e, TxOptions{})
+	for i := range turnEntries {
+		require.NoError(t, tx.Put(fmt.Append(nil, i), nil))
+	}
+	require.NoError(t, tx.Commit())
+	require.NoError(t, e.mergeAll())
+	e.reclaim()
+	require.Zero(t, set.Len())
 }
 
 // TestCloseSeesWhoMoves: a transaction that is unpinned and pinned again while Close looks for it is there all the time.

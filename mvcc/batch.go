@@ -18,14 +18,17 @@ import (
 //	drain   the commits become one batch with one Seq; the newest may be left to the next: see fill.go
 //	log     the batch becomes a record group, or a page group (then it is applied first: the images are what is logged)
 //	table   the Seq of each key's last write
-//	applied moves: new updates begin at the batch, whose ops are pending
+//	insert  its ops into the active memtable
+//	applied moves: new updates begin at the batch
 //	cut     the commit list
-//	merge   what is pending into the tree, unless it may wait for a reader: see pending.go
+//	merge   what the tree lacks, unless it may wait: see memtables.go. Where commits are synced, what is durable by now: the batches before
 //	sync    one fdatasync for all groups so far
 //	durable moves, waiters wake
 //
-// The device writes the group while it is published and merged and the accounts are done: its write-back is started before, and the sync
-// waits for the rest. That costs no switch to another goroutine, which takes longer than most merges.
+// The device writes the group while it is published, others are merged and the accounts are done: its write-back is started before, and the
+// sync waits for the rest. That costs no switch to another goroutine, which takes longer than most merges.
+//
+// A batch that is applied before it is logged, as a page group is, is shown once it is synced: the tree has it, and View reads the newest tree.
 
 const (
 	pageGroupOps   = 256      // ops up to which a page group is tried
@@ -93,7 +96,7 @@ func (e *Engine) settle() (err error) {
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	if err := e.thin(); err != nil { // before the batch: with its own Seq shown, its committers' snapshots would keep it apart from those before
+	if err := e.thin(); err != nil { // before the batch: what is merged is durable where commits are synced
 		return err
 	}
 	b := &batch{seq: e.applied.Load() + 1}
@@ -103,11 +106,10 @@ func (e *Engine) settle() (err error) {
 	if err := e.logAndApply(b); err != nil {
 		return e.store.Fail(err)
 	}
-	if b.pages != nil {
-		if err := e.syncLog(); err != nil {
+	if b.applied {
+		if err := e.showApplied(b); err != nil {
 			return err
 		}
-		e.installPages(b)
 	}
 	e.account(b)
 	if e.opts.Durability != Durable {
@@ -116,12 +118,21 @@ func (e *Engine) settle() (err error) {
 	return e.syncLog()
 }
 
-// installPages ends a page group, which is synced.
-func (e *Engine) installPages(b *batch) {
-	b.pages.InstallPages(b.group, b.records)
-	e.redoBytes.Base(b.group)
-	e.redoBytes.Start(b.group)
+// showApplied syncs a batch that the tree has, and shows it.
+func (e *Engine) showApplied(b *batch) error {
+	if err := e.syncLog(); err != nil {
+		return err
+	}
+	if b.pages != nil {
+		b.pages.InstallPages(b.group, b.records)
+		e.redoBytes.Base(b.group)
+		e.redoBytes.Start(b.group)
+	}
+	e.merged(b.seq, b.seq, b.records)
 	e.measure()
+	e.published(b)
+	e.publishDurable()
+	return nil
 }
 
 // batch is what becomes of the drained commits.
@@ -133,8 +144,9 @@ type batch struct {
 	copied bool   // nothing needs its write sets once it is in the commit list no more
 	held   int64  // pages reserved for it
 
+	applied bool            // the tree has it before it is shown,
+	records int64           // and so many records with it
 	pages   *override.Batch // of a page group: to be installed once that is synced
-	records int64           // in the tree with it
 }
 
 // logAndApply logs the batch, makes it visible to updates and merges it, unless that may wait.
@@ -150,7 +162,7 @@ func (e *Engine) logAndApply(b *batch) error {
 		b.copied = e.logOps()
 	}
 	if b.runs = len(e.runs) > 0; b.runs {
-		e.settleAside() // the tree's lists get them
+		e.settleMerge() // the tree's lists get them
 	}
 	e.batchOps, e.stays = len(e.ops), b.logged
 	b.group = g.Number()
@@ -159,7 +171,10 @@ func (e *Engine) logAndApply(b *batch) error {
 		return e.buffer(g, b)
 	case e.sharesPage(b):
 		return e.writeThrough(g, b)
-	case !b.logged && e.triesPageGroup():
+	}
+	if ok, err := e.triesPageGroup(b); err != nil {
+		return err
+	} else if ok {
 		return e.applyAndLog(g, b)
 	}
 	if err := e.commitRecords(g); err != nil {
@@ -168,10 +183,18 @@ func (e *Engine) logAndApply(b *batch) error {
 	if err := e.startSync(); err != nil {
 		return err
 	}
+	if e.opts.Durability == Durable { // before the batch is shown, for it is not durable
+		if err := e.mergeUnlessDeferred(b); err != nil {
+			return err
+		}
+	}
 	if err := e.noteRow(false); err != nil {
 		return err
 	}
 	e.published(b)
+	if e.opts.Durability == Durable {
+		return nil
+	}
 	return e.mergeUnlessDeferred(b)
 }
 
@@ -182,9 +205,19 @@ func (e *Engine) logAndApply(b *batch) error {
 // ascending keys do, it stays dirty: one flush serves them all. That the next one will do so too is a guess, which costs a page when it
 // is wrong. A file that may not grow has no room for what is flushed later. Without a sync nothing is gained: the pages of the group would
 // have to stay in memory until there is one.
-func (e *Engine) triesPageGroup() bool {
-	return e.opts.Durability == Durable && !e.inRow() && len(e.pending.ops) == 0 && e.pending.aside.Load() == nil && len(e.ops) <= pageGroupOps && e.pages.CanPageGroup() &&
-		!slices.ContainsFunc(e.ops, longKey)
+//
+// The batch before may not be in the tree yet. It is merged here if a page group may come of it.
+func (e *Engine) triesPageGroup(b *batch) (bool, error) {
+	if b.logged || e.opts.Durability != Durable || e.inRow() || len(e.ops) > pageGroupOps || e.tables.merging() || !e.pages.CanPageGroup() ||
+		e.tables.rest() > pageGroupOps || e.tables.rest() > 0 && !e.numbered(e.tables.active.Len()) || slices.ContainsFunc(e.ops, longKey) {
+		return false, nil
+	}
+	if e.tables.rest() > 0 {
+		if err := e.merge(); err != nil {
+			return false, err
+		}
+	}
+	return e.pages.CanPageGroup(), nil
 }
 
 // longKey reports whether the key of a put is in a run. To apply it may take reading that, so the run has to be written before.
@@ -201,7 +234,7 @@ func (e *Engine) inRow() bool { return e.row.commits >= leastRow }
 
 // noteRow counts the batch at hand, while the device writes its group. If it was applied already, that its leaf is dirty tells nothing.
 func (e *Engine) noteRow(applied bool) error {
-	if e.opts.Durability != Durable || len(e.ops) != 1 || e.limited() || e.pending.aside.Load() != nil {
+	if e.opts.Durability != Durable || len(e.ops) != 1 || e.limited() || e.tables.merging() {
 		e.row = row{}
 		return nil
 	}
@@ -222,7 +255,7 @@ func (e *Engine) startSync() error {
 	return e.store.WriteOutTail()
 }
 
-// buffer leaves the batch in memory: its ops pending, its redo to be written with others. Long values are in the group already.
+// buffer leaves the batch in memory: its ops in the memtable, its redo to be written with others. Long values are in the group already.
 func (e *Engine) buffer(g *logstore.Group, b *batch) error {
 	if b.runs {
 		if err := e.commitRecords(g); err != nil {
@@ -265,7 +298,7 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 		}
 		if err == nil {
 			e.bear(b.group)
-			b.pages, b.records = pages, records
+			b.pages = pages
 			e.redo, e.redoOps = e.redo[:0], 0
 		}
 	}
@@ -276,18 +309,17 @@ func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
 		return err
 	}
 	e.ops = e.ops[:0] // the tree has them
-	e.merged(b.seq, records)
-	e.measure()
-	e.published(b)
+	b.applied, b.records = true, records
 	return nil
 }
 
-// mergeUnlessDeferred merges the batch, and all before it, unless it is a large one that may wait.
+// mergeUnlessDeferred merges what the tree lacks, of that what is durable where commits are synced, unless the batch is a large one: then that
+// may wait.
 func (e *Engine) mergeUnlessDeferred(b *batch) error {
 	if len(e.ops) >= cmp.Or(e.opts.DeferOps, deferOps) && !e.crowded() {
 		return nil
 	}
-	return e.merge(b.seq)
+	return e.mergeDurable()
 }
 
 // syncLog syncs all groups so far.
@@ -345,12 +377,12 @@ func (e *Engine) writeRedo() error {
 	return nil
 }
 
-// published makes the batch visible to updates, its ops pending unless the tree has them. The order is that of lockfree.List.
+// published makes the batch visible to updates, its ops in the memtable unless the tree has them. The order is that of lockfree.List.
 func (e *Engine) published(b *batch) {
 	e.tell(b.seq)
 	copied := true // or in the tree by now
 	if len(e.ops) > 0 {
-		e.pending.add(b.seq, e.ops, int64(e.opBytes))
+		e.tables.insert(b.seq, e.ops, int64(e.opBytes))
 		copied = b.copied
 	}
 	e.committed.Store(b.seq)
@@ -374,7 +406,7 @@ func (e *Engine) account(b *batch) {
 	e.rebalance(0)
 	if due {
 		e.leafy.Store(e.leaves() > fewKeys)
-		if e.pending.aside.Load() == nil {
+		if !e.tables.merging() {
 			e.reclaim()
 		}
 	}
@@ -436,7 +468,7 @@ func (e *Engine) unwritten() int64 {
 			later = 0
 		}
 	}
-	return withMargin(tree.unwritten-later+e.pendingPages()) + redo.Pages(e.waiting())
+	return withMargin(tree.unwritten-later+e.lackingPages()) + redo.Pages(e.waiting())
 }
 
 // scarce reports whether room has to be made sure of for so many pages before there is need of it.

@@ -121,14 +121,19 @@ func (r readable) value(used *logstore.UsedPages, c btree.Cell) (err error) {
 	return r.Snapshot.CheckValue(used, c)
 }
 
-// tree checks the tree of a snapshot.
+// tree checks the newest tree, once it has all that is committed.
 func (c *check) tree() error {
-	slot, records, err := c.e.snapshot(c.e.view)
+	if c.e.Pending() {
+		if err := c.e.mergeAll(); err != nil {
+			return err
+		}
+	}
+	slot, s, err := c.e.look(lockfree.Slot{}, c.e.viewAt)
 	if err != nil {
 		return err
 	}
 	defer slot.Release()
-	snap := c.e.pages.At(slot.Seq())
+	snap, records := s.Snapshot, max(s.view.Records, 0)
 	r := readable{&snap, c.e}
 	fault := func(f btree.Fault) error { return c.fault(f, snap.PlaceOf) }
 	values, nodes := c.e.store.NewUsedPages(), c.e.store.NewUsedPages() // nodes: by name
@@ -199,10 +204,10 @@ func (e *Engine) beginCheck() (slot lockfree.Slot, t *override.Installed, err er
 	e.keeper.mu.Lock()
 	defer e.keeper.mu.Unlock()
 	err = e.withBaton(func() error {
-		slot, t = e.registry.Acquire(&e.applied), e.pages.BeginCheck()
+		slot, t = e.registry.Acquire(&e.views), e.pages.BeginCheck()
 		if e.Failed() == nil { // places die at the next Seq from now on, not at the reader's
 			e.pages.Begin(e.applied.Load() + 1)
-			e.publishNoted(e.pages.Seq(), e.records)
+			e.publishEdit()
 		}
 		return nil
 	})

@@ -171,7 +171,7 @@ func (e *Engine) stepPages() int {
 
 // touchSome makes some live pages dirty, if there is room for them in the next flush. A damaged page stays where it is.
 func (e *Engine) touchSome(live []logstore.PageID, touch func(*override.Batch, logstore.PageID) (bool, error), reserve reservation) (room bool, err error) {
-	err = e.withBaton(func() error {
+	err = e.withTree(func() error {
 		if err := e.Failed(); err != nil {
 			return err
 		}
@@ -197,8 +197,7 @@ func (e *Engine) touchSome(live []logstore.PageID, touch func(*override.Batch, l
 		}); err != nil {
 			return err
 		}
-		e.publishNoted(e.pages.Seq(), e.records)
-		e.publishDurable()
+		e.publishEdit()
 		e.rebalance(extra)
 		return nil
 	})

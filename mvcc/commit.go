@@ -142,13 +142,14 @@ func (e *Engine) resolve(tx *Tx, n *commitNode) error {
 	}
 }
 
-// conflict walks the commits newer than the Seq that the transaction is registered at: the sets of older ones may be in use again.
-// Then it looks into the table of last writes, which has all those but the untold.
+// conflict walks the commits newer than what the transaction reads, and than the Seq that it is registered at, if that is higher: the sets of
+// older ones may be in use again. Then it looks into the table of last writes, which has all those but the untold.
 func (tx *Tx) conflict(head *commitNode) *conflict {
-	registered, snapshot := tx.slot.Seq(), tx.Snapshot()
+	snapshot := tx.Snapshot()
+	looked := max(tx.slot.Seq(), snapshot)
 	for n := head; n != nil; n = n.Next() {
 		c := &n.Value
-		if seq := c.seq.Load(); seq != 0 && seq <= registered {
+		if seq := c.seq.Load(); seq != 0 && seq <= looked {
 			break
 		}
 		if tx.dependsOn(c.set) {

@@ -240,8 +240,7 @@ func (e *Engine) repackSome(key []byte) (r btree.Repacked, err error) {
 		if r, err = btree.Repack(b, override.Root, key, most); err != nil {
 			return e.store.Fail(err)
 		}
-		e.publishNoted(e.pages.Seq(), e.records)
-		e.publishDurable()
+		e.publishEdit()
 		e.rebalance(extra)
 		return nil
 	})

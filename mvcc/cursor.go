@@ -7,14 +7,13 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/writeset"
-	"flashdbm/override"
 )
 
 // Cursor moves over the records that a transaction sees, its own writes included, in key order. It is positioned by key: writing or
 // deleting through the transaction never makes it skip or repeat a record. See Merge.
 type Cursor struct {
 	tx    *Tx
-	tree  btree.Cursor
+	tree  treeCursor
 	over  *writeset.Layered // over tree, if part of the write set has left memory
 	turns int               // of the write set that over was made for
 	merge writeset.Merge    // over that, or over tree
@@ -50,15 +49,15 @@ func (c *Cursor) Reset() {
 
 // lay makes the cursor one over the write set as it is now, on no record.
 func (c *Cursor) lay() {
-	c.tree.Reset(&c.tx.snap, override.Root)
+	base := c.tree.reset(&c.tx.snap)
 	c.over, c.turns = nil, 0
 	if c.tx.readOnly {
-		c.merge = writeset.NewMerge(&c.tree, nil)
+		c.merge = writeset.NewMerge(base, nil)
 		return
 	}
 	set := c.tx.writes()
-	if c.over, c.turns = set.Over(&c.tree), set.Turns(); c.over == nil {
-		c.merge = writeset.NewMerge(&c.tree, set)
+	if c.over, c.turns = set.Over(base), set.Turns(); c.over == nil {
+		c.merge = writeset.NewMerge(base, set)
 		return
 	}
 	c.merge = writeset.NewMerge(c.over, set)
@@ -113,9 +112,6 @@ func (c *Cursor) ready() bool {
 	c.tx.readAny = true
 	if c.err == nil {
 		c.err = c.tx.Expired()
-	}
-	if c.err == nil {
-		c.err = c.tx.see()
 	}
 	return c.err == nil
 }
@@ -187,11 +183,11 @@ func (c *Cursor) Value() ([]byte, error) {
 		v, _, err := c.tx.entryValue(en)
 		return v, err
 	}
-	cell := c.tree.Cell()
-	if cell.Kind() == btree.Logged {
-		c.noteValue(cell.Ref())
+	f := c.tree.found()
+	if f.op == nil && f.cell.Kind() == btree.Logged {
+		c.noteValue(f.cell.Ref())
 	}
-	return c.tx.cellValue(cell)
+	return c.tx.foundValue(f)
 }
 
 // noteValue counts for noteScan, some values at a time.
@@ -212,7 +208,7 @@ func (c *Cursor) ValueReader() (r io.Reader, length int64, err error) {
 		r, length = c.tx.entryReader(en)
 		return r, length, nil
 	}
-	return c.tx.cellReader(c.tree.Cell())
+	return c.tx.foundReader(c.tree.found())
 }
 
 // entry returns the record if the transaction has written it. ok is false if it is the tree's.

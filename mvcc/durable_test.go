@@ -58,6 +58,9 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 				tx, err := e.Begin(TxOptions{})
 				if err == nil {
 					tx.Put([]byte("k"), []byte("1"))
+					for i := range pageGroupOps { // a record group: a page group is in the tree, and shown to nobody before the sync
+						tx.Put(fmt.Append(nil, i), nil)
+					}
 					err = tx.Commit()
 				}
 				committed <- err
@@ -95,6 +98,35 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 			require.NoError(t, e.Close())
 		})
 	}
+}
+
+// TestPageGroupIsShownWhenSynced: a batch that is applied before it is logged changes the tree that View reads; nobody sees it before the sync.
+func TestPageGroupIsShownWhenSynced(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	e := openOn(t, mem, Options{Manual: true})
+	put(t, e, "k", "0")
+	require.NoError(t, e.Checkpoint())
+	groups, looked := e.store.Counters().PageGroups, 0
+	mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpDatasync {
+			looked++
+			for _, o := range []TxOptions{{ReadOnly: true}, {}} {
+				tx := begin(t, e, o)
+				require.Equal(t, "0", get(t, tx, "k"))
+				require.NoError(t, tx.Rollback())
+			}
+		}
+		return nil
+	})
+	put(t, e, "k", "1")
+	mem.OnOp(nil)
+	require.Equal(t, groups+1, e.store.Counters().PageGroups)
+	require.Positive(t, looked)
+	v, _, err := e.GetCopy([]byte("k"))
+	require.NoError(t, err)
+	require.Equal(t, "1", string(v))
+	require.NoError(t, e.Close())
 }
 
 // TestWriteBackStartsBeforeTheMerge: the device is at work on a record group before its batch is shown and merged, and all of the group

@@ -13,6 +13,7 @@ import (
 	"flashdbm/internal/commit"
 	"flashdbm/internal/event"
 	"flashdbm/internal/lease"
+	"flashdbm/internal/overlay"
 	"flashdbm/internal/redo"
 	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
@@ -53,11 +54,12 @@ type Options struct {
 type Thresholds struct {
 	RedoBehind int   // least records that are redone behind Open: else 8,192, and with Manual none
 	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
-	AsideOps   int   // least ops that are merged aside: else 32,768, and with Manual none
-	DeferOps   int   // least ops of a synced batch that is left pending: else 256
-	ScanOften  int   // scans of a leaf's values out of order, behind which these are put in order: else 8, and with Manual none
-	KeepInline bool  // values that fit their leaf are in it, whatever their length: for what is about large trees
-	LastSlots  int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
+	// BackgroundOps are the least entries that the tree lacks and that are merged in the background: else 32,768, and with Manual none.
+	BackgroundOps int
+	DeferOps      int  // least ops of a synced batch that the tree may lack for longer: else 256
+	ScanOften     int  // scans of a leaf's values out of order, behind which these are put in order: else 8, and with Manual none
+	KeepInline    bool // values that fit their leaf are in it, whatever their length: for what is about large trees
+	LastSlots     int  // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
 // MemoryShares say where memory goes: parts of MemoryLimit in bytes, of which 0 is the default of each, and whose it is.
@@ -92,15 +94,15 @@ type Engine struct {
 	leases   lease.Table
 
 	// Watermarks: Seqs of batch ends. applied: what new updates read; every change up to it is in memory. durable: survives a power
-	// cut. view is the one that View reads at.
+	// cut. viewAt is the one that View reads at.
 	applied atomic.Uint64
 	durable atomic.Uint64
-	view    *atomic.Uint64
-	counts  commit.Counts
+	viewAt  *atomic.Uint64
+	views   views
 	marks   commit.Marks
 
 	baton      baton
-	pending    pending
+	tables     memtables
 	leafy      atomic.Bool   // the tree had more than fewKeys pages, dirty ones too; written by the baton holder
 	active     atomic.Int32  // commits that were admitted and are not settled, and those of WriteOne from their beginning to their end
 	unpinned   unpinned      // transactions that wait for admission, or write to the file, and may not be in the registry meanwhile
@@ -199,13 +201,15 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	store.Tell(opts.Events)
 	e := &Engine{opts: opts, store: store}
 	e.writes.Init(cmp.Or(opts.LastSlots, lastSlots))
-	e.view = &e.applied
+	e.viewAt = &e.applied
 	if opts.Durability == Durable && !opts.Store.Beside {
-		e.view = &e.durable
+		e.viewAt = &e.durable
 	}
 	e.baton.handed = make(chan struct{}, 1)
-	e.pending.asideFrom = asideFrom(&opts)
-	e.pending.asideAt = e.pending.asideFrom
+	e.tables.active = overlay.NewMemtable()
+	e.tables.backgroundFrom = backgroundFrom(&opts)
+	e.tables.backgroundAt = e.tables.backgroundFrom
+	e.publishView(0, 0)
 	e.keeper.wake, e.keeper.sync = make(chan struct{}, 1), make(chan struct{}, 1)
 	e.moved.Init()
 	e.async.init(e)
@@ -236,7 +240,7 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 		e.redone = make(chan struct{})
 		go func() {
 			defer close(e.redone)
-			_ = e.mergeFor(redoSeq) // an error is what those who wait get
+			_ = e.mergeAll() // an error has poisoned the store
 		}()
 	}
 	return e, nil
@@ -322,7 +326,7 @@ func (e *Engine) Close() error {
 	e.async.stop()
 	e.keeper.stop()
 	e.takeBaton()
-	e.settleAside()
+	e.settleMerge()
 	e.putBaton(true)
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {
@@ -361,7 +365,7 @@ func (e *Engine) used() bool {
 
 func (e *Engine) closeClean() (err error) {
 	defer e.guard(&err)
-	if e.store.SinceCheckpoint() == 0 && e.waiting() == 0 && len(e.pending.ops) == 0 && e.pages.DirtyBytes() == 0 {
+	if e.store.SinceCheckpoint() == 0 && e.waiting() == 0 && e.tables.rest() == 0 && e.pages.DirtyBytes() == 0 {
 		if e.store.End() == e.opened && e.store.Counters().Pages == 0 { // else it may have grown ahead of commits that did not come
 			return nil
 		}
@@ -380,30 +384,10 @@ func (e *Engine) Failed() error { return e.store.Failed() }
 // Fail poisons the engine for a reason that its user has found, and returns what it answers from now on.
 func (e *Engine) Fail(err error) error { return e.store.Fail(err) }
 
-// merged notes that the tree has everything up to seq, and how many records that are. Baton holder.
-func (e *Engine) merged(seq uint64, records int64) {
-	e.records = records
-	e.known.records.Store(records)
-	e.counts.Store(seq, records)
-	e.pending.merged.Store(seq)
-}
-
 // show makes seq what new updates read. Baton holder.
 func (e *Engine) show(seq uint64) {
 	e.applied.Store(seq)
 	e.moved.Broadcast()
-}
-
-// publish ends a batch that the tree has: seq becomes what new updates read, with its number of records. Baton holder.
-func (e *Engine) publish(seq uint64, records int64) {
-	e.merged(seq, records)
-	e.show(seq)
-}
-
-// publishNoted is publish for what is in the log, or in e.redo on its way there. The note comes second: durable never passes applied.
-func (e *Engine) publishNoted(seq uint64, records int64) {
-	e.publish(seq, records)
-	e.noteLogged(seq)
 }
 
 // noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Baton holder.
@@ -413,14 +397,12 @@ func (e *Engine) noteLogged(seq uint64) {
 	}
 }
 
-// enter registers a user of the engine at the present value of a watermark, unless it is closed.
-func (e *Engine) enter(at *atomic.Uint64) (lockfree.Slot, error) {
-	return e.enterNear(lockfree.Slot{}, at)
-}
+// enter registers a user of the engine at the newest version of the tree, unless it is closed.
+func (e *Engine) enter() (lockfree.Slot, error) { return e.enterNear(lockfree.Slot{}) }
 
 // enterNear is enter in the place in the registry that was used for last.
-func (e *Engine) enterNear(last lockfree.Slot, at *atomic.Uint64) (lockfree.Slot, error) {
-	slot := e.registry.AcquireNear(last, at)
+func (e *Engine) enterNear(last lockfree.Slot) (lockfree.Slot, error) {
+	slot := e.registry.AcquireNear(last, &e.views)
 	if e.closed.Load() {
 		slot.Release()
 		return slot, ErrClosed
@@ -428,26 +410,9 @@ func (e *Engine) enterNear(last lockfree.Slot, at *atomic.Uint64) (lockfree.Slot
 	return slot, nil
 }
 
-// snapshot registers a reader and returns the number of records that it sees.
-func (e *Engine) snapshot(at *atomic.Uint64) (slot lockfree.Slot, records int64, err error) {
-	for {
-		if slot, err = e.enter(at); err != nil {
-			return slot, 0, err
-		}
-		if err := e.await(slot.Seq()); err != nil {
-			slot.Release()
-			return slot, 0, err
-		}
-		if n := e.counts.At(slot.Seq()); n >= 0 {
-			return slot, n, nil
-		}
-		slot.Release()
-	}
-}
-
 // Use calls fn with the engine kept open.
 func (e *Engine) Use(fn func() error) error {
-	slot, err := e.enter(&e.applied)
+	slot, err := e.enter()
 	if err != nil {
 		return err
 	}

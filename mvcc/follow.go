@@ -186,6 +186,6 @@ func (tx *Tx) Renew(err error) bool {
 		tx.lease = n.lease
 	}
 	tx.leaveSlot()
-	tx.e, tx.slot, tx.shared, tx.snap, tx.seen, tx.records = n.e, n.slot, n.shared, n.snap, n.seen, n.records
+	tx.e, tx.slot, tx.shared, tx.snap = n.e, n.slot, n.shared, n.snap
 	return true
 }

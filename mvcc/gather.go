@@ -60,8 +60,8 @@ type bornRun struct {
 	payload int64
 }
 
-// logOps adds the redo of the ops to what waits for the log. That of a small batch is encoded into the memory of what is pending, and the
-// ops then have their keys and values there: one copy, that of the log, serves the tree too, and the write sets can be used again before
+// logOps adds the redo of the ops to what waits for the log. That of a small batch is encoded into the memory of the active memtable, and the
+// ops then have their keys and values there: one copy, that of the log, serves readers and the tree too, and the write sets can be used again before
 // the batch is merged. It is so with small ones because those have much more memory than bytes.
 func (e *Engine) logOps() (copied bool) {
 	e.redoOps += uint64(len(e.ops))
@@ -72,16 +72,13 @@ func (e *Engine) logOps() (copied bool) {
 		}
 		return false
 	}
-	p := &e.pending
-	if len(p.ops) == 0 {
-		p.copies.Reset()
-	}
-	b := p.copies.Reserve(bound)
+	copies := &e.tables.active.Copies
+	b := copies.Reserve(bound)
 	from := len(b)
 	for i := range e.ops {
 		b = redo.AppendOp(b, &e.ops[i])
 	}
-	p.copies.Fill(b)
+	copies.Fill(b)
 	e.redo = append(e.redo, b[from:]...)
 	return true
 }
@@ -106,9 +103,9 @@ func (e *Engine) writeRun(g *logstore.Group, en *writeset.Entry) *btree.Ref {
 }
 
 // bear notes the runs of a group just written, and the extents that it lists: they live from now on. Its batch is not shown yet, so readers
-// come to them at the next Seq at the earliest.
+// that come to them through a memtable are registered at the tree of the present view, or at a later one.
 func (e *Engine) bear(group uint64) {
-	birth := e.applied.Load() + 1
+	birth := e.views.Load()
 	for _, r := range e.runs {
 		e.pages.Born(group, r.addr, r.payload, birth)
 	}

@@ -4,28 +4,28 @@ import (
 	"bytes"
 
 	"flashdbm/internal/btree"
-	"flashdbm/override"
 )
 
 // A glance is a read-only transaction for one lookup. It is used again and again: nothing is allocated for it, and it returns to its
 // place in the registry, which its processor has in its cache.
 
-// glance begins one. A lookup goes through find, anything else comes after see.
+// glance begins one.
 func (e *Engine) glance() (*Tx, error) {
 	tx, ok := e.glances.Get().(*Tx)
 	if !ok {
 		tx = &Tx{e: e, readOnly: true}
 	}
-	slot, err := e.enterNear(tx.slot, e.view)
+	slot, snap, err := e.look(tx.slot, e.viewAt)
 	if err != nil {
 		return nil, err
 	}
-	tx.slot, tx.snap, tx.seen = slot, e.pages.At(slot.Seq()), e.pending.merged.Load() >= slot.Seq()
+	tx.slot, tx.snap = slot, snap
 	return tx, nil
 }
 
 func (e *Engine) endGlance(tx *Tx) {
 	tx.slot.Release()
+	tx.snap.view = nil // it keeps tables in memory
 	e.glances.Put(tx)
 }
 
@@ -36,7 +36,7 @@ func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	defer e.endGlance(tx)
-	f, ok, err := tx.find(key)
+	f, ok, err := tx.snap.find(key)
 	if !ok || err != nil {
 		return nil, false, err
 	}
@@ -58,7 +58,7 @@ func (e *Engine) Look(key []byte, use func(value []byte)) (ok bool, err error) {
 		return false, err
 	}
 	defer e.endGlance(tx)
-	f, ok, err := tx.find(key)
+	f, ok, err := tx.snap.find(key)
 	if !ok || err != nil {
 		return false, err
 	}
@@ -77,7 +77,7 @@ func (e *Engine) LookInto(key, room []byte) (n int, ok bool, err error) {
 		return 0, false, err
 	}
 	defer e.endGlance(tx)
-	f, ok, err := tx.find(key)
+	f, ok, err := tx.snap.find(key)
 	if !ok || err != nil {
 		return 0, false, err
 	}
@@ -99,11 +99,8 @@ func (e *Engine) After(key []byte, first bool, use func(key []byte)) (ok bool, e
 		return false, err
 	}
 	defer e.endGlance(tx)
-	if err := tx.see(); err != nil {
-		return false, err
-	}
-	var c btree.Cursor
-	c.Reset(&tx.snap, override.Root)
+	var place treeCursor
+	c := place.reset(&tx.snap)
 	if first {
 		ok = c.First()
 	} else if ok = c.Seek(key); ok {
@@ -130,15 +127,16 @@ func (e *Engine) Exists(key []byte) (bool, error) {
 		return false, err
 	}
 	defer e.endGlance(tx)
-	_, ok, err := tx.find(key)
+	_, ok, err := tx.snap.find(key)
 	return ok, err
 }
 
 // Len returns the number of records that a View would see.
 func (e *Engine) Len() (int64, error) {
-	slot, n, err := e.snapshot(e.view)
-	if err == nil {
-		slot.Release()
+	tx, err := e.glance()
+	if err != nil {
+		return 0, err
 	}
-	return n, err
+	defer e.endGlance(tx)
+	return tx.snap.len()
 }

@@ -3,7 +3,6 @@ package mvcc
 import (
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"runtime/debug"
 
@@ -77,24 +76,34 @@ func (e *Engine) protect(err *error) {
 	*err = e.store.Fail(fault)
 }
 
-// withBaton calls fn with the baton, which is passed on whatever happens, and with nothing pending.
+// withBaton calls fn with the baton, which is passed on whatever happens, and with a tree that lacks nothing.
 func (e *Engine) withBaton(fn func() error) (err error) {
-	e.awaitAside()
+	e.awaitMerge()
 	e.takeBaton()
 	defer e.putBaton(true)
 	defer e.protect(&err) // before the baton is passed on
-	e.thinAside(math.MaxUint64)
+	e.thinBackground()
 	if e.Failed() == nil {
-		e.mergeInStints(e.applied.Load())
-		if err := e.merge(e.applied.Load()); err != nil {
+		e.mergeInStints()
+		if err := e.merge(); err != nil {
 			return err
 		}
 	}
-	e.settleAside()
+	e.settleMerge()
 	return fn()
 }
 
-// withLog calls fn, which does not look at the tree, with the baton: what is pending stays so.
+// withTree calls fn with the baton, and with the tree its own: there is no merge under way. The tree may lack commits.
+func (e *Engine) withTree(fn func() error) (err error) {
+	e.awaitMerge()
+	e.takeBaton()
+	defer e.putBaton(true)
+	defer e.protect(&err) // before the baton is passed on
+	e.settleMerge()
+	return fn()
+}
+
+// withLog calls fn, which does not look at the tree, with the baton.
 func (e *Engine) withLog(fn func() error) (err error) {
 	e.takeBaton()
 	defer e.putBaton(true)

@@ -73,9 +73,6 @@ func (e *Engine) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	if err := e.Failed(); err != nil {
 		return nil, err
 	}
-	if err := e.merge(e.applied.Load()); err != nil { // validate looks at it, and cannot wait for whoever has the baton
-		return nil, err
-	}
 	if lost, err := e.resolveHeavy(tx, n); lost != nil || err != nil {
 		return lost, err
 	}
@@ -135,7 +132,7 @@ func (e *Engine) settleHeavy(n *commitNode) (f *override.Flush, err error) {
 	if err := e.Failed(); err != nil {
 		return nil, err
 	}
-	if err := e.merge(e.applied.Load()); err != nil {
+	if err := e.merge(); err != nil {
 		return nil, err
 	}
 	f, err = e.applyHeavy(n)
@@ -198,7 +195,7 @@ func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e.merged(seq, p.records)
+	e.merged(seq, seq, p.records)
 	e.committed.Store(seq)
 	e.show(seq)
 	e.marks.Note(group, seq) // which is synced, unlike what was written early

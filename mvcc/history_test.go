@@ -221,7 +221,7 @@ func testHistory(t *testing.T, d Durability, seed uint64) {
 	opts := tiny(d)
 	opts.MemoryLimit = 256 << 10
 	if (seed+uint64(d))%2 == 1 {
-		opts.AsideOps, opts.DeferOps = 2, 1
+		opts.BackgroundOps, opts.DeferOps = 2, 1
 	}
 	h := &historian{e: newEngine(t, opts)}
 	goroutines, rounds := 8, *historySize/8

@@ -71,7 +71,7 @@ func (t *imageWalk) each(f func(c *Cursor, key []byte, length int64) error) erro
 		if err := c.Err(); err != nil {
 			return err
 		}
-		if err := f(c, key, int64(c.tree.Cell().ValueLen())); err != nil {
+		if err := f(c, key, c.tree.found().length()); err != nil {
 			return err
 		}
 	}
@@ -182,7 +182,7 @@ func (t *imageWalk) writeTree() error {
 			ref.ID, ref.Kind, op.Ref = a, btree.Extents, &ref
 			return b.Add(&op)
 		}
-		value, err := t.tx.cellValue(c.tree.Cell()) // not through the cursor, which counts who scans values
+		value, err := t.tx.foundValue(c.tree.found()) // not through the cursor, which counts who scans values
 		if err != nil {
 			return err
 		}

@@ -201,7 +201,7 @@ func (e *Engine) flushDue() bool {
 	if crowded || redo+e.waiting() >= e.redoLimit() || e.growthDue() || e.checkpointDue() || e.partDue(e.parts()) {
 		return true
 	}
-	return e.opts.Durability == Durable && e.pending.aside.Load() == nil && e.batchOps <= loneOps && !e.stays && dirty > 0 && dirty <= flushLoneBytes &&
+	return e.opts.Durability == Durable && !e.tables.merging() && e.batchOps <= loneOps && !e.stays && dirty > 0 && dirty <= flushLoneBytes &&
 		redo*flushRatioDen >= dirty*flushRatioNum && !(e.inRow() && e.pages.CanPageGroup())
 }
 
@@ -210,7 +210,7 @@ func (e *Engine) flushDue() bool {
 // overwrites have gone round the tree once, and of what they let die of it nothing is used again before: so the last one should be short.
 // Baton holder.
 func (e *Engine) growthDue() bool {
-	if p := &e.pending; p.aside.Load() != nil || len(p.ops) > 0 && !p.ascend { // not a load in order, and not all that is in the redo is dirty yet
+	if t := &e.tables; t.merging() || t.rest() > 0 && !t.active.Ascends() { // not a load in order, and not all that is in the redo is dirty yet
 		return false
 	}
 	redo, tree := e.redoBytes.SinceBase(), e.sizes()
@@ -376,13 +376,12 @@ type reservation func(extra int64) error
 
 func (e *Engine) reserveMore(extra int64) error { return e.store.Reserve(extra, false) }
 
-// eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room. Each turn with the baton
-// merges what is pending. Behind the batches of a bulk load that takes longer than the folding of a few, and much less if it is done
-// seldom, so that more is merged at a time.
+// eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room: behind the batches of a bulk
+// load, for which commits wait longer anyway, more of them in one turn with the baton.
 func (e *Engine) eachParent(plan []logstore.PageID, do folding, reserve reservation) error {
 	for most := foldsInBulk; len(plan) > 0; {
 		n := 0
-		err := e.withBaton(func() error {
+		err := e.withTree(func() error {
 			if n = min(len(plan), most); e.batchOps < deferOps {
 				n = min(n, foldsAtOnce)
 			}
@@ -413,11 +412,8 @@ func (e *Engine) foldPlan() ([]logstore.PageID, error) {
 
 // planFolds calls plan with the newest tree.
 func (e *Engine) planFolds(plan func(override.Snapshot) ([]logstore.PageID, error)) ([]logstore.PageID, error) {
-	slot := e.registry.Acquire(&e.applied)
+	slot := e.registry.Acquire(&e.views)
 	defer slot.Release()
-	if err := e.await(slot.Seq()); err != nil {
-		return nil, err
-	}
 	return plan(e.pages.At(slot.Seq()))
 }
 
@@ -447,8 +443,7 @@ func (e *Engine) foldSome(parents []logstore.PageID, do folding, reserve reserva
 	}); err != nil {
 		return err
 	}
-	e.publishNoted(e.pages.Seq(), e.records)
-	e.publishDurable()
+	e.publishEdit()
 	e.reclaim() // a fold that renames children has copied them
 	e.rebalance(extra)
 	return nil
@@ -500,7 +495,7 @@ func (e *Engine) finishFlush(f *override.Flush, between func(work func())) error
 	e.redoBytes.Start(e.pages.RedoStart())
 	e.noteRedo()
 	e.layered = e.layered && e.pages.RedoStart() < e.pages.Base()
-	e.keeper.installed.Store(e.applied.Load() + 1)
+	e.keeper.installed.Store(e.views.Load() + 1)
 	e.reclaim()
 	e.rebalance(0)
 	e.keeper.flushes.Add(1)
@@ -549,14 +544,14 @@ func (e *Engine) checkpoint() (err error) {
 
 // freeze calls fn with the baton, and keeps the installed state as it is then until thaw.
 func (e *Engine) freeze(fn func() error) (thaw func(), err error) {
-	err = e.withBaton(func() error {
+	err = e.withTree(func() error {
 		e.pages.Freeze()
 		return fn()
 	})
 	return func() {
 		e.takeBaton()
 		defer e.putBaton(true)
-		e.settleAside()
+		e.settleMerge()
 		e.pages.Thaw()
 		e.reclaim()
 	}, err

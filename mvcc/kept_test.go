@@ -61,7 +61,7 @@ func TestSetsAreHandedOn(t *testing.T) {
 	}
 	look := func() (nodes []*commitNode) {
 		require.NoError(t, e.withBaton(func() error {
-			if err := e.merge(e.applied.Load()); err != nil {
+			if err := e.merge(); err != nil {
 				return err
 			}
 			e.reclaim()

@@ -12,7 +12,6 @@ import (
 type known struct {
 	commits atomic.Uint64 // since the engine was opened
 	put     atomic.Uint64 // bytes of the keys and values that they have put, and of the keys that they have deleted
-	records atomic.Int64  // in the tree; commits that are pending are not counted yet
 	dirty   atomic.Int64  // pages, as of the last measure
 
 	recovery atomic.Pointer[RecoveryStats] // what it points to never changes

@@ -38,7 +38,7 @@ func (tx *Tx) endLease() (lost bool, err error) {
 		return false, nil
 	}
 	tx.shared = nil
-	if tx.slot, err = e.enter(&e.applied); err != nil { // closed: all that it saw is on the disk
+	if tx.slot, err = e.enter(); err != nil { // closed: all that it saw is on the disk
 		tx.forget()
 		return true, err
 	}
@@ -78,7 +78,7 @@ func (e *Engine) endOldSnapshots() error {
 	if !taken {
 		return nil
 	}
-	return e.withBaton(func() error {
+	return e.withTree(func() error {
 		if err := e.Failed(); err != nil {
 			return err
 		}

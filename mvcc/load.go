@@ -99,7 +99,7 @@ func (e *Engine) turnLoad(ctx context.Context, next LoadSource) (empty bool, err
 		}
 		e.list.Cut(n)
 	}()
-	if err := e.merge(e.applied.Load()); err != nil {
+	if err := e.merge(); err != nil {
 		return false, err
 	}
 	if err := e.writeRedo(); err != nil {
@@ -143,7 +143,7 @@ func (e *Engine) build(ctx context.Context, group uint64, n *commitNode, next Lo
 	l.build.Live()
 	n.Value.seq.Store(seq)
 	e.writes.Note(seq)
-	e.merged(seq, l.tree.Records())
+	e.merged(seq, seq, l.tree.Records())
 	e.committed.Store(seq)
 	e.show(seq)
 	e.marks.Note(e.store.LastGroup(), seq)

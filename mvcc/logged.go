@@ -49,10 +49,7 @@ func (e *Engine) anyLogged() bool {
 // logInto writes the redo of the ops into g, in whose pages logged values stay. Those come first: so the pages that live for them have little
 // else, and no more than one page of the batch ends early because a logged value cannot be in it. Each key is there once.
 func (e *Engine) logInto(g *logstore.Group) (copied bool) {
-	p := &e.pending
-	if len(p.ops) == 0 {
-		p.copies.Reset()
-	}
+	copies := &e.tables.active.Copies
 	small := e.opBytes <= copyBytes
 	copied = true
 	e.opBytes = 0
@@ -61,7 +58,7 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 		op := &e.ops[i]
 		if stays && isLogged(op) {
 			e.logValue(g, op)
-			op.Key = p.copies.Copy(op.Key)
+			op.Key = copies.Copy(op.Key)
 		}
 		e.opBytes += len(op.Key) + len(op.Value)
 	}
@@ -69,10 +66,10 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 		switch op := &e.ops[i]; {
 		case op.Ref != nil && op.Ref.Kind == btree.Logged:
 		case small:
-			b := p.copies.Reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
+			b := copies.Reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
 			from := len(b)
 			b = redo.AppendOp(b, op)
-			p.copies.Fill(b)
+			copies.Fill(b)
 			g.Append(b[from:])
 		default:
 			e.scratch = redo.Append(e.scratch[:0], op)
@@ -92,7 +89,7 @@ func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
 	e.scratch = head
 	place, span := g.Record(head, op.Value)
 	if n := len(e.newborn); n == 0 || e.newborn[n-1].addr != place.Addr() {
-		e.newborn = append(e.newborn, bornLogged{addr: place.Addr(), seq: e.applied.Load() + 1})
+		e.newborn = append(e.newborn, bornLogged{addr: place.Addr(), seq: e.views.Load()})
 	}
 	b := &e.newborn[len(e.newborn)-1]
 	b.span = span
@@ -257,8 +254,7 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 	}); err != nil {
 		return err
 	}
-	e.publishNoted(e.pages.Seq(), e.records)
-	e.publishDurable()
+	e.publishEdit()
 	e.cleaned.Add(uint64(redo.Pages(moved)))
 	return e.boundUnsynced()
 }

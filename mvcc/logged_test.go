@@ -42,12 +42,12 @@ func loggedWork(t *testing.T, e *Engine, rng *rand.Rand, n int, want map[string]
 // loggedPlaces returns the places of the logged values of the newest tree.
 func loggedPlaces(t *testing.T, e *Engine) map[string]logstore.Place {
 	t.Helper()
+	require.NoError(t, e.mergeAll())
 	tx := begin(t, e, TxOptions{})
 	defer tx.Rollback()
-	require.NoError(t, tx.see())
 	places := map[string]logstore.Place{}
 	var c btree.Cursor
-	c.Reset(&tx.snap, override.Root)
+	c.Reset(&tx.snap.Snapshot, override.Root)
 	for c.Next() {
 		if cell := c.Cell(); cell.Kind() == btree.Logged {
 			places[string(c.Key())] = logstore.Place(cell.Ref().ID)

@@ -15,7 +15,7 @@ import (
 //
 // Invariants:
 //
-//  1. A run moves only if the newest tree, with nothing pending, still refers to exactly that run under its key. So no older value comes
+//  1. A run moves only if the newest tree, which lacks nothing, still refers to exactly that run under its key. So no older value comes
 //     back, neither here nor by the redo, which stands in the log behind all commits before and in front of all after it.
 //  2. Nobody notices: the Seq is one of housekeeping, and the table of last writes stays as it is, so no transaction loses to it; one that
 //     compares what it has read compares values, not places (sameCell). Older snapshots go on to the old run, whose segment waits for them.
@@ -44,11 +44,8 @@ func (r *placedRun) pages() int64 {
 // findRuns returns the records of the newest tree whose runs lie in the given segments. The caller holds keeper.mu and not the baton.
 func (e *Engine) findRuns(segments map[uint32]bool) (found []placedRun, err error) {
 	defer e.guard(&err)
-	slot := e.registry.Acquire(&e.applied)
+	slot := e.registry.Acquire(&e.views)
 	defer slot.Release()
-	if err := e.await(slot.Seq()); err != nil {
-		return nil, err
-	}
 	snap := e.pages.At(slot.Seq())
 	var c btree.Cursor
 	c.Reset(&snap, override.Root)
@@ -137,8 +134,8 @@ func (e *Engine) moveRecords(pages int64, records int, reserve reservation, rewr
 	return room, err
 }
 
-// rewriteRuns writes those of the runs again that are in the tree still, and lets it refer to the new ones. Baton holder, with nothing
-// pending and no redo in memory.
+// rewriteRuns writes those of the runs again that are in the tree still, and lets it refer to the new ones. Baton holder, with a tree
+// that lacks nothing and no redo in memory.
 func (e *Engine) rewriteRuns(runs []placedRun) error {
 	g := e.store.Begin(logstore.RecordGroup)
 	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
@@ -176,8 +173,7 @@ func (e *Engine) rewriteRuns(runs []placedRun) error {
 	if _, err := btree.Apply(b, override.Root, e.ops); err != nil {
 		return err
 	}
-	e.publishNoted(e.pages.Seq(), e.records)
-	e.publishDurable()
+	e.publishEdit()
 	e.cleaned.Add(uint64(pages))
 	return nil
 }

@@ -19,7 +19,6 @@ type pieces struct {
 	room    int64           // pages reserved for the flush
 	again   int64           // pages that all of a redo takes, where space is scarce: see provide
 	flush   *override.Flush // nil until something is written early
-	reads   bool            // readers wait for what is durable already: if a write fails the rest stays in memory, and they get it
 }
 
 const (
@@ -60,7 +59,7 @@ func (p *pieces) apply(ops []btree.Op) error {
 func (p *pieces) relieve() error {
 	e := p.e
 	for _, level := range [...]int{0, override.AllLevels} {
-		if e.opts.Store.ReadOnly || e.pages.MemoryBytes() <= e.earlyBytes() || p.reads && e.Failed() != nil {
+		if e.opts.Store.ReadOnly || e.pages.MemoryBytes() <= e.earlyBytes() {
 			return nil
 		}
 		n := e.pages.EarlyPages(level)
@@ -74,7 +73,7 @@ func (p *pieces) relieve() error {
 			}
 		}
 		written, err := p.flush.WriteEarly(level)
-		if err != nil && !p.reads {
+		if err != nil {
 			return err
 		}
 		e.store.Release(written)

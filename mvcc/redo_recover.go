@@ -6,15 +6,14 @@ import (
 	"time"
 
 	"flashdbm/internal/btree"
-	"flashdbm/internal/overlay"
 	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
 
 // readyRedo takes in the record groups behind the redo start, wherever they lie, on a goroutine of its own: it only reads, and meanwhile what
 // they are read from can be written again and synced. The function returned waits for the result, nil if there is nothing to redo.
-func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*pendingRedo, error) {
-	var p *pendingRedo
+func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*redoTable, error) {
+	var p *redoTable
 	var err error
 	done := make(chan struct{})
 	go func() {
@@ -26,29 +25,30 @@ func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*pendingRedo, error) 
 		var ops []btree.Op
 		var old int
 		if ops, old, err = e.readGroups(rec); err == nil && len(ops) > 0 {
-			p = &pendingRedo{Table: overlay.NewTable(ops, old), e: e}
+			p = newRedoTable(e, ops, old)
 		}
 		e.recovery.Steps.Sort = time.Since(begin)
 	}()
-	return func() (*pendingRedo, error) {
+	return func() (*redoTable, error) {
 		<-done
 		return p, err
 	}
 }
 
-// startRedo makes the redo pending, and a few records get into the tree at once, before anything else uses the engine.
-func (e *Engine) startRedo(p *pendingRedo) error {
+// startRedo has readers see the redo, and a few records get into the tree at once, before anything else uses the engine.
+func (e *Engine) startRedo(p *redoTable) error {
 	if p == nil {
 		return nil
 	}
-	e.recovery.Records = int64(p.All())
-	e.pending.redo.Store(p)
+	e.recovery.Records = int64(p.Len())
+	e.tables.redo.Store(p)
+	e.publishView(baseSeq, baseSeq)
 	e.show(redoSeq)
 	e.durable.Store(redoSeq)
-	if e.redoneBehind(p.All()) {
+	if e.redoneBehind(p.Len()) {
 		return nil
 	}
-	if err := e.mergeFor(redoSeq); err != nil {
+	if err := e.mergeAll(); err != nil {
 		return err
 	}
 	return e.Failed() // what was durable could be read, but who opens wants more

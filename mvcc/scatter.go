@@ -123,11 +123,8 @@ func (e *Engine) moveScanned() error {
 		return nil
 	}
 	e.keeper.rest = rest{} // begins anew: the values leave dead pages behind
-	slot := e.registry.Acquire(&e.applied)
+	slot := e.registry.Acquire(&e.views)
 	defer slot.Release()
-	if err := e.await(slot.Seq()); err != nil {
-		return err
-	}
 	snap := e.pages.At(slot.Seq())
 	var records []loggedRecord
 	for _, key := range keys {

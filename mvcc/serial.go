@@ -6,7 +6,7 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/writeset"
-	"flashdbm/override"
+	"flashdbm/lockfree"
 )
 
 // readSet is what a serializable transaction has read: keys, present or absent, and ranges. At commit all of it must read the same in
@@ -49,15 +49,11 @@ func (tx *Tx) validate() error {
 		return nil
 	}
 	e := tx.e
-	now := e.registry.Acquire(&e.applied)
-	defer now.Release()
-	if now.Seq() == tx.Snapshot() {
+	slot, newest := e.register(lockfree.Slot{}, &e.applied)
+	defer slot.Release()
+	if newest.at == tx.Snapshot() {
 		return nil
 	}
-	if err := e.await(now.Seq()); err != nil {
-		return err
-	}
-	newest := e.pages.At(now.Seq())
 	same, err := tx.unchanged(&newest)
 	if err == nil && !same {
 		e.conflicts.Add(1)
@@ -66,13 +62,14 @@ func (tx *Tx) validate() error {
 	return err
 }
 
-func (tx *Tx) unchanged(newest *override.Snapshot) (bool, error) {
-	if err := tx.see(); err != nil {
-		return false, err
-	}
+func (tx *Tx) unchanged(newest *snapshot) (bool, error) {
 	if tx.reads.counted {
-		if n := tx.e.counts.At(newest.Seq()); n < 0 || n != tx.records {
-			return false, nil
+		before, err := tx.snap.len()
+		if err != nil {
+			return false, err
+		}
+		if n, err := newest.len(); err != nil || n != before {
+			return false, err
 		}
 	}
 	for en := range tx.reads.keys.All() {
@@ -91,56 +88,55 @@ func (tx *Tx) unchanged(newest *override.Snapshot) (bool, error) {
 }
 
 // sameRecord compares a record in two snapshots.
-func sameRecord(a, b *override.Snapshot, key []byte) (bool, error) {
-	x, inA, err := btree.Get(a, override.Root, key)
+func sameRecord(a, b *snapshot, key []byte) (bool, error) {
+	x, inA, err := a.find(key)
 	if err != nil {
 		return false, err
 	}
-	y, inB, err := btree.Get(b, override.Root, key)
+	y, inB, err := b.find(key)
 	if err != nil || inA != inB {
 		return false, err
 	}
 	if !inA {
 		return true, nil
 	}
-	return sameCell(a, b, x, y)
+	return sameValue(a, b, key, x, y)
 }
 
-// sameCell compares the values of a key in two snapshots. A long one is the same if it is the same run, which is never rewritten in place,
+// sameValue compares the values of a key in two snapshots. A long one is the same if it is the same run, which is never rewritten in place,
 // or if it was moved.
-func sameCell(a, b *override.Snapshot, x, y btree.Cell) (bool, error) {
-	if x.Kind() != y.Kind() {
+func sameValue(a, b *snapshot, key []byte, x, y found) (bool, error) {
+	rx, ry := x.ref(), y.ref()
+	if rx.Kind != ry.Kind {
 		return false, nil
 	}
-	if x.Kind() == btree.Inline {
-		return bytes.Equal(x.Value(), y.Value()), nil
+	if rx.Kind == btree.Inline {
+		return bytes.Equal(x.value(), y.value()), nil
 	}
-	rx, ry := x.Ref(), y.Ref()
 	if rx == ry {
 		return true, nil
 	}
 	if rx.Kind == btree.Extents || rx.ValueLen != ry.ValueLen || rx.KeyLen != ry.KeyLen {
 		return false, nil
 	}
-	read := func(s *override.Snapshot, c btree.Cell) ([]byte, error) {
-		if c.Kind() == btree.Logged {
-			return s.Logged(c.Key(), c.Ref())
+	read := func(s *snapshot, ref btree.Ref) ([]byte, error) {
+		if ref.Kind == btree.Logged {
+			return s.Logged(key, ref)
 		}
-		return s.Run(c.Ref())
+		return s.Run(ref)
 	}
-	vx, err := read(a, x)
+	vx, err := read(a, rx)
 	if err != nil {
 		return false, err
 	}
-	vy, err := read(b, y)
+	vy, err := read(b, ry)
 	return bytes.Equal(vx, vy), err
 }
 
 // sameRange compares the records of a range in two snapshots.
-func sameRange(a, b *override.Snapshot, x *keyRange) (bool, error) {
-	var ca, cb btree.Cursor
-	ca.Reset(a, override.Root)
-	cb.Reset(b, override.Root)
+func sameRange(a, b *snapshot, x *keyRange) (bool, error) {
+	var placeA, placeB treeCursor
+	ca, cb := placeA.reset(a), placeB.reset(b)
 	inA, inB := ca.Seek(x.from), cb.Seek(x.from)
 	for {
 		inA = inA && (x.to == nil || bytes.Compare(ca.Key(), x.to) < 0)
@@ -154,7 +150,7 @@ func sameRange(a, b *override.Snapshot, x *keyRange) (bool, error) {
 		if !bytes.Equal(ca.Key(), cb.Key()) {
 			return false, nil
 		}
-		if same, err := sameCell(a, b, ca.Cell(), cb.Cell()); !same || err != nil {
+		if same, err := sameValue(a, b, ca.Key(), placeA.found(), placeB.found()); !same || err != nil {
 			return false, err
 		}
 		inA, inB = ca.Next(), cb.Next()

@@ -20,7 +20,7 @@ type sets struct {
 // spentSet is a write set in the commit list. It is reused once the horizon has reached its Seq: a resolver looks only at commits above
 // its own snapshot, so none can be looking any more.
 //
-// If its keys and values were not copied when its batch became pending, it must have been merged too.
+// If its keys and values were not copied, the entries of a memtable are in it: then nobody may have that table any more.
 type spentSet struct {
 	node   *commitNode // that has the set, until it is used again
 	seq    uint64
@@ -28,8 +28,8 @@ type spentSet struct {
 }
 
 // keepSpent is how many bytes of sets may wait to be used again. What is beyond is left to the collector: a long reader, or the base of a
-// flush, keeps the horizon back for as long as it lasts, and even the set of one record has 4 KB. What of a set is pending keeps its keys
-// and values by itself.
+// flush, keeps the horizon back for as long as it lasts, and even the set of one record has 4 KB. Entries of memtables keep their keys
+// and values by themselves.
 const keepSpent = 4 << 20
 
 // take returns an empty write set: one that an earlier transaction had, if there is one. A set that was pushed to the commit list may
@@ -79,10 +79,10 @@ func (s *sets) retire(nodes []*commitNode, seq uint64, copied, alone bool) {
 	}
 }
 
-// reuse takes back the sets that nobody needs any more: no reader is below the horizon, and the tree has all up to merged.
-func (s *sets) reuse(horizon, merged uint64) {
+// reuse takes back the sets that nobody needs any more: no reader is below the horizon, or has entries of memtables up to freed.
+func (s *sets) reuse(horizon, freed uint64) {
 	n := 0
-	for n < len(s.spent) && s.spent[n].seq <= horizon && (s.spent[n].copied || s.spent[n].seq <= merged) {
+	for n < len(s.spent) && s.spent[n].seq <= horizon && (s.spent[n].copied || s.spent[n].seq <= freed) {
 		c := &s.spent[n].node.Value
 		set := c.set
 		c.set = nil // the node may be in memory for longer

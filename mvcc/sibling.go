@@ -54,15 +54,11 @@ func (tx *Tx) Sibling() (*Tx, error) {
 		return nil, err
 	}
 	e := tx.e
-	if !tx.seen && e.pending.merged.Load() >= tx.Snapshot() {
-		tx.seen, tx.records = true, e.counts.At(tx.Snapshot())
-	}
 	if tx.shared == nil { // else its lease looks at it too
 		tx.shared = newSharedSlot(tx.slot)
 	}
 	tx.shared.users.Add(1)
-	n := &Tx{e: e, readOnly: true, slot: tx.slot, shared: tx.shared, seen: tx.seen, records: tx.records}
-	n.snap = e.pages.At(tx.Snapshot())
+	n := &Tx{e: e, readOnly: true, slot: tx.slot, shared: tx.shared, snap: tx.snap}
 	if tx.lease != nil {
 		n.lease = e.leases.Add(n.shared, tx.lease.Began(), e.opts.Leases.Trace)
 	}

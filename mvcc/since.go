@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"flashdbm/internal/btree"
+	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -41,9 +42,9 @@ type ChangeSink interface {
 // ReadAt begins a read-only transaction for a backup, and returns the group of the log that all up to was durable before: what is found to have
 // changed since that group is all that the backup may lack. What the transaction sees is durable.
 func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
-	applied := uint64(0)
-	if err := e.withLog(func() error {
-		group, applied = e.store.Durable(), e.applied.Load()
+	merged := uint64(0)
+	if err := e.withBaton(func() error {
+		group, merged = e.store.Durable(), e.views.newest.Load().Base
 		return e.Failed()
 	}); err != nil {
 		return nil, 0, err
@@ -54,9 +55,9 @@ func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 	if tx, err = e.Begin(TxOptions{ReadOnly: true}); err != nil {
 		return nil, 0, err
 	}
-	if tx.Snapshot() < applied {
+	if tx.snap.at = tx.snap.view.Base; tx.snap.at < merged { // what the tree has, without the memtables above
 		tx.Rollback()
-		return nil, 0, fmt.Errorf("flashdbm: a snapshot at %d begins before %d, which is durable", tx.Snapshot(), applied)
+		return nil, 0, fmt.Errorf("flashdbm: a snapshot at %d begins before %d, which is durable", tx.Snapshot(), merged)
 	}
 	if e.opts.Durability != Durable { // what it sees is not to be lost
 		if err := e.Sync(); err != nil {
@@ -76,9 +77,11 @@ func (tx *Tx) UUID() [16]byte { return tx.e.store.UUID() }
 // Changes tells sink what has changed since a group.
 func (tx *Tx) Changes(ctx context.Context, since uint64, sink ChangeSink) (err error) {
 	defer tx.e.guard(&err)
-	if err := tx.see(); err != nil {
+	tx, end, err := tx.inTree()
+	if err != nil {
 		return err
 	}
+	defer end()
 	w := changeWalk{ctx: ctx, tx: tx, since: since, sink: sink, unbroken: true}
 	root, err := tx.snap.Node(override.Root)
 	if err == nil {
@@ -90,6 +93,24 @@ func (tx *Tx) Changes(ctx context.Context, since uint64, sink ChangeSink) (err e
 		}
 	}
 	return err
+}
+
+// inTree returns a transaction with the same records, all of them in the tree, and what ends it: tx itself, unless that is one of an engine that
+// only reads, over records that Open has left to redo.
+func (tx *Tx) inTree() (t *Tx, end func(), err error) {
+	if tx.snap.view.Covers(tx.snap.at) {
+		return tx, func() {}, nil
+	}
+	e := tx.e
+	if err := e.mergeAll(); err != nil {
+		return nil, nil, err
+	}
+	slot, snap := e.register(lockfree.Slot{}, &e.applied)
+	if snap.at != tx.snap.at || !snap.view.Covers(snap.at) {
+		slot.Release()
+		return nil, nil, fmt.Errorf("flashdbm: the changes of a snapshot that ReadAt has not begun")
+	}
+	return &Tx{e: e, readOnly: true, slot: slot, snap: snap}, slot.Release, nil
 }
 
 // changeWalk goes through the tree in the order of its keys.
@@ -192,7 +213,7 @@ func (w *changeWalk) record(c btree.Cell) error {
 			return w.sink.Keep(key)
 		}
 	}
-	r, length, err := w.tx.cellReader(c)
+	r, length, err := w.tx.foundReader(found{cell: c})
 	if err != nil {
 		return err
 	}

@@ -1,15 +1,17 @@
 package mvcc
 
 import (
+	"runtime/debug"
 	"time"
 
+	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
 
 // Stats describes an engine at a moment.
 type Stats struct {
-	Records           int64 // in the tree; those of commits that are pending are not counted yet
+	Records           int64 // those of commits that are in memtables are not counted yet if they are many
 	Space             logstore.SpaceStats
 	Log               logstore.Counters
 	Pages             override.Stats
@@ -40,7 +42,7 @@ func (e *Engine) Checkpoints() uint64 { return e.keeper.checkpoints.Load() }
 // Stats returns the present state. It takes no lock under which anybody waits for a device or for another goroutine: not the baton, nor
 // keeper.mu, growing or syncing. So it returns where all of those hang.
 func (e *Engine) Stats() (Stats, error) {
-	slot, err := e.enter(e.view)
+	slot, snap, err := e.look(lockfree.Slot{}, e.viewAt)
 	if err != nil {
 		return Stats{}, err
 	}
@@ -55,9 +57,7 @@ func (e *Engine) Stats() (Stats, error) {
 		OpenSnapshots: e.registry.Count() - 1, HeldBytes: e.store.HeldBytes(),
 		Failed: e.Failed(), Recovery: *e.known.recovery.Load(),
 	}
-	if s.Records = e.counts.At(slot.Seq()); s.Records < 0 {
-		s.Records = e.known.records.Load()
-	}
+	s.Records = e.knownRecords(&snap)
 	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
 	}
@@ -65,4 +65,25 @@ func (e *Engine) Stats() (Stats, error) {
 		s.OldestBegan = l.Where()
 	}
 	return s, nil
+}
+
+// countedEntries is how many entries of memtables Stats counts: some milliseconds. More are left out.
+const countedEntries = 1 << 12
+
+// knownRecords returns the number of records of a snapshot, or of its tree if there is much above that, or a page cannot be read.
+func (e *Engine) knownRecords(s *snapshot) (n int64) {
+	tree := max(s.view.Records, 0) // of a damaged file
+	if s.view.Lacking(s.at) > countedEntries {
+		return tree
+	}
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	var err error
+	func() {
+		defer e.guard(&err)
+		n, err = s.len()
+	}()
+	if err != nil {
+		return tree
+	}
+	return n
 }

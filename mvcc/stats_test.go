@@ -50,6 +50,7 @@ func TestStatsBesideRedo(t *testing.T) {
 	n, err := e.Len()
 	require.NoError(t, err)
 	require.EqualValues(t, len(want), n)
+	require.NoError(t, e.mergeAll())
 	s, err = e.Stats()
 	require.NoError(t, err)
 	require.EqualValues(t, len(want), s.Records)

@@ -20,8 +20,8 @@ func (e *Engine) HoldBaton() (release func()) {
 	return func() { e.putBaton(true) }
 }
 
-// MergesAside reports whether a merge aside is not settled yet.
-func (e *Engine) MergesAside() bool { return e.pending.aside.Load() != nil }
+// Merging reports whether a merge in the background is not settled yet.
+func (e *Engine) Merging() bool { return e.tables.merging() }
 
 // Pushed returns how many commits wait to be drained. The caller holds the baton.
 func (e *Engine) Pushed() (n int) {

@@ -35,7 +35,7 @@ const movedHash = 0x9E3779B97F4A7C15
 // file that nobody writes, and what there was to redo is in the tree.
 func (e *Engine) IsStill() bool {
 	o := &e.opts.Store
-	return o.ReadOnly && !o.Beside && e.pending.redo.Load() == nil && !e.Pending() && e.Failed() == nil
+	return o.ReadOnly && !o.Beside && e.tables.redo.Load() == nil && !e.Pending() && e.Failed() == nil
 }
 
 // Still returns the tree if it is still and not too much of it lies elsewhere than its names say. A page that Mapped calls overridden, or

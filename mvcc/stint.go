@@ -21,11 +21,11 @@ func stintParts(pages int64, batches uint64) int {
 
 // writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
 func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error {
-	installed, aside := false, 0
+	installed, awaited := false, 0
 	defer func() {
-		e.pending.noAside -= aside
+		e.tables.noBackground -= awaited
 		if !installed {
-			e.settleAside()
+			e.settleMerge()
 			f.Abandon()
 		}
 	}()
@@ -55,9 +55,9 @@ func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error 
 		return err
 	}
 	e.publishDurable()
-	aside = 1
-	for e.pending.noAside++; !installed; {
-		e.settleAside()
+	awaited = 1
+	for e.tables.noBackground++; !installed; {
+		e.settleMerge()
 		if err := e.Failed(); err != nil {
 			return err
 		}

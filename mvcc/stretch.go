@@ -1,6 +1,10 @@
 package mvcc
 
-import "flashdbm/internal/btree"
+import (
+	"bytes"
+
+	"flashdbm/internal/btree"
+)
 
 // loggedAhead is how many logged values are fetched ahead, all at once: they lie anywhere in the log, and memory answers such loads together
 // only if nothing that waits for one of them comes between.
@@ -14,6 +18,19 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 	set := c.merge.Set()
 	if c.tx.reads != nil || !set.Empty() || !c.tree.Valid() {
 		return false, true
+	}
+	if c.tree.above {
+		if c.tree.over.Op() != nil || !c.tree.over.Forward() {
+			return false, true
+		}
+		if bound := c.tree.over.Bound(); bound != nil && (to == nil || bytes.Compare(bound, to) < 0) {
+			to = bound
+		}
+		defer func() {
+			if any {
+				c.tree.over.TreeMoved()
+			}
+		}()
 	}
 	leaf, i, end, err := c.tree.Stretch(to)
 	if err != nil {

@@ -64,16 +64,16 @@ type growth struct {
 	pages int64  // in RedoLimit of redo, as of the last look
 	asked int64  // by then: see override.Pages.Obliged
 	redo  int64  // bytes by then
-	seq   uint64 // that the tree had then: what is pending has asked for nothing yet
+	seq   uint64 // that the tree had then: what it lacked has asked for nothing yet
 	own   int64  // asked by the housekeeping since then
 }
 
 // noteGrowth looks at the pages that have to be written, once in so much redo as a part is for.
 func (e *Engine) noteGrowth() {
-	if e.pending.aside.Load() != nil {
+	if e.tables.merging() {
 		return
 	}
-	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.Total()+e.waiting(), e.pending.merged.Load()
+	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.Total()+e.waiting(), e.views.Load()
 	if since := redo - g.redo; seq != g.seq && since >= e.redoLimit()/mostParts {
 		*g = growth{pages: (asked - g.asked - g.own) * e.redoLimit() / since, asked: asked, redo: redo, seq: seq}
 	}
@@ -205,7 +205,7 @@ func lonely(a logstore.Account, segment int64) int64 {
 // round behind a flush of all redo starts at its base until the round is over, so nothing that was written since is worth moving.
 func (e *Engine) moveLoners(part *override.Part) error {
 	var loners []logstore.PageID
-	if err := e.withBaton(func() error {
+	if err := e.withTree(func() error {
 		since := uint64(math.MaxUint64)
 		if start := e.pages.RedoStart(); start == e.keeper.allBase {
 			since = start
@@ -261,12 +261,8 @@ func stragglers(victims []logstore.Victim, most, full int64, contents func(segme
 	return at
 }
 
+// planPart plans the next part of n, by what is dirty once the tree has all that is committed.
 func (e *Engine) planPart(n int) (*override.Part, error) {
-	slot := e.registry.Acquire(&e.applied)
-	defer slot.Release()
-	if err := e.await(slot.Seq()); err != nil {
-		return nil, err
-	}
 	var leaves int64
 	if err := e.withBaton(func() error {
 		leaves = e.pages.DirtyBytes()/logstore.PageSize/int64(n) + 1
@@ -274,6 +270,8 @@ func (e *Engine) planPart(n int) (*override.Part, error) {
 	}); err != nil {
 		return nil, err
 	}
+	slot := e.registry.Acquire(&e.views)
+	defer slot.Release()
 	return e.pages.PlanPart(e.pages.At(slot.Seq()), e.keeper.hand, int(leaves))
 }
 
@@ -315,7 +313,7 @@ func (e *Engine) sweep(n int, must bool) error {
 		return err
 	}
 	due, growth := false, int64(0)
-	if err := e.withBaton(func() error {
+	if err := e.withTree(func() error {
 		due, growth = must || e.sweepDue(), e.sweepGrowth()
 		return nil
 	}); err != nil || !due {

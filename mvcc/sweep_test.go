@@ -282,7 +282,7 @@ func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 		require.NoError(t, tx.Put(key(i), make([]byte, 1500)))
 	}
 	require.NoError(t, tx.Commit())
-	require.NoError(t, e.await(e.applied.Load()))
+	require.NoError(t, e.mergeAll())
 	snap := e.pages.At(e.applied.Load())
 	all, err := e.pages.PlanPart(snap, nil, records)
 	require.NoError(t, err)
@@ -418,6 +418,7 @@ func TestStragglersAreCountedOnce(t *testing.T) {
 	require.Equal(t, leaves, part.Leaves())
 
 	put(sparseRecords/2, sparseRecords, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 == 0 })
+	require.NoError(t, e.mergeAll())
 	at, err = e.moveStragglers(1000, e.reserveMore)
 	require.NoError(t, err)
 	join(at)

@@ -12,7 +12,6 @@ import (
 	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
-	"flashdbm/override"
 )
 
 // TxOptions say what kind of transaction Begin starts.
@@ -28,9 +27,7 @@ type Tx struct {
 	e        *Engine
 	slot     lockfree.Slot
 	shared   *sharedSlot // slot, if siblings may have it too; nil else
-	snap     override.Snapshot
-	seen     bool  // the tree has all that the snapshot shows; before that no page of it is looked at
-	records  int64 // in the tree at the snapshot; once seen, and unknown (-1) if the engine went on too far before
+	snap     snapshot
 	set      *writeset.Set
 	reads    *readSet // serializable only
 	readAny  bool     // a key was read, or it was asked for: what is written is checked for conflicts
@@ -72,21 +69,17 @@ func (e *Engine) begin(o TxOptions) (*Tx, error) {
 	tx := &Tx{e: e, readOnly: o.ReadOnly, readAny: o.CheckWrites}
 	at := &e.applied
 	if o.ReadOnly {
-		at = e.view
+		at = e.viewAt
 	} else if e.opts.Store.ReadOnly {
 		return nil, logstore.ErrReadOnly
 	} else if err := e.Failed(); err != nil { // what is applied and not durable must not be seen
 		return nil, err
 	}
 	var err error
-	if tx.slot, err = e.enter(at); err != nil {
+	if tx.slot, tx.snap, err = e.look(lockfree.Slot{}, at); err != nil {
 		return nil, err
 	}
 	tx.slot.Stamp(time.Now().UnixNano())
-	tx.snap = e.pages.At(tx.slot.Seq())
-	if e.pending.merged.Load() >= tx.slot.Seq() {
-		tx.seen, tx.records = true, e.counts.At(tx.slot.Seq())
-	}
 	if o.Serializable && !o.ReadOnly {
 		tx.reads = &readSet{}
 	}
@@ -94,7 +87,7 @@ func (e *Engine) begin(o TxOptions) (*Tx, error) {
 }
 
 // Snapshot returns the Seq that the transaction reads at.
-func (tx *Tx) Snapshot() uint64 { return tx.snap.Seq() }
+func (tx *Tx) Snapshot() uint64 { return tx.snap.at }
 
 // Expired returns ErrSnapshotTooOld once the engine has asked the transaction to end.
 func (tx *Tx) Expired() error {
@@ -136,18 +129,6 @@ func (tx *Tx) Has(key []byte) (bool, error) {
 	return ok, err
 }
 
-// see makes the snapshot readable: what was committed before it and is not in the tree yet is merged.
-func (tx *Tx) see() error {
-	if tx.seen {
-		return nil
-	}
-	if err := tx.e.await(tx.Snapshot()); err != nil {
-		return err
-	}
-	tx.seen, tx.records = true, tx.e.counts.At(tx.Snapshot())
-	return nil
-}
-
 func (tx *Tx) lookup(key []byte) (f found, ok bool, err error) {
 	tx.readAny = true
 	if tx.reads != nil {
@@ -156,26 +137,7 @@ func (tx *Tx) lookup(key []byte) (f found, ok bool, err error) {
 	if tx.slot.Expired() {
 		return found{}, false, ErrSnapshotTooOld
 	}
-	return tx.find(key)
-}
-
-// found is a record in the snapshot: in the tree or, if redone is set, in the redo that is pending over it.
-type found struct {
-	cell   btree.Cell
-	redone *btree.Op
-}
-
-func (tx *Tx) find(key []byte) (f found, ok bool, err error) {
-	if !tx.seen {
-		if r := tx.e.pending.redo.Load(); r != nil && tx.Snapshot() == redoSeq {
-			return r.get(key)
-		}
-		if err := tx.see(); err != nil {
-			return found{}, false, err
-		}
-	}
-	f.cell, ok, err = btree.Get(&tx.snap, override.Root, key)
-	return f, ok, err
+	return tx.snap.find(key)
 }
 
 // Put sets the value of key. Both are copied.
@@ -223,18 +185,12 @@ func (tx *Tx) Len() (int64, error) {
 	if tx.reads != nil {
 		tx.reads.counted = true
 	}
-	if err := tx.see(); err != nil {
-		return 0, err
-	}
-	n, err := tx.counted()
-	if err != nil {
-		return 0, err
-	}
-	if tx.Written() == 0 {
-		return n, nil
+	n, err := tx.snap.len()
+	if err != nil || tx.Written() == 0 {
+		return n, err
 	}
 	err = tx.set.Each(func(key []byte, deleted bool) error {
-		_, there, err := btree.Get(&tx.snap, override.Root, key)
+		_, there, err := tx.snap.find(key)
 		switch {
 		case err != nil:
 		case there && deleted:
@@ -248,23 +204,6 @@ func (tx *Tx) Len() (int64, error) {
 		return 0, err
 	}
 	return n, nil
-}
-
-// counted returns the number of records in the snapshot.
-func (tx *Tx) counted() (int64, error) {
-	if tx.records < 0 {
-		var c btree.Cursor
-		c.Reset(&tx.snap, override.Root)
-		n := int64(0)
-		for ok := c.First(); ok; ok = c.Next() {
-			n++
-		}
-		if err := c.Err(); err != nil {
-			return 0, err
-		}
-		tx.records = n
-	}
-	return tx.records, nil
 }
 
 // Written returns how many keys the transaction writes, or more if it writes many.

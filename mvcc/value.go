@@ -36,23 +36,44 @@ func (tx *Tx) refValue(key []byte, ref btree.Ref) ([]byte, error) {
 // foundValue is cellValue for what a lookup has found.
 func (tx *Tx) foundValue(f found) ([]byte, error) {
 	switch {
-	case f.redone == nil:
+	case f.op == nil:
 		return tx.cellValue(f.cell)
-	case f.redone.Ref == nil:
-		return f.redone.Value, nil
+	case f.op.Ref != nil:
+		return tx.refValue(f.op.Key, *f.op.Ref)
+	case f.op.Value == nil:
+		return []byte{}, nil
 	}
-	return tx.refValue(f.redone.Key, *f.redone.Ref)
+	return f.op.Value, nil
 }
 
 // ref returns where the value is, the zero Ref if it is inline.
 func (f found) ref() btree.Ref {
 	switch {
-	case f.redone == nil:
+	case f.op == nil:
 		return f.cell.Ref()
-	case f.redone.Ref == nil:
+	case f.op.Ref == nil:
 		return btree.Ref{}
 	}
-	return *f.redone.Ref
+	return *f.op.Ref
+}
+
+// length returns the length of the value.
+func (f found) length() int64 {
+	switch {
+	case f.op == nil:
+		return int64(f.cell.ValueLen())
+	case f.op.Ref != nil:
+		return int64(f.op.Ref.ValueLen)
+	}
+	return int64(len(f.op.Value))
+}
+
+// value returns an inline value.
+func (f found) value() []byte {
+	if f.op == nil {
+		return f.cell.Value()
+	}
+	return f.op.Value
 }
 
 // assemble reads the pieces of a large value into one slice.
@@ -100,12 +121,8 @@ func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err e
 	if !ok || err != nil {
 		return nil, 0, false, err
 	}
-	if ref := f.ref(); ref.Kind == btree.Extents {
-		r, length, err = tx.extentsReader(ref)
-		return r, length, err == nil, err
-	}
-	v, err := tx.foundValue(f)
-	return bytes.NewReader(v), int64(len(v)), err == nil, err
+	r, length, err = tx.foundReader(f)
+	return r, length, err == nil, err
 }
 
 // entryReader reads the value of a key that the transaction has written.
@@ -120,12 +137,12 @@ func (tx *Tx) entryReader(en writeset.Entry) (r io.Reader, length int64) {
 	return bytes.NewReader(en.Value), int64(len(en.Value))
 }
 
-// cellReader reads the value of a record of the tree.
-func (tx *Tx) cellReader(c btree.Cell) (r io.Reader, length int64, err error) {
-	if c.Kind() == btree.Extents {
-		return tx.extentsReader(c.Ref())
+// foundReader reads the value of a record.
+func (tx *Tx) foundReader(f found) (r io.Reader, length int64, err error) {
+	if ref := f.ref(); ref.Kind == btree.Extents {
+		return tx.extentsReader(ref)
 	}
-	v, err := tx.cellValue(c)
+	v, err := tx.foundValue(f)
 	return bytes.NewReader(v), int64(len(v)), err
 }
 

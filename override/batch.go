@@ -11,7 +11,6 @@ import (
 type Batch struct {
 	p       *Pages
 	dirtyAt int // dirty pages at the start
-	lingers uint64
 }
 
 // Begin starts the batch with the given Seq, which is above all before it.
@@ -28,10 +27,6 @@ func (p *Pages) Begin(seq uint64) *Batch {
 
 // SameBatch returns the batch begun last, for further changes before it is published.
 func (p *Pages) SameBatch() *Batch { return &p.batch }
-
-// Linger keeps what the batch supersedes for readers at its own Seq too: some of them are reading the tree as it was before. From the
-// next batch on that is as with any other.
-func (b *Batch) Linger() { b.lingers = 1 }
 
 // Node returns the newest image of a page, this batch's included.
 func (b *Batch) Node(id btree.PageID) (btree.Node, error) { return b.p.nodeAt(id, b.p.seq) }
@@ -156,7 +151,7 @@ func (b *Batch) pushTo(e *entry, v *version) {
 	} else {
 		v.next.Store(old)
 		e.head.Store(v)
-		p.limbo.supersede(e, old, v.seq+b.lingers)
+		p.limbo.supersede(e, old, v.seq)
 	}
 	p.dirty.add(e)
 }

@@ -2,7 +2,6 @@ package override
 
 import (
 	"slices"
-	"sync/atomic"
 
 	"flashdbm/internal/btree"
 	"flashdbm/lockfree"
@@ -82,7 +81,7 @@ func (l *limbo) size() int {
 
 // Reclaim frees what the registry shows that nobody can see, tells the store where readers may be, and returns the horizon. watermark is
 // the least one that readers register at. Baton holder.
-func (p *Pages) Reclaim(watermark *atomic.Uint64) (horizon uint64) {
+func (p *Pages) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	l := &p.limbo
 	pins, horizon := p.registry.Scan(l.pins, watermark)
 	l.pins = pins
@@ -147,7 +146,7 @@ func (l *limbo) anyGone() bool {
 }
 
 // ReclaimAll is Reclaim that also frees what is held for readers that have gone. Baton holder.
-func (p *Pages) ReclaimAll(watermark *atomic.Uint64) (horizon uint64) {
+func (p *Pages) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
 	horizon = p.Reclaim(watermark)
 	if p.limbo.passed > 0 && p.limbo.anyGone() {
 		p.reclaimHeld()

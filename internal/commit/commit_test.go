@@ -48,41 +48,6 @@ func TestMarks(t *testing.T) {
 	requireDurable(20, 5)
 }
 
-// TestCounts: what is remembered is right or forgotten, also while it is being replaced.
-func TestCounts(t *testing.T) {
-	var c Counts
-	c.Store(7, 70)
-	require.EqualValues(t, 70, c.At(7))
-	require.EqualValues(t, -1, c.At(8))
-	c.Store(7+Remembered, 0)
-	require.EqualValues(t, -1, c.At(7), "overtaken")
-	require.Zero(t, c.At(7+Remembered))
-	c.Store(9, -3)
-	require.Zero(t, c.At(9), "of a damaged file")
-
-	const last = 200_000
-	c = Counts{}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for seq := uint64(1); seq <= last; seq++ {
-			c.Store(seq, int64(3*seq))
-		}
-	}()
-	for seq := uint64(1); ; seq = seq%last + 1 {
-		if n := c.At(seq); n != -1 && n != int64(3*seq) {
-			t.Fatalf("%d records at %d", n, seq)
-		}
-		select {
-		case <-done:
-			require.EqualValues(t, 3*last, c.At(last))
-			require.EqualValues(t, -1, c.At(last-Remembered))
-			return
-		default:
-		}
-	}
-}
-
 // TestWaiters: whoever has joined is woken by the next broadcast, and Until looks again without one.
 func TestWaiters(t *testing.T) {
 	var w Waiters

@@ -11,7 +11,7 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// Sorter puts what is pending in the order of keys. It keeps its memory for the next time.
+// Sorter puts ops of a memtable in the order of keys, to be merged into the tree. It keeps its memory for the next time.
 //
 // The ops are distributed by the beginnings of their keys, in stretches that come one after the other, and each stretch is sorted: where
 // keys are random a few each. Where they begin alike it is one stretch that is sorted as a whole.
@@ -19,6 +19,7 @@ type Sorter struct {
 	heads []headed // of the ops, in their order
 	order []headed // in that of their keys
 	ends  []int32  // of stretches of order
+	read  []btree.Op
 	ops   []btree.Op
 }
 
@@ -30,10 +31,14 @@ type headed struct {
 
 const stretchOps = 4 // in a stretch, on average
 
-// Sorted calls use with ops in the order of their keys; of several ops of a key it keeps the last one and drops the values of the others: they
-// are in the log and never get into the tree. The slice is good until use returns.
-func (s *Sorter) Sorted(ops []btree.Op, drop func(btree.Ref), use func(sorted []btree.Op) error) error {
-	err := use(s.sort(ops, drop))
+// Sorted calls use with the ops of a table from number from up to number to in the order of their keys; of several ops of a key it keeps the
+// last one and drops the values of the others: they are in the log and never get into the tree. The slice is good until use returns.
+func (s *Sorter) Sorted(m *Memtable, from, to int, drop func(btree.Ref), use func(sorted []btree.Op) error) error {
+	s.read = slices.Grow(s.read[:0], to-from)
+	for i := from; i < to; i++ {
+		s.read = append(s.read, *m.Op(i))
+	}
+	err := use(s.sort(s.read, drop))
 	s.forget()
 	return err
 }
@@ -76,8 +81,9 @@ func (s *Sorter) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
 // forget lets go of the ops of the last sort, for which the result is of no use any more. They are cleared once: after those of a bulk
 // load that takes longer than most merges.
 func (s *Sorter) forget() {
+	clear(s.read)
 	clear(s.ops)
-	s.ops = s.ops[:0]
+	s.read, s.ops = s.read[:0], s.ops[:0]
 }
 
 // spread fills order with the heads of ops, stretch by stretch.

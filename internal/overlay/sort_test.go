@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
 )
 
 // TestSort: the last op of each key, in the order of the keys, and the values of the others dropped.
@@ -27,7 +28,7 @@ func TestSort(t *testing.T) {
 	var s Sorter
 	var got []btree.Op
 	failed := errors.New("failed")
-	err := s.Sorted(ops, func(r btree.Ref) { dropped = append(dropped, r.ID) }, func(sorted []btree.Op) error {
+	err := s.Sorted(tableOf(ops), 0, len(ops), func(r btree.Ref) { dropped = append(dropped, r.ID) }, func(sorted []btree.Op) error {
 		got = slices.Clone(sorted)
 		return failed
 	})
@@ -66,7 +67,7 @@ func TestSortModel(t *testing.T) {
 			}
 			dropped := map[uint64]bool{}
 			var got []btree.Op
-			require.NoError(t, s.Sorted(ops, func(r btree.Ref) { dropped[r.ID] = true }, func(sorted []btree.Op) error {
+			require.NoError(t, s.Sorted(tableOf(ops), 0, len(ops), func(r btree.Ref) { dropped[r.ID] = true }, func(sorted []btree.Op) error {
 				got = slices.Clone(sorted)
 				return nil
 			}))
@@ -79,4 +80,14 @@ func TestSortModel(t *testing.T) {
 			}
 		}
 	}
+}
+
+// tableOf returns a table of ops, each of a batch of its own.
+func tableOf(ops []btree.Op) *Memtable {
+	m := NewMemtable()
+	for i := range ops {
+		m.Insert(&ops[i], writeset.HashKey(ops[i].Key), uint64(i+1))
+	}
+	m.Show()
+	return m
 }

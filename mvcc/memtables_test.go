@@ -4,18 +4,20 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"flashdbm/internal/commit"
+	"flashdbm/internal/overlay"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
 
-// TestPendingSnapshots: commits that the tree does not have yet are seen by whoever began after them and by nobody else, in whatever order
-// the readers look for the first time.
-func TestPendingSnapshots(t *testing.T) {
+// TestSnapshotsOverMemtables: commits that the tree does not have yet are seen by whoever began after them and by nobody else, in whatever order
+// the readers look for the first time, and nobody has them merged.
+func TestSnapshotsOverMemtables(t *testing.T) {
 	for _, backwards := range []bool{false, true} {
 		t.Run(fmt.Sprint(backwards), func(t *testing.T) {
 			e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -24,23 +26,31 @@ func TestPendingSnapshots(t *testing.T) {
 			for i := range n {
 				put(t, e, "k", fmt.Sprint(i))
 				put(t, e, fmt.Sprintf("k%03d", i), "x")
-				if i%3 == 0 { // between the others nobody reads: they may be merged as one
+				if i%3 == 0 {
 					readers = append(readers, begin(t, e, TxOptions{ReadOnly: i%2 == 0}))
 				}
 			}
-			require.Less(t, e.pending.merged.Load(), e.applied.Load())
-			for i := range readers {
-				if backwards {
-					i = len(readers) - 1 - i
+			tree := e.views.Load()
+			require.Less(t, tree, e.applied.Load())
+			look := func() {
+				for i := range readers {
+					if backwards {
+						i = len(readers) - 1 - i
+					}
+					at := 3 * i
+					require.Equal(t, fmt.Sprint(at), get(t, readers[i], "k"))
+					records, err := readers[i].Len()
+					require.NoError(t, err)
+					require.EqualValues(t, at+2, records)
+					require.Equal(t, "", get(t, readers[i], fmt.Sprintf("k%03d", at+1)))
+					require.Len(t, collect(t, readers[i]), at+2)
 				}
-				at := 3 * i
-				require.Equal(t, fmt.Sprint(at), get(t, readers[i], "k"))
-				records, err := readers[i].Len()
-				require.NoError(t, err)
-				require.EqualValues(t, at+2, records)
-				require.Equal(t, "", get(t, readers[i], fmt.Sprintf("k%03d", at+1)))
 			}
-			require.Equal(t, e.pending.merged.Load(), e.applied.Load())
+			look()
+			require.Equal(t, tree, e.views.Load(), "a reader has had something merged")
+			require.NoError(t, e.mergeAll())
+			require.Equal(t, e.applied.Load(), e.views.Load())
+			look()
 			for _, r := range readers {
 				require.NoError(t, r.Rollback())
 			}
@@ -48,25 +58,99 @@ func TestPendingSnapshots(t *testing.T) {
 	}
 }
 
-// TestPendingCount: a transaction that looks for the first time when the engine has gone on by more merges than it remembers counts.
-func TestPendingCount(t *testing.T) {
-	e := newEngine(t, Options{Durability: Buffered, Manual: true})
-	put(t, e, "a", "1")
-	put(t, e, "b", "1")
-	late := begin(t, e, TxOptions{ReadOnly: true})
-	for i := range commit.Remembered + 1 {
-		put(t, e, fmt.Sprint(i), "1")
-		_, err := e.Exists([]byte("a")) // a merge each
-		require.NoError(t, err)
+// TestReadersTakeNoLock: with the baton and the lock of the housekeeping held for ever, readers of all kinds begin, look, go through all and end;
+// they see what was committed, in memory or in the tree.
+func TestReadersTakeNoLock(t *testing.T) {
+	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
+		e := newEngine(t, Options{Durability: d, Manual: true})
+		for i := range 2000 {
+			put(t, e, fmt.Sprintf("%04d", i*7919%2000), fmt.Sprint(i))
+			if i == 1000 {
+				require.NoError(t, e.Checkpoint())
+			}
+		}
+		e.keeper.mu.Lock()
+		e.takeBaton()
+		within(t, func() {
+			var all sync.WaitGroup
+			for g := range 4 {
+				all.Go(func() {
+					for i := range 300 {
+						key := []byte(fmt.Sprintf("%04d", i*7919%2000))
+						v, ok, err := e.GetCopy(key)
+						assert.NoError(t, err)
+						assert.True(t, ok)
+						assert.Equal(t, fmt.Sprint(i), string(v))
+						ok, err = e.After(key, false, func([]byte) {})
+						assert.NoError(t, err)
+						assert.Equal(t, string(key) != "1999", ok)
+					}
+					for _, o := range []TxOptions{{ReadOnly: true}, {}, {Serializable: true}} {
+						tx, err := e.Begin(o)
+						if !assert.NoError(t, err) {
+							return
+						}
+						n, err := tx.Len()
+						assert.NoError(t, err)
+						assert.EqualValues(t, 2000, n)
+						assert.Len(t, collect(t, tx), 2000)
+						assert.Equal(t, fmt.Sprint(g), get(t, tx, fmt.Sprintf("%04d", g*7919%2000)))
+						assert.NoError(t, tx.Rollback())
+					}
+					n, err := e.Len()
+					assert.NoError(t, err)
+					assert.EqualValues(t, 2000, n)
+				})
+			}
+			all.Wait()
+		})
+		e.putBaton(true)
+		e.keeper.mu.Unlock()
 	}
-	n, err := late.Len()
-	require.NoError(t, err)
-	require.EqualValues(t, 2, n)
-	require.NoError(t, late.Rollback())
 }
 
-// TestPendingValues: a long value that another one replaces before the tree had it is dropped; newEngine checks the space map at the end.
-func TestPendingValues(t *testing.T) {
+// TestTablesAreUsedAgain: a table whose entries the tree has is used again, but not while a reader may have it: what that reader was shown stays.
+func TestTablesAreUsedAgain(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{KeepInline: true}})
+	fill := func(round int) {
+		for i := range turnEntries/100 + 1 {
+			tx := begin(t, e, TxOptions{})
+			for j := range 100 {
+				require.NoError(t, tx.Put(fmt.Appendf(nil, "%d", (i*100+j)*7919%100003), fmt.Appendf(nil, "of round %d", round)))
+			}
+			require.NoError(t, tx.Commit())
+		}
+	}
+	fill(0)
+	first := e.tables.active
+	reader := begin(t, e, TxOptions{ReadOnly: true})
+	key := "7919"
+	v, _, err := reader.Get([]byte(key))
+	require.NoError(t, err)
+	for round := 1; round < 6; round++ {
+		require.NoError(t, e.mergeAll())
+		e.reclaim()
+		require.NotSame(t, first, e.tables.active)
+		fill(round)
+		require.Equal(t, "of round 0", string(v))
+		require.Equal(t, "of round 0", get(t, reader, key))
+	}
+	require.NoError(t, reader.Rollback())
+	require.NoError(t, e.mergeAll())
+	e.reclaim()
+	require.Empty(t, e.tables.retired)
+	require.Len(t, e.tables.spare, spareTables)
+	again := e.tables.spare[spareTables-1]
+	fill(6)
+	require.NoError(t, e.mergeAll())
+	require.Same(t, again, e.tables.active)
+	r := begin(t, e, TxOptions{ReadOnly: true})
+	require.Equal(t, "of round 6", get(t, r, key))
+	require.NoError(t, r.Rollback())
+}
+
+// TestMemtableValues: a long value that another one replaces before the tree had it is dropped; newEngine checks the space map at the end.
+func TestMemtableValues(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	for i := range 6 {
 		put(t, e, "long", strings.Repeat(fmt.Sprint(i), 3*logstore.PageSize))
@@ -75,7 +159,7 @@ func TestPendingValues(t *testing.T) {
 	tx := begin(t, e, TxOptions{})
 	require.NoError(t, tx.Delete([]byte("gone")))
 	require.NoError(t, tx.Commit())
-	require.Less(t, e.pending.merged.Load(), e.applied.Load())
+	require.True(t, e.Pending())
 	r := begin(t, e, TxOptions{ReadOnly: true})
 	require.Equal(t, strings.Repeat("5", 3*logstore.PageSize), get(t, r, "long"))
 	require.Equal(t, "", get(t, r, "gone"))
@@ -83,15 +167,15 @@ func TestPendingValues(t *testing.T) {
 	require.NoError(t, e.Checkpoint())
 }
 
-// TestPendingIsBounded: however much is committed without anybody reading, only so much waits, and less with a small MemoryLimit.
-func TestPendingIsBounded(t *testing.T) {
+// TestMemtableIsBounded: however much is committed without anybody reading, only so much waits, and less with a small MemoryLimit.
+func TestMemtableIsBounded(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
 	for _, c := range []struct {
 		limit, most int64 // of ops
-	}{{1 << 30, pendingOps}, {16 << 20, 16 << 20 / 8 / pendingOp}} {
+	}{{1 << 30, mostEntries}, {16 << 20, 16 << 20 / 8 / (overlay.EntryBytes + mergeEntry)}} {
 		for _, d := range []Durability{Durable, WriteThrough, Buffered} {
-			if testing.Short() && c.most == pendingOps && d != Buffered {
+			if testing.Short() && c.most == mostEntries && d != Buffered {
 				continue // the other limit shows what differs between them
 			}
 			e := newEngine(t, Options{Durability: d, Manual: true, MemoryLimit: c.limit})
@@ -102,7 +186,7 @@ func TestPendingIsBounded(t *testing.T) {
 					require.NoError(t, tx.Put(fmt.Appendf(nil, "%07d", (i*deferOps+j)*7919%1000003), []byte("value")))
 				}
 				require.NoError(t, tx.Commit())
-				most = max(most, len(e.pending.ops))
+				most = max(most, e.tables.rest())
 			}
 			require.LessOrEqual(t, most, int(c.most+deferOps), "%d", d)
 			require.GreaterOrEqual(t, most, int(c.most/2), "%d", d)
@@ -133,8 +217,8 @@ func TestSyncLeavesPending(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestPendingAfterFailure: what was durable when the store failed can be read, also if the tree did not have it; what was not, not.
-func TestPendingAfterFailure(t *testing.T) {
+// TestMemtableAfterFailure: what was durable when the store failed can be read, also if the tree did not have it; what was not, not.
+func TestMemtableAfterFailure(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	e := openOn(t, mem, Options{Durability: Durable, Manual: true})
@@ -147,7 +231,7 @@ func TestPendingAfterFailure(t *testing.T) {
 		return tx.Commit()
 	}
 	require.NoError(t, many("1"))
-	require.Less(t, e.pending.merged.Load(), e.durable.Load(), "not deferred: nothing is tested")
+	require.Less(t, e.views.Load(), e.durable.Load(), "not deferred: nothing is tested")
 	e.store.Fail(vfs.ErrNoSpace)
 	v, ok, err := e.GetCopy([]byte("00007"))
 	require.NoError(t, err)
@@ -156,9 +240,9 @@ func TestPendingAfterFailure(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
 
-// TestPendingLarge: a large value that is replaced before its batch is logged gives its segments back, by one transaction or by two of a
+// TestMemtableLarge: a large value that is replaced before its batch is logged gives its segments back, by one transaction or by two of a
 // batch, also where the batch stays in memory.
-func TestPendingLarge(t *testing.T) {
+func TestMemtableLarge(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
 			e := newEngine(t, Options{Durability: d, Manual: true, Store: logstore.Options{SegmentPages: 8}})
@@ -182,9 +266,9 @@ func TestPendingLarge(t *testing.T) {
 	}
 }
 
-// TestPendingPages: what is reserved for pending ops covers the pages that merging them makes dirty, also if the records are so short that
+// TestMemtablePages: what is reserved for pending ops covers the pages that merging them makes dirty, also if the records are so short that
 // a leaf has more of their lengths and places than of their keys.
-func TestPendingPages(t *testing.T) {
+func TestMemtablePages(t *testing.T) {
 	inTurn(t)
 	for _, keyBytes := range []int{3, 4, 8, 40, 400} {
 		t.Run(fmt.Sprint(keyBytes), func(t *testing.T) {
@@ -197,7 +281,7 @@ func TestPendingPages(t *testing.T) {
 				}
 				require.NoError(t, tx.Commit())
 			}
-			require.NotEmpty(t, e.pending.ops)
+			require.NotZero(t, e.tables.rest())
 			bound := e.unwritten()
 			require.NoError(t, e.withBaton(func() error {
 				require.LessOrEqual(t, e.pages.Unwritten(), bound)
@@ -232,14 +316,15 @@ func TestSpentSetsAreBounded(t *testing.T) {
 			require.Equal(t, kept, e.sets.bytes)
 			require.Equal(t, "0", get(t, held, "00000"))
 			require.NoError(t, held.Rollback())
+			require.NoError(t, e.mergeAll())
 			e.reclaim()
 			require.Zero(t, e.sets.bytes)
 		}
 	}
 }
 
-// TestPendingEnds: after a failure no more is merged than who reads needs, batch by batch. The rest stays as it was.
-func TestPendingEnds(t *testing.T) {
+// TestMemtableEnds: after a failure nothing is merged any more, and readers go on.
+func TestMemtableEnds(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
 	e := openOn(t, mem, Options{Durability: Buffered, Manual: true})
@@ -253,11 +338,13 @@ func TestPendingEnds(t *testing.T) {
 		require.NoError(t, tx.Commit())
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 	}
-	require.Less(t, e.pending.merged.Load(), readers[0].Snapshot(), "nothing is pending")
+	tree := e.views.Load()
+	require.Less(t, tree, readers[0].Snapshot(), "the tree has all")
 	e.store.Fail(vfs.ErrNoSpace)
 	for i, tx := range readers {
 		require.Equal(t, fmt.Sprint(i), get(t, tx, "7"))
-		require.Equal(t, tx.Snapshot(), e.pending.merged.Load())
+		require.Error(t, e.mergeAll())
+		require.Equal(t, tree, e.views.Load())
 		n, err := tx.Len()
 		require.NoError(t, err)
 		require.EqualValues(t, 10*(i+2), n)
@@ -268,9 +355,9 @@ func TestPendingEnds(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
 
-// TestPendingDuringAFlush: commits that change leaves which the flush in flight writes for the first time hold room for them, also when it
+// TestMemtableDuringAFlush: commits that change leaves which the flush in flight writes for the first time hold room for them, also when it
 // has given some of them their places.
-func TestPendingDuringAFlush(t *testing.T) {
+func TestMemtableDuringAFlush(t *testing.T) {
 	const records, size = 1000, 1010 // three to a leaf; no more than may be pending
 	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
 	turn, looks := 0, map[int]func(){}
@@ -290,7 +377,7 @@ func TestPendingDuringAFlush(t *testing.T) {
 		return estimate
 	}
 	write(make([]byte, size))
-	require.NoError(t, e.withBaton(func() error { return e.merge(e.applied.Load()) }))
+	require.NoError(t, e.withBaton(func() error { return e.merge() }))
 	leaves := e.pages.MustPages() - 1 // the root has a place
 	require.Greater(t, leaves, int64(records/4))
 
@@ -303,9 +390,9 @@ func TestPendingDuringAFlush(t *testing.T) {
 			require.GreaterOrEqual(t, estimate, leaves)
 			e.takeBaton() // withBaton would merge
 			defer e.putBaton(true)
-			require.NotEmpty(t, e.pending.ops)
+			require.NotZero(t, e.tables.rest())
 			held := e.held
-			require.NoError(t, e.merge(e.applied.Load()))
+			require.NoError(t, e.merge())
 			require.GreaterOrEqual(t, held, e.unwritten(), "turn %d", turn)
 			delete(looks, turn)
 		}

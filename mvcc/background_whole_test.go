@@ -16,23 +16,23 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestAsideKeepsTransactionsWhole: each transaction gives all keys of a group the same value, and others add one to the count of a group.
-// Whoever reads finds the values alike, at any Seq, and no count is lost, while merges go on aside beside large commits, compactions,
+// TestBackgroundKeepsTransactionsWhole: each transaction gives all keys of a group the same value, and others add one to the count of a group.
+// Whoever reads finds the values alike, at any Seq, and no count is lost, while merges go on in the background beside large commits, compactions,
 // checks and checkpoints, on a file with a limit and without.
-func TestAsideKeepsTransactionsWhole(t *testing.T) {
+func TestBackgroundKeepsTransactionsWhole(t *testing.T) {
 	t.Parallel()
 	const groups, members = 16, 24
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		for _, limit := range []int64{0, 12 << 20} {
 			o := Options{Durability: d, RedoLimit: 256 << 10, MemoryLimit: 4 << 20,
 				Store:      logstore.Options{SegmentPages: 32, ChunkPages: 1 << 10, MaxFileSize: limit},
-				Thresholds: Thresholds{AsideOps: 48, DeferOps: 8, PartBytes: 16 << 10}}
+				Thresholds: Thresholds{BackgroundOps: 48, DeferOps: 8, PartBytes: 16 << 10}}
 			o.Shares.Batch = 256 << 10
 			e := newEngine(t, o)
 			var all sync.WaitGroup
 			var counts [groups]atomic.Int64
-			var seen atomic.Int64 // times that a merge was going on aside
-			end, late := time.Now().Add(asideTime), time.Now().Add(100*asideTime)
+			var seen atomic.Int64 // times that a merge was going on in the background
+			end, late := time.Now().Add(backgroundTime), time.Now().Add(100*backgroundTime)
 			more := func() bool { return time.Now().Before(end) || seen.Load() == 0 && time.Now().Before(late) }
 			key := func(g, m int) []byte { return fmt.Appendf(nil, "%03d-%02d", m*37%101, g) }
 			full := func(err error) bool { return limit > 0 && logstore.IsFull(err) }
@@ -144,7 +144,7 @@ func TestAsideKeepsTransactionsWhole(t *testing.T) {
 			})
 			all.Go(func() {
 				for more() {
-					if e.MergesAside() {
+					if e.Merging() {
 						seen.Add(1)
 					}
 					time.Sleep(100 * time.Microsecond)
@@ -165,4 +165,4 @@ func TestAsideKeepsTransactionsWhole(t *testing.T) {
 	}
 }
 
-const asideTime = 200 * time.Millisecond
+const backgroundTime = 200 * time.Millisecond

@@ -21,11 +21,10 @@ func putScattered(t *testing.T, e *Engine, from, n int) {
 	}
 }
 
-// TestAside: while much is merged aside commits go on, readers wait for the end and see what they should, and what is merged as one is
-// nothing that somebody may read in the middle of.
-func TestAside(t *testing.T) {
+// TestBackgroundMerge: while much is merged in the background commits go on, and readers see what they should without waiting for its end.
+func TestBackgroundMerge(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
-		e := newEngine(t, Options{Durability: d, Manual: true, Thresholds: Thresholds{AsideOps: 8}})
+		e := newEngine(t, Options{Durability: d, Manual: true, Thresholds: Thresholds{BackgroundOps: 8}})
 		if d == Durable { // its small batches are merged at once
 			for i := range 3 {
 				tx := begin(t, e, TxOptions{})
@@ -37,15 +36,15 @@ func TestAside(t *testing.T) {
 		} else {
 			putScattered(t, e, 0, 20)
 		}
-		require.NotNil(t, e.pending.aside.Load(), "%d", d)
-		merged := e.pending.merged.Load()
-		require.NoError(t, e.withLog(func() error { return nil }))
-		require.Equal(t, merged, e.pending.merged.Load(), "nobody has needed the tree")
+		require.True(t, e.Merging(), "%d", d)
+		tree := e.views.Load()
 		put(t, e, "key", "value")
 		r := begin(t, e, TxOptions{ReadOnly: true})
 		require.Equal(t, "value", get(t, r, "key"))
-		require.False(t, e.Pending())
-		require.Nil(t, e.pending.aside.Load())
+		require.True(t, e.Pending())
+		if d == Buffered {
+			require.Equal(t, tree, e.views.Load(), "nobody has needed the tree")
+		}
 		n, err := r.Len()
 		require.NoError(t, err)
 		put(t, e, "other", "value")
@@ -53,13 +52,21 @@ func TestAside(t *testing.T) {
 		again, err := r.Len()
 		require.NoError(t, err)
 		require.Equal(t, n, again)
+		require.NoError(t, e.mergeAll())
+		require.False(t, e.Merging())
+		require.False(t, e.Pending())
+		require.Equal(t, "", get(t, r, "other"))
+		require.Equal(t, "value", get(t, r, "key"))
+		again, err = r.Len()
+		require.NoError(t, err)
+		require.Equal(t, n, again)
 		require.NoError(t, r.Rollback())
 	}
 }
 
-// TestAsideLeavesSnapshots: a reader at the Seq of a batch in the middle keeps it from being merged with the next.
-func TestAsideLeavesSnapshots(t *testing.T) {
-	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{AsideOps: 4}})
+// TestBackgroundLeavesSnapshots: a reader at the Seq of a batch in the middle of those that are merged as one sees what there was then.
+func TestBackgroundLeavesSnapshots(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{BackgroundOps: 4}})
 	var readers []*Tx
 	for i := range 40 {
 		putScattered(t, e, i*3, 3)
@@ -79,36 +86,37 @@ func TestAsideLeavesSnapshots(t *testing.T) {
 	}
 }
 
-// TestAsideFails: the error of a merge aside poisons the store, and Close waits for its end.
-func TestAsideFails(t *testing.T) {
+// TestBackgroundFails: the error of a merge in the background poisons the store, and Close waits for its end.
+func TestBackgroundFails(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
-	e := openOn(t, mem, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{AsideOps: 8}})
+	e := openOn(t, mem, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{BackgroundOps: 8}})
 	putScattered(t, e, 0, 7)
 	put(t, e, "key", "value")
 	require.NoError(t, e.withLog(func() error {
-		require.True(t, e.beginAside())
-		<-e.pending.aside.Load().done
-		e.pending.aside.Load().err = errBroken
+		require.True(t, e.beginMerge())
+		<-e.tables.merge.Load().done
+		e.tables.merge.Load().err = errBroken
 		return nil
 	}))
-	_, err := e.Exists([]byte("key"))
-	require.ErrorIs(t, err, errBroken)
+	require.ErrorIs(t, e.mergeAll(), errBroken)
 	require.ErrorIs(t, e.Failed(), errBroken)
-	require.Nil(t, e.pending.aside.Load())
+	ok, err := e.Exists([]byte("key"))
+	require.NoError(t, err)
+	require.True(t, ok, "what is committed stays readable")
 	require.Error(t, e.Close())
 }
 
-// TestAsideFailsCommits: the commit whose leader learns that a merge aside has failed fails like those behind it, and is not shown.
-func TestAsideFailsCommits(t *testing.T) {
+// TestBackgroundFailsCommits: the commit whose leader learns that a merge in the background has failed fails like those behind it, and is not shown.
+func TestBackgroundFailsCommits(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		mem := vfs.NewMem(0)
 		defer mem.Release()
-		e := openOn(t, mem, Options{Durability: d, Thresholds: Thresholds{AsideOps: 8, DeferOps: 1}})
+		e := openOn(t, mem, Options{Durability: d, Thresholds: Thresholds{BackgroundOps: 8, DeferOps: 1}})
 		hold := e.HoldBaton()
-		m := &aside{done: make(chan struct{}), err: errBroken}
+		m := &backgroundMerge{table: e.tables.active, done: make(chan struct{}), err: errBroken}
 		close(m.done)
-		e.pending.aside.Store(m)
+		e.tables.merge.Store(m)
 		applied := e.applied.Load()
 		hold()
 		for range 2 {
@@ -124,11 +132,11 @@ func version(t *testing.T, value []byte, i int) {
 	assert.True(t, strings.HasSuffix(string(value), fmt.Sprint("=", i)), "%q is not of %d", value, i)
 }
 
-// TestAsideBesideAll: writers, readers and the housekeeping while merges go on aside, one after the other.
-func TestAsideBesideAll(t *testing.T) {
+// TestBackgroundBesideAll: writers, readers and the housekeeping while merges go on in the background, one after the other.
+func TestBackgroundBesideAll(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{WriteThrough, Buffered} {
-		e := newEngine(t, Options{Durability: d, RedoLimit: 256 << 10, MemoryLimit: 8 << 20, Thresholds: Thresholds{AsideOps: 64, PartBytes: 16 << 10}})
+		e := newEngine(t, Options{Durability: d, RedoLimit: 256 << 10, MemoryLimit: 8 << 20, Thresholds: Thresholds{BackgroundOps: 64, PartBytes: 16 << 10}})
 		var all sync.WaitGroup
 		end := time.Now().Add(time.Second)
 		const keys = 1 << 12
@@ -183,8 +191,8 @@ func TestAsideBesideAll(t *testing.T) {
 	}
 }
 
-// TestThinAside: who needs the tree lays the baton down while much is merged for it, and has it again behind that.
-func TestThinAside(t *testing.T) {
+// TestThinBackground: who needs the tree lays the baton down while much is merged for it, and has it again behind that.
+func TestThinBackground(t *testing.T) {
 	e := newEngine(t, Options{Durability: Durable, Manual: true})
 	for i := range 3 {
 		tx := begin(t, e, TxOptions{})
@@ -193,23 +201,21 @@ func TestThinAside(t *testing.T) {
 		}
 		require.NoError(t, tx.Commit())
 	}
-	e.pending.asideFrom = 100
+	e.tables.backgroundFrom = 100
 	e.takeBaton()
 	defer e.putBaton(true)
-	require.NotEmpty(t, e.pending.ops)
-	merged := e.pending.merged.Load()
+	require.NotZero(t, e.tables.rest())
+	tree := e.views.Load()
 	other := make(chan uint64, 1)
 	go func() {
 		e.takeBaton()
 		defer e.putBaton(true)
-		other <- e.pending.merged.Load()
+		other <- e.views.Load()
 	}()
 	require.Eventually(t, func() bool { return e.baton.waiting.Load() == 1 }, time.Minute, time.Millisecond)
-	e.thinAside(merged)
-	require.Empty(t, other, "what is wanted is there")
-	e.thinAside(e.applied.Load())
+	e.thinBackground()
 	require.Len(t, other, 1)
-	require.Equal(t, merged, <-other, "it was not settled then")
-	require.Equal(t, e.applied.Load(), e.pending.merged.Load())
-	require.Empty(t, e.pending.ops)
+	require.Equal(t, tree, <-other, "it was not settled then")
+	require.Equal(t, e.applied.Load(), e.views.Load())
+	require.Zero(t, e.tables.rest())
 }

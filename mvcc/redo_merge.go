@@ -7,22 +7,21 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/overlay"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
 
 // After a kill in the middle of much writing the redo records take longer to merge into the tree than all the rest of Open: each of
-// them may be for another leaf, which has to be read and checked first. So Open returns once the records are at hand, durable and
-// sorted, and they are the first of what is pending (see there): at redoSeq, which is durable, while the tree is at baseSeq.
+// them may be for another leaf, which has to be read and checked first. So Open returns once the records are at hand and durable, in a
+// memtable of their own at redoSeq, over the tree at baseSeq.
 //
-//   - Lookups at redoSeq are answered from the records and the tree at baseSeq. Anything else (cursors, Len, commits, Check,
-//     checkpoints) needs the tree, and waits for the merge, which goes on in the background.
-//   - Lookups of the tree at baseSeq are by readers registered at redoSeq, so what the redo supersedes lingers for those, and what dies
-//     in the file later does so above redoSeq: the merge ends with an empty batch.
+//   - Readers find the records in the table, as those of any other. Commits, Check and checkpoints need the tree, and wait for the merge, which
+//     goes on in the background.
 //   - Nothing is committed before the redo is merged. In the table of last writes it is not: it is no conflict for anybody.
 //   - Crashes have nothing new to break: what was accepted is durable before Open returns, and nothing is logged before it is merged but
 //     pages that are written early for want of memory, which are void without the rest of their flush.
-//   - An error of the merge poisons the store and is what those who wait get. Lookups go on.
+//   - An error of the merge poisons the store and is what those who wait get. Readers go on.
 //
 // With Options.Manual there is no background: the first that needs the tree merges.
 const (
@@ -33,29 +32,36 @@ const (
 	redoBehind = 1 << 13 // records from which they are redone behind Open: fewer take some 10 ms
 )
 
-// pendingRedo is what Open has left to redo. It does not change, but for the count.
-type pendingRedo struct {
-	*overlay.Table
+// redoTable is what Open has left to redo. It does not change, but for the count.
+type redoTable struct {
+	*overlay.Memtable
 	e       *Engine
-	applied atomic.Int64 // how many of its ops have been handed to the tree
+	lost    []btree.Ref    // values that another one of the same key follows: they are in the log and never get into the tree
+	keys    overlay.Sorted // set once the merge begins
+	applied atomic.Int64   // how many of its keys have been handed to the tree
 }
 
-// get looks a record up at redoSeq while the redo is pending. Any goroutine that is registered there.
-func (r *pendingRedo) get(key []byte) (f found, ok bool, err error) {
-	if op := r.Find(key); op != nil {
-		return found{redone: op}, !op.Delete, nil
+// newRedoTable makes a table of ops in the order of their commits. The first ones, so many, are of groups up to the base of a flush: either that
+// flush listed the values among them that others follow as dead, or the tree has these and the merge will drop them. So these lose none.
+func newRedoTable(e *Engine, ops []btree.Op, old int) *redoTable {
+	r := &redoTable{Memtable: overlay.NewMemtable(), e: e}
+	r.Reserve(len(ops))
+	for i := range ops {
+		before, number := r.Insert(&ops[i], writeset.HashKey(ops[i].Key), redoSeq)
+		if before != nil && before.Ref != nil && number >= old {
+			r.lost = append(r.lost, *before.Ref)
+		}
 	}
-	base := r.e.pages.At(baseSeq)
-	f.cell, ok, err = btree.Get(&base, override.Root, key)
-	return f, ok, err
+	r.Show()
+	return r
 }
 
 // mergeRedo merges the redo into the tree. Baton holder, who merges it before anything else: so no flush is in flight, and none of
 // another comes between, as the baton stays here until one that was begun early is installed.
-func (e *Engine) mergeRedo(r *pendingRedo) error {
+func (e *Engine) mergeRedo(r *redoTable) error {
 	begin := time.Now()
-	p := &pieces{e: e, batch: e.pages.Begin(redoSeq), group: e.store.LastGroup(), records: e.records, reads: true}
-	p.batch.Linger()
+	p := &pieces{e: e, batch: e.pages.Begin(redoSeq), group: e.store.LastGroup(), records: e.records}
+	r.keys = r.Sorted()
 	var err error
 	if p.again, err = r.pages(); err == nil {
 		err = r.apply(p)
@@ -67,18 +73,11 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 		}
 		return e.store.Fail(err)
 	}
-	if e.Failed() != nil && p.flush != nil {
-		p.flush.Recall()
-		p.flush = nil
-	}
 	f := p.seal(false)
 	e.recovery.Steps.Redo = time.Since(begin)
 	e.known.tell(e.recovery)
-	e.merged(redoSeq, p.records)
-	e.pages.Begin(redoSeq + 1)
-	e.publish(redoSeq+1, p.records)
-	e.durable.Store(redoSeq + 1)
-	e.pending.redo.Store(nil) // after merged moved: who finds nil here can read the tree
+	e.tables.redo.Store(nil)
+	e.merged(redoSeq, redoSeq, p.records)
 	if f != nil {
 		return e.finishFlush(f, func(work func()) { work() })
 	}
@@ -88,17 +87,17 @@ func (e *Engine) mergeRedo(r *pendingRedo) error {
 
 // pages bounds the pages that the redo takes if space is scarce: the leaves that its keys are in, and what new records may need. It is 0
 // where there is plenty.
-func (r *pendingRedo) pages() (int64, error) {
+func (r *redoTable) pages() (int64, error) {
 	e := r.e
 	grown := r.Bytes()/splitBytes + 1
-	if e.opts.Store.ReadOnly || !e.scarce(int64(r.Len())+grown) {
+	if e.opts.Store.ReadOnly || !e.scarce(int64(r.keys.Len())+grown) {
 		return 0, nil
 	}
 	base := e.pages.At(baseSeq)
 	var last logstore.PageID
 	leaves := int64(0)
-	for i := range r.Len() {
-		leaf, err := btree.Leaf(&base, override.Root, r.At(i).Key)
+	for i := range r.keys.Len() {
+		leaf, err := btree.Leaf(&base, override.Root, r.keys.At(i).Key)
 		if err != nil {
 			return 0, err
 		}
@@ -110,23 +109,23 @@ func (r *pendingRedo) pages() (int64, error) {
 }
 
 // apply merges the redo into the tree, as one batch. Only Close of a read-only engine, which has no use for it, cuts it short.
-func (r *pendingRedo) apply(p *pieces) error {
+func (r *redoTable) apply(p *pieces) error {
 	e := r.e
-	for _, ref := range r.Lost() {
+	for _, ref := range r.lost {
 		p.batch.Drop(ref)
 	}
 	if !e.opts.Manual {
 		stop := r.touchAhead()
 		defer stop()
 	}
-	ops := make([]btree.Op, 0, min(r.Len(), e.pieceOps(), redoAtOnce))
-	for next := 0; next < r.Len(); {
+	ops := make([]btree.Op, 0, min(r.keys.Len(), e.pieceOps(), redoAtOnce))
+	for next := 0; next < r.keys.Len(); {
 		if e.opts.Store.ReadOnly && e.ending.Load() {
 			return ErrClosed
 		}
 		ops = ops[:0]
-		for ; next < r.Len() && len(ops) < cap(ops); next++ {
-			ops = append(ops, *r.At(next))
+		for ; next < r.keys.Len() && len(ops) < cap(ops); next++ {
+			ops = append(ops, *r.keys.At(next))
 		}
 		r.applied.Add(int64(len(ops)))
 		if err := p.apply(ops); err != nil {
@@ -139,7 +138,7 @@ func (r *pendingRedo) apply(p *pieces) error {
 // touchAhead has another processor read and check the pages that apply comes to next, which is half of the work. It only looks at the
 // tree, as readers do; what is wrong there apply will find. It is in no registry, where Close would wait for it: the tree at baseSeq
 // stays as long as the watermarks are there, and it has stopped when they move.
-func (r *pendingRedo) touchAhead() (stop func()) {
+func (r *redoTable) touchAhead() (stop func()) {
 	e := r.e
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -148,7 +147,7 @@ func (r *pendingRedo) touchAhead() (stop func()) {
 		defer e.guard(&fault)
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		snap := e.pages.At(baseSeq)
-		for i := redoAtOnce; i < r.Len(); i++ {
+		for i := redoAtOnce; i < r.keys.Len(); i++ {
 			if i%256 == 0 {
 				i = max(i, int(r.applied.Load())) // overtaken
 				select {
@@ -157,8 +156,8 @@ func (r *pendingRedo) touchAhead() (stop func()) {
 				default:
 				}
 			}
-			if i < r.Len() {
-				_, _, _ = btree.Get(&snap, override.Root, r.At(i).Key)
+			if i < r.keys.Len() {
+				_, _, _ = btree.Get(&snap, override.Root, r.keys.At(i).Key)
 			}
 		}
 	}()
@@ -180,4 +179,4 @@ func (e *Engine) redoneBehind(records int) bool {
 }
 
 // Redoing reports whether Open has left something to redo that is not in the tree yet.
-func (e *Engine) Redoing() bool { return e.pending.redo.Load() != nil }
+func (e *Engine) Redoing() bool { return e.tables.redo.Load() != nil }

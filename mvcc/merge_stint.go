@@ -2,61 +2,56 @@ package mvcc
 
 import "time"
 
-// Merging all that may be pending takes 200 ms and more where keys come in no order. Nobody is to wait so long for background work:
+// Merging all that the memtables may have takes 200 ms and more where keys come in no order. No commit is to wait so long for background work:
 //
-//   - Background work and readers merge stintOps at a time, and lay the baton down between. One batch of commits gets it each time, so what
-//     is pending becomes less unless batches are larger than that.
-//   - Whoever merges much with the baton in hand all the same, as a commit does that finds too much pending, logs first what Buffered commits
-//     have left in memory. So a sync of those needs no baton.
+//   - Background work merges stintOps at a time, and lays the baton down between. One batch of commits gets it each time, so what is left
+//     becomes less unless batches are larger than that.
+//   - Whoever merges much with the baton in hand all the same, as a commit does that finds the memtables crowded, logs first what Buffered
+//     commits have left in memory. So a sync of those needs no baton.
 //   - A sync that does need it does not queue for it: whoever has the baton logs before passing it on. See logBuffered.
 const (
 	stintOps    = 4096 // ops that are merged under one baton: 4 ms, and 40 where no leaf is in a cache
-	mostStints  = 2 * pendingOps / stintOps
+	mostStints  = 2 * mostEntries / stintOps
 	longestPoll = time.Millisecond
 )
 
-// mergeInStints merges what is pending up to seq until no more than stintOps are left, and lays the baton down between. Baton holder, for
-// background work or a reader.
-func (e *Engine) mergeInStints(seq uint64) {
-	p := &e.pending
-	p.noAside++ // all of it would be waited for with the baton in hand
-	defer func() { p.noAside-- }()
+// mergeInStints merges until no more than stintOps are left, and lays the baton down between. Baton holder, for background work.
+func (e *Engine) mergeInStints() {
+	t := &e.tables
+	t.noBackground++ // all of it would be waited for with the baton in hand
+	defer func() { t.noBackground-- }()
 	for n := 0; n < mostStints && !e.ending.Load(); n++ {
-		aside := p.aside.Load()
 		switch {
-		case aside != nil && !p.ended():
-		case aside == nil && len(p.ops) <= stintOps:
-			return
-		case p.redo.Load() != nil || p.err != nil:
+		case t.merging() && !t.merge.Load().ended():
+		case !t.merging() && t.rest() <= stintOps, t.redo.Load() != nil, e.Failed() != nil:
 			return
 		default:
-			upto := p.stint(seq)
-			if upto == 0 || e.merge(upto) != nil {
+			e.logFirst()
+			e.settleMerge()
+			if e.Failed() != nil || e.mergeUpto(t.stint()) != nil {
 				return
 			}
 		}
 		e.putBaton(true)
-		e.awaitAside()
+		e.awaitMerge()
 		e.takeBaton()
 	}
 }
 
-// stint returns the Seq of the last batch of the first stintOps ops that is not above seq; a larger batch is a stint of its own. 0 if there
-// is none. Baton holder.
-func (p *pending) stint(seq uint64) (upto uint64) {
-	for i := range p.batches {
-		b := &p.batches[i]
-		if b.seq > seq || i > 0 && b.end > stintOps {
-			break
-		}
-		upto = b.seq
+// stint returns the end of the batches that have the next stintOps entries; a larger batch is a stint of its own. Baton holder.
+func (t *memtables) stint() (to int) {
+	if to = t.from + stintOps; to >= t.active.Len() {
+		return t.active.Len()
 	}
-	return upto
+	if to = t.active.Upto(t.active.Seq(to) - 1); to > t.from {
+		return to
+	}
+	return t.active.Upto(t.active.Seq(t.from))
 }
 
 // logFirst logs what Buffered commits have left in memory, for a baton holder who is about to merge for long. An error has poisoned the store.
 func (e *Engine) logFirst() {
-	if p := &e.pending; e.waiting() > 0 && (p.aside.Load() != nil || len(p.ops) > stintOps) {
+	if t := &e.tables; e.waiting() > 0 && (t.merging() || t.rest() > stintOps) {
 		_ = e.writeRedo()
 	}
 }

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,8 +115,8 @@ func getter(t testing.TB, tx *Tx) func(key string) (string, bool) {
 	}
 }
 
-// TestLookupsOverPendingRedo: lookups of all kinds are answered before the redo is in the tree, and say the same as after it.
-func TestLookupsOverPendingRedo(t *testing.T) {
+// TestLookupsOverRedo: lookups of all kinds are answered before the redo is in the tree, and say the same as after it.
+func TestLookupsOverRedo(t *testing.T) {
 	inTurn(t)
 	for _, readOnly := range []bool{false, true} {
 		t.Run(fmt.Sprintf("read-only %v", readOnly), func(t *testing.T) {
@@ -155,11 +153,13 @@ func TestLookupsOverPendingRedo(t *testing.T) {
 				require.EqualValues(t, n, len(v))
 				return string(v), true
 			})
-			require.True(t, e.Redoing(), "lookups don't wait")
-
-			// A cursor does. What was begun before it goes on to see the same, from where it stood or from the tree.
 			late := begin(t, e, TxOptions{ReadOnly: true})
 			require.Equal(t, want, collect(t, late))
+			n, err := e.Len()
+			require.NoError(t, err)
+			require.EqualValues(t, len(want), n)
+			require.True(t, e.Redoing(), "nobody waits")
+			require.NoError(t, e.mergeAll())
 			require.False(t, e.Redoing())
 			lookEverywhere(t, want, getter(t, early))
 			lookEverywhere(t, want, getter(t, late))
@@ -177,20 +177,9 @@ func TestLookupsOverPendingRedo(t *testing.T) {
 
 // TestWhatWaitsForRedo: each of these finds the redo done when it returns.
 func TestWhatWaitsForRedo(t *testing.T) {
-	image, want := killedWithRedo(t)
+	image, _ := killedWithRedo(t)
 	defer image.Release()
-	least := slices.Min(slices.Collect(maps.Keys(want)))
 	for name, fn := range map[string]func(e *Engine) error{
-		"After": func(e *Engine) error {
-			ok, err := e.After(nil, true, func(key []byte) { require.Equal(t, least, string(key)) })
-			require.True(t, ok)
-			return err
-		},
-		"Len": func(e *Engine) error {
-			n, err := e.Len()
-			require.EqualValues(t, len(want), n)
-			return err
-		},
 		"Checkpoint": (*Engine).Checkpoint,
 		"Housekeep":  (*Engine).Housekeep,
 		"Check":      func(e *Engine) error { return e.Check(context.Background()) },
@@ -214,8 +203,8 @@ func TestWhatWaitsForRedo(t *testing.T) {
 	}
 }
 
-// TestSyncOverPendingRedo: what is left to redo was durable when Open returned, so Sync has nothing to wait for.
-func TestSyncOverPendingRedo(t *testing.T) {
+// TestSyncOverRedo: what is left to redo was durable when Open returned, so Sync has nothing to wait for.
+func TestSyncOverRedo(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
 	e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}})
@@ -227,8 +216,8 @@ func TestSyncOverPendingRedo(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCommitOverPendingRedo: the redo is no conflict for who began over it, commits after it are.
-func TestCommitOverPendingRedo(t *testing.T) {
+// TestCommitOverRedo: the redo is no conflict for who began over it, commits after it are.
+func TestCommitOverRedo(t *testing.T) {
 	for _, serializable := range []bool{false, true} {
 		t.Run(fmt.Sprintf("serializable %v", serializable), func(t *testing.T) {
 			image, want := killedWithRedo(t)
@@ -308,18 +297,12 @@ func TestValuesFromBeforeRedoStay(t *testing.T) {
 		held[key] = v
 	}
 	require.True(t, e.Redoing())
-	r := e.pending.redo.Load()
 	e.keeper.mu.Lock()
 	require.NoError(t, e.flush())
 	e.keeper.mu.Unlock()
 	require.False(t, e.Redoing())
-	for key, w := range want { // as a lookup would that is slower than the redo
-		f, ok, err := r.get([]byte(key))
-		require.NoError(t, err)
-		require.True(t, ok)
-		v, err := tx.foundValue(f)
-		require.NoError(t, err)
-		require.True(t, w == string(v), "%.20q", key)
+	for key, w := range want { // over the tree as it was before the redo
+		require.True(t, w == get(t, tx, key), "%.20q", key)
 	}
 	for range 40 {
 		require.NoError(t, e.Checkpoint())
@@ -347,11 +330,12 @@ func TestRedoInPieces(t *testing.T) {
 	image.OnOp(func(op vfs.Op) error {
 		if e.Redoing() { // whoever finds merged there reads the tree
 			inside++
-			require.Less(t, e.pending.merged.Load(), uint64(redoSeq), "the tree has part of it")
+			require.Less(t, e.views.Load(), uint64(redoSeq), "the tree has part of it")
 		}
 		return nil
 	})
 	tx := begin(t, e, TxOptions{ReadOnly: true})
+	require.NoError(t, e.mergeAll())
 	require.Equal(t, want, collect(t, tx))
 	require.NoError(t, tx.Rollback())
 	image.OnOp(nil)
@@ -375,8 +359,8 @@ func TestRedoInPieces(t *testing.T) {
 	require.NoError(t, e.Close())
 }
 
-// TestCloseOverPendingRedo: Close writes out what was pending, or for a reader lets it be.
-func TestCloseOverPendingRedo(t *testing.T) {
+// TestCloseOverRedo: Close writes out what was pending, or for a reader lets it be.
+func TestCloseOverRedo(t *testing.T) {
 	image, want := killedWithRedo(t)
 	defer image.Release()
 	for _, manual := range []bool{false, true} {
@@ -412,13 +396,15 @@ func TestRedoFailsBehindOpen(t *testing.T) {
 				within(t, func() {
 					tx := begin(t, e, TxOptions{ReadOnly: true})
 					c := tx.Cursor()
-					require.False(t, c.First())
+					for c.Next() {
+					}
 					require.ErrorIs(t, c.Err(), logstore.ErrCorrupt)
 					_, err := tx.Len()
 					require.ErrorIs(t, err, logstore.ErrCorrupt)
 					require.NoError(t, tx.Rollback())
 					_, err = e.Len()
 					require.ErrorIs(t, err, logstore.ErrCorrupt)
+					require.ErrorIs(t, e.mergeAll(), logstore.ErrCorrupt)
 					require.ErrorIs(t, e.Check(context.Background()), logstore.ErrCorrupt)
 					require.True(t, e.Redoing())
 					found, damaged := 0, 0

@@ -1,0 +1,277 @@
+package overlay
+
+import (
+	"bytes"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
+)
+
+// Cursor moves over the records of a view, in the way of writeset.Cursor: over those of a cursor of the tree, which it takes possession of, with
+// the entries of the memtables laid over them. It orders the tables first, if they were not yet.
+//
+// Invariants while it is on a record: each source is on its first entry at or after key in the direction of the last move, or off its end; near
+// is the source, the tree's cursor aside, whose key comes first, and of several at one key that of the newest table.
+type Cursor struct {
+	tree    writeset.Cursor
+	base    uint64
+	seq     uint64
+	sources []source
+
+	near    int    // of sources; -1: all are off their ends
+	treeOn  bool   // the tree's cursor is on a record,
+	treeKey []byte // with this key
+	entry   *entry // the present record; nil if it is the tree's
+	key     []byte
+	at      whereabouts
+	back    bool
+	err     error
+	room    [4]source // what sources has, as a rule
+}
+
+type whereabouts uint8
+
+const (
+	nowhere whereabouts = iota
+	onRecord
+	beforeStart
+	pastEnd
+)
+
+// source is a sorted run of a table.
+type source struct {
+	table *Memtable
+	run   []ordered
+	place int    // of run; -1 or its length: off that end
+	entry *entry // there; nil: off an end
+}
+
+// Over makes c one over a cursor of the tree, for a reader at seq.
+func (c *Cursor) Over(tree writeset.Cursor, v *View, seq uint64) {
+	*c = Cursor{tree: tree, base: v.Base, seq: seq, near: -1}
+	c.sources = c.room[:0]
+	for _, m := range v.Tables {
+		if n := m.shown.Load(); n == 0 || m.at(n-1).seq <= v.Base {
+			continue
+		}
+		for _, run := range m.ordered().runs {
+			if len(run) > 0 {
+				c.sources = append(c.sources, source{table: m, run: run})
+			}
+		}
+	}
+}
+
+// step goes on, from the present place, to an entry that the reader sees.
+func (c *Cursor) step(s *source, back bool) {
+	s.entry = nil
+	for s.place >= 0 && s.place < len(s.run) {
+		first := s.table.at(s.run[s.place].at)
+		if s.entry = s.table.find(first.op.Key, first.tag, c.base, c.seq); s.entry != nil {
+			return
+		}
+		if back {
+			s.place--
+		} else {
+			s.place++
+		}
+	}
+}
+
+// nearest finds near.
+func (c *Cursor) nearest() {
+	c.near = -1
+	for i := range c.sources {
+		e := c.sources[i].entry
+		if e == nil {
+			continue
+		}
+		if c.near >= 0 {
+			o := bytes.Compare(e.op.Key, c.sources[c.near].entry.op.Key)
+			if c.back {
+				o = -o
+			}
+			if o >= 0 { // at the same key, the newer table's comes first
+				continue
+			}
+		}
+		c.near = i
+	}
+}
+
+// Op returns the present record if it is one of a memtable, nil if it is the tree's.
+func (c *Cursor) Op() *btree.Op {
+	if c.entry == nil {
+		return nil
+	}
+	return &c.entry.op
+}
+
+// Bound returns the least key of the memtables behind the present record, which is the tree's, nil if there is none. Up to there the
+// tree's cursor may be moved forward, and TreeMoved be called. The last move went forward.
+func (c *Cursor) Bound() []byte {
+	if c.near < 0 {
+		return nil
+	}
+	return c.sources[c.near].entry.op.Key
+}
+
+// Forward reports whether the last move went forward.
+func (c *Cursor) Forward() bool { return !c.back }
+
+// TreeMoved: see Bound.
+func (c *Cursor) TreeMoved() {
+	c.treeKey = c.tree.Key()
+	c.key = c.treeKey
+}
+
+// placed ends a positioning: all sources and the tree's cursor are where it begins.
+func (c *Cursor) placed() bool {
+	for i := range c.sources {
+		c.step(&c.sources[i], c.back)
+	}
+	c.nearest()
+	return c.settle()
+}
+
+// settle ends a move with the first candidate in its direction that is not deleted.
+func (c *Cursor) settle() bool {
+	for {
+		if c.treeOn {
+			c.treeKey = c.tree.Key()
+		}
+		if c.err = c.tree.Err(); c.err != nil {
+			break
+		}
+		if c.near < 0 {
+			if !c.treeOn {
+				break
+			}
+			c.entry, c.key, c.at = nil, c.treeKey, onRecord
+			return true
+		}
+		e := c.sources[c.near].entry
+		if c.treeOn {
+			o := bytes.Compare(c.treeKey, e.op.Key)
+			if c.back {
+				o = -o
+			}
+			if o < 0 {
+				c.entry, c.key, c.at = nil, c.treeKey, onRecord
+				return true
+			}
+		}
+		c.entry, c.key = e, e.op.Key
+		if !e.op.Delete {
+			c.at = onRecord
+			return true
+		}
+		c.pass()
+	}
+	c.entry, c.key, c.at = nil, nil, pastEnd
+	if c.back {
+		c.at = beforeStart
+	}
+	return false
+}
+
+// pass moves whatever is at the present key in the direction of the move.
+func (c *Cursor) pass() {
+	if c.entry != nil {
+		key := c.key
+		for i := range c.sources {
+			s := &c.sources[i]
+			if s.entry == nil || !bytes.Equal(s.entry.op.Key, key) {
+				continue
+			}
+			if c.back {
+				s.place--
+			} else {
+				s.place++
+			}
+			c.step(s, c.back)
+		}
+		c.nearest()
+		if !c.treeOn || !bytes.Equal(c.treeKey, key) {
+			return
+		}
+	}
+	if c.back {
+		c.treeOn = c.tree.Prev()
+	} else {
+		c.treeOn = c.tree.Next()
+	}
+}
+
+// First goes to the first record and reports whether there is one.
+func (c *Cursor) First() bool {
+	c.back, c.treeOn = false, c.tree.First()
+	for i := range c.sources {
+		c.sources[i].place = 0
+	}
+	return c.placed()
+}
+
+// Last goes to the last record and reports whether there is one.
+func (c *Cursor) Last() bool {
+	c.back, c.treeOn = true, c.tree.Last()
+	for i := range c.sources {
+		c.sources[i].place = len(c.sources[i].run) - 1
+	}
+	return c.placed()
+}
+
+// Seek goes to the first record at or after key and reports whether there is one.
+func (c *Cursor) Seek(key []byte) bool {
+	c.back, c.treeOn = false, c.tree.Seek(key)
+	for i := range c.sources {
+		s := &c.sources[i]
+		s.place = s.table.seek(s.run, key)
+	}
+	return c.placed()
+}
+
+// Next goes to the record behind the present one and reports whether there is one.
+func (c *Cursor) Next() bool {
+	switch {
+	case c.err != nil || c.at == pastEnd:
+		return false
+	case c.at != onRecord:
+		return c.First()
+	case c.back:
+		key := c.key
+		return c.Seek(key) && (!bytes.Equal(c.key, key) || c.Next())
+	}
+	c.pass()
+	return c.settle()
+}
+
+// Prev goes to the record before the present one and reports whether there is one.
+func (c *Cursor) Prev() bool {
+	switch {
+	case c.err != nil || c.at == beforeStart:
+		return false
+	case c.at != onRecord:
+		return c.Last()
+	case !c.back:
+		key := c.key
+		c.tree.Seek(key)
+		if c.err = c.tree.Err(); c.err != nil {
+			return c.settle()
+		}
+		c.back, c.treeOn = true, c.tree.Prev()
+		for i := range c.sources {
+			s := &c.sources[i]
+			s.place = s.table.seek(s.run, key) - 1
+		}
+		return c.placed()
+	}
+	c.pass()
+	return c.settle()
+}
+
+// Key returns the key of the record that the last move has found. It is valid until the reader leaves the registry.
+func (c *Cursor) Key() []byte { return c.key }
+
+// Err returns the error of the tree's cursor.
+func (c *Cursor) Err() error { return c.err }

@@ -1,0 +1,122 @@
+package overlay
+
+import (
+	"sync/atomic"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/writeset"
+)
+
+// View is what there is to read: the tree as of one of its versions, which has all commits up to Base, and over it memtables with the commits
+// above Base. It does not change, but for its newest table, which grows. Any goroutine may use it that is registered at Tree.
+//
+// A reader at a Seq s not below Base sees of a table the entries in (Base, s], and of a key the newest one. Entries up to Base are in the tree,
+// or something newer is; the table may still have them.
+type View struct {
+	Tree    uint64      // number of the tree's version: the Seq under which it was made
+	Base    uint64      // the tree has all commits up to this Seq
+	Records int64       // in the tree; a damaged file may say that it has fewer than are deleted then, which counts as none
+	Tables  []*Memtable // the newest first
+
+	counted atomic.Pointer[counted]
+}
+
+// Covers reports whether the tree has all that a reader at seq sees.
+func (v *View) Covers(seq uint64) bool {
+	if seq <= v.Base {
+		return true
+	}
+	for _, m := range v.Tables {
+		if n := m.shown.Load(); n > 0 && m.at(n-1).seq > v.Base {
+			return false
+		}
+	}
+	return true
+}
+
+// Lacking returns how many entries the tables have for a reader at seq.
+func (v *View) Lacking(seq uint64) (n int) {
+	for _, m := range v.Tables {
+		shown := m.shown.Load()
+		if upto, base := m.upto(shown, seq), m.upto(shown, v.Base); upto > base {
+			n += int(upto - base)
+		}
+	}
+	return n
+}
+
+// Find returns what the tables say of a key to a reader at seq; nil if nothing, and the tree has the answer.
+func (v *View) Find(key []byte, seq uint64) *btree.Op {
+	if seq <= v.Base {
+		return nil
+	}
+	tag, hashed := uint32(0), false
+	for _, m := range v.Tables {
+		if m.shown.Load() == 0 {
+			continue
+		}
+		if !hashed {
+			tag, hashed = uint32(writeset.HashKey(key)), true
+		}
+		if e := m.find(key, tag, v.Base, seq); e != nil {
+			return &e.op
+		}
+	}
+	return nil
+}
+
+// counted is how many records the tables add for a reader at a Seq.
+type counted struct {
+	seq  uint64
+	upto []uint32 // entries of each table that count
+	net  int64
+}
+
+// Len returns the number of records that a reader at seq sees. exists reports whether the tree has a key. What the entries of a table come
+// to is worked out once, and then only for those that came since.
+func (v *View) Len(seq uint64, exists func(key []byte) (bool, error)) (int64, error) {
+	if v.Covers(seq) {
+		return max(v.Records, 0), nil
+	}
+	c := v.counted.Load()
+	if c == nil || c.seq > seq || len(c.upto) != len(v.Tables) {
+		c = &counted{upto: make([]uint32, len(v.Tables))}
+		for i, m := range v.Tables {
+			c.upto[i] = m.upto(m.shown.Load(), v.Base)
+		}
+	}
+	next := &counted{seq: seq, upto: append([]uint32(nil), c.upto...), net: c.net}
+	for i := len(v.Tables) - 1; i >= 0; i-- { // the oldest first
+		m := v.Tables[i]
+		for n := m.upto(m.shown.Load(), seq); next.upto[i] < n; next.upto[i]++ {
+			was, err := v.existed(i, m.at(next.upto[i]), exists)
+			if err != nil {
+				return 0, err
+			}
+			if is := !m.at(next.upto[i]).op.Delete; is && !was {
+				next.net++
+			} else if was && !is {
+				next.net--
+			}
+		}
+	}
+	if last := v.counted.Load(); last == nil || last.seq < seq {
+		v.counted.CompareAndSwap(last, next)
+	}
+	return max(v.Records+next.net, 0), nil
+}
+
+// existed reports whether the key of an entry of table i had a value before it.
+func (v *View) existed(i int, e *entry, exists func(key []byte) (bool, error)) (bool, error) {
+	if e.prev != 0 {
+		if before := v.Tables[i].at(e.prev - 1); before.seq > v.Base {
+			return !before.op.Delete, nil
+		}
+	}
+	for _, m := range v.Tables[i+1:] {
+		if before := m.find(e.op.Key, e.tag, v.Base, e.seq); before != nil {
+			return !before.op.Delete, nil
+		}
+	}
+	return exists(e.op.Key)
+}

@@ -1,0 +1,174 @@
+package mvcc
+
+import (
+	"math"
+	"runtime"
+	"runtime/debug"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
+	"flashdbm/override"
+)
+
+// backgroundMerge is a merge of a sealed memtable, by a goroutine of its own while commits go on: a load has work for two processors then. It
+// begins when a batch does, and is settled by whoever needs the tree, or by a later batch.
+//
+// Invariants:
+//
+//  1. From its beginning until it is settled, the tree is its own: what is dirty or in limbo, and the memory of versions. The baton holder
+//     goes by the sizes that were noted before, until it has called settleMerge, as merge does first of all. A flush writes its parts beside
+//     it, and waits for it before it installs them.
+//  2. Views show its table until it is settled; then one is published with the tree that has it.
+//  3. There is one at a time, and its end is waited for in any case.
+type backgroundMerge struct {
+	table *overlay.Memtable
+	from  int    // of its entries: the first that the tree lacks
+	base  uint64 // Seq of its last batch
+	tree  uint64 // number of the version that it makes
+	bytes int64  // of keys and values that the tree lacks
+	sizes treeSizes
+	done  chan struct{} // closed at its end; what follows is to be read behind that
+	added int64
+	err   error
+}
+
+// treeSizes are what is reserved and decided by.
+type treeSizes struct {
+	dirty     int64 // bytes
+	must      int64 // pages
+	unwritten int64 // pages
+	memory    int64 // bytes
+}
+
+const (
+	backgroundOps    = 32 << 10        // least entries that are merged in the background,
+	backgroundSynced = mostEntries / 2 // and where commits are synced, which wait for the device: fewer visits of leaves count more
+	backgroundRest   = 2               // half of that is worth it where somebody needs the tree,
+	backgroundRounds = 4               // and so many times, until little is left
+)
+
+// backgroundFrom returns how many entries the tree has to lack before they are merged in the background.
+func backgroundFrom(o *Options) int {
+	switch {
+	case o.BackgroundOps > 0:
+		return o.BackgroundOps
+	case o.Manual || runtime.GOMAXPROCS(0) == 1:
+		return math.MaxInt
+	case o.Durability == Durable:
+		return backgroundSynced
+	}
+	return backgroundOps
+}
+
+// sizes returns those of the tree, or what they were when the merge under way began. Baton holder.
+func (e *Engine) sizes() treeSizes {
+	if m := e.tables.merge.Load(); m != nil {
+		return m.sizes
+	}
+	return treeSizes{e.pages.DirtyBytes(), e.pages.MustPages(), e.pages.Unwritten(), e.memoryBytes()}
+}
+
+// beginMerge seals the active table and begins to merge it, if that is worth a goroutine, and reports whether it did. Baton holder, before a
+// batch: all that is committed is durable where commits are synced.
+func (e *Engine) beginMerge() bool {
+	t := &e.tables
+	if t.rest() == 0 || t.active.Ascends() || t.noBackground > 0 || t.merging() || t.redo.Load() != nil || e.Failed() != nil {
+		return false
+	}
+	sealed := t.active
+	last := sealed.Len()
+	base := sealed.Seq(last - 1)
+	m := &backgroundMerge{table: sealed, from: t.from, base: base, tree: e.nextTree(base), bytes: t.bytes, sizes: e.sizes(),
+		done: make(chan struct{}), err: errBroken} // should something panic
+	pages := e.pages.Begin(m.tree)
+	t.backgroundAt = t.backgroundFrom
+	t.active, t.from, t.bytes = t.turn(), 0, 0
+	t.merge.Store(m)
+	v := e.views.newest.Load()
+	e.publishView(v.Tree, v.Base)
+	go func() {
+		defer close(m.done)
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		defer e.protect(&m.err)
+		m.err = t.sorter.Sorted(m.table, m.from, last, pages.Drop, func(ops []btree.Op) error {
+			r, err := btree.Apply(pages, override.Root, ops)
+			m.added = r.Added
+			return err
+		})
+	}()
+	return true
+}
+
+// awaitMerge waits for the end of the merge under way, for who is going to need the tree: with the baton in hand others would wait too.
+func (e *Engine) awaitMerge() {
+	if m := e.tables.merge.Load(); m != nil {
+		<-m.done
+	}
+}
+
+// thinBackground has much of what the tree lacks merged in the background, with the baton laid down, for who needs the tree and merges the rest with the
+// baton in hand: commits would wait for all of it. A load goes on meanwhile, and leaves less from one round to the next. Only where commits are
+// synced: others write on so fast that nothing is gained. Baton holder, for background work.
+func (e *Engine) thinBackground() {
+	t := &e.tables
+	if e.opts.Durability != Durable || e.ending.Load() {
+		return
+	}
+	for range backgroundRounds {
+		if t.merging() && t.merge.Load().ended() {
+			e.settleMerge()
+		}
+		if e.Failed() != nil || !t.merging() && (t.rest() < t.backgroundFrom/backgroundRest || !e.beginMerge()) {
+			return
+		}
+		e.putBaton(true)
+		e.awaitMerge()
+		e.takeBaton()
+	}
+}
+
+// settleMerge takes over what the merge under way has done, once it is at its end. Baton holder.
+func (e *Engine) settleMerge() {
+	t := &e.tables
+	m := t.merge.Load()
+	if m == nil {
+		return
+	}
+	<-m.done
+	if m.err != nil {
+		e.store.Fail(m.err) // its table stays in the view
+		return
+	}
+	t.merge.Store(nil)
+	t.retire(m.table, m.tree)
+	e.merged(m.tree, m.base, e.records+m.added)
+	if e.Failed() == nil {
+		e.reclaim()
+		e.rebalance(0)
+	}
+}
+
+// ended reports whether the merge need not be waited for.
+func (m *backgroundMerge) ended() bool {
+	select {
+	case <-m.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// thin merges as much as may not wait any longer, and has much of the rest merged in the background. Baton holder.
+func (e *Engine) thin() error {
+	t := &e.tables
+	if t.merging() && (!e.opts.Manual && t.merge.Load().ended() || e.crowded()) {
+		e.settleMerge()
+		if err := e.Failed(); err != nil { // a commit that is buffered would not notice
+			return err
+		}
+	}
+	if t.rest() >= t.backgroundAt && e.beginMerge() || !e.crowded() {
+		return nil
+	}
+	return e.merge()
+}

@@ -1,0 +1,265 @@
+package mvcc
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
+	"flashdbm/internal/writeset"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// A commit is visible before the tree has it: its batch is logged and inserted into the active memtable, and readers find it there. Merging is
+// background work: it brings the entries of many batches into the tree in one go, so that each leaf is visited once, and no versions are made
+// that nobody could have read. No reader waits for it, or has anything merged.
+//
+// Invariants:
+//
+//  1. The newest view's Base <= applied: the tree has every commit up to Base. Those from there to applied are in the memtables.
+//  2. Entries stay as they are until nobody reads their table: see 3. Keys and values of small batches are in the table's own memory, those of
+//     others in their write sets, which are not used again before.
+//  3. A table whose entries the tree has retires with the view of that tree, at its Seq m: readers registered at m or above do not have it. It
+//     is used again once the horizon has reached m.
+//  4. Only what is durable is merged, where commits are synced. So no View needs an older tree than the newest.
+//  5. What depends on a tree with all commits takes the baton by withBaton, which merges first: a flush, as its base is the end of the log, and
+//     what logs values again, as redo of an older value must not follow that of a newer one. A flush lays the baton down between its parts;
+//     what is committed meanwhile is above its base. Folds, checkpoints and the like take it by withTree: the tree that there is will do.
+//
+// An error of a merge poisons the store. What is committed stays readable.
+type memtables struct {
+	redo  atomic.Pointer[redoTable]       // what Open has left to merge, before all else; nil for none. Read by anyone, written by the baton holder
+	merge atomic.Pointer[backgroundMerge] // the one under way, if any; read by anyone, written by the baton holder
+
+	// The rest belongs to the baton holder.
+	active *overlay.Memtable
+	from   int            // of its entries: the first that the tree lacks
+	bytes  int64          // of keys and values that the tree lacks, of those of the active table
+	sorter overlay.Sorter // of the merge under way, if there is one
+
+	retired []retiredTable // the oldest first
+	spare   []*overlay.Memtable
+	freed   uint64 // no reader has entries up to this Seq
+
+	noBackground   int // how many are about to need the tree: no background merge begins
+	backgroundFrom int // entries that are merged in the background at least; never changed
+	backgroundAt   int // entries from which on that is tried
+}
+
+// retiredTable is a table that readers registered below a version of the tree may have.
+type retiredTable struct {
+	table *overlay.Memtable // nil: left to the collector
+	tree  uint64
+}
+
+const (
+	mostEntries   = 192 << 10 // that the tree may lack; the more, the fewer visits of leaves,
+	mostAscending = 1 << 10   // but keys that ascend come to each leaf once anyway: little enough for the processor's nearest caches
+	mergeEntry    = 2 * 72    // bytes that merging an entry takes beside the table, in the order of keys
+	entryLeaf     = 2560      // bytes of the version of a leaf, which each entry may make if there are so many leaves
+	entriesSpare  = 40 << 20  // of MemoryLimit, of the rest of which entries may take a third and such versions half; with a small one each an eighth of it all
+
+	splitBytes = 1800 // of keys and values that make a leaf more: half a page
+
+	copyBytes = logstore.BodySize // of the keys and values of a batch, up to which they are copied: see logOps. All batches that may share a page
+
+	// deferOps is the least size of a synced batch that is left unmerged for longer: smaller ones are merged while the next one is synced. Bulk
+	// loads are larger, and gain.
+	deferOps = 256
+
+	turnEntries = 1 << 10 // of a table that the tree has all of, from which on another one takes its place,
+	turnBytes   = 1 << 18 // or with so many bytes of keys and values
+	spareTables = 2
+	keptRetired = 4 // tables; readers have the others to themselves
+)
+
+// insert adds the ops of a batch, whose keys and values have so many bytes, to the active table. Baton holder, who moves applied next.
+func (t *memtables) insert(seq uint64, ops []btree.Op, bytesOfOps int64) {
+	for i := range ops {
+		t.active.Insert(&ops[i], writeset.HashKey(ops[i].Key), seq)
+	}
+	t.active.Show()
+	t.bytes += bytesOfOps
+}
+
+// list returns the tables that a view shows, the newest first.
+func (t *memtables) list() []*overlay.Memtable {
+	all := make([]*overlay.Memtable, 1, 2)
+	all[0] = t.active
+	if m := t.merge.Load(); m != nil {
+		all = append(all, m.table)
+	}
+	if r := t.redo.Load(); r != nil {
+		all = append(all, r.Memtable)
+	}
+	return all
+}
+
+// turn returns an empty table.
+func (t *memtables) turn() *overlay.Memtable {
+	if n := len(t.spare); n > 0 {
+		m := t.spare[n-1]
+		t.spare = t.spare[:n-1]
+		return m
+	}
+	return overlay.NewMemtable()
+}
+
+// lacksNothing reports whether the tree has all commits.
+func (t *memtables) lacksNothing() bool { return t.rest() == 0 && !t.merging() && t.redo.Load() == nil }
+
+// merged notes that a version of the tree has all commits up to base, before the view says so.
+func (t *memtables) merged(tree, base uint64) {
+	n := t.active.Upto(base)
+	if n < t.active.Len() {
+		for ; t.from < n; t.from++ {
+			op := t.active.Op(t.from)
+			t.bytes -= int64(len(op.Key) + len(op.Value))
+		}
+		return
+	}
+	t.from, t.bytes = n, 0
+	if n >= turnEntries || t.active.Bytes() >= turnBytes {
+		t.retire(t.active, tree)
+		t.active, t.from = t.turn(), 0
+	}
+}
+
+// retire gives up a table that is in no view of a version of the tree from the given one on.
+func (t *memtables) retire(m *overlay.Memtable, tree uint64) {
+	t.retired = append(t.retired, retiredTable{m, tree})
+	if n := len(t.retired) - keptRetired; n > 0 {
+		t.retired[n-1].table = nil
+	}
+}
+
+// reclaim takes back the tables that no reader has: none is registered below the horizon.
+func (t *memtables) reclaim(horizon uint64) {
+	n := 0
+	for ; n < len(t.retired) && t.retired[n].tree <= horizon; n++ {
+		t.freed = t.retired[n].tree
+		if m := t.retired[n].table; m != nil && len(t.spare) < spareTables {
+			m.Reset()
+			t.spare = append(t.spare, m)
+		}
+	}
+	t.retired = slices.Delete(t.retired, 0, n)
+}
+
+// lacking returns how many entries the tree lacks, those of the merge under way too, and the bytes of their keys and values.
+func (t *memtables) lacking() (entries, bytes int64) {
+	entries, bytes = int64(t.active.Len()-t.from), t.bytes
+	if m := t.merge.Load(); m != nil {
+		entries, bytes = entries+int64(m.table.Len()), bytes+m.bytes
+	}
+	return entries, bytes
+}
+
+// merging reports whether there is a merge under way.
+func (t *memtables) merging() bool { return t.merge.Load() != nil }
+
+// rest returns how many entries are in no merge yet.
+func (t *memtables) rest() int { return t.active.Len() - t.from }
+
+// crowded reports whether the memtables should be merged. Baton holder.
+func (e *Engine) crowded() bool {
+	t, limit := &e.tables, e.opts.MemoryLimit
+	n, size := t.lacking()
+	memory := n*(overlay.EntryBytes+mergeEntry) + 2*size // keys and values lie in sets that are not full, and those of before are not collected yet
+	if t.redo.Load() != nil || n >= mostEntries || t.rest() >= mostAscending && t.active.Ascends() || memory >= max(limit/8, (limit-entriesSpare)/3) {
+		return true
+	}
+	versions := max(limit/8, (limit-entriesSpare)/2)
+	return n*entryLeaf >= versions && min(n, e.leaves())*entryLeaf >= versions
+}
+
+// Pending reports whether commits are visible that the tree does not have yet.
+func (e *Engine) Pending() bool { return e.views.newest.Load().Base < e.applied.Load() }
+
+// merge brings what the tree lacks into it. Baton holder.
+func (e *Engine) merge() error {
+	t := &e.tables
+	e.logFirst()
+	e.settleMerge()
+	if err := e.Failed(); err != nil {
+		return err
+	}
+	if t.redo.Load() != nil {
+		if err := e.mergeRedo(t.redo.Load()); err != nil {
+			return err
+		}
+	}
+	return e.mergeUpto(t.active.Len())
+}
+
+// mergeAll is merge for who does not have the baton.
+func (e *Engine) mergeAll() error { return e.withBaton(e.Failed) }
+
+// mergeDurable is merge of what is durable, where commits are synced. Baton holder.
+func (e *Engine) mergeDurable() error {
+	if e.opts.Durability != Durable || e.tables.redo.Load() != nil {
+		return e.merge()
+	}
+	e.settleMerge()
+	if err := e.Failed(); err != nil {
+		return err
+	}
+	to := e.tables.active.Upto(e.durable.Load())
+	if to <= e.tables.from || !e.numbered(to) { // then behind the next batch
+		return nil
+	}
+	return e.mergeUpto(to)
+}
+
+// nextTree returns the number of the version of the tree that gets all commits up to base: base, unless the housekeeping has made one of a higher
+// number since that commit. Then it is the next Seq, and no commit has that. Baton holder, between two batches.
+func (e *Engine) nextTree(base uint64) uint64 {
+	if base > e.pages.Seq() {
+		return base
+	}
+	next := e.applied.Load() + 1
+	e.show(next)
+	e.noteLogged(next)
+	e.publishDurable()
+	return next
+}
+
+// numbered reports whether the version of the tree that gets the first entries of the active table, so many, needs no Seq of its own. So
+// that may be made while a batch has its Seq and is not shown yet.
+func (e *Engine) numbered(to int) bool { return e.tables.active.Seq(to-1) > e.pages.Seq() }
+
+// mergeUpto merges the entries of the active table up to the given number, which is between two batches.
+func (e *Engine) mergeUpto(to int) error {
+	t := &e.tables
+	if to <= t.from {
+		return nil
+	}
+	base := t.active.Seq(to - 1)
+	tree := e.nextTree(base)
+	pages, records := e.pages.Begin(tree), e.records
+	if err := t.sorter.Sorted(t.active, t.from, to, pages.Drop, func(ops []btree.Op) error {
+		r, err := btree.Apply(pages, override.Root, ops)
+		records += r.Added
+		return err
+	}); err != nil {
+		return e.store.Fail(err)
+	}
+	if to-t.from > 2*mostEntries { // a large transaction
+		t.sorter = overlay.Sorter{}
+	}
+	e.merged(tree, base, records)
+	t.backgroundAt = t.backgroundFrom
+	e.measure()
+	e.rebalance(0)
+	return nil
+}
+
+// lackingPages bounds the pages that merging makes dirty.
+func (e *Engine) lackingPages() int64 {
+	entries, size := e.tables.lacking()
+	if entries == 0 {
+		return 0
+	}
+	return e.changedPages(entries, size)
+}

@@ -1,0 +1,68 @@
+package mvcc
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
+	"flashdbm/internal/writeset"
+	"flashdbm/lockfree"
+)
+
+// between is a watermark of an engine that calls do each time it is about to be read, and so lets a test put in steps between those of a reader.
+type between struct {
+	at *atomic.Uint64
+	do func()
+}
+
+func (b *between) Load() uint64 {
+	b.do()
+	return b.at.Load()
+}
+
+// TestRegisterTakesOneView: a reader is registered at the tree that it reads, and has the tables of all commits up to its Seq, also if views are
+// published, and commits come, between any two of its steps.
+func TestRegisterTakesOneView(t *testing.T) {
+	for name, step := range map[string]func(e *Engine, insert func()){
+		"another tree": func(e *Engine, insert func()) { e.merged(e.applied.Load(), e.applied.Load(), e.records) },
+		"another table": func(e *Engine, insert func()) {
+			e.tables.active = overlay.NewMemtable()
+			e.publishView(e.views.Load(), e.views.Load())
+			insert()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, Options{Durability: Buffered, Manual: true})
+			put(t, e, "k", "v")
+			release := e.HoldBaton()
+			last, tables := e.applied.Load(), e.tables.active
+			steps := 0
+			slot, s := e.register(lockfree.Slot{}, &between{&e.applied, func() {
+				if steps++; steps > 3 {
+					return
+				}
+				step(e, func() {
+					op := btree.Op{Key: []byte("later"), Value: []byte("v")}
+					e.tables.active.Insert(&op, writeset.HashKey(op.Key), e.applied.Load()+1)
+					e.tables.active.Show()
+					e.applied.Add(1)
+				})
+			}})
+			require.Equal(t, slot.Seq(), s.view.Tree)
+			require.Greater(t, steps, 3)
+			if s.at > last {
+				_, ok, err := s.find([]byte("later"))
+				require.NoError(t, err)
+				require.True(t, ok, "it reads at %d", s.at)
+			}
+			slot.Release()
+			e.applied.Store(last)
+			e.tables.active = tables
+			e.views.newest.Store(&overlay.View{Tree: e.pages.Seq(), Base: e.pages.Seq(), Records: e.records, Tables: e.tables.list()})
+			release()
+		})
+	}
+}
