@@ -704,3 +704,51 @@ func TestSalvageWithoutCheckpoint(t *testing.T) {
 	require.GreaterOrEqual(t, newest+older, all*99/100)
 	require.GreaterOrEqual(t, newest, all*98/100)
 }
+
+// TestSalvageNewestRedo: several commits behind the checkpoint write the same keys, so many that each is a record group. The newest counts, a delete
+// too.
+func TestSalvageNewestRedo(t *testing.T) {
+	inTurn(t)
+	mem := vfs.NewMem(1 << 30)
+	mem.WithoutCrashes()
+	defer mem.Release()
+	db, err := open(mem, salvagePath, &Options{Durability: WriteThrough})
+	require.NoError(t, err)
+	write := func(version int) {
+		require.NoError(t, db.Update(func(tx *Tx) error {
+			for i := range 500 {
+				key := fmt.Appendf(nil, "%05d", i*17)
+				if version == 4 && i%2 == 0 {
+					if err := tx.Delete(key); err != nil {
+						return err
+					}
+				} else if err := tx.Put(key, fmt.Appendf(nil, "version %d", version)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	write(1)
+	require.NoError(t, db.Checkpoint())
+	for version := 2; version <= 4; version++ {
+		write(version)
+	}
+	image := mem.Clone()
+	defer image.Release()
+	require.NoError(t, db.Close())
+	f, err := image.Open(salvagePath, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	defer f.Close()
+	n, err := f.Size()
+	require.NoError(t, err)
+	file := make([]byte, n)
+	_, err = f.ReadAt(file, 0)
+	require.True(t, err == nil || err == io.EOF)
+	records, _, err := salvageBytes(t, file, salvage.Options{})
+	require.NoError(t, err)
+	require.Len(t, records, 250)
+	for key, r := range records {
+		require.Equal(t, "version 4", string(r.value), key)
+	}
+}

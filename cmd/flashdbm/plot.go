@@ -15,7 +15,8 @@ their places, or for several where there are too many. The upper map shows what
 is in them and how much of it is alive, the lower one how long ago they were
 written, counted in groups of the log. A frame marks where the log goes on.
 
-The name of the output says which kind of picture it is, .svg or .png.`
+The name of the output says which kind of picture it is: .svg, .png, or .html, a
+page that shows the numbers of the cell under the mouse. It needs no network.`
 
 func newPlotCommand(p *program) *cobra.Command {
 	var file string
@@ -28,8 +29,8 @@ func newPlotCommand(p *program) *cobra.Command {
 		ValidArgsFunction: completeDatabase,
 		RunE: p.command(func(_ *cobra.Command, args []string) error {
 			form := strings.ToLower(filepath.Ext(file))
-			if form != ".svg" && form != ".png" {
-				return usagef("give --file with a name that ends in .svg or .png")
+			if form != ".svg" && form != ".png" && form != ".html" {
+				return usagef("give --file with a name that ends in .svg, .png or .html")
 			}
 			picture := filePicture{name: filepath.Base(args[0])}
 			err := p.inspect(args[0], func(db *dbm.DB) error {
@@ -40,8 +41,11 @@ func newPlotCommand(p *program) *cobra.Command {
 				return err
 			}
 			return p.withOutput(args[0], file, func(w *bufio.Writer) error {
-				if form == ".png" {
+				switch form {
+				case ".png":
 					return picture.writePNG(w)
+				case ".html":
+					return picture.writeHTML(w)
 				}
 				return picture.writeSVG(w)
 			})

@@ -167,8 +167,8 @@ func (p *filePicture) height(g *grid) int {
 	return margin + 3*lineHeight + 6 + margin/2 + 2*(2*lineHeight+4+g.rows()*g.side) + 2*margin
 }
 
-// draw draws the picture. The canvas is blank.
-func (p *filePicture) draw(c canvas, g *grid) {
+// draw draws the picture, and returns where the cells of its two maps begin. The canvas is blank.
+func (p *filePicture) draw(c canvas, g *grid) (tops [2]int) {
 	y := margin
 	c.text(margin, y, largeText, p.name)
 	y += lineHeight + 6
@@ -178,9 +178,12 @@ func (p *filePicture) draw(c canvas, g *grid) {
 	c.text(margin, y, smallText, scale)
 	y += lineHeight + margin/2
 	oldest, newest := p.groups()
+	tops[0] = y + 2*lineHeight + 4
 	y = p.drawMap(c, g, y, "content: how much of each segment is alive", p.contentLegend, func(f *cell) color.RGBA { return f.content() })
+	tops[1] = y + margin + 2*lineHeight + 4
 	p.drawMap(c, g, y+margin, fmt.Sprintf("age: groups of the log since a segment was written, of %s", formatCount(int64(newest-oldest))),
 		p.ageLegend, func(f *cell) color.RGBA { return f.age(oldest, newest) })
+	return tops
 }
 
 // summary says what the file has, and what a cell is.

@@ -14,13 +14,19 @@ type svgCanvas struct{ w *bufio.Writer }
 
 func (p *filePicture) writeSVG(w *bufio.Writer) error {
 	g := p.layout()
-	height := p.height(&g)
+	_, err := p.drawSVG(w, &g)
+	return err
+}
+
+// drawSVG writes the picture, and returns where the cells of its two maps begin.
+func (p *filePicture) drawSVG(w *bufio.Writer, g *grid) (tops [2]int, err error) {
+	height := p.height(g)
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" shape-rendering="crispEdges">`+"\n", pictureWidth, height, pictureWidth, height)
 	c := svgCanvas{w}
 	c.rect(0, 0, pictureWidth, height, paper)
-	p.draw(c, &g)
-	_, err := w.WriteString("</svg>\n")
-	return err
+	tops = p.draw(c, g)
+	_, err = w.WriteString("</svg>\n")
+	return tops, err
 }
 
 func hexColour(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }

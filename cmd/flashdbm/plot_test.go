@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"image/color"
@@ -161,7 +162,46 @@ func TestPlot(t *testing.T) {
 	decoded, err := png.Decode(strings.NewReader(readFile(t, image)))
 	require.NoError(t, err)
 	require.Equal(t, pictureWidth, decoded.Bounds().Dx())
-	fail(t, exitUsage, []string{".svg or .png"}, "plot", db)
-	fail(t, exitUsage, []string{".svg or .png"}, "plot", db, "--file", "a.gif")
+	fail(t, exitUsage, []string{".svg, .png or .html"}, "plot", db)
+	fail(t, exitUsage, []string{".svg, .png or .html"}, "plot", db, "--file", "a.gif")
 	fail(t, exitError, []string{"no database"}, "plot", db+".missing", "--file", svg)
+}
+
+// TestPlotPage: the page has the picture as it is, numbers for each cell, which agree with the segments, and nothing that a browser would fetch. A
+// name of a file cannot leave its place in the page.
+func TestPlotPage(t *testing.T) {
+	for _, n := range []int{0, 1, 40, 70_000} {
+		p := pictureOf(n)
+		p.name = `</script><script>alert(1)</script>"'&.fdbm`
+		var page, svg strings.Builder
+		w := bufio.NewWriter(&page)
+		require.NoError(t, p.writeHTML(w))
+		require.NoError(t, w.Flush())
+		w = bufio.NewWriter(&svg)
+		require.NoError(t, p.writeSVG(w))
+		require.NoError(t, w.Flush())
+		text := page.String()
+		require.Contains(t, text, svg.String())
+		require.NotContains(t, text, "<script>alert")
+		require.Equal(t, 1, strings.Count(text, "</script>"))
+		for _, outside := range []string{"src=", "href=", "url(", "@import", "fetch("} {
+			require.NotContains(t, text, outside)
+		}
+		from := strings.Index(text, "const plot = ") + len("const plot = ")
+		var data plotData
+		require.NoError(t, json.NewDecoder(strings.NewReader(text[from:])).Decode(&data))
+		var live, want int64
+		for _, c := range data.Cells {
+			live += c.Live
+			require.NotEmpty(t, c.What)
+		}
+		for _, s := range p.segments {
+			if s.Kind == dbm.SegmentLog || s.Kind == dbm.SegmentValues || s.Kind == dbm.SegmentTail {
+				want += s.Live
+			}
+		}
+		require.Equal(t, want, live)
+		require.Equal(t, n, data.Segments)
+		require.Len(t, data.Cells, (n+data.Each-1)/data.Each)
+	}
 }
