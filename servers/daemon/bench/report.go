@@ -112,8 +112,8 @@ func (b *bench) report() error {
 	}
 	var out strings.Builder
 	fmt.Fprintf(&out, "# RAMP beside its baselines\n\nWritten by `make bench-ramp` on %s: %d processors, %d partitions in one process, %d goroutines of one client in another one, %d records of %d bytes,\n"+
-		"memory mode. Each cell is the median of %d rounds of %v. The two processes share the processors with each other and with whatever else runs, so transactions\na second are shown as they came; processor time and messages of a transaction say more.\n\n",
-		time.Now().Format("2 January 2006"), runtime.NumCPU(), b.s.partitions, b.s.goroutines, b.s.records, b.s.value, b.s.rounds, b.s.each)
+		"memory mode. Each cell is the median of %d rounds of %v. The two processes share the processors with each other and with whatever else runs, so transactions\na second are shown as they came; processor time and messages of a transaction say more.%s\n\n",
+		time.Now().Format("2 January 2006"), runtime.NumCPU(), b.s.partitions, b.s.goroutines, b.s.records, b.s.value, b.s.rounds, b.s.each, load())
 	for _, s := range b.sections() {
 		if !strings.Contains(s.name, b.s.only) {
 			continue
@@ -130,6 +130,16 @@ func (b *bench) report() error {
 	}
 	fmt.Fprintf(&out, "All of it took %v.\n", time.Since(began).Round(time.Second))
 	return os.WriteFile(filepath.Join(b.s.out, "report.md"), []byte(out.String()), 0o644)
+}
+
+// load says how busy the machine is with other work before the run.
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	words := strings.Fields(string(b))
+	if err != nil || len(words) == 0 {
+		return ""
+	}
+	return " When it began, " + words[0] + " threads were runnable or waited for a disk."
 }
 
 func describe(out *strings.Builder, s *section, table [][]measured) {
