@@ -15,7 +15,11 @@ import (
 // TestBackupSince changes a database at random, with all that moves pages, and takes increments between: from the last token, and from older
 // ones. A copy has what the database has each time, and so has one that is restored of all.
 func TestBackupSince(t *testing.T) {
-	for seed := range uint64(8) {
+	seeds := uint64(6)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(seed, 1))

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"flashdbm/dbm"
+
+	"github.com/spf13/cobra"
+)
+
+const followHelp = `follow keeps STANDBY a copy of DATABASE, which another program has open and writes.
+The first time it copies all of it; from then on it brings over what has changed,
+every half a second, and goes on where it stood when it is started again, also
+after a kill. In the standby one commit follows the other as in the database; it
+can be read with --beside meanwhile.
+
+What follow needs to go on is in STANDBY.follow. To promote the standby, end
+follow and run "flashdbm follow --promote STANDBY", which takes that file away: from
+then on it is a database of its own. What was committed since the last time that
+follow looked, half a second or a little more, is lost with the database.`
+
+type followCommand struct {
+	every   time.Duration
+	once    bool
+	promote bool
+}
+
+func newFollowCommand(p *program) *cobra.Command {
+	var follow followCommand
+	cmd := &cobra.Command{
+		Use:   "follow DATABASE STANDBY",
+		Short: "Keep a warm standby up to date",
+		Long:  followHelp,
+		Example: `  flashdbm follow app.fdbm /mnt/other/app.fdbm
+  flashdbm follow --promote /mnt/other/app.fdbm`,
+		Args: cobra.ArbitraryArgs,
+		RunE: p.command(func(cmd *cobra.Command, args []string) error {
+			want := 2
+			if follow.promote {
+				want = 1
+			}
+			switch {
+			case len(args) != want:
+				return usagef("%d arguments do not fit: DATABASE and STANDBY are wanted, with --promote STANDBY alone", len(args))
+			case follow.every < time.Millisecond:
+				return usagef("--every must be 1ms or more")
+			case follow.promote:
+				return promote(p, args[0])
+			}
+			return follow.run(p, cmd.Context(), args[0], args[1])
+		}),
+	}
+	cmd.Flags().DurationVar(&follow.every, "every", 500*time.Millisecond, "look for changes once in this `TIME`")
+	cmd.Flags().BoolVar(&follow.once, "once", false, "bring the standby up to date and end")
+	cmd.Flags().BoolVar(&follow.promote, "promote", false, "make the standby a database of its own")
+	return cmd
+}
+
+// positionFile is where the token of a standby's state is, or of an earlier one.
+func positionFile(standby string) string { return standby + ".follow" }
+
+func (follow *followCommand) run(p *program, ctx context.Context, path, standby string) error {
+	source, err := dbm.Open(path, &dbm.Options{ReadOnly: true, Beside: true, LockTimeout: p.wait})
+	if err != nil {
+		return explainMissing(path, err)
+	}
+	defer source.Close()
+	token, err := startStandby(ctx, source, standby)
+	if err != nil {
+		return err
+	}
+	db, err := dbm.Open(standby, &dbm.Options{LockTimeout: p.wait})
+	if err != nil {
+		return err
+	}
+	apply := func(have dbm.Token, increment io.Reader) error {
+		token, err := db.ApplyBackup(ctx, have, increment)
+		if err != nil {
+			return err
+		}
+		return writePosition(standby, token)
+	}
+	if follow.once {
+		err = followToNow(ctx, source, token, apply)
+	} else if err = source.Follow(ctx, token, follow.every, apply); ctx.Err() != nil {
+		err = nil // asked to end
+	}
+	return errors.Join(err, db.Close())
+}
+
+// errUpToDate ends a follow that has come to the present.
+var errUpToDate = errors.New("up to date")
+
+// followToNow applies one increment.
+func followToNow(ctx context.Context, source *dbm.DB, token dbm.Token, apply func(dbm.Token, io.Reader) error) error {
+	return untilKept(ctx, func() error {
+		r, w := io.Pipe()
+		go func() {
+			_, err := source.BackupSince(ctx, token, w)
+			w.CloseWithError(err)
+		}()
+		err := apply(token, r)
+		r.CloseWithError(errUpToDate)
+		return err
+	})
+}
+
+// untilKept calls fn again while what it reads was overwritten by the writer, which does not wait for it. A checkpoint later that may do.
+func untilKept(ctx context.Context, fn func() error) error {
+	for try := 1; ; try++ {
+		err := fn()
+		if !errors.Is(err, dbm.ErrSnapshotTooOld) || try == followTries || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+const followTries = 100
+
+// startStandby returns the token of a standby, which is made if there is none: under another name, which it gives up for its own once its
+// token is written. A standby without a token is none.
+func startStandby(ctx context.Context, source *dbm.DB, standby string) (token dbm.Token, err error) {
+	if _, err := os.Lstat(standby); err == nil {
+		text, err := os.ReadFile(positionFile(standby))
+		if errors.Is(err, fs.ErrNotExist) {
+			return token, fmt.Errorf("%s is there and is no standby: it has no %s; give another name, or remove it to begin anew", standby, positionFile(standby))
+		}
+		if err != nil {
+			return token, err
+		}
+		return dbm.ParseToken(string(text))
+	}
+	begun := standby + ".begun"
+	if err := os.Remove(begun); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a follow that was killed
+		return token, err
+	}
+	if err := untilKept(ctx, func() error {
+		r, w := io.Pipe()
+		go func() {
+			_, err := source.Backup(ctx, w)
+			w.CloseWithError(err)
+		}()
+		token, err = dbm.Restore(ctx, begun, r)
+		r.CloseWithError(errUpToDate)
+		return err
+	}); err != nil {
+		return token, err
+	}
+	if err := writePosition(standby, token); err != nil {
+		return token, err
+	}
+	return token, renameSynced(begun, standby)
+}
+
+// writePosition replaces the token of a standby, whole or not at all. The standby has the state that the token is of.
+func writePosition(standby string, token dbm.Token) error {
+	temporary := positionFile(standby) + ".new"
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, token)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return renameSynced(temporary, positionFile(standby))
+}
+
+// renameSynced renames a file, and syncs the directory where that can be.
+func renameSynced(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(to))
+	if err != nil {
+		return nil
+	}
+	defer d.Close()
+	_ = d.Sync() // some systems have no such call; a position that is older than the standby does no harm
+	return nil
+}
+
+// promote takes the token of a standby away, while nobody follows.
+func promote(p *program, standby string) error {
+	if _, err := os.Stat(positionFile(standby)); err != nil {
+		return fmt.Errorf("%s is no standby: it has no %s", standby, positionFile(standby))
+	}
+	return p.change(standby, func(db *dbm.DB) error { return os.Remove(positionFile(standby)) })
+}

@@ -1,0 +1,121 @@
+package dbm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestFollow keeps a copy up to date with a database that several goroutines write to, in the same process and beside it. At each moment of the
+// copy each writer's counter and its records agree, and in the end it has all.
+func TestFollow(t *testing.T) {
+	for _, beside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("beside=%v", beside), func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "db")
+			db, err := Open(path, &Options{Durability: Buffered})
+			require.NoError(t, err)
+			defer db.Close()
+			source := db
+			if beside {
+				source, err = Open(path, &Options{ReadOnly: true, Beside: true})
+				require.NoError(t, err)
+				defer source.Close()
+			}
+			var full bytes.Buffer
+			token, err := source.Backup(t.Context(), &full)
+			require.NoError(t, err)
+			copied := filepath.Join(t.TempDir(), "copy")
+			_, err = Restore(t.Context(), copied, &full)
+			require.NoError(t, err)
+			standby, err := Open(copied, nil)
+			require.NoError(t, err)
+			defer standby.Close()
+
+			ctx, stop := context.WithCancelCause(t.Context())
+			var wg sync.WaitGroup
+			for w := range 3 {
+				wg.Go(func() {
+					for n := 1; n <= 1500; n++ {
+						err := db.Update(func(tx *Tx) error {
+							if _, err := tx.Increment(fmt.Appendf(nil, "count %d", w), 1); err != nil {
+								return err
+							}
+							return tx.Put(fmt.Appendf(nil, "writer %d record %08d", w, n), make([]byte, n%900))
+						})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			enough := errors.New("enough")
+			go func() {
+				wg.Wait()
+				for n := int64(-1); n != 4503; {
+					var err error
+					if n, err = standby.Len(); err != nil {
+						t.Error(err)
+						break
+					}
+					time.Sleep(time.Millisecond)
+				}
+				stop(enough)
+			}()
+			increments := 0
+			err = source.Follow(ctx, token, 5*time.Millisecond, func(have Token, r io.Reader) error {
+				require.Equal(t, token, have, "each begins where the last one ended")
+				if token, err = standby.ApplyBackup(ctx, have, r); err != nil {
+					return err
+				}
+				increments++
+				return standby.View(func(tx *Tx) error {
+					for w := range 3 {
+						n := 0
+						for range tx.Prefix(fmt.Appendf(nil, "writer %d ", w)) {
+							n++
+						}
+						v, err := tx.Get(fmt.Appendf(nil, "count %d", w))
+						if errors.Is(err, ErrNotFound) {
+							v, err = []byte("0"), nil
+						}
+						require.NoError(t, err)
+						require.Equal(t, fmt.Sprint(n), string(v))
+					}
+					return tx.Err()
+				})
+			})
+			require.ErrorIs(t, err, enough)
+			require.Greater(t, increments, 1)
+			requireSame(t, readAll(t, db), readAll(t, standby))
+		})
+	}
+}
+
+// TestFollowEnds: an error of apply ends it, and so does one that does not read to the end.
+func TestFollowEnds(t *testing.T) {
+	db, err := OpenMemory(nil)
+	require.NoError(t, err)
+	defer db.Close()
+	token, err := db.Backup(t.Context(), io.Discard)
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("a"), make([]byte, 1<<20)))
+	broken := errors.New("broken")
+	require.ErrorIs(t, db.Follow(t.Context(), token, time.Millisecond, func(Token, io.Reader) error { return broken }), broken)
+	require.ErrorContains(t, db.Follow(t.Context(), token, time.Millisecond, func(Token, io.Reader) error { return nil }), "not read to its end")
+	require.ErrorIs(t, db.Follow(t.Context(), Token{}, time.Millisecond, func(Token, io.Reader) error { return nil }), ErrToken)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	now, err := db.moment()
+	require.NoError(t, err)
+	require.ErrorIs(t, db.Follow(ctx, now, time.Hour, nil), context.Canceled)
+}
