@@ -10,7 +10,7 @@ import (
 // Stats describes a database at a moment, or nearly so: its numbers are read one after the other while others commit. Counters count
 // since Open, bytes are bytes, and every time is a time.Duration, in nanoseconds in JSON.
 type Stats struct {
-	Records   int64 `json:"records"`    // commits of the last FlushInterval may be missing; DB.Len is exact
+	Records   int64 `json:"records"`    // where thousands of commits wait to be merged into the tree, without these; DB.Len is exact
 	FileBytes int64 `json:"file_bytes"` // that it takes of the disk
 	LiveBytes int64 `json:"live_bytes"` // of pages that the newest tree uses
 	FreeBytes int64 `json:"free_bytes"` // that can be written without growing the file
@@ -60,8 +60,9 @@ type Recovery struct {
 	Time    time.Duration `json:"time"`    // that Open took
 }
 
-// Stats returns the present state; the zero Stats after Close. It is cheap, some microseconds and some more for each GiB of the file, and takes
-// no lock under which a writer waits for its device: it returns while a sync hangs.
+// Stats returns the present state; the zero Stats after Close. It takes some microseconds and some more for each GiB of the file, or a few
+// milliseconds where thousands of records wait to be merged into the tree. It takes no lock under which a writer waits for its device: it
+// returns while a sync hangs.
 func (db *DB) Stats() Stats {
 	if db.beside != nil {
 		s, err := db.beside.Stats()
