@@ -141,3 +141,96 @@ func TestCluster(t *testing.T) {
 		})
 	}
 }
+
+// TestClusterIsStartedAgain stops all nodes in order and starts them: what their files have is served again, by whoever has the most.
+func TestClusterIsStartedAgain(t *testing.T) {
+	for _, d := range []shard.Durability{shard.Async, shard.Sync} {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			t.Parallel()
+			c := newTestCluster(t, d)
+			level := func(nodes ...*Node) {
+				require.Eventually(t, func() bool { _, n := inSync(nodes...); return n == len(nodes) }, 30*time.Second, 10*time.Millisecond)
+			}
+			a, b := c.start("a"), c.start("b")
+			level(a, b)
+			_, err := c.client("a", "b").Put(t.Context(), []byte("key"), []byte("value"))
+			require.NoError(t, err)
+			closeNode := func(n *Node) {
+				require.NoError(t, n.Close())
+				n.o.Listen[0].Domain.Close()
+			}
+			closeNode(a)
+			closeNode(b)
+			a, b = c.start("a"), c.start("b")
+			level(a, b)
+			got, err := c.client("a", "b").Get(t.Context(), []byte("key"))
+			require.NoError(t, err)
+			assert.Equal(t, "value", string(got))
+			closeNode(a)
+			closeNode(b)
+		})
+	}
+}
+
+// TestRecover: a node goes on with what it has once its user says so, and not while somebody runs who has more.
+func TestRecover(t *testing.T) {
+	c := newTestCluster(t, shard.Async)
+	a, b := c.start("a"), c.start("b")
+	require.Eventually(t, func() bool { _, n := inSync(a, b); return n == 2 }, 30*time.Second, 10*time.Millisecond)
+	_, err := c.client("a", "b").Put(t.Context(), []byte("key"), []byte("value"))
+	require.NoError(t, err)
+	s, err := LookAt(t.Context(), c.mem, 0)
+	require.NoError(t, err)
+	assert.Len(t, s.Nodes, 2)
+	assert.ErrorContains(t, s.Recover(t.Context(), c.mem, "a", true), "in sync and runs")
+	for _, n := range []*Node{a, b} {
+		require.NoError(t, n.Close())
+		n.o.Listen[0].Domain.Close()
+	}
+	b = c.start("b") // a is lost for good
+	s, err = LookAt(t.Context(), c.mem, 0)
+	require.NoError(t, err)
+	require.Len(t, s.Nodes, 1)
+	assert.Positive(t, s.Nodes[0].Entry, "what its file had")
+	assert.ErrorContains(t, s.Recover(t.Context(), c.mem, "a", true), "no node a runs")
+	require.NoError(t, s.Recover(t.Context(), c.mem, "b", false))
+	assert.Zero(t, b.shards[0].serves.Load())
+	require.NoError(t, s.Recover(t.Context(), c.mem, "b", true))
+	require.ErrorIs(t, s.Recover(t.Context(), c.mem, "b", true), cluster.ErrChanged)
+	require.Eventually(t, func() bool { n, _ := inSync(b); return n != nil }, 30*time.Second, 10*time.Millisecond)
+	got, err := c.client("b").Get(t.Context(), []byte("key"))
+	require.NoError(t, err)
+	assert.Equal(t, "value", string(got))
+	_, err = LookAt(t.Context(), c.mem, 9)
+	assert.Error(t, err)
+	require.NoError(t, b.Close())
+}
+
+// TestClusterOptions: what is wrong is said at the start.
+func TestClusterOptions(t *testing.T) {
+	c := newTestCluster(t, shard.Memory)
+	n := c.start("a")
+	defer n.Close()
+	open := func(change func(*Options)) error {
+		o := c.o
+		o.Listen = []Listen{{Domain: c.net.Open(), Addr: "x"}}
+		o.Cluster = &ClusterOptions{Cluster: c.mem, Node: "x", LogBytes: 1 << 20}
+		change(&o)
+		n, err := Open(o)
+		if err == nil {
+			n.Close()
+		}
+		return err
+	}
+	assert.ErrorContains(t, open(func(o *Options) { o.Cluster.Node = "a b" }), "name")
+	assert.ErrorContains(t, open(func(o *Options) { o.Cluster.Cluster = nil }), "no cluster")
+	assert.ErrorContains(t, open(func(o *Options) { o.Cluster.Replicas = 9 }), "replicas")
+	assert.ErrorContains(t, open(func(o *Options) { o.Cluster.LogBytes = 1000 }), "power of two")
+	assert.ErrorContains(t, open(func(o *Options) { o.Cluster.Replicas, o.Cluster.MinInSync = 2, 3 }), "raise the second")
+	assert.ErrorContains(t, open(func(o *Options) { o.Shards = 2 }), "1 shards")
+	assert.ErrorContains(t, open(func(o *Options) { o.Durability, o.Dir = shard.Async, t.TempDir() }), "durability memory")
+	dir := t.TempDir()
+	_, err := readIdentity(dir, 1)
+	require.NoError(t, err)
+	assert.ErrorContains(t, open(func(o *Options) { o.Dir = dir }), "another cluster")
+}
