@@ -45,6 +45,7 @@ func (a *admin) serve(l net.Listener) error {
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 		writeMetrics(w, a.client.Stats(), a.server.Counters(), a.server.Connections())
+		writeShardMetrics(w, a.node.Status())
 	})
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
@@ -70,4 +71,44 @@ func writeMetrics(w io.Writer, client hydra.Stats, did resp.Counters, connection
 	for _, name := range slices.Sorted(maps.Keys(did.Commands)) {
 		fmt.Fprintf(w, "flashdbmd_commands_total{command=%q} %d\n", name, did.Commands[name])
 	}
+}
+
+// writeShardMetrics writes what Prometheus can raise an alarm for: servers/deploy/alerts.yml has the rules.
+func writeShardMetrics(w io.Writer, s machine.Status) {
+	gauge := func(name, help string, value func(x *machine.ShardStatus) (float64, bool)) {
+		fmt.Fprintf(w, "# HELP flashdbmd_shard_%s %s\n# TYPE flashdbmd_shard_%s gauge\n", name, help, name)
+		for i := range s.Shards {
+			if v, ok := value(&s.Shards[i]); ok {
+				fmt.Fprintf(w, "flashdbmd_shard_%s{shard=\"%d\"} %v\n", name, s.Shards[i].Shard, v)
+			}
+		}
+	}
+	truth := func(b bool) float64 {
+		if b {
+			return 1
+		}
+		return 0
+	}
+	primary := func(x *machine.ShardStatus) bool { return x.Role == "primary" }
+	gauge("serving", "1 if this node serves the shard.", func(x *machine.ShardStatus) (float64, bool) { return truth(x.Serving), true })
+	gauge("failed", "1 if the shard has failed here: the node has to be started again.", func(x *machine.ShardStatus) (float64, bool) { return truth(x.Failure != ""), true })
+	gauge("backlog_bytes", "Bytes on their way to the file.", func(x *machine.ShardStatus) (float64, bool) { return float64(x.Backlog), true })
+	if s.Node == "" {
+		return
+	}
+	gauge("term", "Term of the shard's reign, as this node knows it. It rises with each failover.", func(x *machine.ShardStatus) (float64, bool) { return float64(x.Term), true })
+	gauge("in_sync", "Copies that have all that was acknowledged, as the primary knows.", func(x *machine.ShardStatus) (float64, bool) { return float64(len(x.Set)), primary(x) })
+	gauge("missing_copies", "Copies that the shard should have, and lacks.", func(x *machine.ShardStatus) (float64, bool) {
+		return float64(max(0, s.Replicas-len(x.Set))), primary(x)
+	})
+	gauge("lag_entries", "Entries that the copy which is furthest behind has not got.", func(x *machine.ShardStatus) (float64, bool) {
+		most := uint64(0)
+		for _, m := range x.Members {
+			most = max(most, m.Lag)
+		}
+		return float64(most), primary(x)
+	})
+	gauge("tenure_seconds", "For how long the primary may surely serve reads; 0: it has lost its tenure.", func(x *machine.ShardStatus) (float64, bool) {
+		return float64(x.Tenure) / 1000, primary(x)
+	})
 }

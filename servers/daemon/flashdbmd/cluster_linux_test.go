@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -299,5 +300,16 @@ func TestClusterWithoutEtcd(t *testing.T) {
 		require.NoError(t, printStatus(out, &s))
 		assert.Contains(t, out.String(), "in sync")
 		assert.Contains(t, out.String(), "node "+s.Node)
+		metrics := &strings.Builder{}
+		writeShardMetrics(metrics, s.Status)
+		if s.Shards[0].Role == "primary" {
+			assert.Contains(t, metrics.String(), "flashdbmd_shard_missing_copies{shard=\"0\"} 1\n", "two of three")
+			assert.Contains(t, metrics.String(), "flashdbmd_shard_lag_entries{shard=\"0\"}")
+		}
+		rules, err := os.ReadFile("../../deploy/alerts.yml")
+		require.NoError(t, err)
+		for _, name := range regexp.MustCompile(`flashdbmd_[a-z_]+`).FindAllString(string(rules), -1) {
+			assert.Contains(t, metrics.String(), "# HELP "+name+" ", "alerts.yml names a metric that there is not")
+		}
 	}
 }

@@ -256,7 +256,8 @@ func (n *Node) Err() error {
 // Status is what a node is and does. Any goroutine may ask.
 type Status struct {
 	Durability string        `json:"durability"`
-	Node       string        `json:"node,omitempty"` // its name in records, in a cluster
+	Node       string        `json:"node,omitempty"`     // its name in records, in a cluster
+	Replicas   int           `json:"replicas,omitempty"` // copies that each shard shall have
 	Shards     []ShardStatus `json:"shards"`
 }
 
@@ -271,7 +272,7 @@ type ShardStatus struct {
 func (n *Node) Status() Status {
 	s := Status{Durability: n.o.Durability.String()}
 	if n.members != nil {
-		s.Node = n.members.self
+		s.Node, s.Replicas = n.members.self, n.members.config.Replicas
 	}
 	for _, r := range n.shards {
 		x := ShardStatus{Shard: int(r.number)}
