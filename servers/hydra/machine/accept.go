@@ -61,8 +61,10 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 		return fmt.Errorf("%w: %d of %d", errNoSuchShard, number, len(n.shards))
 	}
 	r := n.shards[number]
-	w := protocol.Welcome{Shard: number, MapVersion: mapVersion, Term: r.shard.Term(), NeedsAuth: len(n.o.Secret) > 0}
-	if m := n.members; m != nil {
+	w := protocol.Welcome{Shard: number, MapVersion: mapVersion, NeedsAuth: len(n.o.Secret) > 0}
+	if m := n.members; m == nil {
+		w.Term = r.shard.Term() // which does not change
+	} else {
 		w.MapVersion, w.Term = m.known.Load().places.Version, r.serves.Load()
 		if w.Term == 0 && h.Shard != protocol.AnyShard {
 			return fmt.Errorf("machine: %s does not serve shard %d", m.self, number)
