@@ -18,6 +18,7 @@ import (
 //	piece:   for each item: size of the key u32 | of the value u32 | flags u16 | 0 u16 | 0 u32 | version, expiry u64 | key | value
 const (
 	copyItemHead = 32
+	copyMost     = 4 << 20 // bytes of a piece of several items: one item has little more than that
 	answerSize   = 40
 	clientSize   = 32
 )
@@ -90,14 +91,15 @@ func (m *source) Piece(name string, behind, from uint64) (body []byte, next uint
 		for {
 			list, covered := s.chain(from, math.MaxUint64)
 			for i := range list {
+				if cut(body, list, i) {
+					return body, list[i].hash, false, true
+				}
 				body = appendCopied(body, &list[i].Item)
 			}
 			if covered == math.MaxUint64 {
 				return body, 0, true, true
 			}
-			if from = covered + 1; len(body) >= copyBytes {
-				return body, from, false, true
-			}
+			from = covered + 1
 		}
 	case p == nil && s.o.Store.Applied() >= behind:
 		s.ids++
@@ -108,11 +110,23 @@ func (m *source) Piece(name string, behind, from uint64) (body []byte, next uint
 		return nil, 0, false, false
 	}
 	delete(s.pieces, name)
+	var list []hashed
 	for i := range p.came.Records {
 		r := &p.came.Records[i]
-		body = appendCopied(body, &guard.Item{Flags: r.Flags, Version: r.Version, Expiry: r.Expiry, Key: r.Key, Value: r.Value})
+		list = append(list, hashed{p.came.Hashes[i], guard.Item{Flags: r.Flags, Version: r.Version, Expiry: r.Expiry, Key: r.Key, Value: r.Value}})
+		if cut(body, list, i) {
+			return body, list[i].hash, false, true
+		}
+		body = appendCopied(body, &list[i].Item)
 	}
 	return body, p.came.Last + 1, p.came.Last == math.MaxUint64, true
+}
+
+// cut reports whether item i begins another piece: one of its own hash, when there is enough in this one, or too much with the item.
+func cut(body []byte, list []hashed, i int) bool {
+	it := &list[i]
+	much := len(body) >= copyBytes || len(body)+copyItemHead+len(it.Key)+len(it.Value) > copyMost
+	return much && len(body) > 0 && (i == 0 || list[i-1].hash != it.hash)
 }
 
 // pieceForCopy takes a piece of the file that was asked for by Piece.

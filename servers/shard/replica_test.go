@@ -236,6 +236,28 @@ func TestCopyMeetsEntries(t *testing.T) {
 	assert.Equal(t, 2, d.s.table.Len())
 }
 
+// TestCopyOfLargeValues: a piece is no longer than a message may be, however many large values meet in a bucket of the table.
+func TestCopyOfLargeValues(t *testing.T) {
+	d := memberDesk(t, Memory, 0, nil)
+	d.record(1, 1, "a")
+	const n, size = 20, 900_000
+	d.s.o.Log.Free()
+	for i := range n { // not by requests: the log of the test is smaller than such an entry
+		it := guard.Item{Version: uint64(i + 1), Key: []byte{byte(i)}, Value: make([]byte, size)}
+		require.NoError(t, d.s.takeCopied(&it))
+	}
+	got, from := 0, uint64(0)
+	for last := false; !last; {
+		body, next, end, ok := (*source)(d.s).Piece("x", 0, from)
+		require.True(t, ok)
+		m := replica.Message{Body: body}
+		require.LessOrEqual(t, m.Size(), wire.MaxBody)
+		got += len(body) / size
+		from, last = next, end
+	}
+	assert.Equal(t, n, got)
+}
+
 // TestCopyWaitsForTheFile: a copy is read from the file once the file has the entry behind which the log brings all.
 func TestCopyWaitsForTheFile(t *testing.T) {
 	var st *store.Store

@@ -178,6 +178,9 @@ func (l *peerLink) put(op uint8, request uint64, body []byte) bool {
 	l.buf = body[:0]
 	b, err := l.conn.Begin(len(body))
 	if err != nil {
+		if errors.Is(err, wire.ErrTooLong) {
+			l.conn.Close() // rather than to wait for ever for what was not sent
+		}
 		return !errors.Is(err, wire.ErrAgain)
 	}
 	l.conn.End(&wire.Header{Op: op, Request: request}, append(b, body...))
