@@ -93,7 +93,9 @@ func (f *Follower) Stop(rec *Record, now int64) bool {
 		return false
 	}
 	f.known = rec.Revision
-	f.barred, f.stopAt = max(f.barred, rec.Term+1), now
+	if rec.Term >= f.barred { // else it has granted nothing of the term since an earlier order
+		f.barred, f.stopAt = rec.Term+1, now
+	}
 	if f.ring != nil && f.term <= rec.Term {
 		f.retire()
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"flashdbm/servers/replica"
@@ -30,6 +31,8 @@ const (
 	// newReign is how long a primary has to say that it reigns, from when the leader first sees its term.
 	newReign = time.Second
 	dialWait = 500 * time.Millisecond
+	// setTimeout is how long a new record may take: an etcd whose disk is busy takes a second and more, and to begin anew takes longer.
+	setTimeout = 5 * time.Second
 )
 
 // memberStatus is what a member says of itself.
@@ -66,7 +69,7 @@ type watch struct {
 	stop    *replica.Failover
 	stopAt  time.Time
 	stopped map[string]bool // orders sent
-	setting bool
+	setting atomic.Bool     // a compare-and-set is under way
 }
 
 type dialledMember struct {
@@ -343,18 +346,18 @@ func (m *members) order(ctx context.Context, w *watch, now time.Time) {
 			w.stopped[name] = x.link.put(opStop, rec.Revision, body)
 		}
 	}
-	if w.setting || waits && now.Sub(w.stopAt) < reportWait {
+	if w.setting.Load() || waits && now.Sub(w.stopAt) < reportWait {
 		return
 	}
-	next, ok := w.stop.Next()
-	if ok {
-		w.setting = true
-		func() {
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	if next, ok := w.stop.Next(); ok {
+		w.setting.Store(true)
+		go func() {
+			defer w.setting.Store(false)
+			ctx, cancel := context.WithTimeout(ctx, setTimeout)
 			defer cancel()
 			m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), next.Revision, next.Data())
 		}()
-		w.setting = false
+		return // the watch tells what has become of it
 	}
 	if now.Sub(w.stopAt) > reportWait {
 		w.stop = nil // anew, if the primary is still suspected
