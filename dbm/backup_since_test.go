@@ -232,3 +232,52 @@ func TestTokensThatDoNotFit(t *testing.T) {
 		}
 	}
 }
+
+// TestBackupSinceOfRemovedLeaves deletes just the records of one leaf, or of several, so that the leaves at both sides stay as they were: only an
+// interval without records tells that.
+func TestBackupSinceOfRemovedLeaves(t *testing.T) {
+	db, err := OpenMemory(nil)
+	require.NoError(t, err)
+	defer db.Close()
+	const n = 3000
+	key := func(i int) []byte { return fmt.Appendf(nil, "%016d", i) }
+	require.NoError(t, db.Load(t.Context(), func(yield func(k, v []byte) bool) {
+		for i := range n {
+			if !yield(key(i), make([]byte, 100)) {
+				return
+			}
+		}
+	}, LoadOptions{Sorted: true}))
+	var full bytes.Buffer
+	token, err := db.Backup(t.Context(), &full)
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "copy")
+	_, err = Restore(t.Context(), path, &full)
+	require.NoError(t, err)
+	standby, err := Open(path, nil)
+	require.NoError(t, err)
+	defer standby.Close()
+	least := int64(1 << 30)
+	for _, size := range []int{32, 33, 34} { // records of a leaf: of one of these
+		for _, leaves := range [][2]int{{3, 4}, {10, 17}, {40, 41}} {
+			require.NoError(t, db.Update(func(tx *Tx) error {
+				for i := leaves[0] * size; i < leaves[1]*size; i++ {
+					if err := tx.Delete(key(i)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}))
+			require.NoError(t, db.Checkpoint())
+			var one bytes.Buffer
+			end, err := db.BackupSince(t.Context(), token, &one)
+			require.NoError(t, err)
+			least = min(least, int64(one.Len()))
+			token, err = standby.ApplyBackup(t.Context(), token, &one)
+			require.NoError(t, err)
+			require.Equal(t, end, token)
+			requireSame(t, readAll(t, db), readAll(t, standby))
+		}
+	}
+	require.Less(t, least, int64(2000), "an increment without a leaf was among them")
+}

@@ -28,8 +28,15 @@ func TestLoadPowerCut(t *testing.T) {
 	ops, none, all := 0, 0, 0
 	mem.OnOp(func(op vfs.Op) error {
 		ops++
-		for range 2 {
+		images := 2
+		if op.Kind == vfs.OpDatasync {
+			images = 10
+		}
+		for i := range images {
 			p := vfs.Policies()[r.IntN(len(vfs.Policies()))]
+			if i%2 == 1 { // the end of what was written and not its beginning
+				p = vfs.KeepSuffix
+			}
 			image := mem.Crash(p, r.Uint64())
 			if n := afterLoad(t, image, records, ops%8 == 0); n > 0 {
 				all++

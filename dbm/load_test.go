@@ -217,6 +217,11 @@ func TestLoadConflicts(t *testing.T) {
 	_, err = before.Get([]byte("key 00000005"))
 	require.ErrorIs(t, err, ErrNotFound)
 	require.NoError(t, before.Put([]byte("before"), nil))
+	after, err := db.Begin(TxOptions{}) // commits behind the load
+	require.NoError(t, err)
+	_, err = after.Get([]byte("key 00000007"))
+	require.ErrorIs(t, err, ErrNotFound)
+	require.NoError(t, after.Put([]byte("after"), nil))
 	serializable, err := db.Begin(TxOptions{Serializable: true})
 	require.NoError(t, err)
 	for range serializable.All() {
@@ -238,6 +243,7 @@ func TestLoadConflicts(t *testing.T) {
 	require.NoError(t, db.Load(t.Context(), records, LoadOptions{Sorted: true}))
 	require.ErrorIs(t, <-lost, ErrConflict)
 	require.NoError(t, <-blind)
+	require.ErrorIs(t, after.Commit(), ErrConflict)
 	require.ErrorIs(t, serializable.Commit(), ErrConflict)
 	n, err := db.Len()
 	require.NoError(t, err)

@@ -59,8 +59,15 @@ func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, er
 	}); err != nil {
 		return empty, err
 	}
-	if err == nil && empty {
+	switch {
+	case err == nil && empty:
 		err = e.checkpointTwice() // else the next open would scan all of it
+	case err != nil && e.Failed() == nil:
+		for range 2 { // behind which what was written in vain is free
+			if cerr := e.checkpoint(); cerr != nil {
+				break
+			}
+		}
 	}
 	return empty, err
 }
