@@ -370,6 +370,9 @@ func TestSimulation(t *testing.T) {
 		all.add(&m.counts)
 	}
 	t.Logf("%d seeds: %+v", n, all)
+	if n < 50 {
+		return // on a machine that is busy otherwise; the others see to it that these things happen
+	}
 	require.Positive(t, all.oneSided)
 	require.Positive(t, all.repaired)
 	require.Positive(t, all.crashes)

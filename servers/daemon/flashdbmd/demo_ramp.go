@@ -55,6 +55,8 @@ const (
 	rampCities     = 4
 	rampOrphans    = 10
 	rampThreads    = 2 // writers, and as many readers
+	// rampPatience is how long the row without control is measured again if it finds nothing.
+	rampPatience = time.Minute
 )
 
 // demoRamp is flashdbmd demo ramp.
@@ -228,7 +230,7 @@ func (d *demoRamp) compare(context.Context) error {
 			ways = append(ways, w)
 		}
 		r := d.measure(x.prefix, ways, d.each)
-		for tries := 1; x.c == off && r.fractured.Load() == 0 && tries < 10; tries++ { // few writers meet few readers on a slow machine
+		for until := time.Now().Add(rampPatience); x.c == off && r.fractured.Load() == 0 && time.Now().Before(until); { // few writers meet few readers on a slow machine
 			r = d.measure(x.prefix, ways, d.each)
 		}
 		if err := r.failed.Load(); err != nil {
