@@ -141,7 +141,7 @@ const stressKeys = 12
 func stress(t *testing.T, d time.Duration, clients []stressed, puts, gets, bad *atomic.Int64) {
 	var wait sync.WaitGroup
 	var acked [stressKeys]atomic.Uint64
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), d+30*time.Second)
 	defer cancel()
 	end := time.Now().Add(d)
 	key := func(i int) []byte { return fmt.Appendf(nil, "key-%d", i) }
