@@ -66,7 +66,7 @@ func loadRecords(seed byte) iter.Seq2[[]byte, []byte] {
 			switch {
 			case i%100 == 50:
 				n = 9000
-			case i%700 == 600:
+			case i%700 == 600, i == 1499:
 				n = 200_000 // more than a run has, in segments of 32 pages
 			}
 			if !yield(fmt.Appendf(nil, "key %08d", i), bytes.Repeat([]byte{seed}, n)) {
