@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -64,26 +63,6 @@ func TestWatchInJSON(t *testing.T) {
 		require.Positive(t, w.File)
 		require.Positive(t, w.Group)
 	}
-}
-
-// TestWatchOnATerminal: it draws in place, on the second screen, and leaves the first one as it was.
-func TestWatchOnATerminal(t *testing.T) {
-	path := newPath(t)
-	succeed(t, "put", path, "a", "1")
-	var process *exec.Cmd
-	interrupted := false
-	text := watchTerminal(t, func(cmd *exec.Cmd, far *os.File) { stdoutOnTerminal(cmd, far); process = cmd }, func(shown string) {
-		if !interrupted && strings.Count(shown, toTop) >= 3 {
-			interrupted = true
-			_ = process.Process.Signal(os.Interrupt)
-		}
-	}, "stat", path, "--watch=10ms")
-	require.True(t, strings.HasPrefix(text, enterScreen))
-	require.True(t, strings.HasSuffix(text, leaveScreen))
-	require.Equal(t, 1, strings.Count(text, enterScreen))
-	require.Regexp(t, `records +1`, text)
-	require.Contains(t, text, "segments, 1 a character")
-	require.Contains(t, text, "Ctrl-C ends")
 }
 
 func TestWatchOfNothing(t *testing.T) {
