@@ -146,6 +146,38 @@ func TestIterationOverDamagedKey(t *testing.T) {
 	}
 }
 
+// TestIterationUpToDamagedKey: a record in memory whose place among those of the tree only a damaged key would tell ends a scan with an error.
+func TestIterationUpToDamagedKey(t *testing.T) {
+	file, long := damagedKeyFile(t)
+	path := filepath.Join(t.TempDir(), "a.fdbm")
+	require.NoError(t, os.WriteFile(path, file, 0o600))
+	db, err := openUnsynced(path, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	above := append(bytes.Clone(long), "above"...)
+	for range 20 { // until it is merged into the tree, which fails
+		err := db.Put(above, nil)
+		if err != nil {
+			require.ErrorIs(t, err, ErrCorrupt)
+			break
+		}
+		for _, from := range []string{"", "a"} {
+			require.ErrorIs(t, db.View(func(tx *Tx) error {
+				for k := range tx.Range([]byte(from), nil) {
+					require.Less(t, len(k), 2)
+				}
+				return nil
+			}), ErrCorrupt)
+			require.ErrorIs(t, db.View(func(tx *Tx) error {
+				for k := range tx.Keys([]byte(from), nil) {
+					require.Less(t, len(k), 2)
+				}
+				return nil
+			}), ErrCorrupt)
+		}
+	}
+}
+
 // TestFileCutShort: a mapping that cannot be read is an error with operation, file and place.
 func TestFileCutShort(t *testing.T) {
 	db := newDB(t, nil)

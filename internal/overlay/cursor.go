@@ -25,7 +25,6 @@ type Cursor struct {
 	key     []byte
 	at      whereabouts
 	back    bool
-	err     error
 	room    [4]source // what sources has, as a rule
 }
 
@@ -140,7 +139,7 @@ func (c *Cursor) settle() bool {
 		if c.treeOn {
 			c.treeKey = c.tree.Key()
 		}
-		if c.err = c.tree.Err(); c.err != nil {
+		if c.Err() != nil {
 			break
 		}
 		if c.near < 0 {
@@ -234,7 +233,7 @@ func (c *Cursor) Seek(key []byte) bool {
 // Next goes to the record behind the present one and reports whether there is one.
 func (c *Cursor) Next() bool {
 	switch {
-	case c.err != nil || c.at == pastEnd:
+	case c.Err() != nil || c.at == pastEnd:
 		return false
 	case c.at != onRecord:
 		return c.First()
@@ -249,14 +248,14 @@ func (c *Cursor) Next() bool {
 // Prev goes to the record before the present one and reports whether there is one.
 func (c *Cursor) Prev() bool {
 	switch {
-	case c.err != nil || c.at == beforeStart:
+	case c.Err() != nil || c.at == beforeStart:
 		return false
 	case c.at != onRecord:
 		return c.Last()
 	case !c.back:
 		key := c.key
 		c.tree.Seek(key)
-		if c.err = c.tree.Err(); c.err != nil {
+		if c.Err() != nil {
 			return c.settle()
 		}
 		c.back, c.treeOn = true, c.tree.Prev()
@@ -273,5 +272,5 @@ func (c *Cursor) Prev() bool {
 // Key returns the key of the record that the last move has found. It is valid until the reader leaves the registry.
 func (c *Cursor) Key() []byte { return c.key }
 
-// Err returns the error of the tree's cursor.
-func (c *Cursor) Err() error { return c.err }
+// Err returns the error of the tree's cursor, also of what somebody else did with it since the last move: see Bound.
+func (c *Cursor) Err() error { return c.tree.Err() }
