@@ -73,7 +73,9 @@ func (tx *Tx) shortValue(key []byte, most int64) (value []byte, length int64, er
 		return nil, -1, nil
 	case err != nil:
 		return nil, 0, err
-	case length > most:
+	}
+	defer r.Close()
+	if length > most {
 		return nil, length, nil
 	}
 	value = make([]byte, length)

@@ -203,6 +203,36 @@ func TestAppendValues(t *testing.T) {
 	require.NoError(t, db.Check(t.Context()))
 }
 
+// TestModifiedOverAndOver: what a transaction has appended to, compared and swapped, and so overwritten, takes no room, also where the values
+// are too long for a segment's run.
+func TestModifiedOverAndOver(t *testing.T) {
+	for name, modify := range map[string]func(tx *Tx, key, piece []byte) error{
+		"append":  func(tx *Tx, key, piece []byte) error { return tx.Append(key, piece) },
+		"replace": func(tx *Tx, key, piece []byte) error { _, err := tx.GetAndPut(key, bytes.Repeat(piece, 9)); return err },
+		"swap": func(tx *Tx, key, piece []byte) error {
+			if _, err := tx.CompareAndSwap(key, piece[:9], piece); err != nil {
+				return err
+			}
+			return tx.Put(key, bytes.Repeat(piece, 9))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newWith(t, openUnsynced, &Options{MaxFileSize: 16 << 20})
+			key, piece := []byte("k"), bytes.Repeat([]byte("piece"), 8000)
+			require.NoError(t, db.Update(func(tx *Tx) error {
+				for i := range 200 {
+					if i%10 == 0 {
+						require.NoError(t, tx.Put(key, nil))
+					}
+					require.NoError(t, modify(tx, key, piece), i)
+				}
+				return nil
+			}))
+			require.NoError(t, db.Check(t.Context()))
+		})
+	}
+}
+
 func TestGetAndPut(t *testing.T) {
 	inTurn(t)
 	db := newDB(t, nil)

@@ -216,6 +216,9 @@ func (v *valueReader) Read(p []byte) (n int, err error) {
 }
 
 func (v *valueReader) Close() error {
+	if c, ok := v.r.(io.Closer); ok && !v.tx.done {
+		c.Close()
+	}
 	v.r = bytes.NewReader(nil)
 	return nil
 }

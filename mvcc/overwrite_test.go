@@ -63,3 +63,41 @@ func TestReaderOfOverwrittenValue(t *testing.T) {
 	require.NoError(t, tx.Commit())
 	require.NoError(t, e.Check(t.Context()))
 }
+
+// TestReadersThatAreDone: a value that its own transaction has written and read takes no room once that overwrites it, if its readers have come
+// to the end or were closed.
+func TestReadersThatAreDone(t *testing.T) {
+	for name, read := range map[string]func(r io.Reader) error{
+		"to the end": func(r io.Reader) error { _, err := io.Copy(io.Discard, r); return err },
+		"as long as it is": func(r io.Reader) error {
+			_, err := io.ReadFull(r, make([]byte, 3<<20))
+			return err
+		},
+		"closed": func(r io.Reader) error {
+			_, err := io.ReadFull(r, make([]byte, 10))
+			require.NoError(t, r.(io.Closer).Close())
+			n, end := r.Read(make([]byte, 10))
+			require.Zero(t, n)
+			require.Equal(t, io.EOF, end)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEngine(t, Options{Durability: Buffered, Manual: true})
+			tx := begin(t, e, TxOptions{})
+			value := bytes.Repeat([]byte{'v'}, 3<<20)
+			for range 4 {
+				require.NoError(t, tx.Put([]byte("key"), value))
+				for range 2 {
+					r, _, ok, err := tx.ValueReader([]byte("key"))
+					require.NoError(t, err)
+					require.True(t, ok)
+					require.NoError(t, read(r))
+				}
+				require.Len(t, tx.large, 1)
+			}
+			require.NoError(t, tx.Commit())
+			require.NoError(t, e.Check(t.Context()))
+		})
+	}
+}

@@ -37,15 +37,15 @@ type Tx struct {
 	stayed   int64           // bytes of the set when it last stayed in memory for want of room
 	puts     int             // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
-	lent     map[logstore.Addr]bool // starts of those that readers were given for: they stay until the transaction ends
-	lease    *lease.Lease           // of a transaction whose age is bounded, or whose beginning is traced; nil else
-	renew    func() (*Tx, error)    // see RenewBy
-	spillErr error                  // of moving the write set out of memory
-	pushed   *commitNode            // in the commit list with the set, nil before
-	held     int64                  // pages reserved for the commit
-	err      error                  // of the commit, set before the wake
-	async    *asyncCommit           // of a commit that nobody waits for; nil else
-	single   bool                   // of WriteOne
+	lent     map[logstore.Addr]int // readers that are not at the end, by the start of what they read: that stays until the transaction ends
+	lease    *lease.Lease          // of a transaction whose age is bounded, or whose beginning is traced; nil else
+	renew    func() (*Tx, error)   // see RenewBy
+	spillErr error                 // of moving the write set out of memory
+	pushed   *commitNode           // in the commit list with the set, nil before
+	held     int64                 // pages reserved for the commit
+	err      error                 // of the commit, set before the wake
+	async    *asyncCommit          // of a commit that nobody waits for; nil else
+	single   bool                  // of WriteOne
 	kept     kept
 	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more
 }
@@ -152,11 +152,11 @@ func (tx *Tx) Put(key, value []byte) error {
 }
 
 // changed is called after each write of the transaction. The segments of a large value that was replaced are free at once, unless a reader
-// of it was handed out.
+// of it goes on.
 func (tx *Tx) changed() error {
 	if old := tx.set.Dropped(); old != nil {
 		start := old.Extents[0].Addr
-		if i := slices.IndexFunc(tx.large, func(p *logstore.Private) bool { return p.Start() == start }); i >= 0 && !tx.lent[start] {
+		if i := slices.IndexFunc(tx.large, func(p *logstore.Private) bool { return p.Start() == start }); i >= 0 && tx.lent[start] == 0 {
 			tx.large[i].Discard()
 			tx.large = slices.Delete(tx.large, i, i+1)
 		}

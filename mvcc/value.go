@@ -129,10 +129,11 @@ func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err e
 func (tx *Tx) entryReader(en writeset.Entry) (r io.Reader, length int64) {
 	if en.Ref != nil {
 		if tx.lent == nil {
-			tx.lent = map[logstore.Addr]bool{}
+			tx.lent = map[logstore.Addr]int{}
 		}
-		tx.lent[en.Ref.Extents[0].Addr] = true
-		return &extentReader{tx: tx, rest: en.Ref.Extents}, int64(en.Ref.Len)
+		start := en.Ref.Extents[0].Addr
+		tx.lent[start]++
+		return &extentReader{tx: tx, rest: en.Ref.Extents, lent: start}, int64(en.Ref.Len)
 	}
 	return bytes.NewReader(en.Value), int64(len(en.Value))
 }
@@ -159,6 +160,7 @@ type extentReader struct {
 	tx   *Tx
 	now  []byte
 	rest []logstore.Extent
+	lent logstore.Addr // where the value begins if the transaction has written it; 0 once the reader is at the end
 }
 
 func (r *extentReader) Read(p []byte) (int, error) {
@@ -179,6 +181,17 @@ func (r *extentReader) Read(p []byte) (int, error) {
 		r.now, r.rest = b, r.rest[1:]
 	}
 	n := copy(p, r.now)
-	r.now = r.now[n:]
+	if r.now = r.now[n:]; len(r.now) == 0 && len(r.rest) == 0 {
+		r.Close()
+	}
 	return n, nil
+}
+
+// Close takes the reader to the end: the value may go when the transaction overwrites it.
+func (r *extentReader) Close() error {
+	if r.lent != 0 {
+		r.tx.lent[r.lent]--
+	}
+	r.now, r.rest, r.lent = nil, nil, 0
+	return nil
 }

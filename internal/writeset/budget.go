@@ -95,7 +95,7 @@ func (b *Budget) Spill(w *Set, s *logstore.Store, c logstore.Claim, large []*log
 
 // Tidy merges layers of a set that has spilled, where there are many, or writes all of them anew, where most of what they have is
 // overwritten. Large values that are lent stay. On a full file it does nothing: with many layers all goes on too.
-func (b *Budget) Tidy(w *Set, lent map[logstore.Addr]bool) error {
+func (b *Budget) Tidy(w *Set, lent map[logstore.Addr]int) error {
 	var err error
 	if s := w.spill; s.overwritten() {
 		if err = s.collapse(lent); err == nil {

@@ -112,7 +112,7 @@ func (s *Spill) overwritten() bool {
 
 // collapse writes the newest record of each key into one layer, and the runs into new segments, and frees the others. What slices were
 // handed out of stays until the transaction ends, and large values that were lent. After an error all is as it was.
-func (s *Spill) collapse(lent map[logstore.Addr]bool) (err error) {
+func (s *Spill) collapse(lent map[logstore.Addr]int) (err error) {
 	fresh := &Spill{store: s.store, claim: s.claim}
 	lw := newLayerWriter(s.store, s.claim)
 	defer func() {
@@ -163,7 +163,7 @@ func (s *Spill) collapse(lent map[logstore.Addr]bool) (err error) {
 		switch {
 		case used[p.Start()]:
 			return false
-		case lent[p.Start()]:
+		case lent[p.Start()] > 0:
 			s.retired = append(s.retired, p)
 		default:
 			p.Discard()
