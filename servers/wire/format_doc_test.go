@@ -114,7 +114,7 @@ func TestFormatControlAreaAndOps(t *testing.T) {
 // TestEveryTableIsChecked looks for the heading of each table in the tests that compare the document with the code.
 func TestEveryTableIsChecked(t *testing.T) {
 	var tests strings.Builder
-	for _, name := range []string{"format_doc_test.go", "../hydra/protocol/format_doc_test.go"} {
+	for _, name := range []string{"format_doc_test.go", "../hydra/protocol/format_doc_test.go", "../ramp/protocol/format_doc_test.go"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		tests.Write(text)
