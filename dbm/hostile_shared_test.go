@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"testing"
@@ -46,6 +47,44 @@ func TestSharedLists(t *testing.T) {
 			require.ErrorContains(t, err, "a second reference leads here", mode)
 		}
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4<<20), mode)
+	}
+}
+
+// TestSalvageSharedLists: salvage reads a list that a redo record names again and again once.
+func TestSalvageSharedLists(t *testing.T) {
+	took := map[int]int64{}
+	for _, times := range []int{1, 500} {
+		s := tall(t, false).spoiled(func(h *hostile) {
+			newest := h.newestRecord()
+			h.layers(newest, h.lists()[0], times)
+			h.endAt(newest)
+		})
+		mem := s.mem(len(s.file))
+		before := allocated()
+		require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, 1)), "salvaged"))
+		took[times] = allocated() - before
+		mem.Release()
+	}
+	require.Less(t, took[500], took[1]+500*logstore.PageSize/2)
+}
+
+// TestSalvageExtentsElsewhere: a large value with an extent that goes beyond its segment, or the file, is lost, and no more.
+func TestSalvageExtentsElsewhere(t *testing.T) {
+	whole := tall(t, true)
+	for _, extent := range []struct {
+		addr  uint64
+		bytes uint32
+	}{{1, math.MaxUint32}, {3, 64 << 20}, {math.MaxUint64, 1}, {math.MaxUint64, 1 << 20}, {1 << 40, 1 << 20}, {0, 0}} {
+		s := whole.spoiled(func(h *hostile) {
+			for _, a := range h.lists() {
+				x := h.file[a*logstore.PageSize+runPayload+int(le.Uint64(h.page(a)[runLength:]))-4-extentBytes:]
+				le.PutUint64(x, extent.addr)
+				le.PutUint32(x[8:], extent.bytes)
+			}
+		})
+		mem := s.mem(len(s.file))
+		require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, 1)), "salvaged"))
+		mem.Release()
 	}
 }
 

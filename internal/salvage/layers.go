@@ -29,8 +29,12 @@ func (s *salvager) layer(no uint64, lists []logstore.Addr) (whole bool) {
 		s.lostLayer(no, a, err)
 	}
 	for _, a := range lists {
+		if !s.once.Add(a, 1) {
+			lost(a, nil)
+			continue
+		}
 		list, err := s.run(a)
-		if err != nil || !list.List || !s.once.Add(a, 1) {
+		if err != nil || !list.List {
 			lost(a, err)
 			continue
 		}
@@ -40,8 +44,8 @@ func (s *salvager) layer(no uint64, lists []logstore.Addr) (whole bool) {
 			continue
 		}
 		for _, x := range extents {
-			b, err := s.extent(x)
-			if err != nil || !s.once.Add(x.Addr, x.Pages()) {
+			b, err := s.extentOnce(x)
+			if err != nil {
 				lost(x.Addr, err)
 				continue
 			}

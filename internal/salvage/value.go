@@ -67,13 +67,21 @@ func (s *salvager) keyOf(c btree.Cell) ([]byte, error) {
 	return r.payload[:ref.KeyLen], nil
 }
 
-// extent reads an extent.
-func (s *salvager) extent(x logstore.Extent) ([]byte, error) {
+// extentOnce reads an extent that has to be in the file, and that nothing led to before.
+func (s *salvager) extentOnce(x logstore.Extent) ([]byte, error) {
 	pages := uint64(x.Pages())
 	if pages == 0 || x.Addr+pages > s.f.Pages || x.Addr+pages < x.Addr || s.f.SegmentOf(x.Addr) != s.f.SegmentOf(x.Addr+pages-1) {
 		return nil, s.f.Error(x.Addr, "an extent of %d pages", pages)
 	}
-	b := make([]byte, pages*logstore.PageSize)
+	if !s.once.Add(x.Addr, x.Pages()) {
+		return nil, s.f.Error(x.Addr, "a second reference leads here")
+	}
+	return s.extent(x)
+}
+
+// extent reads an extent that is in the file.
+func (s *salvager) extent(x logstore.Extent) ([]byte, error) {
+	b := make([]byte, x.Pages()*logstore.PageSize)
 	if err := s.f.Read(x.Addr, b); err != nil {
 		return nil, err
 	}
@@ -118,10 +126,7 @@ func (s *salvager) value(key []byte, ref *btree.Ref, written uint64) (value []by
 	sum := uint64(0)
 	for _, x := range extents {
 		sum += uint64(x.Bytes)
-		if !s.once.Add(x.Addr, x.Pages()) {
-			return nil, nil, s.f.Error(x.Addr, "a second reference leads here")
-		}
-		if _, err := s.extent(x); err != nil {
+		if _, err := s.extentOnce(x); err != nil {
 			return nil, nil, err
 		}
 	}
