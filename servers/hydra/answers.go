@@ -81,11 +81,16 @@ func (e *engine) askMap() {
 		e.asking = true
 		e.start(&call{op: protocol.OpMap, shard: s, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
 			e.asking = false
-			var got protocol.Map
-			if protocol.Status(m.Status) == protocol.StatusOK && got.Parse(m.Body) == nil {
-				e.setMap(got)
-			}
+			e.gotMap(m)
 		}})
 		return
+	}
+}
+
+// gotMap takes the answer to a request for the map.
+func (e *engine) gotMap(m wire.Message) {
+	var got protocol.Map
+	if protocol.Status(m.Status) == protocol.StatusOK && got.Parse(m.Body) == nil {
+		e.setMap(got)
 	}
 }

@@ -202,9 +202,58 @@ func (c *Client) connect(s *shard, addrs []string, next uint64) {
 		if g == nil {
 			s.lastErr, s.dialAfter = errors.Join(errs...), e.look()+redialAfter
 			e.stale = true // it may have moved
+			if !e.guided && !e.connected() {
+				e.guided = true
+				go c.askTheWay(addrs)
+			}
 			return
 		}
 		e.attach(s, g, c.o.Secret)
+	})
+}
+
+func (e *engine) connected() bool {
+	return slices.ContainsFunc(e.shards, func(s *shard) bool { return s.conn != nil })
+}
+
+// askTheWay asks any node for the map, where no shard is connected: the nodes that are known serve none any more, and may know who does.
+func (c *Client) askTheWay(addrs []string) {
+	var g *greeted
+	for _, a := range addrs {
+		ctx, cancel := context.WithTimeout(c.ctx, dialEach)
+		var err error
+		g, err = c.greet(ctx, a, protocol.AnyShard, 1)
+		cancel()
+		if err == nil {
+			break
+		}
+	}
+	c.do(func(e *engine) {
+		if g == nil || e.closed != nil {
+			e.guided = false
+			if g != nil {
+				g.conn.Close()
+			}
+			return
+		}
+		guide := &shard{id: protocol.AnyShard, extents: map[uint32]*extent{}}
+		e.shards = append(e.shards, guide)
+		e.attach(guide, g, c.o.Secret)
+		e.start(&call{op: protocol.OpMap, shard: guide, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
+			e.guided = false
+			var rest []*shard // a list of its own: somebody goes through the old one
+			for _, s := range e.shards {
+				if s != guide {
+					rest = append(rest, s)
+				}
+			}
+			e.shards = rest
+			if guide.conn != nil {
+				guide.conn.Close()
+				guide.conn = nil
+			}
+			e.gotMap(m)
+		}})
 	})
 }
 

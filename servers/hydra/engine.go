@@ -33,6 +33,7 @@ type engine struct {
 	shards []*shard // of the map, in its order, and others that have calls still
 	stale  bool     // a newer map is known of
 	asking bool     // for it
+	guided bool     // a node is asked for it that serves nothing
 	first  []string // the addresses that Dial was given
 
 	numbers numbers

@@ -45,8 +45,15 @@
 //     primary's own: the ask carries it, the grant returns it. Without a grant of a counted member there is no tenure.
 //  7. After a stop a secondary grants, takes and reigns nothing of the term that was stopped, or below it.
 //  8. A new primary serves when every counted member has the entries with which the reign began, as committed as its mode asks for, and no
-//     earlier than 1.2 s after its own stop. All grants of the last reign that it has given end before that.
+//     earlier than 1.2 s after its own stop, unless the reign was handed over. All grants of the last reign that it has given end before that.
 //  9. A member that the log cannot bring forward gets a copy: the ring first, from an entry on; then what the state machine had at that entry
 //     or later; then a mark, an entry behind which the copy is whole. Such a member is not in the set, and a part of a copy is never promoted.
 //  10. A member's entries are a prefix of the primary's if the primary has the member's newest entry, with the same term.
+//  11. A primary proposes the record of another one, which is then marked as handed over, no earlier than 1.2 s after it has passed on tenure for
+//     the last time. From then on it tells nothing that it has read, until a record of a higher revision says that it still reigns. So when
+//     the record of the next term is there, nobody relies on the tenure of the last one, and no grant counts.
+//  12. The heir of a reign is counted when its record is proposed, so it has all that is committed.
+//  13. A deposed primary follows the next one with what it has if it had closed before, and has nothing that is not committed: then its entries are a
+//     prefix of the next primary's (10), and nobody Reads its memory by its tenure. Else it gets a copy.
+//  14. A member that is to leave the set leaves it when as many as are wished for are left.
 package replica

@@ -300,7 +300,7 @@ func (r *Reign) ask(m *member) {
 // copy sends the next piece of a copy.
 func (r *Reign) copy(m *member) (worked bool) {
 	c := m.copies
-	if c == nil || c.under || c.mark != 0 || r.committed < c.behind {
+	if c == nil || c.under || c.mark != 0 || r.committed < c.behind || r.Closed() {
 		return false
 	}
 	if c.last {

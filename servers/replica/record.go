@@ -12,6 +12,8 @@ type Record struct {
 	Term     uint64   `json:"term"`
 	Primary  string   `json:"primary"`
 	Set      []string `json:"set"` // the primary is one of them
+	// Handed says that the primary before has made this record, when nobody could rely on its tenure any more (invariant 11).
+	Handed bool `json:"handed,omitempty"`
 }
 
 // Data returns the record's value in package cluster.

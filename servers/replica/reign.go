@@ -51,8 +51,16 @@ type Source interface {
 	ForgetPieces(member string)
 	// Mark appends an entry that changes nothing, and returns its number.
 	Mark() uint64
-	// Synced returns the newest entry that is durable at the primary; in memory mode the newest one.
+	// Synced returns the newest entry that is durable at the primary, and Applied the newest one that its file has; in memory mode the newest one.
 	Synced() uint64
+	Applied() uint64
+}
+
+// Wishes are who shall be in the set, this member apart.
+type Wishes struct {
+	In    []string
+	Out   []string // members of the set that shall leave it,
+	Least int      // but only as long as this many members are left, this one included
 }
 
 // ReignOptions configure a Reign.
@@ -79,9 +87,10 @@ type Reign struct {
 	serving   bool
 	over      bool
 	members   []*member // counted, wanted, or both
-	wanted    []string  // members that shall be in the set
-	tenure    int64     // end; 0: none
-	ignore    int64     // grants of asks before this time do not count
+	wishes    Wishes
+	hand      handover
+	tenure    int64 // end; 0: none
+	ignore    int64 // grants of asks before this time do not count
 	now       int64
 }
 
@@ -108,6 +117,9 @@ func (r *Reign) Learn(rec Record) {
 	}
 	r.rec, r.proposals, r.asked = rec, nil, false // whatever was proposed from an older revision has failed, or is this record (invariant 4)
 	r.proposed = 0
+	if r.hand.asks { // another change has come first
+		r.hand = handover{again: r.now + handAgain}
+	}
 }
 
 // Over reports whether somebody else reigns, as far as is known.
@@ -119,8 +131,8 @@ func (r *Reign) Term() uint64 { return r.term }
 // Record returns the record as it is known.
 func (r *Reign) Record() Record { return r.rec }
 
-// Want names the members that shall be in the set, this one apart.
-func (r *Reign) Want(members []string) { r.wanted = members }
+// Want says who shall be in the set.
+func (r *Reign) Want(w Wishes) { r.wishes = w }
 
 // counted reports whether the member has to have an entry before it counts (invariant 4).
 func (r *Reign) counted(name string) bool {
@@ -142,7 +154,7 @@ func (r *Reign) Committed() uint64 { return r.committed }
 
 // TenureEnd returns until when nobody else serves, by the member's clock; 0 if that is over or not known.
 func (r *Reign) TenureEnd() int64 {
-	if r.over || !r.serving {
+	if r.over || !r.serving || r.hand.asks {
 		return 0
 	}
 	return r.tenure
@@ -168,6 +180,7 @@ func (r *Reign) Step(now int64) (worked bool) {
 	}
 	r.Advance()
 	r.count()
+	r.hands()
 	r.propose()
 	return worked
 }
@@ -197,11 +210,11 @@ func (r *Reign) choose() {
 	for _, name := range r.rec.Set {
 		add(name)
 	}
-	for _, name := range r.wanted {
+	for _, name := range r.wishes.In {
 		add(name)
 	}
 	r.members = slices.DeleteFunc(r.members, func(m *member) bool {
-		if r.counted(m.name) || slices.Contains(r.wanted, m.name) {
+		if r.counted(m.name) || slices.Contains(r.wishes.In, m.name) {
 			return false
 		}
 		r.disconnect(m)
@@ -230,8 +243,8 @@ func (r *Reign) Advance() {
 		}
 	}
 	r.committed = max(r.committed, c)
-	// Invariant 8. The primary's own file has to have what it began with: what it evicts has to be there.
-	if !r.serving && c >= r.start && r.o.Source.Synced() >= r.start && r.now >= r.o.StopAt+StopWait {
+	// Invariant 8. The primary's own file has to have what it began with: what has found no room in memory is looked for there.
+	if !r.serving && c >= r.start && r.o.Source.Applied() >= r.start && (r.o.Record.Handed || r.now >= r.o.StopAt+StopWait) {
 		r.serving = true
 	}
 }
@@ -265,7 +278,7 @@ func (r *Reign) propose() {
 		return
 	}
 	r.proposed, r.asked = r.now, true
-	r.proposals = append(slices.DeleteFunc(r.proposals, func(p Record) bool { return slices.Equal(p.Set, next.Set) }), next)
+	r.proposals = append(slices.DeleteFunc(r.proposals, func(p Record) bool { return p.Term == next.Term && slices.Equal(p.Set, next.Set) }), next)
 }
 
 // change returns the record that the reign would have.
@@ -276,13 +289,21 @@ func (r *Reign) change() (next Record, ok bool) {
 			next, ok = next.without(m.name), true
 		}
 	}
-	if ok {
+	switch {
+	case ok:
 		return next, true
+	case r.hand.asks:
+		return r.handed(), true
 	}
 	for _, m := range r.members {
-		if r.serving && !r.rec.Has(m.name) && slices.Contains(r.wanted, m.name) && m.state == follows && m.begun && m.whole &&
+		if r.serving && !r.rec.Has(m.name) && slices.Contains(r.wishes.In, m.name) && m.state == follows && m.begun && m.whole &&
 			m.has(r.o.Mode) >= r.committed && r.now-m.granted < joinsWithin {
 			return next.with(m.name), true
+		}
+	}
+	for _, name := range r.wishes.Out {
+		if r.rec.Has(name) && name != r.o.Self && len(r.rec.Set) > r.wishes.Least {
+			return next.without(name), true
 		}
 	}
 	return next, false

@@ -130,6 +130,7 @@ func (s *stage) Piece(_ string, _, from uint64) ([]byte, uint64, bool, bool) {
 func (s *stage) ForgetPieces(string) {}
 func (s *stage) Mark() uint64        { return s.log.Append(s.r.Term(), nil) }
 func (s *stage) Synced() uint64      { return s.synced }
+func (s *stage) Applied() uint64     { return s.synced }
 
 func newStage(t *testing.T, mode Mode, set ...string) *stage {
 	s := &stage{t: t, d: mem.NewNetwork().Open(), regions: map[uint64]*stageRegion{}, now: int64(time.Hour), actors: map[string]*actor{}, synced: 1 << 40}
@@ -370,7 +371,7 @@ func TestJoinerCountsFromBefore(t *testing.T) {
 	s := newStage(t, Relaxed)
 	require.Equal(t, s.append(5), func() uint64 { s.settle(); return s.r.Committed() }())
 	a := s.actor("a", Relaxed)
-	s.r.Want([]string{"a"})
+	s.r.Want(Wishes{In: []string{"a"}})
 	a.noRoom = true
 	for range 3 {
 		s.r.Step(s.now)
@@ -409,7 +410,7 @@ func TestJoinerIsLevel(t *testing.T) {
 	s.settle()
 	a := s.actor("a", Strict)
 	a.noRoom = true
-	s.r.Want([]string{"a"})
+	s.r.Want(Wishes{In: []string{"a"}})
 	s.settle()
 	s.pass(askDue)
 	_, ok := s.next()
@@ -461,7 +462,7 @@ func TestCopies(t *testing.T) {
 	a := s.actor("a", Relaxed)
 	a.log.Append(7, []byte("of a reign that nobody knows"))
 	a.notWhole = true
-	s.r.Want([]string{"a"})
+	s.r.Want(Wishes{In: []string{"a"}})
 	s.settle()
 	assert.Equal(t, 1, a.forgot)
 	assert.Equal(t, []string{"a", "b", "c"}, a.pieces)
@@ -509,7 +510,7 @@ func TestCopyWaitsForCommit(t *testing.T) {
 	s.settle()
 	a := s.actor("a", Relaxed)
 	a.log.Append(7, []byte("of a reign that nobody knows"))
-	s.r.Want([]string{"a", "b"})
+	s.r.Want(Wishes{In: []string{"a", "b"}})
 	s.settle()
 	assert.Equal(t, 1, a.forgot)
 	assert.Empty(t, a.pieces)

@@ -55,7 +55,7 @@ func (s *Shard) forgetClients() {
 		return
 	}
 	s.swept = s.now
-	if s.passive() {
+	if s.passive() || s.closed() {
 		return // the primary says whom to forget
 	}
 	for id, cl := range s.clients {

@@ -29,8 +29,10 @@ type simMember struct {
 	orders []order
 	shown  map[string]uint64
 	quiet  int
-	slept  bool // its clock has stood still, which it has not noticed yet
-	lost   bool // the life is over, and what it had in memory
+	hands  bool
+	passed time.Duration // until when clients may rely on the tenure that it has passed on
+	slept  bool          // its clock has stood still, which it has not noticed yet
+	lost   bool          // the life is over, and what it had in memory
 }
 
 // An order is to stop.
@@ -319,7 +321,21 @@ func (m *simMember) reign() {
 				want = append(want, x.id)
 			}
 		}
-		r.Want(want)
+		w := replica.Wishes{In: want}
+		if len(r.Record().Set) > 1 && c.rand(4) == 0 { // a node is drained, or has its place for another one
+			w.Out, w.Least = []string{r.Record().Set[c.rand(len(r.Record().Set))]}, 1+c.rand(2)
+			w.In = slices.DeleteFunc(w.In, func(name string) bool { return name == w.Out[0] })
+		}
+		r.Want(w)
+	}
+	if set := r.Record().Set; c.rand(10+300*int(c.seed%2)) == 0 && r.HandOver(set[c.rand(len(set))], c.rand(2) == 0) && !m.hands {
+		m.hands = true
+		c.say("%s begins to hand over", m.id)
+	}
+	m.hands = r.Yields()
+	if left := s.tenureLeft(); !m.slept && left > 0 {
+		ago := time.Duration(m.n.Now().UnixNano() - s.now) // clients count from when they asked, which was before that
+		m.passed = max(m.passed, c.w.Now()-ago+time.Duration(left)*time.Microsecond)
 	}
 	if next, ok := r.Proposal(); ok {
 		c.say("%s proposes %+v", m.id, next)

@@ -37,7 +37,7 @@ type clusterSim struct {
 	counts    clusterCounts
 }
 
-type clusterCounts struct{ ops, reads, accepted, reigns, copies, kills, unknown, lost int }
+type clusterCounts struct{ ops, reads, accepted, reigns, copies, kills, unknown, lost, handed int }
 
 // What the log and the rings of the simulator have: a few dozen entries.
 const clusterRing = 4096
@@ -124,6 +124,9 @@ func (c *clusterSim) change(n *sim.Node, next replica.Record, answer func(replic
 			next.Set = slices.Clone(next.Set)
 			if next.Term > c.rec.Term {
 				c.counts.reigns++
+			}
+			if next.Handed && next.Term > c.rec.Term {
+				c.counts.handed++
 			}
 			c.rec = next
 			c.say("record %+v", next)
@@ -308,6 +311,13 @@ func (c *clusterSim) check(m *simMember) {
 	if s.reign != nil && s.reign.Serving() && s.seq < c.newest && s.reign.Term() == c.rec.Term {
 		c.violation("%s reigns with %d entries, and %d are committed", m.id, s.seq, c.newest)
 	}
+	if r := s.reign; r != nil && r.Serving() && !m.slept && m.n.Now().UnixNano() < r.TenureEnd() {
+		for _, x := range c.members { // nor do clients rely on what another one has passed on
+			if x != m && x.passed > c.w.Now() {
+				c.violation("%s serves, and clients of %s have tenure for %v", m.id, x.id, x.passed-c.w.Now())
+			}
+		}
+	}
 	serving := ""
 	for _, x := range c.members { // invariant 3: one incarnation at most has tenure
 		if x.shard == nil || x.shard.reign == nil || !x.alive() || x.slept || x.n.Now().UnixNano() >= x.shard.reign.TenureEnd() {
@@ -414,6 +424,7 @@ func TestClusterSimulation(t *testing.T) {
 	require.Positive(t, all.accepted)
 	require.Positive(t, all.reigns)
 	require.Positive(t, all.copies)
+	require.Positive(t, all.handed)
 }
 
 func (a *clusterCounts) add(b *clusterCounts) {
@@ -425,6 +436,7 @@ func (a *clusterCounts) add(b *clusterCounts) {
 	a.kills += b.kills
 	a.unknown += b.unknown
 	a.lost += b.lost
+	a.handed += b.handed
 }
 
 var clusterArena = arena.Options{Extent: 64 << 10, Limit: 1 << 20}

@@ -69,7 +69,7 @@ func (s *Shard) Connections() int { return len(s.conns) }
 
 // poll receives up to 16 messages of each connection.
 func (s *Shard) poll() {
-	if s.o.Log != nil && s.o.Log.Waits() {
+	if s.o.Log != nil && (s.o.Log.Waits() || s.closed()) {
 		return // a member has to take what there is
 	}
 	if s.o.Store != nil && s.failed == nil && (s.o.Store.Backlog() > maxBacklog || s.waiting+len(s.scans) > maxWaiting) {

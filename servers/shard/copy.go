@@ -152,6 +152,14 @@ func (m *source) Mark() uint64 {
 // Synced implements replica.Source.
 func (m *source) Synced() uint64 { return (*merged)(m).Synced() }
 
+// Applied implements replica.Source.
+func (m *source) Applied() uint64 {
+	if m.o.Store == nil {
+		return m.seq
+	}
+	return m.o.Store.Applied()
+}
+
 // Piece implements replica.State.
 func (m *merged) Piece(b []byte) bool {
 	s := (*Shard)(m)

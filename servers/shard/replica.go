@@ -31,8 +31,9 @@ type Membership struct {
 // member is what a shard has that is one of several replicas. It is a secondary, which merges what its primary has decided and serves nobody,
 // or the primary. See package replica for the rules; these are the shard's own:
 //
-//  1. A secondary shows what it merges at once: nobody has pointers into its memory. A primary that is deposed shows nothing any more, as its
-//     clients may Read what it has until its tenure ends; it gets a copy, in new memory.
+//  1. A secondary shows what it merges at once: nobody has pointers into its memory that count. A primary that is deposed shows nothing any more,
+//     as its clients may Read what it has until its tenure ends; it gets a copy, in new memory. One that has handed its reign over has waited
+//     for that end.
 //  2. A secondary knows the answers of all writes that it has merged or was given with a copy. Who forgets a client logs that.
 //  3. An answer that tells of what was read is given within tenure, as it was when the request had been polled. The answer to a write that is
 //     an entry of its own needs no tenure: the entry is committed only if the reign lasts.
@@ -140,8 +141,11 @@ func (s *Shard) lacksMembers() bool {
 
 // tenureLeft returns what is left of the tenure, in microseconds.
 func (s *Shard) tenureLeft() uint32 {
-	if s.o.Log == nil {
+	switch {
+	case s.o.Log == nil:
 		return micros(int64(tenure))
+	case s.reign.Yields():
+		return 0
 	}
 	return micros(max(0, s.reign.TenureEnd()-s.now))
 }
@@ -196,6 +200,8 @@ func (s *Shard) confer() (worked bool) {
 		if s.reign.Over() {
 			s.depose()
 			worked = true
+		} else if s.reign.Closed() && s.still() {
+			s.reign.Still()
 		}
 	}
 	worked = s.follower.Step(s.now) || worked
@@ -234,11 +240,22 @@ func (s *Shard) setBase(base uint64) {
 	}
 }
 
-// depose ends the reign. What is not committed may be in the next reign or not.
+// still reports whether nothing is left of what was decided, or waits to be.
+func (s *Shard) still() bool {
+	return s.shown == s.seq && s.waiting == 0 && len(s.scans) == 0 && len(s.stalls) == 0 && len(s.inbox) == 0
+}
+
+// closed reports whether the reign is being handed over, so that nothing new may be decided.
+func (s *Shard) closed() bool { return s.reign != nil && s.reign.Closed() }
+
+// depose ends the reign. What is not committed may be in the next reign or not. Who has handed over, and has nothing of that kind, goes on with
+// what there is (rule 13 of package replica).
 func (s *Shard) depose() {
+	if !s.reign.Closed() || s.shown != s.seq {
+		s.follower.Spoil()
+	}
 	s.reign.Close()
 	s.reign = nil
-	s.follower.Spoil()
 	s.refuseAll()
 	s.dropClients()
 }

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"math"
 	"path/filepath"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/mem"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/hydra/protocol"
@@ -274,4 +276,132 @@ func TestCopyWaitsForTheFile(t *testing.T) {
 		d.s.Sweep()
 		return ok && last && len(body) == copyItemHead+2
 	}, 10*time.Second, time.Millisecond)
+}
+
+// An obedient member follows a primary and says that it has all that its log has.
+type obedient struct {
+	replica.Link
+	s      *Shard
+	ring   fabric.Region
+	in     []replica.Message
+	off    bool // it says no more than before, and no Write of it completes
+	writes int
+	seq    uint64
+	pos    uint64
+}
+
+func (o *obedient) Send(m *replica.Message) {
+	if !o.off {
+		o.seq = o.s.o.Log.Last()
+	}
+	a := replica.Message{Term: m.Term, Seq: o.seq, Pos: o.pos, Synced: o.seq, Time: m.Time, Flags: replica.FlagWhole, Room: math.MaxUint64}
+	switch m.Kind {
+	case replica.KindOffer:
+		a.Kind, a.Key, a.Pos = replica.KindAccept, o.ring.Key(), o.s.o.Log.TermAt(o.seq)
+	case replica.KindStart:
+		o.pos = m.Pos
+		return
+	case replica.KindAsk:
+		a.Kind = replica.KindAnswer
+	default:
+		return
+	}
+	o.in = append(o.in, a)
+}
+
+func (o *obedient) Receive() (m replica.Message, ok bool) {
+	if len(o.in) > 0 {
+		m, o.in, ok = o.in[0], o.in[1:], true
+	}
+	return m, ok
+}
+func (o *obedient) Write(fabric.Region, uint64, uint64, fabric.Key, uint64) error {
+	o.writes++
+	return nil
+}
+
+func (o *obedient) Written() (n int) {
+	if !o.off {
+		n, o.writes = o.writes, 0
+	}
+	return n
+}
+func (o *obedient) Err() error { return nil }
+func (o *obedient) Close()     {}
+
+// closing is a desk whose shard is about to hand its reign over to b, and does not poll any more.
+func closing(t *testing.T) (*desk, *obedient) {
+	d := memberDesk(t, Memory, 0, nil)
+	d.record(1, 1, "a")
+	ring, err := d.s.o.Memory.Alloc(1<<16, 0)
+	require.NoError(t, err)
+	o := &obedient{s: d.s, ring: ring}
+	d.put("k", "v")
+	d.s.Learn(replica.Record{Revision: 2, Term: 1, Primary: "a", Set: []string{"a", "b"}})
+	d.pass(1)
+	require.Equal(t, "b", d.s.Reign().Dial())
+	d.s.Reign().Attach("b", o)
+	d.pass(4)
+	d.put("k", "w")
+	require.True(t, d.s.Reign().HandOver("b", true))
+	s, it := d.get("k")
+	require.Equal(t, protocol.StatusOK, s, "it serves")
+	assert.Zero(t, it.Pointer.Tenure, "and passes on no tenure")
+	assert.Zero(t, d.s.tenureLeft())
+	return d, o
+}
+
+func (d *desk) pass(steps int) {
+	for range steps {
+		d.now += 50e6
+		d.wall += 50
+		d.s.Sweep()
+	}
+}
+
+// TestHandedOverFollows: who has handed over follows with what it has, if nothing of it is not committed.
+func TestHandedOverFollows(t *testing.T) {
+	next := replica.Record{Revision: 3, Term: 2, Primary: "b", Set: []string{"a", "b"}, Handed: true}
+	t.Run("still", func(t *testing.T) {
+		d, _ := closing(t)
+		d.pass(30)
+		require.True(t, d.s.Reign().Closed())
+		rec, ok := d.s.Reign().Proposal()
+		require.True(t, ok)
+		assert.True(t, rec.Handed)
+		d.s.Learn(next)
+		d.s.Sweep()
+		assert.Nil(t, d.s.Reign())
+		assert.True(t, d.s.Follower().Whole())
+	})
+	t.Run("uncommitted", func(t *testing.T) {
+		d, o := closing(t)
+		for !d.s.Reign().Closed() {
+			d.pass(1)
+		}
+		o.off = true
+		d.s.appendNothing(&change{kind: changeNothing})
+		d.s.Learn(next)
+		d.s.Sweep()
+		assert.Nil(t, d.s.Reign())
+		assert.False(t, d.s.Follower().Whole(), "b may lack it")
+	})
+	t.Run("early", func(t *testing.T) {
+		d, _ := closing(t)
+		d.s.Learn(next)
+		d.s.Sweep()
+		assert.Nil(t, d.s.Reign())
+		assert.False(t, d.s.Follower().Whole(), "clients may Read what it has")
+	})
+	t.Run("closed", func(t *testing.T) {
+		d, o := closing(t)
+		for !d.s.Reign().Closed() {
+			d.pass(1)
+		}
+		o.off = true
+		q := protocol.Request{Op: protocol.OpPut, Key: []byte("k"), Value: []byte("x"), Number: 50, Oldest: 50}
+		d.in = append(d.in, wire.Message{Header: wire.Header{Op: uint8(q.Op), Request: 1}, Body: q.AppendBody(nil)})
+		d.s.Sweep()
+		assert.Len(t, d.in, 1, "it is not polled")
+	})
 }

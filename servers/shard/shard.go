@@ -324,7 +324,7 @@ func (s *Shard) isExpired(it *guard.Item) bool { return it.Expiry != 0 && it.Exp
 
 // expire removes what has expired in one chain of the table. It goes round while nothing else happens, and once per sweep otherwise.
 func (s *Shard) expire() (worked bool) {
-	if s.expiring == 0 || s.failed != nil || s.lazy || s.passive() {
+	if s.expiring == 0 || s.failed != nil || s.lazy || s.passive() || s.closed() {
 		return false
 	}
 	s.hand = (s.hand + 1) % s.table.Buckets()

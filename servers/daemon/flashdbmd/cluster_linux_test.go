@@ -41,6 +41,7 @@ type fleet struct {
 	at    string
 	nodes map[string]*exec.Cmd
 	tcp   map[string]string // by node; nodes reach each other by these if there are any
+	more  []string          // settings of all nodes
 }
 
 func (f *fleet) spawn(args ...string) *exec.Cmd {
@@ -100,7 +101,7 @@ func (f *fleet) start(name string) {
 		}
 		args = append(args, "--tcp", f.tcp[name])
 	}
-	f.nodes[name] = f.spawn(args...)
+	f.nodes[name] = f.spawn(append(args, f.more...)...)
 }
 
 // primary returns the node that serves shard 0, and how many are in sync; "" if nobody says so.

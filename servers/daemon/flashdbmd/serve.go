@@ -115,6 +115,9 @@ func serve(c *config, messages io.Writer) (err error) {
 	case err = <-failed:
 	case err = <-nodeFails(ctx, node):
 	}
+	if err == nil {
+		node.Leave(context.Background()) // clients are served meanwhile, at last by other nodes
+	}
 	ending, done := context.WithTimeout(context.Background(), patience)
 	defer done()
 	if serr := server.Shutdown(ending); serr != nil && !errors.Is(serr, context.DeadlineExceeded) && err == nil {

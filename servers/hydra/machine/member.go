@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"time"
 
 	"flashdbm/servers/replica"
 	"flashdbm/servers/shard"
@@ -140,13 +141,12 @@ func (r *runner) confer() (worked bool) {
 		}
 	}
 	if reign == nil {
-		r.known = nil
+		r.known, r.heirSince = nil, time.Time{}
 		return worked
 	}
-	if k := n.members.known.Load(); k != r.known || r.linking {
-		r.known, r.linking = k, false
-		rec := reign.Record()
-		reign.Want(n.members.wanted(r.number, &rec))
+	if k := n.members.known.Load(); k != r.known || r.read.Sub(r.planned) >= planEvery {
+		r.known, r.planned = k, r.read
+		r.plan(reign)
 	}
 	if next, ok := reign.Proposal(); ok {
 		go n.members.change(n.ctx, r, next)

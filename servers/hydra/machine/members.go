@@ -41,6 +41,7 @@ const (
 	nodePrefix  = "nodes/"
 	shardPrefix = "shards/"
 	leaderKey   = "swat"
+	drainPrefix = "drains/"
 )
 
 // clusterConfig is what all nodes of a cluster have in common. The first node sets it.
@@ -58,6 +59,8 @@ type nodeEntry struct {
 	Member string   `json:"member"` // its name in records
 	Peer   string   `json:"peer"`   // where other nodes connect
 	Addrs  []string `json:"addrs"`  // where clients do
+	// Leaves says that this life is about to end: others go on without it before that.
+	Leaves bool `json:"leaves,omitempty"`
 	// Files tells of each shard's file as this life has found it: the term of its newest entry, and the entry.
 	Files map[uint32]replica.Term `json:"files,omitempty"`
 }
@@ -70,12 +73,14 @@ type members struct {
 	self    string // name of this life in records
 	listen  int    // index of the listener for nodes
 	ended   map[uint32]uint64
-	session cluster.Session
+	leaving atomic.Bool // this node is about to end
 
 	mu      sync.Mutex // guards what follows
 	nodes   map[string]nodeEntry
 	records map[uint32]replica.Record
-	leader  string // the member that is elected; "" if none is
+	drained map[string]bool // nodes that shall have no shards
+	leader  string          // the member that is elected; "" if none is
+	session cluster.Session
 
 	known atomic.Pointer[knowledge]
 }
@@ -83,13 +88,14 @@ type members struct {
 // knowledge is the members' at one moment. It does not change.
 type knowledge struct {
 	nodes   map[string]nodeEntry // by member
+	drained map[string]bool      // members that shall have no shards: their nodes are drained, or about to end
 	places  protocol.Map
 	mapBody []byte
 }
 
 // join makes the node one of a cluster. The listeners are there.
 func (n *Node) join(ctx context.Context) error {
-	m := &members{n: n, o: *n.o.Cluster, listen: len(n.o.Listen) - 1, ended: map[uint32]uint64{}, nodes: map[string]nodeEntry{}, records: map[uint32]replica.Record{}}
+	m := &members{n: n, o: *n.o.Cluster, listen: len(n.o.Listen) - 1, ended: map[uint32]uint64{}, nodes: map[string]nodeEntry{}, records: map[uint32]replica.Record{}, drained: map[string]bool{}}
 	if err := m.configure(ctx); err != nil {
 		return err
 	}
@@ -154,7 +160,7 @@ func (m *members) list(ctx context.Context) (revision uint64, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.nodes, m.leader = map[string]nodeEntry{}, ""
+	m.nodes, m.drained, m.leader = map[string]nodeEntry{}, map[string]bool{}, ""
 	for _, v := range values {
 		m.take(v)
 	}
@@ -174,6 +180,9 @@ func (m *members) take(v cluster.Value) {
 		}
 		m.nodes[name] = e
 	}
+	if name, ok := strings.CutPrefix(v.Name, drainPrefix); ok {
+		m.drained[name] = v.Data != nil
+	}
 	if name, ok := strings.CutPrefix(v.Name, shardPrefix); ok {
 		number, err := strconv.ParseUint(name, 10, 32)
 		if rec, rerr := replica.ParseRecord(v.Data, v.Revision); err == nil && rerr == nil && rec.Revision > m.records[uint32(number)].Revision {
@@ -188,17 +197,25 @@ func (m *members) register(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("machine: a session: %w", err)
 	}
-	e := nodeEntry{Member: m.self, Peer: m.peerAddr(), Addrs: m.n.publicAddrs(), Files: map[uint32]replica.Term{}}
+	if err := m.present(ctx, s); err != nil {
+		s.Close()
+		return fmt.Errorf("machine: cannot register the node: %w", err)
+	}
+	m.mu.Lock()
+	m.session = s
+	m.mu.Unlock()
+	return nil
+}
+
+// present says what the node is.
+func (m *members) present(ctx context.Context, s cluster.Session) error {
+	e := nodeEntry{Member: m.self, Peer: m.peerAddr(), Addrs: m.n.publicAddrs(), Files: map[uint32]replica.Term{}, Leaves: m.leaving.Load()}
 	for _, r := range m.n.shards {
 		e.Files[r.number] = r.found
 	}
 	b, _ := json.Marshal(e)
-	if _, err := s.Put(ctx, nodePrefix+m.o.Node, b); err != nil {
-		s.Close()
-		return fmt.Errorf("machine: cannot register the node: %w", err)
-	}
-	m.session = s
-	return nil
+	_, err := s.Put(ctx, nodePrefix+m.o.Node, b)
+	return err
 }
 
 // peerAddr returns where other nodes connect: what clients are told of the same listener, without its scheme.
@@ -212,9 +229,10 @@ func (m *members) peerAddr() string {
 // publish makes what is known what everybody sees, as of the revision, and tells the shards.
 func (m *members) publish(revision uint64) {
 	m.mu.Lock()
-	k := &knowledge{nodes: map[string]nodeEntry{}}
-	for _, e := range m.nodes {
+	k := &knowledge{nodes: map[string]nodeEntry{}, drained: map[string]bool{}}
+	for name, e := range m.nodes {
 		k.nodes[e.Member] = e
+		k.drained[e.Member] = m.drained[name] || e.Leaves
 	}
 	records := map[uint32]replica.Record{}
 	k.places = protocol.Map{Version: uint32(revision), Seed: m.n.id.Seed}
@@ -268,7 +286,9 @@ func (m *members) follow(ctx context.Context) {
 // live keeps the node registered, and a candidate.
 func (m *members) live(ctx context.Context) {
 	for ctx.Err() == nil {
+		m.mu.Lock()
 		s := m.session
+		m.mu.Unlock()
 		leading, stop := context.WithCancel(ctx)
 		var done sync.WaitGroup
 		done.Go(func() { s.Campaign(leading, leaderKey, []byte(m.self)) })
@@ -293,32 +313,13 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// wanted returns the members that a shard shall have beside this one: of the nodes that live, those that come first for the shard.
-func (m *members) wanted(number uint32, rec *replica.Record) (list []string) {
-	all := m.ranked(number)
-	slices.SortStableFunc(all, func(a, b string) int { // who is in the set stays
-		return cmp.Compare(boolInt(rec.Has(b)), boolInt(rec.Has(a)))
-	})
-	for _, name := range all {
-		if name != m.self && len(list) < m.config.Replicas-1 {
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
-func boolInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// ranked returns all members that live, in an order that each shard has of its own.
+// ranked returns the members that live and may have shards, in an order that each shard has of its own.
 func (m *members) ranked(number uint32) (list []string) {
 	k := m.known.Load()
 	for name := range k.nodes {
-		list = append(list, name)
+		if !k.drained[name] {
+			list = append(list, name)
+		}
 	}
 	rank := func(name string) uint64 {
 		node, _, _ := strings.Cut(name, ".")

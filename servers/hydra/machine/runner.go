@@ -32,28 +32,29 @@ const (
 
 // A runner is a shard and its thread.
 type runner struct {
-	n       *Node
-	number  uint32
-	began   time.Time
-	shard   *shard.Shard
-	store   *store.Store // nil in memory mode
-	groups  []*wire.Group
-	groupOf []int // by listener
-	others  []*sleeper
-	attach  chan attachment
-	found   replica.Term  // the newest entry that the file had when it was opened, and its term
-	serves  atomic.Uint64 // the term in which this node serves the shard; 0: it does not, or is no member of a cluster
-	orders  []*peerLink   // of leaders
-	links   []*peerLink   // of other members, for what they have held back
-	known   *knowledge    // that the shard's wishes are from
-	linking bool
-	read    time.Time // the clock as the last sweep has read it
-	failure atomic.Pointer[error]
-	stats   atomic.Pointer[shard.Stats] // as of the last look
-	stopped atomic.Bool
-	started bool
-	counted bool // the thread has had clients for which it looks for 20 µs, so it has a processor of Go's of its own
-	done    sync.WaitGroup
+	n         *Node
+	number    uint32
+	began     time.Time
+	shard     *shard.Shard
+	store     *store.Store // nil in memory mode
+	groups    []*wire.Group
+	groupOf   []int // by listener
+	others    []*sleeper
+	attach    chan attachment
+	found     replica.Term  // the newest entry that the file had when it was opened, and its term
+	serves    atomic.Uint64 // the term in which this node serves the shard; 0: it does not, or is no member of a cluster
+	orders    []*peerLink   // of leaders
+	links     []*peerLink   // of other members, for what they have held back
+	known     *knowledge    // that the shard's wishes are from
+	planned   time.Time     // when the shard's plan was looked at, and since when there has been an heir to its reign
+	heirSince time.Time
+	read      time.Time // the clock as the last sweep has read it
+	failure   atomic.Pointer[error]
+	stats     atomic.Pointer[shard.Stats] // as of the last look
+	stopped   atomic.Bool
+	started   bool
+	counted   bool // the thread has had clients for which it looks for 20 µs, so it has a processor of Go's of its own
+	done      sync.WaitGroup
 
 	// own makes its holder the one who serves the shard: the thread while it is awake, or a caller of this process. called says that a caller
 	// has left something in a line. See local.go for both.

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/daemon/etcdmap"
+	"flashdbm/servers/hydra/machine"
+	"flashdbm/servers/replica"
+)
+
+var elasticRecords = flag.Int("cluster.records", 2000, "records that a cluster has which grows from 3 to 5 nodes and shrinks to 3 again")
+
+// latencies are how long operations have taken.
+type latencies struct {
+	mu   sync.Mutex
+	list []time.Duration
+}
+
+func (l *latencies) add(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, d)
+}
+
+func (l *latencies) longest() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.list) == 0 {
+		return 0
+	}
+	return slices.Max(l.list)
+}
+
+// String tells of the operations since the last call.
+func (l *latencies) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.list)
+	n := len(l.list)
+	if n == 0 {
+		return "no operation"
+	}
+	s := fmt.Sprintf("%d operations, p50 %v, p99 %v, longest %v", n, l.list[n/2], l.list[n*99/100], l.list[n-1])
+	l.list = nil
+	return s
+}
+
+// copies returns of how many shards each node is a copy, and waits until every shard has three and none is a node that is left out.
+func (f *fleet) copies(c *etcdmap.Map, shards int, without ...string) (copies, serves map[string]int) {
+	level := func() bool {
+		copies, serves = map[string]int{}, map[string]int{}
+		for i := range shards {
+			s, err := machine.LookAt(f.t.Context(), c, uint32(i))
+			if err != nil || len(s.Record.Set) != 3 {
+				return false
+			}
+			for _, member := range s.Record.Set {
+				node, _, _ := strings.Cut(member, ".")
+				if slices.Contains(without, node) {
+					return false
+				}
+				copies[node]++
+				if member == s.Record.Primary {
+					serves[node]++
+				}
+			}
+		}
+		return true
+	}
+	require.Eventually(f.t, level, 120*time.Second, 50*time.Millisecond, "not every shard has three copies:\n%s", f)
+	return copies, serves
+}
+
+// TestClusterGrowsAndShrinks: two nodes come to three and get their part of the shards, then two of the first ones are drained and ended, while
+// clients count and read. No operation fails, nothing is lost, twice or stale, and at the end all records are there.
+func TestClusterGrowsAndShrinks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	t.Parallel()
+	const shards = 4
+	f := newFleet(t, "async", false)
+	f.more = []string{"--shards", strconv.Itoa(shards)}
+	for _, name := range []string{"a", "b", "c"} {
+		f.start(name)
+	}
+	agreed, err := etcdmap.Open(etcdmap.Options{Endpoints: []string{"http://" + f.at}, Name: "flashdbm"})
+	require.NoError(t, err)
+	defer agreed.Close()
+	f.copies(agreed, shards)
+	c := f.client()
+	for i := range *elasticRecords {
+		_, err := c.Put(t.Context(), []byte("record-"+strconv.Itoa(i)), fmt.Appendf(nil, "value-%0100d", i))
+		require.NoError(t, err)
+	}
+	var stop atomic.Bool
+	var done sync.WaitGroup
+	var all latencies
+	writers := make([]*writer, 4)
+	for i := range writers {
+		w := &writer{key: []byte("counter-" + strconv.Itoa(i))}
+		writers[i] = w
+		done.Go(func() {
+			for !stop.Load() && w.run(t, c, func(began time.Time) { all.add(time.Since(began)) }) {
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(time.Second)
+	t.Log("three nodes:          ", &all)
+	f.start("d")
+	f.start("e")
+	moved := func() bool {
+		copies, _ := f.copies(agreed, shards)
+		return copies["d"] > 0 && copies["e"] > 0
+	}
+	require.Eventually(t, moved, 120*time.Second, 100*time.Millisecond, "%s", f)
+	t.Log("two are added:        ", &all)
+	for _, name := range []string{"a", "b"} {
+		drained := &strings.Builder{}
+		require.NoError(t, runDrain("drain", []string{"--etcd", "http://" + f.at, "--node", name, "--wait", "2m"}, func(string) (string, bool) { return "", false }, drained), "%s", f)
+		assert.Contains(t, drained.String(), "node "+name+" has no shard")
+	}
+	copies, serves := f.copies(agreed, shards, "a", "b")
+	assert.Equal(t, map[string]int{"c": shards, "d": shards, "e": shards}, copies)
+	t.Log("two are drained:      ", &all, "; shards served:", serves)
+	for _, name := range []string{"a", "b"} {
+		require.NoError(t, f.nodes[name].Process.Signal(syscall.SIGTERM))
+		require.NoError(t, f.nodes[name].Wait(), "%s", f)
+		delete(f.nodes, name)
+	}
+	time.Sleep(time.Second)
+	t.Log("two have ended:       ", &all)
+	stop.Store(true)
+	done.Wait()
+	found := map[string]bool{}
+	for i, err := range c.Scan(t.Context(), nil) {
+		require.NoError(t, err)
+		found[string(i.Key)] = true
+	}
+	for i := range *elasticRecords {
+		if !found["record-"+strconv.Itoa(i)] {
+			t.Fatalf("record %d is lost", i)
+		}
+	}
+	assert.Len(t, found, *elasticRecords+len(writers))
+	for _, w := range writers {
+		assert.Zero(t, w.unknown, "an outcome was unknown")
+		got, err := c.Get(context.Background(), w.key)
+		require.NoError(t, err)
+		assert.Equal(t, strconv.FormatInt(w.sum, 10), string(got))
+	}
+}
+
+// TestClusterIsUpgraded: the nodes are ended and started again one after the other, as an upgrade does it, while clients count and read. No
+// operation fails or waits as long as for a failover, and nothing is lost, twice or stale.
+func TestClusterIsUpgraded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	t.Parallel()
+	f := newFleet(t, "async", false, "a", "b", "c")
+	f.level()
+	c := f.client()
+	var stop atomic.Bool
+	var done sync.WaitGroup
+	var all latencies
+	w := &writer{key: []byte("counter")}
+	done.Go(func() {
+		for !stop.Load() && w.run(t, c, func(began time.Time) { all.add(time.Since(began)) }) {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	for _, name := range []string{"a", "b", "c"} {
+		serving, _ := f.primary()
+		require.NoError(t, f.nodes[name].Process.Signal(syscall.SIGTERM))
+		require.NoError(t, f.nodes[name].Wait(), "%s", f)
+		longest := all.longest()
+		t.Logf("%s is ended, where %s serves: %v", name, serving, &all)
+		assert.Less(t, longest, time.Duration(replica.StopWait), "as long as for a failover")
+		f.start(name)
+		f.level()
+	}
+	stop.Store(true)
+	done.Wait()
+	assert.Zero(t, w.unknown, "an outcome was unknown")
+	got, err := c.Get(t.Context(), w.key)
+	require.NoError(t, err)
+	assert.Equal(t, strconv.FormatInt(w.sum, 10), string(got))
+}
