@@ -14,8 +14,8 @@ const (
 )
 
 // admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
-func (e *Engine) admit(tx *Tx) (held int64, err error) {
-	if err := e.hold(tx); err != nil {
+func (a *admission) admit(tx *Tx) (held int64, err error) {
+	if err := a.hold(tx); err != nil {
 		return 0, err
 	}
 	need, claim := tx.estimate(), tx.claim()
@@ -24,15 +24,15 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 		if err := tx.cancelled(); err != nil {
 			return err
 		}
-		return e.store.ReserveFor(claim, need, more)
+		return a.store.ReserveFor(claim, need, more)
 	}
-	if e.memory.Load() <= e.ceiling.Load() {
+	if a.tree.memory.Load() <= a.tree.ceiling.Load() {
 		err := tx.cancelled()
 		if err == nil {
-			err = e.store.ReserveWithin(claim, need, 0)
+			err = a.store.ReserveWithin(claim, need, 0)
 		}
 		if err == logstore.ErrBound {
-			err = e.awaitBound(tx, claim, need)
+			err = a.awaitBound(tx, claim, need)
 		}
 		if !logstore.IsFull(err) {
 			return need, err
@@ -41,33 +41,33 @@ func (e *Engine) admit(tx *Tx) (held int64, err error) {
 	tx.unpin()
 	defer func() {
 		if perr := tx.pin(); perr != nil && err == nil {
-			e.store.Release(held)
+			a.store.Release(held)
 			err = perr
 		}
 	}()
-	if e.memory.Load() > e.ceiling.Load() {
-		if err := e.keeper.relieve(e); err != nil {
+	if a.tree.memory.Load() > a.tree.ceiling.Load() {
+		if err := a.relieve(); err != nil {
 			return 0, err
 		}
 	}
 	err = w.reserve(0)
 	if logstore.IsFull(err) {
-		e.full.Store(true)
-		err = e.keeper.makeRoom(e, w)
+		a.room.full.Store(true)
+		err = a.makeRoom(w)
 	}
 	if logstore.IsFull(err) && !w.deletes {
 		var same bool
-		if same, err = e.replacesOnly(tx); err == nil && same {
+		if same, err = tx.replacesOnly(); err == nil && same {
 			claim, w.full = logstore.ForDeletes, true
 			if err = w.reserve(0); logstore.IsFull(err) {
-				err = e.keeper.makeRoom(e, w)
+				err = a.makeRoom(w)
 			}
 		} else if err == nil {
 			err = w.reserve(0)
 		}
 	}
 	if w.deletes && logstore.IsFull(err) {
-		err = e.store.ReserveFor(logstore.ForWant, need, 0)
+		err = a.store.ReserveFor(logstore.ForWant, need, 0)
 	}
 	return need, err
 }
@@ -86,9 +86,9 @@ func (u *unpinned) any() bool { return uint32(u.counts.Load()) > 0 }
 // function has ended, so nobody reads at its snapshot any more. Close looks for such transactions too.
 func (tx *Tx) unpin() {
 	e := tx.e
-	e.unpinned.enter()
+	e.readers.unpinned.enter()
 	if tx.single {
-		e.active.Add(-1)
+		e.readers.active.Add(-1)
 		return
 	}
 	tx.slot.Release()
@@ -98,18 +98,18 @@ func (tx *Tx) unpin() {
 // that touched what a serializable transaction has read, which therefore has lost if there was anything.
 func (tx *Tx) pin() error {
 	e := tx.e
-	defer e.unpinned.leave()
+	defer e.readers.unpinned.leave()
 	if tx.single {
-		e.active.Add(1)
+		e.readers.active.Add(1)
 		return nil
 	}
-	slot, now := e.register(tx.slot, &e.applied)
+	slot, now := e.readers.register(tx.slot, &e.marks.applied)
 	tx.slot = slot
 	if tx.reads == nil {
 		return nil
 	}
-	if e.committed.Load() > tx.Snapshot() {
-		e.conflicts.Add(1)
+	if e.marks.committed.Load() > tx.Snapshot() {
+		e.readers.conflicts.Add(1)
 		return ErrConflict
 	}
 	tx.snap = now
@@ -126,7 +126,7 @@ func (tx *Tx) estimate() int64 {
 	e := tx.e
 	set := tx.set.Size()
 	pages := set.Keys + set.RedoPages/2
-	if set.Keys > fewKeys || !e.leafy.Load() {
+	if set.Keys > fewKeys || !e.tree.leafy.Load() {
 		live := e.livePages()
 		pages = min(pages, live+set.Bytes/splitBytes+set.RedoPages/2)
 		if room := int64(logstore.BodySize - leafHeader - set.Widest); room >= logstore.BodySize/2 {
@@ -144,43 +144,43 @@ const (
 // relieve is called by a committer that finds more versions in memory than allowed: it waits for the flush in flight, or flushes. What
 // is left then is what readers hold, and the oldest of them, if it is older than the flush before, is asked to end. The next one is
 // when they hold still more.
-func (k *keeper) relieve(e *Engine) error {
-	e.step(StepWait)
-	if !k.lockUnlessRelieved(e) {
+func (a *admission) relieve() error {
+	a.step(StepWait)
+	if !a.lockUnlessRelieved() {
 		return nil
 	}
-	defer k.mu.Unlock()
-	before := k.installed.Load()
-	dirty, err := e.reclaimNow()
-	if err != nil || e.memory.Load() <= e.ceiling.Load() {
+	defer a.checkpoints.mu.Unlock()
+	before := a.flusher.installed.Load()
+	dirty, err := a.tree.reclaimNow()
+	if err != nil || a.tree.memory.Load() <= a.tree.ceiling.Load() {
 		return err
 	}
-	if dirty >= e.opts.MemoryLimit/worthFlushing {
-		if err := e.flushToRelieve(); err != nil {
+	if dirty >= a.opts.MemoryLimit/worthFlushing {
+		if err := a.flushToRelieve(); err != nil {
 			return err
 		}
 	}
-	held := e.memory.Load()
-	if held <= e.ceiling.Load() {
+	held := a.tree.memory.Load()
+	if held <= a.tree.ceiling.Load() {
 		return nil
 	}
-	if oldest, ok := e.registry.Oldest(); ok && oldest.Seq() < before {
+	if oldest, ok := a.readers.registry.Oldest(); ok && oldest.Seq() < before {
 		oldest.Expire()
 	}
-	e.ceiling.Store(held + e.opts.MemoryLimit/toleratedShare)
+	a.tree.ceiling.Store(held + a.opts.MemoryLimit/toleratedShare)
 	return nil
 }
 
 // lockUnlessRelieved takes keeper.mu, or reports that memory came free before that: the housekeeping under way has a checkpoint to write
 // behind its flush, and more to do perhaps. Each wait ends with the flush in flight, or the next one: who finds too much memory in use
 // after that takes his turn.
-func (k *keeper) lockUnlessRelieved(e *Engine) bool {
-	for flushes := k.flushes.Load(); !k.mu.TryLock(); time.Sleep(relievedEvery) {
-		if e.memory.Load() <= e.ceiling.Load() {
+func (a *admission) lockUnlessRelieved() bool {
+	for flushes := a.flusher.flushes.Load(); !a.checkpoints.mu.TryLock(); time.Sleep(relievedEvery) {
+		if a.tree.memory.Load() <= a.tree.ceiling.Load() {
 			return false
 		}
-		if k.flushes.Load() != flushes {
-			k.mu.Lock()
+		if a.flusher.flushes.Load() != flushes {
+			a.checkpoints.mu.Lock()
 			return true
 		}
 	}
@@ -188,14 +188,14 @@ func (k *keeper) lockUnlessRelieved(e *Engine) bool {
 }
 
 // flushToRelieve flushes until the versions in memory are no more than allowed, or all is written. The caller holds keeper.mu.
-func (e *Engine) flushToRelieve() error {
+func (a *admission) flushToRelieve() error {
 	for range mostParts {
-		all, err := e.flushSome()
+		all, err := a.flusher.flushSome()
 		if err != nil {
 			return err
 		}
-		dirty, err := e.reclaimNow()
-		if err != nil || all || dirty < e.opts.MemoryLimit/worthFlushing || e.memory.Load() <= e.ceiling.Load() {
+		dirty, err := a.tree.reclaimNow()
+		if err != nil || all || dirty < a.opts.MemoryLimit/worthFlushing || a.tree.memory.Load() <= a.tree.ceiling.Load() {
 			return err
 		}
 	}
@@ -204,42 +204,42 @@ func (e *Engine) flushToRelieve() error {
 
 // reclaimNow frees what nobody can see, and returns the bytes that a flush would write. It first makes a new version of the tree, past all that was
 // retired so far: new readers come at a version of the tree to which nothing has happened yet.
-func (e *Engine) reclaimNow() (dirty int64, err error) {
-	err = e.withTree(func() error {
-		if err := e.Failed(); err != nil {
+func (t *tree) reclaimNow() (dirty int64, err error) {
+	err = t.withTree(func() error {
+		if err := t.Failed(); err != nil {
 			return err
 		}
-		e.pages.Begin(e.applied.Load() + 1)
-		e.publishEdit()
-		e.reclaimAll()
-		dirty = e.pages.DirtyBytes()
+		t.pages.Begin(t.marks.applied.Load() + 1)
+		t.publishEdit()
+		t.reclaimAll()
+		dirty = t.pages.DirtyBytes()
 		return nil
 	})
 	return dirty, err
 }
 
 // reclaim frees what nobody can see, but for what readers that have gone held beside an older one: that may take a while. Baton holder.
-func (e *Engine) reclaim() { e.reclaimed(e.pages.Reclaim(&e.views)) }
+func (t *tree) reclaim() { t.reclaimed(t.pages.Reclaim(&t.readers.views)) }
 
 // reclaimAll frees all that nobody can see. Baton holder.
-func (e *Engine) reclaimAll() { e.reclaimed(e.pages.ReclaimAll(&e.views)) }
+func (t *tree) reclaimAll() { t.reclaimed(t.pages.ReclaimAll(&t.readers.views)) }
 
-func (e *Engine) reclaimed(horizon uint64) {
-	e.horizon.Store(horizon)
-	e.tables.reclaim(horizon)
-	e.sets.reuse(horizon, e.tables.freed)
-	e.measure()
+func (t *tree) reclaimed(horizon uint64) {
+	t.horizon.Store(horizon)
+	t.tables.reclaim(horizon)
+	t.sets.reuse(horizon, t.tables.freed)
+	t.measure()
 }
 
 // memoryBytes is what counts against MemoryLimit, beside write sets. Baton holder.
-func (e *Engine) memoryBytes() int64 { return e.pages.MemoryBytes() + e.pages.BookBytes() }
+func (f *file) memoryBytes() int64 { return f.pages.MemoryBytes() + f.pages.BookBytes() }
 
 // measure notes the memory that versions take. Baton holder.
-func (e *Engine) measure() {
-	held := e.memoryBytes()
-	e.memory.Store(held)
-	e.known.dirty.Store(int64(e.pages.DirtyPages()))
-	if held <= e.opts.MemoryLimit {
-		e.ceiling.Store(e.opts.MemoryLimit)
+func (t *tree) measure() {
+	held := t.memoryBytes()
+	t.memory.Store(held)
+	t.known.dirty.Store(int64(t.pages.DirtyPages()))
+	if held <= t.opts.MemoryLimit {
+		t.ceiling.Store(t.opts.MemoryLimit)
 	}
 }

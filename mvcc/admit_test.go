@@ -22,12 +22,12 @@ func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
 			<-goOn
 		}
 	}
-	e.ceiling.Store(-1)
+	e.tree.ceiling.Store(-1)
 	done := make(chan error, 1)
 	go func() { done <- tx.Commit() }()
 	<-waits
-	require.True(t, e.unpinned.any())
-	e.ceiling.Store(e.opts.MemoryLimit)
+	require.True(t, e.readers.unpinned.any())
+	e.tree.ceiling.Store(e.opts.MemoryLimit)
 	return func() error {
 		close(goOn)
 		return <-done
@@ -42,26 +42,26 @@ func TestCommitWaitsForMemoryOnly(t *testing.T) {
 			e := newEngine(t, Options{Durability: Buffered, Manual: true})
 			tx := begin(t, e, TxOptions{})
 			require.NoError(t, tx.Put([]byte("k"), []byte("v")))
-			e.keeper.mu.Lock()
+			e.checkpoints.mu.Lock()
 			letGo := holdUp(t, e, tx)
-			e.ceiling.Store(-1)
+			e.tree.ceiling.Store(-1)
 			done := make(chan error, 1)
 			go func() { done <- letGo() }()
 			time.Sleep(20 * relievedEvery)
 			require.Empty(t, done)
 			if freed {
-				e.ceiling.Store(e.opts.MemoryLimit)
+				e.tree.ceiling.Store(e.opts.MemoryLimit)
 				require.NoError(t, <-done)
-				e.keeper.mu.Unlock()
+				e.checkpoints.mu.Unlock()
 				return
 			}
-			e.keeper.flushes.Add(1)
+			e.flusher.flushes.Add(1)
 			time.Sleep(20 * relievedEvery)
 			require.Empty(t, done)
-			e.ceiling.Store(e.opts.MemoryLimit)
+			e.tree.ceiling.Store(e.opts.MemoryLimit)
 			time.Sleep(20 * relievedEvery)
 			require.Empty(t, done)
-			e.keeper.mu.Unlock()
+			e.checkpoints.mu.Unlock()
 			require.NoError(t, <-done)
 		})
 	}
@@ -98,18 +98,18 @@ func TestCommitThatWaits(t *testing.T) {
 						put(t, e, fmt.Sprint("unrelated ", i), "")
 					}
 				}
-				require.NoError(t, e.withBaton(func() error {
-					e.reclaim()
+				require.NoError(t, e.tree.withBaton(func() error {
+					e.tree.reclaim()
 					return nil
 				}))
-				require.Equal(t, e.applied.Load(), e.horizon.Load())
+				require.Equal(t, e.marks.applied.Load(), e.tree.horizon.Load())
 				if err := letGo(); c.lost {
 					require.ErrorIs(t, err, ErrConflict)
 				} else {
 					require.NoError(t, err)
 				}
-				require.False(t, e.unpinned.any())
-				require.Zero(t, e.registry.Count())
+				require.False(t, e.readers.unpinned.any())
+				require.Zero(t, e.readers.registry.Count())
 			})
 		}
 	}
@@ -142,8 +142,8 @@ func TestSetsOfOpenTransactionsStay(t *testing.T) {
 	put(t, e, "a", "0")
 	tx := begin(t, e, TxOptions{})
 	put(t, e, "a", "1")
-	set := e.list.Head().Value.set
-	seq := e.list.Head().Value.seq.Load()
+	set := e.committer.list.Head().Value.set
+	seq := e.committer.list.Head().Value.seq.Load()
 	for i := range 3 * reclaimBatches {
 		put(t, e, fmt.Sprint("other ", i), "")
 	}
@@ -151,12 +151,12 @@ func TestSetsOfOpenTransactionsStay(t *testing.T) {
 	en, ok := set.Get([]byte("a"))
 	require.True(t, ok)
 	require.Equal(t, "1", string(en.Value))
-	require.Equal(t, seq, e.sets.spent[0].seq)
+	require.Equal(t, seq, e.tree.sets.spent[0].seq)
 	require.NoError(t, tx.Rollback())
 	for i := range reclaimBatches {
 		put(t, e, fmt.Sprint("other ", i), "")
 	}
-	require.Greater(t, e.sets.spent[0].seq, seq)
+	require.Greater(t, e.tree.sets.spent[0].seq, seq)
 }
 
 // TestSetsOfMemtablesStay: the write set of a batch whose keys and values were not copied is not used again while a reader may find them in a
@@ -169,31 +169,31 @@ func TestSetsOfMemtablesStay(t *testing.T) {
 		require.NoError(t, tx.Put(fmt.Appendf(nil, "key %02d", i), []byte(value)))
 	}
 	require.NoError(t, tx.Commit())
-	set, seq := e.list.Head().Value.set, e.list.Head().Value.seq.Load()
+	set, seq := e.committer.list.Head().Value.set, e.committer.list.Head().Value.seq.Load()
 	others := func() {
 		for i := range 3 * reclaimBatches {
 			put(t, e, fmt.Sprint("other ", i), "")
 		}
 	}
 	others()
-	require.Less(t, e.views.Load(), seq, "the tree has it: nothing is tested")
+	require.Less(t, e.readers.views.Load(), seq, "the tree has it: nothing is tested")
 	require.Equal(t, 20, set.Len())
-	require.Equal(t, seq, e.sets.spent[0].seq)
+	require.Equal(t, seq, e.tree.sets.spent[0].seq)
 	view := begin(t, e, TxOptions{ReadOnly: true})
 	for i := range 20 {
 		require.Equal(t, value, get(t, view, fmt.Sprintf("key %02d", i)))
 	}
 	require.NoError(t, view.Rollback())
-	require.NoError(t, e.mergeAll())
-	e.reclaim()
+	require.NoError(t, e.tree.mergeAll())
+	e.tree.reclaim()
 	require.Equal(t, 20, set.Len(), "the table is in use")
 	tx = begin(t, e, TxOptions{})
 	for i := range turnEntries {
 		require.NoError(t, tx.Put(fmt.Append(nil, i), nil))
 	}
 	require.NoError(t, tx.Commit())
-	require.NoError(t, e.mergeAll())
-	e.reclaim()
+	require.NoError(t, e.tree.mergeAll())
+	e.tree.reclaim()
 	require.Zero(t, set.Len())
 }
 
@@ -204,7 +204,7 @@ func TestCloseSeesWhoMoves(t *testing.T) {
 			e := newEngine(t, Options{Durability: Buffered, Manual: true})
 			tx := &Tx{e: e, single: true}
 			if single {
-				e.active.Add(1)
+				e.readers.active.Add(1)
 			} else {
 				tx = begin(t, e, TxOptions{})
 			}
@@ -219,7 +219,7 @@ func TestCloseSeesWhoMoves(t *testing.T) {
 				done <- err
 			}()
 			for range 200_000 {
-				if !e.used() {
+				if !e.readers.used() {
 					t.Error("nobody seen")
 					break
 				}
@@ -227,11 +227,11 @@ func TestCloseSeesWhoMoves(t *testing.T) {
 			stop.Store(true)
 			require.NoError(t, <-done)
 			if single {
-				e.active.Add(-1)
+				e.readers.active.Add(-1)
 			} else {
 				require.NoError(t, tx.Rollback())
 			}
-			require.False(t, e.used())
+			require.False(t, e.readers.used())
 		})
 	}
 }

@@ -38,21 +38,21 @@ type asyncCommit struct {
 
 // async are the commits that nobody waits for.
 type async struct {
-	e       *Engine
-	start   sync.Once
-	room    chan struct{} // a token for each commit under way
-	baton   chan signal
-	queued  chan struct{} // something is in the queue; room for one
-	quit    chan struct{}
-	running sync.WaitGroup
-	singles sync.Pool // of *Tx
+	committer *committer
+	start     sync.Once
+	room      chan struct{} // a token for each commit under way
+	baton     chan signal
+	queued    chan struct{} // something is in the queue; room for one
+	quit      chan struct{}
+	running   sync.WaitGroup
+	singles   sync.Pool // of *Tx
 
 	mu    sync.Mutex
 	queue []*asyncCommit // settled
 }
 
-func (a *async) init(e *Engine) {
-	a.e = e
+func (a *async) init(c *committer) {
+	a.committer = c
 	a.room = make(chan struct{}, asyncBacklog)
 	a.baton, a.queued = make(chan signal, 1), make(chan struct{}, 1)
 	a.quit = make(chan struct{})
@@ -94,7 +94,7 @@ func (a *async) enter(ctx context.Context, wait bool) error {
 // give takes back the place, and the being active, of a commit that is not going to be called back for.
 func (a *async) give() {
 	<-a.room
-	a.e.active.Add(-1)
+	a.committer.readers.active.Add(-1)
 }
 
 // lead settles commits when no committer that waits does.
@@ -102,7 +102,7 @@ func (a *async) lead() {
 	for {
 		select {
 		case <-a.baton:
-			a.e.lead(nil)
+			a.committer.lead(nil)
 		case <-a.quit:
 			return
 		}
@@ -111,14 +111,14 @@ func (a *async) lead() {
 
 // settleReturned settles the commits that have returned before they were settled, which only those do that nobody waits for. With the baton
 // in hand the caller finds each of them either settled, as the holder before settles what it drains, or in the commit list.
-func (e *Engine) settleReturned() {
-	if len(e.async.room) == 0 {
+func (c *committer) settleReturned() {
+	if len(c.async.room) == 0 {
 		return
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	e.takeBaton()
-	defer e.putBaton(true)
-	e.settleAll(e.list.Drain(e.nodes[:0]), nil)
+	c.token.take()
+	defer c.token.pass(true)
+	c.settleAll(c.list.Drain(c.batch.nodes[:0]), nil)
 }
 
 // add queues a commit that is settled, or a transaction that wrote nothing.
@@ -152,10 +152,9 @@ func (a *async) call() {
 }
 
 func (a *async) finish(c *asyncCommit) {
-	e := a.e
-	defer e.active.Add(-1)
-	if c.err == nil && e.durable.Load() < c.seq {
-		c.err = e.syncSettled()
+	defer a.committer.readers.active.Add(-1)
+	if c.err == nil && a.committer.marks.durable.Load() < c.seq {
+		c.err = a.committer.log.syncSettled()
 	}
 	if c.tx != nil {
 		c.tx.endAsync()
@@ -172,7 +171,7 @@ func (tx *Tx) endAsync() {
 	}
 	if tx.err == nil { // else it is not used again, nor is its set
 		tx.set, tx.pushed, tx.puts, tx.async = nil, nil, 0, nil
-		tx.e.async.singles.Put(tx)
+		tx.e.committer.async.singles.Put(tx)
 	}
 }
 
@@ -181,16 +180,16 @@ func (tx *Tx) endAsync() {
 // it waits, or returns ErrBacklog and leaves the transaction open.
 func (tx *Tx) CommitAsync(wait bool, done func(error)) error {
 	e := tx.e
-	if err := e.async.enter(tx.ctx, wait); err == ErrBacklog {
+	if err := e.committer.async.enter(tx.ctx, wait); err == ErrBacklog {
 		return err
 	} else if err != nil {
 		return errors.Join(err, tx.Rollback())
 	}
-	e.active.Add(1)
+	e.readers.active.Add(1)
 	c, queued := &asyncCommit{done: done, tx: tx}, false
 	defer func() { // also after a panic
 		if !queued && !(c.tx == nil && tx.async == c && tx.pushed != nil) {
-			e.async.give()
+			e.committer.async.give()
 		}
 	}()
 	err := tx.commitAsync(c)
@@ -208,7 +207,7 @@ func (tx *Tx) commitAsync(c *asyncCommit) error {
 		if tx.readOnly || e.opts.Durability != Durable {
 			c.seq = 0
 		}
-		e.async.add(c)
+		e.committer.async.add(c)
 		return nil
 	}
 	held, err := tx.prepare()
@@ -239,7 +238,7 @@ func (tx *Tx) commitAsync(c *asyncCommit) error {
 		return err
 	case heavy:
 		c.seq, c.err = seq, err
-		e.async.add(c)
+		e.committer.async.add(c)
 	}
 	return nil
 }
@@ -251,14 +250,14 @@ func (tx *Tx) push(c *asyncCommit, held int64) error {
 	if err != nil {
 		return err
 	}
-	tx.async, tx.pushed, tx.kept.wake = c, n, e.async.baton
-	if err := e.resolve(tx, n); err != nil {
+	tx.async, tx.pushed, tx.kept.wake = c, n, e.committer.async.baton
+	if err := e.committer.resolve(tx, n); err != nil {
 		tx.async, tx.pushed = nil, nil
 		e.store.Release(held)
 		return err
 	}
-	if e.baton.held.CompareAndSwap(false, true) {
-		e.async.baton <- lead
+	if e.token.try() {
+		e.committer.async.baton <- lead
 	}
 	return nil
 }
@@ -271,34 +270,34 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if !btree.FitsInline(len(key), len(value)) {
 		return e.writeAsync(key, value, remove, wait, done)
 	}
-	if err := e.async.enter(nil, wait); err != nil {
+	if err := e.committer.async.enter(nil, wait); err != nil {
 		return err
 	}
-	e.active.Add(1) // before the look at closed: see Close
+	e.readers.active.Add(1) // before the look at closed: see Close
 	durable := e.opts.Durability == Durable
 	var tx *Tx
 	queued := false
 	defer func() { // also after a panic, as where the caller's key or value cannot be read
 		if !queued && (durable || tx == nil || tx.pushed == nil) {
-			e.async.give()
+			e.committer.async.give()
 		}
 	}()
-	if e.closed.Load() {
+	if e.readers.closed.Load() {
 		return ErrClosed
 	}
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	singles := &e.singles
+	singles := &e.committer.singles
 	if durable {
-		singles = &e.async.singles // whose channel is that of all
+		singles = &e.committer.async.singles // whose channel is that of all
 	}
 	var ok bool
 	if tx, ok = singles.Get().(*Tx); !ok {
 		tx = &Tx{e: e, single: true}
 	}
 	tx.writeSingle(key, value, remove)
-	held, err := e.admit(tx)
+	held, err := e.admission.admit(tx)
 	if err != nil { // it is not used again, nor is its set
 		return err
 	}

@@ -61,36 +61,36 @@ func backgroundFrom(o *Options) int {
 }
 
 // sizes returns those of the tree, or what they were when the merge under way began. Baton holder.
-func (e *Engine) sizes() treeSizes {
-	if m := e.tables.merge.Load(); m != nil {
+func (t *tree) sizes() treeSizes {
+	if m := t.tables.merge.Load(); m != nil {
 		return m.sizes
 	}
-	return treeSizes{e.pages.DirtyBytes(), e.pages.MustPages(), e.pages.Unwritten(), e.memoryBytes()}
+	return treeSizes{t.pages.DirtyBytes(), t.pages.MustPages(), t.pages.Unwritten(), t.memoryBytes()}
 }
 
 // beginMerge seals the active table and begins to merge it, if that is worth a goroutine, and reports whether it did. Baton holder, before a
 // batch: all that is committed is durable where commits are synced.
-func (e *Engine) beginMerge() bool {
-	t := &e.tables
-	if t.rest() == 0 || t.active.Ascends() || t.noBackground > 0 || t.merging() || t.redo.Load() != nil || e.Failed() != nil {
+func (t *tree) beginMerge() bool {
+	tables := &t.tables
+	if tables.rest() == 0 || tables.active.Ascends() || tables.noBackground > 0 || tables.merging() || tables.redo.Load() != nil || t.Failed() != nil {
 		return false
 	}
-	sealed := t.active
+	sealed := tables.active
 	last := sealed.Len()
 	base := sealed.Seq(last - 1)
-	m := &backgroundMerge{table: sealed, from: t.from, base: base, tree: e.nextTree(base), bytes: t.bytes, sizes: e.sizes(),
+	m := &backgroundMerge{table: sealed, from: tables.from, base: base, tree: t.nextTree(base), bytes: tables.bytes, sizes: t.sizes(),
 		done: make(chan struct{}), err: errBroken} // should something panic
-	pages := e.pages.Begin(m.tree)
-	t.backgroundAt = t.backgroundFrom
-	t.active, t.from, t.bytes = t.turn(), 0, 0
-	t.merge.Store(m)
-	v := e.views.newest.Load()
-	e.publishView(v.Tree, v.Base)
+	pages := t.pages.Begin(m.tree)
+	tables.backgroundAt = tables.backgroundFrom
+	tables.active, tables.from, tables.bytes = tables.turn(), 0, 0
+	tables.merge.Store(m)
+	v := t.readers.views.newest.Load()
+	t.publishView(v.Tree, v.Base)
 	go func() {
 		defer close(m.done)
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		defer e.protect(&m.err)
-		m.err = t.sorter.Sorted(m.table, m.from, last, pages.Drop, func(ops []btree.Op) error {
+		defer t.protect(&m.err)
+		m.err = tables.sorter.Sorted(m.table, m.from, last, pages.Drop, func(ops []btree.Op) error {
 			r, err := btree.Apply(pages, override.Root, ops)
 			m.added = r.Added
 			return err
@@ -100,8 +100,8 @@ func (e *Engine) beginMerge() bool {
 }
 
 // awaitMerge waits for the end of the merge under way, for who is going to need the tree: with the baton in hand others would wait too.
-func (e *Engine) awaitMerge() {
-	if m := e.tables.merge.Load(); m != nil {
+func (t *tree) awaitMerge() {
+	if m := t.tables.merge.Load(); m != nil {
 		<-m.done
 	}
 }
@@ -109,42 +109,42 @@ func (e *Engine) awaitMerge() {
 // thinBackground has much of what the tree lacks merged in the background, with the baton laid down, for who needs the tree and merges the rest with the
 // baton in hand: commits would wait for all of it. A load goes on meanwhile, and leaves less from one round to the next. Only where commits are
 // synced: others write on so fast that nothing is gained. Baton holder, for background work.
-func (e *Engine) thinBackground() {
-	t := &e.tables
-	if e.opts.Durability != Durable || e.ending.Load() {
+func (t *tree) thinBackground() {
+	tables := &t.tables
+	if t.opts.Durability != Durable || t.readers.ending.Load() {
 		return
 	}
 	for range backgroundRounds {
-		if t.merging() && t.merge.Load().ended() {
-			e.settleMerge()
+		if tables.merging() && tables.merge.Load().ended() {
+			t.settleMerge()
 		}
-		if e.Failed() != nil || !t.merging() && (t.rest() < t.backgroundFrom/backgroundRest || !e.beginMerge()) {
+		if t.Failed() != nil || !tables.merging() && (tables.rest() < tables.backgroundFrom/backgroundRest || !t.beginMerge()) {
 			return
 		}
-		e.putBaton(true)
-		e.awaitMerge()
-		e.takeBaton()
+		t.token.pass(true)
+		t.awaitMerge()
+		t.token.take()
 	}
 }
 
 // settleMerge takes over what the merge under way has done, once it is at its end. Baton holder.
-func (e *Engine) settleMerge() {
-	t := &e.tables
-	m := t.merge.Load()
+func (t *tree) settleMerge() {
+	tables := &t.tables
+	m := tables.merge.Load()
 	if m == nil {
 		return
 	}
 	<-m.done
 	if m.err != nil {
-		e.store.Fail(m.err) // its table stays in the view
+		t.store.Fail(m.err) // its table stays in the view
 		return
 	}
-	t.merge.Store(nil)
-	t.retire(m.table, m.tree)
-	e.merged(m.tree, m.base, e.records+m.added)
-	if e.Failed() == nil {
-		e.reclaim()
-		e.rebalance(0)
+	tables.merge.Store(nil)
+	tables.retire(m.table, m.tree)
+	t.merged(m.tree, m.base, t.records+m.added)
+	if t.Failed() == nil {
+		t.reclaim()
+		t.room.rebalance(0)
 	}
 }
 
@@ -159,16 +159,16 @@ func (m *backgroundMerge) ended() bool {
 }
 
 // thin merges as much as may not wait any longer, and has much of the rest merged in the background. Baton holder.
-func (e *Engine) thin() error {
-	t := &e.tables
-	if t.merging() && (!e.opts.Manual && t.merge.Load().ended() || e.crowded()) {
-		e.settleMerge()
-		if err := e.Failed(); err != nil { // a commit that is buffered would not notice
+func (t *tree) thin() error {
+	tables := &t.tables
+	if tables.merging() && (!t.opts.Manual && tables.merge.Load().ended() || t.crowded()) {
+		t.settleMerge()
+		if err := t.Failed(); err != nil { // a commit that is buffered would not notice
 			return err
 		}
 	}
-	if t.rest() >= t.backgroundAt && e.beginMerge() || !e.crowded() {
+	if tables.rest() >= tables.backgroundAt && t.beginMerge() || !t.crowded() {
 		return nil
 	}
-	return e.merge()
+	return t.merge()
 }

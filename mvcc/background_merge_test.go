@@ -36,14 +36,14 @@ func TestBackgroundMerge(t *testing.T) {
 		} else {
 			putScattered(t, e, 0, 20)
 		}
-		require.True(t, e.Merging(), "%d", d)
-		tree := e.views.Load()
+		require.True(t, e.tree.tables.merging(), "%d", d)
+		tree := e.readers.views.Load()
 		put(t, e, "key", "value")
 		r := begin(t, e, TxOptions{ReadOnly: true})
 		require.Equal(t, "value", get(t, r, "key"))
 		require.True(t, e.Pending())
 		if d == Buffered {
-			require.Equal(t, tree, e.views.Load(), "nobody has needed the tree")
+			require.Equal(t, tree, e.readers.views.Load(), "nobody has needed the tree")
 		}
 		n, err := r.Len()
 		require.NoError(t, err)
@@ -52,8 +52,8 @@ func TestBackgroundMerge(t *testing.T) {
 		again, err := r.Len()
 		require.NoError(t, err)
 		require.Equal(t, n, again)
-		require.NoError(t, e.mergeAll())
-		require.False(t, e.Merging())
+		require.NoError(t, e.tree.mergeAll())
+		require.False(t, e.tree.tables.merging())
 		require.False(t, e.Pending())
 		require.Equal(t, "", get(t, r, "other"))
 		require.Equal(t, "value", get(t, r, "key"))
@@ -93,13 +93,13 @@ func TestBackgroundFails(t *testing.T) {
 	e := openOn(t, mem, Options{Durability: Buffered, Manual: true, Thresholds: Thresholds{BackgroundOps: 8}})
 	putScattered(t, e, 0, 7)
 	put(t, e, "key", "value")
-	require.NoError(t, e.withLog(func() error {
-		require.True(t, e.beginMerge())
-		<-e.tables.merge.Load().done
-		e.tables.merge.Load().err = errBroken
+	require.NoError(t, e.log.withLog(func() error {
+		require.True(t, e.tree.beginMerge())
+		<-e.tree.tables.merge.Load().done
+		e.tree.tables.merge.Load().err = errBroken
 		return nil
 	}))
-	require.ErrorIs(t, e.mergeAll(), errBroken)
+	require.ErrorIs(t, e.tree.mergeAll(), errBroken)
 	require.ErrorIs(t, e.Failed(), errBroken)
 	ok, err := e.Exists([]byte("key"))
 	require.NoError(t, err)
@@ -114,15 +114,15 @@ func TestBackgroundFailsCommits(t *testing.T) {
 		defer mem.Release()
 		e := openOn(t, mem, Options{Durability: d, Thresholds: Thresholds{BackgroundOps: 8, DeferOps: 1}})
 		hold := e.HoldBaton()
-		m := &backgroundMerge{table: e.tables.active, done: make(chan struct{}), err: errBroken}
+		m := &backgroundMerge{table: e.tree.tables.active, done: make(chan struct{}), err: errBroken}
 		close(m.done)
-		e.tables.merge.Store(m)
-		applied := e.applied.Load()
+		e.tree.tables.merge.Store(m)
+		applied := e.marks.applied.Load()
 		hold()
 		for range 2 {
 			require.ErrorIs(t, e.WriteOne([]byte("key"), []byte("value"), false), errBroken, "%d", d)
 		}
-		require.Equal(t, applied, e.applied.Load())
+		require.Equal(t, applied, e.marks.applied.Load())
 		require.ErrorIs(t, e.Close(), errBroken)
 	}
 }
@@ -201,21 +201,21 @@ func TestThinBackground(t *testing.T) {
 		}
 		require.NoError(t, tx.Commit())
 	}
-	e.tables.backgroundFrom = 100
-	e.takeBaton()
-	defer e.putBaton(true)
-	require.NotZero(t, e.tables.rest())
-	tree := e.views.Load()
+	e.tree.tables.backgroundFrom = 100
+	e.token.take()
+	defer e.token.pass(true)
+	require.NotZero(t, e.tree.tables.rest())
+	tree := e.readers.views.Load()
 	other := make(chan uint64, 1)
 	go func() {
-		e.takeBaton()
-		defer e.putBaton(true)
-		other <- e.views.Load()
+		e.token.take()
+		defer e.token.pass(true)
+		other <- e.readers.views.Load()
 	}()
-	require.Eventually(t, func() bool { return e.baton.waiting.Load() == 1 }, time.Minute, time.Millisecond)
-	e.thinBackground()
+	require.Eventually(t, func() bool { return e.token.waiting.Load() == 1 }, time.Minute, time.Millisecond)
+	e.tree.thinBackground()
 	require.Len(t, other, 1)
 	require.Equal(t, tree, <-other, "it was not settled then")
-	require.Equal(t, e.applied.Load(), e.views.Load())
-	require.Zero(t, e.tables.rest())
+	require.Equal(t, e.marks.applied.Load(), e.readers.views.Load())
+	require.Zero(t, e.tree.tables.rest())
 }

@@ -59,21 +59,21 @@ func TestHousekeepingGoesOn(t *testing.T) {
 		}
 	}
 	due := func() (parts int, due bool) {
-		require.NoError(t, e.withBaton(func() error {
-			parts, due = e.parts(), e.flushDue()
+		require.NoError(t, e.tree.withBaton(func() error {
+			parts, due = e.pressure.parts(), e.pressure.flushDue()
 			return nil
 		}))
 		return parts, due
 	}
 	overwrite()
 	require.NoError(t, e.Checkpoint())
-	e.keeper.mu.Lock() // no flush
+	e.checkpoints.mu.Lock() // no flush
 	overwrite()
 	parts, is := due()
 	require.Greater(t, parts, 4)
 	require.True(t, is)
-	flushes := e.keeper.flushes.Load()
-	e.keeper.mu.Unlock()
+	flushes := e.flusher.flushes.Load()
+	e.checkpoints.mu.Unlock()
 	require.Eventually(t, func() bool { _, is := due(); return !is }, patience, time.Millisecond)
-	require.Greater(t, e.keeper.flushes.Load(), flushes+1)
+	require.Greater(t, e.flusher.flushes.Load(), flushes+1)
 }

@@ -144,7 +144,7 @@ func TestBackgroundKeepsTransactionsWhole(t *testing.T) {
 			})
 			all.Go(func() {
 				for more() {
-					if e.Merging() {
+					if e.tree.tables.merging() {
 						seen.Add(1)
 					}
 					time.Sleep(100 * time.Microsecond)

@@ -39,40 +39,40 @@ const (
 
 // lead settles what waits in the commit list, its own commit included, if there is one. The caller has the baton; it is passed on at the end, and who
 // waits is woken, also after a panic.
-func (e *Engine) lead(own *commitNode) {
+func (c *committer) lead(own *commitNode) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	if e.active.Load() > 1 {
+	if c.readers.active.Load() > 1 {
 		for range spins {
 			runtime.Gosched()
 		}
 	}
-	defer e.putBaton(false)
-	e.settleAll(e.fill(e.list.Drain(e.nodes[:0]), own), own)
+	defer c.token.pass(false)
+	c.settleAll(c.fill(c.list.Drain(c.batch.nodes[:0]), own), own)
 	if own != nil {
-		e.sets.hand(own.Value.tx)
+		c.tree.sets.hand(own.Value.tx)
 	}
 }
 
 // settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
 // Baton holder.
-func (e *Engine) settleAll(nodes []*commitNode, own *commitNode) {
-	e.nodes = nodes
+func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
+	c.batch.nodes = nodes
 	var err error
 	done := false
 	defer func() {
 		if !done {
-			err = e.Failed()
+			err = c.Failed()
 		}
-		for _, n := range e.nodes {
+		for _, n := range c.batch.nodes {
 			tx := n.Value.tx
 			tx.err = err
-			if c := tx.async; c != nil {
-				c.seq, c.err = n.Value.seq.Load(), err
-				waits := c.tx == nil // its caller does
+			if call := tx.async; call != nil {
+				call.seq, call.err = n.Value.seq.Load(), err
+				waits := call.tx == nil // its caller does
 				if !waits {
 					n.Value.tx = nil // the newest node stays in the list
 				}
-				e.async.add(c)
+				c.async.add(call)
 				if !waits {
 					continue
 				}
@@ -81,57 +81,57 @@ func (e *Engine) settleAll(nodes []*commitNode, own *commitNode) {
 				tx.kept.wake <- settled
 			}
 		}
-		clear(e.nodes)
-		e.nodes = e.nodes[:0]
+		clear(c.batch.nodes)
+		c.batch.nodes = c.batch.nodes[:0]
 	}()
-	if len(e.nodes) > 0 {
-		err = e.settle()
+	if len(c.batch.nodes) > 0 {
+		err = c.settle()
 	}
 	done = true
 }
 
 // settle makes a batch of e.nodes. After an error the store is poisoned: everyone fails, and nothing of the batch becomes durable.
-func (e *Engine) settle() (err error) {
-	defer e.protect(&err)
-	if err := e.Failed(); err != nil {
+func (c *committer) settle() (err error) {
+	defer c.protect(&err)
+	if err := c.Failed(); err != nil {
 		return err
 	}
-	if err := e.thin(); err != nil { // before the batch: what is merged is durable where commits are synced
+	if err := c.tree.thin(); err != nil { // before the batch: what is merged is durable where commits are synced
 		return err
 	}
-	b := &batch{seq: e.applied.Load() + 1}
-	for _, n := range e.nodes {
+	b := &batch{seq: c.marks.applied.Load() + 1}
+	for _, n := range c.batch.nodes {
 		n.Value.seq.Store(b.seq)
 	}
-	if err := e.logAndApply(b); err != nil {
-		return e.store.Fail(err)
+	if err := c.logAndApply(b); err != nil {
+		return c.store.Fail(err)
 	}
 	if b.applied {
-		if err := e.showApplied(b); err != nil {
+		if err := c.showApplied(b); err != nil {
 			return err
 		}
 	}
-	e.account(b)
-	if e.opts.Durability != Durable {
-		return e.boundUnsynced()
+	c.account(b)
+	if c.opts.Durability != Durable {
+		return c.log.boundUnsynced()
 	}
-	return e.syncLog()
+	return c.log.syncLog()
 }
 
 // showApplied syncs a batch that the tree has, and shows it.
-func (e *Engine) showApplied(b *batch) error {
-	if err := e.syncLog(); err != nil {
+func (c *committer) showApplied(b *batch) error {
+	if err := c.log.syncLog(); err != nil {
 		return err
 	}
 	if b.pages != nil {
 		b.pages.InstallPages(b.group, b.records)
-		e.redoBytes.Base(b.group)
-		e.redoBytes.Start(b.group)
+		c.log.bytes.Base(b.group)
+		c.log.bytes.Start(b.group)
 	}
-	e.merged(b.seq, b.seq, b.records)
-	e.measure()
-	e.published(b)
-	e.publishDurable()
+	c.tree.merged(b.seq, b.seq, b.records)
+	c.tree.measure()
+	c.published(b)
+	c.marks.publishDurable()
 	return nil
 }
 
@@ -150,52 +150,52 @@ type batch struct {
 }
 
 // logAndApply logs the batch, makes it visible to updates and merges it, unless that may wait.
-func (e *Engine) logAndApply(b *batch) error {
-	for _, n := range e.nodes {
+func (c *committer) logAndApply(b *batch) error {
+	for _, n := range c.batch.nodes {
 		b.held += n.Value.tx.held
 	}
-	g := e.redoGroup()
-	e.gather(g)
-	if b.logged = e.opts.Durability == Buffered || e.anyLogged(); b.logged {
-		b.copied = e.logInto(g)
+	g := c.log.redoGroup()
+	c.gather(g)
+	if b.logged = c.opts.Durability == Buffered || c.anyLogged(); b.logged {
+		b.copied = c.logInto(g)
 	} else {
-		b.copied = e.logOps()
+		b.copied = c.logOps()
 	}
-	if b.runs = len(e.runs) > 0; b.runs {
-		e.settleMerge() // the tree's lists get them
+	if b.runs = len(c.log.runs) > 0; b.runs {
+		c.tree.settleMerge() // the tree's lists get them
 	}
-	e.batchOps, e.stays = len(e.ops), b.logged
+	c.log.recent.ops, c.log.recent.stays = len(c.batch.ops), b.logged
 	b.group = g.Number()
 	switch {
-	case e.opts.Durability == Buffered:
-		return e.buffer(g, b)
-	case e.sharesPage(b):
-		return e.writeThrough(g, b)
+	case c.opts.Durability == Buffered:
+		return c.buffer(g, b)
+	case c.sharesPage(b):
+		return c.writeThrough(g, b)
 	}
-	if ok, err := e.triesPageGroup(b); err != nil {
+	if ok, err := c.triesPageGroup(b); err != nil {
 		return err
 	} else if ok {
-		return e.applyAndLog(g, b)
+		return c.applyAndLog(g, b)
 	}
-	if err := e.commitRecords(g); err != nil {
+	if err := c.commitRecords(g); err != nil {
 		return err
 	}
-	if err := e.startSync(); err != nil {
+	if err := c.log.startSync(); err != nil {
 		return err
 	}
-	if e.opts.Durability == Durable { // before the batch is shown, for it is not durable
-		if err := e.mergeUnlessDeferred(b); err != nil {
+	if c.opts.Durability == Durable { // before the batch is shown, for it is not durable
+		if err := c.mergeUnlessDeferred(b); err != nil {
 			return err
 		}
 	}
-	if err := e.noteRow(false); err != nil {
+	if err := c.noteRow(false); err != nil {
 		return err
 	}
-	e.published(b)
-	if e.opts.Durability == Durable {
+	c.published(b)
+	if c.opts.Durability == Durable {
 		return nil
 	}
-	return e.mergeUnlessDeferred(b)
+	return c.mergeUnlessDeferred(b)
 }
 
 // triesPageGroup reports whether the batch is to be applied before it is logged, so that it may become a page group.
@@ -207,17 +207,17 @@ func (e *Engine) logAndApply(b *batch) error {
 // have to stay in memory until there is one.
 //
 // The batch before may not be in the tree yet. It is merged here if a page group may come of it.
-func (e *Engine) triesPageGroup(b *batch) (bool, error) {
-	if b.logged || e.opts.Durability != Durable || e.inRow() || len(e.ops) > pageGroupOps || e.tables.merging() || !e.pages.CanPageGroup() ||
-		e.tables.rest() > pageGroupOps || e.tables.rest() > 0 && !e.numbered(e.tables.active.Len()) || slices.ContainsFunc(e.ops, longKey) {
+func (c *committer) triesPageGroup(b *batch) (bool, error) {
+	if b.logged || c.opts.Durability != Durable || c.log.inRow() || len(c.batch.ops) > pageGroupOps || c.tree.tables.merging() || !c.pages.CanPageGroup() ||
+		c.tree.tables.rest() > pageGroupOps || c.tree.tables.rest() > 0 && !c.tree.numbered(c.tree.tables.active.Len()) || slices.ContainsFunc(c.batch.ops, longKey) {
 		return false, nil
 	}
-	if e.tables.rest() > 0 {
-		if err := e.merge(); err != nil {
+	if c.tree.tables.rest() > 0 {
+		if err := c.tree.merge(); err != nil {
 			return false, err
 		}
 	}
-	return e.pages.CanPageGroup(), nil
+	return c.pages.CanPageGroup(), nil
 }
 
 // longKey reports whether the key of a put is in a run. To apply it may take reading that, so the run has to be written before.
@@ -230,227 +230,227 @@ type row struct {
 }
 
 // inRow reports whether the next commit is taken for one to the same leaf as those before it. Baton holder.
-func (e *Engine) inRow() bool { return e.row.commits >= leastRow }
+func (l *redoLog) inRow() bool { return l.recent.row.commits >= leastRow }
 
 // noteRow counts the batch at hand, while the device writes its group. If it was applied already, that its leaf is dirty tells nothing.
-func (e *Engine) noteRow(applied bool) error {
-	if e.opts.Durability != Durable || len(e.ops) != 1 || e.limited() || e.tables.merging() {
-		e.row = row{}
+func (c *committer) noteRow(applied bool) error {
+	if c.opts.Durability != Durable || len(c.batch.ops) != 1 || c.room.limited() || c.tree.tables.merging() {
+		c.log.recent.row = row{}
 		return nil
 	}
-	leaf, dirty, err := e.pages.LeafOf(e.ops[0].Key)
-	if leaf != e.row.leaf && (applied || !dirty) {
-		e.row.commits = 0
+	leaf, dirty, err := c.pages.LeafOf(c.batch.ops[0].Key)
+	if leaf != c.log.recent.row.leaf && (applied || !dirty) {
+		c.log.recent.row.commits = 0
 	}
-	e.row.leaf = leaf
-	e.row.commits++
+	c.log.recent.row.leaf = leaf
+	c.log.recent.row.commits++
 	return err
 }
 
 // startSync sets the device to work on the group that was written last, if it will be synced.
-func (e *Engine) startSync() error {
-	if e.opts.Durability != Durable {
+func (l *redoLog) startSync() error {
+	if l.opts.Durability != Durable {
 		return nil
 	}
-	return e.store.WriteOutTail()
+	return l.store.WriteOutTail()
 }
 
 // buffer leaves the batch in memory: its ops in the memtable, its redo to be written with others. Long values are in the group already.
-func (e *Engine) buffer(g *logstore.Group, b *batch) error {
+func (c *committer) buffer(g *logstore.Group, b *batch) error {
 	if b.runs {
-		if err := e.commitRecords(g); err != nil {
+		if err := c.commitRecords(g); err != nil {
 			return err
 		}
 	} else {
-		e.bear(b.group) // large values that were overwritten give their segments back
-		e.keepOpen(g)
+		c.bear(b.group) // large values that were overwritten give their segments back
+		c.log.keepOpen(g)
 	}
-	if e.waiting() > 0 && !e.unlogged.Load() {
-		e.unlogged.Store(true)
+	if c.log.waiting() > 0 && !c.log.unlogged.Load() {
+		c.log.unlogged.Store(true)
 	}
-	e.published(b)
-	if e.waiting() >= bufferedBytes {
-		return e.writeRedo()
+	c.published(b)
+	if c.log.waiting() >= bufferedBytes {
+		return c.log.writeRedo()
 	}
-	if e.waiting() == 0 {
-		e.unlogged.Store(false)
+	if c.log.waiting() == 0 {
+		c.log.unlogged.Store(false)
 	}
 	return nil
 }
 
 // applyAndLog applies the batch and logs its pages if they take no more room than its redo, else the redo.
-func (e *Engine) applyAndLog(g *logstore.Group, b *batch) error {
-	pages := e.pages.Begin(b.seq)
-	r, err := btree.Apply(pages, override.Root, e.ops)
+func (c *committer) applyAndLog(g *logstore.Group, b *batch) error {
+	pages := c.pages.Begin(b.seq)
+	r, err := btree.Apply(pages, override.Root, c.batch.ops)
 	if err != nil {
 		return err
 	}
-	records := e.records + r.Added
-	if !pages.Legal(int(redo.Pages(int64(len(e.redo))))) {
-		if err = e.commitRecords(g); err == nil {
-			err = e.startSync()
+	records := c.tree.records + r.Added
+	if !pages.Legal(int(redo.Pages(int64(len(c.log.redo))))) {
+		if err = c.commitRecords(g); err == nil {
+			err = c.log.startSync()
 		}
 	} else {
 		g.SetKind(logstore.PageGroup)
 		pages.WritePages(g)
 		if _, err = g.Commit(uint64(records)); err == nil {
-			err = e.startSync()
+			err = c.log.startSync()
 		}
 		if err == nil {
-			e.bear(b.group)
+			c.bear(b.group)
 			b.pages = pages
-			e.redo, e.redoOps = e.redo[:0], 0
+			c.log.redo, c.log.redoOps = c.log.redo[:0], 0
 		}
 	}
 	if err == nil {
-		err = e.noteRow(true)
+		err = c.noteRow(true)
 	}
 	if err != nil {
 		return err
 	}
-	e.ops = e.ops[:0] // the tree has them
+	c.batch.ops = c.batch.ops[:0] // the tree has them
 	b.applied, b.records = true, records
 	return nil
 }
 
 // mergeUnlessDeferred merges what the tree lacks, of that what is durable where commits are synced, unless the batch is a large one: then that
 // may wait.
-func (e *Engine) mergeUnlessDeferred(b *batch) error {
-	if len(e.ops) >= cmp.Or(e.opts.DeferOps, deferOps) && !e.crowded() {
+func (c *committer) mergeUnlessDeferred(b *batch) error {
+	if len(c.batch.ops) >= cmp.Or(c.opts.DeferOps, deferOps) && !c.tree.crowded() {
 		return nil
 	}
-	return e.mergeDurable()
+	return c.tree.mergeDurable()
 }
 
 // syncLog syncs all groups so far.
-func (e *Engine) syncLog() error {
-	if e.store.Durable() >= e.store.LastGroup() { // as behind a page group
-		e.publishDurable()
-		return e.Failed()
+func (l *redoLog) syncLog() error {
+	if l.store.Durable() >= l.store.LastGroup() { // as behind a page group
+		l.marks.publishDurable()
+		return l.Failed()
 	}
 	begun := time.Now()
-	err := e.store.Sync()
-	e.device.wait(time.Since(begun))
-	e.publishDurable()
+	err := l.store.Sync()
+	l.device.wait(time.Since(begun))
+	l.marks.publishDurable()
 	return err
 }
 
 // commitRecords writes the redo at hand into g, which has the runs and lists of the batch at hand.
-func (e *Engine) commitRecords(g *logstore.Group) error {
-	group, err := e.commitRedo(g)
+func (c *committer) commitRecords(g *logstore.Group) error {
+	group, err := c.log.commitRedo(g)
 	if err != nil {
 		return err
 	}
-	e.bear(group)
+	c.bear(group)
 	return nil
 }
 
 // commitRedo is commitRecords for a group that has no runs, or before those are born.
-func (e *Engine) commitRedo(g *logstore.Group) (group uint64, err error) {
-	if len(e.redo) > 0 {
-		g.Write(logstore.KindRecord, e.redo)
+func (l *redoLog) commitRedo(g *logstore.Group) (group uint64, err error) {
+	if len(l.redo) > 0 {
+		g.Write(logstore.KindRecord, l.redo)
 	}
-	e.open = nil
+	l.open = nil
 	pages := g.Pages()
-	if group, err = g.Commit(e.redoOps); err != nil {
+	if group, err = g.Commit(l.redoOps); err != nil {
 		return 0, err
 	}
-	e.bearLogged(group)
-	e.logged += pages
-	e.redoBytes.Add(pages * logstore.PageSize)
-	e.redo, e.redoOps = e.redo[:0], 0
+	l.bearLogged(group)
+	l.room.logged += pages
+	l.bytes.Add(pages * logstore.PageSize)
+	l.redo, l.redoOps = l.redo[:0], 0
 	return group, nil
 }
 
 // writeRedo logs what Buffered commits have left in memory. The batch at hand, if there is one, is none of these commits: what its
 // transactions have written to private segments is theirs still, as no group has listed it. Baton holder.
-func (e *Engine) writeRedo() error {
-	if err := e.Failed(); err != nil || e.waiting() == 0 {
+func (l *redoLog) writeRedo() error {
+	if err := l.Failed(); err != nil || l.waiting() == 0 {
 		return err
 	}
-	if _, err := e.commitRedo(e.redoGroup()); err != nil {
+	if _, err := l.commitRedo(l.redoGroup()); err != nil {
 		return err
 	}
-	e.spend()
-	e.marks.Note(e.store.LastGroup(), e.applied.Load())
-	e.unlogged.Store(false)
+	l.room.spend()
+	l.marks.groups.Note(l.store.LastGroup(), l.marks.applied.Load())
+	l.unlogged.Store(false)
 	return nil
 }
 
 // published makes the batch visible to updates, its ops in the memtable unless the tree has them. The order is that of lockfree.List.
-func (e *Engine) published(b *batch) {
-	e.tell(b.seq)
+func (c *committer) published(b *batch) {
+	c.tell(b.seq)
 	copied := true // or in the tree by now
-	if len(e.ops) > 0 {
-		e.tables.insert(b.seq, e.ops, int64(e.opBytes))
+	if len(c.batch.ops) > 0 {
+		c.tree.tables.insert(b.seq, c.batch.ops, int64(c.batch.opBytes))
 		copied = b.copied
 	}
-	e.committed.Store(b.seq)
-	e.show(b.seq)
-	e.noteLogged(b.seq)
-	alone := e.tellLate(b.seq)
-	e.list.Cut(e.nodes[len(e.nodes)-1])
-	e.sets.retire(e.nodes, b.seq, copied, alone)
-	e.known.commits.Add(uint64(len(e.nodes)))
+	c.marks.committed.Store(b.seq)
+	c.marks.show(b.seq)
+	c.log.noteLogged(b.seq)
+	alone := c.tellLate(b.seq)
+	c.list.Cut(c.batch.nodes[len(c.batch.nodes)-1])
+	c.tree.sets.retire(c.batch.nodes, b.seq, copied, alone)
+	c.known.commits.Add(uint64(len(c.batch.nodes)))
 }
 
 // account does the accounts of a finished batch and starts the housekeeping that it makes due.
-func (e *Engine) account(b *batch) {
-	e.batches++
-	due := e.batches%reclaimBatches == 0
-	e.held += b.held
-	e.spend()
-	if !due && e.opts.Durability == Buffered && e.batchOps < deferOps { // what one of these commits reserves too much is little
+func (c *committer) account(b *batch) {
+	c.log.recent.batches++
+	due := c.log.recent.batches%reclaimBatches == 0
+	c.room.held += b.held
+	c.room.spend()
+	if !due && c.opts.Durability == Buffered && c.log.recent.ops < deferOps { // what one of these commits reserves too much is little
 		return
 	}
-	e.rebalance(0)
+	c.room.rebalance(0)
 	if due {
-		e.leafy.Store(e.leaves() > fewKeys)
-		if !e.tables.merging() {
-			e.reclaim()
+		c.tree.leafy.Store(c.tree.leaves() > fewKeys)
+		if !c.tree.tables.merging() {
+			c.tree.reclaim()
 		}
 	}
-	if e.batchOps >= deferOps {
-		e.keeper.nudgeToGrow(b.held)
+	if c.log.recent.ops >= deferOps {
+		c.maintenance.nudgeToGrow(b.held)
 	} else if due {
-		e.keeper.nudgeToGrow(0) // a segment will do
+		c.maintenance.nudgeToGrow(0) // a segment will do
 	}
-	e.noteRedo()
-	e.keeper.nudge()
+	c.pressure.noteRedo()
+	c.maintenance.nudge()
 }
 
 // rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved for them beside that. Should there be too few, the pages held back for deletes and checkpoints cover the difference; without those the next flush
 // tries again.
-func (e *Engine) rebalance(extra int64) {
-	e.held += extra
-	switch want := e.unwritten(); {
-	case e.held > want:
-		e.store.Release(e.held - want)
-		e.held = want
-	case e.held < want:
-		_ = e.provide()
+func (r *room) rebalance(extra int64) {
+	r.held += extra
+	switch want := r.unwritten(); {
+	case r.held > want:
+		r.store.Release(r.held - want)
+		r.held = want
+	case r.held < want:
+		_ = r.provide()
 	}
 }
 
 // spend gives up what was reserved for the groups of commits that have been logged since it was called last: left in held, it would be
 // taken for room of dirty pages where there was too little for those. Baton holder.
-func (e *Engine) spend() {
-	if e.logged == 0 {
+func (r *room) spend() {
+	if r.logged == 0 {
 		return
 	}
-	spent := min(e.logged, e.held)
-	e.store.Release(spent)
-	e.held -= spent
-	e.logged = 0
+	spent := min(r.logged, r.held)
+	r.store.Release(spent)
+	r.held -= spent
+	r.logged = 0
 }
 
 // provide reserves what the dirty pages and the redo in memory need, or reports that it cannot be had. It also makes sure that all that
 // is promised is there: a commit whose long values left ends of segments unused has taken more than was counted. Baton holder.
-func (e *Engine) provide() error {
-	missing := max(0, e.unwritten()-e.held)
-	err := e.store.Reserve(missing, true)
+func (r *room) provide() error {
+	missing := max(0, r.unwritten()-r.held)
+	err := r.store.Reserve(missing, true)
 	if err == nil {
-		e.held += missing
+		r.held += missing
 	}
 	return err
 }
@@ -458,22 +458,22 @@ func (e *Engine) provide() error {
 // unwritten bounds the pages that what is in memory will take. Where flushes are by part and the device has plenty of room, it counts only
 // so much of what they may leave behind as the next parts take. What lives in the place of the rest may give up its room first, but it need
 // not: the redo start, and with it the log, moves only once the oldest of what was left behind is written.
-func (e *Engine) unwritten() int64 {
+func (p *pressure) unwritten() int64 {
 	later := int64(0)
-	tree := e.sizes()
-	if n := int64(e.mayParts()); n > partsHeld && !e.limited() {
+	tree := p.tree.sizes()
+	if n := int64(p.mayParts()); n > partsHeld && !p.room.limited() {
 		leaves := tree.dirty/logstore.PageSize - tree.must
 		later = leaves - leaves*partsHeld/n
-		if e.scarce(later) {
+		if p.room.scarce(later) {
 			later = 0
 		}
 	}
-	return withMargin(tree.unwritten-later+e.lackingPages()) + redo.Pages(e.waiting())
+	return withMargin(tree.unwritten-later+p.tree.lackingPages()) + redo.Pages(p.log.waiting())
 }
 
 // scarce reports whether room has to be made sure of for so many pages before there is need of it.
-func (e *Engine) scarce(pages int64) bool {
-	return e.limited() || e.store.DeviceFree() < plenty(pages, e.store.SpaceStats().FileBytes)
+func (r *room) scarce(pages int64) bool {
+	return r.limited() || r.store.DeviceFree() < plenty(pages, r.store.SpaceStats().FileBytes)
 }
 
 // plenty returns from how many bytes on a device has plenty of room for so many pages that none is held for. It is looked at when the file
@@ -487,7 +487,7 @@ const plentyLeast = 64 << 20
 
 // limited reports whether the file has a limit, or the disk was full when there was last need of more. Then there is room for all that is
 // dirty before a commit is accepted.
-func (e *Engine) limited() bool { return e.opts.Store.MaxFileSize > 0 || e.full.Load() }
+func (r *room) limited() bool { return r.opts.Store.MaxFileSize > 0 || r.full.Load() }
 
 // withMargin adds what ends of segments and inner nodes may take.
 func withMargin(pages int64) int64 { return pages + pages/8 }

@@ -23,10 +23,10 @@ func TestSettledByAnother(t *testing.T) {
 	n := &commitNode{}
 	n.Value.set, n.Value.tx = tx.set, tx
 	tx.wakeChan()
-	require.NoError(t, e.resolve(tx, n))
+	require.NoError(t, e.committer.resolve(tx, n))
 	put(t, e, "b", "2") // takes the baton and finds both
 	require.Len(t, tx.kept.wake, 1)
-	e.settlePushed(n)
+	e.committer.settlePushed(n)
 	require.NoError(t, tx.err)
 	require.Empty(t, tx.kept.wake)
 	tx.pushed = n
@@ -55,7 +55,7 @@ func TestBaton(t *testing.T) {
 							commits.Add(1)
 							continue
 						}
-						if err := e.withBaton(func() error {
+						if err := e.tree.withBaton(func() error {
 							owned++
 							return nil
 						}); err != nil {
@@ -66,9 +66,9 @@ func TestBaton(t *testing.T) {
 				})
 			})
 			require.EqualValues(t, takes.Load(), owned)
-			require.False(t, e.baton.held.Load())
-			require.Zero(t, e.baton.waiting.Load())
-			require.Same(t, e.list.Head(), e.list.Drained())
+			require.False(t, e.token.held.Load())
+			require.Zero(t, e.token.waiting.Load())
+			require.Same(t, e.committer.list.Head(), e.committer.list.Drained())
 		})
 	}
 }
@@ -78,7 +78,7 @@ func TestBaton(t *testing.T) {
 func TestBatonIsNotLost(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	commit := func() { put(t, e, "k", "v") }
-	background := func() { e.withBaton(func() error { return nil }) }
+	background := func() { e.tree.withBaton(func() error { return nil }) }
 	rounds := 10_000
 	if testing.Short() {
 		rounds = 2000
@@ -107,20 +107,20 @@ func TestBatonTurns(t *testing.T) {
 	var done atomic.Int32
 	for range 3 {
 		go func() {
-			e.withBaton(func() error {
-				seen = append(seen, e.applied.Load())
+			e.tree.withBaton(func() error {
+				seen = append(seen, e.marks.applied.Load())
 				return nil
 			})
 			done.Add(1)
 		}()
 	}
-	require.Eventually(t, func() bool { return e.baton.waiting.Load() == 3 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return e.token.waiting.Load() == 3 }, patience, time.Millisecond)
 	go func() {
 		put(t, e, "k", "v")
 		done.Add(1)
 	}()
 	require.Eventually(t, func() bool { return e.Pushed() == 1 }, patience, time.Millisecond)
-	applied := e.applied.Load()
+	applied := e.marks.applied.Load()
 	release() // as background work: the committer's turn
 	require.Eventually(t, func() bool { return done.Load() == 4 }, patience, time.Millisecond)
 	require.Equal(t, []uint64{applied + 1, applied + 1, applied + 1}, seen)
@@ -133,7 +133,7 @@ func TestBatches(t *testing.T) {
 	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
 	e.store.Release(1000)
 	release := e.HoldBaton()
-	before, seq := e.store.Counters(), e.applied.Load()
+	before, seq := e.store.Counters(), e.marks.applied.Load()
 	var done atomic.Int32
 	const n = 20
 	for g := range n {
@@ -146,7 +146,7 @@ func TestBatches(t *testing.T) {
 	release()
 	require.Eventually(t, func() bool { return done.Load() == n }, patience, time.Millisecond)
 	after := e.store.Counters()
-	require.Equal(t, seq+1, e.applied.Load())
+	require.Equal(t, seq+1, e.marks.applied.Load())
 	require.EqualValues(t, 1, after.RecordGroups+after.PageGroups-before.RecordGroups-before.PageGroups)
 	require.EqualValues(t, 1, after.Syncs-before.Syncs)
 	n1, err := e.Len()
@@ -180,13 +180,13 @@ func TestTableBeforeApplied(t *testing.T) {
 	for durability, rounds := range map[Durability]int{Buffered: 20_000, WriteThrough: 4_000, Durable: 4_000} { // the last one in page groups
 		e := newEngine(t, Options{Durability: durability, Manual: true})
 		put(t, e, "k", "0")
-		first := e.applied.Load()
-		last := e.writes.Of(writeset.HashKey([]byte("k")))
+		first := e.marks.applied.Load()
+		last := e.committer.writes.Of(writeset.HashKey([]byte("k")))
 		var stop atomic.Bool
 		var watched sync.WaitGroup
 		watched.Go(func() {
 			for !stop.Load() {
-				if applied := e.applied.Load(); last.Load() < applied && e.writes.Untold() < applied {
+				if applied := e.marks.applied.Load(); last.Load() < applied && e.committer.writes.Untold() < applied {
 					t.Error("applied has moved first")
 					return
 				}
@@ -231,8 +231,8 @@ func TestWatermarks(t *testing.T) {
 				return
 			default:
 			}
-			durable := e.durable.Load()
-			if applied := e.applied.Load(); durable > applied || durable < last {
+			durable := e.marks.durable.Load()
+			if applied := e.marks.applied.Load(); durable > applied || durable < last {
 				t.Errorf("durable %d after %d, applied %d", durable, last, applied)
 				return
 			}

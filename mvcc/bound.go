@@ -57,23 +57,23 @@ type crowd struct {
 }
 
 // noteBound sets the bound anew. Baton holder.
-func (e *Engine) noteBound() {
-	s := e.store.SpaceStats()
-	bound := e.boundBytes(s)
-	e.crowd.bound.Store(bound)
-	if e.opts.Manual || e.limited() || e.ending.Load() {
-		e.store.SetBound(0)
+func (p *pressure) noteBound() {
+	s := p.store.SpaceStats()
+	bound := p.boundBytes(s)
+	p.crowd.bound.Store(bound)
+	if p.opts.Manual || p.room.limited() || p.readers.ending.Load() {
+		p.store.SetBound(0)
 		return
 	}
 	if s.FileBytes <= bound {
-		e.crowd.raised = 0
+		p.crowd.raised = 0
 	}
-	e.store.SetBound(bound + e.crowd.raised)
+	p.store.SetBound(bound + p.crowd.raised)
 }
 
 // boundBytes returns the bound for what lives. Baton holder.
-func (e *Engine) boundBytes(s logstore.SpaceStats) int64 {
-	payload, logged, known := e.pages.PayloadBytes(e.records)
+func (p *pressure) boundBytes(s logstore.SpaceStats) int64 {
+	payload, logged, known := p.pages.PayloadBytes(p.tree.records)
 	if !known {
 		return boundFactor*s.LiveBytes*2/3 + boundExtra - boundSpare
 	}
@@ -82,16 +82,16 @@ func (e *Engine) boundBytes(s logstore.SpaceStats) int64 {
 }
 
 // awaitBound reserves pages for a commit that would have the file pass its bound, once there is room for them.
-func (e *Engine) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error) {
-	if tx.gate != nil || pages > boundMost || e.opts.Manual || e.ending.Load() || !e.compacting.TryLock() {
-		return e.store.ReserveFor(c, pages, 0)
+func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error) {
+	if tx.gate != nil || pages > boundMost || a.opts.Manual || a.readers.ending.Load() || !a.maintenance.compacting.TryLock() {
+		return a.store.ReserveFor(c, pages, 0)
 	}
-	e.compacting.Unlock()
+	a.maintenance.compacting.Unlock()
 	if tx.reads == nil {
 		tx.unpin()
 		defer func() {
 			if perr := tx.pin(); perr != nil && err == nil {
-				e.store.Release(pages)
+				a.store.Release(pages)
 				err = perr
 			}
 		}()
@@ -102,19 +102,19 @@ func (e *Engine) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error) {
 	}
 	t := time.NewTicker(boundLook)
 	defer t.Stop()
-	for begin := e.crowd.rounds.Load(); ; {
-		moved, leave := e.crowd.waiters.Join()
-		if err := e.store.ReserveWithin(c, pages, 0); err != logstore.ErrBound {
+	for begin := a.pressure.crowd.rounds.Load(); ; {
+		moved, leave := a.pressure.crowd.waiters.Join()
+		if err := a.store.ReserveWithin(c, pages, 0); err != logstore.ErrBound {
 			leave()
 			return err
 		}
-		if e.crowd.rounds.Load() > begin+boundRounds {
+		if a.pressure.crowd.rounds.Load() > begin+boundRounds {
 			leave()
-			return e.store.ReserveFor(c, pages, 0)
+			return a.store.ReserveFor(c, pages, 0)
 		}
-		e.crowd.asked.Store(pages)
-		e.keeper.due.Store(true)
-		e.keeper.rouse()
+		a.pressure.crowd.asked.Store(pages)
+		a.maintenance.due.Store(true)
+		a.maintenance.rouse()
 		select {
 		case <-moved:
 		case <-t.C:
@@ -124,120 +124,120 @@ func (e *Engine) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error) {
 		if err := tx.cancelled(); err != nil {
 			return err
 		}
-		if err := e.Failed(); err != nil {
+		if err := a.Failed(); err != nil {
 			return err
 		}
 	}
 }
 
 // makeWay makes room for commits that have asked for so many pages. The caller holds keeper.mu.
-func (e *Engine) makeWay(pages int64) (err error) {
-	before := e.committed.Load()
+func (m *maintenance) makeWay(pages int64) (err error) {
+	before := m.marks.committed.Load()
 	defer func() {
-		if lerr := e.withLog(func() error {
-			e.noteBound()
-			step := e.store.SpaceStats().FileBytes / boundStep
-			if !e.roomy(pages) && e.committed.Load() == before {
-				e.crowd.raised += step
-			} else if e.roomy(pages) {
-				e.crowd.raised = max(0, e.crowd.raised-step/boundLower)
+		if lerr := m.log.withLog(func() error {
+			m.pressure.noteBound()
+			step := m.store.SpaceStats().FileBytes / boundStep
+			if !m.pressure.roomy(pages) && m.marks.committed.Load() == before {
+				m.pressure.crowd.raised += step
+			} else if m.pressure.roomy(pages) {
+				m.pressure.crowd.raised = max(0, m.pressure.crowd.raised-step/boundLower)
 			}
-			e.noteBound()
+			m.pressure.noteBound()
 			return nil
 		}); err == nil {
 			err = lerr
 		}
-		e.crowd.rounds.Add(1)
-		e.crowd.waiters.Broadcast()
+		m.pressure.crowd.rounds.Add(1)
+		m.pressure.crowd.waiters.Broadcast()
 	}()
 	for range mostParts {
 		n := 1
-		if err := e.withBaton(func() error {
-			n = e.parts()
-			return e.Failed()
+		if err := m.tree.withBaton(func() error {
+			n = m.pressure.parts()
+			return m.Failed()
 		}); err != nil {
 			return err
 		}
 		if n == 1 {
 			break
 		}
-		if err := e.cleanFor(pages); err != nil {
+		if err := m.cleaner.cleanFor(pages); err != nil {
 			return err
 		}
-		if err := e.sweep(n, true); err != nil || e.roomy(pages) {
+		if err := m.flusher.sweep(n, true); err != nil || m.pressure.roomy(pages) {
 			return err
 		}
-		if _, err := e.drain(e.reserveMore); err != nil { // for the flush of the next part
+		if _, err := m.flusher.drain(m.pressure.reserveMore); err != nil { // for the flush of the next part
 			return err
 		}
 	}
-	if fits, err := e.allFitsNow(); err != nil || !fits || e.roomy(pages) { // a flush of all would have the file grow by all that is dirty
+	if fits, err := m.pressure.allFitsNow(); err != nil || !fits || m.pressure.roomy(pages) { // a flush of all would have the file grow by all that is dirty
 		return err
 	}
-	if err := e.cleanFor(pages); err != nil {
+	if err := m.cleaner.cleanFor(pages); err != nil {
 		return err
 	}
-	if err := e.flush(); err != nil {
+	if err := m.flusher.flush(); err != nil {
 		return err
 	}
-	if _, err := e.drain(e.reserveMore); err != nil { // what has moved is named by its old place, and so keeps that from reuse
+	if _, err := m.flusher.drain(m.pressure.reserveMore); err != nil { // what has moved is named by its old place, and so keeps that from reuse
 		return err
 	}
-	if err := e.beginAnew(); err != nil || e.roomy(pages) {
+	if err := m.flusher.beginAnew(); err != nil || m.pressure.roomy(pages) {
 		return err
 	}
-	if _, err := e.reclaimNow(); err != nil { // no commit has moved the watermarks past what has died meanwhile
+	if _, err := m.tree.reclaimNow(); err != nil { // no commit has moved the watermarks past what has died meanwhile
 		return err
 	}
-	return e.checkpointTwice()
+	return m.checkpoints.checkpointTwice()
 }
 
 // reserveWithin finds room for what the housekeeping moves to make room: it may pass the bound by no more than is spared for it.
-func (e *Engine) reserveWithin(extra int64) error {
-	return e.reservePast(0, extra)
+func (p *pressure) reserveWithin(extra int64) error {
+	return p.reservePast(0, extra)
 }
 
 // reserveAtRest is reserveWithin where nobody commits: what readers hold does not count.
-func (e *Engine) reserveAtRest(extra int64) error {
-	return e.reservePast(e.store.HeldBytes(), extra)
+func (p *pressure) reserveAtRest(extra int64) error {
+	return p.reservePast(p.store.HeldBytes(), extra)
 }
 
 // reservePast is reserveWithin that may pass the bound by more bytes than that.
-func (e *Engine) reservePast(more, extra int64) error {
-	over := boundClean + e.store.SpaceStats().LoggedBytes/boundLogged + more
-	err := e.store.ReserveWithin(logstore.ForWrites, extra, over/logstore.PageSize)
+func (p *pressure) reservePast(more, extra int64) error {
+	over := boundClean + p.store.SpaceStats().LoggedBytes/boundLogged + more
+	err := p.store.ReserveWithin(logstore.ForWrites, extra, over/logstore.PageSize)
 	if err == logstore.ErrBound {
 		return logstore.ErrFull
 	}
 	return err
 }
 
-func (e *Engine) allFitsNow() (fits bool, err error) {
-	err = e.withBaton(func() error {
-		fits = e.allFits()
-		return e.Failed()
+func (p *pressure) allFitsNow() (fits bool, err error) {
+	err = p.tree.withBaton(func() error {
+		fits = p.allFits()
+		return p.Failed()
 	})
 	return fits, err
 }
 
 // cleanFor empties segments, the emptiest first, until so much will be free as makeWay is to make room for, where less lives in them than is
 // dead. The caller holds keeper.mu.
-func (e *Engine) cleanFor(pages int64) error {
-	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
+func (c *cleaner) cleanFor(pages int64) error {
+	victims, _ := c.store.Victims(c.flusher.stuck, false)
 	n, moved, gain := 0, int64(0), int64(0)
-	for want := pages + e.store.Bound()/boundEmpty/logstore.PageSize; n < len(victims) && gain < want && victims[n].Live*2 <= int64(e.store.SegmentPages()); n++ {
+	for want := pages + c.store.Bound()/boundEmpty/logstore.PageSize; n < len(victims) && gain < want && victims[n].Live*2 <= int64(c.store.SegmentPages()); n++ {
 		moved += victims[n].Live
-		gain += int64(e.store.SegmentPages()) - victims[n].Live
+		gain += int64(c.store.SegmentPages()) - victims[n].Live
 	}
-	e.keeper.cleaner.at = time.Now()
-	_, err := e.cleanVictims(victims[:n], moved, e.searchDue(), e.reserveWithin)
+	c.at = time.Now()
+	_, err := c.cleanVictims(victims[:n], moved, c.searchDue(), c.pressure.reserveWithin)
 	return err
 }
 
 // wayPages is how many pages there should be room for beside what is asked for.
-func (e *Engine) wayPages() int64 { return e.store.Bound() / boundGain / logstore.PageSize }
+func (p *pressure) wayPages() int64 { return p.store.Bound() / boundGain / logstore.PageSize }
 
 // roomy reports whether a commit that asks for so many pages finds them within the bound, and the next ones too.
-func (e *Engine) roomy(pages int64) bool {
-	return e.store.FitsBound(pages + e.wayPages())
+func (p *pressure) roomy(pages int64) bool {
+	return p.store.FitsBound(pages + p.wayPages())
 }

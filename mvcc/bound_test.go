@@ -74,12 +74,12 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 	}
 	put()
 	var readers []*Tx
-	begun, rounds := time.Now(), e.crowd.rounds.Load()
+	begun, rounds := time.Now(), e.pressure.crowd.rounds.Load()
 	for range 3 { // each of them holds what lived when it began
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 		put()
 	}
-	rounds = e.crowd.rounds.Load() - rounds
+	rounds = e.pressure.crowd.rounds.Load() - rounds
 	require.Less(t, rounds, int64(200), "once raised the bound is no bar to the next commit")
 	t.Logf("%d MiB beside readers after %v and %d rounds", e.store.SpaceStats().FileBytes>>20, time.Since(begun), rounds)
 	for _, reader := range readers {
@@ -91,7 +91,7 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 	require.Eventually(t, func() bool {
 		put()
 		raised := int64(0)
-		require.NoError(t, e.withBaton(func() error { raised = e.crowd.raised; return nil }))
+		require.NoError(t, e.tree.withBaton(func() error { raised = e.pressure.crowd.raised; return nil }))
 		return raised == 0 && e.store.SpaceStats().FileBytes <= boundFactor*records*size+boundExtra
 	}, time.Minute, time.Millisecond)
 }

@@ -123,12 +123,12 @@ func (r readable) value(used *logstore.UsedPages, c btree.Cell) (err error) {
 
 // tree checks the newest tree, once it has all that is committed.
 func (c *check) tree() error {
-	if c.e.Pending() {
-		if err := c.e.mergeAll(); err != nil {
+	if c.e.tree.lags() {
+		if err := c.e.tree.mergeAll(); err != nil {
 			return err
 		}
 	}
-	slot, s, err := c.e.look(lockfree.Slot{}, c.e.viewAt)
+	slot, s, err := c.e.readers.look(lockfree.Slot{}, c.e.marks.viewAt)
 	if err != nil {
 		return err
 	}
@@ -176,9 +176,9 @@ func (c *check) installed() error {
 	}
 	defer slot.Release()
 	defer func() {
-		c.e.takeBaton()
+		c.e.token.take()
 		t.End()
-		c.e.putBaton(true)
+		c.e.token.pass(true)
 	}()
 	problems := t.Check(c.ctx, func(f btree.Fault) error {
 		var page *logstore.PageError
@@ -201,13 +201,13 @@ func (c *check) installed() error {
 
 // beginCheck takes the installed state of now and registers a reader that keeps it. It waits for the flush or checkpoint under way.
 func (e *Engine) beginCheck() (slot lockfree.Slot, t *override.Installed, err error) {
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	err = e.withBaton(func() error {
-		slot, t = e.registry.Acquire(&e.views), e.pages.BeginCheck()
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	err = e.tree.withBaton(func() error {
+		slot, t = e.readers.registry.Acquire(&e.readers.views), e.pages.BeginCheck()
 		if e.Failed() == nil { // places die at the next Seq from now on, not at the reader's
-			e.pages.Begin(e.applied.Load() + 1)
-			e.publishEdit()
+			e.pages.Begin(e.marks.applied.Load() + 1)
+			e.tree.publishEdit()
 		}
 		return nil
 	})

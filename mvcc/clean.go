@@ -27,41 +27,37 @@ const (
 	cleanAtOnce = 32      // pages made dirty under one baton
 )
 
-// cleaner is the state of the cleaning. Guarded by keeper.mu.
-type cleaner struct {
-	at       time.Time         // of the last time
-	stuck    map[uint32]uint64 // segments that cannot be emptied, for lists of extents or damage; with the group written last in them
-	searched uint64            // pages written to the log before the tree was searched for value runs
-}
+// stuckSegments cannot be emptied, for lists of extents or damage: with the group written last in each.
+type stuckSegments map[uint32]uint64
 
 // leave notes that a segment cannot be emptied.
-func (c *cleaner) leave(v logstore.Victim) {
-	if c.stuck == nil {
-		c.stuck = map[uint32]uint64{}
+func (s *stuckSegments) leave(v logstore.Victim) {
+	if *s == nil {
+		*s = stuckSegments{}
 	}
-	c.stuck[v.Segment] = v.Written
+	(*s)[v.Segment] = v.Written
 }
 
 // segmentBytes is the size of a segment, of the default one if those of the file are larger.
-func (e *Engine) segmentBytes() int64 {
-	return int64(min(e.store.SegmentPages(), logstore.DefaultSegmentPages)) * logstore.PageSize
+func (f *file) segmentBytes() int64 {
+	return int64(min(f.store.SegmentPages(), logstore.DefaultSegmentPages)) * logstore.PageSize
 }
 
 // cleanBudget returns how many pages the next flush should move, and whether that makes a flush due. The caller holds keeper.mu.
-func (e *Engine) cleanBudget() (pages int64, due bool) {
-	s := e.store.SpaceStats()
-	floor := cleanFloor * e.segmentBytes()
+func (c *cleaner) cleanBudget() (pages int64, due bool) {
+	s := c.store.SpaceStats()
+	floor := cleanFloor * c.segmentBytes()
 	if s.FileBytes < floor {
 		return 0, false
 	}
-	_, garbage := e.store.Victims(e.keeper.cleaner.stuck, false)
+	_, garbage := c.store.Victims(c.flusher.stuck, false)
 	garbage *= logstore.PageSize
-	if garbage <= max(s.PackedBytes/cleanLive, cleanLeast*e.segmentBytes()) {
+	if garbage <= max(s.PackedBytes/cleanLive, cleanLeast*c.segmentBytes()) {
 		return 0, false
 	}
-	pages = int64(e.store.Counters().Pages-e.keeper.turn.began) / cleanShare
+	pages = int64(c.store.Counters().Pages-c.checkpoints.turn.began) / cleanShare
 	if garbage > max(s.PackedBytes/cleanHurry, floor) {
-		since := min(time.Since(e.keeper.cleaner.at), time.Second)
+		since := min(time.Since(c.at), time.Second)
 		pages = max(pages, int64(since.Seconds()*cleanRate)/logstore.PageSize)
 		due = since >= time.Second
 	}
@@ -70,84 +66,83 @@ func (e *Engine) cleanBudget() (pages int64, due bool) {
 
 // cleanAtClose moves what lives in the emptiest segments, which is little for what it gains; and out of all segments of a small file, if
 // that gains a good part of it. Where logged values move, their leaves are written as well.
-func (e *Engine) cleanAtClose() error {
-	if e.store.SpaceStats().FileBytes < closeFloor*e.segmentBytes() {
+func (c *cleaner) cleanAtClose() error {
+	if c.store.SpaceStats().FileBytes < closeFloor*c.segmentBytes() {
 		return nil
 	}
-	victims, dead := e.store.Victims(e.keeper.cleaner.stuck, true)
-	most := closeMoved * int64(e.store.SegmentPages())
+	victims, dead := c.store.Victims(c.flusher.stuck, true)
+	most := closeMoved * int64(c.store.SegmentPages())
 	n, pages := 0, int64(0)
-	for n < len(victims) && victims[n].Live*closeEmpty <= int64(e.store.SegmentPages()) && pages+victims[n].Live <= most {
+	for n < len(victims) && victims[n].Live*closeEmpty <= int64(c.store.SegmentPages()) && pages+victims[n].Live <= most {
 		pages += victims[n].Live
 		n++
 	}
-	if live := e.store.SpaceStats().LiveBytes / logstore.PageSize; live <= most && dead*closeSparse > live {
+	if live := c.store.SpaceStats().LiveBytes / logstore.PageSize; live <= most && dead*closeSparse > live {
 		n, pages = len(victims), live
 	}
 	gain, values := int64(0), int64(0)
 	for _, v := range victims[:n] {
-		gain += int64(e.store.SegmentPages()) - v.Live
+		gain += int64(c.store.SegmentPages()) - v.Live
 		values += v.Values
 	}
-	leaves := max(e.leaves(), 1)
+	leaves := max(c.tree.leaves(), 1)
 	if written := min(values, leaves); written > 0 {
 		gain -= written * (leaves - written) / leaves // holes where these leaves were, between others that stay
 		if gain*closeLeaves <= written {
 			return nil
 		}
 	}
-	e.keeper.cleaner.at = time.Now()
-	if _, err := e.cleanVictims(victims[:n], pages, true, e.reserveWithin); err != nil {
+	c.at = time.Now()
+	if _, err := c.cleanVictims(victims[:n], pages, true, c.pressure.reserveWithin); err != nil {
 		return err
 	}
-	return e.flushAndCheckpoint()
+	return c.flusher.flushAndCheckpoint()
 }
 
 // clean makes up to so many pages dirty, of the emptiest segments first. It stops where there is no room for them. The caller holds
 // keeper.mu, and a flush follows.
-func (e *Engine) clean(pages int64) error {
-	c := &e.keeper.cleaner
+func (c *cleaner) clean(pages int64) error {
 	c.at = time.Now()
-	victims, _ := e.store.Victims(c.stuck, false)
-	_, err := e.cleanVictims(victims, pages, e.searchDue(), e.reserveWithin)
+	victims, _ := c.store.Victims(c.flusher.stuck, false)
+	_, err := c.cleanVictims(victims, pages, c.searchDue(), c.pressure.reserveWithin)
 	return err
 }
 
 // searchDue reports whether so much was written since the tree was searched for value runs that it may be searched again. The caller holds
 // keeper.mu.
-func (e *Engine) searchDue() bool {
-	written := e.store.Counters().Pages - e.keeper.cleaner.searched
-	return int64(written)*searchedShare*logstore.PageSize >= e.store.SpaceStats().LiveBytes
+func (c *cleaner) searchDue() bool {
+	written := c.store.Counters().Pages - c.searched
+	return int64(written)*searchedShare*logstore.PageSize >= c.store.SpaceStats().LiveBytes
 }
 
 // cleanVictims makes up to so many pages of the victims dirty, and with search moves value runs too, for which it goes through the tree.
 // reserve makes sure of the room for them; without it some are left.
-func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, search bool, reserve reservation) (room bool, err error) {
-	begin, all := e.cleaned.Load(), int64(0) // what is dirty anyway costs nothing
-	defer e.tellOfCleaning(time.Now(), begin)
+func (c *cleaner) cleanVictims(victims []logstore.Victim, pages int64, search bool, reserve reservation) (room bool, err error) {
+	begin, all := c.flusher.moved.Load(), int64(0) // what is dirty anyway costs nothing
+	defer c.tellOfCleaning(time.Now(), begin)
 	holders := map[uint32]bool{}
 	for _, v := range victims {
-		if int64(e.cleaned.Load()-begin)+all+v.Live > max(pages, 0) {
+		if int64(c.flusher.moved.Load()-begin)+all+v.Live > max(pages, 0) {
 			break
 		}
-		live, runs, others := e.store.Contents(v.Segment)
+		live, runs, others := c.store.Contents(v.Segment)
 		if others > 0 {
-			e.keeper.cleaner.leave(v)
+			c.flusher.stuck.leave(v)
 			continue
 		}
 		if len(runs) > 0 && !search {
 			continue
 		}
 		for len(live) > 0 {
-			n := min(len(live), cleanAtOnce, e.stepPages())
-			room, err := e.touchSome(live[:n], (*override.Batch).Clean, reserve)
+			n := min(len(live), cleanAtOnce, c.stepPages())
+			room, err := c.flusher.touchSome(live[:n], (*override.Batch).Clean, reserve)
 			if err != nil || !room {
 				return room, err
 			}
 			live = live[n:]
-			e.pace()
+			c.checkpoints.pace()
 		}
-		if room, err := e.moveLogged(v.Segment, reserve); err != nil || !room {
+		if room, err := c.moveLogged(v.Segment, reserve); err != nil || !room {
 			return room, err
 		}
 		if len(runs) > 0 {
@@ -158,21 +153,21 @@ func (e *Engine) cleanVictims(victims []logstore.Victim, pages int64, search boo
 	if len(holders) == 0 {
 		return true, nil
 	}
-	e.keeper.cleaner.searched = e.store.Counters().Pages
-	return e.moveRuns(holders, reserve)
+	c.searched = c.store.Counters().Pages
+	return c.moveRuns(holders, reserve)
 }
 
-func (e *Engine) stepPages() int {
-	if n := e.opts.StepPages; n > 0 {
+func (f *file) stepPages() int {
+	if n := f.opts.StepPages; n > 0 {
 		return n
 	}
 	return cleanAtOnce
 }
 
 // touchSome makes some live pages dirty, if there is room for them in the next flush. A damaged page stays where it is.
-func (e *Engine) touchSome(live []logstore.PageID, touch func(*override.Batch, logstore.PageID) (bool, error), reserve reservation) (room bool, err error) {
-	err = e.withTree(func() error {
-		if err := e.Failed(); err != nil {
+func (fl *flusher) touchSome(live []logstore.PageID, touch func(*override.Batch, logstore.PageID) (bool, error), reserve reservation) (room bool, err error) {
+	err = fl.tree.withTree(func() error {
+		if err := fl.Failed(); err != nil {
 			return err
 		}
 		extra := int64(len(live)) + int64(len(live))/8 + 2
@@ -182,23 +177,23 @@ func (e *Engine) touchSome(live []logstore.PageID, touch func(*override.Batch, l
 			return err
 		}
 		room = true
-		b := e.pages.Begin(e.applied.Load() + 1)
-		if err := e.uncounted(func() error {
+		b := fl.pages.Begin(fl.marks.applied.Load() + 1)
+		if err := fl.pressure.uncounted(func() error {
 			for _, a := range live {
 				moved, err := touch(b, a)
 				if err != nil && !errors.Is(err, logstore.ErrCorrupt) {
-					return e.store.Fail(err)
+					return fl.store.Fail(err)
 				}
 				if moved {
-					e.cleaned.Add(1)
+					fl.moved.Add(1)
 				}
 			}
 			return nil
 		}); err != nil {
 			return err
 		}
-		e.publishEdit()
-		e.rebalance(extra)
+		fl.tree.publishEdit()
+		fl.room.rebalance(extra)
 		return nil
 	})
 	return room, err

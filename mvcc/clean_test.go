@@ -37,10 +37,10 @@ func churnRecords(t *testing.T, e *Engine, rng *rand.Rand, rounds int) model {
 	return want
 }
 
-func (e *Engine) cleanNow(pages int64) error {
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	return errors.Join(e.clean(pages), e.flushAndCheckpoint(), e.checkpoint())
+func (c *cleaner) cleanNow(pages int64) error {
+	c.checkpoints.mu.Lock()
+	defer c.checkpoints.mu.Unlock()
+	return errors.Join(c.clean(pages), c.flusher.flushAndCheckpoint(), c.checkpoints.checkpoint())
 }
 
 func requireRecords(t *testing.T, e *Engine, want model) {
@@ -74,9 +74,9 @@ func TestCleanGains(t *testing.T) {
 	victims, garbage := e.store.Victims(nil, false)
 	require.Greater(t, len(victims), 10)
 	free := e.store.SpaceStats().FreeBytes + int64(e.store.Counters().ReturnedBytes)
-	require.NoError(t, e.cleanNow(1<<20))
+	require.NoError(t, e.cleaner.cleanNow(1<<20))
 	require.NoError(t, e.Checkpoint())
-	require.Positive(t, e.cleaned.Load())
+	require.Positive(t, e.flusher.moved.Load())
 	after, left := e.store.Victims(nil, false)
 	require.Less(t, len(after), len(victims)/2)
 	require.Less(t, left, garbage/2)
@@ -107,12 +107,12 @@ func TestCleanFullFile(t *testing.T) {
 				}
 				if round%3 == 0 {
 					checkpoints := min(e.store.Room(), 2*e.store.CheckpointPages())
-					e.keeper.mu.Lock()
-					err := e.clean(1 << 20)
-					e.keeper.mu.Unlock()
+					e.checkpoints.mu.Lock()
+					err := e.cleaner.clean(1 << 20)
+					e.checkpoints.mu.Unlock()
 					require.NoError(t, err)
 					require.GreaterOrEqual(t, e.store.Room(), checkpoints)
-					require.NoError(t, e.cleanNow(1<<20))
+					require.NoError(t, e.cleaner.cleanNow(1<<20))
 					require.NoError(t, e.Failed())
 				}
 			}
@@ -127,19 +127,18 @@ func TestCleanWithoutRoom(t *testing.T) {
 	want := churnRecords(t, e, rand.New(rand.NewPCG(1, 1)), 200)
 	require.NoError(t, e.Checkpoint())
 	require.NoError(t, e.Checkpoint())
-	k := &e.keeper
-	k.mu.Lock()
+	e.checkpoints.mu.Lock()
 	victims, _ := e.store.Victims(nil, true)
 	require.NotEmpty(t, victims)
-	asked, cleaned := int64(0), e.cleaned.Load()
-	room, err := e.cleanVictims(victims, victims[0].Live+victims[len(victims)-1].Live, true, func(extra int64) error {
+	asked, cleaned := int64(0), e.flusher.moved.Load()
+	room, err := e.cleaner.cleanVictims(victims, victims[0].Live+victims[len(victims)-1].Live, true, func(extra int64) error {
 		asked = extra
 		return logstore.ErrFull
 	})
-	k.mu.Unlock()
+	e.checkpoints.mu.Unlock()
 	require.NoError(t, err)
 	require.False(t, room)
 	require.Positive(t, asked)
-	require.Equal(t, cleaned, e.cleaned.Load())
+	require.Equal(t, cleaned, e.flusher.moved.Load())
 	requireRecords(t, e, want)
 }

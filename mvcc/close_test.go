@@ -25,7 +25,7 @@ func TestCloseRefusesAndWaits(t *testing.T) {
 	writer, reader := begin(t, e, TxOptions{}), begin(t, e, TxOptions{ReadOnly: true})
 	closed := make(chan error, 1)
 	go func() { closed <- e.Close() }()
-	for !e.closed.Load() {
+	for !e.readers.closed.Load() {
 		time.Sleep(time.Millisecond)
 	}
 	_, err := e.Begin(TxOptions{})
@@ -48,8 +48,8 @@ func TestCloseRefusesAndWaits(t *testing.T) {
 	require.NoError(t, writer.Put([]byte("k"), []byte("1")))
 	require.NoError(t, writer.Commit())
 	// What is committed while Close waits is written out like everything else.
-	seq := e.applied.Load()
-	require.Eventually(t, func() bool { return e.durable.Load() >= seq }, patience, time.Millisecond)
+	seq := e.marks.applied.Load()
+	require.Eventually(t, func() bool { return e.marks.durable.Load() >= seq }, patience, time.Millisecond)
 	require.Empty(t, closed)
 	require.NoError(t, reader.Rollback())
 	require.NoError(t, <-closed)
@@ -163,7 +163,7 @@ func TestFailureWakesEveryone(t *testing.T) {
 			require.ErrorIs(t, err, logstore.ErrFailed)
 			tx := begin(t, e, TxOptions{ReadOnly: true})
 			require.Equal(t, "0", get(t, tx, "old"))
-			require.LessOrEqual(t, tx.Snapshot(), e.durable.Load())
+			require.LessOrEqual(t, tx.Snapshot(), e.marks.durable.Load())
 			require.NoError(t, tx.Rollback())
 			within(t, func() { require.ErrorIs(t, e.Close(), logstore.ErrFailed) })
 		})
@@ -184,7 +184,7 @@ func TestPanicWakesEveryone(t *testing.T) {
 				for e.Pushed() < 7 {
 					time.Sleep(time.Millisecond)
 				}
-				e.pages.Begin(e.applied.Load() + 1) // the batch will find its Seq taken
+				e.pages.Begin(e.marks.applied.Load() + 1) // the batch will find its Seq taken
 				release()
 				return
 			}

@@ -36,8 +36,8 @@ func (tx *Tx) commit() error {
 		return err
 	}
 	e := tx.e
-	e.active.Add(1)
-	defer e.active.Add(-1)
+	e.readers.active.Add(1)
+	defer e.readers.active.Add(-1)
 	return tx.commitAdmitted(held)
 }
 
@@ -60,12 +60,12 @@ func (tx *Tx) prepare() (held int64, err error) {
 			return 0, err
 		}
 	}
-	return e.admit(tx)
+	return e.admission.admit(tx)
 }
 
 // toList passes the gate, with held pages reserved, and returns a node for the commit list. After an error nothing is reserved.
 func (tx *Tx) toList(held int64) (*commitNode, error) {
-	tx.e.gate.Pass(tx.ctx, tx.gate)
+	tx.e.committer.gate.Pass(tx.ctx, tx.gate)
 	if err := tx.cancelled(); err != nil {
 		tx.e.store.Release(held)
 		return nil, err
@@ -87,12 +87,12 @@ func (tx *Tx) commitAdmitted(held int64) error {
 		return tx.commitHeavy(n)
 	}
 	tx.wakeChan()
-	if err := e.resolve(tx, n); err != nil {
+	if err := e.committer.resolve(tx, n); err != nil {
 		e.store.Release(held)
 		return err
 	}
 	tx.pushed = n
-	e.settlePushed(n)
+	e.committer.settlePushed(n)
 	n.Value.tx = nil // the newest node stays in the list
 	return tx.err
 }
@@ -102,38 +102,38 @@ func (tx *Tx) commitAdmitted(held int64) error {
 // Another one may settle it, and lay the baton down, before this one takes that. Then its signal is in the channel, and must not stay
 // there: the next commit with the same channel would take it for its own and return before it is settled, and the baton could be handed to
 // one who is gone. Only committers that were not drained are sent lead, so it is not that.
-func (e *Engine) settlePushed(n *commitNode) {
+func (c *committer) settlePushed(n *commitNode) {
 	wake := n.Value.tx.kept.wake
-	if e.baton.held.CompareAndSwap(false, true) {
-		e.lead(n)
+	if c.token.try() {
+		c.lead(n)
 		if len(wake) > 0 {
 			<-wake
 		}
 	} else if <-wake == lead {
-		e.lead(n)
+		c.lead(n)
 	}
 }
 
 // resolve pushes n, unless a transaction ordered before it and after its snapshot wrote what it depends on: first committer wins. See
 // lockfree.List for why no conflict is missed.
-func (e *Engine) resolve(tx *Tx, n *commitNode) error {
+func (c *committer) resolve(tx *Tx, n *commitNode) error {
 	for spin := 0; ; spin++ {
-		head := e.list.Head()
-		if e.active.Load() > 1 {
+		head := c.list.Head()
+		if c.readers.active.Load() > 1 {
 			for hash := range tx.set.Hashes { // the slot is wanted soon: one that is in no cache is on its way
-				e.writes.Of(hash).Load()
+				c.writes.Of(hash).Load()
 				break
 			}
 		}
 		if !tx.blind() {
-			if c := tx.conflict(head); c != nil {
-				return e.lost(c)
+			if why := tx.conflict(head); why != nil {
+				return c.lost(why)
 			}
 			if err := tx.validate(); err != nil {
 				return err
 			}
 		}
-		if e.list.Push(n, head) {
+		if c.list.Push(n, head) {
 			return nil
 		}
 		if spin > 16 {
@@ -156,11 +156,11 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 			return &conflict{winner: c}
 		}
 	}
-	if seq := tx.e.writes.Untold(); seq > snapshot {
+	if seq := tx.e.committer.writes.Untold(); seq > snapshot {
 		return &conflict{seq: seq}
 	}
 	for hash := range tx.set.Hashes {
-		if seq := tx.e.writes.Of(hash).Load(); seq > snapshot {
+		if seq := tx.e.committer.writes.Of(hash).Load(); seq > snapshot {
 			return &conflict{seq: seq}
 		}
 	}
@@ -174,19 +174,19 @@ type conflict struct {
 }
 
 // applied reports whether new updates see the winner.
-func (c *conflict) applied(e *Engine) bool {
+func (c *conflict) appliedAt(applied uint64) bool {
 	seq := c.seq
 	if c.winner != nil {
 		seq = c.winner.seq.Load()
 	}
-	return seq != 0 && e.applied.Load() >= seq
+	return seq != 0 && applied >= seq
 }
 
 // lost counts a conflict and waits until the winner can be seen, so that the next try does not lose to it again.
-func (e *Engine) lost(c *conflict) error {
-	e.conflicts.Add(1)
-	e.moved.Until(func() bool { return c.applied(e) || e.Failed() != nil })
-	if err := e.Failed(); err != nil {
+func (c *committer) lost(why *conflict) error {
+	c.readers.conflicts.Add(1)
+	c.marks.moved.Until(func() bool { return why.appliedAt(c.marks.applied.Load()) || c.Failed() != nil })
+	if err := c.Failed(); err != nil {
 		return err
 	}
 	return ErrConflict
@@ -215,8 +215,8 @@ func (e *Engine) Retry(ctx context.Context, o TxOptions, attempt func(*Tx) (lost
 		}
 	}
 	// The gate stays closed between these tries: the first one may lose to commits that had passed it before.
-	own := e.gate.Close(ctx)
-	defer e.gate.Reopen(own)
+	own := e.committer.gate.Close(ctx)
+	defer e.committer.gate.Reopen(own)
 	for range aloneTries {
 		if lost, err := try(own); !lost {
 			return err

@@ -34,7 +34,7 @@ type Compaction struct {
 
 // compaction is the state of one Compact.
 type compaction struct {
-	e        *Engine
+	m        *maintenance
 	progress func(Compaction)
 	done     float64
 	short    bool // there was no room for something
@@ -46,13 +46,13 @@ func (e *Engine) Compact(ctx context.Context, progress func(Compaction)) error {
 	if e.opts.Store.ReadOnly {
 		return e.wrap("compact", logstore.ErrReadOnly)
 	}
-	e.unpinned.enter() // Close waits; nothing is held back from reuse
-	defer e.unpinned.leave()
-	e.compacting.Lock()
-	defer e.compacting.Unlock()
-	c := &compaction{e: e, progress: progress}
+	e.readers.unpinned.enter() // Close waits; nothing is held back from reuse
+	defer e.readers.unpinned.leave()
+	e.maintenance.compacting.Lock()
+	defer e.maintenance.compacting.Unlock()
+	c := &compaction{m: &e.maintenance, progress: progress}
 	err := c.run(func() error {
-		if e.closed.Load() {
+		if e.readers.closed.Load() {
 			return ErrClosed
 		}
 		return ctx.Err()
@@ -86,7 +86,7 @@ func (c *compaction) run(stop func() error) error {
 // trim gives back what it can. The caller holds keeper.mu.
 func (c *compaction) trim() error {
 	for range vainTries {
-		drained, err := c.e.drain(c.reserve)
+		drained, err := c.m.flusher.drain(c.reserve)
 		if err != nil {
 			return err
 		}
@@ -98,23 +98,23 @@ func (c *compaction) trim() error {
 		}
 	}
 	for range 6 { // a segment that was condemned goes two checkpoints later
-		if err := c.e.checkpoint(); err != nil {
+		if err := c.m.checkpoints.checkpoint(); err != nil {
 			return err
 		}
-		c.e.keeper.turn.set(0)
-		c.e.trimFrom(1)
-		if c.e.store.Returning()+c.e.store.Leaving() == 0 && c.e.store.Surplus(0) < int64(c.e.store.SegmentPages())*logstore.PageSize {
+		c.m.checkpoints.turn.set(0)
+		c.m.checkpoints.trimFrom(1)
+		if c.m.store.Returning()+c.m.store.Leaving() == 0 && c.m.store.Surplus(0) < int64(c.m.store.SegmentPages())*logstore.PageSize {
 			break
 		}
 	}
-	return c.e.Failed()
+	return c.m.Failed()
 }
 
 // report tells how far the work is.
 func (c *compaction) report(done float64) {
 	c.done = max(c.done, min(done, 1))
 	if c.progress != nil {
-		s := c.e.store.SpaceStats()
+		s := c.m.store.SpaceStats()
 		c.progress(Compaction{Done: c.done, FileBytes: s.FileBytes, LiveBytes: s.LiveBytes})
 	}
 }
@@ -124,23 +124,22 @@ func (c *compaction) turn(stop func() error, work func() error) error {
 	if err := stop(); err != nil {
 		return err
 	}
-	k := &c.e.keeper
-	c.e.step(StepWait)
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	c.m.step(StepWait)
+	c.m.checkpoints.mu.Lock()
+	defer c.m.checkpoints.mu.Unlock()
 	return work()
 }
 
 // refill fills up the leaves of the whole tree.
 func (c *compaction) refill(stop func() error, from float64) error {
-	e := c.e
+	m := c.m
 	var key []byte
 	looked, vain := int64(0), 0
 	for more := true; more && !c.short; {
 		err := c.turn(stop, func() error {
 			written, full := 0, false
-			for more && !full && written < e.turnPages() {
-				r, err := e.repackSome(key)
+			for more && !full && written < m.turnPages() {
+				r, err := m.cleaner.repackSome(key)
 				if full = logstore.IsFull(err); full {
 					break
 				}
@@ -150,7 +149,7 @@ func (c *compaction) refill(stop func() error, from float64) error {
 				key, more = r.Next, r.Next != nil
 				looked += int64(r.Leaves)
 				written += r.Written
-				e.pace()
+				m.checkpoints.pace()
 				if err := stop(); err != nil {
 					return err
 				}
@@ -167,7 +166,7 @@ func (c *compaction) refill(stop func() error, from float64) error {
 		if err != nil {
 			return err
 		}
-		c.report(from + 0.25*float64(looked)/float64(1+e.store.SpaceStats().LiveBytes/logstore.PageSize))
+		c.report(from + 0.25*float64(looked)/float64(1+m.store.SpaceStats().LiveBytes/logstore.PageSize))
 	}
 	return nil
 }
@@ -175,11 +174,11 @@ func (c *compaction) refill(stop func() error, from float64) error {
 // gather makes room on a full file, as a commit would. If it is needed again and again, that is no use.
 func (c *compaction) gather(vain *int) error {
 	*vain++
-	moved, err := c.e.gatherOnce(true)
+	moved, err := c.m.cleaner.gatherOnce(true)
 	if !logstore.IsFull(err) && err != nil {
 		return err
 	}
-	if _, err := c.e.reclaimNow(); err != nil {
+	if _, err := c.m.tree.reclaimNow(); err != nil {
 		return err
 	}
 	c.short = c.short || !moved || *vain > vainTries
@@ -188,27 +187,27 @@ func (c *compaction) gather(vain *int) error {
 
 // reserve is for what moves: it leaves what is held back for cleaning.
 func (c *compaction) reserve(extra int64) error {
-	return c.e.store.ReserveFor(logstore.ForDeletes, extra, 0)
+	return c.m.store.ReserveFor(logstore.ForDeletes, extra, 0)
 }
 
 // settle ends a turn: what it has made dirty is written, and what has moved is called by its new place, for else the old one would be kept.
 // The caller holds keeper.mu.
 func (c *compaction) settle() error {
-	e := c.e
-	if err := e.foldWith(c.reserve); err != nil {
+	m := c.m
+	if err := m.flusher.foldWith(c.reserve); err != nil {
 		return err
 	}
-	if err := e.flush(); err != nil {
+	if err := m.flusher.flush(); err != nil {
 		return err
 	}
-	if _, err := e.drain(c.reserve); err != nil { // those for which there was no room before the flush
+	if _, err := m.flusher.drain(c.reserve); err != nil { // those for which there was no room before the flush
 		return err
 	}
-	if err := e.flush(); err != nil {
+	if err := m.flusher.flush(); err != nil {
 		return err
 	}
-	e.keeper.turn.ended(e.store.Counters().Pages)
-	return e.checkpointTwice()
+	m.checkpoints.turn.ended(m.store.Counters().Pages)
+	return m.checkpoints.checkpointTwice()
 }
 
 // room notes that there was none.
@@ -221,27 +220,27 @@ func (c *compaction) room(err error) error {
 }
 
 // turnPages returns how many pages a turn makes dirty.
-func (e *Engine) turnPages() int {
-	return int(max(min(turnPages, e.opts.MemoryLimit/8/logstore.PageSize), 8))
+func (f *file) turnPages() int {
+	return int(max(min(turnPages, f.opts.MemoryLimit/8/logstore.PageSize), 8))
 }
 
 // repackSome fills up some leaves, those of the given key and behind it. ErrFull if there is no room for them in the next flush.
-func (e *Engine) repackSome(key []byte) (r btree.Repacked, err error) {
-	err = e.withBaton(func() error {
-		if err := e.Failed(); err != nil {
+func (c *cleaner) repackSome(key []byte) (r btree.Repacked, err error) {
+	err = c.tree.withBaton(func() error {
+		if err := c.Failed(); err != nil {
 			return err
 		}
-		most := min(refillLeaves, 4*e.stepPages())
+		most := min(refillLeaves, 4*c.stepPages())
 		extra := int64(most) + int64(most)/8 + 4
-		if err := e.store.ReserveFor(logstore.ForDeletes, extra, 0); err != nil {
+		if err := c.store.ReserveFor(logstore.ForDeletes, extra, 0); err != nil {
 			return err
 		}
-		b := e.pages.Begin(e.applied.Load() + 1)
+		b := c.pages.Begin(c.marks.applied.Load() + 1)
 		if r, err = btree.Repack(b, override.Root, key, most); err != nil {
-			return e.store.Fail(err)
+			return c.store.Fail(err)
 		}
-		e.publishEdit()
-		e.rebalance(extra)
+		c.tree.publishEdit()
+		c.room.rebalance(extra)
 		return nil
 	})
 	return r, err
@@ -249,11 +248,11 @@ func (e *Engine) repackSome(key []byte) (r btree.Repacked, err error) {
 
 // clean empties all segments written so far that are not dense.
 func (c *compaction) clean(stop func() error, from float64) error {
-	e := c.e
+	m := c.m
 	if err := c.turn(stop, func() error { return c.room(c.settle()) }); err != nil {
 		return err
 	}
-	last := e.store.LastGroup()
+	last := m.store.LastGroup()
 	var all, left int64
 	vain := 0
 	for more := true; more && !c.short; {
@@ -267,17 +266,17 @@ func (c *compaction) clean(stop func() error, from float64) error {
 				more = false
 				return nil
 			}
-			before, live := e.cleaned.Load(), e.store.LiveIn(victims[0].Segment)
-			e.keeper.cleaner.at = time.Now()
-			room, err := e.cleanVictims(victims, int64(max(e.turnPages(), int(e.store.SegmentPages()))), true, c.reserve)
+			before, live := m.flusher.moved.Load(), m.store.LiveIn(victims[0].Segment)
+			m.cleaner.at = time.Now()
+			room, err := m.cleaner.cleanVictims(victims, int64(max(m.turnPages(), int(m.store.SegmentPages()))), true, c.reserve)
 			switch {
 			case err != nil:
 				return err
-			case e.cleaned.Load() > before:
+			case m.flusher.moved.Load() > before:
 				vain = 0
 				err := c.room(c.settle())
-				if e.store.LiveIn(victims[0].Segment) == live { // what moves lives on there, where tree and space map contradict each other
-					e.keeper.cleaner.leave(victims[0])
+				if m.store.LiveIn(victims[0].Segment) == live { // what moves lives on there, where tree and space map contradict each other
+					m.flusher.stuck.leave(victims[0])
 				}
 				return err
 			case !room:
@@ -296,9 +295,9 @@ func (c *compaction) clean(stop func() error, from float64) error {
 
 // sparse returns the segments to be emptied, of those written up to the given group.
 func (c *compaction) sparse(last uint64) (victims []logstore.Victim) {
-	e := c.e
-	room := int64(e.store.SegmentPages()) - 1
-	all, _ := e.store.Victims(e.keeper.cleaner.stuck, true)
+	m := c.m
+	room := int64(m.store.SegmentPages()) - 1
+	all, _ := m.store.Victims(m.flusher.stuck, true)
 	for _, v := range all {
 		if v.Written <= last && (room-v.Live)*denseShare >= room {
 			victims = append(victims, v)

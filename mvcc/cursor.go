@@ -195,7 +195,7 @@ func (c *Cursor) noteValue(ref btree.Ref) {
 	if c.order.next(ref); c.order.values < scatterValues {
 		return
 	}
-	c.tx.e.noteScan(c.tree.Leaf(), &c.order)
+	c.tx.e.maintenance.noteScan(c.tree.Leaf(), &c.order)
 	c.order = scanOrder{}
 }
 

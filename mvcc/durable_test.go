@@ -66,7 +66,7 @@ func TestNothingIsShownBeforeItIsDurable(t *testing.T) {
 				committed <- err
 			}()
 			require.Eventually(t, func() bool { return gate.waiting.Load() > 0 }, patience, time.Millisecond)
-			e.publishDurable() // as others do at any time: it tells of what the syncs so far have covered
+			e.marks.publishDurable() // as others do at any time: it tells of what the syncs so far have covered
 
 			v, _, err := e.GetCopy([]byte("k"))
 			require.NoError(t, err)
@@ -138,11 +138,11 @@ func TestWriteBackStartsBeforeTheMerge(t *testing.T) {
 	put(t, e, "k", "0")
 	require.NoError(t, e.store.Reserve(1000, false)) // growing writes and syncs too
 	e.store.Release(1000)
-	before := e.applied.Load()
+	before := e.marks.applied.Load()
 	var ops []vfs.Op
 	mem.OnOp(func(op vfs.Op) error {
 		if op.Kind == vfs.OpWriteOut {
-			require.Equal(t, before, e.applied.Load())
+			require.Equal(t, before, e.marks.applied.Load())
 		}
 		ops = append(ops, op)
 		return nil

@@ -43,24 +43,24 @@ func TestTreeIsEditedBelowMemtables(t *testing.T) {
 						}
 					}
 					require.NoError(t, tx.Commit())
-					seq := e.committed.Load()
+					seq := e.marks.committed.Load()
 					require.False(t, numbers[seq], "a version of the tree has the Seq of a commit")
 					numbers[seq] = true
 				case 0:
-					_, err := e.reclaimNow()
+					_, err := e.tree.reclaimNow()
 					require.NoError(t, err)
-					require.False(t, numbers[e.views.Load()])
+					require.False(t, numbers[e.readers.views.Load()])
 				case 1:
-					e.keeper.mu.Lock()
-					require.NoError(t, e.fold())
-					e.keeper.mu.Unlock()
+					e.checkpoints.mu.Lock()
+					require.NoError(t, e.flusher.fold())
+					e.checkpoints.mu.Unlock()
 				case 2:
 					if rng.IntN(3) == 0 {
 						require.NoError(t, e.Housekeep())
 					} else if rng.IntN(3) == 0 {
 						require.NoError(t, e.Checkpoint())
 					} else {
-						require.NoError(t, e.mergeAll())
+						require.NoError(t, e.tree.mergeAll())
 					}
 				case 3:
 					now := map[string]string{}

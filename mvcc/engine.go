@@ -1,21 +1,15 @@
 package mvcc
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"flashdbm/internal/btree"
-	"flashdbm/internal/commit"
 	"flashdbm/internal/event"
-	"flashdbm/internal/lease"
-	"flashdbm/internal/overlay"
 	"flashdbm/internal/redo"
-	"flashdbm/internal/writeset"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
@@ -79,90 +73,46 @@ var (
 
 const lastSlots = 1 << 18 // of the table hash(key) -> last Seq, by default: 2 MiB
 
-// Engine runs transactions over the pages of one file.
+// Engine runs transactions over the pages of one file. It wires the parts together, each of which has its own state, and uses only those
+// that are listed before it:
 //
-// Order of locks, outermost first: gate.alone, keeper.mu, the baton, that of marks, then those of the store (growing, syncing, space). Nothing that
-// waits for the baton is called with that of marks held.
+//	file         the options, the log, and the pages of the tree
+//	marks        up to which commit updates and views read
+//	readers      who is in the registry of snapshots, and who else uses the engine
+//	token        the right to append to the log and to change the tree
+//	room         pages of the file that are reserved for what is dirty
+//	log          redo on its way to the log
+//	tree         memtables, merges, versions of the tree
+//	pressure     how much waits to be written, and what is due
+//	checkpoints  checkpoints, and space that goes back to the file system behind them
+//	flusher      flushes and folds
+//	cleaner      moves what lives out of segments that are mostly dead
+//	maintenance  when to do which of that
+//	admission    how long a commit waits for memory, room and redo before it is resolved
+//	committer    the commit list and what its leader does
+//	recovery     from the log to a tree and memtables
+//
+// Order of locks, outermost first: gate.alone, checkpoints.mu, the token, that of marks, then those of the store (growing, syncing, space).
+// Nothing that waits for the token is called with that of marks held.
 type Engine struct {
-	opts     Options
-	store    *logstore.Store
-	pages    *override.Pages
-	registry lockfree.Registry
-	list     lockfree.List[pushedCommit]
-	writes   commit.LastWrites // see told.go
-	recovery RecoveryStats
-	leases   lease.Table
+	file
+	marks       watermarks
+	readers     readers
+	token       token
+	room        room
+	log         redoLog
+	tree        tree
+	pressure    pressure
+	checkpoints checkpointer
+	flusher     flusher
+	cleaner     cleaner
+	maintenance maintenance
+	admission   admission
+	committer   committer
+	recovery    recovery
 
-	// Watermarks: Seqs of batch ends. applied: what new updates read; every change up to it is in memory. durable: survives a power
-	// cut. viewAt is the one that View reads at.
-	applied atomic.Uint64
-	durable atomic.Uint64
-	viewAt  *atomic.Uint64
-	views   views
-	marks   commit.Marks
-
-	baton      baton
-	tables     memtables
-	leafy      atomic.Bool   // the tree had more than fewKeys pages, dirty ones too; written by the baton holder
-	active     atomic.Int32  // commits that were admitted and are not settled, and those of WriteOne from their beginning to their end
-	unpinned   unpinned      // transactions that wait for admission, or write to the file, and may not be in the registry meanwhile
-	compacting sync.Mutex    // one Compact at a time; outermost
-	closed     atomic.Bool   // Close was called,
-	ending     atomic.Bool   // and nobody uses the engine any more
-	redone     chan struct{} // nil, or closed when the goroutine has ended that redoes for a read-only engine
-	gate       commit.Gate
-	moved      commit.Waiters // for applied
-	sets       sets
-	keeper     keeper
-	async      async
-	scattered  scattered
-	glances    sync.Pool // of *Tx
-	singles    sync.Pool // of *Tx
-
-	// Owned by the baton holder.
-	records int64            // in the tree, at applied
-	nodes   []*commitNode    // scratch of a batch
-	entries []writeset.Entry // scratch of a batch
-	ops     []btree.Op       // scratch of a batch
-	opBytes int              // of their keys and values
-	runs    []bornRun        // of the group being built
-	listed  []logstore.Addr  // where the large values begin whose extents they list
-	redo    []byte           // not yet in the log; between batches empty unless Buffered, see unlogged
-	redoOps uint64           // records in redo
-	open    *logstore.Group  // of redo that is not yet in the log; Buffered
-	newborn []bornLogged     // of groups not written
-	scratch []byte
-	stays   bool        // values of the last batch stay in the log: no flush brings page groups nearer
-	refs    []btree.Ref // room for those of logged values
-
-	held      int64 // pages reserved for what is dirty
-	logged    int64 // pages of groups of commits for which what was reserved is not given up yet: see spend
-	redoBytes redo.Bytes
-	excess    excess
-	crowd     crowd
-	growth    growth
-	full      atomic.Bool // the file could not grow when a commit needed it to
-	layered   bool        // the log has layers to redo: the next flush is of all
-	batches   uint64
-	batchOps  int // in the last batch of commits
-	row       row
-	left      bool // the last batch has left commits to the next one
-	device    device
-
-	opened logstore.Addr // pages that the file had when it was opened
-
-	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
-
-	known     known // what Stats tells of it
-	conflicts atomic.Uint64
-	cleaned   atomic.Uint64 // pages that the cleaner has moved
-	memory    atomic.Int64  // bytes of versions, as of the last batch
-	ceiling   atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
-	horizon   atomic.Uint64 // as of the last Reclaim
-	expired   atomic.Int64  // when a reader was last asked to end for want of room
-	follow    *followed     // of an engine that reads beside a writer; nil else
-	unlogged  atomic.Bool   // redo has commits that have returned, or are about to: set before they do, false only once they are in the log and noted. Written by the baton holder
-	committed atomic.Uint64 // Seq of the last batch of commits; others are of housekeeping. Written before applied moves
+	opened  logstore.Addr // pages that the file had when it was opened
+	glances sync.Pool     // of *Tx
 }
 
 type commitNode = lockfree.Node[pushedCommit]
@@ -199,79 +149,60 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 		return nil, err
 	}
 	store.Tell(opts.Events)
-	e := &Engine{opts: opts, store: store}
-	e.writes.Init(cmp.Or(opts.LastSlots, lastSlots))
-	e.viewAt = &e.applied
-	if opts.Durability == Durable && !opts.Store.Beside {
-		e.viewAt = &e.durable
-	}
-	e.baton.handed = make(chan struct{}, 1)
-	e.tables.active = overlay.NewMemtable()
-	e.tables.backgroundFrom = backgroundFrom(&opts)
-	e.tables.backgroundAt = e.tables.backgroundFrom
-	e.publishView(0, 0)
-	e.keeper.wake, e.keeper.sync = make(chan struct{}, 1), make(chan struct{}, 1)
-	e.moved.Init()
-	e.async.init(e)
-	e.excess.held.Init()
-	e.crowd.waiters.Init()
-	e.gate.Init()
-	e.ceiling.Store(opts.MemoryLimit)
-	e.sets.budget.Init(opts.spillBytes())
-	e.scattered.often = scanOften(&opts)
-	if err := e.recover(rec); err != nil {
+	e := assemble(&opts, store)
+	if err := e.recovery.recover(rec); err != nil {
 		if e.pages != nil {
 			e.pages.Close()
 		}
 		store.Close()
 		return nil, err
 	}
-	e.recovery.Duration = time.Since(begin)
-	e.known.tell(e.recovery)
-	if r := &e.recovery; !r.Created && !opts.Store.Beside { // which loads again and again, and may meet a group that is being written
+	e.recovery.stats.Duration = time.Since(begin)
+	e.known.tell(e.recovery.stats)
+	if r := &e.recovery.stats; !r.Created && !opts.Store.Beside { // which loads again and again, and may meet a group that is being written
 		e.post(event.Event{Kind: event.Recovery, Took: r.Duration, Count: r.Records, Dropped: r.DroppedTail})
 	}
 	e.opened = store.End()
 	switch {
 	case opts.Manual:
 	case !opts.Store.ReadOnly:
-		e.keeper.start(e)
-	case e.Redoing():
-		e.redone = make(chan struct{})
+		e.maintenance.start()
+	case e.tree.redoing():
+		e.recovery.redone = make(chan struct{})
 		go func() {
-			defer close(e.redone)
-			_ = e.mergeAll() // an error has poisoned the store
+			defer close(e.recovery.redone)
+			_ = e.tree.mergeAll() // an error has poisoned the store
 		}()
 	}
 	return e, nil
 }
 
 // recover rebuilds the tree: installed pages first, then redo, before anything else can use the engine or behind Open.
-func (e *Engine) recover(rec *logstore.Recovery) (err error) {
-	defer e.guard(&err)
-	readOnly := e.opts.Store.ReadOnly
-	steps := &e.recovery.Steps
+func (rv *recovery) recover(rec *logstore.Recovery) (err error) {
+	defer rv.guard(&err)
+	readOnly := rv.opts.Store.ReadOnly
+	steps := &rv.stats.Steps
 	steps.Load, steps.Scan = rec.Load, rec.Scan
-	begin, memory := time.Now(), e.opts.Shares.Versions.NewMemory()
+	begin, memory := time.Now(), rv.opts.Shares.Versions.NewMemory()
 	if rec.Created {
-		e.recovery.Created = !readOnly                        // an empty file that is only read stays as it is
-		if opts := &e.opts; opts.PartBytes > 0 && !readOnly { // tests: the first checkpoint says so
-			e.store.RedoBefore()
+		rv.stats.Created = !readOnly                           // an empty file that is only read stays as it is
+		if opts := &rv.opts; opts.PartBytes > 0 && !readOnly { // tests: the first checkpoint says so
+			rv.store.RedoBefore()
 		}
-		if e.pages, err = override.Create(e.store, &e.registry, memory, readOnly); err != nil {
+		if rv.pages, err = override.Create(rv.store, &rv.readers.registry, memory, readOnly); err != nil {
 			memory.Close()
 			return err
 		}
-	} else if e.pages, e.records, err = override.Recover(e.store, rec, &e.registry, memory); err != nil {
+	} else if rv.pages, rv.tree.records, err = override.Recover(rv.store, rec, &rv.readers.registry, memory); err != nil {
 		memory.Close()
 		return err
 	}
 	steps.Install = time.Since(begin)
-	e.recovery.RedoBefore = e.pages.RedoStart() < e.pages.Base()
-	e.redoBytes.Recovered(e.pages.RedoStart())
+	rv.stats.RedoBefore = rv.pages.RedoStart() < rv.pages.Base()
+	rv.log.bytes.Recovered(rv.pages.RedoStart())
 	begin = time.Now()
-	ready := e.readyRedo(rec)
-	err = e.store.EndRecovery(rec)
+	ready := rv.readyRedo(rec)
+	err = rv.store.EndRecovery(rec)
 	steps.Sync = time.Since(begin)
 	left, redoErr := ready()
 	layered := errors.Is(redoErr, redo.ErrHasLayers)
@@ -284,27 +215,27 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 	if redoErr != nil {
 		return redoErr
 	}
-	e.publish(baseSeq, e.records)
-	e.durable.Store(baseSeq)
-	e.recovery.Groups, e.recovery.DroppedTail = len(rec.Groups), rec.Dropped != 0
+	rv.tree.publish(baseSeq, rv.tree.records)
+	rv.marks.durable.Store(baseSeq)
+	rv.stats.Groups, rv.stats.DroppedTail = len(rec.Groups), rec.Dropped != 0
 	if rec.Unsyncable != nil {
-		e.post(event.Event{Kind: event.Background, What: "the directory of the new file cannot be synced: until the system has written it, a power cut may take the file's name, and with it all that is in the file", Err: rec.Unsyncable})
+		rv.post(event.Event{Kind: event.Background, What: "the directory of the new file cannot be synced: until the system has written it, a power cut may take the file's name, and with it all that is in the file", Err: rec.Unsyncable})
 	}
 	if rec.Created && !readOnly {
 		for range 2 {
-			if err := e.checkpoint(); err != nil {
+			if err := rv.checkpoints.checkpoint(); err != nil {
 				return err
 			}
 		}
 	}
-	if opts := e.opts.Store; opts.Beside {
-		return e.startFollowing(rec)
+	if opts := rv.opts.Store; opts.Beside {
+		return rv.startFollowing(rec)
 	}
 	if layered {
-		e.redoBytes.Recovered(e.pages.RedoStart())
-		err = e.redoWithLayers(rec) // as much as that may be, it is not held in memory to be looked up
+		rv.log.bytes.Recovered(rv.pages.RedoStart())
+		err = rv.redoWithLayers(rec) // as much as that may be, it is not held in memory to be looked up
 	} else {
-		err = e.startRedo(left)
+		err = rv.startRedo(left)
 	}
 	return err
 }
@@ -315,19 +246,19 @@ func (e *Engine) recover(rec *logstore.Recovery) (err error) {
 // Whatever uses the engine is in the registry of snapshots, or active, or among the unpinned. It registers first and then looks at closed; Close
 // sets closed and then looks at the registry: one of them sees the other.
 func (e *Engine) Close() error {
-	if !e.closed.CompareAndSwap(false, true) {
+	if !e.readers.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	e.awaitUsers()
-	e.ending.Store(true)
-	if e.redone != nil {
-		<-e.redone
+	e.readers.awaitUsers()
+	e.readers.ending.Store(true)
+	if e.recovery.redone != nil {
+		<-e.recovery.redone
 	}
-	e.async.stop()
-	e.keeper.stop()
-	e.takeBaton()
-	e.settleMerge()
-	e.putBaton(true)
+	e.committer.async.stop()
+	e.maintenance.stop()
+	e.token.take()
+	e.tree.settleMerge()
+	e.token.pass(true)
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {
 		if err = e.closeClean(); err == nil {
@@ -345,9 +276,9 @@ func (e *Engine) Close() error {
 const collectAfter = 100 * time.Millisecond
 
 // awaitUsers returns when nobody uses the engine but the keeper.
-func (e *Engine) awaitUsers() {
+func (r *readers) awaitUsers() {
 	collect := time.Now().Add(collectAfter)
-	for wait := time.Microsecond; e.used(); wait = min(2*wait, 10*time.Millisecond) {
+	for wait := time.Microsecond; r.used(); wait = min(2*wait, 10*time.Millisecond) {
 		time.Sleep(wait)
 		if time.Now().After(collect) {
 			runtime.GC()
@@ -358,52 +289,52 @@ func (e *Engine) awaitUsers() {
 
 // used reports whether anybody but the keeper uses the engine. Who goes to the unpinned from the registry, or from the active, while both are
 // looked at is in one of them all the time, and could be missed in both: so it counts how many ever went.
-func (e *Engine) used() bool {
-	counts := e.unpinned.counts.Load()
-	return e.unpinned.any() || e.active.Load() > 0 || e.registry.Count() > 0 || e.unpinned.counts.Load() != counts
+func (r *readers) used() bool {
+	counts := r.unpinned.counts.Load()
+	return r.unpinned.any() || r.active.Load() > 0 || r.registry.Count() > 0 || r.unpinned.counts.Load() != counts
 }
 
 func (e *Engine) closeClean() (err error) {
 	defer e.guard(&err)
-	if e.store.SinceCheckpoint() == 0 && e.waiting() == 0 && e.tables.rest() == 0 && e.pages.DirtyBytes() == 0 {
+	if e.store.SinceCheckpoint() == 0 && e.log.waiting() == 0 && e.tree.tables.rest() == 0 && e.pages.DirtyBytes() == 0 {
 		if e.store.End() == e.opened && e.store.Counters().Pages == 0 { // else it may have grown ahead of commits that did not come
 			return nil
 		}
-	} else if err := e.flushAndCheckpoint(); err != nil {
+	} else if err := e.flusher.flushAndCheckpoint(); err != nil {
 		return err
 	}
-	if err := e.cleanAtClose(); err != nil {
+	if err := e.cleaner.cleanAtClose(); err != nil {
 		return err
 	}
-	return e.trimAtClose()
+	return e.checkpoints.trimAtClose()
 }
 
 // Failed returns the error that poisoned the engine, or nil.
-func (e *Engine) Failed() error { return e.store.Failed() }
+func (f *file) Failed() error { return f.store.Failed() }
 
 // Fail poisons the engine for a reason that its user has found, and returns what it answers from now on.
-func (e *Engine) Fail(err error) error { return e.store.Fail(err) }
+func (f *file) Fail(err error) error { return f.store.Fail(err) }
 
 // show makes seq what new updates read. Baton holder.
-func (e *Engine) show(seq uint64) {
-	e.applied.Store(seq)
-	e.moved.Broadcast()
+func (w *watermarks) show(seq uint64) {
+	w.applied.Store(seq)
+	w.moved.Broadcast()
 }
 
 // noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Baton holder.
-func (e *Engine) noteLogged(seq uint64) {
-	if e.waiting() == 0 {
-		e.marks.Note(e.store.LastGroup(), seq)
+func (l *redoLog) noteLogged(seq uint64) {
+	if l.waiting() == 0 {
+		l.marks.groups.Note(l.store.LastGroup(), seq)
 	}
 }
 
 // enter registers a user of the engine at the newest version of the tree, unless it is closed.
-func (e *Engine) enter() (lockfree.Slot, error) { return e.enterNear(lockfree.Slot{}) }
+func (r *readers) enter() (lockfree.Slot, error) { return r.enterNear(lockfree.Slot{}) }
 
 // enterNear is enter in the place in the registry that was used for last.
-func (e *Engine) enterNear(last lockfree.Slot) (lockfree.Slot, error) {
-	slot := e.registry.AcquireNear(last, &e.views)
-	if e.closed.Load() {
+func (r *readers) enterNear(last lockfree.Slot) (lockfree.Slot, error) {
+	slot := r.registry.AcquireNear(last, &r.views)
+	if r.closed.Load() {
 		slot.Release()
 		return slot, ErrClosed
 	}
@@ -412,7 +343,7 @@ func (e *Engine) enterNear(last lockfree.Slot) (lockfree.Slot, error) {
 
 // Use calls fn with the engine kept open.
 func (e *Engine) Use(fn func() error) error {
-	slot, err := e.enter()
+	slot, err := e.readers.enter()
 	if err != nil {
 		return err
 	}
@@ -421,19 +352,19 @@ func (e *Engine) Use(fn func() error) error {
 }
 
 // publishDurable moves the durable watermark to what the store's syncs have covered.
-func (e *Engine) publishDurable() { e.marks.Publish(e.store.Durable(), &e.durable) }
+func (w *watermarks) publishDurable() { w.groups.Publish(w.store.Durable(), &w.durable) }
 
 // awaitDurable returns once the batch at seq survives a power cut.
-func (e *Engine) awaitDurable(seq uint64) error {
-	if e.durable.Load() >= seq {
+func (l *redoLog) awaitDurable(seq uint64) error {
+	if l.marks.durable.Load() >= seq {
 		return nil
 	}
-	if err := e.store.Sync(); err != nil {
+	if err := l.store.Sync(); err != nil {
 		return err
 	}
-	e.publishDurable()
-	if e.durable.Load() < seq { // Buffered: still in memory
-		return e.Sync()
+	l.marks.publishDurable()
+	if l.marks.durable.Load() < seq { // Buffered: still in memory
+		return l.syncSettled()
 	}
 	return nil
 }
@@ -443,28 +374,28 @@ func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
 		return nil
 	}
-	e.settleReturned()
-	return e.syncSettled()
+	e.committer.settleReturned()
+	return e.log.syncSettled()
 }
 
 // syncSettled makes all commits that are settled durable.
-func (e *Engine) syncSettled() error {
-	if err := e.logBuffered(); err != nil {
+func (l *redoLog) syncSettled() error {
+	if err := l.logBuffered(); err != nil {
 		return err
 	}
-	if err := e.store.Sync(); err != nil {
+	if err := l.store.Sync(); err != nil {
 		return err
 	}
-	e.publishDurable()
+	l.marks.publishDurable()
 	return nil
 }
 
 // Path returns the name of the file.
 func (e *Engine) Path() string { return e.store.Path() }
 
-func (e *Engine) wrap(op string, err error) error {
+func (f *file) wrap(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("flashdbm: %s %s: %w", op, e.store.Path(), err)
+	return fmt.Errorf("flashdbm: %s %s: %w", op, f.store.Path(), err)
 }

@@ -33,7 +33,7 @@ func newEngine(t testing.TB, opts Options) *Engine {
 		if t.Failed() { // Close would wait for transactions that are still open
 			return
 		}
-		if e.Failed() == nil && !e.closed.Load() {
+		if e.Failed() == nil && !e.readers.closed.Load() {
 			require.NoError(t, e.Check(context.Background()))
 			require.NoError(t, e.Close())
 		} else {

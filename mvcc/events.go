@@ -10,13 +10,13 @@ import (
 
 // post tells the engine's user of something that has happened. It never waits, so the baton or any lock may be held: what delivers events is
 // another goroutine, see event.Hub.
-func (e *Engine) post(ev event.Event) { e.opts.Events.Post(ev) }
+func (f *file) post(ev event.Event) { f.opts.Events.Post(ev) }
 
 // tellOfCleaning posts how many pages a turn of the cleaner has moved, unless that is none: begin is when it began, and before was
 // e.cleaned then.
-func (e *Engine) tellOfCleaning(begin time.Time, before uint64) {
-	if moved := e.cleaned.Load() - before; moved > 0 {
-		e.post(event.Event{Kind: event.Clean, Took: time.Since(begin), Count: int64(moved)})
+func (c *cleaner) tellOfCleaning(begin time.Time, before uint64) {
+	if moved := c.flusher.moved.Load() - before; moved > 0 {
+		c.post(event.Event{Kind: event.Clean, Took: time.Since(begin), Count: int64(moved)})
 	}
 }
 
@@ -26,8 +26,8 @@ type storm struct {
 	conflicts, commits uint64
 }
 
-func (e *Engine) newStorm() storm {
-	return storm{at: time.Now(), conflicts: e.conflicts.Load(), commits: e.known.commits.Load()}
+func (m *maintenance) newStorm() storm {
+	return storm{at: time.Now(), conflicts: m.readers.conflicts.Load(), commits: m.known.commits.Load()}
 }
 
 // stormWindow is the least time between two looks. A shorter one would take two transactions that meet for a storm.
@@ -35,28 +35,28 @@ const stormWindow = time.Second
 
 // warnOfStorm posts that since the last look at least as many commits have lost to a conflict as have not, and event.ConflictsInStorm in each
 // second of it.
-func (e *Engine) warnOfStorm(now time.Time, s *storm) {
+func (m *maintenance) warnOfStorm(now time.Time, s *storm) {
 	took := now.Sub(s.at)
 	if took < stormWindow {
 		return
 	}
-	next := storm{at: now, conflicts: e.conflicts.Load(), commits: e.known.commits.Load()}
+	next := storm{at: now, conflicts: m.readers.conflicts.Load(), commits: m.known.commits.Load()}
 	lost, done := next.conflicts-s.conflicts, next.commits-s.commits
 	*s = next
 	if lost >= done && float64(lost) >= event.ConflictsInStorm*took.Seconds() {
-		e.post(event.Event{Kind: event.ConflictStorm, Took: took, Count: int64(lost)})
+		m.post(event.Event{Kind: event.ConflictStorm, Took: took, Count: int64(lost)})
 	}
 }
 
 // Met posts damage that the caller was told of, unless the store has posted it when it read the page. Beside a writer the store cannot: there
 // what looks like damage may be a page that was used again, and is tried again before anybody is told.
-func (e *Engine) Met(err error) {
+func (f *file) Met(err error) {
 	if err == nil || !errors.Is(err, logstore.ErrCorrupt) || errors.Is(err, logstore.ErrFailed) { // which is told as what it is
 		return
 	}
 	var page *logstore.PageError // allocated: not before it is known that there is an error
-	if e.follow != nil || !errors.As(err, &page) {
-		e.post(event.Event{Kind: event.Corruption, Err: err})
+	if f.opts.Store.Beside || !errors.As(err, &page) {
+		f.post(event.Event{Kind: event.Corruption, Err: err})
 	}
 }
 

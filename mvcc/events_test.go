@@ -37,11 +37,11 @@ func TestConflictStorm(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			hub, got := events(t)
 			e := newEngine(t, Options{Manual: true, Events: hub})
-			e.conflicts.Add(1000) // before
-			s := e.newStorm()
-			e.conflicts.Add(c.lost)
+			e.readers.conflicts.Add(1000) // before
+			s := e.maintenance.newStorm()
+			e.readers.conflicts.Add(c.lost)
 			e.known.commits.Add(c.done)
-			e.warnOfStorm(s.at.Add(c.took), &s)
+			e.maintenance.warnOfStorm(s.at.Add(c.took), &s)
 			var storms []event.Event
 			for _, ev := range got() {
 				if ev.Kind == event.ConflictStorm {
@@ -68,7 +68,7 @@ func TestOldSnapshotIsTold(t *testing.T) {
 	tx := begin(t, e, TxOptions{ReadOnly: true})
 	require.Equal(t, "v", get(t, tx, "k"))
 	now := time.Now().Add(warnAge)
-	require.Zero(t, e.warnOfOldSnapshot(now, time.Time{}), "it holds nothing")
+	require.Zero(t, e.maintenance.warnOfOldSnapshot(now, time.Time{}), "it holds nothing")
 	for i := 0; e.store.HeldBytes() == 0; i++ {
 		for range 300 {
 			require.NoError(t, update(e, TxOptions{}, func(tx *Tx) error { return tx.Put([]byte{byte(i)}, make([]byte, 3000)) }))
@@ -76,10 +76,10 @@ func TestOldSnapshotIsTold(t *testing.T) {
 		require.NoError(t, e.Checkpoint())
 		require.Less(t, i, 100)
 	}
-	require.Equal(t, now, e.warnOfOldSnapshot(now, time.Time{}))
-	require.Equal(t, now, e.warnOfOldSnapshot(now.Add(warnAge-1), now))
+	require.Equal(t, now, e.maintenance.warnOfOldSnapshot(now, time.Time{}))
+	require.Equal(t, now, e.maintenance.warnOfOldSnapshot(now.Add(warnAge-1), now))
 	require.NoError(t, tx.Rollback())
-	require.Equal(t, now, e.warnOfOldSnapshot(now.Add(warnAge), now), "it has ended")
+	require.Equal(t, now, e.maintenance.warnOfOldSnapshot(now.Add(warnAge), now), "it has ended")
 	var old []event.Event
 	for _, ev := range got() {
 		if ev.Kind == event.OldSnapshot {

@@ -87,7 +87,7 @@ func TestFaults(t *testing.T) {
 			if err := tx.Commit(); err != nil {
 				return err
 			}
-			return e.mergeAll() // before that the tree need not have it
+			return e.tree.mergeAll() // before that the tree need not have it
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

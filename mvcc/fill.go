@@ -29,13 +29,13 @@ const (
 
 // fill leaves the newest of the commits drained to the next batch, if that is worth it, and returns the others. Baton holder, right behind
 // the drain.
-func (e *Engine) fill(nodes []*commitNode, own *commitNode) []*commitNode {
-	again := e.left
-	e.left = false
-	if e.opts.Durability != Durable || len(nodes) > 0 && nodes[len(nodes)-1].Value.tx.async != nil {
+func (c *committer) fill(nodes []*commitNode, own *commitNode) []*commitNode {
+	again := c.left
+	c.left = false
+	if c.opts.Durability != Durable || len(nodes) > 0 && nodes[len(nodes)-1].Value.tx.async != nil {
 		return nodes
 	}
-	e.device.turn()
+	c.log.device.turn()
 	all := int64(0)
 	for _, n := range nodes {
 		all += n.Value.redoBytes()
@@ -44,7 +44,7 @@ func (e *Engine) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 	if all < logstore.BodySize || all > fillPages*logstore.BodySize || (logstore.BodySize-rest)*gapShare < logstore.BodySize {
 		return nodes
 	}
-	if e.device.slow() && (again || rest*fillShare > logstore.BodySize) {
+	if c.log.device.slow() && (again || rest*fillShare > logstore.BodySize) {
 		return nodes
 	}
 	room, kept, mine := all-rest, 0, own == nil
@@ -60,8 +60,8 @@ func (e *Engine) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 	if kept == len(nodes) || !mine || room*gapShare > logstore.BodySize {
 		return nodes
 	}
-	e.left = true
-	e.list.Undrain(nodes, kept)
+	c.left = true
+	c.list.Undrain(nodes, kept)
 	clear(nodes[kept:])
 	return nodes[:kept]
 }

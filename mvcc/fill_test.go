@@ -43,14 +43,14 @@ func TestFill(t *testing.T) {
 		}{{Durable, true, false}, {Durable, false, false}, {WriteThrough, true, false}, {Durable, true, true}, {Durable, false, true}} {
 			t.Run(fmt.Sprint(c.name, run), func(t *testing.T) {
 				e := newEngine(t, Options{Manual: true, Durability: run.durability})
-				e.takeBaton()
-				defer e.putBaton(true)
+				e.token.take()
+				defer e.token.pass(true)
 				fill := func(own *commitNode) []*commitNode {
-					e.device.at = time.Now()
-					if e.device.synced = time.Second; !run.slow {
-						e.device.all = time.Minute
+					e.log.device.at = time.Now()
+					if e.log.device.synced = time.Second; !run.slow {
+						e.log.device.all = time.Minute
 					}
-					return e.fill(e.list.Drain(nil), own)
+					return e.committer.fill(e.committer.list.Drain(nil), own)
 				}
 				var pushed []*commitNode
 				push := func(i int) {
@@ -58,7 +58,7 @@ func TestFill(t *testing.T) {
 					n.Value.set = &writeset.Set{}
 					n.Value.tx = &Tx{kept: kept{wake: make(chan signal, 1)}}
 					n.Value.set.Put(fmt.Appendf(nil, "%08d", i), make([]byte, c.value))
-					require.True(t, e.list.Push(n, e.list.Head()))
+					require.True(t, e.committer.list.Push(n, e.committer.list.Head()))
 					pushed = append(pushed, n)
 				}
 				for i := range c.commits {
@@ -76,21 +76,21 @@ func TestFill(t *testing.T) {
 				}
 				nodes := fill(pushed[c.own])
 				require.Equal(t, pushed[:kept], nodes)
-				require.Equal(t, kept < c.commits, e.left)
-				if e.left {
+				require.Equal(t, kept < c.commits, e.committer.left)
+				if e.committer.left {
 					for i := range c.commits {
 						push(i)
 					}
 					nodes = fill(pushed[kept])
 					require.GreaterOrEqual(t, len(nodes), c.commits-kept, "none is left twice")
 					require.Equal(t, pushed[kept:kept+len(nodes)], nodes)
-					require.Equal(t, e.left, kept+len(nodes) < len(pushed))
+					require.Equal(t, e.committer.left, kept+len(nodes) < len(pushed))
 					if run.slow {
-						require.False(t, e.left)
+						require.False(t, e.committer.left)
 					}
-					e.list.Drain(nil)
+					e.committer.list.Drain(nil)
 				}
-				require.Empty(t, e.list.Drain(nil))
+				require.Empty(t, e.committer.list.Drain(nil))
 			})
 		}
 	}

@@ -26,43 +26,43 @@ type followedGroup struct {
 }
 
 // startFollowing ends the recovery of an engine beside a writer.
-func (e *Engine) startFollowing(rec *logstore.Recovery) error {
-	e.follow = &followed{}
+func (rv *recovery) startFollowing(rec *logstore.Recovery) error {
+	rv.follow = &followed{}
 	if rec.Created {
 		return nil
 	}
 	for i := range rec.Groups {
-		if g := &rec.Groups[i]; g.Kind == logstore.RecordGroup && g.No > e.pages.RedoStart() {
-			if err := e.keepRedo(g); err != nil {
+		if g := &rec.Groups[i]; g.Kind == logstore.RecordGroup && g.No > rv.pages.RedoStart() {
+			if err := rv.keepRedo(g); err != nil {
 				return err
 			}
 		}
 	}
-	if err := e.syncFollowed(); err != nil {
+	if err := rv.syncFollowed(); err != nil {
 		return err
 	}
-	e.pages.Begin(e.applied.Load() + 1)
-	for i := range e.follow.redo {
-		e.recovery.Records += int64(len(e.follow.redo[i].ops))
+	rv.pages.Begin(rv.marks.applied.Load() + 1)
+	for i := range rv.follow.redo {
+		rv.stats.Records += int64(len(rv.follow.redo[i].ops))
 	}
-	e.known.tell(e.recovery)
-	return e.applyFollowed(0, e.records)
+	rv.known.tell(rv.stats)
+	return rv.applyFollowed(0, rv.tree.records)
 }
 
-func (e *Engine) syncFollowed() error {
-	if e.opts.Durability != Durable {
+func (rv *recovery) syncFollowed() error {
+	if rv.opts.Durability != Durable {
 		return nil
 	}
-	return e.store.SyncFollowed()
+	return rv.store.SyncFollowed()
 }
 
 // keepRedo reads the records of a group. The last one may have come before, with less in it.
-func (e *Engine) keepRedo(g *logstore.ScannedGroup) error {
-	stream, err := e.redoStream(g)
+func (rv *recovery) keepRedo(g *logstore.ScannedGroup) error {
+	stream, err := rv.redoStream(g)
 	if err != nil {
 		return err
 	}
-	f := e.follow
+	f := rv.follow
 	if n := len(f.redo); n > 0 && f.redo[n-1].no == g.No {
 		f.redo = f.redo[:n-1]
 	}
@@ -70,7 +70,7 @@ func (e *Engine) keepRedo(g *logstore.ScannedGroup) error {
 	err = readGroupRedo(stream, g, func(op btree.Op) { group.ops = append(group.ops, op) }, nil)
 	count := uint64(len(group.ops))
 	if errors.Is(err, redo.ErrHasLayers) {
-		group.ops, count, err = e.layeredOps(stream)
+		group.ops, count, err = rv.layeredOps(stream)
 	}
 	if err != nil {
 		return err
@@ -85,82 +85,82 @@ func (e *Engine) keepRedo(g *logstore.ScannedGroup) error {
 // CatchUp takes in what the writer has appended. lost: the engine can go no further, and another is to be opened. One goroutine at a
 // time.
 func (e *Engine) CatchUp() (lost bool, err error) {
-	if e.follow.lost {
+	if e.recovery.follow.lost {
 		return true, nil
 	}
-	err = e.withBaton(func() error {
-		groups, lost, err := e.store.Follow(e.applied.Load() + 1)
+	err = e.tree.withBaton(func() error {
+		groups, lost, err := e.store.Follow(e.marks.applied.Load() + 1)
 		switch {
 		case err != nil:
 			return err
 		case lost:
-			e.follow.lost = true
+			e.recovery.follow.lost = true
 			return nil
 		case len(groups) == 0:
 			return nil
 		}
-		if err := e.syncFollowed(); err != nil {
+		if err := e.recovery.syncFollowed(); err != nil {
 			return err
 		}
-		return e.takeIn(groups)
+		return e.recovery.takeIn(groups)
 	})
-	e.follow.lost = e.follow.lost || err != nil
-	return e.follow.lost, err
+	e.recovery.follow.lost = e.recovery.follow.lost || err != nil
+	return e.recovery.follow.lost, err
 }
 
 // takeIn makes the groups visible, all at one Seq.
-func (e *Engine) takeIn(groups []logstore.ScannedGroup) error {
-	f := e.follow
-	e.pages.Begin(e.applied.Load() + 1)
-	fresh, records := len(f.redo), e.records
+func (rv *recovery) takeIn(groups []logstore.ScannedGroup) error {
+	f := rv.follow
+	rv.pages.Begin(rv.marks.applied.Load() + 1)
+	fresh, records := len(f.redo), rv.tree.records
 	for i := range groups {
 		g := &groups[i]
-		rebased, err := e.pages.Follow(g)
+		rebased, err := rv.pages.Follow(g)
 		if err != nil {
 			return err
 		}
 		if g.Kind == logstore.RecordGroup {
-			if err := e.keepRedo(g); err != nil {
+			if err := rv.keepRedo(g); err != nil {
 				return err
 			}
 			fresh = min(fresh, len(f.redo)-1)
 		}
 		if rebased {
-			start := e.pages.RedoStart()
+			start := rv.pages.RedoStart()
 			n := 0
 			for n < len(f.redo) && f.redo[n].no <= start {
 				n++
 			}
 			f.redo = append(f.redo[:0:0], f.redo[n:]...)
-			fresh, records = 0, e.pages.BaseRecords()
+			fresh, records = 0, rv.pages.BaseRecords()
 		}
 	}
-	e.recovery.Groups += len(groups)
-	e.known.tell(e.recovery)
-	return e.applyFollowed(fresh, records)
+	rv.stats.Groups += len(groups)
+	rv.known.tell(rv.stats)
+	return rv.applyFollowed(fresh, records)
 }
 
 // applyFollowed applies the record groups from the given one on and publishes the batch begun last. records is their number before.
-func (e *Engine) applyFollowed(from int, records int64) error {
+func (rv *recovery) applyFollowed(from int, records int64) error {
 	var ops []btree.Op
-	for i := range e.follow.redo[from:] {
-		ops = append(ops, e.follow.redo[from+i].ops...)
+	for i := range rv.follow.redo[from:] {
+		ops = append(ops, rv.follow.redo[from+i].ops...)
 	}
 	if len(ops) > 0 {
 		ops, _ = sortOps(ops)
-		r, err := btree.Apply(e.pages.SameBatch(), override.Root, ops)
+		r, err := btree.Apply(rv.pages.SameBatch(), override.Root, ops)
 		if err != nil {
 			return err
 		}
 		records += r.Added
 	}
-	seq := e.pages.Seq()
-	e.publish(seq, records)
-	e.durable.Store(seq)
-	e.reclaim()
-	e.pages.Followed(e.horizon.Load())
-	if e.memory.Load() > e.opts.MemoryLimit { // readers of earlier Seqs hold what was replaced since
-		if oldest, ok := e.registry.Oldest(); ok && oldest.Seq() < seq {
+	seq := rv.pages.Seq()
+	rv.tree.publish(seq, records)
+	rv.marks.durable.Store(seq)
+	rv.tree.reclaim()
+	rv.pages.Followed(rv.tree.horizon.Load())
+	if rv.tree.memory.Load() > rv.opts.MemoryLimit { // readers of earlier Seqs hold what was replaced since
+		if oldest, ok := rv.readers.registry.Oldest(); ok && oldest.Seq() < seq {
 			oldest.Expire()
 		}
 	}
@@ -181,7 +181,7 @@ func (tx *Tx) Renew(err error) bool {
 		return false
 	}
 	if n.lease != nil {
-		tx.e.leases.Remove(tx.lease)
+		tx.e.readers.leases.Remove(tx.lease)
 		n.lease.Succeed(tx.lease)
 		tx.lease = n.lease
 	}

@@ -108,7 +108,7 @@ func TestPlentyComesToAnEnd(t *testing.T) {
 					records -= 20
 					break
 				}
-				if e.unwritten() < e.pages.DirtyBytes()/logstore.PageSize {
+				if e.pressure.unwritten() < e.pages.DirtyBytes()/logstore.PageSize {
 					unheld++
 				}
 				if rng.IntN(10) == 0 {

@@ -91,7 +91,7 @@ func TestRetryAlone(t *testing.T) {
 		err = update(e, TxOptions{}, func(tx *Tx) error {
 			tries++
 			get(t, tx, "k")
-			for before := e.applied.Load(); tries <= sharedTries && e.applied.Load() == before; { // until it has lost
+			for before := e.marks.applied.Load(); tries <= sharedTries && e.marks.applied.Load() == before; { // until it has lost
 				time.Sleep(time.Millisecond)
 			}
 			time.Sleep(20 * time.Millisecond)
@@ -111,8 +111,8 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	tx := begin(t, e, TxOptions{})
 	get(t, tx, "k")
 	require.NoError(t, tx.Put([]byte("other"), nil))
-	next := e.applied.Load() + 1
-	e.writes.Of(writeset.HashKey([]byte("other"))).Store(next) // as the baton holder does just before applied moves
+	next := e.marks.applied.Load() + 1
+	e.committer.writes.Of(writeset.HashKey([]byte("other"))).Store(next) // as the baton holder does just before applied moves
 	lost := make(chan error, 1)
 	go func() { lost <- tx.Commit() }()
 	time.Sleep(30 * time.Millisecond)
@@ -127,8 +127,8 @@ func TestWaitingHeedsTheContext(t *testing.T) {
 	t.Run("gate", func(t *testing.T) {
 		e := newEngine(t, Options{})
 		put(t, e, "k", "0")
-		own := e.gate.Close(context.Background())
-		defer e.gate.Reopen(own)
+		own := e.committer.gate.Close(context.Background())
+		defer e.committer.gate.Reopen(own)
 		ctx, cancel := context.WithCancel(context.Background())
 		tries := 0
 		reserved := e.store.SpaceStats().ReservedBytes
@@ -148,14 +148,14 @@ func TestWaitingHeedsTheContext(t *testing.T) {
 	})
 	t.Run("closing it", func(t *testing.T) {
 		e := newEngine(t, Options{})
-		own := e.gate.Close(context.Background())
-		defer e.gate.Reopen(own)
+		own := e.committer.gate.Close(context.Background())
+		defer e.committer.gate.Reopen(own)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		least := commit.AloneWait
 		for i := 0; i < 20 && least >= commit.AloneWait/2; i++ { // a busy machine may hold it up, but not each of so many
 			began := time.Now()
-			require.Nil(t, e.gate.Close(ctx))
+			require.Nil(t, e.committer.gate.Close(ctx))
 			least = min(least, time.Since(began))
 		}
 		require.Less(t, least, commit.AloneWait/2)

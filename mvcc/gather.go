@@ -12,46 +12,46 @@ import (
 
 // gather makes ops of the write sets of the batch, in key order; of several writes of a key the last one counts. For each value that its
 // leaf has no room for it adds a run to g.
-func (e *Engine) gather(g *logstore.Group) {
-	e.ops, e.opBytes, e.runs, e.listed = e.ops[:0], 0, e.runs[:0], e.listed[:0]
-	if len(e.nodes) == 1 {
-		e.ops, e.opBytes = e.nodes[0].Value.set.AppendOps(e.ops, func(en writeset.Entry) *btree.Ref { return e.writeRun(g, &en) })
+func (c *committer) gather(g *logstore.Group) {
+	c.batch.ops, c.batch.opBytes, c.log.runs, c.batch.listed = c.batch.ops[:0], 0, c.log.runs[:0], c.batch.listed[:0]
+	if len(c.batch.nodes) == 1 {
+		c.batch.ops, c.batch.opBytes = c.batch.nodes[0].Value.set.AppendOps(c.batch.ops, func(en writeset.Entry) *btree.Ref { return c.writeRun(g, &en) })
 	} else {
-		e.mergeSets()
-		for i := range e.entries {
-			e.addOp(g, &e.entries[i])
+		c.mergeSets()
+		for i := range c.batch.entries {
+			c.addOp(g, &c.batch.entries[i])
 		}
 	}
-	e.known.gathered(e.ops)
+	c.known.gathered(c.batch.ops)
 }
 
-func (e *Engine) addOp(g *logstore.Group, en *writeset.Entry) {
+func (c *committer) addOp(g *logstore.Group, en *writeset.Entry) {
 	op := btree.Op{Key: en.Key, Value: en.Value, Delete: en.Deleted}
 	if !en.Deleted && (en.Ref != nil || !btree.FitsInline(len(en.Key), len(en.Value))) {
-		op.Value, op.Ref = nil, e.writeRun(g, en)
+		op.Value, op.Ref = nil, c.writeRun(g, en)
 	}
-	e.opBytes += len(op.Key) + len(op.Value)
-	e.ops = append(e.ops, op)
+	c.batch.opBytes += len(op.Key) + len(op.Value)
+	c.batch.ops = append(c.batch.ops, op)
 }
 
 // mergeSets merges the write sets of the batch into entries.
-func (e *Engine) mergeSets() {
-	e.entries = e.entries[:0]
-	for _, n := range e.nodes {
+func (c *committer) mergeSets() {
+	c.batch.entries = c.batch.entries[:0]
+	for _, n := range c.batch.nodes {
 		for en := range n.Value.set.All() {
-			e.entries = append(e.entries, en)
+			c.batch.entries = append(c.batch.entries, en)
 		}
 	}
-	slices.SortStableFunc(e.entries, func(a, b writeset.Entry) int { return bytes.Compare(a.Key, b.Key) })
-	keep := e.entries[:0]
-	for i := range e.entries {
-		if i+1 < len(e.entries) && bytes.Equal(e.entries[i].Key, e.entries[i+1].Key) {
+	slices.SortStableFunc(c.batch.entries, func(a, b writeset.Entry) int { return bytes.Compare(a.Key, b.Key) })
+	keep := c.batch.entries[:0]
+	for i := range c.batch.entries {
+		if i+1 < len(c.batch.entries) && bytes.Equal(c.batch.entries[i].Key, c.batch.entries[i+1].Key) {
 			continue
 		}
-		keep = append(keep, e.entries[i])
+		keep = append(keep, c.batch.entries[i])
 	}
-	clear(e.entries[len(keep):])
-	e.entries = keep
+	clear(c.batch.entries[len(keep):])
+	c.batch.entries = keep
 }
 
 // bornRun is a run of the group being built.
@@ -63,60 +63,67 @@ type bornRun struct {
 // logOps adds the redo of the ops to what waits for the log. That of a small batch is encoded into the memory of the active memtable, and the
 // ops then have their keys and values there: one copy, that of the log, serves readers and the tree too, and the write sets can be used again before
 // the batch is merged. It is so with small ones because those have much more memory than bytes.
-func (e *Engine) logOps() (copied bool) {
-	e.redoOps += uint64(len(e.ops))
-	bound := e.opBytes + len(e.ops)*redo.MaxRecord
-	if e.opBytes > copyBytes || bound > writeset.MaxShared {
-		for i := range e.ops {
-			e.redo = redo.Append(e.redo, &e.ops[i])
+func (c *committer) logOps() (copied bool) {
+	c.log.redoOps += uint64(len(c.batch.ops))
+	bound := c.batch.opBytes + len(c.batch.ops)*redo.MaxRecord
+	if c.batch.opBytes > copyBytes || bound > writeset.MaxShared {
+		for i := range c.batch.ops {
+			c.log.redo = redo.Append(c.log.redo, &c.batch.ops[i])
 		}
 		return false
 	}
-	copies := &e.tables.active.Copies
+	copies := &c.tree.tables.active.Copies
 	b := copies.Reserve(bound)
 	from := len(b)
-	for i := range e.ops {
-		b = redo.AppendOp(b, &e.ops[i])
+	for i := range c.batch.ops {
+		b = redo.AppendOp(b, &c.batch.ops[i])
 	}
 	copies.Fill(b)
-	e.redo = append(e.redo, b[from:]...)
+	c.log.redo = append(c.log.redo, b[from:]...)
 	return true
 }
 
 // writeRun adds the run of a long record: its value, or the list of its extents, behind its key if that is long.
-func (e *Engine) writeRun(g *logstore.Group, en *writeset.Entry) *btree.Ref {
+func (c *committer) writeRun(g *logstore.Group, en *writeset.Entry) *btree.Ref {
 	ref := &btree.Ref{KeyLen: btree.RunKeyLen(en.Key)}
 	key := en.Key[:ref.KeyLen]
 	payload := int64(len(key))
 	if en.Ref != nil {
 		ref.Kind, ref.ValueLen = btree.Extents, en.Ref.Len
 		ref.ID = g.List(0, key, en.Ref.Extents)
-		e.listed = append(e.listed, en.Ref.Extents[0].Addr)
+		c.batch.listed = append(c.batch.listed, en.Ref.Extents[0].Addr)
 		payload += logstore.ListBytes(len(en.Ref.Extents))
 	} else {
 		ref.Kind, ref.ValueLen = btree.Run, uint64(len(en.Value))
 		ref.ID = g.Run(0, key, en.Value)
 		payload += int64(len(en.Value))
 	}
-	e.runs = append(e.runs, bornRun{ref.ID, payload})
+	c.log.runs = append(c.log.runs, bornRun{ref.ID, payload})
 	return ref
 }
 
 // bear notes the runs of a group just written, and the extents that it lists: they live from now on. Its batch is not shown yet, so readers
 // that come to them through a memtable are registered at the tree of the present view, or at a later one.
-func (e *Engine) bear(group uint64) {
-	birth := e.views.Load()
-	for _, r := range e.runs {
-		e.pages.Born(group, r.addr, r.payload, birth)
-	}
-	for _, n := range e.nodes {
+func (c *committer) bear(group uint64) {
+	birth := c.readers.views.Load()
+	c.log.bearRuns(group)
+	for _, n := range c.batch.nodes {
 		for _, l := range n.Value.tx.large {
-			if slices.Contains(e.listed, l.Start()) {
+			if slices.Contains(c.batch.listed, l.Start()) {
 				l.Publish(group, birth)
 			} else { // overwritten by the same transaction, or by a later one of the batch
 				l.Discard()
 			}
 		}
 	}
-	e.runs, e.listed = e.runs[:0], e.listed[:0]
+	c.batch.listed = c.batch.listed[:0]
+}
+
+// bearRuns notes the runs of a group just written. Baton holder.
+func (l *redoLog) bearRuns(group uint64) {
+	birth := l.readers.views.Load()
+	for _, r := range l.runs {
+		l.pages.Born(group, r.addr, r.payload, birth)
+	}
+	l.runs = l.runs[:0]
 }

@@ -15,7 +15,7 @@ func (e *Engine) glance() (*Tx, error) {
 	if !ok {
 		tx = &Tx{e: e, readOnly: true}
 	}
-	slot, snap, err := e.look(tx.slot, e.viewAt)
+	slot, snap, err := e.readers.look(tx.slot, e.marks.viewAt)
 	if err != nil {
 		return nil, err
 	}

@@ -16,19 +16,28 @@ type memoryFault interface {
 	Addr() uintptr
 }
 
-// AsFault converts a recovered panic to an error if it is a fault on a mapping of the file.
+// AsFault converts a recovered panic to an error if it is a fault on a mapping of the file. Without an engine, as beside a writer, nothing is
+// mapped.
 func (e *Engine) AsFault(r any) (error, bool) {
-	f, ok := r.(memoryFault)
-	if !ok || e == nil { // beside a writer nothing is mapped
+	if e == nil {
 		return nil, false
 	}
-	return e.store.Faulted(f.Addr())
+	return e.asFault(r)
+}
+
+// asFault is Engine.AsFault.
+func (f *file) asFault(r any) (error, bool) {
+	fault, ok := r.(memoryFault)
+	if !ok {
+		return nil, false
+	}
+	return f.store.Faulted(fault.Addr())
 }
 
 // guard is deferred: it turns a fault on a mapping into an error.
-func (e *Engine) guard(err *error) {
+func (f *file) guard(err *error) {
 	if r := recover(); r != nil {
-		fault, ok := e.AsFault(r)
+		fault, ok := f.asFault(r)
 		if !ok {
 			panic(r)
 		}
@@ -41,19 +50,19 @@ var errUnreadable = errors.New("flashdbm: the value lies in memory that cannot b
 
 // writeValue writes the caller's value. A fault there is an error of that call, and nothing else has come of it; a fault on a mapping of
 // the file, of which the value may be a slice, is the panic that it always is.
-func (e *Engine) writeValue(p *logstore.Private, value []byte) (err error) {
+func (f *file) writeValue(p *logstore.Private, value []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		r := recover()
 		if r == nil {
 			return
 		}
-		f, ok := r.(memoryFault)
-		if _, ours := e.AsFault(r); !ok || ours {
+		fault, ok := r.(memoryFault)
+		if _, ours := f.asFault(r); !ok || ours {
 			p.Discard()
 			panic(r)
 		}
-		err = fmt.Errorf("%w: %w", errUnreadable, f)
+		err = fmt.Errorf("%w: %w", errUnreadable, fault)
 	}()
 	_, err = p.Write(value)
 	return err
@@ -63,50 +72,50 @@ var errBroken = errors.New("flashdbm: a panic while the tree was being changed")
 
 // protect is deferred by what changes the tree or the log. It turns a fault on a mapping into an error; any other panic goes on. Either
 // way the store is poisoned, as work was left half done.
-func (e *Engine) protect(err *error) {
+func (f *file) protect(err *error) {
 	r := recover()
 	if r == nil {
 		return
 	}
-	fault, ok := e.AsFault(r)
+	fault, ok := f.asFault(r)
 	if !ok {
-		e.store.Fail(errBroken)
+		f.store.Fail(errBroken)
 		panic(r)
 	}
-	*err = e.store.Fail(fault)
+	*err = f.store.Fail(fault)
 }
 
 // withBaton calls fn with the baton, which is passed on whatever happens, and with a tree that lacks nothing.
-func (e *Engine) withBaton(fn func() error) (err error) {
-	e.awaitMerge()
-	e.takeBaton()
-	defer e.putBaton(true)
-	defer e.protect(&err) // before the baton is passed on
-	e.thinBackground()
-	if e.Failed() == nil {
-		e.mergeInStints()
-		if err := e.merge(); err != nil {
+func (t *tree) withBaton(fn func() error) (err error) {
+	t.awaitMerge()
+	t.token.take()
+	defer t.token.pass(true)
+	defer t.protect(&err) // before the baton is passed on
+	t.thinBackground()
+	if t.Failed() == nil {
+		t.mergeInStints()
+		if err := t.merge(); err != nil {
 			return err
 		}
 	}
-	e.settleMerge()
+	t.settleMerge()
 	return fn()
 }
 
 // withTree calls fn with the baton, and with the tree its own: there is no merge under way. The tree may lack commits.
-func (e *Engine) withTree(fn func() error) (err error) {
-	e.awaitMerge()
-	e.takeBaton()
-	defer e.putBaton(true)
-	defer e.protect(&err) // before the baton is passed on
-	e.settleMerge()
+func (t *tree) withTree(fn func() error) (err error) {
+	t.awaitMerge()
+	t.token.take()
+	defer t.token.pass(true)
+	defer t.protect(&err) // before the baton is passed on
+	t.settleMerge()
 	return fn()
 }
 
 // withLog calls fn, which does not look at the tree, with the baton.
-func (e *Engine) withLog(fn func() error) (err error) {
-	e.takeBaton()
-	defer e.putBaton(true)
-	defer e.protect(&err) // before the baton is passed on
+func (l *redoLog) withLog(fn func() error) (err error) {
+	l.token.take()
+	defer l.token.pass(true)
+	defer l.protect(&err) // before the baton is passed on
 	return fn()
 }

@@ -38,63 +38,63 @@ func (tx *Tx) heavy() bool {
 // commitHeavy is what commit does with such a transaction once it is admitted.
 func (tx *Tx) commitHeavy(n *commitNode) error {
 	e := tx.e
-	lost, err := e.leadHeavy(tx, n)
+	lost, err := e.committer.leadHeavy(tx, n)
 	n.Value.tx = nil
 	if tx.pushed == nil {
 		e.store.Release(tx.held)
 	}
 	if lost != nil {
-		return e.lost(lost)
+		return e.committer.lost(lost)
 	}
 	return err
 }
 
 // leadHeavy resolves and settles a heavy commit. If it lost to another, nothing was done.
-func (e *Engine) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error) {
+func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	e.step(StepWait)
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	if e.memory.Load() > e.earlyBytes()/2 { // what is dirty now stays in memory until the end
-		if err := e.flush(); err != nil && !logstore.IsFull(err) {
+	c.step(StepWait)
+	c.checkpoints.mu.Lock()
+	defer c.checkpoints.mu.Unlock()
+	if c.tree.memory.Load() > c.earlyBytes()/2 { // what is dirty now stays in memory until the end
+		if err := c.flusher.flush(); err != nil && !logstore.IsFull(err) {
 			return nil, err
 		}
 	}
-	err = e.withBaton(func() (err error) {
-		lost, err = e.turnHeavy(tx, n)
+	err = c.tree.withBaton(func() (err error) {
+		lost, err = c.turnHeavy(tx, n)
 		return err
 	})
 	return lost, err
 }
 
 // turnHeavy is what the baton holder does, who has keeper.mu, too.
-func (e *Engine) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
-	e.settleAll(e.list.Drain(e.nodes[:0]), nil)
-	if err := e.Failed(); err != nil {
+func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
+	c.settleAll(c.list.Drain(c.batch.nodes[:0]), nil)
+	if err := c.Failed(); err != nil {
 		return nil, err
 	}
-	if lost, err := e.resolveHeavy(tx, n); lost != nil || err != nil {
+	if lost, err := c.resolveHeavy(tx, n); lost != nil || err != nil {
 		return lost, err
 	}
 	tx.pushed = n
-	f, err := e.settleAround(n)
+	f, err := c.settleAround(n)
 	if err != nil || f == nil {
 		return nil, err
 	}
-	return nil, e.finishFlush(f, e.between)
+	return nil, c.flusher.finishFlush(f, c.flusher.between)
 }
 
 // resolveHeavy is resolve for the baton holder. Nobody drains or cuts meanwhile, so what was looked at once need not be looked at again: a
 // large transaction is checked while others push.
-func (e *Engine) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
+func (c *committer) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	var checked *commitNode
 	for first := true; ; first = false {
-		head := e.list.Head()
+		head := c.list.Head()
 		switch {
 		case tx.blind():
 		case first:
-			if c := tx.conflict(head); c != nil {
-				return c, nil
+			if why := tx.conflict(head); why != nil {
+				return why, nil
 			}
 			if err := tx.validate(); err != nil {
 				return nil, err
@@ -106,7 +106,7 @@ func (e *Engine) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 				}
 			}
 		}
-		if e.list.Push(n, head) {
+		if c.list.Push(n, head) {
 			return nil, nil
 		}
 		checked = head
@@ -115,105 +115,105 @@ func (e *Engine) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 
 // settleAround drains the list, which has n, and settles the commits before n as a batch, then n, then those behind it, also after a
 // panic, which has poisoned the store.
-func (e *Engine) settleAround(n *commitNode) (*override.Flush, error) {
-	nodes := e.list.Drain(nil)
+func (c *committer) settleAround(n *commitNode) (*override.Flush, error) {
+	nodes := c.list.Drain(nil)
 	at := 0
 	for nodes[at] != n {
 		at++
 	}
-	defer e.settleAll(nodes[at+1:], nil)
-	e.settleAll(nodes[:at:at], nil)
-	return e.settleHeavy(n)
+	defer c.settleAll(nodes[at+1:], nil)
+	c.settleAll(nodes[:at:at], nil)
+	return c.settleHeavy(n)
 }
 
 // settleHeavy logs and applies a heavy commit. It returns the flush to finish, if one is due at once.
-func (e *Engine) settleHeavy(n *commitNode) (f *override.Flush, err error) {
-	defer e.protect(&err)
-	if err := e.Failed(); err != nil {
+func (c *committer) settleHeavy(n *commitNode) (f *override.Flush, err error) {
+	defer c.protect(&err)
+	if err := c.Failed(); err != nil {
 		return nil, err
 	}
-	if err := e.merge(); err != nil {
+	if err := c.tree.merge(); err != nil {
 		return nil, err
 	}
-	f, err = e.applyHeavy(n)
+	f, err = c.applyHeavy(n)
 	if err != nil {
-		return nil, e.store.Fail(err)
+		return nil, c.store.Fail(err)
 	}
 	return f, nil
 }
 
-func (e *Engine) applyHeavy(n *commitNode) (f *override.Flush, err error) {
-	if err := e.writeRedo(); err != nil { // first, without n: a group that lists layers has no other redo
+func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
+	if err := c.log.writeRedo(); err != nil { // first, without n: a group that lists layers has no other redo
 		return nil, err
 	}
-	c := &n.Value
-	seq := e.applied.Load() + 1
-	c.seq.Store(seq)
-	e.nodes = append(e.nodes[:0], n)
-	defer func() { e.nodes = e.nodes[:0] }()
+	own := &n.Value
+	seq := c.marks.applied.Load() + 1
+	own.seq.Store(seq)
+	c.batch.nodes = append(c.batch.nodes[:0], n)
+	defer func() { c.batch.nodes = c.batch.nodes[:0] }()
 	var drops []btree.Ref
-	g := e.store.Begin(logstore.RecordGroup)
+	g := c.store.Begin(logstore.RecordGroup)
 	group := g.Number()
-	if s := c.set.Spilled(); s != nil {
-		drops = e.logLayers(g, s)
-		e.known.put.Add(uint64(c.set.Size().Bytes))
+	if s := own.set.Spilled(); s != nil {
+		drops = c.logLayers(g, s)
+		c.known.put.Add(uint64(own.set.Size().Bytes))
 	} else {
-		e.gather(g)
-		e.logInto(g)
+		c.gather(g)
+		c.logInto(g)
 	}
-	if err := e.commitRecords(g); err != nil {
+	if err := c.commitRecords(g); err != nil {
 		return nil, err
 	}
-	if s := c.set.Spilled(); s != nil {
+	if s := own.set.Spilled(); s != nil {
 		s.Publish(group, seq)
-		e.redoBytes.Add(s.Bytes())
-		e.layered = true
+		c.log.bytes.Add(s.Bytes())
+		c.pressure.layered = true
 	}
-	if e.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the baton until the pieces are done
-		if err := e.store.Sync(); err != nil {
+	if c.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the baton until the pieces are done
+		if err := c.store.Sync(); err != nil {
 			return nil, err
 		}
 	}
-	p := e.beginPieces(group, c.tx.held)
+	p := c.flusher.beginPieces(group, own.tx.held)
 	defer func() {
 		if err != nil {
 			p.abandon()
 		}
 	}()
-	if s := c.set.Spilled(); s != nil {
-		err = p.applyLayers(s.Layers(), func(key []byte) { e.writes.Of(writeset.HashKey(key)).Store(seq) })
+	if s := own.set.Spilled(); s != nil {
+		err = p.applyLayers(s.Layers(), func(key []byte) { c.writes.Of(writeset.HashKey(key)).Store(seq) })
 		for _, ref := range drops {
 			p.batch.Drop(ref)
 		}
-	} else if err = p.apply(e.ops); err == nil {
-		for hash := range c.set.Hashes {
-			e.writes.Of(hash).Store(seq)
+	} else if err = p.apply(c.batch.ops); err == nil {
+		for hash := range own.set.Hashes {
+			c.writes.Of(hash).Store(seq)
 		}
 	}
-	clear(e.ops)
-	e.ops = e.ops[:0]
+	clear(c.batch.ops)
+	c.batch.ops = c.batch.ops[:0]
 	if err != nil {
 		return nil, err
 	}
-	e.merged(seq, seq, p.records)
-	e.committed.Store(seq)
-	e.show(seq)
-	e.marks.Note(group, seq) // which is synced, unlike what was written early
-	e.list.Cut(n)
-	e.sets.retire(e.nodes, seq, true, false)
-	e.known.commits.Add(1)
-	e.batches++
-	e.publishDurable()
-	f = p.seal(c.set.Spilled() != nil)
-	e.reclaim()
-	e.keeper.nudge()
+	c.tree.merged(seq, seq, p.records)
+	c.marks.committed.Store(seq)
+	c.marks.show(seq)
+	c.marks.groups.Note(group, seq) // which is synced, unlike what was written early
+	c.list.Cut(n)
+	c.tree.sets.retire(c.batch.nodes, seq, true, false)
+	c.known.commits.Add(1)
+	c.log.recent.batches++
+	c.marks.publishDurable()
+	f = p.seal(own.set.Spilled() != nil)
+	c.tree.reclaim()
+	c.maintenance.nudge()
 	return f, nil
 }
 
 // applyLayers merges layers and applies the result. told is told of each key.
 func (p *pieces) applyLayers(layers []*writeset.Layer, told func(key []byte)) error {
 	m := writeset.MergeLayers(layers, p.batch.Drop)
-	n := p.e.pieceOps()
+	n := p.flusher.pieceOps()
 	ops := make([]btree.Op, 0, n)
 	refs := make([]btree.Ref, 0, n)
 	for ok := m.Next(); ok; {
@@ -238,13 +238,13 @@ func (p *pieces) applyLayers(layers []*writeset.Layer, told func(key []byte)) er
 
 // logLayers adds to g the lists of the layers' extents and of the pages of their runs, and to the redo the records that name them. It
 // returns what leaves the tree, where it never was, when the layers are applied.
-func (e *Engine) logLayers(g *logstore.Group, s *writeset.Spill) (drops []btree.Ref) {
-	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
+func (c *committer) logLayers(g *logstore.Group, s *writeset.Spill) (drops []btree.Ref) {
+	c.batch.ops, c.log.runs, c.batch.listed = c.batch.ops[:0], c.log.runs[:0], c.batch.listed[:0]
 	list := func(extents []logstore.Extent, each func(a logstore.Addr, bytes int64, extents []logstore.Extent)) {
-		for most := int((e.store.MaxRun() - logstore.ListBytes(0)) / (logstore.ListBytes(1) - logstore.ListBytes(0))); len(extents) > 0; {
+		for most := int((c.store.MaxRun() - logstore.ListBytes(0)) / (logstore.ListBytes(1) - logstore.ListBytes(0))); len(extents) > 0; {
 			n := min(len(extents), most)
 			a, bytes := g.List(0, nil, extents[:n]), logstore.ListBytes(n)
-			e.runs = append(e.runs, bornRun{a, bytes})
+			c.log.runs = append(c.log.runs, bornRun{a, bytes})
 			each(a, bytes, extents[:n])
 			extents = extents[n:]
 		}
@@ -255,20 +255,20 @@ func (e *Engine) logLayers(g *logstore.Group, s *writeset.Spill) (drops []btree.
 			lists = append(lists, a)
 			drops = append(drops, layerRef(a, extents))
 		})
-		e.redo = redo.AppendLayer(e.redo, lists)
-		e.redoOps++
+		c.log.redo = redo.AppendLayer(c.log.redo, lists)
+		c.log.redoOps++
 	}
 	for _, x := range s.Owned() {
 		list(x, func(a logstore.Addr, bytes int64, _ []logstore.Extent) {
 			drops = append(drops, btree.Ref{Kind: btree.Run, ID: a, ValueLen: uint64(bytes)})
-			e.redo = redo.AppendOwned(e.redo, a, bytes)
-			e.redoOps++
+			c.log.redo = redo.AppendOwned(c.log.redo, a, bytes)
+			c.log.redoOps++
 		})
 	}
 	lost := s.Lost()
 	for i := range lost {
-		e.redo = redo.AppendLost(e.redo, &lost[i])
-		e.redoOps++
+		c.log.redo = redo.AppendLost(c.log.redo, &lost[i])
+		c.log.redoOps++
 	}
 	return append(drops, lost...)
 }

@@ -27,29 +27,29 @@ type excess struct {
 
 // noteRedo notes how long the redo is. A flush of all is due at RedoLimit, and lets go what was there when it began; so the redo behind its
 // base may be as long again. Baton holder.
-func (e *Engine) noteRedo() {
-	e.noteGrowth()
-	e.noteBound()
-	redo := e.redoBytes.Since()
-	if e.parts() == 1 {
-		redo = e.redoBytes.SinceBase()
+func (p *pressure) noteRedo() {
+	p.noteGrowth()
+	p.noteBound()
+	redo := p.log.bytes.Since()
+	if p.parts() == 1 {
+		redo = p.log.bytes.SinceBase()
 	}
-	limit := e.redoLimit()
-	past := redo + e.waiting() - limit
-	e.excess.limit.Store(limit)
-	e.excess.past.Store(past)
+	limit := p.redoLimit()
+	past := redo + p.log.waiting() - limit
+	p.excess.limit.Store(limit)
+	p.excess.past.Store(past)
 	if past <= 0 {
-		e.excess.held.Broadcast()
+		p.excess.held.Broadcast()
 	}
 }
 
 // hold makes a transaction that is about to commit wait if redo is too long.
-func (e *Engine) hold(tx *Tx) error {
-	past := e.excess.past.Load()
-	if past <= 0 || tx.gate != nil || e.opts.Manual || e.ending.Load() {
+func (a *admission) hold(tx *Tx) error {
+	past := a.pressure.excess.past.Load()
+	if past <= 0 || tx.gate != nil || a.opts.Manual || a.readers.ending.Load() {
 		return nil
 	}
-	if holdTime(past, e.excess.limit.Load()) < holdLeast {
+	if holdTime(past, a.pressure.excess.limit.Load()) < holdLeast {
 		return nil
 	}
 	if tx.reads == nil {
@@ -59,18 +59,18 @@ func (e *Engine) hold(tx *Tx) error {
 	if tx.ctx != nil {
 		done = tx.ctx.Done()
 	}
-	moved, leave := e.excess.held.Join()
-	if past = e.excess.past.Load(); past > 0 {
-		e.known.delayed.Add(1)
+	moved, leave := a.pressure.excess.held.Join()
+	if past = a.pressure.excess.past.Load(); past > 0 {
+		a.known.delayed.Add(1)
 		begin := time.Now()
-		t := time.NewTimer(holdTime(past, e.excess.limit.Load()))
+		t := time.NewTimer(holdTime(past, a.pressure.excess.limit.Load()))
 		select {
 		case <-t.C:
 		case <-moved:
 		case <-done:
 		}
 		t.Stop()
-		e.known.delay.Add(int64(time.Since(begin)))
+		a.known.delay.Add(int64(time.Since(begin)))
 	}
 	leave()
 	if tx.reads == nil {

@@ -35,14 +35,14 @@ func TestCommitsAreHeldBack(t *testing.T) {
 		}
 		return nil
 	}
-	e.keeper.mu.Lock() // no flush
+	e.checkpoints.mu.Lock() // no flush
 	locked := true
 	defer func() {
 		if locked {
-			e.keeper.mu.Unlock()
+			e.checkpoints.mu.Unlock()
 		}
 	}()
-	waits := func() bool { return holdTime(e.excess.past.Load(), e.opts.RedoLimit) == holdMost }
+	waits := func() bool { return holdTime(e.pressure.excess.past.Load(), e.opts.RedoLimit) == holdMost }
 	for n := 0; !waits(); n++ {
 		require.Less(t, n, 200)
 		require.NoError(t, update(e, TxOptions{}, write))
@@ -67,26 +67,26 @@ func TestCommitsAreHeldBack(t *testing.T) {
 		}
 		done <- err
 	}()
-	require.Eventually(t, func() bool { return e.unpinned.any() && e.registry.Count() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return e.readers.unpinned.any() && e.readers.registry.Count() == 0 }, patience, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 
 	alone := begin(t, e, TxOptions{})
-	alone.gate = e.gate.Close(t.Context())
+	alone.gate = e.committer.gate.Close(t.Context())
 	least := holdMost
 	for i := 0; i < 20 && least >= holdMost; i++ { // a busy machine may hold it up, but not each of so many
 		begun = time.Now()
-		require.NoError(t, e.hold(alone))
+		require.NoError(t, e.admission.hold(alone))
 		least = min(least, time.Since(begun))
 	}
 	require.Less(t, least, holdMost)
-	e.gate.Reopen(alone.gate)
+	e.committer.gate.Reopen(alone.gate)
 	require.NoError(t, alone.Rollback())
 
-	e.keeper.mu.Unlock()
+	e.checkpoints.mu.Unlock()
 	locked = false
 	require.NoError(t, e.Checkpoint())
-	require.LessOrEqual(t, e.excess.past.Load(), int64(0))
+	require.LessOrEqual(t, e.pressure.excess.past.Load(), int64(0))
 }
 
 // TestHeldBackUntilEnough: who is held back goes on as soon as there is not too much redo any more. Time passes only while everybody waits.
@@ -94,14 +94,14 @@ func TestHeldBackUntilEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newEngine(t, Options{})
 		held := begin(t, e, TxOptions{})
-		e.excess.past.Store(e.opts.RedoLimit)
+		e.pressure.excess.past.Store(e.opts.RedoLimit)
 		done := make(chan error, 1)
-		go func() { done <- e.hold(held) }()
+		go func() { done <- e.admission.hold(held) }()
 		synctest.Wait()
-		require.True(t, e.excess.held.Any())
+		require.True(t, e.pressure.excess.held.Any())
 		begun := time.Now()
-		require.NoError(t, e.withBaton(func() error {
-			e.noteRedo()
+		require.NoError(t, e.tree.withBaton(func() error {
+			e.pressure.noteRedo()
 			return nil
 		}))
 		require.NoError(t, <-done)
@@ -115,10 +115,10 @@ func TestHeldBackBehindNothing(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
 	put(t, e, "key", "value")
 	require.NoError(t, e.Checkpoint())
-	e.excess.past.Store(e.opts.RedoLimit)
-	e.keeper.mu.Lock()
-	err := e.flush()
-	e.keeper.mu.Unlock()
+	e.pressure.excess.past.Store(e.opts.RedoLimit)
+	e.checkpoints.mu.Lock()
+	err := e.flusher.flush()
+	e.checkpoints.mu.Unlock()
 	require.NoError(t, err)
-	require.LessOrEqual(t, e.excess.past.Load(), int64(0))
+	require.LessOrEqual(t, e.pressure.excess.past.Load(), int64(0))
 }

@@ -35,7 +35,7 @@ func TestLastCommitKeepsNothing(t *testing.T) {
 			return false
 		}
 	}, patience, time.Millisecond)
-	require.NotNil(t, e.list.Head())
+	require.NotNil(t, e.committer.list.Head())
 }
 
 // TestSetsAreHandedOn: single writes use few sets and nodes again and again, those of one who is alone the same at once; those of large records
@@ -60,17 +60,17 @@ func TestSetsAreHandedOn(t *testing.T) {
 		}
 	}
 	look := func() (nodes []*commitNode) {
-		require.NoError(t, e.withBaton(func() error {
-			if err := e.merge(); err != nil {
+		require.NoError(t, e.tree.withBaton(func() error {
+			if err := e.tree.merge(); err != nil {
 				return err
 			}
-			e.reclaim()
-			require.LessOrEqual(t, len(e.sets.leaders), keptSets)
-			for _, set := range e.sets.leaders {
+			e.tree.reclaim()
+			require.LessOrEqual(t, len(e.tree.sets.leaders), keptSets)
+			for _, set := range e.tree.sets.leaders {
 				require.Zero(t, set.Len())
 				require.LessOrEqual(t, set.Bytes(), int64(keptBytes))
 			}
-			for _, s := range e.sets.spent {
+			for _, s := range e.tree.sets.spent {
 				nodes = append(nodes, s.node)
 			}
 			return nil
@@ -80,17 +80,17 @@ func TestSetsAreHandedOn(t *testing.T) {
 	besideOther := func(n, size int) {
 		other := begin(t, e, TxOptions{}) // it may look at all that is committed meanwhile
 		write(n, size)
-		require.Len(t, e.sets.spent, n)
+		require.Len(t, e.tree.sets.spent, n)
 		require.NoError(t, other.Rollback())
 	}
 	write(5*reclaimBatches, 10)
-	require.Empty(t, e.sets.spent)
-	require.Empty(t, e.sets.leaders)
-	require.Nil(t, e.list.Head().Value.set)
+	require.Empty(t, e.tree.sets.spent)
+	require.Empty(t, e.tree.sets.leaders)
+	require.Nil(t, e.committer.list.Head().Value.set)
 	besideOther(5*reclaimBatches, 10)
 	require.Empty(t, look())
-	require.Len(t, e.sets.leaders, keptSets)
-	require.Nil(t, e.list.Head().Value.set)
+	require.Len(t, e.tree.sets.leaders, keptSets)
+	require.Nil(t, e.committer.list.Head().Value.set)
 	write(5*reclaimBatches, 2*keptBytes)
 	look()
 	for range 2 { // the pool lets go of large ones
@@ -98,7 +98,7 @@ func TestSetsAreHandedOn(t *testing.T) {
 	}
 	besideOther(5*reclaimBatches, 10)
 	require.Empty(t, look())
-	require.NotEmpty(t, e.sets.leaders)
+	require.NotEmpty(t, e.tree.sets.leaders)
 }
 
 // TestKeptSetIsNotSeen: who may look at a committed set finds it as it was committed, whenever he began.
@@ -108,7 +108,7 @@ func TestKeptSetIsNotSeen(t *testing.T) {
 	write("before")
 	before := begin(t, e, TxOptions{})
 	write("a")
-	node := e.list.Head()
+	node := e.committer.list.Head()
 	write("b")
 	require.NotNil(t, node.Value.set)
 	require.Equal(t, 1, node.Value.set.Len())
@@ -116,18 +116,18 @@ func TestKeptSetIsNotSeen(t *testing.T) {
 	require.True(t, ok)
 	require.NoError(t, before.Rollback())
 	write("c")
-	require.Nil(t, e.list.Head().Value.set)
+	require.Nil(t, e.committer.list.Head().Value.set)
 
 	waiting := begin(t, e, TxOptions{})
 	waiting.unpin()
 	write("d")
-	require.NotNil(t, e.list.Head().Value.set, "someone waits for admission")
+	require.NotNil(t, e.committer.list.Head().Value.set, "someone waits for admission")
 	require.NoError(t, waiting.pin())
 	require.NoError(t, waiting.Rollback())
-	e.active.Add(1)
+	e.readers.active.Add(1)
 	write("e")
-	require.NotNil(t, e.list.Head().Value.set, "someone commits")
-	e.active.Add(-1)
+	require.NotNil(t, e.committer.list.Head().Value.set, "someone commits")
+	e.readers.active.Add(-1)
 	write("f")
-	require.Nil(t, e.list.Head().Value.set)
+	require.Nil(t, e.committer.list.Head().Value.set)
 }

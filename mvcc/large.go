@@ -38,7 +38,7 @@ func (v *largeValue) write(b []byte) error {
 	if err := v.tx.toFile(); err != nil {
 		return err
 	}
-	defer v.tx.e.unpinned.leave()
+	defer v.tx.e.readers.unpinned.leave()
 	v.length += uint64(len(b))
 	return v.tx.e.writeValue(v.private, b)
 }
@@ -49,7 +49,7 @@ func (v *largeValue) put(key []byte) error {
 	if err := tx.toFile(); err != nil {
 		return err
 	}
-	defer tx.e.unpinned.leave()
+	defer tx.e.readers.unpinned.leave()
 	extents, err := v.private.Finish()
 	if err != nil {
 		return err

@@ -199,15 +199,15 @@ func TestLargeSerializableCommit(t *testing.T) {
 			putMany(t, large, 70, value)
 			slots := map[*atomic.Uint64]bool{} // keys that share one would seem to conflict
 			for i := range 70 {
-				slots[e.writes.Of(writeset.HashKey(fmt.Appendf(nil, "many%05d", i)))] = true
+				slots[e.committer.writes.Of(writeset.HashKey(fmt.Appendf(nil, "many%05d", i)))] = true
 			}
 			require.NoError(t, large.spill(true))
 			require.NoError(t, e.store.SyncPrivate())
-			held, err := e.admit(large)
+			held, err := e.admission.admit(large)
 			require.NoError(t, err)
 			small := begin(t, e, TxOptions{})
 			for i := 0; small.Written() <= deferOps; i++ { // a batch that need not be merged at once
-				if key := fmt.Appendf(nil, "small%05d", i); !slots[e.writes.Of(writeset.HashKey(key))] {
+				if key := fmt.Appendf(nil, "small%05d", i); !slots[e.committer.writes.Of(writeset.HashKey(key))] {
 					require.NoError(t, small.Put(key, nil))
 				}
 			}
@@ -219,9 +219,9 @@ func TestLargeSerializableCommit(t *testing.T) {
 			n := &commitNode{}
 			n.Value.set, n.Value.tx, large.held = large.set, large, held
 			within(t, func() {
-				e.keeper.mu.Lock()
-				defer e.keeper.mu.Unlock()
-				lost, err := e.turnHeavy(large, n)
+				e.checkpoints.mu.Lock()
+				defer e.checkpoints.mu.Unlock()
+				lost, err := e.committer.turnHeavy(large, n)
 				require.Nil(t, lost)
 				require.NoError(t, err)
 			})

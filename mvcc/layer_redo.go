@@ -13,41 +13,41 @@ import (
 // applied in pieces, and so is what the layers hold. A writing open that needs more memory than half the limit flushes as it goes, and
 // at the end in any case, so that the layers give up their room. It may be more than memory holds, so it is written early as far as there
 // is room at all, unlike other redo: see provide.
-func (e *Engine) redoWithLayers(rec *logstore.Recovery) error {
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	return e.withBaton(func() error {
-		e.layered = true
-		r := &layeredRedo{e: e, used: e.store.NewUsedPages(), p: e.beginPieces(e.store.LastGroup(), 0)}
+func (rv *recovery) redoWithLayers(rec *logstore.Recovery) error {
+	rv.checkpoints.mu.Lock()
+	defer rv.checkpoints.mu.Unlock()
+	return rv.tree.withBaton(func() error {
+		rv.pressure.layered = true
+		r := &layeredRedo{recovery: rv, used: rv.store.NewUsedPages(), p: rv.flusher.beginPieces(rv.store.LastGroup(), 0)}
 		if err := r.groups(rec); err != nil {
 			r.p.abandon()
 			return err
 		}
-		e.recovery.Records = r.records
-		e.publish(e.pages.Seq(), r.p.records)
-		e.durable.Store(e.applied.Load())
-		if f := r.p.seal(!e.opts.Store.ReadOnly); f != nil {
-			return e.finishFlush(f, e.between)
+		rv.stats.Records = r.records
+		rv.tree.publish(rv.pages.Seq(), r.p.records)
+		rv.marks.durable.Store(rv.marks.applied.Load())
+		if f := r.p.seal(!rv.opts.Store.ReadOnly); f != nil {
+			return rv.flusher.finishFlush(f, rv.flusher.between)
 		}
-		e.reclaim()
+		rv.tree.reclaim()
 		return nil
 	})
 }
 
 // layeredRedo is the redo at hand.
 type layeredRedo struct {
-	e       *Engine
-	p       *pieces
-	ops     []btree.Op          // of groups without layers, not yet applied
-	layers  []*writeset.Layer   // of the group at hand
-	used    *logstore.UsedPages // pages that layers have
-	drops   []btree.Ref
-	old     map[btree.Ref]bool // values of groups up to the base: see overlay.NewTable
-	records int64
+	recovery *recovery
+	p        *pieces
+	ops      []btree.Op          // of groups without layers, not yet applied
+	layers   []*writeset.Layer   // of the group at hand
+	used     *logstore.UsedPages // pages that layers have
+	drops    []btree.Ref
+	old      map[btree.Ref]bool // values of groups up to the base: see overlay.NewTable
+	records  int64
 }
 
 func (r *layeredRedo) groups(rec *logstore.Recovery) error {
-	base, start := r.e.pages.Base(), r.e.pages.RedoStart()
+	base, start := r.recovery.pages.Base(), r.recovery.pages.RedoStart()
 	r.old = map[btree.Ref]bool{}
 	for i := range rec.Groups {
 		g := &rec.Groups[i]
@@ -63,13 +63,13 @@ func (r *layeredRedo) groups(rec *logstore.Recovery) error {
 				r.old[*ref] = true
 			}
 		}
-		r.e.redoBytes.Add(int64(g.RedoPages()) * logstore.PageSize)
+		r.recovery.log.bytes.Add(int64(g.RedoPages()) * logstore.PageSize)
 	}
 	return r.applyOps()
 }
 
 func (r *layeredRedo) group(g *logstore.ScannedGroup) error {
-	stream, err := r.e.redoStream(g)
+	stream, err := r.recovery.redoStream(g)
 	if err != nil {
 		return err
 	}
@@ -112,17 +112,17 @@ func (r *layeredRedo) layer(x redo.Spilled) error {
 	}
 	var all []logstore.Extent
 	for _, a := range x.Layer {
-		extents, err := r.e.store.UseListOnce(r.used, a)
+		extents, err := r.recovery.store.UseListOnce(r.used, a)
 		if err != nil {
 			return err
 		}
 		r.drops = append(r.drops, layerRef(a, extents))
 		all = append(all, extents...)
 	}
-	l, err := writeset.OpenLayer(r.e.store, all)
+	l, err := writeset.OpenLayer(r.recovery.store, all)
 	if err == nil {
 		r.layers = append(r.layers, l)
-		r.e.recovery.Layers++
+		r.recovery.stats.Layers++
 	}
 	return err
 }
@@ -144,8 +144,8 @@ func (r *layeredRedo) applyOps() error {
 
 // layeredOps returns what the layers of a stream come to, and the number of the stream's records. It is all in memory until the writer has
 // flushed it, which it does at once.
-func (e *Engine) layeredOps(stream []byte) (ops []btree.Op, count uint64, err error) {
-	r := &layeredRedo{e: e, used: e.store.NewUsedPages()}
+func (rv *recovery) layeredOps(stream []byte) (ops []btree.Op, count uint64, err error) {
+	r := &layeredRedo{recovery: rv, used: rv.store.NewUsedPages()}
 	rerr := redo.Read(stream, func(btree.Op) { err = redo.ErrStream }, func(x redo.Spilled) {
 		count++
 		if err == nil {

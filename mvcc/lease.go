@@ -33,12 +33,12 @@ func (tx *Tx) endLease() (lost bool, err error) {
 	if l == nil {
 		return false, nil
 	}
-	e.leases.Remove(l)
+	e.readers.leases.Remove(l)
 	if !l.End() {
 		return false, nil
 	}
 	tx.shared = nil
-	if tx.slot, err = e.enter(); err != nil { // closed: all that it saw is on the disk
+	if tx.slot, err = e.readers.enter(); err != nil { // closed: all that it saw is on the disk
 		tx.forget()
 		return true, err
 	}
@@ -57,32 +57,32 @@ func (tx *Tx) endLease() (lost bool, err error) {
 // already, Close would not see it there: until it has left the unpinned it is one of them. ErrClosed if Close may have looked already.
 func (tx *Tx) toFile() error {
 	e := tx.e
-	e.unpinned.enter()
-	if l := tx.lease; l != nil && l.Gone() && e.closed.Load() {
-		e.unpinned.leave()
+	e.readers.unpinned.enter()
+	if l := tx.lease; l != nil && l.Gone() && e.readers.closed.Load() {
+		e.readers.unpinned.leave()
 		return ErrClosed
 	}
 	return nil
 }
 
 // endOldSnapshots takes back what is older than allowed, and frees what was kept for it.
-func (e *Engine) endOldSnapshots() error {
+func (m *maintenance) endOldSnapshots() error {
 	now := time.Now()
 	taken := false
-	for _, l := range e.leases.Before(now.Add(-e.opts.Leases.MaxAge)) {
+	for _, l := range m.readers.leases.Before(now.Add(-m.opts.Leases.MaxAge)) {
 		if l.TakeBack() {
 			taken = true
-			e.post(event.Event{Kind: event.SnapshotEnded, Took: now.Sub(l.Began()), Bytes: e.store.HeldBytes(), Began: l.Where()})
+			m.post(event.Event{Kind: event.SnapshotEnded, Took: now.Sub(l.Began()), Bytes: m.store.HeldBytes(), Began: l.Where()})
 		}
 	}
 	if !taken {
 		return nil
 	}
-	return e.withTree(func() error {
-		if err := e.Failed(); err != nil {
+	return m.tree.withTree(func() error {
+		if err := m.Failed(); err != nil {
 			return err
 		}
-		e.reclaim()
+		m.tree.reclaim()
 		return nil
 	})
 }
@@ -91,19 +91,19 @@ func (e *Engine) endOldSnapshots() error {
 const warnAge = time.Minute
 
 // warnOfOldSnapshot posts what an old snapshot holds back; last is when it did so.
-func (e *Engine) warnOfOldSnapshot(now, last time.Time) time.Time {
-	oldest, ok := e.registry.Oldest()
+func (m *maintenance) warnOfOldSnapshot(now, last time.Time) time.Time {
+	oldest, ok := m.readers.registry.Oldest()
 	if !ok || oldest.Since() == 0 || now.Sub(last) < warnAge {
 		return last
 	}
-	age, held := now.Sub(time.Unix(0, oldest.Since())), e.store.HeldBytes()
+	age, held := now.Sub(time.Unix(0, oldest.Since())), m.store.HeldBytes()
 	if age < warnAge || held == 0 {
 		return last
 	}
 	began := ""
-	if l := e.leases.Oldest(); l != nil {
+	if l := m.readers.leases.Oldest(); l != nil {
 		began = l.Where()
 	}
-	e.post(event.Event{Kind: event.OldSnapshot, Took: age, Bytes: held, Began: began})
+	m.post(event.Event{Kind: event.OldSnapshot, Took: age, Bytes: held, Began: began})
 	return now
 }

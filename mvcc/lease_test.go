@@ -23,11 +23,11 @@ func TestLeaseAsked(t *testing.T) {
 		tx = begin(t, e, TxOptions{ReadOnly: true})
 	}
 	time.Sleep(2 * age)
-	require.NoError(t, e.endOldSnapshots())
+	require.NoError(t, e.maintenance.endOldSnapshots())
 	require.Equal(t, "value", get(t, tx, "key"))
-	require.Equal(t, 1, e.registry.Count())
+	require.Equal(t, 1, e.readers.registry.Count())
 	tx.Leave()
-	require.Zero(t, e.registry.Count())
+	require.Zero(t, e.readers.registry.Count())
 	require.ErrorIs(t, tx.Enter(), ErrSnapshotTooOld)
 	require.NoError(t, tx.Rollback())
 }
@@ -76,19 +76,19 @@ func TestCloseAwaitsWrites(t *testing.T) {
 				tx = begin(t, e, TxOptions{})
 				if c.early {
 					time.Sleep(2 * age)
-					require.NoError(t, e.endOldSnapshots())
+					require.NoError(t, e.maintenance.endOldSnapshots())
 				}
 				wait.Store(true)
 				go func() { written <- c.write(tx) }()
 			}
 			<-reached
 			time.Sleep(2 * age)
-			require.NoError(t, e.endOldSnapshots())
-			require.True(t, e.used())
+			require.NoError(t, e.maintenance.endOldSnapshots())
+			require.True(t, e.readers.used())
 			close(goOn)
 			require.NoError(t, <-written)
 			if tx != nil {
-				require.False(t, e.used(), "what lost its snapshot and is in no call holds up nobody")
+				require.False(t, e.readers.used(), "what lost its snapshot and is in no call holds up nobody")
 				require.NoError(t, tx.Commit())
 			}
 			require.NoError(t, e.Close())
@@ -104,7 +104,7 @@ func TestWritesAfterClose(t *testing.T) {
 	e := openOn(t, mem, Options{Durability: Buffered, Manual: true, MemoryLimit: 8 << 20, Leases: LeaseOptions{MaxAge: age}})
 	tx, other := begin(t, e, TxOptions{}), begin(t, e, TxOptions{})
 	time.Sleep(2 * age)
-	require.NoError(t, e.endOldSnapshots())
+	require.NoError(t, e.maintenance.endOldSnapshots())
 	require.NoError(t, e.Close())
 	require.ErrorIs(t, tx.Put([]byte("k"), make([]byte, 64<<20)), ErrClosed)
 	err := error(nil)
@@ -115,5 +115,5 @@ func TestWritesAfterClose(t *testing.T) {
 	for _, tx := range []*Tx{tx, other} {
 		require.ErrorIs(t, tx.Commit(), ErrClosed)
 	}
-	require.False(t, e.used())
+	require.False(t, e.readers.used())
 }

@@ -40,31 +40,31 @@ func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, er
 	if e.opts.Store.ReadOnly {
 		return false, logstore.ErrReadOnly
 	}
-	e.active.Add(1) // Close waits for it
-	defer e.active.Add(-1)
-	if e.closed.Load() {
+	e.readers.active.Add(1) // Close waits for it
+	defer e.readers.active.Add(-1)
+	if e.readers.closed.Load() {
 		return false, ErrClosed
 	}
 	if err := e.Failed(); err != nil {
 		return false, err
 	}
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	if empty, err = e.clearForLoad(); !empty || err != nil {
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	if empty, err = e.committer.clearForLoad(); !empty || err != nil {
 		return false, err
 	}
-	if err := e.withBaton(func() error {
-		empty, err = e.turnLoad(ctx, next)
+	if err := e.tree.withBaton(func() error {
+		empty, err = e.committer.turnLoad(ctx, next)
 		return nil // an error of the load is none of the engine's
 	}); err != nil {
 		return empty, err
 	}
 	switch {
 	case err == nil && empty:
-		err = e.checkpointTwice() // else the next open would scan all of it
+		err = e.checkpoints.checkpointTwice() // else the next open would scan all of it
 	case err != nil && e.Failed() == nil:
 		for range 2 { // behind which what was written in vain is free
-			if cerr := e.checkpoint(); cerr != nil {
+			if cerr := e.checkpoints.checkpoint(); cerr != nil {
 				break
 			}
 		}
@@ -73,62 +73,62 @@ func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, er
 }
 
 // clearForLoad writes what is dirty in an empty tree, and the checkpoint behind which a load may come. The caller holds keeper.mu.
-func (e *Engine) clearForLoad() (empty bool, err error) {
-	if err := e.withBaton(func() error {
-		empty = e.records == 0
-		return e.Failed()
+func (c *committer) clearForLoad() (empty bool, err error) {
+	if err := c.tree.withBaton(func() error {
+		empty = c.tree.records == 0
+		return c.Failed()
 	}); err != nil || !empty {
 		return false, err
 	}
-	if err := e.flush(); err != nil {
+	if err := c.flusher.flush(); err != nil {
 		return false, err
 	}
-	e.store.BuiltTrees()
-	return true, e.checkpoint()
+	c.store.BuiltTrees()
+	return true, c.checkpoints.checkpoint()
 }
 
 // turnLoad is what the baton holder does, who has keeper.mu, too.
-func (e *Engine) turnLoad(ctx context.Context, next LoadSource) (empty bool, err error) {
+func (c *committer) turnLoad(ctx context.Context, next LoadSource) (empty bool, err error) {
 	n := &commitNode{}
 	n.Value.set = everything
-	for head := e.list.Head(); !e.list.Push(n, head); head = e.list.Head() {
+	for head := c.list.Head(); !c.list.Push(n, head); head = c.list.Head() {
 	}
-	nodes := e.list.Drain(nil)
+	nodes := c.list.Drain(nil)
 	at := 0
 	for nodes[at] != n {
 		at++
 	}
-	defer e.settleAll(nodes[at+1:], nil)
-	e.settleAll(nodes[:at:at], nil)
+	defer c.settleAll(nodes[at+1:], nil)
+	c.settleAll(nodes[:at:at], nil)
 	defer func() {
 		if n.Value.seq.Load() == 0 {
-			n.Value.seq.Store(e.applied.Load())
+			n.Value.seq.Store(c.marks.applied.Load())
 		}
-		e.list.Cut(n)
+		c.list.Cut(n)
 	}()
-	if err := e.merge(); err != nil {
+	if err := c.tree.merge(); err != nil {
 		return false, err
 	}
-	if err := e.writeRedo(); err != nil {
+	if err := c.log.writeRedo(); err != nil {
 		return false, err
 	}
-	group := e.store.CloseGroup()
-	if e.records != 0 || !e.pages.CanBuild(group) || e.layered || !e.store.BuiltTrees() {
+	group := c.store.CloseGroup()
+	if c.tree.records != 0 || !c.pages.CanBuild(group) || c.pressure.layered || !c.store.BuiltTrees() {
 		return false, nil
 	}
-	return true, e.build(ctx, group, n, next)
+	return true, c.build(ctx, group, n, next)
 }
 
 // build builds the tree whose base is the given group, the newest one, and publishes it. Baton holder.
-func (e *Engine) build(ctx context.Context, group uint64, n *commitNode, next LoadSource) error {
-	l := &loading{e: e}
+func (c *committer) build(ctx context.Context, group uint64, n *commitNode, next LoadSource) error {
+	l := &loading{committer: c}
 	defer l.end()
-	if err := e.store.ReserveFor(logstore.ForWrites, rootPages, 0); err != nil {
+	if err := c.store.ReserveFor(logstore.ForWrites, rootPages, 0); err != nil {
 		return err
 	}
-	defer e.store.Release(rootPages)
-	l.build = e.pages.StartBuild(l.reserve, l.spent)
-	l.tree = btree.NewBuilder(l.build, e.store.EvenLeaves())
+	defer c.store.Release(rootPages)
+	l.build = c.pages.StartBuild(l.reserve, l.spent)
+	l.tree = btree.NewBuilder(l.build, c.store.EvenLeaves())
 	if err := l.take(ctx, next); err != nil {
 		if aerr := l.build.Abandon(); aerr != nil {
 			return aerr
@@ -138,25 +138,25 @@ func (e *Engine) build(ctx context.Context, group uint64, n *commitNode, next Lo
 	if l.tree.Records() == 0 {
 		return l.build.Abandon()
 	}
-	seq := e.applied.Load() + 1
-	e.pages.Begin(seq)
+	seq := c.marks.applied.Load() + 1
+	c.pages.Begin(seq)
 	f, err := l.build.Finish(group, l.tree.Records())
 	if err != nil {
-		return e.store.Fail(err)
+		return c.store.Fail(err)
 	}
-	if err := e.finishFlush(f, func(work func()) { work() }); err != nil {
+	if err := c.flusher.finishFlush(f, func(work func()) { work() }); err != nil {
 		return err
 	}
 	l.build.Live()
 	n.Value.seq.Store(seq)
-	e.writes.Note(seq)
-	e.merged(seq, seq, l.tree.Records())
-	e.committed.Store(seq)
-	e.show(seq)
-	e.marks.Note(e.store.LastGroup(), seq)
-	e.publishDurable()
-	e.known.commits.Add(1)
-	e.batches++
+	c.writes.Note(seq)
+	c.tree.merged(seq, seq, l.tree.Records())
+	c.marks.committed.Store(seq)
+	c.marks.show(seq)
+	c.marks.groups.Note(c.store.LastGroup(), seq)
+	c.marks.publishDurable()
+	c.known.commits.Add(1)
+	c.log.recent.batches++
 	return nil
 }
 
@@ -165,12 +165,12 @@ const rootPages = 4
 
 // loading is a load under way.
 type loading struct {
-	e     *Engine
-	build *override.Build
-	tree  *btree.Builder
-	room  int64             // pages reserved
-	all   int64             // pages written
-	ahead chan reservedRoom // of what is being reserved beside; nil if nothing is
+	committer *committer
+	build     *override.Build
+	tree      *btree.Builder
+	room      int64             // pages reserved
+	all       int64             // pages written
+	ahead     chan reservedRoom // of what is being reserved beside; nil if nothing is
 }
 
 type reservedRoom struct {
@@ -196,16 +196,16 @@ func (l *loading) reserve(pages int64) error {
 			}
 		}
 		want := pages - l.room
-		if err := l.e.store.ReserveFor(logstore.ForWrites, want, 0); err != nil {
+		if err := l.committer.store.ReserveFor(logstore.ForWrites, want, 0); err != nil {
 			return err
 		}
 		l.room += want
 	}
-	if ahead := min(max(l.all, leastAhead), mostAhead); l.ahead == nil && l.room < ahead/2 && !l.e.opts.Manual {
+	if ahead := min(max(l.all, leastAhead), mostAhead); l.ahead == nil && l.room < ahead/2 && !l.committer.opts.Manual {
 		l.ahead = make(chan reservedRoom, 1)
 		go func(done chan<- reservedRoom, s *logstore.Store) {
 			done <- reservedRoom{ahead, s.ReserveFor(logstore.ForWrites, ahead, 0)}
-		}(l.ahead, l.e.store)
+		}(l.ahead, l.committer.store)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (l *loading) reserve(pages int64) error {
 func (l *loading) spent(pages int64) {
 	l.all += pages
 	pages = min(pages, l.room)
-	l.e.store.Release(pages)
+	l.committer.store.Release(pages)
 	l.room -= pages
 }
 
@@ -261,7 +261,7 @@ func (l *loading) add(r *LoadRecord) error {
 	long := r.Key[:btree.RunKeyLen(r.Key)]
 	ref := btree.Ref{ValueLen: uint64(len(r.Value)), KeyLen: uint32(len(long)), Kind: btree.Run}
 	var err error
-	if int64(len(long)+len(r.Value)) <= l.e.store.MaxRun() {
+	if int64(len(long)+len(r.Value)) <= l.committer.store.MaxRun() {
 		ref.ID, err = l.build.Run(long, r.Value)
 	} else {
 		ref.Kind = btree.Extents

@@ -24,8 +24,8 @@ const refsAtOnce = 128
 
 // logsValues reports whether values stay where they are logged. Those of WriteThrough commits do not: small commits share a page, which
 // grows, and merging would have to end it.
-func (e *Engine) logsValues() bool {
-	return e.opts.Durability != WriteThrough && !e.opts.KeepInline && e.store.LogsValues()
+func (l *redoLog) logsValues() bool {
+	return l.opts.Durability != WriteThrough && !l.opts.KeepInline && l.store.LogsValues()
 }
 
 // isLogged reports whether the value of a put is one that stays where it is logged.
@@ -34,12 +34,12 @@ func isLogged(op *btree.Op) bool {
 }
 
 // anyLogged reports whether the batch has such a value.
-func (e *Engine) anyLogged() bool {
-	if !e.logsValues() {
+func (c *committer) anyLogged() bool {
+	if !c.log.logsValues() {
 		return false
 	}
-	for i := range e.ops {
-		if isLogged(&e.ops[i]) {
+	for i := range c.batch.ops {
+		if isLogged(&c.batch.ops[i]) {
 			return true
 		}
 	}
@@ -48,22 +48,22 @@ func (e *Engine) anyLogged() bool {
 
 // logInto writes the redo of the ops into g, in whose pages logged values stay. Those come first: so the pages that live for them have little
 // else, and no more than one page of the batch ends early because a logged value cannot be in it. Each key is there once.
-func (e *Engine) logInto(g *logstore.Group) (copied bool) {
-	copies := &e.tables.active.Copies
-	small := e.opBytes <= copyBytes
+func (c *committer) logInto(g *logstore.Group) (copied bool) {
+	copies := &c.tree.tables.active.Copies
+	small := c.batch.opBytes <= copyBytes
 	copied = true
-	e.opBytes = 0
-	stays := e.logsValues()
-	for i := range e.ops {
-		op := &e.ops[i]
+	c.batch.opBytes = 0
+	stays := c.log.logsValues()
+	for i := range c.batch.ops {
+		op := &c.batch.ops[i]
 		if stays && isLogged(op) {
-			e.logValue(g, op)
+			c.log.logValue(g, op)
 			op.Key = copies.Copy(op.Key)
 		}
-		e.opBytes += len(op.Key) + len(op.Value)
+		c.batch.opBytes += len(op.Key) + len(op.Value)
 	}
-	for i := range e.ops {
-		switch op := &e.ops[i]; {
+	for i := range c.batch.ops {
+		switch op := &c.batch.ops[i]; {
 		case op.Ref != nil && op.Ref.Kind == btree.Logged:
 		case small:
 			b := copies.Reserve(len(op.Key) + len(op.Value) + redo.MaxRecord)
@@ -72,66 +72,66 @@ func (e *Engine) logInto(g *logstore.Group) (copied bool) {
 			copies.Fill(b)
 			g.Append(b[from:])
 		default:
-			e.scratch = redo.Append(e.scratch[:0], op)
-			g.Append(e.scratch)
+			c.log.scratch = redo.Append(c.log.scratch[:0], op)
+			g.Append(c.log.scratch)
 			copied = false
 		}
 	}
-	e.redoOps += uint64(len(e.ops))
+	c.log.redoOps += uint64(len(c.batch.ops))
 	return copied
 }
 
 // logValue logs a put whose value stays in the log, and has op refer to that.
-func (e *Engine) logValue(g *logstore.Group, op *btree.Op) {
-	head := binary.AppendUvarint(append(e.scratch[:0], redo.Logged), uint64(len(op.Key)))
+func (l *redoLog) logValue(g *logstore.Group, op *btree.Op) {
+	head := binary.AppendUvarint(append(l.scratch[:0], redo.Logged), uint64(len(op.Key)))
 	head = binary.AppendUvarint(head, uint64(len(op.Value)))
 	head = append(head, op.Key...)
-	e.scratch = head
+	l.scratch = head
 	place, span := g.Record(head, op.Value)
-	if n := len(e.newborn); n == 0 || e.newborn[n-1].addr != place.Addr() {
-		e.newborn = append(e.newborn, bornLogged{addr: place.Addr(), seq: e.views.Load()})
+	if n := len(l.newborn); n == 0 || l.newborn[n-1].addr != place.Addr() {
+		l.newborn = append(l.newborn, bornLogged{addr: place.Addr(), seq: l.readers.views.Load()})
 	}
-	b := &e.newborn[len(e.newborn)-1]
+	b := &l.newborn[len(l.newborn)-1]
 	b.span = span
 	b.mask |= place.Mask()
 	b.bytes += len(head) + len(op.Value)
-	if len(e.refs) == cap(e.refs) {
-		e.refs = make([]btree.Ref, 0, refsAtOnce)
+	if len(l.refs) == cap(l.refs) {
+		l.refs = make([]btree.Ref, 0, refsAtOnce)
 	}
-	e.refs = append(e.refs, btree.Ref{Kind: btree.Logged, ID: uint64(place), ValueLen: uint64(len(op.Value))})
-	op.Ref, op.Value = &e.refs[len(e.refs)-1], nil
+	l.refs = append(l.refs, btree.Ref{Kind: btree.Logged, ID: uint64(place), ValueLen: uint64(len(op.Value))})
+	op.Ref, op.Value = &l.refs[len(l.refs)-1], nil
 }
 
 // bearLogged notes the logged values of a group just written.
-func (e *Engine) bearLogged(group uint64) {
-	for _, b := range e.newborn {
-		e.pages.BornLogged(group, b.addr, b.span, b.mask, b.bytes, b.seq)
+func (l *redoLog) bearLogged(group uint64) {
+	for _, b := range l.newborn {
+		l.pages.BornLogged(group, b.addr, b.span, b.mask, b.bytes, b.seq)
 	}
-	e.newborn = e.newborn[:0]
+	l.newborn = l.newborn[:0]
 }
 
 // redoGroup returns the group that redo goes to: where commits are buffered that of those before, until it is written.
-func (e *Engine) redoGroup() *logstore.Group {
-	if e.open != nil {
-		return e.open
+func (l *redoLog) redoGroup() *logstore.Group {
+	if l.open != nil {
+		return l.open
 	}
-	return e.store.Begin(logstore.RecordGroup)
+	return l.store.Begin(logstore.RecordGroup)
 }
 
 // keepOpen leaves the group in memory, until it is written by writeRedo, which whoever begins another group calls.
-func (e *Engine) keepOpen(g *logstore.Group) {
+func (l *redoLog) keepOpen(g *logstore.Group) {
 	if g.Pages() > 0 {
-		e.open = g
-		g.Held = e.writeRedo
+		l.open = g
+		g.Held = l.writeRedo
 	}
 }
 
 // waiting returns the bytes of redo that are in no group that was written.
-func (e *Engine) waiting() int64 {
-	if e.open != nil {
-		return e.open.Pages() * logstore.BodySize
+func (l *redoLog) waiting() int64 {
+	if l.open != nil {
+		return l.open.Pages() * logstore.BodySize
 	}
-	return int64(len(e.redo))
+	return int64(len(l.redo))
 }
 
 // The pages of logged values stay in memory until a sync. Where commits are faster than the device, a sync is asked for once these take an
@@ -142,13 +142,13 @@ const (
 )
 
 // boundUnsynced sees to it that the pages that wait for a sync take no more memory than they may. Baton holder.
-func (e *Engine) boundUnsynced() error {
-	switch kept := e.store.UnsyncedBytes(); {
-	case kept >= e.opts.MemoryLimit/unsyncedMost:
-		return e.syncLog()
-	case kept >= e.opts.MemoryLimit/unsyncedSoon:
+func (l *redoLog) boundUnsynced() error {
+	switch kept := l.store.UnsyncedBytes(); {
+	case kept >= l.opts.MemoryLimit/unsyncedMost:
+		return l.syncLog()
+	case kept >= l.opts.MemoryLimit/unsyncedSoon:
 		select {
-		case e.keeper.sync <- struct{}{}:
+		case l.syncDue <- struct{}{}:
 		default:
 		}
 	}
@@ -162,11 +162,11 @@ type loggedRecord struct {
 }
 
 // moveLogged logs the live logged values of a segment again.
-func (e *Engine) moveLogged(segment uint32, reserve reservation) (room bool, err error) {
-	pages, masks := e.store.LoggedIn(segment)
+func (c *cleaner) moveLogged(segment uint32, reserve reservation) (room bool, err error) {
+	pages, masks := c.store.LoggedIn(segment)
 	var found []loggedRecord
 	for i, a := range pages {
-		body, err := e.store.RecordPage(a)
+		body, err := c.store.RecordPage(a)
 		if err != nil { // damage stays where it is
 			continue
 		}
@@ -183,32 +183,28 @@ func (e *Engine) moveLogged(segment uint32, reserve reservation) (room bool, err
 	slices.SortFunc(found, func(a, b loggedRecord) int { return bytes.Compare(a.key, b.key) })
 	for len(found) > 0 {
 		n := min(len(found), moveLoggedAtOnce)
-		if room, err := e.moveSomeLogged(found[:n], reserve); err != nil || !room {
+		if room, err := c.moveSomeLogged(found[:n], reserve); err != nil || !room {
 			return room, err
 		}
 		found = found[n:]
-		e.pace()
+		c.checkpoints.pace()
 	}
 	return true, nil
 }
 
 const moveLoggedAtOnce = 128
 
-func (e *Engine) moveSomeLogged(records []loggedRecord, reserve reservation) (room bool, err error) {
+func (c *cleaner) moveSomeLogged(records []loggedRecord, reserve reservation) (room bool, err error) {
 	size := int64(0)
 	for i := range records {
 		size += int64(len(records[i].key) + len(records[i].value) + redo.MaxRecord)
 	}
-	return e.moveRecords(2*redo.Pages(size), len(records), reserve, func() error { return e.rewriteLogged(records) })
+	return c.moveRecords(2*redo.Pages(size), len(records), reserve, func() error { return c.rewriteLogged(records) })
 }
 
-func (e *Engine) rewriteLogged(records []loggedRecord) error {
-	newest := e.pages.At(e.pages.Seq())
-	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
-	defer func() {
-		clear(e.ops)
-		e.ops = e.ops[:0]
-	}()
+func (c *cleaner) rewriteLogged(records []loggedRecord) error {
+	newest := c.pages.At(c.pages.Seq())
+	ops := make([]btree.Op, 0, len(records))
 	var last []byte
 	for i := range records {
 		r := &records[i]
@@ -220,43 +216,40 @@ func (e *Engine) rewriteLogged(records []loggedRecord) error {
 			continue
 		}
 		last = r.key
-		e.ops = append(e.ops, btree.Op{Key: r.key, Value: r.value})
+		ops = append(ops, btree.Op{Key: r.key, Value: r.value})
 	}
-	if len(e.ops) == 0 {
+	if len(ops) == 0 {
 		return nil
 	}
-	e.opBytes = 0
 	moved := int64(0)
-	for i := range e.ops {
-		moved += int64(len(e.ops[i].Key) + len(e.ops[i].Value))
+	for i := range ops {
+		moved += int64(len(ops[i].Key) + len(ops[i].Value))
 	}
-	g := e.redoGroup()
-	for i := range e.ops {
-		e.logValue(g, &e.ops[i])
+	g := c.log.redoGroup()
+	for i := range ops {
+		c.log.logValue(g, &ops[i])
 	}
-	e.redoOps += uint64(len(e.ops))
-	if e.opts.Durability == Buffered {
-		e.keepOpen(g)
-		if e.waiting() >= bufferedBytes {
-			if err := e.writeRedo(); err != nil {
+	c.log.redoOps += uint64(len(ops))
+	if c.opts.Durability == Buffered {
+		c.log.keepOpen(g)
+		if c.log.waiting() >= bufferedBytes {
+			if err := c.log.writeRedo(); err != nil {
 				return err
 			}
 		}
-	} else {
-		if err := e.commitRecords(g); err != nil {
-			return err
-		}
+	} else if _, err := c.log.commitRedo(g); err != nil {
+		return err
 	}
-	b := e.pages.Begin(e.applied.Load() + 1)
-	if err := e.uncounted(func() error {
-		_, err := btree.Apply(b, override.Root, e.ops)
+	b := c.pages.Begin(c.marks.applied.Load() + 1)
+	if err := c.pressure.uncounted(func() error {
+		_, err := btree.Apply(b, override.Root, ops)
 		return err
 	}); err != nil {
 		return err
 	}
-	e.publishEdit()
-	e.cleaned.Add(uint64(redo.Pages(moved)))
-	return e.boundUnsynced()
+	c.tree.publishEdit()
+	c.flusher.moved.Add(uint64(redo.Pages(moved)))
+	return c.log.boundUnsynced()
 }
 
 // readGroupRedo is redo.Read of a group's stream: puts whose values stay in the log refer to them.

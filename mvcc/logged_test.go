@@ -42,7 +42,7 @@ func loggedWork(t *testing.T, e *Engine, rng *rand.Rand, n int, want map[string]
 // loggedPlaces returns the places of the logged values of the newest tree.
 func loggedPlaces(t *testing.T, e *Engine) map[string]logstore.Place {
 	t.Helper()
-	require.NoError(t, e.mergeAll())
+	require.NoError(t, e.tree.mergeAll())
 	tx := begin(t, e, TxOptions{})
 	defer tx.Rollback()
 	places := map[string]logstore.Place{}
@@ -150,9 +150,9 @@ func TestLoggedValuesMove(t *testing.T) {
 			}
 			require.NoError(t, serial.Put([]byte("key0000 serial"), []byte("v")))
 			before := loggedPlaces(t, e)
-			e.keeper.mu.Lock()
-			require.NoError(t, e.clean(1<<20))
-			e.keeper.mu.Unlock()
+			e.checkpoints.mu.Lock()
+			require.NoError(t, e.cleaner.clean(1<<20))
+			e.checkpoints.mu.Unlock()
 			want["key0000 serial"] = "v"
 			require.NoError(t, serial.Commit())
 			require.NoError(t, e.Sync())
@@ -369,10 +369,10 @@ func TestMovedValuesAreBounded(t *testing.T) {
 			e = nil
 			e = openOn(t, crashed, opts)
 			defer e.Close()
-			e.keeper.mu.Lock()
-			defer e.keeper.mu.Unlock()
-			require.NoError(t, e.clean(1<<20))
-			require.Greater(t, e.cleaned.Load(), uint64(2*limit/unsyncedMost/logstore.PageSize))
+			e.checkpoints.mu.Lock()
+			defer e.checkpoints.mu.Unlock()
+			require.NoError(t, e.cleaner.clean(1<<20))
+			require.Greater(t, e.flusher.moved.Load(), uint64(2*limit/unsyncedMost/logstore.PageSize))
 			require.LessOrEqual(t, most, int64(limit/unsyncedMost+moveLoggedAtOnce*1100))
 		})
 	}

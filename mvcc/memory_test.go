@@ -37,13 +37,13 @@ func TestHeldReaderCostsWhatItSees(t *testing.T) {
 		overwrite(t, e, records, round)
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 		require.NotEmpty(t, get(t, readers[len(readers)-1], "key-000007"))
-		require.NoError(t, e.mergeAll()) // now the tree has what it sees
-		e.reclaim()
+		require.NoError(t, e.tree.mergeAll()) // now the tree has what it sees
+		e.tree.reclaim()
 		if len(readers) > 3 { // there always are some
 			readers[0].Rollback()
 			readers = readers[1:]
 		}
-		switch m := e.memory.Load(); {
+		switch m := e.tree.memory.Load(); {
 		case round == 9:
 			low = m
 		case round > 9:
@@ -70,7 +70,7 @@ func TestMemoryLimit(t *testing.T) {
 			first, _, err := held[0].Get([]byte("key-000000"))
 			require.NoError(t, err)
 			for round := 1; held[0].Expired() == nil; round++ {
-				require.Less(t, round, 30, "%d bytes in memory", e.memory.Load())
+				require.Less(t, round, 30, "%d bytes in memory", e.tree.memory.Load())
 				overwrite(t, e, 2000, round)
 				held = append(held, begin(t, e, TxOptions{ReadOnly: true}))
 				put(t, e, "another", "x")
@@ -87,9 +87,9 @@ func TestMemoryLimit(t *testing.T) {
 				}
 				require.NoError(t, tx.Rollback())
 			}
-			_, err = e.reclaimNow()
+			_, err = e.tree.reclaimNow()
 			require.NoError(t, err)
-			require.Less(t, e.memory.Load(), int64(limit))
+			require.Less(t, e.tree.memory.Load(), int64(limit))
 		})
 	}
 }
@@ -110,7 +110,7 @@ func TestExpiredReaderThatStays(t *testing.T) {
 		}
 		overwrite(t, e, 1000, 2*round+1)
 	}
-	high := e.memory.Load()
+	high := e.tree.memory.Load()
 	for _, tx := range held {
 		require.NoError(t, tx.Rollback())
 	}
@@ -124,7 +124,7 @@ func TestExpiredTransactionCommits(t *testing.T) {
 	tx := begin(t, e, TxOptions{})
 	require.Equal(t, "0", get(t, tx, "k"))
 	require.NoError(t, tx.Put([]byte("k"), []byte("1")))
-	oldest, ok := e.registry.Oldest()
+	oldest, ok := e.readers.registry.Oldest()
 	require.True(t, ok)
 	require.True(t, oldest.Expire())
 	_, _, err := tx.Get([]byte("other"))
@@ -150,7 +150,7 @@ func TestFullFile(t *testing.T) {
 	if testing.Short() {
 		rounds = 300
 	}
-	before := e.keeper.checkpoints.Load()
+	before := e.checkpoints.done.Load()
 	within(t, func() {
 		together(4, func(g int) {
 			for i := range rounds {
@@ -179,5 +179,5 @@ func TestFullFile(t *testing.T) {
 			}
 		})
 	})
-	require.Greater(t, e.keeper.checkpoints.Load(), before+2)
+	require.Greater(t, e.checkpoints.done.Load(), before+2)
 }

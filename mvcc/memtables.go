@@ -163,103 +163,103 @@ func (t *memtables) merging() bool { return t.merge.Load() != nil }
 func (t *memtables) rest() int { return t.active.Len() - t.from }
 
 // crowded reports whether the memtables should be merged. Baton holder.
-func (e *Engine) crowded() bool {
-	t, limit := &e.tables, e.opts.MemoryLimit
-	n, size := t.lacking()
+func (t *tree) crowded() bool {
+	tables, limit := &t.tables, t.opts.MemoryLimit
+	n, size := tables.lacking()
 	memory := n*(overlay.EntryBytes+mergeEntry) + 2*size // keys and values lie in sets that are not full, and those of before are not collected yet
-	if t.redo.Load() != nil || n >= mostEntries || t.rest() >= mostAscending && t.active.Ascends() || memory >= max(limit/8, (limit-entriesSpare)/3) {
+	if tables.redo.Load() != nil || n >= mostEntries || tables.rest() >= mostAscending && tables.active.Ascends() || memory >= max(limit/8, (limit-entriesSpare)/3) {
 		return true
 	}
 	versions := max(limit/8, (limit-entriesSpare)/2)
-	return n*entryLeaf >= versions && min(n, e.leaves())*entryLeaf >= versions
+	return n*entryLeaf >= versions && min(n, t.leaves())*entryLeaf >= versions
 }
 
 // Pending reports whether commits are visible that the tree does not have yet.
-func (e *Engine) Pending() bool { return e.views.newest.Load().Base < e.applied.Load() }
+func (t *tree) lags() bool { return t.readers.views.newest.Load().Base < t.marks.applied.Load() }
 
 // merge brings what the tree lacks into it. Baton holder.
-func (e *Engine) merge() error {
-	t := &e.tables
-	e.logFirst()
-	e.settleMerge()
-	if err := e.Failed(); err != nil {
+func (t *tree) merge() error {
+	tables := &t.tables
+	t.logFirst()
+	t.settleMerge()
+	if err := t.Failed(); err != nil {
 		return err
 	}
-	if t.redo.Load() != nil {
-		if err := e.mergeRedo(t.redo.Load()); err != nil {
+	if r := tables.redo.Load(); r != nil {
+		if err := r.merge(r); err != nil {
 			return err
 		}
 	}
-	return e.mergeUpto(t.active.Len())
+	return t.mergeUpto(tables.active.Len())
 }
 
 // mergeAll is merge for who does not have the baton.
-func (e *Engine) mergeAll() error { return e.withBaton(e.Failed) }
+func (t *tree) mergeAll() error { return t.withBaton(t.Failed) }
 
 // mergeDurable is merge of what is durable, where commits are synced. Baton holder.
-func (e *Engine) mergeDurable() error {
-	if e.opts.Durability != Durable || e.tables.redo.Load() != nil {
-		return e.merge()
+func (t *tree) mergeDurable() error {
+	if t.opts.Durability != Durable || t.tables.redo.Load() != nil {
+		return t.merge()
 	}
-	e.settleMerge()
-	if err := e.Failed(); err != nil {
+	t.settleMerge()
+	if err := t.Failed(); err != nil {
 		return err
 	}
-	to := e.tables.active.Upto(e.durable.Load())
-	if to <= e.tables.from || !e.numbered(to) { // then behind the next batch
+	to := t.tables.active.Upto(t.marks.durable.Load())
+	if to <= t.tables.from || !t.numbered(to) { // then behind the next batch
 		return nil
 	}
-	return e.mergeUpto(to)
+	return t.mergeUpto(to)
 }
 
 // nextTree returns the number of the version of the tree that gets all commits up to base: base, unless the housekeeping has made one of a higher
 // number since that commit. Then it is the next Seq, and no commit has that. Baton holder, between two batches.
-func (e *Engine) nextTree(base uint64) uint64 {
-	if base > e.pages.Seq() {
+func (t *tree) nextTree(base uint64) uint64 {
+	if base > t.pages.Seq() {
 		return base
 	}
-	next := e.applied.Load() + 1
-	e.show(next)
-	e.noteLogged(next)
-	e.publishDurable()
+	next := t.marks.applied.Load() + 1
+	t.marks.show(next)
+	t.log.noteLogged(next)
+	t.marks.publishDurable()
 	return next
 }
 
 // numbered reports whether the version of the tree that gets the first entries of the active table, so many, needs no Seq of its own. So
 // that may be made while a batch has its Seq and is not shown yet.
-func (e *Engine) numbered(to int) bool { return e.tables.active.Seq(to-1) > e.pages.Seq() }
+func (t *tree) numbered(to int) bool { return t.tables.active.Seq(to-1) > t.pages.Seq() }
 
 // mergeUpto merges the entries of the active table up to the given number, which is between two batches.
-func (e *Engine) mergeUpto(to int) error {
-	t := &e.tables
-	if to <= t.from {
+func (t *tree) mergeUpto(to int) error {
+	tables := &t.tables
+	if to <= tables.from {
 		return nil
 	}
-	base := t.active.Seq(to - 1)
-	tree := e.nextTree(base)
-	pages, records := e.pages.Begin(tree), e.records
-	if err := t.sorter.Sorted(t.active, t.from, to, pages.Drop, func(ops []btree.Op) error {
+	base := tables.active.Seq(to - 1)
+	tree := t.nextTree(base)
+	pages, records := t.pages.Begin(tree), t.records
+	if err := tables.sorter.Sorted(tables.active, tables.from, to, pages.Drop, func(ops []btree.Op) error {
 		r, err := btree.Apply(pages, override.Root, ops)
 		records += r.Added
 		return err
 	}); err != nil {
-		return e.store.Fail(err)
+		return t.store.Fail(err)
 	}
-	if to-t.from > 2*mostEntries { // a large transaction
-		t.sorter = overlay.Sorter{}
+	if to-tables.from > 2*mostEntries { // a large transaction
+		tables.sorter = overlay.Sorter{}
 	}
-	e.merged(tree, base, records)
-	t.backgroundAt = t.backgroundFrom
-	e.measure()
-	e.rebalance(0)
+	t.merged(tree, base, records)
+	tables.backgroundAt = tables.backgroundFrom
+	t.measure()
+	t.room.rebalance(0)
 	return nil
 }
 
 // lackingPages bounds the pages that merging makes dirty.
-func (e *Engine) lackingPages() int64 {
-	entries, size := e.tables.lacking()
+func (t *tree) lackingPages() int64 {
+	entries, size := t.tables.lacking()
 	if entries == 0 {
 		return 0
 	}
-	return e.changedPages(entries, size)
+	return t.changedPages(entries, size)
 }

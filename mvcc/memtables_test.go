@@ -30,8 +30,8 @@ func TestSnapshotsOverMemtables(t *testing.T) {
 					readers = append(readers, begin(t, e, TxOptions{ReadOnly: i%2 == 0}))
 				}
 			}
-			tree := e.views.Load()
-			require.Less(t, tree, e.applied.Load())
+			tree := e.readers.views.Load()
+			require.Less(t, tree, e.marks.applied.Load())
 			look := func() {
 				for i := range readers {
 					if backwards {
@@ -47,9 +47,9 @@ func TestSnapshotsOverMemtables(t *testing.T) {
 				}
 			}
 			look()
-			require.Equal(t, tree, e.views.Load(), "a reader has had something merged")
-			require.NoError(t, e.mergeAll())
-			require.Equal(t, e.applied.Load(), e.views.Load())
+			require.Equal(t, tree, e.readers.views.Load(), "a reader has had something merged")
+			require.NoError(t, e.tree.mergeAll())
+			require.Equal(t, e.marks.applied.Load(), e.readers.views.Load())
 			look()
 			for _, r := range readers {
 				require.NoError(t, r.Rollback())
@@ -69,8 +69,8 @@ func TestReadersTakeNoLock(t *testing.T) {
 				require.NoError(t, e.Checkpoint())
 			}
 		}
-		e.keeper.mu.Lock()
-		e.takeBaton()
+		e.checkpoints.mu.Lock()
+		e.token.take()
 		within(t, func() {
 			var all sync.WaitGroup
 			for g := range 4 {
@@ -104,8 +104,8 @@ func TestReadersTakeNoLock(t *testing.T) {
 			}
 			all.Wait()
 		})
-		e.putBaton(true)
-		e.keeper.mu.Unlock()
+		e.token.pass(true)
+		e.checkpoints.mu.Unlock()
 	}
 }
 
@@ -122,28 +122,28 @@ func TestTablesAreUsedAgain(t *testing.T) {
 		}
 	}
 	fill(0)
-	first := e.tables.active
+	first := e.tree.tables.active
 	reader := begin(t, e, TxOptions{ReadOnly: true})
 	key := "7919"
 	v, _, err := reader.Get([]byte(key))
 	require.NoError(t, err)
 	for round := 1; round < 6; round++ {
-		require.NoError(t, e.mergeAll())
-		e.reclaim()
-		require.NotSame(t, first, e.tables.active)
+		require.NoError(t, e.tree.mergeAll())
+		e.tree.reclaim()
+		require.NotSame(t, first, e.tree.tables.active)
 		fill(round)
 		require.Equal(t, "of round 0", string(v))
 		require.Equal(t, "of round 0", get(t, reader, key))
 	}
 	require.NoError(t, reader.Rollback())
-	require.NoError(t, e.mergeAll())
-	e.reclaim()
-	require.Empty(t, e.tables.retired)
-	require.Len(t, e.tables.spare, spareTables)
-	again := e.tables.spare[spareTables-1]
+	require.NoError(t, e.tree.mergeAll())
+	e.tree.reclaim()
+	require.Empty(t, e.tree.tables.retired)
+	require.Len(t, e.tree.tables.spare, spareTables)
+	again := e.tree.tables.spare[spareTables-1]
 	fill(6)
-	require.NoError(t, e.mergeAll())
-	require.Same(t, again, e.tables.active)
+	require.NoError(t, e.tree.mergeAll())
+	require.Same(t, again, e.tree.tables.active)
 	r := begin(t, e, TxOptions{ReadOnly: true})
 	require.Equal(t, "of round 6", get(t, r, key))
 	require.NoError(t, r.Rollback())
@@ -186,7 +186,7 @@ func TestMemtableIsBounded(t *testing.T) {
 					require.NoError(t, tx.Put(fmt.Appendf(nil, "%07d", (i*deferOps+j)*7919%1000003), []byte("value")))
 				}
 				require.NoError(t, tx.Commit())
-				most = max(most, e.tables.rest())
+				most = max(most, e.tree.tables.rest())
 			}
 			require.LessOrEqual(t, most, int(c.most+deferOps), "%d", d)
 			require.GreaterOrEqual(t, most, int(c.most/2), "%d", d)
@@ -205,7 +205,7 @@ func TestSyncLeavesPending(t *testing.T) {
 	put(t, e, "k", "v")
 	require.NoError(t, e.Sync())
 	require.True(t, e.Pending())
-	require.Equal(t, e.applied.Load(), e.durable.Load())
+	require.Equal(t, e.marks.applied.Load(), e.marks.durable.Load())
 	image := mem.Crash(vfs.KeepNone, 0)
 	defer image.Release()
 	r := openOn(t, image, Options{Manual: true})
@@ -231,7 +231,7 @@ func TestMemtableAfterFailure(t *testing.T) {
 		return tx.Commit()
 	}
 	require.NoError(t, many("1"))
-	require.Less(t, e.views.Load(), e.durable.Load(), "not deferred: nothing is tested")
+	require.Less(t, e.readers.views.Load(), e.marks.durable.Load(), "not deferred: nothing is tested")
 	e.store.Fail(vfs.ErrNoSpace)
 	v, ok, err := e.GetCopy([]byte("00007"))
 	require.NoError(t, err)
@@ -281,9 +281,9 @@ func TestMemtablePages(t *testing.T) {
 				}
 				require.NoError(t, tx.Commit())
 			}
-			require.NotZero(t, e.tables.rest())
-			bound := e.unwritten()
-			require.NoError(t, e.withBaton(func() error {
+			require.NotZero(t, e.tree.tables.rest())
+			bound := e.pressure.unwritten()
+			require.NoError(t, e.tree.withBaton(func() error {
 				require.LessOrEqual(t, e.pages.Unwritten(), bound)
 				return nil
 			}))
@@ -309,16 +309,16 @@ func TestSpentSetsAreBounded(t *testing.T) {
 				require.NoError(t, tx.Commit())
 			}
 			var kept int64
-			for _, s := range e.sets.spent {
+			for _, s := range e.tree.sets.spent {
 				kept += s.node.Value.set.Bytes()
 			}
 			require.LessOrEqual(t, kept, int64(keepSpent))
-			require.Equal(t, kept, e.sets.bytes)
+			require.Equal(t, kept, e.tree.sets.bytes)
 			require.Equal(t, "0", get(t, held, "00000"))
 			require.NoError(t, held.Rollback())
-			require.NoError(t, e.mergeAll())
-			e.reclaim()
-			require.Zero(t, e.sets.bytes)
+			require.NoError(t, e.tree.mergeAll())
+			e.tree.reclaim()
+			require.Zero(t, e.tree.sets.bytes)
 		}
 	}
 }
@@ -338,13 +338,13 @@ func TestMemtableEnds(t *testing.T) {
 		require.NoError(t, tx.Commit())
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 	}
-	tree := e.views.Load()
+	tree := e.readers.views.Load()
 	require.Less(t, tree, readers[0].Snapshot(), "the tree has all")
 	e.store.Fail(vfs.ErrNoSpace)
 	for i, tx := range readers {
 		require.Equal(t, fmt.Sprint(i), get(t, tx, "7"))
-		require.Error(t, e.mergeAll())
-		require.Equal(t, tree, e.views.Load())
+		require.Error(t, e.tree.mergeAll())
+		require.Equal(t, tree, e.readers.views.Load())
 		n, err := tx.Len()
 		require.NoError(t, err)
 		require.EqualValues(t, 10*(i+2), n)
@@ -377,7 +377,7 @@ func TestMemtableDuringAFlush(t *testing.T) {
 		return estimate
 	}
 	write(make([]byte, size))
-	require.NoError(t, e.withBaton(func() error { return e.merge() }))
+	require.NoError(t, e.tree.withBaton(func() error { return e.tree.merge() }))
 	leaves := e.pages.MustPages() - 1 // the root has a place
 	require.Greater(t, leaves, int64(records/4))
 
@@ -388,12 +388,12 @@ func TestMemtableDuringAFlush(t *testing.T) {
 			require.LessOrEqual(t, got, upTo)
 			estimate := write([]byte{1})
 			require.GreaterOrEqual(t, estimate, leaves)
-			e.takeBaton() // withBaton would merge
-			defer e.putBaton(true)
-			require.NotZero(t, e.tables.rest())
-			held := e.held
-			require.NoError(t, e.merge())
-			require.GreaterOrEqual(t, held, e.unwritten(), "turn %d", turn)
+			e.token.take() // withBaton would merge
+			defer e.token.pass(true)
+			require.NotZero(t, e.tree.tables.rest())
+			held := e.room.held
+			require.NoError(t, e.tree.merge())
+			require.GreaterOrEqual(t, held, e.pressure.unwritten(), "turn %d", turn)
 			delete(looks, turn)
 		}
 	}

@@ -16,25 +16,25 @@ const (
 )
 
 // mergeInStints merges until no more than stintOps are left, and lays the baton down between. Baton holder, for background work.
-func (e *Engine) mergeInStints() {
-	t := &e.tables
-	t.noBackground++ // all of it would be waited for with the baton in hand
-	defer func() { t.noBackground-- }()
-	for n := 0; n < mostStints && !e.ending.Load(); n++ {
+func (t *tree) mergeInStints() {
+	tables := &t.tables
+	tables.noBackground++ // all of it would be waited for with the baton in hand
+	defer func() { tables.noBackground-- }()
+	for n := 0; n < mostStints && !t.readers.ending.Load(); n++ {
 		switch {
-		case t.merging() && !t.merge.Load().ended():
-		case !t.merging() && t.rest() <= stintOps, t.redo.Load() != nil, e.Failed() != nil:
+		case tables.merging() && !tables.merge.Load().ended():
+		case !tables.merging() && tables.rest() <= stintOps, tables.redo.Load() != nil, t.Failed() != nil:
 			return
 		default:
-			e.logFirst()
-			e.settleMerge()
-			if e.Failed() != nil || e.mergeUpto(t.stint()) != nil {
+			t.logFirst()
+			t.settleMerge()
+			if t.Failed() != nil || t.mergeUpto(tables.stint()) != nil {
 				return
 			}
 		}
-		e.putBaton(true)
-		e.awaitMerge()
-		e.takeBaton()
+		t.token.pass(true)
+		t.awaitMerge()
+		t.token.take()
 	}
 }
 
@@ -50,22 +50,21 @@ func (t *memtables) stint() (to int) {
 }
 
 // logFirst logs what Buffered commits have left in memory, for a baton holder who is about to merge for long. An error has poisoned the store.
-func (e *Engine) logFirst() {
-	if t := &e.tables; e.waiting() > 0 && (t.merging() || t.rest() > stintOps) {
-		_ = e.writeRedo()
+func (t *tree) logFirst() {
+	if tables := &t.tables; t.log.waiting() > 0 && (tables.merging() || tables.rest() > stintOps) {
+		_ = t.log.writeRedo()
 	}
 }
 
 // logBuffered returns once the log has all commits that have returned. If somebody has the baton, that holder sees to it before passing it on.
-func (e *Engine) logBuffered() error {
-	b := &e.baton
-	for wait := 10 * time.Microsecond; e.unlogged.Load(); wait = min(2*wait, longestPoll) {
-		if err := e.Failed(); err != nil {
+func (l *redoLog) logBuffered() error {
+	for wait := 10 * time.Microsecond; l.unlogged.Load(); wait = min(2*wait, longestPoll) {
+		if err := l.Failed(); err != nil {
 			return err
 		}
-		b.logWanted.Store(true)
-		if b.held.CompareAndSwap(false, true) {
-			return e.logAndPut()
+		l.wanted.Store(true)
+		if l.token.try() {
+			return l.logAndPut()
 		}
 		time.Sleep(wait)
 	}
@@ -73,17 +72,17 @@ func (e *Engine) logBuffered() error {
 }
 
 // logAndPut logs what Buffered commits have left in memory and passes the baton on.
-func (e *Engine) logAndPut() (err error) {
-	defer e.putBaton(true)
-	defer e.protect(&err)
-	return e.writeRedo()
+func (l *redoLog) logAndPut() (err error) {
+	defer l.token.pass(true)
+	defer l.protect(&err)
+	return l.writeRedo()
 }
 
 // logIfWanted logs what Buffered commits have left in memory if a sync waits for that. Baton holder, about to pass it on. An error has
 // poisoned the store, which is what the sync returns.
-func (e *Engine) logIfWanted() {
-	if e.baton.logWanted.Load() {
-		e.baton.logWanted.Store(false)
-		_ = e.writeRedo()
+func (l *redoLog) logIfWanted() {
+	if l.wanted.Load() {
+		l.wanted.Store(false)
+		_ = l.writeRedo()
 	}
 }

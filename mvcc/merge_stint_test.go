@@ -32,9 +32,9 @@ func muchUnmerged(t *testing.T, ops int) *Engine {
 		}
 		require.NoError(t, tx.Commit())
 	}
-	e.takeBaton()
-	defer e.putBaton(true)
-	require.GreaterOrEqual(t, e.tables.rest(), ops, "the tree has them")
+	e.token.take()
+	defer e.token.pass(true)
+	require.GreaterOrEqual(t, e.tree.tables.rest(), ops, "the tree has them")
 	return e
 }
 
@@ -51,14 +51,14 @@ func TestCommitsGoOnDuringMerges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := muchUnmerged(t, ops)
-			last := e.applied.Load()
-			e.takeBaton()
+			last := e.marks.applied.Load()
+			e.token.take()
 			done := make(chan error, 1)
 			go func() { done <- work(e) }()
-			require.Eventually(t, func() bool { return e.baton.waiting.Load() > 0 }, patience, time.Millisecond)
-			e.putBaton(false)
+			require.Eventually(t, func() bool { return e.token.waiting.Load() > 0 }, patience, time.Millisecond)
+			e.token.pass(false)
 			commits := 0
-			for ; e.views.Load() < last; commits++ {
+			for ; e.readers.views.Load() < last; commits++ {
 				put(t, e, "k", fmt.Sprint(commits))
 			}
 			require.NoError(t, <-done)
@@ -74,25 +74,25 @@ func TestSyncDuringLongMerges(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
 	t.Run("logged first", func(t *testing.T) {
 		put(t, e, "k", "v")
-		seq := e.applied.Load()
-		require.Less(t, e.durable.Load(), seq)
-		e.takeBaton()
-		defer e.putBaton(true)
-		e.logFirst() // as merge does
+		seq := e.marks.applied.Load()
+		require.Less(t, e.marks.durable.Load(), seq)
+		e.token.take()
+		defer e.token.pass(true)
+		e.tree.logFirst() // as merge does
 		within(t, func() { require.NoError(t, e.Sync()) })
-		require.GreaterOrEqual(t, e.durable.Load(), seq)
+		require.GreaterOrEqual(t, e.marks.durable.Load(), seq)
 	})
 	t.Run("there first", func(t *testing.T) {
 		put(t, e, "k", "w")
-		seq := e.applied.Load()
-		e.takeBaton()
-		defer e.putBaton(true)
+		seq := e.marks.applied.Load()
+		e.token.take()
+		defer e.token.pass(true)
 		done := make(chan error, 1)
 		go func() { done <- e.Sync() }()
-		require.Eventually(t, e.baton.logWanted.Load, patience, time.Millisecond)
-		e.logIfWanted() // as putBaton does
+		require.Eventually(t, e.log.wanted.Load, patience, time.Millisecond)
+		e.log.logIfWanted() // as putBaton does
 		within(t, func() { require.NoError(t, <-done) })
-		require.GreaterOrEqual(t, e.durable.Load(), seq)
+		require.GreaterOrEqual(t, e.marks.durable.Load(), seq)
 	})
 }
 
@@ -100,12 +100,12 @@ func TestSyncDuringLongMerges(t *testing.T) {
 func TestMergeLogsFirst(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
 	put(t, e, "k", "v")
-	require.True(t, e.unlogged.Load())
-	e.takeBaton()
-	defer e.putBaton(true)
-	require.NoError(t, e.merge())
-	require.False(t, e.unlogged.Load())
-	require.Zero(t, e.waiting())
+	require.True(t, e.log.unlogged.Load())
+	e.token.take()
+	defer e.token.pass(true)
+	require.NoError(t, e.tree.merge())
+	require.False(t, e.log.unlogged.Load())
+	require.Zero(t, e.log.waiting())
 }
 
 // TestLargeValueBehindMuchPending: a batch that has what is pending merged first, and so what Buffered commits have left in memory logged, keeps
@@ -120,8 +120,8 @@ func TestLargeValueBehindMuchPending(t *testing.T) {
 		require.NoError(t, small.Put(fmt.Appendf(nil, "%05d", i), nil))
 	}
 	require.NoError(t, small.Commit())
-	require.Greater(t, e.tables.rest(), stintOps)
-	require.Positive(t, e.waiting())
+	require.Greater(t, e.tree.tables.rest(), stintOps)
+	require.Positive(t, e.log.waiting())
 	want := map[string]string{}
 	for i := range 4 { // each may take the segments that the one before has lost
 		key := fmt.Sprint("large", i)

@@ -42,38 +42,38 @@ func (r *placedRun) pages() int64 {
 }
 
 // findRuns returns the records of the newest tree whose runs lie in the given segments. The caller holds keeper.mu and not the baton.
-func (e *Engine) findRuns(segments map[uint32]bool) (found []placedRun, err error) {
-	defer e.guard(&err)
-	slot := e.registry.Acquire(&e.views)
+func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedRun, err error) {
+	defer c.guard(&err)
+	slot := c.readers.registry.Acquire(&c.readers.views)
 	defer slot.Release()
-	snap := e.pages.At(slot.Seq())
-	var c btree.Cursor
-	c.Reset(&snap, override.Root)
+	snap := c.pages.At(slot.Seq())
+	var records btree.Cursor
+	records.Reset(&snap, override.Root)
 	bytes := 0
-	for n := 0; bytes < moveKeyBytes && c.Next(); n++ {
-		if n%searchOften == 0 && (e.closed.Load() || e.Failed() != nil) {
+	for n := 0; bytes < moveKeyBytes && records.Next(); n++ {
+		if n%searchOften == 0 && (c.readers.closed.Load() || c.Failed() != nil) {
 			break
 		}
-		cell := c.Cell()
+		cell := records.Cell()
 		if cell.Kind() != btree.Run {
 			continue
 		}
 		ref := cell.Ref()
-		if a := ref.ID; logstore.IsAddr(a) && segments[uint32(a/uint64(e.store.SegmentPages()))] {
+		if a := ref.ID; logstore.IsAddr(a) && segments[uint32(a/uint64(c.store.SegmentPages()))] {
 			if _, err := snap.Run(ref); err != nil { // damage stays where it is, and its length is nothing to make room for
 				continue
 			}
-			key := append([]byte{}, c.Key()...)
+			key := append([]byte{}, records.Key()...)
 			found = append(found, placedRun{key, ref})
 			bytes += len(key)
 		}
 	}
-	return found, c.Err()
+	return found, records.Err()
 }
 
 // moveRuns moves the runs of the given segments, as far as reserve finds room. The caller holds keeper.mu, and a flush follows.
-func (e *Engine) moveRuns(segments map[uint32]bool, reserve reservation) (room bool, err error) {
-	found, err := e.findRuns(segments)
+func (c *cleaner) moveRuns(segments map[uint32]bool, reserve reservation) (room bool, err error) {
+	found, err := c.findRuns(segments)
 	if errors.Is(err, logstore.ErrCorrupt) { // somewhere: what was found can move all the same
 		err = nil
 	}
@@ -82,38 +82,38 @@ func (e *Engine) moveRuns(segments map[uint32]bool, reserve reservation) (room b
 	}
 	for len(found) > 0 {
 		n, pages := 0, int64(0)
-		most := min(moveAtOnce, int64(e.stepPages())*2)
+		most := min(moveAtOnce, int64(c.stepPages())*2)
 		for n < len(found) && (n == 0 || pages+found[n].pages() <= most) {
 			pages += found[n].pages()
 			n++
 		}
-		if room, err := e.moveSomeRuns(found[:n], reserve); err != nil || !room {
+		if room, err := c.moveSomeRuns(found[:n], reserve); err != nil || !room {
 			return room, err
 		}
 		found = found[n:]
-		e.pace()
+		c.checkpoints.pace()
 	}
 	return true, nil
 }
 
-func (e *Engine) moveSomeRuns(runs []placedRun, reserve reservation) (room bool, err error) {
+func (c *cleaner) moveSomeRuns(runs []placedRun, reserve reservation) (room bool, err error) {
 	var pages, size int64
 	for i := range runs {
 		pages += logstore.RunReserve(runs[i].pages())
 		size += int64(len(runs[i].key)) + redo.MaxRecord
 	}
-	return e.moveRecords(pages+redo.Pages(size), len(runs), reserve, func() error {
-		if err := e.writeRedo(); err != nil { // of Buffered commits, which are older
+	return c.moveRecords(pages+redo.Pages(size), len(runs), reserve, func() error {
+		if err := c.log.writeRedo(); err != nil { // of Buffered commits, which are older
 			return err
 		}
-		return e.rewriteRuns(runs)
+		return c.rewriteRuns(runs)
 	})
 }
 
 // moveRecords calls rewrite with the baton, if there is room for what it logs, in pages, and for the leaves of the records.
-func (e *Engine) moveRecords(pages int64, records int, reserve reservation, rewrite func() error) (room bool, err error) {
-	err = e.withBaton(func() error {
-		if err := e.Failed(); err != nil {
+func (c *cleaner) moveRecords(pages int64, records int, reserve reservation, rewrite func() error) (room bool, err error) {
+	err = c.tree.withBaton(func() error {
+		if err := c.Failed(); err != nil {
 			return err
 		}
 		extra := pages + withMargin(int64(records)) + 4
@@ -123,12 +123,12 @@ func (e *Engine) moveRecords(pages int64, records int, reserve reservation, rewr
 			return err
 		}
 		room = true
-		e.held += extra
+		c.room.held += extra
 		if err := rewrite(); err != nil {
-			return e.store.Fail(err)
+			return c.store.Fail(err)
 		}
-		e.spend()
-		e.rebalance(0)
+		c.room.spend()
+		c.room.rebalance(0)
 		return nil
 	})
 	return room, err
@@ -136,56 +136,55 @@ func (e *Engine) moveRecords(pages int64, records int, reserve reservation, rewr
 
 // rewriteRuns writes those of the runs again that are in the tree still, and lets it refer to the new ones. Baton holder, with a tree
 // that lacks nothing and no redo in memory.
-func (e *Engine) rewriteRuns(runs []placedRun) error {
-	g := e.store.Begin(logstore.RecordGroup)
-	e.ops, e.runs, e.listed = e.ops[:0], e.runs[:0], e.listed[:0]
-	defer func() {
-		clear(e.ops)
-		e.ops = e.ops[:0]
-	}()
+func (c *cleaner) rewriteRuns(runs []placedRun) error {
+	g := c.store.Begin(logstore.RecordGroup)
+	c.log.runs = c.log.runs[:0]
+	ops := make([]btree.Op, 0, len(runs))
 	pages := int64(0)
 	for i := range runs {
 		r := &runs[i]
-		payload := e.movable(r)
+		payload := c.movable(r)
 		if payload == nil {
 			continue
 		}
 		ref := r.ref
 		ref.ID = g.Run(0, payload)
-		e.runs = append(e.runs, bornRun{ref.ID, int64(len(payload))})
-		e.ops = append(e.ops, btree.Op{Key: r.key, Ref: &ref})
-		e.redo = redo.Append(e.redo, &e.ops[len(e.ops)-1])
+		c.log.runs = append(c.log.runs, bornRun{ref.ID, int64(len(payload))})
+		ops = append(ops, btree.Op{Key: r.key, Ref: &ref})
+		c.log.redo = redo.Append(c.log.redo, &ops[len(ops)-1])
 		pages += r.pages()
 	}
-	if len(e.ops) == 0 {
+	if len(ops) == 0 {
 		return nil
 	}
-	e.redoOps += uint64(len(e.ops))
-	if err := e.commitRecords(g); err != nil {
+	c.log.redoOps += uint64(len(ops))
+	group, err := c.log.commitRedo(g)
+	if err != nil {
 		return err
 	}
-	if e.opts.Durability != Durable { // what is read from now on was durable before, and has to stay that
-		if err := e.store.Sync(); err != nil {
+	c.log.bearRuns(group)
+	if c.opts.Durability != Durable { // what is read from now on was durable before, and has to stay that
+		if err := c.store.Sync(); err != nil {
 			return err
 		}
 	}
-	b := e.pages.Begin(e.applied.Load() + 1)
-	if _, err := btree.Apply(b, override.Root, e.ops); err != nil {
+	b := c.pages.Begin(c.marks.applied.Load() + 1)
+	if _, err := btree.Apply(b, override.Root, ops); err != nil {
 		return err
 	}
-	e.publishEdit()
-	e.cleaned.Add(uint64(pages))
+	c.tree.publishEdit()
+	c.flusher.moved.Add(uint64(pages))
 	return nil
 }
 
 // movable returns what the run holds if the newest tree refers to it, nil if it does not, or if there is damage: that stays where it is.
-func (e *Engine) movable(r *placedRun) []byte {
-	newest := e.pages.At(e.pages.Seq())
+func (c *cleaner) movable(r *placedRun) []byte {
+	newest := c.pages.At(c.pages.Seq())
 	cell, ok, err := btree.Get(&newest, override.Root, r.key)
 	if err != nil || !ok || cell.Kind() != btree.Run || cell.Ref() != r.ref {
 		return nil
 	}
-	payload, err := e.store.Run(r.ref.ID)
+	payload, err := c.store.Run(r.ref.ID)
 	if err != nil || int64(len(payload)) != int64(r.ref.KeyLen)+int64(r.ref.ValueLen) {
 		return nil
 	}

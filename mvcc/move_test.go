@@ -129,19 +129,19 @@ func TestMovedRunsInCrashes(t *testing.T) {
 		}
 		return nil
 	})
-	e.keeper.mu.Lock()
+	e.checkpoints.mu.Lock()
 	victims, _ := e.store.Victims(nil, true)
 	require.NotEmpty(t, victims)
 	segments := map[uint32]bool{}
 	for _, v := range victims {
 		segments[v.Segment] = true
 	}
-	before := e.cleaned.Load()
-	room, err := e.moveRuns(segments, func(extra int64) error { return e.store.Reserve(extra, false) })
+	before := e.flusher.moved.Load()
+	room, err := e.cleaner.moveRuns(segments, func(extra int64) error { return e.store.Reserve(extra, false) })
 	require.NoError(t, err)
 	require.True(t, room)
-	require.Greater(t, e.cleaned.Load(), before+20)
-	e.keeper.mu.Unlock()
+	require.Greater(t, e.flusher.moved.Load(), before+20)
+	e.checkpoints.mu.Unlock()
 	first := len(images)
 	put(t, e, gone, "new")
 	overwritten := len(images)
@@ -185,19 +185,19 @@ func TestOverwrittenRunStays(t *testing.T) {
 	for n := range e.store.SpaceStats().Segments {
 		all[uint32(n)] = true
 	}
-	found, err := e.findRuns(all)
+	found, err := e.cleaner.findRuns(all)
 	require.NoError(t, err)
 	require.Len(t, found, len(want))
 	put(t, e, last, value)
 	tx := begin(t, e, TxOptions{})
 	require.NoError(t, tx.Delete([]byte(deleted)))
 	require.NoError(t, tx.Commit())
-	e.keeper.mu.Lock()
-	room, err := e.moveSomeRuns(found, func(extra int64) error { return e.store.Reserve(extra, false) })
+	e.checkpoints.mu.Lock()
+	room, err := e.cleaner.moveSomeRuns(found, func(extra int64) error { return e.store.Reserve(extra, false) })
 	require.NoError(t, err)
 	require.True(t, room)
-	require.NoError(t, e.flushAndCheckpoint())
-	e.keeper.mu.Unlock()
+	require.NoError(t, e.flusher.flushAndCheckpoint())
+	e.checkpoints.mu.Unlock()
 	want[last] = value
 	delete(want, deleted)
 	requireAll(t, e, want)

@@ -33,7 +33,7 @@ func TestDeletesOfNothing(t *testing.T) {
 		require.Less(t, e.store.SinceCheckpoint(), int64(8*logstore.PageSize), "to scan at the next open")
 		require.NoError(t, e.Close())
 		e = openOn(t, mem, opts)
-		require.Zero(t, e.recovery.Records)
+		require.Zero(t, e.recovery.stats.Records)
 		tx := begin(t, e, TxOptions{ReadOnly: true})
 		require.Equal(t, "1", get(t, tx, "a"))
 		require.NoError(t, tx.Rollback())

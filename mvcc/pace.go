@@ -32,21 +32,21 @@ const (
 // pace lets commits through between the parts of background work, so that a sync has few pages of it to wait for. It makes no pause while
 // commits take much of the log: they wait for their own pages, and what they write while a flush is in flight makes the file larger. The
 // caller holds keeper.mu, and not the baton.
-func (e *Engine) pace() {
-	e.step(StepBetween)
-	e.keeper.growAhead() // a flush may take longer than commits have room for
-	p := &e.keeper.pacing
-	appended := e.store.Counters().Pages
+func (k *checkpointer) pace() {
+	k.step(StepBetween)
+	k.growAhead() // a flush may take longer than commits have room for
+	p := &k.pacing
+	appended := k.store.Counters().Pages
 	heavy := appended-p.paused > pauseBelow
 	p.paused = appended
 	switch {
-	case e.opts.Durability == Durable && e.active.Load() > 0 && !heavy:
+	case k.opts.Durability == Durable && k.readers.active.Load() > 0 && !heavy:
 		time.Sleep(pauseBetween)
-	case e.opts.Durability == Buffered && e.store.UnsyncedPages() >= max(p.ahead, syncLeast):
+	case k.opts.Durability == Buffered && k.store.UnsyncedPages() >= max(p.ahead, syncLeast):
 		begun := time.Now()
-		if e.store.Sync() == nil { // else the store is poisoned, and the next step says so
-			e.publishDurable()
-			p.synced(time.Since(begun), e.opts.FlushInterval)
+		if k.store.Sync() == nil { // else the store is poisoned, and the next step says so
+			k.marks.publishDurable()
+			p.synced(time.Since(begun), k.opts.FlushInterval)
 		}
 	}
 }

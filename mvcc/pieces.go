@@ -12,7 +12,7 @@ import (
 //
 // The caller has keeper.mu, so no other flush is in flight, and the baton until finish has sealed the flush: no other group comes between.
 type pieces struct {
-	e       *Engine
+	flusher *flusher
 	batch   *override.Batch
 	group   uint64          // that carries the batch, or the newest one of those redone
 	records int64           // in the tree with what was applied so far
@@ -28,19 +28,19 @@ const (
 )
 
 // beginPieces starts a batch at the next Seq. room is what was reserved for the pages that it changes.
-func (e *Engine) beginPieces(group uint64, room int64) *pieces {
-	return &pieces{e: e, batch: e.pages.Begin(e.applied.Load() + 1), group: group, records: e.records, room: room}
+func (fl *flusher) beginPieces(group uint64, room int64) *pieces {
+	return &pieces{flusher: fl, batch: fl.pages.Begin(fl.marks.applied.Load() + 1), group: group, records: fl.tree.records, room: room}
 }
 
 // pieceOps is how many ops are applied between two looks at the memory: they make versions of a quarter of MemoryLimit at most.
-func (e *Engine) pieceOps() int {
-	return int(min(max(e.earlyBytes()/2/pieceOpBytes, minPieceOps), maxPieceOps))
+func (f *file) pieceOps() int {
+	return int(min(max(f.earlyBytes()/2/pieceOpBytes, minPieceOps), maxPieceOps))
 }
 
 // apply applies ops, whose keys ascend, and come after those of the ops applied before or are the newer for their keys.
 func (p *pieces) apply(ops []btree.Op) error {
 	for len(ops) > 0 {
-		n := min(len(ops), p.e.pieceOps())
+		n := min(len(ops), p.flusher.pieceOps())
 		r, err := btree.Apply(p.batch, override.Root, ops[:n])
 		if err != nil {
 			return err
@@ -57,18 +57,18 @@ func (p *pieces) apply(ops []btree.Op) error {
 // relieve writes leaves early, then inner nodes, while they take too much memory. Without room for that the batch stays in memory whole:
 // the database can then be read, and deleting may make room.
 func (p *pieces) relieve() error {
-	e := p.e
+	fl := p.flusher
 	for _, level := range [...]int{0, override.AllLevels} {
-		if e.opts.Store.ReadOnly || e.pages.MemoryBytes() <= e.earlyBytes() {
+		if fl.opts.Store.ReadOnly || fl.pages.MemoryBytes() <= fl.earlyBytes() {
 			return nil
 		}
-		n := e.pages.EarlyPages(level)
-		if n*logstore.PageSize < e.earlyBytes()/worthFlushing || !p.provide(n) {
+		n := fl.pages.EarlyPages(level)
+		if n*logstore.PageSize < fl.earlyBytes()/worthFlushing || !p.provide(n) {
 			continue
 		}
 		if p.flush == nil {
-			p.flush = e.pages.StartEarly()
-			if n := e.opts.StepPages; n > 0 {
+			p.flush = fl.pages.StartEarly()
+			if n := fl.opts.StepPages; n > 0 {
 				p.flush.LimitPart(n)
 			}
 		}
@@ -76,18 +76,18 @@ func (p *pieces) relieve() error {
 		if err != nil {
 			return err
 		}
-		e.store.Release(written)
+		fl.store.Release(written)
 		p.room -= written
 	}
 	return nil
 }
 
 // earlyBytes is what versions may take before a batch's pages are written early.
-func (e *Engine) earlyBytes() int64 {
-	if n := e.opts.Shares.Batch; n > 0 {
+func (f *file) earlyBytes() int64 {
+	if n := f.opts.Shares.Batch; n > 0 {
 		return n
 	}
-	return e.opts.MemoryLimit / 2
+	return f.opts.MemoryLimit / 2
 }
 
 // provide makes sure that n pages are reserved, beside those that the rest of the flush will take as far as is known, and those that the
@@ -97,16 +97,16 @@ func (e *Engine) earlyBytes() int64 {
 // space is scarce what redo writes early leaves room for all of it to be redone again: else each of several such opens would write as much
 // as there is room for, until there is too little for the flush that ends it.
 func (p *pieces) provide(n int64) bool {
-	e := p.e
-	want := n + e.unwritten() + e.logged
-	missing := max(0, want-p.room-e.held)
-	if p.again > 0 && !e.store.Fits(missing+p.again) {
+	fl := p.flusher
+	want := n + fl.pressure.unwritten() + fl.room.logged
+	missing := max(0, want-p.room-fl.room.held)
+	if p.again > 0 && !fl.store.Fits(missing+p.again) {
 		return false
 	}
 	if missing == 0 {
 		return p.room >= n
 	}
-	if e.store.Reserve(missing, false) != nil {
+	if fl.store.Reserve(missing, false) != nil {
 		return false
 	}
 	p.room += missing
@@ -116,12 +116,12 @@ func (p *pieces) provide(n int64) bool {
 // seal follows when the batch was published. It returns the flush that was begun, or one of all that is dirty if that is wanted, for
 // finishFlush, or nil. Unneeded room goes back. A flush that there is no room for is none: what it had written is dirty again.
 func (p *pieces) seal(flush bool) *override.Flush {
-	e := p.e
-	e.held += p.room
+	fl := p.flusher
+	fl.room.held += p.room
 	p.room = 0
-	e.spend()
-	e.rebalance(0)
-	full := e.provide() != nil
+	fl.room.spend()
+	fl.room.rebalance(0)
+	full := fl.room.provide() != nil
 	switch {
 	case full && p.flush != nil:
 		p.flush.Recall()
@@ -130,7 +130,7 @@ func (p *pieces) seal(flush bool) *override.Flush {
 		p.flush.Seal(p.group, p.records)
 		return p.flush
 	case flush:
-		return e.pages.StartFlush(p.group, p.records)
+		return fl.pages.StartFlush(p.group, p.records)
 	}
 	return nil
 }

@@ -110,23 +110,23 @@ func TestFlushWithoutRoomIsRecalled(t *testing.T) {
 		ops = append(ops, btree.Op{Key: []byte(key), Value: []byte(value)})
 		want[key] = value
 	}
-	e.keeper.mu.Lock()
+	e.checkpoints.mu.Lock()
 	taken := int64(0)
-	require.NoError(t, e.withBaton(func() error {
-		p := e.beginPieces(e.store.CloseGroup(), 0)
+	require.NoError(t, e.tree.withBaton(func() error {
+		p := e.flusher.beginPieces(e.store.CloseGroup(), 0)
 		require.NoError(t, p.apply(ops[:500]))
 		require.Positive(t, e.pages.Stats().Early)
 		for e.store.Reserve(1, true) == nil {
 			taken++
 		}
 		require.NoError(t, p.apply(ops[500:]))
-		e.publish(e.pages.Seq(), p.records)
-		e.durable.Store(e.applied.Load())
+		e.tree.publish(e.pages.Seq(), p.records)
+		e.marks.durable.Store(e.marks.applied.Load())
 		require.Nil(t, p.seal(true))
 		e.store.Release(taken)
 		return e.Failed()
 	}))
-	e.keeper.mu.Unlock()
+	e.checkpoints.mu.Unlock()
 	require.Positive(t, taken)
 	hasAll(t, e, want)
 	require.NoError(t, e.Checkpoint())

@@ -64,7 +64,7 @@ func TestDroppedTailIsTold(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 
 	e = openMem(t, cut, 64)
-	require.True(t, e.recovery.DroppedTail)
+	require.True(t, e.recovery.stats.DroppedTail)
 	_, ok, err := e.GetCopy([]byte("whole"))
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -74,6 +74,6 @@ func TestDroppedTailIsTold(t *testing.T) {
 	require.NoError(t, e.Close())
 
 	e = openMem(t, cut, 64)
-	require.False(t, e.recovery.DroppedTail)
+	require.False(t, e.recovery.stats.DroppedTail)
 	require.NoError(t, e.Close())
 }

@@ -15,8 +15,8 @@ const (
 )
 
 // redoLimit returns the bytes of redo at which a flush is due.
-func (e *Engine) redoLimit() int64 {
-	return redoLimit(e.opts.RedoLimit, e.crowd.bound.Load()-e.store.SpaceStats().PackedBytes)
+func (p *pressure) redoLimit() int64 {
+	return redoLimit(p.opts.RedoLimit, p.crowd.bound.Load()-p.store.SpaceStats().PackedBytes)
 }
 
 // redoLimit returns the limit if there may be so many bytes beside what lives.

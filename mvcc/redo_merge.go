@@ -35,16 +35,17 @@ const (
 // redoTable is what Open has left to redo. It does not change, but for the count.
 type redoTable struct {
 	*overlay.Memtable
-	e       *Engine
-	lost    []btree.Ref    // values that another one of the same key follows: they are in the log and never get into the tree
-	keys    overlay.Sorted // set once the merge begins
-	applied atomic.Int64   // how many of its keys have been handed to the tree
+	recovery *recovery
+	merge    func(*redoTable) error // brings it into the tree. Baton holder
+	lost     []btree.Ref            // values that another one of the same key follows: they are in the log and never get into the tree
+	keys     overlay.Sorted         // set once the merge begins
+	applied  atomic.Int64           // how many of its keys have been handed to the tree
 }
 
 // newRedoTable makes a table of ops in the order of their commits. The first ones, so many, are of groups up to the base of a flush: either that
 // flush listed the values among them that others follow as dead, or the tree has these and the merge will drop them. So these lose none.
-func newRedoTable(e *Engine, ops []btree.Op, old int) *redoTable {
-	r := &redoTable{Memtable: overlay.NewMemtable(), e: e}
+func (rv *recovery) newRedoTable(ops []btree.Op, old int) *redoTable {
+	r := &redoTable{Memtable: overlay.NewMemtable(), recovery: rv, merge: rv.mergeRedo}
 	r.Reserve(len(ops))
 	for i := range ops {
 		before, number := r.Insert(&ops[i], writeset.HashKey(ops[i].Key), redoSeq)
@@ -58,9 +59,9 @@ func newRedoTable(e *Engine, ops []btree.Op, old int) *redoTable {
 
 // mergeRedo merges the redo into the tree. Baton holder, who merges it before anything else: so no flush is in flight, and none of
 // another comes between, as the baton stays here until one that was begun early is installed.
-func (e *Engine) mergeRedo(r *redoTable) error {
+func (rv *recovery) mergeRedo(r *redoTable) error {
 	begin := time.Now()
-	p := &pieces{e: e, batch: e.pages.Begin(redoSeq), group: e.store.LastGroup(), records: e.records}
+	p := &pieces{flusher: rv.flusher, batch: rv.pages.Begin(redoSeq), group: rv.store.LastGroup(), records: rv.tree.records}
 	r.keys = r.Sorted()
 	var err error
 	if p.again, err = r.pages(); err == nil {
@@ -71,29 +72,29 @@ func (e *Engine) mergeRedo(r *redoTable) error {
 		if err == ErrClosed {
 			return err
 		}
-		return e.store.Fail(err)
+		return rv.store.Fail(err)
 	}
 	f := p.seal(false)
-	e.recovery.Steps.Redo = time.Since(begin)
-	e.known.tell(e.recovery)
-	e.tables.redo.Store(nil)
-	e.merged(redoSeq, redoSeq, p.records)
+	rv.stats.Steps.Redo = time.Since(begin)
+	rv.known.tell(rv.stats)
+	rv.tree.tables.redo.Store(nil)
+	rv.tree.merged(redoSeq, redoSeq, p.records)
 	if f != nil {
-		return e.finishFlush(f, func(work func()) { work() })
+		return rv.flusher.finishFlush(f, func(work func()) { work() })
 	}
-	e.reclaim()
+	rv.tree.reclaim()
 	return nil
 }
 
 // pages bounds the pages that the redo takes if space is scarce: the leaves that its keys are in, and what new records may need. It is 0
 // where there is plenty.
 func (r *redoTable) pages() (int64, error) {
-	e := r.e
+	rv := r.recovery
 	grown := r.Bytes()/splitBytes + 1
-	if e.opts.Store.ReadOnly || !e.scarce(int64(r.keys.Len())+grown) {
+	if rv.opts.Store.ReadOnly || !rv.room.scarce(int64(r.keys.Len())+grown) {
 		return 0, nil
 	}
-	base := e.pages.At(baseSeq)
+	base := rv.pages.At(baseSeq)
 	var last logstore.PageID
 	leaves := int64(0)
 	for i := range r.keys.Len() {
@@ -110,17 +111,17 @@ func (r *redoTable) pages() (int64, error) {
 
 // apply merges the redo into the tree, as one batch. Only Close of a read-only engine, which has no use for it, cuts it short.
 func (r *redoTable) apply(p *pieces) error {
-	e := r.e
+	rv := r.recovery
 	for _, ref := range r.lost {
 		p.batch.Drop(ref)
 	}
-	if !e.opts.Manual {
+	if !rv.opts.Manual {
 		stop := r.touchAhead()
 		defer stop()
 	}
-	ops := make([]btree.Op, 0, min(r.keys.Len(), e.pieceOps(), redoAtOnce))
+	ops := make([]btree.Op, 0, min(r.keys.Len(), rv.pieceOps(), redoAtOnce))
 	for next := 0; next < r.keys.Len(); {
-		if e.opts.Store.ReadOnly && e.ending.Load() {
+		if rv.opts.Store.ReadOnly && rv.readers.ending.Load() {
 			return ErrClosed
 		}
 		ops = ops[:0]
@@ -139,14 +140,14 @@ func (r *redoTable) apply(p *pieces) error {
 // tree, as readers do; what is wrong there apply will find. It is in no registry, where Close would wait for it: the tree at baseSeq
 // stays as long as the watermarks are there, and it has stopped when they move.
 func (r *redoTable) touchAhead() (stop func()) {
-	e := r.e
+	rv := r.recovery
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		var fault error
-		defer e.guard(&fault)
+		defer rv.guard(&fault)
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-		snap := e.pages.At(baseSeq)
+		snap := rv.pages.At(baseSeq)
 		for i := redoAtOnce; i < r.keys.Len(); i++ {
 			if i%256 == 0 {
 				i = max(i, int(r.applied.Load())) // overtaken
@@ -168,15 +169,15 @@ func (r *redoTable) touchAhead() (stop func()) {
 }
 
 // redoneBehind reports whether so many records are redone behind Open.
-func (e *Engine) redoneBehind(records int) bool {
-	switch least := e.opts.RedoBehind; {
+func (rv *recovery) redoneBehind(records int) bool {
+	switch least := rv.opts.RedoBehind; {
 	case least > 0:
 		return records >= least
-	case e.opts.Manual:
+	case rv.opts.Manual:
 		return false
 	}
 	return records >= redoBehind
 }
 
 // Redoing reports whether Open has left something to redo that is not in the tree yet.
-func (e *Engine) Redoing() bool { return e.tables.redo.Load() != nil }
+func (t *tree) redoing() bool { return t.tables.redo.Load() != nil }

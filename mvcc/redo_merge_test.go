@@ -125,7 +125,7 @@ func TestLookupsOverRedo(t *testing.T) {
 			e := openOn(t, image, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 3}, Store: logstore.Options{ReadOnly: readOnly}})
 			defer func() { require.NoError(t, e.Close()) }()
 			require.True(t, e.Redoing())
-			require.Greater(t, e.recovery.Records, int64(1000))
+			require.Greater(t, e.recovery.stats.Records, int64(1000))
 
 			lookEverywhere(t, want, func(key string) (string, bool) {
 				v, ok, err := e.GetCopy([]byte(key))
@@ -159,7 +159,7 @@ func TestLookupsOverRedo(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, len(want), n)
 			require.True(t, e.Redoing(), "nobody waits")
-			require.NoError(t, e.mergeAll())
+			require.NoError(t, e.tree.mergeAll())
 			require.False(t, e.Redoing())
 			lookEverywhere(t, want, getter(t, early))
 			lookEverywhere(t, want, getter(t, late))
@@ -247,7 +247,7 @@ func TestCommitOverRedo(t *testing.T) {
 			v, _, err := e.GetCopy([]byte(key))
 			require.NoError(t, err)
 			require.Equal(t, "a", string(v))
-			require.Zero(t, e.registry.Count())
+			require.Zero(t, e.readers.registry.Count())
 			require.NoError(t, e.Check(context.Background()))
 		})
 	}
@@ -297,9 +297,9 @@ func TestValuesFromBeforeRedoStay(t *testing.T) {
 		held[key] = v
 	}
 	require.True(t, e.Redoing())
-	e.keeper.mu.Lock()
-	require.NoError(t, e.flush())
-	e.keeper.mu.Unlock()
+	e.checkpoints.mu.Lock()
+	require.NoError(t, e.flusher.flush())
+	e.checkpoints.mu.Unlock()
 	require.False(t, e.Redoing())
 	for key, w := range want { // over the tree as it was before the redo
 		require.True(t, w == get(t, tx, key), "%.20q", key)
@@ -330,12 +330,12 @@ func TestRedoInPieces(t *testing.T) {
 	image.OnOp(func(op vfs.Op) error {
 		if e.Redoing() { // whoever finds merged there reads the tree
 			inside++
-			require.Less(t, e.views.Load(), uint64(redoSeq), "the tree has part of it")
+			require.Less(t, e.readers.views.Load(), uint64(redoSeq), "the tree has part of it")
 		}
 		return nil
 	})
 	tx := begin(t, e, TxOptions{ReadOnly: true})
-	require.NoError(t, e.mergeAll())
+	require.NoError(t, e.tree.mergeAll())
 	require.Equal(t, want, collect(t, tx))
 	require.NoError(t, tx.Rollback())
 	image.OnOp(nil)
@@ -371,7 +371,7 @@ func TestCloseOverRedo(t *testing.T) {
 		require.NoError(t, e.Close())
 		e = openOn(t, mem, Options{Manual: true, Thresholds: Thresholds{RedoBehind: 1}})
 		require.False(t, e.Redoing())
-		require.Zero(t, e.recovery.Records)
+		require.Zero(t, e.recovery.stats.Records)
 		tx := begin(t, e, TxOptions{ReadOnly: true})
 		require.Equal(t, want, collect(t, tx))
 		require.NoError(t, tx.Rollback())
@@ -404,7 +404,7 @@ func TestRedoFailsBehindOpen(t *testing.T) {
 					require.NoError(t, tx.Rollback())
 					_, err = e.Len()
 					require.ErrorIs(t, err, logstore.ErrCorrupt)
-					require.ErrorIs(t, e.mergeAll(), logstore.ErrCorrupt)
+					require.ErrorIs(t, e.tree.mergeAll(), logstore.ErrCorrupt)
 					require.ErrorIs(t, e.Check(context.Background()), logstore.ErrCorrupt)
 					require.True(t, e.Redoing())
 					found, damaged := 0, 0
@@ -532,7 +532,7 @@ func TestReadersDuringRedo(t *testing.T) {
 		}
 		wg.Wait()
 		t.Logf("%d transactions over the redo, %d after it, %d commits", over.Load(), after.Load(), commits.Load())
-		require.Eventually(t, func() bool { return e.registry.Count() == 0 }, patience, time.Millisecond, "but for a flush in the background")
+		require.Eventually(t, func() bool { return e.readers.registry.Count() == 0 }, patience, time.Millisecond, "but for a flush in the background")
 		require.NoError(t, e.Check(context.Background()))
 		require.NoError(t, errors.Join(e.Failed(), e.Close()))
 		mem.Release()

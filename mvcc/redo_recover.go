@@ -12,22 +12,22 @@ import (
 
 // readyRedo takes in the record groups behind the redo start, wherever they lie, on a goroutine of its own: it only reads, and meanwhile what
 // they are read from can be written again and synced. The function returned waits for the result, nil if there is nothing to redo.
-func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*redoTable, error) {
+func (rv *recovery) readyRedo(rec *logstore.Recovery) func() (*redoTable, error) {
 	var p *redoTable
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if e.opts.Store.Beside { // which keeps what it redoes: see startFollowing
+		if rv.opts.Store.Beside { // which keeps what it redoes: see startFollowing
 			return
 		}
 		begin := time.Now()
 		var ops []btree.Op
 		var old int
-		if ops, old, err = e.readGroups(rec); err == nil && len(ops) > 0 {
-			p = newRedoTable(e, ops, old)
+		if ops, old, err = rv.readGroups(rec); err == nil && len(ops) > 0 {
+			p = rv.newRedoTable(ops, old)
 		}
-		e.recovery.Steps.Sort = time.Since(begin)
+		rv.stats.Steps.Sort = time.Since(begin)
 	}()
 	return func() (*redoTable, error) {
 		<-done
@@ -36,27 +36,27 @@ func (e *Engine) readyRedo(rec *logstore.Recovery) func() (*redoTable, error) {
 }
 
 // startRedo has readers see the redo, and a few records get into the tree at once, before anything else uses the engine.
-func (e *Engine) startRedo(p *redoTable) error {
+func (rv *recovery) startRedo(p *redoTable) error {
 	if p == nil {
 		return nil
 	}
-	e.recovery.Records = int64(p.Len())
-	e.tables.redo.Store(p)
-	e.publishView(baseSeq, baseSeq)
-	e.show(redoSeq)
-	e.durable.Store(redoSeq)
-	if e.redoneBehind(p.Len()) {
+	rv.stats.Records = int64(p.Len())
+	rv.tree.tables.redo.Store(p)
+	rv.tree.publishView(baseSeq, baseSeq)
+	rv.marks.show(redoSeq)
+	rv.marks.durable.Store(redoSeq)
+	if rv.redoneBehind(p.Len()) {
 		return nil
 	}
-	if err := e.mergeAll(); err != nil {
+	if err := rv.tree.mergeAll(); err != nil {
 		return err
 	}
-	return e.Failed() // what was durable could be read, but who opens wants more
+	return rv.Failed() // what was durable could be read, but who opens wants more
 }
 
 // readGroups decodes the records to redo, in the order of their commits. The first ones, so many, are of groups up to the base.
-func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, err error) {
-	base, start := e.pages.Base(), e.pages.RedoStart()
+func (rv *recovery) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, err error) {
+	base, start := rv.pages.Base(), rv.pages.RedoStart()
 	var pages, count int
 	due := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > start }
 	for i := range rec.Groups {
@@ -75,7 +75,7 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 		from, before := len(bodies), len(ops)
 		if body := g.Body(); body != nil {
 			bodies = append(bodies, body...)
-		} else if bodies, err = e.store.AppendBodies(bodies, g.Pages, logstore.KindRecord); err != nil {
+		} else if bodies, err = rv.store.AppendBodies(bodies, g.Pages, logstore.KindRecord); err != nil {
 			return nil, 0, err
 		}
 		if err := readGroupRedo(bodies[from:len(bodies):len(bodies)], g, func(op btree.Op) { ops = append(ops, op) }, nil); err != nil {
@@ -87,13 +87,13 @@ func (e *Engine) readGroups(rec *logstore.Recovery) (ops []btree.Op, old int, er
 		if g.No <= base {
 			old = len(ops)
 		}
-		e.redoBytes.Add(int64(g.RedoPages()) * logstore.PageSize)
+		rv.log.bytes.Add(int64(g.RedoPages()) * logstore.PageSize)
 	}
 	return ops, old, nil
 }
 
 // redoStream joins the record pages of a group.
-func (e *Engine) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
+func (rv *recovery) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
 	if body := g.Body(); body != nil {
 		return body, nil
 	}
@@ -102,7 +102,7 @@ func (e *Engine) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
 		if p.Kind != logstore.KindRecord {
 			continue
 		}
-		body, err := e.store.Body(p)
+		body, err := rv.store.Body(p)
 		if err != nil {
 			return nil, err
 		}

@@ -47,7 +47,7 @@ func TestRedoFitsItsReservation(t *testing.T) {
 					reserved += size.RedoPages + size.RunPages
 					require.NoError(t, tx.Commit())
 				}
-				require.NoError(t, e.withLog(e.writeRedo))
+				require.NoError(t, e.log.withLog(e.log.writeRedo))
 				written := int64(e.store.Counters().Pages - before)
 				require.LessOrEqual(t, written, reserved)
 				require.NoError(t, e.Check(context.Background()))

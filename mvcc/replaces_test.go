@@ -30,7 +30,7 @@ func TestReplacesOnly(t *testing.T) {
 			tx := begin(t, e, TxOptions{})
 			defer tx.Rollback()
 			c.do(tx.writes())
-			same, err := e.replacesOnly(tx)
+			same, err := tx.replacesOnly()
 			require.NoError(t, err)
 			require.Equal(t, c.want, same)
 		})

@@ -27,7 +27,7 @@ func TestCutAfterTheTable(t *testing.T) {
 		require.NoError(t, tx.Put([]byte("key"), nil))
 
 		first := fmt.Appendf(nil, "%d/%d", round, 0)
-		entered := e.writes.Of(writeset.HashKey(first))
+		entered := e.committer.writes.Of(writeset.HashKey(first))
 		before := entered.Load()
 		release := e.HoldBaton()
 		ends := make(chan error, 3)
@@ -115,15 +115,15 @@ func TestUntoldConflicts(t *testing.T) {
 			require.NoError(t, tx.Put(fmt.Appendf(nil, "large%d", i), nil))
 		}
 		require.NoError(t, tx.Commit())
-		seq = e.applied.Load()
+		seq = e.marks.applied.Load()
 		n := 0
 		for i := range many {
-			if e.writes.Of(writeset.HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
+			if e.committer.writes.Of(writeset.HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
 				n++
 			}
 		}
 		require.True(t, n == 0 || n == many)
-		require.Equal(t, n == 0, e.writes.Untold() == seq)
+		require.Equal(t, n == 0, e.committer.writes.Untold() == seq)
 		return seq, n > 0
 	}
 	change := func(key string) *Tx {
@@ -155,10 +155,10 @@ func TestUntoldConflicts(t *testing.T) {
 
 	missed := change("large1")
 	missed.unpin()
-	e.unpinned.leave() // it was not seen
+	e.readers.unpinned.leave() // it was not seen
 	seq, inTable := large()
 	require.False(t, inTable)
-	e.unpinned.enter()
+	e.readers.unpinned.enter()
 	require.NoError(t, missed.pin())
 	require.Greater(t, seq, missed.Snapshot())
 	require.ErrorIs(t, missed.Commit(), ErrConflict)
@@ -172,26 +172,26 @@ func TestUntoldConflicts(t *testing.T) {
 func TestToldLate(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
-	before := e.writes.Untold()
+	before := e.committer.writes.Untold()
 	release := e.HoldBaton()
 	n := &commitNode{}
 	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)
-	e.nodes = append(e.nodes, n)
+	e.committer.batch.nodes = append(e.committer.batch.nodes, n)
 	committer := begin(t, e, TxOptions{})
 	n.Value.tx = committer
-	seq := e.applied.Load() + 1
-	last := e.writes.Of(writeset.HashKey([]byte("k")))
-	e.tell(seq)
-	require.Equal(t, seq, e.writes.Untold())
+	seq := e.marks.applied.Load() + 1
+	last := e.committer.writes.Of(writeset.HashKey([]byte("k")))
+	e.committer.tell(seq)
+	require.Equal(t, seq, e.committer.writes.Untold())
 	require.Less(t, last.Load(), seq)
-	require.True(t, e.tellLate(seq))
-	require.Equal(t, seq, e.writes.Untold(), "nobody came")
+	require.True(t, e.committer.tellLate(seq))
+	require.Equal(t, seq, e.committer.writes.Untold(), "nobody came")
 	late := begin(t, e, TxOptions{})
-	require.False(t, e.tellLate(seq))
-	require.Equal(t, before, e.writes.Untold())
+	require.False(t, e.committer.tellLate(seq))
+	require.Equal(t, before, e.committer.writes.Untold())
 	require.Equal(t, seq, last.Load())
-	e.nodes = e.nodes[:0]
+	e.committer.batch.nodes = e.committer.batch.nodes[:0]
 	release()
 	require.NoError(t, late.Rollback())
 	require.NoError(t, committer.Rollback())
@@ -205,14 +205,14 @@ func TestToldAtAnyTime(t *testing.T) {
 	n := &commitNode{}
 	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)
-	e.nodes = append(e.nodes, n)
+	e.committer.batch.nodes = append(e.committer.batch.nodes, n)
 	beaten := begin(t, e, TxOptions{})
 	n.Value.tx = beaten
 	require.NoError(t, beaten.Put([]byte("k"), nil))
 	for i := range 100 { // it takes longer to look for
 		require.NoError(t, beaten.Put(fmt.Appendf(nil, "other%d", i), nil))
 	}
-	before, seq, last := e.writes.Untold(), beaten.Snapshot()+1, e.writes.Of(writeset.HashKey([]byte("k")))
+	before, seq, last := e.committer.writes.Untold(), beaten.Snapshot()+1, e.committer.writes.Of(writeset.HashKey([]byte("k")))
 
 	const rounds = 5_000
 	var noted, told atomic.Int64 // rounds
@@ -236,23 +236,23 @@ func TestToldAtAnyTime(t *testing.T) {
 		}
 	}()
 	for round := int64(1); round <= rounds; round++ {
-		e.tell(seq)
-		require.Equal(t, seq, e.writes.Untold())
+		e.committer.tell(seq)
+		require.Equal(t, seq, e.committer.writes.Untold())
 		from := looks.Load()
 		noted.Store(round)
 		for looks.Load() == from {
 			runtime.Gosched()
 		}
-		e.unpinned.enter() // somebody came
-		require.False(t, e.tellLate(seq))
-		require.Equal(t, before, e.writes.Untold())
+		e.readers.unpinned.enter() // somebody came
+		require.False(t, e.committer.tellLate(seq))
+		require.Equal(t, before, e.committer.writes.Untold())
 		told.Store(round)
 		<-looked
-		e.unpinned.leave()
+		e.readers.unpinned.leave()
 		last.Store(0)
 	}
 	require.Zero(t, missed.Load())
-	e.nodes = e.nodes[:0]
+	e.committer.batch.nodes = e.committer.batch.nodes[:0]
 	release()
 	require.NoError(t, beaten.Rollback())
 }

@@ -46,54 +46,54 @@ type rest struct {
 
 // restDue reports whether nobody has committed for so long that the file should shrink to what lives. The caller holds the baton and
 // keeper.mu.
-func (e *Engine) restDue() bool {
-	r := &e.keeper.rest
-	if r.since.IsZero() || e.stirs() {
-		*r = rest{committed: e.committed.Load(), since: time.Now()}
+func (m *maintenance) restDue() bool {
+	r := &m.idle
+	if r.since.IsZero() || m.stirs() {
+		*r = rest{committed: m.marks.committed.Load(), since: time.Now()}
 		return false
 	}
-	if e.opts.Manual || r.vain >= restVain || time.Since(r.since) < idlePause {
+	if m.opts.Manual || r.vain >= restVain || time.Since(r.since) < idlePause {
 		return false
 	}
-	s := e.store.SpaceStats()
-	if e.loose(s) {
+	s := m.store.SpaceStats()
+	if m.loose(s) {
 		return true
 	}
-	gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0) + e.store.Outdated() + e.restGarbage(s)
-	return gain >= max(e.ownBytes()/restGain, restLeast*e.segmentBytes())
+	gain := m.store.Returning() + m.store.Leaving() + m.store.Surplus(0) + m.store.Outdated() + m.restGarbage(s)
+	return gain >= max(m.ownBytes()/restGain, restLeast*m.segmentBytes())
 }
 
 // restGarbage returns the bytes of dead pages beside live ones that rest cleans away.
-func (e *Engine) restGarbage(s logstore.SpaceStats) int64 {
-	_, dead := e.store.Victims(e.keeper.cleaner.stuck, true)
+func (m *maintenance) restGarbage(s logstore.SpaceStats) int64 {
+	_, dead := m.store.Victims(m.flusher.stuck, true)
 	return max(0, dead*logstore.PageSize-s.PackedBytes/restDead)
 }
 
 // loose reports whether leaves are to be filled up. The caller holds the baton and keeper.mu.
-func (e *Engine) loose(s logstore.SpaceStats) bool {
-	if r := &e.keeper.rest; r.filled {
+func (m *maintenance) loose(s logstore.SpaceStats) bool {
+	if r := &m.idle; r.filled {
 		return false
 	} else if r.filling != nil { // under way
 		return true
 	}
-	payload, _, known := e.pages.PayloadBytes(e.records)
+	payload, _, known := m.pages.PayloadBytes(m.tree.records)
 	live := s.LiveBytes - s.LoggedBytes
 	return known && live*restLoose > payload*restTight && live*restLoose <= payload*treeFactor/2*restLoose &&
-		live-payload >= restLeast*e.segmentBytes()
+		live-payload >= restLeast*m.segmentBytes()
 }
 
 // fillUp fills up some leaves. An error ends it until the next commit. The caller holds keeper.mu.
-func (e *Engine) fillUp() (err error) {
-	r, c := &e.keeper.rest, &compaction{e: e}
+func (m *maintenance) fillUp() (err error) {
+	r, c := &m.idle, &compaction{m: m}
 	defer func() { r.filled = r.filled || err != nil }()
 	if r.filling == nil { // what is dead by now is room for what moves
-		if err := e.beginAnew(); err != nil {
+		if err := m.flusher.beginAnew(); err != nil {
 			return err
 		}
 	}
-	written, most := 0, min(e.turnPages(), int(e.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves)
-	for written < most && !e.stirs() {
-		done, err := e.repackSome(r.filling)
+	written, most := 0, min(m.turnPages(), int(m.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves)
+	for written < most && !m.stirs() {
+		done, err := m.cleaner.repackSome(r.filling)
 		if err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (e *Engine) fillUp() (err error) {
 			r.filled = true
 			break
 		}
-		e.pace()
+		m.checkpoints.pace()
 	}
 	if written == 0 {
 		return nil
@@ -112,64 +112,64 @@ func (e *Engine) fillUp() (err error) {
 
 // stirs reports whether somebody has committed since the last look, is about to, asks for room, or closes the engine. The caller holds
 // keeper.mu.
-func (e *Engine) stirs() bool {
-	return e.committed.Load() != e.keeper.rest.committed || e.active.Load() > 0 || e.unpinned.any() || e.crowd.asked.Load() > 0 || e.closed.Load()
+func (m *maintenance) stirs() bool {
+	return m.marks.committed.Load() != m.idle.committed || m.readers.active.Load() > 0 || m.readers.unpinned.any() || m.pressure.crowd.asked.Load() > 0 || m.readers.closed.Load()
 }
 
 // rest makes the file shorter once nobody writes. The caller holds keeper.mu.
-func (e *Engine) rest() error {
-	r := &e.keeper.rest
+func (m *maintenance) rest() error {
+	r := &m.idle
 	if r.least == 0 {
-		r.least = e.ownBytes()
+		r.least = m.ownBytes()
 	}
 	var loose bool
-	if err := e.withBaton(func() error {
-		loose = e.loose(e.store.SpaceStats())
-		return e.Failed()
+	if err := m.tree.withBaton(func() error {
+		loose = m.loose(m.store.SpaceStats())
+		return m.Failed()
 	}); err != nil {
 		return err
 	}
 	if loose {
-		if err := e.fillUp(); err != nil {
+		if err := m.fillUp(); err != nil {
 			return err
 		}
 	}
 	if loose && !r.filled {
-		e.keeper.due.Store(true)
-		e.keeper.rouse()
+		m.due.Store(true)
+		m.rouse()
 		return nil
 	}
 	defer func() {
-		if r.vain++; e.ownBytes() < r.least {
-			r.least, r.vain = e.ownBytes(), 0
+		if r.vain++; m.ownBytes() < r.least {
+			r.least, r.vain = m.ownBytes(), 0
 		}
-		e.store.ForgoZeros()
+		m.store.ForgoZeros()
 	}()
-	if err := e.beginAnew(); err != nil {
+	if err := m.flusher.beginAnew(); err != nil {
 		return err
 	}
-	victims, dead := e.store.Victims(e.keeper.cleaner.stuck, true)
-	s := e.store.SpaceStats()
+	victims, dead := m.store.Victims(m.flusher.stuck, true)
+	s := m.store.SpaceStats()
 	n, moved, over := 0, int64(0), dead-s.PackedBytes/restDead/logstore.PageSize
 	for n < len(victims) && over > 0 && moved+victims[n].Live <= restMoved/logstore.PageSize {
 		moved += victims[n].Live
-		over -= int64(e.store.SegmentPages()) - victims[n].Live
+		over -= int64(m.store.SegmentPages()) - victims[n].Live
 		n++
 	}
-	e.keeper.cleaner.at = time.Now()
-	if _, err := e.cleanVictims(victims[:n], moved, true, e.reserveAtRest); err != nil {
+	m.cleaner.at = time.Now()
+	if _, err := m.cleaner.cleanVictims(victims[:n], moved, true, m.pressure.reserveAtRest); err != nil {
 		return err
 	}
-	if err := e.beginAnew(); err != nil {
+	if err := m.flusher.beginAnew(); err != nil {
 		return err
 	}
-	e.keeper.turn.set(0)
-	e.trimFrom(1)
+	m.checkpoints.turn.set(0)
+	m.checkpoints.trimFrom(1)
 	for range 2 { // what was condemned leaves behind two more
-		if err := e.checkpoint(); err != nil {
+		if err := m.checkpoints.checkpoint(); err != nil {
 			return err
 		}
 	}
-	e.trimFrom(1)
-	return e.Failed()
+	m.checkpoints.trimFrom(1)
+	return m.Failed()
 }

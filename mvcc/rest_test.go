@@ -21,16 +21,16 @@ func TestFillingUpStops(t *testing.T) {
 			return func() {}
 		},
 		"a commit that waits for room or memory": func(e *Engine) func() {
-			e.unpinned.enter()
-			return e.unpinned.leave
+			e.readers.unpinned.enter()
+			return e.readers.unpinned.leave
 		},
 		"a heavy commit": func(e *Engine) func() {
-			e.active.Add(1)
-			return func() { e.active.Add(-1) }
+			e.readers.active.Add(1)
+			return func() { e.readers.active.Add(-1) }
 		},
 		"Close": func(e *Engine) func() {
-			e.closed.Store(true)
-			return func() { e.closed.Store(false) }
+			e.readers.closed.Store(true)
+			return func() { e.readers.closed.Store(false) }
 		},
 	}
 	for name, stir := range stirred {
@@ -53,34 +53,33 @@ func TestFillingUpStops(t *testing.T) {
 				require.NoError(t, tx.Commit())
 			}
 			require.NoError(t, e.Checkpoint())
-			k := &e.keeper
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			require.NoError(t, e.withBaton(func() error {
-				e.restDue()
+			e.checkpoints.mu.Lock()
+			defer e.checkpoints.mu.Unlock()
+			require.NoError(t, e.tree.withBaton(func() error {
+				e.maintenance.restDue()
 				return nil
 			}))
-			k.rest.filling = []byte{}
+			e.maintenance.idle.filling = []byte{}
 			steps = 0
-			err := e.fillUp()
+			err := e.maintenance.fillUp()
 			calm()
 			require.NoError(t, err)
 			require.Positive(t, steps)
-			require.False(t, k.rest.filled)
-			require.NotEmpty(t, k.rest.filling, "where it goes on, should nobody have committed")
+			require.False(t, e.maintenance.idle.filled)
+			require.NotEmpty(t, e.maintenance.idle.filling, "where it goes on, should nobody have committed")
 
 			steps = -1
 			for range records {
-				if k.rest.filled {
+				if e.maintenance.idle.filled {
 					break
 				}
-				require.NoError(t, e.withBaton(func() error {
-					k.rest.committed = e.committed.Load()
+				require.NoError(t, e.tree.withBaton(func() error {
+					e.maintenance.idle.committed = e.marks.committed.Load()
 					return nil
 				}))
-				require.NoError(t, e.fillUp())
+				require.NoError(t, e.maintenance.fillUp())
 			}
-			require.True(t, k.rest.filled)
+			require.True(t, e.maintenance.idle.filled)
 		})
 	}
 }
@@ -88,14 +87,13 @@ func TestFillingUpStops(t *testing.T) {
 // resting has a Manual engine's rest looked at. The function that it returns reports whether a turn is due, as if nobody had committed since
 // the last look and idlePause had passed.
 func resting(t *testing.T, e *Engine) (due func() bool) {
-	k := &e.keeper
-	k.mu.Lock()
-	t.Cleanup(k.mu.Unlock)
+	e.checkpoints.mu.Lock()
+	t.Cleanup(e.checkpoints.mu.Unlock)
 	e.opts.Manual = false
 	due = func() (due bool) {
-		require.NoError(t, e.withBaton(func() error {
-			k.rest.since = k.rest.since.Add(-idlePause)
-			due = e.restDue()
+		require.NoError(t, e.tree.withBaton(func() error {
+			e.maintenance.idle.since = e.maintenance.idle.since.Add(-idlePause)
+			due = e.maintenance.restDue()
 			return nil
 		}))
 		return due
@@ -119,7 +117,7 @@ func TestRestEnds(t *testing.T) {
 		if !due() {
 			break
 		}
-		require.NoError(t, e.rest())
+		require.NoError(t, e.maintenance.rest())
 	}
 	require.Positive(t, turns)
 	require.Less(t, turns, 20)
@@ -151,7 +149,7 @@ func TestRestBesideReaders(t *testing.T) {
 	due := resting(t, e)
 	turns := 0
 	for ; due() && turns < 50; turns++ {
-		require.NoError(t, e.rest())
+		require.NoError(t, e.maintenance.rest())
 	}
 	s, own := e.store.SpaceStats(), e.ownBytes()
 	t.Logf("%d turns, file %d KiB, bound %d, %d held, %d live", turns, s.FileBytes>>10, e.store.Bound()>>10, e.store.HeldBytes()>>10, s.LiveBytes>>10)

@@ -34,58 +34,58 @@ type roomWanted struct {
 
 // makeRoom is called by a committer that finds the file full, and reserves what it needs. It makes more room than that, if it can, or the
 // next commit would have to do the same again. If others have committed meanwhile, they may have taken the room, and it tries again.
-func (k *keeper) makeRoom(e *Engine, w roomWanted) error {
+func (a *admission) makeRoom(w roomWanted) error {
 	for try := 1; ; try++ {
-		before := e.committed.Load()
-		installed, err := k.freeDead(e)
+		before := a.marks.committed.Load()
+		installed, err := a.freeDead()
 		if err != nil && !logstore.IsFull(err) {
 			return err
 		}
-		more := e.store.Slack() / 2
-		if err = e.awaitRoom(installed, &w, more); logstore.IsFull(err) {
-			err = k.gather(e, &w, more)
+		more := a.store.Slack() / 2
+		if err = a.awaitRoom(installed, &w, more); logstore.IsFull(err) {
+			err = a.gather(&w, more)
 		}
-		if !logstore.IsFull(err) || e.committed.Load() == before || try == roomTries {
+		if !logstore.IsFull(err) || a.marks.committed.Load() == before || try == roomTries {
 			return err
 		}
 	}
 }
 
 // freeDead flushes and checkpoints twice, and returns the Seq at which nobody reads what the last flush has retired.
-func (k *keeper) freeDead(e *Engine) (installed uint64, err error) {
-	e.step(StepWait)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if err = e.flushParts(); err == nil {
-		err = e.flush()
+func (a *admission) freeDead() (installed uint64, err error) {
+	a.step(StepWait)
+	a.checkpoints.mu.Lock()
+	defer a.checkpoints.mu.Unlock()
+	if err = a.flusher.flushParts(); err == nil {
+		err = a.flusher.flush()
 	}
 	for range 2 {
 		if err == nil {
-			err = e.checkpoint()
+			err = a.checkpoints.checkpoint()
 		}
 	}
-	return k.installed.Load(), err
+	return a.flusher.installed.Load(), err
 }
 
 // gather moves together what lives in the emptiest segments until there is room, or as long as that gains any.
-func (k *keeper) gather(e *Engine, w *roomWanted, more int64) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (a *admission) gather(w *roomWanted, more int64) error {
+	a.checkpoints.mu.Lock()
+	defer a.checkpoints.mu.Unlock()
 	err := w.reserve(more)
-	most := e.store.Room()
+	most := a.store.Room()
 	for vain := 0; logstore.IsFull(err) && vain < vainTries; vain++ {
 		if vain > 0 { // what there is will do
 			more = 0
 		}
-		moved, cerr := e.gatherOnce(w.deletes || w.full)
+		moved, cerr := a.cleaner.gatherOnce(w.deletes || w.full)
 		if cerr != nil && !logstore.IsFull(cerr) {
 			return cerr
 		}
-		if _, cerr := e.reclaimNow(); cerr != nil {
+		if _, cerr := a.tree.reclaimNow(); cerr != nil {
 			return cerr
 		}
-		err = e.awaitRoom(k.installed.Load(), w, more)
-		room := e.store.Room()
+		err = a.awaitRoom(a.flusher.installed.Load(), w, more)
+		room := a.store.Room()
 		if !moved {
 			break
 		}
@@ -101,31 +101,31 @@ func (k *keeper) gather(e *Engine, w *roomWanted, more int64) error {
 
 // gatherOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has moved are folded behind
 // the flush that moves it: until then its name keeps the segment. The caller holds keeper.mu.
-func (e *Engine) gatherOnce(full bool) (moved bool, err error) {
-	rest := 2 * e.store.CheckpointPages()
-	reserve := func(extra int64) error { return e.store.ReserveBeside(extra, rest) }
-	if err := e.shortenTable(reserve); err != nil {
+func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
+	rest := 2 * c.store.CheckpointPages()
+	reserve := func(extra int64) error { return c.store.ReserveBeside(extra, rest) }
+	if err := c.flusher.shortenTable(reserve); err != nil {
 		return false, err
 	}
-	drained, err := e.drain(reserve)
+	drained, err := c.flusher.drain(reserve)
 	if err != nil {
 		return false, err
 	}
-	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, full)
-	room := e.store.Room() - rest
-	before := e.cleaned.Load()
-	if _, err = e.cleanVictims(victims, room/2, true, reserve); err != nil {
+	victims, _ := c.store.Victims(c.flusher.stuck, full)
+	room := c.store.Room() - rest
+	before := c.flusher.moved.Load()
+	if _, err = c.cleanVictims(victims, room/2, true, reserve); err != nil {
 		return false, err
 	}
-	moved = e.cleaned.Load() > before
-	if err = e.flush(); err != nil {
+	moved = c.flusher.moved.Load() > before
+	if err = c.flusher.flush(); err != nil {
 		return moved, err
 	}
-	also, err := e.drain(reserve)
+	also, err := c.flusher.drain(reserve)
 	if err != nil {
 		return moved, err
 	}
-	for _, do := range []func() error{e.flush, e.checkpoint, e.checkpoint} {
+	for _, do := range []func() error{c.flusher.flush, c.checkpoints.checkpoint, c.checkpoints.checkpoint} {
 		if err := do(); err != nil {
 			return moved, err
 		}
@@ -136,24 +136,24 @@ func (e *Engine) gatherOnce(full bool) (moved bool, err error) {
 // shortenTable folds all parents of a full file whose translation table has an entry for more than a longTable-th of the pages that live. Each
 // checkpoint writes the whole table, and the pages that puts have to leave free grow with the root of that. Leaves that a load in key order
 // has made are all found through the table. The caller holds keeper.mu.
-func (e *Engine) shortenTable(reserve reservation) error {
-	if e.pages.TableEntries()*longTable <= e.store.SpaceStats().LiveBytes/logstore.PageSize {
+func (fl *flusher) shortenTable(reserve reservation) error {
+	if fl.pages.TableEntries()*longTable <= fl.store.SpaceStats().LiveBytes/logstore.PageSize {
 		return nil
 	}
-	return e.foldWith(reserve)
+	return fl.foldWith(reserve)
 }
 
 // drain folds the parents of pages whose names keep segments from reuse in which nothing lives, as many as there is room for, and reports
 // whether it has folded any: each turn of gather writes two checkpoints, and one that gains nothing and says that it did is followed by
 // another, until there is no room for the checkpoints that the next delete needs.
-func (e *Engine) drain(reserve func(extra int64) error) (any bool, err error) {
-	defer e.protect(&err)
-	plan, err := e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
+func (fl *flusher) drain(reserve func(extra int64) error) (any bool, err error) {
+	defer fl.protect(&err)
+	plan, err := fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.DrainPlan(s, fl.store.Pinned) })
 	if err != nil {
-		return false, e.store.Fail(err)
+		return false, fl.store.Fail(err)
 	}
 	folded := 0
-	err = e.eachParent(plan, func(b *override.Batch, parent logstore.PageID) (int, error) {
+	err = fl.eachParent(plan, func(b *override.Batch, parent logstore.PageID) (int, error) {
 		n, err := b.Fold(parent)
 		folded += n
 		return n, err
@@ -163,11 +163,11 @@ func (e *Engine) drain(reserve func(extra int64) error) (any bool, err error) {
 
 // awaitRoom reserves what a committer needs if there is more, at the latest once nobody reads below the given Seq, or after a while. Readers
 // that let it wait for long are asked to end, if that can help; deletes always ask.
-func (e *Engine) awaitRoom(installed uint64, w *roomWanted, more int64) error {
+func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 	begin := time.Now()
 	for {
 		err := w.reserve(more)
-		if !logstore.IsFull(err) || e.horizon.Load() >= installed {
+		if !logstore.IsFull(err) || a.tree.horizon.Load() >= installed {
 			return err
 		}
 		switch waited := time.Since(begin); {
@@ -175,27 +175,27 @@ func (e *Engine) awaitRoom(installed uint64, w *roomWanted, more int64) error {
 			w.vain = true
 			return w.reserve(0)
 		case waited > roomWait || w.asked:
-			if !w.deletes && e.store.HeldBytes() < w.pages*logstore.PageSize {
+			if !w.deletes && a.store.HeldBytes() < w.pages*logstore.PageSize {
 				return w.reserve(0)
 			}
 			w.asked = true
-			e.expireBelow(installed)
+			a.readers.expireBelow(installed)
 		}
 		time.Sleep(time.Millisecond)
-		if _, err := e.reclaimNow(); err != nil {
+		if _, err := a.tree.reclaimNow(); err != nil {
 			return err
 		}
 	}
 }
 
 // expireBelow asks the oldest reader to end if it is below the given Seq. The next one is asked when it has, or has not for a while.
-func (e *Engine) expireBelow(seq uint64) {
+func (r *readers) expireBelow(seq uint64) {
 	now := time.Now().UnixNano()
-	last := e.expired.Load()
-	if now-last < int64(roomWait) && e.registry.Asked() {
+	last := r.expired.Load()
+	if now-last < int64(roomWait) && r.registry.Asked() {
 		return
 	}
-	if oldest, ok := e.registry.Oldest(); ok && oldest.Seq() < seq && e.expired.CompareAndSwap(last, now) {
+	if oldest, ok := r.registry.Oldest(); ok && oldest.Seq() < seq && r.expired.CompareAndSwap(last, now) {
 		oldest.Expire()
 	}
 }

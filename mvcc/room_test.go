@@ -34,30 +34,30 @@ func TestDrainAsFarAsItGoes(t *testing.T) {
 		}
 		return err
 	}))
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	require.NoError(t, e.flush())
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	require.NoError(t, e.flusher.flush())
 	pinned := func() int {
-		plan, err := e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
+		plan, err := e.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
 		require.NoError(t, err)
 		return len(plan)
 	}
 	before := pinned()
 	require.Greater(t, before, foldsAtOnce)
-	any, err := e.drain(func(int64) error { return logstore.ErrFull })
+	any, err := e.flusher.drain(func(int64) error { return logstore.ErrFull })
 	require.NoError(t, err)
 	require.False(t, any)
 	left := before / 2
-	any, err = e.drain(func(extra int64) error {
+	any, err = e.flusher.drain(func(extra int64) error {
 		if extra > foldPages || left == 0 {
 			return logstore.ErrFull
 		}
 		left--
-		return e.reserveMore(extra)
+		return e.pressure.reserveMore(extra)
 	})
 	require.NoError(t, err)
 	require.True(t, any)
-	require.NoError(t, e.flush())
+	require.NoError(t, e.flusher.flush())
 	require.Zero(t, left)
 	require.Less(t, pinned(), before-1)
 }

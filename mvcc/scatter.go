@@ -72,14 +72,21 @@ func (s *scattered) scanned(leaf btree.Node, n int) bool {
 	return len(s.keys) == scatterAtOnce
 }
 
-// take returns keys of some leaves, in their order, and whether there are more.
-func (s *scattered) take() (keys [][]byte, more bool) {
+// any reports whether leaves wait.
+func (s *scattered) any() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.keys) > 0
+}
+
+// take returns keys of some leaves, in their order.
+func (s *scattered) take() (keys [][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slices.SortFunc(s.keys, bytes.Compare)
 	n := min(len(s.keys), scatterAtOnce)
 	keys, s.keys = slices.Clone(s.keys[:n]), slices.Delete(s.keys, 0, n)
-	return keys, len(s.keys) > 0
+	return keys
 }
 
 // forget has no leaf wait any more.
@@ -109,23 +116,23 @@ func (o *scanOrder) next(ref btree.Ref) {
 func (o *scanOrder) scattered() bool { return o.jump > 0 && o.jump*scatterShare >= o.values }
 
 // noteScan counts what a scan has come to in a leaf.
-func (e *Engine) noteScan(leaf btree.Node, o *scanOrder) {
-	if o.scattered() && e.scattered.scanned(leaf, o.jump) {
-		e.keeper.due.Store(true)
-		e.keeper.rouse()
+func (m *maintenance) noteScan(leaf btree.Node, o *scanOrder) {
+	if o.scattered() && m.cleaner.scattered.scanned(leaf, o.jump) {
+		m.due.Store(true)
+		m.rouse()
 	}
 }
 
-// moveScanned has the values of some leaves move that scans came to out of order. The caller holds keeper.mu.
-func (e *Engine) moveScanned() error {
-	keys, more := e.scattered.take()
-	if len(keys) == 0 || e.limited() || e.crowd.asked.Load() > 0 {
-		return nil
+// moveScanned has the values of some leaves move that scans came to out of order, and reports whether there were such leaves. The caller
+// holds keeper.mu.
+func (c *cleaner) moveScanned() (moved bool, err error) {
+	keys := c.scattered.take()
+	if len(keys) == 0 || c.room.limited() || c.pressure.crowd.asked.Load() > 0 {
+		return false, nil
 	}
-	e.keeper.rest = rest{} // begins anew: the values leave dead pages behind
-	slot := e.registry.Acquire(&e.views)
+	slot := c.readers.registry.Acquire(&c.readers.views)
 	defer slot.Release()
-	snap := e.pages.At(slot.Seq())
+	snap := c.pages.At(slot.Seq())
 	var records []loggedRecord
 	for _, key := range keys {
 		found, err := outOfOrder(&snap, key)
@@ -136,26 +143,22 @@ func (e *Engine) moveScanned() error {
 	}
 	for len(records) > 0 {
 		n := min(len(records), moveLoggedAtOnce)
-		if room, err := e.moveSomeLogged(records[:n], e.reserveInBound); err != nil || !room {
-			e.scattered.forget()
-			return err
+		if room, err := c.moveSomeLogged(records[:n], c.pressure.reserveInBound); err != nil || !room {
+			c.scattered.forget()
+			return true, err
 		}
 		records = records[n:]
-		e.pace()
+		c.checkpoints.pace()
 	}
-	if more {
-		e.keeper.due.Store(true)
-		e.keeper.rouse()
+	if c.opts.Durability == Durable {
+		err = c.log.syncSettled() // View does not come to the new places before
 	}
-	if e.opts.Durability != Durable {
-		return nil
-	}
-	return e.Sync() // View does not come to the new places before
+	return true, err
 }
 
 // reserveInBound finds room within the bound of the file.
-func (e *Engine) reserveInBound(extra int64) error {
-	err := e.store.ReserveWithin(logstore.ForWrites, extra, 0)
+func (p *pressure) reserveInBound(extra int64) error {
+	err := p.store.ReserveWithin(logstore.ForWrites, extra, 0)
 	if err == logstore.ErrBound {
 		return logstore.ErrFull
 	}

@@ -43,9 +43,9 @@ func scatter(t *testing.T, opts Options) *Engine {
 
 // jumps returns how many values are out of order, and requires that they are those of the given rounds.
 func jumps(t *testing.T, e *Engine, round func(i int) int) int {
-	often := e.scattered.often
-	e.scattered.often = 0 // this is no scan
-	defer func() { e.scattered.often = often }()
+	often := e.cleaner.scattered.often
+	e.cleaner.scattered.often = 0 // this is no scan
+	defer func() { e.cleaner.scattered.often = often }()
 	tx := begin(t, e, TxOptions{ReadOnly: true})
 	defer tx.Rollback()
 	c := tx.Cursor()
@@ -108,13 +108,13 @@ func TestScansPutValuesInOrder(t *testing.T) {
 			pages := e.store.Counters().Pages
 			require.NoError(t, e.Housekeep())
 			require.Equal(t, pages, e.store.Counters().Pages, "one scan is not enough")
-			e.keeper.rest.vain = restVain
+			e.maintenance.idle.vain = restVain
 			for round := 0; round < 20 && jumps(t, e, never) >= scatterCount/50; round++ { // leaves may share a count
 				scanAll(t, e, way)
 				require.NoError(t, e.Housekeep())
 			}
 			require.Less(t, jumps(t, e, never), scatterCount/50)
-			require.Zero(t, e.keeper.rest.vain, "the file may rest again")
+			require.Zero(t, e.maintenance.idle.vain, "the file may rest again")
 			require.NoError(t, e.Checkpoint())
 			pages = e.store.Counters().Pages
 			for range 3 * scatterTimes {
@@ -139,7 +139,7 @@ func TestSeeksMoveNothing(t *testing.T) {
 		_, err := c.Value()
 		require.NoError(t, err)
 	}
-	require.Empty(t, e.scattered.keys)
+	require.Empty(t, e.cleaner.scattered.keys)
 }
 
 // What is written while values move is the newest all the same.
@@ -183,12 +183,12 @@ func TestScannedLeafTwice(t *testing.T) {
 	e := scatter(t, Options{})
 	ask := func() {
 		for i := range 200 {
-			e.scattered.keys = append(e.scattered.keys, scatterKey(i))
+			e.cleaner.scattered.keys = append(e.cleaner.scattered.keys, scatterKey(i))
 		}
 		for range 5 {
 			require.NoError(t, e.Housekeep())
 		}
-		require.Empty(t, e.scattered.keys)
+		require.Empty(t, e.cleaner.scattered.keys)
 	}
 	before := jumps(t, e, never)
 	ask()
@@ -203,27 +203,27 @@ func TestScannedLeafTwice(t *testing.T) {
 func TestScannedValuesFindNoRoom(t *testing.T) {
 	for name, narrow := range map[string]func(e *Engine){
 		"bound": func(e *Engine) { e.store.SetBound(logstore.PageSize) },
-		"limit": func(e *Engine) { e.full.Store(true) },
-		"asked": func(e *Engine) { e.crowd.asked.Store(1) },
+		"limit": func(e *Engine) { e.room.full.Store(true) },
+		"asked": func(e *Engine) { e.pressure.crowd.asked.Store(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := scatter(t, Options{})
 			for range scatterTimes + 1 {
 				scanAll(t, e, "Stretch")
 			}
-			require.NotEmpty(t, e.scattered.keys)
+			require.NotEmpty(t, e.cleaner.scattered.keys)
 			pages := e.store.Counters().Pages
 			narrow(e)
-			k := &e.keeper
-			k.mu.Lock()
+			e.checkpoints.mu.Lock()
 			for range 2 {
-				require.NoError(t, e.moveScanned())
+				_, err := e.cleaner.moveScanned()
+				require.NoError(t, err)
 			}
-			k.mu.Unlock()
+			e.checkpoints.mu.Unlock()
 			require.Equal(t, pages, e.store.Counters().Pages)
-			require.Empty(t, e.scattered.keys)
-			e.crowd.asked.Store(0)
-			e.full.Store(false)
+			require.Empty(t, e.cleaner.scattered.keys)
+			e.pressure.crowd.asked.Store(0)
+			e.room.full.Store(false)
 			e.store.SetBound(0)
 		})
 	}

@@ -49,14 +49,14 @@ func (tx *Tx) validate() error {
 		return nil
 	}
 	e := tx.e
-	slot, newest := e.register(lockfree.Slot{}, &e.applied)
+	slot, newest := e.readers.register(lockfree.Slot{}, &e.marks.applied)
 	defer slot.Release()
 	if newest.at == tx.Snapshot() {
 		return nil
 	}
 	same, err := tx.unchanged(&newest)
 	if err == nil && !same {
-		e.conflicts.Add(1)
+		e.readers.conflicts.Add(1)
 		err = ErrConflict
 	}
 	return err

@@ -60,7 +60,7 @@ func (tx *Tx) Sibling() (*Tx, error) {
 	tx.shared.users.Add(1)
 	n := &Tx{e: e, readOnly: true, slot: tx.slot, shared: tx.shared, snap: tx.snap}
 	if tx.lease != nil {
-		n.lease = e.leases.Add(n.shared, tx.lease.Began(), e.opts.Leases.Trace)
+		n.lease = e.readers.leases.Add(n.shared, tx.lease.Began(), e.opts.Leases.Trace)
 	}
 	return n, nil
 }

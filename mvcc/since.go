@@ -43,8 +43,8 @@ type ChangeSink interface {
 // changed since that group is all that the backup may lack. What the transaction sees is durable.
 func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 	merged := uint64(0)
-	if err := e.withBaton(func() error {
-		group, merged = e.store.Durable(), e.views.newest.Load().Base
+	if err := e.tree.withBaton(func() error {
+		group, merged = e.store.Durable(), e.readers.views.newest.Load().Base
 		return e.Failed()
 	}); err != nil {
 		return nil, 0, err
@@ -102,10 +102,10 @@ func (tx *Tx) inTree() (t *Tx, end func(), err error) {
 		return tx, func() {}, nil
 	}
 	e := tx.e
-	if err := e.mergeAll(); err != nil {
+	if err := e.tree.mergeAll(); err != nil {
 		return nil, nil, err
 	}
-	slot, snap := e.register(lockfree.Slot{}, &e.applied)
+	slot, snap := e.readers.register(lockfree.Slot{}, &e.marks.applied)
 	if snap.at != tx.snap.at || !snap.view.Covers(snap.at) {
 		slot.Release()
 		return nil, nil, fmt.Errorf("flashdbm: the changes of a snapshot that ReadAt has not begun")

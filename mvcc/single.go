@@ -42,20 +42,20 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if e.opts.Store.ReadOnly {
 		return logstore.ErrReadOnly
 	}
-	e.active.Add(1) // first: see Close
-	defer e.active.Add(-1)
-	if e.closed.Load() {
+	e.readers.active.Add(1) // first: see Close
+	defer e.readers.active.Add(-1)
+	if e.readers.closed.Load() {
 		return ErrClosed
 	}
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	tx, ok := e.singles.Get().(*Tx)
+	tx, ok := e.committer.singles.Get().(*Tx)
 	if !ok {
 		tx = &Tx{e: e, single: true}
 	}
 	tx.writeSingle(key, value, remove)
-	held, err := e.admit(tx)
+	held, err := e.admission.admit(tx)
 	if err == nil {
 		err = tx.commitAdmitted(held)
 	}
@@ -63,7 +63,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 		return err
 	}
 	tx.set, tx.pushed, tx.puts = nil, nil, 0
-	e.singles.Put(tx)
+	e.committer.singles.Put(tx)
 	return nil
 }
 

@@ -20,13 +20,13 @@ func (o *Options) spillBytes() int64 {
 
 // grown lets a write set that has grown leave memory if it must.
 func (tx *Tx) grown() error {
-	if !tx.e.sets.budget.Charge(tx.set) || tx.stays() {
+	if !tx.e.tree.sets.budget.Charge(tx.set) || tx.stays() {
 		return nil
 	}
 	if err := tx.toFile(); err != nil {
 		return err
 	}
-	defer tx.e.unpinned.leave()
+	defer tx.e.readers.unpinned.leave()
 	return tx.spill(false)
 }
 
@@ -34,7 +34,7 @@ func (tx *Tx) grown() error {
 // there may be, and they are what sets some free. All together such sets may take as much again as the budget, and each a little.
 func (tx *Tx) stays() bool {
 	used := tx.set.Used()
-	if !tx.deletesOnly() || used >= writeset.LeastSpilled && tx.e.sets.budget.Overdrawn() {
+	if !tx.deletesOnly() || used >= writeset.LeastSpilled && tx.e.tree.sets.budget.Overdrawn() {
 		return false
 	}
 	if used < tx.stayed+tx.stayed/8 {
@@ -94,7 +94,7 @@ func (tx *Tx) spillFull(last bool) (err error) {
 			}
 		}()
 	}
-	err = e.keeper.makeRoom(e, w)
+	err = e.admission.makeRoom(w)
 	if tx.deletesOnly() && logstore.IsFull(err) {
 		err = tx.spillOnce(last, logstore.ForWant)
 	}
@@ -103,7 +103,7 @@ func (tx *Tx) spillFull(last bool) (err error) {
 
 func (tx *Tx) spillOnce(last bool, c logstore.Claim) error {
 	e := tx.e
-	large, err := e.sets.budget.Spill(tx.set, e.store, c, tx.large)
+	large, err := e.tree.sets.budget.Spill(tx.set, e.store, c, tx.large)
 	if err != nil {
 		return err
 	}
@@ -111,5 +111,5 @@ func (tx *Tx) spillOnce(last bool, c logstore.Claim) error {
 	if last {
 		return nil
 	}
-	return e.sets.budget.Tidy(tx.set, tx.lent)
+	return e.tree.sets.budget.Tidy(tx.set, tx.lent)
 }

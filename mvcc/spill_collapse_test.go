@@ -127,9 +127,9 @@ func TestReadersOfWhatIsCollapsed(t *testing.T) {
 			given = true
 		}
 		if len(s.Layers()) > 1 {
-			before := e.sets.budget.Collapsed()
+			before := e.tree.sets.budget.Collapsed()
 			require.NoError(t, tx.spill(false))
-			if e.sets.budget.Collapsed() > before {
+			if e.tree.sets.budget.Collapsed() > before {
 				collapsed++
 				kept = kept || given
 			}

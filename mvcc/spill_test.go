@@ -169,11 +169,11 @@ func TestSpillModel(t *testing.T) {
 // chargedBytes returns what write sets are charged for, but for those that wait to be used again.
 func chargedBytes(t *testing.T, e *Engine) int64 {
 	t.Helper()
-	require.NoError(t, e.withBaton(func() error {
-		e.sets.reuse(math.MaxUint64, math.MaxUint64)
+	require.NoError(t, e.tree.withBaton(func() error {
+		e.tree.sets.reuse(math.MaxUint64, math.MaxUint64)
 		return nil
 	}))
-	return e.sets.budget.Bytes()
+	return e.tree.sets.budget.Bytes()
 }
 
 // moveHeld moves a cursor that was positioned before later writes, and returns where it is.

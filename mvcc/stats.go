@@ -37,31 +37,31 @@ type Stats struct {
 }
 
 // Checkpoints returns how many checkpoints there were since the engine was opened.
-func (e *Engine) Checkpoints() uint64 { return e.keeper.checkpoints.Load() }
+func (e *Engine) Checkpoints() uint64 { return e.checkpoints.done.Load() }
 
 // Stats returns the present state. It takes no lock under which anybody waits for a device or for another goroutine: not the baton, nor
 // keeper.mu, growing or syncing. So it returns where all of those hang.
 func (e *Engine) Stats() (Stats, error) {
-	slot, snap, err := e.look(lockfree.Slot{}, e.viewAt)
+	slot, snap, err := e.readers.look(lockfree.Slot{}, e.marks.viewAt)
 	if err != nil {
 		return Stats{}, err
 	}
 	defer slot.Release()
 	s := Stats{
 		Space: e.store.SpaceStats(), Log: e.store.Counters(), Pages: e.pages.Stats(),
-		DirtyPages: e.known.dirty.Load(), MemoryBytes: e.memory.Load(),
-		Commits: e.known.commits.Load(), PutBytes: e.known.put.Load(), Conflicts: e.conflicts.Load(),
+		DirtyPages: e.known.dirty.Load(), MemoryBytes: e.tree.memory.Load(),
+		Commits: e.known.commits.Load(), PutBytes: e.known.put.Load(), Conflicts: e.readers.conflicts.Load(),
 		DelayedCommits: e.known.delayed.Load(), DelayTime: time.Duration(e.known.delay.Load()),
-		Checkpoints: e.keeper.checkpoints.Load(), RedoBytes: e.redoBytes.Since(), UnsyncedBytes: e.store.UnsyncedPages() * logstore.PageSize,
-		Cleaned: e.cleaned.Load(), Layers: e.sets.budget.Layers(), Collapsed: e.sets.budget.Collapsed(),
-		OpenSnapshots: e.registry.Count() - 1, HeldBytes: e.store.HeldBytes(),
+		Checkpoints: e.checkpoints.done.Load(), RedoBytes: e.log.bytes.Since(), UnsyncedBytes: e.store.UnsyncedPages() * logstore.PageSize,
+		Cleaned: e.flusher.moved.Load(), Layers: e.tree.sets.budget.Layers(), Collapsed: e.tree.sets.budget.Collapsed(),
+		OpenSnapshots: e.readers.registry.Count() - 1, HeldBytes: e.store.HeldBytes(),
 		Failed: e.Failed(), Recovery: *e.known.recovery.Load(),
 	}
 	s.Records = e.knownRecords(&snap)
-	if oldest, ok := e.registry.Oldest(); ok && oldest.Since() != 0 {
+	if oldest, ok := e.readers.registry.Oldest(); ok && oldest.Since() != 0 {
 		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
 	}
-	if l := e.leases.Oldest(); l != nil {
+	if l := e.readers.leases.Oldest(); l != nil {
 		s.OldestBegan = l.Where()
 	}
 	return s, nil

@@ -8,25 +8,37 @@ const (
 	StepWait                     // in a commit, before it waits for the housekeeping under way
 )
 
-func (e *Engine) step(p StepPoint) {
-	if e.opts.Step != nil {
-		e.opts.Step(p)
+func (f *file) step(p StepPoint) {
+	if f.opts.Step != nil {
+		f.opts.Step(p)
 	}
 }
 
 // HoldBaton takes the baton until release is called. With Pushed it lets a test choose which commits become one batch.
 func (e *Engine) HoldBaton() (release func()) {
-	e.takeBaton()
-	return func() { e.putBaton(true) }
+	e.token.take()
+	return func() { e.token.pass(true) }
 }
 
 // Merging reports whether a merge in the background is not settled yet.
-func (e *Engine) Merging() bool { return e.tables.merging() }
+func (e *Engine) Merging() bool { return e.tree.tables.merging() }
 
-// Pushed returns how many commits wait to be drained. The caller holds the baton.
-func (e *Engine) Pushed() (n int) {
-	last := e.list.Drained()
-	for node := e.list.Head(); node != last; node = node.Next() {
+// Pushed returns how many commits wait to be drained. The caller has the token.
+func (e *Engine) Pushed() int { return e.committer.pushed() }
+
+// Pending reports whether commits are visible that the tree does not have yet.
+func (e *Engine) Pending() bool { return e.tree.lags() }
+
+// Redoing reports whether Open has left something to redo that is not in the tree yet.
+func (e *Engine) Redoing() bool { return e.tree.redoing() }
+
+// Housekeep does the background work that is due, as the engine's own goroutine would.
+func (e *Engine) Housekeep() error { return e.maintenance.housekeep() }
+
+// pushed is Engine.Pushed.
+func (c *committer) pushed() (n int) {
+	last := c.list.Drained()
+	for node := c.list.Head(); node != last; node = node.Next() {
 		n++
 	}
 	return n

@@ -35,7 +35,7 @@ const movedHash = 0x9E3779B97F4A7C15
 // file that nobody writes, and what there was to redo is in the tree.
 func (e *Engine) IsStill() bool {
 	o := &e.opts.Store
-	return o.ReadOnly && !o.Beside && e.tables.redo.Load() == nil && !e.Pending() && e.Failed() == nil
+	return o.ReadOnly && !o.Beside && e.tree.tables.redo.Load() == nil && !e.tree.lags() && e.Failed() == nil
 }
 
 // Still returns the tree if it is still and not too much of it lies elsewhere than its names say. A page that Mapped calls overridden, or
@@ -45,7 +45,7 @@ func (e *Engine) Still() (s Still, ok bool) {
 	if !e.IsStill() {
 		return Still{}, false
 	}
-	seq := e.applied.Load()
+	seq := e.marks.applied.Load()
 	var moved []MovedPage
 	if !e.pages.Moved(seq, mostMoved, func(name logstore.PageID, a logstore.Addr) { moved = append(moved, MovedPage{name, a}) }) {
 		return Still{}, false

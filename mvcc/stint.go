@@ -20,32 +20,32 @@ func stintParts(pages int64, batches uint64) int {
 }
 
 // writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
-func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error {
+func (fl *flusher) writeFlush(f *override.Flush, between func(work func())) error {
 	installed, awaited := false, 0
 	defer func() {
-		e.tables.noBackground -= awaited
+		fl.tree.tables.noBackground -= awaited
 		if !installed {
-			e.settleMerge()
+			fl.tree.settleMerge()
 			f.Abandon()
 		}
 	}()
-	if n := e.opts.StepPages; n > 0 {
+	if n := fl.opts.StepPages; n > 0 {
 		f.LimitPart(n)
 	}
 	between(f.Sort)
 	for parts, done := 1, false; !done; {
 		ahead := parts
 		if parts > 1 {
-			ahead += int(e.store.SegmentPages() / partPages)
+			ahead += int(fl.store.SegmentPages() / partPages)
 		}
-		pages, batches := e.store.Counters().Pages, e.batches
+		pages, batches := fl.store.Counters().Pages, fl.log.recent.batches
 		between(func() { f.EncodeParts(ahead) })
 		next := 1
-		if e.opts.StepPages == 0 {
-			next = stintParts(int64(e.store.Counters().Pages-pages), uint64(e.batches-batches))
+		if fl.opts.StepPages == 0 {
+			next = stintParts(int64(fl.store.Counters().Pages-pages), uint64(fl.log.recent.batches-batches))
 		}
 		var err error
-		if done, err = e.writeStint(f, parts); err != nil {
+		if done, err = fl.writeStint(f, parts); err != nil {
 			return err
 		}
 		parts = next
@@ -54,11 +54,11 @@ func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error 
 	if between(func() { err = f.Sync() }); err != nil {
 		return err
 	}
-	e.publishDurable()
+	fl.marks.publishDurable()
 	awaited = 1
-	for e.tables.noBackground++; !installed; {
-		e.settleMerge()
-		if err := e.Failed(); err != nil {
+	for fl.tree.tables.noBackground++; !installed; {
+		fl.tree.settleMerge()
+		if err := fl.Failed(); err != nil {
 			return err
 		}
 		if installed = f.Install(); !installed {
@@ -70,15 +70,15 @@ func (e *Engine) writeFlush(f *override.Flush, between func(work func())) error 
 
 // writeStint writes so many parts, and if they are several, others as far as they are prepared and the segment has room for them. The
 // device is at work on each before the next is written, so that a sync finds no more than one that it has not been given.
-func (e *Engine) writeStint(f *override.Flush, parts int) (done bool, err error) {
+func (fl *flusher) writeStint(f *override.Flush, parts int) (done bool, err error) {
 	for n := 1; ; n++ {
 		if done, err = f.Write(); err != nil || done {
 			return done, err
 		}
-		if f.Encoded() == 0 || n >= parts && (parts == 1 || e.store.RestOfSegment() < partPages) {
+		if f.Encoded() == 0 || n >= parts && (parts == 1 || fl.store.RestOfSegment() < partPages) {
 			return false, nil
 		}
-		if err := e.startSync(); err != nil {
+		if err := fl.log.startSync(); err != nil {
 			return false, err
 		}
 	}

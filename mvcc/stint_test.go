@@ -62,9 +62,9 @@ func TestStints(t *testing.T) {
 			}
 			at, beside = e.store.Counters().Pages, true
 			require.NoError(t, func() error {
-				e.keeper.mu.Lock()
-				defer e.keeper.mu.Unlock()
-				return e.flush()
+				e.checkpoints.mu.Lock()
+				defer e.checkpoints.mu.Unlock()
+				return e.flusher.flush()
 			}())
 			beside = false
 			require.GreaterOrEqual(t, most, c.least)

@@ -87,6 +87,6 @@ func (c *Cursor) fetchAhead(leaf btree.Node, i, end int) int {
 			c.tx.snap.Ahead(ref)
 		}
 	}
-	c.tx.e.noteScan(leaf, &order)
+	c.tx.e.maintenance.noteScan(leaf, &order)
 	return end
 }

@@ -39,23 +39,23 @@ const (
 )
 
 // partBytes is what a part is worth.
-func (e *Engine) partBytes() int64 { return cmp.Or(e.opts.PartBytes, partBytes) }
+func (p *pressure) partBytes() int64 { return cmp.Or(p.opts.PartBytes, partBytes) }
 
 // parts returns in how many parts what is dirty should be flushed; 1 is all at once. Baton holder.
-func (e *Engine) parts() int {
-	n := e.mayParts()
-	if n > 1 && e.redoBytes.Since() >= mostBehind*e.redoLimit() {
+func (p *pressure) parts() int {
+	n := p.mayParts()
+	if n > 1 && p.log.bytes.Since() >= mostBehind*p.redoLimit() {
 		return 1
 	}
-	if n > 1 && e.opts.PartBytes == 0 && e.growth.pages*logstore.PageSize*mustShare > e.sizes().dirty && e.allFits() {
+	if n > 1 && p.opts.PartBytes == 0 && p.growth.pages*logstore.PageSize*mustShare > p.tree.sizes().dirty && p.allFits() {
 		return 1
 	}
 	return n
 }
 
 // allFits reports whether a flush of all that is dirty has room within the bound of the file. Baton holder.
-func (e *Engine) allFits() bool {
-	return e.store.FitsBound(max(0, withMargin(e.sizes().dirty/logstore.PageSize)-e.held))
+func (p *pressure) allFits() bool {
+	return p.store.FitsBound(max(0, withMargin(p.tree.sizes().dirty/logstore.PageSize)-p.room.held))
 }
 
 // growth tells how fast commits make pages dirty that have to be written. Those that are left of a load that has ended count no more: they
@@ -69,128 +69,128 @@ type growth struct {
 }
 
 // noteGrowth looks at the pages that have to be written, once in so much redo as a part is for.
-func (e *Engine) noteGrowth() {
-	if e.tables.merging() {
+func (p *pressure) noteGrowth() {
+	if p.tree.tables.merging() {
 		return
 	}
-	g, asked, redo, seq := &e.growth, e.pages.Obliged(), e.redoBytes.Total()+e.waiting(), e.views.Load()
-	if since := redo - g.redo; seq != g.seq && since >= e.redoLimit()/mostParts {
-		*g = growth{pages: (asked - g.asked - g.own) * e.redoLimit() / since, asked: asked, redo: redo, seq: seq}
+	g, asked, redo, seq := &p.growth, p.pages.Obliged(), p.log.bytes.Total()+p.log.waiting(), p.readers.views.Load()
+	if since := redo - g.redo; seq != g.seq && since >= p.redoLimit()/mostParts {
+		*g = growth{pages: (asked - g.asked - g.own) * p.redoLimit() / since, asked: asked, redo: redo, seq: seq}
 	}
 }
 
 // uncounted calls fn, which makes pages dirty that do not say that the tree grows. Baton holder.
-func (e *Engine) uncounted(fn func() error) error {
-	before := e.pages.Obliged()
-	defer func() { e.growth.own += e.pages.Obliged() - before }()
+func (p *pressure) uncounted(fn func() error) error {
+	before := p.pages.Obliged()
+	defer func() { p.growth.own += p.pages.Obliged() - before }()
 	return fn()
 }
 
 // mayParts returns in how many parts what is dirty could be flushed. While leaves are behind it is fewer and fewer parts that little is worth:
 // a flush of all would let go all redo at once, and need the room of a good part of it before. Baton holder.
-func (e *Engine) mayParts() int {
-	dirty, worth := e.sizes().dirty, e.partBytes()
+func (p *pressure) mayParts() int {
+	dirty, worth := p.tree.sizes().dirty, p.partBytes()
 	least := 2 * worth
-	if e.redoBytes.Since() > e.redoBytes.SinceBase() {
+	if p.log.bytes.Since() > p.log.bytes.SinceBase() {
 		least = worth / goOnShare
 	}
-	if dirty < least || e.layered || !e.store.RedoBefore() {
+	if dirty < least || p.layered || !p.store.RedoBefore() {
 		return 1
 	}
 	return int(min(dirty*partShare/worth, mostParts))
 }
 
 // partDue reports whether the next of n parts should be flushed. Baton holder.
-func (e *Engine) partDue(n int) bool {
-	return n > 1 && e.redoBytes.SinceBase()+e.waiting() >= e.redoLimit()/int64(n+partsAhead)
+func (p *pressure) partDue(n int) bool {
+	return n > 1 && p.log.bytes.SinceBase()+p.log.waiting() >= p.redoLimit()/int64(n+partsAhead)
 }
 
 // firstPart reports whether the next part is the first behind a flush of all, of which it better takes the rest as well. Redo starts at the base of
 // that flush, behind which its pages lie, and stays there for a whole round; so of what overwrites let die of them nothing would be used again
 // in that time. Behind a load that is much, and what has been overwritten by now is less. The caller holds the baton and keeper.mu.
-func (e *Engine) firstPart() bool {
-	return e.pages.DirtyBytes()/logstore.PageSize*firstGain <= e.keeper.whole && e.allFits()
+func (fl *flusher) firstPart() bool {
+	return fl.pages.DirtyBytes()/logstore.PageSize*firstGain <= fl.whole && fl.pressure.allFits()
 }
 
 // sweepGrowth returns how many free pages the turns to come should find beside what the last one took. Segments come back from parts
 // unevenly. And in the first round redo starts where the last flush of all began until RedoLimit is reached, and what the parts write
 // lies behind that as well: space given back by now would be taken again, and written with zeros once more. The caller holds the baton and
 // keeper.mu.
-func (e *Engine) sweepGrowth() int64 {
-	if e.ending.Load() {
+func (fl *flusher) sweepGrowth() int64 {
+	if fl.readers.ending.Load() {
 		return 0
 	}
-	limit := e.redoLimit()
+	limit := fl.pressure.redoLimit()
 	growth := limit / unevenShare
-	if left := limit - e.redoBytes.Since(); left > 0 && e.pages.RedoStart() == e.keeper.allBase {
-		growth += left + int64(float64(e.pages.DirtyBytes())*float64(left)/float64(limit))
+	if left := limit - fl.log.bytes.Since(); left > 0 && fl.pages.RedoStart() == fl.allBase {
+		growth += left + int64(float64(fl.pages.DirtyBytes())*float64(left)/float64(limit))
 	}
 	return growth / logstore.PageSize
 }
 
 // sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Baton holder.
-func (e *Engine) sweepDue() bool {
-	least := min(max(e.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), e.redoLimit())
-	return e.sinceCheckpoint() >= least
+func (p *pressure) sweepDue() bool {
+	least := min(max(p.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), p.redoLimit())
+	return p.sinceCheckpoint() >= least
 }
 
 // flushPart flushes the next part of so many. The caller holds keeper.mu.
-func (e *Engine) flushPart(n int) (err error) {
-	defer e.protect(&err)
-	part, err := e.planPart(n)
+func (fl *flusher) flushPart(n int) (err error) {
+	defer fl.protect(&err)
+	part, err := fl.planPart(n)
 	if err != nil {
-		return e.store.Fail(err)
+		return fl.store.Fail(err)
 	}
-	e.keeper.hand, e.keeper.whole = part.Next, 0
-	if err := e.moveLoners(part); err != nil {
+	fl.hand, fl.whole = part.Next, 0
+	if err := fl.moveLoners(part); err != nil {
 		return err
 	}
-	others, err := e.moveStragglers(part.Leaves()/strayShare, e.reserveWithin)
+	others, err := fl.moveStragglers(part.Leaves()/strayShare, fl.pressure.reserveWithin)
 	if err != nil {
 		return err
 	}
 	rename := func(b *override.Batch, parent logstore.PageID) (int, error) { return b.Rename(parent, part) }
-	if err := e.eachParent(part.Parents, rename, e.reserveMore); err != nil {
+	if err := fl.eachParent(part.Parents, rename, fl.pressure.reserveMore); err != nil {
 		return err
 	}
-	if err := e.withBaton(func() error {
-		if err := e.Failed(); err != nil {
+	if err := fl.tree.withBaton(func() error {
+		if err := fl.Failed(); err != nil {
 			return err
 		}
-		e.pages.Join(part, others)
-		if err := e.provideFor(int64(part.Leaves()) + e.pages.MustPages() + e.pages.StreamPages()); err != nil {
+		fl.pages.Join(part, others)
+		if err := fl.log.provideFor(int64(part.Leaves()) + fl.pages.MustPages() + fl.pages.StreamPages()); err != nil {
 			return err
 		}
-		if err := e.writeRedo(); err != nil {
+		if err := fl.log.writeRedo(); err != nil {
 			return err
 		}
-		f := e.pages.StartPart(e.store.CloseGroup(), e.records, part)
+		f := fl.pages.StartPart(fl.store.CloseGroup(), fl.tree.records, part)
 		if f == nil {
 			return nil
 		}
-		return e.finishFlush(f, e.between)
+		return fl.finishFlush(f, fl.between)
 	}); err != nil {
 		return err
 	}
-	return e.foldPart(part)
+	return fl.foldPart(part)
 }
 
 // foldPart names what a part has written by its addresses, so that the table that each checkpoint writes is short. No name that was planned
 // with before the flush is of use now: what commits have removed since then has left the table with it. From here on to the next flush,
 // which needs keeper.mu, the plan holds: what is removed meanwhile stays in the table, and is not folded.
-func (e *Engine) foldPart(part *override.Part) error {
+func (fl *flusher) foldPart(part *override.Part) error {
 	var upper []logstore.PageID
-	parents, err := e.planFolds(func(s override.Snapshot) (parents []logstore.PageID, err error) {
-		parents, upper, err = e.pages.PlanPartFolds(s, part)
+	parents, err := fl.readers.planFolds(func(s override.Snapshot) (parents []logstore.PageID, err error) {
+		parents, upper, err = fl.pages.PlanPartFolds(s, part)
 		return parents, err
 	})
 	if err != nil {
-		return e.store.Fail(err)
+		return fl.store.Fail(err)
 	}
-	if err := e.eachParent(parents, (*override.Batch).FoldClean, e.reserveMore); err != nil {
+	if err := fl.eachParent(parents, (*override.Batch).FoldClean, fl.pressure.reserveMore); err != nil {
 		return err
 	}
-	return e.eachParent(upper, (*override.Batch).Fold, e.reserveMore)
+	return fl.eachParent(upper, (*override.Batch).Fold, fl.pressure.reserveMore)
 }
 
 // lonely returns how many live pages a segment may keep behind a part that comes by: the more, the more lies beside what lives. What only
@@ -203,26 +203,26 @@ func lonely(a logstore.Account, segment int64) int64 {
 
 // moveLoners has the part take along what would keep its old segments from reuse: the more, the more of the file is of no use. In the first
 // round behind a flush of all redo starts at its base until the round is over, so nothing that was written since is worth moving.
-func (e *Engine) moveLoners(part *override.Part) error {
+func (fl *flusher) moveLoners(part *override.Part) error {
 	var loners []logstore.PageID
-	if err := e.withTree(func() error {
+	if err := fl.tree.withTree(func() error {
 		since := uint64(math.MaxUint64)
-		if start := e.pages.RedoStart(); start == e.keeper.allBase {
+		if start := fl.pages.RedoStart(); start == fl.allBase {
 			since = start
 		}
-		loners = e.pages.Loners(part, lonely(e.store.Account(), int64(e.store.SegmentPages())), since)
-		return e.Failed()
+		loners = fl.pages.Loners(part, lonely(fl.store.Account(), int64(fl.store.SegmentPages())), since)
+		return fl.Failed()
 	}); err != nil {
 		return err
 	}
 	for len(loners) > 0 {
-		n := min(len(loners), cleanAtOnce, e.stepPages())
-		room, err := e.touchSome(loners[:n], (*override.Batch).Touch, e.reserveWithin)
+		n := min(len(loners), cleanAtOnce, fl.stepPages())
+		room, err := fl.touchSome(loners[:n], (*override.Batch).Touch, fl.pressure.reserveWithin)
 		if err != nil || !room {
 			return err
 		}
 		loners = loners[n:]
-		e.pace()
+		fl.checkpoints.pace()
 	}
 	return nil
 }
@@ -230,17 +230,17 @@ func (e *Engine) moveLoners(part *override.Part) error {
 // moveStragglers makes what lives in nearly empty segments dirty, up to so many pages, and returns where it lies, for the part to take
 // along; none where there is no room. It is of other parts: each ends amid a segment, and what does not move with it is alone there once its neighbours have. Until its
 // own part came by, that was most of what lay dead beside what lives, with records of 1,000 bytes overwritten at random: up to 31 of 35 MiB.
-func (e *Engine) moveStragglers(most int, reserve reservation) (at []logstore.Addr, err error) {
-	victims, _ := e.store.Victims(e.keeper.cleaner.stuck, false)
-	at = stragglers(victims, int64(most), int64(e.store.SegmentPages())/lonelyLeast, e.store.Contents)
+func (fl *flusher) moveStragglers(most int, reserve reservation) (at []logstore.Addr, err error) {
+	victims, _ := fl.store.Victims(fl.stuck, false)
+	at = stragglers(victims, int64(most), int64(fl.store.SegmentPages())/lonelyLeast, fl.store.Contents)
 	for i := 0; i < len(at); {
-		n := min(len(at)-i, cleanAtOnce, e.stepPages())
-		room, err := e.touchSome(at[i:i+n], (*override.Batch).Clean, reserve)
+		n := min(len(at)-i, cleanAtOnce, fl.stepPages())
+		room, err := fl.touchSome(at[i:i+n], (*override.Batch).Clean, reserve)
 		if err != nil || !room {
 			return nil, err
 		}
 		i += n
-		e.pace()
+		fl.checkpoints.pace()
 	}
 	return at, nil
 }
@@ -262,42 +262,42 @@ func stragglers(victims []logstore.Victim, most, full int64, contents func(segme
 }
 
 // planPart plans the next part of n, by what is dirty once the tree has all that is committed.
-func (e *Engine) planPart(n int) (*override.Part, error) {
+func (fl *flusher) planPart(n int) (*override.Part, error) {
 	var leaves int64
-	if err := e.withBaton(func() error {
-		leaves = e.pages.DirtyBytes()/logstore.PageSize/int64(n) + 1
+	if err := fl.tree.withBaton(func() error {
+		leaves = fl.pages.DirtyBytes()/logstore.PageSize/int64(n) + 1
 		return nil
 	}); err != nil {
 		return nil, err
 	}
-	slot := e.registry.Acquire(&e.views)
+	slot := fl.readers.registry.Acquire(&fl.readers.views)
 	defer slot.Release()
-	return e.pages.PlanPart(e.pages.At(slot.Seq()), e.keeper.hand, int(leaves))
+	return fl.pages.PlanPart(fl.pages.At(slot.Seq()), fl.hand, int(leaves))
 }
 
 // provideFor makes sure that a flush of so many pages has room. Baton holder.
-func (e *Engine) provideFor(pages int64) error {
-	e.rebalance(0)
-	missing := max(0, withMargin(pages)+redo.Pages(e.waiting())-e.held)
-	err := e.store.Reserve(missing, true)
+func (l *redoLog) provideFor(pages int64) error {
+	l.room.rebalance(0)
+	missing := max(0, withMargin(pages)+redo.Pages(l.waiting())-l.room.held)
+	err := l.store.Reserve(missing, true)
 	if err == nil {
-		e.held += missing
+		l.room.held += missing
 	}
 	return err
 }
 
 // flushParts flushes what is dirty by parts, with checkpoints between, so that each can have the room that those before it have left. What
 // is dirty after that, a whole flush takes. The caller holds keeper.mu.
-func (e *Engine) flushParts() error {
+func (fl *flusher) flushParts() error {
 	for range mostParts {
 		n := 1
-		if err := e.withBaton(func() error {
-			n = e.parts()
-			return e.Failed()
+		if err := fl.tree.withBaton(func() error {
+			n = fl.pressure.parts()
+			return fl.Failed()
 		}); err != nil || n == 1 {
 			return err
 		}
-		if err := e.sweep(n, false); err != nil {
+		if err := fl.sweep(n, false); err != nil {
 			return err
 		}
 	}
@@ -305,37 +305,37 @@ func (e *Engine) flushParts() error {
 }
 
 // sweep flushes the next part of so many, and checkpoints if the log has become long enough, or if it must. The caller holds keeper.mu.
-func (e *Engine) sweep(n int, must bool) error {
-	if err := e.flushPart(n); err != nil {
+func (fl *flusher) sweep(n int, must bool) error {
+	if err := fl.flushPart(n); err != nil {
 		return err
 	}
-	if err := e.unname(); err != nil {
+	if err := fl.unname(); err != nil {
 		return err
 	}
 	due, growth := false, int64(0)
-	if err := e.withTree(func() error {
-		due, growth = must || e.sweepDue(), e.sweepGrowth()
+	if err := fl.tree.withTree(func() error {
+		due, growth = must || fl.pressure.sweepDue(), fl.sweepGrowth()
 		return nil
 	}); err != nil || !due {
 		return err
 	}
-	e.keeper.turn.ended(e.store.Counters().Pages)
-	e.keeper.turn.growth = growth
-	return e.checkpointTwice()
+	fl.checkpoints.turn.ended(fl.store.Counters().Pages)
+	fl.checkpoints.turn.growth = growth
+	return fl.checkpoints.checkpointTwice()
 }
 
 // unname folds parents of what the cleaner has moved out of segments in which nothing lives any more, if those are many: else their names
 // would keep them until a part comes by. It goes through all inner nodes, so not more often than once in some share of a round.
-func (e *Engine) unname() (err error) {
-	defer e.protect(&err)
-	s, written := e.store.SpaceStats(), e.store.Counters().Pages
-	if int64(written-e.keeper.unnamed)*logstore.PageSize*unnameShare < s.LiveBytes || e.store.Account().Named*logstore.PageSize*namedShare < s.FileBytes {
+func (fl *flusher) unname() (err error) {
+	defer fl.protect(&err)
+	s, written := fl.store.SpaceStats(), fl.store.Counters().Pages
+	if int64(written-fl.unnamed)*logstore.PageSize*unnameShare < s.LiveBytes || fl.store.Account().Named*logstore.PageSize*namedShare < s.FileBytes {
 		return nil
 	}
-	e.keeper.unnamed = written
-	plan, err := e.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
+	fl.unnamed = written
+	plan, err := fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.DrainPlan(s, fl.store.Pinned) })
 	if err != nil {
-		return e.store.Fail(err)
+		return fl.store.Fail(err)
 	}
-	return e.eachParent(plan, (*override.Batch).FoldClean, e.reserveMore)
+	return fl.eachParent(plan, (*override.Batch).FoldClean, fl.pressure.reserveMore)
 }

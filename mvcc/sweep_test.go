@@ -27,12 +27,12 @@ func TestPartsFollowALoad(t *testing.T) {
 			}
 			require.NoError(t, tx.Commit())
 		}
-		require.NoError(t, e.withBaton(e.writeRedo))
+		require.NoError(t, e.tree.withBaton(e.log.writeRedo))
 	}
 	parts := func() (n int, musts int64) {
-		require.NoError(t, e.withBaton(func() error {
-			e.noteRedo()
-			n, musts = e.parts(), e.pages.MustPages()
+		require.NoError(t, e.tree.withBaton(func() error {
+			e.pressure.noteRedo()
+			n, musts = e.pressure.parts(), e.pages.MustPages()
 			return nil
 		}))
 		return n, musts
@@ -149,9 +149,9 @@ func TestPartOfWhatGoes(t *testing.T) {
 				}
 				e = newEngine(t, opts)
 				change(0, groups*records, records, put)
-				e.keeper.mu.Lock()
-				require.NoError(t, e.flush())
-				e.keeper.mu.Unlock()
+				e.checkpoints.mu.Lock()
+				require.NoError(t, e.flusher.flush())
+				e.checkpoints.mu.Unlock()
 				if folded {
 					require.NoError(t, e.Checkpoint())
 				}
@@ -162,12 +162,12 @@ func TestPartOfWhatGoes(t *testing.T) {
 					}
 				}
 				require.NoError(t, tx.Commit())
-				e.keeper.mu.Lock()
+				e.checkpoints.mu.Lock()
 				steps = 0
-				err := e.flushPart(1)
+				err := e.flusher.flushPart(1)
 				done := steps
 				steps = -1
-				e.keeper.mu.Unlock()
+				e.checkpoints.mu.Unlock()
 				require.NoError(t, err)
 				require.NoError(t, e.Checkpoint())
 				n, err := e.Len()
@@ -197,15 +197,15 @@ func TestFirstPartIsOfAll(t *testing.T) {
 	for i := 0; i < records; i += 1000 {
 		put(i, i+1000, 1)
 	}
-	e.keeper.mu.Lock()
-	require.NoError(t, e.flush())
-	require.NoError(t, e.checkpoint())
-	e.keeper.mu.Unlock()
+	e.checkpoints.mu.Lock()
+	require.NoError(t, e.flusher.flush())
+	require.NoError(t, e.checkpoints.checkpoint())
+	e.checkpoints.mu.Unlock()
 	housekeep := func() (parts uint64, dirty int64) {
 		put(0, records, apart)
-		require.NoError(t, e.withBaton(func() error {
-			require.True(t, e.flushDue())
-			require.Greater(t, e.parts(), 1)
+		require.NoError(t, e.tree.withBaton(func() error {
+			require.True(t, e.pressure.flushDue())
+			require.Greater(t, e.pressure.parts(), 1)
 			return nil
 		}))
 		require.NoError(t, e.Housekeep())
@@ -239,23 +239,23 @@ func TestFirstRound(t *testing.T) {
 		require.NoError(t, tx.Commit())
 	}
 	func() {
-		e.keeper.mu.Lock()
-		defer e.keeper.mu.Unlock()
+		e.checkpoints.mu.Lock()
+		defer e.checkpoints.mu.Unlock()
 		for i := range flushes {
 			put(i*records/flushes, (i+1)*records/flushes, 1)
-			require.NoError(t, e.flush())
-			require.NoError(t, e.checkpoint())
+			require.NoError(t, e.flusher.flush())
+			require.NoError(t, e.checkpoints.checkpoint())
 		}
 		last := records / flushes * (flushes - 1)
-		require.Less(t, string(e.keeper.hand), fmt.Sprintf("%08d", last+1))
-		require.Greater(t, string(e.keeper.hand), fmt.Sprintf("%08d", last-20), "the leaf before it was split perhaps")
-		require.Equal(t, e.keeper.allBase, e.pages.RedoStart())
+		require.Less(t, string(e.flusher.hand), fmt.Sprintf("%08d", last+1))
+		require.Greater(t, string(e.flusher.hand), fmt.Sprintf("%08d", last-20), "the leaf before it was split perhaps")
+		require.Equal(t, e.flusher.allBase, e.pages.RedoStart())
 
 		put(0, records, 30)
-		part, err := e.planPart(1)
+		part, err := e.flusher.planPart(1)
 		require.NoError(t, err)
 		loners := func(since uint64) (ids []logstore.PageID) {
-			require.NoError(t, e.withBaton(func() error {
+			require.NoError(t, e.tree.withBaton(func() error {
 				ids = e.pages.Loners(part, int64(e.store.SegmentPages()), since)
 				return nil
 			}))
@@ -265,7 +265,7 @@ func TestFirstRound(t *testing.T) {
 		all, old := loners(math.MaxUint64), loners(start)
 		require.NotEmpty(t, old)
 		require.Greater(t, len(all), len(old))
-		require.NoError(t, e.flushPart(e.parts()))
+		require.NoError(t, e.flusher.flushPart(e.pressure.parts()))
 		require.Equal(t, start, e.pages.RedoStart(), "until the round is over")
 	}()
 	require.NoError(t, e.Check(t.Context()))
@@ -282,8 +282,8 @@ func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 		require.NoError(t, tx.Put(key(i), make([]byte, 1500)))
 	}
 	require.NoError(t, tx.Commit())
-	require.NoError(t, e.mergeAll())
-	snap := e.pages.At(e.applied.Load())
+	require.NoError(t, e.tree.mergeAll())
+	snap := e.pages.At(e.marks.applied.Load())
 	all, err := e.pages.PlanPart(snap, nil, records)
 	require.NoError(t, err)
 	everything, _, err := e.pages.PlanPartFolds(snap, all)
@@ -339,14 +339,14 @@ func TestCleanedAreUnnamed(t *testing.T) {
 	const records, leaf = sparseRecords, sparseLeaf
 	e, put := newSparse(t)
 	sparse := e.store.Account().Sparse
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	require.NoError(t, e.clean(1<<20))
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	require.NoError(t, e.cleaner.clean(1<<20))
 	for range 3 {
 		put(0, records/16, func(i int) bool { return i%leaf == 0 })
-		e.keeper.hand = nil
-		require.NoError(t, e.sweep(8, false))
-		require.NoError(t, e.checkpointTwice())
+		e.flusher.hand = nil
+		require.NoError(t, e.flusher.sweep(8, false))
+		require.NoError(t, e.checkpoints.checkpointTwice())
 		a := e.store.Account()
 		t.Logf("%d pages of sparse segments; then %d, and %d of emptied ones that names keep", sparse, a.Sparse, a.Named)
 	}
@@ -359,8 +359,8 @@ func TestStragglersMove(t *testing.T) {
 	const records, leaf = sparseRecords, sparseLeaf
 	e, put := newSparse(t)
 	func() {
-		e.keeper.mu.Lock()
-		defer e.keeper.mu.Unlock()
+		e.checkpoints.mu.Lock()
+		defer e.checkpoints.mu.Unlock()
 		lonely := func() (segments int, pages int64) {
 			victims, _ := e.store.Victims(nil, false)
 			for _, v := range victims {
@@ -376,14 +376,14 @@ func TestStragglersMove(t *testing.T) {
 		for parts := 1; before > 0; parts++ {
 			require.Less(t, parts, 20)
 			put(0, records, func(i int) bool { return i%leaf == 0 && (i < records/16 || i/leaf%16 == 0) }) // half of theirs, which are behind the part
-			e.keeper.hand = nil
-			part, err := e.planPart(6)
+			e.flusher.hand = nil
+			part, err := e.flusher.planPart(6)
 			require.NoError(t, err)
-			cleaned := e.cleaned.Load()
-			require.NoError(t, e.flushPart(6))
-			require.NoError(t, e.checkpointTwice())
+			cleaned := e.flusher.moved.Load()
+			require.NoError(t, e.flusher.flushPart(6))
+			require.NoError(t, e.checkpoints.checkpointTwice())
 			after, left := lonely()
-			t.Logf("%d leaves, %d others: %d such segments with %d pages, then %d with %d", part.Leaves(), e.cleaned.Load()-cleaned, before, pages, after, left)
+			t.Logf("%d leaves, %d others: %d such segments with %d pages, then %d with %d", part.Leaves(), e.flusher.moved.Load()-cleaned, before, pages, after, left)
 			require.Less(t, after, before)
 			require.LessOrEqual(t, pages-left, int64(part.Leaves()/strayShare+part.Leaves()/8+1), "and those of the part")
 			before, pages = after, left
@@ -397,20 +397,20 @@ func TestStragglersMove(t *testing.T) {
 func TestStragglersAreCountedOnce(t *testing.T) {
 	e, put := newSparse(t)
 	put(0, sparseRecords/16, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 != 0 })
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
-	e.keeper.hand = nil
-	part, err := e.planPart(6)
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	e.flusher.hand = nil
+	part, err := e.flusher.planPart(6)
 	require.NoError(t, err)
 	leaves := part.Leaves()
 	join := func(at []logstore.Addr) {
-		require.NoError(t, e.withBaton(func() error { e.pages.Join(part, at); return nil }))
+		require.NoError(t, e.tree.withBaton(func() error { e.pages.Join(part, at); return nil }))
 	}
-	at, err := e.moveStragglers(leaves/strayShare, func(int64) error { return logstore.ErrFull })
+	at, err := e.flusher.moveStragglers(leaves/strayShare, func(int64) error { return logstore.ErrFull })
 	require.NoError(t, err)
 	require.Empty(t, at)
 
-	at, err = e.moveStragglers(leaves/strayShare, e.reserveMore)
+	at, err = e.flusher.moveStragglers(leaves/strayShare, e.pressure.reserveMore)
 	require.NoError(t, err)
 	require.NotEmpty(t, at)
 	require.Positive(t, e.pages.MustPages())
@@ -418,8 +418,8 @@ func TestStragglersAreCountedOnce(t *testing.T) {
 	require.Equal(t, leaves, part.Leaves())
 
 	put(sparseRecords/2, sparseRecords, func(i int) bool { return i%sparseLeaf == 0 && i/sparseLeaf%8 == 0 })
-	require.NoError(t, e.mergeAll())
-	at, err = e.moveStragglers(1000, e.reserveMore)
+	require.NoError(t, e.tree.mergeAll())
+	at, err = e.flusher.moveStragglers(1000, e.pressure.reserveMore)
 	require.NoError(t, err)
 	join(at)
 	joined := part.Leaves()
@@ -468,32 +468,32 @@ func TestSpareOfTheFirstRound(t *testing.T) {
 		}
 	}
 	growth := func() (bytes int64) {
-		require.NoError(t, e.withBaton(func() error { bytes = e.sweepGrowth() * logstore.PageSize; return nil }))
+		require.NoError(t, e.tree.withBaton(func() error { bytes = e.flusher.sweepGrowth() * logstore.PageSize; return nil }))
 		return bytes
 	}
 	for i := range 20 {
 		commit(i, 20)
 	}
 	require.NoError(t, e.Checkpoint())
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
 	commit(7, 20) // each leaf
 	first := growth()
 	require.Greater(t, first, limit+e.pages.DirtyBytes()*3/4)
 	const parts = 4
 	for range parts - 2 {
-		require.NoError(t, e.flushPart(parts))
+		require.NoError(t, e.flusher.flushPart(parts))
 	}
 	commit(3, 2)
 	later := growth()
 	require.Less(t, later, first*3/4)
 	require.Greater(t, later, int64(limit/2))
 	for range parts {
-		require.NoError(t, e.flushPart(parts))
+		require.NoError(t, e.flusher.flushPart(parts))
 	}
-	require.NotEqual(t, e.keeper.allBase, e.pages.RedoStart())
+	require.NotEqual(t, e.flusher.allBase, e.pages.RedoStart())
 	require.EqualValues(t, limit/unevenShare, growth())
-	e.ending.Store(true)
+	e.readers.ending.Store(true)
 	require.Zero(t, growth())
-	e.ending.Store(false)
+	e.readers.ending.Store(false)
 }

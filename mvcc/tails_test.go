@@ -81,7 +81,7 @@ func (d *tailed) zero(t *testing.T) {
 			tick.Stop()
 			return
 		case <-tick.C:
-			if d.e.zeroDue() {
+			if d.e.pressure.zeroDue() {
 				if err := d.e.store.ZeroAhead(); err != nil {
 					t.Error(err)
 				}
@@ -151,7 +151,7 @@ func TestCommitTails(t *testing.T) {
 	}
 	s, err := with.e.Stats()
 	require.NoError(t, err)
-	t.Logf("%d flushes, %d checkpoints, %d pages cleaned of %d written; %d MiB", with.e.keeper.flushes.Load(), s.Checkpoints, s.Cleaned, s.Log.Pages, s.Space.FileBytes>>20)
+	t.Logf("%d flushes, %d checkpoints, %d pages cleaned of %d written; %d MiB", with.e.flusher.flushes.Load(), s.Checkpoints, s.Cleaned, s.Log.Pages, s.Space.FileBytes>>20)
 	a, b := with.at(500, 990, 999, 1000), without.at(500, 990, 999, 1000)
 	t.Logf("median, p99, p99.9, longest: with %v, without %v, p99.9 %.2f times", a, b, float64(a[2])/float64(b[2]))
 	require.LessOrEqual(t, a[2], 3*b[2])

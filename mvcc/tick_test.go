@@ -20,13 +20,13 @@ func TestTickDuringHousekeeping(t *testing.T) {
 	defer mem.Release()
 	e := openOn(t, mem, Options{Durability: Buffered, FlushInterval: 5 * time.Millisecond})
 	defer e.Close()
-	e.keeper.mu.Lock()
-	defer e.keeper.mu.Unlock()
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
 	time.Sleep(20 * time.Millisecond) // the keeper waits for the lock by now
 	for i := range 3 {
 		put(t, e, "k", fmt.Sprint(i))
-		seq := e.applied.Load()
-		require.Eventually(t, func() bool { return e.durable.Load() >= seq }, patience, time.Millisecond, "a commit stays unsynced")
+		seq := e.marks.applied.Load()
+		require.Eventually(t, func() bool { return e.marks.durable.Load() >= seq }, patience, time.Millisecond, "a commit stays unsynced")
 	}
 }
 

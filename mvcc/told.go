@@ -6,45 +6,45 @@ package mvcc
 // resolves in between, or that came back to the registry meanwhile after waiting for admission, loses for nothing and tries again.
 
 // tell tells of the batch at hand, before applied moves to its Seq. Baton holder.
-func (e *Engine) tell(seq uint64) {
-	if !e.besides(seq) {
-		e.writes.Note(seq)
+func (c *committer) tell(seq uint64) {
+	if !c.besides(seq) {
+		c.writes.Note(seq)
 		return
 	}
-	e.enterKeys(seq)
+	c.enterKeys(seq)
 }
 
 // tellLate tells of it those who came between the look at the registry and applied, and reports whether there was nobody: then nobody who
 // resolves looks at the batch or at those before any more. Baton holder.
-func (e *Engine) tellLate(seq uint64) (alone bool) {
-	if e.writes.Untold() != seq {
+func (c *committer) tellLate(seq uint64) (alone bool) {
+	if c.writes.Untold() != seq {
 		return false
 	}
-	if !e.besides(seq) {
+	if !c.besides(seq) {
 		return true
 	}
-	e.enterKeys(seq)
-	e.writes.TakeBack()
+	c.enterKeys(seq)
+	c.writes.TakeBack()
 	return false
 }
 
-func (e *Engine) enterKeys(seq uint64) {
-	for _, n := range e.nodes {
+func (c *committer) enterKeys(seq uint64) {
+	for _, n := range c.batch.nodes {
 		for hash := range n.Value.set.Hashes {
-			e.writes.Of(hash).Store(seq)
+			c.writes.Of(hash).Store(seq)
 		}
 	}
 }
 
 // besides reports whether there may be transactions below seq other than those of the batch. Where several commit at once there are, and
 // the registry, which they write to all the time, is not looked at.
-func (e *Engine) besides(seq uint64) bool {
-	if e.active.Load() > 1 || e.unpinned.any() {
+func (c *committer) besides(seq uint64) bool {
+	if c.readers.active.Load() > 1 || c.readers.unpinned.any() {
 		return true
 	}
 	own := 1
-	if e.nodes[0].Value.tx.single {
+	if c.batch.nodes[0].Value.tx.single {
 		own = 0
 	}
-	return e.registry.ReadersBelow(seq, own)
+	return c.readers.registry.ReadersBelow(seq, own)
 }

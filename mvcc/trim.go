@@ -42,9 +42,9 @@ func (t *turn) set(pages int64) { t.pages, t.growth = pages, 0 }
 
 // spare returns how many pages are kept free for the turns to come: what the last one took, and what the log grows by, but no more than a
 // quarter of what lives or twice RedoLimit. The turns of a load take more, and grow the file again by the difference.
-func (e *Engine) spare() int64 {
-	t := &e.keeper.turn
-	return min(t.pages+t.growth, max(e.store.SpaceStats().LiveBytes/spareShare, spareRedo*e.redoLimit())/logstore.PageSize)
+func (k *checkpointer) spare() int64 {
+	t := &k.turn
+	return min(t.pages+t.growth, max(k.store.SpaceStats().LiveBytes/spareShare, spareRedo*k.pressure.redoLimit())/logstore.PageSize)
 }
 
 // idle reports whether the log has become slow.
@@ -53,66 +53,66 @@ func (t *turn) idle(appended uint64) bool {
 }
 
 // checkpointTwice follows a flush. The caller holds keeper.mu.
-func (e *Engine) checkpointTwice() error {
-	if err := e.checkpoint(); err != nil {
+func (k *checkpointer) checkpointTwice() error {
+	if err := k.checkpoint(); err != nil {
 		return err
 	}
-	if e.worth(e.store.Returning(), againShare) {
-		if err := e.checkpoint(); err != nil {
+	if k.worth(k.store.Returning(), againShare) {
+		if err := k.checkpoint(); err != nil {
 			return err
 		}
 	}
-	e.trim()
-	return e.Failed() // what is left undone is no error, a failed write is
+	k.trim()
+	return k.Failed() // what is left undone is no error, a failed write is
 }
 
-func (e *Engine) worthIt(bytes int64) bool { return e.worth(bytes, worthShare) }
+func (f *file) worthIt(bytes int64) bool { return f.worth(bytes, worthShare) }
 
 // ownBytes returns the bytes of the file without those that only readers hold.
-func (e *Engine) ownBytes() int64 { return e.store.SpaceStats().FileBytes - e.store.HeldBytes() }
+func (f *file) ownBytes() int64 { return f.store.SpaceStats().FileBytes - f.store.HeldBytes() }
 
 // worth reports whether bytes are such a share of ownBytes, and not too few.
-func (e *Engine) worth(bytes, share int64) bool {
-	return bytes >= max(e.ownBytes()/share, worthLeast*int64(e.store.SegmentPages())*logstore.PageSize)
+func (f *file) worth(bytes, share int64) bool {
+	return bytes >= max(f.ownBytes()/share, worthLeast*int64(f.store.SegmentPages())*logstore.PageSize)
 }
 
 // trim gives back what the log does not need. It follows a checkpoint; the caller holds keeper.mu. What cannot be given back stays.
-func (e *Engine) trim() {
-	least := max(trimSegments, int(e.keeper.turn.pages/8/int64(e.store.SegmentPages())))
-	if e.ending.Load() {
+func (k *checkpointer) trim() {
+	least := max(trimSegments, int(k.turn.pages/8/int64(k.store.SegmentPages())))
+	if k.readers.ending.Load() {
 		least = 1
 	}
-	e.trimFrom(least)
+	k.trimFrom(least)
 }
 
 // trimFrom is trim if there are at least so many segments to condemn.
-func (e *Engine) trimFrom(least int) {
-	t := &e.keeper.turn
+func (k *checkpointer) trimFrom(least int) {
+	t := &k.turn
 	t.at = time.Now()
-	spare := e.spare()
-	if s, bound := e.store.SpaceStats(), e.store.Bound(); bound > 0 && s.FileBytes > bound { // as where records are deleted: no free space is kept beyond it
+	spare := k.spare()
+	if s, bound := k.store.SpaceStats(), k.store.Bound(); bound > 0 && s.FileBytes > bound { // as where records are deleted: no free space is kept beyond it
 		spare, least = max(0, min(spare, (s.FreeBytes-(s.FileBytes-bound))/logstore.PageSize)), 1
 	}
-	e.store.Condemn(spare, least)
-	e.store.Thin()
-	for more := true; more; e.pace() {
+	k.store.Condemn(spare, least)
+	k.store.Thin()
+	for more := true; more; k.pace() {
 		var err error
-		if more, err = e.store.GiveBack(); err != nil {
-			e.post(event.Event{Kind: event.Background, What: "giving back space", Err: err})
+		if more, err = k.store.GiveBack(); err != nil {
+			k.post(event.Event{Kind: event.Background, What: "giving back space", Err: err})
 			break
 		}
 	}
 }
 
 // trimAtClose leaves no more of a file behind than is worth it: nothing says when there will be another turn.
-func (e *Engine) trimAtClose() error {
+func (k *checkpointer) trimAtClose() error {
 	for range 8 {
-		e.keeper.turn.set(0)
-		gain := e.store.Returning() + e.store.Leaving() + e.store.Surplus(0)
-		if gain < int64(e.store.SegmentPages())*logstore.PageSize {
+		k.turn.set(0)
+		gain := k.store.Returning() + k.store.Leaving() + k.store.Surplus(0)
+		if gain < int64(k.store.SegmentPages())*logstore.PageSize {
 			break
 		}
-		if err := e.checkpointTwice(); err != nil {
+		if err := k.checkpointTwice(); err != nil {
 			return err
 		}
 	}
@@ -121,38 +121,38 @@ func (e *Engine) trimAtClose() error {
 
 // trimDue reports whether much of the file would be given back if there was a checkpoint, and whether it takes a flush as well. The
 // caller holds the baton and keeper.mu.
-func (e *Engine) trimDue() (due, flush bool) {
-	t := &e.keeper.turn
-	if e.trimmedLately() {
+func (k *checkpointer) trimDue() (due, flush bool) {
+	t := &k.turn
+	if k.trimmedLately() {
 		return false, false
 	}
-	if appended := e.store.Counters().Pages; t.idle(appended) {
+	if appended := k.store.Counters().Pages; t.idle(appended) {
 		t.set(int64(appended - t.began))
 	}
-	gain := e.trimGain()
-	if e.worthIt(gain) {
+	gain := k.trimGain()
+	if k.worthIt(gain) {
 		return true, false
 	}
-	due = e.worthIt(gain + e.pages.Dying()*logstore.PageSize)
+	due = k.worthIt(gain + k.pages.Dying()*logstore.PageSize)
 	return due, due
 }
 
 // cutDue reports whether much would be given back if all that is dirty was flushed, so that redo starts anew, and little has to be written
 // for that. Behind a load or many deletes redo can be short in bytes and long in segments: in those lies what they have written and let die
 // since. Where commits write little from then on, no flush would be due for long. The caller holds the baton and keeper.mu.
-func (e *Engine) cutDue() bool {
-	if e.trimmedLately() {
+func (k *checkpointer) cutDue() bool {
+	if k.trimmedLately() {
 		return false
 	}
-	old := e.store.Outdated()
-	return e.pages.DirtyBytes()*cutGain <= old && e.worthIt(e.trimGain()+old)
+	old := k.store.Outdated()
+	return k.pages.DirtyBytes()*cutGain <= old && k.worthIt(k.trimGain()+old)
 }
 
-func (e *Engine) trimmedLately() bool {
-	return time.Since(e.keeper.turn.at) < trimPause && !e.opts.Manual
+func (k *checkpointer) trimmedLately() bool {
+	return time.Since(k.turn.at) < trimPause && !k.opts.Manual
 }
 
 // trimGain returns the bytes that wait for nothing but checkpoints.
-func (e *Engine) trimGain() int64 {
-	return e.store.Returning() + e.store.Leaving() + e.store.Thinning() + e.store.Surplus(e.spare())
+func (k *checkpointer) trimGain() int64 {
+	return k.store.Returning() + k.store.Leaving() + k.store.Thinning() + k.store.Surplus(k.spare())
 }

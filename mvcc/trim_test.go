@@ -30,28 +30,28 @@ func TestRedoIsCutShort(t *testing.T) {
 	}
 	flush := func(dirty int64) { // parts, until no more is left
 		for e.pages.DirtyBytes() > dirty {
-			require.NoError(t, e.flushPart(parts))
+			require.NoError(t, e.flusher.flushPart(parts))
 		}
 	}
 	put(0, records, 1)
 	require.NoError(t, e.Checkpoint())
-	e.keeper.mu.Lock()
+	e.checkpoints.mu.Lock()
 	put(0, records, 5) // something in each leaf
 	flush(2 << 20)
 	for range 2 { // what was just written
 		put(0, records/2, 5)
-		e.keeper.hand = nil
+		e.flusher.hand = nil
 		flush(2 << 20)
 	}
-	require.NoError(t, e.checkpointTwice())
+	require.NoError(t, e.checkpoints.checkpointTwice())
 	due := func() (due bool) {
-		require.NoError(t, e.withBaton(func() error { due = e.cutDue(); return nil }))
+		require.NoError(t, e.tree.withBaton(func() error { due = e.checkpoints.cutDue(); return nil }))
 		return due
 	}
-	require.False(t, e.flushDue())
+	require.False(t, e.pressure.flushDue())
 	t.Logf("%d KiB dirty, %d KiB kept back of %d", e.pages.DirtyBytes()>>10, e.store.Outdated()>>10, e.store.SpaceStats().FileBytes>>10)
 	require.True(t, due())
-	e.keeper.mu.Unlock()
+	e.checkpoints.mu.Unlock()
 	before, old := e.store.SpaceStats(), e.store.Outdated()
 	for range 4 {
 		require.NoError(t, e.Housekeep())

@@ -59,7 +59,7 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 			tx.shared = newSharedSlot(tx.slot)
 			place = tx.shared
 		}
-		tx.lease = e.leases.Add(place, time.Now(), e.opts.Leases.Trace)
+		tx.lease = e.readers.leases.Add(place, time.Now(), e.opts.Leases.Trace)
 	}
 	return tx, err
 }
@@ -67,16 +67,16 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 // begin is Begin of a transaction that keeps its snapshot until it ends.
 func (e *Engine) begin(o TxOptions) (*Tx, error) {
 	tx := &Tx{e: e, readOnly: o.ReadOnly, readAny: o.CheckWrites}
-	at := &e.applied
+	at := &e.marks.applied
 	if o.ReadOnly {
-		at = e.viewAt
+		at = e.marks.viewAt
 	} else if e.opts.Store.ReadOnly {
 		return nil, logstore.ErrReadOnly
 	} else if err := e.Failed(); err != nil { // what is applied and not durable must not be seen
 		return nil, err
 	}
 	var err error
-	if tx.slot, tx.snap, err = e.look(lockfree.Slot{}, at); err != nil {
+	if tx.slot, tx.snap, err = e.readers.look(lockfree.Slot{}, at); err != nil {
 		return nil, err
 	}
 	tx.slot.Stamp(time.Now().UnixNano())
@@ -173,7 +173,7 @@ func (tx *Tx) Delete(key []byte) error {
 func (tx *Tx) writes() *writeset.Set {
 	if tx.set == nil {
 		if tx.set, tx.kept.set = tx.kept.set, nil; tx.set == nil {
-			tx.set = tx.e.sets.take()
+			tx.set = tx.e.tree.sets.take()
 		}
 	}
 	return tx.set
@@ -264,10 +264,10 @@ func (tx *Tx) Rollback() error {
 // settleSnapshot waits until what the transaction saw is durable.
 func (tx *Tx) settleSnapshot(err error) error {
 	e := tx.e
-	if tx.readOnly || e.opts.Durability != Durable || e.durable.Load() >= tx.Snapshot() {
+	if tx.readOnly || e.opts.Durability != Durable || e.marks.durable.Load() >= tx.Snapshot() {
 		return err
 	}
-	if derr := e.awaitDurable(tx.Snapshot()); err == nil {
+	if derr := e.log.awaitDurable(tx.Snapshot()); err == nil {
 		err = derr
 	}
 	return err
@@ -290,7 +290,7 @@ func (tx *Tx) forget() {
 			if s := tx.set.Spilled(); s != nil {
 				s.Discard()
 			}
-			tx.e.sets.give(tx.set)
+			tx.e.tree.sets.give(tx.set)
 		}
 	}
 	tx.set, tx.large, tx.lent = nil, nil, nil

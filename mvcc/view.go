@@ -34,13 +34,13 @@ type snapshot struct {
 }
 
 // register registers a reader, in the place that was used for last, and returns what there is to read up to a watermark.
-func (e *Engine) register(last lockfree.Slot, upto lockfree.Watermark) (lockfree.Slot, snapshot) {
+func (r *readers) register(last lockfree.Slot, upto lockfree.Watermark) (lockfree.Slot, snapshot) {
 	for {
-		slot := e.registry.AcquireNear(last, &e.views)
-		v := e.views.newest.Load()
+		slot := r.registry.AcquireNear(last, &r.views)
+		v := r.views.newest.Load()
 		at := upto.Load()
-		if v.Tree == slot.Seq() && e.views.newest.Load() == v {
-			return slot, snapshot{e.pages.At(v.Tree), v, max(at, v.Base)}
+		if v.Tree == slot.Seq() && r.views.newest.Load() == v {
+			return slot, snapshot{r.pages.At(v.Tree), v, max(at, v.Base)}
 		}
 		slot.Release()
 		last = slot
@@ -48,9 +48,9 @@ func (e *Engine) register(last lockfree.Slot, upto lockfree.Watermark) (lockfree
 }
 
 // look is register unless the engine is closed.
-func (e *Engine) look(last lockfree.Slot, upto *atomic.Uint64) (lockfree.Slot, snapshot, error) {
-	slot, s := e.register(last, upto)
-	if e.closed.Load() {
+func (r *readers) look(last lockfree.Slot, upto *atomic.Uint64) (lockfree.Slot, snapshot, error) {
+	slot, s := r.register(last, upto)
+	if r.closed.Load() {
 		slot.Release()
 		return slot, s, ErrClosed
 	}
@@ -117,32 +117,32 @@ func (c *treeCursor) found() found {
 }
 
 // merged makes another version of the tree the one that readers register at: it has all commits up to base, and so many records. Baton holder.
-func (e *Engine) merged(tree, base uint64, records int64) {
-	e.records = records
-	e.tables.merged(tree, base)
-	e.publishView(tree, base)
+func (t *tree) merged(tree, base uint64, records int64) {
+	t.records = records
+	t.tables.merged(tree, base)
+	t.publishView(tree, base)
 }
 
 // publishView publishes a view of a version of the tree, which has all commits up to base, with the tables that there are. Baton holder.
-func (e *Engine) publishView(tree, base uint64) {
-	e.views.newest.Store(&overlay.View{Tree: tree, Base: base, Records: e.records, Tables: e.tables.list()})
+func (t *tree) publishView(tree, base uint64) {
+	t.readers.views.newest.Store(&overlay.View{Tree: tree, Base: base, Records: t.records, Tables: t.tables.list()})
 }
 
 // publish shows a version of the tree that has all commits, and so many records: seq becomes what new updates read. Baton holder.
-func (e *Engine) publish(seq uint64, records int64) {
-	e.merged(seq, seq, records)
-	e.show(seq)
+func (t *tree) publish(seq uint64, records int64) {
+	t.merged(seq, seq, records)
+	t.marks.show(seq)
 }
 
 // publishEdit shows the version of the tree begun last, which has the same commits as the one before it. Its number is the next Seq, and no
 // commit has that. The note comes last: durable never passes applied. Baton holder.
-func (e *Engine) publishEdit() {
-	seq, base := e.pages.Seq(), e.views.newest.Load().Base
-	if e.tables.lacksNothing() {
+func (t *tree) publishEdit() {
+	seq, base := t.pages.Seq(), t.readers.views.newest.Load().Base
+	if t.tables.lacksNothing() {
 		base = seq
 	}
-	e.publishView(seq, base)
-	e.show(seq)
-	e.noteLogged(seq)
-	e.publishDurable()
+	t.publishView(seq, base)
+	t.marks.show(seq)
+	t.log.noteLogged(seq)
+	t.marks.publishDurable()
 }

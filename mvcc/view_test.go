@@ -27,10 +27,12 @@ func (b *between) Load() uint64 {
 // published, and commits come, between any two of its steps.
 func TestRegisterTakesOneView(t *testing.T) {
 	for name, step := range map[string]func(e *Engine, insert func()){
-		"another tree": func(e *Engine, insert func()) { e.merged(e.applied.Load(), e.applied.Load(), e.records) },
+		"another tree": func(e *Engine, insert func()) {
+			e.tree.merged(e.marks.applied.Load(), e.marks.applied.Load(), e.tree.records)
+		},
 		"another table": func(e *Engine, insert func()) {
-			e.tables.active = overlay.NewMemtable()
-			e.publishView(e.views.Load(), e.views.Load())
+			e.tree.tables.active = overlay.NewMemtable()
+			e.tree.publishView(e.readers.views.Load(), e.readers.views.Load())
 			insert()
 		},
 	} {
@@ -38,17 +40,17 @@ func TestRegisterTakesOneView(t *testing.T) {
 			e := newEngine(t, Options{Durability: Buffered, Manual: true})
 			put(t, e, "k", "v")
 			release := e.HoldBaton()
-			last, tables := e.applied.Load(), e.tables.active
+			last, tables := e.marks.applied.Load(), e.tree.tables.active
 			steps := 0
-			slot, s := e.register(lockfree.Slot{}, &between{&e.applied, func() {
+			slot, s := e.readers.register(lockfree.Slot{}, &between{&e.marks.applied, func() {
 				if steps++; steps > 3 {
 					return
 				}
 				step(e, func() {
 					op := btree.Op{Key: []byte("later"), Value: []byte("v")}
-					e.tables.active.Insert(&op, writeset.HashKey(op.Key), e.applied.Load()+1)
-					e.tables.active.Show()
-					e.applied.Add(1)
+					e.tree.tables.active.Insert(&op, writeset.HashKey(op.Key), e.marks.applied.Load()+1)
+					e.tree.tables.active.Show()
+					e.marks.applied.Add(1)
 				})
 			}})
 			require.Equal(t, slot.Seq(), s.view.Tree)
@@ -59,9 +61,9 @@ func TestRegisterTakesOneView(t *testing.T) {
 				require.True(t, ok, "it reads at %d", s.at)
 			}
 			slot.Release()
-			e.applied.Store(last)
-			e.tables.active = tables
-			e.views.newest.Store(&overlay.View{Tree: e.pages.Seq(), Base: e.pages.Seq(), Records: e.records, Tables: e.tables.list()})
+			e.marks.applied.Store(last)
+			e.tree.tables.active = tables
+			e.readers.views.newest.Store(&overlay.View{Tree: e.pages.Seq(), Base: e.pages.Seq(), Records: e.tree.records, Tables: e.tree.tables.list()})
 			release()
 		})
 	}

@@ -7,25 +7,25 @@ import "flashdbm/logstore"
 // of its own for each commit: that pays only where the redo does not fit in the last page.
 
 // sharesPage reports whether the batch may share a page: it has no long values, and its redo fits.
-func (e *Engine) sharesPage(b *batch) bool {
-	return e.opts.Durability == WriteThrough && !b.runs && !b.logged && len(e.redo) <= logstore.BodySize
+func (c *committer) sharesPage(b *batch) bool {
+	return c.opts.Durability == WriteThrough && !b.runs && !b.logged && len(c.log.redo) <= logstore.BodySize
 }
 
 // writeThrough logs the batch behind what the last page has, or in a page that others may share.
-func (e *Engine) writeThrough(g *logstore.Group, b *batch) error {
-	group, extended, err := e.store.Extend(e.redo, e.redoOps)
+func (c *committer) writeThrough(g *logstore.Group, b *batch) error {
+	group, extended, err := c.store.Extend(c.log.redo, c.log.redoOps)
 	switch {
 	case err != nil:
 		return err
 	case extended:
-		e.bear(group) // large values that were overwritten give their segments back
-		e.redo, e.redoOps = e.redo[:0], 0
+		c.bear(group) // large values that were overwritten give their segments back
+		c.log.redo, c.log.redoOps = c.log.redo[:0], 0
 	default:
 		g.KeepOpen()
-		if err := e.commitRecords(g); err != nil {
+		if err := c.commitRecords(g); err != nil {
 			return err
 		}
 	}
-	e.published(b)
+	c.published(b)
 	return nil
 }
