@@ -1,7 +1,6 @@
 package mvcc
 
 import (
-	"sync/atomic"
 	"time"
 
 	"flashdbm/logstore"
@@ -12,6 +11,21 @@ const (
 	worthFlushing  = 16                     // a flush frees memory if a sixteenth of MemoryLimit is dirty
 	relievedEvery  = 500 * time.Microsecond // between two looks of a commit that waits for memory
 )
+
+// admission has commits wait for memory, for room in the file, and for flushes, before they are resolved.
+type admission struct {
+	*file
+	marks       *watermarks
+	readers     *readers
+	room        *room
+	log         *redoLog
+	tree        *tree
+	pressure    *pressure
+	checkpoints *checkpointer
+	flusher     *flusher
+	cleaner     *cleaner
+	maintenance *maintenance
+}
 
 // admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
 func (a *admission) admit(tx *Tx) (held int64, err error) {
@@ -71,16 +85,6 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 	}
 	return need, err
 }
-
-// unpinned counts those that use the engine and are not in the registry: how many they are, in the lower half, and in the upper one how many
-// ever were.
-type unpinned struct{ counts atomic.Uint64 }
-
-const oneUnpinned = 1<<32 + 1
-
-func (u *unpinned) enter()    { u.counts.Add(oneUnpinned) }
-func (u *unpinned) leave()    { u.counts.Add(^uint64(0)) }
-func (u *unpinned) any() bool { return uint32(u.counts.Load()) > 0 }
 
 // unpin gives up the registration of a transaction that is about to wait for housekeeping, which could not free what it pins. Its
 // function has ended, so nobody reads at its snapshot any more. Close looks for such transactions too.
@@ -200,46 +204,4 @@ func (a *admission) flushToRelieve() error {
 		}
 	}
 	return nil
-}
-
-// reclaimNow frees what nobody can see, and returns the bytes that a flush would write. It first makes a new version of the tree, past all that was
-// retired so far: new readers come at a version of the tree to which nothing has happened yet.
-func (t *tree) reclaimNow() (dirty int64, err error) {
-	err = t.withTree(func() error {
-		if err := t.Failed(); err != nil {
-			return err
-		}
-		t.pages.Begin(t.marks.applied.Load() + 1)
-		t.publishEdit()
-		t.reclaimAll()
-		dirty = t.pages.DirtyBytes()
-		return nil
-	})
-	return dirty, err
-}
-
-// reclaim frees what nobody can see, but for what readers that have gone held beside an older one: that may take a while. Baton holder.
-func (t *tree) reclaim() { t.reclaimed(t.pages.Reclaim(&t.readers.views)) }
-
-// reclaimAll frees all that nobody can see. Baton holder.
-func (t *tree) reclaimAll() { t.reclaimed(t.pages.ReclaimAll(&t.readers.views)) }
-
-func (t *tree) reclaimed(horizon uint64) {
-	t.horizon.Store(horizon)
-	t.tables.reclaim(horizon)
-	t.sets.reuse(horizon, t.tables.freed)
-	t.measure()
-}
-
-// memoryBytes is what counts against MemoryLimit, beside write sets. Baton holder.
-func (f *file) memoryBytes() int64 { return f.pages.MemoryBytes() + f.pages.BookBytes() }
-
-// measure notes the memory that versions take. Baton holder.
-func (t *tree) measure() {
-	held := t.memoryBytes()
-	t.memory.Store(held)
-	t.known.dirty.Store(int64(t.pages.DirtyPages()))
-	if held <= t.opts.MemoryLimit {
-		t.ceiling.Store(t.opts.MemoryLimit)
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"time"
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/redo"
@@ -223,15 +222,6 @@ func (c *committer) triesPageGroup(b *batch) (bool, error) {
 // longKey reports whether the key of a put is in a run. To apply it may take reading that, so the run has to be written before.
 func longKey(op btree.Op) bool { return op.Ref != nil && op.Ref.KeyLen > 0 }
 
-// row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Baton holder.
-type row struct {
-	leaf    logstore.PageID
-	commits int
-}
-
-// inRow reports whether the next commit is taken for one to the same leaf as those before it. Baton holder.
-func (l *redoLog) inRow() bool { return l.recent.row.commits >= leastRow }
-
 // noteRow counts the batch at hand, while the device writes its group. If it was applied already, that its leaf is dirty tells nothing.
 func (c *committer) noteRow(applied bool) error {
 	if c.opts.Durability != Durable || len(c.batch.ops) != 1 || c.room.limited() || c.tree.tables.merging() {
@@ -245,14 +235,6 @@ func (c *committer) noteRow(applied bool) error {
 	c.log.recent.row.leaf = leaf
 	c.log.recent.row.commits++
 	return err
-}
-
-// startSync sets the device to work on the group that was written last, if it will be synced.
-func (l *redoLog) startSync() error {
-	if l.opts.Durability != Durable {
-		return nil
-	}
-	return l.store.WriteOutTail()
 }
 
 // buffer leaves the batch in memory: its ops in the memtable, its redo to be written with others. Long values are in the group already.
@@ -322,19 +304,6 @@ func (c *committer) mergeUnlessDeferred(b *batch) error {
 	return c.tree.mergeDurable()
 }
 
-// syncLog syncs all groups so far.
-func (l *redoLog) syncLog() error {
-	if l.store.Durable() >= l.store.LastGroup() { // as behind a page group
-		l.marks.publishDurable()
-		return l.Failed()
-	}
-	begun := time.Now()
-	err := l.store.Sync()
-	l.device.wait(time.Since(begun))
-	l.marks.publishDurable()
-	return err
-}
-
 // commitRecords writes the redo at hand into g, which has the runs and lists of the batch at hand.
 func (c *committer) commitRecords(g *logstore.Group) error {
 	group, err := c.log.commitRedo(g)
@@ -342,38 +311,6 @@ func (c *committer) commitRecords(g *logstore.Group) error {
 		return err
 	}
 	c.bear(group)
-	return nil
-}
-
-// commitRedo is commitRecords for a group that has no runs, or before those are born.
-func (l *redoLog) commitRedo(g *logstore.Group) (group uint64, err error) {
-	if len(l.redo) > 0 {
-		g.Write(logstore.KindRecord, l.redo)
-	}
-	l.open = nil
-	pages := g.Pages()
-	if group, err = g.Commit(l.redoOps); err != nil {
-		return 0, err
-	}
-	l.bearLogged(group)
-	l.room.logged += pages
-	l.bytes.Add(pages * logstore.PageSize)
-	l.redo, l.redoOps = l.redo[:0], 0
-	return group, nil
-}
-
-// writeRedo logs what Buffered commits have left in memory. The batch at hand, if there is one, is none of these commits: what its
-// transactions have written to private segments is theirs still, as no group has listed it. Baton holder.
-func (l *redoLog) writeRedo() error {
-	if err := l.Failed(); err != nil || l.waiting() == 0 {
-		return err
-	}
-	if _, err := l.commitRedo(l.redoGroup()); err != nil {
-		return err
-	}
-	l.room.spend()
-	l.marks.groups.Note(l.store.LastGroup(), l.marks.applied.Load())
-	l.unlogged.Store(false)
 	return nil
 }
 
@@ -418,76 +355,3 @@ func (c *committer) account(b *batch) {
 	c.pressure.noteRedo()
 	c.maintenance.nudge()
 }
-
-// rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved for them beside that. Should there be too few, the pages held back for deletes and checkpoints cover the difference; without those the next flush
-// tries again.
-func (r *room) rebalance(extra int64) {
-	r.held += extra
-	switch want := r.unwritten(); {
-	case r.held > want:
-		r.store.Release(r.held - want)
-		r.held = want
-	case r.held < want:
-		_ = r.provide()
-	}
-}
-
-// spend gives up what was reserved for the groups of commits that have been logged since it was called last: left in held, it would be
-// taken for room of dirty pages where there was too little for those. Baton holder.
-func (r *room) spend() {
-	if r.logged == 0 {
-		return
-	}
-	spent := min(r.logged, r.held)
-	r.store.Release(spent)
-	r.held -= spent
-	r.logged = 0
-}
-
-// provide reserves what the dirty pages and the redo in memory need, or reports that it cannot be had. It also makes sure that all that
-// is promised is there: a commit whose long values left ends of segments unused has taken more than was counted. Baton holder.
-func (r *room) provide() error {
-	missing := max(0, r.unwritten()-r.held)
-	err := r.store.Reserve(missing, true)
-	if err == nil {
-		r.held += missing
-	}
-	return err
-}
-
-// unwritten bounds the pages that what is in memory will take. Where flushes are by part and the device has plenty of room, it counts only
-// so much of what they may leave behind as the next parts take. What lives in the place of the rest may give up its room first, but it need
-// not: the redo start, and with it the log, moves only once the oldest of what was left behind is written.
-func (p *pressure) unwritten() int64 {
-	later := int64(0)
-	tree := p.tree.sizes()
-	if n := int64(p.mayParts()); n > partsHeld && !p.room.limited() {
-		leaves := tree.dirty/logstore.PageSize - tree.must
-		later = leaves - leaves*partsHeld/n
-		if p.room.scarce(later) {
-			later = 0
-		}
-	}
-	return withMargin(tree.unwritten-later+p.tree.lackingPages()) + redo.Pages(p.log.waiting())
-}
-
-// scarce reports whether room has to be made sure of for so many pages before there is need of it.
-func (r *room) scarce(pages int64) bool {
-	return r.limited() || r.store.DeviceFree() < plenty(pages, r.store.SpaceStats().FileBytes)
-}
-
-// plenty returns from how many bytes on a device has plenty of room for so many pages that none is held for. It is looked at when the file
-// grows, and once a second for what others take. So it is what the pages need twice, four times as much as the file grows by at once
-// beside, and something for others.
-func plenty(pages, file int64) int64 {
-	return 2*withMargin(pages)*logstore.PageSize + file/8 + plentyLeast
-}
-
-const plentyLeast = 64 << 20
-
-// limited reports whether the file has a limit, or the disk was full when there was last need of more. Then there is room for all that is
-// dirty before a commit is accepted.
-func (r *room) limited() bool { return r.opts.Store.MaxFileSize > 0 || r.full.Load() }
-
-// withMargin adds what ends of segments and inner nodes may take.
-func withMargin(pages int64) int64 { return pages + pages/8 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"sync/atomic"
 
+	"flashdbm/internal/btree"
 	"flashdbm/internal/commit"
 	"flashdbm/internal/writeset"
+	"flashdbm/lockfree"
+	"flashdbm/logstore"
 )
 
 // A pushedCommit is a resolved transaction in the commit list. Its set no longer changes; it may be read by any resolver whose snapshot is
@@ -28,6 +32,39 @@ const (
 
 // spins is how often a leader lets others run before it drains the list: 1.7 times the throughput at 16 and 64 goroutines.
 const spins = 2
+
+// committer has the commit list, and settles what is in it. What has no comment of its own belongs to the token's holder.
+type committer struct {
+	*file
+	marks       *watermarks
+	readers     *readers
+	token       *token
+	room        *room
+	log         *redoLog
+	tree        *tree
+	pressure    *pressure
+	checkpoints *checkpointer
+	flusher     *flusher
+	maintenance *maintenance
+	admission   *admission
+
+	list    lockfree.List[pushedCommit]
+	writes  commit.LastWrites // see told.go
+	gate    commit.Gate
+	async   async
+	batch   commitBatch // at hand
+	left    bool        // the last batch has left commits to the next one
+	singles sync.Pool   // of *Tx
+}
+
+// commitBatch has room for what a batch of commits is made of.
+type commitBatch struct {
+	nodes   []*commitNode
+	entries []writeset.Entry
+	ops     []btree.Op
+	opBytes int             // of their keys and values
+	listed  []logstore.Addr // where the large values begin whose extents they list
+}
 
 // commit settles a transaction's write set. It returns once the commit is as durable as the engine promises.
 func (tx *Tx) commit() error {

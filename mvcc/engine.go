@@ -2,18 +2,14 @@ package mvcc
 
 import (
 	"errors"
-	"fmt"
-	"runtime"
 	"sync"
 	"time"
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/event"
-	"flashdbm/internal/redo"
 	"flashdbm/lockfree"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
-	"flashdbm/override"
 )
 
 // Durability says when a commit returns.
@@ -117,28 +113,6 @@ type Engine struct {
 
 type commitNode = lockfree.Node[pushedCommit]
 
-// RecoveryStats is what Open found in the log.
-type RecoveryStats struct {
-	Created     bool
-	Groups      int           // scanned
-	Records     int64         // redone
-	Layers      int           // of write sets larger than memory that were merged again
-	RedoBefore  bool          // redo began before the base
-	DroppedTail bool          // a group that was not whole was cut off
-	Duration    time.Duration // of Open
-	Steps       RecoverySteps
-}
-
-// RecoverySteps is what each step of recovery took.
-type RecoverySteps struct {
-	Load    time.Duration // superblocks, table and space map of the newest checkpoint
-	Scan    time.Duration // of the log
-	Install time.Duration // table, complete flushes and page groups
-	Sync    time.Duration // what was not proven durable is written again and synced
-	Sort    time.Duration // redo records are read and sorted, beside that
-	Redo    time.Duration // into the tree, perhaps behind Open
-}
-
 // Open opens or creates the database file and recovers it.
 func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	begin := time.Now()
@@ -177,69 +151,6 @@ func Open(fs vfs.FS, path string, opts Options) (*Engine, error) {
 	return e, nil
 }
 
-// recover rebuilds the tree: installed pages first, then redo, before anything else can use the engine or behind Open.
-func (rv *recovery) recover(rec *logstore.Recovery) (err error) {
-	defer rv.guard(&err)
-	readOnly := rv.opts.Store.ReadOnly
-	steps := &rv.stats.Steps
-	steps.Load, steps.Scan = rec.Load, rec.Scan
-	begin, memory := time.Now(), rv.opts.Shares.Versions.NewMemory()
-	if rec.Created {
-		rv.stats.Created = !readOnly                           // an empty file that is only read stays as it is
-		if opts := &rv.opts; opts.PartBytes > 0 && !readOnly { // tests: the first checkpoint says so
-			rv.store.RedoBefore()
-		}
-		if rv.pages, err = override.Create(rv.store, &rv.readers.registry, memory, readOnly); err != nil {
-			memory.Close()
-			return err
-		}
-	} else if rv.pages, rv.tree.records, err = override.Recover(rv.store, rec, &rv.readers.registry, memory); err != nil {
-		memory.Close()
-		return err
-	}
-	steps.Install = time.Since(begin)
-	rv.stats.RedoBefore = rv.pages.RedoStart() < rv.pages.Base()
-	rv.log.bytes.Recovered(rv.pages.RedoStart())
-	begin = time.Now()
-	ready := rv.readyRedo(rec)
-	err = rv.store.EndRecovery(rec)
-	steps.Sync = time.Since(begin)
-	left, redoErr := ready()
-	layered := errors.Is(redoErr, redo.ErrHasLayers)
-	if layered {
-		redoErr = nil
-	}
-	if err != nil { // what was read beside a sync that failed may be anything
-		return err
-	}
-	if redoErr != nil {
-		return redoErr
-	}
-	rv.tree.publish(baseSeq, rv.tree.records)
-	rv.marks.durable.Store(baseSeq)
-	rv.stats.Groups, rv.stats.DroppedTail = len(rec.Groups), rec.Dropped != 0
-	if rec.Unsyncable != nil {
-		rv.post(event.Event{Kind: event.Background, What: "the directory of the new file cannot be synced: until the system has written it, a power cut may take the file's name, and with it all that is in the file", Err: rec.Unsyncable})
-	}
-	if rec.Created && !readOnly {
-		for range 2 {
-			if err := rv.checkpoints.checkpoint(); err != nil {
-				return err
-			}
-		}
-	}
-	if opts := rv.opts.Store; opts.Beside {
-		return rv.startFollowing(rec)
-	}
-	if layered {
-		rv.log.bytes.Recovered(rv.pages.RedoStart())
-		err = rv.redoWithLayers(rec) // as much as that may be, it is not held in memory to be looked up
-	} else {
-		err = rv.startRedo(left)
-	}
-	return err
-}
-
 // Close refuses what would begin, waits for what is open, writes what is in memory, checkpoints and closes the file. Of a poisoned
 // engine it returns the error. A second call does nothing.
 //
@@ -272,28 +183,6 @@ func (e *Engine) Close() error {
 	return err
 }
 
-// collectAfter is how long Close waits before it has the collector look for transactions that were dropped without being ended.
-const collectAfter = 100 * time.Millisecond
-
-// awaitUsers returns when nobody uses the engine but the keeper.
-func (r *readers) awaitUsers() {
-	collect := time.Now().Add(collectAfter)
-	for wait := time.Microsecond; r.used(); wait = min(2*wait, 10*time.Millisecond) {
-		time.Sleep(wait)
-		if time.Now().After(collect) {
-			runtime.GC()
-			collect = time.Now().Add(10 * collectAfter)
-		}
-	}
-}
-
-// used reports whether anybody but the keeper uses the engine. Who goes to the unpinned from the registry, or from the active, while both are
-// looked at is in one of them all the time, and could be missed in both: so it counts how many ever went.
-func (r *readers) used() bool {
-	counts := r.unpinned.counts.Load()
-	return r.unpinned.any() || r.active.Load() > 0 || r.registry.Count() > 0 || r.unpinned.counts.Load() != counts
-}
-
 func (e *Engine) closeClean() (err error) {
 	defer e.guard(&err)
 	if e.store.SinceCheckpoint() == 0 && e.log.waiting() == 0 && e.tree.tables.rest() == 0 && e.pages.DirtyBytes() == 0 {
@@ -309,38 +198,6 @@ func (e *Engine) closeClean() (err error) {
 	return e.checkpoints.trimAtClose()
 }
 
-// Failed returns the error that poisoned the engine, or nil.
-func (f *file) Failed() error { return f.store.Failed() }
-
-// Fail poisons the engine for a reason that its user has found, and returns what it answers from now on.
-func (f *file) Fail(err error) error { return f.store.Fail(err) }
-
-// show makes seq what new updates read. Baton holder.
-func (w *watermarks) show(seq uint64) {
-	w.applied.Store(seq)
-	w.moved.Broadcast()
-}
-
-// noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Baton holder.
-func (l *redoLog) noteLogged(seq uint64) {
-	if l.waiting() == 0 {
-		l.marks.groups.Note(l.store.LastGroup(), seq)
-	}
-}
-
-// enter registers a user of the engine at the newest version of the tree, unless it is closed.
-func (r *readers) enter() (lockfree.Slot, error) { return r.enterNear(lockfree.Slot{}) }
-
-// enterNear is enter in the place in the registry that was used for last.
-func (r *readers) enterNear(last lockfree.Slot) (lockfree.Slot, error) {
-	slot := r.registry.AcquireNear(last, &r.views)
-	if r.closed.Load() {
-		slot.Release()
-		return slot, ErrClosed
-	}
-	return slot, nil
-}
-
 // Use calls fn with the engine kept open.
 func (e *Engine) Use(fn func() error) error {
 	slot, err := e.readers.enter()
@@ -351,24 +208,6 @@ func (e *Engine) Use(fn func() error) error {
 	return fn()
 }
 
-// publishDurable moves the durable watermark to what the store's syncs have covered.
-func (w *watermarks) publishDurable() { w.groups.Publish(w.store.Durable(), &w.durable) }
-
-// awaitDurable returns once the batch at seq survives a power cut.
-func (l *redoLog) awaitDurable(seq uint64) error {
-	if l.marks.durable.Load() >= seq {
-		return nil
-	}
-	if err := l.store.Sync(); err != nil {
-		return err
-	}
-	l.marks.publishDurable()
-	if l.marks.durable.Load() < seq { // Buffered: still in memory
-		return l.syncSettled()
-	}
-	return nil
-}
-
 // Sync makes all commits that have returned durable, also those that nobody waits for.
 func (e *Engine) Sync() error {
 	if e.opts.Store.ReadOnly {
@@ -376,26 +215,4 @@ func (e *Engine) Sync() error {
 	}
 	e.committer.settleReturned()
 	return e.log.syncSettled()
-}
-
-// syncSettled makes all commits that are settled durable.
-func (l *redoLog) syncSettled() error {
-	if err := l.logBuffered(); err != nil {
-		return err
-	}
-	if err := l.store.Sync(); err != nil {
-		return err
-	}
-	l.marks.publishDurable()
-	return nil
-}
-
-// Path returns the name of the file.
-func (e *Engine) Path() string { return e.store.Path() }
-
-func (f *file) wrap(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("flashdbm: %s %s: %w", op, f.store.Path(), err)
 }

@@ -1,9 +1,10 @@
 package mvcc
 
 import (
-	"flashdbm/internal/commit"
 	"sync/atomic"
 	"time"
+
+	"flashdbm/internal/commit"
 )
 
 // Commits are held back where they write redo faster than flushes can make it superfluous: else redo, and with it the file, the time to

@@ -110,30 +110,6 @@ func (l *redoLog) bearLogged(group uint64) {
 	l.newborn = l.newborn[:0]
 }
 
-// redoGroup returns the group that redo goes to: where commits are buffered that of those before, until it is written.
-func (l *redoLog) redoGroup() *logstore.Group {
-	if l.open != nil {
-		return l.open
-	}
-	return l.store.Begin(logstore.RecordGroup)
-}
-
-// keepOpen leaves the group in memory, until it is written by writeRedo, which whoever begins another group calls.
-func (l *redoLog) keepOpen(g *logstore.Group) {
-	if g.Pages() > 0 {
-		l.open = g
-		g.Held = l.writeRedo
-	}
-}
-
-// waiting returns the bytes of redo that are in no group that was written.
-func (l *redoLog) waiting() int64 {
-	if l.open != nil {
-		return l.open.Pages() * logstore.BodySize
-	}
-	return int64(len(l.redo))
-}
-
 // The pages of logged values stay in memory until a sync. Where commits are faster than the device, a sync is asked for once these take an
 // unsyncedSoon-th of MemoryLimit, and whoever writes more than an unsyncedMost-th waits for it.
 const (

@@ -1,201 +1,73 @@
 package mvcc
 
 import (
-	"time"
+	"sync/atomic"
 
 	"flashdbm/logstore"
-	"flashdbm/override"
 )
 
-// A file is full when a commit finds no room in it. What is dead then becomes free again, with what logstore/reserve.go holds back for
-// that: a flush lets go what commits have replaced, and two checkpoints make it reusable, once those have left who may look at it. Where
-// little lives in many segments, it is moved together, again and again while that gains any.
-
-const (
-	roomTries = 8                      // of a commit to make room that others take
-	roomWait  = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
-	lastWait  = time.Second            // the same once readers have been asked to end
-	vainTries = 8                      // of cleaning for room, that have gained nothing
-
-	// longTable: a fold of all parents writes about a 200th of the live pages. With a smaller share of pages in the table it costs more than
-	// the shorter checkpoints gain; with a larger one files of 64 MiB stay at 67 % payload for records of 40 bytes instead of 70.
-	longTable = 8
-)
-
-// roomWanted is what a commit on a full file asks for.
-type roomWanted struct {
-	deletes bool                   // segments are cleaned of which nearly all lives,
-	full    bool                   // for a put, too
-	pages   int64                  // that it needs: readers that hold so many are asked to end, for deletes also if they hold fewer
-	reserve func(more int64) error // what the commit needs, if so many pages more could be had
-	asked   bool                   // readers have been waited for once,
-	vain    bool                   // and asked to end, and have not
+// room is what is reserved in the file for what is dirty. It belongs to the token's holder.
+type room struct {
+	*file
+	unwritten func() int64 // bounds the pages that what is in memory will take: see pressure
+	held      int64        // pages reserved for what is dirty
+	logged    int64        // pages of groups of commits for which what was reserved is not given up yet: see spend
+	full      atomic.Bool  // the file could not grow when a commit needed it to
 }
 
-// makeRoom is called by a committer that finds the file full, and reserves what it needs. It makes more room than that, if it can, or the
-// next commit would have to do the same again. If others have committed meanwhile, they may have taken the room, and it tries again.
-func (a *admission) makeRoom(w roomWanted) error {
-	for try := 1; ; try++ {
-		before := a.marks.committed.Load()
-		installed, err := a.freeDead()
-		if err != nil && !logstore.IsFull(err) {
-			return err
-		}
-		more := a.store.Slack() / 2
-		if err = a.awaitRoom(installed, &w, more); logstore.IsFull(err) {
-			err = a.gather(&w, more)
-		}
-		if !logstore.IsFull(err) || a.marks.committed.Load() == before || try == roomTries {
-			return err
-		}
+// rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved for them beside that. Should there be too few, the pages held back for deletes and checkpoints cover the difference; without those the next flush
+// tries again.
+func (r *room) rebalance(extra int64) {
+	r.held += extra
+	switch want := r.unwritten(); {
+	case r.held > want:
+		r.store.Release(r.held - want)
+		r.held = want
+	case r.held < want:
+		_ = r.provide()
 	}
 }
 
-// freeDead flushes and checkpoints twice, and returns the Seq at which nobody reads what the last flush has retired.
-func (a *admission) freeDead() (installed uint64, err error) {
-	a.step(StepWait)
-	a.checkpoints.mu.Lock()
-	defer a.checkpoints.mu.Unlock()
-	if err = a.flusher.flushParts(); err == nil {
-		err = a.flusher.flush()
+// spend gives up what was reserved for the groups of commits that have been logged since it was called last: left in held, it would be
+// taken for room of dirty pages where there was too little for those. Baton holder.
+func (r *room) spend() {
+	if r.logged == 0 {
+		return
 	}
-	for range 2 {
-		if err == nil {
-			err = a.checkpoints.checkpoint()
-		}
-	}
-	return a.flusher.installed.Load(), err
+	spent := min(r.logged, r.held)
+	r.store.Release(spent)
+	r.held -= spent
+	r.logged = 0
 }
 
-// gather moves together what lives in the emptiest segments until there is room, or as long as that gains any.
-func (a *admission) gather(w *roomWanted, more int64) error {
-	a.checkpoints.mu.Lock()
-	defer a.checkpoints.mu.Unlock()
-	err := w.reserve(more)
-	most := a.store.Room()
-	for vain := 0; logstore.IsFull(err) && vain < vainTries; vain++ {
-		if vain > 0 { // what there is will do
-			more = 0
-		}
-		moved, cerr := a.cleaner.gatherOnce(w.deletes || w.full)
-		if cerr != nil && !logstore.IsFull(cerr) {
-			return cerr
-		}
-		if _, cerr := a.tree.reclaimNow(); cerr != nil {
-			return cerr
-		}
-		err = a.awaitRoom(a.flusher.installed.Load(), w, more)
-		room := a.store.Room()
-		if !moved {
-			break
-		}
-		if room > most {
-			most, vain = room, 0
-		}
-	}
-	if logstore.IsFull(err) {
-		err = w.reserve(0)
+// provide reserves what the dirty pages and the redo in memory need, or reports that it cannot be had. It also makes sure that all that
+// is promised is there: a commit whose long values left ends of segments unused has taken more than was counted. Baton holder.
+func (r *room) provide() error {
+	missing := max(0, r.unwritten()-r.held)
+	err := r.store.Reserve(missing, true)
+	if err == nil {
+		r.held += missing
 	}
 	return err
 }
 
-// gatherOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has moved are folded behind
-// the flush that moves it: until then its name keeps the segment. The caller holds keeper.mu.
-func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
-	rest := 2 * c.store.CheckpointPages()
-	reserve := func(extra int64) error { return c.store.ReserveBeside(extra, rest) }
-	if err := c.flusher.shortenTable(reserve); err != nil {
-		return false, err
-	}
-	drained, err := c.flusher.drain(reserve)
-	if err != nil {
-		return false, err
-	}
-	victims, _ := c.store.Victims(c.flusher.stuck, full)
-	room := c.store.Room() - rest
-	before := c.flusher.moved.Load()
-	if _, err = c.cleanVictims(victims, room/2, true, reserve); err != nil {
-		return false, err
-	}
-	moved = c.flusher.moved.Load() > before
-	if err = c.flusher.flush(); err != nil {
-		return moved, err
-	}
-	also, err := c.flusher.drain(reserve)
-	if err != nil {
-		return moved, err
-	}
-	for _, do := range []func() error{c.flusher.flush, c.checkpoints.checkpoint, c.checkpoints.checkpoint} {
-		if err := do(); err != nil {
-			return moved, err
-		}
-	}
-	return moved || drained || also, nil
+// scarce reports whether room has to be made sure of for so many pages before there is need of it.
+func (r *room) scarce(pages int64) bool {
+	return r.limited() || r.store.DeviceFree() < plenty(pages, r.store.SpaceStats().FileBytes)
 }
 
-// shortenTable folds all parents of a full file whose translation table has an entry for more than a longTable-th of the pages that live. Each
-// checkpoint writes the whole table, and the pages that puts have to leave free grow with the root of that. Leaves that a load in key order
-// has made are all found through the table. The caller holds keeper.mu.
-func (fl *flusher) shortenTable(reserve reservation) error {
-	if fl.pages.TableEntries()*longTable <= fl.store.SpaceStats().LiveBytes/logstore.PageSize {
-		return nil
-	}
-	return fl.foldWith(reserve)
+// plenty returns from how many bytes on a device has plenty of room for so many pages that none is held for. It is looked at when the file
+// grows, and once a second for what others take. So it is what the pages need twice, four times as much as the file grows by at once
+// beside, and something for others.
+func plenty(pages, file int64) int64 {
+	return 2*withMargin(pages)*logstore.PageSize + file/8 + plentyLeast
 }
 
-// drain folds the parents of pages whose names keep segments from reuse in which nothing lives, as many as there is room for, and reports
-// whether it has folded any: each turn of gather writes two checkpoints, and one that gains nothing and says that it did is followed by
-// another, until there is no room for the checkpoints that the next delete needs.
-func (fl *flusher) drain(reserve func(extra int64) error) (any bool, err error) {
-	defer fl.protect(&err)
-	plan, err := fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.DrainPlan(s, fl.store.Pinned) })
-	if err != nil {
-		return false, fl.store.Fail(err)
-	}
-	folded := 0
-	err = fl.eachParent(plan, func(b *override.Batch, parent logstore.PageID) (int, error) {
-		n, err := b.Fold(parent)
-		folded += n
-		return n, err
-	}, reserve)
-	return folded > 0, err
-}
+const plentyLeast = 64 << 20
 
-// awaitRoom reserves what a committer needs if there is more, at the latest once nobody reads below the given Seq, or after a while. Readers
-// that let it wait for long are asked to end, if that can help; deletes always ask.
-func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error {
-	begin := time.Now()
-	for {
-		err := w.reserve(more)
-		if !logstore.IsFull(err) || a.tree.horizon.Load() >= installed {
-			return err
-		}
-		switch waited := time.Since(begin); {
-		case waited > lastWait || w.vain && !w.deletes:
-			w.vain = true
-			return w.reserve(0)
-		case waited > roomWait || w.asked:
-			if !w.deletes && a.store.HeldBytes() < w.pages*logstore.PageSize {
-				return w.reserve(0)
-			}
-			w.asked = true
-			a.readers.expireBelow(installed)
-		}
-		time.Sleep(time.Millisecond)
-		if _, err := a.tree.reclaimNow(); err != nil {
-			return err
-		}
-	}
-}
+// limited reports whether the file has a limit, or the disk was full when there was last need of more. Then there is room for all that is
+// dirty before a commit is accepted.
+func (r *room) limited() bool { return r.opts.Store.MaxFileSize > 0 || r.full.Load() }
 
-// expireBelow asks the oldest reader to end if it is below the given Seq. The next one is asked when it has, or has not for a while.
-func (r *readers) expireBelow(seq uint64) {
-	now := time.Now().UnixNano()
-	last := r.expired.Load()
-	if now-last < int64(roomWait) && r.registry.Asked() {
-		return
-	}
-	if oldest, ok := r.registry.Oldest(); ok && oldest.Seq() < seq && r.expired.CompareAndSwap(last, now) {
-		oldest.Expire()
-	}
-}
+// withMargin adds what ends of segments and inner nodes may take.
+func withMargin(pages int64) int64 { return pages + pages/8 }

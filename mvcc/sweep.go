@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 
-	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -273,17 +272,6 @@ func (fl *flusher) planPart(n int) (*override.Part, error) {
 	slot := fl.readers.registry.Acquire(&fl.readers.views)
 	defer slot.Release()
 	return fl.pages.PlanPart(fl.pages.At(slot.Seq()), fl.hand, int(leaves))
-}
-
-// provideFor makes sure that a flush of so many pages has room. Baton holder.
-func (l *redoLog) provideFor(pages int64) error {
-	l.room.rebalance(0)
-	missing := max(0, withMargin(pages)+redo.Pages(l.waiting())-l.room.held)
-	err := l.store.Reserve(missing, true)
-	if err == nil {
-		l.room.held += missing
-	}
-	return err
 }
 
 // flushParts flushes what is dirty by parts, with checkpoints between, so that each can have the room that those before it have left. What

@@ -5,7 +5,6 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/overlay"
-	"flashdbm/lockfree"
 	"flashdbm/override"
 )
 
@@ -31,30 +30,6 @@ type snapshot struct {
 	override.Snapshot
 	view *overlay.View
 	at   uint64
-}
-
-// register registers a reader, in the place that was used for last, and returns what there is to read up to a watermark.
-func (r *readers) register(last lockfree.Slot, upto lockfree.Watermark) (lockfree.Slot, snapshot) {
-	for {
-		slot := r.registry.AcquireNear(last, &r.views)
-		v := r.views.newest.Load()
-		at := upto.Load()
-		if v.Tree == slot.Seq() && r.views.newest.Load() == v {
-			return slot, snapshot{r.pages.At(v.Tree), v, max(at, v.Base)}
-		}
-		slot.Release()
-		last = slot
-	}
-}
-
-// look is register unless the engine is closed.
-func (r *readers) look(last lockfree.Slot, upto *atomic.Uint64) (lockfree.Slot, snapshot, error) {
-	slot, s := r.register(last, upto)
-	if r.closed.Load() {
-		slot.Release()
-		return slot, s, ErrClosed
-	}
-	return slot, s, nil
 }
 
 // found is a record: of the tree, or, if op is set, of a memtable.
@@ -114,35 +89,4 @@ func (c *treeCursor) found() found {
 		}
 	}
 	return found{cell: c.Cell()}
-}
-
-// merged makes another version of the tree the one that readers register at: it has all commits up to base, and so many records. Baton holder.
-func (t *tree) merged(tree, base uint64, records int64) {
-	t.records = records
-	t.tables.merged(tree, base)
-	t.publishView(tree, base)
-}
-
-// publishView publishes a view of a version of the tree, which has all commits up to base, with the tables that there are. Baton holder.
-func (t *tree) publishView(tree, base uint64) {
-	t.readers.views.newest.Store(&overlay.View{Tree: tree, Base: base, Records: t.records, Tables: t.tables.list()})
-}
-
-// publish shows a version of the tree that has all commits, and so many records: seq becomes what new updates read. Baton holder.
-func (t *tree) publish(seq uint64, records int64) {
-	t.merged(seq, seq, records)
-	t.marks.show(seq)
-}
-
-// publishEdit shows the version of the tree begun last, which has the same commits as the one before it. Its number is the next Seq, and no
-// commit has that. The note comes last: durable never passes applied. Baton holder.
-func (t *tree) publishEdit() {
-	seq, base := t.pages.Seq(), t.readers.views.newest.Load().Base
-	if t.tables.lacksNothing() {
-		base = seq
-	}
-	t.publishView(seq, base)
-	t.marks.show(seq)
-	t.log.noteLogged(seq)
-	t.marks.publishDurable()
 }

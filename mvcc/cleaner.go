@@ -30,6 +30,23 @@ const (
 // stuckSegments cannot be emptied, for lists of extents or damage: with the group written last in each.
 type stuckSegments map[uint32]uint64
 
+// cleaner moves what lives out of segments that are mostly dead. Its fields are guarded by checkpoints.mu.
+type cleaner struct {
+	*file
+	marks       *watermarks
+	readers     *readers
+	room        *room
+	log         *redoLog
+	tree        *tree
+	pressure    *pressure
+	checkpoints *checkpointer
+	flusher     *flusher
+
+	at        time.Time // of the last time
+	searched  uint64    // pages written to the log before the tree was searched for value runs
+	scattered scattered
+}
+
 // leave notes that a segment cannot be emptied.
 func (s *stuckSegments) leave(v logstore.Victim) {
 	if *s == nil {

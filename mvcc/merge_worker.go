@@ -32,14 +32,6 @@ type backgroundMerge struct {
 	err   error
 }
 
-// treeSizes are what is reserved and decided by.
-type treeSizes struct {
-	dirty     int64 // bytes
-	must      int64 // pages
-	unwritten int64 // pages
-	memory    int64 // bytes
-}
-
 const (
 	backgroundOps    = 32 << 10        // least entries that are merged in the background,
 	backgroundSynced = mostEntries / 2 // and where commits are synced, which wait for the device: fewer visits of leaves count more
@@ -58,14 +50,6 @@ func backgroundFrom(o *Options) int {
 		return backgroundSynced
 	}
 	return backgroundOps
-}
-
-// sizes returns those of the tree, or what they were when the merge under way began. Baton holder.
-func (t *tree) sizes() treeSizes {
-	if m := t.tables.merge.Load(); m != nil {
-		return m.sizes
-	}
-	return treeSizes{t.pages.DirtyBytes(), t.pages.MustPages(), t.pages.Unwritten(), t.memoryBytes()}
 }
 
 // beginMerge seals the active table and begins to merge it, if that is worth a goroutine, and reports whether it did. Baton holder, before a

@@ -1,0 +1,148 @@
+package mvcc
+
+import (
+	"sync/atomic"
+	"time"
+
+	"flashdbm/internal/event"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// flusher writes dirty pages and folds names. Its fields but the atomic ones are guarded by checkpoints.mu.
+type flusher struct {
+	*file
+	marks       *watermarks
+	readers     *readers
+	token       *token
+	room        *room
+	log         *redoLog
+	tree        *tree
+	pressure    *pressure
+	checkpoints *checkpointer
+
+	hand      []byte        // key that the next part of a flush begins at
+	whole     int64         // pages of the last flush if that was of all
+	allBase   uint64        // base of the last flush of all
+	unnamed   uint64        // pages appended when names were folded away for the last time
+	stuck     stuckSegments // that the cleaner cannot empty
+	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the token
+	flushes   atomic.Uint64
+	moved     atomic.Uint64 // pages made dirty so that their segments become free
+}
+
+// flush writes all that is dirty now, in parts between the groups of commits; a small one in one go, so that a lone committer soon
+// comes back to page groups. The caller holds keeper.mu.
+func (fl *flusher) flush() error {
+	return fl.tree.withBaton(func() error {
+		if err := fl.log.provideFor(fl.pages.Unwritten()); err != nil { // after recovery nothing is reserved yet
+			return err
+		}
+		if err := fl.log.writeRedo(); err != nil {
+			return err
+		}
+		f := fl.pages.StartFlush(fl.store.CloseGroup(), fl.tree.records)
+		if f == nil {
+			fl.log.bytes.Base(fl.pages.Base())
+			fl.log.bytes.Start(fl.pages.RedoStart())
+			fl.pressure.noteRedo() // commits may wait for that, too
+			return nil
+		}
+		again := fl.whole > 0 && f.Pages() >= fl.whole/2
+		fl.whole = f.Pages()
+		between := fl.between
+		if fl.opts.StepPages == 0 && f.Pages() <= flushAtOnce {
+			between = func(work func()) { work() }
+		}
+		if err := fl.finishFlush(f, between); err != nil {
+			return err
+		}
+		fl.allBase = f.Base()
+		if again && f.Begin() != nil { // a load: parts come by what it has written last while little of that is dirty again
+			fl.hand = f.Begin()
+		}
+		return nil
+	})
+}
+
+// flushSome flushes a part, or all if that is better. The caller holds keeper.mu.
+func (fl *flusher) flushSome() (all bool, err error) {
+	parts := 1
+	if err := fl.tree.withBaton(func() error {
+		parts = fl.pressure.parts()
+		return fl.Failed()
+	}); err != nil {
+		return false, err
+	}
+	if parts > 1 {
+		return false, fl.flushPart(parts)
+	}
+	return true, fl.flush()
+}
+
+// finishFlush carries a flush through whose base is all up to now. Baton holder; between, which may lay the baton down if the caller
+// holds keeper.mu, calls what does not need it.
+func (fl *flusher) finishFlush(f *override.Flush, between func(work func())) error {
+	fl.log.bytes.Base(f.Base())
+	fl.pressure.noteRedo() // commits need not wait for what goes with this flush
+	begin, pages := time.Now(), f.Pages()
+	if err := fl.writeFlush(f, between); err != nil {
+		return fl.store.Fail(err)
+	}
+	fl.log.bytes.Start(fl.pages.RedoStart())
+	fl.pressure.noteRedo()
+	fl.pressure.layered = fl.pressure.layered && fl.pages.RedoStart() < fl.pages.Base()
+	fl.installed.Store(fl.readers.views.Load() + 1)
+	fl.tree.reclaim()
+	fl.room.rebalance(0)
+	fl.flushes.Add(1)
+	fl.post(event.Event{Kind: event.Flush, Took: time.Since(begin), Bytes: pages * logstore.PageSize})
+	return nil
+}
+
+// between lays the baton down, works without it and takes it again, also after a panic.
+func (fl *flusher) between(work func()) {
+	fl.room.rebalance(0)
+	fl.token.pass(true)
+	defer fl.token.take()
+	work()
+	fl.checkpoints.pace()
+}
+
+// Checkpoint flushes and checkpoints now.
+func (e *Engine) Checkpoint() error {
+	if e.opts.Store.ReadOnly {
+		return nil
+	}
+	e.checkpoints.mu.Lock()
+	defer e.checkpoints.mu.Unlock()
+	return e.flusher.flushAndCheckpoint()
+}
+
+// flushAndCheckpoint folds and flushes all before it checkpoints.
+func (fl *flusher) flushAndCheckpoint() error {
+	if err := fl.flushParts(); err != nil {
+		return err
+	}
+	return fl.beginAnew()
+}
+
+// beginAnew is flushAndCheckpoint without parts before it. A flush leaves the pages clean that could not be folded before it; if few
+// have changed meanwhile, they are folded too: what is read after that, also by the next Open, needs no table.
+func (fl *flusher) beginAnew() error {
+	for range 2 {
+		if err := fl.fold(); err != nil {
+			return err
+		}
+		if err := fl.flush(); err != nil {
+			return err
+		}
+		if again, err := fl.foldAgain(); err != nil {
+			return err
+		} else if !again {
+			break
+		}
+	}
+	fl.checkpoints.turn.ended(fl.store.Counters().Pages)
+	return fl.checkpoints.checkpointTwice()
+}

@@ -1,0 +1,131 @@
+package mvcc
+
+import (
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// A reservation finds room for so many pages more than are reserved.
+type reservation func(extra int64) error
+
+// folding changes the names that an inner node has for its children.
+type folding func(b *override.Batch, parent logstore.PageID) (int, error)
+
+// foldAgain reports whether another fold and the flush of what it changes are worth their while.
+func (fl *flusher) foldAgain() (again bool, err error) {
+	err = fl.tree.withBaton(func() error {
+		names := fl.pages.TableEntries()
+		again = names >= foldAgainEntries && int64(fl.pages.DirtyPages()) <= names/foldAgainShare
+		return nil
+	})
+	return again, err
+}
+
+// fold rewrites inner nodes that lead to children through the table, as many as there is room for: no commit has reserved any for them,
+// and without them the checkpoint that may make room needs no more than is reserved.
+func (fl *flusher) fold() error {
+	return fl.foldWith(func(extra int64) error { return fl.store.Reserve(extra, false) })
+}
+
+// foldWith is fold with another idea of what room there is.
+func (fl *flusher) foldWith(reserve func(extra int64) error) (err error) {
+	defer fl.protect(&err)
+	plan, err := fl.foldPlan()
+	if err != nil {
+		return fl.store.Fail(err)
+	}
+	return fl.eachParent(plan, (*override.Batch).Fold, reserve)
+}
+
+func (p *pressure) reserveMore(extra int64) error { return p.store.Reserve(extra, false) }
+
+// eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room: behind the batches of a bulk
+// load, for which commits wait longer anyway, more of them in one turn with the baton.
+func (fl *flusher) eachParent(plan []logstore.PageID, do folding, reserve reservation) error {
+	for most := foldsInBulk; len(plan) > 0; {
+		n := 0
+		err := fl.tree.withTree(func() error {
+			if n = min(len(plan), most); fl.log.recent.ops < deferOps {
+				n = min(n, foldsAtOnce)
+			}
+			return fl.foldSome(plan[:n], do, reserve)
+		})
+		if logstore.IsFull(err) && n > 1 {
+			most = n / 2
+			continue
+		}
+		if logstore.IsFull(err) {
+			return nil
+		}
+		if err != nil {
+			return fl.store.Fail(err)
+		}
+		plan = plan[n:]
+		fl.step(StepBetween)
+	}
+	return nil
+}
+
+func (fl *flusher) foldPlan() ([]logstore.PageID, error) {
+	return fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.FoldPlan(s, 1) })
+}
+
+const (
+	foldsAtOnce = 8   // inner nodes folded under one baton,
+	foldsInBulk = 128 // the same while commits are large
+	foldPages   = 3   // that folding one adds to the next flush at most: its page, and its part of the names folded away
+)
+
+// foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. Baton holder.
+func (fl *flusher) foldSome(parents []logstore.PageID, do folding, reserve reservation) error {
+	if err := fl.Failed(); err != nil {
+		return err
+	}
+	extra := int64(len(parents)) * foldPages
+	if err := reserve(extra); err != nil {
+		return err
+	}
+	b := fl.pages.Begin(fl.marks.applied.Load() + 1)
+	if err := fl.pressure.uncounted(func() error {
+		for _, id := range parents {
+			if _, err := do(b, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	fl.tree.publishEdit()
+	fl.tree.reclaim() // a fold that renames children has copied them
+	fl.room.rebalance(extra)
+	return nil
+}
+
+// shortenTable folds all parents of a full file whose translation table has an entry for more than a longTable-th of the pages that live. Each
+// checkpoint writes the whole table, and the pages that puts have to leave free grow with the root of that. Leaves that a load in key order
+// has made are all found through the table. The caller holds keeper.mu.
+func (fl *flusher) shortenTable(reserve reservation) error {
+	if fl.pages.TableEntries()*longTable <= fl.store.SpaceStats().LiveBytes/logstore.PageSize {
+		return nil
+	}
+	return fl.foldWith(reserve)
+}
+
+// drain folds the parents of pages whose names keep segments from reuse in which nothing lives, as many as there is room for, and reports
+// whether it has folded any: each turn of gather writes two checkpoints, and one that gains nothing and says that it did is followed by
+// another, until there is no room for the checkpoints that the next delete needs.
+func (fl *flusher) drain(reserve func(extra int64) error) (any bool, err error) {
+	defer fl.protect(&err)
+	plan, err := fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.DrainPlan(s, fl.store.Pinned) })
+	if err != nil {
+		return false, fl.store.Fail(err)
+	}
+	folded := 0
+	err = fl.eachParent(plan, func(b *override.Batch, parent logstore.PageID) (int, error) {
+		n, err := b.Fold(parent)
+		folded += n
+		return n, err
+	}, reserve)
+	return folded > 0, err
+}

@@ -1,0 +1,240 @@
+package mvcc
+
+import (
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"flashdbm/logstore"
+)
+
+// Thresholds of the housekeeping.
+const (
+	flushRatioNum    = 6       // a flush is due when record bytes reach 6/10 of dirty bytes,
+	flushRatioDen    = 10      //
+	flushLoneBytes   = 1 << 20 // while so few are dirty that a lone committer comes back to page groups soon
+	loneOps          = 16      // in batches of at most so many: a flush brings larger ones no nearer to page groups, which split leaves too often
+	growthLimit      = 2       // of RedoLimit, half makes a flush due if all that is dirty is new
+	minLogBytes      = 4 << 20 // of log since the scan start, below which no checkpoint is due
+	foldAgainEntries = 1 << 10 // entries of the table from which it is folded once more behind the flush of a checkpoint,
+	foldAgainShare   = 16      // if no more pages have changed meanwhile than a 16th of them
+	flushAtOnce      = 16      // pages up to which a flush is written without laying the baton down
+)
+
+// maintenance does the background work when it is due: flushes, folds, cleaning, checkpoints, and in Buffered mode the writing of what commits
+// have left in memory. It decides when; package override plans what. Its own goroutine does the work; a committer that finds no memory or no
+// room does it itself, under the same lock.
+type maintenance struct {
+	*file
+	marks       *watermarks
+	readers     *readers
+	token       *token
+	log         *redoLog
+	tree        *tree
+	pressure    *pressure
+	checkpoints *checkpointer
+	flusher     *flusher
+	cleaner     *cleaner
+
+	compacting sync.Mutex    // one Compact at a time; outermost
+	started    bool          // there is a goroutine
+	wake       chan struct{} // room for one
+	quit       chan struct{}
+	ended      chan struct{} // closed when the goroutine has ended,
+	written    chan struct{} // and when that of writeBuffered has
+	due        atomic.Bool   // the goroutine was nudged
+	idle       rest          // guarded by checkpoints.mu
+}
+
+func (m *maintenance) start() {
+	m.started = true
+	m.quit, m.ended, m.written = make(chan struct{}), make(chan struct{}), make(chan struct{})
+	if m.opts.Durability == Buffered {
+		go m.writeBuffered()
+	} else {
+		close(m.written)
+	}
+	if m.tree.redoing() || m.pressure.flushDue() {
+		m.due.Store(true)
+		m.wake <- struct{}{}
+	}
+	go m.run()
+}
+
+func (m *maintenance) stop() {
+	if m.quit != nil {
+		close(m.quit)
+		<-m.ended
+		<-m.written
+		m.quit = nil
+	}
+}
+
+// nudge wakes the goroutine if work is due. Baton holder.
+func (m *maintenance) nudge() {
+	if !m.started || m.due.Load() || !(m.pressure.flushDue() || m.pressure.zeroDue()) {
+		return
+	}
+	m.due.Store(true)
+	m.rouse()
+}
+
+// nudgeToGrow wakes the goroutine if the file should grow before a commit has to wait for that: on tmpfs a fifth of the time of one that
+// loads a new file, on other file systems a sync as well. Where commits are synced ZeroAhead sees to it. asked is what the
+// last commit has reserved. Baton holder.
+func (m *maintenance) nudgeToGrow(asked int64) {
+	if !m.started || m.opts.Durability == Durable || m.checkpoints.tight.Load() || !m.store.GrowDue(asked) {
+		return
+	}
+	m.checkpoints.asked.Store(asked)
+	m.checkpoints.tight.Store(true)
+	m.rouse()
+}
+
+func (m *maintenance) rouse() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (m *maintenance) run() {
+	defer close(m.ended)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	interval := m.opts.FlushInterval
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	var aging <-chan time.Time // looks for transactions that are too old
+	if age := m.opts.Leases.MaxAge; age > 0 {
+		t := time.NewTicker(min(max(age/4, time.Millisecond), time.Second))
+		defer t.Stop()
+		aging = t.C
+	}
+	var warned time.Time
+	storm := m.newStorm()
+	for {
+		select {
+		case <-m.quit:
+			return
+		case <-m.wake:
+			m.checkpoints.growAhead()
+			if !m.due.Load() {
+				continue
+			}
+		case <-aging:
+			m.report("old transactions", m.endOldSnapshots())
+			continue
+		case <-tick.C:
+			warned = m.warnOfOldSnapshot(time.Now(), warned)
+			m.warnOfStorm(time.Now(), &storm)
+		}
+		m.due.Store(false)
+		flushes := m.flusher.flushes.Load()
+		m.report("housekeeping", m.housekeep())
+		if m.flusher.flushes.Load() != flushes {
+			m.goOn()
+		}
+		if m.pressure.zeroDue() {
+			m.report("zeroing", m.store.ZeroAhead())
+		}
+		if m.Failed() != nil { // nothing is left to do
+			return
+		}
+	}
+}
+
+// writeBuffered writes and syncs what Buffered commits have left in memory, once in an interval. It has a goroutine of its own, and does
+// not take mu: a flush, a checkpoint or a compaction may take longer than an interval, and so may the wait for one.
+func (m *maintenance) writeBuffered() {
+	defer close(m.written)
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	tick := time.NewTicker(m.opts.FlushInterval)
+	defer tick.Stop()
+	for m.Failed() == nil {
+		select {
+		case <-m.quit:
+			return
+		case <-tick.C:
+		case <-m.log.syncDue:
+		}
+		m.report("write", m.log.syncSettled()) // commits that nobody waits for are settled when they return
+	}
+}
+
+// goOn looks whether more work is due behind a flush. Commits say so too, but not while they are held back for want of that work: one
+// writer, and what it was held back for, had come to 16 commits between two turns.
+func (m *maintenance) goOn() {
+	m.report("housekeeping", m.log.withLog(func() error {
+		m.nudge()
+		return nil
+	}))
+}
+
+// Housekeep does what is due: cleaning, a flush of all or of a part, and a checkpoint behind it; or a checkpoint alone, if that sets much
+// free; or else what scans have asked for.
+func (m *maintenance) housekeep() error {
+	m.store.NoteDevice()
+	m.checkpoints.mu.Lock()
+	defer m.checkpoints.mu.Unlock()
+	if pages := m.pressure.crowd.asked.Swap(0); pages > 0 {
+		return m.makeWay(pages)
+	}
+	var flush, checkpoint, trim, anew, idle bool
+	parts := 1
+	if err := m.tree.withBaton(func() error {
+		var dying bool
+		if m.Failed() == nil {
+			m.tree.reclaimAll() // readers may have ended, and nobody commits
+		}
+		m.pressure.noteRedo()
+		flush, checkpoint = m.pressure.flushDue(), m.pressure.checkpointDue()
+		parts = m.pressure.parts()
+		idle = m.restDue()
+		anew = m.checkpoints.cutDue() || flush && parts > 1 && m.flusher.firstPart()
+		checkpoint = checkpoint || flush && m.pages.DirtyBytes() > flushLoneBytes // else its own pages would soon make one due
+		trim, dying = m.checkpoints.trimDue()
+		checkpoint = checkpoint || dying
+		return m.Failed()
+	}); err != nil {
+		return err
+	}
+	if idle {
+		if err := m.rest(); !logstore.IsFull(err) {
+			return err
+		}
+	}
+	if anew {
+		if err := m.flusher.beginAnew(); !logstore.IsFull(err) {
+			return err
+		}
+	}
+	pages, due := m.cleaner.cleanBudget()
+	if parts > 1 && (flush || checkpoint || due) {
+		if err := m.cleaner.clean(pages); err != nil {
+			return err
+		}
+		return m.flusher.sweep(parts, false)
+	}
+	if checkpoint || due {
+		if err := m.cleaner.clean(pages); err != nil {
+			return err
+		}
+		return m.flusher.flushAndCheckpoint()
+	}
+	if trim {
+		return m.checkpoints.checkpointTwice()
+	}
+	if flush {
+		return m.flusher.flush()
+	}
+	moved, err := m.cleaner.moveScanned()
+	if moved {
+		m.idle = rest{} // begins anew: the values leave dead pages behind
+	}
+	if moved && m.cleaner.scattered.any() {
+		m.due.Store(true)
+		m.rouse()
+	}
+	return err
+}

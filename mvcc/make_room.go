@@ -1,0 +1,160 @@
+package mvcc
+
+import (
+	"time"
+
+	"flashdbm/logstore"
+)
+
+// A file is full when a commit finds no room in it. What is dead then becomes free again, with what logstore/reserve.go holds back for
+// that: a flush lets go what commits have replaced, and two checkpoints make it reusable, once those have left who may look at it. Where
+// little lives in many segments, it is moved together, again and again while that gains any.
+
+const (
+	roomTries = 8                      // of a commit to make room that others take
+	roomWait  = 100 * time.Millisecond // longest wait for readers to leave what is dead, so that it can be written again
+	lastWait  = time.Second            // the same once readers have been asked to end
+	vainTries = 8                      // of cleaning for room, that have gained nothing
+
+	// longTable: a fold of all parents writes about a 200th of the live pages. With a smaller share of pages in the table it costs more than
+	// the shorter checkpoints gain; with a larger one files of 64 MiB stay at 67 % payload for records of 40 bytes instead of 70.
+	longTable = 8
+)
+
+// roomWanted is what a commit on a full file asks for.
+type roomWanted struct {
+	deletes bool                   // segments are cleaned of which nearly all lives,
+	full    bool                   // for a put, too
+	pages   int64                  // that it needs: readers that hold so many are asked to end, for deletes also if they hold fewer
+	reserve func(more int64) error // what the commit needs, if so many pages more could be had
+	asked   bool                   // readers have been waited for once,
+	vain    bool                   // and asked to end, and have not
+}
+
+// makeRoom is called by a committer that finds the file full, and reserves what it needs. It makes more room than that, if it can, or the
+// next commit would have to do the same again. If others have committed meanwhile, they may have taken the room, and it tries again.
+func (a *admission) makeRoom(w roomWanted) error {
+	for try := 1; ; try++ {
+		before := a.marks.committed.Load()
+		installed, err := a.freeDead()
+		if err != nil && !logstore.IsFull(err) {
+			return err
+		}
+		more := a.store.Slack() / 2
+		if err = a.awaitRoom(installed, &w, more); logstore.IsFull(err) {
+			err = a.gather(&w, more)
+		}
+		if !logstore.IsFull(err) || a.marks.committed.Load() == before || try == roomTries {
+			return err
+		}
+	}
+}
+
+// freeDead flushes and checkpoints twice, and returns the Seq at which nobody reads what the last flush has retired.
+func (a *admission) freeDead() (installed uint64, err error) {
+	a.step(StepWait)
+	a.checkpoints.mu.Lock()
+	defer a.checkpoints.mu.Unlock()
+	if err = a.flusher.flushParts(); err == nil {
+		err = a.flusher.flush()
+	}
+	for range 2 {
+		if err == nil {
+			err = a.checkpoints.checkpoint()
+		}
+	}
+	return a.flusher.installed.Load(), err
+}
+
+// gather moves together what lives in the emptiest segments until there is room, or as long as that gains any.
+func (a *admission) gather(w *roomWanted, more int64) error {
+	a.checkpoints.mu.Lock()
+	defer a.checkpoints.mu.Unlock()
+	err := w.reserve(more)
+	most := a.store.Room()
+	for vain := 0; logstore.IsFull(err) && vain < vainTries; vain++ {
+		if vain > 0 { // what there is will do
+			more = 0
+		}
+		moved, cerr := a.cleaner.gatherOnce(w.deletes || w.full)
+		if cerr != nil && !logstore.IsFull(cerr) {
+			return cerr
+		}
+		if _, cerr := a.tree.reclaimNow(); cerr != nil {
+			return cerr
+		}
+		err = a.awaitRoom(a.flusher.installed.Load(), w, more)
+		room := a.store.Room()
+		if !moved {
+			break
+		}
+		if room > most {
+			most, vain = room, 0
+		}
+	}
+	if logstore.IsFull(err) {
+		err = w.reserve(0)
+	}
+	return err
+}
+
+// gatherOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has moved are folded behind
+// the flush that moves it: until then its name keeps the segment. The caller holds keeper.mu.
+func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
+	rest := 2 * c.store.CheckpointPages()
+	reserve := func(extra int64) error { return c.store.ReserveBeside(extra, rest) }
+	if err := c.flusher.shortenTable(reserve); err != nil {
+		return false, err
+	}
+	drained, err := c.flusher.drain(reserve)
+	if err != nil {
+		return false, err
+	}
+	victims, _ := c.store.Victims(c.flusher.stuck, full)
+	room := c.store.Room() - rest
+	before := c.flusher.moved.Load()
+	if _, err = c.cleanVictims(victims, room/2, true, reserve); err != nil {
+		return false, err
+	}
+	moved = c.flusher.moved.Load() > before
+	if err = c.flusher.flush(); err != nil {
+		return moved, err
+	}
+	also, err := c.flusher.drain(reserve)
+	if err != nil {
+		return moved, err
+	}
+	for _, do := range []func() error{c.flusher.flush, c.checkpoints.checkpoint, c.checkpoints.checkpoint} {
+		if err := do(); err != nil {
+			return moved, err
+		}
+	}
+	return moved || drained || also, nil
+}
+
+// awaitRoom reserves what a committer needs if there is more, at the latest once nobody reads below the given Seq, or after a while. Readers
+// that let it wait for long are asked to end, if that can help; deletes always ask.
+func (a *admission) awaitRoom(installed uint64, w *roomWanted, more int64) error {
+	begin := time.Now()
+	for {
+		err := w.reserve(more)
+		if !logstore.IsFull(err) || a.tree.horizon.Load() >= installed {
+			return err
+		}
+		switch waited := time.Since(begin); {
+		case waited > lastWait || w.vain && !w.deletes:
+			w.vain = true
+			return w.reserve(0)
+		case waited > roomWait || w.asked:
+			if !w.deletes && a.store.HeldBytes() < w.pages*logstore.PageSize {
+				return w.reserve(0)
+			}
+			w.asked = true
+			a.readers.expireBelow(installed)
+		}
+		time.Sleep(time.Millisecond)
+		if _, err := a.tree.reclaimNow(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package mvcc
+
+import (
+	"flashdbm/internal/redo"
+	"flashdbm/logstore"
+)
+
+// pressure is how much waits to be written, and what is due because of that. Its fields but the atomic ones belong to the token's holder.
+type pressure struct {
+	*file
+	marks   *watermarks
+	readers *readers
+	room    *room
+	log     *redoLog
+	tree    *tree
+
+	excess       excess
+	crowd        crowd
+	growth       growth
+	layered      bool  // the log has layers to redo: the next flush is of all
+	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
+}
+
+// zeroDue reports whether segments should be written ahead of the log: it pays for syncs only.
+func (p *pressure) zeroDue() bool { return p.opts.Durability == Durable && p.store.ZeroDue() }
+
+// flushDue reports whether the dirty pages should be written. Baton holder.
+func (p *pressure) flushDue() bool {
+	tree := p.tree.sizes()
+	dirty := tree.dirty
+	crowded := tree.memory >= p.opts.MemoryLimit/2 && dirty >= p.opts.MemoryLimit/worthFlushing // else readers hold it
+	redo := p.log.bytes.Since()
+	if crowded || redo+p.log.waiting() >= p.redoLimit() || p.growthDue() || p.checkpointDue() || p.partDue(p.parts()) {
+		return true
+	}
+	return p.opts.Durability == Durable && !p.tree.tables.merging() && p.log.recent.ops <= loneOps && !p.log.recent.stays && dirty > 0 && dirty <= flushLoneBytes &&
+		redo*flushRatioDen >= dirty*flushRatioNum && !(p.log.inRow() && p.pages.CanPageGroup())
+}
+
+// growthDue reports whether a flush of all is due early, as nothing is gained by waiting: what is dirty is new, and no more than the redo
+// that made it so, as behind the batches of a load in order. What such a flush writes lies behind its base, where redo starts until
+// overwrites have gone round the tree once, and of what they let die of it nothing is used again before: so the last one should be short.
+// Baton holder.
+func (p *pressure) growthDue() bool {
+	if t := &p.tree.tables; t.merging() || t.rest() > 0 && !t.active.Ascends() { // not a load in order, and not all that is in the redo is dirty yet
+		return false
+	}
+	redo, tree := p.log.bytes.SinceBase(), p.tree.sizes()
+	dirty := tree.dirty
+	return p.log.recent.ops >= deferOps && redo >= p.redoLimit()/growthLimit && dirty >= redo/2 && dirty <= redo+redo/4 &&
+		tree.must*logstore.PageSize >= dirty-dirty/4
+}
+
+// checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
+// come first is cheap, so that a small database does not keep a long log. Baton holder.
+func (p *pressure) checkpointDue() bool {
+	since := p.sinceCheckpoint()
+	if since >= p.redoLimit() {
+		return true
+	}
+	return since >= max(p.store.SpaceStats().LiveBytes/8, minLogBytes) && p.tree.sizes().dirty <= since/2
+}
+
+// sinceCheckpoint returns the bytes of log since the last checkpoint ended. Baton holder.
+func (p *pressure) sinceCheckpoint() int64 { return p.store.SinceCheckpoint() - p.atCheckpoint }
+
+// unwritten bounds the pages that what is in memory will take. Where flushes are by part and the device has plenty of room, it counts only
+// so much of what they may leave behind as the next parts take. What lives in the place of the rest may give up its room first, but it need
+// not: the redo start, and with it the log, moves only once the oldest of what was left behind is written.
+func (p *pressure) unwritten() int64 {
+	later := int64(0)
+	tree := p.tree.sizes()
+	if n := int64(p.mayParts()); n > partsHeld && !p.room.limited() {
+		leaves := tree.dirty/logstore.PageSize - tree.must
+		later = leaves - leaves*partsHeld/n
+		if p.room.scarce(later) {
+			later = 0
+		}
+	}
+	return withMargin(tree.unwritten-later+p.tree.lackingPages()) + redo.Pages(p.log.waiting())
+}

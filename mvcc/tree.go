@@ -1,0 +1,114 @@
+package mvcc
+
+import (
+	"sync/atomic"
+
+	"flashdbm/internal/overlay"
+)
+
+// tree is the newest version of the tree, and the memtables above it. Its fields but the atomic ones belong to the token's holder.
+type tree struct {
+	*file
+	marks   *watermarks
+	readers *readers
+	token   *token
+	room    *room
+	log     *redoLog
+
+	records int64 // in the tree, at applied
+	tables  memtables
+	sets    sets
+	leafy   atomic.Bool   // the tree had more than fewKeys pages, dirty ones too
+	memory  atomic.Int64  // bytes of versions, as of the last batch
+	ceiling atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
+	horizon atomic.Uint64 // as of the last Reclaim
+}
+
+// merged makes another version of the tree the one that readers register at: it has all commits up to base, and so many records. Baton holder.
+func (t *tree) merged(tree, base uint64, records int64) {
+	t.records = records
+	t.tables.merged(tree, base)
+	t.publishView(tree, base)
+}
+
+// publishView publishes a view of a version of the tree, which has all commits up to base, with the tables that there are. Baton holder.
+func (t *tree) publishView(tree, base uint64) {
+	t.readers.views.newest.Store(&overlay.View{Tree: tree, Base: base, Records: t.records, Tables: t.tables.list()})
+}
+
+// publish shows a version of the tree that has all commits, and so many records: seq becomes what new updates read. Baton holder.
+func (t *tree) publish(seq uint64, records int64) {
+	t.merged(seq, seq, records)
+	t.marks.show(seq)
+}
+
+// publishEdit shows the version of the tree begun last, which has the same commits as the one before it. Its number is the next Seq, and no
+// commit has that. The note comes last: durable never passes applied. Baton holder.
+func (t *tree) publishEdit() {
+	seq, base := t.pages.Seq(), t.readers.views.newest.Load().Base
+	if t.tables.lacksNothing() {
+		base = seq
+	}
+	t.publishView(seq, base)
+	t.marks.show(seq)
+	t.log.noteLogged(seq)
+	t.marks.publishDurable()
+}
+
+// reclaimNow frees what nobody can see, and returns the bytes that a flush would write. It first makes a new version of the tree, past all that was
+// retired so far: new readers come at a version of the tree to which nothing has happened yet.
+func (t *tree) reclaimNow() (dirty int64, err error) {
+	err = t.withTree(func() error {
+		if err := t.Failed(); err != nil {
+			return err
+		}
+		t.pages.Begin(t.marks.applied.Load() + 1)
+		t.publishEdit()
+		t.reclaimAll()
+		dirty = t.pages.DirtyBytes()
+		return nil
+	})
+	return dirty, err
+}
+
+// reclaim frees what nobody can see, but for what readers that have gone held beside an older one: that may take a while. Baton holder.
+func (t *tree) reclaim() { t.reclaimed(t.pages.Reclaim(&t.readers.views)) }
+
+// reclaimAll frees all that nobody can see. Baton holder.
+func (t *tree) reclaimAll() { t.reclaimed(t.pages.ReclaimAll(&t.readers.views)) }
+
+func (t *tree) reclaimed(horizon uint64) {
+	t.horizon.Store(horizon)
+	t.tables.reclaim(horizon)
+	t.sets.reuse(horizon, t.tables.freed)
+	t.measure()
+}
+
+// memoryBytes is what counts against MemoryLimit, beside write sets. Baton holder.
+func (f *file) memoryBytes() int64 { return f.pages.MemoryBytes() + f.pages.BookBytes() }
+
+// measure notes the memory that versions take. Baton holder.
+func (t *tree) measure() {
+	held := t.memoryBytes()
+	t.memory.Store(held)
+	t.known.dirty.Store(int64(t.pages.DirtyPages()))
+	if held <= t.opts.MemoryLimit {
+		t.ceiling.Store(t.opts.MemoryLimit)
+	}
+}
+
+// treeSizes are what is reserved and decided by.
+type treeSizes struct {
+	dirty     int64 // bytes
+	must      int64 // pages
+	unwritten int64 // pages
+	memory    int64 // bytes
+}
+
+// sizes returns those of the tree, or what they were when the merge under way began. Baton holder.
+func (t *tree) sizes() treeSizes {
+	if m := t.tables.merge.Load(); m != nil {
+		return m.sizes
+	}
+	return treeSizes{t.pages.DirtyBytes(), t.pages.MustPages(), t.pages.Unwritten(), t.memoryBytes()}
+}
