@@ -142,8 +142,8 @@ func TestSetsOfOpenTransactionsStay(t *testing.T) {
 	put(t, e, "a", "0")
 	tx := begin(t, e, TxOptions{})
 	put(t, e, "a", "1")
-	set := e.committer.list.Head().Value.set
-	seq := e.committer.list.Head().Value.seq.Load()
+	set := e.committer.resolver.list.Head().Value.set
+	seq := e.committer.resolver.list.Head().Value.seq.Load()
 	for i := range 3 * reclaimBatches {
 		put(t, e, fmt.Sprint("other ", i), "")
 	}
@@ -169,7 +169,7 @@ func TestSetsOfMemtablesStay(t *testing.T) {
 		require.NoError(t, tx.Put(fmt.Appendf(nil, "key %02d", i), []byte(value)))
 	}
 	require.NoError(t, tx.Commit())
-	set, seq := e.committer.list.Head().Value.set, e.committer.list.Head().Value.seq.Load()
+	set, seq := e.committer.resolver.list.Head().Value.set, e.committer.resolver.list.Head().Value.seq.Load()
 	others := func() {
 		for i := range 3 * reclaimBatches {
 			put(t, e, fmt.Sprint("other ", i), "")

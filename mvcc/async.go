@@ -118,7 +118,7 @@ func (c *committer) settleReturned() {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	c.token.take()
 	defer c.token.pass(true)
-	c.settleAll(c.list.Drain(c.batch.nodes[:0]), nil)
+	c.settleAll(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
 }
 
 // add queues a commit that is settled, or a transaction that wrote nothing.
@@ -251,7 +251,7 @@ func (tx *Tx) push(c *asyncCommit, held int64) error {
 		return err
 	}
 	tx.async, tx.pushed, tx.kept.wake = c, n, e.committer.async.baton
-	if err := e.committer.resolve(tx, n); err != nil {
+	if err := e.committer.resolver.resolve(tx, n); err != nil {
 		tx.async, tx.pushed = nil, nil
 		e.store.Release(held)
 		return err

@@ -46,7 +46,7 @@ func (c *committer) lead(own *commitNode) {
 		}
 	}
 	defer c.token.pass(false)
-	c.settleAll(c.fill(c.list.Drain(c.batch.nodes[:0]), own), own)
+	c.settleAll(c.fill(c.resolver.list.Drain(c.batch.nodes[:0]), own), own)
 	if own != nil {
 		c.tree.sets.hand(own.Value.tx)
 	}
@@ -316,7 +316,7 @@ func (c *committer) commitRecords(g *logstore.Group) error {
 
 // published makes the batch visible to updates, its ops in the memtable unless the tree has them. The order is that of lockfree.List.
 func (c *committer) published(b *batch) {
-	c.tell(b.seq)
+	c.resolver.tell(b.seq, c.batch.nodes)
 	copied := true // or in the tree by now
 	if len(c.batch.ops) > 0 {
 		c.tree.tables.insert(b.seq, c.batch.ops, int64(c.batch.opBytes))
@@ -325,8 +325,8 @@ func (c *committer) published(b *batch) {
 	c.marks.committed.Store(b.seq)
 	c.marks.show(b.seq)
 	c.log.noteLogged(b.seq)
-	alone := c.tellLate(b.seq)
-	c.list.Cut(c.batch.nodes[len(c.batch.nodes)-1])
+	alone := c.resolver.tellLate(b.seq, c.batch.nodes)
+	c.resolver.list.Cut(c.batch.nodes[len(c.batch.nodes)-1])
 	c.tree.sets.retire(c.batch.nodes, b.seq, copied, alone)
 	c.known.commits.Add(uint64(len(c.batch.nodes)))
 }

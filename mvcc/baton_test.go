@@ -23,7 +23,7 @@ func TestSettledByAnother(t *testing.T) {
 	n := &commitNode{}
 	n.Value.set, n.Value.tx = tx.set, tx
 	tx.wakeChan()
-	require.NoError(t, e.committer.resolve(tx, n))
+	require.NoError(t, e.committer.resolver.resolve(tx, n))
 	put(t, e, "b", "2") // takes the baton and finds both
 	require.Len(t, tx.kept.wake, 1)
 	e.committer.settlePushed(n)
@@ -68,7 +68,7 @@ func TestBaton(t *testing.T) {
 			require.EqualValues(t, takes.Load(), owned)
 			require.False(t, e.token.held.Load())
 			require.Zero(t, e.token.waiting.Load())
-			require.Same(t, e.committer.list.Head(), e.committer.list.Drained())
+			require.Same(t, e.committer.resolver.list.Head(), e.committer.resolver.list.Drained())
 		})
 	}
 }
@@ -181,12 +181,12 @@ func TestTableBeforeApplied(t *testing.T) {
 		e := newEngine(t, Options{Durability: durability, Manual: true})
 		put(t, e, "k", "0")
 		first := e.marks.applied.Load()
-		last := e.committer.writes.Of(writeset.HashKey([]byte("k")))
+		last := e.committer.resolver.writes.Of(writeset.HashKey([]byte("k")))
 		var stop atomic.Bool
 		var watched sync.WaitGroup
 		watched.Go(func() {
 			for !stop.Load() {
-				if applied := e.marks.applied.Load(); last.Load() < applied && e.committer.writes.Untold() < applied {
+				if applied := e.marks.applied.Load(); last.Load() < applied && e.committer.resolver.writes.Untold() < applied {
 					t.Error("applied has moved first")
 					return
 				}

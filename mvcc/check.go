@@ -170,7 +170,7 @@ func (c *check) space(err error) {
 
 // installed checks the installed tree and compares it with the space map.
 func (c *check) installed() error {
-	slot, t, err := c.e.beginCheck()
+	slot, t, err := c.begin()
 	if err != nil {
 		return err
 	}
@@ -199,8 +199,9 @@ func (c *check) installed() error {
 	return nil
 }
 
-// beginCheck takes the installed state of now and registers a reader that keeps it. It waits for the flush or checkpoint under way.
-func (e *Engine) beginCheck() (slot lockfree.Slot, t *override.Installed, err error) {
+// begin takes the installed state of now and registers a reader that keeps it. It waits for the flush or checkpoint under way.
+func (c *check) begin() (slot lockfree.Slot, t *override.Installed, err error) {
+	e := c.e
 	e.checkpoints.mu.Lock()
 	defer e.checkpoints.mu.Unlock()
 	err = e.tree.withBaton(func() error {

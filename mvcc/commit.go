@@ -48,13 +48,22 @@ type committer struct {
 	maintenance *maintenance
 	admission   *admission
 
-	list    lockfree.List[pushedCommit]
-	writes  commit.LastWrites // see told.go
-	gate    commit.Gate
-	async   async
-	batch   commitBatch // at hand
-	left    bool        // the last batch has left commits to the next one
-	singles sync.Pool   // of *Tx
+	resolver resolver
+	gate     commit.Gate
+	async    async
+	batch    commitBatch // at hand
+	left     bool        // the last batch has left commits to the next one
+	singles  sync.Pool   // of *Tx
+}
+
+// resolver has the commits that were resolved, in their order, and tells who has lost to one of them.
+type resolver struct {
+	*file
+	marks   *watermarks
+	readers *readers
+
+	list   lockfree.List[pushedCommit]
+	writes commit.LastWrites // see told.go
 }
 
 // commitBatch has room for what a batch of commits is made of.
@@ -124,7 +133,7 @@ func (tx *Tx) commitAdmitted(held int64) error {
 		return tx.commitHeavy(n)
 	}
 	tx.wakeChan()
-	if err := e.committer.resolve(tx, n); err != nil {
+	if err := e.committer.resolver.resolve(tx, n); err != nil {
 		e.store.Release(held)
 		return err
 	}
@@ -153,24 +162,24 @@ func (c *committer) settlePushed(n *commitNode) {
 
 // resolve pushes n, unless a transaction ordered before it and after its snapshot wrote what it depends on: first committer wins. See
 // lockfree.List for why no conflict is missed.
-func (c *committer) resolve(tx *Tx, n *commitNode) error {
+func (r *resolver) resolve(tx *Tx, n *commitNode) error {
 	for spin := 0; ; spin++ {
-		head := c.list.Head()
-		if c.readers.active.Load() > 1 {
+		head := r.list.Head()
+		if r.readers.active.Load() > 1 {
 			for hash := range tx.set.Hashes { // the slot is wanted soon: one that is in no cache is on its way
-				c.writes.Of(hash).Load()
+				r.writes.Of(hash).Load()
 				break
 			}
 		}
 		if !tx.blind() {
 			if why := tx.conflict(head); why != nil {
-				return c.lost(why)
+				return r.lost(why)
 			}
 			if err := tx.validate(); err != nil {
 				return err
 			}
 		}
-		if c.list.Push(n, head) {
+		if r.list.Push(n, head) {
 			return nil
 		}
 		if spin > 16 {
@@ -193,11 +202,11 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 			return &conflict{winner: c}
 		}
 	}
-	if seq := tx.e.committer.writes.Untold(); seq > snapshot {
+	if seq := tx.e.committer.resolver.writes.Untold(); seq > snapshot {
 		return &conflict{seq: seq}
 	}
 	for hash := range tx.set.Hashes {
-		if seq := tx.e.committer.writes.Of(hash).Load(); seq > snapshot {
+		if seq := tx.e.committer.resolver.writes.Of(hash).Load(); seq > snapshot {
 			return &conflict{seq: seq}
 		}
 	}
@@ -220,10 +229,10 @@ func (c *conflict) appliedAt(applied uint64) bool {
 }
 
 // lost counts a conflict and waits until the winner can be seen, so that the next try does not lose to it again.
-func (c *committer) lost(why *conflict) error {
-	c.readers.conflicts.Add(1)
-	c.marks.moved.Until(func() bool { return why.appliedAt(c.marks.applied.Load()) || c.Failed() != nil })
-	if err := c.Failed(); err != nil {
+func (r *resolver) lost(why *conflict) error {
+	r.readers.conflicts.Add(1)
+	r.marks.moved.Until(func() bool { return why.appliedAt(r.marks.applied.Load()) || r.Failed() != nil })
+	if err := r.Failed(); err != nil {
 		return err
 	}
 	return ErrConflict

@@ -172,7 +172,7 @@ func (e *Engine) Close() error {
 	e.token.pass(true)
 	err := e.Failed()
 	if err == nil && !e.opts.Store.ReadOnly {
-		if err = e.closeClean(); err == nil {
+		if err = e.maintenance.closeClean(e.opened); err == nil {
 			err = e.Failed() // in what may fail without harm, as giving space back
 		}
 	}
@@ -181,21 +181,6 @@ func (e *Engine) Close() error {
 		err = cerr
 	}
 	return err
-}
-
-func (e *Engine) closeClean() (err error) {
-	defer e.guard(&err)
-	if e.store.SinceCheckpoint() == 0 && e.log.waiting() == 0 && e.tree.tables.rest() == 0 && e.pages.DirtyBytes() == 0 {
-		if e.store.End() == e.opened && e.store.Counters().Pages == 0 { // else it may have grown ahead of commits that did not come
-			return nil
-		}
-	} else if err := e.flusher.flushAndCheckpoint(); err != nil {
-		return err
-	}
-	if err := e.cleaner.cleanAtClose(); err != nil {
-		return err
-	}
-	return e.checkpoints.trimAtClose()
 }
 
 // Use calls fn with the engine kept open.

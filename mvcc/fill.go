@@ -61,7 +61,7 @@ func (c *committer) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 		return nodes
 	}
 	c.left = true
-	c.list.Undrain(nodes, kept)
+	c.resolver.list.Undrain(nodes, kept)
 	clear(nodes[kept:])
 	return nodes[:kept]
 }

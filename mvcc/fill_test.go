@@ -50,7 +50,7 @@ func TestFill(t *testing.T) {
 					if e.log.device.synced = time.Second; !run.slow {
 						e.log.device.all = time.Minute
 					}
-					return e.committer.fill(e.committer.list.Drain(nil), own)
+					return e.committer.fill(e.committer.resolver.list.Drain(nil), own)
 				}
 				var pushed []*commitNode
 				push := func(i int) {
@@ -58,7 +58,7 @@ func TestFill(t *testing.T) {
 					n.Value.set = &writeset.Set{}
 					n.Value.tx = &Tx{kept: kept{wake: make(chan signal, 1)}}
 					n.Value.set.Put(fmt.Appendf(nil, "%08d", i), make([]byte, c.value))
-					require.True(t, e.committer.list.Push(n, e.committer.list.Head()))
+					require.True(t, e.committer.resolver.list.Push(n, e.committer.resolver.list.Head()))
 					pushed = append(pushed, n)
 				}
 				for i := range c.commits {
@@ -88,9 +88,9 @@ func TestFill(t *testing.T) {
 					if run.slow {
 						require.False(t, e.committer.left)
 					}
-					e.committer.list.Drain(nil)
+					e.committer.resolver.list.Drain(nil)
 				}
-				require.Empty(t, e.committer.list.Drain(nil))
+				require.Empty(t, e.committer.resolver.list.Drain(nil))
 			})
 		}
 	}

@@ -44,7 +44,7 @@ func (tx *Tx) commitHeavy(n *commitNode) error {
 		e.store.Release(tx.held)
 	}
 	if lost != nil {
-		return e.committer.lost(lost)
+		return e.committer.resolver.lost(lost)
 	}
 	return err
 }
@@ -69,11 +69,11 @@ func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error)
 
 // turnHeavy is what the baton holder does, who has keeper.mu, too.
 func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
-	c.settleAll(c.list.Drain(c.batch.nodes[:0]), nil)
+	c.settleAll(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
 	if err := c.Failed(); err != nil {
 		return nil, err
 	}
-	if lost, err := c.resolveHeavy(tx, n); lost != nil || err != nil {
+	if lost, err := c.resolver.resolveHeavy(tx, n); lost != nil || err != nil {
 		return lost, err
 	}
 	tx.pushed = n
@@ -86,10 +86,10 @@ func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 
 // resolveHeavy is resolve for the baton holder. Nobody drains or cuts meanwhile, so what was looked at once need not be looked at again: a
 // large transaction is checked while others push.
-func (c *committer) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
+func (r *resolver) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	var checked *commitNode
 	for first := true; ; first = false {
-		head := c.list.Head()
+		head := r.list.Head()
 		switch {
 		case tx.blind():
 		case first:
@@ -106,7 +106,7 @@ func (c *committer) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 				}
 			}
 		}
-		if c.list.Push(n, head) {
+		if r.list.Push(n, head) {
 			return nil, nil
 		}
 		checked = head
@@ -116,7 +116,7 @@ func (c *committer) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 // settleAround drains the list, which has n, and settles the commits before n as a batch, then n, then those behind it, also after a
 // panic, which has poisoned the store.
 func (c *committer) settleAround(n *commitNode) (*override.Flush, error) {
-	nodes := c.list.Drain(nil)
+	nodes := c.resolver.list.Drain(nil)
 	at := 0
 	for nodes[at] != n {
 		at++
@@ -181,13 +181,13 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		}
 	}()
 	if s := own.set.Spilled(); s != nil {
-		err = p.applyLayers(s.Layers(), func(key []byte) { c.writes.Of(writeset.HashKey(key)).Store(seq) })
+		err = p.applyLayers(s.Layers(), func(key []byte) { c.resolver.writes.Of(writeset.HashKey(key)).Store(seq) })
 		for _, ref := range drops {
 			p.batch.Drop(ref)
 		}
 	} else if err = p.apply(c.batch.ops); err == nil {
 		for hash := range own.set.Hashes {
-			c.writes.Of(hash).Store(seq)
+			c.resolver.writes.Of(hash).Store(seq)
 		}
 	}
 	clear(c.batch.ops)
@@ -199,7 +199,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	c.marks.committed.Store(seq)
 	c.marks.show(seq)
 	c.marks.groups.Note(group, seq) // which is synced, unlike what was written early
-	c.list.Cut(n)
+	c.resolver.list.Cut(n)
 	c.tree.sets.retire(c.batch.nodes, seq, true, false)
 	c.known.commits.Add(1)
 	c.log.recent.batches++

@@ -35,7 +35,7 @@ func TestLastCommitKeepsNothing(t *testing.T) {
 			return false
 		}
 	}, patience, time.Millisecond)
-	require.NotNil(t, e.committer.list.Head())
+	require.NotNil(t, e.committer.resolver.list.Head())
 }
 
 // TestSetsAreHandedOn: single writes use few sets and nodes again and again, those of one who is alone the same at once; those of large records
@@ -86,11 +86,11 @@ func TestSetsAreHandedOn(t *testing.T) {
 	write(5*reclaimBatches, 10)
 	require.Empty(t, e.tree.sets.spent)
 	require.Empty(t, e.tree.sets.leaders)
-	require.Nil(t, e.committer.list.Head().Value.set)
+	require.Nil(t, e.committer.resolver.list.Head().Value.set)
 	besideOther(5*reclaimBatches, 10)
 	require.Empty(t, look())
 	require.Len(t, e.tree.sets.leaders, keptSets)
-	require.Nil(t, e.committer.list.Head().Value.set)
+	require.Nil(t, e.committer.resolver.list.Head().Value.set)
 	write(5*reclaimBatches, 2*keptBytes)
 	look()
 	for range 2 { // the pool lets go of large ones
@@ -108,7 +108,7 @@ func TestKeptSetIsNotSeen(t *testing.T) {
 	write("before")
 	before := begin(t, e, TxOptions{})
 	write("a")
-	node := e.committer.list.Head()
+	node := e.committer.resolver.list.Head()
 	write("b")
 	require.NotNil(t, node.Value.set)
 	require.Equal(t, 1, node.Value.set.Len())
@@ -116,18 +116,18 @@ func TestKeptSetIsNotSeen(t *testing.T) {
 	require.True(t, ok)
 	require.NoError(t, before.Rollback())
 	write("c")
-	require.Nil(t, e.committer.list.Head().Value.set)
+	require.Nil(t, e.committer.resolver.list.Head().Value.set)
 
 	waiting := begin(t, e, TxOptions{})
 	waiting.unpin()
 	write("d")
-	require.NotNil(t, e.committer.list.Head().Value.set, "someone waits for admission")
+	require.NotNil(t, e.committer.resolver.list.Head().Value.set, "someone waits for admission")
 	require.NoError(t, waiting.pin())
 	require.NoError(t, waiting.Rollback())
 	e.readers.active.Add(1)
 	write("e")
-	require.NotNil(t, e.committer.list.Head().Value.set, "someone commits")
+	require.NotNil(t, e.committer.resolver.list.Head().Value.set, "someone commits")
 	e.readers.active.Add(-1)
 	write("f")
-	require.Nil(t, e.committer.list.Head().Value.set)
+	require.Nil(t, e.committer.resolver.list.Head().Value.set)
 }

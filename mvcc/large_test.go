@@ -199,7 +199,7 @@ func TestLargeSerializableCommit(t *testing.T) {
 			putMany(t, large, 70, value)
 			slots := map[*atomic.Uint64]bool{} // keys that share one would seem to conflict
 			for i := range 70 {
-				slots[e.committer.writes.Of(writeset.HashKey(fmt.Appendf(nil, "many%05d", i)))] = true
+				slots[e.committer.resolver.writes.Of(writeset.HashKey(fmt.Appendf(nil, "many%05d", i)))] = true
 			}
 			require.NoError(t, large.spill(true))
 			require.NoError(t, e.store.SyncPrivate())
@@ -207,7 +207,7 @@ func TestLargeSerializableCommit(t *testing.T) {
 			require.NoError(t, err)
 			small := begin(t, e, TxOptions{})
 			for i := 0; small.Written() <= deferOps; i++ { // a batch that need not be merged at once
-				if key := fmt.Appendf(nil, "small%05d", i); !slots[e.committer.writes.Of(writeset.HashKey(key))] {
+				if key := fmt.Appendf(nil, "small%05d", i); !slots[e.committer.resolver.writes.Of(writeset.HashKey(key))] {
 					require.NoError(t, small.Put(key, nil))
 				}
 			}

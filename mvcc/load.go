@@ -91,9 +91,9 @@ func (c *committer) clearForLoad() (empty bool, err error) {
 func (c *committer) turnLoad(ctx context.Context, next LoadSource) (empty bool, err error) {
 	n := &commitNode{}
 	n.Value.set = everything
-	for head := c.list.Head(); !c.list.Push(n, head); head = c.list.Head() {
+	for head := c.resolver.list.Head(); !c.resolver.list.Push(n, head); head = c.resolver.list.Head() {
 	}
-	nodes := c.list.Drain(nil)
+	nodes := c.resolver.list.Drain(nil)
 	at := 0
 	for nodes[at] != n {
 		at++
@@ -104,7 +104,7 @@ func (c *committer) turnLoad(ctx context.Context, next LoadSource) (empty bool, 
 		if n.Value.seq.Load() == 0 {
 			n.Value.seq.Store(c.marks.applied.Load())
 		}
-		c.list.Cut(n)
+		c.resolver.list.Cut(n)
 	}()
 	if err := c.tree.merge(); err != nil {
 		return false, err
@@ -149,7 +149,7 @@ func (c *committer) build(ctx context.Context, group uint64, n *commitNode, next
 	}
 	l.build.Live()
 	n.Value.seq.Store(seq)
-	c.writes.Note(seq)
+	c.resolver.writes.Note(seq)
 	c.tree.merged(seq, seq, l.tree.Records())
 	c.marks.committed.Store(seq)
 	c.marks.show(seq)

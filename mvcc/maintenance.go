@@ -238,3 +238,19 @@ func (m *maintenance) housekeep() error {
 	}
 	return err
 }
+
+// closeClean writes what is in memory, and makes the file shorter. Nobody uses the engine any more; the file had so many pages when it was opened.
+func (m *maintenance) closeClean(opened logstore.Addr) (err error) {
+	defer m.guard(&err)
+	if m.store.SinceCheckpoint() == 0 && m.log.waiting() == 0 && m.tree.tables.rest() == 0 && m.pages.DirtyBytes() == 0 {
+		if m.store.End() == opened && m.store.Counters().Pages == 0 { // else it may have grown ahead of commits that did not come
+			return nil
+		}
+	} else if err := m.flusher.flushAndCheckpoint(); err != nil {
+		return err
+	}
+	if err := m.cleaner.cleanAtClose(); err != nil {
+		return err
+	}
+	return m.checkpoints.trimAtClose()
+}

@@ -27,7 +27,7 @@ func TestCutAfterTheTable(t *testing.T) {
 		require.NoError(t, tx.Put([]byte("key"), nil))
 
 		first := fmt.Appendf(nil, "%d/%d", round, 0)
-		entered := e.committer.writes.Of(writeset.HashKey(first))
+		entered := e.committer.resolver.writes.Of(writeset.HashKey(first))
 		before := entered.Load()
 		release := e.HoldBaton()
 		ends := make(chan error, 3)
@@ -118,12 +118,12 @@ func TestUntoldConflicts(t *testing.T) {
 		seq = e.marks.applied.Load()
 		n := 0
 		for i := range many {
-			if e.committer.writes.Of(writeset.HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
+			if e.committer.resolver.writes.Of(writeset.HashKey(fmt.Appendf(nil, "large%d", i))).Load() == seq {
 				n++
 			}
 		}
 		require.True(t, n == 0 || n == many)
-		require.Equal(t, n == 0, e.committer.writes.Untold() == seq)
+		require.Equal(t, n == 0, e.committer.resolver.writes.Untold() == seq)
 		return seq, n > 0
 	}
 	change := func(key string) *Tx {
@@ -172,7 +172,7 @@ func TestUntoldConflicts(t *testing.T) {
 func TestToldLate(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
-	before := e.committer.writes.Untold()
+	before := e.committer.resolver.writes.Untold()
 	release := e.HoldBaton()
 	n := &commitNode{}
 	n.Value.set = &writeset.Set{}
@@ -181,15 +181,15 @@ func TestToldLate(t *testing.T) {
 	committer := begin(t, e, TxOptions{})
 	n.Value.tx = committer
 	seq := e.marks.applied.Load() + 1
-	last := e.committer.writes.Of(writeset.HashKey([]byte("k")))
-	e.committer.tell(seq)
-	require.Equal(t, seq, e.committer.writes.Untold())
+	last := e.committer.resolver.writes.Of(writeset.HashKey([]byte("k")))
+	e.committer.resolver.tell(seq, e.committer.batch.nodes)
+	require.Equal(t, seq, e.committer.resolver.writes.Untold())
 	require.Less(t, last.Load(), seq)
-	require.True(t, e.committer.tellLate(seq))
-	require.Equal(t, seq, e.committer.writes.Untold(), "nobody came")
+	require.True(t, e.committer.resolver.tellLate(seq, e.committer.batch.nodes))
+	require.Equal(t, seq, e.committer.resolver.writes.Untold(), "nobody came")
 	late := begin(t, e, TxOptions{})
-	require.False(t, e.committer.tellLate(seq))
-	require.Equal(t, before, e.committer.writes.Untold())
+	require.False(t, e.committer.resolver.tellLate(seq, e.committer.batch.nodes))
+	require.Equal(t, before, e.committer.resolver.writes.Untold())
 	require.Equal(t, seq, last.Load())
 	e.committer.batch.nodes = e.committer.batch.nodes[:0]
 	release()
@@ -212,7 +212,7 @@ func TestToldAtAnyTime(t *testing.T) {
 	for i := range 100 { // it takes longer to look for
 		require.NoError(t, beaten.Put(fmt.Appendf(nil, "other%d", i), nil))
 	}
-	before, seq, last := e.committer.writes.Untold(), beaten.Snapshot()+1, e.committer.writes.Of(writeset.HashKey([]byte("k")))
+	before, seq, last := e.committer.resolver.writes.Untold(), beaten.Snapshot()+1, e.committer.resolver.writes.Of(writeset.HashKey([]byte("k")))
 
 	const rounds = 5_000
 	var noted, told atomic.Int64 // rounds
@@ -236,16 +236,16 @@ func TestToldAtAnyTime(t *testing.T) {
 		}
 	}()
 	for round := int64(1); round <= rounds; round++ {
-		e.committer.tell(seq)
-		require.Equal(t, seq, e.committer.writes.Untold())
+		e.committer.resolver.tell(seq, e.committer.batch.nodes)
+		require.Equal(t, seq, e.committer.resolver.writes.Untold())
 		from := looks.Load()
 		noted.Store(round)
 		for looks.Load() == from {
 			runtime.Gosched()
 		}
 		e.readers.unpinned.enter() // somebody came
-		require.False(t, e.committer.tellLate(seq))
-		require.Equal(t, before, e.committer.writes.Untold())
+		require.False(t, e.committer.resolver.tellLate(seq, e.committer.batch.nodes))
+		require.Equal(t, before, e.committer.resolver.writes.Untold())
 		told.Store(round)
 		<-looked
 		e.readers.unpinned.leave()

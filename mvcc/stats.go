@@ -71,7 +71,7 @@ func (e *Engine) Stats() (Stats, error) {
 const countedEntries = 1 << 12
 
 // knownRecords returns the number of records of a snapshot, or of its tree if there is much above that, or a page cannot be read.
-func (e *Engine) knownRecords(s *snapshot) (n int64) {
+func (f *file) knownRecords(s *snapshot) (n int64) {
 	tree := max(s.view.Records, 0) // of a damaged file
 	if s.view.Lacking(s.at) > countedEntries {
 		return tree
@@ -79,7 +79,7 @@ func (e *Engine) knownRecords(s *snapshot) (n int64) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	var err error
 	func() {
-		defer e.guard(&err)
+		defer f.guard(&err)
 		n, err = s.len()
 	}()
 	if err != nil {

@@ -37,8 +37,8 @@ func (e *Engine) Housekeep() error { return e.maintenance.housekeep() }
 
 // pushed is Engine.Pushed.
 func (c *committer) pushed() (n int) {
-	last := c.list.Drained()
-	for node := c.list.Head(); node != last; node = node.Next() {
+	last := c.resolver.list.Drained()
+	for node := c.resolver.list.Head(); node != last; node = node.Next() {
 		n++
 	}
 	return n

@@ -6,45 +6,45 @@ package mvcc
 // resolves in between, or that came back to the registry meanwhile after waiting for admission, loses for nothing and tries again.
 
 // tell tells of the batch at hand, before applied moves to its Seq. Baton holder.
-func (c *committer) tell(seq uint64) {
-	if !c.besides(seq) {
-		c.writes.Note(seq)
+func (r *resolver) tell(seq uint64, nodes []*commitNode) {
+	if !r.besides(seq, nodes) {
+		r.writes.Note(seq)
 		return
 	}
-	c.enterKeys(seq)
+	r.enterKeys(seq, nodes)
 }
 
 // tellLate tells of it those who came between the look at the registry and applied, and reports whether there was nobody: then nobody who
 // resolves looks at the batch or at those before any more. Baton holder.
-func (c *committer) tellLate(seq uint64) (alone bool) {
-	if c.writes.Untold() != seq {
+func (r *resolver) tellLate(seq uint64, nodes []*commitNode) (alone bool) {
+	if r.writes.Untold() != seq {
 		return false
 	}
-	if !c.besides(seq) {
+	if !r.besides(seq, nodes) {
 		return true
 	}
-	c.enterKeys(seq)
-	c.writes.TakeBack()
+	r.enterKeys(seq, nodes)
+	r.writes.TakeBack()
 	return false
 }
 
-func (c *committer) enterKeys(seq uint64) {
-	for _, n := range c.batch.nodes {
+func (r *resolver) enterKeys(seq uint64, nodes []*commitNode) {
+	for _, n := range nodes {
 		for hash := range n.Value.set.Hashes {
-			c.writes.Of(hash).Store(seq)
+			r.writes.Of(hash).Store(seq)
 		}
 	}
 }
 
 // besides reports whether there may be transactions below seq other than those of the batch. Where several commit at once there are, and
 // the registry, which they write to all the time, is not looked at.
-func (c *committer) besides(seq uint64) bool {
-	if c.readers.active.Load() > 1 || c.readers.unpinned.any() {
+func (r *resolver) besides(seq uint64, nodes []*commitNode) bool {
+	if r.readers.active.Load() > 1 || r.readers.unpinned.any() {
 		return true
 	}
 	own := 1
-	if c.batch.nodes[0].Value.tx.single {
+	if nodes[0].Value.tx.single {
 		own = 0
 	}
-	return c.readers.registry.ReadersBelow(seq, own)
+	return r.readers.registry.ReadersBelow(seq, own)
 }

@@ -27,9 +27,10 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 	maintenance.file, maintenance.marks, maintenance.readers, maintenance.token, maintenance.log, maintenance.tree, maintenance.pressure, maintenance.checkpoints, maintenance.flusher, maintenance.cleaner = f, marks, readers, token, log, tree, pressure, checkpoints, flusher, cleaner
 	admission.file, admission.marks, admission.readers, admission.room, admission.log, admission.tree, admission.pressure, admission.checkpoints, admission.flusher, admission.cleaner, admission.maintenance = f, marks, readers, room, log, tree, pressure, checkpoints, flusher, cleaner, maintenance
 	committer.file, committer.marks, committer.readers, committer.token, committer.room, committer.log, committer.tree, committer.pressure, committer.checkpoints, committer.flusher, committer.maintenance, committer.admission = f, marks, readers, token, room, log, tree, pressure, checkpoints, flusher, maintenance, admission
+	committer.resolver.file, committer.resolver.marks, committer.resolver.readers = f, marks, readers
 	recovery.file, recovery.marks, recovery.readers, recovery.token, recovery.room, recovery.log, recovery.tree, recovery.pressure, recovery.checkpoints, recovery.flusher = f, marks, readers, token, room, log, tree, pressure, checkpoints, flusher
 
-	token.init(&committer.list, log.logIfWanted)
+	token.init(&committer.resolver.list, log.logIfWanted)
 	room.unwritten = pressure.unwritten
 	marks.viewAt = &marks.applied
 	if opts.Durability == Durable && !opts.Store.Beside {
@@ -47,7 +48,7 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 	pressure.crowd.waiters.Init()
 	cleaner.scattered.often = scanOften(opts)
 	maintenance.wake = make(chan struct{}, 1)
-	committer.writes.Init(cmp.Or(opts.LastSlots, lastSlots))
+	committer.resolver.writes.Init(cmp.Or(opts.LastSlots, lastSlots))
 	committer.gate.Init()
 	committer.async.init(committer)
 	return e
