@@ -153,6 +153,14 @@ func (a *Arena) Alloc(n int) (Place, error) {
 	return Place(s.extent)<<unitBits | Place(offset/unit), nil
 }
 
+// AllocBeyond is Alloc that may take an extent above the limit. The arena keeps such an extent.
+func (a *Arena) AllocBeyond(n int) (Place, error) {
+	limit := a.limit
+	a.limit = 1 << (48 - unitBits)
+	defer func() { a.limit = limit }()
+	return a.Alloc(n)
+}
+
 // spanFor returns a span with a free block of n bytes.
 func (a *Arena) spanFor(n int) (*span, error) {
 	class, size := -1, (n+a.page-1)/a.page*a.page
@@ -193,7 +201,7 @@ func (a *Arena) newSpan(class, size, n int) (*span, error) {
 			return a.carve(i, at, class, size, n), nil
 		}
 	}
-	if len(a.extents) == a.limit {
+	if len(a.extents) >= a.limit {
 		return nil, ErrFull
 	}
 	r, err := a.alloc(a.extent, fabric.RemoteRead)
@@ -374,7 +382,7 @@ func (a *Arena) free(s *span, block int) {
 }
 
 // tight says that the last empty span of a class should go back, too: other classes may need its pages.
-func (a *Arena) tight() bool { return len(a.extents) == a.limit }
+func (a *Arena) tight() bool { return len(a.extents) >= a.limit }
 
 // takeBlock marks a free block as used and returns its number.
 func (s *span) takeBlock() int {

@@ -63,7 +63,7 @@ type Client struct {
 	tasks   []func()
 	hasTask atomic.Bool
 	waiters waiters
-	addrs   []string
+	at      string // where the table is, in the network that is left
 }
 
 // Dial connects to all partitions of a table. The addresses are of one node, as "shm:/run/flashdbm/node.sock" or "tcp:10.0.0.1:7400": the first that

@@ -1,6 +1,7 @@
 package ramp_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"flag"
@@ -216,4 +217,92 @@ func TestUncontrolled(t *testing.T) {
 	}
 	t.Logf("%d puts, %d gets, %d fractured", puts.Load(), gets.Load(), bad.Load())
 	require.Positive(t, bad.Load())
+}
+
+// TestLargerThanMemory: a table has more than twice the memory of its partitions. Transactions of some keys work, and so does a read of all at once: its client asks for
+// parts.
+func TestLargerThanMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	n, net := open(t, machine.Options{Dir: t.TempDir(), Partitions: 2, Durability: partition.Sync, Extent: 256 << 10, Memory: 256 << 10})
+	c, local := dial(t, net, ramp.Options{}), ramp.Local(n, 4000, 0)
+	ctx := context.Background()
+	var keys [][]byte
+	for i := range 100 {
+		keys = append(keys, fmt.Appendf(nil, "key-%d", i))
+	}
+	value := func(i, round int) []byte { return bytes.Repeat([]byte{byte(i), byte(round)}, 6000) }
+	last := func(i int) int { return max(0, 1-i/16) } // the second round writes 16 keys anew
+	for round := range 2 {
+		for i := 0; i < len(keys) && last(i) >= round; i += 4 {
+			var pairs []ramp.Pair
+			for j := i; j < i+4; j++ {
+				pairs = append(pairs, ramp.Pair{Key: keys[j], Value: value(j, round)})
+			}
+			for {
+				_, err := []stressed{c, local}[i/4%2].PutAll(ctx, pairs)
+				if err == nil {
+					break
+				}
+				require.ErrorIs(t, err, ramp.ErrFull) // until versions that were overtaken are dropped, and the file has the others
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	}
+	check := func(values []ramp.Value, err error, first int) {
+		require.NoError(t, err)
+		for i, v := range values {
+			require.True(t, v.Found)
+			require.Equal(t, value(first+i, last(first+i)), v.Value, "key %d", first+i)
+		}
+	}
+	for _, x := range []stressed{c, local} {
+		for i := 0; i < len(keys); i += 5 {
+			values, err := x.GetAll(ctx, keys[i:i+5])
+			check(values, err, i)
+		}
+		values, err := x.GetAll(ctx, keys)
+		check(values, err, 0)
+	}
+	evictions, fetches := uint64(0), uint64(0)
+	for _, p := range n.Status().Partitions {
+		evictions, fetches = evictions+p.Evictions, fetches+p.Fetches
+	}
+	require.Greater(t, evictions, uint64(80))
+	require.Less(t, fetches, uint64(5000), "keys do not evict each other for ever")
+	t.Logf("%d evictions, %d fetches", evictions, fetches)
+}
+
+// TestSecondAddress: the first address is of another fabric and does not answer. The client uses the second one, and connects to it again when the connection was
+// lost.
+func TestSecondAddress(t *testing.T) {
+	dir := t.TempDir()
+	net := mem.NewNetwork()
+	o := machine.Options{Dir: dir, Partitions: 2, Durability: partition.Sync, Extent: 1 << 20}
+	start := func() *machine.Node {
+		d := net.Open()
+		t.Cleanup(func() { assert.NoError(t, d.Close()) })
+		o.Listen = []machine.Listen{{Domain: d, Addr: "node"}}
+		n, err := machine.Open(o)
+		require.NoError(t, err)
+		return n
+	}
+	n := start()
+	nowhere, d := mem.NewNetwork().Open(), net.Open()
+	defer d.Close()
+	defer nowhere.Close()
+	ctx := context.Background()
+	c, err := ramp.Dial(ctx, []string{"nowhere:node", "mem:node"}, &ramp.Options{Fabrics: map[string]fabric.Domain{"nowhere": nowhere, "mem": d}})
+	require.NoError(t, err)
+	defer c.Close()
+	pairs := []ramp.Pair{{Key: []byte("a"), Value: []byte("1")}, {Key: []byte("b"), Value: []byte("1")}, {Key: []byte("c"), Value: []byte("1")}}
+	ts, err := c.PutAll(ctx, pairs)
+	require.NoError(t, err)
+	require.NoError(t, n.Close())
+	n = start()
+	defer n.Close()
+	values, err := c.GetAll(ctx, [][]byte{pairs[0].Key, pairs[2].Key})
+	require.NoError(t, err)
+	require.Equal(t, []ramp.Value{{Value: []byte("1"), Found: true, TS: ts}, {Value: []byte("1"), Found: true, TS: ts}}, values)
 }

@@ -141,7 +141,8 @@ func (c *Client) connectAll(ctx context.Context, addrs []string) error {
 		if err == nil {
 			var g *greeted
 			if g, err = c.greet(ctx, n, at, protocol.AnyPartition, protocol.NoNumber); err == nil {
-				c.addrs = append([]string{a}, addrs...)
+				c.keepOnly(n)
+				c.at = at
 				c.e.setTable(g.welcome.Seed, g.welcome.Partitions)
 				c.join(c.e.links[g.welcome.Partition], g)
 				return c.connectRest(ctx, n, at, g.welcome.Number)
@@ -150,6 +151,16 @@ func (c *Client) connectAll(ctx context.Context, addrs []string) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// keepOnly closes the networks of the addresses that did not answer.
+func (c *Client) keepOnly(n *network) {
+	for _, o := range c.nets {
+		if o != n {
+			o.close()
+		}
+	}
+	c.nets = []*network{n}
 }
 
 func (c *Client) connectRest(ctx context.Context, n *network, at string, number uint16) error {
@@ -203,8 +214,7 @@ func (c *Client) redial(l *link) {
 	number := make(chan uint16, 1)
 	c.do(func() { number <- c.e.clock.Number() })
 	n := c.nets[0]
-	_, at, _ := strings.Cut(c.addrs[0], ":")
-	g, err := c.greet(ctx, n, at, l.number, <-number)
+	g, err := c.greet(ctx, n, c.at, l.number, <-number)
 	if err == nil && (g.welcome.Seed != c.e.seed || int(g.welcome.Partitions) != len(c.e.links)) {
 		g.conn.Close()
 		err = fmt.Errorf("%w: another table answers", errProtocol)

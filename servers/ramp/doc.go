@@ -17,7 +17,8 @@
 //
 // GetAll Reads values from the partitions' memory without their help, where it has Read or asked before (GET*). Such a copy counts if
 //
-//  1. the partition's tenure lasted before the Read was posted: else the memory may be that of a life that has ended;
+//  1. the partition's tenure lasts when the last answer of the round has come: else the memory may be that of a life that had ended, while other
+//     answers are of the next life, which may lack what the copy is a part of (memory and async mode);
 //  2. the copy is whole, committed and of the key, as its guardian proves;
 //
 // else it is Read twice more, and then asked for. A copy needs no other proof: a slot is one committed version whole, and the repair by message

@@ -233,10 +233,6 @@ func (c *Client) step() (worked bool) {
 
 // sleep waits until something happens: a message, a completion, a task.
 func (c *Client) sleep(ctx context.Context) {
-	if len(c.nets) != 1 {
-		time.Sleep(100 * time.Microsecond) // of several networks none can be waited for alone
-		return
-	}
 	n := c.nets[0]
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()

@@ -111,6 +111,7 @@ type engine struct {
 	slots   slots
 	nextID  uint64
 	running []transaction
+	paused  []paused // in the order of their times
 	closed  error
 	timeout int64
 	counts  Stats
@@ -295,6 +296,7 @@ func (e *engine) push(l *link) (worked bool) {
 // step receives, and sends what waits. Completions of Reads come by readDone.
 func (e *engine) step() (worked bool) {
 	e.look()
+	worked = e.resume()
 	for _, l := range e.links {
 		for l.conn != nil {
 			m, ok := l.conn.Receive()

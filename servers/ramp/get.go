@@ -42,12 +42,20 @@ type getKey struct {
 	value []byte
 	want  Timestamp // of the repair
 	tries int       // Reads
+	read  bool      // the version is from a Read
 }
 
 // A group is the keys that one partition is asked for.
 type group struct {
 	link *link
 	keys []int
+	then *group // is asked for when this one was answered
+}
+
+// halves returns two groups in the place of one that a partition has no memory for at once.
+func (g *group) halves() group {
+	half := len(g.keys) / 2
+	return group{g.link, g.keys[:half], &group{g.link, g.keys[half:], g.then}}
 }
 
 // maxReads is how often a slot is Read before its key is asked for.
@@ -129,7 +137,7 @@ func (t *get) ask(i int) {
 			return
 		}
 	}
-	t.groups = append(t.groups, group{l, []int{i}})
+	t.groups = append(t.groups, group{link: l, keys: []int{i}})
 }
 
 // sendGroups sends one GET to each partition that something is wanted of.
@@ -158,19 +166,24 @@ func (t *get) send(e *engine, g group, flags protocol.Flags, among []Timestamp) 
 			}
 			var got protocol.Got
 			switch {
+			case s == protocol.StatusFull && len(g.keys) > 1:
+				t.send(e, g.halves(), flags, among)
 			case s != protocol.StatusOK:
 				t.err = failed(s)
 			case got.Parse(body, len(g.keys)) != nil:
 				t.err = errProtocol
 			default:
-				t.take(e, g, c, &got)
+				t.take(e, g, c, among, &got)
+				if g.then != nil {
+					t.send(e, *g.then, flags, among)
+				}
 			}
 			t.arrived(e)
 		}})
 }
 
 // take takes the answer to a GET.
-func (t *get) take(e *engine, g group, c *call, got *protocol.Got) {
+func (t *get) take(e *engine, g group, c *call, among []Timestamp, got *protocol.Got) {
 	e.reign(g.link, got.Term, c.sent, got.Tenure)
 	for n, i := range g.keys {
 		v := &got.Versions[n]
@@ -183,7 +196,7 @@ func (t *get) take(e *engine, g group, c *call, got *protocol.Got) {
 			if len(g.keys) == 1 {
 				t.err = ErrTooLarge
 			} else {
-				t.send(e, group{g.link, []int{i}}, c.flags, nil)
+				t.send(e, group{link: g.link, keys: []int{i}}, c.flags, among)
 			}
 		case v.State == protocol.StateGone || got.Term != k.life: // invariant 6
 			t.gone = true
@@ -216,13 +229,23 @@ func (t *get) arrived(e *engine) {
 	switch {
 	case t.err != nil:
 		t.end(e, nil, t.err)
-	case t.gone:
+	case t.gone || t.round == 1 && !t.lived(e):
 		e.counts.Retries++
 		t.begin(e)
 	case t.round == 1 && t.repair(e):
 	default:
 		t.end(e, t.values(), nil)
 	}
+}
+
+// lived reports whether all lives whose memory was Read still had their tenure when the last answer of the round came (rule 1). A life that begins
+// after the end of another one answers nothing before that one's tenure has ended, so the other answers are from before that, too.
+func (t *get) lived(e *engine) bool {
+	if !slices.ContainsFunc(t.keys, func(k getKey) bool { return k.read }) {
+		return true
+	}
+	e.look()
+	return !slices.ContainsFunc(t.keys, func(k getKey) bool { return k.read && (k.link.term != k.life || e.now >= k.link.tenure) })
 }
 
 // repair begins the second round, if one is needed.

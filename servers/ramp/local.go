@@ -86,10 +86,13 @@ func (c *LocalClient) PutAll(ctx context.Context, pairs []Pair) (Timestamp, erro
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	for {
+	for tries := 1; ; tries++ {
 		ts, again, err := c.tryPut(ctx, t)
 		if !again {
 			return ts, err
+		}
+		if tries > quickTries {
+			time.Sleep(pauseTime)
 		}
 	}
 }
@@ -140,7 +143,10 @@ func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again b
 		}
 		c.clock.Seen(newest)
 		c.mu.Unlock()
-		return 0, g.err == nil && ctx.Err() == nil, g.err
+		if g.err == nil && ctx.Err() != nil {
+			g.err = fmt.Errorf("%w (%w)", ErrUnavailable, context.Cause(ctx))
+		}
+		return 0, g.err == nil, g.err
 	case len(t.parts) == 1:
 		return ts, false, nil
 	}
@@ -202,6 +208,16 @@ func (c *LocalClient) GetAll(ctx context.Context, keys [][]byte) ([]Value, error
 
 // round asks for what is in the groups.
 func (c *LocalClient) round(ctx context.Context, t *get) error {
+	for {
+		err := c.askGroups(ctx, t)
+		if err != nil || len(t.groups) == 0 {
+			return err
+		}
+	}
+}
+
+// askGroups asks for the groups once. What is to be asked for next is in t.groups afterwards.
+func (c *LocalClient) askGroups(ctx context.Context, t *get) error {
 	groups := t.groups
 	t.groups = nil
 	w := gather(len(groups))
@@ -222,8 +238,13 @@ func (c *LocalClient) round(ctx context.Context, t *get) error {
 			}
 		}, func(s protocol.Status) {
 			w.answer(func() {
-				if s != protocol.StatusOK {
+				switch {
+				case s == protocol.StatusFull && len(g.keys) > 1:
+					t.groups = append(t.groups, g.halves())
+				case s != protocol.StatusOK:
 					w.err = failed(s)
+				case g.then != nil:
+					t.groups = append(t.groups, *g.then)
 				}
 			})
 		})

@@ -3,6 +3,7 @@ package ramp
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"flashdbm/servers/circle"
 	"flashdbm/servers/ramp/protocol"
@@ -26,6 +27,7 @@ type put struct {
 	newest   Timestamp
 	err      error
 	again    bool // a PREPARE may have arrived twice
+	refusals int
 	done     func(ts Timestamp, err error)
 	twoPhase bool // of two-phase locking: COMMIT always comes by itself
 }
@@ -171,6 +173,33 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 	}
 }
 
+const (
+	// quickTries is how often a transaction that is refused is tried again at once. Others that write the same keys have got in before it, a few times at
+	// most; or timestamps have run ahead of the partitions' dates, which only time mends.
+	quickTries = 16
+	// pauseTime is how long each further try waits.
+	pauseTime = time.Millisecond
+)
+
+// A paused transaction is tried again at a time.
+type paused struct {
+	at int64
+	t  *put
+}
+
+// resume tries again what has waited long enough.
+func (e *engine) resume() (worked bool) {
+	for len(e.paused) > 0 && e.paused[0].at <= e.now {
+		t := e.paused[0].t
+		e.paused = e.paused[1:]
+		if !t.ended {
+			t.begin(e)
+			worked = true
+		}
+	}
+	return worked
+}
+
 var errRefused = fmt.Errorf("%w: refused", ErrUnavailable)
 
 // commit sends COMMIT: all partitions have prepared the transaction.
@@ -215,6 +244,10 @@ func (t *put) refused(e *engine) {
 	default:
 		e.counts.Retries++
 		e.clock.Seen(t.newest)
+		if t.refusals++; t.refusals > quickTries {
+			e.paused = append(e.paused, paused{e.now + int64(pauseTime), t})
+			return
+		}
 		t.begin(e)
 	}
 }

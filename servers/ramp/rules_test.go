@@ -1,6 +1,7 @@
 package ramp
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -135,10 +136,71 @@ func TestReads(t *testing.T) {
 	require.Len(t, s.reads, reads, "there is a new one")
 	place("k", true)
 	e.readDone(land, s.reads[reads-1], nil)
+	get()
+	reads++
+	require.Len(t, s.reads, reads)
+	place("k", true)
+	pass(time.Second)
+	e.readDone(land, s.reads[reads-1], nil)
+	require.Nil(t, got, "the tenure has ended since the Read was posted")
+	require.Len(t, s.sent, 1)
+	answer()
+	require.Equal(t, Timestamp(5), got[0].TS)
 	wall += 5000 // the machine was suspended
 	get()
 	require.Len(t, s.reads, reads)
 	require.Len(t, s.sent, 1)
+}
+
+// TestReadOfLastLife: a Read brings what the last life of a partition has shown, and the next life of another one answers: what the copy is a part of may be
+// lost there, so the transaction begins anew.
+func TestReadOfLastLife(t *testing.T) {
+	now, wall := int64(1), uint64(1_700_000_000_000)
+	e := newEngine(Fast, 1, func() (int64, uint64) { return now, wall })
+	e.slots = make(slots, 8)
+	e.setTable(3, 2)
+	d := mem.NewNetwork().Open()
+	defer d.Close()
+	land, err := newLanding(d, 2)
+	require.NoError(t, err)
+	var stubs []*stub
+	keys := make([][]byte, 2)
+	for i := byte('a'); keys[0] == nil || keys[1] == nil; i++ {
+		keys[e.owner(circle.Hash(3, []byte{i})).number] = []byte{i}
+	}
+	for _, l := range e.links {
+		s := &stub{}
+		stubs = append(stubs, s)
+		e.attach(l, s, s, land, &protocol.Welcome{Term: 7})
+	}
+	hash := circle.Hash(3, keys[0])
+	*e.slots.at(hash) = slot{protocol.Slot{Offset: 64, Length: 128}, hash, 7}
+	e.links[0].extents[0] = &extent{known: true}
+	e.links[0].tenure = now + int64(time.Second)
+	e.lost(e.links[1], errProtocol)
+	stubs[1] = &stub{}
+	e.attach(e.links[1], stubs[1], nil, nil, &protocol.Welcome{Term: 8}) // partition 0 has begun a new life, too, which the client does not know yet
+	done := false
+	e.startGet(keys, now+int64(time.Hour), func(_ []Value, err error) {
+		require.NoError(t, err)
+		done = true
+	})
+	require.Len(t, stubs[0].reads, 1)
+	m := protocol.MakeMeta(protocol.KindHashes, []uint64{hash})
+	content := m.AppendContent(nil, []byte("value"))
+	b := land.region.Bytes()[stubs[0].reads[0]*landingSize:]
+	n := guard.Size(1, len(content))
+	guard.Show(b[:n], guard.Build(b[:n], &guard.Item{Version: 9, Key: keys[0], Value: content}))
+	e.readDone(land, stubs[0].reads[0], nil)
+	now += int64(1200 * time.Millisecond) // no new life answers before
+	e.step()
+	g := protocol.Got{Term: 8, Versions: []protocol.Version{{State: protocol.StateNever}}}
+	stubs[1].in = append(stubs[1].in, wire.Message{Header: stubs[1].sent[0].Header, Body: g.AppendBody(nil)})
+	stubs[1].sent = nil
+	e.step()
+	require.False(t, done)
+	require.Len(t, stubs[0].reads, 1)
+	require.Len(t, stubs[1].sent, 1, "it begins anew")
 }
 
 // TestTwoLives: a partition begins a new life between the phases, so nothing is committed.
@@ -233,4 +295,84 @@ func TestAbandon(t *testing.T) {
 		require.Len(t, s.sent, 1)
 		require.EqualValues(t, protocol.OpPrepare, s.sent[0].Op)
 	}
+}
+
+// TestRefusedAgain: a transaction that is refused again and again is tried at once a few times, then with pauses.
+func TestRefusedAgain(t *testing.T) {
+	now := int64(1)
+	e := newEngine(Fast, 1, func() (int64, uint64) { return now, 1_700_000_000_000 })
+	e.setTable(3, 1)
+	s := &stub{}
+	e.attach(e.links[0], s, nil, nil, &protocol.Welcome{Term: 7})
+	tries := 0
+	e.startPut([]Pair{{Key: []byte("a")}}, int64(time.Hour), func(Timestamp, error) { t.Error("it goes on") })
+	for range 1000 {
+		for _, q := range s.sent {
+			tries++
+			n := protocol.Newest{TS: e.clock.Next(1_700_000_000_000)}
+			s.in = append(s.in, wire.Message{Header: wire.Header{Op: q.Op, Status: uint16(protocol.StatusRefused), Request: q.Request}, Body: n.AppendBody(nil)})
+		}
+		s.sent = nil
+		now += int64(100 * time.Microsecond)
+		e.step()
+	}
+	require.Greater(t, tries, quickTries+50)
+	require.Less(t, tries, quickTries+150, "once in a millisecond, for 100 ms")
+}
+
+// A refusingHost refuses every PREPARE.
+type refusingHost struct{ prepares int }
+
+func (h *refusingHost) Table() (uint64, uint32) { return 3, 2 }
+func (h *refusingHost) Prepare(_ uint32, q *protocol.Prepare, _ protocol.Flags, done func(protocol.Status, protocol.Timestamp)) {
+	h.prepares++
+	done(protocol.StatusRefused, q.TS)
+}
+func (h *refusingHost) Commit(uint32, protocol.Decision, func(protocol.Status)) {
+	panic("it was refused")
+}
+func (h *refusingHost) Abort(_ uint32, _ protocol.Decision, done func(protocol.Status)) {
+	done(protocol.StatusOK)
+}
+func (h *refusingHost) Get(uint32, *protocol.Get, protocol.Flags, func(int, *protocol.Version), func(protocol.Status)) {
+}
+
+// TestLocalRefused: a transaction that is refused until its time is over was not written, and its caller is told so.
+func TestLocalRefused(t *testing.T) {
+	h := &refusingHost{}
+	c := Local(h, 1, 50*time.Millisecond)
+	_, err := c.PutAll(context.Background(), []Pair{{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")}})
+	require.ErrorIs(t, err, ErrUnavailable)
+	require.Greater(t, h.prepares, quickTries)
+	require.Less(t, h.prepares, 1000)
+}
+
+// TestOmitted: a value for which an answer has no room is asked for again as it was asked for first: the same timestamps.
+func TestOmitted(t *testing.T) {
+	e := newEngine(Small, 1, func() (int64, uint64) { return 1, 1_700_000_000_000 })
+	e.setTable(3, 1)
+	s := &stub{}
+	e.attach(e.links[0], s, nil, nil, &protocol.Welcome{Term: 7})
+	content := (&protocol.Meta{}).AppendContent(nil, []byte("value"))
+	var got []Value
+	e.startGet([][]byte{[]byte("a"), []byte("b")}, 1e12, func(v []Value, err error) {
+		require.NoError(t, err)
+		got = v
+	})
+	answer := func(list ...protocol.Version) (q protocol.Get) {
+		require.Len(t, s.sent, 1)
+		m := s.sent[0]
+		s.sent = nil
+		require.NoError(t, q.Parse(m.Body))
+		g := protocol.Got{Term: 7, Versions: list}
+		s.in = append(s.in, wire.Message{Header: m.Header, Body: g.AppendBody(nil)})
+		e.step()
+		return q
+	}
+	require.Empty(t, answer(protocol.Version{State: protocol.StateFound, TS: 5}, protocol.Version{State: protocol.StateFound, TS: 4}).Among)
+	both := []Timestamp{4, 5}
+	require.Equal(t, both, answer(protocol.Version{State: protocol.StateFound, TS: 5, Content: content}, protocol.Version{State: protocol.StateOmitted, TS: 5}).Among)
+	require.Equal(t, both, answer(protocol.Version{State: protocol.StateFound, TS: 5, Content: content}).Among)
+	require.Len(t, got, 2)
+	require.Equal(t, Timestamp(5), got[1].TS)
 }

@@ -57,7 +57,10 @@ func (x *simPut) String() string { return fmt.Sprintf("%d %q %v", x.number, x.ke
 func (c *checker) newPut(keys [][]byte) *simPut {
 	x := &simPut{number: len(c.puts), keys: keys, after: map[string]Timestamp{}}
 	x.size = c.m.rand(60)
-	if c.m.rand(10) == 0 {
+	switch {
+	case c.m.small && c.m.rand(2) == 0: // so that memory does not hold all keys
+		x.size = c.m.rand(8000)
+	case c.m.rand(10) == 0:
 		x.size = c.m.rand(3000)
 	}
 	for _, k := range keys {

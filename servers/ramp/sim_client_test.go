@@ -128,8 +128,8 @@ func (m *simulation) addClient() *simClient {
 	c.e = newEngine(m.alg, m.w.Rand().Uint64(), func() (int64, uint64) { return c.n.Now().UnixNano(), uint64(c.n.Wall().UnixMilli()) })
 	c.e.slots = make(slots, 1+m.rand(16))
 	c.e.setTable(m.seed, uint32(len(m.partitions)))
-	if m.rand(4) > 0 {
-		m.numbers++ // else it shares its number with another one
+	if m.alg != Fast || m.rand(4) > 0 {
+		m.numbers++ // else it shares its number with another one, which RAMP-Fast stands
 	}
 	c.e.clock.Renumber(m.numbers)
 	c.thread = c.n.Go("client", c.step, c.queue)
@@ -213,7 +213,7 @@ func (c *simClient) dial(l *link) {
 		near, far := &end{simLink: link}, &end{simLink: link, way: 1}
 		near.other, far.other = far, near
 		x.links = append(x.links, link)
-		x.p.Attach(far, partition.Greeting{})
+		x.p.Attach(far, partition.Greeting{Number: c.e.clock.Number()})
 		w := &protocol.Welcome{Term: x.p.Term()}
 		c.e.look()
 		c.e.attach(l, near, nil, c.land, w)
@@ -291,7 +291,7 @@ func (c *simClient) lastRead() {
 // pick returns some keys, in any order.
 func (c *simClient) pick() [][]byte {
 	m := c.m
-	n := 1 + m.rand(len(m.keys))
+	n := 1 + m.rand(min(len(m.keys), 8))
 	var keys [][]byte
 	for _, i := range m.w.Rand().Perm(len(m.keys))[:n] {
 		keys = append(keys, m.keys[i])

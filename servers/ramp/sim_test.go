@@ -39,6 +39,7 @@ type simulation struct {
 	partitions []*simPartition
 	clients    []*simClient
 	numbers    uint16
+	ahead      map[*sim.Node]int64 // what partitions have asked for as the date of their node, as in package machine
 	check      checker
 	counts     simCounts
 	over       bool
@@ -69,7 +70,7 @@ func (m *simulation) say(format string, args ...any) {
 }
 
 func newSimulation(seed uint64) *simulation {
-	m := &simulation{w: sim.New(seed, sim.Faults{LoseOne: 300, StallOne: 400}), seed: seed}
+	m := &simulation{w: sim.New(seed, sim.Faults{LoseOne: 300, StallOne: 400}), seed: seed, ahead: map[*sim.Node]int64{}}
 	m.check.init(m)
 	m.mode = partition.Durability(m.rand(3))
 	if m.rand(3) == 0 {
@@ -83,7 +84,11 @@ func newSimulation(seed uint64) *simulation {
 		ids = append(ids, uint32(i))
 	}
 	m.circle = circle.New(seed, ids)
-	for i := range 4 + m.rand(5) {
+	keys := 4 + m.rand(5)
+	if m.small { // so many that some are not written for seconds, and can be evicted
+		keys = 10 + m.rand(30)
+	}
+	for i := range keys {
 		m.keys = append(m.keys, fmt.Appendf(nil, "key-%d", i))
 	}
 	var host *sim.Node
@@ -126,7 +131,13 @@ func (x *simPartition) start() {
 	o := partition.Options{
 		Partition: x.number, Term: uint64(x.life), Seed: m.seed, Durability: m.mode, Alloc: x.host.Domain().Alloc,
 		Arena: arena.Options{Extent: 64 << 10, Limit: 8 << 20},
-		Clock: func() (int64, uint64) { return x.host.Now().UnixNano(), uint64(x.host.Wall().UnixMilli()) },
+		Clock: func() (int64, uint64) {
+			mono := x.host.Now().UnixNano()
+			return mono, max(uint64(x.host.Wall().UnixMilli()), uint64(m.ahead[x.host]+mono/1e6))
+		},
+		Ahead: func(date uint64) {
+			m.ahead[x.host] = max(m.ahead[x.host], int64(date)-x.host.Now().UnixNano()/1e6)
+		},
 		Owner: func(h uint64) uint32 { n, _ := m.circle.Owner(h); return n },
 		Tell:  x.tell,
 		Shown: func(key []byte, ts Timestamp) { m.say("partition %d shows %v of %q", x.number, ts, key) },
@@ -228,6 +239,7 @@ func (m *simulation) crash(x *simPartition) {
 	m.counts.crashes++
 	m.say("crash of partition %d", x.number)
 	host.Kill()
+	delete(m.ahead, host)
 	if m.mode == partition.Async {
 		m.check.forget()
 	}
@@ -377,6 +389,9 @@ func TestSimulation(t *testing.T) {
 	require.Positive(t, all.repaired)
 	require.Positive(t, all.crashes)
 	require.Positive(t, all.terminated)
+	if n >= 500 {
+		require.Positive(t, all.evictions)
+	}
 }
 
 func (a *simCounts) add(b *simCounts) {

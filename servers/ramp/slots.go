@@ -110,7 +110,7 @@ func (t *get) readSlot(e *engine, i int) bool {
 	if s.hash != k.hash || s.Length == 0 {
 		return false
 	}
-	if s.term != l.term || k.life != l.term || e.now >= l.tenure { // rule 1: before the Read is posted
+	if s.term != l.term || k.life != l.term || e.now >= l.tenure { // it would not count: rule 1
 		return false
 	}
 	x, land := l.extents[s.Extent], l.land
@@ -148,6 +148,7 @@ func (e *engine) readDone(land *landing, place uint64, err error) {
 				s = protocol.StateAbsent
 			}
 			t.set(k, s, Timestamp(it.Version), it.Value, true)
+			k.read = true
 			t.askFailed(e)
 			t.arrived(e)
 			return

@@ -23,10 +23,6 @@ import (
 	"flashdbm/servers/shard"
 )
 
-// ownNumber is the number of the node's own client in timestamps. The node gives numbers to clients from a random one on; a client that shares this one would
-// be refused now and then.
-const ownNumber = 4095
-
 // serveRamp is serve for a RAMP table.
 func serveRamp(c *config, messages io.Writer) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -68,7 +64,7 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	table := resp.RampTable{Client: ramp.Local(node, ownNumber, 0)}
+	table := resp.RampTable{Client: ramp.Local(node, machine.OwnNumber, 0)}
 	config.Transactions = table
 	server := resp.NewServer(table, config)
 	listener, err := net.Listen("tcp", c.resp)

@@ -49,12 +49,16 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 		return fmt.Errorf("machine: no partition %d: there are %d", number, len(n.partitions))
 	}
 	r := n.partitions[number]
+	clientNumber, release, err := n.numbers.give(h.Client, h.Number, time.Now())
+	if err != nil {
+		return err
+	}
 	w := protocol.Welcome{
 		Partition: number, Partitions: uint32(len(n.partitions)), Seed: n.id.Seed, Term: r.p.Term(), NeedsAuth: len(n.o.Secret) > 0,
-		Number: n.numbers.give(h.Client, h.Number, time.Now()),
+		Number: clientNumber,
 	}
 	rand.Read(w.Nonce[:])
-	g := partition.Greeting{Auth: w.NeedsAuth}
+	g := partition.Greeting{Number: clientNumber, Auth: w.NeedsAuth}
 	if w.NeedsAuth {
 		w.Proof = protocol.Prove(n.o.Secret, protocol.ServerSide, &h, &w)
 		g.Proof = protocol.Prove(n.o.Secret, protocol.ClientSide, &h, &w)
@@ -62,10 +66,11 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	group := r.groups[r.groupOf[index]]
 	c, err := group.Accept(in, w.Append(nil))
 	if err != nil {
+		release()
 		return nil // Accept has refused it, or the peer has gone
 	}
 	select {
-	case r.attach <- attachment{group: group, conn: c, greeting: g}:
+	case r.attach <- attachment{group: group, conn: c, release: release, greeting: g}:
 		r.wake()
 	case <-ctx.Done():
 		c.Close()
@@ -73,43 +78,66 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	return nil
 }
 
-// numbers are the client numbers of timestamps. A client keeps its number over its connections. A number that two clients share costs refusals, and no
-// more: a transaction is known by its client's random id, too.
+// OwnNumber is the number in timestamps of the node's own client (ramp.Local). No other client gets it.
+const OwnNumber = protocol.MaxClients - 1
+
+// numbers are the client numbers of timestamps. A client has its number for as long as it has connections, and numberKept longer, so that it keeps it when it
+// connects anew. No two clients have the same one: readers tell the transactions of two clients apart by timestamps alone.
 type numbers struct {
 	mu   sync.Mutex // guards what follows
 	next uint16
 	of   map[uint16]*numbered
+	by   map[uint64]uint16 // the number of a client
 }
 
 type numbered struct {
 	client uint64
-	seen   time.Time
+	conns  int
+	left   time.Time // when the last connection ended
 }
 
-// numberKept is for how long after a client's last greeting nobody else is given its number, unless all are in use.
+// numberKept is for how long nobody else is given the number of a client that has left.
 const numberKept = 10 * time.Minute
 
 func (x *numbers) init() {
-	x.next, x.of = uint16(mathrand.IntN(protocol.MaxClients)), map[uint16]*numbered{}
+	x.next, x.of, x.by = uint16(mathrand.IntN(OwnNumber)), map[uint16]*numbered{}, map[uint64]uint16{}
 }
 
-// give returns the number of a client: the one that it has, if nobody else has got it.
-func (x *numbers) give(client uint64, has uint16, now time.Time) uint16 {
+// give returns the number of a client for one more connection: that of its other connections, else the one that it had if nobody else has it. release is called when the connection has ended.
+func (x *numbers) give(client uint64, has uint16, now time.Time) (number uint16, release func(), err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if o := x.of[has]; has < protocol.MaxClients && (o == nil || o.client == client) {
-		x.of[has] = &numbered{client, now}
-		return has
+	free := func(n uint16) bool {
+		o := x.of[n]
+		return o == nil || o.client == client || o.conns == 0 && now.Sub(o.left) > numberKept
 	}
-	number := x.next
-	for range protocol.MaxClients {
-		o := x.of[x.next]
-		x.next = (x.next + 1) % protocol.MaxClients
-		if o == nil || now.Sub(o.seen) > numberKept {
-			break
+	if n, ok := x.by[client]; ok {
+		has = n
+	}
+	if number = has; has >= OwnNumber || !free(has) {
+		for tries := 0; !free(x.next); tries++ {
+			if tries == OwnNumber {
+				return 0, nil, fmt.Errorf("machine: no more than %d clients are possible within %v", OwnNumber, numberKept)
+			}
+			x.next = (x.next + 1) % OwnNumber
 		}
 		number = x.next
+		x.next = (x.next + 1) % OwnNumber
 	}
-	x.of[number] = &numbered{client, now}
-	return number
+	o := x.of[number]
+	if o == nil || o.client != client {
+		if o != nil {
+			delete(x.by, o.client)
+		}
+		o = &numbered{client: client}
+		x.of[number], x.by[client] = o, number
+	}
+	o.conns++
+	return number, sync.OnceFunc(func() {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if o.conns--; o.conns == 0 {
+			o.left = time.Now()
+		}
+	}), nil
 }

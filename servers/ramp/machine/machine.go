@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"flashdbm/servers/arena"
@@ -47,6 +48,8 @@ type Node struct {
 	listeners  []fabric.Listener
 	circle     *circle.Circle
 	numbers    numbers
+	began      time.Time
+	ahead      atomic.Int64    // the least date at began, in milliseconds since 1970, that partitions have asked for
 	ctx        context.Context // until Close
 	stop       context.CancelFunc
 	done       sync.WaitGroup
@@ -73,7 +76,7 @@ func Open(o Options) (*Node, error) {
 		return nil, err
 	}
 	o.Listen = slices.Clone(o.Listen)
-	n := &Node{o: o, id: id}
+	n := &Node{o: o, id: id, began: time.Now()}
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.numbers.init()
 	if err := n.open(); err != nil {
@@ -98,7 +101,7 @@ func (n *Node) open() error {
 	n.circle = circle.New(n.id.Seed, ids)
 	n.partitions = make([]*runner, n.id.Partitions)
 	for i := range n.partitions { // notes go to those that are not open yet, too
-		n.partitions[i] = &runner{n: n, number: uint32(i), began: time.Now(), attach: make(chan attachment, 64)}
+		n.partitions[i] = &runner{n: n, number: uint32(i), attach: make(chan attachment, 64)}
 	}
 	for _, r := range n.partitions {
 		if err := n.openPartition(r); err != nil {
@@ -114,6 +117,22 @@ func (n *Node) open() error {
 	return nil
 }
 
+// date returns the clocks at a time: all partitions have the same date, and it is no lower than what any of them has found in its file.
+func (n *Node) date(now time.Time) (mono int64, wall uint64) {
+	mono = int64(now.Sub(n.began))
+	return mono, max(uint64(now.UnixMilli()), uint64(n.ahead.Load()+mono/1e6))
+}
+
+// goAhead has date go on from a date.
+func (n *Node) goAhead(date uint64) {
+	want := int64(date) - int64(time.Since(n.began)/time.Millisecond)
+	for {
+		if is := n.ahead.Load(); is >= want || n.ahead.CompareAndSwap(is, want) {
+			return
+		}
+	}
+}
+
 func (n *Node) owner(hash uint64) uint32 {
 	p, _ := n.circle.Owner(hash)
 	return p
@@ -127,7 +146,8 @@ func (n *Node) openPartition(r *runner) error {
 	o := partition.Options{
 		Partition: r.number, Term: uint64(time.Now().UnixNano()), Seed: n.id.Seed, Durability: n.o.Durability, Clock: r.clock, Owner: n.owner,
 		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Alloc,
-		Tell: func(to uint32, note partition.Note) { n.partitions[to].mail(note) },
+		Ahead: n.goAhead,
+		Tell:  func(to uint32, note partition.Note) { n.partitions[to].mail(note) },
 	}
 	if n.o.Durability != partition.Memory {
 		f, err := store.OpenVersions(filepath.Join(n.o.Dir, fmt.Sprintf("partition-%d.fdbm", r.number)), n.o.MaxFile)

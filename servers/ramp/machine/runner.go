@@ -30,7 +30,6 @@ const (
 type runner struct {
 	n       *Node
 	number  uint32
-	began   time.Time
 	p       *partition.Partition
 	store   *store.Store // nil in memory mode
 	groups  []*wire.Group
@@ -56,7 +55,19 @@ type runner struct {
 type attachment struct {
 	group    *wire.Group
 	conn     wire.Conn
+	release  func() // of the client's number
 	greeting partition.Greeting
+}
+
+// A numberedConn keeps its client's number until it is closed.
+type numberedConn struct {
+	wire.Conn
+	release func()
+}
+
+func (c numberedConn) Close() error {
+	c.release()
+	return c.Conn.Close()
 }
 
 // makeGroups makes one group for each domain.
@@ -85,7 +96,7 @@ func (r *runner) makeGroups() error {
 
 func (r *runner) clock() (mono int64, wall uint64) {
 	r.read = time.Now()
-	return int64(r.read.Sub(r.began)), uint64(r.read.UnixMilli())
+	return r.n.date(r.read)
 }
 
 func (r *runner) start() {
@@ -208,7 +219,7 @@ func (r *runner) take() {
 				addProcessors(1)
 			}
 			a.group.Add(a.conn)
-			r.p.Attach(a.conn, a.greeting)
+			r.p.Attach(numberedConn{a.conn, a.release}, a.greeting)
 		default:
 			return
 		}

@@ -6,6 +6,7 @@ import (
 
 	"flashdbm/servers/arena"
 	"flashdbm/servers/guard"
+	"flashdbm/servers/ramp/protocol"
 	"flashdbm/servers/store"
 )
 
@@ -27,12 +28,14 @@ func markOf(seq uint64) uint32 {
 type parked struct {
 	missing int
 	run     func()
+	fail    func(s protocol.Status)
 	pins    [][]byte // keys that stay known until it has run
+	failed  bool
 }
 
-func (p *Partition) park(run func()) *parked {
+func (p *Partition) park(run func(), fail func(s protocol.Status)) *parked {
 	p.waiting++
-	return &parked{run: run}
+	return &parked{run: run, fail: fail}
 }
 
 // resume counts one off for all that wait here, and runs those that wait for nothing else.
@@ -40,26 +43,35 @@ func (p *Partition) resume(list *[]*parked) {
 	all := *list
 	*list = nil
 	for _, w := range all {
-		if w.missing--; w.missing > 0 {
+		if w.missing--; w.missing > 0 || w.failed {
 			continue
 		}
 		p.waiting--
 		w.run()
-		for _, k := range w.pins {
-			x := p.active[string(k)]
-			x.pins--
-			p.idle(k, x)
-		}
+		p.unpin(w)
 	}
 }
 
-// fetch asks the file for a key. The request goes on when it has come.
-func (p *Partition) fetch(h uint64, key []byte, w *parked) {
+func (p *Partition) unpin(w *parked) {
+	for _, k := range w.pins {
+		x := p.active[string(k)]
+		x.pins--
+		p.idle(k, x)
+	}
+}
+
+// await keeps a key in memory until the request has run, and asks the file for it if it is not there. Keys that are there are kept, too: else two keys of the request
+// could evict each other for ever.
+func (p *Partition) await(h uint64, key []byte, w *parked) {
+	_, known := p.latest(h, key)
 	x := p.versionsOf(key)
 	key = bytes.Clone(key)
-	w.missing++
 	w.pins = append(w.pins, key)
 	x.pins++
+	if known {
+		return
+	}
+	w.missing++
 	x.parked = append(x.parked, w)
 	if !x.fetching {
 		x.fetching = true
@@ -77,14 +89,41 @@ func (p *Partition) arrivals() (worked bool) {
 		p.brought = append(p.brought, p.o.Store.Fetches()...)
 	}
 	for len(p.brought) > 0 && p.failed == nil {
-		if !p.arrived(&p.brought[0]) {
-			break // until there is room
+		if !p.arrived(&p.brought[0]) { // until there is room
+			if p.fullSince == 0 {
+				p.fullSince = p.now
+			}
+			if p.now-p.fullSince < fullTime {
+				break
+			}
+			if p.failLarge() {
+				continue
+			}
+			break
 		}
+		p.fullSince = 0
 		p.brought[0] = store.Fetched{}
 		p.brought = p.brought[1:]
 		worked = true
 	}
 	return worked
+}
+
+// failLarge fails a request that keeps other keys in memory while it waits for what there is no room for: with others it may need more than there is, so none of
+// them would ever go on. Its client asks for fewer keys at once. It reports whether there was one.
+func (p *Partition) failLarge() bool {
+	for i := range p.brought {
+		for _, w := range p.active[string(p.brought[i].Key)].parked {
+			if len(w.pins) > 1 && !w.failed {
+				w.failed = true
+				p.waiting--
+				w.fail(protocol.StatusFull)
+				p.unpin(w)
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // arrived puts a fetched version into its slot, and lets go on what has waited for it. It returns false if there is no room.
@@ -102,12 +141,17 @@ func (p *Partition) arrived(f *store.Fetched) bool {
 // load puts the newest committed version that the file has of a key into a slot, and has the file drop the older ones, which a crash has left
 // there: else one of them would be the newest once this one is dropped. It returns false if there is no room.
 func (p *Partition) load(v *store.Version) bool {
-	n := guard.Size(len(v.Key), len(v.Value))
-	at, err := p.room(n)
+	at, err := p.room(guard.Size(len(v.Key), len(v.Value)))
 	if err != nil {
 		return false
 	}
-	b := p.arena.Bytes(at)[:n]
+	p.loadAt(v, at)
+	return true
+}
+
+// loadAt does that with a block.
+func (p *Partition) loadAt(v *store.Version, at arena.Place) {
+	b := p.arena.Bytes(at)[:guard.Size(len(v.Key), len(v.Value))]
 	guard.Show(b, guard.Build(b, &guard.Item{Flags: v.Flags, Version: v.TS, Key: v.Key, Value: v.Value}))
 	p.table.Insert(v.Hash, uint64(at))
 	if v.Flags&guard.Removed != 0 {
@@ -116,7 +160,7 @@ func (p *Partition) load(v *store.Version) bool {
 	if p.o.Shown != nil {
 		p.o.Shown(v.Key, Timestamp(v.TS))
 	}
-	p.time = max(p.time, Timestamp(v.TS).Milli())
+	p.inFile(Timestamp(v.TS))
 	var drop []store.Change
 	for _, ts := range v.Older {
 		drop = append(drop, store.DropVersion(v.Hash, v.Key, ts))
@@ -126,7 +170,6 @@ func (p *Partition) load(v *store.Version) bool {
 		p.entry(drop...)
 	}
 	p.arena.SetMark(at, markOf(p.seq)|markUsed)
-	return true
 }
 
 // room returns a block for an item of n bytes. If there is none, slots that the file has make room.
@@ -140,6 +183,16 @@ func (p *Partition) room(n int) (arena.Place, error) {
 			return at, err
 		}
 		at, err = p.arena.Alloc(n)
+	}
+	return at, err
+}
+
+// roomBeyond returns a block for what the last life has left, above the limit of memory if need be: else a table could not be opened with the memory
+// that it had.
+func (p *Partition) roomBeyond(n int) (arena.Place, error) {
+	at, err := p.arena.Alloc(n)
+	if errors.Is(err, arena.ErrFull) {
+		return p.arena.AllocBeyond(n)
 	}
 	return at, err
 }

@@ -27,15 +27,16 @@ func (p *Partition) Commit(d protocol.Decision, done func(protocol.Status)) {
 	}
 }
 
-// Abort serves an ABORT: a partition has refused the transaction. One that is committed stays so.
+// Abort serves an ABORT: a partition has refused the transaction. One that is committed stays so. A timestamp that is far ahead is not remembered: it would
+// raise the floor above all dates to come.
 func (p *Partition) Abort(d protocol.Decision, done func(protocol.Status)) {
 	t := p.txns[d.TS]
 	switch {
 	case p.failed != nil:
 		done(protocol.StatusUnavailable)
 		return
-	case t == nil && d.TS > p.floor:
-		p.refuse(d.TS, d.Client, nil)
+	case t == nil && d.TS > p.floor && d.TS.Milli() <= p.time+clockWindow+uint64(refusalTime/1e6):
+		p.refuse(d.TS, d.Client, nil) // a later one is refused by its date for longer than a PREPARE may be on its way
 	case t != nil && t.client == d.Client && t.state == prepared:
 		p.abort(t)
 	}

@@ -18,7 +18,8 @@
 //  3. The newest committed version of a key is the one with the greatest timestamp: a COMMIT that comes late adds a version that is
 //     overtaken already.
 //  4. PREPARE is refused if its timestamp is not above that of the key's newest committed version, or if it is more than 10 s from the
-//     partition's time. Else a write that was acknowledged later would stay hidden behind a write of a clock that runs fast.
+//     partition's time. Else a write that was acknowledged later would stay hidden behind a write of a clock that runs fast. The
+//     partition's time is its clock's, which is not set back and no lower than what the file has: timestamps of clients do not move it.
 //  5. A client aborts a transaction only if a partition has refused it. A transaction that is prepared for a second is finished by the
 //     partitions themselves (termination): they ask each other. If one has committed it, all commit. If one has not prepared it, that
 //     partition refuses its timestamp from then on, logs that, and the others abort. If all have prepared it, all commit.
@@ -38,6 +39,7 @@
 //     committed.
 //  12. A version that the file has as prepared is not evicted from memory, nor is what it overtakes dropped from the file.
 //  13. The table is a cache of the file. A key that is not in memory is asked of the file before anything is decided about it, and all that
-//     concerns the key waits for that. A key is evicted only if the file has all that was decided about it.
+//     concerns the key waits for that. A key is evicted only if the file has all that was decided about it, and no request relies on it: a
+//     request that waits keeps all of its keys, and fails if there is no room for them.
 //  14. A new life serves nothing until clients rely on Reads of the last one's memory no longer (1.2 s).
 package partition

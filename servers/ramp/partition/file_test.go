@@ -174,3 +174,136 @@ func TestInherited(t *testing.T) {
 	b.p.Hear(Note{From: 1, TS: at(7), Client: 9, State: NotePrepared, Synced: true})
 	require.Equal(t, []Timestamp{at(7)}, got)
 }
+
+// TestLargeGet: a request for more than the memory holds is refused; parts of it are answered.
+func TestLargeGet(t *testing.T) {
+	b, _, st := withFile(t, Sync, nil)
+	var all protocol.Get
+	for i := range uint64(40) {
+		k := fmt.Appendf(nil, "%03000d", i)
+		all.Keys = append(all.Keys, protocol.Wanted{Key: k})
+		q := &protocol.Prepare{TS: at(100 + i), Client: 9, Kind: protocol.KindHashes, Hashes: []uint64{circle.Hash(5, k)}, Parts: []protocol.Part{{Key: k}}}
+		b.p.Look()
+		b.p.Prepare(q, protocol.FlagOnePhase, func(s protocol.Status, _ Timestamp) { require.Equal(t, protocol.StatusOK, s) })
+		b.sync(st)
+	}
+	require.Positive(t, b.p.Stats().Evictions)
+	ask := func(q *protocol.Get) (s protocol.Status) {
+		s = 99
+		b.p.Get(q, 0, func(_ int, v *protocol.Version) { require.Equal(t, protocol.StateFound, v.State) }, func(x protocol.Status) { s = x })
+		for range 10 {
+			b.sync(st)
+			b.mono += int64(50 * time.Millisecond)
+		}
+		return s
+	}
+	require.Equal(t, protocol.StatusFull, ask(&all))
+	for from := 0; from < len(all.Keys); from += 5 {
+		require.Equal(t, protocol.StatusOK, ask(&protocol.Get{Keys: all.Keys[from : from+5]}), "keys from %d", from)
+	}
+	q := &protocol.Prepare{TS: at(9000), Client: 9, Kind: protocol.KindHashes}
+	for _, k := range all.Keys {
+		q.Hashes = append(q.Hashes, circle.Hash(5, k.Key))
+	}
+	q.Hashes = protocol.SortHashes(q.Hashes)
+	for _, h := range q.Hashes {
+		for _, k := range all.Keys {
+			if circle.Hash(5, k.Key) == h {
+				q.Parts = append(q.Parts, protocol.Part{Removed: true, Key: k.Key})
+			}
+		}
+	}
+	s := protocol.Status(99)
+	b.p.Prepare(q, 0, func(x protocol.Status, _ Timestamp) { s = x })
+	for range 10 {
+		b.sync(st)
+		b.mono += int64(50 * time.Millisecond)
+	}
+	require.Equal(t, protocol.StatusFull, s)
+	require.Equal(t, protocol.StatusOK, ask(&protocol.Get{Keys: all.Keys[:5]}), "it goes on")
+	require.Zero(t, b.p.waiting)
+}
+
+// TestBeyondMemory: what was not finished when the last life ended comes back into memory, above its limit if need be.
+func TestBeyondMemory(t *testing.T) {
+	const n = 30 // of 3 KB each, twice, in a memory of 64 KiB
+	b, _, _ := withFile(t, Sync, func(store.VersionFile) (in store.Inherited) {
+		m := protocol.MakeMeta(protocol.KindHashes, []uint64{1})
+		for i := range uint64(n) {
+			k := fmt.Appendf(nil, "%03000d", i)
+			h := circle.Hash(5, k)
+			in.Transactions = append(in.Transactions, store.Transaction{TS: uint64(at(7 + i)), Client: 9, State: store.Prepared, Hashes: protocol.SortHashes([]uint64{h, circle.Hash(5, []byte("elsewhere"))})})
+			in.Versions = append(in.Versions, store.Version{TS: uint64(at(7 + i)), Hash: h, Key: k, Value: m.AppendContent(nil, nil)})
+			in.Newest = append(in.Newest, store.Version{TS: uint64(at(3)), Hash: h, Key: k, Value: m.AppendContent(nil, nil)})
+		}
+		return in
+	})
+	require.Equal(t, n, b.p.Stats().Prepared)
+	require.Equal(t, n, b.p.Stats().Keys)
+}
+
+// TestSetBack: the file has later timestamps than the clock shows: the partition, and the others of its node, go on from there.
+func TestSetBack(t *testing.T) {
+	const later = 3_600_000
+	b, _, _ := withFile(t, Sync, func(store.VersionFile) store.Inherited { return store.Inherited{Floor: uint64(at(later))} })
+	var ahead []uint64
+	b.p.o.Ahead = func(date uint64) { ahead = append(ahead, date) }
+	q := b.question("a")
+	try := func(ts Timestamp) (s protocol.Status, n Timestamp) {
+		q.TS = ts
+		b.p.Look()
+		s = protocol.StatusOK // unless it is refused at once
+		b.p.Prepare(q, 0, func(x protocol.Status, y Timestamp) { s, n = x, y })
+		return s, n
+	}
+	s, _ := try(at(1))
+	require.Equal(t, protocol.StatusClock, s)
+	b.mono += 1e6
+	s, n := try(at(later - 5000))
+	require.Equal(t, protocol.StatusRefused, s)
+	require.Equal(t, at(later), n)
+	s, _ = try(at(later + 1))
+	require.Equal(t, protocol.StatusOK, s)
+	b.p.inFile(at(2 * later))
+	require.Equal(t, []uint64{someTime + 2*later - clockWindow}, ahead)
+}
+
+// TestRoomKeepsItsOwn: a PREPARE makes room for its versions, but not by evicting what its own keys have.
+func TestRoomKeepsItsOwn(t *testing.T) {
+	b, _, st := withFile(t, Sync, nil)
+	key := func(i int) []byte { return fmt.Appendf(nil, "%03000d", i) }
+	put := func(ts Timestamp, i int) protocol.Status {
+		h := circle.Hash(5, key(i))
+		q := &protocol.Prepare{TS: ts, Client: 9, Kind: protocol.KindHashes, Hashes: []uint64{h}, Parts: []protocol.Part{{Key: key(i)}}}
+		s := protocol.Status(99)
+		b.p.Look()
+		b.p.Prepare(q, protocol.FlagOnePhase, func(x protocol.Status, _ Timestamp) { s = x })
+		b.sync(st)
+		return s
+	}
+	const n = 10
+	for i := range n {
+		require.Equal(t, protocol.StatusOK, put(at(uint64(1+i)), i))
+	}
+	ts := uint64(100)
+	for range 20 { // one is written anew until there is no room, whichever the hand of CLOCK comes to
+		for i := range n {
+			ts++
+			h := circle.Hash(5, key(i))
+			q := &protocol.Prepare{TS: at(ts), Client: 9, Kind: protocol.KindHashes, Hashes: protocol.SortHashes([]uint64{h, circle.Hash(5, []byte("elsewhere"))}), Parts: []protocol.Part{{Key: key(i)}}}
+			b.p.Look()
+			s := protocol.Status(99)
+			b.p.Prepare(q, 0, func(x protocol.Status, _ Timestamp) { s = x })
+			b.sync(st)
+			require.NotEqual(t, protocol.Status(99), s)
+			v := protocol.Version{}
+			b.p.Get(&protocol.Get{Keys: []protocol.Wanted{{Key: key(i)}}}, 0, func(_ int, x *protocol.Version) { v = *x }, func(protocol.Status) {})
+			b.sync(st)
+			require.Equal(t, protocol.StateFound, v.State)
+			require.Equal(t, at(uint64(1+i)), v.TS)
+			if s == protocol.StatusOK {
+				b.p.Abort(protocol.Decision{TS: at(ts), Client: 9}, func(protocol.Status) {})
+			}
+		}
+	}
+}

@@ -55,9 +55,13 @@ func (p *Partition) passing() (worked bool) {
 		if !ok {
 			break
 		}
+		worked = true
+		if ts.Milli() > p.time { // the floor stays below what clients use
+			p.refused.add(p.now+refusalTime, ts)
+			continue
+		}
 		delete(p.txns, ts)
 		p.raise(ts, store.DropTransaction(uint64(ts)))
-		worked = true
 	}
 	return worked
 }

@@ -56,7 +56,9 @@ const (
 	// refusalTime is how long a refused timestamp is remembered by itself. It is above what a PREPARE may be on its way.
 	refusalTime = int64(20 * time.Second)
 	// askAfter is how long a transaction is left to its client, and how often other partitions are asked about it.
-	askAfter     = int64(time.Second)
+	askAfter = int64(time.Second)
+	// fullTime is how long what was fetched waits for room before requests for several keys are failed. Evictions wait for the file for less.
+	fullTime     = int64(100 * time.Millisecond)
 	pollsPerConn = 16
 	maxBacklog   = 64 << 20 // bytes on their way to the file; above it nothing is received
 	maxWaiting   = 10_000   // requests that wait for the file or for a transaction; above it nothing is received
@@ -75,6 +77,10 @@ type Options struct {
 	Inherited  store.Inherited
 	// Clock returns the monotonic clock in nanoseconds and the date in milliseconds since 1970.
 	Clock func() (mono int64, wall uint64)
+	// Ahead, if there is one, is told of a date that the clock has to exceed: a former life had written at that date, so the clock was set back since.
+	// Clock then returns no earlier dates, to all partitions of the node: else a transaction of two of them would be too old for one, or too new for
+	// the other.
+	Ahead func(date uint64)
 	Owner func(hash uint64) uint32 // which partition a key belongs to
 	// Tell gives a note to another partition, which calls Hear with it. It may be lost, or come late or twice. It does not call this partition.
 	Tell func(to uint32, n Note)
@@ -84,13 +90,16 @@ type Options struct {
 
 // A Partition is used by one goroutine at a time.
 type Partition struct {
-	o     Options
-	term  uint64
-	now   int64
-	wall  uint64
-	time  uint64 // milliseconds: the greatest of the dates and timestamps seen
-	quiet int64  // nothing is received before
-	floor Timestamp
+	o    Options
+	term uint64
+	now  int64
+	wall uint64
+	// time is the partition's date in milliseconds, as of timeAt by the monotonic clock: the greatest date that the clock has told, and what has passed since.
+	// Timestamps of clients do not move it, or clients could move it as far as they like.
+	time   uint64
+	timeAt int64
+	quiet  int64 // nothing is received before
+	floor  Timestamp
 	// horizon is the greatest timestamp of a version that was dropped as overtaken.
 	horizon Timestamp
 
@@ -116,6 +125,8 @@ type Partition struct {
 	lock     protocol.Lock
 	locks    lockTable
 	brought  []store.Fetched // from the file, without room in memory so far
+	// fullSince is since when the first of them finds no room; 0: there was room.
+	fullSince int64
 
 	overtaken queue[overtakenVersion]
 	removed   queue[removedKey]
@@ -144,7 +155,7 @@ func New(o Options) (*Partition, error) {
 	p.table = table.New((*items)(p))
 	p.locks.init()
 	p.now, p.wall = o.Clock()
-	p.time = p.wall
+	p.time, p.timeAt = p.wall, p.now
 	if o.Store != nil {
 		st := o.Store.State()
 		p.term, p.seq = st.Term, st.Seq
@@ -203,10 +214,24 @@ func (p *Partition) Step() (worked bool) {
 // Look reads the clock, and what has become of the file. A caller within the process does so before it calls Get, Prepare or Commit.
 func (p *Partition) Look() {
 	p.now, p.wall = p.o.Clock()
-	p.time = max(p.time, p.wall)
+	passed := max(p.now-p.timeAt, 0) / 1e6
+	p.time, p.timeAt = p.time+uint64(passed), p.timeAt+passed*1e6
+	if p.wall > p.time {
+		p.time, p.timeAt = p.wall, p.now
+	}
 	if p.o.Store != nil && p.failed == nil {
 		if err := p.o.Store.Err(); err != nil {
 			p.failed = err
+		}
+	}
+}
+
+// inFile takes the date of a timestamp that the file has. Later ones have to be possible.
+func (p *Partition) inFile(ts Timestamp) {
+	if date := ts.Milli(); date > p.time+clockWindow {
+		p.time = date - clockWindow
+		if p.o.Ahead != nil {
+			p.o.Ahead(p.time)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"flashdbm/servers/fabric/mem"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/wire"
 
 	"github.com/stretchr/testify/require"
 )
@@ -296,4 +297,69 @@ func TestNewLife(t *testing.T) {
 		require.False(t, p.Quiet())
 		require.NoError(t, p.Close())
 	}
+}
+
+// TestFarAhead: what a client with a wrong clock has sent does not keep others from writing: an ABORT of a date to come is not remembered, and timestamps do not move
+// the partition's time.
+func TestFarAhead(t *testing.T) {
+	b := newBench(t)
+	for _, ahead := range []uint64{10_001, 29_999, 31_000, 86_400_000} {
+		s, _ := b.prepare(at(ahead), true, "a")
+		require.Equal(t, protocol.StatusClock, s)
+		b.p.Abort(protocol.Decision{TS: at(ahead), Client: 9}, func(s protocol.Status) { require.Equal(t, protocol.StatusOK, s) })
+	}
+	require.Equal(t, 2, b.p.Stats().Transactions, "those whose PREPARE may be accepted when it comes late")
+	for i := range uint64(60) {
+		b.pass(time.Second)
+		s, _ := b.prepare(at(1000*i+1000), false, fmt.Sprint(i))
+		require.Equal(t, protocol.StatusOK, s, "second %d", i)
+		b.commit(at(1000*i + 1000))
+	}
+	require.Zero(t, b.p.Stats().Transactions)
+	for i := range uint64(3) {
+		s, _ := b.prepare(at(60_000+9000*(i+1)), false, "a")
+		require.Equal(t, i == 0, s == protocol.StatusOK, "%d", i)
+	}
+	b.wall -= 3_600_000 // the clock is set back: time goes on
+	b.mono += 1e9
+	s, newest := b.prepare(at(61_000), false, "b")
+	require.Equal(t, protocol.StatusOK, s)
+	s, newest = b.prepare(at(80_000), false, "b")
+	require.Equal(t, protocol.StatusClock, s)
+	require.EqualValues(t, someTime+61_000, newest.Milli())
+}
+
+// A line is a connection that a test plays.
+type line struct {
+	in  []wire.Message
+	out []wire.Header
+}
+
+func (l *line) Begin(int) ([]byte, error)    { return nil, nil }
+func (l *line) End(h *wire.Header, _ []byte) { l.out = append(l.out, *h) }
+func (l *line) Flush()                       {}
+func (l *line) Err() error                   { return nil }
+func (l *line) Close() error                 { return nil }
+func (l *line) Receive() (m wire.Message, ok bool) {
+	if len(l.in) == 0 {
+		return m, false
+	}
+	m, l.in = l.in[0], l.in[1:]
+	return m, true
+}
+
+// TestNumberOfConnection: a PREPARE is refused if its timestamp has another number than the client has by this connection.
+func TestNumberOfConnection(t *testing.T) {
+	b := newBench(t)
+	l := &line{}
+	b.p.Attach(l, Greeting{Number: 7})
+	h := circle.Hash(5, []byte("a"))
+	for _, number := range []uint16{7, 8} {
+		q := protocol.Prepare{TS: protocol.MakeTimestamp(someTime+uint64(number), number, 0), Client: 9, Kind: protocol.KindHashes, Hashes: []uint64{h}, Parts: []protocol.Part{{Key: []byte("a")}}}
+		l.in = append(l.in, wire.Message{Header: wire.Header{Op: uint8(protocol.OpPrepare), Request: uint64(number)}, Body: q.AppendBody(nil)})
+	}
+	b.p.Step()
+	require.Len(t, l.out, 2)
+	require.EqualValues(t, protocol.StatusOK, l.out[0].Status)
+	require.EqualValues(t, protocol.StatusRefused, l.out[1].Status)
 }

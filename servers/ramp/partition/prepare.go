@@ -105,23 +105,17 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 		return
 	}
 	newest := p.floor
-	var missing int
+	ready := true
 	for i := range q.Parts {
-		h := p.hash(q.Parts[i].Key)
-		ts, known := p.latest(h, q.Parts[i].Key)
-		if !known {
-			missing++
-		}
+		ts, known := p.latest(p.hash(q.Parts[i].Key), q.Parts[i].Key)
+		ready = ready && known
 		newest = max(newest, ts)
 	}
-	if missing > 0 {
+	if !ready {
 		kept := q.Clone()
-		w := p.park(func() { p.Prepare(kept, flags, done) })
+		w := p.park(func() { p.Prepare(kept, flags, done) }, func(s protocol.Status) { done(s, 0) })
 		for i := range q.Parts {
-			k := q.Parts[i].Key
-			if _, known := p.latest(p.hash(k), k); !known {
-				p.fetch(p.hash(k), k, w)
-			}
+			p.await(p.hash(q.Parts[i].Key), q.Parts[i].Key, w)
 		}
 		return
 	}
@@ -136,7 +130,6 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 		return
 	}
 	p.counts.Prepares++
-	p.time = max(p.time, q.TS.Milli())
 	p.after(t.prepared, func() {
 		if flags&protocol.FlagOnePhase != 0 && t.state == prepared {
 			p.commit(t)
@@ -194,6 +187,16 @@ func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 		}
 		return nil, s
 	}
+	for i := range q.Parts { // so that room for one of them does not evict another one
+		p.versionsOf(q.Parts[i].Key).pins++
+	}
+	defer func() {
+		for i := range q.Parts {
+			x := p.active[string(q.Parts[i].Key)]
+			x.pins--
+			p.idle(q.Parts[i].Key, x)
+		}
+	}()
 	for i := range q.Parts {
 		k := &q.Parts[i]
 		n := guard.Size(len(k.Key), meta.Size(len(k.Value)))

@@ -13,7 +13,7 @@ func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, 
 		done(protocol.StatusUnavailable)
 		return
 	}
-	var w *parked
+	ready := true
 	for i := range q.Keys {
 		k := &q.Keys[i]
 		h := p.hash(k.Key)
@@ -22,23 +22,10 @@ func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, 
 			return
 		}
 		_, known := p.latest(h, k.Key)
-		t := p.undecided(h, k, q.Among)
-		if known && t == nil {
-			continue
-		}
-		if w == nil {
-			kept := q.Clone()
-			w = p.park(func() { p.Get(kept, flags, each, done) })
-		}
-		if !known {
-			p.fetch(h, k.Key, w)
-		}
-		if t != nil {
-			w.missing++
-			t.parked = append(t.parked, w)
-		}
+		ready = ready && known && p.undecided(k, q.Among) == nil
 	}
-	if w != nil {
+	if !ready {
+		p.parkGet(q.Clone(), flags, each, done)
 		return
 	}
 	var v protocol.Version
@@ -49,8 +36,21 @@ func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, 
 	done(protocol.StatusOK)
 }
 
+// parkGet has a GET wait for keys that only the file knows, and for transactions of the last life.
+func (p *Partition) parkGet(q *protocol.Get, flags protocol.Flags, each func(int, *protocol.Version), done func(protocol.Status)) {
+	w := p.park(func() { p.Get(q, flags, each, done) }, done)
+	for i := range q.Keys {
+		k := &q.Keys[i]
+		p.await(p.hash(k.Key), k.Key, w)
+		if t := p.undecided(k, q.Among); t != nil {
+			w.missing++
+			t.parked = append(t.parked, w)
+		}
+	}
+}
+
 // undecided returns a transaction of the last life whose outcome the newest version of the key depends on (invariant 11).
-func (p *Partition) undecided(h uint64, k *protocol.Wanted, among []Timestamp) *txn {
+func (p *Partition) undecided(k *protocol.Wanted, among []Timestamp) *txn {
 	x := p.active[string(k.Key)]
 	if x == nil || k.TS != 0 || len(among) > 0 {
 		return nil

@@ -1,10 +1,11 @@
 package partition
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 
 	"flashdbm/servers/guard"
+	"flashdbm/servers/ramp/protocol"
 	"flashdbm/servers/store"
 )
 
@@ -164,17 +165,20 @@ func (p *Partition) finish(t *txn) {
 // inherit takes over what was not finished in the last life.
 func (p *Partition) inherit(in *store.Inherited) error {
 	p.floor = Timestamp(in.Floor)
-	p.time = max(p.time, p.floor.Milli())
+	p.inFile(p.floor)
 	for i := range in.Newest {
-		if !p.load(&in.Newest[i]) {
-			return errors.New("partition: no memory for what was not finished when the last life ended")
+		v := &in.Newest[i]
+		at, err := p.roomBeyond(guard.Size(len(v.Key), len(v.Value)))
+		if err != nil {
+			return fmt.Errorf("partition: memory for what was not finished when the last life ended: %w", err)
 		}
+		p.loadAt(v, at)
 	}
 	for i := range in.Transactions {
 		r := &in.Transactions[i]
 		t := &txn{ts: Timestamp(r.TS), client: r.Client, hashes: r.Hashes, since: p.now, prepared: p.seq, inherited: true}
 		p.share(t)
-		p.time = max(p.time, t.ts.Milli())
+		p.inFile(t.ts)
 		p.txns[t.ts] = t
 		switch r.State {
 		case store.Committed:
@@ -190,9 +194,9 @@ func (p *Partition) inherit(in *store.Inherited) error {
 				if v.TS != r.TS {
 					continue
 				}
-				at, err := p.room(guard.Size(len(v.Key), len(v.Value)))
+				at, err := p.roomBeyond(guard.Size(len(v.Key), len(v.Value)))
 				if err != nil {
-					return err
+					return fmt.Errorf("partition: memory for what was not finished when the last life ended: %w", err)
 				}
 				p.place(t, v, at)
 			}
@@ -200,7 +204,7 @@ func (p *Partition) inherit(in *store.Inherited) error {
 		p.asks.add(p.now, t.ts)
 	}
 	if p.o.Store != nil && p.term > 1 {
-		p.horizon = Timestamp(p.time << 22)
+		p.horizon = protocol.MakeTimestamp(p.time+clockWindow, 0, 0)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"encoding/hex"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -168,4 +169,40 @@ func FuzzParse(f *testing.F) {
 		new(Extent).Parse(b)
 		ParseExtentRequest(b)
 	})
+}
+
+// TestClockBetweenTwoServers: two servers whose dates are further apart than they accept refuse a clock by turns. What it has used stays two spans: it does not run
+// away.
+func TestClockBetweenTwoServers(t *testing.T) {
+	c := NewClock(3)
+	used := map[Timestamp]bool{}
+	for i := range uint64(5000) {
+		ts := c.Next(1_000_000 + i/100)
+		require.False(t, used[ts])
+		used[ts] = true
+		if i%2 == 0 {
+			c.Seen(MakeTimestamp(1_014_000, 1, 0)) // below which one refuses
+		} else {
+			c.Correct(1_000_000+i/100, MakeTimestamp(1_000_000+i/100, 0, 0)) // as the other one's date is
+		}
+		require.Less(t, ts.Milli(), uint64(1_017_000), "try %d", i)
+		require.LessOrEqual(t, len(c.used), 2)
+	}
+}
+
+// TestClockForgetsNothing: a clock that is set back and forth many times returns no timestamp twice.
+func TestClockForgetsNothing(t *testing.T) {
+	c := NewClock(3)
+	used := map[Timestamp]bool{}
+	r := rand.New(rand.NewPCG(1, 1))
+	for range 3000 {
+		wall := uint64(1_000_000 + r.IntN(1_000_000))
+		for range 1 + r.IntN(3) {
+			ts := c.Next(wall)
+			require.False(t, used[ts], "%v comes twice", ts)
+			used[ts] = true
+		}
+		c.Correct(wall, MakeTimestamp(uint64(1_000_000+r.IntN(1_000_000)), 0, 0))
+		require.LessOrEqual(t, len(c.used), maxSpans)
+	}
 }

@@ -1,6 +1,10 @@
 package protocol
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
 
 // A Timestamp orders the versions of a key. All versions that a transaction writes have the transaction's timestamp, and no two
 // transactions share one:
@@ -44,7 +48,7 @@ type Clock struct {
 	count  uint16 // of the next timestamp within milli; above maxCount when milli is used up
 	offset int64  // milliseconds to add to the wall clock, which a server has found to be wrong
 	run    span   // what it uses without a gap; empty if first is 0
-	used   []span // earlier ones
+	used   []span // earlier ones, in rising order, with more than setBack between them
 }
 
 // A span is milliseconds, both ends included.
@@ -54,7 +58,7 @@ const (
 	// setBack is by how many milliseconds a clock has to be ahead of a server's to be set back. What is less is corrected by the offset alone: the
 	// server accepts it, and time catches up. It is also how long a gap between two spans is.
 	setBack = 1000
-	// maxSpans is how many spans are remembered. With more of them the two oldest become one, with what is between them.
+	// maxSpans is how many spans are remembered. With more of them the two that are nearest to each other become one, with what is between them.
 	maxSpans = 64
 )
 
@@ -69,10 +73,9 @@ func (c *Clock) Next(wall uint64) Timestamp {
 	if c.count > maxCount {
 		c.milli, c.count = c.milli+1, 0
 	}
-	for i := 0; i < len(c.used); i++ {
-		if s := c.used[i]; s.first <= c.milli && c.milli <= s.last {
+	for _, s := range c.used {
+		if s.first <= c.milli && c.milli <= s.last {
 			c.milli, c.count = s.last+1, 0
-			i = -1 // another span may have that
 		}
 	}
 	if c.milli > c.run.last+setBack {
@@ -92,13 +95,31 @@ func (c *Clock) endRun() {
 	if c.run.first == 0 {
 		return
 	}
-	c.used = append(c.used, c.run)
+	i, _ := slices.BinarySearchFunc(c.used, c.run.first, func(s span, first uint64) int { return cmp.Compare(s.first, first) })
+	c.used = slices.Insert(c.used, i, c.run)
 	c.run = span{}
-	if len(c.used) > maxSpans {
-		a, b := c.used[0], c.used[1]
-		c.used = c.used[:copy(c.used, c.used[1:])]
-		c.used[0] = span{min(a.first, b.first), max(a.last, b.last)}
+	for i := max(i, 1); i < len(c.used); {
+		if c.used[i].first <= c.used[i-1].last+setBack {
+			c.join(i)
+		} else {
+			i++
+		}
 	}
+	if len(c.used) > maxSpans {
+		nearest := 1
+		for i := 2; i < len(c.used); i++ {
+			if c.used[i].first-c.used[i-1].last < c.used[nearest].first-c.used[nearest-1].last {
+				nearest = i
+			}
+		}
+		c.join(nearest)
+	}
+}
+
+// join makes one span of the i-th and the one before it.
+func (c *Clock) join(i int) {
+	c.used[i-1].last = max(c.used[i-1].last, c.used[i].last)
+	c.used = slices.Delete(c.used, i, i+1)
 }
 
 // Seen makes all later timestamps greater than t, until the clock is set back.
