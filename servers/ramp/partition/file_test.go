@@ -281,13 +281,25 @@ func TestRoomKeepsItsOwn(t *testing.T) {
 		b.sync(st)
 		return s
 	}
-	const n = 10
+	const n = 16 // as many as fit
 	for i := range n {
 		require.Equal(t, protocol.StatusOK, put(at(uint64(1+i)), i))
 	}
+	find := func(i int) (v protocol.Version) {
+		b.p.Get(&protocol.Get{Keys: []protocol.Wanted{{Key: key(i)}}}, 0, func(_ int, x *protocol.Version) { v = *x }, func(protocol.Status) {})
+		for tries := 0; v.TS == 0 && tries < 5; tries++ {
+			b.sync(st)
+		}
+		require.Equal(t, protocol.StateFound, v.State)
+		require.Equal(t, at(uint64(1+i)), v.TS)
+		return v
+	}
 	ts := uint64(100)
-	for range 20 { // one is written anew until there is no room, whichever the hand of CLOCK comes to
+	for range 4 { // each key is written anew while all of them were used, so CLOCK may take any
 		for i := range n {
+			for j := range n {
+				find(j)
+			}
 			ts++
 			h := circle.Hash(5, key(i))
 			q := &protocol.Prepare{TS: at(ts), Client: 9, Kind: protocol.KindHashes, Hashes: protocol.SortHashes([]uint64{h, circle.Hash(5, []byte("elsewhere"))}), Parts: []protocol.Part{{Key: key(i)}}}
@@ -296,11 +308,7 @@ func TestRoomKeepsItsOwn(t *testing.T) {
 			b.p.Prepare(q, 0, func(x protocol.Status, _ Timestamp) { s = x })
 			b.sync(st)
 			require.NotEqual(t, protocol.Status(99), s)
-			v := protocol.Version{}
-			b.p.Get(&protocol.Get{Keys: []protocol.Wanted{{Key: key(i)}}}, 0, func(_ int, x *protocol.Version) { v = *x }, func(protocol.Status) {})
-			b.sync(st)
-			require.Equal(t, protocol.StateFound, v.State)
-			require.Equal(t, at(uint64(1+i)), v.TS)
+			find(i)
 			if s == protocol.StatusOK {
 				b.p.Abort(protocol.Decision{TS: at(ts), Client: 9}, func(protocol.Status) {})
 			}
