@@ -114,6 +114,20 @@ func (s *Store) Room() int64 {
 	return room
 }
 
+// PutRoom returns the number of pages that may still be reserved for puts, all at once: those of the file as it is and those that it may grow
+// by, as its limit and what the device had left when it was asked last say.
+func (s *Store) PutRoom() int64 {
+	sp := s.space
+	sp.mu.Lock()
+	room := sp.available() - 2*sp.promised() - sp.ample(ForWrites)
+	grow, limited := sp.growable(), sp.limited
+	sp.mu.Unlock()
+	if device := s.DeviceFree() / PageSize; !limited || device > 0 {
+		grow = min(grow, device)
+	}
+	return max(room+grow, 0)
+}
+
 // CheckpointPages estimates the number of pages of a checkpoint.
 func (s *Store) CheckpointPages() int64 {
 	s.space.mu.Lock()

@@ -87,3 +87,11 @@ func (f *file) knownRecords(s *snapshot) (n int64) {
 	}
 	return n
 }
+
+// Room returns the bytes of the file that commits may still reserve.
+func (e *Engine) Room() int64 {
+	if e.opts.Store.ReadOnly || e.Failed() != nil || e.readers.closed.Load() {
+		return 0
+	}
+	return e.store.PutRoom() * logstore.PageSize
+}
