@@ -1,6 +1,6 @@
 package dbm
 
-// Batch collects puts and deletes in memory, for one commit. It is for who gets writes one after the other, from a channel for example, and
+// Batch collects puts, deletes and deletes of ranges in memory, for one commit. It is for who gets writes one after the other, from a channel for example, and
 // has no function that Update could run. Nothing of a batch is in the database before Commit, nor seen by any reader, and a batch holds no
 // snapshot: it may be kept for as long as one likes. One goroutine uses a batch at a time.
 //
@@ -11,11 +11,20 @@ type Batch struct {
 	ops   []batchOp
 }
 
-// batchOp is a put, or a delete. Its key and value are the next bytes of the batch.
+// batchOp is a put, a delete, or the delete of a range. Its key and value, or the ends of the range, are the next bytes of the batch.
 type batchOp struct {
 	key, value int // lengths
-	remove     bool
+	kind       batchKind
 }
+
+type batchKind uint8
+
+const (
+	batchPut batchKind = iota
+	batchDelete
+	batchRange
+	batchRangeToEnd // value has no meaning
+)
 
 const (
 	batchOpBytes = 24 // of memory for a batchOp
@@ -29,21 +38,34 @@ const (
 func (db *DB) Batch() *Batch { return &Batch{db: db} }
 
 // Put has Commit set the value of key. It copies both. Of several writes of a key the last one counts. ErrKeyTooLarge, ErrValueTooLarge.
-func (b *Batch) Put(key, value []byte) error { return b.add(key, value, false) }
+func (b *Batch) Put(key, value []byte) error { return b.add(key, value, batchPut) }
 
 // Delete has Commit remove key; it is no error if there is none then. ErrKeyTooLarge.
-func (b *Batch) Delete(key []byte) error { return b.add(key, nil, true) }
+func (b *Batch) Delete(key []byte) error { return b.add(key, nil, batchDelete) }
 
-func (b *Batch) add(key, value []byte, remove bool) error {
+// DeleteRange has Commit remove the records with from <= key < to that there are then; nil is an open end. What the batch puts after it stays. A
+// batch with a range reads that when it is committed, and may have to try again: see Tx.DeleteRange and Update. ErrKeyTooLarge.
+func (b *Batch) DeleteRange(from, to []byte) error {
+	kind := batchRange
+	if to == nil {
+		kind = batchRangeToEnd
+	}
+	if err := checkSizes(to, nil); err != nil {
+		return err
+	}
+	return b.add(from, to, kind)
+}
+
+func (b *Batch) add(key, value []byte, kind batchKind) error {
 	if err := checkSizes(key, value); err != nil {
 		return err
 	}
 	b.bytes = append(append(b.bytes, key...), value...)
-	b.ops = append(b.ops, batchOp{len(key), len(value), remove})
+	b.ops = append(b.ops, batchOp{len(key), len(value), kind})
 	return nil
 }
 
-// Len returns the number of puts and deletes in the batch.
+// Len returns the number of operations in the batch: a range is one.
 func (b *Batch) Len() int { return len(b.ops) }
 
 // Size returns the bytes of their keys and values, which is about what the batch takes of memory and a little less than it will take of the
@@ -62,7 +84,7 @@ func (b *Batch) Reset() {
 }
 
 // Commit applies the batch in one transaction, all or nothing, and returns when Options.Durability says that a commit does. It reads
-// nothing, so it never conflicts, like DB.Put. Then the batch is empty and may be filled again.
+// nothing, unless it has ranges to delete, so it never conflicts, like DB.Put. Then the batch is empty and may be filled again.
 //
 // After an error the batch has all that it had, and Commit may be tried again, or Reset called. ErrFull, ErrReadOnly, ErrClosed, ErrFailed.
 func (b *Batch) Commit() error {
@@ -79,10 +101,15 @@ func (b *Batch) write(tx *Tx) error {
 		key, value := left[:op.key], left[op.key:op.key+op.value]
 		left = left[op.key+op.value:]
 		var err error
-		if op.remove {
-			err = tx.Delete(key)
-		} else {
+		switch op.kind {
+		case batchPut:
 			err = tx.Put(key, value)
+		case batchDelete:
+			err = tx.Delete(key)
+		case batchRange:
+			err = tx.DeleteRange(key, value)
+		case batchRangeToEnd:
+			err = tx.DeleteRange(key, nil)
 		}
 		if err != nil {
 			return err

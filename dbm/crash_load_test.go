@@ -211,6 +211,24 @@ func (l *load) drawClearing(rng *rand.Rand, n int) []op {
 	return ops
 }
 
+// between returns the range from the lesser of two keys to the greater one, or to the end if they are one, and ops that delete all keys in it.
+func (l *load) between(a, b []byte) (from, to []byte, ops []op) {
+	switch bytes.Compare(a, b) {
+	case -1:
+		from, to = a, b
+	case 0:
+		from = a
+	case 1:
+		from, to = b, a
+	}
+	for i := range l.keys {
+		if key := []byte(l.key(i)); bytes.Compare(key, from) >= 0 && (to == nil || bytes.Compare(key, to) < 0) {
+			ops = append(ops, op{key: key})
+		}
+	}
+	return from, to, ops
+}
+
 func (l *load) value(rng *rand.Rand, mem *vfs.Mem) []byte {
 	var n int
 	switch x := rng.IntN(1000); {

@@ -76,6 +76,11 @@ func (r *runner) commit(ops []op) error {
 		}
 		commit = tx.Commit
 	}
+	return r.settle(ops, commit)
+}
+
+// settle calls what commits the operations.
+func (r *runner) settle(ops []op, commit func() error) error {
 	r.hist.commit(effect(ops))
 	few := len(ops) <= 2 && !slices.ContainsFunc(ops, func(o op) bool { return o.value != nil })
 	if err := commit(); err != nil {
@@ -155,13 +160,26 @@ func (r *runner) returnedUpTo(state int) {
 	}
 }
 
-// clear deletes a stretch of the key space, or all of it.
+// clear deletes a stretch of the key space, or all of it: every other time, which is not drawn either, a range of keys.
 func (r *runner) clear() error {
 	n := r.load.keys
 	if r.rng.IntN(2) == 0 {
 		n = 1 + r.rng.IntN(n)
 	}
-	return r.commit(r.load.drawClearing(r.rng, n))
+	ops := r.load.drawClearing(r.rng, n)
+	if r.hist.last()%2 == 1 {
+		return r.commit(ops)
+	}
+	from, to, ops := r.load.between(ops[0].key, ops[n-1].key)
+	tx, err := r.db.Begin(TxOptions{})
+	if err != nil {
+		return r.unlessFull(err)
+	}
+	if err := tx.DeleteRange(from, to); err != nil {
+		tx.Rollback()
+		return r.unlessFull(err)
+	}
+	return r.settle(ops, tx.Commit)
 }
 
 // batch runs several transactions that the engine finds in its commit list at once. If one of them has to wait for housekeeping the

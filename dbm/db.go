@@ -167,6 +167,11 @@ func (db *DB) Delete(key []byte) error {
 	return db.write(key, nil, true)
 }
 
+// DeleteRange is Tx.DeleteRange in a transaction of its own, run again after a conflict: see Update.
+func (db *DB) DeleteRange(from, to []byte) error {
+	return db.Update(func(tx *Tx) error { return tx.DeleteRange(from, to) })
+}
+
 func (db *DB) write(key, value []byte, remove bool) (err error) {
 	if db.beside != nil {
 		return ErrReadOnly

@@ -63,6 +63,58 @@ func ExampleTx_Increment() {
 	// user/000002 bob
 }
 
+// Numbers come from blocks of a hundred: one commit for each block.
+func ExampleDB_Sequence() {
+	db, remove := newExample()
+	defer remove()
+
+	ids, err := db.Sequence([]byte("last id"), 100)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		id, err := ids.Next()
+		fmt.Println(id, err)
+	}
+	taken, err := db.Get([]byte("last id"))
+	fmt.Printf("%s %v\n", taken, err)
+	fmt.Println(ids.Release()) // what is left of the block
+	taken, err = db.Get([]byte("last id"))
+	fmt.Printf("%s %v\n", taken, err)
+	// Output:
+	// 1 <nil>
+	// 2 <nil>
+	// 100 <nil>
+	// <nil>
+	// 2 <nil>
+}
+
+// All that is older than a day goes, whatever there is.
+func ExampleDB_DeleteRange() {
+	db, remove := newExample()
+	defer remove()
+
+	for _, key := range []string{"log/2026-11-24", "log/2026-11-25", "log/2026-11-26", "user/ann"} {
+		if err := db.Put([]byte(key), nil); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := db.DeleteRange([]byte("log/"), []byte("log/2026-11-26")); err != nil {
+		log.Fatal(err)
+	}
+	err := db.View(func(tx *dbm.Tx) error {
+		for key := range tx.Keys(nil, nil) {
+			fmt.Printf("%s\n", key)
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// log/2026-11-26
+	// user/ann
+	// <nil>
+}
+
 // Nil stands for no record: who swaps it for a name of his own has the lock.
 func ExampleDB_CompareAndSwap() {
 	db, remove := newExample()

@@ -151,6 +151,31 @@ func (tx *Tx) Delete(key []byte) error {
 	return tx.note(tx.inner.Delete(key))
 }
 
+// DeleteRange removes the records with from <= key < to; nil is an open end. It is no error if there are none.
+//
+// It finds them in the transaction's snapshot and deletes each of them, so it takes time, room in the log and memory in proportion to how many
+// there are; what does not fit in memory goes to the file, as with any large transaction. An error in between leaves a part of them deleted in the
+// transaction.
+//
+// It conflicts as a range: with ErrConflict the transaction has lost to one that put or deleted something in the range since its snapshot,
+// and one that puts something there, from a snapshot before the commit, loses to it.
+func (tx *Tx) DeleteRange(from, to []byte) (err error) {
+	if err := tx.canWrite(nil, nil); err != nil {
+		return err
+	}
+	if tx.aging {
+		if lost := tx.during(func() { err = tx.DeleteRange(from, to) }); lost != nil {
+			return lost
+		}
+		return err
+	}
+	err = tx.inner.DeleteRange(from, to)
+	if tx.ctx != nil && err != nil && err == tx.ctx.Err() {
+		return err
+	}
+	return tx.note(err)
+}
+
 // Len returns the number of records that the transaction sees.
 func (tx *Tx) Len() (n int64, err error) {
 	if tx.done {

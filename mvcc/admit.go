@@ -109,7 +109,7 @@ func (tx *Tx) pin() error {
 	}
 	slot, now := e.readers.register(tx.slot, &e.marks.applied)
 	tx.slot = slot
-	if tx.reads == nil {
+	if tx.reads == nil && tx.cleared == nil {
 		return nil
 	}
 	if e.marks.committed.Load() > tx.Snapshot() {

@@ -18,9 +18,10 @@ import (
 // below its Seq, so its memory is used again only once the horizon has reached that. It is all that a commit of one record allocates: what
 // only the committer and the baton holder need is in the transaction, which its committer uses again once it is settled.
 type pushedCommit struct {
-	set *writeset.Set
-	seq atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
-	tx  *Tx           // for the committer and the baton holder, until it is settled; then nil
+	set     *writeset.Set
+	cleared []*keyRange   // by DeleteRange
+	seq     atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
+	tx      *Tx           // for the committer and the baton holder, until it is settled; then nil
 }
 
 type signal uint8
@@ -62,8 +63,9 @@ type resolver struct {
 	marks   *watermarks
 	readers *readers
 
-	list   lockfree.List[pushedCommit]
-	writes commit.LastWrites // see told.go
+	list    lockfree.List[pushedCommit]
+	writes  commit.LastWrites // see told.go
+	cleared recentlyCleared
 }
 
 // commitBatch has room for what a batch of commits is made of.
@@ -118,7 +120,7 @@ func (tx *Tx) toList(held int64) (*commitNode, error) {
 	}
 	tx.held = held
 	n := tx.node()
-	n.Value.set, n.Value.tx = tx.set, tx
+	n.Value.set, n.Value.cleared, n.Value.tx = tx.set, tx.cleared, tx
 	return n, nil
 }
 
@@ -198,9 +200,12 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 		if seq := c.seq.Load(); seq != 0 && seq <= looked {
 			break
 		}
-		if tx.dependsOn(c.set) {
+		if tx.dependsOn(c) {
 			return &conflict{winner: c}
 		}
+	}
+	if seq := tx.e.committer.resolver.cleared.conflict(tx, snapshot); seq > 0 {
+		return &conflict{seq: seq}
 	}
 	if seq := tx.e.committer.resolver.writes.Untold(); seq > snapshot {
 		return &conflict{seq: seq}

@@ -101,7 +101,7 @@ func (r *resolver) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 			}
 		default:
 			for x := head; x != checked; x = x.Next() {
-				if tx.dependsOn(x.Value.set) {
+				if tx.dependsOn(&x.Value) {
 					return &conflict{winner: &x.Value}, nil
 				}
 			}
@@ -195,6 +195,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	if err != nil {
 		return nil, err
 	}
+	c.resolver.cleared.note(c.batch.nodes, seq)
 	c.tree.merged(seq, seq, p.records)
 	c.marks.committed.Store(seq)
 	c.marks.show(seq)

@@ -42,10 +42,10 @@ func (r *readSet) overlaps(set *writeset.Set) bool {
 	return false
 }
 
-// validate compares what a serializable transaction has read with the newest applied state. It follows the walk of the commit list: a
+// validate compares what a serializable transaction has read, or any has cleared, with the newest applied state. It follows the walk of the commit list: a
 // commit that the walk no longer found was cut after applied had moved past it, so it is in the state compared here.
 func (tx *Tx) validate() error {
-	if tx.reads == nil {
+	if tx.reads == nil && tx.cleared == nil {
 		return nil
 	}
 	e := tx.e
@@ -63,6 +63,9 @@ func (tx *Tx) validate() error {
 }
 
 func (tx *Tx) unchanged(newest *snapshot) (bool, error) {
+	if tx.reads == nil {
+		return tx.sameRanges(newest, tx.cleared)
+	}
 	if tx.reads.counted {
 		before, err := tx.snap.len()
 		if err != nil {
@@ -78,7 +81,11 @@ func (tx *Tx) unchanged(newest *snapshot) (bool, error) {
 			return false, err
 		}
 	}
-	for _, x := range tx.reads.ranges {
+	return tx.sameRanges(newest, tx.reads.ranges) // what was cleared was read
+}
+
+func (tx *Tx) sameRanges(newest *snapshot, ranges []*keyRange) (bool, error) {
+	for _, x := range ranges {
 		same, err := sameRange(&tx.snap, newest, x)
 		if !same || err != nil {
 			return false, err

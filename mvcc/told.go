@@ -7,6 +7,7 @@ package mvcc
 
 // tell tells of the batch at hand, before applied moves to its Seq. Baton holder.
 func (r *resolver) tell(seq uint64, nodes []*commitNode) {
+	r.cleared.note(nodes, seq)
 	if !r.besides(seq, nodes) {
 		r.writes.Note(seq)
 		return

@@ -29,8 +29,9 @@ type Tx struct {
 	shared   *sharedSlot // slot, if siblings may have it too; nil else
 	snap     snapshot
 	set      *writeset.Set
-	reads    *readSet // serializable only
-	readAny  bool     // a key was read, or it was asked for: what is written is checked for conflicts
+	reads    *readSet    // serializable only
+	cleared  []*keyRange // by DeleteRange: see clear.go
+	readAny  bool        // a key was read, or it was asked for: what is written is checked for conflicts
 	readOnly bool
 	gate     *commit.Closed
 	ctx      context.Context // counts until the commit is resolved; nil for none
@@ -231,9 +232,9 @@ func (tx *Tx) claim() logstore.Claim {
 	return logstore.ForWrites
 }
 
-// dependsOn reports whether a commit that wrote set comes between the transaction's snapshot and its own commit in vain.
-func (tx *Tx) dependsOn(set *writeset.Set) bool {
-	return set == everything || tx.set.Intersects(set) || (tx.reads != nil && tx.reads.overlaps(set))
+// dependsOn reports whether a commit in the list comes between the transaction's snapshot and its own commit in vain.
+func (tx *Tx) dependsOn(c *pushedCommit) bool {
+	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && tx.reads.overlaps(c.set)) || tx.crossesClearing(c)
 }
 
 // Commit settles the transaction and ends it. ErrConflict: nothing was applied. In Durable mode it returns, with or without an error,

@@ -1,0 +1,291 @@
+package dbm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestDeleteRangeModel compares transactions that clear ranges, put before and behind that, and read in between, with a sorted map, in memory and
+// with write sets that leave it, and snapshots of before with what there was.
+func TestDeleteRangeModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		opts := &Options{Durability: Durability(seed % 3)}
+		values := 60
+		if seed >= 3 { // write sets leave memory
+			opts.MemoryLimit, values = minMemoryLimit, 600
+		}
+		db := newWith(t, openUnsynced, opts)
+		rng := rand.New(rand.NewPCG(seed, 3))
+		key := func() []byte { return fmt.Appendf(nil, "k%04d", rng.IntN(2000)) }
+		bound := func() []byte {
+			if rng.IntN(10) == 0 {
+				return nil
+			}
+			return key()
+		}
+		model := map[string]string{}
+		for round := range scaled(60) {
+			old, err := db.Begin(TxOptions{ReadOnly: true})
+			require.NoError(t, err)
+			t.Cleanup(func() { old.Rollback() }) // or Close waits where this fails
+			want := sortedRecords(model)
+			next := map[string]string{}
+			require.NoError(t, db.Update(func(tx *Tx) error {
+				clear(next)
+				for k, v := range model {
+					next[k] = v
+				}
+				for range 1 + rng.IntN(5) {
+					for range rng.IntN(200) {
+						k, v := key(), randomBytes(rng, rng.IntN(values))
+						next[string(k)] = string(v)
+						require.NoError(t, tx.Put(k, v))
+					}
+					from, to := bound(), bound()
+					if rng.IntN(3) > 0 && from != nil { // a short one
+						to = append(bytes.Clone(from), 0xFF)
+					}
+					require.NoError(t, tx.DeleteRange(from, to))
+					for k := range next {
+						if k >= string(from) && (to == nil || k < string(to)) {
+							delete(next, k)
+						}
+					}
+				}
+				require.Equal(t, sortedRecords(next), recordsOf(tx), "seed %d, round %d, within", seed, round)
+				n, err := tx.Len()
+				require.EqualValues(t, len(next), n)
+				return err
+			}))
+			model, next = next, model
+			require.NoError(t, db.View(func(tx *Tx) error {
+				if opts.Durability == Durable || round%7 == 0 && db.Sync() == nil {
+					require.Equal(t, sortedRecords(model), recordsOf(tx), "seed %d, round %d", seed, round)
+				}
+				return nil
+			}))
+			require.Equal(t, want, recordsOf(old), "seed %d, round %d, before", seed, round)
+			require.NoError(t, old.Rollback())
+			if round%10 == 9 {
+				require.NoError(t, db.Checkpoint())
+				require.NoError(t, db.Check(context.Background()))
+			}
+		}
+	}
+}
+
+func sortedRecords(model map[string]string) (all []string) {
+	for k, v := range model {
+		all = append(all, k+"="+v)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func recordsOf(tx *Tx) (all []string) {
+	for k, v := range tx.All() {
+		all = append(all, string(k)+"="+string(v))
+	}
+	return all
+}
+
+// TestDeleteRangeConflicts: a range conflicts with whatever is put or deleted in it, whichever commits first, and with nothing beside it; while
+// the first commit is in the list, and when it has left that.
+func TestDeleteRangeConflicts(t *testing.T) {
+	read := func(tx *Tx) error {
+		_, err := tx.Has([]byte("x"))
+		return err
+	}
+	clearing := func(from, to string) func(*Tx) error {
+		return func(tx *Tx) error { return tx.DeleteRange([]byte(from), []byte(to)) }
+	}
+	put := func(key string) func(*Tx) error {
+		return func(tx *Tx) error { return cmpErr(read(tx), tx.Put([]byte(key), []byte("new"))) }
+	}
+	remove := func(key string) func(*Tx) error {
+		return func(tx *Tx) error { return cmpErr(read(tx), tx.Delete([]byte(key))) }
+	}
+	for _, c := range []struct {
+		name          string
+		first, second func(*Tx) error
+		lost          bool
+	}{
+		{"put into it, of a new key", clearing("b", "d"), put("bb"), true},
+		{"put into it, of an old key", clearing("b", "d"), put("b"), true},
+		{"delete in it", clearing("b", "d"), remove("c"), true},
+		{"put at its end", clearing("b", "d"), put("d"), false},
+		{"put before it", clearing("b", "d"), put("az"), false},
+		{"a put that has read nothing", clearing("b", "d"), func(tx *Tx) error { return tx.Put([]byte("bb"), nil) }, false},
+		{"another that begins in it", clearing("b", "d"), clearing("bb", "e"), true},
+		{"another that ends in it", clearing("b", "d"), clearing("a", "bb"), true},
+		{"another beside it", clearing("b", "d"), clearing("d", "e"), false},
+		{"another of other records", clearing("az", "bb"), clearing("bA", "c\x00"), true},
+		{"behind a put of a new key", put("bb"), clearing("b", "d"), true},
+		{"behind a put of an old key", put("b"), clearing("b", "d"), true},
+		{"behind a delete", remove("b"), clearing("b", "d"), true},
+		{"behind a put at its end", put("d"), clearing("b", "d"), false},
+		{"behind one of all", func(tx *Tx) error { return tx.DeleteRange(nil, nil) }, put("zz"), true},
+		{"of all, behind a put", put("zz"), func(tx *Tx) error { return tx.DeleteRange(nil, nil) }, true},
+	} {
+		for _, later := range []int{-1, 0, 3, 2 * 64} { // commits between: the first has left the list, or also the ranges that are kept
+			if later > 64 && !c.lost { // who is so old has lost, whatever it writes
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, %d later", c.name, later), func(t *testing.T) {
+				db := newWith(t, openUnsynced, &Options{Durability: Buffered})
+				for _, k := range []string{"a", "b", "c", "d", "e", "x"} {
+					require.NoError(t, db.Put([]byte(k), []byte("old")))
+				}
+				var txs []*Tx
+				for _, fn := range []func(*Tx) error{c.first, c.second} {
+					tx, err := db.Begin(TxOptions{})
+					require.NoError(t, err)
+					require.NoError(t, fn(tx))
+					txs = append(txs, tx)
+				}
+				if later < 0 { // the second finds the first in the list
+					let := db.engine.HoldBaton()
+					first := make(chan error, 1)
+					go func() { first <- txs[0].Commit() }()
+					require.Eventually(t, func() bool { return db.engine.Pushed() > 0 }, patience, 1000)
+					second := make(chan error, 1)
+					go func() { second <- txs[1].Commit() }()
+					require.Eventually(t, func() bool { return db.engine.Pushed() > 1 || db.Stats().Conflicts > 0 }, patience, 1000)
+					let()
+					require.NoError(t, <-first)
+					requireLost(t, c.lost, <-second)
+					return
+				}
+				require.NoError(t, txs[0].Commit())
+				for i := range later {
+					require.NoError(t, db.Put(fmt.Appendf(nil, "y%d", i), nil)) // or there is nothing to commit
+					require.NoError(t, db.DeleteRange(fmt.Appendf(nil, "y%d", i), []byte("z")))
+				}
+				requireLost(t, c.lost, txs[1].Commit())
+			})
+		}
+	}
+}
+
+func cmpErr(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func requireLost(t *testing.T, lost bool, err error) {
+	t.Helper()
+	if lost {
+		require.ErrorIs(t, err, ErrConflict)
+	} else {
+		require.NoError(t, err)
+	}
+}
+
+// TestDeleteRangeOfMany: more records than memory has pages for; the space comes back.
+func TestDeleteRangeOfMany(t *testing.T) {
+	t.Parallel()
+	db := newWith(t, openUnsynced, &Options{Durability: Buffered, MemoryLimit: 2 << 20})
+	const n = 20_000
+	key := func(i int) []byte { return fmt.Appendf(nil, "k%06d", i) }
+	for i := 0; i < n; i += 1000 {
+		require.NoError(t, db.Update(func(tx *Tx) error {
+			for j := i; j < i+1000; j++ {
+				if err := tx.Put(key(j), make([]byte, 100+200*(j%2))); err != nil {
+					return err
+				}
+			}
+			return nil
+		}))
+	}
+	require.NoError(t, db.Checkpoint())
+	live := db.Stats().LiveBytes
+	require.NoError(t, db.DeleteRange(key(100), key(n-100)))
+	left, err := db.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 200, left)
+	require.NoError(t, db.Checkpoint())
+	require.NoError(t, db.Checkpoint())
+	require.Less(t, db.Stats().LiveBytes, live/10)
+	require.NoError(t, db.Check(context.Background()))
+	path := db.Path()
+	require.NoError(t, db.Close())
+	db, err = openUnsynced(path, nil)
+	require.NoError(t, err)
+	left, err = db.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 200, left)
+	require.NoError(t, db.Close())
+}
+
+// TestDeleteRangeErrors: where it may not write, and where its context ends.
+func TestDeleteRangeErrors(t *testing.T) {
+	db := newDB(t, nil)
+	for i := range 10 {
+		require.NoError(t, db.Put(fmt.Append(nil, i), nil))
+	}
+	require.NoError(t, db.View(func(tx *Tx) error {
+		require.ErrorIs(t, tx.DeleteRange(nil, nil), ErrTxReadOnly)
+		return nil
+	}))
+	tx, err := db.Begin(TxOptions{})
+	require.NoError(t, err)
+	require.NoError(t, tx.DeleteRange([]byte("5"), []byte("5")))
+	require.NoError(t, tx.DeleteRange([]byte("5"), []byte("4")))
+	require.NoError(t, tx.DeleteRange(nil, []byte{}))
+	require.NoError(t, tx.Commit())
+	require.ErrorIs(t, tx.DeleteRange(nil, nil), ErrTxDone)
+	n, err := db.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 10, n)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	require.ErrorIs(t, db.UpdateContext(ctx, TxOptions{}, func(tx *Tx) error {
+		cancel()
+		require.ErrorIs(t, tx.DeleteRange(nil, nil), context.Canceled)
+		require.NoError(t, tx.Err())
+		return nil
+	}), context.Canceled)
+
+	path := filepath.Join(t.TempDir(), "b.fdbm")
+	aging, err := Open(path, &Options{MaxSnapshotAge: patience})
+	require.NoError(t, err)
+	require.NoError(t, aging.Put([]byte("a"), nil))
+	require.NoError(t, aging.DeleteRange([]byte("a"), []byte("b")))
+	n, err = aging.Len()
+	require.NoError(t, err)
+	require.Zero(t, n)
+	require.NoError(t, aging.Close())
+}
+
+// TestBatchDeleteRange: what is put behind it stays, what was put before goes, and nil is the end while an empty key is the beginning.
+func TestBatchDeleteRange(t *testing.T) {
+	db := newDB(t, nil)
+	require.NoError(t, db.Put([]byte("b"), []byte("old")))
+	b := db.Batch()
+	require.NoError(t, b.Put([]byte("a"), nil))
+	require.NoError(t, b.Put([]byte("c"), nil))
+	require.NoError(t, b.DeleteRange([]byte("b"), nil))
+	require.NoError(t, b.DeleteRange([]byte("a"), []byte("a\x00")))
+	require.NoError(t, b.Put([]byte("d"), []byte("new")))
+	require.NoError(t, b.DeleteRange(nil, []byte{}))
+	require.Equal(t, 6, b.Len())
+	require.ErrorIs(t, b.DeleteRange(nil, make([]byte, maxKey+1)), ErrKeyTooLarge)
+	require.ErrorIs(t, b.DeleteRange(make([]byte, maxKey+1), nil), ErrKeyTooLarge)
+	require.NoError(t, b.Commit())
+	require.NoError(t, db.View(func(tx *Tx) error {
+		require.Equal(t, []string{"d=new"}, recordsOf(tx))
+		return nil
+	}))
+}

@@ -1,0 +1,137 @@
+package mvcc
+
+import (
+	"bytes"
+	"sync/atomic"
+)
+
+// A transaction that clears a range deletes the records that it finds there, one by one, and conflicts as a range:
+//
+//  1. It has read the range. If another commit since its snapshot has put a record there, it has lost: else that record would stay, though it was
+//     committed before the range was cleared. What another one has changed or deleted, their keys tell.
+//  2. It has written the range. Who writes a key in it, or clears a part of it, from a snapshot before the commit, has lost: also a key that
+//     the range did not have, which no key of the commit tells. Who has only read there has lost, if serializable, by what changed.
+//
+// For 2 commits that have cleared ranges carry them in the commit list. Once they have left that, recentlyCleared has them, from before applied
+// moves on, like the table of last writes: see lockfree.List for why no conflict is missed.
+
+// DeleteRange removes the records from from on and below to, nil for all that follow.
+func (tx *Tx) DeleteRange(from, to []byte) error {
+	c := tx.Cursor()
+	defer c.Release()
+	for ok := c.Seek(from); ok; ok = c.Next() {
+		key := c.Key()
+		if err := c.Err(); err != nil {
+			return err
+		}
+		if to != nil && bytes.Compare(key, to) >= 0 {
+			break
+		}
+		if err := tx.Delete(key); err != nil {
+			return err
+		}
+		if err := tx.cancelled(); err != nil {
+			return err
+		}
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	x := &keyRange{from: bytes.Clone(from)}
+	if to != nil {
+		x.to = append([]byte{}, to...)
+	}
+	tx.cleared = append(tx.cleared, x)
+	return nil
+}
+
+// crosses reports whether ranges have a key in common.
+func (x *keyRange) crosses(y *keyRange) bool {
+	return (x.to == nil || bytes.Compare(y.from, x.to) < 0) && (y.to == nil || bytes.Compare(x.from, y.to) < 0)
+}
+
+// writesIn reports whether the transaction writes anything in a range that another one has cleared.
+func (tx *Tx) writesIn(x *keyRange) bool {
+	for _, y := range tx.cleared {
+		if x.crosses(y) {
+			return true
+		}
+	}
+	return tx.set.Overlaps(x.from, x.to)
+}
+
+// crossesClearing reports whether a commit in the list depends on, or changes, what the transaction depends on by a range that either has cleared.
+func (tx *Tx) crossesClearing(c *pushedCommit) bool {
+	for _, x := range c.cleared {
+		if tx.writesIn(x) {
+			return true
+		}
+	}
+	for _, x := range tx.cleared {
+		if c.set.Overlaps(x.from, x.to) {
+			return true
+		}
+	}
+	return false
+}
+
+// recentlyCleared are the ranges that commits have cleared. The baton holder writes it, anybody reads it.
+type recentlyCleared struct{ list atomic.Pointer[clearedList] }
+
+// clearedList does not change.
+type clearedList struct {
+	ranges []clearedRange // the oldest first
+	before uint64         // Seq of the newest one that had to leave: who has a snapshot below that has lost, whatever it writes
+}
+
+type clearedRange struct {
+	*keyRange
+	seq uint64
+}
+
+// mostCleared is how many ranges are kept. Each resolver looks at those above its snapshot.
+const mostCleared = 64
+
+// note notes what the batch at seq has cleared. Baton holder, before applied moves.
+func (r *recentlyCleared) note(nodes []*commitNode, seq uint64) {
+	var l clearedList
+	for _, n := range nodes {
+		if len(n.Value.cleared) == 0 {
+			continue
+		}
+		if l.ranges == nil {
+			if last := r.list.Load(); last != nil {
+				l.before = last.before
+				l.ranges = append(l.ranges, last.ranges...)
+			}
+		}
+		for _, x := range n.Value.cleared {
+			l.ranges = append(l.ranges, clearedRange{x, seq})
+		}
+	}
+	if l.ranges == nil {
+		return
+	}
+	if out := len(l.ranges) - mostCleared; out > 0 {
+		l.before = l.ranges[out-1].seq
+		l.ranges = append([]clearedRange(nil), l.ranges[out:]...)
+	}
+	r.list.Store(&l)
+}
+
+// conflict returns the Seq of a commit above the snapshot that has cleared what the transaction writes, 0 if there is none.
+func (r *recentlyCleared) conflict(tx *Tx, snapshot uint64) uint64 {
+	l := r.list.Load()
+	if l == nil {
+		return 0
+	}
+	if l.before > snapshot {
+		return l.before
+	}
+	for i := len(l.ranges) - 1; i >= 0 && l.ranges[i].seq > snapshot; i-- {
+		if tx.writesIn(l.ranges[i].keyRange) {
+			return l.ranges[i].seq
+		}
+	}
+	return 0
+}
