@@ -155,7 +155,7 @@ func TestOperations(t *testing.T) {
 			require.Eventually(t, func() bool {
 				_, err := c.Get(ctx, []byte("short"))
 				return err != nil
-			}, 5*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 
 			_, err = c.Put(ctx, make([]byte, MaxKey+1), nil)
 			require.ErrorIs(t, err, ErrTooLarge)

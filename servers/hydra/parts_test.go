@@ -21,7 +21,7 @@ import (
 
 // receivedParts is received for parts.
 func receivedParts(t *testing.T, l wire.Line) served.Parts {
-	require.Eventually(t, l.Waiting, 10*time.Second, time.Millisecond)
+	require.Eventually(t, l.Waiting, time.Minute, time.Millisecond)
 	m, ok := l.Receive()
 	require.True(t, ok)
 	return m.Local.(served.Parts)
@@ -42,7 +42,7 @@ func TestPartsWithdraw(t *testing.T) {
 			list := twoRequests()
 			done := make(chan error)
 			go func() { done <- c.Batch(ctx, list) }()
-			require.Eventually(t, l.Waiting, 10*time.Second, time.Millisecond)
+			require.Eventually(t, l.Waiting, time.Minute, time.Millisecond)
 			var p served.Parts
 			if when != "queued" {
 				p = receivedParts(t, l)
@@ -105,7 +105,7 @@ func TestPartsClosed(t *testing.T) {
 			var p served.Parts
 			switch when {
 			case "queued":
-				require.Eventually(t, l.Waiting, 10*time.Second, time.Millisecond)
+				require.Eventually(t, l.Waiting, time.Minute, time.Millisecond)
 			case "serving", "waiting":
 				p = receivedParts(t, l)
 			}

@@ -270,12 +270,12 @@ func TestCopyWaitsForTheFile(t *testing.T) {
 	_, _, _, ok := (*source)(d.s).Piece("b", d.s.seq+1, 0)
 	assert.False(t, ok)
 	assert.Empty(t, d.s.pieces, "the file is not asked yet")
-	require.Eventually(t, func() bool { return st.Applied() >= d.s.seq }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return st.Applied() >= d.s.seq }, time.Minute, time.Millisecond)
 	require.Eventually(t, func() bool {
 		body, _, last, ok := (*source)(d.s).Piece("b", d.s.seq, 0)
 		d.s.Sweep()
 		return ok && last && len(body) == copyItemHead+2
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 // An obedient member follows a primary and says that it has all that its log has.

@@ -24,7 +24,7 @@ import (
 var (
 	simSeed = flag.Uint64("sim.seed", 1, "first seed of the simulator")
 	simRuns = flag.Int("sim.runs", 0, "how many seeds are simulated; 0: as many as -sim.time allows")
-	simTime = flag.Duration("sim.time", 10*time.Second, "how long seeds are simulated, if -sim.runs is 0")
+	simTime = flag.Duration("sim.time", 0, "how long seeds are simulated, if -sim.runs is 0; 0: as many seeds as make test has")
 	simLog  = flag.Bool("sim.log", false, "tell what happens")
 )
 
@@ -452,11 +452,11 @@ func (m *simulation) record(client int, c call, r result, from, to int64) {
 	m.history = append(m.history, porcupine.Operation{ClientId: client, Input: c, Output: r, Call: from, Return: to})
 }
 
-// TestSimulation runs as many seeds as there is time for. A failure names the one line that plays it again.
+// TestSimulation runs 400 seeds, or what the flags ask for. A failure names the one line that plays it again.
 func TestSimulation(t *testing.T) {
 	runs, limit := *simRuns, *simTime
-	if testing.Short() {
-		limit = min(limit, 2*time.Second)
+	if runs == 0 && limit == 0 {
+		runs = 400
 	}
 	began := time.Now()
 	var all simCounts

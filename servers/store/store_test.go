@@ -46,11 +46,11 @@ func TestLives(t *testing.T) {
 			put(s, seq, fmt.Sprint(seq%100), fmt.Sprint(seq))
 		}
 		version = seq + s.State().Base
-		assert.Eventually(t, func() bool { return s.Durable() == seq }, 10*time.Second, time.Millisecond)
+		assert.Eventually(t, func() bool { return s.Durable() == seq }, time.Minute, time.Millisecond)
 		s.Fetch(2, []byte("77"))
 		s.Fetch(2, []byte("absent"))
 		var got []Fetched
-		require.Eventually(t, func() bool { got = append(got, s.Fetches()...); return len(got) == 2 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { got = append(got, s.Fetches()...); return len(got) == 2 }, time.Minute, time.Millisecond)
 		assert.True(t, got[0].Found)
 		assert.Equal(t, fmt.Sprint(seq-(seq+23)%100), string(got[0].Value))
 		assert.False(t, got[1].Found)
@@ -72,12 +72,12 @@ func TestPieces(t *testing.T) {
 		s.Append(Entry{Seq: i + 1, Hash: i / 2, Record: Record{Version: i + 1, Key: fmt.Append(nil, i), Value: make([]byte, 100)}})
 	}
 	s.Start()
-	require.Eventually(t, func() bool { return s.Applied() == 500 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Applied() == 500 }, time.Minute, time.Millisecond)
 	n, from := 0, uint64(0)
 	for {
 		s.Load(9, from, 200, 1500)
 		var p []Piece
-		require.Eventually(t, func() bool { p = s.Pieces(); return len(p) == 1 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { p = s.Pieces(); return len(p) == 1 }, time.Minute, time.Millisecond)
 		assert.EqualValues(t, 9, p[0].ID)
 		assert.Equal(t, from, p[0].First)
 		assert.Zero(t, len(p[0].Hashes)%2, "items of one hash are in one piece")
@@ -161,11 +161,11 @@ func TestFailure(t *testing.T) {
 	require.NoError(t, err)
 	s.Start()
 	put(s, 1, "a", "1")
-	require.Eventually(t, func() bool { return s.Durable() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Durable() == 1 }, time.Minute, time.Millisecond)
 	f.bad.Store(true)
 	before := woken.Load()
 	put(s, 2, "b", "2")
-	require.Eventually(t, func() bool { return s.Err() != nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Err() != nil }, time.Minute, time.Millisecond)
 	assert.Greater(t, woken.Load(), before, "the shard is told")
 	assert.EqualValues(t, 1, s.Durable())
 	assert.ErrorIs(t, s.Close(), errFault)
@@ -304,7 +304,7 @@ func TestPausesEnd(t *testing.T) {
 	for seq := uint64(1); seq <= 300; seq++ {
 		put(s, seq, fmt.Sprint("key", seq), "value")
 		if seq%3 == 0 {
-			require.Eventually(t, func() bool { return s.Applied() == seq }, 10*time.Second, 100*time.Microsecond)
+			require.Eventually(t, func() bool { return s.Applied() == seq }, time.Minute, 100*time.Microsecond)
 		}
 	}
 	require.NoError(t, s.Close())
@@ -350,11 +350,11 @@ func TestGathers(t *testing.T) {
 		seq++
 		put(s, seq, fmt.Sprint("key", seq), "value")
 	}
-	require.Eventually(t, func() bool { return s.Applied() == seq }, 10*time.Second, time.Millisecond, "there are enough")
+	require.Eventually(t, func() bool { return s.Applied() == seq }, time.Minute, time.Millisecond, "there are enough")
 	slow.ends <- true
 	<-slow.began
 	slow.ends <- true
-	require.Eventually(t, func() bool { return s.Durable() == seq }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Durable() == seq }, time.Minute, time.Millisecond)
 	seq++
 	put(s, seq, "last", "value") // the round expects more
 	close(slow.ends)             // syncs take no time any more
@@ -474,7 +474,7 @@ func TestBrought(t *testing.T) {
 	put(s, 1, "key", "value")
 	require.False(t, s.Brought())
 	s.Start()
-	require.Eventually(t, func() bool { return s.Applied() == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return s.Applied() == 1 }, time.Minute, time.Millisecond)
 	both := func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -483,7 +483,7 @@ func TestBrought(t *testing.T) {
 	for _, fetchesFirst := range []bool{true, false} {
 		s.Fetch(1, []byte("key"))
 		s.Load(1, 0, math.MaxUint64, 0)
-		require.Eventually(t, both, 10*time.Second, time.Millisecond)
+		require.Eventually(t, both, time.Minute, time.Millisecond)
 		require.True(t, s.Brought())
 		if fetchesFirst {
 			require.Len(t, s.Fetches(), 1)

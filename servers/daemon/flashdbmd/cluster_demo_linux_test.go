@@ -170,7 +170,7 @@ func TestClusterDemo(t *testing.T) {
 	require.NoError(t, f.nodes[p].Process.Kill())
 	f.nodes[p].Wait()
 	q := ""
-	require.Eventually(t, func() bool { q, _ = f.primary(); return q != "" && q != p }, 30*time.Second, 10*time.Millisecond, "%s", f)
+	require.Eventually(t, func() bool { q, _ = f.primary(); return q != "" && q != p }, time.Minute, 10*time.Millisecond, "%s", f)
 	time.Sleep(*clusterDemo)
 	say(fmt.Sprintf("node %s was killed (-9), node %s serves:", p, q))
 	f.start(p)

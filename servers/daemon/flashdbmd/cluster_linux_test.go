@@ -83,7 +83,7 @@ func newFleet(t *testing.T, mode string, tcp bool, names ...string) *fleet {
 			c.Close()
 		}
 		return err == nil
-	}, 30*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	for _, name := range names {
 		f.start(name)
 	}
@@ -291,7 +291,7 @@ func TestClusterWithoutEtcd(t *testing.T) {
 			var err error
 			s, err = askStatus(ctx, f.dir(name), "")
 			return err == nil
-		}, 10*time.Second, 10*time.Millisecond)
+		}, time.Minute, 10*time.Millisecond)
 		r := redis.NewClient(&redis.Options{Addr: s.RESP, MaxRetries: -1})
 		got, err := r.Get(ctx, "counter").Result()
 		require.NoError(t, err)

@@ -90,7 +90,7 @@ func TestKilled(t *testing.T) {
 			}
 		})
 	}
-	require.Eventually(t, func() bool { return count.Load() > 200 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return count.Load() > 200 }, time.Minute, time.Millisecond)
 	require.NoError(t, d.cmd.Process.Signal(syscall.SIGKILL))
 	all.Wait()
 	d.cmd.Wait()
@@ -150,7 +150,7 @@ func TestUsers(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s, err := askStatus(ctx, dir, "")
 		return err == nil && len(s.Shards) == 1 && s.Shards[0].Records == 2
-	}, 10*time.Second, 10*time.Millisecond, "a shard tells some 200 ms later")
+	}, time.Minute, 10*time.Millisecond, "a shard tells some 200 ms later")
 	for _, from := range [][]string{{"--dir", dir}, {"--http", admin}} {
 		var out bytes.Buffer
 		require.Zero(t, run(append([]string{"status", "--json"}, from...), &out, &out), out.String())

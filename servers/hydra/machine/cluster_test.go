@@ -86,7 +86,7 @@ func TestCluster(t *testing.T) {
 			}
 			all := func() []*Node { return []*Node{nodes["a"], nodes["b"], nodes["c"]} }
 			level := func() bool { _, n := inSync(all()...); return n == 3 }
-			require.Eventually(t, level, 20*time.Second, 10*time.Millisecond)
+			require.Eventually(t, level, time.Minute, 10*time.Millisecond)
 			x := c.client("a", "b", "c")
 			var stop atomic.Bool
 			var done sync.WaitGroup
@@ -122,9 +122,9 @@ func TestCluster(t *testing.T) {
 						rest = append(rest, n)
 					}
 				}
-				require.Eventually(t, func() bool { q, _ := inSync(rest...); return q != nil }, 20*time.Second, 10*time.Millisecond)
+				require.Eventually(t, func() bool { q, _ := inSync(rest...); return q != nil }, time.Minute, 10*time.Millisecond)
 				nodes[name] = c.start(name)
-				require.Eventually(t, level, 20*time.Second, 10*time.Millisecond)
+				require.Eventually(t, level, time.Minute, 10*time.Millisecond)
 			}
 			stop.Store(true)
 			done.Wait()
@@ -149,7 +149,7 @@ func TestClusterIsStartedAgain(t *testing.T) {
 			t.Parallel()
 			c := newTestCluster(t, d)
 			level := func(nodes ...*Node) {
-				require.Eventually(t, func() bool { _, n := inSync(nodes...); return n == len(nodes) }, 30*time.Second, 10*time.Millisecond)
+				require.Eventually(t, func() bool { _, n := inSync(nodes...); return n == len(nodes) }, time.Minute, 10*time.Millisecond)
 			}
 			a, b := c.start("a"), c.start("b")
 			level(a, b)
@@ -176,7 +176,7 @@ func TestClusterIsStartedAgain(t *testing.T) {
 func TestRecover(t *testing.T) {
 	c := newTestCluster(t, shard.Async)
 	a, b := c.start("a"), c.start("b")
-	require.Eventually(t, func() bool { _, n := inSync(a, b); return n == 2 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, n := inSync(a, b); return n == 2 }, time.Minute, 10*time.Millisecond)
 	_, err := c.client("a", "b").Put(t.Context(), []byte("key"), []byte("value"))
 	require.NoError(t, err)
 	s, err := LookAt(t.Context(), c.mem, 0)
@@ -197,7 +197,7 @@ func TestRecover(t *testing.T) {
 	assert.Zero(t, b.shards[0].serves.Load())
 	require.NoError(t, s.Recover(t.Context(), c.mem, "b", true))
 	require.ErrorIs(t, s.Recover(t.Context(), c.mem, "b", true), cluster.ErrChanged)
-	require.Eventually(t, func() bool { n, _ := inSync(b); return n != nil }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { n, _ := inSync(b); return n != nil }, time.Minute, 10*time.Millisecond)
 	got, err := c.client("b").Get(t.Context(), []byte("key"))
 	require.NoError(t, err)
 	assert.Equal(t, "value", string(got))

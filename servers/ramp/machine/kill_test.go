@@ -200,5 +200,5 @@ func killFound(t *testing.T, n *machine.Node, clients []writer) {
 			}
 		}
 		return true
-	}, 20*time.Second, 10*time.Millisecond, "nothing stays prepared")
+	}, time.Minute, 10*time.Millisecond, "nothing stays prepared")
 }
