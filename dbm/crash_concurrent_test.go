@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,8 @@ type crowd struct {
 	opts    mvcc.Options
 	writers []*countingWriter
 	images  atomic.Int64
+	most    int64      // images
+	enough  func()     // ends the writers
 	mu      sync.Mutex // one image at a time; guards rng and err
 	rng     *rand.Rand
 	err     error
@@ -54,12 +57,9 @@ func TestCrashConcurrent(t *testing.T) {
 			for id := range 8 {
 				c.writers = append(c.writers, &countingWriter{id: id, keys: 1 + 7*max(0, id-2)})
 			}
-			limit := 1500 * time.Millisecond
-			if testing.Short() {
-				limit = 400 * time.Millisecond
-			}
-			if *crashTime > 0 {
-				limit = *crashTime / 3
+			limit := time.Minute
+			if c.most = int64(scaled(60)); *crashTime > 0 {
+				limit, c.most = *crashTime/3, math.MaxInt64
 			}
 			c.run(t, limit)
 		})
@@ -69,9 +69,10 @@ func TestCrashConcurrent(t *testing.T) {
 func (c *crowd) run(t *testing.T, limit time.Duration) {
 	db, err := openEngine(c.mem, crashPath, c.opts)
 	require.NoError(t, err)
-	c.mem.OnOp(c.seen)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	c.enough = cancel
+	c.mem.OnOp(c.seen)
 	var all sync.WaitGroup
 	for _, w := range c.writers {
 		all.Go(func() { c.note(w.write(ctx, db, c.opts.Durability)) })
@@ -159,7 +160,9 @@ func (c *crowd) seen(op vfs.Op) error {
 		image = c.mem.Crash(policies[c.rng.IntN(len(policies))], c.rng.Uint64())
 	}
 	defer image.Release()
-	c.images.Add(1)
+	if c.images.Add(1) == c.most {
+		c.enough()
+	}
 	if err := c.check(image, least); err != nil {
 		c.err = fmt.Errorf("%v: %w", op, err)
 	}

@@ -92,6 +92,7 @@ func (h *heldRun) end() {
 // Stats says how much, and all of it comes back when they end, though nobody commits.
 func TestReadersHoldWhatTheySee(t *testing.T) {
 	inTurn(t)
+	t.Parallel()
 	opts := func() *Options { return &Options{Durability: Buffered, RedoLimit: 1 << 20} }
 	times := 12
 	if *fullAll {
@@ -134,13 +135,13 @@ func TestReadersHoldWhatTheySee(t *testing.T) {
 		whole := allocated()
 		h.end()
 		// Stats sees to what readers have left, so nobody asks for it before it has come back.
-		require.Eventually(t, func() bool { return whole-allocated() > before.HeldBytes*9/10 }, 10*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return whole-allocated() > before.HeldBytes*9/10 }, patience, 50*time.Millisecond)
 		var after Stats
 		back := func() bool {
 			after = h.db.Stats()
 			return after.HeldBytes == 0 && before.FileBytes-after.FileBytes > before.HeldBytes*9/10
 		}
-		require.Eventually(t, back, 10*time.Second, 50*time.Millisecond, "held %d KiB, given back %d of %d", before.HeldBytes>>10, (before.FileBytes-after.FileBytes)>>10, before.FileBytes>>10)
+		require.Eventually(t, back, patience, 50*time.Millisecond, "held %d KiB, given back %d of %d", before.HeldBytes>>10, (before.FileBytes-after.FileBytes)>>10, before.FileBytes>>10)
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	hostileFiles = flag.Int("hostile.files", 0, "hostile files in all, instead of as many as there is time for")
+	hostileFiles = flag.Int("hostile.files", 0, "hostile files in all, instead of 1,000")
 	hostileFrom  = flag.Uint64("hostile.from", 1, "first seed of hostile files")
 	hostileAt    = flag.String("hostile.at", "", "file that has the seed under way, to know it after a panic of a goroutine in the background")
 )
@@ -212,10 +212,7 @@ func (c *campaign) note(seed uint64) {
 // TestHostileFiles: well-sealed files whose structure is wrong do no harm, whatever is done with them.
 func TestHostileFiles(t *testing.T) {
 	inTurn(t)
-	limit, total := 2*time.Second, 1<<30
-	if testing.Short() {
-		limit /= 4
-	}
+	limit, total := time.Minute, scaled(1000)
 	if *hostileFiles > 0 {
 		limit, total = 1<<62, *hostileFiles
 	}
