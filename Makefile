@@ -187,9 +187,10 @@ vet-cross:
 		done; \
 	done
 
-# Unit, model and crash tests, and the examples. The seeds of the fuzz targets are run as tests too. What vet says is known by then.
+# Unit, model and crash tests, and the examples. The seeds of the fuzz targets are run as tests too. What vet says is known by then. Of the
+# tests that may run beside others, most wait for what happens in the background: six at once.
 unit:
-	$(GO) test $(PURE) -vet=off -timeout 12m ./...
+	$(GO) test $(PURE) -vet=off -parallel 6 -timeout 30m ./...
 
 # Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
 # two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest: those named here, and those that
@@ -197,17 +198,17 @@ unit:
 LONE = SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
 RACED = $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm|dbm/dbmvar)$$')
 race:
-	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 12m $(RACED)
+	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
-# slow with it, are left out there, and those that mostly wait for other processes: make soak-servers has them all, and the tests with go-redis,
-# which takes as long to compile as all of the servers. Four packages at once, since their tests wait for each other's timeouts and sleeping
-# threads more than they compute.
-RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/flashdbmd)$$')
+# slow with it, are left out there, as are the simulations, which are of one goroutine; those that mostly wait for other processes; and etcd,
+# which takes as long to compile as all of the servers. make soak-servers has them all, and the tests with go-redis. Four packages at once,
+# since their tests wait for each other's timeouts and sleeping threads more than they compute.
+RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/(flashdbmd|etcdmap))$$')
 .PHONY: test-servers
 test-servers:
-	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -p 4 -timeout 300s ./...
-	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip TwoProcesses -p 4 -timeout 300s $(RACED_SERVERS)
+	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -p 4 -timeout 30m ./...
+	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip 'TwoProcesses|Simulation$$' -p 4 -timeout 30m $(RACED_SERVERS)
 
 # The fabrics with 10^6 random operations each, in one process and across two; then every test under the race detector, in full length and
 # across two processes.
@@ -226,6 +227,7 @@ soak:
 	$(MAKE) vet-bench
 	$(MAKE) vet-cross
 	$(MAKE) soak-servers
+	$(MAKE) sim sim-ramp SIMRUNS=300
 	$(MAKE) kill linear fuse
 
 # $(call two,NAME,REGEXP,FLAGS) runs tests of package dbm with two ranges of seeds, one for each processor, and adds up their images.
