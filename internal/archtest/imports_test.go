@@ -82,6 +82,7 @@ var servers = &module{
 		{"fabric"},
 		{"fabric/words"},
 		{"fabric/ledger", "fabric/regions"},
+		{"fabric/greeting"},
 		{"fabric/mem", "fabric/shm", "fabric/tcp", "fabric/sim", "fabric/verbs"},
 		{"fabric/fabrictest"},
 		{"wire", "arena", "circle", "table"},
@@ -98,7 +99,8 @@ var servers = &module{
 	outside: map[string][]string{
 		"fabric/words":      {"golang.org/x/sys/unix", "golang.org/x/sys/windows"},
 		"fabric/shm":        {"golang.org/x/sys/unix"},
-		"fabric/tcp":        {"golang.org/x/sys/unix"},
+		"fabric/greeting":   {"golang.org/x/sys/unix"},
+		"fabric/verbs":      {"golang.org/x/sys/unix"},
 		"fabric/fabrictest": {"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require"},
 		"wire":              {"github.com/zeebo/xxh3"},
 		"circle":            {"github.com/zeebo/xxh3"},
@@ -118,9 +120,16 @@ var servers = &module{
 	testSupport: []string{"fabric/fabrictest"},
 	unsafeFiles: []string{
 		"fabric/shm/futex_linux.go",     // the place of a futex, and its system calls
+		"fabric/verbs/connect.go",       // what libfabric is given and returns, here and in the next three
+		"fabric/verbs/domain.go",
+		"fabric/verbs/endpoint.go",
+		"fabric/verbs/queue.go",
 		"fabric/words/pages_windows.go", // memory of the system
 		"fabric/words/words.go",         // whole words of memory that others change
 		"guard/words.go",                // whole words of memory that others read
+	},
+	cgoDirs: []string{
+		"fabric/verbs", // libfabric, with the build tag verbs
 	},
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/greeting"
 	"flashdbm/servers/fabric/ledger"
 	"flashdbm/servers/fabric/words"
 )
@@ -41,23 +42,10 @@ type answer struct {
 	off, n  uint64
 }
 
-// prepare sets a connection's options.
-func prepare(conn net.Conn) {
-	c, ok := conn.(*net.TCPConn)
-	if !ok {
-		return
-	}
-	c.SetNoDelay(true)
-	c.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: fabric.Timeout, Interval: fabric.Timeout, Count: 2})
-	if raw, err := c.SyscallConn(); err == nil {
-		userTimeout(raw)
-	}
-}
-
-func newEndpoint(d *Domain, conn net.Conn, g greeting, addr string, o fabric.EndpointOptions) (*endpoint, error) {
+func newEndpoint(d *Domain, conn net.Conn, g greeting.Greeting, addr string, o fabric.EndpointOptions) (*endpoint, error) {
 	e := &endpoint{
-		d: d, conn: conn, peer: fabric.Peer{Addr: addr, Incarnation: g.nonce}, budget: g.depth,
-		sends: ledger.NewSide(ledger.Of(o.Send), depth(o)), recvs: ledger.NewSide(ledger.Of(o.Recv), o.Recvs), done: make(chan struct{}),
+		d: d, conn: conn, peer: fabric.Peer{Addr: addr, Incarnation: g.Nonce}, budget: g.Depth,
+		sends: ledger.NewSide(ledger.Of(o.Send), greeting.Depth(o)), recvs: ledger.NewSide(ledger.Of(o.Recv), o.Recvs), done: make(chan struct{}),
 	}
 	e.work.L = &e.mu
 	if err := d.open.Keep(e); err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/greeting"
 	"flashdbm/servers/fabric/words"
 )
 
@@ -93,7 +94,7 @@ func TestHostilePeer(t *testing.T) {
 		conn, err := net.Dial("tcp", x.addr)
 		require.NoError(t, err)
 		if i%4 != 0 {
-			require.NoError(t, writeGreeting(conn, 0, rand.Uint64(), 16, nil))
+			require.NoError(t, protocol.Write(conn, greeting.Greeting{Nonce: rand.Uint64(), Depth: 16}))
 		}
 		for range 1 + rand.IntN(4) {
 			frame := make([]byte, 1+rand.IntN(80))
@@ -130,7 +131,7 @@ func TestFlood(t *testing.T) {
 	conn, err := net.Dial("tcp", x.addr)
 	require.NoError(t, err)
 	defer conn.Close()
-	require.NoError(t, writeGreeting(conn, 0, 1, 16, nil))
+	require.NoError(t, protocol.Write(conn, greeting.Greeting{Nonce: 1, Depth: 16}))
 	read := appendPlace([]byte{frameRead}, x.key, 0, 1<<16)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -149,14 +150,14 @@ func TestFlood(t *testing.T) {
 // TestGreetings: who is no peer, speaks another version or claims too much is turned away.
 func TestGreetings(t *testing.T) {
 	x := newTarget(t, Options{})
-	good := append([]byte(magic), version, 0)
+	good := append([]byte(protocol.Magic), protocol.Version, 0)
 	good = binary.LittleEndian.AppendUint64(good, 7)
 	good = binary.LittleEndian.AppendUint32(good, 16)
 	good = binary.LittleEndian.AppendUint16(good, 0)
 	for what, b := range map[string][]byte{
 		"good":      good,
 		"magic":     append([]byte("GET / HT"), good[8:]...),
-		"version":   append(append([]byte(magic), version+1), good[9:]...),
+		"version":   append(append([]byte(protocol.Magic), protocol.Version+1), good[9:]...),
 		"depth":     append(append(append([]byte{}, good[:18]...), 0, 0, 2, 0), 0, 0),
 		"long text": append(append([]byte{}, good[:22]...), 1, 4),
 	} {
