@@ -129,7 +129,11 @@ func testOneSided(t *testing.T, s *suite) {
 	}
 	clients := []*side{first, s.connect(t, o)}
 	var reads [2]int
+	// What the owner takes without Reads, for being asked above all: on an emulated processor that is more than a hundredth of one.
 	before := o.call(t, request{Do: "cpu"}).CPU
+	time.Sleep(time.Second)
+	idle := o.call(t, request{Do: "cpu"}).CPU - before
+	before = o.call(t, request{Do: "cpu"}).CPU
 	began := time.Now()
 	var fire sync.WaitGroup
 	for i, c := range clients {
@@ -144,9 +148,9 @@ func testOneSided(t *testing.T, s *suite) {
 	fire.Wait()
 	took := time.Since(began)
 	spent := o.call(t, request{Do: "cpu"}).CPU - before
-	t.Logf("%d and %d Reads in %v cost the owner %v", reads[0], reads[1], took.Round(time.Millisecond), spent)
+	t.Logf("%d and %d Reads in %v: the owner took %v, %v without", reads[0], reads[1], took.Round(time.Millisecond), spent, idle)
 	for _, n := range reads {
 		assert.Greater(t, n, 500)
 	}
-	assert.Less(t, spent, took/100, "the owner's processor time")
+	assert.Less(t, spent-idle, took/100, "the owner's processor time")
 }

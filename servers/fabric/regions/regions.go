@@ -51,6 +51,8 @@ type Region struct {
 type Memory struct {
 	Bytes []byte
 	With  any // what else the provider knows of it
+	// Name changes the key by which peers reach the region, where that is not this package's doing; nil leaves it.
+	Name func(k fabric.Key) fabric.Key
 	// Open makes the region of the given ID one that peers reach, where that is not this package's doing. Fence, if there is one, ends
 	// that; it is called once or several times. Free gives the memory back, once Fence was called and nobody looks at it.
 	Open  func(id uint64)
@@ -89,6 +91,9 @@ func (t *Table) Add(m Memory, a fabric.Access) (*Region, error) {
 	t.last++
 	r := &Region{t: t, access: a, mem: m.Bytes, with: m}
 	r.key = fabric.Key{ID: t.last, Rkey: t.random(), Nonce: t.nonce, Len: uint64(len(m.Bytes))}
+	if m.Name != nil {
+		r.key = m.Name(r.key)
+	}
 	if m.Open != nil {
 		m.Open(r.key.ID)
 	}

@@ -1,0 +1,207 @@
+//go:build verbs
+
+package verbs
+
+// #include <stdlib.h>
+// #include "link.h"
+import "C"
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/ledger"
+)
+
+// A queue is a fabric.Queue: a queue of libfabric, from which whoever comes takes completions into the ledger's. That is its user, in Poll and Wait; a
+// goroutine of its own, the watcher, while the user sleeps; and now and then the clock of an endpoint, as a user may wait for Done alone.
+type queue struct {
+	*ledger.Queue
+	d     *Domain
+	ready *descriptor
+
+	// reading guards cq and what was read from it, until it is in the ledger: what is read first gets there first. An endpoint's lock is taken while
+	// it is held, never the other way round.
+	reading sync.Mutex
+	cq      *C.struct_fid_cq // nil once it is closed
+	wc      *[batch]C.vf_wc  // outside the Go heap
+
+	users  atomic.Int64  // this queue until Close, and endpoints that have not ended
+	wanted atomic.Int64  // users that sleep
+	bells  atomic.Bool   // a peer may sleep until an operation has completed
+	watch  chan struct{} // of capacity 1: wanted has become more
+	gone   chan struct{} // closed with cq
+	closed sync.Once
+}
+
+// batch is how many completions, or work requests, cross between Go and C at once.
+const batch = 64
+
+// NewQueue implements fabric.Domain.
+func (d *Domain) NewQueue(depth int) (fabric.Queue, error) {
+	inner, err := ledger.NewQueue(depth, nil)
+	if err != nil {
+		return nil, err
+	}
+	q := &queue{Queue: inner, d: d, watch: make(chan struct{}, 1), gone: make(chan struct{})}
+	q.users.Store(1)
+	if err := d.enter(); err != nil {
+		return nil, err
+	}
+	defer d.leave()
+	d.queues.Add(1)
+	var fd C.int
+	if r := C.vf_queue(d.c, C.size_t(depth), &q.cq, &fd); r != 0 {
+		d.queues.Done()
+		return nil, fmt.Errorf("fabric: a queue for %d completions: %w", depth, failure("open", r))
+	}
+	q.wc = (*[batch]C.vf_wc)(C.calloc(batch, C.sizeof_vf_wc))
+	if q.ready, err = watchDescriptor(int(fd), "completions"); err != nil {
+		q.free()
+		return nil, err
+	}
+	if !d.limits.OneSided {
+		q.wanted.Add(1) // this provider of libfabric moves nothing unless its queues are read
+		q.wake()
+	}
+	go q.run()
+	if err := d.open.Keep(q); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// Account implements what package ledger needs to find its own queue.
+func (q *queue) Account() *ledger.Queue { return q.Queue }
+
+// reap takes completions from libfabric's queue into the ledger. It returns how many there were, batch at most.
+func (q *queue) reap() int {
+	q.reading.Lock()
+	defer q.reading.Unlock()
+	if q.cq == nil {
+		return 0
+	}
+	n := int(C.vf_poll(q.cq, &q.wc[0], batch))
+	for i := range max(n, 0) {
+		if wc := &q.wc[i]; q.d.lose == nil || !q.d.lose(uint64(wc.context)) {
+			q.d.completed(wc)
+		}
+	}
+	return n
+}
+
+// Poll implements fabric.Queue.
+func (q *queue) Poll(dst []fabric.WC) int {
+	q.reap()
+	return q.Queue.Poll(dst)
+}
+
+// Wait implements fabric.Queue.
+func (q *queue) Wait(ctx context.Context, spin int) error {
+	for range max(spin, 0) + 1 {
+		q.reap()
+		if q.Closed() {
+			return fabric.ErrClosed
+		}
+		if q.TakeNotified() || q.Ready() {
+			return nil
+		}
+	}
+	q.wanted.Add(1)
+	defer q.wanted.Add(-1)
+	q.wake()
+	return q.Queue.Wait(ctx, 0)
+}
+
+// wake has the watcher look at wanted.
+func (q *queue) wake() {
+	select {
+	case q.watch <- struct{}{}:
+	default:
+	}
+}
+
+// hurry has the watcher read the queue until the next completion.
+func (q *queue) hurry() {
+	if q.bells.Swap(true) {
+		return
+	}
+	q.wake()
+}
+
+// run is the watcher.
+func (q *queue) run() {
+	for {
+		select {
+		case <-q.watch:
+		case <-q.gone:
+			return
+		}
+		for q.bells.Swap(false) || q.wanted.Load() > 0 {
+			if !q.sleep() {
+				break
+			}
+			q.reap()
+		}
+	}
+}
+
+// sleep returns true once there may be a completion in libfabric's queue, and false once that is closed.
+func (q *queue) sleep() bool {
+	for {
+		q.reap()
+		q.reading.Lock()
+		armed := C.int(-1)
+		if q.cq != nil {
+			armed = C.vf_arm(q.d.c, q.cq)
+		}
+		q.reading.Unlock()
+		if armed != 0 {
+			return armed > 0 && q.ready.wait() == nil
+		}
+	}
+}
+
+// Close implements fabric.Queue. libfabric's queue is closed when no endpoint has it any more.
+func (q *queue) Close() error {
+	q.closed.Do(func() {
+		q.Queue.Close()
+		q.d.open.Forget(q)
+		q.release()
+	})
+	return nil
+}
+
+// retain is for an endpoint that begins to use the queue. It returns false if the queue is closed.
+func (q *queue) retain() bool {
+	for n := q.users.Load(); n > 0; n = q.users.Load() {
+		if q.users.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// release ends a use of the queue. It may be called with its locks held.
+func (q *queue) release() {
+	if q.users.Add(-1) == 0 {
+		go q.free()
+	}
+}
+
+func (q *queue) free() {
+	if q.ready != nil {
+		q.ready.close()
+	}
+	q.reading.Lock()
+	C.vf_queue_close(q.cq)
+	C.free(unsafe.Pointer(q.wc))
+	q.cq = nil
+	q.reading.Unlock()
+	close(q.gone)
+	q.d.queues.Done()
+}
