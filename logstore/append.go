@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"iter"
 )
 
 // A Group is one atomic append to the log, built by the log's one appender (see Concurrency in doc.go). Pages get their addresses as they
@@ -142,15 +143,15 @@ func (g *Group) open() {
 	n := t.header.successor
 	s.forget(n)
 	h := header{
-		segment: n, successor: s.space.successorOf(n), salt: randomSalt(), sequence: t.header.sequence + 1,
+		segment: n, successor: s.space.SuccessorOf(n), salt: randomSalt(), sequence: t.header.sequence + 1,
 		predecessor: t.header.salt, group: t.group, uuid: s.uuid,
 	}
 	t.header, t.page, t.fresh = h, headerPage(n)+1, uint64(s.segmentPages)
-	if blank := s.space.enter(h); blank {
+	if blank := s.enter(h); blank {
 		t.fresh = t.page
 	}
-	s.space.reborn(n)
-	s.space.setTail(t)
+	s.space.Reborn(n)
+	s.setTail()
 	if len(g.pages) < smallGroup {
 		s.zeroDue.Store(true)
 	}
@@ -289,7 +290,8 @@ func (g *Group) put(last bool, count uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	s.space.appended(g, &s.tail)
+	s.space.Wrote(g.addrs(), s.tail.group)
+	s.setTail()
 	s.unsynced.add(g, s.tail.group)
 	clear(g.pages)
 	g.pages, g.opened, g.used = g.pages[:0], g.opened[:0], 0
@@ -311,7 +313,7 @@ func (g *Group) start() Position {
 // checkReserved asserts that each page, and the successor of the log's last segment, lies in space that was allocated and synced before.
 func (g *Group) checkReserved() error {
 	s := g.s
-	end := s.space.end()
+	end := s.space.End()
 	for i := range g.pages {
 		if last := g.pages[i].addr + uint64(g.pages[i].rawPages); last >= end {
 			return fmt.Errorf("logstore: page %d was never reserved", last)
@@ -321,6 +323,17 @@ func (g *Group) checkReserved() error {
 		return fmt.Errorf("logstore: segment %d was never reserved", n)
 	}
 	return nil
+}
+
+// addrs returns the addresses of the buffered pages.
+func (g *Group) addrs() iter.Seq[Addr] {
+	return func(yield func(Addr) bool) {
+		for i := range g.pages {
+			if !yield(g.pages[i].addr) {
+				return
+			}
+		}
+	}
 }
 
 // lagOf returns what the mux areas of a group say about the groups before it.

@@ -160,7 +160,7 @@ func (s *Store) copied(a Addr, n int64, salt uint64) ([]byte, error) {
 
 // copyPage is verifyPage beside a writer.
 func (s *Store) copyPage(a Addr, kind Kind) ([]byte, error) {
-	salt, ok := s.space.saltOf(a)
+	salt, ok := s.space.SaltOf(a)
 	if !ok {
 		return nil, s.pageError(a, "no such page in the file")
 	}
@@ -236,7 +236,7 @@ func (s *Store) copySpan(a Addr, first []byte, salt uint64) ([]byte, error) {
 // copyRaw is Raw beside a writer.
 func (s *Store) copyRaw(e Extent) ([]byte, error) {
 	last := e.Addr + uint64(e.Pages())
-	if e.Bytes == 0 || last > s.space.end() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {
+	if e.Bytes == 0 || last > s.space.End() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {
 		return nil, s.pageError(e.Addr, "extent of a large value")
 	}
 	b := make([]byte, e.Bytes)

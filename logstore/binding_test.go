@@ -435,7 +435,7 @@ func TestValuesDoNotVouch(t *testing.T) {
 	_, err := v.Write(make([]byte, PageSize))
 	require.NoError(t, err)
 	a := v.Start() + 1
-	salt, ok := x.s.space.saltOf(a)
+	salt, ok := x.s.space.SaltOf(a)
 	require.True(t, ok)
 	page := make([]byte, PageSize)
 	m := mux{kind: KindTree, flags: uint8(PageGroup)<<groupKindAt | flagLast, name: BornBit | 1, group: x.s.LastGroup() + 100, pages: 1, count: 1}
@@ -504,32 +504,4 @@ func TestSaltIsDrawnAnew(t *testing.T) {
 		again = max(again, len(lives[h.segment]))
 	}
 	require.GreaterOrEqual(t, again, 3, "lives of a segment")
-}
-
-// The space of a segment goes only once both superblocks are of checkpoints begun after it was condemned.
-func TestSpaceWaitsForTwoCheckpoints(t *testing.T) {
-	for oldest := uint64(4); oldest < 8; oldest++ {
-		sp := newSpace(8, 0)
-		sp.pages = 10 * 8
-		sp.extendTo(10)
-		for n := range sp.segments {
-			sp.segments[n].state = segmentUsed
-		}
-		sp.tail, sp.successor = 1, 2
-		for _, n := range []uint32{5, 9} { // within the file, and at its end
-			sp.segments[n].state = segmentAbsent
-			sp.leaving[n] = condemned{checkpoint: 5}
-		}
-		gone := oldest > 5
-		if left := sp.cutTo(oldest); gone {
-			require.EqualValues(t, 9, left)
-		} else {
-			require.Zero(t, left, "oldest superblock %d", oldest)
-		}
-		if first, n := sp.depart(oldest, 100); gone {
-			require.EqualValues(t, []uint32{5, 1}, []uint32{first, n})
-		} else {
-			require.Zero(t, n, "oldest superblock %d", oldest)
-		}
-	}
 }

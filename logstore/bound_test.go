@@ -11,15 +11,15 @@ func TestBound(t *testing.T) {
 	x := newScript(t)
 	x.spread()
 	sp := x.s.space
-	missing := func() int64 { return sp.missingAhead(1) }
+	missing := func() int64 { return sp.Missing(1) }
 	room := 1 - missing()
 	size := x.s.SpaceStats().FileBytes
 	x.s.SetBound(size)
 	require.True(t, x.s.FitsBound(room))
 	require.False(t, x.s.FitsBound(room+1))
-	reserved := sp.promised()
+	reserved := sp.Counts().Promised
 	require.Equal(t, ErrBound, x.s.ReserveWithin(ForWrites, room+1, 0))
-	require.Equal(t, reserved, sp.promised(), "nothing is promised")
+	require.Equal(t, reserved, sp.Counts().Promised, "nothing is promised")
 	require.NoError(t, x.s.GrowAhead(100))
 	require.False(t, x.s.GrowDue(100))
 	require.Equal(t, size, x.s.SpaceStats().FileBytes)
@@ -42,10 +42,10 @@ func TestBound(t *testing.T) {
 	require.Greater(t, x.s.SpaceStats().FileBytes, x.s.Bound())
 	require.NoError(t, x.s.Reserve(1-missing(), false), "all that the file has")
 	x.s.Release(9)
-	require.LessOrEqual(t, sp.missingAhead(9), int64(0))
+	require.LessOrEqual(t, sp.Missing(9), int64(0))
 	require.Equal(t, ErrBound, x.s.ReserveWithin(ForWrites, 9, 0), "what the file has beyond its bound is not for commits")
 	require.NoError(t, x.s.ReserveWithin(ForWrites, 9, 1000))
-	x.s.Release(sp.promised() - reserved)
+	x.s.Release(sp.Counts().Promised - reserved)
 	x.s.SetBound(0)
 	require.NoError(t, x.s.ReserveWithin(ForWrites, room+500, 0))
 	x.s.Release(room + 500)

@@ -35,7 +35,7 @@ type Checkpoint struct {
 // BeginCheckpoint copies the space map as it is now. table is the caller's encoded table.
 func (s *Store) BeginCheckpoint(table []byte) *Checkpoint {
 	stream := append(make([]byte, streamHeader), table...)
-	stream = s.space.encode(stream)
+	stream = s.space.Encode(stream)
 	binary.LittleEndian.PutUint64(stream, uint64(len(table)))
 	binary.LittleEndian.PutUint64(stream[8:], uint64(len(stream)-streamHeader-len(table)))
 	return &Checkpoint{s: s, stream: stream, segments: map[uint32]bool{}, part: partPages}
@@ -80,15 +80,10 @@ func (c *Checkpoint) Finish() error {
 	if err := s.writeSuperblock(sb); err != nil {
 		return err
 	}
-	slot := sb.number % 2
-	s.supers[slot] = sb
+	s.supers[sb.number%2] = sb
 	s.features.stated.Store(sb.incompatible)
 	s.startAt.Store(c.startAt)
-	older := sb.start.Group
-	if o := s.supers[1-slot]; o != nil {
-		older = min(older, o.start.Group)
-	}
-	s.space.checkpointed(int(slot), maps.Clone(c.segments), older)
+	s.space.Checkpointed(sb.inSpace(maps.Clone(c.segments)))
 	return nil
 }
 
@@ -121,17 +116,4 @@ func (s *Store) writeSuperblock(sb *superblock) error {
 		return s.fail(fmt.Errorf("flashdbm: write superblock of %s: %w", s.path, err))
 	}
 	return s.datasync()
-}
-
-// checkpointed records a durable checkpoint: segments that were dead in its map may be reused if the other rules hold too.
-func (sp *space) checkpointed(slot int, run map[uint32]bool, oldestStart uint64) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	sp.runs[slot] = run
-	sp.oldestStart = oldestStart
-	for n := range sp.segments {
-		g := &sp.segments[n]
-		g.dead, g.deadNext = g.deadNext && g.live == 0, false
-	}
-	sp.collect()
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 
+	"flashdbm/logstore/space"
 	"flashdbm/logstore/vfs"
 )
 
@@ -23,12 +24,11 @@ func (s *Store) create() (*Recovery, error) {
 	if s.opts.Growing {
 		s.features.wanted.Or(featureGrowing)
 	}
-	s.space = newSpace(n, s.opts.MaxFileSize)
+	s.setSpace(space.New(n, s.opts.MaxFileSize, nil))
 	h := header{successor: 1, salt: randomSalt(), sequence: 1, group: firstGroup, uuid: s.uuid}
 	s.tail = tail{header: h, page: headerPage(0) + 1, fresh: headerPage(0) + 1, group: firstGroup}
-	s.space.enter(h)
-	s.space.extendTo(2)
-	s.space.setTail(&s.tail)
+	s.enter(h)
+	s.setTail()
 	if s.opts.ReadOnly { // an empty file opened read-only is an empty database that is never written
 		return &Recovery{Created: true}, nil
 	}
@@ -56,7 +56,7 @@ func (s *Store) create() (*Recovery, error) {
 	if err != nil {
 		return nil, fmt.Errorf("flashdbm: create %s: %w", s.path, err)
 	}
-	s.space.grown(initialPages)
+	s.space.Grown(initialPages)
 	return rec, s.mapTo(initialPages)
 }
 

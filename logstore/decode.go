@@ -62,9 +62,6 @@ func DecodeSegmentHeader(p []byte) (SegmentHeader, bool) {
 	return SegmentHeader{h.segment, h.private, h.successor, h.salt, h.sequence, h.predecessor, h.group, h.index, h.digest, h.uuid}, ok
 }
 
-// HeaderPage returns the index of a segment's header in the segment.
-func HeaderPage(segment uint32) uint64 { return headerPage(segment) }
-
 // A PageHead is what the mux area of a page of the log says.
 type PageHead struct {
 	CRC    uint32
@@ -203,69 +200,4 @@ func CheckpointBytes(b []byte) (uint64, bool) {
 	}
 	n, m := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:])
 	return n + m + streamHeader, n < 1<<48 && m < 1<<48
-}
-
-// A MapEntry is what a space map says of a segment.
-type MapEntry struct {
-	State    uint8 // 0: absent; 1: free; 2: in use; 3: private, of a transaction that had not committed
-	Salt     uint64
-	Sequence uint64
-	Written  uint64   // newest group with a page in the segment, or that lists an extent in it
-	Live     []uint64 // a bit for each page that lives; nil: none
-	Masks    []uint16 // for each page, a bit for each logged value that lives; nil: none
-}
-
-// DecodeSpaceMap decodes a space map of a file with segments of so many pages.
-func DecodeSpaceMap(b []byte, segmentPages uint32) ([]MapEntry, error) {
-	le := binary.LittleEndian
-	damaged := fmt.Errorf("%w: space map", ErrCorrupt)
-	if len(b) < 4 {
-		return nil, damaged
-	}
-	count, words := le.Uint32(b), (int(segmentPages)+63)/64
-	b = b[4:]
-	if uint64(count) > uint64(len(b))/mapEntrySize {
-		return nil, damaged
-	}
-	entries := make([]MapEntry, count)
-	for i := range entries {
-		if len(b) < mapEntrySize {
-			return nil, damaged
-		}
-		e := &entries[i]
-		*e = MapEntry{State: b[0], Salt: le.Uint64(b[2:]), Sequence: le.Uint64(b[10:]), Written: le.Uint64(b[18:])}
-		form := b[1]
-		b = b[mapEntrySize:]
-		if form > mapLogged || form != mapDead && len(b) < words*8 {
-			return nil, damaged
-		}
-		if form != mapDead {
-			e.Live = make([]uint64, words)
-			for j := range e.Live {
-				e.Live[j] = le.Uint64(b[j*8:])
-			}
-			b = b[words*8:]
-		}
-		if form == mapLogged {
-			if len(b) < int(segmentPages)*2+2+words*8 {
-				return nil, damaged
-			}
-			e.Masks = make([]uint16, segmentPages)
-			for j := range e.Masks {
-				e.Masks[j] = le.Uint16(b[j*2:])
-			}
-			b = b[int(segmentPages)*2+2+words*8:]
-		}
-	}
-	return entries, nil
-}
-
-// IsLive reports whether a page of the segment lives.
-func (e *MapEntry) IsLive(page uint64) bool {
-	return page/64 < uint64(len(e.Live)) && e.Live[page/64]>>(page%64)&1 != 0
-}
-
-// NewPageSet returns an empty set of pages of a file with segments of so many pages. See UsedPages.
-func NewPageSet(segmentPages uint32) *UsedPages {
-	return &UsedPages{segmentPages: uint64(segmentPages), segments: map[uint64][]uint64{}}
 }

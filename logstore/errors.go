@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+
+	"flashdbm/logstore/format"
 )
 
 // Sentinels, for errors.Is. Errors that the store returns wrap them together with the operation, the file and the address.
 var (
-	ErrCorrupt  = errors.New("flashdbm: damaged database")
+	ErrCorrupt  = format.ErrCorrupt
 	ErrFormat   = errors.New("flashdbm: unknown file format")
 	ErrFull     = errors.New("flashdbm: no space left for the database")
 	ErrFailed   = errors.New("flashdbm: database handle failed; close it and open the file again")

@@ -36,26 +36,8 @@ func (sc *scanner) refresh(pages uint64) error {
 	if err != nil {
 		return fmt.Errorf("flashdbm: %w", err)
 	}
-	sc.end = sc.s.space.sawPages(uint64(size) / PageSize)
+	sc.end = sc.s.space.SawPages(uint64(size) / PageSize)
 	return nil
-}
-
-// sawPages records that the file has become longer, and returns the length that counts: see adopt.
-func (sp *space) sawPages(pages uint64) uint64 {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	all := pages
-	if pages > sp.segmentPages {
-		pages -= pages % sp.segmentPages
-	}
-	if pages > sp.pages {
-		sp.pages = pages
-		sp.adopt()
-	}
-	if sp.pages < pages {
-		return sp.pages
-	}
-	return all
 }
 
 // keepBody keeps the body of g, which was just read and may be rewritten. It drops the body of the previous group, the last of groups, which
@@ -200,7 +182,7 @@ func (s *Store) followOn(groups []ScannedGroup) ([]ScannedGroup, error) {
 			return groups, err
 		}
 		s.keepBody(sc, &g, groups)
-		s.space.scanned(&g)
+		s.space.Wrote(g.addrs(), g.No)
 		b.followed(&g)
 		groups = append(groups, g)
 	}
@@ -209,7 +191,7 @@ func (s *Store) followOn(groups []ScannedGroup) ([]ScannedGroup, error) {
 // enterFollowed records a header of the chain.
 func (s *Store) enterFollowed(h header) {
 	s.beside.enter(h.segment)
-	s.space.enter(h)
+	s.enter(h)
 }
 
 // enter records a new life of a segment. It precedes the salt, so that whoever sees a page of the new life also sees the new life.

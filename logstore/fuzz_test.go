@@ -60,34 +60,6 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-func FuzzSpaceMap(f *testing.F) {
-	sp := newSpace(64, 0)
-	sp.pages = 256
-	sp.extendTo(4)
-	for n := range sp.segments {
-		sp.segments[n] = segment{salt: 1, sequence: 2, written: 3, state: segmentUsed}
-	}
-	(&Store{space: sp, segmentPages: 64}).MarkLive(70, 3, 0)
-	f.Add(sp.encode(nil))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		sp := newSpace(64, 0)
-		sp.pages = 256
-		if err := sp.decode(b); err != nil {
-			require.ErrorIs(t, err, ErrCorrupt)
-			return
-		}
-		require.NoError(t, sp.checkCounts())
-		again := newSpace(64, 0)
-		again.pages = 256
-		once := sp.encode(nil)
-		require.NoError(t, again.decode(once))
-		require.Equal(t, once, again.encode(nil))
-		sp.adopt()
-		sp.collect()
-		sp.available()
-	})
-}
-
 func FuzzSplitStream(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 'a', 'b', 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -28,7 +28,7 @@ func (sc *scanner) vouched(g uint64, mapped uint32) (Addr, error) {
 				break
 			}
 		}
-		if newest && sc.s.space.isOlder(n, sc.header.sequence) {
+		if newest && sc.s.space.IsOlder(n, sc.header.sequence) {
 			continue
 		}
 		h, ok, err := sc.headerOf(n)

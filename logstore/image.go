@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"flashdbm/logstore/space"
 )
 
 // ErrImage says that what was written to an Image is not what its plan was made of.
@@ -293,17 +295,8 @@ func (im *Image) checkpoint(table []byte) []byte {
 		if (n+1)*s.size > s.checkpoint {
 			written += s.parts
 		}
-		form := byte(mapDead)
-		if live != nil {
-			form = mapPartial
-		}
-		b = append(b, byte(segmentUsed), form)
-		b = le.AppendUint64(b, h.salt)
-		b = le.AppendUint64(b, h.sequence)
-		b = le.AppendUint64(b, written)
-		for _, w := range live {
-			b = le.AppendUint64(b, w)
-		}
+		e := space.Entry{State: space.InUse, Salt: h.salt, Sequence: h.sequence, Written: written, Live: live}
+		b = e.Append(b)
 	}
 	le.PutUint64(b[8:], uint64(len(b)-streamHeader-len(table)))
 	return b

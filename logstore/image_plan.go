@@ -1,6 +1,10 @@
 package logstore
 
-import "fmt"
+import (
+	"fmt"
+
+	"flashdbm/logstore/space"
+)
 
 // An image is a whole database file that is written from its first byte to its last, without going back: to a pipe, for example. It is
 // what the engine would have written of a database that was loaded and closed, in this order:
@@ -141,7 +145,7 @@ func (p *ImagePlan) shape(table int) imageShape {
 	tree := l
 	for segments := uint64(0); ; {
 		l = tree
-		stream := streamHeader + uint64(table) + 4 + segments*mapEntrySize + live*words*8
+		stream := streamHeader + uint64(table) + 4 + segments*space.EntrySize + live*words*8
 		pages := (stream + BodySize - 1) / BodySize
 		s.parts = (pages + partPages - 1) / partPages
 		s.checkpoint = l.take(1)

@@ -79,7 +79,7 @@ func disjoint(extents []Extent) bool {
 // ListAt returns the extents that the run at a lists, or nil if the run holds a value.
 func (s *Store) ListAt(a Addr) ([]Extent, error) {
 	if s.beside != nil {
-		salt, _ := s.space.saltOf(a)
+		salt, _ := s.space.SaltOf(a)
 		p, err := s.copied(a, 1, salt)
 		if err != nil || runForm(p) != runList {
 			return nil, err
@@ -99,7 +99,7 @@ func (s *Store) ListAt(a Addr) ([]Extent, error) {
 
 // InFile reports whether n pages from a on are allocated, in one segment.
 func (s *Store) InFile(a Addr, n int64) bool {
-	end := s.space.end()
+	end := s.space.End()
 	return n > 0 && a > 1 && a < end && uint64(n) <= end-a && s.segmentOf(a+uint64(n)-1) == s.segmentOf(a)
 }
 
@@ -144,7 +144,7 @@ func (s *Store) Body(page ScannedPage) ([]byte, error) {
 	a, n := page.Addr, max(page.Run, 1)
 	p := make([]byte, n*PageSize)
 	if s.beside != nil {
-		salt, _ := s.space.saltOf(a)
+		salt, _ := s.space.SaltOf(a)
 		var err error
 		if p, err = s.copied(a, n, salt); err == nil && page.Kind == KindRecord {
 			_, err = s.verifySpan(a, p)

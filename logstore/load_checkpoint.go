@@ -42,18 +42,18 @@ func (s *Store) readCheckpoint(sc *scanner, rec *Recovery) (map[uint32]bool, err
 	}
 	table, spaceMap, err := splitStream(stream)
 	if err == nil {
-		err = s.space.decode(spaceMap)
+		err = s.space.Decode(spaceMap)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: newest checkpoint: %w", s.path, err)
 	}
-	rec.Table, rec.mapped = table, s.space.adopt()
+	rec.Table, rec.mapped = table, s.space.Adopt()
 	for _, h := range entered { // opened after the map was taken
-		if h.segment > s.space.whole() {
+		if h.segment > s.space.Whole() {
 			return nil, s.pageError(s.firstPage(h.segment), "the newest checkpoint lies far beyond what its map knows of the file")
 		}
-		s.space.enter(h)
-		s.space.wrote(s.firstPage(h.segment), sb.runLast)
+		h.group = max(h.group, sb.runLast)
+		s.enter(h)
 	}
 	return segments, nil
 }

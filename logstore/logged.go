@@ -2,9 +2,7 @@ package logstore
 
 import (
 	"errors"
-	"fmt"
 	"hash/crc32"
-	"math/bits"
 	"sync/atomic"
 )
 
@@ -32,11 +30,8 @@ func PlaceOf(a Addr, at, ordinal int) Place {
 	return Place(a<<18 | uint64(MuxSize+at)<<4 | uint64(ordinal))
 }
 
-const (
-	MaxLogged   = 16  // most logged values in a page of records: the bits of a mask
-	LeastLogged = 256 // bytes of the shortest logged value, so that a page of the file has no more values than a mask has bits
-	MaxSpan     = 4   // most pages of the file that a page of records takes
-)
+// LeastLogged is the bytes of the shortest logged value, so that a page of the file has no more values than a mask has bits.
+const LeastLogged = 256
 
 func (p Place) Addr() Addr   { return Addr(p >> 18) }
 func (p Place) offset() int  { return int(p >> 4 & (MaxSpan*PageSize - 1)) }
@@ -246,169 +241,6 @@ func (s *Store) Ahead(place Place) (sum byte) {
 	return 0
 }
 
-// BearLogged records that logged values of the page at a, which takes span pages of the file, live, and that no reader below birth reaches
-// them. bytes is the total length of their records, or 0 if that is not known.
-func (s *Store) BearLogged(a Addr, span int, mask uint16, bytes int, birth uint64) {
-	sp := s.space
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	g := &sp.segments[a/sp.segmentPages]
-	o := a % sp.segmentPages
-	g.birth = min(g.birth, birth)
-	if g.masks == nil {
-		g.masks, g.raw = make([]uint16, sp.segmentPages), make([]uint64, sp.words)
-	}
-	if g.liveMap == nil {
-		g.liveMap = make([]uint64, sp.words)
-	}
-	if bytes == 0 { // recovery: assume that the records fill the page
-		bytes = span*PageSize - MuxSize
-	}
-	defer sp.repacked(g, g.effective())
-	each := int32(bytes / bits.OnesCount16(mask))
-	if g.values > 0 {
-		each = (each + 7*g.valueBytes) / 8
-	} else {
-		sp.logged++
-	}
-	g.valueBytes = each
-	g.values += int32(bits.OnesCount16(mask &^ g.masks[o]))
-	for i := o; i < o+uint64(span) && (i == o || g.masks[i] == 0); i++ { // a page with values of its own contradicts the span: a damaged space map
-		if g.masks[i] == 0 && !g.isRaw(i) {
-			g.loggedPages++
-			sp.loggedPages++
-			if g.liveMap[i/64]>>(i%64)&1 == 0 {
-				g.liveMap[i/64] |= 1 << (i % 64)
-				g.live++
-				sp.livePages++
-			}
-		}
-		if i > o {
-			g.raw[i/64] |= 1 << (i % 64)
-		}
-	}
-	g.raw[o/64] &^= 1 << (o % 64)
-	g.masks[o] |= mask
-}
-
-// isRaw reports whether a page of the segment is a raw page of a page of records.
-func (g *segment) isRaw(o uint64) bool { return g.raw != nil && g.raw[o/64]>>(o%64)&1 != 0 }
-
-// KillLogged records that no snapshot from seq on sees some logged values of the page at a.
-func (s *Store) KillLogged(a Addr, mask uint16, seq uint64) {
-	sp := s.space
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	g := &sp.segments[a/sp.segmentPages]
-	if g.masks == nil {
-		return
-	}
-	o := a % sp.segmentPages
-	died := g.masks[o] & mask
-	if died == 0 {
-		return
-	}
-	defer sp.repacked(g, g.effective())
-	g.values -= int32(bits.OnesCount16(died))
-	if g.values == 0 {
-		sp.logged--
-	}
-	g.masks[o] &^= mask
-	g.death = max(g.death, seq)
-	if g.masks[o] != 0 {
-		return
-	}
-	for i := o; i == o || i < sp.segmentPages && g.isRaw(i); i++ {
-		g.raw[i/64] &^= 1 << (i % 64)
-		g.loggedPages--
-		sp.loggedPages--
-		if g.nodeMap != nil && g.nodeMap[i/64]>>(i%64)&1 != 0 { // a damaged space map contradicts itself: see Kill
-			continue
-		}
-		if g.noteDying(seq, sp.words); g.diedMap != nil {
-			g.diedMap[i/64] |= 1 << (i % 64)
-		}
-		g.liveMap[i/64] &^= 1 << (i % 64)
-		g.live--
-		sp.livePages--
-		sp.noteDead(a+(i-o), 1, seq)
-	}
-}
-
-// checkLogged compares the counters of segment n with its masks.
-func (g *segment) checkLogged(n int) error {
-	var pages, values int
-	for o, m := range g.masks {
-		raw := g.isRaw(uint64(o))
-		if m == 0 && !raw {
-			continue
-		}
-		pages++
-		values += bits.OnesCount16(m)
-		if g.liveMap[o/64]>>(o%64)&1 == 0 {
-			return fmt.Errorf("flashdbm: segment %d has logged values in a dead page", n)
-		}
-		if raw && (m != 0 || o == 0 || g.masks[o-1] == 0 && !g.isRaw(uint64(o-1))) {
-			return fmt.Errorf("flashdbm: segment %d has a raw page of records that follows none, or begins one", n)
-		}
-	}
-	if pages != int(g.loggedPages) || values != int(g.values) {
-		return fmt.Errorf("flashdbm: segment %d counts %d logged values in %d pages, its map %d in %d", n, g.values, g.loggedPages, values, pages)
-	}
-	return nil
-}
-
-// repacked replaces what a segment counts as when its values are packed; before is what it counted as.
-func (sp *space) repacked(g *segment, before int64) { sp.packedPages += g.effective() - before }
-
-// loggedIn returns which of the 64 pages of word i of the segment's bitmap have live logged values.
-func (g *segment) loggedIn(word uint64) (pages uint64) {
-	if g.loggedPages == 0 {
-		return 0
-	}
-	for i, m := range g.masks[word*64 : min((word+1)*64, uint64(len(g.masks)))] {
-		if m != 0 {
-			pages |= 1 << i
-		}
-	}
-	return pages | g.raw[word]
-}
-
-// effective returns how many live pages a segment has, where pages with logged values count only as much as their live values take.
-func (g *segment) effective() int64 {
-	if g.loggedPages == 0 {
-		return int64(g.live)
-	}
-	values, pages := packedSpan(g.valueBytes)
-	return int64(g.live-g.loggedPages) + int64(min((g.values*pages+values-1)/values, g.loggedPages))
-}
-
-// packedSpan returns how many values Group.Record puts in a page if their records have so many bytes, and how many pages of the file the page
-// takes. Cleaning cannot gain what the records leave unused of such a page.
-func packedSpan(bytes int32) (values, pages int32) {
-	for {
-		pages++
-		values = min(max((pages*PageSize-MuxSize)/max(bytes, 1), 1), MaxLogged)
-		if pages == MaxSpan || (MaxLogged-values)*pages < values {
-			return values, pages
-		}
-	}
-}
-
-// LoggedIn returns the live logged values of a segment: pages and masks.
-func (s *Store) LoggedIn(segment uint32) (pages []Addr, masks []uint16) {
-	sp := s.space
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	g := &sp.segments[segment]
-	for o, m := range g.masks {
-		if m != 0 {
-			pages, masks = append(pages, s.firstPage(segment)+uint64(o)), append(masks, m)
-		}
-	}
-	return pages, masks
-}
-
 // RecordPage returns the body of a page of records that a sync has covered.
 func (s *Store) RecordPage(a Addr) ([]byte, error) {
 	p, inMemory, err := s.recordPage(a)
@@ -450,40 +282,4 @@ func (s *Store) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
 	}
 	_, err = s.Logged(place, key, n)
 	return err
-}
-
-// AddLogged adds logged values of one page.
-func (p *UsedPages) AddLogged(a Addr, mask uint16) {
-	p.Add(a, 1)
-	if p.logged == nil {
-		p.logged = map[Addr]uint16{}
-	}
-	p.logged[a] |= mask
-}
-
-// Logged returns which logged values of a page are in the set.
-func (p *UsedPages) Logged(a Addr) uint16 { return p.logged[a] }
-
-// CheckLogged is Check for logged values: the values of must have to live, and no value outside of may.
-func (l *Live) CheckLogged(must, born func(a Addr) uint16) (problems []error) {
-	for n := range l.end {
-		for o := range l.sp.segmentPages {
-			a := uint64(n)*l.sp.segmentPages + o
-			live := uint16(0)
-			if masks := l.masks[n]; masks != nil {
-				live = masks[o]
-			}
-			used := must(a)
-			if used&^live != 0 {
-				problems = append(problems, fmt.Errorf("%w: values %#x of page %d are in the tree and dead in the space map", ErrCorrupt, used&^live, a))
-			}
-			if extra := live &^ (used | born(a)); extra != 0 {
-				problems = append(problems, fmt.Errorf("%w: values %#x of page %d are live in the space map and in no tree", ErrCorrupt, extra, a))
-			}
-			if len(problems) >= 100 {
-				return problems
-			}
-		}
-	}
-	return problems
 }

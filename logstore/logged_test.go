@@ -8,55 +8,11 @@ import (
 	"slices"
 	"testing"
 
+	"flashdbm/logstore/space"
 	"flashdbm/logstore/vfs"
 
 	"github.com/stretchr/testify/require"
 )
-
-// TestLoggedValuesLiveOnce: a birth or a death that is noted again changes nothing, a page lives as long as one of its values does, and the
-// map of the file says so after it was written and read.
-func TestLoggedValuesLiveOnce(t *testing.T) {
-	x := newScript(t)
-	s := x.s
-	a := s.firstPage(1) + 3
-	live := func() int64 { return s.SpaceStats().LiveBytes / PageSize }
-	before := live()
-	s.space.mu.Lock()
-	s.space.extendTo(2)
-	s.space.segments[1].state = segmentUsed
-	s.space.pages = max(s.space.pages, 2*s.space.segmentPages)
-	s.space.mu.Unlock()
-	for range 2 {
-		s.BearLogged(a, 1, 0b1011, 900, 5)
-		require.Equal(t, before+1, live())
-	}
-	for range 2 {
-		s.KillLogged(a, 0b0001, 7)
-		require.True(t, s.IsLive(a))
-		pages, masks := s.LoggedIn(1)
-		require.Equal(t, []Addr{a}, pages)
-		require.Equal(t, []uint16{0b1010}, masks)
-	}
-	read := newSpace(uint32(s.space.segmentPages), 0)
-	read.pages = s.space.pages
-	require.NoError(t, read.decode(s.space.encode(nil)))
-	require.Equal(t, s.space.segments[1].masks, read.segments[1].masks)
-	require.EqualValues(t, 2, read.segments[1].values)
-	require.EqualValues(t, 1, read.segments[1].loggedPages)
-	require.EqualValues(t, 1, read.loggedPages)
-	require.NoError(t, read.checkCounts())
-	s.Kill(a, 1, 8)
-	require.True(t, s.IsLive(a), "it dies with the last of its values")
-	for range 2 {
-		s.KillLogged(a, 0b1010, 8)
-		require.False(t, s.IsLive(a))
-		require.True(t, s.space.isUsed(a), "by older readers")
-		require.Equal(t, before, live())
-	}
-	s.KillLogged(a+1, 1, 8)
-	require.NoError(t, s.space.checkCounts())
-	require.Zero(t, s.space.logged)
-}
 
 // TestLoggedValuesAreUsedOnce: what a reference leads to is in the file, in a page of redo records, and nothing else leads there.
 func TestLoggedValuesAreUsedOnce(t *testing.T) {
@@ -120,7 +76,7 @@ func TestTailPagesAreDropped(t *testing.T) {
 	s := x.s
 	require.NoError(t, s.Reserve(2000, true))
 	tails := func() (n int) {
-		for a := Addr(0); a < s.space.pages; a += 1 << 8 {
+		for a := Addr(0); a < s.End(); a += 1 << 8 {
 			if c, o := s.chunkOf(a); c != nil && c.sets().tail[o>>8].Load() != nil {
 				n++
 			}
@@ -224,7 +180,7 @@ func TestSpans(t *testing.T) {
 				require.NoError(t, err)
 				require.Len(t, body, span*PageSize-MuxSize)
 			}
-			values, pages := packedSpan(int32(c.size + 8))
+			values, pages := space.PackedSpan(int32(c.size + 8))
 			if c.times >= int(values) {
 				require.Equal(t, c.spans[0], int(pages), "as full as cleaning counts it")
 				require.EqualValues(t, values, countAt(places, places[0].Addr()))
@@ -335,83 +291,10 @@ func TestDamagedSpan(t *testing.T) {
 	}{
 		"one page": {last, 16, 1}, "two": {last - 1, 1 | 1<<8 | 7<<32, 2}, "beyond the segment": {last, 1 | 1<<8, 0}, "too long": {last - 10, 1 | MaxSpan<<8, 0},
 		"no value": {last - 10, 1 << 8, 0}, "too many values": {last - 10, MaxLogged + 1, 0}, "a checksum of nothing": {last - 10, 1 | 1<<32, 0}, "what is zero": {last - 10, 1 | 1<<16, 0},
-		"beyond the file": {x.s.space.end() - 1, 1 | 1<<8, 0},
+		"beyond the file": {x.s.End() - 1, 1 | 1<<8, 0},
 	} {
 		require.Equal(t, c.want, x.s.spanOf(c.a, c.name), name)
 	}
-}
-
-// TestRawPagesLiveWithTheirPage: the raw pages of a page of records live as long as its values do, and the map of the file says which they are.
-func TestRawPagesLiveWithTheirPage(t *testing.T) {
-	x := newScriptOf(t, 64)
-	s := x.s
-	s.space.mu.Lock()
-	s.space.extendTo(2)
-	s.space.segments[1].state = segmentUsed
-	s.space.pages = max(s.space.pages, 2*s.space.segmentPages)
-	s.space.mu.Unlock()
-	a, b := s.firstPage(1)+3, s.firstPage(1)+7 // one right behind the other
-	before := s.SpaceStats().LiveBytes
-	live := func() int { return int(s.SpaceStats().LiveBytes-before) / PageSize }
-	for range 2 {
-		s.BearLogged(a, 4, 1<<15-1, 15000, 5)
-		s.BearLogged(b, 2, 1<<3-1, 4500, 5)
-		require.Equal(t, 6, live())
-	}
-	require.EqualValues(t, 6*PageSize, s.SpaceStats().LoggedBytes)
-	s.KillLogged(a, 1<<14-1, 7)
-	s.Kill(a, 6, 7)
-	require.Equal(t, 6, live(), "the pages of values die with the last of these")
-	read := newSpace(uint32(s.space.segmentPages), 0)
-	read.pages = s.space.pages
-	b0 := s.space.encode(nil)
-	require.NoError(t, read.decode(b0))
-	require.NoError(t, read.checkCounts())
-	require.Equal(t, s.space.segments[1].raw, read.segments[1].raw)
-	require.EqualValues(t, 6, read.segments[1].loggedPages)
-	for range 2 {
-		s.KillLogged(a, 1<<14, 8)
-		require.Equal(t, 2, live())
-		require.True(t, s.space.isUsed(a+3), "by older readers")
-		require.NoError(t, s.space.checkCounts())
-	}
-	s.BearLogged(a, 1, 1, 1000, 9) // again, and shorter
-	require.Equal(t, 3, live())
-	s.KillLogged(a, 1, 9)
-	s.KillLogged(b, 7, 9)
-	require.Zero(t, live())
-	require.Zero(t, s.space.segments[1].loggedPages)
-	require.NoError(t, s.space.checkCounts())
-}
-
-// TestContradictoryRawPages: a map in which a raw page follows none, has values of its own, or is dead is damage; and if the log says that a page
-// begins where the map has a raw one, it begins there.
-func TestContradictoryRawPages(t *testing.T) {
-	for name, change := range map[string]func(g *segment){
-		"follows a page without values": func(g *segment) { g.raw[0] |= 1 << 20; g.liveMap[0] |= 1 << 20 },
-		"the first of a segment":        func(g *segment) { g.raw[0] |= 1; g.liveMap[0] |= 1 },
-		"with values":                   func(g *segment) { g.masks[4] = 1 },
-		"dead":                          func(g *segment) { g.liveMap[0] &^= 1 << 5 },
-	} {
-		s := newScriptOf(t, 64).s
-		s.BearLogged(3, 4, 1<<15-1, 15000, 5)
-		change(&s.space.segments[0])
-		read := newSpace(uint32(s.space.segmentPages), 0)
-		read.pages = s.space.pages
-		require.ErrorIs(t, read.decode(s.space.encode(nil)), ErrCorrupt, name)
-	}
-	s := newScriptOf(t, 64).s
-	before := s.SpaceStats().LiveBytes
-	s.BearLogged(13, 4, 1<<15-1, 15000, 5)
-	s.BearLogged(15, 4, 1<<15-1, 15000, 5)
-	require.NoError(t, s.space.checkCounts())
-	s.BearLogged(14, 4, 1<<15-1, 15000, 5)
-	require.NoError(t, s.space.checkCounts())
-	for _, a := range []Addr{14, 13, 15} {
-		s.KillLogged(a, 1<<16-1, 6)
-		require.NoError(t, s.space.checkCounts())
-	}
-	require.Equal(t, before, s.SpaceStats().LiveBytes)
 }
 
 // TestValueBehindASpan: a reference that says that a value is longer than its page is damage, whatever is behind the page.
@@ -442,7 +325,7 @@ func TestRawPagesVouchForNothing(t *testing.T) {
 	g := x.s.Begin(RecordGroup)
 	page := stream[BodySize : BodySize+PageSize]
 	a := x.end() + 1
-	salt, ok := x.s.space.saltOf(a)
+	salt, ok := x.s.space.SaltOf(a)
 	require.True(t, ok)
 	m := mux{kind: KindTree, flags: uint8(PageGroup)<<groupKindAt | flagLast, name: BornBit | 1, group: x.s.LastGroup() + 100, pages: 1, count: 1}
 	m.put(page)
@@ -459,23 +342,6 @@ func TestRawPagesVouchForNothing(t *testing.T) {
 	x.crash(vfs.KeepAll)
 	x.open()
 	require.Equal(t, want, x.s.LastGroup())
-}
-
-// TestCheckpointHoldsItsMap: what is held back for a checkpoint is enough for the map of a file in which each segment has logged values.
-func TestCheckpointHoldsItsMap(t *testing.T) {
-	for _, segmentPages := range []uint32{8, 64, 256} {
-		sp := newSpace(segmentPages, 0)
-		const segments = 1000
-		sp.extendTo(segments)
-		sp.pages = segments * uint64(segmentPages)
-		s := &Store{space: sp}
-		for n := range uint32(segments) {
-			sp.segments[n].state = segmentUsed
-			s.BearLogged(Addr(n)*Addr(segmentPages)+5, 2, 1<<7-1, 7000, 1)
-		}
-		require.LessOrEqual(t, int64(len(sp.encode(nil))+streamHeader), sp.checkpointPages()*BodySize)
-		require.GreaterOrEqual(t, int64(len(sp.encode(nil))+streamHeader), (sp.checkpointPages()-3)*BodySize)
-	}
 }
 
 // TestLoggedBehindALongRecord: a record without a logged value goes on in the next page if it is long, and has one to itself if it is short; no

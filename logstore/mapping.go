@@ -195,7 +195,7 @@ func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
 
 func (s *Store) checkPage(a Addr, kind Kind) ([]byte, error) {
 	c, o := s.chunkOf(a)
-	salt, ok := s.space.saltOf(a)
+	salt, ok := s.space.SaltOf(a)
 	if c == nil || !ok {
 		return nil, s.pageError(a, "no such page in the file")
 	}
@@ -208,7 +208,7 @@ func (s *Store) checkPage(a Addr, kind Kind) ([]byte, error) {
 	p := c.page(o)
 	m := getMux(p)
 	switch {
-	case s.marked && kind != KindTree && !s.space.isUsed(a):
+	case s.marked && kind != KindTree && !s.IsUsed(a):
 		return nil, s.pageError(a, noSuchReference)
 	case m.crc != pageCRC(salt, a, p):
 		return nil, s.pageError(a, "checksum")
@@ -226,7 +226,7 @@ func (s *Store) checkPage(a Addr, kind Kind) ([]byte, error) {
 	if err != nil {
 		return nil, s.pageError(a, "%v", err)
 	}
-	if kind == KindTree && s.marked && !s.space.useNode(a) { // only now: a page that fails verification must not count as a node
+	if kind == KindTree && s.marked && !s.UseNode(a) { // only now: a page that fails verification must not count as a node
 		return nil, s.pageError(a, noSuchReference)
 	}
 	b := c.sets()

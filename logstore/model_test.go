@@ -258,14 +258,14 @@ func (m *model) trim() error {
 			return busy(err)
 		}
 	}
-	before, end, holes := s.SpaceStats(), s.End(), s.space.holes
+	before, end, holes := s.SpaceStats(), s.End(), s.space.Counts().Holes
 	for more := true; more; {
 		var err error
 		if more, err = s.GiveBack(); err != nil {
 			return err
 		}
 	}
-	if s.space.holes > holes {
+	if s.space.Counts().Holes > holes {
 		modelCounts.Thinned++
 	}
 	if s.End() < end {
@@ -409,9 +409,7 @@ func (m *model) check() error {
 	}
 	slices.Sort(snapshots)
 	d.s.SetSnapshots(slices.Compact(snapshots))
-	d.s.space.mu.Lock()
-	d.s.space.collect() // what may be reused is reused soon
-	d.s.space.mu.Unlock()
+	d.s.space.Collect() // what may be reused is reused soon
 	if m.r.IntN(10) == 0 {
 		return d.verify()
 	}

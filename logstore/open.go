@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"flashdbm/logstore/space"
 	"flashdbm/logstore/vfs"
 )
 
@@ -119,20 +120,16 @@ func (s *Store) load() (*Recovery, error) {
 	}
 	s.features.wanted.Store(sb.incompatible)
 	s.features.stated.Store(sb.incompatible)
-	s.space = newSpace(sb.segmentPages, s.opts.MaxFileSize)
-	s.space.segments = s.opts.Table.take()
-	s.space.pages = uint64(size) / PageSize
-	if s.space.pages > s.space.segmentPages { // an interrupted growth may leave part of a segment; the file grows there again
-		s.space.pages -= s.space.pages % s.space.segmentPages
-	}
+	s.setSpace(space.New(sb.segmentPages, s.opts.MaxFileSize, s.opts.Table))
+	s.space.SetPages(uint64(size) / PageSize)
 	rec := &Recovery{super: sb, proven: sb.runLast}
 	sc := s.newScanner()
 	runs, err := s.readCheckpoint(sc, rec)
 	if err != nil {
 		return nil, err
 	}
-	sc.end = s.space.end() // the end of what the map considers allocated
-	if err := s.mapTo(s.space.pages); err != nil {
+	sc.end = s.space.End() // the end of what the map considers allocated
+	if err := s.mapTo(s.space.End()); err != nil {
 		return nil, err
 	}
 	rec.Load = time.Since(begin)
@@ -140,15 +137,13 @@ func (s *Store) load() (*Recovery, error) {
 		return nil, err
 	}
 	rec.Scan = time.Since(begin) - rec.Load
+	s.space.SetCheckpoint(sb.inSpace(runs))
 	if s.beside != nil {
 		s.startFollowing(sc, rec)
 		return rec, nil
 	}
-	s.space.runs[sb.number%2] = runs
-	s.space.oldestStart = sb.start.Group
 	if o := s.supers[1-sb.number%2]; o != nil {
-		s.space.oldestStart = min(s.space.oldestStart, o.start.Group)
-		s.space.runs[o.number%2] = s.runSegments(sc, o)
+		s.space.SetCheckpoint(o.inSpace(s.runSegments(sc, o)))
 	}
 	return rec, nil
 }
@@ -159,11 +154,10 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 		return err
 	}
 	enter := func(h header) {
-		s.space.enter(h)
+		s.enter(h)
 		rec.entered = append(rec.entered, h)
 	}
-	s.space.enter(sc.header)
-	rec.entered = append(rec.entered, sc.header)
+	enter(sc.header)
 	for {
 		g, ok, err := sc.next(enter)
 		if err != nil {
@@ -188,13 +182,12 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 		if g.lag != lagUnknown && g.No > uint64(g.lag) {
 			rec.proven = max(rec.proven, g.No-uint64(g.lag)-1)
 		}
-		s.space.scanned(&g)
+		s.space.Wrote(g.addrs(), g.No)
 		s.appended.Add(g.pages())
 		rec.Groups = append(rec.Groups, g)
 	}
 	s.tail = tail{header: sc.header, page: sc.page, fresh: uint64(s.segmentPages), group: sc.group, digest: sc.digest}
-	s.space.extendTo(max(sc.segment, sc.header.successor) + 1)
-	s.space.setTail(&s.tail)
+	s.setTail()
 	s.lastWritten.Store(sc.group - 1)
 	return nil
 }
@@ -212,7 +205,7 @@ func (s *Store) checkEnd(sc *scanner, rec *Recovery) error {
 	if by != 0 {
 		return s.pageError(sc.here(), "group %d of the log, which was durable when page %d was written", hole, by)
 	}
-	if n := sc.header.successor; n > max(s.space.whole(), sc.segment+1) || n == sc.segment {
+	if n := sc.header.successor; n > max(s.space.Whole(), sc.segment+1) || n == sc.segment {
 		return s.pageError(s.firstPage(sc.segment)+headerPage(sc.segment), "the log goes on in segment %d, which is not in the file", n)
 	}
 	started, err := sc.started()

@@ -99,8 +99,9 @@ func TestPublishedSegmentsAreNotFreeAtOnce(t *testing.T) {
 		t.Helper()
 		require.True(t, x.s.IsLive(extents[0].Addr+2))
 		x.s.Kill(extents[0].Addr, 3, 0)
-		require.Equal(t, no, x.s.space.segments[n].written)
-		require.False(t, x.s.space.reusable(n))
+		require.Equal(t, no, x.s.Segments()[n].Group)
+		x.s.space.Collect()
+		require.NotEqual(t, Free, x.s.Segments()[n].State)
 	}
 	check()
 	x.crash(vfs.KeepNone)

@@ -5,24 +5,6 @@ import (
 	"hash/crc32"
 )
 
-const (
-	PageSize = 4096               // bytes of a page, the unit of the log
-	MuxSize  = 40                 // bytes of its mux area
-	BodySize = PageSize - MuxSize // bytes of its body
-)
-
-// Addr is the index of a page in the file. 0 means none: page 0 is a superblock.
-type Addr = uint64
-
-// PageID is the name by which a parent knows a page: the Addr of its base image, or a born name with bit 63 set.
-type PageID = uint64
-
-// BornBit marks a PageID that is not an address.
-const BornBit PageID = 1 << 63
-
-// IsAddr reports whether a name is an address.
-func IsAddr(id PageID) bool { return id&BornBit == 0 }
-
 // Kind says what the body of a page holds.
 type Kind uint8
 

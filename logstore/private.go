@@ -111,7 +111,7 @@ func (p *Private) extend(b []byte, count uint32) error {
 	if err := s.WriteOut(a, int64(len(b)/PageSize)); err != nil {
 		return s.fail(err)
 	}
-	s.space.wrotePrivate(p.segments[len(p.segments)-1], s.private.written.Add(1))
+	s.space.WrotePrivate(p.segments[len(p.segments)-1], s.private.written.Add(1))
 	p.page += uint64(len(b)) / PageSize
 	s.appended.Add(uint64(len(b)) / PageSize)
 	if n := len(p.extents); n > 0 {
@@ -165,7 +165,7 @@ func (p *Private) Publish(group, birth uint64) {
 	for _, e := range p.extents {
 		p.s.MarkLive(e.Addr, e.Pages(), birth)
 	}
-	p.s.space.publish(p.segments, group)
+	p.s.space.Publish(p.segments, group)
 	p.segments = nil
 }
 
@@ -176,7 +176,7 @@ func (s *Store) NoteListed(extents []Extent, group uint64) error {
 			return s.pageError(e.Addr, "extent of a large value listed by group %d", group)
 		}
 		s.MarkLive(e.Addr, e.Pages(), 0)
-		s.space.listed(e.Addr, group)
+		s.space.Listed(e.Addr, group)
 		if err := s.saltListed(e.Addr); err != nil {
 			return err
 		}
@@ -186,22 +186,8 @@ func (s *Store) NoteListed(extents []Extent, group uint64) error {
 
 // Discard frees the segments: the transaction did not commit.
 func (p *Private) Discard() {
-	sp := p.s.space
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	for _, n := range p.segments {
-		sp.release(n)
-	}
+	p.s.space.Discard(p.segments)
 	p.segments, p.extents, p.buf = nil, nil, nil
-}
-
-func (sp *space) publish(segments []uint32, group uint64) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	for _, n := range segments {
-		g := &sp.segments[n]
-		g.state, g.written, g.dead = segmentUsed, group, false
-	}
 }
 
 // takePrivate takes a whole free segment for private use and writes its header.
@@ -225,39 +211,18 @@ func (s *Store) takePrivate(c Claim) (header, error) {
 }
 
 // freeSegment takes a segment off the free list. It grows the file if the free segments are promised to others.
-func (s *Store) freeSegment(salt uint64, c Claim) (uint32, error) {
-	if n, _, ok := s.space.takePrivate(salt, c); ok {
+func (s *Store) freeSegment(salt uint64, c Claim) (n uint32, err error) {
+	take := func() (missing int64) {
+		var ok bool
+		if n, missing, ok = s.space.TakePrivate(salt, c); ok {
+			return 0
+		}
+		return missing
+	}
+	if take() == 0 {
 		return n, nil
 	}
-	s.growing.Lock()
-	defer s.growing.Unlock()
-	for {
-		n, missing, ok := s.space.takePrivate(salt, c)
-		if ok {
-			return n, nil
-		}
-		if err := s.grow(uint64(missing)); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// takePrivate takes a free segment, or returns the number of pages that are lacking.
-func (sp *space) takePrivate(salt uint64, c Claim) (n uint32, missing int64, ok bool) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	each := int64(sp.segmentPages)
-	if sp.missing(each, 0, c) > 0 {
-		sp.collect()
-		if missing = sp.missing(each, 0, c); missing > 0 {
-			return 0, missing, false
-		}
-	}
-	n, ok = sp.take()
-	if ok {
-		sp.segments[n] = segment{state: segmentPrivate, salt: salt, birth: unborn}
-	}
-	return n, each, ok
+	return n, s.growUntil(take)
 }
 
 // Raw returns the bytes of an extent, verified at the first touch. If no sync has covered the extent, Raw syncs it first.
@@ -267,7 +232,7 @@ func (s *Store) Raw(e Extent) ([]byte, error) {
 	}
 	c, o := s.chunkOf(e.Addr)
 	last := e.Addr + uint64(e.Pages())
-	if c == nil || e.Bytes == 0 || last > s.space.end() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {
+	if c == nil || e.Bytes == 0 || last > s.space.End() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {
 		return nil, s.pageError(e.Addr, "extent of a large value")
 	}
 	b := c.data[o*PageSize : o*PageSize+uint64(e.Bytes) : o*PageSize+uint64(e.Bytes)]
@@ -275,7 +240,7 @@ func (s *Store) Raw(e Extent) ([]byte, error) {
 		if err := s.settlePrivate(e.Addr); err != nil {
 			return nil, err
 		}
-		if s.marked && (!s.space.isUsed(e.Addr) || !s.space.isUsed(last-1)) {
+		if s.marked && (!s.IsUsed(e.Addr) || !s.IsUsed(last-1)) {
 			return nil, s.pageError(e.Addr, "a large value leads here, and the space map says that nothing is here")
 		}
 		if crc32.Checksum(b, castagnoli) != e.CRC {

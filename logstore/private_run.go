@@ -90,7 +90,7 @@ func (s *Store) saltListed(a Addr) error {
 		return nil
 	}
 	if s.beside != nil {
-		if known, _ := s.space.saltOf(a); known == h.salt {
+		if known, _ := s.space.SaltOf(a); known == h.salt {
 			return nil
 		}
 		if s.CheckpointedSince(s.lastWritten.Load()) { // the header may be that of a later life
@@ -98,9 +98,6 @@ func (s *Store) saltListed(a Addr) error {
 		}
 		s.beside.enter(n)
 	}
-	sp := s.space
-	sp.mu.Lock()
-	sp.segments[n].salt = h.salt
-	sp.mu.Unlock()
+	s.space.SetSalt(n, h.salt)
 	return nil
 }

@@ -63,13 +63,13 @@ func TestListedSegmentIsNotCleaned(t *testing.T) {
 	x.checkpoint()
 	const n = 5
 	a := x.s.firstPage(n) + 2
-	x.s.space.enter(header{segment: n, sequence: 3})
+	x.s.enter(header{segment: n, sequence: 3})
 	x.s.MarkLive(a, 3, 0)
 	victim := func() bool {
 		victims, _ := x.s.Victims(nil, false)
 		return slices.ContainsFunc(victims, func(v Victim) bool { return v.Segment == n })
 	}
 	require.True(t, victim())
-	x.s.space.listed(a, 1)
+	x.s.space.Listed(a, 1)
 	require.False(t, victim())
 }

@@ -13,8 +13,8 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	}
 	if !rec.Created {
 		if !s.opts.ReadOnly {
-			if err := s.checkRoom(); err != nil {
-				return err
+			if a, wrong := s.space.CheckRoom(); wrong != "" {
+				return s.pageError(a, "%s", wrong)
 			}
 			err := s.rewrite(rec)
 			if err == nil {
@@ -38,34 +38,9 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 		}
 		s.durable.Store(s.lastWritten.Load())
 	}
-	s.space.mu.Lock()
-	s.space.collect()
-	s.space.mu.Unlock()
-	s.space.recovered(s.newestNumber())
+	s.space.Recovered()
 	if free, err := s.file.Free(); err == nil { // many systems do not tell
-		s.space.setShort(free < int64(s.segmentPages)*PageSize) // then the remaining room is held back from the first commit on
-	}
-	return nil
-}
-
-// checkRoom makes sure that nothing lives where this process is going to write: behind the end of the log in the tail, in the successor (free
-// when it was chosen), and in absent segments, which growth fills and checkpoints punch. In a damaged or hostile file superblocks and headers
-// may lead into the middle of the log, and the space map may contradict itself or the table; then writing would destroy what the tree uses.
-func (s *Store) checkRoom() error {
-	sp := s.space
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	if last := sp.lastLive(sp.tail); sp.segments[sp.tail].live > 0 && last >= sp.tailPage {
-		return s.pageError(s.firstPage(sp.tail)+last, "the tree uses this page, which lies behind the end of the log")
-	}
-	n := sp.successor
-	if g := &sp.segments[n]; g.live > 0 || g.names > 0 || sp.runs[0][n] || sp.runs[1][n] {
-		return s.pageError(s.firstPage(n)+headerPage(n), "the log is to go on in this segment, which is in use")
-	}
-	for n := range sp.segments {
-		if g := &sp.segments[n]; g.state == segmentAbsent && (g.live > 0 || g.names > 0) {
-			return s.pageError(s.firstPage(uint32(n)), "the segment is absent in the space map, and in use")
-		}
+		s.space.SetShort(free < int64(s.segmentPages)*PageSize) // then the remaining room is held back from the first commit on
 	}
 	return nil
 }
@@ -76,10 +51,7 @@ func (s *Store) BehindEnd() (from, end Addr) {
 	if s.beside != nil {
 		return 0, 0
 	}
-	sp := s.space
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	return s.firstPage(sp.tail) + sp.tailPage, s.firstPage(sp.tail + 1)
+	return s.space.BehindEnd()
 }
 
 // reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the space. If
@@ -90,12 +62,12 @@ func (s *Store) BehindEnd() (from, end Addr) {
 // has made long does not take the space that its length claims, however often it is opened. The system only tells how much space the whole
 // file takes, so the segments that the checkpoint knows count as if they all had theirs, also the absent ones, which may have it.
 func (s *Store) reallocate(rec *Recovery) error {
-	sp := s.space
-	from := uint64(rec.mapped) * sp.segmentPages
-	if sp.pages <= sp.segmentPages { // only part of the first segment
-		from = min(s.tail.page, sp.pages)
+	segment, end := uint64(s.segmentPages), s.space.End()
+	from := uint64(rec.mapped) * segment
+	if end <= segment { // only part of the first segment
+		from = min(s.tail.page, end)
 	}
-	if from >= sp.pages {
+	if from >= end {
 		return nil
 	}
 	size, err := s.file.Size()
@@ -106,12 +78,12 @@ func (s *Store) reallocate(rec *Recovery) error {
 	if err != nil {
 		return err
 	}
-	stretches := [][2]uint64{{from, sp.pages}}
-	if sp.pages > sp.segmentPages {
+	stretches := [][2]uint64{{from, end}}
+	if end > segment {
 		stretches = stretches[:0]
-		have := max(held/int64(sp.segmentPages*PageSize)-int64(rec.mapped), 0)
-		for _, k := range sp.settle(rec.mapped, uint64(have)) {
-			stretches = append(stretches, [2]uint64{uint64(k[0]) * sp.segmentPages, uint64(k[1]) * sp.segmentPages})
+		have := max(held/int64(segment*PageSize)-int64(rec.mapped), 0)
+		for _, k := range s.space.Settle(rec.mapped, uint64(have)) {
+			stretches = append(stretches, [2]uint64{uint64(k[0]) * segment, uint64(k[1]) * segment})
 		}
 	}
 	if err := s.file.Truncate(size + PageSize); err != nil {
@@ -121,7 +93,7 @@ func (s *Store) reallocate(rec *Recovery) error {
 	for _, x := range stretches {
 		err := s.file.Allocate(int64(x[0])*PageSize, int64(x[1]-x[0])*PageSize)
 		if isNoSpace(err) {
-			sp.disown(x[0])
+			s.space.Disown(x[0])
 			return nil
 		}
 		if err != nil {
@@ -135,9 +107,8 @@ func (s *Store) reallocate(rec *Recovery) error {
 // checkpoint and filled since. It had its space before a header named it, so this call takes no new space, even where none is left and the
 // file system cannot tell. Without the successor the log could enter no other segment.
 func (s *Store) recoverSuccessor() error {
-	sp := s.space
-	n := sp.successor
-	if n == 0 || n >= sp.whole() || sp.segments[n].state != segmentAbsent {
+	n, absent := s.space.AbsentSuccessor()
+	if !absent {
 		return nil
 	}
 	size := int64(s.segmentPages) * PageSize
@@ -149,7 +120,7 @@ func (s *Store) recoverSuccessor() error {
 	} else if err != nil {
 		return err
 	}
-	sp.filled(n, 1)
+	s.space.Filled(n, 1)
 	return nil
 }
 

@@ -10,7 +10,7 @@ package logstore
 // recall finds an absent segment that has its space, and reports whether there was one. Each is tried once. The caller holds growing.
 func (s *Store) recall() (found bool, err error) {
 	for {
-		n, ok := s.space.unsure()
+		n, ok := s.space.Unsure()
 		if !ok {
 			return false, nil
 		}
@@ -23,7 +23,7 @@ func (s *Store) recall() (found bool, err error) {
 			if err := s.datasync(); err != nil {
 				return false, err
 			}
-			s.space.filled(n, 1)
+			s.space.Filled(n, 1)
 			return true, nil
 		}
 	}
@@ -50,19 +50,4 @@ func (s *Store) fill(n uint32) (filled bool, err error) {
 		return false, s.fail(err)
 	}
 	return true, nil
-}
-
-// unsure takes the lowest segment off the list of those that may have their space.
-func (sp *space) unsure() (n uint32, ok bool) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	for n < sp.whole() && !sp.leaving[n].unsure {
-		n++
-	}
-	if n == sp.whole() {
-		return 0, false
-	}
-	delete(sp.leaving, n)
-	sp.countPunched()
-	return n, true
 }

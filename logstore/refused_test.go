@@ -17,15 +17,15 @@ import (
 func TestRefusedAllocation(t *testing.T) {
 	x := newScript(t)
 	x.hollow()
-	holes := x.s.space.punched
-	require.Greater(t, holes, uint64(5))
-	before := x.s.space.available()
+	holes := x.s.space.Counts().Punched
+	require.Greater(t, holes, int64(5))
+	before := x.s.space.Counts().Available
 	require.NoError(t, x.s.Reserve(before+40, true))
 	x.s.Release(before + 40)
-	has := x.s.space.available()
-	filled := holes - x.s.space.punched
-	require.Greater(t, filled, uint64(3))
-	require.Positive(t, x.s.space.punched)
+	has := x.s.space.Counts().Available
+	filled := holes - x.s.space.Counts().Punched
+	require.Greater(t, filled, int64(3))
+	require.Positive(t, x.s.space.Counts().Punched)
 	x.append(1)
 	x.sync()
 
@@ -86,7 +86,8 @@ func TestRoomIsNotKnown(t *testing.T) {
 		s, rec, err := Open(fs, toyPath, x.opts)
 		require.NoError(t, err)
 		require.NoError(t, s.EndRecovery(rec))
-		require.False(t, s.space.short)
+		_, grows := s.space.Lack(0)
+		require.True(t, grows, "the device has room")
 		require.NoError(t, s.Close())
 	}
 }

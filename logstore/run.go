@@ -52,7 +52,7 @@ func (s *Store) runLength(a Addr, p []byte) (int64, bool) {
 		return 0, false
 	}
 	last := a + uint64(RunPages(int64(n))) - 1
-	return int64(n), s.segmentOf(last) == s.segmentOf(a) && last < s.space.end()
+	return int64(n), s.segmentOf(last) == s.segmentOf(a) && last < s.space.End()
 }
 
 func (s *Store) verifyRun(a Addr, p []byte) error {

@@ -25,7 +25,7 @@ func (s *Store) shorter() error {
 	if err != nil {
 		return err
 	}
-	if end := s.space.end(); uint64(size) < end*PageSize {
+	if end := s.space.End(); uint64(size) < end*PageSize {
 		return fmt.Errorf("%w: %s was cut short from %d to %d bytes while it was open", ErrCorrupt, s.path, end*PageSize, size)
 	}
 	return nil

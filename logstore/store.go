@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"flashdbm/internal/event"
+	"flashdbm/logstore/format"
+	"flashdbm/logstore/space"
 	"flashdbm/logstore/vfs"
 )
 
@@ -31,6 +33,11 @@ const defaultChunkPages = 1 << 30 / PageSize
 
 // Store is an open database file. See the package's documentation for what may be called when.
 type Store struct {
+	*space.Usage        // what the tree and the log use of the file
+	*space.Readers      // which pages snapshots keep
+	*space.Reuse        // what can be cleaned, thinned or used again
+	*space.Reservations // room that is promised and held back
+
 	file         vfs.File
 	fs           vfs.FS
 	marked       bool // the caller marks what lives and reads nothing else
@@ -41,7 +48,7 @@ type Store struct {
 	segmentShift uint
 	chunkShift   uint
 	chunks       atomic.Pointer[[]*chunk] // replaced as a whole; only grows
-	space        *space
+	space        *space.Map
 	growing      sync.Mutex // held while the file grows; guards chunks; taken before syncing and space.mu
 	syncing      sync.Mutex // held during each fdatasync, because one of two at once could miss the other's error; taken before space.mu
 	failed       atomic.Pointer[failedError]
@@ -51,10 +58,8 @@ type Store struct {
 
 	unsynced unsynced
 	private  privateSyncs
-	bound    bound
 
 	features    features
-	unpunchable atomic.Bool   // the file system cannot punch: at most the end of the file can be given back
 	zeroDue     atomic.Bool   // a small group has entered a segment: see ZeroAhead
 	lastWritten atomic.Uint64 // newest group written to the system
 	durable     atomic.Uint64 // newest group known to survive a power cut
@@ -109,13 +114,7 @@ func (s *Store) setSegmentPages(n uint32) {
 func (s *Store) segmentOf(a Addr) uint32       { return uint32(a >> s.segmentShift) }
 func (s *Store) firstPage(segment uint32) Addr { return Addr(segment) << s.segmentShift }
 
-// headerPage returns the index of a segment's header in it. Segment 0 begins with the two superblocks.
-func headerPage(segment uint32) uint64 {
-	if segment == 0 {
-		return 2
-	}
-	return 0
-}
+func headerPage(segment uint32) uint64 { return format.HeaderPage(segment) }
 
 func (s *Store) position() Position {
 	t := &s.tail
@@ -197,10 +196,7 @@ func (s *Store) Close() error {
 		err = e
 	}
 	if t := s.opts.Table; t != nil && s.space != nil {
-		s.space.mu.Lock()
-		t.leave(s.space.segments)
-		s.space.segments = nil
-		s.space.mu.Unlock()
+		s.space.Leave(t)
 	}
 	return err
 }

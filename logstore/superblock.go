@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"flashdbm/logstore/space"
 )
 
 const (
@@ -54,6 +56,11 @@ func (s *superblock) put(p []byte) {
 	le.PutUint64(p[112:], s.runLast)
 	le.PutUint64(p[120:], s.lineage)
 	le.PutUint32(p[superblockCRC:], crc32.Checksum(p[:superblockCRC], castagnoli))
+}
+
+// inSpace is what the space map has to know of the superblock; run is the segments with pages of its checkpoint.
+func (s *superblock) inSpace(run map[uint32]bool) space.Checkpoint {
+	return space.Checkpoint{Number: s.number, Start: s.start.Group, Run: run}
 }
 
 // HasMagic reports whether a file that begins so may be a database.

@@ -77,8 +77,8 @@ func TestThin(t *testing.T) {
 	x.s.SetSnapshots([]uint64{50})
 	x.checkpointFrom()
 	require.Zero(t, x.s.HeldBytes())
-	require.NotContains(t, x.s.space.free, uint32(heldFrom), "with holes it is not free")
-	require.Equal(t, segments, int(x.s.space.punched))
+	require.NotEqual(t, Free, x.s.Segments()[heldFrom].State, "with holes it is not free")
+	require.Equal(t, segments, int(x.s.space.Counts().Punched))
 	for more := true; more; {
 		var err error
 		more, err = x.s.GiveBack()
@@ -86,51 +86,9 @@ func TestThin(t *testing.T) {
 	}
 	require.Equal(t, x.blocks(), x.s.SpaceStats().FileBytes)
 	end := x.s.End()
-	require.NoError(t, x.s.Reserve(x.s.space.available()+segments*7, true))
+	require.NoError(t, x.s.Reserve(x.s.space.Counts().Available+segments*7, true))
 	require.Equal(t, end, x.s.End(), "holes are filled first")
 	require.Equal(t, x.blocks(), x.s.SpaceStats().FileBytes)
-}
-
-// TestThinnable: a segment stays as it is while anything but readers needs it, or it is not known which of its pages they see.
-func TestThinnable(t *testing.T) {
-	x := newScript(t)
-	x.hold()
-	sp := x.s.space
-	const n = heldFrom
-	thinned := func(edit func(g *segment)) bool {
-		before, tail, successor, runs, snapshots := sp.segments[n], sp.tail, sp.successor, sp.runs, sp.snapshots
-		defer func() {
-			sp.segments[n], sp.tail, sp.successor, sp.runs, sp.snapshots, sp.short = before, tail, successor, runs, snapshots, false
-			clear(sp.thin)
-			x.s.unpunchable.Store(false)
-		}()
-		edit(&sp.segments[n])
-		x.s.Thin()
-		_, ok := sp.thin[n]
-		return ok
-	}
-	require.True(t, thinned(func(*segment) {}))
-	require.True(t, thinned(func(g *segment) { g.names, g.heldNames = 1, 1 }), "a name that readers alone want")
-	for name, edit := range map[string]func(g *segment){
-		"a live page":                  func(g *segment) { g.live = 1 },
-		"alive at the checkpoint":      func(g *segment) { g.dead = false },
-		"written since the scan start": func(g *segment) { g.written = sp.oldestStart },
-		"newest checkpoint's run":      func(*segment) { sp.runs = [2]map[uint32]bool{{n: true}, nil} },
-		"older checkpoint's run":       func(*segment) { sp.runs = [2]map[uint32]bool{nil, {n: true}} },
-		"a name":                       func(g *segment) { g.names, g.heldNames = 2, 1 },
-		"a death that is too recent":   func(g *segment) { g.death = 51 },
-		"no reader":                    func(*segment) { sp.snapshots = []uint64{50} },
-		"readers that are not known":   func(*segment) { sp.snapshots = nil },
-		"a transaction":                func(g *segment) { g.state = segmentPrivate },
-		"free":                         func(g *segment) { g.state = segmentFree },
-		"the tail":                     func(*segment) { sp.tail = n },
-		"the tail's successor":         func(*segment) { sp.successor = n },
-		"all is seen":                  func(g *segment) { g.seenMap = []uint64{0xFF} },
-		"a device without room":        func(*segment) { sp.short = true },
-		"no holes on the file system":  func(*segment) { x.s.unpunchable.Store(true) },
-	} {
-		require.False(t, thinned(edit), name)
-	}
 }
 
 // TestThinLeavesPlaces: an image that a node in memory has cells in keeps its space, though it is no page that a reader comes to by its name.
@@ -155,56 +113,6 @@ func TestThinLeavesPlaces(t *testing.T) {
 	require.True(t, x.isHole(again+1))
 	x.s.LetPlace(place)
 	x.s.DropName(place)
-	require.Empty(t, x.s.space.places)
-}
-
-// TestSeenByDeath: which pages of a segment are seen follows from their own deaths, once the watermark has passed these.
-func TestSeenByDeath(t *testing.T) {
-	sp := newSpace(8, 0)
-	sp.pages = 5 * 8
-	sp.extendTo(5)
-	s := &Store{space: sp, segmentPages: 8, segmentShift: 3}
-	sp.segments[2].state = segmentUsed
-	sp.reborn(2)
-	s.MarkLive(17, 6, 20)
-	seen := func() uint64 {
-		if sp.segments[2].seenMap == nil {
-			return 0
-		}
-		return sp.segments[2].seenMap[0]
-	}
-	s.Kill(17, 1, 25)
-	s.Kill(18, 2, 31)
-	s.SetSnapshots([]uint64{10, 30})
-	require.Zero(t, seen(), "the reader at 10 is older than all of it, and those who come at 30 find the second death still to come")
-	require.Len(t, sp.deaths, 1)
-	s.SetSnapshots([]uint64{10, 30, 40})
-	require.EqualValues(t, 0b1100, seen())
-	s.Kill(20, 1, 41)
-	s.SetSnapshots([]uint64{10, 50})
-	require.EqualValues(t, 0b1100, seen(), "the reader at 30 has ended")
-	s.Kill(21, 2, 60)
-	s.SetSnapshots([]uint64{20, 60})
-	require.EqualValues(t, 0b1101100, seen())
-	require.Empty(t, sp.deaths)
-}
-
-// TestSeenLoggedValues: a page of logged values dies with the last of them, and its raw pages with it.
-func TestSeenLoggedValues(t *testing.T) {
-	sp := newSpace(8, 0)
-	sp.pages = 5 * 8
-	sp.extendTo(5)
-	s := &Store{space: sp, segmentPages: 8, segmentShift: 3}
-	sp.segments[2].state = segmentUsed
-	sp.reborn(2)
-	s.BearLogged(18, 3, 0b11, 9000, 20)
-	s.BearLogged(21, 1, 0b1, 3000, 20)
-	s.KillLogged(18, 0b01, 25)
-	s.KillLogged(21, 0b1, 26)
-	s.KillLogged(18, 0b10, 31)
-	s.SetSnapshots([]uint64{30, 40})
-	require.EqualValues(t, 0b11100, sp.segments[2].seenMap[0])
-	require.Zero(t, sp.segments[2].live)
 }
 
 // TestThinCrash: a power cut, or the end of the process, at any operation while segments are thinned, used by readers, left by them and filled
@@ -225,7 +133,7 @@ func TestThinCrash(t *testing.T) {
 			x.checkpointFrom()
 			x.giveBack()
 		}
-		require.NotZero(t, x.s.space.holes)
+		require.NotZero(t, x.s.space.Counts().Holes)
 		for n := uint32(heldFrom); n < heldTo; n++ {
 			require.False(t, x.isHole(x.s.firstPage(n)+5))
 		}
@@ -297,7 +205,7 @@ func TestThinnedEndIsCutOff(t *testing.T) {
 	for _, damaged := range []bool{false, true} { // the newest superblock
 		x := newScript(t)
 		x.holdThese(from, to)
-		for x.s.tail.header.segment >= from || x.s.space.successor >= from {
+		for x.s.tail.header.segment >= from || x.s.tail.header.successor >= from {
 			x.append(1)
 			x.checkpoint()
 		}
@@ -307,12 +215,12 @@ func TestThinnedEndIsCutOff(t *testing.T) {
 			x.checkpoint()
 			x.giveBack()
 		}
-		require.EqualValues(t, to, x.s.space.whole(), "what is behind what readers keep is gone")
-		require.NotZero(t, x.s.space.holes)
+		require.EqualValues(t, to, x.s.space.Whole(), "what is behind what readers keep is gone")
+		require.NotZero(t, x.s.space.Counts().Holes)
 		x.s.SetSnapshots([]uint64{50})
 		x.checkpointFrom()
 		x.giveBack()
-		require.Less(t, x.s.space.whole(), uint32(from))
+		require.Less(t, x.s.space.Whole(), uint32(from))
 		last := x.s.LastGroup()
 		if newest := x.s.newestNumber(); damaged {
 			x.poke(newest%2, 100)
@@ -383,22 +291,6 @@ func TestThinKnowsDeaths(t *testing.T) {
 	}
 }
 
-// TestSeenInAnyOrder: a death that the watermark has not passed yet hides none that it has.
-func TestSeenInAnyOrder(t *testing.T) {
-	sp := newSpace(8, 0)
-	sp.pages = 5 * 8
-	sp.extendTo(5)
-	s := &Store{space: sp, segmentPages: 8, segmentShift: 3}
-	sp.segments[2].state = segmentUsed
-	sp.reborn(2)
-	s.MarkLive(17, 6, 20)
-	s.Kill(17, 1, 60)
-	s.Kill(18, 1, 40)
-	s.SetSnapshots([]uint64{30, 50})
-	require.EqualValues(t, 0b100, sp.segments[2].seenMap[0])
-	require.Len(t, sp.deaths, 1)
-}
-
 // TestThinnedPagesAreRead: of a page without space nothing is known any more, so a damaged reference to it finds no page there. What is seen
 // stays as it is.
 func TestThinnedPagesAreRead(t *testing.T) {
@@ -451,5 +343,5 @@ func TestThinWithoutHoles(t *testing.T) {
 	require.Equal(t, before, x.s.SpaceStats().FileBytes)
 	x.s.SetSnapshots([]uint64{50})
 	x.checkpointFrom()
-	require.Contains(t, x.s.space.free, uint32(heldFrom), "it is free, for it has no hole")
+	require.Equal(t, Free, x.s.Segments()[heldFrom].State, "it is free, for it has no hole")
 }

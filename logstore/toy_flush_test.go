@@ -175,15 +175,12 @@ func (d *toy) flushAll() error {
 // clean moves what lives in the segment with the fewest live pages: with the next flush.
 func (d *toy) clean() {
 	s := d.s
-	victim, least := -1, int32(1<<30)
-	s.space.mu.Lock()
-	for n := range s.space.segments {
-		g := &s.space.segments[n]
-		if g.live > 0 && g.live < least && uint32(n) != s.space.tail && d.r.IntN(3) > 0 {
-			victim, least = n, g.live
+	victim, least := -1, 1<<30
+	for n, g := range s.Segments() {
+		if g.Live > 0 && g.Live < least && g.State != Tail && d.r.IntN(3) > 0 {
+			victim, least = n, g.Live
 		}
 	}
-	s.space.mu.Unlock()
 	if victim < 0 {
 		return
 	}

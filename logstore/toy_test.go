@@ -301,9 +301,7 @@ func (d *toy) checkLive() error {
 			return fmt.Errorf("%w: page %d is in use and not live", errToy, a)
 		}
 	}
-	d.s.space.mu.Lock()
-	defer d.s.space.mu.Unlock()
-	return d.s.space.checkCounts()
+	return d.s.CheckCounts()
 }
 
 // pagesOf returns the pages of a long value; Bytes counts pages.

@@ -58,7 +58,7 @@ func TestTrim(t *testing.T) {
 	full := x.space()
 	kept := x.append(1)
 	x.s.Condemn(0, 1)
-	require.GreaterOrEqual(t, x.s.space.available()-x.s.space.promised(), x.s.space.keep(), "the reserve stays")
+	require.GreaterOrEqual(t, x.s.space.Counts().Available-x.s.space.Counts().Promised, x.s.space.Counts().Kept, "the reserve stays")
 	require.NotZero(t, x.s.Leaving())
 	require.Zero(t, x.giveBack(), "both superblocks may still lead there")
 	x.checkpointFrom()
@@ -77,8 +77,8 @@ func TestTrim(t *testing.T) {
 		require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
 	}
 	end := x.s.End()
-	require.NoError(t, x.s.Reserve(x.s.space.available()+40, true))
-	require.Greater(t, x.s.space.available(), int64(40))
+	require.NoError(t, x.s.Reserve(x.s.space.Counts().Available+40, true))
+	require.Greater(t, x.s.space.Counts().Available, int64(40))
 	require.Equal(t, end, x.s.End(), "holes are filled first")
 	require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
 }
@@ -101,9 +101,9 @@ func TestHolesDoNotCount(t *testing.T) {
 	require.Greater(t, x.s.End(), uint64(400*8))
 	few := x.space()
 	require.Less(t, few, int64(50))
-	sp := x.s.space
-	require.LessOrEqual(t, sp.heldBack(ForWrites), 2*sp.checkpointPages()+8+8*(32+few)/32)
-	require.NoError(t, x.s.Reserve(max(1, sp.available()-sp.promised()-sp.heldBack(ForWrites)+1), false))
+	c := x.s.space.Counts()
+	require.LessOrEqual(t, c.Kept, 2*x.s.CheckpointPages()+8+8*(32+few)/32)
+	require.NoError(t, x.s.Reserve(max(1, c.Available-c.Promised-c.Kept+1), false))
 	require.Greater(t, x.space(), few)
 	require.LessOrEqual(t, x.space(), few+few/8+1)
 }
@@ -112,12 +112,12 @@ func TestHolesDoNotCount(t *testing.T) {
 func TestCondemnedSegmentsAreSpared(t *testing.T) {
 	x := newScript(t)
 	x.spread()
-	before := x.s.space.available()
+	before := x.s.space.Counts().Available
 	x.s.Condemn(0, 1)
-	require.Less(t, x.s.space.available(), before)
+	require.Less(t, x.s.space.Counts().Available, before)
 	ops := x.mem.Ops()
 	require.NoError(t, x.s.Reserve(before, true))
-	require.Equal(t, before, x.s.space.available())
+	require.Equal(t, before, x.s.space.Counts().Available)
 	require.Equal(t, ops, x.mem.Ops(), "nothing was allocated")
 	require.Zero(t, x.s.Leaving())
 }
@@ -270,8 +270,8 @@ func TestSuccessorThatWasGivenBack(t *testing.T) {
 	x := newScript(t)
 	x.hollow()
 	hole := map[uint32]bool{}
-	for n := range x.s.space.whole() {
-		hole[n] = x.s.space.segments[n].state == segmentAbsent
+	for n, g := range x.s.Segments() {
+		hole[uint32(n)] = g.State == Absent
 	}
 	for !hole[x.s.tail.header.successor] || x.s.tail.page < 8 {
 		require.NoError(t, x.s.Reserve(1, false)) // others stay free
@@ -288,7 +288,7 @@ func TestSuccessorThatWasGivenBack(t *testing.T) {
 		y.opts.MaxFileSize = int64(x.s.End()) * PageSize
 		y.open()
 		require.Contains(t, y.groups(), x.s.LastGroup())
-		require.Equal(t, segmentFree, y.s.space.segments[x.s.tail.header.successor].state, "%v", p)
+		require.Equal(t, Next, y.s.Segments()[x.s.tail.header.successor].State, "%v", p)
 		y.append(5)
 		y.s.Close()
 		mem.Release()

@@ -108,26 +108,12 @@ type privateSyncs struct {
 	synced  atomic.Uint64 // writes up to this number are durable; changed under syncing
 }
 
-// wrotePrivate records the newest write in a private segment.
-func (sp *space) wrotePrivate(n uint32, write uint64) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	sp.segments[n].wrote = write
-}
-
 // settlePrivate makes the content of the private segment at a durable, before it is read in place.
 func (s *Store) settlePrivate(a Addr) error {
 	if s.opts.ReadOnly {
 		return nil
 	}
-	sp := s.space
-	sp.mu.Lock()
-	wrote := uint64(0)
-	if n := s.segmentOf(a); n < uint32(len(sp.segments)) && sp.segments[n].state == segmentPrivate {
-		wrote = sp.segments[n].wrote
-	}
-	sp.mu.Unlock()
-	if wrote <= s.private.synced.Load() {
+	if s.space.PrivateWrite(a) <= s.private.synced.Load() {
 		return nil
 	}
 	return s.SyncPrivate()

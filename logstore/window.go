@@ -20,7 +20,7 @@ type window struct {
 
 func (s *Store) newWindow() window {
 	pages := min(uint64(s.segmentPages), maxWindowPages)
-	return window{s: s, end: s.space.end(), pages: pages}
+	return window{s: s, end: s.space.End(), pages: pages}
 }
 
 // from returns the bytes from page a to the end of its stretch; none if a is beyond the end of the file. They are valid until the

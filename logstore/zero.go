@@ -11,8 +11,6 @@ import "time"
 const (
 	smallGroup = 8 // pages: a larger group gains nothing from zeros
 	zeroAhead  = 2 // segments
-	growFrom   = 8 // segments of a file when it first grows ahead of commits that are not synced
-	askedAgain = 8 // further reservations like the last one that are expected
 
 	zeroPause = 2 * time.Millisecond // pause between two writes of 64 pages, because a sync waits for all dirty pages of the file
 )
@@ -31,7 +29,7 @@ func (g *Group) zeros() []byte {
 		return nil
 	}
 	first := s.firstPage(t.header.segment)
-	if end := min(s.space.end()-first, uint64(s.segmentPages)); t.page < end {
+	if end := min(s.space.End()-first, uint64(s.segmentPages)); t.page < end {
 		t.fresh = min(t.page+partPages, end)
 	}
 	return zeroPages[:(t.fresh-t.page)*PageSize]
@@ -52,12 +50,12 @@ func (s *Store) ZeroAhead() error {
 		return err
 	}
 	for range zeroAhead {
-		n, ok := s.space.takeBlank()
+		n, ok := s.space.TakeBlank(zeroAhead)
 		if !ok {
 			return nil
 		}
 		err := s.zero(n)
-		s.space.giveBlank(n, err == nil)
+		s.space.GiveBlank(n, err == nil)
 		if err != nil {
 			return s.fail(err)
 		}
@@ -67,50 +65,25 @@ func (s *Store) ZeroAhead() error {
 
 // GrowDue reports whether a commit will soon have to wait for the file to grow, given that the last commit reserved so many pages. A small
 // file stays as small as possible.
-func (s *Store) GrowDue(pages int64) bool {
-	sp := s.space
-	if sp.end() < growFrom*uint64(sp.segmentPages) {
-		return false
-	}
-	more := int64(sp.segmentPages) + sp.again(pages)
-	sp.mu.Lock()
-	due := !sp.limited && !sp.short && sp.missing(more, 0, ForWrites) > 0
-	sp.mu.Unlock()
-	return due && s.FitsBound(more)
-}
+func (s *Store) GrowDue(pages int64) bool { return s.space.GrowDue(pages) }
 
 // GrowAhead makes the file grow so far that GrowDue is false, as ZeroAhead does where commits are synced.
 func (s *Store) GrowAhead(pages int64) error {
-	if err := s.growAhead(int64(s.segmentPages) + s.space.again(pages)); !IsFull(err) {
+	if err := s.growAhead(s.space.Ahead(pages)); !IsFull(err) {
 		return err
 	}
 	return nil
 }
 
-// again returns the number of pages that the file should have for more reservations of the given size. Each growth syncs everything written
-// since the previous one, and commits continue meanwhile.
-func (sp *space) again(pages int64) int64 { return min(askedAgain*pages, int64(sp.have()/2)) }
-
 // growAhead grows the file until so many pages are available besides those reserved and held back, unless the file would pass its bound.
 func (s *Store) growAhead(pages int64) error {
-	s.growing.Lock()
-	defer s.growing.Unlock()
-	for {
-		missing := s.space.missingAhead(pages)
-		if missing <= 0 || !s.FitsBound(pages) {
-			return nil
+	return s.growUntil(func() int64 {
+		missing := s.space.Missing(pages)
+		if missing > 0 && !s.FitsBound(pages) {
+			return 0
 		}
-		if err := s.grow(uint64(missing)); err != nil {
-			return err
-		}
-	}
-}
-
-// missingAhead returns how many of so many pages are lacking besides those reserved and held back.
-func (sp *space) missingAhead(pages int64) int64 {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	return sp.missing(pages, 0, ForWrites)
+		return missing
+	})
 }
 
 func (s *Store) zero(n uint32) error {
@@ -129,29 +102,4 @@ func (s *Store) zero(n uint32) error {
 		time.Sleep(zeroPause)
 	}
 	return nil
-}
-
-// takeBlank takes the first never written segment, among those that the log enters next, off the free list, if reservations can do without it
-// meanwhile.
-func (sp *space) takeBlank() (uint32, bool) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	if sp.available()-sp.promised()-sp.keep() < 2*int64(sp.segmentPages) {
-		return 0, false
-	}
-	for i := len(sp.free) - 1; i >= max(0, len(sp.free)-zeroAhead); i-- {
-		if n := sp.free[i]; sp.segments[n].blank {
-			sp.free = append(sp.free[:i], sp.free[i+1:]...)
-			return n, true
-		}
-	}
-	return 0, false
-}
-
-// giveBlank returns the segment to the free list.
-func (sp *space) giveBlank(n uint32, zeroed bool) {
-	sp.mu.Lock()
-	defer sp.mu.Unlock()
-	sp.segments[n].blank = !zeroed
-	sp.release(n)
 }

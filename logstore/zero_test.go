@@ -19,19 +19,20 @@ func TestZeroAhead(t *testing.T) {
 	require.NoError(t, x.s.ZeroAhead())
 	require.False(t, x.s.ZeroDue())
 	sp := x.s.space
-	require.LessOrEqual(t, sp.missingAhead(zeroAhead+1), int64(0))
-	require.GreaterOrEqual(t, len(sp.free), zeroAhead)
-	for _, n := range sp.free[len(sp.free)-zeroAhead:] {
-		require.False(t, sp.segments[n].blank, "segment %d is entered soon", n)
-	}
-	size := sp.end()
+	require.LessOrEqual(t, sp.Missing(zeroAhead+1), int64(0))
+	require.GreaterOrEqual(t, x.s.SpaceStats().FreeSegments, zeroAhead)
+	c := sp.Counts()
+	require.GreaterOrEqual(t, c.Available-c.Promised-c.Kept, int64(2*x.s.segmentPages), "a segment can be done without")
+	n, blank := sp.TakeBlank(zeroAhead)
+	require.False(t, blank, "segment %d is entered soon", n)
+	size := sp.End()
 	for entered, segment := 0, x.s.tail.header.segment; entered < zeroAhead; {
 		x.append(1)
 		if n := x.s.tail.header.segment; n != segment {
 			entered, segment = entered+1, n
 		}
 	}
-	require.Equal(t, size, sp.end(), "grown by a commit")
+	require.Equal(t, size, sp.End(), "grown by a commit")
 }
 
 // TestZerosBehindSmallGroups: where a segment was never written, a small group that is synced brings zeros along, so that those after it
@@ -85,21 +86,21 @@ func TestZerosBehindSmallGroups(t *testing.T) {
 // file with a limit is left to those who need it.
 func TestGrowAhead(t *testing.T) {
 	x := newScript(t)
-	for x.s.space.end() < growFrom*uint64(x.s.segmentPages) {
+	for x.s.End() < growsFrom*uint64(x.s.segmentPages) {
 		require.False(t, x.s.GrowDue(0), "a small file")
 		require.NoError(t, x.s.Reserve(1, false))
 	}
 	for range 20 {
 		require.NoError(t, x.s.GrowAhead(0))
 		require.False(t, x.s.GrowDue(0))
-		size := x.s.space.end()
+		size := x.s.End()
 		for !x.s.GrowDue(0) {
 			require.NoError(t, x.s.Reserve(1, false))
 		}
 		require.NoError(t, x.s.Reserve(int64(x.s.segmentPages)-1, false))
-		require.Equal(t, size, x.s.space.end())
+		require.Equal(t, size, x.s.End())
 		require.NoError(t, x.s.GrowAhead(0))
-		require.Greater(t, x.s.space.end(), size)
+		require.Greater(t, x.s.End(), size)
 	}
 	asked := int64(x.s.segmentPages)
 	for !x.s.GrowDue(asked) {
@@ -107,15 +108,16 @@ func TestGrowAhead(t *testing.T) {
 	}
 	require.False(t, x.s.GrowDue(0), "who asks for more is to find more")
 	require.NoError(t, x.s.GrowAhead(asked))
-	size := x.s.space.end()
-	for range growFrom / 2 {
+	size := x.s.End()
+	for range growsFrom / 2 {
 		require.NoError(t, x.s.Reserve(asked, false))
 	}
-	require.Equal(t, size, x.s.space.end())
+	require.Equal(t, size, x.s.End())
 	require.NoError(t, x.s.Reserve(1, true))
 	for !x.s.GrowDue(0) {
 		require.NoError(t, x.s.Reserve(1, false))
 	}
-	x.s.space.limited = true
-	require.False(t, x.s.GrowDue(0))
 }
+
+// growsFrom is how many segments a file has when it first grows ahead of commits that are not synced.
+const growsFrom = 8

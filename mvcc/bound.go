@@ -15,7 +15,7 @@ import (
 //
 // Invariants:
 //
-//  1. No commit waits while it fits into what the bound leaves: see logstore/bound.go.
+//  1. No commit waits while it fits into what the bound leaves: see logstore/space/bound.go.
 //  2. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read.
 //  3. Each round of the housekeeping for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file. That is
 //     taken back once the file is within its bound. So readers that hold dead pages, or trees whose leaves are nearly empty, stop nobody.

@@ -6,7 +6,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// A file is full when a commit finds no room in it. What is dead then becomes free again, with what logstore/reserve.go holds back for
+// A file is full when a commit finds no room in it. What is dead then becomes free again, with what logstore/space/reservations.go holds back for
 // that: a flush lets go what commits have replaced, and two checkpoints make it reusable, once those have left who may look at it. Where
 // little lives in many segments, it is moved together, again and again while that gains any.
 

@@ -24,7 +24,7 @@
 // # What keeps a place
 //
 // A place is born at the Seq of the version that lies there and dies at the Seq of the step that replaced it. Its segment may be used again
-// when no reader is from the one to below the other (logstore/lifetime.go). A version that was made and replaced between two neighbouring
+// when no reader is from the one to below the other (logstore/space/readers.go). A version that was made and replaced between two neighbouring
 // snapshots so keeps nothing. Two things
 // keep a segment longer: a name of the table that is an address in it, and a node in memory that has cells in an image there.
 //

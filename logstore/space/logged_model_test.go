@@ -1,10 +1,12 @@
-package logstore
+package space
 
 import (
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/format"
 )
 
 // TestLoggedModel compares the map of the file with one that has nothing but the spans, whatever is born, dies, is noted again in any order that
@@ -19,13 +21,12 @@ func TestLoggedModel(t *testing.T) {
 	lives := 0
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		sp := newSpace(pages, 0)
+		sp := New(pages, 0, nil)
 		sp.pages = segments * pages
 		sp.extendTo(segments)
 		for n := range sp.segments {
 			sp.segments[n].state, sp.segments[n].birth = segmentUsed, unborn
 		}
-		s := &Store{space: sp, segmentPages: pages, segmentShift: 5}
 		spans, nodes := map[Addr]*span{}, map[Addr]bool{}
 		used := map[Addr]bool{} // in this life of its segment: a page is written once in each
 		write := func(a Addr, n int) bool {
@@ -45,31 +46,31 @@ func TestLoggedModel(t *testing.T) {
 			x := spans[a]
 			switch k := rng.IntN(10); {
 			case k < 4 && x == nil:
-				n := 1 + rng.IntN(MaxSpan)
+				n := 1 + rng.IntN(format.MaxSpan)
 				if !write(a, n) {
 					continue
 				}
-				mask := uint16(1)<<(1+rng.IntN(MaxLogged)) - 1
+				mask := uint16(1)<<(1+rng.IntN(format.MaxLogged)) - 1
 				spans[a] = &span{n, mask, mask}
-				s.BearLogged(a, n, mask, rng.IntN(2)*rng.IntN(20000), seq)
+				sp.BearLogged(a, n, mask, rng.IntN(2)*rng.IntN(20000), seq)
 			case k < 6 && x != nil && x.live == x.born: // noted again, as by who scans the log once more
-				s.BearLogged(a, x.pages, x.born, 0, seq)
+				sp.BearLogged(a, x.pages, x.born, 0, seq)
 			case k == 6 && write(a, 1):
-				s.MarkNode(a, seq)
+				sp.MarkNode(a, seq)
 				nodes[a] = true
 			case k == 7 && nodes[a]:
-				s.KillNode(a, seq)
+				sp.KillNode(a, seq)
 				delete(nodes, a)
 			case k == 8 && seq%50 == 0: // a checkpoint, and recovery from it
-				read := newSpace(pages, 0)
+				read := New(pages, 0, nil)
 				read.pages = sp.pages
-				require.NoError(t, read.decode(sp.encode(nil)))
-				sp, s.space = read, read
+				require.NoError(t, read.Decode(sp.Encode(nil)))
+				sp = read
 			default:
 				for b, y := range spans {
 					died := uint16(rng.Uint32()) & uint16(rng.Uint32())
 					for range 1 + rng.IntN(2) {
-						s.KillLogged(b, died, seq)
+						sp.KillLogged(b, died, seq)
 					}
 					if y.live &^= died; y.live == 0 {
 						delete(spans, b)
@@ -79,10 +80,10 @@ func TestLoggedModel(t *testing.T) {
 			}
 			require.NoError(t, sp.checkCounts(), "seed %d", seed)
 			if n := uint32(a / pages); sp.segments[n].live == 0 {
-				sp.reborn(n)
+				sp.Reborn(n)
 				lives++
 				for o := range Addr(pages) {
-					delete(used, s.firstPage(n)+o)
+					delete(used, Addr(n)*pages+o)
 				}
 			}
 		}
@@ -93,12 +94,12 @@ func TestLoggedModel(t *testing.T) {
 		for a, x := range spans {
 			for i := range Addr(x.pages) {
 				want[a+i] = true
-				require.Equal(t, i > 0, sp.segments[a/pages].isRaw((a+i)%pages), "seed %d", seed)
+				require.Equal(t, i > 0, sp.segments[a/pages].logged.isRaw((a+i)%pages), "seed %d", seed)
 			}
 		}
 		found := 0
 		for n := range uint32(segments) {
-			at, masks := s.LoggedIn(n)
+			at, masks := sp.LoggedIn(n)
 			for i, a := range at {
 				require.NotNil(t, spans[a], "seed %d", seed)
 				require.Equal(t, spans[a].live, masks[i], "seed %d", seed)
@@ -107,7 +108,7 @@ func TestLoggedModel(t *testing.T) {
 		}
 		require.Len(t, spans, found, "seed %d", seed)
 		for a := range Addr(segments * pages) {
-			require.Equal(t, want[a], sp.isLive(a), "seed %d, page %d", seed, a)
+			require.Equal(t, want[a], sp.IsLive(a), "seed %d, page %d", seed, a)
 		}
 		require.LessOrEqual(t, sp.packedPages, sp.livePages)
 	}

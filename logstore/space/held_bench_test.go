@@ -1,10 +1,10 @@
-package logstore
+package space
 
 import "testing"
 
 // BenchmarkHeld is of the segments that HeldBytes looks at under one hold of the lock, all of them dead and in the lifetime of a snapshot.
 func BenchmarkHeld(b *testing.B) {
-	sp := newSpace(256, 0)
+	sp := New(256, 0, nil)
 	sp.extendTo(heldAtOnce)
 	sp.pages = heldAtOnce * 256
 	sp.snapshots = []uint64{50, 100}

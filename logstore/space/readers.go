@@ -1,12 +1,11 @@
-package logstore
+package space
 
 import (
-	"math"
-
 	"flashdbm/lockfree"
+	"flashdbm/logstore/format"
 )
 
-// A segment can be reused only when no reader can still look at its pages (rule 5 of segment). This file decides that.
+// Readers decides whether a reader can still look at the pages of a segment: while one can, the segment is not reused (rule 5 of segment).
 //
 // A page is visible to the snapshots from its birth on, up to but not including its death. A page whose birth and death lie between two
 // neighbouring snapshots, or above all of them, is visible to nobody, and its space is free however old the oldest snapshot is. So one idle
@@ -38,14 +37,23 @@ import (
 // In a segment that a reader keeps, the space of pages that no reader sees is given back: see thin.go.
 //
 // Rejected: moving the images that a reader sees out of segments with little else in them. The reader may hold slices of them until it ends.
+type Readers struct {
+	*table
+	snapshots []uint64       // where readers may be, ascending: see SetSnapshots
+	deaths    []deadPages    // deaths above the last of the snapshots
+	places    map[Addr]int32 // how often readers hold a place: see HoldPlace
+}
 
-// unborn is the birth of a segment without a page that was marked live.
-const unborn = math.MaxUint64
+// deadPages is a stretch of consecutive pages that have died at seq, which the watermark has not passed yet.
+type deadPages struct {
+	from  Addr
+	pages uint32
+	seq   uint64
+}
 
 // SetSnapshots records the values at which readers may be, ascending. The last one is the watermark: later readers begin at or above it.
 // Calls come in the order in which the values were determined.
-func (s *Store) SetSnapshots(values []uint64) {
-	sp := s.space
+func (sp *Readers) SetSnapshots(values []uint64) {
 	sp.mu.Lock()
 	sp.snapshots = append(sp.snapshots[:0], values...)
 	sp.noteSeen()
@@ -53,72 +61,99 @@ func (s *Store) SetSnapshots(values []uint64) {
 }
 
 // visible reports whether a reader may be, now or later, within the lifetime of the segment.
-func (sp *space) visible(g *segment) bool {
+func (sp *Readers) visible(g *segment) bool {
 	if len(sp.snapshots) == 0 {
 		return g.birth < g.death
 	}
 	return lockfree.Pinned(sp.snapshots, g.birth, g.death)
 }
 
+// passed reports whether the watermark has passed a death.
+func (sp *Readers) passed(death uint64) bool {
+	n := len(sp.snapshots)
+	return n > 0 && death <= sp.snapshots[n-1]
+}
+
 // Birth returns a value below which no reader reaches the page at a.
-func (s *Store) Birth(a Addr) uint64 {
-	sp := s.space
+func (sp *Readers) Birth(a Addr) uint64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	n := a / sp.segmentPages
-	if n >= uint64(len(sp.segments)) || sp.segments[n].birth == unborn {
-		return 0
+	if g, _ := sp.find(a); g != nil && g.birth != unborn {
+		return g.birth
 	}
-	return sp.segments[n].birth
+	return 0
 }
 
 // HoldName records that only readers want a name that was added before. It serves HeldBytes alone.
-func (s *Store) HoldName(id PageID) { s.space.holdName(id, 1) }
+func (sp *Readers) HoldName(id PageID) { sp.holdName(id, 1) }
 
 // LetName undoes HoldName.
-func (s *Store) LetName(id PageID) { s.space.holdName(id, -1) }
+func (sp *Readers) LetName(id PageID) { sp.holdName(id, -1) }
 
-func (sp *space) holdName(id PageID, by int32) {
-	if !IsAddr(id) {
+func (sp *Readers) holdName(id PageID, by int32) {
+	if !format.IsAddr(id) {
 		return
 	}
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	g := &sp.segments[id/sp.segmentPages]
+	g, _ := sp.at(id)
 	if g.heldNames += by; g.heldNames < 0 {
 		panic("logstore: a name was let go twice")
 	}
 }
 
-// held reports whether only readers, and checkpoints to come, keep a segment from being reused.
-func (sp *space) held(n uint32) bool {
-	g := &sp.segments[n]
-	return g.state == segmentUsed && g.live == 0 && g.names == g.heldNames && (g.names > 0 || sp.visible(g)) && n != sp.tail && n != sp.successor
+// HoldPlace is HoldName for a name that is the address of an image in which a node in memory has cells: that page keeps its space.
+func (sp *Readers) HoldPlace(a Addr) {
+	sp.HoldName(a)
+	sp.holdPlace(a, 1)
 }
 
-// heldAtOnce is the number of segments that HeldBytes looks at under one hold of mu, so that commits wait for about 20 µs at most.
-const heldAtOnce = 1024
-
-// HeldBytes returns the bytes of the segments that only readers keep. They become free two checkpoints after these readers have ended. It looks at
-// a file of more than heldAtOnce segments piece by piece, so the sum need not be that of one moment.
-func (s *Store) HeldBytes() (held int64) {
-	for from, more := uint32(0), true; more; from += heldAtOnce {
-		var bytes int64
-		bytes, more = s.space.heldFrom(from)
-		held += bytes
-	}
-	return held
+// LetPlace undoes HoldPlace.
+func (sp *Readers) LetPlace(a Addr) {
+	sp.LetName(a)
+	sp.holdPlace(a, -1)
 }
 
-// heldFrom is HeldBytes of heldAtOnce segments, and reports whether there are more behind them.
-func (sp *space) heldFrom(from uint32) (held int64, more bool) {
+func (sp *Readers) holdPlace(a Addr, by int32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	end := sp.whole()
-	for n := from; n < min(end, from+heldAtOnce); n++ {
-		if sp.held(n) {
-			held += (int64(sp.segmentPages) - sp.holesOf(n)) * PageSize
+	if sp.places == nil {
+		sp.places = map[Addr]int32{}
+	}
+	if sp.places[a] += by; sp.places[a] == 0 {
+		delete(sp.places, a)
+	}
+}
+
+// noteDead records the death of pages at seq. Recovery, which has no readers, passes 0.
+func (sp *Readers) noteDead(a Addr, pages int64, seq uint64) {
+	if seq == 0 {
+		return
+	}
+	if n := len(sp.deaths); n > 0 {
+		if last := &sp.deaths[n-1]; last.seq == seq && last.from+uint64(last.pages) == a && a%sp.segmentPages != 0 {
+			last.pages += uint32(pages)
+			return
 		}
 	}
-	return held, end > from+heldAtOnce
+	sp.deaths = append(sp.deaths, deadPages{a, uint32(pages), seq})
+}
+
+// noteSeen decides which dead pages are seen, for every death that the watermark has passed. Afterwards this is decided for all pages of a
+// segment whose own death the watermark has passed.
+func (sp *Readers) noteSeen() {
+	keep := sp.deaths[:0]
+	for _, d := range sp.deaths {
+		if !sp.passed(d.seq) {
+			keep = append(keep, d)
+			continue
+		}
+		g, o := sp.at(d.from)
+		if !lockfree.Pinned(sp.snapshots, g.birth, d.seq) {
+			continue
+		}
+		seen := sp.within(&g.seenMap)
+		eachWord(o, int64(d.pages), func(i, mask uint64) { seen[i] |= mask })
+	}
+	sp.deaths = keep
 }

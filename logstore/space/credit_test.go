@@ -1,4 +1,4 @@
-package logstore
+package space
 
 import (
 	"sync"
@@ -6,14 +6,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/format"
 )
 
 // roomy returns the space of a file of so many segments of 64 pages, all but the first of them free.
-func roomy(segments uint32, maxBytes int64) *space {
-	sp := newSpace(64, maxBytes)
+func roomy(segments uint32, maxBytes int64) *Map {
+	sp := New(64, maxBytes, nil)
 	sp.extendTo(segments)
-	sp.grown(uint64(segments) * 64)
-	sp.tail, sp.tailPage, sp.successor = 0, headerPage(0)+1, 1
+	sp.Grown(uint64(segments) * 64)
+	sp.tail, sp.tailPage, sp.successor = 0, format.HeaderPage(0)+1, 1
 	return sp
 }
 
@@ -22,7 +24,7 @@ func TestCredit(t *testing.T) {
 	sp := roomy(64, 0)
 	room := sp.available()
 	require.False(t, sp.credit.take(1), "nothing was reserved ahead")
-	require.LessOrEqual(t, sp.reserve(5, 0, ForWrites), int64(0))
+	require.LessOrEqual(t, sp.Reserve(5, 0, ForWrites), int64(0))
 	for range 3 {
 		require.True(t, sp.credit.take(5))
 	}
@@ -36,7 +38,6 @@ func TestCredit(t *testing.T) {
 // TestCreditTogether: what several take at once, while others look, is promised to each.
 func TestCreditTogether(t *testing.T) {
 	sp := roomy(64, 0)
-	s := &Store{space: sp}
 	var taken atomic.Int64
 	var all sync.WaitGroup
 	for g := range 4 {
@@ -44,11 +45,11 @@ func TestCreditTogether(t *testing.T) {
 			for i := range 20_000 {
 				switch {
 				case g == 0 && i%10 == 0:
-					s.Room()
-				case sp.credit.take(1) || sp.reserve(1, 0, ForWrites) <= 0:
+					sp.Room()
+				case sp.Reserve(1, 0, ForWrites) <= 0:
 					taken.Add(1)
 					if i%2 == 0 {
-						s.Release(1)
+						sp.Release(1)
 						taken.Add(-1)
 					}
 				}
@@ -63,50 +64,63 @@ func TestCreditTogether(t *testing.T) {
 // TestCreditWhereRoomIsShort: nothing is reserved ahead in a file with a limit, or without so much room beside all that is held back, and
 // nothing stays so once the device has no more.
 func TestCreditWhereRoomIsShort(t *testing.T) {
-	none := func(sp *space, msg string) {
+	none := func(sp *Map, msg string) {
 		t.Helper()
-		require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
+		require.LessOrEqual(t, sp.Reserve(1, 0, ForWrites), int64(0))
 		require.False(t, sp.credit.take(1), msg)
 		require.EqualValues(t, 1, sp.promised())
 	}
 	none(roomy(64, 1<<30), "a limit")
 
 	sp := roomy(64, 0)
-	sp.setShort(true)
+	sp.SetShort(true)
 	none(sp, "a full device")
 
 	sp = roomy(64, 0)
-	require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
-	sp.setShort(true)
+	require.LessOrEqual(t, sp.Reserve(1, 0, ForWrites), int64(0))
+	sp.SetShort(true)
 	require.False(t, sp.credit.take(1), "a device that is full now")
 
-	tight := func(spare int64) *space {
+	tight := func(spare int64) *Map {
 		sp := roomy(64, 0)
 		sp.reserved = sp.available() - sp.heldBack(ForWrites) - spare
 		return sp
 	}
 	sp = tight(creditPages)
 	before := sp.reserved
-	require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
+	require.LessOrEqual(t, sp.Reserve(1, 0, ForWrites), int64(0))
 	require.False(t, sp.credit.take(1), "a page too few")
 	require.Equal(t, before+1, sp.promised())
 	sp = tight(creditPages + 1)
-	require.LessOrEqual(t, sp.reserve(1, 0, ForWrites), int64(0))
+	require.LessOrEqual(t, sp.Reserve(1, 0, ForWrites), int64(0))
 	require.True(t, sp.credit.take(1))
 }
 
 // TestReserveNothing: a reservation of nothing fails where what is promised is not there.
 func TestReserveNothing(t *testing.T) {
-	s := &Store{space: roomy(8, 8*64*PageSize)}
-	require.NoError(t, s.Reserve(0, true))
-	s.space.reserved = s.space.available() + 1000
-	require.ErrorIs(t, s.Reserve(0, true), ErrFull)
+	sp := roomy(8, 8*64*format.PageSize)
+	require.LessOrEqual(t, sp.Reserve(0, 0, ForEmergency), int64(0))
+	sp.reserved = sp.available() + 1000
+	require.EqualValues(t, Beyond, sp.Reserve(0, 0, ForEmergency))
 }
 
 // TestReleaseTooMuch: what is reserved ahead does not hide that more is released than was reserved.
 func TestReleaseTooMuch(t *testing.T) {
-	s := &Store{space: roomy(64, 0)}
-	require.NoError(t, s.Reserve(1, false))
-	require.NotZero(t, s.space.credit.pages.Load())
-	require.Panics(t, func() { s.Release(2) })
+	sp := roomy(64, 0)
+	require.LessOrEqual(t, sp.Reserve(1, 0, ForWrites), int64(0))
+	require.NotZero(t, sp.credit.pages.Load())
+	require.Panics(t, func() { sp.Release(2) })
+}
+
+// TestGrowDue: a file with a limit, or on a device without room, never grows ahead of need.
+func TestGrowDue(t *testing.T) {
+	due := func(maxBytes int64, short bool) bool {
+		sp := roomy(16, maxBytes)
+		sp.reserved = sp.available() - sp.keep()
+		sp.SetShort(short)
+		return sp.GrowDue(1)
+	}
+	require.True(t, due(0, false))
+	require.False(t, due(1<<30, false))
+	require.False(t, due(0, true))
 }

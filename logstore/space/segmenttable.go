@@ -1,4 +1,4 @@
-package logstore
+package space
 
 import "sync"
 

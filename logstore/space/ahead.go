@@ -1,0 +1,56 @@
+package space
+
+// Room that is made before anybody needs it: growth ahead of reservations, and free segments that are filled with zeros before the log enters
+// them.
+const (
+	growFrom   = 8 // segments of a file when it first grows ahead of commits that are not synced
+	askedAgain = 8 // further reservations like the last one that are expected
+)
+
+// Ahead returns the number of pages that the file should have ready behind a reservation of so many: a segment, and as many as further such
+// reservations take. Each growth syncs everything written since the previous one, and commits continue meanwhile.
+func (sp *Map) Ahead(pages int64) int64 {
+	return int64(sp.segmentPages) + min(askedAgain*pages, int64(sp.Have()/2))
+}
+
+// GrowDue reports whether a commit will soon have to wait for the file to grow, given that the last commit reserved so many pages. A small
+// file stays as small as possible.
+func (sp *Map) GrowDue(pages int64) bool {
+	more := sp.Ahead(pages)
+	sp.mu.Lock()
+	due := sp.pages >= growFrom*sp.segmentPages && !sp.limited && !sp.short && sp.missing(more, 0, ForWrites) > 0
+	sp.mu.Unlock()
+	return due && sp.FitsBound(more)
+}
+
+// Missing returns how many of so many pages are lacking besides those reserved and held back.
+func (sp *Map) Missing(pages int64) int64 {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	return sp.missing(pages, 0, ForWrites)
+}
+
+// TakeBlank takes the first never written segment, among the next ones that the log enters, off the free list, if reservations can do without
+// it meanwhile. next is how many segments are looked at.
+func (sp *Map) TakeBlank(next int) (uint32, bool) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	if sp.available()-sp.promised()-sp.keep() < 2*int64(sp.segmentPages) {
+		return 0, false
+	}
+	for i := len(sp.free) - 1; i >= max(0, len(sp.free)-next); i-- {
+		if n := sp.free[i]; sp.segments[n].blank {
+			sp.free = append(sp.free[:i], sp.free[i+1:]...)
+			return n, true
+		}
+	}
+	return 0, false
+}
+
+// GiveBlank returns the segment to the free list.
+func (sp *Map) GiveBlank(n uint32, zeroed bool) {
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	sp.segments[n].blank = !zeroed
+	sp.release(n)
+}

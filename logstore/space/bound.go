@@ -1,0 +1,81 @@
+package space
+
+import (
+	"sync/atomic"
+
+	"flashdbm/logstore/format"
+)
+
+// bound is the size that the file should not pass for the sake of commits. The caller derives it from what lives, see mvcc/bound.go. It is not a
+// limit: a reservation that would have the used part of the file pass the bound is refused, and the caller may make it without regard to the
+// bound.
+//
+// Invariants:
+//
+//  1. No reservation that asks for the bound has the used part of the file pass it. The used part counts, not the length: what background work
+//     has made the file grow beyond the bound is not for commits.
+//  2. Growth ahead of need never passes the bound.
+//  3. Nothing that a commit has promised, no flush and no checkpoint depends on the bound.
+type bound struct{ pages atomic.Int64 } // 0: none
+
+// SetBound sets the bound in bytes; 0 means that there is none.
+func (sp *Reservations) SetBound(bytes int64) { sp.bound.pages.Store(bytes / format.PageSize) }
+
+// Bound returns the bound in bytes; 0 means that there is none.
+func (sp *Reservations) Bound() int64 { return sp.bound.pages.Load() * format.PageSize }
+
+// FitsBound reports whether so many pages could be reserved within the bound.
+func (sp *Reservations) FitsBound(pages int64) bool { return !sp.passes(pages, ForWrites, 0) }
+
+// ReserveWithin promises pages if what is used of the file passes the bound by no more than over pages thereby. passes reports that it would,
+// and that nothing is promised.
+func (sp *Map) ReserveWithin(c Claim, pages, over int64) (missing int64, passes bool) {
+	if c == ForWrites && sp.credit.take(pages) {
+		return 0, false
+	}
+	if sp.passes(pages, c, over) {
+		return 0, true
+	}
+	return sp.Reserve(pages, 0, c), false
+}
+
+// passes reports whether a reservation of so many pages has what is used of the file pass the bound by more than over pages. Free segments and
+// condemned ones are not used, but what is promised and what is held back are. What a limit or the device refuses is not for the bound to say.
+func (sp *Reservations) passes(pages int64, c Claim, over int64) bool {
+	most := sp.bound.pages.Load()
+	if most == 0 {
+		return false
+	}
+	most += over
+	sp.mu.Lock()
+	defer sp.mu.Unlock()
+	missing := sp.missing(pages, 0, c)
+	if missing == Beyond {
+		return false
+	}
+	each := int64(sp.segmentPages - 1)
+	missing -= sp.absent.sparable() * each
+	more := func() int64 { // pages of segments
+		if missing <= 0 {
+			return missing
+		}
+		return (missing + each - 1) / each * (each + 1)
+	}
+	have := int64(sp.absent.taken())
+	if have+more() <= most {
+		return false
+	}
+	free := len(sp.free)
+	sp.reuse.collect()
+	missing -= int64(len(sp.free)-free) * each
+	return have+more() > most
+}
+
+// Clip returns by how many of the pages wanted the file should grow that has so many and needs the missing ones, in whole segments: no more
+// than it must beyond its bound.
+func (sp *Map) Clip(have, missing, want uint64) uint64 {
+	if most := uint64(sp.bound.pages.Load()); most > 0 {
+		want = max(missing, min(want, (most-min(have, most))/sp.segmentPages*sp.segmentPages))
+	}
+	return want
+}
