@@ -120,8 +120,8 @@ var servers = &module{
 	testAbove:   map[string][]string{"hydra": {"shard", "hydra/machine"}, "ramp": {"store", "ramp/partition", "ramp/machine"}},
 	testSupport: []string{"fabric/fabrictest"},
 	unsafeFiles: []string{
-		"fabric/shm/futex_linux.go",     // the place of a futex, and its system calls
-		"fabric/verbs/connect.go",       // what libfabric is given and returns, here and in the next three
+		"fabric/shm/futex_linux.go", // the place of a futex, and its system calls
+		"fabric/verbs/connect.go",   // what libfabric is given and returns, here and in the next three
 		"fabric/verbs/domain.go",
 		"fabric/verbs/endpoint.go",
 		"fabric/verbs/queue.go",
