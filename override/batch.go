@@ -119,7 +119,7 @@ func (b *Batch) push(id btree.PageID, v *version) {
 	e := p.table.find(id)
 	if e == nil {
 		if logstore.IsAddr(id) {
-			e = p.enter(id)
+			e = p.claim(id)
 		} else {
 			e = &entry{id: id}
 			e.head.Store(v)

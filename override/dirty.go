@@ -120,7 +120,7 @@ func (b *Batch) Update(id btree.PageID, n btree.Node) {
 		if !logstore.IsAddr(id) {
 			panic("override: a page without a name was changed")
 		}
-		e = p.enter(id)
+		e = p.claim(id)
 	}
 	old := e.head.Load()
 	records, known := p.countOf(old)

@@ -67,3 +67,43 @@ func TestSharedInnerNodes(t *testing.T) {
 	_, _, err = s.p.PlanPartFolds(snap, &Part{})
 	require.ErrorIs(t, err, logstore.ErrCorrupt)
 }
+
+// TestTwoParents: a leaf that got another name by the way of one parent is not changed, nor moved, by the way of another one that has the old
+// name. The leaf's place is dead by then, and what is dirty may have cells in the image there.
+func TestTwoParents(t *testing.T) {
+	for name, change := range map[string]func(s *script, b *Batch, old logstore.PageID) error{
+		"touched": func(_ *script, b *Batch, old logstore.PageID) error {
+			_, err := b.Touch(old)
+			return err
+		},
+		"updated": func(s *script, b *Batch, old logstore.PageID) error {
+			n, err := b.Node(old)
+			if err == nil {
+				b.Update(old, n.Own(s.p.memory))
+			}
+			return err
+		},
+		"removed": func(_ *script, b *Batch, old logstore.PageID) error {
+			b.Remove(old)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScript(t, false)
+			s.put(span(0, 80)...)
+			s.flushAll()
+			s.foldAll()
+			s.flushAll()
+			old := s.leafOf(0)
+			require.True(t, logstore.IsAddr(old))
+			s.put(0)
+			s.foldAll()
+			require.NotEqual(t, old, s.leafOf(0))
+			s.flushAll()
+			s.p.ReclaimAll(s.view)
+			require.Nil(t, s.p.table.find(old), "no reader comes by the old name any more")
+			s.must(s.batch(func(b *Batch) error { return change(s, b, old) }))
+			require.ErrorIs(t, s.p.store.Failed(), logstore.ErrCorrupt)
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package override
 
 import (
+	"fmt"
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
@@ -71,6 +72,16 @@ func (p *Pages) enter(id logstore.PageID) *entry {
 	}
 	p.attach(e)
 	return e
+}
+
+// claim is enter for a page that the newest tree changes. The page's place lives, for as long as the tree has it by this name. If not, the
+// file is damaged: two parents name the page, and by the way of the other one it got another name, or left the tree. The place may then be
+// used again while versions have cells in the image there, so nothing is written any more.
+func (p *Pages) claim(id logstore.PageID) *entry {
+	if logstore.IsAddr(id) && !p.store.IsLive(id) {
+		p.store.Fail(fmt.Errorf("%w: %s: page %#x has two parents", logstore.ErrCorrupt, p.store.Path(), id))
+	}
+	return p.enter(id)
 }
 
 // attach puts an entry into the table. The overridden bit comes last, so that whoever sees it finds the entry.
