@@ -40,6 +40,7 @@
 #   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make demo-cluster  three nodes, the primary killed, a node added, while programs work; the history is checked: half a minute
 #   make kill-cluster  CLUSTERKILLS primaries killed, and half as many stopped, in each durability: nothing lost, twice or stale; times without writes
+#   make cut-cluster   CLUSTERKILLS cuts of a cluster's network, and as many stopped primaries: histories are linearizable. It takes root and iproute2
 #   make install  flashdbm into Go's bin directory
 
 GO       ?= go
@@ -305,6 +306,10 @@ kill:
 	$(GO) test -count 1 -timeout 20m -run '^TestKill$$' -v ./dbm -args -kill.rounds $(KILLROUNDS)
 
 CLUSTERKILLS ?= 100
+.PHONY: cut-cluster
+cut-cluster:
+	cd servers && $(GO) test $(PURE) -count 1 -timeout 3h ./daemon/flashdbmd -run '^TestClusterCut$$' -v -args -cluster.cuts $(CLUSTERKILLS) -cluster.pauses $(CLUSTERKILLS)
+
 .PHONY: kill-cluster
 kill-cluster:
 	cd servers && $(GO) test $(PURE) -count 1 -timeout 1h ./daemon/flashdbmd -run '^TestClusterKilled$$' -v -args -cluster.kills $(CLUSTERKILLS) -cluster.stops $$(($(CLUSTERKILLS) / 2))

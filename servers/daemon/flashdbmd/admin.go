@@ -26,9 +26,12 @@ type admin struct {
 	resp   string // address
 }
 
-// serve serves status, metrics, health and profiles until the listener is closed.
-func (a *admin) serve(l net.Listener) error {
+// serve serves status, metrics, health and profiles until the listener is closed, and backups to those who may use the directory: owner.
+func (a *admin) serve(l net.Listener, owner bool) error {
 	mux := http.NewServeMux()
+	if owner {
+		mux.HandleFunc("GET /backup/{shard}", a.backup)
+	}
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		e := json.NewEncoder(w)

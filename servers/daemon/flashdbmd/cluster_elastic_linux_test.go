@@ -4,6 +4,9 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -200,4 +203,51 @@ func TestClusterIsUpgraded(t *testing.T) {
 	got, err := c.Get(t.Context(), w.key)
 	require.NoError(t, err)
 	assert.Equal(t, strconv.FormatInt(w.sum, 10), string(got))
+}
+
+// TestClusterBackup: the shards that each node serves are backed up into one directory. A cluster of another name whose first node is started with
+// it has every record.
+func TestClusterBackup(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	t.Parallel()
+	f := newFleet(t, "sync", false)
+	f.more = []string{"--shards", "4"}
+	f.start("a")
+	f.start("b")
+	f.level()
+	none := func(string) (string, bool) { return "", false }
+	c := f.client()
+	for i := range 100 {
+		_, err := c.Put(t.Context(), []byte("record-"+strconv.Itoa(i)), []byte(strconv.Itoa(i)))
+		require.NoError(t, err)
+	}
+	to := filepath.Join(f.root, "backup")
+	for name := range f.nodes {
+		require.NoError(t, runBackup([]string{"--dir", f.dir(name), "--to", to, "--served"}, none, io.Discard))
+	}
+	files, err := filepath.Glob(filepath.Join(to, "shard-*.fdbm"))
+	require.NoError(t, err)
+	assert.Len(t, files, 4, "each shard is served once")
+	name, _ := f.primary()
+	assert.ErrorContains(t, runBackup([]string{"--dir", f.dir(name), "--to", to}, none, io.Discard), "exist")
+	require.NoError(t, c.Close())
+	for name := range f.nodes {
+		f.nodes[name].Process.Kill()
+		f.nodes[name].Wait()
+		delete(f.nodes, name)
+	}
+	f.more = []string{"--cluster", "another"}
+	require.NoError(t, os.Rename(to, f.dir("n")))
+	f.start("n")
+	require.Eventually(t, func() bool { name, _ := f.primary(); return name != "" }, 30*time.Second, 10*time.Millisecond, "%s", f)
+	f.start("m")
+	f.level()
+	c = f.client()
+	for i := range 100 {
+		got, err := c.Get(t.Context(), []byte("record-"+strconv.Itoa(i)))
+		require.NoError(t, err)
+		assert.Equal(t, strconv.Itoa(i), string(got))
+	}
 }

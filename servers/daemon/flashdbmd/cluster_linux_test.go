@@ -28,6 +28,7 @@ import (
 var (
 	clusterKills = flag.Int("cluster.kills", 1, "primaries that are killed in each durability")
 	clusterModes = flag.String("cluster.modes", "async,sync", "the durabilities")
+	clusterAway  = flag.Duration("cluster.away", 3*time.Second, "how long etcd is away")
 	clusterStop  = flag.Int("cluster.stops", 0, "primaries that are stopped for up to 10 s in each durability, and go on")
 )
 
@@ -40,12 +41,15 @@ type fleet struct {
 	etcd  *exec.Cmd
 	at    string
 	nodes map[string]*exec.Cmd
-	tcp   map[string]string // by node; nodes reach each other by these if there are any
-	more  []string          // settings of all nodes
+	tcp   map[string]string   // by node; nodes reach each other by these if there are any
+	more  []string            // settings of all nodes
+	in    map[string][]string // by process: the command that it is an argument of
 }
 
-func (f *fleet) spawn(args ...string) *exec.Cmd {
-	cmd := exec.Command(f.exe, args...)
+// spawn starts a process of the fleet: a node, or etcd.
+func (f *fleet) spawn(name string, args ...string) *exec.Cmd {
+	line := append(slices.Concat(f.in[name], []string{f.exe}), args...)
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(os.Environ(), "FLASHDBMD_TEST_PROCESS=1")
 	if f.tcp != nil && args[0] == "serve" {
 		cmd.Env = append(cmd.Env, "FLASHDBMD_PASSWORD="+fleetPassword)
@@ -76,18 +80,26 @@ func newFleet(t *testing.T, mode string, tcp bool, names ...string) *fleet {
 	if f.at = free(t); tcp {
 		f.tcp = map[string]string{}
 	}
-	f.etcd = f.spawn("etcd", "--dir", filepath.Join(f.root, "etcd"), "--listen", f.at)
-	require.Eventually(t, func() bool {
+	f.startEtcd()
+	for _, name := range names {
+		f.start(name)
+	}
+	return f
+}
+
+func (f *fleet) startEtcd() {
+	peers := "127.0.0.1:2380"
+	if f.in == nil {
+		peers = free(f.t)
+	}
+	f.etcd = f.spawn("etcd", "member", "m", filepath.Join(f.root, "etcd"), f.at, peers, "m=http://"+peers)
+	require.Eventually(f.t, func() bool {
 		c, err := net.Dial("tcp", f.at)
 		if err == nil {
 			c.Close()
 		}
 		return err == nil
 	}, time.Minute, 10*time.Millisecond)
-	for _, name := range names {
-		f.start(name)
-	}
-	return f
 }
 
 func (f *fleet) dir(name string) string { return filepath.Join(f.root, name) }
@@ -101,7 +113,7 @@ func (f *fleet) start(name string) {
 		}
 		args = append(args, "--tcp", f.tcp[name])
 	}
-	f.nodes[name] = f.spawn(append(args, f.more...)...)
+	f.nodes[name] = f.spawn(name, append(args, f.more...)...)
 }
 
 // primary returns the node that serves shard 0, and how many are in sync; "" if nobody says so.
@@ -268,7 +280,7 @@ func TestClusterKilled(t *testing.T) {
 	}
 }
 
-// TestClusterWithoutEtcd: while etcd is away, and no replica changes, nobody notices; RESP serves through any node.
+// TestClusterWithoutEtcd: while etcd is away, and no replica changes, nobody notices, nor when it is back; RESP serves through any node.
 func TestClusterWithoutEtcd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
@@ -279,10 +291,15 @@ func TestClusterWithoutEtcd(t *testing.T) {
 	f.etcd.Wait()
 	c := f.client()
 	w := &writer{key: []byte("counter")}
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // longer than a session lasts
-		require.True(t, w.run(t, c, func(time.Time) {}))
-		time.Sleep(10 * time.Millisecond)
+	longest := time.Duration(0)
+	work := func(d time.Duration) { // longer than a session lasts
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			require.True(t, w.run(t, c, func(began time.Time) { longest = max(longest, time.Since(began)) }))
+			time.Sleep(10 * time.Millisecond)
+		}
 	}
+	work(*clusterAway)
+	t.Logf("etcd was away for %v: %d writes, the longest one took %v", *clusterAway, w.sum, longest)
 	for name := range f.nodes {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -313,4 +330,11 @@ func TestClusterWithoutEtcd(t *testing.T) {
 			assert.Contains(t, metrics.String(), "# HELP "+name+" ", "alerts.yml names a metric that there is not")
 		}
 	}
+	was, _ := f.primary()
+	f.startEtcd()
+	work(*clusterAway)
+	is, _ := f.primary()
+	assert.Equal(t, was, is, "the sessions had ended, and no node")
+	assert.Zero(t, w.unknown)
+	t.Logf("etcd is back: %d writes, the longest one took %v", w.sum, longest)
 }

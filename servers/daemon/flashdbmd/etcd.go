@@ -33,14 +33,27 @@ func runEtcd(args []string, env func(string) (string, bool), messages io.Writer)
 	if err != nil {
 		return err
 	}
-	peerURL := url.URL{Scheme: "http", Host: peer.Addr().String()}
+	at := peer.Addr().String()
 	peer.Close()
+	m := etcdMember{name: embed.DefaultName, dir: dir, clients: listen, peers: at, cluster: embed.DefaultName + "=http://" + at}
+	return m.run(messages)
+}
+
+// An etcdMember is one of an etcd.
+type etcdMember struct {
+	name, dir      string
+	clients, peers string // addresses
+	cluster        string // name=http://address of its peers, of all members with commas between
+}
+
+// run serves until SIGINT, SIGTERM or a failure.
+func (m *etcdMember) run(messages io.Writer) error {
 	c := embed.NewConfig()
-	c.Dir, c.LogLevel = dir, "error"
-	clientURL := url.URL{Scheme: "http", Host: listen}
-	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{clientURL}, []url.URL{clientURL}
-	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{peerURL}, []url.URL{peerURL}
-	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.Name, c.Dir, c.LogLevel = m.name, m.dir, "error"
+	clients, peers := []url.URL{{Scheme: "http", Host: m.clients}}, []url.URL{{Scheme: "http", Host: m.peers}}
+	c.ListenClientUrls, c.AdvertiseClientUrls = clients, clients
+	c.ListenPeerUrls, c.AdvertisePeerUrls = peers, peers
+	c.InitialCluster = m.cluster
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	e, err := embed.StartEtcd(c)

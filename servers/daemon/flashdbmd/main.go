@@ -5,7 +5,7 @@
 //	flashdbmd serve --dir /var/lib/flashdbm
 //
 // "flashdbmd serve --help" lists the settings. Each is a flag, an environment variable, or a line of a file. "flashdbmd help" lists the
-// other commands: status, kv, drain, recover, demo.
+// other commands: status, kv, backup, drain, recover, demo.
 package main
 
 import (
@@ -28,6 +28,7 @@ const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Red
   flashdbmd serve --dir DIR    serve the database in DIR, which is created if it is not there
   flashdbmd status --dir DIR   print what the node of a directory is doing
   flashdbmd kv --dir DIR ...   get, put, scan ... keys of a running node
+  flashdbmd backup --dir DIR --to NEW  copy what a running node has into a directory that a node can be started with
   flashdbmd drain --node N ... have other nodes take over all that a node of a cluster has, so that it can be stopped
   flashdbmd add --node N ...   let a node that was drained have shards again
   flashdbmd recover ...        let a node go on with a shard that has lost all its copies but one that is behind
@@ -65,6 +66,8 @@ func run(args []string, out, messages io.Writer) int {
 			return runKV(args[1:], os.LookupEnv, os.Stdin, out)
 		case "recover":
 			return runRecover(args[1:], os.LookupEnv, out)
+		case "backup":
+			return runBackup(args[1:], os.LookupEnv, out)
 		case "drain", "add":
 			return runDrain(args[0], args[1:], os.LookupEnv, out)
 		case "etcd":

@@ -96,7 +96,7 @@ func serve(c *config, messages io.Writer) (err error) {
 			return err
 		}
 		defer l.Close()
-		go func() { failed <- admin.serve(l) }()
+		go func() { failed <- admin.serve(l, false) }()
 	}
 	if c.dir != "" {
 		l, err := listenAdmin(c.dir)
@@ -105,7 +105,7 @@ func serve(c *config, messages io.Writer) (err error) {
 			return err
 		}
 		defer l.Close()
-		go func() { failed <- admin.serve(l) }()
+		go func() { failed <- admin.serve(l, true) }()
 	}
 	fmt.Fprintf(messages, "flashdbmd: serving %s: RESP at %s, client library at shm:%s\n", where(c), listener.Addr(), c.socket)
 	select {

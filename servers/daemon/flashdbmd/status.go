@@ -177,12 +177,15 @@ func printStatus(out io.Writer, s *status) error {
 // printMembers writes what a node of a cluster knows of the copies of its shards.
 func printMembers(out io.Writer, s *status) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "\nnode %s\n", s.Node)
+	fmt.Fprintf(t, "\nnode %s%s\n", s.Node, map[bool]string{true: ", drained"}[s.Drained])
 	fmt.Fprintln(t, "shard\tterm\trole\tentry\tcommitted\ttenure\tin sync\tbehind\t")
 	for _, x := range s.Shards {
 		tenure, behind := "-", []string{}
 		if x.Role == "primary" {
 			tenure = fmt.Sprintf("%d ms", x.Tenure)
+		}
+		if x.HandsOver {
+			x.Role = "hands over"
 		}
 		for _, m := range x.Members {
 			what := fmt.Sprintf("%s %d", m.Name, m.Lag)

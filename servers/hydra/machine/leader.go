@@ -202,13 +202,24 @@ func (m *members) look(ctx context.Context, group *wire.Group, w *watch, dialled
 	m.order(ctx, w, now)
 }
 
-// found makes the record of a shard that has none: its first primary is the node that comes first for it.
+// found makes the record of a shard that has none: its first primary is the node whose file has the most, of those the one that comes first for
+// the shard. Files have something where the cluster's directories are backups, or where its record was lost with etcd. Their terms may have gone
+// on since in the cluster that they are from, so the new one begins above any of those: else two entries could have the same number and term.
 func (m *members) found(ctx context.Context, w *watch) {
-	list := m.ranked(w.number)
-	if len(list) == 0 {
+	k := m.known.Load()
+	best, file := "", replica.Term{}
+	for _, name := range m.ranked(w.number) {
+		if f := k.nodes[name].Files[w.number]; best == "" || f.Term > file.Term || f.Term == file.Term && f.First > file.First {
+			best, file = name, f
+		}
+	}
+	if best == "" {
 		return
 	}
-	rec := replica.Record{Term: 1, Primary: list[0], Set: list[:1]}
+	rec := replica.Record{Term: 1, Primary: best, Set: []string{best}}
+	if file.First > 0 {
+		rec.Term = max(file.Term+1, uint64(time.Now().Unix()))
+	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), 0, rec.Data())

@@ -2,8 +2,10 @@ package machine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -84,6 +86,10 @@ func Open(o Options) (*Node, error) {
 		}
 	} else if err := o.Cluster.check(o.Durability); err != nil {
 		return nil, err
+	} else if b, err := os.ReadFile(filepath.Join(o.Dir, nodeFile)); err == nil && o.Dir != "" { // what a new cluster gets from its first node
+		if err := json.Unmarshal(b, &id); err != nil {
+			return nil, fmt.Errorf("machine: %s is not what this program has written: %w", filepath.Join(o.Dir, nodeFile), err)
+		}
 	}
 	o.Listen = slices.Clone(o.Listen)
 	n := &Node{o: o, id: id}
@@ -210,8 +216,10 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 
 // path returns the name of the shard's file.
 func (r *runner) path() string {
-	return filepath.Join(r.n.o.Dir, fmt.Sprintf("shard-%d.fdbm", r.number))
+	return filepath.Join(r.n.o.Dir, shardFile(r.number))
 }
+
+func shardFile(number uint32) string { return fmt.Sprintf("shard-%d.fdbm", number) }
 
 // openStore opens a file of the shard.
 func (r *runner) openStore(path string) (*store.Store, error) {
@@ -258,6 +266,7 @@ type Status struct {
 	Durability string        `json:"durability"`
 	Node       string        `json:"node,omitempty"`     // its name in records, in a cluster
 	Replicas   int           `json:"replicas,omitempty"` // copies that each shard shall have
+	Drained    bool          `json:"drained,omitempty"`  // the node shall have no shards
 	Shards     []ShardStatus `json:"shards"`
 }
 
@@ -273,6 +282,7 @@ func (n *Node) Status() Status {
 	s := Status{Durability: n.o.Durability.String()}
 	if n.members != nil {
 		s.Node, s.Replicas = n.members.self, n.members.config.Replicas
+		s.Drained = n.members.known.Load().drained[s.Node]
 	}
 	for _, r := range n.shards {
 		x := ShardStatus{Shard: int(r.number)}

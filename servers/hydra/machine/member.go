@@ -66,8 +66,8 @@ func (r *runner) membership() (m shard.Membership, err error) {
 				terms = append(terms, replica.Term{Term: t.Term, First: t.First})
 			}
 		}
-		if len(terms) > 0 {
-			r.found = replica.Term{Term: terms[len(terms)-1].Term, First: seq}
+		if r.found.First = seq; len(terms) > 0 {
+			r.found.Term = terms[len(terms)-1].Term
 		}
 		m.Fresh, m.Keep = r.fresh, r.keep
 	}

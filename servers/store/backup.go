@@ -1,0 +1,26 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"flashdbm/dbm"
+)
+
+// Backup writes a backup of the file while it is in use: all records as they are at one moment, and the state that belongs to them. Any goroutine
+// may call it.
+func (s *Store) Backup(ctx context.Context, w io.Writer) error {
+	f, ok := s.file.(*file)
+	if !ok {
+		return errors.New("store: this file has no backups")
+	}
+	_, err := f.db.Backup(ctx, w)
+	return err
+}
+
+// Restore makes a file of a backup. It is there, whole and synced, exactly if the error is nil.
+func Restore(ctx context.Context, path string, backup io.Reader) error {
+	_, err := dbm.Restore(ctx, path, backup)
+	return err
+}
