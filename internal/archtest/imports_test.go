@@ -111,7 +111,7 @@ var servers = &module{
 		"store":             {"flashdbm/dbm"},
 		"daemon/etcdmap":    {"go.etcd.io/etcd/client/v3", "go.etcd.io/etcd/client/v3/concurrency", "go.uber.org/zap"},
 		"daemon/bench":      {"golang.org/x/sys/unix"},
-		"daemon/flashdbmd":  {"github.com/pelletier/go-toml/v2", "go.etcd.io/etcd/server/v3/embed"},
+		"daemon/flashdbmd":  {"github.com/pelletier/go-toml/v2", "go.etcd.io/etcd/server/v3/embed", "go.etcd.io/etcd/client/v3"}, // the last one: tests
 	},
 	testOutside: []string{
 		"github.com/stretchr/testify/assert", "github.com/stretchr/testify/require", "golang.org/x/sys/unix", "github.com/zeebo/xxh3",
