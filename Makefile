@@ -204,14 +204,15 @@ race:
 	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
 
 # Every test of the servers, then the short ones under the race detector. Packages that a race cannot be in, or whose single goroutine is
-# slow with it, are left out there, as are the simulations, which are of one goroutine; those that mostly wait for other processes; and etcd,
+# slow with it, are left out there, as are tests of one goroutine that take long: ALONE; those that mostly wait for other processes; and etcd,
 # which takes as long to compile as all of the servers. make soak-servers has them all, and the tests with go-redis. Four packages at once,
 # since their tests wait for each other's timeouts and sleeping threads more than they compute.
+ALONE = Test(Cluster)?Simulation|TestPeerThatReceivesNothing|TestMessages|TestRing
 RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/(flashdbmd|etcdmap))$$')
 .PHONY: test-servers
 test-servers:
 	cd servers && $(GO) vet $(PURE) ./... && $(GO) test $(PURE) -vet=off -p 4 -timeout 30m ./...
-	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip 'TwoProcesses|Simulation$$' -p 4 -timeout 30m $(RACED_SERVERS)
+	cd servers && CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip 'TwoProcesses|^($(ALONE))$$' -p 4 -timeout 30m $(RACED_SERVERS)
 
 # The fabrics with 10^6 random operations each, in one process and across two; then every test under the race detector, in full length and
 # across two processes.
