@@ -14,15 +14,7 @@ const (
 
 // admission has commits wait for memory, for room in the file, and for flushes, before they are resolved.
 type admission struct {
-	*file
-	marks       *watermarks
-	readers     *readers
-	room        *room
-	log         *redoLog
-	tree        *tree
-	pressure    *pressure
-	checkpoints *checkpointer
-	flusher     *flusher
+	treeParts
 	cleaner     *cleaner
 	maintenance *maintenance
 }

@@ -268,7 +268,7 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 		return logstore.ErrReadOnly
 	}
 	if !btree.FitsInline(len(key), len(value)) {
-		return e.writeAsync(key, value, remove, wait, done)
+		return e.writeLong(key, value, remove, func(tx *Tx) error { return tx.CommitAsync(wait, done) })
 	}
 	if err := e.committer.async.enter(nil, wait); err != nil {
 		return err
@@ -316,32 +316,4 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 		singles.Put(tx)
 	}
 	return nil
-}
-
-// writeAsync is WriteOneAsync by a transaction.
-func (e *Engine) writeAsync(key, value []byte, remove, wait bool, done func(error)) error {
-	tx, err := e.begin(TxOptions{})
-	if err != nil {
-		return err
-	}
-	written := false
-	defer func() {
-		if !written { // the caller's key or value cannot be read, which panics; or there is no place
-			tx.Rollback()
-		}
-	}()
-	if remove {
-		err = tx.Delete(key)
-	} else {
-		err = tx.Put(key, value)
-	}
-	if err != nil {
-		return err
-	}
-	if err := tx.CommitAsync(wait, done); err == ErrBacklog {
-		return err
-	} else {
-		written = true
-		return err
-	}
 }

@@ -11,11 +11,7 @@ import (
 
 // checkpointer writes checkpoints and gives space back. Its fields but the atomic ones are guarded by mu.
 type checkpointer struct {
-	*file
-	marks    *watermarks
-	readers  *readers
-	token    *token
-	log      *redoLog
+	logParts
 	tree     *tree
 	pressure *pressure
 

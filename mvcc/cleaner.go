@@ -1,7 +1,6 @@
 package mvcc
 
 import (
-	"errors"
 	"time"
 
 	"flashdbm/logstore"
@@ -24,7 +23,6 @@ const (
 	closeSparse = 8       // or all of a file in which more is dead than an 8th of what lives,
 	closeMoved  = 32      // and not more than so many segments' worth is moved
 	closeLeaves = 2       // leaves written for each page gained, above which nothing is moved
-	cleanAtOnce = 32      // pages made dirty under one baton
 )
 
 // stuckSegments cannot be emptied, for lists of extents or damage: with the group written last in each.
@@ -32,15 +30,7 @@ type stuckSegments map[uint32]uint64
 
 // cleaner moves what lives out of segments that are mostly dead. Its fields are guarded by checkpoints.mu.
 type cleaner struct {
-	*file
-	marks       *watermarks
-	readers     *readers
-	room        *room
-	log         *redoLog
-	tree        *tree
-	pressure    *pressure
-	checkpoints *checkpointer
-	flusher     *flusher
+	treeParts
 
 	at        time.Time // of the last time
 	searched  uint64    // pages written to the log before the tree was searched for value runs
@@ -150,14 +140,8 @@ func (c *cleaner) cleanVictims(victims []logstore.Victim, pages int64, search bo
 		if len(runs) > 0 && !search {
 			continue
 		}
-		for len(live) > 0 {
-			n := min(len(live), cleanAtOnce, c.stepPages())
-			room, err := c.flusher.touchSome(live[:n], (*override.Batch).Clean, reserve)
-			if err != nil || !room {
-				return room, err
-			}
-			live = live[n:]
-			c.checkpoints.pace()
+		if room, err := c.flusher.touchAll(live, (*override.Batch).Clean, reserve); err != nil || !room {
+			return room, err
 		}
 		if room, err := c.moveLogged(v.Segment, reserve); err != nil || !room {
 			return room, err
@@ -179,39 +163,4 @@ func (f *file) stepPages() int {
 		return n
 	}
 	return cleanAtOnce
-}
-
-// touchSome makes some live pages dirty, if there is room for them in the next flush. A damaged page stays where it is.
-func (fl *flusher) touchSome(live []logstore.PageID, touch func(*override.Batch, logstore.PageID) (bool, error), reserve reservation) (room bool, err error) {
-	err = fl.tree.withTree(func() error {
-		if err := fl.Failed(); err != nil {
-			return err
-		}
-		extra := int64(len(live)) + int64(len(live))/8 + 2
-		if err := reserve(extra); logstore.IsFull(err) {
-			return nil
-		} else if err != nil {
-			return err
-		}
-		room = true
-		b := fl.pages.Begin(fl.marks.applied.Load() + 1)
-		if err := fl.pressure.uncounted(func() error {
-			for _, a := range live {
-				moved, err := touch(b, a)
-				if err != nil && !errors.Is(err, logstore.ErrCorrupt) {
-					return fl.store.Fail(err)
-				}
-				if moved {
-					fl.moved.Add(1)
-				}
-			}
-			return nil
-		}); err != nil {
-			return err
-		}
-		fl.tree.publishEdit()
-		fl.room.rebalance(extra)
-		return nil
-	})
-	return room, err
 }

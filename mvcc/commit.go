@@ -36,16 +36,7 @@ const spins = 2
 
 // committer has the commit list, and settles what is in it. What has no comment of its own belongs to the token's holder.
 type committer struct {
-	*file
-	marks       *watermarks
-	readers     *readers
-	token       *token
-	room        *room
-	log         *redoLog
-	tree        *tree
-	pressure    *pressure
-	checkpoints *checkpointer
-	flusher     *flusher
+	treeParts
 	maintenance *maintenance
 	admission   *admission
 

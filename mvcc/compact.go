@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"flashdbm/internal/btree"
 	"flashdbm/logstore"
-	"flashdbm/override"
 )
 
 // Compact makes the file as small as a load of its records in key order would, beside readers and writers:
@@ -20,9 +18,8 @@ import (
 // writes those. So a crash, or an end at any point, leaves the tree as it was before the last complete flush, and redo applies to that
 // as ever. Between the steps others get the baton, and between the turns, which end with a checkpoint, also keeper.mu.
 const (
-	refillLeaves = 64   // looked at under one baton
-	turnPages    = 2048 // made dirty in one turn, at most
-	denseShare   = 32   // a segment of which less than so much is dead stays as it is
+	turnPages  = 2048 // made dirty in one turn, at most
+	denseShare = 32   // a segment of which less than so much is dead stays as it is
 )
 
 // Compaction is how far Compact has come.
@@ -139,7 +136,7 @@ func (c *compaction) refill(stop func() error, from float64) error {
 		err := c.turn(stop, func() error {
 			written, full := 0, false
 			for more && !full && written < m.turnPages() {
-				r, err := m.cleaner.repackSome(key)
+				r, err := m.flusher.repackSome(key)
 				if full = logstore.IsFull(err); full {
 					break
 				}
@@ -222,28 +219,6 @@ func (c *compaction) room(err error) error {
 // turnPages returns how many pages a turn makes dirty.
 func (f *file) turnPages() int {
 	return int(max(min(turnPages, f.opts.MemoryLimit/8/logstore.PageSize), 8))
-}
-
-// repackSome fills up some leaves, those of the given key and behind it. ErrFull if there is no room for them in the next flush.
-func (c *cleaner) repackSome(key []byte) (r btree.Repacked, err error) {
-	err = c.tree.withBaton(func() error {
-		if err := c.Failed(); err != nil {
-			return err
-		}
-		most := min(refillLeaves, 4*c.stepPages())
-		extra := int64(most) + int64(most)/8 + 4
-		if err := c.store.ReserveFor(logstore.ForDeletes, extra, 0); err != nil {
-			return err
-		}
-		b := c.pages.Begin(c.marks.applied.Load() + 1)
-		if r, err = btree.Repack(b, override.Root, key, most); err != nil {
-			return c.store.Fail(err)
-		}
-		c.tree.publishEdit()
-		c.room.rebalance(extra)
-		return nil
-	})
-	return r, err
 }
 
 // clean empties all segments written so far that are not dense.

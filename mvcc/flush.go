@@ -11,12 +11,7 @@ import (
 
 // flusher writes dirty pages and folds names. Its fields but the atomic ones are guarded by checkpoints.mu.
 type flusher struct {
-	*file
-	marks       *watermarks
-	readers     *readers
-	token       *token
-	room        *room
-	log         *redoLog
+	logParts
 	tree        *tree
 	pressure    *pressure
 	checkpoints *checkpointer

@@ -5,12 +5,6 @@ import (
 	"flashdbm/override"
 )
 
-// A reservation finds room for so many pages more than are reserved.
-type reservation func(extra int64) error
-
-// folding changes the names that an inner node has for its children.
-type folding func(b *override.Batch, parent logstore.PageID) (int, error)
-
 // foldAgain reports whether another fold and the flush of what it changes are worth their while.
 func (fl *flusher) foldAgain() (again bool, err error) {
 	err = fl.tree.withBaton(func() error {
@@ -36,8 +30,6 @@ func (fl *flusher) foldWith(reserve func(extra int64) error) (err error) {
 	}
 	return fl.eachParent(plan, (*override.Batch).Fold, reserve)
 }
-
-func (p *pressure) reserveMore(extra int64) error { return p.store.Reserve(extra, false) }
 
 // eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room: behind the batches of a bulk
 // load, for which commits wait longer anyway, more of them in one turn with the baton.
@@ -68,38 +60,6 @@ func (fl *flusher) eachParent(plan []logstore.PageID, do folding, reserve reserv
 
 func (fl *flusher) foldPlan() ([]logstore.PageID, error) {
 	return fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.FoldPlan(s, 1) })
-}
-
-const (
-	foldsAtOnce = 8   // inner nodes folded under one baton,
-	foldsInBulk = 128 // the same while commits are large
-	foldPages   = 3   // that folding one adds to the next flush at most: its page, and its part of the names folded away
-)
-
-// foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. Baton holder.
-func (fl *flusher) foldSome(parents []logstore.PageID, do folding, reserve reservation) error {
-	if err := fl.Failed(); err != nil {
-		return err
-	}
-	extra := int64(len(parents)) * foldPages
-	if err := reserve(extra); err != nil {
-		return err
-	}
-	b := fl.pages.Begin(fl.marks.applied.Load() + 1)
-	if err := fl.pressure.uncounted(func() error {
-		for _, id := range parents {
-			if _, err := do(b, id); err != nil {
-				return err
-			}
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	fl.tree.publishEdit()
-	fl.tree.reclaim() // a fold that renames children has copied them
-	fl.room.rebalance(extra)
-	return nil
 }
 
 // shortenTable folds all parents of a full file whose translation table has an entry for more than a longTable-th of the pages that live. Each

@@ -77,7 +77,11 @@ func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 		return lost, err
 	}
 	tx.pushed = n
-	f, err := c.settleAround(n)
+	var f *override.Flush
+	err := c.settleAround(n, func() (err error) {
+		f, err = c.settleHeavy(n)
+		return err
+	})
 	if err != nil || f == nil {
 		return nil, err
 	}
@@ -113,9 +117,9 @@ func (r *resolver) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	}
 }
 
-// settleAround drains the list, which has n, and settles the commits before n as a batch, then n, then those behind it, also after a
-// panic, which has poisoned the store.
-func (c *committer) settleAround(n *commitNode) (*override.Flush, error) {
+// settleAround drains the list, which has n, and settles the commits before n as a batch, then n by settle, then those behind it, also after
+// a panic, which has poisoned the store. The caller has the token.
+func (c *committer) settleAround(n *commitNode, settle func() error) error {
 	nodes := c.resolver.list.Drain(nil)
 	at := 0
 	for nodes[at] != n {
@@ -123,7 +127,7 @@ func (c *committer) settleAround(n *commitNode) (*override.Flush, error) {
 	}
 	defer c.settleAll(nodes[at+1:], nil)
 	c.settleAll(nodes[:at:at], nil)
-	return c.settleHeavy(n)
+	return settle()
 }
 
 // settleHeavy logs and applies a heavy commit. It returns the flush to finish, if one is due at once.

@@ -93,13 +93,15 @@ func (c *committer) turnLoad(ctx context.Context, next LoadSource) (empty bool, 
 	n.Value.set = everything
 	for head := c.resolver.list.Head(); !c.resolver.list.Push(n, head); head = c.resolver.list.Head() {
 	}
-	nodes := c.resolver.list.Drain(nil)
-	at := 0
-	for nodes[at] != n {
-		at++
-	}
-	defer c.settleAll(nodes[at+1:], nil)
-	c.settleAll(nodes[:at:at], nil)
+	err = c.settleAround(n, func() error {
+		empty, err = c.loadFirst(ctx, n, next)
+		return err
+	})
+	return empty, err
+}
+
+// loadFirst loads as the commit n, the oldest in the list.
+func (c *committer) loadFirst(ctx context.Context, n *commitNode, next LoadSource) (empty bool, err error) {
 	defer func() {
 		if n.Value.seq.Load() == 0 {
 			n.Value.seq.Store(c.marks.applied.Load())

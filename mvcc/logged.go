@@ -198,11 +198,9 @@ func (c *cleaner) rewriteLogged(records []loggedRecord) error {
 		return nil
 	}
 	moved := int64(0)
-	for i := range ops {
-		moved += int64(len(ops[i].Key) + len(ops[i].Value))
-	}
 	g := c.log.redoGroup()
 	for i := range ops {
+		moved += int64(len(ops[i].Key) + len(ops[i].Value))
 		c.log.logValue(g, &ops[i])
 	}
 	c.log.redoOps += uint64(len(ops))
@@ -216,14 +214,9 @@ func (c *cleaner) rewriteLogged(records []loggedRecord) error {
 	} else if _, err := c.log.commitRedo(g); err != nil {
 		return err
 	}
-	b := c.pages.Begin(c.marks.applied.Load() + 1)
-	if err := c.pressure.uncounted(func() error {
-		_, err := btree.Apply(b, override.Root, ops)
-		return err
-	}); err != nil {
+	if err := c.pressure.editFor(applying(ops)); err != nil {
 		return err
 	}
-	c.tree.publishEdit()
 	c.flusher.moved.Add(uint64(redo.Pages(moved)))
 	return c.log.boundUnsynced()
 }

@@ -26,16 +26,8 @@ const (
 // have left in memory. It decides when; package override plans what. Its own goroutine does the work; a committer that finds no memory or no
 // room does it itself, under the same lock.
 type maintenance struct {
-	*file
-	marks       *watermarks
-	readers     *readers
-	token       *token
-	log         *redoLog
-	tree        *tree
-	pressure    *pressure
-	checkpoints *checkpointer
-	flusher     *flusher
-	cleaner     *cleaner
+	treeParts
+	cleaner *cleaner
 
 	compacting sync.Mutex    // one Compact at a time; outermost
 	started    bool          // there is a goroutine

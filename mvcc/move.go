@@ -168,11 +168,9 @@ func (c *cleaner) rewriteRuns(runs []placedRun) error {
 			return err
 		}
 	}
-	b := c.pages.Begin(c.marks.applied.Load() + 1)
-	if _, err := btree.Apply(b, override.Root, ops); err != nil {
+	if err := c.pressure.editFor(applying(ops)); err != nil {
 		return err
 	}
-	c.tree.publishEdit()
 	c.flusher.moved.Add(uint64(pages))
 	return nil
 }

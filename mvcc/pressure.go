@@ -7,12 +7,8 @@ import (
 
 // pressure is how much waits to be written, and what is due because of that. Its fields but the atomic ones belong to the token's holder.
 type pressure struct {
-	*file
-	marks   *watermarks
-	readers *readers
-	room    *room
-	log     *redoLog
-	tree    *tree
+	logParts
+	tree *tree
 
 	excess       excess
 	crowd        crowd

@@ -62,11 +62,8 @@ func (r *readers) look(last lockfree.Slot, upto *atomic.Uint64) (lockfree.Slot, 
 }
 
 // enter registers a user of the engine at the newest version of the tree, unless it is closed.
-func (r *readers) enter() (lockfree.Slot, error) { return r.enterNear(lockfree.Slot{}) }
-
-// enterNear is enter in the place in the registry that was used for last.
-func (r *readers) enterNear(last lockfree.Slot) (lockfree.Slot, error) {
-	slot := r.registry.AcquireNear(last, &r.views)
+func (r *readers) enter() (lockfree.Slot, error) {
+	slot := r.registry.Acquire(&r.views)
 	if r.closed.Load() {
 		slot.Release()
 		return slot, ErrClosed

@@ -34,16 +34,7 @@ type RecoverySteps struct {
 
 // recovery makes a tree and memtables of what the log has.
 type recovery struct {
-	*file
-	marks       *watermarks
-	readers     *readers
-	token       *token
-	room        *room
-	log         *redoLog
-	tree        *tree
-	pressure    *pressure
-	checkpoints *checkpointer
-	flusher     *flusher
+	treeParts
 
 	stats  RecoveryStats
 	follow *followed     // of an engine that reads beside a writer; nil else

@@ -93,7 +93,7 @@ func (m *maintenance) fillUp() (err error) {
 	}
 	written, most := 0, min(m.turnPages(), int(m.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves)
 	for written < most && !m.stirs() {
-		done, err := m.cleaner.repackSome(r.filling)
+		done, err := m.flusher.repackSome(r.filling)
 		if err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func (tx *Tx) node() *commitNode {
 // it is not in the registry. Nothing is allocated but what the commit list keeps: the transaction is used again and again.
 func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if !btree.FitsInline(len(key), len(value)) {
-		return e.writeLong(key, value, remove)
+		return e.writeLong(key, value, remove, (*Tx).Commit)
 	}
 	if e.opts.Store.ReadOnly {
 		return logstore.ErrReadOnly
@@ -78,15 +78,15 @@ func (tx *Tx) writeSingle(key, value []byte, remove bool) {
 	}
 }
 
-// writeLong is WriteOne for a record that its leaf has no room for.
-func (e *Engine) writeLong(key, value []byte, remove bool) error {
+// writeLong is WriteOne for a record that its leaf has no room for. commit ends the transaction, unless it returns ErrBacklog.
+func (e *Engine) writeLong(key, value []byte, remove bool, commit func(*Tx) error) error {
 	tx, err := e.begin(TxOptions{}) // a call holds its snapshot to its end
 	if err != nil {
 		return err
 	}
-	written := false
+	open := true
 	defer func() {
-		if !written { // the caller's key or value cannot be read, which panics
+		if open { // the caller's key or value cannot be read, which panics; or there is no place among the commits under way
 			tx.Rollback()
 		}
 	}()
@@ -98,6 +98,8 @@ func (e *Engine) writeLong(key, value []byte, remove bool) error {
 	if err != nil {
 		return err
 	}
-	written = true
-	return tx.Commit()
+	open = false
+	err = commit(tx)
+	open = err == ErrBacklog
+	return err
 }

@@ -78,13 +78,6 @@ func (p *pressure) noteGrowth() {
 	}
 }
 
-// uncounted calls fn, which makes pages dirty that do not say that the tree grows. Baton holder.
-func (p *pressure) uncounted(fn func() error) error {
-	before := p.pages.Obliged()
-	defer func() { p.growth.own += p.pages.Obliged() - before }()
-	return fn()
-}
-
 // mayParts returns in how many parts what is dirty could be flushed. While leaves are behind it is fewer and fewer parts that little is worth:
 // a flush of all would let go all redo at once, and need the room of a good part of it before. Baton holder.
 func (p *pressure) mayParts() int {
@@ -214,16 +207,8 @@ func (fl *flusher) moveLoners(part *override.Part) error {
 	}); err != nil {
 		return err
 	}
-	for len(loners) > 0 {
-		n := min(len(loners), cleanAtOnce, fl.stepPages())
-		room, err := fl.touchSome(loners[:n], (*override.Batch).Touch, fl.pressure.reserveWithin)
-		if err != nil || !room {
-			return err
-		}
-		loners = loners[n:]
-		fl.checkpoints.pace()
-	}
-	return nil
+	_, err := fl.touchAll(loners, (*override.Batch).Touch, fl.pressure.reserveWithin)
+	return err
 }
 
 // moveStragglers makes what lives in nearly empty segments dirty, up to so many pages, and returns where it lies, for the part to take
@@ -232,14 +217,8 @@ func (fl *flusher) moveLoners(part *override.Part) error {
 func (fl *flusher) moveStragglers(most int, reserve reservation) (at []logstore.Addr, err error) {
 	victims, _ := fl.store.Victims(fl.stuck, false)
 	at = stragglers(victims, int64(most), int64(fl.store.SegmentPages())/lonelyLeast, fl.store.Contents)
-	for i := 0; i < len(at); {
-		n := min(len(at)-i, cleanAtOnce, fl.stepPages())
-		room, err := fl.touchSome(at[i:i+n], (*override.Batch).Clean, reserve)
-		if err != nil || !room {
-			return nil, err
-		}
-		i += n
-		fl.checkpoints.pace()
+	if room, err := fl.touchAll(at, (*override.Batch).Clean, reserve); err != nil || !room {
+		return nil, err
 	}
 	return at, nil
 }

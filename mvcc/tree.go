@@ -8,12 +8,7 @@ import (
 
 // tree is the newest version of the tree, and the memtables above it. Its fields but the atomic ones belong to the token's holder.
 type tree struct {
-	*file
-	marks   *watermarks
-	readers *readers
-	token   *token
-	room    *room
-	log     *redoLog
+	logParts
 
 	records int64 // in the tree, at applied
 	tables  memtables

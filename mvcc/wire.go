@@ -7,28 +7,45 @@ import (
 	"flashdbm/logstore"
 )
 
+// logParts are the parts that a commit needs which does not change the tree.
+type logParts struct {
+	*file
+	marks   *watermarks
+	readers *readers
+	token   *token
+	room    *room
+	log     *redoLog
+}
+
+// treeParts are those parts, and the ones that change the tree and write it.
+type treeParts struct {
+	logParts
+	tree        *tree
+	pressure    *pressure
+	checkpoints *checkpointer
+	flusher     *flusher
+}
+
 // assemble makes the parts of an engine and wires them together.
 func assemble(opts *Options, store *logstore.Store) *Engine {
 	e := &Engine{file: file{opts: *opts, store: store}}
 	f, marks, readers, token, room, log := &e.file, &e.marks, &e.readers, &e.token, &e.room, &e.log
 	tree, pressure, checkpoints, flusher := &e.tree, &e.pressure, &e.checkpoints, &e.flusher
 	cleaner, maintenance, admission := &e.cleaner, &e.maintenance, &e.admission
-	committer, recovery := &e.committer, &e.recovery
+	committer := &e.committer
 
-	marks.file = f
-	readers.file = f
-	room.file = f
+	marks.file, readers.file, room.file = f, f, f
 	log.file, log.marks, log.readers, log.token, log.room = f, marks, readers, token, room
-	tree.file, tree.marks, tree.readers, tree.token, tree.room, tree.log = f, marks, readers, token, room, log
-	pressure.file, pressure.marks, pressure.readers, pressure.room, pressure.log, pressure.tree = f, marks, readers, room, log, tree
-	checkpoints.file, checkpoints.marks, checkpoints.readers, checkpoints.token, checkpoints.log, checkpoints.tree, checkpoints.pressure = f, marks, readers, token, log, tree, pressure
-	flusher.file, flusher.marks, flusher.readers, flusher.token, flusher.room, flusher.log, flusher.tree, flusher.pressure, flusher.checkpoints = f, marks, readers, token, room, log, tree, pressure, checkpoints
-	cleaner.file, cleaner.marks, cleaner.readers, cleaner.room, cleaner.log, cleaner.tree, cleaner.pressure, cleaner.checkpoints, cleaner.flusher = f, marks, readers, room, log, tree, pressure, checkpoints, flusher
-	maintenance.file, maintenance.marks, maintenance.readers, maintenance.token, maintenance.log, maintenance.tree, maintenance.pressure, maintenance.checkpoints, maintenance.flusher, maintenance.cleaner = f, marks, readers, token, log, tree, pressure, checkpoints, flusher, cleaner
-	admission.file, admission.marks, admission.readers, admission.room, admission.log, admission.tree, admission.pressure, admission.checkpoints, admission.flusher, admission.cleaner, admission.maintenance = f, marks, readers, room, log, tree, pressure, checkpoints, flusher, cleaner, maintenance
-	committer.file, committer.marks, committer.readers, committer.token, committer.room, committer.log, committer.tree, committer.pressure, committer.checkpoints, committer.flusher, committer.maintenance, committer.admission = f, marks, readers, token, room, log, tree, pressure, checkpoints, flusher, maintenance, admission
+	tree.logParts = logParts{f, marks, readers, token, room, log}
+	pressure.logParts, pressure.tree = tree.logParts, tree
+	checkpoints.logParts, checkpoints.tree, checkpoints.pressure = tree.logParts, tree, pressure
+	flusher.logParts, flusher.tree, flusher.pressure, flusher.checkpoints = tree.logParts, tree, pressure, checkpoints
+	cleaner.treeParts = treeParts{tree.logParts, tree, pressure, checkpoints, flusher}
+	maintenance.treeParts, maintenance.cleaner = cleaner.treeParts, cleaner
+	admission.treeParts, admission.cleaner, admission.maintenance = cleaner.treeParts, cleaner, maintenance
+	committer.treeParts, committer.maintenance, committer.admission = cleaner.treeParts, maintenance, admission
 	committer.resolver.file, committer.resolver.marks, committer.resolver.readers = f, marks, readers
-	recovery.file, recovery.marks, recovery.readers, recovery.token, recovery.room, recovery.log, recovery.tree, recovery.pressure, recovery.checkpoints, recovery.flusher = f, marks, readers, token, room, log, tree, pressure, checkpoints, flusher
+	e.recovery.treeParts = cleaner.treeParts
 
 	token.init(&committer.resolver.list, log.logIfWanted)
 	room.unwritten = pressure.unwritten

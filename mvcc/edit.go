@@ -1,0 +1,129 @@
+package mvcc
+
+import (
+	"errors"
+
+	"flashdbm/internal/btree"
+	"flashdbm/logstore"
+	"flashdbm/override"
+)
+
+// Background work makes versions of the tree that have the same records as the one before: nodes are folded, pages made dirty so that the next
+// flush moves them, leaves filled up. All of it goes through edit, a few pages under each token.
+
+// A reservation finds room for so many pages more than are reserved.
+type reservation func(extra int64) error
+
+func (p *pressure) reserveMore(extra int64) error { return p.store.Reserve(extra, false) }
+
+const (
+	foldsAtOnce  = 8   // inner nodes folded under one token,
+	foldsInBulk  = 128 // the same while commits are large
+	foldPages    = 3   // that folding one adds to the next flush at most: its page, and its part of the names folded away
+	cleanAtOnce  = 32  // pages made dirty under one token
+	refillLeaves = 64  // leaves looked at under one token, to be filled up
+)
+
+// edit makes a version of the tree with the same records, for which the next flush has so many pages more to write. ErrFull if reserve finds no
+// room for them. The pages say nothing about how fast the tree grows. The caller has the token, and the tree.
+func (p *pressure) edit(extra int64, reserve reservation, change func(*override.Batch) error) error {
+	if err := p.Failed(); err != nil {
+		return err
+	}
+	if err := reserve(extra); err != nil {
+		return err
+	}
+	if err := p.editFor(change); err != nil {
+		return p.store.Fail(err)
+	}
+	p.room.rebalance(extra)
+	return nil
+}
+
+// editFor is edit where there is room.
+func (p *pressure) editFor(change func(*override.Batch) error) error {
+	before := p.pages.Obliged()
+	defer func() { p.growth.own += p.pages.Obliged() - before }()
+	if err := change(p.pages.Begin(p.marks.applied.Load() + 1)); err != nil {
+		return err
+	}
+	p.tree.publishEdit()
+	return nil
+}
+
+// applying applies ops.
+func applying(ops []btree.Op) func(*override.Batch) error {
+	return func(b *override.Batch) error {
+		_, err := btree.Apply(b, override.Root, ops)
+		return err
+	}
+}
+
+// folding changes the names that an inner node has for its children.
+type folding func(b *override.Batch, parent logstore.PageID) (int, error)
+
+// foldSome folds some inner nodes. ErrFull if there is no room for them in the next flush. The caller has the token, and the tree.
+func (fl *flusher) foldSome(parents []logstore.PageID, do folding, reserve reservation) error {
+	err := fl.pressure.edit(int64(len(parents))*foldPages, reserve, func(b *override.Batch) error {
+		for _, id := range parents {
+			if _, err := do(b, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		fl.tree.reclaim() // a fold that renames children has copied them
+	}
+	return err
+}
+
+// touching makes a live page dirty, and reports whether it was clean.
+type touching func(*override.Batch, logstore.PageID) (bool, error)
+
+// touchAll makes live pages dirty as long as there is room for them in the next flush. A damaged page stays where it is. The caller holds
+// checkpoints.mu, and not the token.
+func (fl *flusher) touchAll(live []logstore.PageID, touch touching, reserve reservation) (room bool, err error) {
+	for len(live) > 0 {
+		n := min(len(live), cleanAtOnce, fl.stepPages())
+		err := fl.tree.withTree(func() error { return fl.touchSome(live[:n], touch, reserve) })
+		if err != nil {
+			if logstore.IsFull(err) {
+				err = nil
+			}
+			return false, err
+		}
+		live = live[n:]
+		fl.checkpoints.pace()
+	}
+	return true, nil
+}
+
+// touchSome is touchAll for a few pages, for who has the token, and the tree. ErrFull if there is no room.
+func (fl *flusher) touchSome(live []logstore.PageID, touch touching, reserve reservation) error {
+	return fl.pressure.edit(withMargin(int64(len(live)))+2, reserve, func(b *override.Batch) error {
+		for _, a := range live {
+			moved, err := touch(b, a)
+			if err != nil && !errors.Is(err, logstore.ErrCorrupt) {
+				return err
+			}
+			if moved {
+				fl.moved.Add(1)
+			}
+		}
+		return nil
+	})
+}
+
+// repackSome fills up some leaves, those of the given key and behind it. ErrFull if there is no room for them in the next flush.
+func (fl *flusher) repackSome(key []byte) (r btree.Repacked, err error) {
+	most := min(refillLeaves, 4*fl.stepPages())
+	reserve := func(extra int64) error { return fl.store.ReserveFor(logstore.ForDeletes, extra, 0) }
+	err = fl.tree.withBaton(func() error {
+		return fl.pressure.edit(withMargin(int64(most))+4, reserve, func(b *override.Batch) (err error) {
+			r, err = btree.Repack(b, override.Root, key, most)
+			return err
+		})
+	})
+	return r, err
+}
