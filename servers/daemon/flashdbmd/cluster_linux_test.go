@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -65,12 +67,18 @@ func (f *fleet) spawn(name string, args ...string) *exec.Cmd {
 
 const fleetPassword = "of the tests"
 
-// free returns an address that nobody listens on.
+// free returns an address that nobody listens on. Its port is below those that the kernel gives to connections and to listeners that ask for
+// any: none of them takes it before the process that it is meant for, or while that process is killed and started again.
 func free(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 func newFleet(t *testing.T, mode string, tcp bool, names ...string) *fleet {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -120,13 +119,10 @@ func TestKilled(t *testing.T) {
 // TestUsers: a client of Redis and the client library see the same records; AUTH, health, metrics, and an orderly end.
 func TestUsers(t *testing.T) {
 	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	admin := l.Addr().String()
-	require.NoError(t, l.Close())
+	admin := free(t)
 	d := start(t, dir, "--password", "open sesame", "--http", admin)
 	ctx := t.Context()
-	_, err = d.client(t, "").Do("SET", "k", "v")
+	_, err := d.client(t, "").Do("SET", "k", "v")
 	require.ErrorContains(t, err, "NOAUTH")
 	c := d.client(t, "open sesame")
 	_, err = c.Do("SET", "k", "v", "EX", 3600)
