@@ -5,11 +5,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,7 +94,7 @@ func (r *recorder) part() (time.Duration, int) {
 	return r.longest, r.writes
 }
 
-// TestClusterDemo is make demo-cluster: three nodes, programs of both kinds at work, the primary killed, a node added, a secondary taken away; at the
+// TestClusterDemo is make demo-cluster: three nodes, programs of both kinds at work, the primary killed, a node added, the primary drained; at the
 // end the history of all that they did is checked.
 func TestClusterDemo(t *testing.T) {
 	if *clusterDemo == 0 {
@@ -178,17 +180,16 @@ func TestClusterDemo(t *testing.T) {
 	time.Sleep(*clusterDemo)
 	say(fmt.Sprintf("node %s was started again, and is in sync:", p))
 	f.start("d")
-	for name := range f.nodes {
-		if name != q && name != p && name != "d" {
-			require.NoError(t, f.nodes[name].Process.Kill())
-			f.nodes[name].Wait()
-			delete(f.nodes, name)
-			break
-		}
-	}
+	time.Sleep(*clusterDemo)
+	q, _ = f.primary()
+	require.NoError(t, runDrain("drain", []string{"--etcd", "http://" + f.at, "--node", q}, func(string) (string, bool) { return "", false }, io.Discard), "%s", f)
+	require.NoError(t, f.nodes[q].Process.Signal(syscall.SIGTERM))
+	require.NoError(t, f.nodes[q].Wait(), "%s", f)
+	delete(f.nodes, q)
 	f.level()
 	time.Sleep(*clusterDemo)
-	say("node d was added, and has taken the place of one that was lost:")
+	q2, _ := f.primary()
+	say(fmt.Sprintf("node d was added, node %s was drained and ended, %s serves:", q, q2))
 	stop.Store(true)
 	done.Wait()
 	fmt.Printf("\n%d operations, %d of unknown outcome, %d refused; ", len(r.history), r.open, r.refused)

@@ -114,12 +114,19 @@ func (n *Node) Leave(ctx context.Context) {
 	}
 }
 
-// needed reports whether others would wait for this node if it ended now, and need not.
+// needed reports whether others would wait for this node if it ended now, and need not: who stays can take over, or go on without it.
 func (m *members) needed() bool {
+	k := m.known.Load()
+	stays := func(name string) bool {
+		_, lives := k.nodes[name]
+		return name != m.self && lives && !k.drained[name]
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, rec := range m.records {
-		if rec.Has(m.self) && len(rec.Set) > 1 && (rec.Primary == m.self || len(rec.Set) > m.config.MinInSync) {
+		switch {
+		case !rec.Has(m.self):
+		case rec.Primary == m.self && slices.ContainsFunc(rec.Set, stays), stays(rec.Primary) && len(rec.Set) > m.config.MinInSync:
 			return true
 		}
 	}

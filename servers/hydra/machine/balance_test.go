@@ -174,3 +174,24 @@ func TestClientFindsWhoCameLater(t *testing.T) {
 	require.NoError(t, b.Close())
 	require.NoError(t, a.Close())
 }
+
+// TestAllLeave: nodes that are ended at the same time do not wait for each other.
+func TestAllLeave(t *testing.T) {
+	c := newTestCluster(t, shard.Memory)
+	nodes := map[string]*Node{"a": c.start("a"), "b": c.start("b"), "c": c.start("c")}
+	require.Eventually(t, func() bool { p, rec := primaryOf(nodes); return p != "" && len(rec.Set) == 3 }, time.Minute, 10*time.Millisecond)
+	for _, n := range nodes {
+		n.members.leaving.Store(true)
+		n.members.mu.Lock()
+		s := n.members.session
+		n.members.mu.Unlock()
+		require.NoError(t, n.members.present(t.Context(), s))
+	}
+	for _, n := range nodes {
+		require.Eventually(t, func() bool { return !n.members.needed() }, time.Minute, time.Millisecond)
+	}
+	for _, n := range nodes {
+		n.Leave(t.Context())
+		require.NoError(t, n.Close())
+	}
+}
