@@ -324,7 +324,7 @@ func (r *besideRun) commit() error {
 	return err
 }
 
-// between commits between the steps of the housekeeping: then a flush has redo behind its base when it is complete.
+// between commits between the steps of background work: then a flush has redo behind its base when it is complete.
 func (r *besideRun) between(at mvcc.StepPoint) {
 	if at != mvcc.StepBetween || r.committing || r.rng.IntN(3) > 0 {
 		return
@@ -559,7 +559,7 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	r.opts.Manual = true
 	r.opts.StepPages = 1 + rng.IntN(8)
 	r.opts.Step = r.between
-	r.opts.Shares.WriteSets = 64 << 20 // no commit between the steps waits for the housekeeping to end
+	r.opts.Shares.WriteSets = 64 << 20 // no commit between the steps waits for background work to end
 	if seed%3 > 0 {                    // flushes leave leaves behind
 		r.opts.PartBytes, r.opts.RedoLimit = 4<<10, 32<<10<<(seed%4)
 	}

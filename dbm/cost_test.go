@@ -23,7 +23,7 @@ func TestAllocations(t *testing.T) {
 	get := func(name string, want float64, fn func()) {
 		t.Helper()
 		got := -1.0
-		for range 20 { // others, like the housekeeping, allocate too; and pages are checked at their first touch
+		for range 20 { // others, like background work, allocate too; and pages are checked at their first touch
 			if got = testing.AllocsPerRun(100, fn); got == want {
 				return
 			}
@@ -61,7 +61,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestCostOfLoneCommits: a lone committer of small records writes one page and syncs once per commit, but for splits and housekeeping.
+// TestCostOfLoneCommits: a lone committer of small records writes one page and syncs once per commit, but for splits and background work.
 func TestCostOfLoneCommits(t *testing.T) {
 	db := newWith(t, openUnsynced, nil)
 	const records, commits = 2000, 200

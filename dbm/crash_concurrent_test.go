@@ -19,7 +19,7 @@ import (
 	"flashdbm/mvcc"
 )
 
-// crowd is many writers at once, with the housekeeping in the background, and crash images at any time. Each writer counts: all records
+// crowd is many writers at once, with background work in the background, and crash images at any time. Each writer counts: all records
 // of one transaction have the number of it, and no other writer's transactions touch them. Those with one key put it without a
 // transaction.
 type crowd struct {

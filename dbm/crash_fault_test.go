@@ -149,7 +149,7 @@ func runFault(t *testing.T, seed uint64, f *fault) {
 	})
 }
 
-// tour does some of everything: creation, commits of all sizes while the file grows, batches, housekeeping step by step, checkpoints,
+// tour does some of everything: creation, commits of all sizes while the file grows, batches, background work step by step, checkpoints,
 // recovery after a power cut and after a kill, with redo and without, and a clean end.
 func (r *runner) tour() error {
 	enter := func(phase string) {

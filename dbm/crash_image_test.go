@@ -175,7 +175,7 @@ func (r *runner) checkVisible() error {
 	read := scan
 	if r.db.engine.Redoing() { // this may be in the middle of it
 		read = r.lookUp
-	} else if r.db.engine.Pending() { // a scan would wait for whoever has the baton, who waits for this
+	} else if r.db.engine.Pending() { // a scan would wait for whoever has the token, who waits for this
 		return nil
 	}
 	f, err := read(r.db, nil)

@@ -64,7 +64,7 @@ func (t *trial) fail(r *runner, err error) {
 
 // A runner runs a script on one file system, and knows which states of the database a crash may lead to.
 //
-// All is done by one goroutine at a time, though there are several: housekeeping has its own, which is resumed step by step, and
+// All is done by one goroutine at a time, though there are several: background work has its own, which is resumed step by step, and
 // transactions that become one batch have theirs.
 type runner struct {
 	*trial
@@ -72,7 +72,7 @@ type runner struct {
 	depth int
 	rng   *rand.Rand // of the script
 	dice  *rand.Rand // of the images
-	kept  int        // times that housekeeping was begun
+	kept  int        // times that background work was begun
 	mem   *vfs.Mem
 	opts  mvcc.Options
 	db    *DB
@@ -314,7 +314,7 @@ func (t *trial) count(db *DB) {
 	d.FileBytes = max(d.FileBytes, s.FileBytes)
 }
 
-// finish ends all transactions and the housekeeping under way.
+// finish ends all transactions and background work under way.
 func (r *runner) finish() {
 	if r.keeper != nil {
 		r.keeper.finish()

@@ -182,7 +182,7 @@ func (r *runner) clear() error {
 	return r.settle(ops, tx.Commit)
 }
 
-// batch runs several transactions that the engine finds in its commit list at once. If one of them has to wait for housekeeping the
+// batch runs several transactions that the engine finds in its commit list at once. If one of them has to wait for background work the
 // batch is what there is by then.
 func (r *runner) batch() error {
 	var txs []*Tx
@@ -196,7 +196,7 @@ func (r *runner) batch() error {
 		}
 		txs, all = append(txs, tx), append(all, ops)
 	}
-	held := r.holdBaton()
+	held := r.holdToken()
 	defer held.release()
 	var ends []<-chan error
 	for i, tx := range txs {
@@ -236,31 +236,31 @@ func (r *runner) await(ends []<-chan error) (err error) {
 	return err
 }
 
-// heldBaton keeps pushed commits waiting, until one of them needs the housekeeping.
-type heldBaton struct {
+// heldToken keeps pushed commits waiting, until one of them needs background work.
+type heldToken struct {
 	r      *runner
 	let    func() // nil once released
 	pushed int
 }
 
-func (r *runner) holdBaton() *heldBaton {
+func (r *runner) holdToken() *heldToken {
 	r.keeper.waited.Store(false)
-	return &heldBaton{r: r, let: r.db.engine.HoldBaton()}
+	return &heldToken{r: r, let: r.db.engine.HoldToken()}
 }
 
-func (h *heldBaton) release() {
+func (h *heldToken) release() {
 	if h.let != nil {
 		h.let()
 		h.let = nil
 	}
 }
 
-// awaitPushed waits until the next commit is in the list, or has ended early with the error that comes down end. Once the baton is
+// awaitPushed waits until the next commit is in the list, or has ended early with the error that comes down end. Once the token is
 // released each commit is awaited to its end.
 //
 // It looks again after twice as long each time: the commit may be in the middle of an image of its own, in which others wait for seconds of
 // this clock. Every microsecond of those a look took longer than crashHang.
-func (h *heldBaton) awaitPushed(end <-chan error) (err error, early bool) {
+func (h *heldToken) awaitPushed(end <-chan error) (err error, early bool) {
 	for wait := time.Microsecond; h.let != nil; wait *= 2 {
 		if h.r.db.engine.Pushed() > h.pushed {
 			h.pushed++
@@ -296,7 +296,7 @@ func (r *runner) sync() error {
 	return err
 }
 
-// housekeep starts what the keeper does now and then, and now and again a compaction.
+// housekeep starts what maintenance does now and then, and now and again a compaction.
 func (r *runner) housekeep() error {
 	if r.keeper.active {
 		return nil

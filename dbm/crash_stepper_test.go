@@ -6,7 +6,7 @@ import (
 	"flashdbm/mvcc"
 )
 
-// A stepper runs housekeeping on a goroutine of its own, one step at a time: it stands still between steps, in which the script goes on.
+// A stepper runs background work on a goroutine of its own, one step at a time: it stands still between steps, in which the script goes on.
 type stepper struct {
 	resume  chan struct{}
 	yield   chan struct{}
@@ -14,7 +14,7 @@ type stepper struct {
 	running bool // it is its turn
 	err     error
 	then    func()      // called when it ends without an error
-	waited  atomic.Bool // a commit has come to wait for housekeeping
+	waited  atomic.Bool // a commit has come to wait for background work
 }
 
 // start begins work without doing any of it.
@@ -52,7 +52,7 @@ func (s *stepper) finish() (err error) {
 	return err
 }
 
-// step is the engine's hook. Housekeeping stops here, a commit that waits for it lets it end.
+// step is the engine's hook. Background work stops here, a commit that waits for it lets it end.
 func (s *stepper) step(p mvcc.StepPoint) {
 	switch {
 	case p == mvcc.StepWait && !s.running:

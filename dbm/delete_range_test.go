@@ -152,7 +152,7 @@ func TestDeleteRangeConflicts(t *testing.T) {
 					txs = append(txs, tx)
 				}
 				if later < 0 { // the second finds the first in the list
-					let := db.engine.HoldBaton()
+					let := db.engine.HoldToken()
 					first := make(chan error, 1)
 					go func() { first <- txs[0].Commit() }()
 					require.Eventually(t, func() bool { return db.engine.Pushed() > 0 }, patience, 1000)

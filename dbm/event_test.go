@@ -183,7 +183,7 @@ func TestEventsOfDamage(t *testing.T) {
 	require.Eventually(t, func() bool { return len(events.of(EventCorruption)) == 1 }, patience, time.Millisecond)
 }
 
-// TestEventsHoldNothingUp: a function that never returns holds up neither commits nor housekeeping nor Close.
+// TestEventsHoldNothingUp: a function that never returns holds up neither commits nor background work nor Close.
 func TestEventsHoldNothingUp(t *testing.T) {
 	free := make(chan struct{})
 	defer close(free)

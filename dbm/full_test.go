@@ -108,7 +108,7 @@ func (f *fullFile) commit(do func(tx *Tx) error) error {
 	return tx.Commit()
 }
 
-// housekeep does now and then what the keeper would.
+// housekeep does now and then what maintenance would.
 func (f *fullFile) housekeep() {
 	if f.rng.IntN(8) == 0 {
 		if err := f.db.engine.Housekeep(); !errors.Is(err, ErrFull) {

@@ -63,7 +63,7 @@ var shapes = []struct {
 }
 
 // drawBase draws a database that hostile files are made of: of one of the shapes, of any durability, after a script of transactions and
-// housekeeping that is cut off at one of its operations, as by a kill, or ends with Close.
+// background work that is cut off at one of its operations, as by a kill, or ends with Close.
 func drawBase(seed uint64) (*specimen, error) {
 	s, _, err := drawBaseExtras(seed)
 	return s, err

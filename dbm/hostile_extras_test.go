@@ -19,7 +19,7 @@ type extras struct {
 	holds  bool // snapshots stay open while what they see is overwritten, and segments that they keep are thinned
 	stream bool // large values come from PutReader and are rewritten
 	async  bool // commits that nobody waits for
-	scans  bool // that have the housekeeping log values again, in key order
+	scans  bool // that have background work log values again, in key order
 
 	held []*Tx
 	did  extrasDone
@@ -162,7 +162,7 @@ func (x *extras) commitAsync(db *DB, l *load, mem *vfs.Mem) (err error) {
 	return err
 }
 
-// scan puts all keys in an order that is not theirs, reads all values, and has the housekeeping do what that has asked for.
+// scan puts all keys in an order that is not theirs, reads all values, and has background work do what that has asked for.
 func (x *extras) scan(db *DB, l *load) error {
 	ops := l.drawAll(x.rng)
 	x.rng.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })

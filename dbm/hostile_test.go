@@ -115,7 +115,7 @@ func longer(rng *rand.Rand, segment int) int64 {
 
 const (
 	filesOfBase = 200 // hostile files that are made of one base
-	realEvery   = 100 // one file of so many is a real one, mapped by the system, with housekeeping in the background
+	realEvery   = 100 // one file of so many is a real one, mapped by the system, with background work in the background
 )
 
 // A campaign tries hostile files.

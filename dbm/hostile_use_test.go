@@ -113,7 +113,7 @@ func (u *use) told(err error) bool {
 func (u *use) open(readOnly, beside bool) (*DB, error) {
 	o := u.load.options(rand.New(rand.NewPCG(u.rng.Uint64(), 1)))
 	o.Store.ReadOnly, o.Store.Beside = readOnly || beside, beside
-	if o.Manual = u.fs == vfs.FS(u.mem); o.Manual { // a real file has housekeeping in the background
+	if o.Manual = u.fs == vfs.FS(u.mem); o.Manual { // a real file has background work in the background
 		o.Shares.Versions = &hostileVersions
 	}
 	if o.Shares.WriteSets > 0 { // else each few records of a transaction leave memory, which takes half a megabyte each time

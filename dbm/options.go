@@ -47,7 +47,7 @@ const (
 	minRedoLimit       = 1 << 20
 )
 
-// MinMaxFileSize is the least MaxFileSize: less has no room for records beside what housekeeping and deletes need.
+// MinMaxFileSize is the least MaxFileSize: less has no room for records beside what background work and deletes need.
 const MinMaxFileSize = 1 << 20
 
 // mostLimit bounds limits in bytes, so that sums and multiples of them cannot overflow: 1 PiB.

@@ -1,7 +1,7 @@
 package dbm
 
 // Room returns how many bytes of the file commits may still take before one gets ErrFull: those that are free in it, and those that it may
-// grow by, as Options.MaxFileSize and the device allow. What deletes and housekeeping need to go on is not counted in. It is 0 for who cannot write.
+// grow by, as Options.MaxFileSize and the device allow. What deletes and background work need to go on is not counted in. It is 0 for who cannot write.
 //
 // What a put takes of it is more than its key and value, and is not known before. A commit reserves the log for them and the pages of the
 // tree that they change; that the log's part comes back later, and what becomes of pages that are overwritten, Room tells only then. Records put

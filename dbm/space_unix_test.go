@@ -44,7 +44,7 @@ type spaceRun struct {
 	account logstore.Account // and what for
 	all     []int64          // that it took at each checkpoint
 	at      uint64
-	paced   bool // writers wait for the housekeeping as soon as it is due, lest what they take depends on how busy the machine is
+	paced   bool // writers wait for background work as soon as it is due, lest what they take depends on how busy the machine is
 }
 
 // inMiB tells an account.

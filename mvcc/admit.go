@@ -78,7 +78,7 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 	return need, err
 }
 
-// unpin gives up the registration of a transaction that is about to wait for housekeeping, which could not free what it pins. Its
+// unpin gives up the registration of a transaction that is about to wait for background work, which could not free what it pins. Its
 // function has ended, so nobody reads at its snapshot any more. Close looks for such transactions too.
 func (tx *Tx) unpin() {
 	e := tx.e
@@ -167,7 +167,7 @@ func (a *admission) relieve() error {
 	return nil
 }
 
-// lockUnlessRelieved takes keeper.mu, or reports that memory came free before that: the housekeeping under way has a checkpoint to write
+// lockUnlessRelieved takes checkpoints.mu, or reports that memory came free before that: background work under way has a checkpoint to write
 // behind its flush, and more to do perhaps. Each wait ends with the flush in flight, or the next one: who finds too much memory in use
 // after that takes his turn.
 func (a *admission) lockUnlessRelieved() bool {
@@ -183,7 +183,7 @@ func (a *admission) lockUnlessRelieved() bool {
 	return true
 }
 
-// flushToRelieve flushes until the versions in memory are no more than allowed, or all is written. The caller holds keeper.mu.
+// flushToRelieve flushes until the versions in memory are no more than allowed, or all is written. The caller holds checkpoints.mu.
 func (a *admission) flushToRelieve() error {
 	for range mostParts {
 		all, err := a.flusher.flushSome()

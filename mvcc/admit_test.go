@@ -11,7 +11,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// holdUp starts the commit of tx and returns when it is about to wait for the housekeeping, for want of memory, where the test holds it up
+// holdUp starts the commit of tx and returns when it is about to wait for background work, for want of memory, where the test holds it up
 // until letGo.
 func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
 	t.Helper()
@@ -34,8 +34,8 @@ func holdUp(t *testing.T, e *Engine, tx *Tx) (letGo func() error) {
 	}
 }
 
-// TestCommitWaitsForMemoryOnly: a commit that waits for memory goes on once there is some, also if the housekeeping that has freed it goes
-// on; if there is none after the next flush either, it takes its turn in the housekeeping.
+// TestCommitWaitsForMemoryOnly: a commit that waits for memory goes on once there is some, also if background work that has freed it goes
+// on; if there is none after the next flush either, it takes its turn in background work.
 func TestCommitWaitsForMemoryOnly(t *testing.T) {
 	for _, freed := range []bool{true, false} {
 		t.Run(fmt.Sprint("freed ", freed), func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestCommitWaitsForMemoryOnly(t *testing.T) {
 	}
 }
 
-// TestCommitThatWaits: a commit that waits for housekeeping gives up its snapshot, so that what it pins can be freed, and still loses if
+// TestCommitThatWaits: a commit that waits for background work gives up its snapshot, so that what it pins can be freed, and still loses if
 // what it depends on was changed meanwhile. A serializable one loses if anything was.
 func TestCommitThatWaits(t *testing.T) {
 	for _, c := range []struct {
@@ -98,7 +98,7 @@ func TestCommitThatWaits(t *testing.T) {
 						put(t, e, fmt.Sprint("unrelated ", i), "")
 					}
 				}
-				require.NoError(t, e.tree.withBaton(func() error {
+				require.NoError(t, e.tree.withMerged(func() error {
 					e.tree.reclaim()
 					return nil
 				}))
@@ -115,7 +115,7 @@ func TestCommitThatWaits(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForTheUnpinned: a commit that waits for housekeeping is not in the registry, and Close waits for it.
+// TestCloseWaitsForTheUnpinned: a commit that waits for background work is not in the registry, and Close waits for it.
 func TestCloseWaitsForTheUnpinned(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()

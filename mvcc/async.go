@@ -17,9 +17,9 @@ import (
 // Invariants:
 //
 //  1. Once it is pushed, its caller touches neither the transaction nor its node where another goroutine settles it.
-//  2. All such commits have one channel for the baton: the goroutine takes it whichever of them is the newest. Nobody else listens there, and
-//     there is one baton, so there is room for one signal in it.
-//  3. Commits are queued for their calls by who settles them, with the baton and oldest first: the calls are in the order of commits. A
+//  2. All such commits have one channel for the token: the goroutine takes it whichever of them is the newest. Nobody else listens there, and
+//     there is one token, so there is room for one signal in it.
+//  3. Commits are queued for their calls by who settles them, with the token and oldest first: the calls are in the order of commits. A
 //     commit that needs more than memory is queued once it has ended.
 //  4. Who calls back syncs first if the commit is not durable yet: one sync for all that was settled before it.
 //  5. A commit counts as active until its call has returned, so Close waits for all of them. The calls of a failed engine get its error.
@@ -41,7 +41,7 @@ type async struct {
 	committer *committer
 	start     sync.Once
 	room      chan struct{} // a token for each commit under way
-	baton     chan signal
+	token     chan signal
 	queued    chan struct{} // something is in the queue; room for one
 	quit      chan struct{}
 	running   sync.WaitGroup
@@ -54,7 +54,7 @@ type async struct {
 func (a *async) init(c *committer) {
 	a.committer = c
 	a.room = make(chan struct{}, asyncBacklog)
-	a.baton, a.queued = make(chan signal, 1), make(chan struct{}, 1)
+	a.token, a.queued = make(chan signal, 1), make(chan struct{}, 1)
 	a.quit = make(chan struct{})
 }
 
@@ -101,7 +101,7 @@ func (a *async) give() {
 func (a *async) lead() {
 	for {
 		select {
-		case <-a.baton:
+		case <-a.token:
 			a.committer.lead(nil)
 		case <-a.quit:
 			return
@@ -109,7 +109,7 @@ func (a *async) lead() {
 	}
 }
 
-// settleReturned settles the commits that have returned before they were settled, which only those do that nobody waits for. With the baton
+// settleReturned settles the commits that have returned before they were settled, which only those do that nobody waits for. With the token
 // in hand the caller finds each of them either settled, as the holder before settles what it drains, or in the commit list.
 func (c *committer) settleReturned() {
 	if len(c.async.room) == 0 {
@@ -250,14 +250,14 @@ func (tx *Tx) push(c *asyncCommit, held int64) error {
 	if err != nil {
 		return err
 	}
-	tx.async, tx.pushed, tx.kept.wake = c, n, e.committer.async.baton
+	tx.async, tx.pushed, tx.kept.wake = c, n, e.committer.async.token
 	if err := e.committer.resolver.resolve(tx, n); err != nil {
 		tx.async, tx.pushed = nil, nil
 		e.store.Release(held)
 		return err
 	}
 	if e.token.try() {
-		e.committer.async.baton <- lead
+		e.committer.async.token <- lead
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func TestBackgroundFailsCommits(t *testing.T) {
 		mem := vfs.NewMem(0)
 		defer mem.Release()
 		e := openOn(t, mem, Options{Durability: d, Thresholds: Thresholds{BackgroundOps: 8, DeferOps: 1}})
-		hold := e.HoldBaton()
+		hold := e.HoldToken()
 		m := &backgroundMerge{table: e.tree.tables.active, done: make(chan struct{}), err: errBroken}
 		close(m.done)
 		e.tree.tables.merge.Store(m)
@@ -132,7 +132,7 @@ func version(t *testing.T, value []byte, i int) {
 	assert.True(t, strings.HasSuffix(string(value), fmt.Sprint("=", i)), "%q is not of %d", value, i)
 }
 
-// TestBackgroundBesideAll: writers, readers and the housekeeping while merges go on in the background, one after the other.
+// TestBackgroundBesideAll: writers, readers and background work while merges go on in the background, one after the other.
 func TestBackgroundBesideAll(t *testing.T) {
 	t.Parallel()
 	for _, d := range []Durability{WriteThrough, Buffered} {
@@ -191,7 +191,7 @@ func TestBackgroundBesideAll(t *testing.T) {
 	}
 }
 
-// TestThinBackground: who needs the tree lays the baton down while much is merged for it, and has it again behind that.
+// TestThinBackground: who needs the tree lays the token down while much is merged for it, and has it again behind that.
 func TestThinBackground(t *testing.T) {
 	e := newEngine(t, Options{Durability: Durable, Manual: true})
 	for i := range 3 {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestBackgroundWritesAreShort: fdatasync waits for all dirty pages of the file, so a flush and a checkpoint hand the system few pages at a
-// time, and between them lay the baton down for commits.
+// time, and between them lay the token down for commits.
 func TestBackgroundWritesAreShort(t *testing.T) {
 	inTurn(t)
 	const part = 64 // pages
@@ -59,7 +59,7 @@ func TestHousekeepingGoesOn(t *testing.T) {
 		}
 	}
 	due := func() (parts int, due bool) {
-		require.NoError(t, e.tree.withBaton(func() error {
+		require.NoError(t, e.tree.withMerged(func() error {
 			parts, due = e.pressure.parts(), e.pressure.flushDue()
 			return nil
 		}))

@@ -12,7 +12,7 @@ import (
 	"flashdbm/override"
 )
 
-// What the baton holder does with the commits it finds, in this order:
+// What the token holder does with the commits it finds, in this order:
 //
 //	drain   the commits become one batch with one Seq; the newest may be left to the next: see fill.go
 //	log     the batch becomes a record group, or a page group (then it is applied first: the images are what is logged)
@@ -36,7 +36,7 @@ const (
 	reclaimBatches = 16       // batches between two looks at what nobody can see any more
 )
 
-// lead settles what waits in the commit list, its own commit included, if there is one. The caller has the baton; it is passed on at the end, and who
+// lead settles what waits in the commit list, its own commit included, if there is one. The caller has the token; it is passed on at the end, and who
 // waits is woken, also after a panic.
 func (c *committer) lead(own *commitNode) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -53,7 +53,7 @@ func (c *committer) lead(own *commitNode) {
 }
 
 // settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
-// Baton holder.
+// Token held.
 func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
 	c.batch.nodes = nodes
 	var err error
@@ -331,7 +331,7 @@ func (c *committer) published(b *batch) {
 	c.known.commits.Add(uint64(len(c.batch.nodes)))
 }
 
-// account does the accounts of a finished batch and starts the housekeeping that it makes due.
+// account does the accounts of a finished batch and starts background work that it makes due.
 func (c *committer) account(b *batch) {
 	c.log.recent.batches++
 	due := c.log.recent.batches%reclaimBatches == 0

@@ -9,15 +9,15 @@ import (
 )
 
 // The file of a running database is bounded by what lives: boundFactor times the keys and values, and boundExtra. A commit for which more than
-// that would be used of the file waits for the housekeeping, which then does nothing but make room: it cleans the emptiest segments and
+// that would be used of the file waits for background work, which then does nothing but make room: it cleans the emptiest segments and
 // flushes, parts of what is dirty where that is much, each with two checkpoints. So the size of the file does not depend on how fast the
-// housekeeping is beside the commits.
+// background work is beside the commits.
 //
 // Invariants:
 //
 //  1. No commit waits while it fits into what the bound leaves: see logstore/space/bound.go.
 //  2. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read.
-//  3. Each round of the housekeeping for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file. That is
+//  3. Each round of background work for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file. That is
 //     taken back once the file is within its bound. So readers that hold dead pages, or trees whose leaves are nearly empty, stop nobody.
 //  4. Where others have taken the room of boundRounds rounds, the file grows by what the commit needs.
 //  5. A round makes room for a boundGain-th of the bound beside what is asked for: the checkpoints are for more than one commit.
@@ -52,11 +52,11 @@ type crowd struct {
 	waiters commit.Waiters // for the end of a round
 	asked   atomic.Int64   // pages, by one of those who have come to wait since the last round; 0: none has
 	rounds  atomic.Int64   // that have ended
-	bound   atomic.Int64   // bytes; written by the baton holder
-	raised  int64          // bytes above the bound that are allowed; with the baton
+	bound   atomic.Int64   // bytes; written by the token holder
+	raised  int64          // bytes above the bound that are allowed; with the token
 }
 
-// noteBound sets the bound anew. Baton holder.
+// noteBound sets the bound anew. Token held.
 func (p *pressure) noteBound() {
 	s := p.store.SpaceStats()
 	bound := p.boundBytes(s)
@@ -71,7 +71,7 @@ func (p *pressure) noteBound() {
 	p.store.SetBound(bound + p.crowd.raised)
 }
 
-// boundBytes returns the bound for what lives. Baton holder.
+// boundBytes returns the bound for what lives. Token held.
 func (p *pressure) boundBytes(s logstore.SpaceStats) int64 {
 	payload, logged, known := p.pages.PayloadBytes(p.tree.records)
 	if !known {
@@ -130,7 +130,7 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error
 	}
 }
 
-// makeWay makes room for commits that have asked for so many pages. The caller holds keeper.mu.
+// makeWay makes room for commits that have asked for so many pages. The caller holds checkpoints.mu.
 func (m *maintenance) makeWay(pages int64) (err error) {
 	before := m.marks.committed.Load()
 	defer func() {
@@ -152,7 +152,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	}()
 	for range mostParts {
 		n := 1
-		if err := m.tree.withBaton(func() error {
+		if err := m.tree.withMerged(func() error {
 			n = m.pressure.parts()
 			return m.Failed()
 		}); err != nil {
@@ -192,7 +192,7 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 	return m.checkpoints.checkpointTwice()
 }
 
-// reserveWithin finds room for what the housekeeping moves to make room: it may pass the bound by no more than is spared for it.
+// reserveWithin finds room for what background work moves to make room: it may pass the bound by no more than is spared for it.
 func (p *pressure) reserveWithin(extra int64) error {
 	return p.reservePast(0, extra)
 }
@@ -213,7 +213,7 @@ func (p *pressure) reservePast(more, extra int64) error {
 }
 
 func (p *pressure) allFitsNow() (fits bool, err error) {
-	err = p.tree.withBaton(func() error {
+	err = p.tree.withMerged(func() error {
 		fits = p.allFits()
 		return p.Failed()
 	})
@@ -221,7 +221,7 @@ func (p *pressure) allFitsNow() (fits bool, err error) {
 }
 
 // cleanFor empties segments, the emptiest first, until so much will be free as makeWay is to make room for, where less lives in them than is
-// dead. The caller holds keeper.mu.
+// dead. The caller holds checkpoints.mu.
 func (c *cleaner) cleanFor(pages int64) error {
 	victims, _ := c.store.Victims(c.flusher.stuck, false)
 	n, moved, gain := 0, int64(0), int64(0)

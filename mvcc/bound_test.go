@@ -11,7 +11,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// A file stays within its bound however slow the housekeeping is beside the commits.
+// A file stays within its bound however slow background work is beside the commits.
 func TestBoundBesideSlowHousekeeping(t *testing.T) {
 	inTurn(t)
 	const records, size = 4000, 1000
@@ -91,7 +91,7 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 	require.Eventually(t, func() bool {
 		put()
 		raised := int64(0)
-		require.NoError(t, e.tree.withBaton(func() error { raised = e.pressure.crowd.raised; return nil }))
+		require.NoError(t, e.tree.withMerged(func() error { raised = e.pressure.crowd.raised; return nil }))
 		return raised == 0 && e.store.SpaceStats().FileBytes <= boundFactor*records*size+boundExtra
 	}, time.Minute, time.Millisecond)
 }

@@ -31,7 +31,7 @@ type Damage struct {
 
 // CheckAll reads the whole database and calls report for each damage. First it reads the tree as of a snapshot: every page, its name, its
 // place in the order, every value, and the number of records. Then it reads what the log has installed: exactly the pages that the
-// installed tree uses, and values written since, are live in the space map. Commits and housekeeping go on meanwhile: the second part is of
+// installed tree uses, and values written since, are live in the space map. Commits and background work go on meanwhile: the second part is of
 // the state installed at a moment, too, and the snapshot that is registered then keeps its pages. Damage that both parts come to is reported
 // once.
 //
@@ -204,7 +204,7 @@ func (c *check) begin() (slot lockfree.Slot, t *override.Installed, err error) {
 	e := c.e
 	e.checkpoints.mu.Lock()
 	defer e.checkpoints.mu.Unlock()
-	err = e.tree.withBaton(func() error {
+	err = e.tree.withMerged(func() error {
 		slot, t = e.readers.registry.Acquire(&e.readers.views), e.pages.BeginCheck()
 		if e.Failed() == nil { // places die at the next Seq from now on, not at the reader's
 			e.pages.Begin(e.marks.applied.Load() + 1)

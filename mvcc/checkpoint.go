@@ -30,7 +30,7 @@ func (k *checkpointer) growAhead() {
 	}
 }
 
-// checkpoint writes the table and the space map, and moves the scan start. It follows a flush; the caller holds keeper.mu.
+// checkpoint writes the table and the space map, and moves the scan start. It follows a flush; the caller holds checkpoints.mu.
 func (k *checkpointer) checkpoint() (err error) {
 	begin := time.Now()
 	defer k.protect(&err)
@@ -60,7 +60,7 @@ func (k *checkpointer) checkpoint() (err error) {
 	})
 }
 
-// freeze calls fn with the baton, and keeps the installed state as it is then until thaw.
+// freeze calls fn with the token, and keeps the installed state as it is then until thaw.
 func (k *checkpointer) freeze(fn func() error) (thaw func(), err error) {
 	err = k.tree.withTree(func() error {
 		k.pages.Freeze()

@@ -50,7 +50,7 @@ func (f *file) segmentBytes() int64 {
 	return int64(min(f.store.SegmentPages(), logstore.DefaultSegmentPages)) * logstore.PageSize
 }
 
-// cleanBudget returns how many pages the next flush should move, and whether that makes a flush due. The caller holds keeper.mu.
+// cleanBudget returns how many pages the next flush should move, and whether that makes a flush due. The caller holds checkpoints.mu.
 func (c *cleaner) cleanBudget() (pages int64, due bool) {
 	s := c.store.SpaceStats()
 	floor := cleanFloor * c.segmentBytes()
@@ -107,7 +107,7 @@ func (c *cleaner) cleanAtClose() error {
 }
 
 // clean makes up to so many pages dirty, of the emptiest segments first. It stops where there is no room for them. The caller holds
-// keeper.mu, and a flush follows.
+// checkpoints.mu, and a flush follows.
 func (c *cleaner) clean(pages int64) error {
 	c.at = time.Now()
 	victims, _ := c.store.Victims(c.flusher.stuck, false)
@@ -116,7 +116,7 @@ func (c *cleaner) clean(pages int64) error {
 }
 
 // searchDue reports whether so much was written since the tree was searched for value runs that it may be searched again. The caller holds
-// keeper.mu.
+// checkpoints.mu.
 func (c *cleaner) searchDue() bool {
 	written := c.store.Counters().Pages - c.searched
 	return int64(written)*searchedShare*logstore.PageSize >= c.store.SpaceStats().LiveBytes

@@ -75,7 +75,7 @@ func (tx *Tx) crossesClearing(c *pushedCommit) bool {
 	return false
 }
 
-// recentlyCleared are the ranges that commits have cleared. The baton holder writes it, anybody reads it.
+// recentlyCleared are the ranges that commits have cleared. The token holder writes it, anybody reads it.
 type recentlyCleared struct{ list atomic.Pointer[clearedList] }
 
 // clearedList does not change.
@@ -92,7 +92,7 @@ type clearedRange struct {
 // mostCleared is how many ranges are kept. Each resolver looks at those above its snapshot.
 const mostCleared = 64
 
-// note notes what the batch at seq has cleared. Baton holder, before applied moves.
+// note notes what the batch at seq has cleared. Token held, before applied moves.
 func (r *recentlyCleared) note(nodes []*commitNode, seq uint64) {
 	var l clearedList
 	for _, n := range nodes {

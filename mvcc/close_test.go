@@ -176,7 +176,7 @@ func TestPanicWakesEveryone(t *testing.T) {
 	defer mem.Release()
 	e := openOn(t, mem, Options{Manual: true})
 	put(t, e, "k", "0")
-	release := e.HoldBaton()
+	release := e.HoldToken()
 	var panics, failed atomic.Int32
 	within(t, func() {
 		together(8, func(g int) {
@@ -246,7 +246,7 @@ func TestCloseGivesBackWhatGrewAhead(t *testing.T) {
 	require.Less(t, size(), before+1<<20)
 }
 
-// TestCloseMovesTogether: Close moves together what lives in the segments of a small file, whether or not the housekeeping has left it
+// TestCloseMovesTogether: Close moves together what lives in the segments of a small file, whether or not background work has left it
 // anything else to do; and a file that is dense stays as it is.
 func TestCloseMovesTogether(t *testing.T) {
 	for _, checkpointed := range []bool{false, true} {

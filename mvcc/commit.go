@@ -16,19 +16,19 @@ import (
 
 // A pushedCommit is a resolved transaction in the commit list. Its set no longer changes; it may be read by any resolver whose snapshot is
 // below its Seq, so its memory is used again only once the horizon has reached that. It is all that a commit of one record allocates: what
-// only the committer and the baton holder need is in the transaction, which its committer uses again once it is settled.
+// only the committer and the token holder need is in the transaction, which its committer uses again once it is settled.
 type pushedCommit struct {
 	set     *writeset.Set
 	cleared []*keyRange   // by DeleteRange
 	seq     atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
-	tx      *Tx           // for the committer and the baton holder, until it is settled; then nil
+	tx      *Tx           // for the committer and the token holder, until it is settled; then nil
 }
 
 type signal uint8
 
 const (
 	settled signal = iota // the commit is done, or failed
-	lead                  // the baton is yours
+	lead                  // the token is yours
 )
 
 // spins is how often a leader lets others run before it drains the list: 1.7 times the throughput at 16 and 64 goroutines.
@@ -136,10 +136,10 @@ func (tx *Tx) commitAdmitted(held int64) error {
 	return tx.err
 }
 
-// settlePushed returns once a commit in the list is settled, by this goroutine or by another one that has the baton.
+// settlePushed returns once a commit in the list is settled, by this goroutine or by another one that has the token.
 //
-// Another one may settle it, and lay the baton down, before this one takes that. Then its signal is in the channel, and must not stay
-// there: the next commit with the same channel would take it for its own and return before it is settled, and the baton could be handed to
+// Another one may settle it, and lay the token down, before this one takes that. Then its signal is in the channel, and must not stay
+// there: the next commit with the same channel would take it for its own and return before it is settled, and the token could be handed to
 // one who is gone. Only committers that were not drained are sent lead, so it is not that.
 func (c *committer) settlePushed(n *commitNode) {
 	wake := n.Value.tx.kept.wake

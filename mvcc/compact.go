@@ -14,9 +14,9 @@ import (
 //	clean   what lives in segments that hold dead pages moves to the end of the log, the emptiest first
 //	trim    what is free goes back to the file system
 //
-// Neither the refill nor the cleaning changes a record: they make pages dirty, like a fold, a few under each baton, and the next flush
+// Neither the refill nor the cleaning changes a record: they make pages dirty, like a fold, a few under each token, and the next flush
 // writes those. So a crash, or an end at any point, leaves the tree as it was before the last complete flush, and redo applies to that
-// as ever. Between the steps others get the baton, and between the turns, which end with a checkpoint, also keeper.mu.
+// as ever. Between the steps others get the token, and between the turns, which end with a checkpoint, also checkpoints.mu.
 const (
 	turnPages  = 2048 // made dirty in one turn, at most
 	denseShare = 32   // a segment of which less than so much is dead stays as it is
@@ -80,7 +80,7 @@ func (c *compaction) run(stop func() error) error {
 	return nil
 }
 
-// trim gives back what it can. The caller holds keeper.mu.
+// trim gives back what it can. The caller holds checkpoints.mu.
 func (c *compaction) trim() error {
 	for range vainTries {
 		drained, err := c.m.flusher.drain(c.reserve)
@@ -116,7 +116,7 @@ func (c *compaction) report(done float64) {
 	}
 }
 
-// turn does some work with keeper.mu.
+// turn does some work with checkpoints.mu.
 func (c *compaction) turn(stop func() error, work func() error) error {
 	if err := stop(); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (c *compaction) reserve(extra int64) error {
 }
 
 // settle ends a turn: what it has made dirty is written, and what has moved is called by its new place, for else the old one would be kept.
-// The caller holds keeper.mu.
+// The caller holds checkpoints.mu.
 func (c *compaction) settle() error {
 	m := c.m
 	if err := m.flusher.foldWith(c.reserve); err != nil {

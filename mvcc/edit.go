@@ -119,7 +119,7 @@ func (fl *flusher) touchSome(live []logstore.PageID, touch touching, reserve res
 func (fl *flusher) repackSome(key []byte) (r btree.Repacked, err error) {
 	most := min(refillLeaves, 4*fl.stepPages())
 	reserve := func(extra int64) error { return fl.store.ReserveFor(logstore.ForDeletes, extra, 0) }
-	err = fl.tree.withBaton(func() error {
+	err = fl.tree.withMerged(func() error {
 		return fl.pressure.edit(withMargin(int64(most))+4, reserve, func(b *override.Batch) (err error) {
 			r, err = btree.Repack(b, override.Root, key, most)
 			return err

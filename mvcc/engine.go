@@ -33,8 +33,8 @@ type Options struct {
 	RedoLimit     int64           // bytes of log to redo at open before a flush is due
 	Leases        LeaseOptions    // how transactions hold their snapshots
 	Events        *event.Hub      // nil, or told what happens
-	Manual        bool            // no background goroutine: tests step the housekeeping themselves
-	Step          func(StepPoint) // tests: called between the steps of the housekeeping
+	Manual        bool            // no background goroutine: tests step background work themselves
+	Step          func(StepPoint) // tests: called between the steps of background work
 	StepPages     int             // tests: most pages of such a step; 0 = as it suits
 	Shares        MemoryShares    // tests: parts of MemoryLimit
 	Thresholds                    // tests

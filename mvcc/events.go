@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// post tells the engine's user of something that has happened. It never waits, so the baton or any lock may be held: what delivers events is
+// post tells the engine's user of something that has happened. It never waits, so the token or any lock may be held: what delivers events is
 // another goroutine, see event.Hub.
 func (f *file) post(ev event.Event) { f.opts.Events.Post(ev) }
 

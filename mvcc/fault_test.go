@@ -49,7 +49,7 @@ func (f *fragileFile) Map(off, n int64) ([]byte, error) {
 	return m, err
 }
 
-// TestFaults: the housekeeping or a commit touches a mapped page that cannot be read. That is an error; the engine is poisoned, nobody
+// TestFaults: background work or a commit touches a mapped page that cannot be read. That is an error; the engine is poisoned, nobody
 // waits for ever, and it can be closed.
 func TestFaults(t *testing.T) {
 	long := strings.Repeat("x", 10_000)

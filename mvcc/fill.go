@@ -14,8 +14,8 @@ import (
 // that are a few more than a page has room for would have each sync serve a page full, and not all of them. Then only half a page or less
 // is left, and the next batch takes all.
 //
-//   - Who is left has not been drained, as far as anyone can see: it is undrained before the batch gets its Seq, and who gives up the baton
-//     finds it in the list and wakes the newest one with the baton, as if it had come later.
+//   - Who is left has not been drained, as far as anyone can see: it is undrained before the batch gets its Seq, and who gives up the token
+//     finds it in the list and wakes the newest one with the token, as if it had come later.
 //   - None is left twice: a page has room for all who are left, and they are the oldest of the next batch, which takes a page full or all.
 //   - The leader's own commit is not left: it returns when its batch is settled. It is none of the newest, as others come while it yields.
 //   - None is left of a batch whose newest commit nobody waits for. Such commits come as others are called back, all at once: with 50 of 100
@@ -27,7 +27,7 @@ const (
 	gapShare  = 8 // of a page: less is gained than the wait costs where large commits would leave a larger gap, or the last page has no larger one
 )
 
-// fill leaves the newest of the commits drained to the next batch, if that is worth it, and returns the others. Baton holder, right behind
+// fill leaves the newest of the commits drained to the next batch, if that is worth it, and returns the others. Token held, right behind
 // the drain.
 func (c *committer) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 	again := c.left
@@ -74,7 +74,7 @@ func (c *pushedCommit) redoBytes() int64 {
 // redoBytesSpare is what writeset.Set.RedoBytes counts too much for each short key.
 const redoBytesSpare = 4
 
-// device tells the time from batch to batch, and what part of it is spent waiting for syncs: averages, roughly, over some batches. Baton
+// device tells the time from batch to batch, and what part of it is spent waiting for syncs: averages, roughly, over some batches. Token
 // holder.
 type device struct {
 	at          time.Time // of the last batch

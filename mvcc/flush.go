@@ -27,9 +27,9 @@ type flusher struct {
 }
 
 // flush writes all that is dirty now, in parts between the groups of commits; a small one in one go, so that a lone committer soon
-// comes back to page groups. The caller holds keeper.mu.
+// comes back to page groups. The caller holds checkpoints.mu.
 func (fl *flusher) flush() error {
-	return fl.tree.withBaton(func() error {
+	return fl.tree.withMerged(func() error {
 		if err := fl.log.provideFor(fl.pages.Unwritten()); err != nil { // after recovery nothing is reserved yet
 			return err
 		}
@@ -60,10 +60,10 @@ func (fl *flusher) flush() error {
 	})
 }
 
-// flushSome flushes a part, or all if that is better. The caller holds keeper.mu.
+// flushSome flushes a part, or all if that is better. The caller holds checkpoints.mu.
 func (fl *flusher) flushSome() (all bool, err error) {
 	parts := 1
-	if err := fl.tree.withBaton(func() error {
+	if err := fl.tree.withMerged(func() error {
 		parts = fl.pressure.parts()
 		return fl.Failed()
 	}); err != nil {
@@ -75,8 +75,8 @@ func (fl *flusher) flushSome() (all bool, err error) {
 	return true, fl.flush()
 }
 
-// finishFlush carries a flush through whose base is all up to now. Baton holder; between, which may lay the baton down if the caller
-// holds keeper.mu, calls what does not need it.
+// finishFlush carries a flush through whose base is all up to now. Token held; between, which may lay the token down if the caller
+// holds checkpoints.mu, calls what does not need it.
 func (fl *flusher) finishFlush(f *override.Flush, between func(work func())) error {
 	fl.log.bytes.Base(f.Base())
 	fl.pressure.noteRedo() // commits need not wait for what goes with this flush
@@ -95,7 +95,7 @@ func (fl *flusher) finishFlush(f *override.Flush, between func(work func())) err
 	return nil
 }
 
-// between lays the baton down, works without it and takes it again, also after a panic.
+// between lays the token down, works without it and takes it again, also after a panic.
 func (fl *flusher) between(work func()) {
 	fl.room.rebalance(0)
 	fl.token.pass(true)

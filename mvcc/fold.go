@@ -7,7 +7,7 @@ import (
 
 // foldAgain reports whether another fold and the flush of what it changes are worth their while.
 func (fl *flusher) foldAgain() (again bool, err error) {
-	err = fl.tree.withBaton(func() error {
+	err = fl.tree.withMerged(func() error {
 		names := fl.pages.TableEntries()
 		again = names >= foldAgainEntries && int64(fl.pages.DirtyPages()) <= names/foldAgainShare
 		return nil
@@ -32,7 +32,7 @@ func (fl *flusher) foldWith(reserve func(extra int64) error) (err error) {
 }
 
 // eachParent folds the given inner nodes, or does what else is to be done to them, as far as reserve finds room: behind the batches of a bulk
-// load, for which commits wait longer anyway, more of them in one turn with the baton.
+// load, for which commits wait longer anyway, more of them in one turn with the token.
 func (fl *flusher) eachParent(plan []logstore.PageID, do folding, reserve reservation) error {
 	for most := foldsInBulk; len(plan) > 0; {
 		n := 0
@@ -64,7 +64,7 @@ func (fl *flusher) foldPlan() ([]logstore.PageID, error) {
 
 // shortenTable folds all parents of a full file whose translation table has an entry for more than a longTable-th of the pages that live. Each
 // checkpoint writes the whole table, and the pages that puts have to leave free grow with the root of that. Leaves that a load in key order
-// has made are all found through the table. The caller holds keeper.mu.
+// has made are all found through the table. The caller holds checkpoints.mu.
 func (fl *flusher) shortenTable(reserve reservation) error {
 	if fl.pages.TableEntries()*longTable <= fl.store.SpaceStats().LiveBytes/logstore.PageSize {
 		return nil

@@ -88,7 +88,7 @@ func (e *Engine) CatchUp() (lost bool, err error) {
 	if e.recovery.follow.lost {
 		return true, nil
 	}
-	err = e.tree.withBaton(func() error {
+	err = e.tree.withMerged(func() error {
 		groups, lost, err := e.store.Follow(e.marks.applied.Load() + 1)
 		switch {
 		case err != nil:

@@ -112,7 +112,7 @@ func TestLoserWaitsForTheWinner(t *testing.T) {
 	get(t, tx, "k")
 	require.NoError(t, tx.Put([]byte("other"), nil))
 	next := e.marks.applied.Load() + 1
-	e.committer.resolver.writes.Of(writeset.HashKey([]byte("other"))).Store(next) // as the baton holder does just before applied moves
+	e.committer.resolver.writes.Of(writeset.HashKey([]byte("other"))).Store(next) // as the token holder does just before applied moves
 	lost := make(chan error, 1)
 	go func() { lost <- tx.Commit() }()
 	time.Sleep(30 * time.Millisecond)

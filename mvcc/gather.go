@@ -119,7 +119,7 @@ func (c *committer) bear(group uint64) {
 	c.batch.listed = c.batch.listed[:0]
 }
 
-// bearRuns notes the runs of a group just written. Baton holder.
+// bearRuns notes the runs of a group just written. Token held.
 func (l *redoLog) bearRuns(group uint64) {
 	birth := l.readers.views.Load()
 	for _, r := range l.runs {

@@ -85,12 +85,12 @@ func (f *file) protect(err *error) {
 	*err = f.store.Fail(fault)
 }
 
-// withBaton calls fn with the baton, which is passed on whatever happens, and with a tree that lacks nothing.
-func (t *tree) withBaton(fn func() error) (err error) {
+// withMerged calls fn with the token, which is passed on whatever happens, and with a tree that lacks nothing.
+func (t *tree) withMerged(fn func() error) (err error) {
 	t.awaitMerge()
 	t.token.take()
 	defer t.token.pass(true)
-	defer t.protect(&err) // before the baton is passed on
+	defer t.protect(&err) // before the token is passed on
 	t.thinBackground()
 	if t.Failed() == nil {
 		t.mergeInStints()
@@ -102,20 +102,20 @@ func (t *tree) withBaton(fn func() error) (err error) {
 	return fn()
 }
 
-// withTree calls fn with the baton, and with the tree its own: there is no merge under way. The tree may lack commits.
+// withTree calls fn with the token, and with the tree its own: there is no merge under way. The tree may lack commits.
 func (t *tree) withTree(fn func() error) (err error) {
 	t.awaitMerge()
 	t.token.take()
 	defer t.token.pass(true)
-	defer t.protect(&err) // before the baton is passed on
+	defer t.protect(&err) // before the token is passed on
 	t.settleMerge()
 	return fn()
 }
 
-// withLog calls fn, which does not look at the tree, with the baton.
+// withLog calls fn, which does not look at the tree, with the token.
 func (l *redoLog) withLog(fn func() error) (err error) {
 	l.token.take()
 	defer l.token.pass(true)
-	defer l.protect(&err) // before the baton is passed on
+	defer l.protect(&err) // before the token is passed on
 	return fn()
 }

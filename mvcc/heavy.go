@@ -12,11 +12,11 @@ import (
 
 // A heavy commit has a write set of which part is in layers, or so many keys that the pages they change may take more than half of
 // MemoryLimit. It is a batch of its own, applied in pieces (see pieces), and may have to begin a flush in the middle of that. So its
-// committer takes keeper.mu first, by which no other flush is in flight, then the baton, settles what waits in the commit list, is
-// resolved and pushed while it has the baton, and leads its own batch:
+// committer takes checkpoints.mu first, by which no other flush is in flight, then the token, settles what waits in the commit list, is
+// resolved and pushed while it has the token, and leads its own batch:
 //
 //	layers   the rest of the write set becomes one too; SyncPrivate
-//	push     nobody else drains it: the baton is here
+//	push     nobody else drains it: the token is here
 //	log      a record group: the redo, or what lists the layers. From then on the layers belong to the log
 //	sync
 //	apply    in pieces, under a Seq that nobody reads at; the table of last writes on the way
@@ -60,14 +60,14 @@ func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error)
 			return nil, err
 		}
 	}
-	err = c.tree.withBaton(func() (err error) {
+	err = c.tree.withMerged(func() (err error) {
 		lost, err = c.turnHeavy(tx, n)
 		return err
 	})
 	return lost, err
 }
 
-// turnHeavy is what the baton holder does, who has keeper.mu, too.
+// turnHeavy is what the token holder does, who has checkpoints.mu, too.
 func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	c.settleAll(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
 	if err := c.Failed(); err != nil {
@@ -88,7 +88,7 @@ func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	return nil, c.flusher.finishFlush(f, c.flusher.between)
 }
 
-// resolveHeavy is resolve for the baton holder. Nobody drains or cuts meanwhile, so what was looked at once need not be looked at again: a
+// resolveHeavy is resolve for the token holder. Nobody drains or cuts meanwhile, so what was looked at once need not be looked at again: a
 // large transaction is checked while others push.
 func (r *resolver) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	var checked *commitNode
@@ -173,7 +173,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		c.log.bytes.Add(s.Bytes())
 		c.pressure.layered = true
 	}
-	if c.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the baton until the pieces are done
+	if c.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the token until the pieces are done
 		if err := c.store.Sync(); err != nil {
 			return nil, err
 		}

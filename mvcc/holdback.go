@@ -21,13 +21,13 @@ const (
 
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
 type excess struct {
-	past  atomic.Int64   // written by the baton holder,
+	past  atomic.Int64   // written by the token holder,
 	limit atomic.Int64   // with the limit that it is past
 	held  commit.Waiters // until it is no more
 }
 
 // noteRedo notes how long the redo is. A flush of all is due at RedoLimit, and lets go what was there when it began; so the redo behind its
-// base may be as long again. Baton holder.
+// base may be as long again. Token held.
 func (p *pressure) noteRedo() {
 	p.noteGrowth()
 	p.noteBound()

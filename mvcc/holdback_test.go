@@ -100,7 +100,7 @@ func TestHeldBackUntilEnough(t *testing.T) {
 		synctest.Wait()
 		require.True(t, e.pressure.excess.held.Any())
 		begun := time.Now()
-		require.NoError(t, e.tree.withBaton(func() error {
+		require.NoError(t, e.tree.withMerged(func() error {
 			e.pressure.noteRedo()
 			return nil
 		}))

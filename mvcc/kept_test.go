@@ -60,7 +60,7 @@ func TestSetsAreHandedOn(t *testing.T) {
 		}
 	}
 	look := func() (nodes []*commitNode) {
-		require.NoError(t, e.tree.withBaton(func() error {
+		require.NoError(t, e.tree.withMerged(func() error {
 			if err := e.tree.merge(); err != nil {
 				return err
 			}

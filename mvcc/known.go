@@ -6,8 +6,8 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// known has copies of what only the baton holder may look at, so that Stats needs no lock of the writer's: a writer that hangs in a sync, or
-// in a long merge, is when somebody asks for them. The baton holder stores each value when it changes, or at the next measure; a copy
+// known has copies of what only the token holder may look at, so that Stats needs no lock of the writer's: a writer that hangs in a sync, or
+// in a long merge, is when somebody asks for them. The token holder stores each value when it changes, or at the next measure; a copy
 // that is read beside is one that was right a moment ago. The values of one Stats need not be of one moment.
 type known struct {
 	commits atomic.Uint64 // since the engine was opened
@@ -20,11 +20,11 @@ type known struct {
 	delay   atomic.Int64  // nanoseconds that they have waited, all together
 }
 
-// tell replaces what recovery has found: once Open has ended, and when what it has left to do behind it is done. Open, then the baton holder.
+// tell replaces what recovery has found: once Open has ended, and when what it has left to do behind it is done. Open, then the token holder.
 func (k *known) tell(r RecoveryStats) { k.recovery.Store(&r) }
 
 // gathered counts the bytes of a batch, before its values leave the ops. Of a write set that has left memory the commit counts those that
-// its leaves get. Baton holder.
+// its leaves get. Token held.
 func (k *known) gathered(ops []btree.Op) {
 	bytes := 0
 	for i := range ops {

@@ -186,7 +186,7 @@ func TestSlicesOfLayersStay(t *testing.T) {
 }
 
 // TestLargeSerializableCommit: before a large commit looks whether what it has read is still so, the tree must have what was committed just
-// before, which it has settled itself and nobody else can merge meanwhile: it holds the baton.
+// before, which it has settled itself and nobody else can merge meanwhile: it holds the token.
 func TestLargeSerializableCommit(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
@@ -212,7 +212,7 @@ func TestLargeSerializableCommit(t *testing.T) {
 				}
 			}
 			require.False(t, small.heavy())
-			release := e.HoldBaton()
+			release := e.HoldToken()
 			end := make(chan error, 1)
 			go func() { end <- small.Commit() }()
 			require.Eventually(t, func() bool { return e.Pushed() == 1 }, patience, time.Millisecond)

@@ -16,7 +16,7 @@ import (
 func (rv *recovery) redoWithLayers(rec *logstore.Recovery) error {
 	rv.checkpoints.mu.Lock()
 	defer rv.checkpoints.mu.Unlock()
-	return rv.tree.withBaton(func() error {
+	return rv.tree.withMerged(func() error {
 		rv.pressure.layered = true
 		r := &layeredRedo{recovery: rv, used: rv.store.NewUsedPages(), p: rv.flusher.beginPieces(rv.store.LastGroup(), 0)}
 		if err := r.groups(rec); err != nil {

@@ -15,7 +15,7 @@ import (
 // A load builds the tree of an empty database from records that come in the order of their keys, from the leaves upwards, straight into the
 // log: see override.Build. It is a commit like others to all who may conflict with it:
 //
-//	keeper.mu, the baton   until the load ends: no flush, no checkpoint, no other commit
+//	checkpoints.mu, the token   until the load ends: no flush, no checkpoint, no other commit
 //	settle                 what waits in the commit list; the tree must still be empty then
 //	push                   a node whose set is everything: who resolves from now on and has read anything, loses to the load
 //	build, sync, install   as a flush, whose last part makes it count
@@ -53,7 +53,7 @@ func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, er
 	if empty, err = e.committer.clearForLoad(); !empty || err != nil {
 		return false, err
 	}
-	if err := e.tree.withBaton(func() error {
+	if err := e.tree.withMerged(func() error {
 		empty, err = e.committer.turnLoad(ctx, next)
 		return nil // an error of the load is none of the engine's
 	}); err != nil {
@@ -72,9 +72,9 @@ func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, er
 	return empty, err
 }
 
-// clearForLoad writes what is dirty in an empty tree, and the checkpoint behind which a load may come. The caller holds keeper.mu.
+// clearForLoad writes what is dirty in an empty tree, and the checkpoint behind which a load may come. The caller holds checkpoints.mu.
 func (c *committer) clearForLoad() (empty bool, err error) {
-	if err := c.tree.withBaton(func() error {
+	if err := c.tree.withMerged(func() error {
 		empty = c.tree.records == 0
 		return c.Failed()
 	}); err != nil || !empty {
@@ -87,7 +87,7 @@ func (c *committer) clearForLoad() (empty bool, err error) {
 	return true, c.checkpoints.checkpoint()
 }
 
-// turnLoad is what the baton holder does, who has keeper.mu, too.
+// turnLoad is what the token holder does, who has checkpoints.mu, too.
 func (c *committer) turnLoad(ctx context.Context, next LoadSource) (empty bool, err error) {
 	n := &commitNode{}
 	n.Value.set = everything
@@ -121,7 +121,7 @@ func (c *committer) loadFirst(ctx context.Context, n *commitNode, next LoadSourc
 	return true, c.build(ctx, group, n, next)
 }
 
-// build builds the tree whose base is the given group, the newest one, and publishes it. Baton holder.
+// build builds the tree whose base is the given group, the newest one, and publishes it. Token held.
 func (c *committer) build(ctx context.Context, group uint64, n *commitNode, next LoadSource) error {
 	l := &loading{committer: c}
 	defer l.end()

@@ -117,7 +117,7 @@ const (
 	unsyncedMost = 8
 )
 
-// boundUnsynced sees to it that the pages that wait for a sync take no more memory than they may. Baton holder.
+// boundUnsynced sees to it that the pages that wait for a sync take no more memory than they may. Token held.
 func (l *redoLog) boundUnsynced() error {
 	switch kept := l.store.UnsyncedBytes(); {
 	case kept >= l.opts.MemoryLimit/unsyncedMost:

@@ -9,7 +9,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// Thresholds of the housekeeping.
+// Thresholds of background work.
 const (
 	flushRatioNum    = 6       // a flush is due when record bytes reach 6/10 of dirty bytes,
 	flushRatioDen    = 10      //
@@ -19,7 +19,7 @@ const (
 	minLogBytes      = 4 << 20 // of log since the scan start, below which no checkpoint is due
 	foldAgainEntries = 1 << 10 // entries of the table from which it is folded once more behind the flush of a checkpoint,
 	foldAgainShare   = 16      // if no more pages have changed meanwhile than a 16th of them
-	flushAtOnce      = 16      // pages up to which a flush is written without laying the baton down
+	flushAtOnce      = 16      // pages up to which a flush is written without laying the token down
 )
 
 // maintenance does the background work when it is due: flushes, folds, cleaning, checkpoints, and in Buffered mode the writing of what commits
@@ -63,7 +63,7 @@ func (m *maintenance) stop() {
 	}
 }
 
-// nudge wakes the goroutine if work is due. Baton holder.
+// nudge wakes the goroutine if work is due. Token held.
 func (m *maintenance) nudge() {
 	if !m.started || m.due.Load() || !(m.pressure.flushDue() || m.pressure.zeroDue()) {
 		return
@@ -74,7 +74,7 @@ func (m *maintenance) nudge() {
 
 // nudgeToGrow wakes the goroutine if the file should grow before a commit has to wait for that: on tmpfs a fifth of the time of one that
 // loads a new file, on other file systems a sync as well. Where commits are synced ZeroAhead sees to it. asked is what the
-// last commit has reserved. Baton holder.
+// last commit has reserved. Token held.
 func (m *maintenance) nudgeToGrow(asked int64) {
 	if !m.started || m.opts.Durability == Durable || m.checkpoints.tight.Load() || !m.store.GrowDue(asked) {
 		return
@@ -174,7 +174,7 @@ func (m *maintenance) housekeep() error {
 	}
 	var flush, checkpoint, trim, anew, idle bool
 	parts := 1
-	if err := m.tree.withBaton(func() error {
+	if err := m.tree.withMerged(func() error {
 		var dying bool
 		if m.Failed() == nil {
 			m.tree.reclaimAll() // readers may have ended, and nobody commits

@@ -99,7 +99,7 @@ func (a *admission) gather(w *roomWanted, more int64) error {
 }
 
 // gatherOnce cleans as much as there is room for, and reports whether that was anything. The parents of what has moved are folded behind
-// the flush that moves it: until then its name keeps the segment. The caller holds keeper.mu.
+// the flush that moves it: until then its name keeps the segment. The caller holds checkpoints.mu.
 func (c *cleaner) gatherOnce(full bool) (moved bool, err error) {
 	rest := 2 * c.store.CheckpointPages()
 	reserve := func(extra int64) error { return c.store.ReserveBeside(extra, rest) }

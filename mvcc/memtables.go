@@ -23,16 +23,16 @@ import (
 //  3. A table whose entries the tree has retires with the view of that tree, at its Seq m: readers registered at m or above do not have it. It
 //     is used again once the horizon has reached m.
 //  4. Only what is durable is merged, where commits are synced. So no View needs an older tree than the newest.
-//  5. What depends on a tree with all commits takes the baton by withBaton, which merges first: a flush, as its base is the end of the log, and
-//     what logs values again, as redo of an older value must not follow that of a newer one. A flush lays the baton down between its parts;
+//  5. What depends on a tree with all commits takes the token by withMerged, which merges first: a flush, as its base is the end of the log, and
+//     what logs values again, as redo of an older value must not follow that of a newer one. A flush lays the token down between its parts;
 //     what is committed meanwhile is above its base. Folds, checkpoints and the like take it by withTree: the tree that there is will do.
 //
 // An error of a merge poisons the store. What is committed stays readable.
 type memtables struct {
-	redo  atomic.Pointer[redoTable]       // what Open has left to merge, before all else; nil for none. Read by anyone, written by the baton holder
-	merge atomic.Pointer[backgroundMerge] // the one under way, if any; read by anyone, written by the baton holder
+	redo  atomic.Pointer[redoTable]       // what Open has left to merge, before all else; nil for none. Read by anyone, written by the token holder
+	merge atomic.Pointer[backgroundMerge] // the one under way, if any; read by anyone, written by the token holder
 
-	// The rest belongs to the baton holder.
+	// The rest belongs to the token holder.
 	active *overlay.Memtable
 	from   int            // of its entries: the first that the tree lacks
 	bytes  int64          // of keys and values that the tree lacks, of those of the active table
@@ -74,7 +74,7 @@ const (
 	keptRetired = 4 // tables; readers have the others to themselves
 )
 
-// insert adds the ops of a batch, whose keys and values have so many bytes, to the active table. Baton holder, who moves applied next.
+// insert adds the ops of a batch, whose keys and values have so many bytes, to the active table. Token held, who moves applied next.
 func (t *memtables) insert(seq uint64, ops []btree.Op, bytesOfOps int64) {
 	for i := range ops {
 		t.active.Insert(&ops[i], writeset.HashKey(ops[i].Key), seq)
@@ -162,7 +162,7 @@ func (t *memtables) merging() bool { return t.merge.Load() != nil }
 // rest returns how many entries are in no merge yet.
 func (t *memtables) rest() int { return t.active.Len() - t.from }
 
-// crowded reports whether the memtables should be merged. Baton holder.
+// crowded reports whether the memtables should be merged. Token held.
 func (t *tree) crowded() bool {
 	tables, limit := &t.tables, t.opts.MemoryLimit
 	n, size := tables.lacking()
@@ -177,7 +177,7 @@ func (t *tree) crowded() bool {
 // Pending reports whether commits are visible that the tree does not have yet.
 func (t *tree) lags() bool { return t.readers.views.newest.Load().Base < t.marks.applied.Load() }
 
-// merge brings what the tree lacks into it. Baton holder.
+// merge brings what the tree lacks into it. Token held.
 func (t *tree) merge() error {
 	tables := &t.tables
 	t.logFirst()
@@ -193,10 +193,10 @@ func (t *tree) merge() error {
 	return t.mergeUpto(tables.active.Len())
 }
 
-// mergeAll is merge for who does not have the baton.
-func (t *tree) mergeAll() error { return t.withBaton(t.Failed) }
+// mergeAll is merge for who does not have the token.
+func (t *tree) mergeAll() error { return t.withMerged(t.Failed) }
 
-// mergeDurable is merge of what is durable, where commits are synced. Baton holder.
+// mergeDurable is merge of what is durable, where commits are synced. Token held.
 func (t *tree) mergeDurable() error {
 	if t.opts.Durability != Durable || t.tables.redo.Load() != nil {
 		return t.merge()
@@ -212,8 +212,8 @@ func (t *tree) mergeDurable() error {
 	return t.mergeUpto(to)
 }
 
-// nextTree returns the number of the version of the tree that gets all commits up to base: base, unless the housekeeping has made one of a higher
-// number since that commit. Then it is the next Seq, and no commit has that. Baton holder, between two batches.
+// nextTree returns the number of the version of the tree that gets all commits up to base: base, unless background work has made one of a higher
+// number since that commit. Then it is the next Seq, and no commit has that. Token held, between two batches.
 func (t *tree) nextTree(base uint64) uint64 {
 	if base > t.pages.Seq() {
 		return base

@@ -58,7 +58,7 @@ func TestSnapshotsOverMemtables(t *testing.T) {
 	}
 }
 
-// TestReadersTakeNoLock: with the baton and the lock of the housekeeping held for ever, readers of all kinds begin, look, go through all and end;
+// TestReadersTakeNoLock: with the token and the lock of background work held for ever, readers of all kinds begin, look, go through all and end;
 // they see what was committed, in memory or in the tree.
 func TestReadersTakeNoLock(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -283,7 +283,7 @@ func TestMemtablePages(t *testing.T) {
 			}
 			require.NotZero(t, e.tree.tables.rest())
 			bound := e.pressure.unwritten()
-			require.NoError(t, e.tree.withBaton(func() error {
+			require.NoError(t, e.tree.withMerged(func() error {
 				require.LessOrEqual(t, e.pages.Unwritten(), bound)
 				return nil
 			}))
@@ -377,7 +377,7 @@ func TestMemtableDuringAFlush(t *testing.T) {
 		return estimate
 	}
 	write(make([]byte, size))
-	require.NoError(t, e.tree.withBaton(func() error { return e.tree.merge() }))
+	require.NoError(t, e.tree.withMerged(func() error { return e.tree.merge() }))
 	leaves := e.pages.MustPages() - 1 // the root has a place
 	require.Greater(t, leaves, int64(records/4))
 
@@ -388,7 +388,7 @@ func TestMemtableDuringAFlush(t *testing.T) {
 			require.LessOrEqual(t, got, upTo)
 			estimate := write([]byte{1})
 			require.GreaterOrEqual(t, estimate, leaves)
-			e.token.take() // withBaton would merge
+			e.token.take() // withMerged would merge
 			defer e.token.pass(true)
 			require.NotZero(t, e.tree.tables.rest())
 			held := e.room.held

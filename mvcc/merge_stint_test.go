@@ -13,7 +13,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// muchUnmerged returns a Buffered engine with so many ops that the tree lacks, in no order, that go into the tree under the baton of whoever needs it.
+// muchUnmerged returns a Buffered engine with so many ops that the tree lacks, in no order, that go into the tree under the token of whoever needs it.
 func muchUnmerged(t *testing.T, ops int) *Engine {
 	mem := vfs.NewMem(0)
 	o := Options{Durability: Buffered, FlushInterval: time.Hour, MemoryLimit: 512 << 20, RedoLimit: 512 << 20}
@@ -38,7 +38,7 @@ func muchUnmerged(t *testing.T, ops int) *Engine {
 	return e
 }
 
-// TestCommitsGoOnDuringMerges: what the tree lacks when a compaction or a checkpoint comes is merged by stints, and commits get the baton
+// TestCommitsGoOnDuringMerges: what the tree lacks when a compaction or a checkpoint comes is merged by stints, and commits get the token
 // between: none waits for all of it.
 func TestCommitsGoOnDuringMerges(t *testing.T) {
 	ops := 160_000
@@ -68,8 +68,8 @@ func TestCommitsGoOnDuringMerges(t *testing.T) {
 	}
 }
 
-// TestSyncDuringLongMerges: while somebody has the baton and merges for long, what Buffered commits have left in memory is synced all the same.
-// A sync that is there first does not wait for the baton either, but for the holder to log before passing it on.
+// TestSyncDuringLongMerges: while somebody has the token and merges for long, what Buffered commits have left in memory is synced all the same.
+// A sync that is there first does not wait for the token either, but for the holder to log before passing it on.
 func TestSyncDuringLongMerges(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
 	t.Run("logged first", func(t *testing.T) {
@@ -90,13 +90,13 @@ func TestSyncDuringLongMerges(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- e.Sync() }()
 		require.Eventually(t, e.log.wanted.Load, patience, time.Millisecond)
-		e.log.logIfWanted() // as putBaton does
+		e.log.logIfWanted() // as pass does
 		within(t, func() { require.NoError(t, <-done) })
 		require.GreaterOrEqual(t, e.marks.durable.Load(), seq)
 	})
 }
 
-// TestMergeLogsFirst: a baton holder who merges much logs first what Buffered commits have left in memory.
+// TestMergeLogsFirst: a token holder who merges much logs first what Buffered commits have left in memory.
 func TestMergeLogsFirst(t *testing.T) {
 	e := muchUnmerged(t, 2*stintOps)
 	put(t, e, "k", "v")

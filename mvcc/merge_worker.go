@@ -15,7 +15,7 @@ import (
 //
 // Invariants:
 //
-//  1. From its beginning until it is settled, the tree is its own: what is dirty or in limbo, and the memory of versions. The baton holder
+//  1. From its beginning until it is settled, the tree is its own: what is dirty or in limbo, and the memory of versions. The token holder
 //     goes by the sizes that were noted before, until it has called settleMerge, as merge does first of all. A flush writes its parts beside
 //     it, and waits for it before it installs them.
 //  2. Views show its table until it is settled; then one is published with the tree that has it.
@@ -52,7 +52,7 @@ func backgroundFrom(o *Options) int {
 	return backgroundOps
 }
 
-// beginMerge seals the active table and begins to merge it, if that is worth a goroutine, and reports whether it did. Baton holder, before a
+// beginMerge seals the active table and begins to merge it, if that is worth a goroutine, and reports whether it did. Token held, before a
 // batch: all that is committed is durable where commits are synced.
 func (t *tree) beginMerge() bool {
 	tables := &t.tables
@@ -83,16 +83,16 @@ func (t *tree) beginMerge() bool {
 	return true
 }
 
-// awaitMerge waits for the end of the merge under way, for who is going to need the tree: with the baton in hand others would wait too.
+// awaitMerge waits for the end of the merge under way, for who is going to need the tree: with the token in hand others would wait too.
 func (t *tree) awaitMerge() {
 	if m := t.tables.merge.Load(); m != nil {
 		<-m.done
 	}
 }
 
-// thinBackground has much of what the tree lacks merged in the background, with the baton laid down, for who needs the tree and merges the rest with the
-// baton in hand: commits would wait for all of it. A load goes on meanwhile, and leaves less from one round to the next. Only where commits are
-// synced: others write on so fast that nothing is gained. Baton holder, for background work.
+// thinBackground has much of what the tree lacks merged in the background, with the token laid down, for who needs the tree and merges the rest with the
+// token in hand: commits would wait for all of it. A load goes on meanwhile, and leaves less from one round to the next. Only where commits are
+// synced: others write on so fast that nothing is gained. Token held, for background work.
 func (t *tree) thinBackground() {
 	tables := &t.tables
 	if t.opts.Durability != Durable || t.readers.ending.Load() {
@@ -111,7 +111,7 @@ func (t *tree) thinBackground() {
 	}
 }
 
-// settleMerge takes over what the merge under way has done, once it is at its end. Baton holder.
+// settleMerge takes over what the merge under way has done, once it is at its end. Token held.
 func (t *tree) settleMerge() {
 	tables := &t.tables
 	m := tables.merge.Load()
@@ -142,7 +142,7 @@ func (m *backgroundMerge) ended() bool {
 	}
 }
 
-// thin merges as much as may not wait any longer, and has much of the rest merged in the background. Baton holder.
+// thin merges as much as may not wait any longer, and has much of the rest merged in the background. Token held.
 func (t *tree) thin() error {
 	tables := &t.tables
 	if tables.merging() && (!t.opts.Manual && tables.merge.Load().ended() || t.crowded()) {

@@ -10,14 +10,14 @@ import (
 )
 
 // A value run moves when its segment is cleaned: the run is written again, in a record group with the redo of a put of the same value, and
-// the leaf that refers to it is changed, all under one baton. The old run leaves the tree by that, and dies with the next flush like that
+// the leaf that refers to it is changed, all under one token. The old run leaves the tree by that, and dies with the next flush like that
 // of any overwritten value. What holds the records of a segment's runs is found by going through the tree, once for several segments.
 //
 // Invariants:
 //
 //  1. A run moves only if the newest tree, which lacks nothing, still refers to exactly that run under its key. So no older value comes
 //     back, neither here nor by the redo, which stands in the log behind all commits before and in front of all after it.
-//  2. Nobody notices: the Seq is one of housekeeping, and the table of last writes stays as it is, so no transaction loses to it; one that
+//  2. Nobody notices: the Seq is one of background work, and the table of last writes stays as it is, so no transaction loses to it; one that
 //     compares what it has read compares values, not places (sameCell). Older snapshots go on to the old run, whose segment waits for them.
 //  3. The group counts whole or not at all. Before it is whole, the old run lives. Behind it both do, until the flush that lists the old
 //     one as dead; recovery that finds no such flush applies the redo, which drops the old run again.
@@ -25,7 +25,7 @@ import (
 // Lists of extents don't move: a put of a list would let the extents of the old one die. Nor do runs in private segments.
 
 const (
-	moveAtOnce    = 64      // pages of runs moved under one baton, or one run
+	moveAtOnce    = 64      // pages of runs moved under one token, or one run
 	moveKeyBytes  = 8 << 20 // of keys found in one search, at most
 	searchOften   = 1 << 10 // records between two looks whether the search should end
 	searchedShare = 4       // in the background the tree is searched once in so much of what lives written to the log
@@ -41,7 +41,7 @@ func (r *placedRun) pages() int64 {
 	return logstore.RunPages(int64(r.ref.KeyLen) + int64(r.ref.ValueLen))
 }
 
-// findRuns returns the records of the newest tree whose runs lie in the given segments. The caller holds keeper.mu and not the baton.
+// findRuns returns the records of the newest tree whose runs lie in the given segments. The caller holds checkpoints.mu and not the token.
 func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedRun, err error) {
 	defer c.guard(&err)
 	slot := c.readers.registry.Acquire(&c.readers.views)
@@ -71,7 +71,7 @@ func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedRun, err err
 	return found, records.Err()
 }
 
-// moveRuns moves the runs of the given segments, as far as reserve finds room. The caller holds keeper.mu, and a flush follows.
+// moveRuns moves the runs of the given segments, as far as reserve finds room. The caller holds checkpoints.mu, and a flush follows.
 func (c *cleaner) moveRuns(segments map[uint32]bool, reserve reservation) (room bool, err error) {
 	found, err := c.findRuns(segments)
 	if errors.Is(err, logstore.ErrCorrupt) { // somewhere: what was found can move all the same
@@ -110,9 +110,9 @@ func (c *cleaner) moveSomeRuns(runs []placedRun, reserve reservation) (room bool
 	})
 }
 
-// moveRecords calls rewrite with the baton, if there is room for what it logs, in pages, and for the leaves of the records.
+// moveRecords calls rewrite with the token, if there is room for what it logs, in pages, and for the leaves of the records.
 func (c *cleaner) moveRecords(pages int64, records int, reserve reservation, rewrite func() error) (room bool, err error) {
-	err = c.tree.withBaton(func() error {
+	err = c.tree.withMerged(func() error {
 		if err := c.Failed(); err != nil {
 			return err
 		}
@@ -134,7 +134,7 @@ func (c *cleaner) moveRecords(pages int64, records int, reserve reservation, rew
 	return room, err
 }
 
-// rewriteRuns writes those of the runs again that are in the tree still, and lets it refer to the new ones. Baton holder, with a tree
+// rewriteRuns writes those of the runs again that are in the tree still, and lets it refer to the new ones. Token held, with a tree
 // that lacks nothing and no redo in memory.
 func (c *cleaner) rewriteRuns(runs []placedRun) error {
 	g := c.store.Begin(logstore.RecordGroup)

@@ -6,7 +6,7 @@ import "time"
 // through between its parts, and where commits are synced by the clock, it syncs what it has written itself before that is too much.
 //
 //   - Durable: a pause behind each part, unless commits take much of the log.
-//   - Buffered: background work syncs, without the baton, once so many pages are written and not synced that a sync may take a syncShare-th
+//   - Buffered: background work syncs, without the token, once so many pages are written and not synced that a sync may take a syncShare-th
 //     of FlushInterval. So the sync of a tick waits for no more than that, twice if another sync has just begun.
 //   - How many pages that is follows from the background syncs before: half as many after one that took longer, twice as many after one
 //     that took less than half of that. It is syncLeast pages at least, and syncMost at most.
@@ -31,7 +31,7 @@ const (
 
 // pace lets commits through between the parts of background work, so that a sync has few pages of it to wait for. It makes no pause while
 // commits take much of the log: they wait for their own pages, and what they write while a flush is in flight makes the file larger. The
-// caller holds keeper.mu, and not the baton.
+// caller holds checkpoints.mu, and not the token.
 func (k *checkpointer) pace() {
 	k.step(StepBetween)
 	k.growAhead() // a flush may take longer than commits have room for

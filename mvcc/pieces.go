@@ -10,7 +10,7 @@ import (
 // and whenever its pages take more than half of MemoryLimit between two pieces, they are written as the first parts of a flush whose
 // base is the batch's group (see override.Pages.StartEarly for why that is safe). Readers see nothing of it before the Seq is published.
 //
-// The caller has keeper.mu, so no other flush is in flight, and the baton until finish has sealed the flush: no other group comes between.
+// The caller has checkpoints.mu, so no other flush is in flight, and the token until finish has sealed the flush: no other group comes between.
 type pieces struct {
 	flusher *flusher
 	batch   *override.Batch

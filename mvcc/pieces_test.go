@@ -112,7 +112,7 @@ func TestFlushWithoutRoomIsRecalled(t *testing.T) {
 	}
 	e.checkpoints.mu.Lock()
 	taken := int64(0)
-	require.NoError(t, e.tree.withBaton(func() error {
+	require.NoError(t, e.tree.withMerged(func() error {
 		p := e.flusher.beginPieces(e.store.CloseGroup(), 0)
 		require.NoError(t, p.apply(ops[:500]))
 		require.Positive(t, e.pages.Stats().Early)

@@ -20,7 +20,7 @@ type pressure struct {
 // zeroDue reports whether segments should be written ahead of the log: it pays for syncs only.
 func (p *pressure) zeroDue() bool { return p.opts.Durability == Durable && p.store.ZeroDue() }
 
-// flushDue reports whether the dirty pages should be written. Baton holder.
+// flushDue reports whether the dirty pages should be written. Token held.
 func (p *pressure) flushDue() bool {
 	tree := p.tree.sizes()
 	dirty := tree.dirty
@@ -36,7 +36,7 @@ func (p *pressure) flushDue() bool {
 // growthDue reports whether a flush of all is due early, as nothing is gained by waiting: what is dirty is new, and no more than the redo
 // that made it so, as behind the batches of a load in order. What such a flush writes lies behind its base, where redo starts until
 // overwrites have gone round the tree once, and of what they let die of it nothing is used again before: so the last one should be short.
-// Baton holder.
+// Token held.
 func (p *pressure) growthDue() bool {
 	if t := &p.tree.tables; t.merging() || t.rest() > 0 && !t.active.Ascends() { // not a load in order, and not all that is in the redo is dirty yet
 		return false
@@ -48,7 +48,7 @@ func (p *pressure) growthDue() bool {
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
-// come first is cheap, so that a small database does not keep a long log. Baton holder.
+// come first is cheap, so that a small database does not keep a long log. Token held.
 func (p *pressure) checkpointDue() bool {
 	since := p.sinceCheckpoint()
 	if since >= p.redoLimit() {
@@ -57,7 +57,7 @@ func (p *pressure) checkpointDue() bool {
 	return since >= max(p.store.SpaceStats().LiveBytes/8, minLogBytes) && p.tree.sizes().dirty <= since/2
 }
 
-// sinceCheckpoint returns the bytes of log since the last checkpoint ended. Baton holder.
+// sinceCheckpoint returns the bytes of log since the last checkpoint ended. Token held.
 func (p *pressure) sinceCheckpoint() int64 { return p.store.SinceCheckpoint() - p.atCheckpoint }
 
 // unwritten bounds the pages that what is in memory will take. Where flushes are by part and the device has plenty of room, it counts only

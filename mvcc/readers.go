@@ -74,7 +74,7 @@ func (r *readers) enter() (lockfree.Slot, error) {
 // collectAfter is how long Close waits before it has the collector look for transactions that were dropped without being ended.
 const collectAfter = 100 * time.Millisecond
 
-// awaitUsers returns when nobody uses the engine but the keeper.
+// awaitUsers returns when nobody uses the engine but maintenance.
 func (r *readers) awaitUsers() {
 	collect := time.Now().Add(collectAfter)
 	for wait := time.Microsecond; r.used(); wait = min(2*wait, 10*time.Millisecond) {
@@ -86,7 +86,7 @@ func (r *readers) awaitUsers() {
 	}
 }
 
-// used reports whether anybody but the keeper uses the engine. Who goes to the unpinned from the registry, or from the active, while both are
+// used reports whether anybody but maintenance uses the engine. Who goes to the unpinned from the registry, or from the active, while both are
 // looked at is in one of them all the time, and could be missed in both: so it counts how many ever went.
 func (r *readers) used() bool {
 	counts := r.unpinned.counts.Load()

@@ -40,13 +40,13 @@ type recent struct {
 	row     row
 }
 
-// row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Baton holder.
+// row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Token held.
 type row struct {
 	leaf    logstore.PageID
 	commits int
 }
 
-// inRow reports whether the next commit is taken for one to the same leaf as those before it. Baton holder.
+// inRow reports whether the next commit is taken for one to the same leaf as those before it. Token held.
 func (l *redoLog) inRow() bool { return l.recent.row.commits >= leastRow }
 
 // waiting returns the bytes of redo that are in no group that was written.
@@ -91,7 +91,7 @@ func (l *redoLog) commitRedo(g *logstore.Group) (group uint64, err error) {
 }
 
 // writeRedo logs what Buffered commits have left in memory. The batch at hand, if there is one, is none of these commits: what its
-// transactions have written to private segments is theirs still, as no group has listed it. Baton holder.
+// transactions have written to private segments is theirs still, as no group has listed it. Token held.
 func (l *redoLog) writeRedo() error {
 	if err := l.Failed(); err != nil || l.waiting() == 0 {
 		return err
@@ -105,7 +105,7 @@ func (l *redoLog) writeRedo() error {
 	return nil
 }
 
-// noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Baton holder.
+// noteLogged notes that the batch at seq is in the log, unless it is in e.redo on its way there. Token held.
 func (l *redoLog) noteLogged(seq uint64) {
 	if l.waiting() == 0 {
 		l.marks.groups.Note(l.store.LastGroup(), seq)
@@ -160,7 +160,7 @@ func (l *redoLog) awaitDurable(seq uint64) error {
 	return nil
 }
 
-// provideFor makes sure that a flush of so many pages has room. Baton holder.
+// provideFor makes sure that a flush of so many pages has room. Token held.
 func (l *redoLog) provideFor(pages int64) error {
 	l.room.rebalance(0)
 	missing := max(0, withMargin(pages)+redo.Pages(l.waiting())-l.room.held)

@@ -36,7 +36,7 @@ const (
 type redoTable struct {
 	*overlay.Memtable
 	recovery *recovery
-	merge    func(*redoTable) error // brings it into the tree. Baton holder
+	merge    func(*redoTable) error // brings it into the tree. Token held
 	lost     []btree.Ref            // values that another one of the same key follows: they are in the log and never get into the tree
 	keys     overlay.Sorted         // set once the merge begins
 	applied  atomic.Int64           // how many of its keys have been handed to the tree
@@ -57,8 +57,8 @@ func (rv *recovery) newRedoTable(ops []btree.Op, old int) *redoTable {
 	return r
 }
 
-// mergeRedo merges the redo into the tree. Baton holder, who merges it before anything else: so no flush is in flight, and none of
-// another comes between, as the baton stays here until one that was begun early is installed.
+// mergeRedo merges the redo into the tree. Token held, who merges it before anything else: so no flush is in flight, and none of
+// another comes between, as the token stays here until one that was begun early is installed.
 func (rv *recovery) mergeRedo(r *redoTable) error {
 	begin := time.Now()
 	p := &pieces{flusher: rv.flusher, batch: rv.pages.Begin(redoSeq), group: rv.store.LastGroup(), records: rv.tree.records}

@@ -29,7 +29,7 @@ func TestCutAfterTheTable(t *testing.T) {
 		first := fmt.Appendf(nil, "%d/%d", round, 0)
 		entered := e.committer.resolver.writes.Of(writeset.HashKey(first))
 		before := entered.Load()
-		release := e.HoldBaton()
+		release := e.HoldToken()
 		ends := make(chan error, 3)
 		for i, write := range []func(tx *Tx) error{
 			func(tx *Tx) error {
@@ -173,7 +173,7 @@ func TestToldLate(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
 	before := e.committer.resolver.writes.Untold()
-	release := e.HoldBaton()
+	release := e.HoldToken()
 	n := &commitNode{}
 	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)
@@ -201,7 +201,7 @@ func TestToldLate(t *testing.T) {
 func TestToldAtAnyTime(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	put(t, e, "k", "")
-	release := e.HoldBaton()
+	release := e.HoldToken()
 	n := &commitNode{}
 	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)

@@ -12,7 +12,7 @@ import (
 // lives the emptiest segments are cleaned, restMoved bytes a turn, until it is no more than a restDead-th of what lives; and all free
 // segments but those held back are given back. Invariants:
 //
-//   - What the housekeeping appends is no sign of life: else the cleaner, which goes on for seconds behind heavy writing, would put rest off
+//   - What background work appends is no sign of life: else the cleaner, which goes on for seconds behind heavy writing, would put rest off
 //     for as long, and rest would never end.
 //   - A turn is begun only if a restGain-th of ownBytes may come back, and restVain turns behind which that is no less than it was at any
 //     time since the last commit end it, so a file that is at rest is not written again and again, even if something lets it grow behind each
@@ -22,7 +22,7 @@ import (
 //     written more than the filling up does.
 //   - Close does the same with what is left, so a process that ends soon writes no more than one that rests first.
 //   - Whoever comes meanwhile waits for no more than the leaves at hand and what was written so far. Full leaves are only read, all of a large
-//     tree perhaps, with keeper.mu in hand.
+//     tree perhaps, with checkpoints.mu in hand.
 const (
 	restGain  = 16       // a sixteenth of ownBytes,
 	restLeast = 2        // and so many segments: what a turn has to give back, at least
@@ -34,7 +34,7 @@ const (
 	restVain  = 3        // turns that gain nothing, behind which rest waits for the next commit: what is condemned leaves two checkpoints later
 )
 
-// rest tells how long nobody has written. Guarded by keeper.mu.
+// rest tells how long nobody has written. Guarded by checkpoints.mu.
 type rest struct {
 	committed uint64    // Seq of the last batch of commits, by the last look
 	since     time.Time // that it is the last one
@@ -44,8 +44,8 @@ type rest struct {
 	filled    bool      // it has come to the end of the tree
 }
 
-// restDue reports whether nobody has committed for so long that the file should shrink to what lives. The caller holds the baton and
-// keeper.mu.
+// restDue reports whether nobody has committed for so long that the file should shrink to what lives. The caller holds the token and
+// checkpoints.mu.
 func (m *maintenance) restDue() bool {
 	r := &m.idle
 	if r.since.IsZero() || m.stirs() {
@@ -69,7 +69,7 @@ func (m *maintenance) restGarbage(s logstore.SpaceStats) int64 {
 	return max(0, dead*logstore.PageSize-s.PackedBytes/restDead)
 }
 
-// loose reports whether leaves are to be filled up. The caller holds the baton and keeper.mu.
+// loose reports whether leaves are to be filled up. The caller holds the token and checkpoints.mu.
 func (m *maintenance) loose(s logstore.SpaceStats) bool {
 	if r := &m.idle; r.filled {
 		return false
@@ -82,7 +82,7 @@ func (m *maintenance) loose(s logstore.SpaceStats) bool {
 		live-payload >= restLeast*m.segmentBytes()
 }
 
-// fillUp fills up some leaves. An error ends it until the next commit. The caller holds keeper.mu.
+// fillUp fills up some leaves. An error ends it until the next commit. The caller holds checkpoints.mu.
 func (m *maintenance) fillUp() (err error) {
 	r, c := &m.idle, &compaction{m: m}
 	defer func() { r.filled = r.filled || err != nil }()
@@ -111,19 +111,19 @@ func (m *maintenance) fillUp() (err error) {
 }
 
 // stirs reports whether somebody has committed since the last look, is about to, asks for room, or closes the engine. The caller holds
-// keeper.mu.
+// checkpoints.mu.
 func (m *maintenance) stirs() bool {
 	return m.marks.committed.Load() != m.idle.committed || m.readers.active.Load() > 0 || m.readers.unpinned.any() || m.pressure.crowd.asked.Load() > 0 || m.readers.closed.Load()
 }
 
-// rest makes the file shorter once nobody writes. The caller holds keeper.mu.
+// rest makes the file shorter once nobody writes. The caller holds checkpoints.mu.
 func (m *maintenance) rest() error {
 	r := &m.idle
 	if r.least == 0 {
 		r.least = m.ownBytes()
 	}
 	var loose bool
-	if err := m.tree.withBaton(func() error {
+	if err := m.tree.withMerged(func() error {
 		loose = m.loose(m.store.SpaceStats())
 		return m.Failed()
 	}); err != nil {

@@ -10,7 +10,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// Filling up goes through leaves that are full already without writing anything. Who commits, waits for the housekeeping or closes the
+// Filling up goes through leaves that are full already without writing anything. Who commits, waits for background work or closes the
 // database meanwhile does not wait for the end of the tree.
 func TestFillingUpStops(t *testing.T) {
 	inTurn(t)
@@ -55,7 +55,7 @@ func TestFillingUpStops(t *testing.T) {
 			require.NoError(t, e.Checkpoint())
 			e.checkpoints.mu.Lock()
 			defer e.checkpoints.mu.Unlock()
-			require.NoError(t, e.tree.withBaton(func() error {
+			require.NoError(t, e.tree.withMerged(func() error {
 				e.maintenance.restDue()
 				return nil
 			}))
@@ -73,7 +73,7 @@ func TestFillingUpStops(t *testing.T) {
 				if e.maintenance.idle.filled {
 					break
 				}
-				require.NoError(t, e.tree.withBaton(func() error {
+				require.NoError(t, e.tree.withMerged(func() error {
 					e.maintenance.idle.committed = e.marks.committed.Load()
 					return nil
 				}))
@@ -91,7 +91,7 @@ func resting(t *testing.T, e *Engine) (due func() bool) {
 	t.Cleanup(e.checkpoints.mu.Unlock)
 	e.opts.Manual = false
 	due = func() (due bool) {
-		require.NoError(t, e.tree.withBaton(func() error {
+		require.NoError(t, e.tree.withMerged(func() error {
 			e.maintenance.idle.since = e.maintenance.idle.since.Add(-idlePause)
 			due = e.maintenance.restDue()
 			return nil

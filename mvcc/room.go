@@ -29,7 +29,7 @@ func (r *room) rebalance(extra int64) {
 }
 
 // spend gives up what was reserved for the groups of commits that have been logged since it was called last: left in held, it would be
-// taken for room of dirty pages where there was too little for those. Baton holder.
+// taken for room of dirty pages where there was too little for those. Token held.
 func (r *room) spend() {
 	if r.logged == 0 {
 		return
@@ -41,7 +41,7 @@ func (r *room) spend() {
 }
 
 // provide reserves what the dirty pages and the redo in memory need, or reports that it cannot be had. It also makes sure that all that
-// is promised is there: a commit whose long values left ends of segments unused has taken more than was counted. Baton holder.
+// is promised is there: a commit whose long values left ends of segments unused has taken more than was counted. Token held.
 func (r *room) provide() error {
 	missing := max(0, r.unwritten()-r.held)
 	err := r.store.Reserve(missing, true)

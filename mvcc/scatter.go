@@ -14,7 +14,7 @@ import (
 
 // Logged values lie in the order of their writes. A scan of values that were not written in key order comes to another page with each of
 // them: that took four times as long with all in memory, and takes four pages for each page of values from a device. So a leaf whose values
-// were scanned out of order scatterOften times has them logged once more, in key order, by the housekeeping.
+// were scanned out of order scatterOften times has them logged once more, in key order, by background work.
 //
 // Invariants:
 //
@@ -30,7 +30,7 @@ const (
 	scatterShare  = 4       // of a leaf's logged values, a quarter is out of order: else it is taken for in order
 	scatterSlots  = 1 << 14 // of counts: leaves may share one, and have their values moved earlier then
 	scatterLeaves = 1 << 10 // leaves that may wait to have their values moved,
-	scatterAtOnce = 64      // and that are looked at in one round of the housekeeping
+	scatterAtOnce = 64      // and that are looked at in one round of background work
 	scatterValues = 16      // that a cursor counts at once
 )
 
@@ -53,7 +53,7 @@ func scanOften(o *Options) uint32 {
 	return scatterOften
 }
 
-// scanned counts n values of a leaf that a scan came to out of order, and reports whether the housekeeping should be woken.
+// scanned counts n values of a leaf that a scan came to out of order, and reports whether background work should be woken.
 func (s *scattered) scanned(leaf btree.Node, n int) bool {
 	if s.often == 0 {
 		return false
@@ -124,7 +124,7 @@ func (m *maintenance) noteScan(leaf btree.Node, o *scanOrder) {
 }
 
 // moveScanned has the values of some leaves move that scans came to out of order, and reports whether there were such leaves. The caller
-// holds keeper.mu.
+// holds checkpoints.mu.
 func (c *cleaner) moveScanned() (moved bool, err error) {
 	keys := c.scattered.take()
 	if len(keys) == 0 || c.room.limited() || c.pressure.crowd.asked.Load() > 0 {

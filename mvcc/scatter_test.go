@@ -97,7 +97,7 @@ func scanAll(t *testing.T, e *Engine, way string) {
 	require.NoError(t, tx.Expired())
 }
 
-// Values that scans have come to out of order often enough are in key order behind the next housekeeping. Then they stay where they are.
+// Values that scans have come to out of order often enough are in key order behind the next background work. Then they stay where they are.
 func TestScansPutValuesInOrder(t *testing.T) {
 	inTurn(t)
 	for way := range scans {

@@ -7,7 +7,7 @@ import (
 )
 
 // sets are the write sets of transactions to come, and the budget of all. Any goroutine uses the budget and the pool; the rest, with the
-// methods that are not said to be for anybody, is the baton holder's.
+// methods that are not said to be for anybody, is the token holder's.
 type sets struct {
 	budget  writeset.Budget
 	pool    sync.Pool       // of *writeset.Set, empty

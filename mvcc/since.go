@@ -43,7 +43,7 @@ type ChangeSink interface {
 // changed since that group is all that the backup may lack. What the transaction sees is durable.
 func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 	merged := uint64(0)
-	if err := e.tree.withBaton(func() error {
+	if err := e.tree.withMerged(func() error {
 		group, merged = e.store.Durable(), e.readers.views.newest.Load().Base
 		return e.Failed()
 	}); err != nil {

@@ -53,7 +53,7 @@ func (tx *Tx) stays() bool {
 	return true
 }
 
-// spill moves what the write set has in memory to a new layer. If the file is full it asks the housekeeping for room. After an error the
+// spill moves what the write set has in memory to a new layer. If the file is full it asks background work for room. After an error the
 // transaction cannot commit. The last layer is written by the commit, and not merged with others.
 //
 // A transaction that only deletes takes segments as deletes take room.

@@ -13,7 +13,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestCloseBesideLargeCommits: writers that wait for memory, for room or for the housekeeping when Close begins get through or get
+// TestCloseBesideLargeCommits: writers that wait for memory, for room or for background work when Close begins get through or get
 // ErrClosed; Close returns, and what was acknowledged is there.
 func TestCloseBesideLargeCommits(t *testing.T) {
 	t.Parallel()

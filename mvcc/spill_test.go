@@ -169,7 +169,7 @@ func TestSpillModel(t *testing.T) {
 // chargedBytes returns what write sets are charged for, but for those that wait to be used again.
 func chargedBytes(t *testing.T, e *Engine) int64 {
 	t.Helper()
-	require.NoError(t, e.tree.withBaton(func() error {
+	require.NoError(t, e.tree.withMerged(func() error {
 		e.tree.sets.reuse(math.MaxUint64, math.MaxUint64)
 		return nil
 	}))

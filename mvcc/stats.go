@@ -39,8 +39,8 @@ type Stats struct {
 // Checkpoints returns how many checkpoints there were since the engine was opened.
 func (e *Engine) Checkpoints() uint64 { return e.checkpoints.done.Load() }
 
-// Stats returns the present state. It takes no lock under which anybody waits for a device or for another goroutine: not the baton, nor
-// keeper.mu, growing or syncing. So it returns where all of those hang.
+// Stats returns the present state. It takes no lock under which anybody waits for a device or for another goroutine: not the token, nor
+// checkpoints.mu, growing or syncing. So it returns where all of those hang.
 func (e *Engine) Stats() (Stats, error) {
 	slot, snap, err := e.readers.look(lockfree.Slot{}, e.marks.viewAt)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestStatsTakesNoLockOfTheWriter: Stats returns while the baton and the lock of the housekeeping are held and nobody gives them up, and says
+// TestStatsTakesNoLockOfTheWriter: Stats returns while the token and the lock of background work are held and nobody gives them up, and says
 // what was committed before. dbm's TestStatsWhileASyncHangs is the same for the locks of the store.
 func TestStatsTakesNoLockOfTheWriter(t *testing.T) {
 	for _, d := range []Durability{Durable, WriteThrough, Buffered} {
@@ -30,7 +30,7 @@ func TestStatsTakesNoLockOfTheWriter(t *testing.T) {
 		})
 		e.token.pass(true)
 		e.checkpoints.mu.Unlock()
-		require.NoError(t, e.tree.withBaton(func() error { return nil }))
+		require.NoError(t, e.tree.withMerged(func() error { return nil }))
 		s, err := e.Stats()
 		require.NoError(t, err)
 		require.EqualValues(t, 4, s.Records, "all that was pending is in the tree")

@@ -1,11 +1,11 @@
 package mvcc
 
-// StepPoint is a place where Options.Step is called. The baton is not held there.
+// StepPoint is a place where Options.Step is called. The token is not held there.
 type StepPoint uint8
 
 const (
-	StepBetween StepPoint = iota // in the housekeeping, between two turns with the baton
-	StepWait                     // in a commit, before it waits for the housekeeping under way
+	StepBetween StepPoint = iota // in background work, between two turns with the token
+	StepWait                     // in a commit, before it waits for background work under way
 )
 
 func (f *file) step(p StepPoint) {
@@ -14,8 +14,8 @@ func (f *file) step(p StepPoint) {
 	}
 }
 
-// HoldBaton takes the baton until release is called. With Pushed it lets a test choose which commits become one batch.
-func (e *Engine) HoldBaton() (release func()) {
+// HoldToken takes the token until release is called. With Pushed it lets a test choose which commits become one batch.
+func (e *Engine) HoldToken() (release func()) {
 	e.token.take()
 	return func() { e.token.pass(true) }
 }

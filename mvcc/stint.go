@@ -3,7 +3,7 @@ package mvcc
 import "flashdbm/override"
 
 // A flush is written in parts between the groups of commits, so that a sync has few of its pages to wait for. Where commits write much
-// themselves, as those of a load do, several parts are written in one stint with the baton, up to where a segment ends: what commits write
+// themselves, as those of a load do, several parts are written in one stint with the token, up to where a segment ends: what commits write
 // is dead behind the next flush but one, what the flush writes lives, so segments with both would be left half dead. Written by turns of
 // 64 pages and a commit of 1 MiB each, those of a load of 205 MiB had up to 100 MiB of dead pages beside what lives in the end. Commits wait
 // for no more of it than 16 times what they write themselves, and the rest of a segment.
@@ -19,7 +19,7 @@ func stintParts(pages int64, batches uint64) int {
 	return int(min(max(pages*stintShare/int64(max(batches, 1))/partPages, 1), longestStint))
 }
 
-// writeFlush steps a flush to its end, laying the baton down between the steps and while it prepares the images of the next.
+// writeFlush steps a flush to its end, laying the token down between the steps and while it prepares the images of the next.
 func (fl *flusher) writeFlush(f *override.Flush, between func(work func())) error {
 	installed, awaited := false, 0
 	defer func() {

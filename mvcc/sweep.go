@@ -40,7 +40,7 @@ const (
 // partBytes is what a part is worth.
 func (p *pressure) partBytes() int64 { return cmp.Or(p.opts.PartBytes, partBytes) }
 
-// parts returns in how many parts what is dirty should be flushed; 1 is all at once. Baton holder.
+// parts returns in how many parts what is dirty should be flushed; 1 is all at once. Token held.
 func (p *pressure) parts() int {
 	n := p.mayParts()
 	if n > 1 && p.log.bytes.Since() >= mostBehind*p.redoLimit() {
@@ -52,19 +52,19 @@ func (p *pressure) parts() int {
 	return n
 }
 
-// allFits reports whether a flush of all that is dirty has room within the bound of the file. Baton holder.
+// allFits reports whether a flush of all that is dirty has room within the bound of the file. Token held.
 func (p *pressure) allFits() bool {
 	return p.store.FitsBound(max(0, withMargin(p.tree.sizes().dirty/logstore.PageSize)-p.room.held))
 }
 
 // growth tells how fast commits make pages dirty that have to be written. Those that are left of a load that has ended count no more: they
-// go with the next part. Baton holder.
+// go with the next part. Token held.
 type growth struct {
 	pages int64  // in RedoLimit of redo, as of the last look
 	asked int64  // by then: see override.Pages.Obliged
 	redo  int64  // bytes by then
 	seq   uint64 // that the tree had then: what it lacked has asked for nothing yet
-	own   int64  // asked by the housekeeping since then
+	own   int64  // asked by background work since then
 }
 
 // noteGrowth looks at the pages that have to be written, once in so much redo as a part is for.
@@ -79,7 +79,7 @@ func (p *pressure) noteGrowth() {
 }
 
 // mayParts returns in how many parts what is dirty could be flushed. While leaves are behind it is fewer and fewer parts that little is worth:
-// a flush of all would let go all redo at once, and need the room of a good part of it before. Baton holder.
+// a flush of all would let go all redo at once, and need the room of a good part of it before. Token held.
 func (p *pressure) mayParts() int {
 	dirty, worth := p.tree.sizes().dirty, p.partBytes()
 	least := 2 * worth
@@ -92,22 +92,22 @@ func (p *pressure) mayParts() int {
 	return int(min(dirty*partShare/worth, mostParts))
 }
 
-// partDue reports whether the next of n parts should be flushed. Baton holder.
+// partDue reports whether the next of n parts should be flushed. Token held.
 func (p *pressure) partDue(n int) bool {
 	return n > 1 && p.log.bytes.SinceBase()+p.log.waiting() >= p.redoLimit()/int64(n+partsAhead)
 }
 
 // firstPart reports whether the next part is the first behind a flush of all, of which it better takes the rest as well. Redo starts at the base of
 // that flush, behind which its pages lie, and stays there for a whole round; so of what overwrites let die of them nothing would be used again
-// in that time. Behind a load that is much, and what has been overwritten by now is less. The caller holds the baton and keeper.mu.
+// in that time. Behind a load that is much, and what has been overwritten by now is less. The caller holds the token and checkpoints.mu.
 func (fl *flusher) firstPart() bool {
 	return fl.pages.DirtyBytes()/logstore.PageSize*firstGain <= fl.whole && fl.pressure.allFits()
 }
 
 // sweepGrowth returns how many free pages the turns to come should find beside what the last one took. Segments come back from parts
 // unevenly. And in the first round redo starts where the last flush of all began until RedoLimit is reached, and what the parts write
-// lies behind that as well: space given back by now would be taken again, and written with zeros once more. The caller holds the baton and
-// keeper.mu.
+// lies behind that as well: space given back by now would be taken again, and written with zeros once more. The caller holds the token and
+// checkpoints.mu.
 func (fl *flusher) sweepGrowth() int64 {
 	if fl.readers.ending.Load() {
 		return 0
@@ -120,13 +120,13 @@ func (fl *flusher) sweepGrowth() int64 {
 	return growth / logstore.PageSize
 }
 
-// sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Baton holder.
+// sweepDue reports whether the log since the last checkpoint is long enough for the next one, where flushes are by part. Token held.
 func (p *pressure) sweepDue() bool {
 	least := min(max(p.store.SpaceStats().LiveBytes/sweepShare, minLogBytes), p.redoLimit())
 	return p.sinceCheckpoint() >= least
 }
 
-// flushPart flushes the next part of so many. The caller holds keeper.mu.
+// flushPart flushes the next part of so many. The caller holds checkpoints.mu.
 func (fl *flusher) flushPart(n int) (err error) {
 	defer fl.protect(&err)
 	part, err := fl.planPart(n)
@@ -145,7 +145,7 @@ func (fl *flusher) flushPart(n int) (err error) {
 	if err := fl.eachParent(part.Parents, rename, fl.pressure.reserveMore); err != nil {
 		return err
 	}
-	if err := fl.tree.withBaton(func() error {
+	if err := fl.tree.withMerged(func() error {
 		if err := fl.Failed(); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (fl *flusher) flushPart(n int) (err error) {
 
 // foldPart names what a part has written by its addresses, so that the table that each checkpoint writes is short. No name that was planned
 // with before the flush is of use now: what commits have removed since then has left the table with it. From here on to the next flush,
-// which needs keeper.mu, the plan holds: what is removed meanwhile stays in the table, and is not folded.
+// which needs checkpoints.mu, the plan holds: what is removed meanwhile stays in the table, and is not folded.
 func (fl *flusher) foldPart(part *override.Part) error {
 	var upper []logstore.PageID
 	parents, err := fl.readers.planFolds(func(s override.Snapshot) (parents []logstore.PageID, err error) {
@@ -242,7 +242,7 @@ func stragglers(victims []logstore.Victim, most, full int64, contents func(segme
 // planPart plans the next part of n, by what is dirty once the tree has all that is committed.
 func (fl *flusher) planPart(n int) (*override.Part, error) {
 	var leaves int64
-	if err := fl.tree.withBaton(func() error {
+	if err := fl.tree.withMerged(func() error {
 		leaves = fl.pages.DirtyBytes()/logstore.PageSize/int64(n) + 1
 		return nil
 	}); err != nil {
@@ -254,11 +254,11 @@ func (fl *flusher) planPart(n int) (*override.Part, error) {
 }
 
 // flushParts flushes what is dirty by parts, with checkpoints between, so that each can have the room that those before it have left. What
-// is dirty after that, a whole flush takes. The caller holds keeper.mu.
+// is dirty after that, a whole flush takes. The caller holds checkpoints.mu.
 func (fl *flusher) flushParts() error {
 	for range mostParts {
 		n := 1
-		if err := fl.tree.withBaton(func() error {
+		if err := fl.tree.withMerged(func() error {
 			n = fl.pressure.parts()
 			return fl.Failed()
 		}); err != nil || n == 1 {
@@ -271,7 +271,7 @@ func (fl *flusher) flushParts() error {
 	return nil
 }
 
-// sweep flushes the next part of so many, and checkpoints if the log has become long enough, or if it must. The caller holds keeper.mu.
+// sweep flushes the next part of so many, and checkpoints if the log has become long enough, or if it must. The caller holds checkpoints.mu.
 func (fl *flusher) sweep(n int, must bool) error {
 	if err := fl.flushPart(n); err != nil {
 		return err

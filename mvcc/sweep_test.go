@@ -27,10 +27,10 @@ func TestPartsFollowALoad(t *testing.T) {
 			}
 			require.NoError(t, tx.Commit())
 		}
-		require.NoError(t, e.tree.withBaton(e.log.writeRedo))
+		require.NoError(t, e.tree.withMerged(e.log.writeRedo))
 	}
 	parts := func() (n int, musts int64) {
-		require.NoError(t, e.tree.withBaton(func() error {
+		require.NoError(t, e.tree.withMerged(func() error {
 			e.pressure.noteRedo()
 			n, musts = e.pressure.parts(), e.pages.MustPages()
 			return nil
@@ -203,7 +203,7 @@ func TestFirstPartIsOfAll(t *testing.T) {
 	e.checkpoints.mu.Unlock()
 	housekeep := func() (parts uint64, dirty int64) {
 		put(0, records, apart)
-		require.NoError(t, e.tree.withBaton(func() error {
+		require.NoError(t, e.tree.withMerged(func() error {
 			require.True(t, e.pressure.flushDue())
 			require.Greater(t, e.pressure.parts(), 1)
 			return nil
@@ -255,7 +255,7 @@ func TestFirstRound(t *testing.T) {
 		part, err := e.flusher.planPart(1)
 		require.NoError(t, err)
 		loners := func(since uint64) (ids []logstore.PageID) {
-			require.NoError(t, e.tree.withBaton(func() error {
+			require.NoError(t, e.tree.withMerged(func() error {
 				ids = e.pages.Loners(part, int64(e.store.SegmentPages()), since)
 				return nil
 			}))
@@ -404,7 +404,7 @@ func TestStragglersAreCountedOnce(t *testing.T) {
 	require.NoError(t, err)
 	leaves := part.Leaves()
 	join := func(at []logstore.Addr) {
-		require.NoError(t, e.tree.withBaton(func() error { e.pages.Join(part, at); return nil }))
+		require.NoError(t, e.tree.withMerged(func() error { e.pages.Join(part, at); return nil }))
 	}
 	at, err := e.flusher.moveStragglers(leaves/strayShare, func(int64) error { return logstore.ErrFull })
 	require.NoError(t, err)
@@ -468,7 +468,7 @@ func TestSpareOfTheFirstRound(t *testing.T) {
 		}
 	}
 	growth := func() (bytes int64) {
-		require.NoError(t, e.tree.withBaton(func() error { bytes = e.flusher.sweepGrowth() * logstore.PageSize; return nil }))
+		require.NoError(t, e.tree.withMerged(func() error { bytes = e.flusher.sweepGrowth() * logstore.PageSize; return nil }))
 		return bytes
 	}
 	for i := range 20 {

@@ -36,7 +36,7 @@ type tailed struct {
 	ended sync.WaitGroup
 }
 
-// newTailed loads an engine on the real file system and closes it, so that it begins as a database that is at rest. Without housekeeping
+// newTailed loads an engine on the real file system and closes it, so that it begins as a database that is at rest. Without background work
 // there are no flushes, checkpoints and cleaning from then on; but the file goes on growing ahead of the commits.
 func newTailed(t *testing.T, name string, housekeeping bool) *tailed {
 	opts := Options{
@@ -72,7 +72,7 @@ func newTailed(t *testing.T, name string, housekeeping bool) *tailed {
 	return d
 }
 
-// zero does of the housekeeping what commits are faster with.
+// zero does of background work what commits are faster with.
 func (d *tailed) zero(t *testing.T) {
 	defer d.ended.Done()
 	for tick := time.NewTicker(time.Millisecond); ; {

@@ -14,7 +14,7 @@ import (
 )
 
 // TestTickDuringHousekeeping: what a Buffered commit has left in memory is written and synced within FlushInterval, while whatever else holds
-// the lock of the housekeeping holds it: a flush, a checkpoint, a compaction.
+// the lock of background work holds it: a flush, a checkpoint, a compaction.
 func TestTickDuringHousekeeping(t *testing.T) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
@@ -22,7 +22,7 @@ func TestTickDuringHousekeeping(t *testing.T) {
 	defer e.Close()
 	e.checkpoints.mu.Lock()
 	defer e.checkpoints.mu.Unlock()
-	time.Sleep(20 * time.Millisecond) // the keeper waits for the lock by now
+	time.Sleep(20 * time.Millisecond) // maintenance waits for the lock by now
 	for i := range 3 {
 		put(t, e, "k", fmt.Sprint(i))
 		seq := e.marks.applied.Load()

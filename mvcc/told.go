@@ -1,11 +1,11 @@
 package mvcc
 
-// The baton holder tells those who may look for conflicts of each batch, by the table of last writes or by a note: see commit.LastWrites. It is
+// The token holder tells those who may look for conflicts of each batch, by the table of last writes or by a note: see commit.LastWrites. It is
 // for speed alone that the registry is looked at, and to invent few conflicts. The first look is before applied moves: a transaction that
 // registers between that look and the move is found by the second one, and the note taken back once the table has the batch. One that
 // resolves in between, or that came back to the registry meanwhile after waiting for admission, loses for nothing and tries again.
 
-// tell tells of the batch at hand, before applied moves to its Seq. Baton holder.
+// tell tells of the batch at hand, before applied moves to its Seq. Token held.
 func (r *resolver) tell(seq uint64, nodes []*commitNode) {
 	r.cleared.note(nodes, seq)
 	if !r.besides(seq, nodes) {
@@ -16,7 +16,7 @@ func (r *resolver) tell(seq uint64, nodes []*commitNode) {
 }
 
 // tellLate tells of it those who came between the look at the registry and applied, and reports whether there was nobody: then nobody who
-// resolves looks at the batch or at those before any more. Baton holder.
+// resolves looks at the batch or at those before any more. Token held.
 func (r *resolver) tellLate(seq uint64, nodes []*commitNode) (alone bool) {
 	if r.writes.Untold() != seq {
 		return false

@@ -19,26 +19,26 @@ type tree struct {
 	horizon atomic.Uint64 // as of the last Reclaim
 }
 
-// merged makes another version of the tree the one that readers register at: it has all commits up to base, and so many records. Baton holder.
+// merged makes another version of the tree the one that readers register at: it has all commits up to base, and so many records. Token held.
 func (t *tree) merged(tree, base uint64, records int64) {
 	t.records = records
 	t.tables.merged(tree, base)
 	t.publishView(tree, base)
 }
 
-// publishView publishes a view of a version of the tree, which has all commits up to base, with the tables that there are. Baton holder.
+// publishView publishes a view of a version of the tree, which has all commits up to base, with the tables that there are. Token held.
 func (t *tree) publishView(tree, base uint64) {
 	t.readers.views.newest.Store(&overlay.View{Tree: tree, Base: base, Records: t.records, Tables: t.tables.list()})
 }
 
-// publish shows a version of the tree that has all commits, and so many records: seq becomes what new updates read. Baton holder.
+// publish shows a version of the tree that has all commits, and so many records: seq becomes what new updates read. Token held.
 func (t *tree) publish(seq uint64, records int64) {
 	t.merged(seq, seq, records)
 	t.marks.show(seq)
 }
 
 // publishEdit shows the version of the tree begun last, which has the same commits as the one before it. Its number is the next Seq, and no
-// commit has that. The note comes last: durable never passes applied. Baton holder.
+// commit has that. The note comes last: durable never passes applied. Token held.
 func (t *tree) publishEdit() {
 	seq, base := t.pages.Seq(), t.readers.views.newest.Load().Base
 	if t.tables.lacksNothing() {
@@ -66,10 +66,10 @@ func (t *tree) reclaimNow() (dirty int64, err error) {
 	return dirty, err
 }
 
-// reclaim frees what nobody can see, but for what readers that have gone held beside an older one: that may take a while. Baton holder.
+// reclaim frees what nobody can see, but for what readers that have gone held beside an older one: that may take a while. Token held.
 func (t *tree) reclaim() { t.reclaimed(t.pages.Reclaim(&t.readers.views)) }
 
-// reclaimAll frees all that nobody can see. Baton holder.
+// reclaimAll frees all that nobody can see. Token held.
 func (t *tree) reclaimAll() { t.reclaimed(t.pages.ReclaimAll(&t.readers.views)) }
 
 func (t *tree) reclaimed(horizon uint64) {
@@ -79,10 +79,10 @@ func (t *tree) reclaimed(horizon uint64) {
 	t.measure()
 }
 
-// memoryBytes is what counts against MemoryLimit, beside write sets. Baton holder.
+// memoryBytes is what counts against MemoryLimit, beside write sets. Token held.
 func (f *file) memoryBytes() int64 { return f.pages.MemoryBytes() + f.pages.BookBytes() }
 
-// measure notes the memory that versions take. Baton holder.
+// measure notes the memory that versions take. Token held.
 func (t *tree) measure() {
 	held := t.memoryBytes()
 	t.memory.Store(held)
@@ -100,7 +100,7 @@ type treeSizes struct {
 	memory    int64 // bytes
 }
 
-// sizes returns those of the tree, or what they were when the merge under way began. Baton holder.
+// sizes returns those of the tree, or what they were when the merge under way began. Token held.
 func (t *tree) sizes() treeSizes {
 	if m := t.tables.merge.Load(); m != nil {
 		return m.sizes

@@ -2,7 +2,7 @@ package mvcc
 
 import "flashdbm/logstore"
 
-// leaves returns about how many pages the tree has: most that are dirty have a place already, or most have none yet. Baton holder.
+// leaves returns about how many pages the tree has: most that are dirty have a place already, or most have none yet. Token held.
 func (t *tree) leaves() int64 {
 	return max(t.treeBytes(), t.sizes().dirty) / logstore.PageSize
 }

@@ -7,7 +7,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// Space comes back in the housekeeping. What is dead is used again once two checkpoints are past, so where much waits for that a second
+// Space comes back in background work. What is dead is used again once two checkpoints are past, so where much waits for that a second
 // one follows the first at once. What the log then does not need goes back to the file system: see logstore.Condemn. It needs free space
 // for a turn, from checkpoint to checkpoint; one that turns over steadily so keeps what it uses again.
 
@@ -24,7 +24,7 @@ const (
 )
 
 // turn remembers how much the log takes from one flush and checkpoint to the next. If the next one takes more, the condemned come back
-// as they are. Guarded by keeper.mu.
+// as they are. Guarded by checkpoints.mu.
 type turn struct {
 	began  uint64    // pages appended before it
 	pages  int64     // that the last one took
@@ -52,7 +52,7 @@ func (t *turn) idle(appended uint64) bool {
 	return time.Since(t.at) >= idlePause && int64(appended-t.began) < t.pages/8
 }
 
-// checkpointTwice follows a flush. The caller holds keeper.mu.
+// checkpointTwice follows a flush. The caller holds checkpoints.mu.
 func (k *checkpointer) checkpointTwice() error {
 	if err := k.checkpoint(); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (f *file) worth(bytes, share int64) bool {
 	return bytes >= max(f.ownBytes()/share, worthLeast*int64(f.store.SegmentPages())*logstore.PageSize)
 }
 
-// trim gives back what the log does not need. It follows a checkpoint; the caller holds keeper.mu. What cannot be given back stays.
+// trim gives back what the log does not need. It follows a checkpoint; the caller holds checkpoints.mu. What cannot be given back stays.
 func (k *checkpointer) trim() {
 	least := max(trimSegments, int(k.turn.pages/8/int64(k.store.SegmentPages())))
 	if k.readers.ending.Load() {
@@ -120,7 +120,7 @@ func (k *checkpointer) trimAtClose() error {
 }
 
 // trimDue reports whether much of the file would be given back if there was a checkpoint, and whether it takes a flush as well. The
-// caller holds the baton and keeper.mu.
+// caller holds the token and checkpoints.mu.
 func (k *checkpointer) trimDue() (due, flush bool) {
 	t := &k.turn
 	if k.trimmedLately() {
@@ -139,7 +139,7 @@ func (k *checkpointer) trimDue() (due, flush bool) {
 
 // cutDue reports whether much would be given back if all that is dirty was flushed, so that redo starts anew, and little has to be written
 // for that. Behind a load or many deletes redo can be short in bytes and long in segments: in those lies what they have written and let die
-// since. Where commits write little from then on, no flush would be due for long. The caller holds the baton and keeper.mu.
+// since. Where commits write little from then on, no flush would be due for long. The caller holds the token and checkpoints.mu.
 func (k *checkpointer) cutDue() bool {
 	if k.trimmedLately() {
 		return false

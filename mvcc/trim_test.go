@@ -45,7 +45,7 @@ func TestRedoIsCutShort(t *testing.T) {
 	}
 	require.NoError(t, e.checkpoints.checkpointTwice())
 	due := func() (due bool) {
-		require.NoError(t, e.tree.withBaton(func() error { due = e.checkpoints.cutDue(); return nil }))
+		require.NoError(t, e.tree.withMerged(func() error { due = e.checkpoints.cutDue(); return nil }))
 		return due
 	}
 	require.False(t, e.pressure.flushDue())

@@ -39,7 +39,7 @@ func TestRegisterTakesOneView(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := newEngine(t, Options{Durability: Buffered, Manual: true})
 			put(t, e, "k", "v")
-			release := e.HoldBaton()
+			release := e.HoldToken()
 			last, tables := e.marks.applied.Load(), e.tree.tables.active
 			steps := 0
 			slot, s := e.readers.register(lockfree.Slot{}, &between{&e.marks.applied, func() {

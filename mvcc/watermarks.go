@@ -18,7 +18,7 @@ type watermarks struct {
 	groups    commit.Marks
 }
 
-// show makes seq what new updates read. Baton holder.
+// show makes seq what new updates read. Token held.
 func (w *watermarks) show(seq uint64) {
 	w.applied.Store(seq)
 	w.moved.Broadcast()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// options are those of a small database whose housekeeping the tests step.
+// options are those of a small database whose background work the tests step.
 var options = mvcc.Options{
 	Store:      logstore.Options{SegmentPages: 8, ChunkPages: 1 << 10},
 	Durability: mvcc.WriteThrough, MemoryLimit: 64 << 20, RedoLimit: 64 << 10, FlushInterval: 20 * time.Millisecond,

@@ -14,7 +14,7 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// A commit that another goroutine has settled, and that takes the baton all the same, leaves no signal for the next one with its channel:
+// A commit that another goroutine has settled, and that takes the token all the same, leaves no signal for the next one with its channel:
 // that would return before it is settled.
 func TestSettledByAnother(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -24,7 +24,7 @@ func TestSettledByAnother(t *testing.T) {
 	n.Value.set, n.Value.tx = tx.set, tx
 	tx.wakeChan()
 	require.NoError(t, e.committer.resolver.resolve(tx, n))
-	put(t, e, "b", "2") // takes the baton and finds both
+	put(t, e, "b", "2") // takes the token and finds both
 	require.Len(t, tx.kept.wake, 1)
 	e.committer.settlePushed(n)
 	require.NoError(t, tx.err)
@@ -33,9 +33,9 @@ func TestSettledByAnother(t *testing.T) {
 	tx.end()
 }
 
-// TestBaton: committers and background work pass the baton among themselves; one has it at a time, nobody waits for ever, and neither
+// TestToken: committers and background work pass the token among themselves; one has it at a time, nobody waits for ever, and neither
 // kind keeps the other from it.
-func TestBaton(t *testing.T) {
+func TestToken(t *testing.T) {
 	for _, c := range []struct{ committers, background, turns int }{{1, 1, 2000}, {8, 1, 2000}, {1, 8, 2000}, {8, 8, 2000}, {32, 3, 2000}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
 			e := newEngine(t, Options{Durability: Buffered, Manual: true})
@@ -55,7 +55,7 @@ func TestBaton(t *testing.T) {
 							commits.Add(1)
 							continue
 						}
-						if err := e.tree.withBaton(func() error {
+						if err := e.tree.withMerged(func() error {
 							owned++
 							return nil
 						}); err != nil {
@@ -73,12 +73,12 @@ func TestBaton(t *testing.T) {
 	}
 }
 
-// TestBatonIsNotLost lets two take the baton at about the same time, over and over, and nobody after them who would find what they
+// TestTokenIsNotLost lets two take the token at about the same time, over and over, and nobody after them who would find what they
 // have left lying.
-func TestBatonIsNotLost(t *testing.T) {
+func TestTokenIsNotLost(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
 	commit := func() { put(t, e, "k", "v") }
-	background := func() { e.tree.withBaton(func() error { return nil }) }
+	background := func() { e.tree.withMerged(func() error { return nil }) }
 	rounds := 10_000
 	if testing.Short() {
 		rounds = 2000
@@ -99,15 +99,15 @@ func TestBatonIsNotLost(t *testing.T) {
 	}
 }
 
-// TestBatonTurns: background work that waits comes next, and after it a committer that waits.
-func TestBatonTurns(t *testing.T) {
+// TestTokenTurns: background work that waits comes next, and after it a committer that waits.
+func TestTokenTurns(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})
-	release := e.HoldBaton()
-	var seen []uint64 // applied; written by the baton holder
+	release := e.HoldToken()
+	var seen []uint64 // applied; written by the token holder
 	var done atomic.Int32
 	for range 3 {
 		go func() {
-			e.tree.withBaton(func() error {
+			e.tree.withMerged(func() error {
 				seen = append(seen, e.marks.applied.Load())
 				return nil
 			})
@@ -132,7 +132,7 @@ func TestBatches(t *testing.T) {
 	put(t, e, "k", "v")
 	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
 	e.store.Release(1000)
-	release := e.HoldBaton()
+	release := e.HoldToken()
 	before, seq := e.store.Counters(), e.marks.applied.Load()
 	var done atomic.Int32
 	const n = 20
@@ -157,7 +157,7 @@ func TestBatches(t *testing.T) {
 // TestLastOfBatchCounts: of several writes of a key in one batch the last pushed is the one that stays.
 func TestLastOfBatchCounts(t *testing.T) {
 	e := newEngine(t, Options{Manual: true})
-	release := e.HoldBaton()
+	release := e.HoldToken()
 	var done atomic.Int32
 	const n = 5
 	for i := range n {
