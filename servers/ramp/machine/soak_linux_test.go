@@ -32,6 +32,7 @@ import (
 var (
 	soakTxns = flag.Int64("soak.txns", 400, "transactions of TestSoak in each durability")
 	soakKill = flag.Duration("soak.kill", 2*time.Second, "how long a server lives at most before it is killed")
+	soakEach = flag.Int("soak.each", 3, "goroutines of each of the five clients; every sixteenth one writes")
 	soakLoss = flag.Duration("soak.loss", 10*time.Second, "how much of what was acknowledged last a kill may lose in async mode; the file is well below a second behind on a machine that has time for it")
 )
 
@@ -162,8 +163,8 @@ func (s *soak) run() {
 		x.o.Timeout = 20 * time.Second
 		c, err := ramp.Dial(context.Background(), []string{x.addr}, &x.o)
 		require.NoError(t, err)
-		for g := range 3 {
-			wait.Go(func() { s.work(c, g == 0, rand.New(rand.NewPCG(uint64(i), uint64(g)))) })
+		for g := range *soakEach {
+			wait.Go(func() { s.work(c, g%16 == 0, rand.New(rand.NewPCG(uint64(i), uint64(g)))) })
 		}
 		defer func() {
 			st := c.Stats()
