@@ -130,9 +130,11 @@ func (r *runner) wake() {
 func (r *runner) mail(n partition.Note) {
 	r.mailMu.Lock()
 	r.mails = append(r.mails, n)
-	r.posted.Store(true)
+	first := !r.posted.Swap(true)
 	r.mailMu.Unlock()
-	r.wake()
+	if first { // else the thread was woken for an earlier one, and has not looked yet
+		r.wake()
+	}
 }
 
 // hear gives the partition its notes.

@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"bytes"
 	"errors"
 
 	"flashdbm/servers/arena"
@@ -29,7 +28,7 @@ type parked struct {
 	missing int
 	run     func()
 	fail    func(s protocol.Status)
-	pins    [][]byte // keys that stay known until it has run
+	pins    []*versions // of keys that stay known until it has run
 	failed  bool
 }
 
@@ -53,10 +52,9 @@ func (p *Partition) resume(list *[]*parked) {
 }
 
 func (p *Partition) unpin(w *parked) {
-	for _, k := range w.pins {
-		x := p.active[string(k)]
+	for _, x := range w.pins {
 		x.pins--
-		p.idle(k, x)
+		p.idle(x)
 	}
 }
 
@@ -64,9 +62,8 @@ func (p *Partition) unpin(w *parked) {
 // could evict each other for ever.
 func (p *Partition) await(h uint64, key []byte, w *parked) {
 	_, known := p.latest(h, key)
-	x := p.versionsOf(key)
-	key = bytes.Clone(key)
-	w.pins = append(w.pins, key)
+	x := p.versionsOf(h, key)
+	w.pins = append(w.pins, x)
 	x.pins++
 	if known {
 		return
@@ -76,7 +73,7 @@ func (p *Partition) await(h uint64, key []byte, w *parked) {
 	if !x.fetching {
 		x.fetching = true
 		p.counts.Fetches++
-		p.o.Store.Fetch(h, key)
+		p.o.Store.Fetch(h, x.key)
 	}
 }
 
@@ -134,7 +131,7 @@ func (p *Partition) arrived(f *store.Fetched) bool {
 	x := p.active[string(f.Key)]
 	x.fetching, x.known = false, true
 	p.resume(&x.parked)
-	p.idle(f.Key, x)
+	p.idle(x)
 	return true
 }
 

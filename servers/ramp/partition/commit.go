@@ -86,7 +86,7 @@ func (p *Partition) settle(t *txn) {
 
 // install makes the transaction's version of a key the one in the slot, if it is the newest.
 func (p *Partition) install(t *txn, k *preparedItem) {
-	x := p.versionsOf(k.key)
+	x := k.versions
 	i := find(x.prepared, t.ts)
 	place := x.prepared[i].place
 	x.prepared = slices.Delete(x.prepared, i, i+1)
@@ -95,13 +95,13 @@ func (p *Partition) install(t *txn, k *preparedItem) {
 	if !ok {
 		p.show(place)
 		p.table.Insert(k.hash, uint64(place))
-		p.newest(k, place)
+		p.newest(x, place)
 		return
 	}
 	slot := arena.Place(at)
 	was := Timestamp(p.item(slot).Version)
 	if t.ts < was { // invariant 3
-		p.overtake(x, k, version{ts: t.ts, by: was, place: place})
+		p.overtake(x, version{ts: t.ts, by: was, place: place})
 		return
 	}
 	if !p.exchange(slot, place) {
@@ -110,8 +110,8 @@ func (p *Partition) install(t *txn, k *preparedItem) {
 		p.table.Replace(k.hash, uint64(slot), uint64(place))
 		slot, place = place, slot
 	}
-	p.overtake(x, k, version{ts: was, by: t.ts, place: place})
-	p.newest(k, slot)
+	p.overtake(x, version{ts: was, by: t.ts, place: place})
+	p.newest(x, slot)
 }
 
 // show makes the item at a place one that Reads accept.
@@ -142,38 +142,35 @@ func (p *Partition) exchange(slot, place arena.Place) bool {
 }
 
 // newest is called when a version is in its slot. Until the file knows of the commit the slot is not evicted.
-func (p *Partition) newest(k *preparedItem, slot arena.Place) {
+func (p *Partition) newest(x *versions, slot arena.Place) {
 	p.arena.SetMark(slot, markKept)
 	it := p.item(slot)
 	if it.Flags&guard.Removed != 0 {
-		p.removed.add(p.now+versionTime, removedKey{k.key, k.hash, Timestamp(it.Version)})
+		p.removed.add(p.now+versionTime, removedKey{x.key, x.hash, Timestamp(it.Version)})
 	}
-	if x := p.active[string(k.key)]; x != nil {
-		p.idle(k.key, x)
-	}
+	p.idle(x)
 	if p.o.Shown != nil {
-		p.o.Shown(k.key, Timestamp(it.Version))
+		p.o.Shown(x.key, Timestamp(it.Version))
 	}
 }
 
 // overtake keeps a committed version that is not the newest.
-func (p *Partition) overtake(x *versions, k *preparedItem, v version) {
+func (p *Partition) overtake(x *versions, v version) {
 	x.old = append(x.old, v)
-	p.overtaken.add(p.now+versionTime, overtakenVersion{k.key, k.hash, v.ts})
+	p.overtaken.add(p.now+versionTime, overtakenVersion{x, v.ts})
 }
 
 // abort forgets the versions of a prepared transaction, and refuses its timestamp from now on.
 func (p *Partition) abort(t *txn) {
 	var changes []store.Change
 	for i := range t.items {
-		k := &t.items[i]
-		x := p.versionsOf(k.key)
+		x := t.items[i].versions
 		v := find(x.prepared, t.ts)
 		p.arena.Retire(x.prepared[v].place, p.now)
 		x.prepared = slices.Delete(x.prepared, v, v+1)
 		p.counts.Prepared--
-		p.idle(k.key, x)
-		changes = append(changes, store.DropVersion(k.hash, k.key, uint64(t.ts)))
+		p.idle(x)
+		changes = append(changes, store.DropVersion(x.hash, x.key, uint64(t.ts)))
 	}
 	p.counts.Aborts++
 	t.items, t.state, t.since = nil, refused, p.now

@@ -7,10 +7,10 @@ import (
 	"flashdbm/servers/store"
 )
 
+// An overtakenVersion is among the old ones of its key, which are active for as long as it is.
 type overtakenVersion struct {
-	key  []byte
-	hash uint64
-	ts   Timestamp
+	x  *versions
+	ts Timestamp
 }
 
 type removedKey struct {
@@ -74,18 +74,20 @@ func (p *Partition) unsettled(ts Timestamp) bool {
 
 // drop forgets an overtaken version.
 func (p *Partition) drop(v *overtakenVersion) {
-	x := p.active[string(v.key)]
+	x := v.x
 	i := find(x.old, v.ts)
-	if p.unsettled(v.ts) || p.unsettled(x.old[i].by) { // invariant 12
+	if p.o.Store != nil && (p.unsettled(v.ts) || p.unsettled(x.old[i].by)) { // invariant 12
 		p.overtaken.add(p.now+versionTime, *v)
 		return
 	}
 	p.arena.Retire(x.old[i].place, p.now)
 	x.old = slices.Delete(x.old, i, i+1)
-	p.idle(v.key, x)
+	p.idle(x)
 	p.horizon = max(p.horizon, v.ts)
 	p.counts.Dropped++
-	p.entry(store.DropVersion(v.hash, v.key, uint64(v.ts)))
+	if p.o.Store != nil {
+		p.entry(store.DropVersion(x.hash, x.key, uint64(v.ts)))
+	}
 }
 
 // forgetRemove forgets that a key was removed. What comes later with an older timestamp is refused, by the floor.

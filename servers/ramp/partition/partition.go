@@ -57,6 +57,9 @@ const (
 	refusalTime = int64(20 * time.Second)
 	// askAfter is how long a transaction is left to its client, and how often other partitions are asked about it.
 	askAfter = int64(time.Second)
+	// dueTogether is the least time that a partition without other work sleeps before it does what time brings. When it is smaller, a busy table
+	// wakes its threads a thousand times a second for it.
+	dueTogether = int64(10 * time.Millisecond)
 	// fullTime is how long what was fetched waits for room before requests for several keys are failed. Evictions wait for the file for less.
 	fullTime     = int64(100 * time.Millisecond)
 	pollsPerConn = 16
@@ -119,7 +122,11 @@ type Partition struct {
 	hand     uint64
 	places   []uint64
 	scratch  []byte
-	out      []byte // of the answer to a GET
+	hashes   []uint64      // for touch
+	touched  uint64        // keeps the compiler from leaving its loads out
+	written  []*versions   // of the keys of a PREPARE
+	rooms    []arena.Place // and where their new versions go
+	out      []byte        // of the answer to a GET
 	get      protocol.Get
 	prepare  protocol.Prepare
 	lock     protocol.Lock
@@ -255,7 +262,7 @@ func (p *Partition) IdleFor() time.Duration {
 	}
 	for _, at := range []int64{p.overtaken.due(), p.removed.due(), p.refused.due(), p.asks.due()} {
 		if at > 0 {
-			d = min(d, max(at-p.now, int64(time.Millisecond)))
+			d = min(d, max(at-p.now, dueTogether))
 		}
 	}
 	return time.Duration(d)

@@ -36,8 +36,7 @@ type txn struct {
 }
 
 type preparedItem struct {
-	key  []byte // in memory of its own
-	hash uint64
+	*versions // of the key: they stay active while one of them is prepared
 }
 
 // A sharer is another partition of a transaction, and what it has said.
@@ -47,13 +46,16 @@ type sharer struct {
 	preparedS, settled bool // synced: the PREPARE; the COMMIT
 }
 
-// versions are what a key has beside the version in its slot.
+// versions are what a key has beside the version in its slot. They are active, which is in Partition.active, while there is anything of that.
 type versions struct {
+	key      []byte // in memory of its own
+	hash     uint64
 	prepared []version
 	old      []version // committed and overtaken
 	known    bool      // the file has nothing of the key that the slot lacks
 	fetching bool
-	pins     int // requests that go on once other keys are known, too
+	idle     bool // it is not active any more: others may be, of the same key
+	pins     int  // requests that go on once other keys are known, too
 	parked   []*parked
 }
 
@@ -68,19 +70,20 @@ func find(list []version, ts Timestamp) int {
 	return slices.IndexFunc(list, func(v version) bool { return v.ts == ts })
 }
 
-func (p *Partition) versionsOf(key []byte) *versions {
+func (p *Partition) versionsOf(h uint64, key []byte) *versions {
 	x := p.active[string(key)]
 	if x == nil {
-		x = &versions{}
-		p.active[string(key)] = x
+		x = &versions{key: slices.Clone(key), hash: h}
+		p.active[string(x.key)] = x
 	}
 	return x
 }
 
 // idle forgets the versions of a key that has none beside its slot.
-func (p *Partition) idle(key []byte, x *versions) {
-	if len(x.prepared)+len(x.old)+len(x.parked)+x.pins == 0 && !x.fetching {
-		delete(p.active, string(key))
+func (p *Partition) idle(x *versions) {
+	if len(x.prepared)+len(x.old)+len(x.parked)+x.pins == 0 && !x.fetching && !x.idle {
+		x.idle = true
+		delete(p.active, string(x.key))
 	}
 }
 
@@ -106,6 +109,7 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 	}
 	newest := p.floor
 	ready := true
+	p.touch(q.Parts)
 	for i := range q.Parts {
 		ts, known := p.latest(p.hash(q.Parts[i].Key), q.Parts[i].Key)
 		ready = ready && known
@@ -136,6 +140,24 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 		}
 		done(protocol.StatusOK, newest)
 	})
+}
+
+// touch loads the buckets and items of all keys into the processor's cache before the first one is looked at, so that the processor waits for them together.
+func (p *Partition) touch(parts []protocol.Part) {
+	if len(parts) == 1 {
+		return
+	}
+	p.hashes = p.hashes[:0]
+	for i := range parts {
+		h := p.hash(parts[i].Key)
+		p.hashes = append(p.hashes, h)
+		p.touched += p.table.Touch(h)
+	}
+	for _, h := range p.hashes {
+		if at, ok := p.table.Likely(h); ok {
+			p.touched += uint64(p.arena.Touch(arena.Place(at)))
+		}
+	}
 }
 
 // prepareAgain answers a PREPARE of a timestamp that is known.
@@ -180,22 +202,25 @@ func (p *Partition) latest(h uint64, key []byte) (ts Timestamp, known bool) {
 func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 	meta := protocol.MakeMeta(q.Kind, q.Hashes)
 	total := 0
-	places := make([]arena.Place, 0, len(q.Parts))
+	places := p.rooms[:0]
 	giveUp := func(s protocol.Status) (*txn, protocol.Status) {
 		for _, at := range places {
 			p.arena.Retire(at, p.now)
 		}
 		return nil, s
 	}
+	p.written = p.written[:0]
 	for i := range q.Parts { // so that room for one of them does not evict another one
-		p.versionsOf(q.Parts[i].Key).pins++
+		x := p.versionsOf(p.hash(q.Parts[i].Key), q.Parts[i].Key)
+		x.pins++
+		p.written = append(p.written, x)
 	}
 	defer func() {
-		for i := range q.Parts {
-			x := p.active[string(q.Parts[i].Key)]
+		for _, x := range p.written {
 			x.pins--
-			p.idle(q.Parts[i].Key, x)
+			p.idle(x)
 		}
+		clear(p.written)
 	}()
 	for i := range q.Parts {
 		k := &q.Parts[i]
@@ -210,20 +235,22 @@ func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 		}
 		places = append(places, at)
 	}
+	p.rooms = places
 	if p.o.Store != nil && !p.o.Store.Fits(total) {
 		return giveUp(protocol.StatusFull)
 	}
-	t := &txn{ts: q.TS, client: q.Client, state: prepared, hashes: slices.Clone(q.Hashes), since: p.now}
+	t := &txn{ts: q.TS, client: q.Client, state: prepared, hashes: slices.Clone(q.Hashes), since: p.now, items: make([]preparedItem, 0, len(q.Parts))}
 	var changes []store.Change
 	for i := range q.Parts {
 		k := &q.Parts[i]
 		content := meta.AppendContent(p.scratch[:0], k.Value)
 		p.scratch = content
-		v := store.Version{TS: uint64(t.ts), Hash: p.hash(k.Key), Key: slices.Clone(k.Key), Value: content}
+		x := p.written[i]
+		v := store.Version{TS: uint64(t.ts), Hash: x.hash, Key: x.key, Value: content}
 		if k.Removed {
 			v.Flags = guard.Removed
 		}
-		p.place(t, &v, places[i])
+		p.place(t, x, &v, places[i])
 		if p.o.Store != nil {
 			changes = append(changes, store.PutVersion(&v))
 		}
@@ -239,13 +266,12 @@ func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 }
 
 // place builds the item of a prepared version.
-func (p *Partition) place(t *txn, v *store.Version, at arena.Place) {
+func (p *Partition) place(t *txn, x *versions, v *store.Version, at arena.Place) {
 	n := guard.Size(len(v.Key), len(v.Value))
 	guard.Build(p.arena.Bytes(at)[:n], &guard.Item{Flags: v.Flags, Version: v.TS, Key: v.Key, Value: v.Value})
-	x := p.versionsOf(v.Key)
 	x.known = true
 	x.prepared = append(x.prepared, version{ts: t.ts, place: at})
-	t.items = append(t.items, preparedItem{v.Key, v.Hash})
+	t.items = append(t.items, preparedItem{x})
 	p.counts.Prepared++
 }
 

@@ -159,7 +159,9 @@ func (p *Partition) finish(t *txn) {
 		}
 	}
 	delete(p.txns, t.ts)
-	p.entry(store.DropTransaction(uint64(t.ts)))
+	if p.o.Store != nil {
+		p.entry(store.DropTransaction(uint64(t.ts)))
+	}
 }
 
 // inherit takes over what was not finished in the last life.
@@ -198,7 +200,7 @@ func (p *Partition) inherit(in *store.Inherited) error {
 				if err != nil {
 					return fmt.Errorf("partition: memory for what was not finished when the last life ended: %w", err)
 				}
-				p.place(t, v, at)
+				p.place(t, p.versionsOf(v.Hash, v.Key), v, at)
 			}
 		}
 		p.asks.add(p.now, t.ts)
