@@ -117,7 +117,7 @@ func (c *Client) join(l *link, g *greeted) {
 	}
 	g.net.group.Add(g.conn)
 	var r reader
-	if o, ok := g.conn.(wire.OneSided); ok && g.net.domain.Caps().OneSided && len(c.e.slots) > 0 && c.o.Carrier == wire.CarrierRing {
+	if o, ok := g.conn.(wire.BatchReader); ok && g.net.domain.Caps().OneSided && len(c.e.slots) > 0 && c.o.Carrier == wire.CarrierRing {
 		r = o
 	}
 	if g.welcome.NeedsAuth {

@@ -219,9 +219,11 @@ func (c *Client) drive(ctx context.Context, w *waiter, give func(why error)) {
 func (c *Client) step() (worked bool) {
 	for _, n := range c.nets {
 		worked = n.group.Step() || worked
-		for _, d := range n.group.Done() {
+		if done := n.group.Done(); len(done) > 0 {
 			c.e.look()
-			c.e.readDone(n.land, d.Token, d.Err)
+			for _, d := range done {
+				c.e.readDone(n.land, d.Token, d.Err)
+			}
 		}
 	}
 	worked = c.e.step() || worked

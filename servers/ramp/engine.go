@@ -55,7 +55,7 @@ type conn interface {
 
 // A reader Reads the memory of a partition.
 type reader interface {
-	Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error
+	Reads(local fabric.Region, ops []wire.ReadOp) (taken int, err error)
 }
 
 // A link is a partition, and the connection to it if there is one.
@@ -68,6 +68,7 @@ type link struct {
 	tenure  int64 // until then Reads of this term's memory count
 	extents map[uint32]*extent
 	waiting []*call // not sent yet
+	reads   []read  // not posted yet
 	under   map[uint64]*call
 	lastErr error
 
@@ -110,6 +111,7 @@ type engine struct {
 	links   []*link
 	slots   slots
 	nextID  uint64
+	ops     []wire.ReadOp
 	running []transaction
 	paused  []paused // in the order of their times
 	closed  error
@@ -236,6 +238,7 @@ func (e *engine) lost(l *link, err error) {
 	for _, c := range ended {
 		c.done(c, protocol.StatusUnavailable, nil, fmt.Errorf("%w (%w)", ErrUnavailable, err))
 	}
+	e.pushReads(l) // its keys are asked for
 }
 
 var errNewLife = fmt.Errorf("%w: the partition has begun a new life", ErrUnavailable)
@@ -317,6 +320,7 @@ func (e *engine) step() (worked bool) {
 			worked = true
 		}
 		worked = e.push(l) || worked
+		worked = e.pushReads(l) || worked
 	}
 	for _, l := range e.links {
 		if l.conn != nil {

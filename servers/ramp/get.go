@@ -24,6 +24,7 @@ type get struct {
 	buf     []byte   // what was read
 	left    int      // answers and Reads that are awaited
 	reading int      // Reads under way
+	expect  int      // bytes that they bring
 	round   int
 	gone    bool
 	err     error
@@ -107,7 +108,7 @@ func (t *get) sort(e *engine, keys [][]byte) error {
 
 // begin starts the first round.
 func (t *get) begin(e *engine) {
-	t.round, t.gone, t.buf, t.left = 1, false, nil, 1
+	t.round, t.gone, t.buf, t.left, t.expect = 1, false, nil, 1, 0
 	for i := range t.keys {
 		k := &t.keys[i]
 		*k = getKey{key: k.key, hash: k.hash, link: k.link, life: k.link.term}
@@ -124,6 +125,12 @@ func (t *get) begin(e *engine) {
 		flags = protocol.FlagTimestamps
 	case Fast, Uncontrolled:
 		flags = protocol.FlagPointer
+	}
+	if t.reading > 0 {
+		t.buf = make([]byte, 0, t.expect)
+		for _, l := range e.links {
+			e.pushReads(l)
+		}
 	}
 	t.sendGroups(e, flags, nil)
 	t.arrived(e)

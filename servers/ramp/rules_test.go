@@ -37,9 +37,11 @@ func (s *stub) Receive() (m wire.Message, ok bool) {
 	return m, true
 }
 
-func (s *stub) Read(_ fabric.Region, _, _ uint64, _ fabric.Key, _, token uint64) error {
-	s.reads = append(s.reads, token)
-	return nil
+func (s *stub) Reads(_ fabric.Region, ops []wire.ReadOp) (int, error) {
+	for _, o := range ops {
+		s.reads = append(s.reads, o.Token)
+	}
+	return len(ops), nil
 }
 
 // TestReads: a slot is Read while the tenure lasts and the machine was not suspended; what is torn is Read twice more, then asked for; another key's slot is
@@ -174,7 +176,7 @@ func TestReadOfLastLife(t *testing.T) {
 		e.attach(l, s, s, land, &protocol.Welcome{Term: 7})
 	}
 	hash := circle.Hash(3, keys[0])
-	*e.slots.at(hash) = slot{protocol.Slot{Offset: 64, Length: 128}, hash, 7}
+	e.slots.put(slot{protocol.Slot{Offset: 64, Length: 128}, hash, 7})
 	e.links[0].extents[0] = &extent{known: true}
 	e.links[0].tenure = now + int64(time.Second)
 	e.lost(e.links[1], errProtocol)

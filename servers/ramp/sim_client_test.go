@@ -111,9 +111,16 @@ type simClient struct {
 // A simReader Reads by an endpoint of the simulated fabric.
 type simReader struct{ ep fabric.Endpoint }
 
-func (r *simReader) Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error {
-	_, err := r.ep.Post([]fabric.WR{{ID: token, Op: fabric.Read, Flags: fabric.Signal, Local: local, LOff: off, LLen: n, Remote: key, ROff: at}})
-	return err
+func (r *simReader) Reads(local fabric.Region, ops []wire.ReadOp) (int, error) {
+	var list []fabric.WR
+	for _, o := range ops {
+		list = append(list, fabric.WR{ID: o.Token, Op: fabric.Read, Flags: fabric.Signal, Local: local, LOff: o.Offset, LLen: o.Length, Remote: o.Key, ROff: o.At})
+	}
+	n, err := r.ep.Post(list)
+	if err == fabric.ErrAgain {
+		err = nil
+	}
+	return n, err
 }
 
 const simTimeout = 3 * time.Second

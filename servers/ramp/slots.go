@@ -4,11 +4,14 @@ import (
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/wire"
 )
 
-// slots are where keys were found: hints, which what a Read brings proves right or wrong. A key's hint has one place, by the hash of the key: of two
-// keys that share a place the last one has it.
+// slots are where keys were found: hints, which what a Read brings proves right or wrong. A key's hint has one of slotWays places, by the hash of the key: with a
+// single place one key in seventy of a thousand was found by message each time, for another one had its place.
 type slots []slot
+
+const slotWays = 4
 
 type slot struct {
 	protocol.Slot
@@ -16,10 +19,40 @@ type slot struct {
 	term uint64
 }
 
-func (s slots) at(hash uint64) *slot { return &s[hash%uint64(len(s))] }
+// find returns the hint of a key, nil if there is none.
+func (s slots) find(hash uint64) *slot {
+	if len(s) == 0 {
+		return nil
+	}
+	for i, at := 0, hash%uint64(len(s)); i < slotWays; i++ {
+		if x := &s[(at+uint64(i))%uint64(len(s))]; x.hash == hash && x.Length > 0 {
+			return x
+		}
+	}
+	return nil
+}
+
+// put keeps a hint. Without a free place it takes that of another key, which one depends on the hash.
+func (s slots) put(n slot) {
+	if len(s) == 0 {
+		return
+	}
+	at := n.hash % uint64(len(s))
+	into := &s[(at+n.hash>>60%slotWays)%uint64(len(s))]
+	for i := range uint64(slotWays) {
+		x := &s[(at+i)%uint64(len(s))]
+		if x.Length == 0 && into.Length > 0 || x.hash == n.hash {
+			into = x
+		}
+		if x.hash == n.hash {
+			break
+		}
+	}
+	*into = n
+}
 
 func (s slots) drop(hash uint64) {
-	if x := s.at(hash); x.hash == hash {
+	if x := s.find(hash); x != nil {
 		*x = slot{}
 	}
 }
@@ -27,20 +60,23 @@ func (s slots) drop(hash uint64) {
 // A landing is memory that Reads bring slots to, in places.
 type landing struct {
 	region fabric.Region
-	under  []*read
+	under  []read // t is nil if the place is free
 	free   []uint64
 }
 
-// A read is a Read that is under way.
+// A read is a Read that is under way, or waits for a place and for room on its connection.
 type read struct {
 	t *get
 	i int
 	n uint32 // bytes
+	k fabric.Key
+	o uint64 // offset in the peer's region
 }
 
-// Sizes of a landing. With fewer places more keys go by message while many are under way.
+// Sizes of a landing. With fewer places Reads wait for others to complete.
 const (
-	landingPlaces = 512
+	landingPlaces = 256
+	readsAtOnce   = 64       // Reads of one doorbell
 	landingSize   = 16 << 10 // bytes of a place: the longest slot
 )
 
@@ -49,7 +85,7 @@ func newLanding(d fabric.Domain, places int) (*landing, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &landing{region: r, under: make([]*read, places)}
+	l := &landing{region: r, under: make([]read, places)}
 	for i := range places {
 		l.free = append(l.free, uint64(places-1-i))
 	}
@@ -74,7 +110,7 @@ func (e *engine) learn(l *link, term uint64, k *getKey, s protocol.Slot) {
 	if len(e.slots) == 0 || s.Length > landingSize || s.Length%8 != 0 {
 		return
 	}
-	*e.slots.at(k.hash) = slot{s, k.hash, term}
+	e.slots.put(slot{s, k.hash, term})
 	if l.extents[s.Extent] == nil {
 		e.askExtent(l, s.Extent)
 	}
@@ -99,70 +135,120 @@ func (e *engine) askExtent(l *link, number uint32) {
 		}})
 }
 
-// readSlot posts a Read of a key's slot, if it is known where that is.
+// readSlot queues a Read of a key's slot, if it is known where that is. pushReads posts it.
 func (t *get) readSlot(e *engine, i int) bool {
 	k := &t.keys[i]
 	l := k.link
-	if len(e.slots) == 0 || l.reader == nil {
+	if l.reader == nil {
 		return false
 	}
-	s := e.slots.at(k.hash)
-	if s.hash != k.hash || s.Length == 0 {
+	s := e.slots.find(k.hash)
+	if s == nil || s.term != l.term || k.life != l.term || e.now >= l.tenure { // it would not count: rule 1
 		return false
 	}
-	if s.term != l.term || k.life != l.term || e.now >= l.tenure { // it would not count: rule 1
+	x := l.extents[s.Extent]
+	if x == nil || !x.known {
 		return false
 	}
-	x, land := l.extents[s.Extent], l.land
-	if x == nil || !x.known || len(land.free) == 0 {
-		return false
-	}
-	place := land.free[len(land.free)-1]
-	if l.reader.Read(land.region, place*landingSize, uint64(s.Length), x.key, s.Offset, place) != nil {
-		return false
-	}
-	land.free = land.free[:len(land.free)-1]
-	land.under[place] = &read{t, i, s.Length}
+	l.reads = append(l.reads, read{t, i, s.Length, x.key, s.Offset})
 	k.tries++
 	t.left++
 	t.reading++
+	t.expect += int(s.Length)
 	return true
+}
+
+// pushReads posts the Reads that are queued for a partition, as many with one doorbell as there are places and room for.
+func (e *engine) pushReads(l *link) (worked bool) {
+	for len(l.reads) > 0 {
+		if l.reader == nil {
+			r := l.reads[0]
+			l.reads = l.reads[1:]
+			e.readFailed(&r)
+			worked = true
+			continue
+		}
+		land := l.land
+		n := min(len(l.reads), len(land.free), readsAtOnce)
+		if n == 0 {
+			return worked
+		}
+		e.ops = e.ops[:0]
+		for i := range l.reads[:n] {
+			r := &l.reads[i]
+			place := land.free[len(land.free)-1-i]
+			e.ops = append(e.ops, wire.ReadOp{Offset: place * landingSize, Length: uint64(r.n), Key: r.k, At: r.o, Token: place})
+		}
+		taken, err := l.reader.Reads(land.region, e.ops)
+		for i := range taken {
+			land.under[e.ops[i].Token] = l.reads[i]
+		}
+		land.free = land.free[:len(land.free)-taken]
+		clear(l.reads[:taken])
+		if l.reads = l.reads[taken:]; len(l.reads) == 0 {
+			l.reads = nil
+		}
+		worked = worked || taken > 0
+		if err != nil {
+			l.reader = nil // the connection has ended, which step finds: the others go by message
+			continue
+		}
+		if taken < n {
+			return worked
+		}
+	}
+	return worked
 }
 
 // readDone looks at what a Read has brought.
 func (e *engine) readDone(land *landing, place uint64, err error) {
 	r := land.under[place]
-	land.under[place] = nil
+	land.under[place] = read{}
 	land.free = append(land.free, place)
 	t, k := r.t, &r.t.keys[r.i]
-	if t.reading--; t.ended {
+	if t.ended {
 		return
 	}
+	if err != nil {
+		e.readFailed(&r)
+		return
+	}
+	b := land.region.Bytes()[place*landingSize:][:r.n]
+	it, err := verify(b, k.key)
 	if err == nil {
-		b := land.region.Bytes()[place*landingSize:][:r.n]
-		it, verr := verify(b, k.key)
-		if err = verr; err == nil {
-			e.counts.OneSided++
-			s := protocol.StateFound
-			if it.Flags&guard.Removed != 0 {
-				s = protocol.StateAbsent
-			}
-			t.set(k, s, Timestamp(it.Version), it.Value, true)
-			k.read = true
-			t.askFailed(e)
-			t.arrived(e)
+		e.counts.OneSided++
+		s := protocol.StateFound
+		if it.Flags&guard.Removed != 0 {
+			s = protocol.StateAbsent
+		}
+		t.set(k, s, Timestamp(it.Version), it.Value, true)
+		k.read = true
+		t.reading--
+		t.askFailed(e)
+		t.arrived(e)
+		return
+	}
+	e.counts.Refused++
+	if err == guard.ErrStale && k.tries < maxReads {
+		e.look()
+		if t.readSlot(e, r.i) {
+			t.left-- // it goes on for the same answer
+			t.reading--
+			e.pushReads(k.link)
 			return
 		}
-		e.counts.Refused++
-		if err == guard.ErrStale && k.tries < maxReads {
-			e.look()
-			if t.readSlot(e, r.i) {
-				t.left-- // it goes on for the same answer
-				return
-			}
-		}
 	}
-	e.slots.drop(k.hash)
+	e.readFailed(&r)
+}
+
+// readFailed has a key that could not be Read asked for.
+func (e *engine) readFailed(r *read) {
+	t := r.t
+	if t.ended {
+		return
+	}
+	t.reading--
+	e.slots.drop(t.keys[r.i].hash)
 	t.ask(r.i)
 	t.askFailed(e)
 	t.arrived(e)

@@ -83,6 +83,7 @@ type link struct {
 	sends *sends // of CarrierSend
 
 	wrs     [3]fabric.WR // what is handed to Post, which does not keep it
+	reads   []fabric.WR  // the same, of Reads
 	told    uint64       // in.tail as the peer's control area has it
 	posts   []uint64
 	written int  // Writes of the caller that have completed

@@ -177,6 +177,38 @@ func (c *link) Read(local fabric.Region, off, n uint64, key fabric.Key, at, toke
 	return c.Err()
 }
 
+// A ReadOp is one of several Reads.
+type ReadOp struct {
+	Offset uint64 // in local memory
+	Length uint64
+	Key    fabric.Key
+	At     uint64 // in the peer's region
+	Token  uint64
+}
+
+// Reads is Read for several at once, with one doorbell. It returns how many were taken; fewer than all without an error means that too much is under way for
+// the others.
+func (c *link) Reads(local fabric.Region, ops []ReadOp) (taken int, err error) {
+	if err := c.Err(); err != nil {
+		return 0, err
+	}
+	c.reads = c.reads[:0]
+	for i := range ops {
+		o := &ops[i]
+		c.reads = append(c.reads, fabric.WR{
+			ID: c.id | kindRead | o.Token&tokenMask, Op: fabric.Read, Flags: fabric.Signal, Local: local, LOff: o.Offset, LLen: o.Length, Remote: o.Key, ROff: o.At,
+		})
+	}
+	taken, err = c.ep.Post(c.reads)
+	c.under += taken
+	c.stats.Reads += uint64(taken)
+	if err != nil && err != fabric.ErrAgain {
+		c.fail(err)
+		return taken, c.Err()
+	}
+	return taken, nil
+}
+
 // Write Writes n bytes of local memory at an offset to a peer's region. Written counts it when it is complete. The error is ErrAgain when too
 // much is under way.
 func (c *link) Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error {
@@ -208,6 +240,12 @@ func (c *link) Written() (n int) {
 type OneSided interface {
 	Conn
 	Read(local fabric.Region, off, n uint64, key fabric.Key, at, token uint64) error
+}
+
+// A BatchReader is a OneSided that posts several Reads at once.
+type BatchReader interface {
+	OneSided
+	Reads(local fabric.Region, ops []ReadOp) (taken int, err error)
 }
 
 // A Writer is a Conn whose peer's memory can be Written. Local memory stays as it is until the Writes have completed.
