@@ -100,7 +100,7 @@ func (r *runner) start() {
 		r.store.Start()
 	}
 	for _, g := range r.groups[1:] {
-		s := &sleeper{group: g, wake: r.groups[0].Wake, begin: make(chan context.Context), ended: make(chan struct{})}
+		s := &sleeper{group: g, wake: r.groups[0].Wake, begin: make(chan context.Context), ended: make(chan struct{}, 1)}
 		r.others = append(r.others, s)
 		go s.run()
 	}
@@ -218,7 +218,7 @@ func (r *runner) sleep(d time.Duration) {
 	r.wakes = r.read.Add(d)
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	for _, s := range r.others {
-		s.begin <- ctx
+		s.start(ctx)
 	}
 	r.own.Unlock()
 	if !r.called.Load() { // behind Unlock
@@ -227,8 +227,7 @@ func (r *runner) sleep(d time.Duration) {
 	r.own.Lock()
 	cancel()
 	for _, s := range r.others {
-		s.group.Wake()
-		<-s.ended
+		s.stop()
 	}
 }
 
@@ -269,12 +268,32 @@ type sleeper struct {
 	wake  func()
 	begin chan context.Context
 	ended chan struct{}
+	over  atomic.Bool // the thread is awake
+}
+
+func (s *sleeper) start(ctx context.Context) {
+	s.over.Store(false)
+	s.begin <- ctx
+}
+
+// stop ends the wait. A sleeper that has ended by itself is not woken: that would end its next wait, and so the thread's next sleep, and the one behind that.
+func (s *sleeper) stop() {
+	s.over.Store(true)
+	select {
+	case <-s.ended:
+		return
+	default:
+	}
+	s.group.Wake()
+	<-s.ended
 }
 
 func (s *sleeper) run() {
 	for ctx := range s.begin {
 		s.group.Wait(ctx, 0)
-		s.wake()
+		if !s.over.Load() {
+			s.wake()
+		}
 		s.ended <- struct{}{}
 	}
 }

@@ -106,7 +106,7 @@ func (r *runner) start() {
 	}
 	for i := range r.groups {
 		if i > 0 {
-			s := &sleeper{group: r.groups[i], wake: r.wake, begin: make(chan context.Context), ended: make(chan struct{})}
+			s := &sleeper{group: r.groups[i], wake: r.wake, begin: make(chan context.Context), ended: make(chan struct{}, 1)}
 			r.others = append(r.others, s)
 			go s.run()
 		}
@@ -241,7 +241,7 @@ func (r *runner) arm() bool {
 func (r *runner) sleep(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	for _, s := range r.others {
-		s.begin <- ctx
+		s.start(ctx)
 	}
 	r.own.Unlock()
 	if len(r.groups) > 0 {
@@ -255,8 +255,7 @@ func (r *runner) sleep(d time.Duration) {
 	r.own.Lock()
 	cancel()
 	for _, s := range r.others {
-		s.group.Wake()
-		<-s.ended
+		s.stop()
 	}
 }
 
@@ -344,12 +343,32 @@ type sleeper struct {
 	wake  func()
 	begin chan context.Context
 	ended chan struct{}
+	over  atomic.Bool // the thread is awake
+}
+
+func (s *sleeper) start(ctx context.Context) {
+	s.over.Store(false)
+	s.begin <- ctx
+}
+
+// stop ends the wait. A sleeper that has ended by itself is not woken: that would end its next wait, and so the thread's next sleep, and the one behind that.
+func (s *sleeper) stop() {
+	s.over.Store(true)
+	select {
+	case <-s.ended:
+		return
+	default:
+	}
+	s.group.Wake()
+	<-s.ended
 }
 
 func (s *sleeper) run() {
 	for ctx := range s.begin {
 		s.group.Wait(ctx, 0)
-		s.wake()
+		if !s.over.Load() {
+			s.wake()
+		}
 		s.ended <- struct{}{}
 	}
 }
