@@ -131,12 +131,10 @@ func (x *simPartition) start() {
 	o := partition.Options{
 		Partition: x.number, Term: uint64(x.life), Seed: m.seed, Durability: m.mode, Alloc: x.host.Domain().Alloc,
 		Arena: arena.Options{Extent: 64 << 10, Limit: 8 << 20},
-		Clock: func() (int64, uint64) {
+		Clock: func(least uint64) (int64, uint64) {
 			mono := x.host.Now().UnixNano()
-			return mono, max(uint64(x.host.Wall().UnixMilli()), uint64(m.ahead[x.host]+mono/1e6))
-		},
-		Ahead: func(date uint64) {
-			m.ahead[x.host] = max(m.ahead[x.host], int64(date)-x.host.Now().UnixNano()/1e6)
+			m.ahead[x.host] = max(m.ahead[x.host], int64(least)-mono/1e6)
+			return mono, max(uint64(x.host.Wall().UnixMilli()), uint64(max(0, m.ahead[x.host]+mono/1e6)))
 		},
 		Owner: func(h uint64) uint32 { n, _ := m.circle.Owner(h); return n },
 		Tell:  x.tell,

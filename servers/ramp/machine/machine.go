@@ -118,19 +118,14 @@ func (n *Node) open() error {
 }
 
 // date returns the clocks at a time: all partitions have the same date, and it is no lower than what any of them has found in its file.
-func (n *Node) date(now time.Time) (mono int64, wall uint64) {
+func (n *Node) date(now time.Time, least uint64) (mono int64, wall uint64) {
 	mono = int64(now.Sub(n.began))
-	return mono, max(uint64(now.UnixMilli()), uint64(n.ahead.Load()+mono/1e6))
-}
-
-// goAhead has date go on from a date.
-func (n *Node) goAhead(date uint64) {
-	want := int64(date) - int64(time.Since(n.began)/time.Millisecond)
-	for {
+	for want := int64(least) - mono/1e6; ; {
 		if is := n.ahead.Load(); is >= want || n.ahead.CompareAndSwap(is, want) {
-			return
+			break
 		}
 	}
+	return mono, max(uint64(now.UnixMilli()), uint64(max(0, n.ahead.Load()+mono/1e6)))
 }
 
 func (n *Node) owner(hash uint64) uint32 {
@@ -146,8 +141,7 @@ func (n *Node) openPartition(r *runner) error {
 	o := partition.Options{
 		Partition: r.number, Term: uint64(time.Now().UnixNano()), Seed: n.id.Seed, Durability: n.o.Durability, Clock: r.clock, Owner: n.owner,
 		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Alloc,
-		Ahead: n.goAhead,
-		Tell:  func(to uint32, note partition.Note) { n.partitions[to].mail(note) },
+		Tell: func(to uint32, note partition.Note) { n.partitions[to].mail(note) },
 	}
 	if n.o.Durability != partition.Memory {
 		f, err := store.OpenVersions(filepath.Join(n.o.Dir, fmt.Sprintf("partition-%d.fdbm", r.number)), n.o.MaxFile)

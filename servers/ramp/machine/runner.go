@@ -94,9 +94,9 @@ func (r *runner) makeGroups() error {
 	return nil
 }
 
-func (r *runner) clock() (mono int64, wall uint64) {
+func (r *runner) clock(least uint64) (mono int64, wall uint64) {
 	r.read = time.Now()
-	return r.n.date(r.read)
+	return r.n.date(r.read, least)
 }
 
 func (r *runner) start() {

@@ -29,7 +29,7 @@ func withFile(t *testing.T, mode Durability, inherited func(f store.VersionFile)
 	require.NoError(t, err)
 	o := Options{
 		Durability: mode, Seed: 5, Arena: arena.Options{Extent: 64 << 10, Limit: 64 << 10}, Alloc: d.Alloc, Store: st,
-		Clock: func() (int64, uint64) { return b.mono, b.wall },
+		Clock: func(uint64) (int64, uint64) { return b.mono, b.wall },
 		Owner: func(h uint64) uint32 {
 			if h == circle.Hash(5, []byte("elsewhere")) {
 				return 1
@@ -247,7 +247,12 @@ func TestSetBack(t *testing.T) {
 	const later = 3_600_000
 	b, _, _ := withFile(t, Sync, func(store.VersionFile) store.Inherited { return store.Inherited{Floor: uint64(at(later))} })
 	var ahead []uint64
-	b.p.o.Ahead = func(date uint64) { ahead = append(ahead, date) }
+	b.p.o.Clock = func(least uint64) (int64, uint64) {
+		if least != 0 {
+			ahead = append(ahead, least)
+		}
+		return b.mono, b.wall
+	}
 	q := b.question("a")
 	try := func(ts Timestamp) (s protocol.Status, n Timestamp) {
 		q.TS = ts

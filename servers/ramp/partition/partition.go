@@ -78,12 +78,10 @@ type Options struct {
 	Alloc      func(n int, a fabric.Access) (fabric.Region, error)
 	Store      *store.Store // nil in memory mode
 	Inherited  store.Inherited
-	// Clock returns the monotonic clock in nanoseconds and the date in milliseconds since 1970.
-	Clock func() (mono int64, wall uint64)
-	// Ahead, if there is one, is told of a date that the clock has to exceed: a former life had written at that date, so the clock was set back since.
-	// Clock then returns no earlier dates, to all partitions of the node: else a transaction of two of them would be too old for one, or too new for
-	// the other.
-	Ahead func(date uint64)
+	// Clock returns the monotonic clock in nanoseconds and the date in milliseconds since 1970. The date is no lower than least, and is not later on, to any
+	// partition of the node: a former life had written at that date, so the clock was set back since. With different dates a transaction of two partitions
+	// would be too old for one, or too new for the other.
+	Clock func(least uint64) (mono int64, wall uint64)
 	Owner func(hash uint64) uint32 // which partition a key belongs to
 	// Tell gives a note to another partition, which calls Hear with it. It may be lost, or come late or twice. It does not call this partition.
 	Tell func(to uint32, n Note)
@@ -161,7 +159,7 @@ func New(o Options) (*Partition, error) {
 	p := &Partition{o: o, term: o.Term, arena: a, active: map[string]*versions{}, txns: map[Timestamp]*txn{}, complete: true}
 	p.table = table.New((*items)(p))
 	p.locks.init()
-	p.now, p.wall = o.Clock()
+	p.now, p.wall = o.Clock(0)
 	p.time, p.timeAt = p.wall, p.now
 	if o.Store != nil {
 		st := o.Store.State()
@@ -220,7 +218,7 @@ func (p *Partition) Step() (worked bool) {
 
 // Look reads the clock, and what has become of the file. A caller within the process does so before it calls Get, Prepare or Commit.
 func (p *Partition) Look() {
-	p.now, p.wall = p.o.Clock()
+	p.now, p.wall = p.o.Clock(0)
 	passed := max(p.now-p.timeAt, 0) / 1e6
 	p.time, p.timeAt = p.time+uint64(passed), p.timeAt+passed*1e6
 	if p.wall > p.time {
@@ -237,9 +235,7 @@ func (p *Partition) Look() {
 func (p *Partition) inFile(ts Timestamp) {
 	if date := ts.Milli(); date > p.time+clockWindow {
 		p.time = date - clockWindow
-		if p.o.Ahead != nil {
-			p.o.Ahead(p.time)
-		}
+		p.o.Clock(p.time)
 	}
 }
 

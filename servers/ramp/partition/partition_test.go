@@ -33,7 +33,7 @@ func newBench(t *testing.T) *bench {
 	var err error
 	b.p, err = New(Options{
 		Term: 1, Seed: 5, Arena: arena.Options{Extent: 1 << 20, Limit: 1 << 20}, Alloc: d.Alloc,
-		Clock: func() (int64, uint64) { return b.mono, b.wall },
+		Clock: func(uint64) (int64, uint64) { return b.mono, b.wall },
 		Owner: func(h uint64) uint32 {
 			if h == circle.Hash(5, []byte("elsewhere")) {
 				return 1
@@ -286,7 +286,7 @@ func TestNewLife(t *testing.T) {
 	defer d.Close()
 	now := int64(1)
 	for term, quiet := range map[uint64]bool{1: false, 2: true} {
-		p, err := New(Options{Term: term, Alloc: d.Alloc, Arena: arena.Options{Extent: 1 << 20}, Clock: func() (int64, uint64) { return now, someTime }})
+		p, err := New(Options{Term: term, Alloc: d.Alloc, Arena: arena.Options{Extent: 1 << 20}, Clock: func(uint64) (int64, uint64) { return now, someTime }})
 		require.NoError(t, err)
 		require.Equal(t, quiet, p.Quiet())
 		now += int64(1100 * time.Millisecond)
