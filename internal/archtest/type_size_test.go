@@ -1,0 +1,105 @@
+package archtest
+
+import (
+	"go/ast"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A type with more is several things in one: its fields have no owner that a reader could tell, and each method may use all of them.
+const (
+	maxFields  = 20 // of a struct that has methods
+	maxMethods = 40
+)
+
+// largeTypes of the engine are larger than that, by their package and name. The numbers are what each may have at most: they may become
+// smaller, and a type leaves the list once it is small enough.
+var largeTypes = map[string]struct{ fields, methods int }{
+	"dbm.DB":                    {20, 46},
+	"dbm.Tx":                    {20, 42},
+	"internal/btree.Node":       {20, 44},
+	"internal/btree.applier":    {20, 52},
+	"internal/salvage.salvager": {23, 61},
+	"internal/writeset.Set":     {20, 57},
+	"logstore.Store":            {41, 157},
+	"logstore/space.Map":        {20, 42},
+	"logstore/vfs.osFile":       {20, 43}, // those of all systems together
+	"mvcc.Tx":                   {25, 78},
+	"override.Flush":            {21, 40},
+	"override.Pages":            {27, 99},
+}
+
+func TestTypeSize(t *testing.T) {
+	type size struct{ fields, methods int }
+	sizes := map[string]*size{}
+	of := func(f *file, name string) *size {
+		key := f.dir() + "." + name
+		if sizes[key] == nil {
+			sizes[key] = &size{}
+		}
+		return sizes[key]
+	}
+	for _, f := range source(t) {
+		if f.test || f.module.path != "flashdbm" {
+			continue
+		}
+		for _, d := range f.syntax.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv != nil {
+					of(f, receiver(d)).methods++
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if spec, ok := spec.(*ast.TypeSpec); ok {
+						if s, ok := spec.Type.(*ast.StructType); ok {
+							of(f, spec.Name.Name).fields += s.Fields.NumFields()
+						}
+					}
+				}
+			}
+		}
+	}
+	require.Greater(t, len(sizes), 300, "the walk has missed types")
+	for key, s := range sizes {
+		if s.methods == 0 { // what is only read and written field by field
+			continue
+		}
+		most, large := largeTypes[key]
+		if !large {
+			assert.LessOrEqual(t, s.fields, maxFields, "fields of %s", key)
+			assert.LessOrEqual(t, s.methods, maxMethods, "methods of %s", key)
+			continue
+		}
+		assert.True(t, s.fields > maxFields || s.methods > maxMethods, "%s is small enough by now, and need not be listed", key)
+		assert.LessOrEqual(t, s.fields, most.fields, "fields of %s", key)
+		assert.LessOrEqual(t, s.methods, most.methods, "methods of %s", key)
+	}
+	for key := range largeTypes {
+		assert.Contains(t, sizes, key)
+	}
+}
+
+// receiver returns the name of the type that has the method.
+func receiver(d *ast.FuncDecl) string {
+	switch t := d.Recv.List[0].Type.(type) {
+	case *ast.StarExpr:
+		return typeName(t.X)
+	default:
+		return typeName(t)
+	}
+}
+
+func typeName(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.IndexExpr:
+		return typeName(t.X)
+	case *ast.IndexListExpr:
+		return typeName(t.X)
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}
