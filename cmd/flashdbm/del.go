@@ -204,7 +204,7 @@ func (del *delCommand) deleteInput(p *program, cmd *cobra.Command, path string) 
 		}
 		defer waiting.Close()
 		w := bufio.NewWriterSize(waiting, outputBufferBytes)
-		if err := eachKey(&watchedReader{ctx: cmd.Context(), r: input}, func(key []byte) error {
+		if err := eachKey(untilDone(cmd.Context(), input), func(key []byte) error {
 			w.Write(key)
 			return w.WriteByte(0)
 		}); err != nil {

@@ -101,7 +101,7 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 		return err
 	}
 	// The header is read before the database is created.
-	dump, err := load.open(file)
+	dump, err := load.open(untilDone(cmd.Context(), file))
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File)
 	if err != nil {
 		return 0, err
 	}
-	dump, err := load.open(file)
+	dump, err := load.open(untilDone(cmd.Context(), file))
 	if err != nil {
 		return 0, err
 	}

@@ -25,7 +25,7 @@ func (load *loadCommand) runBulk(p *program, cmd *cobra.Command, path string, fi
 	}
 	var loaded loadResult
 	// The header is read before the database is created.
-	dump, err := load.open(file)
+	dump, err := load.open(untilDone(cmd.Context(), file))
 	if err != nil {
 		return err
 	}

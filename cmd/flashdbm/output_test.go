@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -126,5 +129,38 @@ func TestIgnoredInterrupt(t *testing.T) {
 			wait $pid`, db)
 		require.Equal(t, result{code: exitDone}, r)
 		require.Equal(t, "whole\n", succeed(t, "get", db, "a"))
+	}
+}
+
+// TestInterruptedWait: the first signal ends a command that waits for its input. It has changed nothing then.
+func TestInterruptedWait(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"put", "@", "key"}, {"load", "@"}, {"load", "@", "--bulk", "--json-lines"}, {"restore", "@.new"}, {"del", "@", "--null"}} {
+		for _, some := range []string{"", "V"} {
+			db := newPath(t)
+			succeed(t, "put", db, "a", "b")
+			var given []string
+			for _, arg := range args {
+				given = append(given, strings.Replace(arg, "@", db, 1))
+			}
+			cmd := command(t, given...)
+			from, input, err := os.Pipe() // which Wait does not close
+			require.NoError(t, err)
+			cmd.Stdin = from
+			var said strings.Builder
+			cmd.Stderr = &said
+			require.NoError(t, cmd.Start())
+			_, err = io.WriteString(input, some)
+			require.NoError(t, err)
+			time.Sleep(500 * time.Millisecond) // it may wait by now, or be at its beginning
+			require.NoError(t, cmd.Process.Signal(os.Interrupt))
+			require.Error(t, cmd.Wait(), "%q", args)
+			require.NoError(t, errors.Join(from.Close(), input.Close()))
+			if cmd.ProcessState.ExitCode() >= 0 { // the signal may come before the command heeds it
+				require.Equal(t, exitError, cmd.ProcessState.ExitCode(), "%q", args)
+				require.Equal(t, "flashdbm: interrupted\n", said.String(), "%q", args)
+			}
+			require.Equal(t, "a\n", succeed(t, "list", db))
+		}
 	}
 }

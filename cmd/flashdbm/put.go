@@ -79,7 +79,7 @@ func (put *putCommand) from(p *program, cmd *cobra.Command, path string, key []b
 	if err := refuseLongFile(file); err != nil {
 		return err
 	}
-	input := &watchedReader{ctx: cmd.Context(), r: file}
+	input := &watchedReader{ctx: cmd.Context(), r: untilDone(cmd.Context(), file)}
 	first, err := io.ReadAll(io.LimitReader(input, firstBytes))
 	if err != nil {
 		return err

@@ -47,7 +47,7 @@ func newRestoreCommand(p *program) *cobra.Command {
 					defer increment.Close()
 					more = append(more, increment)
 				}
-				token, err := dbm.Restore(cmd.Context(), args[0], &countingReader{r: f, line: line}, more...)
+				token, err := dbm.Restore(cmd.Context(), args[0], &countingReader{r: untilDone(cmd.Context(), f), line: line}, more...)
 				if err != nil {
 					return err
 				}
