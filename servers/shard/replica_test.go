@@ -127,12 +127,13 @@ func TestTenureThatIsLeftIsPassedOn(t *testing.T) {
 
 // TestClockJumpEndsTenure: while the clock stood still somebody else may have begun to serve.
 func TestClockJumpEndsTenure(t *testing.T) {
-	d := memberDesk(t, Memory, 0, nil)
-	d.record(1, 1, "a")
-	before := d.s.gap
+	d, o := reigning(t)
+	require.Greater(t, d.s.Reign().TenureEnd(), d.s.now)
+	o.off = true
 	d.wall += clockJump + 1
 	d.s.Sweep()
-	assert.NotEqual(t, before, d.s.gap)
+	assert.Zero(t, d.s.Reign().TenureEnd(), "what was granted before says nothing")
+	assert.True(t, d.s.unsure())
 }
 
 // An offering is a link of somebody who wants to be the primary.
@@ -329,8 +330,8 @@ func (o *obedient) Written() (n int) {
 func (o *obedient) Err() error { return nil }
 func (o *obedient) Close()     {}
 
-// closing is a desk whose shard is about to hand its reign over to b, and does not poll any more.
-func closing(t *testing.T) (*desk, *obedient) {
+// reigning is a desk whose shard is the primary, with b in its set.
+func reigning(t *testing.T) (*desk, *obedient) {
 	d := memberDesk(t, Memory, 0, nil)
 	d.record(1, 1, "a")
 	ring, err := d.s.o.Memory.Alloc(1<<16, 0)
@@ -342,6 +343,12 @@ func closing(t *testing.T) (*desk, *obedient) {
 	require.Equal(t, "b", d.s.Reign().Dial())
 	d.s.Reign().Attach("b", o)
 	d.pass(4)
+	return d, o
+}
+
+// closing is a desk whose shard hands its reign over to b, from now on.
+func closing(t *testing.T) (*desk, *obedient) {
+	d, o := reigning(t)
 	d.put("k", "w")
 	require.True(t, d.s.Reign().HandOver("b", true))
 	s, it := d.get("k")
