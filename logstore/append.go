@@ -5,7 +5,22 @@ import (
 	"fmt"
 	"hash/crc32"
 	"iter"
+	"sync/atomic"
 )
+
+// appender writes the log. One goroutine at a time uses it.
+type appender struct {
+	*disk
+	*mapping
+	*syncer
+	*growth
+	tail      tail
+	group     Group  // reused builder
+	sinceBase []mark // record and page groups after the base
+	features  features
+	startAt   atomic.Uint64 // pages appended before the newest checkpoint's scan start
+	groups    [CheckpointGroup + 1]atomic.Uint64
+}
 
 // A Group is one atomic append to the log, built by the log's one appender (see Concurrency in doc.go). Pages get their addresses as they
 // are added, in address order along the segment chain; Commit completes their mux areas and writes them. Begin returns the same builder
@@ -15,7 +30,7 @@ import (
 //   - A group that has pages must be committed. A dropped group would leave a gap in the log, and recovery would find nothing behind the
 //     gap. The next Begin therefore poisons the store.
 type Group struct {
-	s       *Store
+	s       *appender
 	kind    GroupKind
 	pages   []pendingPage
 	opened  []openedSegment
@@ -69,7 +84,7 @@ const (
 )
 
 // Begin starts a group.
-func (s *Store) Begin(kind GroupKind) *Group {
+func (s *appender) Begin(kind GroupKind) *Group {
 	g := &s.group
 	if g.Held != nil {
 		if err := g.Held(); err != nil {
@@ -337,7 +352,7 @@ func (g *Group) addrs() iter.Seq[Addr] {
 }
 
 // lagOf returns what the mux areas of a group say about the groups before it.
-func (s *Store) lagOf(group uint64) uint16 {
+func (s *syncer) lagOf(group uint64) uint16 {
 	return uint16(min(group-s.durable.Load()-1, lagUnknown))
 }
 

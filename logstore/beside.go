@@ -64,10 +64,10 @@ const (
 )
 
 // Beside reports whether the store reads beside a writer.
-func (s *Store) Beside() bool { return s.beside != nil }
+func (s *reader) Beside() bool { return s.beside != nil }
 
 // EnteredAt returns the stamp with which the present life of the page's segment was taken in; 0 if that was at Open.
-func (s *Store) EnteredAt(a Addr) uint64 {
+func (s *reader) EnteredAt(a Addr) uint64 {
 	b := s.beside
 	b.mu.RLock()
 	defer b.mu.RUnlock()
@@ -76,14 +76,14 @@ func (s *Store) EnteredAt(a Addr) uint64 {
 
 // CheckpointedSince reports whether a checkpoint was begun after the given group was written, or the file is another one by now, or its
 // log of another lineage.
-func (s *Store) CheckpointedSince(group uint64) bool {
+func (s *reader) CheckpointedSince(group uint64) bool {
 	sb, same, err := s.peekLineage()
 	return err != nil || !same || sb.runFirst > group
 }
 
 // peekLineage returns the newest superblock and whether it is of the lineage that was loaded: of the same file, which nobody has
 // recovered since.
-func (s *Store) peekLineage() (sb *superblock, same bool, err error) {
+func (s *reader) peekLineage() (sb *superblock, same bool, err error) {
 	b := s.beside
 	seen := b.newest.Load()
 	sb, err = s.peekSuperblock()
@@ -97,7 +97,7 @@ func (s *Store) peekLineage() (sb *superblock, same bool, err error) {
 }
 
 // notReplaced returns an error if the page of a group that was just read at a may have come in place of one that was shown.
-func (s *Store) notReplaced(a Addr, group uint64) error {
+func (s *reader) notReplaced(a Addr, group uint64) error {
 	if s.beside == nil || group <= s.beside.said.Load() {
 		return nil
 	}
@@ -115,7 +115,7 @@ func CheckpointNumber(fs vfs.FS, path string) (uint64, error) {
 		return 0, fmt.Errorf("flashdbm: %w", err)
 	}
 	defer f.Close()
-	s := &Store{file: f, path: path}
+	s := newStore(fs, f, path, Options{Beside: true})
 	sb, err := s.peekSuperblock()
 	if err != nil || sb == nil {
 		return 0, err
@@ -124,14 +124,14 @@ func CheckpointNumber(fs vfs.FS, path string) (uint64, error) {
 }
 
 // peekSuperblock returns the newest superblock that is whole now; nil if the file has none. One may be under way.
-func (s *Store) peekSuperblock() (*superblock, error) {
+func (s *reader) peekSuperblock() (*superblock, error) {
 	var newest *superblock
 	var pages [PageSize + superblockSize]byte
 	n, err := s.file.ReadAt(pages[:], 0)
 	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
 	}
-	for slot := range s.supers {
+	for slot := range 2 {
 		sb, err := getSuperblock(pages[min(slot*PageSize, n):min(slot*PageSize+superblockSize, n)])
 		if err == nil && sb.number%2 == uint64(slot) && (newest == nil || sb.number > newest.number) {
 			newest = &sb
@@ -141,7 +141,7 @@ func (s *Store) peekSuperblock() (*superblock, error) {
 }
 
 // copied reads n pages from a on into fresh memory and checks the first one.
-func (s *Store) copied(a Addr, n int64, salt uint64) ([]byte, error) {
+func (s *reader) copied(a Addr, n int64, salt uint64) ([]byte, error) {
 	b := make([]byte, n*PageSize)
 	switch _, err := s.file.ReadAt(b, int64(a)*PageSize); {
 	case err == io.EOF:
@@ -159,7 +159,7 @@ func (s *Store) copied(a Addr, n int64, salt uint64) ([]byte, error) {
 }
 
 // copyPage is verifyPage beside a writer.
-func (s *Store) copyPage(a Addr, kind Kind) ([]byte, error) {
+func (s *reader) copyPage(a Addr, kind Kind) ([]byte, error) {
 	salt, ok := s.space.SaltOf(a)
 	if !ok {
 		return nil, s.pageError(a, "no such page in the file")
@@ -175,7 +175,7 @@ func (s *Store) copyPage(a Addr, kind Kind) ([]byte, error) {
 }
 
 // copyChecked returns a copy of a page of the given kind, or of the run that starts there, which it has checked.
-func (s *Store) copyChecked(a Addr, kind Kind, salt uint64) ([]byte, error) {
+func (s *reader) copyChecked(a Addr, kind Kind, salt uint64) ([]byte, error) {
 	p, err := s.copied(a, 1, salt)
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (s *Store) copyChecked(a Addr, kind Kind, salt uint64) ([]byte, error) {
 }
 
 // copyRun returns the pages of the run whose first page is first.
-func (s *Store) copyRun(a Addr, first []byte, salt uint64) ([]byte, error) {
+func (s *reader) copyRun(a Addr, first []byte, salt uint64) ([]byte, error) {
 	length, ok := s.runLength(a, first)
 	if !ok {
 		return nil, s.pageError(a, "%v", errRunLength)
@@ -218,7 +218,7 @@ func (s *Store) copyRun(a Addr, first []byte, salt uint64) ([]byte, error) {
 }
 
 // copySpan returns the page of records of which first is the beginning.
-func (s *Store) copySpan(a Addr, first []byte, salt uint64) ([]byte, error) {
+func (s *reader) copySpan(a Addr, first []byte, salt uint64) ([]byte, error) {
 	p := first
 	if pages := s.spanOf(a, PageName(first)); pages > 1 {
 		var err error
@@ -234,7 +234,7 @@ func (s *Store) copySpan(a Addr, first []byte, salt uint64) ([]byte, error) {
 }
 
 // copyRaw is Raw beside a writer.
-func (s *Store) copyRaw(e Extent) ([]byte, error) {
+func (s *reader) copyRaw(e Extent) ([]byte, error) {
 	last := e.Addr + uint64(e.Pages())
 	if e.Bytes == 0 || last > s.space.End() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {
 		return nil, s.pageError(e.Addr, "extent of a large value")

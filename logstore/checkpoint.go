@@ -9,9 +9,6 @@ import (
 // partPages is the most pages of background work written between two syncs: fdatasync waits for all dirty pages of the file.
 const partPages = 64
 
-// stretchPages is the most pages of the log that background work reads or writes at a time: at most a part, and at most a segment.
-func (s *Store) stretchPages() uint64 { return min(partPages, uint64(s.segmentPages)) }
-
 const streamHeader = 16
 
 // A Checkpoint writes the translation table and the space map into the log and moves the scan start. It follows a complete flush. While it is

@@ -2,7 +2,7 @@ package logstore
 
 // Contents returns, in order, the live pages of a segment that can move: pages of trees and the first pages of value runs. It also returns the
 // number of the other live pages: lists of extents, damaged pages, and pages of damaged runs.
-func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
+func (s *reader) Contents(segment uint32) (tree, runs []Addr, others int64) {
 	first, live := s.firstPage(segment), s.space.LiveMap(segment)
 	for o := uint64(0); o < uint64(len(live))*64; o++ {
 		if live[o/64]>>(o%64)&1 == 0 {
@@ -32,7 +32,7 @@ func (s *Store) Contents(segment uint32) (tree, runs []Addr, others int64) {
 
 // KindAt returns the kind and the name of the live page at a, which is a page of a tree or the first page of a value run. It verifies the
 // page.
-func (s *Store) KindAt(a Addr) (kind Kind, name PageID, err error) {
+func (s *reader) KindAt(a Addr) (kind Kind, name PageID, err error) {
 	c, o := s.chunkOf(a)
 	if c == nil {
 		return 0, 0, s.pageError(a, "no such page in the file")

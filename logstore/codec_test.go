@@ -280,7 +280,7 @@ func TestRunPages(t *testing.T) {
 		require.Equal(t, c.pages, RunPages(c.bytes), "%d bytes", c.bytes)
 	}
 	for _, segmentPages := range []uint32{MinSegmentPages, DefaultSegmentPages, MaxSegmentPages} {
-		s := &Store{segmentPages: segmentPages}
+		s := &disk{segmentPages: segmentPages}
 		room := int64(segmentPages) - int64(headerPage(0)) - 1
 		require.Equal(t, room, RunPages(s.MaxRun()), "fits in segment 0")
 		require.Equal(t, room+1, RunPages(s.MaxRun()+1))

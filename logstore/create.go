@@ -19,6 +19,7 @@ func (s *Store) create() (*Recovery, error) {
 		return nil, fmt.Errorf("flashdbm: segment size of %d pages: a power of two from %d to %d is wanted", n, MinSegmentPages, MaxSegmentPages)
 	}
 	s.setSegmentPages(n)
+	s.setChunkPages(s.opts.ChunkPages)
 	s.uuid = randomUUID()
 	s.features.wanted.Or(featureEven | featureLogged)
 	if s.opts.Growing {

@@ -21,19 +21,19 @@ type features struct {
 }
 
 // RedoBefore reports whether the file says by now that redo may start before a base. If not, the next checkpoint makes it say so.
-func (s *Store) RedoBefore() bool {
+func (s *appender) RedoBefore() bool {
 	s.features.wanted.Or(featureRedoBefore)
 	return s.features.stated.Load()&featureRedoBefore != 0
 }
 
 // mayGrow reports whether the log may have growing pages by now. If not, the next checkpoint makes it so.
-func (s *Store) mayGrow() bool {
+func (s *appender) mayGrow() bool {
 	s.features.wanted.Or(featureGrowing)
 	return s.features.stated.Load()&featureGrowing != 0
 }
 
 // LogsValues reports whether values may stay in the pages of record groups by now. If not, the next checkpoint makes it so.
-func (s *Store) LogsValues() bool {
+func (s *appender) LogsValues() bool {
 	if s.features.stated.Load()&featureLogged != 0 {
 		return true
 	}
@@ -42,7 +42,7 @@ func (s *Store) LogsValues() bool {
 }
 
 // EvenLeaves reports whether the tree may have even leaves by now. If not, the next checkpoint makes it so.
-func (s *Store) EvenLeaves() bool {
+func (s *appender) EvenLeaves() bool {
 	if s.features.stated.Load()&featureEven != 0 {
 		return true
 	}
@@ -51,7 +51,7 @@ func (s *Store) EvenLeaves() bool {
 }
 
 // BuiltTrees reports whether a flush may have a tree that was built from the leaves upwards by now. If not, the next checkpoint makes it so.
-func (s *Store) BuiltTrees() bool {
+func (s *appender) BuiltTrees() bool {
 	if s.features.stated.Load()&featureBuilt != 0 {
 		return true
 	}

@@ -83,7 +83,7 @@ const (
 
 // awaitWhole reports whether the writer may be rewriting the page here. If so, awaitWhole has waited for a while.
 func (sc *scanner) awaitWhole() (bool, error) {
-	if sc.s.beside == nil || sc.page >= uint64(sc.s.segmentPages) {
+	if !sc.s.opts.Beside || sc.page >= uint64(sc.s.segmentPages) {
 		return false, nil
 	}
 	m, ok, err := sc.muxAt(sc.here())

@@ -265,7 +265,7 @@ func TestFormatValueRun(t *testing.T) {
 	require.Equal(t, runPayloadAt, l.Field("payload").Offset)
 	require.Equal(t, fmt.Sprintf("%d: the payload is a value; %d: a list of extents", runValue, runList), l.Field("form").Constraint)
 	for _, pages := range []uint32{8, 256} {
-		s := &Store{segmentPages: pages}
+		s := &disk{segmentPages: pages}
 		require.EqualValues(t, (int(pages)-4)*4096+4040, s.MaxRun())
 	}
 }

@@ -13,11 +13,10 @@ import (
 // the log. vouched returns the address of such a page, or 0. It reads every segment whose header is not older than that of the segment where
 // the scan stopped. Private segments and the raw pages of runs hold users' bytes and prove nothing.
 //
-// A segment with a live page was not entered since the space map was written, provided that the map is the newest that ever was. So if both
-// superblocks are whole, the header of such a segment need not be read.
-func (sc *scanner) vouched(g uint64, mapped uint32) (Addr, error) {
+// A segment with a live page was not entered since the space map was written, provided that the map is the newest that ever was: newest says so.
+// Then the header of such a segment need not be read.
+func (sc *scanner) vouched(g uint64, mapped uint32, newest bool) (Addr, error) {
 	size := uint64(sc.s.segmentPages)
-	newest := sc.s.supers[0] != nil && sc.s.supers[1] != nil
 	for n, segments := uint32(0), uint32((sc.end+size-1)/size); n < segments; n++ {
 		if n >= mapped { // the checkpoint does not know these segments; most of them may be holes in the file
 			data, err := vfs.NextData(sc.s.file, int64(sc.s.firstPage(n))*PageSize)

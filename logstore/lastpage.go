@@ -85,7 +85,7 @@ func (g *Group) writeOpen() error {
 }
 
 // follow moves the window to the page's segment.
-func (l *lastPage) follow(s *Store) {
+func (l *lastPage) follow(s *appender) {
 	n := s.segmentOf(l.at)
 	if l.segment == n+1 {
 		return
@@ -114,14 +114,14 @@ func (l *lastPage) close() {
 }
 
 // CloseGroup ends the growth of the newest group and returns its number. Called by the log's appender.
-func (s *Store) CloseGroup() uint64 {
+func (s *appender) CloseGroup() uint64 {
 	s.last.close()
 	return s.lastWritten.Load()
 }
 
 // Extend adds records to the newest group, if that is open and has room, and returns its number. p is a stream of count records. An error has
 // poisoned the store. Called by the log's appender, with no pages in the group begun last.
-func (s *Store) Extend(p []byte, count uint64) (group uint64, ok bool, err error) {
+func (s *appender) Extend(p []byte, count uint64) (group uint64, ok bool, err error) {
 	l := &s.last
 	if len(p) > PageSize-l.end {
 		return 0, false, nil
@@ -143,7 +143,7 @@ func (s *Store) Extend(p []byte, count uint64) (group uint64, ok bool, err error
 }
 
 // store adds records through the window. After an error the page is whole with its old word.
-func (l *lastPage) store(s *Store, p []byte, count int) (ok bool, err error) {
+func (l *lastPage) store(s *appender, p []byte, count int) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.open {
@@ -160,7 +160,7 @@ func (l *lastPage) store(s *Store, p []byte, count int) (ok bool, err error) {
 }
 
 // write adds records by writing the page. After an error the store is poisoned before a sync that waits for mu proceeds.
-func (l *lastPage) write(s *Store, p []byte, count int) (ok bool, err error) {
+func (l *lastPage) write(s *appender, p []byte, count int) (ok bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.open {
@@ -183,7 +183,7 @@ func (l *lastPage) write(s *Store, p []byte, count int) (ok bool, err error) {
 }
 
 // add records what was added to the page.
-func (l *lastPage) add(s *Store, p []byte, count int, sum, crc uint32, word uint64) {
+func (l *lastPage) add(s *appender, p []byte, count int, sum, crc uint32, word uint64) {
 	copy(l.buf[l.end:], p)
 	putWord(l.buf, word)
 	l.end += len(p)

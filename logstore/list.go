@@ -77,7 +77,7 @@ func disjoint(extents []Extent) bool {
 }
 
 // ListAt returns the extents that the run at a lists, or nil if the run holds a value.
-func (s *Store) ListAt(a Addr) ([]Extent, error) {
+func (s *reader) ListAt(a Addr) ([]Extent, error) {
 	if s.beside != nil {
 		salt, _ := s.space.SaltOf(a)
 		p, err := s.copied(a, 1, salt)
@@ -97,14 +97,8 @@ func (s *Store) ListAt(a Addr) ([]Extent, error) {
 	return GetExtents(payload)
 }
 
-// InFile reports whether n pages from a on are allocated, in one segment.
-func (s *Store) InFile(a Addr, n int64) bool {
-	end := s.space.End()
-	return n > 0 && a > 1 && a < end && uint64(n) <= end-a && s.segmentOf(a+uint64(n)-1) == s.segmentOf(a)
-}
-
 // AppendBodies reads the bodies of a group's pages of the given kind and appends them to b. Adjacent pages are read together.
-func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, error) {
+func (s *reader) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, error) {
 	for len(pages) > 0 {
 		n, all := 0, uint64(0)
 		for n < len(pages) && pages[n].Kind == kind && pages[n].Addr == pages[0].Addr+all {
@@ -140,7 +134,7 @@ func (s *Store) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, 
 }
 
 // Body reads the body of an accepted page of a stream into newly allocated memory.
-func (s *Store) Body(page ScannedPage) ([]byte, error) {
+func (s *reader) Body(page ScannedPage) ([]byte, error) {
 	a, n := page.Addr, max(page.Run, 1)
 	p := make([]byte, n*PageSize)
 	if s.beside != nil {

@@ -52,7 +52,7 @@ func recordValues(name PageID) int { return int(uint8(name)) }
 func rawCRC(name PageID) uint32    { return uint32(name >> 32) }
 
 // spanOf returns the number of pages that the page of records at a takes, according to its name; 0 if the name is impossible.
-func (s *Store) spanOf(a Addr, name PageID) uint64 {
+func (s *disk) spanOf(a Addr, name PageID) uint64 {
 	raw := uint64(uint8(name >> 8))
 	switch {
 	case name>>16&0xFFFF != 0 || recordValues(name) > MaxLogged || raw >= MaxSpan:
@@ -69,7 +69,7 @@ func (s *Store) spanOf(a Addr, name PageID) uint64 {
 }
 
 // verifySpan checks the raw pages of the page of records at a, which b begins with and which is verified, and returns the whole span.
-func (s *Store) verifySpan(a Addr, b []byte) ([]byte, error) {
+func (s *disk) verifySpan(a Addr, b []byte) ([]byte, error) {
 	name := getMux(b).name
 	n := s.spanOf(a, name) * PageSize
 	if n == 0 || n > uint64(len(b)) {
@@ -154,7 +154,7 @@ func (g *Group) endPage() {
 	}
 }
 
-func (s *Store) keepTail(a Addr, buf *[MaxSpan * PageSize]byte) {
+func (s *syncer) keepTail(a Addr, buf *[MaxSpan * PageSize]byte) {
 	c, o := s.chunkOf(a)
 	if c == nil {
 		panic("logstore: a logged value beyond the mapping")
@@ -173,12 +173,12 @@ func (s *Store) keepTail(a Addr, buf *[MaxSpan * PageSize]byte) {
 }
 
 // UnsyncedBytes returns the bytes of written pages with logged values that stay in memory until a sync.
-func (s *Store) UnsyncedBytes() int64 { return s.unsynced.records.Load() * PageSize }
+func (s *syncer) UnsyncedBytes() int64 { return s.unsynced.records.Load() * PageSize }
 
 // Logged returns a logged value of n bytes. At the first touch of its page the page is verified; the key must lie in front of the value. The
 // slice is read-only. It points into the mapping and lives as long as a slice of Page does, or into the page in memory if no sync has
 // covered the page. Any goroutine may call Logged; after the first touch it takes no lock and allocates nothing.
-func (s *Store) Logged(place Place, key []byte, n int) ([]byte, error) {
+func (s *reader) Logged(place Place, key []byte, n int) ([]byte, error) {
 	a, at := place.Addr(), place.offset()
 	if at < MuxSize+len(key) || n <= 0 || at+n > MaxSpan*PageSize {
 		return nil, s.pageError(a, "a value of %d bytes at byte %d", n, at)
@@ -208,7 +208,7 @@ func (s *Store) Logged(place Place, key []byte, n int) ([]byte, error) {
 // recordPage returns a page of redo records with its raw pages. inMemory: the page is not synced, and perhaps not written; only bytes whose
 // place is known may be looked at, and there may be bytes behind the end of the page. A page that is neither in memory nor has the record bit
 // may be verified in the mapping: at a sync the bit is set before the page in memory is dropped.
-func (s *Store) recordPage(a Addr) (p []byte, inMemory bool, err error) {
+func (s *reader) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 	c, o := s.chunkOf(a)
 	if c != nil {
 		if b := c.bits.Load(); b != nil {
@@ -231,7 +231,7 @@ func (s *Store) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 // Ahead prefetches the beginning of a logged value that Logged is going to return. Several prefetches overlap in the memory system.
 //
 //go:noinline
-func (s *Store) Ahead(place Place) (sum byte) {
+func (s *reader) Ahead(place Place) (sum byte) {
 	a, at := place.Addr(), place.offset()
 	if c, o := s.chunkOf(a); c != nil {
 		if b := c.bits.Load(); b != nil && b.record.has(o) {
@@ -242,7 +242,7 @@ func (s *Store) Ahead(place Place) (sum byte) {
 }
 
 // RecordPage returns the body of a page of records that a sync has covered.
-func (s *Store) RecordPage(a Addr) ([]byte, error) {
+func (s *reader) RecordPage(a Addr) ([]byte, error) {
 	p, inMemory, err := s.recordPage(a)
 	if err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (s *Store) RecordPage(a Addr) ([]byte, error) {
 
 // UseLogged adds the logged value of a key, of n bytes. It returns an error, which is damage, if the value is not in the file, or if another
 // reference leads to the value, or to its page as something else.
-func (s *Store) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
+func (s *reader) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
 	a := place.Addr()
 	if !s.InFile(a, 1) {
 		return s.pageError(a, "a reference leads to a value here, which is not in the file")

@@ -1,12 +1,10 @@
 package logstore
 
 import (
-	"errors"
 	"fmt"
+	"math/bits"
 	"reflect"
 	"sync/atomic"
-
-	"flashdbm/internal/event"
 )
 
 // A chunk is one mapping of the file, with four bits per page. Chunks are mapped as the file grows into them and live until the store is
@@ -89,9 +87,24 @@ func (c *chunk) sets() *chunkBits {
 
 func (c *chunk) page(o uint64) []byte { return c.data[o*PageSize : (o+1)*PageSize : (o+1)*PageSize] }
 
+// mapping is where the file is mapped. Beside a writer nothing is mapped.
+type mapping struct {
+	*disk
+	chunkShift uint
+	chunks     atomic.Pointer[[]*chunk] // replaced as a whole; only grows
+}
+
+// setChunkPages sets the pages of one mapping: those asked for, and a segment's at least.
+func (s *mapping) setChunkPages(pages uint64) {
+	if pages == 0 {
+		pages = defaultChunkPages
+	}
+	s.chunkShift = uint(bits.TrailingZeros64(max(pages, uint64(s.segmentPages))))
+}
+
 // mapTo maps chunks until the file's first n pages are covered. Called under growing, or before the store is shared.
-func (s *Store) mapTo(n uint64) error {
-	if s.beside != nil {
+func (s *mapping) mapTo(n uint64) error {
+	if s.opts.Beside {
 		return nil
 	}
 	chunks := *s.chunks.Load()
@@ -111,7 +124,7 @@ func (s *Store) mapTo(n uint64) error {
 	return nil
 }
 
-func (s *Store) unmap() error {
+func (s *mapping) unmap() error {
 	var first error
 	for _, c := range *s.chunks.Load() {
 		if err := s.file.Unmap(c.data); err != nil && first == nil {
@@ -122,7 +135,7 @@ func (s *Store) unmap() error {
 	return first
 }
 
-func (s *Store) chunkOf(a Addr) (*chunk, uint64) {
+func (s *mapping) chunkOf(a Addr) (*chunk, uint64) {
 	chunks := *s.chunks.Load()
 	i := a >> s.chunkShift
 	if i >= uint64(len(chunks)) {
@@ -131,20 +144,9 @@ func (s *Store) chunkOf(a Addr) (*chunk, uint64) {
 	return chunks[i], a & (1<<s.chunkShift - 1)
 }
 
-// Page returns the image of a tree page, verified at its first touch. The slice is read-only and does not change while the caller's snapshot
-// is registered. After the first touch Page takes no lock and allocates nothing, except that an unsynced page is copied each time.
-func (s *Store) Page(a Addr) ([]byte, error) {
-	if c, o := s.chunkOf(a); c != nil && c.isChecked(o) {
-		if p := c.page(o); PageKind(p) == KindTree {
-			return p, nil
-		}
-	}
-	return s.verifyPage(a, KindTree)
-}
-
 // Faulted returns the error for a memory fault at an address, if the address lies in a mapping of the file: the file was cut short, or the
 // device failed.
-func (s *Store) Faulted(at uintptr) (error, bool) {
+func (s *mapping) Faulted(at uintptr) (error, bool) {
 	for i, c := range *s.chunks.Load() {
 		if start := reflect.ValueOf(c.data).Pointer(); start <= at && at-start < uintptr(len(c.data)) {
 			return s.pageError(Addr(i)<<s.chunkShift+Addr(at-start)/PageSize, "the mapping cannot be read: was the file cut short?"), true
@@ -154,16 +156,16 @@ func (s *Store) Faulted(at uintptr) (error, bool) {
 }
 
 // Overridden reports whether the translation table has an entry for the page at a.
-func (s *Store) Overridden(a Addr) bool {
+func (s *mapping) Overridden(a Addr) bool {
 	c, o := s.chunkOf(a)
 	if c == nil { // beside a writer every name is looked up
-		return s.beside != nil
+		return s.opts.Beside
 	}
 	return c.isOverridden(o)
 }
 
 // SetOverridden sets or clears the bit that Overridden reports.
-func (s *Store) SetOverridden(a Addr, on bool) {
+func (s *mapping) SetOverridden(a Addr, on bool) {
 	c, o := s.chunkOf(a)
 	switch {
 	case c == nil:
@@ -174,71 +176,8 @@ func (s *Store) SetOverridden(a Addr, on bool) {
 	}
 }
 
-func (s *Store) pageError(a Addr, format string, args ...any) error {
-	return &PageError{Path: s.path, Addr: a, What: fmt.Sprintf(format, args...)}
-}
-
-const noSuchReference = "a reference leads here, and the space map says that nothing is here"
-
-// verifyPage verifies a whole page of the given kind and sets its checked bit. Damage is posted as an event, except beside a writer: what looks
-// like damage there may be a page that was used again.
-func (s *Store) verifyPage(a Addr, kind Kind) ([]byte, error) {
-	if s.beside != nil {
-		return s.copyPage(a, kind)
-	}
-	p, err := s.checkPage(a, kind)
-	if err != nil && errors.Is(err, ErrCorrupt) {
-		s.events.Post(event.Event{Kind: event.Corruption, Err: err})
-	}
-	return p, err
-}
-
-func (s *Store) checkPage(a Addr, kind Kind) ([]byte, error) {
-	c, o := s.chunkOf(a)
-	salt, ok := s.space.SaltOf(a)
-	if c == nil || !ok {
-		return nil, s.pageError(a, "no such page in the file")
-	}
-	if c.isUnsynced(o) {
-		return s.copyUnsynced(a, kind, salt)
-	}
-	if err := s.settlePrivate(a); err != nil {
-		return nil, err
-	}
-	p := c.page(o)
-	m := getMux(p)
-	switch {
-	case s.marked && kind != KindTree && !s.IsUsed(a):
-		return nil, s.pageError(a, noSuchReference)
-	case m.crc != pageCRC(salt, a, p):
-		return nil, s.pageError(a, "checksum")
-	case m.kind != kind:
-		return nil, s.pageError(a, "kind %d where %d belongs", m.kind, kind)
-	}
-	var err error
-	if kind == KindTree {
-		err = s.opts.CheckNode(p)
-	} else if kind == KindRun {
-		err = s.verifyRun(a, p)
-	} else if kind == KindRecord {
-		p, err = s.verifySpan(a, c.data[o*PageSize:])
-	}
-	if err != nil {
-		return nil, s.pageError(a, "%v", err)
-	}
-	if kind == KindTree && s.marked && !s.UseNode(a) { // only now: a page that fails verification must not count as a node
-		return nil, s.pageError(a, noSuchReference)
-	}
-	b := c.sets()
-	b.checked.set(o)
-	if kind == KindRecord {
-		b.record.setAll(o, len(p)/PageSize)
-	}
-	return p, nil
-}
-
 // forget clears the bits of a segment that is about to be reused.
-func (s *Store) forget(segment uint32) {
+func (s *mapping) forget(segment uint32) {
 	n := uint64(s.segmentPages)
 	c, o := s.chunkOf(s.firstPage(segment))
 	if c == nil {

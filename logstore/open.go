@@ -41,8 +41,8 @@ func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 	if n := opts.ChunkPages; n&(n-1) != 0 {
 		return nil, nil, fmt.Errorf("flashdbm: mappings of %d pages: a power of two is wanted", n)
 	}
-	s := &Store{fs: fs, path: path, opts: opts, marked: marked}
-	s.chunks.Store(&[]*chunk{})
+	s := newStore(fs, nil, path, opts)
+	s.marked = marked
 	if opts.Beside {
 		s.opts.ReadOnly = true
 		s.beside = &beside{entered: map[uint32]uint64{}}
@@ -113,6 +113,7 @@ func (s *Store) load() (*Recovery, error) {
 		return s.create()
 	}
 	s.setSegmentPages(sb.segmentPages)
+	s.setChunkPages(s.opts.ChunkPages)
 	s.uuid, s.lineage = sb.uuid, sb.lineage
 	if s.beside != nil {
 		s.beside.newest.Store(sb.number)
@@ -198,7 +199,7 @@ func (s *Store) checkEnd(sc *scanner, rec *Recovery) error {
 	if hole <= rec.super.runLast {
 		return s.pageError(sc.here(), "group %d of the log, which was durable", hole)
 	}
-	by, err := sc.vouched(hole, rec.mapped)
+	by, err := sc.vouched(hole, rec.mapped, s.supers[0] != nil && s.supers[1] != nil)
 	if err != nil {
 		return err
 	}

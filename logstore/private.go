@@ -19,7 +19,7 @@ func (e Extent) Pages() int64 { return (int64(e.Bytes) + PageSize - 1) / PageSiz
 // It needs no right to append to the log.
 type Private struct {
 	Claim    Claim // on whose behalf further segments are taken
-	s        *Store
+	s        *growth
 	extents  []Extent
 	segments []uint32
 	page     uint64 // next page in the last segment
@@ -30,7 +30,7 @@ type Private struct {
 }
 
 // NewPrivate starts a large value.
-func (s *Store) NewPrivate() *Private { return &Private{s: s, rest: make([]byte, 0, PageSize)} }
+func (s *growth) NewPrivate() *Private { return &Private{s: s, rest: make([]byte, 0, PageSize)} }
 
 // Write appends to the value. After ErrFull the caller calls Discard to free what was written. Write reads b once, piece by piece. If b cannot
 // be read, Write panics with no lock held, and the caller calls Discard.
@@ -151,7 +151,7 @@ func (p *Private) Start() Addr {
 
 // SyncPrivate makes all private pages written so far durable. In every durability mode it comes before the group that lists them is written,
 // so that recovery need not read them.
-func (s *Store) SyncPrivate() error {
+func (s *syncer) SyncPrivate() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	if err := s.Failed(); err != nil {
@@ -163,7 +163,7 @@ func (s *Store) SyncPrivate() error {
 // Publish gives the segments to the tree after the group that lists the extents was written. No reader below birth reaches them.
 func (p *Private) Publish(group, birth uint64) {
 	for _, e := range p.extents {
-		p.s.MarkLive(e.Addr, e.Pages(), birth)
+		p.s.space.MarkLive(e.Addr, e.Pages(), birth)
 	}
 	p.s.space.Publish(p.segments, group)
 	p.segments = nil
@@ -191,7 +191,7 @@ func (p *Private) Discard() {
 }
 
 // takePrivate takes a whole free segment for private use and writes its header.
-func (s *Store) takePrivate(c Claim) (header, error) {
+func (s *growth) takePrivate(c Claim) (header, error) {
 	h := header{private: true, salt: randomSalt(), uuid: s.uuid}
 	n, err := s.freeSegment(h.salt, c)
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *Store) takePrivate(c Claim) (header, error) {
 }
 
 // freeSegment takes a segment off the free list. It grows the file if the free segments are promised to others.
-func (s *Store) freeSegment(salt uint64, c Claim) (n uint32, err error) {
+func (s *growth) freeSegment(salt uint64, c Claim) (n uint32, err error) {
 	take := func() (missing int64) {
 		var ok bool
 		if n, missing, ok = s.space.TakePrivate(salt, c); ok {
@@ -226,7 +226,7 @@ func (s *Store) freeSegment(salt uint64, c Claim) (n uint32, err error) {
 }
 
 // Raw returns the bytes of an extent, verified at the first touch. If no sync has covered the extent, Raw syncs it first.
-func (s *Store) Raw(e Extent) ([]byte, error) {
+func (s *reader) Raw(e Extent) ([]byte, error) {
 	if s.beside != nil {
 		return s.copyRaw(e)
 	}
@@ -240,7 +240,7 @@ func (s *Store) Raw(e Extent) ([]byte, error) {
 		if err := s.settlePrivate(e.Addr); err != nil {
 			return nil, err
 		}
-		if s.marked && (!s.IsUsed(e.Addr) || !s.IsUsed(last-1)) {
+		if s.marked && (!s.space.IsUsed(e.Addr) || !s.space.IsUsed(last-1)) {
 			return nil, s.pageError(e.Addr, "a large value leads here, and the space map says that nothing is here")
 		}
 		if crc32.Checksum(b, castagnoli) != e.CRC {

@@ -174,15 +174,8 @@ func (s *Store) rewrite(rec *Recovery) error {
 	return err
 }
 
-// writeHeader writes both copies of a header. buf has room for one page.
-func (s *Store) writeHeader(h *header, buf []byte) error {
-	h.put(buf)
-	_, err := s.file.WriteAt(buf[:PageSize], int64(s.firstPage(h.segment)+headerPage(h.segment))*PageSize)
-	return err
-}
-
 // RebaseRecovered records which accepted groups lie after the base, as appending them would have done.
-func (s *Store) RebaseRecovered(rec *Recovery, base uint64) {
+func (s *appender) RebaseRecovered(rec *Recovery, base uint64) {
 	var appended uint64
 	for i := range rec.Groups {
 		g := &rec.Groups[i]

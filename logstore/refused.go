@@ -8,7 +8,7 @@ package logstore
 // before anything refers to them, as after any growth.
 
 // recall finds an absent segment that has its space, and reports whether there was one. Each is tried once. The caller holds growing.
-func (s *Store) recall() (found bool, err error) {
+func (s *growth) recall() (found bool, err error) {
 	for {
 		n, ok := s.space.Unsure()
 		if !ok {
@@ -31,7 +31,7 @@ func (s *Store) recall() (found bool, err error) {
 
 // fill writes zeros to all of a segment, and reports whether there was space for them. Its first page is tried alone, so that next to
 // nothing is taken where there is none.
-func (s *Store) fill(n uint32) (filled bool, err error) {
+func (s *growth) fill(n uint32) (filled bool, err error) {
 	if err := s.shorter(); err != nil {
 		return false, s.fail(err)
 	}

@@ -3,6 +3,7 @@ package logstore
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"flashdbm/logstore/space"
 )
@@ -13,10 +14,20 @@ const (
 	midGrowthPages = 8 << 20 / PageSize
 )
 
+// growth makes the file longer where reservations need that, and gives space back to the file system.
+type growth struct {
+	*disk
+	*mapping
+	*syncer
+	zeroDue    atomic.Bool   // a small group has entered a segment: see ZeroAhead
+	returned   atomic.Uint64 // pages given back to the file system
+	deviceFree atomic.Int64  // bytes that the file system had free when it was asked last
+}
+
 // Reserve promises pages for later appends and grows the file where free segments do not suffice. It returns ErrFull, which unwraps to the
 // system's error if there was one, if the pages cannot be had. With emergency the held-back pages may be used. The caller undoes each
 // Reserve by Release as the pages are appended or given up.
-func (s *Store) Reserve(pages int64, emergency bool) error {
+func (s *growth) Reserve(pages int64, emergency bool) error {
 	if emergency {
 		return s.reserve(pages, 0, space.ForEmergency)
 	}
@@ -24,10 +35,10 @@ func (s *Store) Reserve(pages int64, emergency bool) error {
 }
 
 // ReserveFor is Reserve with a claim, provided that so many more pages remain available.
-func (s *Store) ReserveFor(c Claim, pages, more int64) error { return s.reserve(pages, more, c) }
+func (s *growth) ReserveFor(c Claim, pages, more int64) error { return s.reserve(pages, more, c) }
 
 // ReserveBeside is Reserve for background work that will need so many further pages later.
-func (s *Store) ReserveBeside(pages, more int64) error {
+func (s *growth) ReserveBeside(pages, more int64) error {
 	return s.reserve(pages, more, space.ForEmergency)
 }
 
@@ -36,7 +47,7 @@ var ErrBound = errors.New("flashdbm: the file would pass its bound")
 
 // ReserveWithin is ReserveFor unless the used part of the file would pass its bound by more than so many pages: then it returns ErrBound, and
 // has reserved nothing.
-func (s *Store) ReserveWithin(c Claim, pages, over int64) error {
+func (s *growth) ReserveWithin(c Claim, pages, over int64) error {
 	if missing, passes := s.space.ReserveWithin(c, pages, over); passes {
 		return ErrBound
 	} else if missing <= 0 {
@@ -45,7 +56,7 @@ func (s *Store) ReserveWithin(c Claim, pages, over int64) error {
 	return s.reserve(pages, 0, c)
 }
 
-func (s *Store) reserve(pages, beside int64, c Claim) error {
+func (s *growth) reserve(pages, beside int64, c Claim) error {
 	if s.opts.ReadOnly {
 		return ErrReadOnly
 	}
@@ -56,7 +67,7 @@ func (s *Store) reserve(pages, beside int64, c Claim) error {
 }
 
 // growUntil grows the file until nothing is missing any more.
-func (s *Store) growUntil(missing func() int64) error {
+func (s *growth) growUntil(missing func() int64) error {
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	for {
@@ -71,14 +82,14 @@ func (s *Store) growUntil(missing func() int64) error {
 }
 
 // Fits reports whether so many pages could be had besides those promised and those that deletes must leave. It reserves nothing.
-func (s *Store) Fits(pages int64) bool {
+func (s *growth) Fits(pages int64) bool {
 	lack, grows := s.space.Lack(pages)
 	return lack <= 0 || grows && lack <= s.DeviceFree()/PageSize
 }
 
 // PutRoom returns the number of pages that may still be reserved for puts, all at once: those of the file as it is and those that it may grow
 // by, as its limit and what the device had left when it was asked last say.
-func (s *Store) PutRoom() int64 {
+func (s *growth) PutRoom() int64 {
 	room, grow, limited := s.space.PutRoom()
 	if device := s.DeviceFree() / PageSize; !limited || device > 0 {
 		grow = min(grow, device)
@@ -87,7 +98,7 @@ func (s *Store) PutRoom() int64 {
 }
 
 // NoteDevice asks the file system how much room it has left. Growth asks by itself; this is for what others take meanwhile.
-func (s *Store) NoteDevice() {
+func (s *growth) NoteDevice() {
 	n, err := s.file.Free()
 	if err != nil { // not known: no room is to be relied on
 		n = 0
@@ -96,11 +107,11 @@ func (s *Store) NoteDevice() {
 }
 
 // DeviceFree returns how many bytes the file system had left when it was asked last.
-func (s *Store) DeviceFree() int64 { return s.deviceFree.Load() }
+func (s *growth) DeviceFree() int64 { return s.deviceFree.Load() }
 
 // grow makes more of the file usable: condemned segments first, then punched ones, and at last a longer file. Newly allocated space is synced
 // before anything refers to it. The caller holds growing.
-func (s *Store) grow(missing uint64) error {
+func (s *growth) grow(missing uint64) error {
 	if err := s.Failed(); err != nil {
 		return err
 	}
@@ -145,7 +156,7 @@ func (s *Store) grow(missing uint64) error {
 
 // allocate reserves space for the pages from the given one on, and syncs it. If the device lacks room it settles for fewer pages, but not less
 // than the given least number. It returns the number of pages allocated.
-func (s *Store) allocate(from, pages, least uint64) (uint64, error) {
+func (s *growth) allocate(from, pages, least uint64) (uint64, error) {
 	if err := s.shorter(); err != nil {
 		return 0, s.fail(err)
 	}

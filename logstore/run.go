@@ -28,7 +28,7 @@ func RunPages(n int64) int64 {
 
 // MaxRun returns the largest payload in bytes that fits a run: in any segment, also in segment 0, which begins with three pages of
 // its own.
-func (s *Store) MaxRun() int64 { return maxRun(uint64(s.segmentPages)) }
+func (s *disk) MaxRun() int64 { return maxRun(uint64(s.segmentPages)) }
 
 func maxRun(segmentPages uint64) int64 {
 	return int64(segmentPages-headerPage(0)-2)*PageSize + runFirstBytes
@@ -46,7 +46,7 @@ func putRunHeader(p []byte, length int64, crc, form uint32) {
 }
 
 // runLength returns the length of the payload of the run whose first page is p at address a, if it can be.
-func (s *Store) runLength(a Addr, p []byte) (int64, bool) {
+func (s *disk) runLength(a Addr, p []byte) (int64, bool) {
 	n := binary.LittleEndian.Uint64(p[MuxSize:])
 	if n > uint64(s.MaxRun()) {
 		return 0, false
@@ -55,7 +55,7 @@ func (s *Store) runLength(a Addr, p []byte) (int64, bool) {
 	return int64(n), s.segmentOf(last) == s.segmentOf(a) && last < s.space.End()
 }
 
-func (s *Store) verifyRun(a Addr, p []byte) error {
+func (s *reader) verifyRun(a Addr, p []byte) error {
 	n, ok := s.runLength(a, p)
 	if !ok {
 		return errRunLength
@@ -69,13 +69,13 @@ func (s *Store) verifyRun(a Addr, p []byte) error {
 }
 
 // Run returns the payload of the run that starts at a, verified at its first touch. The slice is read-only and lives as Page's does.
-func (s *Store) Run(a Addr) ([]byte, error) {
+func (s *reader) Run(a Addr) ([]byte, error) {
 	_, payload, err := s.run(a)
 	return payload, err
 }
 
 // run returns the payload of the run that starts at a, and its form.
-func (s *Store) run(a Addr) (form uint32, payload []byte, err error) {
+func (s *reader) run(a Addr) (form uint32, payload []byte, err error) {
 	c, o := s.chunkOf(a)
 	if c == nil || !c.isChecked(o) {
 		p, err := s.verifyPage(a, KindRun)

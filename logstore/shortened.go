@@ -8,7 +8,7 @@ import "fmt"
 
 // notShortened returns ErrCorrupt if the file is shorter than it was made. By whoever is about to write: the baton holder, or the owner of a
 // private segment.
-func (s *Store) notShortened() error {
+func (s *disk) notShortened() error {
 	err := s.shorter()
 	if err == nil {
 		return nil
@@ -20,7 +20,7 @@ func (s *Store) notShortened() error {
 }
 
 // shorter compares the size of the file with what it should be. For certain only with growing held.
-func (s *Store) shorter() error {
+func (s *disk) shorter() error {
 	size, err := s.file.Size()
 	if err != nil {
 		return err

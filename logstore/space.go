@@ -68,18 +68,15 @@ func (s *Store) setSpace(m *space.Map) {
 }
 
 // enter tells the space map of a header of the chain. It reports whether the segment was never written since it got its space.
-func (s *Store) enter(h header) (blank bool) {
+func (s *appender) enter(h header) (blank bool) {
 	return s.space.Enter(h.segment, h.salt, h.sequence, h.group)
 }
 
 // setTail tells the space map where the log continues.
-func (s *Store) setTail() {
+func (s *appender) setTail() {
 	t := &s.tail
 	s.space.SetTail(t.header.segment, t.page, t.header.successor)
 }
 
-// End returns the number of pages of the file, punched ones included.
-func (s *Store) End() Addr { return s.space.End() }
-
 // RestOfSegment returns how many pages the segment that the log is written in has room for. Called by the log's appender.
-func (s *Store) RestOfSegment() int64 { return int64(s.segmentPages) - int64(s.tail.page) }
+func (s *appender) RestOfSegment() int64 { return int64(s.segmentPages) - int64(s.tail.page) }

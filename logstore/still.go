@@ -11,7 +11,7 @@ type Mapped struct {
 }
 
 // Mapped returns the mappings of the file so far, each of 1 << shift pages.
-func (s *Store) Mapped() (mapped []Mapped, shift uint) {
+func (s *mapping) Mapped() (mapped []Mapped, shift uint) {
 	for _, c := range *s.chunks.Load() {
 		b := c.sets()
 		mapped = append(mapped, Mapped{c.data, b.checked, b.overridden})

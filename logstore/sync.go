@@ -1,15 +1,39 @@
 package logstore
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"flashdbm/internal/event"
 )
 
+// syncer knows what is durable.
+type syncer struct {
+	*disk
+	*mapping
+	syncing     sync.Mutex    // held during each fdatasync, because one of two at once could miss the other's error; taken before the mutex of the space map
+	lastWritten atomic.Uint64 // newest group written to the system
+	durable     atomic.Uint64 // newest group known to survive a power cut
+	unsynced    unsynced
+	private     privateSyncs
+	last        lastPage
+	appended    atomic.Uint64 // pages appended since Open, raw pages included
+	syncedAt    atomic.Uint64 // value of appended before the last successful sync began; written under syncing
+	syncs       atomic.Uint64
+	syncTime    atomic.Int64 // nanoseconds of the syncs that have ended
+}
+
+// LastGroup returns the number of the newest group written. See also Durable.
+func (s *syncer) LastGroup() uint64 { return s.lastWritten.Load() }
+
+// Durable returns the number of the newest group known to survive a power cut.
+func (s *syncer) Durable() uint64 { return s.durable.Load() }
+
 // Sync makes every group written before the call durable. One call serves all who wait: if another's sync has covered the caller's
 // groups meanwhile, nothing is done. An error has poisoned the store: the system may have dropped the pages, and a second fdatasync
 // would report success.
-func (s *Store) Sync() error {
+func (s *syncer) Sync() error {
 	upto := s.lastWritten.Load()
 	if s.durable.Load() >= upto {
 		return s.Failed()
@@ -32,7 +56,7 @@ func (s *Store) Sync() error {
 }
 
 // datasync syncs the file. The caller holds syncing.
-func (s *Store) datasync() error {
+func (s *syncer) datasync() error {
 	s.syncs.Add(1)
 	private, appended := s.private.written.Load(), s.appended.Load()
 	s.last.close()
@@ -55,7 +79,7 @@ func (s *Store) datasync() error {
 }
 
 // UnsyncedPages returns how many pages were appended since the last sync began.
-func (s *Store) UnsyncedPages() int64 {
+func (s *syncer) UnsyncedPages() int64 {
 	at := s.syncedAt.Load() // first: appended never falls
 	return int64(s.appended.Load() - at)
 }

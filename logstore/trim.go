@@ -8,7 +8,7 @@ const trimBytes = 64 << 20 // bytes given back by one call, so that commits wait
 
 // Condemn takes free segments out of use until the free pages, besides those held back, are the greater of spare and the pages promised. It does
 // nothing if fewer than least segments would be gained. The caller makes sure that no checkpoint is under way.
-func (s *Store) Condemn(spare int64, least int) {
+func (s *growth) Condemn(spare int64, least int) {
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	s.space.Condemn(spare, least)
@@ -16,7 +16,7 @@ func (s *Store) Condemn(spare int64, least int) {
 
 // GiveBack gives back the space of some condemned segments whose checkpoints are done, adjacent segments at once, and reports whether there
 // may be more. The caller makes sure that no checkpoint is under way. After an error the file is as good as before.
-func (s *Store) GiveBack() (more bool, err error) {
+func (s *growth) GiveBack() (more bool, err error) {
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	if err := s.Failed(); err != nil {
@@ -35,7 +35,7 @@ func (s *Store) GiveBack() (more bool, err error) {
 }
 
 // cut truncates the file to so many segments. A mapped file that cannot become shorter stays as it is, and growth writes over its end.
-func (s *Store) cut(segments uint32) error {
+func (s *growth) cut(segments uint32) error {
 	err := s.file.Truncate(int64(s.firstPage(segments)) * PageSize)
 	if err != nil {
 		s.space.SetUnpunchable()
@@ -44,7 +44,7 @@ func (s *Store) cut(segments uint32) error {
 }
 
 // punch gives back the space of n segments. If the file system cannot do that, only the end of the file is given back from now on.
-func (s *Store) punch(first, n uint32) error {
+func (s *growth) punch(first, n uint32) error {
 	page := make([]byte, PageSize)
 	for i := first; i < first+n; i++ {
 		if err := s.zeroHeader(i, page); err != nil {
@@ -60,7 +60,7 @@ func (s *Store) punch(first, n uint32) error {
 }
 
 // zeroHeader overwrites the header of a segment with zeros, unless it is zero already: writing might need space.
-func (s *Store) zeroHeader(n uint32, page []byte) error {
+func (s *growth) zeroHeader(n uint32, page []byte) error {
 	at := int64(s.firstPage(n)+headerPage(n)) * PageSize
 	if _, err := s.file.ReadAt(page, at); err != nil || isZero(page) {
 		return err
@@ -72,7 +72,7 @@ func (s *Store) zeroHeader(n uint32, page []byte) error {
 
 // thinNext punches the pages that no reader sees in the lowest segment chosen for that whose two checkpoints are done, and reports whether there
 // was one. The caller holds growing: an appender that finds the segment free meanwhile waits for growing before the log enters the segment.
-func (s *Store) thinNext() (found bool, err error) {
+func (s *growth) thinNext() (found bool, err error) {
 	n, runs := s.space.NextThin()
 	for i, r := range runs {
 		err := s.file.Punch(int64(r[0])*PageSize, int64(r[1])*PageSize)
@@ -94,7 +94,7 @@ func (s *Store) thinNext() (found bool, err error) {
 
 // forgetPages clears the checked bits of pages that have lost their space. A damaged reference to such a page then fails verification
 // instead of reading zeros. The bits that say that names lie there stay set, because readers may still look them up.
-func (s *Store) forgetPages(a Addr, n uint64) {
+func (s *mapping) forgetPages(a Addr, n uint64) {
 	if c, o := s.chunkOf(a); c != nil {
 		if b := c.bits.Load(); b != nil {
 			for ; n > 0; o, n = o+1, n-1 {

@@ -84,7 +84,7 @@ func (u *unsynced) synced(group uint64) {
 const maxUnsyncedKept = 1 << 14 // entries for which the list keeps its memory when it has become short: 400 KiB
 
 // copyUnsynced is verifyPage for a page or run that no sync has covered.
-func (s *Store) copyUnsynced(a Addr, kind Kind, salt uint64) ([]byte, error) {
+func (s *reader) copyUnsynced(a Addr, kind Kind, salt uint64) ([]byte, error) {
 	p, err := s.copyChecked(a, kind, salt)
 	if err != nil {
 		if failed := s.Failed(); failed != nil { // the page may be whole after the next Open, or may never have been durable
@@ -109,7 +109,7 @@ type privateSyncs struct {
 }
 
 // settlePrivate makes the content of the private segment at a durable, before it is read in place.
-func (s *Store) settlePrivate(a Addr) error {
+func (s *syncer) settlePrivate(a Addr) error {
 	if s.opts.ReadOnly {
 		return nil
 	}

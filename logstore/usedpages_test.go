@@ -12,7 +12,7 @@ import (
 func TestUsedPages(t *testing.T) {
 	for _, segmentPages := range []uint32{8, 64, 256} {
 		rng := rand.New(rand.NewPCG(1, uint64(segmentPages)))
-		set, want := (&Store{segmentPages: segmentPages}).NewUsedPages(), map[Addr]bool{}
+		set, want := NewPageSet(segmentPages), map[Addr]bool{}
 		size := uint64(segmentPages)
 		for range 300 {
 			a := rng.Uint64N(40 * size)
@@ -37,7 +37,7 @@ func TestUsedPagesMemory(t *testing.T) {
 	inTurn(t)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	set := (&Store{segmentPages: DefaultSegmentPages}).NewUsedPages()
+	set := NewPageSet(DefaultSegmentPages)
 	for a := range Addr(20_000_000_000 / PageSize) {
 		set.Add(a, 1)
 	}

@@ -11,14 +11,14 @@ const maxWindowPages = 256
 // A window reads the file in aligned stretches of pages. It never touches the mapping, so a file that was cut short ends the log
 // instead of faulting. A stretch never leaves its segment.
 type window struct {
-	s     *Store
+	s     *disk
 	end   uint64 // pages of the file
 	pages uint64 // of a stretch
 	first Addr   // of the stretch at hand
 	buf   []byte // the stretch at hand, as much of it as is in the file; empty at first
 }
 
-func (s *Store) newWindow() window {
+func (s *disk) newWindow() window {
 	pages := min(uint64(s.segmentPages), maxWindowPages)
 	return window{s: s, end: s.space.End(), pages: pages}
 }

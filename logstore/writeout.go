@@ -5,13 +5,13 @@ package logstore
 // goroutine syncs meanwhile (each with 20 µs of work before it).
 
 // WriteOut starts the write-back of some pages, so that a later Sync has less to wait for.
-func (s *Store) WriteOut(a Addr, pages int64) error {
+func (s *disk) WriteOut(a Addr, pages int64) error {
 	return s.file.WriteOut(int64(a)*PageSize, pages*PageSize, false)
 }
 
 // WriteOutTail is WriteOut for the group that was written last, as far as it is in the log's last segment: the device is at work while
 // the caller does other things before Sync. Baton holder; an error has poisoned the store.
-func (s *Store) WriteOutTail() error {
+func (s *appender) WriteOutTail() error {
 	g, t := &s.group, &s.tail
 	pages := min(uint64(g.before), t.page-headerPage(t.header.segment))
 	if err := s.WriteOut(s.firstPage(t.header.segment)+t.page-pages, int64(pages)); err != nil {

@@ -9,7 +9,7 @@ import (
 func WrittenIn(p []byte) uint64 { return binary.LittleEndian.Uint64(p[16:]) }
 
 // GroupOfLogged returns the number of the group that carries a logged value, and a number above all if it is in memory only.
-func (s *Store) GroupOfLogged(place Place) (uint64, error) {
+func (s *reader) GroupOfLogged(place Place) (uint64, error) {
 	p, inMemory, err := s.recordPage(place.Addr())
 	if err != nil || inMemory {
 		return math.MaxUint64, err

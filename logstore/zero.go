@@ -36,15 +36,15 @@ func (g *Group) zeros() []byte {
 }
 
 // ZeroDue reports without a lock whether ZeroAhead probably has something to do.
-func (s *Store) ZeroDue() bool { return s.zeroDue.Load() }
+func (s *growth) ZeroDue() bool { return s.zeroDue.Load() }
 
 // ForgoZeros makes ZeroAhead not due until a small group enters another segment.
-func (s *Store) ForgoZeros() { s.zeroDue.Store(false) }
+func (s *growth) ForgoZeros() { s.zeroDue.Store(false) }
 
 // ZeroAhead fills the free segments that the log enters next with zeros, if they were never written. If there are too few, the file grows
 // first, so that no commit has to wait for growth and then writes into space that is only allocated. ZeroAhead is background work and appends
 // nothing; one goroutine calls it.
-func (s *Store) ZeroAhead() error {
+func (s *growth) ZeroAhead() error {
 	s.zeroDue.Store(false)
 	if err := s.growAhead((zeroAhead + 1) * int64(s.segmentPages)); err != nil && !IsFull(err) {
 		return err
@@ -65,10 +65,10 @@ func (s *Store) ZeroAhead() error {
 
 // GrowDue reports whether a commit will soon have to wait for the file to grow, given that the last commit reserved so many pages. A small
 // file stays as small as possible.
-func (s *Store) GrowDue(pages int64) bool { return s.space.GrowDue(pages) }
+func (s *growth) GrowDue(pages int64) bool { return s.space.GrowDue(pages) }
 
 // GrowAhead makes the file grow so far that GrowDue is false, as ZeroAhead does where commits are synced.
-func (s *Store) GrowAhead(pages int64) error {
+func (s *growth) GrowAhead(pages int64) error {
 	if err := s.growAhead(s.space.Ahead(pages)); !IsFull(err) {
 		return err
 	}
@@ -76,17 +76,17 @@ func (s *Store) GrowAhead(pages int64) error {
 }
 
 // growAhead grows the file until so many pages are available besides those reserved and held back, unless the file would pass its bound.
-func (s *Store) growAhead(pages int64) error {
+func (s *growth) growAhead(pages int64) error {
 	return s.growUntil(func() int64 {
 		missing := s.space.Missing(pages)
-		if missing > 0 && !s.FitsBound(pages) {
+		if missing > 0 && !s.space.FitsBound(pages) {
 			return 0
 		}
 		return missing
 	})
 }
 
-func (s *Store) zero(n uint32) error {
+func (s *growth) zero(n uint32) error {
 	for o := headerPage(n); o < uint64(s.segmentPages); o += partPages {
 		pages := min(partPages, uint64(s.segmentPages)-o)
 		a := s.firstPage(n) + o
