@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"iter"
 	"sync/atomic"
 )
 
@@ -305,7 +304,7 @@ func (g *Group) put(last bool, count uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	s.space.Wrote(g.addrs(), s.tail.group)
+	s.space.Wrote(s.tail.group, len(g.pages), func(i int) Addr { return g.pages[i].addr })
 	s.setTail()
 	s.unsynced.add(g, s.tail.group)
 	clear(g.pages)
@@ -338,17 +337,6 @@ func (g *Group) checkReserved() error {
 		return fmt.Errorf("logstore: segment %d was never reserved", n)
 	}
 	return nil
-}
-
-// addrs returns the addresses of the buffered pages.
-func (g *Group) addrs() iter.Seq[Addr] {
-	return func(yield func(Addr) bool) {
-		for i := range g.pages {
-			if !yield(g.pages[i].addr) {
-				return
-			}
-		}
-	}
 }
 
 // lagOf returns what the mux areas of a group say about the groups before it.

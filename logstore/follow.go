@@ -182,7 +182,7 @@ func (s *Store) followOn(groups []ScannedGroup) ([]ScannedGroup, error) {
 			return groups, err
 		}
 		s.keepBody(sc, &g, groups)
-		s.space.Wrote(g.addrs(), g.No)
+		s.space.Wrote(g.No, len(g.Pages), func(i int) Addr { return g.Pages[i].Addr })
 		b.followed(&g)
 		groups = append(groups, g)
 	}

@@ -183,7 +183,7 @@ func (s *Store) scan(sc *scanner, rec *Recovery) error {
 		if g.lag != lagUnknown && g.No > uint64(g.lag) {
 			rec.proven = max(rec.proven, g.No-uint64(g.lag)-1)
 		}
-		s.space.Wrote(g.addrs(), g.No)
+		s.space.Wrote(g.No, len(g.Pages), func(i int) Addr { return g.Pages[i].Addr })
 		s.appended.Add(g.pages())
 		rec.Groups = append(rec.Groups, g)
 	}

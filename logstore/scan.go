@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"iter"
 )
 
 // A ScannedGroup is a group that recovery has accepted.
@@ -55,17 +54,6 @@ func (g *ScannedGroup) pages() uint64 {
 		n += uint64(max(g.Pages[i].Run, 1))
 	}
 	return n
-}
-
-// addrs returns the addresses of the group's pages.
-func (g *ScannedGroup) addrs() iter.Seq[Addr] {
-	return func(yield func(Addr) bool) {
-		for i := range g.Pages {
-			if !yield(g.Pages[i].Addr) {
-				return
-			}
-		}
-	}
 }
 
 // A scanner follows the log through the file. It always stands between two groups: at the end of the last accepted group, or at the start of

@@ -1,10 +1,6 @@
 package space
 
-import (
-	"iter"
-
-	"flashdbm/logstore/format"
-)
+import "flashdbm/logstore/format"
 
 // Log is what the map knows of the log: where it is written, where it goes on, and what its two checkpoints need. Segments enter the log one
 // after the other.
@@ -47,12 +43,12 @@ func (sp *Log) Reborn(n uint32) {
 	sp.mu.Unlock()
 }
 
-// Wrote records the pages of a group.
-func (sp *Log) Wrote(pages iter.Seq[Addr], group uint64) {
+// Wrote records the pages of a group; page returns the address of each.
+func (sp *Log) Wrote(group uint64, pages int, page func(i int) Addr) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
-	for a := range pages {
-		g, _ := sp.at(a)
+	for i := range pages {
+		g, _ := sp.at(page(i))
 		g.written = max(g.written, group)
 	}
 }
