@@ -127,28 +127,32 @@ test vet imports unit race test-servers ahead: export GOGC ?= 400
 
 # One after the other, also under make -j: they share two processors, and some of the tests have a time limit.
 test:
-	@$(MAKE) ahead >/dev/null 2>&1 & ahead=$$!; trap 'kill $$ahead' INT TERM; \
-		$(MAKE) format && $(MAKE) vet && $(MAKE) imports && $(MAKE) unit || { kill $$ahead 2>/dev/null; exit 1; }; wait $$ahead || true
+	@tmp=$$(mktemp -d) || exit 1; GOTMPDIR=$$tmp exec $(MAKE) ahead >/dev/null 2>&1 & ahead=$$!; \
+		end() { kill $$ahead; wait $$ahead; rm -rf "$$tmp"; } 2>/dev/null; trap 'end; exit 1' INT TERM; \
+		$(MAKE) format && $(MAKE) vet && $(MAKE) imports && $(MAKE) unit; failed=$$?; end; exit $$failed
 	$(MAKE) race
 	$(MAKE) -C ndbm check
 	$(MAKE) test-tools
 	$(MAKE) test-servers
 
 # What a developer runs between two edits: gofmt, vet of the module, the rules of imports and the short tests, of which the go command runs
-# those of packages that have changed, or that import one that has. The commands' tests, which are processes, are left to make test.
+# those of packages that have changed, or that import one that has. The commands' tests, which are processes, are left to make test, and so
+# is a test that waits for half a minute.
 .PHONY: quick
 quick: format
 	$(GO) vet $(PURE) ./...
-	GOGC=400 $(GO) test $(PURE) -vet=off -short -timeout 5m $$($(GO) list ./... | grep -v -E '/(cmd/flashdbm|ndbm)$$')
+	GOGC=400 $(GO) test $(PURE) -vet=off -short -parallel 6 -skip '^TestReadersHoldWhatTheySee$$' -timeout 15m $$($(GO) list ./... | grep -v -E '/(cmd/flashdbm|ndbm)$$')
 
 # vet leaves a processor idle while it waits for package runtime and the like, and so do the unit tests, for a fifth of their time: on an empty
 # cache of builds what comes after them is compiled then, with the lowest priority. The tests use what they find, and tell what does not compile.
+# What is not compiled when the unit tests end is left to the tests that need it: beside other processes it would never be. Each command takes
+# the place of its shell, to be ended with make.
 .PHONY: ahead
 ahead:
-	-CGO_ENABLED=1 nice -n 19 $(GO) list $(PURE) -race -test -deps -export $(RACED)
-	-cd servers && nice -n 19 $(GO) list $(PURE) -test -deps -export ./...
-	-cd servers && CGO_ENABLED=1 nice -n 19 $(GO) list $(PURE) -race -test -deps -export $(RACED_SERVERS)
-	-nice -n 19 $(MAKE) -C ndbm all
+	-CGO_ENABLED=1 exec nice -n 19 $(GO) list $(PURE) -race -test -deps -export $(RACED)
+	-cd servers && exec nice -n 19 $(GO) list $(PURE) -test -deps -export ./...
+	-cd servers && CGO_ENABLED=1 exec nice -n 19 $(GO) list $(PURE) -race -test -deps -export $(RACED_SERVERS)
+	-exec nice -n 19 $(MAKE) -C ndbm all
 
 format:
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l .) && test -z "$$unformatted" || \
