@@ -9,10 +9,9 @@
 //
 // # Transactions
 //
-// A transaction reads one unmoving snapshot and its own writes. Any number run at once; readers and writers take no lock. A reader may first
-// merge into the tree what was committed just before its snapshot.
-// If a key that a transaction writes was written by another one since its snapshot, its commit fails with ErrConflict and nothing is
-// applied: the first committer wins. A transaction that read nothing, like DB.Put, never conflicts, as if it had begun when it commits, unless
+// A transaction reads one unmoving snapshot and its own writes. Any number run at once, and readers wait for no writer. If
+// a key that a transaction writes was written by another one since its snapshot, its commit fails with ErrConflict and nothing is applied:
+// the first committer wins. A transaction that read nothing, like DB.Put, never conflicts, as if it had begun when it commits, unless
 // TxOptions.CheckWrites is set. Update runs its function again
 // after a conflict. That is snapshot isolation: of the anomalies only write skew is possible. TxOptions.Serializable excludes that too.
 //

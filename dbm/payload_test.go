@@ -1,6 +1,7 @@
 package dbm
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -112,5 +113,42 @@ func TestFullPayload(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestFullPayloadAtRandom: in random order each leaf that is full is split in two, and no put of a full file joins leaves again, so less of the
+// file is for keys and values.
+func TestFullPayloadAtRandom(t *testing.T) {
+	if raceEnabled {
+		t.Skip("one goroutine, 15 times as long here")
+	}
+	for _, size := range []int{100, 1000} {
+		mem := vfs.NewMem(0)
+		opts := (&Options{Durability: WriteThrough}).engine()
+		opts.Store.ChunkPages, opts.Store.MaxFileSize = 1<<10, 4<<20
+		f := &fullFile{t: t, rng: rand.New(rand.NewPCG(1, uint64(size))), mem: mem, opts: opts, size: size - 8}
+		f.open()
+		put := 0
+		for per := f.perTx(); per > 0; {
+			err := f.commit(func(tx *Tx) error {
+				for range per {
+					if err := tx.Put(binary.BigEndian.AppendUint64(nil, f.rng.Uint64()), make([]byte, f.size)); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err == nil {
+				put += per
+				continue
+			}
+			require.ErrorIs(t, err, ErrFull)
+			per /= 2
+		}
+		share := float64(put*size) / (4 << 20)
+		t.Logf("4 MiB, records of %d bytes in random order: %.1f%% payload", size, share*100)
+		require.GreaterOrEqual(t, share, 0.34)
+		f.close()
+		mem.Release()
 	}
 }
