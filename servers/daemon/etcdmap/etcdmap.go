@@ -179,8 +179,17 @@ func (s *session) Campaign(ctx context.Context, election string, data []byte) er
 		s.elections[election] = e
 	}
 	s.mu.Unlock()
-	if err := e.Campaign(ctx, string(data)); err != nil {
-		return s.problem(err)
+	ended := make(chan error, 1)
+	go func() { ended <- e.Campaign(ctx, string(data)) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			return s.problem(err)
+		}
+	case <-s.s.Done():
+		// Once ctx has ended, e.Campaign takes the candidate back and waits for etcd's answer without a limit. Without an answer the session ends
+		// after its time to live, and the candidate with it.
+		return cluster.ErrSession
 	}
 	_, err := s.Put(ctx, election, data)
 	return err

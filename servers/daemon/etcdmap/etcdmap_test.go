@@ -4,18 +4,20 @@ import (
 	"context"
 	"net"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"flashdbm/servers/cluster"
 )
 
-// startEtcd starts an etcd of this process, and returns its endpoint.
-func startEtcd(t *testing.T) string {
+// startEtcd starts an etcd of this process, and returns its endpoint and what stops it before the test ends.
+func startEtcd(t *testing.T) (endpoint string, stop func()) {
 	free := func() url.URL {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		require.NoError(t, err)
@@ -30,14 +32,15 @@ func startEtcd(t *testing.T) string {
 	c.InitialCluster = c.InitialClusterFromName(c.Name)
 	e, err := embed.StartEtcd(c)
 	require.NoError(t, err)
-	t.Cleanup(e.Close)
+	stop = sync.OnceFunc(e.Close)
+	t.Cleanup(stop)
 	<-e.Server.ReadyNotify()
-	return client.String()
+	return client.String(), stop
 }
 
 // TestMap: etcd keeps the promises of package cluster.
 func TestMap(t *testing.T) {
-	at := startEtcd(t)
+	at, _ := startEtcd(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	open := func(name string) *Map {
@@ -97,4 +100,32 @@ func TestMap(t *testing.T) {
 	_, err = gone.CompareAndSet(short, "x", 0, nil)
 	assert.Error(t, err)
 	assert.NotErrorIs(t, err, cluster.ErrChanged, "the outcome is unknown")
+}
+
+// TestCampaignEndsWithoutEtcd: a candidate that gives up while etcd is away is not kept waiting until etcd is back.
+func TestCampaignEndsWithoutEtcd(t *testing.T) {
+	at, stopEtcd := startEtcd(t)
+	m, err := Open(Options{Endpoints: []string{at}, Name: "one"})
+	require.NoError(t, err)
+	defer m.Close()
+	leader, err := m.Session(t.Context(), time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, leader.Campaign(t.Context(), "swat", []byte("a")))
+	s, err := m.Session(t.Context(), time.Second)
+	require.NoError(t, err)
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Campaign(ctx, "swat", []byte("b")) }()
+	require.Eventually(t, func() bool {
+		r, err := m.c.Get(t.Context(), m.prefix+"elections/swat/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+		return err == nil && r.Count == 2
+	}, time.Minute, 10*time.Millisecond, "both are candidates")
+	stopEtcd()
+	giveUp()
+	select {
+	case err := <-ended:
+		require.Error(t, err)
+	case <-time.After(time.Minute):
+		t.Fatal("the candidate waits for an etcd that is away")
+	}
 }
