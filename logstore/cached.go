@@ -10,14 +10,14 @@ import (
 )
 
 // After a failed sync the system may have pages in its cache that it believes to be on the device, and that are not there: a later sync
-// succeeds and writes nothing. An open for writing writes them again (rewrite). A read-only one cannot, and must not show them, since they
-// are gone with the cache: it has the system forget the pages of all groups that are not proven durable, behind a sync, and if those that the
-// device has are others it reads the log anew. Where the system cannot be asked, or somebody has the pages mapped, that is not found out.
+// succeeds and writes nothing. An open for writing writes these pages again (rewrite). A read-only open cannot, and must not show them, because
+// they are gone with the cache. So it syncs, has the system forget the pages of all groups that are not proven durable, and reads the log anew
+// if the device has other pages. A system that cannot forget pages, or a process that has them mapped, hides the difference.
 //
-// What the newest checkpoint was made of, and what lies before it, was synced before its superblock was written. So the superblock itself may
-// be one that is not on the device: with the older one the same groups are found.
+// The newest checkpoint and the log before it were synced before its superblock was written. So the superblock itself may be missing on the
+// device: a scan from the older superblock finds the same groups.
 
-// cached reports whether the cache had something else than the device in what is not proven durable.
+// cached reports whether the cache and the device differed in the groups that are not proven durable.
 func (s *Store) cached(rec *Recovery) (bool, error) {
 	var was, is []byte
 	most := s.stretchPages()

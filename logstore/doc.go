@@ -8,10 +8,14 @@
 // The file is read through shared read-only mappings and written by pwrite into space allocated before. Two superblocks, written in
 // turn, name the newest checkpoint and the place where a scan of the log begins.
 //
+// A Store consists of parts with state of their own, each of which knows only those before it: disk (the file), mapping, syncer (what is
+// durable), growth (reservations that make the file longer, and space that goes back), appender (the log) and reader. Package space has the
+// map of the file's space.
+//
 // # Concurrency
 //
-// One goroutine at a time appends, the one that holds the caller's lock for that (package mvcc): Begin, Group's methods, Checkpoint.WritePart, Rebase.
-// Page, Run, Sync, Reserve, Release, the live and name counters and the statistics may be called by any goroutine.
+// One goroutine at a time appends to the log: Begin, the methods of Group, Checkpoint.WritePart, Rebase. The caller has a lock for that (package
+// mvcc). Any goroutine may call Page, Run, Sync, Reserve, Release, what the space map counts, and the statistics.
 //
 // # Failure
 //

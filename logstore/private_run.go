@@ -7,10 +7,10 @@ import (
 	"io"
 )
 
-// Runs may lie in private segments as well: those of a transaction whose write set does not stay in memory. Such a run is written when
-// its record leaves memory and has its place from then on; what the transaction's group lists are the stretches of pages that its runs
-// take, so that recovery knows that they live. A run there is read like any other: its page's checksum covers the salt of the segment,
-// which is in the space map, or in the segment's header until a checkpoint has it.
+// The runs of a transaction whose write set leaves memory lie in private segments. Such a run is written when its record leaves memory, and keeps
+// its place. The transaction's group lists the stretches of pages that its runs take, so that recovery knows that they live. A run there is read
+// like any other: the checksum of its page covers the salt of the segment. The space map knows that salt from the next checkpoint on, and until
+// then the segment's header does.
 
 // Run writes a value run whose payload is the parts in a row, at most MaxRun bytes, and returns its address. It can be read after the
 // next FinishRuns. A Private holds either runs or one stream from Write.
@@ -76,8 +76,8 @@ func (p *Private) FinishRuns() error {
 // Extents returns the pages written so far, of runs or of a stream.
 func (p *Private) Extents() []Extent { return p.extents }
 
-// saltListed learns the salt of a private segment that an accepted group lists, for no checkpoint may know it. A header that is damaged
-// says nothing: then the runs in the segment cannot be told from garbage, which is found when they are read.
+// saltListed learns the salt of a private segment that an accepted group lists, because the newest checkpoint may not know it. A damaged header
+// says nothing: then the runs in the segment cannot be told from garbage, and reading them finds that.
 func (s *Store) saltListed(a Addr) error {
 	n := s.segmentOf(a)
 	page := make([]byte, PageSize)

@@ -1,13 +1,13 @@
 package logstore
 
-// A file system may refuse to allocate what the file has: XFS does where less is free than the whole range would take. Writing there it
-// does not refuse. So on a device without room, segments that may have their space, because a crash has made the map forget how they came
-// to have it, are filled with zeros. One for which that fails is punched, and has none.
+// A file system may refuse to allocate a range that the file already has: XFS refuses if less is free than the whole range would take. It does
+// not refuse writes there. So on a device without room the store fills segments with zeros that may have their space. (The map does not know,
+// because a crash came between the growth and a checkpoint.) A segment that cannot be filled is punched, and has no space.
 //
-// Only absent segments are filled so: nothing lives in them, and no log that a recovery may start from leads there. The caller syncs
-// before anything refers to them, as after any growth.
+// Only absent segments are filled: nothing lives in them, and no log that a recovery may start from leads there. The caller syncs before
+// anything refers to them, as after any growth.
 
-// recall finds an absent segment that has its space, and reports whether there was one. Each is tried once. The caller holds growing.
+// recall finds an absent segment that has its space, and reports whether there is one. It tries each segment once. The caller holds growing.
 func (s *growth) recall() (found bool, err error) {
 	for {
 		n, ok := s.space.Unsure()
@@ -29,8 +29,8 @@ func (s *growth) recall() (found bool, err error) {
 	}
 }
 
-// fill writes zeros to all of a segment, and reports whether there was space for them. Its first page is tried alone, so that next to
-// nothing is taken where there is none.
+// fill writes zeros to a whole segment, and reports whether there was space for them. It tries the first page alone, so that a segment without
+// space takes next to nothing.
 func (s *growth) fill(n uint32) (filled bool, err error) {
 	if err := s.shorter(); err != nil {
 		return false, s.fail(err)

@@ -2,24 +2,24 @@ package logstore
 
 import "fmt"
 
-// A file that somebody else cuts short under us must not grow again by our next write: pages in between would be read as zeros through
-// mappings that were checked before. So the size is looked at before each group is written. Between the look and the write there is time
-// for a cut still; a reader may then see zeros for as long as it takes to write the next group.
+// Another process may cut the file short while it is open. The next write must not make the file longer again: the pages in between would read
+// as zeros through mappings that were checked before. So the store looks at the size before it writes a group. A cut between that look and the
+// write is not noticed at once: a reader may see zeros until the next group is written.
 
-// notShortened returns ErrCorrupt if the file is shorter than it was made. By whoever is about to write: the baton holder, or the owner of a
-// private segment.
+// notShortened returns ErrCorrupt if the file is shorter than the store has made it. Whoever is about to write calls it: the appender, or the
+// owner of a private segment.
 func (s *disk) notShortened() error {
 	err := s.shorter()
 	if err == nil {
 		return nil
 	}
-	// Or it was getting longer or shorter through us between the two looks.
+	// The store itself may have made the file longer or shorter between the look at the size and the look at the map.
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	return s.shorter()
 }
 
-// shorter compares the size of the file with what it should be. For certain only with growing held.
+// shorter compares the size of the file with what the map says. The result is certain only while growing is held.
 func (s *disk) shorter() error {
 	size, err := s.file.Size()
 	if err != nil {
