@@ -31,6 +31,7 @@ import (
 
 var (
 	soakTxns = flag.Int64("soak.txns", 400, "transactions of TestSoak in each durability")
+	soakTime = flag.Duration("soak.time", time.Hour, "and how long it lasts at most")
 	soakKill = flag.Duration("soak.kill", 2*time.Second, "how long a server lives at most before it is killed")
 	soakEach = flag.Int("soak.each", 3, "goroutines of each of the five clients; every sixteenth one writes")
 	soakLoss = flag.Duration("soak.loss", 10*time.Second, "how much of what was acknowledged last a kill may lose in async mode; the file is well below a second behind on a machine that has time for it")
@@ -175,12 +176,13 @@ func (s *soak) run() {
 	}
 	wait.Go(s.orphans)
 	r := rand.New(rand.NewPCG(9, 9))
-	said := time.Now()
+	began := time.Now()
+	said := began
 	for left := true; left; {
 		end := time.Now().Add(time.Duration(r.Int64N(int64(*soakKill))) + *soakKill/10)
 		for left && time.Now().Before(end) {
 			time.Sleep(20 * time.Millisecond)
-			left = s.puts.Load()+s.gets.Load() < *soakTxns && !t.Failed()
+			left = s.puts.Load()+s.gets.Load() < *soakTxns && time.Since(began) < *soakTime && !t.Failed()
 			if time.Since(said) > time.Minute {
 				said = time.Now()
 				fmt.Printf("%v: %s\n", s.mode, s)
