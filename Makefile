@@ -19,6 +19,7 @@
 #   make sim      SIMRUNS seeds of the simulators of a server and of a cluster, from SIMFIRST on; a failing seed prints the line that plays it again
 #   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
 #   make sim-ramp the same for RAMP tables
+#   make soak-ramp  a RAMP table whose server and clients are killed, and connections cut, for SOAKRAMP transactions in each durability
 #   make mutants-servers  the same for the servers
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
 #   make fuse-packages  what that needs of Debian's packages
@@ -413,3 +414,9 @@ sim:
 .PHONY: sim-ramp
 sim-ramp:
 	cd servers && GOGC=400 $(GO) test ./ramp -run '^TestSimulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
+
+# Transactions of each durability.
+SOAKRAMP ?= 5000000
+.PHONY: soak-ramp
+soak-ramp:
+	cd servers && $(GO) test ./ramp/machine -run '^TestSoak$$' -soak.txns $(SOAKRAMP) -soak.time 24h -soak.kill 30s -soak.each 64 -timeout 48h -v

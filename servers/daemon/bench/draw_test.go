@@ -1,44 +1,69 @@
 package main
 
 import (
-	"math"
+	"bufio"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// TestZipfian compares what is drawn with the distribution that YCSB's generator, and so go-ycsb's, has: rank i with a probability in proportion to 1/i^0.99. The
-// method is exact for the first two ranks, and near for the others.
-func TestZipfian(t *testing.T) {
-	const n, draws = 1000, 1_000_000
-	z := newZipfian(n)
+const drawn = 1000
+
+// readGoYCSB returns how often go-ycsb has drawn each of the records.
+func readGoYCSB(t *testing.T) (zipfian, scrambled [drawn]float64) {
+	f, err := os.Open("testdata/go-ycsb.txt")
+	require.NoError(t, err)
+	defer f.Close()
+	n := 0
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "#") {
+			continue
+		}
+		var at int
+		_, err := fmt.Sscan(lines.Text(), &at, &zipfian[n], &scrambled[n])
+		require.NoError(t, err)
+		require.Equal(t, n, at)
+		n++
+	}
+	require.Equal(t, drawn, n)
+	return zipfian, scrambled
+}
+
+// chiSquare compares two sets of draws. If both are of one distribution it is about the number of records, give or take the square root of twice that number.
+func chiSquare(a, b *[drawn]float64) (x float64) {
+	var na, nb float64
+	for i := range a {
+		na, nb = na+a[i], nb+b[i]
+	}
+	for i := range a {
+		if sum := a[i] + b[i]; sum > 0 {
+			for _, s := range [][2]float64{{a[i], na}, {b[i], nb}} {
+				want := sum * s[1] / (na + nb)
+				x += (s[0] - want) * (s[0] - want) / want
+			}
+		}
+	}
+	return x
+}
+
+// chiLimit is ten standard deviations above what draws of one distribution have.
+const chiLimit = drawn + 450
+
+// TestDrawsLikeGoYCSB: the draws of the benchmark are of the distribution that go-ycsb draws, record by record.
+func TestDrawsLikeGoYCSB(t *testing.T) {
+	zipfian, scrambled := readGoYCSB(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	var counts [n]float64
-	for range draws {
-		counts[z.rank(r)]++
+	var ours, ranks [drawn]float64
+	s, z := newScrambled(drawn), newZipfian(drawn, zetaOf(drawn))
+	for range 3_000_000 {
+		ours[s.next(r)]++
+		ranks[z.rank(r)]++
 	}
-	for rank, most := range map[int]float64{0: 0.01, 1: 0.02} {
-		want := 1 / math.Pow(float64(rank+1), theta) / z.zeta
-		require.InEpsilon(t, want, counts[rank]/draws, most, "rank %d", rank)
-	}
-	for _, span := range [][2]int{{2, 10}, {10, 100}, {100, 1000}} {
-		want, got := 0.0, 0.0
-		for i := span[0]; i < span[1]; i++ {
-			want += 1 / math.Pow(float64(i+1), theta) / z.zeta
-			got += counts[i] / draws
-		}
-		require.InEpsilon(t, want, got, 0.1, "ranks %v", span)
-	}
-	var records [n]int
-	for range 100_000 {
-		records[z.next(r)]++
-	}
-	used := 0
-	for _, c := range records {
-		if c > 0 {
-			used++
-		}
-	}
-	require.Greater(t, used, n/2, "ranks are scattered over the records")
+	require.Less(t, chiSquare(&ours, &scrambled), float64(chiLimit))
+	require.Less(t, chiSquare(&ranks, &zipfian), float64(chiLimit))
+	require.Greater(t, chiSquare(&ours, &zipfian), float64(10*chiLimit), "the test tells distributions apart")
 }

@@ -7,21 +7,14 @@ import (
 
 // plot draws two groups of bars for each row: how many times the base's transactions a second, and the base's processor time by the system's.
 func plot(s *section, table [][]measured) []byte {
-	const height, bar, gap, left, top = 220.0, 14.0, 24.0, 46.0, 46.0
-	colours := []string{"#777", "#2a78b5", "#3aa655", "#d1662f", "#8e5bb5", "#b5a02a", "#40a0a0"}
-	base := 0
-	for i, name := range s.systems {
-		if name == s.base {
-			base = i
-		}
-	}
+	const height, bar, gap, left, top, legend = 220.0, 14.0, 24.0, 46.0, 46.0, 210.0
+	colours := []string{"#777", "#2a78b5", "#3aa655", "#d1662f", "#8e5bb5", "#b5a02a", "#40a0a0", "#b54a7a", "#6a8f3a", "#3a4f8f", "#c9a27a", "#222"}
 	most := 1.0
 	ratio := func(r, i, what int) float64 {
-		m, z := table[r][i], table[r][base]
 		if what == 0 {
-			return m.perSecond / z.perSecond
+			return table[r][i].ratio
 		}
-		return z.micros / m.micros
+		return table[r][i].cheaper
 	}
 	for r := range s.rows {
 		for i := range s.systems {
@@ -31,7 +24,7 @@ func plot(s *section, table [][]measured) []byte {
 	group := float64(len(s.systems))*bar + gap
 	half := float64(len(s.rows))*group + 2*gap
 	var b strings.Builder
-	width := left + 2*half + 150
+	width := left + 2*half + legend
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="11"><rect width="100%%" height="100%%" fill="white"/><text x="8" y="16" font-size="13">%s</text>`+"\n", width, height+top+40, s.name)
 	for what, title := range []string{"transactions/s, of the " + s.base + "'s", "the " + s.base + "'s processor time by the system's"} {
 		x0 := left + float64(what)*half
@@ -51,7 +44,7 @@ func plot(s *section, table [][]measured) []byte {
 	}
 	for i, name := range s.systems {
 		y := top + 10 + 18*float64(i)
-		fmt.Fprintf(&b, `<rect x="%.0f" y="%.0f" width="10" height="10" fill="%s"/><text x="%.0f" y="%.0f">%s</text>`+"\n", width-150, y, colours[i%len(colours)], width-134, y+9, name)
+		fmt.Fprintf(&b, `<rect x="%.0f" y="%.0f" width="10" height="10" fill="%s"/><text x="%.0f" y="%.0f">%s</text>`+"\n", width-legend, y, colours[i%len(colours)], width-legend+16, y+9, name)
 	}
 	b.WriteString("</svg>\n")
 	return []byte(b.String())
