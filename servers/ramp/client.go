@@ -148,8 +148,8 @@ func (c *Client) PutAll(ctx context.Context, pairs []Pair) (ts Timestamp, err er
 	return ts, err
 }
 
-// GetAll reads all keys in one atomic transaction, in the order given. The values are the caller's. The errors are ErrUnavailable, ErrTooLarge
-// and ErrClosed; a key without a value is none.
+// GetAll reads all keys in one atomic transaction, in the order given. The values are the caller's. The errors are ErrUnavailable, ErrTooLarge,
+// ErrClosed, and ErrFull if a partition's memory does not hold even one of the keys at a time; a key without a value is none.
 func (c *Client) GetAll(ctx context.Context, keys [][]byte) (values []Value, err error) {
 	w := c.waiters.get()
 	defer c.waiters.put(w)
