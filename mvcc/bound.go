@@ -96,10 +96,6 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error
 			}
 		}()
 	}
-	var done <-chan struct{}
-	if tx.ctx != nil {
-		done = tx.ctx.Done()
-	}
 	t := time.NewTicker(boundLook)
 	defer t.Stop()
 	for begin := a.pressure.crowd.rounds.Load(); ; {
@@ -118,7 +114,7 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error
 		select {
 		case <-moved:
 		case <-t.C:
-		case <-done:
+		case <-tx.done():
 		}
 		leave()
 		if err := tx.cancelled(); err != nil {
@@ -151,11 +147,8 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		m.pressure.crowd.waiters.Broadcast()
 	}()
 	for range mostParts {
-		n := 1
-		if err := m.tree.withMerged(func() error {
-			n = m.pressure.parts()
-			return m.Failed()
-		}); err != nil {
+		n, err := m.flusher.parts()
+		if err != nil {
 			return err
 		}
 		if n == 1 {

@@ -274,3 +274,11 @@ func (tx *Tx) cancelled() error {
 	}
 	return tx.ctx.Err()
 }
+
+// done is closed when the transaction's context ends; nil without one.
+func (tx *Tx) done() <-chan struct{} {
+	if tx.ctx == nil {
+		return nil
+	}
+	return tx.ctx.Done()
+}

@@ -62,11 +62,8 @@ func (fl *flusher) flush() error {
 
 // flushSome flushes a part, or all if that is better. The caller holds checkpoints.mu.
 func (fl *flusher) flushSome() (all bool, err error) {
-	parts := 1
-	if err := fl.tree.withMerged(func() error {
-		parts = fl.pressure.parts()
-		return fl.Failed()
-	}); err != nil {
+	parts, err := fl.parts()
+	if err != nil {
 		return false, err
 	}
 	if parts > 1 {

@@ -29,6 +29,14 @@ func (e *Engine) endGlance(tx *Tx) {
 	e.glances.Put(tx)
 }
 
+// look returns the value of key, and how it was found.
+func (tx *Tx) look(key []byte) (value []byte, f found, ok bool, err error) {
+	if f, ok, err = tx.snap.find(key); ok && err == nil {
+		value, err = tx.foundValue(f)
+	}
+	return value, f, ok && err == nil, err
+}
+
 // GetCopy returns a copy of the value of key, in a transaction of its own.
 func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
 	tx, err := e.glance()
@@ -36,13 +44,9 @@ func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	defer e.endGlance(tx)
-	f, ok, err := tx.snap.find(key)
-	if !ok || err != nil {
-		return nil, false, err
-	}
-	v, err := tx.foundValue(f)
+	v, f, ok, err := tx.look(key)
 	switch {
-	case err != nil:
+	case !ok:
 		return nil, false, err
 	case f.ref().Kind == btree.Extents: // put together for this call
 		return v, true, nil
@@ -58,16 +62,11 @@ func (e *Engine) Look(key []byte, use func(value []byte)) (ok bool, err error) {
 		return false, err
 	}
 	defer e.endGlance(tx)
-	f, ok, err := tx.snap.find(key)
-	if !ok || err != nil {
-		return false, err
+	v, _, ok, err := tx.look(key)
+	if ok {
+		use(v)
 	}
-	v, err := tx.foundValue(f)
-	if err != nil {
-		return false, err
-	}
-	use(v)
-	return true, nil
+	return ok, err
 }
 
 // LookInto is Look that copies the value into room, if that is large enough, else leaves room as it is. n is the length of the value.
@@ -77,18 +76,11 @@ func (e *Engine) LookInto(key, room []byte) (n int, ok bool, err error) {
 		return 0, false, err
 	}
 	defer e.endGlance(tx)
-	f, ok, err := tx.snap.find(key)
-	if !ok || err != nil {
-		return 0, false, err
-	}
-	v, err := tx.foundValue(f)
-	if err != nil {
-		return 0, false, err
-	}
+	v, _, ok, err := tx.look(key)
 	if len(v) <= len(room) {
 		copy(room, v)
 	}
-	return len(v), true, nil
+	return len(v), ok, err
 }
 
 // After calls use with the least key that is greater than key, or with the least of all if first is set, in a transaction of its own:

@@ -86,30 +86,28 @@ func (f *file) protect(err *error) {
 }
 
 // withMerged calls fn with the token, which is passed on whatever happens, and with a tree that lacks nothing.
-func (t *tree) withMerged(fn func() error) (err error) {
+func (t *tree) withMerged(fn func() error) error {
 	t.awaitMerge()
-	t.token.take()
-	defer t.token.pass(true)
-	defer t.protect(&err) // before the token is passed on
-	t.thinBackground()
-	if t.Failed() == nil {
-		t.mergeInStints()
-		if err := t.merge(); err != nil {
-			return err
+	return t.log.withLog(func() error {
+		t.thinBackground()
+		if t.Failed() == nil {
+			t.mergeInStints()
+			if err := t.merge(); err != nil {
+				return err
+			}
 		}
-	}
-	t.settleMerge()
-	return fn()
+		t.settleMerge()
+		return fn()
+	})
 }
 
 // withTree calls fn with the token, and with the tree its own: there is no merge under way. The tree may lack commits.
-func (t *tree) withTree(fn func() error) (err error) {
+func (t *tree) withTree(fn func() error) error {
 	t.awaitMerge()
-	t.token.take()
-	defer t.token.pass(true)
-	defer t.protect(&err) // before the token is passed on
-	t.settleMerge()
-	return fn()
+	return t.log.withLog(func() error {
+		t.settleMerge()
+		return fn()
+	})
 }
 
 // withLog calls fn, which does not look at the tree, with the token.

@@ -200,19 +200,24 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		return nil, err
 	}
 	c.resolver.cleared.note(c.batch.nodes, seq)
-	c.tree.merged(seq, seq, p.records)
-	c.marks.committed.Store(seq)
-	c.marks.show(seq)
-	c.marks.groups.Note(group, seq) // which is synced, unlike what was written early
+	c.showAlone(seq, group, p.records) // group is synced, unlike what was written early
 	c.resolver.list.Cut(n)
 	c.tree.sets.retire(c.batch.nodes, seq, true, false)
-	c.known.commits.Add(1)
-	c.log.recent.batches++
 	c.marks.publishDurable()
 	f = p.seal(own.set.Spilled() != nil)
 	c.tree.reclaim()
 	c.maintenance.nudge()
 	return f, nil
+}
+
+// showAlone shows a commit that the tree has, which is a batch of its own. Token held.
+func (c *committer) showAlone(seq, group uint64, records int64) {
+	c.tree.merged(seq, seq, records)
+	c.marks.committed.Store(seq)
+	c.marks.show(seq)
+	c.marks.groups.Note(group, seq)
+	c.known.commits.Add(1)
+	c.log.recent.batches++
 }
 
 // applyLayers merges layers and applies the result. told is told of each key.

@@ -56,10 +56,6 @@ func (a *admission) hold(tx *Tx) error {
 	if tx.reads == nil {
 		tx.unpin()
 	}
-	var done <-chan struct{}
-	if tx.ctx != nil {
-		done = tx.ctx.Done()
-	}
 	moved, leave := a.pressure.excess.held.Join()
 	if past = a.pressure.excess.past.Load(); past > 0 {
 		a.known.delayed.Add(1)
@@ -68,7 +64,7 @@ func (a *admission) hold(tx *Tx) error {
 		select {
 		case <-t.C:
 		case <-moved:
-		case <-done:
+		case <-tx.done():
 		}
 		t.Stop()
 		a.known.delay.Add(int64(time.Since(begin)))

@@ -152,13 +152,8 @@ func (c *committer) build(ctx context.Context, group uint64, n *commitNode, next
 	l.build.Live()
 	n.Value.seq.Store(seq)
 	c.resolver.writes.Note(seq)
-	c.tree.merged(seq, seq, l.tree.Records())
-	c.marks.committed.Store(seq)
-	c.marks.show(seq)
-	c.marks.groups.Note(c.store.LastGroup(), seq)
+	c.showAlone(seq, c.store.LastGroup(), l.tree.Records())
 	c.marks.publishDurable()
-	c.known.commits.Add(1)
-	c.log.recent.batches++
 	return nil
 }
 

@@ -253,15 +253,21 @@ func (fl *flusher) planPart(n int) (*override.Part, error) {
 	return fl.pages.PlanPart(fl.pages.At(slot.Seq()), fl.hand, int(leaves))
 }
 
+// parts is pressure.parts for who does not have the token.
+func (fl *flusher) parts() (n int, err error) {
+	err = fl.tree.withMerged(func() error {
+		n = fl.pressure.parts()
+		return fl.Failed()
+	})
+	return n, err
+}
+
 // flushParts flushes what is dirty by parts, with checkpoints between, so that each can have the room that those before it have left. What
 // is dirty after that, a whole flush takes. The caller holds checkpoints.mu.
 func (fl *flusher) flushParts() error {
 	for range mostParts {
-		n := 1
-		if err := fl.tree.withMerged(func() error {
-			n = fl.pressure.parts()
-			return fl.Failed()
-		}); err != nil || n == 1 {
+		n, err := fl.parts()
+		if err != nil || n == 1 {
 			return err
 		}
 		if err := fl.sweep(n, false); err != nil {
