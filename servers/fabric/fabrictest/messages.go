@@ -203,7 +203,7 @@ func (s *suite) pingPong(t *testing.T, o owner, c *side, rounds, spin int) {
 			if words.Load(back.Bytes(), 0) == n && completed {
 				break
 			}
-			require.True(t, c.waits(patience, spin), "a wake was lost in round %d", i)
+			require.True(t, c.waits(patience, spin), "a wake was lost in round %d, or the connection: %v", i, c.e.Err())
 		}
 	}
 	require.EqualValues(t, lastNumber, o.call(t, request{Do: "still"}).N)

@@ -167,8 +167,8 @@ func (d *Domain) newEndpoint(conn *net.TCPConn, g greeting.Greeting, addr string
 		}
 		return int(min(uint64(asked), uint64(most)))
 	}
-	e.sends = half{Side: ledger.NewSide(e.sendQ.Queue, o.Depth), room: room(o.Depth, d.c.max_sends)}
-	e.recvs = half{Side: ledger.NewSide(e.recvQ.Queue, o.Recvs), room: room(o.Recvs, d.c.max_recvs), recv: true}
+	e.sends = half{queue: e.sendQ, Side: ledger.NewSide(e.sendQ.Queue, o.Depth), room: room(o.Depth, d.c.max_sends)}
+	e.recvs = half{queue: e.recvQ, Side: ledger.NewSide(e.recvQ.Queue, o.Recvs), room: room(o.Recvs, d.c.max_recvs), recv: true}
 	if !e.sendQ.retain() {
 		conn.Close()
 		return nil, fabric.ErrClosed

@@ -50,6 +50,7 @@ type endpoint struct {
 // passed on: libfabric has them, or they have no bytes.
 type half struct {
 	*ledger.Side
+	queue  *queue
 	recv   bool
 	first  uint64 // number of the oldest operation under way
 	passed int
@@ -149,13 +150,17 @@ func (e *endpoint) passHalf(h *half) {
 			h.passed = at
 			return
 		}
-		taken := C.vf_post(e.ep, &e.wr[0], C.int(n))
+		room, taken := h.queue.take(n), C.int(0)
+		if room > 0 {
+			taken = C.vf_post(e.ep, &e.wr[0], C.int(room))
+		}
+		h.queue.give(room - max(int(taken), 0))
 		if taken < 0 {
 			e.end(fabric.ErrPeer, fabric.ErrPeer)
 			return
 		}
 		h.inside += int(taken)
-		if int(taken) < n { // libfabric is full
+		if int(taken) < n { // libfabric or its queue is full
 			h.passed = places[taken]
 			return
 		}
@@ -236,6 +241,7 @@ func (e *endpoint) complete(h *half, n uint64) {
 	notify := w.Flags&fabric.Notify != 0
 	if !empty(w) {
 		h.inside--
+		h.queue.give(1)
 	}
 	h.passed--
 	h.first++
@@ -306,8 +312,8 @@ func (e *endpoint) failed(h *half, ahead int, wc *C.vf_wc) {
 	case h.recv:
 		// The peer has the cause as well. It would not get it any more if this end hung up first.
 		h.End(err)
-		h.first += numbers / 2 // what else comes of them means nothing
-		h.passed, h.inside = 0, 0
+		h.first += numbers / 2 // what else comes of them means nothing, and their places in libfabric's queue stay taken
+		h.passed = 0
 		e.doom()
 	default:
 		for range ahead {
@@ -330,24 +336,31 @@ func (e *endpoint) doom() {
 	})
 }
 
-// watch has the endpoint's clock looked at while operations are under way.
+// watch has the endpoint's clock looked at while operations are under way. A look that comes late tells that this process, or the machine with the
+// device's software, stood still: then the device gets its time again.
 func (e *endpoint) watch() {
 	if e.timer != nil {
 		return
 	}
-	e.timer = time.AfterFunc(fabric.Timeout/4, func() {
+	const pause = fabric.Timeout / 4
+	began := time.Now()
+	e.timer = time.AfterFunc(pause, func() {
+		late := time.Since(began) > 2*pause
 		e.reap()
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.timer = nil
 		switch {
 		case e.err != nil || e.sends.Open() == 0:
+			return
+		case late:
+			e.heard = time.Now()
 		case e.up && time.Since(e.heard) >= fabric.Timeout:
 			e.end(fabric.ErrTimeout, fabric.ErrTimeout)
-		default:
-			e.pass()
-			e.watch()
+			return
 		}
+		e.pass()
+		e.watch()
 	})
 }
 
@@ -391,6 +404,8 @@ func (e *endpoint) end(err, head error) {
 	}
 	C.free(unsafe.Pointer(e.wr))
 	e.wr = nil
+	e.sendQ.give(e.sends.inside)
+	e.recvQ.give(e.recvs.inside)
 	e.sends.End(head)
 	e.recvs.End(fabric.ErrFlushed)
 	e.d.forget(e)

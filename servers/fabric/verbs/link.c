@@ -87,10 +87,12 @@ int vf_register(vf_domain *d, void *p, size_t n, int read, int write, int own, u
 
 int vf_unregister(struct fid_mr *mr) { return fi_close(&mr->fid); }
 
-int vf_queue(vf_domain *d, size_t size, struct fid_cq **cq, int *fd) {
-	struct fi_cq_attr a = {.size = size, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+int vf_queue(vf_domain *d, size_t *size, struct fid_cq **cq, int *fd) {
+	struct fi_cq_attr a = {.size = *size, .format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
 	int r = fi_cq_open(d->domain, &a, cq, NULL);
+	for (; r == -FI_EINVAL && a.size > 1024; r = fi_cq_open(d->domain, &a, cq, NULL)) a.size /= 2; // libfabric does not tell what the device can
 	if (r) return r;
+	*size = a.size;
 	if ((r = fi_control(&(*cq)->fid, FI_GETWAIT, fd))) fi_close(&(*cq)->fid);
 	return r;
 }

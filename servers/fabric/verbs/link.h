@@ -61,8 +61,8 @@ void vf_close(vf_domain *d);
 int vf_register(vf_domain *d, void *p, size_t n, int read, int write, int own, uint64_t wanted, struct fid_mr **mr, void **desc, uint64_t *key);
 int vf_unregister(struct fid_mr *mr);
 
-// A queue of completions, and a descriptor that is readable when there may be one, once vf_arm has returned 1.
-int vf_queue(vf_domain *d, size_t size, struct fid_cq **cq, int *fd);
+// A queue of completions, of the size wanted or, if the device has none so large, a smaller one; and a descriptor that is readable when there may be one, once vf_arm has returned 1.
+int vf_queue(vf_domain *d, size_t *size, struct fid_cq **cq, int *fd);
 int vf_queue_close(struct fid_cq *cq);
 int vf_poll(struct fid_cq *cq, vf_wc *wc, int n);
 int vf_arm(vf_domain *d, struct fid_cq *cq);

@@ -30,6 +30,7 @@ type queue struct {
 	cq      *C.struct_fid_cq // nil once it is closed
 	wc      *[batch]C.vf_wc  // outside the Go heap
 
+	room   atomic.Int64  // completions that cq has a place for, beside those of the operations in libfabric
 	users  atomic.Int64  // this queue until Close, and endpoints that have not ended
 	wanted atomic.Int64  // users that sleep
 	bells  atomic.Bool   // a peer may sleep until an operation has completed
@@ -55,10 +56,12 @@ func (d *Domain) NewQueue(depth int) (fabric.Queue, error) {
 	defer d.leave()
 	d.queues.Add(1)
 	var fd C.int
-	if r := C.vf_queue(d.c, C.size_t(depth), &q.cq, &fd); r != 0 {
+	size := C.size_t(depth)
+	if r := C.vf_queue(d.c, &size, &q.cq, &fd); r != 0 {
 		d.queues.Done()
 		return nil, fmt.Errorf("fabric: a queue for %d completions: %w", depth, failure("open", r))
 	}
+	q.room.Store(int64(size))
 	q.wc = (*[batch]C.vf_wc)(C.calloc(batch, C.sizeof_vf_wc))
 	if q.ready, err = watchDescriptor(int(fd), "completions"); err != nil {
 		q.free()
@@ -74,6 +77,20 @@ func (d *Domain) NewQueue(depth int) (fabric.Queue, error) {
 	}
 	return q, nil
 }
+
+// take takes places of libfabric's queue for n operations, or for as many as there are.
+func (q *queue) take(n int) int {
+	for room := q.room.Load(); room > 0; room = q.room.Load() {
+		n = min(n, int(room))
+		if q.room.CompareAndSwap(room, room-int64(n)) {
+			return n
+		}
+	}
+	return 0
+}
+
+// give gives n places back.
+func (q *queue) give(n int) { q.room.Add(int64(n)) }
 
 // Account implements what package ledger needs to find its own queue.
 func (q *queue) Account() *ledger.Queue { return q.Queue }
