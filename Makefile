@@ -24,7 +24,8 @@
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
 #   make fuse-packages  what that needs of Debian's packages
 #   make verbs    the fabric over RDMA devices, by libfabric's tcp, without a device; make verbs-guest in a virtual machine with one, see servers/docs/fabric.md
-#   make verbs-packages  what both need of Debian's packages
+#   make flashdbmd-verbs  bin/flashdbmd with the setting --verbs, for programs that use the client library over RDMA devices
+#   make verbs-packages  what these need of Debian's packages
 #   make kill     KILLROUNDS processes killed in the middle of what they do
 #   make bench    the benchmark, hours; make bench-quick a tenth of it, less than 10 minutes. Both install what they need
 #   make ndbm     the C libraries for programs of ndbm and dbm, in bin/ndbm/lib; needs binutils too
@@ -336,11 +337,14 @@ mutants:
 # libfabric's tcp knows no rights of regions, and hangs up without a word when it refuses something: these tests are the guest's.
 VERBSTEST = CGO_ENABLED=1 $(GO) test -tags 'netgo verbs' -vet=off
 GUESTOPERATIONS ?= 100000
-.PHONY: verbs verbs-headers verbs-guest verbs-packages
+.PHONY: flashdbmd-verbs verbs verbs-headers verbs-guest verbs-packages
 verbs: verbs-headers
 	cd servers && CGO_ENABLED=1 $(GO) vet -tags 'netgo verbs' ./fabric/verbs ./hydra
 	cd servers && VERBS_PROVIDER=tcp VERBS_ADDR=127.0.0.1 $(VERBSTEST) -count 1 -v ./fabric/verbs -skip '/(Bounds|Keys|CloseRegion|Flush|SendTooLarge)$$'
 	cd servers && VERBS_PROVIDER=tcp VERBS_ADDR=127.0.0.1 $(VERBSTEST) -count 1 -v ./hydra -run '^TestVerbs$$'
+
+flashdbmd-verbs: verbs-headers
+	cd servers && CGO_ENABLED=1 $(GO) build -tags verbs -o ../bin/flashdbmd ./daemon/flashdbmd
 
 verbs-headers:
 	@test -e /usr/include/rdma/fi_rma.h || { echo "cannot run here: libfabric's headers are missing; as root, make verbs-packages installs them" >&2; exit 1; }
@@ -348,6 +352,7 @@ verbs-headers:
 verbs-guest: verbs-headers
 	@mkdir -p bin/verbs-guest
 	cd servers && $(VERBSTEST) -c -o ../bin/verbs-guest/verbs.test ./fabric/verbs && $(VERBSTEST) -c -o ../bin/verbs-guest/hydra.test ./hydra
+	cd servers && CGO_ENABLED=1 $(GO) build -tags 'netgo verbs' -o ../bin/verbs-guest/flashdbmd ./daemon/flashdbmd
 	@cp servers/fabric/verbs/guest/tests.sh bin/verbs-guest/tests; echo $(GUESTOPERATIONS) >bin/verbs-guest/operations
 	servers/fabric/verbs/guest/run.sh bin/verbs-guest
 

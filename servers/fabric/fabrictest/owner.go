@@ -376,8 +376,11 @@ func (h *host) pong(r request, region fabric.Region, stop *atomic.Bool) uint64 {
 	if err != nil {
 		return 0
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), r.Limit)
-	defer cancel()
+	sleeps := func() bool { // for the next number, not for all of them
+		ctx, cancel := context.WithTimeout(context.Background(), r.Limit)
+		defer cancel()
+		return h.q.Wait(ctx, r.N) == nil
+	}
 	flags := fabric.Signal | fabric.Notify
 	if r.N < 0 {
 		flags = fabric.Signal
@@ -385,7 +388,7 @@ func (h *host) pong(r request, region fabric.Region, stop *atomic.Bool) uint64 {
 	for answered := uint64(0); !stop.Load(); {
 		n := words.Load(region.Bytes(), 0)
 		if n == answered {
-			if r.N >= 0 && h.q.Wait(ctx, r.N) != nil {
+			if r.N >= 0 && !sleeps() {
 				return answered
 			}
 			h.q.Poll(make([]fabric.WC, 1))
