@@ -378,3 +378,40 @@ func TestOmitted(t *testing.T) {
 	require.Len(t, got, 2)
 	require.Equal(t, Timestamp(5), got[1].TS)
 }
+
+// TestRemoveHasSiblings: a version that removes a key says what else its transaction wrote, and the reader asks for that.
+func TestRemoveHasSiblings(t *testing.T) {
+	e := newEngine(Fast, 1, func() (int64, uint64) { return 1, 1_700_000_000_000 })
+	e.setTable(3, 1)
+	s := &stub{}
+	e.attach(e.links[0], s, nil, nil, &protocol.Welcome{Term: 7})
+	keys := [][]byte{[]byte("a"), []byte("b")}
+	hashes := []uint64{circle.Hash(3, keys[0]), circle.Hash(3, keys[1])}
+	m := protocol.MakeMeta(protocol.KindHashes, protocol.SortHashes(hashes))
+	var got []Value
+	e.startGet(keys, 1e12, func(v []Value, err error) {
+		require.NoError(t, err)
+		got = v
+	})
+	answer := func(of map[string]protocol.Version) (q protocol.Get) {
+		require.Len(t, s.sent, 1)
+		sent := s.sent[0]
+		s.sent = nil
+		require.NoError(t, q.Parse(sent.Body))
+		g := protocol.Got{Term: 7}
+		for _, k := range q.Keys {
+			g.Versions = append(g.Versions, of[string(k.Key)])
+		}
+		s.in = append(s.in, wire.Message{Header: sent.Header, Body: g.AppendBody(nil)})
+		e.step()
+		return q
+	}
+	answer(map[string]protocol.Version{
+		"a": {State: protocol.StateAbsent, TS: 9, Content: m.AppendContent(nil, nil)},
+		"b": {State: protocol.StateFound, TS: 5, Content: (&protocol.Meta{}).AppendContent(nil, []byte("old"))},
+	})
+	require.Nil(t, got)
+	q := answer(map[string]protocol.Version{"b": {State: protocol.StateFound, TS: 9, Content: m.AppendContent(nil, []byte("new"))}})
+	require.Equal(t, []protocol.Wanted{{TS: 9, Key: keys[1]}}, q.Keys)
+	require.Equal(t, []Value{{TS: 9}, {Value: []byte("new"), Found: true, TS: 9}}, got)
+}
