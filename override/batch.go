@@ -5,7 +5,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Batch changes the tree at one Seq. It is the btree.Editor of the baton holder, who begins one for each batch of commits and
+// A Batch changes the tree at one Seq. It is the btree.Editor of the token holder, who begins one for each batch of commits and
 // publishes it by moving the watermark; until then no reader sees it. An error while a batch is applied poisons the store, so batches
 // are never undone.
 type Batch struct {

@@ -12,7 +12,7 @@ import (
 //
 // Invariants, beside those of Flush:
 //
-//   - The baton is held from StartBuild to Finish or Abandon, and the base, the group that Finish is given, was written before StartBuild. So
+//   - The token is held from StartBuild to Finish or Abandon, and the base, the group that Finish is given, was written before StartBuild. So
 //     the parts lie behind the base, and nothing between. The base is above that of the newest checkpoint's table: else recovery would take
 //     the flush for one that is in that table.
 //   - Nothing is dirty, and no name or value waits for a flush to list it.
@@ -39,12 +39,12 @@ type Build struct {
 // buildCopies is how many bytes of values wait in a part at most.
 const buildCopies = 1 << 20
 
-// StartBuild begins a build. reserve is asked before each part, spent told behind it. Baton holder; no flush is in flight, nothing is dirty.
+// StartBuild begins a build. reserve is asked before each part, spent told behind it. Token held; no flush is in flight, nothing is dirty.
 func (p *Pages) StartBuild(reserve func(pages int64) error, spent func(pages int64)) *Build {
 	return &Build{p: p, f: p.StartEarly(), reserve: reserve, spent: spent}
 }
 
-// CanBuild reports whether the tree may be replaced by a Build whose base is the given group, the newest one. Baton holder.
+// CanBuild reports whether the tree may be replaced by a Build whose base is the given group, the newest one. Token held.
 func (p *Pages) CanBuild(group uint64) bool {
 	return p.dirty.len() == 0 && p.flush == nil && !p.frozen && p.nothingPending() && group > p.base
 }

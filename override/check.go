@@ -12,7 +12,7 @@ import (
 )
 
 // Installed is the state that the log has installed at a moment: the tree as recovery would find it without redo, and the space map. It is
-// looked at without the baton, while flushes install newer ones.
+// looked at without the token, while flushes install newer ones.
 //
 //   - What is installed after that moment notes where the page was before, the first time, with mu held. So a place is that noted, or if
 //     there is none the present one.
@@ -20,14 +20,14 @@ import (
 //     reader, no page of it is used again.
 type Installed struct {
 	p       *Pages
-	mu      sync.RWMutex // guards before and, against the baton holder, what entries have for places
+	mu      sync.RWMutex // guards before and, against the token holder, what entries have for places
 	before  map[logstore.PageID]logstore.Addr
 	records int64
 	births  []birth
 	live    *logstore.Live
 }
 
-// BeginCheck returns the state as of now; End follows. No flush is in flight. Baton holder.
+// BeginCheck returns the state as of now; End follows. No flush is in flight. Token held.
 func (p *Pages) BeginCheck() *Installed {
 	if p.flush != nil {
 		panic("override: a check during a flush")
@@ -37,12 +37,12 @@ func (p *Pages) BeginCheck() *Installed {
 	return t
 }
 
-// End ends the check. Baton holder.
+// End ends the check. Token held.
 func (t *Installed) End() {
 	t.p.checks = slices.DeleteFunc(t.p.checks, func(other *Installed) bool { return other == t })
 }
 
-// move sets where the newest installed image of a page lies: 0 for its name, or nowhere. Baton holder.
+// move sets where the newest installed image of a page lies: 0 for its name, or nowhere. Token held.
 func (p *Pages) move(e *entry, a logstore.Addr) {
 	for _, t := range p.checks {
 		t.mu.Lock()
@@ -102,7 +102,7 @@ func (t *Installed) RunKey(ref btree.Ref) ([]byte, error) {
 // Check checks the tree, that no two of its references lead to the same page, that the table on disk has only names that it uses, and that
 // the space map has exactly the pages live that it and its values use, and values born since the base. It calls fault for each damaged page
 // or record of the tree, and goes on behind it if that returns nil. Where some of the tree cannot be read, that names and pages are in use
-// that nothing leads to proves nothing. It is neither called with the baton nor waits for it.
+// that nothing leads to proves nothing. It is neither called with the token nor waits for it.
 func (t *Installed) Check(ctx context.Context, fault func(btree.Fault) error) []error {
 	used, damaged, err := t.used(ctx, fault)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // folded since it was written. What has another name is kept from reuse by the names that lie in its segment; the folds before a
 // checkpoint drain those.
 
-// owner returns the name that the table has for the tree page at a, which bears the given one. Baton holder.
+// owner returns the name that the table has for the tree page at a, which bears the given one. Token held.
 func (p *Pages) owner(a logstore.Addr, bears logstore.PageID) logstore.PageID {
 	if e := p.table.find(bears); e != nil && e.disk == a {
 		return bears

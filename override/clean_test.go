@@ -19,7 +19,7 @@ func (s *script) cleanAt(a logstore.Addr) (moved bool) {
 	return moved
 }
 
-// Whoever looks up what lives in a segment and whoever cleans it need not hold the baton in between: what has died meanwhile stays.
+// Whoever looks up what lives in a segment and whoever cleans it need not hold the token in between: what has died meanwhile stays.
 func TestCleanLeavesTheDead(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)

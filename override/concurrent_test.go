@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Readers come, look and go while the baton holder commits, flushes, folds, moves pages and reclaims, and while images and the table of a
-// checkpoint are encoded without the baton. Each sees its state.
+// Readers come, look and go while the token holder commits, flushes, folds, moves pages and reclaims, and while images and the table of a
+// checkpoint are encoded without the token. Each sees its state.
 func TestConcurrentReaders(t *testing.T) {
 	for seed := range uint64(2) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -103,7 +103,7 @@ func (m *model) rounds(n int) error {
 		if err := m.commit(); err != nil {
 			return err
 		}
-		// Only flushes lay the baton down in the middle: what they do without it goes on beside a commit.
+		// Only flushes lay the token down in the middle: what they do without it goes on beside a commit.
 		aside := func() {}
 		switch {
 		case m.flush != nil && !m.flush.encoded && !m.flush.written:

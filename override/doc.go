@@ -30,7 +30,7 @@
 //
 // # Concurrency
 //
-// The baton holder alone changes the table, through a Batch, a Flush or Reclaim. Readers walk the table at any time without a lock:
+// The token holder alone changes the table, through a Batch, a Flush or Reclaim. Readers walk the table at any time without a lock:
 // links and versions are published by atomic stores, never changed afterwards, and unlinked ones keep leading back into the chain. What
 // readers may still be looking at is released only when the registry of snapshots shows that nobody can be.
 //

@@ -13,7 +13,7 @@ import (
 //
 // Invariants, beside those of Flush:
 //
-//   - The baton is held from StartEarly to Seal, and the base, the group that Seal is given, was written before StartEarly. So the parts
+//   - The token is held from StartEarly to Seal, and the base, the group that Seal is given, was written before StartEarly. So the parts
 //     lie behind the base, and nothing between.
 //   - Only versions of the unpublished Seq are written early. What earlier Seqs have left dirty may be in use by readers, and waits for
 //     Seal. So whatever place an early image had that a later piece of the batch made void, no reader was ever led there.
@@ -33,7 +33,7 @@ type earlyPage struct {
 // AllLevels makes WriteEarly write inner nodes as well.
 const AllLevels = math.MaxInt
 
-// StartEarly begins a flush in the middle of a batch. Baton holder; no flush is in flight and the pages are not frozen.
+// StartEarly begins a flush in the middle of a batch. Token held; no flush is in flight and the pages are not frozen.
 func (p *Pages) StartEarly() *Flush {
 	if p.flush != nil || p.frozen {
 		panic("override: a flush beside another, or while the pages are frozen")
@@ -48,7 +48,7 @@ func (p *Pages) early(e *entry, level int) bool {
 	return v.kind == inMemory && v.seq == p.seq && v.node.Level() <= level
 }
 
-// EarlyPages returns how many pages up to the given level WriteEarly would write. Baton holder.
+// EarlyPages returns how many pages up to the given level WriteEarly would write. Token held.
 func (p *Pages) EarlyPages(level int) (n int64) {
 	for _, e := range p.dirty.pages {
 		if p.early(e, level) {
@@ -59,7 +59,7 @@ func (p *Pages) EarlyPages(level int) (n int64) {
 }
 
 // WriteEarly writes what the batch has changed so far, up to the given level (leaves are 0), and frees its memory. It returns the number
-// of pages. Baton holder, between two pieces of the batch.
+// of pages. Token held, between two pieces of the batch.
 func (f *Flush) WriteEarly(level int) (pages int64, err error) {
 	p := f.p
 	var early []*entry
@@ -119,7 +119,7 @@ func (f *Flush) placeEarly(x earlyPage) {
 	}
 }
 
-// Recall takes back what was written early, before Seal: the pages are in memory and dirty again, the parts stay void. Baton holder.
+// Recall takes back what was written early, before Seal: the pages are in memory and dirty again, the parts stay void. Token held.
 func (f *Flush) Recall() {
 	p := f.p
 	for _, x := range f.early {

@@ -27,7 +27,7 @@ import (
 //   - The place that a page leaves dies at the Seq of the installation: readers before it may still be there. Readers at that Seq may
 //     have a node with cells in the image; limbo keeps its segment for them.
 //
-// Steps: Start under the baton; then, until done: Encode without it, Write under it; then Sync without it; then Install under it until done.
+// Steps: Start under the token; then, until done: Encode without it, Write under it; then Sync without it; then Install under it until done.
 type Flush struct {
 	p       *Pages
 	slot    lockfree.Slot // registration at the base's Seq
@@ -65,7 +65,7 @@ const partPages = 64 // most pages of a part: fdatasync waits for all dirty page
 
 // StartFlush starts a flush of everything up to now; group is the newest group and records the number of records in the tree. It
 // returns nil if there is nothing to write: what was logged behind the base changed nothing, as deletes of what is not there, and the base
-// moves by itself. The next checkpoint says so; until then redo finds nothing to do either. Baton holder; no flush is in flight and the
+// moves by itself. The next checkpoint says so; until then redo finds nothing to do either. Token held; no flush is in flight and the
 // pages are not frozen.
 func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	if p.dirty.len() == 0 && p.nothingPending() {
@@ -78,7 +78,7 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 }
 
 // Seal sets the base of a flush of all: everything up to now is written. group is the newest group of the log, or the one that carries the
-// batch being applied if pages of it were written early, and records the number of records in the tree. Baton holder; after the batch.
+// batch being applied if pages of it were written early, and records the number of records in the tree. Token held; after the batch.
 func (f *Flush) Seal(group uint64, records int64) {
 	p := f.p
 	f.work = slices.Grow(f.work, p.dirty.len())
@@ -112,7 +112,7 @@ func (f *Flush) seal(group uint64, records int64) {
 	p.renamed, p.doomed = 0, 0
 }
 
-// Sort puts the pages in the order they are written. Without the baton, once, before the first Encode.
+// Sort puts the pages in the order they are written. Without the token, once, before the first Encode.
 func (f *Flush) Sort() {
 	for i := range f.work {
 		w := &f.work[i]
@@ -153,7 +153,7 @@ func (f *Flush) Pages() int64 {
 // LimitPart makes parts smaller: at most n pages. Before the first Encode.
 func (f *Flush) LimitPart(n int) { f.part = min(n, partPages) }
 
-// Encode prepares the images of the next part. Without the baton.
+// Encode prepares the images of the next part. Without the token.
 func (f *Flush) Encode() { f.EncodeParts(1) }
 
 // EncodeParts is Encode for so many parts, which are then written one after the other. Those that have not been written yet count.
@@ -181,7 +181,7 @@ func (f *Flush) image(i int) []byte {
 	return f.images[i*logstore.BodySize : (i+1)*logstore.BodySize]
 }
 
-// Write appends the next part, and reports whether it was the last. Baton holder.
+// Write appends the next part, and reports whether it was the last. Token held.
 func (f *Flush) Write() (done bool, err error) {
 	p := f.p
 	g := p.store.Begin(logstore.FlushGroup)
@@ -211,12 +211,12 @@ func (f *Flush) Write() (done bool, err error) {
 	return f.next == len(f.work), nil
 }
 
-// Sync makes what was written durable. Without the baton, behind the last part.
+// Sync makes what was written durable. Without the token, behind the last part.
 func (f *Flush) Sync() error { return f.p.store.Sync() }
 
-const installParts = 8 // installed at a time, so that commits get the baton between
+const installParts = 8 // installed at a time, so that commits get the token between
 
-// Install makes what the flush wrote the installed state, some pages at a time. Baton holder; after Sync.
+// Install makes what the flush wrote the installed state, some pages at a time. Token held; after Sync.
 func (f *Flush) Install() (done bool) {
 	p := f.p
 	if p.store.Durable() < f.last {

@@ -8,7 +8,7 @@ import (
 )
 
 // A fold rewrites an inner node to name its children by their present addresses; their entries in the table retire. It is a change of
-// the current tree, made by the baton holder at a batch's Seq, and changes no record. Each old name gets a tombstone with that Seq and
+// the current tree, made by the token holder at a batch's Seq, and changes no record. Each old name gets a tombstone with that Seq and
 // stays in the table on disk until a flush whose base covers the fold has listed it. All nodes folded is the paper's rebase (section
 // 4.4), without its pause.
 //
@@ -120,7 +120,7 @@ func (b *Batch) rename(e *entry) btree.PageID {
 }
 
 // FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table: children before
-// parents. Without the baton: Fold decides anew. The plan is void once a flush was installed, for by then a name may mean nothing.
+// parents. Without the token: Fold decides anew. The plan is void once a flush was installed, for by then a name may mean nothing.
 func (p *Pages) FoldPlan(s Snapshot, least int) ([]logstore.PageID, error) {
 	return p.foldPlan(s, least, p.named)
 }

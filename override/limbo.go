@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// limbo holds what is no longer current and may still be looked at. Baton holder.
+// limbo holds what is no longer current and may still be looked at. Token held.
 //
 //   - A version superseded by a newer one stays in its chain for readers from its own Seq to the newer one's.
 //   - The node of a version that became an address is out of its chain; readers that found it before may use it still.
@@ -80,7 +80,7 @@ func (l *limbo) size() int {
 }
 
 // Reclaim frees what the registry shows that nobody can see, tells the store where readers may be, and returns the horizon. watermark is
-// the least one that readers register at. Baton holder.
+// the least one that readers register at. Token held.
 func (p *Pages) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	l := &p.limbo
 	pins, horizon := p.registry.Scan(l.pins, watermark)
@@ -145,7 +145,7 @@ func (l *limbo) anyGone() bool {
 	return false
 }
 
-// ReclaimAll is Reclaim that also frees what is held for readers that have gone. Baton holder.
+// ReclaimAll is Reclaim that also frees what is held for readers that have gone. Token held.
 func (p *Pages) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
 	horizon = p.Reclaim(watermark)
 	if p.limbo.passed > 0 && p.limbo.anyGone() {

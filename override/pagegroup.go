@@ -24,7 +24,7 @@ func (p *Pages) nothingPending() bool {
 	return len(p.deaths.refs) == 0 && len(p.deaths.logged) == 0 && len(p.retired) == 0
 }
 
-// LeafOf returns the leaf of the newest tree to which a record with the given key belongs, and whether it is dirty. Baton holder.
+// LeafOf returns the leaf of the newest tree to which a record with the given key belongs, and whether it is dirty. Token held.
 func (p *Pages) LeafOf(key []byte) (leaf logstore.PageID, dirty bool, err error) {
 	s := p.At(p.seq)
 	if leaf, err = btree.Leaf(&s, Root, key); err != nil {

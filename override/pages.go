@@ -17,7 +17,7 @@ const (
 	maxBorn     = 1<<62 - 1 // greatest value of the counter of born names
 )
 
-// Pages are the pages of a database. Fields without a comment about readers belong to the baton holder.
+// Pages are the pages of a database. Fields without a comment about readers belong to the token holder.
 type Pages struct {
 	store    *logstore.Store
 	table    *table // read by anyone
@@ -118,35 +118,35 @@ func (p *Pages) Stats() Stats {
 	}
 }
 
-// DirtyPages returns how many pages are dirty. Baton holder.
+// DirtyPages returns how many pages are dirty. Token held.
 func (p *Pages) DirtyPages() int { return p.dirty.len() }
 
 // TableEntries returns how many names the translation table has. Anyone may call it.
 func (p *Pages) TableEntries() int64 { return p.table.count.Load() }
 
-// Base returns the group that the newest flush or page group is the tree of. Baton holder.
+// Base returns the group that the newest flush or page group is the tree of. Token held.
 func (p *Pages) Base() uint64 { return p.base }
 
-// RedoStart returns the group behind which redo starts: the base, or one before it if leaves were left behind. Baton holder.
+// RedoStart returns the group behind which redo starts: the base, or one before it if leaves were left behind. Token held.
 func (p *Pages) RedoStart() uint64 { return p.redo }
 
-// MustPages returns how many of the dirty pages no flush may leave behind. Baton holder.
+// MustPages returns how many of the dirty pages no flush may leave behind. Token held.
 func (p *Pages) MustPages() int64 { return int64(p.dirty.musts) }
 
-// Obliged counts the pages that have become such since the start. Baton holder.
+// Obliged counts the pages that have become such since the start. Token held.
 func (p *Pages) Obliged() int64 { return p.dirty.asked }
 
-// Dying returns how many pages the next flush will let die beside those that it replaces, roughly. Baton holder.
+// Dying returns how many pages the next flush will let die beside those that it replaces, roughly. Token held.
 func (p *Pages) Dying() int64 { return p.doomed }
 
-// DirtyBytes returns what a flush of all would write, roughly: a page for each dirty page. Baton holder.
+// DirtyBytes returns what a flush of all would write, roughly: a page for each dirty page. Token held.
 func (p *Pages) DirtyBytes() int64 { return int64(p.dirty.len()-p.renamed) * logstore.PageSize }
 
-// MemoryBytes returns the bytes held by versions in memory. Baton holder.
+// MemoryBytes returns the bytes held by versions in memory. Token held.
 func (p *Pages) MemoryBytes() int64 { return p.memory.Held() }
 
 // BookBytes returns roughly what the Go heap takes beside that for pages that are dirty or being flushed, and for what waits in limbo. It
-// counts twice, since the collector lets as much garbage lie as there is in use. Baton holder.
+// counts twice, since the collector lets as much garbage lie as there is in use. Token held.
 func (p *Pages) BookBytes() int64 {
 	dirty := p.dirty.len()
 	if p.flush != nil {
@@ -161,7 +161,7 @@ const (
 )
 
 // Freeze keeps the installed state as it is until Thaw: no page group is legal, and the caller starts no flush. No flush is in flight.
-// Baton holder.
+// Token held.
 func (p *Pages) Freeze() {
 	if p.flush != nil {
 		panic("override: pages frozen during a flush")
@@ -169,13 +169,13 @@ func (p *Pages) Freeze() {
 	p.frozen = true
 }
 
-// Thaw ends Freeze. Baton holder.
+// Thaw ends Freeze. Token held.
 func (p *Pages) Thaw() { p.frozen = false }
 
 // Close frees the memory of all versions. No reader is left.
 func (p *Pages) Close() { p.memory.Close() }
 
-// Seq returns the Seq of the newest batch begun. Baton holder.
+// Seq returns the Seq of the newest batch begun. Token held.
 func (p *Pages) Seq() uint64 { return p.seq }
 
 // Unwritten bounds the pages that the flush in flight and one of all that is dirty have still to write.

@@ -43,7 +43,7 @@ func (t *Part) has(n btree.Node) bool {
 // PlanPart chooses leaves for a flush that leaves others behind: dirty ones in key order, from the given key on and round to it again,
 // until there are so many. Written together they die together when the next round comes by, and their segments with them.
 //
-// It looks at the tree as of a registered snapshot, without the baton, while no flush is in flight. What it finds is a suggestion: StartPart
+// It looks at the tree as of a registered snapshot, without the token, while no flush is in flight. What it finds is a suggestion: StartPart
 // takes what is dirty by then, and what it must.
 func (p *Pages) PlanPart(s Snapshot, from []byte, leaves int) (*Part, error) {
 	w := partWalk{s: s, from: from, most: leaves, part: &Part{from: from}}
@@ -194,7 +194,7 @@ const lonersShare = 2 // clean leaves that move with each dirty one, at most
 // Loners returns the clean leaves of a part that should move with the others, for Touch, and adds the parents of those that have addresses
 // for names. They lie where the part leaves room behind that is of no use as long as they are there: in segments that have at most one
 // for four dirty ones, and in those of which not more than so many pages will live; but not in those written since the given group.
-// Baton holder, before StartPart.
+// Token held, before StartPart.
 func (p *Pages) Loners(part *Part, live int64, since uint64) (ids []logstore.PageID) {
 	type segment struct {
 		dirty int
@@ -251,7 +251,7 @@ func (p *Pages) Loners(part *Part, live int64, since uint64) (ids []logstore.Pag
 }
 
 // Join adds the leaves at these addresses to the part, wherever in the tree they are, as far as they are dirty, not in it, and would not be
-// written anyway. Baton holder, before StartPart.
+// written anyway. Token held, before StartPart.
 func (p *Pages) Join(part *Part, at []logstore.Addr) {
 	var found []*entry
 	for _, a := range at {

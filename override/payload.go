@@ -3,7 +3,7 @@ package override
 import "flashdbm/internal/btree"
 
 // payload estimates how many bytes the records of the tree have, from the leaves that flushes have written lately: their number is known, and
-// so is what they take on average. Leaves that are written seldom hardly count, so it is an estimate only. Baton holder.
+// so is what they take on average. Leaves that are written seldom hardly count, so it is an estimate only. Token held.
 type payload struct {
 	records int64
 	bytes   int64 // of keys and values in leaves

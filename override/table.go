@@ -27,7 +27,7 @@ type version struct {
 	next atomic.Pointer[version] // older
 }
 
-// An entry is what the table knows of a name. head is read by anyone, the rest belongs to the baton holder; disk is also read by
+// An entry is what the table knows of a name. head is read by anyone, the rest belongs to the token holder; disk is also read by
 // the encoder of a checkpoint, during which it does not change.
 type entry struct {
 	id      logstore.PageID
@@ -124,7 +124,7 @@ func (t *table) find(id logstore.PageID) *entry {
 	return nil
 }
 
-// insert adds an entry that is not in the table. Baton holder.
+// insert adds an entry that is not in the table. Token held.
 func (t *table) insert(e *entry) {
 	if n := t.count.Add(1); n > int64(len(t.buckets.Load().heads)) {
 		t.grow()
@@ -156,7 +156,7 @@ func (t *table) grow() {
 	t.buckets.Store(b)
 }
 
-// remove takes an entry out. Baton holder. The removed link keeps its next, for readers that stand on it.
+// remove takes an entry out. Token held. The removed link keeps its next, for readers that stand on it.
 func (t *table) remove(e *entry) {
 	at := t.buckets.Load().head(e.id)
 	for l := at.Load(); l != nil; at, l = &l.next, l.next.Load() {

@@ -17,7 +17,7 @@ const (
 	behindSize = 8
 )
 
-// EncodeTable returns the table as it is on disk, for a checkpoint. The pages are frozen and no flush is in flight; the baton is not
+// EncodeTable returns the table as it is on disk, for a checkpoint. The pages are frozen and no flush is in flight; the token is not
 // needed.
 func (p *Pages) EncodeTable() []byte {
 	le := binary.LittleEndian

@@ -49,14 +49,14 @@ type birth struct {
 }
 
 // Born notes a run that the group being built carries: it lives from now on, and readers at seq or above may come to it. payload is its
-// length in bytes. Baton holder.
+// length in bytes. Token held.
 func (p *Pages) Born(group uint64, a logstore.Addr, payload int64, seq uint64) {
 	p.store.MarkLive(a, logstore.RunPages(payload), seq)
 	p.births = append(p.births, birth{group: group, addr: a})
 }
 
 // BornLogged is Born for logged values of a page of span pages of the file. Their records have the given bytes together, 0 if that is not
-// known. Baton holder.
+// known. Token held.
 func (p *Pages) BornLogged(group uint64, a logstore.Addr, span int, mask uint16, bytes int, seq uint64) {
 	p.store.BearLogged(a, span, mask, bytes, seq)
 	p.births = append(p.births, birth{group, a, mask})
