@@ -114,7 +114,7 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error
 		select {
 		case <-moved:
 		case <-t.C:
-		case <-tx.done():
+		case <-ended(tx.ctx):
 		}
 		leave()
 		if err := tx.cancelled(); err != nil {

@@ -275,10 +275,10 @@ func (tx *Tx) cancelled() error {
 	return tx.ctx.Err()
 }
 
-// done is closed when the transaction's context ends; nil without one.
-func (tx *Tx) done() <-chan struct{} {
-	if tx.ctx == nil {
+// ended is closed when the context of a transaction ends; nil without one.
+func ended(ctx context.Context) <-chan struct{} {
+	if ctx == nil {
 		return nil
 	}
-	return tx.ctx.Done()
+	return ctx.Done()
 }

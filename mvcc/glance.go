@@ -29,8 +29,8 @@ func (e *Engine) endGlance(tx *Tx) {
 	e.glances.Put(tx)
 }
 
-// look returns the value of key, and how it was found.
-func (tx *Tx) look(key []byte) (value []byte, f found, ok bool, err error) {
+// valueIn returns the value of key in a transaction, and how it was found.
+func valueIn(tx *Tx, key []byte) (value []byte, f found, ok bool, err error) {
 	if f, ok, err = tx.snap.find(key); ok && err == nil {
 		value, err = tx.foundValue(f)
 	}
@@ -44,7 +44,7 @@ func (e *Engine) GetCopy(key []byte) (value []byte, ok bool, err error) {
 		return nil, false, err
 	}
 	defer e.endGlance(tx)
-	v, f, ok, err := tx.look(key)
+	v, f, ok, err := valueIn(tx, key)
 	switch {
 	case !ok:
 		return nil, false, err
@@ -62,7 +62,7 @@ func (e *Engine) Look(key []byte, use func(value []byte)) (ok bool, err error) {
 		return false, err
 	}
 	defer e.endGlance(tx)
-	v, _, ok, err := tx.look(key)
+	v, _, ok, err := valueIn(tx, key)
 	if ok {
 		use(v)
 	}
@@ -76,7 +76,7 @@ func (e *Engine) LookInto(key, room []byte) (n int, ok bool, err error) {
 		return 0, false, err
 	}
 	defer e.endGlance(tx)
-	v, _, ok, err := tx.look(key)
+	v, _, ok, err := valueIn(tx, key)
 	if len(v) <= len(room) {
 		copy(room, v)
 	}

@@ -64,7 +64,7 @@ func (a *admission) hold(tx *Tx) error {
 		select {
 		case <-t.C:
 		case <-moved:
-		case <-tx.done():
+		case <-ended(tx.ctx):
 		}
 		t.Stop()
 		a.known.delay.Add(int64(time.Since(begin)))
