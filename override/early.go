@@ -16,7 +16,7 @@ import (
 //   - The token is held from StartEarly to Seal, and the base, the group that Seal is given, was written before StartEarly. So the parts
 //     lie behind the base, and nothing between.
 //   - Only versions of the unpublished Seq are written early. What earlier Seqs have left dirty may be in use by readers, and waits for
-//     Seal. So whatever place an early image had that a later piece of the batch made void, no reader was ever led there.
+//     Seal. So no reader was ever led to an early image that a later piece of the batch has replaced.
 //   - A page that changes again after it was written early becomes dirty again, and Seal has it written again. Recovery takes the images
 //     of a flush in order, so the last one counts; here it is the one that the chain leads to at the base's Seq.
 //   - A node made from an early image owns its cells: the image may be void, and nothing then keeps its segment.

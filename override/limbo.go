@@ -15,16 +15,16 @@ import (
 //   - An entry on its way out of the table is of use to readers from the Seq of the oldest version in its chain to the Seq at which parents
 //     stopped naming it: older versions have gone because nobody can see them.
 //
-// A held reader so costs the versions and the entries that it can see, not all that were made since.
+// So a reader that stays open costs the versions and the entries that it can see, not all that were made since.
 type limbo struct {
-	young       []remnant // more readers may come for these
-	held        []remnant // only readers that are there now; apart, so that the pass over the young ones stays short
+	young       []remnant // remnants that further readers may come for
+	held        []remnant // remnants that only present readers use; apart, so that the pass over young stays short
 	entries     []leavingEntry
 	heldEntries []leavingEntry
 	pins        []uint64
-	heldPins    []uint64 // readers when what is held was last looked through,
-	kept        int      // and what was left then
-	passed      int      // times that it was not since
+	heldPins    []uint64 // where readers were at the last pass over held
+	kept        int      // length of held after that pass
+	passed      int      // number of times that a pass over held was left out since
 }
 
 // remnant is a version, or the node of one, that readers at from to until-1 may look at.
@@ -36,7 +36,8 @@ type remnant struct {
 	place       logstore.Addr // where the image lies that the node has cells in and that nothing else keeps; 0 = none
 }
 
-// leavingEntry is an entry that no reader at seq or above comes by. Until then its name keeps the segment that it is an address in.
+// leavingEntry is an entry that no reader at seq or above finds. While readers below seq are there, its name keeps the segment that the name is
+// an address in.
 type leavingEntry struct {
 	entry *entry
 	seq   uint64

@@ -12,11 +12,11 @@ import (
 
 // A Part is what PlanPart has chosen: the dirty leaves of a range of keys.
 type Part struct {
-	Next    []byte            // the key to begin the next part at, nil if this one has all
-	Parents []logstore.PageID // of the leaves, those with dirty leaves that have addresses for names: Fold gives them others
-	from    []byte            // that this one began at
-	leaves  []*entry
-	clean   []cleanLeaf // those between
+	Next    []byte            // key at which the next part begins; nil if this part reaches the last key
+	Parents []logstore.PageID // parents of dirty leaves, as far as the parents' names are addresses: Fold gives them other names
+	from    []byte            // key at which this part begins
+	leaves  []*entry          // dirty leaves
+	clean   []cleanLeaf       // leaves between them
 }
 
 // cleanLeaf is a leaf that is not dirty.
