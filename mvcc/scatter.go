@@ -151,7 +151,7 @@ func (c *cleaner) moveScanned() (moved bool, err error) {
 		c.checkpoints.pace()
 	}
 	if c.opts.Durability == Durable {
-		err = c.log.syncSettled() // View does not come to the new places before
+		err = c.log.syncSettled() // until then the pages that have moved values stay in memory
 	}
 	return true, err
 }

@@ -112,6 +112,7 @@ func TestScansPutValuesInOrder(t *testing.T) {
 			for round := 0; round < 20 && jumps(t, e, never) >= scatterCount/50; round++ { // leaves may share a count
 				scanAll(t, e, way)
 				require.NoError(t, e.Housekeep())
+				require.Zero(t, e.store.UnsyncedPages(), "what has moved is not kept in memory")
 			}
 			require.Less(t, jumps(t, e, never), scatterCount/50)
 			require.Zero(t, e.maintenance.idle.vain, "the file may rest again")
