@@ -158,7 +158,7 @@ func (sp *Map) Encode(b []byte) []byte {
 }
 
 // stated returns the state of a segment that a checkpoint records: a segment that is being thinned is absent.
-func (sp *Map) stated(n uint32) segmentState {
+func (sp *Reuse) stated(n uint32) segmentState {
 	if _, ok := sp.thin[n]; ok {
 		return segmentAbsent
 	}
@@ -167,9 +167,9 @@ func (sp *Map) stated(n uint32) segmentState {
 
 // present returns the number of segments that a checkpoint records, up to the last one that is not absent, or the log's successor. A file that
 // is shorter than its map says is damaged, and absent segments at its end are cut off as soon as two checkpoints have recorded them so.
-func (sp *Map) present() uint32 {
+func (sp *Reuse) present() uint32 {
 	n := uint32(len(sp.segments))
-	for n > max(sp.tail, sp.successor)+1 && sp.stated(n-1) == segmentAbsent {
+	for n > max(sp.log.tail, sp.log.successor)+1 && sp.stated(n-1) == segmentAbsent {
 		n--
 	}
 	return n
