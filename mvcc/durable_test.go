@@ -160,3 +160,23 @@ func TestWriteBackStartsBeforeTheMerge(t *testing.T) {
 	require.Equal(t, vfs.OpDatasync, ops[2].Kind)
 	require.NoError(t, e.Close())
 }
+
+// TestSeenIsShown: an update that wrote nothing and saw a batch which is shown and not noted yet returns no sooner than views see the batch.
+func TestSeenIsShown(t *testing.T) {
+	e := newEngine(t, Options{Durability: Durable, Manual: true})
+	require.NoError(t, e.WriteOne([]byte("key"), []byte("value"), false))
+	release := e.HoldToken()
+	seq := e.marks.applied.Load() + 1
+	e.marks.show(seq) // as a batch whose group is synced
+	tx := begin(t, e, TxOptions{})
+	require.Equal(t, seq, tx.Snapshot())
+	returned := make(chan error, 1)
+	go func() { returned <- tx.Commit() }()
+	time.Sleep(100 * time.Millisecond)
+	early := len(returned)
+	e.log.noteLogged(seq)
+	release()
+	require.NoError(t, <-returned)
+	require.Zero(t, early, "it returned before views see what it saw")
+	require.GreaterOrEqual(t, e.marks.durable.Load(), seq)
+}

@@ -145,7 +145,8 @@ func (l *redoLog) syncSettled() error {
 	return nil
 }
 
-// awaitDurable returns once the batch at seq survives a power cut.
+// awaitDurable returns once the batch at seq survives a power cut, and views see it. A batch is noted behind being shown, so that durable never
+// passes applied: who saw it between the two finds it synced and durable below it. It is noted before its token is passed on.
 func (l *redoLog) awaitDurable(seq uint64) error {
 	if l.marks.durable.Load() >= seq {
 		return nil
@@ -154,10 +155,12 @@ func (l *redoLog) awaitDurable(seq uint64) error {
 		return err
 	}
 	l.marks.publishDurable()
-	if l.marks.durable.Load() < seq { // Buffered: still in memory
-		return l.syncSettled()
+	if l.marks.durable.Load() >= seq {
+		return nil
 	}
-	return nil
+	l.token.take()
+	l.token.pass(true)
+	return l.syncSettled()
 }
 
 // provideFor makes sure that a flush of so many pages has room. Token held.
