@@ -23,7 +23,6 @@ var largeTypes = map[string]struct{ fields, methods int }{
 	"internal/btree.applier":    {20, 52},
 	"internal/salvage.salvager": {23, 61},
 	"internal/writeset.Set":     {20, 57},
-	"logstore/space.Map":        {20, 42},
 	"logstore/vfs.osFile":       {20, 43}, // those of all systems together
 	"mvcc.Tx":                   {25, 78},
 	"override.Flush":            {21, 40},
