@@ -43,6 +43,7 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 	err = tx.inner.CommitAsync(wait, publicly(done))
 	if !errors.Is(err, ErrBacklog) {
 		tx.finish()
+		tx.committed(err)
 	}
 	return public(err)
 }
@@ -78,7 +79,27 @@ func (db *DB) writeAsync(key, value []byte, remove bool, done func(error)) (err 
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
+	if shifted(key) {
+		return writeShifted(db, key, value, remove, done)
+	}
+	db.goOnDropping()
 	return public(db.engine.WriteOneAsync(key, value, remove, true, publicly(done)))
+}
+
+// writeShifted is writeAsync of a key that may be another one in the tree by the time it is written: then it is tried again.
+func writeShifted(db *DB, key, value []byte, remove bool, done func(error)) error {
+	for {
+		tx, err := db.Begin(TxOptions{})
+		if err != nil {
+			return err
+		}
+		if err = writeOne(tx, key, value, remove); err == nil {
+			err = tx.CommitAsync(done)
+		}
+		if !errors.Is(err, ErrConflict) {
+			return errors.Join(err, tx.Rollback())
+		}
+	}
 }
 
 // CommitAsync is Commit for who does not wait for the device: see Tx.CommitAsync for when it returns and done is called. After nil the batch is

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 
 	"flashdbm/internal/backup"
+	"flashdbm/mvcc"
 )
 
 // BackupSince writes an increment to w: what has changed since the moment that a token of Backup or of BackupSince names. It is as of the
@@ -63,7 +64,8 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 		return have, err
 	}
 	defer tx.Rollback()
-	a := &applying{tx: tx, have: have}
+	tx.quiet = true
+	a := &applying{tx: tx.whole(), have: have}
 	if err := backup.ReadChanges(pr, a); err != nil {
 		pr.CloseWithError(err)
 		<-ended
@@ -72,6 +74,11 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 	token = Token{(<-ended).Token}
 	if token.is.Source != have.is.Source || token.is.Group < have.is.Group {
 		return have, fmt.Errorf("%w: the increment is older than what is there", ErrToken)
+	}
+	if a.marked { // before it has the mark, as if it was made so
+		if err := db.maintain(mvcc.SetKeyspaces); err != nil {
+			return have, err
+		}
 	}
 	if err := tx.Commit(); err != nil {
 		return have, err
@@ -86,6 +93,8 @@ type applying struct {
 	c    *Cursor
 	on   bool // c is on a record
 	buf  bytes.Buffer
+
+	marked bool // the increment has the mark of keyspaces
 }
 
 // Base compares the moment that the increment begins at with the one that is there. It may be an earlier one: what has changed since that is
@@ -135,6 +144,7 @@ func (a *applying) Put(key []byte, r io.Reader, length int64) error {
 	if err != nil {
 		return err
 	}
+	a.marked = a.marked || bytes.Equal(key, spaceMark)
 	if length > 1<<20 {
 		err = a.tx.PutReader(key, r, length)
 	} else {

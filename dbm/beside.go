@@ -11,5 +11,7 @@ func openBeside(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	return &DB{beside: f, events: opts.Events}, nil
+	db := &DB{beside: f, events: opts.Events}
+	db.keyspaces.db = db
+	return db, nil
 }

@@ -1,16 +1,12 @@
 package dbm
 
-import (
-	"io"
-
-	"flashdbm/mvcc"
-)
+import "io"
 
 // Cursor moves over the records of a transaction in key order. It is positioned by key: writing and deleting through the transaction
 // never makes it skip or repeat a record. It belongs to the transaction's goroutine and ends with it.
 type Cursor struct {
 	tx    *Tx
-	inner *mvcc.Cursor
+	inner spaceCursor
 	on    bool // the last move found a record
 	retry bool // see again
 	err   error
@@ -23,7 +19,8 @@ func (tx *Tx) Cursor() *Cursor {
 		c.err = ErrTxDone
 		return c
 	}
-	c.inner = tx.inner.Cursor()
+	c.inner.Cursor, c.inner.space = tx.inner.Cursor(), &tx.space
+	c.inner.Within(tx.space.low, tx.space.high)
 	return c
 }
 
@@ -65,7 +62,11 @@ func (c *Cursor) Seek(key []byte) bool {
 	if c.tx.aging {
 		return c.moveAging(func() bool { return c.Seek(key) })
 	}
-	return c.ready() && (c.moved(c.inner.Seek(key)) || c.again(func() bool { return c.inner.Seek(key) }))
+	if !c.ready() {
+		return false
+	}
+	key = c.tx.space.in(nil, key)
+	return c.moved(c.inner.Seek(key)) || c.again(func() bool { return c.inner.Seek(key) })
 }
 
 // Key returns the key of the record that the last move found, nil if it found none. Valid until the transaction ends.
@@ -81,7 +82,7 @@ func (c *Cursor) Key() []byte {
 		c.err = c.tx.note(err)
 		return nil
 	}
-	return key
+	return c.tx.space.out(key)
 }
 
 // Value returns the value of that record, with the same lifetime. nil means none, or an error that Err tells.
@@ -151,6 +152,7 @@ func (c *Cursor) Delete() (err error) {
 		return c.err
 	}
 	c.on = false
+	guardMark(c.tx, key)
 	return c.tx.note(c.tx.inner.Delete(key))
 }
 

@@ -1,6 +1,7 @@
 package dbm
 
 import (
+	"bytes"
 	"errors"
 	"runtime/debug"
 	"sync/atomic"
@@ -19,6 +20,7 @@ type DB struct {
 	beside *beside.Follower // of Options.Beside
 	events *event.Hub       // nil of a database that tests open below Open
 	closed atomic.Bool      // Close was called
+	keyspaces
 }
 
 // Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length zero is an empty
@@ -60,6 +62,9 @@ func open(fs vfs.FS, path string, opts *Options) (*DB, error) {
 		}
 		return nil, err
 	}
+	if err := db.keyspaces.ready(); err != nil {
+		return nil, errors.Join(err, db.close())
+	}
 	o.Events.Post(event.Event{Kind: event.Open, Took: time.Since(begin)})
 	return db, nil
 }
@@ -70,7 +75,9 @@ func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	return &DB{engine: engine, events: opts.Events}, nil
+	db := &DB{engine: engine, events: opts.Events}
+	db.keyspaces.db = db
+	return db, nil
 }
 
 // Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing and returns nil, also
@@ -91,6 +98,7 @@ func (db *DB) close() error {
 		return public(db.beside.Close())
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	db.drops.stop()
 	return public(db.engine.Close())
 }
 
@@ -119,6 +127,14 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 	if err := checkSizes(key, nil); err != nil {
 		return nil, err
 	}
+	if shifted(key) {
+		err = db.View(func(tx *Tx) error {
+			v, err := tx.Get(key)
+			value = bytes.Clone(v)
+			return err
+		})
+		return value, err
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
 	var ok bool
@@ -140,6 +156,13 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 func (db *DB) Has(key []byte) (ok bool, err error) {
 	if err := checkSizes(key, nil); err != nil {
 		return false, err
+	}
+	if shifted(key) {
+		err = db.View(func(tx *Tx) error {
+			ok, err = tx.Has(key)
+			return err
+		})
+		return ok, err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
@@ -167,6 +190,14 @@ func (db *DB) Delete(key []byte) error {
 	return db.write(key, nil, true)
 }
 
+// writeOne puts or removes a record.
+func writeOne(tx *Tx, key, value []byte, remove bool) error {
+	if remove {
+		return tx.Delete(key)
+	}
+	return tx.Put(key, value)
+}
+
 // DeleteRange is Tx.DeleteRange in a transaction of its own, run again after a conflict: see Update.
 func (db *DB) DeleteRange(from, to []byte) error {
 	return db.Update(func(tx *Tx) error { return tx.DeleteRange(from, to) })
@@ -178,14 +209,21 @@ func (db *DB) write(key, value []byte, remove bool) (err error) {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
+	if shifted(key) {
+		return db.Update(func(tx *Tx) error { return writeOne(tx, key, value, remove) })
+	}
+	db.goOnDropping()
 	return public(db.engine.WriteOne(key, value, remove))
 }
 
-// Len returns the number of records. O(1).
-func (db *DB) Len() (int64, error) {
-	if db.beside != nil {
-		n, err := db.beside.Len()
-		return n, db.public(err)
+// Len returns the number of records, in a database with keyspaces those of the default one: see Tx.Len.
+func (db *DB) Len() (n int64, err error) {
+	if db.beside != nil || mvcc.Keyspaces(db.engine) {
+		err = db.View(func(tx *Tx) error {
+			n, err = tx.Len()
+			return err
+		})
+		return n, err
 	}
 	return db.engine.Len()
 }

@@ -325,3 +325,87 @@ func ExampleOpenMemory() {
 	// Output:
 	// value <nil>
 }
+
+// Two keyspaces, and the default one, in one transaction.
+func ExampleTx_Keyspace() {
+	db, err := dbm.OpenMemory(&dbm.Options{Events: func(dbm.Event) {}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	for _, name := range []string{"users", "sessions"} {
+		if err := db.CreateKeyspace(name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	login := func(name string) error {
+		return db.Update(func(tx *dbm.Tx) error {
+			users, err := tx.Keyspace("users")
+			if err != nil {
+				return err
+			}
+			sessions, err := tx.Keyspace("sessions")
+			if err != nil {
+				return err
+			}
+			n, err := tx.Increment([]byte("logins"), 1)
+			if err != nil {
+				return err
+			}
+			if err := users.Put([]byte(name), []byte("online")); err != nil {
+				return err
+			}
+			return sessions.Put(fmt.Append(nil, n), []byte(name))
+		})
+	}
+	for _, name := range []string{"ann", "bob"} {
+		if err := login(name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	err = db.Keyspace("sessions").View(func(tx *dbm.Tx) error {
+		for n, name := range tx.All() {
+			fmt.Printf("%s %s\n", n, name)
+		}
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// 1 ann
+	// 2 bob
+	// <nil>
+}
+
+// A keyspace is filled beside the one in use, and takes its place in one step.
+func ExampleDB_CreateKeyspace() {
+	db, err := dbm.OpenMemory(&dbm.Options{Events: func(dbm.Event) {}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	for _, name := range []string{"prices", "new prices"} {
+		if err := db.CreateKeyspace(name); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := db.Keyspace("new prices").Put([]byte("apple"), []byte("3")); err != nil {
+		log.Fatal(err)
+	}
+	err = db.Update(func(tx *dbm.Tx) error {
+		if err := tx.DropKeyspace("prices"); err != nil {
+			return err
+		}
+		return tx.RenameKeyspace("new prices", "prices")
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	price, err := db.Keyspace("prices").Get([]byte("apple"))
+	fmt.Printf("%s %v\n", price, err)
+	fmt.Println(db.Keyspaces())
+	// Output:
+	// 3 <nil>
+	// [prices] <nil>
+}

@@ -15,9 +15,14 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
 		defer c.endIteration()
+		stored, each := to, yield // as they are in the tree
+		if tx.space.shifts {
+			stored = tx.space.to(to)
+			each = func(key, value []byte) bool { return yield(tx.space.out(key), value) }
+		}
 		for ok := c.Seek(from); ok && !tx.canceled(); ok = c.Next() {
 			if !tx.aging { // else each record is a call, and copied
-				any, more := c.inner.Stretch(to, yield)
+				any, more := c.inner.Stretch(stored, each)
 				if !more {
 					return
 				}
@@ -75,7 +80,7 @@ func (c *Cursor) endIteration() {
 	if c.tx.err == nil && c.err == ErrTxDone {
 		c.tx.err = ErrTxDone
 	}
-	if c.inner != nil {
+	if c.inner.Cursor != nil {
 		c.inner.Release()
 	}
 }

@@ -24,7 +24,7 @@ type LoadOptions struct {
 // Load puts all records, in one step: either all of them are in the database when it returns, and durable in every mode, or after an error,
 // a crash or a kill none of them, and no space is lost.
 //
-// An empty database gets its tree from the leaves upwards, written once, from its beginning to its end: several times as fast as Puts. In
+// An empty database without keyspaces gets its tree from the leaves upwards, written once, from its beginning to its end: several times as fast as Puts. In
 // one that has records, Load is one transaction of Puts, with all that is said of large ones.
 //
 // While an empty database is filled, other commits wait until Load ends; those of transactions that have read anything then lose with
@@ -60,6 +60,11 @@ func (db *DB) loadTx(ctx context.Context, source *loadSource, opts LoadOptions) 
 	if err != nil {
 		return err
 	}
+	in := newTx(db, tx, TxOptions{}, true)
+	if in.err != nil {
+		tx.Rollback()
+		return in.err
+	}
 	ended := false
 	defer func() {
 		if !ended {
@@ -85,7 +90,8 @@ func (db *DB) loadTx(ctx context.Context, source *loadSource, opts LoadOptions) 
 				}
 				last = append(last[:0], r.Key...)
 			}
-			if err := tx.Put(r.Key, r.Value); err != nil {
+			guardMark(in, r.Key)
+			if err := tx.Put(in.space.in(nil, r.Key), r.Value); err != nil {
 				return err
 			}
 		}

@@ -28,11 +28,12 @@ func (tx *Tx) PutReader(key []byte, r io.Reader, size int64) error {
 	if err := tx.canWrite(key, nil); err != nil {
 		return err
 	}
-	if err := checkSizesOf(uint64(len(key)), uint64(max(size, 0))); err != nil {
+	if err := checkSizesOf(0, uint64(max(size, 0))); err != nil {
 		return err
 	}
+	guardMark(tx, key)
 	source := &valueSource{tx: tx, r: r, size: size}
-	err := tx.inner.PutReader(key, source, max(size, 0))
+	err := tx.inner.PutReader(tx.space.in(nil, key), source, max(size, 0))
 	if source.err != nil {
 		return source.err
 	}

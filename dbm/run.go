@@ -23,7 +23,7 @@ func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 	if err != nil {
 		return public(err)
 	}
-	tx := newTx(db.engine, inner, o, true)
+	tx := newTx(db, inner, o, true)
 	tx.ctx = ctx
 	return tx.view(fn)
 }
@@ -47,7 +47,7 @@ func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) er
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err := db.engine.Retry(ctx, mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
-		tx := newTx(db.engine, inner, opts, true)
+		tx := newTx(db, inner, opts, true)
 		tx.ctx = ctx
 		return tx.run(ctx, fn, true)
 	})
@@ -97,7 +97,7 @@ func (db *DB) Begin(opts TxOptions) (*Tx, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	tx := newTx(db.engine, inner, opts, false)
+	tx := newTx(db, inner, opts, false)
 	tx.onDrop()
 	return tx, nil
 }

@@ -1,6 +1,7 @@
 package dbm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,11 @@ func Salvage(ctx context.Context, damaged, fresh string, opts *SalvageOptions) (
 	w, err := newSalvageWriter(ctx, fresh)
 	if err != nil {
 		return result, err
+	}
+	for i := range f.Supers {
+		if sb := &f.Supers[i]; sb.Err == nil && sb.Keyspaces() {
+			w.spaced = true
+		}
 	}
 	if result, err = opts.run(ctx, f, w.put); err != nil {
 		return result, errors.Join(err, w.abandon())
@@ -141,6 +147,8 @@ type salvageWriter struct {
 	tx      *Tx
 	records int
 	bytes   int64
+	spaced  bool // the file had keyspaces
+	marked  bool // its mark was recovered
 }
 
 const (
@@ -175,7 +183,9 @@ func (w *salvageWriter) put(r salvage.Record) (err error) {
 		if w.tx, err = w.db.Begin(TxOptions{}); err != nil {
 			return err
 		}
+		w.tx = w.tx.whole()
 	}
+	w.marked = w.marked || bytes.Equal(r.Key, spaceMark)
 	if r.Large != nil {
 		err = w.tx.PutReader(r.Key, r.Large, r.Size)
 	} else {
@@ -198,6 +208,20 @@ func (w *salvageWriter) commit() error {
 	return tx.Commit()
 }
 
+// mark makes the new database one with keyspaces if the damaged one was, as its superblocks or its mark say: its keys are written so.
+func (w *salvageWriter) mark() error {
+	if !w.spaced && !w.marked {
+		return nil
+	}
+	if err := mvcc.SetKeyspaces(w.db.engine); err != nil {
+		return public(err)
+	}
+	if w.marked {
+		return nil
+	}
+	return w.db.Update(func(tx *Tx) error { return tx.whole().Put(spaceMark, spaceForm) })
+}
+
 // abandon removes what was written.
 func (w *salvageWriter) abandon() (err error) {
 	if w.tx != nil {
@@ -209,7 +233,7 @@ func (w *salvageWriter) abandon() (err error) {
 
 // finish gives the new database its name, which nobody else may have taken meanwhile.
 func (w *salvageWriter) finish() error {
-	if err := w.commit(); err != nil {
+	if err := errors.Join(w.commit(), w.mark()); err != nil {
 		return errors.Join(err, w.abandon())
 	}
 	if err := w.db.Close(); err != nil {

@@ -63,7 +63,7 @@ func (s *Snapshot) begin(managed bool) (*Tx, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	return newTx(s.db.engine, inner, TxOptions{ReadOnly: true}, managed), nil
+	return newTx(s.db, inner, TxOptions{ReadOnly: true}, managed), nil
 }
 
 // Close ends the snapshot: no transaction begins at it any more. Those that are under way go on, and what the snapshot held is held until the

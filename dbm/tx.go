@@ -22,8 +22,18 @@ type TxOptions struct {
 
 // Tx is a transaction. It belongs to one goroutine. Slices that it returns are valid until it ends.
 type Tx struct {
+	*txShared
+	spaceKeys
+}
+
+// txShared is what the transaction is for all keyspaces.
+type txShared struct {
 	inner    *mvcc.Tx
+	db       *DB
 	engine   *mvcc.Engine
+	spaced   bool     // the file has keyspaces
+	dropped  [][]byte // prefixes of those that the transaction has dropped
+	quiet    bool     // nothing is done in the background behind its commit
 	readOnly bool
 	managed  bool // ended by View or Update
 	done     bool
@@ -36,8 +46,17 @@ type Tx struct {
 
 var errManaged = errors.New("flashdbm: View and Update end their transaction themselves: return nil or an error from the function")
 
-func newTx(e *mvcc.Engine, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
-	return &Tx{inner: inner, engine: e, readOnly: o.ReadOnly, managed: managed, aging: inner.Aging()}
+func newTx(db *DB, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
+	both := &struct { // one allocation
+		tx     Tx
+		shared txShared
+	}{shared: txShared{inner: inner, db: db, engine: db.engine, readOnly: o.ReadOnly, managed: managed, aging: inner.Aging()}}
+	tx := &both.tx
+	tx.txShared = &both.shared
+	if mvcc.KeyspacesOf(inner) {
+		findSpaces(tx)
+	}
+	return tx
 }
 
 // note remembers an error of the media or the system.
@@ -61,7 +80,10 @@ func (tx *Tx) canRead(key []byte) error {
 	if tx.done {
 		return ErrTxDone
 	}
-	return checkSizes(key, nil)
+	if tx.dropped != nil && isDropped(tx) {
+		return errDropped
+	}
+	return tx.checkKey(key, nil)
 }
 
 func (tx *Tx) canWrite(key, value []byte) error {
@@ -70,8 +92,10 @@ func (tx *Tx) canWrite(key, value []byte) error {
 		return ErrTxDone
 	case tx.readOnly:
 		return ErrTxReadOnly
+	case tx.dropped != nil && isDropped(tx):
+		return errDropped
 	}
-	return checkSizes(key, value)
+	return tx.checkKey(key, value)
 }
 
 // Get returns the value of key, never nil, or ErrNotFound. It takes no lock and allocates nothing unless the value is larger than about
@@ -83,7 +107,7 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	if tx.aging {
 		return tx.getAging(key)
 	}
-	value, ok, err := tx.inner.Get(key)
+	value, ok, err := tx.inner.Get(tx.at(key))
 	switch {
 	case err != nil && tx.again(err):
 		return tx.Get(key)
@@ -111,7 +135,7 @@ func (tx *Tx) Has(key []byte) (found bool, err error) {
 		}
 		return found, err
 	}
-	ok, err := tx.inner.Has(key)
+	ok, err := tx.inner.Has(tx.at(key))
 	if err != nil && tx.again(err) {
 		return tx.Has(key)
 	}
@@ -126,7 +150,8 @@ func (tx *Tx) Put(key, value []byte) error {
 	if err := tx.canWrite(key, value); err != nil {
 		return err
 	}
-	return tx.note(tx.inner.Put(key, value))
+	guardMark(tx, key)
+	return tx.note(tx.inner.Put(tx.at(key), value))
 }
 
 // Insert sets the value of key if it has none, else ErrExists.
@@ -140,7 +165,8 @@ func (tx *Tx) Insert(key, value []byte) error {
 	case ok:
 		return ErrExists
 	}
-	return tx.note(tx.inner.Put(key, value))
+	guardMark(tx, key)
+	return tx.note(tx.inner.Put(tx.at(key), value))
 }
 
 // Delete removes key; it is no error if there is none.
@@ -148,7 +174,8 @@ func (tx *Tx) Delete(key []byte) error {
 	if err := tx.canWrite(key, nil); err != nil {
 		return err
 	}
-	return tx.note(tx.inner.Delete(key))
+	guardMark(tx, key)
+	return tx.note(tx.inner.Delete(tx.at(key)))
 }
 
 // DeleteRange removes the records with from <= key < to; nil is an open end. It is no error if there are none.
@@ -169,14 +196,29 @@ func (tx *Tx) DeleteRange(from, to []byte) (err error) {
 		}
 		return err
 	}
-	err = tx.inner.DeleteRange(from, to)
+	err = tx.inner.DeleteRange(tx.space.in(nil, from), tx.space.to(to))
 	if tx.ctx != nil && err != nil && err == tx.ctx.Err() {
 		return err
 	}
 	return tx.note(err)
 }
 
-// Len returns the number of records that the transaction sees.
+// countOf returns the number of records of the space.
+func countOf(tx *Tx) (int64, error) {
+	if len(tx.space.prefix) > 0 {
+		return mvcc.Count(tx.inner, tx.space.low, tx.space.high)
+	}
+	n, err := tx.inner.Len()
+	if err != nil || !tx.space.shifts {
+		return n, err
+	}
+	others, err := mvcc.Count(tx.inner, tx.space.high, nil)
+	return n - others, err
+}
+
+// Len returns the number of records that the transaction sees, of its keyspace. In a database without keyspaces it looks at a number that is
+// kept. In one with keyspaces it looks at the pages that the keyspace has in the tree, and for the default one at those of all others: a
+// thousand pages in a millisecond.
 func (tx *Tx) Len() (n int64, err error) {
 	if tx.done {
 		return 0, ErrTxDone
@@ -187,7 +229,7 @@ func (tx *Tx) Len() (n int64, err error) {
 		}
 		return n, err
 	}
-	n, err = tx.inner.Len()
+	n, err = countOf(tx)
 	tx.answered = true
 	return n, tx.note(err)
 }
@@ -204,7 +246,7 @@ func (tx *Tx) ValueReader(key []byte) (reader io.ReadCloser, length int64, err e
 		}
 		return reader, length, err
 	}
-	r, n, ok, err := tx.inner.ValueReader(key)
+	r, n, ok, err := tx.inner.ValueReader(tx.space.in(nil, key))
 	switch {
 	case err != nil && tx.again(err):
 		return tx.ValueReader(key)
@@ -268,7 +310,9 @@ func (tx *Tx) commit() (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	tx.finish()
 	defer guard(tx.engine, &err)
-	return public(tx.inner.Commit())
+	err = public(tx.inner.Commit())
+	tx.committed(err)
+	return err
 }
 
 // Rollback ends the transaction; nothing of it is applied. After Commit or Rollback it does nothing.

@@ -11,6 +11,7 @@ const (
 	_                             // was values in single pages of record groups, for a time; no release has written it
 	featureLogged                 // values may stay in the pages of record groups
 	featureBuilt                  // parts of a flush may have value runs, and tree pages that bear their own addresses as names
+	featureKeyspaces              // keys are those of keyspaces, which package dbm knows
 	knownFeatures     = (1<<iota - 1) &^ (1 << 3)
 )
 
@@ -58,3 +59,9 @@ func (s *appender) BuiltTrees() bool {
 	s.features.wanted.Or(featureBuilt)
 	return false
 }
+
+// Keyspaces reports whether the keys of the file are those of keyspaces.
+func Keyspaces(s *Store) bool { return s.features.stated.Load()&featureKeyspaces != 0 }
+
+// WantKeyspaces has the next checkpoint say that they are.
+func WantKeyspaces(s *Store) { s.features.wanted.Or(featureKeyspaces) }

@@ -144,6 +144,7 @@ func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err erro
 		case sb.runLast < b.sc.group: // everything that the newest checkpoint needs has been read
 			b.heard = max(b.heard, sb.runLast)
 			b.said.Store(b.heard)
+			s.features.stated.Store(sb.incompatible)
 			return groups, false, nil
 		case try == followTries:
 			return nil, true, nil

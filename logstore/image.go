@@ -16,19 +16,20 @@ var ErrImage = errors.New("flashdbm: an image of the database is not as it was p
 // An Image writes a database file: see ImagePlan. First all large values, in the order of the plan; then pages, runs and lists; then
 // Finish. One goroutine. After an error it is of no use.
 type Image struct {
-	w       io.Writer
-	shape   imageShape
-	table   int // bytes
-	uuid    [16]byte
-	seed    uint64 // of the salts
-	extents imageLayout
-	tree    imageLayout
-	at      Addr   // of the next page that goes into buf
-	buf     []byte // pages of the file before that, not written yet
-	open    bool   // the last page in buf is one of the tree, whose body is not complete
-	index   uint32 // of the next page in imageGroup
-	live    [][]uint64
-	next    log // what the header of the next segment says about the page behind it
+	w        io.Writer
+	shape    imageShape
+	features uint64 // beside those of its pages
+	table    int    // bytes
+	uuid     [16]byte
+	seed     uint64 // of the salts
+	extents  imageLayout
+	tree     imageLayout
+	at       Addr   // of the next page that goes into buf
+	buf      []byte // pages of the file before that, not written yet
+	open     bool   // the last page in buf is one of the tree, whose body is not complete
+	index    uint32 // of the next page in imageGroup
+	live     [][]uint64
+	next     log // what the header of the next segment says about the page behind it
 }
 
 // log is a place in the log between two pages.
@@ -43,7 +44,7 @@ const imageBuffer = 64
 
 // Image begins to write the file that was planned to w. The table of its checkpoint will have so many bytes.
 func (p *ImagePlan) Image(w io.Writer, table int) *Image {
-	im := &Image{w: w, shape: p.shape(table), table: table, uuid: randomUUID(), seed: randomSalt(), next: log{group: imageGroup}}
+	im := &Image{w: w, shape: p.shape(table), features: p.features, table: table, uuid: randomUUID(), seed: randomSalt(), next: log{group: imageGroup}}
 	size := im.shape.size
 	im.extents = imageLayout{size: size, at: size}
 	im.tree = imageLayout{size: size, at: im.shape.tree}
@@ -145,7 +146,7 @@ func (im *Image) superblock(page []byte, number uint64) {
 	at := Position{Segment: uint32(s.checkpoint / s.size), Page: uint32(s.checkpoint % s.size), Group: first}
 	at.Check = uint32(im.salt(at.Segment))
 	sb := superblock{
-		segmentPages: uint32(s.size), incompatible: featureEven | featureLogged, uuid: im.uuid, number: number,
+		segmentPages: uint32(s.size), incompatible: featureEven | featureLogged | im.features, uuid: im.uuid, number: number,
 		run: at, runFirst: first, runLast: first + s.parts - 1, start: at,
 	}
 	sb.put(page)

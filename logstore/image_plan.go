@@ -27,6 +27,8 @@ type ImagePlan struct {
 	near    imageLayout // of the tree if it begins in segment 0
 	far     imageLayout // of the tree if it begins in a segment of its own, as if that were segment 1
 	extents imageLayout // of large values
+
+	features uint64 // of the file, beside those of its pages
 }
 
 // imageGroup is the group of all pages of an image but those of its checkpoint.
@@ -64,6 +66,9 @@ func (l *imageLayout) extend(n uint64) (first Addr, got uint64) {
 	l.at = first + got
 	return first, got
 }
+
+// Keyspaces has the file say that its keys are those of keyspaces.
+func (p *ImagePlan) Keyspaces() { p.features |= featureKeyspaces }
 
 // NewImagePlan begins the plan of a file with segments of so many pages.
 func NewImagePlan(segmentPages uint32) *ImagePlan {

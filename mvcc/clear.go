@@ -51,7 +51,7 @@ func (x *keyRange) crosses(y *keyRange) bool {
 }
 
 // writesIn reports whether the transaction writes anything in a range that another one has cleared.
-func (tx *Tx) writesIn(x *keyRange) bool {
+func writesIn(tx *Tx, x *keyRange) bool {
 	for _, y := range tx.cleared {
 		if x.crosses(y) {
 			return true
@@ -61,9 +61,9 @@ func (tx *Tx) writesIn(x *keyRange) bool {
 }
 
 // crossesClearing reports whether a commit in the list depends on, or changes, what the transaction depends on by a range that either has cleared.
-func (tx *Tx) crossesClearing(c *pushedCommit) bool {
+func crossesClearing(tx *Tx, c *pushedCommit) bool {
 	for _, x := range c.cleared {
-		if tx.writesIn(x) {
+		if writesIn(tx, x) {
 			return true
 		}
 	}
@@ -129,7 +129,7 @@ func (r *recentlyCleared) conflict(tx *Tx, snapshot uint64) uint64 {
 		return l.before
 	}
 	for i := len(l.ranges) - 1; i >= 0 && l.ranges[i].seq > snapshot; i-- {
-		if tx.writesIn(l.ranges[i].keyRange) {
+		if writesIn(tx, l.ranges[i].keyRange) {
 			return l.ranges[i].seq
 		}
 	}

@@ -195,7 +195,7 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 			return &conflict{winner: c}
 		}
 	}
-	if seq := tx.e.committer.resolver.cleared.conflict(tx, snapshot); seq > 0 {
+	if seq := max(tx.e.committer.resolver.cleared.conflict(tx, snapshot), tx.guardsWritten(&tx.e.committer.resolver.writes, snapshot)); seq > 0 {
 		return &conflict{seq: seq}
 	}
 	if seq := tx.e.committer.resolver.writes.Untold(); seq > snapshot {

@@ -19,6 +19,8 @@ type Cursor struct {
 	merge writeset.Merge    // over that, or over tree
 	err   error
 	span  *keyRange // serializable: what the moves since the last positioning have covered
+	low   []byte    // bounds of that, nil for none: see Within
+	high  []byte
 	order scanOrder // of the values since then
 }
 
@@ -140,6 +142,7 @@ func (c *Cursor) covered(found bool, from []byte, forward bool) bool {
 	case found:
 		span.from = bytes.Clone(c.merge.Key())
 	}
+	c.clip(span)
 	c.span = span
 	return found
 }
@@ -158,6 +161,9 @@ func (c *Cursor) passed(found, forward bool) bool {
 		s.to = c.behind(true)
 	case !forward && bytes.Compare(c.merge.Key(), s.from) < 0:
 		s.from = bytes.Clone(c.merge.Key())
+	}
+	if c.span != nil {
+		c.clip(c.span)
 	}
 	return found
 }

@@ -107,6 +107,9 @@ func (t *imageWalk) inRun(key []byte, length int64) bool {
 // makePlan goes through the tree to find out what the image takes.
 func (t *imageWalk) makePlan() error {
 	t.plan = logstore.NewImagePlan(t.tx.e.store.SegmentPages())
+	if KeyspacesOf(t.tx) {
+		t.plan.Keyspaces()
+	}
 	b := btree.NewBuilder((*planSink)(t), true)
 	err := t.each(func(c *Cursor, key []byte, length int64) error {
 		op := btree.Op{Key: key}

@@ -24,14 +24,14 @@ type TxOptions struct {
 // Tx is a transaction: a snapshot and an ordered write set, which its own reads see first. One goroutine uses it. Slices that reads
 // return stay valid and unchanged until End.
 type Tx struct {
-	e        *Engine
-	slot     lockfree.Slot
-	shared   *sharedSlot // slot, if siblings may have it too; nil else
-	snap     snapshot
-	set      *writeset.Set
-	reads    *readSet    // serializable only
-	cleared  []*keyRange // by DeleteRange: see clear.go
-	readAny  bool        // a key was read, or it was asked for: what is written is checked for conflicts
+	e      *Engine
+	slot   lockfree.Slot
+	shared *sharedSlot // slot, if siblings may have it too; nil else
+	snap   snapshot
+	set    *writeset.Set
+	reads  *readSet // serializable only
+	claims
+	readAny  bool // a key was read, or it was asked for: what is written is checked for conflicts
 	readOnly bool
 	gate     *commit.Closed
 	ctx      context.Context // counts until the commit is resolved; nil for none
@@ -220,7 +220,7 @@ func (tx *Tx) Written() int {
 }
 
 // blind reports whether the transaction cannot conflict: it read nothing.
-func (tx *Tx) blind() bool { return !tx.readAny && tx.reads == nil }
+func (tx *Tx) blind() bool { return !tx.readAny && tx.reads == nil && !guarded(tx) }
 
 func (tx *Tx) deletesOnly() bool { return tx.puts == 0 }
 
@@ -234,7 +234,8 @@ func (tx *Tx) claim() logstore.Claim {
 
 // dependsOn reports whether a commit in the list comes between the transaction's snapshot and its own commit in vain.
 func (tx *Tx) dependsOn(c *pushedCommit) bool {
-	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && tx.reads.overlaps(c.set)) || tx.crossesClearing(c)
+	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && tx.reads.overlaps(c.set)) || guarded(tx) && tx.guards.Intersects(c.set) ||
+		crossesClearing(tx, c)
 }
 
 // Commit settles the transaction and ends it. ErrConflict: nothing was applied. In Durable mode it returns, with or without an error,

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"sync"
 	"sync/atomic"
@@ -134,8 +135,16 @@ func (d *database) read(fn func(*mvcc.Engine) error) error {
 	if d.engine != nil {
 		return fn(d.engine)
 	}
-	return d.beside.Use(fn)
+	return d.beside.Use(func(e *mvcc.Engine) error {
+		if mvcc.Keyspaces(e) {
+			return errKeyspaces
+		}
+		return fn(e)
+	})
 }
+
+// errKeyspaces is of a file whose keys are written as package dbm does beside keyspaces. What reads a file in its mapping looks for them as they are.
+var errKeyspaces = fmt.Errorf("%w: the database has keyspaces, which ndbm does not read: use package dbm or the command flashdbm", logstore.ErrFormat)
 
 func (d *database) leave() { d.mu.RUnlock() }
 
@@ -256,6 +265,11 @@ func (d *database) run() error {
 	d.kept = new(atomic.Bool)
 	e, err := mvcc.Open(oneFile{d.file, d.kept}, d.file.Name(), d.options)
 	if err != nil {
+		d.lock.release()
+		return err
+	}
+	if mvcc.Keyspaces(e) {
+		err := errors.Join(errKeyspaces, e.Close())
 		d.lock.release()
 		return err
 	}

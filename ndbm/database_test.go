@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+	"flashdbm/mvcc"
 )
 
 // patience is how long a test waits for what must come. No machine is as busy as that, so past it something hangs.
@@ -250,4 +252,19 @@ func TestReaderBesideWriter(t *testing.T) {
 	value, _ = look(r, t, "k")
 	assert.Equal(t, "again", value)
 	assert.True(t, following())
+}
+
+// TestRefusesKeyspaces: a file with keyspaces is none for ndbm, and stays as it is.
+func TestRefusesKeyspaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.pag")
+	e, err := mvcc.Open(vfs.OS(), path, mvcc.Options{MemoryLimit: 64 << 20, RedoLimit: 1 << 20, Manual: true})
+	require.NoError(t, err)
+	require.NoError(t, mvcc.SetKeyspaces(e))
+	require.NoError(t, e.Close())
+	for _, readOnly := range []bool{true, false} {
+		d := openTest(t, path, settings{readOnly: readOnly})
+		_, _, err := d.fetch([]byte("k"), nil)
+		require.ErrorIs(t, err, logstore.ErrFormat)
+		require.ErrorContains(t, err, "keyspaces")
+	}
 }

@@ -37,6 +37,7 @@ const (
 
 type delCommand struct {
 	notation
+	spaceFlag
 	keyRange
 	all, null, json bool
 
@@ -56,6 +57,7 @@ func newDelCommand(p *program) *cobra.Command {
 		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return del.run(p, cmd, args[0], args[1:]) }),
 	}
 	del.notation.addFlags(cmd)
+	del.spaceFlag.addFlags(cmd)
 	del.keyRange.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&del.all, "all", false, "delete all keys")
@@ -122,7 +124,7 @@ func (del *delCommand) deleteArguments(p *program, cmd *cobra.Command, path stri
 func (del *delCommand) delete(cmd *cobra.Command, db *dbm.DB, keys [][]byte) error {
 	var deleted int64
 	var missing missingKeys
-	err := db.UpdateContext(cmd.Context(), dbm.TxOptions{}, func(tx *dbm.Tx) error {
+	err := db.UpdateContext(cmd.Context(), dbm.TxOptions{}, del.within(func(tx *dbm.Tx) error {
 		deleted, missing = 0, del.missing
 		for _, key := range keys {
 			found, err := tx.Has(key)
@@ -139,7 +141,7 @@ func (del *delCommand) delete(cmd *cobra.Command, db *dbm.DB, keys [][]byte) err
 			deleted++
 		}
 		return nil
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -162,7 +164,7 @@ func (del *delCommand) deleteRange(p *program, cmd *cobra.Command, path string) 
 		defer line.Stop()
 		for more := true; more; {
 			var deleted int64
-			err := db.UpdateContext(cmd.Context(), dbm.TxOptions{}, func(tx *dbm.Tx) error {
+			err := db.UpdateContext(cmd.Context(), dbm.TxOptions{}, del.within(func(tx *dbm.Tx) error {
 				deleted, more = 0, false
 				bytes := 0
 				c := tx.Cursor()
@@ -177,7 +179,7 @@ func (del *delCommand) deleteRange(p *program, cmd *cobra.Command, path string) 
 					deleted++
 				}
 				return c.Err()
-			})
+			}))
 			if err != nil {
 				return err
 			}

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bufio"
+	"fmt"
+	"slices"
+	"strings"
 
 	"flashdbm/dbm"
 
@@ -15,6 +18,9 @@ With --print, printable characters stand for themselves, for people to read;
 mdb_load before LMDB 0.9.25 misreads that form. mdb_load also wants to be told
 how large its file may grow, see the third example.
 
+With --keyspaces the records of all keyspaces follow those of the default one, as
+several databases do in a dump of mdb_dump -a, for "flashdbm load --keyspaces".
+
 --json-lines writes a JSON object on each line instead, for programs that know
 no dumps: "key" and "value" with text, key_base64 or value_base64 with bytes that
 are not UTF-8. It has no end mark, so what was cut off between two lines is not
@@ -23,6 +29,8 @@ missed by who reads it.`
 func newDumpCommand(p *program) *cobra.Command {
 	var file string
 	var printable, asJSONLines bool
+	var space spaceFlag
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "dump DATABASE",
 		Short: "Write all records as portable text",
@@ -34,25 +42,56 @@ func newDumpCommand(p *program) *cobra.Command {
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
 		RunE: p.command(func(cmd *cobra.Command, args []string) error {
-			return p.read(cmd.Context(), args[0], func(tx *dbm.Tx) error {
+			return p.read(cmd.Context(), args[0], space.within(func(tx *dbm.Tx) error {
 				return p.withOutput(args[0], file, func(w *bufio.Writer) error {
 					if asJSONLines {
 						return p.dumpJSONLines(cmd, tx, w)
 					}
-					return p.dump(cmd, tx, w, printable)
+					if all {
+						return p.dumpAll(cmd, tx, w, printable)
+					}
+					return p.dump(cmd, tx, w, printable, "")
 				})
-			})
+			}))
 		}),
 	}
+	space.addFlags(cmd)
 	cmd.Flags().StringVar(&file, "file", "", "write to `FILE` instead of standard output")
 	cmd.Flags().BoolVar(&printable, "print", false, "write printable characters as they are")
 	cmd.Flags().BoolVar(&asJSONLines, "json-lines", false, "write a JSON object for each record instead of a dump")
+	cmd.Flags().BoolVar(&all, "keyspaces", false, "write the default keyspace and all others, one dump behind the other")
+	for _, other := range []string{"keyspace", "json-lines"} {
+		cmd.MarkFlagsMutuallyExclusive("keyspaces", other)
+	}
 	cmd.MarkFlagsMutuallyExclusive("print", "json-lines")
 	return cmd
 }
 
-func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printable bool) error {
-	dump := newDumpWriter(w, printable)
+// dumpAll dumps the default keyspace and the others, as mdb_dump -a does databases.
+func (p *program) dumpAll(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printable bool) error {
+	names := slices.Collect(tx.Keyspaces())
+	for _, name := range names { // before anything is written
+		if strings.ContainsAny(name, "\n\x00") {
+			return fmt.Errorf("the name of the keyspace %q does not fit a line of a dump: give it another one, or dump it by itself", name)
+		}
+	}
+	if err := p.dump(cmd, tx, w, printable, ""); err != nil {
+		return err
+	}
+	for _, name := range names {
+		in, err := tx.Keyspace(name)
+		if err == nil {
+			err = p.dump(cmd, in, w, printable, name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return tx.Err()
+}
+
+func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printable bool, database string) error {
+	dump := newDumpWriter(w, printable, database)
 	if err := p.eachRecord(cmd, tx, func(c *dbm.Cursor) error {
 		value, _, err := c.ValueReader()
 		if err != nil {

@@ -56,8 +56,8 @@ func (h *dumpHeader) several() string {
 	if h.database != "" {
 		after = fmt.Sprintf("%q", h.database)
 	}
-	return fmt.Sprintf("another database follows %s, flashdbm holds one: "+
-		"dump them one by one (db_dump -s NAME, mdb_dump -s NAME) and load each into its own file", after)
+	return fmt.Sprintf("another database follows %s, flashdbm load takes one: "+
+		"load with --keyspaces to have a keyspace for each; or dump them one by one (db_dump -s NAME, mdb_dump -s NAME) and load each into its own file", after)
 }
 
 // repeated is the refusal of a second value for a key.

@@ -30,6 +30,8 @@ type dumpReader struct {
 	piece     []byte      // memory for that
 
 	end error // what next returns from the end mark on
+
+	several bool // dumps that follow are read too, each with a header of its own
 }
 
 const inputBufferBytes = 1 << 16
@@ -63,7 +65,9 @@ func (d *dumpReader) next() (key, value []byte, err error) {
 	}
 	d.before, d.key = d.key, d.before
 	if d.key, err = d.item(d.key[:0], "key", maxKeyBytes); err == errDataEnd {
-		d.end = d.readEnd()
+		if d.end = d.readEnd(); d.end == nil { // another dump
+			return d.next()
+		}
 		return nil, nil, d.end
 	}
 	if err != nil {
@@ -109,6 +113,11 @@ func (d *dumpReader) readHeader() error {
 		return d.problem("a dump begins with %q, not with %q: give the output of flashdbm dump, db_dump or mdb_dump",
 			dumpVersionLine, first)
 	}
+	return d.readSettings()
+}
+
+// readSettings reads a header behind its first line.
+func (d *dumpReader) readSettings() error {
 	formatSeen := false
 	for range maxDumpHeaderLines {
 		line, err := d.text()
@@ -144,6 +153,10 @@ func (d *dumpReader) readEnd() error {
 		return err
 	}
 	if strings.HasPrefix(line, "VERSION=") {
+		if d.several && line == dumpVersionLine {
+			d.header, d.begun = dumpHeader{}, false
+			return d.readSettings()
+		}
 		return d.problem("%s", d.header.several())
 	}
 	return d.problem("%q follows the end of the dump: remove it, or make the dump again", line)

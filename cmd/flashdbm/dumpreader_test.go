@@ -199,7 +199,7 @@ func FuzzDumpWriter(f *testing.F) {
 func writeDump(t *testing.T, print bool, items []string) []byte {
 	var out bytes.Buffer
 	w := bufio.NewWriter(&out)
-	d := newDumpWriter(w, print)
+	d := newDumpWriter(w, print, "")
 	for i := 0; i < len(items); i += 2 {
 		require.NoError(t, d.record([]byte(items[i]), strings.NewReader(items[i+1])))
 	}

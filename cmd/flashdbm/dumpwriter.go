@@ -15,15 +15,19 @@ type dumpWriter struct {
 	chunk []byte // of a value
 }
 
-// newDumpWriter starts a dump on out. The caller flushes out after end.
-func newDumpWriter(out *bufio.Writer, printable bool) *dumpWriter {
+// newDumpWriter starts a dump on out, of the named database if there are several. The caller flushes out after end.
+func newDumpWriter(out *bufio.Writer, printable bool, database string) *dumpWriter {
 	format := dumpFormatBytes
 	if printable {
 		format = dumpFormatPrint
 	}
 	// A bufio.Writer keeps its first error and returns it from then on, so
 	// only the last write of each method is checked.
-	out.WriteString(dumpVersionLine + "\nformat=" + format + "\ntype=btree\n" + dumpHeaderEnd + "\n")
+	out.WriteString(dumpVersionLine + "\nformat=" + format + "\n")
+	if database != "" {
+		out.WriteString("database=" + database + "\n")
+	}
+	out.WriteString("type=btree\n" + dumpHeaderEnd + "\n")
 	return &dumpWriter{out: out, print: printable, chunk: make([]byte, itemChunkBytes)}
 }
 

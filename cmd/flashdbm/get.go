@@ -19,6 +19,7 @@ escapes. The exit code is 1 if the key is not there.`
 
 type getCommand struct {
 	notation
+	spaceFlag
 	file string
 	json bool
 }
@@ -35,7 +36,8 @@ func newGetCommand(p *program) *cobra.Command {
 		ValidArgsFunction: p.completeKey(&get.notation, 1),
 		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return get.run(p, cmd, args[0], args[1]) }),
 	}
-	get.addFlags(cmd)
+	get.notation.addFlags(cmd)
+	get.spaceFlag.addFlags(cmd)
 	cmd.Flags().StringVar(&get.file, "file", "", "write the bytes of the value to `FILE`, \"-\" for standard output")
 	cmd.Flags().BoolVar(&get.json, "json", false, "print a JSON object with key and value")
 	cmd.MarkFlagsMutuallyExclusive("file", "json")
@@ -47,7 +49,7 @@ func (get *getCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 	if err != nil {
 		return err
 	}
-	return p.read(cmd.Context(), path, func(tx *dbm.Tx) error {
+	return p.read(cmd.Context(), path, get.within(func(tx *dbm.Tx) error {
 		open := func() (io.ReadCloser, int64, error) { return tx.ValueReader(key) }
 		r, _, err := open() // before there is an output file
 		if errors.Is(err, dbm.ErrNotFound) {
@@ -60,7 +62,7 @@ func (get *getCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 		return p.withOutput(path, get.file, func(w *bufio.Writer) error {
 			return get.print(p, w, key, open)
 		})
-	})
+	}))
 }
 
 // print writes a value in the form that was asked for, piece by piece, because

@@ -11,6 +11,7 @@ prints nothing, but for an object {"found": true} or {"found": false} with --jso
 
 type hasCommand struct {
 	notation
+	spaceFlag
 	json bool
 }
 
@@ -25,7 +26,8 @@ func newHasCommand(p *program) *cobra.Command {
 		ValidArgsFunction: p.completeKey(&has.notation, 1),
 		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return has.run(p, cmd, args[0], args[1]) }),
 	}
-	has.addFlags(cmd)
+	has.notation.addFlags(cmd)
+	has.spaceFlag.addFlags(cmd)
 	cmd.Flags().BoolVar(&has.json, "json", false, "print the answer as a JSON object")
 	return cmd
 }
@@ -36,10 +38,10 @@ func (has *hasCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 		return err
 	}
 	var found bool
-	err = p.read(cmd.Context(), path, func(tx *dbm.Tx) (err error) {
+	err = p.read(cmd.Context(), path, has.within(func(tx *dbm.Tx) (err error) {
 		found, err = tx.Has(key)
 		return err
-	})
+	}))
 	if err != nil {
 		return err
 	}

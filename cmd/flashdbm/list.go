@@ -21,6 +21,7 @@ object a line; bytes that are not UTF-8 appear as key_base64 or value_base64.`
 
 type listCommand struct {
 	notation
+	spaceFlag
 	keyRange
 	reverse    bool
 	limit      int64
@@ -43,6 +44,7 @@ func newListCommand(p *program) *cobra.Command {
 		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return list.run(p, cmd, args[0]) }),
 	}
 	list.notation.addFlags(cmd)
+	list.spaceFlag.addFlags(cmd)
 	list.keyRange.addFlags(cmd)
 	flags := cmd.Flags()
 	flags.BoolVar(&list.reverse, "reverse", false, "last key first")
@@ -65,7 +67,7 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 		return err
 	}
 	ctx := cmd.Context()
-	return p.read(ctx, path, func(tx *dbm.Tx) error {
+	return p.read(ctx, path, list.within(func(tx *dbm.Tx) error {
 		return p.withOutput(path, "", func(w *bufio.Writer) error {
 			left := list.limit
 			c := tx.Cursor()
@@ -82,7 +84,7 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 			}
 			return c.Err()
 		})
-	})
+	}))
 }
 
 // print writes the record that c is on.

@@ -33,17 +33,23 @@ records or none, several times as fast. Records in the order of their keys, as
 "flashdbm dump" writes them, are written as they are read; others are sorted in
 the database's file first. Other programs' commits wait meanwhile.
 
+With --keyspaces a dump may be of several databases, as those of "flashdbm dump
+--keyspaces" and mdb_dump -a: the records of each go to the keyspace of its name,
+which is made if there is none, those of one without a name to the default keyspace.
+
 --json-lines reads a JSON object on each line instead: "key" and "value" with
 text, or key_hex, key_base64, value_hex, value_base64 with bytes, as "dump
 --json-lines" and "list --values --json" write them. It has no end mark, so what
 was cut off between two lines is not missed. A line is held in memory.`
 
 type loadCommand struct {
+	spaceFlag
 	file      string
 	atomic    bool
 	json      bool
 	jsonLines bool
 	bulk      bool
+	several   bool
 }
 
 // recordReader is where a load takes its records from: a dumpReader, or jsonLines.
@@ -58,7 +64,12 @@ func (load *loadCommand) open(file io.Reader) (recordReader, error) {
 	if load.jsonLines {
 		return newJSONLines(file), nil
 	}
-	return newDumpReader(file)
+	dump, err := newDumpReader(file)
+	if err != nil {
+		return nil, err
+	}
+	dump.several = load.several
+	return dump, nil
 }
 
 func newLoadCommand(p *program) *cobra.Command {
@@ -77,11 +88,17 @@ func newLoadCommand(p *program) *cobra.Command {
 			return p.withInput(load.file, func(file *os.File) error { return load.run(p, cmd, args[0], file) })
 		}),
 	}
+	load.addFlags(cmd)
 	cmd.Flags().StringVar(&load.file, "file", "", "read from `FILE` instead of standard input")
 	cmd.Flags().BoolVar(&load.atomic, "atomic", false, "store everything in one transaction")
 	cmd.Flags().BoolVar(&load.bulk, "bulk", false, "fill an empty database at once, all or nothing, several times as fast")
 	cmd.MarkFlagsMutuallyExclusive("atomic", "bulk")
+	cmd.Flags().BoolVar(&load.several, "keyspaces", false, "load each of several databases into the keyspace of its name")
+	cmd.MarkFlagsMutuallyExclusive("keyspace", "bulk")
 	cmd.Flags().BoolVar(&load.jsonLines, "json-lines", false, "read a JSON object on each line instead of a dump")
+	for _, other := range []string{"keyspace", "bulk", "json-lines"} {
+		cmd.MarkFlagsMutuallyExclusive("keyspaces", other)
+	}
 	cmd.Flags().BoolVar(&load.json, "json", false, "print the number of records and bytes as a JSON object")
 	return cmd
 }
@@ -105,10 +122,16 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 	if err != nil {
 		return err
 	}
-	loader := &loader{dump: dump, atomic: load.atomic}
+	loader := &loader{dump: dump, atomic: load.atomic, space: load.spaceFlag}
 	loader.line = p.startProgress("load", formatBytes, total, false)
 	// Nobody is told of a commit before the end, so one sync there is enough.
 	err = p.withDatabase(path, dbm.Options{Durability: dbm.Buffered}, func(db *dbm.DB) error {
+		if load.several {
+			loader.several = dump.(*dumpReader)
+			if err := db.EnableKeyspaces(); err != nil {
+				return err
+			}
+		}
 		return errors.Join(loader.run(cmd, db), db.Sync())
 	})
 	loader.line.Stop()
@@ -176,7 +199,10 @@ func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File)
 type loader struct {
 	dump   recordReader
 	atomic bool
+	space  spaceFlag
 	line   *progress
+
+	several *dumpReader // nil, or dump: its header says the keyspace
 
 	stored loadResult // committed
 	batch  loadResult // in the open transaction
@@ -190,7 +216,11 @@ func (l *loader) run(cmd *cobra.Command, db *dbm.DB) error {
 		if err != nil {
 			return err
 		}
-		if more, err = l.fill(cmd, tx); err != nil {
+		in, err := l.space.of(tx)
+		if err == nil {
+			more, err = l.fill(cmd, in)
+		}
+		if err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
 		if err := tx.Commit(); err != nil {
@@ -205,6 +235,7 @@ func (l *loader) run(cmd *cobra.Command, db *dbm.DB) error {
 
 // fill puts records into tx until the batch is full, more, or the dump ends.
 func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
+	whole, name := tx, "" // tx is of the keyspace with that name, if there are several
 	for {
 		if err := cmd.Context().Err(); err != nil {
 			return false, err
@@ -217,6 +248,12 @@ func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 			return false, err
 		}
 		n := int64(len(key) + len(value))
+		if l.several != nil && l.several.header.database != name {
+			name = l.several.header.database
+			if tx, err = spaceOrNew(whole, name); err != nil {
+				return false, err
+			}
+		}
 		if l.dump.long() {
 			rest := &watchedReader{ctx: cmd.Context(), r: l.dump}
 			err = tx.PutReader(key, io.MultiReader(bytes.NewReader(value), rest), dbm.UnknownSize)
@@ -234,4 +271,16 @@ func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 			return true, nil
 		}
 	}
+}
+
+// spaceOrNew returns the transaction as one of the keyspace with a name, which it makes if there is none; without a name, of the default one.
+func spaceOrNew(tx *dbm.Tx, name string) (*dbm.Tx, error) {
+	if name == "" {
+		return tx, nil
+	}
+	in, err := tx.Keyspace(name)
+	if errors.Is(err, dbm.ErrNoKeyspace) {
+		return tx.CreateKeyspace(name)
+	}
+	return in, err
 }

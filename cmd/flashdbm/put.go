@@ -28,6 +28,7 @@ that reads the same database, that command needs --beside.`
 
 type putCommand struct {
 	notation
+	spaceFlag
 	file string
 }
 
@@ -44,7 +45,8 @@ func newPutCommand(p *program) *cobra.Command {
 		ValidArgsFunction: p.completeKey(&put.notation, 1),
 		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return put.run(p, cmd, args) }),
 	}
-	put.addFlags(cmd)
+	put.notation.addFlags(cmd)
+	put.spaceFlag.addFlags(cmd)
 	cmd.Flags().StringVar(&put.file, "file", "", "read the bytes of the value from `FILE`, \"-\" for standard input")
 	return cmd
 }
@@ -62,9 +64,16 @@ func (put *putCommand) run(p *program, cmd *cobra.Command, args []string) error 
 		if err != nil {
 			return err
 		}
-		return p.withDatabase(args[0], dbm.Options{}, func(db *dbm.DB) error { return db.Put(key, value) })
+		return p.withDatabase(args[0], dbm.Options{}, func(db *dbm.DB) error { return put.store(db, key, value) })
 	}
 	return p.withInput(put.file, func(file *os.File) error { return put.from(p, cmd, args[0], key, file) })
+}
+
+func (put *putCommand) store(db *dbm.DB, key, value []byte) error {
+	if put.name != "" {
+		return db.Keyspace(put.name).Put(key, value)
+	}
+	return db.Put(key, value)
 }
 
 // firstBytes is how much of a value is read before the database is opened:
@@ -86,13 +95,17 @@ func (put *putCommand) from(p *program, cmd *cobra.Command, path string, key []b
 	}
 	return p.withDatabase(path, dbm.Options{}, func(db *dbm.DB) error {
 		if len(first) < firstBytes {
-			return db.Put(key, first)
+			return put.store(db, key, first)
 		}
-		tx, err := db.Begin(dbm.TxOptions{}) // reads nothing, so it never conflicts
+		tx, err := db.Begin(dbm.TxOptions{}) // nobody else writes, so it never conflicts
 		if err != nil {
 			return err
 		}
-		if err := tx.PutReader(key, io.MultiReader(bytes.NewReader(first), input), dbm.UnknownSize); err != nil {
+		in, err := put.of(tx)
+		if err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		if err := in.PutReader(key, io.MultiReader(bytes.NewReader(first), input), dbm.UnknownSize); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
 		return tx.Commit()

@@ -73,7 +73,7 @@ func newRootCommand(p *program) *cobra.Command {
 	root.AddCommand(
 		newGetCommand(p), newPutCommand(p), newDelCommand(p), newHasCommand(p),
 		newListCommand(p), newStatCommand(p), newPlotCommand(p), newCheckCommand(p), newSalvageCommand(p), newInspectCommand(p),
-		newCompactCommand(p), newBackupCommand(p), newRestoreCommand(p), newFollowCommand(p), newDumpCommand(p), newLoadCommand(p),
+		newCompactCommand(p), newBackupCommand(p), newRestoreCommand(p), newFollowCommand(p), newDumpCommand(p), newLoadCommand(p), newKeyspacesCommand(p),
 		newBenchCommand(p), newDemoCommand(p), newDemoWriterCommand(p),
 	)
 	root.InitDefaultHelpCmd()

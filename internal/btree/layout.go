@@ -64,11 +64,11 @@ const (
 
 // Limits of records and trees.
 const (
-	MaxKey       = 64 << 10 // bytes of a key
-	MaxValue     = 4 << 30  // bytes of a value
-	MaxInlineKey = 1000     // bytes of a key kept in its leaf
-	MaxSeparator = 496      // bytes of a separator kept in an inner node
-	MaxHeight    = 40       // levels of a tree
+	MaxKey       = 64<<10 + 8 // bytes of a key: 64 KiB of the user's, behind what says its keyspace
+	MaxValue     = 4 << 30    // bytes of a value
+	MaxInlineKey = 1000       // bytes of a key kept in its leaf
+	MaxSeparator = 496        // bytes of a separator kept in an inner node
+	MaxHeight    = 40         // levels of a tree
 
 	// MaxInline is the most bytes that key and value together may have in a leaf: two such records fill a page.
 	MaxInline = roomBytes/2 - leafEntryBytes

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+
+	"flashdbm/dbm"
+
+	"github.com/spf13/cobra"
+)
+
+// spaceFlag is --keyspace of the commands that read or write records.
+type spaceFlag struct{ name string }
+
+func (s *spaceFlag) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.name, "keyspace", "", "the records of the keyspace `NAME` instead of the default one")
+}
+
+// of returns a transaction as one of the keyspace that was asked for.
+func (s *spaceFlag) of(tx *dbm.Tx) (*dbm.Tx, error) {
+	if s.name == "" {
+		return tx, nil
+	}
+	return tx.Keyspace(s.name)
+}
+
+// within has fn get the transaction of that keyspace.
+func (s *spaceFlag) within(fn func(tx *dbm.Tx) error) func(tx *dbm.Tx) error {
+	return func(tx *dbm.Tx) error {
+		in, err := s.of(tx)
+		if err != nil {
+			return err
+		}
+		return fn(in)
+	}
+}
+
+const keyspacesHelp = `keyspaces prints the names of the keyspaces of a database, each with the number
+of its records behind a tab. The default keyspace, that of the commands without
+--keyspace, has no name and is not among them.
+
+With --create, --rename or --drop it makes one, gives one another name, or
+removes one with all its records. The first --create makes the database one with
+keyspaces, if it is not yet: programs of before there were any refuse it then.
+The records of a keyspace that was dropped are deleted before the command ends,
+or, if it is interrupted, by programs that write to the database later.`
+
+type keyspacesCommand struct {
+	create, rename, to, drop string
+	json                     bool
+}
+
+func newKeyspacesCommand(p *program) *cobra.Command {
+	var k keyspacesCommand
+	cmd := &cobra.Command{
+		Use:   "keyspaces DATABASE",
+		Short: "Print, make, rename and remove keyspaces",
+		Long:  keyspacesHelp,
+		Example: `  flashdbm keyspaces app.fdbm --create sessions
+  flashdbm put app.fdbm --keyspace sessions ann online
+  flashdbm keyspaces app.fdbm --rename sessions --to old-sessions
+  flashdbm keyspaces app.fdbm --drop old-sessions`,
+		Args:              takes(1, 1),
+		ValidArgsFunction: completeDatabase,
+		RunE:              p.command(func(cmd *cobra.Command, args []string) error { return k.run(p, cmd, args[0]) }),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&k.create, "create", "", "make the keyspace `NAME`")
+	flags.StringVar(&k.rename, "rename", "", "give the keyspace `NAME` another name, that of --to")
+	flags.StringVar(&k.to, "to", "", "the new `NAME`")
+	flags.StringVar(&k.drop, "drop", "", "remove the keyspace `NAME` with all its records")
+	flags.BoolVar(&k.json, "json", false, "print a JSON object for each keyspace")
+	cmd.MarkFlagsMutuallyExclusive("create", "rename", "drop", "json")
+	cmd.MarkFlagsRequiredTogether("rename", "to")
+	return cmd
+}
+
+func (k *keyspacesCommand) run(p *program, cmd *cobra.Command, path string) error {
+	flags := cmd.Flags()
+	var do func(db *dbm.DB) error
+	switch {
+	case flags.Changed("create"):
+		return p.withDatabase(path, dbm.Options{}, func(db *dbm.DB) error { return db.CreateKeyspace(k.create) })
+	case flags.Changed("rename"):
+		do = func(db *dbm.DB) error { return db.RenameKeyspace(k.rename, k.to) }
+	case flags.Changed("drop"):
+		do = func(db *dbm.DB) error {
+			if err := db.DropKeyspace(k.drop); err != nil {
+				return err
+			}
+			return db.FinishDrops(cmd.Context())
+		}
+	default:
+		return k.list(p, cmd, path)
+	}
+	return p.change(path, do)
+}
+
+func (k *keyspacesCommand) list(p *program, cmd *cobra.Command, path string) error {
+	return p.read(cmd.Context(), path, func(tx *dbm.Tx) error {
+		var text notation
+		return p.withOutput(path, "", func(w *bufio.Writer) error {
+			for name := range tx.Keyspaces() {
+				in, err := tx.Keyspace(name)
+				if err != nil {
+					return err
+				}
+				n, err := in.Len()
+				if err != nil {
+					return err
+				}
+				if k.json {
+					record := map[string]any{"records": n}
+					text.addTo(record, "name", []byte(name))
+					err = printJSON(w, record)
+				} else {
+					_, err = fmt.Fprintf(w, "%s\t%d\n", text.format([]byte(name)), n)
+				}
+				if err := errors.Join(err, cmd.Context().Err()); err != nil {
+					return err
+				}
+			}
+			return tx.Err()
+		})
+	})
+}

@@ -1,0 +1,253 @@
+package dbm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+)
+
+// ErrNoKeyspace says that there is no keyspace of that name; the text says what to do.
+var ErrNoKeyspace = errors.New("flashdbm: no such keyspace")
+
+// maxSpaceName bounds the name of a keyspace.
+const maxSpaceName = 255
+
+// Keyspace returns the transaction as one of a keyspace: all that is called on it, and on its cursors and iterators, is about the records of
+// that. It is the same transaction, with one snapshot and one commit: one may read and write several keyspaces, and it ends all at once, by whichever
+// of them it is ended.
+//
+// A commit that has written fails with ErrConflict if a keyspace that the transaction has asked for was dropped or renamed meanwhile. So a
+// transaction that writes to keyspaces always conflicts as one that has read.
+//
+// ErrNoKeyspace. The name is that of now: who renames a keyspace goes on with it.
+func (tx *txShared) Keyspace(name string) (*Tx, error) {
+	if err := tx.hasSpaces(); err != nil {
+		return nil, err
+	}
+	prefix, err := tx.spaceNamed(name)
+	if err != nil {
+		return nil, err
+	}
+	if !tx.readOnly {
+		tx.inner.Guard(catalogKey(catalogName, []byte(name)))
+	}
+	return tx.as(spaceOf(prefix)), nil
+}
+
+// CreateKeyspace makes a keyspace, which has no records, and returns the transaction as one of it. Its name is 1 to 255 bytes.
+// ErrExists if there is one; ErrNoKeyspace if the file is not yet one with keyspaces: see DB.EnableKeyspaces.
+func (tx *txShared) CreateKeyspace(name string) (*Tx, error) {
+	if err := tx.mayChangeSpace(name); err != nil {
+		return nil, err
+	}
+	all := tx.whole()
+	n, err := all.Increment(spaceSerial, 1)
+	if err != nil {
+		return nil, err
+	}
+	prefix, err := spacePrefix(n)
+	if err != nil {
+		return nil, err
+	}
+	if err := all.Put(catalogKey(catalogName, []byte(name)), prefix); err != nil {
+		return nil, err
+	}
+	return tx.as(spaceOf(prefix)), nil
+}
+
+// RenameKeyspace gives a keyspace another name. It takes the same time for any number of records. ErrNoKeyspace, ErrExists.
+func (tx *txShared) RenameKeyspace(from, to string) error {
+	if err := tx.mayChangeSpace(to); err != nil {
+		return err
+	}
+	prefix, err := tx.spaceNamed(from)
+	if err != nil {
+		return err
+	}
+	all := tx.whole()
+	if err := all.Delete(catalogKey(catalogName, []byte(from))); err != nil {
+		return err
+	}
+	return all.Put(catalogKey(catalogName, []byte(to)), prefix)
+}
+
+// DropKeyspace removes a keyspace with all its records. It takes the same time for any number of them: behind the commit nobody sees them, and
+// they are deleted in the background, a thousand at a time, also behind the first commit of the next open. Snapshots of before see them as before. DB.Dropping counts the
+// keyspaces that have some left. ErrNoKeyspace.
+func (tx *txShared) DropKeyspace(name string) error {
+	if err := tx.hasSpaces(); err != nil {
+		return err
+	}
+	if err := tx.whole().canWrite(nil, nil); err != nil {
+		return err
+	}
+	prefix, err := tx.spaceNamed(name)
+	if err != nil {
+		return err
+	}
+	all := tx.whole()
+	if err := all.Delete(catalogKey(catalogName, []byte(name))); err != nil {
+		return err
+	}
+	if err := all.Put(catalogKey(catalogDropped, prefix), []byte(name)); err != nil {
+		return err
+	}
+	tx.dropped = append(tx.dropped, prefix)
+	return nil
+}
+
+// Keyspaces iterates over the names of the keyspaces, in order. There is no name for the default one. An error ends the iteration; Tx.Err tells
+// it.
+func (tx *txShared) Keyspaces() iter.Seq[string] {
+	return func(yield func(name string) bool) {
+		if !tx.spaced {
+			return
+		}
+		from := catalogKey(catalogName, nil)
+		for key := range tx.whole().Keys(from, PrefixEnd(from)) {
+			if !yield(string(key[len(from):])) {
+				return
+			}
+		}
+	}
+}
+
+// hasSpaces returns an error unless the file has keyspaces.
+func (tx *txShared) hasSpaces() error {
+	switch {
+	case tx.done:
+		return ErrTxDone
+	case !tx.spaced:
+		return fmt.Errorf("%w: the database has none yet: DB.CreateKeyspace, or DB.EnableKeyspaces, has it get some", ErrNoKeyspace)
+	}
+	return nil
+}
+
+// mayChangeSpace returns an error unless a keyspace may be called so that is not yet.
+func (tx *txShared) mayChangeSpace(name string) error {
+	if err := tx.hasSpaces(); err != nil {
+		return err
+	}
+	if err := tx.whole().canWrite(nil, nil); err != nil {
+		return err
+	}
+	if len(name) == 0 || len(name) > maxSpaceName {
+		return fmt.Errorf("flashdbm: the name of a keyspace has 1 to %d bytes, not %d", maxSpaceName, len(name))
+	}
+	switch _, err := tx.spaceNamed(name); {
+	case err == nil:
+		return fmt.Errorf("%w: the keyspace %q", ErrExists, name)
+	case !errors.Is(err, ErrNoKeyspace):
+		return err
+	}
+	return nil
+}
+
+// spaceNamed returns the prefix of a keyspace.
+func (tx *txShared) spaceNamed(name string) (prefix []byte, err error) {
+	prefix, err = tx.whole().Get(catalogKey(catalogName, []byte(name)))
+	switch {
+	case err == ErrNotFound:
+		return nil, fmt.Errorf("%w: %q", ErrNoKeyspace, name)
+	case err != nil:
+		return nil, err
+	case !isSpacePrefix(prefix):
+		return nil, tx.whole().note(fmt.Errorf("%w: the catalog has %x for the keyspace %q", ErrCorrupt, prefix, name))
+	}
+	return bytes.Clone(prefix), nil
+}
+
+// as returns the transaction as one of a space.
+func (tx *txShared) as(s space) *Tx { return &Tx{txShared: tx, spaceKeys: spaceKeys{space: s}} }
+
+// whole returns the transaction as one of all of the tree.
+func (tx *txShared) whole() *Tx { return tx.as(space{all: true}) }
+
+// Keyspace is a keyspace of a database, by its name, for transactions of their own. It may be used by any number of goroutines. That there is one of
+// that name shows when it is used: ErrNoKeyspace.
+type Keyspace struct {
+	db   *DB
+	name string
+}
+
+// Keyspace returns the keyspace with a name.
+func (k *keyspaces) Keyspace(name string) *Keyspace { return &Keyspace{k.db, name} }
+
+// View is DB.View, with the transaction as one of the keyspace.
+func (k *Keyspace) View(fn func(*Tx) error) error { return k.db.View(k.within(fn)) }
+
+// Update is DB.Update, with the transaction as one of the keyspace.
+func (k *Keyspace) Update(fn func(*Tx) error) error { return k.db.Update(k.within(fn)) }
+
+func (k *Keyspace) within(fn func(*Tx) error) func(*Tx) error {
+	return func(tx *Tx) error {
+		in, err := tx.Keyspace(k.name)
+		if err != nil {
+			return err
+		}
+		return fn(in)
+	}
+}
+
+// Get returns a copy of the value of key, or ErrNotFound.
+func (k *Keyspace) Get(key []byte) (value []byte, err error) {
+	err = k.View(func(tx *Tx) error {
+		v, err := tx.Get(key)
+		value = bytes.Clone(v) // of an empty value it is not nil either
+		return err
+	})
+	return value, err
+}
+
+// Put sets the value of key in a transaction of its own, run again after a conflict: see DB.Update.
+func (k *Keyspace) Put(key, value []byte) error {
+	return k.Update(func(tx *Tx) error { return tx.Put(key, value) })
+}
+
+// Delete removes key in a transaction of its own, as Put sets it; it is no error if there is none.
+func (k *Keyspace) Delete(key []byte) error {
+	return k.Update(func(tx *Tx) error { return tx.Delete(key) })
+}
+
+// Len returns the number of records of the keyspace: see Tx.Len.
+func (k *Keyspace) Len() (n int64, err error) {
+	err = k.View(func(tx *Tx) (err error) {
+		n, err = tx.Len()
+		return err
+	})
+	return n, err
+}
+
+// CreateKeyspace makes a keyspace. The first one makes the file one with keyspaces: see EnableKeyspaces. ErrExists: see Tx.CreateKeyspace.
+func (k *keyspaces) CreateKeyspace(name string) error {
+	if err := k.EnableKeyspaces(); err != nil {
+		return err
+	}
+	return k.db.Update(func(tx *Tx) error {
+		_, err := tx.CreateKeyspace(name)
+		return err
+	})
+}
+
+// RenameKeyspace gives a keyspace another name: see Tx.RenameKeyspace.
+func (k *keyspaces) RenameKeyspace(from, to string) error {
+	return k.db.Update(func(tx *Tx) error { return tx.RenameKeyspace(from, to) })
+}
+
+// DropKeyspace removes a keyspace with all its records: see Tx.DropKeyspace.
+func (k *keyspaces) DropKeyspace(name string) error {
+	return k.db.Update(func(tx *Tx) error { return tx.DropKeyspace(name) })
+}
+
+// Keyspaces returns the names of the keyspaces, in order.
+func (k *keyspaces) Keyspaces() (names []string, err error) {
+	err = k.db.View(func(tx *Tx) error {
+		names = nil
+		for name := range tx.Keyspaces() {
+			names = append(names, name)
+		}
+		return tx.Err()
+	})
+	return names, err
+}

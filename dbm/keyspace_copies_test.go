@@ -1,0 +1,223 @@
+package dbm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fillSpaces makes keyspaces with records, and returns what there is.
+func fillSpaces(t *testing.T, db *DB) map[string]map[string]string {
+	t.Helper()
+	model := map[string]map[string]string{"": {}, "a": {}, "b": {}}
+	require.NoError(t, db.Update(func(tx *Tx) error {
+		for _, name := range []string{"", "a", "b"} {
+			in := tx
+			if name != "" {
+				var err error
+				if in, err = tx.CreateKeyspace(name); err != nil {
+					return err
+				}
+			}
+			for i := range 300 {
+				k := fmt.Sprint(i)
+				if i%3 == 0 {
+					k = "\xff" + k
+				}
+				v := name + string(make([]byte, i))
+				model[name][k] = v
+				if err := in.Put([]byte(k), []byte(v)); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}))
+	return model
+}
+
+// TestKeyspaceBackup: backups and increments have the keyspaces, also where the file became one with them in between; what was dropped and is not
+// deleted yet does not disturb the copy.
+func TestKeyspaceBackup(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.fdbm")
+	db, err := Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("\xffold"), []byte("1")))
+	var full, one, two, three bytes.Buffer
+	token, err := db.Backup(t.Context(), &full)
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	db, err = Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.EnableKeyspaces())
+	model := fillSpaces(t, db)
+	model[""]["\xffold"] = "1"
+	token, err = db.BackupSince(t.Context(), token, &one)
+	require.NoError(t, err)
+	db.drops.stop() // nothing is deleted
+	require.NoError(t, db.DropKeyspace("a"))
+	delete(model, "a")
+	token, err = db.BackupSince(t.Context(), token, &two)
+	require.NoError(t, err)
+
+	// a copy that increments are applied to one after the other, each time opened for that
+	copied := filepath.Join(dir, "copy.fdbm")
+	have, err := Restore(t.Context(), copied, bytes.NewReader(full.Bytes()))
+	require.NoError(t, err)
+	require.NoError(t, db.Keyspace("b").Put([]byte("k"), []byte("v")))
+	model["b"]["k"] = "v"
+	_, err = db.BackupSince(t.Context(), token, &three)
+	require.NoError(t, err)
+	for _, increment := range []*bytes.Buffer{&one, &two, &three} {
+		to, err := Open(copied, nil)
+		require.NoError(t, err)
+		time.Sleep(10 * time.Millisecond) // for who would delete something
+		have, err = to.ApplyBackup(t.Context(), have, bytes.NewReader(increment.Bytes()))
+		require.NoError(t, err)
+		if increment != &one {
+			fresh := maps.Clone(model)
+			if increment == &two {
+				fresh["b"] = maps.Clone(model["b"])
+				delete(fresh["b"], "k")
+			}
+			requireSpaces(t, to, fresh)
+		}
+		require.NoError(t, to.Close())
+	}
+	to, err := Open(copied, nil)
+	require.NoError(t, err)
+	requireSpaces(t, to, model)
+	require.NoError(t, to.Put([]byte("1"), []byte(model[""]["1"]))) // it is a copy no more
+	require.Eventually(t, func() bool { return to.Dropping() == 0 }, patience, time.Millisecond)
+	requireSpaces(t, to, model)
+	require.NoError(t, to.Check(t.Context()))
+	require.NoError(t, to.Close())
+
+	restored := filepath.Join(dir, "restored.fdbm")
+	var whole bytes.Buffer
+	_, err = db.Backup(t.Context(), &whole)
+	require.NoError(t, err)
+	_, err = Restore(t.Context(), restored, &whole)
+	require.NoError(t, err)
+	to, err = Open(restored, nil)
+	require.NoError(t, err)
+	requireSpaces(t, to, model)
+	require.NoError(t, to.CreateKeyspace("more"))
+	require.NoError(t, to.Close())
+	require.NoError(t, db.Close())
+}
+
+// TestKeyspaceSalvage: what comes back of a damaged file is in its keyspaces, whether the superblocks can be read or not, and with its mark lost.
+func TestKeyspaceSalvage(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a.fdbm")
+	db, err := Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.EnableKeyspaces())
+	model := fillSpaces(t, db)
+	require.NoError(t, db.Close())
+	whole, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for i, damage := range []func(file []byte){
+		func([]byte) {},
+		func(file []byte) { clear(file[:2*4096]) },
+		func(file []byte) { // the mark, wherever it is
+			for at := bytes.Index(file, spaceMark); at >= 0; at = bytes.Index(file, spaceMark) {
+				file[at+5] ^= 1
+			}
+		},
+	} {
+		file := slices.Clone(whole)
+		damage(file)
+		bad := filepath.Join(dir, fmt.Sprint("bad", i))
+		require.NoError(t, os.WriteFile(bad, file, 0o600))
+		fresh := filepath.Join(dir, fmt.Sprint("fresh", i))
+		_, err := Salvage(context.Background(), bad, fresh, nil)
+		require.NoError(t, err)
+		to, err := Open(fresh, nil)
+		require.NoError(t, err)
+		if i < 2 {
+			requireSpaces(t, to, model)
+		} else {
+			require.NoError(t, to.View(func(tx *Tx) error {
+				require.True(t, tx.spaced)
+				return nil
+			}))
+		}
+		require.NoError(t, to.Close())
+	}
+}
+
+// TestKeyspaceLoad: Load into a database with keyspaces is one of its default keyspace.
+func TestKeyspaceLoad(t *testing.T) {
+	for _, sorted := range []bool{true, false} {
+		db := newSpaced(t, nil)
+		model := map[string]string{}
+		for i := range 256 {
+			model[string([]byte{byte(i), 1})] = fmt.Sprint(i)
+		}
+		keys := slices.Sorted(maps.Keys(model))
+		require.NoError(t, db.Load(t.Context(), func(yield func(k, v []byte) bool) {
+			for _, k := range keys {
+				if !yield([]byte(k), []byte(model[k])) {
+					return
+				}
+			}
+		}, LoadOptions{Sorted: sorted}))
+		requireSpaces(t, db, map[string]map[string]string{"": model})
+		require.NoError(t, db.CreateKeyspace("a"))
+	}
+}
+
+// TestKeyspaceSnapshot: transactions of a snapshot have its keyspaces, also of an aging one.
+func TestKeyspaceSnapshot(t *testing.T) {
+	db := newSpaced(t, &Options{MaxSnapshotAge: patience})
+	model := fillSpaces(t, db)
+	s, err := db.Snapshot()
+	require.NoError(t, err)
+	require.NoError(t, db.DropKeyspace("a"))
+	require.NoError(t, s.View(func(tx *Tx) error {
+		in, err := tx.Keyspace("a")
+		require.NoError(t, err)
+		require.True(t, sameRecords(model["a"], in))
+		require.True(t, sameRecords(model[""], tx))
+		keysByAll(t, in)
+		return nil
+	}))
+	require.NoError(t, s.Close())
+}
+
+// TestKeyspaceSnapshotOfBefore: a snapshot of before the file had keyspaces has none, also for transactions that begin at it behind that.
+func TestKeyspaceSnapshotOfBefore(t *testing.T) {
+	db := newDB(t, nil)
+	model := map[string]string{"\xff": "1", "\xff\x00": "2", "\xffa": "3"}
+	for k, v := range model {
+		require.NoError(t, db.Put([]byte(k), []byte(v)))
+	}
+	s, err := db.Snapshot()
+	require.NoError(t, err)
+	require.NoError(t, db.CreateKeyspace("a"))
+	require.NoError(t, db.Keyspace("a").Put([]byte("\xff"), nil))
+	require.NoError(t, s.View(func(tx *Tx) error {
+		require.True(t, sameRecords(model, tx))
+		for k, v := range model {
+			got, err := tx.Get([]byte(k))
+			require.NoError(t, err)
+			require.Equal(t, v, string(got))
+		}
+		_, err := tx.Keyspace("a")
+		require.ErrorIs(t, err, ErrNoKeyspace)
+		return nil
+	}))
+	require.NoError(t, s.Close())
+	requireSpaces(t, db, map[string]map[string]string{"": model, "a": {"\xff": ""}})
+}

@@ -1,0 +1,181 @@
+package dbm
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// TestKeyspaceCrash cuts the power at every operation while an old file becomes one with keyspaces, while keyspaces are made, written, renamed and
+// dropped, and while the records of dropped ones are deleted. What is found then is one of the states that were, not older than the last that had
+// returned; and again, with the power cut at some operation of the open that finds it.
+func TestKeyspaceCrash(t *testing.T) {
+	t.Parallel()
+	type spaces = map[string]map[string]string
+	mem := vfs.NewMem(64 << 20)
+	opts := (&Options{MemoryLimit: 2 << 20, RedoLimit: 1 << 20}).engine()
+	opts.Store.SegmentPages, opts.Store.ChunkPages, opts.Manual = 16, 64, true
+	open := func(fs *vfs.Mem) (*DB, error) {
+		db, err := openEngine(fs, "db", opts)
+		if err == nil {
+			err = db.keyspaces.ready()
+		}
+		return db, err
+	}
+	shift := true
+	db, err := open(mem)
+	require.NoError(t, err)
+	states := []spaces{{"": {}}}
+	for i, k := range []string{"", "a", "\xff", "\xff\x00", "\xff\x01", "\xff\xffn", "\xff\xff\xff"} {
+		states[0][""][k] = fmt.Sprint(i)
+		require.NoError(t, db.Put([]byte(k), []byte(fmt.Sprint(i))))
+	}
+	require.NoError(t, db.Close())
+
+	returned := 0
+	check := func(image *vfs.Mem, where string) {
+		db, err := open(image)
+		require.NoError(t, err, where)
+		defer db.Close()
+		if shift = !shift; shift { // goes on where it was cut off
+			require.NoError(t, db.EnableKeyspaces(), where)
+		}
+		found := spaces{}
+		require.NoError(t, db.View(func(tx *Tx) error {
+			read := func(in *Tx) map[string]string {
+				records := map[string]string{}
+				for k, v := range in.All() {
+					records[string(k)] = string(v)
+				}
+				require.NoError(t, in.Err(), where)
+				return records
+			}
+			found[""] = read(tx)
+			for name := range tx.Keyspaces() {
+				in, err := tx.Keyspace(name)
+				require.NoError(t, err, where)
+				found[name] = read(in)
+			}
+			return tx.Err()
+		}))
+		for _, s := range states[returned:] {
+			if maps.EqualFunc(s, found, func(a, b map[string]string) bool { return maps.Equal(a, b) }) {
+				return
+			}
+		}
+		t.Fatalf("%s: none of the states from %d to %d: %q", where, returned, len(states)-1, found)
+	}
+	n, busy := 0, false
+	mem.OnOp(func(op vfs.Op) error {
+		if busy || op.Kind == vfs.OpMap {
+			return nil
+		}
+		busy = true
+		defer func() { busy = false }()
+		n++
+		for i, p := range vfs.Policies() {
+			if (n+i)%3 > 0 {
+				continue
+			}
+			where := fmt.Sprintf("operation %d, policy %d", n, i)
+			image := mem.Crash(p, uint64(n))
+			var second *vfs.Mem
+			ops, at := 0, 1+n%7
+			image.OnOp(func(vfs.Op) error {
+				if ops++; ops == at {
+					second = image.Crash(p, uint64(n+1))
+				}
+				return nil
+			})
+			check(image, where)
+			if second != nil {
+				check(second, where+", and again")
+				second.Release()
+			}
+			image.Release()
+		}
+		return nil
+	})
+
+	db, err = open(mem)
+	require.NoError(t, err)
+	require.NoError(t, db.EnableKeyspaces())
+	step := func(change func(tx *Tx, next spaces) error) {
+		t.Helper()
+		next := spaces{}
+		for name, records := range states[len(states)-1] {
+			next[name] = maps.Clone(records)
+		}
+		require.NoError(t, change(nil, next))
+		states = append(states, next)
+		require.NoError(t, db.Update(func(tx *Tx) error { return change(tx, nil) }))
+		returned = len(states) - 1
+	}
+	put := func(name string, from, to int) func(tx *Tx, next spaces) error {
+		return func(tx *Tx, next spaces) error {
+			in := tx
+			if tx != nil && name != "" {
+				var err error
+				if in, err = tx.Keyspace(name); err != nil {
+					return err
+				}
+			}
+			for i := from; i < to; i++ {
+				k, v := fmt.Sprintf("\xff%d", i), fmt.Sprint(name, i)
+				if tx == nil {
+					next[name][k] = v
+				} else if err := in.Put([]byte(k), []byte(v)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	create := func(name string) func(tx *Tx, next spaces) error {
+		return func(tx *Tx, next spaces) error {
+			if tx == nil {
+				next[name] = map[string]string{}
+				return nil
+			}
+			_, err := tx.CreateKeyspace(name)
+			return err
+		}
+	}
+	drop := func(name string) func(tx *Tx, next spaces) error {
+		return func(tx *Tx, next spaces) error {
+			if tx == nil {
+				delete(next, name)
+				return nil
+			}
+			return tx.DropKeyspace(name)
+		}
+	}
+	step(create("a"))
+	step(put("a", 0, 1200))
+	step(create("b"))
+	step(put("b", 0, 3))
+	step(put("", 0, 3))
+	step(func(tx *Tx, next spaces) error {
+		if tx == nil {
+			next["c"] = next["b"]
+			delete(next, "b")
+			return nil
+		}
+		return tx.RenameKeyspace("b", "c")
+	})
+	db.drops.stop() // one goroutine at a time, or the images are of no moment
+	step(drop("a"))
+	require.NoError(t, db.FinishDrops(t.Context()))
+	step(create("a"))
+	step(put("a", 1, 2))
+	step(drop("c"))
+	require.NoError(t, db.Checkpoint())
+	mem.OnOp(nil)
+	require.NoError(t, db.Close())
+	check(mem, "at the end")
+	t.Logf("%d operations", n)
+}

@@ -1,0 +1,113 @@
+package mvcc
+
+import (
+	"bytes"
+
+	"flashdbm/internal/commit"
+	"flashdbm/internal/writeset"
+	"flashdbm/logstore"
+)
+
+// Keyspaces reports whether the file says that its keys are those of keyspaces. What that means is for who uses the engine to know, to which
+// all keys are alike.
+func Keyspaces(e *Engine) bool { return logstore.Keyspaces(e.store) }
+
+// SetKeyspaces has the file say so, and returns once it does.
+func SetKeyspaces(e *Engine) error {
+	if Keyspaces(e) {
+		return nil
+	}
+	logstore.WantKeyspaces(e.store)
+	return e.Checkpoint()
+}
+
+// KeyspacesOf is Keyspaces of a transaction's engine.
+func KeyspacesOf(tx *Tx) bool { return Keyspaces(tx.e) }
+
+// claims are what a transaction conflicts by beside the keys that it writes, and what a serializable one has read.
+type claims struct {
+	guards  *writeset.Set // keys that nobody may write meanwhile; nil for none
+	cleared []*keyRange   // by DeleteRange: see clear.go
+}
+
+// guarded reports whether the transaction's guards count: they do in a file that says keyspaces. Until it does, nobody has begun to write what they are
+// for; who resolves looks behind the head of the commit list, so whoever begins to later finds the commit there, or in his snapshot.
+func guarded(tx *Tx) bool { return tx.guards != nil && Keyspaces(tx.e) }
+
+// Guard has the commit lose to one that has written a record since the snapshot, in any isolation, in a file that says keyspaces.
+func (c *claims) Guard(key []byte) {
+	if c.guards == nil {
+		c.guards = &writeset.Set{}
+	}
+	c.guards.Delete(key)
+}
+
+// guardsWritten returns the Seq of a commit above the snapshot that has written a guarded key, as far as the table of last writes knows, 0 if there
+// is none.
+func (c *claims) guardsWritten(writes *commit.LastWrites, snapshot uint64) uint64 {
+	if c.guards != nil {
+		for hash := range c.guards.Hashes {
+			if seq := writes.Of(hash).Load(); seq > snapshot {
+				return seq
+			}
+		}
+	}
+	return 0
+}
+
+// Count returns the number of records from from on and below to, nil for all that follow. It looks at each page of the tree that has any.
+func Count(tx *Tx, from, to []byte) (n int64, err error) {
+	c := tx.Cursor()
+	defer c.Release()
+	c.Within(from, to)
+	for ok := c.Seek(from); ok; ok = c.Next() {
+		if some := c.skip(to); some > 0 {
+			n += some
+			continue
+		}
+		key := c.Key()
+		if c.Err() != nil || to != nil && bytes.Compare(key, to) >= 0 {
+			break
+		}
+		n++
+	}
+	return n, c.Err()
+}
+
+// skip goes to the last of the records that Stretch would yield, and returns how many they are; 0 where it would yield none.
+func (c *Cursor) skip(to []byte) (n int64) {
+	if c.tx.reads != nil || !c.merge.Set().Empty() || !c.tree.Valid() {
+		return 0
+	}
+	if c.tree.above {
+		if c.tree.over.Op() != nil || !c.tree.over.Forward() {
+			return 0
+		}
+		if bound := c.tree.over.Bound(); bound != nil && (to == nil || bytes.Compare(bound, to) < 0) {
+			to = bound
+		}
+	}
+	_, i, end, err := c.tree.Stretch(to)
+	if err != nil || i >= end {
+		return 0
+	}
+	c.tree.MoveTo(end - 1)
+	if c.tree.above {
+		c.tree.over.TreeMoved()
+	}
+	return int64(end - i)
+}
+
+// Within says that the cursor is used for keys from from on and below to only, nil for no bound: what a serializable transaction reads by it
+// beyond is none of its business.
+func (c *Cursor) Within(from, to []byte) { c.low, c.high = from, to }
+
+// clip cuts what was covered to these.
+func (c *Cursor) clip(span *keyRange) {
+	if c.low != nil && bytes.Compare(span.from, c.low) < 0 {
+		span.from = c.low
+	}
+	if c.high != nil && (span.to == nil || bytes.Compare(span.to, c.high) > 0) {
+		span.to = c.high
+	}
+}
