@@ -39,7 +39,7 @@ type runner struct {
 	store     *store.Store // nil in memory mode
 	groups    []*wire.Group
 	groupOf   []int // by listener
-	others    []*sleeper
+	others    []*wire.Sleeper
 	attach    chan attachment
 	found     replica.Term  // the newest entry that the file had when it was opened, and its term
 	serves    atomic.Uint64 // the term in which this node serves the shard; 0: it does not, or is no member of a cluster
@@ -100,9 +100,7 @@ func (r *runner) start() {
 		r.store.Start()
 	}
 	for _, g := range r.groups[1:] {
-		s := &sleeper{group: g, wake: r.groups[0].Wake, begin: make(chan context.Context), ended: make(chan struct{}, 1)}
-		r.others = append(r.others, s)
-		go s.run()
+		r.others = append(r.others, wire.NewSleeper(g, r.groups[0].Wake))
 	}
 	r.done.Go(r.run)
 }
@@ -218,7 +216,7 @@ func (r *runner) sleep(d time.Duration) {
 	r.wakes = r.read.Add(d)
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	for _, s := range r.others {
-		s.start(ctx)
+		s.Start(ctx)
 	}
 	r.own.Unlock()
 	if !r.called.Load() { // behind Unlock
@@ -227,7 +225,7 @@ func (r *runner) sleep(d time.Duration) {
 	r.own.Lock()
 	cancel()
 	for _, s := range r.others {
-		s.stop()
+		s.Stop()
 	}
 }
 
@@ -243,7 +241,7 @@ func (r *runner) end() error {
 		}
 	}
 	for _, s := range r.others {
-		close(s.begin)
+		s.End()
 	}
 	return r.close()
 }
@@ -260,40 +258,4 @@ func (r *runner) close() error {
 		err = errors.Join(err, r.store.Close())
 	}
 	return err
-}
-
-// A sleeper waits on a queue while the shard's thread sleeps on another one.
-type sleeper struct {
-	group *wire.Group
-	wake  func()
-	begin chan context.Context
-	ended chan struct{}
-	over  atomic.Bool // the thread is awake
-}
-
-func (s *sleeper) start(ctx context.Context) {
-	s.over.Store(false)
-	s.begin <- ctx
-}
-
-// stop ends the wait. A sleeper that has ended by itself is not woken: that would end its next wait, and so the thread's next sleep, and the one behind that.
-func (s *sleeper) stop() {
-	s.over.Store(true)
-	select {
-	case <-s.ended:
-		return
-	default:
-	}
-	s.group.Wake()
-	<-s.ended
-}
-
-func (s *sleeper) run() {
-	for ctx := range s.begin {
-		s.group.Wait(ctx, 0)
-		if !s.over.Load() {
-			s.wake()
-		}
-		s.ended <- struct{}{}
-	}
 }

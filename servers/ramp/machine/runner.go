@@ -34,7 +34,7 @@ type runner struct {
 	store   *store.Store // nil in memory mode
 	groups  []*wire.Group
 	groupOf []int // by listener
-	others  []*sleeper
+	others  []*wire.Sleeper
 	attach  chan attachment
 	stopped atomic.Bool
 	started bool
@@ -106,9 +106,7 @@ func (r *runner) start() {
 	}
 	for i := range r.groups {
 		if i > 0 {
-			s := &sleeper{group: r.groups[i], wake: r.wake, begin: make(chan context.Context), ended: make(chan struct{}, 1)}
-			r.others = append(r.others, s)
-			go s.run()
+			r.others = append(r.others, wire.NewSleeper(r.groups[i], r.wake))
 		}
 	}
 	r.done.Go(r.run)
@@ -241,7 +239,7 @@ func (r *runner) arm() bool {
 func (r *runner) sleep(d time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	for _, s := range r.others {
-		s.start(ctx)
+		s.Start(ctx)
 	}
 	r.own.Unlock()
 	if len(r.groups) > 0 {
@@ -255,7 +253,7 @@ func (r *runner) sleep(d time.Duration) {
 	r.own.Lock()
 	cancel()
 	for _, s := range r.others {
-		s.stop()
+		s.Stop()
 	}
 }
 
@@ -316,7 +314,7 @@ func (r *runner) stopThread() {
 		addProcessors(-1)
 	}
 	for _, s := range r.others {
-		close(s.begin)
+		s.End()
 	}
 }
 
@@ -335,40 +333,4 @@ func (r *runner) close() error {
 		err = errors.Join(err, r.store.Close())
 	}
 	return err
-}
-
-// A sleeper waits on a queue while the partition's thread sleeps on another one.
-type sleeper struct {
-	group *wire.Group
-	wake  func()
-	begin chan context.Context
-	ended chan struct{}
-	over  atomic.Bool // the thread is awake
-}
-
-func (s *sleeper) start(ctx context.Context) {
-	s.over.Store(false)
-	s.begin <- ctx
-}
-
-// stop ends the wait. A sleeper that has ended by itself is not woken: that would end its next wait, and so the thread's next sleep, and the one behind that.
-func (s *sleeper) stop() {
-	s.over.Store(true)
-	select {
-	case <-s.ended:
-		return
-	default:
-	}
-	s.group.Wake()
-	<-s.ended
-}
-
-func (s *sleeper) run() {
-	for ctx := range s.begin {
-		s.group.Wait(ctx, 0)
-		if !s.over.Load() {
-			s.wake()
-		}
-		s.ended <- struct{}{}
-	}
 }

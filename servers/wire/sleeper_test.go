@@ -1,4 +1,4 @@
-package machine
+package wire
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"flashdbm/servers/fabric/mem"
-	"flashdbm/servers/wire"
 
 	"github.com/stretchr/testify/require"
 )
@@ -16,19 +15,18 @@ import (
 func TestSleeper(t *testing.T) {
 	d := mem.NewNetwork().Open()
 	defer d.Close()
-	g, err := wire.NewGroup(d, 16)
+	g, err := NewGroup(d, 16)
 	require.NoError(t, err)
 	defer g.Close()
 	var wakes atomic.Int32
-	s := &sleeper{group: g, wake: func() { wakes.Add(1) }, begin: make(chan context.Context), ended: make(chan struct{}, 1)}
-	go s.run()
-	defer close(s.begin)
+	s := NewSleeper(g, func() { wakes.Add(1) })
+	defer s.End()
 	sleeps := func(n int) {
 		for range n {
 			ctx, cancel := context.WithCancel(context.Background())
-			s.start(ctx)
+			s.Start(ctx)
 			time.Sleep(time.Millisecond)
-			s.stop()
+			s.Stop()
 			cancel()
 		}
 	}
@@ -36,10 +34,10 @@ func TestSleeper(t *testing.T) {
 	require.Zero(t, wakes.Load())
 	for want := int32(1); want <= 20; want++ {
 		before := wakes.Load()
-		s.start(context.Background())
+		s.Start(context.Background())
 		g.Wake() // somebody has notified the other queue
 		require.Eventually(t, func() bool { return wakes.Load() == before+1 }, 10*time.Second, time.Millisecond)
-		s.stop()
+		s.Stop()
 		sleeps(2)
 	}
 	require.Less(t, wakes.Load(), int32(30))
