@@ -188,7 +188,7 @@ func (s *session) Campaign(ctx context.Context, election string, data []byte) er
 		}
 	case <-s.s.Done():
 		// Once ctx has ended, e.Campaign takes the candidate back and waits for etcd's answer without a limit. Without an answer the session ends
-		// after its time to live, and the candidate with it.
+		// after its time to live, and the candidate with it; the goroutine ends once etcd answers, or with the client.
 		return cluster.ErrSession
 	}
 	_, err := s.Put(ctx, election, data)
