@@ -38,6 +38,7 @@
 #   make test-tools  the tests of that and of the metrics for Prometheus, modules of their own
 #   make flashdbmd  bin/flashdbmd, the server
 #   make bench-ramp  RAMP tables beside sockets, Send/Recv and two-phase locking, and redis-benchmark beside Redis, which has to be installed
+#   make bench-hydra  HydraDB beside Redis and memcached, which have to be installed: figures 9 to 11 of the paper, and what clients of Redis do
 #   make demo-ramp  atomic transactions of several keys: clients and the server are killed, nothing is seen in part; under a minute
 #   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make demo-cluster  three nodes, the primary killed, a node added, while programs work; the history is checked: half a minute
@@ -113,6 +114,11 @@ demo-hydra: flashdbmd
 bench-ramp: flashdbmd
 	cd servers && $(GO) run ./daemon/bench -out daemon/bench/report
 	servers/daemon/bench/redis.sh bin/flashdbmd
+
+.PHONY: bench-hydra
+bench-hydra: flashdbmd
+	cd servers && $(GO) run ./daemon/bench -hydra -records 100000 -each 1s -out daemon/bench/report
+	for mode in memory async sync; do servers/daemon/bench/resp.sh bin/flashdbmd $$mode; done
 
 .PHONY: demo-ramp demo-cluster
 demo-ramp: flashdbmd

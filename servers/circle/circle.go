@@ -14,7 +14,12 @@ import (
 const Points = 128
 
 // Hash returns the place of a key on the circle. The seed is the cluster's, drawn at random, so nobody can choose keys that meet.
-func Hash(seed uint64, key []byte) uint64 { return xxh3.HashSeed(key, seed) }
+func Hash(seed uint64, key []byte) uint64 {
+	if c, ok := ParseChunk(key); ok {
+		return xxh3.HashSeed(c.Key, seed) + 1 + uint64(c.Index)
+	}
+	return xxh3.HashSeed(key, seed)
+}
 
 // A Circle is a set of shards. It does not change, so any goroutine may use it.
 type Circle struct {

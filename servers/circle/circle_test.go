@@ -55,3 +55,29 @@ func TestMoves(t *testing.T) {
 	}
 	assert.NotEqual(t, Hash(1, []byte("k")), Hash(2, []byte("k")))
 }
+
+// TestChunks: the chunks of a value lie where its key does, and their keys say so.
+func TestChunks(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 1000 {
+		seed := r.Uint64()
+		c := New(seed, []uint32{0, 1, 2, 3, 4})
+		x := Chunk{Index: r.Uint32N(128), Key: make([]byte, r.IntN(100))}
+		for i := range x.Key {
+			x.Key[i] = byte(r.Uint32())
+		}
+		binary.BigEndian.PutUint64(x.ID[:], r.Uint64())
+		key := x.Append(nil)
+		got, ok := ParseChunk(key)
+		require.True(t, ok)
+		require.Equal(t, x, got)
+		require.Equal(t, Hash(seed, x.Key)+1+uint64(x.Index), Hash(seed, key))
+		of, _ := c.Owner(Hash(seed, x.Key))
+		owner, _ := c.Owner(Hash(seed, key))
+		require.Equal(t, of, owner)
+		_, ok = ParseChunk(key[:ChunkHead-1])
+		require.False(t, ok)
+	}
+	_, ok := ParseChunk(nil)
+	require.False(t, ok)
+}

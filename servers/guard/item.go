@@ -22,6 +22,8 @@ const (
 	Removed uint16 = 1 << iota
 	// Manifest marks a value that lists chunks, which hold the client's value.
 	Manifest
+	// Chunk marks a part of a value that a manifest lists.
+	Chunk
 )
 
 // The errors of Verify, for errors.Is.
@@ -119,6 +121,9 @@ func Verify(b, key []byte) (Item, error) {
 	}
 	return it, nil
 }
+
+// Sum is the hash of a value that lies in chunks, see package hydra.
+func Sum(value []byte) uint64 { return xxh3.Hash(value) }
 
 // hash is never 0, which a guardian keeps for what is not current.
 func hash(body []byte) uint64 { return max(1, xxh3.Hash(body)) }

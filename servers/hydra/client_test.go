@@ -159,7 +159,7 @@ func TestOperations(t *testing.T) {
 
 			_, err = c.Put(ctx, make([]byte, MaxKey+1), nil)
 			require.ErrorIs(t, err, ErrTooLarge)
-			_, err = c.Put(ctx, []byte("a"), make([]byte, MaxValue+1))
+			_, err = c.Put(ctx, make([]byte, MaxLargeKey+1), make([]byte, MaxValue+1))
 			require.ErrorIs(t, err, ErrTooLarge)
 		})
 	}

@@ -20,6 +20,7 @@ var (
 	ErrOverflow       = errors.New("hydra: the sum needs more than 64 bits")
 	ErrDenied         = errors.New("hydra: the cluster's secret is another one")
 	ErrClosed         = errors.New("hydra: client is closed")
+	ErrIncomplete     = errors.New("hydra: chunks of the value are missing, or others than were written")
 )
 
 // statusError is the error of an answer that ends a call.

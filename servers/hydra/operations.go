@@ -5,13 +5,18 @@ import (
 	"fmt"
 	"time"
 
+	"flashdbm/servers/circle"
 	"flashdbm/servers/hydra/protocol"
 )
 
-// MaxKey and MaxValue are the longest key and value in bytes.
+// The limits, in bytes.
 const (
-	MaxKey   = protocol.MaxKey
-	MaxValue = protocol.MaxValue
+	// MaxKey is the longest key of a value of up to MaxValue bytes. That of a longer one, up to MaxLarge, has MaxLargeKey bytes at most. See
+	// large.go for what such a value costs.
+	MaxKey      = protocol.MaxKey
+	MaxLargeKey = MaxKey - circle.ChunkHead
+	MaxValue    = protocol.MaxValue
+	MaxLarge    = protocol.MaxLarge
 )
 
 // Expiry says when a key ends. The zero value is never.
@@ -36,6 +41,8 @@ type Item struct {
 	Value   []byte
 	Version uint64    // of the last write; versions of a key rise
 	Expiry  time.Time // zero for never
+
+	flags protocol.ItemFlags
 }
 
 // Get returns the key's value. The error is ErrNotFound if there is none.
@@ -52,6 +59,12 @@ func (c *Client) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
 	o.dst = dst
 	c.run(ctx, &o.w, o.list[:])
 	out, err := o.out, o.err
+	if err == nil && o.call.itemFlags&protocol.ItemManifest != 0 {
+		i := o.call.result()
+		i.Value = i.Value[len(dst):]
+		i, err = c.whole(ctx, key, dst, i)
+		out = i.Value
+	}
 	c.put(o)
 	if err != nil {
 		return dst, err
@@ -61,6 +74,15 @@ func (c *Client) GetInto(ctx context.Context, key, dst []byte) ([]byte, error) {
 
 // GetItem returns the key's value with its version and expiry.
 func (c *Client) GetItem(ctx context.Context, key []byte) (Item, error) {
+	i, err := c.getItem(ctx, key)
+	if err == nil && i.flags&protocol.ItemManifest != 0 {
+		return c.whole(ctx, key, nil, i)
+	}
+	return i, err
+}
+
+// getItem returns what the key has: of a value in chunks that is the manifest.
+func (c *Client) getItem(ctx context.Context, key []byte) (Item, error) {
 	if len(key) > MaxKey {
 		return Item{}, ErrTooLarge
 	}
@@ -72,7 +94,7 @@ func (c *Client) GetItem(ctx context.Context, key []byte) (Item, error) {
 }
 
 func (c *call) result() Item {
-	i := Item{Value: c.out, Version: c.version}
+	i := Item{Value: c.out, Version: c.version, flags: c.itemFlags}
 	if c.expires != 0 {
 		i.Expiry = time.UnixMilli(int64(c.expires))
 	}
@@ -126,15 +148,23 @@ func (c *Client) Add(ctx context.Context, key []byte, n int64) (sum int64, err e
 }
 
 func (c *Client) write(ctx context.Context, code protocol.Op, f protocol.Flags, key, value []byte, arg uint64, e []Expiry) (uint64, error) {
-	if len(key) > MaxKey || len(value) > MaxValue {
+	var ends Expiry
+	if len(e) > 0 {
+		ends = e[0]
+	}
+	if len(value) > MaxValue {
+		return c.writeLarge(ctx, code, f, key, value, arg, ends)
+	}
+	return c.writeItem(ctx, code, f, 0, key, value, arg, ends)
+}
+
+// writeItem writes one item.
+func (c *Client) writeItem(ctx context.Context, code protocol.Op, f protocol.Flags, is protocol.ItemFlags, key, value []byte, arg uint64, e Expiry) (uint64, error) {
+	if len(key) > MaxKey {
 		return 0, ErrTooLarge
 	}
 	o := c.get(code, key)
-	o.value, o.arg, o.flags = value, arg, f
-	if len(e) > 0 {
-		o.flags |= e[0].flags
-		o.expiry = e[0].ms
-	}
+	o.value, o.arg, o.flags, o.item, o.expiry = value, arg, f|e.flags, is, e.ms
 	c.run(ctx, &o.w, o.list[:])
 	version, err := o.version, o.err
 	c.put(o)
@@ -181,8 +211,20 @@ type Request struct {
 
 // Batch does many operations at once: they travel together, and each succeeds or fails on its own. They are no transaction, and take
 // effect in no certain order. The error is nil if every Err is, else the first of them. The values of one batch may share their memory, as far
-// as their lengths: appending to one does not change another, and whoever keeps one keeps up to 16 KiB.
+// as their lengths: appending to one does not change another, and whoever keeps one keeps up to 16 KiB. Of values above MaxValue a batch returns
+// up to 16 times MaxValue bytes: what has no room beside them has ErrTooLarge, and has to be asked for by itself.
 func (c *Client) Batch(ctx context.Context, list []Request) error {
+	first := c.batch(ctx, list)
+	for i := range list {
+		if r := &list[i]; r.Err == errLarge || r.Item.flags&protocol.ItemManifest != 0 {
+			return c.batchLarge(ctx, list)
+		}
+	}
+	return first
+}
+
+// batch leaves the values in chunks: those to write have errLarge, instead of those to read there are their manifests.
+func (c *Client) batch(ctx context.Context, list []Request) error {
 	o := c.batches.Get().(*batchOp)
 	if c.lines != nil && len(list) > 1 {
 		return c.batchLocal(ctx, o, list)
@@ -234,8 +276,13 @@ func (r *Request) wrong(i int) error {
 	switch {
 	case r.Kind == 0 || int(r.Kind) >= len(kinds):
 		return fmt.Errorf("hydra: request %d of the batch has kind %d", i, r.Kind)
-	case len(r.Key) > MaxKey || len(r.Value) > MaxValue:
+	case len(r.Key) > MaxKey || len(r.Value) > MaxLarge:
 		return ErrTooLarge
+	case len(r.Value) > MaxValue:
+		switch r.Kind {
+		case Put, Insert, Update, CompareAndSet:
+			return errLarge
+		}
 	}
 	return nil
 }

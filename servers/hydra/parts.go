@@ -154,12 +154,12 @@ func (p *parts) done(r *Request, err error) {
 }
 
 // Read answers a GET.
-func (p *parts) Read(i int, version, expiry uint64, value []byte) {
+func (p *parts) Read(i int, flags protocol.ItemFlags, version, expiry uint64, value []byte) {
 	r := p.take(i)
 	if r == nil {
 		return
 	}
-	r.Item = Item{Version: version}
+	r.Item = Item{Version: version, flags: flags}
 	if expiry != 0 {
 		r.Item.Expiry = time.UnixMilli(int64(expiry))
 	}

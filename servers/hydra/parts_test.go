@@ -49,7 +49,7 @@ func TestPartsWithdraw(t *testing.T) {
 				var q protocol.Request
 				p.Request(1, &q)
 				require.Equal(t, protocol.Request{Op: protocol.OpPut, Key: []byte("b"), Value: []byte("1")}, q)
-				p.Read(0, 7, 0, []byte("value"))
+				p.Read(0, 0, 7, 0, []byte("value"))
 			}
 			if when == "waiting" {
 				p.Served()

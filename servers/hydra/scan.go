@@ -3,6 +3,7 @@ package hydra
 import (
 	"bytes"
 	"context"
+	"errors"
 	"iter"
 	"time"
 
@@ -29,12 +30,13 @@ func (c *Client) Scan(ctx context.Context, o *ScanOptions) iter.Seq2[Entry, erro
 		for cursor, more := uint64(0), true; more; {
 			var page []Entry
 			var err error
-			if page, cursor, more, err = c.ScanPage(ctx, cursor, o); err != nil {
+			if page, cursor, more, err = c.scanPage(ctx, cursor, o); err != nil {
 				yield(Entry{}, err)
 				return
 			}
 			for _, e := range page {
-				if !yield(e, nil) {
+				there, err := c.scanned(ctx, &e, o)
+				if there && !yield(e, err) || err != nil {
 					return
 				}
 			}
@@ -43,8 +45,41 @@ func (c *Client) Scan(ctx context.Context, o *ScanOptions) iter.Seq2[Entry, erro
 }
 
 // ScanPage returns some items from a cursor on, 0 at first, and the cursor of the next page while more is true. A page may be empty. A
-// cursor is a place in the space of hashes: it stays valid whatever becomes of shards and clients.
+// cursor is a place in the space of hashes: it stays valid whatever becomes of shards and clients. All values of the page are in memory at once,
+// also those above MaxValue.
 func (c *Client) ScanPage(ctx context.Context, cursor uint64, o *ScanOptions) (page []Entry, next uint64, more bool, err error) {
+	all, next, more, err := c.scanPage(ctx, cursor, o)
+	page = all[:0]
+	for i := range all {
+		there, err := c.scanned(ctx, &all[i], o)
+		if err != nil {
+			return nil, 0, false, err
+		}
+		if there {
+			page = append(page, all[i])
+		}
+	}
+	return page, next, more, err
+}
+
+// scanned gives an entry of scanPage its value. there is false for what is no entry for users: a chunk, or a value in chunks that has gone
+// meanwhile.
+func (c *Client) scanned(ctx context.Context, e *Entry, o *ScanOptions) (there bool, err error) {
+	switch {
+	case e.flags&protocol.ItemChunk != 0:
+		return false, nil
+	case e.flags&protocol.ItemManifest == 0 || o != nil && o.KeysOnly:
+		return true, nil
+	}
+	e.Item, err = c.whole(ctx, e.Key, nil, e.Item)
+	if errors.Is(err, ErrNotFound) {
+		return false, nil
+	}
+	return true, err
+}
+
+// scanPage returns a page of all items.
+func (c *Client) scanPage(ctx context.Context, cursor uint64, o *ScanOptions) (page []Entry, next uint64, more bool, err error) {
 	if o == nil {
 		o = &ScanOptions{}
 	}
@@ -66,7 +101,7 @@ func (c *Client) ScanPage(ctx context.Context, cursor uint64, o *ScanOptions) (p
 	}
 	page = make([]Entry, 0, n)
 	for it := range protocol.ScannedItems(x.out) {
-		e := Entry{bytes.Clone(it.Key), Item{Value: bytes.Clone(it.Value), Version: it.Version}}
+		e := Entry{bytes.Clone(it.Key), Item{Value: bytes.Clone(it.Value), Version: it.Version, flags: it.ItemFlags}}
 		if it.Expiry != 0 {
 			e.Expiry = time.UnixMilli(int64(it.Expiry))
 		}

@@ -313,7 +313,7 @@ func (s *Shard) evictOne(p arena.Place) bool {
 		return false
 	}
 	if s.o.Store == nil {
-		s.appendRemove(h, bytes.Clone(it.Key), nil)
+		s.appendEnd(h, &it)
 		return s.commit()
 	}
 	if max(s.seqOf(it.Version), s.settles) > s.o.Store.Durable() || s.pinned(h) {

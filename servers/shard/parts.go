@@ -18,7 +18,7 @@ type Parts interface {
 	// Request sets the fields of q that part i has. Key and value stay as they are until Served.
 	Request(i int, q *protocol.Request)
 	// Read answers a GET. The value is valid during the call. expiry is in milliseconds since 1970; 0 is never.
-	Read(i int, version, expiry uint64, value []byte)
+	Read(i int, flags protocol.ItemFlags, version, expiry uint64, value []byte)
 	// Wrote answers a write.
 	Wrote(i int, status protocol.Status, w protocol.Written)
 	// Answer answers in any other case.

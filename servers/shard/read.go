@@ -31,7 +31,7 @@ func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *h
 			s.wait(e.seq, waiter{r: r, again: again.keep()})
 			return
 		}
-		seq := s.appendRemove(h, bytes.Clone(q.Key), nil)
+		seq := s.appendEnd(h, &st.item)
 		s.commit()
 		s.wait(seq, waiter{r: r, status: protocol.StatusNotFound})
 		return
@@ -44,7 +44,7 @@ func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *h
 			s.arena.Hit(st.place)
 			s.arena.SetMark(st.place, usedMark)
 		}
-		r.parts.Read(r.part, st.item.Version, st.item.Expiry, st.item.Value)
+		r.parts.Read(r.part, protocol.ItemFlags(st.item.Flags>>itemFlagShift), st.item.Version, st.item.Expiry, st.item.Value)
 		return
 	}
 	a := protocol.Item{
@@ -207,7 +207,7 @@ func (a *scanAnswer) addAll(list []hashed, skip func(*guard.Item) bool) (next ui
 		c := protocol.Scanned{
 			Version: it.Version, Expiry: it.Expiry, ItemFlags: protocol.ItemFlags(it.Flags >> itemFlagShift), Key: it.Key, Value: it.Value,
 		}
-		if a.q.flags&protocol.FlagKeysOnly != 0 {
+		if a.q.flags&protocol.FlagKeysOnly != 0 || c.ItemFlags&protocol.ItemChunk != 0 {
 			c.Value = nil
 		}
 		long := a.n >= int(a.q.Items) || len(a.body)+len(c.Key)+len(c.Value) >= int(a.q.Bytes)

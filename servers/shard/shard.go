@@ -336,7 +336,7 @@ func (s *Shard) expire() (worked bool) {
 		}
 		h := circle.Hash(s.o.Seed, it.Key)
 		if s.pendingFor(h, it.Key) == nil {
-			s.appendRemove(h, bytes.Clone(it.Key), nil)
+			s.appendEnd(h, &it)
 			worked = true
 		}
 	}

@@ -378,6 +378,11 @@ func (c *simClient) start(now time.Time, l *simLane) {
 		l.c.kind, l.c.delta, l.q.Op = "add", int64(1+m.rand(5)), protocol.OpAdd
 		l.q.Operand = uint64(l.c.delta)
 	}
+	if l.q.Value != nil && m.rand(8) == 0 { // a manifest, of a value whose chunks nobody has written
+		large := protocol.Manifest{Size: protocol.MaxValue + 1}
+		copy(large.ID[:], l.c.value+" ")
+		l.q.ItemFlags, l.q.Value = protocol.ItemManifest, large.Append(nil)
+	}
 	if l.q.Op.IsWrite() {
 		l.q.Number = c.next
 		c.next++

@@ -15,9 +15,11 @@ import (
 
 	"flashdbm/logstore/vfs"
 	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/sim"
 	"flashdbm/servers/guard"
+	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/store"
 )
 
@@ -56,7 +58,7 @@ type simulation struct {
 	counts  simCounts
 }
 
-type simCounts struct{ ops, reads, accepted, crashes, retries, unknown int }
+type simCounts struct{ ops, reads, accepted, crashes, retries, unknown, chunks int }
 
 const simKeys = 5
 
@@ -149,6 +151,13 @@ func (m *simulation) start() {
 	}
 	s.between = func(e entry) {
 		if e.remove {
+			if c, ok := circle.ParseChunk(e.key); ok {
+				m.counts.chunks++
+				if at, ok := s.table.Find(s.hash(c.Key), c.Key); ok {
+					it := s.item(arena.Place(at))
+					m.checkManifest(&c, it.Flags, it.Value)
+				}
+			}
 			delete(m.shown, string(e.key))
 			m.checkShown()
 		} else {
@@ -209,6 +218,14 @@ func (m *simulation) wakeShard() {
 	}
 }
 
+// checkManifest makes sure that a chunk which is removed is not one of what its value's key has.
+func (m *simulation) checkManifest(c *circle.Chunk, flags uint16, value []byte) {
+	var large protocol.Manifest
+	if flags&guard.Manifest != 0 && large.Parse(value) == nil && large.ID == c.ID {
+		m.violation("a chunk of %s is removed, and %s has the manifest that lists it", c.Key, c.Key)
+	}
+}
+
 // crash ends the life of the node.
 func (m *simulation) crash() {
 	if !m.server.Alive() {
@@ -224,6 +241,13 @@ func (m *simulation) crash() {
 	m.file.full, m.file.failing = false, false
 	m.file.crash()
 	m.say("crash; the file has %d entries", m.file.state.Seq)
+	for i := range m.file.applied {
+		if c, ok := circle.ParseChunk(m.file.applied[i].Key); ok {
+			if r, found := m.file.find(c.Key); found {
+				m.checkManifest(&c, r.Flags, r.Value)
+			}
+		}
+	}
 	for i := range simKeys {
 		k := simKey(i)
 		c := call{kind: "crash", key: k}
@@ -475,9 +499,11 @@ func TestSimulation(t *testing.T) {
 		all.crashes += m.counts.crashes
 		all.retries += m.counts.retries
 		all.unknown += m.counts.unknown
+		all.chunks += m.counts.chunks
 	}
 	t.Logf("%d seeds: %+v", n, all)
 	require.Positive(t, all.accepted)
 	require.Positive(t, all.crashes)
 	require.Positive(t, all.retries)
+	require.Positive(t, all.chunks)
 }

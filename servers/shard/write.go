@@ -123,6 +123,7 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 		version = st.item.Version
 	}
 	o := outcome{seq: st.seq}
+	large := chunksOf(&st.item)
 	it := guard.Item{Flags: uint16(q.ItemFlags) << itemFlagShift, Expiry: s.expiry(q, st), Key: q.Key, Value: q.Value}
 	remove := q.Op == protocol.OpRemove
 	switch {
@@ -135,7 +136,7 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 	case q.Op == protocol.OpCompareAndSet && q.Flags&protocol.FlagRemove != 0:
 		if remove = st.found; !remove { // it was expected to be absent, and is
 			if st.expired {
-				o.seq = s.appendRemove(h, bytes.Clone(q.Key), nil)
+				o.seq = s.appendEnd(h, &st.item)
 			}
 			return o
 		}
@@ -147,11 +148,12 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 	switch {
 	case o.status != protocol.StatusOK:
 		if st.expired { // the answer says so, so it is decided now
-			o.seq = s.appendRemove(h, bytes.Clone(q.Key), nil)
+			o.seq = s.appendEnd(h, &st.item)
 		}
 		return o
 	case remove:
 		o.seq = s.appendRemove(h, bytes.Clone(q.Key), from)
+		s.removeChunks(large, q.Key)
 		return o
 	}
 	if from != nil {
@@ -165,6 +167,7 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 		return outcome{seq: st.seq, status: protocol.StatusFull}
 	}
 	o.seq, o.body.Version = seq, it.Version
+	s.removeChunks(large, q.Key)
 	return o
 }
 

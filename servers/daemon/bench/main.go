@@ -3,6 +3,8 @@
 //
 //	go run ./daemon/bench -out daemon/bench/report
 //
+// With -hydra it measures HydraDB instead, figures 9 to 11 of its paper, beside Redis and memcached, which have to be installed.
+//
 // On few processors the number of transactions a second says little, as the processes take turns; so the report has the processor time and the
 // messages of a transaction, too.
 package main
@@ -47,6 +49,8 @@ type settings struct {
 
 func run() (err error) {
 	var s settings
+	hydraFigures := flag.Bool("hydra", false, "measure HydraDB beside Redis and memcached: figures 9 to 11")
+	node := flag.String("node", "", "what -serve serves instead: a HydraDB node of one or two shards, or in stages; the benchmark starts itself so")
 	serve := flag.String("serve", "", "serve a table at this socket, and at TCP, until SIGTERM; the benchmark starts itself so")
 	flag.StringVar(&s.out, "out", "ramp-report", "directory of the report")
 	flag.DurationVar(&s.each, "each", 500*time.Millisecond, "how long each cell is measured in a round")
@@ -57,7 +61,12 @@ func run() (err error) {
 	flag.IntVar(&s.value, "value", 1024, "bytes of a value, as in the paper")
 	flag.StringVar(&s.only, "only", "", "sections whose names contain this")
 	flag.Parse()
-	if *serve != "" {
+	switch {
+	case *serve != "" && *node != "":
+		return serveHydra(*node, *serve)
+	case *hydraFigures:
+		return hydraReport(s)
+	case *serve != "":
 		return serveTable(*serve, s.partitions)
 	}
 	dir, err := os.MkdirTemp("", "rampbench-")

@@ -22,6 +22,7 @@ type config struct {
 	shards     int
 	durability shard.Durability
 	memory     int64 // bytes of items, of all shards together; 0: no limit
+	evict      bool
 	maxFile    int64 // bytes of a shard's file; 0: no limit
 	socket     string
 	tcp        string
@@ -48,7 +49,7 @@ var modes = map[string]shard.Durability{"memory": shard.Memory, "async": shard.A
 // errUsage and names the flag, the variable, or the line of the file.
 func parse(args []string, env func(string) (string, bool), out io.Writer) (*config, error) {
 	c := &config{}
-	var mode string
+	var mode, full string
 	var megabytes, fileMegabytes int64
 	f := flag.NewFlagSet("flashdbmd serve", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -59,6 +60,7 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	f.IntVar(&c.shards, "shards", 0, "threads that own a part of the keys each; 0: as many as the database has, 1 if it is new")
 	f.StringVar(&mode, "durability", "sync", "an acknowledged write survives: sync a power cut, async the end of the process up to the last second, memory nothing")
 	f.Int64Var(&megabytes, "memory", 0, "MiB of records in memory, of all shards together; what does not fit is read from the files. 0: no limit")
+	f.StringVar(&full, "full", "refuse", "memory mode, when --memory is full: refuse writes, or evict what was not used for long")
 	f.Int64Var(&fileMegabytes, "max-file", 0, "MiB that the file of a shard may grow to; 0: no limit")
 	f.StringVar(&c.socket, "socket", "", "path of the socket for programs of this machine that use the client library; default: node.sock in --dir")
 	f.StringVar(&c.tcp, "tcp", "", "address for programs of other machines that use the client library; needs --password")
@@ -105,6 +107,12 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	}
 	if c.table != "hydra" && c.table != "ramp" {
 		return nil, wrong("table", "%q is none of hydra and ramp", c.table)
+	}
+	switch c.evict = full == "evict"; {
+	case !c.evict && full != "refuse":
+		return nil, wrong("full", "%q is none of refuse and evict", full)
+	case c.evict && (c.durability != shard.Memory || c.table == "ramp"):
+		return nil, wrong("full", "evict is for --durability memory and a table of kind hydra: with files, what does not fit in memory is read from them")
 	}
 	for _, x := range []struct {
 		setting string

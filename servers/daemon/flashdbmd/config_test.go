@@ -33,6 +33,8 @@ func TestSettings(t *testing.T) {
 	for wrong, args := range map[string][]string{
 		"--dir: a directory is needed":             {},
 		"--durability: \"sometimes\"":              {"--dir", "d", "--durability", "sometimes"},
+		"--full: \"sometimes\" is none":            {"--durability", "memory", "--full", "sometimes"},
+		"--full: evict is for":                     {"--dir", "d", "--full", "evict"},
 		"--shards: -1 is out of range":             {"--dir", "d", "--shards", "-1"},
 		"--memory: -4 is out of range":             {"--dir", "d", "--memory", "-4"},
 		"certificate and key come together":        {"--dir", "d", "--tls-key", "k"},

@@ -29,6 +29,8 @@ const kvHelp = `flashdbmd kv [SETTINGS] COMMAND reads and writes keys of a runni
   add KEY NUMBER          add to a decimal number, 0 if the key is absent; print the sum
   del KEY ...             remove keys
   scan                    print all keys, in no order
+  sweep                   remove parts of values above 4 MiB that no key has any
+                          more: programs left them that ended while they wrote
 
 The exit code is 0 for done, 1 if a key is not there (insert: is there; cas: has
 another version), 2 if the command line is wrong, 3 for anything else.
@@ -85,7 +87,7 @@ func runKV(args []string, env func(string) (string, bool), in io.Reader, out io.
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), k.timeout)
-	if list[0] == "scan" { // as long as it takes
+	if list[0] == "scan" || list[0] == "sweep" { // as long as it takes
 		cancel()
 		ctx, cancel = context.WithCancel(context.Background())
 	}
@@ -100,7 +102,7 @@ func runKV(args []string, env func(string) (string, bool), in io.Reader, out io.
 
 // command checks the arguments of a command and returns what carries it out.
 func (k *kv) command(name string, args []string) (func(context.Context, *hydra.Client) error, error) {
-	takes := map[string][2]int{"get": {1, 1}, "stat": {1, 1}, "put": {1, 2}, "insert": {1, 2}, "cas": {2, 3}, "add": {2, 2}, "del": {1, 1 << 20}, "scan": {0, 0}}
+	takes := map[string][2]int{"get": {1, 1}, "stat": {1, 1}, "put": {1, 2}, "insert": {1, 2}, "cas": {2, 3}, "add": {2, 2}, "del": {1, 1 << 20}, "scan": {0, 0}, "sweep": {0, 0}}
 	n, ok := takes[name]
 	if !ok {
 		return nil, fmt.Errorf("there is no command kv %q; see flashdbmd kv --help (%w)", name, errUsage)
@@ -172,6 +174,14 @@ func (k *kv) command(name string, args []string) (func(context.Context, *hydra.C
 			}
 			return err
 		}, nil
+	case "sweep":
+		return func(ctx context.Context, c *hydra.Client) error {
+			n, err := c.Sweep(ctx)
+			if err == nil {
+				_, err = fmt.Fprintf(k.out, "%d parts were removed\n", n)
+			}
+			return err
+		}, nil
 	}
 	return k.scan, nil
 }
@@ -199,9 +209,9 @@ func (k *kv) value(args []string) ([]byte, error) {
 	if len(args) > 0 {
 		return []byte(args[0]), nil
 	}
-	b, err := io.ReadAll(io.LimitReader(k.in, hydra.MaxValue+1))
-	if err == nil && len(b) > hydra.MaxValue {
-		err = fmt.Errorf("standard input is longer than a value may be, %d bytes: %w", hydra.MaxValue, hydra.ErrTooLarge)
+	b, err := io.ReadAll(io.LimitReader(k.in, hydra.MaxLarge+1))
+	if err == nil && len(b) > hydra.MaxLarge {
+		err = fmt.Errorf("standard input is longer than a value may be, %d bytes: %w", hydra.MaxLarge, hydra.ErrTooLarge)
 	}
 	return b, err
 }

@@ -47,7 +47,7 @@ func serve(c *config, messages io.Writer) (err error) {
 	}
 	defer closing("shared memory", memory.Close)
 	o := machine.Options{
-		Dir: c.dir, Shards: c.shards, Durability: c.durability, Memory: c.memory / int64(max(c.shards, 1)), MaxFile: c.maxFile,
+		Dir: c.dir, Shards: c.shards, Durability: c.durability, Memory: c.memory / int64(max(c.shards, 1)), MaxFile: c.maxFile, Evict: c.evict,
 		Listen: []machine.Listen{{Domain: memory, Addr: c.socket, Public: "shm:" + c.socket}},
 	}
 	if c.password != "" {
@@ -153,7 +153,7 @@ func clientOf(ctx context.Context, c *config, node *machine.Node) (*hydra.Client
 
 // respConfig is what clients of Redis find.
 func respConfig(c *config) (resp.Config, error) {
-	config := resp.Config{Password: c.password}
+	config := resp.Config{Password: c.password, Evicts: c.evict}
 	if c.cert != "" {
 		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 		if err != nil {

@@ -83,11 +83,21 @@ func (c *conn) runBatch() {
 	default:
 		c.s.store.Batch(c.s.ctx, b.list)
 		for i := range b.list {
-			c.answer(&b.list[i], b.answers[i])
+			r := &b.list[i]
+			c.askAgain(r)
+			c.answer(r, b.answers[i])
 			c.out.bounded()
+			r.Item.Value = nil // it may be long, and those of the others are still to come
 		}
 	}
 	b.reset()
+}
+
+// askAgain gets a value that had no room beside those of the rest of the batch.
+func (c *conn) askAgain(r *hydra.Request) {
+	if r.Kind == hydra.Get && errors.Is(r.Err, hydra.ErrTooLarge) {
+		r.Item, r.Err = c.s.store.GetItem(c.s.ctx, r.Key)
+	}
 }
 
 // runOne is a batch of one request. Those that are frequent take no memory.
@@ -109,7 +119,7 @@ func (c *conn) runOne(r *hydra.Request, a answer) {
 
 // answer answers a request that has ended.
 func (c *conn) answer(r *hydra.Request, a answer) {
-	absent := errors.Is(r.Err, hydra.ErrNotFound) || errors.Is(r.Err, hydra.ErrExists)
+	absent := errors.Is(r.Err, hydra.ErrNotFound) || errors.Is(r.Err, hydra.ErrExists) || c.s.o.Evicts && errors.Is(r.Err, hydra.ErrIncomplete)
 	if r.Err != nil && !absent {
 		c.storeError(r.Err)
 		return
@@ -154,7 +164,10 @@ func (c *conn) each(n int, request func(i int, r *hydra.Request), got func(*hydr
 			c.s.store.Batch(c.s.ctx, b.list)
 		}
 		for i := range b.list {
-			got(&b.list[i])
+			r := &b.list[i]
+			c.askAgain(r)
+			got(r)
+			r.Item.Value = nil
 		}
 		b.reset()
 	}

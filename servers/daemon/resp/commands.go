@@ -8,8 +8,10 @@ import (
 	"flashdbm/servers/hydra"
 )
 
-// maxBulk is the longest argument: a value.
-const maxBulk = hydra.MaxValue
+// maxBulk is the longest argument: a value. Its command has a key and its own words beside it.
+func (o *Config) maxBulk() int {
+	return min(hydra.MaxLarge, max(hydra.MaxValue, o.MaxCommand-hydra.MaxKey-1024))
+}
 
 // A command is what the server knows of one.
 type command struct {
@@ -52,7 +54,7 @@ const (
 	errNoAuth     = "NOAUTH Authentication required."
 	errWrongPass  = "WRONGPASS invalid username-password pair or user is disabled."
 	errOverflow   = "ERR increment or decrement would overflow"
-	errTooLong    = "ERR string exceeds maximum allowed size (proto-max-bulk-len): values have up to 4194304 bytes"
+	errTooLong    = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
 )
 
 // do serves a command, or adds it to the batch.

@@ -34,7 +34,7 @@ func newConn(s *Server, nc net.Conn, id int64) *conn {
 	c := &conn{s: s, net: nc, id: id, began: time.Now()}
 	c.known = s.o.Password == ""
 	c.name.Store(new(string))
-	c.in = reader{maxCommand: s.o.MaxCommand, maxBulk: maxBulk, budget: &s.budget, anonymous: !c.known}
+	c.in = reader{maxCommand: s.o.MaxCommand, maxBulk: s.o.maxBulk(), budget: &s.budget, anonymous: !c.known}
 	return c
 }
 

@@ -34,6 +34,8 @@ type Config struct {
 	WriteTimeout time.Duration // for a client that does not take its answers, or three quarters of it; 0: 30 s
 	// Settings are what CONFIG GET tells, beside what the server knows itself.
 	Settings map[string]string
+	// Evicts says that the store drops what was not used for long, and perhaps a part of a long value: then the value is absent.
+	Evicts bool
 	// Transactions make MSET and MGET atomic transactions of all their keys; nil: each key is set and read for itself.
 	Transactions Transactions
 	// Facts are further lines of INFO, by section.

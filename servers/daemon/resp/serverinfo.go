@@ -99,7 +99,7 @@ func (s *Server) settings() map[string]string {
 	m := map[string]string{
 		"save": "", "appendonly": "no", "databases": "1", "timeout": "0",
 		"maxclients":         strconv.Itoa(s.o.MaxClients),
-		"proto-max-bulk-len": strconv.Itoa(maxBulk),
+		"proto-max-bulk-len": strconv.Itoa(s.o.maxBulk()),
 	}
 	maps.Copy(m, s.o.Settings)
 	return m

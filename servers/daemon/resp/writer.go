@@ -65,7 +65,14 @@ func (w *writer) integer(n int64) { w.head(':', n) }
 
 func (w *writer) bulk(b []byte) {
 	w.head('$', int64(len(b)))
-	w.out = append(w.out, b...)
+	if len(b) >= outputKeep { // it is sent from where it is
+		w.flush()
+		if w.err == nil {
+			_, w.err = w.dst.Write(b)
+		}
+	} else {
+		w.out = append(w.out, b...)
+	}
 	w.out = append(w.out, '\r', '\n')
 }
 

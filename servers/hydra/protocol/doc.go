@@ -18,8 +18,9 @@ import "errors"
 
 // Limits of what is stored.
 const (
-	MaxKey    = 65527   // bytes of a key: with 9 bytes before it, the longest key of a flashdbm file
-	MaxValue  = 4 << 20 // bytes of a value; larger ones are chunks of this size under a manifest
+	MaxKey    = 65527     // bytes of a key: with 9 bytes before it, the longest key of a flashdbm file
+	MaxValue  = 4 << 20   // bytes of a value; larger ones are chunks of this size under a manifest
+	MaxLarge  = 512 << 20 // bytes of a value in chunks
 	MaxBody   = MaxValue + 128<<10
 	MaxBatch  = 4096 // requests of a batch
 	MaxRenew  = 4096 // keys of a RENEW

@@ -1,10 +1,12 @@
 package protocol
 
 import (
+	"encoding/binary"
 	"fmt"
 	"testing"
 
 	"flashdbm/internal/formatdoc"
+	"flashdbm/servers/circle"
 
 	"github.com/stretchr/testify/require"
 )
@@ -98,6 +100,15 @@ func TestFormatBodies(t *testing.T) {
 		return setter{"term": u64(&p.Term), "offset": u64(&p.Offset), "extent": u32(&p.Extent), "length": u32(&p.Length), "lease": u32(&p.Lease), "tenure": u32(&p.Tenure)},
 			func() []byte { return p.append(nil) }
 	}, pointerSize)
+	check(t, "Manifest", nil, func() (setter, func() []byte) {
+		m := &Manifest{}
+		return setter{"id": func(v []byte) { copy(m.ID[:], v) }, "size": u64(&m.Size), "XXH3": u64(&m.Hash)}, func() []byte { return m.Append(nil) }
+	}, manifestSize)
+	check(t, "Chunk key", map[string]int{"k": 3}, func() (setter, func() []byte) {
+		c := &circle.Chunk{Key: make([]byte, 3)}
+		return setter{"id": func(v []byte) { copy(c.ID[:], v) }, "index": func(v []byte) { c.Index = binary.BigEndian.Uint32(v) }, "key": content(&c.Key)},
+			func() []byte { return c.Append(nil) }
+	}, circle.ChunkHead+3)
 	check(t, "Extent", nil, func() (setter, func() []byte) {
 		e := &Extent{}
 		return setter{"term": u64(&e.Term), "key": func(v []byte) {

@@ -90,5 +90,9 @@ func (s Status) String() string {
 // ItemFlags are stored with an item.
 type ItemFlags uint16
 
-// ItemManifest: the value is the manifest of a larger one.
-const ItemManifest ItemFlags = 1 << 0
+const (
+	// ItemManifest: the value is the manifest of a larger one, a Manifest.
+	ItemManifest ItemFlags = 1 << 0
+	// ItemChunk: the value is a part of a larger one, and the key that of a circle.Chunk. A SCAN brings its key only.
+	ItemChunk ItemFlags = 1 << 1
+)

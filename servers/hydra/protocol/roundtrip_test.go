@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/circle"
 )
 
 // A codec is one kind of body: parse decodes it and returns what the encoder makes of that.
@@ -77,6 +79,11 @@ func codecs() []codec {
 			var w Written
 			err := w.Parse(b)
 			return w.AppendBody(nil), err
+		}},
+		{name: "manifest", good: [][]byte{(&Manifest{ID: circle.ID{1}, Size: MaxValue + 1, Hash: 3}).Append(nil)}, parse: func(b []byte) ([]byte, error) {
+			var m Manifest
+			err := m.Parse(b)
+			return m.Append(nil), err
 		}},
 		{name: "extent", good: [][]byte{(&Extent{1, [5]uint64{2, 3, 4, 5, 6}}).AppendBody(nil)}, parse: func(b []byte) ([]byte, error) {
 			var e Extent
@@ -265,4 +272,23 @@ func FuzzDecoders(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
 		all[int(which)%len(all)].check(t, b)
 	})
+}
+
+// TestManifest: the chunks of a value are as many as it has, and a manifest that claims more than a value may have is none.
+func TestManifest(t *testing.T) {
+	for size, chunks := range map[uint64]uint32{MaxValue + 1: 2, 2 * MaxValue: 2, 2*MaxValue + 1: 3, MaxLarge: MaxLarge / MaxValue} {
+		m := Manifest{Size: size}
+		require.NoError(t, m.Parse(m.Append(nil)))
+		require.Equal(t, chunks, m.Chunks())
+		sum := 0
+		for i := range chunks {
+			require.Positive(t, m.ChunkSize(i))
+			sum += m.ChunkSize(i)
+		}
+		require.EqualValues(t, size, sum)
+	}
+	for _, size := range []uint64{0, MaxValue, MaxLarge + 1, 1 << 63} {
+		m := Manifest{Size: size}
+		require.ErrorIs(t, m.Parse(m.Append(nil)), ErrMalformed)
+	}
 }
