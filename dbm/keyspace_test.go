@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
 )
 
@@ -627,6 +628,37 @@ func TestKeyspaceGuardsNothing(t *testing.T) {
 		require.NoError(t, tx.Commit())
 		require.NoError(t, db.Put([]byte("\xff"), nil))
 	}
+}
+
+// TestPutDuringTheShift: a key that begins with FF, and is put while the keys of the file are being made those of keyspaces, is made one of these as
+// well: the shift has read where the key would have been, loses to it and begins again. Who put one before, and commits behind the shift, loses to that.
+func TestPutDuringTheShift(t *testing.T) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := compacting(Durable)
+	opts.Manual = true
+	db, err := openEngine(mem, "db", opts)
+	require.NoError(t, err)
+	large := string(bytes.Repeat([]byte("v"), 200_000)) // to write it under its new key takes more than one write of the file
+	require.NoError(t, db.Put([]byte("\xff\x00large"), []byte(large)))
+	before, err := db.Begin(TxOptions{})
+	require.NoError(t, err)
+	require.NoError(t, before.Put([]byte("\xffbefore"), nil))
+	puts := 0
+	mem.OnOp(func(op vfs.Op) error {
+		if op.Kind == vfs.OpWrite && op.Len > 64<<10 && puts == 0 {
+			puts++
+			require.NoError(t, db.Put([]byte("\xffmeanwhile"), []byte("v")))
+		}
+		return nil
+	})
+	require.NoError(t, db.EnableKeyspaces())
+	mem.OnOp(nil)
+	require.Equal(t, 1, puts)
+	require.ErrorIs(t, before.Commit(), ErrConflict)
+	requireSpaces(t, db, map[string]map[string]string{"": {"\xff\x00large": large, "\xffmeanwhile": "v"}})
+	require.NoError(t, db.Check(t.Context()))
+	require.NoError(t, db.Close())
 }
 
 // TestKeyspacesEnabledBeside: a file becomes one with keyspaces while others write, whatever their keys begin with. What they have committed is there

@@ -13,7 +13,7 @@ import (
 )
 
 // TestLoadPowerCut cuts the power at every operation of the file system during a load, in several ways each: the database has all records
-// afterwards, or none, and all as soon as Load has returned. What is left is whole, takes a load again, and no more space.
+// afterwards, or none, and all as soon as a reader has seen them, which is before Load has returned. What is left is whole, takes a load again, and no more space.
 func TestLoadPowerCut(t *testing.T) {
 	records := loadRecords(1)
 	mem := vfs.NewMem(0)
@@ -25,9 +25,14 @@ func TestLoadPowerCut(t *testing.T) {
 	require.NoError(t, db.Put([]byte("gone"), make([]byte, 3000)))
 	require.NoError(t, db.Delete([]byte("gone")))
 	r := rand.New(rand.NewPCG(1, 2))
-	ops, none, all := 0, 0, 0
+	ops, none, all, seen := 0, 0, 0, 0
 	mem.OnOp(func(op vfs.Op) error {
 		ops++
+		there, err := db.Len()
+		require.NoError(t, err)
+		if there > 0 {
+			seen++
+		}
 		images := 2
 		if op.Kind == vfs.OpDatasync {
 			images = 10
@@ -41,6 +46,7 @@ func TestLoadPowerCut(t *testing.T) {
 			if n := afterLoad(t, image, records, ops%8 == 0); n > 0 {
 				all++
 			} else {
+				require.Zero(t, there, "what a reader has seen is durable")
 				none++
 			}
 			image.Release()
@@ -56,6 +62,7 @@ func TestLoadPowerCut(t *testing.T) {
 	t.Logf("%d operations, %d images with nothing, %d with all", ops, none, all)
 	require.Greater(t, none, 20)
 	require.Positive(t, all)
+	require.Positive(t, seen)
 }
 
 // loadRecords are records of all forms.

@@ -16,12 +16,13 @@ import (
 
 // TestKilledWhileRedoing: what is written early by an open that is killed is void, and its space is lost until a checkpoint. Many such
 // kills in a row make the file larger. Where it may not grow, what is written early leaves room for all of the redo: the rest stays in
-// memory, and there is room for its flush, for deletes and for Close. With the room looked at piece by piece, as the redo went on, 8 of 10
-// seeds ended with a file in which nothing could be deleted.
+// memory, and there is room for its flush, for deletes and for Close. With the room looked at piece by piece, as the redo went on, a file that
+// may grow by less than the redo takes ended as one in which nothing could be deleted, if the redo takes more than is held back for deletes: that of
+// 5,000 keys may, that of 3,000 does not.
 func TestKilledWhileRedoing(t *testing.T) {
 	inTurn(t)
 	t.Parallel()
-	seeds, voids := uint64(3), 0
+	seeds, voids := uint64(2), 0
 	if testing.Short() {
 		seeds = 1
 	}
@@ -37,7 +38,7 @@ func killedWhileRedoing(t *testing.T, seed uint64) (voids int) {
 	opts := tiny(Durable)
 	opts.Manual, opts.RedoLimit, opts.FlushInterval = true, 64<<20, time.Second
 	e := openOn(t, mem, opts)
-	const keys = 3000
+	const keys = 7000
 	rng := rand.New(rand.NewPCG(seed, 4))
 	want := map[string]string{}
 	i := -1
@@ -45,7 +46,7 @@ func killedWhileRedoing(t *testing.T, seed uint64) (voids int) {
 		commitRandom(t, e, rng, want, 50, func() int { i++; return i })
 	}
 	require.NoError(t, e.Checkpoint())
-	for range 15 {
+	for range keys / 200 {
 		commitRandom(t, e, rng, want, 100, func() int { return rng.IntN(keys) })
 	}
 	end := int64(e.store.End())
@@ -53,9 +54,9 @@ func killedWhileRedoing(t *testing.T, seed uint64) (voids int) {
 	defer image.Release()
 	require.NoError(t, e.Close())
 
-	slacks := []int64{-1, 0, 8, 12, 14, 16, 18, 20, 24, 32, 64, 96, 128} // segments that the file may grow by; -1: any number
+	slacks := []int64{-1, 0, 8, 12, 16, 24, 32, 64, 128} // segments that the file may grow by; -1: any number
 	if testing.Short() {
-		slacks = []int64{-1, 8, 16, 24, 64}
+		slacks = []int64{-1, 0, 8, 32}
 	}
 	for _, slack := range slacks {
 		o := opts
