@@ -17,7 +17,7 @@
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
 #   make sim      SIMRUNS seeds of the simulators of a server and of a cluster, from SIMFIRST on; a failing seed prints the line that plays it again
-#   make mutants  the tests of the tests: seeded bugs, and which test finds each; writes docs/mutants.md
+#   make mutants  the tests of the tests: seeded bugs of the engine, and which test finds each; writes docs/mutants.md
 #   make sim-ramp the same for RAMP tables
 #   make soak-ramp  a RAMP table whose server and clients are killed, and connections cut, for SOAKRAMP transactions in each durability
 #   make mutants-servers  the same for the servers
@@ -338,7 +338,7 @@ fuse-packages:
 
 # What is not tried stays in the document as it was.
 mutants:
-	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.doc docs/mutants.md
+	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.of engine -mutants.doc docs/mutants.md
 
 # libfabric's tcp knows no rights of regions, and hangs up without a word when it refuses something: these tests are the guest's.
 VERBSTEST = CGO_ENABLED=1 $(GO) test -tags 'netgo verbs' -vet=off
@@ -368,7 +368,7 @@ verbs-packages:
 
 .PHONY: mutants-servers
 mutants-servers:
-	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.in servers/ -mutants.doc docs/mutants.md
+	$(GO) test -count 1 -timeout 120m -run '^TestMutants$$' -v ./internal/mutants -args -mutants '$(MUTANTS)' -mutants.of servers -mutants.doc docs/mutants.md
 
 .PHONY: full space bench bench-quick bench-report bench-install
 # The databases of the benchmark are made in BENCHDIR, which should be on the file system in question. A run that was cut off goes on where

@@ -10,7 +10,7 @@ import (
 // results tell people which test found each mutant, and the next run where to look first.
 type results struct {
 	by    map[string]string // by mutant
-	whole string            // of the last run of all mutants
+	whole map[string]string // by part: a sentence about the last run of all that it has
 }
 
 const (
@@ -20,12 +20,17 @@ const (
 
 var (
 	documentRow   = regexp.MustCompile("(?m)^\\| ([a-z0-9-]+) \\|.*\\| (?:`([^`]+)`|\\*\\*([a-z ]+)\\*\\*) \\|$")
-	documentWhole = regexp.MustCompile("(?m)^All of them were tried .*$")
+	documentWhole = regexp.MustCompile(`(?m)^All \d+ of the (\w+) were tried .*$`)
 )
+
+// wholeRun is the sentence for which documentWhole looks.
+func wholeRun(part string, n int, how string) string {
+	return fmt.Sprintf("All %d of the %s were tried in one run %s.", n, part, how)
+}
 
 // readDocument reads what describe has written; it is empty if there is none.
 func readDocument(name string) results {
-	d := results{by: map[string]string{}}
+	d := results{by: map[string]string{}, whole: map[string]string{}}
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return d
@@ -33,7 +38,9 @@ func readDocument(name string) results {
 	for _, row := range documentRow.FindAllStringSubmatch(string(text), -1) {
 		d.by[row[1]] = row[2] + row[3]
 	}
-	d.whole = documentWhole.FindString(string(text))
+	for _, sentence := range documentWhole.FindAllStringSubmatch(string(text), -1) {
+		d.whole[sentence[1]] = sentence[0]
+	}
 	return d
 }
 
@@ -48,11 +55,13 @@ func (d results) describe(rules []rule, all []mutant) []byte {
 	}
 	fmt.Fprintf(&b, `# Tests of the tests
 
-Written by `+"`make mutants`"+`. Each mutant is the engine with one seeded bug, see `+"`internal/mutants`"+`: %d of %d were caught when they were
+Written by `+"`make mutants` and `make mutants-servers`"+`. Each mutant is the engine, or the servers, with one seeded bug, see `+"`internal/mutants`"+`: %d of %d were caught when they were
 tried last. They are listed by the failure or the rule of the design that they break; each with the first of its tests that failed.
 `, caught, len(all))
-	if d.whole != "" {
-		fmt.Fprintf(&b, "\n%s\n", d.whole)
+	for _, part := range parts {
+		if d.whole[part] != "" {
+			fmt.Fprintf(&b, "\n%s\n", d.whole[part])
+		}
 	}
 	for _, r := range rules {
 		fmt.Fprintf(&b, "\n## %s: %s\n\n| mutant | what is wrong | caught by |\n|---|---|---|\n", r.name, r.text)

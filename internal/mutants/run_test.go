@@ -22,7 +22,7 @@ import (
 
 var (
 	runMutants = flag.String("mutants", "", "run the mutants whose names match; . for all")
-	inFiles    = flag.String("mutants.in", "", "run only those that change a file whose path begins so, from the root of the repository")
+	ofPart     = flag.String("mutants.of", "", "run only those of a part: engine or servers")
 	atOnce     = flag.Int("mutants.parallel", runtime.NumCPU(), "mutants that are run at once")
 	patience   = flag.Duration("mutants.patience", 2*time.Minute, "how long one test of a mutant may take at most, and one whose usual time is unknown")
 	limit      = flag.Duration("mutants.limit", 5*time.Minute, "how long all tests of a mutant may take")
@@ -48,8 +48,8 @@ func TestMutants(t *testing.T) {
 	}
 	wanted := regexp.MustCompile(*runMutants)
 	mutants, rules := readMutants(t), readRules(t)
-	all := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !wanted.MatchString(m.name) || !m.changes(*inFiles) })
-	require.NotEmpty(t, all)
+	all := slices.DeleteFunc(slices.Clone(mutants), func(m mutant) bool { return !wanted.MatchString(m.name) || *ofPart != "" && *ofPart != m.part() })
+	require.NotEmpty(t, all, "no mutant %s has such a name", *ofPart)
 	began, commit := time.Now(), revision() // before the document changes
 	doc := readDocument(filepath.Join(root, cmp.Or(*document, "docs/mutants.md")))
 	for i := range all {
@@ -57,12 +57,11 @@ func TestMutants(t *testing.T) {
 	}
 	fates := make([]fate, len(all))
 	var mu sync.Mutex
-	tried, total := 0, time.Duration(0)
+	total := time.Duration(0)
 	tell := func(i int, f fate) {
 		mu.Lock()
 		defer mu.Unlock()
 		fates[i] = f
-		tried++
 		total += f.build.processor
 		t.Logf("%-40s %v", all[i].name, f)
 		doc.by[all[i].name] = cmp.Or(f.by, notCaught)
@@ -109,9 +108,13 @@ func TestMutants(t *testing.T) {
 	}
 	usual.sound(t, plain, later, true)
 	total += plain.spent()
-	if tried == len(mutants) && *document != "" {
-		doc.whole = fmt.Sprintf("All of them were tried in one run at commit %s, on %s, in %.0f minutes on %d processors, of whose time it took %.0f minutes.",
-			commit, began.Format("2 January 2006"), time.Since(began).Minutes(), runtime.NumCPU(), total.Minutes())
+	if *document != "" {
+		for _, part := range parts {
+			if n := countOf(part, mutants); n == countOf(part, all) {
+				doc.whole[part] = wholeRun(part, n, fmt.Sprintf("at commit %s, on %s, in %.0f minutes on %d processors, of whose time it took %.0f minutes",
+					commit, began.Format("2 January 2006"), time.Since(began).Minutes(), runtime.NumCPU(), total.Minutes()))
+			}
+		}
 		assert.NoError(t, os.WriteFile(filepath.Join(root, *document), doc.describe(rules, mutants), 0o644))
 	}
 	t.Logf("%d of %d mutants caught in %.1f minutes, of processors %.1f", caught, len(all), time.Since(began).Minutes(), total.Minutes())
@@ -189,9 +192,25 @@ func slowest(t *testing.T, all []mutant, fates []fate) {
 	}
 }
 
-// changes reports whether the mutant changes a file whose path begins in the given way.
-func (m *mutant) changes(prefix string) bool {
-	return slices.ContainsFunc(m.hunks, func(h hunk) bool { return strings.HasPrefix(h.pkg, prefix) })
+// parts are run and told of apart: they are the modules that have mutants.
+var parts = []string{"engine", "servers"}
+
+// part is the one that the mutant changes.
+func (m *mutant) part() string {
+	if slices.ContainsFunc(m.hunks, func(h hunk) bool { return strings.HasPrefix(h.pkg, "servers/") }) {
+		return "servers"
+	}
+	return "engine"
+}
+
+// countOf counts the mutants of a part.
+func countOf(part string, mutants []mutant) (n int) {
+	for i := range mutants {
+		if mutants[i].part() == part {
+			n++
+		}
+	}
+	return n
 }
 
 func revision() string {
