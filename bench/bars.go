@@ -79,6 +79,7 @@ func (d *dataset) judgements() []judgement {
 		r := d.ratio(work, "p99.9_us", ours, "flashdbm-nobackground")
 		all = append(all, judgement{work, name, "at most 3x that without background work", r.String() + "x", judge(r, r.median <= 3), ours, "flashdbm-nobackground", "p99.9_us"})
 	}
+	all = append(all, d.besideWriters()...)
 	for _, work := range []string{"memory", "memory-large"} {
 		name := "peak memory beyond the mapping, MemoryLimit 64 MiB"
 		if work == "memory-large" {
@@ -99,6 +100,32 @@ func (d *dataset) judgements() []judgement {
 		}
 		if all[i].verdict != notMeasured && share > 0 {
 			all[i].measured += fmt.Sprintf(" (disturbed: others took %.0f %% of the processors)", 100*share)
+		}
+	}
+	return all
+}
+
+// besideWriters is the bar of a reader beside writers: what the tail of his lookups may take longer than alone. What it takes beside loops that only
+// compute stands beside it.
+func (d *dataset) besideWriters() (all []judgement) {
+	above := func(work, beside string) spread {
+		alone, with := d.values(work, ours, "alone_p99.9_us"), d.values(work, ours, beside+"_p99.9_us")
+		var more []float64
+		for round, v := range with {
+			if a, ok := alone[round]; ok {
+				more = append(more, v-a)
+			}
+		}
+		return spreadOf(more)
+	}
+	for _, work := range []string{"beside-durable", "beside-buffered"} {
+		for _, of := range []struct{ writers, loops, name string }{{"writers1", "loops2", "1 writer"}, {"writers4", "loops5", "4 writers"}} {
+			s := above(work, of.writers)
+			all = append(all, judgement{
+				work, "p99.9 of lookups beside " + of.name + ", " + work[len("beside-"):], "at most 50 µs above the same alone",
+				fmt.Sprintf("%s µs above; beside loops that only compute %s µs above", s, above(work, of.loops)),
+				judge(s, s.median <= 50), "", "", "",
+			})
 		}
 	}
 	return all
