@@ -4,7 +4,7 @@
 // What every implementation promises:
 //
 //  1. All changes have one order. A revision is a place in it; the revision of a value is that of the change that set it.
-//  2. CompareAndSet changes a value if and only if its revision is the expected one. With an error other than ErrChanged the outcome is
+//  2. CompareAndSet changes a value if and only if its revision is the expected one, as are those of the others that it names. With an error other than ErrChanged the outcome is
 //     unknown: the change may have happened, may happen later, or never.
 //  3. A watch tells of every change of its names after its revision, in order, each once.
 //  4. What is bound to a session is removed when the session ends: when it is closed, or when its owner has not been heard of for its time
@@ -39,8 +39,9 @@ type Cluster interface {
 	Get(ctx context.Context, name string) (Value, error)
 	// List returns the values whose names begin so, in the order of names, as they were at one moment, and that moment's revision.
 	List(ctx context.Context, prefix string) (values []Value, revision uint64, err error)
-	// CompareAndSet sets the value of a name whose value has the revision, 0 for none, and returns the new revision. nil data removes it.
-	CompareAndSet(ctx context.Context, name string, revision uint64, data []byte) (uint64, error)
+	// CompareAndSet sets the value of a name whose value has the revision, 0 for none, and returns the new revision. nil data removes it. With
+	// others it does so only while their values have the revisions that they name, too.
+	CompareAndSet(ctx context.Context, name string, revision uint64, data []byte, others ...Value) (uint64, error)
 	// Watch sends the changes of names that begin so, from the first one behind the revision on, until the context ends; then the channel is
 	// closed. It is closed earlier if changes are not known any more: the caller lists anew. Of a removal, Data is nil.
 	Watch(ctx context.Context, prefix string, behind uint64) <-chan Value

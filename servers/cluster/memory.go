@@ -81,14 +81,16 @@ func (m *Memory) List(ctx context.Context, prefix string) (list []Value, revisio
 }
 
 // CompareAndSet implements Cluster.
-func (m *Memory) CompareAndSet(ctx context.Context, name string, revision uint64, data []byte) (uint64, error) {
+func (m *Memory) CompareAndSet(ctx context.Context, name string, revision uint64, data []byte, others ...Value) (uint64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.err(ctx); err != nil {
 		return 0, err
 	}
-	if m.values[name].Revision != revision {
-		return 0, ErrChanged
+	for _, v := range append([]Value{{Name: name, Revision: revision}}, others...) {
+		if m.values[v.Name].Revision != v.Revision {
+			return 0, ErrChanged
+		}
 	}
 	return m.set(name, data), nil
 }

@@ -72,6 +72,12 @@ func Show(b []byte, guardian uint64) { storeWord(b[len(b)-WordSize:], guardian) 
 // Hide ends that. No Read that begins after it returns finds the item current.
 func Hide(b []byte) { storeWord(b[len(b)-WordSize:], 0) }
 
+// Shown reports whether the item at b is current for peers.
+func Shown(b []byte) bool { return binary.LittleEndian.Uint64(b[len(b)-WordSize:]) != 0 }
+
+// Of returns the guardian of the item at b, which Build has filled.
+func Of(b []byte) (guardian uint64) { return hash(b[:len(b)-WordSize]) }
+
 // Parse returns the item at b, which the caller owns and Build has filled. b may be longer than the item.
 func Parse(b []byte) Item {
 	klen := int(binary.LittleEndian.Uint16(b))

@@ -35,16 +35,19 @@ func (e *engine) answered(s *shard, m wire.Message) {
 	switch status {
 	case protocol.StatusMoved, protocol.StatusUnavailable:
 		// The shard has not applied this try. If there was no other one, the next try may go elsewhere, with a new number. An earlier try may
-		// have been applied by whoever was the primary then: only its number tells the next one.
+		// have been applied by whoever was the primary then: only its number tells the next one. But a shard that says that it is not the
+		// owner has looked for the number before: it has not applied it, and never will.
 		e.leave(c)
-		if c.number != 0 && c.tries <= 1 {
+		if c.number != 0 && (c.tries <= 1 || status == protocol.StatusMoved) {
 			e.numbers.settle(c.number)
 			c.number, c.tries = 0, 0
 		}
-		if status == protocol.StatusMoved {
-			e.stale = true
-		}
 		e.later = append(e.later, c)
+		if status == protocol.StatusMoved {
+			if e.stale = true; !e.asking {
+				e.askMapOf(s) // its node knows of the move
+			}
+		}
 		return
 	}
 	if status == protocol.StatusTooLarge && c.op == protocol.OpGet && c.many {
@@ -75,16 +78,19 @@ func (e *engine) result(s *shard, c *call, status protocol.Status, m wire.Messag
 // askMap asks any shard that is connected for its map.
 func (e *engine) askMap() {
 	for _, s := range e.shards {
-		if s.conn == nil {
-			continue
+		if s.conn != nil {
+			e.askMapOf(s)
+			return
 		}
-		e.asking = true
-		e.start(&call{op: protocol.OpMap, shard: s, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
-			e.asking = false
-			e.gotMap(m)
-		}})
-		return
 	}
+}
+
+func (e *engine) askMapOf(s *shard) {
+	e.asking = true
+	e.start(&call{op: protocol.OpMap, shard: s, body: []byte{}, internal: func(e *engine, _ *call, m wire.Message) {
+		e.asking = false
+		e.gotMap(m)
+	}})
 }
 
 // gotMap takes the answer to a request for the map.

@@ -79,6 +79,7 @@ type shard struct {
 	conn      wire.Conn
 	sided     wire.OneSided // conn, if its peer's memory can be Read
 	queue     []*call       // in the order in which they were started
+	gone      bool          // the map has no such shard any more
 	dialing   bool
 	dialAfter int64
 	dials     int    // attempts to connect
@@ -128,17 +129,18 @@ func (e *engine) setMap(m protocol.Map) {
 		return
 	}
 	e.m, e.stale = m, false
-	ids := make([]uint32, len(m.Shards))
-	for i, p := range m.Shards {
-		ids[i] = p.Shard
+	for _, s := range e.shards {
+		s.gone = s.id != protocol.AnyShard
+	}
+	for _, p := range m.Shards {
 		s := e.shard(p.Shard)
 		if s == nil {
 			s = &shard{id: p.Shard, extents: map[uint32]*extent{}}
 			e.shards = append(e.shards, s)
 		}
-		s.addrs = p.Addrs
+		s.addrs, s.gone = p.Addrs, false
 	}
-	e.circle = circle.New(m.Seed, ids)
+	e.circle = m.Circle()
 	for _, s := range e.shards { // what waits is routed anew
 		list := s.queue
 		s.queue = nil
@@ -146,6 +148,35 @@ func (e *engine) setMap(m protocol.Map) {
 			e.route(c)
 		}
 	}
+	list := e.later
+	e.later = nil
+	for _, c := range list {
+		e.route(c)
+	}
+}
+
+// part lets go of shards that the map has no more, and that no call waits for: a write that such a shard may have applied is sent to it until it
+// tells.
+func (e *engine) part() {
+	waits := func(c *call) bool { return c != nil && c.number != 0 && c.shard != nil && c.shard.gone }
+	if !slices.ContainsFunc(e.shards, func(s *shard) bool { return s.gone }) || slices.ContainsFunc(e.slots, waits) || slices.ContainsFunc(e.later, waits) {
+		return
+	}
+	var rest []*shard // a list of its own: somebody goes through the old one
+	for _, s := range e.shards {
+		if !s.gone || len(s.queue) > 0 || s.dialing {
+			rest = append(rest, s)
+			continue
+		}
+		if s.conn != nil {
+			e.lost(s, ErrUnavailable) // what was under way is routed anew
+			for _, c := range s.queue {
+				e.route(c)
+			}
+			s.queue = nil
+		}
+	}
+	e.shards = rest
 }
 
 func (e *engine) shard(id uint32) *shard {
@@ -416,6 +447,7 @@ func (e *engine) Tick(now time.Time) {
 		e.renewals(s)
 	}
 	e.waiting = e.expireAll(e.waiting)
+	e.part()
 	if e.stale && !e.asking {
 		e.askMap()
 	}

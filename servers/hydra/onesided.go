@@ -123,7 +123,7 @@ func (e *engine) readDone(n *network, d wire.ReadDone) {
 	}
 	e.refused++
 	e.cache.drop(p)
-	e.try(c) // by message, as the pointer is gone
+	e.route(c) // by message, as the pointer is gone, and to another shard if the key has moved
 }
 
 // renewals asks for longer leases of what was used twice, and for a tenure while Reads are made.

@@ -249,6 +249,17 @@ func (r *Reign) Advance() {
 	}
 }
 
+// Durable returns the newest entry that all counted members have synced, whatever the mode; in memory mode the newest one that they have merged.
+func (r *Reign) Durable() uint64 {
+	d := r.o.Source.Synced()
+	for _, m := range r.members {
+		if r.counted(m.name) {
+			d = min(d, m.synced)
+		}
+	}
+	return d
+}
+
 // count finds the end of the tenure (invariant 6).
 func (r *Reign) count() {
 	end := r.now + Tenure // alone: the lock of the directory keeps other lives away, and nobody else can be promoted

@@ -7,6 +7,7 @@ import (
 
 	"flashdbm/servers/arena"
 	"flashdbm/servers/guard"
+	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/store"
 )
 
@@ -122,7 +123,7 @@ func (s *Shard) fetched(f *store.Fetched) {
 		s.fetchDone(f)
 		return
 	}
-	if !s.has(f.Hash, f.Key) && f.Found {
+	if !s.has(f.Hash, f.Key) && f.Found && s.serves(f.Hash) == protocol.StatusOK {
 		s.installRecord(f.Hash, &f.Record)
 	}
 	for _, p := range list {
@@ -167,7 +168,7 @@ func (s *Shard) installRecord(h uint64, r *store.Record) bool {
 func (s *Shard) pieceLoaded(p *store.Piece) {
 	for i := range p.Records {
 		r, h := &p.Records[i], p.Hashes[i]
-		if s.seqOf(r.Version) > s.shown || s.pendingFor(h, r.Key) != nil || s.has(h, r.Key) {
+		if s.seqOf(r.Version) > s.shown || s.pendingFor(h, r.Key) != nil || s.has(h, r.Key) || s.wasDropped(h, p.Applied) {
 			continue // a pending entry will be shown; what the table has is newer
 		}
 		n := guard.Size(len(r.Key), len(r.Value))
@@ -177,6 +178,7 @@ func (s *Shard) pieceLoaded(p *store.Piece) {
 		}
 	}
 	s.loading = false
+	defer s.forgetDrops()
 	switch {
 	case s.stopped:
 	case p.Last == math.MaxUint64:
@@ -197,7 +199,7 @@ func (s *Shard) completed() {
 
 // pinned reports whether a fetch or a piece is under way that may have been read before now, and has the key.
 func (s *Shard) pinned(h uint64) bool {
-	if s.fetching[h] > 0 || s.loading && h >= s.loadFrom {
+	if s.fetching[h] > 0 || s.loading && h >= s.loadFrom || len(s.walks) > 0 && s.walked(h) {
 		return true
 	}
 	for _, q := range s.scans {
@@ -312,7 +314,15 @@ func (s *Shard) evictOne(p arena.Place) bool {
 	if s.arena.Lease(p) > s.now || s.pendingFor(h, it.Key) != nil {
 		return false
 	}
+	if s.out != nil {
+		if _, changed := s.out.changed[string(it.Key)]; changed {
+			return false // the new owner is told of what the memory has
+		}
+	}
 	if s.o.Store == nil {
+		if s.serves(h) != protocol.StatusOK {
+			return false
+		}
 		s.appendEnd(h, &it)
 		return s.commit()
 	}

@@ -3,10 +3,12 @@ package shard
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
 
+	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/sim"
 	"flashdbm/servers/guard"
@@ -14,16 +16,19 @@ import (
 	"flashdbm/servers/wire"
 )
 
-// A clusterClient has some operations under way at a time, all on one connection to the member that it takes for the primary. It does what the
-// client library does: a write that may have been applied is sent again with its number.
+// A clusterClient has some operations under way at a time, all of a shard on one connection to the member that it takes for the primary. It does
+// what the client library does: a write that may have been applied is sent again with its number, to the same shard.
 type clusterClient struct {
-	c       *clusterSim
+	c       *clusterSim    // the first shard
+	shards  []*clusterSim  // all
+	circle  *circle.Circle // as the client knows it; nil: there is one shard
+	keys    int
 	id      int
 	n       *sim.Node
 	thread  *sim.Thread
 	queue   *sim.Queue
 	local   fabric.Region
-	conn    *clientConn
+	conns   []*clientConn // by shard
 	ep      fabric.Endpoint
 	epTo    *simMember
 	epLife  int
@@ -49,6 +54,9 @@ type clusterLane struct {
 	rest  time.Time
 	tries int
 	read  *clusterPointer
+	shard int           // that the operation goes to
+	anew  bool          // it is to be sent again on the same connection
+	scan  protocol.Scan // of a scan
 }
 
 type clusterPointer struct {
@@ -73,7 +81,7 @@ type clientConn struct {
 }
 
 func (l *clientConn) deliver(way int, do func()) {
-	c := l.x.c
+	c := l.m.c
 	from, to := l.x.n, l.m.n
 	if way == 1 {
 		from, to = to, from
@@ -122,9 +130,10 @@ func (l *clientConn) Close() error {
 	return nil
 }
 
-func newClusterClient(c *clusterSim, id int) *clusterClient {
+func newClusterClient(shards []*clusterSim, id int) *clusterClient {
+	c := shards[0]
 	x := &clusterClient{
-		c: c, id: id, n: c.w.NewNode(fmt.Sprintf("client-%d", id)), next: 1, left: 30 + c.rand(60), cache: map[string]clusterPointer{},
+		c: c, shards: shards, keys: simKeys, conns: make([]*clientConn, len(shards)), id: id, n: c.w.NewNode(fmt.Sprintf("client-%d", id)), next: 1, left: 30 + c.rand(60), cache: map[string]clusterPointer{},
 		seen: map[string][]seenVersion{},
 	}
 	q, _ := x.n.Domain().NewQueue(256)
@@ -145,7 +154,7 @@ func (x *clusterClient) busy() bool {
 // leave records what has no answer, GETs apart: they tell nothing then.
 func (x *clusterClient) leave() {
 	for _, l := range x.lanes {
-		if l.busy && l.c.kind != "get" {
+		if l.busy && l.c.kind != "get" && l.c.kind != "scan" {
 			x.finish(l, result{open: true})
 		}
 	}
@@ -168,7 +177,11 @@ func (x *clusterClient) step(now time.Time) (bool, time.Time) {
 		case !l.busy && x.left > 0 && !now.Before(l.rest):
 			x.start(now, l)
 		case l.busy && l.read == nil && !now.Before(l.again):
-			x.reconnect(now)
+			if l.anew && x.conns[l.shard] != nil {
+				x.send(now, l)
+			} else {
+				x.reconnect(now, l.shard)
+			}
 		}
 	}
 	next := now.Add(time.Hour)
@@ -184,10 +197,10 @@ func (x *clusterClient) step(now time.Time) (bool, time.Time) {
 	return false, next
 }
 
-// reconnect gives the connection up and sends all that is under way on another one, oldest first, to the same member or another one.
-func (x *clusterClient) reconnect(now time.Time) {
-	c := x.c
-	if old := x.conn; old != nil {
+// reconnect gives a connection up and sends all that is under way on another one, oldest first, to the same member or another one.
+func (x *clusterClient) reconnect(now time.Time, shard int) {
+	c := x.shards[shard]
+	if old := x.conns[shard]; old != nil {
 		old.quit = true
 		c.w.After(c.upTo(60*time.Millisecond), func() { old.Close() })
 	}
@@ -196,7 +209,7 @@ func (x *clusterClient) reconnect(now time.Time) {
 		m = p
 	}
 	l := &clientConn{x: x, m: m, life: m.life}
-	x.conn = l
+	x.conns[shard] = l
 	g := Greeting{Client: uint64(x.id) + 1, Next: x.next}
 	l.deliver(0, func() {
 		if m.shard != nil {
@@ -206,10 +219,23 @@ func (x *clusterClient) reconnect(now time.Time) {
 	list := slices.Clone(x.lanes)
 	slices.SortFunc(list, func(a, b *clusterLane) int { return int(a.q.Number) - int(b.q.Number) })
 	for _, lane := range list {
-		if lane.busy && lane.read == nil {
+		if lane.busy && lane.read == nil && lane.shard == shard {
 			x.send(now, lane)
 		}
 	}
+}
+
+// route finds the shard of an operation.
+func (x *clusterClient) route(l *clusterLane) {
+	if x.circle == nil {
+		return
+	}
+	h := l.scan.First
+	if l.c.kind != "scan" {
+		h = circle.Hash(1, []byte(l.c.key))
+	}
+	owner, _ := x.circle.Owner(h)
+	l.shard = int(owner)
 }
 
 func (x *clusterClient) oldest() uint64 {
@@ -225,12 +251,15 @@ func (x *clusterClient) oldest() uint64 {
 func (x *clusterClient) send(now time.Time, l *clusterLane) {
 	x.request++
 	l.tries++
-	l.id, l.sent = x.request, now
+	l.id, l.sent, l.anew = x.request, now, false
 	l.again = now.Add(x.c.upTo(20*time.Millisecond<<x.c.rand(6)) + time.Millisecond)
 	l.q.Oldest = x.oldest()
 	h := wire.Header{Op: uint8(l.q.Op), Flags: uint8(l.q.Flags), Request: l.id}
 	msg := wire.Message{Header: h, Body: l.q.AppendBody(nil)}
-	conn := x.conn
+	if l.c.kind == "scan" {
+		msg.Body = l.scan.AppendBody(nil)
+	}
+	conn := x.conns[l.shard]
 	conn.deliver(0, func() {
 		conn.in = append(conn.in, msg)
 		conn.m.wake()
@@ -243,7 +272,7 @@ func (x *clusterClient) start(now time.Time, l *clusterLane) {
 	x.left--
 	c.counts.ops++
 	*l = clusterLane{n: l.n, busy: true, from: c.w.Now().Nanoseconds()}
-	k := c.rand(simKeys)
+	k := c.rand(x.keys)
 	l.c = call{key: simKey(k), value: fmt.Sprintf("v%d-%d", x.id, x.left)}
 	l.q = protocol.Request{Key: []byte(l.c.key)}
 	value := append([]byte(l.c.value+" "), bytes.Repeat([]byte{'x'}, c.rand(300))...)
@@ -279,15 +308,69 @@ func (x *clusterClient) start(now time.Time, l *clusterLane) {
 		l.q.Number = x.next
 		x.next++
 	}
-	c.say("client %d lane %d: %+v number %d", x.id, l.n, l.c, l.q.Number)
+	if x.circle != nil && c.rand(12) == 0 {
+		x.startScan(l)
+	}
+	x.route(l)
+	c.say("client %d lane %d: %+v number %d to shard %d", x.id, l.n, l.c, l.q.Number, l.shard)
 	if l.c.kind == "get" && x.tryRead(now, l) {
 		return
 	}
-	if x.conn == nil {
-		x.reconnect(now)
+	x.sendOn(now, l)
+}
+
+// sendOn sends an operation on the connection that there is, or on a new one.
+func (x *clusterClient) sendOn(now time.Time, l *clusterLane) {
+	if x.conns[l.shard] == nil {
+		x.reconnect(now, l.shard)
 		return
 	}
 	x.send(now, l)
+}
+
+// startScan makes the operation a look at a range of hashes.
+func (x *clusterClient) startScan(l *clusterLane) {
+	if l.q.Number != 0 {
+		x.next-- // nobody has seen it
+	}
+	x.c.counts.scans++
+	l.c, l.q = call{kind: "scan"}, protocol.Request{Op: protocol.OpScan}
+	l.scan = protocol.Scan{Last: math.MaxUint64}
+	if x.c.rand(2) == 0 {
+		l.scan.First = x.c.w.Rand().Uint64()
+	}
+}
+
+// scanned takes an answer: what it has was there, and the counter, which is never removed, is there if its hash is covered.
+func (x *clusterClient) scanned(l *clusterLane, flags protocol.Flags, body []byte) {
+	next, _, err := protocol.CheckScan(body)
+	if err != nil {
+		x.c.violation("%v", err)
+		return
+	}
+	last := l.scan.Last
+	if flags&protocol.FlagMore != 0 {
+		last = next - 1
+	}
+	found := map[string]bool{}
+	look := func(key, value string) {
+		h := circle.Hash(1, []byte(key))
+		if h < l.scan.First || h > last {
+			x.c.violation("a scan from %x to %x has %s, whose hash is %x", l.scan.First, last, key, h)
+		}
+		if found[key] {
+			x.c.violation("a scan has %s twice", key)
+		}
+		found[key] = true
+		x.c.record(1000+x.id*10+l.n, call{kind: "get", key: key}, result{ok: true, value: value}, l.from)
+	}
+	for it := range protocol.ScannedItems(body) {
+		look(string(it.Key), name(it.Value))
+	}
+	if k := simKey(0); !found[k] && circle.Hash(1, []byte(k)) >= l.scan.First && circle.Hash(1, []byte(k)) <= last {
+		look(k, "")
+	}
+	l.busy, l.rest = false, x.n.Now().Add(x.c.upTo(20*time.Millisecond))
 }
 
 // tryRead posts a Read if there is a pointer that may be used.
@@ -321,7 +404,7 @@ func (x *clusterClient) dial(m *simMember, life int) {
 		return
 	}
 	x.dialing = true
-	x.n.Domain().DialFunc(fmt.Sprintf("node-%d-%d", m.i, life), nil, fabric.EndpointOptions{Send: x.queue, Recv: x.queue}, func(e fabric.Endpoint, _ []byte, err error) {
+	x.n.Domain().DialFunc(m.addr(life), nil, fabric.EndpointOptions{Send: x.queue, Recv: x.queue}, func(e fabric.Endpoint, _ []byte, err error) {
 		x.dialing = false
 		if err == nil {
 			x.ep, x.epTo, x.epLife = e, m, life
@@ -347,11 +430,8 @@ func (x *clusterClient) readDone(now time.Time, wc *fabric.WC) {
 		x.ep = nil
 	}
 	delete(x.cache, l.c.key)
-	if x.conn == nil {
-		x.reconnect(now)
-		return
-	}
-	x.send(now, l)
+	x.route(l)
+	x.sendOn(now, l)
 }
 
 func (x *clusterClient) answer(now time.Time, msg *wire.Message) {
@@ -363,11 +443,32 @@ func (x *clusterClient) answer(now time.Time, msg *wire.Message) {
 	l := x.lanes[i]
 	status := protocol.Status(msg.Status)
 	switch status {
+	case protocol.StatusMoved:
+		if x.circle == nil {
+			c.violation("client %d is told that %+v has moved", x.id, l.c)
+			return
+		}
+		if l.q.Op.IsWrite() { // it was not applied, and never will be
+			l.q.Number = x.next
+			x.next++
+			l.tries = 0
+		}
+		if c.rand(3) > 0 {
+			x.circle = c.moves.circle.At(1)
+		}
+		x.route(l)
+		l.anew, l.again = true, now.Add(c.upTo(5*time.Millisecond))
+		return
 	case protocol.StatusUnavailable:
+		l.anew = x.circle != nil && c.rand(2) == 0
 		if l.q.Op.IsWrite() && l.tries == 1 && c.rand(2) == 0 { // it was not applied, so it may have another number
 			l.q.Number = x.next
 			x.next++
 			l.tries = 0
+			x.route(l)
+		}
+		if !l.q.Op.IsWrite() {
+			x.route(l)
 		}
 		l.again = now.Add(time.Millisecond + c.upTo(50*time.Millisecond))
 		return
@@ -385,6 +486,10 @@ func (x *clusterClient) answer(now time.Time, msg *wire.Message) {
 	case protocol.StatusOK, protocol.StatusNotFound, protocol.StatusExists, protocol.StatusVersion:
 	default:
 		c.violation("client %d has the answer %v to %+v", x.id, status, l.c)
+		return
+	}
+	if l.c.kind == "scan" {
+		x.scanned(l, protocol.Flags(msg.Flags), msg.Body)
 		return
 	}
 	if l.c.kind == "get" {
@@ -417,8 +522,8 @@ func (x *clusterClient) got(l *clusterLane, status protocol.Status, flags protoc
 	}
 	v := name(it.Value)
 	x.seen[l.c.key] = append(x.seen[l.c.key], seenVersion{it.Version, v})
-	m := x.conn.m
-	if it.HasPointer && m.alive() && m.life == x.conn.life && m.shard.term == it.Pointer.Term {
+	m := x.conns[l.shard].m
+	if it.HasPointer && m.alive() && m.life == x.conns[l.shard].life && m.shard.term == it.Pointer.Term {
 		if key, ok := m.shard.arena.Key(it.Pointer.Extent); ok {
 			less := func(us uint32) time.Duration { return time.Duration(us) * time.Microsecond / 64 * 63 }
 			x.cache[l.c.key] = clusterPointer{

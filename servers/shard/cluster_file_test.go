@@ -77,9 +77,13 @@ func (d *simDisk) Apply(entries []store.Entry, s store.State) error {
 
 func (d *simDisk) Sync() error { d.synced = len(d.states); return nil }
 
-func (d *simDisk) Get(_ uint64, key []byte) (r store.Record, found bool, err error) {
+func (d *simDisk) Get(hash uint64, key []byte) (r store.Record, found bool, err error) {
 	for i := len(d.applied) - 1; i >= 0; i-- {
-		if e := &d.applied[i]; !e.Empty && bytes.Equal(e.Key, key) {
+		e := &d.applied[i]
+		if e.Drop && e.Hash <= hash && hash <= e.Last {
+			return r, false, nil
+		}
+		if !e.Empty && !e.Drop && bytes.Equal(e.Key, key) {
 			return e.Record, !e.Remove, nil
 		}
 	}
@@ -89,9 +93,13 @@ func (d *simDisk) Get(_ uint64, key []byte) (r store.Record, found bool, err err
 func (d *simDisk) Scan(first, last uint64, yield func(hash uint64, r *store.Record) bool) error {
 	var list []store.Entry
 	seen := map[string]bool{}
+	var drops []store.Entry
 	for i := len(d.applied) - 1; i >= 0; i-- {
 		e := &d.applied[i]
-		if e.Empty {
+		if e.Drop {
+			drops = append(drops, *e)
+		}
+		if e.Empty || e.Drop || slices.ContainsFunc(drops, func(d store.Entry) bool { return d.Hash <= e.Hash && e.Hash <= d.Last }) {
 			continue
 		}
 		if !seen[string(e.Key)] && !e.Remove && first <= e.Hash && e.Hash <= last {

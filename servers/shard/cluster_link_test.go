@@ -37,7 +37,7 @@ func (m *simMember) dial(r *replica.Reign, name string) {
 	l.other = l.far
 	hello := fmt.Sprint(len(c.dialled))
 	c.dialled[hello] = l
-	m.n.Domain().DialFunc(fmt.Sprintf("node-%d-%d", x.i, x.life), []byte(hello), fabric.EndpointOptions{Send: m.queue, Recv: m.queue, Depth: 64}, func(e fabric.Endpoint, _ []byte, err error) {
+	m.n.Domain().DialFunc(x.addr(x.life), []byte(hello), fabric.EndpointOptions{Send: m.queue, Recv: m.queue, Depth: 64}, func(e fabric.Endpoint, _ []byte, err error) {
 		if err != nil || m.shard == nil || m.shard.Reign() != r {
 			if e != nil {
 				e.Close()

@@ -44,10 +44,12 @@ type order struct {
 // name is how records name the member.
 func (m *simMember) name(life int) string {
 	if m.c.mode == Sync {
-		return fmt.Sprintf("n%d", m.i)
+		return fmt.Sprintf("%c%d", 'n'+rune(m.c.number), m.i)
 	}
-	return fmt.Sprintf("n%d.%d", m.i, life)
+	return fmt.Sprintf("%c%d.%d", 'n'+rune(m.c.number), m.i, life)
 }
+
+func (m *simMember) addr(life int) string { return fmt.Sprintf("node-%d-%d-%d", m.c.number, m.i, life) }
 
 func (m *simMember) alive() bool { return m.n.Alive() }
 
@@ -74,7 +76,7 @@ func (m *simMember) begin(ended uint64) {
 	q, _ := d.NewQueue(4096)
 	m.queue = q.(*sim.Queue)
 	o := Options{
-		Seed: 1, Durability: c.mode, Alloc: d.Alloc, Arena: clusterArena, Membership: Membership{Self: m.id, Mode: c.acks, Ended: ended, RingSize: clusterRing, Memory: d},
+		Shard: c.number, Seed: 1, Durability: c.mode, Alloc: d.Alloc, Arena: clusterArena, Membership: Membership{Self: m.id, Mode: c.acks, Ended: ended, RingSize: clusterRing, Memory: d},
 		Clock: func() (int64, uint64) { return m.n.Now().UnixNano(), uint64(m.n.Wall().UnixMilli()) },
 	}
 	var err error
@@ -118,13 +120,19 @@ func (m *simMember) begin(ended uint64) {
 	s := m.shard
 	s.lazy = c.seed%5 == 0
 	s.pieceBytes = 1 + c.rand(60)
+	if c.moves != nil {
+		s.See(c.moves.view())
+	}
 	s.between = func(e entry) {
 		if e.remove {
 			delete(m.shown, string(e.key))
-			c.showed(m, e.seq, s.base+e.seq, "")
+			c.showed(m, e.seq, e.hash|1<<63, "")
 			return
 		}
 		it := s.item(e.place)
+		if c.moves != nil {
+			c.moves.showed(m, &e, &it)
+		}
 		m.shown[string(it.Key)] = it.Version
 		if e.seq == it.Version-s.base || s.reign != nil { // else of a copy
 			value := name(it.Value)
@@ -185,6 +193,24 @@ func (m *simMember) learn(rec replica.Record) {
 	})
 }
 
+// see gives the shard a view, if the process runs or once it does.
+func (m *simMember) see(v *View) {
+	if m.shard == nil || !m.alive() {
+		return
+	}
+	s, life := m.shard, m.life
+	m.c.w.After(0, func() {
+		switch {
+		case m.life != life || !m.alive():
+		case !m.n.Running():
+			m.c.w.After(m.c.upTo(50*time.Millisecond), func() { m.see(v) })
+		default:
+			s.See(v)
+			m.wake()
+		}
+	})
+}
+
 // order tells the member to stop.
 func (m *simMember) order(from *sim.Node, f *replica.Failover) {
 	c, id, life := m.c, m.id, m.life
@@ -204,7 +230,7 @@ func (m *simMember) order(from *sim.Node, f *replica.Failover) {
 
 // listen takes those who want to be this member's primary, and clients that Read.
 func (m *simMember) listen() {
-	l, err := m.n.Domain().Listen(fmt.Sprintf("node-%d-%d", m.i, m.life))
+	l, err := m.n.Domain().Listen(m.addr(m.life))
 	if err != nil {
 		m.c.violation("listen: %v", err)
 		return
@@ -346,6 +372,9 @@ func (m *simMember) reign() {
 	}
 	if name := r.Dial(); name != "" {
 		m.dial(r, name)
+	}
+	if c.moves != nil {
+		c.moves.serve(m)
 	}
 }
 

@@ -30,6 +30,8 @@ type clusterSim struct {
 	clients []*clusterClient
 	history []porcupine.Operation
 	dialled map[string]*memberLink // by the hello
+	moves   *moveSim               // that this shard is one of; nil: there is one shard
+	number  uint32
 
 	committed map[uint64]uint64 // by entry: the version that a primary has shown
 	newest    uint64            // of committed
@@ -37,35 +39,47 @@ type clusterSim struct {
 	counts    clusterCounts
 }
 
-type clusterCounts struct{ ops, reads, accepted, reigns, copies, kills, unknown, lost, handed int }
+type clusterCounts struct {
+	ops, reads, accepted, reigns, copies, kills, unknown, lost, handed, moved, closed, scans int
+}
 
 // What the log and the rings of the simulator have: a few dozen entries.
 const clusterRing = 4096
 
 func newClusterSim(seed uint64) *clusterSim {
+	w := sim.New(seed, sim.Faults{LoseOne: 3000, StallOne: 300})
+	c := newShardSim(w, w.NewNode("etcd"), seed, 0, nil)
+	for i := range 2 + c.rand(2) {
+		c.clients = append(c.clients, newClusterClient([]*clusterSim{c}, i))
+	}
+	return c
+}
+
+// newShardSim makes the replicas of a shard.
+func newShardSim(w *sim.World, etcd *sim.Node, seed uint64, number uint32, moves *moveSim) *clusterSim {
 	c := &clusterSim{
-		w: sim.New(seed, sim.Faults{LoseOne: 3000, StallOne: 300}), seed: seed, all: map[string]*simMember{}, committed: map[uint64]uint64{}, versions: map[string]uint64{},
-		dialled: map[string]*memberLink{},
+		w: w, etcd: etcd, seed: seed, all: map[string]*simMember{}, committed: map[uint64]uint64{}, versions: map[string]uint64{},
+		dialled: map[string]*memberLink{}, moves: moves, number: number,
 	}
 	c.mode = Durability(seed % 3)
 	if c.acks = replica.Synced; c.mode != Sync {
 		c.acks = replica.Mode(seed / 3 % 2)
 	}
-	c.etcd = c.w.NewNode("etcd")
 	for i := range 3 {
-		m := &simMember{c: c, i: i, n: c.w.NewNode(fmt.Sprintf("node-%d", i)), file: &memberFile{}}
+		m := &simMember{c: c, i: i, n: c.w.NewNode(fmt.Sprintf("node-%d-%d", number, i)), file: &memberFile{}}
 		c.members = append(c.members, m)
 	}
 	first := c.members[0].name(1)
 	c.rec = replica.Record{Revision: 1, Term: 1, Primary: first, Set: []string{first}}
+	if moves != nil {
+		moves.shards = append(moves.shards, c)
+		c.versions = moves.shards[0].versions
+	}
 	for i, m := range c.members {
 		m.begin(0)
 		if i == 0 {
 			m.learn(c.rec)
 		}
-	}
-	for i := range 2 + c.rand(2) {
-		c.clients = append(c.clients, newClusterClient(c, i))
 	}
 	return c
 }
@@ -75,9 +89,15 @@ func (c *clusterSim) rand(n int) int { return c.w.Rand().IntN(n) }
 func (c *clusterSim) upTo(d time.Duration) time.Duration { return time.Duration(c.rand(int(d))) }
 
 func (c *clusterSim) violation(format string, args ...any) {
-	if c.bad == "" {
-		c.bad = fmt.Sprintf(format, args...)
-		c.say("VIOLATION: %s", c.bad)
+	if c.bad != "" {
+		return
+	}
+	c.bad = fmt.Sprintf(format, args...)
+	c.say("VIOLATION: %s", c.bad)
+	if c.moves != nil {
+		for _, x := range c.moves.shards {
+			x.bad = c.bad
+		}
 	}
 }
 
@@ -120,7 +140,10 @@ func (c *clusterSim) change(n *sim.Node, next replica.Record, answer func(replic
 			return
 		}
 		if c.rec.Revision == next.Revision {
-			next.Revision++
+			if next.Revision++; c.moves != nil {
+				c.moves.revision++
+				next.Revision = c.moves.revision
+			}
 			next.Set = slices.Clone(next.Set)
 			if next.Term > c.rec.Term {
 				c.counts.reigns++
@@ -129,13 +152,17 @@ func (c *clusterSim) change(n *sim.Node, next replica.Record, answer func(replic
 				c.counts.handed++
 			}
 			c.rec = next
-			c.say("record %+v", next)
-			for _, m := range c.members {
-				c.w.After(c.slow(), func() {
-					if c.w.Reaches(c.etcd, m.n) && c.rand(20) > 0 {
-						m.learn(next)
-					}
-				})
+			c.say("record of shard %d %+v", c.number, next)
+			if c.moves != nil {
+				c.moves.tell()
+			} else {
+				for _, m := range c.members {
+					c.w.After(c.slow(), func() {
+						if c.w.Reaches(c.etcd, m.n) && c.rand(20) > 0 {
+							m.learn(next)
+						}
+					})
+				}
 			}
 		}
 		rec := c.rec
@@ -212,11 +239,13 @@ func (c *clusterSim) trouble() {
 		}
 	default:
 		ends := []*sim.Node{c.etcd}
-		for _, m := range c.members {
-			ends = append(ends, m.n)
-		}
-		for _, x := range c.clients {
-			ends = append(ends, x.n)
+		for _, x := range c.shards() {
+			for _, m := range x.members {
+				ends = append(ends, m.n)
+			}
+			for _, x := range x.clients {
+				ends = append(ends, x.n)
+			}
 		}
 		a, b := ends[c.rand(len(ends))], ends[c.rand(len(ends))]
 		c.w.Cut(a, b)
@@ -234,12 +263,22 @@ func (c *clusterSim) trouble() {
 	}
 }
 
+// shards returns all shards of the simulation.
+func (c *clusterSim) shards() []*clusterSim {
+	if c.moves != nil {
+		return c.moves.shards
+	}
+	return []*clusterSim{c}
+}
+
 // isolate cuts a member off from all but the clients, and perhaps stops it meanwhile: it cannot learn that another one serves.
 func (c *clusterSim) isolate(m *simMember) {
 	others := []*sim.Node{c.etcd}
-	for _, x := range c.members {
-		if x != m {
-			others = append(others, x.n)
+	for _, y := range c.shards() {
+		for _, x := range y.members {
+			if x != m {
+				others = append(others, x.n)
+			}
 		}
 	}
 	c.say("node %d is isolated", m.i)
@@ -329,9 +368,13 @@ func (c *clusterSim) check(m *simMember) {
 		serving = x.id
 	}
 	m.checkTable()
+	if c.moves != nil {
+		c.moves.check(m)
+	}
 }
 
-func (c *clusterSim) run() string {
+// begin starts clients, leaders and trouble.
+func (c *clusterSim) begin() {
 	for _, x := range c.clients {
 		x.begin()
 	}
@@ -339,8 +382,14 @@ func (c *clusterSim) run() string {
 	for i := range 2 {
 		c.w.After(c.upTo(time.Second), func() { c.lead(c.members[i].n) })
 	}
+}
+
+func (c *clusterSim) run() string {
+	for _, x := range c.shards() {
+		x.begin()
+	}
 	done := func() bool {
-		if c.bad != "" || c.gone() {
+		if c.bad != "" || slices.ContainsFunc(c.shards(), (*clusterSim).gone) {
 			return true
 		}
 		for _, x := range c.clients {
@@ -352,8 +401,9 @@ func (c *clusterSim) run() string {
 	}
 	if !c.w.RunUntil(5*time.Minute, done) {
 		c.violation("the clients wait for ever")
-		for _, m := range c.members {
+		for _, m := range slices.Concat(c.members, c.shards()[len(c.shards())-1].members) {
 			if s := m.shard; s != nil {
+				c.say("out %+v, in %+v", s.out, s.in)
 				c.say("%s: alive %v running %v, record %+v, ended %d, entry %d, reign %+v, follower %v", m.id, m.alive(), m.n.Running(), s.rec, s.o.Ended, s.seq, s.reign, s.follower)
 			}
 		}
@@ -437,6 +487,9 @@ func (a *clusterCounts) add(b *clusterCounts) {
 	a.unknown += b.unknown
 	a.lost += b.lost
 	a.handed += b.handed
+	a.moved += b.moved
+	a.closed += b.closed
+	a.scans += b.scans
 }
 
 var clusterArena = arena.Options{Extent: 64 << 10, Limit: 1 << 20}

@@ -178,25 +178,34 @@ func (m *merged) Piece(b []byte) bool {
 // takePiece installs the items of a piece. A key that an entry has changed meanwhile is newer here.
 func (s *Shard) takePiece(b []byte) error {
 	for len(b) > 0 {
-		if len(b) < copyItemHead || uint64(len(b)-copyItemHead) < uint64(le.Uint32(b))+uint64(le.Uint32(b[4:])) {
-			return fmt.Errorf("shard: a piece of a copy is cut off")
-		}
-		k, v := int(le.Uint32(b)), int(le.Uint32(b[4:]))
-		it := guard.Item{
-			Flags: le.Uint16(b[8:]), Version: le.Uint64(b[16:]), Expiry: le.Uint64(b[24:]),
-			Key: b[copyItemHead:][:k:k], Value: b[copyItemHead+k:][:v:v],
+		it, _, rest, err := cutCopied(b)
+		if err != nil {
+			return err
 		}
 		if err := s.takeCopied(&it); err != nil {
 			return err
 		}
-		b = b[copyItemHead+k+v:]
+		b = rest
 	}
 	return nil
 }
 
+// cutCopied decodes the first item of a piece, and returns what is behind it.
+func cutCopied(b []byte) (it guard.Item, flags uint64, rest []byte, err error) {
+	if len(b) < copyItemHead || uint64(len(b)-copyItemHead) < uint64(le.Uint32(b))+uint64(le.Uint32(b[4:])) {
+		return it, 0, nil, fmt.Errorf("shard: a piece of a copy is cut off")
+	}
+	k, v := int(le.Uint32(b)), int(le.Uint32(b[4:]))
+	flags = le.Uint64(b[8:])
+	it = guard.Item{
+		Flags: uint16(flags), Version: le.Uint64(b[16:]), Expiry: le.Uint64(b[24:]), Key: b[copyItemHead:][:k:k], Value: b[copyItemHead+k:][:v:v],
+	}
+	return it, flags, b[copyItemHead+k+v:], nil
+}
+
 func (s *Shard) takeCopied(it *guard.Item) error {
 	h := s.hash(it.Key)
-	if _, newer := s.changedKeys[string(it.Key)]; newer {
+	if _, newer := s.changedKeys[string(it.Key)]; newer || s.wasDropped(h, 0) {
 		return nil
 	}
 	if old, ok := s.table.Find(h, it.Key); ok && s.item(arena.Place(old)).Version >= it.Version {

@@ -44,4 +44,35 @@
 //     entry, and looks again.
 //  13. complete is set only when a load has covered all hashes, all entries that were decided meanwhile are shown, and nothing was
 //     evicted since the load began. Only then an absent key is absent.
+//
+// # Parts of the circle that move
+//
+// Which shards share the circle of hashes is a value that the nodes agree on (circle.Assignment, package cluster). While it changes, the primary
+// of each old owner (mover) brings the part that a new owner shall have to the primary of that one (arrival), which makes entries of its own of it:
+// so the new owner's secondaries and files have it as they have everything. Keys that change meanwhile are brought again, as often as they change.
+// Then the part is closed, for milliseconds, and the value changed.
+//
+//  14. A primary serves a hash only if it is its shard's as of a view that knows all changes up to the record that made it the primary, and is not
+//     closed.
+//  15. A part is closed when no pointer into it is given any more and all its guardians are 0. While it is closed nothing of it is read, and
+//     nothing decided: no request, no expiry, no eviction. Its change of owner is proposed when all that was decided is shown, answered and
+//     committed by the new owner.
+//  16. The proposal counts only while the records of both shards are those of the view that it is made from, which have the terms of the two reigns.
+//     From the first proposal on the part stays closed until a view says that it has another owner, or that no proposal can succeed any more: the
+//     new owner has a later term, or nothing is to move. A successor of the old owner knows what has become of them by 14: later than its record none
+//     succeeds. The alternative, an entry that tells successors of the proposal, would need the same conditions for the time after them.
+//  17. The new owner takes a part from the primary whose term the old owner's record has in its view, and not a part that is its own. It has nothing of
+//     the part when the first item comes: it drops what an earlier attempt has brought, when that is committed and in the file. So nobody but the
+//     present primary adds or drops anything between the last item and the change, and what was removed before a second attempt is not there.
+//  18. Versions of a key never fall: an item keeps its version, and the new owner's base is raised above all that the old owner may give before the
+//     first one comes.
+//  19. What is brought of a key is what it had when it was brought, or something later; each key of which an entry is shown after the first item was
+//     brought is brought again. So the last word on each key is what it had when the part was closed. A key that has changed is not evicted
+//     before that, as the file may be behind.
+//  20. When a part is closed, all members of the new owner's set have synced what was brought, up to a second ago: more is never lost than in a
+//     crash of all members of a shard.
+//  21. Answers to writes stay with the shard that has decided: it is asked first, and says that a key has moved only of a number that it has not
+//     decided, which it will not decide later either. A shard without keys is kept as long as clients may ask.
+//  22. What is another shard's is dropped, piece by piece, each piece by an entry. Pieces of the file, or of a copy, that were read before such an
+//     entry bring nothing of the range back.
 package shard

@@ -28,6 +28,7 @@ type entry struct {
 	hash     uint64
 	remove   bool
 	empty    bool        // it changes no key
+	drops    bool        // the shard has nothing any more from hash to guardian
 	key      []byte      // of a remove
 	place    arena.Place // of the item, if it is no remove
 	guardian uint64      // that the item is shown with
@@ -167,7 +168,10 @@ func (s *Shard) commit() (worked bool) {
 		if s.newest[e.hash] == e.seq {
 			delete(s.newest, e.hash)
 		}
-		if !e.empty {
+		switch {
+		case e.drops:
+			s.drop(drop{circle.Range{First: e.hash, Last: e.guardian}, e.seq})
+		case !e.empty:
 			s.show(&e)
 		}
 		s.shown = e.seq
@@ -203,6 +207,9 @@ func (s *Shard) show(e *entry) {
 		}
 		guard.Hide(was)
 	}
+	if s.out != nil && circle.In(s.out.Ranges, e.hash) {
+		s.out.note(key)
+	}
 	s.shows(e)
 	switch {
 	case e.remove:
@@ -211,7 +218,9 @@ func (s *Shard) show(e *entry) {
 		}
 		s.remember(e)
 	default:
-		guard.Show(b, e.guardian)
+		if !s.hides(e.hash) {
+			guard.Show(b, e.guardian)
+		}
 		s.shows(e)
 		if ok {
 			s.table.Replace(e.hash, old, uint64(e.place))

@@ -13,8 +13,8 @@ import (
 )
 
 func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *hint) {
-	if s.o.Owns != nil && !s.o.Owns(h) {
-		s.refuse(r, protocol.StatusMoved)
+	if status := s.serves(h); status != protocol.StatusOK {
+		s.refuse(r, status)
 		return
 	}
 	if s.unsure() {
@@ -54,7 +54,7 @@ func (s *Shard) get(r reply, h uint64, q *protocol.Request, again request, hi *h
 	if st.placed {
 		hits := s.arena.Hit(st.place)
 		s.arena.SetMark(st.place, usedMark)
-		if q.Flags&protocol.FlagPointer != 0 {
+		if q.Flags&protocol.FlagPointer != 0 && s.points(h, uint64(st.place)) {
 			if lease := s.lease(&st, hits); lease > 0 {
 				flags, a.HasPointer = protocol.FlagPointer, true
 				a.Pointer = protocol.Pointer{
@@ -100,7 +100,7 @@ func (s *Shard) renew(r reply, body []byte) {
 		h := s.hash(k.Key)
 		if p, ok := s.table.Find(h, k.Key); ok {
 			st := state{item: s.item(arena.Place(p)), place: arena.Place(p)}
-			if st.item.Version == k.Version && !s.isExpired(&st.item) && (s.o.Owns == nil || s.o.Owns(h)) {
+			if st.item.Version == k.Version && !s.isExpired(&st.item) && s.serves(h) == protocol.StatusOK && s.points(h, p) {
 				s.arena.SetMark(st.place, usedMark)
 				us = s.lease(&st, s.arena.Hit(st.place))
 			}
@@ -121,6 +121,7 @@ type scan struct {
 	protocol.Scan
 	r     reply
 	flags protocol.Flags
+	upTo  uint64 // what was asked for: Last is the last hash of this shard before it
 }
 
 func (s *Shard) scan(r reply, flags protocol.Flags, body []byte) {
@@ -133,6 +134,13 @@ func (s *Shard) scan(r reply, flags protocol.Flags, body []byte) {
 		s.refuse(r, protocol.StatusUnavailable)
 		return
 	}
+	q.upTo = q.Last
+	last, status := s.servesFrom(q.First, q.Last)
+	if status != protocol.StatusOK {
+		s.refuse(r, status)
+		return
+	}
+	q.Last = last
 	if q.Items == 0 || q.Items > scanItems {
 		q.Items = scanItems
 	}
@@ -153,7 +161,7 @@ func (s *Shard) scan(r reply, flags protocol.Flags, body []byte) {
 			return
 		}
 		if last == q.Last {
-			s.endScan(&out, 0, false)
+			s.endScan(&out, q.Last+1, q.Last < q.upTo)
 			return
 		}
 		from = last + 1
@@ -232,7 +240,7 @@ func (s *Shard) endScan(a *scanAnswer, next uint64, more bool) {
 // pieceScanned answers a scan from a piece of the file and what the table has in that range. If the file was ahead, it starts again once what
 // the file had is committed.
 func (s *Shard) pieceScanned(p *store.Piece) {
-	if s.pieceForCopy(p) {
+	if s.pieceForCopy(p) || s.pieceForWalk(p) {
 		return
 	}
 	q := s.scans[p.ID]
@@ -244,7 +252,13 @@ func (s *Shard) pieceScanned(p *store.Piece) {
 		s.refuse(q.r, protocol.StatusUnavailable)
 		return
 	}
+	if last, status := s.servesFrom(p.First, p.Last); status != protocol.StatusOK || last < p.Last {
+		delete(s.scans, p.ID)
+		s.refuse(q.r, max(status, protocol.StatusUnavailable)) // it has moved, or begun to
+		return
+	}
 	if p.Applied > s.shown {
+		q.Last = q.upTo
 		s.wait(p.Applied, waiter{r: q.r, again: &request{op: protocol.OpScan, flags: q.flags, body: q.AppendBody(nil), own: true}})
 		delete(s.scans, p.ID)
 		return
@@ -270,5 +284,5 @@ func (s *Shard) pieceScanned(p *store.Piece) {
 		s.endScan(&out, next, true)
 		return
 	}
-	s.endScan(&out, p.Last+1, p.Last < q.Last)
+	s.endScan(&out, p.Last+1, p.Last < q.upTo)
 }

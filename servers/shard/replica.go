@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/hydra/protocol"
 	"flashdbm/servers/replica"
@@ -89,6 +90,7 @@ func (s *Shard) join() {
 
 // leave ends what the shard has with other members.
 func (s *Shard) leave() {
+	s.endMoves()
 	if s.reign != nil {
 		s.reign.Close()
 		s.reign = nil
@@ -203,6 +205,9 @@ func (s *Shard) confer() (worked bool) {
 		} else if s.reign.Closed() && s.still() {
 			s.reign.Still()
 		}
+		if !s.passive() {
+			worked = s.move() || worked
+		}
 	}
 	worked = s.follower.Step(s.now) || worked
 	if s.promoted() {
@@ -220,7 +225,7 @@ func (s *Shard) promoted() bool {
 
 // beginReign makes this member the primary.
 func (s *Shard) beginReign() {
-	s.term, s.reigned = s.rec.Term, s.rec.Term
+	s.term, s.reigned, s.reignAt = s.rec.Term, s.rec.Term, s.rec.Revision
 	s.setBase(max(s.high+reignGap, s.wall<<20))
 	s.start, s.settles = s.seq, s.seq
 	s.reign = replica.NewReign(replica.ReignOptions{
@@ -254,6 +259,7 @@ func (s *Shard) depose() {
 	if !s.reign.Closed() || s.shown != s.seq {
 		s.follower.Spoil()
 	}
+	s.endMoves()
 	s.reign.Close()
 	s.reign = nil
 	s.refuseAll()
@@ -294,7 +300,7 @@ func (m *merged) Merge(seq, term uint64, body []byte) bool {
 	}
 	e := entry{seq: seq, hash: s.hash(c.Key), remove: c.kind == changeRemove}
 	switch c.kind {
-	case changePut:
+	case changePut, changeMoved:
 		n := guard.Size(len(c.Key), len(c.Value))
 		p, err := s.room(n)
 		switch {
@@ -313,19 +319,29 @@ func (m *merged) Merge(seq, term uint64, body []byte) bool {
 	}
 	s.stuck = 0
 	s.seq, s.shown = seq, seq
-	if base := c.Version - seq; base != s.base { // of a new reign
+	if base := c.entry - seq; base != s.base { // of a new reign, or raised above the versions of another shard
 		s.setBase(base)
 		s.start, s.settles = seq-1, seq-1
 	}
-	if s.o.Store != nil {
-		s.o.Store.Append(store.Entry{Seq: seq, Term: term, Hash: e.hash, Remove: e.remove, Empty: c.kind > changeRemove, Record: store.Record{
-			Version: c.Version, Expiry: c.Expiry, Flags: c.Flags, Key: c.Key, Value: c.Value,
-		}})
+	if c.kind == changeMoved {
+		s.settles = seq // its version does not say which entry brought it
 	}
-	if s.copying && c.kind <= changeRemove {
+	x := store.Entry{Seq: seq, Term: term, Hash: e.hash, Remove: e.remove, Empty: c.kind == changeNothing || c.kind == changeForget, Record: store.Record{
+		Version: c.Version, Expiry: c.Expiry, Flags: c.Flags, Key: c.Key, Value: c.Value,
+	}}
+	if c.kind == changeDrop {
+		x = store.Entry{Seq: seq, Term: term, Hash: c.origin.number, Last: c.origin.oldest, Drop: true}
+	}
+	if s.o.Store != nil {
+		s.o.Store.Append(x)
+	}
+	if s.copying && (c.kind <= changeRemove || c.kind == changeMoved) {
 		s.changedKeys[string(c.Key)] = struct{}{}
 	}
-	if !e.empty {
+	switch {
+	case c.kind == changeDrop:
+		s.drop(drop{circle.Range{First: c.origin.number, Last: c.origin.oldest}, seq})
+	case !e.empty:
 		s.show(&e)
 	}
 	s.noteOrigin(seq, &c)
@@ -427,6 +443,7 @@ func (m *merged) Forget(seq uint64, terms []replica.Term, header []byte) error {
 	s.cache = cache{pieceBytes: s.pieceBytes}
 	s.cache.init()
 	s.ids, s.complete = ids, true
+	s.walks, s.drops, s.hidden = map[uint64]*walk{}, nil, false
 	s.expiring, s.clients, s.stuck = 0, map[uint64]*client{}, 0
 	s.copying, s.changedKeys = true, map[string]struct{}{}
 	return s.takeHeader(seq, header)
@@ -445,5 +462,6 @@ func (m *merged) Whole(mark uint64) bool {
 		}
 	}
 	s.copying, s.changedKeys = false, nil
+	s.forgetDrops()
 	return true
 }

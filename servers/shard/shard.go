@@ -104,6 +104,7 @@ type Shard struct {
 	log
 	cache
 	member
+	moving
 	expiring int    // items in the table that have an expiry
 	hand     uint64 // chain that the search for expired items comes to next
 	failed   error  // the store's
@@ -126,7 +127,7 @@ func New(o Options) (*Shard, error) {
 	}
 	s := &Shard{o: o, term: o.Term, arena: a, clients: map[uint64]*client{}, batches: make([]*batch, 0, 64)}
 	s.table = table.New((*items)(s))
-	s.newest = map[uint64]uint64{}
+	s.newest, s.walks = map[uint64]uint64{}, map[uint64]*walk{}
 	s.cache.init()
 	s.now, s.wall = o.Clock()
 	// Memory mode: above the versions of earlier lives, if the date is right, and others than theirs, if it has gone back to the same millisecond.
@@ -163,6 +164,10 @@ func (s *items) Equal(p uint64, key []byte) bool {
 }
 
 func (s *Shard) item(p arena.Place) guard.Item { return guard.Parse(s.arena.Bytes(p)) }
+
+// itemAt returns the item that the table leads to, and bytesAt its memory.
+func (s *Shard) itemAt(p uint64) guard.Item { return s.item(arena.Place(p)) }
+func (s *Shard) bytesAt(p uint64) []byte    { return s.arena.Bytes(arena.Place(p)) }
 
 // Step does one phase of a sweep: it polls, or it serves what has been polled. worked is false when a whole sweep found nothing to do;
 // then the shard wants to be called again at next at the latest, or when a message comes or the store wakes it.
@@ -335,7 +340,7 @@ func (s *Shard) expire() (worked bool) {
 			continue
 		}
 		h := circle.Hash(s.o.Seed, it.Key)
-		if s.pendingFor(h, it.Key) == nil {
+		if s.pendingFor(h, it.Key) == nil && s.serves(h) == protocol.StatusOK {
 			s.appendEnd(h, &it)
 			worked = true
 		}

@@ -22,6 +22,7 @@ type Stats struct {
 	Set     []string              `json:"set,omitempty"`       // the members that have to have a write, as this member knows
 	Tenure  int64                 `json:"tenure_ms,omitempty"` // what is left of it
 	Members []replica.MemberStats `json:"members,omitempty"`   // the secondaries, as the primary sees them
+	Move    *MoveStats            `json:"move,omitempty"`      // what goes from the primary to another shard
 	// HandsOver says that the primary is about to give its reign to another member.
 	HandsOver bool `json:"hands_over,omitempty"`
 	Serving   bool `json:"serving"` // false while the tenure of an earlier life may last, and after a failure
@@ -47,7 +48,7 @@ func (s *Shard) memberStats(st *Stats) {
 	st.Term, st.Role, st.Whole, st.Set = s.rec.Term, "secondary", s.follower.Whole(), s.rec.Set
 	if s.reign != nil {
 		st.Role, st.Members = "primary", s.reign.Members()
-		st.HandsOver = s.reign.Yields()
+		st.HandsOver, st.Move = s.reign.Yields(), s.moveStats()
 		st.Tenure = max(0, s.reign.TenureEnd()-s.now) / 1e6
 	}
 }

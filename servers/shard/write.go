@@ -65,8 +65,11 @@ func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi 
 	if !r.c.once && s.repeated(r, q) {
 		return
 	}
-	if s.o.Owns != nil && !s.o.Owns(h) {
-		s.fail(r, protocol.StatusMoved)
+	if status := s.serves(h); status != protocol.StatusOK {
+		if status == protocol.StatusMoved && !r.c.once {
+			r.c.client.outcomes[q.Number] = outcome{status: status} // an earlier try may still come, when the key is this shard's again
+		}
+		s.fail(r, status)
 		return
 	}
 	if s.lacksMembers() {

@@ -13,6 +13,9 @@ type Entry struct {
 	Hash   uint64 // of the key
 	Remove bool
 	Empty  bool // it changes nothing: there is no record
+	// Drop removes the records of all hashes from Hash to Last.
+	Drop bool
+	Last uint64
 	Record
 	// Changes, if there are any, are what the entry does to the file, instead of the above. They stay as they are.
 	Changes []Change

@@ -77,6 +77,13 @@ func (f *file) Apply(entries []Entry, s State) error {
 			if e.Empty {
 				continue
 			}
+			if e.Drop {
+				from, to := rangeOf(e.Hash, e.Last)
+				if err := tx.DeleteRange(from, to); err != nil {
+					return err
+				}
+				continue
+			}
 			if e.Changes != nil {
 				if err := change(tx, e.Changes); err != nil {
 					return err
@@ -129,11 +136,16 @@ func (f *file) Get(hash uint64, key []byte) (r Record, found bool, err error) {
 	return r, err == nil, err
 }
 
-func (f *file) Scan(first, last uint64, yield func(hash uint64, r *Record) bool) error {
-	from, to := appendKey(nil, first, nil), []byte{itemKey + 1}
-	if last < math.MaxUint64 {
-		to = binary.BigEndian.AppendUint64([]byte{itemKey}, last+1)
+// rangeOf returns the keys from which on, and before which, the records with first <= hash <= last are.
+func rangeOf(first, last uint64) (from, to []byte) {
+	if last == math.MaxUint64 {
+		return appendKey(nil, first, nil), []byte{itemKey + 1}
 	}
+	return appendKey(nil, first, nil), binary.BigEndian.AppendUint64([]byte{itemKey}, last+1)
+}
+
+func (f *file) Scan(first, last uint64, yield func(hash uint64, r *Record) bool) error {
+	from, to := rangeOf(first, last)
 	return f.db.View(func(tx *dbm.Tx) error {
 		for k, v := range tx.Range(from, to) {
 			hash, r, err := parseRecord(k, v)

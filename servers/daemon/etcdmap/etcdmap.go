@@ -83,16 +83,20 @@ func (m *Map) List(ctx context.Context, prefix string) (values []cluster.Value, 
 }
 
 // CompareAndSet implements cluster.Cluster.
-func (m *Map) CompareAndSet(ctx context.Context, name string, revision uint64, data []byte) (uint64, error) {
-	if revision > math.MaxInt64 {
-		return 0, cluster.ErrChanged
-	}
+func (m *Map) CompareAndSet(ctx context.Context, name string, revision uint64, data []byte, others ...cluster.Value) (uint64, error) {
 	key := m.prefix + name
+	var all []clientv3.Cmp
+	for _, v := range append([]cluster.Value{{Name: name, Revision: revision}}, others...) {
+		if v.Revision > math.MaxInt64 {
+			return 0, cluster.ErrChanged
+		}
+		all = append(all, clientv3.Compare(clientv3.ModRevision(m.prefix+v.Name), "=", int64(v.Revision)))
+	}
 	op := clientv3.OpPut(key, string(data))
 	if data == nil {
 		op = clientv3.OpDelete(key)
 	}
-	r, err := m.c.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", int64(revision))).Then(op).Commit()
+	r, err := m.c.Txn(ctx).If(all...).Then(op).Commit()
 	if err != nil {
 		return 0, fmt.Errorf("etcd: %w", err) // the outcome is unknown
 	}

@@ -23,6 +23,8 @@ import (
 	"flashdbm/servers/hydra/machine"
 )
 
+var shardBars = flag.Bool("cluster.bars", false, "fail where moves of keys between shards make operations slower than the bars: p99 50 ms, longest 500 ms")
+
 var elasticRecords = flag.Int("cluster.records", 2000, "records that a cluster has which grows from 3 to 5 nodes and shrinks to 3 again")
 
 // latencies are how long operations have taken.
@@ -35,6 +37,18 @@ func (l *latencies) add(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, d)
+}
+
+// within fails the test if operations since the last call of String took longer than the bars.
+func (l *latencies) within(t *testing.T, what string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	slices.Sort(l.list)
+	require.NotEmpty(t, l.list)
+	if *shardBars {
+		assert.LessOrEqual(t, l.list[len(l.list)*99/100], 50*time.Millisecond, "%s: p99", what)
+		assert.LessOrEqual(t, l.list[len(l.list)-1], 500*time.Millisecond, "%s: longest", what)
+	}
 }
 
 // String tells of the operations since the last call.
@@ -154,6 +168,98 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 		got, err := c.Get(context.Background(), w.key)
 		require.NoError(t, err)
 		assert.Equal(t, strconv.FormatInt(w.sum, 10), string(got))
+	}
+}
+
+// TestShardsAreAddedAndDrained: three shards become five and three again, while clients count and read. No
+// operation fails, nothing is lost, twice or stale, and at the end all records are there, each once.
+func TestShardsAreAddedAndDrained(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	t.Parallel()
+	f := newFleet(t, "async", false)
+	f.more = []string{"--shards", "3"}
+	for _, name := range []string{"a", "b", "c"} {
+		f.start(name)
+	}
+	agreed, err := etcdmap.Open(etcdmap.Options{Endpoints: []string{"http://" + f.at}, Name: "flashdbm"})
+	require.NoError(t, err)
+	defer agreed.Close()
+	f.copies(agreed, 3)
+	c := f.client()
+	for i := range *elasticRecords {
+		_, err := c.Put(t.Context(), []byte("record-"+strconv.Itoa(i)), fmt.Appendf(nil, "value-%0100d", i))
+		require.NoError(t, err)
+	}
+	var stop atomic.Bool
+	var done sync.WaitGroup
+	var all latencies
+	writers := make([]*writer, 40) // keys in all parts of the circle
+	for i := range writers {
+		writers[i] = &writer{key: []byte("counter-" + strconv.Itoa(i))}
+	}
+	const lanes = 4
+	for lane := range lanes {
+		done.Go(func() {
+			for i := lane; !stop.Load(); i = (i + lanes) % len(writers) {
+				if !writers[i].run(t, c, func(began time.Time) { all.add(time.Since(began)) }) {
+					return
+				}
+				began := time.Now()
+				key := []byte("record-" + strconv.Itoa(int(began.UnixNano()/1000)%*elasticRecords))
+				if _, err := c.Get(context.Background(), key); !assert.NoError(t, err, "%s", key) {
+					return
+				}
+				all.add(time.Since(began))
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(time.Second)
+	t.Log("three shards:         ", &all)
+	none := func(string) (string, bool) { return "", false }
+	shards := func(args ...string) string {
+		out := &strings.Builder{}
+		began := time.Now()
+		require.NoError(t, runShards(append([]string{"--etcd", "http://" + f.at}, args...), none, out), "%s", f)
+		t.Logf("%v took %v", args, time.Since(began).Round(time.Millisecond))
+		return out.String()
+	}
+	assert.Equal(t, "shards 0 1 2 share the keys\n", shards())
+	assert.Contains(t, shards("--add", "2"), "shards 0 1 2 3 4 share the keys\n")
+	all.within(t, "two shards more")
+	t.Log("two are added:        ", &all)
+	f.copies(agreed, 5)
+	found := map[string]int{}
+	count := func() {
+		t.Helper()
+		clear(found)
+		for i, err := range c.Scan(t.Context(), nil) {
+			require.NoError(t, err)
+			found[string(i.Key)]++
+		}
+		for i := range *elasticRecords {
+			if n := found["record-"+strconv.Itoa(i)]; n != 1 {
+				t.Fatalf("record %d is there %d times", i, n)
+			}
+		}
+	}
+	count()
+	t.Log("counted:              ", &all)
+	assert.Contains(t, shards("--drain", "3,4"), "shards 0 1 2 share the keys\n")
+	all.within(t, "two shards less")
+	t.Log("two are drained:      ", &all)
+	time.Sleep(500 * time.Millisecond)
+	stop.Store(true)
+	done.Wait()
+	count()
+	assert.Len(t, found, *elasticRecords+len(writers))
+	for _, w := range writers {
+		got, err := c.Get(context.Background(), w.key)
+		require.NoError(t, err)
+		assert.Equal(t, strconv.FormatInt(w.sum, 10), string(got))
+		assert.Zero(t, w.unknown)
 	}
 }
 

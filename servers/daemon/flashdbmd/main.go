@@ -31,6 +31,7 @@ const help = `flashdbmd serves flashdbm databases over RESP, the protocol of Red
   flashdbmd backup --dir DIR --to NEW  copy what a running node has into a directory that a node can be started with
   flashdbmd drain --node N ... have other nodes take over all that a node of a cluster has, so that it can be stopped
   flashdbmd add --node N ...   let a node that was drained have shards again
+  flashdbmd shards ...         which shards share a cluster's keys; have more of them, or fewer, while everything is served
   flashdbmd recover ...        let a node go on with a shard that has lost all its copies but one that is behind
   flashdbmd etcd --dir DIR     an etcd of one process, to try a cluster on one machine
   flashdbmd demo               load a million records, compare Reads with messages, kill the server, verify
@@ -70,6 +71,8 @@ func run(args []string, out, messages io.Writer) int {
 			return runBackup(args[1:], os.LookupEnv, out)
 		case "drain", "add":
 			return runDrain(args[0], args[1:], os.LookupEnv, out)
+		case "shards":
+			return runShards(args[1:], os.LookupEnv, out)
 		case "etcd":
 			return runEtcd(args[1:], os.LookupEnv, messages)
 		case "demo":

@@ -178,6 +178,9 @@ func printStatus(out io.Writer, s *status) error {
 func printMembers(out io.Writer, s *status) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "\nnode %s%s\n", s.Node, map[bool]string{true: ", drained"}[s.Drained])
+	if c := s.Circle; c != nil && c.Moving() {
+		fmt.Fprintf(t, "keys move: shards %s share them, and %s shall\n", listOf(c.Shards), listOf(c.Next))
+	}
 	fmt.Fprintln(t, "shard\tterm\trole\tentry\tcommitted\ttenure\tin sync\tbehind\t")
 	for _, x := range s.Shards {
 		tenure, behind := "-", []string{}
@@ -186,6 +189,9 @@ func printMembers(out io.Writer, s *status) error {
 		}
 		if x.HandsOver {
 			x.Role = "hands over"
+		}
+		if x.Move != nil {
+			behind = append(behind, fmt.Sprintf("moves keys to shard %d: %s, %d brought, %d changed since", x.Move.To, x.Move.Phase, x.Move.Items, x.Move.Changed))
 		}
 		for _, m := range x.Members {
 			what := fmt.Sprintf("%s %d", m.Name, m.Lag)

@@ -20,6 +20,7 @@ type attachment struct {
 	line     wire.Line
 	peer     *peerLink                       // another node's connection
 	record   *replica.Record                 // of the shard
+	view     *shard.View                     // of the cluster
 	linked   func(conn wire.Conn, r *runner) // a connection to another node, or nil, where one was asked for
 	greeting shard.Greeting
 }
@@ -57,10 +58,10 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	if number == protocol.AnyShard {
 		number = n.anyShard()
 	}
-	if int64(number) >= int64(len(n.shards)) {
-		return fmt.Errorf("%w: %d of %d", errNoSuchShard, number, len(n.shards))
+	r := n.runner(number)
+	if r == nil {
+		return fmt.Errorf("%w: %d", errNoSuchShard, number)
 	}
-	r := n.shards[number]
 	w := protocol.Welcome{Shard: number, MapVersion: mapVersion, NeedsAuth: len(n.o.Secret) > 0}
 	if m := n.members; m == nil {
 		w.Term = r.shard.Term() // which does not change
@@ -81,22 +82,18 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	if err != nil {
 		return nil // Accept has refused it, or the peer has gone
 	}
-	select {
-	case r.attach <- attachment{group: group, conn: c, greeting: g}:
-		r.groups[0].Wake()
-	case <-ctx.Done():
-		c.Close()
-	}
+	r.hand(ctx, attachment{group: group, conn: c, greeting: g})
 	return nil
 }
 
 // anyShard returns a shard for somebody who asks for any: one that this node serves, if there is one.
 func (n *Node) anyShard() uint32 {
-	first := n.next.Add(1)
-	for i := range uint32(len(n.shards)) {
-		if number := (first + i) % uint32(len(n.shards)); n.members == nil || n.shards[number].serves.Load() != 0 {
-			return number
+	list := n.runners()
+	first := int(n.next.Add(1) % uint32(len(list)))
+	for i := range list {
+		if r := list[(first+i)%len(list)]; n.members == nil || r.serves.Load() != 0 {
+			return r.number
 		}
 	}
-	return first % uint32(len(n.shards))
+	return list[first].number
 }

@@ -16,12 +16,17 @@ import (
 // A backup of a node is a directory that a node can be started with: node.json and the files of its shards. A backup of a cluster is one that has all
 // shards, from whichever nodes. The first node of a new cluster that is started with such a directory gives the cluster its seed, its shards and their records.
 
+var errMoving = errors.New("machine: keys are being moved from one shard to another, so backups of two shards would not fit together; try again when that is done")
+
 // Backup writes a backup of a shard's file, for RestoreShard, while the shard goes on. A copy that is not whole is refused.
 func (n *Node) Backup(ctx context.Context, number uint32, w io.Writer) error {
-	if int64(number) >= int64(len(n.shards)) {
-		return fmt.Errorf("%w: %d of %d", errNoSuchShard, number, len(n.shards))
+	r := n.runner(number)
+	if r == nil {
+		return fmt.Errorf("%w: %d", errNoSuchShard, number)
 	}
-	r := n.shards[number]
+	if n.members != nil && n.members.known.Load().view.Circle.Moving() {
+		return errMoving
+	}
 	type found struct {
 		s   *store.Store
 		err error

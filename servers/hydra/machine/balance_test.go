@@ -88,7 +88,7 @@ func primaryOf(nodes map[string]*Node) (primary string, rec replica.Record) {
 		n.members.mu.Unlock()
 	}
 	for name, n := range nodes {
-		if n.shards[0].serves.Load() == rec.Term {
+		if n.runner(0).serves.Load() == rec.Term {
 			primary = name
 		}
 	}

@@ -26,6 +26,7 @@ type testCluster struct {
 	mem  *cluster.Memory
 	o    Options
 	dirs map[string]string
+	keep time.Duration
 }
 
 func newTestCluster(t *testing.T, d shard.Durability) *testCluster {
@@ -44,9 +45,10 @@ func (c *testCluster) start(name string) *Node {
 		o.Dir = c.dirs[name]
 	}
 	o.Listen = []Listen{{Domain: c.net.Open(), Addr: name, Public: "mem:" + name}}
-	o.Cluster = &ClusterOptions{Cluster: c.mem, Node: name, LogBytes: 1 << 20}
+	o.Cluster = &ClusterOptions{Cluster: c.mem, Node: name, LogBytes: 1 << 20, keep: c.keep}
 	n, err := Open(o)
 	require.NoError(c.t, err)
+	c.t.Cleanup(func() { n.Close() })
 	return n
 }
 
@@ -64,7 +66,7 @@ func (c *testCluster) client(names ...string) *hydra.Client {
 // inSync returns the node that serves shard 0, and how many members its set has.
 func inSync(nodes ...*Node) (primary *Node, members int) {
 	for _, n := range nodes {
-		if n.shards[0].serves.Load() != 0 {
+		if n.runner(0).serves.Load() != 0 {
 			n.members.mu.Lock()
 			rec := n.members.records[0]
 			n.members.mu.Unlock()
@@ -194,7 +196,7 @@ func TestRecover(t *testing.T) {
 	assert.Positive(t, s.Nodes[0].Entry, "what its file had")
 	assert.ErrorContains(t, s.Recover(t.Context(), c.mem, "a", true), "no node a runs")
 	require.NoError(t, s.Recover(t.Context(), c.mem, "b", false))
-	assert.Zero(t, b.shards[0].serves.Load())
+	assert.Zero(t, b.runner(0).serves.Load())
 	require.NoError(t, s.Recover(t.Context(), c.mem, "b", true))
 	require.ErrorIs(t, s.Recover(t.Context(), c.mem, "b", true), cluster.ErrChanged)
 	require.Eventually(t, func() bool { n, _ := inSync(b); return n != nil }, time.Minute, 10*time.Millisecond)

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"flashdbm/servers/circle"
 )
 
 const nodeFile = "node.json"
@@ -17,13 +19,23 @@ const nodeFile = "node.json"
 type identity struct {
 	Layout int    `json:"layout"` // 1
 	Seed   uint64 `json:"seed"`   // of the hash of keys
-	Shards int    `json:"shards"`
+	Shards int    `json:"shards"` // that there were at first
+	// Circle is which shards there are, if they are others by now. It is written down when a change is done.
+	Circle *circle.Assignment `json:"circle,omitempty"`
+}
+
+// circle returns which shards there are.
+func (id *identity) circle() circle.Assignment {
+	if id.Circle != nil {
+		return *id.Circle
+	}
+	return circle.First(id.Shards)
 }
 
 func drawn(shards int) identity {
 	var b [8]byte
 	rand.Read(b[:])
-	return identity{1, binary.NativeEndian.Uint64(b[:]), shards}
+	return identity{Layout: 1, Seed: binary.NativeEndian.Uint64(b[:]), Shards: shards}
 }
 
 // readIdentity returns what the directory says, or writes down a new identity. shards is 0 for whatever there is, or 1.
@@ -42,8 +54,8 @@ func readIdentity(dir string, shards int) (id identity, err error) {
 	if err := json.Unmarshal(b, &id); err != nil || id.Layout != 1 || id.Shards < 1 {
 		return id, fmt.Errorf("machine: %s is not what this program has written: %v", path, err)
 	}
-	if shards != 0 && shards != id.Shards {
-		return id, fmt.Errorf("machine: %s has %d shards, so it cannot be opened with %d; the number is chosen when the directory is new", dir, id.Shards, shards)
+	if n := len(id.circle().Shards); shards != 0 && shards != n {
+		return id, fmt.Errorf("machine: %s has %d shards, so it cannot be opened with %d; the number is chosen when the directory is new", dir, n, shards)
 	}
 	return id, nil
 }
@@ -101,7 +113,7 @@ func adoptIdentity(dir string, want identity) (id identity, err error) {
 	if err != nil {
 		return id, err
 	}
-	if err := json.Unmarshal(b, &id); err != nil || id != want {
+	if err := json.Unmarshal(b, &id); err != nil || id.Layout != want.Layout || id.Seed != want.Seed || id.Shards != want.Shards {
 		return id, fmt.Errorf("machine: %s is of another cluster, or of none: %s; give this node a directory of its own", dir, b)
 	}
 	return id, nil

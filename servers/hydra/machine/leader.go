@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -106,23 +107,34 @@ func (m *members) lead(ctx context.Context) {
 	}
 	defer group.Close()
 	dialled := make(chan dialledMember, 64)
-	var shards []*watch
-	for i := range uint32(m.config.Shards) {
-		shards = append(shards, &watch{number: i, members: map[string]*watched{}})
-	}
+	shards := map[uint32]*watch{}
 	for ctx.Err() == nil {
 		for more := true; more; {
 			select {
 			case d := <-dialled:
-				m.attachWatched(group, shards[d.number], d)
+				if w := shards[d.number]; w != nil {
+					m.attachWatched(group, w, d)
+				} else if d.conn != nil {
+					d.conn.Close()
+				}
 			default:
 				more = false
 			}
 		}
 		group.Step()
 		group.Check(time.Now())
-		for _, w := range shards {
-			m.look(ctx, group, w, dialled)
+		list := m.n.runners()
+		for _, r := range list {
+			if shards[r.number] == nil {
+				shards[r.number] = &watch{number: r.number, members: map[string]*watched{}}
+			}
+			m.look(ctx, group, shards[r.number], dialled)
+		}
+		for number, w := range shards {
+			if !slices.ContainsFunc(list, func(r *runner) bool { return r.number == number }) {
+				w.forget()
+				delete(shards, number)
+			}
 		}
 		group.Flush()
 		sleep(ctx, lookEveryMember)
@@ -157,13 +169,7 @@ func (m *members) look(ctx context.Context, group *wire.Group, w *watch, dialled
 		w.term, w.since, w.stop = rec.Term, now, nil
 	}
 	if !m.cares(&rec) {
-		for name, x := range w.members {
-			if x.link != nil {
-				x.link.Close()
-			}
-			delete(w.members, name)
-		}
-		w.stop = nil
+		w.forget()
 		return
 	}
 	if !ok {
@@ -202,11 +208,25 @@ func (m *members) look(ctx context.Context, group *wire.Group, w *watch, dialled
 	m.order(ctx, w, now)
 }
 
+// forget gives up what this node has to do with a shard that somebody else looks after.
+func (w *watch) forget() {
+	for name, x := range w.members {
+		if x.link != nil {
+			x.link.Close()
+		}
+		delete(w.members, name)
+	}
+	w.stop = nil
+}
+
 // found makes the record of a shard that has none: its first primary is the node whose file has the most, of those the one that comes first for
 // the shard. Files have something where the cluster's directories are backups, or where its record was lost with etcd. Their terms may have gone
 // on since in the cluster that they are from, so the new one begins above any of those: else two entries could have the same number and term.
 func (m *members) found(ctx context.Context, w *watch) {
 	k := m.known.Load()
+	if !slices.Contains(k.view.Circle.All(), w.number) {
+		return // it is retired
+	}
 	best, file := "", replica.Term{}
 	for _, name := range m.ranked(w.number) {
 		if f := k.nodes[name].Files[w.number]; best == "" || f.Term > file.Term || f.Term == file.Term && f.First > file.First {

@@ -46,10 +46,10 @@ func (n *Node) Map() protocol.Map { return n.places }
 
 // Join gives a shard a line; see hydra.Host. The line is closed with the node.
 func (n *Node) Join(number uint32, l wire.Line) (serve func(), err error) {
-	if int64(number) >= int64(len(n.shards)) {
-		return nil, fmt.Errorf("%w: %d of %d", errNoSuchShard, number, len(n.shards))
+	r := n.runner(number)
+	if r == nil {
+		return nil, fmt.Errorf("%w: %d", errNoSuchShard, number)
 	}
-	r := n.shards[number]
 	select {
 	case r.attach <- attachment{line: l, greeting: shard.Greeting{Once: true}}:
 		r.groups[0].Wake()

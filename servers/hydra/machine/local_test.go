@@ -20,7 +20,7 @@ import (
 // asleep returns a node's shard whose thread sleeps, and does not wake up whatever happens. Nothing has been served yet, as it is new.
 func asleep(t *testing.T, o Options) (*Node, *runner) {
 	n := open(t, mem.NewNetwork(), o)
-	r := n.shards[0]
+	r := n.runner(0)
 	r.stopped.Store(true)
 	r.groups[0].Wake()
 	r.done.Wait()
@@ -229,7 +229,7 @@ func TestOneServesAtATime(t *testing.T) {
 			for time.Now().Before(end) {
 				l.left.Add(1)
 				call()
-				n.shards[0].groups[0].Wake()
+				n.runner(0).groups[0].Wake()
 				time.Sleep(50 * time.Microsecond)
 			}
 		})

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,8 +51,9 @@ const syncPause = 200 * time.Millisecond
 type Node struct {
 	o         Options
 	id        identity
-	members   *members // nil: the node is alone
-	shards    []*runner
+	members   *members                  // nil: the node is alone
+	shards    atomic.Pointer[[]*runner] // in rising order of numbers; the list does not change, another one takes its place
+	changing  sync.Mutex                // held by whoever replaces it
 	listeners []fabric.Listener
 	circle    *circle.Circle
 	places    protocol.Map
@@ -118,14 +120,17 @@ func (n *Node) open() error {
 		}
 	}
 	n.makeMap()
-	for i := range n.id.Shards {
-		r, err := n.newRunner(uint32(i))
-		if err != nil {
-			return fmt.Errorf("machine: shard %d: %w", i, err)
-		}
-		n.shards = append(n.shards, r)
+	numbers := n.id.circle().Shards
+	if n.members != nil {
+		n.members.deleteRetired()
+		numbers = n.members.known.Load().view.Circle.All()
 	}
-	for _, r := range n.shards {
+	for _, i := range numbers {
+		if err := n.add(i); err != nil {
+			return err
+		}
+	}
+	for _, r := range n.runners() {
 		r.start()
 	}
 	for i, l := range n.listeners {
@@ -140,6 +145,46 @@ func (n *Node) open() error {
 		n.done.Go(func() { m.lead(ctx) })
 	}
 	return nil
+}
+
+// runners returns the shards, in rising order of their numbers.
+func (n *Node) runners() []*runner {
+	if list := n.shards.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// runner returns a shard, nil if the node has none of that number.
+func (n *Node) runner(number uint32) *runner {
+	for _, r := range n.runners() {
+		if r.number == number {
+			return r
+		}
+	}
+	return nil
+}
+
+// add opens a shard.
+func (n *Node) add(number uint32) error {
+	r, err := n.newRunner(number)
+	if err != nil {
+		return fmt.Errorf("machine: shard %d: %w", number, err)
+	}
+	n.changeRunners(func(list []*runner) []*runner {
+		list = append(list, r)
+		slices.SortFunc(list, func(a, b *runner) int { return cmp.Compare(a.number, b.number) })
+		return list
+	})
+	return nil
+}
+
+// changeRunners replaces the list of shards by what change makes of a copy of it.
+func (n *Node) changeRunners(change func([]*runner) []*runner) {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	list := change(slices.Clone(n.runners()))
+	n.shards.Store(&list)
 }
 
 // joinTimeout is how long a node tries to reach the cluster when it starts.
@@ -160,18 +205,16 @@ func (n *Node) publicAddrs() (addrs []string) {
 func (n *Node) makeMap() {
 	m := protocol.Map{Version: mapVersion, Seed: n.id.Seed}
 	addrs := n.publicAddrs()
-	var ids []uint32
-	for i := range n.id.Shards {
-		ids = append(ids, uint32(i))
-		m.Shards = append(m.Shards, protocol.Place{Shard: uint32(i), Addrs: addrs})
+	for _, i := range n.id.circle().Shards {
+		m.Shards = append(m.Shards, protocol.Place{Shard: i, Addrs: addrs})
 	}
-	n.circle = circle.New(n.id.Seed, ids)
+	n.circle = m.Circle()
 	n.places, n.mapBody = m, m.AppendBody(nil)
 }
 
 // newRunner opens a shard's file and makes the shard.
 func (n *Node) newRunner(number uint32) (*runner, error) {
-	r := &runner{n: n, number: number, began: time.Now(), attach: make(chan attachment, 64)}
+	r := &runner{n: n, number: number, began: time.Now(), attach: make(chan attachment, 64), ended: make(chan struct{})}
 	if err := r.makeGroups(); err != nil {
 		return nil, err
 	}
@@ -186,7 +229,7 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 			return k.places.Version, k.mapBody
 		}
 	}
-	if n.id.Shards > 1 {
+	if n.members == nil && len(n.places.Shards) > 1 {
 		o.Owns = func(hash uint64) bool {
 			owner, _ := n.circle.Owner(hash)
 			return owner == number
@@ -210,6 +253,9 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 	if r.shard, err = shard.New(o); err != nil {
 		r.close()
 		return nil, err
+	}
+	if n.members != nil {
+		r.shard.See(n.members.known.Load().view)
 	}
 	return r, nil
 }
@@ -253,9 +299,14 @@ func (n *Node) Addrs() []string {
 // Err returns why a shard serves nothing any more, nil while all serve.
 func (n *Node) Err() error {
 	var all error
-	for _, r := range n.shards {
+	for _, r := range n.runners() {
 		if err := r.failure.Load(); err != nil {
 			all = errors.Join(all, fmt.Errorf("shard %d: %w", r.number, *err))
+		}
+	}
+	if n.members != nil {
+		if err := n.members.failed.Load(); err != nil {
+			all = errors.Join(all, *err)
 		}
 	}
 	return all
@@ -268,6 +319,8 @@ type Status struct {
 	Replicas   int           `json:"replicas,omitempty"` // copies that each shard shall have
 	Drained    bool          `json:"drained,omitempty"`  // the node shall have no shards
 	Shards     []ShardStatus `json:"shards"`
+	// Circle tells which shards share the keys of a cluster, and what moves from one to another.
+	Circle *circle.Assignment `json:"circle,omitempty"`
 }
 
 // ShardStatus is what a shard was some 50 ms ago, 200 ms if it is idle.
@@ -282,9 +335,10 @@ func (n *Node) Status() Status {
 	s := Status{Durability: n.o.Durability.String()}
 	if n.members != nil {
 		s.Node, s.Replicas = n.members.self, n.members.config.Replicas
-		s.Drained = n.members.known.Load().drained[s.Node]
+		k := n.members.known.Load()
+		s.Drained, s.Circle = k.drained[s.Node], &k.view.Circle
 	}
-	for _, r := range n.shards {
+	for _, r := range n.runners() {
 		x := ShardStatus{Shard: int(r.number)}
 		if stats := r.stats.Load(); stats != nil {
 			x.Stats = *stats
@@ -307,7 +361,7 @@ func (n *Node) Close() error {
 			n.err = errors.Join(n.err, l.Close())
 		}
 		n.done.Wait()
-		for _, r := range n.shards {
+		for _, r := range n.runners() {
 			n.err = errors.Join(n.err, r.end())
 		}
 	})

@@ -107,6 +107,8 @@ func (r *runner) keep() error {
 // takeMember takes a record, or a connection of another node.
 func (r *runner) takeMember(a *attachment) {
 	switch {
+	case a.view != nil:
+		r.shard.See(a.view)
 	case a.record != nil:
 		r.shard.Learn(*a.record)
 	case a.linked != nil:
@@ -118,7 +120,10 @@ func (r *runner) takeMember(a *attachment) {
 			r.orders = append(r.orders, a.peer)
 			return
 		}
-		r.links = append(r.links, a.peer)
+		if r.links = append(r.links, a.peer); a.peer.kind == peerMoves {
+			r.shard.Arrive(a.peer)
+			return
+		}
 		r.shard.Follower().Offered(a.peer)
 	}
 }
@@ -152,35 +157,42 @@ func (r *runner) confer() (worked bool) {
 		go n.members.change(n.ctx, r, next)
 	}
 	if name := reign.Dial(); name != "" {
-		r.link(reign, name)
+		r.link(name, r.number, peerFollows, func(l *peerLink) {
+			if l == nil {
+				reign.NoLink(name)
+				return
+			}
+			reign.Attach(name, l)
+		})
 	}
+	r.moves()
 	return worked
 }
 
-// link connects to a member that is to follow.
-func (r *runner) link(reign *replica.Reign, name string) {
+// link connects to a member, which need not be of this shard, and gives the shard's thread the link; nil: there is no connection now.
+func (r *runner) link(name string, shard uint32, kind uint16, linked func(*peerLink)) {
 	n := r.n
 	group := r.groups[r.groupOf[n.members.listen]]
-	e, lives := r.known.nodes[name]
+	e, lives := n.members.known.Load().nodes[name]
 	go func() {
 		var conn wire.Conn
 		if lives {
 			ctx, cancel := context.WithTimeout(n.ctx, dialWait)
 			defer cancel()
-			if c, err := n.dialPeer(ctx, group, e.Peer, peerHello{kind: peerFollows, shard: r.number, member: name}); err == nil {
+			if c, err := n.dialPeer(ctx, group, e.Peer, peerHello{kind: kind, shard: shard, member: name}); err == nil {
 				conn = c
 			}
 		}
 		r.hand(n.ctx, attachment{conn: conn, linked: func(conn wire.Conn, r *runner) {
 			if conn == nil {
-				reign.NoLink(name)
+				linked(nil)
 				return
 			}
 			bare := conn.(*provingConn).Conn
 			group.Add(bare)
 			l := &peerLink{conn: prove(conn).(wire.Writer)}
 			r.links = append(r.links, l)
-			reign.Attach(name, l)
+			linked(l)
 		}})
 	}()
 }

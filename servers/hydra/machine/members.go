@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,6 +31,8 @@ type ClusterOptions struct {
 	Strict    bool            // memory and async mode: an entry counts once all members have merged it, not only placed it
 	MinInSync int             // members that a shard needs for writes; 0: most of the replicas
 	LogBytes  int             // of each shard's log, and of its ring; 0: 64 MiB. A power of two from 64 KiB
+
+	keep time.Duration // how long a shard without keys is kept; 0: retireAfter. Tests have less patience
 }
 
 const (
@@ -40,6 +43,7 @@ const (
 	configKey   = "config"
 	nodePrefix  = "nodes/"
 	shardPrefix = "shards/"
+	circleKey   = "circle"
 	leaderKey   = "swat"
 	drainPrefix = "drains/"
 )
@@ -52,6 +56,8 @@ type clusterConfig struct {
 	Replicas   int    `json:"replicas"`
 	Strict     bool   `json:"strict"`
 	MinInSync  int    `json:"min_insync"`
+	// Circle is which shards there were at first, if they were others than 0 to Shards-1: the cluster began with backups of one that had grown.
+	Circle *circle.Assignment `json:"circle,omitempty"`
 }
 
 // A nodeEntry is what a living node says of itself.
@@ -73,13 +79,18 @@ type members struct {
 	self    string // name of this life in records
 	listen  int    // index of the listener for nodes
 	ended   map[uint32]uint64
-	leaving atomic.Bool // this node is about to end
+	leaving atomic.Bool           // this node is about to end
+	failed  atomic.Pointer[error] // a shard that has come could not be opened
+	// retiring are shards without keys that will be closed. The goroutine that follows the cluster uses it.
+	retiring map[uint32]bool
 
 	mu      sync.Mutex // guards what follows
 	nodes   map[string]nodeEntry
 	records map[uint32]replica.Record
 	drained map[string]bool // nodes that shall have no shards
 	leader  string          // the member that is elected; "" if none is
+	circle  circle.Assignment
+	changed uint64 // revision of circle
 	session cluster.Session
 
 	known atomic.Pointer[knowledge]
@@ -91,14 +102,16 @@ type knowledge struct {
 	drained map[string]bool      // members that shall have no shards: their nodes are drained, or about to end
 	places  protocol.Map
 	mapBody []byte
+	view    *shard.View
 }
 
 // join makes the node one of a cluster. The listeners are there.
 func (n *Node) join(ctx context.Context) error {
-	m := &members{n: n, o: *n.o.Cluster, listen: len(n.o.Listen) - 1, ended: map[uint32]uint64{}, nodes: map[string]nodeEntry{}, records: map[uint32]replica.Record{}, drained: map[string]bool{}}
+	m := &members{n: n, o: *n.o.Cluster, listen: len(n.o.Listen) - 1, ended: map[uint32]uint64{}, nodes: map[string]nodeEntry{}, records: map[uint32]replica.Record{}, drained: map[string]bool{}, retiring: map[uint32]bool{}}
 	if err := m.configure(ctx); err != nil {
 		return err
 	}
+	m.circle = n.id.circle()
 	m.self = m.o.Node
 	if n.o.Durability != shard.Sync { // what a new life has lost is not its file's: it is another member
 		var b [4]byte
@@ -122,6 +135,7 @@ func (m *members) configure(ctx context.Context) error {
 	n := m.n
 	c := clusterConfig{
 		Seed: n.id.Seed, Shards: n.id.Shards, Durability: n.o.Durability.String(), Replicas: cmp.Or(m.o.Replicas, 3), Strict: m.o.Strict, MinInSync: m.o.MinInSync,
+		Circle: n.id.Circle,
 	}
 	c.MinInSync = cmp.Or(c.MinInSync, c.Replicas/2+1)
 	if c.MinInSync > c.Replicas {
@@ -144,9 +158,9 @@ func (m *members) configure(ctx context.Context) error {
 		return fmt.Errorf("machine: the cluster has durability %s, and this node was told %s", m.config.Durability, c.Durability)
 	}
 	if n.o.Shards != 0 && n.o.Shards != m.config.Shards {
-		return fmt.Errorf("machine: the cluster has %d shards, and this node was told %d", m.config.Shards, n.o.Shards)
+		return fmt.Errorf("machine: the cluster began with %d shards, and this node was told %d", m.config.Shards, n.o.Shards)
 	}
-	if n.id, err = adoptIdentity(n.o.Dir, identity{1, m.config.Seed, m.config.Shards}); err != nil {
+	if n.id, err = adoptIdentity(n.o.Dir, identity{Layout: 1, Seed: m.config.Seed, Shards: m.config.Shards, Circle: m.config.Circle}); err != nil {
 		return err
 	}
 	return nil
@@ -161,6 +175,15 @@ func (m *members) list(ctx context.Context) (revision uint64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.nodes, m.drained, m.leader = map[string]nodeEntry{}, map[string]bool{}, ""
+	there := map[string]bool{}
+	for _, v := range values {
+		there[v.Name] = true
+	}
+	for number := range m.records {
+		if m.retired(number) && !there[shardKey(number)] {
+			delete(m.records, number)
+		}
+	}
 	for _, v := range values {
 		m.take(v)
 	}
@@ -171,6 +194,12 @@ func (m *members) list(ctx context.Context) (revision uint64, err error) {
 func (m *members) take(v cluster.Value) {
 	if v.Name == leaderKey {
 		m.leader = string(v.Data)
+	}
+	if v.Name == circleKey && v.Revision > m.changed { // one that is gone is not forgotten: it went with etcd, and the shards are there
+		var a circle.Assignment
+		if json.Unmarshal(v.Data, &a) == nil && len(a.Shards) > 0 {
+			m.circle, m.changed = a, v.Revision
+		}
 	}
 	if name, ok := strings.CutPrefix(v.Name, nodePrefix); ok {
 		var e nodeEntry
@@ -185,6 +214,10 @@ func (m *members) take(v cluster.Value) {
 	}
 	if name, ok := strings.CutPrefix(v.Name, shardPrefix); ok {
 		number, err := strconv.ParseUint(name, 10, 32)
+		if err == nil && v.Data == nil && m.retired(uint32(number)) {
+			delete(m.records, uint32(number))
+			return
+		}
 		if rec, rerr := replica.ParseRecord(v.Data, v.Revision); err == nil && rerr == nil && rec.Revision > m.records[uint32(number)].Revision {
 			m.records[uint32(number)] = rec
 		}
@@ -210,7 +243,7 @@ func (m *members) register(ctx context.Context) error {
 // present says what the node is.
 func (m *members) present(ctx context.Context, s cluster.Session) error {
 	e := nodeEntry{Member: m.self, Peer: m.peerAddr(), Addrs: m.n.publicAddrs(), Files: map[uint32]replica.Term{}, Leaves: m.leaving.Load()}
-	for _, r := range m.n.shards {
+	for _, r := range m.n.runners() {
 		e.Files[r.number] = r.found
 	}
 	b, _ := json.Marshal(e)
@@ -234,11 +267,13 @@ func (m *members) publish(revision uint64) {
 		k.nodes[e.Member] = e
 		k.drained[e.Member] = m.drained[name] || e.Leaves
 	}
-	records := map[uint32]replica.Record{}
 	k.places = protocol.Map{Version: uint32(revision), Seed: m.n.id.Seed}
-	for i := range uint32(m.config.Shards) {
+	k.view = &shard.View{Revision: revision, Circle: m.circle, Changed: m.changed, Seed: m.n.id.Seed, Records: maps.Clone(m.records)}
+	if m.circle.Moving() {
+		k.places.Moving = m.circle
+	}
+	for _, i := range m.circle.Owners() {
 		rec := m.records[i]
-		records[i] = rec
 		p := protocol.Place{Shard: i}
 		for _, name := range append([]string{rec.Primary}, rec.Set...) {
 			for _, a := range k.nodes[name].Addrs {
@@ -253,12 +288,18 @@ func (m *members) publish(revision uint64) {
 		k.places.Shards = append(k.places.Shards, p)
 	}
 	m.mu.Unlock()
+	var last *shard.View
+	if was := m.known.Load(); was != nil {
+		last = was.view
+	}
+	k.view.Complete(last)
 	k.mapBody = k.places.AppendBody(nil)
 	m.known.Store(k)
-	for _, r := range m.n.shards {
-		if rec := records[r.number]; rec.Revision > 0 {
-			r.hand(m.n.ctx, attachment{record: &rec})
-		}
+	if last != nil {
+		m.keepShards(k.view)
+	}
+	for _, r := range m.n.runners() {
+		r.hand(m.n.ctx, attachment{view: k.view})
 	}
 }
 

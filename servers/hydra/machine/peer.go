@@ -20,7 +20,7 @@ import (
 //	offset  size  field
 //	0       4     "FDBP"
 //	4       2     1, the version
-//	6       2     what for: 1 a primary's link, 2 orders
+//	6       2     what for: 1 a primary's link, 2 orders, 3 a part of the circle that moves
 //	8       4     shard
 //	12      16    nonce of the caller
 //	28            name of the member that is meant
@@ -35,6 +35,7 @@ const (
 
 	peerFollows = 1 // the caller wants to be the primary
 	peerOrders  = 2 // the caller leads the cluster
+	peerMoves   = 3 // the caller is the primary of a shard that a part of the circle comes from
 )
 
 // The op codes of messages between nodes.
@@ -124,13 +125,13 @@ func (n *Node) acceptPeer(ctx context.Context, index int, in fabric.Incoming, he
 	if err := h.parse(hello); err != nil {
 		return err
 	}
-	if n.members == nil || int64(h.shard) >= int64(len(n.shards)) {
+	r := n.runner(h.shard)
+	if n.members == nil || r == nil {
 		return fmt.Errorf("%w: %d", errNoSuchShard, h.shard)
 	}
 	if h.member != n.members.self {
 		return fmt.Errorf("machine: this is %s and not %s", n.members.self, h.member)
 	}
-	r := n.shards[h.shard]
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:])
 	group := r.groups[r.groupOf[index]]
@@ -148,10 +149,12 @@ func (r *runner) hand(ctx context.Context, a attachment) {
 	select {
 	case r.attach <- a:
 		r.groups[0].Wake()
+		return
 	case <-ctx.Done():
-		if a.conn != nil {
-			a.conn.Close()
-		}
+	case <-r.ended:
+	}
+	if a.conn != nil {
+		a.conn.Close()
 	}
 }
 

@@ -41,6 +41,7 @@ type runner struct {
 	groupOf   []int // by listener
 	others    []*wire.Sleeper
 	attach    chan attachment
+	ended     chan struct{} // closed when nobody takes from attach any more
 	found     replica.Term  // the newest entry that the file had when it was opened, and its term
 	serves    atomic.Uint64 // the term in which this node serves the shard; 0: it does not, or is no member of a cluster
 	orders    []*peerLink   // of leaders
@@ -178,7 +179,7 @@ func (r *runner) take() {
 				r.shard.Attach(a.line, a.greeting)
 				continue
 			}
-			if a.record != nil || a.peer != nil || a.linked != nil {
+			if a.record != nil || a.view != nil || a.peer != nil || a.linked != nil {
 				r.takeMember(&a)
 				continue
 			}
@@ -235,6 +236,7 @@ func (r *runner) end() error {
 		r.stopped.Store(true)
 		r.groups[0].Wake()
 		r.done.Wait()
+		close(r.ended)
 		r.take() // what is still on its way is closed with the shard
 		if r.counted {
 			addProcessors(-1)

@@ -178,4 +178,16 @@ func TestFormatMap(t *testing.T) {
 	require.EqualValues(t, 0x0D0E0F10, le.Uint32(p.Field("shard").In(b)))
 	require.EqualValues(t, 1, le.Uint16(p.Field("addresses").In(b)))
 	require.Equal(t, "\x03\x00abc", string(b[p.End():p.End()+5]))
+	rest := b
+	m.Moving = circle.Assignment{Shards: []uint32{0x0D0E0F10, 0x11121314}, Next: []uint32{0x0D0E0F10, 0x11121314, 0x15161718}, Moved: []circle.Pair{{From: 0x0D0E0F10, To: 0x11121314}}}
+	b = m.AppendBody(nil)[mapHead+len(rest):]
+	v := d.Layout("Moving", map[string]int{"b": 8, "a": 12, "p": 8})
+	require.Len(t, b, v.End())
+	require.EqualValues(t, 2, le.Uint32(v.Field("shards before").In(b)))
+	require.EqualValues(t, 0x11121314, le.Uint32(v.Field("before").In(b)[4:]))
+	require.EqualValues(t, 3, le.Uint32(v.Field("shards behind").In(b)))
+	require.EqualValues(t, 0x15161718, le.Uint32(v.Field("behind").In(b)[8:]))
+	require.EqualValues(t, 1, le.Uint32(v.Field("pairs").In(b)))
+	require.EqualValues(t, 0x0D0E0F10, le.Uint32(v.Field("moved").In(b)))
+	require.EqualValues(t, 0x11121314, le.Uint32(v.Field("moved").In(b)[4:]))
 }

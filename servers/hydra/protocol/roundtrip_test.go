@@ -61,6 +61,8 @@ func codecs() []codec {
 		batch = EndPart(batch, start)
 	}
 	place := Map{Version: 3, Seed: 4, Shards: []Place{{1, []string{"shm:/a", ""}}, {7, []string{"tcp:10.0.0.1:7400"}}}}
+	moving := place
+	moving.Moving = circle.Assignment{Shards: []uint32{1}, Next: []uint32{1, 7, 9}, Moved: []circle.Pair{{From: 1, To: 7}}}
 	hello := Hello{Shard: 1, Client: 2, Next: 3, Nonce: [16]byte{4}}
 	welcome := Welcome{Shard: 1, MapVersion: 2, Term: 3, NeedsAuth: true, Nonce: [16]byte{4}, Proof: [32]byte{5}}
 	return []codec{
@@ -148,7 +150,7 @@ func codecs() []codec {
 			}
 			return out, nil
 		}},
-		{name: "map", good: [][]byte{place.AppendBody(nil)}, parse: func(b []byte) ([]byte, error) {
+		{name: "map", good: [][]byte{place.AppendBody(nil), moving.AppendBody(nil)}, parse: func(b []byte) ([]byte, error) {
 			var m Map
 			err := m.Parse(b)
 			return m.AppendBody(nil), err

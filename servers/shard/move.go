@@ -1,0 +1,432 @@
+package shard
+
+import (
+	"time"
+
+	"flashdbm/servers/circle"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/replica"
+)
+
+// moving is what a shard has of the parts of the circle that go from one shard to another. See doc.go for the rules.
+type moving struct {
+	view    *View  // nil: the shard owns all
+	reignAt uint64 // revision of the record that this reign began with
+	out     *mover // what goes from this shard; nil: nothing
+	hidden  bool   // items that are current may have a guardian of 0
+
+	arriving []replica.Link      // of old owners that have not said yet what they bring
+	in       map[uint32]*arrival // what comes to this shard, by old owner
+
+	tidy   *walk // over what is another shard's, and dropped
+	tidied uint64
+
+	walks map[uint64]*walk // that wait for a piece of the file, by its id
+	drops []drop           // since a load or a copy began that is under way
+}
+
+// How far the old owner is with a move.
+type movePhase uint8
+
+const (
+	moveApart  movePhase = iota // there is no link to the new owner
+	moveBegins                  // the new owner drops what it has of the part
+	moveCopies                  // the items are brought, and then what has changed since
+	moveHides                   // no pointer into the part is given any more, and the guardians become 0
+	moveSyncs                   // all is brought but what changes now; the new owner's members sync it
+	moveCloses                  // nothing of the part is read or decided. What was decided is shown, and brought
+	moveAsks                    // the circle is proposed in which the part is the new owner's
+)
+
+func (p movePhase) String() string {
+	return [...]string{"connects", "begins", "copies", "hides", "syncs", "closes", "hands over"}[p]
+}
+
+// The messages between the two primaries of a move. They travel as package replica's.
+const (
+	moveBegin  replica.Kind = 32 + iota // (old to new) Seq: the old owner, Term: its primary's, Pos: above all versions that it will give
+	moveReady                           // (new to old) nothing of the part is left
+	moveItems                           // (old to new) Seq: number of the message; Body: items
+	moveTaken                           // (new to old) Seq
+	moveMark                            // (old to new) Seq: number of the mark; with moveDurable in Flags
+	moveMarked                          // (new to old) Seq; Term: of the new owner's primary. All items before the mark are committed
+)
+
+// moveDurable asks for a mark that all members have synced.
+const moveDurable uint8 = 1
+
+const (
+	// moveWindow is how many messages of items may be on their way. With 1 each waits for the last one's answer; with more the new owner's
+	// clients wait longer for their turn.
+	moveWindow = 4
+	// moveAgain is how soon a link is tried again, and moveLater how soon a part is closed again that could not be handed over in time.
+	moveAgain = int64(100 * time.Millisecond)
+	moveLater = int64(time.Second)
+	// moveClosed is how long a part may be closed before it is proposed: longer, and clients notice; shorter, and a slow sync makes it try again.
+	moveClosed = int64(300 * time.Millisecond)
+	// moveSynced is how old what all members have synced may be when the part is closed: what async mode may lose anyway.
+	moveSynced = int64(time.Second)
+	// movePropose is how soon a change whose outcome is unknown is proposed again.
+	movePropose = int64(100 * time.Millisecond)
+	// moveFew is how many keys may have changed and not be brought yet when the next phase begins.
+	moveFew = 64
+)
+
+// A mover is what goes from this shard to another one, as the old owner's primary sees it.
+type mover struct {
+	circle.Move
+	phase movePhase
+	link  replica.Link
+	dials bool
+	again int64 // nothing new is tried before
+
+	copy    *walk
+	hide    uint64              // what is before this hash is hidden
+	hideAt  int                 // number of the range that it is in
+	changed map[string]struct{} // keys that have changed and were not brought since
+	order   []string            // the same, the oldest first
+	bodies  [][]byte            // to be sent
+	items   uint64              // brought so far
+	sent    uint64              // messages
+	taken   uint64
+	mark    uint64 // number of the last mark
+	wants   uint64 // the mark whose answer is waited for; 0: none is
+	markAt  int64
+	closed  int64  // when the part was closed
+	behind  uint64 // newest entry then
+	term    uint64 // of the new owner's reign that has everything
+	asked   int64  // when the circle was proposed last
+	askedOf uint64 // view that it was proposed from
+}
+
+// endMoves gives up what the primary has under way. What was proposed is settled for whoever reigns next: by its record, proposals of this reign have
+// failed or their outcome is known.
+func (s *Shard) endMoves() {
+	if s.out != nil {
+		s.out.disconnect()
+		s.out = nil
+	}
+	for _, a := range s.in {
+		a.link.Close()
+	}
+	for _, l := range s.arriving {
+		l.Close()
+	}
+	s.in, s.arriving, s.tidy, s.tidied = nil, nil, nil, 0
+}
+
+func (m *mover) disconnect() {
+	if m.link != nil {
+		m.link.Close()
+	}
+	m.link, m.dials = nil, false
+	m.copy, m.changed, m.order, m.bodies = nil, nil, nil, nil
+	m.phase = moveApart
+}
+
+// move goes on with all moves of a primary that serves.
+func (s *Shard) move() (worked bool) {
+	if !s.fresh() {
+		return false
+	}
+	worked = s.moveOut()
+	worked = s.moveIn() || worked
+	return s.tidyUp() || worked
+}
+
+// moveOut goes on with what goes from this shard.
+func (s *Shard) moveOut() (worked bool) {
+	if s.out == nil {
+		for _, m := range s.view.moves {
+			if m.From == s.o.Shard && !m.Moved {
+				s.out = &mover{Move: m}
+				return true
+			}
+		}
+		return false
+	}
+	m := s.out
+	switch now := s.view.move(m.Pair); {
+	case now == nil || now.Moved: // it is the other one's; or it stays, and no proposal is from this circle (invariant 16)
+		m.disconnect()
+		s.out = nil
+		return true
+	case m.phase == moveAsks:
+		if s.view.Records[m.To].Term > m.term { // no proposal can succeed any more
+			m.disconnect()
+		}
+		return false
+	}
+	if m.link != nil {
+		worked = s.hearMove(m)
+	}
+	if m.link == nil || s.closed() {
+		return worked
+	}
+	switch m.phase {
+	case moveCopies:
+		worked = s.copyMove(m) || worked
+	case moveHides:
+		worked = s.hideMove(m) || worked
+	case moveSyncs, moveCloses:
+		s.gatherChanged(m)
+	}
+	worked = m.send() || worked
+	switch {
+	case m.phase == moveCloses && s.now-m.closed > moveClosed: // nothing was proposed, so it may be served again
+		m.phase, m.again, m.wants, worked = moveSyncs, s.now+moveLater, 0, true
+	case m.wants != 0 || len(m.bodies) > 0:
+	case m.phase == moveSyncs && s.now >= m.again:
+		m.sendMark(moveDurable, s.now)
+	case m.phase == moveCloses && s.shown >= m.behind && len(m.order) == 0:
+		m.sendMark(0, s.now)
+	}
+	return worked
+}
+
+// send sends as many messages as the window takes.
+func (m *mover) send() (worked bool) {
+	for len(m.bodies) > 0 && m.sent-m.taken < moveWindow {
+		m.sent++
+		m.link.Send(&replica.Message{Kind: moveItems, Seq: m.sent, Body: m.bodies[0]})
+		m.bodies[0] = nil
+		m.bodies, worked = m.bodies[1:], true
+	}
+	return worked
+}
+
+// MoveDial returns the shard whose primary a link is needed to, and what takes the link; nil says that there is no connection now.
+func (s *Shard) MoveDial() (to uint32, linked func(replica.Link)) {
+	m := s.out
+	if m == nil || m.phase != moveApart || m.dials || s.now < m.again || s.reign == nil || !s.fresh() || s.passive() {
+		return 0, nil
+	}
+	m.dials = true
+	return m.To, func(l replica.Link) {
+		switch {
+		case s.out != m || m.phase != moveApart || s.passive():
+			if l != nil {
+				l.Close()
+			}
+		case l == nil:
+			m.dials, m.again = false, s.now+moveAgain
+		default:
+			s.beginMove(m, l)
+		}
+	}
+}
+
+// beginMove begins to bring the part to the new owner's primary, from the first item on.
+func (s *Shard) beginMove(m *mover, l replica.Link) {
+	*m = mover{Move: m.Move, link: l, phase: moveBegins, changed: map[string]struct{}{}}
+	l.Send(&replica.Message{Kind: moveBegin, Seq: uint64(s.o.Shard), Term: s.reign.Term(), Pos: s.base + s.seq + reignGap})
+}
+
+// hearMove takes what the new owner has said.
+func (s *Shard) hearMove(m *mover) (worked bool) {
+	for {
+		msg, ok := m.link.Receive()
+		if !ok {
+			break
+		}
+		worked = true
+		switch {
+		case msg.Kind == moveReady && m.phase == moveBegins:
+			m.phase, m.copy = moveCopies, s.newWalk(m.Ranges)
+		case msg.Kind == moveTaken && msg.Seq > m.taken && msg.Seq <= m.sent:
+			m.taken = msg.Seq
+		case msg.Kind == moveMarked && msg.Seq <= m.mark:
+			if msg.Seq == m.wants { // else it is of a part that was opened again
+				m.wants = 0
+				s.heardMark(m, msg.Term)
+			}
+		default:
+			m.link.Close()
+		}
+	}
+	if m.link.Err() != nil {
+		m.disconnect()
+		m.again = s.now + moveAgain
+		worked = true
+	}
+	return worked
+}
+
+// heardMark goes on where the new owner has all before the last mark.
+func (s *Shard) heardMark(m *mover, term uint64) {
+	switch m.phase {
+	case moveSyncs:
+		if s.now-m.markAt <= moveSynced && len(m.order) < moveFew {
+			m.phase, m.closed, m.behind = moveCloses, s.now, s.seq
+		}
+	case moveCloses:
+		m.phase, m.term, m.asked = moveAsks, term, 0
+	}
+}
+
+func (m *mover) sendMark(flags uint8, now int64) {
+	m.mark++
+	m.wants, m.markAt = m.mark, now
+	m.link.Send(&replica.Message{Kind: moveMark, Flags: flags, Seq: m.mark})
+}
+
+// copyMove brings the next items.
+func (s *Shard) copyMove(m *mover) (worked bool) {
+	if m.sent-m.taken >= moveWindow || len(m.bodies) > 0 {
+		return false
+	}
+	if !m.copy.done() {
+		list, _, ok := s.next(m.copy)
+		for i := range list {
+			m.add(&list[i].Item, 0)
+		}
+		m.cut()
+		return ok
+	}
+	if s.gatherChanged(m); len(m.order) < moveFew {
+		m.phase, m.hide, m.hideAt, s.hidden = moveHides, m.Ranges[0].First, 0, true
+	}
+	return true
+}
+
+// note keeps in mind that a key has changed. It is called when the entry is shown.
+func (m *mover) note(key []byte) {
+	if m.changed == nil {
+		return
+	}
+	if _, ok := m.changed[string(key)]; !ok {
+		k := string(key)
+		m.changed[k] = struct{}{}
+		m.order = append(m.order, k)
+	}
+}
+
+// gatherChanged makes messages of keys that have changed: what they have now.
+func (s *Shard) gatherChanged(m *mover) {
+	for len(m.order) > 0 && len(m.bodies) < moveWindow {
+		k := m.order[0]
+		m.order[0] = ""
+		if m.order = m.order[1:]; len(m.order) == 0 {
+			m.order = nil
+		}
+		delete(m.changed, k)
+		key := []byte(k)
+		if p, ok := s.table.Find(s.hash(key), key); ok { // what has changed is not evicted before it is brought
+			it := s.itemAt(p)
+			m.add(&it, 0)
+		} else {
+			m.add(&guard.Item{Key: key}, copyRemoved)
+		}
+	}
+	m.cut()
+}
+
+// copyRemoved stands among the flags of a copied item that says that its key has no value.
+const copyRemoved = 1 << 16
+
+// add adds an item to the body that is being made: the last one, unless it is cut.
+func (m *mover) add(it *guard.Item, flags uint64) {
+	n := len(m.bodies)
+	size := copyItemHead + len(it.Key) + len(it.Value)
+	if n == 0 || cap(m.bodies[n-1]) == len(m.bodies[n-1]) || len(m.bodies[n-1]) >= copyBytes || len(m.bodies[n-1])+size > copyMost {
+		m.cut()
+		m.bodies = append(m.bodies, make([]byte, 0, max(copyBytes, size+1)))
+		n++
+	}
+	b := m.bodies[n-1]
+	at := len(b)
+	b = appendCopied(b, it)
+	le.PutUint64(b[at+8:], uint64(it.Flags)|flags)
+	m.bodies[n-1] = b
+	m.items++
+}
+
+// cut ends the body that is being made.
+func (m *mover) cut() {
+	if n := len(m.bodies); n > 0 {
+		b := m.bodies[n-1]
+		m.bodies[n-1] = b[:len(b):len(b)]
+	}
+}
+
+// hideMove makes some guardians 0. With the last one, no Read of the part that begins later is accepted.
+func (s *Shard) hideMove(m *mover) bool {
+	for range walkChains {
+		r := m.Ranges[m.hideAt]
+		places, last := s.table.Scan(m.hide, s.places[:0])
+		s.places = places
+		for _, p := range places {
+			it := s.itemAt(p)
+			if h := s.hash(it.Key); r.First <= h && h <= r.Last {
+				guard.Hide(guard.Bytes(s.bytesAt(p)))
+			}
+		}
+		if last < r.Last {
+			m.hide = last + 1
+			continue
+		}
+		if m.hideAt++; m.hideAt == len(m.Ranges) {
+			m.phase = moveSyncs
+			return true
+		}
+		m.hide = m.Ranges[m.hideAt].First
+	}
+	return true
+}
+
+// hides reports whether no pointer to the hash may be given, and no guardian be shown.
+func (s *Shard) hides(h uint64) bool {
+	return s.out != nil && s.out.phase >= moveHides && circle.In(s.out.Ranges, h)
+}
+
+// points reports whether a pointer to the item, which is current, may be given. One that a move has hidden which was given up is shown again.
+func (s *Shard) points(h uint64, place uint64) bool {
+	if !s.hidden {
+		return true
+	}
+	if s.hides(h) {
+		return false
+	}
+	if b := guard.Bytes(s.bytesAt(place)); !guard.Shown(b) {
+		guard.Show(b, guard.Of(b))
+	}
+	return true
+}
+
+// A CircleProposal is the circle in which a part is its new owner's. It counts only while the records of both shards are as the view says.
+type CircleProposal struct {
+	View *View
+	Pair circle.Pair
+}
+
+// CircleProposal returns a change that the node shall make now. What has become of it the shard learns from its view; one whose outcome it
+// does not learn comes again.
+func (s *Shard) CircleProposal() (p CircleProposal, ok bool) {
+	m := s.out
+	if m == nil || m.phase != moveAsks || s.passive() || !s.fresh() {
+		return p, false
+	}
+	if now := s.view.move(m.Pair); now == nil || now.Moved || s.view.Records[s.o.Shard].Term != s.reign.Term() || s.view.Records[m.To].Term != m.term {
+		return p, false // the view is not that far yet, or further
+	}
+	if m.asked != 0 && s.now-m.asked < movePropose && m.askedOf == s.view.Revision {
+		return p, false
+	}
+	m.asked, m.askedOf = s.now, s.view.Revision
+	return CircleProposal{s.view, m.Pair}, true
+}
+
+// tidyUp drops what is another shard's.
+func (s *Shard) tidyUp() bool {
+	if s.tidy == nil {
+		if s.tidied == s.view.Changed+1 {
+			return false
+		}
+		s.tidied = s.view.Changed + 1
+		s.tidy = s.newWalk(s.unowned())
+	}
+	if s.tidy.done() || s.o.Log.Waits() || s.closed() || s.o.Store != nil && s.o.Store.Backlog() > maxBacklog {
+		return false
+	}
+	return s.dropNext(s.tidy)
+}

@@ -1,0 +1,244 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric/sim"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/replica"
+)
+
+// A moveSim is two shards with three replicas each, between which parts of the circle move to and fro while clients work and there is trouble of all
+// kinds that a clusterSim knows. The invariants of each shard are checked as there, and those of moves beside them.
+type moveSim struct {
+	shards   []*clusterSim
+	revision uint64 // of the newest change in the cluster
+	circle   circle.Assignment
+	changed  uint64
+	last     *View
+	newest   map[string]uint64 // by key: the version that an owner has shown last
+}
+
+// moveKeys is how many keys there are: some of them move.
+const moveKeys = 8
+
+func newMoveSim(seed uint64) *moveSim {
+	s := &moveSim{revision: 1, circle: circle.First(1), newest: map[string]uint64{}}
+	w := sim.New(seed, sim.Faults{LoseOne: 3000, StallOne: 300})
+	etcd := w.NewNode("etcd")
+	for i := range uint32(2) {
+		newShardSim(w, etcd, seed, i, s)
+	}
+	c := s.shards[0]
+	for i := range 2 + c.rand(2) {
+		x := newClusterClient(s.shards, i)
+		x.keys, x.circle = moveKeys, s.circle.At(1)
+		c.clients = append(c.clients, x)
+	}
+	w.After(c.upTo(2*time.Second), s.reshape)
+	w.After(c.upTo(time.Second), s.follow)
+	return s
+}
+
+// view returns what is agreed on now.
+func (s *moveSim) view() *View {
+	v := &View{Revision: s.revision, Circle: s.circle, Changed: s.changed, Seed: 1, Records: map[uint32]replica.Record{}}
+	for _, c := range s.shards {
+		v.Records[c.number] = c.rec
+	}
+	s.last = v.Complete(s.last)
+	return s.last
+}
+
+// tell tells all members of what is agreed on now, late or never.
+func (s *moveSim) tell() {
+	v := s.view()
+	for _, c := range s.shards {
+		for _, m := range c.members {
+			s.tellOne(m, v)
+		}
+	}
+}
+
+func (s *moveSim) tellOne(m *simMember, v *View) {
+	c := m.c
+	c.w.After(c.slow(), func() {
+		if c.w.Reaches(c.etcd, m.n) && c.rand(20) > 0 {
+			m.see(v)
+		}
+	})
+}
+
+// follow is what a node does whose watch has ended: it lists anew.
+func (s *moveSim) follow() {
+	c := s.shards[0]
+	if c.bad != "" {
+		return
+	}
+	for _, x := range s.shards {
+		s.tellOne(x.members[c.rand(3)], s.view())
+	}
+	c.w.After(c.upTo(300*time.Millisecond), s.follow)
+}
+
+// reshape has the shards share the circle in another way, once the last change is done. Now and then it takes a change back that is under way.
+func (s *moveSim) reshape() {
+	c := s.shards[0]
+	if c.bad != "" {
+		return
+	}
+	c.w.After(c.upTo(3*time.Second), s.reshape)
+	next := [][]uint32{{0}, {1}, {0, 1}}[c.rand(3)]
+	switch {
+	case !s.circle.Moving() && !slices.Equal(next, s.circle.Shards):
+		s.circle.Next = next
+	case s.circle.Moving() && len(s.circle.Moved) == 0 && c.rand(6) == 0:
+		s.circle.Next = nil
+	default:
+		return
+	}
+	s.set(s.circle)
+}
+
+func (s *moveSim) set(a circle.Assignment) {
+	s.revision++
+	s.circle, s.changed = a, s.revision
+	s.shards[0].say("circle %+v", a)
+	s.tell()
+}
+
+// serve does what a node does for its shard while parts of the circle move.
+func (s *moveSim) serve(m *simMember) {
+	c, x := m.c, m.shard
+	if p, ok := x.CircleProposal(); ok {
+		c.say("%s proposes that %+v is done", m.id, p.Pair)
+		c.w.After(c.slow(), func() {
+			if !c.w.Reaches(m.n, c.etcd) || s.changed != p.View.Changed {
+				return
+			}
+			for _, number := range []uint32{p.Pair.From, p.Pair.To} {
+				if s.shards[number].rec.Revision != p.View.Records[number].Revision {
+					return
+				}
+			}
+			s.shards[0].counts.moved++
+			s.set(p.View.Circle.Done(1, p.Pair))
+		})
+	}
+	if x.out != nil && x.out.phase >= moveCloses {
+		s.shards[0].counts.closed++
+	}
+	if to, linked := x.MoveDial(); linked != nil {
+		s.dial(m, to, linked)
+	}
+	if c.rand(300) == 0 && x.out != nil && x.out.link != nil { // a link that breaks
+		x.out.link.Close()
+	}
+}
+
+// dial connects the primary of one shard to that of another one.
+func (s *moveSim) dial(m *simMember, to uint32, linked func(replica.Link)) {
+	c, life := m.c, m.life
+	t := s.shards[to].all[m.shard.view.Records[to].Primary]
+	c.w.After(c.slow(), func() {
+		if m.life != life || !m.alive() {
+			return
+		}
+		if t == nil || t.lost || !t.alive() || t.shard == nil || !c.w.Reaches(m.n, t.n) || !c.w.Reaches(t.n, m.n) {
+			linked(nil)
+			return
+		}
+		l := &memberLink{c: c, m: m, life: life}
+		l.far = &memberLink{c: c, m: t, life: t.life, other: l}
+		l.other = l.far
+		t.shard.Arrive(l.far)
+		t.wake()
+		linked(l)
+		m.wake()
+	})
+}
+
+// showed looks at an item that a member shows.
+func (s *moveSim) showed(m *simMember, e *entry, it *guard.Item) {
+	x := m.shard
+	if x.reign == nil || x.reign.Over() || e.seq != it.Version-x.base {
+		return // a copy, or another shard's
+	}
+	key := string(it.Key)
+	if was := s.newest[key]; it.Version < was && m.c.rec.Term == x.reign.Term() {
+		m.c.violation("%s shows version %d of %s, and %d was shown", m.id, it.Version, key, was)
+	}
+	s.newest[key] = max(s.newest[key], it.Version)
+}
+
+// check looks at what holds of the moves between any two steps: of each key one member at most tells, and nobody may rely on pointers into
+// the memory of another one.
+func (s *moveSim) check(m *simMember) {
+	x := m.shard
+	if x.passive() || m.slept || m.n.Now().UnixNano() >= x.reign.TenureEnd() {
+		return
+	}
+	for k := range moveKeys {
+		key := []byte(simKey(k))
+		h := circle.Hash(1, key)
+		if x.serves(h) != 0 {
+			continue
+		}
+		if owner, _ := s.circle.At(1).Owner(h); owner != m.c.number {
+			m.c.violation("%s serves %s, which is shard %d's", m.id, key, owner)
+		}
+		for _, c := range s.shards {
+			for _, o := range c.members {
+				if o == m || o.shard == nil || !o.alive() {
+					continue
+				}
+				y := o.shard
+				if !o.slept && !y.passive() && o.n.Now().UnixNano() < y.reign.TenureEnd() && y.serves(h) == 0 {
+					m.c.violation("%s and %s serve %s", m.id, o.id, key)
+				}
+			}
+		}
+		for _, cl := range s.shards[0].clients {
+			p, ok := cl.cache[string(key)]
+			if now := cl.n.Now(); !ok || p.m.c == m.c || p.m.life != p.life || !p.m.alive() || !now.Before(p.lease) || !now.Before(p.tenure) {
+				continue
+			}
+			if a := p.m.shard.arena; a.InUse(p.Extent, p.Offset) && p.m.shard.term == p.Term {
+				if it := guard.Bytes(p.m.shard.arenaAt(p.Extent, p.Offset)); guard.Shown(it) && string(guard.Parse(it).Key) == string(key) {
+					m.c.violation("%s serves %s, and client %d may Read it at %s", m.id, key, cl.id, p.m.id)
+				}
+			}
+		}
+	}
+}
+
+// TestMoveSimulation runs 30 seeds, or what the flags ask for. A failure names the one line that plays it again.
+func TestMoveSimulation(t *testing.T) {
+	runs, limit := *simRuns, *simTime
+	if runs == 0 && limit == 0 {
+		runs = 30
+	}
+	began := time.Now()
+	var all clusterCounts
+	n := 0
+	for seed := *simSeed; n < runs || runs == 0 && time.Since(began) < limit; seed++ {
+		c := newMoveSim(seed).shards[0]
+		if bad := c.run(); bad != "" {
+			t.Fatalf("%s\n  go test ./shard -run TestMoveSimulation -sim.runs 1 -sim.log -sim.seed %d", bad, seed)
+		}
+		if n++; n%1000 == 0 {
+			t.Logf("%d seeds, up to %d, in %v", n, seed, time.Since(began).Round(time.Second))
+		}
+		all.add(&c.counts)
+	}
+	t.Log(fmt.Sprintf("%d seeds in %v: %+v", n, time.Since(began).Round(time.Second), all))
+	require.Positive(t, all.accepted)
+	require.Positive(t, all.moved)
+	require.Positive(t, all.scans)
+}

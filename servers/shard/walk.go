@@ -1,0 +1,161 @@
+package shard
+
+import (
+	"slices"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
+	"flashdbm/servers/guard"
+	"flashdbm/servers/store"
+)
+
+// A walk goes over what the shard has of some ranges of hashes, piece by piece: from the table if that has all, else from both table and file. It
+// finds all that is shown when it begins and is not changed meanwhile; of what is changed it finds some state. It may find what is in the file
+// and not committed yet.
+type walk struct {
+	ranges []circle.Range // not walked yet
+	behind uint64         // the newest entry when it began
+	asked  bool           // a piece of the file is under way
+	came   *store.Piece
+}
+
+// walkChains is how many chains of the table a step of a walk looks at, at most: some ten microseconds.
+const walkChains = 256
+
+func (s *Shard) newWalk(ranges []circle.Range) *walk {
+	return &walk{ranges: slices.Clone(ranges), behind: s.seq}
+}
+
+func (w *walk) done() bool { return len(w.ranges) == 0 }
+
+// next returns the items of the next piece, and the range that the piece covers; false: it is not there yet. The items are valid until
+// the shard's state changes.
+func (s *Shard) next(w *walk) (list []hashed, covered circle.Range, ok bool) {
+	if s.shown < w.behind || s.o.Store != nil && s.o.Store.Applied() < w.behind {
+		return nil, covered, false
+	}
+	covered = w.ranges[0]
+	chains := walkChains
+	switch {
+	case w.came != nil:
+		covered.Last, chains = w.came.Last, 1<<62
+		for i := range w.came.Records {
+			if r := &w.came.Records[i]; !s.has(w.came.Hashes[i], r.Key) {
+				list = append(list, hashed{w.came.Hashes[i], guard.Item{Flags: r.Flags, Version: r.Version, Expiry: r.Expiry, Key: r.Key, Value: r.Value}})
+			}
+		}
+		w.asked, w.came = false, nil
+	case w.asked:
+		return nil, covered, false
+	case !s.complete:
+		s.ids++
+		w.asked, s.walks[s.ids] = true, w
+		s.o.Store.Load(s.ids, covered.First, covered.Last, copyBytes)
+		return nil, covered, false
+	}
+	for from, size := covered.First, 0; ; chains-- {
+		part, last := s.chain(from, covered.Last)
+		list = append(list, part...)
+		for i := range part {
+			size += copyItemHead + len(part[i].Key) + len(part[i].Value)
+		}
+		if from = last + 1; last == covered.Last {
+			break
+		}
+		if chains <= 1 || chains < 1<<32 && size >= copyBytes {
+			covered.Last = last
+			break
+		}
+	}
+	if covered.Last == w.ranges[0].Last {
+		w.ranges = w.ranges[1:]
+	} else {
+		w.ranges[0].First = covered.Last + 1
+	}
+	return list, covered, true
+}
+
+// pieceForWalk takes a piece of the file that next has asked for.
+func (s *Shard) pieceForWalk(p *store.Piece) bool {
+	w := s.walks[p.ID]
+	if w == nil {
+		return false
+	}
+	delete(s.walks, p.ID)
+	w.came = p
+	return true
+}
+
+// walked reports whether a piece for a walk is under way that may have been read before now, and has the hash.
+func (s *Shard) walked(h uint64) bool {
+	for _, w := range s.walks {
+		if r := w.ranges[0]; r.First <= h && h <= r.Last {
+			return true
+		}
+	}
+	return false
+}
+
+// A drop is a range that was dropped with an entry.
+type drop struct {
+	circle.Range
+	seq uint64
+}
+
+// dropNext drops what the next piece of a walk has, and reports whether there was a piece.
+func (s *Shard) dropNext(w *walk) bool {
+	list, covered, ok := s.next(w)
+	if ok && len(list) > 0 {
+		s.appendDrop(covered)
+	}
+	return ok
+}
+
+// appendDrop decides that the shard has nothing of a range from now on.
+func (s *Shard) appendDrop(r circle.Range) {
+	seq := s.append(entry{empty: true, drops: true, hash: r.First, guardian: r.Last})
+	s.replicate(seq, &change{kind: changeDrop, entry: s.base + seq, origin: &origin{number: r.First, oldest: r.Last}})
+	if s.o.Store != nil {
+		s.o.Store.Append(store.Entry{Seq: seq, Term: s.reignTerm(), Hash: r.First, Last: r.Last, Drop: true})
+	}
+}
+
+// drop takes a range out of the memory.
+func (s *Shard) drop(d drop) {
+	if s.loading || s.toLoad || s.copying {
+		s.drops = append(s.drops, d) // what was read before may still come (invariant 22)
+	}
+	for from := d.First; ; {
+		places, last := s.table.Scan(from, s.places[:0])
+		s.places = places
+		for _, p := range places {
+			it := s.item(arena.Place(p))
+			h := s.hash(it.Key)
+			if h < d.First || h > d.Last {
+				continue
+			}
+			if it.Expiry != 0 {
+				s.expiring--
+			}
+			guard.Hide(guard.Bytes(s.arena.Bytes(arena.Place(p))))
+			s.table.Remove(h, p)
+			s.arena.Retire(arena.Place(p), s.now)
+		}
+		if last >= d.Last {
+			return
+		}
+		from = last + 1
+	}
+}
+
+// wasDropped reports whether a range with the hash was dropped behind an entry.
+func (s *Shard) wasDropped(h, behind uint64) bool {
+	return slices.ContainsFunc(s.drops, func(d drop) bool { return d.First <= h && h <= d.Last && d.seq > behind })
+}
+
+// forgetDrops is called when nothing old can come any more: the load has ended, and there is no copy under way.
+func (s *Shard) forgetDrops() {
+	if !s.loading && !s.toLoad && !s.copying {
+		s.drops = nil
+	}
+}
