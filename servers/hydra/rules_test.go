@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/mem"
 	"flashdbm/servers/guard"
@@ -362,6 +363,41 @@ func TestNumberStaysAfterRetry(t *testing.T) {
 	f.answer(m, 0, protocol.StatusOK, w.AppendBody(nil))
 	require.True(t, c.waiter.done())
 	require.NoError(t, c.err)
+}
+
+// TestMovedFreesTheNumber: a shard that says that a key has moved has not applied the write, in any try, and never will. So the write goes to the
+// new owner with a new number, once the map tells which one that is.
+func TestMovedFreesTheNumber(t *testing.T) {
+	f := newBench(t)
+	c := f.put("key")
+	first := f.request(protocol.OpPut)
+	f.e.lost(f.s, fabric.ErrPeer)
+	f.s.conn, f.s.sided = f, f
+	f.e.Step()
+	again := f.request(protocol.OpPut)
+	require.Equal(t, f.write(first).Number, f.write(again).Number)
+	f.answer(again, 0, protocol.StatusMoved, written(0))
+	require.False(t, c.waiter.done())
+	ask := f.request(protocol.OpMap) // of the shard that knows
+	m := protocol.Map{Version: 2, Seed: 5, Shards: []protocol.Place{{Shard: 0, Addrs: []string{"x:y"}}, {Shard: 1, Addrs: []string{"x:z"}}}}
+	m.Moving = circle.Assignment{Shards: []uint32{0}, Next: []uint32{1}, Moved: []circle.Pair{{From: 0, To: 1}}}
+	f.answer(ask, 0, protocol.StatusOK, m.AppendBody(nil))
+	require.Empty(t, f.sent)
+	other := f.e.shard(1)
+	require.Len(t, other.queue, 1)
+	require.Zero(t, other.queue[0].number)
+	require.False(t, f.s.gone)
+
+	m.Version, m.Shards, m.Moving = 3, m.Shards[1:], circle.Assignment{}
+	f.e.setMap(m)
+	require.True(t, f.s.gone)
+	late := &call{op: protocol.OpPut, key: []byte("late"), shard: f.s, number: 9, slot: -1}
+	f.e.later = []*call{late}
+	f.e.part()
+	require.Contains(t, f.e.shards, f.s, "it may have applied a write")
+	f.e.later = nil
+	f.e.part()
+	require.Equal(t, []*shard{other}, f.e.shards)
 }
 
 // TestSilentShard: a process that was stopped ends no connection; what it owes is sent to whoever serves the shard by then.

@@ -454,7 +454,7 @@ func (x *clusterClient) answer(now time.Time, msg *wire.Message) {
 			l.tries = 0
 		}
 		if c.rand(3) > 0 {
-			x.circle = c.moves.circle.At(1)
+			x.circle = c.moves.at
 		}
 		x.route(l)
 		l.anew, l.again = true, now.Add(c.upTo(5*time.Millisecond))

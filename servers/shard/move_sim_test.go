@@ -21,6 +21,8 @@ type moveSim struct {
 	revision uint64 // of the newest change in the cluster
 	circle   circle.Assignment
 	changed  uint64
+	at       *circle.Circle // of circle
+	hashes   [moveKeys]uint64
 	last     *View
 	newest   map[string]uint64 // by key: the version that an owner has shown last
 }
@@ -30,6 +32,10 @@ const moveKeys = 8
 
 func newMoveSim(seed uint64) *moveSim {
 	s := &moveSim{revision: 1, circle: circle.First(1), newest: map[string]uint64{}}
+	s.at = s.circle.At(1)
+	for k := range s.hashes {
+		s.hashes[k] = circle.Hash(1, []byte(simKey(k)))
+	}
 	w := sim.New(seed, sim.Faults{LoseOne: 3000, StallOne: 300})
 	etcd := w.NewNode("etcd")
 	for i := range uint32(2) {
@@ -38,7 +44,7 @@ func newMoveSim(seed uint64) *moveSim {
 	c := s.shards[0]
 	for i := range 2 + c.rand(2) {
 		x := newClusterClient(s.shards, i)
-		x.keys, x.circle = moveKeys, s.circle.At(1)
+		x.keys, x.circle = moveKeys, s.at
 		c.clients = append(c.clients, x)
 	}
 	w.After(c.upTo(2*time.Second), s.reshape)
@@ -108,7 +114,7 @@ func (s *moveSim) reshape() {
 
 func (s *moveSim) set(a circle.Assignment) {
 	s.revision++
-	s.circle, s.changed = a, s.revision
+	s.circle, s.changed, s.at = a, s.revision, a.At(1)
 	s.shards[0].say("circle %+v", a)
 	s.tell()
 }
@@ -184,13 +190,12 @@ func (s *moveSim) check(m *simMember) {
 	if x.passive() || m.slept || m.n.Now().UnixNano() >= x.reign.TenureEnd() {
 		return
 	}
-	for k := range moveKeys {
-		key := []byte(simKey(k))
-		h := circle.Hash(1, key)
+	for k, h := range s.hashes {
 		if x.serves(h) != 0 {
 			continue
 		}
-		if owner, _ := s.circle.At(1).Owner(h); owner != m.c.number {
+		key := simKey(k)
+		if owner, _ := s.at.Owner(h); owner != m.c.number {
 			m.c.violation("%s serves %s, which is shard %d's", m.id, key, owner)
 		}
 		for _, c := range s.shards {
@@ -205,12 +210,12 @@ func (s *moveSim) check(m *simMember) {
 			}
 		}
 		for _, cl := range s.shards[0].clients {
-			p, ok := cl.cache[string(key)]
-			if now := cl.n.Now(); !ok || p.m.c == m.c || p.m.life != p.life || !p.m.alive() || !now.Before(p.lease) || !now.Before(p.tenure) {
+			p, ok := cl.cache[key]
+			if now := cl.n.Now(); !ok || p.m.c == m.c || p.m.shard == nil || p.m.life != p.life || !p.m.alive() || !now.Before(p.lease) || !now.Before(p.tenure) {
 				continue
 			}
 			if a := p.m.shard.arena; a.InUse(p.Extent, p.Offset) && p.m.shard.term == p.Term {
-				if it := guard.Bytes(p.m.shard.arenaAt(p.Extent, p.Offset)); guard.Shown(it) && string(guard.Parse(it).Key) == string(key) {
+				if it := guard.Bytes(p.m.shard.arenaAt(p.Extent, p.Offset)); guard.Shown(it) && string(guard.Parse(it).Key) == key {
 					m.c.violation("%s serves %s, and client %d may Read it at %s", m.id, key, cl.id, p.m.id)
 				}
 			}
@@ -218,11 +223,13 @@ func (s *moveSim) check(m *simMember) {
 	}
 }
 
-// TestMoveSimulation runs 30 seeds, or what the flags ask for. A failure names the one line that plays it again.
+// TestMoveSimulation runs 12 seeds, 4 of them if it shall be short, or what the flags ask for. A failure names the one line that plays it again.
 func TestMoveSimulation(t *testing.T) {
 	runs, limit := *simRuns, *simTime
 	if runs == 0 && limit == 0 {
-		runs = 30
+		if runs = 12; testing.Short() {
+			runs = 4
+		}
 	}
 	began := time.Now()
 	var all clusterCounts

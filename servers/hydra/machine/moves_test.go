@@ -14,7 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/servers/circle"
+	"flashdbm/servers/cluster"
 	"flashdbm/servers/hydra"
+	"flashdbm/servers/replica"
 	"flashdbm/servers/shard"
 )
 
@@ -165,4 +168,37 @@ func TestShardsComeAndGo(t *testing.T) {
 			assert.Equal(t, []uint32{0, 3}, id.circle().Shards, "a backup of the directory begins with these")
 		})
 	}
+}
+
+// TestProposalOfAFormerPrimary: a part is handed over only while both shards have the primaries that the proposal is from.
+func TestProposalOfAFormerPrimary(t *testing.T) {
+	c := cluster.NewMemory()
+	defer c.Close()
+	ctx := t.Context()
+	m := &members{o: ClusterOptions{Cluster: c}}
+	set := func(number uint32, term uint64) uint64 {
+		rec := replica.Record{Term: term, Primary: "a", Set: []string{"a"}}
+		v, err := c.Get(ctx, shardKey(number))
+		require.NoError(t, err)
+		revision, err := c.CompareAndSet(ctx, shardKey(number), v.Revision, rec.Data())
+		require.NoError(t, err)
+		return revision
+	}
+	p := shard.CircleProposal{Pair: circle.Pair{From: 0, To: 1}, View: &shard.View{
+		Circle: circle.Assignment{Shards: []uint32{0}, Next: []uint32{1}}, Records: map[uint32]replica.Record{0: {Revision: set(0, 1)}, 1: {Revision: set(1, 1)}},
+	}}
+	for _, number := range []uint32{0, 1} {
+		was := p.View.Records[number]
+		now := set(number, 2)
+		m.propose(ctx, p)
+		v, err := c.Get(ctx, circleKey)
+		require.NoError(t, err)
+		require.Zero(t, v.Revision, "shard %d has another primary", number)
+		require.NotEqual(t, now, was.Revision)
+		p.View.Records[number] = replica.Record{Revision: now}
+	}
+	m.propose(ctx, p)
+	v, err := c.Get(ctx, circleKey)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"shards":[1]}`, string(v.Data))
 }
