@@ -213,5 +213,5 @@ func (s *Shard) moveStats() *MoveStats {
 	if s.out == nil {
 		return nil
 	}
-	return &MoveStats{To: s.out.To, Phase: s.out.phase.String(), Items: s.out.items, Changed: len(s.out.order)}
+	return &MoveStats{To: s.out.To, Phase: s.out.phase.String(), Items: s.out.items, Changed: len(s.out.changed)}
 }

@@ -70,6 +70,9 @@ const (
 	movePropose = int64(100 * time.Millisecond)
 	// moveFew is how many keys may have changed and not be brought yet when the next phase begins.
 	moveFew = 64
+	// moveMany is how many changes are kept while items are copied; then what has changed is brought first. More take memory, some 50 bytes and the
+	// key each; with fewer, keys that change often are brought more often.
+	moveMany = 1 << 14
 )
 
 // A mover is what goes from this shard to another one, as the old owner's primary sees it.
@@ -81,13 +84,14 @@ type mover struct {
 	again int64 // nothing new is tried before
 
 	copy    *walk
-	hide    uint64              // what is before this hash is hidden
-	hideAt  int                 // number of the range that it is in
-	changed map[string]struct{} // keys that have changed and were not brought since
-	order   []string            // the same, the oldest first
-	bodies  [][]byte            // to be sent
-	items   uint64              // brought so far
-	sent    uint64              // messages
+	hide    uint64            // what is before this hash is hidden
+	hideAt  int               // number of the range that it is in
+	changed map[string]uint64 // keys that have changed and were not brought since: the number of the last change
+	order   []changedKey      // of their changes, the oldest first; what is not the last change of its key does not count
+	changes uint64
+	bodies  [][]byte // to be sent
+	items   uint64   // brought so far
+	sent    uint64   // messages
 	taken   uint64
 	mark    uint64 // number of the last mark
 	wants   uint64 // the mark whose answer is waited for; 0: none is
@@ -97,6 +101,11 @@ type mover struct {
 	term    uint64 // of the new owner's reign that has everything
 	asked   int64  // when the circle was proposed last
 	askedOf uint64 // view that it was proposed from
+}
+
+type changedKey struct {
+	key    string
+	number uint64
 }
 
 // endMoves gives up what the primary has under way. What was proposed is settled for whoever reigns next: by its record, proposals of this reign have
@@ -178,7 +187,7 @@ func (s *Shard) moveOut() (worked bool) {
 	case m.wants != 0 || len(m.bodies) > 0:
 	case m.phase == moveSyncs && s.now >= m.again:
 		m.sendMark(moveDurable, s.now)
-	case m.phase == moveCloses && s.shown >= m.behind && len(m.order) == 0:
+	case m.phase == moveCloses && s.shown >= m.behind && len(m.changed) == 0:
 		m.sendMark(0, s.now)
 	}
 	return worked
@@ -218,7 +227,7 @@ func (s *Shard) MoveDial() (to uint32, linked func(replica.Link)) {
 
 // beginMove begins to bring the part to the new owner's primary, from the first item on.
 func (s *Shard) beginMove(m *mover, l replica.Link) {
-	*m = mover{Move: m.Move, link: l, phase: moveBegins, changed: map[string]struct{}{}}
+	*m = mover{Move: m.Move, link: l, phase: moveBegins, changed: map[string]uint64{}}
 	l.Send(&replica.Message{Kind: moveBegin, Seq: uint64(s.o.Shard), Term: s.reign.Term(), Pos: s.base + s.seq + reignGap})
 }
 
@@ -256,7 +265,7 @@ func (s *Shard) hearMove(m *mover) (worked bool) {
 func (s *Shard) heardMark(m *mover, term uint64) {
 	switch m.phase {
 	case moveSyncs:
-		if s.now-m.markAt <= moveSynced && len(m.order) < moveFew {
+		if s.now-m.markAt <= moveSynced && len(m.changed) < moveFew {
 			m.phase, m.closed, m.behind = moveCloses, s.now, s.seq
 		}
 	case moveCloses:
@@ -275,7 +284,7 @@ func (s *Shard) copyMove(m *mover) (worked bool) {
 	if m.sent-m.taken >= moveWindow || len(m.bodies) > 0 {
 		return false
 	}
-	if !m.copy.done() {
+	if !m.copy.done() && len(m.order) < moveMany {
 		list, _, ok := s.next(m.copy)
 		for i := range list {
 			m.add(&list[i].Item, 0)
@@ -283,34 +292,38 @@ func (s *Shard) copyMove(m *mover) (worked bool) {
 		m.cut()
 		return ok
 	}
-	if s.gatherChanged(m); len(m.order) < moveFew {
+	if s.gatherChanged(m); m.copy.done() && len(m.changed) < moveFew {
 		m.phase, m.hide, m.hideAt, s.hidden = moveHides, m.Ranges[0].First, 0, true
 	}
 	return true
 }
 
-// note keeps in mind that a key has changed. It is called when the entry is shown.
+// note keeps in mind that a key has changed. It is called when the entry is shown. Keys are brought in the order of their last changes: where a
+// crash of all members loses the end of the new owner's log, what is left of the last second is not what was written later without what was
+// written before.
 func (m *mover) note(key []byte) {
 	if m.changed == nil {
 		return
 	}
-	if _, ok := m.changed[string(key)]; !ok {
-		k := string(key)
-		m.changed[k] = struct{}{}
-		m.order = append(m.order, k)
-	}
+	m.changes++
+	k := string(key)
+	m.changed[k] = m.changes
+	m.order = append(m.order, changedKey{k, m.changes})
 }
 
 // gatherChanged makes messages of keys that have changed: what they have now.
 func (s *Shard) gatherChanged(m *mover) {
 	for len(m.order) > 0 && len(m.bodies) < moveWindow {
 		k := m.order[0]
-		m.order[0] = ""
+		m.order[0] = changedKey{}
 		if m.order = m.order[1:]; len(m.order) == 0 {
 			m.order = nil
 		}
-		delete(m.changed, k)
-		key := []byte(k)
+		if m.changed[k.key] != k.number {
+			continue
+		}
+		delete(m.changed, k.key)
+		key := []byte(k.key)
 		if p, ok := s.table.Find(s.hash(key), key); ok { // what has changed is not evicted before it is brought
 			it := s.itemAt(p)
 			m.add(&it, 0)
