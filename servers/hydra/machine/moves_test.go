@@ -83,6 +83,9 @@ func (c *adders) end() {
 func TestShardsComeAndGo(t *testing.T) {
 	for _, d := range []shard.Durability{shard.Memory, shard.Async, shard.Sync} {
 		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			if testing.Short() && d != shard.Async {
+				t.Skip("short")
+			}
 			t.Parallel()
 			c := newTestCluster(t, d)
 			c.o.Shards, c.keep = 2, 300*time.Millisecond
