@@ -74,8 +74,9 @@ const fewSlots = 256
 // ReadersBelow reports whether there are more than limit readers at values below
 // seq, expired ones included, registrations by AcquireAt not. If every watermark
 // that Acquire is called with is at seq or above when it begins, none is missed
-// and none comes later. It does not wait. Where there ever were so many readers
-// that to look at all slots takes long, it says that there are without looking.
+// and none comes later. It does not wait. Where there ever were many
+// readers, so that a look at all slots takes long, it says that there are without
+// looking.
 func (r *Registry) ReadersBelow(seq uint64, limit int) bool {
 	slots := 0
 	for b := r.newest.Load(); b != nil; b = b.older {

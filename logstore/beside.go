@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -127,9 +126,9 @@ func CheckpointNumber(fs vfs.FS, path string) (uint64, error) {
 func (s *reader) peekSuperblock() (*superblock, error) {
 	var newest *superblock
 	var pages [PageSize + superblockSize]byte
-	n, err := s.file.ReadAt(pages[:], 0)
-	if err != nil && err != io.EOF {
-		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	n, err := s.read(pages[:], 0)
+	if err != nil {
+		return nil, err
 	}
 	for slot := range 2 {
 		sb, err := getSuperblock(pages[min(slot*PageSize, n):min(slot*PageSize+superblockSize, n)])
@@ -140,14 +139,22 @@ func (s *reader) peekSuperblock() (*superblock, error) {
 	return newest, nil
 }
 
+// readWhole reads n bytes from the page at a on into fresh memory.
+func (s *reader) readWhole(a Addr, n int64) ([]byte, error) {
+	b := make([]byte, n)
+	if read, err := s.read(b, a); err != nil {
+		return nil, err
+	} else if read < len(b) {
+		return nil, s.pageError(a, "the file ends before it")
+	}
+	return b, nil
+}
+
 // copied reads n pages from a on into fresh memory and checks the first one.
 func (s *reader) copied(a Addr, n int64, salt uint64) ([]byte, error) {
-	b := make([]byte, n*PageSize)
-	switch _, err := s.file.ReadAt(b, int64(a)*PageSize); {
-	case err == io.EOF:
-		return nil, s.pageError(a, "the file ends before it")
-	case err != nil:
-		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	b, err := s.readWhole(a, n*PageSize)
+	if err != nil {
+		return nil, err
 	}
 	if getMux(b).crc != pageCRC(salt, a, b[:PageSize]) {
 		return nil, s.pageError(a, "checksum")
@@ -239,12 +246,9 @@ func (s *reader) copyRaw(e Extent) ([]byte, error) {
 	if e.Bytes == 0 || last > s.space.End() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {
 		return nil, s.pageError(e.Addr, "extent of a large value")
 	}
-	b := make([]byte, e.Bytes)
-	switch _, err := s.file.ReadAt(b, int64(e.Addr)*PageSize); {
-	case err == io.EOF:
-		return nil, s.pageError(e.Addr, "the file ends before it")
-	case err != nil:
-		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	b, err := s.readWhole(e.Addr, int64(e.Bytes))
+	if err != nil {
+		return nil, err
 	}
 	if crc32.Checksum(b, castagnoli) != e.CRC {
 		return nil, s.pageError(e.Addr, "checksum of a large value")

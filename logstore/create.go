@@ -2,7 +2,6 @@ package logstore
 
 import (
 	"fmt"
-	"io"
 	"math"
 
 	"flashdbm/logstore/space"
@@ -96,15 +95,7 @@ const segmentsIdle = 3
 func (s *Store) checkCreation(size int64) error {
 	page := make([]byte, PageSize)
 	at := Addr(headerPage(0))
-	read := func() error {
-		clear(page)
-		_, err := s.file.ReadAt(page, int64(at)*PageSize)
-		if err != nil && err != io.EOF {
-			return fmt.Errorf("flashdbm: read %s: %w", s.path, err)
-		}
-		return nil
-	}
-	if err := read(); err != nil {
+	if _, err := s.read(page, at); err != nil {
 		return err
 	}
 	h, ok := getHeaderCopy(page)
@@ -119,7 +110,7 @@ func (s *Store) checkCreation(size int64) error {
 	}
 	checkpoints := map[uint64]bool{}
 	for at++; ; at++ {
-		if err := read(); err != nil {
+		if _, err := s.read(page, at); err != nil {
 			return err
 		}
 		m := getMux(page)

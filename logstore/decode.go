@@ -161,7 +161,7 @@ type RunHead struct {
 // RunPayloadAt is where the payload of a run begins in its first page.
 const RunPayloadAt = runPayloadAt
 
-// DecodeRunHead decodes the head of a run; ok is false if no run in a segment of so many pages is that long, or has that form.
+// DecodeRunHead decodes the head of a run; ok is false if no run in a segment of segmentPages pages is that long, or has that form.
 func DecodeRunHead(p []byte, segmentPages uint32) (r RunHead, ok bool) {
 	n, form := binary.LittleEndian.Uint64(p[MuxSize:]), runForm(p)
 	if n > uint64(segmentPages)*PageSize || form > runList {

@@ -2,6 +2,7 @@ package logstore
 
 import (
 	"fmt"
+	"io"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -83,6 +84,16 @@ func (s *disk) pageError(a Addr, format string, args ...any) error {
 
 // stretchPages is the most pages of the log that background work reads or writes at a time: at most a part, and at most a segment.
 func (s *disk) stretchPages() uint64 { return min(partPages, uint64(s.segmentPages)) }
+
+// read reads the pages from a on into b, and returns how many bytes the file has there; the rest of b is zeros then.
+func (s *disk) read(b []byte, a Addr) (n int, err error) {
+	n, err = s.file.ReadAt(b, int64(a)*PageSize)
+	if err != nil && err != io.EOF {
+		return n, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	}
+	clear(b[n:])
+	return n, nil
+}
 
 // writeHeader writes both copies of a header. buf has room for one page.
 func (s *disk) writeHeader(h *header, buf []byte) error {

@@ -3,7 +3,6 @@ package logstore
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -220,9 +219,9 @@ func (sc *scanner) news() (bool, error) {
 		}
 	}
 	n := sc.header.successor
-	read, err := sc.s.file.ReadAt(sc.peeked, int64(sc.s.firstPage(n)+headerPage(n))*PageSize)
-	if err != nil && err != io.EOF {
-		return false, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
+	read, err := sc.s.read(sc.peeked, sc.s.firstPage(n)+headerPage(n))
+	if err != nil {
+		return false, err
 	}
 	h, ok := getHeader(sc.peeked[:read], n, sc.s.uuid)
 	return ok && h.predecessor == sc.header.salt && h.group != voidGroup, nil
@@ -231,11 +230,8 @@ func (sc *scanner) news() (bool, error) {
 // muxAt reads the mux area of a page without checking it.
 func (sc *scanner) muxAt(a Addr) (m mux, ok bool, err error) {
 	var p [MuxSize]byte
-	n, err := sc.s.file.ReadAt(p[:], int64(a)*PageSize)
-	if err != nil && err != io.EOF {
-		return m, false, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
-	}
-	return getMux(p[:]), n == len(p), nil
+	n, err := sc.s.read(p[:], a)
+	return getMux(p[:]), n == len(p), err
 }
 
 // SyncFollowed makes the groups followed so far durable, unless the writer has said that they are. It guarantees nothing for a group that may

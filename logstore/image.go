@@ -42,7 +42,7 @@ type log struct {
 // imageBuffer is how many pages are written at once.
 const imageBuffer = 64
 
-// Image begins to write the file that was planned to w. The table of its checkpoint will have so many bytes.
+// Image begins to write the file that was planned to w. table is the length in bytes of the table in its checkpoint.
 func (p *ImagePlan) Image(w io.Writer, table int) *Image {
 	im := &Image{w: w, shape: p.shape(table), features: p.features, table: table, uuid: randomUUID(), seed: randomSalt(), next: log{group: imageGroup}}
 	size := im.shape.size
@@ -152,7 +152,7 @@ func (im *Image) superblock(page []byte, number uint64) {
 	sb.put(page)
 }
 
-// Large writes a large value of so many bytes and returns its extents.
+// Large writes a large value of the given bytes and returns its extents.
 func (im *Image) Large(r io.Reader, bytes, key int64) (extents []Extent, err error) {
 	err = im.extents.each(bytes, maxExtents(im.shape.size, key), func(a Addr, n uint32) error {
 		x := Extent{Addr: a, Bytes: n}

@@ -70,7 +70,7 @@ func (l *imageLayout) extend(n uint64) (first Addr, got uint64) {
 // Keyspaces has the file say that its keys are those of keyspaces.
 func (p *ImagePlan) Keyspaces() { p.features |= featureKeyspaces }
 
-// NewImagePlan begins the plan of a file with segments of so many pages.
+// NewImagePlan begins the plan of a file with segments of segmentPages pages.
 func NewImagePlan(segmentPages uint32) *ImagePlan {
 	size := uint64(segmentPages)
 	return &ImagePlan{near: imageLayout{size: size}, far: imageLayout{size: size, at: size}, extents: imageLayout{size: size, at: size}}
@@ -82,7 +82,7 @@ func (p *ImagePlan) Page() {
 	p.far.take(1)
 }
 
-// Run counts a value run with a payload of so many bytes.
+// Run counts a value run with a payload of the given bytes.
 func (p *ImagePlan) Run(bytes int64) error {
 	if bytes > maxRun(p.near.size) {
 		return fmt.Errorf("flashdbm: a value run of %d bytes in segments of %d pages", bytes, p.near.size)
@@ -92,7 +92,7 @@ func (p *ImagePlan) Run(bytes int64) error {
 	return nil
 }
 
-// Large counts a large value, with the list of its extents and a key of so many bytes before that, which is 0 if the leaf has it whole.
+// Large counts a large value, with the list of its extents and a key before that: key is its length, 0 if the leaf has it whole.
 func (p *ImagePlan) Large(key, bytes int64) error {
 	n := int64(0)
 	p.extents.each(bytes, maxExtents(p.near.size, key), func(Addr, uint32) error { n++; return nil })
@@ -134,7 +134,7 @@ type imageShape struct {
 	pages      Addr   // of the file
 }
 
-// shape returns the shape of a file whose checkpoint has a table of so many bytes.
+// shape returns the shape of a file whose checkpoint has a table of the given bytes.
 func (p *ImagePlan) shape(table int) imageShape {
 	s := imageShape{size: p.near.size}
 	l := p.near

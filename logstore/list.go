@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 )
@@ -117,10 +116,8 @@ func (s *reader) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte,
 			s.bodies = make([]byte, s.stretchPages()*PageSize)
 		}
 		buf := s.bodies[:all*PageSize]
-		if read, err := s.file.ReadAt(buf, int64(pages[0].Addr)*PageSize); err == io.EOF {
-			clear(buf[read:]) // the file was cut short after the scan; no stream with this page is whole
-		} else if err != nil {
-			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+		if _, err := s.read(buf, pages[0].Addr); err != nil { // where the file was cut short after the scan, no stream is whole
+			return nil, err
 		}
 		for i := range n {
 			of := max(pages[i].Run, 1) * PageSize
@@ -146,8 +143,8 @@ func (s *reader) Body(page ScannedPage) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-	} else if _, err := s.file.ReadAt(p, int64(a)*PageSize); err != nil && err != io.EOF {
-		return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	} else if _, err := s.read(p, a); err != nil {
+		return nil, err
 	}
 	cutGrowing(p)
 	return p[MuxSize:], nil

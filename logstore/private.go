@@ -102,10 +102,7 @@ func (p *Private) enter() error {
 func (p *Private) extend(b []byte, count uint32) error {
 	s := p.s
 	a := s.firstPage(p.segments[len(p.segments)-1]) + p.page
-	if err := s.notShortened(); err != nil {
-		return s.fail(err)
-	}
-	if _, err := s.file.WriteAt(b, int64(a)*PageSize); err != nil {
+	if err := s.write(b, a); err != nil {
 		return s.fail(err)
 	}
 	if err := s.WriteOut(a, int64(len(b)/PageSize)); err != nil {
@@ -199,12 +196,9 @@ func (s *growth) takePrivate(c Claim) (header, error) {
 	}
 	h.segment = n
 	s.forget(n)
-	if err := s.notShortened(); err != nil {
-		return h, s.fail(err)
-	}
 	page := make([]byte, PageSize)
 	h.put(page)
-	if _, err := s.file.WriteAt(page, int64(s.firstPage(n)+headerPage(n))*PageSize); err != nil {
+	if err := s.write(page, s.firstPage(n)+headerPage(n)); err != nil {
 		return h, s.fail(err)
 	}
 	return h, nil

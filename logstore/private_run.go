@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
-	"io"
 )
 
 // The runs of a transaction whose write set leaves memory lie in private segments. Such a run is written when its record leaves memory, and keeps
@@ -81,9 +80,8 @@ func (p *Private) Extents() []Extent { return p.extents }
 func (s *Store) saltListed(a Addr) error {
 	n := s.segmentOf(a)
 	page := make([]byte, PageSize)
-	at := s.firstPage(n) + headerPage(n)
-	if _, err := s.file.ReadAt(page, int64(at)*PageSize); err != nil && err != io.EOF {
-		return fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+	if _, err := s.read(page, s.firstPage(n)+headerPage(n)); err != nil {
+		return err
 	}
 	h, ok := getHeader(page, n, s.uuid)
 	if !ok || !h.private {

@@ -34,10 +34,10 @@ func (s *growth) Reserve(pages int64, emergency bool) error {
 	return s.reserve(pages, 0, ForWrites)
 }
 
-// ReserveFor is Reserve with a claim, provided that so many more pages remain available.
+// ReserveFor is Reserve with a claim, provided that more further pages remain available.
 func (s *growth) ReserveFor(c Claim, pages, more int64) error { return s.reserve(pages, more, c) }
 
-// ReserveBeside is Reserve for background work that will need so many further pages later.
+// ReserveBeside is Reserve for background work that will need more further pages later.
 func (s *growth) ReserveBeside(pages, more int64) error {
 	return s.reserve(pages, more, space.ForEmergency)
 }
@@ -45,7 +45,7 @@ func (s *growth) ReserveBeside(pages, more int64) error {
 // ErrBound means that a reservation would have the file pass its bound.
 var ErrBound = errors.New("flashdbm: the file would pass its bound")
 
-// ReserveWithin is ReserveFor unless the used part of the file would pass its bound by more than so many pages: then it returns ErrBound, and
+// ReserveWithin is ReserveFor unless the used part of the file would pass its bound by more than over pages: then it returns ErrBound, and
 // has reserved nothing.
 func (s *growth) ReserveWithin(c Claim, pages, over int64) error {
 	if missing, passes := s.space.ReserveWithin(c, pages, over); passes {
@@ -81,7 +81,7 @@ func (s *growth) growUntil(missing func() int64) error {
 	}
 }
 
-// Fits reports whether so many pages could be had besides those promised and those that deletes must leave. It reserves nothing.
+// Fits reports whether the pages could be had besides those promised and those that deletes must leave. It reserves nothing.
 func (s *growth) Fits(pages int64) bool {
 	lack, grows := s.space.Lack(pages)
 	return lack <= 0 || grows && lack <= s.DeviceFree()/PageSize

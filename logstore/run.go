@@ -34,7 +34,7 @@ func maxRun(segmentPages uint64) int64 {
 	return int64(segmentPages-headerPage(0)-2)*PageSize + runFirstBytes
 }
 
-// RunReserve returns how many pages to reserve for a run of so many pages: its own, and the rest of a segment that they don't fit in.
+// RunReserve returns how many pages to reserve for a run: its own, and the rest of a segment that they don't fit in.
 func RunReserve(pages int64) int64 { return 2*pages - 1 }
 
 func runForm(p []byte) uint32 { return binary.LittleEndian.Uint32(p[MuxSize+12:]) }

@@ -2,9 +2,7 @@ package logstore
 
 import (
 	"encoding/binary"
-	"fmt"
 	"hash/crc32"
-	"io"
 )
 
 // A ScannedGroup is a group that recovery has accepted.
@@ -92,11 +90,8 @@ func (sc *scanner) readHeader(n uint32) ([]byte, error) {
 	if sc.first == a&^(sc.pages-1) && len(sc.buf) > 0 {
 		return sc.window.page(a)
 	}
-	read, err := sc.s.file.ReadAt(sc.peeked, int64(a)*PageSize)
-	if err != nil && err != io.EOF {
-		return nil, fmt.Errorf("flashdbm: read %s: %w", sc.s.path, err)
-	}
-	return sc.peeked[:read], nil
+	read, err := sc.s.read(sc.peeked, a)
+	return sc.peeked[:read], err
 }
 
 // seek moves the scanner to a position from a superblock.

@@ -19,6 +19,15 @@ func (s *disk) notShortened() error {
 	return s.shorter()
 }
 
+// write writes pages from a on, unless the file is shorter than the store has made it.
+func (s *disk) write(b []byte, a Addr) error {
+	if err := s.notShortened(); err != nil {
+		return err
+	}
+	_, err := s.file.WriteAt(b, int64(a)*PageSize)
+	return err
+}
+
 // shorter compares the size of the file with what the map says. The result is certain only while growing is held.
 func (s *disk) shorter() error {
 	size, err := s.file.Size()

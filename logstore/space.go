@@ -53,12 +53,12 @@ func IsAddr(id PageID) bool { return format.IsAddr(id) }
 // HeaderPage returns the index of a segment's header in it. Segment 0 begins with the two superblocks.
 func HeaderPage(segment uint32) uint64 { return format.HeaderPage(segment) }
 
-// DecodeSpaceMap decodes a space map of a file with segments of so many pages.
+// DecodeSpaceMap decodes a space map of a file with segments of segmentPages pages.
 func DecodeSpaceMap(b []byte, segmentPages uint32) ([]MapEntry, error) {
 	return space.DecodeEntries(b, segmentPages)
 }
 
-// NewPageSet returns an empty set of pages of a file with segments of so many pages.
+// NewPageSet returns an empty set of pages of a file with segments of segmentPages pages.
 func NewPageSet(segmentPages uint32) *UsedPages { return space.NewPages(segmentPages) }
 
 // setSpace sets the map of the file's space.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 
 	"flashdbm/logstore/space"
 )
@@ -108,8 +107,8 @@ func (s *Store) readSuperblocks(size int64) (*superblock, error) {
 	blank := true
 	for slot := range s.supers {
 		page := make([]byte, superblockSize)
-		if _, err := s.file.ReadAt(page, int64(slot)*PageSize); err != nil && err != io.EOF {
-			return nil, fmt.Errorf("flashdbm: read %s: %w", s.path, err)
+		if _, err := s.read(page, Addr(slot)); err != nil {
+			return nil, err
 		}
 		blank = blank && isZero(page)
 		sb, err := getSuperblock(page)

@@ -34,7 +34,7 @@ func (s *growth) GiveBack() (more bool, err error) {
 	return true, s.punch(first, n)
 }
 
-// cut truncates the file to so many segments. A mapped file that cannot become shorter stays as it is, and growth writes over its end.
+// cut truncates the file to the given segments. A mapped file that cannot become shorter stays as it is, and growth writes over its end.
 func (s *growth) cut(segments uint32) error {
 	err := s.file.Truncate(int64(s.firstPage(segments)) * PageSize)
 	if err != nil {

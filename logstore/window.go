@@ -1,10 +1,5 @@
 package logstore
 
-import (
-	"fmt"
-	"io"
-)
-
 // maxWindowPages bounds what a scan keeps in memory, whatever the segment size: 1 MiB.
 const maxWindowPages = 256
 
@@ -35,11 +30,9 @@ func (w *window) from(a Addr) ([]byte, error) {
 			w.buf = make([]byte, 0, min(w.pages, w.end)*PageSize)
 		}
 		w.first, w.buf = first, w.buf[:n]
-		if read, err := w.s.file.ReadAt(w.buf, int64(first)*PageSize); err == io.EOF {
-			clear(w.buf[read:]) // cut short since it was opened
-		} else if err != nil {
+		if _, err := w.s.read(w.buf, first); err != nil {
 			w.buf = w.buf[:0]
-			return nil, fmt.Errorf("flashdbm: read %s: %w", w.s.path, err)
+			return nil, err
 		}
 	}
 	return w.buf[(a-w.first)*PageSize:], nil

@@ -63,7 +63,7 @@ func (s *growth) ZeroAhead() error {
 	return nil
 }
 
-// GrowDue reports whether a commit will soon have to wait for the file to grow, given that the last commit reserved so many pages. A small
+// GrowDue reports whether a commit will soon have to wait for the file to grow, given what the last commit reserved. A small
 // file stays as small as possible.
 func (s *growth) GrowDue(pages int64) bool { return s.space.GrowDue(pages) }
 
@@ -75,7 +75,7 @@ func (s *growth) GrowAhead(pages int64) error {
 	return nil
 }
 
-// growAhead grows the file until so many pages are available besides those reserved and held back, unless the file would pass its bound.
+// growAhead grows the file until the pages are available besides those reserved and held back, unless the file would pass its bound.
 func (s *growth) growAhead(pages int64) error {
 	return s.growUntil(func() int64 {
 		missing := s.space.Missing(pages)
@@ -90,10 +90,7 @@ func (s *growth) zero(n uint32) error {
 	for o := headerPage(n); o < uint64(s.segmentPages); o += partPages {
 		pages := min(partPages, uint64(s.segmentPages)-o)
 		a := s.firstPage(n) + o
-		if err := s.notShortened(); err != nil {
-			return err
-		}
-		if _, err := s.file.WriteAt(zeroPages[:pages*PageSize], int64(a)*PageSize); err != nil {
+		if err := s.write(zeroPages[:pages*PageSize], a); err != nil {
 			return err
 		}
 		if err := s.WriteOut(a, int64(pages)); err != nil {

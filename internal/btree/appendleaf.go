@@ -46,7 +46,7 @@ func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done
 	return first, became, true, nil
 }
 
-// appendable returns how many of the ops, which are puts, a leaf with so many bytes of room can have, and the bytes of their cells. Beside
+// appendable returns how many of the ops, which are puts, a leaf with room bytes free can have, and the bytes of their cells. Beside
 // its cell a record takes entry bytes.
 func appendable(ops []Op, entry, room int) (n, cells int) {
 	for i := range ops {

@@ -16,7 +16,7 @@ const (
 	heapClassAt = 6
 )
 
-// newHeap returns a heap with room for so many bytes of cells, held by one reference.
+// newHeap returns a heap with room for the given bytes of cells, held by one reference.
 func newHeap(m *Memory, cells int) pointer {
 	c := classOf(max(minHeap, heapHeader+cells))
 	h := m.alloc(c)

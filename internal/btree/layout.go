@@ -105,12 +105,12 @@ const (
 	Logged  ValueKind = 3 // in the page of the log that carried it; the leaf has a Ref
 )
 
-// FitsInline reports whether a record with a key and a value of so many bytes is stored in its leaf. All others need a Ref.
+// FitsInline reports whether a record with a key and a value of these lengths is stored in its leaf. All others need a Ref.
 func FitsInline(keyBytes, valueBytes int) bool {
 	return keyBytes <= MaxInlineKey && valueBytes <= MaxInline-keyBytes
 }
 
-// RecordBytes returns the bytes of a leaf that a record takes with so many bytes of its key and its value there.
+// RecordBytes returns the bytes of a leaf that a record takes which has keyBytes of its key and valueBytes of its value there.
 func RecordBytes(keyBytes, valueBytes int) int { return leafEntryBytes + keyBytes + valueBytes }
 
 // leafBytes returns the bytes of a page that a leaf takes, the mux area not counted.

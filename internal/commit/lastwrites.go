@@ -20,7 +20,7 @@ type LastWrites struct {
 	told   uint64          // untold as it was before the last note; the leader's
 }
 
-// Init makes the table one of so many slots, a power of two.
+// Init gives the table its slots, a power of two of them.
 func (w *LastWrites) Init(slots int) { w.slots = make([]atomic.Uint64, slots) }
 
 // Of returns the place of a key's last Seq.

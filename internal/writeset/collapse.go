@@ -21,8 +21,8 @@ import (
 
 const (
 	tallyKeys    = 1 << 10  // whose sizes are remembered at most: 40 KiB, and an error of a few percent,
-	tallyHeavy   = 1 << 8   // beside those of so many heavy records,
-	leastHeavy   = 16 << 10 // which have so many bytes at least
+	tallyHeavy   = 1 << 8   // beside those of this many heavy records,
+	leastHeavy   = 16 << 10 // which have this many bytes at least
 	spillSlack   = 4        // segments that may be overwritten in any case
 	collapseWait = 8        // an eighth more is written before it is tried again on a full file
 )
@@ -34,13 +34,13 @@ const (
 type tally struct {
 	bytes     int64            // that it takes in the file
 	least     int64            // of them, below which nothing is done
-	sizes     map[uint64]int64 // hash -> bytes of the newest record, of keys whose hashes end in so many zeros:
+	sizes     map[uint64]int64 // hash -> bytes of the newest record, of keys whose hashes end in zeros zeros
 	zeros     uint
 	heavy     map[uint64]int64 // hash -> bytes of the newest record, of keys for which that is heavy
 	heavyFrom int64
 }
 
-// note adds a record of so many bytes.
+// note adds a record of the given bytes.
 func (t *tally) note(hash uint64, bytes int64) {
 	if t.sizes == nil {
 		t.sizes, t.heavy, t.heavyFrom = map[uint64]int64{}, map[uint64]int64{}, leastHeavy

@@ -21,7 +21,7 @@ import (
 //	list     4 | the same; the run lists the extents of a large value
 //	long     5 | key length uvarint | address of a run that holds the key u64 | key: deletes a key longer than a leaf has room for
 //
-// Of a key longer than btree.MaxInlineKey only so many bytes stand here; all of it is at the head of the run. So every record fits a page.
+// Of a key longer than btree.MaxInlineKey only that much stands here; all of it is at the head of the run. So every record fits a page.
 // The runs lie in private segments too, and stay where they are when the transaction commits.
 //
 // A layer never changes. Its pages are read in place, so what it takes in memory is a few bytes for each MiB.
@@ -89,7 +89,7 @@ func layerCount(p []byte) (int, error) {
 	return n, nil
 }
 
-// getLayerRecord decodes record i of a page that has so many.
+// getLayerRecord decodes record i of a page that has more than i.
 func getLayerRecord(p []byte, i int) (r layerRecord, err error) {
 	at := int(binary.LittleEndian.Uint16(p[len(p)-(i+1)*layerSlot:]))
 	if at < layerHead || at+2 > len(p) {

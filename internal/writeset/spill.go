@@ -298,7 +298,7 @@ func (s *Spill) Bytes() (n int64) {
 }
 
 // listPages bounds the pages that the group takes which lists the layers: a list for each layer and each owner of runs, in runs of at most
-// so many bytes, and the redo records that name them.
+// maxRun bytes, and the redo records that name them.
 func (s *Spill) listPages(maxRun int64) int64 {
 	n := redo.Pages(int64(len(s.lost)+1) * redo.MaxRecord)
 	list := func(extents int) {

@@ -45,7 +45,7 @@ func (sp *Absent) allocated() uint64 { return uint64(sp.whole()) - sp.punched }
 // taken returns the number of pages of the file that have their space.
 func (sp *Absent) taken() uint64 { return sp.pages - sp.punched*sp.segmentPages - sp.holes }
 
-// condemn takes up to so many free segments out of use, those at the end of the file first.
+// condemn takes up to the given number of free segments out of use, those at the end of the file first.
 func (sp *Absent) condemn(segments int) {
 	last := sp.whole() // first of the segments at the end that are absent or condemned now
 	keep := sp.free[:0]
@@ -87,7 +87,7 @@ func (sp *Absent) CutTo() (segments uint32, cut uint64) {
 	return n, before - sp.pages
 }
 
-// Depart forgets up to so many adjacent condemned segments whose checkpoints are done.
+// Depart forgets up to most adjacent condemned segments whose checkpoints are done.
 func (sp *Absent) Depart(most uint32) (first, n uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -111,7 +111,7 @@ func (sp *Absent) Depart(most uint32) (first, n uint32) {
 	return first, n
 }
 
-// Spare takes back condemned segments until so many more pages are free, and reports whether there were any.
+// Spare takes back condemned segments until the pages are free, and reports whether there were any.
 func (sp *Absent) Spare(pages int64) (took bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -127,7 +127,7 @@ func (sp *Absent) Spare(pages int64) (took bool) {
 	return took
 }
 
-// Hole finds adjacent absent segments within the file that growth fills before it makes the file longer, at most so many. The log's successor
+// Hole finds adjacent absent segments within the file that growth fills before it makes the file longer, no more than most of them. The log's successor
 // comes first, because no other segment is of use without it; then the lowest.
 func (sp *Absent) Hole(most uint32) (first, n uint32) {
 	sp.mu.Lock()

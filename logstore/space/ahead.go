@@ -7,13 +7,13 @@ const (
 	askedAgain = 8 // further reservations like the last one that are expected
 )
 
-// Ahead returns the number of pages that the file should have ready behind a reservation of so many: a segment, and as many as further such
+// Ahead returns the number of pages that the file should have ready behind a reservation of the given size: a segment, and as many as further such
 // reservations take. Each growth syncs everything written since the previous one, and commits continue meanwhile.
 func (sp *Map) Ahead(pages int64) int64 {
 	return int64(sp.segmentPages) + min(askedAgain*pages, int64(sp.Have()/2))
 }
 
-// GrowDue reports whether a commit will soon have to wait for the file to grow, given that the last commit reserved so many pages. A small
+// GrowDue reports whether a commit will soon have to wait for the file to grow, given what the last commit reserved. A small
 // file stays as small as possible.
 func (sp *Map) GrowDue(pages int64) bool {
 	more := sp.Ahead(pages)
@@ -23,7 +23,7 @@ func (sp *Map) GrowDue(pages int64) bool {
 	return due && sp.FitsBound(more)
 }
 
-// Missing returns how many of so many pages are lacking besides those reserved and held back.
+// Missing returns how many of the pages are lacking besides those reserved and held back.
 func (sp *Map) Missing(pages int64) int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -24,7 +24,7 @@ func (sp *Reservations) SetBound(bytes int64) { sp.bound.pages.Store(bytes / for
 // Bound returns the bound in bytes; 0 means that there is none.
 func (sp *Reservations) Bound() int64 { return sp.bound.pages.Load() * format.PageSize }
 
-// FitsBound reports whether so many pages could be reserved within the bound.
+// FitsBound reports whether the pages could be reserved within the bound.
 func (sp *Reservations) FitsBound(pages int64) bool { return !sp.passes(pages, ForWrites, 0) }
 
 // ReserveWithin promises pages if what is used of the file passes the bound by no more than over pages thereby. passes reports that it would,
@@ -39,7 +39,7 @@ func (sp *Map) ReserveWithin(c Claim, pages, over int64) (missing int64, passes 
 	return sp.Reserve(pages, 0, c), false
 }
 
-// passes reports whether a reservation of so many pages has what is used of the file pass the bound by more than over pages. Free segments and
+// passes reports whether a reservation of the pages has what is used of the file pass the bound by more than over pages. Free segments and
 // condemned ones are not used, but what is promised and what is held back are. What a limit or the device refuses is not for the bound to say.
 func (sp *Reservations) passes(pages int64, c Claim, over int64) bool {
 	most := sp.bound.pages.Load()
@@ -71,7 +71,7 @@ func (sp *Reservations) passes(pages int64, c Claim, over int64) bool {
 	return have+more() > most
 }
 
-// Clip returns by how many of the pages wanted the file should grow that has so many and needs the missing ones, in whole segments: no more
+// Clip returns by how many of the wanted pages the file should grow, which has have pages and needs the missing ones, in whole segments: no more
 // than it must beyond its bound.
 func (sp *Map) Clip(have, missing, want uint64) uint64 {
 	if most := uint64(sp.bound.pages.Load()); most > 0 {

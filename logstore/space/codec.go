@@ -70,7 +70,7 @@ func (e *Entry) Append(b []byte) []byte {
 	return b
 }
 
-// entries decodes a space map of a file with segments of so many pages. It calls size with the number of segments, and each with the entries.
+// entries decodes a space map of a file with segments of segmentPages pages. It calls size with the number of segments, and each with the entries.
 func entries(b []byte, segmentPages uint64, size func(segments uint32) error, each func(n uint32, e Entry) error) error {
 	le := binary.LittleEndian
 	short := fmt.Errorf("%w: space map cut short", format.ErrCorrupt)
@@ -122,7 +122,7 @@ func entries(b []byte, segmentPages uint64, size func(segments uint32) error, ea
 	return nil
 }
 
-// DecodeEntries decodes a space map of a file with segments of so many pages.
+// DecodeEntries decodes a space map of a file with segments of segmentPages pages.
 func DecodeEntries(b []byte, segmentPages uint32) (all []Entry, err error) {
 	err = entries(b, uint64(segmentPages), func(segments uint32) error {
 		all = make([]Entry, 0, segments)

@@ -31,7 +31,7 @@ func (c *credit) take(pages int64) bool {
 	return false
 }
 
-// lend fills the empty credit, if the file has so many pages to spare.
+// lend fills the empty credit, if the file has the pages to spare.
 func (sp *Reservations) lend() {
 	if !sp.limited && !sp.short && sp.missing(creditPages, 0, ForWrites) <= 0 {
 		sp.reserved += creditPages

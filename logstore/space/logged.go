@@ -50,7 +50,7 @@ func (g *segment) packed() int64 {
 	return int64(g.live-l.pages) + int64(min((l.values*pages+values-1)/values, l.pages))
 }
 
-// PackedSpan returns how many values the log puts in a page of records if their records have so many bytes, and how many pages of the file the
+// PackedSpan returns how many values the log puts in a page of records if their records have the given bytes, and how many pages of the file the
 // page takes. Cleaning cannot gain what the records leave unused of such a page.
 func PackedSpan(bytes int32) (values, pages int32) {
 	for {

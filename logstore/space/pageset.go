@@ -12,7 +12,7 @@ type Pages struct {
 	logged       map[Addr]uint16 // of pages in the set, which of their logged values are
 }
 
-// NewPages returns an empty set of pages of a file with segments of so many pages.
+// NewPages returns an empty set of pages of a file with segments of segmentPages pages.
 func NewPages(segmentPages uint32) *Pages {
 	return &Pages{segmentPages: uint64(segmentPages), segments: map[uint64]bitmap{}}
 }

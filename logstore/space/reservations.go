@@ -77,7 +77,7 @@ func (sp *Map) Reserve(pages, beside int64, c Claim) (missing int64) {
 	return missing
 }
 
-// Release undoes a reservation of so many pages.
+// Release undoes a reservation of pages.
 func (sp *Reservations) Release(pages int64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -87,7 +87,7 @@ func lockHolder(fd uintptr, exclusive bool) int {
 
 // holdsLock tells whether the process at dir (/proc/PID) has a descriptor of
 // the file with our lock on it. A process that may not be looked at has none.
-// It looks at so many descriptors as are left, and takes them off.
+// It looks at *left descriptors at most, and takes them off.
 func holdsLock(dir string, file *unix.Stat_t, left *int) bool {
 	if *left <= 0 {
 		return false
