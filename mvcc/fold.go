@@ -24,7 +24,7 @@ func (fl *flusher) fold() error {
 // foldWith is fold with another idea of what room there is.
 func (fl *flusher) foldWith(reserve func(extra int64) error) (err error) {
 	defer fl.protect(&err)
-	plan, err := fl.foldPlan()
+	plan, err := fl.readers.planFolds(func(s *override.Snapshot) ([]logstore.PageID, error) { return s.FoldPlan(1) })
 	if err != nil {
 		return fl.store.Fail(err)
 	}
@@ -58,10 +58,6 @@ func (fl *flusher) eachParent(plan []logstore.PageID, do folding, reserve reserv
 	return nil
 }
 
-func (fl *flusher) foldPlan() ([]logstore.PageID, error) {
-	return fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.FoldPlan(s, 1) })
-}
-
 // shortenTable folds all parents of a full file whose translation table has an entry for more than a longTable-th of the pages that live. Each
 // checkpoint writes the whole table, and the pages that puts have to leave free grow with the root of that. Leaves that a load in key order
 // has made are all found through the table. The caller holds checkpoints.mu.
@@ -77,9 +73,9 @@ func (fl *flusher) shortenTable(reserve reservation) error {
 // another, until there is no room for the checkpoints that the next delete needs.
 func (fl *flusher) drain(reserve func(extra int64) error) (any bool, err error) {
 	defer fl.protect(&err)
-	plan, err := fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.DrainPlan(s, fl.store.Pinned) })
+	plan, err := fl.drainPlan()
 	if err != nil {
-		return false, fl.store.Fail(err)
+		return false, err
 	}
 	folded := 0
 	err = fl.eachParent(plan, func(b *override.Batch, parent logstore.PageID) (int, error) {
@@ -88,4 +84,13 @@ func (fl *flusher) drain(reserve func(extra int64) error) (any bool, err error) 
 		return n, err
 	}, reserve)
 	return folded > 0, err
+}
+
+// drainPlan lists the parents of pages whose names keep segments from reuse in which nothing lives.
+func (fl *flusher) drainPlan() ([]logstore.PageID, error) {
+	plan, err := fl.readers.planFolds(func(s *override.Snapshot) ([]logstore.PageID, error) { return s.DrainPlan(fl.store.Pinned) })
+	if err != nil {
+		return nil, fl.store.Fail(err)
+	}
+	return plan, nil
 }

@@ -106,8 +106,9 @@ func (r *readers) expireBelow(seq uint64) {
 }
 
 // planFolds calls plan with the newest tree.
-func (r *readers) planFolds(plan func(override.Snapshot) ([]logstore.PageID, error)) ([]logstore.PageID, error) {
+func (r *readers) planFolds(plan func(*override.Snapshot) ([]logstore.PageID, error)) ([]logstore.PageID, error) {
 	slot := r.registry.Acquire(&r.views)
 	defer slot.Release()
-	return plan(r.pages.At(slot.Seq()))
+	snap := r.pages.At(slot.Seq())
+	return plan(&snap)
 }

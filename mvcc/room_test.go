@@ -38,7 +38,7 @@ func TestDrainAsFarAsItGoes(t *testing.T) {
 	defer e.checkpoints.mu.Unlock()
 	require.NoError(t, e.flusher.flush())
 	pinned := func() int {
-		plan, err := e.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return e.pages.DrainPlan(s, e.store.Pinned) })
+		plan, err := e.readers.planFolds(func(s *override.Snapshot) ([]logstore.PageID, error) { return s.DrainPlan(e.store.Pinned) })
 		require.NoError(t, err)
 		return len(plan)
 	}

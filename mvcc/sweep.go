@@ -18,7 +18,7 @@ import (
 // a tree that grows everywhere, parts would write those again and again, and all is flushed at once.
 const (
 	mostParts   = 32
-	partBytes   = 4 << 20 // of dirty pages: all is flushed at once unless there are twice so many,
+	partBytes   = 4 << 20 // of dirty pages: all is flushed at once where less than twice that is dirty,
 	partShare   = 4       // and a part has a quarter of it at least,
 	goOnShare   = 2       // or a half of it is dirty and leaves are behind
 	mustShare   = 4       // all is flushed at once if commits ask for more than a quarter of what is dirty
@@ -32,7 +32,7 @@ const (
 	partsHeld   = 1       // parts that room is held for, beside the one in flight
 	firstGain   = 2       // times what is dirty: pages of a flush of all, behind which the first part is another one
 	namedShare  = 64      // a 64th of the file that names keep from reuse has them folded away,
-	unnameShare = 16      // once in so much log as a 16th of what lives
+	unnameShare = 16      // once in a 16th of what lives written to the log
 	unevenShare = 16      // of RedoLimit, by which the free space differs from one checkpoint to the next
 	sweepShare  = 48      // with parts a checkpoint is due when the log has taken a 48th of what lives
 )
@@ -40,7 +40,7 @@ const (
 // partBytes is what a part is worth.
 func (p *pressure) partBytes() int64 { return cmp.Or(p.opts.PartBytes, partBytes) }
 
-// parts returns in how many parts what is dirty should be flushed; 1 is all at once. Token held.
+// parts returns the number of parts in which to flush what is dirty; 1 is all at once. Token held.
 func (p *pressure) parts() int {
 	n := p.mayParts()
 	if n > 1 && p.log.bytes.Since() >= mostBehind*p.redoLimit() {
@@ -67,7 +67,7 @@ type growth struct {
 	own   int64  // asked by background work since then
 }
 
-// noteGrowth looks at the pages that have to be written, once in so much redo as a part is for.
+// noteGrowth counts the pages that have to be written, once for each part's worth of redo.
 func (p *pressure) noteGrowth() {
 	if p.tree.tables.merging() {
 		return
@@ -78,7 +78,7 @@ func (p *pressure) noteGrowth() {
 	}
 }
 
-// mayParts returns in how many parts what is dirty could be flushed. While leaves are behind it is fewer and fewer parts that little is worth:
+// mayParts returns the number of parts in which what is dirty could be flushed. While leaves are left behind, little is flushed in parts too:
 // a flush of all would let go all redo at once, and need the room of a good part of it before. Token held.
 func (p *pressure) mayParts() int {
 	dirty, worth := p.tree.sizes().dirty, p.partBytes()
@@ -97,9 +97,9 @@ func (p *pressure) partDue(n int) bool {
 	return n > 1 && p.log.bytes.SinceBase()+p.log.waiting() >= p.redoLimit()/int64(n+partsAhead)
 }
 
-// firstPart reports whether the next part is the first behind a flush of all, of which it better takes the rest as well. Redo starts at the base of
-// that flush, behind which its pages lie, and stays there for a whole round; so of what overwrites let die of them nothing would be used again
-// in that time. Behind a load that is much, and what has been overwritten by now is less. The caller holds the token and checkpoints.mu.
+// firstPart reports whether the next part would be the first behind a flush of all that was much larger than what is dirty now, as behind a load.
+// Then another flush of all is better: redo would start at the base of the last one for a whole round of parts, and none of the pages that it
+// has written, and that overwrites let die, could be used again in that time. The caller holds the token and checkpoints.mu.
 func (fl *flusher) firstPart() bool {
 	return fl.pages.DirtyBytes()/logstore.PageSize*firstGain <= fl.whole && fl.pressure.allFits()
 }
@@ -126,7 +126,7 @@ func (p *pressure) sweepDue() bool {
 	return p.sinceCheckpoint() >= least
 }
 
-// flushPart flushes the next part of so many. The caller holds checkpoints.mu.
+// flushPart flushes the next of n parts. The caller holds checkpoints.mu.
 func (fl *flusher) flushPart(n int) (err error) {
 	defer fl.protect(&err)
 	part, err := fl.planPart(n)
@@ -172,8 +172,8 @@ func (fl *flusher) flushPart(n int) (err error) {
 // which needs checkpoints.mu, the plan holds: what is removed meanwhile stays in the table, and is not folded.
 func (fl *flusher) foldPart(part *override.Part) error {
 	var upper []logstore.PageID
-	parents, err := fl.readers.planFolds(func(s override.Snapshot) (parents []logstore.PageID, err error) {
-		parents, upper, err = fl.pages.PlanPartFolds(s, part)
+	parents, err := fl.readers.planFolds(func(s *override.Snapshot) (parents []logstore.PageID, err error) {
+		parents, upper, err = s.PlanPartFolds(part)
 		return parents, err
 	})
 	if err != nil {
@@ -211,9 +211,9 @@ func (fl *flusher) moveLoners(part *override.Part) error {
 	return err
 }
 
-// moveStragglers makes what lives in nearly empty segments dirty, up to so many pages, and returns where it lies, for the part to take
-// along; none where there is no room. It is of other parts: each ends amid a segment, and what does not move with it is alone there once its neighbours have. Until its
-// own part came by, that was most of what lay dead beside what lives, with records of 1,000 bytes overwritten at random: up to 31 of 35 MiB.
+// moveStragglers makes up to most pages dirty that live in nearly empty segments, and returns where they lie, for the part to take along; none
+// where there is no room. They are of other parts: a part ends amid a segment, and the leaves of the next one stay there alone. With records of
+// 1,000 bytes overwritten at random their segments were most of what lay dead beside what lives: up to 31 of 35 MiB.
 func (fl *flusher) moveStragglers(most int, reserve reservation) (at []logstore.Addr, err error) {
 	victims, _ := fl.store.Victims(fl.stuck, false)
 	at = stragglers(victims, int64(most), int64(fl.store.SegmentPages())/lonelyLeast, fl.store.Contents)
@@ -250,7 +250,8 @@ func (fl *flusher) planPart(n int) (*override.Part, error) {
 	}
 	slot := fl.readers.registry.Acquire(&fl.readers.views)
 	defer slot.Release()
-	return fl.pages.PlanPart(fl.pages.At(slot.Seq()), fl.hand, int(leaves))
+	snap := fl.pages.At(slot.Seq())
+	return snap.PlanPart(fl.hand, int(leaves))
 }
 
 // parts is pressure.parts for who does not have the token.
@@ -277,7 +278,7 @@ func (fl *flusher) flushParts() error {
 	return nil
 }
 
-// sweep flushes the next part of so many, and checkpoints if the log has become long enough, or if it must. The caller holds checkpoints.mu.
+// sweep flushes the next of n parts, and checkpoints if the log has become long enough, or if it must. The caller holds checkpoints.mu.
 func (fl *flusher) sweep(n int, must bool) error {
 	if err := fl.flushPart(n); err != nil {
 		return err
@@ -306,9 +307,9 @@ func (fl *flusher) unname() (err error) {
 		return nil
 	}
 	fl.unnamed = written
-	plan, err := fl.readers.planFolds(func(s override.Snapshot) ([]logstore.PageID, error) { return fl.pages.DrainPlan(s, fl.store.Pinned) })
+	plan, err := fl.drainPlan()
 	if err != nil {
-		return fl.store.Fail(err)
+		return err
 	}
 	return fl.eachParent(plan, (*override.Batch).FoldClean, fl.pressure.reserveMore)
 }

@@ -284,21 +284,21 @@ func TestPartEndsAtTheFirstLeaf(t *testing.T) {
 	require.NoError(t, tx.Commit())
 	require.NoError(t, e.tree.mergeAll())
 	snap := e.pages.At(e.marks.applied.Load())
-	all, err := e.pages.PlanPart(snap, nil, records)
+	all, err := snap.PlanPart(nil, records)
 	require.NoError(t, err)
-	everything, _, err := e.pages.PlanPartFolds(snap, all)
+	everything, _, err := snap.PlanPartFolds(all)
 	require.NoError(t, err)
 	require.Greater(t, len(everything), 4)
 
 	from := key(records * 3 / 4)
 	for most := 1; ; most++ { // leaves from there to the end, and no more
-		part, err := e.pages.PlanPart(snap, from, most)
+		part, err := snap.PlanPart(from, most)
 		require.NoError(t, err)
 		require.Equal(t, most, part.Leaves())
 		if bytes.Compare(part.Next, from) > 0 {
 			continue
 		}
-		parents, _, err := e.pages.PlanPartFolds(snap, part)
+		parents, _, err := snap.PlanPartFolds(part)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(parents), len(everything)/2)
 		require.Equal(t, everything[0], parents[len(parents)-1])

@@ -25,8 +25,8 @@ import (
 type Build struct {
 	p         *Pages
 	f         *Flush
-	reserve   func(pages int64) error // makes sure that so many pages may be appended
-	spent     func(pages int64)       // says that so many were
+	reserve   func(pages int64) error // makes sure that these may be appended
+	spent     func(pages int64)       // says that they were
 	g         *logstore.Group         // the part being filled; nil if there is none
 	copied    int                     // bytes of values that wait in it
 	stretches []Extent                // what was written, pages of the tree and runs
@@ -49,7 +49,7 @@ func (p *Pages) CanBuild(group uint64) bool {
 	return p.dirty.len() == 0 && p.flush == nil && !p.frozen && p.nothingPending() && group > p.base
 }
 
-// begin makes sure that so many pages can be added to the part at hand.
+// begin makes sure that pages can be added to the part at hand.
 func (b *Build) begin(pages int64) error {
 	if b.g != nil && (b.g.Pages()+pages > partPages || b.copied > buildCopies) {
 		if err := b.write(); err != nil {

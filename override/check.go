@@ -42,18 +42,6 @@ func (t *Installed) End() {
 	t.p.checks = slices.DeleteFunc(t.p.checks, func(other *Installed) bool { return other == t })
 }
 
-// move sets where the newest installed image of a page lies: 0 for its name, or nowhere. Token held.
-func (p *Pages) move(e *entry, a logstore.Addr) {
-	for _, t := range p.checks {
-		t.mu.Lock()
-		if _, ok := t.before[e.id]; !ok {
-			t.before[e.id] = e.disk
-		}
-		defer t.mu.Unlock()
-	}
-	e.disk = a
-}
-
 // disk returns what the entry of a name, if there is one, had for a place.
 func (t *Installed) disk(id logstore.PageID) logstore.Addr {
 	t.mu.RLock()
@@ -183,7 +171,7 @@ func (t *Installed) used(ctx context.Context, report func(btree.Fault) error) (u
 }
 
 // useValue adds the pages of a value whose run lies at a, and verifies the run.
-func (p *Pages) useValue(used *logstore.UsedPages, a logstore.Addr, ref btree.Ref) error {
+func (p *images) useValue(used *logstore.UsedPages, a logstore.Addr, ref btree.Ref) error {
 	extents, err := p.store.UseListOnce(used, a)
 	if err == nil && (extents != nil) != (ref.Kind == btree.Extents) {
 		err = p.badRun(ref)

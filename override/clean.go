@@ -11,14 +11,6 @@ import (
 // folded since it was written. What has another name is kept from reuse by the names that lie in its segment; the folds before a
 // checkpoint drain those.
 
-// owner returns the name that the table has for the tree page at a, which bears the given one. Token held.
-func (p *Pages) owner(a logstore.Addr, bears logstore.PageID) logstore.PageID {
-	if e := p.table.find(bears); e != nil && e.disk == a {
-		return bears
-	}
-	return a
-}
-
 // Clean makes the live tree page at a dirty, unless it is or has died, and reports whether it did. Value runs stay: moved is false.
 func (b *Batch) Clean(a logstore.Addr) (moved bool, err error) {
 	p := b.p

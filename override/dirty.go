@@ -66,7 +66,7 @@ func (d *dirtyPages) oblige(e *entry) {
 	e.gain = 0
 }
 
-// gain notes that a dirty page has so many more records than before.
+// gain notes how many more records a dirty page has than before.
 func (d *dirtyPages) gain(e *entry, records int) {
 	if !e.must {
 		e.gain += int32(records)

@@ -11,8 +11,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Flush writes the newest images, as of its base, of the pages changed since they were written last: leaves first, in key order, as
-// groups between those of the commits. It writes all of them, or leaves leaves behind for which redo will do: see dirtyPages. Its last part installs it; a flush without that part is void at recovery.
+// A Flush writes the newest images, as of its base, of the pages changed since they were written last: leaves first, in key order, as groups
+// between those of the commits. It writes all of them, or leaves leaves behind for which redo will do: see dirtyPages. Its last part installs
+// it; without that part it is void at recovery.
 //
 // Invariants:
 //   - The base is registered as a snapshot from Start to the end, so every version to be written stays.
@@ -31,7 +32,7 @@ import (
 type Flush struct {
 	p       *Pages
 	slot    lockfree.Slot // registration at the base's Seq
-	base    uint64        // group
+	base    uint64        // group; 0 before it is reached
 	redo    uint64        // group: redo starts behind it
 	records int64         // in the tree as it is written
 	first   uint64        // group of the first part, 0 before it
@@ -45,7 +46,6 @@ type Flush struct {
 	part    int         // most pages of a part
 	early   []earlyPage // written before the base was reached: see StartEarly
 	placed  int         // of work, then of early: installed
-	sealed  bool        // the base is reached
 	removed []*entry
 	retired []retirement
 	deaths  deaths
@@ -105,7 +105,7 @@ func (f *Flush) take(e *entry) {
 // seal sets the base once all is taken that the flush writes. What is dirty still is left behind.
 func (f *Flush) seal(group uint64, records int64) {
 	p := f.p
-	f.slot, f.base, f.records, f.sealed = p.registry.AcquireAt(p.seq), group, records-p.dirty.gains, true
+	f.slot, f.base, f.records = p.registry.AcquireAt(p.seq), group, records-p.dirty.gains
 	f.redo = p.dirty.began(group)
 	f.retired, p.retired = p.retired, nil
 	f.deaths, p.deaths = p.deaths, deaths{}
@@ -156,7 +156,7 @@ func (f *Flush) LimitPart(n int) { f.part = min(n, partPages) }
 // Encode prepares the images of the next part. Without the token.
 func (f *Flush) Encode() { f.EncodeParts(1) }
 
-// EncodeParts is Encode for so many parts, which are then written one after the other. Those that have not been written yet count.
+// EncodeParts is Encode for the next n parts, of which some may be prepared already.
 func (f *Flush) EncodeParts(n int) {
 	left := f.Encoded()
 	ready := max(f.ready, min(f.next+n*f.part, len(f.work)))
@@ -257,10 +257,14 @@ func (f *Flush) Install() (done bool) {
 	return true
 }
 
-// place installs one page: the version written becomes an address. Where a reader that stays sees the version, the address is one of its
-// own, from the base on: that reader may hold slices of the node, and of the image that this has cells in, until it ends, so they stay
-// anyway, and the new place, which then only later readers come to, does not have to stay as well. A newer version may have cells in the image at the place that now
-// dies; it gets those of the new image, so that what was changed while the flush was under way takes no more memory than before.
+// place installs one page: the version written becomes an address.
+//
+// Where a reader that stays sees the version, the address becomes a version of its own, from the base on. That reader may hold slices of the node,
+// and of the image that the node has cells in, until it ends. So these stay anyway, and the new place, which only later readers come to, need
+// not stay for it as well.
+//
+// A newer version may have cells in the image at the place that dies now. It gets those of the new image, so that what was changed while the flush
+// was under way takes no more memory than before.
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry
 	old := cmp.Or(e.place(), e.lent)
@@ -319,7 +323,7 @@ func (p *Pages) rebased(newer *version, w *flushItem) btree.Node {
 // Abandon ends a flush that failed; the store is poisoned.
 func (f *Flush) Abandon() {
 	f.p.flush = nil
-	if f.sealed {
+	if f.base != 0 {
 		f.slot.Release()
 	}
 }

@@ -121,26 +121,23 @@ func (b *Batch) rename(e *entry) btree.PageID {
 
 // FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table: children before
 // parents. Without the token: Fold decides anew. The plan is void once a flush was installed, for by then a name may mean nothing.
-func (p *Pages) FoldPlan(s Snapshot, least int) ([]logstore.PageID, error) {
-	return p.foldPlan(s, least, p.named)
+func (s *Snapshot) FoldPlan(least int) ([]logstore.PageID, error) {
+	return s.foldPlan(least, s.pages.named)
 }
-
-// named reports whether a page is found through the table.
-func (p *Pages) named(id logstore.PageID) bool { return !logstore.IsAddr(id) || p.store.Overridden(id) }
 
 // DrainPlan is FoldPlan for the inner nodes that have a child with a name in the table for which want is true.
-func (p *Pages) DrainPlan(s Snapshot, want func(name logstore.Addr) bool) ([]logstore.PageID, error) {
-	return p.foldPlan(s, 1, func(id logstore.PageID) bool { return logstore.IsAddr(id) && p.store.Overridden(id) && want(id) })
+func (s *Snapshot) DrainPlan(want func(name logstore.Addr) bool) ([]logstore.PageID, error) {
+	return s.foldPlan(1, func(id logstore.PageID) bool { return logstore.IsAddr(id) && s.pages.named(id) && want(id) })
 }
 
-func (p *Pages) foldPlan(s Snapshot, least int, named func(logstore.PageID) bool) ([]logstore.PageID, error) {
+func (s *Snapshot) foldPlan(least int, named func(logstore.PageID) bool) ([]logstore.PageID, error) {
 	root, err := s.Node(Root)
 	if err != nil {
 		return nil, err
 	}
-	w := foldWalk{s: s, least: least, named: named}
+	w := foldWalk{s: *s, least: least, named: named}
 	err = w.walk(Root, root)
-	p.store.SetInner(int64(len(w.seen)))
+	s.pages.store.SetInner(int64(len(w.seen)))
 	return w.plan, err
 }
 
@@ -158,7 +155,7 @@ type innerSet map[logstore.PageID]struct{}
 
 // add takes in a node, which must not have been met before: a walk that goes on below it would be as long as there are ways through the
 // tree, not as many as it has pages.
-func (s *innerSet) add(p *Pages, id logstore.PageID) error {
+func (s *innerSet) add(p *images, id logstore.PageID) error {
 	if *s == nil {
 		*s = innerSet{}
 	}

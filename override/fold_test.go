@@ -301,7 +301,8 @@ func TestRenameOfAPart(t *testing.T) {
 		}
 		s.run(false, false, span(0, 80)...)
 		slot := s.registry.Acquire(&s.appliedSeq)
-		part, err := s.p.PlanPart(s.p.At(slot.Seq()), from, leaves)
+		snap := s.p.At(slot.Seq())
+		part, err := snap.PlanPart(from, leaves)
 		slot.Release()
 		s.must(err)
 		require.Equal(t, leaves, part.Leaves())

@@ -74,7 +74,7 @@ func TestFormatTranslationTable(t *testing.T) {
 	tree, one := d.Layout("Tree entry", nil), d.Layout("Table entry", nil)
 	l := d.Layout("Translation table", map[string]int{"t": 1, "e": 1})
 	encode := func(field string, v []byte) ([]byte, bool) {
-		p := &Pages{table: newTable(1)}
+		p := &Pages{names: names{table: newTable(1)}}
 		e := &entry{disk: 1}
 		switch field {
 		case "base":
@@ -104,7 +104,7 @@ func TestFormatTranslationTable(t *testing.T) {
 	require.Equal(t, Root, le.Uint64(tree.Field("root").In(l.Field("tree entries").In(b))))
 	l.Check(encode)
 
-	p := &Pages{table: newTable(1), baseRecords: 0x1122334455667788}
+	p := &Pages{names: names{table: newTable(1)}, installed: installed{baseRecords: 0x1122334455667788}}
 	entries := l.Field("tree entries").In(p.EncodeTable())
 	require.EqualValues(t, p.baseRecords, le.Uint64(tree.Field("records").In(entries)))
 

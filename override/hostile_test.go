@@ -60,11 +60,11 @@ func TestSharedInnerNodes(t *testing.T) {
 	root, err := snap.Node(Root)
 	require.NoError(t, err)
 	require.Equal(t, 2, root.Level())
-	_, err = s.p.FoldPlan(snap, 1)
+	_, err = snap.FoldPlan(1)
 	require.ErrorIs(t, err, logstore.ErrCorrupt)
-	_, err = s.p.PlanPart(snap, nil, 5)
+	_, err = snap.PlanPart(nil, 5)
 	require.ErrorIs(t, err, logstore.ErrCorrupt)
-	_, _, err = s.p.PlanPartFolds(snap, &Part{})
+	_, _, err = snap.PlanPartFolds(&Part{})
 	require.ErrorIs(t, err, logstore.ErrCorrupt)
 }
 

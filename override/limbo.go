@@ -17,6 +17,9 @@ import (
 //
 // So a reader that stays open costs the versions and the entries that it can see, not all that were made since.
 type limbo struct {
+	*images
+	registry *lockfree.Registry
+
 	young       []remnant // remnants that further readers may come for
 	held        []remnant // remnants that only present readers use; apart, so that the pass over young stays short
 	entries     []leavingEntry
@@ -45,7 +48,7 @@ type leavingEntry struct {
 
 const (
 	heldSlack = 32 // how much may wait for readers that are gone, while others stay
-	heldPass  = 64 // what is held is looked through if a reader of it has gone that is not the oldest, but so much at most for each pass over the young
+	heldPass  = 64 // remnants that are looked through for each pass over the young, where a reader has gone that is not the oldest
 )
 
 // supersede notes that v, in the chain of e, gave way to a version with the given Seq.
@@ -67,11 +70,11 @@ func (l *limbo) leave(v *version, until uint64) {
 // leaveWith is leave for the newest version of a page, whose place a dies with the flush being installed, at the newest Seq or a later one.
 // Readers at that very Seq may be using the node, so if that has cells in the image at a, the image's segment is kept for them as one with
 // a name in it is.
-func (p *Pages) leaveWith(v *version, a logstore.Addr) {
-	p.limbo.leave(v, p.seq+1)
+func (l *limbo) leaveWith(v *version, a logstore.Addr) {
+	l.leave(v, l.seq+1)
 	if v.node.Borrows() {
-		p.store.AddName(a)
-		p.limbo.young[len(p.limbo.young)-1].place = a
+		l.store.AddName(a)
+		l.young[len(l.young)-1].place = a
 	}
 }
 
@@ -82,29 +85,28 @@ func (l *limbo) size() int {
 
 // Reclaim frees what the registry shows that nobody can see, tells the store where readers may be, and returns the horizon. watermark is
 // the least one that readers register at. Token held.
-func (p *Pages) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
-	l := &p.limbo
-	pins, horizon := p.registry.Scan(l.pins, watermark)
+func (l *limbo) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
+	pins, horizon := l.registry.Scan(l.pins, watermark)
 	l.pins = pins
-	p.store.SetSnapshots(pins)
+	l.store.SetSnapshots(pins)
 
 	// With no reader registered, whoever comes from now on finds what took the place of the nodes.
-	alone := len(l.young) > 0 && p.registry.Count() == 0
+	alone := len(l.young) > 0 && l.registry.Count() == 0
 	top := pins[len(pins)-1] // the watermark: readers at it or above may still come
 	keep := l.young[:0]
 	for _, r := range l.young {
 		switch {
 		case alone && r.found <= top:
-			p.free(r)
+			l.free(r)
 		case r.until > top:
 			keep = append(keep, r)
 		case lockfree.Pinned(pins, r.from, r.until):
 			l.held = append(l.held, r)
 			if r.place != 0 {
-				p.store.HoldPlace(r.place)
+				l.store.HoldPlace(r.place)
 			}
 		default:
-			p.free(r)
+			l.free(r)
 		}
 	}
 	clear(l.young[len(keep):])
@@ -117,19 +119,19 @@ func (p *Pages) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	for _, x := range l.entries[:n] {
 		switch {
 		case x.seq <= horizon:
-			p.letGo(x)
-		case p.wanted(x):
+			l.letGo(x)
+		case l.wanted(x):
 			l.heldEntries = append(l.heldEntries, x)
-			p.store.HoldName(x.entry.id)
+			l.store.HoldName(x.entry.id)
 		default:
-			p.letGo(x)
+			l.letGo(x)
 		}
 	}
 	l.entries = slices.Delete(l.entries, 0, n)
 
 	if held := len(l.held) + len(l.heldEntries); len(l.heldPins) == 0 || horizon != l.heldPins[0] ||
 		held > 2*l.kept+heldSlack || l.passed*heldPass >= held && l.anyGone() {
-		p.reclaimHeld()
+		l.reclaimHeld()
 	} else {
 		l.passed++
 	}
@@ -147,17 +149,16 @@ func (l *limbo) anyGone() bool {
 }
 
 // ReclaimAll is Reclaim that also frees what is held for readers that have gone. Token held.
-func (p *Pages) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
-	horizon = p.Reclaim(watermark)
-	if p.limbo.passed > 0 && p.limbo.anyGone() {
-		p.reclaimHeld()
+func (l *limbo) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
+	horizon = l.Reclaim(watermark)
+	if l.passed > 0 && l.anyGone() {
+		l.reclaimHeld()
 	}
 	return horizon
 }
 
 // reclaimHeld looks through what is held.
-func (p *Pages) reclaimHeld() {
-	l := &p.limbo
+func (l *limbo) reclaimHeld() {
 	keep := l.held[:0]
 	for _, r := range l.held {
 		if lockfree.Pinned(l.pins, r.from, r.until) {
@@ -165,20 +166,20 @@ func (p *Pages) reclaimHeld() {
 			continue
 		}
 		if r.place != 0 {
-			p.store.LetPlace(r.place)
+			l.store.LetPlace(r.place)
 		}
-		p.free(r)
+		l.free(r)
 	}
 	clear(l.held[len(keep):])
 	l.held = keep
 	stay := l.heldEntries[:0]
 	for _, x := range l.heldEntries { // behind the versions in their chains
-		if p.wanted(x) {
+		if l.wanted(x) {
 			stay = append(stay, x)
 			continue
 		}
-		p.store.LetName(x.entry.id)
-		p.letGo(x)
+		l.store.LetName(x.entry.id)
+		l.letGo(x)
 	}
 	clear(l.heldEntries[len(stay):])
 	l.heldEntries = stay
@@ -186,33 +187,33 @@ func (p *Pages) reclaimHeld() {
 }
 
 // wanted reports whether a reader may come by an entry that leaves. Beside a writer the oldest version tells nothing: see following.
-func (p *Pages) wanted(x leavingEntry) bool {
-	if p.follow != nil {
-		return x.seq > p.limbo.pins[0]
+func (l *limbo) wanted(x leavingEntry) bool {
+	if l.follow != nil {
+		return x.seq > l.pins[0]
 	}
 	v := x.entry.head.Load()
 	for older := v.next.Load(); older != nil; older = v.next.Load() {
 		v = older
 	}
-	return lockfree.Pinned(p.limbo.pins, v.seq, x.seq)
+	return lockfree.Pinned(l.pins, v.seq, x.seq)
 }
 
 // letGo takes an entry out of the table that no reader comes by. Its older versions gave way at that Seq at the latest, so they are free
 // by now, or will be when what is held is looked through.
-func (p *Pages) letGo(x leavingEntry) {
-	if p.follow == nil || p.follow.left(p, x) {
-		p.detach(x.entry)
+func (l *limbo) letGo(x leavingEntry) {
+	if l.follow == nil || l.follow.left(x) {
+		l.detach(x.entry)
 	}
 }
 
 // free gives up a remnant. A superseded version is taken out of its chain. What the chain has of its Seq by now may be another version:
 // one that a flush has put in its place.
-func (p *Pages) free(r remnant) {
+func (l *limbo) free(r remnant) {
 	if r.place != 0 {
-		p.store.DropName(r.place)
+		l.store.DropName(r.place)
 	}
 	if r.entry == nil {
-		r.node.Release(p.memory)
+		r.node.Release(l.memory)
 		return
 	}
 	at := &r.entry.head
@@ -220,7 +221,7 @@ func (p *Pages) free(r remnant) {
 		if v.seq == r.from {
 			at.Store(v.next.Load())
 			if v.kind == inMemory {
-				v.node.Release(p.memory)
+				v.node.Release(l.memory)
 			}
 			return
 		}

@@ -46,7 +46,8 @@ func (m *model) planPart() (*Part, error) {
 		return nil, nil
 	}
 	slot := m.registry.Acquire(&m.appliedSeq)
-	part, err := m.p.PlanPart(m.p.At(slot.Seq()), m.hand, m.r.IntN(4))
+	snap := m.p.At(slot.Seq())
+	part, err := snap.PlanPart(m.hand, m.r.IntN(4))
 	slot.Release()
 	if err != nil {
 		return nil, err
@@ -128,11 +129,13 @@ func (m *model) planFolds() (err error) {
 	slot := m.registry.Acquire(&m.appliedSeq)
 	defer slot.Release()
 	if m.parts && m.part != nil && m.r.IntN(2) == 0 {
-		parents, upper, err := m.p.PlanPartFolds(m.p.At(slot.Seq()), m.part)
+		snap := m.p.At(slot.Seq())
+		parents, upper, err := snap.PlanPartFolds(m.part)
 		m.plan = append(parents, upper...)
 		return err
 	}
-	m.plan, err = m.p.FoldPlan(m.p.At(slot.Seq()), 1+m.r.IntN(2))
+	snap := m.p.At(slot.Seq())
+	m.plan, err = snap.FoldPlan(1 + m.r.IntN(2))
 	return err
 }
 

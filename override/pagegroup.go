@@ -19,11 +19,6 @@ func (p *Pages) CanPageGroup() bool {
 	return p.dirty.len() <= leftoverPages && p.flush == nil && !p.frozen && p.nothingPending()
 }
 
-// nothingPending reports whether no value was dropped and no name folded away since the last flush.
-func (p *Pages) nothingPending() bool {
-	return len(p.deaths.refs) == 0 && len(p.deaths.logged) == 0 && len(p.retired) == 0
-}
-
 // LeafOf returns the leaf of the newest tree to which a record with the given key belongs, and whether it is dirty. Token held.
 func (p *Pages) LeafOf(key []byte) (leaf logstore.PageID, dirty bool, err error) {
 	s := p.At(p.seq)
@@ -82,21 +77,4 @@ func (b *Batch) InstallPages(group uint64, records int64) {
 	}
 	p.dirty.clear()
 	p.rebase(group, p.dirty.began(group), records)
-}
-
-// install makes a the place of a page, which readers at birth or above come to: it is the Seq of the version that lies there. The place
-// before it is dead.
-func (p *Pages) install(e *entry, a logstore.Addr, birth uint64) {
-	if old := e.place(); old != 0 {
-		p.store.KillNode(old, p.seq)
-	}
-	p.move(e, a)
-	p.store.MarkNode(a, birth)
-}
-
-// rebase notes that the installed tree is as of group, but for what redo behind the given group brings, and has so many records.
-func (p *Pages) rebase(group, redo uint64, records int64) {
-	p.base, p.redo, p.baseRecords = group, redo, records
-	p.store.Rebase(redo)
-	p.forgetBirths()
 }

@@ -1,7 +1,6 @@
 package override
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"flashdbm/internal/btree"
@@ -17,89 +16,32 @@ const (
 	maxBorn     = 1<<62 - 1 // greatest value of the counter of born names
 )
 
-// Pages are the pages of a database. Fields without a comment about readers belong to the token holder.
+// Pages are the pages of a database. They consist of parts with state of their own, each of which knows only those before it. Fields without a
+// comment about readers belong to the token holder.
 type Pages struct {
-	store    *logstore.Store
-	table    *table // read by anyone
-	memory   *btree.Memory
-	registry *lockfree.Registry
-	batch    Batch // reused
+	names     // which name leads where
+	images    // how pages are read
+	installed // what recovery would find
+	pending   // what the next flush will list
+	limbo     // what nobody finds any more and somebody may still look at
 
-	seq     uint64        // of the newest batch
-	born    atomic.Uint64 // counter of born names; also read by the encoder of a checkpoint
-	dirty   dirtyPages
-	retired []retirement // names folded away since the last flush started
-	deaths  deaths       // values that left the tree since then
-	renamed int          // of dirty: old names, whose pages are dirty under new ones
-	doomed  int64        // pages of those, and removed from the tree
-	births  []birth      // values that entered the log after the base
-	limbo   limbo
-	flush   *Flush // in flight
-	frozen  bool   // a checkpoint reads the table: no page groups
-	checks  []*Installed
-
-	base        uint64 // group: the installed tree is as of it, but for records behind redo
-	redo        uint64 // group, not above base: redo starts behind it
-	baseRecords int64  // records in the tree as of the base
-
-	payload payload
-
+	batch    Batch         // reused
+	born     atomic.Uint64 // counter of born names; also read by the encoder of a checkpoint
+	dirty    dirtyPages
+	flush    *Flush // in flight
+	frozen   bool   // a checkpoint reads the table: no page groups
+	payload  payload
 	unplaced atomic.Int64 // pages that the flush in flight writes for the first time and that have no place yet; read by anyone
 
 	folds, flushes, parts, writtenEarly atomic.Uint64
-
-	follow *following // of pages that another process writes; nil else
-}
-
-// retirement is a name folded away, on the way out of the table.
-type retirement struct {
-	entry *entry
-	addr  logstore.Addr
 }
 
 func newPages(store *logstore.Store, registry *lockfree.Registry, memory *btree.Memory, expected int) *Pages {
-	p := &Pages{store: store, table: newTable(expected), memory: memory, registry: registry, dirty: newDirtyPages()}
+	p := &Pages{names: names{store: store, table: newTable(expected), memory: memory}, dirty: newDirtyPages()}
+	p.images.names, p.installed.names, p.pending.names = &p.names, &p.names, &p.names
+	p.limbo.images, p.limbo.registry = &p.images, registry
 	p.batch.p = p
 	return p
-}
-
-// enter makes an entry for a name. An address gets its own page as the version that always was there.
-func (p *Pages) enter(id logstore.PageID) *entry {
-	e, first := newEntry(id)
-	if logstore.IsAddr(id) {
-		first.kind, first.addr = atAddress, id
-		first.seq = p.store.Birth(id) // nobody below it knows the page by this name
-	}
-	p.attach(e)
-	return e
-}
-
-// claim is enter for a page that the newest tree changes. The page's place lives, for as long as the tree has it by this name. If not, the
-// file is damaged: two parents name the page, and by the way of the other one it got another name, or left the tree. The place may then be
-// used again while versions have cells in the image there, so nothing is written any more.
-func (p *Pages) claim(id logstore.PageID) *entry {
-	if logstore.IsAddr(id) && !p.store.IsLive(id) {
-		p.store.Fail(fmt.Errorf("%w: %s: page %#x has two parents", logstore.ErrCorrupt, p.store.Path(), id))
-	}
-	return p.enter(id)
-}
-
-// attach puts an entry into the table. The overridden bit comes last, so that whoever sees it finds the entry.
-func (p *Pages) attach(e *entry) {
-	p.table.insert(e)
-	p.store.AddName(e.id)
-	if logstore.IsAddr(e.id) {
-		p.store.SetOverridden(e.id, true)
-	}
-}
-
-// detach takes an entry out of the table: no reader can come by its name any more.
-func (p *Pages) detach(e *entry) {
-	p.table.remove(e)
-	if logstore.IsAddr(e.id) {
-		p.store.SetOverridden(e.id, false)
-	}
-	p.store.DropName(e.id)
 }
 
 // Stats describes the table and the flushes.
@@ -121,23 +63,11 @@ func (p *Pages) Stats() Stats {
 // DirtyPages returns how many pages are dirty. Token held.
 func (p *Pages) DirtyPages() int { return p.dirty.len() }
 
-// TableEntries returns how many names the translation table has. Anyone may call it.
-func (p *Pages) TableEntries() int64 { return p.table.count.Load() }
-
-// Base returns the group that the newest flush or page group is the tree of. Token held.
-func (p *Pages) Base() uint64 { return p.base }
-
-// RedoStart returns the group behind which redo starts: the base, or one before it if leaves were left behind. Token held.
-func (p *Pages) RedoStart() uint64 { return p.redo }
-
 // MustPages returns how many of the dirty pages no flush may leave behind. Token held.
 func (p *Pages) MustPages() int64 { return int64(p.dirty.musts) }
 
 // Obliged counts the pages that have become such since the start. Token held.
 func (p *Pages) Obliged() int64 { return p.dirty.asked }
-
-// Dying returns how many pages the next flush will let die beside those that it replaces, roughly. Token held.
-func (p *Pages) Dying() int64 { return p.doomed }
 
 // DirtyBytes returns what a flush of all would write, roughly: a page for each dirty page. Token held.
 func (p *Pages) DirtyBytes() int64 { return int64(p.dirty.len()-p.renamed) * logstore.PageSize }
@@ -175,9 +105,6 @@ func (p *Pages) Thaw() { p.frozen = false }
 // Close frees the memory of all versions. No reader is left.
 func (p *Pages) Close() { p.memory.Close() }
 
-// Seq returns the Seq of the newest batch begun. Token held.
-func (p *Pages) Seq() uint64 { return p.seq }
-
 // Unwritten bounds the pages that the flush in flight and one of all that is dirty have still to write.
 func (p *Pages) Unwritten() int64 {
 	n := int64(p.dirty.len() - p.renamed)
@@ -193,11 +120,3 @@ func (p *Pages) Unwritten() int64 {
 // Unplaced returns how many pages the flush in flight writes for the first time: they are not dirty any more and do not live yet, and a
 // commit may change them. Anyone may call it.
 func (p *Pages) Unplaced() int64 { return p.unplaced.Load() }
-
-// streamBytes is what the lists of the next flush take.
-func (p *Pages) streamBytes() int {
-	return len(p.retired)*retiredSize + p.renamed*8 + p.deaths.most(p.store.End())*deathSize
-}
-
-// StreamPages bounds the pages that the end of the next flush takes, beside those of the tree.
-func (p *Pages) StreamPages() int64 { return int64(flushFixed+p.streamBytes())/logstore.BodySize + 1 }

@@ -40,13 +40,13 @@ func (t *Part) has(n btree.Node) bool {
 	return from || below // round the end of the tree
 }
 
-// PlanPart chooses leaves for a flush that leaves others behind: dirty ones in key order, from the given key on and round to it again,
-// until there are so many. Written together they die together when the next round comes by, and their segments with them.
+// PlanPart chooses leaves for a flush that leaves others behind: the given number of dirty ones in key order, from a key on and round to it again.
+// Written together they die together when the next round comes by, and their segments with them.
 //
 // It looks at the tree as of a registered snapshot, without the token, while no flush is in flight. What it finds is a suggestion: StartPart
 // takes what is dirty by then, and what it must.
-func (p *Pages) PlanPart(s Snapshot, from []byte, leaves int) (*Part, error) {
-	w := partWalk{s: s, from: from, most: leaves, part: &Part{from: from}}
+func (s *Snapshot) PlanPart(from []byte, leaves int) (*Part, error) {
+	w := partWalk{s: *s, from: from, most: leaves, part: &Part{from: from}}
 	root, err := s.Node(Root)
 	if err != nil || root.Level() == 0 {
 		return w.part, err
@@ -166,8 +166,8 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 
 // PlanPartFolds lists the inner nodes to be folded behind the flush of a part: the parents of its leaves, for FoldClean, and what is above
 // them, for Fold, since inner nodes are not left behind anyway. It is like FoldPlan in all else: it has to be made behind the flush.
-func (p *Pages) PlanPartFolds(s Snapshot, part *Part) (parents, upper []logstore.PageID, err error) {
-	w := partWalk{s: s}
+func (s *Snapshot) PlanPartFolds(part *Part) (parents, upper []logstore.PageID, err error) {
+	w := partWalk{s: *s}
 	root, err := s.Node(Root)
 	if err != nil || root.Level() == 0 {
 		return nil, nil, err
@@ -191,11 +191,10 @@ func (p *Pages) PlanPartFolds(s Snapshot, part *Part) (parents, upper []logstore
 
 const lonersShare = 2 // clean leaves that move with each dirty one, at most
 
-// Loners returns the clean leaves of a part that should move with the others, for Touch, and adds the parents of those that have addresses
-// for names. They lie where the part leaves room behind that is of no use as long as they are there: in segments that have at most one
-// for four dirty ones, and in those of which not more than so many pages will live; but not in those written since the given group.
-// Token held, before StartPart.
-func (p *Pages) Loners(part *Part, live int64, since uint64) (ids []logstore.PageID) {
+// Loners returns the clean leaves of a part that should move with the others, for Touch, and adds the parents of those that have addresses for
+// names. They keep segments from reuse that the part empties otherwise: those that have at most one clean leaf for four dirty ones, and those in
+// which no more than live pages will be left; but none written since the given group. Token held, before StartPart.
+func (p *names) Loners(part *Part, live int64, since uint64) (ids []logstore.PageID) {
 	type segment struct {
 		dirty int
 		clean []cleanLeaf
@@ -250,9 +249,9 @@ func (p *Pages) Loners(part *Part, live int64, since uint64) (ids []logstore.Pag
 	return ids
 }
 
-// Join adds the leaves at these addresses to the part, wherever in the tree they are, as far as they are dirty, not in it, and would not be
-// written anyway. Token held, before StartPart.
-func (p *Pages) Join(part *Part, at []logstore.Addr) {
+// Join adds the leaves at these addresses to the part, wherever in the tree they are, unless they are clean, in it already, or written anyway.
+// Token held, before StartPart.
+func (p *names) Join(part *Part, at []logstore.Addr) {
 	var found []*entry
 	for _, a := range at {
 		if !p.store.IsLive(a) {

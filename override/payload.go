@@ -10,8 +10,8 @@ type payload struct {
 	logged  int64 // of logged values
 }
 
-// payloadRecords is how many records the average is of, at least, once there were so many; at most twice as many. More follow a change of what
-// is written later, fewer are less sure.
+// payloadRecords is how many records the average is of: at least, once there were as many, and up to twice that. With more it follows a change of
+// what is written later, with fewer it is less sure.
 const payloadRecords = 1 << 16
 
 // note counts the image of a leaf.
@@ -24,7 +24,7 @@ func (p *payload) note(body []byte) {
 	p.logged += int64(logged)
 }
 
-// PayloadBytes returns roughly how many bytes the keys and values in leaves have, and logged values, if there are so many records; known is
+// PayloadBytes returns roughly how many bytes the keys and values of the given number of records have in leaves, and their logged values; known is
 // false before the first flush.
 func (p *Pages) PayloadBytes(records int64) (inLeaves, logged int64, known bool) {
 	if p.payload.records == 0 {

@@ -48,7 +48,8 @@ func (h *hostile) recover(table []byte, pages []logstore.ScannedPage, stream []b
 		return err
 	}
 	g := &logstore.ScannedGroup{No: 1 << 40, Kind: logstore.FlushGroup, Pages: pages}
-	if err := p.recoverFlush(g, stream, p.base, map[uint64][]logstore.ScannedPage{}); err != nil {
+	in := installer{p, p.base, map[uint64][]logstore.ScannedPage{}}
+	if _, err := in.wholeFlush(g, stream); err != nil {
 		return err
 	}
 	return p.checkNames(0, 0)

@@ -7,15 +7,21 @@ import (
 	"flashdbm/logstore"
 )
 
+// images is how pages and values are read: by anyone, at the Seq of a registered reader.
+type images struct {
+	*names
+	follow *following // of pages that another process writes; nil else
+}
+
 // A Snapshot reads the tree as it was at a Seq that its owner has registered. Any number may be used at once; it is two words and needs
 // no closing.
 type Snapshot struct {
-	pages *Pages
+	pages *images
 	seq   uint64
 }
 
 // At returns the snapshot at seq.
-func (p *Pages) At(seq uint64) Snapshot { return Snapshot{p, seq} }
+func (p *images) At(seq uint64) Snapshot { return Snapshot{p, seq} }
 
 // Seq returns the Seq that the snapshot reads at.
 func (s *Snapshot) Seq() uint64 { return s.seq }
@@ -83,12 +89,12 @@ func (s *Snapshot) Extents(ref btree.Ref) ([]logstore.Extent, error) {
 	return extents, nil
 }
 
-func (p *Pages) badRun(ref btree.Ref) error {
+func (p *images) badRun(ref btree.Ref) error {
 	return &logstore.PageError{Path: p.store.Path(), Addr: ref.ID, What: "lengths of a long value"}
 }
 
 // node returns the image that a version stands for. A page reached through the table bears its name.
-func (p *Pages) node(e *entry, seq uint64) (btree.Node, error) {
+func (p *images) node(e *entry, seq uint64) (btree.Node, error) {
 	v := e.at(seq)
 	switch {
 	case v == nil:
@@ -108,20 +114,8 @@ func (p *Pages) node(e *entry, seq uint64) (btree.Node, error) {
 	return btree.View(image), nil
 }
 
-func (p *Pages) unknown(id logstore.PageID) error {
-	return fmt.Errorf("%w: %s: no page has the name %#x", logstore.ErrCorrupt, p.store.Path(), id)
-}
-
-// lookup returns the entry of a name, or nil. The overridden bit spares most addresses the search.
-func (p *Pages) lookup(id logstore.PageID) *entry {
-	if logstore.IsAddr(id) && !p.store.Overridden(id) {
-		return nil
-	}
-	return p.table.find(id)
-}
-
 // image returns the page at a for a reader at seq.
-func (p *Pages) image(a logstore.Addr, seq uint64) ([]byte, error) {
+func (p *images) image(a logstore.Addr, seq uint64) ([]byte, error) {
 	image, err := p.store.Page(a)
 	if p.follow != nil {
 		return image, p.stillThere(a, seq, err)
@@ -130,7 +124,7 @@ func (p *Pages) image(a logstore.Addr, seq uint64) ([]byte, error) {
 }
 
 // nodeAt returns the image of a page for a reader at seq. Any goroutine; no lock, no allocation.
-func (p *Pages) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
+func (p *images) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
 	if e := p.lookup(id); e != nil {
 		return p.node(e, seq)
 	}
@@ -145,7 +139,7 @@ func (p *Pages) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
 }
 
 // addrAt returns where the value with the given name lies for a reader at seq.
-func (p *Pages) addrAt(id logstore.PageID, seq uint64) (logstore.Addr, error) {
+func (p *images) addrAt(id logstore.PageID, seq uint64) (logstore.Addr, error) {
 	e := p.lookup(id)
 	if e == nil && logstore.IsAddr(id) {
 		return id, nil
@@ -163,7 +157,7 @@ func (p *Pages) addrAt(id logstore.PageID, seq uint64) (logstore.Addr, error) {
 }
 
 // runAt returns the payload of the run with the given name.
-func (p *Pages) runAt(id logstore.PageID, seq uint64) ([]byte, error) {
+func (p *images) runAt(id logstore.PageID, seq uint64) ([]byte, error) {
 	a, err := p.addrAt(id, seq)
 	if err != nil {
 		return nil, err
@@ -177,7 +171,7 @@ func (p *Pages) runAt(id logstore.PageID, seq uint64) ([]byte, error) {
 
 // Moved calls f with each name that leads a reader at seq to another place of the file than itself, and that place, if the table has no
 // more than most entries. Names of what is in memory are left out. Changes of the table meanwhile may or may not be seen.
-func (p *Pages) Moved(seq uint64, most int64, f func(name logstore.PageID, a logstore.Addr)) (ok bool) {
+func (p *images) Moved(seq uint64, most int64, f func(name logstore.PageID, a logstore.Addr)) (ok bool) {
 	if p.table.count.Load() > most {
 		return false
 	}

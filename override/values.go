@@ -17,60 +17,6 @@ type Extent struct {
 // loggedDeath marks the Pages of an Extent that is a mask of dead logged values of one page.
 const loggedDeath = 1 << 31
 
-// kill lets the pages, or the logged values of a page, that a flush lists die.
-func (p *Pages) kill(d Extent, seq uint64) {
-	if d.Pages&loggedDeath != 0 {
-		p.store.KillLogged(d.Addr, uint16(d.Pages), seq)
-		return
-	}
-	p.store.Kill(d.Addr, d.Pages, seq)
-}
-
-// killListed is kill of what the flush that ends in a group lists, which recovery has read.
-func (p *Pages) killListed(group uint64, dying []Extent) error {
-	for _, d := range dying {
-		pages := d.Pages
-		if pages&loggedDeath != 0 {
-			pages = 1
-		}
-		if !p.store.InFile(d.Addr, pages) {
-			return p.badFlush(group, d.Addr)
-		}
-		p.kill(d, 0)
-	}
-	return nil
-}
-
-// birth is a run, or a large value's list, that entered the log after the base. Its pages live whether or not it is in the tree still.
-type birth struct {
-	group uint64
-	addr  logstore.Addr
-	mask  uint16 // of logged values of the page; 0: a run
-}
-
-// Born notes a run that the group being built carries: it lives from now on, and readers at seq or above may come to it. payload is its
-// length in bytes. Token held.
-func (p *Pages) Born(group uint64, a logstore.Addr, payload int64, seq uint64) {
-	p.store.MarkLive(a, logstore.RunPages(payload), seq)
-	p.births = append(p.births, birth{group: group, addr: a})
-}
-
-// BornLogged is Born for logged values of a page of span pages of the file. Their records have the given bytes together, 0 if that is not
-// known. Token held.
-func (p *Pages) BornLogged(group uint64, a logstore.Addr, span int, mask uint16, bytes int, seq uint64) {
-	p.store.BearLogged(a, span, mask, bytes, seq)
-	p.births = append(p.births, birth{group, a, mask})
-}
-
-// forgetBirths drops the births up to the base: of those, what lives is in the installed tree.
-func (p *Pages) forgetBirths() {
-	n := 0
-	for n < len(p.births) && p.births[n].group <= p.base {
-		n++
-	}
-	p.births = append(p.births[:0], p.births[n:]...)
-}
-
 // deaths are values that left the tree and whose pages no flush has listed yet.
 type deaths struct {
 	refs    []btree.Ref
@@ -95,7 +41,7 @@ func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
 	}
 }
 
-// most returns how many entries of a flush's stream the deaths take at most, in a file of so many pages. A list is read once and its extents
+// most bounds the entries of a flush's stream that the deaths take, in a file of the given pages. A list is read once and its extents
 // do not overlap, so they are no more than there are pages, whatever lengths the references of a hostile file have.
 func (d *deaths) most(pages logstore.Addr) int {
 	return int(min(uint64(d.entries), uint64(len(d.refs))+pages)) + len(d.logged)
@@ -108,7 +54,7 @@ func (d *deaths) most(pages logstore.Addr) int {
 // Of two records of a damaged file that lead to one run, the first that is deleted lets the run die, whichever the run was written for: a run
 // says its key only if that is long, and to read the first page of each dying value would take a read of the device for each delete. Check
 // finds such records.
-func (p *Pages) dying(d *deaths) []Extent {
+func (p *images) dying(d *deaths) []Extent {
 	var all []Extent
 	for a, mask := range d.logged {
 		if p.store.InFile(a, 1) { // else a damaged leaf said so, and recovery would refuse a flush that lists it
@@ -134,7 +80,7 @@ func (p *Pages) dying(d *deaths) []Extent {
 }
 
 // pagesAt returns the pages of a value whose run lies at a: those of the run, and of the extents that it lists. It verifies the run.
-func (p *Pages) pagesAt(a logstore.Addr, ref btree.Ref) ([]Extent, error) {
+func (p *images) pagesAt(a logstore.Addr, ref btree.Ref) ([]Extent, error) {
 	payload, err := p.store.Run(a)
 	if err != nil {
 		return nil, err
