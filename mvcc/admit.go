@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"cmp"
 	"time"
 
 	"flashdbm/logstore"
@@ -24,7 +25,7 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 	if err := a.hold(tx); err != nil {
 		return 0, err
 	}
-	need, claim := tx.estimate(), tx.claim()
+	need, claim := a.estimate(tx), tx.claim()
 	w := roomWanted{deletes: tx.deletesOnly(), pages: need}
 	w.reserve = func(more int64) error { // again and again while it waits for room
 		if err := tx.cancelled(); err != nil {
@@ -44,9 +45,9 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 			return need, err
 		}
 	}
-	tx.unpin()
+	a.unpin(tx)
 	defer func() {
-		if perr := tx.pin(); perr != nil && err == nil {
+		if perr := a.pin(tx); perr != nil && err == nil {
 			a.store.Release(held)
 			err = perr
 		}
@@ -63,7 +64,7 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 	}
 	if logstore.IsFull(err) && !w.deletes {
 		var same bool
-		if same, err = tx.replacesOnly(); err == nil && same {
+		if same, err = a.replacesOnly(tx); err == nil && same {
 			claim, w.full = logstore.ForDeletes, true
 			if err = w.reserve(0); logstore.IsFull(err) {
 				err = a.makeRoom(w)
@@ -78,13 +79,33 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 	return need, err
 }
 
+// pause has a commit wait until moved is closed, or for so long, or until its context ends. Who waits has no lock, no room and no place in the
+// list. It gives up its snapshot meanwhile, unless it depends on what it has read.
+func (a *admission) pause(tx *Tx, moved <-chan struct{}, most time.Duration) error {
+	if tx.reads == nil {
+		a.unpin(tx)
+	}
+	t := time.NewTimer(most)
+	select {
+	case <-t.C:
+	case <-moved:
+	case <-ended(tx.ctx):
+	}
+	t.Stop()
+	if tx.reads == nil {
+		if err := a.pin(tx); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(tx.cancelled(), a.Failed())
+}
+
 // unpin gives up the registration of a transaction that is about to wait for background work, which could not free what it pins. Its
 // function has ended, so nobody reads at its snapshot any more. Close looks for such transactions too.
-func (tx *Tx) unpin() {
-	e := tx.e
-	e.readers.unpinned.enter()
+func (a *admission) unpin(tx *Tx) {
+	a.readers.unpinned.enter()
 	if tx.single {
-		e.readers.active.Add(-1)
+		a.readers.active.Add(-1)
 		return
 	}
 	tx.slot.Release()
@@ -92,20 +113,19 @@ func (tx *Tx) unpin() {
 
 // pin registers the transaction again, at the newest Seq. What was committed in between, the table of last writes tells; not so whether
 // that touched what a serializable transaction has read, which therefore has lost if there was anything.
-func (tx *Tx) pin() error {
-	e := tx.e
-	defer e.readers.unpinned.leave()
+func (a *admission) pin(tx *Tx) error {
+	defer a.readers.unpinned.leave()
 	if tx.single {
-		e.readers.active.Add(1)
+		a.readers.active.Add(1)
 		return nil
 	}
-	slot, now := e.readers.register(tx.slot, &e.marks.applied)
+	slot, now := a.readers.register(tx.slot, &a.marks.applied)
 	tx.slot = slot
 	if tx.reads == nil && tx.cleared == nil {
 		return nil
 	}
-	if e.marks.committed.Load() > tx.Snapshot() {
-		e.readers.conflicts.Add(1)
+	if a.marks.committed.Load() > tx.Snapshot() {
+		a.readers.conflicts.Add(1)
 		return ErrConflict
 	}
 	tx.snap = now
@@ -116,14 +136,13 @@ func (tx *Tx) pin() error {
 // leaves that the next flush will write for it with an eighth for inner nodes.
 //
 // Those are the leaves that there are, as far as there are keys for them, and what they split into. A split makes leaves of about equal
-// size, each with no more free than its widest record takes: the new records fill so many, and what was in the leaves before no more
-// than as many again as it filled. For small transactions half a page of keys and values for each new leaf is the lower bound.
-func (tx *Tx) estimate() int64 {
-	e := tx.e
+// size, each with no more free than its widest record takes. The new records fill a number of those, and what was in the leaves before no
+// more than as many again as it filled. For small transactions half a page of keys and values for each new leaf is the lower bound.
+func (a *admission) estimate(tx *Tx) int64 {
 	set := tx.set.Size()
 	pages := set.Keys + set.RedoPages/2
-	if set.Keys > fewKeys || !e.tree.leafy.Load() {
-		live := e.livePages()
+	if set.Keys > fewKeys || !a.tree.leafy.Load() {
+		live := a.livePages()
 		pages = min(pages, live+set.Bytes/splitBytes+set.RedoPages/2)
 		if room := int64(logstore.BodySize - leafHeader - set.Widest); room >= logstore.BodySize/2 {
 			pages = min(pages, set.InLeaves/room+2*min(set.Keys, live+1))

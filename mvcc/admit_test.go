@@ -202,7 +202,7 @@ func TestCloseSeesWhoMoves(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		t.Run(fmt.Sprint("single ", single), func(t *testing.T) {
 			e := newEngine(t, Options{Durability: Buffered, Manual: true})
-			tx := &Tx{e: e, single: true}
+			tx := &Tx{pinned: pinned{e: e}, single: true}
 			if single {
 				e.readers.active.Add(1)
 			} else {
@@ -213,8 +213,8 @@ func TestCloseSeesWhoMoves(t *testing.T) {
 			go func() {
 				var err error
 				for !stop.Load() && err == nil {
-					tx.unpin()
-					err = tx.pin()
+					e.admission.unpin(tx)
+					err = e.admission.pin(tx)
 				}
 				done <- err
 			}()

@@ -157,21 +157,21 @@ func (a *async) finish(c *asyncCommit) {
 		c.err = a.committer.log.syncSettled()
 	}
 	if c.tx != nil {
-		c.tx.endAsync()
+		a.end(c.tx)
 	}
 	<-a.room // first: the call may begin another commit
 	c.done(c.err)
 }
 
-// endAsync ends a transaction that was settled by another goroutine.
-func (tx *Tx) endAsync() {
+// end ends a transaction that was settled by another goroutine.
+func (a *async) end(tx *Tx) {
 	if !tx.single {
 		tx.end()
 		return
 	}
 	if tx.err == nil { // else it is not used again, nor is its set
 		tx.set, tx.pushed, tx.puts, tx.async = nil, nil, 0, nil
-		tx.e.committer.async.singles.Put(tx)
+		a.singles.Put(tx)
 	}
 }
 
@@ -192,31 +192,32 @@ func (tx *Tx) CommitAsync(wait bool, done func(error)) error {
 			e.committer.async.give()
 		}
 	}()
-	err := tx.commitAsync(c)
+	err := e.committer.async.commit(tx, c)
 	queued = err == nil
 	return err
 }
 
-func (tx *Tx) commitAsync(c *asyncCommit) error {
-	e := tx.e
+// commit is CommitAsync once there is a place for c.
+func (a *async) commit(tx *Tx, c *asyncCommit) error {
+	by := a.committer
 	if lost, err := tx.endLease(); lost {
 		return err
 	}
 	if tx.Written() == 0 { // serialized at its snapshot; what it saw has to be durable
 		c.seq = tx.Snapshot()
-		if tx.readOnly || e.opts.Durability != Durable {
+		if tx.readOnly || by.opts.Durability != Durable {
 			c.seq = 0
 		}
-		e.committer.async.add(c)
+		a.add(c)
 		return nil
 	}
-	held, err := tx.prepare()
+	held, err := by.prepare(tx)
 	if err != nil {
 		tx.end()
 		return err
 	}
-	if e.opts.Durability == Durable && !tx.heavy() {
-		if err := tx.push(c, held); err != nil {
+	if by.opts.Durability == Durable && !tx.heavy() {
+		if err := a.push(tx, c, held); err != nil {
 			tx.end()
 			return err
 		}
@@ -227,7 +228,7 @@ func (tx *Tx) commitAsync(c *asyncCommit) error {
 	if !heavy {
 		tx.async = c
 	}
-	err = tx.commitAdmitted(held)
+	err = by.commitAdmitted(tx, held)
 	pushed, seq := tx.pushed != nil, uint64(0)
 	if pushed {
 		seq = tx.pushed.Value.seq.Load()
@@ -238,26 +239,26 @@ func (tx *Tx) commitAsync(c *asyncCommit) error {
 		return err
 	case heavy:
 		c.seq, c.err = seq, err
-		e.committer.async.add(c)
+		a.add(c)
 	}
 	return nil
 }
 
 // push is commitAdmitted for a commit that another goroutine settles. After an error nothing was pushed, and nothing is held.
-func (tx *Tx) push(c *asyncCommit, held int64) error {
-	e := tx.e
-	n, err := tx.toList(held)
+func (a *async) push(tx *Tx, c *asyncCommit, held int64) error {
+	by := a.committer
+	n, err := by.toList(tx, held)
 	if err != nil {
 		return err
 	}
-	tx.async, tx.pushed, tx.kept.wake = c, n, e.committer.async.token
-	if err := e.committer.resolver.resolve(tx, n); err != nil {
+	tx.async, tx.pushed, tx.kept.wake = c, n, a.token
+	if err := by.resolver.resolve(tx, n); err != nil {
 		tx.async, tx.pushed = nil, nil
-		e.store.Release(held)
+		by.store.Release(held)
 		return err
 	}
-	if e.token.try() {
-		e.committer.async.token <- lead
+	if by.token.try() {
+		a.token <- lead
 	}
 	return nil
 }
@@ -294,7 +295,7 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	}
 	var ok bool
 	if tx, ok = singles.Get().(*Tx); !ok {
-		tx = &Tx{e: e, single: true}
+		tx = &Tx{pinned: pinned{e: e}, single: true}
 	}
 	tx.writeSingle(key, value, remove)
 	held, err := e.admission.admit(tx)
@@ -302,12 +303,12 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 		return err
 	}
 	if durable {
-		err := tx.push(&asyncCommit{done: done, tx: tx}, held)
+		err := e.committer.async.push(tx, &asyncCommit{done: done, tx: tx}, held)
 		queued = err == nil
 		return err
 	}
 	tx.async = &asyncCommit{done: done}
-	switch err := tx.commitAdmitted(held); {
+	switch err := e.committer.commitAdmitted(tx, held); {
 	case tx.pushed == nil:
 		return err
 	case err == nil:

@@ -144,7 +144,7 @@ type batch struct {
 	held   int64  // pages reserved for it
 
 	applied bool            // the tree has it before it is shown,
-	records int64           // and so many records with it
+	records int64           // and this number of records with it
 	pages   *override.Batch // of a page group: to be installed once that is synced
 }
 

@@ -88,9 +88,9 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error
 	}
 	a.maintenance.compacting.Unlock()
 	if tx.reads == nil {
-		tx.unpin()
+		a.unpin(tx)
 		defer func() {
-			if perr := tx.pin(); perr != nil && err == nil {
+			if perr := a.pin(tx); perr != nil && err == nil {
 				a.store.Release(pages)
 				err = perr
 			}

@@ -19,7 +19,7 @@ type checkpointer struct {
 	pacing pacing
 	turn   turn
 	tight  atomic.Bool   // the file is to grow before a commit has to wait for that,
-	asked  atomic.Int64  // for commits that reserve so many pages
+	asked  atomic.Int64  // by commits that reserve this number of pages
 	done   atomic.Uint64 // checkpoints
 }
 

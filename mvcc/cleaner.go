@@ -14,14 +14,14 @@ import (
 const (
 	cleanFloor  = 16      // segments of the file, below which nothing is cleaned
 	cleanLive   = 8       // nor while less is dead than an eighth of what lives,
-	cleanLeast  = 4       // or than so many segments
+	cleanLeast  = 4       // or than 4 segments
 	cleanShare  = 4       // of what the log takes, a quarter is for cleaning
 	cleanHurry  = 2       // the cleaner hurries if more is dead than half of what lives, and than the floor,
-	cleanRate   = 8 << 20 // and then moves so many bytes a second, at least
-	closeFloor  = 4       // at Close files from so many segments on are cleaned:
+	cleanRate   = 8 << 20 // and then moves 8 MiB a second at least
+	closeFloor  = 4       // at Close files of 4 segments and more are cleaned:
 	closeEmpty  = 2       // segments are emptied of which half or less lives,
 	closeSparse = 8       // or all of a file in which more is dead than an 8th of what lives,
-	closeMoved  = 32      // and not more than so many segments' worth is moved
+	closeMoved  = 32      // and not more than 32 segments' worth is moved
 	closeLeaves = 2       // leaves written for each page gained, above which nothing is moved
 )
 
@@ -106,7 +106,7 @@ func (c *cleaner) cleanAtClose() error {
 	return c.flusher.flushAndCheckpoint()
 }
 
-// clean makes up to so many pages dirty, of the emptiest segments first. It stops where there is no room for them. The caller holds
+// clean makes up to the given number of pages dirty, those of the emptiest segments first, as far as there is room. The caller holds
 // checkpoints.mu, and a flush follows.
 func (c *cleaner) clean(pages int64) error {
 	c.at = time.Now()
@@ -115,15 +115,15 @@ func (c *cleaner) clean(pages int64) error {
 	return err
 }
 
-// searchDue reports whether so much was written since the tree was searched for value runs that it may be searched again. The caller holds
+// searchDue reports whether enough was written since the last search of the tree for value runs to pay for another. The caller holds
 // checkpoints.mu.
 func (c *cleaner) searchDue() bool {
 	written := c.store.Counters().Pages - c.searched
 	return int64(written)*searchedShare*logstore.PageSize >= c.store.SpaceStats().LiveBytes
 }
 
-// cleanVictims makes up to so many pages of the victims dirty, and with search moves value runs too, for which it goes through the tree.
-// reserve makes sure of the room for them; without it some are left.
+// cleanVictims makes up to the given number of pages of the victims dirty, as far as reserve finds room for them. With search it moves value
+// runs too, for which it goes through the tree.
 func (c *cleaner) cleanVictims(victims []logstore.Victim, pages int64, search bool, reserve reservation) (room bool, err error) {
 	begin, all := c.flusher.moved.Load(), int64(0) // what is dirty anyway costs nothing
 	defer c.tellOfCleaning(time.Now(), begin)
@@ -143,7 +143,7 @@ func (c *cleaner) cleanVictims(victims []logstore.Victim, pages int64, search bo
 		if room, err := c.flusher.touchAll(live, (*override.Batch).Clean, reserve); err != nil || !room {
 			return room, err
 		}
-		if room, err := c.moveLogged(v.Segment, reserve); err != nil || !room {
+		if room, err := c.move(c.findLogged(v.Segment), reserve); err != nil || !room {
 			return room, err
 		}
 		if len(runs) > 0 {

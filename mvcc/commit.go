@@ -69,21 +69,19 @@ type commitBatch struct {
 }
 
 // commit settles a transaction's write set. It returns once the commit is as durable as the engine promises.
-func (tx *Tx) commit() error {
-	held, err := tx.prepare()
+func (c *committer) commit(tx *Tx) error {
+	held, err := c.prepare(tx)
 	if err != nil {
 		return err
 	}
-	e := tx.e
-	e.readers.active.Add(1)
-	defer e.readers.active.Add(-1)
-	return tx.commitAdmitted(held)
+	c.readers.active.Add(1)
+	defer c.readers.active.Add(-1)
+	return c.commitAdmitted(tx, held)
 }
 
 // prepare does what a commit needs before it is resolved, and reserves the pages that it may take.
-func (tx *Tx) prepare() (held int64, err error) {
-	e := tx.e
-	if err := e.Failed(); err != nil {
+func (c *committer) prepare(tx *Tx) (held int64, err error) {
+	if err := c.Failed(); err != nil {
 		return 0, err
 	}
 	if tx.spillErr != nil {
@@ -95,18 +93,18 @@ func (tx *Tx) prepare() (held int64, err error) {
 		}
 	}
 	if len(tx.large) > 0 { // before the group that lists their extents is written: recovery does not read them
-		if err := e.store.SyncPrivate(); err != nil {
+		if err := c.store.SyncPrivate(); err != nil {
 			return 0, err
 		}
 	}
-	return e.admission.admit(tx)
+	return c.admission.admit(tx)
 }
 
 // toList passes the gate, with held pages reserved, and returns a node for the commit list. After an error nothing is reserved.
-func (tx *Tx) toList(held int64) (*commitNode, error) {
-	tx.e.committer.gate.Pass(tx.ctx, tx.gate)
+func (c *committer) toList(tx *Tx, held int64) (*commitNode, error) {
+	c.gate.Pass(tx.ctx, tx.gate)
 	if err := tx.cancelled(); err != nil {
-		tx.e.store.Release(held)
+		c.store.Release(held)
 		return nil, err
 	}
 	tx.held = held
@@ -116,22 +114,21 @@ func (tx *Tx) toList(held int64) (*commitNode, error) {
 }
 
 // commitAdmitted is commit once the transaction has room for its pages, and counts as active.
-func (tx *Tx) commitAdmitted(held int64) error {
-	e := tx.e
-	n, err := tx.toList(held)
+func (c *committer) commitAdmitted(tx *Tx, held int64) error {
+	n, err := c.toList(tx, held)
 	if err != nil {
 		return err
 	}
 	if tx.heavy() {
-		return tx.commitHeavy(n)
+		return c.commitHeavy(tx, n)
 	}
-	tx.wakeChan()
-	if err := e.committer.resolver.resolve(tx, n); err != nil {
-		e.store.Release(held)
+	tx.kept.wakeChan()
+	if err := c.resolver.resolve(tx, n); err != nil {
+		c.store.Release(held)
 		return err
 	}
 	tx.pushed = n
-	e.committer.settlePushed(n)
+	c.settlePushed(n)
 	n.Value.tx = nil // the newest node stays in the list
 	return tx.err
 }
@@ -165,10 +162,10 @@ func (r *resolver) resolve(tx *Tx, n *commitNode) error {
 			}
 		}
 		if !tx.blind() {
-			if why := tx.conflict(head); why != nil {
+			if why := r.conflict(tx, head); why != nil {
 				return r.lost(why)
 			}
-			if err := tx.validate(); err != nil {
+			if err := r.validate(tx); err != nil {
 				return err
 			}
 		}
@@ -183,7 +180,7 @@ func (r *resolver) resolve(tx *Tx, n *commitNode) error {
 
 // conflict walks the commits newer than what the transaction reads, and than the Seq that it is registered at, if that is higher: the sets of
 // older ones may be in use again. Then it looks into the table of last writes, which has all those but the untold.
-func (tx *Tx) conflict(head *commitNode) *conflict {
+func (r *resolver) conflict(tx *Tx, head *commitNode) *conflict {
 	snapshot := tx.Snapshot()
 	looked := max(tx.slot.Seq(), snapshot)
 	for n := head; n != nil; n = n.Next() {
@@ -191,18 +188,18 @@ func (tx *Tx) conflict(head *commitNode) *conflict {
 		if seq := c.seq.Load(); seq != 0 && seq <= looked {
 			break
 		}
-		if tx.dependsOn(c) {
+		if r.dependsOn(tx, c) {
 			return &conflict{winner: c}
 		}
 	}
-	if seq := max(tx.e.committer.resolver.cleared.conflict(tx, snapshot), tx.guardsWritten(&tx.e.committer.resolver.writes, snapshot)); seq > 0 {
+	if seq := max(r.cleared.conflict(tx, snapshot), tx.guardsWritten(&r.writes, snapshot)); seq > 0 {
 		return &conflict{seq: seq}
 	}
-	if seq := tx.e.committer.resolver.writes.Untold(); seq > snapshot {
+	if seq := r.writes.Untold(); seq > snapshot {
 		return &conflict{seq: seq}
 	}
 	for hash := range tx.set.Hashes {
-		if seq := tx.e.committer.resolver.writes.Of(hash).Load(); seq > snapshot {
+		if seq := r.writes.Of(hash).Load(); seq > snapshot {
 			return &conflict{seq: seq}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // Background work makes versions of the tree that have the same records as the one before: nodes are folded, pages made dirty so that the next
 // flush moves them, leaves filled up. All of it goes through edit, a few pages under each token.
 
-// A reservation finds room for so many pages more than are reserved.
+// A reservation finds room for extra pages beside those reserved.
 type reservation func(extra int64) error
 
 func (p *pressure) reserveMore(extra int64) error { return p.store.Reserve(extra, false) }
@@ -24,8 +24,8 @@ const (
 	refillLeaves = 64  // leaves looked at under one token, to be filled up
 )
 
-// edit makes a version of the tree with the same records, for which the next flush has so many pages more to write. ErrFull if reserve finds no
-// room for them. The pages say nothing about how fast the tree grows. The caller has the token, and the tree.
+// edit makes a version of the tree with the same records, for which the next flush has up to extra pages more to write. ErrFull if reserve finds
+// no room for them. The pages say nothing about how fast the tree grows. The caller has the token, and the tree.
 func (p *pressure) edit(extra int64, reserve reservation, change func(*override.Batch) error) error {
 	if err := p.Failed(); err != nil {
 		return err

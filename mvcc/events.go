@@ -61,4 +61,4 @@ func (f *file) Met(err error) {
 }
 
 // Met is that of the engine.
-func (tx *Tx) Met(err error) { tx.e.Met(err) }
+func (tx *pinned) Met(err error) { tx.e.Met(err) }

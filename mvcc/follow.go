@@ -4,7 +4,9 @@ import (
 	"errors"
 
 	"flashdbm/internal/btree"
+	"flashdbm/internal/overlay"
 	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -67,19 +69,51 @@ func (rv *recovery) keepRedo(g *logstore.ScannedGroup) error {
 		f.redo = f.redo[:n-1]
 	}
 	group := followedGroup{no: g.No}
-	err = readGroupRedo(stream, g, func(op btree.Op) { group.ops = append(group.ops, op) }, nil)
-	count := uint64(len(group.ops))
-	if errors.Is(err, redo.ErrHasLayers) {
-		group.ops, count, err = rv.layeredOps(stream)
+	spilled, err := readGroup(stream, g, &group.ops)
+	if err == nil && len(spilled) > 0 {
+		group.ops, err = rv.layeredOps(spilled)
 	}
 	if err != nil {
 		return err
 	}
-	if count != g.Count {
-		return redo.ErrStream
-	}
 	f.redo = append(f.redo, group)
 	return nil
+}
+
+// redoStream joins the record pages of a group.
+func (rv *recovery) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
+	if body := g.Body(); body != nil {
+		return body, nil
+	}
+	stream := make([]byte, 0, g.RedoPages()*logstore.PageSize)
+	for _, p := range g.Pages {
+		if p.Kind != logstore.KindRecord {
+			continue
+		}
+		body, err := rv.store.Body(p)
+		if err != nil {
+			return nil, err
+		}
+		stream = append(stream, body...)
+	}
+	return stream, nil
+}
+
+// layeredOps returns what the layers that a group lists come to. It is all in memory until the writer has flushed it, which it does at once.
+func (rv *recovery) layeredOps(listed []redo.Spilled) (ops []btree.Op, err error) {
+	layers, _, err := rv.openLayers(rv.store.NewUsedPages(), listed)
+	if err != nil {
+		return nil, err
+	}
+	m := writeset.MergeLayers(layers, nil)
+	for m.Next() {
+		op, ref, leads := m.Op()
+		if leads && !op.Delete {
+			op.Ref = &ref
+		}
+		ops = append(ops, op)
+	}
+	return ops, m.Err()
 }
 
 // CatchUp takes in what the writer has appended. lost: the engine can go no further, and another is to be opened. One goroutine at a
@@ -147,8 +181,8 @@ func (rv *recovery) applyFollowed(from int, records int64) error {
 		ops = append(ops, rv.follow.redo[from+i].ops...)
 	}
 	if len(ops) > 0 {
-		ops, _ = sortOps(ops)
-		r, err := btree.Apply(rv.pages.SameBatch(), override.Root, ops)
+		var sorter overlay.Sorter
+		r, err := btree.Apply(rv.pages.SameBatch(), override.Root, sorter.Sort(ops, func(btree.Ref) {}))
 		if err != nil {
 			return err
 		}
@@ -168,11 +202,11 @@ func (rv *recovery) applyFollowed(from int, records int64) error {
 }
 
 // RenewBy says how a read-only transaction is to be had whose snapshot Renew takes over.
-func (tx *Tx) RenewBy(begin func() (*Tx, error)) { tx.renew = begin }
+func (tx *pinned) RenewBy(begin func() (*Tx, error)) { tx.renew = begin }
 
 // Renew moves a transaction to a newer snapshot after an error, if that helps and there is a way to have one. Its caller has seen nothing of
 // the present one.
-func (tx *Tx) Renew(err error) bool {
+func (tx *pinned) Renew(err error) bool {
 	if tx.renew == nil || !errors.Is(err, ErrSnapshotTooOld) {
 		return false
 	}

@@ -13,7 +13,7 @@ import (
 func (e *Engine) glance() (*Tx, error) {
 	tx, ok := e.glances.Get().(*Tx)
 	if !ok {
-		tx = &Tx{e: e, readOnly: true}
+		tx = &Tx{pinned: pinned{e: e, readOnly: true}}
 	}
 	slot, snap, err := e.readers.look(tx.slot, e.marks.viewAt)
 	if err != nil {

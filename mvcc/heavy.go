@@ -36,15 +36,14 @@ func (tx *Tx) heavy() bool {
 }
 
 // commitHeavy is what commit does with such a transaction once it is admitted.
-func (tx *Tx) commitHeavy(n *commitNode) error {
-	e := tx.e
-	lost, err := e.committer.leadHeavy(tx, n)
+func (c *committer) commitHeavy(tx *Tx, n *commitNode) error {
+	lost, err := c.leadHeavy(tx, n)
 	n.Value.tx = nil
 	if tx.pushed == nil {
-		e.store.Release(tx.held)
+		c.store.Release(tx.held)
 	}
 	if lost != nil {
-		return e.committer.resolver.lost(lost)
+		return c.resolver.lost(lost)
 	}
 	return err
 }
@@ -97,15 +96,15 @@ func (r *resolver) resolveHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 		switch {
 		case tx.blind():
 		case first:
-			if why := tx.conflict(head); why != nil {
+			if why := r.conflict(tx, head); why != nil {
 				return why, nil
 			}
-			if err := tx.validate(); err != nil {
+			if err := r.validate(tx); err != nil {
 				return nil, err
 			}
 		default:
 			for x := head; x != checked; x = x.Next() {
-				if tx.dependsOn(&x.Value) {
+				if r.dependsOn(tx, &x.Value) {
 					return &conflict{winner: &x.Value}, nil
 				}
 			}

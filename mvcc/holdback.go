@@ -11,8 +11,7 @@ import (
 // open it and the memory for what is dirty, would grow until the device has an hour of peace. A commit then waits a little before it
 // reserves anything, the longer the more redo there is; so commits find the pace of the flushes, and none waits for a whole flush.
 //
-// It waits no longer than there is too much. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile,
-// unless it depends on what it has read. It does not wait if others wait for it at the gate, nor longer than its context allows.
+// It waits no longer than there is too much (see pause), and not at all if others wait for it at the gate.
 const (
 	holdShare = 2                     // commits wait longest when redo is half of RedoLimit too long,
 	holdMost  = 50 * time.Millisecond // and so long
@@ -53,32 +52,18 @@ func (a *admission) hold(tx *Tx) error {
 	if holdTime(past, a.pressure.excess.limit.Load()) < holdLeast {
 		return nil
 	}
-	if tx.reads == nil {
-		tx.unpin()
-	}
 	moved, leave := a.pressure.excess.held.Join()
-	if past = a.pressure.excess.past.Load(); past > 0 {
-		a.known.delayed.Add(1)
-		begin := time.Now()
-		t := time.NewTimer(holdTime(past, a.pressure.excess.limit.Load()))
-		select {
-		case <-t.C:
-		case <-moved:
-		case <-ended(tx.ctx):
-		}
-		t.Stop()
-		a.known.delay.Add(int64(time.Since(begin)))
+	defer leave()
+	if past = a.pressure.excess.past.Load(); past <= 0 {
+		return nil
 	}
-	leave()
-	if tx.reads == nil {
-		if err := tx.pin(); err != nil {
-			return err
-		}
-	}
-	return tx.cancelled()
+	a.known.delayed.Add(1)
+	begin := time.Now()
+	defer func() { a.known.delay.Add(int64(time.Since(begin))) }()
+	return a.pause(tx, moved, holdTime(past, a.pressure.excess.limit.Load()))
 }
 
-// holdTime returns how long a commit waits that finds so much too much redo: the square of its share.
+// holdTime returns how long a commit waits that finds redo past bytes too long: it grows with the square of that.
 func holdTime(past, limit int64) time.Duration {
 	share := min(float64(past)*holdShare/float64(limit), 1)
 	return time.Duration(share * share * float64(holdMost))

@@ -119,10 +119,10 @@ func TestKeptSetIsNotSeen(t *testing.T) {
 	require.Nil(t, e.committer.resolver.list.Head().Value.set)
 
 	waiting := begin(t, e, TxOptions{})
-	waiting.unpin()
+	e.admission.unpin(waiting)
 	write("d")
 	require.NotNil(t, e.committer.resolver.list.Head().Value.set, "someone waits for admission")
-	require.NoError(t, waiting.pin())
+	require.NoError(t, e.admission.pin(waiting))
 	require.NoError(t, waiting.Rollback())
 	e.readers.active.Add(1)
 	write("e")

@@ -15,7 +15,7 @@ var errSegmentTooSmall = errors.New("flashdbm: key or value too long for the sma
 
 // putLarge puts a value that is longer than a run. It goes to private segments at once, so that it is in memory only once.
 func (tx *Tx) putLarge(key, value []byte) error {
-	v := tx.newLarge()
+	v := newLarge(tx)
 	defer v.drop()
 	if err := v.write(value); err != nil {
 		return err
@@ -31,7 +31,7 @@ type largeValue struct {
 	length  uint64
 }
 
-func (tx *Tx) newLarge() *largeValue { return &largeValue{tx: tx, private: tx.e.store.NewPrivate()} }
+func newLarge(tx *Tx) *largeValue { return &largeValue{tx: tx, private: tx.e.store.NewPrivate()} }
 
 // write appends to the value. Between two calls Close does not wait for the writer: see toFile.
 func (v *largeValue) write(b []byte) error {
@@ -101,7 +101,7 @@ func (tx *Tx) PutReader(key []byte, r io.Reader, likely int64) error {
 		}
 		buf = append(buf, make([]byte, more)...)
 	}
-	v := tx.newLarge()
+	v := newLarge(tx)
 	defer v.drop() // also if r panics
 	for end := false; ; {
 		if err := v.write(buf[:n]); err != nil {

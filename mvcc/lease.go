@@ -13,10 +13,10 @@ type LeaseOptions struct {
 }
 
 // Aging reports whether the age of the transaction is bounded: its reads are to be between Enter and Leave.
-func (tx *Tx) Aging() bool { return tx.lease != nil && tx.e.opts.Leases.MaxAge > 0 }
+func (tx *pinned) Aging() bool { return tx.lease != nil && tx.e.opts.Leases.MaxAge > 0 }
 
 // Enter begins a call of a transaction whose age is bounded; Leave ends it. ErrSnapshotTooOld: the snapshot has been given up.
-func (tx *Tx) Enter() error {
+func (tx *pinned) Enter() error {
 	if !tx.lease.Enter(tx.e.opts.Leases.MaxAge) {
 		return ErrSnapshotTooOld
 	}
@@ -24,7 +24,7 @@ func (tx *Tx) Enter() error {
 }
 
 // Leave: see Enter.
-func (tx *Tx) Leave() { tx.lease.Leave() }
+func (tx *pinned) Leave() { tx.lease.Leave() }
 
 // endLease comes before a transaction ends. If that has lost its snapshot it is over: lost, and ErrSnapshotTooOld or what went wrong. One
 // that has read nothing depends on no snapshot, and goes on with a new place in the registry.
@@ -55,7 +55,7 @@ func (tx *Tx) endLease() (lost bool, err error) {
 
 // toFile comes before a transaction writes to the file by itself. Where its place in the registry may be taken back meanwhile, or is lost
 // already, Close would not see it there: until it has left the unpinned it is one of them. ErrClosed if Close may have looked already.
-func (tx *Tx) toFile() error {
+func (tx *pinned) toFile() error {
 	e := tx.e
 	e.readers.unpinned.enter()
 	if l := tx.lease; l != nil && l.Gone() && e.readers.closed.Load() {

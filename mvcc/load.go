@@ -53,8 +53,9 @@ func (e *Engine) LoadEmpty(ctx context.Context, next LoadSource) (empty bool, er
 	if empty, err = e.committer.clearForLoad(); !empty || err != nil {
 		return false, err
 	}
+	l := &loading{committer: &e.committer}
 	if err := e.tree.withMerged(func() error {
-		empty, err = e.committer.turnLoad(ctx, next)
+		empty, err = l.turn(ctx, next)
 		return nil // an error of the load is none of the engine's
 	}); err != nil {
 		return empty, err
@@ -87,21 +88,22 @@ func (c *committer) clearForLoad() (empty bool, err error) {
 	return true, c.checkpoints.checkpoint()
 }
 
-// turnLoad is what the token holder does, who has checkpoints.mu, too.
-func (c *committer) turnLoad(ctx context.Context, next LoadSource) (empty bool, err error) {
-	n := &commitNode{}
+// turn is what the token holder does, who has checkpoints.mu, too.
+func (l *loading) turn(ctx context.Context, next LoadSource) (empty bool, err error) {
+	c, n := l.committer, &commitNode{}
 	n.Value.set = everything
 	for head := c.resolver.list.Head(); !c.resolver.list.Push(n, head); head = c.resolver.list.Head() {
 	}
 	err = c.settleAround(n, func() error {
-		empty, err = c.loadFirst(ctx, n, next)
+		empty, err = l.first(ctx, n, next)
 		return err
 	})
 	return empty, err
 }
 
-// loadFirst loads as the commit n, the oldest in the list.
-func (c *committer) loadFirst(ctx context.Context, n *commitNode, next LoadSource) (empty bool, err error) {
+// first loads as the commit n, the oldest in the list.
+func (l *loading) first(ctx context.Context, n *commitNode, next LoadSource) (empty bool, err error) {
+	c := l.committer
 	defer func() {
 		if n.Value.seq.Load() == 0 {
 			n.Value.seq.Store(c.marks.applied.Load())
@@ -118,12 +120,12 @@ func (c *committer) loadFirst(ctx context.Context, n *commitNode, next LoadSourc
 	if c.tree.records != 0 || !c.pages.CanBuild(group) || c.pressure.layered || !c.store.BuiltTrees() {
 		return false, nil
 	}
-	return true, c.build(ctx, group, n, next)
+	return true, l.run(ctx, group, n, next)
 }
 
-// build builds the tree whose base is the given group, the newest one, and publishes it. Token held.
-func (c *committer) build(ctx context.Context, group uint64, n *commitNode, next LoadSource) error {
-	l := &loading{committer: c}
+// run builds the tree whose base is the given group, the newest one, and publishes it. Token held.
+func (l *loading) run(ctx context.Context, group uint64, n *commitNode, next LoadSource) error {
+	c := l.committer
 	defer l.end()
 	if err := c.store.ReserveFor(logstore.ForWrites, rootPages, 0); err != nil {
 		return err
@@ -182,7 +184,7 @@ const (
 	mostAhead  = 32 << 20 / logstore.PageSize
 )
 
-// reserve makes sure of room for so many pages. Half of what is reserved at once is left when more is asked for.
+// reserve makes sure of room for pages. Half of what is reserved at once is left when more is asked for.
 func (l *loading) reserve(pages int64) error {
 	for l.room < pages {
 		if l.ahead != nil {

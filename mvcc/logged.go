@@ -1,14 +1,11 @@
 package mvcc
 
 import (
-	"bytes"
 	"encoding/binary"
-	"slices"
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/redo"
 	"flashdbm/logstore"
-	"flashdbm/override"
 )
 
 // bornLogged are the logged values of one page, that are born with their group.
@@ -129,96 +126,6 @@ func (l *redoLog) boundUnsynced() error {
 		}
 	}
 	return nil
-}
-
-// loggedRecord is a logged value and its key.
-type loggedRecord struct {
-	key, value []byte
-	place      logstore.Place
-}
-
-// moveLogged logs the live logged values of a segment again.
-func (c *cleaner) moveLogged(segment uint32, reserve reservation) (room bool, err error) {
-	pages, masks := c.store.LoggedIn(segment)
-	var found []loggedRecord
-	for i, a := range pages {
-		body, err := c.store.RecordPage(a)
-		if err != nil { // damage stays where it is
-			continue
-		}
-		n := 0
-		_ = redo.ReadAt(body, func(op btree.Op, _, end int, logged bool) {
-			if logged && masks[i]>>n&1 != 0 {
-				found = append(found, loggedRecord{op.Key, op.Value, logstore.PlaceOf(a, end-len(op.Value), n)})
-			}
-			if logged {
-				n++
-			}
-		}, nil)
-	}
-	slices.SortFunc(found, func(a, b loggedRecord) int { return bytes.Compare(a.key, b.key) })
-	for len(found) > 0 {
-		n := min(len(found), moveLoggedAtOnce)
-		if room, err := c.moveSomeLogged(found[:n], reserve); err != nil || !room {
-			return room, err
-		}
-		found = found[n:]
-		c.checkpoints.pace()
-	}
-	return true, nil
-}
-
-const moveLoggedAtOnce = 128
-
-func (c *cleaner) moveSomeLogged(records []loggedRecord, reserve reservation) (room bool, err error) {
-	size := int64(0)
-	for i := range records {
-		size += int64(len(records[i].key) + len(records[i].value) + redo.MaxRecord)
-	}
-	return c.moveRecords(2*redo.Pages(size), len(records), reserve, func() error { return c.rewriteLogged(records) })
-}
-
-func (c *cleaner) rewriteLogged(records []loggedRecord) error {
-	newest := c.pages.At(c.pages.Seq())
-	ops := make([]btree.Op, 0, len(records))
-	var last []byte
-	for i := range records {
-		r := &records[i]
-		if last != nil && bytes.Equal(last, r.key) {
-			continue
-		}
-		cell, ok, err := btree.Get(&newest, override.Root, r.key)
-		if err != nil || !ok || cell.Kind() != btree.Logged || logstore.Place(cell.Ref().ID) != r.place || cell.Ref().ValueLen != uint64(len(r.value)) {
-			continue
-		}
-		last = r.key
-		ops = append(ops, btree.Op{Key: r.key, Value: r.value})
-	}
-	if len(ops) == 0 {
-		return nil
-	}
-	moved := int64(0)
-	g := c.log.redoGroup()
-	for i := range ops {
-		moved += int64(len(ops[i].Key) + len(ops[i].Value))
-		c.log.logValue(g, &ops[i])
-	}
-	c.log.redoOps += uint64(len(ops))
-	if c.opts.Durability == Buffered {
-		c.log.keepOpen(g)
-		if c.log.waiting() >= bufferedBytes {
-			if err := c.log.writeRedo(); err != nil {
-				return err
-			}
-		}
-	} else if _, err := c.log.commitRedo(g); err != nil {
-		return err
-	}
-	if err := c.pressure.editFor(applying(ops)); err != nil {
-		return err
-	}
-	c.flusher.moved.Add(uint64(redo.Pages(moved)))
-	return c.log.boundUnsynced()
 }
 
 // readGroupRedo is redo.Read of a group's stream: puts whose values stay in the log refer to them.

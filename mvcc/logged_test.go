@@ -373,7 +373,7 @@ func TestMovedValuesAreBounded(t *testing.T) {
 			defer e.checkpoints.mu.Unlock()
 			require.NoError(t, e.cleaner.clean(1<<20))
 			require.Greater(t, e.flusher.moved.Load(), uint64(2*limit/unsyncedMost/logstore.PageSize))
-			require.LessOrEqual(t, most, int64(limit/unsyncedMost+moveLoggedAtOnce*1100))
+			require.LessOrEqual(t, most, int64(limit/unsyncedMost+movedValues*1100))
 		})
 	}
 }

@@ -14,7 +14,7 @@ const (
 	flushRatioNum    = 6       // a flush is due when record bytes reach 6/10 of dirty bytes,
 	flushRatioDen    = 10      //
 	flushLoneBytes   = 1 << 20 // while so few are dirty that a lone committer comes back to page groups soon
-	loneOps          = 16      // in batches of at most so many: a flush brings larger ones no nearer to page groups, which split leaves too often
+	loneOps          = 16      // in a batch at most: larger ones split leaves too often for page groups, which a flush would bring nearer
 	growthLimit      = 2       // of RedoLimit, half makes a flush due if all that is dirty is new
 	minLogBytes      = 4 << 20 // of log since the scan start, below which no checkpoint is due
 	foldAgainEntries = 1 << 10 // entries of the table from which it is folded once more behind the flush of a checkpoint,
@@ -231,7 +231,7 @@ func (m *maintenance) housekeep() error {
 	return err
 }
 
-// closeClean writes what is in memory, and makes the file shorter. Nobody uses the engine any more; the file had so many pages when it was opened.
+// closeClean writes what is in memory, and makes the file shorter. Nobody uses the engine any more; opened is the file's length in pages at Open.
 func (m *maintenance) closeClean(opened logstore.Addr) (err error) {
 	defer m.guard(&err)
 	if m.store.SinceCheckpoint() == 0 && m.log.waiting() == 0 && m.tree.tables.rest() == 0 && m.pages.DirtyBytes() == 0 {

@@ -25,8 +25,8 @@ const (
 type roomWanted struct {
 	deletes bool                   // segments are cleaned of which nearly all lives,
 	full    bool                   // for a put, too
-	pages   int64                  // that it needs: readers that hold so many are asked to end, for deletes also if they hold fewer
-	reserve func(more int64) error // what the commit needs, if so many pages more could be had
+	pages   int64                  // that it needs: readers that hold as many are asked to end, for deletes also if they hold fewer
+	reserve func(more int64) error // what the commit needs, if more pages than that could be had
 	asked   bool                   // readers have been waited for once,
 	vain    bool                   // and asked to end, and have not
 }

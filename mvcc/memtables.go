@@ -57,7 +57,7 @@ const (
 	mostEntries   = 192 << 10 // that the tree may lack; the more, the fewer visits of leaves,
 	mostAscending = 1 << 10   // but keys that ascend come to each leaf once anyway: little enough for the processor's nearest caches
 	mergeEntry    = 2 * 72    // bytes that merging an entry takes beside the table, in the order of keys
-	entryLeaf     = 2560      // bytes of the version of a leaf, which each entry may make if there are so many leaves
+	entryLeaf     = 2560      // bytes of the version of a leaf: each entry may make one, as far as there are leaves
 	entriesSpare  = 40 << 20  // of MemoryLimit, of the rest of which entries may take a third and such versions half; with a small one each an eighth of it all
 
 	splitBytes = 1800 // of keys and values that make a leaf more: half a page
@@ -69,12 +69,12 @@ const (
 	deferOps = 256
 
 	turnEntries = 1 << 10 // of a table that the tree has all of, from which on another one takes its place,
-	turnBytes   = 1 << 18 // or with so many bytes of keys and values
+	turnBytes   = 1 << 18 // or from this many bytes of keys and values
 	spareTables = 2
 	keptRetired = 4 // tables; readers have the others to themselves
 )
 
-// insert adds the ops of a batch, whose keys and values have so many bytes, to the active table. Token held, who moves applied next.
+// insert adds the ops of a batch to the active table. Token held, who moves applied next.
 func (t *memtables) insert(seq uint64, ops []btree.Op, bytesOfOps int64) {
 	for i := range ops {
 		t.active.Insert(&ops[i], writeset.HashKey(ops[i].Key), seq)
@@ -91,7 +91,7 @@ func (t *memtables) list() []*overlay.Memtable {
 		all = append(all, m.table)
 	}
 	if r := t.redo.Load(); r != nil {
-		all = append(all, r.Memtable)
+		all = append(all, r.steps[0].Memtable)
 	}
 	return all
 }
@@ -225,8 +225,8 @@ func (t *tree) nextTree(base uint64) uint64 {
 	return next
 }
 
-// numbered reports whether the version of the tree that gets the first entries of the active table, so many, needs no Seq of its own. So
-// that may be made while a batch has its Seq and is not shown yet.
+// numbered reports whether the version of the tree that gets the first entries of the active table needs no Seq of its own. Then it may be made
+// while a batch has its Seq and is not shown yet.
 func (t *tree) numbered(to int) bool { return t.tables.active.Seq(to-1) > t.pages.Seq() }
 
 // mergeUpto merges the entries of the active table up to the given number, which is between two batches.

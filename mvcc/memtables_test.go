@@ -372,7 +372,7 @@ func TestMemtableDuringAFlush(t *testing.T) {
 		for i := range records {
 			require.NoError(t, tx.Put(key(i), value))
 		}
-		estimate = tx.estimate()
+		estimate = tx.e.admission.estimate(tx)
 		require.NoError(t, tx.Commit())
 		return estimate
 	}

@@ -36,7 +36,7 @@ const (
 	backgroundOps    = 32 << 10        // least entries that are merged in the background,
 	backgroundSynced = mostEntries / 2 // and where commits are synced, which wait for the device: fewer visits of leaves count more
 	backgroundRest   = 2               // half of that is worth it where somebody needs the tree,
-	backgroundRounds = 4               // and so many times, until little is left
+	backgroundRounds = 4               // and up to 4 times, until little is left
 )
 
 // backgroundFrom returns how many entries the tree has to lack before they are merged in the background.

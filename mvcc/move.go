@@ -1,7 +1,9 @@
 package mvcc
 
 import (
+	"bytes"
 	"errors"
+	"slices"
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/redo"
@@ -9,48 +11,55 @@ import (
 	"flashdbm/override"
 )
 
-// A value run moves when its segment is cleaned: the run is written again, in a record group with the redo of a put of the same value, and
-// the leaf that refers to it is changed, all under one token. The old run leaves the tree by that, and dies with the next flush like that
-// of any overwritten value. What holds the records of a segment's runs is found by going through the tree, once for several segments.
+// A value that lies outside of the leaves, in a run or in a page of redo, moves by being logged again: in a record group with the redo of a put of
+// the same value. The leaf that refers to it is changed under the same token. The old place leaves the tree by that, and dies with the next
+// flush like that of any overwritten value. Which records have their runs in a segment is found by going through the tree, once for several
+// segments; a logged value has its key beside it.
 //
 // Invariants:
 //
-//  1. A run moves only if the newest tree, which lacks nothing, still refers to exactly that run under its key. So no older value comes
+//  1. A value moves only if the newest tree, which lacks nothing, still refers to exactly that place under its key. So no older value comes
 //     back, neither here nor by the redo, which stands in the log behind all commits before and in front of all after it.
 //  2. Nobody notices: the Seq is one of background work, and the table of last writes stays as it is, so no transaction loses to it; one that
-//     compares what it has read compares values, not places (sameCell). Older snapshots go on to the old run, whose segment waits for them.
-//  3. The group counts whole or not at all. Before it is whole, the old run lives. Behind it both do, until the flush that lists the old
-//     one as dead; recovery that finds no such flush applies the redo, which drops the old run again.
+//     compares what it has read compares values, not places (sameValue). Older snapshots go on to the old place, whose segment waits for them.
+//  3. The group counts whole or not at all. Before it is whole, the old place lives. Behind it both do, until the flush that lists the old
+//     one as dead; recovery that finds no such flush applies the redo, which drops the old one again.
 //
 // Lists of extents don't move: a put of a list would let the extents of the old one die. Nor do runs in private segments.
 
 const (
-	moveAtOnce    = 64      // pages of runs moved under one token, or one run
-	moveKeyBytes  = 8 << 20 // of keys found in one search, at most
-	searchOften   = 1 << 10 // records between two looks whether the search should end
-	searchedShare = 4       // in the background the tree is searched once in so much of what lives written to the log
+	movedBytes    = 64 * logstore.BodySize // logged under one token, or one value
+	movedValues   = 128                    // under one token, at most
+	moveKeyBytes  = 8 << 20                // of keys found in one search, at most
+	searchOften   = 1 << 10                // records between two looks whether the search should end
+	searchedShare = 4                      // in the background the tree is searched once in a quarter of what lives written to the log
 )
 
-// placedRun is a run and the record that refers to it.
-type placedRun struct {
+// placedValue is a value in a run, or a logged one, and the key of its record.
+type placedValue struct {
 	key []byte
 	ref btree.Ref
 }
 
-func (r *placedRun) pages() int64 {
-	return logstore.RunPages(int64(r.ref.KeyLen) + int64(r.ref.ValueLen))
+// bytes returns what it takes in the log.
+func (v *placedValue) bytes() int64 {
+	n := int64(v.ref.KeyLen) + int64(v.ref.ValueLen)
+	if v.ref.Kind == btree.Run {
+		n = logstore.RunPages(n) * logstore.BodySize
+	}
+	return n + int64(len(v.key)) + redo.MaxRecord
 }
 
 // findRuns returns the records of the newest tree whose runs lie in the given segments. The caller holds checkpoints.mu and not the token.
-func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedRun, err error) {
+func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedValue, err error) {
 	defer c.guard(&err)
 	slot := c.readers.registry.Acquire(&c.readers.views)
 	defer slot.Release()
 	snap := c.pages.At(slot.Seq())
 	var records btree.Cursor
 	records.Reset(&snap, override.Root)
-	bytes := 0
-	for n := 0; bytes < moveKeyBytes && records.Next(); n++ {
+	size := 0
+	for n := 0; size < moveKeyBytes && records.Next(); n++ {
 		if n%searchOften == 0 && (c.readers.closed.Load() || c.Failed() != nil) {
 			break
 		}
@@ -64,8 +73,8 @@ func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedRun, err err
 				continue
 			}
 			key := append([]byte{}, records.Key()...)
-			found = append(found, placedRun{key, ref})
-			bytes += len(key)
+			found = append(found, placedValue{key, ref})
+			size += len(key)
 		}
 	}
 	return found, records.Err()
@@ -74,49 +83,61 @@ func (c *cleaner) findRuns(segments map[uint32]bool) (found []placedRun, err err
 // moveRuns moves the runs of the given segments, as far as reserve finds room. The caller holds checkpoints.mu, and a flush follows.
 func (c *cleaner) moveRuns(segments map[uint32]bool, reserve reservation) (room bool, err error) {
 	found, err := c.findRuns(segments)
-	if errors.Is(err, logstore.ErrCorrupt) { // somewhere: what was found can move all the same
-		err = nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, logstore.ErrCorrupt) { // what was found beside damage can move all the same
 		return false, err
 	}
-	for len(found) > 0 {
-		n, pages := 0, int64(0)
-		most := min(moveAtOnce, int64(c.stepPages())*2)
-		for n < len(found) && (n == 0 || pages+found[n].pages() <= most) {
-			pages += found[n].pages()
+	return c.move(found, reserve)
+}
+
+// findLogged returns the live logged values of a segment. Damage stays where it is.
+func (c *cleaner) findLogged(segment uint32) (found []placedValue) {
+	pages, masks := c.store.LoggedIn(segment)
+	for i, a := range pages {
+		body, err := c.store.RecordPage(a)
+		if err != nil {
+			continue
+		}
+		n := 0
+		_ = redo.ReadAt(body, func(op btree.Op, _, end int, logged bool) {
+			if logged && masks[i]>>n&1 != 0 {
+				place := logstore.PlaceOf(a, end-len(op.Value), n)
+				found = append(found, placedValue{op.Key, btree.Ref{Kind: btree.Logged, ID: uint64(place), ValueLen: uint64(len(op.Value))}})
+			}
+			if logged {
+				n++
+			}
+		}, nil)
+	}
+	slices.SortFunc(found, func(a, b placedValue) int { return bytes.Compare(a.key, b.key) })
+	return found
+}
+
+// move moves values, all of one kind, whose keys ascend, as far as reserve finds room. The caller holds checkpoints.mu, and not the token.
+func (c *cleaner) move(values []placedValue, reserve reservation) (room bool, err error) {
+	for len(values) > 0 {
+		n, size := 0, int64(0)
+		most := min(movedBytes, int64(c.stepPages())*2*logstore.BodySize)
+		for n < min(len(values), movedValues) && (n == 0 || size+values[n].bytes() <= most) {
+			size += values[n].bytes()
 			n++
 		}
-		if room, err := c.moveSomeRuns(found[:n], reserve); err != nil || !room {
+		if room, err := c.moveSome(values[:n], size, reserve); err != nil || !room {
 			return room, err
 		}
-		found = found[n:]
+		values = values[n:]
 		c.checkpoints.pace()
 	}
 	return true, nil
 }
 
-func (c *cleaner) moveSomeRuns(runs []placedRun, reserve reservation) (room bool, err error) {
-	var pages, size int64
-	for i := range runs {
-		pages += logstore.RunReserve(runs[i].pages())
-		size += int64(len(runs[i].key)) + redo.MaxRecord
-	}
-	return c.moveRecords(pages+redo.Pages(size), len(runs), reserve, func() error {
-		if err := c.log.writeRedo(); err != nil { // of Buffered commits, which are older
-			return err
-		}
-		return c.rewriteRuns(runs)
-	})
-}
-
-// moveRecords calls rewrite with the token, if there is room for what it logs, in pages, and for the leaves of the records.
-func (c *cleaner) moveRecords(pages int64, records int, reserve reservation, rewrite func() error) (room bool, err error) {
+// moveSome moves values, if there is room for what is logged, twice as much where runs and values leave ends unused,
+// and for the leaves of the records.
+func (c *cleaner) moveSome(values []placedValue, size int64, reserve reservation) (room bool, err error) {
 	err = c.tree.withMerged(func() error {
 		if err := c.Failed(); err != nil {
 			return err
 		}
-		extra := pages + withMargin(int64(records)) + 4
+		extra := 2*redo.Pages(size) + withMargin(int64(len(values))) + 4
 		if err := reserve(extra); logstore.IsFull(err) {
 			return nil
 		} else if err != nil {
@@ -124,7 +145,7 @@ func (c *cleaner) moveRecords(pages int64, records int, reserve reservation, rew
 		}
 		room = true
 		c.room.held += extra
-		if err := rewrite(); err != nil {
+		if err := c.logAgain(values); err != nil {
 			return c.store.Fail(err)
 		}
 		c.room.spend()
@@ -134,36 +155,56 @@ func (c *cleaner) moveRecords(pages int64, records int, reserve reservation, rew
 	return room, err
 }
 
-// rewriteRuns writes those of the runs again that are in the tree still, and lets it refer to the new ones. Token held, with a tree
-// that lacks nothing and no redo in memory.
-func (c *cleaner) rewriteRuns(runs []placedRun) error {
-	g := c.store.Begin(logstore.RecordGroup)
-	c.log.runs = c.log.runs[:0]
-	ops := make([]btree.Op, 0, len(runs))
-	pages := int64(0)
-	for i := range runs {
-		r := &runs[i]
-		payload := c.movable(r)
-		if payload == nil {
+// logAgain logs those of the values again that are in the tree still, and lets it refer to the new places. Token held, with a tree that lacks
+// nothing.
+func (c *cleaner) logAgain(values []placedValue) error {
+	run, newest := values[0].ref.Kind == btree.Run, c.pages.At(c.pages.Seq())
+	if run {
+		if err := c.log.writeRedo(); err != nil { // of Buffered commits, which are older
+			return err
+		}
+	}
+	g := c.log.redoGroup()
+	ops := make([]btree.Op, 0, len(values))
+	size := int64(0)
+	for i := range values {
+		v := &values[i]
+		value, ok := movable(&newest, v)
+		if !ok {
 			continue
 		}
-		ref := r.ref
-		ref.ID = g.Run(0, payload)
-		c.log.runs = append(c.log.runs, bornRun{ref.ID, int64(len(payload))})
-		ops = append(ops, btree.Op{Key: r.key, Ref: &ref})
-		c.log.redo = redo.Append(c.log.redo, &ops[len(ops)-1])
-		pages += r.pages()
+		ops = append(ops, btree.Op{Key: v.key, Value: value})
+		op := &ops[len(ops)-1]
+		if run {
+			ref := v.ref
+			ref.ID = g.Run(0, v.key[:ref.KeyLen], value)
+			c.log.runs = append(c.log.runs, bornRun{ref.ID, int64(ref.KeyLen) + int64(ref.ValueLen)})
+			op.Value, op.Ref = nil, &ref
+			c.log.redo = redo.Append(c.log.redo, op)
+		} else {
+			c.log.logValue(g, op)
+		}
+		size += v.bytes()
 	}
 	if len(ops) == 0 {
 		return nil
 	}
 	c.log.redoOps += uint64(len(ops))
-	group, err := c.log.commitRedo(g)
-	if err != nil {
-		return err
+	if c.opts.Durability == Buffered && !run {
+		c.log.keepOpen(g)
+		if c.log.waiting() >= bufferedBytes {
+			if err := c.log.writeRedo(); err != nil {
+				return err
+			}
+		}
+	} else {
+		group, err := c.log.commitRedo(g)
+		if err != nil {
+			return err
+		}
+		c.log.bearRuns(group)
 	}
-	c.log.bearRuns(group)
-	if c.opts.Durability != Durable { // what is read from now on was durable before, and has to stay that
+	if run && c.opts.Durability != Durable { // what is read from now on was durable before, and has to stay that
 		if err := c.store.Sync(); err != nil {
 			return err
 		}
@@ -171,20 +212,20 @@ func (c *cleaner) rewriteRuns(runs []placedRun) error {
 	if err := c.pressure.editFor(applying(ops)); err != nil {
 		return err
 	}
-	c.flusher.moved.Add(uint64(pages))
-	return nil
+	c.flusher.moved.Add(uint64(redo.Pages(size)))
+	return c.log.boundUnsynced()
 }
 
-// movable returns what the run holds if the newest tree refers to it, nil if it does not, or if there is damage: that stays where it is.
-func (c *cleaner) movable(r *placedRun) []byte {
-	newest := c.pages.At(c.pages.Seq())
-	cell, ok, err := btree.Get(&newest, override.Root, r.key)
-	if err != nil || !ok || cell.Kind() != btree.Run || cell.Ref() != r.ref {
-		return nil
+// movable returns the value if the newest tree refers to its place. What is damaged stays where it is.
+func movable(newest *override.Snapshot, v *placedValue) (value []byte, ok bool) {
+	cell, ok, err := btree.Get(newest, override.Root, v.key)
+	if err != nil || !ok || cell.Kind() != v.ref.Kind || cell.Ref() != v.ref {
+		return nil, false
 	}
-	payload, err := c.store.Run(r.ref.ID)
-	if err != nil || int64(len(payload)) != int64(r.ref.KeyLen)+int64(r.ref.ValueLen) {
-		return nil
+	if v.ref.Kind == btree.Run {
+		value, err = newest.Run(v.ref)
+	} else {
+		value, err = newest.Logged(v.key, v.ref)
 	}
-	return payload
+	return value, err == nil
 }

@@ -193,7 +193,7 @@ func TestOverwrittenRunStays(t *testing.T) {
 	require.NoError(t, tx.Delete([]byte(deleted)))
 	require.NoError(t, tx.Commit())
 	e.checkpoints.mu.Lock()
-	room, err := e.cleaner.moveSomeRuns(found, func(extra int64) error { return e.store.Reserve(extra, false) })
+	room, err := e.cleaner.move(found, func(extra int64) error { return e.store.Reserve(extra, false) })
 	require.NoError(t, err)
 	require.True(t, room)
 	require.NoError(t, e.flusher.flushAndCheckpoint())

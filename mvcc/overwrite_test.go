@@ -33,7 +33,7 @@ func TestOverwrittenInOneTransaction(t *testing.T) {
 			}
 			require.Less(t, tx.set.Bytes(), int64(6<<20), "memory of what was overwritten")
 			require.LessOrEqual(t, len(tx.large), 1)
-			require.Less(t, tx.estimate(), int64(200))
+			require.Less(t, tx.e.admission.estimate(tx), int64(200))
 			require.NoError(t, tx.Commit())
 			view := begin(t, e, TxOptions{ReadOnly: true})
 			require.True(t, get(t, view, "key") == string(value))

@@ -6,10 +6,10 @@ import "time"
 // through between its parts, and where commits are synced by the clock, it syncs what it has written itself before that is too much.
 //
 //   - Durable: a pause behind each part, unless commits take much of the log.
-//   - Buffered: background work syncs, without the token, once so many pages are written and not synced that a sync may take a syncShare-th
-//     of FlushInterval. So the sync of a tick waits for no more than that, twice if another sync has just begun.
-//   - How many pages that is follows from the background syncs before: half as many after one that took longer, twice as many after one
-//     that took less than half of that. It is syncLeast pages at least, and syncMost at most.
+//   - Buffered: background work syncs, without the token, once a sync of the pages that it has written may take a syncShare-th of
+//     FlushInterval. So the sync of a tick waits for no more than that, twice if another sync has just begun.
+//   - The number of pages follows from the background syncs before: half as many after one that took longer, twice as many after one that took
+//     less than half of that, from syncLeast to syncMost.
 //
 // Rejected: to have the device begin with each part and not wait for it. Background work writes to the page cache many times as fast as a
 // device writes, so the sync of the next tick would find as much to wait for.

@@ -60,9 +60,9 @@ func (p *pressure) checkpointDue() bool {
 // sinceCheckpoint returns the bytes of log since the last checkpoint ended. Token held.
 func (p *pressure) sinceCheckpoint() int64 { return p.store.SinceCheckpoint() - p.atCheckpoint }
 
-// unwritten bounds the pages that what is in memory will take. Where flushes are by part and the device has plenty of room, it counts only
-// so much of what they may leave behind as the next parts take. What lives in the place of the rest may give up its room first, but it need
-// not: the redo start, and with it the log, moves only once the oldest of what was left behind is written.
+// unwritten bounds the pages that memory has still to write. Where flushes are by part and the device has plenty of room, of the leaves that may
+// be left behind only those of the next parts count: room for the others is mostly set free by the parts before them. It need not be, as the log
+// is kept from the oldest leaf left behind on.
 func (p *pressure) unwritten() int64 {
 	later := int64(0)
 	tree := p.tree.sizes()
@@ -95,7 +95,7 @@ func (p *pressure) redoLimit() int64 {
 	return redoLimit(p.opts.RedoLimit, p.crowd.bound.Load()-p.store.SpaceStats().PackedBytes)
 }
 
-// redoLimit returns the limit if there may be so many bytes beside what lives.
+// redoLimit returns the limit where the file may have the given bytes beside what lives.
 func redoLimit(most, beside int64) int64 {
 	return min(most, max(beside/redoShare, redoFloor))
 }

@@ -1,11 +1,9 @@
 package mvcc
 
 import (
-	"errors"
 	"time"
 
 	"flashdbm/internal/event"
-	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
@@ -69,10 +67,6 @@ func (rv *recovery) recover(rec *logstore.Recovery) (err error) {
 	err = rv.store.EndRecovery(rec)
 	steps.Sync = time.Since(begin)
 	left, redoErr := ready()
-	layered := errors.Is(redoErr, redo.ErrHasLayers)
-	if layered {
-		redoErr = nil
-	}
 	if err != nil { // what was read beside a sync that failed may be anything
 		return err
 	}
@@ -95,11 +89,5 @@ func (rv *recovery) recover(rec *logstore.Recovery) (err error) {
 	if opts := rv.opts.Store; opts.Beside {
 		return rv.startFollowing(rec)
 	}
-	if layered {
-		rv.log.bytes.Recovered(rv.pages.RedoStart())
-		err = rv.redoWithLayers(rec) // as much as that may be, it is not held in memory to be looked up
-	} else {
-		err = rv.startRedo(left)
-	}
-	return err
+	return rv.startRedo(left)
 }

@@ -163,7 +163,7 @@ func (l *redoLog) awaitDurable(seq uint64) error {
 	return l.syncSettled()
 }
 
-// provideFor makes sure that a flush of so many pages has room. Token held.
+// provideFor makes sure that a flush of the given number of pages has room. Token held.
 func (l *redoLog) provideFor(pages int64) error {
 	l.room.rebalance(0)
 	missing := max(0, withMargin(pages)+redo.Pages(l.waiting())-l.room.held)

@@ -7,17 +7,22 @@ import (
 
 	"flashdbm/internal/btree"
 	"flashdbm/internal/overlay"
+	"flashdbm/internal/redo"
 	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 	"flashdbm/override"
 )
 
-// After a kill in the middle of much writing the redo records take longer to merge into the tree than all the rest of Open: each of
-// them may be for another leaf, which has to be read and checked first. So Open returns once the records are at hand and durable, in a
-// memtable of their own at redoSeq, over the tree at baseSeq.
+// Redo is the record groups behind the redo start. It is merged in their order, in steps: a memtable of the ops of all groups up to the next one
+// that lists layers, then those layers. Mostly there are none, and one step.
 //
-//   - Readers find the records in the table, as those of any other. Commits, Check and checkpoints need the tree, and wait for the merge, which
-//     goes on in the background.
+// After a kill in the middle of much writing this takes longer than all the rest of Open: each record may be for another leaf, which has to
+// be read and checked first. So Open returns once the records are at hand and durable, in a memtable at redoSeq over the tree at baseSeq.
+//
+//   - Readers find the records in the memtable. Commits, Check and checkpoints need the tree, and wait for the merge, which goes on in the
+//     background.
+//   - Layers are merged before Open returns: they may be more than memory holds, and no reader looks there. A flush of all follows at once, so
+//     that they give up their room.
 //   - Nothing is committed before the redo is merged. In the table of last writes it is not: it is no conflict for anybody.
 //   - Crashes have nothing new to break: what was accepted is durable before Open returns, and nothing is logged before it is merged but
 //     pages that are written early for want of memory, which are void without the rest of their flush.
@@ -34,35 +39,50 @@ const (
 
 // redoTable is what Open has left to redo. It does not change, but for the count.
 type redoTable struct {
-	*overlay.Memtable
 	recovery *recovery
 	merge    func(*redoTable) error // brings it into the tree. Token held
-	lost     []btree.Ref            // values that another one of the same key follows: they are in the log and never get into the tree
-	keys     overlay.Sorted         // set once the merge begins
-	applied  atomic.Int64           // how many of its keys have been handed to the tree
+	steps    []*redoStep            // at least one
+	applied  atomic.Int64           // how many keys of the present step have been handed to the tree
 }
 
-// newRedoTable makes a table of ops in the order of their commits. The first ones, so many, are of groups up to the base of a flush: either that
-// flush listed the values among them that others follow as dead, or the tree has these and the merge will drop them. So these lose none.
-func (rv *recovery) newRedoTable(ops []btree.Op, old int) *redoTable {
-	r := &redoTable{Memtable: overlay.NewMemtable(), recovery: rv, merge: rv.mergeRedo}
-	r.Reserve(len(ops))
+// redoStep is the ops of some groups, and the layers of the one behind them.
+type redoStep struct {
+	*overlay.Memtable
+	old     int            // ops of groups up to the base: the flush has listed their dead values, or the tree has them, and the merge will drop them
+	lost    []btree.Ref    // values of other ops that a later one of the same key follows: they are in the log and never get into the tree
+	spilled []redo.Spilled // what lists the layers
+	keys    overlay.Sorted // set once the merge begins
+}
+
+// begin begins another step.
+func (r *redoTable) begin() *redoStep {
+	s := &redoStep{Memtable: overlay.NewMemtable()}
+	r.steps = append(r.steps, s)
+	return s
+}
+
+// layered reports whether there are layers.
+func (r *redoTable) layered() bool { return len(r.steps) > 1 }
+
+// add adds the ops of the next group.
+func (s *redoStep) add(ops []btree.Op) {
 	for i := range ops {
-		before, number := r.Insert(&ops[i], writeset.HashKey(ops[i].Key), redoSeq)
-		if before != nil && before.Ref != nil && number >= old {
-			r.lost = append(r.lost, *before.Ref)
+		before, number := s.Insert(&ops[i], writeset.HashKey(ops[i].Key), redoSeq)
+		if before != nil && before.Ref != nil && number >= s.old {
+			s.lost = append(s.lost, *before.Ref)
 		}
 	}
-	r.Show()
-	return r
 }
 
 // mergeRedo merges the redo into the tree. Token held, who merges it before anything else: so no flush is in flight, and none of
 // another comes between, as the token stays here until one that was begun early is installed.
 func (rv *recovery) mergeRedo(r *redoTable) error {
 	begin := time.Now()
+	rv.pressure.layered = r.layered()
 	p := &pieces{flusher: rv.flusher, batch: rv.pages.Begin(redoSeq), group: rv.store.LastGroup(), records: rv.tree.records}
-	r.keys = r.Sorted()
+	for _, s := range r.steps {
+		s.keys = s.Sorted()
+	}
 	var err error
 	if p.again, err = r.pages(); err == nil {
 		err = r.apply(p)
@@ -74,7 +94,7 @@ func (rv *recovery) mergeRedo(r *redoTable) error {
 		}
 		return rv.store.Fail(err)
 	}
-	f := p.seal(false)
+	f := p.seal(r.layered() && !rv.opts.Store.ReadOnly)
 	rv.stats.Steps.Redo = time.Since(begin)
 	rv.known.tell(rv.stats)
 	rv.tree.tables.redo.Store(nil)
@@ -87,18 +107,18 @@ func (rv *recovery) mergeRedo(r *redoTable) error {
 }
 
 // pages bounds the pages that the redo takes if space is scarce: the leaves that its keys are in, and what new records may need. It is 0
-// where there is plenty.
+// where there is plenty, and for layers: these may be more than memory holds, and are written early as far as there is room at all.
 func (r *redoTable) pages() (int64, error) {
-	rv := r.recovery
-	grown := r.Bytes()/splitBytes + 1
-	if rv.opts.Store.ReadOnly || !rv.room.scarce(int64(r.keys.Len())+grown) {
+	rv, s := r.recovery, r.steps[0]
+	grown := s.Bytes()/splitBytes + 1
+	if rv.opts.Store.ReadOnly || r.layered() || !rv.room.scarce(int64(s.keys.Len())+grown) {
 		return 0, nil
 	}
 	base := rv.pages.At(baseSeq)
 	var last logstore.PageID
 	leaves := int64(0)
-	for i := range r.keys.Len() {
-		leaf, err := btree.Leaf(&base, override.Root, r.keys.At(i).Key)
+	for i := range s.keys.Len() {
+		leaf, err := btree.Leaf(&base, override.Root, s.keys.At(i).Key)
 		if err != nil {
 			return 0, err
 		}
@@ -109,24 +129,50 @@ func (r *redoTable) pages() (int64, error) {
 	return withMargin(leaves + grown), nil
 }
 
-// apply merges the redo into the tree, as one batch. Only Close of a read-only engine, which has no use for it, cuts it short.
+// apply merges the redo into the tree, as one batch.
 func (r *redoTable) apply(p *pieces) error {
 	rv := r.recovery
-	for _, ref := range r.lost {
+	used := rv.store.NewUsedPages() // by layers
+	for _, s := range r.steps {
+		if err := r.applyOps(s, p); err != nil {
+			return err
+		}
+		if len(s.spilled) == 0 {
+			continue
+		}
+		layers, drops, err := rv.openLayers(used, s.spilled)
+		if err == nil {
+			err = p.applyLayers(layers, func([]byte) { rv.stats.Records++ })
+		}
+		if err != nil {
+			return err
+		}
+		for _, ref := range drops {
+			p.batch.Drop(ref)
+		}
+	}
+	return nil
+}
+
+// applyOps merges the ops of a step. Only Close of a read-only engine, which has no use for it, cuts it short.
+func (r *redoTable) applyOps(s *redoStep, p *pieces) error {
+	rv := r.recovery
+	for _, ref := range s.lost {
 		p.batch.Drop(ref)
 	}
+	r.applied.Store(0)
 	if !rv.opts.Manual {
-		stop := r.touchAhead()
+		stop := r.touchAhead(s)
 		defer stop()
 	}
-	ops := make([]btree.Op, 0, min(r.keys.Len(), rv.pieceOps(), redoAtOnce))
-	for next := 0; next < r.keys.Len(); {
+	ops := make([]btree.Op, 0, min(s.keys.Len(), rv.pieceOps(), redoAtOnce))
+	for next := 0; next < s.keys.Len(); {
 		if rv.opts.Store.ReadOnly && rv.readers.ending.Load() {
 			return ErrClosed
 		}
 		ops = ops[:0]
-		for ; next < r.keys.Len() && len(ops) < cap(ops); next++ {
-			ops = append(ops, *r.keys.At(next))
+		for ; next < s.keys.Len() && len(ops) < cap(ops); next++ {
+			ops = append(ops, *s.keys.At(next))
 		}
 		r.applied.Add(int64(len(ops)))
 		if err := p.apply(ops); err != nil {
@@ -136,10 +182,10 @@ func (r *redoTable) apply(p *pieces) error {
 	return nil
 }
 
-// touchAhead has another processor read and check the pages that apply comes to next, which is half of the work. It only looks at the
+// touchAhead has another processor read and check the pages that applyOps comes to next, which is half of the work. It only looks at the
 // tree, as readers do; what is wrong there apply will find. It is in no registry, where Close would wait for it: the tree at baseSeq
 // stays as long as the watermarks are there, and it has stopped when they move.
-func (r *redoTable) touchAhead() (stop func()) {
+func (r *redoTable) touchAhead(s *redoStep) (stop func()) {
 	rv := r.recovery
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -148,7 +194,7 @@ func (r *redoTable) touchAhead() (stop func()) {
 		defer rv.guard(&fault)
 		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 		snap := rv.pages.At(baseSeq)
-		for i := redoAtOnce; i < r.keys.Len(); i++ {
+		for i := redoAtOnce; i < s.keys.Len(); i++ {
 			if i%256 == 0 {
 				i = max(i, int(r.applied.Load())) // overtaken
 				select {
@@ -157,8 +203,8 @@ func (r *redoTable) touchAhead() (stop func()) {
 				default:
 				}
 			}
-			if i < r.keys.Len() {
-				_, _, _ = btree.Get(&snap, override.Root, r.keys.At(i).Key)
+			if i < s.keys.Len() {
+				_, _, _ = btree.Get(&snap, override.Root, s.keys.At(i).Key)
 			}
 		}
 	}()
@@ -168,7 +214,7 @@ func (r *redoTable) touchAhead() (stop func()) {
 	}
 }
 
-// redoneBehind reports whether so many records are redone behind Open.
+// redoneBehind reports whether this number of records is redone behind Open.
 func (rv *recovery) redoneBehind(records int) bool {
 	switch least := rv.opts.RedoBehind; {
 	case least > 0:

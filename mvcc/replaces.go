@@ -10,7 +10,7 @@ package mvcc
 
 // replacesOnly reports whether all that the transaction writes are values that are no longer than those that there are, and deletions. It
 // reads the tree, so it is asked only where the file is full. The transaction's own snapshot is given up by then.
-func (tx *Tx) replacesOnly() (same bool, err error) {
+func (a *admission) replacesOnly(tx *Tx) (same bool, err error) {
 	if tx.set.Spilled() != nil || len(tx.large) > 0 {
 		return false, nil
 	}

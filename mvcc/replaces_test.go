@@ -30,7 +30,7 @@ func TestReplacesOnly(t *testing.T) {
 			tx := begin(t, e, TxOptions{})
 			defer tx.Rollback()
 			c.do(tx.writes())
-			same, err := tx.replacesOnly()
+			same, err := e.admission.replacesOnly(tx)
 			require.NoError(t, err)
 			require.Equal(t, c.want, same)
 		})

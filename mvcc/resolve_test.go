@@ -147,19 +147,19 @@ func TestUntoldConflicts(t *testing.T) {
 	require.NoError(t, reader.Rollback())
 
 	waiting := change("large1")
-	waiting.unpin()
+	e.admission.unpin(waiting)
 	_, inTable = large()
 	require.True(t, inTable, "someone waits for admission")
-	require.NoError(t, waiting.pin())
+	require.NoError(t, e.admission.pin(waiting))
 	require.ErrorIs(t, waiting.Commit(), ErrConflict)
 
 	missed := change("large1")
-	missed.unpin()
+	e.admission.unpin(missed)
 	e.readers.unpinned.leave() // it was not seen
 	seq, inTable := large()
 	require.False(t, inTable)
 	e.readers.unpinned.enter()
-	require.NoError(t, missed.pin())
+	require.NoError(t, e.admission.pin(missed))
 	put(t, e, "elsewhere", "") // by then the list is without the large one
 	require.Greater(t, seq, missed.Snapshot())
 	require.ErrorIs(t, missed.Commit(), ErrConflict)
@@ -226,7 +226,7 @@ func TestToldAtAnyTime(t *testing.T) {
 			}
 			for done := false; !done; {
 				done = told.Load() == round
-				if beaten.conflict(nil) == nil {
+				if e.committer.resolver.conflict(beaten, nil) == nil {
 					missed.Add(1)
 				}
 				if looks.Add(1)%64 == 0 {

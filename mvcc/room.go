@@ -15,8 +15,8 @@ type room struct {
 	full      atomic.Bool  // the file could not grow when a commit needed it to
 }
 
-// rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved for them beside that. Should there be too few, the pages held back for deletes and checkpoints cover the difference; without those the next flush
-// tries again.
+// rebalance sets what is reserved for the dirty pages and the redo in memory anew; extra pages were reserved for them beside that. If there are
+// too few, the pages held back for deletes and checkpoints cover the difference; without those the next flush tries again.
 func (r *room) rebalance(extra int64) {
 	r.held += extra
 	switch want := r.unwritten(); {
@@ -51,14 +51,14 @@ func (r *room) provide() error {
 	return err
 }
 
-// scarce reports whether room has to be made sure of for so many pages before there is need of it.
+// scarce reports whether room for the given pages has to be made sure of before there is need of it.
 func (r *room) scarce(pages int64) bool {
 	return r.limited() || r.store.DeviceFree() < plenty(pages, r.store.SpaceStats().FileBytes)
 }
 
-// plenty returns from how many bytes on a device has plenty of room for so many pages that none is held for. It is looked at when the file
-// grows, and once a second for what others take. So it is what the pages need twice, four times as much as the file grows by at once
-// beside, and something for others.
+// plenty returns the free bytes from which on a device has plenty of room for pages that none is held for. The device is asked when the file
+// grows, and once a second for what others take. So plenty is twice what the pages need, four times what the file grows by at once, and
+// something for others.
 func plenty(pages, file int64) int64 {
 	return 2*withMargin(pages)*logstore.PageSize + file/8 + plentyLeast
 }

@@ -133,22 +133,18 @@ func (c *cleaner) moveScanned() (moved bool, err error) {
 	slot := c.readers.registry.Acquire(&c.readers.views)
 	defer slot.Release()
 	snap := c.pages.At(slot.Seq())
-	var records []loggedRecord
+	var values []placedValue
 	for _, key := range keys {
 		found, err := outOfOrder(&snap, key)
-		if n := len(records); err != nil || n > 0 && len(found) > 0 && bytes.Compare(found[0].key, records[n-1].key) <= 0 {
+		if n := len(values); err != nil || n > 0 && len(found) > 0 && bytes.Compare(found[0].key, values[n-1].key) <= 0 {
 			continue // damage stays where it is; or two keys lead to the leaf by now
 		}
-		records = append(records, found...)
+		values = append(values, found...)
 	}
-	for len(records) > 0 {
-		n := min(len(records), moveLoggedAtOnce)
-		if room, err := c.moveSomeLogged(records[:n], c.pressure.reserveInBound); err != nil || !room {
-			c.scattered.forget()
-			return true, err
-		}
-		records = records[n:]
-		c.checkpoints.pace()
+	room, err := c.move(values, c.pressure.reserveInBound)
+	if err != nil || !room {
+		c.scattered.forget()
+		return true, err
 	}
 	if c.opts.Durability == Durable {
 		err = c.log.syncSettled() // until then the pages that have moved values stay in memory
@@ -165,8 +161,8 @@ func (p *pressure) reserveInBound(extra int64) error {
 	return err
 }
 
-// outOfOrder returns the logged values of the leaf with the key, if too many of them are out of order. The slices live as long as the snapshot.
-func outOfOrder(snap *override.Snapshot, key []byte) (found []loggedRecord, err error) {
+// outOfOrder returns the logged values of the leaf with the key, if too many of them are out of order. The keys live as long as the snapshot.
+func outOfOrder(snap *override.Snapshot, key []byte) (found []placedValue, err error) {
 	var c btree.Cursor
 	c.Reset(snap, override.Root)
 	if !c.Seek(key) {
@@ -183,12 +179,11 @@ func outOfOrder(snap *override.Snapshot, key []byte) (found []loggedRecord, err 
 			continue
 		}
 		ref := cell.Ref()
-		value, err := snap.Logged(cell.Key(), ref)
-		if err != nil {
+		if _, err := snap.Logged(cell.Key(), ref); err != nil { // it is in memory then, before the token is needed
 			return nil, err
 		}
 		order.next(ref)
-		found = append(found, loggedRecord{cell.Key(), value, logstore.Place(ref.ID)})
+		found = append(found, placedValue{cell.Key(), ref})
 	}
 	if !order.scattered() {
 		return nil, nil

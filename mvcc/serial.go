@@ -44,27 +44,26 @@ func (r *readSet) overlaps(set *writeset.Set) bool {
 
 // validate compares what a serializable transaction has read, or any has cleared, with the newest applied state. It follows the walk of the commit list: a
 // commit that the walk no longer found was cut after applied had moved past it, so it is in the state compared here.
-func (tx *Tx) validate() error {
+func (r *resolver) validate(tx *Tx) error {
 	if tx.reads == nil && tx.cleared == nil {
 		return nil
 	}
-	e := tx.e
-	slot, newest := e.readers.register(lockfree.Slot{}, &e.marks.applied)
+	slot, newest := r.readers.register(lockfree.Slot{}, &r.marks.applied)
 	defer slot.Release()
 	if newest.at == tx.Snapshot() {
 		return nil
 	}
-	same, err := tx.unchanged(&newest)
+	same, err := r.unchanged(tx, &newest)
 	if err == nil && !same {
-		e.readers.conflicts.Add(1)
+		r.readers.conflicts.Add(1)
 		err = ErrConflict
 	}
 	return err
 }
 
-func (tx *Tx) unchanged(newest *snapshot) (bool, error) {
+func (r *resolver) unchanged(tx *Tx, newest *snapshot) (bool, error) {
 	if tx.reads == nil {
-		return tx.sameRanges(newest, tx.cleared)
+		return sameRanges(&tx.snap, newest, tx.cleared)
 	}
 	if tx.reads.counted {
 		before, err := tx.snap.len()
@@ -81,12 +80,12 @@ func (tx *Tx) unchanged(newest *snapshot) (bool, error) {
 			return false, err
 		}
 	}
-	return tx.sameRanges(newest, tx.reads.ranges) // what was cleared was read
+	return sameRanges(&tx.snap, newest, tx.reads.ranges) // what was cleared was read
 }
 
-func (tx *Tx) sameRanges(newest *snapshot, ranges []*keyRange) (bool, error) {
+func sameRanges(snap, newest *snapshot, ranges []*keyRange) (bool, error) {
 	for _, x := range ranges {
-		same, err := sameRange(&tx.snap, newest, x)
+		same, err := sameRange(snap, newest, x)
 		if !same || err != nil {
 			return false, err
 		}

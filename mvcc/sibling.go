@@ -30,7 +30,7 @@ func (s *sharedSlot) Release() {
 }
 
 // leaveSlot gives up the transaction's place in the registry.
-func (tx *Tx) leaveSlot() {
+func (tx *pinned) leaveSlot() {
 	if tx.shared != nil {
 		tx.shared.Release()
 		return
@@ -58,7 +58,7 @@ func (tx *Tx) Sibling() (*Tx, error) {
 		tx.shared = newSharedSlot(tx.slot)
 	}
 	tx.shared.users.Add(1)
-	n := &Tx{e: e, readOnly: true, slot: tx.slot, shared: tx.shared, snap: tx.snap}
+	n := &Tx{pinned: pinned{e: e, readOnly: true, slot: tx.slot, shared: tx.shared, snap: tx.snap}}
 	if tx.lease != nil {
 		n.lease = e.readers.leases.Add(n.shared, tx.lease.Began(), e.opts.Leases.Trace)
 	}

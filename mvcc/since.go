@@ -69,10 +69,10 @@ func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 }
 
 // GroupRead returns what ReadAt does of a transaction of an engine that does not write.
-func (tx *Tx) GroupRead() uint64 { return tx.e.pages.GroupAt(tx.Snapshot()) }
+func (tx *pinned) GroupRead() uint64 { return tx.e.pages.GroupAt(tx.Snapshot()) }
 
 // UUID returns that of the file.
-func (tx *Tx) UUID() [16]byte { return tx.e.store.UUID() }
+func (tx *pinned) UUID() [16]byte { return tx.e.store.UUID() }
 
 // Changes tells sink what has changed since a group.
 func (tx *Tx) Changes(ctx context.Context, since uint64, sink ChangeSink) (err error) {
@@ -110,7 +110,7 @@ func (tx *Tx) inTree() (t *Tx, end func(), err error) {
 		slot.Release()
 		return nil, nil, fmt.Errorf("flashdbm: the changes of a snapshot that ReadAt has not begun")
 	}
-	return &Tx{e: e, readOnly: true, slot: slot, snap: snap}, slot.Release, nil
+	return &Tx{pinned: pinned{e: e, readOnly: true, slot: slot, snap: snap}}, slot.Release, nil
 }
 
 // changeWalk goes through the tree in the order of its keys.

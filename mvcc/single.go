@@ -52,12 +52,12 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	}
 	tx, ok := e.committer.singles.Get().(*Tx)
 	if !ok {
-		tx = &Tx{e: e, single: true}
+		tx = &Tx{pinned: pinned{e: e}, single: true}
 	}
 	tx.writeSingle(key, value, remove)
 	held, err := e.admission.admit(tx)
 	if err == nil {
-		err = tx.commitAdmitted(held)
+		err = e.committer.commitAdmitted(tx, held)
 	}
 	if err != nil { // it is not used again, nor is its set
 		return err

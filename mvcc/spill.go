@@ -42,7 +42,7 @@ func (tx *Tx) stays() bool {
 	}
 	tx.stayed = 0
 	pages := tx.set.SpillPages(tx.e.store)
-	err := tx.e.store.ReserveFor(logstore.ForDeletes, pages, tx.estimate())
+	err := tx.e.store.ReserveFor(logstore.ForDeletes, pages, tx.e.admission.estimate(tx))
 	if err == nil {
 		tx.e.store.Release(pages)
 	}
@@ -61,7 +61,7 @@ func (tx *Tx) spill(last bool) error {
 	if tx.spillErr == nil && tx.set.Len() > 0 {
 		err := tx.spillOnce(last, tx.claim())
 		if logstore.IsFull(err) {
-			err = tx.spillFull(last)
+			err = tx.e.admission.spillFull(tx, last)
 		}
 		tx.spillErr = err
 	}
@@ -70,8 +70,8 @@ func (tx *Tx) spill(last bool) error {
 
 // spillFull is spill on a full file. Each try that fails half way leaves lost runs behind, and they lie in segments: so none is made
 // before there is room for all of it.
-func (tx *Tx) spillFull(last bool) (err error) {
-	e, need := tx.e, tx.set.SpillPages(tx.e.store)
+func (a *admission) spillFull(tx *Tx, last bool) (err error) {
+	need := tx.set.SpillPages(a.store)
 	w := roomWanted{pages: math.MaxInt32} // the readers that it asks to end may be this one, while the function runs
 	if last {
 		w.deletes, w.pages = tx.deletesOnly(), need
@@ -80,21 +80,21 @@ func (tx *Tx) spillFull(last bool) (err error) {
 		if err := tx.cancelled(); err != nil {
 			return err
 		}
-		if err := e.store.ReserveFor(tx.claim(), need, more); err != nil {
+		if err := a.store.ReserveFor(tx.claim(), need, more); err != nil {
 			return err
 		}
-		e.store.Release(need)
+		a.store.Release(need)
 		return tx.spillOnce(last, tx.claim())
 	}
 	if last {
-		tx.unpin()
+		a.unpin(tx)
 		defer func() {
-			if perr := tx.pin(); err == nil {
+			if perr := a.pin(tx); err == nil {
 				err = perr
 			}
 		}()
 	}
-	err = e.admission.makeRoom(w)
+	err = a.makeRoom(w)
 	if tx.deletesOnly() && logstore.IsFull(err) {
 		err = tx.spillOnce(last, logstore.ForWant)
 	}

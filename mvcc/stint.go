@@ -13,8 +13,7 @@ const (
 	longestStint = 16 // parts, and what the segment has room for beyond
 )
 
-// stintParts returns how many parts of a flush should be written in a row where so many batches of commits have written so many pages
-// since the ones before.
+// stintParts returns how many parts of a flush should be written in a row, by what batches of commits have written since the parts before.
 func stintParts(pages int64, batches uint64) int {
 	return int(min(max(pages*stintShare/int64(max(batches, 1))/partPages, 1), longestStint))
 }
@@ -68,8 +67,8 @@ func (fl *flusher) writeFlush(f *override.Flush, between func(work func())) erro
 	return nil
 }
 
-// writeStint writes so many parts, and if they are several, others as far as they are prepared and the segment has room for them. The
-// device is at work on each before the next is written, so that a sync finds no more than one that it has not been given.
+// writeStint writes the given number of parts, and behind several also others that are prepared and fit the segment. The device is at work on
+// each before the next is written, so that a sync finds no more than one that it has not been given.
 func (fl *flusher) writeStint(f *override.Flush, parts int) (done bool, err error) {
 	for n := 1; ; n++ {
 		if done, err = f.Write(); err != nil || done {

@@ -22,7 +22,7 @@ func TestSettledByAnother(t *testing.T) {
 	require.NoError(t, tx.Put([]byte("a"), []byte("1")))
 	n := &commitNode{}
 	n.Value.set, n.Value.tx = tx.set, tx
-	tx.wakeChan()
+	tx.kept.wakeChan()
 	require.NoError(t, e.committer.resolver.resolve(tx, n))
 	put(t, e, "b", "2") // takes the token and finds both
 	require.Len(t, tx.kept.wake, 1)

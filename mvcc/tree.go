@@ -20,7 +20,7 @@ type tree struct {
 	horizon atomic.Uint64 // as of the last Reclaim
 }
 
-// merged makes another version of the tree the one that readers register at: it has all commits up to base, and so many records. Token held.
+// merged has readers register at another version of the tree, which has all commits up to base. Token held.
 func (t *tree) merged(tree, base uint64, records int64) {
 	t.records = records
 	t.tables.merged(tree, base)
@@ -32,7 +32,7 @@ func (t *tree) publishView(tree, base uint64) {
 	t.readers.views.newest.Store(&overlay.View{Tree: tree, Base: base, Records: t.records, Tables: t.tables.list()})
 }
 
-// publish shows a version of the tree that has all commits, and so many records: seq becomes what new updates read. Token held.
+// publish shows a version of the tree that has all commits: seq becomes what new updates read. Token held.
 func (t *tree) publish(seq uint64, records int64) {
 	t.merged(seq, seq, records)
 	t.marks.show(seq)
@@ -114,8 +114,8 @@ func (t *tree) leaves() int64 {
 	return max(t.treeBytes(), t.sizes().dirty) / logstore.PageSize
 }
 
-// changedPages bounds the pages that ops with so many bytes of keys and values make dirty: no more than there are ops, nor than there are
-// leaves and what they split into; and leaves that the next flush writes for the first time.
+// changedPages bounds the pages that ops make dirty: no more than there are ops, nor than there are leaves and what they split into; and leaves
+// that the next flush writes for the first time. bytes is the length of the ops' keys and values.
 func (t *tree) changedPages(ops, bytes int64) int64 {
 	grown := bytes/splitBytes + 1
 	return min(ops, t.livePages()+t.sizes().must+grown) + grown

@@ -15,7 +15,7 @@ const (
 	trimSegments = 4               // least to give back, beside an eighth of a turn
 	worthShare   = 8               // an eighth of the file that only waits for checkpoints makes one due,
 	againShare   = 24              // a 24th is enough for a second one right behind another,
-	worthLeast   = 8               // but not less than so many segments,
+	worthLeast   = 8               // but not less than 8 segments,
 	spareShare   = 4               // no more is kept free than a quarter of what lives,
 	spareRedo    = 1               // or the redo limit
 	trimPause    = time.Second     // nor more often than that
@@ -85,7 +85,7 @@ func (k *checkpointer) trim() {
 	k.trimFrom(least)
 }
 
-// trimFrom is trim if there are at least so many segments to condemn.
+// trimFrom is trim if there are at least the given number of segments to condemn.
 func (k *checkpointer) trimFrom(least int) {
 	t := &k.turn
 	t.at = time.Now()

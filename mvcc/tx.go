@@ -24,23 +24,17 @@ type TxOptions struct {
 // Tx is a transaction: a snapshot and an ordered write set, which its own reads see first. One goroutine uses it. Slices that reads
 // return stay valid and unchanged until End.
 type Tx struct {
-	e      *Engine
-	slot   lockfree.Slot
-	shared *sharedSlot // slot, if siblings may have it too; nil else
-	snap   snapshot
-	set    *writeset.Set
-	reads  *readSet // serializable only
+	pinned
+	set   *writeset.Set
+	reads *readSet // serializable only
 	claims
 	readAny  bool // a key was read, or it was asked for: what is written is checked for conflicts
-	readOnly bool
 	gate     *commit.Closed
 	ctx      context.Context // counts until the commit is resolved; nil for none
 	stayed   int64           // bytes of the set when it last stayed in memory for want of room
 	puts     int             // puts so far: with none, the pages held back may be used
 	large    []*logstore.Private
 	lent     map[logstore.Addr]int // readers that are not at the end, by the start of what they read: that stays until the transaction ends
-	lease    *lease.Lease          // of a transaction whose age is bounded, or whose beginning is traced; nil else
-	renew    func() (*Tx, error)   // see RenewBy
 	spillErr error                 // of moving the write set out of memory
 	pushed   *commitNode           // in the commit list with the set, nil before
 	held     int64                 // pages reserved for the commit
@@ -49,6 +43,17 @@ type Tx struct {
 	single   bool                  // of WriteOne
 	kept     kept
 	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more
+}
+
+// pinned is a snapshot, what keeps it, and how its records are read.
+type pinned struct {
+	e        *Engine
+	slot     lockfree.Slot
+	shared   *sharedSlot // slot, if siblings may have it too; nil else
+	snap     snapshot
+	readOnly bool
+	lease    *lease.Lease        // of a transaction whose age is bounded, or whose beginning is traced; nil else
+	renew    func() (*Tx, error) // see RenewBy
 }
 
 // Begin starts a transaction. It must be ended by Commit or Rollback. ErrClosed, ErrReadOnly, and ErrFailed unless it is read-only.
@@ -67,7 +72,7 @@ func (e *Engine) Begin(o TxOptions) (*Tx, error) {
 
 // begin is Begin of a transaction that keeps its snapshot until it ends.
 func (e *Engine) begin(o TxOptions) (*Tx, error) {
-	tx := &Tx{e: e, readOnly: o.ReadOnly, readAny: o.CheckWrites}
+	tx := &Tx{pinned: pinned{e: e, readOnly: o.ReadOnly}, readAny: o.CheckWrites}
 	at := &e.marks.applied
 	if o.ReadOnly {
 		at = e.marks.viewAt
@@ -88,10 +93,10 @@ func (e *Engine) begin(o TxOptions) (*Tx, error) {
 }
 
 // Snapshot returns the Seq that the transaction reads at.
-func (tx *Tx) Snapshot() uint64 { return tx.snap.at }
+func (tx *pinned) Snapshot() uint64 { return tx.snap.at }
 
 // Expired returns ErrSnapshotTooOld once the engine has asked the transaction to end.
-func (tx *Tx) Expired() error {
+func (tx *pinned) Expired() error {
 	if tx.slot.Expired() {
 		return ErrSnapshotTooOld
 	}
@@ -233,7 +238,7 @@ func (tx *Tx) claim() logstore.Claim {
 }
 
 // dependsOn reports whether a commit in the list comes between the transaction's snapshot and its own commit in vain.
-func (tx *Tx) dependsOn(c *pushedCommit) bool {
+func (r *resolver) dependsOn(tx *Tx, c *pushedCommit) bool {
 	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && tx.reads.overlaps(c.set)) || guarded(tx) && tx.guards.Intersects(c.set) ||
 		crossesClearing(tx, c)
 }
@@ -246,7 +251,7 @@ func (tx *Tx) Commit() (err error) {
 	}
 	defer tx.end()
 	if tx.Written() > 0 {
-		err = tx.commit()
+		err = tx.e.committer.commit(tx)
 	} // one that wrote nothing is serialized at its snapshot, where all it read was true
 	return tx.settleSnapshot(err)
 }
@@ -264,7 +269,7 @@ func (tx *Tx) Rollback() error {
 }
 
 // settleSnapshot waits until what the transaction saw is durable.
-func (tx *Tx) settleSnapshot(err error) error {
+func (tx *pinned) settleSnapshot(err error) error {
 	e := tx.e
 	if tx.readOnly || e.opts.Durability != Durable || e.marks.durable.Load() >= tx.Snapshot() {
 		return err
@@ -298,8 +303,8 @@ func (tx *Tx) forget() {
 	tx.set, tx.large, tx.lent = nil, nil, nil
 }
 
-func (tx *Tx) wakeChan() {
-	if tx.kept.wake == nil {
-		tx.kept.wake = make(chan signal, 1)
+func (k *kept) wakeChan() {
+	if k.wake == nil {
+		k.wake = make(chan signal, 1)
 	}
 }

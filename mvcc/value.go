@@ -11,7 +11,7 @@ import (
 )
 
 // cellValue returns a record's value as one slice. That is a slice of its page or run, but for a large value, which is assembled.
-func (tx *Tx) cellValue(c btree.Cell) ([]byte, error) {
+func (tx *pinned) cellValue(c btree.Cell) ([]byte, error) {
 	if c.Kind() == btree.Inline {
 		return c.Value(), nil
 	}
@@ -19,7 +19,7 @@ func (tx *Tx) cellValue(c btree.Cell) ([]byte, error) {
 }
 
 // refValue returns the value that ref of a record leads to. The key of a logged one is inline.
-func (tx *Tx) refValue(key []byte, ref btree.Ref) ([]byte, error) {
+func (tx *pinned) refValue(key []byte, ref btree.Ref) ([]byte, error) {
 	if ref.Kind == btree.Logged {
 		return tx.snap.Logged(key, ref)
 	}
@@ -34,7 +34,7 @@ func (tx *Tx) refValue(key []byte, ref btree.Ref) ([]byte, error) {
 }
 
 // foundValue is cellValue for what a lookup has found.
-func (tx *Tx) foundValue(f found) ([]byte, error) {
+func (tx *pinned) foundValue(f found) ([]byte, error) {
 	switch {
 	case f.op == nil:
 		return tx.cellValue(f.cell)
@@ -77,7 +77,7 @@ func (f found) value() []byte {
 }
 
 // assemble reads the pieces of a large value into one slice.
-func (tx *Tx) assemble(extents []logstore.Extent, length uint64) ([]byte, error) {
+func (tx *pinned) assemble(extents []logstore.Extent, length uint64) ([]byte, error) {
 	if uint64(int(length)) != length || length > MaxValue {
 		return nil, fmt.Errorf("%w: value of %d bytes", logstore.ErrCorrupt, length)
 	}
@@ -133,13 +133,13 @@ func (tx *Tx) entryReader(en writeset.Entry) (r io.Reader, length int64) {
 		}
 		start := en.Ref.Extents[0].Addr
 		tx.lent[start]++
-		return &extentReader{tx: tx, rest: en.Ref.Extents, lent: start}, int64(en.Ref.Len)
+		return &extentReader{from: &tx.pinned, rest: en.Ref.Extents, lent: tx.lent, at: start}, int64(en.Ref.Len)
 	}
 	return bytes.NewReader(en.Value), int64(len(en.Value))
 }
 
 // foundReader reads the value of a record.
-func (tx *Tx) foundReader(f found) (r io.Reader, length int64, err error) {
+func (tx *pinned) foundReader(f found) (r io.Reader, length int64, err error) {
 	if ref := f.ref(); ref.Kind == btree.Extents {
 		return tx.extentsReader(ref)
 	}
@@ -147,20 +147,21 @@ func (tx *Tx) foundReader(f found) (r io.Reader, length int64, err error) {
 	return bytes.NewReader(v), int64(len(v)), err
 }
 
-func (tx *Tx) extentsReader(ref btree.Ref) (r io.Reader, length int64, err error) {
+func (tx *pinned) extentsReader(ref btree.Ref) (r io.Reader, length int64, err error) {
 	extents, err := tx.snap.Extents(ref)
 	if err != nil {
 		return nil, 0, err
 	}
-	return &extentReader{tx: tx, rest: extents}, int64(ref.ValueLen), nil
+	return &extentReader{from: tx, rest: extents}, int64(ref.ValueLen), nil
 }
 
 // extentReader reads the pieces of a large value one after the other.
 type extentReader struct {
-	tx   *Tx
+	from *pinned
 	now  []byte
 	rest []logstore.Extent
-	lent logstore.Addr // where the value begins if the transaction has written it; 0 once the reader is at the end
+	lent map[logstore.Addr]int // of a value that the transaction has written, until the reader is at the end; else nil
+	at   logstore.Addr         // where that begins
 }
 
 func (r *extentReader) Read(p []byte) (int, error) {
@@ -171,10 +172,10 @@ func (r *extentReader) Read(p []byte) (int, error) {
 		if len(r.rest) == 0 {
 			return 0, io.EOF
 		}
-		if err := r.tx.Expired(); err != nil {
+		if err := r.from.Expired(); err != nil {
 			return 0, err
 		}
-		b, err := r.tx.snap.Raw(r.rest[0])
+		b, err := r.from.snap.Raw(r.rest[0])
 		if err != nil {
 			return 0, err
 		}
@@ -189,9 +190,9 @@ func (r *extentReader) Read(p []byte) (int, error) {
 
 // Close takes the reader to the end: the value may go when the transaction overwrites it.
 func (r *extentReader) Close() error {
-	if r.lent != 0 {
-		r.tx.lent[r.lent]--
+	if r.lent != nil {
+		r.lent[r.at]--
 	}
-	r.now, r.rest, r.lent = nil, nil, 0
+	r.now, r.rest, r.lent = nil, nil, nil
 	return nil
 }

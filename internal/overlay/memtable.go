@@ -111,7 +111,7 @@ func (m *Memtable) grow(i uint32) {
 	}
 }
 
-// Reserve makes the index one for so many keys. For who inserts.
+// Reserve makes the index large enough for the given number of keys. For who inserts.
 func (m *Memtable) Reserve(keys int) {
 	words := *m.index.Load()
 	size := len(words)

@@ -38,12 +38,13 @@ func (s *Sorter) Sorted(m *Memtable, from, to int, drop func(btree.Ref), use fun
 	for i := from; i < to; i++ {
 		s.read = append(s.read, *m.Op(i))
 	}
-	err := use(s.sort(s.read, drop))
+	err := use(s.Sort(s.read, drop))
 	s.forget()
 	return err
 }
 
-func (s *Sorter) sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
+// Sort returns ops as Sorted does. The result is good until the next call.
+func (s *Sorter) Sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
 	if ascend(ops) {
 		return ops
 	}

@@ -81,5 +81,5 @@ func TestFormatRedoOfLayers(t *testing.T) {
 	require.Equal(t, []Spilled{
 		{Layer: []logstore.Addr{7, 1 << 40}}, {Drop: &btree.Ref{Kind: btree.Run, ID: 12, ValueLen: 345}}, {Drop: &lost},
 	}, got)
-	require.ErrorIs(t, readOps(b, func(btree.Op) {}), ErrHasLayers)
+	require.ErrorIs(t, readOps(b, func(btree.Op) {}), ErrStream)
 }

@@ -52,7 +52,7 @@ func AppendLayer(b []byte, lists []logstore.Addr) []byte {
 	return b
 }
 
-// AppendOwned encodes a list, of so many bytes, of pages of runs.
+// AppendOwned encodes a list of pages of runs; bytes is its length.
 func AppendOwned(b []byte, list logstore.Addr, bytes int64) []byte {
 	return binary.LittleEndian.AppendUint64(binary.AppendUvarint(append(b, codeOwned), uint64(bytes)), list)
 }
@@ -109,20 +109,16 @@ func AppendOp(b []byte, op *btree.Op) []byte {
 	return b
 }
 
-// Pages bounds the pages that so many bytes of redo take.
+// Pages bounds the pages that n bytes of redo take.
 func Pages(n int64) int64 { return (n + logstore.BodySize - 1) / logstore.BodySize }
 
 // MaxRecord is the most bytes that a redo record takes beside its key and its inline value.
 const MaxRecord = 1 + 3*binary.MaxVarintLen64 + 8
 
-// ErrStream is of a stream that no encoder of this package wrote. ErrHasLayers is of one with layers where none are expected.
-var (
-	ErrStream    = fmt.Errorf("%w: redo stream", logstore.ErrCorrupt)
-	ErrHasLayers = fmt.Errorf("%w: with layers", ErrStream)
-)
+// ErrStream is of a stream that no encoder of this package wrote, or one with layers where none are expected.
+var ErrStream = fmt.Errorf("%w: redo stream", logstore.ErrCorrupt)
 
-// Read decodes a stream and calls f for each record, or layers for one of layers. Keys and values are slices of b. Where layers is
-// nil, a stream with layers is ErrHasLayers.
+// Read decodes a stream and calls f for each record, or layers for one of layers; nil: none are expected. Keys and values are slices of b.
 func Read(b []byte, f func(op btree.Op), layers func(Spilled)) error {
 	return ReadAt(b, func(op btree.Op, _, _ int, _ bool) { f(op) }, layers)
 }
@@ -156,7 +152,7 @@ func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), layers fu
 		b = b[1:]
 		if code >= codeLayer && code <= codeLost {
 			if layers == nil {
-				return ErrHasLayers
+				return ErrStream
 			}
 			x, rest, ok := getSpilled(code, b)
 			if !ok {

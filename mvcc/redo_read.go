@@ -1,0 +1,136 @@
+package mvcc
+
+import (
+	"time"
+
+	"flashdbm/internal/btree"
+	"flashdbm/internal/redo"
+	"flashdbm/internal/writeset"
+	"flashdbm/logstore"
+)
+
+// readyRedo reads what is to be redone on a goroutine of its own: it only reads, and meanwhile the same pages can be written again and synced.
+// The function returned waits for the result, nil if there is nothing to redo.
+func (rv *recovery) readyRedo(rec *logstore.Recovery) func() (*redoTable, error) {
+	var r *redoTable
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if rv.opts.Store.Beside { // which keeps what it redoes: see startFollowing
+			return
+		}
+		begin := time.Now()
+		r, err = rv.readRedo(rec)
+		rv.stats.Steps.Sort = time.Since(begin)
+	}()
+	return func() (*redoTable, error) {
+		<-done
+		return r, err
+	}
+}
+
+// readRedo reads the record groups behind the redo start, in their order, wherever they lie; nil if there are none.
+func (rv *recovery) readRedo(rec *logstore.Recovery) (r *redoTable, err error) {
+	base, start := rv.pages.Base(), rv.pages.RedoStart()
+	var pages, count int
+	due := func(g *logstore.ScannedGroup) bool { return g.Kind == logstore.RecordGroup && g.No > start }
+	for i := range rec.Groups {
+		if g := &rec.Groups[i]; due(g) {
+			pages += g.RedoPages()
+			count += int(min(g.Count, uint64(g.RedoPages())*logstore.PageSize))
+		}
+	}
+	if count == 0 {
+		return nil, nil
+	}
+	r = &redoTable{recovery: rv, merge: rv.mergeRedo}
+	step := r.begin()
+	step.Reserve(min(count, pages*logstore.PageSize/16))
+	bodies := make([]byte, 0, pages*logstore.PageSize)
+	var ops []btree.Op
+	for i := range rec.Groups {
+		g := &rec.Groups[i]
+		if !due(g) {
+			continue
+		}
+		from := len(bodies)
+		if bodies, err = rv.store.AppendBodies(bodies, g.Pages, logstore.KindRecord); err != nil {
+			return nil, err
+		}
+		ops = ops[:0]
+		spilled, err := readGroup(bodies[from:len(bodies):len(bodies)], g, &ops)
+		if err != nil {
+			return nil, err
+		}
+		if len(spilled) > 0 {
+			step.spilled = spilled
+			step.Show()
+			step = r.begin()
+		}
+		step.add(ops)
+		if g.No <= base {
+			step.old, step.lost = step.Len(), nil
+		}
+		rv.log.bytes.Add(int64(g.RedoPages()) * logstore.PageSize)
+	}
+	step.Show()
+	return r, nil
+}
+
+// readGroup decodes the redo of a group: ops, in their order, or else what lists layers.
+func readGroup(stream []byte, g *logstore.ScannedGroup, ops *[]btree.Op) (spilled []redo.Spilled, err error) {
+	err = readGroupRedo(stream, g, func(op btree.Op) { *ops = append(*ops, op) }, func(x redo.Spilled) { spilled = append(spilled, x) })
+	if n, m := len(*ops), len(spilled); err == nil && (uint64(n+m) != g.Count || n > 0 && m > 0) {
+		err = redo.ErrStream
+	}
+	return spilled, err
+}
+
+// openLayers opens the layers that a group lists, none of whose pages are in used yet. drops is what leaves the tree, where it never was, once
+// they are merged.
+func (rv *recovery) openLayers(used *logstore.UsedPages, listed []redo.Spilled) (layers []*writeset.Layer, drops []btree.Ref, err error) {
+	for _, x := range listed {
+		if x.Drop != nil {
+			drops = append(drops, *x.Drop)
+			continue
+		}
+		var all []logstore.Extent
+		for _, a := range x.Layer {
+			extents, err := rv.store.UseListOnce(used, a)
+			if err != nil {
+				return nil, nil, err
+			}
+			drops = append(drops, layerRef(a, extents))
+			all = append(all, extents...)
+		}
+		l, err := writeset.OpenLayer(rv.store, all)
+		if err != nil {
+			return nil, nil, err
+		}
+		layers = append(layers, l)
+		rv.stats.Layers++
+	}
+	return layers, drops, nil
+}
+
+// startRedo has readers see the redo. A few records, and layers, get into the tree at once, before anything else uses the engine.
+func (rv *recovery) startRedo(r *redoTable) error {
+	if r == nil {
+		return nil
+	}
+	for _, s := range r.steps {
+		rv.stats.Records += int64(s.Len())
+	}
+	rv.tree.tables.redo.Store(r)
+	rv.tree.publishView(baseSeq, baseSeq)
+	rv.marks.show(redoSeq)
+	rv.marks.durable.Store(redoSeq)
+	if !r.layered() && rv.redoneBehind(int(rv.stats.Records)) {
+		return nil
+	}
+	if err := rv.tree.mergeAll(); err != nil {
+		return err
+	}
+	return rv.Failed() // what was durable could be read, but who opens wants more
+}
