@@ -44,6 +44,14 @@ type order struct {
 	spare  []*block // from before the last Reset
 }
 
+// keys are the records of a write set that are in memory, in the order of their keys.
+type keys struct {
+	arena   Arena // keys and values
+	records recordList
+	order   order
+	version uint64 // moves with each change: positions of before are void
+}
+
 // HeadOf returns the eight bytes of key after skip as a number that compares like them, zeros standing for bytes that are not there. Of
 // keys that share the bytes before, those with different heads are in the order of their heads; of those with equal heads nothing is known.
 func HeadOf(key []byte, skip int) uint64 {
@@ -72,14 +80,14 @@ func CommonPrefix(a, b []byte) int {
 }
 
 // keyOf returns the key of a record.
-func (w *Set) keyOf(id uint32) []byte {
+func (w *keys) keyOf(id uint32) []byte {
 	r := w.records.at(id)
 	return w.arena.at(r.key, r.keyBytes)
 }
 
 // find returns where the first record at or after key is or would be, and whether its key is key. The index may be one past the block's
 // last. There must be a block.
-func (w *Set) find(key []byte) (b, i int, found bool) {
+func (w *keys) find(key []byte) (b, i int, found bool) {
 	b = w.findBlock(key)
 	bl := w.order.blocks[b]
 	head := HeadOf(key, bl.skip)
@@ -106,7 +114,7 @@ func (w *Set) find(key []byte) (b, i int, found bool) {
 }
 
 // findBlock returns the block in which key is or would be.
-func (w *Set) findBlock(key []byte) int {
+func (w *keys) findBlock(key []byte) int {
 	o := &w.order
 	head := HeadOf(key, 0)
 	lo, hi := 1, len(o.blocks)
@@ -124,14 +132,14 @@ func (w *Set) findBlock(key []byte) int {
 
 // isPastEnd reports whether key, whose head is given, comes after all keys, of which there must be one. It spares ascending insertions the
 // search.
-func (w *Set) isPastEnd(key []byte, head uint64) bool {
+func (w *keys) isPastEnd(key []byte, head uint64) bool {
 	bl := w.order.blocks[len(w.order.blocks)-1]
 	last := bl.heads[bl.n-1]
 	return last < head || last == head && bytes.Compare(w.keyOf(bl.records[bl.n-1]), key) < 0
 }
 
 // insert lists a record before the place that find returned for its key.
-func (w *Set) insert(b, i int, id uint32) {
+func (w *keys) insert(b, i int, id uint32) {
 	bl := w.order.blocks[b]
 	if bl.n == blockRecords {
 		b, i = w.split(b, i, id)
@@ -144,7 +152,7 @@ func (w *Set) insert(b, i int, id uint32) {
 }
 
 // split makes room for record id at place (b, i) of a full block, and returns the place where that is now.
-func (w *Set) split(b, i int, id uint32) (int, int) {
+func (w *keys) split(b, i int, id uint32) (int, int) {
 	bl := w.order.blocks[b]
 	// At the very end the block stays full and the new one begins with id, so that ascending insertions leave no gaps. Anywhere else it is
 	// halved, also behind its last record: descending insertions between it and the next block would begin a new one each.
@@ -165,7 +173,7 @@ func (w *Set) split(b, i int, id uint32) (int, int) {
 }
 
 // addBlock puts an empty block at position b of the directory.
-func (w *Set) addBlock(b int, fence []byte) *block {
+func (w *keys) addBlock(b int, fence []byte) *block {
 	o := &w.order
 	var bl *block
 	if n := len(o.spare); n > 0 {
@@ -181,7 +189,7 @@ func (w *Set) addBlock(b int, fence []byte) *block {
 }
 
 // setHeads sets the skip and the heads of block b from its fences and records.
-func (w *Set) setHeads(b int) {
+func (w *keys) setHeads(b int) {
 	o := &w.order
 	bl := o.blocks[b]
 	bl.skip = 0

@@ -17,7 +17,7 @@ type position struct {
 func (p position) ok() bool { return p.version != 0 }
 
 // first returns the position of the least key.
-func (w *Set) first() position {
+func (w *keys) first() position {
 	if w.records.n == 0 {
 		return position{}
 	}
@@ -25,7 +25,7 @@ func (w *Set) first() position {
 }
 
 // last returns the position of the greatest key.
-func (w *Set) last() position {
+func (w *keys) last() position {
 	if w.records.n == 0 {
 		return position{}
 	}
@@ -33,7 +33,7 @@ func (w *Set) last() position {
 }
 
 // seek returns the position of the least key at or after key.
-func (w *Set) seek(key []byte) position {
+func (w *keys) seek(key []byte) position {
 	if w.records.n == 0 {
 		return position{}
 	}
@@ -42,7 +42,7 @@ func (w *Set) seek(key []byte) position {
 }
 
 // seekAfter returns the position of the least key after key.
-func (w *Set) seekAfter(key []byte) position {
+func (w *keys) seekAfter(key []byte) position {
 	if w.records.n == 0 {
 		return position{}
 	}
@@ -54,7 +54,7 @@ func (w *Set) seekAfter(key []byte) position {
 }
 
 // seekBefore returns the position of the greatest key before key.
-func (w *Set) seekBefore(key []byte) position {
+func (w *keys) seekBefore(key []byte) position {
 	if w.records.n == 0 {
 		return position{}
 	}
@@ -63,13 +63,13 @@ func (w *Set) seekBefore(key []byte) position {
 }
 
 // next returns the position after p, none after the last.
-func (w *Set) next(p position) position {
+func (w *keys) next(p position) position {
 	w.check(p)
 	return w.pos(int(p.block), int(p.index)+1)
 }
 
 // prev returns the position before p, none before the first.
-func (w *Set) prev(p position) position {
+func (w *keys) prev(p position) position {
 	w.check(p)
 	return w.posBefore(int(p.block), int(p.index))
 }
@@ -116,19 +116,19 @@ func (w *Set) AppendOps(ops []btree.Op, run func(Entry) *btree.Ref) (all []btree
 }
 
 // keyAt returns the key at p.
-func (w *Set) keyAt(p position) []byte {
+func (w *keys) keyAt(p position) []byte {
 	w.check(p)
 	return w.keyOf(w.order.blocks[p.block].records[p.index])
 }
 
 // deletes reports whether the entry at p deletes its key.
-func (w *Set) deletes(p position) bool {
+func (w *keys) deletes(p position) bool {
 	w.check(p)
 	return w.records.at(w.order.blocks[p.block].records[p.index]).kind == recordDelete
 }
 
 // pos returns the position of record i of block b, where i may be one past its last.
-func (w *Set) pos(b, i int) position {
+func (w *keys) pos(b, i int) position {
 	if b < len(w.order.blocks) && i == w.order.blocks[b].n {
 		b, i = b+1, 0
 	}
@@ -139,7 +139,7 @@ func (w *Set) pos(b, i int) position {
 }
 
 // posBefore returns the position before record i of block b, where b may be one past the last block and i one past the block's last record.
-func (w *Set) posBefore(b, i int) position {
+func (w *keys) posBefore(b, i int) position {
 	if i == 0 {
 		if b == 0 {
 			return position{}
@@ -150,7 +150,7 @@ func (w *Set) posBefore(b, i int) position {
 	return position{version: w.version, block: int32(b), index: int32(i - 1)}
 }
 
-func (w *Set) check(p position) {
+func (w *keys) check(p position) {
 	if p.version != w.version {
 		panic("writeset: position of another version of the write set")
 	}

@@ -24,17 +24,14 @@ import (
 // that change nothing. Who shares a set with others calls Reset only when none
 // of them can look at it any more.
 type Set struct {
-	arena   Arena // keys and values
-	records recordList
+	keys
 	refs    []*ValueRef // values elsewhere; nil where one was replaced
 	unused  []uint32    // indexes of those
 	dropped *ValueRef   // value elsewhere that the last change has replaced, nil if none
-	order   order
 
 	spill   *Spill // what has left memory, nil if nothing has
 	charged int64  // of Bytes, in the budget of all sets
 
-	version    uint64
 	redoBytes  int64
 	runPages   int64  // pages of runs that values, lists of extents and their keys need, with what placing them may waste
 	widest     int    // bytes that a record takes in its leaf at most
