@@ -190,32 +190,3 @@ func TestBackgroundBesideAll(t *testing.T) {
 		require.NoError(t, r.Rollback())
 	}
 }
-
-// TestThinBackground: who needs the tree lays the token down while much is merged for it, and has it again behind that.
-func TestThinBackground(t *testing.T) {
-	e := newEngine(t, Options{Durability: Durable, Manual: true})
-	for i := range 3 {
-		tx := begin(t, e, TxOptions{})
-		for j := range 2 * deferOps {
-			require.NoError(t, tx.Put(fmt.Appendf(nil, "x%04d", (i*2*deferOps+j)*7919%10007), []byte("1")))
-		}
-		require.NoError(t, tx.Commit())
-	}
-	e.tree.tables.backgroundFrom = 100
-	e.token.take()
-	defer e.token.pass(true)
-	require.NotZero(t, e.tree.tables.rest())
-	tree := e.readers.views.Load()
-	other := make(chan uint64, 1)
-	go func() {
-		e.token.take()
-		defer e.token.pass(true)
-		other <- e.readers.views.Load()
-	}()
-	require.Eventually(t, func() bool { return e.token.waiting.Load() == 1 }, time.Minute, time.Millisecond)
-	e.tree.thinBackground()
-	require.Len(t, other, 1)
-	require.Equal(t, tree, <-other, "it was not settled then")
-	require.Equal(t, e.marks.applied.Load(), e.readers.views.Load())
-	require.Zero(t, e.tree.tables.rest())
-}

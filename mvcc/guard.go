@@ -89,7 +89,6 @@ func (f *file) protect(err *error) {
 func (t *tree) withMerged(fn func() error) error {
 	t.awaitMerge()
 	return t.log.withLog(func() error {
-		t.thinBackground()
 		if t.Failed() == nil {
 			t.mergeInStints()
 			if err := t.merge(); err != nil {

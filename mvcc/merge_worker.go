@@ -35,8 +35,6 @@ type backgroundMerge struct {
 const (
 	backgroundOps    = 32 << 10        // least entries that are merged in the background,
 	backgroundSynced = mostEntries / 2 // and where commits are synced, which wait for the device: fewer visits of leaves count more
-	backgroundRest   = 2               // half of that is worth it where somebody needs the tree,
-	backgroundRounds = 4               // and up to 4 times, until little is left
 )
 
 // backgroundFrom returns how many entries the tree has to lack before they are merged in the background.
@@ -87,27 +85,6 @@ func (t *tree) beginMerge() bool {
 func (t *tree) awaitMerge() {
 	if m := t.tables.merge.Load(); m != nil {
 		<-m.done
-	}
-}
-
-// thinBackground has much of what the tree lacks merged in the background, with the token laid down, for who needs the tree and merges the rest with the
-// token in hand: commits would wait for all of it. A load goes on meanwhile, and leaves less from one round to the next. Only where commits are
-// synced: others write on so fast that nothing is gained. Token held, for background work.
-func (t *tree) thinBackground() {
-	tables := &t.tables
-	if t.opts.Durability != Durable || t.readers.ending.Load() {
-		return
-	}
-	for range backgroundRounds {
-		if tables.merging() && tables.merge.Load().ended() {
-			t.settleMerge()
-		}
-		if t.Failed() != nil || !tables.merging() && (tables.rest() < tables.backgroundFrom/backgroundRest || !t.beginMerge()) {
-			return
-		}
-		t.token.pass(true)
-		t.awaitMerge()
-		t.token.take()
 	}
 }
 
