@@ -40,6 +40,15 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(tx.engine, &err)
+	if soonest := tx.soonest; soonest != 0 { // by then it can be found
+		db, then := tx.db, done
+		done = func(err error) {
+			db.expires(soonest)
+			if then != nil {
+				then(err)
+			}
+		}
+	}
 	err = tx.inner.CommitAsync(wait, publicly(done))
 	if !errors.Is(err, ErrBacklog) {
 		tx.finish()
@@ -79,14 +88,15 @@ func (db *DB) writeAsync(key, value []byte, remove bool, done func(error)) (err 
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
-	if shifted(key) {
+	if shifted(key) || db.expiry.begins(value) {
 		return writeShifted(db, key, value, remove, done)
 	}
 	db.goOnDropping()
+	db.expires(0)
 	return public(db.engine.WriteOneAsync(key, value, remove, true, publicly(done)))
 }
 
-// writeShifted is writeAsync of a key that may be another one in the tree by the time it is written: then it is tried again.
+// writeShifted is writeAsync of a key or a value that may be another one in the tree by the time it is written: then it is tried again.
 func writeShifted(db *DB, key, value []byte, remove bool, done func(error)) error {
 	for {
 		tx, err := db.Begin(TxOptions{})
@@ -105,6 +115,11 @@ func writeShifted(db *DB, key, value []byte, remove bool, done func(error)) erro
 // CommitAsync is Commit for who does not wait for the device: see Tx.CommitAsync for when it returns and done is called. After nil the batch is
 // empty and may be filled again, before done is called too.
 func (b *Batch) CommitAsync(done func(error)) error {
+	if b.times {
+		if err := b.db.EnableExpiry(); err != nil {
+			return err
+		}
+	}
 	tx, err := b.db.Begin(TxOptions{})
 	if err != nil {
 		return err

@@ -75,14 +75,23 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 	if token.is.Source != have.is.Source || token.is.Group < have.is.Group {
 		return have, fmt.Errorf("%w: the increment is older than what is there", ErrToken)
 	}
-	if a.marked { // before it has the mark, as if it was made so
+	s, known := stampOf(a.form)
+	switch {
+	case a.form == nil:
+	case !known:
+		return have, fmt.Errorf("%w: keyspaces of form %x: use a newer flashdbm", ErrFormat, a.form)
+	default: // before it has the mark, as if it was made so
 		if err := db.maintain(mvcc.SetKeyspaces); err != nil {
 			return have, err
+		}
+		if s != 0 {
+			db.expiry.stamp.Store(uint64(s))
 		}
 	}
 	if err := tx.Commit(); err != nil {
 		return have, err
 	}
+	db.expiry.marked(s)
 	return token, nil
 }
 
@@ -94,7 +103,7 @@ type applying struct {
 	on   bool // c is on a record
 	buf  bytes.Buffer
 
-	marked bool // the increment has the mark of keyspaces
+	form []byte // value of the mark of keyspaces, nil if the increment has none
 }
 
 // Base compares the moment that the increment begins at with the one that is there. It may be an earlier one: what has changed since that is
@@ -144,7 +153,6 @@ func (a *applying) Put(key []byte, r io.Reader, length int64) error {
 	if err != nil {
 		return err
 	}
-	a.marked = a.marked || bytes.Equal(key, spaceMark)
 	if length > 1<<20 {
 		err = a.tx.PutReader(key, r, length)
 	} else {
@@ -154,6 +162,9 @@ func (a *applying) Put(key []byte, r io.Reader, length int64) error {
 		}
 		if int64(a.buf.Len()) != length {
 			return nil // cut short, as the reader finds
+		}
+		if bytes.Equal(key, spaceMark) {
+			a.form = bytes.Clone(a.buf.Bytes())
 		}
 		same := false
 		if there {

@@ -1,5 +1,7 @@
 package dbm
 
+import "time"
+
 // Batch collects puts, deletes and deletes of ranges in memory, for one commit. It is for who gets writes one after the other, from a channel for example, and
 // has no function that Update could run. Nothing of a batch is in the database before Commit, nor seen by any reader, and a batch holds no
 // snapshot: it may be kept for as long as one likes. One goroutine uses a batch at a time.
@@ -9,6 +11,7 @@ type Batch struct {
 	db    *DB
 	bytes []byte // keys and values of ops, one behind the other
 	ops   []batchOp
+	times bool // there is a put of a record that expires
 }
 
 // batchOp is a put, a delete, or the delete of a range. Its key and value, or the ends of the range, are the next bytes of the batch.
@@ -24,6 +27,7 @@ const (
 	batchDelete
 	batchRange
 	batchRangeToEnd // value has no meaning
+	batchPutTTL     // value is the time that the record expires at, and then its value
 )
 
 const (
@@ -39,6 +43,21 @@ func (db *DB) Batch() *Batch { return &Batch{db: db} }
 
 // Put has Commit set the value of key. It copies both. Of several writes of a key the last one counts. ErrKeyTooLarge, ErrValueTooLarge.
 func (b *Batch) Put(key, value []byte) error { return b.add(key, value, batchPut) }
+
+// PutTTL is Put of a record that expires in ttl, counted from this call: see Tx.PutTTL. It may be over when Commit is called.
+func (b *Batch) PutTTL(key, value []byte, ttl time.Duration) error {
+	if err := checkSizes(key, value); err != nil {
+		return err
+	}
+	at, err := b.db.expiry.expiryTime(ttl)
+	if err != nil {
+		return err
+	}
+	b.bytes = append(appendTime(append(b.bytes, key...), at), value...)
+	b.ops = append(b.ops, batchOp{len(key), timeBytes + len(value), batchPutTTL})
+	b.times = true
+	return nil
+}
 
 // Delete has Commit remove key; it is no error if there is none then. ErrKeyTooLarge.
 func (b *Batch) Delete(key []byte) error { return b.add(key, nil, batchDelete) }
@@ -74,7 +93,7 @@ func (b *Batch) Size() int64 { return int64(len(b.bytes)) }
 
 // Reset empties the batch.
 func (b *Batch) Reset() {
-	b.bytes, b.ops = b.bytes[:0], b.ops[:0]
+	b.bytes, b.ops, b.times = b.bytes[:0], b.ops[:0], false
 	if cap(b.bytes) > batchKept {
 		b.bytes = nil
 	}
@@ -104,6 +123,8 @@ func (b *Batch) write(tx *Tx) error {
 		switch op.kind {
 		case batchPut:
 			err = tx.Put(key, value)
+		case batchPutTTL:
+			err = putUntil(tx, key, value[timeBytes:], readTime(value))
 		case batchDelete:
 			err = tx.Delete(key)
 		case batchRange:

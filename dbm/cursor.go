@@ -19,7 +19,7 @@ func (tx *Tx) Cursor() *Cursor {
 		c.err = ErrTxDone
 		return c
 	}
-	c.inner.Cursor, c.inner.space = tx.inner.Cursor(), &tx.space
+	c.inner.Cursor, c.inner.tx = tx.inner.Cursor(), tx
 	c.inner.Within(tx.space.low, tx.space.high)
 	return c
 }
@@ -98,32 +98,44 @@ func (c *Cursor) Value() []byte {
 		c.err = c.tx.note(err)
 		return nil
 	}
+	if c.tx.stamp != 0 {
+		v, _ = there(c.tx, v)
+	}
 	return v
 }
 
 // ValueReader reads the value of that record piece by piece and returns its length in bytes: see Tx.ValueReader. ErrNotFound if the cursor is
 // on none.
 func (c *Cursor) ValueReader() (reader io.ReadCloser, length int64, err error) {
+	reader, length, _, err = cursorReader(c)
+	return reader, length, err
+}
+
+// cursorReader is Cursor.ValueReader that returns the time of the record too, 0 if it does not expire.
+func cursorReader(c *Cursor) (reader io.ReadCloser, length, at int64, err error) {
 	switch {
 	case c.tx.done:
-		return nil, 0, ErrTxDone
+		return nil, 0, 0, ErrTxDone
 	case c.err != nil:
-		return nil, 0, c.err
+		return nil, 0, 0, c.err
 	case !c.on:
-		return nil, 0, ErrNotFound
+		return nil, 0, 0, ErrNotFound
 	case c.tx.aging:
-		if lost := c.tx.during(func() { reader, length, err = c.ValueReader() }); lost != nil {
+		if lost := c.tx.during(func() { reader, length, at, err = cursorReader(c) }); lost != nil {
 			c.lost(lost)
-			return nil, 0, lost
+			return nil, 0, 0, lost
 		}
-		return reader, length, err
+		return reader, length, at, err
 	}
 	r, length, err := c.inner.ValueReader()
+	if err == nil && !c.tx.space.all {
+		r, length, at, err = behindHead(c.tx.stamp, r, length)
+	}
 	if err != nil {
 		c.err = c.tx.note(err)
-		return nil, 0, c.err
+		return nil, 0, 0, c.err
 	}
-	return &valueReader{c.tx, r}, length, nil
+	return &valueReader{c.tx, r}, length, at, nil
 }
 
 // Delete removes the record that the cursor is on; Next is then the record that followed. ErrNotFound if it is on none, and Err's error

@@ -21,6 +21,7 @@ type DB struct {
 	events *event.Hub       // nil of a database that tests open below Open
 	closed atomic.Bool      // Close was called
 	keyspaces
+	expiry
 }
 
 // Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length zero is an empty
@@ -77,6 +78,7 @@ func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	}
 	db := &DB{engine: engine, events: opts.Events}
 	db.keyspaces.db = db
+	initExpiry(db)
 	return db, nil
 }
 
@@ -99,6 +101,7 @@ func (db *DB) close() error {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	db.drops.stop()
+	db.stopExpiring()
 	return public(db.engine.Close())
 }
 
@@ -139,9 +142,9 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 	defer guard(db.engine, &err)
 	var ok bool
 	if db.beside != nil {
-		value, ok, err = db.beside.GetCopy(key)
-	} else {
-		value, ok, err = db.engine.GetCopy(key)
+		value, ok, err = getBeside(db, key)
+	} else if value, ok, err = db.engine.GetCopy(key); ok {
+		value, ok = db.expiry.shown(value)
 	}
 	switch {
 	case err != nil:
@@ -157,7 +160,7 @@ func (db *DB) Has(key []byte) (ok bool, err error) {
 	if err := checkSizes(key, nil); err != nil {
 		return false, err
 	}
-	if shifted(key) {
+	if shifted(key) || db.expiry.stamp.Load() != 0 {
 		err = db.View(func(tx *Tx) error {
 			ok, err = tx.Has(key)
 			return err
@@ -167,7 +170,7 @@ func (db *DB) Has(key []byte) (ok bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
 	if db.beside != nil {
-		ok, err = db.beside.Exists(key)
+		ok, err = hasBeside(db, key)
 	} else {
 		ok, err = db.engine.Exists(key)
 	}
@@ -209,10 +212,11 @@ func (db *DB) write(key, value []byte, remove bool) (err error) {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
-	if shifted(key) {
+	if shifted(key) || db.expiry.begins(value) {
 		return db.Update(func(tx *Tx) error { return writeOne(tx, key, value, remove) })
 	}
 	db.goOnDropping()
+	db.expires(0)
 	return public(db.engine.WriteOne(key, value, remove))
 }
 

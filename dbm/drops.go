@@ -39,11 +39,12 @@ func isDropped(tx *Tx) bool {
 	return false
 }
 
-// committed has the records deleted of what the transaction has dropped, once that is committed.
+// committed has the records deleted of what the transaction has dropped, once that is committed, and of those that expire.
 func (tx *txShared) committed(err error) {
 	if err == nil && !tx.readOnly && !tx.quiet {
 		tx.db.drops.left.Add(int64(len(tx.dropped)))
 		tx.db.goOnDropping()
+		tx.db.expires(tx.soonest)
 	}
 }
 

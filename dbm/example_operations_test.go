@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log"
 	"sync"
+	"time"
 
 	"flashdbm/dbm"
 )
@@ -408,4 +409,40 @@ func ExampleDB_CreateKeyspace() {
 	// Output:
 	// 3 <nil>
 	// [prices] <nil>
+}
+
+// Sessions that end by themselves, half an hour after they were last used.
+func ExampleDB_PutTTL() {
+	db, remove := newExample()
+	defer remove()
+
+	touch := func(session string) error {
+		return db.PutTTL([]byte("session/"+session), []byte("ann"), 30*time.Minute)
+	}
+	if err := touch("17"); err != nil {
+		log.Fatal(err)
+	}
+	left, expires, err := db.TTL([]byte("session/17"))
+	fmt.Println(left.Round(time.Minute), expires, err)
+
+	// Attempts to log in are counted for a minute from the first one on: Increment leaves the time of a record as it is.
+	attempt := func(user string) (n int64, err error) {
+		key := []byte("attempts/" + user)
+		err = db.Update(func(tx *dbm.Tx) error {
+			if n, err = tx.Increment(key, 1); err == nil && n == 1 {
+				err = tx.PutTTL(key, []byte("1"), time.Minute)
+			}
+			return err
+		})
+		return n, err
+	}
+	for range 3 {
+		n, err := attempt("ann")
+		fmt.Println(n, err)
+	}
+	// Output:
+	// 30m0s true <nil>
+	// 1 <nil>
+	// 2 <nil>
+	// 3 <nil>
 }

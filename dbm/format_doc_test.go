@@ -1,9 +1,11 @@
 package dbm
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,7 +33,8 @@ func TestFormatOfKeyspaces(t *testing.T) {
 		return nil
 	}))
 	want := formatdoc.Open(t).Table("Keys of keyspaces").Column("key")
-	require.Len(t, want, 7)
+	require.Len(t, want, 8)
+	want = want[:7] // TestFormatOfExpiry has the other
 	for i, key := range want {
 		want[i] = strings.NewReplacer("`", "", "a key that does not begin with FF", "k", "rest", "rest", "name", "kept", "number, key", "01, key", "FF, number", "FF, 01").Replace(key)
 	}
@@ -66,4 +69,30 @@ func describe(k []byte) string {
 		return fmt.Sprintf("FF FF d, FF, %02X", k[4:])
 	}
 	return "FF FF " + string(k[2:])
+}
+
+// TestFormatOfExpiry compares what a record that expires is in the tree with the document.
+func TestFormatOfExpiry(t *testing.T) {
+	db, clock := newExpiring(t, nil)
+	clock.at.Store(0x010203040500)
+	require.NoError(t, db.PutTTL([]byte("\xffk"), []byte("value"), 6*time.Millisecond))
+	table := formatdoc.Open(t).Table("Records that expire")
+	offsets, sizes := table.Numbers("timed value", "offset"), table.Map("timed value", "size")
+	require.Equal(t, map[string]uint64{"stamp": 0, "time": stampBytes, "value": stampedBytes}, offsets)
+	require.Equal(t, map[string]string{"stamp": fmt.Sprint(stampBytes), "time": fmt.Sprint(timeBytes), "value": ""}, sizes)
+	stamp := db.expiry.stamp.Load()
+	require.NoError(t, db.View(func(tx *Tx) error {
+		for key, want := range map[string]string{
+			string(spaceMark): "\x02" + string(binary.BigEndian.AppendUint64(nil, stamp)),
+			"\xff\x00k":       string(binary.BigEndian.AppendUint64(nil, stamp)) + "\x01\x02\x03\x04\x05\x06value",
+			"\xff\xfft\x01\x02\x03\x04\x05\x06\xff\x00k": "",
+		} {
+			got, err := tx.whole().Get([]byte(key))
+			require.NoError(t, err)
+			require.Equal(t, want, string(got))
+		}
+		return nil
+	}))
+	require.Equal(t, "FF FF `t`, time, key", formatdoc.Open(t).Table("Keys of keyspaces").Column("key")[7])
+	require.EqualValues(t, 65535, mostTimedKey)
 }

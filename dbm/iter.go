@@ -20,6 +20,13 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 			stored = tx.space.to(to)
 			each = func(key, value []byte) bool { return yield(tx.space.out(key), value) }
 		}
+		if tx.stamp != 0 && !tx.space.all {
+			shown := each
+			each = func(key, value []byte) bool {
+				value, ok := there(tx, value)
+				return !ok || shown(key, value)
+			}
+		}
 		for ok := c.Seek(from); ok && !tx.canceled(); ok = c.Next() {
 			if !tx.aging { // else each record is a call, and copied
 				any, more := c.inner.Stretch(stored, each)
@@ -86,7 +93,7 @@ func (c *Cursor) endIteration() {
 }
 
 // Keys iterates over the keys of the same records as Range, in order, and reads no value: neither one that is long, nor one that stayed
-// where it was logged. A value that is damaged does not hinder it.
+// where it was logged. A value that is damaged does not hinder it. In a database with records that expire it reads values, all the same, which tell that.
 func (tx *Tx) Keys(from, to []byte) iter.Seq[[]byte] {
 	return func(yield func(key []byte) bool) {
 		c := tx.Cursor()

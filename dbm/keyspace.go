@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 )
 
 // ErrNoKeyspace says that there is no keyspace of that name; the text says what to do.
@@ -208,6 +209,20 @@ func (k *Keyspace) Put(key, value []byte) error {
 // Delete removes key in a transaction of its own, as Put sets it; it is no error if there is none.
 func (k *Keyspace) Delete(key []byte) error {
 	return k.Update(func(tx *Tx) error { return tx.Delete(key) })
+}
+
+// PutTTL is Put of a record that expires: see Tx.PutTTL.
+func (k *Keyspace) PutTTL(key, value []byte, ttl time.Duration) error {
+	return k.Update(func(tx *Tx) error { return tx.PutTTL(key, value, ttl) })
+}
+
+// TTL is Tx.TTL in a transaction of its own.
+func (k *Keyspace) TTL(key []byte) (left time.Duration, expires bool, err error) {
+	err = k.View(func(tx *Tx) error {
+		left, expires, err = tx.TTL(key)
+		return err
+	})
+	return left, expires, err
 }
 
 // Len returns the number of records of the keyspace: see Tx.Len.

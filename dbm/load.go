@@ -91,7 +91,7 @@ func (db *DB) loadTx(ctx context.Context, source *loadSource, opts LoadOptions) 
 				last = append(last[:0], r.Key...)
 			}
 			guardMark(in, r.Key)
-			if err := tx.Put(in.space.in(nil, r.Key), r.Value); err != nil {
+			if err := putValue(in, r.Key, r.Value); err != nil {
 				return err
 			}
 		}

@@ -34,7 +34,7 @@ func (tx *Tx) Increment(key []byte, delta int64) (int64, error) {
 	if err := tx.canWrite(key, nil); err != nil {
 		return 0, err
 	}
-	n, err := tx.number(key)
+	n, at, err := numberOf(tx, key)
 	if err != nil {
 		return 0, err
 	}
@@ -42,45 +42,45 @@ func (tx *Tx) Increment(key []byte, delta int64) (int64, error) {
 		return 0, fmt.Errorf("%w: %d at key %.40q, plus %d", ErrOverflow, n, key, delta)
 	}
 	n += delta
-	if err := tx.Put(key, strconv.AppendInt(nil, n, 10)); err != nil {
+	if err := putUntil(tx, key, strconv.AppendInt(nil, n, 10), at); err != nil {
 		return 0, err
 	}
 	return n, nil
 }
 
-// number returns the number that the value of key is; 0 if there is no record.
-func (tx *Tx) number(key []byte) (int64, error) {
-	value, length, err := tx.shortValue(key, int64(mostDigits))
+// numberOf returns the number that the value of key is, and the time of the record; 0 if there is none.
+func numberOf(tx *Tx, key []byte) (n, at int64, err error) {
+	value, length, at, err := shortValue(tx, key, int64(mostDigits))
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, 0, err
 	case length < 0:
-		return 0, nil
+		return 0, 0, nil
 	}
-	n, err := strconv.ParseInt(string(value), 10, 64)
+	n, err = strconv.ParseInt(string(value), 10, 64)
 	if err != nil || string(strconv.AppendInt(nil, n, 10)) != string(value) { // also where the value is longer and was not read
-		return 0, fmt.Errorf("%w: the value of %d bytes at key %.40q; put a number there, or delete the record, first", ErrNotNumber, length, key)
+		return 0, 0, fmt.Errorf("%w: the value of %d bytes at key %.40q; put a number there, or delete the record, first", ErrNotNumber, length, key)
 	}
-	return n, nil
+	return n, at, nil
 }
 
-// shortValue returns the value of key and its length in bytes, which is -1 if there is no record. A value of more than most bytes is not
-// read, however long it is: then value is nil.
-func (tx *Tx) shortValue(key []byte, most int64) (value []byte, length int64, err error) {
-	r, length, err := tx.ValueReader(key)
+// shortValue returns the value of key, its length in bytes, which is -1 if there is no record, and the time of the record. A value of more than most bytes
+// is not read, however long it is: then value is nil.
+func shortValue(tx *Tx, key []byte, most int64) (value []byte, length, at int64, err error) {
+	r, length, at, err := timedReader(tx, key)
 	switch {
 	case err == ErrNotFound:
-		return nil, -1, nil
+		return nil, -1, 0, nil
 	case err != nil:
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	defer r.Close()
 	if length > most {
-		return nil, length, nil
+		return nil, length, at, nil
 	}
 	value = make([]byte, length)
 	_, err = io.ReadFull(r, value)
-	return value, length, err
+	return value, length, at, err
 }
 
 // CompareAndSwap sets the value of key to new if it is old now, and reports whether it did. Nil for old stands for no record: that is what
@@ -93,7 +93,7 @@ func (tx *Tx) CompareAndSwap(key, old, new []byte) (swapped bool, err error) {
 	if err := tx.canWrite(key, new); err != nil {
 		return false, err
 	}
-	value, length, err := tx.shortValue(key, int64(len(old)))
+	value, length, _, err := shortValue(tx, key, int64(len(old)))
 	if err != nil {
 		return false, err
 	}
@@ -115,7 +115,7 @@ func (tx *Tx) Append(key, suffix []byte) error {
 	if err := tx.canWrite(key, suffix); err != nil {
 		return err
 	}
-	r, length, err := tx.ValueReader(key)
+	r, length, at, err := timedReader(tx, key)
 	switch {
 	case err == ErrNotFound:
 		return tx.Put(key, suffix)
@@ -127,14 +127,14 @@ func (tx *Tx) Append(key, suffix []byte) error {
 		return err
 	}
 	if whole > appendInMemory {
-		return tx.PutReader(key, io.MultiReader(r, bytes.NewReader(suffix)), whole)
+		return putReaderUntil(tx, key, io.MultiReader(r, bytes.NewReader(suffix)), whole, at)
 	}
 	value := make([]byte, whole)
 	if _, err := io.ReadFull(r, value[:length]); err != nil {
 		return err
 	}
 	copy(value[length:], suffix)
-	return tx.Put(key, value)
+	return putUntil(tx, key, value, at)
 }
 
 // appendInMemory is up to how many bytes Append makes the new value in memory, before Put copies it. Above, the value goes through PutReader,

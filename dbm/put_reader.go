@@ -22,6 +22,11 @@ const UnknownSize = -1
 //
 // In Update a conflict makes the function run again, and then r has been read already: make it within the function.
 func (tx *Tx) PutReader(key []byte, r io.Reader, size int64) error {
+	return putReaderUntil(tx, key, r, size, 0)
+}
+
+// putReaderUntil is PutReader of a record that is there until a time, or for good if that is 0.
+func putReaderUntil(tx *Tx, key []byte, r io.Reader, size, at int64) error {
 	if size < UnknownSize {
 		return fmt.Errorf("flashdbm: a value cannot have %d bytes", size)
 	}
@@ -32,12 +37,21 @@ func (tx *Tx) PutReader(key []byte, r io.Reader, size int64) error {
 		return err
 	}
 	guardMark(tx, key)
-	source := &valueSource{tx: tx, r: r, size: size}
-	err := tx.inner.PutReader(tx.space.in(nil, key), source, max(size, 0))
-	if source.err != nil {
-		return source.err
+	put := func(inTree []byte) error {
+		source := &valueSource{tx: tx, r: r, size: size}
+		stored, likely, err := stampedSource(tx, source, at)
+		if err == nil {
+			err = tx.inner.PutReader(inTree, stored, likely)
+		}
+		if source.err != nil {
+			return source.err
+		}
+		return tx.note(err)
 	}
-	return tx.note(err)
+	if at == 0 {
+		return put(tx.space.in(nil, key))
+	}
+	return timed(tx, key, at, put)
 }
 
 // valueSource gives what PutReader may take of its reader.
@@ -45,6 +59,7 @@ type valueSource struct {
 	tx   *Tx
 	r    io.Reader
 	size int64 // or UnknownSize
+	head int64 // bytes that stand before the value where it is stored: of what a value may have
 	read int64
 	idle int   // reads in a row that gave nothing
 	err  error // that ended the value
@@ -56,7 +71,7 @@ const idleReads = 100
 var errReaderCount = errors.New("flashdbm: the reader of a value says that it has read more than it was asked for, or less than nothing")
 
 func (s *valueSource) Read(p []byte) (n int, err error) {
-	left := maxValue + 1 - s.read // one byte too many, to see that there is one
+	left := maxValue - s.head + 1 - s.read // one byte too many, to see that there is one
 	if s.size != UnknownSize {
 		if left = s.size - s.read; left == 0 {
 			return 0, io.EOF
@@ -73,7 +88,7 @@ func (s *valueSource) Read(p []byte) (n int, err error) {
 		n, s.read, s.err = 0, s.read-int64(n), errReaderCount
 	case s.tx.done:
 		s.err = ErrTxDone
-	case s.read > maxValue:
+	case s.read > maxValue-s.head:
 		s.err = ErrValueTooLarge
 	case err == io.EOF && s.size != UnknownSize && s.read < s.size:
 		s.err = io.ErrUnexpectedEOF

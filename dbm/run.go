@@ -35,7 +35,8 @@ func (tx *Tx) view(fn func(*Tx) error) error {
 }
 
 // Update runs fn in a transaction and commits it, again after a conflict: fn may run more than once and should have no other effects.
-// It always ends; after losing many times, mostly alone, it returns ErrConflict. If fn returns an error, nothing is applied.
+// It always ends; after losing many times, mostly alone, it returns ErrConflict. If fn returns an error, nothing is applied. For ErrNoExpiry see
+// Tx.PutTTL.
 func (db *DB) Update(fn func(*Tx) error) error {
 	return db.UpdateContext(context.Background(), TxOptions{}, fn)
 }
@@ -45,13 +46,27 @@ func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) er
 	if db.beside != nil {
 		return ErrReadOnly
 	}
+	wantsTimes, err := update(db, ctx, opts, fn)
+	if wantsTimes && errors.Is(err, ErrNoExpiry) {
+		if err := db.EnableExpiry(); err != nil {
+			return err
+		}
+		_, err = update(db, ctx, opts, fn)
+	}
+	return err
+}
+
+// update is UpdateContext. wantsTimes is true if fn would have put records that expire into a database that has none.
+func update(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) (wantsTimes bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	err := db.engine.Retry(ctx, mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
+	err = db.engine.Retry(ctx, mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
 		tx := newTx(db, inner, opts, true)
 		tx.ctx = ctx
-		return tx.run(ctx, fn, true)
+		lost, err = tx.run(ctx, fn, true)
+		wantsTimes = tx.wantsTimes
+		return lost, err
 	})
-	return public(err)
+	return wantsTimes, public(err)
 }
 
 // run calls fn and ends the transaction, whatever fn does: it is committed, if that is wanted, unless fn or the context say otherwise.

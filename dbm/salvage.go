@@ -219,7 +219,15 @@ func (w *salvageWriter) mark() error {
 	if w.marked {
 		return nil
 	}
-	return w.db.Update(func(tx *Tx) error { return tx.whole().Put(spaceMark, spaceForm) })
+	return w.db.Update(func(tx *Tx) error {
+		form := spaceForm
+		if s, err := stampByIndex(tx); err != nil {
+			return err
+		} else if s != 0 {
+			form = formOf(s)
+		}
+		return tx.whole().Put(spaceMark, form)
+	})
 }
 
 // abandon removes what was written.

@@ -68,7 +68,7 @@ func (s *Sequence) Release() error {
 		return nil
 	}
 	return s.db.Update(func(tx *Tx) error {
-		n, err := tx.number(s.key)
+		n, _, err := numberOf(tx, s.key)
 		switch {
 		case errors.Is(err, ErrNotNumber): // somebody has put something else there
 			return nil

@@ -15,6 +15,7 @@ import (
 // for the same reasons as a transaction of its age. A snapshot that is dropped is closed when the collector finds it.
 type Snapshot struct {
 	db      *DB
+	now     int64      // by the clock, in the unit of times: for all its transactions
 	mu      sync.Mutex // guards the rest, and root, which siblings are begun from one at a time
 	root    *mvcc.Tx   // reads nothing itself; nil once closed
 	cleanup runtime.Cleanup
@@ -26,7 +27,7 @@ func (db *DB) Snapshot() (*Snapshot, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	s := &Snapshot{db: db, root: root}
+	s := &Snapshot{db: db, root: root, now: db.expiry.now()}
 	s.cleanup = runtime.AddCleanup(s, func(root *mvcc.Tx) { root.Rollback() }, root)
 	return s, nil
 }
@@ -63,7 +64,9 @@ func (s *Snapshot) begin(managed bool) (*Tx, error) {
 	if err != nil {
 		return nil, public(err)
 	}
-	return newTx(s.db, inner, TxOptions{ReadOnly: true}, managed), nil
+	tx := newTx(s.db, inner, TxOptions{ReadOnly: true}, managed)
+	tx.now = s.now
+	return tx, nil
 }
 
 // Close ends the snapshot: no transaction begins at it any more. Those that are under way go on, and what the snapshot held is held until the

@@ -2,14 +2,14 @@ package dbm
 
 import "flashdbm/mvcc"
 
-// spaceCursor is a cursor of the engine that stays within a space. Its keys are those of the tree.
+// spaceCursor is a cursor of the engine that stays within a space, and passes over records whose time is over. Its keys are those of the tree.
 //
 // Invariant, where the space has bounds: at says where it is as seen from within the space. Only on a record is that where the engine's cursor
 // is, so a move from elsewhere begins anew.
 type spaceCursor struct {
 	*mvcc.Cursor
-	space *space
-	at    spacePlace
+	tx *Tx // its space
+	at spacePlace
 }
 
 type spacePlace uint8
@@ -21,7 +21,7 @@ const (
 	spaceBehind
 )
 
-func (c *spaceCursor) whole() bool { return !c.space.shifts }
+func (c *spaceCursor) whole() bool { return !c.tx.space.shifts }
 
 // Reset: see mvcc.Cursor.
 func (c *spaceCursor) Reset() {
@@ -34,7 +34,7 @@ func (c *spaceCursor) First() bool {
 	if c.whole() {
 		return c.Cursor.First()
 	}
-	return c.arrive(c.Cursor.Seek(c.space.low), spaceBehind)
+	return c.arrive(c.Cursor.Seek(c.tx.space.low), spaceBehind)
 }
 
 // Last: see First.
@@ -42,7 +42,7 @@ func (c *spaceCursor) Last() bool {
 	if c.whole() {
 		return c.Cursor.Last()
 	}
-	c.Cursor.Seek(c.space.high)
+	c.Cursor.Seek(c.tx.space.high)
 	return c.arrive(c.Cursor.Err() == nil && c.Cursor.Prev(), spaceBefore)
 }
 
@@ -76,14 +76,33 @@ func (c *spaceCursor) Prev() bool {
 	return c.at != spaceBefore && c.Last()
 }
 
-// arrive ends a move that has found a record, or none.
+// arrive ends a move towards one end of the space that has found a record, or none.
 func (c *spaceCursor) arrive(found bool, otherwise spacePlace) bool {
-	if found {
+	for found {
 		key := c.Cursor.Key()
-		found = c.Cursor.Err() == nil && c.space.holds(key) // a long key may not be readable
+		found = c.Cursor.Err() == nil && c.tx.space.holds(key) // a long key may not be readable
+		if !found || c.tx.stamp == 0 || !c.over() {
+			break
+		}
+		if otherwise == spaceBehind {
+			found = c.Cursor.Next()
+		} else {
+			found = c.Cursor.Prev()
+		}
 	}
 	if c.at = otherwise; found {
 		c.at = spaceOn
 	}
 	return found
+}
+
+// over reports whether the time of the record that the engine's cursor is on is over. Where its value cannot be read, it is there, and who asks for the
+// value is told.
+func (c *spaceCursor) over() bool {
+	b, err := mvcc.BeginningAt(c.Cursor)
+	if err != nil {
+		return false
+	}
+	_, ok := there(c.tx, b)
+	return !ok
 }

@@ -134,13 +134,19 @@ func findSpaces(tx *Tx) {
 	}
 	form, err := tx.whole().Get(spaceMark)
 	tx.answered = false
+	s, known := stampOf(form)
 	switch {
 	case err == ErrNotFound:
-	case err == nil && !bytes.Equal(form, spaceForm):
-		tx.err = fmt.Errorf("%w: keyspaces of form %d: use a newer flashdbm", ErrFormat, form)
+	case err == nil && !known:
+		tx.err = fmt.Errorf("%w: keyspaces of form %x: use a newer flashdbm", ErrFormat, form)
 	case err == nil:
 		tx.spaced, tx.space = true, defaultSpace
+		if tx.db.beside != nil {
+			tx.stamp = s
+			return
+		}
 		since.CompareAndSwap(0, at)
+		tx.db.expiry.marked(s)
 	} // else tx.err has it
 }
 

@@ -28,20 +28,25 @@ type Tx struct {
 
 // txShared is what the transaction is for all keyspaces.
 type txShared struct {
-	inner    *mvcc.Tx
-	db       *DB
-	engine   *mvcc.Engine
-	spaced   bool     // the file has keyspaces
-	dropped  [][]byte // prefixes of those that the transaction has dropped
-	quiet    bool     // nothing is done in the background behind its commit
-	readOnly bool
-	managed  bool // ended by View or Update
-	done     bool
-	aging    bool            // see during
-	answered bool            // something that was read has been returned
-	err      error           // first error of the media or the system
-	ctx      context.Context // that ends iterations; nil for none
-	cleanup  runtime.Cleanup
+	inner      *mvcc.Tx
+	db         *DB
+	engine     *mvcc.Engine
+	spaced     bool     // the file has keyspaces
+	dropped    [][]byte // prefixes of those that the transaction has dropped
+	quiet      bool     // nothing is done in the background behind its commit
+	stamp      stamp    // of the database; 0 if no value that the transaction can see may have one
+	times      bool     // PutTTL may be used
+	now        int64    // when it began, in the unit of times; 0 without a stamp
+	soonest    int64    // time of a record that was put with one; 0 for none
+	readOnly   bool
+	managed    bool // ended by View or Update
+	done       bool
+	aging      bool            // see during
+	answered   bool            // something that was read has been returned
+	wantsTimes bool            // PutTTL has failed for want of EnableExpiry
+	err        error           // first error of the media or the system
+	ctx        context.Context // that ends iterations; nil for none
+	cleanup    runtime.Cleanup
 }
 
 var errManaged = errors.New("flashdbm: View and Update end their transaction themselves: return nil or an error from the function")
@@ -56,6 +61,7 @@ func newTx(db *DB, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
 	if mvcc.KeyspacesOf(inner) {
 		findSpaces(tx)
 	}
+	findStamp(tx)
 	return tx
 }
 
@@ -115,6 +121,9 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 		return nil, tx.note(err)
 	}
 	tx.answered = true
+	if ok && tx.stamp != 0 {
+		value, ok = there(tx, value)
+	}
 	if !ok {
 		return nil, ErrNotFound
 	}
@@ -122,7 +131,16 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 }
 
 // again reports whether what failed may be tried again: beside a writer, as long as nothing was returned, on a newer snapshot.
-func (tx *Tx) again(err error) bool { return !tx.answered && tx.inner.Renew(err) }
+func (tx *Tx) again(err error) bool {
+	if tx.answered || !tx.inner.Renew(err) {
+		return false
+	}
+	if mvcc.KeyspacesOf(tx.inner) && !tx.spaced && !tx.space.all { // else findSpaces is at it
+		findSpaces(tx)
+		findStamp(tx)
+	}
+	return true
+}
 
 // Has reports whether key has a value.
 func (tx *Tx) Has(key []byte) (found bool, err error) {
@@ -135,7 +153,7 @@ func (tx *Tx) Has(key []byte) (found bool, err error) {
 		}
 		return found, err
 	}
-	ok, err := tx.inner.Has(tx.at(key))
+	ok, err := stillHas(tx, tx.at(key))
 	if err != nil && tx.again(err) {
 		return tx.Has(key)
 	}
@@ -151,7 +169,7 @@ func (tx *Tx) Put(key, value []byte) error {
 		return err
 	}
 	guardMark(tx, key)
-	return tx.note(tx.inner.Put(tx.at(key), value))
+	return tx.note(putValue(tx, key, value))
 }
 
 // Insert sets the value of key if it has none, else ErrExists.
@@ -166,7 +184,7 @@ func (tx *Tx) Insert(key, value []byte) error {
 		return ErrExists
 	}
 	guardMark(tx, key)
-	return tx.note(tx.inner.Put(tx.at(key), value))
+	return tx.note(putValue(tx, key, value))
 }
 
 // Delete removes key; it is no error if there is none.
@@ -205,6 +223,16 @@ func (tx *Tx) DeleteRange(from, to []byte) (err error) {
 
 // countOf returns the number of records of the space.
 func countOf(tx *Tx) (int64, error) {
+	n, err := countStored(tx)
+	if err != nil || tx.stamp == 0 || tx.space.all {
+		return n, err
+	}
+	over, err := countOver(tx)
+	return n - over, err
+}
+
+// countStored returns the number of records that the tree has of the space.
+func countStored(tx *Tx) (int64, error) {
 	if len(tx.space.prefix) > 0 {
 		return mvcc.Count(tx.inner, tx.space.low, tx.space.high)
 	}
@@ -237,27 +265,36 @@ func (tx *Tx) Len() (n int64, err error) {
 // ValueReader reads the value of key piece by piece and returns its length in bytes; a value of gigabytes is never in memory whole. The
 // reader is valid until the transaction ends. ErrNotFound.
 func (tx *Tx) ValueReader(key []byte) (reader io.ReadCloser, length int64, err error) {
+	reader, length, _, err = timedReader(tx, key)
+	return reader, length, err
+}
+
+// timedReader is Tx.ValueReader that returns the time of the record too, 0 if it does not expire.
+func timedReader(tx *Tx, key []byte) (reader io.ReadCloser, length, at int64, err error) {
 	if err := tx.canRead(key); err != nil {
-		return nil, 0, err
+		return nil, 0, 0, err
 	}
 	if tx.aging {
-		if lost := tx.during(func() { reader, length, err = tx.ValueReader(key) }); lost != nil {
-			return nil, 0, lost
+		if lost := tx.during(func() { reader, length, at, err = timedReader(tx, key) }); lost != nil {
+			return nil, 0, 0, lost
 		}
-		return reader, length, err
+		return reader, length, at, err
 	}
 	r, n, ok, err := tx.inner.ValueReader(tx.space.in(nil, key))
+	if ok && err == nil && !tx.space.all {
+		r, n, at, err = behindHead(tx.stamp, r, n)
+	}
 	switch {
 	case err != nil && tx.again(err):
-		return tx.ValueReader(key)
+		return timedReader(tx, key)
 	case err != nil:
-		return nil, 0, tx.note(err)
+		return nil, 0, 0, tx.note(err)
 	}
 	tx.answered = true
-	if !ok {
-		return nil, 0, ErrNotFound
+	if !ok || at != 0 && at <= tx.now {
+		return nil, 0, 0, ErrNotFound
 	}
-	return &valueReader{tx, r}, n, nil
+	return &valueReader{tx, r}, n, at, nil
 }
 
 type valueReader struct {

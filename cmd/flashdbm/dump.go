@@ -23,8 +23,9 @@ several databases do in a dump of mdb_dump -a, for "flashdbm load --keyspaces".
 
 --json-lines writes a JSON object on each line instead, for programs that know
 no dumps: "key" and "value" with text, key_base64 or value_base64 with bytes that
-are not UTF-8. It has no end mark, so what was cut off between two lines is not
-missed by who reads it.`
+are not UTF-8, and "expires" with the time of a record that does. It has no end mark,
+so what was cut off between two lines is not missed by who reads it. A dump of the
+other forms has no place for that time: what is loaded from it does not expire.`
 
 func newDumpCommand(p *program) *cobra.Command {
 	var file string
@@ -108,7 +109,14 @@ func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printabl
 
 func (p *program) dumpJSONLines(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer) error {
 	var text notation
-	return p.eachRecord(cmd, tx, func(c *dbm.Cursor) error { return text.writeJSONRecord(w, c.Key(), c.ValueReader) })
+	clock := startClock()
+	return p.eachRecord(cmd, tx, func(c *dbm.Cursor) error {
+		expires, err := clock.at(c.TTL())
+		if err != nil {
+			return err
+		}
+		return text.writeJSONRecord(w, c.Key(), expires, c.ValueReader)
+	})
 }
 
 // eachRecord calls fn with a cursor on each record, and shows how far it is.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 )
 
 // dumpReader reads the one database of a dump, record by record.
@@ -84,6 +85,9 @@ func (d *dumpReader) next() (key, value []byte, err error) {
 	}
 	return d.key, d.value, err
 }
+
+// until: no record of a dump expires.
+func (d *dumpReader) until() time.Time { return time.Time{} }
 
 // long reports whether the value goes on after what next returned.
 func (d *dumpReader) long() bool { return d.open || len(d.pending) > 0 }

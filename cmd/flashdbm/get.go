@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"flashdbm/dbm"
 
@@ -59,18 +60,22 @@ func (get *getCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 			return err
 		}
 		r.Close()
+		expires, err := startClock().at(tx.TTL(key))
+		if err != nil {
+			return err
+		}
 		return p.withOutput(path, get.file, func(w *bufio.Writer) error {
-			return get.print(p, w, key, open)
+			return get.print(p, w, key, expires, open)
 		})
 	}))
 }
 
 // print writes a value in the form that was asked for, piece by piece, because
 // a value may be larger than memory.
-func (get *getCommand) print(p *program, w *bufio.Writer, key []byte, open openValue) error {
+func (get *getCommand) print(p *program, w *bufio.Writer, key []byte, expires time.Time, open openValue) error {
 	switch {
 	case get.json:
-		return get.writeJSONRecord(w, key, open)
+		return get.writeJSONRecord(w, key, expires, open)
 	case get.file == "" && (get.hex || get.base64):
 		if err := get.writeLong(w, open); err != nil {
 			return err

@@ -9,17 +9,20 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 	"unicode/utf16"
 	"unicode/utf8"
 )
 
 // jsonLines reads records that are a JSON object on a line each, as "flashdbm dump --json-lines" and "flashdbm list --values --json" write them:
-// one field for the key and one for the value. Each is "key" or "value" with text, or that name with _hex or _base64 behind it. Empty lines
-// are skipped. Whatever else there is is an error, for it would be lost: another field, a field twice, text that is not UTF-8 or
+// one field for the key and one for the value. Each is "key" or "value" with text, or that name with _hex or _base64 behind it. A record that expires
+// has "expires", with the time in the form of RFC 3339. Empty lines are skipped. Whatever else there is is an error, for it would be lost: another field, a field twice, text that is not UTF-8 or
 // has half of a surrogate pair, for which package encoding/json puts another character.
 type jsonLines struct {
 	in   *bufio.Reader
 	line int // number of the line that was read last, from 1
+
+	expires time.Time // of the record that was read last; zero if it does not
 }
 
 func newJSONLines(r io.Reader) *jsonLines { return &jsonLines{in: bufio.NewReaderSize(r, 1<<16)} }
@@ -39,13 +42,22 @@ func (j *jsonLines) next() (key, value []byte, err error) {
 		if len(line) == 0 {
 			continue
 		}
-		key, value, problem := jsonRecord(line)
+		record, problem := jsonRecord(line)
 		if problem != "" {
 			return nil, nil, fmt.Errorf("line %d: %s", j.line, problem)
 		}
-		return key, value, nil
+		j.expires = time.Time{}
+		if at, expires := record["expires"]; expires {
+			if j.expires, err = time.Parse(time.RFC3339, string(at)); err != nil {
+				return nil, nil, fmt.Errorf("line %d: %q is not a time such as %s", j.line, at, time.RFC3339)
+			}
+		}
+		return record["key"], record["value"], nil
 	}
 }
+
+// until returns when the record that was read last expires, the zero time if it does not.
+func (j *jsonLines) until() time.Time { return j.expires }
 
 // long is false: a line is in memory whole.
 func (j *jsonLines) long() bool { return false }
@@ -54,54 +66,50 @@ func (j *jsonLines) Read([]byte) (int, error) { return 0, io.EOF }
 
 const jsonShape = `an object such as {"key": "apple", "value": "red"} is wanted on each line`
 
-// jsonRecord decodes a line, or says what is wrong with it.
-func jsonRecord(line []byte) (key, value []byte, problem string) {
+// jsonRecord decodes a line, or says what is wrong with it. What it returns has "key", "value" and perhaps "expires".
+func jsonRecord(line []byte) (record map[string][]byte, problem string) {
 	if !utf8.Valid(line) {
-		return nil, nil, "it is not UTF-8: give such bytes as key_base64 or value_base64"
+		return nil, "it is not UTF-8: give such bytes as key_base64 or value_base64"
 	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	if t, err := decoder.Token(); err != nil || t != json.Delim('{') {
-		return nil, nil, jsonShape
+		return nil, jsonShape
 	}
-	seen := map[string]bool{}
+	record = map[string][]byte{}
 	for decoder.More() {
 		t, err := decoder.Token()
 		name, ok := t.(string)
 		if err != nil || !ok {
-			return nil, nil, notJSON(err)
+			return nil, notJSON(err)
 		}
 		var raw json.RawMessage
 		if err := decoder.Decode(&raw); err != nil {
-			return nil, nil, notJSON(err)
+			return nil, notJSON(err)
 		}
 		if len(raw) == 0 || raw[0] != '"' {
-			return nil, nil, fmt.Sprintf("%q is not a string", name)
+			return nil, fmt.Sprintf("%q is not a string", name)
 		}
 		b, what, problem := jsonField(name, raw)
-		switch {
-		case problem != "":
-			return nil, nil, problem
-		case seen[what]:
-			return nil, nil, "the " + what + " is there twice"
-		case what == "key":
-			key = b
-		default:
-			value = b
+		if problem != "" {
+			return nil, problem
 		}
-		seen[what] = true
+		if _, seen := record[what]; seen {
+			return nil, "the " + what + " is there twice"
+		}
+		record[what] = b
 	}
 	if _, err := decoder.Token(); err != nil {
-		return nil, nil, notJSON(err)
+		return nil, notJSON(err)
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, nil, "there is more behind the object; " + jsonShape
+		return nil, "there is more behind the object; " + jsonShape
 	}
 	for _, what := range []string{"key", "value"} {
-		if !seen[what] {
-			return nil, nil, "there is no " + what + "; " + jsonShape
+		if _, seen := record[what]; !seen {
+			return nil, "there is no " + what + "; " + jsonShape
 		}
 	}
-	return key, value, ""
+	return record, ""
 }
 
 func notJSON(err error) string {
@@ -111,7 +119,7 @@ func notJSON(err error) string {
 	return fmt.Sprintf("%v; %s", err, jsonShape)
 }
 
-// jsonField decodes a field, which is a JSON string, and says which part of the record it is: "key" or "value".
+// jsonField decodes a field, which is a JSON string, and says which part of the record it is: "key", "value" or "expires".
 func jsonField(name string, raw []byte) (b []byte, what, problem string) {
 	if at := halfPair(raw); at != "" {
 		return nil, "", fmt.Sprintf("%s of %q is half of a character: give such bytes as key_base64 or value_base64", at, name)
@@ -122,7 +130,7 @@ func jsonField(name string, raw []byte) (b []byte, what, problem string) {
 	}
 	var err error
 	switch name {
-	case "key", "value":
+	case "key", "value", "expires":
 		return []byte(text), name, ""
 	case "key_hex", "value_hex":
 		what = name[:len(name)-len("_hex")]
@@ -131,7 +139,7 @@ func jsonField(name string, raw []byte) (b []byte, what, problem string) {
 		what = name[:len(name)-len("_base64")]
 		b, err = base64.StdEncoding.Strict().DecodeString(text)
 	default:
-		return nil, "", fmt.Sprintf("there is no place for the field %q: key, key_hex or key_base64 and the same of value are known", name)
+		return nil, "", fmt.Sprintf("there is no place for the field %q: key, key_hex or key_base64, the same of value, and expires are known", name)
 	}
 	if err != nil {
 		return nil, "", fmt.Sprintf("%q: %v", name, err)

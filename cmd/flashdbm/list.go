@@ -29,6 +29,7 @@ type listCommand struct {
 	null, json bool
 
 	value []byte // memory for one
+	clock clock
 }
 
 func newListCommand(p *program) *cobra.Command {
@@ -70,6 +71,7 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 	return p.read(ctx, path, list.within(func(tx *dbm.Tx) error {
 		return p.withOutput(path, "", func(w *bufio.Writer) error {
 			left := list.limit
+			list.clock = startClock()
 			c := tx.Cursor()
 			for ok := bounds.first(c, list.reverse); ok; ok = bounds.next(c, list.reverse) {
 				if err := ctx.Err(); err != nil {
@@ -95,7 +97,11 @@ func (list *listCommand) print(w *bufio.Writer, c *dbm.Cursor) error {
 	case c.Err() != nil:
 		return c.Err()
 	case list.json && list.values:
-		return list.writeJSONRecord(w, key, c.ValueReader)
+		expires, err := list.clock.at(c.TTL())
+		if err != nil {
+			return err
+		}
+		return list.writeJSONRecord(w, key, expires, c.ValueReader)
 	case list.json:
 		record := map[string]any{}
 		list.addTo(record, "key", key)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"flashdbm/dbm"
 
@@ -39,8 +40,9 @@ which is made if there is none, those of one without a name to the default keysp
 
 --json-lines reads a JSON object on each line instead: "key" and "value" with
 text, or key_hex, key_base64, value_hex, value_base64 with bytes, as "dump
---json-lines" and "list --values --json" write them. It has no end mark, so what
-was cut off between two lines is not missed. A line is held in memory.`
+--json-lines" and "list --values --json" write them. Records with "expires" expire
+then; those whose time is over are left out. There is no end mark, so what was cut
+off between two lines is not missed. A line is held in memory.`
 
 type loadCommand struct {
 	spaceFlag
@@ -55,6 +57,7 @@ type loadCommand struct {
 // recordReader is where a load takes its records from: a dumpReader, or jsonLines.
 type recordReader interface {
 	next() (key, value []byte, err error) // io.EOF after the last one
+	until() time.Time                     // when that record expires; zero if it does not
 	long() bool                           // the value goes on; Read has the rest of it
 	io.Reader
 }
@@ -206,12 +209,34 @@ type loader struct {
 
 	stored loadResult // committed
 	batch  loadResult // in the open transaction
+
+	held *timedRecord // read and not put, as the transaction had to end before; nil for none
+}
+
+// timedRecord is a record that expires.
+type timedRecord struct {
+	key, value []byte
+	until      time.Time
+}
+
+// put puts the record, unless its time is over.
+func (r *timedRecord) put(tx *dbm.Tx) error {
+	ttl := time.Until(r.until)
+	if ttl <= 0 {
+		return nil
+	}
+	return tx.PutTTL(r.key, r.value, ttl)
 }
 
 // run commits batch after batch until the dump ends. Its transactions only
 // put, so they never conflict.
 func (l *loader) run(cmd *cobra.Command, db *dbm.DB) error {
 	for more := true; more; {
+		if l.held != nil {
+			if err := db.EnableExpiry(); err != nil {
+				return err
+			}
+		}
 		tx, err := db.Begin(dbm.TxOptions{})
 		if err != nil {
 			return err
@@ -236,6 +261,14 @@ func (l *loader) run(cmd *cobra.Command, db *dbm.DB) error {
 // fill puts records into tx until the batch is full, more, or the dump ends.
 func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 	whole, name := tx, "" // tx is of the keyspace with that name, if there are several
+	if l.held != nil {
+		if err := l.held.put(tx); err != nil {
+			return false, err
+		}
+		l.batch.Records++
+		l.batch.Bytes += int64(len(l.held.key) + len(l.held.value))
+		l.held = nil
+	}
 	for {
 		if err := cmd.Context().Err(); err != nil {
 			return false, err
@@ -254,7 +287,16 @@ func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 				return false, err
 			}
 		}
-		if l.dump.long() {
+		if until := l.dump.until(); !until.IsZero() {
+			record := &timedRecord{key, value, until}
+			if err = record.put(tx); errors.Is(err, dbm.ErrNoExpiry) {
+				if l.atomic {
+					return false, fmt.Errorf("%w; load without --atomic, which does", err)
+				}
+				l.held = record
+				return true, nil
+			}
+		} else if l.dump.long() {
 			rest := &watchedReader{ctx: cmd.Context(), r: l.dump}
 			err = tx.PutReader(key, io.MultiReader(bytes.NewReader(value), rest), dbm.UnknownSize)
 			n += rest.n

@@ -62,6 +62,9 @@ func (load *loadCommand) bulkOnce(p *program, cmd *cobra.Command, db *dbm.DB, du
 			if err == io.EOF {
 				return
 			}
+			if err == nil && !dump.until().IsZero() {
+				err = errors.New("there are records that expire: load without --bulk")
+			}
 			if err == nil && dump.long() {
 				whole.Reset()
 				whole.Write(value)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"io"
 	"strconv"
+	"time"
 	"unicode/utf8"
 )
 
@@ -166,10 +167,13 @@ func writeStringLiteral(w *bufio.Writer, r io.Reader, literal func(piece []byte)
 }
 
 // writeJSONRecord writes a line with an object of a key and its value, as addTo
-// and printJSON do. The value may be long.
-func (n *notation) writeJSONRecord(w *bufio.Writer, key []byte, open openValue) error {
+// and printJSON do, and when the record expires, if it does. The value may be long.
+func (n *notation) writeJSONRecord(w *bufio.Writer, key []byte, expires time.Time, open openValue) error {
 	record := map[string]any{}
 	n.addTo(record, "key", key)
+	if !expires.IsZero() {
+		record["expires"] = expires.UTC().Round(time.Millisecond).Format(time.RFC3339Nano)
+	}
 	var line bytes.Buffer
 	err := printJSON(&line, record)
 	if err != nil {

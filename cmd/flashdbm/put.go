@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"flashdbm/dbm"
 
@@ -24,12 +25,17 @@ input, with --file from a file, in both cases byte for byte.
 When put returns, the value is on the disk. Of a value from standard input or a
 file no more than 16 MiB are in memory. A longer one is stored as it is read: the
 database is open meanwhile, so if the value comes through a pipe from a command
-that reads the same database, that command needs --beside.`
+that reads the same database, that command needs --beside.
+
+With --ttl the record is there for that time, and then for no command any more;
+its space comes back when a program writes to the database later. The first such
+record makes the database one that programs of before refuse.`
 
 type putCommand struct {
 	notation
 	spaceFlag
 	file string
+	ttl  time.Duration
 }
 
 func newPutCommand(p *program) *cobra.Command {
@@ -40,6 +46,7 @@ func newPutCommand(p *program) *cobra.Command {
 		Long:  putHelp,
 		Example: `  flashdbm put app.fdbm greeting "good morning"
   flashdbm put app.fdbm logo --file logo.png
+  flashdbm put app.fdbm session/17 ann --ttl 30m
   date | flashdbm put app.fdbm started`,
 		Args:              takes(2, 3),
 		ValidArgsFunction: p.completeKey(&put.notation, 1),
@@ -48,6 +55,7 @@ func newPutCommand(p *program) *cobra.Command {
 	put.notation.addFlags(cmd)
 	put.spaceFlag.addFlags(cmd)
 	cmd.Flags().StringVar(&put.file, "file", "", "read the bytes of the value from `FILE`, \"-\" for standard input")
+	cmd.Flags().DurationVar(&put.ttl, "ttl", 0, "have the record expire after `TIME`, for example 90s or 24h")
 	return cmd
 }
 
@@ -55,6 +63,9 @@ func (put *putCommand) run(p *program, cmd *cobra.Command, args []string) error 
 	key, err := put.parse("key", args[1])
 	if err != nil {
 		return err
+	}
+	if cmd.Flags().Changed("ttl") && put.ttl <= 0 {
+		return usagef("--ttl must be more than 0")
 	}
 	if len(args) > 2 {
 		if put.file != "" {
@@ -70,8 +81,13 @@ func (put *putCommand) run(p *program, cmd *cobra.Command, args []string) error 
 }
 
 func (put *putCommand) store(db *dbm.DB, key, value []byte) error {
-	if put.name != "" {
+	switch {
+	case put.name != "" && put.ttl > 0:
+		return db.Keyspace(put.name).PutTTL(key, value, put.ttl)
+	case put.name != "":
 		return db.Keyspace(put.name).Put(key, value)
+	case put.ttl > 0:
+		return db.PutTTL(key, value, put.ttl)
 	}
 	return db.Put(key, value)
 }
@@ -96,6 +112,9 @@ func (put *putCommand) from(p *program, cmd *cobra.Command, path string, key []b
 	return p.withDatabase(path, dbm.Options{}, func(db *dbm.DB) error {
 		if len(first) < firstBytes {
 			return put.store(db, key, first)
+		}
+		if put.ttl > 0 {
+			return fmt.Errorf("a record that expires may have a value of %s on the command line", formatBytes(firstBytes-1))
 		}
 		tx, err := db.Begin(dbm.TxOptions{}) // nobody else writes, so it never conflicts
 		if err != nil {

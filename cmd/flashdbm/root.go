@@ -71,7 +71,7 @@ func newRootCommand(p *program) *cobra.Command {
 	_ = root.RegisterFlagCompletionFunc("profile", cobra.FixedCompletions(profileNames(), cobra.ShellCompDirectiveNoFileComp))
 
 	root.AddCommand(
-		newGetCommand(p), newPutCommand(p), newDelCommand(p), newHasCommand(p),
+		newGetCommand(p), newPutCommand(p), newDelCommand(p), newHasCommand(p), newTTLCommand(p),
 		newListCommand(p), newStatCommand(p), newPlotCommand(p), newCheckCommand(p), newSalvageCommand(p), newInspectCommand(p),
 		newCompactCommand(p), newBackupCommand(p), newRestoreCommand(p), newFollowCommand(p), newDumpCommand(p), newLoadCommand(p), newKeyspacesCommand(p),
 		newBenchCommand(p), newDemoCommand(p), newDemoWriterCommand(p),

@@ -157,22 +157,25 @@ func (f *Follower) begin(o mvcc.TxOptions) (tx *mvcc.Tx, err error) {
 	return tx, err
 }
 
-// GetCopy, Exists, Len, Use and Stats are those of Engine.
-func (f *Follower) GetCopy(key []byte) (value []byte, ok bool, err error) {
+// GetCopy, Exists, Len, Use and Stats are those of Engine. spaced reports whether the file says keyspaces, as it does if it did when the record was
+// put.
+func (f *Follower) GetCopy(key []byte) (value []byte, ok, spaced bool, err error) {
 	err = f.with(func(e *mvcc.Engine) (err error) {
 		value, ok, err = e.GetCopy(key)
+		spaced = mvcc.Keyspaces(e)
 		return err
 	})
-	return value, ok, err
+	return value, ok, spaced, err
 }
 
 // Exists: see GetCopy.
-func (f *Follower) Exists(key []byte) (ok bool, err error) {
+func (f *Follower) Exists(key []byte) (ok, spaced bool, err error) {
 	err = f.with(func(e *mvcc.Engine) (err error) {
 		ok, err = e.Exists(key)
+		spaced = mvcc.Keyspaces(e)
 		return err
 	})
-	return ok, err
+	return ok, spaced, err
 }
 
 // Len: see GetCopy.

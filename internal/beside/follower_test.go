@@ -46,7 +46,7 @@ func TestFollower(t *testing.T) {
 	n, err := f.Len()
 	require.NoError(t, err)
 	require.EqualValues(t, 2, n)
-	value, ok, err := f.GetCopy([]byte("key"))
+	value, ok, _, err := f.GetCopy([]byte("key"))
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, "2", string(value))

@@ -29,7 +29,7 @@ func TestLostCommitBeside(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	has := func(key string) bool {
-		_, ok, err := f.GetCopy([]byte(key))
+		_, ok, _, err := f.GetCopy([]byte(key))
 		require.NoError(t, err)
 		return ok
 	}

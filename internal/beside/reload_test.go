@@ -48,7 +48,7 @@ func TestReloadsOfALongFile(t *testing.T) {
 			require.NoError(t, err)
 		}
 		before, old := allocated(), f.engine
-		_, ok, err := f.GetCopy([]byte("key"))
+		_, ok, _, err := f.GetCopy([]byte("key"))
 		require.NoError(t, err)
 		require.True(t, ok)
 		n := allocated() - before

@@ -113,7 +113,7 @@ func (c *pageCheck) record(i, keyLen, valueLen int, value []byte) error {
 	switch {
 	case keyLen&keyReserved != 0:
 		return c.errorf("record %d: key flags %#x", i, keyLen)
-	case valueLen&(valueExpires|valueReserved) != 0 || kind > Logged:
+	case valueLen&valueReserved != 0 || kind > Logged:
 		return c.errorf("record %d: value flags %#x", i, valueLen)
 	case keyBytes > MaxInlineKey || long && (keyBytes != MaxInlineKey || kind == Inline || kind == Logged):
 		return c.errorf("record %d: key of %d bytes, flags %#x", i, keyBytes, keyLen)

@@ -175,7 +175,6 @@ func TestFormatBitsOfLengths(t *testing.T) {
 		"key length, long":                         keyLong,
 		"value length, bytes of the value, or of the reference, in the cell": lengthMask,
 		"value length, kind of the value":                                    kindMask << kindShift,
-		"value length, reserved for records that expire":                     valueExpires,
 		"value length, reserved":                                             valueReserved,
 		"separator length, bytes of head and tail":                           lengthMask,
 		"separator length, reserved":                                         cutReserved,
@@ -188,7 +187,7 @@ func TestFormatBitsOfLengths(t *testing.T) {
 	image := encodedRoot(t, tr)
 	require.NoError(t, CheckPage(image))
 	slots := MuxSize + headerBytes + headBytes
-	for _, reserved := range []struct{ at, bits int }{{slots + 2, keyReserved}, {slots + 4, valueExpires}, {slots + 4, valueReserved}, {slots + 4, 3 << kindShift}} {
+	for _, reserved := range []struct{ at, bits int }{{slots + 2, keyReserved}, {slots + 4, valueReserved}, {slots + 4, 3 << kindShift}} {
 		for left := reserved.bits; left != 0; left &= left - 1 {
 			bit := 1 << bits.TrailingZeros(uint(left))
 			if reserved.bits == 3<<kindShift {

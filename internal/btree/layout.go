@@ -91,8 +91,7 @@ const (
 
 	kindShift     = 12 // leaf, value length: two bits of ValueKind
 	kindMask      = 3
-	valueExpires  = 1 << 14 // reserved for records that expire; no page may have it yet
-	valueReserved = 1 << 15
+	valueReserved = 3 << 14
 )
 
 // ValueKind says where the value of a record is.

@@ -45,7 +45,7 @@ func TestSentencesOfTheReadme(t *testing.T) {
 	said = regexp.MustCompile(`\*\*[^*]+\*\*`).ReplaceAllString(said, "")
 	for _, title := range []string{
 		"`Options.Durability`", "a commit returns once it is", "and survives", "`Durable`, the default", "`WriteThrough`", "`Buffered`",
-		"what", "limit", "keyspaces", "key", "value", "open transactions", "transaction", "processes", "file",
+		"what", "limit", "keyspaces", "records that expire", "key", "value", "open transactions", "transaction", "processes", "file",
 	} {
 		said = strings.Replace(said, title, "", 1)
 	}

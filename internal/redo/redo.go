@@ -23,7 +23,7 @@ import (
 //	logged  9 | key length uvarint | value length uvarint | key | value: a put whose value stays here; in one page, which begins with a record
 //	end     0 | zeros to the end of the page; the next record begins the next page
 //
-// Codes 5 (delete of a range) and bits 6 (a tree id follows the code) and 7 (an expiry follows) are reserved; a stream with them is
+// Codes 5 (delete of a range) and bits 6 (a tree id follows the code) and 7 are reserved; a stream with them is
 // refused.
 const (
 	codeEnd    = 0

@@ -50,7 +50,7 @@ func TestRedoRefused(t *testing.T) {
 	for name, stream := range map[string][]byte{
 		"range delete, reserved":   {5, 1, 'a'},
 		"tree id, reserved":        {codePut | 1<<6, 1, 1, 1, 'a', 'b'},
-		"expiry, reserved":         {codePut | 1<<7, 1, 1, 'a', 'b'},
+		"bit 7, reserved":          {codePut | 1<<7, 1, 1, 'a', 'b'},
 		"no key length":            {codePut},
 		"key cut short":            {codeDelete, 2, 'a'},
 		"value cut short":          {codePut, 1, 5, 'a', 'b'},

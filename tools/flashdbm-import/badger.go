@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/spf13/cobra"
 )
 
 const badgerHelp = `badger copies the newest version of each key of a Badger directory that is
-neither deleted nor expired. A database that was not closed cleanly must be
+neither deleted nor expired, and when it expires, if it does. A database that was not closed cleanly must be
 opened and closed by a program of its own first, for reading it would change it.`
 
 func newBadgerCommand(began *bool) *cobra.Command {
@@ -54,27 +56,25 @@ func importBadger(ctx context.Context, source, values, keyFile, path string) (er
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	return importInto(ctx, path, func(t *target) error {
-		expire, tagged := 0, 0
+		tagged := 0
 		err := db.View(func(tx *badger.Txn) error {
 			it := tx.NewIterator(badger.DefaultIteratorOptions)
 			defer it.Close()
 			for it.Rewind(); it.Valid(); it.Next() {
 				item := it.Item()
-				if item.ExpiresAt() != 0 {
-					expire++
-				}
 				if item.UserMeta() != 0 {
 					tagged++
 				}
-				if err := item.Value(func(value []byte) error { return t.add(item.Key(), value) }); err != nil {
+				var until time.Time
+				if at := item.ExpiresAt(); at != 0 {
+					until = time.Unix(int64(min(at, math.MaxInt32<<8)), 0)
+				}
+				if err := item.Value(func(value []byte) error { return t.addUntil(item.Key(), value, until) }); err != nil {
 					return err
 				}
 			}
 			return nil
 		})
-		if expire > 0 {
-			note("%d records have a time at which they expire: that is not copied, they stay", expire)
-		}
 		if tagged > 0 {
 			note("%d records have a byte of user meta: it is not copied", tagged)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"time"
 
 	"flashdbm/dbm"
 	"flashdbm/logstore/vfs"
@@ -27,6 +28,7 @@ type target struct {
 	pending int64 // records in tx
 	bytes   int64 // of these
 	result  result
+	timed   bool // records may expire
 }
 
 // result is what was imported.
@@ -83,9 +85,24 @@ func importInto(ctx context.Context, path string, fill func(t *target) error) (e
 }
 
 // add stores a record. The slices may change after it. errDoubled: the key was stored before.
-func (t *target) add(key, value []byte) error {
+func (t *target) add(key, value []byte) error { return t.addUntil(key, value, time.Time{}) }
+
+// addUntil is add of a record that expires at a time, or does not if that is zero. One whose time is over is left out.
+func (t *target) addUntil(key, value []byte, until time.Time) error {
 	if err := t.ctx.Err(); err != nil {
 		return errors.New("interrupted")
+	}
+	ttl := time.Until(until)
+	if !until.IsZero() {
+		if ttl <= 0 {
+			return nil
+		}
+		if !t.timed { // which only transactions know that begin behind it
+			if err := errors.Join(t.commit(), t.db.EnableExpiry()); err != nil {
+				return err
+			}
+			t.timed = true
+		}
 	}
 	if t.tx == nil {
 		var err error
@@ -94,6 +111,9 @@ func (t *target) add(key, value []byte) error {
 		}
 	}
 	err := t.tx.Insert(key, value)
+	if err == nil && !until.IsZero() {
+		err = t.tx.PutTTL(key, value, ttl)
+	}
 	switch {
 	case errors.Is(err, dbm.ErrExists):
 		return fmt.Errorf("%w: %q", errDoubled, key)

@@ -1,0 +1,172 @@
+package dbm
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
+)
+
+// TestExpiryCrash cuts the power at every operation while a file becomes one with records that expire, while such records are put, put again, overwritten and deleted,
+// and while what is over is deleted. What is found then, at three times, is what one of the states has at that time that were, not older than the
+// last that had returned; each record that expires has its entry in the index; and once all is over nothing is left of either.
+func TestExpiryCrash(t *testing.T) {
+	t.Parallel()
+	mem := vfs.NewMem(64 << 20)
+	opts := (&Options{MemoryLimit: 2 << 20, RedoLimit: 1 << 20}).engine()
+	opts.Store.SegmentPages, opts.Store.ChunkPages, opts.Manual = 16, 64, true
+	var clock testClock
+	clock.at.Store(1000)
+	open := func(fs *vfs.Mem) (*DB, error) {
+		db, err := openEngine(fs, "db", opts)
+		if err == nil {
+			clock.has(db)
+			err = db.keyspaces.ready()
+		}
+		return db, err
+	}
+	db, err := open(mem)
+	require.NoError(t, err)
+	states := []timedModel{{}}
+	for i, k := range []string{"a", "\xff", "\xff\xfft"} {
+		states[0][k] = timedValue{value: fmt.Sprint(i)}
+		require.NoError(t, db.Put([]byte(k), []byte(fmt.Sprint(i))))
+	}
+	returned, enable := 0, true
+	check := func(image *vfs.Mem, where string) {
+		db, err := open(image)
+		require.NoError(t, err, where)
+		defer db.Close()
+		if enable = !enable; enable { // goes on where it was cut off
+			require.NoError(t, db.EnableExpiry(), where)
+		}
+		indexOf(t, db)
+		was := clock.at.Load()
+		defer clock.at.Store(was)
+		var found []map[string]string
+		read := func() map[string]string {
+			records := map[string]string{}
+			require.NoError(t, db.View(func(tx *Tx) error {
+				for k, v := range tx.All() {
+					records[string(k)] = string(v)
+				}
+				n, err := tx.Len()
+				require.NoError(t, err, where)
+				require.EqualValues(t, len(records), n, where)
+				return tx.Err()
+			}))
+			return records
+		}
+		times := []int64{was, 5000, 1 << 30}
+		for _, at := range times {
+			clock.at.Store(at)
+			found = append(found, read())
+		}
+		fits := func(s timedModel) bool {
+			for i, at := range times {
+				if !maps.Equal(s.at(at), found[i]) {
+					return false
+				}
+			}
+			return true
+		}
+		ok := false
+		for _, s := range states[returned:] {
+			ok = ok || fits(s)
+		}
+		require.True(t, ok, "%s: none of the states from %d to %d: %q", where, returned, len(states)-1, found)
+		image.OnOp(nil) // what is over now was not then
+		_, err = db.DeleteExpired(t.Context())
+		require.NoError(t, err, where)
+		require.Empty(t, indexOf(t, db), where)
+		require.Equal(t, found[2], read(), where)
+	}
+	n, busy := 0, false
+	mem.OnOp(func(op vfs.Op) error {
+		if busy || op.Kind == vfs.OpMap {
+			return nil
+		}
+		busy = true
+		defer func() { busy = false }()
+		n++
+		for i, p := range vfs.Policies() {
+			if (n+i)%3 > 0 {
+				continue
+			}
+			where := fmt.Sprintf("operation %d, policy %d", n, i)
+			image := mem.Crash(p, uint64(n))
+			var second *vfs.Mem
+			ops, at := 0, 1+n%7
+			image.OnOp(func(vfs.Op) error {
+				if ops++; ops == at {
+					second = image.Crash(p, uint64(n+1))
+				}
+				return nil
+			})
+			check(image, where)
+			if second != nil {
+				check(second, where+", and again")
+				second.Release()
+			}
+			image.Release()
+		}
+		return nil
+	})
+	require.NoError(t, db.EnableExpiry())
+	step := func(change func(next timedModel, tx *Tx) error) {
+		t.Helper()
+		next := maps.Clone(states[len(states)-1])
+		require.NoError(t, change(next, nil))
+		states = append(states, next)
+		require.NoError(t, db.Update(func(tx *Tx) error { return change(nil, tx) }))
+		returned = len(states) - 1
+	}
+	puts := func(from, to int, ttl time.Duration) func(timedModel, *Tx) error {
+		return func(next timedModel, tx *Tx) error {
+			for i := from; i < to; i++ {
+				k, v := fmt.Sprint(i), fmt.Sprint("value ", i, " for ", ttl)
+				if tx == nil {
+					next[k] = timedValue{v, clock.at.Load() + ttl.Milliseconds()}
+				} else if err := tx.PutTTL([]byte(k), []byte(v), ttl); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	step(puts(0, 40, time.Second))
+	step(puts(20, 60, 6*time.Second))
+	step(puts(60, 61, time.Second))
+	step(func(next timedModel, tx *Tx) error {
+		if tx == nil {
+			next["0"] = timedValue{value: "for good"}
+			delete(next, "1")
+			return nil
+		}
+		if err := tx.Delete([]byte("1")); err != nil {
+			return err
+		}
+		return tx.Put([]byte("0"), []byte("for good"))
+	})
+	clock.pass(time.Second)
+	states, returned = states[len(states)-1:], 0 // what is over may go, which the others do not know
+	_, err = db.DeleteExpired(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, db.Checkpoint())
+	for i := range 3 { // times that come before others that are there, and after them
+		step(puts(10*i, 30, time.Duration(1+i%2)*time.Second))
+		step(puts(0, 20, time.Duration(2-i%2)*time.Second))
+		clock.pass(time.Second)
+		_, err = db.DeleteExpired(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, db.Checkpoint())
+	}
+	mem.OnOp(nil)
+	require.NoError(t, db.Close())
+	check(mem, "at the end")
+	t.Logf("%d operations", n)
+}
