@@ -35,7 +35,8 @@ type fullFile struct {
 	next int
 
 	again   int  // so often a delete that finds no room is tried again, as those who are asked to make some may be slow
-	inOrder bool // keys ascend as they are put
+	inOrder bool // keys ascend as they are put,
+	random  bool // or come as if drawn; else they are spread evenly
 	refuses bool // the file system refuses to allocate what is there, as XFS does once the device is full
 }
 
@@ -95,7 +96,13 @@ func (f *fullFile) key(i int) []byte {
 	if f.inOrder {
 		return binary.BigEndian.AppendUint64(nil, uint64(i))
 	}
-	return binary.BigEndian.AppendUint64(nil, uint64(i)*0x9E3779B97F4A7C15)
+	k := uint64(i) * 0x9E3779B97F4A7C15
+	if f.random {
+		k = (k ^ k>>30) * 0xBF58476D1CE4E5B9
+		k = (k ^ k>>27) * 0x94D049BB133111EB
+		k ^= k >> 31
+	}
+	return binary.BigEndian.AppendUint64(nil, k)
 }
 
 func (f *fullFile) commit(do func(tx *Tx) error) error {

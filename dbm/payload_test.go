@@ -1,7 +1,6 @@
 package dbm
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
 
@@ -116,39 +116,85 @@ func TestFullPayload(t *testing.T) {
 	}
 }
 
-// TestFullPayloadAtRandom: in random order each leaf that is full is split in two, and no put of a full file joins leaves again, so less of the
-// file is for keys and values.
+// TestFullPayloadAtRandom: in random order each leaf that is full is split in two, and before a put is refused leaves are filled up.
 func TestFullPayloadAtRandom(t *testing.T) {
 	if raceEnabled {
 		t.Skip("one goroutine, 15 times as long here")
 	}
-	for _, size := range []int{100, 1000} {
-		mem := vfs.NewMem(0)
-		opts := (&Options{Durability: WriteThrough}).engine()
-		opts.Store.ChunkPages, opts.Store.MaxFileSize = 1<<10, 4<<20
-		f := &fullFile{t: t, rng: rand.New(rand.NewPCG(1, uint64(size))), mem: mem, opts: opts, size: size - 8}
-		f.open()
-		put := 0
-		for per := f.perTx(); per > 0; {
-			err := f.commit(func(tx *Tx) error {
-				for range per {
-					if err := tx.Put(binary.BigEndian.AppendUint64(nil, f.rng.Uint64()), make([]byte, f.size)); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
-			if err == nil {
-				put += per
-				continue
-			}
-			require.ErrorIs(t, err, ErrFull)
-			per /= 2
-		}
-		share := float64(put*size) / (4 << 20)
-		t.Logf("4 MiB, records of %d bytes in random order: %.1f%% payload", size, share*100)
-		require.GreaterOrEqual(t, share, 0.34)
-		f.close()
-		mem.Release()
+	limits, sizes := []int64{4, 8, 16, 32, 64}, []int{40, 100, 400, 1000}
+	if !*fullAll {
+		limits, sizes = []int64{4}, []int{100, 1000}
 	}
+	for _, durability := range []Durability{WriteThrough, Buffered} {
+		for _, size := range sizes {
+			if durability == Buffered && size < 256 {
+				continue // values in leaves, as above
+			}
+			t.Run(fmt.Sprintf("%d-%dB", durability, size), func(t *testing.T) {
+				t.Parallel()
+				last := 0.0
+				for _, mib := range limits {
+					last = payloadAtRandom(t, durability, mib, size, last)
+				}
+			})
+		}
+	}
+}
+
+// payloadAtRandom fills a file in random order and returns the share of keys and values, which is no less than that of a smaller one.
+func payloadAtRandom(t *testing.T, durability Durability, mib int64, size int, last float64) (share float64) {
+	mem := vfs.NewMem(0)
+	defer mem.Release()
+	opts := (&Options{Durability: durability}).engine()
+	opts.Store.ChunkPages, opts.Store.MaxFileSize = 1<<10, mib<<20
+	f := &fullFile{t: t, rng: rand.New(rand.NewPCG(1, uint64(size))), mem: mem, opts: opts, size: size - 8, random: true}
+	f.open()
+	began, longest := time.Now(), time.Duration(0)
+	for per := f.perTx(); per > 0; {
+		from := time.Now()
+		err := f.commit(func(tx *Tx) error {
+			for i := range per {
+				if err := tx.Put(f.key(len(f.keys)+i), make([]byte, f.size)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		longest = max(longest, time.Since(from))
+		if err == nil {
+			for range per {
+				f.keys = append(f.keys, len(f.keys))
+			}
+			continue
+		}
+		require.ErrorIs(t, err, ErrFull)
+		per /= 2
+	}
+	put := len(f.keys)
+	share = float64(put*size) / float64(mib<<20)
+	pages := float64(f.db.Stats().PagesWritten) / float64(put)
+	t.Logf("%d MiB, records of %d bytes in random order: %.1f%% payload in %v, at most %v for a transaction, %.1f pages a record", mib, size, share*100, time.Since(began).Round(time.Millisecond),
+		longest.Round(time.Millisecond), pages)
+	before, some := f.db.Stats().PagesWritten, uint64(20)
+	for refused := uint64(0); refused < some; {
+		if err := f.db.Put(f.key(len(f.keys)), make([]byte, f.size)); err != nil {
+			require.ErrorIs(t, err, ErrFull)
+			refused++
+			continue
+		}
+		f.keys = append(f.keys, len(f.keys))
+	}
+	refused := (f.db.Stats().PagesWritten - before) / some
+	require.Less(t, refused, uint64(mib<<20/logstore.PageSize/4), "a put that is refused does not write the tree anew")
+	f.check()
+	wanted := 0.55
+	if mib >= 64 {
+		wanted = 0.70
+	}
+	require.GreaterOrEqual(t, share, wanted)
+	require.Greater(t, share, last-0.02)
+	f.deleteSome(put/2, nil)
+	f.check()
+	f.close()
+	return share
 }

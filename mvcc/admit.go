@@ -18,6 +18,7 @@ type admission struct {
 	treeParts
 	cleaner     *cleaner
 	maintenance *maintenance
+	spreading   spreading
 }
 
 // admit waits for memory and reserves the pages that a commit may take, so that nothing after Resolve fails for lack of room.
@@ -60,17 +61,18 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 	err = w.reserve(0)
 	if logstore.IsFull(err) {
 		a.room.full.Store(true)
-		err = a.makeRoom(w)
-	}
-	if logstore.IsFull(err) && !w.deletes {
-		var same bool
-		if same, err = a.replacesOnly(tx); err == nil && same {
-			claim, w.full = logstore.ForDeletes, true
-			if err = w.reserve(0); logstore.IsFull(err) {
-				err = a.makeRoom(w)
+		if !w.deletes {
+			same, rerr := a.replacesOnly(tx)
+			if rerr != nil {
+				return need, rerr
 			}
-		} else if err == nil {
-			err = w.reserve(0)
+			if same {
+				claim, w.full = logstore.ForDeletes, true
+				err = w.reserve(0)
+			}
+		}
+		if logstore.IsFull(err) {
+			err = a.makeRoom(w)
 		}
 	}
 	if w.deletes && logstore.IsFull(err) {

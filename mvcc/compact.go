@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
@@ -136,7 +137,7 @@ func (c *compaction) refill(stop func() error, from float64) error {
 		err := c.turn(stop, func() error {
 			written, full := 0, false
 			for more && !full && written < m.turnPages() {
-				r, err := m.flusher.repackSome(key)
+				r, err := m.flusher.refillSome(key, btree.Repack)
 				if full = logstore.IsFull(err); full {
 					break
 				}

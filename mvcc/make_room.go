@@ -8,7 +8,8 @@ import (
 
 // A file is full when a commit finds no room in it. What is dead then becomes free again, with what logstore/space/reservations.go holds back for
 // that: a flush lets go what commits have replaced, and two checkpoints make it reusable, once those have left who may look at it. Where
-// little lives in many segments, it is moved together, again and again while that gains any.
+// little lives in many segments, it is moved together, again and again while that gains any. Before that leaves are filled up that puts in no
+// order of keys have left partly empty: see spread.go.
 
 const (
 	roomTries = 8                      // of a commit to make room that others take
@@ -41,7 +42,10 @@ func (a *admission) makeRoom(w roomWanted) error {
 			return err
 		}
 		more := a.store.Slack() / 2
-		if err = a.awaitRoom(installed, &w, more); logstore.IsFull(err) {
+		if err = a.awaitRoom(installed, &w, more); logstore.IsFull(err) && !w.deletes && !w.full {
+			err = a.spread(&w, more)
+		}
+		if logstore.IsFull(err) {
 			err = a.gather(&w, more)
 		}
 		if !logstore.IsFull(err) || a.marks.committed.Load() == before || try == roomTries {
@@ -72,6 +76,7 @@ func (a *admission) gather(w *roomWanted, more int64) error {
 	defer a.checkpoints.mu.Unlock()
 	err := w.reserve(more)
 	most := a.store.Room()
+	still := 0 // turns in a row that have moved nothing: where redo began in a segment, it can be emptied only behind the checkpoints of one
 	for vain := 0; logstore.IsFull(err) && vain < vainTries; vain++ {
 		if vain > 0 { // what there is will do
 			more = 0
@@ -85,7 +90,10 @@ func (a *admission) gather(w *roomWanted, more int64) error {
 		}
 		err = a.awaitRoom(a.flusher.installed.Load(), w, more)
 		room := a.store.Room()
-		if !moved {
+		if still++; moved {
+			still = 0
+		}
+		if still > 1 {
 			break
 		}
 		if room > most {

@@ -3,6 +3,7 @@ package mvcc
 import (
 	"time"
 
+	"flashdbm/internal/btree"
 	"flashdbm/logstore"
 )
 
@@ -93,7 +94,7 @@ func (m *maintenance) fillUp() (err error) {
 	}
 	written, most := 0, min(m.turnPages(), int(m.store.SpaceStats().LiveBytes/restTurn/logstore.PageSize)+refillLeaves)
 	for written < most && !m.stirs() {
-		done, err := m.flusher.repackSome(r.filling)
+		done, err := m.flusher.refillSome(r.filling, btree.Repack)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,17 @@ import (
 // It changes no record. Leaves on the left keep their names, those on the right leave the tree; parents that become small are merged
 // like after deletes. An error is as with Apply.
 func Repack(e Editor, root PageID, from []byte, most int) (r Repacked, err error) {
+	return repackFrom(e, root, from, most, false)
+}
+
+// Spread is Repack of a tree into which records go on coming in any order. Half of the leaves that Repack would save stay, and all of them
+// are filled alike: the next record that comes to a full leaf splits it, and a page is gone for one record; a leaf that has room takes
+// some. It changes leaves if that saves one in spreadShare.
+func Spread(e Editor, root PageID, from []byte, most int) (r Repacked, err error) {
+	return repackFrom(e, root, from, most, true)
+}
+
+func repackFrom(e Editor, root PageID, from []byte, most int, spread bool) (r Repacked, err error) {
 	n, err := rootNode(e, root)
 	if err != nil || n.IsLeaf() {
 		return Repacked{Leaves: 1}, err
@@ -19,21 +30,25 @@ func Repack(e Editor, root PageID, from []byte, most int) (r Repacked, err error
 	a := &e.Memory().apply
 	a.start(e)
 	defer a.start(nil)
-	return a.repack(root, n, from, most)
+	return a.repack(root, n, from, most, spread)
 }
 
 // Repacked is what Repack did.
 type Repacked struct {
 	Next    []byte // where to go on; nil at the end of the tree
-	Leaves  int    // looked at
+	Leaves  int    // looked at,
+	Full    int    // and how many full ones would have their records
 	Written int    // changed
 	Removed int
 }
 
-const repackShare = 32
+const (
+	repackShare = 32
+	spreadShare = 64
+)
 
 // repack changes the children of one node of level 1, and then the nodes above it.
-func (a *applier) repack(root PageID, n Node, from []byte, most int) (r Repacked, err error) {
+func (a *applier) repack(root PageID, n Node, from []byte, most int, spread bool) (r Repacked, err error) {
 	depth, id, last := 0, root, true
 	for n.Level() > 1 {
 		f := &a.path[depth]
@@ -76,8 +91,14 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int) (r Repacked
 		}
 		leaves = append(leaves, c)
 	}
-	pieces := packed(leaves, a.m.Even)
-	if r.Removed = len(leaves) - len(pieces); r.Removed*repackShare < len(leaves) {
+	pieces, share := packed(leaves, a.m.Even, 0), repackShare
+	if r.Full = len(pieces); spread {
+		share = spreadShare
+		if kept := (len(leaves) - len(pieces)) / 2; kept > 0 {
+			pieces = packed(leaves, a.m.Even, len(pieces)+kept)
+		}
+	}
+	if r.Removed = len(leaves) - len(pieces); r.Removed*share < len(leaves) {
 		r.Removed = 0
 		return r, nil
 	}
@@ -138,18 +159,25 @@ type packedLeaf struct {
 	even         bool   // all of them have these
 }
 
-// packed divides the records of leaves into full ones.
-func packed(leaves []Node, even bool) (pieces []packedLeaf) {
+// packed divides the records of leaves into full ones; or into about so many that have equal shares of the bytes, if that is not 0.
+func packed(leaves []Node, even bool, alike int) (pieces []packedLeaf) {
+	total, done := 0, 0
+	for _, n := range leaves {
+		total += n.cellBytes() + n.Count()*leafEntryBytes
+	}
 	p := packedLeaf{even: even}
 	for l, n := range leaves {
 		from := 0
 		for i := range n.Count() {
-			if raw := n.rawSlot(i); !p.add(raw) {
+			raw := n.rawSlot(i)
+			size := rawKeyLen(raw) + rawValueLen(raw) + leafEntryBytes
+			if shared := p.count > 0 && (done+size/2)*alike > total*(len(pieces)+1); shared || !p.add(raw) {
 				p.span(l, from, i)
 				pieces = append(pieces, p)
 				p, from = packedLeaf{even: even}, i
 				p.add(raw)
 			}
+			done += size
 		}
 		p.span(l, from, n.Count())
 	}

@@ -2,6 +2,7 @@ package btree
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"math/rand"
 	"slices"
@@ -11,11 +12,14 @@ import (
 )
 
 // repack goes through the whole tree, at most so many leaves at a time.
-func (t *tree) repack(tb testing.TB, most int) (removed int) {
+func (t *tree) repack(tb testing.TB, most int) (removed int) { return t.refill(tb, Repack, most) }
+
+// refill is repack with Repack or Spread.
+func (t *tree) refill(tb testing.TB, refill func(Editor, PageID, []byte, int) (Repacked, error), most int) (removed int) {
 	var from []byte
 	for {
 		t.seq++
-		r, err := Repack(t, rootID, from, most)
+		r, err := refill(t, rootID, from, most)
 		require.NoError(tb, err)
 		removed += r.Removed
 		if r.Next == nil {
@@ -61,7 +65,11 @@ func TestRepack(t *testing.T) {
 					}
 					if i%2 == 0 {
 						before, old := clone(m), snapshot{tr, tr.seq}
-						removed += tr.repack(t, 2+r.Intn(200))
+						refill := Repack
+						if r.Intn(2) == 0 {
+							refill = Spread
+						}
+						removed += tr.refill(t, refill, 2+r.Intn(200))
 						check(t, snapshot{tr, tr.seq}, m, r, space.key)
 						check(t, old, before, r, space.key)
 						require.Len(t, tr.live, countRefs(m))
@@ -109,4 +117,34 @@ func TestRepackIsDense(t *testing.T) {
 	require.LessOrEqual(t, after, best*21/20)
 	require.LessOrEqual(t, tr.repack(t, 64), best/100, "nothing is left to do")
 	check(t, snapshot{tr, tr.seq}, m, r, func(r *rand.Rand) []byte { return fmt.Appendf(nil, "%08d", r.Intn(100_000)) })
+}
+
+// TestSpread: Spread saves half of the leaves that Repack would, and records that come behind it in any order find room in all of them: they
+// split few, where they split a leaf each behind Repack.
+func TestSpread(t *testing.T) {
+	inTurn(t)
+	var behind [2]int // leaves that the same records have brought about behind each
+	for i, refill := range []func(Editor, PageID, []byte, int) (Repacked, error){Repack, Spread} {
+		tr, r, m := newTree(), rand.New(rand.NewSource(1)), model{}
+		key := func(r *rand.Rand) []byte { return binary.BigEndian.AppendUint64(nil, r.Uint64()) }
+		put := func(n int) {
+			for range n {
+				k, value := key(r), make([]byte, 40)
+				m[string(k)] = record{value, nil}
+				_, err := tr.apply([]Op{{Key: k, Value: value}})
+				require.NoError(t, err)
+			}
+		}
+		put(20_000)
+		before := tr.leaves(t)
+		removed := tr.refill(t, refill, 64)
+		after := tr.leaves(t)
+		require.Equal(t, before-removed, after)
+		put(after * 4)
+		behind[i] = tr.leaves(t) - after
+		t.Logf("%d leaves, %d fewer, %d more behind that", before, removed, behind[i])
+		require.Greater(t, removed, before/8)
+		check(t, snapshot{tr, tr.seq}, m, r, key)
+	}
+	require.Less(t, behind[1]*4, behind[0])
 }
