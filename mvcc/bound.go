@@ -17,9 +17,11 @@ import (
 //
 //  1. No commit waits while it fits into what the bound leaves: see logstore/space/bound.go.
 //  2. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read.
-//  3. Each round of background work for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file. That is
-//     taken back once the file is within its bound. So readers that hold dead pages, or trees whose leaves are nearly empty, stop nobody.
-//  4. Where others have taken the room of boundRounds rounds, the file grows by what the commit needs.
+//  3. Each round of background work for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file, unless
+//     commits have found room meanwhile that did not pass the bound. That is taken back once the file is a step below its bound. So readers that
+//     hold dead pages, or trees whose leaves are nearly empty, stop nobody.
+//  4. A round may take seconds, as where the bound has fallen by what a commit has deleted. Commits pass the bound meanwhile, at boundRate all
+//     together, and none waits longer than boundWait.
 //  5. A round makes room for a boundGain-th of the bound beside what is asked for: the checkpoints are for more than one commit.
 const (
 	boundFactor = 2
@@ -40,8 +42,10 @@ const (
 	boundLogged = 16
 	boundSpared = 10
 	boundMost   = 4 << 20 / logstore.PageSize // pages: a commit of more does not wait
-	boundRounds = 8
-	boundLook   = time.Second // after which one that waits looks again
+	// boundRate, in bytes a second, is counted by what commits reserve, of which they take a third or so. With more, files pass twice their
+	// records and 32 MiB while a round goes on; with less, commits wait longer behind one that has deleted much.
+	boundRate = 4 << 20
+	boundWait = 500 * time.Millisecond
 	// treeFactor: live pages beyond 5/2 of the bytes of records in leaves, and not of logged values, are those of long values. Leaves are half
 	// full at least.
 	treeFactor = 5
@@ -51,9 +55,23 @@ const (
 type crowd struct {
 	waiters commit.Waiters // for the end of a round
 	asked   atomic.Int64   // pages, by one of those who have come to wait since the last round; 0: none has
-	rounds  atomic.Int64   // that have ended
 	bound   atomic.Int64   // bytes; written by the token holder
 	raised  int64          // bytes above the bound that are allowed; with the token
+	passing atomic.Int64   // when the last of those who wait may pass the bound, in ns since 1970
+	passed  atomic.Int64   // commits that have
+}
+
+// enter has a commit of so many pages stand in line behind those that wait to pass the bound, and returns how long it does, and what it
+// leaves the line with that has found room before.
+func (c *crowd) enter(pages int64) (wait time.Duration, leave func()) {
+	now, takes := time.Now().UnixNano(), pages*logstore.PageSize*int64(time.Second)/boundRate
+	for {
+		last := c.passing.Load()
+		at := max(last, now) + takes
+		if c.passing.CompareAndSwap(last, at) {
+			return min(time.Duration(at-now), boundWait), func() { c.passing.Add(-takes) }
+		}
+	}
 }
 
 // noteBound sets the bound anew. Token held.
@@ -65,7 +83,7 @@ func (p *pressure) noteBound() {
 		p.store.SetBound(0)
 		return
 	}
-	if s.FileBytes <= bound {
+	if s.FileBytes+s.FileBytes/boundStep <= bound { // a file that is just within its bound may have no room for the next commit
 		p.crowd.raised = 0
 	}
 	p.store.SetBound(bound + p.crowd.raised)
@@ -96,17 +114,15 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error
 			}
 		}()
 	}
-	t := time.NewTicker(boundLook)
+	wait, unqueue := a.pressure.crowd.enter(pages)
+	t := time.NewTimer(wait)
 	defer t.Stop()
-	for begin := a.pressure.crowd.rounds.Load(); ; {
+	for {
 		moved, leave := a.pressure.crowd.waiters.Join()
 		if err := a.store.ReserveWithin(c, pages, 0); err != logstore.ErrBound {
 			leave()
+			unqueue()
 			return err
-		}
-		if a.pressure.crowd.rounds.Load() > begin+boundRounds {
-			leave()
-			return a.store.ReserveFor(c, pages, 0)
 		}
 		a.pressure.crowd.asked.Store(pages)
 		a.maintenance.due.Store(true)
@@ -114,6 +130,9 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error
 		select {
 		case <-moved:
 		case <-t.C:
+			leave()
+			a.pressure.crowd.passed.Add(1)
+			return a.store.ReserveFor(c, pages, 1) // with a page to be left, or as many again would be lent to others: see logstore/space/credit.go
 		case <-ended(tx.ctx):
 		}
 		leave()
@@ -128,12 +147,13 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error
 
 // makeWay makes room for commits that have asked for so many pages. The caller holds checkpoints.mu.
 func (m *maintenance) makeWay(pages int64) (err error) {
-	before := m.marks.committed.Load()
+	within := func() int64 { return int64(m.known.commits.Load()) - m.pressure.crowd.passed.Load() }
+	before := within()
 	defer func() {
 		if lerr := m.log.withLog(func() error {
 			m.pressure.noteBound()
 			step := m.store.SpaceStats().FileBytes / boundStep
-			if !m.pressure.roomy(pages) && m.marks.committed.Load() == before {
+			if !m.pressure.roomy(pages) && within() <= before {
 				m.pressure.crowd.raised += step
 			} else if m.pressure.roomy(pages) {
 				m.pressure.crowd.raised = max(0, m.pressure.crowd.raised-step/boundLower)
@@ -143,7 +163,6 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		}); err == nil {
 			err = lerr
 		}
-		m.pressure.crowd.rounds.Add(1)
 		m.pressure.crowd.waiters.Broadcast()
 	}()
 	for range mostParts {

@@ -74,14 +74,14 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 	}
 	put()
 	var readers []*Tx
-	begun, rounds := time.Now(), e.pressure.crowd.rounds.Load()
+	begun, checkpoints := time.Now(), e.checkpoints.done.Load()
 	for range 3 { // each of them holds what lived when it began
 		readers = append(readers, begin(t, e, TxOptions{ReadOnly: true}))
 		put()
 	}
-	rounds = e.pressure.crowd.rounds.Load() - rounds
-	require.Less(t, rounds, int64(200), "once raised the bound is no bar to the next commit")
-	t.Logf("%d MiB beside readers after %v and %d rounds", e.store.SpaceStats().FileBytes>>20, time.Since(begun), rounds)
+	checkpoints = e.checkpoints.done.Load() - checkpoints
+	require.Less(t, checkpoints, uint64(200), "once raised the bound is no bar to the next commit")
+	t.Logf("%d MiB beside readers after %v and %d checkpoints", e.store.SpaceStats().FileBytes>>20, time.Since(begun), checkpoints)
 	for _, reader := range readers {
 		require.NoError(t, reader.Rollback())
 	}
@@ -94,4 +94,47 @@ func TestBoundGivesWayToReaders(t *testing.T) {
 		require.NoError(t, e.tree.withMerged(func() error { raised = e.pressure.crowd.raised; return nil }))
 		return raised == 0 && e.store.SpaceStats().FileBytes <= boundFactor*records*size+boundExtra
 	}, time.Minute, time.Millisecond)
+}
+
+// TestBoundIsPassedInTime: where the bound has fallen by what was deleted, and background work takes long, commits go on, a few at a time.
+func TestBoundIsPassedInTime(t *testing.T) {
+	inTurn(t)
+	const records, size = 40_000, 1000
+	e := newEngine(t, Options{RedoLimit: 32 << 20, Durability: Buffered, FlushInterval: time.Hour})
+	key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
+	each := func(do func(tx *Tx, i int) error) {
+		for i := 0; i < records; i += 4000 { // too many pages to wait
+			tx := begin(t, e, TxOptions{})
+			for j := range 4000 {
+				require.NoError(t, do(tx, i+j))
+			}
+			require.NoError(t, tx.Commit())
+		}
+	}
+	for range 2 {
+		each(func(tx *Tx, i int) error { return tx.Put(key(i), make([]byte, size-8)) })
+	}
+	require.NoError(t, e.Checkpoint())
+	e.checkpoints.mu.Lock() // no background work
+	begun := time.Now()
+	each(func(tx *Tx, i int) error { return tx.Delete(key(i)) })
+	deleted := time.Since(begun)
+	const puts = 100
+	longest, pages := time.Duration(0), int64(0)
+	begun = time.Now()
+	for i := range puts {
+		tx, began := begin(t, e, TxOptions{}), time.Now()
+		require.NoError(t, tx.Put(key(i), make([]byte, size-8)))
+		pages += e.admission.estimate(tx)
+		require.NoError(t, tx.Commit())
+		longest = max(longest, time.Since(began))
+		if longest > 4*boundWait {
+			break
+		}
+	}
+	took := time.Since(begun)
+	e.checkpoints.mu.Unlock()
+	t.Logf("deletes %v; %d puts of %d pages %v, longest %v; used %d MiB, bound %d", deleted, puts, pages, took, longest, e.store.SpaceStats().FileBytes>>20, e.store.Bound()>>20)
+	require.Less(t, longest, 4*boundWait)
+	require.Greater(t, took, time.Duration(float64(pages*logstore.PageSize)/boundRate*float64(time.Second))/2)
 }

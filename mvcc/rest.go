@@ -143,6 +143,8 @@ func (m *maintenance) rest() error {
 	defer func() {
 		if r.vain++; m.ownBytes() < r.least {
 			r.least, r.vain = m.ownBytes(), 0
+			m.due.Store(true) // the next turn, if there is need of one, does not wait for the next tick
+			m.rouse()
 		}
 		m.store.ForgoZeros()
 	}()

@@ -158,3 +158,34 @@ func TestRestBesideReaders(t *testing.T) {
 	heldBack := e.store.HeldBytes() / 32 // a 32nd of what is allocated is kept free for the writer
 	require.Less(t, own, s.LiveBytes*3/2+2<<20+heldBack)
 }
+
+// Where a turn has gained something and there is more to do, the next one comes at once.
+func TestRestGoesOn(t *testing.T) {
+	inTurn(t)
+	const records = 100_000
+	e := newEngine(t, Options{Manual: true, Durability: Buffered})
+	rng := rand.New(rand.NewPCG(1, 2))
+	put := func(n int, key func(i int) uint64) {
+		for i := 0; i < n; i += 1000 {
+			tx := begin(t, e, TxOptions{})
+			for j := range 1000 {
+				require.NoError(t, tx.Put(binary.BigEndian.AppendUint64(nil, key(i+j)), make([]byte, 1000)))
+			}
+			require.NoError(t, tx.Commit())
+		}
+		require.NoError(t, e.Checkpoint())
+	}
+	put(records, func(i int) uint64 { return uint64(i) })
+	put(records/2, func(int) uint64 { return rng.Uint64N(records) })
+	due := resting(t, e)
+	turns := 0
+	for ; due(); turns++ {
+		require.Less(t, turns, 20)
+		e.maintenance.due.Store(false)
+		before := e.ownBytes()
+		require.NoError(t, e.maintenance.rest())
+		require.Equal(t, e.ownBytes() < before, e.maintenance.due.Load())
+	}
+	require.Greater(t, turns, 1)
+	require.Less(t, e.ownBytes(), e.store.SpaceStats().LiveBytes*5/4)
+}
