@@ -1,11 +1,11 @@
 package btree
 
-// leastAppended is from how many ops on leaves are made of them at once.
+// leastAppended is the least number of ops for which appendLeaves is tried.
 const leastAppended = 16
 
-// appendLeaves is splitLeaf for new records that all come after those of n, the last leaf of the tree, and have their values in the leaf,
-// as keys that ascend from batch to batch bring them: the leaves come out the same, but no list of what changes where is made for that.
-// It does nothing, and says so, if ops are not of that kind or n has room for them.
+// appendLeaves makes leaves of n, the last one of the tree, and of ops that put records with inline values behind it, as loads in key order do.
+// The leaves are those that splitLeaf would make, but no list of edits is needed for them. Where ops are of another kind, or n has room for
+// them, it does nothing, and done is false.
 func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done bool, err error) {
 	count, cells, lengths := n.Count()+len(ops), n.cellBytes(), ops[0].lengths()
 	a.even = a.m.Even && (n.Count() == 0 || (n.even() || n.Count() == 1) && rawLengths(n.rawSlot(0)) == lengths)
@@ -60,7 +60,7 @@ func appendable(ops []Op, entry, room int) (n, cells int) {
 }
 
 // appended makes a leaf of the records of n, the zero Node for none, and of ops behind them. One that is full gets no spare room.
-func (a *applier) appended(n Node, ops []Op, cells int, full bool) Node {
+func (a *leafEdit) appended(n Node, ops []Op, cells int, full bool) Node {
 	capacity := cells
 	if !full {
 		capacity = spareCells(cells)

@@ -48,21 +48,27 @@ func ascending(ops []Op) error {
 // applier is the state of one Apply, and scratch space kept between calls. The stacks are shared by the frames of the path: each uses
 // what lies above the length it found, and cuts back to that.
 type applier struct {
-	e     Editor
-	m     *Memory
-	added int64
+	leafEdit
 
 	path    [MaxHeight]frame
-	edits   []edit   // of the leaf at hand
-	items   []item   // of the leaf being split
 	pieces  []piece  // stack: right siblings that a child was split into, for its parent
 	changes []change // stack: what became of an inner node's children
 	shrunk  []int    // stack: children that may have become too small
 	entries []entry  // stack: children of an inner node being rebuilt
 	near    []PageID // leaves being fetched
-	refs    bool     // the edits change references
-	even    bool     // with the edits the leaf at hand is even, as far as is known
 	text    []byte   // separators made in this batch; what was handed out of it stays when it grows
+}
+
+// leafEdit is what the batch changes in the leaf at hand.
+type leafEdit struct {
+	e     Editor
+	m     *Memory
+	added int64 // records, by the batch so far
+
+	edits []edit
+	items []item // if it is being split
+	refs  bool   // the edits change references
+	even  bool   // with the edits it is even, as far as is known
 }
 
 func (a *applier) start(e Editor) {

@@ -47,8 +47,8 @@ func (a *applier) next(f *frame, ops []Op, done int) (id PageID, child Node, end
 	return id, child, end, last && f.last, err
 }
 
-// approach fetches the leaves from child i of a node of level 1 on, and the ops for them, which begin with the given one, if nearly all
-// leaves have some. What one is found by, link by link, and what it begins with comes from memory for all of them at the same time.
+// approach fetches the leaves from child i of a node of level 1 on, and the ops for them, which begin with the given one, if nearly all leaves
+// have some: the memory that leads to a leaf, step by step, and its beginning come for all of them at the same time.
 func (a *applier) approach(f *frame, i int, ops []Op, next int) {
 	n, some := f.node, f.end-next
 	rest := n.Count() - i

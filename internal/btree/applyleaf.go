@@ -38,7 +38,7 @@ func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 
 // edit finds what ops change in a leaf and fills edits, and says in even whether it may then be taken for even. It returns the number of
 // records and the bytes of their cells afterwards, and how many of those bytes are new.
-func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
+func (a *leafEdit) edit(n Node, ops []Op) (count, cells, added int, err error) {
 	a.edits, a.refs = a.edits[:0], false
 	count, cells = n.Count(), n.cellBytes()
 	old := count
@@ -88,13 +88,13 @@ func (a *applier) edit(n Node, ops []Op) (count, cells, added int, err error) {
 }
 
 // losesFirst reports whether the edits delete the first record of the leaf.
-func (a *applier) losesFirst() bool {
+func (a *leafEdit) losesFirst() bool {
 	return len(a.edits) > 0 && a.edits[0].at == 0 && a.edits[0].skip > 0 && a.edits[0].op == nil
 }
 
-// amid returns an error unless a record with a long key lies between those beside it. Of records that are out of order, or have the same key,
-// a search finds some; without the one found the others would be in order, and one of them would be there again.
-func (a *applier) amid(n Node, i int) error {
+// amid returns an error unless record i, which has a long key, lies between its neighbours. Of records out of order, or with the same key, a
+// search finds one; once that is deleted, another would take its place.
+func (a *leafEdit) amid(n Node, i int) error {
 	for j := max(i, 1); j <= min(i+1, n.Count()-1); j++ {
 		up, err := ascend(a.e, n.Cell(j-1), n.Cell(j))
 		if err != nil {
@@ -108,7 +108,7 @@ func (a *applier) amid(n Node, i int) error {
 }
 
 // staysEven reports whether the records of n, if they were even or one or none, and those of the edits have the same lengths.
-func (a *applier) staysEven(n Node) bool {
+func (a *leafEdit) staysEven(n Node) bool {
 	if n.Count() > 1 && !n.even() {
 		return false
 	}
@@ -133,7 +133,7 @@ func (a *applier) staysEven(n Node) bool {
 
 // patchLeaf makes a version of a leaf that shares the cells of n and adds those of the edits, if there is room for them or it pays to
 // make some.
-func (a *applier) patchLeaf(n Node, count, cells, added int) (Node, bool) {
+func (a *leafEdit) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 	heap, ok := a.heapFor(n, cells, added)
 	if !ok {
 		return Node{}, false
@@ -194,7 +194,7 @@ func storeSlot(dir pointer, at int, raw uint64) {
 
 // patchedPrefix returns the prefix for a patched n. Only a new first or last record can end what all have in common; what comes in
 // between has it too. If records leave, more may be in common, which is left for a rewrite to find.
-func (a *applier) patchedPrefix(n Node, count int) int {
+func (a *leafEdit) patchedPrefix(n Node, count int) int {
 	first, last := &a.edits[0], &a.edits[len(a.edits)-1]
 	switch {
 	case count < 2:
@@ -208,7 +208,7 @@ func (a *applier) patchedPrefix(n Node, count int) int {
 }
 
 // firstKey returns the inline part of the first key of n after the edits, which leave some.
-func (a *applier) firstKey(n Node) []byte {
+func (a *leafEdit) firstKey(n Node) []byte {
 	i := 0
 	for j := range a.edits {
 		e := &a.edits[j]
@@ -224,7 +224,7 @@ func (a *applier) firstKey(n Node) []byte {
 }
 
 // lastKey returns the inline part of the last key of n after the edits, which leave some.
-func (a *applier) lastKey(n Node) []byte {
+func (a *leafEdit) lastKey(n Node) []byte {
 	i := n.Count()
 	for j := len(a.edits) - 1; j >= 0; j-- {
 		e := &a.edits[j]
@@ -241,7 +241,7 @@ func (a *applier) lastKey(n Node) []byte {
 
 // heapFor returns a cell heap with room for added bytes that has all cells of the heap of n at the same offsets. It holds a reference
 // for the caller. If a rewrite of the leaf is the better choice, it returns false. cells is what the leaf will have.
-func (a *applier) heapFor(n Node, cells, added int) (pointer, bool) {
+func (a *leafEdit) heapFor(n Node, cells, added int) (pointer, bool) {
 	h := n.heap
 	switch {
 	case h == nil:
@@ -273,7 +273,7 @@ func (a *applier) heapFor(n Node, cells, added int) (pointer, bool) {
 const maxBorrowedHeap = 2048
 
 // rewriteLeaf makes a version of a leaf with the edits and a compact heap.
-func (a *applier) rewriteLeaf(n Node, count, cells int) Node {
+func (a *leafEdit) rewriteLeaf(n Node, count, cells int) Node {
 	w := startLeaf(a.m, count, cells, spareCells(cells), a.firstKey(n), a.lastKey(n))
 	from := 0
 	for i := range a.edits {

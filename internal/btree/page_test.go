@@ -45,7 +45,7 @@ func innerOf(tb testing.TB, level int, separators ...string) []byte {
 		b, cut := strings.CutSuffix(s, "~")
 		entries[i] = entry{separator: separator{[]byte(b), cut}, id: PageID(0x100 + i)}
 	}
-	a := applier{m: t.memory}
+	a := applier{leafEdit: leafEdit{m: t.memory}}
 	require.True(tb, ordered(entries))
 	return encode(tb, a.buildInner(level, entries))
 }

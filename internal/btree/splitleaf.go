@@ -42,7 +42,7 @@ func (a *applier) splitLeaf(n Node, last bool) (first Node, became state) {
 }
 
 // list merges the records of n and the edits into items, which take entry bytes beside their cells, and returns their size.
-func (a *applier) list(n Node, entry int) (total int) {
+func (a *leafEdit) list(n Node, entry int) (total int) {
 	a.items = a.items[:0]
 	from := 0
 	keep := func(to int) {
@@ -81,7 +81,7 @@ func share(items []item, from, want, room int) (to, size int) {
 }
 
 // inlineKey returns the inline part of an item's key.
-func (a *applier) inlineKey(n Node, it *item) []byte {
+func (a *leafEdit) inlineKey(n Node, it *item) []byte {
 	if it.edit != nil {
 		return it.edit.op.inlineKey()
 	}
@@ -89,7 +89,7 @@ func (a *applier) inlineKey(n Node, it *item) []byte {
 }
 
 // pieceOf makes a leaf of a range of items. One that is full gets no spare room.
-func (a *applier) pieceOf(n Node, from, to int, full bool) Node {
+func (a *leafEdit) pieceOf(n Node, from, to int, full bool) Node {
 	entry, _ := leafRoom(a.even)
 	cells := 0
 	for i := from; i < to; i++ {
