@@ -89,9 +89,11 @@ var servers = &module{
 		{"wire", "arena", "circle", "table"},
 		{"guard"},
 		{"replica"},
+		{"replica/replicatest"},
 		{"hydra/protocol", "ramp/protocol"},
 		{"hydra", "ramp"},
 		{"store", "cluster"},
+		{"membership"},
 		{"shard", "ramp/partition"},
 		{"hydra/machine", "ramp/machine"},
 		{"daemon/resp", "daemon/etcdmap"},
@@ -118,7 +120,7 @@ var servers = &module{
 		"github.com/anishathalye/porcupine", "github.com/gomodule/redigo/redis", "github.com/redis/go-redis/v9", "go.etcd.io/etcd/server/v3/embed", "flashdbm/dbm", "flashdbm/logstore/vfs", "flashdbm/internal/opener", "flashdbm/internal/formatdoc",
 	},
 	testAbove:   map[string][]string{"hydra": {"shard", "hydra/machine"}, "ramp": {"store", "ramp/partition", "ramp/machine"}},
-	testSupport: []string{"fabric/fabrictest"},
+	testSupport: []string{"fabric/fabrictest", "replica/replicatest"},
 	unsafeFiles: []string{
 		"fabric/shm/futex_linux.go", // the place of a futex, and its system calls
 		"fabric/verbs/connect.go",   // what libfabric is given and returns, here and in the next three

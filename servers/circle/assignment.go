@@ -55,6 +55,11 @@ func (a *Assignment) Owners() []uint32 {
 	return slices.Compact(all)
 }
 
+// Retired reports whether there was a shard with the number, and is none any more.
+func (a *Assignment) Retired(number uint32) bool {
+	return number < a.Unused && !slices.Contains(a.All(), number)
+}
+
 // At returns whose each hash is.
 func (a *Assignment) At(seed uint64) *Circle {
 	from := New(seed, a.Shards)

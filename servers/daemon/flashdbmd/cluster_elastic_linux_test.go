@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/servers/daemon/etcdmap"
-	"flashdbm/servers/hydra/machine"
+	"flashdbm/servers/membership"
 )
 
 var shardBars = flag.Bool("cluster.bars", false, "fail where moves of keys between shards make operations slower than the bars: p99 50 ms, longest 500 ms")
@@ -70,7 +70,7 @@ func (f *fleet) copies(c *etcdmap.Map, shards int, without ...string) (copies, s
 	level := func() bool {
 		copies, serves = map[string]int{}, map[string]int{}
 		for i := range shards {
-			s, err := machine.LookAt(f.t.Context(), c, uint32(i))
+			s, err := membership.LookAt(f.t.Context(), c, uint32(i))
 			if err != nil || len(s.Record.Set) != 3 {
 				return false
 			}
@@ -290,7 +290,7 @@ func TestClusterIsUpgraded(t *testing.T) {
 		serving, _ := f.primary()
 		require.NoError(t, f.nodes[name].Process.Signal(syscall.SIGTERM))
 		require.NoError(t, f.nodes[name].Wait(), "%s", f)
-		s, err := machine.LookAt(t.Context(), agreed, 0)
+		s, err := membership.LookAt(t.Context(), agreed, 0)
 		require.NoError(t, err)
 		if s.Record.Handed {
 			handed++

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"flashdbm/servers/daemon/etcdmap"
-	"flashdbm/servers/hydra/machine"
+	"flashdbm/servers/membership"
 )
 
 // runDrain is flashdbmd drain, and flashdbmd add, which takes it back.
@@ -35,10 +35,10 @@ func runDrain(command string, args []string, env func(string) (string, bool), ou
 		return err
 	}
 	defer agreed.Close()
-	look := func() (machine.Drained, error) {
+	look := func() (membership.Drained, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		return machine.LookAtDrained(ctx, agreed, node)
+		return membership.LookAtDrained(ctx, agreed, node)
 	}
 	d, err := look()
 	if err != nil {
@@ -50,7 +50,7 @@ func runDrain(command string, args []string, env func(string) (string, bool), ou
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := machine.Drain(ctx, agreed, node, drains); err != nil {
+	if err := membership.Drain(ctx, agreed, node, drains); err != nil {
 		return err
 	}
 	if !drains {

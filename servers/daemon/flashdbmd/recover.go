@@ -9,7 +9,7 @@ import (
 
 	"flashdbm/servers/cluster"
 	"flashdbm/servers/daemon/etcdmap"
-	"flashdbm/servers/hydra/machine"
+	"flashdbm/servers/membership"
 )
 
 // runRecover is flashdbmd recover: a user's word that a node goes on with a shard whose set is gone for good.
@@ -36,7 +36,7 @@ func runRecover(args []string, env func(string) (string, bool), out io.Writer) e
 	defer agreed.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	r, err := machine.LookAt(ctx, agreed, uint32(shard))
+	r, err := membership.LookAt(ctx, agreed, uint32(shard))
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 
 	"flashdbm/servers/circle"
 	"flashdbm/servers/daemon/etcdmap"
-	"flashdbm/servers/hydra/machine"
+	"flashdbm/servers/membership"
 )
 
 // runShards is flashdbmd shards.
@@ -47,9 +47,9 @@ func runShards(args []string, env func(string) (string, bool), out io.Writer) er
 	defer cancel()
 	switch {
 	case add != 0:
-		_, err = machine.AddShards(ctx, agreed, add)
+		_, err = membership.AddShards(ctx, agreed, add)
 	case drain != "":
-		_, err = machine.DrainShards(ctx, agreed, numbers...)
+		_, err = membership.DrainShards(ctx, agreed, numbers...)
 	}
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func runShards(args []string, env func(string) (string, bool), out io.Writer) er
 func waitForShards(agreed *etcdmap.Map, waits bool, limit time.Duration, out io.Writer) error {
 	for began, said := time.Now(), ""; ; time.Sleep(50 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		a, moves, err := machine.LookAtCircle(ctx, agreed)
+		a, moves, err := membership.LookAtCircle(ctx, agreed)
 		cancel()
 		if err != nil {
 			return err

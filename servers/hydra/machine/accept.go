@@ -8,7 +8,7 @@ import (
 
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/hydra/protocol"
-	"flashdbm/servers/replica"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/wire"
 )
@@ -18,10 +18,7 @@ type attachment struct {
 	group    *wire.Group
 	conn     wire.Conn
 	line     wire.Line
-	peer     *peerLink                       // another node's connection
-	record   *replica.Record                 // of the shard
-	view     *shard.View                     // of the cluster
-	linked   func(conn wire.Conn, r *runner) // a connection to another node, or nil, where one was asked for
+	do       func() // something else that the thread has to do
 	greeting shard.Greeting
 }
 
@@ -47,8 +44,11 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	if err != nil {
 		return err
 	}
-	if isPeer(rest) {
-		return n.acceptPeer(ctx, index, in, rest)
+	if membership.IsPeer(rest) {
+		if n.members == nil {
+			return membership.ErrNoShard
+		}
+		return n.members.Accept(in, rest, n.peerShard(index))
 	}
 	var h protocol.Hello
 	if err := h.Parse(rest); err != nil {
@@ -66,9 +66,10 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	if m := n.members; m == nil {
 		w.Term = r.shard.Term() // which does not change
 	} else {
-		w.MapVersion, w.Term = m.known.Load().places.Version, r.serves.Load()
+		w.MapVersion, _ = m.Map()
+		w.Term = r.copy.Serves()
 		if w.Term == 0 && h.Shard != protocol.AnyShard {
-			return fmt.Errorf("machine: %s does not serve shard %d", m.self, number)
+			return fmt.Errorf("machine: %s does not serve shard %d", m.Self(), number)
 		}
 	}
 	rand.Read(w.Nonce[:])
@@ -82,7 +83,7 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	if err != nil {
 		return nil // Accept has refused it, or the peer has gone
 	}
-	r.hand(ctx, attachment{group: group, conn: c, greeting: g})
+	r.give(ctx, attachment{group: group, conn: c, greeting: g})
 	return nil
 }
 
@@ -91,7 +92,7 @@ func (n *Node) anyShard() uint32 {
 	list := n.runners()
 	first := int(n.next.Add(1) % uint32(len(list)))
 	for i := range list {
-		if r := list[(first+i)%len(list)]; n.members == nil || r.serves.Load() != 0 {
+		if r := list[(first+i)%len(list)]; n.members == nil || r.copy.Serves() != 0 {
 			return r.number
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	"flashdbm/servers/store"
-	"flashdbm/servers/wire"
 )
 
 // A backup of a node is a directory that a node can be started with: node.json and the files of its shards. A backup of a cluster is one that has all
@@ -24,7 +23,7 @@ func (n *Node) Backup(ctx context.Context, number uint32, w io.Writer) error {
 	if r == nil {
 		return fmt.Errorf("%w: %d", errNoSuchShard, number)
 	}
-	if n.members != nil && n.members.known.Load().view.Circle.Moving() {
+	if n.members != nil && n.view.Load().Circle.Moving() {
 		return errMoving
 	}
 	type found struct {
@@ -32,7 +31,7 @@ func (n *Node) Backup(ctx context.Context, number uint32, w io.Writer) error {
 		err error
 	}
 	asked := make(chan found, 1)
-	r.hand(ctx, attachment{linked: func(_ wire.Conn, r *runner) {
+	r.hand(func() {
 		f := found{s: r.store}
 		switch {
 		case r.store == nil:
@@ -43,7 +42,7 @@ func (n *Node) Backup(ctx context.Context, number uint32, w io.Writer) error {
 			f.err = fmt.Errorf("machine: shard %d has a part of a copy only", number)
 		}
 		asked <- f
-	}})
+	})
 	select {
 	case f := <-asked:
 		if f.err != nil {

@@ -26,13 +26,11 @@ func TestBackup(t *testing.T) {
 				require.Eventually(t, func() bool {
 					whole := 0
 					for _, n := range nodes {
-						n.members.mu.Lock()
-						for _, rec := range n.members.records {
-							if len(rec.Set) == len(nodes) {
+						for i := range uint32(3) {
+							if len(n.members.Record(i).Set) == len(nodes) {
 								whole++
 							}
 						}
-						n.members.mu.Unlock()
 					}
 					return whole == 3*len(nodes)
 				}, 30*time.Second, 10*time.Millisecond)
@@ -81,8 +79,8 @@ func TestBackup(t *testing.T) {
 			}
 			_, err = y.Get(t.Context(), []byte("later"))
 			assert.Error(t, err)
-			for i, rec := range n.members.records {
-				old := a.members.records[i]
+			for i := range uint32(3) {
+				rec, old := n.members.Record(i), a.members.Record(i)
 				assert.Greater(t, rec.Term, old.Term+1000, fmt.Sprint("shard ", i, ": the old cluster may go on, and its terms"))
 			}
 			require.NoError(t, y.Close())

@@ -14,6 +14,7 @@ import (
 
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/hydra"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/replica"
 	"flashdbm/servers/shard"
 )
@@ -81,14 +82,12 @@ func (c *counters) end() {
 // primaryOf returns the node that serves shard 0 in the term of the newest record that a node knows, "" if none does, and that record.
 func primaryOf(nodes map[string]*Node) (primary string, rec replica.Record) {
 	for _, n := range nodes {
-		n.members.mu.Lock()
-		if r := n.members.records[0]; r.Revision > rec.Revision {
+		if r := n.members.Record(0); r.Revision > rec.Revision {
 			rec = r
 		}
-		n.members.mu.Unlock()
 	}
 	for name, n := range nodes {
-		if n.runner(0).serves.Load() == rec.Term {
+		if n.runner(0).copy.Serves() == rec.Term {
 			primary = name
 		}
 	}
@@ -117,10 +116,10 @@ func TestDrain(t *testing.T) {
 			first, _ := primaryOf(nodes)
 			work.waited()
 
-			require.NoError(t, Drain(t.Context(), c.mem, first, true))
-			require.NoError(t, Drain(t.Context(), c.mem, first, true), "a second time changes nothing")
+			require.NoError(t, membership.Drain(t.Context(), c.mem, first, true))
+			require.NoError(t, membership.Drain(t.Context(), c.mem, first, true), "a second time changes nothing")
 			require.Eventually(t, func() bool {
-				at, err := LookAtDrained(t.Context(), c.mem, first)
+				at, err := membership.LookAtDrained(t.Context(), c.mem, first)
 				return err == nil && len(at.Shards) == 0 && level()
 			}, time.Minute, 10*time.Millisecond)
 			longest, n := work.waited()
@@ -130,8 +129,8 @@ func TestDrain(t *testing.T) {
 			assert.NotEqual(t, first, second)
 			assert.True(t, rec.Handed)
 
-			require.NoError(t, Drain(t.Context(), c.mem, first, false))
-			before := nodes[second].members.self
+			require.NoError(t, membership.Drain(t.Context(), c.mem, first, false))
+			before := nodes[second].members.Self()
 			nodes[second].Leave(t.Context())
 			require.Eventually(t, func() bool {
 				third, rec := primaryOf(nodes)
@@ -155,7 +154,7 @@ func TestDrain(t *testing.T) {
 // TestClientFindsWhoCameLater: a client whose only node serves nothing, and knew nobody else when it was asked, finds the node that came later.
 func TestClientFindsWhoCameLater(t *testing.T) {
 	c := newTestCluster(t, shard.Memory)
-	require.NoError(t, Drain(t.Context(), c.mem, "a", true))
+	require.NoError(t, membership.Drain(t.Context(), c.mem, "a", true))
 	a := c.start("a")
 	dialled := make(chan error, 1)
 	var x *hydra.Client
@@ -180,18 +179,14 @@ func TestAllLeave(t *testing.T) {
 	c := newTestCluster(t, shard.Memory)
 	nodes := map[string]*Node{"a": c.start("a"), "b": c.start("b"), "c": c.start("c")}
 	require.Eventually(t, func() bool { p, rec := primaryOf(nodes); return p != "" && len(rec.Set) == 3 }, time.Minute, 10*time.Millisecond)
+	began := time.Now()
+	var done sync.WaitGroup
 	for _, n := range nodes {
-		n.members.leaving.Store(true)
-		n.members.mu.Lock()
-		s := n.members.session
-		n.members.mu.Unlock()
-		require.NoError(t, n.members.present(t.Context(), s))
+		done.Go(func() { n.Leave(t.Context()) })
 	}
+	done.Wait()
+	require.Less(t, time.Since(began), 7*time.Second, "they wait until their time is over")
 	for _, n := range nodes {
-		require.Eventually(t, func() bool { return !n.members.needed() }, time.Minute, time.Millisecond)
-	}
-	for _, n := range nodes {
-		n.Leave(t.Context())
 		require.NoError(t, n.Close())
 	}
 }

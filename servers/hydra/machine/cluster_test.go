@@ -16,6 +16,7 @@ import (
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/mem"
 	"flashdbm/servers/hydra"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/shard"
 )
 
@@ -45,7 +46,8 @@ func (c *testCluster) start(name string) *Node {
 		o.Dir = c.dirs[name]
 	}
 	o.Listen = []Listen{{Domain: c.net.Open(), Addr: name, Public: "mem:" + name}}
-	o.Cluster = &ClusterOptions{Cluster: c.mem, Node: name, LogBytes: 1 << 20, keep: c.keep}
+	o.Cluster = &ClusterOptions{Cluster: c.mem, Node: name, LogBytes: 1 << 20}
+	o.keep = c.keep
 	n, err := Open(o)
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { n.Close() })
@@ -66,10 +68,8 @@ func (c *testCluster) client(names ...string) *hydra.Client {
 // inSync returns the node that serves shard 0, and how many members its set has.
 func inSync(nodes ...*Node) (primary *Node, members int) {
 	for _, n := range nodes {
-		if n.runner(0).serves.Load() != 0 {
-			n.members.mu.Lock()
-			rec := n.members.records[0]
-			n.members.mu.Unlock()
+		if n.runner(0).copy.Serves() != 0 {
+			rec := n.members.Record(0)
 			return n, len(rec.Set)
 		}
 	}
@@ -115,7 +115,7 @@ func TestCluster(t *testing.T) {
 				time.Sleep(50 * time.Millisecond)
 				p, _ := inSync(all()...)
 				require.NotNil(t, p)
-				name := p.members.o.Node
+				name := p.o.Cluster.Node
 				require.NoError(t, p.Close())
 				p.o.Listen[0].Domain.Close()
 				rest := []*Node{}
@@ -174,6 +174,27 @@ func TestClusterIsStartedAgain(t *testing.T) {
 	}
 }
 
+// TestStopWithoutSuccessor: a leader has told a secondary to stop and is gone before it made the next record. Another one finishes that: else nothing would be
+// committed any more, as the secondary follows nobody in this term and answers all the same.
+func TestStopWithoutSuccessor(t *testing.T) {
+	c := newTestCluster(t, shard.Memory)
+	nodes := map[string]*Node{"a": c.start("a"), "b": c.start("b"), "c": c.start("c")}
+	require.Eventually(t, func() bool { p, rec := primaryOf(nodes); return p != "" && len(rec.Set) == 3 }, time.Minute, 10*time.Millisecond)
+	p, rec := primaryOf(nodes)
+	for name, n := range nodes {
+		if name != p {
+			require.True(t, n.runner(0).hand(func() { n.runner(0).shard.Stop(&rec) }))
+			break
+		}
+	}
+	require.Eventually(t, func() bool { p, now := primaryOf(nodes); return p != "" && now.Term > rec.Term && len(now.Set) == 3 }, 20*time.Second, 10*time.Millisecond)
+	_, err := c.client("a", "b", "c").Put(t.Context(), []byte("key"), []byte("value"))
+	require.NoError(t, err)
+	for _, n := range nodes {
+		require.NoError(t, n.Close())
+	}
+}
+
 // TestRecover: a node goes on with what it has once its user says so, and not while somebody runs who has more.
 func TestRecover(t *testing.T) {
 	c := newTestCluster(t, shard.Async)
@@ -181,7 +202,7 @@ func TestRecover(t *testing.T) {
 	require.Eventually(t, func() bool { _, n := inSync(a, b); return n == 2 }, time.Minute, 10*time.Millisecond)
 	_, err := c.client("a", "b").Put(t.Context(), []byte("key"), []byte("value"))
 	require.NoError(t, err)
-	s, err := LookAt(t.Context(), c.mem, 0)
+	s, err := membership.LookAt(t.Context(), c.mem, 0)
 	require.NoError(t, err)
 	assert.Len(t, s.Nodes, 2)
 	assert.ErrorContains(t, s.Recover(t.Context(), c.mem, "a", true), "in sync and runs")
@@ -190,20 +211,20 @@ func TestRecover(t *testing.T) {
 		n.o.Listen[0].Domain.Close()
 	}
 	b = c.start("b") // a is lost for good
-	s, err = LookAt(t.Context(), c.mem, 0)
+	s, err = membership.LookAt(t.Context(), c.mem, 0)
 	require.NoError(t, err)
 	require.Len(t, s.Nodes, 1)
 	assert.Positive(t, s.Nodes[0].Entry, "what its file had")
 	assert.ErrorContains(t, s.Recover(t.Context(), c.mem, "a", true), "no node a runs")
 	require.NoError(t, s.Recover(t.Context(), c.mem, "b", false))
-	assert.Zero(t, b.runner(0).serves.Load())
+	assert.Zero(t, b.runner(0).copy.Serves())
 	require.NoError(t, s.Recover(t.Context(), c.mem, "b", true))
 	require.ErrorIs(t, s.Recover(t.Context(), c.mem, "b", true), cluster.ErrChanged)
 	require.Eventually(t, func() bool { n, _ := inSync(b); return n != nil }, time.Minute, 10*time.Millisecond)
 	got, err := c.client("b").Get(t.Context(), []byte("key"))
 	require.NoError(t, err)
 	assert.Equal(t, "value", string(got))
-	_, err = LookAt(t.Context(), c.mem, 9)
+	_, err = membership.LookAt(t.Context(), c.mem, 9)
 	assert.Error(t, err)
 	require.NoError(t, b.Close())
 }

@@ -18,6 +18,7 @@ import (
 	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/hydra/protocol"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/store"
 )
@@ -41,6 +42,7 @@ type Options struct {
 	Evict      bool            // memory mode: a full shard drops what was not used for long
 	Secret     []byte          // what clients have to know; empty: nothing
 	Cluster    *ClusterOptions // nil: the node is alone
+	keep       time.Duration   // how long a shard without keys is kept; 0: retireAfter. Tests have less patience
 	Pin        bool            // each shard stays on a processor of its own, from the last one down
 }
 
@@ -51,9 +53,12 @@ const syncPause = 200 * time.Millisecond
 type Node struct {
 	o         Options
 	id        identity
-	members   *members                  // nil: the node is alone
-	shards    atomic.Pointer[[]*runner] // in rising order of numbers; the list does not change, another one takes its place
-	changing  sync.Mutex                // held by whoever replaces it
+	members   *membership.Node           // nil: the node is alone
+	view      atomic.Pointer[shard.View] // of the cluster
+	failed    atomic.Pointer[error]      // a shard that has come could not be opened
+	retiring  map[uint32]bool            // shards without keys that will be closed. The goroutine that follows the cluster uses it
+	shards    atomic.Pointer[[]*runner]  // in rising order of numbers; the list does not change, another one takes its place
+	changing  sync.Mutex                 // held by whoever replaces it
 	listeners []fabric.Listener
 	circle    *circle.Circle
 	places    protocol.Map
@@ -86,7 +91,7 @@ func Open(o Options) (*Node, error) {
 		if id, err = readIdentity(o.Dir, o.Shards); err != nil {
 			return nil, err
 		}
-	} else if err := o.Cluster.check(o.Durability); err != nil {
+	} else if err := o.Cluster.Check(); err != nil {
 		return nil, err
 	} else if b, err := os.ReadFile(filepath.Join(o.Dir, nodeFile)); err == nil && o.Dir != "" { // what a new cluster gets from its first node
 		if err := json.Unmarshal(b, &id); err != nil {
@@ -94,7 +99,7 @@ func Open(o Options) (*Node, error) {
 		}
 	}
 	o.Listen = slices.Clone(o.Listen)
-	n := &Node{o: o, id: id}
+	n := &Node{o: o, id: id, retiring: map[uint32]bool{}}
 	if err := n.open(); err != nil {
 		n.Close()
 		return nil, err
@@ -113,17 +118,15 @@ func (n *Node) open() error {
 		n.listeners = append(n.listeners, listener)
 	}
 	if n.o.Cluster != nil {
-		joining, cancel := context.WithTimeout(ctx, joinTimeout)
-		defer cancel()
-		if err := n.join(joining); err != nil {
+		if err := n.join(ctx); err != nil {
 			return err
 		}
 	}
 	n.makeMap()
 	numbers := n.id.circle().Shards
 	if n.members != nil {
-		n.members.deleteRetired()
-		numbers = n.members.known.Load().view.Circle.All()
+		n.deleteRetired()
+		numbers = n.view.Load().Circle.All()
 	}
 	for _, i := range numbers {
 		if err := n.add(i); err != nil {
@@ -136,13 +139,8 @@ func (n *Node) open() error {
 	for i, l := range n.listeners {
 		n.done.Go(func() { n.accept(ctx, i, l) })
 	}
-	if m := n.members; m != nil {
-		if err := m.register(ctx); err != nil {
-			return err
-		}
-		n.done.Go(func() { m.follow(ctx) })
-		n.done.Go(func() { m.live(ctx) })
-		n.done.Go(func() { m.lead(ctx) })
+	if n.members != nil {
+		return n.members.Run()
 	}
 	return nil
 }
@@ -187,9 +185,6 @@ func (n *Node) changeRunners(change func([]*runner) []*runner) {
 	n.shards.Store(&list)
 }
 
-// joinTimeout is how long a node tries to reach the cluster when it starts.
-const joinTimeout = 10 * time.Second
-
 // publicAddrs returns where clients may connect.
 func (n *Node) publicAddrs() (addrs []string) {
 	for i, l := range n.listeners {
@@ -221,13 +216,7 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 	o := shard.Options{
 		Shard: number, Term: uint64(time.Now().UnixNano()), Seed: n.id.Seed, Durability: n.o.Durability, Clock: r.clock, Evict: n.o.Evict,
 		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Listen[0].Domain.Alloc,
-		Map: func() (uint32, []byte) { return mapVersion, n.mapBody },
-	}
-	if m := n.members; m != nil {
-		o.Map = func() (uint32, []byte) {
-			k := m.known.Load()
-			return k.places.Version, k.mapBody
-		}
+		Map: n.anyMap,
 	}
 	if n.members == nil && len(n.places.Shards) > 1 {
 		o.Owns = func(hash uint64) bool {
@@ -254,8 +243,9 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 		r.close()
 		return nil, err
 	}
-	if n.members != nil {
-		r.shard.See(n.members.known.Load().view)
+	if r.copy != nil {
+		r.copy.SetShard(r.shard)
+		r.shard.See(n.view.Load())
 	}
 	return r, nil
 }
@@ -305,7 +295,7 @@ func (n *Node) Err() error {
 		}
 	}
 	if n.members != nil {
-		if err := n.members.failed.Load(); err != nil {
+		if err := n.failed.Load(); err != nil {
 			all = errors.Join(all, *err)
 		}
 	}
@@ -334,9 +324,8 @@ type ShardStatus struct {
 func (n *Node) Status() Status {
 	s := Status{Durability: n.o.Durability.String()}
 	if n.members != nil {
-		s.Node, s.Replicas = n.members.self, n.members.config.Replicas
-		k := n.members.known.Load()
-		s.Drained, s.Circle = k.drained[s.Node], &k.view.Circle
+		s.Node, s.Replicas, s.Drained = n.members.Self(), n.members.Config().Replicas, n.members.Drained()
+		s.Circle = &n.view.Load().Circle
 	}
 	for _, r := range n.runners() {
 		x := ShardStatus{Shard: int(r.number)}
@@ -361,6 +350,9 @@ func (n *Node) Close() error {
 			n.err = errors.Join(n.err, l.Close())
 		}
 		n.done.Wait()
+		if n.members != nil {
+			n.members.Wait()
+		}
 		for _, r := range n.runners() {
 			n.err = errors.Join(n.err, r.end())
 		}

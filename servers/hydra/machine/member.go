@@ -1,41 +1,62 @@
 package machine
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"time"
 
+	"flashdbm/servers/membership"
 	"flashdbm/servers/replica"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/store"
 	"flashdbm/servers/wire"
 )
 
-// What a shard's thread does where the shard is one of several replicas: connections to other members, orders of the leader, and changes of the
-// record, which goroutines make.
+// ClusterOptions make a node one of several.
+type ClusterOptions = membership.Options
 
-var nodeName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-
-func (o *ClusterOptions) check(d shard.Durability) error {
-	switch {
-	case !nodeName.MatchString(o.Node):
-		return fmt.Errorf("machine: a node's name has 1 to 64 letters, digits, - and _; %q is none", o.Node)
-	case o.Cluster == nil:
-		return errors.New("machine: no cluster to join")
-	case o.Replicas < 0 || o.Replicas > 7:
-		return fmt.Errorf("machine: %d replicas; 1 to 7 are possible", o.Replicas)
-	case o.LogBytes != 0 && (o.LogBytes < 64<<10 || o.LogBytes&(o.LogBytes-1) != 0):
-		return fmt.Errorf("machine: a log of %d bytes; want a power of two from 65,536", o.LogBytes)
+// join makes the node one of a cluster. The listeners are there.
+func (n *Node) join(ctx context.Context) error {
+	last := len(n.o.Listen) - 1
+	s := membership.Site{Peers: n.o.Listen[last].Domain, PeerAddr: membership.WithoutScheme(n.publicAddrs()[last]), Addrs: n.publicAddrs(), Secret: n.o.Secret}
+	if n.o.Listen[last].Public == "" {
+		s.PeerAddr = n.listeners[last].Addr()
 	}
-	return nil
+	t := membership.Table{Seed: n.id.Seed, Shards: n.id.Shards, Circle: n.id.Circle, Want: n.o.Shards, Durability: n.o.Durability.String(), Keeps: n.o.Durability == shard.Sync}
+	m, err := membership.Join(ctx, *n.o.Cluster, t, s)
+	if err != nil {
+		return err
+	}
+	c := m.Config()
+	n.id, err = adoptIdentity(n.o.Dir, identity{Layout: 1, Seed: c.Seed, Shards: c.Shards, Circle: c.Circle})
+	n.members = m
+	n.view.Store(viewOf(m.State()).Complete(nil))
+	m.OnChange(n.see)
+	return err
+}
+
+func viewOf(s membership.State) *shard.View {
+	return &shard.View{Revision: s.Revision, Circle: s.Circle, Changed: s.Changed, Seed: s.Seed, Records: s.Records}
+}
+
+// see takes what has become known of the cluster, and tells the shards.
+func (n *Node) see(s membership.State) {
+	v := viewOf(s).Complete(n.view.Load())
+	n.view.Store(v)
+	n.keepShards(v)
+	for _, r := range n.runners() {
+		r.hand(func() { r.shard.See(v) })
+	}
+}
+
+// Leave hands over what this node serves and has the others go on without it, so that nobody waits when it is closed. Where nobody can take over
+// it does nothing.
+func (n *Node) Leave(ctx context.Context) {
+	if n.members != nil {
+		n.members.Leave(ctx)
+	}
 }
 
 // copyPath is where a copy is made until it is whole.
@@ -44,15 +65,18 @@ func (r *runner) copyPath() string { return r.path() + ".copy" }
 // membership makes the shard a replica.
 func (r *runner) membership() (m shard.Membership, err error) {
 	n := r.n
-	size := cmp.Or(n.members.o.LogBytes, defaultLog)
-	d := n.o.Listen[n.members.listen].Domain
+	last := len(n.o.Listen) - 1
+	d := n.o.Listen[last].Domain
+	r.copy = n.members.NewCopy(r.number, r.groups[r.groupOf[last]], r.hand)
+	r.copy.Arrives(func(l replica.Link) { r.shard.Arrive(l) })
+	c := n.members.Config()
 	m = shard.Membership{
-		Self: n.members.self, MinInSync: n.members.config.MinInSync, Ended: n.members.ended[r.number], RingSize: size, Memory: d,
+		Self: n.members.Self(), MinInSync: c.MinInSync, Ended: n.members.Ended(r.number), RingSize: n.o.Cluster.RingSize(), Memory: d,
 	}
 	switch {
 	case n.o.Durability == shard.Sync:
 		m.Mode = replica.Synced
-	case n.members.config.Strict:
+	case c.Strict:
 		m.Mode = replica.Strict
 	}
 	var seq uint64
@@ -66,12 +90,12 @@ func (r *runner) membership() (m shard.Membership, err error) {
 				terms = append(terms, replica.Term{Term: t.Term, First: t.First})
 			}
 		}
-		if r.found.First = seq; len(terms) > 0 {
-			r.found.Term = terms[len(terms)-1].Term
+		if r.copy.Found.First = seq; len(terms) > 0 {
+			r.copy.Found.Term = terms[len(terms)-1].Term
 		}
 		m.Fresh, m.Keep = r.fresh, r.keep
 	}
-	m.Log, err = replica.NewLog(d, size, seq, terms)
+	m.Log, err = replica.NewLog(d, m.RingSize, seq, terms)
 	return m, err
 }
 
@@ -104,157 +128,39 @@ func (r *runner) keep() error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// takeMember takes a record, or a connection of another node.
-func (r *runner) takeMember(a *attachment) {
-	switch {
-	case a.view != nil:
-		r.shard.See(a.view)
-	case a.record != nil:
-		r.shard.Learn(*a.record)
-	case a.linked != nil:
-		a.linked(a.conn, r)
-	default:
-		a.group.Add(a.conn)
-		a.peer.conn = a.conn.(wire.Writer)
-		if a.peer.kind == peerOrders {
-			r.orders = append(r.orders, a.peer)
-			return
+// hand has the shard's thread do something; false: the node is being closed.
+func (r *runner) hand(do func()) bool { return r.give(r.n.ctx, attachment{do: do}) }
+
+// give gives the shard's thread something new; false: nobody takes it any more, and a connection is closed.
+func (r *runner) give(ctx context.Context, a attachment) bool {
+	select {
+	case r.attach <- a:
+		r.groups[0].Wake()
+		return true
+	case <-ctx.Done():
+	case <-r.ended:
+	}
+	if a.conn != nil {
+		a.conn.Close()
+	}
+	return false
+}
+
+// peerShard returns a shard that another node asks for, and the group for its connection.
+func (n *Node) peerShard(index int) func(number uint32) (*membership.Copy, *wire.Group) {
+	return func(number uint32) (*membership.Copy, *wire.Group) {
+		r := n.runner(number)
+		if r == nil {
+			return nil, nil
 		}
-		if r.links = append(r.links, a.peer); a.peer.kind == peerMoves {
-			r.shard.Arrive(a.peer)
-			return
-		}
-		r.shard.Follower().Offered(a.peer)
+		return r.copy, r.groups[r.groupOf[index]]
 	}
 }
 
-// confer does what the shard wants of other nodes, and what they want.
-func (r *runner) confer() (worked bool) {
-	n := r.n
-	reign := r.shard.Reign()
-	serves := uint64(0)
-	if reign != nil && reign.Serving() {
-		serves = reign.Term()
+// anyMap returns the map that clients are told.
+func (n *Node) anyMap() (version uint32, body []byte) {
+	if n.members != nil {
+		return n.members.Map()
 	}
-	if r.serves.Load() != serves {
-		r.serves.Store(serves)
-	}
-	worked = r.obey()
-	for _, l := range r.links {
-		if len(l.held) > 0 {
-			l.flush()
-		}
-	}
-	if reign == nil {
-		r.known, r.heirSince = nil, time.Time{}
-		return worked
-	}
-	if k := n.members.known.Load(); k != r.known || r.read.Sub(r.planned) >= planEvery {
-		r.known, r.planned = k, r.read
-		r.plan(reign)
-	}
-	if next, ok := reign.Proposal(); ok {
-		go n.members.change(n.ctx, r, next)
-	}
-	if name := reign.Dial(); name != "" {
-		r.link(name, r.number, peerFollows, func(l *peerLink) {
-			if l == nil {
-				reign.NoLink(name)
-				return
-			}
-			reign.Attach(name, l)
-		})
-	}
-	r.moves()
-	return worked
-}
-
-// link connects to a member, which need not be of this shard, and gives the shard's thread the link; nil: there is no connection now.
-func (r *runner) link(name string, shard uint32, kind uint16, linked func(*peerLink)) {
-	n := r.n
-	group := r.groups[r.groupOf[n.members.listen]]
-	e, lives := n.members.known.Load().nodes[name]
-	go func() {
-		var conn wire.Conn
-		if lives {
-			ctx, cancel := context.WithTimeout(n.ctx, dialWait)
-			defer cancel()
-			if c, err := n.dialPeer(ctx, group, e.Peer, peerHello{kind: kind, shard: shard, member: name}); err == nil {
-				conn = c
-			}
-		}
-		r.hand(n.ctx, attachment{conn: conn, linked: func(conn wire.Conn, r *runner) {
-			if conn == nil {
-				linked(nil)
-				return
-			}
-			bare := conn.(*provingConn).Conn
-			group.Add(bare)
-			l := &peerLink{conn: prove(conn).(wire.Writer)}
-			r.links = append(r.links, l)
-			linked(l)
-		}})
-	}()
-}
-
-// obey answers leaders.
-func (r *runner) obey() (worked bool) {
-	f := r.shard.Follower()
-	stopped := f.Stopped()
-	for _, revision := range stopped {
-		r.report(revision, true)
-	}
-	gone := func(l *peerLink) bool {
-		if l.Err() != nil {
-			l.Close()
-			return true
-		}
-		return false
-	}
-	r.orders = slices.DeleteFunc(r.orders, gone)
-	if len(r.links) > 8 {
-		r.links = slices.DeleteFunc(r.links, func(l *peerLink) bool { return l.Err() != nil })
-	}
-	for _, l := range r.orders {
-		for {
-			m, ok := l.next()
-			if !ok {
-				break
-			}
-			worked = true
-			switch m.Op {
-			case opStatus:
-				s := memberStatus{Follows: f.Following()}
-				if g := r.shard.Reign(); g != nil && !g.Over() {
-					s.Reigns = g.Term()
-				}
-				b, _ := json.Marshal(s)
-				l.put(opStatus, 0, b)
-			case opStop:
-				l.stop = 0
-				if len(m.Body) < 8 {
-					continue
-				}
-				revision := binary.LittleEndian.Uint64(m.Body)
-				if rec, err := replica.ParseRecord(m.Body[8:], revision); err == nil {
-					l.stop = revision
-					if !r.shard.Stop(&rec) {
-						r.report(revision, false)
-					}
-				}
-			}
-		}
-	}
-	return worked || len(stopped) > 0
-}
-
-// report answers orders to stop.
-func (r *runner) report(revision uint64, stopped bool) {
-	b, _ := json.Marshal(reportBody{Stopped: stopped, Report: r.shard.Follower().Report()})
-	for _, l := range r.orders {
-		if l.stop == revision {
-			l.stop = 0
-			l.put(opStop, revision, b)
-		}
-	}
+	return mapVersion, n.mapBody
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"flashdbm/servers/circle"
 	"flashdbm/servers/cluster"
 	"flashdbm/servers/hydra"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/replica"
 	"flashdbm/servers/shard"
 )
@@ -25,7 +25,7 @@ import (
 func (c *testCluster) settled() (shards []uint32) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
-		a, moves, err := LookAtCircle(context.Background(), c.mem)
+		a, moves, err := membership.LookAtCircle(context.Background(), c.mem)
 		shards = a.Shards
 		return err == nil && len(moves) == 0
 	}, time.Minute, 5*time.Millisecond)
@@ -98,11 +98,11 @@ func TestShardsComeAndGo(t *testing.T) {
 			}
 			n := &adders{t: t, x: x}
 			n.start(3)
-			next, err := AddShards(t.Context(), c.mem, 2)
+			next, err := membership.AddShards(t.Context(), c.mem, 2)
 			require.NoError(t, err)
 			assert.Equal(t, []uint32{0, 1, 2, 3}, next)
-			_, err = AddShards(t.Context(), c.mem, 1)
-			assert.ErrorIs(t, err, ErrMoving)
+			_, err = membership.AddShards(t.Context(), c.mem, 1)
+			assert.ErrorIs(t, err, membership.ErrMoving)
 			assert.Equal(t, next, c.settled())
 			scan := func() {
 				t.Helper()
@@ -132,11 +132,11 @@ func TestShardsComeAndGo(t *testing.T) {
 				h := held()
 				return h[2] > 0 && h[3] > 0 && h[0]+h[1]+h[2]+h[3] == keys()
 			}, 20*time.Second, 20*time.Millisecond, "%v of %d", held, keys)
-			_, err = DrainShards(t.Context(), c.mem, 7)
+			_, err = membership.DrainShards(t.Context(), c.mem, 7)
 			assert.ErrorContains(t, err, "no shard 7")
-			_, err = DrainShards(t.Context(), c.mem, 0, 1, 2, 3)
+			_, err = membership.DrainShards(t.Context(), c.mem, 0, 1, 2, 3)
 			assert.Error(t, err)
-			_, err = DrainShards(t.Context(), c.mem, 1, 2)
+			_, err = membership.DrainShards(t.Context(), c.mem, 1, 2)
 			require.NoError(t, err)
 			assert.Equal(t, []uint32{0, 3}, c.settled())
 			scan()
@@ -171,37 +171,4 @@ func TestShardsComeAndGo(t *testing.T) {
 			assert.Equal(t, []uint32{0, 3}, id.circle().Shards, "a backup of the directory begins with these")
 		})
 	}
-}
-
-// TestProposalOfAFormerPrimary: a part is handed over only while both shards have the primaries that the proposal is from.
-func TestProposalOfAFormerPrimary(t *testing.T) {
-	c := cluster.NewMemory()
-	defer c.Close()
-	ctx := t.Context()
-	m := &members{o: ClusterOptions{Cluster: c}}
-	set := func(number uint32, term uint64) uint64 {
-		rec := replica.Record{Term: term, Primary: "a", Set: []string{"a"}}
-		v, err := c.Get(ctx, shardKey(number))
-		require.NoError(t, err)
-		revision, err := c.CompareAndSet(ctx, shardKey(number), v.Revision, rec.Data())
-		require.NoError(t, err)
-		return revision
-	}
-	p := shard.CircleProposal{Pair: circle.Pair{From: 0, To: 1}, View: &shard.View{
-		Circle: circle.Assignment{Shards: []uint32{0}, Next: []uint32{1}}, Records: map[uint32]replica.Record{0: {Revision: set(0, 1)}, 1: {Revision: set(1, 1)}},
-	}}
-	for _, number := range []uint32{0, 1} {
-		was := p.View.Records[number]
-		now := set(number, 2)
-		m.propose(ctx, p)
-		v, err := c.Get(ctx, circleKey)
-		require.NoError(t, err)
-		require.Zero(t, v.Revision, "shard %d has another primary", number)
-		require.NotEqual(t, now, was.Revision)
-		p.View.Records[number] = replica.Record{Revision: now}
-	}
-	m.propose(ctx, p)
-	v, err := c.Get(ctx, circleKey)
-	require.NoError(t, err)
-	assert.JSONEq(t, `{"shards":[1]}`, string(v.Data))
 }

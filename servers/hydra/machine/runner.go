@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"flashdbm/servers/fabric"
-	"flashdbm/servers/replica"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/shard"
 	"flashdbm/servers/store"
 	"flashdbm/servers/wire"
@@ -32,30 +32,24 @@ const (
 
 // A runner is a shard and its thread.
 type runner struct {
-	n         *Node
-	number    uint32
-	began     time.Time
-	shard     *shard.Shard
-	store     *store.Store // nil in memory mode
-	groups    []*wire.Group
-	groupOf   []int // by listener
-	others    []*wire.Sleeper
-	attach    chan attachment
-	ended     chan struct{} // closed when nobody takes from attach any more
-	found     replica.Term  // the newest entry that the file had when it was opened, and its term
-	serves    atomic.Uint64 // the term in which this node serves the shard; 0: it does not, or is no member of a cluster
-	orders    []*peerLink   // of leaders
-	links     []*peerLink   // of other members, for what they have held back
-	known     *knowledge    // that the shard's wishes are from
-	planned   time.Time     // when the shard's plan was looked at, and since when there has been an heir to its reign
-	heirSince time.Time
-	read      time.Time // the clock as the last sweep has read it
-	failure   atomic.Pointer[error]
-	stats     atomic.Pointer[shard.Stats] // as of the last look
-	stopped   atomic.Bool
-	started   bool
-	counted   bool // the thread has had clients for which it looks for 20 µs, so it has a processor of Go's of its own
-	done      sync.WaitGroup
+	n       *Node
+	number  uint32
+	began   time.Time
+	shard   *shard.Shard
+	store   *store.Store // nil in memory mode
+	groups  []*wire.Group
+	groupOf []int // by listener
+	others  []*wire.Sleeper
+	attach  chan attachment
+	ended   chan struct{}    // closed when nobody takes from attach any more
+	copy    *membership.Copy // nil: the node is no member of a cluster
+	read    time.Time        // the clock as the last sweep has read it
+	failure atomic.Pointer[error]
+	stats   atomic.Pointer[shard.Stats] // as of the last look
+	stopped atomic.Bool
+	started bool
+	counted bool // the thread has had clients for which it looks for 20 µs, so it has a processor of Go's of its own
+	done    sync.WaitGroup
 
 	// own makes its holder the one who serves the shard: the thread while it is awake, or a caller of this process. called says that a caller
 	// has left something in a line. See local.go for both.
@@ -148,8 +142,9 @@ func (r *runner) sweep() (worked bool) {
 		worked = g.Step() || worked
 	}
 	worked = r.shard.Sweep() || worked
-	if r.n.members != nil {
-		worked = r.confer() || worked
+	if r.copy != nil {
+		worked = r.copy.Confer(r.read) || worked
+		r.moves()
 	}
 	for _, g := range r.groups {
 		g.Flush()
@@ -158,7 +153,7 @@ func (r *runner) sweep() (worked bool) {
 }
 
 // alone reports whether there are only callers of this process, who find the shard asleep sooner than they would find the thread looking.
-func (r *runner) alone() bool { return r.n.members == nil && r.shard.Connections() == len(r.lines) }
+func (r *runner) alone() bool { return r.copy == nil && r.shard.Connections() == len(r.lines) }
 
 // processors guards the number of Go's processors, which all nodes of the process change.
 var processors sync.Mutex
@@ -179,8 +174,8 @@ func (r *runner) take() {
 				r.shard.Attach(a.line, a.greeting)
 				continue
 			}
-			if a.record != nil || a.view != nil || a.peer != nil || a.linked != nil {
-				r.takeMember(&a)
+			if a.do != nil {
+				a.do()
 				continue
 			}
 			if !r.counted {

@@ -14,7 +14,7 @@
 // StatusUnknownOutcome, as it cannot tell whether its predecessor applied that write.
 package protocol
 
-import "errors"
+import "flashdbm/servers/circle"
 
 // Limits of what is stored.
 const (
@@ -31,4 +31,4 @@ const (
 )
 
 // ErrMalformed is the error of every decoder.
-var ErrMalformed = errors.New("hydra: malformed message")
+var ErrMalformed = circle.ErrMalformed

@@ -1,4 +1,4 @@
-package machine
+package membership
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"flashdbm/servers/replica"
-	"flashdbm/servers/shard"
 	"flashdbm/servers/wire"
 )
 
@@ -40,6 +39,7 @@ const (
 type memberStatus struct {
 	Reigns  uint64 `json:"reigns"`  // the term in which it is the primary, 0 if it is not
 	Follows uint64 `json:"follows"` // the term of the primary that it has a ring of
+	Barred  uint64 `json:"barred"`  // it follows nobody of a term below
 }
 
 // A reportBody is the answer to an order to stop.
@@ -80,8 +80,8 @@ type dialledMember struct {
 }
 
 // cares reports whether this node looks after a shard. The record has revision 0 if there is none.
-func (m *members) cares(rec *replica.Record) bool {
-	k := m.known.Load()
+func (m *Node) cares(rec *replica.Record) bool {
+	k := m.knows.Load()
 	m.mu.Lock()
 	leader := m.leader
 	m.mu.Unlock()
@@ -100,8 +100,8 @@ func (m *members) cares(rec *replica.Record) bool {
 }
 
 // lead looks after shards until the context ends.
-func (m *members) lead(ctx context.Context) {
-	group, err := wire.NewGroup(m.n.o.Listen[m.listen].Domain, 4096)
+func (m *Node) lead(ctx context.Context) {
+	group, err := wire.NewGroup(m.site.Peers, 4096)
 	if err != nil {
 		return
 	}
@@ -123,15 +123,15 @@ func (m *members) lead(ctx context.Context) {
 		}
 		group.Step()
 		group.Check(time.Now())
-		list := m.n.runners()
-		for _, r := range list {
-			if shards[r.number] == nil {
-				shards[r.number] = &watch{number: r.number, members: map[string]*watched{}}
+		list := m.Copies()
+		for _, c := range list {
+			if shards[c.number] == nil {
+				shards[c.number] = &watch{number: c.number, members: map[string]*watched{}}
 			}
-			m.look(ctx, group, shards[r.number], dialled)
+			m.look(ctx, group, shards[c.number], dialled)
 		}
 		for number, w := range shards {
-			if !slices.ContainsFunc(list, func(r *runner) bool { return r.number == number }) {
+			if !slices.ContainsFunc(list, func(c *Copy) bool { return c.number == number }) {
 				w.forget()
 				delete(shards, number)
 			}
@@ -141,7 +141,7 @@ func (m *members) lead(ctx context.Context) {
 	}
 }
 
-func (m *members) attachWatched(group *wire.Group, w *watch, d dialledMember) {
+func (m *Node) attachWatched(group *wire.Group, w *watch, d dialledMember) {
 	x := w.members[d.name]
 	if x == nil || d.conn == nil {
 		if d.conn != nil {
@@ -160,7 +160,7 @@ func (m *members) attachWatched(group *wire.Group, w *watch, d dialledMember) {
 }
 
 // look goes on with one shard.
-func (m *members) look(ctx context.Context, group *wire.Group, w *watch, dialled chan dialledMember) {
+func (m *Node) look(ctx context.Context, group *wire.Group, w *watch, dialled chan dialledMember) {
 	m.mu.Lock()
 	rec, ok := m.records[w.number]
 	m.mu.Unlock()
@@ -222,9 +222,9 @@ func (w *watch) forget() {
 // found makes the record of a shard that has none: its first primary is the node whose file has the most, of those the one that comes first for
 // the shard. Files have something where the cluster's directories are backups, or where its record was lost with etcd. Their terms may have gone
 // on since in the cluster that they are from, so the new one begins above any of those: else two entries could have the same number and term.
-func (m *members) found(ctx context.Context, w *watch) {
-	k := m.known.Load()
-	if !slices.Contains(k.view.Circle.All(), w.number) {
+func (m *Node) found(ctx context.Context, w *watch) {
+	k := m.knows.Load()
+	if !slices.Contains(k.state.Circle.All(), w.number) {
 		return // it is retired
 	}
 	best, file := "", replica.Term{}
@@ -248,11 +248,11 @@ func (m *members) found(ctx context.Context, w *watch) {
 // revives makes a new record for a shard whose whole set is gone, once all nodes of it are back with other lives: the one whose file has the most
 // entries goes on. What it lacks was not synced, in async mode; in memory mode it has nothing. No old life of a node lives any more, as the
 // new one has its directory.
-func (m *members) revives(ctx context.Context, rec *replica.Record, w *watch, now time.Time) bool {
-	if m.n.o.Durability == shard.Sync || now.Sub(w.since) < newReign {
+func (m *Node) revives(ctx context.Context, rec *replica.Record, w *watch, now time.Time) bool {
+	if m.table.Keeps || now.Sub(w.since) < newReign {
 		return false
 	}
-	k := m.known.Load()
+	k := m.knows.Load()
 	best, bestFile := "", replica.Term{}
 	for _, name := range rec.Set {
 		if _, lives := k.nodes[name]; lives {
@@ -281,7 +281,7 @@ func (m *members) revives(ctx context.Context, rec *replica.Record, w *watch, no
 }
 
 // ask keeps a connection to the member, and a question under way.
-func (m *members) ask(ctx context.Context, group *wire.Group, w *watch, x *watched, now time.Time, dialled chan dialledMember) {
+func (m *Node) ask(ctx context.Context, group *wire.Group, w *watch, x *watched, now time.Time, dialled chan dialledMember) {
 	if x.link == nil {
 		if x.dial || now.Sub(x.failed) < lookEveryMember {
 			return
@@ -295,14 +295,14 @@ func (m *members) ask(ctx context.Context, group *wire.Group, w *watch, x *watch
 			ctx, cancel := context.WithTimeout(ctx, dialWait)
 			defer cancel()
 			d := dialledMember{number: number, name: name}
-			if e, ok := m.known.Load().nodes[name]; ok {
-				if c, err := m.n.dialPeer(ctx, group, e.Peer, peerHello{kind: peerOrders, shard: number, member: name}); err == nil {
+			if e, ok := m.knows.Load().nodes[name]; ok {
+				if c, err := m.dialPeer(ctx, group, e.Peer, peerHello{kind: peerOrders, shard: number, member: name}); err == nil {
 					d.conn = c
 				}
 			}
 			select {
 			case dialled <- d:
-			case <-m.n.ctx.Done():
+			case <-m.ctx.Done():
 				if d.conn != nil {
 					d.conn.Close()
 				}
@@ -339,16 +339,21 @@ func (m *members) ask(ctx context.Context, group *wire.Group, w *watch, x *watch
 }
 
 // suspects reports whether the primary should be replaced.
-func (m *members) suspects(rec *replica.Record, w *watch, now time.Time) bool {
+func (m *Node) suspects(rec *replica.Record, w *watch, now time.Time) bool {
 	p := w.members[rec.Primary]
 	if p.said && p.status.Reigns < rec.Term && now.Sub(w.since) > newReign {
 		return true // it says so itself: it was restarted, or stopped
+	}
+	for _, name := range rec.Set {
+		if x := w.members[name]; x.said && x.status.Barred > rec.Term {
+			return true // it was told to stop, and nobody has finished that: it follows nobody in this term, and nothing is committed without it
+		}
 	}
 	reasons := 0
 	if p.link == nil && p.fails > 0 || !p.asked.IsZero() && now.Sub(p.asked) > silentAfter {
 		reasons++
 	}
-	if _, lives := m.known.Load().nodes[rec.Primary]; !lives {
+	if _, lives := m.knows.Load().nodes[rec.Primary]; !lives {
 		reasons++
 	}
 	for _, name := range rec.Set {
@@ -361,7 +366,7 @@ func (m *members) suspects(rec *replica.Record, w *watch, now time.Time) bool {
 }
 
 // order tells the members to stop, and has the record changed when they have reported.
-func (m *members) order(ctx context.Context, w *watch, now time.Time) {
+func (m *Node) order(ctx context.Context, w *watch, now time.Time) {
 	rec := w.stop.Record()
 	waits := false
 	for _, name := range w.stop.Members() {

@@ -1,4 +1,4 @@
-package machine
+package membership
 
 import (
 	"context"
@@ -32,8 +32,8 @@ type plan struct {
 }
 
 // plan returns what shall become of a shard whose primary this node is.
-func (m *members) plan(number uint32, rec *replica.Record) (p plan) {
-	k := m.known.Load()
+func (m *Node) plan(number uint32, rec *replica.Record) (p plan) {
+	k := m.knows.Load()
 	leaves := m.leaving.Load()
 	want := m.ranked(number)
 	if leaves {
@@ -69,18 +69,18 @@ func (m *members) plan(number uint32, rec *replica.Record) (p plan) {
 }
 
 // plan makes this node follow its plan for the shard. It is called by the shard's thread while this node is the primary.
-func (r *runner) plan(reign *replica.Reign) {
+func (c *Copy) plan(reign *replica.Reign) {
 	rec := reign.Record()
-	p := r.n.members.plan(r.number, &rec)
+	p := c.m.plan(c.number, &rec)
 	reign.Want(p.wishes)
 	if len(p.heirs) == 0 {
-		r.heirSince = time.Time{}
+		c.heirSince = time.Time{}
 		return
 	}
-	if r.heirSince.IsZero() {
-		r.heirSince = r.read
+	if c.heirSince.IsZero() {
+		c.heirSince = c.read
 	}
-	if !p.soon && r.read.Sub(r.heirSince) < balanceAfter {
+	if !p.soon && c.read.Sub(c.heirSince) < balanceAfter {
 		return
 	}
 	for _, name := range p.heirs {
@@ -95,11 +95,7 @@ const leaveWithin = 8 * time.Second
 
 // Leave hands over what this node serves and has the others go on without it, so that nobody waits when it is closed. Where nobody can take over
 // it does nothing.
-func (n *Node) Leave(ctx context.Context) {
-	m := n.members
-	if m == nil {
-		return
-	}
+func (m *Node) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveWithin)
 	defer cancel()
 	m.leaving.Store(true)
@@ -115,8 +111,8 @@ func (n *Node) Leave(ctx context.Context) {
 }
 
 // needed reports whether others would wait for this node if it ended now, and need not: who stays can take over, or go on without it.
-func (m *members) needed() bool {
-	k := m.known.Load()
+func (m *Node) needed() bool {
+	k := m.knows.Load()
 	stays := func(name string) bool {
 		_, lives := k.nodes[name]
 		return name != m.self && lives && !k.drained[name]

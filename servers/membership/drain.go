@@ -1,4 +1,4 @@
-package machine
+package membership
 
 import (
 	"context"
@@ -66,7 +66,7 @@ func LookAtDrained(ctx context.Context, c cluster.Cluster, node string) (d Drain
 			}
 		}
 		if v.Name == configKey {
-			var config clusterConfig
+			var config Config
 			if err := json.Unmarshal(v.Data, &config); err != nil {
 				return d, fmt.Errorf("the cluster's settings: %w", err)
 			}

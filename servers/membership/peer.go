@@ -1,4 +1,4 @@
-package machine
+package membership
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 //	offset  size  field
 //	0       4     "FDBP"
 //	4       2     1, the version
-//	6       2     what for: 1 a primary's link, 2 orders, 3 a part of the circle that moves
+//	6       2     what for: 1 a primary's link, 2 orders, 3 a part of the circle that moves, 4 notes
 //	8       4     shard
 //	12      16    nonce of the caller
 //	28            name of the member that is meant
@@ -36,6 +36,7 @@ const (
 	peerFollows = 1 // the caller wants to be the primary
 	peerOrders  = 2 // the caller leads the cluster
 	peerMoves   = 3 // the caller is the primary of a shard that a part of the circle comes from
+	peerNotes   = 4 // the caller has notes for the shard, which expects no more than that
 )
 
 // The op codes of messages between nodes.
@@ -44,9 +45,10 @@ const (
 	opMember = 2 // of package replica
 	opStatus = 3 // what is the member? The answer is a memberStatus
 	opStop   = 4 // stop; the body is a record, behind its revision. The answer is a report
+	opNote   = 5 // of another shard
 )
 
-var errPeer = errors.New("machine: a node that has another secret, or speaks another version")
+var errPeer = errors.New("membership: a node that has another secret, or speaks another version")
 
 type peerHello struct {
 	kind   uint16
@@ -64,11 +66,11 @@ func (h *peerHello) append(b []byte) []byte {
 	return append(b, h.member...)
 }
 
-// isPeer reports whether a hello is a node's.
-func isPeer(b []byte) bool { return len(b) >= 4 && string(b[:4]) == peerMagic }
+// IsPeer reports whether a hello is a node's.
+func IsPeer(b []byte) bool { return len(b) >= 4 && string(b[:4]) == peerMagic }
 
 func (h *peerHello) parse(b []byte) error {
-	if len(b) < peerHead || !isPeer(b) || binary.LittleEndian.Uint16(b[4:]) != peerVersion {
+	if len(b) < peerHead || !IsPeer(b) || binary.LittleEndian.Uint16(b[4:]) != peerVersion {
 		return errPeer
 	}
 	h.kind, h.shard = binary.LittleEndian.Uint16(b[6:]), binary.LittleEndian.Uint32(b[8:])
@@ -87,18 +89,18 @@ func peerProof(secret []byte, side byte, hello []byte, nonce []byte) []byte {
 }
 
 // dialPeer connects to a member's node.
-func (n *Node) dialPeer(ctx context.Context, group *wire.Group, addr string, h peerHello) (wire.Conn, error) {
+func (m *Node) dialPeer(ctx context.Context, group *wire.Group, addr string, h peerHello) (wire.Conn, error) {
 	rand.Read(h.nonce[:])
 	hello := h.append(nil)
 	c, answer, err := group.Dial(ctx, addr, hello, wire.CarrierRing)
 	if err != nil {
 		return nil, err
 	}
-	if len(answer) != nonceSize+sha256.Size || !hmac.Equal(answer[nonceSize:], peerProof(n.o.Secret, 's', hello, answer[:nonceSize])) {
+	if len(answer) != nonceSize+sha256.Size || !hmac.Equal(answer[nonceSize:], peerProof(m.site.Secret, 's', hello, answer[:nonceSize])) {
 		c.Close()
 		return nil, fmt.Errorf("%w: %s", errPeer, addr)
 	}
-	return &provingConn{Conn: c, proof: peerProof(n.o.Secret, 'c', hello, answer[:nonceSize])}, nil
+	return &provingConn{Conn: c, proof: peerProof(m.site.Secret, 'c', hello, answer[:nonceSize])}, nil
 }
 
 // A provingConn is a connection whose caller has its proof still to send: it can be sent once the group has the connection.
@@ -119,43 +121,56 @@ func prove(c wire.Conn) wire.Conn {
 	return p.Conn
 }
 
-// acceptPeer answers a node's hello. The connection is handed to the shard's thread.
-func (n *Node) acceptPeer(ctx context.Context, index int, in fabric.Incoming, hello []byte) error {
+// ErrNoShard says that a peer asks for a shard that there is not, for errors.Is.
+var ErrNoShard = errors.New("membership: no such shard")
+
+// Accept answers a node's hello. of returns a shard, nil if there is no such one, and the group that shall have the connection. An error means that
+// the connection was neither accepted nor refused yet.
+func (m *Node) Accept(in fabric.Incoming, hello []byte, of func(shard uint32) (*Copy, *wire.Group)) error {
 	var h peerHello
 	if err := h.parse(hello); err != nil {
 		return err
 	}
-	r := n.runner(h.shard)
-	if n.members == nil || r == nil {
-		return fmt.Errorf("%w: %d", errNoSuchShard, h.shard)
+	if h.member != m.self {
+		return fmt.Errorf("membership: this is %s and not %s", m.self, h.member)
 	}
-	if h.member != n.members.self {
-		return fmt.Errorf("machine: this is %s and not %s", n.members.self, h.member)
+	c, group := of(h.shard)
+	if c == nil {
+		return fmt.Errorf("%w: %d", ErrNoShard, h.shard)
 	}
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:])
-	group := r.groups[r.groupOf[index]]
-	c, err := group.Accept(in, append(nonce[:], peerProof(n.o.Secret, 's', hello, nonce[:])...))
+	conn, err := group.Accept(in, append(nonce[:], peerProof(m.site.Secret, 's', hello, nonce[:])...))
 	if err != nil {
-		return nil
+		return nil // Accept has refused it, or the peer has gone
 	}
-	l := &peerLink{kind: h.kind, want: peerProof(n.o.Secret, 'c', hello, nonce[:])}
-	r.hand(ctx, attachment{group: group, conn: c, peer: l})
+	l := &peerLink{kind: h.kind, want: peerProof(m.site.Secret, 'c', hello, nonce[:])}
+	if !c.hand(func() { c.take(group, conn, l) }) {
+		conn.Close()
+	}
 	return nil
 }
 
-// hand gives the shard's thread something new.
-func (r *runner) hand(ctx context.Context, a attachment) {
-	select {
-	case r.attach <- a:
-		r.groups[0].Wake()
+// take takes a connection of another node.
+func (c *Copy) take(group *wire.Group, conn wire.Conn, l *peerLink) {
+	group.Add(conn)
+	l.conn = conn.(wire.Writer)
+	switch l.kind {
+	case peerOrders:
+		c.orders = append(c.orders, l)
 		return
-	case <-ctx.Done():
-	case <-r.ended:
+	case peerNotes:
+		c.notes = append(c.notes, l)
+		return
 	}
-	if a.conn != nil {
-		a.conn.Close()
+	c.links = append(c.links, l)
+	if l.kind == peerMoves {
+		if c.arrives != nil {
+			c.arrives(l)
+		}
+		return
 	}
+	c.shard.Follower().Offered(l)
 }
 
 // A peerLink is a replica.Link over a connection, and what carries orders. The shard's thread uses it.

@@ -1,4 +1,4 @@
-package machine
+package membership
 
 import (
 	"encoding/binary"
@@ -78,12 +78,12 @@ func shares(zipf bool) []float64 {
 }
 
 // capacity returns how many million requests a second the nodes can serve, by the busiest node or the busiest shard's thread, and which of the two it is.
-func capacity(m *members, nodes []string, w *workload) (most float64, limit string) {
+func capacity(m *Node, nodes []string, w *workload) (most float64, limit string) {
 	k := &knowledge{nodes: map[string]nodeEntry{}, drained: map[string]bool{}}
 	for _, name := range nodes {
 		k.nodes[name] = nodeEntry{Member: name}
 	}
-	m.known.Store(k)
+	m.knows.Store(k)
 	demand := map[string]float64{} // microseconds for a request to the cluster
 	busiest := 0.0
 	for number, share := range w.shares {
@@ -109,7 +109,7 @@ func capacity(m *members, nodes []string, w *workload) (most float64, limit stri
 // TestGrowth computes what clusters of 1 to 64 nodes can serve, with the measured times of a shard's thread and the places that nodes give shards, and what
 // is left when one node or a tenth of them have failed and the rest has taken over. The network is not in it.
 func TestGrowth(t *testing.T) {
-	m := &members{config: clusterConfig{Replicas: growthReplicas}}
+	m := &Node{config: Config{Replicas: growthReplicas}}
 	uniform, zipf := shares(false), shares(true)
 	loads := []workload{
 		{"INSERT, uniform", 1, uniform}, {"INSERT, zipf", 1, zipf}, {"95 % GET, uniform", 0.05, uniform}, {"95 % GET, zipf", 0.05, zipf},
