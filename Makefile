@@ -123,6 +123,7 @@ bench-hydra: flashdbmd
 .PHONY: demo-ramp demo-cluster
 demo-ramp: flashdbmd
 	bin/flashdbmd demo ramp
+	@echo; cd servers && $(GO) test $(PURE) -vet=off -count 1 ./daemon/flashdbmd -run '^TestRampClusterDemo$$' -v -args -cluster.demo 4s | grep -v -E '^(=== |--- |PASS|ok |redis: )'
 
 demo-cluster:
 	@cd servers && $(GO) test $(PURE) -vet=off -count 1 ./daemon/flashdbmd -run '^TestClusterDemo$$' -v -args -cluster.demo 5s | grep -v -E '^(=== |--- |PASS|ok |redis: )'
@@ -325,7 +326,7 @@ cut-cluster:
 
 .PHONY: kill-cluster
 kill-cluster:
-	cd servers && $(GO) test $(PURE) -count 1 -timeout 1h ./daemon/flashdbmd -run '^TestClusterKilled$$' -v -args -cluster.kills $(CLUSTERKILLS) -cluster.stops $$(($(CLUSTERKILLS) / 2))
+	cd servers && $(GO) test $(PURE) -count 1 -timeout 1h ./daemon/flashdbmd -run '^Test(Ramp)?ClusterKilled$$' -v -args -cluster.kills $(CLUSTERKILLS) -cluster.stops $$(($(CLUSTERKILLS) / 2))
 
 linear:
 	cd internal/linear && $(GO) test -count 1 -timeout 30m -v ./... -args -linear.histories $(HISTORIES)
@@ -424,7 +425,7 @@ sim:
 
 .PHONY: sim-ramp
 sim-ramp:
-	cd servers && GOGC=400 $(GO) test ./ramp -run '^TestSimulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
+	cd servers && GOGC=400 $(GO) test ./ramp -run '^Test(Nodes)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
 
 # Transactions of each durability.
 SOAKRAMP ?= 5000000

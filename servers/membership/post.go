@@ -115,6 +115,7 @@ func (m *Node) send(ctx context.Context, group *wire.Group, boxes map[uint32]*po
 		b.link = nil
 	}
 	if b.link != nil {
+		b.link.next() // nothing comes but room for more
 		b.link.put(opNote, 0, n.body)
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/wire"
 )
@@ -63,11 +64,14 @@ type Client struct {
 	tasks   []func()
 	hasTask atomic.Bool
 	waiters waiters
-	at      string // where the table is, in the network that is left
+	// addrs are where nodes of the table are: the one that has answered, or all that Dial was given if partitions have replicas. Then places says which node
+	// serves which partition, as far as is known. Both are the driver's.
+	addrs  []string
+	places circle.Map
 }
 
-// Dial connects to all partitions of a table. The addresses are of one node, as "shm:/run/flashdbm/node.sock" or "tcp:10.0.0.1:7400": the first that
-// answers is used. Dial returns when every partition is connected, or with an error when the context ends first; without an end it is
+// Dial connects to all partitions of a table. The addresses are of one node, as "shm:/run/flashdbm/node.sock" or "tcp:10.0.0.1:7400", or of some nodes of a
+// table of several: the first that answers is used, and tells where the others are. Dial returns when every partition is connected, or with an error when the context ends first; without an end it is
 // Options.Timeout.
 func Dial(ctx context.Context, addrs []string, o *Options) (*Client, error) {
 	if len(addrs) == 0 {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
+	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/shm"
 	"flashdbm/servers/fabric/tcp"
@@ -131,7 +133,7 @@ func (c *Client) join(l *link, g *greeted) {
 	c.e.attach(l, g.conn, r, g.net.land, &g.welcome)
 }
 
-// connectAll connects to all partitions at the first address that answers.
+// connectAll connects to all partitions, at the first address that answers or where that says.
 func (c *Client) connectAll(ctx context.Context, addrs []string) error {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -141,8 +143,17 @@ func (c *Client) connectAll(ctx context.Context, addrs []string) error {
 		if err == nil {
 			var g *greeted
 			if g, err = c.greet(ctx, n, at, protocol.AnyPartition, protocol.NoNumber); err == nil {
+				if g.welcome.Replicas {
+					g.conn.Close()
+					if c.places, err = c.askMap(ctx, n, at); err == nil {
+						c.addrs = addrs
+						return c.connectReplicas(ctx, g)
+					}
+					errs = append(errs, err)
+					continue
+				}
 				c.keepOnly(n)
-				c.at = at
+				c.addrs = []string{a}
 				c.e.setTable(g.welcome.Seed, g.welcome.Partitions)
 				c.join(c.e.links[g.welcome.Partition], g)
 				return c.connectRest(ctx, n, at, g.welcome.Number)
@@ -174,7 +185,23 @@ func (c *Client) connectRest(ctx context.Context, n *network, at string, number 
 		}
 		c.join(l, g)
 	}
-	// An EXTENT is answered once the partition serves: behind a crash that takes a second.
+	return c.awaitAll(ctx, true)
+}
+
+// connectReplicas connects to the partitions of a table of several nodes. Some may be without a primary for a moment.
+func (c *Client) connectReplicas(ctx context.Context, g *greeted) error {
+	if c.e.alg != Fast && c.e.alg != Uncontrolled {
+		return fmt.Errorf("ramp: %v: a table of several nodes has %v only, as clients may have the same number", c.e.alg, Fast)
+	}
+	c.e.replicas = true
+	c.e.setTable(g.welcome.Seed, g.welcome.Partitions)
+	c.e.clock.Renumber(g.welcome.Number)
+	return c.awaitAll(ctx, false)
+}
+
+// awaitAll waits until all partitions answer. An EXTENT is answered once the partition serves: behind a crash that takes a second. once: a connection that is
+// lost is an error.
+func (c *Client) awaitAll(ctx context.Context, once bool) error {
 	left := len(c.e.links)
 	var failure error
 	for _, l := range c.e.links {
@@ -187,6 +214,7 @@ func (c *Client) connectRest(ctx context.Context, n *network, at string, number 
 			}})
 	}
 	for polls := 1; left > 0; polls++ {
+		c.take()
 		if !c.step() {
 			runtime.Gosched()
 			if polls%tickPolls == 0 {
@@ -194,37 +222,143 @@ func (c *Client) connectRest(ctx context.Context, n *network, at string, number 
 			}
 		}
 		for _, l := range c.e.links {
-			if l.conn == nil {
+			if l.conn == nil && (once || errors.Is(l.lastErr, ErrDenied)) {
 				return fmt.Errorf("%w (partition %d: %w)", ErrUnavailable, l.number, l.lastErr)
 			}
 		}
+		if !once {
+			c.tick()
+		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w (%w)", ErrUnavailable, context.Cause(ctx))
+			return fmt.Errorf("%w (%w)", ErrUnavailable, errors.Join(context.Cause(ctx), c.e.why(c.e.links)))
 		}
 	}
 	return failure
 }
 
-const dialTimeout = 2 * time.Second
+// Times of connecting.
+const (
+	dialTimeout = 2 * time.Second
+	dialEach    = 500 * time.Millisecond // where there are several addresses: one of them may be a process that was stopped
+)
+
+// An address is where a partition may be served.
+type address struct {
+	net *network
+	at  string
+}
+
+// addresses returns where a partition may be served: where the map says, and then wherever there are nodes, as it may have moved since. The driver calls it.
+func (c *Client) addresses(l *link) (list []address) {
+	var names []string
+	for _, p := range c.places.Shards {
+		if p.Shard == l.number {
+			names = slices.Concat(p.Addrs, names)
+		} else {
+			names = append(names, p.Addrs...)
+		}
+	}
+	seen := map[string]bool{}
+	for _, a := range append(names, c.addrs...) {
+		if seen[a] {
+			continue
+		}
+		seen[a] = true
+		if n, at, err := c.networkOf(a); err == nil {
+			list = append(list, address{n, at})
+		} else {
+			l.lastErr = err
+		}
+	}
+	return list
+}
 
 // redial connects to a partition again, from a goroutine of its own.
-func (c *Client) redial(l *link) {
-	ctx, cancel := context.WithTimeout(c.ctx, dialTimeout)
-	defer cancel()
-	number := make(chan uint16, 1)
-	c.do(func() { number <- c.e.clock.Number() })
-	n := c.nets[0]
-	g, err := c.greet(ctx, n, c.at, l.number, <-number)
-	if err == nil && (g.welcome.Seed != c.e.seed || int(g.welcome.Partitions) != len(c.e.links)) {
-		g.conn.Close()
-		err = fmt.Errorf("%w: another table answers", errProtocol)
+func (c *Client) redial(l *link, list []address, number uint16) {
+	var g *greeted
+	err := l.lastErr
+	for _, a := range list {
+		limit := dialTimeout
+		if len(list) > 1 {
+			limit = dialEach
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, limit)
+		g, err = c.greet(ctx, a.net, a.at, l.number, number)
+		cancel()
+		if err == nil && (g.welcome.Seed != c.e.seed || int(g.welcome.Partitions) != len(c.e.links)) {
+			g.conn.Close()
+			err = fmt.Errorf("%w: another table answers", errProtocol)
+		}
+		if err == nil {
+			break
+		}
+		g = nil
+	}
+	var places *circle.Map
+	if g == nil && c.e.replicas { // it may have moved to a node that is not known
+		for _, a := range list {
+			ctx, cancel := context.WithTimeout(c.ctx, dialEach)
+			m, merr := c.askMap(ctx, a.net, a.at)
+			if cancel(); merr == nil && (places == nil || m.Version > places.Version) {
+				places = &m
+			}
+		}
 	}
 	c.do(func() {
 		l.dialing = false
-		if err != nil {
+		if places != nil && places.Version > c.places.Version {
+			c.places = *places
+		}
+		if g == nil {
 			l.lastErr, l.dialAfter = err, c.e.look()+redialAfter
 			return
 		}
 		c.join(l, g)
 	})
+}
+
+// askMap asks a node which node serves which partition, over a connection of its own.
+func (c *Client) askMap(ctx context.Context, n *network, at string) (m circle.Map, err error) {
+	group, err := wire.NewGroup(n.domain, 64)
+	if err != nil {
+		return m, err
+	}
+	defer group.Close()
+	x := *n
+	x.group = group
+	g, err := c.greet(ctx, &x, at, protocol.AnyPartition, protocol.NoNumber)
+	if err != nil {
+		return m, err
+	}
+	defer g.conn.Close()
+	group.Add(g.conn)
+	send := func(op protocol.Op, body []byte) error {
+		b, err := g.conn.Begin(len(body))
+		if err == nil {
+			g.conn.End(&wire.Header{Op: uint8(op)}, append(b, body...))
+		}
+		return err
+	}
+	if g.welcome.NeedsAuth {
+		proof := protocol.Prove(c.o.Secret, protocol.ClientSide, &g.hello, &g.welcome)
+		err = send(protocol.OpAuth, proof[:])
+	}
+	if err == nil {
+		err = send(protocol.OpMap, nil)
+	}
+	for err == nil {
+		group.Step()
+		if msg, ok := g.conn.Receive(); ok && protocol.Op(msg.Op) == protocol.OpMap {
+			if err = m.Parse(msg.Body); err == nil {
+				return m, nil
+			}
+		} else if !ok {
+			group.Flush()
+			time.Sleep(100 * time.Microsecond)
+		}
+		if err = errors.Join(err, g.conn.Err(), ctx.Err()); err != nil {
+			err = fmt.Errorf("%w (%s: %w)", ErrUnavailable, at, err)
+		}
+	}
+	return m, err
 }

@@ -235,6 +235,10 @@ func (c *Client) step() (worked bool) {
 
 // sleep waits until something happens: a message, a completion, a task.
 func (c *Client) sleep(ctx context.Context) {
+	if len(c.nets) != 1 {
+		time.Sleep(100 * time.Microsecond) // of several networks none can be waited for alone
+		return
+	}
 	n := c.nets[0]
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
@@ -271,7 +275,7 @@ func (c *Client) tick() {
 	for _, l := range c.e.links {
 		if l.conn == nil && !l.dialing && c.e.now >= l.dialAfter && c.ctx.Err() == nil {
 			l.dialing = true
-			go c.redial(l)
+			go c.redial(l, c.addresses(l), c.e.clock.Number())
 		}
 	}
 }

@@ -117,6 +117,8 @@ type engine struct {
 	closed  error
 	timeout int64
 	counts  Stats
+	// replicas: what a partition has told outlives its term, as another node goes on with it.
+	replicas bool
 
 	beforeCommit func(ts Timestamp) // nil: nothing
 }
@@ -241,6 +243,8 @@ func (e *engine) lost(l *link, err error) {
 	e.pushReads(l) // its keys are asked for
 }
 
+var errElsewhere = fmt.Errorf("%w: the partition is served by another node, or lacks copies", ErrUnavailable)
+
 var errNewLife = fmt.Errorf("%w: the partition has begun a new life", ErrUnavailable)
 
 func sortedIDs(m map[uint64]*call) []uint64 {
@@ -310,6 +314,10 @@ func (e *engine) step() (worked bool) {
 			c := l.under[m.Request]
 			if c == nil || uint8(c.op) != m.Op {
 				e.lost(l, fmt.Errorf("%w: an answer to nothing", errProtocol))
+				break
+			}
+			if e.replicas && protocol.Status(m.Status) == protocol.StatusUnavailable {
+				e.lost(l, errElsewhere) // and then to whoever serves the partition
 				break
 			}
 			delete(l.under, m.Request)

@@ -144,7 +144,7 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 	t.left--
 	var n protocol.Newest
 	switch {
-	case s == protocol.StatusOK && c.term != life: // invariant 6
+	case s == protocol.StatusOK && c.term != life && !e.replicas: // invariant 6
 		t.err = ErrUnknownOutcome
 	case s == protocol.StatusOK:
 	case (s == protocol.StatusRefused || s == protocol.StatusClock) && n.Parse(body) == nil:
@@ -210,10 +210,17 @@ func (t *put) commit(e *engine) {
 	t.outcome, t.left = committing, len(t.parts)
 	d := protocol.Decision{TS: t.ts, Client: e.client}
 	for i := range t.parts {
-		e.send(t.parts[i].link, &call{op: protocol.OpCommit, life: t.parts[i].life, size: protocol.DecisionSize, append: d.AppendBody,
+		life := t.parts[i].life
+		if e.replicas {
+			life = 0
+		}
+		e.send(t.parts[i].link, &call{op: protocol.OpCommit, life: life, size: protocol.DecisionSize, append: d.AppendBody,
 			done: func(_ *call, s protocol.Status, _ []byte, _ error) {
 				if t.ended {
 					return
+				}
+				if e.replicas && s == protocol.StatusUnknown { // invariant 7: the partitions have finished it, and forgotten it
+					s = protocol.StatusOK
 				}
 				if s != protocol.StatusOK && t.err == nil {
 					t.err = fmt.Errorf("%w: %v", ErrUnknownOutcome, s)

@@ -21,6 +21,12 @@ type simLink struct {
 	quit bool // the client has given it up
 	err  error
 	at   [2]time.Duration
+	line [2][]lineMessage // that have come as far as a cut
+}
+
+type lineMessage struct {
+	msg  wire.Message
+	sent time.Duration
 }
 
 // An end is one end of a link.
@@ -58,19 +64,46 @@ func (e *end) Flush() {
 	for _, msg := range e.out {
 		at := max(e.at[e.way], m.w.Now()+m.w.Delay())
 		e.at[e.way] = at
+		sent := m.w.Now()
 		m.w.After(at-m.w.Now(), func() {
-			if e.dead || e.way == 1 && e.quit {
-				return
-			}
-			e.other.in = append(e.other.in, msg)
-			if e.way == 0 {
-				e.x.wake()
-			} else {
-				e.c.wake()
+			e.line[e.way] = append(e.line[e.way], lineMessage{msg, sent})
+			if len(e.line[e.way]) == 1 {
+				e.pass()
 			}
 		})
 	}
 	e.out = nil
+}
+
+// pass gives the other end what has come, or loses the link if a cut lasts.
+func (e *end) pass() {
+	m := e.m
+	from, to := e.c.n, e.x.host
+	if e.way == 1 {
+		from, to = to, from
+	}
+	list := e.line[e.way]
+	switch {
+	case len(list) == 0:
+		return
+	case e.dead || e.way == 1 && e.quit:
+	case !m.w.Reaches(from, to):
+		if m.w.Now()-list[0].sent < time.Second {
+			m.w.After(time.Millisecond+m.upTo(20*time.Millisecond), e.pass)
+			return
+		}
+		e.err = fabric.ErrTimeout
+	default:
+		for _, l := range list {
+			e.other.in = append(e.other.in, l.msg)
+		}
+	}
+	e.line[e.way] = nil
+	if e.way == 0 {
+		e.x.wake()
+	} else {
+		e.c.wake()
+	}
 }
 
 func (e *end) Receive() (msg wire.Message, ok bool) {
@@ -87,6 +120,10 @@ func (e *end) Err() error { return e.err }
 func (e *end) Close() error {
 	if e.way == 0 && !e.quit {
 		e.quit = true
+		e.m.w.After(e.m.upTo(60*time.Millisecond), func() { e.err = wire.ErrClosed })
+	}
+	if e.way == 1 && e.err == nil { // the partition serves no more
+		e.dead = true
 		e.m.w.After(e.m.upTo(60*time.Millisecond), func() { e.err = wire.ErrClosed })
 	}
 	return nil
@@ -134,7 +171,8 @@ func (m *simulation) addClient() *simClient {
 	c.land, _ = newLanding(c.n.Domain(), 4)
 	c.e = newEngine(m.alg, m.w.Rand().Uint64(), func() (int64, uint64) { return c.n.Now().UnixNano(), uint64(c.n.Wall().UnixMilli()) })
 	c.e.slots = make(slots, 1+m.rand(16))
-	c.e.setTable(m.seed, uint32(len(m.partitions)))
+	c.e.setTable(m.seed, uint32(m.parts))
+	c.e.replicas = m.nodes != nil
 	if m.alg != Fast || m.rand(4) > 0 {
 		m.numbers++ // else it shares its number with another one, which RAMP-Fast stands
 	}
@@ -204,14 +242,14 @@ func (c *simClient) step(now time.Time) (bool, time.Time) {
 
 // dial connects to a partition, first for messages, then for Reads.
 func (c *simClient) dial(l *link) {
-	m, x := c.m, c.m.partitions[l.number]
+	m, x := c.m, c.m.server(l.number)
 	l.dialing = true
 	m.w.After(m.w.Delay(), func() {
 		l.dialing = false
 		if !c.n.Alive() {
 			return
 		}
-		if !x.host.Alive() || x.p == nil {
+		if !x.host.Alive() || !x.host.Running() && m.nodes != nil || !m.w.Reaches(c.n, x.host) || !m.w.Reaches(x.host, c.n) || !x.serves() {
 			l.dialAfter = c.e.now + int64(m.upTo(100*time.Millisecond))
 			c.wake()
 			return
@@ -220,8 +258,8 @@ func (c *simClient) dial(l *link) {
 		near, far := &end{simLink: link}, &end{simLink: link, way: 1}
 		near.other, far.other = far, near
 		x.links = append(x.links, link)
-		x.p.Attach(far, partition.Greeting{Number: c.e.clock.Number()})
-		w := &protocol.Welcome{Term: x.p.Term()}
+		x.attach(far, partition.Greeting{Number: c.e.clock.Number()})
+		w := &protocol.Welcome{Term: x.term()}
 		c.e.look()
 		c.e.attach(l, near, nil, c.land, w)
 		c.n.Domain().DialFunc(x.addr(), nil, fabric.EndpointOptions{Send: c.queue, Recv: c.queue}, func(ep fabric.Endpoint, _ []byte, err error) {
@@ -233,6 +271,14 @@ func (c *simClient) dial(l *link) {
 		})
 		c.wake()
 	})
+}
+
+// server returns who may serve a partition, as clients believe.
+func (m *simulation) server(number uint32) *simPartition {
+	if m.nodes != nil {
+		return m.nodes.server(number)
+	}
+	return m.partitions[number]
 }
 
 // begin starts a transaction.

@@ -37,6 +37,8 @@ type simulation struct {
 	circle     *circle.Circle
 	keys       [][]byte
 	partitions []*simPartition
+	parts      int       // how many partitions there are
+	nodes      *simNodes // nil: partitions have no replicas
 	clients    []*simClient
 	numbers    uint16
 	ahead      map[*sim.Node]int64 // what partitions have asked for as the date of their node, as in package machine
@@ -83,7 +85,7 @@ func newSimulation(seed uint64) *simulation {
 	for i := range n {
 		ids = append(ids, uint32(i))
 	}
-	m.circle = circle.New(seed, ids)
+	m.parts, m.circle = n, circle.New(seed, ids)
 	keys := 4 + m.rand(5)
 	if m.small { // so many that some are not written for seconds, and can be evicted
 		keys = 10 + m.rand(30)
@@ -112,6 +114,8 @@ func newSimulation(seed uint64) *simulation {
 // A simPartition is a partition, life after life.
 type simPartition struct {
 	m       *simulation
+	member  *partition.Member // one of several replicas, in the place of p
+	slot    int               // which of them
 	number  uint32
 	host    *sim.Node
 	life    int
@@ -122,27 +126,39 @@ type simPartition struct {
 	links   []*simLink
 }
 
-func (x *simPartition) addr() string { return fmt.Sprintf("partition-%d-%d", x.number, x.life) }
+func (x *simPartition) addr() string {
+	return fmt.Sprintf("partition-%d-%d-%d", x.number, x.slot, x.life)
+}
+
+// serves reports whether clients may connect.
+func (x *simPartition) serves() bool {
+	if x.member != nil {
+		r := x.member.Reign()
+		return r != nil && r.Serving()
+	}
+	return x.p != nil
+}
+
+func (x *simPartition) term() uint64 {
+	if x.member != nil {
+		return x.member.Term()
+	}
+	return x.p.Term()
+}
+
+func (x *simPartition) attach(c partition.Conn, g partition.Greeting) {
+	if x.member != nil {
+		x.member.Attach(c, g)
+		return
+	}
+	x.p.Attach(c, g)
+}
 
 func (x *simPartition) start() {
 	m := x.m
 	x.life++
 	x.threads, x.file.full = nil, false
-	o := partition.Options{
-		Partition: x.number, Term: uint64(x.life), Seed: m.seed, Durability: m.mode, Alloc: x.host.Domain().Alloc,
-		Arena: arena.Options{Extent: 64 << 10, Limit: 8 << 20},
-		Clock: func(least uint64) (int64, uint64) {
-			mono := x.host.Now().UnixNano()
-			m.ahead[x.host] = max(m.ahead[x.host], int64(least)-mono/1e6)
-			return mono, max(uint64(x.host.Wall().UnixMilli()), uint64(max(0, m.ahead[x.host]+mono/1e6)))
-		},
-		Owner: func(h uint64) uint32 { n, _ := m.circle.Owner(h); return n },
-		Tell:  x.tell,
-		Shown: func(key []byte, ts Timestamp) { m.say("partition %d shows %v of %q", x.number, ts, key) },
-	}
-	if m.small {
-		o.Arena.Limit = 64 << 10
-	}
+	o := x.options()
 	if m.mode != partition.Memory {
 		f := store.NewVersionFile(x.file, x.file)
 		var err error
@@ -183,23 +199,53 @@ func (x *simPartition) start() {
 		}
 		return false, now.Add(m.upTo(p.IdleFor()))
 	}))
-	if st := x.store; st != nil {
-		for i, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher} {
-			slow := []int{4, 6, 9}[i]
-			x.threads = append(x.threads, x.host.Go("store", func(now time.Time) (bool, time.Time) {
-				if m.bad != "" {
-					return false, time.Time{}
-				}
-				worked, next := step(now)
-				if worked && m.rand(2) == 0 { // the file is slow
-					return false, now.Add(m.upTo(time.Millisecond << m.rand(slow)))
-				}
-				if !worked && next.IsZero() {
-					next = now.Add(m.upTo(20 * time.Millisecond))
-				}
-				return worked, next
-			}))
+	if x.store != nil {
+		x.drive(x.store)
+	}
+}
+
+// options are those of a life, but for its file.
+func (x *simPartition) options() partition.Options {
+	m := x.m
+	o := partition.Options{
+		Partition: x.number, Term: uint64(x.life), Seed: m.seed, Durability: m.mode, Alloc: x.host.Domain().Alloc,
+		Arena: arena.Options{Extent: 64 << 10, Limit: 8 << 20},
+		Clock: func(least uint64) (int64, uint64) {
+			mono := x.host.Now().UnixNano()
+			m.ahead[x.host] = max(m.ahead[x.host], int64(least)-mono/1e6)
+			return mono, max(uint64(x.host.Wall().UnixMilli()), uint64(max(0, m.ahead[x.host]+mono/1e6)))
+		},
+		Owner: func(h uint64) uint32 { n, _ := m.circle.Owner(h); return n },
+		Tell:  x.tell,
+		Shown: func(key []byte, ts Timestamp) { m.say("%s shows %v of %q", x.addr(), ts, key) },
+	}
+	if m.small {
+		o.Arena.Limit = 64 << 10
+	}
+	return o
+}
+
+// drive steps a store as long as it is the partition's.
+func (x *simPartition) drive(st *store.Store) {
+	m := x.m
+	for i, step := range []func(time.Time) (bool, time.Time){st.StepCommitter, st.StepSyncer, st.StepFetcher, st.StepLoader} {
+		if i == 3 && m.nodes == nil {
+			continue // nobody loads
 		}
+		slow := []int{4, 6, 9, 8}[i]
+		x.threads = append(x.threads, x.host.Go("store", func(now time.Time) (bool, time.Time) {
+			if m.bad != "" || x.store != st {
+				return false, time.Time{}
+			}
+			worked, next := step(now)
+			if worked && m.rand(2) == 0 { // the file is slow
+				return false, now.Add(m.upTo(time.Millisecond << m.rand(slow)))
+			}
+			if !worked && next.IsZero() {
+				next = now.Add(m.upTo(20 * time.Millisecond))
+			}
+			return worked, next
+		}))
 	}
 }
 
@@ -212,6 +258,10 @@ func (x *simPartition) wake() {
 // tell carries a note to another partition, or loses it.
 func (x *simPartition) tell(to uint32, n partition.Note) {
 	m := x.m
+	if m.nodes != nil {
+		m.nodes.tell(x, to, n)
+		return
+	}
 	y := m.partitions[to]
 	if m.rand(20) == 0 {
 		return
@@ -265,7 +315,7 @@ func (m *simulation) crash(x *simPartition) {
 	})
 }
 
-func (m *simulation) addStats(p *partition.Partition) {
+func (m *simulation) addStats(p interface{ Stats() partition.Stats }) {
 	s := p.Stats()
 	m.counts.terminated += int(s.Terminated)
 	m.counts.evictions += int(s.Evictions)

@@ -35,6 +35,7 @@ type Fetched struct {
 	Hash   uint64
 	Record // Key is the one that was asked for; the rest counts if Found
 	Found  bool
+	age    uint64
 }
 
 // A Piece is the answer to Load.
@@ -69,6 +70,7 @@ type Store struct {
 	queue   []Entry    // not taken by the committer yet
 	fetches []Fetched
 	fetched []Fetched
+	age     uint64 // of the fetches that are awaited
 	loads   []load
 	pieces  []Piece
 	brought atomic.Bool // there is something in fetched or pieces; it changes under mu and is looked at without
@@ -227,9 +229,18 @@ func (s *Store) Append(e Entry) {
 // Fetch asks for a key; the answer comes from Fetches. The key is kept.
 func (s *Store) Fetch(hash uint64, key []byte) {
 	s.mu.Lock()
-	s.fetches = append(s.fetches, Fetched{Hash: hash, Record: Record{Key: key}})
+	s.fetches = append(s.fetches, Fetched{Hash: hash, Record: Record{Key: key}, age: s.age})
 	s.mu.Unlock()
 	s.kick(fetcher)
+}
+
+// ForgetFetches has nothing come of what was asked for by Fetch so far.
+func (s *Store) ForgetFetches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.age++
+	s.fetches, s.fetched = nil, nil
+	s.brought.Store(len(s.pieces) > 0)
 }
 
 // Load asks for the records with first <= hash <= last, up to about so many bytes (0: as many as are read at once); the answer comes from
@@ -417,8 +428,10 @@ func (s *Store) StepFetcher(now time.Time) (worked bool, next time.Time) {
 	if f := s.found; f != nil {
 		s.found = nil
 		s.mu.Lock()
-		s.fetched = append(s.fetched, *f)
-		s.brought.Store(true)
+		if f.age == s.age {
+			s.fetched = append(s.fetched, *f)
+			s.brought.Store(true)
+		}
 		s.mu.Unlock()
 		s.wake()
 		return true, now

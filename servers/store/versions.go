@@ -305,3 +305,46 @@ func (f versionFile) newest(list []Version) (r Record, found bool, err error) {
 	}
 	return r, found, err
 }
+
+// versionsFrom is where the versions begin among the places of a copy: those below are of transactions. A transaction's is half of its timestamp, a
+// version's half of its hash above that.
+const versionsFrom = 1 << 63
+
+// Scan implements File for copies of a table: the records of transactions and versions as they are, in the order of their places.
+func (f versionFile) Scan(first, last uint64, yield func(place uint64, r *Record) bool) error {
+	on := true
+	part := func(from, to []byte, place func(key []byte) uint64) error {
+		if !on {
+			return nil
+		}
+		err := f.rows.Range(from, to, func(k, v []byte) error {
+			if on = yield(place(k), &Record{Key: k, Value: v}); !on {
+				return errScanned
+			}
+			return nil
+		})
+		if errors.Is(err, errScanned) {
+			return nil
+		}
+		return err
+	}
+	if first < versionsFrom {
+		to := []byte{transactionKey + 1}
+		if last < versionsFrom-1 {
+			to = appendTransactionKey(nil, (last+1)<<1)
+		}
+		if err := part(appendTransactionKey(nil, first<<1), to, func(k []byte) uint64 { return binary.BigEndian.Uint64(k[1:]) >> 1 }); err != nil {
+			return err
+		}
+	}
+	if last < versionsFrom {
+		return nil
+	}
+	from, to := binary.BigEndian.AppendUint64([]byte{versionKey}, max(first, versionsFrom)<<1), []byte{versionKey + 1}
+	if last != math.MaxUint64 {
+		to = binary.BigEndian.AppendUint64([]byte{versionKey}, (last+1)<<1)
+	}
+	return part(from, to, func(k []byte) uint64 { return versionsFrom | binary.BigEndian.Uint64(k[1:])>>1 })
+}
+
+var errScanned = errors.New("store: enough")

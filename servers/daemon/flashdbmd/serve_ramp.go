@@ -15,9 +15,11 @@ import (
 	"syscall"
 	"time"
 
+	"flashdbm/servers/daemon/etcdmap"
 	"flashdbm/servers/daemon/resp"
 	"flashdbm/servers/fabric/shm"
 	"flashdbm/servers/fabric/tcp"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/ramp"
 	"flashdbm/servers/ramp/machine"
 	"flashdbm/servers/ramp/partition"
@@ -53,7 +55,7 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 	o := machine.Options{
 		Dir: c.dir, Partitions: c.shards, Memory: c.memory / int64(max(c.shards, 1)), MaxFile: c.maxFile,
 		Durability: map[shard.Durability]partition.Durability{shard.Memory: partition.Memory, shard.Async: partition.Async, shard.Sync: partition.Sync}[c.durability],
-		Listen:     []machine.Listen{{Domain: memory, Addr: c.socket}},
+		Listen:     []machine.Listen{{Domain: memory, Addr: c.socket, Public: "shm:" + c.socket}},
 	}
 	if c.password != "" {
 		o.Secret = []byte(c.password)
@@ -61,18 +63,31 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 	if c.tcp != "" {
 		network := tcp.Open(tcp.Options{})
 		defer closing("network", network.Close)
-		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp})
+		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp, Public: "tcp:" + c.advertise})
+	}
+	if len(c.etcd) > 0 {
+		agreed, err := etcdmap.Open(etcdmap.Options{Endpoints: c.etcd, Name: c.cluster})
+		if err != nil {
+			return err
+		}
+		defer closing("etcd", agreed.Close)
+		o.Cluster = &membership.Options{Cluster: agreed, Node: c.node, Replicas: c.replicas, MinInSync: c.minInSync}
 	}
 	node, err := machine.Open(o)
 	if err != nil {
 		return err
 	}
 	defer closing("node", node.Close)
+	client, end, err := rampClientOf(ctx, c, node)
+	if err != nil {
+		return err
+	}
+	defer closing("client", end)
 	config, err := respConfig(c)
 	if err != nil {
 		return err
 	}
-	table := resp.RampTable{Client: ramp.Local(node, machine.OwnNumber, 0)}
+	table := resp.RampTable{Client: client}
 	config.Transactions = table
 	server := resp.NewServer(table, config)
 	listener, err := net.Listen("tcp", c.resp)
@@ -108,12 +123,35 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 	case err = <-failed:
 	case err = <-nodeFails(ctx, node):
 	}
+	if err == nil {
+		node.Leave(context.Background()) // clients are served meanwhile, at last by other nodes
+	}
 	ending, done := context.WithTimeout(context.Background(), patience)
 	defer done()
 	if serr := server.Shutdown(ending); serr != nil && !errors.Is(serr, context.DeadlineExceeded) && err == nil {
 		err = serr
 	}
 	return err
+}
+
+// rampClientOf returns the client that RESP's commands use, and what ends it: of the partitions of this process, or of all nodes.
+func rampClientOf(ctx context.Context, c *config, node *machine.Node) (resp.RampClient, func() error, error) {
+	if len(c.etcd) == 0 {
+		return ramp.Local(node, machine.OwnNumber, 0), func() error { return nil }, nil
+	}
+	o := &ramp.Options{Timeout: patience}
+	if c.password != "" {
+		o.Secret = []byte(c.password)
+	}
+	for {
+		client, err := ramp.Dial(ctx, []string{"shm:" + c.socket}, o)
+		switch {
+		case err == nil:
+			return client, client.Close, nil
+		case ctx.Err() != nil:
+			return nil, nil, err
+		}
+	}
 }
 
 // A rampAdmin answers questions about the process over HTTP.
@@ -135,16 +173,14 @@ type rampStatus struct {
 	Socket      string    `json:"socket"`
 	Connections int       `json:"connections"` // of RESP
 	Processor   float64   `json:"processor_seconds"`
-	Durability  string    `json:"durability"`
-	// Partitions are what each partition is and has done; see package ramp/partition.
-	Partitions []partition.Stats `json:"partitions"`
+	// Status has what each partition is and has done; see package ramp/partition.
+	machine.Status
 }
 
 func (a *rampAdmin) status() rampStatus {
-	s := a.node.Status()
 	return rampStatus{
 		Process: os.Getpid(), Began: a.began, Table: "ramp", Directory: a.c.dir, RESP: a.resp, Socket: a.c.socket, Connections: a.server.Connections(),
-		Processor: processTime().Seconds(), Durability: s.Durability, Partitions: s.Partitions,
+		Processor: processTime().Seconds(), Status: a.node.Status(),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"flashdbm/servers/hydra/machine"
+	"flashdbm/servers/ramp/partition"
 )
 
 // adminSocket is where a node answers flashdbmd status, in its directory.
@@ -33,6 +34,9 @@ type status struct {
 	Processor   float64   `json:"processor_seconds"`
 	machine.Status
 	FileBytes int64 `json:"file_bytes"` // of all shards
+	// Of a RAMP table, which has partitions and no shards.
+	Table      string            `json:"table,omitempty"`
+	Partitions []partition.Stats `json:"partitions,omitempty"`
 }
 
 func (a *admin) status() status {
@@ -150,6 +154,9 @@ func printStatus(out io.Writer, s *status) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if s.Table != "" {
+		return printPartitions(out, s)
+	}
 	fmt.Fprintln(t, "shard\tstate\trecords in memory\tof\tmemory\trequests\tconnections\tto the file\t")
 	for _, x := range s.Shards {
 		state := "serves"
@@ -172,6 +179,24 @@ func printStatus(out io.Writer, s *status) error {
 		return err
 	}
 	return printMembers(out, s)
+}
+
+// printPartitions writes what a node knows of the partitions of a RAMP table.
+func printPartitions(out io.Writer, s *status) error {
+	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	if s.Node != "" {
+		fmt.Fprintf(t, "node %s%s\n", s.Node, map[bool]string{true: ", drained"}[s.Drained])
+	}
+	fmt.Fprintln(t, "partition\trole\tterm\tin sync\tkeys in memory\tof\tprepared\tcommitted\t")
+	for i := range s.Partitions {
+		p := &s.Partitions[i]
+		role, set := p.Role, strings.Join(p.Set, " ")
+		if role == "" {
+			role, set = "alone", "-"
+		}
+		fmt.Fprintf(t, "%d\t%s\t%d\t%s\t%d\t%s\t%d\t%d\t\n", i, role, p.Term, set, p.Keys, bytesOf(p.Bytes), p.Prepared, p.Commits)
+	}
+	return t.Flush()
 }
 
 // printMembers writes what a node of a cluster knows of the copies of its shards.

@@ -11,7 +11,13 @@ import (
 
 // A RampTable serves the keys of a RAMP table: GET, SET, DEL, EXISTS, STRLEN, and MGET and MSET as atomic transactions (RAMP, read atomic isolation).
 // What reads a key to write it (SETNX, INCR, APPEND, ...), expiry and SCAN are refused: RAMP transactions write without a look at what is there.
-type RampTable struct{ Client *ramp.LocalClient }
+type RampTable struct{ Client RampClient }
+
+// RampClient is a client of the node in this process, or of all nodes.
+type RampClient interface {
+	PutAll(ctx context.Context, pairs []ramp.Pair) (ramp.Timestamp, error)
+	GetAll(ctx context.Context, keys [][]byte) ([]ramp.Value, error)
+}
 
 var errNotOfRamp = errors.New("a RAMP table has GET, SET, MGET, MSET, DEL, UNLINK, EXISTS and STRLEN: no expiry, and nothing that depends on the old value")
 

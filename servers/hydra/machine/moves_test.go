@@ -14,10 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"flashdbm/servers/cluster"
 	"flashdbm/servers/hydra"
 	"flashdbm/servers/membership"
-	"flashdbm/servers/replica"
 	"flashdbm/servers/shard"
 )
 

@@ -166,7 +166,7 @@ func TestFormatGreetings(t *testing.T) {
 
 func TestFormatMap(t *testing.T) {
 	d := formatdoc.OpenNamed(t, "wire.md")
-	m := Map{Version: 0x01020304, Seed: 0x05060708090A0B0C, Shards: []Place{{0x0D0E0F10, []string{"abc"}}, {0x11121314, []string{"", "d"}}}}
+	m := Map{Version: 0x01020304, Seed: 0x05060708090A0B0C, Shards: []Place{{Shard: 0x0D0E0F10, Addrs: []string{"abc"}}, {Shard: 0x11121314, Addrs: []string{"", "d"}}}}
 	b := m.AppendBody(nil)
 	l := d.Layout("Map", nil)
 	require.Equal(t, len((&Map{}).AppendBody(nil)), l.End())
@@ -180,7 +180,7 @@ func TestFormatMap(t *testing.T) {
 	require.Equal(t, "\x03\x00abc", string(b[p.End():p.End()+5]))
 	rest := b
 	m.Moving = circle.Assignment{Shards: []uint32{0x0D0E0F10, 0x11121314}, Next: []uint32{0x0D0E0F10, 0x11121314, 0x15161718}, Moved: []circle.Pair{{From: 0x0D0E0F10, To: 0x11121314}}}
-	b = m.AppendBody(nil)[mapHead+len(rest):]
+	b = m.AppendBody(nil)[len((&Map{}).AppendBody(nil))+len(rest):]
 	v := d.Layout("Moving", map[string]int{"b": 8, "a": 12, "p": 8})
 	require.Len(t, b, v.End())
 	require.EqualValues(t, 2, le.Uint32(v.Field("shards before").In(b)))

@@ -60,7 +60,7 @@ func codecs() []codec {
 		batch = append(AppendPart(batch, OpGet, FlagPointer, Status(i)), body...)
 		batch = EndPart(batch, start)
 	}
-	place := Map{Version: 3, Seed: 4, Shards: []Place{{1, []string{"shm:/a", ""}}, {7, []string{"tcp:10.0.0.1:7400"}}}}
+	place := Map{Version: 3, Seed: 4, Shards: []Place{{Shard: 1, Addrs: []string{"shm:/a", ""}}, {Shard: 7, Addrs: []string{"tcp:10.0.0.1:7400"}}}}
 	moving := place
 	moving.Moving = circle.Assignment{Shards: []uint32{1}, Next: []uint32{1, 7, 9}, Moved: []circle.Pair{{From: 1, To: 7}}}
 	hello := Hello{Shard: 1, Client: 2, Next: 3, Nonce: [16]byte{4}}

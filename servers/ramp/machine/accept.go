@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"flashdbm/servers/fabric"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/ramp/partition"
 	"flashdbm/servers/ramp/protocol"
 	"flashdbm/servers/wire"
@@ -37,6 +38,12 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	if err != nil {
 		return err
 	}
+	if membership.IsPeer(rest) {
+		if n.members == nil {
+			return membership.ErrNoShard
+		}
+		return n.members.Accept(in, rest, n.peerShard(index))
+	}
 	var h protocol.Hello
 	if err := h.Parse(rest); err != nil {
 		return err
@@ -49,16 +56,25 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 		return fmt.Errorf("machine: no partition %d: there are %d", number, len(n.partitions))
 	}
 	r := n.partitions[number]
-	clientNumber, release, err := n.numbers.give(h.Client, h.Number, time.Now())
-	if err != nil {
-		return err
-	}
-	w := protocol.Welcome{
-		Partition: number, Partitions: uint32(len(n.partitions)), Seed: n.id.Seed, Term: r.p.Term(), NeedsAuth: len(n.o.Secret) > 0,
-		Number: clientNumber,
+	w := protocol.Welcome{Partition: number, Partitions: uint32(len(n.partitions)), Seed: n.id.Seed, NeedsAuth: len(n.o.Secret) > 0, Replicas: n.members != nil}
+	release := func() {}
+	if n.members == nil {
+		w.Term = r.p.Term()
+		if w.Number, release, err = n.numbers.give(h.Client, h.Number, time.Now()); err != nil {
+			return err
+		}
+	} else {
+		if w.Term = r.copy.Serves(); w.Term == 0 && h.Partition != protocol.AnyPartition {
+			return fmt.Errorf("machine: %s does not serve partition %d", n.members.Self(), number)
+		}
+		// Nobody hands out numbers over all nodes. Two clients may have the same one: RAMP-Fast, the only algorithm here, stands that, as versions name the
+		// keys of their transaction, and a partition refuses a timestamp that another client's transaction has.
+		if w.Number = h.Number; w.Number >= protocol.MaxClients {
+			w.Number = uint16(mathrand.IntN(protocol.MaxClients))
+		}
 	}
 	rand.Read(w.Nonce[:])
-	g := partition.Greeting{Number: clientNumber, Auth: w.NeedsAuth}
+	g := partition.Greeting{Number: w.Number, Auth: w.NeedsAuth}
 	if w.NeedsAuth {
 		w.Proof = protocol.Prove(n.o.Secret, protocol.ServerSide, &h, &w)
 		g.Proof = protocol.Prove(n.o.Secret, protocol.ClientSide, &h, &w)

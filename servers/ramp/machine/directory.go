@@ -64,6 +64,38 @@ func newIdentity(dir, path string, partitions int) (id identity, err error) {
 	return id, writeSynced(path, append(b, '\n'))
 }
 
+// knownIdentity reads what the directory of a node of several says, if it says anything.
+func knownIdentity(dir string, id *identity) error {
+	b, err := os.ReadFile(filepath.Join(dir, nodeFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, id)
+	}
+	return err
+}
+
+// adoptIdentity writes down the identity of a cluster in a new directory. One that was another cluster's is refused.
+func adoptIdentity(dir string, want identity) (id identity, err error) {
+	path := filepath.Join(dir, nodeFile)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return id, err
+		}
+		b, _ := json.Marshal(want)
+		return want, writeSynced(path, append(b, '\n'))
+	}
+	if err != nil {
+		return id, err
+	}
+	if err := json.Unmarshal(b, &id); err != nil || id != want {
+		return id, fmt.Errorf("machine: %s is of another cluster, or of none: %s; give this node a directory of its own", dir, b)
+	}
+	return id, nil
+}
+
 // writeSynced makes the file appear whole or not at all.
 func writeSynced(path string, b []byte) (err error) {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)

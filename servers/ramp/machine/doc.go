@@ -18,4 +18,7 @@
 //
 //  1. Nothing that the partition calls takes the lock of another partition: notes go to a mailbox.
 //  2. Who leaves something that the thread has to do (a note, an answer to a connection, a new connection) wakes it when that is there.
+//
+// A node of several (Options.Cluster) has a member of each partition's replicas in the place of the partition: see partition.Member for what it does, and
+// package membership for what nodes agree on. Goroutines of the node's process call nothing then: they are clients like others.
 package machine

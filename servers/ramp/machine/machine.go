@@ -13,6 +13,7 @@ import (
 	"flashdbm/servers/arena"
 	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/ramp/partition"
 	"flashdbm/servers/ramp/protocol"
 	"flashdbm/servers/store"
@@ -22,6 +23,7 @@ import (
 type Listen struct {
 	Domain fabric.Domain // stays the caller's; it is closed after the node
 	Addr   string        // in the form of the domain's provider
+	Public string        // what clients of a table of several nodes are told, such as "shm:/run/flashdbm/n1.sock"
 }
 
 // Options configure a node.
@@ -35,6 +37,7 @@ type Options struct {
 	MaxFile    int64                                               // bytes of a partition's file; 0: no limit
 	Secret     []byte                                              // what clients have to know; empty: nothing
 	Alloc      func(n int, a fabric.Access) (fabric.Region, error) // of a node without listeners
+	Cluster    *membership.Options                                 // nil: the node is alone
 }
 
 // syncPause is how long async mode leaves between two syncs: with the sync itself, the file is well below a second behind.
@@ -45,6 +48,7 @@ type Node struct {
 	o          Options
 	id         identity
 	partitions []*runner
+	members    *membership.Node // nil: the node is alone
 	listeners  []fabric.Listener
 	circle     *circle.Circle
 	numbers    numbers
@@ -71,7 +75,13 @@ func Open(o Options) (*Node, error) {
 	if o.Alloc == nil {
 		return nil, errors.New("machine: neither an address to listen on nor memory")
 	}
-	id, err := readIdentity(o.Dir, o.Partitions)
+	id := drawn(max(1, o.Partitions))
+	var err error
+	if o.Cluster == nil {
+		id, err = readIdentity(o.Dir, o.Partitions)
+	} else if err = o.checkCluster(); err == nil {
+		err = knownIdentity(o.Dir, &id)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -94,6 +104,11 @@ func (n *Node) open() error {
 		}
 		n.listeners = append(n.listeners, listener)
 	}
+	if n.o.Cluster != nil {
+		if err := n.join(); err != nil {
+			return err
+		}
+	}
 	var ids []uint32
 	for i := range n.id.Partitions {
 		ids = append(ids, uint32(i))
@@ -113,6 +128,9 @@ func (n *Node) open() error {
 	}
 	for i, l := range n.listeners {
 		n.done.Go(func() { n.accept(n.ctx, i, l) })
+	}
+	if n.members != nil {
+		return n.members.Run()
 	}
 	return nil
 }
@@ -141,28 +159,64 @@ func (n *Node) openPartition(r *runner) error {
 	o := partition.Options{
 		Partition: r.number, Term: uint64(time.Now().UnixNano()), Seed: n.id.Seed, Durability: n.o.Durability, Clock: r.clock, Owner: n.owner,
 		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Alloc,
-		Tell: func(to uint32, note partition.Note) { n.partitions[to].mail(note) },
+		Tell: n.tell,
 	}
 	if n.o.Durability != partition.Memory {
-		f, err := store.OpenVersions(filepath.Join(n.o.Dir, fmt.Sprintf("partition-%d.fdbm", r.number)), n.o.MaxFile)
-		if err != nil {
+		var err error
+		if r.file, err = store.OpenVersions(r.path(), n.o.MaxFile); err != nil {
 			return err
 		}
-		if o.Inherited, err = f.Inherit(func(h uint64) bool { return n.owner(h) == r.number }); err != nil {
-			return errors.Join(err, f.Close())
+		if n.members == nil {
+			if o.Inherited, err = r.inherit(); err != nil {
+				return errors.Join(err, r.file.Close())
+			}
 		}
-		pause := syncPause
-		if n.o.Durability == partition.Sync {
-			pause = 0
-		}
-		if r.store, err = store.Open(f, r.stored, pause); err != nil {
-			return errors.Join(err, f.Close())
+		if r.store, err = r.openStore(); err != nil {
+			return err
 		}
 		o.Store = r.store
 	}
-	var err error
-	r.p, err = partition.New(o)
+	if n.members != nil {
+		return r.become(o)
+	}
+	p, err := partition.New(o)
+	if err == nil {
+		r.p, r.alone = p, p
+	}
 	return err
+}
+
+// path returns the name of the partition's file.
+func (r *runner) path() string {
+	return filepath.Join(r.n.o.Dir, fmt.Sprintf("partition-%d.fdbm", r.number))
+}
+
+// inherit reads what is not finished from the file.
+func (r *runner) inherit() (store.Inherited, error) {
+	return r.file.Inherit(func(h uint64) bool { return r.n.owner(h) == r.number })
+}
+
+// openStore begins a life of the file. If it cannot, the file is closed.
+func (r *runner) openStore() (*store.Store, error) {
+	pause := syncPause
+	if r.n.o.Durability == partition.Sync {
+		pause = 0
+	}
+	s, err := store.Open(r.file, r.stored, pause)
+	if err != nil {
+		return nil, errors.Join(err, r.file.Close())
+	}
+	return s, nil
+}
+
+// tell gives a note to a partition, on this node or another one.
+func (n *Node) tell(to uint32, note partition.Note) {
+	r := n.partitions[to]
+	if n.members == nil || r.copy.Serves() != 0 {
+		r.mail(note)
+		return
+	}
+	n.members.Tell(to, note.Append(nil))
 }
 
 // Table returns the seed of the hash of keys, and how many partitions there are. It does not change.
@@ -193,12 +247,18 @@ func (n *Node) Err() error {
 // Status is what a node is and does.
 type Status struct {
 	Durability string            `json:"durability"`
+	Node       string            `json:"node,omitempty"`     // its name in records, of one of several
+	Replicas   int               `json:"replicas,omitempty"` // copies that each partition shall have
+	Drained    bool              `json:"drained,omitempty"`  // the node shall have no partitions
 	Partitions []partition.Stats `json:"partitions"`
 }
 
 // Status returns the node's. Any goroutine may ask.
 func (n *Node) Status() Status {
 	s := Status{Durability: n.o.Durability.String()}
+	if n.members != nil {
+		s.Node, s.Replicas, s.Drained = n.members.Self(), n.members.Config().Replicas, n.members.Drained()
+	}
 	for _, r := range n.partitions {
 		r.own.Lock()
 		s.Partitions = append(s.Partitions, r.p.Stats())
@@ -215,6 +275,9 @@ func (n *Node) Close() error {
 			n.err = errors.Join(n.err, l.Close())
 		}
 		n.done.Wait()
+		if n.members != nil {
+			n.members.Wait()
+		}
 		for _, r := range n.partitions {
 			r.stopThread()
 		}

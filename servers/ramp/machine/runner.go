@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"flashdbm/servers/fabric"
+	"flashdbm/servers/membership"
 	"flashdbm/servers/ramp/partition"
 	"flashdbm/servers/store"
 	"flashdbm/servers/wire"
@@ -30,8 +31,11 @@ const (
 type runner struct {
 	n       *Node
 	number  uint32
-	p       *partition.Partition
-	store   *store.Store // nil in memory mode
+	p       served
+	alone   *partition.Partition // p; nil if the node is one of several
+	copy    *membership.Copy     // nil if it is not
+	file    store.VersionFile    // nil in memory mode, as store
+	store   *store.Store
 	groups  []*wire.Group
 	groupOf []int // by listener
 	others  []*wire.Sleeper
@@ -51,12 +55,26 @@ type runner struct {
 	bell   chan struct{} // of a node without listeners: the thread sleeps on it
 }
 
+// A served is the partition, or this node's member of its replicas.
+type served interface {
+	Step() bool
+	Hear(n partition.Note)
+	Attach(c partition.Conn, g partition.Greeting)
+	Connections() int
+	IdleFor() time.Duration
+	Stats() partition.Stats
+	Term() uint64
+	Err() error
+	Close() error
+}
+
 // An attachment is a connection on its way to the partition's thread.
 type attachment struct {
 	group    *wire.Group
 	conn     wire.Conn
 	release  func() // of the client's number
 	greeting partition.Greeting
+	do       func() // something else that the thread has to do
 }
 
 // A numberedConn keeps its client's number until it is closed.
@@ -145,7 +163,9 @@ func (r *runner) hear() bool {
 	r.mails = nil
 	r.posted.Store(false)
 	r.mailMu.Unlock()
-	r.p.Look()
+	if r.alone != nil {
+		r.alone.Look()
+	}
 	for _, n := range list {
 		r.p.Hear(n)
 	}
@@ -172,7 +192,7 @@ func (r *runner) run() {
 		case worked || idle.IsZero():
 			idle = now
 			r.yield()
-		case (r.p.Connections() == 0 || now.Sub(idle) >= spinTime) && r.arm():
+		case (r.p.Connections() == 0 && r.copy == nil || now.Sub(idle) >= spinTime) && r.arm():
 			r.sleep(min(r.p.IdleFor(), idleLook))
 			idle = time.Time{}
 		default:
@@ -194,6 +214,9 @@ func (r *runner) sweep() (worked bool) {
 	}
 	worked = r.hear() || worked
 	worked = r.p.Step() || worked
+	if r.copy != nil {
+		worked = r.copy.Confer(r.read) || worked
+	}
 	for _, g := range r.groups {
 		g.Flush()
 	}
@@ -214,6 +237,10 @@ func (r *runner) take() {
 	for {
 		select {
 		case a := <-r.attach:
+			if a.do != nil {
+				a.do()
+				continue
+			}
 			if !r.counted {
 				r.counted = true
 				addProcessors(1)
@@ -260,7 +287,7 @@ func (r *runner) sleep(d time.Duration) {
 // stored is called when the store has something for the partition. If the thread sleeps the store's thread serves the partition itself: between the end of a sync
 // and the answers that waited for it there is no wake-up.
 func (r *runner) stored() {
-	if !r.started || !r.own.TryLock() {
+	if !r.started || r.copy != nil || !r.own.TryLock() { // what goes to other nodes is the thread's
 		r.wake()
 		return
 	}
@@ -276,13 +303,17 @@ func (r *runner) stored() {
 
 // call does something with the partition, for a goroutine of this process.
 func (r *runner) call(do func(p *partition.Partition)) bool {
+	p := r.alone
+	if p == nil {
+		return false // whoever asks is to ask the primary, by messages
+	}
 	r.own.Lock()
 	if r.stopped.Load() {
 		r.own.Unlock()
 		return false
 	}
-	r.p.Look()
-	for r.p.Busy() || r.p.Quiet() {
+	p.Look()
+	for p.Busy() || p.Quiet() {
 		r.own.Unlock()
 		time.Sleep(time.Millisecond)
 		r.own.Lock()
@@ -290,10 +321,10 @@ func (r *runner) call(do func(p *partition.Partition)) bool {
 			r.own.Unlock()
 			return false
 		}
-		r.p.Look()
+		p.Look()
 	}
-	do(r.p)
-	owes := r.p.Owes()
+	do(p)
+	owes := p.Owes()
 	r.own.Unlock()
 	if owes {
 		r.wake()

@@ -213,6 +213,13 @@ func (p *Partition) request(r reply, flags protocol.Flags, body []byte) {
 		e := protocol.Extent{Term: p.term, Key: [5]uint64{k.ID, k.Rkey, k.Nonce, k.Base, k.Len}}
 		p.send(r, protocol.StatusOK, e.AppendBody(nil))
 		return
+	case protocol.OpMap:
+		if p.seat == nil {
+			p.send(r, protocol.StatusUnknownOp, nil)
+			return
+		}
+		p.send(r, protocol.StatusOK, p.seat.places())
+		return
 	case protocol.OpAuth:
 		p.send(r, protocol.StatusOK, nil)
 		return
@@ -241,7 +248,7 @@ func (p *Partition) answering(r reply, keys int) (each func(int, *protocol.Versi
 	var out []byte
 	each = func(i int, v *protocol.Version) {
 		if i == 0 {
-			g := protocol.Got{Term: p.term, Tenure: uint32(tenure.Microseconds())}
+			g := protocol.Got{Term: p.term, Tenure: p.tenureLeft()}
 			out = g.AppendHead(p.out[:0], keys)
 		}
 		if len(out)+len(v.Content)+protocol.VersionRoom*(keys-i) > protocol.MaxBody {

@@ -42,4 +42,6 @@
 //     concerns the key waits for that. A key is evicted only if the file has all that was decided about it, and no request relies on it: a
 //     request that waits keeps all of its keys, and fails if there is no room for them.
 //  14. A new life serves nothing until clients rely on Reads of the last one's memory no longer (1.2 s).
+//
+// With replicas on other nodes: see Member.
 package partition

@@ -10,6 +10,7 @@ import (
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/replica"
 	"flashdbm/servers/store"
 	"flashdbm/servers/table"
 )
@@ -139,6 +140,8 @@ type Partition struct {
 	asks      queue[Timestamp]
 	failed    error
 	counts    Stats
+
+	seat *seat // nil: there are no replicas
 }
 
 // A wait is what happens once an entry may be told of.
@@ -148,7 +151,9 @@ type wait struct {
 }
 
 // New returns a partition. The caller keeps the arena's memory and the store until Close.
-func New(o Options) (*Partition, error) {
+func New(o Options) (*Partition, error) { return open(o, nil) }
+
+func open(o Options, s *seat) (*Partition, error) {
 	if (o.Store == nil) != (o.Durability == Memory) {
 		return nil, fmt.Errorf("partition: durability %v and a file that is %v", o.Durability, o.Store)
 	}
@@ -156,17 +161,21 @@ func New(o Options) (*Partition, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Partition{o: o, term: o.Term, arena: a, active: map[string]*versions{}, txns: map[Timestamp]*txn{}, complete: true}
+	p := &Partition{o: o, term: o.Term, arena: a, active: map[string]*versions{}, txns: map[Timestamp]*txn{}, complete: true, seat: s}
 	p.table = table.New((*items)(p))
 	p.locks.init()
 	p.now, p.wall = o.Clock(0)
 	p.time, p.timeAt = p.wall, p.now
-	if o.Store != nil {
+	switch {
+	case s != nil:
+		p.seq = s.log.Last()
+		p.complete = p.seq == 0
+	case o.Store != nil:
 		st := o.Store.State()
 		p.term, p.seq = st.Term, st.Seq
 		p.complete = st.Seq == 0
 	}
-	if p.term > 1 {
+	if p.term > 1 && s == nil { // a reign begins when nobody relies on the last one
 		p.quiet = p.now + int64(quietTime)
 	}
 	if err := p.inherit(&o.Inherited); err != nil {
@@ -211,7 +220,9 @@ func (p *Partition) Step() (worked bool) {
 	if p.now >= p.quiet && !p.Busy() {
 		worked = p.receive() || worked
 	}
-	worked = p.passing() || worked
+	if p.seat == nil || !p.seat.reign.Closed() {
+		worked = p.passing() || worked
+	}
 	worked = p.flush() || worked
 	return worked
 }
@@ -241,7 +252,7 @@ func (p *Partition) inFile(ts Timestamp) {
 
 // Busy reports whether requests have to wait until the file has caught up.
 func (p *Partition) Busy() bool {
-	return p.failed == nil && p.o.Store != nil && (p.o.Store.Backlog() > maxBacklog || p.waiting > maxWaiting)
+	return p.failed == nil && (p.seat != nil && p.seat.busy() || p.o.Store != nil && (p.o.Store.Backlog() > maxBacklog || p.waiting > maxWaiting))
 }
 
 // Quiet reports whether this life serves nothing yet.
@@ -267,14 +278,22 @@ func (p *Partition) IdleFor() time.Duration {
 // entry appends changes to the log and returns their number.
 func (p *Partition) entry(changes ...store.Change) uint64 {
 	p.seq++
+	term := uint64(0)
+	if p.seat != nil {
+		term = p.term
+		p.seat.append(p.seq, term, changes)
+	}
 	if p.o.Store != nil {
-		p.o.Store.Append(store.Entry{Seq: p.seq, Changes: changes})
+		p.o.Store.Append(store.Entry{Seq: p.seq, Term: term, Empty: len(changes) == 0, Changes: changes})
 	}
 	return p.seq
 }
 
 // durable returns the newest entry that survives the end of the process.
 func (p *Partition) durable() uint64 {
+	if p.seat != nil {
+		return min(p.seq, p.seat.committed())
+	}
 	if p.o.Store == nil {
 		return p.seq
 	}
@@ -335,6 +354,23 @@ type Stats struct {
 	Prepared      int    `json:"prepared"`      // versions
 	Held          int    `json:"held"`          // keys with versions beside the one in the slot
 	DurableBehind uint64 `json:"durableBehind"` // entries
+
+	// Of one that has replicas.
+	Role    string                `json:"role,omitempty"`
+	Term    uint64                `json:"term,omitempty"`
+	Entry   uint64                `json:"entry,omitempty"` // the newest one
+	Set     []string              `json:"set,omitempty"`   // members that are in sync
+	Members []replica.MemberStats `json:"members,omitempty"`
+}
+
+// add adds what another reign has counted.
+func (s *Stats) add(o *Stats) {
+	for _, x := range [][2]*uint64{
+		{&s.Messages, &o.Messages}, {&s.Prepares, &o.Prepares}, {&s.Refusals, &o.Refusals}, {&s.Commits, &o.Commits}, {&s.Aborts, &o.Aborts},
+		{&s.Terminated, &o.Terminated}, {&s.Gets, &o.Gets}, {&s.Repairs, &o.Repairs}, {&s.Fetches, &o.Fetches}, {&s.Evictions, &o.Evictions}, {&s.Dropped, &o.Dropped},
+	} {
+		*x[0] += *x[1]
+	}
 }
 
 // Stats returns the counters.

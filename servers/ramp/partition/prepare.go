@@ -30,6 +30,7 @@ type txn struct {
 	settled  uint64         // entry that tells the file of the commit or the refusal; 0: none does yet
 	since    int64          // when it got its state
 	asked    bool
+	awaits   bool // the others are asked once its PREPARE lasts
 	// inherited: it was prepared when the last life ended, so nobody reads its keys before its outcome is known.
 	inherited bool
 	parked    []*parked
@@ -98,8 +99,16 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 		p.prepareAgain(t, q, done)
 		return
 	}
-	if s := p.ours(q); s != protocol.StatusOK {
+	s := p.ours(q)
+	if p.seat != nil && q.Kind != protocol.KindHashes { // timestamps alone do not tell two clients' transactions apart
+		s = protocol.StatusMalformed
+	}
+	if s != protocol.StatusOK {
 		done(s, 0)
+		return
+	}
+	if p.seat != nil && p.seat.lacks() {
+		done(protocol.StatusUnavailable, 0)
 		return
 	}
 	if m := q.TS.Milli(); m > p.time+clockWindow || m+clockWindow < p.time { // invariant 4
@@ -113,7 +122,7 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 	for i := range q.Parts {
 		ts, known := p.latest(p.hash(q.Parts[i].Key), q.Parts[i].Key)
 		ready = ready && known
-		newest = max(newest, ts)
+		newest = max(newest, ts, p.inherited(q.Parts[i].Key))
 	}
 	if !ready {
 		kept := q.Clone()
@@ -198,6 +207,20 @@ func (p *Partition) latest(h uint64, key []byte) (ts Timestamp, known bool) {
 	return 0, x != nil && x.known
 }
 
+// inherited returns the greatest timestamp of the key's versions that were prepared when the last life ended: they may have been acknowledged.
+func (p *Partition) inherited(key []byte) (ts Timestamp) {
+	x := p.active[string(key)]
+	if x == nil {
+		return 0
+	}
+	for i := range x.prepared {
+		if t := p.txns[x.prepared[i].ts]; t != nil && t.inherited {
+			ts = max(ts, t.ts)
+		}
+	}
+	return ts
+}
+
 // add takes the versions. Without room for all nothing is changed.
 func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 	meta := protocol.MakeMeta(q.Kind, q.Hashes)
@@ -226,7 +249,7 @@ func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 		k := &q.Parts[i]
 		n := guard.Size(len(k.Key), meta.Size(len(k.Value)))
 		total += n
-		if n > p.arena.MaxItem() {
+		if n > p.arena.MaxItem() || p.seat != nil && !p.seat.log.Fits(total+changesRoom*(len(q.Parts)+1)+8*len(q.Hashes)) {
 			return giveUp(protocol.StatusTooLarge)
 		}
 		at, err := p.room(n)
@@ -236,7 +259,7 @@ func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
 		places = append(places, at)
 	}
 	p.rooms = places
-	if p.o.Store != nil && !p.o.Store.Fits(total) {
+	if p.o.Store != nil && !p.o.Store.Fits(total) || p.seat != nil && !p.seat.reign.Fits(total) {
 		return giveUp(protocol.StatusFull)
 	}
 	t := &txn{ts: q.TS, client: q.Client, state: prepared, hashes: slices.Clone(q.Hashes), since: p.now, items: make([]preparedItem, 0, len(q.Parts))}

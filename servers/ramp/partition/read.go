@@ -28,6 +28,10 @@ func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, 
 		p.parkGet(q.Clone(), flags, each, done)
 		return
 	}
+	if !p.mayTell() { // the clock is read behind the request, and before what it asks for
+		done(protocol.StatusUnavailable)
+		return
+	}
 	var v protocol.Version
 	for i := range q.Keys {
 		p.version(&q.Keys[i], q.Among, flags, &v)

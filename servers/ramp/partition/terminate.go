@@ -44,6 +44,20 @@ func (p *Partition) pursue(t *txn) {
 	if t.state == prepared && p.outcome(t) {
 		return
 	}
+	if t.prepared <= p.tellable() {
+		p.question(t)
+	} else if !t.awaits { // what is told of it has to last
+		t.awaits = true
+		p.after(t.prepared, func() {
+			if t.awaits = false; p.txns[t.ts] == t && t.state == prepared && !p.outcome(t) {
+				p.question(t)
+			}
+		})
+	}
+}
+
+// question asks the other partitions what they know of a transaction.
+func (p *Partition) question(t *txn) {
 	for i := range t.sharers {
 		if s := &t.sharers[i]; !s.settled || t.state == prepared {
 			n := p.note(t)
@@ -71,12 +85,12 @@ func (p *Partition) note(t *txn) Note {
 
 // Hear takes a note of another partition. It belongs to the partition's thread, as all methods do.
 func (p *Partition) Hear(n Note) {
-	if p.failed != nil {
+	if p.failed != nil || p.seat != nil && p.seat.reign.Closed() {
 		return
 	}
 	t := p.txns[n.TS]
 	switch {
-	case t == nil && !n.Question:
+	case t == nil && (!n.Question || n.State != NotePrepared && !p.mayTell()):
 		return
 	case t == nil && n.State == NotePrepared: // invariant 5: never prepared here, so it never will be
 		if t = p.refuse(n.TS, n.Client, n.Hashes); t == nil {
@@ -87,7 +101,9 @@ func (p *Partition) Hear(n Note) {
 		return
 	case t.client != n.Client: // the timestamp is another transaction's here
 		if n.Question {
-			p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, State: NoteRefused, Synced: true})
+			p.after(max(t.prepared, t.settled), func() {
+				p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, State: NoteRefused, Synced: true})
+			})
 		}
 		return
 	}
@@ -113,7 +129,7 @@ func (p *Partition) learn(t *txn, n *Note) {
 		return
 	}
 	s := &t.sharers[i]
-	if n.State != NoteRefused && (n.Synced || p.o.Durability != Sync) {
+	if n.State != NoteRefused { // it has been told once it lasts
 		s.prepared = true
 	}
 	s.preparedS = s.preparedS || n.Synced
@@ -205,7 +221,7 @@ func (p *Partition) inherit(in *store.Inherited) error {
 		}
 		p.asks.add(p.now, t.ts)
 	}
-	if p.o.Store != nil && p.term > 1 {
+	if p.o.Store != nil && !p.complete {
 		p.horizon = protocol.MakeTimestamp(p.time+clockWindow, 0, 0)
 	}
 	return nil

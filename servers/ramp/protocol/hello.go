@@ -73,6 +73,7 @@ type Welcome struct {
 	Partitions uint32 // of the table
 	Number     uint16 // of the client, in its timestamps from now on
 	NeedsAuth  bool   // the first request has to be AUTH
+	Replicas   bool   // partitions have replicas, on several nodes: what is prepared outlives the partition's life
 	Seed       uint64 // of the hash of keys
 	Term       uint64 // of the partition's life
 	Nonce      [NonceSize]byte
@@ -86,6 +87,9 @@ func (w *Welcome) Append(b []byte) []byte {
 	flags := uint16(0)
 	if w.NeedsAuth {
 		flags = 1
+	}
+	if w.Replicas {
+		flags |= 2
 	}
 	b = append(b, magic...)
 	b = le.AppendUint16(b, Revision)
@@ -105,7 +109,7 @@ func (w *Welcome) Parse(b []byte) error {
 	if err := checkMagic(b, welcomeSize); err != nil {
 		return err
 	}
-	w.NeedsAuth = le.Uint16(b[6:])&1 != 0
+	w.NeedsAuth, w.Replicas = le.Uint16(b[6:])&1 != 0, le.Uint16(b[6:])&2 != 0
 	w.Partition, w.Partitions = le.Uint32(b[8:]), le.Uint32(b[12:])
 	w.Seed, w.Term = le.Uint64(b[16:]), le.Uint64(b[24:])
 	copy(w.Nonce[:], b[32:])

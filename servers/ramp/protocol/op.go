@@ -15,10 +15,11 @@ const (
 	OpLock    Op = 6 // two-phase locking: locks of keys, and their values
 	OpUnlock  Op = 7 // two-phase locking: releases the locks of a transaction
 	OpAuth    Op = 8 // the client's proof that it has the secret
+	OpMap     Op = 9 // which node serves which partition; of a table that has replicas
 )
 
 var opNames = map[Op]string{
-	OpPrepare: "PREPARE", OpCommit: "COMMIT", OpAbort: "ABORT", OpGet: "GET", OpExtent: "EXTENT", OpLock: "LOCK", OpUnlock: "UNLOCK", OpAuth: "AUTH",
+	OpPrepare: "PREPARE", OpCommit: "COMMIT", OpAbort: "ABORT", OpGet: "GET", OpExtent: "EXTENT", OpLock: "LOCK", OpUnlock: "UNLOCK", OpAuth: "AUTH", OpMap: "MAP",
 }
 
 func (o Op) String() string {

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/servers/ramp"
+)
+
+// rampPrimary returns the node that serves a partition, "" if nobody says so.
+func (f *fleet) rampPrimary(number int) string {
+	for name := range f.nodes {
+		if s, err := askRampStatus(f.dir(name)); err == nil && len(s.Partitions) > number && s.Partitions[number].Role == "primary" {
+			return name
+		}
+	}
+	return ""
+}
+
+// rampLevel waits until all nodes are in the set of each partition, and nothing is left of transactions if that is wanted.
+func (f *fleet) rampLevel(clean bool) {
+	said := ""
+	defer func() {
+		if f.t.Failed() {
+			f.t.Log(said)
+		}
+	}()
+	require.Eventually(f.t, func() bool {
+		whole, left := 0, 0
+		said = ""
+		for name := range f.nodes {
+			s, err := askRampStatus(f.dir(name))
+			if err != nil {
+				return false
+			}
+			for i, p := range s.Partitions {
+				said += fmt.Sprintf("%s, partition %d: %+v\n", name, i, p)
+				if p.Role == "primary" && len(p.Set) == len(f.nodes) {
+					whole++
+				}
+				left += p.Prepared + p.Transactions
+			}
+		}
+		return whole == rampPartitions && (!clean || left == 0)
+	}, time.Minute, 20*time.Millisecond, "nodes are not in sync, or something stays prepared:\n%s", f)
+}
+
+const rampKeys = 16
+
+func rampKey(i int) []byte { return []byte("key-" + strconv.Itoa(i)) }
+
+// A rampLoad is clients that write and read the same few keys. A value names the keys of its transaction, by a bit for each.
+type rampLoad struct {
+	t                            *testing.T
+	stop                         atomic.Bool
+	done                         sync.WaitGroup
+	acked                        [rampKeys]atomic.Uint64
+	puts, gets, unknown, refused atomic.Int64
+	last                         atomic.Int64 // when a write was acknowledged last, in nanoseconds since 1970
+	longest                      atomic.Int64 // time without one
+}
+
+func (w *rampLoad) write(c *ramp.Client, r *rand.Rand) {
+	chosen := r.Perm(rampKeys)[:1+r.IntN(6)]
+	bits := uint64(0)
+	for _, k := range chosen {
+		bits |= 1 << k
+	}
+	var pairs []ramp.Pair
+	for _, k := range chosen {
+		pairs = append(pairs, ramp.Pair{Key: rampKey(k), Value: binary.LittleEndian.AppendUint64(nil, bits)})
+	}
+	ts, err := c.PutAll(context.Background(), pairs)
+	switch {
+	case errors.Is(err, ramp.ErrUnknownOutcome):
+		w.unknown.Add(1)
+		return
+	case err != nil:
+		w.refused.Add(1)
+		return
+	}
+	now := time.Now().UnixNano()
+	if was := w.last.Swap(now); was != 0 && now-was > w.longest.Load() {
+		w.longest.Store(now - was)
+	}
+	w.puts.Add(1)
+	for _, k := range chosen {
+		for was := w.acked[k].Load(); was < uint64(ts) && !w.acked[k].CompareAndSwap(was, uint64(ts)); was = w.acked[k].Load() {
+		}
+	}
+}
+
+func (w *rampLoad) read(c *ramp.Client, chosen []int) {
+	var keys [][]byte
+	var least []uint64
+	for _, k := range chosen {
+		keys, least = append(keys, rampKey(k)), append(least, w.acked[k].Load())
+	}
+	values, err := c.GetAll(context.Background(), keys)
+	if err != nil {
+		w.refused.Add(1)
+		return
+	}
+	w.gets.Add(1)
+	for i, v := range values {
+		assert.GreaterOrEqual(w.t, uint64(v.TS), least[i], "key %d: what was acknowledged is lost", chosen[i])
+		if !v.Found {
+			continue
+		}
+		bits := binary.LittleEndian.Uint64(v.Value)
+		for j, k := range chosen {
+			if bits>>k&1 != 0 {
+				assert.GreaterOrEqual(w.t, values[j].TS, v.TS, "keys %d and %d: a transaction in part", chosen[i], k)
+			}
+		}
+	}
+}
+
+func (w *rampLoad) begin(c *ramp.Client, writers, readers int) {
+	for i := range writers + readers {
+		w.done.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(i), rand.Uint64()))
+			for !w.stop.Load() && !w.t.Failed() {
+				if i < writers {
+					w.write(c, r)
+				} else {
+					w.read(c, r.Perm(rampKeys)[:1+r.IntN(6)])
+				}
+			}
+		})
+	}
+}
+
+// part returns the longest time without an acknowledged write since the last call, and how many there were.
+func (w *rampLoad) part() (time.Duration, int64) {
+	return time.Duration(w.longest.Swap(0)), w.puts.Swap(0)
+}
+
+func newRampFleet(t *testing.T) (*fleet, *ramp.Client) {
+	f := newFleet(t, "sync", true)
+	f.more = []string{"--table", "ramp", "--shards", strconv.Itoa(rampPartitions)}
+	var addrs []string
+	for _, name := range []string{"a", "b", "c"} {
+		f.start(name)
+		addrs = append(addrs, "shm:"+filepath.Join(f.dir(name), "node.sock"))
+	}
+	f.rampLevel(false)
+	c, err := ramp.Dial(t.Context(), addrs, &ramp.Options{Timeout: 30 * time.Second, Secret: []byte(fleetPassword)})
+	require.NoError(t, err, f.String())
+	t.Cleanup(func() { c.Close() })
+	return f, c
+}
+
+// TestRampClusterKilled kills primaries of a RAMP table with kill -9, and stops some, under load: no transaction is seen in part, nothing that was acknowledged
+// is lost, one-sided Reads included, and nothing stays prepared. It tells how long no write was acknowledged.
+func TestRampClusterKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("short")
+	}
+	f, c := newRampFleet(t)
+	w := &rampLoad{t: t}
+	w.begin(c, 3, 3)
+	var gaps []time.Duration
+	puts := int64(0)
+	for round := range *clusterKills + *clusterStop {
+		time.Sleep(200 * time.Millisecond)
+		name := f.rampPrimary(round % rampPartitions)
+		require.NotEmpty(t, name)
+		_, n := w.part()
+		puts += n
+		p := f.nodes[name]
+		if round < *clusterKills {
+			require.NoError(t, p.Process.Kill())
+			p.Wait()
+			time.Sleep(3 * time.Second)
+			f.start(name)
+		} else {
+			p.Process.Signal(syscall.SIGSTOP)
+			time.Sleep(time.Duration(500+round*937%9500) * time.Millisecond)
+			p.Process.Signal(syscall.SIGCONT)
+		}
+		f.rampLevel(false)
+		gap, n := w.part()
+		puts += n
+		require.Positive(t, n, "no write behind a kill:\n%s", f)
+		gaps = append(gaps, gap)
+		require.False(t, t.Failed(), f.String())
+	}
+	w.stop.Store(true)
+	w.done.Wait()
+	for range 3 { // by messages, and by Reads
+		w.read(c, rand.Perm(rampKeys))
+	}
+	f.rampLevel(true)
+	slices.Sort(gaps)
+	s := c.Stats()
+	t.Logf("%d transactions written, %d read, %d of unknown outcome, %d refused, %+v; without writes: median %v, longest %v", puts, w.gets.Load(), w.unknown.Load(), w.refused.Load(), s, gaps[len(gaps)/2], gaps[len(gaps)-1])
+	require.Positive(t, s.OneSided)
+
+	st, err := askRampStatus(f.dir("a"))
+	require.NoError(t, err)
+	r := redis.NewClient(&redis.Options{Addr: st.RESP, MaxRetries: -1, Password: fleetPassword})
+	defer r.Close()
+	require.NoError(t, r.MSet(t.Context(), "one", "1", "two", "2", "three", "3").Err())
+	got, err := r.MGet(t.Context(), "three", "one").Result()
+	require.NoError(t, err)
+	require.Equal(t, []any{"3", "1"}, got)
+	out := &strings.Builder{}
+	require.NoError(t, runStatus([]string{"--dir", f.dir("a")}, noVariables, out))
+	require.Contains(t, out.String(), "partition")
+	require.Regexp(t, `primary|secondary`, out.String())
+}
+
+// TestRampClusterDemo is the second part of make demo-ramp: three nodes, the primary killed, another one drained and ended, while transactions go on.
+func TestRampClusterDemo(t *testing.T) {
+	if *clusterDemo == 0 {
+		t.Skip("see make demo-ramp")
+	}
+	f, c := newRampFleet(t)
+	fmt.Printf("a RAMP table of three partitions on three nodes, each partition with a copy on every node; a write is acknowledged once all copies have synced it\n\n")
+	w := &rampLoad{t: t}
+	w.begin(c, 4, 4)
+	say := func(what string) {
+		gap, n := w.part()
+		fmt.Printf("%-60s %6d transactions written; %6d ms was the longest time without one\n", what, n, gap.Milliseconds())
+	}
+	time.Sleep(*clusterDemo)
+	say("four writers and four readers:")
+	victim := f.rampPrimary(0)
+	require.NoError(t, f.nodes[victim].Process.Kill())
+	f.nodes[victim].Wait()
+	time.Sleep(*clusterDemo)
+	say(fmt.Sprintf("node %s, which served partition 0, was killed (-9):", victim))
+	f.start(victim)
+	f.rampLevel(false)
+	time.Sleep(*clusterDemo / 2)
+	say("it was started again, and is in sync:")
+	other := f.rampPrimary(1)
+	require.NoError(t, runDrain("drain", []string{"--etcd", "http://" + f.at, "--node", other}, noVariables, io.Discard))
+	require.NoError(t, f.nodes[other].Process.Signal(syscall.SIGTERM))
+	f.nodes[other].Wait()
+	delete(f.nodes, other)
+	time.Sleep(*clusterDemo / 2)
+	say(fmt.Sprintf("node %s was drained and ended:", other))
+	w.stop.Store(true)
+	w.done.Wait()
+	w.read(c, rand.Perm(rampKeys))
+	f.rampLevel(true)
+	require.False(t, t.Failed(), f.String())
+	fmt.Printf("\n%d transactions read, by one-sided Reads of %d keys: none in part, none that lacked what was acknowledged; %d of unknown outcome, %d refused; nothing stays prepared\n",
+		w.gets.Load(), c.Stats().OneSided, w.unknown.Load(), w.refused.Load())
+}

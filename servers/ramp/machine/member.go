@@ -1,0 +1,157 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"flashdbm/servers/membership"
+	"flashdbm/servers/ramp/partition"
+	"flashdbm/servers/replica"
+	"flashdbm/servers/store"
+	"flashdbm/servers/wire"
+)
+
+// checkCluster returns what is wrong with the options of a node that is one of several.
+func (o *Options) checkCluster() error {
+	if o.Durability != partition.Sync {
+		return fmt.Errorf("machine: a RAMP table of several nodes has durability %v, not %v: with another one the end of all nodes of a partition would leave transactions in part", partition.Sync, o.Durability)
+	}
+	return o.Cluster.Check()
+}
+
+// join makes the node one of a cluster. The listeners are there.
+func (n *Node) join() error {
+	last := len(n.o.Listen) - 1
+	s := membership.Site{Peers: n.o.Listen[last].Domain, PeerAddr: n.listeners[last].Addr(), Secret: n.o.Secret}
+	for i, l := range n.listeners {
+		public := n.o.Listen[i].Public
+		if public == "" {
+			return fmt.Errorf("machine: what are clients told of %s? A node of several needs Listen.Public", l.Addr())
+		}
+		s.Addrs = append(s.Addrs, public)
+		if i == last {
+			s.PeerAddr = membership.WithoutScheme(public)
+		}
+	}
+	t := membership.Table{Kind: "ramp", Seed: n.id.Seed, Shards: n.id.Partitions, Want: n.o.Partitions, Durability: n.o.Durability.String(), Keeps: true}
+	m, err := membership.Join(n.ctx, *n.o.Cluster, t, s)
+	if err != nil {
+		return err
+	}
+	c := m.Config()
+	n.id, err = adoptIdentity(n.o.Dir, identity{1, c.Seed, c.Shards})
+	n.members = m
+	return err
+}
+
+// Leave hands over what this node serves and has the others go on without it, so that nobody waits when it is closed. Where nobody can take over
+// it does nothing.
+func (n *Node) Leave(ctx context.Context) {
+	if n.members != nil {
+		n.members.Leave(ctx)
+	}
+}
+
+// become makes the partition one of several replicas, which follows nobody yet.
+func (r *runner) become(o partition.Options) error {
+	n := r.n
+	last := len(n.o.Listen) - 1
+	d := n.o.Listen[last].Domain
+	r.copy = n.members.NewCopy(r.number, r.groups[r.groupOf[last]], r.hand)
+	os.Remove(r.copyPath()) // it was not whole when the last life ended
+	st := r.store.State()
+	var terms []replica.Term
+	for _, t := range slices.Backward(st.Terms[:]) {
+		if t.Term != 0 {
+			terms = append(terms, replica.Term{Term: t.Term, First: t.First})
+		}
+	}
+	if r.copy.Found.First = st.Seq; len(terms) > 0 {
+		r.copy.Found.Term = terms[len(terms)-1].Term
+	}
+	size := n.o.Cluster.RingSize()
+	log, err := replica.NewLog(d, size, st.Seq, terms)
+	if err != nil {
+		return err
+	}
+	m, err := partition.NewMember(partition.MemberOptions{
+		Options: o, Log: log, Self: n.members.Self(), MinInSync: n.members.Config().MinInSync, Ended: n.members.Ended(r.number), RingSize: size, Memory: d,
+		Inherit: r.inherit, Fresh: r.fresh, Keep: r.keep,
+		Places: func() []byte { _, body := n.members.Map(); return body },
+	})
+	if err != nil {
+		return errors.Join(err, log.Close())
+	}
+	r.p = m
+	r.copy.SetShard(m)
+	r.copy.Hears(func(body []byte) {
+		var note partition.Note
+		if note.Parse(body) == nil {
+			m.Hear(note)
+		}
+	})
+	return nil
+}
+
+// copyPath is where a copy is made until it is whole.
+func (r *runner) copyPath() string { return r.path() + ".copy" }
+
+// fresh gives the partition an empty file for a copy. What it had is kept until the copy is whole.
+func (r *runner) fresh() (*store.Store, error) {
+	if err := r.store.Discard(); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(r.copyPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	f, err := store.OpenVersions(r.copyPath(), r.n.o.MaxFile)
+	if err != nil {
+		return nil, err
+	}
+	r.file = f
+	s, err := r.openStore()
+	if err != nil {
+		return nil, err
+	}
+	r.store = s
+	s.Start()
+	return s, nil
+}
+
+// keep makes the copy the partition's file.
+func (r *runner) keep() error {
+	if err := os.Rename(r.copyPath(), r.path()); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(r.path()))
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// hand has the partition's thread do something; false: the node is being closed.
+func (r *runner) hand(do func()) bool {
+	select {
+	case r.attach <- attachment{do: do}:
+		r.wake()
+		return true
+	case <-r.n.ctx.Done():
+		return false
+	}
+}
+
+// peerShard returns a partition that another node asks for, and the group for its connection.
+func (n *Node) peerShard(index int) func(number uint32) (*membership.Copy, *wire.Group) {
+	return func(number uint32) (*membership.Copy, *wire.Group) {
+		if int64(number) >= int64(len(n.partitions)) {
+			return nil, nil
+		}
+		r := n.partitions[number]
+		return r.copy, r.groups[r.groupOf[index]]
+	}
+}

@@ -1,0 +1,508 @@
+package partition
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/replica"
+	"flashdbm/servers/store"
+	"flashdbm/servers/wire"
+)
+
+// MemberOptions configure a member of a partition's replicas.
+type MemberOptions struct {
+	// Options are those of the partition while this member reigns. Durability is Sync; Term and Inherited are the reign's.
+	Options
+	Log       *replica.Log
+	Self      string // the member's name in records
+	MinInSync int    // fewer members in the set: nothing is prepared
+	Ended     uint64 // the term that the record had when this life began: it does not go on in it
+	RingSize  int    // bytes, those of Log
+	Memory    replica.Allocator
+	// Inherit reads from the file what is not finished. Fresh returns an empty store for a copy, in place of the one that there is, and Keep makes it what
+	// the next life will open.
+	Inherit func() (store.Inherited, error)
+	Fresh   func() (*store.Store, error)
+	Keep    func() error
+	// Places returns the map that clients are told.
+	Places func() []byte
+}
+
+// A Member is a partition with replicas, on one node. As a secondary it brings the primary's entries to its file, and nothing else. When it becomes the
+// primary, a Partition begins on that file as it would after a restart; when it is deposed, that Partition ends. One thread uses it.
+//
+// Invariants, beside those of packages replica and of a Partition alone:
+//
+//  1. An entry is the changes that it makes to the file. So all members that have the same entries have the same records, and a new primary knows what its
+//     predecessor had prepared, committed, refused, and forgotten.
+//  2. What rests on an entry is told when all members have synced the entry. A COMMIT is shown before its own entry is committed: all partitions have the
+//     PREPARE by then, at all their members, so whoever reigns next commits the transaction before it shows one of its keys.
+//  3. What rests on no entry, but on what the partition has or lacks, is told within tenure, by the clock as it is read behind the question: values, and
+//     that a transaction is forgotten since all partitions have it. A primary that was deposed and does not know it lacks what was prepared since.
+//  4. A new reign serves no PREPARE below a version that it has inherited as prepared: that may have been acknowledged.
+//  5. The items of a reign are in memory of its own, which ends with it. Reads of it count until its tenure ends, and no later reign serves before that.
+//  6. Notes go to the primary of a partition as far as it is known, and may be lost with it. A transaction asks again.
+type Member struct {
+	o        MemberOptions
+	follower *replica.Follower
+	reign    *replica.Reign // nil for a secondary
+	p        *Partition     // while it reigns
+	rec      replica.Record // the newest one that was read
+	reigned  uint64         // the last term that this life reigned in
+
+	now     int64
+	gap     int64 // the date less the monotonic clock, in milliseconds
+	guides  []Conn
+	copying bool
+	changed map[string]struct{} // records that entries have changed since the copy began
+	stuck   int64               // since when there has been no room for an entry; 0: there is
+	pieces  map[string]*copyPiece
+	ids     uint64
+	failed  error
+	past    Stats // of reigns that are over
+}
+
+// A copyPiece is a part of the file on its way to another member.
+type copyPiece struct {
+	id   uint64
+	came *store.Piece
+	sent int // records of it
+}
+
+const (
+	// memberLook is the longest sleep of a partition with replicas: rings are Written without a notification.
+	memberLook = 20 * time.Millisecond
+	// stuckAfter is how long a secondary may have no room for an entry before it gives up its place in the set.
+	stuckAfter = int64(300 * time.Millisecond)
+	// clockJump is how much the date may move against the monotonic clock, in milliseconds: more means that the machine was suspended.
+	clockJump = 100
+	// copyBytes is about how much a piece of a copy has.
+	copyBytes = 64 << 10
+)
+
+// NewMember returns a member that follows nobody yet.
+func NewMember(o MemberOptions) (*Member, error) {
+	if o.Durability != Sync || o.Store == nil {
+		return nil, fmt.Errorf("partition: replicas with durability %v; they need %v", o.Durability, Sync)
+	}
+	m := &Member{o: o, pieces: map[string]*copyPiece{}}
+	now, wall := o.Clock(0)
+	m.now, m.gap = now, int64(wall)-now/1e6
+	m.follower = replica.NewFollower(replica.FollowerOptions{Memory: o.Memory, RingSize: o.RingSize, Log: o.Log, State: (*merged)(m), Eager: true}, now)
+	return m, nil
+}
+
+// Follower implements membership.Shard, as do Reign, Learn and Stop.
+func (m *Member) Follower() *replica.Follower { return m.follower }
+
+// Reign returns the member as the primary, nil if it is none.
+func (m *Member) Reign() *replica.Reign { return m.reign }
+
+// Learn tells the member what the partition's record says.
+func (m *Member) Learn(rec replica.Record) {
+	if rec.Revision <= m.rec.Revision {
+		return
+	}
+	m.rec = rec
+	m.follower.Know(&rec)
+	if m.reign != nil {
+		m.reign.Learn(rec)
+	}
+}
+
+// Stop obeys the order to follow nobody of the record's term any more; false if the order is void, or this is the primary.
+func (m *Member) Stop(rec *replica.Record) bool {
+	if m.reign != nil && !m.reign.Over() {
+		return false
+	}
+	now, _ := m.o.Clock(0)
+	return m.follower.Stop(rec, now)
+}
+
+// Step does what there is to do, as secondary or as primary. It reports whether there was anything.
+func (m *Member) Step() (worked bool) {
+	now, wall := m.o.Clock(0)
+	m.now = now
+	if m.failed == nil && m.o.Store.Err() != nil {
+		m.fail(m.o.Store.Err())
+	}
+	if m.failed != nil {
+		return false
+	}
+	worked = m.confer(wall)
+	m.takePieces()
+	if m.p != nil {
+		worked = m.p.Step() || worked
+	}
+	if m.reign != nil {
+		worked = m.reign.Flush() || worked
+	}
+	return m.guide() || worked
+}
+
+// confer goes on with the other members. The clock was read before.
+func (m *Member) confer(wall uint64) (worked bool) {
+	if gap := int64(wall) - m.now/1e6; gap > m.gap+clockJump || gap < m.gap-clockJump {
+		if m.gap = gap; m.reign != nil {
+			m.reign.Suspended(m.now)
+		}
+	}
+	if m.reign == nil {
+		m.follower.Bar(m.rec.Term, m.now)
+	} else {
+		worked = m.reign.Step(m.now)
+		if m.reign.Over() {
+			m.depose()
+			worked = true
+		} else if m.reign.Closed() && m.p.still() {
+			m.reign.Still()
+		}
+	}
+	worked = m.follower.Step(m.now) || worked
+	if m.promoted() {
+		m.begin()
+		worked = true
+	}
+	return worked
+}
+
+// promoted reports whether the record makes this member the primary of a term in which it may reign. Its file has all of its entries.
+func (m *Member) promoted() bool {
+	return m.reign == nil && m.rec.Primary == m.o.Self && m.rec.Term > max(m.reigned, m.o.Ended) && m.rec.Term >= m.follower.Barred() &&
+		m.follower.Whole() && m.follower.Idle() && m.o.Store.Applied() == m.o.Log.Last()
+}
+
+// begin makes this member the primary.
+func (m *Member) begin() {
+	m.reigned = m.rec.Term
+	m.reign = replica.NewReign(replica.ReignOptions{
+		Self: m.o.Self, Mode: replica.Synced, Log: m.o.Log, Source: (*source)(m), Record: m.rec, StopAt: m.follower.StopAt(),
+	})
+	m.o.Store.ForgetFetches() // of an earlier reign: the file has had entries since
+	o := m.o.Options
+	o.Term = m.rec.Term
+	var err error
+	if o.Inherited, err = m.o.Inherit(); err == nil {
+		m.p, err = open(o, &seat{log: m.o.Log, reign: m.reign, least: m.o.MinInSync, places: m.o.Places})
+	}
+	if err != nil {
+		m.fail(err)
+		return
+	}
+	m.reign.Step(m.now)
+}
+
+// depose ends the reign. What not all members have synced may be in the next reign or not: then this member gets a copy. Who has handed over, and has
+// nothing of that kind, goes on with what there is.
+func (m *Member) depose() {
+	if !m.reign.Closed() || m.reign.Committed() != m.o.Log.Last() {
+		m.follower.Spoil()
+	}
+	m.end()
+}
+
+// end ends the reign, and with it the connections of clients: they look for the primary.
+func (m *Member) end() {
+	if m.p != nil {
+		m.past.add(&m.p.counts)
+		m.p.Close()
+		m.p = nil
+	}
+	m.reign.Close()
+	m.reign = nil
+	clear(m.pieces)
+}
+
+func (m *Member) fail(err error) {
+	m.failed = err
+	if m.reign != nil {
+		m.end()
+	}
+	m.follower.Close()
+}
+
+// Err returns why the member serves nothing any more, nil while it may.
+func (m *Member) Err() error {
+	if m.failed == nil && m.p != nil {
+		return m.p.failed
+	}
+	return m.failed
+}
+
+// Close gives all memory back. The store is the caller's.
+func (m *Member) Close() error {
+	if m.reign != nil {
+		m.end()
+	}
+	m.follower.Close()
+	for _, c := range m.guides {
+		c.Close()
+	}
+	return m.o.Log.Close()
+}
+
+// Attach adds a client's connection, between two steps. A member that serves nobody tells it the map, and nothing else.
+func (m *Member) Attach(c Conn, g Greeting) {
+	if m.p != nil {
+		m.p.Attach(c, g)
+		return
+	}
+	m.guides = append(m.guides, c)
+}
+
+// maxGuides is how many connections of clients that look for the primary a member keeps: they ask once.
+const maxGuides = 64
+
+// guide tells clients the map.
+func (m *Member) guide() (worked bool) {
+	list := m.guides
+	m.guides = m.guides[:0]
+	for i, c := range list {
+		msg, ok := c.Receive()
+		switch {
+		case ok && protocol.Op(msg.Op) == protocol.OpMap:
+			places := m.o.Places()
+			if b, err := c.Begin(len(places)); err == nil {
+				c.End(&wire.Header{Op: msg.Op, Request: msg.Request}, append(b, places...))
+				c.Flush()
+			}
+			worked = true
+		case ok && protocol.Op(msg.Op) != protocol.OpAuth || c.Err() != nil || len(list)-i > maxGuides:
+			c.Close()
+			continue
+		}
+		m.guides = append(m.guides, c)
+	}
+	return worked
+}
+
+// Stats returns the counters: those of the partition while this member reigns.
+func (m *Member) Stats() Stats {
+	s := Stats{DurableBehind: m.o.Log.Last() - min(m.o.Log.Last(), m.o.Store.Durable())}
+	if m.p != nil {
+		s = m.p.Stats()
+	}
+	s.add(&m.past)
+	s.Entry, s.Term, s.Set = m.o.Log.Last(), m.rec.Term, m.rec.Set
+	switch {
+	case m.reign != nil && m.reign.Serving():
+		s.Role, s.Members = "primary", m.reign.Members()
+	case m.reign != nil:
+		s.Role = "primary, not serving yet"
+	case !m.follower.Whole():
+		s.Role = "copying"
+	default:
+		s.Role = "secondary"
+	}
+	return s
+}
+
+// Hear takes a note of another partition.
+func (m *Member) Hear(n Note) {
+	if m.p != nil {
+		m.p.Look()
+		m.p.Hear(n)
+	}
+}
+
+// Connections returns how many connections of clients there are.
+func (m *Member) Connections() int {
+	if m.p == nil {
+		return len(m.guides)
+	}
+	return m.p.Connections() + len(m.guides)
+}
+
+// IdleFor returns how long a member that finds nothing to do may sleep, if nobody wakes it.
+func (m *Member) IdleFor() time.Duration {
+	if m.p == nil {
+		return memberLook
+	}
+	return min(memberLook, m.p.IdleFor())
+}
+
+// Term returns the number of the reign, 0 if this member does not reign.
+func (m *Member) Term() uint64 {
+	if m.reign == nil {
+		return 0
+	}
+	return m.reign.Term()
+}
+
+// merged is the member as the state of a secondary, and source as that of a primary.
+type (
+	merged Member
+	source Member
+)
+
+var (
+	_ replica.State  = (*merged)(nil)
+	_ replica.Source = (*source)(nil)
+)
+
+// Yield implements replica.State: a later primary has come before the record did.
+func (x *merged) Yield() {
+	if m := (*Member)(x); m.reign != nil {
+		m.depose()
+	}
+}
+
+// Merge implements replica.State.
+func (x *merged) Merge(seq, term uint64, body []byte) bool {
+	m := (*Member)(x)
+	if m.failed != nil {
+		return false
+	}
+	if m.o.Store.Backlog() > maxBacklog {
+		return m.noRoom()
+	}
+	changes, err := store.ParseChanges(bytes.Clone(body))
+	if err != nil {
+		m.fail(err)
+		return false
+	}
+	m.stuck = 0
+	m.o.Store.Append(store.Entry{Seq: seq, Term: term, Empty: len(changes) == 0, Changes: changes})
+	if m.copying {
+		for i := range changes {
+			m.changed[string(changes[i].Key)] = struct{}{}
+		}
+	}
+	return true
+}
+
+func (m *Member) noRoom() bool {
+	if m.stuck == 0 {
+		m.stuck = m.now
+	}
+	return false
+}
+
+// Forget implements replica.State. All records come in pieces, so there is nothing in the header.
+func (x *merged) Forget(seq uint64, terms []replica.Term, _ []byte) error {
+	m := (*Member)(x)
+	st, err := m.o.Fresh()
+	if err != nil {
+		return err
+	}
+	var list []store.Term
+	for _, t := range terms {
+		list = append(list, store.Term{Term: t.Term, First: t.First})
+	}
+	st.Begin(seq, list)
+	m.o.Store = st
+	m.stuck, m.copying, m.changed = 0, true, map[string]struct{}{}
+	return nil
+}
+
+// Piece implements replica.State. A record that an entry has changed meanwhile is newer here.
+func (x *merged) Piece(body []byte) bool {
+	m := (*Member)(x)
+	if m.o.Store.Backlog() > maxBacklog {
+		return m.noRoom()
+	}
+	list, err := store.ParseChanges(bytes.Clone(body))
+	if err != nil {
+		m.fail(err)
+		return false
+	}
+	m.stuck = 0
+	n := 0
+	for _, c := range list {
+		if _, newer := m.changed[string(c.Key)]; !newer {
+			list[n] = c
+			n++
+		}
+	}
+	if n > 0 {
+		m.o.Store.Append(store.Entry{Seq: m.o.Log.Last(), Changes: list[:n]})
+	}
+	return true
+}
+
+// Whole implements replica.State.
+func (x *merged) Whole(mark uint64) bool {
+	m := (*Member)(x)
+	if m.o.Store.Durable() < mark {
+		return false
+	}
+	if err := m.o.Keep(); err != nil {
+		m.fail(err)
+		return false
+	}
+	m.copying, m.changed = false, nil
+	return true
+}
+
+// Synced implements replica.State and replica.Source.
+func (x *merged) Synced() uint64 { return x.o.Store.Durable() }
+
+// Room implements replica.State.
+func (x *merged) Room() (bytes uint64, ok bool) {
+	if x.failed != nil || x.stuck != 0 && x.now-x.stuck > stuckAfter {
+		return 0, false
+	}
+	return x.o.Store.RoomLeft(), !x.o.Store.Full()
+}
+
+// Header implements replica.Source.
+func (x *source) Header() []byte { return nil }
+
+// Piece implements replica.Source: records of the file, once that has the entry.
+func (x *source) Piece(name string, behind, from uint64) (body []byte, next uint64, last, ok bool) {
+	m := (*Member)(x)
+	c := m.pieces[name]
+	switch {
+	case c == nil && m.o.Store.Applied() >= behind:
+		m.ids++
+		m.pieces[name] = &copyPiece{id: m.ids}
+		m.o.Store.Load(m.ids, from, 1<<64-1, copyBytes)
+		return nil, 0, false, false
+	case c == nil || c.came == nil:
+		return nil, 0, false, false
+	}
+	for n := len(c.came.Records); c.sent < n && (len(body) < copyBytes || n == c.sent); c.sent++ {
+		r := &c.came.Records[c.sent]
+		one := [1]store.Change{{Key: r.Key, Value: r.Value}}
+		if len(body) > 0 && len(body)+store.ChangesSize(one[:]) > maxPiece {
+			break
+		}
+		body = store.AppendChanges(body, one[:])
+	}
+	if c.sent < len(c.came.Records) {
+		return body, from, false, true
+	}
+	delete(m.pieces, name)
+	return body, c.came.Last + 1, c.came.Last == 1<<64-1, true
+}
+
+// maxPiece is the most bytes of a piece of several records. A single record has little more than that.
+const maxPiece = 1 << 20
+
+// takePieces takes what the file has brought for copies.
+func (m *Member) takePieces() {
+	if !m.o.Store.Brought() {
+		return
+	}
+	for _, p := range m.o.Store.Pieces() {
+		for _, c := range m.pieces {
+			if c.id == p.ID {
+				c.came = &p
+			}
+		}
+	}
+}
+
+// ForgetPieces implements replica.Source.
+func (x *source) ForgetPieces(name string) { delete(x.pieces, name) }
+
+// Mark implements replica.Source.
+func (x *source) Mark() uint64 { return x.p.entry() }
+
+// Synced implements replica.Source, and so does Applied.
+func (x *source) Synced() uint64 { return x.o.Store.Durable() }
+
+// Applied returns the newest entry that the file has.
+func (x *source) Applied() uint64 { return x.o.Store.Applied() }

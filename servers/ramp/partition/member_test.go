@@ -1,0 +1,185 @@
+package partition
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"flashdbm/servers/arena"
+	"flashdbm/servers/circle"
+	"flashdbm/servers/fabric/mem"
+	"flashdbm/servers/ramp/protocol"
+	"flashdbm/servers/replica"
+	"flashdbm/servers/store"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A memberBench is a member that is alone in its set, with a clock and a file that the test steps.
+type memberBench struct {
+	bench
+	m  *Member
+	st *store.Store
+	f  store.VersionFile
+}
+
+func newMemberBench(t *testing.T) *memberBench {
+	b := &memberBench{bench: bench{t: t, wall: someTime, mono: 1}}
+	d := mem.NewNetwork().Open()
+	var err error
+	b.f, err = store.OpenVersions(filepath.Join(t.TempDir(), "p.fdbm"), 0)
+	require.NoError(t, err)
+	b.st, err = store.Open(b.f, func() {}, 0)
+	require.NoError(t, err)
+	log, err := replica.NewLog(d, 64<<10, 0, nil)
+	require.NoError(t, err)
+	b.m, err = NewMember(MemberOptions{
+		Options: Options{
+			Durability: Sync, Seed: 5, Arena: arena.Options{Extent: 64 << 10}, Alloc: d.Alloc, Store: b.st,
+			Clock: func(uint64) (int64, uint64) { return b.mono, b.wall },
+			Owner: func(h uint64) uint32 {
+				if h == circle.Hash(5, []byte("elsewhere")) {
+					return 1
+				}
+				return 0
+			},
+			Tell: func(_ uint32, n Note) { b.told = append(b.told, n) },
+		},
+		Log: log, Self: "a", MinInSync: 1, RingSize: 64 << 10, Memory: d,
+		Inherit: func() (store.Inherited, error) { return b.f.Inherit(func(uint64) bool { return true }) },
+		Places:  func() []byte { return nil },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, b.m.Close())
+		require.NoError(t, b.st.Close())
+		require.NoError(t, d.Close())
+	})
+	return b
+}
+
+// work has time pass, and the file do what there is to do.
+func (b *memberBench) work(d time.Duration) {
+	b.mono += int64(d)
+	b.wall += uint64(d.Milliseconds())
+	for range 6 {
+		b.later += time.Hour
+		now := time.Now().Add(b.later)
+		b.st.StepCommitter(now)
+		b.st.StepSyncer(now)
+		b.st.StepFetcher(now)
+		b.m.Step()
+	}
+	b.p = b.m.p
+}
+
+func (b *memberBench) reign(term uint64) {
+	b.m.Learn(replica.Record{Revision: term, Term: term, Primary: "a", Set: []string{"a"}})
+	b.work(time.Millisecond)
+	b.work(1300 * time.Millisecond)
+}
+
+func (b *memberBench) get(key string) (s protocol.Status, v protocol.Version) {
+	s = 99
+	q := &protocol.Get{Keys: []protocol.Wanted{{Key: []byte(key)}}}
+	b.p.Get(q, 0, func(_ int, x *protocol.Version) { v = *x }, func(status protocol.Status) { s = status })
+	return s, v
+}
+
+// TestTenureIsReadBehindTheQuestion: a primary that stood still between two looks at the clock tells nothing, though its tenure lasted at the first one.
+func TestTenureIsReadBehindTheQuestion(t *testing.T) {
+	b := newMemberBench(t)
+	b.m.Learn(replica.Record{Revision: 1, Term: 1, Primary: "a", Set: []string{"a"}})
+	b.work(time.Millisecond)
+	b.work(time.Second)
+	require.True(t, b.p.Busy(), "the last primary's tenure may last")
+	b.work(300 * time.Millisecond)
+	require.False(t, b.p.Busy())
+	s, v := b.get("k")
+	require.Equal(t, protocol.StatusOK, s)
+	require.Equal(t, protocol.StateNever, v.State)
+	b.m.Step()
+	b.mono += int64(3 * time.Second)
+	s, _ = b.get("k")
+	require.Equal(t, protocol.StatusUnavailable, s)
+	b.p.Hear(Note{From: 1, TS: at(5), Client: 9, State: NoteCommitted, Question: true})
+	require.Empty(t, b.told, "a successor may have it prepared")
+	b.work(time.Millisecond)
+	b.p.Hear(Note{From: 1, TS: at(5), Client: 9, State: NoteCommitted, Question: true})
+	require.Len(t, b.told, 1, "forgotten, as all have it")
+}
+
+// TestToldOnceItIsSynced: nothing is told of a PREPARE, nor that a timestamp is another transaction's, before the file has it.
+func TestToldOnceItIsSynced(t *testing.T) {
+	b := newMemberBench(t)
+	b.reign(1)
+	s := protocol.Status(99)
+	q := b.question("k")
+	q.TS = at(2000)
+	b.p.Look()
+	b.p.Prepare(q, 0, func(status protocol.Status, _ Timestamp) { s = status })
+	require.Equal(t, protocol.Status(99), s)
+	b.p.Hear(Note{From: 1, TS: q.TS, Client: 10, State: NotePrepared, Question: true})
+	b.p.Hear(Note{From: 1, TS: q.TS, Client: q.Client, State: NotePrepared, Question: true})
+	b.m.Step()
+	require.Empty(t, b.told)
+	b.work(time.Millisecond)
+	require.Equal(t, protocol.StatusOK, s)
+	require.Len(t, b.told, 2)
+	require.Equal(t, NoteRefused, b.told[0].State, "it is another client's transaction here")
+	require.Equal(t, NotePrepared, b.told[1].State)
+}
+
+// TestNextReign: what was prepared is inherited by the next reign, of which a PREPARE with a lower timestamp is refused, and a read waits for the outcome.
+func TestNextReign(t *testing.T) {
+	b := newMemberBench(t)
+	b.reign(1)
+	q := b.question("k")
+	q.TS = at(2000)
+	b.p.Look()
+	b.p.Prepare(q, 0, func(protocol.Status, Timestamp) {})
+	b.work(time.Millisecond)
+	first := b.p
+	b.m.Learn(replica.Record{Revision: 2, Term: 2, Primary: "b", Set: []string{"b"}})
+	b.work(time.Millisecond)
+	require.Nil(t, b.m.p)
+	require.False(t, b.m.follower.Whole(), "it may have what no successor has")
+	b.m.follower = replica.NewFollower(replica.FollowerOptions{Memory: b.m.o.Memory, RingSize: b.m.o.RingSize, Log: b.m.o.Log, State: (*merged)(b.m), Eager: true}, b.mono) // as behind a restart
+	b.reign(3)
+	require.NotSame(t, first, b.p)
+	require.Equal(t, 1, b.p.Stats().Prepared)
+	s, newest := protocol.Status(99), Timestamp(0)
+	lower := b.question("k")
+	lower.TS = at(1999)
+	b.p.Look()
+	b.p.Prepare(lower, 0, func(status protocol.Status, n Timestamp) { s, newest = status, n })
+	require.Equal(t, protocol.StatusRefused, s)
+	require.Equal(t, q.TS, newest)
+	s, _ = b.get("k")
+	require.Equal(t, protocol.Status(99), s, "its outcome is not known")
+}
+
+// TestOnlyFast: other algorithms tell transactions apart by clients' numbers, which nodes do not agree on.
+func TestOnlyFast(t *testing.T) {
+	b := newMemberBench(t)
+	b.reign(1)
+	q := b.question("k")
+	q.TS, q.Kind = at(2000), protocol.KindNone
+	s := protocol.Status(99)
+	b.p.Look()
+	b.p.Prepare(q, 0, func(status protocol.Status, _ Timestamp) { s = status })
+	require.Equal(t, protocol.StatusMalformed, s)
+}
+
+func TestNotes(t *testing.T) {
+	n := Note{From: 3, TS: at(7), Client: 9, State: NoteCommitted, Settled: true, Question: true, Hashes: []uint64{1, 1 << 63}}
+	b := n.Append(nil)
+	var got Note
+	require.NoError(t, got.Parse(b))
+	require.Equal(t, n, got)
+	for i := range b {
+		require.Error(t, got.Parse(b[:i]))
+	}
+	b[4] = 9
+	require.Error(t, got.Parse(b))
+}

@@ -1,0 +1,285 @@
+package replicatest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"flashdbm/servers/fabric"
+	"flashdbm/servers/fabric/sim"
+	"flashdbm/servers/replica"
+)
+
+// A Shard is a member of a shard's replicas.
+type Shard interface {
+	Follower() *replica.Follower
+	Reign() *replica.Reign
+	Learn(rec replica.Record)
+	Stop(rec *replica.Record) bool
+}
+
+// A Seat is a life of a member: what a node's thread does for it between two steps.
+type Seat struct {
+	A     *Agreement
+	Name  string
+	Node  *sim.Node
+	Shard Shard
+	Queue *sim.Queue
+	Wake  func()
+	Over  bool // the life has ended
+
+	addr   string
+	links  []*Link // as the primary
+	orders []order
+}
+
+// An order is to stop.
+type order struct {
+	rec   replica.Record
+	reply func(replica.Report)
+}
+
+// Sit gives a member of a new life its seat. addr is for others' links, and no earlier one's.
+func (a *Agreement) Sit(name, addr string, n *sim.Node, s Shard, wake func()) (*Seat, error) {
+	q, err := n.Domain().NewQueue(4096)
+	if err != nil {
+		return nil, err
+	}
+	x := &Seat{A: a, Name: name, Node: n, Shard: s, Queue: q.(*sim.Queue), Wake: wake, addr: addr}
+	l, err := n.Domain().Listen(addr)
+	if err != nil {
+		return nil, err
+	}
+	l.(*sim.Listener).Handle(func(in *sim.Incoming) {
+		e, _ := in.Accept(fabric.EndpointOptions{Send: x.Queue, Recv: x.Queue}, nil)
+		if pair := a.dialled[string(in.Hello())]; pair != nil && x.Up() {
+			pair.far.ep = e
+			x.Shard.Follower().Offered(pair.far)
+			x.Wake()
+		}
+	})
+	a.Members[name] = x
+	return x, nil
+}
+
+// Up reports whether the life goes on.
+func (x *Seat) Up() bool { return !x.Over && x.Node.Alive() }
+
+// Learn gives the member a record, if the process runs or once it does.
+func (x *Seat) Learn(rec replica.Record) {
+	x.A.World.After(0, func() {
+		switch {
+		case !x.Up():
+		case !x.Node.Running():
+			x.A.World.After(x.A.upTo(50*time.Millisecond), func() { x.Learn(rec) })
+		default:
+			x.Shard.Learn(rec)
+			x.Wake()
+		}
+	})
+}
+
+// order tells the member to stop.
+func (x *Seat) order(from *sim.Node, f *replica.Failover) {
+	a := x.A
+	a.World.After(a.slow(), func() {
+		if x.Up() && a.World.Reaches(from, x.Node) {
+			x.orders = append(x.orders, order{f.Record(), func(r replica.Report) {
+				a.World.After(a.slow(), func() {
+					if a.World.Reaches(x.Node, from) {
+						f.Reported(x.Name, r)
+					}
+				})
+			}})
+			x.Wake()
+		}
+	})
+}
+
+// Before is called before a step of the member: it takes completions and orders.
+func (x *Seat) Before() {
+	x.complete()
+	f := x.Shard.Follower()
+	x.orders = slices.DeleteFunc(x.orders, func(o order) bool { return !x.Shard.Stop(&o.rec) })
+	for _, revision := range f.Stopped() {
+		for _, o := range x.orders {
+			if o.rec.Revision == revision {
+				o.reply(f.Report())
+			}
+		}
+		x.orders = slices.DeleteFunc(x.orders, func(o order) bool { return o.rec.Revision == revision })
+	}
+}
+
+// After is called behind a step: it does what a primary wants. handOver is how often it hands its reign over, one step in so many.
+func (x *Seat) After(handOver int) {
+	a, r := x.A, x.Shard.Reign()
+	if r == nil {
+		return
+	}
+	if a.rand(20) == 0 {
+		var want []string
+		for _, y := range a.sorted() {
+			if y != x && y.Up() {
+				want = append(want, y.Name)
+			}
+		}
+		w := replica.Wishes{In: want}
+		if set := r.Record().Set; len(set) > 1 && a.rand(4) == 0 && !a.Calm { // a node is drained, or has its place for another one
+			w.Out, w.Least = []string{set[a.rand(len(set))]}, 1+a.rand(2)
+			w.In = slices.DeleteFunc(w.In, func(name string) bool { return name == w.Out[0] })
+		}
+		r.Want(w)
+	}
+	if set := r.Record().Set; a.rand(handOver) == 0 && !a.Calm {
+		r.HandOver(set[a.rand(len(set))], a.rand(2) == 0)
+	}
+	if next, ok := r.Proposal(); ok {
+		a.Say("%s proposes %+v", x.Name, next)
+		a.Change(x.Node, next, x.Learn)
+	}
+	if a.rand(200) == 0 {
+		a.Read(x.Node, x.Learn)
+	}
+	if name := r.Dial(); name != "" {
+		x.dial(r, name)
+	}
+}
+
+// A Link is one end of a link between a primary and a secondary. Messages travel beside the endpoint, so they overtake Writes.
+type Link struct {
+	x     *Seat // whose end it is
+	other *Link
+	far   *Link // of the primary's end: the other one
+	ep    fabric.Endpoint
+	in    []replica.Message
+	done  int
+	next  uint64 // ID of the next Write
+	last  time.Duration
+	err   error
+}
+
+var _ replica.Link = (*Link)(nil)
+
+// dial connects the primary to a member.
+func (x *Seat) dial(r *replica.Reign, name string) {
+	a := x.A
+	y := a.Members[name]
+	if y == nil || !y.Up() {
+		a.World.After(a.slow(), func() { r.NoLink(name) })
+		return
+	}
+	l := &Link{x: x}
+	l.far = &Link{x: y, other: l}
+	l.other = l.far
+	hello := fmt.Sprint(name, len(a.dialled))
+	a.dialled[hello] = l
+	x.Node.Domain().DialFunc(y.addr, []byte(hello), fabric.EndpointOptions{Send: x.Queue, Recv: x.Queue, Depth: 64}, func(e fabric.Endpoint, _ []byte, err error) {
+		if err != nil || !x.Up() || x.Shard.Reign() != r {
+			if e != nil {
+				e.Close()
+			}
+			r.NoLink(name)
+			return
+		}
+		l.ep = e
+		x.links = append(x.links, l)
+		r.Attach(name, l)
+		x.Wake()
+	})
+}
+
+// complete takes completions of Writes.
+func (x *Seat) complete() {
+	var wcs [16]fabric.WC
+	for {
+		n := x.Queue.Poll(wcs[:])
+		for _, wc := range wcs[:n] {
+			i := int(wc.ID >> 32)
+			if i >= len(x.links) {
+				continue
+			}
+			l := x.links[i]
+			if wc.Err != nil {
+				l.fail(wc.Err)
+			} else if l.err == nil {
+				l.done++
+			}
+		}
+		if n < len(wcs) {
+			return
+		}
+	}
+}
+
+func (l *Link) fail(err error) {
+	if l.err == nil {
+		l.err = err
+		if l.ep != nil {
+			l.ep.Close()
+		}
+	}
+}
+
+// Send implements replica.Link.
+func (l *Link) Send(msg *replica.Message) {
+	var copied replica.Message
+	if err := copied.Parse(msg.Append(nil)); err != nil {
+		panic(err)
+	}
+	w := l.x.A.World
+	at := max(l.last, w.Now()+w.Delay())
+	l.last = at
+	sent := w.Now()
+	var deliver func()
+	deliver = func() {
+		o := l.other
+		switch {
+		case o.err != nil || !o.x.Up():
+		case w.Reaches(l.x.Node, o.x.Node):
+			o.in = append(o.in, copied)
+			o.x.Wake()
+		case w.Now()-sent > time.Second:
+			l.fail(fabric.ErrTimeout)
+		default:
+			w.After(time.Millisecond+l.x.A.upTo(20*time.Millisecond), deliver)
+			l.last = max(l.last, w.Now()+25*time.Millisecond)
+		}
+	}
+	w.After(at-w.Now(), deliver)
+}
+
+// Receive implements replica.Link.
+func (l *Link) Receive() (m replica.Message, ok bool) {
+	if l.Err() != nil || len(l.in) == 0 {
+		return m, false
+	}
+	m, l.in = l.in[0], l.in[1:]
+	return m, true
+}
+
+// Write implements replica.Link.
+func (l *Link) Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error {
+	l.next++
+	_, err := l.ep.Post([]fabric.WR{{
+		ID: uint64(slices.Index(l.x.links, l))<<32 | l.next, Op: fabric.Write, Flags: fabric.Signal, Local: local, LOff: off, LLen: n, Remote: key, ROff: at,
+	}})
+	return err
+}
+
+// Written implements replica.Link.
+func (l *Link) Written() (n int) {
+	n, l.done = l.done, 0
+	return n
+}
+
+// Err implements replica.Link.
+func (l *Link) Err() error {
+	if l.err == nil && l.ep != nil {
+		l.err = l.ep.Err()
+	}
+	return l.err
+}
+
+// Close implements replica.Link.
+func (l *Link) Close() { l.fail(fabric.ErrClosed) }

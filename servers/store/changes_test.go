@@ -1,0 +1,96 @@
+package store
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestChanges(t *testing.T) {
+	list := []Change{{Key: []byte("a"), Value: []byte("x")}, {Key: []byte("bc"), Delete: true}, {Key: []byte("d"), Value: []byte{}}}
+	b := AppendChanges([]byte("before"), list)[6:]
+	require.Len(t, b, ChangesSize(list))
+	got, err := ParseChanges(b)
+	require.NoError(t, err)
+	require.Equal(t, list, got)
+	whole := map[int]bool{0: true, 10: true, 20: true}
+	for i := range b {
+		_, err := ParseChanges(b[:i])
+		require.Equal(t, whole[i], err == nil, "%d bytes", i)
+	}
+	b[0], b[1], b[2], b[3] = 255, 255, 255, 255
+	_, err = ParseChanges(b)
+	require.ErrorIs(t, err, ErrCorrupt)
+}
+
+// TestScanOfVersions: a scan of a table of versions has each of its records once, whatever the pieces.
+func TestScanOfVersions(t *testing.T) {
+	f, err := OpenVersions(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	defer f.Close()
+	want := map[string]string{}
+	var changes []Change
+	put := func(c Change) {
+		changes = append(changes, c)
+		want[string(c.Key)] = string(c.Value)
+	}
+	put(PutFloor(7))
+	for i, h := range []uint64{0, 1, 2, 3, 1 << 63, math.MaxUint64 - 1, math.MaxUint64} {
+		for ts := range uint64(3) {
+			put(PutVersion(&Version{TS: ts + 1, Hash: h, Key: fmt.Appendf(nil, "key-%d", i), Value: []byte("v")}))
+		}
+		put(PutTransaction(&Transaction{TS: max(1, h), State: Prepared, Hashes: []uint64{h}}))
+	}
+	require.NoError(t, f.Apply([]Entry{{Seq: 1, Changes: changes}}, State{Seq: 1}))
+	for _, step := range []int{1, 2, 1000} {
+		got := map[string]string{}
+		for from, more := uint64(0), true; more; {
+			more = false
+			n, last := 0, uint64(0)
+			require.NoError(t, f.Scan(from, math.MaxUint64, func(place uint64, r *Record) bool {
+				require.GreaterOrEqual(t, place, max(from, last))
+				if n >= step && place != last {
+					from, more = place, true
+					return false
+				}
+				require.NotContains(t, got, string(r.Key))
+				got[string(r.Key)] = string(r.Value)
+				n, last = n+1, place
+				return true
+			}))
+		}
+		require.Equal(t, want, got)
+	}
+	n := 0
+	require.NoError(t, f.Scan(0, versionsFrom-1, func(uint64, *Record) bool { n++; return true }))
+	require.Equal(t, 7, n, "the floor, and six transactions with a timestamp of their own")
+	n = 0
+	require.NoError(t, f.Scan(versionsFrom, versionsFrom+1, func(uint64, *Record) bool { n++; return true }))
+	require.Equal(t, 12, n)
+}
+
+// TestForgetFetches: what was asked for, and what has been looked up already, comes to nothing.
+func TestForgetFetches(t *testing.T) {
+	f, err := OpenVersions(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	s, err := Open(f, func() {}, 0)
+	require.NoError(t, err)
+	defer s.Close()
+	now := time.Now()
+	s.Fetch(1, []byte("looked up"))
+	s.Fetch(2, []byte("waits"))
+	s.StepFetcher(now)
+	s.ForgetFetches()
+	s.Fetch(3, []byte("new"))
+	for range 6 {
+		s.StepFetcher(now)
+	}
+	require.True(t, s.Brought())
+	list := s.Fetches()
+	require.Len(t, list, 1)
+	require.Equal(t, "new", string(list[0].Key))
+}
