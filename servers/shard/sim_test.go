@@ -56,13 +56,20 @@ type simulation struct {
 	jumped  bool              // the server's date
 	crashed []int             // operations of the history that are crashes after which nothing was served yet
 	counts  simCounts
+
+	// Of the checks between two steps, which are many: memory that is used again.
+	current map[string]int
+	all     map[arena.Place]bool
+	table   map[string]uint64
 }
 
 type simCounts struct{ ops, reads, accepted, crashes, retries, unknown, chunks int }
 
 const simKeys = 5
 
-func simKey(i int) string { return fmt.Sprintf("key-%d", i) }
+var simKeyNames = [simKeys]string{"key-0", "key-1", "key-2", "key-3", "key-4"}
+
+func simKey(i int) string { return simKeyNames[i] }
 
 func (m *simulation) rand(n int) int { return m.w.Rand().IntN(n) }
 
@@ -82,6 +89,7 @@ func (m *simulation) say(format string, args ...any) {
 func newSimulation(seed uint64) *simulation {
 	m := &simulation{
 		w: sim.New(seed, sim.Faults{LoseOne: 400, StallOne: 300}), seed: seed, values: map[uint64]string{}, wrote: map[string]int{}, reads: map[*simRead]bool{},
+		current: map[string]int{}, all: map[arena.Place]bool{}, table: map[string]uint64{},
 	}
 	m.mode = Durability(m.rand(3))
 	m.small = m.rand(3) == 0
@@ -292,16 +300,16 @@ func (m *simulation) noteVersion(version uint64, value string) {
 // checkShown makes sure that what peers may find is committed, and that a key has one current item at most.
 func (m *simulation) checkShown(more ...arena.Place) {
 	s := m.shard
-	current := map[string]int{}
-	all := m.places()
+	clear(m.current)
+	m.places()
 	for _, p := range more {
-		all[p] = true
+		m.all[p] = true
 	}
-	for p := range all {
+	for p := range m.all {
 		b := guard.Bytes(s.arena.Bytes(p))
 		it := guard.Parse(b)
 		if c, err := guard.Verify(b, it.Key); err == nil {
-			if current[string(it.Key)]++; current[string(it.Key)] > 1 {
+			if m.current[string(it.Key)]++; m.current[string(it.Key)] > 1 {
 				m.violation("key %s has two current items", it.Key)
 			}
 			if seq := s.seqOf(c.Version); m.mode == Sync && seq > m.store.Durable() {
@@ -311,21 +319,21 @@ func (m *simulation) checkShown(more ...arena.Place) {
 	}
 }
 
-// places returns the places that the table and the pending entries know.
-func (m *simulation) places() map[arena.Place]bool {
+// places sets all to the places that the table and the pending entries know.
+func (m *simulation) places() {
 	s := m.shard
-	all := map[arena.Place]bool{}
+	clear(m.all)
+	var chain [16]uint64
 	for i := range s.table.Buckets() {
-		for _, p := range s.table.Chain(i, nil) {
-			all[arena.Place(p)] = true
+		for _, p := range s.table.Chain(i, chain[:0]) {
+			m.all[arena.Place(p)] = true
 		}
 	}
 	for i := range s.pending {
 		if e := &s.pending[i]; !e.remove {
-			all[e.place] = true
+			m.all[e.place] = true
 		}
 	}
-	return all
 }
 
 // check looks at the invariants that hold between any two steps.
@@ -365,9 +373,11 @@ func (m *simulation) check() {
 // checkTable makes sure that the table has what was shown last, and all of it if it is said to be complete.
 func (m *simulation) checkTable() {
 	s := m.shard
-	table := map[string]uint64{}
+	table := m.table
+	clear(table)
+	var chain [16]uint64
 	for i := range s.table.Buckets() {
-		for _, p := range s.table.Chain(i, nil) {
+		for _, p := range s.table.Chain(i, chain[:0]) {
 			it := s.item(arena.Place(p))
 			k := string(it.Key)
 			if _, twice := table[k]; twice {

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"time"
 )
@@ -80,7 +79,7 @@ func (w *World) Rand() *rand.Rand { return w.rand }
 // After has a function called once the given true time has passed. The function is an event; a negative duration counts as 0.
 func (w *World) After(d time.Duration, do func()) {
 	w.made++
-	heap.Push(&w.events, event{w.now + max(d, 0), w.made, do})
+	w.events.push(event{w.now + max(d, 0), w.made, do})
 }
 
 // Step lets the next event happen. It returns false if there is none.
@@ -91,7 +90,7 @@ func (w *World) Step() bool {
 	if len(w.events) == 0 {
 		return false
 	}
-	e := heap.Pop(&w.events).(event)
+	e := w.events.pop()
 	w.now = e.at
 	w.running = true
 	defer func() { w.running = false }()
@@ -153,18 +152,45 @@ type event struct {
 	do   func()
 }
 
-// events is a heap, the next event first.
+// events is a heap, the next event first. It is one of container/heap, but for that the events are not allocated one by one.
 type events []event
 
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
+func (e events) less(i, j int) bool {
 	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].made < e[j].made
 }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	(*e)[len(*e)-1] = event{}
-	*e = (*e)[:len(*e)-1]
-	return last
+
+func (e *events) push(x event) {
+	*e = append(*e, x)
+	h := *e
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !h.less(i, parent) {
+			break
+		}
+		h[i], h[parent] = h[parent], h[i]
+		i = parent
+	}
+}
+
+func (e *events) pop() event {
+	h := *e
+	first, last := h[0], len(h)-1
+	h[0], h[last] = h[last], event{}
+	h = h[:last]
+	*e = h
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			break
+		}
+		if child+1 < last && h.less(child+1, child) {
+			child++
+		}
+		if !h.less(child, i) {
+			break
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+	return first
 }
