@@ -67,7 +67,13 @@ type simCounts struct{ ops, reads, accepted, crashes, retries, unknown, chunks i
 
 const simKeys = 5
 
-var simKeyNames = [simKeys]string{"key-0", "key-1", "key-2", "key-3", "key-4"}
+// simKeyNames are made once: a simulation asks for them all the time.
+var simKeyNames = func() (names [100]string) {
+	for i := range names {
+		names[i] = fmt.Sprintf("key-%d", i)
+	}
+	return names
+}()
 
 func simKey(i int) string { return simKeyNames[i] }
 
