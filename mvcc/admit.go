@@ -7,7 +7,23 @@ import (
 	"flashdbm/logstore"
 )
 
+// A commit waits here, before it is resolved, for what background work or readers have to set free:
+//
+//	redo     is too long: see hold
+//	bound    of the file is reached: until background work has made room, or half a second, see bound.go
+//	memory   has too many versions: until the flush under way has written some, else it flushes itself, see relieve
+//	room     is lacking on a full file: it makes some itself, see make_room.go
+//
+// Who waits has no lock, no room and no place in the commit list, and gives up its snapshot, unless it depends on what it has read.
+//
+// Redo is too long where commits write it faster than flushes make it superfluous: with it the file, the time to open it and the memory for what
+// is dirty would grow as long as that goes on. So each commit waits a little, the longer the more redo there is, and commits find the pace
+// of the flushes: none waits for a whole one.
 const (
+	holdShare = 2                     // commits wait longest when redo is half of RedoLimit too long,
+	holdMost  = 50 * time.Millisecond // and so long
+	holdLeast = time.Millisecond      // what a shorter sleep takes too, where nothing else runs
+
 	toleratedShare = 8                      // readers may hold an eighth of MemoryLimit more before the next one is asked to end
 	worthFlushing  = 16                     // a flush frees memory if a sixteenth of MemoryLimit is dirty
 	relievedEvery  = 500 * time.Microsecond // between two looks of a commit that waits for memory
@@ -81,8 +97,33 @@ func (a *admission) admit(tx *Tx) (held int64, err error) {
 	return need, err
 }
 
-// pause has a commit wait until moved is closed, or for so long, or until its context ends. Who waits has no lock, no room and no place in the
-// list. It gives up its snapshot meanwhile, unless it depends on what it has read.
+// hold makes a transaction wait if redo is too long, unless others wait for it at the gate, and no longer than it is.
+func (a *admission) hold(tx *Tx) error {
+	past := a.pressure.excess.past.Load()
+	if past <= 0 || tx.gate != nil || a.opts.Manual || a.readers.ending.Load() {
+		return nil
+	}
+	if holdTime(past, a.pressure.excess.limit.Load()) < holdLeast {
+		return nil
+	}
+	moved, leave := a.pressure.excess.held.Join()
+	defer leave()
+	if past = a.pressure.excess.past.Load(); past <= 0 {
+		return nil
+	}
+	a.known.delayed.Add(1)
+	begin := time.Now()
+	defer func() { a.known.delay.Add(int64(time.Since(begin))) }()
+	return a.pause(tx, moved, holdTime(past, a.pressure.excess.limit.Load()))
+}
+
+// holdTime returns how long a commit waits that finds redo past bytes too long: it grows with the square of that.
+func holdTime(past, limit int64) time.Duration {
+	share := min(float64(past)*holdShare/float64(limit), 1)
+	return time.Duration(share * share * float64(holdMost))
+}
+
+// pause has a commit wait until moved is closed, for the given time at most, or until its context ends.
 func (a *admission) pause(tx *Tx, moved <-chan struct{}, most time.Duration) error {
 	if tx.reads == nil {
 		a.unpin(tx)

@@ -100,46 +100,32 @@ func (p *pressure) boundBytes(s logstore.SpaceStats) int64 {
 }
 
 // awaitBound reserves pages for a commit that would have the file pass its bound, once there is room for them.
-func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) (err error) {
+func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) error {
 	if tx.gate != nil || pages > boundMost || a.opts.Manual || a.readers.ending.Load() || !a.maintenance.compacting.TryLock() {
 		return a.store.ReserveFor(c, pages, 0)
 	}
 	a.maintenance.compacting.Unlock()
-	if tx.reads == nil {
-		a.unpin(tx)
-		defer func() {
-			if perr := a.pin(tx); perr != nil && err == nil {
-				a.store.Release(pages)
-				err = perr
-			}
-		}()
-	}
-	wait, unqueue := a.pressure.crowd.enter(pages)
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	for {
-		moved, leave := a.pressure.crowd.waiters.Join()
+	crowd := &a.pressure.crowd
+	wait, unqueue := crowd.enter(pages)
+	for end := time.Now().Add(wait); ; {
+		moved, leave := crowd.waiters.Join()
 		if err := a.store.ReserveWithin(c, pages, 0); err != logstore.ErrBound {
 			leave()
 			unqueue()
 			return err
 		}
-		a.pressure.crowd.asked.Store(pages)
+		left := time.Until(end)
+		if left <= 0 {
+			leave()
+			crowd.passed.Add(1)
+			return a.store.ReserveFor(c, pages, 1) // with a page to be left, or as many again would be lent to others: see logstore/space/credit.go
+		}
+		crowd.asked.Store(pages)
 		a.maintenance.due.Store(true)
 		a.maintenance.rouse()
-		select {
-		case <-moved:
-		case <-t.C:
-			leave()
-			a.pressure.crowd.passed.Add(1)
-			return a.store.ReserveFor(c, pages, 1) // with a page to be left, or as many again would be lent to others: see logstore/space/credit.go
-		case <-ended(tx.ctx):
-		}
+		err := a.pause(tx, moved, left)
 		leave()
-		if err := tx.cancelled(); err != nil {
-			return err
-		}
-		if err := a.Failed(); err != nil {
+		if err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,9 @@
 package mvcc
 
 import (
+	"sync/atomic"
+
+	"flashdbm/internal/commit"
 	"flashdbm/internal/redo"
 	"flashdbm/logstore"
 )
@@ -89,6 +92,31 @@ const (
 	// one update.
 	redoFloor = 8 << 20
 )
+
+// excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
+type excess struct {
+	past  atomic.Int64   // written by the token holder,
+	limit atomic.Int64   // with the limit that it is past
+	held  commit.Waiters // until it is no more
+}
+
+// noteRedo notes how long the redo is. A flush of all is due at RedoLimit, and lets go what was there when it began; so the redo behind its
+// base may be as long again. Token held.
+func (p *pressure) noteRedo() {
+	p.noteGrowth()
+	p.noteBound()
+	redo := p.log.bytes.Since()
+	if p.parts() == 1 {
+		redo = p.log.bytes.SinceBase()
+	}
+	limit := p.redoLimit()
+	past := redo + p.log.waiting() - limit
+	p.excess.limit.Store(limit)
+	p.excess.past.Store(past)
+	if past <= 0 {
+		p.excess.held.Broadcast()
+	}
+}
 
 // redoLimit returns the bytes of redo at which a flush is due.
 func (p *pressure) redoLimit() int64 {
