@@ -39,7 +39,7 @@
 #   make flashdbmd  bin/flashdbmd, the server
 #   make bench-ramp  RAMP tables beside sockets, Send/Recv and two-phase locking, and redis-benchmark beside Redis, which has to be installed
 #   make bench-hydra  HydraDB beside Redis and memcached, which have to be installed: figures 9 to 11 of the paper, and what clients of Redis do
-#   make demo-ramp  atomic transactions of several keys: clients and the server are killed, nothing is seen in part; under a minute
+#   make demo-ramp  atomic transactions of several keys, on one node and on three: clients and servers are killed, nothing is seen in part; two minutes
 #   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make demo-cluster  three nodes, the primary killed, a node added, while programs work; the history is checked: half a minute
 #   make kill-cluster  CLUSTERKILLS primaries killed, and half as many stopped, in each durability: nothing lost, twice or stale; times without writes

@@ -126,6 +126,7 @@ func (x *simMember) begin(ended uint64) {
 			}
 			return st, err
 		},
+		Raw:  func() (int64, uint64) { return x.host.Now().UnixNano(), uint64(x.host.Wall().UnixMilli()) },
 		Keep: func() error { x.files.kept, x.files.copy = x.files.copy, nil; return nil },
 	}
 	o.Store = x.store

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"flashdbm/servers/membership"
 	"flashdbm/servers/ramp/partition"
@@ -80,7 +81,7 @@ func (r *runner) become(o partition.Options) error {
 	}
 	m, err := partition.NewMember(partition.MemberOptions{
 		Options: o, Log: log, Self: n.members.Self(), MinInSync: n.members.Config().MinInSync, Ended: n.members.Ended(r.number), RingSize: size, Memory: d,
-		Inherit: r.inherit, Fresh: r.fresh, Keep: r.keep,
+		Inherit: r.inherit, Fresh: r.fresh, Keep: r.keep, Raw: r.raw,
 		Places: func() []byte { _, body := n.members.Map(); return body },
 	})
 	if err != nil {
@@ -95,6 +96,11 @@ func (r *runner) become(o partition.Options) error {
 		}
 	})
 	return nil
+}
+
+func (r *runner) raw() (mono int64, wall uint64) {
+	r.read = time.Now()
+	return int64(r.read.Sub(r.n.began)), uint64(r.read.UnixMilli())
 }
 
 // copyPath is where a copy is made until it is whole.

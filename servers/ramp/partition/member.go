@@ -28,6 +28,8 @@ type MemberOptions struct {
 	Keep    func() error
 	// Places returns the map that clients are told.
 	Places func() []byte
+	// Raw returns the same monotonic clock as Clock, and the date as the machine has it, which jumps when the machine was suspended.
+	Raw func() (mono int64, wall uint64)
 }
 
 // A Member is a partition with replicas, on one node. As a secondary it brings the primary's entries to its file, and nothing else. When it becomes the
@@ -53,8 +55,8 @@ type Member struct {
 	reigned  uint64         // the last term that this life reigned in
 
 	now     int64
-	gap     int64 // the date less the monotonic clock, in milliseconds
-	guides  []Conn
+	gap     int64   // the date less the monotonic clock, in milliseconds
+	guides  []*conn // of clients that look for the primary
 	copying bool
 	changed map[string]struct{} // records that entries have changed since the copy began
 	stuck   int64               // since when there has been no room for an entry; 0: there is
@@ -88,7 +90,7 @@ func NewMember(o MemberOptions) (*Member, error) {
 		return nil, fmt.Errorf("partition: replicas with durability %v; they need %v", o.Durability, Sync)
 	}
 	m := &Member{o: o, pieces: map[string]*copyPiece{}}
-	now, wall := o.Clock(0)
+	now, wall := o.Raw()
 	m.now, m.gap = now, int64(wall)-now/1e6
 	m.follower = replica.NewFollower(replica.FollowerOptions{Memory: o.Memory, RingSize: o.RingSize, Log: o.Log, State: (*merged)(m), Eager: true}, now)
 	return m, nil
@@ -117,21 +119,20 @@ func (m *Member) Stop(rec *replica.Record) bool {
 	if m.reign != nil && !m.reign.Over() {
 		return false
 	}
-	now, _ := m.o.Clock(0)
+	now, _ := m.o.Raw()
 	return m.follower.Stop(rec, now)
 }
 
 // Step does what there is to do, as secondary or as primary. It reports whether there was anything.
 func (m *Member) Step() (worked bool) {
-	now, wall := m.o.Clock(0)
-	m.now = now
+	m.look()
 	if m.failed == nil && m.o.Store.Err() != nil {
 		m.fail(m.o.Store.Err())
 	}
 	if m.failed != nil {
 		return false
 	}
-	worked = m.confer(wall)
+	worked = m.confer()
 	m.takePieces()
 	if m.p != nil {
 		worked = m.p.Step() || worked
@@ -142,13 +143,21 @@ func (m *Member) Step() (worked bool) {
 	return m.guide() || worked
 }
 
-// confer goes on with the other members. The clock was read before.
-func (m *Member) confer(wall uint64) (worked bool) {
-	if gap := int64(wall) - m.now/1e6; gap > m.gap+clockJump || gap < m.gap-clockJump {
-		if m.gap = gap; m.reign != nil {
-			m.reign.Suspended(m.now)
+// look reads the clock. If the machine was suspended since the last look, what was granted before is over.
+func (m *Member) look() (mono int64, suspended bool) {
+	now, wall := m.o.Raw()
+	m.now = now
+	if gap := int64(wall) - now/1e6; gap > m.gap+clockJump || gap < m.gap-clockJump {
+		m.gap, suspended = gap, true
+		if m.reign != nil {
+			m.reign.Suspended(now)
 		}
 	}
+	return now, suspended
+}
+
+// confer goes on with the other members. The clock was read before.
+func (m *Member) confer() (worked bool) {
 	if m.reign == nil {
 		m.follower.Bar(m.rec.Term, m.now)
 	} else {
@@ -185,7 +194,7 @@ func (m *Member) begin() {
 	o.Term = m.rec.Term
 	var err error
 	if o.Inherited, err = m.o.Inherit(); err == nil {
-		m.p, err = open(o, &seat{log: m.o.Log, reign: m.reign, least: m.o.MinInSync, places: m.o.Places})
+		m.p, err = open(o, &seat{log: m.o.Log, reign: m.reign, least: m.o.MinInSync, places: m.o.Places, look: m.look})
 	}
 	if err != nil {
 		m.fail(err)
@@ -249,7 +258,7 @@ func (m *Member) Attach(c Conn, g Greeting) {
 		m.p.Attach(c, g)
 		return
 	}
-	m.guides = append(m.guides, c)
+	m.guides = append(m.guides, &conn{Conn: c, denied: g.Auth, proof: g.Proof})
 }
 
 // maxGuides is how many connections of clients that look for the primary a member keeps: they ask once.
@@ -261,15 +270,19 @@ func (m *Member) guide() (worked bool) {
 	m.guides = m.guides[:0]
 	for i, c := range list {
 		msg, ok := c.Receive()
+		op := protocol.Op(msg.Op)
 		switch {
-		case ok && protocol.Op(msg.Op) == protocol.OpMap:
+		case ok && c.denied && op == protocol.OpAuth && protocol.ProofEqual(msg.Body, c.proof[:]):
+			c.denied = false
+			worked = true
+		case ok && !c.denied && op == protocol.OpMap:
 			places := m.o.Places()
 			if b, err := c.Begin(len(places)); err == nil {
 				c.End(&wire.Header{Op: msg.Op, Request: msg.Request}, append(b, places...))
 				c.Flush()
 			}
 			worked = true
-		case ok && protocol.Op(msg.Op) != protocol.OpAuth || c.Err() != nil || len(list)-i > maxGuides:
+		case ok || c.Err() != nil || len(list)-i > maxGuides:
 			c.Close()
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"flashdbm/servers/ramp/protocol"
 	"flashdbm/servers/replica"
 	"flashdbm/servers/store"
+	"flashdbm/servers/wire"
 
 	"github.com/stretchr/testify/require"
 )
@@ -48,6 +49,7 @@ func newMemberBench(t *testing.T) *memberBench {
 		Log: log, Self: "a", MinInSync: 1, RingSize: 64 << 10, Memory: d,
 		Inherit: func() (store.Inherited, error) { return b.f.Inherit(func(uint64) bool { return true }) },
 		Places:  func() []byte { return nil },
+		Raw:     func() (int64, uint64) { return b.mono, b.wall },
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -99,7 +101,7 @@ func TestTenureIsReadBehindTheQuestion(t *testing.T) {
 	require.Equal(t, protocol.StatusOK, s)
 	require.Equal(t, protocol.StateNever, v.State)
 	b.m.Step()
-	b.mono += int64(3 * time.Second)
+	b.mono, b.wall = b.mono+int64(3*time.Second), b.wall+3000
 	s, _ = b.get("k")
 	require.Equal(t, protocol.StatusUnavailable, s)
 	b.p.Hear(Note{From: 1, TS: at(5), Client: 9, State: NoteCommitted, Question: true})
@@ -107,6 +109,16 @@ func TestTenureIsReadBehindTheQuestion(t *testing.T) {
 	b.work(time.Millisecond)
 	b.p.Hear(Note{From: 1, TS: at(5), Client: 9, State: NoteCommitted, Question: true})
 	require.Len(t, b.told, 1, "forgotten, as all have it")
+	s, _ = b.get("k")
+	require.Equal(t, protocol.StatusOK, s)
+	b.wall += 5000
+	s, _ = b.get("k")
+	require.Equal(t, protocol.StatusUnavailable, s, "the machine was suspended, and its monotonic clock stood still")
+	s, _ = b.get("k")
+	require.Equal(t, protocol.StatusUnavailable, s, "until a member has granted anew")
+	b.work(time.Millisecond)
+	s, _ = b.get("k")
+	require.Equal(t, protocol.StatusOK, s)
 }
 
 // TestToldOnceItIsSynced: nothing is told of a PREPARE, nor that a timestamp is another transaction's, before the file has it.
@@ -159,6 +171,62 @@ func TestNextReign(t *testing.T) {
 	require.Equal(t, protocol.Status(99), s, "its outcome is not known")
 }
 
+// TestTenureLeft: clients are told what is left of the tenure.
+func TestTenureLeft(t *testing.T) {
+	b := newMemberBench(t)
+	b.reign(1)
+	b.mono, b.wall = b.mono+int64(600*time.Millisecond), b.wall+600
+	require.True(t, b.p.mayTell())
+	require.InDelta(t, 400_000, float64(b.p.tenureLeft()), 10_000)
+}
+
+// TestReignBeginsOnAWholeFile: a member whose file lacks an entry that the member has does not reign yet.
+func TestReignBeginsOnAWholeFile(t *testing.T) {
+	b := newMemberBench(t)
+	body := store.AppendChanges(nil, []store.Change{store.PutFloor(7)})
+	require.True(t, (*merged)(b.m).Merge(b.m.o.Log.Append(1, body), 1, body))
+	b.m.Learn(replica.Record{Revision: 2, Term: 2, Primary: "a", Set: []string{"a"}})
+	b.m.Step()
+	require.Nil(t, b.m.reign)
+	b.work(time.Millisecond)
+	require.NotNil(t, b.m.reign)
+	require.Equal(t, Timestamp(7), b.p.floor)
+}
+
+// TestEntriesAreNewerThanPieces: a record that an entry has changed, or deleted, since a copy began is not in the pieces that come later.
+func TestEntriesAreNewerThanPieces(t *testing.T) {
+	b := newMemberBench(t)
+	f, err := store.OpenVersions(filepath.Join(t.TempDir(), "copy.fdbm"), 0)
+	require.NoError(t, err)
+	st, err := store.Open(f, func() {}, 0)
+	require.NoError(t, err)
+	defer st.Close()
+	was := b.m.o.Store
+	b.m.o.Fresh = func() (*store.Store, error) { return st, nil }
+	b.m.o.Log, err = replica.NewLog(b.m.o.Memory, 64<<10, 5, nil)
+	require.NoError(t, err)
+	x := (*merged)(b.m)
+	require.NoError(t, x.Forget(5, nil, nil))
+	row := func(ts uint64, s store.TransactionState) store.Change {
+		return store.PutTransaction(&store.Transaction{TS: ts, State: s, Hashes: []uint64{1}})
+	}
+	body := store.AppendChanges(nil, []store.Change{row(1, store.Committed), store.DropTransaction(2)})
+	require.True(t, x.Merge(b.m.o.Log.Append(1, body), 1, body))
+	require.True(t, x.Piece(store.AppendChanges(nil, []store.Change{row(1, store.Prepared), row(2, store.Prepared), row(3, store.Prepared)})))
+	for range 6 {
+		b.later += time.Hour
+		now := time.Now().Add(b.later)
+		st.StepCommitter(now)
+		st.StepSyncer(now)
+	}
+	in, err := f.Inherit(func(uint64) bool { return true })
+	require.NoError(t, err)
+	require.Len(t, in.Transactions, 2)
+	require.Equal(t, store.Committed, in.Transactions[0].State)
+	require.EqualValues(t, 3, in.Transactions[1].TS)
+	b.m.o.Store = was
+}
+
 // TestOnlyFast: other algorithms tell transactions apart by clients' numbers, which nodes do not agree on.
 func TestOnlyFast(t *testing.T) {
 	b := newMemberBench(t)
@@ -169,6 +237,59 @@ func TestOnlyFast(t *testing.T) {
 	b.p.Look()
 	b.p.Prepare(q, 0, func(status protocol.Status, _ Timestamp) { s = status })
 	require.Equal(t, protocol.StatusMalformed, s)
+}
+
+// TestMapOfAnotherNode: a member that serves nobody tells clients the map, once they have proved that they have the secret, and nothing else.
+func TestMapOfAnotherNode(t *testing.T) {
+	b := newMemberBench(t)
+	b.m.o.Places = func() []byte { return []byte("the map") }
+	ask := func(c *said, ops ...protocol.Op) {
+		for _, op := range ops {
+			m := wire.Message{Header: wire.Header{Op: uint8(op)}}
+			if op == protocol.OpAuth {
+				m.Body = make([]byte, protocol.ProofSize)
+				m.Body[0] = 7
+			}
+			c.in = append(c.in, m)
+		}
+		for range 4 {
+			b.m.Step()
+		}
+	}
+	open, secret, stranger := &said{}, &said{}, &said{}
+	b.m.Attach(open, Greeting{})
+	b.m.Attach(secret, Greeting{Auth: true, Proof: [protocol.ProofSize]byte{7}})
+	b.m.Attach(stranger, Greeting{Auth: true, Proof: [protocol.ProofSize]byte{8}})
+	ask(open, protocol.OpMap)
+	ask(secret, protocol.OpAuth, protocol.OpMap)
+	ask(stranger, protocol.OpAuth, protocol.OpMap)
+	require.Equal(t, []string{"the map"}, open.out)
+	require.Equal(t, []string{"the map"}, secret.out)
+	require.Empty(t, stranger.out)
+	require.True(t, stranger.closed)
+	ask(open, protocol.OpGet)
+	require.True(t, open.closed)
+	require.Len(t, open.out, 1)
+}
+
+// said is a connection that a test plays.
+type said struct {
+	in     []wire.Message
+	out    []string
+	closed bool
+}
+
+func (c *said) Begin(int) ([]byte, error)       { return nil, nil }
+func (c *said) End(_ *wire.Header, body []byte) { c.out = append(c.out, string(body)) }
+func (c *said) Flush()                          {}
+func (c *said) Err() error                      { return nil }
+func (c *said) Close() error                    { c.closed = true; return nil }
+func (c *said) Receive() (m wire.Message, ok bool) {
+	if len(c.in) == 0 {
+		return m, false
+	}
+	m, c.in = c.in[0], c.in[1:]
+	return m, true
 }
 
 func TestNotes(t *testing.T) {

@@ -13,7 +13,9 @@ type seat struct {
 	reign  *replica.Reign
 	least  int // members without which nothing is prepared
 	places func() []byte
-	buf    []byte
+	// look reads the clock, and reports whether the machine was suspended since the last look: its monotonic clock has stood still.
+	look func() (mono int64, suspended bool)
+	buf  []byte
 }
 
 // changesRoom is more than what a change takes in an entry beside the version's item.
@@ -44,8 +46,9 @@ func (p *Partition) mayTell() bool {
 	if p.seat == nil {
 		return true
 	}
-	p.now, p.wall = p.o.Clock(0)
-	return p.now < p.seat.reign.TenureEnd()
+	now, suspended := p.seat.look()
+	p.now = max(p.now, now)
+	return !suspended && p.now < p.seat.reign.TenureEnd()
 }
 
 // tenureLeft returns for how many microseconds Reads of this life's memory count, from now on.
