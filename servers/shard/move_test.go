@@ -317,9 +317,10 @@ func TestScanMeetsMove(t *testing.T) {
 				d.s.complete = mode == Memory // else the file is asked
 			}
 			d.until(l, moveCloses)
-			assert.Equal(t, protocol.StatusUnavailable, protocol.Status(d.send(protocol.OpScan, 0, whole.AppendBody(nil)).Status))
+			h := circle.Hash(5, []byte(stays))
+			assert.Equal(t, protocol.StatusUnavailable, protocol.Status(d.send(protocol.OpScan, 0, (&protocol.Scan{First: h, Last: math.MaxUint64}).AppendBody(nil)).Status))
 			d.view(9, both, 1, 7)
-			h := circle.Hash(5, []byte(goes))
+			h = circle.Hash(5, []byte(goes))
 			m := d.send(protocol.OpScan, 0, (&protocol.Scan{First: h, Last: math.MaxUint64}).AppendBody(nil))
 			assert.Equal(t, protocol.StatusMoved, protocol.Status(m.Status))
 			h = circle.Hash(5, []byte(stays))
@@ -442,6 +443,25 @@ func TestPartIsDroppedFirst(t *testing.T) {
 			assert.Equal(t, protocol.StatusOK, s)
 		})
 	}
+}
+
+// TestPartIsDroppedOnceItIsShown: what an earlier attempt has brought and is not committed yet would be shown behind the drop that did not see it.
+func TestPartIsDroppedOnceItIsShown(t *testing.T) {
+	d, l := comingDesk(t, Memory, nil)
+	_, goes := keys()
+	d.record(2, 1, "a", "b") // b is away: nothing is committed
+	l.in = append(l.in, itemsOf(guard.Item{Version: 77, Key: []byte(goes), Value: []byte("v")}))
+	d.s.Sweep()
+	require.Len(t, d.s.pending, 1)
+	again := &moveLink{in: []replica.Message{{Kind: moveBegin, Seq: 1, Term: 7}}}
+	d.s.Arrive(again)
+	for range 200 {
+		d.s.Sweep()
+	}
+	assert.Empty(t, again.out)
+	d.record(3, 1, "a")
+	require.Eventually(t, func() bool { d.s.Sweep(); return len(again.out) > 0 }, 10*time.Second, 20*time.Microsecond)
+	assert.Zero(t, d.s.table.Len())
 }
 
 // TestMarkOfWhatIsSynced: a mark that asks for it is answered when all members have synced what is before it.
