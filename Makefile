@@ -16,7 +16,7 @@
 #   make space    what databases take on disk, at full size: half an hour or more, and 3 GB
 #   make fuzz     each fuzz target for FUZZTIME
 #   make linear   histories of single keys, checked by porcupine; a module of its own
-#   make sim      SIMRUNS seeds of the simulators of a server and of a cluster, from SIMFIRST on; a failing seed prints the line that plays it again
+#   make sim      SIMRUNS seeds of the simulators of a server, of a cluster and of keys that move between shards, from SIMFIRST on; a failing seed prints the line that plays it again
 #   make mutants  the tests of the tests: seeded bugs of the engine, and which test finds each; writes docs/mutants.md
 #   make sim-ramp the same for RAMP tables
 #   make soak-ramp  a RAMP table whose server and clients are killed, and connections cut, for SOAKRAMP transactions in each durability
@@ -421,7 +421,7 @@ clean:
 
 .PHONY: sim
 sim:
-	cd servers && GOGC=400 $(GO) test ./shard -run '^Test(Cluster)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
+	cd servers && GOGC=400 $(GO) test ./shard -run '^Test(Cluster|Move)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
 
 .PHONY: sim-ramp
 sim-ramp:
