@@ -381,3 +381,43 @@ func TestFullReaders(t *testing.T) {
 	require.Greater(t, again, first/2)
 	require.NotZero(t, old.Load())
 }
+
+// TestFullOfLongKeys: on the smallest file that may be asked for, full of keys as long as its segments take and of short ones, all can be deleted, also where the
+// process was killed again and again.
+func TestFullOfLongKeys(t *testing.T) {
+	inTurn(t)
+	t.Parallel()
+	for d := range mvcc.Durability(3) {
+		t.Run(fmt.Sprint(d), func(t *testing.T) {
+			f := newFullFile(t, MinMaxFileSize, 0, 100, d)
+			key := func(i int) []byte {
+				if i%3 == 0 {
+					return append(make([]byte, 3*logstore.PageSize-8), f.key(i)...)
+				}
+				return f.key(i)
+			}
+			for range 3 { // right behind the creation
+				f.kill()
+			}
+			for range 3 {
+				put := 0
+				for err := error(nil); err == nil; put++ {
+					err = f.commit(func(tx *Tx) error { return tx.Put(key(put), make([]byte, f.size)) })
+					if err != nil {
+						require.ErrorIs(t, err, ErrFull)
+					} else if d != mvcc.Buffered && f.rng.IntN(4) == 0 {
+						f.kill()
+					}
+				}
+				require.Greater(t, put, 10)
+				for i := range put {
+					require.NoError(t, f.commit(func(tx *Tx) error { return tx.Delete(key(i)) }), "delete %d of %d", i, put)
+					if d != mvcc.Buffered && f.rng.IntN(4) == 0 {
+						f.kill()
+					}
+				}
+				f.check()
+			}
+		})
+	}
+}
