@@ -17,9 +17,8 @@ import (
 //
 //  1. No commit waits while it fits into what the bound leaves: see logstore/space/bound.go.
 //  2. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read.
-//  3. Each round of background work for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file, unless
-//     commits have found room meanwhile that did not pass the bound. That is taken back once the file is a step below its bound. So readers that
-//     hold dead pages, or trees whose leaves are nearly empty, stop nobody.
+//  3. Each round of background work for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file. That is
+//     taken back once the file is a step below its bound. So readers that hold dead pages, or trees whose leaves are nearly empty, stop nobody.
 //  4. A round may take seconds, as where the bound has fallen by what a commit has deleted. Commits pass the bound meanwhile, at boundRate all
 //     together, and none waits longer than boundWait.
 //  5. A round makes room for a boundGain-th of the bound beside what is asked for: the checkpoints are for more than one commit.
@@ -58,7 +57,6 @@ type crowd struct {
 	bound   atomic.Int64   // bytes; written by the token holder
 	raised  int64          // bytes above the bound that are allowed; with the token
 	passing atomic.Int64   // when the last of those who wait may pass the bound, in ns since 1970
-	passed  atomic.Int64   // commits that have
 }
 
 // enter has a commit of so many pages stand in line behind those that wait to pass the bound, and returns how long it does, and what it
@@ -117,7 +115,6 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) error {
 		left := time.Until(end)
 		if left <= 0 {
 			leave()
-			crowd.passed.Add(1)
 			return a.store.ReserveFor(c, pages, 1) // with a page to be left, or as many again would be lent to others: see logstore/space/credit.go
 		}
 		crowd.asked.Store(pages)
@@ -133,13 +130,12 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) error {
 
 // makeWay makes room for commits that have asked for so many pages. The caller holds checkpoints.mu.
 func (m *maintenance) makeWay(pages int64) (err error) {
-	within := func() int64 { return int64(m.known.commits.Load()) - m.pressure.crowd.passed.Load() }
-	before := within()
+	before := m.marks.committed.Load()
 	defer func() {
 		if lerr := m.log.withLog(func() error {
 			m.pressure.noteBound()
 			step := m.store.SpaceStats().FileBytes / boundStep
-			if !m.pressure.roomy(pages) && within() <= before {
+			if !m.pressure.roomy(pages) && m.marks.committed.Load() == before {
 				m.pressure.crowd.raised += step
 			} else if m.pressure.roomy(pages) {
 				m.pressure.crowd.raised = max(0, m.pressure.crowd.raised-step/boundLower)
@@ -195,9 +191,10 @@ func (p *pressure) reserveWithin(extra int64) error {
 	return p.reservePast(0, extra)
 }
 
-// reserveAtRest is reserveWithin where nobody commits: what readers hold does not count.
+// reserveAtRest is reserveWithin where nobody commits: what readers hold does not count, nor what a file is past its bound by, as where commits
+// have deleted much at last. A turn moves no more than restMoved.
 func (p *pressure) reserveAtRest(extra int64) error {
-	return p.reservePast(p.store.HeldBytes(), extra)
+	return p.reservePast(max(p.store.HeldBytes(), p.store.SpaceStats().FileBytes-p.store.Bound()), extra)
 }
 
 // reservePast is reserveWithin that may pass the bound by more bytes than that.

@@ -189,3 +189,37 @@ func TestRestGoesOn(t *testing.T) {
 	require.Greater(t, turns, 1)
 	require.Less(t, e.ownBytes(), e.store.SpaceStats().LiveBytes*5/4)
 }
+
+// A file that is past its bound, as behind deletes, is cleaned all the same once nobody commits.
+func TestRestPastTheBound(t *testing.T) {
+	inTurn(t)
+	const records, block = 48_000, 8
+	e := newEngine(t, Options{Manual: true, Thresholds: Thresholds{KeepInline: true}})
+	each := func(do func(tx *Tx, i int) error) {
+		for i := 0; i < records; i += 1000 {
+			tx := begin(t, e, TxOptions{})
+			for j := range 1000 {
+				require.NoError(t, do(tx, i+j))
+			}
+			require.NoError(t, tx.Commit())
+		}
+		require.NoError(t, e.Checkpoint())
+	}
+	key := func(i int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(i)) }
+	each(func(tx *Tx, i int) error { return tx.Put(key(i), make([]byte, 1000)) })
+	each(func(tx *Tx, i int) error {
+		if i/block%8 == 0 {
+			return nil
+		}
+		return tx.Delete(key(i))
+	})
+	due := resting(t, e)
+	require.True(t, due())
+	require.Greater(t, e.ownBytes(), e.store.Bound()+boundClean)
+	for turns := 0; due(); turns++ {
+		require.Less(t, turns, 20)
+		require.NoError(t, e.maintenance.rest())
+	}
+	s := e.store.SpaceStats()
+	require.Less(t, s.FileBytes, s.LiveBytes*3/2+2<<20)
+}
