@@ -240,6 +240,7 @@ type besideRun struct {
 	reader *DB
 
 	committing bool // or opening, or closing
+	within     bool // a step of background work: who cuts a range would wait for its end
 
 	history map[string][]besideValue // of each key, by commit
 	issued  int                      // number of the newest commit begun
@@ -290,6 +291,11 @@ func (r *besideRun) commit() error {
 	r.issued++
 	n := r.issued
 	err := r.writer.Update(func(tx *Tx) error {
+		if r.opts.CutFrom > 0 && n%11 == 5 && !r.within { // not drawn
+			if err := r.clearRange(tx, fmt.Sprintf("key %03d", n*37%150), fmt.Sprintf("key %03d", n*37%150+n%60), n); err != nil {
+				return err
+			}
+		}
 		for range 1 + r.rng.IntN(4) {
 			key := fmt.Sprintf("key %03d", r.rng.IntN(150))
 			if r.rng.IntN(20) == 0 {
@@ -324,11 +330,23 @@ func (r *besideRun) commit() error {
 	return err
 }
 
+// clearRange deletes a range of keys.
+func (r *besideRun) clearRange(tx *Tx, from, to string, n int) error {
+	for key := range r.history {
+		if key >= from && key < to {
+			r.put(key, nil, n)
+		}
+	}
+	return tx.DeleteRange([]byte(from), []byte(to))
+}
+
 // between commits between the steps of background work: then a flush has redo behind its base when it is complete.
 func (r *besideRun) between(at mvcc.StepPoint) {
 	if at != mvcc.StepBetween || r.committing || r.rng.IntN(3) > 0 {
 		return
 	}
+	r.within = true
+	defer func() { r.within = false }()
 	if err := r.commit(); err != nil {
 		require.ErrorIs(r.t, err, errKilled)
 	}
@@ -562,6 +580,9 @@ func runBeside(t *testing.T, seed uint64, sum *besideRun) {
 	r.opts.Shares.WriteSets = 64 << 20 // no commit between the steps waits for background work to end
 	if seed%3 > 0 {                    // flushes leave leaves behind
 		r.opts.PartBytes, r.opts.RedoLimit = 4<<10, 32<<10<<(seed%4)
+	}
+	if seed%4 < 3 { // ranges are cut
+		r.opts.CutFrom = 1
 	}
 	r.fs.look, r.fs.pauses = r.look, seed%2 == 0
 	require.NoError(t, r.openWriter())

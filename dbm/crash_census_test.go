@@ -21,6 +21,8 @@ type census struct {
 	compacted    int
 	layers       uint64 // of write sets that left memory
 	layersRedone int    // opens that merged such layers
+	cuts         int    // ranges of many leaves that were cut
+	cutsRedone   int    // opens that cut such ranges
 	early        uint64 // pages written before their batch was whole
 	parts        uint64 // flushes that left leaves behind
 	redoBefore   int    // opens that began redo before the base
@@ -70,6 +72,7 @@ func (c *census) add(t *trial) {
 	c.deletes, c.compacted = c.deletes+t.deletes, c.compacted+t.compacted
 	c.layers, c.layersRedone, c.early = c.layers+t.layers, c.layersRedone+t.layersRedone, c.early+t.early
 	c.redoBehind += t.leftPending
+	c.cuts, c.cutsRedone = c.cuts+t.cuts, c.cutsRedone+t.cutsRedone
 	for d, n := range t.aside {
 		c.aside[d] += n
 	}
@@ -93,9 +96,9 @@ func (c *census) report(t *testing.T, seeds int) {
 	d := &c.did
 	t.Logf("%d seeds, %d images, %d more like one before; %d commits, groups: %d record, %d page, %d flush; %d flushes, %d folds, %d checkpoints; "+
 		"crashes in a row %d, levels %d, turns of the log %d, private segments %d, value runs %d, full files %d, %d deletes on limited ones, %d pages given back, %d cleaned, %d compactions, "+
-		"%d layers of write sets, redone at %d opens, %d pages written early, %d times left with redo pending, %d flushes that left leaves behind, %d opens that redid for those, %v images beside merges aside", seeds, c.images, c.same, d.Commits,
+		"%d layers of write sets, redone at %d opens, %d ranges cut, redone at %d opens, %d pages written early, %d times left with redo pending, %d flushes that left leaves behind, %d opens that redid for those, %v images beside merges aside", seeds, c.images, c.same, d.Commits,
 		d.RecordGroups, d.PageGroups, d.FlushGroups, d.Flushes, d.Folds, d.Checkpoints, c.depth, c.height, c.turns, c.private, c.runs, c.full, c.deletes, d.ReturnedBytes/logstore.PageSize,
-		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.early, c.redoBehind, c.parts, c.redoBefore, c.aside)
+		d.PagesCleaned, c.compacted, c.layers, c.layersRedone, c.cuts, c.cutsRedone, c.early, c.redoBehind, c.parts, c.redoBefore, c.aside)
 }
 
 // enough returns what tells whether a test that has no time of its own has looked at so many images.
@@ -115,6 +118,7 @@ func (c *census) missing() (all []string) {
 		{"compactions", uint64(c.compacted), 1}, {"small deletes on files with a limit", uint64(c.deletes), 1}, {"pages given back", d.ReturnedBytes, 1},
 		{"pages cleaned", d.PagesCleaned, 1}, {"full files", uint64(c.full), 1},
 		{"layers of write sets", c.layers, 1}, {"opens that merged layers", uint64(c.layersRedone), 1}, {"pages written early", c.early, 1},
+		{"ranges cut", uint64(c.cuts), 1}, {"opens that cut ranges", uint64(c.cutsRedone), 1},
 		{"flushes that left leaves behind", c.parts, 1}, {"opens that redid for those", uint64(c.redoBefore), 1},
 		{"opens that left redo pending", uint64(c.redoBehind), 1}, {"images beside merges aside of Durable commits", uint64(c.aside[Durable]), 1},
 		{"images beside merges aside of WriteThrough commits", uint64(c.aside[WriteThrough]), 1},

@@ -138,6 +138,9 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 	if dice.IntN(2) == 0 { // scans have values move
 		o.ScanOften = 1
 	}
+	if dice.IntN(4) > 0 { // ranges are cut
+		o.CutFrom = 3 + dice.Int64N(30)
+	}
 	return o
 }
 

@@ -44,6 +44,8 @@ type trial struct {
 	held         int    // checkpoints carried through while snapshots were held
 	thinned      int    // holes made in segments of which the rest stayed
 	layersRedone int    // times that Open merged such layers
+	cuts         int    // ranges that were cut, as far as is known
+	cutsRedone   int    // times that Open cut such ranges
 	early        uint64 // pages written before their batch was whole
 	parts        uint64 // flushes that left leaves behind
 	redoBefore   int    // opens that began redo before the base
@@ -298,6 +300,7 @@ func (t *trial) count(db *DB) {
 		t.redoBefore++
 	}
 	t.layersRedone += min(1, e.Recovery.Layers)
+	t.cutsRedone += min(1, e.Recovery.Ranges)
 	s, d := fromEngine(e, 0), &t.did
 	d.Commits += s.Commits
 	d.RecordGroups += s.RecordGroups

@@ -181,9 +181,27 @@ func (r *runner) clear() error {
 	if err != nil {
 		return r.unlessFull(err)
 	}
-	if err := tx.DeleteRange(from, to); err != nil {
+	behind := r.hist.last()%8 == 0 && len(ops) > 0
+	put := func(i int) {
+		if err == nil && behind {
+			ops = append(ops, op{ops[i].key, fmt.Appendf(nil, "put into a range, %d", r.hist.last())})
+			err = tx.Put(ops[i].key, ops[len(ops)-1].value)
+		}
+	}
+	if behind { // goes with the range
+		err = tx.Put(ops[0].key, []byte("put before"))
+	}
+	if err == nil {
+		err = tx.DeleteRange(from, to)
+	}
+	put(0)
+	put(len(ops) / 2)
+	if err != nil {
 		tx.Rollback()
 		return r.unlessFull(err)
+	}
+	if r.opts.CutFrom > 0 && len(ops) >= 100 {
+		r.cuts++
 	}
 	return r.settle(ops, tx.Commit)
 }

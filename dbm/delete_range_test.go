@@ -3,6 +3,7 @@ package dbm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -10,19 +11,24 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore/vfs"
 )
 
 // TestDeleteRangeModel compares transactions that clear ranges, put before and behind that, and read in between, with a sorted map, in memory and
 // with write sets that leave it, and snapshots of before with what there was.
 func TestDeleteRangeModel(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(6) {
+	for seed := range uint64(12) {
 		opts := &Options{Durability: Durability(seed % 3)}
 		values := 60
-		if seed >= 3 { // write sets leave memory
+		if seed%6 >= 3 { // write sets leave memory
 			opts.MemoryLimit, values = minMemoryLimit, 600
 		}
 		db := newWith(t, openUnsynced, opts)
+		if seed >= 6 {
+			db = newWith(t, openCutting(1+int64(seed%3)*200), opts)
+		}
 		rng := rand.New(rand.NewPCG(seed, 3))
 		key := func() []byte { return fmt.Appendf(nil, "k%04d", rng.IntN(2000)) }
 		bound := func() []byte {
@@ -82,6 +88,15 @@ func TestDeleteRangeModel(t *testing.T) {
 	}
 }
 
+// openCutting opens a database in which ranges of so many records or more are cut.
+func openCutting(from int64) func(string, *Options) (*DB, error) {
+	return func(path string, opts *Options) (*DB, error) {
+		o := opts.engine()
+		o.CutFrom = from
+		return openEngine(unsyncedFS{vfs.OS()}, path, o)
+	}
+}
+
 func sortedRecords(model map[string]string) (all []string) {
 	for k, v := range model {
 		all = append(all, k+"="+v)
@@ -135,12 +150,16 @@ func TestDeleteRangeConflicts(t *testing.T) {
 		{"behind one of all", func(tx *Tx) error { return tx.DeleteRange(nil, nil) }, put("zz"), true},
 		{"of all, behind a put", put("zz"), func(tx *Tx) error { return tx.DeleteRange(nil, nil) }, true},
 	} {
-		for _, later := range []int{-1, 0, 3, 2 * 64} { // commits between: the first has left the list, or also the ranges that are kept
+		for i, later := range []int{-1, 0, 3, 2 * 64, 0, 3, 2 * 64} { // commits between: the first has left the list, or also the ranges that are kept
 			if later > 64 && !c.lost { // who is so old has lost, whatever it writes
 				continue
 			}
-			t.Run(fmt.Sprintf("%s, %d later", c.name, later), func(t *testing.T) {
-				db := newWith(t, openUnsynced, &Options{Durability: Buffered})
+			openAs, how := openUnsynced, ""
+			if i > 3 { // such a commit is in the list while it is settled, no longer: see TestCutsInTheList
+				openAs, how = openCutting(1), ", cut"
+			}
+			t.Run(fmt.Sprintf("%s, %d later%s", c.name, later, how), func(t *testing.T) {
+				db := newWith(t, openAs, &Options{Durability: Buffered})
 				for _, k := range []string{"a", "b", "c", "d", "e", "x"} {
 					require.NoError(t, db.Put([]byte(k), []byte("old")))
 				}
@@ -227,6 +246,54 @@ func TestDeleteRangeOfMany(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 200, left)
 	require.NoError(t, db.Close())
+}
+
+// TestDeleteRangeFull: on a file that is full, by records in order or in none, a range can be cut, and behind that there is room again.
+func TestDeleteRangeFull(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(4) {
+		size := 100 + 400*int(seed/2) // in leaves, or in the log
+		db := newWith(t, openUnsynced, &Options{Durability: Buffered, MaxFileSize: 8 << 20})
+		rng := rand.New(rand.NewPCG(seed, 9))
+		n, full := 0, false
+		for !full {
+			m := n
+			switch err := db.Update(func(tx *Tx) error {
+				for n = m; n < m+500; n++ {
+					id := n
+					if seed%2 == 1 {
+						id = rng.IntN(1 << 30)
+					}
+					if err := tx.Put(fmt.Appendf(nil, "%010d", id), make([]byte, size)); err != nil {
+						return err
+					}
+				}
+				return nil
+			}); {
+			case errors.Is(err, ErrFull):
+				full = true
+			default:
+				require.NoError(t, err)
+			}
+		}
+		before, err := db.Len()
+		require.NoError(t, err)
+		require.Greater(t, before, int64(8000))
+		low, high := fmt.Appendf(nil, "%010d", before/10), fmt.Appendf(nil, "%010d", before-before/10)
+		if seed%2 == 1 {
+			low, high = []byte("0100000000"), []byte("0900000000")
+		}
+		require.NoError(t, db.DeleteRange(low, high), "seed %d", seed)
+		left, err := db.Len()
+		require.NoError(t, err)
+		require.Less(t, left, before/2)
+		require.NoError(t, db.Checkpoint())
+		require.NoError(t, db.Checkpoint())
+		require.NoError(t, db.Check(context.Background()))
+		for i := range 1000 {
+			require.NoError(t, db.Put(fmt.Appendf(nil, "again %d", i), make([]byte, size)), "seed %d", seed)
+		}
+	}
 }
 
 // TestDeleteRangeErrors: where it may not write, and where its context ends.

@@ -58,7 +58,9 @@ func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
 	if rng.IntN(3) == 0 {
 		opts.MemoryLimit, opts.RedoLimit = 64<<20, 0
 	}
-	db, err := open(mem, salvagePath, opts)
+	engine := opts.engine()
+	engine.CutFrom = 1
+	db, err := openEngine(mem, salvagePath, engine)
 	require.NoError(t, err)
 	closed := false
 	defer func() {
@@ -128,6 +130,19 @@ func newSalvageHistory(t testing.TB, seed uint64) *salvageHistory {
 		case 7: // a stretch of neighbours goes
 			from := rng.IntN(keys)
 			pending := []string{}
+			if from%2 == 0 { // as a range
+				low, high := fmt.Sprintf("%06d", from), fmt.Sprintf("%06d", from+100+rng.IntN(300))
+				for k, versions := range h.versions {
+					if k >= low && k < high && versions[len(versions)-1] != nil {
+						pending = append(pending, k)
+					}
+				}
+				require.NoError(t, db.DeleteRange([]byte(low), []byte(high)))
+				for _, k := range pending {
+					h.versions[k] = append(h.versions[k], nil)
+				}
+				continue
+			}
 			require.NoError(t, db.Update(func(tx *Tx) error {
 				pending = pending[:0]
 				for i := from; i < min(keys, from+100+rng.IntN(300)); i++ {
@@ -751,4 +766,74 @@ func TestSalvageNewestRedo(t *testing.T) {
 	for key, r := range records {
 		require.Equal(t, "version 4", string(r.value), key)
 	}
+}
+
+// TestSalvageRange: at each write from before a commit that cuts a range until it is in the tree and behind a checkpoint, what is salvaged is what the
+// file opens as.
+func TestSalvageRange(t *testing.T) {
+	inTurn(t)
+	mem := vfs.NewMem(1 << 30)
+	defer mem.Release()
+	opts := (&Options{Durability: WriteThrough}).engine()
+	opts.CutFrom = 1
+	db, err := openEngine(mem, salvagePath, opts)
+	require.NoError(t, err)
+	key := func(i int) []byte { return fmt.Appendf(nil, "%05d", i) }
+	for version := range 2 { // leaves have some, redo has others
+		for i := range 600 {
+			require.NoError(t, db.Put(key(i*(1+2*version)), fmt.Appendf(nil, "version %d", version)))
+		}
+		if version == 0 {
+			require.NoError(t, db.DeleteRange(key(90_000), nil)) // the file says that it may have ranges
+			require.NoError(t, db.Checkpoint())
+		}
+	}
+	found := map[int]int{}
+	look := func() {
+		image := mem.Clone()
+		defer image.Release()
+		f, err := image.Open(salvagePath, os.O_RDONLY, 0)
+		require.NoError(t, err)
+		n, err := f.Size()
+		require.NoError(t, err)
+		file := make([]byte, n)
+		_, err = f.ReadAt(file, 0)
+		require.True(t, err == nil || err == io.EOF)
+		require.NoError(t, f.Close())
+		records, _, err := salvageBytes(t, file, salvage.Options{})
+		require.NoError(t, err)
+		opened, err := openEngine(image, salvagePath, opts)
+		require.NoError(t, err)
+		require.NoError(t, opened.View(func(tx *Tx) error {
+			n := 0
+			for k, v := range tx.All() {
+				n++
+				require.Equal(t, string(v), string(records[string(k)].value), "%s", k)
+			}
+			require.Len(t, records, n)
+			found[n]++
+			return tx.Err()
+		}))
+		require.NoError(t, opened.Close())
+	}
+	busy := false
+	mem.OnOp(func(op vfs.Op) error {
+		if !busy && (op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec) {
+			busy = true
+			look()
+			busy = false
+		}
+		return nil
+	})
+	require.NoError(t, db.Update(func(tx *Tx) error {
+		if err := tx.DeleteRange(key(100), key(1700)); err != nil {
+			return err
+		}
+		return tx.Put(key(500), []byte("behind"))
+	}))
+	require.NoError(t, db.Checkpoint())
+	look()
+	mem.OnOp(nil)
+	require.NoError(t, db.Close())
+	require.Len(t, found, 2, "before, and after: %v", found)
 }

@@ -198,9 +198,11 @@ func (tx *Tx) Delete(key []byte) error {
 
 // DeleteRange removes the records with from <= key < to; nil is an open end. It is no error if there are none.
 //
-// It finds them in the transaction's snapshot and deletes each of them, so it takes time, room in the log and memory in proportion to how many
-// there are; what does not fit in memory goes to the file, as with any large transaction. An error in between leaves a part of them deleted in the
-// transaction.
+// A range of up to 4,096 records is deleted key by key, from the transaction's snapshot; an error in between leaves a part of them deleted in the
+// transaction. One of more takes the same memory and the same few bytes in the log for any number: the commit cuts whole subtrees out of the tree,
+// while others wait for it as for any large commit, and looks once at each page between the two ends, for its number of records and for values that lie
+// elsewhere, as DeleteRange itself and Len within the transaction do. A flush of all that is dirty follows. The first such range has a checkpoint
+// written, behind which programs of before refuse the file.
 //
 // It conflicts as a range: with ErrConflict the transaction has lost to one that put or deleted something in the range since its snapshot,
 // and one that puts something there, from a snapshot before the commit, loses to it.

@@ -12,6 +12,7 @@ const (
 	featureLogged                 // values may stay in the pages of record groups
 	featureBuilt                  // parts of a flush may have value runs, and tree pages that bear their own addresses as names
 	featureKeyspaces              // keys are those of keyspaces, which package dbm knows
+	featureRanges                 // redo may have records of ranges
 	knownFeatures     = (1<<iota - 1) &^ (1 << 3)
 )
 
@@ -58,6 +59,12 @@ func (s *appender) BuiltTrees() bool {
 	}
 	s.features.wanted.Or(featureBuilt)
 	return false
+}
+
+// LogsRanges reports whether redo may have records of ranges by now. If not, the next checkpoint makes it so.
+func (s *appender) LogsRanges() bool {
+	s.features.wanted.Or(featureRanges)
+	return s.features.stated.Load()&featureRanges != 0
 }
 
 // Keyspaces reports whether the keys of the file are those of keyspaces.

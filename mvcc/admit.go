@@ -191,7 +191,7 @@ func (a *admission) estimate(tx *Tx) int64 {
 			pages = min(pages, set.InLeaves/room+2*min(set.Keys, live+1))
 		}
 	}
-	return set.RedoPages + set.RunPages + pages + pages/8 + 4
+	return set.RedoPages + set.RunPages + pages + pages/8 + 4 + cutPages(tx)
 }
 
 const (

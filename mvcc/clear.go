@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A transaction that clears a range deletes the records that it finds there, one by one, and conflicts as a range:
+// A transaction that clears a range deletes the records that it finds there, one by one if they are few, else see cut.go, and conflicts as a range:
 //
 //  1. It has read the range. If another commit since its snapshot has put a record there, it has lost: else that record would stay, though it was
 //     committed before the range was cleared. What another one has changed or deleted, their keys tell.
@@ -17,14 +17,35 @@ import (
 
 // DeleteRange removes the records from from on and below to, nil for all that follow.
 func (tx *Tx) DeleteRange(from, to []byte) error {
+	x := &keyRange{from: bytes.Clone(from)}
+	if to != nil {
+		x.to = append([]byte{}, to...)
+	}
+	n, err := snapshotHas(tx, x) // also looks at each page that a commit would cut, before anything is logged: a damaged one is told of here
+	if err != nil {
+		return err
+	}
+	if n >= tx.e.opts.leastCut() {
+		err = cutRange(tx, x)
+	} else {
+		err = deleteEach(tx, x)
+	}
+	if err == nil {
+		tx.cleared = append(tx.cleared, x)
+	}
+	return err
+}
+
+// deleteEach deletes the records of a range.
+func deleteEach(tx *Tx, x *keyRange) error {
 	c := tx.Cursor()
 	defer c.Release()
-	for ok := c.Seek(from); ok; ok = c.Next() {
+	for ok := c.Seek(x.from); ok; ok = c.Next() {
 		key := c.Key()
 		if err := c.Err(); err != nil {
 			return err
 		}
-		if to != nil && bytes.Compare(key, to) >= 0 {
+		if x.to != nil && bytes.Compare(key, x.to) >= 0 {
 			break
 		}
 		if err := tx.Delete(key); err != nil {
@@ -34,15 +55,7 @@ func (tx *Tx) DeleteRange(from, to []byte) error {
 			return err
 		}
 	}
-	if err := c.Err(); err != nil {
-		return err
-	}
-	x := &keyRange{from: bytes.Clone(from)}
-	if to != nil {
-		x.to = append([]byte{}, to...)
-	}
-	tx.cleared = append(tx.cleared, x)
-	return nil
+	return c.Err()
 }
 
 // crosses reports whether ranges have a key in common.

@@ -20,6 +20,7 @@ import (
 type pushedCommit struct {
 	set     *writeset.Set
 	cleared []*keyRange   // by DeleteRange
+	cuts    cuts          // of these, those that the set does not have
 	seq     atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
 	tx      *Tx           // for the committer and the token holder, until it is settled; then nil
 }
@@ -109,7 +110,7 @@ func (c *committer) toList(tx *Tx, held int64) (*commitNode, error) {
 	}
 	tx.held = held
 	n := tx.node()
-	n.Value.set, n.Value.cleared, n.Value.tx = tx.set, tx.cleared, tx
+	n.Value.set, n.Value.cleared, n.Value.cuts, n.Value.tx = tx.set, tx.cleared, tx.cuts, tx
 	return n, nil
 }
 

@@ -57,18 +57,21 @@ func (c *Cursor) lay() {
 		c.merge = writeset.NewMerge(base, nil)
 		return
 	}
+	if len(c.tx.cuts) > 0 {
+		base = &cutCursor{base, c.tx.cuts}
+	}
 	set := c.tx.writes()
-	if c.over, c.turns = set.Over(base), set.Turns(); c.over == nil {
+	if c.over, c.turns = set.Over(base), turnsOf(c.tx); c.over == nil {
 		c.merge = writeset.NewMerge(base, set)
 		return
 	}
 	c.merge = writeset.NewMerge(c.over, set)
 }
 
-// current reports whether no part of the write set has left memory since the cursor was laid. If some has, the cursor is laid anew where it
+// current reports whether no part of the write set has left memory, and no range was cut, since the cursor was laid. If so, the cursor is laid anew where it
 // was: on the first record at or after its key, or beyond either end.
 func (c *Cursor) current() bool {
-	if c.tx.readOnly || c.tx.set.Turns() == c.turns {
+	if c.tx.readOnly || turnsOf(c.tx) == c.turns {
 		return true
 	}
 	where := c.merge.Place()
@@ -123,7 +126,7 @@ func (c *Cursor) begin() bool {
 	if !c.ready() {
 		return false
 	}
-	if !c.tx.readOnly && c.tx.set.Turns() != c.turns {
+	if !c.tx.readOnly && turnsOf(c.tx) != c.turns {
 		c.lay()
 	}
 	return true
@@ -222,10 +225,18 @@ func (c *Cursor) entry() (en writeset.Entry, ok bool, err error) {
 	if err := c.Err(); err != nil {
 		return en, false, err
 	}
-	if en, ok = c.merge.Entry(); ok || c.tx.readOnly || c.tx.set.Spilled() == nil {
+	if en, ok = c.merge.Entry(); ok || c.tx.readOnly {
 		return en, ok, nil
 	}
-	if c.tx.set.Turns() != c.turns { // the entry may have left memory since the move
+	defer func() { // the record may have been cut since the move
+		if !ok && err == nil && turnsOf(c.tx) != c.turns && c.tx.cuts.has(c.merge.Key()) {
+			en, ok = writeset.Entry{Key: c.merge.Key(), Deleted: true}, true
+		}
+	}()
+	if c.tx.set.Spilled() == nil {
+		return en, false, nil
+	}
+	if turnsOf(c.tx) != c.turns { // the entry may have left memory since the move
 		if en, ok, err = c.tx.set.Find(c.merge.Key()); ok || err != nil {
 			return en, ok, err
 		}

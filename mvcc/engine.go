@@ -46,10 +46,11 @@ type Thresholds struct {
 	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
 	// BackgroundOps are the least entries that the tree lacks and that are merged in the background: else 32,768, and with Manual none.
 	BackgroundOps int
-	DeferOps      int  // least ops of a synced batch that the tree may lack for longer: else 256
-	ScanOften     int  // scans of a leaf's values out of order, behind which these are put in order: else 8, and with Manual none
-	KeepInline    bool // values that fit their leaf are in it, whatever their length: for what is about large trees
-	LastSlots     int  // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
+	DeferOps      int   // least ops of a synced batch that the tree may lack for longer: else 256
+	ScanOften     int   // scans of a leaf's values out of order, behind which these are put in order: else 8, and with Manual none
+	KeepInline    bool  // values that fit their leaf are in it, whatever their length: for what is about large trees
+	CutFrom       int64 // least records of a range that is cut: else 4,097
+	LastSlots     int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
 // MemoryShares say where memory goes: parts of MemoryLimit in bytes, of which 0 is the default of each, and whose it is.

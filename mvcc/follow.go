@@ -23,8 +23,9 @@ type followed struct {
 }
 
 type followedGroup struct {
-	no  uint64
-	ops []btree.Op
+	no     uint64
+	ranges []redo.Range // cut before the ops are applied
+	ops    []btree.Op
 }
 
 // startFollowing ends the recovery of an engine beside a writer.
@@ -69,12 +70,19 @@ func (rv *recovery) keepRedo(g *logstore.ScannedGroup) error {
 		f.redo = f.redo[:n-1]
 	}
 	group := followedGroup{no: g.No}
-	spilled, err := readGroup(stream, g, &group.ops)
-	if err == nil && len(spilled) > 0 {
-		group.ops, err = rv.layeredOps(spilled)
-	}
+	special, err := readGroup(stream, g, &group.ops)
 	if err != nil {
 		return err
+	}
+	for _, x := range special {
+		if x.Range != nil {
+			group.ranges = append(group.ranges, *x.Range)
+		}
+	}
+	if len(special) > len(group.ranges) {
+		if group.ops, err = rv.layeredOps(special); err != nil {
+			return err
+		}
 	}
 	f.redo = append(f.redo, group)
 	return nil
@@ -100,7 +108,7 @@ func (rv *recovery) redoStream(g *logstore.ScannedGroup) ([]byte, error) {
 }
 
 // layeredOps returns what the layers that a group lists come to. It is all in memory until the writer has flushed it, which it does at once.
-func (rv *recovery) layeredOps(listed []redo.Spilled) (ops []btree.Op, err error) {
+func (rv *recovery) layeredOps(listed []redo.Special) (ops []btree.Op, err error) {
 	layers, _, err := rv.openLayers(rv.store.NewUsedPages(), listed)
 	if err != nil {
 		return nil, err
@@ -177,16 +185,30 @@ func (rv *recovery) takeIn(groups []logstore.ScannedGroup) error {
 // applyFollowed applies the record groups from the given one on and publishes the batch begun last. records is their number before.
 func (rv *recovery) applyFollowed(from int, records int64) error {
 	var ops []btree.Op
-	for i := range rv.follow.redo[from:] {
-		ops = append(ops, rv.follow.redo[from+i].ops...)
-	}
-	if len(ops) > 0 {
+	pages := rv.pages.SameBatch()
+	apply := func() error {
 		var sorter overlay.Sorter
-		r, err := btree.Apply(rv.pages.SameBatch(), override.Root, sorter.Sort(ops, func(btree.Ref) {}))
-		if err != nil {
-			return err
+		r, err := btree.Apply(pages, override.Root, sorter.Sort(ops, func(btree.Ref) {}))
+		records, ops = records+r.Added, nil
+		return err
+	}
+	for _, g := range rv.follow.redo[from:] {
+		if len(g.ranges) > 0 {
+			if err := apply(); err != nil {
+				return err
+			}
 		}
-		records += r.Added
+		for _, x := range g.ranges {
+			r, err := btree.Cut(pages, override.Root, x.From, x.To)
+			if err != nil {
+				return err
+			}
+			records += r.Added
+		}
+		ops = append(ops, g.ops...)
+	}
+	if err := apply(); err != nil {
+		return err
 	}
 	seq := rv.pages.Seq()
 	rv.tree.publish(seq, records)

@@ -11,7 +11,7 @@ import (
 )
 
 // A heavy commit has a write set of which part is in layers, or so many keys that the pages they change may take more than half of
-// MemoryLimit. It is a batch of its own, applied in pieces (see pieces), and may have to begin a flush in the middle of that. So its
+// MemoryLimit, or it cuts ranges (see cut.go). It is a batch of its own, applied in pieces (see pieces), and may have to begin a flush in the middle of that. So its
 // committer takes checkpoints.mu first, by which no other flush is in flight, then the token, settles what waits in the commit list, is
 // resolved and pushed while it has the token, and leads its own batch:
 //
@@ -19,10 +19,10 @@ import (
 //	push     nobody else drains it: the token is here
 //	log      a record group: the redo, or what lists the layers. From then on the layers belong to the log
 //	sync
-//	apply    in pieces, under a Seq that nobody reads at; the table of last writes on the way
+//	apply    ranges are cut; then in pieces, under a Seq that nobody reads at; the table of last writes on the way
 //	applied  moves: the tree has the batch
 //	cut, durable moves
-//	flush    of what was not written early. Layers have made it due: they take room until its end lists them as dead
+//	flush    of what was not written early. Layers have made it due: they take room until its end lists them as dead; and ranges, see there
 //
 // Crash cases: a group that lists the layers counts only if it is whole, and then they were synced before. Without it recovery takes
 // their segments for free ones. With it, until a flush whose base is not below it is whole, recovery merges the layers again; so they,
@@ -32,7 +32,7 @@ import (
 
 // heavy reports whether the transaction commits in this way.
 func (tx *Tx) heavy() bool {
-	return tx.set.Spilled() != nil || tx.set.Len() > 2*tx.e.pieceOps()
+	return tx.set.Spilled() != nil || len(tx.cuts) > 0 || tx.set.Len() > 2*tx.e.pieceOps()
 }
 
 // commitHeavy is what commit does with such a transaction once it is admitted.
@@ -58,6 +58,9 @@ func (c *committer) leadHeavy(tx *Tx, n *commitNode) (lost *conflict, err error)
 		if err := c.flusher.flush(); err != nil && !logstore.IsFull(err) {
 			return nil, err
 		}
+	}
+	if err := mayCut(c, tx); err != nil {
+		return nil, err
 	}
 	err = c.tree.withMerged(func() (err error) {
 		lost, err = c.turnHeavy(tx, n)
@@ -158,11 +161,19 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	g := c.store.Begin(logstore.RecordGroup)
 	group := g.Number()
 	if s := own.set.Spilled(); s != nil {
+		for _, x := range own.cuts {
+			c.log.redo = redo.AppendRange(c.log.redo, x.redo())
+			c.log.redoOps++
+		}
 		drops = c.logLayers(g, s)
 		c.known.put.Add(uint64(own.set.Size().Bytes))
 	} else {
 		c.gather(g)
 		c.logInto(g)
+		for _, x := range own.cuts {
+			g.Append(redo.AppendRange(nil, x.redo()))
+			c.log.redoOps++
+		}
 	}
 	if err := c.commitRecords(g); err != nil {
 		return nil, err
@@ -170,8 +181,8 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	if s := own.set.Spilled(); s != nil {
 		s.Publish(group, seq)
 		c.log.bytes.Add(s.Bytes())
-		c.pressure.layered = true
 	}
+	c.pressure.layered = c.pressure.layered || own.set.Spilled() != nil || len(own.cuts) > 0
 	if c.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the token until the pieces are done
 		if err := c.store.Sync(); err != nil {
 			return nil, err
@@ -183,6 +194,11 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 			p.abandon()
 		}
 	}()
+	for _, x := range own.cuts {
+		if err = p.cut(x.redo()); err != nil {
+			return nil, err
+		}
+	}
 	if s := own.set.Spilled(); s != nil {
 		err = p.applyLayers(s.Layers(), func(key []byte) { c.resolver.writes.Of(writeset.HashKey(key)).Store(seq) })
 		for _, ref := range drops {
@@ -203,7 +219,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	c.resolver.list.Cut(n)
 	c.tree.sets.retire(c.batch.nodes, seq, true, false)
 	c.marks.publishDurable()
-	f = p.seal(own.set.Spilled() != nil)
+	f = p.seal(own.set.Spilled() != nil || len(own.cuts) > 0)
 	c.tree.reclaim()
 	c.maintenance.nudge()
 	return f, nil

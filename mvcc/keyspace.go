@@ -28,6 +28,9 @@ func KeyspacesOf(tx *Tx) bool { return Keyspaces(tx.e) }
 type claims struct {
 	guards  *writeset.Set // keys that nobody may write meanwhile; nil for none
 	cleared []*keyRange   // by DeleteRange: see clear.go
+
+	cuts     cuts // of the ranges cleared, those that are in no write set: see cut.go
+	cutTurns int  // how often a range was cut
 }
 
 // guarded reports whether the transaction's guards count: they do in a file that says keyspaces. Until it does, nobody has begun to write what they are
@@ -61,6 +64,9 @@ func Count(tx *Tx, from, to []byte) (n int64, err error) {
 	defer c.Release()
 	c.Within(from, to)
 	for ok := c.Seek(from); ok; ok = c.Next() {
+		if err := tx.cancelled(); err != nil {
+			return 0, err
+		}
 		if some := c.skip(to); some > 0 {
 			n += some
 			continue
@@ -76,7 +82,7 @@ func Count(tx *Tx, from, to []byte) (n int64, err error) {
 
 // skip goes to the last of the records that Stretch would yield, and returns how many they are; 0 where it would yield none.
 func (c *Cursor) skip(to []byte) (n int64) {
-	if c.tx.reads != nil || !c.merge.Set().Empty() || !c.tree.Valid() {
+	if c.tx.reads != nil || !c.bare() || !c.tree.Valid() {
 		return 0
 	}
 	if c.tree.above {

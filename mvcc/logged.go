@@ -129,7 +129,7 @@ func (l *redoLog) boundUnsynced() error {
 }
 
 // readGroupRedo is redo.Read of a group's stream: puts whose values stay in the log refer to them.
-func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op), layers func(redo.Spilled)) error {
+func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op), special func(redo.Special)) error {
 	var pages []logstore.ScannedPage // of the stream, from the one on where it is
 	values := 0
 	for _, p := range g.Pages {
@@ -157,7 +157,7 @@ func readGroupRedo(stream []byte, g *logstore.ScannedGroup, f func(op btree.Op),
 			values--
 		}
 		f(op)
-	}, layers)
+	}, special)
 	switch {
 	case rerr != nil:
 		return rerr

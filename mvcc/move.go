@@ -106,7 +106,7 @@ func (c *cleaner) findLogged(segment uint32) (found []placedValue) {
 			if logged {
 				n++
 			}
-		}, nil)
+		}, func(redo.Special) {})
 	}
 	slices.SortFunc(found, func(a, b placedValue) int { return bytes.Compare(a.key, b.key) })
 	return found

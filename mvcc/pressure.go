@@ -16,7 +16,7 @@ type pressure struct {
 	excess       excess
 	crowd        crowd
 	growth       growth
-	layered      bool  // the log has layers to redo: the next flush is of all
+	layered      bool  // the log has layers or ranges to redo: the next flush is of all
 	atCheckpoint int64 // bytes between the scan start and the end of the last checkpoint: mostly of its flush
 }
 
@@ -70,7 +70,7 @@ func (p *pressure) unwritten() int64 {
 	later := int64(0)
 	tree := p.tree.sizes()
 	if n := int64(p.mayParts()); n > partsHeld && !p.room.limited() {
-		leaves := tree.dirty/logstore.PageSize - tree.must
+		leaves := max(0, tree.dirty/logstore.PageSize-tree.must)
 		later = leaves - leaves*partsHeld/n
 		if p.room.scarce(later) {
 			later = 0

@@ -14,6 +14,7 @@ type RecoveryStats struct {
 	Groups      int           // scanned
 	Records     int64         // redone
 	Layers      int           // of write sets larger than memory that were merged again
+	Ranges      int           // cut again
 	RedoBefore  bool          // redo began before the base
 	DroppedTail bool          // a group that was not whole was cut off
 	Duration    time.Duration // of Open

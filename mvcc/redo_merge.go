@@ -14,15 +14,15 @@ import (
 )
 
 // Redo is the record groups behind the redo start. It is merged in their order, in steps: a memtable of the ops of all groups up to the next one
-// that lists layers, then those layers. Mostly there are none, and one step.
+// that has ranges or lists layers, then those: the ranges are cut, the layers merged. Mostly there are none, and one step.
 //
 // After a kill in the middle of much writing this takes longer than all the rest of Open: each record may be for another leaf, which has to
 // be read and checked first. So Open returns once the records are at hand and durable, in a memtable at redoSeq over the tree at baseSeq.
 //
 //   - Readers find the records in the memtable. Commits, Check and checkpoints need the tree, and wait for the merge, which goes on in the
 //     background.
-//   - Layers are merged before Open returns: they may be more than memory holds, and no reader looks there. A flush of all follows at once, so
-//     that they give up their room.
+//   - Layers and ranges are redone before Open returns: layers may be more than memory holds, and no reader looks there, or knows of ranges. A
+//     flush of all follows at once, so that layers give up their room.
 //   - Nothing is committed before the redo is merged. In the table of last writes it is not: it is no conflict for anybody.
 //   - Crashes have nothing new to break: what was accepted is durable before Open returns, and nothing is logged before it is merged but
 //     pages that are written early for want of memory, which are void without the rest of their flush.
@@ -45,12 +45,12 @@ type redoTable struct {
 	applied  atomic.Int64           // how many keys of the present step have been handed to the tree
 }
 
-// redoStep is the ops of some groups, and the layers of the one behind them.
+// redoStep is the ops of some groups, and what the one behind them has that comes before its own.
 type redoStep struct {
 	*overlay.Memtable
 	old     int            // ops of groups up to the base: the flush has listed their dead values, or the tree has them, and the merge will drop them
 	lost    []btree.Ref    // values of other ops that a later one of the same key follows: they are in the log and never get into the tree
-	spilled []redo.Spilled // what lists the layers
+	special []redo.Special // ranges, and what lists layers
 	keys    overlay.Sorted // set once the merge begins
 }
 
@@ -61,8 +61,8 @@ func (r *redoTable) begin() *redoStep {
 	return s
 }
 
-// layered reports whether there are layers.
-func (r *redoTable) layered() bool { return len(r.steps) > 1 }
+// stepwise reports whether there are ranges or layers.
+func (r *redoTable) stepwise() bool { return len(r.steps) > 1 }
 
 // add adds the ops of the next group.
 func (s *redoStep) add(ops []btree.Op) {
@@ -78,7 +78,7 @@ func (s *redoStep) add(ops []btree.Op) {
 // another comes between, as the token stays here until one that was begun early is installed.
 func (rv *recovery) mergeRedo(r *redoTable) error {
 	begin := time.Now()
-	rv.pressure.layered = r.layered()
+	rv.pressure.layered = r.stepwise()
 	p := &pieces{flusher: rv.flusher, batch: rv.pages.Begin(redoSeq), group: rv.store.LastGroup(), records: rv.tree.records}
 	for _, s := range r.steps {
 		s.keys = s.Sorted()
@@ -94,7 +94,7 @@ func (rv *recovery) mergeRedo(r *redoTable) error {
 		}
 		return rv.store.Fail(err)
 	}
-	f := p.seal(r.layered() && !rv.opts.Store.ReadOnly)
+	f := p.seal(r.stepwise() && !rv.opts.Store.ReadOnly)
 	rv.stats.Steps.Redo = time.Since(begin)
 	rv.known.tell(rv.stats)
 	rv.tree.tables.redo.Store(nil)
@@ -111,7 +111,7 @@ func (rv *recovery) mergeRedo(r *redoTable) error {
 func (r *redoTable) pages() (int64, error) {
 	rv, s := r.recovery, r.steps[0]
 	grown := s.Bytes()/splitBytes + 1
-	if rv.opts.Store.ReadOnly || r.layered() || !rv.room.scarce(int64(s.keys.Len())+grown) {
+	if rv.opts.Store.ReadOnly || r.stepwise() || !rv.room.scarce(int64(s.keys.Len())+grown) {
 		return 0, nil
 	}
 	base := rv.pages.At(baseSeq)
@@ -137,11 +137,20 @@ func (r *redoTable) apply(p *pieces) error {
 		if err := r.applyOps(s, p); err != nil {
 			return err
 		}
-		if len(s.spilled) == 0 {
+		if len(s.special) == 0 {
 			continue
 		}
-		layers, drops, err := rv.openLayers(used, s.spilled)
-		if err == nil {
+		for _, x := range s.special {
+			if x.Range == nil {
+				continue
+			}
+			if err := p.cut(*x.Range); err != nil {
+				return err
+			}
+			rv.stats.Ranges++
+		}
+		layers, drops, err := rv.openLayers(used, s.special)
+		if err == nil && len(layers) > 0 {
 			err = p.applyLayers(layers, func([]byte) { rv.stats.Records++ })
 		}
 		if err != nil {

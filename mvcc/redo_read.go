@@ -59,12 +59,12 @@ func (rv *recovery) readRedo(rec *logstore.Recovery) (r *redoTable, err error) {
 			return nil, err
 		}
 		ops = ops[:0]
-		spilled, err := readGroup(bodies[from:len(bodies):len(bodies)], g, &ops)
+		special, err := readGroup(bodies[from:len(bodies):len(bodies)], g, &ops)
 		if err != nil {
 			return nil, err
 		}
-		if len(spilled) > 0 {
-			step.spilled = spilled
+		if len(special) > 0 {
+			step.special = special
 			step.Show()
 			step = r.begin()
 		}
@@ -78,19 +78,27 @@ func (rv *recovery) readRedo(rec *logstore.Recovery) (r *redoTable, err error) {
 	return r, nil
 }
 
-// readGroup decodes the redo of a group: ops, in their order, or else what lists layers.
-func readGroup(stream []byte, g *logstore.ScannedGroup, ops *[]btree.Op) (spilled []redo.Spilled, err error) {
-	err = readGroupRedo(stream, g, func(op btree.Op) { *ops = append(*ops, op) }, func(x redo.Spilled) { spilled = append(spilled, x) })
-	if n, m := len(*ops), len(spilled); err == nil && (uint64(n+m) != g.Count || n > 0 && m > 0) {
+// readGroup decodes the redo of a group: what comes before its ops, ranges and what lists layers, and the ops, in their order, of which there are none
+// beside layers.
+func readGroup(stream []byte, g *logstore.ScannedGroup, ops *[]btree.Op) (special []redo.Special, err error) {
+	layered := false
+	err = readGroupRedo(stream, g, func(op btree.Op) { *ops = append(*ops, op) }, func(x redo.Special) {
+		special = append(special, x)
+		layered = layered || x.Range == nil
+	})
+	if n, m := len(*ops), len(special); err == nil && (uint64(n+m) != g.Count || n > 0 && layered) {
 		err = redo.ErrStream
 	}
-	return spilled, err
+	return special, err
 }
 
 // openLayers opens the layers that a group lists, none of whose pages are in used yet. drops is what leaves the tree, where it never was, once
 // they are merged.
-func (rv *recovery) openLayers(used *logstore.UsedPages, listed []redo.Spilled) (layers []*writeset.Layer, drops []btree.Ref, err error) {
+func (rv *recovery) openLayers(used *logstore.UsedPages, listed []redo.Special) (layers []*writeset.Layer, drops []btree.Ref, err error) {
 	for _, x := range listed {
+		if x.Range != nil {
+			continue
+		}
 		if x.Drop != nil {
 			drops = append(drops, *x.Drop)
 			continue
@@ -114,7 +122,7 @@ func (rv *recovery) openLayers(used *logstore.UsedPages, listed []redo.Spilled) 
 	return layers, drops, nil
 }
 
-// startRedo has readers see the redo. A few records, and layers, get into the tree at once, before anything else uses the engine.
+// startRedo has readers see the redo. A few records, and what comes in steps, get into the tree at once, before anything else uses the engine.
 func (rv *recovery) startRedo(r *redoTable) error {
 	if r == nil {
 		return nil
@@ -126,7 +134,7 @@ func (rv *recovery) startRedo(r *redoTable) error {
 	rv.tree.publishView(baseSeq, baseSeq)
 	rv.marks.show(redoSeq)
 	rv.marks.durable.Store(redoSeq)
-	if !r.layered() && rv.redoneBehind(int(rv.stats.Records)) {
+	if !r.stepwise() && rv.redoneBehind(int(rv.stats.Records)) {
 		return nil
 	}
 	if err := rv.tree.mergeAll(); err != nil {

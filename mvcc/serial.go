@@ -50,7 +50,7 @@ func (r *resolver) validate(tx *Tx) error {
 	}
 	slot, newest := r.readers.register(lockfree.Slot{}, &r.marks.applied)
 	defer slot.Release()
-	if newest.at == tx.Snapshot() {
+	if newest.at == tx.Snapshot() || r.marks.committed.Load() <= tx.Snapshot() { // the tree is another, with the same records
 		return nil
 	}
 	same, err := r.unchanged(tx, &newest)

@@ -15,8 +15,7 @@ const loggedAhead = 16
 // leaves the cursor on the last record it yielded. more is false if yield wanted no more or has ended the transaction; any is false if the
 // cursor's record is not one for it: Key and Value have it, and the caller looks at to itself.
 func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, more bool) {
-	set := c.merge.Set()
-	if c.tx.reads != nil || !set.Empty() || !c.tree.Valid() {
+	if c.tx.reads != nil || !c.bare() || !c.tree.Valid() {
 		return false, true
 	}
 	if c.tree.above {
@@ -64,7 +63,7 @@ func (c *Cursor) Stretch(to []byte, yield func(key, value []byte) bool) (any, mo
 		if c.tx.ended { // the leaf may be gone, and the set be another transaction's; the next move says so
 			return true, more
 		}
-		if !set.Empty() {
+		if !c.bare() {
 			i++
 			break
 		}

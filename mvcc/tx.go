@@ -140,6 +140,9 @@ func (tx *Tx) lookup(key []byte) (f found, ok bool, err error) {
 	if tx.reads != nil {
 		tx.reads.addKey(key)
 	}
+	if tx.cuts.has(key) {
+		return found{}, false, nil
+	}
 	if tx.slot.Expired() {
 		return found{}, false, ErrSnapshotTooOld
 	}
@@ -195,8 +198,14 @@ func (tx *Tx) Len() (int64, error) {
 	if err != nil || tx.Written() == 0 {
 		return n, err
 	}
+	gone, err := lenCut(tx)
+	if err != nil {
+		return 0, err
+	}
+	n -= gone
 	err = tx.set.Each(func(key []byte, deleted bool) error {
 		_, there, err := tx.snap.find(key)
+		there = there && !tx.cuts.has(key)
 		switch {
 		case err != nil:
 		case there && deleted:
@@ -212,12 +221,12 @@ func (tx *Tx) Len() (int64, error) {
 	return n, nil
 }
 
-// Written returns how many keys the transaction writes, or more if it writes many.
+// Written returns how many keys the transaction writes, or more if it writes many. A range that is cut counts as one.
 func (tx *Tx) Written() int {
 	if tx.set == nil {
 		return 0
 	}
-	n := tx.set.Len()
+	n := tx.set.Len() + len(tx.cuts)
 	if s := tx.set.Spilled(); s != nil {
 		n += int(s.Keys())
 	}
@@ -239,7 +248,7 @@ func (tx *Tx) claim() logstore.Claim {
 
 // dependsOn reports whether a commit in the list comes between the transaction's snapshot and its own commit in vain.
 func (r *resolver) dependsOn(tx *Tx, c *pushedCommit) bool {
-	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && tx.reads.overlaps(c.set)) || guarded(tx) && tx.guards.Intersects(c.set) ||
+	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && (tx.reads.overlaps(c.set) || tx.reads.cutBy(c.cuts))) || guarded(tx) && tx.guards.Intersects(c.set) ||
 		crossesClearing(tx, c)
 }
 

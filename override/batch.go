@@ -83,6 +83,7 @@ func (b *Batch) Put(id btree.PageID, n btree.Node) {
 // Remove notes that a page left the tree.
 func (b *Batch) Remove(id btree.PageID) {
 	b.p.doomed++
+	b.p.listed++
 	b.push(id, &version{seq: b.p.seq, kind: removed})
 }
 

@@ -109,7 +109,7 @@ func (f *Flush) seal(group uint64, records int64) {
 	f.redo = p.dirty.began(group)
 	f.retired, p.retired = p.retired, nil
 	f.deaths, p.deaths = p.deaths, deaths{}
-	p.renamed, p.doomed = 0, 0
+	p.listed, p.doomed = 0, 0
 }
 
 // Sort puts the pages in the order they are written. Without the token, once, before the first Encode.

@@ -115,7 +115,7 @@ func (b *Batch) rename(e *entry) btree.PageID {
 		b.Put(id, n.Own(b.p.memory))
 	}
 	b.push(e.id, &version{seq: b.p.seq, kind: removed})
-	b.p.renamed++
+	b.p.listed++
 	return id
 }
 

@@ -307,7 +307,7 @@ func TestRenameOfAPart(t *testing.T) {
 		s.must(err)
 		require.Equal(t, leaves, part.Leaves())
 		require.NotEmpty(t, part.Parents)
-		before := s.p.renamed
+		before := s.p.listed
 		s.must(s.batch(func(b *Batch) error {
 			for _, id := range part.Parents {
 				if _, err := b.Rename(id, part); err != nil {
@@ -316,7 +316,7 @@ func TestRenameOfAPart(t *testing.T) {
 			}
 			return nil
 		}))
-		require.EqualValues(t, leaves, s.p.renamed-before)
+		require.EqualValues(t, leaves, s.p.listed-before)
 		for _, e := range part.leaves {
 			require.Equal(t, removed, e.head.Load().kind)
 		}

@@ -61,9 +61,9 @@ func (m *model) planPart() (*Part, error) {
 	for _, parent := range part.Parents {
 		if m.r.IntN(2) == 0 {
 			err := m.batch(func(b *Batch) error {
-				before := m.p.renamed
+				before := m.p.listed
 				_, err := b.Rename(parent, part)
-				modelCounts.Renamed += m.p.renamed - before
+				modelCounts.Renamed += m.p.listed - before
 				return err
 			})
 			if err != nil {
@@ -160,12 +160,12 @@ func (m *model) fold() error {
 	parent := m.plan[i]
 	m.plan = append(m.plan[:i], m.plan[i+1:]...)
 	return m.batch(func(b *Batch) error {
-		before, fold := m.p.renamed, (*Batch).Fold
+		before, fold := m.p.listed, (*Batch).Fold
 		if m.parts && m.r.IntN(2) == 0 {
 			fold = (*Batch).FoldClean
 		}
 		n, err := fold(b, parent)
-		modelCounts.Renamed += m.p.renamed - before
+		modelCounts.Renamed += m.p.listed - before
 		modelCounts.Folds += min(n, 1)
 		modelCounts.Retired += n
 		return err

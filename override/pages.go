@@ -70,7 +70,7 @@ func (p *Pages) MustPages() int64 { return int64(p.dirty.musts) }
 func (p *Pages) Obliged() int64 { return p.dirty.asked }
 
 // DirtyBytes returns what a flush of all would write, roughly: a page for each dirty page. Token held.
-func (p *Pages) DirtyBytes() int64 { return int64(p.dirty.len()-p.renamed) * logstore.PageSize }
+func (p *Pages) DirtyBytes() int64 { return int64(p.dirty.len()-p.listed) * logstore.PageSize }
 
 // MemoryBytes returns the bytes held by versions in memory. Token held.
 func (p *Pages) MemoryBytes() int64 { return p.memory.Held() }
@@ -107,7 +107,7 @@ func (p *Pages) Close() { p.memory.Close() }
 
 // Unwritten bounds the pages that the flush in flight and one of all that is dirty have still to write.
 func (p *Pages) Unwritten() int64 {
-	n := int64(p.dirty.len() - p.renamed)
+	n := int64(p.dirty.len() - p.listed)
 	if p.flush != nil {
 		n += p.flush.Pages()
 	}

@@ -7,7 +7,7 @@ type pending struct {
 	*names
 	retired []retirement // names folded away since the last flush started
 	deaths  deaths       // values that left the tree since then
-	renamed int          // dirty pages that have a new name, under which they are dirty too
+	listed  int          // of the dirty pages those that it lists as removed: they have left the tree, or are dirty under a new name too
 	doomed  int64        // pages of those values, and removed from the tree
 }
 
@@ -27,7 +27,7 @@ func (p *pending) nothingPending() bool {
 
 // streamBytes is what the lists of the next flush take.
 func (p *pending) streamBytes() int {
-	return len(p.retired)*retiredSize + p.renamed*8 + p.deaths.most(p.store.End())*deathSize
+	return len(p.retired)*retiredSize + p.listed*8 + p.deaths.most(p.store.End())*deathSize
 }
 
 // StreamPages bounds the pages that the end of the next flush takes, beside those of the tree.

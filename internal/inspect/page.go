@@ -200,10 +200,16 @@ func records(stream []byte) (parts []Part) {
 			p.add("value", op.Value)
 		}
 		parts = append(parts, p)
-	}, func(s redo.Spilled) {
+	}, func(s redo.Special) {
 		p := Part{Name: fmt.Sprintf("redo record %d", no), Line: true}
 		no++
-		if s.Drop != nil {
+		if s.Range != nil {
+			p.add("record", "range")
+			p.add("from", s.Range.From)
+			if s.Range.To != nil {
+				p.add("to", s.Range.To)
+			}
+		} else if s.Drop != nil {
 			p.add("record", "owned, or lost")
 			p.add("address", s.Drop.ID)
 		} else {

@@ -56,8 +56,39 @@ func TestFormatRedoRecords(t *testing.T) {
 		require.NoError(t, readOps(append(want, make([]byte, 10)...), func(op btree.Op) { got = append(got, op) }))
 		require.Equal(t, []btree.Op{op}, got, record)
 	}
-	for _, reserved := range []byte{5, 1 << 6, 1<<6 | codePut, 1 << 7, 1<<7 | codePut} {
+	for _, reserved := range []byte{1 << 6, 1<<6 | codePut, 1 << 7, 1<<7 | codePut} {
 		require.ErrorIs(t, readOps([]byte{reserved, 0, 0, 0}, func(btree.Op) {}), ErrStream, "code %#x", reserved)
+	}
+}
+
+// TestFormatRedoOfRanges writes records of ranges by docs/format.md, and compares that with the encoder and the decoder; what no encoder writes is refused.
+func TestFormatRedoOfRanges(t *testing.T) {
+	table := formatdoc.Open(t).Table("Redo of ranges")
+	require.Equal(t, map[string]uint64{"range": codeRange}, table.Numbers("range record", "code"))
+	require.Equal(t, "length of from varint, 1 + length of to varint, from, to", table.Map("range record", "fields behind the code")["range"])
+	long := bytes.Repeat([]byte("k"), 300)
+	var all []byte
+	var want []Special
+	for _, x := range []Range{{From: []byte{}}, {From: []byte("a"), To: []byte("b")}, {From: []byte{}, To: []byte{0}}, {From: long, To: append(long, 0)}} {
+		b := binary.AppendUvarint([]byte{codeRange}, uint64(len(x.From)))
+		if x.To == nil {
+			b = binary.AppendUvarint(b, 0)
+		} else {
+			b = binary.AppendUvarint(b, uint64(len(x.To))+1)
+		}
+		b = append(append(b, x.From...), x.To...)
+		require.Equal(t, b, AppendRange(nil, x))
+		for cut := range len(b) - 1 {
+			require.ErrorIs(t, Read(b[:cut+1], func(btree.Op) { t.Error("an op") }, func(Special) {}), ErrStream, "%d bytes", cut+1)
+		}
+		all, want = append(all, b...), append(want, Special{Range: &x})
+	}
+	var got []Special
+	require.NoError(t, Read(append(all, 0, 0), func(btree.Op) { t.Error("an op") }, func(x Special) { got = append(got, x) }))
+	require.Equal(t, want, got)
+	require.ErrorIs(t, readOps(all, func(btree.Op) {}), ErrStream)
+	for _, bad := range [][]byte{{codeRange, 0, 1}, {codeRange, 1, 2, 'b', 'b'}, {codeRange, 1, 2, 'b', 'a'}} { // empty ranges
+		require.ErrorIs(t, Read(bad, func(btree.Op) {}, func(Special) { t.Error("a range") }), ErrStream)
 	}
 }
 
@@ -71,14 +102,14 @@ func TestFormatRedoOfLayers(t *testing.T) {
 	b = AppendOwned(b, 12, 345)
 	b = AppendLost(b, &lost)
 	for cut := range b {
-		err := Read(b[:cut], func(btree.Op) { t.Error("an op") }, func(Spilled) {})
+		err := Read(b[:cut], func(btree.Op) { t.Error("an op") }, func(Special) {})
 		if cut != 0 && cut != 18 && cut != 29 { // between two records
 			require.ErrorIs(t, err, ErrStream, "%d bytes", cut)
 		}
 	}
-	var got []Spilled
-	require.NoError(t, Read(append(b, 0, 0), func(btree.Op) { t.Error("an op") }, func(x Spilled) { got = append(got, x) }))
-	require.Equal(t, []Spilled{
+	var got []Special
+	require.NoError(t, Read(append(b, 0, 0), func(btree.Op) { t.Error("an op") }, func(x Special) { got = append(got, x) }))
+	require.Equal(t, []Special{
 		{Layer: []logstore.Addr{7, 1 << 40}}, {Drop: &btree.Ref{Kind: btree.Run, ID: 12, ValueLen: 345}}, {Drop: &lost},
 	}, got)
 	require.ErrorIs(t, readOps(b, func(btree.Op) {}), ErrStream)

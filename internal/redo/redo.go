@@ -17,30 +17,47 @@ import (
 //	delete  2 | key length uvarint | key
 //	run     3 | key length uvarint | key | value length uvarint | address of the run u64
 //	list    4 | the same; the run lists the extents of a large value
+//	range   5 | length of from uvarint | 1 + length of to uvarint, 0: no end | from | to: the records from from on and below to go, before anything
+//	        else in the group counts, wherever it stands in the stream; the group is of one commit
 //	layer   6 | number of lists uvarint | address of each u64: their extents, in a row, are a layer of a write set; the older layer first
 //	owned   7 | length of the list uvarint | address u64: its extents are the pages of runs that layers lead to
 //	lost    8 | kind of the reference u8 | key length uvarint | value length uvarint | address u64: a run that no record leads to
 //	logged  9 | key length uvarint | value length uvarint | key | value: a put whose value stays here; in one page, which begins with a record
 //	end     0 | zeros to the end of the page; the next record begins the next page
 //
-// Codes 5 (delete of a range) and bits 6 (a tree id follows the code) and 7 are reserved; a stream with them is
-// refused.
+// Bits 6 (a tree id follows the code) and 7 are reserved; a stream with them is refused.
 const (
 	codeEnd    = 0
 	codePut    = 1
 	codeDelete = 2
 	codeRun    = 3
 	codeList   = 4
+	codeRange  = 5
 	codeLayer  = 6
 	codeOwned  = 7
 	codeLost   = 8
 	Logged     = 9 // written by who places the value in the page
 )
 
-// Spilled is a redo record of a write set that was not kept in memory: one of its fields is set.
-type Spilled struct {
+// Special is a redo record that is not of one key: of a range, or of a write set that was not kept in memory. One of its fields is set.
+type Special struct {
+	Range *Range
 	Layer []logstore.Addr // lists of its extents
 	Drop  *btree.Ref      // leaves the tree, or was never there: see package writeset
+}
+
+// Range is of the keys from From on and below To, nil for all that follow.
+type Range struct{ From, To []byte }
+
+// AppendRange encodes the removal of a range.
+func AppendRange(b []byte, r Range) []byte {
+	b = binary.AppendUvarint(append(b, codeRange), uint64(len(r.From)))
+	end := uint64(0)
+	if r.To != nil {
+		end = uint64(len(r.To)) + 1
+	}
+	b = binary.AppendUvarint(b, end)
+	return append(append(b, r.From...), r.To...)
 }
 
 // AppendLayer encodes a layer by the runs that list its extents.
@@ -115,16 +132,16 @@ func Pages(n int64) int64 { return (n + logstore.BodySize - 1) / logstore.BodySi
 // MaxRecord is the most bytes that a redo record takes beside its key and its inline value.
 const MaxRecord = 1 + 3*binary.MaxVarintLen64 + 8
 
-// ErrStream is of a stream that no encoder of this package wrote, or one with layers where none are expected.
+// ErrStream is of a stream that no encoder of this package wrote, or one with special records where none are expected.
 var ErrStream = fmt.Errorf("%w: redo stream", logstore.ErrCorrupt)
 
-// Read decodes a stream and calls f for each record, or layers for one of layers; nil: none are expected. Keys and values are slices of b.
-func Read(b []byte, f func(op btree.Op), layers func(Spilled)) error {
-	return ReadAt(b, func(op btree.Op, _, _ int, _ bool) { f(op) }, layers)
+// Read decodes a stream and calls f for each record of a key, special for each other; nil: none are expected. Keys and values are slices of b.
+func Read(b []byte, f func(op btree.Op), special func(Special)) error {
+	return ReadAt(b, func(op btree.Op, _, _ int, _ bool) { f(op) }, special)
 }
 
 // ReadAt is Read that tells f where in the stream each record begins and ends, and whether it is a put whose value stays there.
-func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), layers func(Spilled)) error {
+func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), special func(Special)) error {
 	all := len(b)
 	take := func(n uint64) ([]byte, bool) {
 		if n > uint64(len(b)) {
@@ -150,16 +167,16 @@ func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), layers fu
 		}
 		from := all - len(b)
 		b = b[1:]
-		if code >= codeLayer && code <= codeLost {
-			if layers == nil {
+		if code >= codeRange && code <= codeLost {
+			if special == nil {
 				return ErrStream
 			}
-			x, rest, ok := getSpilled(code, b)
+			x, rest, ok := getSpecial(code, b)
 			if !ok {
 				return ErrStream
 			}
 			b = rest
-			layers(x)
+			special(x)
 			continue
 		}
 		klen, ok := length()
@@ -199,8 +216,11 @@ func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), layers fu
 	return nil
 }
 
-// getSpilled decodes what follows a code from redoLayer to redoLost.
-func getSpilled(code byte, b []byte) (x Spilled, rest []byte, ok bool) {
+// getSpecial decodes what follows a code from codeRange to codeLost.
+func getSpecial(code byte, b []byte) (x Special, rest []byte, ok bool) {
+	if code == codeRange {
+		return getRange(b)
+	}
 	kind := btree.Run
 	if code == codeLost {
 		if len(b) == 0 || btree.ValueKind(b[0]) != btree.Run && btree.ValueKind(b[0]) != btree.Extents {
@@ -238,4 +258,33 @@ func getSpilled(code byte, b []byte) (x Spilled, rest []byte, ok bool) {
 	}
 	x.Drop.ID = binary.LittleEndian.Uint64(b)
 	return x, b[8:], true
+}
+
+// getRange decodes what follows codeRange.
+func getRange(b []byte) (x Special, rest []byte, ok bool) {
+	from, size := binary.Uvarint(b)
+	if size <= 0 || from > btree.MaxKey {
+		return x, nil, false
+	}
+	b = b[size:]
+	end, size := binary.Uvarint(b)
+	if size <= 0 || end > btree.MaxKey+1 {
+		return x, nil, false
+	}
+	b = b[size:]
+	to := uint64(0)
+	if end > 0 {
+		to = end - 1
+	}
+	if from+to > uint64(len(b)) {
+		return x, nil, false
+	}
+	x.Range = &Range{From: b[:from:from]}
+	if end > 0 {
+		x.Range.To = b[from : from+to : from+to]
+		if bytes.Compare(x.Range.From, x.Range.To) >= 0 {
+			return x, nil, false
+		}
+	}
+	return x, b[from+to:], true
 }

@@ -23,7 +23,7 @@ func cases() []btree.Op {
 	}
 }
 
-// readOps is Read of a stream without layers.
+// readOps is Read of a stream without special records.
 func readOps(b []byte, f func(op btree.Op)) error { return Read(b, f, nil) }
 
 func TestRedoRoundTrip(t *testing.T) {

@@ -7,11 +7,15 @@ import (
 	"strings"
 )
 
-// A stretch is the keys of a leaf, from the first to the last: as of a group there were no others between them.
+// A stretch is the keys of a leaf, from the first on and below an end behind the last, or a range that was removed; an empty end is none. As of a
+// group there were no others there.
 type stretch struct {
-	first, last string
-	asOf        uint64
+	first, end string
+	asOf       uint64
 }
+
+// endsBy reports whether a key, and those above it, lie behind the stretch.
+func (x *stretch) endsBy(key string) bool { return x.end != "" && x.end <= key }
 
 // A cover answers what the newest leaf is as of in whose stretch a key lies.
 type cover struct {
@@ -24,7 +28,7 @@ func newCover(all []stretch) *cover {
 	c := &cover{}
 	slices.SortFunc(all, func(a, b stretch) int { return strings.Compare(a.first, b.first) })
 	open := &newestFirst{}
-	// The answer changes where a stretch begins and behind the last key of one.
+	// The answer changes where a stretch begins and where one ends.
 	now := uint64(0)
 	say := func(from string) {
 		newest := uint64(0)
@@ -41,12 +45,14 @@ func newCover(all []stretch) *cover {
 		}
 	}
 	closeBefore := func(key string, end bool) {
-		for len(*open) > 0 && (end || (*open)[0].last < key) {
+		for len(*open) > 0 && (end || (*open)[0].endsBy(key)) {
 			ended := heap.Pop(open).(stretch)
-			for len(*open) > 0 && (*open)[0].last <= ended.last { // it ended before the one that hid it
+			for len(*open) > 0 && (ended.end == "" || (*open)[0].endsBy(ended.end)) { // it ended before the one that hid it
 				heap.Pop(open)
 			}
-			say(ended.last + "\x00")
+			if ended.end != "" {
+				say(ended.end)
+			}
 		}
 	}
 	for _, x := range all {

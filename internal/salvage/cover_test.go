@@ -16,14 +16,17 @@ func TestCover(t *testing.T) {
 		var all []stretch
 		for range rng.IntN(12) {
 			a, b := key(), key()
-			all = append(all, stretch{min(a, b), max(a, b), uint64(1 + rng.IntN(8))})
+			all = append(all, stretch{min(a, b), max(a, b) + "\x00", uint64(1 + rng.IntN(8))})
+			if rng.IntN(8) == 0 { // a range without an end
+				all[len(all)-1].end = ""
+			}
 		}
 		c := newCover(append([]stretch{}, all...))
 		for i := range 60 {
 			k := fmt.Sprint(i)
 			want := uint64(0)
 			for _, x := range all {
-				if x.first <= k && k <= x.last {
+				if x.first <= k && (x.end == "" || k < x.end) {
 					want = max(want, x.asOf)
 				}
 			}

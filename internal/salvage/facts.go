@@ -163,7 +163,10 @@ func (r *recordReader) end() {
 		}
 		r.s.addFact(fact{key: string(op.Key), asOf: r.no, deleted: op.Delete, value: op.Value, ref: op.Ref,
 			pages: [2]logstore.Addr{r.pages[at].addr, r.pages[last].addr + uint64(r.pages[last].span)}})
-	}, func(x redo.Spilled) {
+	}, func(x redo.Special) {
+		if x.Range != nil && !r.tentative { // what seems to be one amid a record would hide what is there
+			r.s.stretches = append(r.s.stretches, stretch{first: string(x.Range.From), end: string(x.Range.To), asOf: r.no})
+		}
 		if x.Layer != nil {
 			r.layers = append(r.layers, x.Layer)
 		}
@@ -259,7 +262,7 @@ func (s *salvager) imageFacts(asOf uint64, pages []entry, all bool) error {
 			s.addFact(f)
 		})
 		if len(s.facts) > n {
-			x.first, x.last = s.facts[n].key, s.facts[len(s.facts)-1].key
+			x.first, x.end = s.facts[n].key, s.facts[len(s.facts)-1].key+"\x00"
 			s.stretches = append(s.stretches, x)
 		}
 	}

@@ -82,7 +82,7 @@ type salvager struct {
 	shadows    map[logstore.PageID]logstore.Addr // newest images that were not installed
 	base       uint64                            // what the log said last that the tree is as of, at the least
 	broken     bool                              // nothing is installed any more
-	stretches  []stretch                         // of keys that leaves had which were not installed
+	stretches  []stretch                         // of keys that leaves had which were not installed, and ranges that redo records removed
 	absent     *cover
 	facts      []fact
 	layered    map[string]bool
