@@ -52,3 +52,53 @@ func ExampleDB_Load() {
 	// banana yellow
 	// cherry red
 }
+
+// What a keyspace has is replaced at once: another one is loaded, and takes its place.
+func ExampleKeyspace_Load() {
+	db, err := dbm.OpenMemory(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	load := func(name string, prices map[string]string) error {
+		if err := db.CreateKeyspace(name); err != nil {
+			return err
+		}
+		return db.Keyspace(name).Load(context.Background(), func(yield func(key, value []byte) bool) {
+			for fruit, price := range prices {
+				if !yield([]byte(fruit), []byte(price)) {
+					return
+				}
+			}
+		}, dbm.LoadOptions{})
+	}
+	if err := load("prices", map[string]string{"apple": "1.20", "cherry": "6.90"}); err != nil {
+		log.Fatal(err)
+	}
+	if err := load("prices of tomorrow", map[string]string{"apple": "1.30", "banana": "0.80"}); err != nil {
+		log.Fatal(err)
+	}
+	err = db.Update(func(tx *dbm.Tx) error {
+		if err := tx.DropKeyspace("prices"); err != nil {
+			return err
+		}
+		return tx.RenameKeyspace("prices of tomorrow", "prices")
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	err = db.Keyspace("prices").View(func(tx *dbm.Tx) error {
+		for fruit, price := range tx.All() {
+			fmt.Printf("%s %s\n", fruit, price)
+		}
+		return tx.Err()
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// apple 1.30
+	// banana 0.80
+}

@@ -178,6 +178,55 @@ func TestKeyspaceLoad(t *testing.T) {
 	}
 }
 
+// TestKeyspaceLoadInto: Keyspace.Load is one transaction, whole or not at all, larger than memory too, and loses to who puts a record beside or drops the keyspace.
+func TestKeyspaceLoadInto(t *testing.T) {
+	for _, sorted := range []bool{true, false} {
+		db := newSpaced(t, &Options{MemoryLimit: 1 << 20})
+		require.NoError(t, db.CreateKeyspace("a"))
+		require.NoError(t, db.Keyspace("a").Put([]byte("00001"), []byte("old")))
+		require.NoError(t, db.Put([]byte("default"), []byte("stays")))
+		model := map[string]string{}
+		records := func(meanwhile func()) func(yield func(k, v []byte) bool) {
+			return func(yield func(k, v []byte) bool) {
+				for i := range 4000 {
+					if i == 3900 {
+						meanwhile()
+					}
+					k, v := fmt.Sprintf("%05d", i), string(sized(1000, byte(i)))
+					model[k] = v
+					if !yield([]byte(k), []byte(v)) {
+						return
+					}
+				}
+			}
+		}
+		in := func() map[string]map[string]string {
+			return map[string]map[string]string{"": {"default": "stays"}, "a": {"00001": "old"}}
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		load := func(ctx context.Context, meanwhile func()) error {
+			return db.Keyspace("a").Load(ctx, records(meanwhile), LoadOptions{Sorted: sorted})
+		}
+		require.ErrorIs(t, load(ctx, func() { cancel(os.ErrDeadlineExceeded) }), os.ErrDeadlineExceeded)
+		requireSpaces(t, db, in())
+		require.ErrorIs(t, load(t.Context(), func() { require.NoError(t, db.Keyspace("a").Put([]byte("00001"), []byte("old"))) }), ErrConflict)
+		requireSpaces(t, db, in())
+		require.NoError(t, db.CreateKeyspace("b"))
+		require.ErrorIs(t, load(t.Context(), func() { require.NoError(t, db.RenameKeyspace("a", "c")) }), ErrConflict)
+		require.NoError(t, db.RenameKeyspace("c", "a"))
+		require.NoError(t, db.DropKeyspace("b"))
+		requireSpaces(t, db, in())
+		err := db.Keyspace("a").Load(t.Context(), func(yield func(k, v []byte) bool) { _ = yield([]byte("b"), nil) && yield([]byte("a"), nil) }, LoadOptions{Sorted: true})
+		require.ErrorIs(t, err, ErrOrder)
+		requireSpaces(t, db, in())
+		require.NoError(t, load(t.Context(), func() {}))
+		requireSpaces(t, db, map[string]map[string]string{"": {"default": "stays"}, "a": model})
+		for _, none := range []string{"none", ""} {
+			require.ErrorIs(t, db.Keyspace(none).Load(t.Context(), records(func() {}), LoadOptions{}), ErrNoKeyspace)
+		}
+	}
+}
+
 // TestKeyspaceSnapshot: transactions of a snapshot have its keyspaces, also of an aging one.
 func TestKeyspaceSnapshot(t *testing.T) {
 	db := newSpaced(t, &Options{MaxSnapshotAge: patience})

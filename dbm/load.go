@@ -34,6 +34,19 @@ type LoadOptions struct {
 //
 // Errors: the cause of ctx, ErrOrder, ErrFull, ErrKeyTooLarge, ErrValueTooLarge, ErrReadOnly, ErrClosed, ErrFailed.
 func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts LoadOptions) (err error) {
+	return loadInto(db, ctx, nil, records, opts)
+}
+
+// Load puts all records into the keyspace, all or nothing, in one transaction of Puts: see DB.Load. Other commits go on meanwhile; one that puts or
+// deletes one of the keys, or drops the keyspace, has Load fail with ErrConflict.
+//
+// To replace what a keyspace has, load another one, and have it take the place of the first: Tx.DropKeyspace and Tx.RenameKeyspace in one transaction.
+func (k *Keyspace) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts LoadOptions) error {
+	return loadInto(k.db, ctx, k, records, opts)
+}
+
+// loadInto is Load into a keyspace; nil is the default one.
+func loadInto(db *DB, ctx context.Context, space *Keyspace, records iter.Seq2[[]byte, []byte], opts LoadOptions) (err error) {
 	if db.beside != nil {
 		return ErrReadOnly
 	}
@@ -45,17 +58,17 @@ func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts 
 			panic(source.panicked)
 		}
 	}()
-	if opts.Sorted {
+	if opts.Sorted && space == nil {
 		empty, err := db.engine.LoadEmpty(ctx, source.next)
 		if empty || err != nil {
 			return public(err)
 		}
 	}
-	return public(db.loadTx(ctx, source, opts))
+	return public(loadTx(db, ctx, space, source, opts))
 }
 
 // loadTx is Load by a transaction: one that is committed, or one whose write set, which is sorted, is what an empty database is built of.
-func (db *DB) loadTx(ctx context.Context, source *loadSource, opts LoadOptions) (err error) {
+func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, opts LoadOptions) (err error) {
 	tx, err := db.engine.Begin(mvcc.TxOptions{})
 	if err != nil {
 		return err
@@ -71,6 +84,11 @@ func (db *DB) loadTx(ctx context.Context, source *loadSource, opts LoadOptions) 
 			tx.Rollback()
 		}
 	}()
+	if space != nil {
+		if in, err = in.Keyspace(space.name); err != nil {
+			return err
+		}
+	}
 	var last []byte
 	for n := int64(0); ; {
 		chunk, err := source.next()
@@ -96,7 +114,7 @@ func (db *DB) loadTx(ctx context.Context, source *loadSource, opts LoadOptions) 
 			}
 		}
 	}
-	if !opts.Sorted && tx.Written() > 0 {
+	if !opts.Sorted && space == nil && tx.Written() > 0 {
 		c := tx.Cursor()
 		defer c.Release()
 		empty, err := db.engine.LoadEmpty(ctx, sortedSource(c))
