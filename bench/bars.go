@@ -70,6 +70,9 @@ func (d *dataset) judgements() []judgement {
 	}{{"A", 0.9}, {"F", 0.9}, {"D", 1}} {
 		atLeast("burst-"+bar.mix, "rate", "YCSB "+bar.mix+" as a burst right behind a load, tmpfs", "pebble", bar.ratio)
 	}
+	variant("flashdbm-load", "bulk", "device_mb", "sorted load by DB.Load, bytes of the file", "raw-sequential", 0.9)
+	variant("flashdbm-load", "bulk", "rate", "sorted load by DB.Load", "lmdb-append", 1.5)
+	variant("flashdbm-load", "bulk", "rate", "sorted load by DB.Load", "pebble-ingest", 1.5)
 	all = append(all, d.bytes()...)
 	for _, work := range []string{"tail1", "tail16"} {
 		name := "p99.9 commit latency, one writer"

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"path/filepath"
 
 	"flashdbm/dbm"
@@ -16,7 +18,21 @@ func init() {
 	registerFlashdbm("flashdbm-nobackground", "RedoLimit and MemoryLimit 16 GiB: neither flush nor checkpoint falls due",
 		dbm.Options{RedoLimit: 16 << 30, MemoryLimit: 16 << 30})
 	register(flashEngine("flashdbm-update", "default options; a transaction of one record by Update, not by Put", dbm.Options{}, flashCalls{update: true}))
+	load := flashEngine("flashdbm-load", "default options; records by DB.Load", dbm.Options{}, flashCalls{})
+	open := load.Open
+	load.Open = func(dir string, o OpenOptions) (Store, error) {
+		s, err := open(dir, o)
+		return flashLoad{s}, err
+	}
+	register(load)
 	register(flashEngine("flashdbm-cursor", "default options; scans by Cursor, not by Range", dbm.Options{}, flashCalls{cursor: true}))
+}
+
+// flashLoad is ours, filled by DB.Load.
+type flashLoad struct{ Store }
+
+func (s flashLoad) Bulk(records iter.Seq2[[]byte, []byte]) error {
+	return s.Store.(*flashStore).Load(context.Background(), records, dbm.LoadOptions{Sorted: true})
 }
 
 // flashCalls chooses between two calls of ours for the same thing.

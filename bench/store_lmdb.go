@@ -8,6 +8,8 @@ package main
 #include "pack.h"
 
 struct lmdb { MDB_env *env; MDB_dbi dbi; };
+static int lmdb_appending; // MDB_APPEND if keys ascend
+
 struct lmdb_conn { struct lmdb *db; MDB_txn *view, *write; int viewing; };
 
 static int lmdb_failed(char *message, const char *what, int code) { return out_failed(message, what, mdb_strerror(code)); }
@@ -89,7 +91,7 @@ static int lmdb_put(void *conn, const void *key, size_t key_len, const void *val
 	MDB_val k = {key_len, (void *)key}, v = {value_len, (void *)value};
 	int e = c->write ? 0 : mdb_txn_begin(c->db->env, NULL, 0, &c->write);
 	if (!e)
-		e = mdb_put(c->write, c->db->dbi, &k, &v, 0);
+		e = mdb_put(c->write, c->db->dbi, &k, &v, lmdb_appending);
 	return e ? lmdb_failed(o->message, "put", e) : 0;
 }
 
@@ -124,9 +126,21 @@ static int lmdb_scan(void *conn, const void *from, size_t from_len, size_t limit
 }
 
 PACK(lmdb)
+
+static void *lmdb_append_open(const char *dir, int durable, int clients, uint64_t cache, char *message) {
+	lmdb_appending = MDB_APPEND;
+	return lmdb_open(dir, durable, clients, cache, message);
+}
+
+static const struct cstore *lmdb_append_api(void) {
+	static const struct cstore api = {lmdb_append_open, lmdb_sync, lmdb_close, lmdb_connect, lmdb_disconnect, lmdb_run};
+	return &api;
+}
 */
 import "C"
 
 func init() {
 	registerC("lmdb", "liblmdb0", "32 GiB mapped, no thread-local readers; NOSYNC where commits need no sync", C.lmdb_api())
+	registerC("lmdb-append", "liblmdb0", "as lmdb, with MDB_APPEND, for records in the order of their keys", C.lmdb_append_api())
+	engines["lmdb-append"].Variant = true
 }

@@ -1,11 +1,18 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"iter"
+	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 func init() {
@@ -36,6 +43,60 @@ func init() {
 			return &pebbleStore{db, write}, nil
 		},
 	})
+}
+
+// pebble-ingest is filled by tables that are written beside it.
+func init() {
+	ingest := *engines["pebble"]
+	ingest.Name, ingest.Variant = "pebble-ingest", true
+	ingest.Settings += "; records by tables of 64 MiB, written by sstable.Writer and ingested together"
+	open := ingest.Open
+	ingest.Open = func(dir string, o OpenOptions) (Store, error) {
+		s, err := open(dir, o)
+		if err != nil {
+			return nil, err
+		}
+		return &pebbleIngest{s.(*pebbleStore), dir}, nil
+	}
+	register(&ingest)
+}
+
+type pebbleIngest struct {
+	*pebbleStore
+	dir string
+}
+
+func (s *pebbleIngest) Bulk(records iter.Seq2[[]byte, []byte]) (err error) {
+	const tableBytes = 64 << 20
+	var paths []string
+	var w *sstable.Writer
+	size := 0
+	for key, value := range records {
+		if w == nil {
+			path := filepath.Join(s.dir, fmt.Sprintf("ingest-%d", len(paths)))
+			file, err := vfs.Default.Create(path, vfs.WriteCategoryUnspecified)
+			if err != nil {
+				return err
+			}
+			paths, size = append(paths, path), 0
+			w = sstable.NewWriter(objstorageprovider.NewFileWritable(file), sstable.WriterOptions{TableFormat: s.TableFormat()})
+		}
+		if err := w.Set(key, value); err != nil {
+			return err
+		}
+		if size += len(key) + len(value); size >= tableBytes {
+			if err := w.Close(); err != nil {
+				return err
+			}
+			w = nil
+		}
+	}
+	if w != nil {
+		if err := w.Close(); err != nil {
+			return err
+		}
+	}
+	return s.Ingest(context.Background(), paths)
 }
 
 // quietLogger drops what a store has to say about its housekeeping.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"iter"
 	"os"
 	"path/filepath"
 
@@ -30,6 +31,42 @@ func init() {
 			return &rawStore{file: file, block: block, durable: o.Durable}, file.Sync()
 		},
 	})
+}
+
+// raw-sequential writes a file from its beginning to its end.
+func init() {
+	register(&engine{
+		Name: "raw-sequential", Baseline: true, Variant: true, Version: kernelVersion,
+		Settings: "writes of 1 MiB, one behind the other, into a new file, and fsync",
+		Open: func(dir string, o OpenOptions) (Store, error) {
+			file, err := os.Create(filepath.Join(dir, "raw"))
+			return &sequentialStore{rawStore{file: file, block: make([]byte, 1<<20)}}, err
+		},
+	})
+}
+
+type sequentialStore struct{ rawStore }
+
+func (s *sequentialStore) Bulk(records iter.Seq2[[]byte, []byte]) error {
+	full := 0
+	for key, value := range records {
+		for _, b := range [][]byte{key, value} {
+			for len(b) > 0 {
+				n := copy(s.block[full:], b)
+				b, full = b[n:], full+n
+				if full == len(s.block) {
+					if _, err := s.file.Write(s.block); err != nil {
+						return err
+					}
+					full = 0
+				}
+			}
+		}
+	}
+	if _, err := s.file.Write(s.block[:full]); err != nil {
+		return err
+	}
+	return s.file.Sync()
 }
 
 const (

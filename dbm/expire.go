@@ -25,6 +25,8 @@ type expirer struct {
 	sooner  chan signal
 	stopped chan signal
 	done    sync.WaitGroup
+
+	longest time.Duration // mostExpiryWait; the tests change it
 }
 
 type signal = struct{}
@@ -218,7 +220,7 @@ func (x *expirer) goesOn(failed bool) bool {
 func (x *expiry) deleteInTime() {
 	for failed := false; x.goesOn(failed); {
 		if wait := time.Duration(x.next.Load()-x.now()) * time.Millisecond; wait > 0 {
-			x.wait(min(wait, mostExpiryWait), x.sooner)
+			x.wait(min(wait, x.longest), x.sooner)
 			continue
 		}
 		x.next.Store(0) // before it looks: what is committed meanwhile lowers it again
@@ -263,7 +265,7 @@ func findStamp(tx *Tx) {
 // initExpiry is called before the database is used.
 func initExpiry(db *DB) {
 	x := &db.expiry
-	x.of, x.now = db, wallClock
+	x.of, x.now, x.longest = db, wallClock, mostExpiryWait
 	x.sooner, x.stopped = make(chan signal, 1), make(chan signal)
 }
 

@@ -603,7 +603,9 @@ func TestExpiryInTheBackground(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.fdbm")
 	db, err := openUnsynced(path, nil)
 	require.NoError(t, err)
+	db.expirer.longest = time.Hour
 	require.NoError(t, db.PutTTL([]byte("long"), nil, time.Hour))
+	time.Sleep(10 * time.Millisecond) // it is waited for
 	require.NoError(t, db.Update(func(tx *Tx) error {
 		for i := range 2500 {
 			if err := tx.PutTTL(fmt.Append(nil, i), []byte("v"), 20*time.Millisecond); err != nil {
