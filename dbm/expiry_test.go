@@ -178,7 +178,7 @@ func TestExpiryModel(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "a.fdbm")
 		opts := &Options{Durability: Durability(seed % 3)}
 		if seed == 3 {
-			opts.MaxSnapshotAge = patience
+			opts.MaxSnapshotAge = time.Hour
 		}
 		db, err := openUnsynced(path, opts)
 		require.NoError(t, err)
