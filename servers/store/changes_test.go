@@ -94,3 +94,33 @@ func TestForgetFetches(t *testing.T) {
 	require.Len(t, list, 1)
 	require.Equal(t, "new", string(list[0].Key))
 }
+
+// TestTimestampOfTwo: a transaction that has the timestamp of another client's, which was finished and forgotten, does not make that one's versions prepared.
+func TestTimestampOfTwo(t *testing.T) {
+	f, err := OpenVersions(filepath.Join(t.TempDir(), "f"), 0)
+	require.NoError(t, err)
+	defer f.Close()
+	put := func(hash uint64, key string, ts uint64) Change {
+		return PutVersion(&Version{TS: ts, Hash: hash, Key: []byte(key), Value: []byte("v")})
+	}
+	require.NoError(t, f.Apply([]Entry{{Seq: 1, Changes: []Change{
+		put(1, "a", 3), put(1, "a", 7), // forgotten
+		put(2, "b", 7), PutTransaction(&Transaction{TS: 7, Client: 9, State: Prepared, Hashes: []uint64{2}}),
+		put(1, "a", 9), PutTransaction(&Transaction{TS: 9, Client: 9, State: Prepared, Hashes: []uint64{1}}),
+	}}}, State{Seq: 1}))
+	r, found, err := f.Get(1, []byte("a"))
+	require.NoError(t, err)
+	require.True(t, found)
+	require.EqualValues(t, 7, r.Version)
+	_, found, err = f.Get(2, []byte("b"))
+	require.NoError(t, err)
+	require.False(t, found)
+	in, err := f.Inherit(func(uint64) bool { return true })
+	require.NoError(t, err)
+	require.Len(t, in.Versions, 2)
+	for _, v := range in.Versions {
+		require.Equal(t, map[string]uint64{"a": 9, "b": 7}[string(v.Key)], v.TS)
+	}
+	require.Len(t, in.Newest, 1)
+	require.EqualValues(t, 7, in.Newest[0].TS)
+}

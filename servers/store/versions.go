@@ -17,7 +17,8 @@ import (
 //	3 | timestamp, big-endian                                        a transaction: state u8 | zero u8 | n u16 | client u64 | n hashes u64
 //	3 | eight bytes of 0                                             the floor: a timestamp u64
 //
-// A version is committed unless its transaction's record says that it is prepared. So a transaction takes three changes of its record: prepared,
+// A version is committed unless its transaction's record says that it is prepared. A record is the version's transaction if the key's hash is among its
+// hashes: else it is of another client that uses the same timestamp, behind a transaction that was finished and forgotten. So a transaction takes three changes of its record: prepared,
 // committed, and none once all partitions have it. An abort deletes the versions with the change that says refused: a version beside such a record was
 // committed, and that was forgotten before an ABORT came late.
 
@@ -207,11 +208,11 @@ func (f versionFile) Inherit(owns func(hash uint64) bool) (in Inherited, err err
 	if err != nil {
 		return in, err
 	}
-	prepared := map[uint64]bool{} // timestamps
+	prepared := map[uint64][]uint64{} // hashes, by timestamp
 	var hashes []uint64
 	for i := range in.Transactions {
 		if t := &in.Transactions[i]; t.State == Prepared {
-			prepared[t.TS] = true
+			prepared[t.TS] = t.Hashes
 			hashes = append(hashes, slices.DeleteFunc(slices.Clone(t.Hashes), func(h uint64) bool { return !owns(h) })...)
 		}
 	}
@@ -228,7 +229,7 @@ func (f versionFile) Inherit(owns func(hash uint64) bool) (in Inherited, err err
 			}
 			concerned := false
 			for _, v := range list[:n] {
-				if prepared[v.TS] {
+				if slices.Contains(prepared[v.TS], h) {
 					in.Versions = append(in.Versions, v)
 					concerned = true
 				}
@@ -294,7 +295,7 @@ func (f versionFile) newest(list []Version) (r Record, found bool, err error) {
 		if has {
 			err = t.parse(k, b)
 		}
-		done := !has || t.State == Refused
+		done := !has || t.State == Refused || !slices.Contains(t.Hashes, v.Hash)
 		switch {
 		case found && (done || t.State == Committed):
 			r.Older = append(r.Older, v.TS)
