@@ -11,6 +11,9 @@ type Assignment struct {
 	Moved  []Pair   `json:"moved,omitempty"` // whose parts are the new owner's already
 	// Unused is the least number that no shard has had. A number is used once: a node that was away may have a file of the shard that had it.
 	Unused uint32 `json:"unused,omitempty"`
+	// Change counts the changes that have begun. Two of them may have the same pairs: who has slept through the end of one must not take the next
+	// one for it.
+	Change uint64 `json:"change,omitempty"`
 }
 
 // A Pair is an old owner and a new one.
@@ -139,7 +142,7 @@ func (a *Assignment) Done(seed uint64, p Pair) Assignment {
 			return next
 		}
 	}
-	return Assignment{Shards: a.Next, Unused: a.Unused}
+	return Assignment{Shards: a.Next, Unused: a.Unused, Change: a.Change}
 }
 
 // Sorted returns the ranges, of which no two have a hash in common, in rising order, and those that meet as one.

@@ -121,6 +121,7 @@ func changeShards(ctx context.Context, c cluster.Cluster, change func(*circle.As
 		if err := change(&a); err != nil {
 			return nil, err
 		}
+		a.Change++
 		b, _ := json.Marshal(&a)
 		if _, err := c.CompareAndSet(ctx, circleKey, revision, b); !errors.Is(err, cluster.ErrChanged) {
 			return a.Next, err

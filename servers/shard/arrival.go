@@ -12,14 +12,15 @@ import (
 
 // An arrival is what comes to this shard from another one, as the new owner's primary sees it.
 type arrival struct {
-	from  uint32
-	term  uint64 // of the old owner's reign
-	link  replica.Link
-	clear *walk // over what there is of the part, which is dropped first; nil: it is
-	seq   uint64
-	held  []byte // items that have found no room
-	full  int64  // until when none is looked for
-	owed  []owedAnswer
+	from   uint32
+	term   uint64 // of the old owner's reign
+	change uint64 // of the assignment
+	link   replica.Link
+	clear  *walk // over what there is of the part, which is dropped first; nil: it is
+	seq    uint64
+	held   []byte // items that have found no room
+	full   int64  // until when none is looked for
+	owed   []owedAnswer
 }
 
 // An owedAnswer is given once the entries up to one are committed, or synced by all members.
@@ -39,9 +40,9 @@ func (s *Shard) Arrive(l replica.Link) {
 }
 
 // takesFrom reports whether a part comes from the primary of that term: the one that the old owner's record names (invariant 17).
-func (s *Shard) takesFrom(from uint32, term uint64) (*circle.Move, bool) {
+func (s *Shard) takesFrom(from uint32, term, change uint64) (*circle.Move, bool) {
 	m := s.view.move(circle.Pair{From: from, To: s.o.Shard})
-	return m, m != nil && !m.Moved && s.view.Records[from].Term == term
+	return m, s.view.Circle.Change == change && m != nil && !m.Moved && s.view.Records[from].Term == term
 }
 
 // moveIn goes on with what comes to this shard.
@@ -59,7 +60,7 @@ func (s *Shard) moveIn() (worked bool) {
 		}
 	}
 	for from, a := range s.in {
-		if _, ok := s.takesFrom(from, a.term); !ok || a.link.Err() != nil {
+		if _, ok := s.takesFrom(from, a.term, a.change); !ok || a.link.Err() != nil {
 			a.link.Close()
 			delete(s.in, from)
 			worked = true
@@ -73,7 +74,7 @@ func (s *Shard) moveIn() (worked bool) {
 // beginArrival begins to take a part. What there is of it is dropped: it is of an earlier attempt, or of a time when the part was this shard's.
 func (s *Shard) beginArrival(l replica.Link, msg *replica.Message) bool {
 	from := uint32(msg.Seq)
-	m, ok := s.takesFrom(from, msg.Term)
+	m, ok := s.takesFrom(from, msg.Term, msg.Synced)
 	if !ok || s.loading || s.toLoad {
 		return false
 	}
@@ -87,7 +88,7 @@ func (s *Shard) beginArrival(l replica.Link, msg *replica.Message) bool {
 	if s.in == nil {
 		s.in = map[uint32]*arrival{}
 	}
-	s.in[from] = &arrival{from: from, term: msg.Term, link: l, clear: s.newWalk(m.Ranges)}
+	s.in[from] = &arrival{from: from, term: msg.Term, change: msg.Synced, link: l, clear: s.newWalk(m.Ranges)}
 	return true
 }
 

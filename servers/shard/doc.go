@@ -59,7 +59,7 @@
 //     committed by the new owner.
 //  16. The proposal counts only while the records of both shards are those of the view that it is made from, which have the terms of the two reigns.
 //     From the first proposal on the part stays closed until a view says that it has another owner, or that no proposal can succeed any more: the
-//     new owner has a later term, or nothing is to move. A successor of the old owner knows what has become of them by 14: later than its record none
+//     new owner has a later term, or another change has begun (Assignment.Change), or nothing is to move. A successor of the old owner knows what has become of them by 14: later than its record none
 //     succeeds. The alternative, an entry that tells successors of the proposal, would need the same conditions for the time after them.
 //  17. The new owner takes a part from the primary whose term the old owner's record has in its view, and not a part that is its own. It has nothing of
 //     the part when the first item comes: it drops what an earlier attempt has brought, when that is committed and in the file. So nobody but the

@@ -44,7 +44,7 @@ func (p movePhase) String() string {
 
 // The messages between the two primaries of a move. They travel as package replica's.
 const (
-	moveBegin  replica.Kind = 32 + iota // (old to new) Seq: the old owner, Term: its primary's, Pos: above all versions that it will give
+	moveBegin  replica.Kind = 32 + iota // (old to new) Seq: the old owner, Term: its primary's, Pos: above all versions that it will give, Synced: the change
 	moveReady                           // (new to old) nothing of the part is left
 	moveItems                           // (old to new) Seq: number of the message; Body: items
 	moveTaken                           // (new to old) Seq
@@ -78,10 +78,11 @@ const (
 // A mover is what goes from this shard to another one, as the old owner's primary sees it.
 type mover struct {
 	circle.Move
-	phase movePhase
-	link  replica.Link
-	dials bool
-	again int64 // nothing new is tried before
+	change uint64 // of the assignment
+	phase  movePhase
+	link   replica.Link
+	dials  bool
+	again  int64 // nothing new is tried before
 
 	copy    *walk
 	hide    uint64            // what is before this hash is hidden
@@ -148,7 +149,7 @@ func (s *Shard) moveOut() (worked bool) {
 	if s.out == nil {
 		for _, m := range s.view.moves {
 			if m.From == s.o.Shard && !m.Moved {
-				s.out = &mover{Move: m}
+				s.out = &mover{Move: m, change: s.view.Circle.Change}
 				return true
 			}
 		}
@@ -156,7 +157,7 @@ func (s *Shard) moveOut() (worked bool) {
 	}
 	m := s.out
 	switch now := s.view.move(m.Pair); {
-	case now == nil || now.Moved: // it is the other one's; or it stays, and no proposal is from this circle (invariant 16)
+	case now == nil || now.Moved || s.view.Circle.Change != m.change: // it is the other one's; or it stays, and no proposal is from this circle (invariant 16)
 		m.disconnect()
 		s.out = nil
 		return true
@@ -227,8 +228,8 @@ func (s *Shard) MoveDial() (to uint32, linked func(replica.Link)) {
 
 // beginMove begins to bring the part to the new owner's primary, from the first item on.
 func (s *Shard) beginMove(m *mover, l replica.Link) {
-	*m = mover{Move: m.Move, link: l, phase: moveBegins, changed: map[string]uint64{}}
-	l.Send(&replica.Message{Kind: moveBegin, Seq: uint64(s.o.Shard), Term: s.reign.Term(), Pos: s.base + s.seq + reignGap})
+	*m = mover{Move: m.Move, change: m.change, link: l, phase: moveBegins, changed: map[string]uint64{}}
+	l.Send(&replica.Message{Kind: moveBegin, Seq: uint64(s.o.Shard), Term: s.reign.Term(), Pos: s.base + s.seq + reignGap, Synced: m.change})
 }
 
 // hearMove takes what the new owner has said.
@@ -419,7 +420,7 @@ func (s *Shard) CircleProposal() (p CircleProposal, ok bool) {
 	if m == nil || m.phase != moveAsks || s.passive() || !s.fresh() {
 		return p, false
 	}
-	if now := s.view.move(m.Pair); now == nil || now.Moved || s.view.Records[s.o.Shard].Term != s.reign.Term() || s.view.Records[m.To].Term != m.term {
+	if now := s.view.move(m.Pair); now == nil || now.Moved || s.view.Circle.Change != m.change || s.view.Records[s.o.Shard].Term != s.reign.Term() || s.view.Records[m.To].Term != m.term {
 		return p, false // the view is not that far yet, or further
 	}
 	if m.asked != 0 && s.now-m.asked < movePropose && m.askedOf == s.view.Revision {

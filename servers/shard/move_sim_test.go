@@ -104,6 +104,7 @@ func (s *moveSim) reshape() {
 	switch {
 	case !s.circle.Moving() && !slices.Equal(next, s.circle.Shards):
 		s.circle.Next = next
+		s.circle.Change++
 	case s.circle.Moving() && len(s.circle.Moved) == 0 && c.rand(6) == 0:
 		s.circle.Next = nil
 	default:

@@ -300,6 +300,30 @@ func TestMoveBeginsAnew(t *testing.T) {
 	assert.NotNil(t, linked)
 }
 
+// TestChangeIsNotTheNextOne: a primary that learns of the end of a change with the beginning of the next one, which has the same pair, brings the next
+// one's part from the beginning, and proposes nothing before.
+func TestChangeIsNotTheNextOne(t *testing.T) {
+	d, l := movingDesk(t, Memory)
+	d.until(l, moveAsks)
+	next := circle.Assignment{Shards: []uint32{0, 1}, Next: []uint32{1}, Unused: 2, Change: away.Change + 1}
+	v := &View{Revision: 9, Circle: next, Changed: 9, Seed: 5, Records: d.s.view.Records}
+	d.s.See(v.Complete(nil))
+	_, ok := d.s.CircleProposal()
+	assert.False(t, ok)
+	for range 3 {
+		d.s.Sweep()
+		_, ok = d.s.CircleProposal()
+		assert.False(t, ok)
+	}
+	assert.Equal(t, moveApart, d.s.out.phase)
+	assert.Error(t, l.err)
+	_, linked := d.s.MoveDial()
+	require.NotNil(t, linked)
+	again := &moveLink{}
+	linked(again)
+	assert.Equal(t, next.Change, again.last(t, moveBegin).Synced)
+}
+
 // TestScanMeetsMove: a scan ends where another shard's part begins, and waits while a part is closed.
 func TestScanMeetsMove(t *testing.T) {
 	for _, mode := range []Durability{Memory, Async} {
