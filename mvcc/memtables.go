@@ -237,10 +237,10 @@ func (t *tree) mergeUpto(to int) error {
 	}
 	base := tables.active.Seq(to - 1)
 	tree := t.nextTree(base)
-	pages, records := t.pages.Begin(tree), t.records
+	pages, added := t.pages.Begin(tree), int64(0)
 	if err := tables.sorter.Sorted(tables.active, tables.from, to, pages.Drop, func(ops []btree.Op) error {
 		r, err := btree.Apply(pages, override.Root, ops)
-		records += r.Added
+		added += r.Added
 		return err
 	}); err != nil {
 		return t.store.Fail(err)
@@ -248,7 +248,7 @@ func (t *tree) mergeUpto(to int) error {
 	if to-tables.from > 2*mostEntries { // a large transaction
 		tables.sorter = overlay.Sorter{}
 	}
-	t.merged(tree, base, records)
+	t.mergedAll(tree, base, to-tables.from, added)
 	tables.backgroundAt = tables.backgroundFrom
 	t.measure()
 	t.room.rebalance(0)
