@@ -34,7 +34,7 @@ func TestLoadIntoNewFile(t *testing.T) {
 			return nil
 		}))
 		s := db.Stats()
-		most = max(most, float64(s.FileBytes)/float64(spaceFactor*(i+perTx)*size+spaceExtra))
+		most = max(most, float64(s.FileBytes)/float64(2*(i+perTx)*size+32<<20))
 	}
 	s := db.Stats()
 	require.Less(t, s.PagesWritten*4096, s.PutBytes*5/4, "beside the records themselves the log has flushes")
