@@ -149,6 +149,14 @@ func New(o Options) (*Shard, error) {
 	return s, nil
 }
 
+// AloneSince tells a moment of the clock, before New, from which on no earlier life of the shard has served: this one had the lock of its file. The time
+// in which nothing is served begins then. It is called before the first sweep.
+func (s *Shard) AloneSince(mono int64) {
+	if s.quiet > 0 {
+		s.quiet = mono + int64(quietTime)
+	}
+}
+
 // Term returns the number of the shard's reign.
 func (s *Shard) Term() uint64 { return s.term }
 

@@ -513,3 +513,17 @@ func TestFullBatch(t *testing.T) {
 	require.Positive(t, given, "no size has had room")
 	require.Positive(t, left, "every size has had room")
 }
+
+// TestAloneSince: a second life serves nothing for 1.2 s from when it had its file's lock, which may have been a while before New. A first one
+// serves at once.
+func TestAloneSince(t *testing.T) {
+	for term, want := range map[uint64]int64{1: 0, 2: int64(600*time.Millisecond + quietTime)} {
+		domain := mem.NewNetwork().Open()
+		s, err := New(Options{Term: term, Alloc: domain.Alloc, Arena: arena.Options{Extent: 1 << 20}, Clock: func() (int64, uint64) { return 2e9, 1e12 }})
+		require.NoError(t, err)
+		s.AloneSince(int64(600 * time.Millisecond))
+		require.Equal(t, want, s.quiet)
+		require.NoError(t, s.Close())
+		require.NoError(t, domain.Close())
+	}
+}

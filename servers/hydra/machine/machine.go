@@ -224,15 +224,15 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 			return owner == number
 		}
 	}
+	var locked int64
+	var err error
 	if n.o.Durability != shard.Memory {
-		var err error
-		if r.store, err = r.openStore(r.path()); err != nil {
+		if r.store, locked, err = r.openStore(r.path()); err != nil {
 			r.close()
 			return nil, err
 		}
 		o.Store = r.store
 	}
-	var err error
 	if n.members != nil {
 		if o.Membership, err = r.membership(); err != nil {
 			r.close()
@@ -242,6 +242,9 @@ func (n *Node) newRunner(number uint32) (*runner, error) {
 	if r.shard, err = shard.New(o); err != nil {
 		r.close()
 		return nil, err
+	}
+	if r.store != nil {
+		r.shard.AloneSince(locked)
 	}
 	if r.copy != nil {
 		r.copy.SetShard(r.shard)
@@ -257,21 +260,22 @@ func (r *runner) path() string {
 
 func shardFile(number uint32) string { return fmt.Sprintf("shard-%d.fdbm", number) }
 
-// openStore opens a file of the shard.
-func (r *runner) openStore(path string) (*store.Store, error) {
+// openStore opens a file of the shard, and returns when it had the file's lock, by the shard's clock.
+func (r *runner) openStore(path string) (*store.Store, int64, error) {
 	f, err := store.OpenFile(path, r.n.o.MaxFile)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	locked, _ := r.clock()
 	pause := syncPause
 	if r.n.o.Durability == shard.Sync {
 		pause = 0
 	}
 	s, err := store.Open(f, r.stored, pause)
 	if err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, 0, errors.Join(err, f.Close())
 	}
-	return s, nil
+	return s, locked, nil
 }
 
 // Seed returns the seed of the hash of keys.

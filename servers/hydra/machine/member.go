@@ -107,7 +107,7 @@ func (r *runner) fresh() (*store.Store, error) {
 	if err := os.Remove(r.copyPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	s, err := r.openStore(r.copyPath())
+	s, _, err := r.openStore(r.copyPath())
 	if err != nil {
 		return nil, err
 	}
