@@ -72,7 +72,7 @@
 //  20. When a part is closed, all members of the new owner's set have synced what was brought, up to a second ago: more is never lost than in a
 //     crash of all members of a shard.
 //  21. Answers to writes stay with the shard that has decided: it is asked first, and says that a key has moved only of a number that it has not
-//     decided, which it will not decide later either. A shard without keys is kept as long as clients may ask.
+//     decided, which it will not decide later either. It says so within tenure only: a primary that was replaced does not know what was decided since. A shard without keys is kept as long as clients may ask.
 //  22. What is another shard's is dropped, piece by piece, each piece by an entry. Pieces of the file, or of a copy, that were read before such an
 //     entry bring nothing of the range back.
 package shard

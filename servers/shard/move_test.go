@@ -521,6 +521,20 @@ func TestMovedIsAnAnswer(t *testing.T) {
 	assert.Equal(t, protocol.StatusMoved, s, "a try that comes late: the client has sent it elsewhere")
 }
 
+// TestMovedIsToldWithinTenure: a primary that may have been replaced does not say that a key has moved, as the client would send the write anew.
+func TestMovedIsToldWithinTenure(t *testing.T) {
+	d := memberDesk(t, Memory, 0, nil)
+	d.record(1, 1, "a")
+	d.view(3, both, 1, 7)
+	_, goes := keys()
+	q := protocol.Request{Op: protocol.OpPut, Key: []byte(goes)}
+	s, _ := d.write(q)
+	assert.Equal(t, protocol.StatusMoved, s)
+	d.record(4, 1, "a", "b") // b is away: there is no tenure
+	s, _ = d.write(q)
+	assert.Equal(t, protocol.StatusUnavailable, s)
+}
+
 // TestWalkMeetsTheMemory: a walk takes what the memory has of a key, not what the file had.
 func TestWalkMeetsTheMemory(t *testing.T) {
 	d := memberDesk(t, Async, 0, nil)

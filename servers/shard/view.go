@@ -69,6 +69,9 @@ func (s *Shard) serves(h uint64) protocol.Status {
 		return protocol.StatusUnavailable
 	}
 	if owner, _ := s.view.at.Owner(h); owner != s.o.Shard {
+		if s.unsure() { // a later primary may have decided a write of the key, which this one would say was never applied
+			return protocol.StatusUnavailable
+		}
 		return protocol.StatusMoved
 	}
 	if m := s.out; m != nil && m.phase >= moveCloses && circle.In(m.Ranges, h) {
