@@ -48,7 +48,8 @@ func (e *Engine) CheckAll(ctx context.Context, report func(Damage)) (err error) 
 // maxProblems is the most problems that Check returns.
 const maxProblems = 100
 
-// Check is CheckAll whose result is one error, which joins the first 100 problems.
+// Check is CheckAll whose result is one error, which joins the first 100 problems and the reason why it could not go on. That reason alone is
+// returned as it is.
 func (e *Engine) Check(ctx context.Context) error {
 	var problems []error
 	err := e.CheckAll(ctx, func(d Damage) {
@@ -58,6 +59,9 @@ func (e *Engine) Check(ctx context.Context) error {
 	})
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if len(problems) == 0 {
+		return err
 	}
 	return errors.Join(append(problems, err)...)
 }
