@@ -139,15 +139,18 @@ func (p *pressure) noteRedo() {
 
 // redoLimit returns the bytes of redo at which a flush is due. Token held.
 func (p *pressure) redoLimit() int64 {
-	s, bound := p.store.SpaceStats(), p.crowd.bound.Load()
-	if p.isNew(s) {
-		return newRedoLimit(p.opts.RedoLimit, p.redoBytes(), p.tree.sizes().dirty, bound)
+	switch {
+	case p.isNew(p.store.SpaceStats()):
+		return newRedoLimit(p.opts.RedoLimit, p.redoBytes(), p.tree.sizes().dirty, p.crowd.bound.Load())
+	case p.loading():
+		return p.shareOfBound(2)
 	}
-	share := int64(1)
-	if p.loading() {
-		share = 2
-	}
-	return redoLimit(p.opts.RedoLimit, (bound-s.PackedBytes)*share)
+	return p.shareOfBound(1)
+}
+
+// shareOfBound returns so many times the limit that follows from the bound and what lives. Anyone may call it.
+func (p *pressure) shareOfBound(times int64) int64 {
+	return redoLimit(p.opts.RedoLimit, (p.crowd.bound.Load()-p.store.SpaceStats().PackedBytes)*times)
 }
 
 // redoLimit returns the limit where the file may have the given bytes beside what lives.
