@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,9 +43,13 @@ func TestFollow(t *testing.T) {
 
 			ctx, stop := context.WithCancelCause(t.Context())
 			var wg sync.WaitGroup
+			var increments atomic.Int32
 			for w := range 3 {
 				wg.Go(func() {
 					for n := 1; n <= 1500; n++ {
+						for n == 750 && increments.Load() == 0 && ctx.Err() == nil { // so that there are several, however fast the writers are
+							time.Sleep(time.Millisecond)
+						}
 						err := db.Update(func(tx *Tx) error {
 							if _, err := tx.Increment(fmt.Appendf(nil, "count %d", w), 1); err != nil {
 								return err
@@ -71,13 +76,12 @@ func TestFollow(t *testing.T) {
 				}
 				stop(enough)
 			}()
-			increments := 0
 			err = source.Follow(ctx, token, 5*time.Millisecond, func(have Token, r io.Reader) error {
 				require.Equal(t, token, have, "each begins where the last one ended")
 				if token, err = standby.ApplyBackup(ctx, have, r); err != nil {
 					return err
 				}
-				increments++
+				increments.Add(1)
 				return standby.View(func(tx *Tx) error {
 					for w := range 3 {
 						n := 0
@@ -95,7 +99,7 @@ func TestFollow(t *testing.T) {
 				})
 			})
 			require.ErrorIs(t, err, enough)
-			require.Greater(t, increments, 1)
+			require.Greater(t, increments.Load(), int32(1))
 			requireSame(t, readAll(t, db), readAll(t, standby))
 		})
 	}
