@@ -75,12 +75,20 @@ func (s *Shard) next(w *walk) (list []hashed, covered circle.Range, ok bool) {
 	return list, covered, true
 }
 
-// pieceForWalk takes a piece of the file that next has asked for.
+// pieceForWalk takes a piece of the file that next has asked for, without what the table has: until now that holds removes of these keys, too.
 func (s *Shard) pieceForWalk(p *store.Piece) bool {
 	w := s.walks[p.ID]
 	if w == nil {
 		return false
 	}
+	n := 0
+	for i := range p.Records {
+		if !s.has(p.Hashes[i], p.Records[i].Key) {
+			p.Records[n], p.Hashes[n] = p.Records[i], p.Hashes[i]
+			n++
+		}
+	}
+	p.Records, p.Hashes = p.Records[:n], p.Hashes[:n]
 	delete(s.walks, p.ID)
 	w.came = p
 	return true
