@@ -237,10 +237,10 @@ func (t *tree) mergeUpto(to int) error {
 	}
 	base := tables.active.Seq(to - 1)
 	tree := t.nextTree(base)
-	pages, added := t.pages.Begin(tree), int64(0)
+	pages, records := t.pages.Begin(tree), t.records
 	if err := tables.sorter.Sorted(tables.active, tables.from, to, pages.Drop, func(ops []btree.Op) error {
 		r, err := btree.Apply(pages, override.Root, ops)
-		added += r.Added
+		records += r.Added
 		return err
 	}); err != nil {
 		return t.store.Fail(err)
@@ -248,7 +248,7 @@ func (t *tree) mergeUpto(to int) error {
 	if to-tables.from > 2*mostEntries { // a large transaction
 		tables.sorter = overlay.Sorter{}
 	}
-	t.mergedAll(tree, base, to-tables.from, added)
+	t.merged(tree, base, records)
 	tables.backgroundAt = tables.backgroundFrom
 	t.measure()
 	t.room.rebalance(0)

@@ -102,7 +102,7 @@ func (t *tree) settleMerge() {
 	}
 	tables.merge.Store(nil)
 	tables.retire(m.table, m.tree)
-	t.mergedAll(m.tree, m.base, m.table.Len()-m.from, m.added)
+	t.merged(m.tree, m.base, t.records+m.added)
 	if t.Failed() == nil {
 		t.reclaim()
 		t.room.rebalance(0)

@@ -29,7 +29,7 @@ func (p *pressure) flushDue() bool {
 	dirty := tree.dirty
 	crowded := tree.memory >= p.opts.MemoryLimit/2 && dirty >= p.opts.MemoryLimit/worthFlushing // else readers hold it
 	redo := p.log.bytes.Since()
-	if crowded || p.redoBytes() >= p.redoLimit() || p.growthDue() || p.checkpointDue() || p.partDue(p.parts()) {
+	if crowded || redo+p.log.waiting() >= p.redoLimit() || p.growthDue() || p.checkpointDue() || p.partDue(p.parts()) {
 		return true
 	}
 	return p.opts.Durability == Durable && !p.tree.tables.merging() && p.log.recent.ops <= loneOps && !p.log.recent.stays && dirty > 0 && dirty <= flushLoneBytes &&
@@ -63,36 +63,25 @@ func (p *pressure) checkpointDue() bool {
 // sinceCheckpoint returns the bytes of log since the last checkpoint ended. Token held.
 func (p *pressure) sinceCheckpoint() int64 { return p.store.SinceCheckpoint() - p.atCheckpoint }
 
-// unwritten bounds the pages that room is held for: those of the flush in flight, and of what is dirty. Where the device has plenty of room, of
-// the leaves that may be left behind only those of the next parts count, as room for the others is mostly set free by the parts before them: it
-// need not be, as the log is kept from the oldest leaf left behind on. Of a load no more than heldPages counts beside the flush in flight. A flush
-// makes sure of its room when it begins, and a file that grew ahead for all that a load may make dirty, twice what it does, was twice as long
-// as its bound allows.
+// unwritten bounds the pages that memory has still to write. Where flushes are by part and the device has plenty of room, of the leaves that may
+// be left behind only those of the next parts count: room for the others is mostly set free by the parts before them. It need not be, as the log
+// is kept from the oldest leaf left behind on.
 func (p *pressure) unwritten() int64 {
-	tree, lacking := p.tree.sizes(), p.tree.lackingPages()
 	later := int64(0)
-	if !p.room.limited() {
-		dirty := tree.dirty / logstore.PageSize
-		if n := int64(p.mayParts()); p.isNew(p.store.SpaceStats()) || p.loading() {
-			later = max(0, dirty+lacking-heldPages)
-		} else if n > partsHeld {
-			leaves := max(0, dirty-tree.must)
-			later = leaves - leaves*partsHeld/n
-		}
-		if later > 0 && p.room.scarce(later) {
+	tree := p.tree.sizes()
+	if n := int64(p.mayParts()); n > partsHeld && !p.room.limited() {
+		leaves := max(0, tree.dirty/logstore.PageSize-tree.must)
+		later = leaves - leaves*partsHeld/n
+		if p.room.scarce(later) {
 			later = 0
 		}
 	}
-	return withMargin(tree.unwritten+lacking-later) + redo.Pages(p.log.waiting())
+	return withMargin(tree.unwritten-later+p.tree.lackingPages()) + redo.Pages(p.log.waiting())
 }
 
 // The redo limit follows what the file may take beside what lives. Redo, the pages of one round of flushes that are written behind the redo
 // start, and the free space for the next turn each take about as much of the file as the redo limit. So the limit is a redoShare-th of the
-// difference between the bound and what lives, at least redoFloor, and at most Options.RedoLimit. Where the tree grows everywhere it is twice that:
-// each flush writes most leaves, and the pages that were split since the one before in any case, so few long ones write half as much as many.
-//
-// A new file is another matter: as long as nearly all records are in the redo, that is what lives, and a flush writes them for the first time.
-// It is due when its pages would come up to the bound; a load that ends before has written each record once.
+// difference between the bound and what lives, at least redoFloor, and at most Options.RedoLimit.
 //
 // Invariant: redoLimit <= Options.RedoLimit, so the time to open a file is bounded by what the user has asked for.
 const (
@@ -102,14 +91,6 @@ const (
 	// redoFloor, in bytes: where leaves are so empty that hardly anything is left beside what lives, flushes of less would write each leaf for
 	// one update.
 	redoFloor = 8 << 20
-	// heldPages is what a flush of a part takes, or a small one of all.
-	heldPages = 8 << 20 / logstore.PageSize
-	// newShare: a file is new while no more lives in pages than an 8th of the redo.
-	newShare = 8
-	// newDirty: and while at least half of the redo is new pages by now. Else it is a few records that are overwritten, of which no more will live.
-	newDirty = 2
-	// newInner: inner nodes and ends of segments take a 16th of what the first flush writes.
-	newInner = 16
 )
 
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
@@ -137,41 +118,12 @@ func (p *pressure) noteRedo() {
 	}
 }
 
-// redoLimit returns the bytes of redo at which a flush is due. Token held.
+// redoLimit returns the bytes of redo at which a flush is due.
 func (p *pressure) redoLimit() int64 {
-	switch {
-	case p.isNew(p.store.SpaceStats()):
-		return newRedoLimit(p.opts.RedoLimit, p.redoBytes(), p.tree.sizes().dirty, p.crowd.bound.Load())
-	case p.loading():
-		return p.shareOfBound(2)
-	}
-	return p.shareOfBound(1)
-}
-
-// shareOfBound returns so many times the limit that follows from the bound and what lives. Anyone may call it.
-func (p *pressure) shareOfBound(times int64) int64 {
-	return redoLimit(p.opts.RedoLimit, (p.crowd.bound.Load()-p.store.SpaceStats().PackedBytes)*times)
+	return redoLimit(p.opts.RedoLimit, p.crowd.bound.Load()-p.store.SpaceStats().PackedBytes)
 }
 
 // redoLimit returns the limit where the file may have the given bytes beside what lives.
 func redoLimit(most, beside int64) int64 {
 	return min(most, max(beside/redoShare, redoFloor))
-}
-
-// newRedoLimit returns the limit of a new file: what there is, once the pages of a flush would come up to the bound.
-func newRedoLimit(most, redo, dirty, bound int64) int64 {
-	if redo+dirty+dirty/newInner > bound {
-		most = min(most, max(redo, redoFloor))
-	}
-	return most
-}
-
-// redoBytes returns how long the redo is, what is on its way to the log included. Token held.
-func (p *pressure) redoBytes() int64 { return p.log.bytes.Since() + p.log.waiting() }
-
-// isNew reports whether nearly all records are in the redo only. Token held.
-func (p *pressure) isNew(s logstore.SpaceStats) bool {
-	redo := p.redoBytes()
-	_, lacking := p.tree.tables.lacking()
-	return s.LiveBytes <= redo/newShare && p.tree.sizes().dirty >= (redo-lacking)/newDirty && !p.room.limited()
 }

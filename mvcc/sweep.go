@@ -15,15 +15,13 @@ import (
 // Each leaf is written as often as by flushes of all, once for RedoLimit of redo, and a little less: it is as many parts as the redo is
 // divided into. What is left behind keeps the redo start back; so redo is always about RedoLimit long, and the parts come evenly instead of
 // in bursts. A page that has to be written (see override's dirtyPages) goes with the next part wherever it lies. Where many have to, as in
-// a tree that grows everywhere, parts would write those again and again, and the fewest parts are flushed that have room within the bound, in a
-// row once redo has come to its limit.
+// a tree that grows everywhere, parts would write those again and again, and all is flushed at once.
 const (
 	mostParts   = 32
 	partBytes   = 4 << 20 // of dirty pages: all is flushed at once where less than twice that is dirty,
 	partShare   = 4       // and a part has a quarter of it at least,
 	goOnShare   = 2       // or a half of it is dirty and leaves are behind
-	mustShare   = 4       // the fewest parts that fit are flushed if commits ask for more than a quarter of what is dirty,
-	growthLooks = 8       // which is looked at so many times in a redo limit: merges ask for much at once
+	mustShare   = 4       // all is flushed at once if commits ask for more than a quarter of what is dirty
 	mostBehind  = 3       // times RedoLimit: if redo has got so long all the same, all is flushed, and nothing is behind
 	partsAhead  = 2       // parts of redo that come while one is written
 	lonelyFrom  = 20      // hundredths of what lives that are of no use, from which clean leaves move out of fuller and fuller segments,
@@ -48,38 +46,15 @@ func (p *pressure) parts() int {
 	if n > 1 && p.log.bytes.Since() >= mostBehind*p.redoLimit() {
 		return 1
 	}
-	if n > 1 && p.loading() {
-		return p.fewest(n)
-	}
-	if n > 1 && p.growing() && p.allFits() {
+	if n > 1 && p.opts.PartBytes == 0 && p.growth.pages*logstore.PageSize*mustShare > p.tree.sizes().dirty && p.allFits() {
 		return 1
 	}
 	return n
 }
 
-// fewest returns the fewest parts, n at most, that have room within the bound of the file one at a time. Token held.
-func (p *pressure) fewest(n int) int {
-	k := 1
-	for k < n && !p.fits(k) {
-		k *= 2
-	}
-	return min(k, n)
-}
-
 // allFits reports whether a flush of all that is dirty has room within the bound of the file. Token held.
-func (p *pressure) allFits() bool { return p.fits(1) }
-
-// fits reports whether one of so many parts has. Token held.
-func (p *pressure) fits(parts int) bool {
-	return p.store.FitsBound(max(0, withMargin(p.tree.sizes().dirty/logstore.PageSize/int64(parts))-p.room.held))
-}
-
-// loading reports whether it grows because most of what is put is new. Token held.
-func (p *pressure) loading() bool { return p.tree.fresh*2 > 1 && p.growing() }
-
-// growing reports whether the tree grows everywhere: commits ask for more than a mustShare-th of what is dirty within a redo limit. Token held.
-func (p *pressure) growing() bool {
-	return p.opts.PartBytes == 0 && p.growth.pages*logstore.PageSize*mustShare > p.tree.sizes().dirty
+func (p *pressure) allFits() bool {
+	return p.store.FitsBound(max(0, withMargin(p.tree.sizes().dirty/logstore.PageSize)-p.room.held))
 }
 
 // growth tells how fast commits make pages dirty that have to be written. Those that are left of a load that has ended count no more: they
@@ -92,13 +67,13 @@ type growth struct {
 	own   int64  // asked by background work since then
 }
 
-// noteGrowth looks at the pages that have to be written, growthLooks times in a redo limit.
+// noteGrowth counts the pages that have to be written, once for each part's worth of redo.
 func (p *pressure) noteGrowth() {
 	if p.tree.tables.merging() {
 		return
 	}
 	g, asked, redo, seq := &p.growth, p.pages.Obliged(), p.log.bytes.Total()+p.log.waiting(), p.readers.views.Load()
-	if since := redo - g.redo; seq != g.seq && since >= p.redoLimit()/growthLooks {
+	if since := redo - g.redo; seq != g.seq && since >= p.redoLimit()/mostParts {
 		*g = growth{pages: (asked - g.asked - g.own) * p.redoLimit() / since, asked: asked, redo: redo, seq: seq}
 	}
 }
@@ -117,9 +92,9 @@ func (p *pressure) mayParts() int {
 	return int(min(dirty*partShare/worth, mostParts))
 }
 
-// partDue reports whether the next of n parts should be flushed. In a tree that grows everywhere the redo limit tells. Token held.
+// partDue reports whether the next of n parts should be flushed. Token held.
 func (p *pressure) partDue(n int) bool {
-	return n > 1 && !p.loading() && p.log.bytes.SinceBase()+p.log.waiting() >= p.redoLimit()/int64(n+partsAhead)
+	return n > 1 && p.log.bytes.SinceBase()+p.log.waiting() >= p.redoLimit()/int64(n+partsAhead)
 }
 
 // firstPart reports whether the next part would be the first behind a flush of all that was much larger than what is dirty now, as behind a load.

@@ -14,7 +14,6 @@ type tree struct {
 	records int64 // in the tree, at applied
 	tables  memtables
 	sets    sets
-	fresh   float64       // the share of the entries of the last larger merge that were new records
 	leafy   atomic.Bool   // the tree had more than fewKeys pages, dirty ones too
 	memory  atomic.Int64  // bytes of versions, as of the last batch
 	ceiling atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
@@ -31,14 +30,6 @@ func (t *tree) merged(tree, base uint64, records int64) {
 // publishView publishes a view of a version of the tree, which has all commits up to base, with the tables that there are. Token held.
 func (t *tree) publishView(tree, base uint64) {
 	t.readers.views.newest.Store(&overlay.View{Tree: tree, Base: base, Records: t.records, Tables: t.tables.list()})
-}
-
-// mergedAll is merged behind a merge of so many entries, which has added so many records. Token held.
-func (t *tree) mergedAll(tree, base uint64, entries int, added int64) {
-	if entries >= deferOps { // fewer tell little
-		t.fresh = float64(added) / float64(entries)
-	}
-	t.merged(tree, base, t.records+added)
 }
 
 // publish shows a version of the tree that has all commits: seq becomes what new updates read. Token held.
