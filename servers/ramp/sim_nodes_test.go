@@ -378,6 +378,9 @@ func (n *simNodes) cut() {
 	})
 }
 
+// lookEvery is how often the end of a run looks whether it may go on: to look at each event is a sixth of all that a seed costs.
+const lookEvery = time.Millisecond
+
 // run lets the clients work, and trouble happen, and looks what is left at the end.
 func (n *simNodes) run() string {
 	m := n.m
@@ -399,7 +402,14 @@ func (n *simNodes) run() string {
 	}
 	rest := func(limit time.Duration, what string, holds func() bool) {
 		m.say("%s: is it so?", what)
-		if !m.w.RunUntil(limit, func() bool { return m.bad != "" || holds() }) {
+		looked := m.w.Now()
+		if !m.w.RunUntil(limit, func() bool {
+			if m.bad != "" || m.w.Now() < looked+lookEvery {
+				return m.bad != ""
+			}
+			looked = m.w.Now()
+			return holds()
+		}) {
 			m.violation("%s", what)
 			for _, list := range n.members {
 				for _, x := range list {

@@ -147,8 +147,7 @@ func (r *Reign) listen(m *member) (worked bool) {
 		r.hear(m, &msg)
 	}
 	if m.state == blocked && !r.counted(m.name) {
-		r.begin(m)
-		worked = true
+		worked = r.begin(m) || worked
 	}
 	return worked
 }
@@ -208,10 +207,10 @@ func (r *Reign) accepted(m *member, msg *Message) {
 	m.leaves, m.state = true, blocked
 }
 
-// begin begins a copy. The member is not counted.
-func (r *Reign) begin(m *member) {
+// begin begins a copy, as soon as the reign serves and the log has room. The member is not counted.
+func (r *Reign) begin(m *member) bool {
 	if r.log.Waits() || !r.serving {
-		return
+		return false
 	}
 	seq := r.log.seq
 	m.leaves = false
@@ -220,6 +219,7 @@ func (r *Reign) begin(m *member) {
 	r.follow(m, seq, r.log.head)
 	h := Header{Terms: r.log.terms, State: r.o.Source.Header()}
 	m.link.Send(&Message{Kind: KindStart, Flags: FlagCopy, Seq: seq, Pos: r.log.head, Body: h.append(nil)})
+	return true
 }
 
 // follow has entries behind the one sent from a position on.

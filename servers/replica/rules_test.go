@@ -542,3 +542,18 @@ func TestPlacesAreUsedAgain(t *testing.T) {
 	assert.Equal(t, want, s.r.Committed())
 	assert.Zero(t, a.forgot)
 }
+
+// TestRestsUntilItServes: a primary that does not serve yet has nothing to do for a member that needs a copy, and may sleep.
+func TestRestsUntilItServes(t *testing.T) {
+	s := newStage(t, Relaxed)
+	s.append(3)
+	s.r = NewReign(ReignOptions{Self: "p", Log: s.log, Source: s, Record: Record{Revision: 2, Term: 2, Primary: "p", Set: []string{"p"}}, StopAt: s.now})
+	s.r.Want(Wishes{In: []string{"a"}})
+	s.actor("a", Relaxed).f.Spoil()
+	s.settle()
+	require.False(t, s.r.Serving())
+	require.Equal(t, blocked, s.r.member("a").state)
+	assert.False(t, s.r.Step(s.now), "there is nothing to do")
+	s.pass(time.Duration(StopWait))
+	assert.Equal(t, 1, s.actors["a"].forgot, "the copy begins once it serves")
+}
