@@ -64,7 +64,7 @@ func TestPutAndGet(t *testing.T) {
 				GetAll(context.Context, [][]byte) ([]ramp.Value, error)
 			}{
 				"messages": dial(t, net, ramp.Options{}), "send": dial(t, net, ramp.Options{Carrier: wire.CarrierSend}),
-				"local": ramp.Local(n, 4000, 0), "locking": dial(t, net, ramp.Options{Locking: true}),
+				"local": ramp.Local(n, 0), "locking": dial(t, net, ramp.Options{Locking: true}),
 			}
 			for name, c := range clients {
 				ctx := context.Background()
@@ -226,7 +226,7 @@ func TestLargerThanMemory(t *testing.T) {
 		t.Skip("short")
 	}
 	n, net := open(t, machine.Options{Dir: t.TempDir(), Partitions: 2, Durability: partition.Sync, Extent: 256 << 10, Memory: 256 << 10})
-	c, local := dial(t, net, ramp.Options{}), ramp.Local(n, 4000, 0)
+	c, local := dial(t, net, ramp.Options{}), ramp.Local(n, 0)
 	ctx := context.Background()
 	var keys [][]byte
 	for i := range 100 {

@@ -84,8 +84,8 @@ type greeted struct {
 	welcome protocol.Welcome
 }
 
-func (c *Client) greet(ctx context.Context, n *network, at string, partition uint32, number uint16) (*greeted, error) {
-	g := &greeted{net: n, hello: protocol.Hello{Partition: partition, Number: number, Client: c.e.client}}
+func (c *Client) greet(ctx context.Context, n *network, at string, partition uint32) (*greeted, error) {
+	g := &greeted{net: n, hello: protocol.Hello{Partition: partition, Client: c.e.client}}
 	rand.Read(g.hello.Nonce[:])
 	var answer []byte
 	var err error
@@ -129,7 +129,6 @@ func (c *Client) join(l *link, g *greeted) {
 		c.e.nextID++
 		l.waiting[0].id = c.e.nextID
 	}
-	c.e.clock.Renumber(g.welcome.Number)
 	c.e.attach(l, g.conn, r, g.net.land, &g.welcome)
 }
 
@@ -142,7 +141,7 @@ func (c *Client) connectAll(ctx context.Context, addrs []string) error {
 		n, at, err := c.networkOf(a)
 		if err == nil {
 			var g *greeted
-			if g, err = c.greet(ctx, n, at, protocol.AnyPartition, protocol.NoNumber); err == nil {
+			if g, err = c.greet(ctx, n, at, protocol.AnyPartition); err == nil {
 				if g.welcome.Replicas {
 					g.conn.Close()
 					if c.places, err = c.askMap(ctx, n, at); err == nil {
@@ -156,7 +155,7 @@ func (c *Client) connectAll(ctx context.Context, addrs []string) error {
 				c.addrs = []string{a}
 				c.e.setTable(g.welcome.Seed, g.welcome.Partitions)
 				c.join(c.e.links[g.welcome.Partition], g)
-				return c.connectRest(ctx, n, at, g.welcome.Number)
+				return c.connectRest(ctx, n, at)
 			}
 		}
 		errs = append(errs, err)
@@ -174,12 +173,12 @@ func (c *Client) keepOnly(n *network) {
 	c.nets = []*network{n}
 }
 
-func (c *Client) connectRest(ctx context.Context, n *network, at string, number uint16) error {
+func (c *Client) connectRest(ctx context.Context, n *network, at string) error {
 	for _, l := range c.e.links {
 		if l.conn != nil {
 			continue
 		}
-		g, err := c.greet(ctx, n, at, l.number, number)
+		g, err := c.greet(ctx, n, at, l.number)
 		if err != nil {
 			return err
 		}
@@ -190,12 +189,8 @@ func (c *Client) connectRest(ctx context.Context, n *network, at string, number 
 
 // connectReplicas connects to the partitions of a table of several nodes. Some may be without a primary for a moment.
 func (c *Client) connectReplicas(ctx context.Context, g *greeted) error {
-	if c.e.alg != Fast && c.e.alg != Uncontrolled {
-		return fmt.Errorf("ramp: %v: a table of several nodes has %v only, as clients may have the same number", c.e.alg, Fast)
-	}
 	c.e.replicas = true
 	c.e.setTable(g.welcome.Seed, g.welcome.Partitions)
-	c.e.clock.Renumber(g.welcome.Number)
 	return c.awaitAll(ctx, false)
 }
 
@@ -274,7 +269,7 @@ func (c *Client) addresses(l *link) (list []address) {
 }
 
 // redial connects to a partition again, from a goroutine of its own.
-func (c *Client) redial(l *link, list []address, number uint16) {
+func (c *Client) redial(l *link, list []address) {
 	var g *greeted
 	err := l.lastErr
 	for _, a := range list {
@@ -283,7 +278,7 @@ func (c *Client) redial(l *link, list []address, number uint16) {
 			limit = dialEach
 		}
 		ctx, cancel := context.WithTimeout(c.ctx, limit)
-		g, err = c.greet(ctx, a.net, a.at, l.number, number)
+		g, err = c.greet(ctx, a.net, a.at, l.number)
 		cancel()
 		if err == nil && (g.welcome.Seed != c.e.seed || int(g.welcome.Partitions) != len(c.e.links)) {
 			g.conn.Close()
@@ -326,7 +321,7 @@ func (c *Client) askMap(ctx context.Context, n *network, at string) (m circle.Ma
 	defer group.Close()
 	x := *n
 	x.group = group
-	g, err := c.greet(ctx, &x, at, protocol.AnyPartition, protocol.NoNumber)
+	g, err := c.greet(ctx, &x, at, protocol.AnyPartition)
 	if err != nil {
 		return m, err
 	}

@@ -275,7 +275,7 @@ func (c *Client) tick() {
 	for _, l := range c.e.links {
 		if l.conn == nil && !l.dialing && c.e.now >= l.dialAfter && c.ctx.Err() == nil {
 			l.dialing = true
-			go c.redial(l, c.addresses(l), c.e.clock.Number())
+			go c.redial(l, c.addresses(l))
 		}
 	}
 }

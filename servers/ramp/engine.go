@@ -101,6 +101,7 @@ type call struct {
 type engine struct {
 	alg     Algorithm
 	client  uint64 // drawn at random
+	stride  uint16 // to another number in timestamps, when another client's transaction has the same timestamp
 	seed    uint64
 	circle  *circle.Circle
 	clock   *protocol.Clock
@@ -172,7 +173,7 @@ type Stats struct {
 const suspendJump = 100
 
 func newEngine(alg Algorithm, client uint64, read func() (int64, uint64)) *engine {
-	e := &engine{alg: alg, client: client, read: read, clock: protocol.NewClock(0)}
+	e := &engine{alg: alg, client: client, stride: uint16(client>>24) | 1, read: read, clock: protocol.NewClock(uint16(client >> 8))}
 	e.now, e.wall = read()
 	e.skew = int64(e.wall) - e.now/1e6
 	return e

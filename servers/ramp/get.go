@@ -1,6 +1,7 @@
 package ramp
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -44,6 +45,11 @@ type getKey struct {
 	want  Timestamp // of the repair
 	tries int       // Reads
 	read  bool      // the version is from a Read
+}
+
+// writer returns the transaction that wrote the key's version.
+func (k *getKey) writer() protocol.Transaction {
+	return protocol.Transaction{TS: k.ts, Client: k.meta.Client}
 }
 
 // A group is the keys that one partition is asked for.
@@ -148,7 +154,7 @@ func (t *get) ask(i int) {
 }
 
 // sendGroups sends one GET to each partition that something is wanted of.
-func (t *get) sendGroups(e *engine, flags protocol.Flags, among []Timestamp) {
+func (t *get) sendGroups(e *engine, flags protocol.Flags, among []protocol.Transaction) {
 	groups := t.groups
 	t.groups = nil
 	for _, g := range groups {
@@ -160,7 +166,7 @@ func (t *get) sendGroups(e *engine, flags protocol.Flags, among []Timestamp) {
 	}
 }
 
-func (t *get) send(e *engine, g group, flags protocol.Flags, among []Timestamp) {
+func (t *get) send(e *engine, g group, flags protocol.Flags, among []protocol.Transaction) {
 	t.left++
 	q := &protocol.Get{Among: among}
 	for _, i := range g.keys {
@@ -190,7 +196,7 @@ func (t *get) send(e *engine, g group, flags protocol.Flags, among []Timestamp) 
 }
 
 // take takes the answer to a GET.
-func (t *get) take(e *engine, g group, c *call, among []Timestamp, got *protocol.Got) {
+func (t *get) take(e *engine, g group, c *call, among []protocol.Transaction, got *protocol.Got) {
 	e.reign(g.link, got.Term, c.sent, got.Tenure)
 	for n, i := range g.keys {
 		v := &got.Versions[n]
@@ -209,15 +215,15 @@ func (t *get) take(e *engine, g group, c *call, among []Timestamp, got *protocol
 			t.gone = true
 		case v.State == protocol.StateNever && t.round == 2: // the first round has the newest
 		default:
-			t.set(k, v.State, v.TS, v.Content, c.flags&protocol.FlagTimestamps == 0)
+			t.set(k, v.State, v.TS, v.Content)
 		}
 	}
 }
 
 // set keeps a copy of a version.
-func (t *get) set(k *getKey, s protocol.State, ts Timestamp, content []byte, whole bool) {
+func (t *get) set(k *getKey, s protocol.State, ts Timestamp, content []byte) {
 	k.state, k.ts, k.meta, k.value = s, ts, protocol.Meta{}, nil
-	if !whole || s == protocol.StateNever {
+	if s == protocol.StateNever {
 		return
 	}
 	n := len(t.buf)
@@ -264,24 +270,23 @@ func (t *get) repair(e *engine) bool {
 			t.wantSiblings(&t.keys[i])
 		}
 	case Hybrid:
-		return t.repairAmong(e, func(k *getKey) (among []Timestamp) {
+		return t.repairAmong(e, func(k *getKey) (among []protocol.Transaction) {
 			for j := range t.keys {
 				if o := &t.keys[j]; o.ts > k.ts && o.meta.Has(k.hash) {
-					among = append(among, o.ts)
+					among = append(among, o.writer())
 				}
 			}
 			return among
 		})
 	case Small:
-		var all []Timestamp
+		var all []protocol.Transaction
 		for i := range t.keys {
 			if t.keys[i].state != protocol.StateNever {
-				all = append(all, t.keys[i].ts)
+				all = append(all, t.keys[i].writer())
 			}
 		}
-		slices.Sort(all)
-		all = slices.Compact(all)
-		return len(all) > 0 && t.repairAmong(e, func(*getKey) []Timestamp { return all })
+		all = sorted(all)
+		return len(all) > 0 && t.repairAmong(e, func(*getKey) []protocol.Transaction { return all })
 	}
 	t.left = 1
 	for i := range t.keys {
@@ -319,10 +324,18 @@ func (t *get) wantSiblings(o *getKey) {
 	}
 }
 
-// repairAmong asks for the newest version of each key among certain timestamps. Keys with the same ones are asked for together.
-func (t *get) repairAmong(e *engine, of func(*getKey) []Timestamp) bool {
+// sorted returns transactions in a certain order, each once.
+func sorted(list []protocol.Transaction) []protocol.Transaction {
+	slices.SortFunc(list, func(a, b protocol.Transaction) int {
+		return cmp.Or(cmp.Compare(a.TS, b.TS), cmp.Compare(a.Client, b.Client))
+	})
+	return slices.Compact(list)
+}
+
+// repairAmong asks for the newest version of each key among those that certain transactions wrote. Keys with the same ones are asked for together.
+func (t *get) repairAmong(e *engine, of func(*getKey) []protocol.Transaction) bool {
 	type asked struct {
-		among []Timestamp
+		among []protocol.Transaction
 		keys  []int
 	}
 	var sets []asked
@@ -332,7 +345,7 @@ func (t *get) repairAmong(e *engine, of func(*getKey) []Timestamp) bool {
 			continue
 		}
 		e.counts.Repaired++
-		slices.Sort(among)
+		among = sorted(among)
 		at := slices.IndexFunc(sets, func(a asked) bool { return slices.Equal(a.among, among) })
 		if at < 0 {
 			at = len(sets)

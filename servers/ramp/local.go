@@ -15,8 +15,8 @@ import (
 type Host interface {
 	Table() (seed uint64, partitions uint32)
 	Prepare(partition uint32, q *protocol.Prepare, flags protocol.Flags, done func(protocol.Status, protocol.Timestamp))
-	Commit(partition uint32, d protocol.Decision, done func(protocol.Status))
-	Abort(partition uint32, d protocol.Decision, done func(protocol.Status))
+	Commit(partition uint32, d protocol.Transaction, done func(protocol.Status))
+	Abort(partition uint32, d protocol.Transaction, done func(protocol.Status))
 	Get(partition uint32, q *protocol.Get, flags protocol.Flags, each func(i int, v *protocol.Version), done func(protocol.Status))
 }
 
@@ -30,10 +30,10 @@ type LocalClient struct {
 	timeout time.Duration
 }
 
-// Local returns a client of a node in the same process. The caller closes the node. number is the client's in timestamps; no other client of the table has
-// it. With a timeout of 0 calls end after 10 s.
-func Local(h Host, number uint16, timeout time.Duration) *LocalClient {
-	c := &LocalClient{host: h, e: newEngine(Fast, randomID(), systemClock()), clock: protocol.NewClock(number), timeout: timeout}
+// Local returns a client of a node in the same process. The caller closes the node. With a timeout of 0 calls end after 10 s.
+func Local(h Host, timeout time.Duration) *LocalClient {
+	c := &LocalClient{host: h, e: newEngine(Fast, randomID(), systemClock()), timeout: timeout}
+	c.clock = c.e.clock
 	seed, partitions := h.Table()
 	c.e.setTable(seed, partitions)
 	if c.timeout == 0 {
@@ -129,7 +129,7 @@ func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again b
 	if why := g.wait(ctx); why != nil {
 		return 0, false, fmt.Errorf("%w (%w)", ErrUnknownOutcome, why)
 	}
-	d := protocol.Decision{TS: ts, Client: c.e.client}
+	d := protocol.Transaction{TS: ts, Client: c.e.client}
 	switch {
 	case again && len(t.parts) > 1:
 		for i := range t.parts {
@@ -142,6 +142,9 @@ func (c *LocalClient) tryPut(ctx context.Context, t *put) (ts Timestamp, again b
 			c.clock.Correct(uint64(time.Now().UnixMilli()), clock)
 		}
 		c.clock.Seen(newest)
+		if newest == ts {
+			c.clock.Renumber(c.e.stride)
+		}
 		c.mu.Unlock()
 		if g.err == nil && ctx.Err() != nil {
 			g.err = fmt.Errorf("%w (%w)", ErrUnavailable, context.Cause(ctx))
@@ -234,7 +237,7 @@ func (c *LocalClient) askGroups(ctx context.Context, t *get) error {
 				t.gone = true
 			case v.State == protocol.StateNever && t.round == 2:
 			default:
-				t.set(&t.keys[g.keys[n]], v.State, v.TS, v.Content, true)
+				t.set(&t.keys[g.keys[n]], v.State, v.TS, v.Content)
 			}
 		}, func(s protocol.Status) {
 			w.answer(func() {

@@ -14,7 +14,7 @@ import (
 // A locking is a transaction's locks.
 type locking struct {
 	e       *engine
-	id      protocol.Decision
+	id      protocol.Transaction
 	groups  []lockGroup
 	next    int // the group that is locked next
 	shared  bool
@@ -48,7 +48,7 @@ func (k *locking) step() {
 		return
 	}
 	g := &k.groups[k.next]
-	q := protocol.Lock{Decision: k.id, Keys: g.keys}
+	q := protocol.Lock{Transaction: k.id, Keys: g.keys}
 	flags := protocol.FlagExclusive
 	if k.shared {
 		flags = 0
@@ -88,7 +88,7 @@ func (k *locking) fail(err error) {
 // release gives back the locks of all partitions that were asked.
 func (k *locking) release() {
 	for i := range k.groups[:min(k.next+1, len(k.groups))] {
-		k.e.send(k.groups[i].link, &call{op: protocol.OpUnlock, once: true, size: protocol.DecisionSize, append: k.id.AppendBody,
+		k.e.send(k.groups[i].link, &call{op: protocol.OpUnlock, once: true, size: protocol.TransactionSize, append: k.id.AppendBody,
 			done: func(*call, protocol.Status, []byte, error) {}})
 	}
 }
@@ -105,7 +105,7 @@ func (e *engine) startLockedGet(keys [][]byte, deadline int64, done func([]Value
 	for i := range t.keys {
 		t.ask(i)
 	}
-	k := &locking{e: e, id: protocol.Decision{TS: e.clock.Next(e.wall), Client: e.client}, shared: true, core: &t.underWay}
+	k := &locking{e: e, id: protocol.Transaction{TS: e.clock.Next(e.wall), Client: e.client}, shared: true, core: &t.underWay}
 	for _, g := range t.groups {
 		x := lockGroup{link: g.link, at: g.keys}
 		for _, i := range g.keys {
@@ -116,7 +116,7 @@ func (e *engine) startLockedGet(keys [][]byte, deadline int64, done func([]Value
 	k.take = func(g *lockGroup, got *protocol.Got) {
 		for n, i := range g.at {
 			v := &got.Versions[n]
-			t.set(&t.keys[i], v.State, v.TS, v.Content, true)
+			t.set(&t.keys[i], v.State, v.TS, v.Content)
 		}
 	}
 	k.failed = func(err error) { t.end(e, nil, err) }
@@ -137,7 +137,7 @@ func (e *engine) startLockedPut(pairs []Pair, deadline int64, done func(Timestam
 		return t
 	}
 	e.run(t)
-	k := &locking{e: e, id: protocol.Decision{TS: e.clock.Next(e.wall), Client: e.client}, core: &t.underWay}
+	k := &locking{e: e, id: protocol.Transaction{TS: e.clock.Next(e.wall), Client: e.client}, core: &t.underWay}
 	for i := range t.parts {
 		g := lockGroup{link: t.parts[i].link}
 		for _, p := range t.parts[i].body.Parts {

@@ -27,6 +27,7 @@ type put struct {
 	newest   Timestamp
 	err      error
 	again    bool // a PREPARE may have arrived twice
+	taken    bool // another transaction may have the timestamp
 	refusals int
 	done     func(ts Timestamp, err error)
 	twoPhase bool // of two-phase locking: COMMIT always comes by itself
@@ -121,7 +122,7 @@ func (t *put) split(e *engine, pairs []Pair) error {
 // begin sends PREPARE with a new timestamp.
 func (t *put) begin(e *engine) {
 	t.ts = e.clock.Next(e.wall)
-	t.outcome, t.left, t.newest, t.err, t.again = preparing, len(t.parts), 0, nil, false
+	t.outcome, t.left, t.newest, t.err, t.again, t.taken = preparing, len(t.parts), 0, nil, false, false
 	flags := protocol.Flags(0)
 	if len(t.parts) == 1 && !t.twoPhase {
 		flags = protocol.FlagOnePhase
@@ -148,7 +149,7 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 		t.err = ErrUnknownOutcome
 	case s == protocol.StatusOK:
 	case (s == protocol.StatusRefused || s == protocol.StatusClock) && n.Parse(body) == nil:
-		t.newest, t.again = max(t.newest, n.TS), t.again || c.again
+		t.newest, t.again, t.taken = max(t.newest, n.TS), t.again || c.again, t.taken || n.TS == ts
 		if s == protocol.StatusClock {
 			e.clock.Correct(e.wall, n.TS)
 		}
@@ -208,13 +209,13 @@ func (t *put) commit(e *engine) {
 		e.beforeCommit(t.ts)
 	}
 	t.outcome, t.left = committing, len(t.parts)
-	d := protocol.Decision{TS: t.ts, Client: e.client}
+	d := protocol.Transaction{TS: t.ts, Client: e.client}
 	for i := range t.parts {
 		life := t.parts[i].life
 		if e.replicas {
 			life = 0
 		}
-		e.send(t.parts[i].link, &call{op: protocol.OpCommit, life: life, size: protocol.DecisionSize, append: d.AppendBody,
+		e.send(t.parts[i].link, &call{op: protocol.OpCommit, life: life, size: protocol.TransactionSize, append: d.AppendBody,
 			done: func(_ *call, s protocol.Status, _ []byte, _ error) {
 				if t.ended {
 					return
@@ -238,10 +239,10 @@ func (t *put) refused(e *engine) {
 		t.end(e, ErrUnknownOutcome)
 		return
 	}
-	d := protocol.Decision{TS: t.ts, Client: e.client}
+	d := protocol.Transaction{TS: t.ts, Client: e.client}
 	if len(t.parts) > 1 {
 		for i := range t.parts {
-			e.send(t.parts[i].link, &call{op: protocol.OpAbort, size: protocol.DecisionSize, append: d.AppendBody,
+			e.send(t.parts[i].link, &call{op: protocol.OpAbort, size: protocol.TransactionSize, append: d.AppendBody,
 				done: func(*call, protocol.Status, []byte, error) {}})
 		}
 	}
@@ -251,6 +252,9 @@ func (t *put) refused(e *engine) {
 	default:
 		e.counts.Retries++
 		e.clock.Seen(t.newest)
+		if t.taken {
+			e.clock.Renumber(e.stride)
+		}
 		if t.refusals++; t.refusals > quickTries {
 			e.paused = append(e.paused, paused{e.now + int64(pauseTime), t})
 			return

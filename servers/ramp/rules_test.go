@@ -68,7 +68,7 @@ func TestReads(t *testing.T) {
 			got = v
 		})
 	}
-	m := protocol.MakeMeta(protocol.KindHashes, []uint64{circle.Hash(3, key)})
+	m := protocol.MakeMeta(protocol.KindHashes, 1, []uint64{circle.Hash(3, key)})
 	content := m.AppendContent(nil, []byte("value"))
 	answer := func() { // to all that was sent
 		for _, q := range s.sent {
@@ -188,7 +188,7 @@ func TestReadOfLastLife(t *testing.T) {
 		done = true
 	})
 	require.Len(t, stubs[0].reads, 1)
-	m := protocol.MakeMeta(protocol.KindHashes, []uint64{hash})
+	m := protocol.MakeMeta(protocol.KindHashes, 1, []uint64{hash})
 	content := m.AppendContent(nil, []byte("value"))
 	b := land.region.Bytes()[stubs[0].reads[0]*landingSize:]
 	n := guard.Size(1, len(content))
@@ -330,10 +330,10 @@ func (h *refusingHost) Prepare(_ uint32, q *protocol.Prepare, _ protocol.Flags, 
 	h.prepares++
 	done(protocol.StatusRefused, q.TS)
 }
-func (h *refusingHost) Commit(uint32, protocol.Decision, func(protocol.Status)) {
+func (h *refusingHost) Commit(uint32, protocol.Transaction, func(protocol.Status)) {
 	panic("it was refused")
 }
-func (h *refusingHost) Abort(_ uint32, _ protocol.Decision, done func(protocol.Status)) {
+func (h *refusingHost) Abort(_ uint32, _ protocol.Transaction, done func(protocol.Status)) {
 	done(protocol.StatusOK)
 }
 func (h *refusingHost) Get(uint32, *protocol.Get, protocol.Flags, func(int, *protocol.Version), func(protocol.Status)) {
@@ -342,14 +342,14 @@ func (h *refusingHost) Get(uint32, *protocol.Get, protocol.Flags, func(int, *pro
 // TestLocalRefused: a transaction that is refused until its time is over was not written, and its caller is told so.
 func TestLocalRefused(t *testing.T) {
 	h := &refusingHost{}
-	c := Local(h, 1, 50*time.Millisecond)
+	c := Local(h, 50*time.Millisecond)
 	_, err := c.PutAll(context.Background(), []Pair{{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")}})
 	require.ErrorIs(t, err, ErrUnavailable)
 	require.Greater(t, h.prepares, quickTries)
 	require.Less(t, h.prepares, 1000)
 }
 
-// TestOmitted: a value for which an answer has no room is asked for again as it was asked for first: the same timestamps.
+// TestOmitted: a value for which an answer has no room is asked for again as it was asked for first: the same transactions.
 func TestOmitted(t *testing.T) {
 	e := newEngine(Small, 1, func() (int64, uint64) { return 1, 1_700_000_000_000 })
 	e.setTable(3, 1)
@@ -371,8 +371,9 @@ func TestOmitted(t *testing.T) {
 		e.step()
 		return q
 	}
-	require.Empty(t, answer(protocol.Version{State: protocol.StateFound, TS: 5}, protocol.Version{State: protocol.StateFound, TS: 4}).Among)
-	both := []Timestamp{4, 5}
+	bare := (&protocol.Meta{Client: 8}).AppendContent(nil, nil)
+	require.Empty(t, answer(protocol.Version{State: protocol.StateFound, TS: 5, Content: bare}, protocol.Version{State: protocol.StateFound, TS: 4, Content: bare}).Among)
+	both := []protocol.Transaction{{TS: 4, Client: 8}, {TS: 5, Client: 8}}
 	require.Equal(t, both, answer(protocol.Version{State: protocol.StateFound, TS: 5, Content: content}, protocol.Version{State: protocol.StateOmitted, TS: 5}).Among)
 	require.Equal(t, both, answer(protocol.Version{State: protocol.StateFound, TS: 5, Content: content}).Among)
 	require.Len(t, got, 2)
@@ -387,7 +388,7 @@ func TestRemoveHasSiblings(t *testing.T) {
 	e.attach(e.links[0], s, nil, nil, &protocol.Welcome{Term: 7})
 	keys := [][]byte{[]byte("a"), []byte("b")}
 	hashes := []uint64{circle.Hash(3, keys[0]), circle.Hash(3, keys[1])}
-	m := protocol.MakeMeta(protocol.KindHashes, protocol.SortHashes(hashes))
+	m := protocol.MakeMeta(protocol.KindHashes, 1, protocol.SortHashes(hashes))
 	var got []Value
 	e.startGet(keys, 1e12, func(v []Value, err error) {
 		require.NoError(t, err)

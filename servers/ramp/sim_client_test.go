@@ -169,14 +169,17 @@ func (m *simulation) addClient() *simClient {
 	q, _ := c.n.Domain().NewQueue(256)
 	c.queue = q.(*sim.Queue)
 	c.land, _ = newLanding(c.n.Domain(), 4)
-	c.e = newEngine(m.alg, m.w.Rand().Uint64(), func() (int64, uint64) { return c.n.Now().UnixNano(), uint64(c.n.Wall().UnixMilli()) })
+	tick := uint64(1)
+	if m.alike {
+		tick = 250
+	}
+	c.e = newEngine(m.alg, m.w.Rand().Uint64(), func() (int64, uint64) { return c.n.Now().UnixNano(), uint64(c.n.Wall().UnixMilli()) / tick * tick })
 	c.e.slots = make(slots, 1+m.rand(16))
 	c.e.setTable(m.seed, uint32(m.parts))
 	c.e.replicas = m.nodes != nil
-	if m.alg != Fast || m.rand(4) > 0 {
-		m.numbers++ // else it shares its number with another one, which RAMP-Fast stands
+	if m.alike {
+		c.e.clock, c.e.stride = protocol.NewClock(1), 0
 	}
-	c.e.clock.Renumber(m.numbers)
 	c.thread = c.n.Go("client", c.step, c.queue)
 	return c
 }
@@ -258,7 +261,7 @@ func (c *simClient) dial(l *link) {
 		near, far := &end{simLink: link}, &end{simLink: link, way: 1}
 		near.other, far.other = far, near
 		x.links = append(x.links, link)
-		x.attach(far, partition.Greeting{Number: c.e.clock.Number()})
+		x.attach(far, partition.Greeting{})
 		w := &protocol.Welcome{Term: x.term()}
 		c.e.look()
 		c.e.attach(l, near, nil, c.land, w)

@@ -49,7 +49,10 @@ func newNodesSimulation(seed uint64) *simulation {
 	m := &simulation{w: sim.New(seed, sim.Faults{LoseOne: 3000, StallOne: 400}), seed: seed, ahead: map[*sim.Node]int64{}, mode: partition.Sync}
 	m.check.init(m)
 	n := &simNodes{m: m, etcd: m.w.NewNode("etcd")}
-	m.nodes, m.small = n, m.rand(4) == 0
+	m.nodes, m.small, m.alike = n, m.rand(4) == 0, m.rand(4) == 0
+	if m.rand(3) == 0 {
+		m.alg = Algorithm(1 + m.rand(2))
+	}
 	m.parts = 1 + m.rand(3)
 	var ids []uint32
 	for i := range m.parts {

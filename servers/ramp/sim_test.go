@@ -34,13 +34,13 @@ type simulation struct {
 	alg        Algorithm
 	apart      bool // each partition is on a node of its own
 	small      bool // memory for few keys only
+	alike      bool // clients have the same number and clocks that tick four times a second, so that they draw the same timestamps
 	circle     *circle.Circle
 	keys       [][]byte
 	partitions []*simPartition
 	parts      int       // how many partitions there are
 	nodes      *simNodes // nil: partitions have no replicas
 	clients    []*simClient
-	numbers    uint16
 	ahead      map[*sim.Node]int64 // what partitions have asked for as the date of their node, as in package machine
 	check      checker
 	counts     simCounts
@@ -79,7 +79,7 @@ func newSimulation(seed uint64) *simulation {
 		m.alg = Algorithm(1 + m.rand(2))
 	}
 	m.apart = m.mode != partition.Async && m.rand(2) == 0
-	m.small = m.rand(3) == 0
+	m.small, m.alike = m.rand(3) == 0, m.rand(4) == 0
 	n := 2 + m.rand(2)
 	var ids []uint32
 	for i := range n {

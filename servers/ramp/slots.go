@@ -221,7 +221,7 @@ func (e *engine) readDone(land *landing, place uint64, err error) {
 		if it.Flags&guard.Removed != 0 {
 			s = protocol.StateAbsent
 		}
-		t.set(k, s, Timestamp(it.Version), it.Value, true)
+		t.set(k, s, Timestamp(it.Version), it.Value)
 		k.read = true
 		t.reading--
 		t.askFailed(e)

@@ -137,7 +137,7 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 // rampClientOf returns the client that RESP's commands use, and what ends it: of the partitions of this process, or of all nodes.
 func rampClientOf(ctx context.Context, c *config, node *machine.Node) (resp.RampClient, func() error, error) {
 	if len(c.etcd) == 0 {
-		return ramp.Local(node, machine.OwnNumber, 0), func() error { return nil }, nil
+		return ramp.Local(node, 0), func() error { return nil }, nil
 	}
 	o := &ramp.Options{Timeout: patience}
 	if c.password != "" {

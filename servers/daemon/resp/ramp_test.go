@@ -24,7 +24,7 @@ func serveRamp(t *testing.T) string {
 		assert.NoError(t, n.Close())
 		assert.NoError(t, d.Close())
 	})
-	table := RampTable{Client: ramp.Local(n, 1, 0)}
+	table := RampTable{Client: ramp.Local(n, 0)}
 	_, addr := serve(t, table, Config{Transactions: table})
 	return addr
 }

@@ -62,13 +62,13 @@ func (c *testTable) stop(name string, n *machine.Node) {
 	c.at[name].Close()
 }
 
-func (c *testTable) client(names ...string) *ramp.Client {
+func (c *testTable) client(a ramp.Algorithm, names ...string) *ramp.Client {
 	var addrs []string
 	for _, n := range names {
 		addrs = append(addrs, "mem:"+n)
 	}
 	d := c.net.Open()
-	x, err := ramp.Dial(context.Background(), addrs, &ramp.Options{Fabrics: map[string]fabric.Domain{"mem": d}, Timeout: 30 * time.Second})
+	x, err := ramp.Dial(context.Background(), addrs, &ramp.Options{Fabrics: map[string]fabric.Domain{"mem": d}, Algorithm: a, Timeout: 30 * time.Second})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() { x.Close(); d.Close() })
 	return x
@@ -190,8 +190,8 @@ func TestNodes(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return level(nodes) }, time.Minute, 10*time.Millisecond)
 	w := &tableWork{t: t}
-	x := c.client("a", "b", "c")
-	w.begin(x, c.client("b"))
+	x := c.client(ramp.Fast, "a", "b", "c")
+	w.begin(x, c.client(ramp.Fast, "b"))
 	rounds := 2
 	if testing.Short() {
 		rounds = 1
@@ -231,7 +231,7 @@ func TestNodeIsDrained(t *testing.T) {
 	nodes := map[string]*machine.Node{"a": c.start("a"), "b": c.start("b"), "c": c.start("c")}
 	require.Eventually(t, func() bool { return level(nodes) }, time.Minute, 10*time.Millisecond)
 	w := &tableWork{t: t}
-	w.begin(c.client("a", "b"))
+	w.begin(c.client(ramp.Small, "a", "b"), c.client(ramp.Small, "c"))
 	name := primaryOf(nodes, 0)
 	require.NoError(t, membership.Drain(t.Context(), c.etcd, name, true))
 	require.Eventually(t, func() bool {
@@ -259,7 +259,7 @@ func TestNodesAreStartedAgain(t *testing.T) {
 	for _, k := range keys {
 		pairs = append(pairs, ramp.Pair{Key: k, Value: []byte("value")})
 	}
-	x := c.client("a", "b")
+	x := c.client(ramp.Hybrid, "a", "b")
 	ts, err := x.PutAll(t.Context(), pairs)
 	require.NoError(t, err)
 	require.NoError(t, x.Close())
@@ -267,7 +267,7 @@ func TestNodesAreStartedAgain(t *testing.T) {
 		c.stop(name, n)
 	}
 	a := c.start("a")
-	y := c.client("a")
+	y := c.client(ramp.Hybrid, "a")
 	values, err := y.GetAll(t.Context(), keys)
 	require.NoError(t, err)
 	for _, v := range values {
@@ -302,8 +302,4 @@ func TestTableOptions(t *testing.T) {
 		}
 		assert.ErrorContains(t, err, wrong)
 	}
-	d := c.net.Open()
-	defer d.Close()
-	_, err := ramp.Dial(t.Context(), []string{"mem:a"}, &ramp.Options{Fabrics: map[string]fabric.Domain{"mem": d}, Algorithm: ramp.Small})
-	assert.ErrorContains(t, err, "RAMP-Fast only")
 }

@@ -138,7 +138,7 @@ func killChildMain(t *testing.T) {
 	})
 	require.NoError(t, err)
 	ctx := context.Background()
-	clients := []writer{ramp.Local(n, 4095, 0)}
+	clients := []writer{ramp.Local(n, 0)}
 	c, err := ramp.Dial(ctx, []string{"mem:node"}, &ramp.Options{Fabrics: map[string]fabric.Domain{"mem": net.Open()}})
 	require.NoError(t, err)
 	clients = append(clients, c)

@@ -16,14 +16,14 @@ func (n *Node) Prepare(number uint32, q *protocol.Prepare, flags protocol.Flags,
 }
 
 // Commit serves a COMMIT.
-func (n *Node) Commit(number uint32, d protocol.Decision, done func(protocol.Status)) {
+func (n *Node) Commit(number uint32, d protocol.Transaction, done func(protocol.Status)) {
 	if !n.partitions[number].call(func(p *partition.Partition) { p.Commit(d, done) }) {
 		done(protocol.StatusUnavailable)
 	}
 }
 
 // Abort serves an ABORT.
-func (n *Node) Abort(number uint32, d protocol.Decision, done func(protocol.Status)) {
+func (n *Node) Abort(number uint32, d protocol.Transaction, done func(protocol.Status)) {
 	if !n.partitions[number].call(func(p *partition.Partition) { p.Abort(d, done) }) {
 		done(protocol.StatusUnavailable)
 	}

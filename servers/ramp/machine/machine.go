@@ -51,7 +51,6 @@ type Node struct {
 	members    *membership.Node // nil: the node is alone
 	listeners  []fabric.Listener
 	circle     *circle.Circle
-	numbers    numbers
 	began      time.Time
 	ahead      atomic.Int64    // the least date at began, in milliseconds since 1970, that partitions have asked for
 	ctx        context.Context // until Close
@@ -88,7 +87,6 @@ func Open(o Options) (*Node, error) {
 	o.Listen = slices.Clone(o.Listen)
 	n := &Node{o: o, id: id, began: time.Now()}
 	n.ctx, n.stop = context.WithCancel(context.Background())
-	n.numbers.init()
 	if err := n.open(); err != nil {
 		n.Close()
 		return nil, err

@@ -72,20 +72,8 @@ type served interface {
 type attachment struct {
 	group    *wire.Group
 	conn     wire.Conn
-	release  func() // of the client's number
 	greeting partition.Greeting
 	do       func() // something else that the thread has to do
-}
-
-// A numberedConn keeps its client's number until it is closed.
-type numberedConn struct {
-	wire.Conn
-	release func()
-}
-
-func (c numberedConn) Close() error {
-	c.release()
-	return c.Conn.Close()
 }
 
 // makeGroups makes one group for each domain.
@@ -246,7 +234,7 @@ func (r *runner) take() {
 				addProcessors(1)
 			}
 			a.group.Add(a.conn)
-			r.p.Attach(numberedConn{a.conn, a.release}, a.greeting)
+			r.p.Attach(a.conn, a.greeting)
 		default:
 			return
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 // Commit serves a COMMIT.
-func (p *Partition) Commit(d protocol.Decision, done func(protocol.Status)) {
+func (p *Partition) Commit(d protocol.Transaction, done func(protocol.Status)) {
 	t := p.txns[d.TS]
 	switch {
 	case p.failed != nil:
@@ -29,7 +29,7 @@ func (p *Partition) Commit(d protocol.Decision, done func(protocol.Status)) {
 
 // Abort serves an ABORT: a partition has refused the transaction. One that is committed stays so. A timestamp that is far ahead is not remembered: it would
 // raise the floor above all dates to come.
-func (p *Partition) Abort(d protocol.Decision, done func(protocol.Status)) {
+func (p *Partition) Abort(d protocol.Transaction, done func(protocol.Status)) {
 	t := p.txns[d.TS]
 	switch {
 	case p.failed != nil:

@@ -21,7 +21,6 @@ type Conn interface {
 // A conn is a connection, and answers that are on their way out.
 type conn struct {
 	Conn
-	number uint16
 	denied bool // AUTH has to come first
 	proof  [protocol.ProofSize]byte
 	held   []heldAnswer // for which the peer has no room yet: nothing is received before they are gone
@@ -36,15 +35,13 @@ type heldAnswer struct {
 
 // Greeting is what a connection's hello has said.
 type Greeting struct {
-	// Number is the client's in timestamps. PREPAREs that were made under another one, which may be another client's by now, are refused.
-	Number uint16
-	Auth   bool                     // AUTH has to come first,
-	Proof  [protocol.ProofSize]byte // with this proof
+	Auth  bool                     // AUTH has to come first,
+	Proof [protocol.ProofSize]byte // with this proof
 }
 
 // Attach adds a connection, between two steps.
 func (p *Partition) Attach(c Conn, g Greeting) {
-	p.conns = append(p.conns, &conn{Conn: c, number: g.Number, denied: g.Auth, proof: g.Proof})
+	p.conns = append(p.conns, &conn{Conn: c, denied: g.Auth, proof: g.Proof})
 }
 
 // Connections returns how many connections the partition has.
@@ -171,15 +168,10 @@ func (p *Partition) request(r reply, flags protocol.Flags, body []byte) {
 			var b [protocol.NewestSize]byte
 			p.send(r, s, n.AppendBody(b[:0]))
 		}
-		if p.prepare.TS.Client() != r.c.number {
-			p.counts.Refusals++
-			done(protocol.StatusRefused, p.floor)
-			return
-		}
 		p.Prepare(&p.prepare, flags, done)
 		return
 	case protocol.OpCommit, protocol.OpAbort, protocol.OpUnlock:
-		var d protocol.Decision
+		var d protocol.Transaction
 		if d.Parse(body) != nil {
 			break
 		}
@@ -230,7 +222,7 @@ func (p *Partition) request(r reply, flags protocol.Flags, body []byte) {
 	p.send(r, protocol.StatusMalformed, nil)
 }
 
-func (p *Partition) decision(r reply, d protocol.Decision) {
+func (p *Partition) decision(r reply, d protocol.Transaction) {
 	done := func(s protocol.Status) { p.send(r, s, nil) }
 	switch r.op {
 	case protocol.OpCommit:

@@ -157,7 +157,7 @@ func TestAsyncMode(t *testing.T) {
 func TestInherited(t *testing.T) {
 	b, _, _ := withFile(t, Sync, func(f store.VersionFile) store.Inherited {
 		h := circle.Hash(5, []byte("a"))
-		m := protocol.MakeMeta(protocol.KindHashes, []uint64{h})
+		m := protocol.MakeMeta(protocol.KindHashes, 1, []uint64{h})
 		content := m.AppendContent(nil, []byte("v"))
 		return store.Inherited{
 			Transactions: []store.Transaction{{TS: uint64(at(7)), Client: 9, State: store.Prepared, Hashes: protocol.SortHashes([]uint64{h, circle.Hash(5, []byte("elsewhere"))})}},
@@ -228,7 +228,7 @@ func TestLargeGet(t *testing.T) {
 func TestBeyondMemory(t *testing.T) {
 	const n = 30 // of 3 KB each, twice, in a memory of 64 KiB
 	b, _, _ := withFile(t, Sync, func(store.VersionFile) (in store.Inherited) {
-		m := protocol.MakeMeta(protocol.KindHashes, []uint64{1})
+		m := protocol.MakeMeta(protocol.KindHashes, 1, []uint64{1})
 		for i := range uint64(n) {
 			k := fmt.Appendf(nil, "%03000d", i)
 			h := circle.Hash(5, k)
@@ -315,7 +315,7 @@ func TestRoomKeepsItsOwn(t *testing.T) {
 			require.NotEqual(t, protocol.Status(99), s)
 			find(i)
 			if s == protocol.StatusOK {
-				b.p.Abort(protocol.Decision{TS: at(ts), Client: 9}, func(protocol.Status) {})
+				b.p.Abort(protocol.Transaction{TS: at(ts), Client: 9}, func(protocol.Status) {})
 			}
 		}
 	}

@@ -22,9 +22,9 @@ type lock struct {
 }
 
 type holder struct {
-	protocol.Decision // the transaction
-	conn              *conn
-	exclusive         bool
+	protocol.Transaction // the transaction
+	conn                 *conn
+	exclusive            bool
 }
 
 type lockWait struct {
@@ -43,7 +43,7 @@ func (p *Partition) Lock(c *conn, q *protocol.Lock, exclusive bool, each func(i 
 		keys[i] = bytes.Clone(k)
 		get.Keys = append(get.Keys, protocol.Wanted{Key: keys[i]})
 	}
-	h := holder{q.Decision, c, exclusive}
+	h := holder{q.Transaction, c, exclusive}
 	var next func(i int)
 	next = func(i int) {
 		for ; i < len(keys); i++ {
@@ -95,7 +95,7 @@ func (x *lock) fits(h *holder) (fits, older bool) {
 }
 
 func (x *lock) hold(h holder) {
-	if i := slices.IndexFunc(x.holders, func(o holder) bool { return o.Decision == h.Decision }); i >= 0 {
+	if i := slices.IndexFunc(x.holders, func(o holder) bool { return o.Transaction == h.Transaction }); i >= 0 {
 		x.holders[i].exclusive = x.holders[i].exclusive || h.exclusive
 		return
 	}
@@ -136,6 +136,6 @@ func (x *lock) serve() (granted []func()) {
 }
 
 // Unlock releases the locks of a transaction.
-func (p *Partition) Unlock(d protocol.Decision) {
-	p.locks.release(func(h *holder) bool { return h.Decision == d })
+func (p *Partition) Unlock(d protocol.Transaction) {
+	p.locks.release(func(h *holder) bool { return h.Transaction == d })
 }

@@ -227,18 +227,6 @@ func TestEntriesAreNewerThanPieces(t *testing.T) {
 	b.m.o.Store = was
 }
 
-// TestOnlyFast: other algorithms tell transactions apart by clients' numbers, which nodes do not agree on.
-func TestOnlyFast(t *testing.T) {
-	b := newMemberBench(t)
-	b.reign(1)
-	q := b.question("k")
-	q.TS, q.Kind = at(2000), protocol.KindNone
-	s := protocol.Status(99)
-	b.p.Look()
-	b.p.Prepare(q, 0, func(status protocol.Status, _ Timestamp) { s = status })
-	require.Equal(t, protocol.StatusMalformed, s)
-}
-
 // TestMapOfAnotherNode: a member that serves nobody tells clients the map, once they have proved that they have the secret, and nothing else.
 func TestMapOfAnotherNode(t *testing.T) {
 	b := newMemberBench(t)

@@ -89,7 +89,7 @@ func (b *bench) prepare(ts Timestamp, elsewhere bool, keys ...string) (s protoco
 
 func (b *bench) commit(ts Timestamp) (s protocol.Status) {
 	b.p.Look()
-	b.p.Commit(protocol.Decision{TS: ts, Client: 9}, func(status protocol.Status) { s = status })
+	b.p.Commit(protocol.Transaction{TS: ts, Client: 9}, func(status protocol.Status) { s = status })
 	return s
 }
 
@@ -261,7 +261,7 @@ func TestWaitDie(t *testing.T) {
 	var granted []int
 	var died []int
 	take := func(ts int, exclusive bool) bool {
-		return l.take([]byte("k"), holder{Decision: protocol.Decision{TS: Timestamp(ts)}, exclusive: exclusive}, func() { granted = append(granted, ts) }, func() { died = append(died, ts) })
+		return l.take([]byte("k"), holder{Transaction: protocol.Transaction{TS: Timestamp(ts)}, exclusive: exclusive}, func() { granted = append(granted, ts) }, func() { died = append(died, ts) })
 	}
 	release := func(ts int) { l.release(func(h *holder) bool { return h.TS == Timestamp(ts) }) }
 	require.True(t, take(5, false))
@@ -306,7 +306,7 @@ func TestFarAhead(t *testing.T) {
 	for _, ahead := range []uint64{10_001, 29_999, 31_000, 86_400_000} {
 		s, _ := b.prepare(at(ahead), true, "a")
 		require.Equal(t, protocol.StatusClock, s)
-		b.p.Abort(protocol.Decision{TS: at(ahead), Client: 9}, func(s protocol.Status) { require.Equal(t, protocol.StatusOK, s) })
+		b.p.Abort(protocol.Transaction{TS: at(ahead), Client: 9}, func(s protocol.Status) { require.Equal(t, protocol.StatusOK, s) })
 	}
 	require.Equal(t, 2, b.p.Stats().Transactions, "those whose PREPARE may be accepted when it comes late")
 	for i := range uint64(60) {
@@ -348,18 +348,24 @@ func (l *line) Receive() (m wire.Message, ok bool) {
 	return m, true
 }
 
-// TestNumberOfConnection: a PREPARE is refused if its timestamp has another number than the client has by this connection.
-func TestNumberOfConnection(t *testing.T) {
+// TestAmong: clients may have the same number, so a transaction is one of a client. A version that another client's transaction with the same timestamp has
+// prepared was not written by the one that a reader has seen, and may be aborted. Without their values versions tell who wrote them.
+func TestAmong(t *testing.T) {
 	b := newBench(t)
-	l := &line{}
-	b.p.Attach(l, Greeting{Number: 7})
-	h := circle.Hash(5, []byte("a"))
-	for _, number := range []uint16{7, 8} {
-		q := protocol.Prepare{TS: protocol.MakeTimestamp(someTime+uint64(number), number, 0), Client: 9, Kind: protocol.KindHashes, Hashes: []uint64{h}, Parts: []protocol.Part{{Key: []byte("a")}}}
-		l.in = append(l.in, wire.Message{Header: wire.Header{Op: uint8(protocol.OpPrepare), Request: uint64(number)}, Body: q.AppendBody(nil)})
+	b.prepare(at(1), false, "a")
+	b.commit(at(1))
+	b.prepare(at(2), true, "a")
+	ask := func(flags protocol.Flags, among ...protocol.Transaction) (v protocol.Version) {
+		b.p.Look()
+		b.p.Get(&protocol.Get{Among: among, Keys: []protocol.Wanted{{Key: []byte("a")}}}, flags, func(_ int, x *protocol.Version) { v = *x }, func(protocol.Status) {})
+		return v
 	}
-	b.p.Step()
-	require.Len(t, l.out, 2)
-	require.EqualValues(t, protocol.StatusOK, l.out[0].Status)
-	require.EqualValues(t, protocol.StatusRefused, l.out[1].Status)
+	old, mine, other := protocol.Transaction{TS: at(1), Client: 9}, protocol.Transaction{TS: at(2), Client: 9}, protocol.Transaction{TS: at(2), Client: 8}
+	require.Equal(t, at(2), ask(0, old, mine).TS)
+	require.Equal(t, at(1), ask(0, old, other).TS)
+	require.Equal(t, protocol.StateNever, ask(0, other).State)
+	m, value, err := protocol.ParseContent(ask(protocol.FlagTimestamps).Content)
+	require.NoError(t, err)
+	require.EqualValues(t, 9, m.Client)
+	require.Empty(t, value)
 }

@@ -99,11 +99,7 @@ func (p *Partition) Prepare(q *protocol.Prepare, flags protocol.Flags, done func
 		p.prepareAgain(t, q, done)
 		return
 	}
-	s := p.ours(q)
-	if p.seat != nil && q.Kind != protocol.KindHashes { // timestamps alone do not tell two clients' transactions apart
-		s = protocol.StatusMalformed
-	}
-	if s != protocol.StatusOK {
+	if s := p.ours(q); s != protocol.StatusOK {
 		done(s, 0)
 		return
 	}
@@ -223,7 +219,7 @@ func (p *Partition) inherited(key []byte) (ts Timestamp) {
 
 // add takes the versions. Without room for all nothing is changed.
 func (p *Partition) add(q *protocol.Prepare) (*txn, protocol.Status) {
-	meta := protocol.MakeMeta(q.Kind, q.Hashes)
+	meta := protocol.MakeMeta(q.Kind, q.Client, q.Hashes)
 	total := 0
 	places := p.rooms[:0]
 	giveUp := func(s protocol.Status) (*txn, protocol.Status) {

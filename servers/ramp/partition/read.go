@@ -54,7 +54,7 @@ func (p *Partition) parkGet(q *protocol.Get, flags protocol.Flags, each func(int
 }
 
 // undecided returns a transaction of the last life whose outcome the newest version of the key depends on (invariant 11).
-func (p *Partition) undecided(k *protocol.Wanted, among []Timestamp) *txn {
+func (p *Partition) undecided(k *protocol.Wanted, among []protocol.Transaction) *txn {
 	x := p.active[string(k.Key)]
 	if x == nil || k.TS != 0 || len(among) > 0 {
 		return nil
@@ -68,7 +68,7 @@ func (p *Partition) undecided(k *protocol.Wanted, among []Timestamp) *txn {
 }
 
 // version looks up a version of a key that is known.
-func (p *Partition) version(k *protocol.Wanted, among []Timestamp, flags protocol.Flags, v *protocol.Version) {
+func (p *Partition) version(k *protocol.Wanted, among []protocol.Transaction, flags protocol.Flags, v *protocol.Version) {
 	p.counts.Gets++
 	*v = protocol.Version{}
 	h := p.hash(k.Key)
@@ -95,8 +95,9 @@ func (p *Partition) version(k *protocol.Wanted, among []Timestamp, flags protoco
 			v.Slot = protocol.Slot{Extent: slot.Extent(), Offset: slot.Offset(), Length: uint32(n)}
 		}
 	}
-	if flags&protocol.FlagTimestamps != 0 {
-		v.Content = nil
+	if flags&protocol.FlagTimestamps != 0 && len(v.Content) > 0 {
+		p.scratch = protocol.AppendWithoutValue(p.scratch[:0], v.Content)
+		v.Content = p.scratch
 	}
 }
 
@@ -110,6 +111,12 @@ func (p *Partition) absent(x *versions) Timestamp {
 		}
 	}
 	return ts
+}
+
+// writer returns the client that wrote the version at a place.
+func (p *Partition) writer(at arena.Place) uint64 {
+	m, _, _ := protocol.ParseContent(p.item(at).Value)
+	return m.Client
 }
 
 func (p *Partition) content(at arena.Place, v *protocol.Version) {
@@ -156,11 +163,14 @@ func (p *Partition) locate(x *versions, slot arena.Place, latest, ts Timestamp) 
 	return 0, false
 }
 
-// newestAmong looks up the newest of the versions with certain timestamps.
-func (p *Partition) newestAmong(x *versions, slot arena.Place, latest Timestamp, among []Timestamp, v *protocol.Version) {
+// newestAmong looks up the newest of the versions that certain transactions wrote. A key has one version at most with a timestamp: if that is another
+// client's, the transaction that is meant did not write the key.
+func (p *Partition) newestAmong(x *versions, slot arena.Place, latest Timestamp, among []protocol.Transaction, v *protocol.Version) {
 	best, at, dropped := Timestamp(0), arena.Place(0), Timestamp(0)
-	for _, ts := range among {
+	for i := range among {
+		ts := among[i].TS
 		switch place, found := p.locate(x, slot, latest, ts); {
+		case found && p.writer(place) != among[i].Client:
 		case found && ts > best:
 			best, at = ts, place
 		case !found && ts < latest: // of a key without a slot nothing is dropped but what a forgotten remove covers

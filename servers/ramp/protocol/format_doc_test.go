@@ -55,19 +55,18 @@ func check(t *testing.T, heading string, variables map[string]int, size int, fie
 
 func u64[T ~uint64](p *T) func([]byte) { return func(v []byte) { *p = T(le.Uint64(v)) } }
 func u32(p *uint32) func([]byte)       { return func(v []byte) { *p = le.Uint32(v) } }
-func u16(p *uint16) func([]byte)       { return func(v []byte) { *p = le.Uint16(v) } }
 func u8[T ~uint8](p *T) func([]byte)   { return func(v []byte) { *p = T(v[0]) } }
 func content(p *[]byte) func([]byte)   { return func(v []byte) { *p = append([]byte(nil), v...) } }
 
 func TestFormatBodies(t *testing.T) {
 	check(t, "RAMP hello", nil, helloSize, func() (setter, func() []byte) {
 		h := &Hello{}
-		return setter{"number": u16(&h.Number), "partition": u32(&h.Partition), "client": u64(&h.Client), "nonce": func(v []byte) { copy(h.Nonce[:], v) }},
+		return setter{"partition": u32(&h.Partition), "client": u64(&h.Client), "nonce": func(v []byte) { copy(h.Nonce[:], v) }},
 			func() []byte { return h.Append(nil) }
 	})
 	check(t, "RAMP welcome", nil, welcomeSize, func() (setter, func() []byte) {
 		w := &Welcome{}
-		return setter{"number": u16(&w.Number), "partition": u32(&w.Partition), "partitions": u32(&w.Partitions), "seed": u64(&w.Seed), "term": u64(&w.Term),
+		return setter{"partition": u32(&w.Partition), "partitions": u32(&w.Partitions), "seed": u64(&w.Seed), "term": u64(&w.Term),
 			"nonce": func(v []byte) { copy(w.Nonce[:], v) }, "proof": func(v []byte) { copy(w.Proof[:], v) }}, func() []byte { return w.Append(nil) }
 	})
 	check(t, "RAMP prepare", nil, prepareHead, func() (setter, func() []byte) {
@@ -78,8 +77,8 @@ func TestFormatBodies(t *testing.T) {
 		p := &Part{Key: make([]byte, 3), Value: make([]byte, 5)}
 		return setter{"key": content(&p.Key), "value": content(&p.Value)}, func() []byte { return p.append(nil) }
 	})
-	check(t, "RAMP decision", nil, DecisionSize, func() (setter, func() []byte) {
-		d := &Decision{}
+	check(t, "RAMP transaction", nil, TransactionSize, func() (setter, func() []byte) {
+		d := &Transaction{}
 		return setter{"timestamp": u64(&d.TS), "client": u64(&d.Client)}, func() []byte { return d.AppendBody(nil) }
 	})
 	check(t, "RAMP newest", nil, NewestSize, func() (setter, func() []byte) {
@@ -100,9 +99,9 @@ func TestFormatBodies(t *testing.T) {
 	})
 	check(t, "RAMP content", map[string]int{"m": 32, "v": 5}, contentHead+37, func() (setter, func() []byte) {
 		m, value := &Meta{Data: make([]byte, 32)}, make([]byte, 5)
-		return setter{"kind": u8(&m.Kind), "meta": content(&m.Data), "value": content(&value)}, func() []byte { return m.AppendContent(nil, value) }
+		return setter{"kind": u8(&m.Kind), "client": u64(&m.Client), "meta": content(&m.Data), "value": content(&value)}, func() []byte { return m.AppendContent(nil, value) }
 	})
-	check(t, "RAMP lock", nil, DecisionSize+4, func() (setter, func() []byte) {
+	check(t, "RAMP lock", nil, TransactionSize+4, func() (setter, func() []byte) {
 		l := &Lock{}
 		return setter{"timestamp": u64(&l.TS), "client": u64(&l.Client)}, func() []byte { return l.AppendBody(nil) }
 	})

@@ -8,8 +8,9 @@ import (
 
 // A Get asks for versions of keys of one partition.
 type Get struct {
-	// Among: of each key without a timestamp of its own the newest version whose timestamp is among these. Empty: the newest that is committed.
-	Among []Timestamp
+	// Among: of each key without a timestamp of its own the newest version that one of these transactions wrote. Empty: the newest that is committed. Timestamps
+	// alone would not do: clients may have the same number, and a version that has another transaction's timestamp may be prepared, and aborted later.
+	Among []Transaction
 	Keys  []Wanted
 }
 
@@ -26,7 +27,7 @@ const (
 
 // Size returns how many bytes AppendBody appends.
 func (g *Get) Size() int {
-	n := getHead + 8*len(g.Among)
+	n := getHead + TransactionSize*len(g.Among)
 	for i := range g.Keys {
 		n += wantedHead + len(g.Keys[i].Key)
 	}
@@ -37,8 +38,8 @@ func (g *Get) Size() int {
 func (g *Get) AppendBody(b []byte) []byte {
 	b = le.AppendUint32(b, uint32(len(g.Among)))
 	b = le.AppendUint32(b, uint32(len(g.Keys)))
-	for _, t := range g.Among {
-		b = le.AppendUint64(b, uint64(t))
+	for i := range g.Among {
+		b = g.Among[i].AppendBody(b)
 	}
 	for i := range g.Keys {
 		b = le.AppendUint64(b, uint64(g.Keys[i].TS))
@@ -55,14 +56,18 @@ func (g *Get) Parse(b []byte) error {
 		return bad("its head is cut off")
 	}
 	among, keys := le.Uint32(b), le.Uint32(b[4:])
-	if among > MaxKeys || keys == 0 || keys > MaxKeys || len(b) < getHead+8*int(among) {
-		return bad(fmt.Sprintf("%d timestamps, %d keys", among, keys))
+	if among > MaxKeys || keys == 0 || keys > MaxKeys || len(b) < getHead+TransactionSize*int(among) {
+		return bad(fmt.Sprintf("%d transactions, %d keys", among, keys))
 	}
 	g.Among, g.Keys = g.Among[:0], g.Keys[:0]
 	r := b[getHead:]
 	for range among {
-		g.Among = append(g.Among, Timestamp(le.Uint64(r)))
-		r = r[8:]
+		var t Transaction
+		if err := t.Parse(r[:TransactionSize]); err != nil {
+			return err
+		}
+		g.Among = append(g.Among, t)
+		r = r[TransactionSize:]
 	}
 	for range keys {
 		if len(r) < wantedHead || le.Uint32(r[8:]) > MaxKey || len(r) < wantedHead+int(le.Uint32(r[8:])) {
@@ -227,13 +232,13 @@ func ParseExtentRequest(b []byte) (uint32, error) {
 
 // A Lock asks for locks of keys, in the order given, for a transaction of two-phase locking. The answer is that of a GET.
 type Lock struct {
-	Decision // the transaction; the lower its timestamp the older it is
-	Keys     [][]byte
+	Transaction // the transaction; the lower its timestamp the older it is
+	Keys        [][]byte
 }
 
 // Size returns how many bytes AppendBody appends.
 func (l *Lock) Size() int {
-	n := DecisionSize + 4
+	n := TransactionSize + 4
 	for _, k := range l.Keys {
 		n += 4 + len(k)
 	}
@@ -242,7 +247,7 @@ func (l *Lock) Size() int {
 
 // AppendBody appends the request's body.
 func (l *Lock) AppendBody(b []byte) []byte {
-	b = l.Decision.AppendBody(b)
+	b = l.Transaction.AppendBody(b)
 	b = le.AppendUint32(b, uint32(len(l.Keys)))
 	for _, k := range l.Keys {
 		b = le.AppendUint32(b, uint32(len(k)))
@@ -253,17 +258,17 @@ func (l *Lock) AppendBody(b []byte) []byte {
 
 // Parse decodes the body. Keys are parts of it.
 func (l *Lock) Parse(b []byte) error {
-	if len(b) < DecisionSize+4 {
+	if len(b) < TransactionSize+4 {
 		return fmt.Errorf("%w: LOCK of %d bytes", ErrMalformed, len(b))
 	}
-	if err := l.Decision.Parse(b[:DecisionSize]); err != nil {
+	if err := l.Transaction.Parse(b[:TransactionSize]); err != nil {
 		return err
 	}
-	n := le.Uint32(b[DecisionSize:])
+	n := le.Uint32(b[TransactionSize:])
 	if n == 0 || n > MaxKeys {
 		return fmt.Errorf("%w: LOCK of %d keys", ErrMalformed, n)
 	}
-	r := b[DecisionSize+4:]
+	r := b[TransactionSize+4:]
 	l.Keys = l.Keys[:0]
 	for range n {
 		if len(r) < 4 || le.Uint32(r) > MaxKey || len(r) < 4+int(le.Uint32(r)) {

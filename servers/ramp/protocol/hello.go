@@ -12,9 +12,6 @@ const Revision = 1
 // AnyPartition, in a hello, asks for whatever partition the node likes.
 const AnyPartition = 1<<32 - 1
 
-// NoNumber, in a hello: the client has no number yet.
-const NoNumber = 1<<16 - 1
-
 // The sizes of what proves that the other side has the secret.
 const (
 	NonceSize = 16
@@ -26,7 +23,6 @@ const magic = "FDBR"
 // Hello is a client's part in making a connection. It stands in the fabric's hello, behind that of package wire.
 type Hello struct {
 	Partition uint32
-	Number    uint16 // of the client, in its timestamps; NoNumber: it wants one
 	Client    uint64 // drawn at random when the client is made
 	Nonce     [NonceSize]byte
 }
@@ -37,7 +33,7 @@ const helloSize = 40
 func (h *Hello) Append(b []byte) []byte {
 	b = append(b, magic...)
 	b = le.AppendUint16(b, Revision)
-	b = le.AppendUint16(b, h.Number)
+	b = le.AppendUint16(b, 0)
 	b = le.AppendUint32(b, h.Partition)
 	b = le.AppendUint32(b, 0)
 	b = le.AppendUint64(b, h.Client)
@@ -49,7 +45,7 @@ func (h *Hello) Parse(b []byte) error {
 	if err := checkMagic(b, helloSize); err != nil {
 		return err
 	}
-	h.Number, h.Partition, h.Client = le.Uint16(b[6:]), le.Uint32(b[8:]), le.Uint64(b[16:])
+	h.Partition, h.Client = le.Uint32(b[8:]), le.Uint64(b[16:])
 	copy(h.Nonce[:], b[24:])
 	return nil
 }
@@ -71,7 +67,6 @@ func checkMagic(b []byte, size int) error {
 type Welcome struct {
 	Partition  uint32
 	Partitions uint32 // of the table
-	Number     uint16 // of the client, in its timestamps from now on
 	NeedsAuth  bool   // the first request has to be AUTH
 	Replicas   bool   // partitions have replicas, on several nodes: what is prepared outlives the partition's life
 	Seed       uint64 // of the hash of keys
@@ -80,7 +75,7 @@ type Welcome struct {
 	Proof      [ProofSize]byte // Prove(secret, ServerSide, hello, welcome); zero without a secret
 }
 
-const welcomeSize = 84
+const welcomeSize = 80
 
 // Append appends the welcome.
 func (w *Welcome) Append(b []byte) []byte {
@@ -99,9 +94,7 @@ func (w *Welcome) Append(b []byte) []byte {
 	b = le.AppendUint64(b, w.Seed)
 	b = le.AppendUint64(b, w.Term)
 	b = append(b, w.Nonce[:]...)
-	b = append(b, w.Proof[:]...)
-	b = le.AppendUint16(b, w.Number)
-	return le.AppendUint16(b, 0)
+	return append(b, w.Proof[:]...)
 }
 
 // Parse decodes the welcome.
@@ -114,9 +107,8 @@ func (w *Welcome) Parse(b []byte) error {
 	w.Seed, w.Term = le.Uint64(b[16:]), le.Uint64(b[24:])
 	copy(w.Nonce[:], b[32:])
 	copy(w.Proof[:], b[48:])
-	w.Number = le.Uint16(b[80:])
-	if w.Partitions == 0 || w.Partitions > MaxPartitions || w.Partition >= w.Partitions || w.Number >= MaxClients {
-		return fmt.Errorf("%w: partition %d of %d welcomes client number %d", ErrMalformed, w.Partition, w.Partitions, w.Number)
+	if w.Partitions == 0 || w.Partitions > MaxPartitions || w.Partition >= w.Partitions {
+		return fmt.Errorf("%w: partition %d of %d welcomes", ErrMalformed, w.Partition, w.Partitions)
 	}
 	return nil
 }

@@ -24,13 +24,14 @@ const (
 
 // Meta is what an item says of its transaction.
 type Meta struct {
-	Kind Kind
-	Data []byte // hashes of eight bytes each, or the filter
+	Kind   Kind
+	Client uint64 // who wrote it: with the timestamp, which transaction
+	Data   []byte // hashes of eight bytes each, or the filter
 }
 
-// MakeMeta returns the Meta of a kind for the hashes of all keys, which are in rising order.
-func MakeMeta(k Kind, hashes []uint64) Meta {
-	m := Meta{Kind: k}
+// MakeMeta returns the Meta of a kind for a client's transaction and the hashes of all its keys, which are in rising order.
+func MakeMeta(k Kind, client uint64, hashes []uint64) Meta {
+	m := Meta{Kind: k, Client: client}
 	switch k {
 	case KindHashes:
 		m.Data = make([]byte, 0, 8*len(hashes))
@@ -81,13 +82,14 @@ func (m *Meta) Has(h uint64) bool {
 func (m *Meta) Size(vlen int) int { return contentHead + len(m.Data) + vlen }
 
 // contentHead is the fixed part of an item's content.
-const contentHead = 8
+const contentHead = 16
 
 // AppendContent appends what an item of package guard has as its value: what the transaction's keys are, and the user's value.
 func (m *Meta) AppendContent(b, value []byte) []byte {
 	b = append(b, byte(m.Kind), 0)
 	b = le.AppendUint16(b, uint16(len(m.Data)/8))
 	b = le.AppendUint32(b, uint32(len(value)))
+	b = le.AppendUint64(b, m.Client)
 	b = append(b, m.Data...)
 	return append(b, value...)
 }
@@ -98,13 +100,22 @@ func ParseContent(b []byte) (m Meta, value []byte, err error) {
 		return m, nil, fmt.Errorf("%w: an item's content of %d bytes", ErrMalformed, len(b))
 	}
 	n, vlen := 8*int(le.Uint16(b[2:])), int64(le.Uint32(b[4:]))
-	m.Kind = Kind(b[0])
+	m.Kind, m.Client = Kind(b[0]), le.Uint64(b[8:])
 	if int64(len(b)) != contentHead+int64(n)+vlen || !m.Kind.fits(n) {
 		return m, nil, fmt.Errorf("%w: an item's content of %d bytes, kind %d with %d bytes, value of %d", ErrMalformed, len(b), m.Kind, n, vlen)
 	}
 	end := contentHead + n
 	m.Data = b[contentHead:end:end]
 	return m, b[end:], nil
+}
+
+// AppendWithoutValue appends a content as it would be with a value of no bytes.
+func AppendWithoutValue(b, content []byte) []byte {
+	m, _, err := ParseContent(content)
+	if err != nil {
+		return b
+	}
+	return m.AppendContent(b, nil)
 }
 
 func (k Kind) fits(n int) bool {

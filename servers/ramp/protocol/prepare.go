@@ -109,23 +109,23 @@ func (p *Prepare) Parse(b []byte) error {
 	return nil
 }
 
-// A Decision is the body of COMMIT, ABORT and UNLOCK.
-type Decision struct {
+// A Transaction says which one is meant. It is the body of COMMIT, ABORT and UNLOCK.
+type Transaction struct {
 	TS     Timestamp
 	Client uint64
 }
 
-// DecisionSize is the size of a Decision's body.
-const DecisionSize = 16
+// TransactionSize is the size of a Transaction's body.
+const TransactionSize = 16
 
 // AppendBody appends the request's body.
-func (d *Decision) AppendBody(b []byte) []byte {
+func (d *Transaction) AppendBody(b []byte) []byte {
 	return le.AppendUint64(le.AppendUint64(b, uint64(d.TS)), d.Client)
 }
 
 // Parse decodes the body.
-func (d *Decision) Parse(b []byte) error {
-	if len(b) != DecisionSize || le.Uint64(b) == 0 {
+func (d *Transaction) Parse(b []byte) error {
+	if len(b) != TransactionSize || le.Uint64(b) == 0 {
 		return fmt.Errorf("%w: a decision of %d bytes", ErrMalformed, len(b))
 	}
 	d.TS, d.Client = Timestamp(le.Uint64(b)), le.Uint64(b[8:])

@@ -59,13 +59,15 @@ func TestMeta(t *testing.T) {
 	hashes := SortHashes([]uint64{9, 1 << 63, 4, 4, 77})
 	require.Len(t, hashes, 4)
 	for k := KindNone; k <= KindBloom; k++ {
-		m := MakeMeta(k, hashes)
+		m := MakeMeta(k, 7, hashes)
 		b := m.AppendContent([]byte("x"), []byte("value"))
 		require.Len(t, b, 1+m.Size(5))
 		got, value, err := ParseContent(b[1:])
 		require.NoError(t, err)
 		require.Equal(t, "value", string(value))
 		require.Equal(t, k, got.Kind)
+		require.EqualValues(t, 7, got.Client)
+		require.Equal(t, m.AppendContent(nil, nil), AppendWithoutValue(nil, b[1:]))
 		for _, h := range hashes {
 			require.Equal(t, k != KindNone, got.Has(h))
 		}
@@ -76,7 +78,7 @@ func TestMeta(t *testing.T) {
 		}
 	}
 	false4, tried := 0, 100_000
-	m := MakeMeta(KindBloom, []uint64{0x123456789abcdef0, 0xfedcba9876543210, 0x0f1e2d3c4b5a6978, 0x1122334455667788})
+	m := MakeMeta(KindBloom, 7, []uint64{0x123456789abcdef0, 0xfedcba9876543210, 0x0f1e2d3c4b5a6978, 0x1122334455667788})
 	for i := range uint64(tried) {
 		if m.Has(i * 0x9E3779B97F4A7C15) {
 			false4++
@@ -88,13 +90,13 @@ func TestMeta(t *testing.T) {
 // The bytes of each message, written down once.
 func TestGolden(t *testing.T) {
 	p := Prepare{TS: 0x0102030405060708, Client: 9, Kind: KindHashes, Hashes: []uint64{1, 2}, Parts: []Part{{Key: []byte("k"), Value: []byte("vv")}, {Removed: true, Key: []byte("m"), Value: []byte{}}}}
-	g := Get{Among: []Timestamp{5}, Keys: []Wanted{{TS: 6, Key: []byte("k")}}}
+	g := Get{Among: []Transaction{{5, 8}}, Keys: []Wanted{{TS: 6, Key: []byte("k")}}}
 	got := Got{Term: 3, Tenure: 4, Versions: []Version{{State: StateFound, TS: 8, Content: []byte("c"), Slot: Slot{16, 1, 64}}}}
-	l := Lock{Decision: Decision{2, 3}, Keys: [][]byte{[]byte("k")}}
+	l := Lock{Transaction: Transaction{2, 3}, Keys: [][]byte{[]byte("k")}}
 	e := Extent{Term: 1, Key: [5]uint64{2, 3, 4, 5, 6}}
 	for want, b := range map[string][]byte{
 		"0807060504030201" + "0900000000000000" + "01000200" + "02000000" + "0100000000000000" + "0200000000000000" + "0100000002000000" + "6b7676" + "0100010000000000" + "6d": p.AppendBody(nil),
-		"0100000001000000" + "0500000000000000" + "060000000000000001000000" + "6b":                                                                                             g.AppendBody(nil),
+		"0100000001000000" + "0500000000000000" + "0800000000000000" + "060000000000000001000000" + "6b":                                                                        g.AppendBody(nil),
 		"0300000000000000" + "0400000001000000" + "0100000001000000" + "0800000000000000" + "1000000000000000" + "0100000040000000" + "63":                                      got.AppendBody(nil),
 		"0200000000000000" + "0300000000000000" + "01000000" + "01000000" + "6b":                                                                                                l.AppendBody(nil),
 		"0100000000000000" + "0200000000000000" + "0300000000000000" + "0400000000000000" + "0500000000000000" + "0600000000000000":                                             e.AppendBody(nil),
@@ -126,12 +128,12 @@ func TestGolden(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	p := Prepare{TS: 7, Client: 9, Kind: KindBloom, Hashes: []uint64{1, 2}, Parts: []Part{{Key: []byte("k"), Value: []byte("v")}}}
 	f.Add(p.AppendBody(nil))
-	f.Add((&Get{Among: []Timestamp{5}, Keys: []Wanted{{TS: 6, Key: []byte("k")}}}).AppendBody(nil))
+	f.Add((&Get{Among: []Transaction{{5, 8}}, Keys: []Wanted{{TS: 6, Key: []byte("k")}}}).AppendBody(nil))
 	f.Add((&Got{Versions: []Version{{State: StateGone}}}).AppendBody(nil))
-	f.Add((&Lock{Decision: Decision{2, 3}, Keys: [][]byte{[]byte("k")}}).AppendBody(nil))
+	f.Add((&Lock{Transaction: Transaction{2, 3}, Keys: [][]byte{[]byte("k")}}).AppendBody(nil))
 	f.Add((&Hello{}).Append(nil))
 	f.Add((&Welcome{Partitions: 1}).Append(nil))
-	m := MakeMeta(KindHashes, []uint64{1, 2})
+	m := MakeMeta(KindHashes, 7, []uint64{1, 2})
 	f.Add(m.AppendContent(nil, []byte("value")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p Prepare
@@ -155,7 +157,7 @@ func FuzzParse(f *testing.F) {
 		if l.Parse(b) == nil {
 			require.Equal(t, b, l.AppendBody(nil))
 		}
-		var d Decision
+		var d Transaction
 		if d.Parse(b) == nil {
 			require.Equal(t, b, d.AppendBody(nil))
 		}

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// A Timestamp orders the versions of a key. All versions that a transaction writes have the transaction's timestamp, and no two
-// transactions share one:
+// A Timestamp orders the versions of a key. All versions that a transaction writes have the transaction's timestamp. No two transactions of a client share one,
+// and no two versions of a key; transactions of two clients that have no key in common may:
 //
 //	bits   field
 //	22-63  milliseconds since 1970 of the client's hybrid clock
-//	10-21  number of the client
+//	10-21  number that the client has drawn, so that others seldom have its timestamps
 //	0-9    count, of the transactions of the client within the millisecond
 //
 // 0 stands for no version.
@@ -62,8 +62,8 @@ const (
 	maxSpans = 64
 )
 
-// NewClock returns the clock of the client with that number.
-func NewClock(client uint16) *Clock { return &Clock{client: client} }
+// NewClock returns the clock of a client with a number.
+func NewClock(number uint16) *Clock { return &Clock{client: number % MaxClients} }
 
 // Next returns a new timestamp. wall is the date in milliseconds since 1970.
 func (c *Clock) Next(wall uint64) Timestamp {
@@ -140,13 +140,8 @@ func (c *Clock) Correct(wall uint64, now Timestamp) {
 	c.milli, c.count = now.Milli(), maxCount+1
 }
 
-// Renumber gives the clock another client number.
-func (c *Clock) Renumber(client uint16) {
-	if client != c.client {
-		c.client, c.used, c.run = client, nil, span{}
-		c.count = maxCount + 1
-	}
+// Renumber gives the clock another number, by a step that is best the client's own: another client has its timestamps. What was used under any number stays used.
+func (c *Clock) Renumber(step uint16) {
+	c.client = (c.client + step) % MaxClients
+	c.count = maxCount + 1
 }
-
-// Number returns the client's number.
-func (c *Clock) Number() uint16 { return c.client }
