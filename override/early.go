@@ -68,6 +68,9 @@ func (f *Flush) WriteEarly(level int) (pages int64, err error) {
 			early = append(early, e)
 		}
 	}
+	for _, e := range early { // each leaves the dirty pages alone
+		p.dirty.oblige(e)
+	}
 	for part := range slices.Chunk(early, f.part) {
 		if err := f.writePart(part); err != nil {
 			return pages, err

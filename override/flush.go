@@ -95,6 +95,7 @@ func (f *Flush) take(e *entry) {
 	case inMemory:
 		f.work = append(f.work, flushItem{entry: e, v: v})
 		if e.place() == 0 {
+			e.flying = true
 			f.p.unplaced.Add(1)
 		}
 	case removed:
@@ -305,6 +306,7 @@ func (f *Flush) place(w *flushItem) {
 	first := e.place() == 0
 	p.install(e, w.addr, n.seq)
 	if first {
+		e.flying = false
 		p.unplaced.Add(-1) // it lives by now
 	}
 }

@@ -37,9 +37,17 @@ func (b *Batch) Fold(parent logstore.PageID) (int, error) {
 	return b.fold(parent, true, (*entry).pinning)
 }
 
-// FoldClean is Fold without renaming: what is dirty keeps its name and may be left behind.
+// FoldClean is Fold without renaming: what is dirty keeps its name and may be left behind. It leaves families alone, which would have to be written.
 func (b *Batch) FoldClean(parent logstore.PageID) (int, error) {
+	if e := b.p.table.find(parent); e != nil && e.family != nil {
+		return 0, nil
+	}
 	return b.fold(parent, true, func(*entry) bool { return false })
+}
+
+// FoldAlone is Fold, but renames no child that has a family: it and the family may be left behind.
+func (b *Batch) FoldAlone(parent logstore.PageID) (int, error) {
+	return b.fold(parent, true, func(e *entry) bool { return e.pinning() && e.family == nil })
 }
 
 // Rename is Fold for those children only that are dirty, have addresses for names, and lie in a part. The next flush has to write what is

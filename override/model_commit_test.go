@@ -115,7 +115,9 @@ func (m *model) beginCommit() *modelCommit {
 func (m *model) newCommit() *modelCommit {
 	c := m.beginCommit()
 	n, deletes := 1+m.r.IntN(m.ops), 3
-	if m.r.IntN(30) == 0 {
+	if m.records.grows {
+		deletes = m.r.IntN(2)
+	} else if m.r.IntN(30) == 0 {
 		n, deletes = len(c.state)/2, 9
 	}
 	start, step := m.r.IntN(len(c.state)), 1

@@ -26,7 +26,9 @@ func (m *model) startFlush() error {
 	if part == nil {
 		f = m.p.StartFlush(m.s.LastGroup(), m.count)
 	} else {
+		bound = m.p.PartPages(part)
 		f = m.p.StartPart(m.s.LastGroup(), m.count, part)
+		modelCounts.GrownBehind += min(m.p.dirty.grown, 1)
 	}
 	if f == nil {
 		return nil
@@ -77,8 +79,8 @@ func (m *model) planPart() (*Part, error) {
 // flushStep takes a flush one step further, or starts one.
 func (m *model) flushStep() error {
 	f := m.flush
-	if f != nil && m.p.Unwritten() < f.f.Pages()+m.p.DirtyBytes()/logstore.PageSize {
-		return modelErr("the flush in flight is not among the %d pages to write", m.p.Unwritten())
+	if n := m.p.InFlight() + m.p.Unwritten(); f != nil && n < f.f.Pages()+m.p.DirtyBytes()/logstore.PageSize {
+		return modelErr("the flush in flight is not among the %d pages to write", n)
 	}
 	switch {
 	case f == nil && m.check == nil:

@@ -17,6 +17,7 @@ type recordMaker struct {
 	style  int // of values
 	fixed  func(key int, version uint32) (btree.ValueKind, int)
 	maxRun int64  // bytes
+	grows  bool   // few records are deleted, and all have their values in the tree: leaves are split and nothing else
 	value  []byte // scratch
 }
 
@@ -24,6 +25,10 @@ func newRecordMaker(r *rand.Rand) recordMaker {
 	rm := recordMaker{style: r.IntN(3)}
 	n := []int{12, 40, 90, 160}[r.IntN(4)]
 	clusters, longKeys := r.IntN(3) > 0, r.IntN(3) == 0
+	if rm.grows = r.IntN(4) == 0; rm.grows {
+		n, clusters, longKeys = 300, true, false
+		rm.fixed = func(_ int, version uint32) (btree.ValueKind, int) { return btree.Inline, 8 + int(version%3)*150 }
+	}
 	for i := 0; len(rm.keys) < n; i++ {
 		key := fmt.Appendf(nil, "%05d", i)
 		if !clusters {

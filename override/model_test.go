@@ -56,7 +56,7 @@ func TestModel(t *testing.T) {
 
 // modelCounts tells what the runs have exercised.
 var modelCounts struct {
-	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, Parts, PartsRedone, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
+	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, Parts, GrownBehind, PartsRedone, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
 	Crashes, Traps, Failures, Damaged, Redone, Reused, Thinned, Checked, LongChecks, LongMoved, Height int
 }
 
@@ -146,6 +146,17 @@ func runModel(seed uint64) error {
 	m.vary()
 	m.mem.SetLoss(vfs.Loss(seed%3), seed)
 	m.parts = r.IntN(4) > 0
+	if m.records.grows {
+		m.parts, m.ops = true, 16
+		for i := range modelActions {
+			switch modelActions[i].name {
+			case "fold", "flush", "touch", "checkpoint step":
+				m.weights[i] /= 4
+			case "flush step":
+				m.weights[i] *= 3
+			}
+		}
+	}
 	for step := range modelSteps {
 		if err := m.step(); err != nil {
 			return fmt.Errorf("step %d: %w", step, err)

@@ -66,6 +66,9 @@ func (p *Pages) DirtyPages() int { return p.dirty.len() }
 // MustPages returns how many of the dirty pages no flush may leave behind. Token held.
 func (p *Pages) MustPages() int64 { return int64(p.dirty.musts) }
 
+// GrownPages returns how many dirty pages may be left behind with their families only. Token held.
+func (p *Pages) GrownPages() int64 { return int64(p.dirty.grown) }
+
 // Obliged counts the pages that have become such since the start. Token held.
 func (p *Pages) Obliged() int64 { return p.dirty.asked }
 
@@ -105,16 +108,21 @@ func (p *Pages) Thaw() { p.frozen = false }
 // Close frees the memory of all versions. No reader is left.
 func (p *Pages) Close() { p.memory.Close() }
 
-// Unwritten bounds the pages that the flush in flight and one of all that is dirty have still to write.
+// Unwritten bounds the pages that a flush of all that is dirty would write, beside what the flush in flight has still to write. Token held.
 func (p *Pages) Unwritten() int64 {
 	n := int64(p.dirty.len() - p.listed)
-	if p.flush != nil {
-		n += p.flush.Pages()
-	}
-	if n > 0 || p.streamBytes() > 0 {
+	if n > 0 || p.flush != nil || p.streamBytes() > 0 {
 		n += p.StreamPages()
 	}
 	return n
+}
+
+// InFlight bounds the pages that the flush in flight has still to write. Token held; a merge may be under way.
+func (p *Pages) InFlight() int64 {
+	if p.flush == nil {
+		return 0
+	}
+	return p.flush.Pages()
 }
 
 // Unplaced returns how many pages the flush in flight writes for the first time: they are not dirty any more and do not live yet, and a

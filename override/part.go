@@ -165,7 +165,7 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 }
 
 // PlanPartFolds lists the inner nodes to be folded behind the flush of a part: the parents of its leaves, for FoldClean, and what is above
-// them, for Fold, since inner nodes are not left behind anyway. It is like FoldPlan in all else: it has to be made behind the flush.
+// them, for FoldAlone. It is like FoldPlan in all else: it has to be made behind the flush.
 func (s *Snapshot) PlanPartFolds(part *Part) (parents, upper []logstore.PageID, err error) {
 	w := partWalk{s: *s}
 	root, err := s.Node(Root)
@@ -279,7 +279,28 @@ func (p *names) Join(part *Part, at []logstore.Addr) {
 	}
 }
 
-// StartPart starts a flush that writes, of what may be left behind, the leaves of a part. Else it is StartFlush.
+// PartPages bounds the pages that a flush of the part would write now. Token held.
+func (p *Pages) PartPages(part *Part) int64 {
+	n := p.MustPages() + p.StreamPages()
+	var counted []*family
+	for _, e := range part.leaves {
+		switch f := e.family; {
+		case e.dirty == 0 || e.must || f != nil && f.counted:
+		case f != nil:
+			f.counted = true
+			counted = append(counted, f)
+			n += int64(len(f.pages))
+		default:
+			n++
+		}
+	}
+	for _, f := range counted {
+		f.counted = false
+	}
+	return n
+}
+
+// StartPart starts a flush that writes, of what may be left behind, the leaves of a part and their families. Else it is StartFlush.
 func (p *Pages) StartPart(group uint64, records int64, part *Part) *Flush {
 	if p.dirty.len() == 0 && p.nothingPending() {
 		return nil
@@ -296,7 +317,13 @@ func (p *Pages) StartPart(group uint64, records int64, part *Part) *Flush {
 	}
 	p.dirty.forgetMusts()
 	for _, e := range part.leaves {
-		if e.dirty != 0 {
+		switch {
+		case e.dirty == 0:
+		case e.family != nil:
+			for _, m := range p.dirty.disband(e.family) {
+				take(m)
+			}
+		default:
 			take(e)
 		}
 	}

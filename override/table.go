@@ -37,6 +37,8 @@ type entry struct {
 	dirty   int32                   // its index among those, plus 1; 0 = clean
 	gain    int32                   // if dirty and not must: records that it has more than its image on disk
 	must    bool                    // the next flush has to write it
+	flying  bool                    // the flush in flight writes it for the first time
+	family  *family                 // with which it is written or left behind; nil if it may be alone
 	folding bool                    // a fold has met it: below a second name of the same parent it must not meet it again
 	lent    logstore.Addr           // place of the page that it was renamed from, until it has one: versions may have cells in the image there
 	link    *link                   // for the table to use, until it has

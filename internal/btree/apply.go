@@ -88,6 +88,7 @@ type state uint8
 const (
 	unchanged state = iota
 	changed
+	grown   // changed, an inner node, to which nothing has happened but that leaves below it grew: see grows
 	removed // nothing is left of it
 )
 

@@ -7,6 +7,7 @@ type change struct {
 	at     int
 	gone   bool
 	insert entry
+	grew   bool // the insert came of a leaf that grew: see grows
 }
 
 // entry is a child of an inner node being built. The separator of the first is not used.
@@ -161,16 +162,22 @@ func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
 // child's right siblings are all there is on the stack of pieces.
 func (a *applier) settle(depth int, id PageID, n, v Node, became state) error {
 	f := &a.path[depth]
+	grew := became == changed && n.IsLeaf() && a.grows(depth)
 	switch became {
 	case removed:
 		a.e.Remove(id)
 		a.changes = append(a.changes, change{at: f.index, gone: true})
 	case unchanged: // it was split
 		a.e.Narrow(id)
-	case changed:
-		if n.IsLeaf() && len(a.pieces) == 0 && !a.refs && !a.cutBefore(depth) {
+	case changed, grown:
+		switch {
+		case became == grown && len(a.pieces) == 0:
+			a.e.Grow(id, id, v)
+		case grew:
+			a.e.Grow(f.id, id, v)
+		case n.IsLeaf() && len(a.pieces) == 0 && !a.refs && !a.cutBefore(depth):
 			a.e.Update(id, v)
-		} else {
+		default:
 			a.e.Put(id, v)
 		}
 		if b := v.bytes(); b < smallBytes && b < n.bytes() {
@@ -181,11 +188,33 @@ func (a *applier) settle(depth int, id PageID, n, v Node, became state) error {
 		return err
 	}
 	for _, p := range a.pieces {
-		a.changes = append(a.changes, change{at: f.index + 1, insert: entry{separator: p.separator, id: a.bear(p.node)}})
+		sibling := a.e.New()
+		if grew {
+			a.e.Grow(f.id, sibling, p.node)
+		} else {
+			a.e.Put(sibling, p.node)
+		}
+		a.changes = append(a.changes, change{at: f.index + 1, insert: entry{separator: p.separator, id: sibling}, grew: grew})
 	}
 	clear(a.pieces)
 	a.pieces = a.pieces[:0]
 	return nil
+}
+
+// grows reports whether the leaf at hand of the given frame, which has changed, was split, and nothing else has happened to it: see Editor.Grow.
+// Behind a cut separator its bound may have risen with its first key. Below the root none grows, as the root is no node that grows.
+func (a *applier) grows(depth int) bool {
+	return len(a.pieces) > 0 && depth > 0 && !a.refs && !a.cutBefore(depth)
+}
+
+// onlyGrew reports whether what changes say of the children of n is that leaves grew.
+func onlyGrew(n Node, changes []change) bool {
+	for i := range changes {
+		if !changes[i].grew {
+			return false
+		}
+	}
+	return n.Level() == 1
 }
 
 // cutBefore reports whether the lower bound of the child at hand of the given frame is its own first key: the separator is a cut one.
@@ -215,7 +244,7 @@ func (a *applier) checkPieces(f *frame) error {
 
 // reshape makes the new version of an inner node from what became of its children.
 func (a *applier) reshape(f *frame) (Node, state, error) {
-	n, changes, shrunk := f.node, a.changes[f.changes:], a.shrunk[f.shrunk:]
+	n, changes, shrunk, became := f.node, a.changes[f.changes:], a.shrunk[f.shrunk:], changed
 	a.changes, a.shrunk = a.changes[:f.changes], a.shrunk[:f.shrunk]
 	if err := a.widened(n, changes); err != nil {
 		return Node{}, unchanged, err
@@ -227,8 +256,11 @@ func (a *applier) reshape(f *frame) (Node, state, error) {
 	case len(changes) == 0 && !merge:
 		return Node{}, unchanged, nil
 	case !merge:
+		if onlyGrew(n, changes) {
+			became = grown
+		}
 		if v, ok := a.patchInner(n, changes); ok {
-			return v, changed, nil
+			return v, became, nil
 		}
 	}
 	mark := len(a.entries)
@@ -248,7 +280,7 @@ func (a *applier) reshape(f *frame) (Node, state, error) {
 	}
 	ascending := f.last && len(changes) > 0 && changes[0].at == n.Count()
 	v, err := a.splitInner(n.Level(), entries, ascending)
-	return v, changed, err
+	return v, became, err
 }
 
 // listEntries puts the children of n after the changes on the stack of entries.

@@ -33,6 +33,7 @@ func (t *flatTree) New() PageID                    { t.pages = append(t.pages, N
 func (t *flatTree) Drop(ref Ref)                   {}
 func (t *flatTree) Remove(id PageID)               { t.Put(id, Node{}) }
 func (t *flatTree) Update(id PageID, n Node)       { t.Put(id, n) }
+func (t *flatTree) Grow(_, id PageID, n Node)      { t.Put(id, n) }
 func (t *flatTree) Narrow(PageID)                  {}
 func (t *flatTree) Ahead([]PageID)                 {}
 func (t *flatTree) Put(id PageID, n Node) {

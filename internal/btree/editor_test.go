@@ -18,6 +18,7 @@ type tree struct {
 	born          PageID
 	seq           int
 	puts, updates int
+	grown         int
 	even          int // pages written
 	length        int // of most values, 0 for any
 }
@@ -75,6 +76,27 @@ func (t *tree) Update(id PageID, n Node) {
 	}
 	t.Put(id, n)
 	t.updates++
+}
+
+// Grow checks what it can see of what Editor.Grow says.
+func (t *tree) Grow(parent, id PageID, n Node) {
+	p, err := t.Node(parent)
+	if err != nil || p.Level() != 1 {
+		panic(fmt.Sprintf("page %#x grows below page %#x of level %d: %v", id, parent, p.Level(), err))
+	}
+	if id == parent {
+		old := map[PageID]bool{}
+		for i := range n.Count() {
+			old[n.Child(i)] = true
+		}
+		for i := range p.Count() {
+			if !old[p.Child(i)] {
+				panic(fmt.Sprintf("page %#x grows and loses child %#x", id, p.Child(i)))
+			}
+		}
+	}
+	t.Put(id, n)
+	t.grown++
 }
 
 func (t *tree) Narrow(PageID) {}

@@ -168,11 +168,12 @@ func (h *hostile) Put(id PageID, n Node) {
 	}
 	h.newest[id], h.fresh[id] = n, true
 }
-func (h *hostile) Update(id PageID, n Node) { h.Put(id, n) }
-func (h *hostile) Narrow(PageID)            {}
-func (h *hostile) Ahead([]PageID)           {}
-func (h *hostile) Remove(id PageID)         { delete(h.newest, id) }
-func (h *hostile) Drop(ref Ref)             {}
+func (h *hostile) Update(id PageID, n Node)  { h.Put(id, n) }
+func (h *hostile) Grow(_, id PageID, n Node) { h.Put(id, n) }
+func (h *hostile) Narrow(PageID)             {}
+func (h *hostile) Ahead([]PageID)            {}
+func (h *hostile) Remove(id PageID)          { delete(h.newest, id) }
+func (h *hostile) Drop(ref Ref)              {}
 
 // TestOnePageManyTimes changes a tree that has the same leaf under many separators.
 func TestOnePageManyTimes(t *testing.T) {

@@ -28,6 +28,11 @@ type Editor interface {
 	// the image before, and no other page of the batch follows from that. A Put of the same page may come behind it in the batch.
 	Update(id PageID, n Node)
 
+	// Grow is Put of a page of what a batch does when leaves below a parent are split and nothing else happens: of a leaf that was split, of a
+	// right sibling that it was split into, or of the parent, which only got the siblings. The references are those that the leaf had. All
+	// pages that grow below the same parent belong together: the parent and its leaves as they were before are a tree as well.
+	Grow(parent, id PageID, n Node)
+
 	// Narrow says that the bounds of a leaf that keeps its image got narrower: an image that an Update replaced may have records which are
 	// out of them.
 	Narrow(id PageID)
