@@ -142,7 +142,7 @@ func openTimeWrite(t *testing.T, path string) {
 	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(10 * time.Millisecond) {
 		s, err := db.engine.Stats()
 		require.NoError(t, err)
-		if time.Since(begin) > least && s.RedoBytes >= 30<<20 { // the flush is about to begin, or under way
+		if time.Since(begin) > least && s.RedoBytes >= defaultRedoLimit*15/16 { // the flush is about to begin, or under way
 			break
 		}
 	}

@@ -31,7 +31,7 @@ type Options struct {
 	FlushInterval time.Duration // Buffered: longest time that a commit is in memory only; 0 = 1s
 	MaxFileSize   int64         // bytes, MinMaxFileSize or more; commits that need more fail with ErrFull; 0 = no limit
 	MemoryLimit   int64         // bytes for changed pages, and a quarter as much for write sets; see "Memory" above; 0 = 256 MiB
-	RedoLimit     int64         // bytes of log to redo at open before a flush is due, less where little lives; 0 = 32 MiB
+	RedoLimit     int64         // bytes of log to redo at open before a flush is due, less where little lives; 0 = 64 MiB
 	LockTimeout   time.Duration // how long Open waits for the file's lock; 0 = ErrLocked at once
 	// MaxSnapshotAge bounds how long a transaction may be open, and so what it holds back: older ones get ErrSnapshotTooOld from their
 	// next call on. With it reads return copies, which stay as they are. 0 = no bound.
@@ -43,7 +43,7 @@ type Options struct {
 const (
 	defaultMemoryLimit = 256 << 20
 	minMemoryLimit     = 1 << 20
-	defaultRedoLimit   = 32 << 20
+	defaultRedoLimit   = 64 << 20
 	minRedoLimit       = 1 << 20
 )
 

@@ -29,8 +29,12 @@ type flusher struct {
 // flush writes all that is dirty now, in parts between the groups of commits; a small one in one go, so that a lone committer soon
 // comes back to page groups. The caller holds checkpoints.mu.
 func (fl *flusher) flush() error {
+	ahead, err := fl.reserveAhead(fl.pages.Unwritten)
+	if err != nil {
+		return err
+	}
 	return fl.tree.withMerged(func() error {
-		if err := fl.log.provideFor(fl.pages.Unwritten()); err != nil { // after recovery nothing is reserved yet
+		if err := fl.log.provideFor(fl.pages.Unwritten(), ahead); err != nil { // after recovery nothing is reserved yet
 			return err
 		}
 		if err := fl.log.writeRedo(); err != nil {
@@ -58,6 +62,18 @@ func (fl *flusher) flush() error {
 		}
 		return nil
 	})
+}
+
+// reserveAhead reserves what a flush of so many pages lacks, without the token: the file may have to grow for it. The caller holds checkpoints.mu.
+func (fl *flusher) reserveAhead(pages func() int64) (ahead int64, err error) {
+	err = fl.tree.withMerged(func() error {
+		ahead = fl.log.lacks(pages())
+		return fl.Failed()
+	})
+	if err == nil {
+		err = fl.store.Reserve(ahead, true)
+	}
+	return ahead, err
 }
 
 // flushSome flushes a part, or all if that is better. The caller holds checkpoints.mu.

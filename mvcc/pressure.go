@@ -29,7 +29,7 @@ func (p *pressure) flushDue() bool {
 	dirty := tree.dirty
 	crowded := tree.memory >= p.opts.MemoryLimit/2 && dirty >= p.opts.MemoryLimit/worthFlushing // else readers hold it
 	redo := p.log.bytes.Since()
-	if crowded || redo+p.log.waiting() >= p.redoLimit() || p.growthDue() || p.checkpointDue() || p.partDue(p.parts()) {
+	if crowded || p.redoBytes() >= p.redoLimit() || p.growthDue() || p.checkpointDue() || p.partDue(p.parts()) {
 		return true
 	}
 	return p.opts.Durability == Durable && !p.tree.tables.merging() && p.log.recent.ops <= loneOps && !p.log.recent.stays && dirty > 0 && dirty <= flushLoneBytes &&
@@ -47,7 +47,7 @@ func (p *pressure) growthDue() bool {
 	redo, tree := p.log.bytes.SinceBase(), p.tree.sizes()
 	dirty := tree.dirty
 	return p.log.recent.ops >= deferOps && redo >= p.redoLimit()/growthLimit && dirty >= redo/2 && dirty <= redo+redo/4 &&
-		tree.must*logstore.PageSize >= dirty-dirty/4
+		(tree.must+tree.grown)*logstore.PageSize >= dirty-dirty/4
 }
 
 // checkpointDue reports whether the log since the last checkpoint is long enough. RedoLimit is; less is when the flush that has to
@@ -63,25 +63,23 @@ func (p *pressure) checkpointDue() bool {
 // sinceCheckpoint returns the bytes of log since the last checkpoint ended. Token held.
 func (p *pressure) sinceCheckpoint() int64 { return p.store.SinceCheckpoint() - p.atCheckpoint }
 
-// unwritten bounds the pages that memory has still to write. Where flushes are by part and the device has plenty of room, of the leaves that may
-// be left behind only those of the next parts count: room for the others is mostly set free by the parts before them. It need not be, as the log
-// is kept from the oldest leaf left behind on.
+// unwritten bounds the pages that room is held for: those of the flush in flight, and what is dirty or lacking in the tree. Where the device has
+// plenty of room no more than heldPages of these: a flush makes sure of its room before it begins, and most of it is what the flushes before it
+// set free. A file that grows ahead for all that may become dirty under a load gets twice as long as its bound.
 func (p *pressure) unwritten() int64 {
-	later := int64(0)
-	tree := p.tree.sizes()
-	if n := int64(p.mayParts()); n > partsHeld && !p.room.limited() {
-		leaves := max(0, tree.dirty/logstore.PageSize-tree.must)
-		later = leaves - leaves*partsHeld/n
-		if p.room.scarce(later) {
-			later = 0
-		}
+	tree, lacking, later := p.tree.sizes(), p.tree.lackingPages(), int64(0)
+	if n := tree.dirty/logstore.PageSize + lacking - heldPages; n > 0 && !p.room.scarce(n) {
+		later = n
 	}
-	return withMargin(tree.unwritten-later+p.tree.lackingPages()) + redo.Pages(p.log.waiting())
+	return withMargin(p.pages.InFlight()+tree.unwritten+lacking-later) + redo.Pages(p.log.waiting())
 }
 
 // The redo limit follows what the file may take beside what lives. Redo, the pages of one round of flushes that are written behind the redo
 // start, and the free space for the next turn each take about as much of the file as the redo limit. So the limit is a redoShare-th of the
 // difference between the bound and what lives, at least redoFloor, and at most Options.RedoLimit.
+//
+// A new file is another matter: as long as nearly all records are in the redo, that is what lives, and a flush writes them for the first time.
+// It is due when its pages would come up to the bound; a load that ends before has written each record once.
 //
 // Invariant: redoLimit <= Options.RedoLimit, so the time to open a file is bounded by what the user has asked for.
 const (
@@ -91,6 +89,14 @@ const (
 	// redoFloor, in bytes: where leaves are so empty that hardly anything is left beside what lives, flushes of less would write each leaf for
 	// one update.
 	redoFloor = 8 << 20
+	// heldPages is more than most parts take.
+	heldPages = 8 << 20 / logstore.PageSize
+	// newShare: a file is new while no more lives in pages than an 8th of the redo,
+	newShare = 8
+	// newDirty: and while at least half of the redo is new pages by now. Else it is a few records that are overwritten, of which no more will live.
+	newDirty = 2
+	// newInner: inner nodes and ends of segments take a 16th of what the first flush writes.
+	newInner = 16
 )
 
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
@@ -118,12 +124,41 @@ func (p *pressure) noteRedo() {
 	}
 }
 
-// redoLimit returns the bytes of redo at which a flush is due.
+// redoLimit returns the bytes of redo at which a flush is due. Token held.
 func (p *pressure) redoLimit() int64 {
+	if p.isNew() {
+		return newRedoLimit(p.opts.RedoLimit, p.redoBytes(), p.tree.sizes().dirty, p.crowd.bound.Load())
+	}
+	return p.shareOfBound()
+}
+
+// shareOfBound returns the limit that follows from the bound and what lives. Anyone may call it.
+func (p *pressure) shareOfBound() int64 {
 	return redoLimit(p.opts.RedoLimit, p.crowd.bound.Load()-p.store.SpaceStats().PackedBytes)
 }
 
 // redoLimit returns the limit where the file may have the given bytes beside what lives.
 func redoLimit(most, beside int64) int64 {
 	return min(most, max(beside/redoShare, redoFloor))
+}
+
+// newRedoLimit returns the limit of a new file: what there is, once the pages of a flush would come up to the bound.
+func newRedoLimit(most, redo, dirty, bound int64) int64 {
+	if redo+dirty+dirty/newInner > bound {
+		most = min(most, max(redo, redoFloor))
+	}
+	return most
+}
+
+// redoBytes returns how long the redo is, what is on its way to the log included. Token held.
+func (p *pressure) redoBytes() int64 { return p.log.bytes.Since() + p.log.waiting() }
+
+// isNew reports whether nearly all records are in the redo only. Token held.
+func (p *pressure) isNew() bool {
+	if p.room.limited() {
+		return false
+	}
+	redo, lives := p.redoBytes(), p.store.SpaceStats().LiveBytes
+	_, lacking := p.tree.tables.lacking()
+	return lives <= redo/newShare && p.tree.sizes().dirty >= (redo-lacking)/newDirty
 }

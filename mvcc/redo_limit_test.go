@@ -22,3 +22,19 @@ func TestRedoLimit(t *testing.T) {
 		require.Equal(t, c.want, redoLimit(c.most, c.beside), c)
 	}
 }
+
+// TestNewRedoLimit: the first flush of a new file is due when its pages would come up to the bound, and not before; and where it is due, redo is not
+// too long at once.
+func TestNewRedoLimit(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct{ most, redo, dirty, bound, want int64 }{
+		{64 * mib, 0, 0, 26 * mib, 64 * mib},
+		{64 * mib, 30 * mib, 40 * mib, 80 * mib, 64 * mib},
+		{64 * mib, 40 * mib, 48 * mib, 80 * mib, 40 * mib},
+		{64 * mib, 70 * mib, 90 * mib, 80 * mib, 64 * mib},
+		{64 * mib, 1 * mib, 90 * mib, 80 * mib, redoFloor},
+		{1 * mib, 20 * mib, 90 * mib, 80 * mib, 1 * mib},
+	} {
+		require.Equal(t, c.want, newRedoLimit(c.most, c.redo, c.dirty, c.bound), c)
+	}
+}

@@ -163,10 +163,16 @@ func (l *redoLog) awaitDurable(seq uint64) error {
 	return l.syncSettled()
 }
 
-// provideFor makes sure that a flush of the given number of pages has room. Token held.
-func (l *redoLog) provideFor(pages int64) error {
+// lacks returns how many pages are to be reserved for a flush of the given number of pages. Token held.
+func (l *redoLog) lacks(pages int64) int64 {
+	return max(0, withMargin(pages)+redo.Pages(l.waiting())-l.room.held)
+}
+
+// provideFor makes sure that a flush of the given number of pages has room, for which some was reserved ahead. Token held.
+func (l *redoLog) provideFor(pages, ahead int64) error {
 	l.room.rebalance(0)
-	missing := max(0, withMargin(pages)+redo.Pages(l.waiting())-l.room.held)
+	l.room.held += ahead
+	missing := l.lacks(pages)
 	err := l.store.Reserve(missing, true)
 	if err == nil {
 		l.room.held += missing

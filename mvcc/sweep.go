@@ -29,7 +29,6 @@ const (
 	lonelyLeast = 8       // segments of which no more than an 8th lives are emptied in any case
 	strayShare  = 4       // of the leaves of a part, a quarter may be others that are alone in their segments
 	searchStray = 4       // times as many pages, at most, are looked at for that
-	partsHeld   = 1       // parts that room is held for, beside the one in flight
 	firstGain   = 2       // times what is dirty: pages of a flush of all, behind which the first part is another one
 	namedShare  = 64      // a 64th of the file that names keep from reuse has them folded away,
 	unnameShare = 16      // once in a 16th of what lives written to the log
@@ -145,12 +144,16 @@ func (fl *flusher) flushPart(n int) (err error) {
 	if err := fl.eachParent(part.Parents, rename, fl.pressure.reserveMore); err != nil {
 		return err
 	}
+	ahead, err := fl.reserveAhead(func() int64 { return fl.pages.PartPages(part) })
+	if err != nil {
+		return err
+	}
 	if err := fl.tree.withMerged(func() error {
 		if err := fl.Failed(); err != nil {
 			return err
 		}
 		fl.pages.Join(part, others)
-		if err := fl.log.provideFor(int64(part.Leaves()) + fl.pages.MustPages() + fl.pages.StreamPages()); err != nil {
+		if err := fl.log.provideFor(fl.pages.PartPages(part), ahead); err != nil {
 			return err
 		}
 		if err := fl.log.writeRedo(); err != nil {
@@ -182,7 +185,7 @@ func (fl *flusher) foldPart(part *override.Part) error {
 	if err := fl.eachParent(parents, (*override.Batch).FoldClean, fl.pressure.reserveMore); err != nil {
 		return err
 	}
-	return fl.eachParent(upper, (*override.Batch).Fold, fl.pressure.reserveMore)
+	return fl.eachParent(upper, (*override.Batch).FoldAlone, fl.pressure.reserveMore)
 }
 
 // lonely returns how many live pages a segment may keep behind a part that comes by: the more, the more lies beside what lives. What only

@@ -96,7 +96,8 @@ func (t *tree) measure() {
 // treeSizes are what is reserved and decided by.
 type treeSizes struct {
 	dirty     int64 // bytes
-	must      int64 // pages
+	must      int64 // pages,
+	grown     int64 // pages that are not among these, and have no place yet or were split
 	unwritten int64 // pages
 	memory    int64 // bytes
 }
@@ -106,7 +107,7 @@ func (t *tree) sizes() treeSizes {
 	if m := t.tables.merge.Load(); m != nil {
 		return m.sizes
 	}
-	return treeSizes{t.pages.DirtyBytes(), t.pages.MustPages(), t.pages.Unwritten(), t.memoryBytes()}
+	return treeSizes{t.pages.DirtyBytes(), t.pages.MustPages(), t.pages.GrownPages(), t.pages.Unwritten(), t.memoryBytes()}
 }
 
 // leaves returns about how many pages the tree has: most that are dirty have a place already, or most have none yet. Token held.
@@ -118,7 +119,8 @@ func (t *tree) leaves() int64 {
 // that the next flush writes for the first time. bytes is the length of the ops' keys and values.
 func (t *tree) changedPages(ops, bytes int64) int64 {
 	grown := bytes/splitBytes + 1
-	return min(ops, t.livePages()+t.sizes().must+grown) + grown
+	tree := t.sizes()
+	return min(ops, t.livePages()+tree.must+tree.grown+grown) + grown
 }
 
 // treeBytes returns the bytes of live pages, without those of logged values.

@@ -44,7 +44,7 @@ func (t *turn) set(pages int64) { t.pages, t.growth = pages, 0 }
 // quarter of what lives or twice RedoLimit. The turns of a load take more, and grow the file again by the difference.
 func (k *checkpointer) spare() int64 {
 	t := &k.turn
-	return min(t.pages+t.growth, max(k.store.SpaceStats().LiveBytes/spareShare, spareRedo*k.pressure.redoLimit())/logstore.PageSize)
+	return min(t.pages+t.growth, max(k.store.SpaceStats().LiveBytes/spareShare, spareRedo*k.pressure.shareOfBound())/logstore.PageSize)
 }
 
 // idle reports whether the log has become slow.
