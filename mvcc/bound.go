@@ -60,7 +60,7 @@ type crowd struct {
 }
 
 // enter has a commit of so many pages stand in line behind those that wait to pass the bound, and returns how long it does, and what it
-// leaves the line with that has found room before.
+// leaves the line with that has found room before, or goes without.
 func (c *crowd) enter(pages int64) (wait time.Duration, leave func()) {
 	now, takes := time.Now().UnixNano(), pages*logstore.PageSize*int64(time.Second)/boundRate
 	for {
@@ -123,6 +123,7 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) error {
 		err := a.pause(tx, moved, left)
 		leave()
 		if err != nil {
+			unqueue()
 			return err
 		}
 	}

@@ -1,8 +1,10 @@
 package mvcc
 
 import (
+	"context"
 	"encoding/binary"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -137,4 +139,28 @@ func TestBoundIsPassedInTime(t *testing.T) {
 	t.Logf("deletes %v; %d puts of %d pages %v, longest %v; used %d MiB, bound %d", deleted, puts, pages, took, longest, e.store.SpaceStats().FileBytes>>20, e.store.Bound()>>20)
 	require.Less(t, longest, 4*boundWait)
 	require.Greater(t, took, time.Duration(float64(pages*logstore.PageSize)/boundRate*float64(time.Second))/2)
+}
+
+// TestBoundLineIsLeft: a commit that is cancelled while it waits to pass the bound leaves the line, so that nobody behind it waits for its turn.
+func TestBoundLineIsLeft(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, FlushInterval: time.Hour})
+	put(t, e, "a", "1")
+	require.NoError(t, e.Checkpoint())
+	e.checkpoints.mu.Lock() // no background work
+	defer e.checkpoints.mu.Unlock()
+	e.store.SetBound(logstore.PageSize)
+	ctx, cancel := context.WithCancel(t.Context())
+	const writers = 20
+	var gone sync.WaitGroup
+	for i := range writers {
+		tx := begin(t, e, TxOptions{})
+		tx.ctx = ctx
+		require.NoError(t, tx.Put([]byte{byte(i)}, make([]byte, 400<<10)))
+		gone.Go(func() { require.ErrorIs(t, tx.Commit(), context.Canceled) })
+	}
+	line := func() time.Duration { return time.Until(time.Unix(0, e.pressure.crowd.passing.Load())) }
+	require.Eventually(t, func() bool { return line() > boundWait/2 }, boundWait*4, 100*time.Microsecond, "they do not wait")
+	cancel()
+	gone.Wait()
+	require.LessOrEqual(t, line(), time.Duration(0), "places of those who have gone are still in line")
 }
