@@ -2,6 +2,7 @@ package dbm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,8 @@ import (
 //
 // Behind an open it goes on with the first commit of the user's, other than ApplyBackup: a copy that only increments are applied to has to stay as it is.
 type drops struct {
-	left atomic.Int64 // keyspaces whose records are being deleted
+	left  atomic.Int64 // keyspaces whose records are being deleted
+	piece int64        // records that a transaction deletes at most: dropRecords if 0
 
 	mu    sync.Mutex
 	under bool // somebody is at it
@@ -22,10 +24,9 @@ type drops struct {
 	done  sync.WaitGroup
 }
 
-const (
-	dropKeys  = 1000 // deleted by a transaction at most, and so many bytes of keys
-	dropBytes = 1 << 20
-)
+// dropRecords is how many records a transaction deletes at most. A cut of so many keeps other commits waiting for 9 ms or so, at 35 ns a record; with
+// fewer the flushes that follow each cut write more.
+const dropRecords = 1 << 18
 
 // errDropped is of a transaction that uses a keyspace that it has dropped.
 var errDropped = fmt.Errorf("%w: the transaction has dropped it", ErrNoKeyspace)
@@ -106,7 +107,7 @@ func (k *keyspaces) dropAll() {
 	}
 }
 
-// dropSome deletes some records of the first keyspace that was dropped, or forgets it if it has none left. more is false if there is nothing to do.
+// dropSome deletes some records of the first keyspace that was dropped, and forgets it with the last of them. more is false if there is nothing to do.
 func (k *keyspaces) dropSome() (more bool, err error) {
 	gone := false
 	err = k.db.Update(func(tx *Tx) error {
@@ -124,20 +125,11 @@ func (k *keyspaces) dropSome() (more bool, err error) {
 		if !isSpacePrefix(prefix) {
 			return tx.note(fmt.Errorf("%w: the catalog has %x for a keyspace that was dropped", ErrCorrupt, prefix))
 		}
-		bytesOf := 0
-		n := 0
-		in := tx.as(spaceOf(prefix)).Cursor()
-		for n < dropKeys && bytesOf < dropBytes && in.Next() {
-			bytesOf += len(in.Key())
-			if err := in.Delete(); err != nil {
-				return err
-			}
-			n++
-		}
-		if err := in.Err(); err != nil {
+		left, err := tx.as(spaceOf(prefix)).deletePart(nil, nil, cmp.Or(k.drops.piece, dropRecords))
+		if err != nil {
 			return err
 		}
-		if gone = n == 0; gone {
+		if gone = !left; gone {
 			return all.Delete(entry)
 		}
 		return nil

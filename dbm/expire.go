@@ -57,6 +57,11 @@ func (x *expiry) DeleteExpired(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
+const (
+	overKeys  = 1000 // of records whose time is over, deleted by a transaction at most, and so many bytes of keys
+	overBytes = 1 << 20
+)
+
 // expired is what deleteSome has come to.
 type expired struct {
 	deleted int64 // records
@@ -82,7 +87,7 @@ func (x *expiry) deleteSome() (some expired, err error) {
 				some.next = at
 				break
 			}
-			if entries == dropKeys || size >= dropBytes {
+			if entries == overKeys || size >= overBytes {
 				some.more = true
 				break
 			}

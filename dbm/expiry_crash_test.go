@@ -17,8 +17,7 @@ import (
 func TestExpiryCrash(t *testing.T) {
 	t.Parallel()
 	mem := vfs.NewMem(64 << 20)
-	opts := (&Options{MemoryLimit: 2 << 20, RedoLimit: 1 << 20}).engine()
-	opts.Store.SegmentPages, opts.Store.ChunkPages, opts.Manual = 16, 64, true
+	opts := cutOptions()
 	var clock testClock
 	clock.at.Store(1000)
 	open := func(fs *vfs.Mem) (*DB, error) {
@@ -31,12 +30,12 @@ func TestExpiryCrash(t *testing.T) {
 	}
 	db, err := open(mem)
 	require.NoError(t, err)
-	states := []timedModel{{}}
+	steps := cutSteps[timedModel]{states: []timedModel{{}}}
 	for i, k := range []string{"a", "\xff", "\xff\xfft"} {
-		states[0][k] = timedValue{value: fmt.Sprint(i)}
+		steps.states[0][k] = timedValue{value: fmt.Sprint(i)}
 		require.NoError(t, db.Put([]byte(k), []byte(fmt.Sprint(i))))
 	}
-	returned, enable := 0, true
+	enable := true
 	check := func(image *vfs.Mem, where string) {
 		db, err := open(image)
 		require.NoError(t, err, where)
@@ -74,56 +73,20 @@ func TestExpiryCrash(t *testing.T) {
 			}
 			return true
 		}
-		ok := false
-		for _, s := range states[returned:] {
-			ok = ok || fits(s)
-		}
-		require.True(t, ok, "%s: none of the states from %d to %d: %q", where, returned, len(states)-1, found)
+		require.True(t, steps.possible(fits), "%s: none of the states from %d to %d: %q", where, steps.returned, len(steps.states)-1, found)
 		image.OnOp(nil) // what is over now was not then
 		_, err = db.DeleteExpired(t.Context())
 		require.NoError(t, err, where)
 		require.Empty(t, indexOf(t, db), where)
 		require.Equal(t, found[2], read(), where)
 	}
-	n, busy := 0, false
-	mem.OnOp(func(op vfs.Op) error {
-		if busy || op.Kind == vfs.OpMap {
-			return nil
-		}
-		busy = true
-		defer func() { busy = false }()
-		n++
-		for i, p := range vfs.Policies() {
-			if (n+i)%3 > 0 {
-				continue
-			}
-			where := fmt.Sprintf("operation %d, policy %d", n, i)
-			image := mem.Crash(p, uint64(n))
-			var second *vfs.Mem
-			ops, at := 0, 1+n%7
-			image.OnOp(func(vfs.Op) error {
-				if ops++; ops == at {
-					second = image.Crash(p, uint64(n+1))
-				}
-				return nil
-			})
-			check(image, where)
-			if second != nil {
-				check(second, where+", and again")
-				second.Release()
-			}
-			image.Release()
-		}
-		return nil
-	})
+	end := cutPower(mem, check)
 	require.NoError(t, db.EnableExpiry())
 	step := func(change func(next timedModel, tx *Tx) error) {
 		t.Helper()
-		next := maps.Clone(states[len(states)-1])
+		next := maps.Clone(steps.last())
 		require.NoError(t, change(next, nil))
-		states = append(states, next)
-		require.NoError(t, db.Update(func(tx *Tx) error { return change(nil, tx) }))
-		returned = len(states) - 1
+		require.NoError(t, steps.next(next, func() error { return db.Update(func(tx *Tx) error { return change(nil, tx) }) }))
 	}
 	puts := func(from, to int, ttl time.Duration) func(timedModel, *Tx) error {
 		return func(next timedModel, tx *Tx) error {
@@ -153,7 +116,7 @@ func TestExpiryCrash(t *testing.T) {
 		return tx.Put([]byte("0"), []byte("for good"))
 	})
 	clock.pass(time.Second)
-	states, returned = states[len(states)-1:], 0 // what is over may go, which the others do not know
+	steps.forget() // what is over may go, which the others do not know
 	_, err = db.DeleteExpired(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, db.Checkpoint())
@@ -165,7 +128,7 @@ func TestExpiryCrash(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, db.Checkpoint())
 	}
-	mem.OnOp(nil)
+	n := end()
 	require.NoError(t, db.Close())
 	check(mem, "at the end")
 	t.Logf("%d operations", n)

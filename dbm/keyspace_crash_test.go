@@ -17,8 +17,7 @@ func TestKeyspaceCrash(t *testing.T) {
 	t.Parallel()
 	type spaces = map[string]map[string]string
 	mem := vfs.NewMem(64 << 20)
-	opts := (&Options{MemoryLimit: 2 << 20, RedoLimit: 1 << 20}).engine()
-	opts.Store.SegmentPages, opts.Store.ChunkPages, opts.Manual = 16, 64, true
+	opts := cutOptions()
 	open := func(fs *vfs.Mem) (*DB, error) {
 		db, err := openEngine(fs, "db", opts)
 		if err == nil {
@@ -29,14 +28,13 @@ func TestKeyspaceCrash(t *testing.T) {
 	shift := true
 	db, err := open(mem)
 	require.NoError(t, err)
-	states := []spaces{{"": {}}}
+	steps := cutSteps[spaces]{states: []spaces{{"": {}}}}
 	for i, k := range []string{"", "a", "\xff", "\xff\x00", "\xff\x01", "\xff\xffn", "\xff\xff\xff"} {
-		states[0][""][k] = fmt.Sprint(i)
+		steps.states[0][""][k] = fmt.Sprint(i)
 		require.NoError(t, db.Put([]byte(k), []byte(fmt.Sprint(i))))
 	}
 	require.NoError(t, db.Close())
 
-	returned := 0
 	check := func(image *vfs.Mem, where string) {
 		db, err := open(image)
 		require.NoError(t, err, where)
@@ -62,58 +60,22 @@ func TestKeyspaceCrash(t *testing.T) {
 			}
 			return tx.Err()
 		}))
-		for _, s := range states[returned:] {
-			if maps.EqualFunc(s, found, func(a, b map[string]string) bool { return maps.Equal(a, b) }) {
-				return
-			}
-		}
-		t.Fatalf("%s: none of the states from %d to %d: %q", where, returned, len(states)-1, found)
+		require.True(t, steps.possible(func(s spaces) bool {
+			return maps.EqualFunc(s, found, func(a, b map[string]string) bool { return maps.Equal(a, b) })
+		}), "%s: none of the states from %d to %d: %q", where, steps.returned, len(steps.states)-1, found)
 	}
-	n, busy := 0, false
-	mem.OnOp(func(op vfs.Op) error {
-		if busy || op.Kind == vfs.OpMap {
-			return nil
-		}
-		busy = true
-		defer func() { busy = false }()
-		n++
-		for i, p := range vfs.Policies() {
-			if (n+i)%3 > 0 {
-				continue
-			}
-			where := fmt.Sprintf("operation %d, policy %d", n, i)
-			image := mem.Crash(p, uint64(n))
-			var second *vfs.Mem
-			ops, at := 0, 1+n%7
-			image.OnOp(func(vfs.Op) error {
-				if ops++; ops == at {
-					second = image.Crash(p, uint64(n+1))
-				}
-				return nil
-			})
-			check(image, where)
-			if second != nil {
-				check(second, where+", and again")
-				second.Release()
-			}
-			image.Release()
-		}
-		return nil
-	})
-
+	end := cutPower(mem, check)
 	db, err = open(mem)
 	require.NoError(t, err)
 	require.NoError(t, db.EnableKeyspaces())
 	step := func(change func(tx *Tx, next spaces) error) {
 		t.Helper()
 		next := spaces{}
-		for name, records := range states[len(states)-1] {
+		for name, records := range steps.last() {
 			next[name] = maps.Clone(records)
 		}
 		require.NoError(t, change(nil, next))
-		states = append(states, next)
-		require.NoError(t, db.Update(func(tx *Tx) error { return change(tx, nil) }))
-		returned = len(states) - 1
+		require.NoError(t, steps.next(next, func() error { return db.Update(func(tx *Tx) error { return change(tx, nil) }) }))
 	}
 	put := func(name string, from, to int) func(tx *Tx, next spaces) error {
 		return func(tx *Tx, next spaces) error {
@@ -167,6 +129,7 @@ func TestKeyspaceCrash(t *testing.T) {
 		}
 		return tx.RenameKeyspace("b", "c")
 	})
+	db.drops.piece = 500
 	db.drops.stop() // one goroutine at a time, or the images are of no moment
 	step(drop("a"))
 	require.NoError(t, db.FinishDrops(t.Context()))
@@ -174,7 +137,7 @@ func TestKeyspaceCrash(t *testing.T) {
 	step(put("a", 1, 2))
 	step(drop("c"))
 	require.NoError(t, db.Checkpoint())
-	mem.OnOp(nil)
+	n := end()
 	require.NoError(t, db.Close())
 	check(mem, "at the end")
 	t.Logf("%d operations", n)

@@ -546,6 +546,7 @@ func TestKeyspaceDrop(t *testing.T) {
 	require.NoError(t, db.Sync())
 	old, err := db.Begin(TxOptions{ReadOnly: true})
 	require.NoError(t, err)
+	db.drops.piece = n / 3
 	require.NoError(t, db.DropKeyspace("a"))
 	require.Eventually(t, func() bool { return db.Dropping() == 0 }, patience, time.Millisecond)
 	in, err := old.Keyspace("a")

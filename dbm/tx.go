@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"runtime"
 	"runtime/debug"
 
@@ -198,29 +199,35 @@ func (tx *Tx) Delete(key []byte) error {
 
 // DeleteRange removes the records with from <= key < to; nil is an open end. It is no error if there are none.
 //
-// A range of up to 4,096 records is deleted key by key, from the transaction's snapshot; an error in between leaves a part of them deleted in the
-// transaction. One of more takes the same memory and the same few bytes in the log for any number: the commit cuts whole subtrees out of the tree,
-// while others wait for it as for any large commit, and looks once at each page between the two ends, for its number of records and for values that lie
-// elsewhere, as DeleteRange itself and Len within the transaction do. A flush of all that is dirty follows. The first such range has a checkpoint
-// written, behind which programs of before refuse the file.
+// A range of up to 4,096 records, with keys of a MiB all together, is deleted key by key, from the transaction's snapshot; an error in between leaves a part
+// of them deleted in the transaction. One of more, or for which a full file has no room, takes the same memory and the same few bytes in the log for any number: the
+// commit cuts whole subtrees out of the tree, while others wait for it as for any large commit, and looks once at each page between the two ends, for
+// its number of records and for values that lie elsewhere, as DeleteRange itself and Len within the transaction do. A flush of all that is dirty follows. So
+// a full file can be emptied by one call. The first such range has a checkpoint written, behind which programs of before refuse the file.
 //
 // It conflicts as a range: with ErrConflict the transaction has lost to one that put or deleted something in the range since its snapshot,
 // and one that puts something there, from a snapshot before the commit, loses to it.
 func (tx *Tx) DeleteRange(from, to []byte) (err error) {
+	_, err = tx.deletePart(from, to, math.MaxInt64)
+	return err
+}
+
+// deletePart is DeleteRange of about so many records, the first ones, and reports whether there are more.
+func (tx *Tx) deletePart(from, to []byte, most int64) (more bool, err error) {
 	if err := tx.canWrite(nil, nil); err != nil {
-		return err
+		return false, err
 	}
 	if tx.aging {
-		if lost := tx.during(func() { err = tx.DeleteRange(from, to) }); lost != nil {
-			return lost
+		if lost := tx.during(func() { more, err = tx.deletePart(from, to, most) }); lost != nil {
+			return false, lost
 		}
-		return err
+		return more, err
 	}
-	err = tx.inner.DeleteRange(tx.space.in(nil, from), tx.space.to(to))
+	rest, err := mvcc.DeletePart(tx.inner, tx.space.in(nil, from), tx.space.to(to), most)
 	if tx.ctx != nil && err != nil && err == tx.ctx.Err() {
-		return err
+		return false, err
 	}
-	return tx.note(err)
+	return rest != nil, tx.note(err)
 }
 
 // countOf returns the number of records of the space.

@@ -2,7 +2,11 @@ package mvcc
 
 import (
 	"bytes"
+	"math"
 	"sync/atomic"
+
+	"flashdbm/internal/redo"
+	"flashdbm/logstore"
 )
 
 // A transaction that clears a range deletes the records that it finds there, one by one if they are few, else see cut.go, and conflicts as a range:
@@ -17,24 +21,63 @@ import (
 
 // DeleteRange removes the records from from on and below to, nil for all that follow.
 func (tx *Tx) DeleteRange(from, to []byte) error {
+	_, err := DeletePart(tx, from, to, math.MaxInt64)
+	return err
+}
+
+// DeletePart is DeleteRange of the first records of a range, most of them or a few more, and returns the key that the rest begins at, nil if there is none.
+func DeletePart(tx *Tx, from, to []byte, most int64) (rest []byte, err error) {
 	x := &keyRange{from: bytes.Clone(from)}
 	if to != nil {
 		x.to = append([]byte{}, to...)
 	}
-	n, err := snapshotHas(tx, x) // also looks at each page that a commit would cut, before anything is logged: a damaged one is told of here
+	s, err := snapshotHas(tx, x, most) // also looks at each page that a commit would cut, before anything is logged: a damaged one is told of here
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if n >= tx.e.opts.leastCut() {
-		err = cutRange(tx, x)
-	} else {
+	if s.rest != nil {
+		x.to = s.rest
+	}
+	each, err := deletesEach(tx, s)
+	if err != nil {
+		return nil, err
+	}
+	if each {
 		err = deleteEach(tx, x)
+	} else {
+		err = cutRange(tx, x)
 	}
-	if err == nil {
-		tx.cleared = append(tx.cleared, x)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	tx.cleared = append(tx.cleared, x)
+	return s.rest, nil
 }
+
+// deletesEach reports whether the records of a range are deleted one by one: where they are few, and there is room for that. On a full file there may be
+// none for a leaf a record, and a cut takes some pages for any number. The room may be gone again when the transaction commits: who tries anew then
+// has the range cut.
+func deletesEach(tx *Tx, s rangeSize) (bool, error) {
+	if s.records >= tx.e.opts.leastCut() || s.keyBytes > mostKeyBytes {
+		return false, nil
+	}
+	pages := s.records + s.records/8 + redo.Pages(s.keyBytes+s.records*redo.MaxRecord)
+	if tx.set != nil {
+		pages += tx.e.admission.estimate(tx)
+	}
+	switch err := tx.e.store.ReserveFor(tx.claim(), pages, 0); {
+	case err == nil:
+		tx.e.store.Release(pages)
+		return true, nil
+	case logstore.IsFull(err):
+		return false, nil
+	default:
+		return false, err
+	}
+}
+
+// mostKeyBytes: a write set of more could leave memory, for which a full file has no room.
+const mostKeyBytes = 1 << 20
 
 // deleteEach deletes the records of a range.
 func deleteEach(tx *Tx, x *keyRange) error {

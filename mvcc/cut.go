@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"bytes"
+	"math"
 	"slices"
 
 	"flashdbm/internal/btree"
@@ -29,7 +30,7 @@ import (
 // come from the tree alone, as those of layers do, so none is counted twice: the flush that follows is of all, redo then starts behind the group, and
 // no flush that lists deaths of what was cut comes before it. While it is missing, for want of room, the next one is of all (pressure.layered).
 
-// leastCut is from how many records on a range is cut. The deletes of fewer are in some leaves, and cost no more than a batch of its own and a flush do.
+// leastCut is from how many records on a range is cut, wherever there is room to delete them one by one. The deletes of fewer are in some leaves, and cost no more than a batch of its own and a flush do.
 const leastCut = 4097
 
 // leastCut returns how many it is.
@@ -117,19 +118,19 @@ func turnsOf(tx *Tx) int { return tx.set.Turns() + tx.cutTurns }
 // bare reports whether the transaction has written nothing so far that a cursor has to lay over the snapshot.
 func (c *Cursor) bare() bool { return c.merge.Set().Empty() && len(c.tx.cuts) == 0 }
 
-// snapshotHas returns how many records of a range the snapshot has, whatever the transaction has written.
-func snapshotHas(tx *Tx, x *keyRange) (int64, error) {
-	return Count(&Tx{pinned: pinned{e: tx.e, readOnly: true, slot: tx.slot, snap: tx.snap}, ctx: tx.ctx}, x.from, x.to)
+// snapshotHas returns what the snapshot has of a range, whatever the transaction has written, up to about so many records.
+func snapshotHas(tx *Tx, x *keyRange, most int64) (rangeSize, error) {
+	return measure(&Tx{pinned: pinned{e: tx.e, readOnly: true, slot: tx.slot, snap: tx.snap}, ctx: tx.ctx}, x.from, x.to, most)
 }
 
 // lenCut returns how many records of the snapshot are cut.
 func lenCut(tx *Tx) (n int64, err error) {
 	for _, x := range tx.cuts {
-		some, err := snapshotHas(tx, x)
+		some, err := snapshotHas(tx, x, math.MaxInt64)
 		if err != nil {
 			return 0, err
 		}
-		n += some
+		n += some.records
 	}
 	return n, nil
 }

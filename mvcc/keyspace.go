@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"bytes"
+	"math"
 
 	"flashdbm/internal/commit"
 	"flashdbm/internal/writeset"
@@ -60,24 +61,45 @@ func (c *claims) guardsWritten(writes *commit.LastWrites, snapshot uint64) uint6
 
 // Count returns the number of records from from on and below to, nil for all that follow. It looks at each page of the tree that has any.
 func Count(tx *Tx, from, to []byte) (n int64, err error) {
+	s, err := measure(tx, from, to, math.MaxInt64)
+	return s.records, err
+}
+
+// rangeSize is what there is of a range.
+type rangeSize struct {
+	records  int64
+	keyBytes int64  // about: the last key of a leaf stands for all of them
+	rest     []byte // first key of what was not looked at; nil for none
+}
+
+// measure counts the records of a range up to that many, and those of the last leaf that is looked at.
+func measure(tx *Tx, from, to []byte, most int64) (s rangeSize, err error) {
 	c := tx.Cursor()
 	defer c.Release()
 	c.Within(from, to)
 	for ok := c.Seek(from); ok; ok = c.Next() {
 		if err := tx.cancelled(); err != nil {
-			return 0, err
+			return s, err
 		}
-		if some := c.skip(to); some > 0 {
-			n += some
-			continue
+		if s.records < most {
+			if some := c.skip(to); some > 0 {
+				s.records += some
+				s.keyBytes += some * int64(len(c.Key()))
+				continue
+			}
 		}
 		key := c.Key()
 		if c.Err() != nil || to != nil && bytes.Compare(key, to) >= 0 {
 			break
 		}
-		n++
+		if s.records >= most {
+			s.rest = append([]byte{}, key...)
+			break
+		}
+		s.records++
+		s.keyBytes += int64(len(key))
 	}
-	return n, c.Err()
+	return s, c.Err()
 }
 
 // skip goes to the last of the records that Stretch would yield, and returns how many they are; 0 where it would yield none.

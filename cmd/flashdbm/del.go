@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -17,19 +18,21 @@ const delHelp = `del deletes each KEY, all in one transaction. The exit code is 
 was not there; the others are deleted all the same.
 
 With --from, --to and --prefix it deletes all keys of that range, with --all all
-keys; that there are none is no error. With --null it deletes the keys that
-standard input gives, each ended by a zero byte, as "list --null" prints them. It
-reads them to the end before it opens the database, so they may come from a
-command that reads the same one. These three are not one transaction but one for
-at most 1,000 keys: they take little memory and little space, and if one fails or is
-interrupted what was deleted before it stays deleted.`
+keys, in one transaction, which takes little memory and little space for any number
+of them, also where the disk is full; that there are none is no error.
+
+With --null it deletes the keys that standard input gives, each ended by a zero
+byte, as "list --null" prints them. It reads them to the end before it opens the
+database, so they may come from a command that reads the same one. That is not one
+transaction but one for at most 1,000 keys: if one fails or is interrupted what was
+deleted before it stays deleted.`
 
 const delExample = `  flashdbm del app.fdbm greeting
   flashdbm del app.fdbm --prefix cache/
   flashdbm list app.fdbm --null | grep -z '[.]tmp$' | flashdbm del app.fdbm --null`
 
-// A transaction deletes at most so many keys and so many bytes of keys, if the
-// command line does not name them, so that it stays in memory.
+// A transaction deletes at most so many keys of standard input and so many bytes of
+// keys, so that it stays in memory.
 const (
 	delBatchKeys  = 1000
 	delBatchBytes = 1 << 20
@@ -150,7 +153,7 @@ func (del *delCommand) delete(cmd *cobra.Command, db *dbm.DB, keys [][]byte) err
 	return nil
 }
 
-// deleteRange deletes all keys within bounds, one transaction after the other.
+// deleteRange deletes all keys within bounds in one transaction.
 func (del *delCommand) deleteRange(p *program, cmd *cobra.Command, path string) error {
 	b, err := del.bounds(cmd, &del.notation)
 	if err != nil {
@@ -159,34 +162,27 @@ func (del *delCommand) deleteRange(p *program, cmd *cobra.Command, path string) 
 	if len(b.from) == 0 && b.to == nil && !del.all {
 		return usagef("that is every key: give --all if all are to be deleted")
 	}
+	if b.to != nil && bytes.Compare(b.from, b.to) >= 0 {
+		return nil
+	}
 	return p.change(path, func(db *dbm.DB) error {
-		line := p.startProgress("del", formatCount, 0, false)
-		defer line.Stop()
-		for more := true; more; {
-			var deleted int64
-			err := db.UpdateContext(cmd.Context(), dbm.TxOptions{}, del.within(func(tx *dbm.Tx) error {
-				deleted, more = 0, false
-				bytes := 0
-				c := tx.Cursor()
-				for ok := b.first(c, false); ok; ok = b.next(c, false) {
-					if more = deleted == delBatchKeys || bytes >= delBatchBytes; more {
-						break
-					}
-					bytes += len(c.Key())
-					if err := c.Delete(); err != nil {
-						return err
-					}
-					deleted++
-				}
-				return c.Err()
-			}))
+		var deleted int64
+		err := db.UpdateContext(cmd.Context(), dbm.TxOptions{}, del.within(func(tx *dbm.Tx) error {
+			before, err := tx.Len()
 			if err != nil {
 				return err
 			}
+			if err := tx.DeleteRange(b.from, b.to); err != nil {
+				return err
+			}
+			after, err := tx.Len()
+			deleted = before - after
+			return err
+		}))
+		if err == nil {
 			del.deleted += deleted
-			line.Add(deleted)
 		}
-		return nil
+		return err
 	})
 }
 
