@@ -53,7 +53,7 @@ func ExampleDB_Load() {
 	// cherry red
 }
 
-// What a keyspace has is replaced at once: another one is loaded, and takes its place.
+// What a keyspace has is replaced at once.
 func ExampleKeyspace_Load() {
 	db, err := dbm.OpenMemory(nil)
 	if err != nil {
@@ -61,31 +61,19 @@ func ExampleKeyspace_Load() {
 	}
 	defer db.Close()
 
-	load := func(name string, prices map[string]string) error {
-		if err := db.CreateKeyspace(name); err != nil {
-			return err
-		}
-		return db.Keyspace(name).Load(context.Background(), func(yield func(key, value []byte) bool) {
+	load := func(prices map[string]string) error {
+		return db.Keyspace("prices").Load(context.Background(), func(yield func(key, value []byte) bool) {
 			for fruit, price := range prices {
 				if !yield([]byte(fruit), []byte(price)) {
 					return
 				}
 			}
-		}, dbm.LoadOptions{})
+		}, dbm.LoadOptions{Replace: true})
 	}
-	if err := load("prices", map[string]string{"apple": "1.20", "cherry": "6.90"}); err != nil {
+	if err := load(map[string]string{"apple": "1.20", "cherry": "6.90"}); err != nil {
 		log.Fatal(err)
 	}
-	if err := load("prices of tomorrow", map[string]string{"apple": "1.30", "banana": "0.80"}); err != nil {
-		log.Fatal(err)
-	}
-	err = db.Update(func(tx *dbm.Tx) error {
-		if err := tx.DropKeyspace("prices"); err != nil {
-			return err
-		}
-		return tx.RenameKeyspace("prices of tomorrow", "prices")
-	})
-	if err != nil {
+	if err := load(map[string]string{"apple": "1.30", "banana": "0.80"}); err != nil {
 		log.Fatal(err)
 	}
 

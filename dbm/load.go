@@ -19,6 +19,10 @@ type LoadOptions struct {
 	// Sorted: the keys of the records ascend, bytewise, each once. They are then written as they come; else they are sorted first, in the
 	// memory that write sets may take and in the file, and of several records of one key the last one counts.
 	Sorted bool
+
+	// Replace: the records take the place of all that the keyspace has, in the same step; of Keyspace.Load it need not be there. Who has asked for a
+	// keyspace before that, to write to it, has lost, as where it was dropped.
+	Replace bool
 }
 
 // Load puts all records, in one step: either all of them are in the database when it returns, and durable in every mode, or after an error,
@@ -40,7 +44,8 @@ func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts 
 // Load puts all records into the keyspace, all or nothing, in one transaction of Puts: see DB.Load. Other commits go on meanwhile; one that puts or
 // deletes one of the keys, or drops the keyspace, has Load fail with ErrConflict.
 //
-// To replace what a keyspace has, load another one, and have it take the place of the first: Tx.DropKeyspace and Tx.RenameKeyspace in one transaction.
+// LoadOptions.Replace has them take the place of what the keyspace has. Where what is new is to be looked at before, load another keyspace, and have it
+// take the place of the first by Tx.DropKeyspace and Tx.RenameKeyspace in one transaction.
 func (k *Keyspace) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts LoadOptions) error {
 	return loadInto(k.db, ctx, k, records, opts)
 }
@@ -58,6 +63,11 @@ func loadInto(db *DB, ctx context.Context, space *Keyspace, records iter.Seq2[[]
 			panic(source.panicked)
 		}
 	}()
+	if opts.Replace && space != nil {
+		if err := db.EnableKeyspaces(); err != nil {
+			return err
+		}
+	}
 	if opts.Sorted && space == nil {
 		empty, err := db.engine.LoadEmpty(ctx, source.next)
 		if empty || err != nil {
@@ -84,10 +94,8 @@ func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, op
 			tx.Rollback()
 		}
 	}()
-	if space != nil {
-		if in, err = in.Keyspace(space.name); err != nil {
-			return err
-		}
+	if in, err = loadTarget(in, space, opts.Replace); err != nil {
+		return err
 	}
 	var last []byte
 	for n := int64(0); ; {
@@ -123,7 +131,25 @@ func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, op
 		}
 	}
 	ended = true
-	return tx.Commit()
+	err = tx.Commit()
+	in.committed(err)
+	return err
+}
+
+// loadTarget returns the transaction as one of the keyspace that is loaded, nil for the default one, emptied if that is asked for.
+func loadTarget(tx *Tx, space *Keyspace, replace bool) (*Tx, error) {
+	switch {
+	case space == nil && replace:
+		return tx, tx.DeleteRange(nil, nil)
+	case space == nil:
+		return tx, nil
+	case !replace:
+		return tx.Keyspace(space.name)
+	}
+	if err := tx.DropKeyspace(space.name); err != nil && !errors.Is(err, ErrNoKeyspace) {
+		return nil, err
+	}
+	return tx.CreateKeyspace(space.name)
 }
 
 // loadChunk is how many bytes of records are handed over at once, about.

@@ -33,7 +33,6 @@ func TestKeyspaces(t *testing.T) {
 	succeed(t, "keyspaces", db, "--create", "b")
 	succeedWith(t, dump, "load", db, "--keyspace", "b")
 	require.Equal(t, "k\tin a\n", succeed(t, "list", db, "--keyspace", "b", "--values"))
-	fail(t, exitUsage, []string{"bulk", "keyspace"}, "load", db, "--keyspace", "b", "--bulk")
 
 	succeed(t, "keyspaces", db, "--rename", "b", "--to", "tab\there")
 	require.Equal(t, "{\"name\":\"a\",\"records\":1}\n{\"name\":\"tab\\there\",\"records\":1}\n", succeed(t, "keyspaces", db, "--json"))

@@ -32,7 +32,10 @@ everything is on the disk.
 With --bulk an empty database is written from its beginning to its end, all of the
 records or none, several times as fast. Records in the order of their keys, as
 "flashdbm dump" writes them, are written as they are read; others are sorted in
-the database's file first. Other programs' commits wait meanwhile.
+the database's file first. With --keyspace, or into a database that has records,
+--bulk is one transaction, and no faster than that. With --replace the records take
+the place of all that was there, or of all that the keyspace had, which is made if
+there is none: who reads it sees all of the old records or all of the new ones.
 
 With --keyspaces a dump may be of several databases, as those of "flashdbm dump
 --keyspaces" and mdb_dump -a: the records of each go to the keyspace of its name,
@@ -51,6 +54,7 @@ type loadCommand struct {
 	json      bool
 	jsonLines bool
 	bulk      bool
+	replace   bool
 	several   bool
 }
 
@@ -84,6 +88,7 @@ func newLoadCommand(p *program) *cobra.Command {
 		Example: `  flashdbm load app.fdbm --file app.dump
   db_dump app.db | flashdbm load app.fdbm
   mdb_dump -n app.mdb | flashdbm load app.fdbm
+  flashdbm load app.fdbm --bulk --keyspace prices --replace --file prices.dump
   echo '{"key": "apple", "value": "red"}' | flashdbm load app.fdbm --json-lines`,
 		Args:              takes(1, 1),
 		ValidArgsFunction: completeDatabase,
@@ -97,7 +102,7 @@ func newLoadCommand(p *program) *cobra.Command {
 	cmd.Flags().BoolVar(&load.bulk, "bulk", false, "fill an empty database at once, all or nothing, several times as fast")
 	cmd.MarkFlagsMutuallyExclusive("atomic", "bulk")
 	cmd.Flags().BoolVar(&load.several, "keyspaces", false, "load each of several databases into the keyspace of its name")
-	cmd.MarkFlagsMutuallyExclusive("keyspace", "bulk")
+	cmd.Flags().BoolVar(&load.replace, "replace", false, "with --bulk: in place of all that is there")
 	cmd.Flags().BoolVar(&load.jsonLines, "json-lines", false, "read a JSON object on each line instead of a dump")
 	for _, other := range []string{"keyspace", "bulk", "json-lines"} {
 		cmd.MarkFlagsMutuallyExclusive("keyspaces", other)
@@ -113,6 +118,9 @@ type loadResult struct {
 }
 
 func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *os.File) error {
+	if load.replace && !load.bulk {
+		return usagef("--replace is of --bulk")
+	}
 	if load.bulk {
 		return load.runBulk(p, cmd, path, file)
 	}

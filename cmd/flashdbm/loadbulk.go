@@ -30,7 +30,7 @@ func (load *loadCommand) runBulk(p *program, cmd *cobra.Command, path string, fi
 		return err
 	}
 	err = p.withDatabase(path, dbm.Options{Durability: dbm.Buffered}, func(db *dbm.DB) error {
-		loaded, err = load.bulkOnce(p, cmd, db, dump, total, dbm.LoadOptions{Sorted: again})
+		loaded, err = load.bulkOnce(p, cmd, db, dump, total, dbm.LoadOptions{Sorted: again, Replace: load.replace})
 		if !again || !errors.Is(err, dbm.ErrOrder) {
 			return err
 		}
@@ -40,7 +40,7 @@ func (load *loadCommand) runBulk(p *program, cmd *cobra.Command, path string, fi
 		if dump, err = load.open(file); err != nil {
 			return err
 		}
-		loaded, err = load.bulkOnce(p, cmd, db, dump, total, dbm.LoadOptions{})
+		loaded, err = load.bulkOnce(p, cmd, db, dump, total, dbm.LoadOptions{Replace: load.replace})
 		return err
 	})
 	if err != nil || !load.json {
@@ -56,7 +56,11 @@ func (load *loadCommand) bulkOnce(p *program, cmd *cobra.Command, db *dbm.DB, du
 	ctx, fail := context.WithCancelCause(cmd.Context())
 	defer fail(nil)
 	var whole bytes.Buffer
-	err = db.Load(ctx, func(yield func(key, value []byte) bool) {
+	into := db.Load
+	if load.name != "" {
+		into = db.Keyspace(load.name).Load
+	}
+	err = into(ctx, func(yield func(key, value []byte) bool) {
 		for {
 			key, value, err := dump.next()
 			if err == io.EOF {

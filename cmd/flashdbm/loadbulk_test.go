@@ -50,3 +50,38 @@ func TestLoadBulk(t *testing.T) {
 	require.Contains(t, succeed(t, "check", half), "no problems in 0 records")
 	fail(t, exitUsage, []string{"[atomic bulk]"}, "load", half, "--bulk", "--atomic")
 }
+
+// TestLoadBulkKeyspace loads dumps with --bulk into a keyspace, beside what it has and in place of that, and in place of the default one's records.
+func TestLoadBulkKeyspace(t *testing.T) {
+	t.Parallel()
+	dumpOf := func(keys ...string) string {
+		var b strings.Builder
+		b.WriteString(printHeader)
+		for _, k := range keys {
+			fmt.Fprintf(&b, " %s\n v%s\n", k, k)
+		}
+		return b.String() + "DATA=END\n"
+	}
+	path := newPath(t)
+	in := func(args ...string) []string {
+		return append([]string{"load", path, "--bulk", "--keyspace", "a"}, args...)
+	}
+	list := func(args ...string) string { return succeed(t, append([]string{"list", path}, args...)...) }
+	succeed(t, "put", path, "k", "1")
+	failWith(t, dumpOf("a"), exitError, []string{"no such keyspace"}, in()...)
+	succeedWith(t, dumpOf("b", "a"), in("--replace")...)
+	require.Equal(t, "a\nb\n", list("--keyspace", "a"))
+	succeedWith(t, dumpOf("c"), in()...)
+	require.Equal(t, "a\nb\nc\n", list("--keyspace", "a"))
+	succeed(t, in("--replace", "--file", writeFile(t, dumpOf("x", "y")))...)
+	require.Equal(t, "x\nvx\ny\nvy\n", strings.ReplaceAll(list("--keyspace", "a", "--values"), "\t", "\n"))
+	require.Equal(t, "a\t2\n", succeed(t, "keyspaces", path))
+	failWith(t, strings.TrimSuffix(dumpOf("z"), "DATA=END\n"), exitError, []string{"DATA=END"}, in("--replace")...)
+	require.Equal(t, "x\ny\n", list("--keyspace", "a"), "all or nothing")
+	require.Equal(t, "k\n", list())
+	succeedWith(t, dumpOf("l", "m"), "load", path, "--bulk", "--replace")
+	require.Equal(t, "l\nm\n", list())
+	require.Equal(t, "x\ny\n", list("--keyspace", "a"))
+	fail(t, exitUsage, []string{"--bulk"}, "load", path, "--replace")
+	succeed(t, "check", path)
+}

@@ -1,0 +1,91 @@
+package dbm
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestLoadReplace: records take the place of what a keyspace, or the default one, has, all or nothing; snapshots of before have what there was, and who
+// has asked for the keyspace before has lost.
+func TestLoadReplace(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"", "a"} {
+		for _, sorted := range []bool{true, false} {
+			db := newSpaced(t, &Options{MemoryLimit: minMemoryLimit})
+			require.NoError(t, db.CreateKeyspace("other"))
+			require.NoError(t, db.Keyspace("other").Put([]byte("k"), []byte("stays")))
+			model := map[string]map[string]string{"": {}, "other": {"k": "stays"}}
+			load := func(ctx context.Context, records map[string]string, meanwhile func()) error {
+				into := db.Load
+				if name != "" {
+					into = db.Keyspace(name).Load
+				}
+				return into(ctx, func(yield func(k, v []byte) bool) {
+					for _, k := range slices.Sorted(maps.Keys(records)) {
+						if !yield([]byte(k), []byte(records[k])) {
+							return
+						}
+					}
+					meanwhile()
+				}, LoadOptions{Sorted: sorted, Replace: true})
+			}
+			fill := func(from, to int) map[string]string {
+				records := map[string]string{}
+				for i := from; i < to; i++ {
+					records[fmt.Sprintf("%05d", i)] = string(sized(500, byte(i)))
+				}
+				return records
+			}
+			model[name] = fill(0, 5000) // more than are deleted one by one, and write sets that leave memory
+			require.NoError(t, load(t.Context(), model[name], func() {}))
+			requireSpaces(t, db, model)
+			old, err := db.Begin(TxOptions{ReadOnly: true})
+			require.NoError(t, err)
+			before, err := inSpace(old, name)
+			require.NoError(t, err)
+
+			ctx, cancel := context.WithCancelCause(t.Context())
+			require.ErrorIs(t, load(ctx, fill(1, 3), func() { cancel(os.ErrDeadlineExceeded) }), os.ErrDeadlineExceeded)
+			requireSpaces(t, db, model)
+			late, err := db.Begin(TxOptions{})
+			require.NoError(t, err)
+			in, err := inSpace(late, name)
+			require.NoError(t, err)
+			require.NoError(t, in.Put([]byte("00001"), []byte("late")))
+			_, err = in.Get([]byte("00001"))
+			require.NoError(t, err)
+			had := model[name]
+			model[name] = fill(4000, 6000)
+			require.NoError(t, load(t.Context(), model[name], func() {}))
+			require.ErrorIs(t, late.Commit(), ErrConflict)
+			require.True(t, sameRecords(had, before), "what a snapshot of before has")
+			require.NoError(t, old.Rollback())
+			requireSpaces(t, db, model)
+			require.NoError(t, db.FinishDrops(t.Context()))
+			require.NoError(t, db.Checkpoint())
+			total := 0
+			for _, records := range model {
+				total += len(records)
+			}
+			extra := 2 + 1 // the mark and the serial, the name of the other keyspace,
+			if name != "" {
+				extra++ // and of this one
+			}
+			require.EqualValues(t, total+extra, db.Stats().Records, "nothing is left of what was replaced")
+			require.NoError(t, db.Check(t.Context()))
+		}
+	}
+}
+
+func inSpace(tx *Tx, name string) (*Tx, error) {
+	if name == "" {
+		return tx, nil
+	}
+	return tx.Keyspace(name)
+}
