@@ -26,33 +26,34 @@ func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token 
 		return Token{}, public(err)
 	}
 	defer tx.Rollback()
-	switch {
-	case since.is.Source != token.is.Source:
-		return Token{}, fmt.Errorf("%w: it is of another database than this one: take a full backup", ErrToken)
-	case since.is.Group > token.is.Group:
-		return Token{}, fmt.Errorf("%w: it is of a later moment than this database has: was the file replaced by an older copy? Take a full backup", ErrToken)
-	}
-	out := backup.NewChanges(w, since.is)
-	if err := tx.Changes(ctx, since.is.Group, out); err != nil {
+	if err := writeChanges(ctx, nil, tx, since, token, w); err != nil {
 		return Token{}, public(err)
 	}
-	if err := out.Finish(token.is); err != nil {
-		return Token{}, err
-	}
 	return token, nil
+}
+
+// mayFollow returns an error unless what has changed since a token up to another one can be told.
+func mayFollow(since, now Token) error {
+	switch {
+	case since.is.Source != now.is.Source:
+		return fmt.Errorf("%w: it is of another database than this one: take a full backup", ErrToken)
+	case since.is.Group > now.is.Group:
+		return fmt.Errorf("%w: it is of a later moment than this database has: was the file replaced by an older copy? Take a full backup", ErrToken)
+	}
+	return nil
 }
 
 // ApplyBackup applies an increment that BackupSince has written to a copy of the database that it is of, in one transaction, all or nothing,
 // and returns the token of the state that the copy has then. have is the token of the state that it has: the one of the backup that it was
 // restored of, or of the increment applied last. A copy that anybody else has written to is not a copy any more.
 //
-// ErrToken: the increment is of another database, begins after have, or is not newer. ErrBackup: it is not whole, or does not fit the copy.
+// ErrToken: the increment is of another database, begins after have, or is not newer; or it is one of Follow and begins before have. ErrBackup: it is not whole, or does not fit the copy.
 func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token Token, err error) {
 	pr, pw := io.Pipe()
 	ended := make(chan backup.End, 1)
 	go func() {
 		end, err := backup.Copy(ctx, pw, r)
-		if err == nil && end.Kind != backup.Increment {
+		if err == nil && end.Kind == backup.Full {
 			err = fmt.Errorf("%w: it is a full backup, not an increment", ErrBackup)
 		}
 		pw.CloseWithError(err)
@@ -71,7 +72,11 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 		<-ended
 		return have, err
 	}
-	token = Token{(<-ended).Token}
+	mark := <-ended
+	token = Token{mark.Token}
+	if mark.Kind == backup.Difference && a.base != have.is && mark.Token != have.is {
+		return have, fmt.Errorf("%w: the increment is of another moment than what is there: those of one Follow are applied one after the other", ErrToken)
+	}
 	if token.is.Source != have.is.Source || token.is.Group < have.is.Group {
 		return have, fmt.Errorf("%w: the increment is older than what is there", ErrToken)
 	}
@@ -99,6 +104,7 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 type applying struct {
 	tx   *Tx
 	have Token
+	base backup.Token // that the increment begins at
 	c    *Cursor
 	on   bool // c is on a record
 	buf  bytes.Buffer
@@ -109,6 +115,7 @@ type applying struct {
 // Base compares the moment that the increment begins at with the one that is there. It may be an earlier one: what has changed since that is
 // then replaced by what it has come to.
 func (a *applying) Base(base backup.Token) error {
+	a.base = base
 	switch {
 	case base.Source != a.have.is.Source:
 		return fmt.Errorf("%w: the increment is of another database", ErrToken)

@@ -5,26 +5,31 @@ import (
 	"errors"
 	"io"
 	"time"
+
+	"flashdbm/internal/backup"
+	"flashdbm/mvcc"
 )
 
-// Follow tells apply of what is committed from the moment of a token on: as increments, as BackupSince writes them, each from where the
-// one before ended, and as soon as there is more, but not sooner than every after the last. It returns when ctx ends, or with the first error
-// of apply or of BackupSince.
+// Follow tells apply of what is committed from the moment of a token on: as increments, each from where the one before ended, and as soon as there
+// is more, but not sooner than every after the last. It returns when ctx ends, or with the first error of apply or of reading.
 //
-// Each increment brings a copy from one moment between two commits to a later one, in the order of commits; what came between the two is
-// in it as far as it is still so at its end. The next one is not begun before apply has returned, so a slow apply makes increments larger,
-// not more: nothing is held back but the snapshot of the increment at hand. Who follows again from the last token that was applied misses nothing,
-// and may get some of it twice, which changes nothing.
+// Each increment brings a copy from one moment between two commits to a later one, in the order of commits, and holds the records that differ between
+// the two. The first one is as BackupSince writes it: it fits a copy of any moment between its ends. Those that follow fit a copy of their first or
+// their last moment, so they are applied one after the other.
+//
+// The next one is not begun before apply has returned, so a slow apply makes increments larger, not more. What is held back for it is one snapshot, that of
+// the moment that the copy has, for ten seconds at most: after a longer pause an increment is one as BackupSince writes it again. Who follows again from the
+// last token that was applied misses nothing, and may get some of it twice, which changes nothing.
 //
 // apply reads the increment to its end, or returns an error, and keeps the token once what it has read is safe: for example by ApplyBackup.
 func (db *DB) Follow(ctx context.Context, since Token, every time.Duration, apply func(token Token, increment io.Reader) error) error {
+	f := &following{db: db, since: since, apply: apply}
+	defer f.forget()
 	for {
 		begun := time.Now()
-		now, err := db.moment()
-		if err == nil && now != since {
-			if since, err = db.followOnce(ctx, since, apply); errors.Is(err, ErrSnapshotTooOld) {
-				err = nil // the writer was too fast for a reader beside it: again, from the same token
-			}
+		err := f.round(ctx)
+		if errors.Is(err, ErrSnapshotTooOld) && ctx.Err() == nil {
+			continue // the writer was too fast for a reader beside it: again, from the same token, and without a snapshot of that
 		}
 		if err == nil {
 			err = pause(ctx, every-time.Since(begun))
@@ -49,40 +54,111 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// moment returns the token that a backup would return now.
-func (db *DB) moment() (Token, error) {
-	tx, token, err := db.readAt()
-	if err != nil {
-		return Token{}, public(err)
-	}
-	return token, public(tx.Rollback())
+// following is what Follow has come to.
+type following struct {
+	db    *DB
+	since Token // of the last increment that was applied, or where it began
+	apply func(Token, io.Reader) error
+
+	base *mvcc.Tx    // has what the copy has: of since; nil if that is not known, or was held for too long
+	held *time.Timer // ends base
 }
 
-// followOnce hands one increment to apply, and returns the token of its end, or since after an error.
-func (db *DB) followOnce(ctx context.Context, since Token, apply func(Token, io.Reader) error) (token Token, err error) {
+// followHeld is for how long a snapshot is held for the next increment.
+const followHeld = 10 * time.Second
+
+// keep has the snapshot of a transaction be that of the copy, and ends it if it is not taken in time.
+func (f *following) keep(tx *mvcc.Tx) {
+	f.base = tx
+	f.held = time.AfterFunc(followHeld, func() { tx.Rollback() })
+}
+
+// take returns the transaction with what the copy has, nil if there is none.
+func (f *following) take() (base *mvcc.Tx) {
+	if f.base != nil && f.held.Stop() {
+		base = f.base
+	}
+	f.base = nil
+	return base
+}
+
+func (f *following) forget() { end(f.take()) }
+
+// end ends a transaction; nil is none.
+func end(tx *mvcc.Tx) {
+	if tx != nil {
+		tx.Rollback()
+	}
+}
+
+// round hands one increment to apply if anything was committed.
+func (f *following) round(ctx context.Context) error {
+	tx, now, err := f.db.readAt()
+	if err != nil {
+		return public(err)
+	}
+	if now == f.since {
+		return public(tx.Rollback())
+	}
+	base := f.take()
+	defer end(base)
+	against := base
+	if base != nil && base.Expired() != nil { // what it sees could not be kept
+		against = nil
+	}
+	if err := f.increment(ctx, against, tx, now); err != nil {
+		tx.Rollback()
+		return err
+	}
+	f.since = now
+	if f.db.beside == nil {
+		f.keep(tx)
+		return nil
+	}
+	return public(tx.Rollback()) // beside a writer the log tells what changes: see mvcc/feed.go
+}
+
+// increment has apply read the increment that ends with the snapshot of a transaction, whose token is now.
+func (f *following) increment(ctx context.Context, base, tx *mvcc.Tx, now Token) error {
 	r, w := io.Pipe()
-	type written struct {
-		token Token
-		err   error
-	}
-	done := make(chan written, 1)
+	written := make(chan error, 1)
 	go func() {
-		token, err := db.BackupSince(ctx, since, w)
+		err := public(writeChanges(ctx, base, tx, f.since, now, w))
 		w.CloseWithError(err)
-		done <- written{token, err}
+		written <- err
 	}()
-	err = apply(since, r)
+	err := f.apply(f.since, r)
 	r.CloseWithError(errFollowEnded)
-	end := <-done
+	werr := <-written
 	switch {
-	case end.err != nil && !errors.Is(end.err, errFollowEnded):
-		return since, end.err
+	case werr != nil && !errors.Is(werr, errFollowEnded):
+		return werr
 	case err != nil:
-		return since, err
-	case end.err != nil:
-		return since, errors.New("flashdbm: Follow: an increment was not read to its end")
+		return err
+	case werr != nil:
+		return errors.New("flashdbm: Follow: an increment was not read to its end")
 	}
-	return end.token, nil
+	return nil
+}
+
+// writeChanges writes what has changed since a token up to the snapshot of a transaction, whose token is now: of base, a transaction with the snapshot
+// that the copy has, only what differs from that; without one, nil, all that pages tell.
+func writeChanges(ctx context.Context, base, tx *mvcc.Tx, since, now Token, w io.Writer) error {
+	if err := mayFollow(since, now); err != nil {
+		return err
+	}
+	out := backup.NewChanges(w, since.is)
+	var sink mvcc.ChangeSink = out
+	kind := backup.Increment
+	if base != nil {
+		old := base.Cursor()
+		defer old.Release()
+		sink, kind = &differenceSink{to: out, old: old}, backup.Difference
+	}
+	if err := tx.Changes(ctx, since.is.Group, base, sink); err != nil {
+		return err
+	}
+	return out.Finish(kind, now.is)
 }
 
 var errFollowEnded = errors.New("flashdbm: nobody reads the increment any more")

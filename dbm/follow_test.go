@@ -119,7 +119,8 @@ func TestFollowEnds(t *testing.T) {
 	require.ErrorIs(t, db.Follow(t.Context(), Token{}, time.Millisecond, func(Token, io.Reader) error { return nil }), ErrToken)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	now, err := db.moment()
+	tx, now, err := db.readAt()
 	require.NoError(t, err)
+	require.NoError(t, tx.Rollback())
 	require.ErrorIs(t, db.Follow(ctx, now, time.Hour, nil), context.Canceled)
 }

@@ -20,6 +20,7 @@ import (
 type followed struct {
 	redo []followedGroup // record groups behind the redo start
 	lost bool            // the engine serves the transactions that it has and goes no further
+	feed feed            // what it has taken in
 }
 
 type followedGroup struct {
@@ -34,8 +35,13 @@ func (rv *recovery) startFollowing(rec *logstore.Recovery) error {
 	if rec.Created {
 		return nil
 	}
+	rv.follow.feed.beginAnew(rv.pages.RedoStart() + 1)
 	for i := range rec.Groups {
-		if g := &rec.Groups[i]; g.Kind == logstore.RecordGroup && g.No > rv.pages.RedoStart() {
+		g := &rec.Groups[i]
+		switch {
+		case g.Kind == logstore.PageGroup:
+			rv.follow.feed.beginAnew(max(g.No, rv.pages.RedoStart()+1))
+		case g.Kind == logstore.RecordGroup && g.No > rv.pages.RedoStart():
 			if err := rv.keepRedo(g); err != nil {
 				return err
 			}
@@ -85,6 +91,7 @@ func (rv *recovery) keepRedo(g *logstore.ScannedGroup) error {
 		}
 	}
 	f.redo = append(f.redo, group)
+	f.feed.note(group)
 	return nil
 }
 
@@ -175,6 +182,11 @@ func (rv *recovery) takeIn(groups []logstore.ScannedGroup) error {
 			}
 			f.redo = append(f.redo[:0:0], f.redo[n:]...)
 			fresh, records = 0, rv.pages.BaseRecords()
+		}
+		if g.Kind == logstore.PageGroup || rebased && len(f.redo) == 0 {
+			f.feed.beginAnew(g.No)
+		} else if rebased {
+			f.feed.flushed(rv.pages.RedoStart())
 		}
 	}
 	rv.stats.Groups += len(groups)

@@ -26,6 +26,8 @@ import (
 //  3. A logged value in a group not above the given one was there then, under its key, and in every state since. So its key alone stands for
 //     it.
 //  4. The group was durable. Else a crash could give its number to another one.
+//
+// An engine beside a writer tells what has changed by the keys of the record groups that it has taken in, where it has all that are asked for: see feed.
 
 // ChangeSink takes the intervals in the order of their keys.
 type ChangeSink interface {
@@ -74,18 +76,27 @@ func (tx *pinned) GroupRead() uint64 { return tx.e.pages.GroupAt(tx.Snapshot()) 
 // UUID returns that of the file.
 func (tx *pinned) UUID() [16]byte { return tx.e.store.UUID() }
 
-// Changes tells sink what has changed since a group.
-func (tx *Tx) Changes(ctx context.Context, since uint64, sink ChangeSink) (err error) {
+// Changes tells sink what has changed since a group. With an earlier transaction, which had all up to the group, it leaves out leaves in memory that are what they
+// were for that; nil is none.
+func (tx *Tx) Changes(ctx context.Context, since uint64, earlier *Tx, sink ChangeSink) (err error) {
 	defer tx.e.guard(&err)
+	if f := tx.e.recovery.follow; f != nil {
+		if keys, ok := f.feed.since(since); ok {
+			return tx.tell(ctx, keys, sink)
+		}
+	}
 	tx, end, err := tx.inTree()
 	if err != nil {
 		return err
 	}
 	defer end()
 	w := changeWalk{ctx: ctx, tx: tx, since: since, sink: sink, unbroken: true}
+	if earlier != nil {
+		w.earlier = &earlier.snap.Snapshot
+	}
 	root, err := tx.snap.Node(override.Root)
 	if err == nil {
-		err = w.node(root)
+		err = w.node(override.Root, root)
 	}
 	if err == nil && (w.open || !w.unbroken) {
 		if err = w.begin(); err == nil {
@@ -118,6 +129,7 @@ type changeWalk struct {
 	ctx      context.Context
 	tx       *Tx
 	since    uint64
+	earlier  *override.Snapshot // nil for none
 	sink     ChangeSink
 	unbroken bool   // every node on the way from the last unchanged leaf is unchanged
 	last     []byte // its last key; nil before the first one
@@ -133,9 +145,12 @@ func (w *changeWalk) begin() error {
 }
 
 // node goes through a node and what is below it.
-func (w *changeWalk) node(n btree.Node) error {
+func (w *changeWalk) node(id btree.PageID, n btree.Node) error {
 	image := n.Image()
 	changed := image == nil || logstore.WrittenIn(image) > w.since || logstore.WrittenIn(image) == 0
+	if changed && w.earlier != nil && w.tx.snap.Same(id, w.earlier) {
+		changed = false
+	}
 	if n.IsLeaf() {
 		if err := w.ctx.Err(); err != nil {
 			return err
@@ -154,7 +169,7 @@ func (w *changeWalk) node(n btree.Node) error {
 		if child.Level() != level-1 {
 			return fmt.Errorf("%w: page %#x has level %d instead of %d", btree.ErrMalformed, n.Child(i), child.Level(), level-1)
 		}
-		if err := w.node(child); err != nil {
+		if err := w.node(n.Child(i), child); err != nil {
 			return err
 		}
 	}

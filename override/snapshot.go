@@ -29,6 +29,20 @@ func (s *Snapshot) Seq() uint64 { return s.seq }
 // Node returns the image of a page. See btree.Pager.
 func (s *Snapshot) Node(id btree.PageID) (btree.Node, error) { return s.pages.nodeAt(id, s.seq) }
 
+// Same reports whether a node that the snapshot has in memory is the one that an earlier snapshot has there. An earlier snapshot that is not of the same
+// pages has none of them.
+func (s *Snapshot) Same(id btree.PageID, earlier *Snapshot) bool {
+	if s.pages != earlier.pages {
+		return false
+	}
+	e := s.pages.lookup(id)
+	if e == nil {
+		return false
+	}
+	v := e.at(s.seq)
+	return v != nil && v == e.at(earlier.seq)
+}
+
 // RunKey returns the whole key of a record whose key is too long for a leaf: the head of its run.
 func (s *Snapshot) RunKey(ref btree.Ref) ([]byte, error) {
 	payload, err := s.pages.runAt(ref.ID, s.seq)

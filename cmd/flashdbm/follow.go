@@ -17,14 +17,14 @@ import (
 
 const followHelp = `follow keeps STANDBY a copy of DATABASE, which another program has open and writes.
 The first time it copies all of it; from then on it brings over what has changed,
-every half a second, and goes on where it stood when it is started again, also
+five times a second, and goes on where it stood when it is started again, also
 after a kill. In the standby one commit follows the other as in the database; it
 can be read with --beside meanwhile.
 
 What follow needs to go on is in STANDBY.follow. To promote the standby, end
 follow and run "flashdbm follow --promote STANDBY", which takes that file away: from
 then on it is a database of its own. What was committed since the last time that
-follow looked, half a second or a little more, is lost with the database.`
+follow looked, less than a second, is lost with the database.`
 
 type followCommand struct {
 	every   time.Duration
@@ -57,7 +57,7 @@ func newFollowCommand(p *program) *cobra.Command {
 			return follow.run(p, cmd.Context(), args[0], args[1])
 		}),
 	}
-	cmd.Flags().DurationVar(&follow.every, "every", 500*time.Millisecond, "look for changes once in this `TIME`")
+	cmd.Flags().DurationVar(&follow.every, "every", 200*time.Millisecond, "look for changes once in this `TIME`")
 	cmd.Flags().BoolVar(&follow.once, "once", false, "bring the standby up to date and end")
 	cmd.Flags().BoolVar(&follow.promote, "promote", false, "make the standby a database of its own")
 	return cmd

@@ -40,8 +40,9 @@ const (
 type Kind uint32
 
 const (
-	Full      Kind = iota // a database file
-	Increment             // what has changed since a token
+	Full       Kind = iota // a database file
+	Increment              // what has changed since a token, for a copy of that moment or of any up to the increment's
+	Difference             // the same, for a copy of just that moment, or of the increment's
 )
 
 // End is what the end mark says.

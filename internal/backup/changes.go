@@ -97,13 +97,13 @@ func (c *Changes) Keep(key []byte) error {
 	return c.key(key)
 }
 
-// Finish writes the end mark.
-func (c *Changes) Finish(token Token) error {
+// Finish writes the end mark of an increment or a difference.
+func (c *Changes) Finish(kind Kind, token Token) error {
 	c.w.WriteByte(entryLast)
 	if err := c.w.Flush(); err != nil {
 		return err
 	}
-	return c.out.End(End{Kind: Increment, Token: token})
+	return c.out.End(End{Kind: kind, Token: token})
 }
 
 // A ChangeTarget is what an increment is applied to. What it was given counts once ReadChanges has returned no error, and the end mark was
