@@ -15,6 +15,10 @@ type Node[T any] struct {
 	// reachable, and once more by the consumer when it cuts the link.
 	next atomic.Pointer[Node[T]]
 
+	// number is one more than that of the node pushed before. Written by the
+	// pusher before the node is reachable.
+	number uint64
+
 	// drained belongs to the consumer.
 	drained bool
 }
@@ -22,6 +26,10 @@ type Node[T any] struct {
 // Next returns the older neighbour of a pushed node, or nil where the list ends
 // or was cut. Any goroutine may call it.
 func (n *Node[T]) Next() *Node[T] { return n.next.Load() }
+
+// Number returns the place of a pushed node in the order of pushes; the first
+// one has 1. Any goroutine may call it.
+func (n *Node[T]) Number() uint64 { return n.number }
 
 // List is a push-only list: any goroutine pushes at the head and walks from it,
 // one consumer at a time takes what was pushed, oldest first. The zero List is
@@ -99,6 +107,9 @@ func (l *List[T]) Push(n, seen *Node[T]) bool {
 		panic("lockfree: node pushed twice")
 	}
 	n.next.Store(seen)
+	if n.number = 1; seen != nil {
+		n.number = seen.number + 1
+	}
 	return l.head.CompareAndSwap(seen, n)
 }
 

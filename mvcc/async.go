@@ -11,16 +11,16 @@ import (
 )
 
 // A commit that nobody waits for is admitted, resolved and pushed to the commit list by its caller, who gets ErrConflict and ErrFull from
-// that; then the caller goes on. Where commits are synced, a goroutine settles it that leads when no other committer does; else the caller
-// settles it as any commit, which takes no device. A second goroutine calls back once the commit is durable.
+// that; then the caller goes on. Where commits are synced, one of two goroutines settles it, which lead when no other committer does, one while the
+// other syncs; else the caller settles it as any commit, which takes no device. A third goroutine calls back once the commit is durable.
 //
 // Invariants:
 //
 //  1. Once it is pushed, its caller touches neither the transaction nor its node where another goroutine settles it.
-//  2. All such commits have one channel for the token: the goroutine takes it whichever of them is the newest. Nobody else listens there, and
+//  2. All such commits have one channel for the token: a goroutine takes it whichever of them is the newest. Nobody else listens there, and
 //     there is one token, so there is room for one signal in it.
-//  3. Commits are queued for their calls by who settles them, with the token and oldest first: the calls are in the order of commits. A
-//     commit that needs more than memory is queued once it has ended.
+//  3. Commits are queued for their calls by who settles them, with the token or before the next group is, and oldest first: the calls are in
+//     the order of commits. A commit that needs more than memory is queued once it has ended.
 //  4. Who calls back syncs first if the commit is not durable yet: one sync for all that was settled before it.
 //  5. A commit counts as active until its call has returned, so Close waits for all of them. The calls of a failed engine get its error.
 const asyncBacklog = 1 << 14 // commits whose calls have not returned, at most
@@ -69,6 +69,7 @@ func (a *async) stop() {
 func (a *async) enter(ctx context.Context, wait bool) error {
 	a.start.Do(func() {
 		a.running.Go(a.lead)
+		a.running.Go(a.lead) // while the other one syncs
 		a.running.Go(a.call)
 	})
 	select {
@@ -119,6 +120,21 @@ func (c *committer) settleReturned() {
 	c.token.take()
 	defer c.token.pass(true)
 	c.settleAll(c.resolver.list.Drain(c.batch.nodes[:0]), nil)
+}
+
+// report gives commits what has become of them, and queues those for their calls that nobody waits for.
+func (a *async) report(nodes []*commitNode, err error) {
+	for _, n := range nodes {
+		tx := n.Value.tx
+		tx.err = err
+		if call := tx.async; call != nil {
+			call.seq, call.err = n.Value.seq.Load(), err
+			if call.tx != nil { // else its caller waits
+				n.Value.tx = nil // the newest node stays in the list
+			}
+			a.add(call)
+		}
+	}
 }
 
 // add queues a commit that is settled, or a transaction that wrote nothing.
@@ -257,7 +273,7 @@ func (a *async) push(tx *Tx, c *asyncCommit, held int64) error {
 		by.store.Release(held)
 		return err
 	}
-	if by.token.try() {
+	if by.token.tryFor(n) {
 		a.token <- lead
 	}
 	return nil

@@ -24,6 +24,8 @@ import (
 //	sync    one fdatasync for all groups so far
 //	durable moves, waiters wake
 //
+// Where many commit at once, the last two steps may come once the token is passed on: see beside_sync.go.
+//
 // The device writes the group while it is published, others are merged and the accounts are done: its write-back is started before, and the
 // sync waits for the rest. That costs no switch to another goroutine, which takes longer than most merges.
 //
@@ -36,20 +38,30 @@ const (
 	reclaimBatches = 16       // batches between two looks at what nobody can see any more
 )
 
-// lead settles what waits in the commit list, its own commit included, if there is one. The caller has the token; it is passed on at the end, and who
-// waits is woken, also after a panic.
-func (c *committer) lead(own *commitNode) {
+// lead settles what waits in the commit list, its own commit included, if there is one, and reports whether it was: else somebody else has drained
+// it. The caller has the token; it is passed on at the end, and who waits is woken, also after a panic.
+func (c *committer) lead(own *commitNode) (settled bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	if c.readers.active.Load() > 1 {
+	if c.opts.Durability == Durable {
+		c.log.device.turn()
+	}
+	if active := c.readers.active.Load(); active > 1 {
+		if c.opts.SyncBeside && c.opts.Durability == Durable || active >= besideLeast && c.log.device.syncsBeside() {
+			return newBesideGroup(c).lead(own)
+		}
 		for range spins {
 			runtime.Gosched()
 		}
 	}
+	c.token.awaitSync()
 	defer c.token.pass(false)
-	c.settleAll(c.fill(c.resolver.list.Drain(c.batch.nodes[:0]), own), own)
+	nodes := c.fill(c.resolver.list.Drain(c.batch.nodes[:0]), own)
+	c.leaving, settled = len(nodes), slices.Contains(nodes, own)
+	c.settleAll(nodes, own)
 	if own != nil {
 		c.tree.sets.hand(own.Value.tx)
 	}
+	return settled
 }
 
 // settleAll settles commits that were drained, oldest first, as one batch, and wakes those that wait, also after a panic: all but own.
@@ -62,24 +74,8 @@ func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
 		if !done {
 			err = c.Failed()
 		}
-		for _, n := range c.batch.nodes {
-			tx := n.Value.tx
-			tx.err = err
-			if call := tx.async; call != nil {
-				call.seq, call.err = n.Value.seq.Load(), err
-				waits := call.tx == nil // its caller does
-				if !waits {
-					n.Value.tx = nil // the newest node stays in the list
-				}
-				c.async.add(call)
-				if !waits {
-					continue
-				}
-			}
-			if n != own {
-				tx.kept.wake <- settled
-			}
-		}
+		c.async.report(c.batch.nodes, err)
+		wake(c.batch.nodes, own)
 		clear(c.batch.nodes)
 		c.batch.nodes = c.batch.nodes[:0]
 	}()
@@ -87,6 +83,15 @@ func (c *committer) settleAll(nodes []*commitNode, own *commitNode) {
 		err = c.settle()
 	}
 	done = true
+}
+
+// wake wakes those whose commits were reported, but not own.
+func wake(nodes []*commitNode, own *commitNode) {
+	for _, n := range nodes {
+		if n != own && n.Value.tx != nil {
+			n.Value.tx.kept.wake <- settled
+		}
+	}
 }
 
 // settle makes a batch of e.nodes. After an error the store is poisoned: everyone fails, and nothing of the batch becomes durable.
@@ -111,8 +116,11 @@ func (c *committer) settle() (err error) {
 		}
 	}
 	c.account(b)
-	if c.opts.Durability != Durable {
+	switch {
+	case c.opts.Durability != Durable:
 		return c.log.boundUnsynced()
+	case c.batch.beside:
+		return nil
 	}
 	return c.log.syncLog()
 }
@@ -163,7 +171,7 @@ func (c *committer) logAndApply(b *batch) error {
 	if b.runs = len(c.log.runs) > 0; b.runs {
 		c.tree.settleMerge() // the tree's lists get them
 	}
-	c.log.recent.ops, c.log.recent.stays = len(c.batch.ops), b.logged
+	c.log.recent.ops, c.log.recent.stays, c.log.recent.beside = len(c.batch.ops), b.logged, c.batch.beside
 	b.group = g.Number()
 	switch {
 	case c.opts.Durability == Buffered:
@@ -205,9 +213,9 @@ func (c *committer) logAndApply(b *batch) error {
 // is wrong. A file that may not grow has no room for what is flushed later. Without a sync nothing is gained: the pages of the group would
 // have to stay in memory until there is one.
 //
-// The batch before may not be in the tree yet. It is merged here if a page group may come of it.
+// The batch before may not be in the tree yet. It is merged here if a page group may come of it; not where its group may be synced yet.
 func (c *committer) triesPageGroup(b *batch) (bool, error) {
-	if b.logged || c.opts.Durability != Durable || c.log.inRow() || len(c.batch.ops) > pageGroupOps || c.tree.tables.merging() || !c.pages.CanPageGroup() ||
+	if c.batch.beside || b.logged || c.opts.Durability != Durable || c.log.inRow() || len(c.batch.ops) > pageGroupOps || c.tree.tables.merging() || !c.pages.CanPageGroup() ||
 		c.tree.tables.rest() > pageGroupOps || c.tree.tables.rest() > 0 && !c.tree.numbered(c.tree.tables.active.Len()) || slices.ContainsFunc(c.batch.ops, longKey) {
 		return false, nil
 	}

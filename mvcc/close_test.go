@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"flashdbm/internal/commit"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 )
@@ -170,11 +171,21 @@ func TestFailureWakesEveryone(t *testing.T) {
 	}
 }
 
-// TestPanicWakesEveryone: a broken invariant found by one committer must not leave the others waiting.
+// TestPanicWakesEveryone: a broken invariant found by one committer must not leave the others waiting, whether its group was to be synced with
+// the token or without.
 func TestPanicWakesEveryone(t *testing.T) {
+	t.Run("with", func(t *testing.T) {
+		testPanicWakesEveryone(t, false, func(e *Engine) { e.pages.Begin(e.marks.applied.Load() + 1) }) // the batch will find its Seq taken
+	})
+	t.Run("without", func(t *testing.T) {
+		testPanicWakesEveryone(t, true, func(e *Engine) { e.committer.resolver.writes = commit.LastWrites{} }) // no place for a key
+	})
+}
+
+func testPanicWakesEveryone(t *testing.T, beside bool, breakIt func(*Engine)) {
 	mem := vfs.NewMem(0)
 	defer mem.Release()
-	e := openOn(t, mem, Options{Manual: true})
+	e := openOn(t, mem, Options{Manual: true, Thresholds: Thresholds{SyncBeside: beside}})
 	put(t, e, "k", "0")
 	release := e.HoldToken()
 	var panics, failed atomic.Int32
@@ -184,7 +195,7 @@ func TestPanicWakesEveryone(t *testing.T) {
 				for e.Pushed() < 7 {
 					time.Sleep(time.Millisecond)
 				}
-				e.pages.Begin(e.marks.applied.Load() + 1) // the batch will find its Seq taken
+				breakIt(e)
 				release()
 				return
 			}

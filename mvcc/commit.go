@@ -46,7 +46,9 @@ type committer struct {
 	async    async
 	batch    commitBatch // at hand
 	left     bool        // the last batch has left commits to the next one
+	leaving  int         // commits of the last group, who are about to come back
 	singles  sync.Pool   // of *Tx
+	groups   sync.Pool   // of *besideGroup
 }
 
 // resolver has the commits that were resolved, in their order, and tells who has lost to one of them.
@@ -63,6 +65,7 @@ type resolver struct {
 // commitBatch has room for what a batch of commits is made of.
 type commitBatch struct {
 	nodes   []*commitNode
+	beside  bool // its group is synced once the token is passed on
 	entries []writeset.Entry
 	ops     []btree.Op
 	opBytes int             // of their keys and values
@@ -136,14 +139,13 @@ func (c *committer) commitAdmitted(tx *Tx, held int64) error {
 
 // settlePushed returns once a commit in the list is settled, by this goroutine or by another one that has the token.
 //
-// Another one may settle it, and lay the token down, before this one takes that. Then its signal is in the channel, and must not stay
-// there: the next commit with the same channel would take it for its own and return before it is settled, and the token could be handed to
-// one who is gone. Only committers that were not drained are sent lead, so it is not that.
+// Another one may drain it, and lay the token down, before this one takes that. Then its signal is in the channel, or will be once its group is
+// synced, and must not stay there: the next commit with the same channel would take it for its own and return before it is settled, and the
+// token could be handed to one who is gone. Only committers that were not drained are sent lead, so it is not that.
 func (c *committer) settlePushed(n *commitNode) {
 	wake := n.Value.tx.kept.wake
-	if c.token.try() {
-		c.lead(n)
-		if len(wake) > 0 {
+	if c.token.tryFor(n) {
+		if !c.lead(n) {
 			<-wake
 		}
 	} else if <-wake == lead {

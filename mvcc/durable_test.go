@@ -17,12 +17,16 @@ type syncGate struct {
 	shut    atomic.Bool
 	waiting atomic.Int32
 	open    chan struct{}
+	fails   atomic.Bool // those held up fail
 }
 
 func (g *syncGate) hook(op vfs.Op) error {
 	if op.Kind == vfs.OpDatasync && g.shut.Load() {
 		g.waiting.Add(1)
 		<-g.open
+		if g.fails.Load() {
+			return errors.New("no sync")
+		}
 	}
 	return nil
 }

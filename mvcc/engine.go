@@ -50,6 +50,7 @@ type Thresholds struct {
 	ScanOften     int   // scans of a leaf's values out of order, behind which these are put in order: else 8, and with Manual none
 	KeepInline    bool  // values that fit their leaf are in it, whatever their length: for what is about large trees
 	CutFrom       int64 // least records of a range that is cut: else 4,097
+	SyncBeside    bool  // groups of several committers are synced beside the next one, whatever the device takes for that
 	LastSlots     int   // of the table hash(key) -> last Seq, a power of two: else 2 MiB of them
 }
 
@@ -89,7 +90,7 @@ const lastSlots = 1 << 18 // of the table hash(key) -> last Seq, by default: 2 M
 //	committer    the commit list and what its leader does
 //	recovery     from the log to a tree and memtables
 //
-// Order of locks, outermost first: gate.alone, checkpoints.mu, the token, that of marks, then those of the store (growing, syncing, space).
+// Order of locks, outermost first: gate.alone, checkpoints.mu, the token, token.syncing, that of marks, then those of the store (growing, syncing, space).
 // Nothing that waits for the token is called with that of marks held.
 type Engine struct {
 	file

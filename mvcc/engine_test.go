@@ -16,11 +16,12 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// tiny are options with which flushes, folds, checkpoints and the reuse of segments happen all the time.
+// tiny are options with which flushes, folds, checkpoints, the reuse of segments and syncs without the token happen all the time.
 func tiny(d Durability) Options {
 	return Options{
 		Store:      logstore.Options{SegmentPages: 8, ChunkPages: 1 << 10},
 		Durability: d, MemoryLimit: 64 << 20, RedoLimit: 64 << 10,
+		Thresholds: Thresholds{SyncBeside: true},
 	}
 }
 

@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"sync/atomic"
 	"time"
 
 	"flashdbm/logstore"
@@ -35,7 +36,6 @@ func (c *committer) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 	if c.opts.Durability != Durable || len(nodes) > 0 && nodes[len(nodes)-1].Value.tx.async != nil {
 		return nodes
 	}
-	c.log.device.turn()
 	all := int64(0)
 	for _, n := range nodes {
 		all += n.Value.redoBytes()
@@ -75,10 +75,13 @@ func (c *pushedCommit) redoBytes() int64 {
 const redoBytesSpare = 4
 
 // device tells the time from batch to batch, and what part of it is spent waiting for syncs: averages, roughly, over some batches. Token
-// holder.
+// holder, but for took.
 type device struct {
 	at          time.Time // of the last batch
 	all, synced time.Duration
+	beside      bool          // groups are synced beside the next one: see beside_sync.go
+	waited      time.Duration // then: that a finished group waits for the sync before
+	took        atomic.Int64  // nanoseconds of syncs without the token, since the last batch
 }
 
 const (
@@ -95,6 +98,9 @@ func (d *device) turnAt(now time.Time) {
 		d.all += since - d.all/deviceBatches
 	}
 	d.at = now
+	if took := d.took.Swap(0); took > 0 {
+		d.wait(time.Duration(took))
+	}
 }
 
 func (d *device) wait(sync time.Duration) { d.synced += sync - d.synced/deviceBatches }

@@ -128,7 +128,12 @@ func (t *tree) thin() error {
 			return err
 		}
 	}
-	if tables.rest() >= tables.backgroundAt && t.beginMerge() || !t.crowded() {
+	crowded, much := t.crowded(), tables.rest() >= tables.backgroundAt
+	if !crowded && !much {
+		return nil
+	}
+	t.token.awaitSync() // of the batch before
+	if much && t.beginMerge() || !crowded {
 		return nil
 	}
 	return t.merge()

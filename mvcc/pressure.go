@@ -32,7 +32,7 @@ func (p *pressure) flushDue() bool {
 	if crowded || p.redoBytes() >= p.redoLimit() || p.growthDue() || p.checkpointDue() || p.partDue(p.parts()) {
 		return true
 	}
-	return p.opts.Durability == Durable && !p.tree.tables.merging() && p.log.recent.ops <= loneOps && !p.log.recent.stays && dirty > 0 && dirty <= flushLoneBytes &&
+	return p.opts.Durability == Durable && !p.tree.tables.merging() && p.log.recent.ops <= loneOps && !p.log.recent.stays && !p.log.recent.beside && dirty > 0 && dirty <= flushLoneBytes &&
 		redo*flushRatioDen >= dirty*flushRatioNum && !(p.log.inRow() && p.pages.CanPageGroup())
 }
 

@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"flashdbm/lockfree"
@@ -14,20 +15,28 @@ import (
 // waiter looks for the token after it has made itself known (a committer by its push, background work by waiting). Which node was drained
 // last only the holder knows. Who has laid the token down goes by what it was then: if another holder has drained more since, it may take
 // the token up for nothing.
+//
+// A leader may pass the token on before it syncs its group, see beside_sync.go. Until that sync has ended, committers below enough sleep and are
+// not handed the token. None of them sleeps for ever: a committer pushes, then looks at enough; who syncs sets enough to 0, then takes up the
+// token, if it lies there, and passes it on as any holder does. One of them sees the other.
 type token struct {
 	held    atomic.Bool
 	waiting atomic.Int32                 // background goroutines that wait or are about to
 	handed  chan struct{}                // the token, to background work; room for one
 	commits *lockfree.List[pushedCommit] // that wait for a leader
 	before  func()                       // what a holder does before it gives the token up
+
+	enough  atomic.Uint64 // number of the commit with which the next group is large enough; 0 while no leader syncs without the token
+	syncing sync.Mutex    // held by the leader who syncs without the token; taken with it. Who has it waits for no token
 }
 
 func (t *token) init(commits *lockfree.List[pushedCommit], before func()) {
 	t.handed, t.commits, t.before = make(chan struct{}, 1), commits, before
 }
 
-// take takes the token for background work.
+// take takes the token for background work, and waits for the sync under way: where commits are synced, all that are in the log are durable.
 func (t *token) take() {
+	defer t.awaitSync()
 	if t.try() {
 		return
 	}
@@ -42,12 +51,27 @@ func (t *token) take() {
 // try takes the token if nobody has it.
 func (t *token) try() bool { return t.held.CompareAndSwap(false, true) }
 
+// tryFor is try for a committer that has pushed its node, unless it is to wait for more to come: then the sync under way, at its end, or who
+// comes after it sees to it.
+func (t *token) tryFor(n *commitNode) bool { return n.Number() >= t.enough.Load() && t.try() }
+
+// awaitSync waits until no leader syncs without the token. Token held.
+func (t *token) awaitSync() {
+	if t.enough.Load() != 0 {
+		t.syncing.Lock()
+		t.syncing.Unlock()
+	}
+}
+
 // pass gives the token up. Background work and committers take turns when both wait.
 func (t *token) pass(background bool) {
 	t.before()
 	for {
 		drained := t.commits.Drained()
-		undrained := func() bool { return t.commits.Head() != drained } // commits wait that nobody has drained
+		undrained := func() bool { // commits wait that nobody has drained, and are enough
+			head := t.commits.Head()
+			return head != drained && head.Number() >= t.enough.Load()
+		}
 		if n := t.waiting.Load(); n > 0 && !(background && undrained()) && t.waiting.CompareAndSwap(n, n-1) {
 			t.handed <- struct{}{}
 			return

@@ -36,9 +36,12 @@ func TestSettledByAnother(t *testing.T) {
 // TestToken: committers and background work pass the token among themselves; one has it at a time, nobody waits for ever, and neither
 // kind keeps the other from it.
 func TestToken(t *testing.T) {
-	for _, c := range []struct{ committers, background, turns int }{{1, 1, 2000}, {8, 1, 2000}, {1, 8, 2000}, {8, 8, 2000}, {32, 3, 2000}} {
+	for _, c := range []struct {
+		durability                    Durability
+		committers, background, turns int
+	}{{Buffered, 1, 1, 2000}, {Buffered, 8, 1, 2000}, {Buffered, 1, 8, 2000}, {Buffered, 8, 8, 2000}, {Buffered, 32, 3, 2000}, {Durable, 8, 1, 1000}, {Durable, 8, 8, 500}} {
 		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			e := newEngine(t, Options{Durability: Buffered, Manual: true})
+			e := newEngine(t, Options{Durability: c.durability, Manual: true, Thresholds: Thresholds{SyncBeside: true}})
 			turns := c.turns
 			if testing.Short() {
 				turns /= 6
@@ -76,12 +79,21 @@ func TestToken(t *testing.T) {
 // TestTokenIsNotLost lets two take the token at about the same time, over and over, and nobody after them who would find what they
 // have left lying.
 func TestTokenIsNotLost(t *testing.T) {
-	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	for _, durability := range []Durability{Buffered, Durable} {
+		testTokenIsNotLost(t, durability)
+	}
+}
+
+func testTokenIsNotLost(t *testing.T, durability Durability) {
+	e := newEngine(t, Options{Durability: durability, Manual: true, Thresholds: Thresholds{SyncBeside: true}})
 	commit := func() { put(t, e, "k", "v") }
 	background := func() { e.tree.withMerged(func() error { return nil }) }
 	rounds := 10_000
 	if testing.Short() {
 		rounds = 2000
+	}
+	if durability == Durable {
+		rounds /= 4
 	}
 	for _, pair := range [][2]func(){{commit, commit}, {commit, background}, {background, background}} {
 		var arrived atomic.Int32

@@ -1,0 +1,251 @@
+package mvcc
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"flashdbm/logstore"
+	"flashdbm/logstore/vfs"
+)
+
+// besideEngine returns an engine whose groups are synced beside the next one, and a gate for these syncs.
+func besideEngine(t *testing.T, o Options) (*Engine, *syncGate) {
+	mem := vfs.NewMem(0)
+	t.Cleanup(mem.Release)
+	o.Manual, o.SyncBeside = true, true
+	e := openOn(t, mem, o)
+	put(t, e, "k", "0")
+	require.NoError(t, e.store.Reserve(1000, false)) // growing syncs too
+	e.store.Release(1000)
+	gate := &syncGate{open: make(chan struct{})}
+	gate.shut.Store(true)
+	mem.OnOp(gate.hook)
+	return e, gate
+}
+
+// commitTogether has commits wait for the token together, then lets one of them lead.
+func commitTogether(t *testing.T, e *Engine, n int, key string, done chan<- error) {
+	release := e.HoldToken()
+	before := e.Pushed()
+	for i := range n {
+		commitBehind(e, fmt.Sprint(key, i), done)
+		require.Eventually(t, func() bool { return e.Pushed() == before+i+1 }, patience, 100*time.Microsecond)
+	}
+	release()
+}
+
+func commitBehind(e *Engine, key string, done chan<- error) {
+	go func() { done <- e.WriteOne([]byte(key), []byte("v"), false) }()
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	require.Eventually(t, is, patience, 100*time.Microsecond, what)
+}
+
+const aWhile = 20 * time.Millisecond // for what must not happen
+
+// TestBesideSync: while a group is synced the next one is logged and shown, and no further one; none of their commits returns, and no View
+// sees them.
+func TestBesideSync(t *testing.T) {
+	e, gate := besideEngine(t, Options{})
+	first, second, third := make(chan error, 2), make(chan error, 1), make(chan error, 1)
+	applied := e.marks.applied.Load()
+	commitTogether(t, e, 2, "first", first)
+	eventually(t, "the first group is being synced", func() bool { return gate.waiting.Load() == 1 })
+	commitBehind(e, "second", second)
+	eventually(t, "the second one is shown", func() bool { return e.marks.applied.Load() == applied+2 })
+	commitBehind(e, "third", third)
+	time.Sleep(aWhile)
+	require.Equal(t, applied+2, e.marks.applied.Load(), "two groups at most are not synced")
+	require.EqualValues(t, 1, gate.waiting.Load())
+	require.Empty(t, first)
+	require.Empty(t, second)
+	require.Equal(t, applied, e.marks.durable.Load())
+	require.LessOrEqual(t, e.readers.views.newest.Load().Base, applied, "what is merged is durable")
+	var updates []*Tx
+	for o, shown := range map[TxOptions]bool{{ReadOnly: true}: false, {}: true} {
+		tx := begin(t, e, o)
+		for _, key := range []string{"first0", "first1", "second"} {
+			_, found, err := tx.Get([]byte(key))
+			require.NoError(t, err)
+			require.Equal(t, shown, found, key)
+		}
+		if o.ReadOnly {
+			require.NoError(t, tx.Rollback())
+		} else {
+			updates = append(updates, tx) // its end would wait for the sync
+		}
+	}
+
+	gate.shut.Store(false)
+	close(gate.open)
+	for _, done := range []chan error{first, first, second, third} {
+		require.NoError(t, <-done)
+	}
+	require.NoError(t, updates[0].Rollback())
+	within(t, func() { e.token.take() })
+	require.Zero(t, e.token.enough.Load())
+	e.token.pass(true)
+	require.Equal(t, e.marks.applied.Load(), e.marks.durable.Load())
+	require.NoError(t, e.Close())
+}
+
+// TestBesideSyncWaitsForEnough: the next group begins with as many commits as are about to come back, or once the sync has ended; commits that
+// come before sleep, and the token is free.
+func TestBesideSyncWaitsForEnough(t *testing.T) {
+	for _, come := range []int{1, 2, 3} {
+		t.Run(fmt.Sprint(come), func(t *testing.T) {
+			e, gate := besideEngine(t, Options{})
+			done := make(chan error, 6)
+			e.committer.leaving = 4 // of the group before
+			applied := e.marks.applied.Load()
+			commitTogether(t, e, 2, "first", done)
+			eventually(t, "the group is being synced", func() bool { return gate.waiting.Load() == 1 })
+			require.False(t, e.token.held.Load())
+			for i := range come {
+				commitBehind(e, fmt.Sprint("more", i), done)
+			}
+			eventually(t, "all are pushed", func() bool {
+				return e.committer.resolver.list.Head().Number() == e.token.enough.Load()-3+uint64(come)
+			})
+			if come == 3 { // half of the six
+				eventually(t, "they are enough", func() bool { return e.marks.applied.Load() == applied+2 })
+			} else {
+				time.Sleep(aWhile)
+				require.False(t, e.token.held.Load())
+				require.Equal(t, applied+1, e.marks.applied.Load())
+			}
+			gate.shut.Store(false)
+			close(gate.open)
+			within(t, func() {
+				for range come + 2 {
+					require.NoError(t, <-done)
+				}
+			})
+			require.Equal(t, applied+2, e.marks.applied.Load(), "in one group")
+			require.NoError(t, e.Close())
+		})
+	}
+}
+
+// TestBesideSyncMerges: what is not durable is not merged, although the memtables have much: the leader waits for the sync.
+func TestBesideSyncMerges(t *testing.T) {
+	const commits = 64
+	e, gate := besideEngine(t, Options{MemoryLimit: 64 << 10})
+	done := make(chan error, commits+1)
+	applied := e.marks.applied.Load()
+	commitTogether(t, e, commits, "first", done)
+	eventually(t, "the first group is being synced", func() bool { return gate.waiting.Load() == 1 })
+	require.True(t, e.tree.crowded())
+	commitBehind(e, "second", done)
+	time.Sleep(aWhile)
+	require.LessOrEqual(t, e.readers.views.newest.Load().Base, applied)
+	require.Equal(t, applied, e.marks.durable.Load())
+	gate.shut.Store(false)
+	close(gate.open)
+	within(t, func() {
+		for range commits + 1 {
+			require.NoError(t, <-done)
+		}
+		require.Greater(t, e.readers.views.newest.Load().Base, applied)
+		require.NoError(t, e.Close())
+	})
+}
+
+// TestBesideSyncHoldsUpBackground: background work that comes by the token while a group is synced without it waits for the sync.
+func TestBesideSyncHoldsUpBackground(t *testing.T) {
+	e, gate := besideEngine(t, Options{})
+	done := make(chan error, 2)
+	commitTogether(t, e, 2, "first", done)
+	eventually(t, "the group is being synced", func() bool { return gate.waiting.Load() == 1 })
+	background := make(chan bool, 1)
+	go e.tree.withMerged(func() error {
+		background <- e.marks.durable.Load() == e.marks.applied.Load()
+		return nil
+	})
+	time.Sleep(aWhile)
+	require.Empty(t, background)
+	gate.shut.Store(false)
+	close(gate.open)
+	within(t, func() {
+		require.True(t, <-background)
+		require.NoError(t, <-done)
+		require.NoError(t, <-done)
+		require.NoError(t, e.Close())
+	})
+}
+
+// TestBesideSyncFails: where the sync fails, neither the commits of its group nor those of the next one, which is in the log, are
+// acknowledged.
+func TestBesideSyncFails(t *testing.T) {
+	e, gate := besideEngine(t, Options{})
+	done := make(chan error, 4)
+	applied := e.marks.applied.Load()
+	commitTogether(t, e, 2, "first", done)
+	eventually(t, "the first group is being synced", func() bool { return gate.waiting.Load() == 1 })
+	commitBehind(e, "second", done)
+	eventually(t, "the second one is shown", func() bool { return e.marks.applied.Load() == applied+2 })
+	gate.fails.Store(true)
+	close(gate.open)
+	within(t, func() {
+		for range 3 {
+			require.ErrorIs(t, <-done, logstore.ErrFailed)
+		}
+		require.ErrorIs(t, e.Close(), logstore.ErrFailed)
+	})
+	require.Equal(t, applied, e.marks.durable.Load())
+}
+
+// TestBesideSyncCalls: calls are in the order of commits, whichever of two groups is woken first.
+func TestBesideSyncCalls(t *testing.T) {
+	e := newEngine(t, Options{Thresholds: Thresholds{SyncBeside: true}})
+	const n = 20_000
+	var at []int // by key
+	var called atomic.Int64
+	order := make([]int, 0, n)
+	for i := range n {
+		at = append(at, i)
+		require.NoError(t, e.WriteOneAsync(fmt.Append(nil, i%100), nil, false, true, func(err error) {
+			if err == nil {
+				order = append(order, i)
+			}
+			called.Add(1)
+		}))
+	}
+	eventually(t, "all are called back", func() bool { return called.Load() == n })
+	require.Equal(t, at, order)
+}
+
+// TestDeviceSyncsBeside: groups are synced beside the next one where the processors take longer than the device, until a finished group
+// waits for the device half of the time.
+func TestDeviceSyncsBeside(t *testing.T) {
+	var d device
+	now := time.Now()
+	batches := func(n int, sync, all, waited time.Duration) {
+		for range n {
+			now = now.Add(all)
+			d.turnAt(now)
+			d.took.Add(int64(sync))
+			d.waited += waited - d.waited/deviceBatches
+		}
+	}
+	require.False(t, d.syncsBeside(), "nothing is known")
+	batches(4*deviceBatches, 5*time.Millisecond, 8*time.Millisecond, 0)
+	require.False(t, d.syncsBeside())
+	batches(4*deviceBatches, time.Millisecond, 3*time.Millisecond, 0)
+	require.True(t, d.syncsBeside())
+	batches(4*deviceBatches, time.Millisecond, time.Millisecond, 300*time.Microsecond)
+	require.True(t, d.syncsBeside(), "the device has no pause, and that is well")
+	batches(4*deviceBatches, time.Millisecond, time.Millisecond, 700*time.Microsecond)
+	require.False(t, d.syncsBeside())
+	require.False(t, d.syncsBeside(), "the device is slow")
+	batches(8*deviceBatches, time.Millisecond, 3*time.Millisecond, 0)
+	require.True(t, d.syncsBeside())
+	batches(8*deviceBatches, time.Microsecond, 3*time.Millisecond, 0)
+	require.False(t, d.syncsBeside(), "nothing is gained")
+}
