@@ -326,7 +326,7 @@ cut-cluster:
 
 .PHONY: kill-cluster
 kill-cluster:
-	cd servers && $(GO) test $(PURE) -count 1 -timeout 1h ./daemon/flashdbmd -run '^Test(Ramp)?ClusterKilled$$' -v -args -cluster.kills $(CLUSTERKILLS) -cluster.stops $$(($(CLUSTERKILLS) / 2))
+	cd servers && $(GO) test $(PURE) -count 1 -timeout 1h ./daemon/flashdbmd -run '^Test(Ramp)?ClusterKilled$$' -v -args -cluster.kills $(CLUSTERKILLS) -cluster.stops $$(($(CLUSTERKILLS) / 2)) -ramp.modes memory,async,sync
 
 linear:
 	cd internal/linear && $(GO) test -count 1 -timeout 30m -v ./... -args -linear.histories $(HISTORIES)

@@ -247,16 +247,37 @@ func (m *Node) found(ctx context.Context, w *watch) {
 
 // revives makes a new record for a shard whose whole set is gone, once all nodes of it are back with other lives: the one whose file has the most
 // entries goes on. What it lacks was not synced, in async mode; in memory mode it has nothing. No old life of a node lives any more, as the
-// new one has its directory.
+// new one has its directory. Shards that belong together begin again together: none goes on in its next life before the sets of all others are gone
+// as well, or have begun that life. Else a transaction that one of them has lost would stay in the memory of another one.
 func (m *Node) revives(ctx context.Context, rec *replica.Record, w *watch, now time.Time) bool {
 	if m.table.Keeps || now.Sub(w.since) < newReign {
 		return false
 	}
 	k := m.knows.Load()
-	best, bestFile := "", replica.Term{}
+	best, ok := k.survivor(w.number, rec)
+	if !ok {
+		return false
+	}
+	if m.table.Together {
+		for number, other := range k.state.Records {
+			if _, gone := k.survivor(number, &other); other.Life < rec.Life || other.Life == rec.Life && !gone {
+				return false
+			}
+		}
+	}
+	next := replica.Record{Term: rec.Term + 1, Primary: best, Set: []string{best}, Life: rec.Life + 1}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), rec.Revision, next.Data())
+	return true
+}
+
+// survivor returns the member whose file has most of a shard whose whole set is gone. It returns false while one of the set lives, or its node is not back.
+func (k *knowledge) survivor(number uint32, rec *replica.Record) (best string, ok bool) {
+	file := replica.Term{}
 	for _, name := range rec.Set {
 		if _, lives := k.nodes[name]; lives {
-			return false
+			return "", false
 		}
 		node, _, _ := strings.Cut(name, ".")
 		found := false
@@ -264,20 +285,16 @@ func (m *Node) revives(ctx context.Context, rec *replica.Record, w *watch, now t
 			if is, _, _ := strings.Cut(member, "."); is != node {
 				continue
 			}
-			f := e.Files[w.number]
-			if found = true; best == "" || f.Term > bestFile.Term || f.Term == bestFile.Term && f.First > bestFile.First {
-				best, bestFile = member, f
+			f := e.Files[number]
+			if found = true; best == "" || f.Term > file.Term || f.Term == file.Term && f.First > file.First {
+				best, file = member, f
 			}
 		}
 		if !found {
-			return false
+			return "", false
 		}
 	}
-	next := replica.Record{Term: rec.Term + 1, Primary: best, Set: []string{best}}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	m.o.Cluster.CompareAndSet(ctx, shardKey(w.number), rec.Revision, next.Data())
-	return true
+	return best, best != ""
 }
 
 // ask keeps a connection to the member, and a question under way.

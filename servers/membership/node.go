@@ -77,6 +77,8 @@ type Table struct {
 	Durability string
 	// Keeps says that a new life of a node has in its files all that the last one has acknowledged. Else it is another member.
 	Keeps bool
+	// Together says that what one shard has lost, others must not keep: transactions span shards.
+	Together bool
 }
 
 // A Site is where a node is.

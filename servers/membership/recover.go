@@ -56,7 +56,7 @@ func LookAt(ctx context.Context, c cluster.Cluster, shard uint32) (*Situation, e
 // Recover makes a node the only one that has the shard, whatever it lacks. It is refused while a member that is in sync runs: the leader promotes
 // that one. Without really it only looks whether this is possible.
 func (s *Situation) Recover(ctx context.Context, c cluster.Cluster, node string, really bool) error {
-	next := replica.Record{Revision: s.Record.Revision, Term: s.Record.Term + 1}
+	next := replica.Record{Revision: s.Record.Revision, Term: s.Record.Term + 1, Life: s.Record.Life}
 	for _, n := range s.Nodes {
 		if n.InSync {
 			return fmt.Errorf("node %s is in sync and runs: it serves the shard, or will in a moment", n.Name)

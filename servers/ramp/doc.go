@@ -30,8 +30,9 @@
 //  4. ABORT is sent only if a partition has refused the transaction. A call that ends before its outcome is known leaves the transaction to the
 //     partitions, and returns ErrUnknownOutcome.
 //  5. A timestamp is used for one transaction only, and is above all that the client has seen in refusals.
-//  6. What a transaction is told by its partitions is from the lives that they had when the transaction began. With another life in between
-//     what was prepared, or seen, may be lost (memory and async mode). A read begins anew; a write is left to the partitions.
-//  7. Where partitions have replicas, what a partition has prepared outlives its life: whoever reigns next has it. So an answer to PREPARE counts in any term,
-//     and COMMIT goes to the successor, which commits it, has committed it, or has forgotten that it did: what all have prepared nobody aborts.
+//  6. What a write is told by its partitions is from the lives that they had when it began. With another life in between what was prepared may be lost (memory
+//     and async mode): the write is left to the partitions. A read begins anew with another term in between.
+//  7. Where partitions have replicas, a life has many terms, and what a partition has prepared outlives them: whoever reigns next has it. So an answer to PREPARE
+//     counts in any term of the life, and COMMIT goes to the successor, which commits it, has committed it, or has forgotten that it did: what all have prepared
+//     nobody aborts.
 package ramp

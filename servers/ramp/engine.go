@@ -65,7 +65,8 @@ type link struct {
 	reader  reader // nil: no one-sided Reads
 	land    *landing
 	term    uint64
-	tenure  int64 // until then Reads of this term's memory count
+	life    uint64 // of the partition: while it lasts nothing that it has told is lost. A term is at most that long
+	tenure  int64  // until then Reads of this term's memory count
 	extents map[uint32]*extent
 	waiting []*call // not sent yet
 	reads   []read  // not posted yet
@@ -89,8 +90,8 @@ type call struct {
 	size   int
 	append func(b []byte) []byte
 	sent   int64
-	term   uint64 // of the partition's life that it was sent to last
-	life   uint64 // it is for this life only; 0: for any
+	life   uint64 // of the partition, that it was sent to last
+	same   bool   // it is for the life that life says, and no other one
 	again  bool   // it may have arrived before
 	// done takes the answer. The body is valid during the call. err: the connection was lost, and the call is not one to repeat.
 	done func(c *call, s protocol.Status, body []byte, err error)
@@ -118,7 +119,7 @@ type engine struct {
 	closed  error
 	timeout int64
 	counts  Stats
-	// replicas: what a partition has told outlives its term, as another node goes on with it.
+	// replicas: another node may go on with a partition.
 	replicas bool
 
 	beforeCommit func(ts Timestamp) // nil: nothing
@@ -218,6 +219,7 @@ func (e *engine) attach(l *link, c conn, r reader, land *landing, w *protocol.We
 	if w.Term != l.term {
 		l.term, l.tenure = w.Term, 0
 	}
+	l.life = w.Life
 	clear(l.extents)
 }
 
@@ -274,7 +276,7 @@ func (e *engine) push(l *link) (worked bool) {
 	var ended []*call
 	for ; n < len(l.waiting) && l.conn != nil; n++ {
 		c := l.waiting[n]
-		if c.life != 0 && c.life != l.term {
+		if c.same && c.life != l.life {
 			ended = append(ended, c)
 			continue
 		}
@@ -288,7 +290,7 @@ func (e *engine) push(l *link) (worked bool) {
 			n = 0
 			break
 		}
-		c.sent, c.term = e.now, l.term
+		c.sent, c.life = e.now, l.life
 		l.conn.End(&wire.Header{Op: uint8(c.op), Flags: uint8(c.flags), Request: c.id}, c.append(b))
 		l.under[c.id] = c
 		e.counts.Messages++

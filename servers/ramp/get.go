@@ -37,7 +37,7 @@ type getKey struct {
 	key   []byte
 	hash  uint64
 	link  *link
-	life  uint64 // of the partition, when the transaction began
+	term  uint64 // of the partition, when the transaction began
 	state protocol.State
 	ts    Timestamp
 	meta  protocol.Meta
@@ -117,7 +117,7 @@ func (t *get) begin(e *engine) {
 	t.round, t.gone, t.buf, t.left, t.expect = 1, false, nil, 1, 0
 	for i := range t.keys {
 		k := &t.keys[i]
-		*k = getKey{key: k.key, hash: k.hash, link: k.link, life: k.link.term}
+		*k = getKey{key: k.key, hash: k.hash, link: k.link, term: k.link.term}
 		if e.alg == Fast || e.alg == Uncontrolled {
 			if t.readSlot(e, i) {
 				continue
@@ -211,7 +211,7 @@ func (t *get) take(e *engine, g group, c *call, among []protocol.Transaction, go
 			} else {
 				t.send(e, group{link: g.link, keys: []int{i}}, c.flags, among)
 			}
-		case v.State == protocol.StateGone || got.Term != k.life: // invariant 6
+		case v.State == protocol.StateGone || got.Term != k.term: // invariant 6
 			t.gone = true
 		case v.State == protocol.StateNever && t.round == 2: // the first round has the newest
 		default:
@@ -258,7 +258,7 @@ func (t *get) lived(e *engine) bool {
 		return true
 	}
 	e.look()
-	return !slices.ContainsFunc(t.keys, func(k getKey) bool { return k.read && (k.link.term != k.life || e.now >= k.link.tenure) })
+	return !slices.ContainsFunc(t.keys, func(k getKey) bool { return k.read && (k.link.term != k.term || e.now >= k.link.tenure) })
 }
 
 // repair begins the second round, if one is needed.

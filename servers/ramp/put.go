@@ -129,7 +129,7 @@ func (t *put) begin(e *engine) {
 	}
 	for i := range t.parts {
 		p := &t.parts[i]
-		p.body.TS, p.life = t.ts, p.link.term
+		p.body.TS, p.life = t.ts, p.link.life
 		ts := t.ts
 		body := p.body // as it is with this timestamp, should it be sent again
 		e.send(p.link, &call{op: protocol.OpPrepare, flags: flags, size: body.Size(), append: body.AppendBody,
@@ -145,7 +145,7 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 	t.left--
 	var n protocol.Newest
 	switch {
-	case s == protocol.StatusOK && c.term != life && !e.replicas: // invariant 6
+	case s == protocol.StatusOK && c.life != life: // invariant 6
 		t.err = ErrUnknownOutcome
 	case s == protocol.StatusOK:
 	case (s == protocol.StatusRefused || s == protocol.StatusClock) && n.Parse(body) == nil:
@@ -211,16 +211,12 @@ func (t *put) commit(e *engine) {
 	t.outcome, t.left = committing, len(t.parts)
 	d := protocol.Transaction{TS: t.ts, Client: e.client}
 	for i := range t.parts {
-		life := t.parts[i].life
-		if e.replicas {
-			life = 0
-		}
-		e.send(t.parts[i].link, &call{op: protocol.OpCommit, life: life, size: protocol.TransactionSize, append: d.AppendBody,
-			done: func(_ *call, s protocol.Status, _ []byte, _ error) {
+		e.send(t.parts[i].link, &call{op: protocol.OpCommit, life: t.parts[i].life, same: true, size: protocol.TransactionSize, append: d.AppendBody,
+			done: func(_ *call, s protocol.Status, _ []byte, err error) {
 				if t.ended {
 					return
 				}
-				if e.replicas && s == protocol.StatusUnknown { // invariant 7: the partitions have finished it, and forgotten it
+				if e.replicas && s == protocol.StatusUnknown && err == nil { // invariant 7: the partitions have finished it, and forgotten it
 					s = protocol.StatusOK
 				}
 				if s != protocol.StatusOK && t.err == nil {

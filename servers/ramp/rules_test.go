@@ -213,7 +213,7 @@ func TestTwoLives(t *testing.T) {
 	for _, l := range e.links {
 		s := &stub{}
 		stubs = append(stubs, s)
-		e.attach(l, s, nil, nil, &protocol.Welcome{Term: 7})
+		e.attach(l, s, nil, nil, &protocol.Welcome{Term: 7, Life: 1})
 	}
 	var pairs []Pair
 	for i := byte('a'); i < 'q'; i++ {
@@ -233,7 +233,7 @@ func TestTwoLives(t *testing.T) {
 	l := e.links[1]
 	e.lost(l, errProtocol)
 	stubs[1] = &stub{}
-	e.attach(l, stubs[1], nil, nil, &protocol.Welcome{Term: 8})
+	e.attach(l, stubs[1], nil, nil, &protocol.Welcome{Term: 8, Life: 2})
 	e.step()
 	require.Len(t, stubs[1].sent, 1, "PREPARE is sent to the new life")
 	answer(1)

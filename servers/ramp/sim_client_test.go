@@ -160,7 +160,13 @@ func (r *simReader) Reads(local fabric.Region, ops []wire.ReadOp) (int, error) {
 	return n, err
 }
 
-const simTimeout = 3 * time.Second
+// limit is how long a client tries: mostly shorter than it takes a table to come again after all of its nodes have ended, and now and then longer.
+func (m *simulation) limit() int64 {
+	if m.nodes != nil && m.mode == partition.Async && m.rand(3) == 0 {
+		return int64(12 * time.Second)
+	}
+	return int64(3 * time.Second)
+}
 
 func (m *simulation) addClient() *simClient {
 	c := &simClient{m: m, id: len(m.clients), n: m.w.NewNode(fmt.Sprintf("client-%d", len(m.clients))), lanes: 1 + m.rand(3), left: 10 + m.rand(60)}
@@ -263,6 +269,9 @@ func (c *simClient) dial(l *link) {
 		x.links = append(x.links, link)
 		x.attach(far, partition.Greeting{})
 		w := &protocol.Welcome{Term: x.term()}
+		if w.Life = w.Term; x.member != nil {
+			w.Life = x.member.Reign().Record().Life
+		}
 		c.e.look()
 		c.e.attach(l, near, nil, c.land, w)
 		c.n.Domain().DialFunc(x.addr(), nil, fabric.EndpointOptions{Send: c.queue, Recv: c.queue}, func(ep fabric.Endpoint, _ []byte, err error) {
@@ -289,7 +298,7 @@ func (c *simClient) begin() {
 	m := c.m
 	c.left--
 	c.busy++
-	deadline := c.e.now + int64(simTimeout)
+	deadline := c.e.now + m.limit()
 	if m.rand(3) == 0 {
 		m.counts.puts++
 		x := m.check.newPut(c.pick())
@@ -311,7 +320,7 @@ func (c *simClient) get(keys [][]byte) {
 	m := c.m
 	m.counts.gets++
 	x := m.check.newGet(keys)
-	c.e.startGet(keys, c.e.now+int64(simTimeout), func(v []Value, err error) {
+	c.e.startGet(keys, c.e.now+m.limit(), func(v []Value, err error) {
 		c.busy--
 		if err != nil {
 			m.say("client %d got %q: %v", c.id, keys, err)

@@ -24,19 +24,28 @@ type simNodes struct {
 	hosts   []*sim.Node
 	tables  []*replicatest.Agreement // by partition
 	members [][]*simMember           // by partition and node
+	mode    replica.Mode
+	forgets bool        // files are in memory: a life begins with nothing
+	served  []time.Time // by partition: when it was served last
 	kills   int
 	copies  int
 	cuts    int
+	revived int // partitions that have lost their whole set
+	cycled  int // how often all nodes were ended, so that they could
 }
 
 // A simMember is a node's replica of a partition, life after life.
 type simMember struct {
 	simPartition
-	seat   *replicatest.Seat
-	files  simFiles
-	shown  uint64        // entries that it has counted as committed while it reigned
-	passed time.Duration // until when clients may rely on the tenure that it has passed on
-	slept  bool          // its clock has stood still, which it has not noticed yet
+	seat    *replicatest.Seat
+	name    string // in records
+	files   simFiles
+	found   store.State   // of the file, when the life began
+	told    uint64        // entries that it has told to be durable while it reigned,
+	checked uint64        // as of this revision of the record
+	shown   uint64        // entries that it has counted as committed while it reigned
+	passed  time.Duration // until when clients may rely on the tenure that it has passed on
+	slept   bool          // its clock has stood still, which it has not noticed yet
 }
 
 // simFiles are a replica's file, and what a copy will put in its place.
@@ -52,6 +61,10 @@ func newNodesSimulation(seed uint64) *simulation {
 	m.nodes, m.small, m.alike = n, m.rand(4) == 0, m.rand(4) == 0
 	if m.rand(3) == 0 {
 		m.alg = Algorithm(1 + m.rand(2))
+	}
+	n.mode = replica.Synced
+	if m.rand(2) == 0 {
+		m.mode, n.mode, n.forgets = partition.Async, replica.Mode(m.rand(2)), m.rand(3) == 0
 	}
 	m.parts = 1 + m.rand(3)
 	var ids []uint32
@@ -72,14 +85,17 @@ func newNodesSimulation(seed uint64) *simulation {
 	}
 	for p := range m.parts {
 		first := m.rand(3)
-		n.tables = append(n.tables, replicatest.NewAgreement(m.w, n.etcd, n.hosts[first].Name(), func(format string, args ...any) {
-			m.say("partition %d: %s", p, fmt.Sprintf(format, args...))
-		}))
-		n.members = append(n.members, nil)
+		n.members, n.served = append(n.members, nil), append(n.served, time.Time{})
 		for i, host := range n.hosts {
 			x := &simMember{simPartition: simPartition{m: m, number: uint32(p), slot: i, host: host}}
-			x.files.kept = &simFile{m: m, rows: map[string][]byte{}, base: map[string][]byte{}, loose: true}
+			x.files.kept = m.newFile()
 			n.members[p] = append(n.members[p], x)
+			x.rename()
+		}
+		n.tables = append(n.tables, replicatest.NewAgreement(m.w, n.etcd, n.members[p][first].name, func(format string, args ...any) {
+			m.say("partition %d: %s", p, fmt.Sprintf(format, args...))
+		}))
+		for i, x := range n.members[p] {
 			x.begin(0)
 			if i == first {
 				x.seat.Learn(n.tables[p].Record)
@@ -92,21 +108,38 @@ func newNodesSimulation(seed uint64) *simulation {
 	return m
 }
 
-// begin begins a life. ended is the term that the record has.
+func (m *simulation) newFile() *simFile {
+	return &simFile{m: m, rows: map[string][]byte{}, base: map[string][]byte{}, loose: true}
+}
+
+// rename begins a life of its own name, if what the last one had acknowledged need not be in its file.
+func (x *simMember) rename() {
+	x.life++
+	x.name = x.host.Name()
+	if x.m.mode != partition.Sync {
+		x.name += fmt.Sprint(".", x.life)
+	}
+}
+
+// begin begins a life, which has its name. ended is the term that the record has.
 func (x *simMember) begin(ended uint64) {
 	m := x.m
-	x.life++
-	x.threads, x.links, x.member, x.shown, x.slept = nil, nil, nil, 0, false
+	x.threads, x.links, x.member, x.shown, x.told, x.slept = nil, nil, nil, 0, 0, false
 	x.files.copy, x.files.kept.full = nil, false
 	x.file = x.files.kept
 	d := x.host.Domain()
 	var err error
-	if x.store, err = store.Open(store.NewVersionFile(x.file, x.file), x.wake, 0); err != nil {
+	pause := time.Duration(0)
+	if m.mode == partition.Async {
+		pause = 50 * time.Millisecond
+	}
+	if x.store, err = store.Open(store.NewVersionFile(x.file, x.file), x.wake, pause); err != nil {
 		m.violation("open: %v", err)
 		return
 	}
 	x.store.Gather(1 + m.rand(4))
 	st := x.store.State()
+	x.found = st
 	var terms []replica.Term
 	for _, t := range slices.Backward(st.Terms[:]) {
 		if t.Term != 0 {
@@ -114,14 +147,14 @@ func (x *simMember) begin(ended uint64) {
 		}
 	}
 	o := partition.MemberOptions{
-		Options: x.options(), Self: x.host.Name(), MinInSync: 1 + m.rand(2), Ended: ended, RingSize: simRing, Memory: d,
+		Options: x.options(), Mode: m.nodes.mode, Self: x.name, MinInSync: 1 + m.rand(2), Ended: ended, Memory: d,
 		Inherit: func() (store.Inherited, error) {
 			return store.NewVersionFile(x.file, x.file).Inherit(func(h uint64) bool { n, _ := m.circle.Owner(h); return n == x.number })
 		},
 		Fresh: func() (*store.Store, error) {
 			m.nodes.copies++
-			f := &simFile{m: m, rows: map[string][]byte{}, base: map[string][]byte{}, loose: true}
-			st, err := store.Open(store.NewVersionFile(f, f), x.wake, 0)
+			f := m.newFile()
+			st, err := store.Open(store.NewVersionFile(f, f), x.wake, pause)
 			if err == nil {
 				st.Gather(1 + m.rand(4))
 				x.files.copy, x.file, x.store = f, f, st
@@ -142,7 +175,7 @@ func (x *simMember) begin(ended uint64) {
 		return
 	}
 	life := x.addr()
-	if x.seat, err = m.nodes.tables[x.number].Sit(x.host.Name(), "member-"+life, x.host, x.member, x.wake); err != nil {
+	if x.seat, err = m.nodes.tables[x.number].Sit(x.name, "member-"+life, x.host, x.member, x.wake); err != nil {
 		m.violation("listen: %v", err)
 		return
 	}
@@ -181,19 +214,22 @@ func (x *simMember) look() {
 	m := x.m
 	r := x.member.Reign()
 	if r == nil {
-		x.shown = 0
+		x.shown, x.told = 0, 0
 		return
 	}
 	table := m.nodes.tables[x.number]
 	if c := r.Committed(); c > x.shown {
 		x.shown = c
-		for _, name := range table.Record.Set { // one of them is promoted if the primary is lost
-			for _, y := range m.nodes.members[x.number] {
-				if y.host.Name() == name && y.files.kept.synced.Seq < c {
-					m.violation("entry %d of partition %d is committed by %s, and %s has synced %d", c, x.number, x.host.Name(), name, y.files.kept.synced.Seq)
-				}
-			}
+		if m.mode == partition.Sync {
+			x.synced(&table.Record, c, "committed")
 		}
+	}
+	if d := r.Durable(); table.Record.Term == r.Term() && (d > x.told || table.Record.Revision != x.checked) {
+		x.told, x.checked = d, table.Record.Revision
+		x.synced(&table.Record, d, "durable")
+	}
+	if r.Serving() {
+		m.nodes.served[x.number] = time.Time{}.Add(m.w.Now())
 	}
 	mono := x.host.Now().UnixNano()
 	if !r.Yields() && !x.slept && r.TenureEnd() > mono { // clients count from when they asked, which was before that
@@ -213,10 +249,19 @@ func (x *simMember) look() {
 	}
 }
 
+// synced checks that all members of the record have an entry in their files, as one of them may be all that is left.
+func (x *simMember) synced(rec *replica.Record, seq uint64, what string) {
+	for _, y := range x.m.nodes.members[x.number] {
+		if y.member != nil && rec.Has(y.name) && y.files.kept.synced.Seq < seq {
+			x.m.violation("entry %d of partition %d is %s for %s, and %s has synced %d", seq, x.number, what, x.name, y.name, y.files.kept.synced.Seq)
+		}
+	}
+}
+
 // server returns a member of the partition: mostly the primary.
 func (n *simNodes) server(number uint32) *simPartition {
 	for _, x := range n.members[number] {
-		if x.host.Name() == n.tables[number].Record.Primary && n.m.rand(4) > 0 {
+		if x.name == n.tables[number].Record.Primary && n.m.rand(4) > 0 {
 			return &x.simPartition
 		}
 	}
@@ -263,14 +308,16 @@ func (n *simNodes) kill(i int) {
 		}
 		m.addStats(x.member)
 		x.seat.Over = true
-		x.life++
+		x.rename()
 		for _, l := range x.links {
 			l.dead = true
 			m.w.After(m.upTo(time.Second), func() { l.err = fabric.ErrPeer })
 		}
 		x.links, x.member, x.store = nil, nil, nil
 		x.files.kept.full = false
-		x.files.kept.crash()
+		if x.files.kept.crash(); n.forgets {
+			x.files.kept = m.newFile()
+		}
 	}
 	m.w.After(m.upTo(1500*time.Millisecond), func() {
 		host.Restart()
@@ -285,11 +332,11 @@ func (n *simNodes) restart(x *simMember) {
 	life := x.life
 	var again func()
 	again = func() {
-		if x.life != life || n.m.bad != "" || !x.host.Alive() {
+		if x.life != life || x.member != nil || n.m.bad != "" || !x.host.Alive() {
 			return
 		}
 		n.tables[x.number].Read(x.host, func(rec replica.Record) {
-			if x.life == life && x.host.Alive() {
+			if x.life == life && x.member == nil && x.host.Alive() {
 				x.begin(rec.Term)
 				if x.seat != nil {
 					x.seat.Learn(rec)
@@ -310,15 +357,17 @@ func (n *simNodes) trouble() {
 	}
 	m.w.After(100*time.Millisecond+m.upTo(1500*time.Millisecond), n.trouble)
 	i := m.rand(3)
-	for k, host := range n.hosts {
-		if host.Name() == n.tables[m.rand(m.parts)].Record.Primary && m.rand(2) == 0 {
+	for k := range n.hosts {
+		if p := m.rand(m.parts); n.members[p][k].name == n.tables[p].Record.Primary && m.rand(2) == 0 {
 			i = k
 		}
 	}
 	host := n.hosts[i]
 	switch m.rand(12) {
 	case 0, 1:
-		n.kill(i)
+		if n.kill(i); m.mode == partition.Async && m.rand(4) == 0 {
+			n.power()
+		}
 	case 2:
 		if host.Running() {
 			m.say("%s stops", host.Name())
@@ -352,7 +401,10 @@ func (n *simNodes) trouble() {
 			m.w.After(m.upTo(3*time.Second), c.n.Resume)
 		}
 	case 9:
-		host.JumpWall(m.upTo(10*time.Second) - 5*time.Second)
+		if d := m.upTo(10*time.Second) - 5*time.Second; !n.members[0][i].slept { // nobody sets the date of a machine that is suspended
+			m.say("%s's date is set by %v", host.Name(), d)
+			host.JumpWall(d)
+		}
 	default:
 		n.cut()
 	}
@@ -388,6 +440,7 @@ const lookEvery = time.Millisecond
 func (n *simNodes) run() string {
 	m := n.m
 	m.w.After(time.Second+m.upTo(2*time.Second), n.trouble)
+	n.revive()
 	for p := range n.tables {
 		for i := range 2 {
 			m.w.After(m.upTo(time.Second), func() {
@@ -446,7 +499,7 @@ func (n *simNodes) clean() bool {
 	for p, list := range n.members {
 		clean := false
 		for _, x := range list {
-			if x.member == nil || x.host.Name() != n.tables[p].Record.Primary || !x.serves() {
+			if x.member == nil || x.name != n.tables[p].Record.Primary || !x.serves() {
 				continue
 			}
 			s := x.member.Stats()
@@ -467,7 +520,7 @@ func TestNodesSimulation(t *testing.T) {
 	}
 	began := time.Now()
 	var all simCounts
-	n, reigns, handed, kills, copies, cuts := 0, 0, 0, 0, 0, 0
+	n, reigns, handed, kills, copies, cuts, revived, cycled := 0, 0, 0, 0, 0, 0, 0, 0
 	for seed := *simSeed; n < runs || runs == 0 && time.Since(began) < limit; seed++ {
 		m := newNodesSimulation(seed)
 		if bad := m.nodes.run(); bad != "" {
@@ -481,8 +534,9 @@ func TestNodesSimulation(t *testing.T) {
 			reigns, handed = reigns+a.Reigns, handed+a.Handed
 		}
 		kills, copies, cuts = kills+m.nodes.kills, copies+m.nodes.copies, cuts+m.nodes.cuts
+		revived, cycled = revived+m.nodes.revived, cycled+m.nodes.cycled
 	}
-	t.Logf("%d seeds: %+v, %d reigns of which %d were handed over, %d nodes killed, %d copies, %d cuts", n, all, reigns, handed, kills, copies, cuts)
+	t.Logf("%d seeds: %+v, %d reigns of which %d were handed over, %d nodes killed, %d copies, %d cuts, %d partitions that lost all, %d ends of all nodes by the user", n, all, reigns, handed, kills, copies, cuts, revived, cycled)
 	if n < 20 {
 		return
 	}
@@ -492,4 +546,5 @@ func TestNodesSimulation(t *testing.T) {
 	require.Positive(t, handed)
 	require.Positive(t, copies)
 	require.Positive(t, kills)
+	require.Positive(t, revived)
 }

@@ -143,7 +143,7 @@ func (t *get) readSlot(e *engine, i int) bool {
 		return false
 	}
 	s := e.slots.find(k.hash)
-	if s == nil || s.term != l.term || k.life != l.term || e.now >= l.tenure { // it would not count: rule 1
+	if s == nil || s.term != l.term || k.term != l.term || e.now >= l.tenure { // it would not count: rule 1
 		return false
 	}
 	x := l.extents[s.Extent]

@@ -32,7 +32,7 @@ func (f *Failover) Reported(member string, r Report) {
 // Every member of the set has all that is committed. The one with the most entries is promoted, as a file cannot be cut back: the others'
 // entries are a prefix of its. Members that have not reported may still grant, so they are not in the new set.
 func (f *Failover) Next() (next Record, ok bool) {
-	next = Record{Revision: f.rec.Revision, Term: f.rec.Term + 1}
+	next = Record{Revision: f.rec.Revision, Term: f.rec.Term + 1, Life: f.rec.Life}
 	var best Report
 	for _, m := range f.rec.Set {
 		r, reported := f.reports[m]

@@ -62,6 +62,9 @@ type Allocator interface {
 	Alloc(n int, a fabric.Access) (fabric.Region, error)
 }
 
+// Size returns how many bytes the log has, and each ring that entries of it go to.
+func (l *Log) Size() int { return len(l.mem) }
+
 // Last returns the newest entry's number, whether it is in the memory or waits for room.
 func (l *Log) Last() uint64 { return l.seq + uint64(len(l.queue)) }
 

@@ -14,6 +14,8 @@ type Record struct {
 	Set      []string `json:"set"` // the primary is one of them
 	// Handed says that the primary before has made this record, when nobody could rely on its tenure any more (invariant 11).
 	Handed bool `json:"handed,omitempty"`
+	// Life is how often the shard has lost all of its set, and gone on with what a file had. Within one life nothing is lost that was acknowledged.
+	Life uint64 `json:"life,omitempty"`
 }
 
 // Data returns the record's value in package cluster.

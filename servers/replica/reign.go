@@ -84,6 +84,7 @@ type Reign struct {
 	proposed  int64    // when the last one was made
 	asked     bool     // the driver has not taken the last one yet
 	committed uint64
+	durable   uint64 // the newest entry that was said to be
 	serving   bool
 	over      bool
 	members   []*member // counted, wanted, or both
@@ -249,15 +250,23 @@ func (r *Reign) Advance() {
 	}
 }
 
-// Durable returns the newest entry that all counted members have synced, whatever the mode; in memory mode the newest one that they have merged.
+// joins reports whether the member may join the set once it is level.
+func (r *Reign) joins(m *member) bool {
+	return r.serving && !r.rec.Has(m.name) && slices.Contains(r.wishes.In, m.name) && m.state == follows && m.begun && m.whole && r.now-m.granted < joinsWithin
+}
+
+// Durable returns the newest entry that all counted members have synced, whatever the mode; in memory mode the newest one that they have merged. Whoever is
+// about to join counts as well, so that it becomes level: each member that is ever in the set has synced what was durable before, as the last one of them may be
+// all that is left.
 func (r *Reign) Durable() uint64 {
 	d := r.o.Source.Synced()
 	for _, m := range r.members {
-		if r.counted(m.name) {
+		if r.counted(m.name) || r.joins(m) {
 			d = min(d, m.synced)
 		}
 	}
-	return d
+	r.durable = max(r.durable, d)
+	return r.durable
 }
 
 // count finds the end of the tenure (invariant 6).
@@ -307,8 +316,7 @@ func (r *Reign) change() (next Record, ok bool) {
 		return r.handed(), true
 	}
 	for _, m := range r.members {
-		if r.serving && !r.rec.Has(m.name) && slices.Contains(r.wishes.In, m.name) && m.state == follows && m.begun && m.whole &&
-			m.has(r.o.Mode) >= r.committed && r.now-m.granted < joinsWithin {
+		if r.joins(m) && m.has(r.o.Mode) >= r.committed && m.synced >= r.durable {
 			return next.with(m.name), true
 		}
 	}

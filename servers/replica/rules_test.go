@@ -422,6 +422,29 @@ func TestJoinerIsLevel(t *testing.T) {
 	assert.Equal(t, []string{"p", "a"}, rec.Set)
 }
 
+// TestJoinerHasWhatIsDurable: what was said to be durable is so at every member that is ever in the set, whatever the mode, as it may be all that is left.
+// While a member is about to join nothing more is said to be durable than what it has synced, so it becomes level.
+func TestJoinerHasWhatIsDurable(t *testing.T) {
+	s := newStage(t, Relaxed)
+	s.synced = s.append(5)
+	s.settle()
+	require.Equal(t, s.synced, s.r.Durable())
+	a := s.actor("a", Relaxed)
+	s.r.Want(Wishes{In: []string{"a"}})
+	s.settle()
+	a.synced = 4
+	s.pass(askDue)
+	_, ok := s.next()
+	assert.False(t, ok, "it has entry 5 in its ring, and not in its file")
+	s.synced = s.append(1)
+	a.synced = 5
+	s.pass(askDue)
+	assert.EqualValues(t, 5, s.r.Durable(), "entry 6 is not in the file of the member that joins")
+	rec, ok := s.next()
+	require.True(t, ok)
+	assert.Equal(t, []string{"p", "a"}, rec.Set)
+}
+
 // TestReignBegins serves when all members have what the reign began with, 1.2 s after the stop, and not before.
 func TestReignBegins(t *testing.T) {
 	s := newStage(t, Relaxed)

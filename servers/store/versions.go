@@ -189,6 +189,16 @@ func OpenVersions(path string, maxSize int64) (VersionFile, error) {
 	return NewVersionFile(f, f.(*file)), nil
 }
 
+// OpenMemoryVersions returns a new file of a partition that is in memory and gone with Close, or with the process.
+func OpenMemoryVersions(maxSize int64) (VersionFile, error) {
+	db, err := dbm.OpenMemory(FileOptions(maxSize))
+	if err != nil {
+		return nil, err
+	}
+	f := NewFile(db, maxSize)
+	return NewVersionFile(f, f.(*file)), nil
+}
+
 func (f versionFile) Inherit(owns func(hash uint64) bool) (in Inherited, err error) {
 	err = f.rows.Range([]byte{transactionKey}, []byte{transactionKey + 1}, func(k, v []byte) error {
 		if ts := k[1:]; len(ts) == 8 && binary.BigEndian.Uint64(ts) == 0 {

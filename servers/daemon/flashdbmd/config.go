@@ -126,9 +126,6 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	if c.dir == "" && c.durability != shard.Memory {
 		return nil, wrong("dir", "a directory is needed, for instance --dir /var/lib/flashdbm")
 	}
-	if c.table == "ramp" && etcd != "" && c.durability != shard.Sync {
-		return nil, wrong("durability", "a RAMP table of several nodes has durability sync: with %s the end of all nodes of a partition would leave transactions in part", mode)
-	}
 	if err := c.parseCluster(etcd, acks, wrong); err != nil {
 		return nil, err
 	}

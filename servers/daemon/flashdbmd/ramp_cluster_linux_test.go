@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -23,6 +24,8 @@ import (
 
 	"flashdbm/servers/ramp"
 )
+
+var rampModes = flag.String("ramp.modes", "sync", "the durabilities in which nodes of a RAMP table are killed")
 
 // rampPrimary returns the node that serves a partition, "" if nobody says so.
 func (f *fleet) rampPrimary(number int) string {
@@ -153,8 +156,8 @@ func (w *rampLoad) part() (time.Duration, int64) {
 	return time.Duration(w.longest.Swap(0)), w.puts.Swap(0)
 }
 
-func newRampFleet(t *testing.T) (*fleet, *ramp.Client) {
-	f := newFleet(t, "sync", true)
+func newRampFleet(t *testing.T, mode string) (*fleet, *ramp.Client) {
+	f := newFleet(t, mode, true)
 	f.more = []string{"--table", "ramp", "--shards", strconv.Itoa(rampPartitions)}
 	var addrs []string
 	for _, name := range []string{"a", "b", "c"} {
@@ -174,7 +177,13 @@ func TestRampClusterKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short")
 	}
-	f, c := newRampFleet(t)
+	for _, mode := range strings.Split(*rampModes, ",") {
+		t.Run(mode, func(t *testing.T) { killRampCluster(t, mode) })
+	}
+}
+
+func killRampCluster(t *testing.T, mode string) {
+	f, c := newRampFleet(t, mode)
 	w := &rampLoad{t: t}
 	w.begin(c, 3, 3)
 	var gaps []time.Duration
@@ -233,7 +242,7 @@ func TestRampClusterDemo(t *testing.T) {
 	if *clusterDemo == 0 {
 		t.Skip("see make demo-ramp")
 	}
-	f, c := newRampFleet(t)
+	f, c := newRampFleet(t, "sync")
 	fmt.Printf("a RAMP table of three partitions on three nodes, each partition with a copy on every node; a write is acknowledged once all copies have synced it\n\n")
 	w := &rampLoad{t: t}
 	w.begin(c, 4, 4)

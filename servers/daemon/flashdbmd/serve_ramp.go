@@ -71,7 +71,7 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 			return err
 		}
 		defer closing("etcd", agreed.Close)
-		o.Cluster = &membership.Options{Cluster: agreed, Node: c.node, Replicas: c.replicas, MinInSync: c.minInSync}
+		o.Cluster = &membership.Options{Cluster: agreed, Node: c.node, Replicas: c.replicas, Strict: c.strict, MinInSync: c.minInSync}
 	}
 	node, err := machine.Open(o)
 	if err != nil {

@@ -56,8 +56,12 @@ func (n *Node) greet(ctx context.Context, index int, in fabric.Incoming) error {
 	w := protocol.Welcome{Partition: number, Partitions: uint32(len(n.partitions)), Seed: n.id.Seed, NeedsAuth: len(n.o.Secret) > 0, Replicas: n.members != nil}
 	if n.members == nil {
 		w.Term = r.p.Term()
-	} else if w.Term = r.copy.Serves(); w.Term == 0 && h.Partition != protocol.AnyPartition {
-		return fmt.Errorf("machine: %s does not serve partition %d", n.members.Self(), number)
+		w.Life = w.Term
+	} else {
+		if w.Term = r.copy.Serves(); w.Term == 0 && h.Partition != protocol.AnyPartition {
+			return fmt.Errorf("machine: %s does not serve partition %d", n.members.Self(), number)
+		}
+		w.Life = n.members.Record(number).Life
 	}
 	rand.Read(w.Nonce[:])
 	g := partition.Greeting{Auth: w.NeedsAuth}

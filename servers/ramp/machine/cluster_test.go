@@ -31,10 +31,13 @@ type testTable struct {
 	etcd *cluster.Memory
 	dirs map[string]string
 	at   map[string]fabric.Domain
+
+	durability partition.Durability
+	replicas   int
 }
 
 func newTestTable(t *testing.T) *testTable {
-	c := &testTable{t: t, net: mem.NewNetwork(), etcd: cluster.NewMemory(), dirs: map[string]string{}, at: map[string]fabric.Domain{}}
+	c := &testTable{durability: partition.Sync, t: t, net: mem.NewNetwork(), etcd: cluster.NewMemory(), dirs: map[string]string{}, at: map[string]fabric.Domain{}}
 	t.Cleanup(func() { c.etcd.Close() })
 	return c
 }
@@ -45,8 +48,8 @@ func (c *testTable) options(name string) machine.Options {
 	}
 	c.at[name] = c.net.Open()
 	return machine.Options{
-		Dir: c.dirs[name], Partitions: 3, Durability: partition.Sync, Extent: 1 << 20, Listen: []machine.Listen{{Domain: c.at[name], Addr: name, Public: "mem:" + name}},
-		Cluster: &membership.Options{Cluster: c.etcd, Node: name, LogBytes: 8 << 20},
+		Dir: c.dirs[name], Partitions: 3, Durability: c.durability, Extent: 1 << 20, Listen: []machine.Listen{{Domain: c.at[name], Addr: name, Public: "mem:" + name}},
+		Cluster: &membership.Options{Cluster: c.etcd, Node: name, LogBytes: 8 << 20, Replicas: c.replicas},
 	}
 }
 
@@ -274,6 +277,84 @@ func TestNodesAreStartedAgain(t *testing.T) {
 		assert.Equal(t, ramp.Value{Value: []byte("value"), Found: true, TS: ts}, v)
 	}
 	c.stop("a", a)
+}
+
+// TestModes: without a sync for each transaction nothing is lost or seen in part either while a copy of each partition lives.
+func TestModes(t *testing.T) {
+	for _, d := range []partition.Durability{partition.Memory, partition.Async} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			c := newTestTable(t)
+			c.durability = d
+			nodes := map[string]*machine.Node{"a": c.start("a"), "b": c.start("b")}
+			require.Eventually(t, func() bool { return level(nodes) }, time.Minute, 10*time.Millisecond)
+			w := &tableWork{t: t}
+			x := c.client(ramp.Fast, "a", "b")
+			w.begin(x)
+			time.Sleep(100 * time.Millisecond)
+			name := primaryOf(nodes, 0)
+			before := w.puts.Load()
+			c.stop(name, nodes[name])
+			delete(nodes, name)
+			nodes[name] = c.start(name)
+			require.Eventually(t, func() bool { return level(nodes) && w.puts.Load() > before+10 }, time.Minute, 10*time.Millisecond)
+			w.end()
+			require.True(t, w.read(x, []int{0, 1, 2, 3, 4, 5, 6, 7}))
+			for name, n := range nodes {
+				assert.NoError(t, n.Err())
+				c.stop(name, n)
+			}
+		})
+	}
+}
+
+// TestPartitionsBeginAgainTogether: a partition that has lost all of its copies is not served before the others have ended, too. Then all go on with their files.
+func TestPartitionsBeginAgainTogether(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	c := newTestTable(t)
+	c.durability, c.replicas = partition.Async, 1
+	nodes := map[string]*machine.Node{"a": c.start("a"), "b": c.start("b")}
+	served := func() (by map[string]int) {
+		by = map[string]int{}
+		for name, n := range nodes {
+			for _, p := range n.Status().Partitions {
+				if p.Role == "primary" {
+					by[name]++
+				}
+			}
+		}
+		return by
+	}
+	require.Eventually(t, func() bool { s := served(); return s["a"] > 0 && s["b"] > 0 && s["a"]+s["b"] == 3 }, time.Minute, 10*time.Millisecond)
+	x := c.client(ramp.Fast, "a", "b")
+	var pairs []ramp.Pair
+	var keys [][]byte
+	for i := range 8 {
+		keys = append(keys, tableKey(i))
+		pairs = append(pairs, ramp.Pair{Key: keys[i], Value: []byte("value")})
+	}
+	_, err := x.PutAll(t.Context(), pairs)
+	require.NoError(t, err)
+	x.Close()
+	was := served()["b"]
+	c.stop("a", nodes["a"])
+	nodes["a"] = c.start("a")
+	require.Never(t, func() bool { return served()["a"] > 0 }, 3*time.Second, 50*time.Millisecond)
+	require.Equal(t, was, served()["b"])
+	c.stop("b", nodes["b"])
+	nodes["b"] = c.start("b")
+	require.Eventually(t, func() bool { s := served(); return s["a"]+s["b"] == 3 }, time.Minute, 10*time.Millisecond)
+	values, err := c.client(ramp.Fast, "a", "b").GetAll(t.Context(), keys)
+	require.NoError(t, err)
+	for _, v := range values {
+		require.Equal(t, "value", string(v.Value))
+	}
+	for name, n := range nodes {
+		c.stop(name, n)
+	}
 }
 
 // TestTableOptions: what is wrong is said at the start.

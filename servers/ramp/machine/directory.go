@@ -66,6 +66,9 @@ func newIdentity(dir, path string, partitions int) (id identity, err error) {
 
 // knownIdentity reads what the directory of a node of several says, if it says anything.
 func knownIdentity(dir string, id *identity) error {
+	if dir == "" {
+		return nil
+	}
 	b, err := os.ReadFile(filepath.Join(dir, nodeFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -78,6 +81,9 @@ func knownIdentity(dir string, id *identity) error {
 
 // adoptIdentity writes down the identity of a cluster in a new directory. One that was another cluster's is refused.
 func adoptIdentity(dir string, want identity) (id identity, err error) {
+	if dir == "" {
+		return want, nil
+	}
 	path := filepath.Join(dir, nodeFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -159,9 +159,9 @@ func (n *Node) openPartition(r *runner) error {
 		Arena: arena.Options{Extent: n.o.Extent, Limit: n.o.Memory}, Alloc: n.o.Alloc,
 		Tell: n.tell,
 	}
-	if n.o.Durability != partition.Memory {
+	if n.o.Durability != partition.Memory || n.members != nil { // of several nodes each copies from, and goes on with, a file, if only one in memory
 		var err error
-		if r.file, err = store.OpenVersions(r.path(), n.o.MaxFile); err != nil {
+		if r.file, err = r.openFile(r.path()); err != nil {
 			return err
 		}
 		if n.members == nil {
@@ -189,6 +189,14 @@ func (r *runner) path() string {
 	return filepath.Join(r.n.o.Dir, fmt.Sprintf("partition-%d.fdbm", r.number))
 }
 
+// openFile opens a file of the partition, or makes it. In memory mode it is in memory, and new.
+func (r *runner) openFile(path string) (store.VersionFile, error) {
+	if r.n.o.Durability == partition.Memory {
+		return store.OpenMemoryVersions(r.n.o.MaxFile)
+	}
+	return store.OpenVersions(path, r.n.o.MaxFile)
+}
+
 // inherit reads what is not finished from the file.
 func (r *runner) inherit() (store.Inherited, error) {
 	return r.file.Inherit(func(h uint64) bool { return r.n.owner(h) == r.number })
@@ -196,9 +204,9 @@ func (r *runner) inherit() (store.Inherited, error) {
 
 // openStore begins a life of the file. If it cannot, the file is closed.
 func (r *runner) openStore() (*store.Store, error) {
-	pause := syncPause
-	if r.n.o.Durability == partition.Sync {
-		pause = 0
+	pause := time.Duration(0)
+	if r.n.o.Durability == partition.Async {
+		pause = syncPause
 	}
 	s, err := store.Open(r.file, r.stored, pause)
 	if err != nil {

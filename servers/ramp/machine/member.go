@@ -18,9 +18,6 @@ import (
 
 // checkCluster returns what is wrong with the options of a node that is one of several.
 func (o *Options) checkCluster() error {
-	if o.Durability != partition.Sync {
-		return fmt.Errorf("machine: a RAMP table of several nodes has durability %v, not %v: with another one the end of all nodes of a partition would leave transactions in part", partition.Sync, o.Durability)
-	}
 	return o.Cluster.Check()
 }
 
@@ -38,7 +35,7 @@ func (n *Node) join() error {
 			s.PeerAddr = membership.WithoutScheme(public)
 		}
 	}
-	t := membership.Table{Kind: "ramp", Seed: n.id.Seed, Shards: n.id.Partitions, Want: n.o.Partitions, Durability: n.o.Durability.String(), Keeps: true}
+	t := membership.Table{Kind: "ramp", Seed: n.id.Seed, Shards: n.id.Partitions, Want: n.o.Partitions, Durability: n.o.Durability.String(), Keeps: n.o.Durability == partition.Sync, Together: true}
 	m, err := membership.Join(n.ctx, *n.o.Cluster, t, s)
 	if err != nil {
 		return err
@@ -63,7 +60,9 @@ func (r *runner) become(o partition.Options) error {
 	last := len(n.o.Listen) - 1
 	d := n.o.Listen[last].Domain
 	r.copy = n.members.NewCopy(r.number, r.groups[r.groupOf[last]], r.hand)
-	os.Remove(r.copyPath()) // it was not whole when the last life ended
+	if n.o.Durability != partition.Memory {
+		os.Remove(r.copyPath()) // it was not whole when the last life ended
+	}
 	st := r.store.State()
 	var terms []replica.Term
 	for _, t := range slices.Backward(st.Terms[:]) {
@@ -79,8 +78,18 @@ func (r *runner) become(o partition.Options) error {
 	if err != nil {
 		return err
 	}
+	mode := replica.Relaxed
+	switch {
+	case o.Durability == partition.Sync:
+		mode = replica.Synced
+	case n.members.Config().Strict:
+		mode = replica.Strict
+	}
+	if o.Durability == partition.Memory {
+		o.Durability = partition.Async // of a file that is in memory
+	}
 	m, err := partition.NewMember(partition.MemberOptions{
-		Options: o, Log: log, Self: n.members.Self(), MinInSync: n.members.Config().MinInSync, Ended: n.members.Ended(r.number), RingSize: size, Memory: d,
+		Options: o, Mode: mode, Log: log, Self: n.members.Self(), MinInSync: n.members.Config().MinInSync, Ended: n.members.Ended(r.number), Memory: d,
 		Inherit: r.inherit, Fresh: r.fresh, Keep: r.keep, Raw: r.raw,
 		Places: func() []byte { _, body := n.members.Map(); return body },
 	})
@@ -111,10 +120,12 @@ func (r *runner) fresh() (*store.Store, error) {
 	if err := r.store.Discard(); err != nil {
 		return nil, err
 	}
-	if err := os.Remove(r.copyPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, err
+	if r.n.o.Durability != partition.Memory {
+		if err := os.Remove(r.copyPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
 	}
-	f, err := store.OpenVersions(r.copyPath(), r.n.o.MaxFile)
+	f, err := r.openFile(r.copyPath())
 	if err != nil {
 		return nil, err
 	}
@@ -130,6 +141,9 @@ func (r *runner) fresh() (*store.Store, error) {
 
 // keep makes the copy the partition's file.
 func (r *runner) keep() error {
+	if r.n.o.Durability == partition.Memory {
+		return nil
+	}
 	if err := os.Rename(r.copyPath(), r.path()); err != nil {
 		return err
 	}

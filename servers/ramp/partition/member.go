@@ -13,13 +13,14 @@ import (
 
 // MemberOptions configure a member of a partition's replicas.
 type MemberOptions struct {
-	// Options are those of the partition while this member reigns. Durability is Sync; Term and Inherited are the reign's.
+	// Options are those of the partition while this member reigns. Durability is Sync or Async: there is a file, if only one in memory. Term and Inherited are the
+	// reign's.
 	Options
+	Mode      replica.Mode // when an entry counts: Synced with Sync, and only then
 	Log       *replica.Log
 	Self      string // the member's name in records
 	MinInSync int    // fewer members in the set: nothing is prepared
 	Ended     uint64 // the term that the record had when this life began: it does not go on in it
-	RingSize  int    // bytes, those of Log
 	Memory    replica.Allocator
 	// Inherit reads from the file what is not finished. Fresh returns an empty store for a copy, in place of the one that there is, and Keep makes it what
 	// the next life will open.
@@ -39,13 +40,18 @@ type MemberOptions struct {
 //
 //  1. An entry is the changes that it makes to the file. So all members that have the same entries have the same records, and a new primary knows what its
 //     predecessor had prepared, committed, refused, and forgotten.
-//  2. What rests on an entry is told when all members have synced the entry. A COMMIT is shown before its own entry is committed: all partitions have the
-//     PREPARE by then, at all their members, so whoever reigns next commits the transaction before it shows one of its keys.
+//  2. What rests on an entry is told when the entry is committed: all members have synced it, in sync mode; their rings have it, or they have merged it, in
+//     async mode. A COMMIT is shown before its own entry is committed: all partitions have the PREPARE by then, at all their members, so whoever reigns next
+//     commits the transaction before it shows one of its keys.
 //  3. What rests on no entry, but on what the partition has or lacks, is told within tenure, by the clock as it is read behind the question: values, and
 //     that a transaction is forgotten since all partitions have it. A primary that was deposed and does not know it lacks what was prepared since.
 //  4. A new reign serves no PREPARE below a version that it has inherited as prepared: that may have been acknowledged.
 //  5. The items of a reign are in memory of its own, which ends with it. Reads of it count until its tenure ends, and no later reign serves before that.
 //  6. Notes go to the primary of a partition as far as it is known, and may be lost with it. A transaction asks again.
+//  7. In async mode the log learns of a COMMIT when all partitions have synced the PREPARE at all their members, and a member that joins has synced what was
+//     durable before. So if all members of all partitions end, no file has a part of a transaction as committed that another partition has lost.
+//  8. In async mode the end of all members of one partition loses entries that others rest on. That ends the life of the table: no partition goes on in the next
+//     one before the members of all others have ended as well (membership.Table.Together). Notes and answers of another life do not count.
 type Member struct {
 	o        MemberOptions
 	follower *replica.Follower
@@ -86,13 +92,13 @@ const (
 
 // NewMember returns a member that follows nobody yet.
 func NewMember(o MemberOptions) (*Member, error) {
-	if o.Durability != Sync || o.Store == nil {
-		return nil, fmt.Errorf("partition: replicas with durability %v; they need %v", o.Durability, Sync)
+	if o.Store == nil || (o.Durability == Sync) != (o.Mode == replica.Synced) {
+		return nil, fmt.Errorf("partition: replicas with durability %v, mode %v, and a file that is %v", o.Durability, o.Mode, o.Store)
 	}
 	m := &Member{o: o, pieces: map[string]*copyPiece{}}
 	now, wall := o.Raw()
 	m.now, m.gap = now, int64(wall)-now/1e6
-	m.follower = replica.NewFollower(replica.FollowerOptions{Memory: o.Memory, RingSize: o.RingSize, Log: o.Log, State: (*merged)(m), Eager: true}, now)
+	m.follower = replica.NewFollower(replica.FollowerOptions{Memory: o.Memory, RingSize: o.Log.Size(), Log: o.Log, State: (*merged)(m), Eager: o.Mode != replica.Relaxed}, now)
 	return m, nil
 }
 
@@ -187,14 +193,14 @@ func (m *Member) promoted() bool {
 func (m *Member) begin() {
 	m.reigned = m.rec.Term
 	m.reign = replica.NewReign(replica.ReignOptions{
-		Self: m.o.Self, Mode: replica.Synced, Log: m.o.Log, Source: (*source)(m), Record: m.rec, StopAt: m.follower.StopAt(),
+		Self: m.o.Self, Mode: m.o.Mode, Log: m.o.Log, Source: (*source)(m), Record: m.rec, StopAt: m.follower.StopAt(),
 	})
 	m.o.Store.ForgetFetches() // of an earlier reign: the file has had entries since
 	o := m.o.Options
 	o.Term = m.rec.Term
 	var err error
 	if o.Inherited, err = m.o.Inherit(); err == nil {
-		m.p, err = open(o, &seat{log: m.o.Log, reign: m.reign, least: m.o.MinInSync, places: m.o.Places, look: m.look})
+		m.p, err = open(o, &seat{log: m.o.Log, reign: m.reign, life: m.rec.Life, least: m.o.MinInSync, places: m.o.Places, look: m.look})
 	}
 	if err != nil {
 		m.fail(err)

@@ -46,7 +46,7 @@ func newMemberBench(t *testing.T) *memberBench {
 			},
 			Tell: func(_ uint32, n Note) { b.told = append(b.told, n) },
 		},
-		Log: log, Self: "a", MinInSync: 1, RingSize: 64 << 10, Memory: d,
+		Mode: replica.Synced, Log: log, Self: "a", MinInSync: 1, Memory: d,
 		Inherit: func() (store.Inherited, error) { return b.f.Inherit(func(uint64) bool { return true }) },
 		Places:  func() []byte { return nil },
 		Raw:     func() (int64, uint64) { return b.mono, b.wall },
@@ -156,7 +156,7 @@ func TestNextReign(t *testing.T) {
 	b.work(time.Millisecond)
 	require.Nil(t, b.m.p)
 	require.False(t, b.m.follower.Whole(), "it may have what no successor has")
-	b.m.follower = replica.NewFollower(replica.FollowerOptions{Memory: b.m.o.Memory, RingSize: b.m.o.RingSize, Log: b.m.o.Log, State: (*merged)(b.m), Eager: true}, b.mono) // as behind a restart
+	b.m.follower = replica.NewFollower(replica.FollowerOptions{Memory: b.m.o.Memory, RingSize: b.m.o.Log.Size(), Log: b.m.o.Log, State: (*merged)(b.m), Eager: true}, b.mono) // as behind a restart
 	b.reign(3)
 	require.NotSame(t, first, b.p)
 	require.Equal(t, 1, b.p.Stats().Prepared)
@@ -291,4 +291,25 @@ func TestNotes(t *testing.T) {
 	}
 	b[4] = 9
 	require.Error(t, got.Parse(b))
+}
+
+// TestNotesOfAnotherLife: what a partition knew in another life of the table it may have lost since: nothing is committed for it.
+func TestNotesOfAnotherLife(t *testing.T) {
+	b := newMemberBench(t)
+	b.m.Learn(replica.Record{Revision: 1, Term: 1, Primary: "a", Set: []string{"a"}, Life: 3})
+	b.work(time.Millisecond)
+	b.work(1300 * time.Millisecond)
+	q := b.question("k")
+	q.TS = at(2000)
+	b.p.Look()
+	b.p.Prepare(q, 0, func(protocol.Status, Timestamp) {})
+	b.work(time.Millisecond)
+	n := Note{From: 1, TS: q.TS, Client: q.Client, Life: 2, State: NoteCommitted, Synced: true, Settled: true}
+	b.m.Hear(n)
+	_, v := b.get("k")
+	require.Equal(t, protocol.StateNever, v.State)
+	n.Life = 3
+	b.m.Hear(n)
+	_, v = b.get("k")
+	require.Equal(t, q.TS, v.TS)
 }

@@ -16,10 +16,11 @@ var le = binary.LittleEndian
 //	6       2     n, hashes
 //	8       8     timestamp
 //	16      8     client
-//	24      8n    hashes
+//	24      8     life
+//	32      8n    hashes
 //
 // All integers are little-endian.
-const noteHead = 24
+const noteHead = 32
 
 // Append appends the note.
 func (n *Note) Append(b []byte) []byte {
@@ -31,7 +32,7 @@ func (n *Note) Append(b []byte) []byte {
 	}
 	b = append(le.AppendUint32(b, n.From), byte(n.State), flags)
 	b = le.AppendUint16(b, uint16(len(n.Hashes)))
-	b = le.AppendUint64(le.AppendUint64(b, uint64(n.TS)), n.Client)
+	b = le.AppendUint64(le.AppendUint64(le.AppendUint64(b, uint64(n.TS)), n.Client), n.Life)
 	for _, h := range n.Hashes {
 		b = le.AppendUint64(b, h)
 	}
@@ -45,7 +46,7 @@ func (n *Note) Parse(b []byte) error {
 	}
 	f := b[5]
 	*n = Note{
-		From: le.Uint32(b), State: NoteState(b[4]), TS: Timestamp(le.Uint64(b[8:])), Client: le.Uint64(b[16:]),
+		From: le.Uint32(b), State: NoteState(b[4]), TS: Timestamp(le.Uint64(b[8:])), Client: le.Uint64(b[16:]), Life: le.Uint64(b[24:]),
 		Synced: f&1 != 0, Settled: f&2 != 0, Question: f&4 != 0,
 	}
 	for r := b[noteHead:]; len(r) > 0; r = r[8:] {

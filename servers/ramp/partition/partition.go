@@ -292,7 +292,7 @@ func (p *Partition) entry(changes ...store.Change) uint64 {
 // durable returns the newest entry that survives the end of the process.
 func (p *Partition) durable() uint64 {
 	if p.seat != nil {
-		return min(p.seq, p.seat.committed())
+		return min(p.seq, p.seat.durable())
 	}
 	if p.o.Store == nil {
 		return p.seq
@@ -302,7 +302,10 @@ func (p *Partition) durable() uint64 {
 
 // tellable returns the newest entry that answers may rest on.
 func (p *Partition) tellable() uint64 {
-	if p.o.Durability == Sync {
+	switch {
+	case p.seat != nil:
+		return min(p.seq, p.seat.committed())
+	case p.o.Durability == Sync:
 		return p.durable()
 	}
 	return p.seq

@@ -11,7 +11,8 @@ import (
 type seat struct {
 	log    *replica.Log
 	reign  *replica.Reign
-	least  int // members without which nothing is prepared
+	life   uint64 // of the table; it ends when all partitions go on with what files had
+	least  int    // members without which nothing is prepared
 	places func() []byte
 	// look reads the clock, and reports whether the machine was suspended since the last look: its monotonic clock has stood still.
 	look func() (mono int64, suspended bool)
@@ -29,10 +30,21 @@ func (s *seat) append(seq, term uint64, changes []store.Change) {
 	}
 }
 
-// committed returns the newest entry that all members have synced.
+// committed returns the newest entry that all members have, in the sense of the table's mode.
 func (s *seat) committed() uint64 {
 	s.reign.Advance()
 	return s.reign.Committed()
+}
+
+// durable returns the newest entry that all members have synced.
+func (s *seat) durable() uint64 { return s.reign.Durable() }
+
+// life returns the number of the table's life.
+func (p *Partition) life() uint64 {
+	if p.seat == nil {
+		return 0
+	}
+	return p.seat.life
 }
 
 // busy reports whether requests wait: for room at the members, for the reign to begin, or since it is being handed over.

@@ -14,6 +14,7 @@ type Note struct {
 	From   uint32
 	TS     Timestamp
 	Client uint64
+	Life   uint64 // of the table
 	State  NoteState
 	// Synced: the PREPARE survives the end of the process; Settled: the COMMIT does.
 	Synced, Settled bool
@@ -69,7 +70,7 @@ func (p *Partition) question(t *txn) {
 
 // note says what this partition knows of a transaction.
 func (p *Partition) note(t *txn) Note {
-	n := Note{From: p.o.Partition, TS: t.ts, Client: t.client, Hashes: t.hashes}
+	n := Note{From: p.o.Partition, TS: t.ts, Client: t.client, Life: p.life(), Hashes: t.hashes}
 	switch t.state {
 	case prepared:
 		n.State = NotePrepared
@@ -85,8 +86,8 @@ func (p *Partition) note(t *txn) Note {
 
 // Hear takes a note of another partition. It belongs to the partition's thread, as all methods do.
 func (p *Partition) Hear(n Note) {
-	if p.failed != nil || p.seat != nil && p.seat.reign.Closed() {
-		return
+	if p.failed != nil || n.Life != p.life() || p.seat != nil && p.seat.reign.Closed() {
+		return // what another life of the table knew is lost
 	}
 	t := p.txns[n.TS]
 	switch {
@@ -97,12 +98,12 @@ func (p *Partition) Hear(n Note) {
 			return
 		}
 	case t == nil: // committed, and forgotten here since all partitions have it
-		p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, State: NoteCommitted, Synced: true, Settled: true})
+		p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, Life: p.life(), State: NoteCommitted, Synced: true, Settled: true})
 		return
 	case t.client != n.Client: // the timestamp is another transaction's here
 		if n.Question {
 			p.after(max(t.prepared, t.settled), func() {
-				p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, State: NoteRefused, Synced: true})
+				p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, Life: p.life(), State: NoteRefused, Synced: true})
 			})
 		}
 		return

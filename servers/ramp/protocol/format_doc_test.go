@@ -66,7 +66,7 @@ func TestFormatBodies(t *testing.T) {
 	})
 	check(t, "RAMP welcome", nil, welcomeSize, func() (setter, func() []byte) {
 		w := &Welcome{}
-		return setter{"partition": u32(&w.Partition), "partitions": u32(&w.Partitions), "seed": u64(&w.Seed), "term": u64(&w.Term),
+		return setter{"partition": u32(&w.Partition), "partitions": u32(&w.Partitions), "seed": u64(&w.Seed), "term": u64(&w.Term), "life": u64(&w.Life),
 			"nonce": func(v []byte) { copy(w.Nonce[:], v) }, "proof": func(v []byte) { copy(w.Proof[:], v) }}, func() []byte { return w.Append(nil) }
 	})
 	check(t, "RAMP prepare", nil, prepareHead, func() (setter, func() []byte) {

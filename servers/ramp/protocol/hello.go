@@ -71,11 +71,12 @@ type Welcome struct {
 	Replicas   bool   // partitions have replicas, on several nodes: what is prepared outlives the partition's life
 	Seed       uint64 // of the hash of keys
 	Term       uint64 // of the partition's life
+	Life       uint64 // what a partition has prepared it has as long as this stays the same
 	Nonce      [NonceSize]byte
 	Proof      [ProofSize]byte // Prove(secret, ServerSide, hello, welcome); zero without a secret
 }
 
-const welcomeSize = 80
+const welcomeSize = 88
 
 // Append appends the welcome.
 func (w *Welcome) Append(b []byte) []byte {
@@ -94,7 +95,8 @@ func (w *Welcome) Append(b []byte) []byte {
 	b = le.AppendUint64(b, w.Seed)
 	b = le.AppendUint64(b, w.Term)
 	b = append(b, w.Nonce[:]...)
-	return append(b, w.Proof[:]...)
+	b = append(b, w.Proof[:]...)
+	return le.AppendUint64(b, w.Life)
 }
 
 // Parse decodes the welcome.
@@ -107,6 +109,7 @@ func (w *Welcome) Parse(b []byte) error {
 	w.Seed, w.Term = le.Uint64(b[16:]), le.Uint64(b[24:])
 	copy(w.Nonce[:], b[32:])
 	copy(w.Proof[:], b[48:])
+	w.Life = le.Uint64(b[80:])
 	if w.Partitions == 0 || w.Partitions > MaxPartitions || w.Partition >= w.Partitions {
 		return fmt.Errorf("%w: partition %d of %d welcomes", ErrMalformed, w.Partition, w.Partitions)
 	}
