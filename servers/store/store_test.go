@@ -362,30 +362,49 @@ func TestGathers(t *testing.T) {
 	require.Equal(t, seq, s.Applied())
 }
 
-// TestRound: a sync waits for the clients that the last one has answered, as long as a sync takes, and who is alone waits for nobody.
+// TestRound: a sync waits for the clients that the last one has answered, for some syncs if they come and as long as one sync if they do not, and
+// who is alone waits for nobody.
 func TestRound(t *testing.T) {
+	const sync = 100 * time.Microsecond
 	var r round
 	now := time.Unix(1000, 0)
 	complete, _ := r.complete(1, now)
 	require.True(t, complete, "nothing is known of others")
-	r.begin(1, now, time.Millisecond)
+	r.begin(1, now, sync)
 	complete, _ = r.complete(1, now)
 	require.True(t, complete)
 	for range 100 {
-		r.begin(50, now, time.Millisecond)
+		r.begin(50, now, sync)
 	}
-	complete, until := r.complete(49, now)
-	require.False(t, complete)
-	require.InDelta(t, time.Millisecond, until.Sub(now), float64(time.Microsecond), "as long as a sync takes")
-	complete, _ = r.complete(49, until.Add(-1))
-	require.False(t, complete)
+	waits := func(syncs int, why string) (until time.Time) {
+		t.Helper()
+		r.begin(50, now, sync)
+		complete, until := r.complete(49, now)
+		require.False(t, complete)
+		require.InDelta(t, time.Duration(syncs)*sync, until.Sub(now), float64(time.Microsecond), why)
+		complete, _ = r.complete(49, until.Add(-1))
+		require.False(t, complete)
+		return until
+	}
+	for range 3 {
+		waits(roundPatience, "they come")
+		complete, _ = r.complete(50, now)
+		require.True(t, complete)
+	}
+	for late := range 2*roundProbe + 1 {
+		syncs := max(1, roundPatience>>late)
+		if late > 0 && late%roundProbe == 0 {
+			syncs = roundPatience // they may come by now
+		}
+		complete, _ = r.complete(1, waits(syncs, fmt.Sprint("they have not come ", late, " times")))
+		require.True(t, complete)
+	}
 	complete, _ = r.complete(50, now)
 	require.True(t, complete)
-	complete, _ = r.complete(1, until)
-	require.True(t, complete)
+	waits(roundPatience, "they come again")
 	r.begin(50, now, time.Hour)
-	_, until = r.complete(1, now)
-	require.Less(t, until.Sub(now), 1200*time.Microsecond, "one slow sync changes little")
+	_, until := r.complete(1, now)
+	require.Less(t, until.Sub(now), roundMost, "one slow sync changes little")
 	for range 100 {
 		r.begin(50, now, time.Hour)
 	}
