@@ -9,6 +9,7 @@ import (
 	"flashdbm/servers/fabric"
 	"flashdbm/servers/fabric/sim"
 	"flashdbm/servers/replica"
+	"flashdbm/servers/replica/replicatest"
 	"flashdbm/servers/store"
 )
 
@@ -22,8 +23,7 @@ type simMember struct {
 	shard *Shard // nil until the record was read
 	store *store.Store
 	file  *memberFile
-	queue *sim.Queue
-	links []*memberLink // as the primary
+	port  *replicatest.Port
 
 	thread *sim.Thread
 	orders []order
@@ -71,10 +71,11 @@ func (m *simMember) begin(ended uint64) {
 	m.life++
 	m.id = m.name(m.life)
 	c.all[m.id] = m
-	m.orders, m.links, m.shown, m.quiet = nil, nil, map[string]uint64{}, 0
+	m.orders, m.shown, m.quiet = nil, map[string]uint64{}, 0
 	d := m.n.Domain()
 	q, _ := d.NewQueue(4096)
-	m.queue = q.(*sim.Queue)
+	life := m.life
+	m.port = &replicatest.Port{World: c.w, Node: m.n, Queue: q.(*sim.Queue), Wake: m.wake, Lives: func() bool { return m.life == life && m.alive() }}
 	o := Options{
 		Shard: c.number, Seed: 1, Durability: c.mode, Alloc: d.Alloc, Arena: clusterArena, Membership: Membership{Self: m.id, Mode: c.acks, Ended: ended, RingSize: clusterRing, Memory: d},
 		Clock: func() (int64, uint64) { return m.n.Now().UnixNano(), uint64(m.n.Wall().UnixMilli()) },
@@ -143,7 +144,7 @@ func (m *simMember) begin(ended uint64) {
 		}
 	}
 	m.listen()
-	m.thread = m.n.Go("shard", m.step, m.queue)
+	m.thread = m.n.Go("shard", m.step, m.port.Queue)
 	if m.store != nil {
 		m.drive(m.store)
 	}
@@ -237,10 +238,10 @@ func (m *simMember) listen() {
 	}
 	life := m.life
 	l.(*sim.Listener).Handle(func(in *sim.Incoming) {
-		x, _ := in.Accept(fabric.EndpointOptions{Send: m.queue, Recv: m.queue}, nil)
-		if pair := m.c.dialled[string(in.Hello())]; pair != nil && m.life == life {
-			pair.far.ep = x
-			m.shard.Follower().Offered(pair.far)
+		x, _ := in.Accept(fabric.EndpointOptions{Send: m.port.Queue, Recv: m.port.Queue}, nil)
+		if l := m.c.dialled[string(in.Hello())]; l != nil && m.life == life {
+			l.Accepted(x)
+			m.shard.Follower().Offered(l)
 			m.wake()
 		}
 	})
@@ -292,13 +293,38 @@ func (m *simMember) restart() {
 	again()
 }
 
+// dial connects the primary to a member.
+func (m *simMember) dial(r *replica.Reign, name string) {
+	c := m.c
+	x := c.all[name]
+	if x == nil || x.lost || !x.alive() || x.shard == nil || x.id != name {
+		c.w.After(c.slow(), func() { r.NoLink(name) })
+		return
+	}
+	l, far := replicatest.Pair(m.port, x.port)
+	hello := fmt.Sprint(len(c.dialled))
+	c.dialled[hello] = far
+	m.n.Domain().DialFunc(x.addr(x.life), []byte(hello), fabric.EndpointOptions{Send: m.port.Queue, Recv: m.port.Queue, Depth: 64}, func(e fabric.Endpoint, _ []byte, err error) {
+		if err != nil || m.shard == nil || m.shard.Reign() != r {
+			if e != nil {
+				e.Close()
+			}
+			r.NoLink(name)
+			return
+		}
+		l.Dialled(e)
+		r.Attach(name, l)
+		m.wake()
+	})
+}
+
 // step is the replica's thread: it does what a node's thread does between two sweeps, and sweeps.
 func (m *simMember) step(now time.Time) (bool, time.Time) {
 	c, s := m.c, m.shard
 	if c.bad != "" {
 		return false, time.Time{}
 	}
-	m.complete()
+	m.port.Complete()
 	if s.polled {
 		m.obey()
 	}

@@ -13,6 +13,7 @@ import (
 	"flashdbm/servers/arena"
 	"flashdbm/servers/fabric/sim"
 	"flashdbm/servers/replica"
+	"flashdbm/servers/replica/replicatest"
 )
 
 // A clusterSim is a shard with three replicas, what they agree on, and clients, as a seed decides. Invariants are checked after each step of each
@@ -29,8 +30,8 @@ type clusterSim struct {
 	rec     replica.Record // what the cluster has agreed on
 	clients []*clusterClient
 	history []porcupine.Operation
-	dialled map[string]*memberLink // by the hello
-	moves   *moveSim               // that this shard is one of; nil: there is one shard
+	dialled map[string]*replicatest.Link // the ends of who is dialled, by the hello
+	moves   *moveSim                     // that this shard is one of; nil: there is one shard
 	number  uint32
 
 	committed map[uint64]uint64 // by entry: the version that a primary has shown
@@ -59,7 +60,7 @@ func newClusterSim(seed uint64) *clusterSim {
 func newShardSim(w *sim.World, etcd *sim.Node, seed uint64, number uint32, moves *moveSim) *clusterSim {
 	c := &clusterSim{
 		w: w, etcd: etcd, seed: seed, all: map[string]*simMember{}, committed: map[uint64]uint64{}, versions: map[string]uint64{},
-		dialled: map[string]*memberLink{}, moves: moves, number: number,
+		dialled: map[string]*replicatest.Link{}, moves: moves, number: number,
 	}
 	c.mode = Durability(seed % 3)
 	if c.acks = replica.Synced; c.mode != Sync {

@@ -12,6 +12,7 @@ import (
 	"flashdbm/servers/fabric/sim"
 	"flashdbm/servers/guard"
 	"flashdbm/servers/replica"
+	"flashdbm/servers/replica/replicatest"
 )
 
 // A moveSim is two shards with three replicas each, between which parts of the circle move to and fro while clients work and there is trouble of all
@@ -161,10 +162,8 @@ func (s *moveSim) dial(m *simMember, to uint32, linked func(replica.Link)) {
 			linked(nil)
 			return
 		}
-		l := &memberLink{c: c, m: m, life: life}
-		l.far = &memberLink{c: c, m: t, life: t.life, other: l}
-		l.other = l.far
-		t.shard.Arrive(l.far)
+		l, far := replicatest.Pair(m.port, t.port)
+		t.shard.Arrive(far)
 		t.wake()
 		linked(l)
 		m.wake()

@@ -22,7 +22,7 @@ type Agreement struct {
 
 	Reigns, Handed int // counts
 
-	dialled map[string]*Link // by the hello
+	dialled map[string]*Link // the ends of who is dialled, by the hello
 }
 
 // NewAgreement returns the agreement on a new shard, whose first primary is alone.

@@ -20,16 +20,13 @@ type Shard interface {
 
 // A Seat is a life of a member: what a node's thread does for it between two steps.
 type Seat struct {
+	Port
 	A     *Agreement
 	Name  string
-	Node  *sim.Node
 	Shard Shard
-	Queue *sim.Queue
-	Wake  func()
 	Over  bool // the life has ended
 
 	addr   string
-	links  []*Link // as the primary
 	orders []order
 }
 
@@ -45,16 +42,17 @@ func (a *Agreement) Sit(name, addr string, n *sim.Node, s Shard, wake func()) (*
 	if err != nil {
 		return nil, err
 	}
-	x := &Seat{A: a, Name: name, Node: n, Shard: s, Queue: q.(*sim.Queue), Wake: wake, addr: addr}
+	x := &Seat{A: a, Name: name, Shard: s, Port: Port{World: a.World, Node: n, Queue: q.(*sim.Queue), Wake: wake}, addr: addr}
+	x.Lives = x.Up
 	l, err := n.Domain().Listen(addr)
 	if err != nil {
 		return nil, err
 	}
 	l.(*sim.Listener).Handle(func(in *sim.Incoming) {
 		e, _ := in.Accept(fabric.EndpointOptions{Send: x.Queue, Recv: x.Queue}, nil)
-		if pair := a.dialled[string(in.Hello())]; pair != nil && x.Up() {
-			pair.far.ep = e
-			x.Shard.Follower().Offered(pair.far)
+		if l := a.dialled[string(in.Hello())]; l != nil && x.Up() {
+			l.Accepted(e)
+			x.Shard.Follower().Offered(l)
 			x.Wake()
 		}
 	})
@@ -98,7 +96,7 @@ func (x *Seat) order(from *sim.Node, f *replica.Failover) {
 
 // Before is called before a step of the member: it takes completions and orders.
 func (x *Seat) Before() {
-	x.complete()
+	x.Complete()
 	f := x.Shard.Follower()
 	x.orders = slices.DeleteFunc(x.orders, func(o order) bool { return !x.Shard.Stop(&o.rec) })
 	for _, revision := range f.Stopped() {
@@ -146,21 +144,6 @@ func (x *Seat) After(handOver int) {
 	}
 }
 
-// A Link is one end of a link between a primary and a secondary. Messages travel beside the endpoint, so they overtake Writes.
-type Link struct {
-	x     *Seat // whose end it is
-	other *Link
-	far   *Link // of the primary's end: the other one
-	ep    fabric.Endpoint
-	in    []replica.Message
-	done  int
-	next  uint64 // ID of the next Write
-	last  time.Duration
-	err   error
-}
-
-var _ replica.Link = (*Link)(nil)
-
 // dial connects the primary to a member.
 func (x *Seat) dial(r *replica.Reign, name string) {
 	a := x.A
@@ -169,11 +152,9 @@ func (x *Seat) dial(r *replica.Reign, name string) {
 		a.World.After(a.slow(), func() { r.NoLink(name) })
 		return
 	}
-	l := &Link{x: x}
-	l.far = &Link{x: y, other: l}
-	l.other = l.far
+	l, far := Pair(&x.Port, &y.Port)
 	hello := fmt.Sprint(name, len(a.dialled))
-	a.dialled[hello] = l
+	a.dialled[hello] = far
 	x.Node.Domain().DialFunc(y.addr, []byte(hello), fabric.EndpointOptions{Send: x.Queue, Recv: x.Queue, Depth: 64}, func(e fabric.Endpoint, _ []byte, err error) {
 		if err != nil || !x.Up() || x.Shard.Reign() != r {
 			if e != nil {
@@ -182,104 +163,8 @@ func (x *Seat) dial(r *replica.Reign, name string) {
 			r.NoLink(name)
 			return
 		}
-		l.ep = e
-		x.links = append(x.links, l)
+		l.Dialled(e)
 		r.Attach(name, l)
 		x.Wake()
 	})
 }
-
-// complete takes completions of Writes.
-func (x *Seat) complete() {
-	var wcs [16]fabric.WC
-	for {
-		n := x.Queue.Poll(wcs[:])
-		for _, wc := range wcs[:n] {
-			i := int(wc.ID >> 32)
-			if i >= len(x.links) {
-				continue
-			}
-			l := x.links[i]
-			if wc.Err != nil {
-				l.fail(wc.Err)
-			} else if l.err == nil {
-				l.done++
-			}
-		}
-		if n < len(wcs) {
-			return
-		}
-	}
-}
-
-func (l *Link) fail(err error) {
-	if l.err == nil {
-		l.err = err
-		if l.ep != nil {
-			l.ep.Close()
-		}
-	}
-}
-
-// Send implements replica.Link.
-func (l *Link) Send(msg *replica.Message) {
-	var copied replica.Message
-	if err := copied.Parse(msg.Append(nil)); err != nil {
-		panic(err)
-	}
-	w := l.x.A.World
-	at := max(l.last, w.Now()+w.Delay())
-	l.last = at
-	sent := w.Now()
-	var deliver func()
-	deliver = func() {
-		o := l.other
-		switch {
-		case o.err != nil || !o.x.Up():
-		case w.Reaches(l.x.Node, o.x.Node):
-			o.in = append(o.in, copied)
-			o.x.Wake()
-		case w.Now()-sent > time.Second:
-			l.fail(fabric.ErrTimeout)
-		default:
-			w.After(time.Millisecond+l.x.A.upTo(20*time.Millisecond), deliver)
-			l.last = max(l.last, w.Now()+25*time.Millisecond)
-		}
-	}
-	w.After(at-w.Now(), deliver)
-}
-
-// Receive implements replica.Link.
-func (l *Link) Receive() (m replica.Message, ok bool) {
-	if l.Err() != nil || len(l.in) == 0 {
-		return m, false
-	}
-	m, l.in = l.in[0], l.in[1:]
-	return m, true
-}
-
-// Write implements replica.Link.
-func (l *Link) Write(local fabric.Region, off, n uint64, key fabric.Key, at uint64) error {
-	l.next++
-	_, err := l.ep.Post([]fabric.WR{{
-		ID: uint64(slices.Index(l.x.links, l))<<32 | l.next, Op: fabric.Write, Flags: fabric.Signal, Local: local, LOff: off, LLen: n, Remote: key, ROff: at,
-	}})
-	return err
-}
-
-// Written implements replica.Link.
-func (l *Link) Written() (n int) {
-	n, l.done = l.done, 0
-	return n
-}
-
-// Err implements replica.Link.
-func (l *Link) Err() error {
-	if l.err == nil && l.ep != nil {
-		l.err = l.ep.Err()
-	}
-	return l.err
-}
-
-// Close implements replica.Link.
-func (l *Link) Close() { l.fail(fabric.ErrClosed) }
