@@ -75,7 +75,7 @@ func RestoreNode(dir, from string) error {
 		return err
 	}
 	if len(there) == 0 {
-		return writeSynced(filepath.Join(dir, nodeFile), b)
+		return store.WriteFile(filepath.Join(dir, nodeFile), b)
 	}
 	if has, err := os.ReadFile(filepath.Join(dir, nodeFile)); err != nil || !bytes.Equal(bytes.TrimSpace(has), bytes.TrimSpace(b)) {
 		return fmt.Errorf("%s is not empty, and has no backup of this cluster", dir)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"flashdbm/servers/circle"
+	"flashdbm/servers/store"
 )
 
 const nodeFile = "node.json"
@@ -73,27 +74,7 @@ func newIdentity(dir, path string, shards int) (id identity, err error) {
 	if err != nil {
 		return id, err
 	}
-	return id, writeSynced(path, append(b, '\n'))
-}
-
-// writeSynced makes the file appear whole or not at all.
-func writeSynced(path string, b []byte) (err error) {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return id, store.WriteFile(path, append(b, '\n'))
 }
 
 // adoptIdentity writes down the identity of a cluster in a new directory. One that was another cluster's is refused.
@@ -108,7 +89,7 @@ func adoptIdentity(dir string, want identity) (id identity, err error) {
 			return id, err
 		}
 		b, _ := json.Marshal(want)
-		return want, writeSynced(path, append(b, '\n'))
+		return want, store.WriteFile(path, append(b, '\n'))
 	}
 	if err != nil {
 		return id, err

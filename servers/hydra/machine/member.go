@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"flashdbm/servers/membership"
@@ -118,14 +117,7 @@ func (r *runner) fresh() (*store.Store, error) {
 
 // keep makes the copy the shard's file.
 func (r *runner) keep() error {
-	if err := os.Rename(r.copyPath(), r.path()); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(r.path()))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return store.Replace(r.copyPath(), r.path())
 }
 
 // hand has the shard's thread do something; false: the node is being closed.

@@ -13,6 +13,7 @@ import (
 	"flashdbm/servers/circle"
 	"flashdbm/servers/membership"
 	"flashdbm/servers/shard"
+	"flashdbm/servers/store"
 )
 
 // Which shards share the circle is a value of the cluster, circle. A user's word makes it one that shall change; then each old owner brings its
@@ -72,7 +73,7 @@ func (n *Node) writeCircle(a *circle.Assignment) {
 	id := n.id
 	id.Circle = a
 	b, _ := json.Marshal(id)
-	if writeSynced(filepath.Join(n.o.Dir, nodeFile), append(b, '\n')) == nil {
+	if store.WriteFile(filepath.Join(n.o.Dir, nodeFile), append(b, '\n')) == nil {
 		n.id.Circle = a
 	}
 }

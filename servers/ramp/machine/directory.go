@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"flashdbm/servers/store"
 )
 
 const nodeFile = "ramp.json"
@@ -61,7 +63,7 @@ func newIdentity(dir, path string, partitions int) (id identity, err error) {
 	if err != nil {
 		return id, err
 	}
-	return id, writeSynced(path, append(b, '\n'))
+	return id, store.WriteFile(path, append(b, '\n'))
 }
 
 // knownIdentity reads what the directory of a node of several says, if it says anything.
@@ -91,7 +93,7 @@ func adoptIdentity(dir string, want identity) (id identity, err error) {
 			return id, err
 		}
 		b, _ := json.Marshal(want)
-		return want, writeSynced(path, append(b, '\n'))
+		return want, store.WriteFile(path, append(b, '\n'))
 	}
 	if err != nil {
 		return id, err
@@ -100,24 +102,4 @@ func adoptIdentity(dir string, want identity) (id identity, err error) {
 		return id, fmt.Errorf("machine: %s is of another cluster, or of none: %s; give this node a directory of its own", dir, b)
 	}
 	return id, nil
-}
-
-// writeSynced makes the file appear whole or not at all.
-func writeSynced(path string, b []byte) (err error) {
-	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

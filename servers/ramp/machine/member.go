@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -144,14 +143,7 @@ func (r *runner) keep() error {
 	if r.n.o.Durability == partition.Memory {
 		return nil
 	}
-	if err := os.Rename(r.copyPath(), r.path()); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(r.path()))
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return store.Replace(r.copyPath(), r.path())
 }
 
 // hand has the partition's thread do something; false: the node is being closed.
