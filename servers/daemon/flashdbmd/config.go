@@ -145,9 +145,6 @@ func parse(args []string, env func(string) (string, bool), out io.Writer) (*conf
 	if c.verbs != "" && c.password == "" {
 		return nil, wrong("verbs", "set a password too: who may connect may read and write all records")
 	}
-	if c.verbs != "" && c.table == "ramp" {
-		return nil, wrong("verbs", "a RAMP table is not served over RDMA devices")
-	}
 	if c.advertise == "" {
 		c.advertise = c.tcp
 	} else if c.tcp == "" {

@@ -39,7 +39,6 @@ func TestSettings(t *testing.T) {
 		"--memory: -4 is out of range":             {"--dir", "d", "--memory", "-4"},
 		"certificate and key come together":        {"--dir", "d", "--tls-key", "k"},
 		"--verbs: set a password":                  {"--dir", "d", "--verbs", "127.0.0.1:1"},
-		"--verbs: a RAMP table":                    {"--dir", "d", "--verbs", "127.0.0.1:1", "--password", "p", "--table", "ramp"},
 		"--tcp: set a password":                    {"--dir", "d", "--tcp", "127.0.0.1:1"},
 		"--resp: 0.0.0.0:1 can be reached":         {"--dir", "d", "--resp", "0.0.0.0:1"},
 		"--resp: :6379 can be reached":             {"--dir", "d", "--resp", ":6379"},

@@ -65,6 +65,14 @@ func serveRamp(c *config, messages io.Writer) (err error) {
 		defer closing("network", network.Close)
 		o.Listen = append(o.Listen, machine.Listen{Domain: network, Addr: c.tcp, Public: "tcp:" + c.advertise})
 	}
+	if c.verbs != "" { // slots lie in the first domain's memory, so clients over the device Read them
+		device, err := openDevice(c.verbs)
+		if err != nil {
+			return err
+		}
+		defer closing("RDMA device", device.Close)
+		o.Listen = append([]machine.Listen{{Domain: device, Addr: c.verbs, Public: "verbs:" + c.verbs}}, o.Listen...)
+	}
 	if len(c.etcd) > 0 {
 		agreed, err := etcdmap.Open(etcdmap.Options{Endpoints: c.etcd, Name: c.cluster})
 		if err != nil {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests.sh runs in the guest: HydraDB over its RDMA device, what a Read and a wake take there, and the conformance suite of the fabrics.
+# tests.sh runs in the guest: HydraDB and RAMP over its RDMA device, what a Read and a wake take there, and the conformance suite of the fabrics.
 export VERBS_ADDR=10.9.0.1
 export IPATH_NO_BACKTRACE=1 # a library that libfabric brings has handlers of signals that are Go's
 failed=0
@@ -14,6 +14,7 @@ done
 [ "$(./flashdbmd kv --addr verbs:10.9.0.1:7401 get greeting)" = "hello over verbs" ] && echo "flashdbmd: a key written and read over verbs" || failed=1
 kill $server
 ./hydra.test -test.v -test.run '^TestVerbs$' || failed=1
+./ramp.test -test.v -test.run '^TestVerbs$' || failed=1
 ./verbs.test -test.v -test.run Measure -fabric.measure || failed=1
 ./verbs.test -test.v -test.timeout 2h -fabric.operations "$(cat operations)" || failed=1
 exit $failed
