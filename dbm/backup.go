@@ -27,7 +27,7 @@ var ErrBackup = backup.ErrDamaged
 // an error is of no use, and Restore refuses it. Errors: those of ctx and w as they are, ErrClosed, ErrSnapshotTooOld, ErrCorrupt.
 func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	tx, token, err := db.readAt()
+	tx, token, err := db.readBy((*mvcc.Engine).ReadNow)
 	if err != nil {
 		return Token{}, public(err)
 	}
@@ -47,15 +47,18 @@ func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) 
 	return token, nil
 }
 
-// readAt begins a transaction for a backup.
-func (db *DB) readAt() (tx *mvcc.Tx, token Token, err error) {
+// readAt begins a transaction for an increment.
+func (db *DB) readAt() (tx *mvcc.Tx, token Token, err error) { return db.readBy((*mvcc.Engine).ReadAt) }
+
+// readBy begins a transaction for a backup, of an engine that writes by a method of it.
+func (db *DB) readBy(begin func(*mvcc.Engine) (*mvcc.Tx, uint64, error)) (tx *mvcc.Tx, token Token, err error) {
 	group := uint64(0)
 	if db.beside != nil || db.engine.ReadOnly() {
 		if tx, err = db.begin(mvcc.TxOptions{ReadOnly: true}); err == nil {
 			group = tx.GroupRead()
 		}
 	} else {
-		tx, group, err = db.engine.ReadAt()
+		tx, group, err = begin(db.engine)
 	}
 	if err != nil {
 		return nil, Token{}, err

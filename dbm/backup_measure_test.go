@@ -51,6 +51,7 @@ func TestMeasureBackup(t *testing.T) {
 	tails := func(name string, beside func(ctx context.Context)) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
+		before := db.Stats()
 		var wg sync.WaitGroup
 		took := make([][]time.Duration, 4)
 		for w := range took {
@@ -70,6 +71,9 @@ func TestMeasureBackup(t *testing.T) {
 			beside(ctx)
 		}
 		wg.Wait()
+		after := db.Stats()
+		t.Logf("%-14s %d MB written, file %d -> %d MB, %d syncs of %v, %d delayed by %v, %d checkpoints", name, (after.PagesWritten-before.PagesWritten)*4096/1e6, before.FileBytes/1e6, after.FileBytes/1e6,
+			after.Syncs-before.Syncs, (after.SyncTime-before.SyncTime)/time.Duration(max(1, after.Syncs-before.Syncs)), after.DelayedCommits-before.DelayedCommits, after.DelayTime-before.DelayTime, after.Checkpoints-before.Checkpoints)
 		all := slices.Sorted(slices.Values(slices.Concat(took...)))
 		at := func(share float64) time.Duration { return all[int(share*float64(len(all)-1))] }
 		t.Logf("%-14s %7d commits, p50 %v, p99 %v, p99.9 %v, most %v", name, len(all), at(0.5), at(0.99), at(0.999), all[len(all)-1])

@@ -78,11 +78,13 @@ func (t *imageWalk) each(f func(c *Cursor, key []byte, length int64) error) erro
 	return c.Err()
 }
 
-// A walk that has a processor to itself delays commits where there are few processors: with four writers on two processors their p99.9 was
-// three to four times as long. So while commits come it rests twice as long as it has worked.
+// A walk that has a processor to itself delays commits where there are few processors. So while commits come it rests four times as long as it has worked,
+// and works for a short time only: who wakes up behind a sync waits for it that long. p99.9 of four writers on two processors, median of six rounds: alone
+// 14 ms; beside one backup after the other 27 ms with stints of 500 µs and rests twice as long, 18 ms with these, and no less with rests nine
+// times as long. Backups of 1 M records of 100 bytes took 0.5 s in the first two cases, as most short stints meet no commit, and 0.9 s in the last.
 const (
-	restEvery = 500 * time.Microsecond
-	restShare = 2
+	restEvery = 150 * time.Microsecond
+	restShare = 4
 	restMost  = 4 * time.Millisecond
 )
 
