@@ -18,8 +18,9 @@ type drive struct {
 	shape
 	clients int
 	perTx   int
-	perPack int // transactions in a pack; 1 measures the latency of each
-	total   int // records to write in all; 0 = until the time is over
+	perPack int  // transactions in a pack; 1 measures the latency of each
+	total   int  // records to write in all; 0 = until the time is over
+	synced  bool // each pack is made durable by one Sync, and its latency is from the first commit to the end of that
 	// pick chooses the next record of a client. nil inserts 0, 1, 2, ..., in version 0: for one client.
 	pick func(r *random) int
 
@@ -122,9 +123,15 @@ func (d *drive) run(c *Cell) (int, error) {
 					w.err = fmt.Errorf("commit: %w", err)
 					return
 				}
+				if d.synced {
+					if err := c.store.Sync(); err != nil {
+						w.err = fmt.Errorf("sync: %w", err)
+						return
+					}
+				}
 				took := time.Since(began)
 				w.busy += took
-				if perPack == 1 {
+				if perPack == 1 || d.synced {
 					w.latency.add(took)
 				}
 			}

@@ -18,6 +18,7 @@ func init() {
 	registerFlashdbm("flashdbm-nobackground", "RedoLimit and MemoryLimit 16 GiB: neither flush nor checkpoint falls due",
 		dbm.Options{RedoLimit: 16 << 30, MemoryLimit: 16 << 30})
 	register(flashEngine("flashdbm-update", "default options; a transaction of one record by Update, not by Put", dbm.Options{}, flashCalls{update: true}))
+	register(flashEngine("flashdbm-async", "default options; commits by PutAsync, which the next Sync waits for", dbm.Options{}, flashCalls{async: true}))
 	load := flashEngine("flashdbm-load", "default options; records by DB.Load", dbm.Options{}, flashCalls{})
 	open := load.Open
 	load.Open = func(dir string, o OpenOptions) (Store, error) {
@@ -36,7 +37,7 @@ func (s flashLoad) Bulk(records iter.Seq2[[]byte, []byte]) error {
 }
 
 // flashCalls chooses between two calls of ours for the same thing.
-type flashCalls struct{ update, cursor bool }
+type flashCalls struct{ update, cursor, async bool }
 
 func registerFlashdbm(name, settings string, options dbm.Options) {
 	register(flashEngine(name, settings, options, flashCalls{}))
@@ -123,6 +124,13 @@ func (s *flashConn) Put(key, value []byte) error {
 
 func (s *flashConn) Commit() error {
 	defer func() { s.write = s.write[:0] }()
+	if s.calls.async && len(s.write) == 1 {
+		return s.db.PutAsync(s.write[0][0], s.write[0][1], func(err error) {
+			if err != nil {
+				panic(err) // the handle has failed
+			}
+		})
+	}
 	if len(s.write) == 1 && !s.calls.update {
 		return s.db.Put(s.write[0][0], s.write[0][1])
 	}

@@ -16,6 +16,9 @@ func init() {
 		addUpdates(fmt.Sprintf("conc%d", clients),
 			fmt.Sprintf("%d goroutines, each updating one random record of 100,000 per durable transaction", clients), clients, 100_000, 0)
 	}
+	for _, commits := range []int{50, 5000} {
+		addSynced(commits)
+	}
 	addUpdates("hot16", "16 goroutines, each updating one of 16 hot records of 100,000 per durable transaction", 16, 100_000, 16)
 }
 
@@ -37,6 +40,28 @@ func addUpdates(name, title string, clients, records, hot int) {
 				return err
 			}
 			if err := c.Fill(smallShape, n, OpenOptions{Durable: true, Clients: clients}); err != nil {
+				return err
+			}
+			return d.updateAll(c, n)
+		},
+	})
+}
+
+// addSynced adds one goroutine whose commits need no sync, and that has all of them made durable by one behind so many. Where a store has a call
+// by which a commit that nobody waits for becomes durable, a variant uses that.
+func addSynced(commits int) {
+	addWork(&work{
+		Place: 20, Name: fmt.Sprintf("sync%d", commits), Disk: true, Raw: true, Extra: []string{"flashdbm-async"},
+		Title: fmt.Sprintf("Random updates of 100,000 records of 16+100 bytes, one per transaction without a sync, and a sync behind each %d", commits),
+		Rows:  append(append([]row{}, latencyRows...), writeRows...),
+		Run: func(c *Cell) error {
+			const n = 100_000
+			d := &drive{shape: smallShape, clients: 1, perTx: 1, perPack: commits, synced: true}
+			d.pick = func(r *random) int { return r.below(n) }
+			if err := d.track(n); err != nil {
+				return err
+			}
+			if err := c.Fill(smallShape, n, OpenOptions{Clients: 1}); err != nil {
 				return err
 			}
 			return d.updateAll(c, n)

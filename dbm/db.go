@@ -232,7 +232,14 @@ func (db *DB) Len() (n int64, err error) {
 	return db.engine.Len()
 }
 
-// Sync makes all commits that have returned durable, also those of CommitAsync and PutAsync.
+// Sync makes all commits that have returned durable, of all goroutines and in every durability, also those of CommitAsync and PutAsync. With Buffered that
+// is a contract for who commits much and needs a promise now and then:
+//
+//   - When Sync returns nil, every commit that had returned before the call survives a power cut. Of those that return during the call some do.
+//   - What survives a crash is always the commits up to one of them, in their order: if one of those behind the last Sync is there, all before it are.
+//   - Other commits go on while it waits for the device. Calls at the same time share a sync; one that finds nothing new does none.
+//   - After an error the handle has failed, see ErrFailed: what was committed since the last Sync that returned nil may be lost, all that was before it
+//     is not. Calling it again does not help; opening the file again tells what there is.
 func (db *DB) Sync() error { return db.maintain((*mvcc.Engine).Sync) }
 
 // Checkpoint writes all that is in memory and moves the place where the next open starts to read the log.

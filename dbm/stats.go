@@ -10,7 +10,7 @@ import (
 // Stats describes a database at a moment, or nearly so: its numbers are read one after the other while others commit. Counters count
 // since Open, bytes are bytes, and every time is a time.Duration, in nanoseconds in JSON.
 type Stats struct {
-	Records   int64 `json:"records"`    // where thousands of commits wait to be merged into the tree, without these; DB.Len is exact
+	Records   int64 `json:"records"`    // of all keyspaces, with those of their catalog, of dropped ones and of the index of times; where thousands of commits wait to be merged into the tree, without these; DB.Len is exact
 	FileBytes int64 `json:"file_bytes"` // that it takes of the disk
 	LiveBytes int64 `json:"live_bytes"` // of pages that the newest tree uses
 	FreeBytes int64 `json:"free_bytes"` // that can be written without growing the file
