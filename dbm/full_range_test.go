@@ -45,7 +45,7 @@ func TestFullDeleteRange(t *testing.T) {
 	}
 }
 
-// TestFullDeleteRangeOfLongKeys: keys so long that a write set of their deletes would not stay in memory.
+// TestFullDeleteRangeOfLongKeys: the same of keys so long that the redo of their deletes takes more than a full file has left.
 func TestFullDeleteRangeOfLongKeys(t *testing.T) {
 	t.Parallel()
 	f := newFullFile(t, 4<<20, 0, 100, mvcc.WriteThrough)

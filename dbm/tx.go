@@ -199,7 +199,7 @@ func (tx *Tx) Delete(key []byte) error {
 
 // DeleteRange removes the records with from <= key < to; nil is an open end. It is no error if there are none.
 //
-// A range of up to 4,096 records, with keys of a MiB all together, is deleted key by key, from the transaction's snapshot; an error in between leaves a part
+// A range of up to 4,096 records is deleted key by key, from the transaction's snapshot; an error in between leaves a part
 // of them deleted in the transaction. One of more, or for which a full file has no room, takes the same memory and the same few bytes in the log for any number: the
 // commit cuts whole subtrees out of the tree, while others wait for it as for any large commit, and looks once at each page between the two ends, for
 // its number of records and for values that lie elsewhere, as DeleteRange itself and Len within the transaction do. A flush of all that is dirty follows. So

@@ -58,7 +58,7 @@ func DeletePart(tx *Tx, from, to []byte, most int64) (rest []byte, err error) {
 // none for a leaf a record, and a cut takes some pages for any number. The room may be gone again when the transaction commits: who tries anew then
 // has the range cut.
 func deletesEach(tx *Tx, s rangeSize) (bool, error) {
-	if s.records >= tx.e.opts.leastCut() || s.keyBytes > mostKeyBytes {
+	if s.records >= tx.e.opts.leastCut() {
 		return false, nil
 	}
 	pages := s.records + s.records/8 + redo.Pages(s.keyBytes+s.records*redo.MaxRecord)
@@ -75,9 +75,6 @@ func deletesEach(tx *Tx, s rangeSize) (bool, error) {
 		return false, err
 	}
 }
-
-// mostKeyBytes: a write set of more could leave memory, for which a full file has no room.
-const mostKeyBytes = 1 << 20
 
 // deleteEach deletes the records of a range.
 func deleteEach(tx *Tx, x *keyRange) error {
