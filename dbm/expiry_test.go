@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -604,8 +605,18 @@ func TestExpiryInTheBackground(t *testing.T) {
 	db, err := openUnsynced(path, nil)
 	require.NoError(t, err)
 	db.expirer.longest = time.Hour
+	waits := make(chan signal, 1)
+	db.expiry.now = func() int64 {
+		if calledBy("deleteInTime") { // which has read by then until when it waits
+			select {
+			case waits <- signal{}:
+			default:
+			}
+		}
+		return time.Now().UnixMilli()
+	}
 	require.NoError(t, db.PutTTL([]byte("long"), nil, time.Hour))
-	time.Sleep(10 * time.Millisecond) // it is waited for
+	<-waits
 	require.NoError(t, db.Update(func(tx *Tx) error {
 		for i := range 2500 {
 			if err := tx.PutTTL(fmt.Append(nil, i), []byte("v"), 20*time.Millisecond); err != nil {
@@ -638,4 +649,18 @@ func TestExpiryInTheBackground(t *testing.T) {
 	require.Len(t, indexOf(t, db), 2, "nothing is deleted before the first commit")
 	require.NoError(t, db.Put([]byte("k"), nil))
 	require.Eventually(t, left(1), patience, 5*time.Millisecond)
+}
+
+// calledBy reports whether a method of that name has called who asks.
+func calledBy(method string) bool {
+	pcs := make([]uintptr, 16)
+	for frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs)]); ; {
+		frame, more := frames.Next()
+		if strings.HasSuffix(frame.Function, "."+method) {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
 }
