@@ -3,11 +3,13 @@ package dbm_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"os"
 	"path/filepath"
+	"time"
 
 	"flashdbm/dbm"
 )
@@ -84,5 +86,55 @@ func ExampleDB_BackupSince() {
 	defer restored.Close()
 	v, err := restored.Get([]byte("apple"))
 	fmt.Printf("%s %v\n", v, err)
+	// Output: red <nil>
+}
+
+// A copy in another place follows a database: five times a second it gets what was committed meanwhile.
+func ExampleDB_Follow() {
+	dir, err := os.MkdirTemp("", "flashdbm")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	db, err := dbm.Open(filepath.Join(dir, "fruit.fdbm"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+
+	// The copy begins as a backup, which comes with the token of its moment.
+	ctx, cancel := context.WithCancel(context.Background())
+	r, w := io.Pipe()
+	go func() {
+		_, err := db.Backup(ctx, w)
+		w.CloseWithError(err)
+	}()
+	token, err := dbm.Restore(ctx, filepath.Join(dir, "copy.fdbm"), r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	standby, err := dbm.Open(filepath.Join(dir, "copy.fdbm"), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer standby.Close()
+
+	if err := db.Put([]byte("apple"), []byte("red")); err != nil {
+		log.Fatal(err)
+	}
+	err = db.Follow(ctx, token, 200*time.Millisecond, func(have dbm.Token, increment io.Reader) error {
+		now, err := standby.ApplyBackup(ctx, have, increment)
+		if err != nil {
+			return err
+		}
+		token = now // to be kept beside the copy, for who follows it after a restart
+		cancel()    // this example has seen enough
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) {
+		log.Fatal(err)
+	}
+	color, err := standby.Get([]byte("apple"))
+	fmt.Println(string(color), err)
 	// Output: red <nil>
 }
