@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -123,27 +122,9 @@ func TestExpirySalvage(t *testing.T) {
 	clock := newClock(db)
 	fillExpiring(t, db, 0, 1000)
 	require.NoError(t, db.Close())
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
-	for i, damage := range []func(file []byte){
-		func([]byte) {},
-		func(file []byte) { clear(file[:2*4096]) },
-		func(file []byte) { // the mark, wherever it is
-			for at := bytes.Index(file, spaceMark); at >= 0; at = bytes.Index(file, spaceMark) {
-				file[at+5] ^= 1
-			}
-		},
-	} {
-		file := slices.Clone(whole)
-		damage(file)
-		bad, fresh := filepath.Join(dir, fmt.Sprint("bad", i)), filepath.Join(dir, fmt.Sprint("fresh", i))
-		require.NoError(t, os.WriteFile(bad, file, 0o600))
-		_, err := Salvage(t.Context(), bad, fresh, nil)
-		require.NoError(t, err)
-		to, err := openUnsynced(fresh, nil)
-		require.NoError(t, err)
+	eachSalvaged(t, path, func(to *DB, marked bool) {
 		clock.has(to)
-		if i < 2 {
+		if marked {
 			requireFilled(t, to, 1000, false)
 		}
 		n := 0
@@ -158,8 +139,7 @@ func TestExpirySalvage(t *testing.T) {
 			return nil
 		}))
 		require.Greater(t, n, 500)
-		require.NoError(t, to.Close())
-	}
+	})
 }
 
 // TestExpiryBeside: readers beside a writer hide what is over, by their own clock, from the moment on at which the first record that expires came.

@@ -125,36 +125,16 @@ func TestKeyspaceSalvage(t *testing.T) {
 	require.NoError(t, db.EnableKeyspaces())
 	model := fillSpaces(t, db)
 	require.NoError(t, db.Close())
-	whole, err := os.ReadFile(path)
-	require.NoError(t, err)
-	for i, damage := range []func(file []byte){
-		func([]byte) {},
-		func(file []byte) { clear(file[:2*4096]) },
-		func(file []byte) { // the mark, wherever it is
-			for at := bytes.Index(file, spaceMark); at >= 0; at = bytes.Index(file, spaceMark) {
-				file[at+5] ^= 1
-			}
-		},
-	} {
-		file := slices.Clone(whole)
-		damage(file)
-		bad := filepath.Join(dir, fmt.Sprint("bad", i))
-		require.NoError(t, os.WriteFile(bad, file, 0o600))
-		fresh := filepath.Join(dir, fmt.Sprint("fresh", i))
-		_, err := Salvage(context.Background(), bad, fresh, nil)
-		require.NoError(t, err)
-		to, err := Open(fresh, nil)
-		require.NoError(t, err)
-		if i < 2 {
+	eachSalvaged(t, path, func(to *DB, marked bool) {
+		if marked {
 			requireSpaces(t, to, model)
-		} else {
-			require.NoError(t, to.View(func(tx *Tx) error {
-				require.True(t, tx.spaced)
-				return nil
-			}))
+			return
 		}
-		require.NoError(t, to.Close())
-	}
+		require.NoError(t, to.View(func(tx *Tx) error {
+			require.True(t, tx.spaced)
+			return nil
+		}))
+	})
 }
 
 // TestKeyspaceLoad: Load into a database with keyspaces is one of its default keyspace.
