@@ -27,7 +27,7 @@ var ErrBackup = backup.ErrDamaged
 // an error is of no use, and Restore refuses it. Errors: those of ctx and w as they are, ErrClosed, ErrSnapshotTooOld, ErrCorrupt.
 func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	tx, token, err := db.readBy((*mvcc.Engine).ReadNow)
+	tx, token, err := db.readBy(mvcc.ReadNow)
 	if err != nil {
 		return Token{}, public(err)
 	}

@@ -72,7 +72,7 @@ func (e *Engine) ReadAt() (tx *Tx, group uint64, err error) {
 
 // ReadNow is ReadAt of a transaction for which records may be in memtables, for who reads them by a cursor. Nobody waits for a merge, as other commits do
 // while one is made: that took up to 360 ms.
-func (e *Engine) ReadNow() (tx *Tx, group uint64, err error) {
+func ReadNow(e *Engine) (tx *Tx, group uint64, err error) {
 	if err := e.log.withLog(func() error {
 		group = e.store.Durable()
 		e.marks.publishDurable() // what begins from now on sees all of it
