@@ -25,11 +25,16 @@ import (
 func (db *DB) Follow(ctx context.Context, since Token, every time.Duration, apply func(token Token, increment io.Reader) error) error {
 	f := &following{db: db, since: since, apply: apply}
 	defer f.forget()
-	for {
+	for again := false; ; {
 		begun := time.Now()
 		err := f.round(ctx)
 		if errors.Is(err, ErrSnapshotTooOld) && ctx.Err() == nil {
-			continue // the writer was too fast for a reader beside it: again, from the same token, and without a snapshot of that
+			err = nil // again, from the same token and without a snapshot of that: the writer was too fast for a reader beside it
+			if again = !again; again {
+				continue
+			}
+		} else {
+			again = false
 		}
 		if err == nil {
 			err = pause(ctx, every-time.Since(begun))

@@ -124,3 +124,23 @@ func TestFollowEnds(t *testing.T) {
 	require.NoError(t, tx.Rollback())
 	require.ErrorIs(t, db.Follow(ctx, now, time.Hour, nil), context.Canceled)
 }
+
+// TestFollowTooOld: an increment that was too old comes again at once, and then as seldom as others.
+func TestFollowTooOld(t *testing.T) {
+	db, err := OpenMemory(nil)
+	require.NoError(t, err)
+	defer db.Close()
+	token, err := db.Backup(t.Context(), io.Discard)
+	require.NoError(t, err)
+	require.NoError(t, db.Put([]byte("a"), nil))
+	ended := errors.New("ended")
+	tries, begun := 0, time.Now()
+	require.ErrorIs(t, db.Follow(t.Context(), token, 20*time.Millisecond, func(have Token, _ io.Reader) error {
+		require.Equal(t, token, have)
+		if tries++; tries == 6 {
+			return ended
+		}
+		return ErrSnapshotTooOld
+	}), ended)
+	require.GreaterOrEqual(t, time.Since(begun), 40*time.Millisecond, "two pauses between six tries")
+}
