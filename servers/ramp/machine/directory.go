@@ -15,9 +15,12 @@ import (
 
 const nodeFile = "ramp.json"
 
+// layout is that of the directory's files. Before 2, versions did not say which client had written them.
+const layout = 2
+
 // identity is what stays the same over all lives of a node.
 type identity struct {
-	Layout     int    `json:"layout"` // 1
+	Layout     int    `json:"layout"` // layout
 	Seed       uint64 `json:"seed"`   // of the hash of keys
 	Partitions int    `json:"partitions"`
 }
@@ -25,7 +28,7 @@ type identity struct {
 func drawn(partitions int) identity {
 	var b [8]byte
 	rand.Read(b[:])
-	return identity{1, binary.NativeEndian.Uint64(b[:]), partitions}
+	return identity{layout, binary.NativeEndian.Uint64(b[:]), partitions}
 }
 
 // readIdentity returns what the directory says, or writes down a new identity. partitions is 0 for whatever there is, or 1.
@@ -41,7 +44,7 @@ func readIdentity(dir string, partitions int) (id identity, err error) {
 	if err != nil {
 		return id, err
 	}
-	if err := json.Unmarshal(b, &id); err != nil || id.Layout != 1 || id.Partitions < 1 {
+	if err := json.Unmarshal(b, &id); err != nil || id.Layout != layout || id.Partitions < 1 {
 		return id, fmt.Errorf("machine: %s is not what this program has written: %v", path, err)
 	}
 	if partitions != 0 && partitions != id.Partitions {

@@ -40,7 +40,7 @@ func (n *Node) join() error {
 		return err
 	}
 	c := m.Config()
-	n.id, err = adoptIdentity(n.o.Dir, identity{1, c.Seed, c.Shards})
+	n.id, err = adoptIdentity(n.o.Dir, identity{layout, c.Seed, c.Shards})
 	n.members = m
 	return err
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // Revision is the version of this protocol.
-const Revision = 1
+const Revision = 2
 
 // AnyPartition, in a hello, asks for whatever partition the node likes.
 const AnyPartition = 1<<32 - 1
