@@ -181,6 +181,7 @@ func (a *admission) pin(tx *Tx) error {
 // Those are the leaves that there are, as far as there are keys for them, and what they split into. A split makes leaves of about equal
 // size, each with no more free than its widest record takes. The new records fill a number of those, and what was in the leaves before no
 // more than as many again as it filled. For small transactions half a page of keys and values for each new leaf is the lower bound.
+// Where the device has plenty of room it is no bound of the leaves: see heldForCommit.
 func (a *admission) estimate(tx *Tx) int64 {
 	set := tx.set.Size()
 	pages := set.Keys + set.RedoPages/2
@@ -191,12 +192,18 @@ func (a *admission) estimate(tx *Tx) int64 {
 			pages = min(pages, set.InLeaves/room+2*min(set.Keys, live+1))
 		}
 	}
-	return set.RedoPages + set.RunPages + pages + pages/8 + 4 + cutPages(tx)
+	if pages += pages / 8; pages > heldForCommit && !a.room.scarce(pages) { // see pressure.unwritten
+		pages = heldForCommit
+	}
+	return set.RedoPages + set.RunPages + pages + 4 + cutPages(tx)
 }
 
 const (
 	fewKeys    = 8  // for so few a tree that was leafy lately is not asked: that takes a twentieth of a Buffered commit of one record
 	leafHeader = 64 // more than a leaf's header and what its keys have in common, unless that is long: then the records take less
+	// heldForCommit is the most pages to be changed that a commit counts where the device has plenty of room: a flush makes sure of its own, see
+	// pressure.unwritten. Commits of a load, counted in full, were too large to wait for room within the bound of the file.
+	heldForCommit = 64
 )
 
 // relieve is called by a committer that finds more versions in memory than allowed: it waits for the flush in flight, or flushes. What

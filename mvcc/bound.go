@@ -91,7 +91,7 @@ func (p *pressure) noteBound() {
 func (p *pressure) boundBytes(s logstore.SpaceStats) int64 {
 	payload, logged, known := p.pages.PayloadBytes(p.tree.records)
 	if !known {
-		return boundFactor*max(s.LiveBytes, p.tree.sizes().dirty)*2/3 + boundExtra - boundSpare
+		return boundFactor*max(s.LiveBytes, p.tree.sizes().dirty+p.pages.InFlight()*logstore.PageSize)*2/3 + boundExtra - boundSpare
 	}
 	payload += max(0, s.LiveBytes-s.LoggedBytes-payload*treeFactor/2)
 	return boundFactor*(payload+logged) + boundExtra - boundSpare - s.LoggedBytes/boundSpared

@@ -355,18 +355,20 @@ func TestMemtableEnds(t *testing.T) {
 	require.ErrorIs(t, e.Close(), logstore.ErrFailed)
 }
 
-// TestMemtableDuringAFlush: commits that change leaves which the flush in flight writes for the first time hold room for them, also when it
-// has given some of them their places.
+// TestMemtableDuringAFlush: on a file that has a limit commits that change leaves which the flush in flight writes for the first time hold room for
+// them, also when it has given some of them their places.
 func TestMemtableDuringAFlush(t *testing.T) {
 	const records, size = 1000, 1010 // three to a leaf; no more than may be pending
 	key := func(i int) []byte { return fmt.Appendf(nil, "%06d", i) }
 	turn, looks := 0, map[int]func(){}
-	e := newEngine(t, Options{Thresholds: Thresholds{KeepInline: true}, Durability: Durable, Manual: true, StepPages: 4, Step: func(StepPoint) {
+	opts := Options{Thresholds: Thresholds{KeepInline: true}, Durability: Durable, Manual: true, StepPages: 4, Step: func(StepPoint) {
 		turn++
 		if look := looks[turn]; look != nil {
 			look()
 		}
-	}})
+	}}
+	opts.Store.MaxFileSize = 64 << 20
+	e := newEngine(t, opts)
 	write := func(value []byte) (estimate int64) {
 		tx := begin(t, e, TxOptions{})
 		for i := range records {

@@ -120,8 +120,12 @@ func (p *pieces) seal(flush bool) *override.Flush {
 	fl.room.held += p.room
 	p.room = 0
 	fl.room.spend()
-	fl.room.rebalance(0)
-	full := fl.room.provide() != nil
+	full := false
+	if p.flush != nil || flush {
+		full = fl.log.provideFor(fl.pages.Unwritten(), 0) != nil
+	} else {
+		fl.room.rebalance(0)
+	}
 	switch {
 	case full && p.flush != nil:
 		p.flush.Recall()

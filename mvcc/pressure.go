@@ -95,8 +95,10 @@ const (
 	newShare = 8
 	// newDirty: and while at least half of the redo is new pages by now. Else it is a few records that are overwritten, of which no more will live.
 	newDirty = 2
-	// newInner: inner nodes and ends of segments take a 16th of what the first flush writes.
-	newInner = 16
+	// newMargin: room for an 8th more pages is held, and an 8th more redo comes before the flush begins,
+	newMargin = 8
+	// newLeaves: and what the tree lacks at that time three halves of its keys and values.
+	newLeaves = 3
 )
 
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
@@ -127,7 +129,8 @@ func (p *pressure) noteRedo() {
 // redoLimit returns the bytes of redo at which a flush is due. Token held.
 func (p *pressure) redoLimit() int64 {
 	if p.isNew() {
-		return newRedoLimit(p.opts.RedoLimit, p.redoBytes(), p.tree.sizes().dirty, p.crowd.bound.Load())
+		_, lacking := p.tree.tables.lacking()
+		return newRedoLimit(p.opts.RedoLimit, p.redoBytes(), p.tree.sizes().dirty+lacking*newLeaves/2, p.crowd.bound.Load())
 	}
 	return p.shareOfBound()
 }
@@ -144,7 +147,7 @@ func redoLimit(most, beside int64) int64 {
 
 // newRedoLimit returns the limit of a new file: what there is, once the pages of a flush would come up to the bound.
 func newRedoLimit(most, redo, dirty, bound int64) int64 {
-	if redo+dirty+dirty/newInner > bound {
+	if takes := redo + dirty; takes+takes/newMargin > bound {
 		most = min(most, max(redo, redoFloor))
 	}
 	return most
