@@ -114,7 +114,7 @@ func (s *Shard) takeArrival(a *arrival) (worked bool) {
 		}
 		worked = true
 		if msg.Kind == moveMark {
-			a.owe(&replica.Message{Kind: moveMarked, Seq: msg.Seq, Term: s.reign.Term()}, s.seq, msg.Flags&moveDurable != 0)
+			a.owe(&replica.Message{Kind: moveMarked, Seq: msg.Seq, Term: s.Reign().Term()}, s.seq, msg.Flags&moveDurable != 0)
 			continue
 		}
 		if msg.Kind != moveItems || len(msg.Body) == 0 {
@@ -127,7 +127,7 @@ func (s *Shard) takeArrival(a *arrival) (worked bool) {
 	}
 	for len(a.owed) > 0 {
 		o := &a.owed[0]
-		if s.shown < o.behind || o.durable && s.reign.Durable() < o.behind {
+		if s.shown < o.behind || o.durable && s.Reign().Durable() < o.behind {
 			break
 		}
 		a.link.Send(&o.Message)
@@ -173,7 +173,7 @@ func (s *Shard) takeHeld(a *arrival) bool {
 // appendMoved decides that a key of a part that comes has an item of its old owner's, with its version.
 func (s *Shard) appendMoved(h uint64, it *guard.Item) error {
 	n := guard.Size(len(it.Key), len(it.Value))
-	if s.o.Store != nil && !s.o.Store.Fits(n) || !s.reign.Fits(n) {
+	if s.o.Store != nil && !s.o.Store.Fits(n) || !s.Reign().Fits(n) {
 		return arena.ErrFull
 	}
 	if !s.o.Log.Fits(changeHead + len(it.Key) + len(it.Value)) {

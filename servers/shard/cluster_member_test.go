@@ -60,7 +60,7 @@ func (m *simMember) has() uint64 {
 	}
 	n := m.shard.seq
 	if m.c.acks == replica.Relaxed {
-		n += m.shard.follower.Placed()
+		n += m.shard.Follower().Placed()
 	}
 	return n
 }
@@ -135,7 +135,7 @@ func (m *simMember) begin(ended uint64) {
 			c.moves.showed(m, &e, &it)
 		}
 		m.shown[string(it.Key)] = it.Version
-		if e.seq == it.Version-s.base || s.reign != nil { // else of a copy
+		if e.seq == it.Version-s.base || s.Reign() != nil { // else of a copy
 			value := name(it.Value)
 			if value == "" || value[0] != 'v' {
 				value = ""
@@ -410,7 +410,7 @@ func (m *simMember) checkTable() {
 	for i := range s.table.Buckets() {
 		for _, p := range s.table.Chain(i, nil) {
 			it := s.item(arena.Place(p))
-			if s.reign != nil && it.Version != m.shown[string(it.Key)] && m.shown[string(it.Key)] != 0 {
+			if s.Reign() != nil && it.Version != m.shown[string(it.Key)] && m.shown[string(it.Key)] != 0 {
 				m.c.violation("%s has version %d of %s, and %d was shown", m.id, it.Version, it.Key, m.shown[string(it.Key)])
 			}
 		}

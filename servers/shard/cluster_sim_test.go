@@ -184,7 +184,7 @@ func (c *clusterSim) lead(at *sim.Node) {
 	c.read(at, func(rec replica.Record) {
 		p := c.all[rec.Primary]
 		suspect := p == nil || p.lost || !p.alive() || !p.n.Running() || !c.w.Reaches(p.n, c.etcd) || c.rand(60) == 0 ||
-			(p.shard == nil || p.shard.reign == nil) && c.rand(3) == 0
+			(p.shard == nil || p.shard.Reign() == nil) && c.rand(3) == 0
 		if !suspect {
 			return
 		}
@@ -306,14 +306,14 @@ func (c *clusterSim) isolate(m *simMember) {
 
 // showed looks at an entry that a member shows.
 func (c *clusterSim) showed(m *simMember, seq, version uint64, value string) {
-	if m.shard.reign == nil && m.shard.follower.Following() != c.rec.Term {
+	if m.shard.Reign() == nil && m.shard.Follower().Following() != c.rec.Term {
 		return // it may have entries of a reign that is over, which no later one has
 	}
 	was, ok := c.committed[seq]
 	if ok && was != version {
 		c.violation("%s has entry %d with version %d, and %d was committed", m.id, seq, version, was)
 	}
-	if m.shard.reign == nil {
+	if m.shard.Reign() == nil {
 		return
 	}
 	if !ok {
@@ -348,10 +348,10 @@ func (c *clusterSim) check(m *simMember) {
 	if s.o.Log.Last() != s.seq {
 		c.violation("%s has entry %d, and its log %d", m.id, s.seq, s.o.Log.Last())
 	}
-	if s.reign != nil && s.reign.Serving() && s.seq < c.newest && s.reign.Term() == c.rec.Term {
+	if s.Reign() != nil && s.Reign().Serving() && s.seq < c.newest && s.Reign().Term() == c.rec.Term {
 		c.violation("%s reigns with %d entries, and %d are committed", m.id, s.seq, c.newest)
 	}
-	if r := s.reign; r != nil && r.Serving() && !m.slept && m.n.Now().UnixNano() < r.TenureEnd() {
+	if r := s.Reign(); r != nil && r.Serving() && !m.slept && m.n.Now().UnixNano() < r.TenureEnd() {
 		for _, x := range c.members { // nor do clients rely on what another one has passed on
 			if x != m && x.passed > c.w.Now() {
 				c.violation("%s serves, and clients of %s have tenure for %v", m.id, x.id, x.passed-c.w.Now())
@@ -360,7 +360,7 @@ func (c *clusterSim) check(m *simMember) {
 	}
 	serving := ""
 	for _, x := range c.members { // invariant 3: one incarnation at most has tenure
-		if x.shard == nil || x.shard.reign == nil || !x.alive() || x.slept || x.n.Now().UnixNano() >= x.shard.reign.TenureEnd() {
+		if x.shard == nil || x.shard.Reign() == nil || !x.alive() || x.slept || x.n.Now().UnixNano() >= x.shard.Reign().TenureEnd() {
 			continue
 		}
 		if serving != "" {
@@ -405,7 +405,7 @@ func (c *clusterSim) run() string {
 		for _, m := range slices.Concat(c.members, c.shards()[len(c.shards())-1].members) {
 			if s := m.shard; s != nil {
 				c.say("out %+v, in %+v", s.out, s.in)
-				c.say("%s: alive %v running %v, record %+v, ended %d, entry %d, reign %+v, follower %v", m.id, m.alive(), m.n.Running(), s.rec, s.o.Ended, s.seq, s.reign, s.follower)
+				c.say("%s: alive %v running %v, record %+v, ended %d, entry %d, reign %+v, follower %v", m.id, m.alive(), m.n.Running(), s.Record(), s.o.Ended, s.seq, s.Reign(), s.Follower())
 			}
 		}
 	}

@@ -84,7 +84,7 @@ func (s *Shard) append(e entry) uint64 {
 // appendPut decides that the key has the value from now on. The item is built, and shown to nobody yet. On an error nothing was decided.
 func (s *Shard) appendPut(h uint64, it *guard.Item, from *origin) (seq uint64, err error) {
 	n := guard.Size(len(it.Key), len(it.Value))
-	if s.o.Store != nil && !s.o.Store.Fits(n) || s.reign != nil && !s.reign.Fits(n) {
+	if s.o.Store != nil && !s.o.Store.Fits(n) || s.Reign() != nil && !s.Reign().Fits(n) {
 		return 0, arena.ErrFull
 	}
 	if s.o.Log != nil && !s.o.Log.Fits(changeHead+len(it.Key)+len(it.Value)) {

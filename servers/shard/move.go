@@ -208,7 +208,7 @@ func (m *mover) send() (worked bool) {
 // MoveDial returns the shard whose primary a link is needed to, and what takes the link; nil says that there is no connection now.
 func (s *Shard) MoveDial() (to uint32, linked func(replica.Link)) {
 	m := s.out
-	if m == nil || m.phase != moveApart || m.dials || s.now < m.again || s.reign == nil || !s.fresh() || s.passive() {
+	if m == nil || m.phase != moveApart || m.dials || s.now < m.again || s.Reign() == nil || !s.fresh() || s.passive() {
 		return 0, nil
 	}
 	m.dials = true
@@ -229,7 +229,7 @@ func (s *Shard) MoveDial() (to uint32, linked func(replica.Link)) {
 // beginMove begins to bring the part to the new owner's primary, from the first item on.
 func (s *Shard) beginMove(m *mover, l replica.Link) {
 	*m = mover{Move: m.Move, change: m.change, link: l, phase: moveBegins, changed: map[string]uint64{}}
-	l.Send(&replica.Message{Kind: moveBegin, Seq: uint64(s.o.Shard), Term: s.reign.Term(), Pos: s.base + s.seq + reignGap, Synced: m.change})
+	l.Send(&replica.Message{Kind: moveBegin, Seq: uint64(s.o.Shard), Term: s.Reign().Term(), Pos: s.base + s.seq + reignGap, Synced: m.change})
 }
 
 // hearMove takes what the new owner has said.
@@ -420,7 +420,7 @@ func (s *Shard) CircleProposal() (p CircleProposal, ok bool) {
 	if m == nil || m.phase != moveAsks || s.passive() || !s.fresh() {
 		return p, false
 	}
-	if now := s.view.move(m.Pair); now == nil || now.Moved || s.view.Circle.Change != m.change || s.view.Records[s.o.Shard].Term != s.reign.Term() || s.view.Records[m.To].Term != m.term {
+	if now := s.view.move(m.Pair); now == nil || now.Moved || s.view.Circle.Change != m.change || s.view.Records[s.o.Shard].Term != s.Reign().Term() || s.view.Records[m.To].Term != m.term {
 		return p, false // the view is not that far yet, or further
 	}
 	if m.asked != 0 && s.now-m.asked < movePropose && m.askedOf == s.view.Revision {

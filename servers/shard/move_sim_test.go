@@ -173,11 +173,11 @@ func (s *moveSim) dial(m *simMember, to uint32, linked func(replica.Link)) {
 // showed looks at an item that a member shows.
 func (s *moveSim) showed(m *simMember, e *entry, it *guard.Item) {
 	x := m.shard
-	if x.reign == nil || x.reign.Over() || e.seq != it.Version-x.base {
+	if x.Reign() == nil || x.Reign().Over() || e.seq != it.Version-x.base {
 		return // a copy, or another shard's
 	}
 	key := string(it.Key)
-	if was := s.newest[key]; it.Version < was && m.c.rec.Term == x.reign.Term() {
+	if was := s.newest[key]; it.Version < was && m.c.rec.Term == x.Reign().Term() {
 		m.c.violation("%s shows version %d of %s, and %d was shown", m.id, it.Version, key, was)
 	}
 	s.newest[key] = max(s.newest[key], it.Version)
@@ -187,7 +187,7 @@ func (s *moveSim) showed(m *simMember, e *entry, it *guard.Item) {
 // the memory of another one.
 func (s *moveSim) check(m *simMember) {
 	x := m.shard
-	if x.passive() || m.slept || m.n.Now().UnixNano() >= x.reign.TenureEnd() {
+	if x.passive() || m.slept || m.n.Now().UnixNano() >= x.Reign().TenureEnd() {
 		return
 	}
 	for k, h := range s.hashes {
@@ -204,7 +204,7 @@ func (s *moveSim) check(m *simMember) {
 					continue
 				}
 				y := o.shard
-				if !o.slept && !y.passive() && o.n.Now().UnixNano() < y.reign.TenureEnd() && y.serves(h) == 0 {
+				if !o.slept && !y.passive() && o.n.Now().UnixNano() < y.Reign().TenureEnd() && y.serves(h) == 0 {
 					m.c.violation("%s and %s serve %s", m.id, o.id, key)
 				}
 			}

@@ -51,7 +51,7 @@ func (l *moveLink) last(t *testing.T, kind replica.Kind) *replica.Message {
 // view gives the shard a view: the circle, and records of the terms of shard 0, which the desk is, and of shard 1.
 func (d *desk) view(revision uint64, a circle.Assignment, term0, term1 uint64) *View {
 	v := &View{Revision: revision, Circle: a, Changed: revision, Seed: 5, Records: map[uint32]replica.Record{
-		0: {Revision: d.s.rec.Revision, Term: term0, Primary: "a", Set: []string{"a"}}, 1: {Revision: 1, Term: term1, Primary: "b", Set: []string{"b"}},
+		0: {Revision: d.s.Record().Revision, Term: term0, Primary: "a", Set: []string{"a"}}, 1: {Revision: 1, Term: term1, Primary: "b", Set: []string{"b"}},
 	}}
 	d.s.See(v.Complete(nil))
 	d.s.Sweep()

@@ -40,14 +40,9 @@ type Membership struct {
 //     an entry of its own needs no tenure: the entry is committed only if the reign lasts.
 //  4. Versions never fall: a reign begins with a base above every version that an earlier one may have given, committed or not.
 type member struct {
-	follower *replica.Follower // nil for a shard without replicas
-	reign    *replica.Reign    // nil for a secondary
-	rec      replica.Record    // the newest one that was read
-	reigned  uint64            // the last term that this life reigned in
-
-	gap     int64  // the date less the monotonic clock, in milliseconds
-	high    uint64 // no entry had a version of a higher base
-	settles uint64 // what is older than this entry is as durable as it: what earlier reigns have made
+	standing replica.Standing
+	high     uint64 // no entry had a version of a higher base
+	settles  uint64 // what is older than this entry is as durable as it: what earlier reigns have made
 
 	copying     bool
 	changedKeys map[string]struct{} // keys that entries have changed since the copy began
@@ -68,8 +63,6 @@ const (
 	memberLook = 20 * time.Millisecond
 	// stuckAfter is how long a secondary may have no room for an entry before it gives up its place in the set.
 	stuckAfter = int64(300 * time.Millisecond)
-	// clockJump is how much the date may move against the monotonic clock: more means that the machine was suspended.
-	clockJump = 100
 	// copyBytes is about how much a piece of a copy has.
 	copyBytes = 64 << 10
 	// reignGap is what the base grows by with a reign: more than any number of entries that were given versions and then lost.
@@ -78,10 +71,9 @@ const (
 
 // join makes the shard a secondary of nobody yet.
 func (s *Shard) join() {
-	s.follower = replica.NewFollower(replica.FollowerOptions{
+	s.standing.Join(s.o.Self, s.o.Ended, replica.NewFollower(replica.FollowerOptions{
 		Memory: s.o.Memory, RingSize: s.o.RingSize, Log: s.o.Log, State: (*merged)(s), Eager: s.o.Mode != replica.Relaxed,
-	}, s.now)
-	s.gap = int64(s.wall) - s.now/1e6
+	}, s.now), s.now, s.wall)
 	s.pieces = map[string]*copyPiece{}
 	if s.high = s.base; s.o.Store == nil {
 		s.base, s.high = 0, 0 // versions are those of the entries that will come
@@ -91,54 +83,39 @@ func (s *Shard) join() {
 // leave ends what the shard has with other members.
 func (s *Shard) leave() {
 	s.endMoves()
-	if s.reign != nil {
-		s.reign.Close()
-		s.reign = nil
-	}
-	if s.follower != nil {
-		s.follower.Close()
+	s.standing.End()
+	if f := s.Follower(); f != nil {
+		f.Close()
 	}
 }
 
 // Follower returns the shard as a secondary, Reign as the primary; nil if it is none. Both are for the shard's thread.
-func (s *Shard) Follower() *replica.Follower { return s.follower }
-func (s *Shard) Reign() *replica.Reign       { return s.reign }
+func (s *Shard) Follower() *replica.Follower { return s.standing.Follower() }
+func (s *Shard) Reign() *replica.Reign       { return s.standing.Reign() }
 
 // Record returns the newest record that the shard was told.
-func (s *Shard) Record() replica.Record { return s.rec }
+func (s *Shard) Record() replica.Record { return s.standing.Record() }
 
 // Learn tells the shard what its record says.
-func (s *Shard) Learn(rec replica.Record) {
-	if rec.Revision <= s.rec.Revision {
-		return
-	}
-	s.rec = rec
-	s.follower.Know(&rec)
-	if s.reign != nil {
-		s.reign.Learn(rec)
-	}
-}
+func (s *Shard) Learn(rec replica.Record) { s.standing.Learn(rec) }
 
 // Stop obeys the order to follow nobody of the record's term any more; false if the order is void, or this is the primary.
 func (s *Shard) Stop(rec *replica.Record) bool {
-	if s.reign != nil && !s.reign.Over() {
-		return false
-	}
 	now, _ := s.o.Clock()
-	return s.follower.Stop(rec, now)
+	return s.standing.Stop(rec, now)
 }
 
 // passive reports whether the shard serves nobody: it is a secondary, or a primary that does not serve yet.
-func (s *Shard) passive() bool { return s.o.Log != nil && (s.reign == nil || !s.reign.Serving()) }
+func (s *Shard) passive() bool { return s.o.Log != nil && (s.Reign() == nil || !s.Reign().Serving()) }
 
 // unsure reports whether somebody else may serve by now, so that nothing that was read may be told.
 func (s *Shard) unsure() bool {
-	return s.o.Log != nil && (s.reign == nil || s.now >= s.reign.TenureEnd())
+	return s.o.Log != nil && (s.Reign() == nil || s.now >= s.Reign().TenureEnd())
 }
 
 // lacksMembers reports whether there are too few members for writes.
 func (s *Shard) lacksMembers() bool {
-	return s.o.Log != nil && (s.reign == nil || s.reign.InSync() < s.o.MinInSync)
+	return s.o.Log != nil && (s.Reign() == nil || s.Reign().InSync() < s.o.MinInSync)
 }
 
 // tenureLeft returns what is left of the tenure, in microseconds.
@@ -146,10 +123,10 @@ func (s *Shard) tenureLeft() uint32 {
 	switch {
 	case s.o.Log == nil:
 		return micros(int64(tenure))
-	case s.reign.Yields():
+	case s.Reign().Yields():
 		return 0
 	}
-	return micros(max(0, s.reign.TenureEnd()-s.now))
+	return micros(max(0, s.Reign().TenureEnd()-s.now))
 }
 
 func (s *Shard) reignTerm() uint64 {
@@ -161,11 +138,11 @@ func (s *Shard) reignTerm() uint64 {
 
 // agreed returns the newest entry that is committed.
 func (s *Shard) agreed() uint64 {
-	if s.reign == nil || s.reign.Over() {
+	if s.Reign() == nil || s.Reign().Over() {
 		return s.shown
 	}
-	s.reign.Advance()
-	return min(s.seq, s.reign.Committed())
+	s.Reign().Advance()
+	return min(s.seq, s.Reign().Committed())
 }
 
 func (s *Shard) originOf(r *reply, q *protocol.Request) *origin {
@@ -189,52 +166,41 @@ func (s *Shard) confer() (worked bool) {
 	if s.failed != nil {
 		return false
 	}
-	if gap := int64(s.wall) - s.now/1e6; gap > s.gap+clockJump || gap < s.gap-clockJump {
-		if s.gap = gap; s.reign != nil {
-			s.reign.Suspended(s.now)
-		}
+	s.standing.Look(s.now, s.wall)
+	if s.Reign() == nil {
+		s.Follower().Bar(s.Record().Term, s.now)
 	}
-	if s.reign == nil {
-		s.follower.Bar(s.rec.Term, s.now)
-	}
-	if s.reign != nil {
-		worked = s.reign.Step(s.now)
-		if s.reign.Over() {
+	if s.Reign() != nil {
+		worked = s.Reign().Step(s.now)
+		if s.Reign().Over() {
 			s.depose()
 			worked = true
-		} else if s.reign.Closed() && s.still() {
-			s.reign.Still()
+		} else if s.Reign().Closed() && s.still() {
+			s.Reign().Still()
 		}
 		if !s.passive() {
 			worked = s.move() || worked
 		}
 	}
-	worked = s.follower.Step(s.now) || worked
-	if s.promoted() {
+	worked = s.Follower().Step(s.now) || worked
+	if s.standing.Promoted() {
 		s.beginReign()
 		worked = true
 	}
 	return worked
 }
 
-// promoted reports whether the record makes this member the primary of a term in which it may reign.
-func (s *Shard) promoted() bool {
-	return s.reign == nil && s.rec.Primary == s.o.Self && s.rec.Term > max(s.reigned, s.o.Ended) && s.rec.Term >= s.follower.Barred() &&
-		s.follower.Whole() && s.follower.Idle()
-}
-
 // beginReign makes this member the primary.
 func (s *Shard) beginReign() {
-	s.term, s.reigned, s.reignAt = s.rec.Term, s.rec.Term, s.rec.Revision
+	rec := s.Record()
+	s.term, s.reignAt = rec.Term, rec.Revision
 	s.setBase(max(s.high+reignGap, s.wall<<20))
 	s.start, s.settles = s.seq, s.seq
-	s.reign = replica.NewReign(replica.ReignOptions{
-		Self: s.o.Self, Mode: s.o.Mode, Log: s.o.Log, Source: (*source)(s), Record: s.rec, StopAt: s.follower.StopAt(),
-	})
+	s.standing.Begin(replica.ReignOptions{Mode: s.o.Mode, Log: s.o.Log, Source: (*source)(s)})
 	for _, cl := range s.clients {
 		cl.left = s.now
 	}
-	s.reign.Step(s.now)
+	s.Reign().Step(s.now)
 }
 
 // setBase goes on with versions of another base: those of the entries that come, or of this member's reign.
@@ -251,17 +217,16 @@ func (s *Shard) still() bool {
 }
 
 // closed reports whether the reign is being handed over, so that nothing new may be decided.
-func (s *Shard) closed() bool { return s.reign != nil && s.reign.Closed() }
+func (s *Shard) closed() bool { return s.Reign() != nil && s.Reign().Closed() }
 
 // depose ends the reign. What is not committed may be in the next reign or not. Who has handed over, and has nothing of that kind, goes on with
 // what there is (rule 13 of package replica).
 func (s *Shard) depose() {
-	if !s.reign.Closed() || s.shown != s.seq {
-		s.follower.Spoil()
+	if !s.Reign().Closed() || s.shown != s.seq {
+		s.Follower().Spoil()
 	}
 	s.endMoves()
-	s.reign.Close()
-	s.reign = nil
+	s.standing.End()
 	s.refuseAll()
 	s.dropClients()
 }
@@ -282,7 +247,7 @@ type source Shard
 
 // Yield implements replica.State: a later primary has come before the record did.
 func (m *merged) Yield() {
-	if s := (*Shard)(m); s.reign != nil {
+	if s := (*Shard)(m); s.Reign() != nil {
 		s.depose()
 	}
 }

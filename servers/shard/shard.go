@@ -234,8 +234,8 @@ func (s *Shard) serve() (worked bool) {
 	}
 	clear(s.inbox)
 	s.inbox, s.bodies = s.inbox[:0], s.bodies[:0]
-	if s.reign != nil {
-		worked = s.reign.Flush() || worked
+	if s.Reign() != nil {
+		worked = s.Reign().Flush() || worked
 	}
 	worked = s.flush() || worked
 	worked = s.arena.Reap(s.now, reapAtOnce) > 0 || worked

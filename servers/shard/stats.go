@@ -45,10 +45,10 @@ func (s *Shard) Stats() Stats {
 }
 
 func (s *Shard) memberStats(st *Stats) {
-	st.Term, st.Role, st.Whole, st.Set = s.rec.Term, "secondary", s.follower.Whole(), s.rec.Set
-	if s.reign != nil {
-		st.Role, st.Members = "primary", s.reign.Members()
-		st.HandsOver, st.Move = s.reign.Yields(), s.moveStats()
-		st.Tenure = max(0, s.reign.TenureEnd()-s.now) / 1e6
+	st.Term, st.Role, st.Whole, st.Set = s.Record().Term, "secondary", s.Follower().Whole(), s.Record().Set
+	if s.Reign() != nil {
+		st.Role, st.Members = "primary", s.Reign().Members()
+		st.HandsOver, st.Move = s.Reign().Yields(), s.moveStats()
+		st.Tenure = max(0, s.Reign().TenureEnd()-s.now) / 1e6
 	}
 }

@@ -54,14 +54,10 @@ type MemberOptions struct {
 //     one before the members of all others have ended as well (membership.Table.Together). Notes and answers of another life do not count.
 type Member struct {
 	o        MemberOptions
-	follower *replica.Follower
-	reign    *replica.Reign // nil for a secondary
-	p        *Partition     // while it reigns
-	rec      replica.Record // the newest one that was read
-	reigned  uint64         // the last term that this life reigned in
+	standing replica.Standing
+	p        *Partition // while it reigns
 
 	now     int64
-	gap     int64   // the date less the monotonic clock, in milliseconds
 	guides  []*conn // of clients that look for the primary
 	copying bool
 	changed map[string]struct{} // records that entries have changed since the copy began
@@ -84,8 +80,6 @@ const (
 	memberLook = 20 * time.Millisecond
 	// stuckAfter is how long a secondary may have no room for an entry before it gives up its place in the set.
 	stuckAfter = int64(300 * time.Millisecond)
-	// clockJump is how much the date may move against the monotonic clock, in milliseconds: more means that the machine was suspended.
-	clockJump = 100
 	// copyBytes is about how much a piece of a copy has.
 	copyBytes = 64 << 10
 )
@@ -97,36 +91,26 @@ func NewMember(o MemberOptions) (*Member, error) {
 	}
 	m := &Member{o: o, pieces: map[string]*copyPiece{}}
 	now, wall := o.Raw()
-	m.now, m.gap = now, int64(wall)-now/1e6
-	m.follower = replica.NewFollower(replica.FollowerOptions{Memory: o.Memory, RingSize: o.Log.Size(), Log: o.Log, State: (*merged)(m), Eager: o.Mode != replica.Relaxed}, now)
+	m.now = now
+	m.standing.Join(o.Self, o.Ended, replica.NewFollower(replica.FollowerOptions{
+		Memory: o.Memory, RingSize: o.Log.Size(), Log: o.Log, State: (*merged)(m), Eager: o.Mode != replica.Relaxed,
+	}, now), now, wall)
 	return m, nil
 }
 
 // Follower implements membership.Shard, as do Reign, Learn and Stop.
-func (m *Member) Follower() *replica.Follower { return m.follower }
+func (m *Member) Follower() *replica.Follower { return m.standing.Follower() }
 
 // Reign returns the member as the primary, nil if it is none.
-func (m *Member) Reign() *replica.Reign { return m.reign }
+func (m *Member) Reign() *replica.Reign { return m.standing.Reign() }
 
 // Learn tells the member what the partition's record says.
-func (m *Member) Learn(rec replica.Record) {
-	if rec.Revision <= m.rec.Revision {
-		return
-	}
-	m.rec = rec
-	m.follower.Know(&rec)
-	if m.reign != nil {
-		m.reign.Learn(rec)
-	}
-}
+func (m *Member) Learn(rec replica.Record) { m.standing.Learn(rec) }
 
 // Stop obeys the order to follow nobody of the record's term any more; false if the order is void, or this is the primary.
 func (m *Member) Stop(rec *replica.Record) bool {
-	if m.reign != nil && !m.reign.Over() {
-		return false
-	}
 	now, _ := m.o.Raw()
-	return m.follower.Stop(rec, now)
+	return m.standing.Stop(rec, now)
 }
 
 // Step does what there is to do, as secondary or as primary. It reports whether there was anything.
@@ -143,8 +127,8 @@ func (m *Member) Step() (worked bool) {
 	if m.p != nil {
 		worked = m.p.Step() || worked
 	}
-	if m.reign != nil {
-		worked = m.reign.Flush() || worked
+	if m.Reign() != nil {
+		worked = m.Reign().Flush() || worked
 	}
 	return m.guide() || worked
 }
@@ -153,29 +137,23 @@ func (m *Member) Step() (worked bool) {
 func (m *Member) look() (mono int64, suspended bool) {
 	now, wall := m.o.Raw()
 	m.now = now
-	if gap := int64(wall) - now/1e6; gap > m.gap+clockJump || gap < m.gap-clockJump {
-		m.gap, suspended = gap, true
-		if m.reign != nil {
-			m.reign.Suspended(now)
-		}
-	}
-	return now, suspended
+	return now, m.standing.Look(now, wall)
 }
 
 // confer goes on with the other members. The clock was read before.
 func (m *Member) confer() (worked bool) {
-	if m.reign == nil {
-		m.follower.Bar(m.rec.Term, m.now)
+	if m.Reign() == nil {
+		m.Follower().Bar(m.standing.Record().Term, m.now)
 	} else {
-		worked = m.reign.Step(m.now)
-		if m.reign.Over() {
+		worked = m.Reign().Step(m.now)
+		if m.Reign().Over() {
 			m.depose()
 			worked = true
-		} else if m.reign.Closed() && m.p.still() {
-			m.reign.Still()
+		} else if m.Reign().Closed() && m.p.still() {
+			m.Reign().Still()
 		}
 	}
-	worked = m.follower.Step(m.now) || worked
+	worked = m.Follower().Step(m.now) || worked
 	if m.promoted() {
 		m.begin()
 		worked = true
@@ -185,35 +163,31 @@ func (m *Member) confer() (worked bool) {
 
 // promoted reports whether the record makes this member the primary of a term in which it may reign. Its file has all of its entries.
 func (m *Member) promoted() bool {
-	return m.reign == nil && m.rec.Primary == m.o.Self && m.rec.Term > max(m.reigned, m.o.Ended) && m.rec.Term >= m.follower.Barred() &&
-		m.follower.Whole() && m.follower.Idle() && m.o.Store.Applied() == m.o.Log.Last()
+	return m.standing.Promoted() && m.o.Store.Applied() == m.o.Log.Last()
 }
 
 // begin makes this member the primary.
 func (m *Member) begin() {
-	m.reigned = m.rec.Term
-	m.reign = replica.NewReign(replica.ReignOptions{
-		Self: m.o.Self, Mode: m.o.Mode, Log: m.o.Log, Source: (*source)(m), Record: m.rec, StopAt: m.follower.StopAt(),
-	})
+	rec, reign := m.standing.Record(), m.standing.Begin(replica.ReignOptions{Mode: m.o.Mode, Log: m.o.Log, Source: (*source)(m)})
 	m.o.Store.ForgetFetches() // of an earlier reign: the file has had entries since
 	o := m.o.Options
-	o.Term = m.rec.Term
+	o.Term = rec.Term
 	var err error
 	if o.Inherited, err = m.o.Inherit(); err == nil {
-		m.p, err = open(o, &seat{log: m.o.Log, reign: m.reign, life: m.rec.Life, least: m.o.MinInSync, places: m.o.Places, look: m.look})
+		m.p, err = open(o, &seat{log: m.o.Log, reign: reign, life: rec.Life, least: m.o.MinInSync, places: m.o.Places, look: m.look})
 	}
 	if err != nil {
 		m.fail(err)
 		return
 	}
-	m.reign.Step(m.now)
+	reign.Step(m.now)
 }
 
 // depose ends the reign. What not all members have synced may be in the next reign or not: then this member gets a copy. Who has handed over, and has
 // nothing of that kind, goes on with what there is.
 func (m *Member) depose() {
-	if !m.reign.Closed() || m.reign.Committed() != m.o.Log.Last() {
-		m.follower.Spoil()
+	if !m.Reign().Closed() || m.Reign().Committed() != m.o.Log.Last() {
+		m.Follower().Spoil()
 	}
 	m.end()
 }
@@ -225,17 +199,16 @@ func (m *Member) end() {
 		m.p.Close()
 		m.p = nil
 	}
-	m.reign.Close()
-	m.reign = nil
+	m.standing.End()
 	clear(m.pieces)
 }
 
 func (m *Member) fail(err error) {
 	m.failed = err
-	if m.reign != nil {
+	if m.Reign() != nil {
 		m.end()
 	}
-	m.follower.Close()
+	m.Follower().Close()
 }
 
 // Err returns why the member serves nothing any more, nil while it may.
@@ -248,10 +221,10 @@ func (m *Member) Err() error {
 
 // Close gives all memory back. The store is the caller's.
 func (m *Member) Close() error {
-	if m.reign != nil {
+	if m.Reign() != nil {
 		m.end()
 	}
-	m.follower.Close()
+	m.Follower().Close()
 	for _, c := range m.guides {
 		c.Close()
 	}
@@ -304,13 +277,13 @@ func (m *Member) Stats() Stats {
 		s = m.p.Stats()
 	}
 	s.add(&m.past)
-	s.Entry, s.Term, s.Set = m.o.Log.Last(), m.rec.Term, m.rec.Set
+	s.Entry, s.Term, s.Set = m.o.Log.Last(), m.standing.Record().Term, m.standing.Record().Set
 	switch {
-	case m.reign != nil && m.reign.Serving():
-		s.Role, s.Members = "primary", m.reign.Members()
-	case m.reign != nil:
+	case m.Reign() != nil && m.Reign().Serving():
+		s.Role, s.Members = "primary", m.Reign().Members()
+	case m.Reign() != nil:
 		s.Role = "primary, not serving yet"
-	case !m.follower.Whole():
+	case !m.Follower().Whole():
 		s.Role = "copying"
 	default:
 		s.Role = "secondary"
@@ -344,10 +317,10 @@ func (m *Member) IdleFor() time.Duration {
 
 // Term returns the number of the reign, 0 if this member does not reign.
 func (m *Member) Term() uint64 {
-	if m.reign == nil {
+	if m.Reign() == nil {
 		return 0
 	}
-	return m.reign.Term()
+	return m.Reign().Term()
 }
 
 // merged is the member as the state of a secondary, and source as that of a primary.
@@ -363,7 +336,7 @@ var (
 
 // Yield implements replica.State: a later primary has come before the record did.
 func (x *merged) Yield() {
-	if m := (*Member)(x); m.reign != nil {
+	if m := (*Member)(x); m.Reign() != nil {
 		m.depose()
 	}
 }

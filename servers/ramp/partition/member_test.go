@@ -155,8 +155,10 @@ func TestNextReign(t *testing.T) {
 	b.m.Learn(replica.Record{Revision: 2, Term: 2, Primary: "b", Set: []string{"b"}})
 	b.work(time.Millisecond)
 	require.Nil(t, b.m.p)
-	require.False(t, b.m.follower.Whole(), "it may have what no successor has")
-	b.m.follower = replica.NewFollower(replica.FollowerOptions{Memory: b.m.o.Memory, RingSize: b.m.o.Log.Size(), Log: b.m.o.Log, State: (*merged)(b.m), Eager: true}, b.mono) // as behind a restart
+	require.False(t, b.m.Follower().Whole(), "it may have what no successor has")
+	b.m.standing.Join("a", 0, replica.NewFollower(replica.FollowerOptions{
+		Memory: b.m.o.Memory, RingSize: b.m.o.Log.Size(), Log: b.m.o.Log, State: (*merged)(b.m), Eager: true,
+	}, b.mono), b.mono, b.wall) // as behind a restart
 	b.reign(3)
 	require.NotSame(t, first, b.p)
 	require.Equal(t, 1, b.p.Stats().Prepared)
@@ -187,9 +189,9 @@ func TestReignBeginsOnAWholeFile(t *testing.T) {
 	require.True(t, (*merged)(b.m).Merge(b.m.o.Log.Append(1, body), 1, body))
 	b.m.Learn(replica.Record{Revision: 2, Term: 2, Primary: "a", Set: []string{"a"}})
 	b.m.Step()
-	require.Nil(t, b.m.reign)
+	require.Nil(t, b.m.Reign())
 	b.work(time.Millisecond)
-	require.NotNil(t, b.m.reign)
+	require.NotNil(t, b.m.Reign())
 	require.Equal(t, Timestamp(7), b.p.floor)
 }
 
