@@ -19,6 +19,8 @@ import (
 //  2. Who waits has no lock, no room and no place in the list. It gives up its snapshot meanwhile, unless it depends on what it has read.
 //  3. Each round of background work for room lets a commit go on: it makes room, or raises the bound by a boundStep-th of the file. That is
 //     taken back once the file is a step below its bound. So readers that hold dead pages, or trees whose leaves are nearly empty, stop nobody.
+//     What readers hold while a backup goes on is allowed above the bound from the beginning: those rounds made commits beside backups wait for 30
+//     to 300 ms.
 //  4. A round may take seconds, as where the bound has fallen by what a commit has deleted. Commits pass the bound meanwhile, at boundRate all
 //     together, and none waits longer than boundWait.
 //  5. A round makes room for a boundGain-th of the bound beside what is asked for: the checkpoints are for more than one commit.
@@ -56,6 +58,7 @@ type crowd struct {
 	asked   atomic.Int64   // pages, by one of those who have come to wait since the last round; 0: none has
 	bound   atomic.Int64   // bytes; written by the token holder
 	raised  int64          // bytes above the bound that are allowed; with the token
+	backups atomic.Int32   // under way: what they hold is allowed above the bound
 	passing atomic.Int64   // when the last of those who wait may pass the bound, in ns since 1970
 }
 
@@ -84,7 +87,11 @@ func (p *pressure) noteBound() {
 	if s.FileBytes+s.FileBytes/boundStep <= bound { // a file that is just within its bound may have no room for the next commit
 		p.crowd.raised = 0
 	}
-	p.store.SetBound(bound + p.crowd.raised)
+	held := int64(0)
+	if p.crowd.backups.Load() > 0 {
+		held = p.store.HeldBytes()
+	}
+	p.store.SetBound(bound + p.crowd.raised + held)
 }
 
 // boundBytes returns the bound for what lives. Token held.
