@@ -13,7 +13,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestFullDeviceWithParts: where flushes are by part, room is held for the next one only while the device has plenty. The device of this
+// TestFullDeviceWithParts: where flushes are by part, room is held for two of them only while the device has plenty. The device of this
 // test never has, from one moment to the next.
 func TestFullDeviceWithParts(t *testing.T) {
 	inTurn(t)

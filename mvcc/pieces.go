@@ -90,7 +90,7 @@ func (f *file) earlyBytes() int64 {
 	return f.opts.MemoryLimit / 2
 }
 
-// provide makes sure that n pages are reserved, beside those that the rest of the flush will take as far as is known, and those that the
+// provide makes sure that n pages are reserved, beside what is held for the rest of the flush, for which seal makes sure of all, and those that the
 // batch's group has taken already.
 //
 // Parts written early are void if the process dies before the end, and their space is lost until a checkpoint behind the next redo. So where

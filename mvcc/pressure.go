@@ -64,11 +64,11 @@ func (p *pressure) checkpointDue() bool {
 func (p *pressure) sinceCheckpoint() int64 { return p.store.SinceCheckpoint() - p.atCheckpoint }
 
 // unwritten bounds the pages that room is held for: those of the flush in flight, and what is dirty or lacking in the tree. Where the device has
-// plenty of room no more than heldPages of these: a flush makes sure of its room before it begins, and most of it is what the flushes before it
+// plenty of room no more than heldParts of these: a flush makes sure of its room before it begins, and most of it is what the flushes before it
 // set free. A file that grows ahead for all that may become dirty under a load gets twice as long as its bound.
 func (p *pressure) unwritten() int64 {
 	tree, lacking, later := p.tree.sizes(), p.tree.lackingPages(), int64(0)
-	if n := tree.dirty/logstore.PageSize + lacking - heldPages; n > 0 && !p.room.scarce(n) {
+	if n := tree.dirty/logstore.PageSize + lacking - heldParts*p.partBytes()/logstore.PageSize; n > 0 && !p.room.scarce(n) {
 		later = n
 	}
 	return withMargin(p.pages.InFlight()+tree.unwritten+lacking-later) + redo.Pages(p.log.waiting())
@@ -89,8 +89,8 @@ const (
 	// redoFloor, in bytes: where leaves are so empty that hardly anything is left beside what lives, flushes of less would write each leaf for
 	// one update.
 	redoFloor = 8 << 20
-	// heldPages is more than most parts take.
-	heldPages = 8 << 20 / logstore.PageSize
+	// heldParts, of partBytes, are more than most parts take.
+	heldParts = 2
 	// newShare: a file is new while no more lives in pages than an 8th of the redo,
 	newShare = 8
 	// newDirty: and while at least half of the redo is new pages by now. Else it is a few records that are overwritten, of which no more will live.

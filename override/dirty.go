@@ -138,7 +138,7 @@ func (d *dirtyPages) remove(e *entry) {
 	}
 	d.gains -= int64(e.gain)
 	e.dirty, e.must, e.gain = 0, false, 0
-	if e.family != nil { // all others go with the same flush
+	if e.family != nil { // all others go with the same flush: see clear and StartPart
 		d.disband(e.family)
 	}
 }

@@ -24,7 +24,7 @@ type cleanLeaf struct {
 	id, parent logstore.PageID
 }
 
-// Leaves returns how many leaves were chosen.
+// Leaves returns how many leaves were chosen, and other pages that Join has added.
 func (t *Part) Leaves() int { return len(t.leaves) }
 
 // has reports whether a leaf lies in the part's range of keys: whether its first key does.
@@ -249,7 +249,8 @@ func (p *names) Loners(part *Part, live int64, since uint64) (ids []logstore.Pag
 	return ids
 }
 
-// Join adds the leaves at these addresses to the part, wherever in the tree they are, unless they are clean, in it already, or written anyway.
+// Join adds the pages at these addresses to the part, wherever in the tree they are, unless they are clean, in it already, or written anyway: leaves, and
+// parents that may be left behind with their families.
 // Token held, before StartPart.
 func (p *names) Join(part *Part, at []logstore.Addr) {
 	var found []*entry

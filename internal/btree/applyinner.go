@@ -1,6 +1,9 @@
 package btree
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // change is what a batch did to the children of an inner node: the child at went away, or before it came another.
 type change struct {
@@ -207,14 +210,9 @@ func (a *applier) grows(depth int) bool {
 	return len(a.pieces) > 0 && depth > 0 && !a.refs && !a.cutBefore(depth)
 }
 
-// onlyGrew reports whether what changes say of the children of n is that leaves grew.
-func onlyGrew(n Node, changes []change) bool {
-	for i := range changes {
-		if !changes[i].grew {
-			return false
-		}
-	}
-	return n.Level() == 1
+// onlyGrew reports whether what the changes say of the children of a node is that leaves grew.
+func onlyGrew(changes []change) bool {
+	return !slices.ContainsFunc(changes, func(c change) bool { return !c.grew })
 }
 
 // cutBefore reports whether the lower bound of the child at hand of the given frame is its own first key: the separator is a cut one.
@@ -256,7 +254,7 @@ func (a *applier) reshape(f *frame) (Node, state, error) {
 	case len(changes) == 0 && !merge:
 		return Node{}, unchanged, nil
 	case !merge:
-		if onlyGrew(n, changes) {
+		if onlyGrew(changes) {
 			became = grown
 		}
 		if v, ok := a.patchInner(n, changes); ok {
