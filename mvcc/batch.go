@@ -39,7 +39,7 @@ const (
 )
 
 // lead settles what waits in the commit list, its own commit included, if there is one, and reports whether it was: else somebody else has drained
-// it. The caller has the token; it is passed on at the end, and who waits is woken, also after a panic.
+// it, or it was left to the next group. The caller has the token; it is passed on at the end, and who waits is woken, also after a panic.
 func (c *committer) lead(own *commitNode) (settled bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	if c.opts.Durability == Durable {
@@ -55,7 +55,7 @@ func (c *committer) lead(own *commitNode) (settled bool) {
 	}
 	c.token.awaitSync()
 	defer c.token.pass(false)
-	nodes := c.fill(c.resolver.list.Drain(c.batch.nodes[:0]), own)
+	nodes := c.fill(c.resolver.list.Drain(c.batch.nodes[:0]), own, c.log.device.slow())
 	c.leaving, settled = len(nodes), slices.Contains(nodes, own)
 	c.settleAll(nodes, own)
 	if own != nil {

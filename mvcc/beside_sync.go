@@ -55,7 +55,7 @@ func newBesideGroup(c *committer) *besideGroup {
 
 // lead is committer.lead for such a group.
 func (g *besideGroup) lead(own *commitNode) (settled bool) {
-	g.nodes = g.fill(g.resolver.list.Drain(g.nodes), own)
+	g.nodes = g.fill(g.resolver.list.Drain(g.nodes), nil, false)
 	passed, err := false, errBroken // should something panic
 	defer func() {
 		if !passed {

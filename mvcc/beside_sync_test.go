@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,18 +29,18 @@ func besideEngine(t *testing.T, o Options) (*Engine, *syncGate) {
 }
 
 // commitTogether has commits wait for the token together, then lets one of them lead.
-func commitTogether(t *testing.T, e *Engine, n int, key string, done chan<- error) {
+func commitTogether(t *testing.T, e *Engine, n int, key, value string, done chan<- error) {
 	release := e.HoldToken()
 	before := e.Pushed()
 	for i := range n {
-		commitBehind(e, fmt.Sprint(key, i), done)
+		commitBehind(e, fmt.Sprint(key, i), value, done)
 		require.Eventually(t, func() bool { return e.Pushed() == before+i+1 }, patience, 100*time.Microsecond)
 	}
 	release()
 }
 
-func commitBehind(e *Engine, key string, done chan<- error) {
-	go func() { done <- e.WriteOne([]byte(key), []byte("v"), false) }()
+func commitBehind(e *Engine, key, value string, done chan<- error) {
+	go func() { done <- e.WriteOne([]byte(key), []byte(value), false) }()
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
@@ -55,11 +56,11 @@ func TestBesideSync(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	first, second, third := make(chan error, 2), make(chan error, 1), make(chan error, 1)
 	applied := e.marks.applied.Load()
-	commitTogether(t, e, 2, "first", first)
+	commitTogether(t, e, 2, "first", "v", first)
 	eventually(t, "the first group is being synced", func() bool { return gate.waiting.Load() == 1 })
-	commitBehind(e, "second", second)
+	commitBehind(e, "second", "v", second)
 	eventually(t, "the second one is shown", func() bool { return e.marks.applied.Load() == applied+2 })
-	commitBehind(e, "third", third)
+	commitBehind(e, "third", "v", third)
 	time.Sleep(aWhile)
 	require.Equal(t, applied+2, e.marks.applied.Load(), "two groups at most are not synced")
 	require.EqualValues(t, 1, gate.waiting.Load())
@@ -104,11 +105,11 @@ func TestBesideSyncWaitsForEnough(t *testing.T) {
 			done := make(chan error, 6)
 			e.committer.leaving = 4 // of the group before
 			applied := e.marks.applied.Load()
-			commitTogether(t, e, 2, "first", done)
+			commitTogether(t, e, 2, "first", "v", done)
 			eventually(t, "the group is being synced", func() bool { return gate.waiting.Load() == 1 })
 			require.False(t, e.token.held.Load())
 			for i := range come {
-				commitBehind(e, fmt.Sprint("more", i), done)
+				commitBehind(e, fmt.Sprint("more", i), "v", done)
 			}
 			eventually(t, "all are pushed", func() bool {
 				return e.committer.resolver.list.Head().Number() == e.token.enough.Load()-3+uint64(come)
@@ -139,10 +140,10 @@ func TestBesideSyncMerges(t *testing.T) {
 	e, gate := besideEngine(t, Options{MemoryLimit: 64 << 10})
 	done := make(chan error, commits+1)
 	applied := e.marks.applied.Load()
-	commitTogether(t, e, commits, "first", done)
+	commitTogether(t, e, commits, "first", "v", done)
 	eventually(t, "the first group is being synced", func() bool { return gate.waiting.Load() == 1 })
 	require.True(t, e.tree.crowded())
-	commitBehind(e, "second", done)
+	commitBehind(e, "second", "v", done)
 	time.Sleep(aWhile)
 	require.LessOrEqual(t, e.readers.views.newest.Load().Base, applied)
 	require.Equal(t, applied, e.marks.durable.Load())
@@ -161,7 +162,7 @@ func TestBesideSyncMerges(t *testing.T) {
 func TestBesideSyncHoldsUpBackground(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	done := make(chan error, 2)
-	commitTogether(t, e, 2, "first", done)
+	commitTogether(t, e, 2, "first", "v", done)
 	eventually(t, "the group is being synced", func() bool { return gate.waiting.Load() == 1 })
 	background := make(chan bool, 1)
 	go e.tree.withMerged(func() error {
@@ -180,15 +181,36 @@ func TestBesideSyncHoldsUpBackground(t *testing.T) {
 	})
 }
 
+// TestBesideSyncLeaves: what would not fill a page is left to the next group, also the leader's own commit, which returns with that group.
+func TestBesideSyncLeaves(t *testing.T) {
+	const commits = 40 // a page has 35
+	e, gate := besideEngine(t, Options{})
+	done := make(chan error, commits)
+	applied := e.marks.applied.Load()
+	commitTogether(t, e, commits, "first", strings.Repeat("v", 100), done) // the newest leads
+	eventually(t, "the first group is being synced", func() bool { return gate.waiting.Load() == 1 })
+	time.Sleep(aWhile)
+	require.Empty(t, done)
+	gate.shut.Store(false)
+	close(gate.open)
+	within(t, func() {
+		for range commits {
+			require.NoError(t, <-done)
+		}
+	})
+	require.Equal(t, applied+2, e.marks.durable.Load())
+	require.NoError(t, e.Close())
+}
+
 // TestBesideSyncFails: where the sync fails, neither the commits of its group nor those of the next one, which is in the log, are
 // acknowledged.
 func TestBesideSyncFails(t *testing.T) {
 	e, gate := besideEngine(t, Options{})
 	done := make(chan error, 4)
 	applied := e.marks.applied.Load()
-	commitTogether(t, e, 2, "first", done)
+	commitTogether(t, e, 2, "first", "v", done)
 	eventually(t, "the first group is being synced", func() bool { return gate.waiting.Load() == 1 })
-	commitBehind(e, "second", done)
+	commitBehind(e, "second", "v", done)
 	eventually(t, "the second one is shown", func() bool { return e.marks.applied.Load() == applied+2 })
 	gate.fails.Store(true)
 	close(gate.open)

@@ -144,12 +144,10 @@ func (c *committer) commitAdmitted(tx *Tx, held int64) error {
 // token could be handed to one who is gone. Only committers that were not drained are sent lead, so it is not that.
 func (c *committer) settlePushed(n *commitNode) {
 	wake := n.Value.tx.kept.wake
-	if c.token.tryFor(n) {
-		if !c.lead(n) {
-			<-wake
+	for leads := c.token.tryFor(n); leads || <-wake == lead; leads = false {
+		if c.lead(n) {
+			return
 		}
-	} else if <-wake == lead {
-		c.lead(n)
 	}
 }
 

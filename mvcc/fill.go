@@ -19,6 +19,7 @@ import (
 //     finds it in the list and wakes the newest one with the token, as if it had come later.
 //   - None is left twice: a page has room for all who are left, and they are the oldest of the next batch, which takes a page full or all.
 //   - The leader's own commit is not left: it returns when its batch is settled. It is none of the newest, as others come while it yields.
+//     Where groups are synced beside the next one it is, and may be left: then its committer waits as the others do.
 //   - None is left of a batch whose newest commit nobody waits for. Such commits come as others are called back, all at once: with 50 of 100
 //     bytes under way each sync covered a page full of them, 34, and now 48.
 //   - What counts is what the commits take without those of the same keys. So a batch of hot keys may leave some for nothing.
@@ -28,9 +29,10 @@ const (
 	gapShare  = 8 // of a page: less is gained than the wait costs where large commits would leave a larger gap, or the last page has no larger one
 )
 
-// fill leaves the newest of the commits drained to the next batch, if that is worth it, and returns the others. Token held, right behind
-// the drain.
-func (c *committer) fill(nodes []*commitNode, own *commitNode) []*commitNode {
+// fill leaves the newest of the commits drained to the next batch, if that is worth it, and returns the others, with own among them if it was
+// drained. slow is whether the device is, which does not count where groups are synced beside the next one: who is left is on the device next.
+// Token held, right behind the drain.
+func (c *committer) fill(nodes []*commitNode, own *commitNode, slow bool) []*commitNode {
 	again := c.left
 	c.left = false
 	if c.opts.Durability != Durable || len(nodes) > 0 && nodes[len(nodes)-1].Value.tx.async != nil {
@@ -44,7 +46,7 @@ func (c *committer) fill(nodes []*commitNode, own *commitNode) []*commitNode {
 	if all < logstore.BodySize || all > fillPages*logstore.BodySize || (logstore.BodySize-rest)*gapShare < logstore.BodySize {
 		return nodes
 	}
-	if c.log.device.slow() && (again || rest*fillShare > logstore.BodySize) {
+	if slow && (again || rest*fillShare > logstore.BodySize) {
 		return nodes
 	}
 	room, kept, mine := all-rest, 0, own == nil

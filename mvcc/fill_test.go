@@ -46,11 +46,7 @@ func TestFill(t *testing.T) {
 				e.token.take()
 				defer e.token.pass(true)
 				fill := func(own *commitNode) []*commitNode {
-					e.log.device.at = time.Now()
-					if e.log.device.synced = time.Second; !run.slow {
-						e.log.device.all = time.Minute
-					}
-					return e.committer.fill(e.committer.resolver.list.Drain(nil), own)
+					return e.committer.fill(e.committer.resolver.list.Drain(nil), own, run.slow)
 				}
 				var pushed []*commitNode
 				push := func(i int) {
