@@ -141,6 +141,7 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 	if dice.IntN(4) > 0 { // ranges are cut
 		o.CutFrom = 3 + dice.Int64N(30)
 	}
+	o.SyncBeside = dice.IntN(2) == 0
 	return o
 }
 

@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -17,7 +16,7 @@ import (
 //
 // Invariants:
 //
-//  1. One group at most is synced without the token, by who has token.syncing. Its leader takes that with the token in hand: so two groups at
+//  1. One group at most is synced without the token, by who has filled token.syncing. Its leader does that with the token in hand: so two groups at
 //     most are in the log and not synced, and groups are synced, and their commits reported, in their order.
 //  2. Background work takes the token and waits for that sync: token.take. So does a leader who syncs with the token in hand. They find all
 //     that is committed durable, as always. Only besideGroup.lead does not: what it merges is what is durable (tree.mergeDurable), it makes no page
@@ -78,7 +77,7 @@ func (g *besideGroup) lead(own *commitNode) (settled bool) {
 	if own != nil {
 		g.tree.sets.hand(own.Value.tx)
 	}
-	g.log.device.await(&g.token.syncing)
+	g.log.device.await(g.token.syncing)
 	back := min(g.leaving, (g.leaving+len(g.nodes)+1)/2)
 	g.leaving = len(g.nodes)
 	g.token.enough.Store(g.nodes[len(g.nodes)-1].Number() + uint64(max(back, 1)))
@@ -100,7 +99,7 @@ func (g *besideGroup) settle() error {
 func (g *besideGroup) end(err error) {
 	g.async.report(g.nodes, err)
 	g.token.enough.Store(0)
-	g.token.syncing.Unlock()
+	<-g.token.syncing
 }
 
 // syncsBeside reports whether groups are to be synced beside the next one: where the processors take longer for a group of all committers than
@@ -118,12 +117,14 @@ func (d *device) syncsBeside() bool {
 	return d.beside
 }
 
-// await locks what is held during a sync, and notes how long that took.
-func (d *device) await(syncing *sync.Mutex) {
+// await fills what is full during a sync, and notes how long that took.
+func (d *device) await(syncing chan<- struct{}) {
 	waited := time.Duration(0)
-	if !syncing.TryLock() {
+	select {
+	case syncing <- struct{}{}:
+	default:
 		begun := time.Now()
-		syncing.Lock()
+		syncing <- struct{}{}
 		waited = time.Since(begun)
 	}
 	d.waited += waited - d.waited/deviceBatches

@@ -1,12 +1,17 @@
 package mvcc
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"flashdbm/logstore"
@@ -241,6 +246,75 @@ func TestBesideSyncCalls(t *testing.T) {
 	}
 	eventually(t, "all are called back", func() bool { return called.Load() == n })
 	require.Equal(t, at, order)
+}
+
+// TestBesideSyncCrash: whenever the power is cut while committers take turns and background work goes on, what was acknowledged is there, each
+// transaction whole, and nothing that was not issued.
+func TestBesideSyncCrash(t *testing.T) {
+	const committers, images = 8, 40
+	mem := vfs.NewMem(0)
+	t.Cleanup(mem.Release)
+	e := openOn(t, mem, tiny(Durable))
+	type counts [committers]atomic.Int64
+	var issued, acknowledged counts
+	snap := func(c *counts) (s [committers]int64) {
+		for i := range c {
+			s[i] = c[i].Load()
+		}
+		return s
+	}
+	type image struct {
+		mem      *vfs.Mem
+		from, to [committers]int64
+	}
+	var mu sync.Mutex
+	var cuts []image
+	var ops atomic.Int64
+	mem.OnOp(func(op vfs.Op) error {
+		if op.Kind != vfs.OpDatasync && op.Kind != vfs.OpWrite || ops.Add(1)%5 != 0 {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(cuts) < images {
+			c := image{from: snap(&acknowledged)}
+			c.mem = mem.Crash(vfs.Policies()[len(cuts)%len(vfs.Policies())], uint64(len(cuts)))
+			c.to = snap(&issued)
+			cuts = append(cuts, c)
+		}
+		return nil
+	})
+	within(t, func() {
+		together(committers, func(c int) {
+			for n := int64(1); n < 100; n++ {
+				issued[c].Store(n)
+				if !assert.NoError(t, update(e, TxOptions{}, func(tx *Tx) error {
+					value := fmt.Append(nil, n)
+					return errors.Join(tx.Put(fmt.Append(nil, "a", c), value), tx.Put(fmt.Append(nil, "b", c), value))
+				})) {
+					return
+				}
+				acknowledged[c].Store(n)
+			}
+		})
+	})
+	mem.OnOp(nil)
+	require.NoError(t, e.Close())
+	require.Len(t, cuts, images)
+	for i, cut := range cuts {
+		e := openOn(t, cut.mem, tiny(Durable))
+		tx := begin(t, e, TxOptions{ReadOnly: true})
+		for c := range committers {
+			a, b := get(t, tx, fmt.Sprint("a", c)), get(t, tx, fmt.Sprint("b", c))
+			require.Equal(t, a, b, "image %d", i)
+			n, _ := strconv.ParseInt(cmp.Or(a, "0"), 10, 64)
+			require.GreaterOrEqual(t, n, cut.from[c], "image %d: acknowledged", i)
+			require.LessOrEqual(t, n, cut.to[c], "image %d", i)
+		}
+		require.NoError(t, tx.Rollback())
+		require.NoError(t, e.Close())
+		cut.mem.Release()
+	}
 }
 
 // TestDeviceSyncsBeside: groups are synced beside the next one where the processors take longer than the device, until a finished group

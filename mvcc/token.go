@@ -1,7 +1,6 @@
 package mvcc
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"flashdbm/lockfree"
@@ -27,11 +26,11 @@ type token struct {
 	before  func()                       // what a holder does before it gives the token up
 
 	enough  atomic.Uint64 // number of the commit with which the next group is large enough; 0 while no leader syncs without the token
-	syncing sync.Mutex    // held by the leader who syncs without the token; taken with it. Who has it waits for no token
+	syncing chan struct{} // full while a leader syncs without the token, who has filled it with the token in hand; who has it waits for no token
 }
 
 func (t *token) init(commits *lockfree.List[pushedCommit], before func()) {
-	t.handed, t.commits, t.before = make(chan struct{}, 1), commits, before
+	t.handed, t.commits, t.before, t.syncing = make(chan struct{}, 1), commits, before, make(chan struct{}, 1)
 }
 
 // take takes the token for background work, and waits for the sync under way: where commits are synced, all that are in the log are durable.
@@ -58,8 +57,8 @@ func (t *token) tryFor(n *commitNode) bool { return n.Number() >= t.enough.Load(
 // awaitSync waits until no leader syncs without the token. Token held.
 func (t *token) awaitSync() {
 	if t.enough.Load() != 0 {
-		t.syncing.Lock()
-		t.syncing.Unlock()
+		t.syncing <- struct{}{}
+		<-t.syncing
 	}
 }
 
