@@ -131,8 +131,8 @@ func (rv *recovery) layeredOps(listed []redo.Special) (ops []btree.Op, err error
 	return ops, m.Err()
 }
 
-// CatchUp takes in what the writer has appended. lost: the engine can go no further, and another is to be opened. One goroutine at a
-// time.
+// CatchUp takes in what the writer has appended. lost: the engine can go no further, and another is to be opened. An error that comes with it may be
+// damage where the writer has only overtaken the reader, and written over what that was about to read: another engine tells. One goroutine at a time.
 func (e *Engine) CatchUp() (lost bool, err error) {
 	if e.recovery.follow.lost {
 		return true, nil

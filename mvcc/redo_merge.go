@@ -118,7 +118,7 @@ func (r *redoTable) pages() (int64, error) {
 	var last logstore.PageID
 	leaves := int64(0)
 	for i := range s.keys.Len() {
-		leaf, err := btree.Leaf(&base, override.Root, s.keys.At(i).Key)
+		leaf, err := btree.Leaf(&base, override.Root, s.keys.KeyAt(i))
 		if err != nil {
 			return 0, err
 		}
@@ -181,7 +181,7 @@ func (r *redoTable) applyOps(s *redoStep, p *pieces) error {
 		}
 		ops = ops[:0]
 		for ; next < s.keys.Len() && len(ops) < cap(ops); next++ {
-			ops = append(ops, *s.keys.At(next))
+			ops = append(ops, s.keys.At(next))
 		}
 		r.applied.Add(int64(len(ops)))
 		if err := p.apply(ops); err != nil {
@@ -213,7 +213,7 @@ func (r *redoTable) touchAhead(s *redoStep) (stop func()) {
 				}
 			}
 			if i < s.keys.Len() {
-				_, _, _ = btree.Get(&snap, override.Root, s.keys.At(i).Key)
+				_, _, _ = btree.Get(&snap, override.Root, s.keys.KeyAt(i))
 			}
 		}
 	}()

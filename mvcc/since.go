@@ -26,6 +26,9 @@ import (
 //  3. A logged value in a group not above the given one was there then, under its key, and in every state since. So its key alone stands for
 //     it.
 //  4. The group was durable. Else a crash could give its number to another one.
+//  5. Of a record that was there at the group, or at a later one, and is in no page and not there now, both the put and the delete came behind the
+//     flush that wrote its leaf. Mostly the tree in memory had the record, and the leaf is still in memory. Else both were in a memtable, or are
+//     redone. If they are merged one after the other, the leaf has changed; if at once, the delete marks the leaf: see overlay.Sorter.
 //
 // An engine beside a writer tells what has changed by the keys of the record groups that it has taken in, where it has all that are asked for: see feed.
 

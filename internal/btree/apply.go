@@ -11,7 +11,7 @@ type Result struct {
 }
 
 // Apply changes the tree under root by a batch of ops, whose keys ascend, each once. Each page is touched once, and gets one new version
-// however many of the ops change it; deleting what is not there makes none. The root keeps its name.
+// however many of the ops change it; deleting what is not there makes none, unless the op marks. The root keeps its name.
 //
 // Errors come from the Editor, or from a malformed tree. After an error the working tree is of no use: some pages have the new state,
 // some the old. The caller must not publish it.
@@ -65,10 +65,11 @@ type leafEdit struct {
 	m     *Memory
 	added int64 // records, by the batch so far
 
-	edits []edit
-	items []item // if it is being split
-	refs  bool   // the edits change references
-	even  bool   // with the edits it is even, as far as is known
+	edits  []edit
+	items  []item // if it is being split
+	refs   bool   // the edits change references
+	marked bool   // a delete that found nothing wants a new version all the same: see Op.Marks
+	even   bool   // with the edits it is even, as far as is known
 }
 
 func (a *applier) start(e Editor) {

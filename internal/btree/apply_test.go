@@ -35,10 +35,12 @@ func TestOneVersionPerPageAndBatch(t *testing.T) {
 	require.Equal(t, 1, tr.mustApply(t, del("a"), put("b", "2"), del("bb"), put("d", "4")))
 	require.Equal(t, 1, tr.mustApply(t, put("b", "2")), "the same value again is a version")
 	require.Zero(t, tr.mustApply(t, del("a"), del("e")))
+	require.Equal(t, 1, tr.mustApply(t, del("a"), Op{Key: []byte("e"), Delete: true, Marks: true}), "a delete that marks")
 	require.Equal(t, 1, tr.mustApply(t, del("b"), del("c"), del("d")), "an empty root stays")
 	root, err := tr.Node(rootID)
 	require.NoError(t, err)
 	require.Zero(t, root.Count())
+	require.Equal(t, 1, tr.mustApply(t, Op{Key: []byte("a"), Delete: true, Marks: true}), "also in an empty root")
 }
 
 func TestResultAdded(t *testing.T) {

@@ -21,6 +21,8 @@ func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 	switch {
 	case err != nil:
 		return Node{}, unchanged, err
+	case len(edits) == 0 && a.marked:
+		return n.Own(a.m), changed, nil
 	case len(edits) == 0:
 		return Node{}, unchanged, nil
 	case count == 0:
@@ -39,7 +41,7 @@ func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 // edit finds what ops change in a leaf and fills edits, and says in even whether it may then be taken for even. It returns the number of
 // records and the bytes of their cells afterwards, and how many of those bytes are new.
 func (a *leafEdit) edit(n Node, ops []Op) (count, cells, added int, err error) {
-	a.edits, a.refs = a.edits[:0], false
+	a.edits, a.refs, a.marked = a.edits[:0], false, false
 	count, cells = n.Count(), n.cellBytes()
 	old := count
 	at, found := 0, false
@@ -71,6 +73,7 @@ func (a *leafEdit) edit(n Node, ops []Op) (count, cells, added int, err error) {
 			e.skip = 1
 			count--
 		case op.Delete:
+			a.marked = a.marked || op.Marks
 			continue
 		}
 		if !op.Delete {

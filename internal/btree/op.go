@@ -6,6 +6,7 @@ type Op struct {
 	Value  []byte // of a put with Ref nil; FitsInline holds
 	Ref    *Ref   // of a put whose value, and long key, the caller has written elsewhere
 	Delete bool   // Value and Ref are not looked at
+	Marks  bool   // of a delete: where there is nothing to delete the leaf gets a new version as well
 }
 
 // inlineKey returns the part of the key that goes into the leaf.

@@ -116,8 +116,14 @@ func (m *Memtable) Sorted() Sorted {
 // Len returns how many keys there are.
 func (s Sorted) Len() int { return len(s.run) }
 
-// At returns the last op of the i-th key.
-func (s Sorted) At(i int) *btree.Op {
+// At returns the last op of the i-th key. A delete marks its leaf if it follows another op of the key: see Sorter.
+func (s Sorted) At(i int) btree.Op {
 	first := s.table.at(s.run[i].at)
-	return &s.table.find(first.op.Key, first.tag, 0, math.MaxUint64).op
+	last := s.table.find(first.op.Key, first.tag, 0, math.MaxUint64)
+	op := last.op
+	op.Marks = op.Delete && last.prev != 0
+	return op
 }
+
+// KeyAt returns the i-th key.
+func (s Sorted) KeyAt(i int) []byte { return s.table.at(s.run[i].at).op.Key }

@@ -15,6 +15,9 @@ import (
 //
 // The ops are distributed by the beginnings of their keys, in stretches that come one after the other, and each stretch is sorted: where
 // keys are random a few each. Where they begin alike it is one stretch that is sorted as a whole.
+//
+// A delete that follows another op of its key marks its leaf (see btree.Op): between the two the record was there, and a backup may have it, though
+// the tree never does. Were the leaf not to change, no increment would tell that the record is gone.
 type Sorter struct {
 	heads []headed // of the ops, in their order
 	order []headed // in that of their keys
@@ -66,15 +69,20 @@ func (s *Sorter) Sort(ops []btree.Op, drop func(btree.Ref)) []btree.Op {
 		from = end
 	}
 	s.ops = slices.Grow(s.ops[:0], len(ops))
+	again := false
 	for i, h := range s.order {
 		op := &ops[h.at]
 		if i+1 < len(s.order) && s.order[i+1].head == h.head && bytes.Equal(op.Key, ops[s.order[i+1].at].Key) {
 			if op.Ref != nil {
 				drop(*op.Ref)
 			}
+			again = true
 			continue
 		}
 		s.ops = append(s.ops, *op)
+		if again {
+			s.ops[len(s.ops)-1].Marks, again = op.Delete, false
+		}
 	}
 	return s.ops
 }

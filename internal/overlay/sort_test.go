@@ -38,7 +38,7 @@ func TestSort(t *testing.T) {
 		keys = append(keys, string(op.Key))
 	}
 	require.Equal(t, []string{"", "a", "a\x00", "prefix-b", "prefix-c"}, keys)
-	require.True(t, got[3].Delete)
+	require.True(t, got[3].Delete && got[3].Marks)
 	require.Equal(t, "2", string(got[4].Value))
 	require.Equal(t, []uint64{1, 2}, dropped)
 	require.Equal(t, make([]btree.Op, len(got)), s.ops[:len(got)], "keeps what it sorted from the collector")
