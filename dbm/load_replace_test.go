@@ -47,6 +47,7 @@ func TestLoadReplace(t *testing.T) {
 			requireSpaces(t, db, model)
 			old, err := db.Begin(TxOptions{ReadOnly: true})
 			require.NoError(t, err)
+			t.Cleanup(func() { old.Rollback() }) // or Close waits where this fails
 			before, err := inSpace(old, name)
 			require.NoError(t, err)
 
@@ -55,6 +56,7 @@ func TestLoadReplace(t *testing.T) {
 			requireSpaces(t, db, model)
 			late, err := db.Begin(TxOptions{})
 			require.NoError(t, err)
+			t.Cleanup(func() { late.Rollback() })
 			in, err := inSpace(late, name)
 			require.NoError(t, err)
 			require.NoError(t, in.Put([]byte("00001"), []byte("late")))
