@@ -22,7 +22,8 @@ import (
 //  3. Commits are queued for their calls by who settles them, with the token or before the next group is, and oldest first: the calls are in
 //     the order of commits. A commit that needs more than memory is queued once it has ended.
 //  4. Who calls back syncs first if the commit is not durable yet: one sync for all that was settled before it.
-//  5. A commit counts as active until its call has returned, so Close waits for all of them. The calls of a failed engine get its error.
+//  5. A commit counts as active until its call has returned, and so does its caller until it has looked for the token: Close waits for all of
+//     them. The calls of a failed engine get its error.
 const asyncBacklog = 1 << 14 // commits whose calls have not returned, at most
 
 // ErrBacklog: see CommitAsync.
@@ -63,6 +64,11 @@ func (a *async) stop() {
 	a.start.Do(func() {}) // none begins
 	close(a.quit)
 	a.running.Wait()
+	select {
+	case <-a.token: // from a caller whose commit another committer had settled
+		a.committer.lead(nil)
+	default:
+	}
 }
 
 // enter takes a place among the commits under way. ErrBacklog if there is none and it is not to be waited for.
@@ -267,6 +273,8 @@ func (a *async) push(tx *Tx, c *asyncCommit, held int64) error {
 	if err != nil {
 		return err
 	}
+	by.readers.active.Add(1) // the call may come before this returns
+	defer by.readers.active.Add(-1)
 	tx.async, tx.pushed, tx.kept.wake = c, n, a.token
 	if err := by.resolver.resolve(tx, n); err != nil {
 		tx.async, tx.pushed = nil, nil

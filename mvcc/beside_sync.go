@@ -57,7 +57,8 @@ func (g *besideGroup) lead(own *commitNode) (settled bool) {
 	g.nodes = g.fill(g.resolver.list.Drain(g.nodes), nil, false)
 	passed, err := false, errBroken // should something panic
 	defer func() {
-		if !passed {
+		if !passed { // the store has failed, as after every error of settle
+			g.token.awaitSync() // those of the group before are reported first
 			g.async.report(g.nodes, g.Failed())
 			g.token.pass(false)
 		} else {
