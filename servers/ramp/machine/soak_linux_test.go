@@ -75,6 +75,9 @@ func TestSoak(t *testing.T) {
 	}
 	for _, mode := range []partition.Durability{partition.Sync, partition.Async} {
 		t.Run(mode.String(), func(t *testing.T) {
+			if *soakTxns < 1000 { // a short run waits 20 seconds until nothing is kept any more, and does little else
+				t.Parallel()
+			}
 			s := &soak{t: t, mode: mode, dir: t.TempDir()}
 			s.run()
 		})
@@ -105,17 +108,17 @@ type soakAck struct {
 	at time.Time
 }
 
-func (s *soak) command(what string) *exec.Cmd {
+func (s *soak) command(ctx context.Context, what string) *exec.Cmd {
 	exe, err := os.Executable()
 	require.NoError(s.t, err)
-	c := exec.Command(exe, "-test.run", "^TestSoak$", "-test.timeout", "24h")
+	c := exec.CommandContext(ctx, exe, "-test.run", "^TestSoak$", "-test.timeout", "24h")
 	c.Env = append(os.Environ(), soakChild+"="+what, "SOAK_DIR="+s.dir, fmt.Sprintf("SOAK_MODE=%d", s.mode))
 	c.Stderr = os.Stderr
 	return c
 }
 
 func (s *soak) start() {
-	s.server = s.command("serve")
+	s.server = s.command(context.Background(), "serve")
 	out, err := s.server.StdoutPipe()
 	require.NoError(s.t, err)
 	s.ask, err = s.server.StdinPipe()
@@ -161,7 +164,7 @@ func (s *soak) run() {
 	}{
 		{shmAddr, ramp.Options{}}, {shmAddr, ramp.Options{}}, {shmAddr, ramp.Options{Slots: -1}}, {shmAddr, ramp.Options{Slots: -1, Carrier: wire.CarrierSend}}, {"tcp:" + proxy, ramp.Options{}},
 	} {
-		x.o.Timeout = 20 * time.Second
+		x.o.Timeout = min(20*time.Second, 2**soakKill) // which a write waits whose server was killed amid it
 		c, err := ramp.Dial(context.Background(), []string{x.addr}, &x.o)
 		require.NoError(t, err)
 		for g := range *soakEach {
@@ -174,7 +177,9 @@ func (s *soak) run() {
 			assert.NoError(t, c.Close())
 		}()
 	}
-	wait.Go(s.orphans)
+	ctx, end := context.WithCancel(context.Background())
+	defer end()
+	wait.Go(func() { s.orphans(ctx) })
 	r := rand.New(rand.NewPCG(9, 9))
 	began := time.Now()
 	said := began
@@ -195,6 +200,7 @@ func (s *soak) run() {
 		s.start()
 	}
 	s.over.Store(true)
+	end() // a client that has lost its server between the phases would wait for 20 seconds
 	wait.Wait()
 	c, err := ramp.Dial(context.Background(), []string{shmAddr}, nil)
 	require.NoError(t, err)
@@ -280,10 +286,10 @@ func (s *soak) mayBeLost(a *soakAck) bool {
 }
 
 // orphans has processes of clients die between the phases.
-func (s *soak) orphans() {
+func (s *soak) orphans(ctx context.Context) {
 	for !s.over.Load() {
 		time.Sleep(*soakKill / 4)
-		c := s.command("orphan")
+		c := s.command(ctx, "orphan")
 		c.Env = append(c.Env, fmt.Sprintf("SOAK_SEED=%d", s.orphan))
 		if err := c.Run(); err != nil { // it was killed
 			s.orphan += soakOrphans
