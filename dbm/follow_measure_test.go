@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	followMeasure = flag.Int("follow.measure", 0, "measure how far a standby is behind, of a database with so many records")
+	followMeasure = flag.Int("follow.measure", 0, "measure how far a standby is behind, of a database with this number of records")
 	followWithin  = flag.Bool("follow.within", false, "follow in the process that writes, not beside it")
 	followEvery   = flag.Duration("follow.every", 200*time.Millisecond, "look for changes once in this time")
 )

@@ -212,7 +212,7 @@ func (tx *Tx) DeleteRange(from, to []byte) (err error) {
 	return err
 }
 
-// deletePart is DeleteRange of about so many records, the first ones, and reports whether there are more.
+// deletePart is DeleteRange of about the given number of records, the first ones, and reports whether there are more.
 func (tx *Tx) deletePart(from, to []byte, most int64) (more bool, err error) {
 	if err := tx.canWrite(nil, nil); err != nil {
 		return false, err

@@ -118,7 +118,7 @@ func turnsOf(tx *Tx) int { return tx.set.Turns() + tx.cutTurns }
 // bare reports whether the transaction has written nothing so far that a cursor has to lay over the snapshot.
 func (c *Cursor) bare() bool { return c.merge.Set().Empty() && len(c.tx.cuts) == 0 }
 
-// snapshotHas returns what the snapshot has of a range, whatever the transaction has written, up to about so many records.
+// snapshotHas returns what the snapshot has of a range, whatever the transaction has written, up to about the given number of records.
 func snapshotHas(tx *Tx, x *keyRange, most int64) (rangeSize, error) {
 	return measure(&Tx{pinned: pinned{e: tx.e, readOnly: true, slot: tx.slot, snap: tx.snap}, ctx: tx.ctx}, x.from, x.to, most)
 }

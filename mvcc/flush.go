@@ -64,7 +64,7 @@ func (fl *flusher) flush() error {
 	})
 }
 
-// reserveAhead reserves what a flush of so many pages lacks, without the token: the file may have to grow for it. The caller holds checkpoints.mu.
+// reserveAhead reserves what a flush of that number of pages lacks, without the token: the file may have to grow for it. The caller holds checkpoints.mu.
 func (fl *flusher) reserveAhead(pages func() int64) (ahead int64, err error) {
 	err = fl.tree.withMerged(func() error {
 		ahead = fl.log.lacks(pages())

@@ -10,7 +10,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// loadRandom puts so many records of 408 bytes in random order, 500 a transaction.
+// loadRandom puts records of 408 bytes in random order, 500 a transaction.
 func loadRandom(t *testing.T, e *Engine, records int) {
 	perm := rand.New(rand.NewPCG(1, 1)).Perm(records)
 	for i := 0; i < records; i += 500 {

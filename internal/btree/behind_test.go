@@ -201,7 +201,7 @@ func ranged(prefix string) func(i, keys int) []byte {
 	return func(i, keys int) []byte { return fmt.Appendf(nil, "%02d%s%06d", i*7/keys, prefix, i) }
 }
 
-// twins makes keys of which each two neighbours share so many times four bytes, and others nothing.
+// twins makes keys of which each two neighbours share four bytes, the given number of times, and others nothing.
 func twins(times int) func(i, keys int) []byte {
 	return func(i, _ int) []byte {
 		return fmt.Appendf(nil, "%s%d", strings.Repeat(fmt.Sprintf("%04d", i/2), times), i%2)
