@@ -36,17 +36,17 @@ func (k *checkpointer) pace() {
 	k.step(StepBetween)
 	k.growAhead() // a flush may take longer than commits have room for
 	p := &k.pacing
-	appended := k.store.Counters().Pages
-	heavy := appended-p.paused > pauseBelow
-	p.paused = appended
+	counters := k.store.Counters()
+	heavy := counters.Pages-p.paused > pauseBelow
+	p.paused = counters.Pages
 	switch {
 	case k.opts.Durability == Durable && k.readers.active.Load() > 0 && !heavy:
 		time.Sleep(pauseBetween)
 	case k.opts.Durability == Buffered && k.store.UnsyncedPages() >= max(p.ahead, syncLeast):
-		begun := time.Now()
 		if k.store.Sync() == nil { // else the store is poisoned, and the next step says so
 			k.marks.publishDurable()
-			p.synced(time.Since(begun), k.opts.FlushInterval)
+			// The time of all syncs since the pages were counted: if the sync of a tick has just written them, there was nothing left to do here.
+			p.synced(k.store.Counters().SyncTime-counters.SyncTime, k.opts.FlushInterval)
 		}
 	}
 }
