@@ -199,7 +199,7 @@ func (s *Shard) completed() {
 
 // pinned reports whether a fetch or a piece is under way that may have been read before now, and has the key.
 func (s *Shard) pinned(h uint64) bool {
-	if s.fetching[h] > 0 || s.loading && h >= s.loadFrom || len(s.walks) > 0 && s.walked(h) {
+	if s.fetching[h] > 0 || s.loading && h >= s.loadFrom || s.walked(h) {
 		return true
 	}
 	for _, q := range s.scans {

@@ -22,7 +22,7 @@ var le = binary.LittleEndian
 //	24      8     client, 0 if no repetition is expected: the next four fields are 0 then, but those of the last two kinds
 //	32      8     number of the client's write
 //	40      8     oldest number that the client has no answer to
-//	48      8     floor: below it the client's numbers may be of an earlier life
+//	48      8     floor: below it the client's numbers may be of earlier entries, or of an earlier life
 //	56      8     sum: the answer to an ADD
 //	64            key, value
 //

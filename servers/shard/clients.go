@@ -16,13 +16,16 @@ const forgetAfter = 10 * time.Minute
 //   - low is the highest "oldest" that the client has named: all below has been answered, so the outcomes are forgotten, and what comes
 //     with such a number is a try that came late, which is refused.
 //   - floor is what the client's hello named as its next number when this life of the shard met the client: below it the client may have sent
-//     writes to an earlier life, or to this one before it had forgotten the client.
+//     writes to an earlier life, or to this one before it had forgotten the client. Where an entry comes first, of a primary, it is what the
+//     entry says: no earlier entry has a number from it on.
+//   - high is the highest number of an entry that this life knows of.
 type client struct {
 	id       uint64
 	conns    int
 	left     int64 // when the last connection ended
 	low      uint64
 	floor    uint64
+	high     uint64
 	outcomes map[uint64]outcome
 }
 
@@ -67,6 +70,10 @@ func (s *Shard) forgetClients() {
 		}
 	}
 }
+
+// unused returns a number that neither the client's entries so far have, nor any above it. A member whose life begins behind some of them, with its
+// file, does not know their answers: it refuses what is below.
+func (cl *client) unused() uint64 { return max(cl.floor, cl.low, cl.high+1) }
 
 // answered notes what the client has, and forgets what it will not ask for again.
 func (cl *client) answered(oldest uint64) {

@@ -66,9 +66,10 @@ func (s *Shard) takeHeader(seq uint64, b []byte) error {
 			cl = &client{id: id, left: s.now}
 			s.clients[id] = cl
 		}
-		cl.low, cl.floor, cl.outcomes = low, floor, map[uint64]outcome{}
+		cl.low, cl.floor, cl.high, cl.outcomes = low, floor, 0, map[uint64]outcome{}
 		for range n {
 			number, at := word(), word()
+			cl.high = max(cl.high, number)
 			cl.outcomes[number] = outcome{seq: at, body: protocol.Written{Version: word(), Sum: int64(word())}, status: protocol.Status(word())}
 		}
 	}

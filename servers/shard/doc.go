@@ -38,7 +38,7 @@
 //
 //  9. A key removed is remembered until its remove is synced, so that no fetch or piece that was read before brings it back.
 //  10. While a key is being fetched, or its range loaded, it is not evicted and its remove not forgotten. So what the table has when the
-//     fetch arrives is newer, and wins.
+//     fetch arrives is newer, and wins. A piece that waits to be taken (a walk's), is under way until then.
 //  11. Only items whose entry is synced and whose lease is over are evicted.
 //  12. The file may be ahead of what is committed. If an entry of the key is pending when its fetch arrives, the request waits for that
 //     entry, and looks again.

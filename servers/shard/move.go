@@ -21,8 +21,7 @@ type moving struct {
 	tidy   *walk // over what is another shard's, and dropped
 	tidied uint64
 
-	walks map[uint64]*walk // that wait for a piece of the file, by its id
-	drops []drop           // since a load or a copy began that is under way
+	drops []drop // since a load or a copy began that is under way
 }
 
 // How far the old owner is with a move.

@@ -541,23 +541,62 @@ func TestWalkMeetsTheMemory(t *testing.T) {
 	d.record(1, 1, "a")
 	d.put("k", "old")
 	d.put("gone", "old")
+	w := d.walkWithPiece(func() {
+		d.put("k", "new")
+		d.put("k2", "new")
+		d.write(protocol.Request{Op: protocol.OpRemove, Key: []byte("gone")})
+	})
+	assert.Equal(t, map[string]string{"k": "new", "k2": "new"}, d.rest(w))
+}
+
+// TestWalkMeetsEviction: a walk whose piece has come finds what the memory has of a key, and that another one is gone, also if it takes the piece
+// when the memory could have forgotten both.
+func TestWalkMeetsEviction(t *testing.T) {
+	d := memberDesk(t, Async, 0, nil)
+	d.record(1, 1, "a")
+	d.put("k", "v")
+	d.put("gone", "v")
+	w := d.walkWithPiece(func() {
+		d.put("k", "new")
+		d.write(protocol.Request{Op: protocol.OpRemove, Key: []byte("gone")})
+	})
+	require.Eventually(t, func() bool {
+		d.s.Sweep()
+		return d.s.o.Store.Durable() == d.s.seq && d.s.shown == d.s.seq
+	}, 10*time.Second, time.Millisecond)
+	for range 3 {
+		d.s.evict(1 << 20)
+		d.s.Sweep()
+	}
+	assert.Equal(t, map[string]string{"k": "new"}, d.rest(w))
+	d.s.evict(1 << 20)
+	d.s.Sweep()
+	assert.Zero(t, d.s.table.Len(), "no piece is under way any more")
+	assert.Empty(t, d.s.tombs)
+}
+
+// walkWithPiece begins a walk over all, of which a piece of the file has come. meanwhile is done when the file was read.
+func (d *desk) walkWithPiece(meanwhile func()) *walk {
 	w := d.s.newWalk([]circle.Range{{First: 0, Last: math.MaxUint64}})
-	d.s.complete = false
-	require.Eventually(t, func() bool { d.s.next(w); return w.asked && d.s.o.Store.Brought() }, 10*time.Second, time.Millisecond)
-	d.put("k", "new")
-	d.put("k2", "new")
-	d.write(protocol.Request{Op: protocol.OpRemove, Key: []byte("gone")})
-	require.Eventually(t, func() bool { d.s.Sweep(); return w.came != nil }, 10*time.Second, time.Millisecond)
+	d.s.complete, d.s.tidy = false, w
+	require.Eventually(d.t, func() bool { d.s.next(w); return w.asked != 0 && d.s.o.Store.Brought() }, 10*time.Second, time.Millisecond)
+	meanwhile()
+	require.Eventually(d.t, func() bool { d.s.Sweep(); return w.came != nil }, 10*time.Second, time.Millisecond)
+	return w
+}
+
+// rest walks to the end, and returns what was found.
+func (d *desk) rest(w *walk) map[string]string {
 	got := map[string]string{}
 	for !w.done() {
 		list, _, ok := d.s.next(w)
-		require.True(t, ok)
+		require.True(d.t, ok)
 		for _, it := range list {
-			assert.NotContains(t, got, string(it.Key))
+			assert.NotContains(d.t, got, string(it.Key))
 			got[string(it.Key)] = string(it.Value)
 		}
 	}
-	assert.Equal(t, map[string]string{"k": "new", "k2": "new"}, got)
+	return got
 }
 
 // TestDropMeetsTheLoad: a piece of the file that was read before a range was dropped brings nothing of it back.

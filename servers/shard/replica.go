@@ -35,7 +35,8 @@ type Membership struct {
 //  1. A secondary shows what it merges at once: nobody has pointers into its memory that count. A primary that is deposed shows nothing any more,
 //     as its clients may Read what it has until its tenure ends; it gets a copy, in new memory. One that has handed its reign over has waited
 //     for that end.
-//  2. A secondary knows the answers of all writes that it has merged or was given with a copy. Who forgets a client logs that.
+//  2. A secondary knows the answers of all writes that it has merged in this life or was given with a copy. Who forgets a client logs that. Of
+//     what its file had when the life began it knows no answers: the first entry of a client that comes says which numbers may be among them.
 //  3. An answer that tells of what was read is given within tenure, as it was when the request had been polled. The answer to a write that is
 //     an entry of its own needs no tenure: the entry is committed only if the reign lasts.
 //  4. Versions never fall: a reign begins with a base above every version that an earlier one may have given, committed or not.
@@ -150,7 +151,7 @@ func (s *Shard) originOf(r *reply, q *protocol.Request) *origin {
 		return nil
 	}
 	cl := r.c.client
-	return &origin{client: cl.id, number: q.Number, oldest: q.Oldest, floor: cl.floor}
+	return &origin{client: cl.id, number: q.Number, oldest: q.Oldest, floor: cl.unused()}
 }
 
 // replicate gives the log the entry that has just been numbered.
@@ -352,6 +353,7 @@ func (s *Shard) noteOrigin(seq uint64, c *change) {
 		s.clients[o.client] = cl
 	}
 	cl.answered(o.oldest)
+	cl.high = max(cl.high, o.number)
 	if o.number >= cl.low {
 		out := outcome{seq: seq, body: protocol.Written{Sum: o.sum}}
 		if c.kind == changePut {
@@ -408,7 +410,7 @@ func (m *merged) Forget(seq uint64, terms []replica.Term, header []byte) error {
 	s.cache = cache{pieceBytes: s.pieceBytes}
 	s.cache.init()
 	s.ids, s.complete = ids, true
-	s.walks, s.drops, s.hidden = map[uint64]*walk{}, nil, false
+	s.drops, s.hidden = nil, false
 	s.expiring, s.clients, s.stuck = 0, map[uint64]*client{}, 0
 	s.copying, s.changedKeys = true, map[string]struct{}{}
 	return s.takeHeader(seq, header)

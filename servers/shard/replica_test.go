@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"math"
 	"path/filepath"
 	"testing"
@@ -212,6 +213,39 @@ func TestAnswersGoWithEntries(t *testing.T) {
 			assert.Greater(t, d.put("other", "x"), w.Version+1, "versions of a new reign are above all that were given")
 		})
 	}
+}
+
+// TestAnswersBeforeARestart: a secondary whose file had an entry when its life began does not know the answer, and so does not apply the write again
+// once it is the primary. What may not be among those entries is decided as ever.
+func TestAnswersBeforeARestart(t *testing.T) {
+	p := memberDesk(t, Memory, 0, nil)
+	p.record(1, 1, "a")
+	add := func(number uint64) protocol.Request {
+		return protocol.Request{Op: protocol.OpAdd, Key: []byte("n"), Operand: number, Number: number, Oldest: 7}
+	}
+	var entries [2][]byte
+	for i := range entries {
+		s, _ := p.write(add(7 + uint64(i)))
+		require.Equal(t, protocol.StatusOK, s)
+		entries[i] = bytes.Clone(p.s.buf)
+	}
+	d := memberDesk(t, Memory, 0, nil)
+	d.s.dropClients()
+	clear(d.s.clients)
+	d.s.o.Log.Append(1, entries[0]) // the file has it
+	require.True(t, (*merged)(d.s).Merge(2, 1, entries[1]))
+	d.s.o.Log.Append(1, entries[1])
+	d.record(2, 2, "a")
+	require.True(t, d.s.Reign().Serving())
+	d.s.Attach(d, Greeting{Client: 1, Next: 10})
+	s, _ := d.write(add(7))
+	assert.Equal(t, protocol.StatusUnknownOutcome, s, "of the file")
+	s, w := d.write(add(8))
+	assert.Equal(t, protocol.StatusOK, s)
+	assert.EqualValues(t, 7+8, w.Sum, "the answer that the primary gave")
+	s, w = d.write(add(9))
+	assert.Equal(t, protocol.StatusOK, s)
+	assert.EqualValues(t, 7+8+9, w.Sum)
 }
 
 // TestCopyMeetsEntries: what an entry has changed since the copy began is newer than what the copy brings.

@@ -127,7 +127,7 @@ func New(o Options) (*Shard, error) {
 	}
 	s := &Shard{o: o, term: o.Term, arena: a, clients: map[uint64]*client{}, batches: make([]*batch, 0, 64)}
 	s.table = table.New((*items)(s))
-	s.newest, s.walks = map[uint64]uint64{}, map[uint64]*walk{}
+	s.newest = map[uint64]uint64{}
 	s.cache.init()
 	s.now, s.wall = o.Clock()
 	// Memory mode: above the versions of earlier lives, if the date is right, and others than theirs, if it has gone back to the same millisecond.

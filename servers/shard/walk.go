@@ -15,7 +15,7 @@ import (
 type walk struct {
 	ranges []circle.Range // not walked yet
 	behind uint64         // the newest entry when it began
-	asked  bool           // a piece of the file is under way
+	asked  uint64         // id of the piece of the file that is under way, or has come and was not taken yet; 0: none is
 	came   *store.Piece
 }
 
@@ -44,12 +44,12 @@ func (s *Shard) next(w *walk) (list []hashed, covered circle.Range, ok bool) {
 				list = append(list, hashed{w.came.Hashes[i], guard.Item{Flags: r.Flags, Version: r.Version, Expiry: r.Expiry, Key: r.Key, Value: r.Value}})
 			}
 		}
-		w.asked, w.came = false, nil
-	case w.asked:
+		w.asked, w.came = 0, nil
+	case w.asked != 0:
 		return nil, covered, false
 	case !s.complete:
 		s.ids++
-		w.asked, s.walks[s.ids] = true, w
+		w.asked = s.ids
 		s.o.Store.Load(s.ids, covered.First, covered.Last, copyBytes)
 		return nil, covered, false
 	}
@@ -75,29 +75,41 @@ func (s *Shard) next(w *walk) (list []hashed, covered circle.Range, ok bool) {
 	return list, covered, true
 }
 
-// pieceForWalk takes a piece of the file that next has asked for, without what the table has: until now that holds removes of these keys, too.
-func (s *Shard) pieceForWalk(p *store.Piece) bool {
-	w := s.walks[p.ID]
-	if w == nil {
-		return false
+// under returns the walks that are under way: those of what goes from the shard, of what comes to it, and of what is dropped.
+func (s *Shard) under(yield func(*walk) bool) {
+	if s.out != nil && s.out.copy != nil && !yield(s.out.copy) || s.tidy != nil && !yield(s.tidy) {
+		return
 	}
-	n := 0
-	for i := range p.Records {
-		if !s.has(p.Hashes[i], p.Records[i].Key) {
-			p.Records[n], p.Hashes[n] = p.Records[i], p.Hashes[i]
-			n++
+	for _, a := range s.in {
+		if a.clear != nil && !yield(a.clear) {
+			return
 		}
 	}
-	p.Records, p.Hashes = p.Records[:n], p.Hashes[:n]
-	delete(s.walks, p.ID)
-	w.came = p
-	return true
 }
 
-// walked reports whether a piece for a walk is under way that may have been read before now, and has the hash.
+// pieceForWalk takes a piece of the file that next has asked for.
+func (s *Shard) pieceForWalk(p *store.Piece) bool {
+	for w := range s.under {
+		if w.asked == p.ID {
+			w.came = p
+			return true
+		}
+	}
+	return false
+}
+
+// walked reports whether a piece for a walk has the hash, and may have been read before now: it is under way, or next has not taken it yet. Until
+// then the memory keeps what it has of the key, and that it was removed: next takes from the piece what the memory does not know.
 func (s *Shard) walked(h uint64) bool {
-	for _, w := range s.walks {
-		if r := w.ranges[0]; r.First <= h && h <= r.Last {
+	for w := range s.under {
+		if w.asked == 0 {
+			continue
+		}
+		r := w.ranges[0]
+		if w.came != nil {
+			r.Last = w.came.Last
+		}
+		if r.First <= h && h <= r.Last {
 			return true
 		}
 	}

@@ -92,6 +92,9 @@ func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi 
 	}
 	if !r.c.once {
 		r.c.client.outcomes[q.Number] = o
+		if s.seq != before {
+			r.c.client.high = max(r.c.client.high, q.Number)
+		}
 	}
 	if s.commit(); o.seq <= s.shown {
 		s.answerWritten(r, o.status, o.body)
