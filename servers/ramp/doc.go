@@ -35,4 +35,7 @@
 //  7. Where partitions have replicas, a life has many terms, and what a partition has prepared outlives them: whoever reigns next has it. So an answer to PREPARE
 //     counts in any term of the life, and COMMIT goes to the successor, which commits it, has committed it, or has forgotten that it did: what all have prepared
 //     nobody aborts.
+//  8. Keys and values are the caller's memory: of a call that has ended nothing is sent that was not sent before, and nothing again.
+//  9. A partition with replicas that owes an answer for two seconds, and tells nothing else, is asked over another connection, at whoever serves it: a process that was
+//     stopped ends no connection.
 package ramp

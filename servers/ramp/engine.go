@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"flashdbm/servers/circle"
 	"flashdbm/servers/fabric"
@@ -64,6 +65,7 @@ type link struct {
 	conn    conn
 	reader  reader // nil: no one-sided Reads
 	land    *landing
+	heard   int64 // when the last answer came
 	term    uint64
 	life    uint64 // of the partition: while it lasts nothing that it has told is lost. A term is at most that long
 	tenure  int64  // until then Reads of this term's memory count
@@ -96,7 +98,11 @@ type call struct {
 	// done takes the answer. The body is valid during the call. err: the connection was lost, and the call is not one to repeat.
 	done func(c *call, s protocol.Status, body []byte, err error)
 	once bool
+	of   *underWay // the transaction whose keys and values the call's body is made of: they are the caller's again once that has ended. nil: of none
 }
+
+// void reports whether the call is not to be sent any more: nobody waits for it, and what it would say may have changed.
+func void(c *call) bool { return c.of != nil && c.of.ended }
 
 // An engine is the client without threads. One goroutine uses it at a time.
 type engine struct {
@@ -215,7 +221,7 @@ func (e *engine) attach(l *link, c conn, r reader, land *landing, w *protocol.We
 		c.Close()
 		return
 	}
-	l.conn, l.reader, l.land, l.lastErr = c, r, land, nil
+	l.conn, l.reader, l.land, l.heard, l.lastErr = c, r, land, e.now, nil
 	if w.Term != l.term {
 		l.term, l.tenure = w.Term, 0
 	}
@@ -233,7 +239,9 @@ func (e *engine) lost(l *link, err error) {
 	var ended []*call
 	for _, id := range sortedIDs(l.under) {
 		c := l.under[id]
-		if c.again = true; c.once {
+		if c.again = true; void(c) {
+			continue
+		} else if c.once {
 			ended = append(ended, c)
 		} else {
 			l.waiting = append(l.waiting, c)
@@ -276,6 +284,9 @@ func (e *engine) push(l *link) (worked bool) {
 	var ended []*call
 	for ; n < len(l.waiting) && l.conn != nil; n++ {
 		c := l.waiting[n]
+		if void(c) {
+			continue
+		}
 		if c.same && c.life != l.life {
 			ended = append(ended, c)
 			continue
@@ -324,6 +335,7 @@ func (e *engine) step() (worked bool) {
 				break
 			}
 			delete(l.under, m.Request)
+			l.heard = e.now
 			c.done(c, protocol.Status(m.Status), m.Body, nil)
 		}
 		if l.conn != nil && l.conn.Err() != nil {
@@ -349,6 +361,32 @@ func (e *engine) tick() {
 			t.abandon(e, e.why(t.links()))
 		}
 	}
+	for _, l := range e.links {
+		if e.silent(l) {
+			e.lost(l, errSilent)
+		}
+		if l.conn == nil { // else they go with what is sent
+			l.waiting = slices.DeleteFunc(l.waiting, void)
+		}
+	}
+}
+
+// silentAfter is how long a partition that other nodes may go on with may owe an answer before its connection is given up: a process that was stopped, or
+// a node that is cut off, ends none. What is under way is sent again, to whoever serves the partition then.
+const silentAfter = int64(2 * time.Second)
+
+var errSilent = fmt.Errorf("%w: no answer for %v", ErrUnavailable, time.Duration(silentAfter))
+
+func (e *engine) silent(l *link) bool {
+	if !e.replicas || l.conn == nil || e.now-l.heard <= silentAfter {
+		return false
+	}
+	for _, c := range l.under {
+		if e.now-c.sent > silentAfter {
+			return true
+		}
+	}
+	return false
 }
 
 // why returns what is known of a partition that does not answer.

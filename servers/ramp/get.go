@@ -172,7 +172,7 @@ func (t *get) send(e *engine, g group, flags protocol.Flags, among []protocol.Tr
 	for _, i := range g.keys {
 		q.Keys = append(q.Keys, protocol.Wanted{TS: t.keys[i].want, Key: t.keys[i].key})
 	}
-	e.send(g.link, &call{op: protocol.OpGet, flags: flags, size: q.Size(), append: q.AppendBody,
+	e.send(g.link, &call{op: protocol.OpGet, flags: flags, size: q.Size(), append: q.AppendBody, of: &t.underWay,
 		done: func(c *call, s protocol.Status, body []byte, _ error) {
 			if t.ended {
 				return

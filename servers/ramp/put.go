@@ -132,7 +132,7 @@ func (t *put) begin(e *engine) {
 		p.body.TS, p.life = t.ts, p.link.life
 		ts := t.ts
 		body := p.body // as it is with this timestamp, should it be sent again
-		e.send(p.link, &call{op: protocol.OpPrepare, flags: flags, size: body.Size(), append: body.AppendBody,
+		e.send(p.link, &call{op: protocol.OpPrepare, flags: flags, size: body.Size(), append: body.AppendBody, of: &t.underWay,
 			done: func(c *call, s protocol.Status, b []byte, _ error) { t.prepared(e, ts, p.life, c, s, b) }})
 	}
 }

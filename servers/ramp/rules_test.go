@@ -299,6 +299,83 @@ func TestAbandon(t *testing.T) {
 	}
 }
 
+// TestAbandonedIsNotSent: what a call that has ended had not sent yet, or sent over a connection that was lost, is not sent any more: the caller has other
+// keys and values in its memory by then.
+func TestAbandonedIsNotSent(t *testing.T) {
+	now := int64(1)
+	e := newEngine(Fast, 1, func() (int64, uint64) { return now, 1_700_000_000_000 + uint64(now/1e6) })
+	e.setTable(3, 1)
+	l := e.links[0]
+	key := []byte("a")
+	var ended int
+	begin := func() {
+		e.startPut([]Pair{{Key: key, Value: key}}, now+int64(time.Second), func(_ Timestamp, err error) {
+			require.ErrorIs(t, err, ErrUnknownOutcome)
+			ended++
+		})
+		e.startGet([][]byte{key}, now+int64(time.Second), func(_ []Value, err error) {
+			require.ErrorIs(t, err, ErrUnavailable)
+			ended++
+		})
+	}
+	pass := func() {
+		now += int64(2 * time.Second)
+		e.tick()
+	}
+	begin() // without a connection
+	pass()
+	require.Equal(t, 2, ended)
+	require.Empty(t, l.waiting)
+	begin()
+	e.running[0].abandon(e, ErrClosed)
+	e.running[0].abandon(e, ErrClosed)
+	require.Equal(t, 4, ended)
+	first, second := &stub{}, &stub{}
+	e.attach(l, first, nil, nil, &protocol.Welcome{Term: 7})
+	e.step()
+	require.Empty(t, first.sent)
+	begin()
+	require.Len(t, first.sent, 2)
+	pass()
+	e.lost(l, errSilent)
+	e.attach(l, second, nil, nil, &protocol.Welcome{Term: 7})
+	e.step()
+	require.Empty(t, second.sent)
+}
+
+// TestSilentPartition: a process that was stopped ends no connection. What it owes is sent to whoever serves the partition by then, if another node may.
+func TestSilentPartition(t *testing.T) {
+	for _, replicas := range []bool{true, false} {
+		now := int64(1)
+		e := newEngine(Fast, 1, func() (int64, uint64) { return now, 1_700_000_000_000 + uint64(now/1e6) })
+		e.setTable(3, 1)
+		e.replicas = replicas
+		l := e.links[0]
+		first, second := &stub{}, &stub{}
+		e.attach(l, first, nil, nil, &protocol.Welcome{Term: 7})
+		acked := false
+		e.startPut([]Pair{{Key: []byte("a")}}, now+int64(time.Hour), func(_ Timestamp, err error) {
+			require.NoError(t, err)
+			acked = true
+		})
+		now += silentAfter
+		e.tick()
+		require.NotNil(t, l.conn)
+		now++
+		e.tick()
+		require.Equal(t, replicas, l.conn == nil)
+		if !replicas {
+			continue
+		}
+		e.attach(l, second, nil, nil, &protocol.Welcome{Term: 8})
+		e.step()
+		require.Equal(t, first.sent[0].Body, second.sent[0].Body)
+		second.in = []wire.Message{{Header: second.sent[0].Header, Body: (&protocol.Newest{}).AppendBody(nil)}}
+		e.step()
+		require.True(t, acked)
+	}
+}
+
 // TestRefusedAgain: a transaction that is refused again and again is tried at once a few times, then with pauses.
 func TestRefusedAgain(t *testing.T) {
 	now := int64(1)

@@ -78,6 +78,12 @@ type rampLoad struct {
 	puts, gets, unknown, refused atomic.Int64
 	last                         atomic.Int64 // when a write was acknowledged last, in nanoseconds since 1970
 	longest                      atomic.Int64 // time without one
+	slowest                      atomic.Int64 // call
+}
+
+func (w *rampLoad) took(began time.Time) {
+	for is, d := w.slowest.Load(), int64(time.Since(began)); d > is && !w.slowest.CompareAndSwap(is, d); is = w.slowest.Load() {
+	}
 }
 
 func (w *rampLoad) write(c *ramp.Client, r *rand.Rand) {
@@ -90,7 +96,9 @@ func (w *rampLoad) write(c *ramp.Client, r *rand.Rand) {
 	for _, k := range chosen {
 		pairs = append(pairs, ramp.Pair{Key: rampKey(k), Value: binary.LittleEndian.AppendUint64(nil, bits)})
 	}
+	began := time.Now()
 	ts, err := c.PutAll(context.Background(), pairs)
+	w.took(began)
 	switch {
 	case errors.Is(err, ramp.ErrUnknownOutcome):
 		w.unknown.Add(1)
@@ -116,7 +124,9 @@ func (w *rampLoad) read(c *ramp.Client, chosen []int) {
 	for _, k := range chosen {
 		keys, least = append(keys, rampKey(k)), append(least, w.acked[k].Load())
 	}
+	began := time.Now()
 	values, err := c.GetAll(context.Background(), keys)
+	w.took(began)
 	if err != nil {
 		w.refused.Add(1)
 		return
@@ -220,7 +230,8 @@ func killRampCluster(t *testing.T, mode string) {
 	f.rampLevel(true)
 	slices.Sort(gaps)
 	s := c.Stats()
-	t.Logf("%d transactions written, %d read, %d of unknown outcome, %d refused, %+v; without writes: median %v, longest %v", puts, w.gets.Load(), w.unknown.Load(), w.refused.Load(), s, gaps[len(gaps)/2], gaps[len(gaps)-1])
+	t.Logf("%d transactions written, %d read, %d of unknown outcome, %d refused, %+v; without writes: median %v, longest %v; the slowest call took %v", puts,
+		w.gets.Load(), w.unknown.Load(), w.refused.Load(), s, gaps[len(gaps)/2], gaps[len(gaps)-1], time.Duration(w.slowest.Load()))
 	require.Positive(t, s.OneSided)
 
 	st, err := askRampStatus(f.dir("a"))
