@@ -67,8 +67,16 @@ func (s *Shard) Attach(c Conn, g Greeting) {
 // Connections returns how many connections the shard has.
 func (s *Shard) Connections() int { return len(s.conns) }
 
-// poll receives up to 16 messages of each connection.
+// poll drops the connections that have ended, and receives up to 16 messages of each of the others.
 func (s *Shard) poll() {
+	ended := false
+	for _, c := range s.conns {
+		c.ended = c.Err() != nil
+		ended = ended || c.ended
+	}
+	if ended {
+		s.dropEnded()
+	}
 	if s.o.Log != nil && (s.o.Log.Waits() || s.closed()) {
 		return // a member has to take what there is
 	}
@@ -76,13 +84,8 @@ func (s *Shard) poll() {
 		return
 	}
 	n := len(s.conns)
-	ended := false
 	for i := range n {
 		c := s.conns[(s.first+i)%n]
-		if c.ended = c.Err() != nil; c.ended {
-			ended = true
-			continue
-		}
 		for range pollsPerConn {
 			if len(c.held) > 0 {
 				break
@@ -111,12 +114,12 @@ func (s *Shard) poll() {
 	if n > 0 {
 		s.first = (s.first + 1) % n
 	}
-	if ended {
-		s.dropEnded()
-	}
 }
 
+// dropEnded forgets the connections that have ended, and takes their scans back: a client that has given up connects and asks again, and the file
+// would be read for nobody while it waits.
 func (s *Shard) dropEnded() {
+	s.dropScans(func(q *scan) bool { return q.r.c.ended })
 	for _, c := range s.conns {
 		if c.ended {
 			c.Close()

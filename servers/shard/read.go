@@ -228,6 +228,20 @@ func (a *scanAnswer) addAll(list []hashed, skip func(*guard.Item) bool) (next ui
 	return 0, true
 }
 
+// dropScans forgets scans that wait for a piece of the file, and takes back what is asked for.
+func (s *Shard) dropScans(gone func(*scan) bool) {
+	ids := map[uint64]bool{}
+	for id, q := range s.scans {
+		if gone(q) {
+			ids[id] = true
+			delete(s.scans, id)
+		}
+	}
+	if len(ids) > 0 {
+		s.o.Store.Unload(func(id uint64) bool { return ids[id] })
+	}
+}
+
 func (s *Shard) endScan(a *scanAnswer, next uint64, more bool) {
 	flags := protocol.Flags(0)
 	if more {

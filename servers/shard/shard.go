@@ -306,7 +306,7 @@ func (s *Shard) refuseAll() {
 	for _, q := range s.scans {
 		s.fail(q.r, protocol.StatusUnavailable)
 	}
-	clear(s.scans)
+	s.dropScans(func(*scan) bool { return true })
 	for _, w := range s.stalls {
 		s.fail(w.r, protocol.StatusUnavailable)
 	}

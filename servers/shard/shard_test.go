@@ -527,3 +527,56 @@ func TestAloneSince(t *testing.T) {
 		require.NoError(t, domain.Close())
 	}
 }
+
+// A deskConn is another connection of a desk, which may end.
+type deskConn struct {
+	*desk
+	in  []wire.Message
+	err error
+}
+
+func (c *deskConn) Err() error { return c.err }
+func (c *deskConn) Receive() (m wire.Message, ok bool) {
+	if len(c.in) > 0 {
+		m, c.in, ok = c.in[0], c.in[1:], true
+	}
+	return m, ok
+}
+
+// TestScansOfEndedConnections: nobody reads the file for a client that has given up, however much waits for the file.
+func TestScansOfEndedConnections(t *testing.T) {
+	var st *store.Store
+	d := newDesk(t, Async, filepath.Join(t.TempDir(), "f"), func(o *Options) {
+		f, err := store.OpenFile(filepath.Join(t.TempDir(), "g"), 0)
+		require.NoError(t, err)
+		st, err = store.Open(f, func() {}, 0) // its threads are the test
+		require.NoError(t, err)
+		t.Cleanup(func() { st.Close() })
+		o.Store = st
+	})
+	d.s.complete = false
+	ask := wire.Message{Header: wire.Header{Op: uint8(protocol.OpScan)}, Body: (&protocol.Scan{Last: 1}).AppendBody(nil)}
+	c := &deskConn{desk: d, in: []wire.Message{ask, ask, ask}}
+	d.s.Attach(c, Greeting{Client: 2})
+	d.in = []wire.Message{ask}
+	d.s.Sweep()
+	require.Len(t, d.s.scans, 4)
+	d.s.waiting = maxWaiting // and nothing is polled
+	c.err = wire.ErrClosed
+	d.s.Sweep()
+	assert.Len(t, d.s.scans, 1)
+	assert.Equal(t, 1, d.s.Connections())
+	d.s.waiting = 0
+	reads := 0
+	for {
+		worked, _ := st.StepLoader(time.Now())
+		if !worked {
+			break
+		}
+		reads++
+	}
+	assert.Equal(t, 2, reads, "one piece is read, and given to the shard")
+	d.s.Sweep()
+	assert.Len(t, d.out, 1)
+	assert.Empty(t, d.s.scans)
+}

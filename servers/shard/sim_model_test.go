@@ -3,8 +3,10 @@ package shard
 import (
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/assert"
 )
 
 // call and result are an operation on one key, for the checker. Values are told apart by what stands before their first space.
@@ -29,7 +31,9 @@ type keyState struct {
 	expiry bool
 }
 
-var model = porcupine.Model{
+// model has several states at a time: nobody knows whether a value that may expire is still there, nor, of an operation without an answer, which of
+// both it has found.
+var model = (&porcupine.NondeterministicModel{
 	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 		by := map[string][]porcupine.Operation{}
 		for _, o := range history {
@@ -42,79 +46,81 @@ var model = porcupine.Model{
 		}
 		return parts
 	},
-	Init: func() any { return keyState{} },
-	Step: func(state, input, output any) (bool, any) {
-		return input.(call).step(state.(keyState), output.(result))
+	Init: func() []any { return []any{keyState{}} },
+	Step: func(state, input, output any) (next []any) {
+		before := state.(keyState)
+		if s, ok := input.(call).step(before, output.(result)); ok {
+			next = append(next, s)
+		}
+		if before.expiry {
+			if s, ok := input.(call).step(keyState{}, output.(result)); ok {
+				next = append(next, s)
+			}
+		}
+		return next
 	},
 	Equal: func(a, b any) bool { return a == b },
-}
+}).ToModel()
 
-func (c call) step(s keyState, r result) (bool, any) {
+// step returns the state behind the operation, and whether it can have had its answer.
+func (c call) step(s keyState, r result) (after keyState, ok bool) {
 	set := keyState{c.value, c.expiry}
-	// An operation that found nothing where there is a value that may expire shows that the value has expired.
-	gone := func(absent bool) keyState {
-		if absent && s.expiry {
-			return keyState{}
-		}
-		return s
-	}
+	finds := true // the operation finds what it needs to change the value
 	switch c.kind {
-	case "crash":
-		return true, set
-	case "put":
-		return true, set
+	case "crash", "put":
+		return set, true
 	case "get":
-		s = gone(r.value == "")
-		return s.value == r.value, s
-	case "insert", "update", "remove":
-		absent := (c.kind == "insert") == r.ok
-		if !r.open {
-			s = gone(absent)
-			if (s.value == "") != absent {
-				return false, s
-			}
-		} else if (s.value == "") != (c.kind == "insert") {
-			return true, s
-		}
-		switch {
-		case !r.ok && !r.open:
-			return true, s
-		case c.kind == "remove":
-			return true, keyState{}
-		}
-		return true, set
-	case "cas", "casremove":
-		if r.open {
-			if s.value != c.expect {
-				return true, s
-			}
-		} else {
-			s = gone(r.ok && c.expect == "" || !r.ok && s.value == c.expect)
-			if (s.value == c.expect) != r.ok {
-				return false, s
-			}
-			if !r.ok {
-				return true, s
-			}
-		}
-		if c.kind == "casremove" {
-			return true, keyState{}
-		}
-		return true, set
+		return s, s.value == r.value
 	case "add":
 		n, _ := strconv.ParseInt(s.value, 10, 64)
-		n += c.delta
-		if s.expiry && !r.open && r.value == strconv.FormatInt(c.delta, 10) {
-			n = c.delta
-		}
-		sum := strconv.FormatInt(n, 10)
-		return r.open || r.value == sum, keyState{sum, c.expiry}
+		sum := strconv.FormatInt(n+c.delta, 10)
+		return keyState{sum, c.expiry}, r.open || r.value == sum
+	case "insert":
+		finds = s.value == ""
+	case "update", "remove":
+		finds = s.value != ""
+	case "cas", "casremove":
+		finds = s.value == c.expect
+	default:
+		panic(c.kind)
 	}
-	panic(c.kind)
+	switch {
+	case !finds:
+		return s, r.open || !r.ok
+	case c.kind == "remove" || c.kind == "casremove":
+		set = keyState{}
+	}
+	return set, r.open || r.ok
 }
 
 // name is the part of a value that tells it apart.
 func name(value []byte) string {
 	n, _, _ := strings.Cut(string(value), " ")
 	return n
+}
+
+// TestModelOfExpiry: what has no answer may have found a value that could expire, or that it had.
+func TestModelOfExpiry(t *testing.T) {
+	const ever = 1 << 62
+	expires := call{kind: "put", key: "k", value: "v", expiry: true}
+	for name, c := range map[string]struct {
+		put, next call
+		seen      string
+		right     bool
+	}{
+		"inserted":             {expires, call{kind: "insert", value: "w"}, "w", true},
+		"not inserted":         {expires, call{kind: "insert", value: "w"}, "v", true},
+		"swapped with nothing": {expires, call{kind: "cas", value: "w"}, "w", true},
+		"nothing is left":      {expires, call{kind: "update", value: "w"}, "", true},
+		"does not expire":      {call{kind: "put", value: "v"}, call{kind: "insert", value: "w"}, "w", false},
+		"is not the expected":  {expires, call{kind: "cas", value: "w", expect: "x"}, "w", false},
+	} {
+		c.put.key, c.next.key = "k", "k"
+		history := []porcupine.Operation{
+			{ClientId: 1, Input: c.put, Output: result{ok: true}, Call: 1, Return: 2},
+			{ClientId: 2, Input: c.next, Output: result{open: true}, Call: 3, Return: ever},
+			{ClientId: 1, Input: call{kind: "get", key: "k"}, Output: result{value: c.seen}, Call: 4, Return: 5},
+		}
+		assert.Equal(t, c.right, porcupine.CheckOperations(model, history), name)
+	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,6 +254,13 @@ func (s *Store) Load(id, first, last uint64, bytes int) {
 	s.loads = append(s.loads, load{id, first, last, uint64(bytes)})
 	s.mu.Unlock()
 	s.kick(loader)
+}
+
+// Unload takes back what was asked for by Load and was not begun.
+func (s *Store) Unload(gone func(id uint64) bool) {
+	s.mu.Lock()
+	s.loads = slices.DeleteFunc(s.loads, func(l load) bool { return gone(l.id) })
+	s.mu.Unlock()
 }
 
 // Brought reports whether Fetches or Pieces has something.
