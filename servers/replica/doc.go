@@ -56,4 +56,6 @@
 //  13. A deposed primary follows the next one with what it has if it had closed before, and has nothing that is not committed: then its entries are a
 //     prefix of the next primary's (10), and nobody Reads its memory by its tenure. Else it gets a copy.
 //  14. A member that is to leave the set leaves it when as many as are wished for are left.
+//  15. What was said to be durable is in the file of every member that is ever in the set, whichever reign has said it: a primary had synced that when its
+//     reign began, so who joins has synced as much.
 package replica

@@ -85,6 +85,7 @@ type Reign struct {
 	asked     bool     // the driver has not taken the last one yet
 	committed uint64
 	durable   uint64 // the newest entry that was said to be
+	had       uint64 // what this member had synced when the reign began: no less than what earlier reigns have said to be durable
 	serving   bool
 	over      bool
 	members   []*member // counted, wanted, or both
@@ -97,7 +98,7 @@ type Reign struct {
 
 // NewReign begins a reign. The log has all entries of the member.
 func NewReign(o ReignOptions) *Reign {
-	r := &Reign{o: o, log: o.Log, term: o.Record.Term, start: o.Log.Last(), rec: o.Record}
+	r := &Reign{o: o, log: o.Log, term: o.Record.Term, start: o.Log.Last(), had: min(o.Log.Last(), o.Source.Synced()), rec: o.Record}
 	r.keep()
 	return r
 }
@@ -316,7 +317,7 @@ func (r *Reign) change() (next Record, ok bool) {
 		return r.handed(), true
 	}
 	for _, m := range r.members {
-		if r.joins(m) && m.has(r.o.Mode) >= r.committed && m.synced >= r.durable {
+		if r.joins(m) && m.has(r.o.Mode) >= r.committed && m.synced >= max(r.durable, r.had) {
 			return next.with(m.name), true
 		}
 	}

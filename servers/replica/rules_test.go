@@ -445,6 +445,27 @@ func TestJoinerHasWhatIsDurable(t *testing.T) {
 	assert.Equal(t, []string{"p", "a"}, rec.Set)
 }
 
+// TestJoinerHasWhatWasDurable: the same for what earlier reigns have said, which this one does not know: as much as its own file had when it began.
+func TestJoinerHasWhatWasDurable(t *testing.T) {
+	s := newStage(t, Relaxed)
+	s.synced = s.append(5)
+	s.settle()
+	s.r.Close()
+	s.r = NewReign(ReignOptions{Self: "p", Log: s.log, Source: s, Record: Record{Revision: 3, Term: 3, Primary: "p", Set: []string{"p"}}, StopAt: s.now - StopWait})
+	a := s.actor("a", Relaxed)
+	s.r.Want(Wishes{In: []string{"a"}})
+	s.settle()
+	a.synced = 4
+	s.pass(askDue)
+	_, ok := s.next()
+	assert.False(t, ok, "it has entry 5 in its ring, and not in its file")
+	a.synced = 5
+	s.pass(askDue)
+	rec, ok := s.next()
+	require.True(t, ok)
+	assert.Equal(t, []string{"p", "a"}, rec.Set)
+}
+
 // TestReignBegins serves when all members have what the reign began with, 1.2 s after the stop, and not before.
 func TestReignBegins(t *testing.T) {
 	s := newStage(t, Relaxed)

@@ -25,7 +25,7 @@
 //     partition refuses its timestamp from then on, logs that, and the others abort. If all have prepared it, all commit.
 //  6. That a transaction was committed, or refused, is remembered as long as anybody may ask: a commit until all of its partitions have it
 //     (with a file: synced), a refusal for 20 s. The timestamps of refusals and of removes that were forgotten are at the floor or
-//     below it, where PREPARE is refused.
+//     below it, where PREPARE is refused. So is one that was refused since it is another client's transaction here, which may be forgotten.
 //  7. A prepared version is never dropped as garbage.
 //  8. An overtaken version is dropped 4 s after it was overtaken. A reader that needs it then is told so, and begins anew.
 //

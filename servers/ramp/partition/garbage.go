@@ -104,8 +104,8 @@ func (p *Partition) forgetRemove(k *removedKey) {
 	p.raise(k.ts, store.DropVersion(k.hash, k.key, uint64(k.ts)))
 }
 
-// raise makes the floor no lower than a timestamp that is forgotten with this change.
-func (p *Partition) raise(ts Timestamp, c store.Change) {
+// raise makes the floor no lower than a timestamp. The changes are what is forgotten with it.
+func (p *Partition) raise(ts Timestamp, forgotten ...store.Change) {
 	p.floor = max(p.floor, ts)
-	p.entry(c, store.PutFloor(uint64(p.floor)))
+	p.entry(append(forgotten, store.PutFloor(uint64(p.floor)))...)
 }

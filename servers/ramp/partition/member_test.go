@@ -142,6 +142,36 @@ func TestToldOnceItIsSynced(t *testing.T) {
 	require.Equal(t, NotePrepared, b.told[1].State)
 }
 
+// TestTimestampOfAnother: who was told that a timestamp is another transaction's here has aborted its own. So that one is not prepared here when the other one is
+// forgotten, in this reign or the next one.
+func TestTimestampOfAnother(t *testing.T) {
+	b := newMemberBench(t)
+	b.reign(1)
+	q := b.question("k")
+	q.TS, q.Hashes = at(2000), []uint64{circle.Hash(5, []byte("k"))} // of this partition only
+	b.p.Look()
+	b.p.Prepare(q, protocol.FlagOnePhase, func(protocol.Status, Timestamp) {})
+	b.p.Hear(Note{From: 1, TS: q.TS, Client: 10, State: NotePrepared, Question: true})
+	require.Empty(t, b.told)
+	b.work(time.Millisecond)
+	require.Len(t, b.told, 1)
+	require.Equal(t, NoteRefused, b.told[0].State)
+	b.work(2 * time.Second)
+	require.NotContains(t, b.p.txns, q.TS)
+	late := func() {
+		s := protocol.Status(99)
+		o := b.question("other")
+		o.TS, o.Client = q.TS, 10
+		b.p.Look()
+		b.p.Prepare(o, 0, func(status protocol.Status, _ Timestamp) { s = status })
+		require.Equal(t, protocol.StatusRefused, s)
+	}
+	late()
+	in, err := b.f.Inherit(func(uint64) bool { return true })
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, in.Floor, uint64(q.TS))
+}
+
 // TestNextReign: what was prepared is inherited by the next reign, of which a PREPARE with a lower timestamp is refused, and a read waits for the outcome.
 func TestNextReign(t *testing.T) {
 	b := newMemberBench(t)

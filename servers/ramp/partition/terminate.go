@@ -100,9 +100,12 @@ func (p *Partition) Hear(n Note) {
 	case t == nil: // committed, and forgotten here since all partitions have it
 		p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, Life: p.life(), State: NoteCommitted, Synced: true, Settled: true})
 		return
-	case t.client != n.Client: // the timestamp is another transaction's here
+	case t.client != n.Client: // the timestamp is another transaction's here. It has to be refused when that one is forgotten, too
 		if n.Question {
-			p.after(max(t.prepared, t.settled), func() {
+			if p.floor < n.TS {
+				p.raise(n.TS)
+			}
+			p.after(p.seq, func() {
 				p.o.Tell(n.From, Note{From: p.o.Partition, TS: n.TS, Client: n.Client, Life: p.life(), State: NoteRefused, Synced: true})
 			})
 		}
