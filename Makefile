@@ -43,7 +43,7 @@
 #   make demo-hydra  the main job of the server in less than 3 minutes: load, one-sided Reads beside messages, kill -9, verify
 #   make demo-cluster  three nodes, the primary killed, a node added, while programs work; the history is checked: half a minute
 #   make kill-cluster  CLUSTERKILLS primaries killed, and half as many stopped, in each durability: nothing lost, twice or stale; times without writes
-#   make cut-cluster   CLUSTERKILLS cuts of a cluster's network, and as many stopped primaries: histories are linearizable. It takes root and iproute2
+#   make cut-cluster   CLUSTERKILLS cuts of a cluster's network, and as many stopped primaries, and the same for RAMP tables: histories are linearizable, transactions whole. It takes root and iproute2
 #   make install  flashdbm into Go's bin directory
 
 GO       ?= go
@@ -322,7 +322,7 @@ kill:
 CLUSTERKILLS ?= 100
 .PHONY: cut-cluster
 cut-cluster:
-	cd servers && $(GO) test $(PURE) -count 1 -timeout 3h ./daemon/flashdbmd -run '^TestClusterCut$$' -v -args -cluster.cuts $(CLUSTERKILLS) -cluster.pauses $(CLUSTERKILLS)
+	cd servers && $(GO) test $(PURE) -count 1 -timeout 3h ./daemon/flashdbmd -run '^Test(Ramp)?ClusterCut$$' -v -args -cluster.cuts $(CLUSTERKILLS) -cluster.pauses $(CLUSTERKILLS) -ramp.modes memory,async,sync
 
 .PHONY: kill-cluster
 kill-cluster:

@@ -46,13 +46,13 @@ func ip(args ...string) error {
 	return nil
 }
 
-// newIsland makes a network of its own and starts etcd and three nodes in it.
-func newIsland(t *testing.T, mode string, number int) *island {
+// newIsland makes a network of its own and starts etcd and three nodes in it. more are settings of all nodes.
+func newIsland(t *testing.T, mode string, number int, more ...string) *island {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	tag := fmt.Sprintf("f%d%c", os.Getpid()%100000, 'x'+number)
 	s := &island{net: fmt.Sprintf("10.77.%d.", (os.Getpid()*7+number)%250), bridge: tag, addrs: map[string]string{}}
-	s.fleet = &fleet{t: t, exe: exe, root: t.TempDir(), mode: mode, nodes: map[string]*exec.Cmd{}, tcp: map[string]string{}, in: map[string][]string{}}
+	s.fleet = &fleet{t: t, exe: exe, root: t.TempDir(), mode: mode, nodes: map[string]*exec.Cmd{}, tcp: map[string]string{}, in: map[string][]string{}, more: more}
 	must := func(args ...string) { require.NoError(t, ip(args...)) }
 	must("link", "add", s.bridge, "type", "bridge")
 	t.Cleanup(func() { ip("link", "del", s.bridge) })
@@ -143,6 +143,39 @@ func (s *island) cuts(primary string, kind int, rnd *rand.Rand) (what string, pa
 
 const cutKinds = 10
 
+// trouble stops a primary for 0.5 to 10 s, or cuts the network between it and others for 0.5 to 6 s, in every other ten rounds again and again. It returns what it
+// has done.
+func (s *island) trouble(what, primary string, round int, rnd *rand.Rand) string {
+	if what == "pauses" {
+		d := 500*time.Millisecond + time.Duration(rnd.IntN(9500))*time.Millisecond
+		s.nodes[primary].Process.Signal(syscall.SIGSTOP)
+		time.Sleep(d)
+		s.nodes[primary].Process.Signal(syscall.SIGCONT)
+		return fmt.Sprintf("%s is stopped for %v", primary, d)
+	}
+	d := 500*time.Millisecond + time.Duration(rnd.IntN(5500))*time.Millisecond
+	name, pairs := s.cuts(primary, round%cutKinds, rnd)
+	flaps := round/cutKinds%2 == 1
+	for end := time.Now().Add(d); ; {
+		for _, c := range pairs {
+			s.cut(c[0], c[1], true)
+		}
+		if flaps {
+			time.Sleep(time.Duration(50+rnd.IntN(400)) * time.Millisecond)
+		} else {
+			time.Sleep(d)
+		}
+		for _, c := range pairs {
+			s.cut(c[0], c[1], false)
+		}
+		if time.Now().After(end) {
+			break
+		}
+		time.Sleep(time.Duration(rnd.IntN(300)) * time.Millisecond)
+	}
+	return fmt.Sprintf("%s (%s) cut for %v, again and again %v", name, primary, d, flaps)
+}
+
 // roundClients are clients that work for a round, in keys of the round.
 type roundClients struct {
 	r     *recorder
@@ -224,36 +257,7 @@ func TestClusterCut(t *testing.T) {
 				}
 				x := s.work(clients, fmt.Sprintf("%s-%d-", what, round))
 				x.writes(t, s, "the start")
-				said := ""
-				if what == "pauses" {
-					d := 500*time.Millisecond + time.Duration(rnd.IntN(9500))*time.Millisecond
-					said = fmt.Sprintf("%s is stopped for %v", p, d)
-					s.nodes[p].Process.Signal(syscall.SIGSTOP)
-					time.Sleep(d)
-					s.nodes[p].Process.Signal(syscall.SIGCONT)
-				} else {
-					d := 500*time.Millisecond + time.Duration(rnd.IntN(5500))*time.Millisecond
-					name, pairs := s.cuts(p, round%cutKinds, rnd)
-					flaps := round/cutKinds%2 == 1
-					said = fmt.Sprintf("%s (%s) cut for %v, again and again %v", name, p, d, flaps)
-					for end := time.Now().Add(d); ; {
-						for _, c := range pairs {
-							s.cut(c[0], c[1], true)
-						}
-						if flaps {
-							time.Sleep(time.Duration(50+rnd.IntN(400)) * time.Millisecond)
-						} else {
-							time.Sleep(d)
-						}
-						for _, c := range pairs {
-							s.cut(c[0], c[1], false)
-						}
-						if time.Now().After(end) {
-							break
-						}
-						time.Sleep(time.Duration(rnd.IntN(300)) * time.Millisecond)
-					}
-				}
+				said := s.trouble(what, p, round, rnd)
 				gap := x.writes(t, s, said)
 				gaps = append(gaps, gap)
 				x.stop.Store(true)

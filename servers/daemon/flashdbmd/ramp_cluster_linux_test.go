@@ -79,6 +79,7 @@ type rampLoad struct {
 	last                         atomic.Int64 // when a write was acknowledged last, in nanoseconds since 1970
 	longest                      atomic.Int64 // time without one
 	slowest                      atomic.Int64 // call
+	began                        atomic.Int64 // when the newest acknowledged write began, in nanoseconds since 1970
 }
 
 func (w *rampLoad) took(began time.Time) {
@@ -106,6 +107,8 @@ func (w *rampLoad) write(c *ramp.Client, r *rand.Rand) {
 	case err != nil:
 		w.refused.Add(1)
 		return
+	}
+	for was, at := w.began.Load(), began.UnixNano(); was < at && !w.began.CompareAndSwap(was, at); was = w.began.Load() {
 	}
 	now := time.Now().UnixNano()
 	if was := w.last.Swap(now); was != 0 && now-was > w.longest.Load() {
@@ -159,6 +162,11 @@ func (w *rampLoad) begin(c *ramp.Client, writers, readers int) {
 			}
 		})
 	}
+}
+
+func (w *rampLoad) end() {
+	w.stop.Store(true)
+	w.done.Wait()
 }
 
 // part returns the longest time without an acknowledged write since the last call, and how many there were.
@@ -222,8 +230,7 @@ func killRampCluster(t *testing.T, mode string) {
 		gaps = append(gaps, gap)
 		require.False(t, t.Failed(), f.String())
 	}
-	w.stop.Store(true)
-	w.done.Wait()
+	w.end()
 	for range 3 { // by messages, and by Reads
 		w.read(c, rand.Perm(rampKeys))
 	}
@@ -279,8 +286,7 @@ func TestRampClusterDemo(t *testing.T) {
 	delete(f.nodes, other)
 	time.Sleep(*clusterDemo / 2)
 	say(fmt.Sprintf("node %s was drained and ended:", other))
-	w.stop.Store(true)
-	w.done.Wait()
+	w.end()
 	w.read(c, rand.Perm(rampKeys))
 	f.rampLevel(true)
 	require.False(t, t.Failed(), f.String())
