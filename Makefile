@@ -211,7 +211,7 @@ unit:
 # Three packages look at the sources only, each in one goroutine. The commands' tests are processes of one goroutine each but for the demo's:
 # two minutes here, which make soak takes, as it does the tests of one goroutine that take the longest: those named here, and those that
 # call inTurn. Each of them is in make unit as well. For expvar net/http would be compiled once more.
-LONE = SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
+LONE = Room|DeleteRangeFull|FullDeleteRange|SparseFile|PutReader|PutReaderFails|PutReaderMemory|FailedSyncShowsNothingOlder|OverwrittenInOneTransaction|MovedRunsAreSynced|ReaderHeldForTenTurns|Arena|ArenaLeavesLittleUnused|CursorValueReader|Sizes|PageMutations
 RACED = $$($(GO) list ./... | grep -v -E '/(internal/(archtest|formatdoc|mutants)|cmd/flashdbm|dbm/dbmvar)$$')
 race:
 	CGO_ENABLED=1 $(GO) test $(PURE) -vet=off -race -short -skip '^Test($(LONE))$$' -timeout 30m $(RACED)
@@ -220,7 +220,7 @@ race:
 # slow with it, are left out there, as are tests of one goroutine that take long: ALONE; those that mostly wait for other processes; and etcd,
 # which takes as long to compile as all of the servers. make soak-servers has them all, and the tests with go-redis. Four packages at once,
 # since their tests wait for each other's timeouts and sleeping threads more than they compute.
-ALONE = Test(Cluster)?Simulation|TestPeerThatReceivesNothing|TestMessages|TestRing
+ALONE = Test(Cluster|Nodes)?Simulation|TestPeerThatReceivesNothing|TestMessages|TestRing
 RACED_SERVERS = $$($(GO) list ./... | grep -v -E '/(fabric/(sim|shm|tcp)|daemon/(flashdbmd|etcdmap))$$')
 .PHONY: test-servers
 test-servers:

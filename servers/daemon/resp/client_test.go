@@ -65,7 +65,11 @@ func TestPipeline(t *testing.T) {
 // TestConcurrent counts with every command that reads and writes a key, from many connections: nothing is lost.
 func TestConcurrent(t *testing.T) {
 	_, addr := serve(t, newStore(t), Config{})
-	const clients, rounds = 10, 100
+	const clients = 10
+	rounds := 100
+	if testing.Short() {
+		rounds /= 4
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	taken, locked := map[string]int{}, 0
