@@ -155,10 +155,12 @@ func (l *List[T]) Cut(upto *Node[T]) {
 	if !upto.drained {
 		panic("lockfree: cut of a node that was not drained")
 	}
-	// Ends where the previous Cut began, so each link is walked once.
+	// Ends where the previous Cut began, so each link is cut once.
 	for n := upto; n != nil; {
 		older := n.next.Load()
-		n.next.Store(nil)
+		if older != nil {
+			n.next.Store(nil)
+		}
 		n = older
 	}
 }

@@ -33,21 +33,23 @@ type Group struct {
 	kind    GroupKind
 	pages   []pendingPage
 	opened  []openedSegment
-	slabs   [][]byte     // page buffers, reused by later groups
-	used    int          // number of pages of slabs in use
-	stream  []byte       // unused part of the body of the stream's last page
-	skind   Kind         // kind of the stream's pages
-	filling int          // index in pages of the stream's last page; runs may have been added after it
-	split   bool         // the stream's last page begins in the middle of one Write
-	bufs    [][]byte     // vector of one write
-	begin   Position     // end of the log at Begin
-	first   Position     // position of the group's first page; set once pages are written
-	before  uint32       // number of pages already written, raw pages included: see Write
-	err     error        // first error of writing them
-	written bool         // Commit has written the group
-	keep    bool         // the group stays open if it is one page: see lastPage
-	records []byte       // unused part of a slab for pages of records; these slabs are never reused
-	Held    func() error // commits a group that was held open, before the next one begins; cleared by Commit
+	slabs   [][]byte // page buffers, reused by later groups
+	used    int      // number of pages of slabs in use
+	stream  []byte   // unused part of the body of the stream's last page
+	skind   Kind     // kind of the stream's pages
+	filling int      // index in pages of the stream's last page; runs may have been added after it
+	split   bool     // the stream's last page begins in the middle of one Write
+	bufs    [][]byte // vector of one write
+	begin   Position // end of the log at Begin
+	first   Position // position of the group's first page; set once pages are written
+	before  uint32   // number of pages already written, raw pages included: see Write
+	// rawPages is the number of raw pages of all in pages. Pages is asked for with each Buffered commit, of a group that grows for thousands of them.
+	rawPages uint32
+	err      error        // first error of writing them
+	written  bool         // Commit has written the group
+	keep     bool         // the group stays open if it is one page: see lastPage
+	records  []byte       // unused part of a slab for pages of records; these slabs are never reused
+	Held     func() error // commits a group that was held open, before the next one begins; cleared by Commit
 }
 
 var errDropped = errors.New("logstore: a group was built and not committed")
@@ -115,11 +117,7 @@ func (g *Group) Number() uint64 { return g.s.tail.group }
 
 // Pages returns the number of pages in the group so far, raw pages included.
 func (g *Group) Pages() int64 {
-	n := int64(g.before)
-	for i := range g.pages {
-		n += 1 + int64(g.pages[i].rawPages)
-	}
-	return n
+	return int64(g.before) + int64(len(g.pages)) + int64(g.rawPages)
 }
 
 // buffer returns a zeroed page. Its capacity extends to the end of the slab, so that adjacent pages are written as one buffer.
@@ -249,7 +247,7 @@ func (g *Group) run(name PageID, form uint32, parts ...[]byte) Addr {
 			room, p = room[n:], p[n:]
 		}
 	}
-	g.pages = append(g.pages, run)
+	g.pages, g.rawPages = append(g.pages, run), g.rawPages+run.rawPages
 	return a
 }
 
@@ -308,7 +306,7 @@ func (g *Group) put(last bool, count uint64) (err error) {
 	s.setTail()
 	s.unsynced.add(g, s.tail.group)
 	clear(g.pages)
-	g.pages, g.opened, g.used = g.pages[:0], g.opened[:0], 0
+	g.pages, g.rawPages, g.opened, g.used = g.pages[:0], 0, g.opened[:0], 0
 	return nil
 }
 

@@ -128,6 +128,7 @@ func (g *Group) extend() bool {
 	}
 	t.page++
 	p.rawPages++
+	g.rawPages++
 	g.records = g.records[PageSize:]
 	g.stream = p.buf[span*PageSize-len(g.stream) : (span+1)*PageSize : (span+1)*PageSize]
 	return true

@@ -103,7 +103,8 @@ func (c *committer) settle() (err error) {
 	if err := c.tree.thin(); err != nil { // before the batch: what is merged is durable where commits are synced
 		return err
 	}
-	b := &batch{seq: c.marks.applied.Load() + 1}
+	b := &c.batch.at
+	*b = batch{seq: c.marks.applied.Load() + 1}
 	for _, n := range c.batch.nodes {
 		n.Value.seq.Store(b.seq)
 	}
@@ -132,6 +133,7 @@ func (c *committer) showApplied(b *batch) error {
 	}
 	if b.pages != nil {
 		b.pages.InstallPages(b.group, b.records)
+		b.pages = nil
 		c.log.bytes.Base(b.group)
 		c.log.bytes.Start(b.group)
 	}

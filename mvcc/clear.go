@@ -3,6 +3,7 @@ package mvcc
 import (
 	"bytes"
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"flashdbm/internal/redo"
@@ -115,7 +116,7 @@ func writesIn(tx *Tx, x *keyRange) bool {
 
 // crossesClearing reports whether a commit in the list depends on, or changes, what the transaction depends on by a range that either has cleared.
 func crossesClearing(tx *Tx, c *pushedCommit) bool {
-	for _, x := range c.cleared {
+	for _, x := range c.cleared() {
 		if writesIn(tx, x) {
 			return true
 		}
@@ -147,29 +148,24 @@ const mostCleared = 64
 
 // note notes what the batch at seq has cleared. Token held, before applied moves.
 func (r *recentlyCleared) note(nodes []*commitNode, seq uint64) {
-	var l clearedList
+	if !slices.ContainsFunc(nodes, func(n *commitNode) bool { return n.Value.ranges != nil }) {
+		return
+	}
+	l := &clearedList{}
+	if last := r.list.Load(); last != nil {
+		l.before = last.before
+		l.ranges = append(l.ranges, last.ranges...)
+	}
 	for _, n := range nodes {
-		if len(n.Value.cleared) == 0 {
-			continue
-		}
-		if l.ranges == nil {
-			if last := r.list.Load(); last != nil {
-				l.before = last.before
-				l.ranges = append(l.ranges, last.ranges...)
-			}
-		}
-		for _, x := range n.Value.cleared {
+		for _, x := range n.Value.cleared() {
 			l.ranges = append(l.ranges, clearedRange{x, seq})
 		}
-	}
-	if l.ranges == nil {
-		return
 	}
 	if out := len(l.ranges) - mostCleared; out > 0 {
 		l.before = l.ranges[out-1].seq
 		l.ranges = append([]clearedRange(nil), l.ranges[out:]...)
 	}
-	r.list.Store(&l)
+	r.list.Store(l)
 }
 
 // conflict returns the Seq of a commit above the snapshot that has cleared what the transaction writes, 0 if there is none.

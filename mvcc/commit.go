@@ -18,11 +18,30 @@ import (
 // below its Seq, so its memory is used again only once the horizon has reached that. It is all that a commit of one record allocates: what
 // only the committer and the token holder need is in the transaction, which its committer uses again once it is settled.
 type pushedCommit struct {
-	set     *writeset.Set
-	cleared []*keyRange   // by DeleteRange
-	cuts    cuts          // of these, those that the set does not have
-	seq     atomic.Uint64 // of its batch; 0 until drained. Set before applied moves
-	tx      *Tx           // for the committer and the token holder, until it is settled; then nil
+	set    *writeset.Set
+	ranges *clearedRanges // by DeleteRange; nil for none, which keeps the node of all other commits small
+	seq    atomic.Uint64  // of its batch; 0 until drained. Set before applied moves
+	tx     *Tx            // for the committer and the token holder, until it is settled; then nil
+}
+
+// clearedRanges are what a transaction clears by DeleteRange. They do not change.
+type clearedRanges struct {
+	all  []*keyRange
+	cuts cuts // of these, those that the set does not have
+}
+
+func (c *pushedCommit) cleared() []*keyRange {
+	if c.ranges == nil {
+		return nil
+	}
+	return c.ranges.all
+}
+
+func (c *pushedCommit) cuts() cuts {
+	if c.ranges == nil {
+		return nil
+	}
+	return c.ranges.cuts
 }
 
 type signal uint8
@@ -64,6 +83,7 @@ type resolver struct {
 
 // commitBatch has room for what a batch of commits is made of.
 type commitBatch struct {
+	at      batch
 	nodes   []*commitNode
 	beside  bool // its group is synced once the token is passed on
 	entries []writeset.Entry
@@ -113,7 +133,10 @@ func (c *committer) toList(tx *Tx, held int64) (*commitNode, error) {
 	}
 	tx.held = held
 	n := tx.node()
-	n.Value.set, n.Value.cleared, n.Value.cuts, n.Value.tx = tx.set, tx.cleared, tx.cuts, tx
+	n.Value.set, n.Value.tx = tx.set, tx
+	if len(tx.cleared) > 0 || len(tx.cuts) > 0 {
+		n.Value.ranges = &clearedRanges{tx.cleared, tx.cuts}
+	}
 	return n, nil
 }
 

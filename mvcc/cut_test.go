@@ -220,7 +220,7 @@ func TestCutsInTheList(t *testing.T) {
 
 // cutInList returns the newest commit if it cuts a range.
 func cutInList(e *Engine) *commitNode {
-	if n := e.committer.resolver.list.Head(); n != nil && len(n.Value.cuts) > 0 {
+	if n := e.committer.resolver.list.Head(); n != nil && len(n.Value.cuts()) > 0 {
 		return n
 	}
 	return nil

@@ -161,7 +161,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	g := c.store.Begin(logstore.RecordGroup)
 	group := g.Number()
 	if s := own.set.Spilled(); s != nil {
-		for _, x := range own.cuts {
+		for _, x := range own.cuts() {
 			c.log.redo = redo.AppendRange(c.log.redo, x.redo())
 			c.log.redoOps++
 		}
@@ -170,7 +170,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	} else {
 		c.gather(g)
 		c.logInto(g)
-		for _, x := range own.cuts {
+		for _, x := range own.cuts() {
 			g.Append(redo.AppendRange(nil, x.redo()))
 			c.log.redoOps++
 		}
@@ -182,7 +182,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 		s.Publish(group, seq)
 		c.log.bytes.Add(s.Bytes())
 	}
-	c.pressure.layered = c.pressure.layered || own.set.Spilled() != nil || len(own.cuts) > 0
+	c.pressure.layered = c.pressure.layered || own.set.Spilled() != nil || len(own.cuts()) > 0
 	if c.opts.Durability != WriteThrough { // of Buffered: what was acknowledged before; nobody else gets the token until the pieces are done
 		if err := c.store.Sync(); err != nil {
 			return nil, err
@@ -194,7 +194,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 			p.abandon()
 		}
 	}()
-	for _, x := range own.cuts {
+	for _, x := range own.cuts() {
 		if err = p.cut(x.redo()); err != nil {
 			return nil, err
 		}
@@ -219,7 +219,7 @@ func (c *committer) applyHeavy(n *commitNode) (f *override.Flush, err error) {
 	c.resolver.list.Cut(n)
 	c.tree.sets.retire(c.batch.nodes, seq, true, false)
 	c.marks.publishDurable()
-	f = p.seal(own.set.Spilled() != nil || len(own.cuts) > 0)
+	f = p.seal(own.set.Spilled() != nil || len(own.cuts()) > 0)
 	c.tree.reclaim()
 	c.maintenance.nudge()
 	return f, nil

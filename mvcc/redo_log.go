@@ -68,9 +68,8 @@ func (l *redoLog) redoGroup() *logstore.Group {
 
 // keepOpen leaves the group in memory, until it is written by writeRedo, which whoever begins another group calls.
 func (l *redoLog) keepOpen(g *logstore.Group) {
-	if g.Pages() > 0 {
-		l.open = g
-		g.Held = l.writeRedo
+	if l.open == nil && g.Pages() > 0 {
+		l.open, g.Held = g, l.writeRedo
 	}
 }
 

@@ -248,7 +248,7 @@ func (tx *Tx) claim() logstore.Claim {
 
 // dependsOn reports whether a commit in the list comes between the transaction's snapshot and its own commit in vain.
 func (r *resolver) dependsOn(tx *Tx, c *pushedCommit) bool {
-	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && (tx.reads.overlaps(c.set) || tx.reads.cutBy(c.cuts))) || guarded(tx) && tx.guards.Intersects(c.set) ||
+	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && (tx.reads.overlaps(c.set) || tx.reads.cutBy(c.cuts()))) || guarded(tx) && tx.guards.Intersects(c.set) ||
 		crossesClearing(tx, c)
 }
 

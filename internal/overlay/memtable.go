@@ -220,9 +220,7 @@ func (m *Memtable) Reset() {
 	} else if len(words) > 8*m.keys {
 		m.clearWords(words)
 	} else {
-		for i := range words {
-			words[i].Store(0)
-		}
+		clear(words) // nobody reads them: a store that orders others takes ten times as long
 	}
 	for _, c := range chunks[:used] {
 		clear(c[:])
