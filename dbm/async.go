@@ -39,7 +39,7 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 		return err
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer guard(tx.engine, &err)
+	defer guard(tx.db.engine, &err)
 	if soonest := tx.soonest; soonest != 0 { // by then it can be found
 		db, then := tx.db, done
 		done = func(err error) {

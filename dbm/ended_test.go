@@ -108,6 +108,74 @@ func TestEndedTransaction(t *testing.T) {
 	}
 }
 
+// TestEndedUpdate: so does the transaction of an Update that has ended, with its cursors, iterators and readers, also while another Update runs in
+// the memory that it had in the engine; and that one finds nothing of it.
+func TestEndedUpdate(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "db"), &Options{Durability: Buffered})
+	require.NoError(t, err)
+	defer db.Close()
+	key, value := []byte("k"), bytes.Repeat([]byte("v"), 3000)
+	require.NoError(t, db.Put(key, value))
+	none := func(*Tx) func() error { return func() error { return nil } }
+	for name, keep := range map[string]func(tx *Tx) func() error{
+		"nothing": none,
+		"cursor": func(tx *Tx) func() error {
+			c := tx.Cursor()
+			require.True(t, c.Seek(key))
+			return func() error { c.Next(); return c.Err() }
+		},
+		"reader": func(tx *Tx) func() error {
+			r, _, err := tx.ValueReader(key)
+			require.NoError(t, err)
+			return func() error { _, err := r.Read(make([]byte, 1)); return err }
+		},
+		"iterator": func(tx *Tx) func() error {
+			all := tx.All()
+			return func() error {
+				for range all {
+					t.Error("a record of a transaction that has ended")
+				}
+				return tx.Err()
+			}
+		},
+		"keyspace": func(tx *Tx) func() error {
+			return func() error { _, err := tx.Keyspace("other"); return err }
+		},
+	} {
+		for _, write := range []bool{false, true} {
+			var old *Tx
+			var use func() error
+			require.NoError(t, db.Update(func(tx *Tx) error {
+				old, use = tx, keep(tx)
+				if write {
+					return tx.Put([]byte("old"), value)
+				}
+				return nil
+			}))
+			require.NoError(t, db.Delete([]byte("old")))
+			require.NoError(t, db.Update(func(tx *Tx) error {
+				require.NotSame(t, old, tx)
+				_, err := tx.Get([]byte("old"))
+				require.ErrorIs(t, err, ErrNotFound)
+				_, err = old.Get(key)
+				require.ErrorIs(t, err, ErrTxDone, name)
+				require.ErrorIs(t, old.Put([]byte("stray"), nil), ErrTxDone, name)
+				require.ErrorIs(t, old.Delete(key), ErrTxDone, name)
+				require.ErrorIs(t, old.DeleteRange(nil, nil), ErrTxDone, name)
+				if err := use(); name != "nothing" {
+					require.ErrorIs(t, err, ErrTxDone, name)
+				}
+				return tx.Put([]byte("new"), nil)
+			}))
+			_, err := db.Get([]byte("stray"))
+			require.ErrorIs(t, err, ErrNotFound, name)
+			got, err := db.Get(key)
+			require.NoError(t, err)
+			require.Equal(t, value, got, name)
+		}
+	}
+}
+
 // TestClosedDatabase: so does a database that is closed.
 func TestClosedDatabase(t *testing.T) {
 	for _, readOnly := range []bool{false, true} {

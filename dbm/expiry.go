@@ -272,7 +272,7 @@ func timed(tx *Tx, key []byte, at int64, put func(inTree []byte) error) error {
 	if len(inTree) > mostTimedKey {
 		return fmt.Errorf("%w: the key of a record that expires may have %d bytes", ErrKeyTooLarge, mostTimedKey-len(inTree)+len(key))
 	}
-	old, err := mvcc.Head(tx.engine, inTree, stampedBytes)
+	old, err := mvcc.Head(tx.db.engine, inTree, stampedBytes)
 	if err != nil {
 		return tx.note(err)
 	}

@@ -160,7 +160,7 @@ func (tx *txShared) spaceNamed(name string) (prefix []byte, err error) {
 }
 
 // as returns the transaction as one of a space.
-func (tx *txShared) as(s space) *Tx { return &Tx{txShared: tx, spaceKeys: spaceKeys{space: s}} }
+func (tx *txShared) as(s space) *Tx { return &Tx{txShared: tx, spaceKeys: spaceKeys{space: &s}} }
 
 // whole returns the transaction as one of all of the tree.
 func (tx *txShared) whole() *Tx { return tx.as(space{all: true}) }

@@ -100,7 +100,7 @@ func (tx *Tx) run(ctx context.Context, fn func(*Tx) error, commit bool) (lost bo
 
 // call runs fn; a fault on the mapping under it becomes an error.
 func (tx *Tx) call(fn func(*Tx) error) (err error) {
-	defer guard(tx.engine, &err)
+	defer guard(tx.db.engine, &err)
 	return fn(tx)
 }
 

@@ -59,8 +59,12 @@ type space struct {
 	all       bool   // all of a tree that may have keyspaces: keys have what precedes them
 }
 
-// defaultSpace is the default keyspace of a file with keyspaces.
-var defaultSpace = space{high: spacesFrom, shifts: true}
+var (
+	allKeys = &space{} // of a file without keyspaces
+
+	// defaultSpace is the default keyspace of a file with keyspaces.
+	defaultSpace = space{high: spacesFrom, shifts: true}
+)
 
 func spaceOf(prefix []byte) space {
 	return space{prefix: prefix, low: prefix, high: PrefixEnd(prefix), shifts: true}
@@ -133,7 +137,7 @@ func (s *space) holds(key []byte) bool {
 
 // spaceKeys puts keys of a space together.
 type spaceKeys struct {
-	space space
+	space *space // what it is does not change
 	room  []byte // empty; see at
 }
 

@@ -129,7 +129,7 @@ func findSpaces(tx *Tx) {
 	since := &tx.db.spacedSince
 	at := tx.inner.Snapshot()
 	if s := since.Load(); s > 0 && at >= s && tx.db.beside == nil {
-		tx.spaced, tx.space = true, defaultSpace
+		tx.spaced, tx.space = true, &defaultSpace
 		return
 	}
 	form, err := tx.whole().Get(spaceMark)
@@ -140,7 +140,7 @@ func findSpaces(tx *Tx) {
 	case err == nil && !known:
 		tx.err = fmt.Errorf("%w: keyspaces of form %x: use a newer flashdbm", ErrFormat, form)
 	case err == nil:
-		tx.spaced, tx.space = true, defaultSpace
+		tx.spaced, tx.space = true, &defaultSpace
 		if tx.db.beside != nil {
 			tx.stamp = s
 			return

@@ -91,6 +91,9 @@ func (r *Registry) AcquireNear(last Slot, watermark Watermark) Slot {
 	if s == nil || s.registry != r || !s.word.CompareAndSwap(wordFree, wordOf(seq)) {
 		s = r.claim(wordOf(seq))
 	}
+	if s.since.Load() != 0 {
+		s.since.Store(0)
+	}
 	for {
 		now := watermark.Load()
 		if now == seq {

@@ -361,3 +361,27 @@ func TestClaimsAgainFirst(t *testing.T) {
 		require.LessOrEqual(t, claimed(), max(before, most))
 	}
 }
+
+// TestStampOthers: readers that have not said when they began are stamped, others keep what they have said, and nobody finds the stamp of the reader
+// before in his slot.
+func TestStampOthers(t *testing.T) {
+	var r Registry
+	var watermark atomic.Uint64
+	said, silent := r.Acquire(&watermark), r.Acquire(&watermark)
+	said.Stamp(5)
+	r.StampOthers(7)
+	require.EqualValues(t, 5, said.slot.since.Load())
+	require.EqualValues(t, 7, silent.slot.since.Load())
+	r.StampOthers(9)
+	require.EqualValues(t, 7, silent.slot.since.Load())
+	silent.Release()
+	silent.slot.since.Store(9) // by who saw it before it was released
+	again := r.AcquireNear(silent, &watermark)
+	require.Equal(t, silent.slot, again.slot)
+	require.Zero(t, again.slot.since.Load())
+	free := again.slot
+	again.Release()
+	r.StampOthers(11)
+	require.Zero(t, free.since.Load())
+	said.Release()
+}

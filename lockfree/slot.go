@@ -58,6 +58,19 @@ func (s Slot) Expired() bool { return s.slot.word.Load()&wordExpired != 0 }
 // because asking for the time costs more than registering.
 func (s Slot) Stamp(nanos int64) { s.slot.since.Store(nanos) }
 
+// StampOthers is Stamp for all readers that have none. A reader that leaves
+// meanwhile may leave the stamp in its slot: Acquire takes it away.
+func (r *Registry) StampOthers(nanos int64) {
+	for b := r.newest.Load(); b != nil; b = b.older {
+		used := b.used()
+		for i := range used {
+			if s := &used[i]; s.word.Load() != wordFree && s.since.Load() == 0 {
+				s.since.CompareAndSwap(0, nanos)
+			}
+		}
+	}
+}
+
 // Release ends the registration. The Slot must not be used again, except as a
 // hint to [Registry.AcquireNear].
 func (s Slot) Release() {

@@ -171,7 +171,7 @@ func TestSetsOfMemtablesStay(t *testing.T) {
 	require.NoError(t, tx.Commit())
 	set, seq := e.committer.resolver.list.Head().Value.set, e.committer.resolver.list.Head().Value.seq.Load()
 	others := func() {
-		for i := range 3 * reclaimBatches {
+		for i := range lookedAt {
 			put(t, e, fmt.Sprint("other ", i), "")
 		}
 	}

@@ -46,7 +46,7 @@ type async struct {
 	queued    chan struct{} // something is in the queue; room for one
 	quit      chan struct{}
 	running   sync.WaitGroup
-	singles   sync.Pool // of *Tx
+	used      sync.Pool // of *Tx
 
 	mu    sync.Mutex
 	queue []*asyncCommit // settled
@@ -192,8 +192,8 @@ func (a *async) end(tx *Tx) {
 		return
 	}
 	if tx.err == nil { // else it is not used again, nor is its set
-		tx.set, tx.pushed, tx.puts, tx.async = nil, nil, 0, nil
-		a.singles.Put(tx)
+		tx.async = nil
+		tx.leaveTo(&a.used)
 	}
 }
 
@@ -313,14 +313,12 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	singles := &e.committer.singles
+	used := &e.committer.used
 	if durable {
-		singles = &e.committer.async.singles // whose channel is that of all
+		used = &e.committer.async.used // whose channel is that of all
 	}
-	var ok bool
-	if tx, ok = singles.Get().(*Tx); !ok {
-		tx = &Tx{pinned: pinned{e: e}, single: true}
-	}
+	tx = usedTx(e, used)
+	tx.single = true
 	tx.writeSingle(key, value, remove)
 	held, err := e.admission.admit(tx)
 	if err != nil { // it is not used again, nor is its set
@@ -337,8 +335,8 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 		return err
 	case err == nil:
 		queued = true
-		tx.set, tx.pushed, tx.puts, tx.async = nil, nil, 0, nil
-		singles.Put(tx)
+		tx.async = nil
+		tx.leaveTo(used)
 	}
 	return nil
 }

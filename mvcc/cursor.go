@@ -31,7 +31,7 @@ var cursors = sync.Pool{New: func() any { return new(Cursor) }}
 // Cursor returns a new cursor. It is nowhere: Next goes to the first record, Prev to the last.
 func (tx *Tx) Cursor() *Cursor {
 	c := cursors.Get().(*Cursor)
-	c.tx = tx
+	c.tx, tx.lends = tx, true
 	c.Reset()
 	return c
 }

@@ -38,12 +38,15 @@ func TestLastCommitKeepsNothing(t *testing.T) {
 	require.NotNil(t, e.committer.resolver.list.Head())
 }
 
+// lookedAt is how many commits there are for what nobody can see to be looked at twice.
+const lookedAt = 3 * accountPages / 7
+
 // TestSetsAreHandedOn: single writes use few sets and nodes again and again, those of one who is alone the same at once; those of large records
 // are not among them, and no node keeps a set that is used again. What other databases of the process have written changes nothing.
 func TestSetsAreHandedOn(t *testing.T) {
 	other := newEngine(t, Options{Durability: Buffered})
 	var many []*Tx
-	for range 5 * reclaimBatches {
+	for range lookedAt {
 		tx := begin(t, other, TxOptions{})
 		for i := range 500 {
 			require.NoError(t, tx.Put(fmt.Appendf(nil, "%05d", i), make([]byte, 100)))
@@ -83,20 +86,20 @@ func TestSetsAreHandedOn(t *testing.T) {
 		require.Len(t, e.tree.sets.spent, n)
 		require.NoError(t, other.Rollback())
 	}
-	write(5*reclaimBatches, 10)
+	write(lookedAt, 10)
 	require.Empty(t, e.tree.sets.spent)
 	require.Empty(t, e.tree.sets.leaders)
 	require.Nil(t, e.committer.resolver.list.Head().Value.set)
-	besideOther(5*reclaimBatches, 10)
+	besideOther(lookedAt, 10)
 	require.Empty(t, look())
 	require.Len(t, e.tree.sets.leaders, keptSets)
 	require.Nil(t, e.committer.resolver.list.Head().Value.set)
-	write(5*reclaimBatches, 2*keptBytes)
+	write(lookedAt, 2*keptBytes)
 	look()
 	for range 2 { // the pool lets go of large ones
 		runtime.GC()
 	}
-	besideOther(5*reclaimBatches, 10)
+	besideOther(lookedAt, 10)
 	require.Empty(t, look())
 	require.NotEmpty(t, e.tree.sets.leaders)
 }

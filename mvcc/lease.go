@@ -92,7 +92,7 @@ const warnAge = time.Minute
 
 // warnOfOldSnapshot posts what an old snapshot holds back; last is when it did so.
 func (m *maintenance) warnOfOldSnapshot(now, last time.Time) time.Time {
-	oldest, ok := m.readers.registry.Oldest()
+	oldest, ok := m.readers.oldest(now.UnixNano())
 	if !ok || oldest.Since() == 0 || now.Sub(last) < warnAge {
 		return last
 	}

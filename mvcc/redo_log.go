@@ -34,11 +34,12 @@ type redoLog struct {
 
 // recent is what background work goes by that commits have done lately. It belongs to the token's holder.
 type recent struct {
-	batches uint64 // so far
-	ops     int    // in the last batch of commits
-	stays   bool   // values of the last batch stay in the log: no flush brings page groups nearer
-	beside  bool   // its group is synced beside the next one: the same
-	row     row
+	batches  uint64 // so far
+	ops      int    // in the last batch of commits
+	reserved int64  // pages, by small Buffered commits whose accounts are not done yet: see accountPages
+	stays    bool   // values of the last batch stay in the log: no flush brings page groups nearer
+	beside   bool   // its group is synced beside the next one: the same
+	row      row
 }
 
 // row counts the lone commits in a row, each of which changed the same leaf as the one before it, or one that was dirty. Token held.

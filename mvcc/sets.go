@@ -54,7 +54,7 @@ func (s *sets) empty(w *writeset.Set) {
 
 // hand gives a leader who writes one record after the other a set for the next, without a way through the pool.
 func (s *sets) hand(tx *Tx) {
-	if last := len(s.leaders) - 1; last >= 0 && tx.single && tx.kept.set == nil {
+	if last := len(s.leaders) - 1; last >= 0 && tx.again && tx.kept.set == nil {
 		tx.kept.set, s.leaders = s.leaders[last], s.leaders[:last]
 	}
 }
@@ -62,7 +62,7 @@ func (s *sets) hand(tx *Tx) {
 // retire queues the sets of a finished batch. A committer of one record after the other who is alone has his back at once: the few lines
 // of one set stay in the nearest cache, those of many take turns there.
 func (s *sets) retire(nodes []*commitNode, seq uint64, copied, alone bool) {
-	if own := &nodes[0].Value; alone && copied && own.tx.single && own.set.Bytes() <= keptBytes {
+	if own := &nodes[0].Value; alone && copied && own.tx.again && own.set.Bytes() <= keptBytes {
 		own.tx.kept.set, own.set = own.set, nil
 		s.empty(own.tx.kept.set)
 		return

@@ -1,13 +1,14 @@
 package mvcc
 
 import (
+	"sync"
+
 	"flashdbm/internal/btree"
 	"flashdbm/internal/writeset"
 	"flashdbm/logstore"
 )
 
-// kept is what a transaction has for its commit, and one of WriteOne leaves to the next that uses its memory, beside its place in the
-// registry.
+// kept is what a transaction has for its commit, and one whose memory is used again leaves to the next, beside its place in the registry.
 type kept struct {
 	wake  chan signal   // room for one; nobody is woken twice
 	set   *writeset.Set // empty; nil for none
@@ -22,7 +23,7 @@ const (
 
 // node returns a node for the commit list, which each commit needs its own of.
 func (tx *Tx) node() *commitNode {
-	if !tx.single || tx.set.Bytes() > keptBytes {
+	if !tx.again || tx.set.Bytes() > keptBytes {
 		return new(commitNode)
 	}
 	if len(tx.kept.nodes) == 0 {
@@ -50,10 +51,8 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	tx, ok := e.committer.singles.Get().(*Tx)
-	if !ok {
-		tx = &Tx{pinned: pinned{e: e}, single: true}
-	}
+	tx := usedTx(e, &e.committer.used)
+	tx.single = true
 	tx.writeSingle(key, value, remove)
 	held, err := e.admission.admit(tx)
 	if err == nil {
@@ -62,9 +61,14 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if err != nil { // it is not used again, nor is its set
 		return err
 	}
-	tx.set, tx.pushed, tx.puts = nil, nil, 0
-	e.committer.singles.Put(tx)
+	tx.leaveTo(&e.committer.used)
 	return nil
+}
+
+// leaveTo leaves the memory of a transaction of one write, which is settled, to another one.
+func (tx *Tx) leaveTo(used *sync.Pool) {
+	tx.set, tx.pushed, tx.puts, tx.single = nil, nil, 0, false
+	used.Put(tx)
 }
 
 // writeSingle is the only write of a transaction of WriteOne.

@@ -58,8 +58,9 @@ func (e *Engine) Stats() (Stats, error) {
 		Failed: e.Failed(), Recovery: *e.known.recovery.Load(),
 	}
 	s.Records = e.knownRecords(&snap)
-	if oldest, ok := e.readers.registry.Oldest(); ok && oldest.Since() != 0 {
-		s.OldestSnapshotAge = time.Duration(time.Now().UnixNano() - oldest.Since())
+	now := time.Now().UnixNano()
+	if oldest, ok := e.readers.oldest(now); ok && oldest.Since() != 0 {
+		s.OldestSnapshotAge = time.Duration(now - oldest.Since())
 	}
 	if l := e.readers.leases.Oldest(); l != nil {
 		s.OldestBegan = l.Where()

@@ -41,6 +41,7 @@ type Tx struct {
 	err      error                 // of the commit, set before the wake
 	async    *asyncCommit          // of a commit that nobody waits for; nil else
 	single   bool                  // of WriteOne
+	again    bool                  // its memory is used again: see attempt.go
 	kept     kept
 	ended    bool // by Commit or Rollback: nothing that it showed may be looked at any more
 }
@@ -52,6 +53,7 @@ type pinned struct {
 	shared   *sharedSlot // slot, if siblings may have it too; nil else
 	snap     snapshot
 	readOnly bool
+	lends    bool                // a cursor, or a reader of a value, leads to the transaction
 	lease    *lease.Lease        // of a transaction whose age is bounded, or whose beginning is traced; nil else
 	renew    func() (*Tx, error) // see RenewBy
 }

@@ -108,6 +108,7 @@ func (tx *Tx) entryValue(en writeset.Entry) ([]byte, bool, error) {
 
 // ValueReader reads a value piece by piece: a large one is never in memory whole. It is valid until the transaction ends.
 func (tx *Tx) ValueReader(key []byte) (r io.Reader, length int64, ok bool, err error) {
+	tx.lends = true
 	if tx.set != nil {
 		if en, found, err := tx.set.Find(key); err != nil {
 			return nil, 0, false, err

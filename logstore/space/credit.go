@@ -16,8 +16,8 @@ import "sync/atomic"
 type credit struct{ pages atomic.Int64 }
 
 const (
-	creditPages = 64
-	creditShare = 8 // divisor of the credit: a reservation of more than this share of it takes nothing from it
+	creditPages = 256 // for some 32 commits
+	creditShare = 32  // divisor of the credit: a reservation of more than this share of it takes nothing from it
 )
 
 // take reports whether it took the pages: their promise is the caller's now. A reservation of no pages asks whether all that is promised is
