@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"cmp"
-	"runtime"
 	"runtime/debug"
 	"slices"
 
@@ -53,9 +52,7 @@ func (c *committer) lead(own *commitNode) (settled bool) {
 		if c.opts.SyncBeside && c.opts.Durability == Durable || active >= besideLeast && c.log.device.syncsBeside() {
 			return newBesideGroup(c).lead(own)
 		}
-		for range spins {
-			runtime.Gosched()
-		}
+		awaitReturn(&c.resolver.list, min(c.leaving, int(active)), c.log.device.oneSync(), returnPatience)
 	}
 	c.token.awaitSync()
 	defer c.token.pass(false)

@@ -105,6 +105,14 @@ func (d *device) turnAt(now time.Time) {
 	}
 }
 
+// oneSync returns about how long a sync takes that a leader waits for; 0 where commits are not synced.
+func (d *device) oneSync() time.Duration {
+	if d.at.IsZero() {
+		return 0
+	}
+	return d.synced / deviceBatches
+}
+
 func (d *device) wait(sync time.Duration) { d.synced += sync - d.synced/deviceBatches }
 
 func (d *device) slow() bool { return d.synced*deviceShare >= d.all }
