@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime/debug"
 
+	"flashdbm/internal/keyspace"
 	"flashdbm/mvcc"
 )
 
@@ -88,7 +89,7 @@ func (db *DB) writeAsync(key, value []byte, remove bool, done func(error)) (err 
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
-	if shifted(key) || db.expiry.begins(value) {
+	if keyspace.Shifted(key) || db.expiry.begins(value) {
 		return writeShifted(db, key, value, remove, done)
 	}
 	db.goOnDropping()

@@ -9,6 +9,7 @@ import (
 
 	"flashdbm/internal/beside"
 	"flashdbm/internal/event"
+	"flashdbm/internal/keyspace"
 	"flashdbm/internal/opener"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
@@ -130,7 +131,7 @@ func (db *DB) Get(key []byte) (value []byte, err error) {
 	if err := checkSizes(key, nil); err != nil {
 		return nil, err
 	}
-	if shifted(key) {
+	if keyspace.Shifted(key) {
 		err = db.View(func(tx *Tx) error {
 			v, err := tx.Get(key)
 			value = bytes.Clone(v)
@@ -160,7 +161,7 @@ func (db *DB) Has(key []byte) (ok bool, err error) {
 	if err := checkSizes(key, nil); err != nil {
 		return false, err
 	}
-	if shifted(key) || db.expiry.stamp.Load() != 0 {
+	if keyspace.Shifted(key) || db.expiry.stamp.Load() != 0 {
 		err = db.View(func(tx *Tx) error {
 			ok, err = tx.Has(key)
 			return err
@@ -212,7 +213,7 @@ func (db *DB) write(key, value []byte, remove bool) (err error) {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(db.engine, &err)
-	if shifted(key) || db.expiry.begins(value) {
+	if keyspace.Shifted(key) || db.expiry.begins(value) {
 		return db.Update(func(tx *Tx) error { return writeOne(tx, key, value, remove) })
 	}
 	db.goOnDropping()

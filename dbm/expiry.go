@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"flashdbm/internal/keyspace"
 	"flashdbm/mvcc"
 )
 
@@ -53,7 +54,7 @@ const (
 const catalogTimes = 't'
 
 // stampedForm is the first byte of the mark's value in a database whose records may expire. The stamp follows.
-const stampedForm = 2
+const stampedForm = keyspace.Stamped
 
 // ErrNoExpiry says that the database has no records that expire yet: DB.EnableExpiry, once, has it get some.
 var ErrNoExpiry = errors.New("flashdbm: no record of this database expires yet: call DB.EnableExpiry once")

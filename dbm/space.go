@@ -3,6 +3,8 @@ package dbm
 import (
 	"bytes"
 	"errors"
+
+	"flashdbm/internal/keyspace"
 )
 
 // In a file with keyspaces the records of all of them are in one tree, each keyspace together, by what precedes their keys there:
@@ -27,19 +29,19 @@ import (
 // for the mark in its own snapshot, unless it is known that it is there. What a transaction without it writes under keys that begin with FF would be
 // wrong behind the mark, so such a transaction guards the mark, and loses. No other key is another one with keyspaces.
 const (
-	spaceByte  = 0xFF
-	escapeByte = 0x00
-	firstSpace = 0x01
+	spaceByte  = keyspace.Lead
+	escapeByte = keyspace.Escape
+	firstSpace = keyspace.First
+	catalog    = keyspace.Catalog
 	longSpaces = 0xF0 // first byte of numbers of four
 	mostLong   = 0xFF - longSpaces
-	catalog    = 0xFF
 )
 
 var (
-	spaceMark   = append([]byte{spaceByte, catalog, 0x00}, "flashdbm keyspaces \x9d\x1f\x42\xe0\x6b\x5c\x88\xd7"...)
-	spaceForm   = []byte{1}
+	spaceMark   = keyspace.Mark
+	spaceForm   = []byte{keyspace.Plain}
 	spaceSerial = []byte{spaceByte, catalog, 's'}
-	spacesFrom  = []byte{spaceByte, firstSpace} // where the default keyspace ends
+	spacesFrom  = keyspace.End
 )
 
 const (
@@ -103,10 +105,8 @@ func (s *space) in(room, key []byte) []byte {
 		return key
 	case len(s.prefix) > 0:
 		return append(append(room, s.prefix...), key...)
-	case len(key) > 0 && key[0] == spaceByte:
-		return append(append(room, spaceByte, escapeByte), key[1:]...)
 	}
-	return key
+	return keyspace.In(room, key)
 }
 
 // out returns the key of the space that has a key in the tree. Mostly it is a part of that.
@@ -116,10 +116,8 @@ func (s *space) out(key []byte) []byte {
 		return key
 	case len(s.prefix) > 0:
 		return key[min(len(s.prefix), len(key)):]
-	case len(key) > 1 && key[0] == spaceByte:
-		return append([]byte{spaceByte}, key[2:]...)
 	}
-	return key
+	return keyspace.Out(key)
 }
 
 // to returns the bound in the tree for an upper bound of keys of the space, nil for none.
@@ -143,7 +141,7 @@ type spaceKeys struct {
 
 // at returns the key in the tree for a key of the space. It is good until the next call.
 func (k *spaceKeys) at(key []byte) []byte {
-	if !k.space.shifts || len(k.space.prefix) == 0 && (len(key) == 0 || key[0] != spaceByte) {
+	if !k.space.shifts || len(k.space.prefix) == 0 && !keyspace.Shifted(key) {
 		return key
 	}
 	if k.room == nil {

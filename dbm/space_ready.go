@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"flashdbm/internal/event"
+	"flashdbm/internal/keyspace"
 	"flashdbm/mvcc"
 )
 
@@ -153,13 +154,10 @@ func findSpaces(tx *Tx) {
 // guardMark has a transaction that is about to write a key, of a file that has no keyspaces at its snapshot, lose if it gets some before it
 // commits and the key is one that is another then.
 func guardMark(tx *Tx, key []byte) {
-	if len(key) > 0 && key[0] == spaceByte && !tx.spaced && !tx.space.all {
+	if keyspace.Shifted(key) && !tx.spaced && !tx.space.all {
 		tx.inner.Guard(spaceMark)
 	}
 }
-
-// shifted reports whether a key of the default keyspace may be another one in the tree.
-func shifted(key []byte) bool { return len(key) > 0 && key[0] == spaceByte }
 
 // postBackground tells of an error of work in the background.
 func postBackground(db *DB, what string, err error) {

@@ -31,10 +31,10 @@ func (d *database) fetch(key, reply []byte) (n int, ok bool, err error) {
 		return d.fetchLong(key, reply)
 	}
 	if e := d.engine; e != nil {
-		return e.LookInto(key, reply)
+		return e.LookInto(d.keys.in(key), reply)
 	}
-	err = d.read(func(e *mvcc.Engine) (err error) {
-		n, ok, err = e.LookInto(key, reply)
+	err = d.read(func(e *mvcc.Engine, k keys) (err error) {
+		n, ok, err = e.LookInto(k.in(key), reply)
 		return err
 	})
 	return n, ok, err
@@ -43,8 +43,8 @@ func (d *database) fetch(key, reply []byte) (n int, ok bool, err error) {
 func (d *database) fetchLong(key, reply []byte) (n int, ok bool, err error) {
 	stored := storedKey(key)
 	var serr error
-	err = d.read(func(e *mvcc.Engine) (err error) {
-		ok, err = e.Look(stored, func(value []byte) {
+	err = d.read(func(e *mvcc.Engine, k keys) (err error) {
+		ok, err = e.Look(k.in(stored), func(value []byte) {
 			var v []byte
 			if _, v, serr = splitStored(stored, value); serr == nil {
 				n = replyWith(reply, v)
@@ -66,14 +66,20 @@ func (d *database) after(key []byte, first bool, reply []byte) (n int, ok bool, 
 	defer d.leave()
 	from := storedKey(key)
 	var long []byte
-	err = d.read(func(e *mvcc.Engine) (err error) {
-		ok, err = e.After(from, first, func(found []byte) {
+	err = d.read(func(e *mvcc.Engine, k keys) (err error) {
+		mine := false
+		ok, err = e.After(k.in(from), first, func(key []byte) {
+			var found []byte
+			if found, mine = k.out(key); !mine {
+				return
+			}
 			if n = len(found); n == storedKeyMax {
 				long = bytes.Clone(found)
 			} else {
 				replyWith(reply, found)
 			}
 		})
+		ok = ok && mine
 		return err
 	})
 	if err != nil || !ok || long == nil {
@@ -81,8 +87,8 @@ func (d *database) after(key []byte, first bool, reply []byte) (n int, ok bool, 
 	}
 	var whole []byte
 	var serr error
-	err = d.read(func(e *mvcc.Engine) (err error) {
-		ok, err = e.Look(long, func(value []byte) { whole, _, serr = splitStored(long, value) })
+	err = d.read(func(e *mvcc.Engine, k keys) (err error) {
+		ok, err = e.Look(k.in(long), func(value []byte) { whole, _, serr = splitStored(long, value) })
 		return err
 	})
 	if err == nil {
@@ -110,6 +116,7 @@ func (d *database) store(key, value []byte, insert bool) (stored bool, err error
 	if isLong(key) {
 		key, value = storedKey(key), storedValue(key, value)
 	}
+	key = d.keys.in(key)
 	if !insert { // reads nothing, so it cannot lose to another
 		return true, e.WriteOne(key, value, false)
 	}
@@ -134,7 +141,7 @@ func (d *database) remove(key []byte) (found bool, err error) {
 	}
 	defer d.leave()
 	e := d.engine
-	key = storedKey(key)
+	key = d.keys.in(storedKey(key))
 	err = e.Retry(context.Background(), mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
 		if found, err = tx.Has(key); err != nil || !found {
 			tx.Rollback()

@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"sync"
 	"sync/atomic"
@@ -51,6 +50,7 @@ type database struct {
 
 	calls  atomic.Uint64 // tells the watch that the database is in use
 	wanted atomic.Int32  // who tries to own the database: calls that begin let them
+	keys   keys          // of the file that the engine has; guarded by mu
 	shown  shown         // what the front library reads by itself; guarded by mu
 	kept   *atomic.Bool  // the engine's mapping is not to be undone, as somebody may read it for ever; guarded by mu
 }
@@ -130,21 +130,19 @@ func (d *database) enter() error {
 	}
 }
 
-// read calls fn, within a call, with an engine that shows what is in the file now; again if a writer was too fast for it.
-func (d *database) read(fn func(*mvcc.Engine) error) error {
+// read calls fn, within a call, with an engine that shows what is in the file now, and what its keys are; again if a writer was too fast for it.
+func (d *database) read(fn func(*mvcc.Engine, keys) error) error {
 	if d.engine != nil {
-		return fn(d.engine)
+		return fn(d.engine, d.keys)
 	}
 	return d.beside.Use(func(e *mvcc.Engine) error {
-		if mvcc.Keyspaces(e) {
-			return errKeyspaces
+		k, err := keysOf(e) // each time: the process that writes may have made it a file with keyspaces
+		if err != nil {
+			return err
 		}
-		return fn(e)
+		return fn(e, k)
 	})
 }
-
-// errKeyspaces is of a file whose keys are written as package dbm does beside keyspaces. What reads a file in its mapping looks for them as they are.
-var errKeyspaces = fmt.Errorf("%w: the database has keyspaces, which ndbm does not read: use package dbm or the command flashdbm", logstore.ErrFormat)
 
 func (d *database) leave() { d.mu.RUnlock() }
 
@@ -268,13 +266,13 @@ func (d *database) run() error {
 		d.lock.release()
 		return err
 	}
-	if mvcc.Keyspaces(e) {
-		err := errors.Join(errKeyspaces, e.Close())
+	if d.keys, err = keysOf(e); err != nil {
+		err = errors.Join(err, e.Close())
 		d.lock.release()
 		return err
 	}
 	d.engine, d.quit = e, make(chan struct{})
-	d.shown.show(e)
+	d.show()
 	go d.watch(d.quit)
 	return nil
 }
@@ -300,19 +298,28 @@ func (d *database) shut() error {
 	return err
 }
 
+// show shows the front library the tree, if there it would find the keys of ndbm, and no others. mu is held for writing, and the engine runs.
+func (d *database) show() {
+	if !d.keys.shifted {
+		d.shown.show(d.engine)
+	}
+}
+
+func (d *database) shownLate() bool { return !d.keys.shifted && d.shown.due(d.engine) }
+
 // used counts the calls so far, and shows the tree if that can be done only now, as there was much to redo. ok is false if the database was
 // shut meanwhile: the memory of the front library's may be gone.
 func (d *database) used(quit chan struct{}) (calls uint64, ok bool) {
 	d.mu.RLock()
 	late := false
 	if ok = d.quit == quit; ok {
-		calls, late = d.calls.Load()+d.shown.calls(), d.shown.due(d.engine)
+		calls, late = d.calls.Load()+d.shown.calls(), d.shownLate()
 	}
 	d.mu.RUnlock()
 	if late {
 		d.own()
 		if d.quit == quit {
-			d.shown.show(d.engine)
+			d.show()
 		}
 		d.disown()
 	}

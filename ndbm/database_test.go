@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"flashdbm/dbm"
 	"flashdbm/logstore"
 	"flashdbm/logstore/vfs"
 	"flashdbm/mvcc"
@@ -254,17 +257,102 @@ func TestReaderBesideWriter(t *testing.T) {
 	assert.True(t, following())
 }
 
-// TestRefusesKeyspaces: a file with keyspaces is none for ndbm, and stays as it is.
-func TestRefusesKeyspaces(t *testing.T) {
+// TestKeyspaces: of a file with keyspaces ndbm has the default one, as package dbm has it, and nothing else.
+func TestKeyspaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.pag")
+	long, edge := strings.Repeat("\xff", storedKeyMax+9), strings.Repeat("\xff", storedKeyMax-1)
+	d := openTest(t, path, settings{})
+	put(t, d, long, "long")
+	put(t, d, "\xff\x01", "of before")
+	require.NoError(t, d.close())
+
+	db, err := dbm.Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.CreateKeyspace("other"))
+	for _, s := range []interface{ Put(key, value []byte) error }{db, db.Keyspace("other")} {
+		for _, key := range []string{"", "a", "\xff", "\xff\x00", edge} {
+			require.NoError(t, s.Put([]byte(key), []byte("dbm")))
+		}
+	}
+	require.NoError(t, db.Close())
+
+	want := []string{"", "a", "b", "\xff", "\xff\x00", "\xff\x01", long, edge} // long is under its beginning and a digest
+	d = openTest(t, path, settings{})
+	put(t, d, "b", "ndbm")
+	put(t, d, edge, "ndbm")
+	for range 2 {
+		var found []string
+		reply := make([]byte, 1<<20)
+		for n, ok := 0, true; ok && len(found) <= len(want); {
+			wait(t, func() (err error) {
+				n, ok, err = d.after(bytes.Clone(reply[:n]), len(found) == 0, reply)
+				return err
+			})
+			if ok {
+				found = append(found, string(reply[:n]))
+			}
+		}
+		require.True(t, slices.Equal(want, found), "%d keys", len(found))
+		for _, key := range want {
+			value, ok := look(d, t, key)
+			require.True(t, ok, "%q", key)
+			require.Contains(t, []string{"dbm", "ndbm", "long", "of before"}, value)
+		}
+		require.NoError(t, d.close())
+		d = openTest(t, path, settings{readOnly: true})
+	}
+	require.NoError(t, d.close())
+
+	d = openTest(t, path, settings{})
+	for _, key := range want {
+		wait(t, func() error {
+			found, err := d.remove([]byte(key))
+			require.True(t, found || err != nil, "%q", key)
+			return err
+		})
+	}
+	stored, err := d.store([]byte("\xff"), []byte("new"), true)
+	require.True(t, stored && err == nil, "%v", err)
+	require.NoError(t, d.close())
+	db, err = dbm.Open(path, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	n, err := db.Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	v, err := db.Get([]byte("\xff"))
+	require.NoError(t, err)
+	require.Equal(t, "new", string(v))
+	n, err = db.Keyspace("other").Len()
+	require.NoError(t, err)
+	require.EqualValues(t, 5, n)
+}
+
+// TestKeyspacesCutShort: the superblock says that there may be keyspaces, and no mark that there are. Keys are as before.
+func TestKeyspacesCutShort(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.pag")
 	e, err := mvcc.Open(vfs.OS(), path, mvcc.Options{MemoryLimit: 64 << 20, RedoLimit: 1 << 20, Manual: true})
 	require.NoError(t, err)
 	require.NoError(t, mvcc.SetKeyspaces(e))
+	require.NoError(t, e.WriteOne([]byte("\xff"), []byte("v"), false))
 	require.NoError(t, e.Close())
+	d := openTest(t, path, settings{})
+	value, ok := look(d, t, "\xff")
+	require.True(t, ok)
+	require.Equal(t, "v", value)
+}
+
+// TestRefusesExpiry: where a value may have a time before it, ndbm says so and changes nothing.
+func TestRefusesExpiry(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.pag")
+	db, err := dbm.Open(path, nil)
+	require.NoError(t, err)
+	require.NoError(t, db.EnableExpiry())
+	require.NoError(t, db.Close())
 	for _, readOnly := range []bool{true, false} {
 		d := openTest(t, path, settings{readOnly: readOnly})
 		_, _, err := d.fetch([]byte("k"), nil)
 		require.ErrorIs(t, err, logstore.ErrFormat)
-		require.ErrorContains(t, err, "keyspaces")
+		require.ErrorContains(t, err, "expire")
 	}
 }

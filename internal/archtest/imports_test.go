@@ -39,7 +39,7 @@ var modules = []*module{engine, servers}
 var engine = &module{
 	path: "flashdbm", root: "../..", atLeast: 100,
 	layers: [][]string{
-		{"lockfree", "logstore/vfs", "logstore/format", "internal/btree", "internal/backup", "internal/commit", "internal/event", "internal/archtest", "internal/formatdoc", "internal/mutants"},
+		{"lockfree", "logstore/vfs", "logstore/format", "internal/btree", "internal/backup", "internal/commit", "internal/event", "internal/keyspace", "internal/archtest", "internal/formatdoc", "internal/mutants"},
 		{"logstore/space"},
 		{"logstore", "internal/opener", "internal/lease"},
 		{"override", "internal/redo", "internal/pagefile"},
