@@ -59,12 +59,14 @@ func (c *Circle) Owner(hash uint64) (shard uint32, ok bool) {
 	if len(c.points) == 0 {
 		return 0, false
 	}
-	i, _ := slices.BinarySearchFunc(c.points, hash, func(p point, h uint64) int {
-		if p.hash < h {
-			return -1
+	i, end := 0, len(c.points)
+	for i < end { // each request asks: slices.BinarySearchFunc takes twice the time
+		if mid := int(uint(i+end) >> 1); c.points[mid].hash < hash {
+			i = mid + 1
+		} else {
+			end = mid
 		}
-		return 1
-	})
+	}
 	return c.points[i%len(c.points)].shard, true
 }
 

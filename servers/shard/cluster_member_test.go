@@ -267,6 +267,7 @@ func (m *simMember) kill() {
 	m.file.crash(c)
 	if c.mode != Sync {
 		c.all[m.id] = &simMember{c: c, id: m.id, n: m.n, lost: true}
+		c.losses++
 	}
 	c.w.After(c.upTo(1500*time.Millisecond), m.restart)
 }
@@ -407,11 +408,15 @@ func (m *simMember) reign() {
 // checkTable makes sure that the table has what was shown last.
 func (m *simMember) checkTable() {
 	s := m.shard
+	if s.Reign() == nil {
+		return
+	}
+	var chain [16]uint64
 	for i := range s.table.Buckets() {
-		for _, p := range s.table.Chain(i, nil) {
+		for _, p := range s.table.Chain(i, chain[:0]) {
 			it := s.item(arena.Place(p))
-			if s.Reign() != nil && it.Version != m.shown[string(it.Key)] && m.shown[string(it.Key)] != 0 {
-				m.c.violation("%s has version %d of %s, and %d was shown", m.id, it.Version, it.Key, m.shown[string(it.Key)])
+			if shown := m.shown[string(it.Key)]; it.Version != shown && shown != 0 {
+				m.c.violation("%s has version %d of %s, and %d was shown", m.id, it.Version, it.Key, shown)
 			}
 		}
 	}

@@ -33,6 +33,8 @@ type clusterSim struct {
 	dialled map[string]*replicatest.Link // the ends of who is dialled, by the hello
 	moves   *moveSim                     // that this shard is one of; nil: there is one shard
 	number  uint32
+	losses  int       // lives that are over, and what they had in memory
+	looked  [2]uint64 // losses, and the revision of the record, when gone found that somebody has all
 
 	committed map[uint64]uint64 // by entry: the version that a primary has shown
 	newest    uint64            // of committed
@@ -422,8 +424,13 @@ func (c *clusterSim) run() string {
 // gone reports whether nobody lives who has what was acknowledged: a leader has promoted a member that died at that moment, and the others had not
 // been heard in time. In memory and async mode only a user's word goes on from there.
 func (c *clusterSim) gone() bool {
+	now := [2]uint64{uint64(c.losses), c.rec.Revision}
+	if now == c.looked {
+		return false
+	}
 	for _, name := range c.rec.Set {
 		if x := c.all[name]; c.mode == Sync || x == nil || !x.lost {
+			c.looked = now
 			return false
 		}
 	}

@@ -24,6 +24,7 @@ type moveSim struct {
 	changed  uint64
 	at       *circle.Circle // of circle
 	hashes   [moveKeys]uint64
+	owners   [moveKeys]uint32 // by at
 	last     *View
 	newest   map[string]uint64 // by key: the version that an owner has shown last
 }
@@ -33,10 +34,10 @@ const moveKeys = 8
 
 func newMoveSim(seed uint64) *moveSim {
 	s := &moveSim{revision: 1, circle: circle.First(1), newest: map[string]uint64{}}
-	s.at = s.circle.At(1)
 	for k := range s.hashes {
 		s.hashes[k] = circle.Hash(1, []byte(simKey(k)))
 	}
+	s.agree(s.circle)
 	w := sim.New(seed, sim.Faults{LoseOne: 3000, StallOne: 300})
 	etcd := w.NewNode("etcd")
 	for i := range uint32(2) {
@@ -114,9 +115,17 @@ func (s *moveSim) reshape() {
 	s.set(s.circle)
 }
 
+func (s *moveSim) agree(a circle.Assignment) {
+	s.circle, s.at = a, a.At(1)
+	for k, h := range s.hashes {
+		s.owners[k], _ = s.at.Owner(h)
+	}
+}
+
 func (s *moveSim) set(a circle.Assignment) {
 	s.revision++
-	s.circle, s.changed, s.at = a, s.revision, a.At(1)
+	s.changed = s.revision
+	s.agree(a)
 	s.shards[0].say("circle %+v", a)
 	s.tell()
 }
@@ -190,23 +199,25 @@ func (s *moveSim) check(m *simMember) {
 	if x.passive() || m.slept || m.n.Now().UnixNano() >= x.Reign().TenureEnd() {
 		return
 	}
+	var others []*simMember // who may serve, too
+	for _, c := range s.shards {
+		for _, o := range c.members {
+			if o != m && o.shard != nil && o.alive() && !o.slept && !o.shard.passive() && o.n.Now().UnixNano() < o.shard.Reign().TenureEnd() {
+				others = append(others, o)
+			}
+		}
+	}
 	for k, h := range s.hashes {
 		if x.serves(h) != 0 {
 			continue
 		}
 		key := simKey(k)
-		if owner, _ := s.at.Owner(h); owner != m.c.number {
-			m.c.violation("%s serves %s, which is shard %d's", m.id, key, owner)
+		if s.owners[k] != m.c.number {
+			m.c.violation("%s serves %s, which is shard %d's", m.id, key, s.owners[k])
 		}
-		for _, c := range s.shards {
-			for _, o := range c.members {
-				if o == m || o.shard == nil || !o.alive() {
-					continue
-				}
-				y := o.shard
-				if !o.slept && !y.passive() && o.n.Now().UnixNano() < y.Reign().TenureEnd() && y.serves(h) == 0 {
-					m.c.violation("%s and %s serve %s", m.id, o.id, key)
-				}
+		for _, o := range others {
+			if o.shard.serves(h) == 0 {
+				m.c.violation("%s and %s serve %s", m.id, o.id, key)
 			}
 		}
 		for _, cl := range s.shards[0].clients {

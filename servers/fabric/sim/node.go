@@ -13,6 +13,10 @@ type Node struct {
 	rate  float64
 	jump  time.Duration // what the wall clock is ahead of the monotonic one
 
+	// What the monotonic clock showed when it was last looked at, and the true time then: it is looked at several times in each step. -1: it was set since.
+	seen   time.Time
+	seenAt time.Duration
+
 	state   state
 	life    uint64 // counts incarnations: what belongs to an earlier one is dead
 	threads []*Thread
@@ -31,7 +35,7 @@ const (
 
 // NewNode adds a node, which runs. Its clock begins at a random time and drifts as the World's Faults say.
 func (w *World) NewNode(name string) *Node {
-	n := &Node{w: w, name: name, since: w.now, rate: 1 + w.faults.Drift*(2*w.rand.Float64()-1)}
+	n := &Node{w: w, name: name, since: w.now, seenAt: -1, rate: 1 + w.faults.Drift*(2*w.rand.Float64()-1)}
 	n.base = time.Unix(1e9, 0).UTC().Add(w.upTo(1000 * time.Hour))
 	w.nodes = append(w.nodes, n)
 	return n
@@ -45,7 +49,10 @@ func (n *Node) Now() time.Time {
 	if n.state == suspended {
 		return n.base
 	}
-	return n.base.Add(time.Duration(float64(n.w.now-n.since) * n.rate))
+	if n.seenAt != n.w.now {
+		n.seen, n.seenAt = n.base.Add(time.Duration(float64(n.w.now-n.since)*n.rate)), n.w.now
+	}
+	return n.seen
 }
 
 // Wall returns what the node takes for the date.
@@ -87,7 +94,7 @@ func (n *Node) Resume() {
 	switch n.state {
 	case suspended:
 		slept := time.Duration(float64(n.w.now-n.since) * n.rate)
-		n.since = n.w.now
+		n.since, n.seenAt = n.w.now, -1
 		n.jump += slept
 	case stopped:
 	default:
@@ -114,7 +121,7 @@ func (n *Node) whenRunning(do func()) {
 	}
 }
 
-func (n *Node) rebase() { n.base, n.since = n.Now(), n.w.now }
+func (n *Node) rebase() { n.base, n.since, n.seenAt = n.Now(), n.w.now, -1 }
 
 // Kill ends the incarnation: its threads at once, what peers do to its memory a little later.
 func (n *Node) Kill() {
@@ -176,13 +183,15 @@ func (t *Thread) schedule(d time.Duration) {
 	}
 	t.due++
 	t.on, t.at = true, at
-	due := t.due
-	w.After(at-w.now, func() {
-		if t.due == due {
-			t.on = false
-			t.run()
-		}
-	})
+	w.add(at-w.now, event{thread: t, due: t.due})
+}
+
+// wakened runs the scheduled step of that number, unless another one was scheduled since.
+func (t *Thread) wakened(due uint64) {
+	if t.due == due {
+		t.on = false
+		t.run()
+	}
 }
 
 func (t *Thread) run() {

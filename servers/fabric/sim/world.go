@@ -77,9 +77,12 @@ func (w *World) Now() time.Duration { return w.now }
 func (w *World) Rand() *rand.Rand { return w.rand }
 
 // After has a function called once the given true time has passed. The function is an event; a negative duration counts as 0.
-func (w *World) After(d time.Duration, do func()) {
+func (w *World) After(d time.Duration, do func()) { w.add(d, event{do: do}) }
+
+func (w *World) add(d time.Duration, e event) {
 	w.made++
-	w.events.push(event{w.now + max(d, 0), w.made, do})
+	e.at, e.made = w.now+max(d, 0), w.made
+	w.events.push(e)
 }
 
 // Step lets the next event happen. It returns false if there is none.
@@ -93,8 +96,12 @@ func (w *World) Step() bool {
 	e := w.events.pop()
 	w.now = e.at
 	w.running = true
-	defer func() { w.running = false }()
-	e.do()
+	if e.thread != nil {
+		e.thread.wakened(e.due)
+	} else {
+		e.do()
+	}
+	w.running = false
 	return true
 }
 
@@ -145,52 +152,63 @@ func (w *World) upTo(most time.Duration) time.Duration {
 // one is true once in n times, and never if n is 0.
 func (w *World) one(n int) bool { return n > 0 && w.rand.IntN(n) == 0 }
 
-// An event is something that will happen.
+// An event is something that will happen: the step of a thread that has this number, or else what is to be done. Most events are steps, for which no
+// function is allocated.
 type event struct {
-	at   time.Duration
-	made uint64
-	do   func()
+	at     time.Duration
+	made   uint64
+	thread *Thread
+	due    uint64
+	do     func()
 }
 
-// events is a heap, the next event first. It is one of container/heap, but for that the events are not allocated one by one.
+// events is a heap, the next event first. It is one of container/heap, but for that the events are not allocated one by one, and are moved once.
 type events []event
 
-func (e events) less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].made < e[j].made
+func (e *event) before(x *event) bool {
+	return e.at < x.at || e.at == x.at && e.made < x.made
 }
 
 func (e *events) push(x event) {
 	*e = append(*e, x)
 	h := *e
-	for i := len(h) - 1; i > 0; {
+	i := len(h) - 1
+	for i > 0 {
 		parent := (i - 1) / 2
-		if !h.less(i, parent) {
+		if !x.before(&h[parent]) {
 			break
 		}
-		h[i], h[parent] = h[parent], h[i]
+		h[i] = h[parent]
 		i = parent
 	}
+	h[i] = x
 }
 
 func (e *events) pop() event {
 	h := *e
-	first, last := h[0], len(h)-1
-	h[0], h[last] = h[last], event{}
+	last := len(h) - 1
+	first, x := h[0], h[last]
+	h[last] = event{}
 	h = h[:last]
 	*e = h
-	for i := 0; ; {
+	if last == 0 {
+		return first
+	}
+	i := 0
+	for {
 		child := 2*i + 1
 		if child >= last {
 			break
 		}
-		if child+1 < last && h.less(child+1, child) {
+		if child+1 < last && h[child+1].before(&h[child]) {
 			child++
 		}
-		if !h.less(child, i) {
+		if !h[child].before(&x) {
 			break
 		}
-		h[i], h[child] = h[child], h[i]
+		h[i] = h[child]
 		i = child
 	}
+	h[i] = x
 	return first
 }

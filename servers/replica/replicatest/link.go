@@ -83,7 +83,7 @@ func (l *Link) fail(err error) {
 // Send implements replica.Link.
 func (l *Link) Send(msg *replica.Message) {
 	var copied replica.Message
-	if err := copied.Parse(msg.Append(nil)); err != nil {
+	if err := copied.Parse(msg.Append(make([]byte, 0, msg.Size()))); err != nil {
 		panic(err)
 	}
 	w := l.port.World
