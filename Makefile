@@ -421,11 +421,11 @@ clean:
 
 .PHONY: sim
 sim:
-	cd servers && GOGC=1500 GOMAXPROCS=1 $(GO) test ./shard -run '^Test(Cluster|Move)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
+	cd servers && GOGC=1500 $(GO) test ./shard -cpu 1 -run '^Test(Cluster|Move)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
 
 .PHONY: sim-ramp
 sim-ramp:
-	cd servers && GOGC=1500 GOMAXPROCS=1 $(GO) test ./ramp -run '^Test(Nodes)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
+	cd servers && GOGC=1500 $(GO) test ./ramp -cpu 1 -run '^Test(Nodes)?Simulation$$' -sim.runs $(SIMRUNS) -sim.seed $(SIMFIRST) -timeout 24h -v
 
 # Transactions of each durability.
 SOAKRAMP ?= 5000000
