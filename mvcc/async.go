@@ -46,7 +46,7 @@ type async struct {
 	queued    chan struct{} // something is in the queue; room for one
 	quit      chan struct{}
 	running   sync.WaitGroup
-	used      sync.Pool // of *Tx
+	used      *sync.Pool // of *Tx
 
 	mu    sync.Mutex
 	queue []*asyncCommit // settled
@@ -193,7 +193,7 @@ func (a *async) end(tx *Tx) {
 	}
 	if tx.err == nil { // else it is not used again, nor is its set
 		tx.async = nil
-		tx.leaveTo(&a.used)
+		tx.leaveTo(a.used)
 	}
 }
 
@@ -313,9 +313,9 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	used := &e.committer.used
+	used := e.committer.used
 	if durable {
-		used = &e.committer.async.used // whose channel is that of all
+		used = e.committer.async.used // whose channel is that of all
 	}
 	tx = usedTx(e, used)
 	tx.single = true

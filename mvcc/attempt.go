@@ -27,7 +27,7 @@ func beginAttempt(e *Engine, o TxOptions) (*Tx, error) {
 	if err := e.Failed(); err != nil {
 		return nil, err
 	}
-	tx := usedTx(e, &e.committer.used)
+	tx := usedTx(e, e.committer.used)
 	slot, snap, err := e.readers.look(tx.slot, &e.marks.applied)
 	if err != nil {
 		return nil, err

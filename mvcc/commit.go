@@ -63,8 +63,8 @@ type committer struct {
 	batch    commitBatch // at hand
 	left     bool        // the last batch has left commits to the next one
 	leaving  int         // commits of the last group, who are about to come back
-	used     sync.Pool   // of *Tx: see attempt.go
-	groups   sync.Pool   // of *besideGroup
+	used     *sync.Pool  // of *Tx: see attempt.go
+	groups   *sync.Pool  // of *besideGroup
 }
 
 // resolver has the commits that were resolved, in their order, and tells who has lost to one of them.

@@ -110,7 +110,7 @@ type Engine struct {
 	recovery    recovery
 
 	opened  logstore.Addr // pages that the file had when it was opened
-	glances sync.Pool     // of *Tx
+	glances *sync.Pool    // of *Tx
 }
 
 type commitNode = lockfree.Node[pushedCommit]
@@ -182,6 +182,7 @@ func (e *Engine) Close() error {
 	if cerr := e.store.Close(); err == nil {
 		err = cerr
 	}
+	emptyPools(e)
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 // methods that are not said to be for anybody, is the token holder's.
 type sets struct {
 	budget  writeset.Budget
-	pool    sync.Pool       // of *writeset.Set, empty
+	pool    *sync.Pool      // of *writeset.Set, empty
 	_       [64]byte        // what follows is written all the time, and what precedes it is read
 	leaders []*writeset.Set // empty, for leaders
 	spent   []spentSet

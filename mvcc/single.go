@@ -51,7 +51,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if err := e.Failed(); err != nil {
 		return err
 	}
-	tx := usedTx(e, &e.committer.used)
+	tx := usedTx(e, e.committer.used)
 	tx.single = true
 	tx.writeSingle(key, value, remove)
 	held, err := e.admission.admit(tx)
@@ -61,7 +61,7 @@ func (e *Engine) WriteOne(key, value []byte, remove bool) (err error) {
 	if err != nil { // it is not used again, nor is its set
 		return err
 	}
-	tx.leaveTo(&e.committer.used)
+	tx.leaveTo(e.committer.used)
 	return nil
 }
 

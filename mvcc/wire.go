@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"cmp"
+	"sync"
 
 	"flashdbm/internal/overlay"
 	"flashdbm/logstore"
@@ -68,5 +69,8 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 	committer.resolver.writes.Init(cmp.Or(opts.LastSlots, lastSlots))
 	committer.gate.Init()
 	committer.async.init(committer)
+	for _, p := range poolsOf(e) {
+		*p = new(sync.Pool)
+	}
 	return e
 }
