@@ -43,7 +43,8 @@
 //  5. A member is counted from before the change that adds it is proposed, and has all that is committed then.
 //  6. Tenure ends one second after the primary sent the oldest of the newest asks that the counted members have granted. The time is the
 //     primary's own: the ask carries it, the grant returns it. Without a grant of a counted member there is no tenure.
-//  7. After a stop a secondary grants, takes and reigns nothing of the term that was stopped, or below it.
+//  7. After a stop a secondary grants, takes and reigns nothing of the term that was stopped, or below it, unless it reads a later record of that term: then the
+//     change that its report was for was not made, and cannot be made any more.
 //  8. A new primary serves when every counted member has the entries with which the reign began, as committed as its mode asks for, and no
 //     earlier than 1.2 s after its own stop, unless the reign was handed over. All grants of the last reign that it has given end before that.
 //  9. A member that the log cannot bring forward gets a copy: the ring first, from an entry on; then what the state machine had at that entry

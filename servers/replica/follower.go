@@ -42,6 +42,7 @@ type Follower struct {
 	ring   *ring
 	term   uint64 // of the primary that was followed last
 	barred uint64 // nothing below this term is granted, taken or reigned
+	order  uint64 // revision of the record that the order was given from which has raised barred; 0: something else has
 	known  uint64 // revision of the record that this member knows
 	stopAt int64  // by the member's clock: the last stop, or its start
 	fenced bool   // the ring takes nothing more: it is drained, and then given up
@@ -66,9 +67,14 @@ func NewFollower(o FollowerOptions, start int64) *Follower {
 // Offered gives the follower a link on which somebody wants to be its primary.
 func (f *Follower) Offered(l Link) { f.asked = append(f.asked, l) }
 
-// Know tells the revision of a record that was read: an order to stop that was given from an older one is void.
+// Know tells of a record that was read: an order to stop that was given from an older one is void. One that was obeyed has come to nothing if the record has changed and
+// the term goes on: the change to the next term would have been made from the revision that the order names, and never will be. If the member went on to obey, nobody
+// would follow a primary whose term no failover ends, as that one is alone in its set by then.
 func (f *Follower) Know(rec *Record) {
 	f.known = max(f.known, rec.Revision)
+	if f.order != 0 && rec.Revision > f.order && rec.Term < f.barred {
+		f.barred, f.order = rec.Term, 0
+	}
 }
 
 // Bar makes sure that nothing below the term is granted or taken from now on.
@@ -76,7 +82,7 @@ func (f *Follower) Bar(term uint64, now int64) {
 	if term <= f.barred {
 		return
 	}
-	f.barred, f.stopAt = term, now
+	f.barred, f.order, f.stopAt = term, 0, now
 	if f.ring != nil && f.term < term {
 		f.retire()
 	}
@@ -94,7 +100,9 @@ func (f *Follower) Stop(rec *Record, now int64) bool {
 	}
 	f.known = rec.Revision
 	if rec.Term >= f.barred { // else it has granted nothing of the term since an earlier order
-		f.barred, f.stopAt = rec.Term+1, now
+		f.barred, f.order, f.stopAt = rec.Term+1, rec.Revision, now
+	} else if f.order != 0 {
+		f.order = rec.Revision
 	}
 	if f.ring != nil && f.term <= rec.Term {
 		f.retire()
@@ -258,7 +266,7 @@ func (f *Follower) accept(l Link, m *Message) (err error) {
 	if f.ring, err = newRing(f.o.Memory, f.o.RingSize); err != nil {
 		return err
 	}
-	f.link, f.term, f.barred = l, m.Term, max(f.barred, m.Term)
+	f.link, f.term, f.barred, f.order = l, m.Term, max(f.barred, m.Term), 0
 	f.begun, f.heldP = false, false
 	f.told = [2]uint64{}
 	a := Message{

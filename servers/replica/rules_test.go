@@ -311,6 +311,43 @@ func TestStopEndsGrants(t *testing.T) {
 	assert.False(t, a.f.Stop(&old, s.now), "an order from an older record is void")
 }
 
+// TestStopThatCameToNothing: a member that was told to stop, and reads that the term has gone on without it, follows the primary again. An order from that later record
+// is in force.
+func TestStopThatCameToNothing(t *testing.T) {
+	s := newStage(t, Relaxed, "a")
+	a := s.actors["a"]
+	rec := s.r.Record()
+	require.True(t, a.f.Stop(&rec, s.now))
+	s.settle()
+	a.f.Know(&rec)
+	require.EqualValues(t, 2, a.f.Barred())
+	next := Record{Revision: 2, Term: 1, Primary: "p", Set: []string{"p"}}
+	s.r.Learn(next)
+	s.r.Want(Wishes{In: []string{"a"}})
+	s.pass(3 * time.Duration(redialEvery))
+	require.Zero(t, a.f.Following(), "it does not know yet")
+	require.True(t, a.f.Stop(&next, s.now))
+	s.settle()
+	a.f.Know(&next)
+	s.pass(3 * time.Duration(redialEvery))
+	require.Zero(t, a.f.Following())
+	next.Revision = 3
+	s.r.Learn(next)
+	a.f.Know(&next)
+	require.EqualValues(t, 1, a.f.Barred())
+	s.append(1)
+	s.pass(3 * time.Duration(redialEvery))
+	s.settle()
+	require.EqualValues(t, 1, a.f.Following())
+	joined, ok := s.next()
+	require.True(t, ok)
+	require.Equal(t, []string{"p", "a"}, joined.Set)
+	a.f.Bar(2, s.now)
+	next.Revision = 4
+	a.f.Know(&next)
+	require.EqualValues(t, 2, a.f.Barred(), "no order has raised that")
+}
+
 // TestTenure counts from when the ask was sent, and needs every member.
 func TestTenure(t *testing.T) {
 	s := newStage(t, Relaxed, "a", "b")

@@ -55,8 +55,8 @@ func TestReigns(t *testing.T) {
 	assert.Nil(t, d.s.Reign(), "the life began in term 3, in which an earlier one may have reigned")
 	s, _ := d.get("k")
 	assert.Equal(t, protocol.StatusUnavailable, s)
-	rec := replica.Record{Revision: 1, Term: 4, Primary: "b", Set: []string{"b", "a"}}
-	require.True(t, d.s.Stop(&rec))
+	rec := replica.Record{Revision: 2, Term: 4, Primary: "a", Set: []string{"a"}}
+	require.True(t, d.s.Stop(&rec), "by a leader who has read the record before this member has")
 	d.record(2, 4, "a")
 	assert.Nil(t, d.s.Reign(), "it was stopped for term 5")
 	d.record(3, 5, "a")
