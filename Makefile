@@ -19,7 +19,7 @@
 #   make sim      SIMRUNS seeds of the simulators of a server, of a cluster and of keys that move between shards, from SIMFIRST on; a failing seed prints the line that plays it again
 #   make mutants  the tests of the tests: seeded bugs of the engine, and which test finds each; writes docs/mutants.md
 #   make sim-ramp the same for RAMP tables
-#   make soak-ramp  a RAMP table whose server and clients are killed, and connections cut, for SOAKRAMP transactions in each durability
+#   make soak-ramp  RAMP tables, of one node and of three, whose servers and clients are killed, and connections cut, for SOAKRAMP transactions in each durability
 #   make mutants-servers  the same for the servers
 #   make fuse     images of what the kernel writes back, on FUSE and below ext4 and XFS; a module of its own, for root on Linux
 #   make fuse-packages  what that needs of Debian's packages
@@ -432,3 +432,4 @@ SOAKRAMP ?= 5000000
 .PHONY: soak-ramp
 soak-ramp:
 	cd servers && $(GO) test ./ramp/machine -run '^TestSoak$$' -soak.txns $(SOAKRAMP) -soak.time 24h -soak.kill 30s -soak.each 64 -timeout 48h -v
+	cd servers && for mode in memory async sync; do $(GO) test $(PURE) ./daemon/flashdbmd -run '^TestRampClusterSoak$$' -timeout 48h -v -args -ramp.modes $$mode -ramp.txns $(SOAKRAMP) -ramp.time 24h || exit 1; done
