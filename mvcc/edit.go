@@ -120,8 +120,11 @@ type refilling func(e btree.Editor, root btree.PageID, from []byte, most int) (b
 
 // refillSome fills up some leaves, those of the given key and behind it. ErrFull if there is no room for them in the next flush.
 func (fl *flusher) refillSome(key []byte, refill refilling) (r btree.Repacked, err error) {
+	return fl.refillWith(key, refill, func(extra int64) error { return fl.store.ReserveFor(logstore.ForDeletes, extra, 0) })
+}
+
+func (fl *flusher) refillWith(key []byte, refill refilling, reserve reservation) (r btree.Repacked, err error) {
 	most := min(refillLeaves, 4*fl.stepPages())
-	reserve := func(extra int64) error { return fl.store.ReserveFor(logstore.ForDeletes, extra, 0) }
 	err = fl.tree.withMerged(func() error {
 		return fl.pressure.edit(withMargin(int64(most))+4, reserve, func(b *override.Batch) (err error) {
 			r, err = refill(b, override.Root, key, most)

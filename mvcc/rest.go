@@ -77,10 +77,15 @@ func (m *maintenance) loose(s logstore.SpaceStats) bool {
 	} else if r.filling != nil { // under way
 		return true
 	}
-	payload, _, known := m.pages.PayloadBytes(m.tree.records)
+	return m.pressure.loose(s, restTight)
+}
+
+// loose reports whether the tree takes that many restLoose-ths of the bytes of its records, and more than a little. Token held.
+func (p *pressure) loose(s logstore.SpaceStats, tight int64) bool {
+	payload, _, known := p.pages.PayloadBytes(p.tree.records)
 	live := s.LiveBytes - s.LoggedBytes
-	return known && live*restLoose > payload*restTight && live*restLoose <= payload*treeFactor/2*restLoose &&
-		live-payload >= restLeast*m.segmentBytes()
+	return known && live*restLoose > payload*tight && live*restLoose <= payload*treeFactor/2*restLoose &&
+		live-payload >= restLeast*int64(p.store.SegmentPages())*logstore.PageSize
 }
 
 // fillUp fills up some leaves. An error ends it until the next commit. The caller holds checkpoints.mu.

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -105,6 +106,55 @@ func TestPartsAreFolded(t *testing.T) {
 	onDisk := (len(e.pages.EncodeTable())) / 16
 	t.Logf("%d parts; %d of %d pages have a name in the table", s.Pages.Parts, onDisk, s.Space.LiveBytes/4096)
 	require.Less(t, int64(onDisk), s.Space.LiveBytes/4096/2)
+}
+
+// TestPartsAreFilledUp: where records come and go at random, and half of them are there, the leaves are fuller than that.
+func TestPartsAreFilledUp(t *testing.T) {
+	opts := Options{Thresholds: Thresholds{KeepInline: true}, Manual: true, RedoLimit: 1 << 20}
+	opts.PartBytes, opts.Store.SegmentPages = 64<<10, 32
+	e := newEngine(t, opts)
+	const records = 40_000
+	key := func(i int) []byte { return fmt.Appendf(nil, "%08d", i) }
+	write := func(n int, do func(tx *Tx, i int) error) {
+		for i := 0; i < n; i += 400 {
+			tx := begin(t, e, TxOptions{})
+			for j := range 400 {
+				require.NoError(t, do(tx, i+j))
+			}
+			require.NoError(t, tx.Commit())
+			require.NoError(t, e.Housekeep())
+		}
+	}
+	there := make([]bool, records)
+	write(records, func(tx *Tx, i int) error { there[i] = true; return tx.Put(key(i), make([]byte, 100)) })
+	require.NoError(t, e.Checkpoint())
+	rng := rand.New(rand.NewPCG(1, 2))
+	write(3*records, func(tx *Tx, _ int) error {
+		i := rng.IntN(records)
+		if there[i] = !there[i]; there[i] {
+			return tx.Put(key(i), make([]byte, 100))
+		}
+		return tx.Delete(key(i))
+	})
+	s, err := e.Stats()
+	require.NoError(t, err)
+	payload, _, known := e.pages.PayloadBytes(e.tree.records)
+	require.True(t, known)
+	t.Logf("%d parts; %d of %d pages' bytes are records", s.Pages.Parts, payload, s.Space.LiveBytes)
+	require.Less(t, s.Space.LiveBytes, payload*17/10)
+	require.NoError(t, e.Check(context.Background()))
+	left := 0
+	for i, is := range there {
+		tx := begin(t, e, TxOptions{})
+		has, err := tx.Has(key(i))
+		tx.Rollback()
+		require.NoError(t, err)
+		require.Equal(t, is, has)
+		if has {
+			left++
+		}
+	}
+	require.EqualValues(t, left, e.tree.records)
 }
 
 // TestPartOfWhatGoes: commits remove inner nodes while a part is planned, flushed and folded. What was planned with before the flush is of
