@@ -65,6 +65,8 @@ type following struct {
 	since Token // of the last increment that was applied, or where it began
 	apply func(Token, io.Reader) error
 
+	moment mvcc.Moment // of the last increment, beside a writer
+
 	base *mvcc.Tx    // has what the copy has: of since; nil if that is not known, or was held for too long
 	held *time.Timer // ends base
 }
@@ -102,7 +104,8 @@ func (f *following) round(ctx context.Context) error {
 	if err != nil {
 		return public(err)
 	}
-	if now == f.since {
+	moment := tx.Moment()
+	if now == f.since && (f.db.beside == nil || moment == f.moment) {
 		return public(tx.Rollback())
 	}
 	base := f.take()
@@ -115,7 +118,7 @@ func (f *following) round(ctx context.Context) error {
 		tx.Rollback()
 		return err
 	}
-	f.since = now
+	f.since, f.moment = now, moment
 	if f.db.beside == nil {
 		f.keep(tx)
 		return nil

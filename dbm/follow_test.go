@@ -144,3 +144,46 @@ func TestFollowTooOld(t *testing.T) {
 	}), ended)
 	require.GreaterOrEqual(t, time.Since(begun), 40*time.Millisecond, "two pauses between six tries")
 }
+
+// TestFollowLastPage: what a commit adds to the last page of the log is told like what comes in a group of its own, also if nothing follows it.
+func TestFollowLastPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	db, err := Open(path, &Options{Durability: WriteThrough})
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.Put([]byte("first"), []byte("value")))
+	source, err := Open(path, &Options{ReadOnly: true, Beside: true})
+	require.NoError(t, err)
+	defer source.Close()
+	var full bytes.Buffer
+	token, err := source.Backup(t.Context(), &full)
+	require.NoError(t, err)
+	copied := filepath.Join(t.TempDir(), "copy")
+	_, err = Restore(t.Context(), copied, &full)
+	require.NoError(t, err)
+	standby, err := Open(copied, nil)
+	require.NoError(t, err)
+	defer standby.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- source.Follow(ctx, token, time.Millisecond, func(have Token, r io.Reader) (err error) {
+			token, err = standby.ApplyBackup(ctx, have, r)
+			return err
+		})
+	}()
+	for i := range 40 {
+		if i%4 == 3 {
+			require.NoError(t, db.DeleteRange([]byte{byte(i - 2)}, []byte{byte(i)}))
+		} else {
+			require.NoError(t, db.Put([]byte{byte(i)}, []byte("value")))
+		}
+		require.Eventually(t, func() bool {
+			want, have := readAll(t, db), readAll(t, standby)
+			return fmt.Sprint(want) == fmt.Sprint(have)
+		}, 10*time.Second, time.Millisecond, "commit %d", i)
+	}
+	stop()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}

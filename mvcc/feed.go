@@ -34,7 +34,7 @@ func (f *feed) note(g followedGroup) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(g.ranges) > 0 {
-		f.begin(g.no)
+		f.begin(g.no + 1) // a token of the group itself may be of less of it
 		return
 	}
 	if n := len(f.groups); n > 0 && f.groups[n-1].no == g.no {
@@ -51,7 +51,7 @@ func (f *feed) note(g followedGroup) {
 func (f *feed) drop() {
 	g := f.groups[0]
 	f.groups[0] = followedGroup{}
-	f.groups, f.ops, f.from = f.groups[1:], f.ops-len(g.ops), g.no+1 // a token of the group itself may be of less of it
+	f.groups, f.ops, f.from = f.groups[1:], f.ops-len(g.ops), g.no+1 // as above
 }
 
 // flushed is told of a flush, behind which the redo of a group and of those before is not needed any more.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"weak"
 
 	"flashdbm/internal/btree"
 	"flashdbm/lockfree"
@@ -98,6 +99,15 @@ func ReadNow(e *Engine) (tx *Tx, group uint64, err error) {
 
 // GroupRead returns what ReadAt does of a transaction of an engine that does not write.
 func (tx *pinned) GroupRead() uint64 { return tx.e.pages.GroupAt(tx.Snapshot()) }
+
+// Moment is what a transaction sees of a file that its process does not write. Two with the same Moment see the same, which those with the same
+// GroupRead need not: records are added to the last group of the log.
+type Moment struct {
+	engine weak.Pointer[Engine]
+	seq    uint64
+}
+
+func (tx *pinned) Moment() Moment { return Moment{weak.Make(tx.e), tx.Snapshot()} }
 
 // UUID returns that of the file.
 func (tx *pinned) UUID() [16]byte { return tx.e.store.UUID() }
