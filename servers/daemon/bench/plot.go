@@ -2,13 +2,13 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // plot draws two groups of bars for each row: how many times the base's transactions a second, and the base's processor time by the system's.
 func plot(s *section, table [][]measured) []byte {
-	const height, bar, gap, left, top, legend = 220.0, 14.0, 24.0, 46.0, 46.0, 210.0
-	colours := []string{"#777", "#2a78b5", "#3aa655", "#d1662f", "#8e5bb5", "#b5a02a", "#40a0a0", "#b54a7a", "#6a8f3a", "#3a4f8f", "#c9a27a", "#222"}
+	const height, bar, gap, left, top, legend, heading = 220.0, 14.0, 24.0, 46.0, 46.0, 210.0, 250.0
 	most := 1.0
 	ratio := func(r, i, what int) float64 {
 		if what == 0 {
@@ -22,7 +22,7 @@ func plot(s *section, table [][]measured) []byte {
 		}
 	}
 	group := float64(len(s.systems))*bar + gap
-	half := float64(len(s.rows))*group + 2*gap
+	half := max(float64(len(s.rows))*group, heading) + 2*gap
 	var b strings.Builder
 	width := left + 2*half + legend
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="11"><rect width="100%%" height="100%%" fill="white"/><text x="8" y="16" font-size="13">%s</text>`+"\n", width, height+top+40, s.name)
@@ -37,15 +37,26 @@ func plot(s *section, table [][]measured) []byte {
 			x := x0 + float64(r)*group
 			for i := range s.systems {
 				h := height * ratio(r, i, what) / most
-				fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.0f" height="%.1f" fill="%s"/>`+"\n", x+float64(i)*bar, top+height-h, bar-2, h, colours[i%len(colours)])
+				fmt.Fprintf(&b, `<rect x="%.1f" y="%.1f" width="%.0f" height="%.1f" fill="%s"/>`+"\n", x+float64(i)*bar, top+height-h, bar-2, h, colour(s.systems, i))
 			}
-			fmt.Fprintf(&b, `<text x="%.1f" y="%.0f">%s</text>`+"\n", x, top+height+16, row)
+			fmt.Fprintf(&b, `<text x="%.1f" y="%.0f" text-anchor="middle">%s</text>`+"\n", x+(group-gap-2)/2, top+height+16, row)
 		}
 	}
 	for i, name := range s.systems {
 		y := top + 10 + 18*float64(i)
-		fmt.Fprintf(&b, `<rect x="%.0f" y="%.0f" width="10" height="10" fill="%s"/><text x="%.0f" y="%.0f">%s</text>`+"\n", width-legend, y, colours[i%len(colours)], width-legend+16, y+9, name)
+		fmt.Fprintf(&b, `<rect x="%.0f" y="%.0f" width="10" height="10" fill="%s"/><text x="%.0f" y="%.0f">%s</text>`+"\n", width-legend, y, colour(s.systems, i), width-legend+16, y+9, name)
 	}
 	b.WriteString("</svg>\n")
 	return []byte(b.String())
+}
+
+var colours = []string{"#777", "#2a78b5", "#3aa655", "#d1662f", "#8e5bb5", "#b5a02a", "#40a0a0", "#b54a7a", "#6a8f3a", "#3a4f8f", "#c9a27a", "#222", "#9ab"}
+
+// colour returns the same one for a system in all figures that have it.
+func colour(systems []string, i int) string {
+	known := []string{socket, getPlus, getStar, locking, sends, small, smallTCP, smallSnd, hybrid, lockRing, lockSend, hybrdTCP, hybrdSnd}
+	if at := slices.Index(known, systems[i]); at >= 0 {
+		return colours[at]
+	}
+	return colours[i%len(colours)]
 }
