@@ -98,6 +98,7 @@ type call struct {
 	// done takes the answer. The body is valid during the call. err: the connection was lost, and the call is not one to repeat.
 	done func(c *call, s protocol.Status, body []byte, err error)
 	once bool
+	over conn      // it is for this connection, and no other one; nil: for any
 	of   *underWay // the transaction whose keys and values the call's body is made of: they are the caller's again once that has ended. nil: of none
 }
 
@@ -287,7 +288,7 @@ func (e *engine) push(l *link) (worked bool) {
 		if void(c) {
 			continue
 		}
-		if c.same && c.life != l.life {
+		if c.same && c.life != l.life || c.over != nil && c.over != l.conn {
 			ended = append(ended, c)
 			continue
 		}

@@ -10,25 +10,34 @@ import (
 // Strict two-phase locking with wait-die and two-phase commit, the baseline that the papers compare RAMP with. A read locks its keys, shared, at the
 // partitions one after the other, reads, and releases. A write locks them, exclusive, then sends PREPARE and COMMIT, then releases. A transaction
 // that dies releases all and begins anew with the timestamp that it had, so that it grows old.
+//
+// A lock is in the memory of the partition's primary, and ends with the connection. So
+//
+//  1. a read counts if, when it has its last lock, it has the other ones by the connections that it has now, and within their partitions' tenure: else another node may have
+//     given them to others. Otherwise it locks and reads all keys again; locks that it has are given at once;
+//  2. PREPARE goes over the connection that has the locks, and over no other one. If that is lost the outcome is left to the partitions;
+//  3. who has a lock of a key with a prepared version, which a writer without connection has left, waits for its outcome (package partition).
 
 // A locking is a transaction's locks.
 type locking struct {
-	e       *engine
-	id      protocol.Transaction
-	groups  []lockGroup
-	next    int // the group that is locked next
-	shared  bool
-	take    func(g *lockGroup, got *protocol.Got)
-	locked  func()
-	failed  func(err error)
-	core    *underWay
-	unlocks int
+	e      *engine
+	id     protocol.Transaction
+	groups []lockGroup
+	next   int // the group that is locked next
+	asked  int // groups that may have locks of it
+	deaths int
+	shared bool
+	take   func(g *lockGroup, got *protocol.Got)
+	locked func()
+	failed func(err error)
+	core   *underWay
 }
 
 type lockGroup struct {
 	link *link
 	keys [][]byte
 	at   []int
+	conn conn // that has the locks
 }
 
 // start takes the locks, partition by partition in the order of their numbers.
@@ -44,27 +53,32 @@ func (k *locking) step() {
 		return
 	}
 	if k.next == len(k.groups) {
-		k.locked()
-		return
+		if k.held() {
+			k.locked()
+			return
+		}
+		k.e.counts.Retries++
+		k.next = 0
 	}
 	g := &k.groups[k.next]
+	k.asked = max(k.asked, k.next+1)
 	q := protocol.Lock{Transaction: k.id, Keys: g.keys}
 	flags := protocol.FlagExclusive
 	if k.shared {
 		flags = 0
 	}
-	k.e.send(g.link, &call{op: protocol.OpLock, flags: flags, once: true, size: q.Size(), append: q.AppendBody,
-		done: func(_ *call, s protocol.Status, body []byte, err error) {
+	k.e.send(g.link, &call{op: protocol.OpLock, flags: flags, once: true, size: q.Size(), append: q.AppendBody, of: k.core,
+		done: func(c *call, s protocol.Status, body []byte, err error) {
 			var got protocol.Got
 			switch {
-			case err != nil:
-				k.release()
-				k.fail(err)
+			case err != nil: // the connection was lost, and its locks
+				k.next = 0
+				k.step()
 			case s == protocol.StatusDie:
-				k.next++
 				k.release()
 				k.e.counts.Retries++
-				k.start()
+				k.deaths++
+				k.e.retry(k.core, k.deaths, k.start)
 			case s != protocol.StatusOK:
 				k.release()
 				k.fail(failed(s))
@@ -72,11 +86,30 @@ func (k *locking) step() {
 				k.release()
 				k.fail(errProtocol)
 			default:
+				g.conn = g.link.conn
+				k.e.reign(g.link, got.Term, c.sent, got.Tenure)
 				k.take(g, &got)
 				k.next++
 				k.step()
 			}
 		}})
+}
+
+// held reports whether the transaction still has all of its locks (rules 1 and 2). That of the last group has just been given.
+func (k *locking) held() bool {
+	k.e.look()
+	for i := range k.groups {
+		if g := &k.groups[i]; g.conn != g.link.conn || k.shared && i < len(k.groups)-1 && k.e.now >= g.link.tenure {
+			return false
+		}
+	}
+	return true
+}
+
+// conn returns the connection that has the locks of a partition.
+func (k *locking) conn(l *link) conn {
+	i := slices.IndexFunc(k.groups, func(g lockGroup) bool { return g.link == l })
+	return k.groups[i].conn
 }
 
 func (k *locking) fail(err error) {
@@ -87,10 +120,11 @@ func (k *locking) fail(err error) {
 
 // release gives back the locks of all partitions that were asked.
 func (k *locking) release() {
-	for i := range k.groups[:min(k.next+1, len(k.groups))] {
+	for i := range k.groups[:k.asked] {
 		k.e.send(k.groups[i].link, &call{op: protocol.OpUnlock, once: true, size: protocol.TransactionSize, append: k.id.AppendBody,
 			done: func(*call, protocol.Status, []byte, error) {}})
 	}
+	k.asked = 0
 }
 
 func (e *engine) startLockedGet(keys [][]byte, deadline int64, done func([]Value, error)) transaction {
@@ -120,9 +154,11 @@ func (e *engine) startLockedGet(keys [][]byte, deadline int64, done func([]Value
 		}
 	}
 	k.failed = func(err error) { t.end(e, nil, err) }
-	k.locked = func() {
+	k.locked = func() { t.end(e, t.values(), t.err) }
+	inner := t.done
+	t.done = func(v []Value, err error) {
 		k.release()
-		t.end(e, t.values(), t.err)
+		inner(v, err)
 	}
 	k.start()
 	return t
@@ -152,7 +188,7 @@ func (e *engine) startLockedPut(pairs []Pair, deadline int64, done func(Timestam
 	}
 	k.failed = func(err error) { t.end(e, fmt.Errorf("%w", err)) }
 	k.locked = func() {
-		t.twoPhase = true
+		t.locks = k
 		t.begin(e)
 	}
 	inner := t.done

@@ -30,7 +30,7 @@ type put struct {
 	taken    bool // another transaction may have the timestamp
 	refusals int
 	done     func(ts Timestamp, err error)
-	twoPhase bool // of two-phase locking: COMMIT always comes by itself
+	locks    *locking // of two-phase locking, nil for none. COMMIT always comes by itself then
 }
 
 // A putPart is what one partition has of it.
@@ -124,7 +124,7 @@ func (t *put) begin(e *engine) {
 	t.ts = e.clock.Next(e.wall)
 	t.outcome, t.left, t.newest, t.err, t.again, t.taken = preparing, len(t.parts), 0, nil, false, false
 	flags := protocol.Flags(0)
-	if len(t.parts) == 1 && !t.twoPhase {
+	if len(t.parts) == 1 && t.locks == nil {
 		flags = protocol.FlagOnePhase
 	}
 	for i := range t.parts {
@@ -132,20 +132,24 @@ func (t *put) begin(e *engine) {
 		p.body.TS, p.life = t.ts, p.link.life
 		ts := t.ts
 		body := p.body // as it is with this timestamp, should it be sent again
-		e.send(p.link, &call{op: protocol.OpPrepare, flags: flags, size: body.Size(), append: body.AppendBody, of: &t.underWay,
-			done: func(c *call, s protocol.Status, b []byte, _ error) { t.prepared(e, ts, p.life, c, s, b) }})
+		c := &call{op: protocol.OpPrepare, flags: flags, size: body.Size(), append: body.AppendBody, of: &t.underWay,
+			done: func(c *call, s protocol.Status, b []byte, err error) { t.prepared(e, ts, p.life, c, s, b, err) }}
+		if t.locks != nil {
+			c.once, c.over = true, t.locks.conn(p.link)
+		}
+		e.send(p.link, c)
 	}
 }
 
 // prepared takes an answer to PREPARE.
-func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol.Status, body []byte) {
+func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol.Status, body []byte, err error) {
 	if t.ended || ts != t.ts {
 		return
 	}
 	t.left--
 	var n protocol.Newest
 	switch {
-	case s == protocol.StatusOK && c.life != life: // invariant 6
+	case err != nil || s == protocol.StatusOK && c.life != life: // its locks are lost; or invariant 6
 		t.err = ErrUnknownOutcome
 	case s == protocol.StatusOK:
 	case (s == protocol.StatusRefused || s == protocol.StatusClock) && n.Parse(body) == nil:
@@ -163,7 +167,7 @@ func (t *put) prepared(e *engine, ts Timestamp, life uint64, c *call, s protocol
 		return
 	}
 	switch {
-	case t.err == nil && len(t.parts) == 1 && !t.twoPhase:
+	case t.err == nil && len(t.parts) == 1 && t.locks == nil:
 		t.end(e, nil)
 	case t.err == nil:
 		t.commit(e)
@@ -184,17 +188,27 @@ const (
 
 // A paused transaction is tried again at a time.
 type paused struct {
-	at int64
-	t  *put
+	at    int64
+	of    *underWay
+	again func()
+}
+
+// retry tries a transaction again: at once a few times, then with pauses.
+func (e *engine) retry(of *underWay, tries int, again func()) {
+	if tries > quickTries {
+		e.paused = append(e.paused, paused{e.now + int64(pauseTime), of, again})
+		return
+	}
+	again()
 }
 
 // resume tries again what has waited long enough.
 func (e *engine) resume() (worked bool) {
 	for len(e.paused) > 0 && e.paused[0].at <= e.now {
-		t := e.paused[0].t
+		p := e.paused[0]
 		e.paused = e.paused[1:]
-		if !t.ended {
-			t.begin(e)
+		if !p.of.ended {
+			p.again()
 			worked = true
 		}
 	}
@@ -251,11 +265,8 @@ func (t *put) refused(e *engine) {
 		if t.taken {
 			e.clock.Renumber(e.stride)
 		}
-		if t.refusals++; t.refusals > quickTries {
-			e.paused = append(e.paused, paused{e.now + int64(pauseTime), t})
-			return
-		}
-		t.begin(e)
+		t.refusals++
+		e.retry(&t.underWay, t.refusals, func() { t.begin(e) })
 	}
 }
 

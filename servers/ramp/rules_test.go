@@ -493,3 +493,82 @@ func TestRemoveHasSiblings(t *testing.T) {
 	require.Equal(t, []protocol.Wanted{{TS: 9, Key: keys[1]}}, q.Keys)
 	require.Equal(t, []Value{{TS: 9}, {Value: []byte("new"), Found: true, TS: 9}}, got)
 }
+
+// TestLocksAreLost: locks end with their connection, and what they have read counts within their partitions' tenure.
+func TestLocksAreLost(t *testing.T) {
+	now := int64(1)
+	e := newEngine(Fast, 1, func() (int64, uint64) { return now, 1_700_000_000_000 + uint64(now/1e6) })
+	e.setTable(3, 2)
+	e.replicas = true
+	var stubs [2]*stub
+	attach := func(i int) {
+		stubs[i] = &stub{}
+		e.attach(e.links[i], stubs[i], nil, nil, &protocol.Welcome{Term: 7})
+		e.step()
+	}
+	attach(0)
+	attach(1)
+	var keys [][]byte
+	var pairs []Pair
+	for i := byte('a'); i < 'q'; i++ {
+		keys = append(keys, []byte{i})
+		pairs = append(pairs, Pair{Key: []byte{i}})
+	}
+	sent := func(i int, op protocol.Op) wire.Message {
+		require.Len(t, stubs[i].sent, 1)
+		m := stubs[i].sent[0]
+		stubs[i].sent = nil
+		require.Equal(t, op, protocol.Op(m.Op))
+		return m
+	}
+	answer := func(i int, m wire.Message, body []byte) {
+		stubs[i].in = append(stubs[i].in, wire.Message{Header: wire.Header{Op: m.Op, Request: m.Request}, Body: body})
+		e.step()
+	}
+	lock := func(i int) {
+		m := sent(i, protocol.OpLock)
+		var q protocol.Lock
+		require.NoError(t, q.Parse(m.Body))
+		g := protocol.Got{Term: 7, Tenure: 1_000_000, Versions: make([]protocol.Version, len(q.Keys))}
+		for n := range g.Versions {
+			g.Versions[n].State = protocol.StateNever
+		}
+		answer(i, m, g.AppendBody(nil))
+	}
+	reads := 0
+	e.startLockedGet(keys, int64(time.Hour), func(_ []Value, err error) {
+		require.NoError(t, err)
+		reads++
+	})
+	lock(0)
+	e.lost(e.links[0], errSilent)
+	attach(0)
+	lock(1)
+	require.Zero(t, reads, "the locks of partition 0 are lost")
+	lock(0)
+	now += int64(1100 * time.Millisecond)
+	lock(1)
+	require.Zero(t, reads, "another node may have given the locks of partition 0 to others")
+	lock(0)
+	e.lost(e.links[1], errSilent)
+	attach(1)
+	lock(0) // from the first one on: it has waited for the other ones
+	lock(1)
+	require.Equal(t, 1, reads)
+	sent(0, protocol.OpUnlock)
+	sent(1, protocol.OpUnlock)
+
+	var failure error
+	e.startLockedPut(pairs, int64(time.Hour), func(_ Timestamp, err error) { failure = err })
+	lock(0)
+	lock(1)
+	m := sent(0, protocol.OpPrepare)
+	sent(1, protocol.OpPrepare)
+	e.lost(e.links[1], errSilent)
+	attach(1)
+	require.Empty(t, stubs[1].sent, "it has no locks of the transaction")
+	require.NoError(t, failure)
+	answer(0, m, (&protocol.Newest{}).AppendBody(nil))
+	require.ErrorIs(t, failure, ErrUnknownOutcome)
+	sent(0, protocol.OpUnlock)
+}

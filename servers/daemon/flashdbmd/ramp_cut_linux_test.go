@@ -40,9 +40,9 @@ func cutRampCluster(t *testing.T, mode, what string, number, rounds int) {
 	for range 2 {
 		none := mem.NewNetwork().Open() // the nodes' sockets would lead around the cuts
 		t.Cleanup(func() { none.Close() })
-		c, err := ramp.Dial(t.Context(), []string{"tcp:" + s.tcp["a"], "tcp:" + s.tcp["b"], "tcp:" + s.tcp["c"]}, &ramp.Options{
-			Timeout: 30 * time.Second, Secret: []byte(fleetPassword), Fabrics: map[string]fabric.Domain{"shm": none},
-		})
+		o := rampOptions()
+		o.Fabrics = map[string]fabric.Domain{"shm": none}
+		c, err := ramp.Dial(t.Context(), []string{"tcp:" + s.tcp["a"], "tcp:" + s.tcp["b"], "tcp:" + s.tcp["c"]}, o)
 		require.NoError(t, err, s.String())
 		t.Cleanup(func() { c.Close() })
 		w.begin(c, 3, 3)
@@ -73,7 +73,7 @@ func cutRampCluster(t *testing.T, mode, what string, number, rounds int) {
 	}
 	w.end()
 	s.rampLevel(true)
-	d, err := ramp.Dial(t.Context(), []string{"shm:" + filepath.Join(s.dir("a"), "node.sock")}, &ramp.Options{Secret: []byte(fleetPassword)})
+	d, err := ramp.Dial(t.Context(), []string{"shm:" + filepath.Join(s.dir("a"), "node.sock")}, rampOptions())
 	require.NoError(t, err)
 	defer d.Close()
 	for range 3 { // by messages, and by Reads

@@ -35,7 +35,7 @@ type lockWait struct {
 }
 
 // Lock takes locks of keys one after the other, then answers with their newest versions. The transaction dies at the first that an older one
-// has.
+// has. A key with a prepared version is waited for: its writer has lost its locks with its connection, and was to change all of its keys or none.
 func (p *Partition) Lock(c *conn, q *protocol.Lock, exclusive bool, each func(i int, v *protocol.Version), done func(protocol.Status)) {
 	keys := make([][]byte, len(q.Keys))
 	get := &protocol.Get{}
@@ -51,7 +51,7 @@ func (p *Partition) Lock(c *conn, q *protocol.Lock, exclusive bool, each func(i 
 				return
 			}
 		}
-		p.Get(get, 0, each, done)
+		p.read(get, 0, true, each, done)
 	}
 	next(0)
 }
@@ -97,6 +97,7 @@ func (x *lock) fits(h *holder) (fits, older bool) {
 func (x *lock) hold(h holder) {
 	if i := slices.IndexFunc(x.holders, func(o holder) bool { return o.Transaction == h.Transaction }); i >= 0 {
 		x.holders[i].exclusive = x.holders[i].exclusive || h.exclusive
+		x.holders[i].conn = h.conn // the end of another one does not end the lock
 		return
 	}
 	x.holders = append(x.holders, h)

@@ -280,6 +280,19 @@ func TestWaitDie(t *testing.T) {
 	require.Empty(t, l.keys)
 }
 
+// TestLockWaitsForTheOutcome: a writer whose connection has ended has left a prepared version, and no lock.
+func TestLockWaitsForTheOutcome(t *testing.T) {
+	b := newBench(t)
+	s, _ := b.prepare(at(1000), true, "k")
+	require.Equal(t, protocol.StatusOK, s)
+	var got Timestamp
+	q := &protocol.Lock{Transaction: protocol.Transaction{TS: at(1001), Client: 8}, Keys: [][]byte{[]byte("k")}}
+	b.p.Lock(&conn{}, q, false, func(_ int, v *protocol.Version) { got = v.TS }, func(s protocol.Status) { require.Equal(t, protocol.StatusOK, s) })
+	require.Zero(t, got)
+	b.p.Commit(protocol.Transaction{TS: at(1000), Client: 9}, func(protocol.Status) {})
+	require.Equal(t, at(1000), got)
+}
+
 // TestNewLife: behind the first life nothing is served while clients may Read the memory of the last one.
 func TestNewLife(t *testing.T) {
 	d := mem.NewNetwork().Open()

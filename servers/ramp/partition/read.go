@@ -9,6 +9,11 @@ import (
 // Get serves a GET. each is called for every key in order, with contents that are valid during the call; then done. That may be later than Get
 // returns, with the same keys.
 func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, v *protocol.Version), done func(protocol.Status)) {
+	p.read(q, flags, false, each, done)
+}
+
+// read serves a GET. outcomes: it waits until no key has a prepared version.
+func (p *Partition) read(q *protocol.Get, flags protocol.Flags, outcomes bool, each func(i int, v *protocol.Version), done func(protocol.Status)) {
 	if p.failed != nil {
 		done(protocol.StatusUnavailable)
 		return
@@ -22,10 +27,10 @@ func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, 
 			return
 		}
 		_, known := p.latest(h, k.Key)
-		ready = ready && known && p.undecided(k, q.Among) == nil
+		ready = ready && known && p.undecided(k, q.Among, outcomes) == nil
 	}
 	if !ready {
-		p.parkGet(q.Clone(), flags, each, done)
+		p.parkGet(q.Clone(), flags, outcomes, each, done)
 		return
 	}
 	if !p.mayTell() { // the clock is read behind the request, and before what it asks for
@@ -41,26 +46,26 @@ func (p *Partition) Get(q *protocol.Get, flags protocol.Flags, each func(i int, 
 }
 
 // parkGet has a GET wait for keys that only the file knows, and for transactions of the last life.
-func (p *Partition) parkGet(q *protocol.Get, flags protocol.Flags, each func(int, *protocol.Version), done func(protocol.Status)) {
-	w := p.park(func() { p.Get(q, flags, each, done) }, done)
+func (p *Partition) parkGet(q *protocol.Get, flags protocol.Flags, outcomes bool, each func(int, *protocol.Version), done func(protocol.Status)) {
+	w := p.park(func() { p.read(q, flags, outcomes, each, done) }, done)
 	for i := range q.Keys {
 		k := &q.Keys[i]
 		p.await(p.hash(k.Key), k.Key, w)
-		if t := p.undecided(k, q.Among); t != nil {
+		if t := p.undecided(k, q.Among, outcomes); t != nil {
 			w.missing++
 			t.parked = append(t.parked, w)
 		}
 	}
 }
 
-// undecided returns a transaction of the last life whose outcome the newest version of the key depends on (invariant 11).
-func (p *Partition) undecided(k *protocol.Wanted, among []protocol.Transaction) *txn {
+// undecided returns a transaction whose outcome the newest version of the key depends on: one of the last life (invariant 11), or any if all count.
+func (p *Partition) undecided(k *protocol.Wanted, among []protocol.Transaction, all bool) *txn {
 	x := p.active[string(k.Key)]
 	if x == nil || k.TS != 0 || len(among) > 0 {
 		return nil
 	}
 	for i := range x.prepared {
-		if t := p.txns[x.prepared[i].ts]; t != nil && t.inherited {
+		if t := p.txns[x.prepared[i].ts]; t != nil && (t.inherited || all) {
 			return t
 		}
 	}
