@@ -97,6 +97,9 @@ func (c *Cursor) Next() bool {
 	if !c.ready() {
 		return false
 	}
+	if c.tx.readOnly {
+		return c.passed(c.merge.Next(), true)
+	}
 	on, key := c.merge.OnRecord(), c.merge.Key()
 	if !c.current() && on && (!c.merge.OnRecord() || !bytes.Equal(c.merge.Key(), key)) {
 		return c.passed(c.merge.OnRecord(), true) // that record was deleted since: this is the one behind it
@@ -185,10 +188,13 @@ func (c *Cursor) Key() []byte { return c.merge.Key() }
 
 // Value returns its value, with the same lifetime.
 func (c *Cursor) Value() ([]byte, error) {
-	switch en, ok, err := c.entry(); {
-	case err != nil:
+	if c.tx.readOnly {
+		if err := c.Err(); err != nil {
+			return nil, err
+		}
+	} else if en, ok, err := c.entry(); err != nil {
 		return nil, err
-	case ok:
+	} else if ok {
 		v, _, err := c.tx.entryValue(en)
 		return v, err
 	}
