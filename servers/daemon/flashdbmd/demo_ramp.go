@@ -299,7 +299,7 @@ func (d *demoRamp) orphans(context.Context) error {
 	}
 	defer c.Close()
 	for i := range rampOrphans {
-		s := person("orphan:", i)
+		s := orphan(i)
 		values, err := libraryWay{c}.get(s.keys)
 		if err != nil {
 			return err
@@ -331,11 +331,11 @@ func runOrphan(dir string) error {
 	if err != nil {
 		return err
 	}
-	s := person("orphan:", i)
+	s := orphan(i)
 	if err := (libraryWay{c}).put(s.keys, s.values(1)); err != nil {
 		return err
 	}
-	return errors.New("all keys belong to one partition, or nobody dies")
+	return errors.New("all keys belong to one partition")
 }
 
 func askRampStatus(dir string) (s rampStatus, err error) {

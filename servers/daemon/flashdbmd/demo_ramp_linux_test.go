@@ -24,7 +24,7 @@ func TestDemoRamp(t *testing.T) {
 
 // TestRampSubjects: what a demo takes for whole is written by one transaction.
 func TestRampSubjects(t *testing.T) {
-	for _, s := range []subject{person("p:", 3), friendship("p:", 1, 2)} {
+	for _, s := range []subject{person("p:", 3), friendship("p:", 1, 2), orphan(1)} {
 		for n := 1; n < 10; n++ {
 			got, whole := s.number(s.values(n))
 			assert.Equal(t, n, got)
@@ -37,6 +37,10 @@ func TestRampSubjects(t *testing.T) {
 				mixed[i] = nil
 				_, whole = s.number(mixed)
 				assert.False(t, whole)
+				alone := make([][]byte, len(s.keys))
+				alone[i] = s.values(n)[i]
+				_, whole = s.number(alone)
+				assert.False(t, whole, "%s: value %d is alone", s.name, i)
 			}
 		}
 		n, whole := s.number(make([][]byte, len(s.keys)))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -129,6 +130,15 @@ func person(prefix string, i int) subject {
 	return s
 }
 
+// orphan is a person of so many keys that they surely belong to several partitions: a transaction of one partition has no phases to die between.
+func orphan(i int) subject {
+	s := person("orphan:", i)
+	for c := range 20 {
+		s.keys = append(s.keys, fmt.Appendf(nil, "orphan:city:%d:%d", rampCities+c, i))
+	}
+	return s
+}
+
 // values are what transaction number n of a subject writes: the number everywhere, so that any mixture shows, and of a person the city.
 func (s *subject) values(n int) (list [][]byte) {
 	for i := range s.keys {
@@ -150,10 +160,7 @@ func (s *subject) values(n int) (list [][]byte) {
 func (s *subject) number(values [][]byte) (n int, whole bool) {
 	fmt.Sscanf(string(values[0]), "%d", &n)
 	if n == 0 {
-		for _, v := range values {
-			whole = v == nil
-		}
-		return 0, whole
+		return 0, !slices.ContainsFunc(values, func(v []byte) bool { return v != nil })
 	}
 	for i, want := range s.values(n) {
 		if !bytes.Equal(want, values[i]) {

@@ -267,6 +267,10 @@ func killRampCluster(t *testing.T, mode string) {
 	got, err := r.MGet(t.Context(), "three", "one").Result()
 	require.NoError(t, err)
 	require.Equal(t, []any{"3", "1"}, got)
+	st, err = askRampStatus(f.dir("a"))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, st.Commands, int64(2))
+	require.Equal(t, mode != "memory", st.FileBytes > 0)
 	out := &strings.Builder{}
 	require.NoError(t, runStatus([]string{"--dir", f.dir("a")}, noVariables, out))
 	require.Contains(t, out.String(), "partition")

@@ -180,7 +180,9 @@ type rampStatus struct {
 	RESP        string    `json:"resp"`
 	Socket      string    `json:"socket"`
 	Connections int       `json:"connections"` // of RESP
+	Commands    int64     `json:"commands"`    // of RESP, since the start
 	Processor   float64   `json:"processor_seconds"`
+	FileBytes   int64     `json:"file_bytes"` // of all partitions
 	// Status has what each partition is and has done; see package ramp/partition.
 	machine.Status
 }
@@ -188,7 +190,7 @@ type rampStatus struct {
 func (a *rampAdmin) status() rampStatus {
 	return rampStatus{
 		Process: os.Getpid(), Began: a.began, Table: "ramp", Directory: a.c.dir, RESP: a.resp, Socket: a.c.socket, Connections: a.server.Connections(),
-		Processor: processTime().Seconds(), Status: a.node.Status(),
+		Processor: processTime().Seconds(), Status: a.node.Status(), Commands: commandsOf(a.server), FileBytes: fileBytes(a.c.dir, "partition-*.fdbm"),
 	}
 }
 

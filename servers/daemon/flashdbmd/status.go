@@ -15,6 +15,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"flashdbm/servers/daemon/resp"
 	"flashdbm/servers/hydra/machine"
 	"flashdbm/servers/ramp/partition"
 )
@@ -44,18 +45,30 @@ func (a *admin) status() status {
 		Process: os.Getpid(), Began: a.began, Directory: a.c.dir, RESP: a.resp, Socket: a.c.socket, Connections: a.server.Connections(),
 		Processor: processTime().Seconds(), Status: a.node.Status(),
 	}
-	for _, n := range a.server.Counters().Commands {
-		s.Commands += n
+	s.Commands, s.FileBytes = commandsOf(a.server), fileBytes(a.c.dir, "shard-*.fdbm")
+	return s
+}
+
+// commandsOf returns how many commands a server has had.
+func commandsOf(s *resp.Server) (n int64) {
+	for _, c := range s.Counters().Commands {
+		n += c
 	}
-	if a.c.dir != "" {
-		files, _ := filepath.Glob(filepath.Join(a.c.dir, "shard-*.fdbm"))
-		for _, f := range files {
-			if info, err := os.Stat(f); err == nil {
-				s.FileBytes += info.Size()
-			}
+	return n
+}
+
+// fileBytes returns how much the files of a directory have, if there is one.
+func fileBytes(dir, pattern string) (n int64) {
+	if dir == "" {
+		return 0
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, pattern))
+	for _, f := range files {
+		if info, err := os.Stat(f); err == nil {
+			n += info.Size()
 		}
 	}
-	return s
+	return n
 }
 
 // listenAdmin makes the socket, for this user only. The node has the directory's lock, so a socket that is there is an earlier life's.
