@@ -46,7 +46,7 @@
 // is not in the file as it should be: the newer versions of pages, with an estimate of what lists and tables have for them. A commit that
 // finds more waits for a flush; if readers hold it, the oldest is told ErrSnapshotTooOld. Beside that, write sets have a quarter of it,
 // commits that wait to be merged into the tree
-// at most a third of what is above 40 MiB (72 MiB by default), or an eighth of a small one, values that no sync has covered an eighth, and
+// at most half of what is above 40 MiB (108 MiB by default), all of it while a new file is loaded, or an eighth of a small one, values that no sync has covered an eighth, and
 // about 8 MiB are fixed. Not bounded is the table that
 // leads to pages that have moved: some 200 bytes each, until their parents are rewritten, or twice that, as Go's collector lets garbage lie.
 //

@@ -135,7 +135,7 @@ func (c *committer) showApplied(b *batch) error {
 	if b.pages != nil {
 		b.pages.InstallPages(b.group, b.records)
 		b.pages = nil
-		c.log.bytes.Base(b.group)
+		c.log.bytes.Base(b.group, c.log.bytes.Total())
 		c.log.bytes.Start(b.group)
 	}
 	c.tree.merged(b.seq, b.seq, b.records)
@@ -306,10 +306,10 @@ func (c *committer) applyAndLog(g *logstore.Group, b *batch) error {
 	return nil
 }
 
-// mergeUnlessDeferred merges what the tree lacks, of that what is durable where commits are synced, unless the batch is a large one: then that
-// may wait.
+// mergeUnlessDeferred merges what the tree lacks, of that what is durable where commits are synced, unless the batch is a large one, or large ones before it
+// have left much: then that may wait.
 func (c *committer) mergeUnlessDeferred(b *batch) error {
-	if len(c.batch.ops) >= cmp.Or(c.opts.DeferOps, deferOps) && !c.tree.crowded() {
+	if (len(c.batch.ops) >= cmp.Or(c.opts.DeferOps, deferOps) || c.tree.manyWait()) && !c.tree.crowded() {
 		return nil
 	}
 	return c.tree.mergeDurable()

@@ -97,9 +97,11 @@ func (p *pressure) noteBound() {
 // boundBytes returns the bound for what lives. Token held.
 func (p *pressure) boundBytes(s logstore.SpaceStats) int64 {
 	payload, logged, known := p.pages.PayloadBytes(p.tree.records)
+	fresh := p.tree.fresh()
 	if !known {
-		return boundFactor*max(s.LiveBytes, p.tree.sizes().dirty+p.pages.InFlight()*logstore.PageSize)*2/3 + boundExtra - boundSpare
+		return boundFactor*(max(s.LiveBytes, p.tree.sizes().dirty+p.pages.InFlight()*logstore.PageSize)*2/3+fresh) + boundExtra - boundSpare
 	}
+	payload += fresh
 	payload += max(0, s.LiveBytes-s.LoggedBytes-payload*treeFactor/2)
 	return boundFactor*(payload+logged) + boundExtra - boundSpare - s.LoggedBytes/boundSpared
 }
@@ -155,6 +157,14 @@ func (m *maintenance) makeWay(pages int64) (err error) {
 		}
 		m.pressure.crowd.waiters.Broadcast()
 	}()
+	if !m.pressure.roomy(pages) && m.store.Returning() >= (pages+m.pressure.wayPages())*logstore.PageSize { // as behind the first flush of a load
+		if err := m.checkpoints.checkpointTwice(); err != nil {
+			return err
+		}
+	}
+	if m.pressure.roomy(pages) {
+		return nil
+	}
 	for range mostParts {
 		n, err := m.flusher.parts()
 		if err != nil {
@@ -216,7 +226,7 @@ func (p *pressure) reservePast(more, extra int64) error {
 }
 
 func (p *pressure) allFitsNow() (fits bool, err error) {
-	err = p.tree.withMerged(func() error {
+	err = p.tree.withTree(func() error {
 		fits = p.allFits()
 		return p.Failed()
 	})

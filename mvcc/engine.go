@@ -46,6 +46,7 @@ type Thresholds struct {
 	PartBytes  int64 // of dirty pages that a part of a flush is worth, whatever else has to be written with it: else 4 MiB
 	// BackgroundOps are the least entries that the tree lacks and that are merged in the background: else 32,768, and with Manual none.
 	BackgroundOps int
+	Lag           int64 // bytes of redo that any flush may leave behind its base, but for those of Close: else those of background work alone, while commits go on
 	DeferOps      int   // least ops of a synced batch that the tree may lack for longer: else 256
 	ScanOften     int   // scans of a leaf's values out of order, behind which these are put in order: else 8, and with Manual none
 	KeepInline    bool  // values that fit their leaf are in it, whatever their length: for what is about large trees

@@ -21,6 +21,7 @@ type flusher struct {
 	allBase   uint64        // base of the last flush of all
 	unnamed   uint64        // pages appended when names were folded away for the last time
 	stuck     stuckSegments // that the cleaner cannot empty
+	lag       int64         // bytes of redo that a flush may leave behind its base, which need not be merged for it: see withBase
 	installed atomic.Uint64 // least Seq whose readers cannot see what the last flush has retired; written with the token
 	flushes   atomic.Uint64
 	moved     atomic.Uint64 // pages made dirty so that their segments become free
@@ -33,16 +34,17 @@ func (fl *flusher) flush() error {
 	if err != nil {
 		return err
 	}
-	return fl.tree.withMerged(func() error {
+	return fl.withBase(func() error {
 		if err := fl.log.provideFor(fl.pages.Unwritten(), ahead); err != nil { // after recovery nothing is reserved yet
 			return err
 		}
 		if err := fl.log.writeRedo(); err != nil {
 			return err
 		}
-		f := fl.pages.StartFlush(fl.store.CloseGroup(), fl.tree.records)
+		base, bytes := fl.tree.base()
+		f := fl.pages.StartFlush(base, fl.tree.records)
 		if f == nil {
-			fl.log.bytes.Base(fl.pages.Base())
+			fl.log.bytes.Base(fl.pages.Base(), bytes)
 			fl.log.bytes.Start(fl.pages.RedoStart())
 			fl.pressure.noteRedo() // commits may wait for that, too
 			return nil
@@ -53,7 +55,7 @@ func (fl *flusher) flush() error {
 		if fl.opts.StepPages == 0 && f.Pages() <= flushAtOnce {
 			between = func(work func()) { work() }
 		}
-		if err := fl.finishFlush(f, between); err != nil {
+		if err := fl.finishFlush(f, bytes, between); err != nil {
 			return err
 		}
 		fl.allBase = f.Base()
@@ -64,9 +66,22 @@ func (fl *flusher) flush() error {
 	})
 }
 
+// withBase calls fn with the token, and with a tree that a flush can be made of: it is exact, and lacks no more than lag. A load so goes on while what
+// it wrote last waits to be merged at once, and its parts are flushed one after the other in between. The caller holds checkpoints.mu.
+//
+// Nothing is lost by a base that is below the end of the log: redo starts at the base or before it, so what lies behind the base is redone, whether
+// the tree that was flushed was made before or after that was logged. Those commits may have been logged before the flush began or beside it. What
+// recovery relies on is that no page of the flush has any of them, and that is what exact says.
+func (fl *flusher) withBase(fn func() error) error {
+	if lag := fl.opts.Lag; lag > fl.lag && !fl.readers.ending.Load() {
+		return fl.tree.withExact(lag, fn)
+	}
+	return fl.tree.withExact(fl.lag, fn)
+}
+
 // reserveAhead reserves what a flush of that number of pages lacks, without the token: the file may have to grow for it. The caller holds checkpoints.mu.
 func (fl *flusher) reserveAhead(pages func() int64) (ahead int64, err error) {
-	err = fl.tree.withMerged(func() error {
+	err = fl.withBase(func() error {
 		ahead = fl.log.lacks(pages())
 		return fl.Failed()
 	})
@@ -88,10 +103,10 @@ func (fl *flusher) flushSome() (all bool, err error) {
 	return true, fl.flush()
 }
 
-// finishFlush carries a flush through whose base is all up to now. Token held; between, which may lay the token down if the caller
+// finishFlush carries a flush through, up to whose base there were the given bytes of redo. Token held; between, which may lay the token down if the caller
 // holds checkpoints.mu, calls what does not need it.
-func (fl *flusher) finishFlush(f *override.Flush, between func(work func())) error {
-	fl.log.bytes.Base(f.Base())
+func (fl *flusher) finishFlush(f *override.Flush, bytes int64, between func(work func())) error {
+	fl.log.bytes.Base(f.Base(), bytes)
 	fl.pressure.noteRedo() // commits need not wait for what goes with this flush
 	begin, pages := time.Now(), f.Pages()
 	if err := fl.writeFlush(f, between); err != nil {
@@ -144,6 +159,9 @@ func (fl *flusher) beginAnew() error {
 		}
 		if err := fl.flush(); err != nil {
 			return err
+		}
+		if fl.lag > 0 { // the next flush would be of what has come meanwhile
+			break
 		}
 		if again, err := fl.foldAgain(); err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 
 // foldAgain reports whether another fold and the flush of what it changes are worth their while.
 func (fl *flusher) foldAgain() (again bool, err error) {
-	err = fl.tree.withMerged(func() error {
+	err = fl.tree.withTree(func() error {
 		names := fl.pages.TableEntries()
 		again = names >= foldAgainEntries && int64(fl.pages.DirtyPages()) <= names/foldAgainShare
 		return nil

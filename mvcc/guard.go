@@ -100,6 +100,44 @@ func (t *tree) withMerged(fn func() error) error {
 	})
 }
 
+// withExact calls fn with the token, and with an exact tree: it may lack commits, but no more bytes of redo than lag. See tree.exact.
+func (t *tree) withExact(lag int64, fn func() error) error {
+	if lag == 0 {
+		return t.withMerged(fn)
+	}
+	t.awaitMerge()
+	return t.log.withLog(func() error {
+		t.settleMerge()
+		if err := t.catchUp(lag); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// catchUp makes the tree exact if it is not, or lacks more redo than lag. No merge is under way, before and behind. Token held, which is laid down meanwhile.
+func (t *tree) catchUp(lag int64) error {
+	near := func() bool {
+		return t.tables.lacksNothing() || t.exact() && t.log.bytes.Total()+t.log.waiting()-t.upto.bytes <= lag
+	}
+	if near() || t.Failed() != nil {
+		return t.Failed()
+	}
+	if t.manyWait() && t.seal() {
+		t.tables.noBackground++
+		t.token.pass(true)
+		t.awaitMerge()
+		t.token.take()
+		t.tables.noBackground--
+		t.settleMerge()
+		if t.exact() || t.Failed() != nil {
+			return t.Failed()
+		}
+	}
+	t.mergeInStints()
+	return t.merge()
+}
+
 // withTree calls fn with the token, and with the tree its own: there is no merge under way. The tree may lack commits.
 func (t *tree) withTree(fn func() error) error {
 	t.awaitMerge()

@@ -87,7 +87,7 @@ func (c *committer) turnHeavy(tx *Tx, n *commitNode) (*conflict, error) {
 	if err != nil || f == nil {
 		return nil, err
 	}
-	return nil, c.flusher.finishFlush(f, c.flusher.between)
+	return nil, c.flusher.finishFlush(f, c.log.bytes.Total(), c.flusher.between)
 }
 
 // resolveHeavy is resolve for the token holder. Nobody drains or cuts meanwhile, so what was looked at once need not be looked at again: a

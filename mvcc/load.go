@@ -148,7 +148,7 @@ func (l *loading) run(ctx context.Context, group uint64, n *commitNode, next Loa
 	if err != nil {
 		return c.store.Fail(err)
 	}
-	if err := c.flusher.finishFlush(f, func(work func()) { work() }); err != nil {
+	if err := c.flusher.finishFlush(f, c.log.bytes.Total(), func(work func()) { work() }); err != nil {
 		return err
 	}
 	l.build.Live()

@@ -19,6 +19,7 @@ const (
 	minLogBytes      = 4 << 20 // of log since the scan start, below which no checkpoint is due
 	foldAgainEntries = 1 << 10 // entries of the table from which it is folded once more behind the flush of a checkpoint,
 	foldAgainShare   = 16      // if no more pages have changed meanwhile than a 16th of them
+	lagShare         = 2       // of the redo limit, half may lie behind the base of a flush of a load when it begins
 	flushAtOnce      = 16      // pages up to which a flush is written without laying the token down
 )
 
@@ -36,6 +37,7 @@ type maintenance struct {
 	ended      chan struct{} // closed when the goroutine has ended,
 	written    chan struct{} // and when that of writeBuffered has
 	due        atomic.Bool   // the goroutine was nudged
+	looked     uint64        // Seq of the last batch of commits by the last look; guarded by checkpoints.mu
 	idle       rest          // guarded by checkpoints.mu
 }
 
@@ -174,7 +176,9 @@ func (m *maintenance) housekeep() error {
 	}
 	var flush, checkpoint, trim, anew, idle bool
 	parts := 1
-	if err := m.tree.withMerged(func() error {
+	look := m.lookAhead()
+	defer func() { m.flusher.lag = 0 }()
+	if err := look(func() error {
 		var dying bool
 		if m.Failed() == nil {
 			m.tree.reclaimAll() // readers may have ended, and nobody commits
@@ -192,6 +196,7 @@ func (m *maintenance) housekeep() error {
 		return err
 	}
 	if idle {
+		m.flusher.lag = 0
 		if err := m.rest(); !logstore.IsFull(err) {
 			return err
 		}
@@ -202,6 +207,12 @@ func (m *maintenance) housekeep() error {
 		}
 	}
 	pages, due := m.cleaner.cleanBudget()
+	if m.flusher.lag > 0 && (flush || checkpoint || due) { // with what is merged for it
+		var err error
+		if parts, err = m.flusher.parts(); err != nil {
+			return err
+		}
+	}
 	if parts > 1 && (flush || checkpoint || due) {
 		if err := m.cleaner.clean(pages); err != nil {
 			return err
@@ -229,6 +240,23 @@ func (m *maintenance) housekeep() error {
 		m.rouse()
 	}
 	return err
+}
+
+// lookAhead returns how to take the token for a look at what is due, and lets flushes lag behind commits while these are a load, whose ops wait to be merged
+// many at a time, and the file may grow. Once there were no commits since the last look, all is merged. The caller holds checkpoints.mu.
+func (m *maintenance) lookAhead() func(fn func() error) error {
+	before := m.looked
+	m.looked = m.marks.committed.Load()
+	_ = m.log.withLog(func() error {
+		if m.looked != before && m.tree.late() && (m.tree.tables.merging() || m.tree.manyWait()) {
+			m.flusher.lag = m.pressure.shareOfBound() / lagShare
+		}
+		return nil
+	})
+	if m.flusher.lag == 0 {
+		return m.tree.withMerged
+	}
+	return m.tree.withTree
 }
 
 // closeClean writes what is in memory, and makes the file shorter. Nobody uses the engine any more; opened is the file's length in pages at Open.

@@ -23,9 +23,10 @@ import (
 //  3. A table whose entries the tree has retires with the view of that tree, at its Seq m: readers registered at m or above do not have it. It
 //     is used again once the horizon has reached m.
 //  4. Only what is durable is merged, where commits are synced. So no View needs an older tree than the newest.
-//  5. What depends on a tree with all commits takes the token by withMerged, which merges first: a flush, as its base is the end of the log, and
-//     what logs values again, as redo of an older value must not follow that of a newer one. A flush lays the token down between its parts;
-//     what is committed meanwhile is above its base. Folds, checkpoints and the like take it by withTree: the tree that there is will do.
+//  5. What depends on a tree with all commits takes the token by withMerged, which merges first: what logs values again, as redo of an older value
+//     must not follow that of a newer one, and most flushes, whose base is the end of the log then. What is committed while a flush goes on is above
+//     its base. Those of a load may have a base that lies further back: the tree has all commits up to that and none above it (tree.exact). Folds,
+//     checkpoints and the like take the token by withTree: the tree that there is will do.
 //
 // An error of a merge poisons the store. What is committed stays readable.
 type memtables struct {
@@ -42,9 +43,9 @@ type memtables struct {
 	spare   []*overlay.Memtable
 	freed   uint64 // no reader has entries up to this Seq
 
-	noBackground   int // how many are about to need the tree: no background merge begins
-	backgroundFrom int // entries that are merged in the background at least; never changed
-	backgroundAt   int // entries from which on that is tried
+	noBackground   int   // how many are about to need the tree: no background merge begins
+	backgroundFrom int   // entries that are merged in the background at least; never changed
+	worth          int64 // bytes of keys and values that the active table should have by then: see late
 }
 
 // retiredTable is a table that readers registered below a version of the tree may have.
@@ -56,9 +57,8 @@ type retiredTable struct {
 const (
 	mostEntries   = 192 << 10 // that the tree may lack; the more, the fewer visits of leaves,
 	mostAscending = 1 << 10   // but keys that ascend come to each leaf once anyway: little enough for the processor's nearest caches
-	mergeEntry    = 2 * 72    // bytes that merging an entry takes beside the table, in the order of keys
 	entryLeaf     = 2560      // bytes of the version of a leaf: each entry may make one, as far as there are leaves
-	entriesSpare  = 40 << 20  // of MemoryLimit, of the rest of which entries may take a third and such versions half; with a small one each an eighth of it all
+	entriesSpare  = 40 << 20  // of MemoryLimit, of the rest of which entries may take half and such versions half, or entries all where there are no versions; with a small one each an eighth of it all
 
 	splitBytes = 1800 // of keys and values that make a leaf more: half a page
 
@@ -162,17 +162,8 @@ func (t *memtables) merging() bool { return t.merge.Load() != nil }
 // rest returns how many entries are in no merge yet.
 func (t *memtables) rest() int { return t.active.Len() - t.from }
 
-// crowded reports whether the memtables should be merged. Token held.
-func (t *tree) crowded() bool {
-	tables, limit := &t.tables, t.opts.MemoryLimit
-	n, size := tables.lacking()
-	memory := n*(overlay.EntryBytes+mergeEntry) + 2*size // keys and values lie in sets that are not full, and those of before are not collected yet
-	if tables.redo.Load() != nil || n >= mostEntries || tables.rest() >= mostAscending && tables.active.Ascends() || memory >= max(limit/8, (limit-entriesSpare)/3) {
-		return true
-	}
-	versions := max(limit/8, (limit-entriesSpare)/2)
-	return n*entryLeaf >= versions && min(n, t.leaves())*entryLeaf >= versions
-}
+// keys returns how many keys the entries have that are in no merge yet, about.
+func (t *memtables) keys() int { return min(t.active.Keys(), t.rest()) }
 
 // Pending reports whether commits are visible that the tree does not have yet.
 func (t *tree) lags() bool { return t.readers.views.newest.Load().Base < t.marks.applied.Load() }
@@ -249,7 +240,6 @@ func (t *tree) mergeUpto(to int) error {
 		tables.sorter = overlay.Sorter{}
 	}
 	t.merged(tree, base, records)
-	tables.backgroundAt = tables.backgroundFrom
 	t.measure()
 	t.room.rebalance(0)
 	return nil

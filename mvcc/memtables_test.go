@@ -173,7 +173,7 @@ func TestMemtableIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		limit, most int64 // of ops
-	}{{1 << 30, mostEntries}, {16 << 20, 16 << 20 / 8 / (overlay.EntryBytes + mergeEntry)}} {
+	}{{1 << 30, mostEntries}, {16 << 20, 16 << 20 / 8 / overlay.EntryBytes}} {
 		for _, d := range []Durability{Durable, WriteThrough, Buffered} {
 			if testing.Short() && c.most == mostEntries && d != Buffered {
 				continue // the other limit shows what differs between them

@@ -4,7 +4,8 @@ import "time"
 
 // Merging all that the memtables may have takes 200 ms and more where keys come in no order. No commit is to wait so long for background work:
 //
-//   - Background work merges stintOps at a time, and lays the token down between. One batch of commits gets it each time, so what is left
+//   - Where there are many ops, background work has them merged without the token, as those of a load are: see backgroundMerge.
+//   - Else it merges stintOps at a time, and lays the token down between. One batch of commits gets it each time, so what is left
 //     becomes less unless batches are larger than that.
 //   - Whoever merges much with the token in hand all the same, as a commit does that finds the memtables crowded, logs first what Buffered
 //     commits have left in memory. So a sync of those needs no token.
@@ -28,7 +29,13 @@ func (t *tree) mergeInStints() {
 		default:
 			t.logFirst()
 			t.settleMerge()
-			if t.Failed() != nil || t.mergeUpto(tables.stint()) != nil {
+			if t.Failed() != nil {
+				return
+			}
+			if t.manyWait() && t.seal() {
+				break
+			}
+			if t.mergeUpto(tables.stint()) != nil {
 				return
 			}
 		}

@@ -22,10 +22,11 @@ import (
 //  3. There is one at a time, and its end is waited for in any case.
 type backgroundMerge struct {
 	table *overlay.Memtable
-	from  int    // of its entries: the first that the tree lacks
-	base  uint64 // Seq of its last batch
-	tree  uint64 // number of the version that it makes
-	bytes int64  // of keys and values that the tree lacks
+	from  int      // of its entries: the first that the tree lacks
+	keys  int      // of them, each once
+	upto  treeBase // and the group that carries that batch, the newest one when this merge began
+	tree  uint64   // number of the version that it makes
+	bytes int64    // of keys and values that the tree lacks
 	sizes treeSizes
 	done  chan struct{} // closed at its end; what follows is to be read behind that
 	added int64
@@ -54,16 +55,25 @@ func backgroundFrom(o *Options) int {
 // batch: all that is committed is durable where commits are synced.
 func (t *tree) beginMerge() bool {
 	tables := &t.tables
-	if tables.rest() == 0 || tables.active.Ascends() || tables.noBackground > 0 || tables.merging() || tables.redo.Load() != nil || t.Failed() != nil {
+	if tables.active.Ascends() || tables.noBackground > 0 {
+		return false
+	}
+	return t.seal()
+}
+
+// seal is beginMerge in any case, unless there is nothing to merge, or other than the active table has to be merged before. What waits for the log
+// is logged first, so that the table ends where a group does.
+func (t *tree) seal() bool {
+	tables := &t.tables
+	if tables.rest() == 0 || tables.merging() || tables.redo.Load() != nil || t.log.writeRedo() != nil {
 		return false
 	}
 	sealed := tables.active
 	last := sealed.Len()
 	base := sealed.Seq(last - 1)
-	m := &backgroundMerge{table: sealed, from: tables.from, base: base, tree: t.nextTree(base), bytes: tables.bytes, sizes: t.sizes(),
-		done: make(chan struct{}), err: errBroken} // should something panic
+	m := &backgroundMerge{table: sealed, from: tables.from, keys: tables.keys(), tree: t.nextTree(base), bytes: tables.bytes, sizes: t.sizes(),
+		upto: treeBase{base, t.store.CloseGroup(), t.log.bytes.Total()}, done: make(chan struct{}), err: errBroken} // should something panic
 	pages := t.pages.Begin(m.tree)
-	tables.backgroundAt = tables.backgroundFrom
 	tables.active, tables.from, tables.bytes = tables.turn(), 0, 0
 	tables.merge.Store(m)
 	v := t.readers.views.newest.Load()
@@ -74,7 +84,7 @@ func (t *tree) beginMerge() bool {
 		defer t.protect(&m.err)
 		m.err = tables.sorter.Sorted(m.table, m.from, last, pages.Drop, func(ops []btree.Op) error {
 			r, err := btree.Apply(pages, override.Root, ops)
-			m.added = r.Added
+			m.added += r.Added
 			return err
 		})
 	}()
@@ -102,7 +112,8 @@ func (t *tree) settleMerge() {
 	}
 	tables.merge.Store(nil)
 	tables.retire(m.table, m.tree)
-	t.merged(m.tree, m.base, t.records+m.added)
+	t.merged(m.tree, m.upto.seq, t.records+m.added)
+	t.upto, t.gain = m.upto, min(max(float64(m.added)/float64(m.keys), 0), 1)
 	if t.Failed() == nil {
 		t.reclaim()
 		t.room.rebalance(0)
@@ -128,7 +139,7 @@ func (t *tree) thin() error {
 			return err
 		}
 	}
-	crowded, much := t.crowded(), tables.rest() >= tables.backgroundAt
+	crowded, much := t.crowded(), t.worthMerging()
 	if !crowded && !much {
 		return nil
 	}

@@ -57,7 +57,13 @@ func (p *pressure) checkpointDue() bool {
 	if since >= p.redoLimit() {
 		return true
 	}
-	return since >= max(p.store.SpaceStats().LiveBytes/8, minLogBytes) && p.tree.sizes().dirty <= since/2
+	return since >= max(p.store.SpaceStats().LiveBytes/8, minLogBytes) && p.unwrittenBytes() <= since/2
+}
+
+// unwrittenBytes returns those of dirty pages and those that the tree lacks. Token held.
+func (p *pressure) unwrittenBytes() int64 {
+	_, lacking := p.tree.tables.lacking()
+	return p.tree.sizes().dirty + lacking
 }
 
 // sinceCheckpoint returns the bytes of log since the last checkpoint ended. Token held.
@@ -97,8 +103,11 @@ const (
 	newDirty = 2
 	// newMargin: room for an 8th more pages is held, and an 8th more redo comes before the flush begins,
 	newMargin = 8
-	// newLeaves: and what the tree lacks at that time three halves of its keys and values.
-	newLeaves = 3
+	// newLeaves: and what the tree lacks at that time nine eighths of its keys and values.
+	newLeaves = 9
+	// mergeShare: a quarter of the redo limit waits to be merged at once. Less, and each leaf is changed for fewer records; more, and flushes begin with
+	// less of what there is.
+	mergeShare = 4
 )
 
 // excess is how much too long the redo is: bytes that are past RedoLimit, of a range in which commits wait longer and longer.
@@ -118,6 +127,10 @@ func (p *pressure) noteRedo() {
 		redo = p.log.bytes.SinceBase()
 	}
 	limit := p.redoLimit()
+	p.tree.tables.worth = limit / mergeShare
+	if p.tree.records == 0 && p.isNew() { // by the flush, at once
+		p.tree.tables.worth = limit
+	}
 	past := redo + p.log.waiting() - limit
 	p.excess.limit.Store(limit)
 	p.excess.past.Store(past)
@@ -130,7 +143,7 @@ func (p *pressure) noteRedo() {
 func (p *pressure) redoLimit() int64 {
 	if p.isNew() {
 		_, lacking := p.tree.tables.lacking()
-		return newRedoLimit(p.opts.RedoLimit, p.redoBytes(), p.tree.sizes().dirty+lacking*newLeaves/2, p.crowd.bound.Load())
+		return newRedoLimit(p.opts.RedoLimit, p.redoBytes(), p.tree.sizes().dirty+lacking*newLeaves/8, p.crowd.bound.Load())
 	}
 	return p.shareOfBound()
 }
@@ -162,6 +175,5 @@ func (p *pressure) isNew() bool {
 		return false
 	}
 	redo, lives := p.redoBytes(), p.store.SpaceStats().LiveBytes
-	_, lacking := p.tree.tables.lacking()
-	return lives <= redo/newShare && p.tree.sizes().dirty >= (redo-lacking)/newDirty
+	return lives <= redo/newShare && p.tree.sizes().dirty+p.tree.fresh() >= redo/newDirty
 }

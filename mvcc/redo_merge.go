@@ -100,7 +100,7 @@ func (rv *recovery) mergeRedo(r *redoTable) error {
 	rv.tree.tables.redo.Store(nil)
 	rv.tree.merged(redoSeq, redoSeq, p.records)
 	if f != nil {
-		return rv.flusher.finishFlush(f, func(work func()) { work() })
+		return rv.flusher.finishFlush(f, rv.log.bytes.Total(), func(work func()) { work() })
 	}
 	rv.tree.reclaim()
 	return nil

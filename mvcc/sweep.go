@@ -95,7 +95,7 @@ func (p *pressure) mayParts() int {
 
 // partDue reports whether the next of n parts should be flushed. Token held.
 func (p *pressure) partDue(n int) bool {
-	return n > 1 && p.log.bytes.SinceBase()+p.log.waiting() >= p.redoLimit()/int64(n+partsAhead)
+	return n > 1 && p.log.bytes.SinceFlush()+p.log.waiting() >= p.redoLimit()/int64(n+partsAhead)
 }
 
 // firstPart reports whether the next part would be the first behind a flush of all that was much larger than what is dirty now, as behind a load.
@@ -153,7 +153,7 @@ func (fl *flusher) flushPart(n int) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := fl.tree.withMerged(func() error {
+	if err := fl.withBase(func() error {
 		if err := fl.Failed(); err != nil {
 			return err
 		}
@@ -164,11 +164,12 @@ func (fl *flusher) flushPart(n int) (err error) {
 		if err := fl.log.writeRedo(); err != nil {
 			return err
 		}
-		f := fl.pages.StartPart(fl.store.CloseGroup(), fl.tree.records, part)
+		base, bytes := fl.tree.base()
+		f := fl.pages.StartPart(base, fl.tree.records, part)
 		if f == nil {
 			return nil
 		}
-		return fl.finishFlush(f, fl.between)
+		return fl.finishFlush(f, bytes, fl.between)
 	}); err != nil {
 		return err
 	}
@@ -178,6 +179,9 @@ func (fl *flusher) flushPart(n int) (err error) {
 // fillPart fills up the leaves that the next of n parts begins with, where deletes have left those of the tree poorly filled: they are about
 // to be written, or most of them.
 func (fl *flusher) fillPart(n int) error {
+	if fl.lag > 0 { // a load, for which all would have to be merged
+		return nil
+	}
 	var leaves int64
 	if err := fl.tree.withMerged(func() error {
 		if s := fl.store.SpaceStats(); fl.pressure.loose(s, partTight) {
@@ -273,10 +277,10 @@ func stragglers(victims []logstore.Victim, most, full int64, contents func(segme
 	return at
 }
 
-// planPart plans the next part of n, by what is dirty once the tree has all that is committed.
+// planPart plans the next part of n, by what is dirty in the tree that the part will be of.
 func (fl *flusher) planPart(n int) (*override.Part, error) {
 	var leaves int64
-	if err := fl.tree.withMerged(func() error {
+	if err := fl.withBase(func() error {
 		leaves = fl.pages.DirtyBytes()/logstore.PageSize/int64(n) + 1
 		return nil
 	}); err != nil {
@@ -290,7 +294,7 @@ func (fl *flusher) planPart(n int) (*override.Part, error) {
 
 // parts is pressure.parts for who does not have the token.
 func (fl *flusher) parts() (n int, err error) {
-	err = fl.tree.withMerged(func() error {
+	err = fl.withBase(func() error {
 		n = fl.pressure.parts()
 		return fl.Failed()
 	})

@@ -12,12 +12,36 @@ type tree struct {
 	logParts
 
 	records int64 // in the tree, at applied
+	upto    treeBase
+	gain    float64 // records that the last merge of a table has added, for each of its keys
 	tables  memtables
 	sets    sets
 	leafy   atomic.Bool   // the tree had more than fewKeys pages, dirty ones too
 	memory  atomic.Int64  // bytes of versions, as of the last batch
 	ceiling atomic.Int64  // of memory, above which a commit asks for relief: MemoryLimit, or more while readers hold that
 	horizon atomic.Uint64 // as of the last Reclaim
+}
+
+// treeBase is the end of a group of the log: up to there the tree had all commits, and none behind it, when it had got those up to seq.
+type treeBase struct {
+	seq, group uint64
+	bytes      int64 // of redo
+}
+
+// exact reports whether the tree has what there was at the end of a group of the log, which a flush may have for its base: of the newest group, or of the
+// one up to which the last merge of a table went. That is to be above the base of the flush before: what recovery finds behind a checkpoint with the
+// checkpoint's base, or one below it, it takes for the flush that the checkpoint has. Token held; no merge is under way.
+func (t *tree) exact() bool {
+	return t.tables.lacksNothing() || t.upto.group > t.pages.Base() && t.upto.seq == t.readers.views.newest.Load().Base
+}
+
+// base returns that group, with the bytes of redo up to there, and the group does not grow any more. Token held; the tree is exact, and nothing waits for
+// the log where it lacks nothing.
+func (t *tree) base() (group uint64, bytes int64) {
+	if t.tables.lacksNothing() {
+		return t.store.CloseGroup(), t.log.bytes.Total()
+	}
+	return t.upto.group, t.upto.bytes
 }
 
 // merged has readers register at another version of the tree, which has all commits up to base. Token held.

@@ -145,7 +145,7 @@ func (k *checkpointer) cutDue() bool {
 		return false
 	}
 	old := k.store.Outdated()
-	return k.pages.DirtyBytes()*cutGain <= old && k.worthIt(k.trimGain()+old)
+	return k.pressure.unwrittenBytes()*cutGain <= old && k.worthIt(k.trimGain()+old)
 }
 
 func (k *checkpointer) trimmedLately() bool {

@@ -58,7 +58,6 @@ func assemble(opts *Options, store *logstore.Store) *Engine {
 	log.syncDue = make(chan struct{}, 1)
 	tree.tables.active = overlay.NewMemtable()
 	tree.tables.backgroundFrom = backgroundFrom(opts)
-	tree.tables.backgroundAt = tree.tables.backgroundFrom
 	tree.ceiling.Store(opts.MemoryLimit)
 	tree.sets.budget.Init(opts.spillBytes())
 	tree.publishView(0, 0)

@@ -63,10 +63,10 @@ type flushItem struct {
 
 const partPages = 64 // most pages of a part: fdatasync waits for all dirty pages of the file
 
-// StartFlush starts a flush of everything up to now; group is the newest group and records the number of records in the tree. It
-// returns nil if there is nothing to write: what was logged behind the base changed nothing, as deletes of what is not there, and the base
-// moves by itself. The next checkpoint says so; until then redo finds nothing to do either. Token held; no flush is in flight and the
-// pages are not frozen.
+// StartFlush starts a flush of all that is dirty now. group is the one that the tree has all commits up to and none behind; it is above the base of the
+// flush before. records is the number of records in the tree. It returns nil if there is nothing to write: what was logged behind the base
+// changed nothing, as deletes of what is not there, and the base moves by itself. The next checkpoint says so; until then redo finds nothing to do
+// either. Token held; no flush is in flight and the pages are not frozen.
 func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	if p.dirty.len() == 0 && p.nothingPending() {
 		p.rebase(group, p.dirty.began(group), records)
@@ -77,7 +77,7 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	return f
 }
 
-// Seal sets the base of a flush of all: everything up to now is written. group is the newest group of the log, or the one that carries the
+// Seal sets the base of a flush of all: all that is dirty now is written. group is that of StartFlush, or the one that carries the
 // batch being applied if pages of it were written early, and records the number of records in the tree. Token held; after the batch.
 func (f *Flush) Seal(group uint64, records int64) {
 	p := f.p

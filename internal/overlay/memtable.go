@@ -172,6 +172,12 @@ func (m *Memtable) find(key []byte, tag uint32, after, upto uint64) *entry {
 // Len returns how many ops were inserted. For who inserts.
 func (m *Memtable) Len() int { return int(m.n) }
 
+// Keys returns how many keys they have. For who inserts.
+func (m *Memtable) Keys() int { return m.keys }
+
+// Ordered reports whether a cursor has asked for the order of the keys. For who inserts.
+func (m *Memtable) Ordered() bool { return m.order.Load() != nil }
+
 // Bytes returns the bytes of their keys and values. For who inserts.
 func (m *Memtable) Bytes() int64 { return m.bytes }
 

@@ -7,6 +7,7 @@ import "sync/atomic"
 type Bytes struct {
 	total int64
 	bases []base       // of flushes, oldest first: where redo starts, and what it may start behind later
+	begun int64        // total when the last flush began
 	since atomic.Int64 // total less the bytes of bases[0]; stored by every change of one of the two
 }
 
@@ -18,7 +19,7 @@ type base struct {
 
 // Recovered notes that redo starts behind the given group; what is added from now on comes after it.
 func (r *Bytes) Recovered(group uint64) {
-	r.total, r.bases = 0, []base{{group: group}}
+	r.total, r.begun, r.bases = 0, 0, []base{{group: group}}
 	r.since.Store(0)
 }
 
@@ -28,9 +29,10 @@ func (r *Bytes) Add(bytes int64) {
 	r.since.Store(r.total - r.bases[0].bytes)
 }
 
-// Base notes that all groups so far, up to the given one, are below the base of a flush that begins.
-func (r *Bytes) Base(group uint64) {
-	r.bases = append(r.bases, base{group, r.total})
+// Base notes that a flush begins whose base is a group, up to which there were the given bytes of Total.
+func (r *Bytes) Base(group uint64, bytes int64) {
+	r.bases = append(r.bases, base{group, max(bytes, r.bases[len(r.bases)-1].bytes)})
+	r.begun = r.total
 }
 
 // Start notes that redo starts behind the given group, a base.
@@ -49,5 +51,8 @@ func (r *Bytes) Total() int64 { return r.total }
 // Since returns the bytes that an open would redo. Any goroutine may call it.
 func (r *Bytes) Since() int64 { return r.since.Load() }
 
-// SinceBase returns the bytes since the last flush began.
+// SinceBase returns the bytes behind the base of the last flush that began.
 func (r *Bytes) SinceBase() int64 { return r.total - r.bases[len(r.bases)-1].bytes }
+
+// SinceFlush returns the bytes since that flush began: those behind its base that were there by then are not among them.
+func (r *Bytes) SinceFlush() int64 { return r.total - r.begun }
