@@ -22,7 +22,7 @@ type Task struct {
 	Dir         string // of this cell's database; made and removed by the runner
 	BaseDir     string // of databases that cells which only read share, one directory for each store
 	Crash       bool   // the part of a cell that ends by a kill
-	Commits     int    // stop after so many, 0 = by the scale; for counting system calls
+	Commits     int    // stop after this many, 0 = by the scale; for counting system calls
 	Trace       string // an instance of the kernel's tracer that is on during the measured part
 	Profile     string // write a CPU profile of the measured part there
 }

@@ -24,7 +24,7 @@ type drops struct {
 	done  sync.WaitGroup
 }
 
-// dropRecords is how many records a transaction deletes at most. A cut of so many keeps other commits waiting for 9 ms or so, at 35 ns a record; with
+// dropRecords is how many records a transaction deletes at most. A cut of that many keeps other commits waiting for 9 ms or so, at 35 ns a record; with
 // fewer the flushes that follow each cut write more.
 const dropRecords = 1 << 18
 

@@ -58,7 +58,7 @@ func (x *expiry) DeleteExpired(ctx context.Context) (n int64, err error) {
 }
 
 const (
-	overKeys  = 1000 // of records whose time is over, deleted by a transaction at most, and so many bytes of keys
+	overKeys  = 1000 // of records whose time is over, that a transaction deletes at most; the next line has their keys' bytes
 	overBytes = 1 << 20
 )
 

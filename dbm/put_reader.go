@@ -12,7 +12,7 @@ const UnknownSize = -1
 // PutReader sets the value of key to what r gives, piece by piece: however long the value is, little more than 1 MiB of it is in memory, and
 // what is longer goes to the file before the transaction commits. It is the counterpart of ValueReader.
 //
-// size is the length of the value in bytes, and PutReader reads so many and no more; io.ErrUnexpectedEOF if r ends before. With UnknownSize
+// size is the length of the value in bytes, and PutReader reads size bytes and no more; io.ErrUnexpectedEOF if r ends before. With UnknownSize
 // the value is all that r gives until io.EOF. A value of more than 4 GiB is ErrValueTooLarge: with a size before anything is read, else once
 // that much was.
 //

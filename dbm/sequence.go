@@ -23,7 +23,7 @@ type Sequence struct {
 	last int64 // up to this one; below next: none are left
 }
 
-// Sequence returns a sequence whose numbers are taken from the record with the given key, in blocks of so many. It writes nothing before
+// Sequence returns a sequence whose numbers are taken from the record with the given key, in blocks of the given size. It writes nothing before
 // the first Next. ErrKeyTooLarge.
 func (db *DB) Sequence(key []byte, block int64) (*Sequence, error) {
 	if block < 1 {

@@ -62,7 +62,7 @@ type crowd struct {
 	passing atomic.Int64   // when the last of those who wait may pass the bound, in ns since 1970
 }
 
-// enter has a commit of so many pages stand in line behind those that wait to pass the bound, and returns how long it does, and what it
+// enter has a commit of the given number of pages stand in line behind those that wait to pass the bound, and returns how long it does, and what it
 // leaves the line with that has found room before, or goes without.
 func (c *crowd) enter(pages int64) (wait time.Duration, leave func()) {
 	now, takes := time.Now().UnixNano(), pages*logstore.PageSize*int64(time.Second)/boundRate
@@ -138,7 +138,7 @@ func (a *admission) awaitBound(tx *Tx, c logstore.Claim, pages int64) error {
 	}
 }
 
-// makeWay makes room for commits that have asked for so many pages. The caller holds checkpoints.mu.
+// makeWay makes room for commits that have asked for the given number of pages. The caller holds checkpoints.mu.
 func (m *maintenance) makeWay(pages int64) (err error) {
 	before := m.marks.committed.Load()
 	defer func() {
@@ -233,7 +233,7 @@ func (p *pressure) allFitsNow() (fits bool, err error) {
 	return fits, err
 }
 
-// cleanFor empties segments, the emptiest first, until so much will be free as makeWay is to make room for, where less lives in them than is
+// cleanFor empties segments, the emptiest first, until the pages that makeWay is to make room for will be free, where less lives in them than is
 // dead. The caller holds checkpoints.mu.
 func (c *cleaner) cleanFor(pages int64) error {
 	victims, _ := c.store.Victims(c.flusher.stuck, false)
@@ -250,7 +250,7 @@ func (c *cleaner) cleanFor(pages int64) error {
 // wayPages is how many pages there should be room for beside what is asked for.
 func (p *pressure) wayPages() int64 { return p.store.Bound() / boundGain / logstore.PageSize }
 
-// roomy reports whether a commit that asks for so many pages finds them within the bound, and the next ones too.
+// roomy reports whether a commit that asks for the given number of pages finds them within the bound, and the next ones too.
 func (p *pressure) roomy(pages int64) bool {
 	return p.store.FitsBound(pages + p.wayPages())
 }

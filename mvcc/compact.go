@@ -20,7 +20,7 @@ import (
 // as ever. Between the steps others get the token, and between the turns, which end with a checkpoint, also checkpoints.mu.
 const (
 	turnPages  = 2048 // made dirty in one turn, at most
-	denseShare = 32   // a segment of which less than so much is dead stays as it is
+	denseShare = 32   // a segment of which less than a 32nd is dead stays as it is
 )
 
 // Compaction is how far Compact has come.

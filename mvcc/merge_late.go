@@ -38,7 +38,7 @@ func (t *tree) worthMerging() bool {
 	return !t.late() || tables.bytes >= tables.worth || entriesTake(int64(tables.rest()), tables.bytes) >= most || t.crowded()
 }
 
-// manyWait reports whether so many entries wait to be merged that this is better done in the background, by whoever needs it. Token held.
+// manyWait reports whether enough entries wait to be merged that this is better done in the background, by whoever needs it. Token held.
 func (t *tree) manyWait() bool {
 	return t.tables.backgroundFrom < math.MaxInt && t.tables.rest() >= min(t.tables.backgroundFrom, backgroundOps)
 }

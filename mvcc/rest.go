@@ -26,7 +26,7 @@ import (
 //     tree perhaps, with checkpoints.mu in hand.
 const (
 	restGain  = 16       // a sixteenth of ownBytes,
-	restLeast = 2        // and so many segments: what a turn has to give back, at least
+	restLeast = 2        // and at least 2 segments: what a turn has to give back, at least
 	restDead  = 8        // an eighth of what lives may be dead beside it
 	restMoved = 32 << 20 // bytes that a turn moves
 	restTurn  = 8        // of the leaves, an eighth is filled up in a turn, or as many as a turn of Compact does

@@ -20,8 +20,8 @@ import (
 const (
 	// spreadGain: a round has to save a 64th of the pages. With more of a file for records more pages are written for the last of them.
 	spreadGain  = 64
-	spreadLeast = 8   // and so many pages, a segment of the smallest files
-	spreadNews  = 256 // and a 256th of the records has come, or so many leaves have
+	spreadLeast = 8   // and at least 8 pages, a segment of the smallest files
+	spreadNews  = 256 // and a 256th of the records has come, or as large a share of the leaves has
 	spreadOther = 8   // of the records, an 8th: whose lengths may be others than those before
 )
 
@@ -33,7 +33,7 @@ type spreading struct {
 	full    float64 // and how many records full ones would have
 }
 
-// due reports whether a round may save enough of so many leaves.
+// due reports whether a round over this number of leaves may save enough of them.
 func (s *spreading) due(records, leaves int64) bool {
 	density := float64(records) / float64(leaves)
 	news := math.Abs(float64(records-s.records)) + math.Abs(float64(leaves-s.leaves))*density
@@ -41,7 +41,7 @@ func (s *spreading) due(records, leaves int64) bool {
 	return s.full == 0 || news*spreadOther >= float64(records) || news*spreadNews >= float64(records) && gain >= max(float64(leaves)/spreadGain, spreadLeast)
 }
 
-// spread fills up leaves until there is what a commit needs, and so much more.
+// spread fills up leaves until there is what a commit needs, and more bytes beside that.
 func (a *admission) spread(w *roomWanted, more int64) error {
 	var round btree.Repacked
 	for vain := 0; vain < vainTries; {

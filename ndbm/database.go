@@ -61,7 +61,7 @@ const (
 	unlockedIn = 100 * time.Millisecond // how often a follower looks whether the lock is free
 	leftAfter  = 5 * time.Second        // a call under way when the database is closed is taken for one that never ends
 	tryEvery   = 100 * time.Microsecond // how often who tries to own the database looks again,
-	letOwn     = 20                     // and for so many looks a call that begins stays out of the way
+	letOwn     = 20                     // and for 20 looks a call that begins stays out of the way
 	letOthers  = 3 * time.Millisecond   // how long who was asked for the lock leaves it alone; the others look for it every millisecond
 )
 

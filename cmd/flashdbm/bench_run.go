@@ -70,7 +70,7 @@ func (b *benchRun) run() error {
 }
 
 // measure has goroutines call fn until the step is over, each at least once, with the number of the goroutine and of its call, and notes what
-// that took. Each call counts for so many.
+// that took. Each call counts for the given number of operations.
 func (b *benchRun) measure(f benchFigure, goroutines int, each int64, timed bool, fn func(rng *rand.Rand, worker, call int) error) error {
 	var mu sync.Mutex // guards all and first, and f.Count
 	var all []time.Duration

@@ -31,7 +31,7 @@ const delExample = `  flashdbm del app.fdbm greeting
   flashdbm del app.fdbm --prefix cache/
   flashdbm list app.fdbm --null | grep -z '[.]tmp$' | flashdbm del app.fdbm --null`
 
-// A transaction deletes at most so many keys of standard input and so many bytes of
+// The most keys of standard input that a transaction deletes, and the most bytes of
 // keys, so that it stays in memory.
 const (
 	delBatchKeys  = 1000

@@ -49,7 +49,7 @@ func (load *loadCommand) runBulk(p *program, cmd *cobra.Command, path string, fi
 	return printJSON(p.stdout, loaded)
 }
 
-// bulkOnce loads what dump reads, of which there are about so many bytes.
+// bulkOnce loads what dump reads, which is of about the given number of bytes.
 func (load *loadCommand) bulkOnce(p *program, cmd *cobra.Command, db *dbm.DB, dump recordReader, total int64, opts dbm.LoadOptions) (loaded loadResult, err error) {
 	line := p.startProgress("load", formatBytes, total/2, false) // a dump has two digits for a byte
 	defer line.Stop()

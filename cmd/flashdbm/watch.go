@@ -210,7 +210,7 @@ func signed(format func(int64) string, n int64) string {
 	return "0"
 }
 
-// segmentLinesIn returns the map of the file in so much room, with what its characters mean above it.
+// segmentLinesIn returns the map of the file in the given room, with what its characters mean above it.
 func segmentLinesIn(segments []dbm.Segment, columns, lines int) []string {
 	if lines < 2 || columns < 1 || len(segments) == 0 {
 		return nil
@@ -233,7 +233,7 @@ func segmentLinesIn(segments []dbm.Segment, columns, lines int) []string {
 	return page
 }
 
-// cutTo shortens a line to so many columns, a character each.
+// cutTo shortens a line to the given number of columns, a character each.
 func cutTo(line string, columns int) string {
 	if runes := []rune(line); len(runes) > columns {
 		return string(runes[:columns])

@@ -6,7 +6,7 @@ import (
 )
 
 // Repack fills up leaves: the records of neighbours move together, so that as many leaves have them as a load in key order would make. It
-// looks at the leaf that key from belongs in and those behind it under the same parent, at most so many, and changes them if that saves
+// looks at the leaf that key from belongs in and those behind it under the same parent, at most the given number, and changes them if that saves
 // one leaf in repackShare. next is the key of the first record behind what it has looked at, nil at the end of the tree.
 //
 // It changes no record. Leaves on the left keep their names, those on the right leave the tree; parents that become small are merged
@@ -159,7 +159,7 @@ type packedLeaf struct {
 	even         bool   // all of them have these
 }
 
-// packed divides the records of leaves into full ones; or into about so many that have equal shares of the bytes, if that is not 0.
+// packed divides the records of leaves into full ones; or into about the given number that have equal shares of the bytes, if that is not 0.
 func packed(leaves []Node, even bool, alike int) (pieces []packedLeaf) {
 	total, done := 0, 0
 	for _, n := range leaves {

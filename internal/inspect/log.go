@@ -13,7 +13,7 @@ type salvageGroup = salvage.Group
 
 var errEnough = errors.New("as many as were asked for")
 
-// Log shows the groups of the log from one on, at most so many, 0 for all. Groups of which all pages were written over since are not there.
+// Log shows the groups of the log from one on, at most the given number, 0 for all. Groups of which all pages were written over since are not there.
 func (x *Inspector) Log(ctx context.Context, from uint64, limit int) error {
 	r, err := x.reading(ctx)
 	if err != nil {

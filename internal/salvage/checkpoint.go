@@ -21,7 +21,7 @@ func (c *checkpoint) isLive(a logstore.Addr, segmentPages uint32) bool {
 // checkpointTries bounds how many groups are taken for the last one of a checkpoint, of which each costs reading the checkpoint.
 const checkpointTries = 256
 
-// checkpoints returns the newest checkpoints that are whole, at most so many, the newest first.
+// checkpoints returns the newest checkpoints that are whole, at most the given number, the newest first.
 func (s *salvager) checkpoints(most int) (all []*checkpoint) {
 	tries := checkpointTries
 	for end := len(s.refs); end > 0 && len(all) < most && tries > 0; {

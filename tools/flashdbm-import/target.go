@@ -12,7 +12,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A commit is made whenever there are so many records or bytes: its cost does not show then, and what it needs is little.
+// A commit is made whenever there are this many records or bytes: its cost does not show then, and what it needs is little.
 const (
 	batchRecords = 1000
 	batchBytes   = 4 << 20

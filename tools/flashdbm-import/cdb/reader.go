@@ -19,7 +19,7 @@ type Reader struct {
 
 type table struct{ place, slots uint32 }
 
-// NewReader reads the header of a database of so many bytes.
+// NewReader reads the header of a database of size bytes.
 func NewReader(from io.ReaderAt, size int64) (*Reader, error) {
 	r := &Reader{from: from, size: size, end: size}
 	if size < headerSize || size > maxSize {
