@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/anishathalye/porcupine"
 	"github.com/stretchr/testify/assert"
@@ -61,6 +62,9 @@ var model = (&porcupine.NondeterministicModel{
 	},
 	Equal: func(a, b any) bool { return a == b },
 }).ToModel()
+
+// checkTime is how long an order is looked for that explains a key's history. What takes longer is counted as undecided.
+const checkTime = time.Minute
 
 // step returns the state behind the operation, and whether it can have had its answer.
 func (c call) step(s keyState, r result) (after keyState, ok bool) {
