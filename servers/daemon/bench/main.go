@@ -45,6 +45,7 @@ type settings struct {
 	records    int
 	value      int
 	only       string
+	hides      bool
 }
 
 func run() (err error) {
@@ -60,6 +61,7 @@ func run() (err error) {
 	flag.IntVar(&s.records, "records", 1000, "records, as in the paper")
 	flag.IntVar(&s.value, "value", 1024, "bytes of a value, as in the paper")
 	flag.StringVar(&s.only, "only", "", "sections whose names contain this")
+	flag.BoolVar(&s.hides, "hides", false, "slots are invalid while a version of their key is prepared, as the paper has them; for a comparison with a run without")
 	flag.Parse()
 	switch {
 	case *serve != "" && *node != "":
@@ -67,14 +69,14 @@ func run() (err error) {
 	case *hydraFigures:
 		return hydraReport(s)
 	case *serve != "":
-		return serveTable(*serve, s.partitions)
+		return serveTable(*serve, s.partitions, s.hides)
 	}
 	dir, err := os.MkdirTemp("", "rampbench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	server, addrs, err := startServer(dir, s.partitions)
+	server, addrs, err := startServer(dir, s.partitions, s.hides)
 	if err != nil {
 		return err
 	}
@@ -91,7 +93,7 @@ func run() (err error) {
 }
 
 // serveTable is the server's process.
-func serveTable(socket string, partitions int) error {
+func serveTable(socket string, partitions int, hides bool) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	memory, err := shm.Open()
@@ -101,7 +103,7 @@ func serveTable(socket string, partitions int) error {
 	defer memory.Close()
 	network := tcp.Open(tcp.Options{})
 	defer network.Close()
-	n, err := machine.Open(machine.Options{Partitions: partitions, Listen: []machine.Listen{{Domain: memory, Addr: socket}, {Domain: network, Addr: "127.0.0.1:0"}}})
+	n, err := machine.Open(machine.Options{Partitions: partitions, Hides: hides, Listen: []machine.Listen{{Domain: memory, Addr: socket}, {Domain: network, Addr: "127.0.0.1:0"}}})
 	if err != nil {
 		return err
 	}
@@ -110,12 +112,12 @@ func serveTable(socket string, partitions int) error {
 	return n.Close()
 }
 
-func startServer(dir string, partitions int) (*exec.Cmd, []string, error) {
+func startServer(dir string, partitions int, hides bool) (*exec.Cmd, []string, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
 	}
-	cmd := exec.Command(exe, "-serve", filepath.Join(dir, "node.sock"), "-partitions", fmt.Sprint(partitions))
+	cmd := exec.Command(exe, "-serve", filepath.Join(dir, "node.sock"), "-partitions", fmt.Sprint(partitions), fmt.Sprint("-hides=", hides))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

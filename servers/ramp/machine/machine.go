@@ -37,6 +37,7 @@ type Options struct {
 	MaxFile    int64                                               // bytes of a partition's file; 0: no limit
 	Secret     []byte                                              // what clients have to know; empty: nothing
 	Alloc      func(n int, a fabric.Access) (fabric.Region, error) // of a node without listeners
+	Hides      bool                                                // see partition.HidePending
 	Cluster    *membership.Options                                 // nil: the node is alone
 }
 
@@ -179,7 +180,9 @@ func (n *Node) openPartition(r *runner) error {
 	}
 	p, err := partition.New(o)
 	if err == nil {
-		r.p, r.alone = p, p
+		if r.p, r.alone = p, p; n.o.Hides {
+			p.HidePending()
+		}
 	}
 	return err
 }

@@ -91,6 +91,7 @@ func (p *Partition) install(t *txn, k *preparedItem) {
 	place := x.prepared[i].place
 	x.prepared = slices.Delete(x.prepared, i, i+1)
 	p.counts.Prepared--
+	defer p.hide(x)
 	at, ok := p.table.Find(k.hash, k.key)
 	if !ok {
 		p.show(place)
@@ -169,6 +170,7 @@ func (p *Partition) abort(t *txn) {
 		p.arena.Retire(x.prepared[v].place, p.now)
 		x.prepared = slices.Delete(x.prepared, v, v+1)
 		p.counts.Prepared--
+		p.hide(x)
 		p.idle(x)
 		changes = append(changes, store.DropVersion(x.hash, x.key, uint64(t.ts)))
 	}

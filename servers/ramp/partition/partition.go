@@ -141,7 +141,8 @@ type Partition struct {
 	failed    error
 	counts    Stats
 
-	seat *seat // nil: there are no replicas
+	seat  *seat // nil: there are no replicas
+	hides bool
 }
 
 // A wait is what happens once an entry may be told of.
@@ -183,6 +184,9 @@ func open(o Options, s *seat) (*Partition, error) {
 	}
 	return p, nil
 }
+
+// HidePending has a slot invalid while a version of its key is prepared, as the paper's are. For comparison: what readers find needs no such rule.
+func (p *Partition) HidePending() { p.hides = true }
 
 // items tells the table what is in a slot.
 type items Partition

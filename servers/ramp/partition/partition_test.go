@@ -108,23 +108,26 @@ func (b *bench) get(key string, ts Timestamp) (v protocol.Version) {
 	return v
 }
 
+// valid returns the versions that Reads accept.
+func (b *bench) valid() (list []Timestamp) {
+	e := b.p.arena.Extent(0)
+	for i := 0; i+guard.HeaderSize < len(e); i += 16 {
+		it := e[i:]
+		n, ok := guard.SizeOf(it)
+		if !ok || n > 4096 || len(guard.Parse(it).Key) == 0 {
+			continue
+		}
+		if v, err := guard.Verify(it[:n], guard.Parse(it).Key); err == nil {
+			list = append(list, Timestamp(v.Version))
+		}
+	}
+	return list
+}
+
 // TestGuardians: what a Read accepts at any time is what is committed last.
 func TestGuardians(t *testing.T) {
 	b := newBench(t)
-	valid := func() (list []Timestamp) {
-		e := b.p.arena.Extent(0)
-		for i := 0; i+guard.HeaderSize < len(e); i += 16 {
-			it := e[i:]
-			n, ok := guard.SizeOf(it)
-			if !ok || n > 4096 || len(guard.Parse(it).Key) == 0 {
-				continue
-			}
-			if v, err := guard.Verify(it[:n], guard.Parse(it).Key); err == nil {
-				list = append(list, Timestamp(v.Version))
-			}
-		}
-		return list
-	}
+	valid := b.valid
 	b.prepare(at(1), false, "a")
 	require.Empty(t, valid())
 	b.commit(at(1))
@@ -145,6 +148,27 @@ func TestGuardians(t *testing.T) {
 	b.pass(5 * time.Second)
 	require.Zero(t, b.p.Stats().Keys)
 	require.Empty(t, valid(), "a slot that was given up")
+}
+
+// TestSlotsOfThePaper: a slot is invalid while a version of its key is prepared, and valid when the last one is committed, even below it, or aborted.
+func TestSlotsOfThePaper(t *testing.T) {
+	b := newBench(t)
+	b.p.HidePending()
+	b.prepare(at(1), false, "a")
+	b.commit(at(1))
+	require.Equal(t, []Timestamp{at(1)}, b.valid())
+	b.prepare(at(3), false, "a")
+	b.prepare(at(2), false, "a")
+	require.Empty(t, b.valid())
+	b.commit(at(3))
+	require.Empty(t, b.valid(), "one is left")
+	require.Equal(t, at(3), b.get("a", 0).TS, "by message")
+	b.commit(at(2))
+	require.Equal(t, []Timestamp{at(3)}, b.valid())
+	b.prepare(at(4), false, "a")
+	require.Empty(t, b.valid())
+	b.p.Abort(protocol.Transaction{TS: at(4), Client: 9}, func(protocol.Status) {})
+	require.Equal(t, []Timestamp{at(3)}, b.valid())
 }
 
 // TestGone: an overtaken version is there for 4 s, and gone behind that; one that there never was is told apart.

@@ -292,6 +292,19 @@ func (p *Partition) place(t *txn, x *versions, v *store.Version, at arena.Place)
 	x.prepared = append(x.prepared, version{ts: t.ts, place: at})
 	t.items = append(t.items, preparedItem{x})
 	p.counts.Prepared++
+	p.hide(x)
+}
+
+// hide makes the slot of a key invalid while a version of the key is prepared, if that is wanted, and valid again.
+func (p *Partition) hide(x *versions) {
+	if !p.hides {
+		return
+	}
+	if at, ok := p.table.Find(x.hash, x.key); ok && len(x.prepared) > 0 {
+		guard.Hide(guard.Bytes(p.arena.Bytes(arena.Place(at))))
+	} else if ok {
+		p.show(arena.Place(at))
+	}
 }
 
 // share notes which other partitions have keys of the transaction.
