@@ -17,7 +17,7 @@ func TestLoadIntoNewFile(t *testing.T) {
 	if testing.Short() && raceEnabled {
 		t.Skip("takes seconds with the race detector")
 	}
-	const records, size, perTx = 240_000, 116, 1000
+	const records, size, perTx = 380_000, 116, 1000
 	db, err := Open(filepath.Join(t.TempDir(), "db"), &Options{Durability: Buffered})
 	require.NoError(t, err)
 	defer db.Close()
