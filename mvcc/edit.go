@@ -1,6 +1,7 @@
 package mvcc
 
 import (
+	"cmp"
 	"errors"
 
 	"flashdbm/internal/btree"
@@ -120,16 +121,20 @@ type refilling func(e btree.Editor, root btree.PageID, from []byte, most int) (b
 
 // refillSome fills up some leaves, those of the given key and behind it. ErrFull if there is no room for them in the next flush.
 func (fl *flusher) refillSome(key []byte, refill refilling) (r btree.Repacked, err error) {
-	return fl.refillWith(key, refill, func(extra int64) error { return fl.store.ReserveFor(logstore.ForDeletes, extra, 0) })
+	return fl.refillWith(key, refillLeaves, refill, func(extra int64) error { return fl.store.ReserveFor(logstore.ForDeletes, extra, 0) })
 }
 
-func (fl *flusher) refillWith(key []byte, refill refilling, reserve reservation) (r btree.Repacked, err error) {
-	most := min(refillLeaves, 4*fl.stepPages())
+// refillWith is refillSome for so many leaves at most. A leaf that cannot be read is an error, and nothing more: commits that do not come to it go on.
+func (fl *flusher) refillWith(key []byte, most int, refill refilling, reserve reservation) (r btree.Repacked, err error) {
+	most = min(most, refillLeaves, 4*fl.stepPages())
+	var unread error
 	err = fl.tree.withMerged(func() error {
 		return fl.pressure.edit(withMargin(int64(most))+4, reserve, func(b *override.Batch) (err error) {
-			r, err = refill(b, override.Root, key, most)
+			if r, err = refill(b, override.Root, key, most); err != nil && !r.Begun {
+				unread, err = err, nil
+			}
 			return err
 		})
 	})
-	return r, err
+	return r, cmp.Or(err, unread)
 }

@@ -35,6 +35,8 @@ const (
 	unnameShare = 16      // once in a 16th of what lives written to the log
 	unevenShare = 16      // of RedoLimit, by which the free space differs from one checkpoint to the next
 	partTight   = 16      // leaves of a part are filled up where the tree takes 16 tenths of the bytes of its records; 14 and a half are usual
+	fillLooked  = 4       // times the pages of the part are looked at for that,
+	fillWritten = 2       // and as many times changed: what is dirty stays in proportion, also where the tree is large and little of it is dirty
 	sweepShare  = 48      // with parts a checkpoint is due when the log has taken a 48th of what lives
 )
 
@@ -182,23 +184,24 @@ func (fl *flusher) fillPart(n int) error {
 	if fl.lag > 0 { // a load, for which all would have to be merged
 		return nil
 	}
-	var leaves int64
+	var leaves, writes int64
 	if err := fl.tree.withMerged(func() error {
 		if s := fl.store.SpaceStats(); fl.pressure.loose(s, partTight) {
-			leaves = fl.tree.leaves() / int64(n)
+			part := fl.pages.DirtyBytes()/logstore.PageSize/int64(n) + 1
+			leaves, writes = min(fl.tree.leaves()/int64(n), part*fillLooked), part*fillWritten
 		}
 		return fl.Failed()
 	}); err != nil {
 		return err
 	}
-	for at := fl.hand; leaves > 0; {
-		r, err := fl.refillWith(at, btree.Spread, fl.pressure.reserveWithin)
-		if logstore.IsFull(err) || err == nil && r.Next == nil {
-			return nil
-		} else if err != nil {
-			return err
+	most := int(min(leaves, writes, refillLeaves))
+	for at := fl.hand; leaves > 0 && writes > 0; {
+		r, err := fl.refillWith(at, most, btree.Spread, fl.pressure.reserveWithin)
+		if err != nil || r.Next == nil { // there is no room, or a leaf is damaged: the part may do without
+			return fl.Failed()
 		}
 		leaves -= int64(r.Leaves)
+		writes -= int64(r.Written)
 		at = r.Next
 		fl.checkpoints.pace()
 	}

@@ -40,6 +40,7 @@ type Repacked struct {
 	Full    int    // and how many full ones would have their records
 	Written int    // changed
 	Removed int
+	Begun   bool // leaves were changed: after an error there is half a version, and without it nothing has happened
 }
 
 const (
@@ -102,6 +103,7 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int, spread bool
 		r.Removed = 0
 		return r, nil
 	}
+	r.Begun = true
 	v, written, err := a.refill(n, first, leaves, pieces)
 	if err != nil {
 		return r, err
