@@ -25,8 +25,9 @@ func TestCompact(t *testing.T) {
 			}
 			return nil
 		}))
-		_, err := db.Get([]byte("00000000")) // the tree gets each transaction by itself, which leaves fuller and emptier leaves behind
-		require.NoError(t, err)
+		if i%10 == 9 {
+			require.NoError(t, db.Checkpoint()) // the tree gets some transactions at a time, which leaves fuller and emptier leaves behind
+		}
 	}
 	require.NoError(t, db.Update(func(tx *dbm.Tx) error {
 		for i := range 40_000 {
