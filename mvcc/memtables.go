@@ -70,8 +70,8 @@ const (
 
 	turnEntries = 1 << 10 // of a table that the tree has all of, from which on another one takes its place,
 	turnBytes   = 1 << 18 // or from this many bytes of keys and values
-	spareTables = 2
-	keptRetired = 4 // tables; readers have the others to themselves
+	spareTables = 2       // none of which has had more than mostEntries: that memory would stay behind a load
+	keptRetired = 4       // tables; readers have the others to themselves
 )
 
 // insert adds the ops of a batch to the active table. Token held, who moves applied next.
@@ -139,7 +139,7 @@ func (t *memtables) reclaim(horizon uint64) {
 	n := 0
 	for ; n < len(t.retired) && t.retired[n].tree <= horizon; n++ {
 		t.freed = t.retired[n].tree
-		if m := t.retired[n].table; m != nil && len(t.spare) < spareTables {
+		if m := t.retired[n].table; m != nil && m.Len() <= mostEntries && len(t.spare) < spareTables {
 			m.Reset()
 			t.spare = append(t.spare, m)
 		}
@@ -236,13 +236,19 @@ func (t *tree) mergeUpto(to int) error {
 	}); err != nil {
 		return t.store.Fail(err)
 	}
-	if to-tables.from > 2*mostEntries { // a large transaction
-		tables.sorter = overlay.Sorter{}
-	}
+	tables.forgetLarge(to - tables.from)
 	t.merged(tree, base, records)
 	t.measure()
 	t.room.rebalance(0)
 	return nil
+}
+
+// forgetLarge lets go of the memory in which that number of entries was sorted, if they were those of a large transaction, or of a load: it would stay
+// behind that for good.
+func (t *memtables) forgetLarge(entries int) {
+	if entries > 2*mostEntries {
+		t.sorter = overlay.Sorter{}
+	}
 }
 
 // lackingPages bounds the pages that merging makes dirty.

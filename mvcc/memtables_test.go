@@ -149,6 +149,41 @@ func TestTablesAreUsedAgain(t *testing.T) {
 	require.NoError(t, r.Rollback())
 }
 
+// TestLoadLeavesNoMemory: what the entries of a load have taken, and what their merge did, is not kept for the batches behind it.
+func TestLoadLeavesNoMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes most of a second")
+	}
+	const load = 2*mostEntries + 1
+	e := newEngine(t, Options{Durability: Buffered, Manual: true, MemoryLimit: 1 << 30, RedoLimit: 1 << 30})
+	tables := &e.tree.tables
+	tables.backgroundFrom = 2 * load // a load, which is late, and no merge begins by itself
+	merged := func(n uint32) {
+		for i := uint32(0); i < n; {
+			tx := begin(t, e, TxOptions{})
+			for end := min(i+1000, n); i < end; i++ { // of one batch the keys ascend, which is merged at once if it is larger
+				if err := tx.Put(binary.LittleEndian.AppendUint32(nil, i*7919), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			require.NoError(t, tx.Commit())
+		}
+		require.NoError(t, e.log.withLog(func() error {
+			require.True(t, e.tree.seal())
+			e.tree.settleMerge()
+			return e.Failed()
+		}))
+		e.tree.reclaim()
+		require.Empty(t, tables.retired)
+	}
+	merged(load)
+	require.Empty(t, tables.spare)
+	require.Zero(t, tables.sorter)
+	merged(2 * turnEntries)
+	require.Len(t, tables.spare, 1)
+	require.NotZero(t, tables.sorter)
+}
+
 // TestMemtableValues: a long value that another one replaces before the tree had it is dropped; newEngine checks the space map at the end.
 func TestMemtableValues(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})

@@ -111,6 +111,7 @@ func (t *tree) settleMerge() {
 		return
 	}
 	tables.merge.Store(nil)
+	tables.forgetLarge(m.table.Len() - m.from)
 	tables.retire(m.table, m.tree)
 	t.merged(m.tree, m.upto.seq, t.records+m.added)
 	t.upto, t.gain = m.upto, min(max(float64(m.added)/float64(m.keys), 0), 1)
