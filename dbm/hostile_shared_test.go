@@ -59,11 +59,15 @@ func TestSalvageSharedLists(t *testing.T) {
 			h.layers(newest, h.lists()[0], times)
 			h.endAt(newest)
 		})
-		mem := s.mem(len(s.file))
-		before := allocated()
-		require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, 1)), "salvaged"))
-		took[times] = allocated() - before
-		mem.Release()
+		for try := range 3 { // the least of three: of what is kept for later use a collection may have taken a part, which is allocated anew
+			mem := s.mem(len(s.file))
+			before := allocated()
+			require.NoError(t, s.use(mem, rand.New(rand.NewPCG(1, 1)), "salvaged"))
+			if n := allocated() - before; try == 0 || n < took[times] {
+				took[times] = n
+			}
+			mem.Release()
+		}
 	}
 	require.Less(t, took[500], took[1]+500*logstore.PageSize/2)
 }

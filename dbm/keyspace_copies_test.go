@@ -199,6 +199,7 @@ func TestKeyspaceLoadInto(t *testing.T) {
 		err := db.Keyspace("a").Load(t.Context(), func(yield func(k, v []byte) bool) { _ = yield([]byte("b"), nil) && yield([]byte("a"), nil) }, LoadOptions{Sorted: true})
 		require.ErrorIs(t, err, ErrOrder)
 		requireSpaces(t, db, in())
+		require.NoError(t, db.FinishDrops(t.Context())) // what deletes the records of b may have hashes of keys in common with the load
 		require.NoError(t, load(t.Context(), func() {}))
 		requireSpaces(t, db, map[string]map[string]string{"": {"default": "stays"}, "a": model})
 		for _, none := range []string{"none", ""} {

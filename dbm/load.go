@@ -42,7 +42,9 @@ func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts 
 }
 
 // Load puts all records into the keyspace, all or nothing, in one transaction of Puts: see DB.Load. Other commits go on meanwhile; one that puts or
-// deletes one of the keys, or drops the keyspace, has Load fail with ErrConflict.
+// deletes one of the keys, or drops the keyspace, has Load fail with ErrConflict. So may one of other keys: written keys are known by hashes, some of
+// which are those of other keys, and of many records one or another is likely to be. A keyspace that nobody else writes, of a database that nobody
+// else writes meanwhile, has no such conflicts.
 //
 // LoadOptions.Replace has them take the place of what the keyspace has. Where what is new is to be looked at before, load another keyspace, and have it
 // take the place of the first by Tx.DropKeyspace and Tx.RenameKeyspace in one transaction.
