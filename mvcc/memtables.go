@@ -162,6 +162,11 @@ func (t *memtables) merging() bool { return t.merge.Load() != nil }
 // rest returns how many entries are in no merge yet.
 func (t *memtables) rest() int { return t.active.Len() - t.from }
 
+// inOrder reports whether the entries that are in no merge yet are many of a load in order: of one batch alone the keys ascend in any case.
+func (t *memtables) inOrder() bool {
+	return t.rest() >= mostAscending && t.active.Ascends() && t.active.Seq(t.from) != t.active.Seq(t.active.Len()-1)
+}
+
 // keys returns how many keys the entries have that are in no merge yet, about.
 func (t *memtables) keys() int { return min(t.active.Keys(), t.rest()) }
 

@@ -185,6 +185,31 @@ func TestLoadLeavesNoMemory(t *testing.T) {
 	require.False(t, reflect.ValueOf(tables.sorter).IsZero())
 }
 
+// TestLargeBatchesAreLoads: batches of many records in random order are merged together, as those of fewer are; in each the keys ascend. Those of a load in
+// order are merged two at a time.
+func TestLargeBatchesAreLoads(t *testing.T) {
+	for _, ascending := range []bool{false, true} {
+		e := newEngine(t, Options{Durability: Buffered, Manual: true})
+		e.tree.tables.backgroundFrom = 1 << 30 // a load, which is late, and no merge begins by itself
+		for batch := range uint32(3) {
+			tx := begin(t, e, TxOptions{})
+			for i := range uint32(mostAscending) {
+				key := batch*mostAscending + i
+				if !ascending {
+					key *= 0x9E3779B9
+				}
+				require.NoError(t, tx.Put(binary.BigEndian.AppendUint32(nil, key), nil))
+			}
+			require.NoError(t, tx.Commit())
+		}
+		if ascending {
+			require.Equal(t, mostAscending, e.tree.tables.rest())
+		} else {
+			require.Equal(t, 3*mostAscending, e.tree.tables.rest())
+		}
+	}
+}
+
 // TestMemtableValues: a long value that another one replaces before the tree had it is dropped; newEngine checks the space map at the end.
 func TestMemtableValues(t *testing.T) {
 	e := newEngine(t, Options{Durability: Buffered, Manual: true})

@@ -47,7 +47,7 @@ func (t *tree) manyWait() bool {
 func (t *tree) crowded() bool {
 	tables, limit := &t.tables, t.opts.MemoryLimit
 	n, size := tables.lacking()
-	if tables.redo.Load() != nil || tables.rest() >= mostAscending && tables.active.Ascends() || entriesTake(n, size) >= t.entriesLimit() {
+	if tables.redo.Load() != nil || tables.inOrder() || entriesTake(n, size) >= t.entriesLimit() {
 		return true
 	}
 	if n >= mostEntries && !t.late() {
