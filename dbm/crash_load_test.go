@@ -142,7 +142,7 @@ func (l *load) options(rng *rand.Rand) mvcc.Options {
 		o.CutFrom = 3 + dice.Int64N(30)
 	}
 	o.SyncBeside = dice.IntN(2) == 0
-	if dice.IntN(3) > 0 { // flushes leave behind what the tree lacks, where merges go on aside
+	if dice.IntN(3) > 0 { // flushes leave behind what the tree lacks, where merges go on in the background
 		o.Lag = 1 << 20
 	}
 	return o

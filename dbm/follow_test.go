@@ -15,6 +15,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// copyOf returns a database with what another one has, made of a backup, and the token of that.
+func copyOf(t *testing.T, source *DB) (*DB, Token) {
+	t.Helper()
+	var full bytes.Buffer
+	token, err := source.Backup(t.Context(), &full)
+	require.NoError(t, err)
+	copied := filepath.Join(t.TempDir(), "copy")
+	_, err = Restore(t.Context(), copied, &full)
+	require.NoError(t, err)
+	db, err := Open(copied, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	return db, token
+}
+
 // TestFollow keeps a copy up to date with a database that several goroutines write to, in the same process and beside it. At each moment of the
 // copy each writer's counter and its records agree, and in the end it has all.
 func TestFollow(t *testing.T) {
@@ -31,15 +46,7 @@ func TestFollow(t *testing.T) {
 				require.NoError(t, err)
 				defer source.Close()
 			}
-			var full bytes.Buffer
-			token, err := source.Backup(t.Context(), &full)
-			require.NoError(t, err)
-			copied := filepath.Join(t.TempDir(), "copy")
-			_, err = Restore(t.Context(), copied, &full)
-			require.NoError(t, err)
-			standby, err := Open(copied, nil)
-			require.NoError(t, err)
-			defer standby.Close()
+			standby, token := copyOf(t, source)
 
 			ctx, stop := context.WithCancelCause(t.Context())
 			var wg sync.WaitGroup
@@ -155,15 +162,7 @@ func TestFollowLastPage(t *testing.T) {
 	source, err := Open(path, &Options{ReadOnly: true, Beside: true})
 	require.NoError(t, err)
 	defer source.Close()
-	var full bytes.Buffer
-	token, err := source.Backup(t.Context(), &full)
-	require.NoError(t, err)
-	copied := filepath.Join(t.TempDir(), "copy")
-	_, err = Restore(t.Context(), copied, &full)
-	require.NoError(t, err)
-	standby, err := Open(copied, nil)
-	require.NoError(t, err)
-	defer standby.Close()
+	standby, token := copyOf(t, source)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	ended := make(chan error, 1)

@@ -124,7 +124,7 @@ func (fl *flusher) refillSome(key []byte, refill refilling) (r btree.Repacked, e
 	return fl.refillWith(key, refillLeaves, refill, func(extra int64) error { return fl.store.ReserveFor(logstore.ForDeletes, extra, 0) })
 }
 
-// refillWith is refillSome for so many leaves at most. A leaf that cannot be read is an error, and nothing more: commits that do not come to it go on.
+// refillWith is refillSome for the given number of leaves at most. A leaf that cannot be read is an error, and nothing more: commits that do not come to it go on.
 func (fl *flusher) refillWith(key []byte, most int, refill refilling, reserve reservation) (r btree.Repacked, err error) {
 	most = min(most, refillLeaves, 4*fl.stepPages())
 	var unread error
