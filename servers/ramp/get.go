@@ -52,6 +52,14 @@ func (k *getKey) writer() protocol.Transaction {
 	return protocol.Transaction{TS: k.ts, Client: k.meta.Client}
 }
 
+// forgotten reports whether one of the transactions that the second round names may have written the key all the same: its timestamp is up to floor, where the partition
+// may have forgotten that the key was removed, and it is not below the version of the first round; nor at it, if that one says that there is no value.
+func (k *getKey) forgotten(among []protocol.Transaction, floor Timestamp) bool {
+	return slices.ContainsFunc(among, func(o protocol.Transaction) bool {
+		return o.TS <= floor && (o.TS > k.ts || o.TS == k.ts && k.state == protocol.StateFound)
+	})
+}
+
 // A group is the keys that one partition is asked for.
 type group struct {
 	link *link
@@ -213,7 +221,8 @@ func (t *get) take(e *engine, g group, c *call, among []protocol.Transaction, go
 			}
 		case v.State == protocol.StateGone || got.Term != k.term: // invariant 6
 			t.gone = true
-		case v.State == protocol.StateNever && t.round == 2: // the first round has the newest
+		case v.State == protocol.StateNever && t.round == 2: // the first round has the newest, unless that was removed since
+			t.gone = t.gone || k.forgotten(among, v.TS)
 		default:
 			t.set(k, v.State, v.TS, v.Content)
 		}

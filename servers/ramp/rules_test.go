@@ -457,6 +457,63 @@ func TestOmitted(t *testing.T) {
 	require.Equal(t, Timestamp(5), got[1].TS)
 }
 
+// TestForgottenSinceTheFirstRound: between the two rounds of a read a key is removed, and the remove forgotten. What the first round has told of the key is not what
+// the reader returns: it lacks the value (Small), or what a transaction wrote that the reader sees another part of. It begins anew. Where the remove was
+// forgotten before the first round, or says nothing of these transactions, the first round counts.
+func TestForgottenSinceTheFirstRound(t *testing.T) {
+	keys := [][]byte{[]byte("a"), []byte("b")}
+	bare, bloom := (&protocol.Meta{Client: 8}).AppendContent(nil, nil), protocol.MakeMeta(protocol.KindBloom, 8, protocol.SortHashes([]uint64{circle.Hash(3, keys[0]), circle.Hash(3, keys[1])}))
+	full := bloom.AppendContent(nil, []byte("value"))
+	found := func(ts Timestamp, content []byte) protocol.Version {
+		return protocol.Version{State: protocol.StateFound, TS: ts, Content: content}
+	}
+	never := func(floor Timestamp) protocol.Version { return protocol.Version{State: protocol.StateNever, TS: floor} }
+	for _, c := range []struct {
+		what          string
+		alg           Algorithm
+		first, second protocol.Version // of a; b was written at 20
+		anew          bool
+	}{
+		{"its value never came", Small, found(10, bare), never(30), true},
+		{"the other key's transaction may have written it", Small, never(5), never(30), true},
+		{"it was forgotten before", Small, never(25), never(30), false},
+		{"it is older than the transaction", Small, never(5), never(15), false},
+		{"the other key's transaction may have written it", Hybrid, found(10, full), never(30), true},
+		{"the filter was wrong", Hybrid, found(10, full), never(0), false},
+		{"a remove that is older than the transaction", Hybrid, found(10, full), never(15), false},
+	} {
+		e := newEngine(c.alg, 1, func() (int64, uint64) { return 1, 1_700_000_000_000 })
+		e.setTable(3, 1)
+		s := &stub{}
+		e.attach(e.links[0], s, nil, nil, &protocol.Welcome{Term: 7})
+		ended := false
+		e.startGet(keys, 1e12, func(_ []Value, err error) {
+			require.NoError(t, err)
+			ended = true
+		})
+		answer := func(a protocol.Version) {
+			require.Len(t, s.sent, 1)
+			sent := s.sent[0]
+			s.sent = nil
+			var q protocol.Get
+			require.NoError(t, q.Parse(sent.Body))
+			g := protocol.Got{Term: 7}
+			for _, k := range q.Keys {
+				if string(k.Key) == "a" {
+					g.Versions = append(g.Versions, a)
+				} else {
+					g.Versions = append(g.Versions, found(20, full))
+				}
+			}
+			s.in = append(s.in, wire.Message{Header: sent.Header, Body: g.AppendBody(nil)})
+			e.step()
+		}
+		answer(c.first)
+		answer(c.second)
+		require.Equal(t, c.anew, !ended, "%v: %s", c.alg, c.what)
+	}
+}
+
 // TestRemoveHasSiblings: a version that removes a key says what else its transaction wrote, and the reader asks for that.
 func TestRemoveHasSiblings(t *testing.T) {
 	e := newEngine(Fast, 1, func() (int64, uint64) { return 1, 1_700_000_000_000 })

@@ -406,3 +406,40 @@ func TestAmong(t *testing.T) {
 	require.EqualValues(t, 9, m.Client)
 	require.Empty(t, value)
 }
+
+// TestGoneAmong: of several transactions that a reader names, the key's version of one was overtaken and dropped, and a newer one has not written the key. The
+// answer is that something is gone. A remove that was forgotten leaves no version at all: the answer says up to which timestamp that may be so.
+func TestGoneAmong(t *testing.T) {
+	b := newBench(t)
+	ask := func(key string, among ...Timestamp) (v protocol.Version) {
+		q := &protocol.Get{Keys: []protocol.Wanted{{Key: []byte(key)}}}
+		for _, ts := range among {
+			q.Among = append(q.Among, protocol.Transaction{TS: ts, Client: 9})
+		}
+		b.p.Look()
+		b.p.Get(q, 0, func(_ int, x *protocol.Version) { v = *x }, func(protocol.Status) {})
+		return v
+	}
+	write := func(ts Timestamp, key string) {
+		b.prepare(ts, false, key)
+		require.Equal(t, protocol.StatusOK, b.commit(ts))
+	}
+	write(at(1), "a")
+	write(at(2), "b")
+	write(at(3), "a")
+	require.Equal(t, at(1), ask("a", at(1), at(2)).TS)
+	b.pass(4100 * time.Millisecond)
+	require.Equal(t, protocol.StateGone, ask("a", at(1)).State)
+	require.Equal(t, protocol.StateGone, ask("a", at(1), at(2)).State, "the newest one that is named is above all that was dropped, and another one is not")
+	require.Equal(t, at(3), ask("a", at(1), at(2), at(3)).TS)
+	require.Equal(t, protocol.StateNever, ask("a", at(2)).State, "nothing with its timestamp was dropped")
+	v := ask("b", at(1))
+	require.Equal(t, protocol.StateGone, v.State, "something with its timestamp was dropped")
+
+	b.remove(at(4200), "a")
+	b.pass(5 * time.Second)
+	b.pass(5 * time.Second)
+	v = ask("a", at(3))
+	require.Equal(t, protocol.StateNever, v.State)
+	require.Equal(t, at(4200), v.TS)
+}

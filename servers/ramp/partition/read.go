@@ -169,7 +169,8 @@ func (p *Partition) locate(x *versions, slot arena.Place, latest, ts Timestamp) 
 }
 
 // newestAmong looks up the newest of the versions that certain transactions wrote. A key has one version at most with a timestamp: if that is another
-// client's, the transaction that is meant did not write the key.
+// client's, the transaction that is meant did not write the key. Each transaction counts by itself: that the newest one has not written the key says nothing of an
+// older one, whose version may have been dropped. Of a key without a slot a remove is forgotten at most, up to the timestamp in the answer.
 func (p *Partition) newestAmong(x *versions, slot arena.Place, latest Timestamp, among []protocol.Transaction, v *protocol.Version) {
 	best, at, dropped := Timestamp(0), arena.Place(0), Timestamp(0)
 	for i := range among {
@@ -178,15 +179,17 @@ func (p *Partition) newestAmong(x *versions, slot arena.Place, latest Timestamp,
 		case found && p.writer(place) != among[i].Client:
 		case found && ts > best:
 			best, at = ts, place
-		case !found && ts < latest: // of a key without a slot nothing is dropped but what a forgotten remove covers
+		case !found && ts < latest && ts <= p.horizon:
 			dropped = max(dropped, ts)
 		}
 	}
 	switch {
-	case dropped > best && dropped <= p.horizon:
+	case dropped > best:
 		v.State = protocol.StateGone
 	case best == 0:
-		v.State = protocol.StateNever
+		if v.State = protocol.StateNever; latest == 0 {
+			v.TS = p.absent(x)
+		}
 	default:
 		p.content(at, v)
 	}
