@@ -5,15 +5,15 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Batch changes the tree at one Seq. It is the btree.Editor of the token holder, who begins one for each batch of commits and
-// publishes it by moving the watermark; until then no reader sees it. An error while a batch is applied poisons the store, so batches
-// are never undone.
+// A Batch changes the tree at one Seq. It is the btree.Editor of the token holder, who begins one for each
+// batch of commits and publishes it by moving the watermark; no reader sees the batch before that. An error
+// while a batch is applied poisons the store, so a batch is never undone.
 type Batch struct {
 	p       *Pages
-	dirtyAt int // dirty pages at the start
+	dirtyAt int // number of dirty pages when the batch began
 }
 
-// Begin starts the batch with the given Seq, which is above all before it.
+// Begin starts the batch with the given Seq, which is above those of all earlier batches.
 func (p *Pages) Begin(seq uint64) *Batch {
 	if seq <= p.seq {
 		panic("override: Seq of a batch does not grow")
@@ -25,13 +25,14 @@ func (p *Pages) Begin(seq uint64) *Batch {
 	return b
 }
 
-// SameBatch returns the batch begun last, for further changes before it is published.
+// SameBatch returns the newest batch, for further changes before it is published.
 func (p *Pages) SameBatch() *Batch { return &p.batch }
 
-// Node returns the newest image of a page, this batch's included.
+// Node returns the newest image of a page, including changes of this batch.
 func (b *Batch) Node(id btree.PageID) (btree.Node, error) { return b.p.nodeAt(id, b.p.seq) }
 
-// Ahead looks the pages up step by step, each step for all of them, so that memory answers them together.
+// Ahead loads what looking up the pages will need. It takes each step of the lookup for all pages before the
+// next step, so that their cache misses overlap.
 func (b *Batch) Ahead(ids []btree.PageID) {
 	var links [aheadPages]*link
 	t := b.p.table.buckets.Load()
@@ -59,7 +60,7 @@ func (b *Batch) Ahead(ids []btree.PageID) {
 	}
 }
 
-const aheadPages = 16 // at a time
+const aheadPages = 16 // pages looked up together
 
 // RunKey returns the whole key of a record with a long key.
 func (b *Batch) RunKey(ref btree.Ref) ([]byte, error) {
@@ -67,10 +68,10 @@ func (b *Batch) RunKey(ref btree.Ref) ([]byte, error) {
 	return s.RunKey(ref)
 }
 
-// Memory returns the memory that versions live in.
+// Memory returns the memory that holds the nodes of versions.
 func (b *Batch) Memory() *btree.Memory { return b.p.memory }
 
-// New bears a name.
+// New returns a born name that was never used before.
 func (b *Batch) New() btree.PageID {
 	return logstore.BornBit | b.p.born.Add(1)
 }
@@ -96,8 +97,9 @@ func (b *Batch) Drop(ref btree.Ref) {
 	b.p.doomed += logstore.RunPages(int64(ref.KeyLen) + int64(ref.ValueLen))
 }
 
-// Touch makes a page of the newest tree dirty as it is, so that the next flush moves it to the end of the log and its place dies. It
-// reports whether that was needed: a page that is dirty moves anyway, and one that was folded away or removed has another name or none.
+// Touch makes a page of the newest tree dirty without changing it, so that the next flush moves the page to the
+// end of the log and its present place dies. It returns false if there is nothing to do: a dirty page moves
+// anyway, and a page that was folded away or removed has another name or none.
 func (b *Batch) Touch(id btree.PageID) (bool, error) {
 	p := b.p
 	if e := p.table.find(id); e != nil {
@@ -113,8 +115,8 @@ func (b *Batch) Touch(id btree.PageID) (bool, error) {
 	return true, nil
 }
 
-// push puts a version on its chain, for the next flush to write. A version of the same batch is replaced: no reader can have used it, and a chain has one version of a
-// Seq.
+// push puts a version on the chain of a page, which the next flush has to write. A version of the same batch is
+// replaced, because a chain has one version per Seq and no reader can have used the old one.
 func (b *Batch) push(id btree.PageID, v *version) {
 	p := b.p
 	e := p.table.find(id)
@@ -134,12 +136,12 @@ func (b *Batch) push(id btree.PageID, v *version) {
 	p.dirty.oblige(e)
 }
 
-// pushTo puts a version on the chain of an entry, which becomes dirty.
+// pushTo puts a version on the chain of an entry and makes the page dirty.
 func (b *Batch) pushTo(e *entry, v *version) {
 	p := b.p
 	old := e.head.Load()
 	if old.seq == v.seq {
-		if old.kind == atAddress && v.kind == inMemory && v.node.Borrows() { // an early image, void from now on
+		if old.kind == atAddress && v.kind == inMemory && v.node.Borrows() { // old was written early; its image is obsolete from now on, so the node copies the cells
 			borrows := v.node
 			v.node = borrows.Own(p.memory)
 			borrows.Release(p.memory)

@@ -7,49 +7,57 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Build writes a whole tree from the leaves upwards, in the place of an empty one, as one flush: what is written is the first parts of the
-// flush, which count only when its last part is whole, and that has the root. So the tree is there whole, or not at all.
+// A Build writes a whole tree, from the leaves upwards, as one flush that replaces an empty tree. What it
+// writes before Finish are parts of the flush, which count only once the flush's last part is complete; the
+// last part has the root. So after a crash either the whole tree is there or none of it.
 //
 // Invariants, beside those of Flush:
 //
-//   - The token is held from StartBuild to Finish or Abandon, and the base, the group that Finish is given, was written before StartBuild. So
-//     the parts lie behind the base, and nothing between. The base is above that of the newest checkpoint's table: else recovery would take
-//     the flush for one that is in that table.
-//   - Nothing is dirty, and no name or value waits for a flush to list it.
-//   - All pages but the root bear their own addresses as names, so the table has none of them. Runs and lists of extents stand before the
-//     leaves that refer to them, in the same parts: see featureBuilt in package logstore.
-//   - What is written is not marked live before the flush is synced. Until then no checkpoint falls between, so its segments are not used
-//     again; if the build is abandoned they are dead.
+//   - The token is held from StartBuild to Finish or Abandon. The base, which is the group that Finish is
+//     given, was written before StartBuild, so the parts follow the base and no other group lies between. The
+//     base is above the base of the newest checkpoint's table; otherwise recovery would take the flush for one
+//     that the table already includes.
+//   - When the build starts, no page is dirty, and no name or value waits for a flush to list it.
+//   - Every page but the root is named by its own address, so the table has no entries for them. Runs and lists
+//     of extents stand before the leaves that refer to them, in the same parts: see featureBuilt in package
+//     logstore.
+//   - No written page is marked live before the flush is synced. No checkpoint happens until then, so the
+//     segments of these pages are not reused. After Abandon the pages are dead.
 //
-// Crash cases. Any number of parts without the last: void, and the tree is empty as before. After the last part: recovery installs all of it.
+// Crash cases. Without the last part, recovery ignores all parts and the tree is empty as before. With the last
+// part, recovery installs the whole tree.
 type Build struct {
 	p         *Pages
 	f         *Flush
-	reserve   func(pages int64) error // makes sure that these may be appended
-	spent     func(pages int64)       // says that they were
-	g         *logstore.Group         // the part being filled; nil if there is none
-	copied    int                     // bytes of values that wait in it
-	stretches []Extent                // what was written, pages of the tree and runs
-	nodes     []Extent                // of these, pages of the tree
+	reserve   func(pages int64) error // reserves pages before a part is built, so that appending them cannot fail for lack of room
+	spent     func(pages int64)       // told the pages of a part once it is appended
+	g         *logstore.Group         // the part being filled; nil if none is open
+	copied    int                     // bytes of runs in the open part
+	stretches []Extent                // runs and lists that were written
+	nodes     []Extent                // tree pages that were written, without the root
 	large     []*logstore.Private
 	image     []byte // of the root
-	leaf      []byte // body of the leaf that was handed out last, to be counted
+	leaf      []byte // body of the last leaf handed out; noteLeaf counts it once the caller has filled it
 }
 
-// buildCopies is how many bytes of values wait in a part at most.
+// buildCopies is how many bytes of runs the open part may hold in memory; a part that exceeds it is written
+// before the next page is added.
 const buildCopies = 1 << 20
 
-// StartBuild begins a build. reserve is asked before each part, spent told behind it. Token held; no flush is in flight, nothing is dirty.
+// StartBuild begins a build. It calls reserve before each part and spent after it. No flush is in flight and no
+// page is dirty. Token held.
 func (p *Pages) StartBuild(reserve func(pages int64) error, spent func(pages int64)) *Build {
 	return &Build{p: p, f: p.StartEarly(), reserve: reserve, spent: spent}
 }
 
-// CanBuild reports whether the tree may be replaced by a Build whose base is the given group, the newest one. Token held.
+// CanBuild reports whether a Build with the given base may replace the tree; group is the newest group. Token
+// held.
 func (p *Pages) CanBuild(group uint64) bool {
 	return p.dirty.len() == 0 && p.flush == nil && !p.frozen && p.nothingPending() && group > p.base
 }
 
-// begin makes sure that pages can be added to the part at hand.
+// begin makes sure that a part is open to which the pages can be added. It writes the open part first if that
+// is full.
 func (b *Build) begin(pages int64) error {
 	if b.g != nil && (b.g.Pages()+pages > partPages || b.copied > buildCopies) {
 		if err := b.write(); err != nil {
@@ -69,7 +77,7 @@ func (b *Build) begin(pages int64) error {
 	return nil
 }
 
-// write writes the part at hand. An error has poisoned the store.
+// write appends the open part. An error has poisoned the store.
 func (b *Build) write() error {
 	if b.g == nil {
 		return nil
@@ -93,7 +101,7 @@ func (b *Build) noteLeaf() {
 	b.leaf = nil
 }
 
-// wrote notes pages, which mostly lie behind those before.
+// wrote adds pages to the list. Most of them follow the pages added last, whose extent grows then.
 func wrote(list *[]Extent, a logstore.Addr, pages int64) {
 	if n := len(*list); n > 0 {
 		if last := &(*list)[n-1]; last.Addr+uint64(last.Pages) == a {
@@ -104,7 +112,7 @@ func wrote(list *[]Extent, a logstore.Addr, pages int64) {
 	*list = append(*list, Extent{Addr: a, Pages: pages})
 }
 
-// Page is that of btree.PageSink.
+// Page implements btree.PageSink.
 func (b *Build) Page(root bool) (btree.PageID, []byte, error) {
 	if root {
 		b.image = make([]byte, logstore.PageSize)
@@ -120,7 +128,7 @@ func (b *Build) Page(root bool) (btree.PageID, []byte, error) {
 	return a, body, nil
 }
 
-// Run writes a value run, and returns its name. The key is empty if the leaf has it whole.
+// Run writes a value run and returns its name. The key is empty if the leaf holds the whole key.
 func (b *Build) Run(key, value []byte) (btree.PageID, error) {
 	n := int64(len(key) + len(value))
 	pages := logstore.RunPages(n)
@@ -133,7 +141,8 @@ func (b *Build) Run(key, value []byte) (btree.PageID, error) {
 	return a, nil
 }
 
-// Large writes a value too large for a run, and the list of its extents, whose name it returns.
+// Large writes a value that is too large for a run, and the run that lists its extents. It returns the name of
+// that run.
 func (b *Build) Large(key, value []byte) (btree.PageID, error) {
 	large := b.p.store.NewPrivate()
 	b.large = append(b.large, large)
@@ -153,9 +162,9 @@ func (b *Build) Large(key, value []byte) (btree.PageID, error) {
 	return a, nil
 }
 
-// Finish gives the tree its root, as a change of the batch that was begun last, and seals the flush, whose base is a group. The flush is to be
-// written and installed, and then Live called. There is room for two pages more. An error has poisoned the store; before it, Abandon may
-// be called.
+// Finish puts the root into the batch begun last and seals the flush with the given base. The caller writes and
+// installs the flush, then calls Live. The caller's reservation covers two further pages: the root and the end
+// of the flush. An error has poisoned the store; before Finish, the caller may call Abandon instead.
 func (b *Build) Finish(group uint64, records int64) (*Flush, error) {
 	p := b.p
 	if err := b.write(); err != nil {
@@ -171,7 +180,8 @@ func (b *Build) Finish(group uint64, records int64) (*Flush, error) {
 	return b.f, nil
 }
 
-// Live marks what was built as live, for readers from the Seq of its batch on. Behind the installation, before any checkpoint.
+// Live marks the built pages as live for readers from the Seq of the batch on. The caller calls it after the
+// flush is installed and before any checkpoint.
 func (b *Build) Live() {
 	p := b.p
 	for _, x := range b.nodes {
@@ -187,9 +197,10 @@ func (b *Build) Live() {
 	}
 }
 
-// Abandon ends a build before Finish: what was written is void, and dead. An error has poisoned the store.
+// Abandon ends a build before Finish. The written parts never count and their pages are dead. An error has
+// poisoned the store.
 func (b *Build) Abandon() error {
-	err := b.write() // a group that was begun leaves no gap in the log
+	err := b.write() // a group with pages must be committed, or the log would have a gap
 	b.f.Abandon()
 	for _, l := range b.large {
 		l.Discard()

@@ -11,23 +11,24 @@ import (
 	"flashdbm/logstore"
 )
 
-// Installed is the state that the log has installed at a moment: the tree as recovery would find it without redo, and the space map. It is
-// looked at without the token, while flushes install newer ones.
+// Installed is the installed state as of one moment: the tree as recovery would find it without redo, and the
+// space map. A check reads it without the token, while flushes install newer states.
 //
-//   - What is installed after that moment notes where the page was before, the first time, with mu held. So a place is that noted, or if
-//     there is none the present one.
-//   - Its owner has registered a snapshot before, and the moment is followed by a new Seq, at which places die from then on: as for any
-//     reader, no page of it is used again.
+//   - An installation after that moment first saves the page's previous place in before, if none is saved,
+//     under mu. So the place of a page at that moment is the saved one, or its present place if none is saved.
+//   - The owner has registered a snapshot before that moment, and a new Seq begins after it. Places die at that
+//     Seq or a later one, so none of the state's pages is reused, as for any reader.
 type Installed struct {
 	p       *Pages
-	mu      sync.RWMutex // guards before and, against the token holder, what entries have for places
+	mu      sync.RWMutex // guards before, and the entries' disk fields against the token holder
 	before  map[logstore.PageID]logstore.Addr
 	records int64
 	births  []birth
 	live    *logstore.Live
 }
 
-// BeginCheck returns the state as of now; End follows. No flush is in flight. Token held.
+// BeginCheck returns the state as of now. The caller calls End when it is done. No flush is in flight. Token
+// held.
 func (p *Pages) BeginCheck() *Installed {
 	if p.flush != nil {
 		panic("override: a check during a flush")
@@ -42,7 +43,8 @@ func (t *Installed) End() {
 	t.p.checks = slices.DeleteFunc(t.p.checks, func(other *Installed) bool { return other == t })
 }
 
-// disk returns what the entry of a name, if there is one, had for a place.
+// disk returns the disk field that the entry of a name had at the moment of the state, 0 if the name had no
+// entry.
 func (t *Installed) disk(id logstore.PageID) logstore.Addr {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -87,10 +89,11 @@ func (t *Installed) RunKey(ref btree.Ref) ([]byte, error) {
 	return payload[:ref.KeyLen], nil
 }
 
-// Check checks the tree, that no two of its references lead to the same page, that the table on disk has only names that it uses, and that
-// the space map has exactly the pages live that it and its values use, and values born since the base. It calls fault for each damaged page
-// or record of the tree, and goes on behind it if that returns nil. Where some of the tree cannot be read, that names and pages are in use
-// that nothing leads to proves nothing. It is neither called with the token nor waits for it.
+// Check verifies that no two references of the tree lead to the same page, that the tree uses every name in the
+// table on disk, and that the pages live in the space map are exactly those of the tree and its values, and of
+// values born since the base. It calls fault for each damaged page or record of the tree, and continues behind
+// the damage if fault returns nil. If some of the tree cannot be read, unused names and pages are not reported,
+// because the unread part may use them. Check neither needs the token nor waits for it.
 func (t *Installed) Check(ctx context.Context, fault func(btree.Fault) error) []error {
 	used, damaged, err := t.used(ctx, fault)
 	if err != nil {
@@ -107,7 +110,8 @@ func (t *Installed) Check(ctx context.Context, fault func(btree.Fault) error) []
 	return append(problems, t.live.CheckLogged(used.Logged, born.Logged)...)
 }
 
-// used returns the pages that the tree and its values use, as far as they can be read; damaged: some cannot.
+// used returns the pages of the tree and its values, as far as they can be read. damaged tells that some could
+// not be read.
 func (t *Installed) used(ctx context.Context, report func(btree.Fault) error) (used *logstore.UsedPages, damaged bool, err error) {
 	p := t.p
 	fault := func(f btree.Fault) error {
@@ -115,7 +119,7 @@ func (t *Installed) used(ctx context.Context, report func(btree.Fault) error) (u
 		return report(f)
 	}
 	used = p.store.NewUsedPages()
-	named := p.store.NewUsedPages() // places of those that the table leads to; no two names have the same place, as each page is used once
+	named := p.store.NewUsedPages() // places to which the table leads; no two names share one, because each page is used once
 	use := func(id btree.PageID, add func(a logstore.Addr) error) error {
 		disk := t.disk(id)
 		if disk == 0 {
@@ -164,13 +168,13 @@ func (t *Installed) used(ctx context.Context, report func(btree.Fault) error) (u
 	p.table.all(func(e *entry) { checkName(e.id, t.disk(e.id)) })
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	for id, disk := range t.before { // some have left the table
+	for id, disk := range t.before { // names that have left the table since are only here
 		checkName(id, disk)
 	}
 	return used, damaged, err
 }
 
-// useValue adds the pages of a value whose run lies at a, and verifies the run.
+// useValue adds the pages of a value whose run is at a to used, and verifies the run.
 func (p *images) useValue(used *logstore.UsedPages, a logstore.Addr, ref btree.Ref) error {
 	extents, err := p.store.UseListOnce(used, a)
 	if err == nil && (extents != nil) != (ref.Kind == btree.Extents) {
@@ -182,7 +186,8 @@ func (p *images) useValue(used *logstore.UsedPages, a logstore.Addr, ref btree.R
 	return err
 }
 
-// PlaceOf returns the address of the page that a name leads to, 0 if it leads nowhere or to memory.
+// PlaceOf returns the address of the page that a name leads to, 0 if the name leads nowhere or to a node in
+// memory.
 func (s *Snapshot) PlaceOf(id btree.PageID) logstore.Addr {
 	a, err := s.pages.addrAt(id, s.seq)
 	if err != nil || !s.pages.store.InFile(a, 1) {
@@ -191,7 +196,8 @@ func (s *Snapshot) PlaceOf(id btree.PageID) logstore.Addr {
 	return a
 }
 
-// CheckValue reads the value of c, which is not inline, whole. No other value of the snapshot may have its pages: those of the values before are in used.
+// CheckValue reads the whole value of c, which is not inline, and adds its pages to used, which has those of
+// the values checked before. No two values of the snapshot may share a page.
 func (s *Snapshot) CheckValue(used *logstore.UsedPages, c btree.Cell) error {
 	ref := c.Ref()
 	if ref.Kind == btree.Logged {
@@ -201,7 +207,7 @@ func (s *Snapshot) CheckValue(used *logstore.UsedPages, c btree.Cell) error {
 	if err != nil {
 		return err
 	}
-	if err := s.pages.store.UseOnce(used, a, 1); err != nil { // before it is read: a list that many records lead to is read once
+	if err := s.pages.store.UseOnce(used, a, 1); err != nil { // before the list is read: if many records lead to one list, it is read once
 		return err
 	}
 	if ref.Kind == btree.Run {
@@ -223,7 +229,8 @@ func (s *Snapshot) CheckValue(used *logstore.UsedPages, c btree.Cell) error {
 	return err
 }
 
-// bornPages returns the pages of values that entered the log after the base: they live whether or not they are still in the tree.
+// bornPages returns the pages of values that entered the log after the base. They are live even if the tree no
+// longer refers to them.
 func (t *Installed) bornPages() (*logstore.UsedPages, error) {
 	pages := t.p.store.NewUsedPages()
 	for _, b := range t.births {

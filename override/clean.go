@@ -4,14 +4,17 @@ import (
 	"flashdbm/logstore"
 )
 
-// Cleaning empties segments that hold little: their live pages are made dirty as they are, so that the next flush moves them to the end of
-// the log, in key order with all else that it writes. It changes no record, and needs nothing in the log that a flush does not have.
+// Cleaning empties segments in which few pages are live. It makes the live tree pages of such a segment dirty
+// without changing them, so that the next flush moves them to the end of the log, in key order with the other
+// pages that it writes. Cleaning changes no record, and the log needs no new kind of entry for it.
 //
-// The owner of a live page at b is the name in its mux area if the table leads from that to b, else b: the name of a page whose parent was
-// folded since it was written. What has another name is kept from reuse by the names that lie in its segment; the folds before a
-// checkpoint drain those.
+// The owner of a live page at address b is the name in the page's mux area if the table maps that name to b.
+// Otherwise it is b itself: the parent was folded since the page was written. A page with another name needs no
+// cleaning: names that lie in the segment keep the segment from reuse, and the folds before a checkpoint remove
+// those names.
 
-// Clean makes the live tree page at a dirty, unless it is or has died, and reports whether it did. Value runs stay: moved is false.
+// Clean makes the live tree page at a dirty, and reports whether it did. It does nothing if the page is dirty
+// already, has died, or is a value run.
 func (b *Batch) Clean(a logstore.Addr) (moved bool, err error) {
 	p := b.p
 	if !p.store.IsLive(a) {

@@ -8,7 +8,7 @@ type Tree struct {
 	Records int64
 }
 
-// A TableEntry leads from a name to a page.
+// A TableEntry maps a name to the address of a page.
 type TableEntry struct {
 	Name logstore.PageID
 	Addr logstore.Addr
@@ -16,14 +16,15 @@ type TableEntry struct {
 
 // A Table is the translation table of a checkpoint.
 type Table struct {
-	Base    uint64 // group that the tree is as of, but for the leaves left behind
-	Redo    uint64 // group behind which redo starts
+	Base    uint64 // group up to which the tree has all commits, except in leaves that were left behind
+	Redo    uint64 // redo starts after this group
 	Born    uint64 // counter of born names
 	Trees   []Tree
 	Entries []TableEntry
 }
 
-// DecodeTable decodes the translation table of a checkpoint. It checks lengths and limits, and not where the entries lead.
+// DecodeTable decodes the translation table of a checkpoint. It checks lengths and limits, but not the
+// addresses of the entries.
 func DecodeTable(b []byte) (t Table, err error) {
 	r := &reader{b: b}
 	head, err := getTableHead(r)
@@ -37,23 +38,25 @@ func DecodeTable(b []byte) (t Table, err error) {
 	return t, nil
 }
 
-// A FlushEnd is what the last part of a flush says.
+// A FlushEnd is the decoded end of a flush's last part.
 type FlushEnd struct {
-	Base, First uint64 // groups: what the tree is as of, and the flush's first part
-	Redo        uint64 // group behind which redo starts
+	Base, First uint64 // Base: group up to which the tree has all commits. First: group of the flush's first part
+	Redo        uint64 // redo starts after this group
 	Born        uint64
 	Trees       []Tree
 	Retired     []TableEntry
 	Removed     []logstore.PageID
-	Deaths      []Extent // Pages of a page with dead logged values: see MaskOfDeath
+	Deaths      []Extent // an entry may stand for logged values of one page: see MaskOfDeath
 }
 
-// MaskOfDeath returns which logged values of the page at Addr die, if the entry is of such a page.
+// MaskOfDeath returns which logged values of the page at Addr die, as a mask of ordinals. ok is false if the
+// entry lists whole pages.
 func (x *Extent) MaskOfDeath() (mask uint16, ok bool) {
 	return uint16(x.Pages), x.Pages&loggedDeath != 0
 }
 
-// DecodeFlushEnd decodes the stream of the flush that ends in the given group; zeros fill its last page.
+// DecodeFlushEnd decodes the stream of the flush whose last part is the given group. The stream is padded with
+// zeros to the end of its last page.
 func DecodeFlushEnd(b []byte, group uint64) (FlushEnd, error) {
 	end, err := getFlushEnd(b, group)
 	x := FlushEnd{Base: end.base, First: end.first, Redo: end.redo, Born: end.born, Trees: []Tree{{Root, end.records}}, Removed: end.removed, Deaths: end.dying}

@@ -5,45 +5,53 @@ import (
 	"flashdbm/logstore"
 )
 
-// dirtyPages are those with a newest version that no flush has written yet, the one in flight not counted.
+// dirtyPages are the pages whose newest version is in memory, or whose removal is not written, and which the
+// flush in flight does not write.
 //
-// A flush need not write all of them. What recovery finds are inner nodes and names as of the base of the newest flush, and it redoes
-// every record behind the redo start, a group at or before the base, over leaves that may already have some of those records. So a leaf
-// may be left behind, as an older flush has written it, if nothing but redo is missing in it:
+// A flush need not write all of them. Recovery finds inner nodes and names as of the base of the newest flush.
+// It then redoes every record after the redo start, a group at or before the base, on leaves that may already
+// have some of these records. So a flush may leave a leaf behind, with the image that an older flush has
+// written, if that image lacks nothing but records that redo brings:
 //
-//   - It bears the same name, and its bounds only got wider, since it was written: it was not split or merged, and does not lie behind a
-//     cut separator, whose bound is the leaf's own first key.
-//   - It has the same references. So each flush lists all deaths up to its base: nothing on disk refers to a value that died before.
-//   - All that has changed in it was in groups behind the redo start.
+//   - The leaf has had the same name since it was written, and its bounds only got wider: it was not split or
+//     merged, and does not lie behind a cut separator, where the leaf's own first key is the bound.
+//   - It has the same references to values. So each flush lists all deaths up to its base, because no image on
+//     disk refers to a value that died before.
+//   - Everything that changed in the leaf since was in groups after the redo start.
 //
-// What a split makes may be left behind too, if all of it is: the parent's image on disk does not know the new siblings, and leads to the leaf that
-// has their records, but for redo. So leaves that were split, their siblings and their parent are a family: the next part writes all of a
-// family or none of it. Invariants:
+// The pages of a split may be left behind too, but only all of them: the parent's image on disk does not know
+// the new siblings, and leads to the leaf that holds their records except those that redo brings. So split
+// leaves, their new siblings and their parent form a family, and the next incremental flush writes all pages of
+// a family or none. Invariants:
 //
-//   - The parent of a family is on disk, or will be before the next flush: its name, its bounds and its other children are as they are there.
-//   - No page of a family has to be written. If one has to, so has the parent, and with it all others: the family ends.
-//   - A page that may be left behind alone may also be written alone, below a parent that is left behind: both give it the same bounds.
+//   - The parent of a family is on disk, or will be before the next flush starts. Its name, its bounds and its
+//     other children are the same there.
+//   - No page of a family has to be written. If one has to be, the parent has to be too, and with it all
+//     others: the family ends.
+//   - A page that may be left behind alone may also be written alone below a parent that is left behind: both
+//     parent images give it the same bounds.
 //
-// A page that is dirty for any other reason has to be written by the next flush. Batch.Update and Batch.Grow alone leave that open; Put, Remove and
-// all that is built on them do not.
+// The next flush has to write a page that is dirty for any other reason. Only Batch.Update and Batch.Grow allow
+// a page to be left behind; Put, Remove and everything built on them do not.
 //
-// The redo start is found by epochs, which the bases of flushes separate: what became dirty in an epoch did so by groups behind the base
-// that began it. It never goes back, since a page that is left behind keeps its epoch.
+// The redo start is found by epochs. A new epoch begins with the base of each flush: a page that became dirty
+// in an epoch did so by groups after that base. The redo start never goes back, because a page that is left
+// behind keeps its epoch.
 type dirtyPages struct {
-	pages []*entry // in no order; each knows its index
-	must  []*entry // those that the next flush has to write; some may have been written early since, or be here twice
-	musts int      // how many that are
-	grown int      // how many pages are in families
-	asked int64    // how often a page has become one of them
-	gains int64    // records that the others have more than their images on disk
-	ages  []age    // of the dirty pages, oldest first; the last one is the present epoch
+	pages []*entry // in no order; an entry's dirty field is its index plus 1
+	must  []*entry // pages that the next flush has to write; may have duplicates, and pages that were written early since
+	musts int      // number of dirty pages that the next flush has to write
+	grown int      // number of pages in families
+	asked int64    // how often a page became one that the next flush has to write
+	gains int64    // sum of the gain fields: records that pages which may be left behind have more than their images on disk
+	ages  []age    // epochs that a dirty page may be of, oldest first; the last one is the present epoch
 }
 
 // age is an epoch.
 type age struct {
 	epoch uint64
-	base  uint64 // group that it began behind
-	pages int    // dirty since
+	base  uint64 // group after which the epoch began
+	pages int    // number of dirty pages that became dirty in this epoch
 }
 
 func newDirtyPages() dirtyPages { return dirtyPages{ages: []age{{epoch: 1}}} }
@@ -62,7 +70,7 @@ func (d *dirtyPages) add(e *entry) {
 	now.pages++
 }
 
-// oblige makes a dirty page one that the next flush has to write, with all of its family.
+// oblige makes a dirty page one that the next flush has to write, together with its family.
 func (d *dirtyPages) oblige(e *entry) {
 	if e.family != nil {
 		for _, m := range d.disband(e.family) {
@@ -80,15 +88,16 @@ func (d *dirtyPages) oblige(e *entry) {
 	e.gain = 0
 }
 
-// family is a parent and those leaves below it that were split since it was written.
+// family is a parent and the leaves below it that were split, or made by a split, since the parent was written.
 type family struct {
 	parent  *entry
-	pages   []*entry // the parent is the first
+	pages   []*entry // includes the parent, as the first
 	counted bool     // see PartPages
 }
 
-// grow has a dirty page of a split written with its family, or by the next flush, if its parent has to be. The parent is dirty from here on:
-// its version comes with the same batch.
+// grow puts e, a dirty page of a split, into the family of its parent. If the parent or e has to be written,
+// the next flush has to write both. The parent is dirty from here on, and its new version is made by the same
+// batch.
 func (d *dirtyPages) grow(parent, e *entry) {
 	d.add(parent)
 	f := parent.family
@@ -109,7 +118,7 @@ func (d *dirtyPages) grow(parent, e *entry) {
 	}
 }
 
-// disband ends a family and returns its pages.
+// disband ends a family and returns the pages that were in it.
 func (d *dirtyPages) disband(f *family) []*entry {
 	for _, e := range f.pages {
 		e.family = nil
@@ -118,7 +127,7 @@ func (d *dirtyPages) disband(f *family) []*entry {
 	return f.pages
 }
 
-// gain notes how many more records a dirty page has than before.
+// gain notes by how many records a dirty page has grown.
 func (d *dirtyPages) gain(e *entry, records int) {
 	if !e.must {
 		e.gain += int32(records)
@@ -126,7 +135,7 @@ func (d *dirtyPages) gain(e *entry, records int) {
 	}
 }
 
-// remove makes a dirty page clean: what it has now is written, or being written.
+// remove makes a dirty page clean: its newest version was written or is about to be written.
 func (d *dirtyPages) remove(e *entry) {
 	last := d.pages[len(d.pages)-1]
 	d.pages[e.dirty-1], last.dirty = last, e.dirty
@@ -138,7 +147,7 @@ func (d *dirtyPages) remove(e *entry) {
 	}
 	d.gains -= int64(e.gain)
 	e.dirty, e.must, e.gain = 0, false, 0
-	if e.family != nil { // all others go with the same flush: see clear and StartPart
+	if e.family != nil { // the same flush takes all other pages of the family: see clear and StartPart
 		d.disband(e.family)
 	}
 }
@@ -156,7 +165,7 @@ func (d *dirtyPages) forgetMusts() {
 	d.must = d.must[:0]
 }
 
-// began begins a new epoch behind the given base and returns where redo has to start.
+// began starts a new epoch after the given base and returns the group after which redo has to start.
 func (d *dirtyPages) began(base uint64) (redo uint64) {
 	next := d.ages[len(d.ages)-1].epoch + 1
 	n := 0
@@ -167,10 +176,12 @@ func (d *dirtyPages) began(base uint64) (redo uint64) {
 	return d.ages[0].base
 }
 
-// Update makes n the newest version of a leaf that keeps its bounds and its references: the next flush may leave it behind.
+// Update makes n the newest version of a leaf whose bounds and references do not change. The next flush may
+// leave the leaf behind.
 func (b *Batch) Update(id btree.PageID, n btree.Node) { b.update(b.entry(id), n) }
 
-// entry returns the entry of a page of the newest tree.
+// entry returns the entry of a page of the newest tree; it makes one if the page's name is an address without
+// an entry.
 func (b *Batch) entry(id btree.PageID) *entry {
 	if e := b.p.table.find(id); e != nil {
 		return e
@@ -192,8 +203,8 @@ func (b *Batch) update(e *entry, n btree.Node) {
 	p.dirty.gain(e, gained)
 }
 
-// Grow makes n the newest version of a page of a split: a leaf, a new sibling of it, or the parent. The next flush may leave behind what grew
-// below the parent, all of it.
+// Grow makes n the newest version of a page of a split: a leaf, its new sibling, or the parent. The next flush
+// may leave behind the parent with all such pages below it, but not some of them.
 func (b *Batch) Grow(parent, id btree.PageID, n btree.Node) {
 	p := b.p
 	if id == parent {
@@ -215,14 +226,16 @@ func (b *Batch) Grow(parent, id btree.PageID, n btree.Node) {
 	p.dirty.grow(b.entry(parent), b.entry(id))
 }
 
-// Narrow has the next flush write a leaf if it is dirty: on disk it may have records that are out of its bounds now.
+// Narrow makes the next flush write a leaf if it is dirty: its image on disk may have records outside of its
+// new bounds.
 func (b *Batch) Narrow(id btree.PageID) {
 	if e := b.p.table.find(id); e != nil && e.dirty != 0 {
 		b.p.dirty.oblige(e)
 	}
 }
 
-// countOf returns how many records a version of a leaf has.
+// countOf returns the number of records in a version of a leaf. ok is false if the version is none or its image
+// cannot be read.
 func (p *Pages) countOf(v *version) (records int, ok bool) {
 	switch v.kind {
 	case inMemory:

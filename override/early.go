@@ -7,24 +7,30 @@ import (
 	"flashdbm/logstore"
 )
 
-// A flush may begin before its base is reached: while a batch larger than memory is being applied, pages that it has changed are written
-// as the flush's first parts, and their nodes leave memory. Nobody can see any of it: the batch's Seq is not published, and the parts
-// are void until the flush's last part is whole, which comes after all of the batch.
+// A flush may begin before its base is reached. While a batch larger than memory is being applied, pages that
+// it has changed are written as the first parts of the flush, and their nodes leave memory. No reader can see
+// any of it: the batch's Seq is not published, and recovery ignores the parts until the flush's last part is
+// complete, which is written after the whole batch is applied.
 //
 // Invariants, beside those of Flush:
 //
-//   - The token is held from StartEarly to Seal, and the base, the group that Seal is given, was written before StartEarly. So the parts
-//     lie behind the base, and nothing between.
-//   - Only versions of the unpublished Seq are written early. What earlier Seqs have left dirty may be in use by readers, and waits for
-//     Seal. So no reader was ever led to an early image that a later piece of the batch has replaced.
-//   - A page that changes again after it was written early becomes dirty again, and Seal has it written again. Recovery takes the images
-//     of a flush in order, so the last one counts; here it is the one that the chain leads to at the base's Seq.
-//   - A node made from an early image owns its cells: the image may be void, and nothing then keeps its segment.
-//   - The installed state does not change before the flush is installed. Until then the places of before are live, and early images are
-//     not, like those of any flush: no checkpoint falls between, and without one their segments are not used again.
+//   - The token is held from StartEarly to Seal. The base, which is the group that Seal is given, was written
+//     before StartEarly, so the parts follow the base and no other group lies between.
+//   - Only versions of the unpublished Seq are written early. Readers may be using versions of earlier Seqs;
+//     these wait for Seal. So no reader was ever led to an early image that a later piece of the batch has
+//     replaced.
+//   - A page that changes again after it was written early becomes dirty again, and Seal has it written again.
+//     Recovery takes the images of a flush in order, so the last one counts. In this process the image that
+//     counts is the one to which the chain leads at the base's Seq.
+//   - A node made from an early image owns its cells: the image may never count, and then nothing keeps its
+//     segment.
+//   - The installed state does not change before the flush is installed. Until then the previous places are
+//     live and the early images are not, as with any flush. No checkpoint happens meanwhile, and without a
+//     checkpoint their segments are not reused.
 //
-// Crash cases. Before the base's group is whole: nothing happened. After it, with any number of early parts, also behind Seal: the parts
-// are void, the batch is redone. After the last part: installed, whatever was written early or late.
+// Crash cases. Before the base's group is complete: nothing happened. After it, with any number of early parts,
+// also after Seal: recovery ignores the parts and redoes the batch. After the last part: recovery installs
+// everything that was written, early or late.
 type earlyPage struct {
 	entry *entry
 	addr  logstore.Addr
@@ -33,7 +39,8 @@ type earlyPage struct {
 // AllLevels makes WriteEarly write inner nodes as well.
 const AllLevels = math.MaxInt
 
-// StartEarly begins a flush in the middle of a batch. Token held; no flush is in flight and the pages are not frozen.
+// StartEarly begins a flush in the middle of a batch. No flush is in flight and the pages are not frozen. Token
+// held.
 func (p *Pages) StartEarly() *Flush {
 	if p.flush != nil || p.frozen {
 		panic("override: a flush beside another, or while the pages are frozen")
@@ -42,7 +49,7 @@ func (p *Pages) StartEarly() *Flush {
 	return p.flush
 }
 
-// early reports whether the newest version of a dirty page may be written before its batch is whole.
+// early reports whether the newest version of a dirty page may be written before its batch is complete.
 func (p *Pages) early(e *entry, level int) bool {
 	v := e.head.Load()
 	return v.kind == inMemory && v.seq == p.seq && v.node.Level() <= level
@@ -58,8 +65,9 @@ func (p *Pages) EarlyPages(level int) (n int64) {
 	return n
 }
 
-// WriteEarly writes what the batch has changed so far, up to the given level (leaves are 0), and frees its memory. It returns the number
-// of pages. Token held, between two pieces of the batch.
+// WriteEarly writes the pages that the batch has changed so far, up to the given level (leaves are level 0),
+// syncs them and frees their nodes. It returns the number of pages written. Token held, between two pieces of
+// the batch.
 func (f *Flush) WriteEarly(level int) (pages int64, err error) {
 	p := f.p
 	var early []*entry
@@ -68,7 +76,7 @@ func (f *Flush) WriteEarly(level int) (pages int64, err error) {
 			early = append(early, e)
 		}
 	}
-	for _, e := range early { // each leaves the dirty pages alone
+	for _, e := range early { // leaveMemory takes these out of the dirty pages without their families, so the families have to end
 		p.dirty.oblige(e)
 	}
 	for part := range slices.Chunk(early, f.part) {
@@ -100,8 +108,8 @@ func (f *Flush) writePart(part []*entry) error {
 	return err
 }
 
-// leaveMemory frees the nodes of the early pages from the given one on, which were synced: until then the pages may come back as something
-// else.
+// leaveMemory frees the nodes of the early pages from the given index on. These pages are synced: until then
+// the system may return other bytes for them.
 func (f *Flush) leaveMemory(from int) {
 	p := f.p
 	p.writtenEarly.Add(uint64(len(f.early) - from))
@@ -111,37 +119,38 @@ func (f *Flush) leaveMemory(from int) {
 		n.next.Store(v.next.Load())
 		x.entry.head.Store(n)
 		v.node.Release(p.memory) // nobody reads at its Seq yet
-		p.dirty.remove(x.entry)  // dirty again if it changes again
+		p.dirty.remove(x.entry)  // it becomes dirty again if it changes again
 	}
 }
 
-// placeEarly installs a page that was written early, unless it was changed or removed after that, by the same batch.
+// placeEarly installs a page that was written early, unless the same batch changed or removed it after that.
 func (f *Flush) placeEarly(x earlyPage) {
 	if v := x.entry.at(f.slot.Seq()); v != nil && v.kind == atAddress && v.addr == x.addr {
 		f.p.install(x.entry, x.addr, v.seq)
 	}
 }
 
-// Recall takes back what was written early, before Seal: the pages are in memory and dirty again, the parts stay void. Token held.
+// Recall undoes the early writes, before Seal: the pages are in memory and dirty again, and the parts never
+// count. Token held.
 func (f *Flush) Recall() {
 	p := f.p
 	for _, x := range f.early {
 		v := x.entry.head.Load()
 		if v.kind != atAddress || v.seq != p.seq || v.addr != x.addr {
-			if x.entry.dirty != 0 { // changed again: the same
+			if x.entry.dirty != 0 { // changed again: it too has to be written
 				p.dirty.oblige(x.entry)
 			}
 			continue
 		}
 		n, err := p.node(x.entry, v.seq)
 		if err != nil {
-			continue // it is damaged: who reads it is told
+			continue // the image is damaged: the next reader of the page gets the error
 		}
 		m := &version{seq: v.seq, kind: inMemory, node: n.Own(p.memory)}
 		m.next.Store(v.next.Load())
 		x.entry.head.Store(m)
 		p.dirty.add(x.entry)
-		p.dirty.oblige(x.entry) // what it was dirty with since is forgotten
+		p.dirty.oblige(x.entry) // the epoch in which it became dirty is forgotten
 	}
 	p.flush = nil
 }

@@ -11,45 +11,49 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Flush writes the newest images, as of its base, of the pages changed since they were written last: leaves first, in key order, as groups
-// between those of the commits. It writes all of them, or leaves leaves behind for which redo will do: see dirtyPages. Its last part installs
-// it; without that part it is void at recovery.
+// A Flush writes the images, as of its base, of the pages that changed since they were written last: leaves
+// first, in key order, as groups between the groups of commits. It writes all of these pages, or leaves behind
+// leaves for which redo suffices: see dirtyPages. The last part of a flush makes it count; without that part
+// recovery ignores the flush.
 //
 // Invariants:
-//   - The base is registered as a snapshot from Start to the end, so every version to be written stays.
-//   - Every page dirty at the base is written, also one that was removed since, but for what it leaves behind: the installed tree is as of
-//     the base, with leaves that lack nothing but what redo brings.
-//   - Redo starts at the base, or at the base of an earlier flush behind which all came that the leaves left behind lack. It counts the
-//     records of the tree with those leaves.
+//   - The base is registered as a snapshot from Seal to the end, so every version to be written stays in its
+//     chain.
+//   - Every page that is dirty at the base is written, also one that was removed since, except the pages left
+//     behind. So the installed tree is as of the base, with leaves that lack only what redo brings.
+//   - Redo starts at the base, or at the base of an earlier flush after which everything came that the leaves
+//     left behind lack. The record count of the flush is that of the tree with those leaves.
 //   - A version made after the base stays dirty for the next flush.
-//   - Nothing is installed before all parts are synced: until then readers are answered from memory. Of a page that is not synced the
-//     system may show what the device had there before, and what readers see may be durable already.
+//   - Nothing is installed before all parts are synced; until then readers are answered from memory. For a page
+//     that is not synced the system may return what the device had there before, and what readers see may
+//     already be durable.
 //   - A name folded away, a page removed and a value dropped after the base wait for the next flush.
-//   - The place that a page leaves dies at the Seq of the installation: readers before it may still be there. Readers at that Seq may
-//     have a node with cells in the image; limbo keeps its segment for them.
+//   - The place that a page leaves dies at the Seq of the installation: readers below that Seq may still use
+//     it. Readers at that Seq may have a node with cells in the image; limbo keeps the segment for them.
 //
-// Steps: Start under the token; then, until done: Encode without it, Write under it; then Sync without it; then Install under it until done.
+// Steps: Start under the token; then, until done, Encode without it and Write under it; then Sync without it;
+// then Install under it until done.
 type Flush struct {
 	p       *Pages
-	slot    lockfree.Slot // registration at the base's Seq
-	base    uint64        // group; 0 before it is reached
-	redo    uint64        // group: redo starts behind it
-	records int64         // in the tree as it is written
-	first   uint64        // group of the first part, 0 before it
+	slot    lockfree.Slot // registers the base's Seq
+	base    uint64        // group; 0 before Seal
+	redo    uint64        // redo starts after this group
+	records int64         // number of records in the tree as it is written
+	first   uint64        // group of the first part; 0 before it is begun
 	last    uint64        // group of the newest part
 	work    []flushItem
-	next    int // of work: first not yet written
-	ready   int // of work: first not yet encoded
-	from    int // of work: first in images
-	begin   []byte
-	images  []byte
-	part    int         // most pages of a part
+	next    int         // index in work: first page that is not written
+	ready   int         // index in work: first page that is not encoded
+	from    int         // index in work of the first page in images
+	begin   []byte      // first key of the first leaf: see Begin
+	images  []byte      // encoded bodies of the pages from..ready-1 of work
+	part    int         // limit of the pages of a part
 	early   []earlyPage // written before the base was reached: see StartEarly
-	placed  int         // of work, then of early: installed
+	placed  int         // how many pages of work, then of early, are installed
 	removed []*entry
 	retired []retirement
 	deaths  deaths
-	dying   []Extent // pages of deaths
+	dying   []Extent // the pages of deaths
 }
 
 type flushItem struct {
@@ -57,16 +61,18 @@ type flushItem struct {
 	v     *version
 	addr  logstore.Addr
 	level int
-	head  uint64 // of the key: its first eight bytes, as they compare
-	key   []byte // first key below, in the version
+	head  uint64 // first eight bytes of key as a number that orders as they do
+	key   []byte // first key in the node, or of its subtree; a slice of the version
 }
 
-const partPages = 64 // most pages of a part: fdatasync waits for all dirty pages of the file
+const partPages = 64 // limit of the pages of a part: a commit's fdatasync waits for all dirty pages of the file
 
-// StartFlush starts a flush of all that is dirty now. group is the one that the tree has all commits up to and none behind; it is above the base of the
-// flush before. records is the number of records in the tree. It returns nil if there is nothing to write: what was logged behind the base
-// changed nothing, as deletes of what is not there, and the base moves by itself. The next checkpoint says so; until then redo finds nothing to do
-// either. Token held; no flush is in flight and the pages are not frozen.
+// StartFlush starts a flush of all pages that are dirty now. group is the group up to which the tree has all
+// commits, and none after it; it is above the base of the previous flush. records is the number of records in
+// the tree. StartFlush returns nil if there is nothing to write, because what was logged after the base changed
+// nothing (deletes of absent keys, for example); the base then moves without a flush. The next checkpoint
+// records that base; until then redo finds nothing to do either. No flush is in flight and the pages are not
+// frozen. Token held.
 func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	if p.dirty.len() == 0 && p.nothingPending() {
 		p.rebase(group, p.dirty.began(group), records)
@@ -77,8 +83,9 @@ func (p *Pages) StartFlush(group uint64, records int64) *Flush {
 	return f
 }
 
-// Seal sets the base of a flush of all: all that is dirty now is written. group is that of StartFlush, or the one that carries the
-// batch being applied if pages of it were written early, and records the number of records in the tree. Token held; after the batch.
+// Seal sets the base of a flush of all pages that are dirty now. group is as for StartFlush; if pages of the
+// batch being applied were written early, it is the group that carries that batch. records is the number of
+// records in the tree. Token held; after the batch.
 func (f *Flush) Seal(group uint64, records int64) {
 	p := f.p
 	f.work = slices.Grow(f.work, p.dirty.len())
@@ -89,7 +96,8 @@ func (f *Flush) Seal(group uint64, records int64) {
 	f.seal(group, records)
 }
 
-// take has the flush write a dirty page, or list it as removed. It is clean from then on.
+// take makes the flush write a dirty page, or list it as removed. The caller takes the page out of the dirty
+// pages.
 func (f *Flush) take(e *entry) {
 	switch v := e.head.Load(); v.kind {
 	case inMemory:
@@ -103,7 +111,8 @@ func (f *Flush) take(e *entry) {
 	}
 }
 
-// seal sets the base once all is taken that the flush writes. What is dirty still is left behind.
+// seal sets the base after every page that the flush writes was taken. Pages that are still dirty are left
+// behind.
 func (f *Flush) seal(group uint64, records int64) {
 	p := f.p
 	f.slot, f.base, f.records = p.registry.AcquireAt(p.seq), group, records-p.dirty.gains
@@ -113,7 +122,8 @@ func (f *Flush) seal(group uint64, records int64) {
 	p.listed, p.doomed = 0, 0
 }
 
-// Sort puts the pages in the order they are written. Without the token, once, before the first Encode.
+// Sort puts the pages in the order in which they are written. The caller does not hold the token, and calls it
+// once before the first Encode.
 func (f *Flush) Sort() {
 	for i := range f.work {
 		w := &f.work[i]
@@ -129,7 +139,7 @@ func (f *Flush) Sort() {
 		switch {
 		case a.level != b.level:
 			return cmp.Compare(a.level, b.level)
-		case a.head != b.head: // of random keys nearly always; they themselves are in no cache
+		case a.head != b.head: // decides nearly always for random keys, without a cache miss for the keys themselves
 			return cmp.Compare(a.head, b.head)
 		}
 		return bytes.Compare(a.key, b.key)
@@ -139,25 +149,25 @@ func (f *Flush) Sort() {
 	}
 }
 
-// Begin returns the key that the first leaf of the flush begins with, nil if there is none. After Sort.
+// Begin returns the first key of the first leaf of the flush, nil if the flush has no leaf. After Sort.
 func (f *Flush) Begin() []byte { return f.begin }
 
-// Base returns the group that the flush is as of. After Seal.
+// Base returns the group up to which the flushed tree has all commits. After Seal.
 func (f *Flush) Base() uint64 { return f.base }
 
-// Pages bounds the pages that the flush has still to write.
+// Pages returns an upper bound of the pages that the flush has still to write.
 func (f *Flush) Pages() int64 {
 	stream := flushFixed + len(f.retired)*retiredSize + len(f.removed)*8 + f.deaths.most(f.p.store.End())*deathSize
 	return int64(len(f.work)-f.next) + int64(stream/logstore.BodySize) + 1
 }
 
-// LimitPart makes parts smaller: at most n pages. Before the first Encode.
+// LimitPart limits a part to n pages, which makes parts smaller. Before the first Encode.
 func (f *Flush) LimitPart(n int) { f.part = min(n, partPages) }
 
-// Encode prepares the images of the next part. Without the token.
+// Encode prepares the images of the next part. The token is not needed.
 func (f *Flush) Encode() { f.EncodeParts(1) }
 
-// EncodeParts is Encode for the next n parts, of which some may be prepared already.
+// EncodeParts is Encode for the next n parts, some of which may be prepared already.
 func (f *Flush) EncodeParts(n int) {
 	left := f.Encoded()
 	ready := max(f.ready, min(f.next+n*f.part, len(f.work)))
@@ -173,10 +183,10 @@ func (f *Flush) EncodeParts(n int) {
 	}
 }
 
-// Encoded returns how many images there are that were not written yet.
+// Encoded returns the number of images that are prepared and not written.
 func (f *Flush) Encoded() int { return f.ready - f.next }
 
-// image returns the image of a page of work.
+// image returns the body of page i of work in images.
 func (f *Flush) image(i int) []byte {
 	i -= f.from
 	return f.images[i*logstore.BodySize : (i+1)*logstore.BodySize]
@@ -212,12 +222,12 @@ func (f *Flush) Write() (done bool, err error) {
 	return f.next == len(f.work), nil
 }
 
-// Sync makes what was written durable. Without the token, behind the last part.
+// Sync makes the written parts durable. After the last part; the token is not needed.
 func (f *Flush) Sync() error { return f.p.store.Sync() }
 
-const installParts = 8 // installed at a time, so that commits get the token between
+const installParts = 8 // parts installed per call of Install, so that commits get the token in between
 
-// Install makes what the flush wrote the installed state, some pages at a time. Token held; after Sync.
+// Install makes the pages of the flush the installed state, some pages per call. Token held; after Sync.
 func (f *Flush) Install() (done bool) {
 	p := f.p
 	if p.store.Durable() < f.last {
@@ -258,14 +268,15 @@ func (f *Flush) Install() (done bool) {
 	return true
 }
 
-// place installs one page: the version written becomes an address.
+// place installs one page: the version that was written becomes an address.
 //
-// Where a reader that stays sees the version, the address becomes a version of its own, from the base on. That reader may hold slices of the node,
-// and of the image that the node has cells in, until it ends. So these stay anyway, and the new place, which only later readers come to, need
-// not stay for it as well.
+// If a registered reader sees that version, the address becomes a version of its own, from the base on. Such a
+// reader may hold slices of the node, and of the image in which the node has cells, until it ends, so both have
+// to stay for it anyway. The new place then serves later readers only, and need not also stay for this one.
 //
-// A newer version may have cells in the image at the place that dies now. It gets those of the new image, so that what was changed while the flush
-// was under way takes no more memory than before.
+// A newer version may have cells in the image at the place that dies now. place gives that version the cells of
+// the new image instead, so that a page that was changed while the flush was under way takes no more memory
+// than before.
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry
 	old := cmp.Or(e.place(), e.lent)
@@ -293,11 +304,11 @@ func (f *Flush) place(w *flushItem) {
 	switch apart := n.seq > w.v.seq; {
 	case newer == nil:
 		p.leaveWith(w.v, old)
-		if apart { // it is in the chain still
+		if apart { // the written version is still in the chain
 			r := &p.limbo.young[len(p.limbo.young)-1]
 			r.entry, r.found = e, n.seq
 		}
-	case apart: // the version written waits in limbo since there is a newer one
+	case apart: // supersede put the written version into limbo when the newer one came
 		p.limbo.supersede(e, n, newer.seq)
 	default:
 		p.limbo.leave(w.v, newer.seq)
@@ -307,12 +318,12 @@ func (f *Flush) place(w *flushItem) {
 	p.install(e, w.addr, n.seq)
 	if first {
 		e.flying = false
-		p.unplaced.Add(-1) // it lives by now
+		p.unplaced.Add(-1) // the page is live now
 	}
 }
 
-// rebased returns a node with the records of a newer version than the flush has written, that has cells in the new image, not in the old
-// one.
+// rebased returns a node with the records of newer, a version newer than the one that the flush has written.
+// The node has its cells in the new image instead of the old one, or owns them if that is not possible.
 func (p *Pages) rebased(newer *version, w *flushItem) btree.Node {
 	if image, err := p.store.Page(w.addr); err == nil {
 		if n, ok := newer.node.Rebase(p.memory, w.v.node, image); ok {
@@ -322,7 +333,7 @@ func (p *Pages) rebased(newer *version, w *flushItem) btree.Node {
 	return newer.node.Own(p.memory)
 }
 
-// Abandon ends a flush that failed; the store is poisoned.
+// Abandon ends a flush that failed. The store is poisoned.
 func (f *Flush) Abandon() {
 	f.p.flush = nil
 	if f.base != 0 {

@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	flushFixed  = 8*6 + 4*4 // bytes of a flush's stream beside the entries of its lists
+	flushFixed  = 8*6 + 4*4 // bytes of a flush's stream without the entries of its lists
 	retiredSize = 16
 	deathSize   = 12
 )
 
-// stream is what ends a flush:
+// stream encodes the end of a flush:
 //
 //	base group u64 | first part's group u64 | born counter u64 |
 //	trees u32, each: root name u64, records u64 |
 //	retired u32, each: name u64, address u64 | removed u32, each: name u64 | deaths u32, each: address u64, pages u32 |
-//	behind u64: base group minus the one behind which redo starts
+//	behind u64: base group minus the group after which redo starts
 func (f *Flush) stream() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, flushFixed+len(f.retired)*retiredSize+len(f.removed)*8+len(f.dying)*deathSize)
@@ -61,7 +61,8 @@ type retiredName struct {
 	addr logstore.Addr
 }
 
-// getFlushEnd decodes the stream of the flush that ends in the given group; zeros fill its last page.
+// getFlushEnd decodes the stream of the flush whose last part is the given group. The stream is padded with
+// zeros to the end of its last page.
 func getFlushEnd(b []byte, group uint64) (end flushEnd, err error) {
 	r := &reader{b: b}
 	end.base, end.first, end.born = r.u64(), r.u64(), r.u64()
@@ -81,7 +82,7 @@ func getFlushEnd(b []byte, group uint64) (end flushEnd, err error) {
 		end.dying[i] = Extent{r.u64(), int64(r.u32())}
 	}
 	behind := uint64(0)
-	if len(r.b) >= behindSize { // a flush of all may have been written without
+	if len(r.b) >= behindSize { // absent at the end of a flush that an earlier version wrote, which left nothing behind
 		behind = r.u64()
 	}
 	end.redo = end.base - behind

@@ -7,37 +7,41 @@ import (
 	"flashdbm/logstore"
 )
 
-// A fold rewrites an inner node to name its children by their present addresses; their entries in the table retire. It is a change of
-// the current tree, made by the token holder at a batch's Seq, and changes no record. Each old name gets a tombstone with that Seq and
-// stays in the table on disk until a flush whose base covers the fold has listed it. All nodes folded is the paper's rebase (section
-// 4.4), without its pause.
+// A fold rewrites an inner node to name its children by their present addresses; the table entries of these
+// children retire. A fold is a change of the current tree, made by the token holder at a batch's Seq, and
+// changes no record. Each old name gets a tombstone with that Seq, and stays in the table on disk until a flush
+// whose base covers the fold has listed it. Folding all nodes is the paper's rebase (section 4.4), without its
+// pause.
 //
-// A child that is dirty has no present address. If it has an address for a name all the same, that name keeps a segment from reuse for
-// as long as the child is always dirty when its parent is folded. Such a child is renamed: in the current tree the page with the old
-// name is removed, and one with the same content is born. What holds for pages removed and born holds for it: both are dirty, so the
-// same flush, the first whose base is not below the fold, writes the new name's image and lists the old name, and readers of earlier
-// Seqs come by the old name until none is left.
+// A dirty child has no present address. If its name is an address, that name keeps a segment from reuse for as
+// long as the child is always dirty when its parent is folded. So the fold renames such a child: in the current
+// tree it removes the page with the old name and bears a page with the same content. What holds for removed and
+// born pages holds for these two: both are dirty, so the same flush, the first whose base is not below the
+// fold, writes the image under the new name and lists the old name. Readers of earlier Seqs use the old name
+// until none of them is left.
 //
-// The new name's versions may go on having cells in the image at the old name's place, so that a fold of many dirty leaves copies
-// directories only: that place lives until the same flush is installed, and dies at a Seq above those of all readers but the newest, for
-// whom leaveWith keeps it.
+// Versions of the new name may have cells in the image at the old name's place, so that a fold of many dirty
+// leaves copies only their directories. That place is live until the same flush is installed. It dies at a Seq
+// above those of all readers except readers at the newest Seq; for these, leaveWith keeps the segment.
 
-// foldable reports whether a page may be named by its address: its newest image is installed. A name folded away has a tombstone.
+// foldable reports whether a parent may name the page by its address: the newest image is installed. A name
+// that was folded away has a tombstone and is not foldable.
 func (e *entry) foldable() bool {
 	v := e.head.Load()
 	return e.disk != 0 && v.kind == atAddress && v.addr == e.disk
 }
 
-// pinning reports whether a page is dirty and its name an address.
+// pinning reports whether the page is dirty and its name is an address, so that the name keeps a segment.
 func (e *entry) pinning() bool { return logstore.IsAddr(e.id) && e.head.Load().kind == inMemory }
 
-// Fold folds one inner node, as part of the batch, and returns how many names it took away from children. The node may have left the tree since it was
-// planned: then it does nothing.
+// Fold folds one inner node as part of the batch, and returns how many children lost their names. If the node
+// has left the tree since the fold was planned, Fold does nothing.
 func (b *Batch) Fold(parent logstore.PageID) (int, error) {
 	return b.fold(parent, true, (*entry).pinning)
 }
 
-// FoldClean is Fold without renaming: what is dirty keeps its name and may be left behind. It leaves families alone, which would have to be written.
+// FoldClean is Fold without renaming: a dirty child keeps its name and may be left behind. It does nothing to a
+// node with a family, because the flush would then have to write the whole family.
 func (b *Batch) FoldClean(parent logstore.PageID) (int, error) {
 	if e := b.p.table.find(parent); e != nil && e.family != nil {
 		return 0, nil
@@ -45,13 +49,15 @@ func (b *Batch) FoldClean(parent logstore.PageID) (int, error) {
 	return b.fold(parent, true, func(*entry) bool { return false })
 }
 
-// FoldAlone is Fold, but renames no child that has a family: it and the family may be left behind.
+// FoldAlone is Fold, except that it renames no child that has a family: the child and its family may be left
+// behind.
 func (b *Batch) FoldAlone(parent logstore.PageID) (int, error) {
 	return b.fold(parent, true, func(e *entry) bool { return e.pinning() && e.family == nil })
 }
 
-// Rename is Fold for those children only that are dirty, have addresses for names, and lie in a part. The next flush has to write what is
-// renamed; so the others below the parent, which a part may end amid, keep their names for the part that they lie in.
+// Rename renames those children that are dirty, have addresses for names, and lie in the part; it folds no
+// other child. The next flush has to write what is renamed. A part may begin or end in the middle of a parent's
+// children, so the children outside of the part keep their names until their own part comes.
 func (b *Batch) Rename(parent logstore.PageID, part *Part) (int, error) {
 	return b.fold(parent, false, func(e *entry) bool { return e.pinning() && part.has(e.head.Load().node) })
 }
@@ -113,13 +119,14 @@ func (b *Batch) fold(parent logstore.PageID, clean bool, rename func(*entry) boo
 	return len(names) + len(dirty), nil
 }
 
-// rename gives a dirty page a name that is born. The caller puts it in place of the old one.
+// rename gives a dirty page a new born name. The caller puts the new name into the parent in place of the old
+// one.
 func (b *Batch) rename(e *entry) btree.PageID {
 	id, n := b.New(), e.head.Load().node
 	if b.p.flush == nil {
 		b.Put(id, n.Share(b.p.memory))
 		b.p.table.find(id).lent = e.place()
-	} else { // which may let the place die before the new name has one
+	} else { // the flush in flight may let the place die before the new name has a place
 		b.Put(id, n.Own(b.p.memory))
 	}
 	b.push(e.id, &version{seq: b.p.seq, kind: removed})
@@ -127,13 +134,15 @@ func (b *Batch) rename(e *entry) btree.PageID {
 	return id
 }
 
-// FoldPlan lists the inner nodes, as of a registered snapshot, that name at least least children through the table: children before
-// parents. Without the token: Fold decides anew. The plan is void once a flush was installed, for by then a name may mean nothing.
+// FoldPlan lists the inner nodes, as of a registered snapshot, that have at least least children found through
+// the table; children come before parents. It does not need the token, because Fold decides anew. Once a flush
+// is installed the plan is invalid, because a name in it may mean nothing then.
 func (s *Snapshot) FoldPlan(least int) ([]logstore.PageID, error) {
 	return s.foldPlan(least, s.pages.named)
 }
 
-// DrainPlan is FoldPlan for the inner nodes that have a child with a name in the table for which want is true.
+// DrainPlan is FoldPlan for the inner nodes that have at least one child in the table whose name is an address
+// for which want is true.
 func (s *Snapshot) DrainPlan(want func(name logstore.Addr) bool) ([]logstore.PageID, error) {
 	return s.foldPlan(1, func(id logstore.PageID) bool { return logstore.IsAddr(id) && s.pages.named(id) && want(id) })
 }
@@ -149,7 +158,8 @@ func (s *Snapshot) foldPlan(least int, named func(logstore.PageID) bool) ([]logs
 	return w.plan, err
 }
 
-// foldWalk goes through the inner nodes of a tree. Levels go down and no node is met twice, so it ends on any tree.
+// foldWalk walks the inner nodes of a tree. It ends on any tree, even a damaged one, because levels descend and
+// meeting a node twice is an error.
 type foldWalk struct {
 	s     Snapshot
 	least int
@@ -158,11 +168,11 @@ type foldWalk struct {
 	plan  []logstore.PageID
 }
 
-// innerSet holds the names of the inner nodes that a walk through a tree has met.
+// innerSet holds the names of the inner nodes that a walk has met.
 type innerSet map[logstore.PageID]struct{}
 
-// add takes in a node, which must not have been met before: a walk that goes on below it would be as long as there are ways through the
-// tree, not as many as it has pages.
+// add adds a node. It is an error if the node was met before: in a damaged tree with shared nodes, a walk would
+// take as long as there are paths, not as many steps as there are pages.
 func (s *innerSet) add(p *images, id logstore.PageID) error {
 	if *s == nil {
 		*s = innerSet{}

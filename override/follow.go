@@ -10,25 +10,27 @@ import (
 	"flashdbm/logstore"
 )
 
-// following is what pages have that are read beside a writer in another process. They go on where recovery ended: groups are taken in as
-// they come, the caller applies the redo of record groups behind the base. That makes versions in memory, with names of its own choice,
-// and they are thrown away when the writer's next flush or page group brings the pages of that state; what lies behind the new base is
-// applied again. Readers of earlier Seqs keep what they see, by the same chains and the same limbo as in the writer.
+// following is the state of pages that are read beside a writer in another process. It continues where recovery
+// ended: groups are taken in as they are read, and the caller applies the redo of record groups after the base.
+// Redo makes versions in memory, under names that this process chooses. They are dropped when the writer's next
+// flush or page group brings the pages of that state; redo after the new base is then applied again. Readers of
+// earlier Seqs keep what they see, through the same chains and the same limbo as in the writer.
 //
-// What differs from the writer:
-//   - Names born here have a bit that no writer's name has, so the two never meet.
-//   - The writer does not wait for readers here before it uses a segment again. A name that has left the table is kept for them as a
-//     tombstone; should the same number be an address of the tree by then, the tombstone says so.
+// Differences from the writer:
+//   - Names born here have a bit set that no name of the writer has, so the two never meet.
+//   - The writer does not wait for readers of this process before it reuses a segment. A name that has left the
+//     table stays here as a tombstone for them; if the same number is an address in the tree by then, the
+//     tombstone leads there (leftName).
 //   - A page that a reader wants may be gone: see stillThere.
 type following struct {
 	installer
 	mu     sync.Mutex // guards groups
-	groups []groupAt  // newest group that each Seq includes, ascending
+	groups []groupAt  // for each Seq the newest group that it includes, ascending
 }
 
 type groupAt struct{ seq, group uint64 }
 
-// ownNames is set in the names born by a follower. Writers count from 1.
+// ownNames is set in the names born by a follower. The names of a writer count up from 1 and do not reach it.
 const ownNames = 1 << 61
 
 func (p *Pages) startFollowing(in installer) {
@@ -36,8 +38,9 @@ func (p *Pages) startFollowing(in installer) {
 	p.born.Store(ownNames)
 }
 
-// stillThere is asked about each page that a reader at seq has tried to read. The page of a segment's later life is not the one it
-// wanted, even if it is whole; one that is not whole is damage only if the writer cannot have used its place again.
+// stillThere decides what a read by a reader at seq means. If the segment has been reused since, the page is
+// not the one that the reader wanted, even if the page is whole: ErrTooOld. A page that is not whole is damage
+// only if the writer cannot have reused its place.
 func (p *images) stillThere(a logstore.Addr, seq uint64, err error) error {
 	if err == nil && p.store.EnteredAt(a) <= seq {
 		return nil
@@ -57,7 +60,8 @@ func (s *Snapshot) Raw(x logstore.Extent) ([]byte, error) {
 	return b, err
 }
 
-// leftName returns the page of a name whose entry is a tombstone for this reader: in the writer nobody comes by it any more.
+// leftName returns the page at the address that is the name of an entry with a tombstone for this reader. In
+// the writer no reader reaches such a name.
 func (p *images) leftName(id logstore.PageID, seq uint64) (btree.Node, error) {
 	if p.follow == nil || !logstore.IsAddr(id) {
 		return btree.Node{}, p.unknown(id)
@@ -69,7 +73,7 @@ func (p *images) leftName(id logstore.PageID, seq uint64) (btree.Node, error) {
 	return btree.View(image), nil
 }
 
-// GroupAt returns the newest group that a snapshot of pages that this process does not write includes.
+// GroupAt returns the newest group that a snapshot at seq includes, in pages that another process writes.
 func (p *images) GroupAt(seq uint64) uint64 {
 	if p.follow == nil {
 		return p.store.LastGroup()
@@ -89,7 +93,8 @@ func (f *following) groupOf(seq uint64) uint64 {
 	return f.groups[max(0, i-1)].group
 }
 
-// Followed notes that the batch begun last includes all groups read so far, and forgets what only Seqs below the horizon need.
+// Followed notes that the batch begun last includes all groups read so far, and drops what only Seqs below the
+// horizon need.
 func (p *Pages) Followed(horizon uint64) {
 	f := p.follow
 	f.mu.Lock()
@@ -101,11 +106,12 @@ func (p *Pages) Followed(horizon uint64) {
 	f.groups = append(slices.Delete(f.groups, 0, n), groupAt{p.seq, p.store.LastGroup()})
 }
 
-// Follow takes in the next group, at the Seq of the batch begun last: see installer. After an error the pages are of no use any more but to
-// readers of earlier Seqs.
+// Follow takes in the next group, at the Seq of the batch begun last: see installer.group. After an error the
+// pages can only serve readers of earlier Seqs.
 func (p *Pages) Follow(g *logstore.ScannedGroup) (rebased bool, err error) { return p.follow.group(g) }
 
-// left reports whether an entry that was to leave may leave: it is there, and still means nothing.
+// left reports whether an entry in limbo may be detached: it is still in the table, and its name still means
+// nothing in the newest tree.
 func (f *following) left(l leavingEntry) bool {
 	if f.table.find(l.entry.id) != l.entry || l.entry.disk != 0 {
 		return false

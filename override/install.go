@@ -6,23 +6,24 @@ import (
 	"flashdbm/logstore"
 )
 
-// An installer takes in the groups of the log, in order: recovery those behind the newest checkpoint, and a reader beside a writer, from there
-// on, those that come. Complete flushes and page groups become the installed tree. A value lives from the group that carries it until the
-// flush that lists it as dead.
+// An installer takes in the groups of the log, in order: recovery those after the newest checkpoint, and a
+// reader beside a writer then those that the writer appends. Complete flushes and page groups become the
+// installed tree. A value is live from the group that carries it until the flush that lists it as dead.
 //
-// Recovery has no readers: what it finds replaces what was there. A follower has some: what it finds gets the Seq of the batch begun last, and
-// a name that left the table stays for them, as in the writer.
+// Recovery has no readers: what it finds replaces what was there. A follower has readers: what it finds gets
+// the Seq of the batch begun last, and a name that left the table stays for them, as in the writer.
 type installer struct {
 	*Pages
-	tableBase uint64                            // of the checkpoint that all began with
-	parts     map[uint64][]logstore.ScannedPage // tree pages of flushes under way, by the group of the first part
+	tableBase uint64                            // base of the checkpoint's table
+	parts     map[uint64][]logstore.ScannedPage // tree pages and runs of incomplete flushes, by the group of their first part
 }
 
-// group takes in a group. rebased: there is a new base, and all behind RedoStart is to be redone.
+// group takes in a group. rebased tells that there is a new base, and that the caller has to apply all redo
+// after RedoStart again.
 func (in *installer) group(g *logstore.ScannedGroup) (rebased bool, err error) {
 	switch g.Kind {
 	case logstore.RecordGroup, logstore.PageGroup:
-		if g.No <= in.tableBase { // the checkpoint's space map knows what became of the values since
+		if g.No <= in.tableBase { // the checkpoint's space map already knows which of its values are live
 			return false, nil
 		}
 		if err := in.values(g, g.Pages); err != nil || g.Kind == logstore.RecordGroup {
@@ -48,7 +49,8 @@ func (in *installer) group(g *logstore.ScannedGroup) (rebased bool, err error) {
 	return false, nil
 }
 
-// values marks the values that pages carry as live, whatever became of them later. Those of a flush are in a tree that was built.
+// values marks the values that pages carry as live; a later flush lists those that died. Values in a flush are
+// those of a tree that was built, and live as long as that tree has them.
 func (in *installer) values(g *logstore.ScannedGroup, pages []logstore.ScannedPage) error {
 	for _, page := range pages {
 		if page.Kind == logstore.KindRecord && page.Values > 0 {
@@ -78,7 +80,7 @@ func (in *installer) pages(pages []logstore.ScannedPage) error {
 		if page.Kind != logstore.KindTree {
 			continue
 		}
-		if page.Name == page.Addr { // built: see Build
+		if page.Name == page.Addr { // page of a built tree: see Build
 			in.store.MarkNode(page.Addr, 0)
 			continue
 		}
@@ -86,7 +88,7 @@ func (in *installer) pages(pages []logstore.ScannedPage) error {
 			return fmt.Errorf("%w: %s: page %d bears the name %d", logstore.ErrCorrupt, in.store.Path(), page.Addr, page.Name)
 		}
 		e := in.table.find(page.Name)
-		if e == nil && in.follow != nil && logstore.IsAddr(page.Name) { // readers of earlier Seqs find it at its address
+		if e == nil && in.follow != nil && logstore.IsAddr(page.Name) { // the table needs a version for readers of earlier Seqs, who find the page at its address
 			e = in.enter(page.Name)
 		}
 		if e != nil {
@@ -106,7 +108,7 @@ func (in *installer) pages(pages []logstore.ScannedPage) error {
 func (in *installer) replace(e *entry, v *version) {
 	old := e.head.Load()
 	v.seq = in.seq
-	if old.seq == v.seq { // not published yet
+	if old.seq == v.seq { // no reader is at this Seq yet
 		v.next.Store(old.next.Load())
 		e.head.Store(v)
 		if old.kind == inMemory {
@@ -119,12 +121,13 @@ func (in *installer) replace(e *entry, v *version) {
 	in.limbo.supersede(e, old, v.seq)
 }
 
-// leave has an entry leave the table once nobody reads below the present Seq.
+// leave makes an entry leave the table once no reader is below the present Seq.
 func (in *installer) leave(e *entry) {
 	in.limbo.entries = append(in.limbo.entries, leavingEntry{e, in.seq})
 }
 
-// gone has an entry leave the table that means nothing in the newest tree.
+// gone takes an entry whose name means nothing in the newest tree out of the table: at once in recovery, for
+// later readers in a follower.
 func (in *installer) gone(e *entry, kind versionKind) {
 	if in.follow == nil {
 		in.detach(e)
@@ -135,11 +138,11 @@ func (in *installer) gone(e *entry, kind versionKind) {
 	in.leave(e)
 }
 
-// rewind goes back to the installed pages: what redo has made in memory is no longer current.
+// rewind goes back to the installed pages: versions that redo made in memory are no longer current.
 func (in *installer) rewind() {
 	for _, e := range in.dirty.pages {
 		switch at := e.place(); {
-		case at == 0: // born here
+		case at == 0: // born by redo in this process
 			in.replace(e, &version{kind: removed})
 			in.leave(e)
 		default:
@@ -153,7 +156,7 @@ func (in *installer) rewind() {
 	in.deaths = deaths{}
 }
 
-// flushStream returns what ends a flush, nil for a part that does not.
+// flushStream returns the stream at the end of a flush, or nil for a part that is not the last.
 func (in *installer) flushStream(g *logstore.ScannedGroup) ([]byte, error) {
 	var stream []byte
 	for _, page := range g.Pages {
@@ -168,15 +171,16 @@ func (in *installer) flushStream(g *logstore.ScannedGroup) ([]byte, error) {
 	return stream, nil
 }
 
-// wholeFlush installs a flush, of which g is the last part. One whose base is not above the checkpoint's is in its table already: the checkpoint
-// followed it, and any later flush has a base behind the checkpoint's own groups.
+// wholeFlush installs a flush; g is its last part. A flush whose base is not above that of the checkpoint's
+// table is in the table already: the checkpoint followed it, and the base of any later flush is after the
+// checkpoint's own groups.
 func (in *installer) wholeFlush(g *logstore.ScannedGroup, stream []byte) (rebased bool, err error) {
 	end, err := getFlushEnd(stream, g.No)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", in.store.Path(), err)
 	}
 	parts := append(in.parts[end.first], g.Pages...)
-	clear(in.parts) // those of other flushes are void
+	clear(in.parts) // parts of other flushes never count
 	if end.base <= in.tableBase {
 		return false, nil
 	}
@@ -203,7 +207,7 @@ func (in *installer) wholeFlush(g *logstore.ScannedGroup, stream []byte) (rebase
 				in.store.KillNode(at, 0)
 			}
 			in.gone(e, removed)
-		} else if logstore.IsAddr(id) { // else it was born and removed before any flush
+		} else if logstore.IsAddr(id) { // a born name without an entry was born and removed before any flush
 			if !in.store.InFile(id, 1) {
 				return false, in.badFlush(g.No, id)
 			}
@@ -221,7 +225,7 @@ func (in *installer) wholeFlush(g *logstore.ScannedGroup, stream []byte) (rebase
 		in.kill(d, 0)
 	}
 	in.rebase(end.base, end.redo, end.records)
-	if in.follow == nil { // which has names of its own
+	if in.follow == nil { // a follower's counter is for names of its own
 		in.born.Store(end.born)
 	}
 	return true, nil

@@ -8,68 +8,71 @@ import (
 	"flashdbm/logstore"
 )
 
-// limbo holds what is no longer current and may still be looked at. Token held.
+// limbo holds what is no longer current but may still be in use by readers. Token held.
 //
-//   - A version superseded by a newer one stays in its chain for readers from its own Seq to the newer one's.
-//   - The node of a version that became an address is out of its chain; readers that found it before may use it still.
-//   - An entry on its way out of the table is of use to readers from the Seq of the oldest version in its chain to the Seq at which parents
-//     stopped naming it: older versions have gone because nobody can see them.
+//   - A version that was superseded stays in its chain for readers from its own Seq up to but excluding the
+//     newer version's Seq.
+//   - The node of a version that became an address is not in a chain any more. Readers that found it before may
+//     still use it.
+//   - An entry that is leaving the table serves readers from the Seq of the oldest version in its chain up to
+//     but excluding the Seq at which parents stopped using its name. Versions older than that are gone because
+//     no reader can see them.
 //
-// So a reader that stays open costs the versions and the entries that it can see, not all that were made since.
+// So a long reader costs the versions and the entries that it can see, not all that were made since it began.
 type limbo struct {
 	*images
 	registry *lockfree.Registry
 
-	young       []remnant // remnants that further readers may come for
-	held        []remnant // remnants that only present readers use; apart, so that the pass over young stays short
+	young       []remnant // remnants that future readers may still reach
+	held        []remnant // remnants that only present readers use; in their own list so that a pass over young stays short
 	entries     []leavingEntry
 	heldEntries []leavingEntry
 	pins        []uint64
-	heldPins    []uint64 // where readers were at the last pass over held
-	kept        int      // length of held after that pass
-	passed      int      // number of times that a pass over held was left out since
+	heldPins    []uint64 // pins at the last pass over held
+	kept        int      // length of held and heldEntries after that pass
+	passed      int      // calls of Reclaim since that pass
 }
 
-// remnant is a version, or the node of one, that readers at from to until-1 may look at.
+// remnant is a version, or the node of one, that readers from Seq from up to but excluding until may use.
 type remnant struct {
 	from, until uint64
-	found       uint64        // least Seq at which a reader that comes now finds another version in its place; 0 for a node that is in no chain
-	entry       *entry        // in whose chain the version is; nil for a node that is in none
-	node        btree.Node    // in that case
-	place       logstore.Addr // where the image lies that the node has cells in and that nothing else keeps; 0 = none
+	found       uint64        // a reader that comes from now on at this Seq or above does not find the remnant; 0 for a node that is in no chain
+	entry       *entry        // entry in whose chain the version is; nil for a node that is in no chain
+	node        btree.Node    // if entry is nil
+	place       logstore.Addr // place of the image in which the node has cells, if only this remnant keeps it; 0: none
 }
 
-// leavingEntry is an entry that no reader at seq or above finds. While readers below seq are there, its name keeps the segment that the name is
-// an address in.
+// leavingEntry is an entry that no reader at seq or above looks up. While there are readers below seq, a name
+// that is an address keeps its segment.
 type leavingEntry struct {
 	entry *entry
 	seq   uint64
 }
 
 const (
-	heldSlack = 32 // how much may wait for readers that are gone, while others stay
-	heldPass  = 64 // remnants that are looked through for each pass over the young, where a reader has gone that is not the oldest
+	heldSlack = 32 // remnants: held may grow by this, beyond twice its last size, before a pass is due
+	heldPass  = 64 // remnants: a pass over held comes at the latest after held/heldPass calls of Reclaim, once any reader has gone
 )
 
-// supersede notes that v, in the chain of e, gave way to a version with the given Seq.
+// supersede notes that v, in the chain of e, was replaced by a version with the Seq until.
 func (l *limbo) supersede(e *entry, v *version, until uint64) {
 	l.young = append(l.young, remnant{from: v.seq, until: until, found: until, entry: e})
 }
 
-// seen reports whether a reader that the last pass over the young has found, and that came before that, is at from to until-1.
+// seen reports whether the last Reclaim found a registered reader at a Seq from from up to but excluding until.
 func (l *limbo) seen(from, until uint64) bool {
 	i, _ := slices.BinarySearch(l.pins, from)
 	return i < len(l.pins)-1 && l.pins[i] < until
 }
 
-// leave notes that the node of v is in no chain any more; readers below until may have found it there.
+// leave notes that the node of v is in no chain any more. Readers below until may have found it there.
 func (l *limbo) leave(v *version, until uint64) {
 	l.young = append(l.young, remnant{from: v.seq, until: until, node: v.node})
 }
 
-// leaveWith is leave for the newest version of a page, whose place a dies with the flush being installed, at the newest Seq or a later one.
-// Readers at that very Seq may be using the node, so if that has cells in the image at a, the image's segment is kept for them as one with
-// a name in it is.
+// leaveWith is leave for the newest version of a page. The page's place a dies with the step being installed,
+// at the newest Seq or a later one, but readers at the newest Seq may be using the node. If the node has cells
+// in the image at a, the segment is kept for them in the same way as a segment with a name in it.
 func (l *limbo) leaveWith(v *version, a logstore.Addr) {
 	l.leave(v, l.seq+1)
 	if v.node.Borrows() {
@@ -78,21 +81,22 @@ func (l *limbo) leaveWith(v *version, a logstore.Addr) {
 	}
 }
 
-// size returns how much waits.
+// size returns how many remnants and entries are waiting.
 func (l *limbo) size() int {
 	return len(l.young) + len(l.held) + len(l.entries) + len(l.heldEntries)
 }
 
-// Reclaim frees what the registry shows that nobody can see, tells the store where readers may be, and returns the horizon. watermark is
-// the least one that readers register at. Token held.
+// Reclaim frees what no reader can see any more, according to the registry. It tells the store at which Seqs
+// readers may be, and returns the horizon. watermark is the least watermark at which readers register. Token
+// held.
 func (l *limbo) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	pins, horizon := l.registry.Scan(l.pins, watermark)
 	l.pins = pins
 	l.store.SetSnapshots(pins)
 
-	// With no reader registered, whoever comes from now on finds what took the place of the nodes.
+	// If no reader is registered, every reader that comes from now on finds the replacements.
 	alone := len(l.young) > 0 && l.registry.Count() == 0
-	top := pins[len(pins)-1] // the watermark: readers at it or above may still come
+	top := pins[len(pins)-1] // the watermark: future readers are at this Seq or above
 	keep := l.young[:0]
 	for _, r := range l.young {
 		switch {
@@ -138,7 +142,7 @@ func (l *limbo) Reclaim(watermark lockfree.Watermark) (horizon uint64) {
 	return horizon
 }
 
-// anyGone reports whether a reader has gone since what is held was looked through last.
+// anyGone reports whether a reader has gone since the last pass over held.
 func (l *limbo) anyGone() bool {
 	for _, pin := range l.heldPins {
 		if _, ok := slices.BinarySearch(l.pins, pin); !ok {
@@ -148,7 +152,7 @@ func (l *limbo) anyGone() bool {
 	return false
 }
 
-// ReclaimAll is Reclaim that also frees what is held for readers that have gone. Token held.
+// ReclaimAll is Reclaim, except that it also frees at once what is held for readers that have gone. Token held.
 func (l *limbo) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
 	horizon = l.Reclaim(watermark)
 	if l.passed > 0 && l.anyGone() {
@@ -157,7 +161,7 @@ func (l *limbo) ReclaimAll(watermark lockfree.Watermark) (horizon uint64) {
 	return horizon
 }
 
-// reclaimHeld looks through what is held.
+// reclaimHeld makes a pass over held and heldEntries and frees what no present reader uses.
 func (l *limbo) reclaimHeld() {
 	keep := l.held[:0]
 	for _, r := range l.held {
@@ -173,7 +177,7 @@ func (l *limbo) reclaimHeld() {
 	clear(l.held[len(keep):])
 	l.held = keep
 	stay := l.heldEntries[:0]
-	for _, x := range l.heldEntries { // behind the versions in their chains
+	for _, x := range l.heldEntries { // after the versions, which may have been the oldest of these chains
 		if l.wanted(x) {
 			stay = append(stay, x)
 			continue
@@ -186,7 +190,8 @@ func (l *limbo) reclaimHeld() {
 	l.heldPins, l.kept, l.passed = append(l.heldPins[:0], l.pins...), len(keep)+len(stay), 0
 }
 
-// wanted reports whether a reader may come by an entry that leaves. Beside a writer the oldest version tells nothing: see following.
+// wanted reports whether a reader may still look up a leaving entry. In a follower the Seq of the oldest
+// version says nothing: see following.
 func (l *limbo) wanted(x leavingEntry) bool {
 	if l.follow != nil {
 		return x.seq > l.pins[0]
@@ -198,16 +203,16 @@ func (l *limbo) wanted(x leavingEntry) bool {
 	return lockfree.Pinned(l.pins, v.seq, x.seq)
 }
 
-// letGo takes an entry out of the table that no reader comes by. Its older versions gave way at that Seq at the latest, so they are free
-// by now, or will be when what is held is looked through.
+// letGo takes a leaving entry that no reader looks up out of the table. Its older versions were superseded at
+// its Seq at the latest, so they are free by now or will be freed by the next pass over held.
 func (l *limbo) letGo(x leavingEntry) {
 	if l.follow == nil || l.follow.left(x) {
 		l.detach(x.entry)
 	}
 }
 
-// free gives up a remnant. A superseded version is taken out of its chain. What the chain has of its Seq by now may be another version:
-// one that a flush has put in its place.
+// free frees a remnant. A superseded version is taken out of its chain; a flush may have put another version
+// with the same Seq in its place, which then is the one to take out.
 func (l *limbo) free(r remnant) {
 	if r.place != 0 {
 		l.store.DropName(r.place)

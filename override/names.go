@@ -7,19 +7,19 @@ import (
 	"flashdbm/logstore"
 )
 
-// names is the translation table, and what the store knows of it: which pages have another image than the one at the address that is their name,
-// and which segments the names lie in.
+// names is the translation table with the store's notes about it: the store knows for each address whether the
+// table has an entry for it (the overridden bit), and counts the names that lie in each segment.
 type names struct {
 	store  *logstore.Store
-	table  *table        // read by anyone
-	memory *btree.Memory // of versions
-	seq    uint64        // of the newest batch
+	table  *table        // any goroutine may read it
+	memory *btree.Memory // memory that holds the nodes of versions
+	seq    uint64        // Seq of the newest batch
 }
 
 // Seq returns the Seq of the newest batch begun. Token held.
 func (p *names) Seq() uint64 { return p.seq }
 
-// lookup returns the entry of a name, or nil. The overridden bit spares most addresses the search.
+// lookup returns the entry of a name, or nil. The overridden bit spares most addresses the search of the table.
 func (p *names) lookup(id logstore.PageID) *entry {
 	if logstore.IsAddr(id) && !p.store.Overridden(id) {
 		return nil
@@ -27,23 +27,25 @@ func (p *names) lookup(id logstore.PageID) *entry {
 	return p.table.find(id)
 }
 
-// named reports whether a page is found through the table.
+// named reports whether a page is found through the table, not at the address that is its name.
 func (p *names) named(id logstore.PageID) bool { return !logstore.IsAddr(id) || p.store.Overridden(id) }
 
-// enter makes an entry for a name. An address gets its own page as the version that always was there.
+// enter adds an entry for a name. If the name is an address, the entry's first version is the page at that
+// address.
 func (p *names) enter(id logstore.PageID) *entry {
 	e, first := newEntry(id)
 	if logstore.IsAddr(id) {
 		first.kind, first.addr = atAddress, id
-		first.seq = p.store.Birth(id) // nobody below it knows the page by this name
+		first.seq = p.store.Birth(id) // readers below this Seq do not know the page by this name
 	}
 	p.attach(e)
 	return e
 }
 
-// claim is enter for a page that the newest tree changes. The page's place lives, for as long as the tree has it by this name. If not, the
-// file is damaged: two parents name the page, and by the way of the other one it got another name, or left the tree. The place may then be
-// used again while versions have cells in the image there, so nothing is written any more.
+// claim is enter for a page that is about to change in the newest tree. The place of such a page is live as
+// long as the tree has the page by this name. If the place is dead, the file is damaged: two parents name the
+// page, and a change by way of the other parent renamed or removed it. The dead place may be reused while
+// versions still have cells in the image there, so claim poisons the store.
 func (p *names) claim(id logstore.PageID) *entry {
 	if logstore.IsAddr(id) && !p.store.IsLive(id) {
 		p.store.Fail(fmt.Errorf("%w: %s: page %#x has two parents", logstore.ErrCorrupt, p.store.Path(), id))
@@ -51,7 +53,8 @@ func (p *names) claim(id logstore.PageID) *entry {
 	return p.enter(id)
 }
 
-// attach puts an entry into the table. The overridden bit comes last, so that whoever sees it finds the entry.
+// attach puts an entry into the table. The overridden bit is set last, so that a reader that sees the bit finds
+// the entry.
 func (p *names) attach(e *entry) {
 	p.table.insert(e)
 	p.store.AddName(e.id)
@@ -60,7 +63,7 @@ func (p *names) attach(e *entry) {
 	}
 }
 
-// detach takes an entry out of the table: no reader can come by its name any more.
+// detach takes an entry out of the table. The caller knows that no reader can come by its name any more.
 func (p *names) detach(e *entry) {
 	p.table.remove(e)
 	if logstore.IsAddr(e.id) {
@@ -69,7 +72,8 @@ func (p *names) detach(e *entry) {
 	p.store.DropName(e.id)
 }
 
-// owner returns the name that the table has for the tree page at a, which bears the given one. Token held.
+// owner returns the name by which the table knows the tree page at a. bears is the name in the page's mux area:
+// the page is known by it if the table maps it to a, else by its own address. Token held.
 func (p *names) owner(a logstore.Addr, bears logstore.PageID) logstore.PageID {
 	if e := p.table.find(bears); e != nil && e.disk == a {
 		return bears
@@ -77,7 +81,7 @@ func (p *names) owner(a logstore.Addr, bears logstore.PageID) logstore.PageID {
 	return a
 }
 
-// TableEntries returns how many names the translation table has. Anyone may call it.
+// TableEntries returns the number of entries in the translation table. Any goroutine may call it.
 func (p *names) TableEntries() int64 { return p.table.count.Load() }
 
 func (p *names) unknown(id logstore.PageID) error {

@@ -8,18 +8,20 @@ import (
 	"flashdbm/logstore"
 )
 
-// A batch becomes a page group, the paper's way of committing, when its pages take no more room than its redo records would. Then it
-// is a base as well: redo starts behind it. So all that is dirty goes with it, and nothing may be pending that only a flush can record:
-// names born, pages removed, values dropped, names folded away.
+// A batch becomes a page group, the paper's way of committing, if its pages take no more room than its redo
+// records would. A page group is also a base: redo starts after it. So the group has to contain all dirty
+// pages, and nothing may be pending that only a flush can record: names born, pages removed, values dropped,
+// names folded away.
 
-const leftoverPages = 3 // most pages left dirty by earlier batches that a page group takes along
+const leftoverPages = 3 // limit of dirty pages of earlier batches that a page group takes along
 
-// CanPageGroup reports whether a batch begun now could become a page group.
+// CanPageGroup reports whether a batch that begins now could become a page group.
 func (p *Pages) CanPageGroup() bool {
 	return p.dirty.len() <= leftoverPages && p.flush == nil && !p.frozen && p.nothingPending()
 }
 
-// LeafOf returns the leaf of the newest tree to which a record with the given key belongs, and whether it is dirty. Token held.
+// LeafOf returns the leaf of the newest tree in which the key belongs, and whether that leaf is dirty. Token
+// held.
 func (p *Pages) LeafOf(key []byte) (leaf logstore.PageID, dirty bool, err error) {
 	s := p.At(p.seq)
 	if leaf, err = btree.Leaf(&s, Root, key); err != nil {
@@ -29,8 +31,9 @@ func (p *Pages) LeafOf(key []byte) (leaf logstore.PageID, dirty bool, err error)
 	return leaf, e != nil && e.dirty != 0, nil
 }
 
-// Legal reports whether the applied batch, for which CanPageGroup held when it began, may be written as a page group, given the number of
-// pages that its redo would take.
+// Legal reports whether the applied batch may be written as a page group. CanPageGroup held when the batch
+// began. pages is the number of pages that the redo of the batch would take; the batch must not have made more
+// pages dirty.
 func (b *Batch) Legal(pages int) bool {
 	p := b.p
 	if !p.nothingPending() || p.dirty.len() == 0 || p.dirty.len()-b.dirtyAt > pages {
@@ -44,8 +47,8 @@ func (b *Batch) Legal(pages int) bool {
 	return true
 }
 
-// WritePages adds the images of the batch's pages to g, bottom up; InstallPages follows once g is committed and synced, and before any
-// other batch.
+// WritePages adds the images of all dirty pages to g, leaves first. The caller commits and syncs g, then calls
+// InstallPages, before any other batch.
 func (b *Batch) WritePages(g *logstore.Group) {
 	p := b.p
 	slices.SortFunc(p.dirty.pages, func(x, y *entry) int {
@@ -56,12 +59,12 @@ func (b *Batch) WritePages(g *logstore.Group) {
 		a, body := g.Page(e.id)
 		v := e.head.Load()
 		v.node.Encode(body, p.memory.Even)
-		v.addr = a // not seen by readers while the version is in memory
+		v.addr = a // readers do not look at addr while the version is in memory
 	}
 }
 
-// InstallPages makes the page group's pages the newest images. records is the number of records in the tree. The group is synced, as with
-// a flush, and its batch may be published.
+// InstallPages makes the pages of the page group the newest images. records is the number of records in the
+// tree. The group is synced, as for a flush, and its batch may be published already.
 func (b *Batch) InstallPages(group uint64, records int64) {
 	p := b.p
 	if p.store.Durable() < group {

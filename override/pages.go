@@ -8,30 +8,31 @@ import (
 	"flashdbm/logstore"
 )
 
-// Root is the reserved name of the default tree's root. Root names have the two highest bits set and hold the tree's id.
+// Root is the reserved name of the default tree's root. Root names have the two highest bits set; the other
+// bits are the tree's id.
 const Root logstore.PageID = logstore.BornBit | 1<<62 | defaultTree
 
 const (
-	defaultTree = 1         // id 0 is kept for the catalogue of named trees
-	maxBorn     = 1<<62 - 1 // greatest value of the counter of born names
+	defaultTree = 1         // id 0 is reserved for the catalogue of named trees
+	maxBorn     = 1<<62 - 1 // limit of the counter of born names
 )
 
-// Pages are the pages of a database. They consist of parts with state of their own, each of which knows only those before it. Fields without a
-// comment about readers belong to the token holder.
+// Pages holds the pages of a database. It consists of parts with their own state; each part knows only the
+// parts before it. A field belongs to the token holder unless its comment names other readers.
 type Pages struct {
-	names     // which name leads where
-	images    // how pages are read
-	installed // what recovery would find
-	pending   // what the next flush will list
-	limbo     // what nobody finds any more and somebody may still look at
+	names     // the translation table
+	images    // reading of pages
+	installed // what recovery would find without redo
+	pending   // what the next flush has to list
+	limbo     // superseded versions and entries that a reader may still use
 
-	batch    Batch         // reused
+	batch    Batch         // the one Batch, reused
 	born     atomic.Uint64 // counter of born names; also read by the encoder of a checkpoint
 	dirty    dirtyPages
 	flush    *Flush // in flight
-	frozen   bool   // a checkpoint reads the table: no page groups
+	frozen   bool   // a checkpoint reads the table: no page group is legal
 	payload  payload
-	unplaced atomic.Int64 // pages that the flush in flight writes for the first time and that have no place yet; read by anyone
+	unplaced atomic.Int64 // pages that the flush in flight writes for the first time and that are not installed yet; any goroutine may read it
 
 	folds, flushes, parts, writtenEarly atomic.Uint64
 }
@@ -48,9 +49,9 @@ func newPages(store *logstore.Store, registry *lockfree.Registry, memory *btree.
 type Stats struct {
 	TableEntries int64
 	Flushes      uint64
-	Parts        uint64 // of them, those that left leaves behind
+	Parts        uint64 // flushes among these that left leaves behind
 	Folds        uint64
-	Early        uint64 // pages written before their batch was whole
+	Early        uint64 // pages written before their batch was complete
 }
 
 // Stats returns the present counts. Any goroutine may call it.
@@ -63,23 +64,26 @@ func (p *Pages) Stats() Stats {
 // DirtyPages returns how many pages are dirty. Token held.
 func (p *Pages) DirtyPages() int { return p.dirty.len() }
 
-// MustPages returns how many of the dirty pages no flush may leave behind. Token held.
+// MustPages returns how many dirty pages the next flush has to write. Token held.
 func (p *Pages) MustPages() int64 { return int64(p.dirty.musts) }
 
-// GrownPages returns how many dirty pages may be left behind with their families only. Token held.
+// GrownPages returns how many dirty pages are in families: such a page may be left behind only with its whole
+// family. Token held.
 func (p *Pages) GrownPages() int64 { return int64(p.dirty.grown) }
 
-// Obliged counts the pages that have become such since the start. Token held.
+// Obliged returns how often, since the start, a page has become one that the next flush has to write. Token
+// held.
 func (p *Pages) Obliged() int64 { return p.dirty.asked }
 
-// DirtyBytes returns what a flush of all would write, roughly: a page for each dirty page. Token held.
+// DirtyBytes returns roughly the bytes that a flush of all dirty pages would write: one page each. Token held.
 func (p *Pages) DirtyBytes() int64 { return int64(p.dirty.len()-p.listed) * logstore.PageSize }
 
 // MemoryBytes returns the bytes held by versions in memory. Token held.
 func (p *Pages) MemoryBytes() int64 { return p.memory.Held() }
 
-// BookBytes returns roughly what the Go heap takes beside that for pages that are dirty or being flushed, and for what waits in limbo. It
-// counts twice, since the collector lets as much garbage lie as there is in use. Token held.
+// BookBytes returns roughly the bytes of Go heap, beside MemoryBytes, for pages that are dirty or being flushed
+// and for what is in limbo. The sum is doubled, because the garbage collector lets the heap grow to twice what
+// is in use. Token held.
 func (p *Pages) BookBytes() int64 {
 	dirty := p.dirty.len()
 	if p.flush != nil {
@@ -89,12 +93,12 @@ func (p *Pages) BookBytes() int64 {
 }
 
 const (
-	dirtyPageBytes = 384 // entries and versions, under an old name and a new one often, and their places in lists
+	dirtyPageBytes = 384 // bytes: entries and versions, often under an old and a new name, and their slots in lists
 	remnantBytes   = 72
 )
 
-// Freeze keeps the installed state as it is until Thaw: no page group is legal, and the caller starts no flush. No flush is in flight.
-// Token held.
+// Freeze keeps the installed state unchanged until Thaw: page groups are not legal, and the caller starts no
+// flush. No flush is in flight. Token held.
 func (p *Pages) Freeze() {
 	if p.flush != nil {
 		panic("override: pages frozen during a flush")
@@ -105,10 +109,11 @@ func (p *Pages) Freeze() {
 // Thaw ends Freeze. Token held.
 func (p *Pages) Thaw() { p.frozen = false }
 
-// Close frees the memory of all versions. No reader is left.
+// Close frees the memory of all versions. The caller makes sure that no reader is left.
 func (p *Pages) Close() { p.memory.Close() }
 
-// Unwritten bounds the pages that a flush of all that is dirty would write, beside what the flush in flight has still to write. Token held.
+// Unwritten returns an upper bound of the pages that a flush of all dirty pages would write, without those that
+// the flush in flight has still to write. Token held.
 func (p *Pages) Unwritten() int64 {
 	n := int64(p.dirty.len() - p.listed)
 	if n > 0 || p.flush != nil || p.streamBytes() > 0 {
@@ -117,7 +122,8 @@ func (p *Pages) Unwritten() int64 {
 	return n
 }
 
-// InFlight bounds the pages that the flush in flight has still to write. Token held; a merge may be under way.
+// InFlight returns an upper bound of the pages that the flush in flight has still to write. Token held; a merge
+// may be under way.
 func (p *Pages) InFlight() int64 {
 	if p.flush == nil {
 		return 0
@@ -125,6 +131,6 @@ func (p *Pages) InFlight() int64 {
 	return p.flush.Pages()
 }
 
-// Unplaced returns how many pages the flush in flight writes for the first time: they are not dirty any more and do not live yet, and a
-// commit may change them. Anyone may call it.
+// Unplaced returns how many pages the flush in flight writes for the first time: these are not counted as dirty
+// any more, and not yet as live, and a commit may change them again. Any goroutine may call it.
 func (p *Pages) Unplaced() int64 { return p.unplaced.Load() }

@@ -10,13 +10,14 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Part is what PlanPart has chosen: the dirty leaves of a range of keys.
+// A Part is the set of leaves that PlanPart has chosen for an incremental flush: the dirty leaves of a range of
+// keys. The range wraps around the end of the tree if Next is not above from.
 type Part struct {
-	Next    []byte            // key at which the next part begins; nil if this part reaches the last key
-	Parents []logstore.PageID // parents of dirty leaves, as far as the parents' names are addresses: Fold gives them other names
-	from    []byte            // key at which this part begins
+	Next    []byte            // key at which the next Part begins; nil if this one has all dirty leaves of the tree
+	Parents []logstore.PageID // parents of dirty leaves whose names are addresses, to be renamed by Batch.Rename
+	from    []byte            // key at which this Part begins
 	leaves  []*entry          // dirty leaves
-	clean   []cleanLeaf       // leaves between them
+	clean   []cleanLeaf       // clean leaves between the dirty ones
 }
 
 // cleanLeaf is a leaf that is not dirty.
@@ -24,10 +25,10 @@ type cleanLeaf struct {
 	id, parent logstore.PageID
 }
 
-// Leaves returns how many leaves were chosen, and other pages that Join has added.
+// Leaves returns how many leaves were chosen, plus the other pages that Join has added.
 func (t *Part) Leaves() int { return len(t.leaves) }
 
-// has reports whether a leaf lies in the part's range of keys: whether its first key does.
+// has reports whether a leaf's first key lies in the range of keys of the Part.
 func (t *Part) has(n btree.Node) bool {
 	if t.Next == nil || n.Count() == 0 {
 		return true
@@ -37,14 +38,16 @@ func (t *Part) has(n btree.Node) bool {
 	if bytes.Compare(t.from, t.Next) < 0 {
 		return from && below
 	}
-	return from || below // round the end of the tree
+	return from || below // the range wraps around the end of the tree
 }
 
-// PlanPart chooses leaves for a flush that leaves others behind: the given number of dirty ones in key order, from a key on and round to it again.
-// Written together they die together when the next round comes by, and their segments with them.
+// PlanPart chooses the given number of dirty leaves for an incremental flush: in key order from a key on,
+// wrapping around the end of the tree until that key is reached again. Leaves that are written together become
+// obsolete together in the next round, and their segments become free with them.
 //
-// It looks at the tree as of a registered snapshot, without the token, while no flush is in flight. What it finds is a suggestion: StartPart
-// takes what is dirty by then, and what it must.
+// PlanPart reads the tree as of a registered snapshot, without the token, while no flush is in flight. The Part
+// is a suggestion: StartPart writes those of its leaves that are still dirty, and every page that has to be
+// written.
 func (s *Snapshot) PlanPart(from []byte, leaves int) (*Part, error) {
 	w := partWalk{s: *s, from: from, most: leaves, part: &Part{from: from}}
 	root, err := s.Node(Root)
@@ -55,7 +58,7 @@ func (s *Snapshot) PlanPart(from []byte, leaves int) (*Part, error) {
 		return nil, err
 	}
 	start, n := w.at(from), len(w.parents)
-	for i := 0; i <= n && !w.full; i++ { // the first one again at the end: what lies before the key in it
+	for i := 0; i <= n && !w.full; i++ { // the parent at start comes first, for its leaves from the key on, and again last, for those before the key
 		if err := w.leaves(w.parents[(start+i)%n], i == 0, i == n); err != nil {
 			return nil, err
 		}
@@ -63,13 +66,14 @@ func (s *Snapshot) PlanPart(from []byte, leaves int) (*Part, error) {
 	return w.part, nil
 }
 
-// partWalk goes through the inner nodes of a tree. Levels go down and no node is met twice, so it ends on any tree, soon.
+// partWalk walks the inner nodes of a tree. It ends on any tree, even a damaged one, because levels descend and
+// meeting a node twice is an error.
 type partWalk struct {
 	s       Snapshot
 	from    []byte
 	most    int
-	parents []partParent      // of leaves, in key order
-	upper   []logstore.PageID // the other inner nodes, children before parents: those with children that are found through the table
+	parents []partParent      // parents of leaves, in key order
+	upper   []logstore.PageID // higher inner nodes with a child found through the table, children before parents
 	part    *Part
 	full    bool
 	seen    innerSet
@@ -77,10 +81,10 @@ type partWalk struct {
 
 type partParent struct {
 	id    logstore.PageID
-	bound []byte // no key below it is less
+	bound []byte // every key below the node is at or above it
 }
 
-// at returns which parent a key lies below.
+// at returns the index of the parent below which a key belongs.
 func (w *partWalk) at(key []byte) (i int) {
 	for i+1 < len(w.parents) && bytes.Compare(w.parents[i+1].bound, key) <= 0 {
 		i++
@@ -88,7 +92,7 @@ func (w *partWalk) at(key []byte) (i int) {
 	return i
 }
 
-// list lists the inner nodes from one on downwards.
+// list collects the inner nodes from the given one downwards.
 func (w *partWalk) list(id logstore.PageID, n btree.Node, bound []byte) error {
 	if n.Level() == 1 {
 		w.parents = append(w.parents, partParent{id, bound})
@@ -125,7 +129,8 @@ func (w *partWalk) list(id logstore.PageID, n btree.Node, bound []byte) error {
 	return nil
 }
 
-// leaves chooses dirty leaves below a parent: those from the key on if it is the first, those before the key if it is the last.
+// leaves chooses dirty leaves below a parent: those from the key on if first is set, those before the key if
+// last is set, else all.
 func (w *partWalk) leaves(parent partParent, first, last bool) error {
 	n, err := w.s.Node(parent.id)
 	if err == nil && n.Level() != 1 {
@@ -147,7 +152,7 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 			break
 		}
 		if w.full = len(w.part.leaves) >= w.most; w.full {
-			w.part.Next = append([]byte{}, bound...) // that of the first leaf is empty, but there
+			w.part.Next = append([]byte{}, bound...) // not nil, even if the bound is empty, which that of the first leaf is
 			break
 		}
 		e := w.s.pages.lookup(n.Child(i))
@@ -164,8 +169,8 @@ func (w *partWalk) leaves(parent partParent, first, last bool) error {
 	return nil
 }
 
-// PlanPartFolds lists the inner nodes to be folded behind the flush of a part: the parents of its leaves, for FoldClean, and what is above
-// them, for FoldAlone. It is like FoldPlan in all else: it has to be made behind the flush.
+// PlanPartFolds lists the inner nodes to be folded after the flush of a Part: the parents of its leaves, for
+// FoldClean, and the higher nodes, for FoldAlone. Like FoldPlan it must be made after the flush is installed.
 func (s *Snapshot) PlanPartFolds(part *Part) (parents, upper []logstore.PageID, err error) {
 	w := partWalk{s: *s}
 	root, err := s.Node(Root)
@@ -176,7 +181,7 @@ func (s *Snapshot) PlanPartFolds(part *Part) (parents, upper []logstore.PageID, 
 		return nil, nil, err
 	}
 	n := len(w.parents)
-	first, last := 0, n-1 // all, unless the part has an end
+	first, last := 0, n-1 // all parents, if the Part has no end
 	if part.Next != nil {
 		first, last = w.at(part.from), w.at(part.Next)
 		if bytes.Compare(part.Next, part.from) <= 0 {
@@ -189,11 +194,13 @@ func (s *Snapshot) PlanPartFolds(part *Part) (parents, upper []logstore.PageID, 
 	return parents, w.upper, nil
 }
 
-const lonersShare = 2 // clean leaves that move with each dirty one, at most
+const lonersShare = 2 // limit of clean leaves that move per dirty leaf of the Part
 
-// Loners returns the clean leaves of a part that should move with the others, for Touch, and adds the parents of those that have addresses for
-// names. They keep segments from reuse that the part empties otherwise: those that have at most one clean leaf for four dirty ones, and those in
-// which no more than live pages will be left; but none written since the given group. Token held, before StartPart.
+// Loners returns the clean leaves of a Part that should move together with its dirty leaves; the caller passes
+// them to Touch. It adds to part.Parents the parents of those whose names are addresses. These leaves are what
+// would keep a segment that the Part otherwise empties. They are chosen in segments that have at most one clean
+// leaf per four dirty ones, and in those in which no more than live pages will be left. A segment written since
+// the given group is left alone. Token held, before StartPart.
 func (p *names) Loners(part *Part, live int64, since uint64) (ids []logstore.PageID) {
 	type segment struct {
 		dirty int
@@ -249,9 +256,9 @@ func (p *names) Loners(part *Part, live int64, since uint64) (ids []logstore.Pag
 	return ids
 }
 
-// Join adds the pages at these addresses to the part, wherever in the tree they are, unless they are clean, in it already, or written anyway: leaves, and
-// parents that may be left behind with their families.
-// Token held, before StartPart.
+// Join adds the dirty pages at the given addresses to the Part, wherever they are in the tree. It skips pages
+// that are clean, in the Part already, or to be written anyway. The pages are leaves, and parents that may be
+// left behind with their families. Token held, before StartPart.
 func (p *names) Join(part *Part, at []logstore.Addr) {
 	var found []*entry
 	for _, a := range at {
@@ -259,7 +266,7 @@ func (p *names) Join(part *Part, at []logstore.Addr) {
 			continue
 		}
 		kind, bears, err := p.store.KindAt(a)
-		if err != nil || kind != logstore.KindTree { // damage is told of by whoever reads the page
+		if err != nil || kind != logstore.KindTree { // the next reader of a damaged page gets the error
 			continue
 		}
 		if e := p.lookup(p.owner(a, bears)); e != nil && e.dirty != 0 && !e.must {
@@ -280,7 +287,7 @@ func (p *names) Join(part *Part, at []logstore.Addr) {
 	}
 }
 
-// PartPages bounds the pages that a flush of the part would write now. Token held.
+// PartPages returns an upper bound of the pages that a flush of the Part would write now. Token held.
 func (p *Pages) PartPages(part *Part) int64 {
 	n := p.MustPages() + p.StreamPages()
 	var counted []*family
@@ -301,7 +308,9 @@ func (p *Pages) PartPages(part *Part) int64 {
 	return n
 }
 
-// StartPart starts a flush that writes, of what may be left behind, the leaves of a part and their families. Else it is StartFlush.
+// StartPart starts an incremental flush. Of the dirty pages that may be left behind, it writes the leaves of
+// the Part and their families; it also writes every page that has to be written. It returns nil if nothing is
+// dirty or pending; unlike StartFlush it does not move the base then. Otherwise see StartFlush.
 func (p *Pages) StartPart(group uint64, records int64, part *Part) *Flush {
 	if p.dirty.len() == 0 && p.nothingPending() {
 		return nil

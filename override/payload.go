@@ -2,19 +2,20 @@ package override
 
 import "flashdbm/internal/btree"
 
-// payload estimates how many bytes the records of the tree have, from the leaves that flushes have written lately: their number is known, and
-// so is what they take on average. Leaves that are written seldom hardly count, so it is an estimate only. Token held.
+// payload estimates how many bytes the records of the tree have: it is the average over the leaves that flushes
+// have written lately, times the number of records. Leaves that are seldom written hardly count. Token held.
 type payload struct {
 	records int64
 	bytes   int64 // of keys and values in leaves
 	logged  int64 // of logged values
 }
 
-// payloadRecords is how many records the average is of: at least, once there were as many, and up to twice that. With more it follows a change of
-// what is written later, with fewer it is less sure.
+// payloadRecords is the number of records over which the average is taken: between this many and twice as many,
+// once there were so many. With a larger value the estimate follows a change of the load later; with a smaller
+// one it varies more.
 const payloadRecords = 1 << 16
 
-// note counts the image of a leaf.
+// note counts the records of a leaf; body is the leaf's image without its mux area.
 func (p *payload) note(body []byte) {
 	records, bytes, logged := btree.LeafBytes(body)
 	if p.records += int64(records); p.records > 2*payloadRecords {
@@ -24,8 +25,8 @@ func (p *payload) note(body []byte) {
 	p.logged += int64(logged)
 }
 
-// PayloadBytes returns roughly how many bytes the keys and values of the given number of records have in leaves, and their logged values; known is
-// false before the first flush.
+// PayloadBytes returns roughly how many bytes the keys and values of the given number of records have in
+// leaves, and how many their logged values have. known is false before a flush has written a leaf.
 func (p *Pages) PayloadBytes(records int64) (inLeaves, logged int64, known bool) {
 	if p.payload.records == 0 {
 		return 0, 0, false

@@ -8,9 +8,10 @@ import (
 	"flashdbm/logstore"
 )
 
-// Recover rebuilds the pages from the newest checkpoint and the accepted groups behind it. What is left to do is redo: the record groups
-// after RedoStart, in order. records is the number of records as of the base. The memory is that of all versions: the caller closes it if
-// Recover fails, else it is closed with the pages.
+// Recover rebuilds the pages from the newest checkpoint and the accepted groups after it. The caller then
+// applies redo: the record groups after RedoStart, in order. records is the number of records in the installed
+// tree. memory holds the nodes of all versions: the caller closes it if Recover fails, otherwise Pages.Close
+// does.
 func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.Registry, memory *btree.Memory) (
 	p *Pages, records int64, err error) {
 	p = newPages(store, registry, memory, len(rec.Table)/tableEntry)
@@ -34,7 +35,7 @@ func Recover(store *logstore.Store, rec *logstore.Recovery, registry *lockfree.R
 	return p, p.baseRecords, nil
 }
 
-// recoverTable takes in the table of a checkpoint.
+// recoverTable takes in the translation table of a checkpoint.
 func (p *Pages) recoverTable(table []byte) error {
 	r := &reader{b: table}
 	head, err := getTableHead(r)
@@ -63,8 +64,9 @@ func (p *Pages) recoverEntry(id logstore.PageID, a logstore.Addr) error {
 	return nil
 }
 
-// checkNames makes sure that the tree has a root and that no name comes twice: neither from the counter, nor as the address of a page that the
-// log has yet to write, which are those from one up to another.
+// checkNames makes sure that the tree has a root and that no name will be given twice. A born name in the table
+// must not be above the counter, and an address in the table must not be that of a page that the log has yet to
+// write: a page from from up to but excluding end.
 func (p *Pages) checkNames(from, end logstore.Addr) (err error) {
 	if p.table.find(Root) == nil {
 		return fmt.Errorf("%w: %s: the tree has no root", logstore.ErrCorrupt, p.store.Path())
@@ -81,8 +83,9 @@ func (p *Pages) checkNames(from, end logstore.Addr) (err error) {
 	return err
 }
 
-// Create makes the pages of a new database: an empty leaf as the root, in a page group of its own. On a read-only store it stays in
-// memory. The Memory is the caller's to close if Create fails, and else closed with the pages.
+// Create makes the pages of a new database: an empty leaf as the root, written in its own page group. On a
+// read-only store the leaf stays in memory. The caller closes memory if Create fails, otherwise Pages.Close
+// does.
 func Create(store *logstore.Store, registry *lockfree.Registry, memory *btree.Memory, readOnly bool) (*Pages, error) {
 	p := newPages(store, registry, memory, 0)
 	e := &entry{id: Root}

@@ -7,14 +7,14 @@ import (
 	"flashdbm/logstore"
 )
 
-// images is how pages and values are read: by anyone, at the Seq of a registered reader.
+// images reads pages and values. Any goroutine may use it, at the Seq of a registered reader.
 type images struct {
 	*names
-	follow *following // of pages that another process writes; nil else
+	follow *following // for pages that another process writes, else nil
 }
 
-// A Snapshot reads the tree as it was at a Seq that its owner has registered. Any number may be used at once; it is two words and needs
-// no closing.
+// A Snapshot reads the tree as of a Seq that its owner has registered. Any number of Snapshots may be used at
+// once; a Snapshot is two words and needs no closing.
 type Snapshot struct {
 	pages *images
 	seq   uint64
@@ -29,8 +29,8 @@ func (s *Snapshot) Seq() uint64 { return s.seq }
 // Node returns the image of a page. See btree.Pager.
 func (s *Snapshot) Node(id btree.PageID) (btree.Node, error) { return s.pages.nodeAt(id, s.seq) }
 
-// Same reports whether a node that the snapshot has in memory is the one that an earlier snapshot has there. An earlier snapshot that is not of the same
-// pages has none of them.
+// Same reports whether this snapshot and an earlier one see the same version of a page. It is false if the page
+// has no table entry or if the two snapshots are of different Pages.
 func (s *Snapshot) Same(id btree.PageID, earlier *Snapshot) bool {
 	if s.pages != earlier.pages {
 		return false
@@ -43,7 +43,8 @@ func (s *Snapshot) Same(id btree.PageID, earlier *Snapshot) bool {
 	return v != nil && v == e.at(earlier.seq)
 }
 
-// RunKey returns the whole key of a record whose key is too long for a leaf: the head of its run.
+// RunKey returns the whole key of a record whose key is too long for a leaf. The key is the beginning of the
+// record's run.
 func (s *Snapshot) RunKey(ref btree.Ref) ([]byte, error) {
 	payload, err := s.pages.runAt(ref.ID, s.seq)
 	if err != nil {
@@ -55,7 +56,7 @@ func (s *Snapshot) RunKey(ref btree.Ref) ([]byte, error) {
 	return payload[:ref.KeyLen:ref.KeyLen], nil
 }
 
-// Run returns the value in the run that ref names, as a slice of the mapping.
+// Run returns the value in the run that ref names, as a slice of the mapping or of a verified copy.
 func (s *Snapshot) Run(ref btree.Ref) ([]byte, error) {
 	payload, err := s.pages.runAt(ref.ID, s.seq)
 	if err != nil {
@@ -67,7 +68,8 @@ func (s *Snapshot) Run(ref btree.Ref) ([]byte, error) {
 	return payload[ref.KeyLen:], nil
 }
 
-// Logged returns the value of key whose place ref has: a slice of the mapping, or of a page in memory that no sync has covered.
+// Logged returns the value of key at the place that ref holds. The slice is in the mapping, or in a page in
+// memory that no sync has covered.
 func (s *Snapshot) Logged(key []byte, ref btree.Ref) ([]byte, error) {
 	place := logstore.Place(ref.ID)
 	b, err := s.pages.store.Logged(place, key, int(ref.ValueLen))
@@ -77,10 +79,10 @@ func (s *Snapshot) Logged(key []byte, ref btree.Ref) ([]byte, error) {
 	return b, err
 }
 
-// Ahead says that Logged will be called for ref soon.
+// Ahead prefetches for a call of Logged with ref.
 func (s *Snapshot) Ahead(ref btree.Ref) { s.pages.store.Ahead(logstore.Place(ref.ID)) }
 
-// Extents returns the pieces of the large value that ref names; together they have ref.ValueLen bytes.
+// Extents returns the extents of the large value that ref names; together they have ref.ValueLen bytes.
 func (s *Snapshot) Extents(ref btree.Ref) ([]logstore.Extent, error) {
 	payload, err := s.pages.runAt(ref.ID, s.seq)
 	if err != nil {
@@ -107,7 +109,8 @@ func (p *images) badRun(ref btree.Ref) error {
 	return &logstore.PageError{Path: p.store.Path(), Addr: ref.ID, What: "lengths of a long value"}
 }
 
-// node returns the image that a version stands for. A page reached through the table bears its name.
+// node returns the image of the version that a reader at seq uses. A page reached through the table must bear
+// the entry's name.
 func (p *images) node(e *entry, seq uint64) (btree.Node, error) {
 	v := e.at(seq)
 	switch {
@@ -137,7 +140,8 @@ func (p *images) image(a logstore.Addr, seq uint64) ([]byte, error) {
 	return image, err
 }
 
-// nodeAt returns the image of a page for a reader at seq. Any goroutine; no lock, no allocation.
+// nodeAt returns the image of a page for a reader at seq. Any goroutine may call it; it takes no lock and does
+// not allocate for a page that is in memory or verified.
 func (p *images) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
 	if e := p.lookup(id); e != nil {
 		return p.node(e, seq)
@@ -152,7 +156,7 @@ func (p *images) nodeAt(id logstore.PageID, seq uint64) (btree.Node, error) {
 	return btree.View(image), nil
 }
 
-// addrAt returns where the value with the given name lies for a reader at seq.
+// addrAt returns the address of the run with the given name for a reader at seq.
 func (p *images) addrAt(id logstore.PageID, seq uint64) (logstore.Addr, error) {
 	e := p.lookup(id)
 	if e == nil && logstore.IsAddr(id) {
@@ -183,8 +187,9 @@ func (p *images) runAt(id logstore.PageID, seq uint64) ([]byte, error) {
 	return payload, err
 }
 
-// Moved calls f with each name that leads a reader at seq to another place of the file than itself, and that place, if the table has no
-// more than most entries. Names of what is in memory are left out. Changes of the table meanwhile may or may not be seen.
+// Moved calls f with each name that leads a reader at seq to another address than the name itself, and with
+// that address. Names of nodes in memory are left out. It returns false, and does nothing, if the table has
+// more than most entries. Changes of the table meanwhile may or may not be seen.
 func (p *images) Moved(seq uint64, most int64, f func(name logstore.PageID, a logstore.Addr)) (ok bool) {
 	if p.table.count.Load() > most {
 		return false

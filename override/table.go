@@ -14,11 +14,12 @@ const (
 	inMemory  versionKind = iota // node is the image
 	atAddress                    // the image is the page at addr
 	removed                      // the page left the tree
-	tombstone                    // folded away: parents name the page by its address from this Seq on; nobody reads it by this name
+	tombstone                    // folded away: from this Seq on parents name the page by its address, and no reader uses this name
 )
 
-// A version is one image of a page, valid from seq to the version before it in the chain. Published versions don't change, but for
-// next, which moves past versions that nobody can see any more.
+// A version is one image of a page. Readers from seq up to but excluding the Seq of the next newer version in
+// the chain use it. A published version does not change, except that next is moved past versions that no reader
+// can use any more.
 type version struct {
 	seq  uint64
 	kind versionKind
@@ -27,24 +28,25 @@ type version struct {
 	next atomic.Pointer[version] // older
 }
 
-// An entry is what the table knows of a name. head is read by anyone, the rest belongs to the token holder; disk is also read by
-// the encoder of a checkpoint, during which it does not change.
+// An entry is what the table knows about a name. Any goroutine reads head; the other fields belong to the token
+// holder. disk is also read by the encoder of a checkpoint's table, during which disk does not change, and by a
+// check, which holds its mutex (Installed.mu).
 type entry struct {
 	id      logstore.PageID
 	head    atomic.Pointer[version] // never nil once the entry is in the table
-	disk    logstore.Addr           // where the table as recovered would lead; 0 = the name itself, or nowhere for a born name
-	epoch   uint64                  // in which the page became dirty: see dirtyPages
-	dirty   int32                   // its index among those, plus 1; 0 = clean
-	gain    int32                   // if dirty and not must: records that it has more than its image on disk
+	disk    logstore.Addr           // where the table on disk leads; 0: to the name itself, or nowhere for a born name
+	epoch   uint64                  // epoch in which the page became dirty: see dirtyPages
+	dirty   int32                   // index in dirtyPages.pages, plus 1; 0: clean
+	gain    int32                   // for a dirty page that may be left behind: how many records it has more than its image on disk
 	must    bool                    // the next flush has to write it
 	flying  bool                    // the flush in flight writes it for the first time
-	family  *family                 // with which it is written or left behind; nil if it may be alone
-	folding bool                    // a fold has met it: below a second name of the same parent it must not meet it again
-	lent    logstore.Addr           // place of the page that it was renamed from, until it has one: versions may have cells in the image there
-	link    *link                   // for the table to use, until it has
+	family  *family                 // pages with which this one is written or left behind; nil if it may be written alone
+	folding bool                    // a fold in progress has met it; a second name of the same parent that leads here is damage
+	lent    logstore.Addr           // until the page has a place: place of the page that it was renamed from, where versions may have cells in the image
+	link    *link                   // spare link, used up when the entry is inserted
 }
 
-// at returns the version that a reader at seq sees, or nil.
+// at returns the version that a reader at seq uses, or nil.
 func (e *entry) at(seq uint64) *version {
 	v := e.head.Load()
 	for v != nil && v.seq > seq {
@@ -53,7 +55,7 @@ func (e *entry) at(seq uint64) *version {
 	return v
 }
 
-// place returns where the newest installed image lies, 0 for a page that was never written.
+// place returns the address of the newest installed image, 0 for a page that was never written.
 func (e *entry) place() logstore.Addr {
 	if e.disk == 0 && logstore.IsAddr(e.id) {
 		return e.id
@@ -82,15 +84,15 @@ func (b *buckets) head(id logstore.PageID) *atomic.Pointer[link] {
 	return &b.heads[id*0x9E3779B97F4A7C15>>b.shift]
 }
 
-// fresh is an entry as it comes into the table, with its first version and its link in the cache lines beside it: looking up a page that
-// has not changed since waits for memory twice, not four times.
+// fresh allocates an entry together with its first version and its link, in adjacent cache lines: looking up a
+// page that has not changed since waits for memory twice, not four times.
 type fresh struct {
 	link  link
 	entry entry
 	first version
 }
 
-// newEntry returns an entry and the version that is to be its first.
+// newEntry returns an entry and its first version, which the caller fills in before the entry is published.
 func newEntry(id logstore.PageID) (*entry, *version) {
 	f := &fresh{}
 	f.entry.id = id
@@ -103,9 +105,9 @@ const minTableLog = 6
 
 // table is the translation table: a chained hash from names to entries (section 4.4 of the paper).
 //
-// Lookups take no lock. A reader that holds the bucket array from before a growth misses only entries made later, whose versions are
-// all newer than the watermark it reads at; a name without an entry leads to the page at that address, which is what such a reader
-// wants.
+// Lookups take no lock. A reader that holds the bucket array from before a growth misses only entries made
+// later. All versions of such an entry are newer than the watermark at which the reader reads, except the page
+// at the address that is the entry's name; a name without an entry leads to exactly that page.
 type table struct {
 	buckets atomic.Pointer[buckets]
 	count   atomic.Int64 // entries
@@ -158,7 +160,8 @@ func (t *table) grow() {
 	t.buckets.Store(b)
 }
 
-// remove takes an entry out. Token held. The removed link keeps its next, for readers that stand on it.
+// remove takes an entry out. The removed link keeps its next pointer, for readers that are at that link. Token
+// held.
 func (t *table) remove(e *entry) {
 	at := t.buckets.Load().head(e.id)
 	for l := at.Load(); l != nil; at, l = &l.next, l.next.Load() {
@@ -171,7 +174,7 @@ func (t *table) remove(e *entry) {
 	panic("override: removed an entry that is not in the table")
 }
 
-// all calls f for each entry. Entries inserted or removed meanwhile may or may not be among them.
+// all calls f for each entry. Entries inserted or removed meanwhile may or may not be visited.
 func (t *table) all(f func(*entry)) {
 	b := t.buckets.Load()
 	for i := range b.heads {

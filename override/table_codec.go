@@ -7,18 +7,18 @@ import (
 	"flashdbm/logstore"
 )
 
-// A checkpoint's table:
+// The translation table of a checkpoint:
 //
 //	base group u64 | born counter u64 | trees u32, each: root name u64, records u64 | entries u64, each: name u64, address u64 |
-//	behind u64, if it is not 0: base group minus the one behind which redo starts
+//	behind u64, if it is not 0: base group minus the group after which redo starts
 const (
-	tableFixed = 8*2 + 4 + 16 + 8 // bytes of a table beside its entries
+	tableFixed = 8*2 + 4 + 16 + 8 // bytes of a table without its entries and without behind
 	tableEntry = 16
 	behindSize = 8
 )
 
-// EncodeTable returns the table as it is on disk, for a checkpoint. The pages are frozen and no flush is in flight; the token is not
-// needed.
+// EncodeTable returns the table for a checkpoint. The pages are frozen and no flush is in flight, so the token
+// is not needed.
 func (p *Pages) EncodeTable() []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 0, tableFixed+int(p.table.count.Load())*tableEntry+behindSize)
@@ -44,7 +44,7 @@ func (p *Pages) EncodeTable() []byte {
 	return b
 }
 
-// reader takes fixed-size fields off a stream; short is set once there are none left.
+// reader takes fixed-size fields off a stream. short is set when the stream has fewer bytes than a field needs.
 type reader struct {
 	b     []byte
 	short bool
@@ -70,7 +70,7 @@ func (r *reader) u32() uint32 {
 	return v
 }
 
-// count reads a count of items of the given size that can be there.
+// count checks a count of items of the given size against the bytes that are left.
 func (r *reader) count(n uint64, size int) int {
 	if n > uint64(len(r.b)/size) {
 		r.b, r.short = nil, true
@@ -79,7 +79,7 @@ func (r *reader) count(n uint64, size int) int {
 	return int(n)
 }
 
-// trees reads the list of trees; this version has one.
+// trees reads the list of trees; this version of the format has exactly one.
 func (r *reader) trees() (records int64, err error) {
 	if n := r.count(uint64(r.u32()), 16); n != 1 {
 		return 0, fmt.Errorf("%w: %d trees where 1 belongs", logstore.ErrCorrupt, n)

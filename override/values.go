@@ -5,8 +5,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// Values too long for a leaf lie in runs, and larger ones in extents that a run lists. A flush never copies them: they live from the
-// group that carries them until a flush whose base covers their end has listed their pages.
+// A value too long for a leaf lies in a run. A still larger value lies in extents that a run lists. A flush
+// never copies either: the pages are live from the group that carries them until a flush whose base covers
+// their end has listed them.
 
 // Extent is a stretch of pages in one segment.
 type Extent struct {
@@ -14,14 +15,15 @@ type Extent struct {
 	Pages int64
 }
 
-// loggedDeath marks the Pages of an Extent that is a mask of dead logged values of one page.
+// loggedDeath marks an Extent that stands for logged values: its Pages field is a mask of the dead logged
+// values of the page at Addr.
 const loggedDeath = 1 << 31
 
 // deaths are values that left the tree and whose pages no flush has listed yet.
 type deaths struct {
 	refs    []btree.Ref
 	logged  map[logstore.Addr]uint16 // masks of logged values, by page
-	entries int                      // of a flush's stream that they take, as far as their lengths say: see most
+	entries int                      // bound of the entries that refs take in a flush's stream, from the lengths in refs: see most
 }
 
 func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
@@ -35,36 +37,37 @@ func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
 	}
 	d.refs = append(d.refs, ref)
 	d.entries++
-	if ref.Kind == btree.Extents { // one extent per segment, or less; of segment 0, pages from 3 on are for use
+	if ref.Kind == btree.Extents { // an extent fills its segment, except the first and the last one; segment 0 has pages from 3 on
 		room := uint64(segmentPages-3) * logstore.PageSize
 		d.entries += int((ref.ValueLen + room - 1) / room)
 	}
 }
 
-// most bounds the entries of a flush's stream that the deaths take, in a file of the given pages. A list is read once and its extents
-// do not overlap, so they are no more than there are pages, whatever lengths the references of a hostile file have.
+// most bounds the entries that the deaths take in a flush's stream, in a file of the given number of pages. A
+// list is read once and its extents do not overlap, so there are no more extents than pages, whatever lengths
+// the references of a hostile file claim.
 func (d *deaths) most(pages logstore.Addr) int {
 	return int(min(uint64(d.entries), uint64(len(d.refs))+pages)) + len(d.logged)
 }
 
-// dying lists the pages of dead values. It reads the lists of large values only. A list that is damaged says nothing of its pages: they
-// stay live, for a Check to find, and deleting the damaged value works. A list is read once, however many records of a damaged file lead to
-// it.
+// dying lists the pages of dead values. It reads the lists of large values, and nothing of other values. The
+// pages of a damaged list cannot be known: they stay live, for a Check to find, and deleting the damaged value
+// still works. A list is read once, however many records of a damaged file lead to it.
 //
-// Of two records of a damaged file that lead to one run, the first that is deleted lets the run die, whichever the run was written for: a run
-// says its key only if that is long, and to read the first page of each dying value would take a read of the device for each delete. Check
-// finds such records.
+// If two records of a damaged file lead to one run, the deletion of the first lets the run die, whichever
+// record it was written for. A run holds its key only if the key is long, and reading the first page of each
+// dying value would cost a read of the device per delete. Check finds such records.
 func (p *images) dying(d *deaths) []Extent {
 	var all []Extent
 	for a, mask := range d.logged {
-		if p.store.InFile(a, 1) { // else a damaged leaf said so, and recovery would refuse a flush that lists it
+		if p.store.InFile(a, 1) { // otherwise a damaged leaf named it, and recovery would refuse a flush that lists it
 			all = append(all, Extent{a, loggedDeath | int64(mask)})
 		}
 	}
 	runs := p.store.NewUsedPages()
 	for _, ref := range d.refs {
 		a, err := p.addrAt(ref.ID, p.seq)
-		if err != nil || p.store.UseOnce(runs, a, 1) != nil { // of two records that have the same run, one lets it die
+		if err != nil || p.store.UseOnce(runs, a, 1) != nil { // of two records that lead to the same run, one lets it die
 			continue
 		}
 		if ref.Kind == btree.Run {
@@ -79,7 +82,8 @@ func (p *images) dying(d *deaths) []Extent {
 	return all
 }
 
-// pagesAt returns the pages of a value whose run lies at a: those of the run, and of the extents that it lists. It verifies the run.
+// pagesAt returns the pages of a value whose run is at a: those of the run, and of the extents that it lists.
+// It verifies the run.
 func (p *images) pagesAt(a logstore.Addr, ref btree.Ref) ([]Extent, error) {
 	payload, err := p.store.Run(a)
 	if err != nil {
