@@ -2,10 +2,12 @@ package dbm
 
 import "bytes"
 
-// With Options.MaxSnapshotAge a transaction may lose its snapshot between two calls. Each call that reads then says when it begins and
-// ends, and returns copies. It is the usual method that runs in between, with aging turned off meanwhile.
+// With Options.MaxSnapshotAge, background work may take the snapshot of a transaction away between two of its
+// calls. Each call that reads therefore holds the snapshot from its beginning to its end (during), and returns
+// copies. In between, the ordinary method runs, with tx.aging set to false.
 
-// during calls fn with the snapshot kept. ErrSnapshotTooOld.
+// during holds the snapshot, calls fn, and lets the snapshot go. Errors: ErrTxDone, and ErrSnapshotTooOld if the
+// snapshot is lost already.
 func (tx *Tx) during(fn func()) error {
 	if tx.done {
 		return ErrTxDone
@@ -32,7 +34,7 @@ func (tx *Tx) getAging(key []byte) (value []byte, err error) {
 	return value, err
 }
 
-// moveAging makes a move of a cursor.
+// moveAging runs one move of the cursor with the snapshot held.
 func (c *Cursor) moveAging(move func() bool) (found bool) {
 	if lost := c.tx.during(func() { found = move() }); lost != nil {
 		c.lost(lost)
@@ -41,7 +43,7 @@ func (c *Cursor) moveAging(move func() bool) (found bool) {
 	return found
 }
 
-// sliceAging returns a copy of the key or the value.
+// sliceAging returns a copy of the key or the value that get returns, read with the snapshot held.
 func (c *Cursor) sliceAging(get func() []byte) (b []byte) {
 	if lost := c.tx.during(func() { b = bytes.Clone(get()) }); lost != nil {
 		c.lost(lost)

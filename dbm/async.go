@@ -8,23 +8,29 @@ import (
 	"flashdbm/mvcc"
 )
 
-// CommitAsync is Commit for who does not wait for the device: it returns once the transaction cannot lose to another any more, and calls
-// done, from another goroutine, when the commit survives a power cut, in every durability; or has failed, with ErrFailed. The transaction is
-// over. What Durability says holds for when the commit is seen: with Durable by new Updates soon, and by View once it is durable.
+// CommitAsync commits without waiting for the device. It returns nil as soon as the transaction can no longer lose
+// a conflict. Later it calls done, from another goroutine: with nil once the commit survives a power cut, whatever
+// the Durability, or with an error that wraps ErrFailed. In both cases the transaction has ended when CommitAsync
+// returns. When other transactions see the commit follows from Durability: with Durable, new Updates see it soon,
+// and a View sees it once it is durable.
 //
-// After an error nothing was applied and done is not called: ErrConflict, ErrFull and whatever else Commit may return.
+// If CommitAsync returns an error (ErrConflict, ErrFull, or any other error of Commit), nothing was applied and
+// done is not called.
 //
-// The calls come one at a time and in the order of the commits; only a transaction that does not fit in memory has its call when it has
-// ended, whatever others were called for before. done must not wait for anything: the calls of all other commits wait for it. It may begin
-// transactions, and end them by TryCommitAsync; Commit would have the calls wait for the device, and CommitAsync for a call that comes behind this one. Close
-// waits until all calls have returned, so done must not call it.
+// Calls of done come one at a time, in the order of the commits. The exception is a transaction too large for
+// memory: its call comes when its commit has ended, out of order. done must not block, because the calls of all
+// other commits queue behind it. done may begin transactions and end them by TryCommitAsync. It should not use
+// Commit, which makes all calls wait for the device, and must not use CommitAsync, which can wait for a call that
+// is queued behind this one. Close waits until all calls have returned, so done must not call Close.
 //
-// 16,384 commits may be under way. With more, CommitAsync waits for the oldest.
+// At most 16,384 commits may be under way, that is, not called back yet. With more, CommitAsync waits until the
+// oldest has been called back.
 //
-// done may be nil: DB.Sync tells then whether all commits that have returned survive a power cut.
+// done may be nil; DB.Sync then tells whether all commits that have returned survive a power cut.
 func (tx *Tx) CommitAsync(done func(error)) error { return tx.commitAsync(true, done) }
 
-// TryCommitAsync is CommitAsync, but returns ErrBacklog where that would wait for another commit to end. The transaction is open then.
+// TryCommitAsync is CommitAsync, but where that would wait for another commit, it returns ErrBacklog and leaves the
+// transaction open.
 func (tx *Tx) TryCommitAsync(done func(error)) error { return tx.commitAsync(false, done) }
 
 func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
@@ -41,7 +47,7 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer guard(tx.db.engine, &err)
-	if soonest := tx.soonest; soonest != 0 { // by then it can be found
+	if soonest := tx.soonest; soonest != 0 { // by then a search of the index finds the record
 		db, then := tx.db, done
 		done = func(err error) {
 			db.expires(soonest)
@@ -58,7 +64,8 @@ func (tx *Tx) commitAsync(wait bool, done func(error)) (err error) {
 	return public(err)
 }
 
-// publicly has done get the errors that others get. There may be no done.
+// publicly wraps done so that it gets errors as other callers of this package get them. A nil done becomes a
+// function that does nothing.
 func publicly(done func(error)) func(error) {
 	if done == nil {
 		return func(error) {}
@@ -66,8 +73,8 @@ func publicly(done func(error)) func(error) {
 	return func(err error) { done(public(err)) }
 }
 
-// PutAsync sets the value of key in a transaction of its own, as Put does, and copies both. It returns and calls done as Tx.CommitAsync
-// does.
+// PutAsync sets the value of key in a transaction of its own. It copies key and value. When it returns, and when it
+// calls done, is described at Tx.CommitAsync.
 func (db *DB) PutAsync(key, value []byte, done func(error)) error {
 	if err := checkSizes(key, value); err != nil {
 		return err
@@ -75,7 +82,8 @@ func (db *DB) PutAsync(key, value []byte, done func(error)) error {
 	return db.writeAsync(key, value, false, done)
 }
 
-// DeleteAsync removes key in a transaction of its own, as Delete does. It returns and calls done as Tx.CommitAsync does.
+// DeleteAsync removes key in a transaction of its own. When it returns, and when it calls done, is described at
+// Tx.CommitAsync.
 func (db *DB) DeleteAsync(key []byte, done func(error)) error {
 	if err := checkSizes(key, nil); err != nil {
 		return err
@@ -97,7 +105,9 @@ func (db *DB) writeAsync(key, value []byte, remove bool, done func(error)) (err 
 	return public(db.engine.WriteOneAsync(key, value, remove, true, publicly(done)))
 }
 
-// writeShifted is writeAsync of a key or a value that may be another one in the tree by the time it is written: then it is tried again.
+// writeShifted is writeAsync for a key or a value whose stored form depends on the snapshot: the key begins with
+// FF, or the value begins with the stamp. If EnableKeyspaces or EnableExpiry changes that form before the commit,
+// the commit conflicts, and writeShifted tries again.
 func writeShifted(db *DB, key, value []byte, remove bool, done func(error)) error {
 	for {
 		tx, err := db.Begin(TxOptions{})
@@ -113,8 +123,9 @@ func writeShifted(db *DB, key, value []byte, remove bool, done func(error)) erro
 	}
 }
 
-// CommitAsync is Commit for who does not wait for the device: see Tx.CommitAsync for when it returns and done is called. After nil the batch is
-// empty and may be filled again, before done is called too.
+// CommitAsync applies the batch in one transaction without waiting for the device. When it returns, and when it
+// calls done, is described at Tx.CommitAsync. If it returns nil, the batch is empty and may be filled again, even
+// before done is called.
 func (b *Batch) CommitAsync(done func(error)) error {
 	if b.times {
 		if err := b.db.EnableExpiry(); err != nil {
@@ -125,7 +136,7 @@ func (b *Batch) CommitAsync(done func(error)) error {
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback() // does nothing once it is over
+	defer tx.Rollback() // a no-op after CommitAsync has ended the transaction
 	if err := b.write(tx); err != nil {
 		return err
 	}
@@ -136,5 +147,5 @@ func (b *Batch) CommitAsync(done func(error)) error {
 	return nil
 }
 
-// ErrBacklog is what TryCommitAsync returns while too many commits are under way.
+// ErrBacklog is returned by TryCommitAsync while 16,384 commits are under way.
 var ErrBacklog = mvcc.ErrBacklog

@@ -9,22 +9,25 @@ import (
 	"flashdbm/mvcc"
 )
 
-// ErrBackup says that what Restore was to read is not a whole backup: it was cut short or changed, or is something else. What it was to
-// make is not there.
+// ErrBackup: the input of Restore or ApplyBackup is not a whole backup. It was cut short, it was changed, or it is
+// something else. Nothing was created or applied.
 var ErrBackup = backup.ErrDamaged
 
-// Backup writes a backup of the database to w: all records as of the moment of the call, in a database file of its own that is as compact as
-// one into which they were loaded in key order, and behind that an end mark with a checksum of all. It is written from the first byte to
-// the last, so w may be a pipe. Restore verifies it and makes a database of it; as it is it is one that Open accepts.
+// Backup writes a full backup to w: all records as of the moment of the call. The backup is a database file of its
+// own, as compact as one into which the records were loaded in key order, followed by an end mark with a checksum
+// over everything. It is written strictly from the first byte to the last, so w may be a pipe. Restore verifies a
+// backup and makes a database of it; Open also accepts the backup as it is.
 //
-// Readers and writers go on meanwhile. It reads the tree twice, the first time without values; and like any open transaction it keeps what
-// it sees: the file grows by what is overwritten meanwhile, MaxSnapshotAge and a full file end it with ErrSnapshotTooOld. Large values are
-// read once more.
+// Readers and writers go on meanwhile. Backup reads the tree twice, the first time without values; large values are
+// read once more. Like any open transaction it keeps its snapshot: the file grows by what is overwritten meanwhile,
+// and MaxSnapshotAge or a full file ends the backup with ErrSnapshotTooOld.
 //
-// It returns a token of its moment, for BackupSince. What the backup has is durable in the database when it returns.
+// Backup returns a token for the moment of the snapshot, to be passed to BackupSince. All that the backup contains
+// is durable in the database when Backup returns.
 //
-// If w has a method Expect(bytes int64), it is called with the length of the backup before the first Write. What was written to w before
-// an error is of no use, and Restore refuses it. Errors: those of ctx and w as they are, ErrClosed, ErrSnapshotTooOld, ErrCorrupt.
+// If w has a method Expect(bytes int64), it is called with the length of the backup before the first Write. After
+// an error, what was written to w is useless, and Restore refuses it. Errors: those of ctx and w, unchanged;
+// ErrClosed, ErrSnapshotTooOld, ErrCorrupt.
 func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	tx, token, err := db.readBy(mvcc.ReadNow)
@@ -47,10 +50,12 @@ func (db *DB) Backup(ctx context.Context, w io.Writer) (token Token, err error) 
 	return token, nil
 }
 
-// readAt begins a transaction for an increment.
+// readAt begins a transaction for an incremental backup.
 func (db *DB) readAt() (tx *mvcc.Tx, token Token, err error) { return db.readBy((*mvcc.Engine).ReadAt) }
 
-// readBy begins a transaction for a backup, of an engine that writes by a method of it.
+// readBy begins a read-only transaction for a backup, and returns the token of its snapshot. An engine that writes
+// begins it by the given method; beside a writer, and in a read-only database, it is an ordinary read-only
+// transaction.
 func (db *DB) readBy(begin func(*mvcc.Engine) (*mvcc.Tx, uint64, error)) (tx *mvcc.Tx, token Token, err error) {
 	group := uint64(0)
 	if db.beside != nil || db.engine.ReadOnly() {

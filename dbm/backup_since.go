@@ -11,14 +11,17 @@ import (
 	"flashdbm/mvcc"
 )
 
-// BackupSince writes an increment to w: what has changed since the moment that a token of Backup or of BackupSince names. It is as of the
-// moment of the call, and returns the token of that. Restore applies it behind the backup that the token is of, or one after it.
+// BackupSince writes an increment to w: what has changed from the moment of the token since, which Backup or
+// BackupSince returned, up to the moment of the call. It returns the token of the latter moment. Restore applies
+// the increment to the backup that since belongs to, or to any later state of the same database up to the new
+// token.
 //
-// What has changed is found by the pages of the tree. A record that changed brings the other records of its leaf along, 4 KiB of them at most,
-// but of values of 256 bytes and more only those that changed themselves, or that the database has moved to make room. It reads all
-// leaves. Otherwise it is as Backup.
+// Changes are found by the pages of the tree, and all leaves are read. A changed record brings along the other
+// records of its leaf, at most 4 KiB of them. Of values of 256 bytes and more, only those are written that changed
+// or that the database moved to make room. In all else BackupSince is like Backup.
 //
-// ErrToken: the token is of another database, or of a later moment than the database has, as after the file was replaced by an older copy.
+// ErrToken: since belongs to another database, or to a later moment than the database has, as after the file was
+// replaced by an older copy.
 func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token Token, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	tx, token, err := db.readAt()
@@ -32,7 +35,7 @@ func (db *DB) BackupSince(ctx context.Context, since Token, w io.Writer) (token 
 	return token, nil
 }
 
-// mayFollow returns an error unless what has changed since a token up to another one can be told.
+// mayFollow returns an error unless the changes from since up to now can be told.
 func mayFollow(since, now Token) error {
 	switch {
 	case since.is.Source != now.is.Source:
@@ -43,11 +46,15 @@ func mayFollow(since, now Token) error {
 	return nil
 }
 
-// ApplyBackup applies an increment that BackupSince has written to a copy of the database that it is of, in one transaction, all or nothing,
-// and returns the token of the state that the copy has then. have is the token of the state that it has: the one of the backup that it was
-// restored of, or of the increment applied last. A copy that anybody else has written to is not a copy any more.
+// ApplyBackup applies an increment to a copy of the database, in one transaction, all or nothing, and returns the
+// token of the state that the copy then has. The increment comes from BackupSince or Follow. have is the token of
+// the copy's present state: the token of the backup that the copy was restored from, or the one that the last
+// ApplyBackup returned. Nobody else may write to a copy; if somebody does, it is no longer one, and increments do
+// not fit it.
 //
-// ErrToken: the increment is of another database, begins after have, or is not newer; or it is one of Follow and begins before have. ErrBackup: it is not whole, or does not fit the copy.
+// ErrToken: the increment is of another database, begins after have, or is older than have; or it is an increment
+// of Follow that fits only its own two moments, and have is neither. ErrBackup: the increment is not whole, or does
+// not fit the copy.
 func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token Token, err error) {
 	pr, pw := io.Pipe()
 	ended := make(chan backup.End, 1)
@@ -85,7 +92,7 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 	case a.form == nil:
 	case !known:
 		return have, fmt.Errorf("%w: keyspaces of form %x: use a newer flashdbm", ErrFormat, a.form)
-	default: // before it has the mark, as if it was made so
+	default: // the file is marked before the records are there, as when the source was made one with keyspaces
 		if err := db.maintain(mvcc.SetKeyspaces); err != nil {
 			return have, err
 		}
@@ -100,20 +107,21 @@ func (db *DB) ApplyBackup(ctx context.Context, have Token, r io.Reader) (token T
 	return token, nil
 }
 
-// applying is the target of an increment.
+// applying is the backup.ChangeTarget that applies an increment to a copy. The cursor c walks over the records of
+// the interval that is being replaced.
 type applying struct {
 	tx   *Tx
 	have Token
-	base backup.Token // that the increment begins at
+	base backup.Token // the moment at which the increment begins
 	c    *Cursor
 	on   bool // c is on a record
 	buf  bytes.Buffer
 
-	form []byte // value of the mark of keyspaces, nil if the increment has none
+	form []byte // value of the mark of keyspaces in the increment; nil if the increment has none
 }
 
-// Base compares the moment that the increment begins at with the one that is there. It may be an earlier one: what has changed since that is
-// then replaced by what it has come to.
+// Base compares the moment at which the increment begins with the moment that the copy has. The increment may begin
+// earlier: it then also replaces records that the copy has already in their newer state.
 func (a *applying) Base(base backup.Token) error {
 	a.base = base
 	switch {
@@ -125,7 +133,7 @@ func (a *applying) Base(base backup.Token) error {
 	return nil
 }
 
-// Begin goes to the first record of an interval.
+// Begin moves the cursor to the first record of an interval, the first one above low.
 func (a *applying) Begin(low []byte) error {
 	a.c = a.tx.Cursor()
 	if low == nil {
@@ -136,7 +144,8 @@ func (a *applying) Begin(low []byte) error {
 	return a.c.Err()
 }
 
-// upTo deletes records below a key, nil for all that follow, and reports whether there is one with that key.
+// upTo deletes the copy's records from the cursor's place on that are below key, or all that follow if key is nil.
+// It reports whether the copy has a record with that key.
 func (a *applying) upTo(key []byte) (there bool, err error) {
 	for a.on {
 		o := -1
@@ -154,7 +163,7 @@ func (a *applying) upTo(key []byte) (there bool, err error) {
 	return false, a.c.Err()
 }
 
-// Put is of backup.ChangeTarget.
+// Put implements backup.ChangeTarget.
 func (a *applying) Put(key []byte, r io.Reader, length int64) error {
 	there, err := a.upTo(key)
 	if err != nil {
@@ -168,7 +177,7 @@ func (a *applying) Put(key []byte, r io.Reader, length int64) error {
 			return err
 		}
 		if int64(a.buf.Len()) != length {
-			return nil // cut short, as the reader finds
+			return nil // cut short: the reader of the increment returns the error
 		}
 		if bytes.Equal(key, spaceMark) {
 			a.form = bytes.Clone(a.buf.Bytes())
@@ -192,7 +201,7 @@ func (a *applying) Put(key []byte, r io.Reader, length int64) error {
 	return err
 }
 
-// Keep is of backup.ChangeTarget.
+// Keep implements backup.ChangeTarget: the record is in the copy already and stays.
 func (a *applying) Keep(key []byte) error {
 	there, err := a.upTo(key)
 	if err == nil && !there {
@@ -205,7 +214,7 @@ func (a *applying) Keep(key []byte) error {
 	return err
 }
 
-// End is of backup.ChangeTarget.
+// End implements backup.ChangeTarget: the copy's other records below high are deleted.
 func (a *applying) End(high []byte) error {
 	_, err := a.upTo(high)
 	return err

@@ -2,21 +2,24 @@ package dbm
 
 import "time"
 
-// Batch collects puts, deletes and deletes of ranges in memory, for one commit. It is for who gets writes one after the other, from a channel for example, and
-// has no function that Update could run. Nothing of a batch is in the database before Commit, nor seen by any reader, and a batch holds no
-// snapshot: it may be kept for as long as one likes. One goroutine uses a batch at a time.
+// Batch collects puts, deletes and range deletes in memory, for one commit. It suits a program that receives writes
+// one by one, from a channel for example, and has no function for Update to run. Nothing of a batch is in the
+// database, or visible to readers, before Commit. A batch holds no snapshot, so it may be kept for any length of
+// time. It must be used by one goroutine at a time.
 //
-// A batch takes memory for all that is in it. What is larger than memory is written by a transaction, with Tx.PutReader for single values.
+// A batch holds all its keys and values in memory. For writes larger than memory use a transaction, with
+// Tx.PutReader for large single values.
 type Batch struct {
 	db    *DB
-	bytes []byte // keys and values of ops, one behind the other
+	bytes []byte // keys and values of ops, concatenated in the order of ops
 	ops   []batchOp
-	times bool // there is a put of a record that expires
+	times bool // ops has a batchPutTTL
 }
 
-// batchOp is a put, a delete, or the delete of a range. Its key and value, or the ends of the range, are the next bytes of the batch.
+// batchOp is one operation. Its key and value, or the two ends of its range, are the next key+value bytes of
+// Batch.bytes.
 type batchOp struct {
-	key, value int // lengths
+	key, value int // lengths in bytes
 	kind       batchKind
 }
 
@@ -26,25 +29,28 @@ const (
 	batchPut batchKind = iota
 	batchDelete
 	batchRange
-	batchRangeToEnd // value has no meaning
-	batchPutTTL     // value is the time that the record expires at, and then its value
+	batchRangeToEnd // a range without an upper end; the value is empty
+	batchPutTTL     // the value is the expiry time in timeBytes bytes, then the user's value
 )
 
 const (
-	batchOpBytes = 24 // of memory for a batchOp
+	batchOpBytes = 24 // bytes of memory for one batchOp
 
-	// batchKept is up to how many bytes of keys and values, and as many of operations, a batch that was emptied keeps its memory for what
-	// comes next. A larger one gives it back, so that a single large batch does not take its memory for as long as the program runs.
+	// batchKept, in bytes, bounds the memory that an emptied batch keeps for its next operations: this much for
+	// keys and values, and as much again for ops. A larger batch frees its memory, so that one large batch does not
+	// occupy memory for as long as the program runs.
 	batchKept = 1 << 20
 )
 
-// Batch returns an empty batch for this database.
+// Batch returns an empty batch.
 func (db *DB) Batch() *Batch { return &Batch{db: db} }
 
-// Put has Commit set the value of key. It copies both. Of several writes of a key the last one counts. ErrKeyTooLarge, ErrValueTooLarge.
+// Put adds a put to the batch. It copies key and value. The last write of a key in the batch wins. ErrKeyTooLarge,
+// ErrValueTooLarge.
 func (b *Batch) Put(key, value []byte) error { return b.add(key, value, batchPut) }
 
-// PutTTL is Put of a record that expires in ttl, counted from this call: see Tx.PutTTL. It may be over when Commit is called.
+// PutTTL adds a put of a record that expires after ttl, counted from this call and not from Commit: see Tx.PutTTL.
+// The record may have expired when Commit is called.
 func (b *Batch) PutTTL(key, value []byte, ttl time.Duration) error {
 	if err := checkSizes(key, value); err != nil {
 		return err
@@ -59,11 +65,13 @@ func (b *Batch) PutTTL(key, value []byte, ttl time.Duration) error {
 	return nil
 }
 
-// Delete has Commit remove key; it is no error if there is none then. ErrKeyTooLarge.
+// Delete adds a delete of key; an absent key is no error at Commit. ErrKeyTooLarge.
 func (b *Batch) Delete(key []byte) error { return b.add(key, nil, batchDelete) }
 
-// DeleteRange has Commit remove the records with from <= key < to that there are then; nil is an open end. What the batch puts after it stays. A
-// batch with a range reads that when it is committed, and may have to try again: see Tx.DeleteRange and Update. ErrKeyTooLarge.
+// DeleteRange adds a delete of all records with from <= key < to; nil is an open end. It applies to the records
+// that are there when Commit runs, and to earlier puts of the batch; later puts of the batch stay. A batch with a
+// range reads the range at Commit, so its transaction can conflict and is then run again: see Tx.DeleteRange and
+// Update. ErrKeyTooLarge.
 func (b *Batch) DeleteRange(from, to []byte) error {
 	kind := batchRange
 	if to == nil {
@@ -84,11 +92,11 @@ func (b *Batch) add(key, value []byte, kind batchKind) error {
 	return nil
 }
 
-// Len returns the number of operations in the batch: a range is one.
+// Len returns the number of operations in the batch. A range counts as one.
 func (b *Batch) Len() int { return len(b.ops) }
 
-// Size returns the bytes of their keys and values, which is about what the batch takes of memory and a little less than it will take of the
-// log.
+// Size returns the bytes of keys and values in the batch: about the memory that the batch takes, and a little less
+// than its redo records will take in the log.
 func (b *Batch) Size() int64 { return int64(len(b.bytes)) }
 
 // Reset empties the batch.
@@ -102,10 +110,11 @@ func (b *Batch) Reset() {
 	}
 }
 
-// Commit applies the batch in one transaction, all or nothing, and returns when Options.Durability says that a commit does. It reads
-// nothing, unless it has ranges to delete, so it never conflicts, like DB.Put. Then the batch is empty and may be filled again.
+// Commit applies the batch in one transaction, all or nothing, and returns when Options.Durability says. A batch
+// without ranges reads nothing and so never conflicts, like DB.Put. After success the batch is empty and may be
+// filled again.
 //
-// After an error the batch has all that it had, and Commit may be tried again, or Reset called. ErrFull, ErrReadOnly, ErrClosed, ErrFailed.
+// After an error the batch is unchanged: call Commit again, or Reset. ErrFull, ErrReadOnly, ErrClosed, ErrFailed.
 func (b *Batch) Commit() error {
 	if err := b.db.Update(b.write); err != nil {
 		return err

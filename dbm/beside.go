@@ -19,7 +19,8 @@ func openBeside(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	return db, nil
 }
 
-// getBeside is DB.Get beside a writer. In a file with keyspaces a value may have a time, which a transaction knows to read.
+// getBeside is DB.Get for a reader beside a writer. In a file with keyspaces a value may have an expiry time before
+// it, which only a transaction can interpret, so the value is then read by a View.
 func getBeside(db *DB, key []byte) (value []byte, ok bool, err error) {
 	value, ok, spaced, err := db.beside.GetCopy(key)
 	if !ok || !spaced {
@@ -36,7 +37,7 @@ func getBeside(db *DB, key []byte) (value []byte, ok bool, err error) {
 	return value, err == nil, err
 }
 
-// hasBeside is DB.Has: see getBeside.
+// hasBeside is DB.Has for a reader beside a writer: see getBeside.
 func hasBeside(db *DB, key []byte) (ok bool, err error) {
 	ok, spaced, err := db.beside.Exists(key)
 	if ok && spaced {

@@ -6,8 +6,9 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Check reads the whole database and compares every page, name, order, count and the map of the space in the file. Problems are joined, at
-// most 100; CheckAll reports all of them, and the keys that they cover. Commits and background work go on meanwhile.
+// Check reads the whole database and verifies every page, name, key order and count, and the file's space map.
+// Commits and background work go on meanwhile. The error joins at most 100 problems; CheckAll reports all of them,
+// with the keys that they cover.
 func (db *DB) Check(ctx context.Context) error {
 	return db.maintain(func(e *mvcc.Engine) error { return e.Check(ctx) })
 }
@@ -16,24 +17,26 @@ func (db *DB) Check(ctx context.Context) error {
 type DamageScope = mvcc.DamageScope
 
 const (
-	DamagedKeys   = mvcc.DamagedKeys   // those from From on and below To, or to the end if To is empty
-	DamagedRecord = mvcc.DamagedRecord // the one with the key From
-	DamagedSpace  = mvcc.DamagedSpace  // none: counts, names, or the map of the space in the file
+	DamagedKeys   = mvcc.DamagedKeys   // all keys from From on and below To, or to the end if To is empty
+	DamagedRecord = mvcc.DamagedRecord // the record with the key From
+	DamagedSpace  = mvcc.DamagedSpace  // no key: a count, a name or the space map is wrong
 )
 
-// A Damage is one thing that CheckAll found wrong.
+// A Damage is one problem that CheckAll found.
 type Damage struct {
-	Page     uint64 // index of the damaged page of 4,096 bytes in the file; 0 if it is not known, or if no page is damaged
-	From, To []byte // keys that the damage covers, as Scope says: they cannot be read, and may or may not have been there
+	Page     uint64 // index of the damaged 4,096-byte page in the file; 0 if unknown, or if no page is damaged
+	From, To []byte // keys covered by the damage, see Scope: they cannot be read, and may or may not have existed
 	Scope    DamageScope
 	Err      error // wraps ErrCorrupt and says what is wrong
 }
 
-// CheckAll is Check that reports each problem by itself, as it is found, and the keys that it covers. It goes on to the end of the database,
-// however many problems there are; keys that no Damage covers can be read. report is called by the same goroutine and may keep what it is
-// given. Of a record whose key is longer than 1,000 bytes and cannot be read, From has the first 1,000.
+// CheckAll verifies what Check verifies, and reports each problem as it is found, with the keys that the problem
+// covers. It goes on to the end of the database, however many problems there are; keys that no Damage covers can be
+// read. report is called on the caller's goroutine and may keep its argument. If a record's key is longer than
+// 1,000 bytes and cannot be read, From holds its first 1,000 bytes.
 //
-// CheckAll returns nil if it came to the end, whatever it found: else the error of ctx, or what kept it from going on.
+// CheckAll returns nil if it reached the end, whatever it found; otherwise the error of ctx, or the error that
+// stopped it.
 func (db *DB) CheckAll(ctx context.Context, report func(Damage)) error {
 	return db.maintain(func(e *mvcc.Engine) error {
 		return e.CheckAll(ctx, func(d mvcc.Damage) { report(Damage(d)) })

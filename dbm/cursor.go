@@ -2,17 +2,18 @@ package dbm
 
 import "io"
 
-// Cursor moves over the records of a transaction in key order. It is positioned by key: writing and deleting through the transaction
-// never makes it skip or repeat a record. It belongs to the transaction's goroutine and ends with it.
+// Cursor moves over the records of a transaction in key order. Its position is a key, so writes and deletes through
+// the transaction never make it skip or repeat a record. It must be used by the transaction's goroutine, and ends
+// with the transaction.
 type Cursor struct {
 	tx    *Tx
 	inner spaceCursor
 	on    bool // the last move found a record
-	retry bool // see again
+	retry bool // the last move failed on a snapshot that has been renewed since; see again
 	err   error
 }
 
-// Cursor returns a new cursor, which is on no record: Next goes to the first one, Prev to the last.
+// Cursor returns a new cursor that is on no record: its Next moves to the first record, its Prev to the last.
 func (tx *Tx) Cursor() *Cursor {
 	c := &Cursor{tx: tx}
 	if tx.done {
@@ -24,7 +25,7 @@ func (tx *Tx) Cursor() *Cursor {
 	return c
 }
 
-// First goes to the first record and reports whether there is one.
+// First moves to the first record and reports whether there is one.
 func (c *Cursor) First() bool {
 	if c.tx.aging {
 		return c.moveAging(c.First)
@@ -32,7 +33,7 @@ func (c *Cursor) First() bool {
 	return c.ready() && (c.moved(c.inner.First()) || c.again(c.inner.First))
 }
 
-// Last goes to the last record and reports whether there is one.
+// Last moves to the last record and reports whether there is one.
 func (c *Cursor) Last() bool {
 	if c.tx.aging {
 		return c.moveAging(c.Last)
@@ -40,7 +41,8 @@ func (c *Cursor) Last() bool {
 	return c.ready() && (c.moved(c.inner.Last()) || c.again(c.inner.Last))
 }
 
-// Next goes to the record that follows, and reports whether there is one. Past the end it stays there.
+// Next moves to the following record and reports whether there is one. Past the last record, Next stays there and
+// returns false.
 func (c *Cursor) Next() bool {
 	if c.tx.aging {
 		return c.moveAging(c.Next)
@@ -48,7 +50,7 @@ func (c *Cursor) Next() bool {
 	return c.ready() && (c.moved(c.inner.Next()) || c.again(c.inner.Next))
 }
 
-// Prev goes to the record before, and reports whether there is one.
+// Prev moves to the preceding record and reports whether there is one.
 func (c *Cursor) Prev() bool {
 	if c.tx.aging {
 		return c.moveAging(c.Prev)
@@ -56,8 +58,8 @@ func (c *Cursor) Prev() bool {
 	return c.ready() && (c.moved(c.inner.Prev()) || c.again(c.inner.Prev))
 }
 
-// Seek goes to the first record whose key is at or after key, and reports whether there is one. After it has failed, Prev goes to the
-// last record.
+// Seek moves to the first record with a key >= key and reports whether there is one. If there is none, a following
+// Prev moves to the last record.
 func (c *Cursor) Seek(key []byte) bool {
 	if c.tx.aging {
 		return c.moveAging(func() bool { return c.Seek(key) })
@@ -69,7 +71,8 @@ func (c *Cursor) Seek(key []byte) bool {
 	return c.moved(c.inner.Seek(key)) || c.again(func() bool { return c.inner.Seek(key) })
 }
 
-// Key returns the key of the record that the last move found, nil if it found none. Valid until the transaction ends.
+// Key returns the key of the record that the last move found, nil if it found none. The slice is valid until the
+// transaction ends.
 func (c *Cursor) Key() []byte {
 	if !c.on || c.done() {
 		return nil
@@ -78,14 +81,15 @@ func (c *Cursor) Key() []byte {
 		return c.sliceAging(c.Key)
 	}
 	key := c.inner.Key()
-	if err := c.inner.Err(); err != nil { // the rest of a long key cannot be read
+	if err := c.inner.Err(); err != nil { // part of a long key cannot be read
 		c.err = c.tx.note(err)
 		return nil
 	}
 	return c.tx.space.out(key)
 }
 
-// Value returns the value of that record, with the same lifetime. nil means none, or an error that Err tells.
+// Value returns the value of the record that the last move found. The slice is valid until the transaction ends.
+// nil means that there is no record, or an error, which Err returns; an empty value is not nil.
 func (c *Cursor) Value() []byte {
 	if !c.on || c.done() {
 		return nil
@@ -104,14 +108,14 @@ func (c *Cursor) Value() []byte {
 	return v
 }
 
-// ValueReader reads the value of that record piece by piece and returns its length in bytes: see Tx.ValueReader. ErrNotFound if the cursor is
-// on none.
+// ValueReader returns a reader of the current record's value, and the value's length in bytes: see Tx.ValueReader.
+// ErrNotFound if the cursor is on no record.
 func (c *Cursor) ValueReader() (reader io.ReadCloser, length int64, err error) {
 	reader, length, _, err = cursorReader(c)
 	return reader, length, err
 }
 
-// cursorReader is Cursor.ValueReader that returns the time of the record too, 0 if it does not expire.
+// cursorReader is Cursor.ValueReader that also returns the expiry time of the record, 0 if it does not expire.
 func cursorReader(c *Cursor) (reader io.ReadCloser, length, at int64, err error) {
 	switch {
 	case c.tx.done:
@@ -138,8 +142,8 @@ func cursorReader(c *Cursor) (reader io.ReadCloser, length, at int64, err error)
 	return &valueReader{c.tx, r}, length, at, nil
 }
 
-// Delete removes the record that the cursor is on; Next is then the record that followed. ErrNotFound if it is on none, and Err's error
-// once there is one.
+// Delete removes the current record; Next then moves to the record that followed it. ErrNotFound if the cursor is
+// on no record, or the error of Err if there is one.
 func (c *Cursor) Delete() (err error) {
 	if err := c.tx.canWrite(nil, nil); err != nil {
 		return err
@@ -159,7 +163,7 @@ func (c *Cursor) Delete() (err error) {
 		return ErrNotFound
 	}
 	key := c.inner.Key()
-	if err := c.inner.Err(); err != nil { // the rest of a long key cannot be read: it is not known what to delete
+	if err := c.inner.Err(); err != nil { // part of a long key cannot be read: which record to delete is unknown
 		c.on, c.err = false, c.tx.note(err)
 		return c.err
 	}
@@ -168,7 +172,7 @@ func (c *Cursor) Delete() (err error) {
 	return c.tx.note(c.tx.inner.Delete(key))
 }
 
-// Err returns the first error of the cursor's moves.
+// Err returns the first error of the cursor.
 func (c *Cursor) Err() error { return c.err }
 
 func (c *Cursor) ready() bool {
@@ -176,7 +180,7 @@ func (c *Cursor) ready() bool {
 	return !c.done() && c.err == nil
 }
 
-// done reports whether the transaction has ended, which is an error of whatever is asked of the cursor.
+// done reports whether the transaction has ended, and sets the cursor's error to ErrTxDone if it has.
 func (c *Cursor) done() bool {
 	if c.tx.done && c.err == nil {
 		c.err = ErrTxDone
@@ -198,7 +202,7 @@ func (c *Cursor) moved(found bool) bool {
 	return found
 }
 
-// again makes a move again for as long as it has failed on a snapshot that was then replaced by a newer one.
+// again repeats a move for as long as it fails with a lost snapshot that Tx.again could replace by a newer one.
 func (c *Cursor) again(move func() bool) bool {
 	for c.retry {
 		c.retry = false

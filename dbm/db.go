@@ -17,25 +17,26 @@ import (
 
 // DB is an open database. Any number of goroutines may use it at once.
 type DB struct {
-	engine *mvcc.Engine     // nil if beside is not
-	beside *beside.Follower // of Options.Beside
-	events *event.Hub       // nil of a database that tests open below Open
+	engine *mvcc.Engine     // nil if beside is set
+	beside *beside.Follower // of a database opened with Options.Beside, else nil
+	events *event.Hub       // nil in tests that open a database below Open
 	closed atomic.Bool      // Close was called
 	keyspaces
 	expiry
 }
 
-// Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length zero is an empty
-// database, and a symlink to an existing file is followed. Where the directory of a new file cannot be synced, as on some network file
-// systems, the file is created all the same, and Events are told: until the system has written the directory, a power cut may take the
-// file's name, and with it all commits. Errors: ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a
-// read-only open, and those of the system.
+// Open opens the database file at path; nil options are the defaults. A missing file is created, a file of length
+// zero is an empty database, and a symlink to an existing file is followed. If the directory of a new file cannot
+// be synced, as on some network file systems, the file is created nevertheless and Events are told: until the
+// system has written the directory, a power cut may lose the file's name, and with it all commits. Errors:
+// ErrLocked, ErrCorrupt, ErrFormat, ErrFull, fs.ErrNotExist for a read-only open, and errors of the system.
 func Open(path string, opts *Options) (*DB, error) { return open(vfs.OS(), path, opts) }
 
-// OpenMemory opens an empty database that no other process sees and that is gone with Close, or with the process: for tests and caches. It
-// behaves as one in a file does, with the same options; MaxFileSize bounds it. ReadOnly and Beside are refused, for there would be nothing to
-// read. On Linux it is in memory, or in swap, and nowhere else, and a commit that is durable is so for nobody; elsewhere it is a temporary
-// file without a name.
+// OpenMemory opens an empty database that no other process sees and that vanishes with Close, or with the process:
+// for tests and caches. It behaves like a database in a file, with the same options; MaxFileSize bounds its size.
+// ReadOnly and Beside are refused, since a new database has nothing to read. On Linux it is kept in memory, or in
+// swap, and nowhere else, so Durable commits promise nothing there; on other systems it is a temporary file without
+// a name.
 func OpenMemory(opts *Options) (*DB, error) {
 	if opts != nil && (opts.ReadOnly || opts.Beside) {
 		return nil, errors.New("flashdbm: OpenMemory with Options.ReadOnly or Beside: there is nothing to read in a new database")
@@ -83,9 +84,10 @@ func openEngine(fs vfs.FS, path string, opts mvcc.Options) (*DB, error) {
 	return db, nil
 }
 
-// Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing and returns nil, also
-// while the first one waits. A transaction from Begin that is still in use and never ended makes it wait for ever, and so does Close within
-// the function of View or Update. It waits a second at most for the function of Options.Events to take what is left.
+// Close refuses new transactions, waits for open ones, checkpoints and closes the file. A second call does nothing
+// and returns nil, even while the first one still waits. Close waits for ever if a transaction from Begin is in use
+// and is never ended, or if Close is called in the function of View or Update. It waits at most one second until
+// Options.Events has taken the events that are left.
 func (db *DB) Close() error {
 	if !db.closed.CompareAndSwap(false, true) {
 		return nil
@@ -106,7 +108,7 @@ func (db *DB) close() error {
 	return public(db.engine.Close())
 }
 
-// Path returns the name that the database was opened by.
+// Path returns the path that was passed to Open.
 func (db *DB) Path() string {
 	if db.beside != nil {
 		return db.beside.Path()
@@ -114,8 +116,8 @@ func (db *DB) Path() string {
 	return db.engine.Path()
 }
 
-// guard is deferred by what may touch the mapping: a fault there (the file was cut short under us) becomes an error, and the handle has
-// failed: what it would write now goes to a file that has lost something.
+// guard is deferred by functions that may read the mapping. A memory fault there, because somebody truncated the
+// file, becomes an error, and the handle fails: further writes would go to a file that has lost something.
 func guard(e *mvcc.Engine, err *error) {
 	if r := recover(); r != nil {
 		fault, ok := e.AsFault(r)
@@ -126,7 +128,7 @@ func guard(e *mvcc.Engine, err *error) {
 	}
 }
 
-// Get returns a copy of the value of key, or ErrNotFound. It allocates the copy and nothing else.
+// Get returns a copy of the value of key, or ErrNotFound. The copy is its only allocation.
 func (db *DB) Get(key []byte) (value []byte, err error) {
 	if err := checkSizes(key, nil); err != nil {
 		return nil, err
@@ -178,7 +180,7 @@ func (db *DB) Has(key []byte) (ok bool, err error) {
 	return ok, db.public(err)
 }
 
-// Put sets the value of key in a transaction of its own. It never conflicts.
+// Put sets the value of key in a transaction of its own. It never conflicts. Errors: those of Tx.Put and Commit.
 func (db *DB) Put(key, value []byte) error {
 	if err := checkSizes(key, value); err != nil {
 		return err
@@ -186,7 +188,7 @@ func (db *DB) Put(key, value []byte) error {
 	return db.write(key, value, false)
 }
 
-// Delete removes key in a transaction of its own; it is no error if there is none.
+// Delete removes key in a transaction of its own; an absent key is no error.
 func (db *DB) Delete(key []byte) error {
 	if err := checkSizes(key, nil); err != nil {
 		return err
@@ -194,7 +196,7 @@ func (db *DB) Delete(key []byte) error {
 	return db.write(key, nil, true)
 }
 
-// writeOne puts or removes a record.
+// writeOne puts a record, or removes it.
 func writeOne(tx *Tx, key, value []byte, remove bool) error {
 	if remove {
 		return tx.Delete(key)
@@ -221,7 +223,8 @@ func (db *DB) write(key, value []byte, remove bool) (err error) {
 	return public(db.engine.WriteOne(key, value, remove))
 }
 
-// Len returns the number of records, in a database with keyspaces those of the default one: see Tx.Len.
+// Len returns the number of records; in a database with keyspaces, those of the default keyspace. For its cost see
+// Tx.Len.
 func (db *DB) Len() (n int64, err error) {
 	if db.beside != nil || mvcc.Keyspaces(db.engine) {
 		err = db.View(func(tx *Tx) error {
@@ -233,17 +236,22 @@ func (db *DB) Len() (n int64, err error) {
 	return db.engine.Len()
 }
 
-// Sync makes all commits that have returned durable, of all goroutines and in every durability, also those of CommitAsync and PutAsync. With Buffered that
-// is a contract for who commits much and needs a promise now and then:
+// Sync makes all commits durable that have returned, of all goroutines and in every durability mode, including
+// those of CommitAsync and PutAsync. With Buffered it serves programs that commit much and need a guarantee now and
+// then:
 //
-//   - When Sync returns nil, every commit that had returned before the call survives a power cut. Of those that return during the call some do.
-//   - What survives a crash is always the commits up to one of them, in their order: if one of those behind the last Sync is there, all before it are.
-//   - Other commits go on while it waits for the device. Calls at the same time share a sync; one that finds nothing new does none.
-//   - After an error the handle has failed, see ErrFailed: what was committed since the last Sync that returned nil may be lost, all that was before it
-//     is not. Calling it again does not help; opening the file again tells what there is.
+//   - When Sync returns nil, every commit that had returned before the call survives a power cut. Of those that
+//     return during the call some do.
+//   - What survives a crash is always a prefix of the commits, in their order: if a commit behind the last Sync is
+//     there, all before it are.
+//   - Other commits go on while Sync waits for the device. Concurrent calls share one sync; a call that finds
+//     nothing new does none.
+//   - After an error the handle has failed, see ErrFailed. What was committed since the last Sync that returned nil
+//     may be lost; what was committed before that Sync is not. Calling Sync again does not help; opening the file
+//     again shows which commits are there.
 func (db *DB) Sync() error { return db.maintain((*mvcc.Engine).Sync) }
 
-// Checkpoint writes all that is in memory and moves the place where the next open starts to read the log.
+// Checkpoint flushes all changed pages and moves the position from which the next Open reads the log.
 func (db *DB) Checkpoint() error { return db.maintain((*mvcc.Engine).Checkpoint) }
 
 func (db *DB) maintain(fn func(*mvcc.Engine) error) (err error) {

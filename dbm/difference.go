@@ -7,31 +7,34 @@ import (
 	"flashdbm/mvcc"
 )
 
-// differenceSink passes on what has changed between two snapshots of a database: of the intervals that the pages tell, see mvcc/since.go, only the records
-// that an older snapshot does not have so.
+// differenceSink filters what has changed between two snapshots of a database. Its input are the intervals that the
+// pages tell (mvcc/since.go); it passes on only the records in them that differ from the older snapshot.
 //
 // Invariants:
 //
-//  1. What is passed on brings a copy with just the records of the older snapshot to those of the newer one. A copy of a moment in between is not brought
-//     there: of a record that has changed and changed back nothing is told. So an increment of it is of kind Difference, which fits the moment of
-//     its base and that of its end alone.
-//  2. An interval that is passed on lies between two records that both snapshots have, or reaches to an end of what the pages tell.
+//  1. The output brings a copy that has exactly the records of the older snapshot to those of the newer one. It
+//     does not do that for a copy of a moment in between: a record that changed and changed back is not mentioned.
+//     Such an increment therefore has the kind Difference, which may be applied only to the moment of its base or
+//     of its end.
+//  2. An output interval lies between two records that both snapshots have, or reaches to an end of the input
+//     interval.
 type differenceSink struct {
 	to  mvcc.ChangeSink
 	old *mvcc.Cursor
 	on  bool // old is on a record
 
-	last []byte // key of the last record that both have, or the low end of the interval; nil for the beginning of all keys
-	open bool   // an interval was begun behind it
+	last []byte // key of the last record that both snapshots have, or the low end of the input interval; nil for the beginning of all keys
+	open bool   // an output interval was begun behind last
 
-	had, has bytes.Buffer // values
+	had, has bytes.Buffer // values of the older and of the newer snapshot
 }
 
-// mostCompared, in bytes, is up to which length values are compared: one that is longer is passed on wherever its page has changed and its
-// place in the log is new.
+// mostCompared, in bytes, is the longest value that is compared with its older version. A longer value is passed on
+// whenever its page has changed and its place in the log is new. A larger bound reads more of both snapshots and
+// writes less to the increment.
 const mostCompared = 64 << 10
 
-// Begin is of mvcc.ChangeSink.
+// Begin implements mvcc.ChangeSink.
 func (d *differenceSink) Begin(low []byte) error {
 	d.open = false
 	if low == nil {
@@ -45,7 +48,7 @@ func (d *differenceSink) Begin(low []byte) error {
 	return d.old.Err()
 }
 
-// changed begins an interval, unless one is open.
+// changed begins an output interval, unless one is open.
 func (d *differenceSink) changed() error {
 	if d.open {
 		return nil
@@ -54,7 +57,7 @@ func (d *differenceSink) changed() error {
 	return d.to.Begin(d.last)
 }
 
-// same goes on behind a record that both have.
+// same ends the open output interval at a record that both snapshots have, and moves past the record.
 func (d *differenceSink) same(key []byte) error {
 	if d.open {
 		if err := d.to.End(key); err != nil {
@@ -63,13 +66,15 @@ func (d *differenceSink) same(key []byte) error {
 		d.open = false
 	}
 	if d.last = append(d.last[:0], key...); d.last == nil {
-		d.last = []byte{} // nil is the beginning of all keys, below the empty one
+		d.last = []byte{} // nil would be the beginning of all keys, which lies below the empty key
 	}
 	d.on = d.old.Next()
 	return d.old.Err()
 }
 
-// upTo passes records of the older snapshot below a key, nil for all that follow, which are gone, and reports whether it has that key.
+// upTo moves past the older snapshot's records below key, or past all that are left if key is nil. The newer
+// snapshot lacks these records, so they lie in an output interval. upTo reports whether the older snapshot has a
+// record with that key.
 func (d *differenceSink) upTo(key []byte) (there bool, err error) {
 	for d.on {
 		if key != nil {
@@ -88,7 +93,7 @@ func (d *differenceSink) upTo(key []byte) (there bool, err error) {
 	return false, d.old.Err()
 }
 
-// Put is of mvcc.ChangeSink.
+// Put implements mvcc.ChangeSink.
 func (d *differenceSink) Put(key []byte, r io.Reader, length int64) error {
 	there, err := d.upTo(key)
 	if err != nil {
@@ -124,7 +129,7 @@ func (d *differenceSink) Put(key []byte, r io.Reader, length int64) error {
 	return d.old.Err()
 }
 
-// Keep is of mvcc.ChangeSink.
+// Keep implements mvcc.ChangeSink.
 func (d *differenceSink) Keep(key []byte) error {
 	there, err := d.upTo(key)
 	if err != nil {
@@ -139,7 +144,7 @@ func (d *differenceSink) Keep(key []byte) error {
 	return d.to.Keep(key)
 }
 
-// End is of mvcc.ChangeSink. Records at high and above are of no interval.
+// End implements mvcc.ChangeSink. Records at high and above belong to no interval.
 func (d *differenceSink) End(high []byte) error {
 	if _, err := d.upTo(high); err != nil || !d.open {
 		return err

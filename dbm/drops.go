@@ -10,25 +10,28 @@ import (
 	"sync/atomic"
 )
 
-// drops deletes the records of keyspaces that were dropped, in the background. What is to be done is in the catalog, so it goes on behind the next
-// open to write. Nobody else writes there: who had asked for the keyspace before it was dropped has lost.
+// drops deletes the records of dropped keyspaces in the background. The catalog lists the keyspaces that have
+// records left, so the work goes on after the next open for writing. No transaction writes records there any more:
+// one that had asked for the keyspace before the drop conflicts with the drop.
 //
-// Behind an open it goes on with the first commit of the user's, other than ApplyBackup: a copy that only increments are applied to has to stay as it is.
+// After an open, the work begins with the first commit of the user other than ApplyBackup: a copy to which only
+// increments are applied must not change by itself.
 type drops struct {
-	left  atomic.Int64 // keyspaces whose records are being deleted
-	piece int64        // records that a transaction deletes at most: dropRecords if 0
+	left  atomic.Int64 // dropped keyspaces that may have records left
+	piece int64        // most records deleted by one transaction; 0 means dropRecords, tests set others
 
-	mu    sync.Mutex
-	under bool // somebody is at it
-	over  bool // nobody begins any more
-	done  sync.WaitGroup
+	mu    sync.Mutex     // guards under and over
+	under bool           // dropAll is running
+	over  bool           // stop was called: dropAll starts no more
+	done  sync.WaitGroup // waits for dropAll
 }
 
-// dropRecords is how many records a transaction deletes at most. A cut of that many keeps other commits waiting for 9 ms or so, at 35 ns a record; with
-// fewer the flushes that follow each cut write more.
+// dropRecords is the most records that one background transaction deletes. Other commits wait while they are cut
+// out of the tree: about 9 ms, at 35 ns a record. With fewer records, the flush that follows each cut writes more
+// in all.
 const dropRecords = 1 << 18
 
-// errDropped is of a transaction that uses a keyspace that it has dropped.
+// errDropped: the transaction uses a keyspace that it has dropped itself.
 var errDropped = fmt.Errorf("%w: the transaction has dropped it", ErrNoKeyspace)
 
 func isDropped(tx *Tx) bool {
@@ -40,7 +43,8 @@ func isDropped(tx *Tx) bool {
 	return false
 }
 
-// committed has the records deleted of what the transaction has dropped, once that is committed, and of those that expire.
+// committed starts the background work that a successful commit has made: for keyspaces that it dropped, and for
+// records that expire.
 func (tx *txShared) committed(err error) {
 	if err == nil && !tx.readOnly && !tx.quiet {
 		tx.db.drops.left.Add(int64(len(tx.dropped)))
@@ -49,11 +53,12 @@ func (tx *txShared) committed(err error) {
 	}
 }
 
-// Dropping returns how many keyspaces were dropped whose records are being deleted still. Their space is in LiveBytes of Stats until then.
+// Dropping returns the number of dropped keyspaces whose records are still being deleted. Until then LiveBytes of
+// Stats includes their space.
 func (k *keyspaces) Dropping() int { return int(k.drops.left.Load()) }
 
-// FinishDrops deletes what is left of the records of keyspaces that were dropped, and returns when there are none, for who does not leave it to the
-// background: before Compact for example. The error of ctx, or what kept it from going on.
+// FinishDrops deletes all remaining records of dropped keyspaces in the caller's goroutine, and returns when none
+// are left: for example before Compact. It returns the error of ctx, or the error that stopped it.
 func (k *keyspaces) FinishDrops(ctx context.Context) error {
 	if k.db.beside != nil {
 		return ErrReadOnly
@@ -69,7 +74,7 @@ func (k *keyspaces) FinishDrops(ctx context.Context) error {
 	return nil
 }
 
-// goOnDropping has the work go on in the background, if there is any and nobody is at it.
+// goOnDropping starts dropAll if there is work and dropAll is not running.
 func (k *keyspaces) goOnDropping() {
 	d := &k.drops
 	if d.left.Load() == 0 {
@@ -90,7 +95,7 @@ func (d *drops) stop() {
 	d.done.Wait()
 }
 
-// goesOn reports whether there is more to do, or else that nobody is at it any more.
+// goesOn reports whether dropAll has more to do. If not, it also notes that dropAll is no longer running.
 func (d *drops) goesOn(failed bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +112,8 @@ func (k *keyspaces) dropAll() {
 	}
 }
 
-// dropSome deletes some records of the first keyspace that was dropped, and forgets it with the last of them. more is false if there is nothing to do.
+// dropSome deletes up to dropRecords records of the first dropped keyspace in the catalog, and removes the
+// catalog's entry with the last of them. more is false if the catalog lists none.
 func (k *keyspaces) dropSome() (more bool, err error) {
 	gone := false
 	err = k.db.Update(func(tx *Tx) error {

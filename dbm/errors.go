@@ -25,28 +25,28 @@ var (
 var (
 	ErrConflict       = mvcc.ErrConflict // nothing was applied; run the transaction again
 	ErrTxDone         = errors.New("flashdbm: transaction has ended")
-	ErrReadOnly       = logstore.ErrReadOnly   // of a read-only database; ErrTxReadOnly is one, too
-	ErrTxReadOnly     = error(txReadOnly{})    // of View, or of a transaction begun with TxOptions.ReadOnly
-	ErrSnapshotTooOld = mvcc.ErrSnapshotTooOld // what the transaction sees could not be kept that long; begin another
+	ErrReadOnly       = logstore.ErrReadOnly   // the database is read-only; errors.Is of ErrTxReadOnly with this is true, too
+	ErrTxReadOnly     = error(txReadOnly{})    // the transaction is of View, or was begun with TxOptions.ReadOnly
+	ErrSnapshotTooOld = mvcc.ErrSnapshotTooOld // the transaction's snapshot could not be kept that long; begin another
 )
 
 // Errors of the database.
 var (
 	ErrClosed  = mvcc.ErrClosed
 	ErrLocked  = vfs.ErrLocked       // another process, or another handle of this one, has the file open
-	ErrFull    = logstore.ErrFull    // no space on the device, or MaxFileSize is reached; unwraps to the system's error. Deleting works
+	ErrFull    = logstore.ErrFull    // no space on the device, or MaxFileSize is reached; unwraps to the system's error. Deletes still work
 	ErrCorrupt = logstore.ErrCorrupt // the file is damaged; the text says where
 	ErrFormat  = logstore.ErrFormat  // not a database, or one of a newer program
-	ErrFailed  = logstore.ErrFailed  // a write or sync has failed: what is durable can be read, nothing written. Unwraps to the cause
+	ErrFailed  = logstore.ErrFailed  // a write or sync has failed: durable data can be read, nothing can be written. Unwraps to the cause
 )
 
-// txReadOnly is an ErrReadOnly that says what is read-only.
+// txReadOnly is the type of ErrTxReadOnly, an ErrReadOnly with a text of its own.
 type txReadOnly struct{}
 
 func (txReadOnly) Error() string        { return "flashdbm: transaction is read-only" }
 func (txReadOnly) Is(target error) bool { return target == ErrReadOnly }
 
-// public gives an error of the layers below its public sentinel.
+// public adds the public sentinel to an error of the lower layers that lacks one.
 func public(err error) error {
 	if err != nil && errors.Is(err, btree.ErrMalformed) && !errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -54,7 +54,7 @@ func public(err error) error {
 	return err
 }
 
-// lasting reports whether an error is of the media or the system, so that the transaction remembers it: see Tx.Err.
+// lasting reports whether an error concerns the media or the system, so that the transaction keeps it: see Tx.Err.
 func lasting(err error) bool {
 	for _, e := range []error{ErrNotFound, ErrExists, ErrKeyTooLarge, ErrValueTooLarge, ErrNotNumber, ErrOverflow, ErrTxDone, ErrReadOnly, ErrConflict, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, e) {

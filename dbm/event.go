@@ -14,21 +14,22 @@ import (
 // EventKind says what has happened.
 type EventKind uint8
 
-// The kinds of events, each with the fields of Event that are set beside Kind, Path, Time and Skipped.
+// The kinds of events. Each comment lists the fields of Event that the kind sets, besides Kind, Path, Time and
+// Skipped.
 const (
-	EventOpen          EventKind = iota // the database is open. Took: all of Open
-	EventRecovery                       // the log of a file was read. Took; Count: records redone; Dropped. Redo of much may go on behind Open. Not with Options.Beside
-	EventFlush                          // changed pages of the tree were written. Took; Bytes: of these pages
-	EventCheckpoint                     // a checkpoint was written, and the next open reads less of the log. Took; Bytes
-	EventClean                          // live pages were moved together, so that the space around them is used again. Took; Count: pages
+	EventOpen          EventKind = iota // the database is open. Took: duration of Open
+	EventRecovery                       // the log was read by Open. Took; Count: records redone; Dropped. A large redo may continue after Open. Not with Options.Beside
+	EventFlush                          // changed pages of the tree were written. Took; Bytes: size of these pages
+	EventCheckpoint                     // a checkpoint was written: the next Open reads less of the log. Took; Bytes
+	EventClean                          // live pages were moved so that the space around them can be reused. Took; Count: pages
 	EventSlowSync                       // a sync of the file took half a second or longer. Took
-	EventConflictStorm                  // in Took at least as many commits failed with ErrConflict as did not, 100 a second or more. Took; Count: conflicts
-	EventOldSnapshot                    // a transaction that was begun a minute ago or earlier keeps dead space. Took: its age; Bytes: kept; Began
+	EventConflictStorm                  // during Took, at least half of the commits failed with ErrConflict, 100 a second or more. Took; Count: conflicts
+	EventOldSnapshot                    // a transaction that began at least a minute ago keeps dead space. Took: its age; Bytes: kept; Began
 	EventSnapshotEnded                  // a transaction older than Options.MaxSnapshotAge gets ErrSnapshotTooOld. Took: its age; Bytes: kept; Began
-	EventBackground                     // background work has failed; it is tried again, and nothing is lost. What; Err
-	EventCorruption                     // damage was met, by a read, by background work or by Open. Err: is ErrCorrupt, and says where
-	EventPoisoned                       // a write or a sync has failed: the handle refuses writes from here on. Err: is ErrFailed
-	EventClose                          // the database is closed. Err: what Close has returned
+	EventBackground                     // background work has failed. It is tried again, and nothing is lost. What; Err
+	EventCorruption                     // damage was found by a read, by background work or by Open. Err: wraps ErrCorrupt and says where
+	EventPoisoned                       // a write or a sync has failed: the handle refuses writes from now on. Err: wraps ErrFailed
+	EventClose                          // the database is closed. Err: what Close returned
 
 	eventKinds
 )
@@ -46,8 +47,8 @@ func (k EventKind) String() string {
 	return eventNames[k]
 }
 
-// Level returns how much the kind matters to an operator: Debug for what happens all the time, Warn for what should be looked at some day,
-// Error for what needs somebody now. A recovery that has dropped a commit cut short is Warn, see Event.Level.
+// Level returns how urgent the kind is for an operator. Debug: routine. Warn: should be looked at some day. Error:
+// needs somebody now. A recovery that dropped an incomplete commit is Warn, see Event.Level.
 func (k EventKind) Level() slog.Level {
 	switch k {
 	case EventSlowSync, EventConflictStorm, EventOldSnapshot, EventSnapshotEnded, EventBackground:
@@ -58,22 +59,23 @@ func (k EventKind) Level() slog.Level {
 	return slog.LevelDebug
 }
 
-// Event is one thing that has happened to a database. Which fields are set depends on the kind; the others are zero.
+// Event is one thing that happened to a database. Which fields are set depends on the kind; the others are zero.
 type Event struct {
 	Kind    EventKind
-	Path    string    // of the database, as it was given to Open
-	Time    time.Time // when it was over
+	Path    string    // as passed to Open
+	Time    time.Time // when the event was over
 	Took    time.Duration
 	Count   int64
 	Bytes   int64
-	What    string // in words
-	Began   string // of a transaction, with Options.TraceSnapshots: the stack of its beginning, innermost first
-	Dropped bool   // a commit cut short at the end of the log was dropped whole
+	What    string // description in words
+	Began   string // with Options.TraceSnapshots: the stack where the transaction began, innermost frame first
+	Dropped bool   // an incomplete commit at the end of the log was dropped as a whole
 	Err     error
-	Skipped uint64 // events of this kind that came too fast to be told, since the last one that was told
+	Skipped uint64 // events of this kind dropped since the last one that was delivered, because they came too fast
 }
 
-// Level is that of the kind, but Warn for a recovery with Dropped, and for a Close that has failed for a reason that was not told before.
+// Level is the level of the kind, except for two cases that are Warn: a recovery with Dropped, and a Close with an
+// error other than ErrFailed.
 func (e Event) Level() slog.Level {
 	if e.Dropped || e.Kind == EventClose && e.Err != nil && !errors.Is(e.Err, ErrFailed) {
 		return slog.LevelWarn
@@ -91,7 +93,7 @@ func (e Event) String() string {
 	return b.String()
 }
 
-// attrs returns the fields that are set.
+// attrs returns the fields that are set; Began only on request.
 func (e Event) attrs(began bool) []slog.Attr {
 	attrs := []slog.Attr{slog.String("path", e.Path)}
 	if e.What != "" {
@@ -121,8 +123,9 @@ func (e Event) attrs(began bool) []slog.Attr {
 	return attrs
 }
 
-// LogEvents returns a function for Options.Events that writes each event to a logger, at the event's level. nil is slog.Default, as it is when
-// the event comes. This is what Options without Events do; func(dbm.Event) {} is silent.
+// LogEvents returns a function for Options.Events that writes each event to logger, at the event's level. If logger
+// is nil, it uses the slog.Default of the moment when the event comes. A database without Options.Events uses
+// LogEvents(nil); func(dbm.Event) {} is silent.
 func LogEvents(logger *slog.Logger) func(Event) {
 	return func(e Event) {
 		to := logger
@@ -133,7 +136,7 @@ func LogEvents(logger *slog.Logger) func(Event) {
 	}
 }
 
-// eventsOf returns what delivers the events of a database to its user.
+// eventsOf returns the hub that delivers the events of a database to Options.Events.
 func eventsOf(path string, opts *Options) *event.Hub {
 	handle := LogEvents(nil)
 	if opts != nil && opts.Events != nil {
@@ -147,7 +150,8 @@ func eventsOf(path string, opts *Options) *event.Hub {
 	})
 }
 
-// public gives an error of the layers below its public sentinel, and posts it if it is damage.
+// public adds the public sentinel to an error of the lower layers that lacks one, and posts an event if the error
+// is damage.
 func (db *DB) public(err error) error {
 	err = public(err)
 	if db.engine != nil {
@@ -158,5 +162,6 @@ func (db *DB) public(err error) error {
 	return err
 }
 
-// closePatience is how long Close waits for the function of Options.Events to take what is left.
+// closePatience is how long Close waits until Options.Events has taken the events that are left. A longer wait
+// delays Close for a slow function; a shorter one loses more events.
 const closePatience = time.Second

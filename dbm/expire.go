@@ -13,32 +13,36 @@ import (
 	"flashdbm/mvcc"
 )
 
-// expirer deletes records whose time is over, in the background, in the order of their times. Nobody waits for it, and no reader depends on it.
+// expirer deletes expired records in the background, in the order of their times. Nobody waits for it, and what
+// readers see does not depend on it.
 //
-// Behind an open it begins with the first commit of the user's, other than ApplyBackup: a copy that only increments are applied to has to stay as it is.
+// After an open it begins with the first commit of the user other than ApplyBackup: a copy to which only increments
+// are applied must not change by itself.
 type expirer struct {
-	next atomic.Int64 // a time not after the first one in the index, 0 if there is none: what is committed lowers it
+	next atomic.Int64 // a lower bound of the times in the index, 0 if the index is empty; commits lower it
 
-	guard   sync.Mutex  // of the rest
-	under   atomic.Bool // a goroutine is at it; stored under guard
-	over    bool        // none begins any more
-	sooner  chan signal
-	stopped chan signal
-	done    sync.WaitGroup
+	guard   sync.Mutex     // guards under (its stores) and over
+	under   atomic.Bool    // deleteInTime is running
+	over    bool           // stopExpiring was called: deleteInTime starts no more
+	sooner  chan signal    // room for one: next was lowered while deleteInTime waits
+	stopped chan signal    // closed by stopExpiring
+	done    sync.WaitGroup // waits for deleteInTime
 
-	longest time.Duration // mostExpiryWait; the tests change it
+	longest time.Duration // mostExpiryWait; tests set another
 }
 
 type signal = struct{}
 
 const (
-	expiryPause = time.Second // between two commits that delete what is over, unless there is more than one deletes
+	expiryPause = time.Second // between two rounds of deletes, unless the first left expired records
 
-	// mostExpiryWait is how long the clock is not looked at for at most: it may have been set.
+	// mostExpiryWait is the longest time between two looks at the clock, which somebody may have set.
 	mostExpiryWait = 10 * time.Second
 )
 
-// DeleteExpired deletes all records whose time is over, and returns how many they were, for who does not leave it to the background: before Compact, for example.
+// DeleteExpired deletes all expired records in the caller's goroutine and returns their number: for example before
+// Compact. Without it the records are deleted in the background. It returns the error of ctx, or the error that
+// stopped it.
 func (x *expiry) DeleteExpired(ctx context.Context) (n int64, err error) {
 	if x.of.beside != nil {
 		return 0, ErrReadOnly
@@ -58,18 +62,18 @@ func (x *expiry) DeleteExpired(ctx context.Context) (n int64, err error) {
 }
 
 const (
-	overKeys  = 1000 // of records whose time is over, that a transaction deletes at most; the next line has their keys' bytes
-	overBytes = 1 << 20
+	overKeys  = 1000    // most entries of the index that one transaction handles
+	overBytes = 1 << 20 // most bytes of their keys; a key counts twice: for its record and for its entry
 )
 
-// expired is what deleteSome has come to.
+// expired is the result of deleteSome.
 type expired struct {
-	deleted int64 // records
-	more    bool  // there are others whose time is over
-	next    int64 // else the first time that is not; 0 for none
+	deleted int64 // number of records
+	more    bool  // expired records are left
+	next    int64 // if more is false: the first time in the index that is not over; 0 for none
 }
 
-// deleteSome deletes records whose time is over, the first ones, and their entries in the index.
+// deleteSome deletes the records that expired first, and their entries in the index, in one transaction.
 func (x *expiry) deleteSome() (some expired, err error) {
 	err = x.of.Update(func(tx *Tx) error {
 		tx.quiet = true
@@ -112,7 +116,8 @@ func (x *expiry) deleteSome() (some expired, err error) {
 	return some, err
 }
 
-// timeIn returns the time of the record with a key in the tree, 0 if there is none, or it does not expire.
+// timeIn returns the expiry time of the record with the given key in the tree; 0 if there is no record, or it does
+// not expire.
 func timeIn(tx *Tx, key []byte) (at int64, err error) {
 	r, length, err := tx.whole().ValueReader(key)
 	if err == ErrNotFound {
@@ -128,7 +133,8 @@ func timeIn(tx *Tx, key []byte) (at int64, err error) {
 	return at, nil
 }
 
-// countOver returns how many records the tree has of the transaction's space whose time is over. It reads these.
+// countOver returns the number of records in the transaction's keyspace that have expired and are still in the
+// tree. It reads each of them.
 func countOver(tx *Tx) (n int64, err error) {
 	all := tx.whole()
 	from := catalogKey(catalogTimes, nil)
@@ -141,15 +147,15 @@ func countOver(tx *Tx) (n int64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if has == at { // else there is another entry for it, or none: see invariant 2
+		if has == at { // otherwise the record has another entry, or none: invariant 2
 			n++
 		}
 	}
 	return n, tx.err
 }
 
-// stampByIndex returns the stamp of a database whose mark is lost, 0 if it had none: it is what stands before the time of a record that the index has with
-// this time.
+// stampByIndex finds the stamp of a database whose mark is lost; 0 if the database had none. The stamp is the 8
+// bytes before a record's time, in any record whose time equals the one of its entry in the index.
 func stampByIndex(tx *Tx) (s stamp, err error) {
 	all := tx.whole()
 	from := catalogKey(catalogTimes, nil)
@@ -169,7 +175,8 @@ func stampByIndex(tx *Tx) (s stamp, err error) {
 	return 0, tx.err
 }
 
-// expires notes that a record was committed whose time is soonest, 0 for none, and has the work go on in the background, if there may be any.
+// expires notes that a record with the time soonest was committed (0: none), and starts or wakes deleteInTime if
+// there may be work.
 func (x *expiry) expires(soonest int64) {
 	lowered := soonest != 0 && x.lower(soonest)
 	if !lowered && (x.next.Load() == 0 || x.under.Load()) {
@@ -185,12 +192,12 @@ func (x *expiry) expires(soonest int64) {
 	case lowered:
 		select {
 		case x.sooner <- signal{}:
-		default: // it is told already
+		default: // a signal is waiting already
 		}
 	}
 }
 
-// lower has next be not after a time, and reports whether it was.
+// lower sets next to at unless it is set and not above at, and reports whether it did.
 func (x *expirer) lower(at int64) bool {
 	for {
 		next := x.next.Load()
@@ -203,7 +210,7 @@ func (x *expirer) lower(at int64) bool {
 	}
 }
 
-// stopExpiring returns once nothing is deleted in the background any more.
+// stopExpiring makes deleteInTime end, and returns when it has ended.
 func (x *expirer) stopExpiring() {
 	x.guard.Lock()
 	if !x.over {
@@ -214,7 +221,7 @@ func (x *expirer) stopExpiring() {
 	x.done.Wait()
 }
 
-// goesOn reports whether there is more to come, or else that nobody is at it any more.
+// goesOn reports whether deleteInTime has more to do. If not, it also notes that deleteInTime is no longer running.
 func (x *expirer) goesOn(failed bool) bool {
 	x.guard.Lock()
 	defer x.guard.Unlock()
@@ -228,7 +235,7 @@ func (x *expiry) deleteInTime() {
 			x.wait(min(wait, x.longest), x.sooner)
 			continue
 		}
-		x.next.Store(0) // before it looks: what is committed meanwhile lowers it again
+		x.next.Store(0) // before the search: what is committed during it lowers next again
 		some, err := x.deleteSome()
 		switch failed = err != nil; {
 		case failed || some.more:
@@ -255,31 +262,31 @@ func (x *expirer) wait(d time.Duration, sooner <-chan signal) {
 	}
 }
 
-// findStamp has a transaction know the stamp, and what time it is.
+// findStamp sets the stamp and the time at which the transaction began.
 func findStamp(tx *Tx) {
 	x := &tx.db.expiry
 	if tx.db.beside == nil {
 		tx.times = tx.spaced && x.on.Load()
 		tx.stamp = stamp(x.stamp.Load())
-	} // else findSpaces has found it
+	} // beside a writer findSpaces has set the stamp
 	if tx.stamp != 0 && tx.now == 0 {
 		tx.now = x.now()
 	}
 }
 
-// initExpiry is called before the database is used.
+// initExpiry must be called before the database is used.
 func initExpiry(db *DB) {
 	x := &db.expiry
 	x.of, x.now, x.longest = db, wallClock, mostExpiryWait
 	x.sooner, x.stopped = make(chan signal, 1), make(chan signal)
 }
 
-// marked says that the mark is committed, and which stamp it has.
+// marked notes that the mark is committed with stamp s.
 func (x *expiry) marked(s stamp) {
 	if s == 0 {
 		return
 	}
 	x.stamp.Store(uint64(s))
 	x.on.Store(true)
-	x.next.Store(1) // the first commit looks
+	x.next.Store(1) // makes the first commit search the index
 }

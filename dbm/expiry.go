@@ -16,36 +16,43 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Records that expire. A database gets them with EnableExpiry, or with the first DB.PutTTL. From then on the value that the tree has of a record is
+// Records that expire. EnableExpiry, or the first DB.PutTTL, makes a database one that can have them. From then on
+// the tree stores the value of a record as
 //
+//	a record that expires                        stamp, time, value
+//	another one whose value begins with stamp    stamp, zeros, value
+//	all others                                   value
 //	of a record that expires                     stamp, time, value
 //	of another one that begins with the stamp    stamp, zeros, value
 //	of all others                                the value
 //
-// The stamp is 8 bytes that are drawn at random for each database. So what was there before need not be read or changed: that one of n values begins
-// with it has a probability of n in 2^64. The time is in milliseconds since 1970, UTC, in 6 bytes. The mark of keyspaces has the stamp.
+// The stamp is 8 random bytes drawn once for each database, and is in the value of the mark of keyspaces. Values
+// written before need not be read or changed: that one of n of them begins with the stamp has a probability of n in
+// 2^64. The time is 6 bytes: milliseconds since 1970, UTC.
 //
-// An index, in the catalog, has for each time the key in the tree of the record:
+// An index in the catalog has an entry for each time, with the record's key in the tree:
 //
 //	FF FF t, time, key                           empty
 //
 // Invariants:
 //
-//  1. A handle knows the stamp before any snapshot of its has a value with it: the stamp is set before the mark is committed, and times are written by
-//     transactions only that began behind that.
-//  2. A record that expires has its entry in the index in each snapshot that it is in. An entry may have no record, or one with another time: what
-//     puts and deletes leave behind stays until its time.
-//  3. An entry is deleted by a transaction that has read the record of its key, or by one that writes that record itself. A record is deleted for its time only by one that
-//     has read its time. So whoever puts the record beside conflicts with the first kind, and his put stays.
+//  1. A handle knows the stamp before any of its snapshots contains a value with it. The stamp is set before the
+//     mark is committed, and only transactions that began after that write times.
+//  2. In each snapshot, every record that expires has its entry in the index. An entry may have no record, or one
+//     with another time: entries left by puts and deletes stay until their time.
+//  3. An entry is deleted only by a transaction that has read the record of its key, or that writes this record
+//     itself. A record is deleted because of its time only by a transaction that has read the time. So a concurrent
+//     put of the record conflicts with the expirer's transaction, and the put stays.
 //
-// A record whose time is not after the beginning of a transaction, by the clock of this process, is not there for that transaction. So it does not matter
-// when the records are deleted.
+// A transaction does not see a record whose time is not after the transaction's beginning, by the clock of this
+// process. So it does not matter when expired records are deleted.
 const (
 	stampBytes   = 8
 	timeBytes    = 6
 	stampedBytes = stampBytes + timeBytes
 
-	// mostTimedKey is the longest key, in the tree, of a record that expires: the index has it behind a time.
+	// mostTimedKey is the longest key in the tree, in bytes, of a record that expires. The index stores it behind a
+	// prefix and a time.
 	mostTimedKey = maxKey + 8 - 3 - timeBytes
 
 	mostTime = 1<<(8*timeBytes) - 1 // in the year 10889
@@ -53,16 +60,17 @@ const (
 
 const catalogTimes = 't'
 
-// stampedForm is the first byte of the mark's value in a database whose records may expire. The stamp follows.
+// stampedForm is the first byte of the mark's value in a database with a stamp. The stamp follows.
 const stampedForm = keyspace.Stamped
 
-// ErrNoExpiry says that the database has no records that expire yet: DB.EnableExpiry, once, has it get some.
+// ErrNoExpiry: the database has no stamp yet. Call DB.EnableExpiry once.
 var ErrNoExpiry = errors.New("flashdbm: no record of this database expires yet: call DB.EnableExpiry once")
 
-// stamp is that of a database; 0 is none.
+// stamp is the stamp of a database; 0 is none.
 type stamp uint64
 
-// timeOf splits what the tree has of a value. at is 0 if the record does not expire.
+// timeOf splits a stored value into the user's value and the expiry time; the time is 0 if the record does not
+// expire.
 func (s stamp) timeOf(stored []byte) (value []byte, at int64) {
 	if s == 0 || len(stored) < stampedBytes || stamp(binary.BigEndian.Uint64(stored)) != s {
 		return stored, 0
@@ -70,12 +78,12 @@ func (s stamp) timeOf(stored []byte) (value []byte, at int64) {
 	return stored[stampedBytes:], readTime(stored[stampBytes:])
 }
 
-// begins reports whether a value of the user's begins with the stamp.
+// begins reports whether a user's value begins with the stamp.
 func (s stamp) begins(value []byte) bool {
 	return s != 0 && len(value) >= stampBytes && stamp(binary.BigEndian.Uint64(value)) == s
 }
 
-// head appends what stands before a value in the tree.
+// head appends the stamp and a time to b.
 func (s stamp) head(b []byte, at int64) []byte {
 	return appendTime(binary.BigEndian.AppendUint64(b, uint64(s)), at)
 }
@@ -88,13 +96,13 @@ func readTime(b []byte) int64 {
 	return int64(binary.BigEndian.Uint16(b))<<32 | int64(binary.BigEndian.Uint32(b[2:]))
 }
 
-// timeKey returns the key in the index for a time and a key in the tree.
+// timeKey returns the index key for an expiry time and a record's key in the tree.
 func timeKey(at int64, key []byte) []byte {
 	b := make([]byte, 0, 3+timeBytes+len(key))
 	return append(appendTime(append(b, spaceByte, catalog, catalogTimes), at), key...)
 }
 
-// splitTimeKey is the inverse of timeKey, of a key that begins as those do.
+// splitTimeKey is the inverse of timeKey. ok is false if the index key is too short.
 func splitTimeKey(indexed []byte) (at int64, key []byte, ok bool) {
 	if len(indexed) < 3+timeBytes {
 		return 0, nil, false
@@ -102,7 +110,8 @@ func splitTimeKey(indexed []byte) (at int64, key []byte, ok bool) {
 	return readTime(indexed[3:]), indexed[3+timeBytes:], true
 }
 
-// stampOf returns the stamp that the mark's value has, 0 if it has none. ok is false if the value is of a form that this program does not know.
+// stampOf returns the stamp in the mark's value, 0 if it has none. ok is false if this program does not know the
+// form of the value.
 func stampOf(form []byte) (s stamp, ok bool) {
 	if len(form) == 1+stampBytes && form[0] == stampedForm {
 		s = stamp(binary.BigEndian.Uint64(form[1:]))
@@ -115,20 +124,21 @@ func formOf(s stamp) []byte {
 	return binary.BigEndian.AppendUint64([]byte{stampedForm}, uint64(s))
 }
 
-// expiry is what a database has for records that expire.
+// expiry is the part of a DB for records that expire.
 type expiry struct {
 	of    *DB
 	stamp atomic.Uint64 // see invariant 1; 0: none
 	on    atomic.Bool   // the mark with the stamp is committed
 	mu    sync.Mutex    // held by EnableExpiry
-	now   func() int64  // the clock, in the unit of times
+	now   func() int64  // the clock, in milliseconds since 1970
 	expirer
 }
 
 func wallClock() int64 { return time.Now().UnixMilli() }
 
-// EnableExpiry has the records of the database be able to expire, if they are not yet: Tx.PutTTL says what for. It takes the time of a commit. DB.PutTTL and Update do so by
-// themselves. The file becomes one with keyspaces, if it is not one yet (see EnableKeyspaces), and programs that do not know of expiry refuse it.
+// EnableExpiry makes it possible for records of the database to expire (see Tx.PutTTL); a second call does nothing.
+// It takes as long as a commit. DB.PutTTL and Update call it when needed. The file becomes one with keyspaces if it
+// is not one yet (see EnableKeyspaces), and programs that do not know of expiry refuse it.
 func (x *expiry) EnableExpiry() error {
 	db := x.of
 	if db.beside != nil {
@@ -144,7 +154,7 @@ func (x *expiry) EnableExpiry() error {
 	}
 	for x.stamp.Load() == 0 {
 		var b [stampBytes]byte
-		rand.Read(b[:]) // which never fails
+		rand.Read(b[:]) // never fails
 		x.stamp.Store(binary.BigEndian.Uint64(b[:]))
 	}
 	if err := db.Update(func(tx *Tx) error {
@@ -156,16 +166,16 @@ func (x *expiry) EnableExpiry() error {
 	return nil
 }
 
-// begins reports whether a value begins with the stamp.
+// begins reports whether a user's value begins with the database's stamp.
 func (x *expiry) begins(value []byte) bool { return stamp(x.stamp.Load()).begins(value) }
 
-// shown is what a transaction that begins now has of what the tree has of a value.
+// shown returns what a transaction that begins now sees of a stored value; ok is false if the record has expired.
 func (x *expiry) shown(stored []byte) (value []byte, ok bool) {
 	value, at := stamp(x.stamp.Load()).timeOf(stored)
 	return value, at == 0 || at > x.now()
 }
 
-// expiryTime returns the time that a record expires at which is put now.
+// expiryTime returns the time at which a record expires that is put now.
 func (x *expiry) expiryTime(ttl time.Duration) (int64, error) {
 	if ttl <= 0 {
 		return 0, fmt.Errorf("flashdbm: a record that expires in %v: more than 0 is wanted, and Put for one that does not expire", ttl)
@@ -195,21 +205,24 @@ func (x *expiry) TTL(key []byte) (left time.Duration, expires bool, err error) {
 	return left, expires, err
 }
 
-// PutTTL sets the value of key to one that is there for the time ttl, counted from this call: every transaction that begins later than that does not have the record, and
-// in the background it is deleted within some seconds, so that its space is used again. A ttl is rounded up to whole milliseconds.
+// PutTTL sets the value of key to one that expires after ttl, counted from this call. Transactions that begin later
+// than that do not see the record, and within some seconds it is deleted in the background, so that its space can
+// be reused. ttl is rounded up to whole milliseconds.
 //
-// All that reads takes a record whose time is over for none, as does what reads and writes: Insert puts one, Increment begins at 0. Put,
-// CompareAndSwap and GetAndPut put records that do not expire; Increment and Append leave the time as it is.
+// All operations treat an expired record as absent: Insert puts one, Increment starts at 0. Put, CompareAndSwap and
+// GetAndPut write records that do not expire; Increment and Append keep the time of the record.
 //
-// The time is that of the system's clock, which a transaction looks at when it begins. If the clock is set forward, records expire
-// sooner, for good once they were deleted; if it is set back, they stay longer, and what had expired and was not yet deleted is there again. Another
-// process, or another machine that reads a copy, goes by its own clock.
+// The time is that of the system's clock, which a transaction reads when it begins. If the clock is set forward,
+// records expire sooner; those deleted meanwhile are gone for good. If it is set back, records stay longer, and
+// those that had expired and are not deleted yet reappear. Another process, or another machine that reads a copy,
+// goes by its own clock.
 //
-// A record that expires takes 14 bytes more than another, and a second one in an index, 9 bytes longer than the key, which may stay until that time
-// where the record itself was deleted or overwritten before. The key may have 65,530 bytes.
+// A record that expires takes 14 bytes more than another one. Its entry in the index is 9 bytes longer than the
+// key, and may stay until its time even if the record is deleted or overwritten before. A key may have 65,530
+// bytes.
 //
-// In a database none of whose records has expired before, Update calls DB.EnableExpiry and runs its function again, for which that has to return the
-// error; else, in a transaction from Begin, it is ErrNoExpiry.
+// If the database cannot have such records yet, PutTTL returns ErrNoExpiry. In Update the function has to return
+// this error; Update then calls DB.EnableExpiry and runs the function again.
 func (tx *Tx) PutTTL(key, value []byte, ttl time.Duration) error {
 	if err := tx.canWrite(key, value); err != nil {
 		return err
@@ -221,7 +234,8 @@ func (tx *Tx) PutTTL(key, value []byte, ttl time.Duration) error {
 	return putUntil(tx, key, value, at)
 }
 
-// TTL returns how long the record with the key will be there, counted from the beginning of the transaction. If it does not expire, expires is false. ErrNotFound.
+// TTL returns for how long the record will be there, counted from the beginning of the transaction. expires is
+// false if the record does not expire. ErrNotFound.
 func (tx *Tx) TTL(key []byte) (left time.Duration, expires bool, err error) {
 	r, _, at, err := timedReader(tx, key)
 	if err != nil {
@@ -231,7 +245,7 @@ func (tx *Tx) TTL(key []byte) (left time.Duration, expires bool, err error) {
 	return tx.left(at), at != 0, nil
 }
 
-// TTL is Tx.TTL of the record that the cursor is on.
+// TTL is Tx.TTL for the current record of the cursor.
 func (c *Cursor) TTL() (left time.Duration, expires bool, err error) {
 	r, _, at, err := cursorReader(c)
 	if err != nil {
@@ -241,7 +255,7 @@ func (c *Cursor) TTL() (left time.Duration, expires bool, err error) {
 	return c.tx.left(at), at != 0, nil
 }
 
-// left is how long it is from the beginning of the transaction to a time; 0 for none.
+// left returns the time from the beginning of the transaction to at; 0 if at is 0.
 func (tx *txShared) left(at int64) time.Duration {
 	if at == 0 {
 		return 0
@@ -249,7 +263,7 @@ func (tx *txShared) left(at int64) time.Duration {
 	return time.Duration(min(at-tx.now, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
-// putUntil puts a record that is there until a time, or for good if that is 0.
+// putUntil puts a record that expires at a time, or that does not expire if at is 0.
 func putUntil(tx *Tx, key, value []byte, at int64) error {
 	if at == 0 {
 		return tx.Put(key, value)
@@ -260,10 +274,13 @@ func putUntil(tx *Tx, key, value []byte, at int64) error {
 	return timed(tx, key, at, func(inTree []byte) error { return tx.note(putStamped(tx, inTree, value, at)) })
 }
 
-// timed calls put, which is to put a record with a time, with its key in the tree, and keeps the index: see invariant 2, which holds after an error too.
+// timed maintains the index around put, which writes a record that expires at at and is given the record's key in
+// the tree. Invariant 2 holds after an error, too.
 //
-// The entry for the time that the record has now, as far as a look beside the transaction can tell, goes: so a record that is put again and again
-// before its time leaves no entry for each. That is right whatever the record has by then, for the commit puts it; and the transaction has not read it by that.
+// The index entry of the record's previous time is deleted, as far as a read outside of the transaction can tell
+// that time: so a record that is put again and again before it expires does not leave an entry for each put.
+// Deleting that entry is right whatever the record has become meanwhile, because this commit overwrites the record;
+// and it does not count as a read of the transaction.
 func timed(tx *Tx, key []byte, at int64, put func(inTree []byte) error) error {
 	if !tx.times {
 		tx.wantsTimes = true
@@ -292,7 +309,7 @@ func timed(tx *Tx, key []byte, at int64, put func(inTree []byte) error) error {
 	return nil
 }
 
-// putStamped puts a value behind the stamp.
+// putStamped puts a value behind the stamp and a time.
 func putStamped(tx *Tx, inTree, value []byte, at int64) error {
 	head := tx.stamp.head(make([]byte, 0, stampedBytes+min(len(value), appendInMemory)), at)
 	if len(value) > appendInMemory {
@@ -301,13 +318,13 @@ func putStamped(tx *Tx, inTree, value []byte, at int64) error {
 	return tx.inner.Put(inTree, append(head, value...))
 }
 
-// putValue puts a value as the tree has it of a record that does not expire.
+// putValue puts a value that does not expire, in its stored form.
 func putValue(tx *Tx, key, value []byte) error {
 	s := stamp(tx.db.expiry.stamp.Load())
 	switch {
 	case !s.begins(value) || tx.space.all:
 		return tx.inner.Put(tx.at(key), value)
-	case tx.stamp == 0: // from a snapshot in which such a value stands for itself
+	case tx.stamp == 0: // in this snapshot such a value is stored as it is
 		tx.inner.Guard(spaceMark)
 		return tx.inner.Put(tx.at(key), value)
 	case len(value) > maxValue-stampedBytes:
@@ -316,7 +333,7 @@ func putValue(tx *Tx, key, value []byte) error {
 	return putStamped(tx, tx.at(key), value, 0)
 }
 
-// there returns the value that a record is found with, or reports that its time is over.
+// there returns the user's value for a stored one; ok is false if the record has expired.
 func there(tx *Tx, stored []byte) (value []byte, ok bool) {
 	if tx.stamp == 0 || tx.space.all {
 		return stored, true
@@ -325,7 +342,7 @@ func there(tx *Tx, stored []byte) (value []byte, ok bool) {
 	return value, at == 0 || at > tx.now
 }
 
-// stillHas reports whether there is a record with a key in the tree.
+// stillHas reports whether there is a record with the given key in the tree that has not expired.
 func stillHas(tx *Tx, inTree []byte) (bool, error) {
 	if tx.stamp == 0 || tx.space.all {
 		return tx.inner.Has(inTree)
@@ -337,7 +354,8 @@ func stillHas(tx *Tx, inTree []byte) (bool, error) {
 	return ok, err
 }
 
-// behindHead returns a reader that has what is behind the stamp and the time, if those are there, and the length of that.
+// behindHead reads the stamp and the time of a stored value, if they are there, and returns a reader of the user's
+// value, and its length.
 func behindHead(s stamp, r io.Reader, stored int64) (value io.Reader, length, at int64, err error) {
 	if s == 0 || stored < stampedBytes {
 		return r, stored, 0, nil
@@ -352,7 +370,7 @@ func behindHead(s stamp, r io.Reader, stored int64) (value io.Reader, length, at
 	return &headedReader{head, r}, stored, 0, nil
 }
 
-// headedReader reads what was read already, and then the rest.
+// headedReader reads head, which was read from r already, and then the rest of r.
 type headedReader struct {
 	head []byte
 	r    io.Reader
@@ -374,8 +392,8 @@ func (h *headedReader) Close() error {
 	return nil
 }
 
-// stampedSource returns a reader of what the tree has of a value that a reader gives, and about how long that is; 0 if it is not known. at is the time
-// of the record, 0 if it does not expire.
+// stampedSource returns a reader of the stored form of a value, and about the length of that form; 0 if unknown. at
+// is the expiry time of the record, 0 if it does not expire.
 func stampedSource(tx *Tx, source *valueSource, at int64) (r io.Reader, likely int64, err error) {
 	s := stamp(tx.db.expiry.stamp.Load())
 	likely = max(source.size, 0)
@@ -389,7 +407,7 @@ func stampedSource(tx *Tx, source *valueSource, at int64) (r io.Reader, likely i
 		switch {
 		case source.err != nil:
 			return nil, 0, source.err
-		case err != nil: // it is at its end
+		case err != nil: // the value is shorter than a stamp
 			return bytes.NewReader(first[:n]), int64(n), nil
 		case !s.begins(first):
 			return &headedReader{first, source}, likely, nil

@@ -10,18 +10,23 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Follow tells apply of what is committed from the moment of a token on: as increments, each from where the one before ended, and as soon as there
-// is more, but not sooner than every after the last. It returns when ctx ends, or with the first error of apply or of reading.
+// Follow passes on all commits from the moment of a token on, as increments. It looks for new commits every so
+// often (every), and if there are any, it calls apply with one increment, which begins where the one before ended.
+// Follow returns when ctx ends, or with the first error of apply or of reading.
 //
-// Each increment brings a copy from one moment between two commits to a later one, in the order of commits, and holds the records that differ between
-// the two. The first one is as BackupSince writes it: it fits a copy of any moment between its ends. Those that follow fit a copy of their first or
-// their last moment, so they are applied one after the other.
+// apply gets the token of the moment at which the increment begins, which is the have of ApplyBackup. It reads the
+// increment to its end, or returns an error. It should keep the token that ApplyBackup returns, once the applied
+// increment is durable: a later Follow from that token misses nothing. Following again from an older token delivers
+// some commits twice, which is harmless.
 //
-// The next one is not begun before apply has returned, so a slow apply makes increments larger, not more. What is held back for it is one snapshot, that of
-// the moment that the copy has, for ten seconds at most: after a longer pause an increment is one as BackupSince writes it again. Who follows again from the
-// last token that was applied misses nothing, and may get some of it twice, which changes nothing.
+// An increment brings a copy from one moment between two commits to a later one, in the order of commits, and
+// contains the records that differ between the two. The first increment is like one of BackupSince: it fits a copy
+// of any moment between its two ends. A later one may fit only copies of exactly its first or its last moment, so
+// increments must be applied one after the other.
 //
-// apply reads the increment to its end, or returns an error, and keeps the token once what it has read is safe: for example by ApplyBackup.
+// The next increment is not begun before apply has returned, so a slow apply makes increments larger, not more
+// numerous. Between two increments Follow holds one snapshot, that of the copy's moment, for at most ten seconds;
+// after a longer pause the next increment is like one of BackupSince again.
 func (db *DB) Follow(ctx context.Context, since Token, every time.Duration, apply func(token Token, increment io.Reader) error) error {
 	f := &following{db: db, since: since, apply: apply}
 	defer f.forget()
@@ -29,7 +34,7 @@ func (db *DB) Follow(ctx context.Context, since Token, every time.Duration, appl
 		begun := time.Now()
 		err := f.round(ctx)
 		if errors.Is(err, ErrSnapshotTooOld) && ctx.Err() == nil {
-			err = nil // again, from the same token and without a snapshot of that: the writer was too fast for a reader beside it
+			err = nil // try again without the held snapshot: the writer was too fast for a reader beside it
 			if again = !again; again {
 				continue
 			}
@@ -59,28 +64,29 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// following is what Follow has come to.
+// following is the state of a Follow.
 type following struct {
 	db    *DB
-	since Token // of the last increment that was applied, or where it began
+	since Token // the moment that the copy has
 	apply func(Token, io.Reader) error
 
-	moment mvcc.Moment // of the last increment, beside a writer
+	moment mvcc.Moment // the snapshot of the last increment; used beside a writer only
 
-	base *mvcc.Tx    // has what the copy has: of since; nil if that is not known, or was held for too long
-	held *time.Timer // ends base
+	base *mvcc.Tx    // a transaction at the moment since; nil if there is none, or it was held for too long
+	held *time.Timer // ends base after followHeld
 }
 
-// followHeld is for how long a snapshot is held for the next increment.
+// followHeld is how long a snapshot is held for the next increment. While it is held, space that it needs is not
+// reused; without it, increments are larger.
 const followHeld = 10 * time.Second
 
-// keep has the snapshot of a transaction be that of the copy, and ends it if it is not taken in time.
+// keep holds the snapshot of tx, which the copy now has, for the next increment, and ends it after followHeld.
 func (f *following) keep(tx *mvcc.Tx) {
 	f.base = tx
 	f.held = time.AfterFunc(followHeld, func() { tx.Rollback() })
 }
 
-// take returns the transaction with what the copy has, nil if there is none.
+// take returns the held transaction, nil if there is none.
 func (f *following) take() (base *mvcc.Tx) {
 	if f.base != nil && f.held.Stop() {
 		base = f.base
@@ -91,14 +97,14 @@ func (f *following) take() (base *mvcc.Tx) {
 
 func (f *following) forget() { end(f.take()) }
 
-// end ends a transaction; nil is none.
+// end rolls a transaction back; nil is none.
 func end(tx *mvcc.Tx) {
 	if tx != nil {
 		tx.Rollback()
 	}
 }
 
-// round hands one increment to apply if anything was committed.
+// round calls apply with one increment if anything was committed.
 func (f *following) round(ctx context.Context) error {
 	tx, now, err := f.db.readAt()
 	if err != nil {
@@ -111,7 +117,7 @@ func (f *following) round(ctx context.Context) error {
 	base := f.take()
 	defer end(base)
 	against := base
-	if base != nil && base.Expired() != nil { // what it sees could not be kept
+	if base != nil && base.Expired() != nil { // its snapshot is lost
 		against = nil
 	}
 	if err := f.increment(ctx, against, tx, now); err != nil {
@@ -123,10 +129,10 @@ func (f *following) round(ctx context.Context) error {
 		f.keep(tx)
 		return nil
 	}
-	return public(tx.Rollback()) // beside a writer the log tells what changes: see mvcc/feed.go
+	return public(tx.Rollback()) // beside a writer the log tells what has changed: see mvcc/feed.go
 }
 
-// increment has apply read the increment that ends with the snapshot of a transaction, whose token is now.
+// increment writes the increment from since to the snapshot of tx, whose token is now, and makes apply read it.
 func (f *following) increment(ctx context.Context, base, tx *mvcc.Tx, now Token) error {
 	r, w := io.Pipe()
 	written := make(chan error, 1)
@@ -149,8 +155,9 @@ func (f *following) increment(ctx context.Context, base, tx *mvcc.Tx, now Token)
 	return nil
 }
 
-// writeChanges writes what has changed since a token up to the snapshot of a transaction, whose token is now: of base, a transaction with the snapshot
-// that the copy has, only what differs from that; without one, nil, all that pages tell.
+// writeChanges writes the changes from since to the snapshot of tx, whose token is now. If base is not nil, it is a
+// transaction at the moment since, and only records that differ between the two are written; otherwise all that the
+// pages tell.
 func writeChanges(ctx context.Context, base, tx *mvcc.Tx, since, now Token, w io.Writer) error {
 	if err := mayFollow(since, now); err != nil {
 		return err

@@ -6,8 +6,9 @@ import (
 	"iter"
 )
 
-// All iterates over all records in key order. An error ends the iteration, and so does the end of the transaction, or of the context of
-// ViewContext or UpdateContext, at the latest after the records of one page; Tx.Err tells it, as for the iterators below.
+// All iterates over all records in key order. The iteration ends early after an error, when the transaction ends,
+// or, at the latest after the records of one page, when the context of ViewContext or UpdateContext ends; Tx.Err
+// returns the error. The same holds for the iterators below.
 func (tx *Tx) All() iter.Seq2[[]byte, []byte] { return tx.Range(nil, nil) }
 
 // Range iterates over the records with from <= key < to in key order; nil is an open end.
@@ -15,7 +16,7 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
 		defer c.endIteration()
-		stored, each := to, yield // as they are in the tree
+		stored, each := to, yield // as the tree has them
 		if tx.space.shifts {
 			stored = tx.space.to(to)
 			each = func(key, value []byte) bool { return yield(tx.space.out(key), value) }
@@ -28,7 +29,7 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 			}
 		}
 		for ok := c.Seek(from); ok && !tx.canceled(); ok = c.Next() {
-			if !tx.aging { // else each record is a call, and copied
+			if !tx.aging { // with aging each record is read by calls of its own, and copied
 				any, more := c.inner.Stretch(stored, each)
 				if !more {
 					return
@@ -49,7 +50,7 @@ func (tx *Tx) Range(from, to []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// Backward iterates over the same records in descending order.
+// Backward iterates over the records of Range in descending order.
 func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		c := tx.Cursor()
@@ -77,12 +78,12 @@ func (tx *Tx) Backward(from, to []byte) iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// passedOver notes that a record before key has a key that is not below it.
+// passedOver notes that the record before key has a key that is not below it.
 func (c *Cursor) passedOver(key []byte) {
 	c.err = c.tx.note(fmt.Errorf("%w: a record with a key that is not below %.40q lies before it", ErrCorrupt, key))
 }
 
-// endIteration releases the cursor of an iterator, and has the transaction tell that it had ended.
+// endIteration releases the cursor of an iterator, and sets tx.err if the transaction ended during the iteration.
 func (c *Cursor) endIteration() {
 	if c.tx.err == nil && c.err == ErrTxDone {
 		c.tx.err = ErrTxDone
@@ -92,8 +93,9 @@ func (c *Cursor) endIteration() {
 	}
 }
 
-// Keys iterates over the keys of the same records as Range, in order, and reads no value: neither one that is long, nor one that stayed
-// where it was logged. A value that is damaged does not hinder it. In a database with records that expire it reads values, all the same, which tell that.
+// Keys iterates over the keys of the records of Range, in order, and reads no values, so long values cost nothing
+// and damaged ones do not stop it. Only in a database with records that expire does it read values, as far as
+// needed to tell whether a record has expired.
 func (tx *Tx) Keys(from, to []byte) iter.Seq[[]byte] {
 	return func(yield func(key []byte) bool) {
 		c := tx.Cursor()
@@ -107,7 +109,7 @@ func (tx *Tx) Keys(from, to []byte) iter.Seq[[]byte] {
 	}
 }
 
-// canceled reports whether the context of the transaction has ended, and has the transaction tell that.
+// canceled reports whether the transaction's context has ended, and sets tx.err if it has.
 func (tx *Tx) canceled() bool {
 	if tx.ctx == nil {
 		return false
@@ -119,15 +121,16 @@ func (tx *Tx) canceled() bool {
 	return err != nil
 }
 
-// Prefix iterates over the records whose key starts with p, in key order. With PrefixEnd, Range and Backward iterate over a part of them, or
-// from the last one down.
+// Prefix iterates over the records whose keys start with p, in key order. To iterate over a part of them, or
+// backward, use Range or Backward with PrefixEnd.
 func (tx *Tx) Prefix(p []byte) iter.Seq2[[]byte, []byte] {
 	return tx.Range(p, PrefixEnd(p))
 }
 
-// PrefixEnd returns the least key above all that start with p, for the upper bound of Range, Backward and Keys; nil, which is an open end
-// there, if there is none, as p is empty or all 0xFF. The newest record of a series whose keys are a name and a time is the first one of
-// Backward(name, PrefixEnd(name)): one seek.
+// PrefixEnd returns the least key above all keys that start with p, for use as the upper bound of Range, Backward
+// or Keys. It returns nil, an open end, if there is no such key because p is empty or all 0xFF. Example: if keys
+// are a name and a time, Backward(name, PrefixEnd(name)) begins with the newest record of that name, at the cost of
+// one seek.
 func PrefixEnd(p []byte) []byte {
 	for i := len(p) - 1; i >= 0; i-- {
 		if p[i] != 0xFF {

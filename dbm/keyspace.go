@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// ErrNoKeyspace says that there is no keyspace of that name; the text says what to do.
+// ErrNoKeyspace: there is no keyspace of that name. The text says what to do.
 var ErrNoKeyspace = errors.New("flashdbm: no such keyspace")
 
-// maxSpaceName bounds the name of a keyspace.
+// maxSpaceName bounds the name of a keyspace, in bytes.
 const maxSpaceName = 255
 
-// Keyspace returns the transaction as one of a keyspace: all that is called on it, and on its cursors and iterators, is about the records of
-// that. It is the same transaction, with one snapshot and one commit: one may read and write several keyspaces, and it ends all at once, by whichever
-// of them it is ended.
+// Keyspace returns the transaction as a transaction of a keyspace: all its methods, cursors and iterators work on
+// the records of that keyspace. It is the same transaction with one snapshot and one commit. So a transaction can
+// read and write several keyspaces, and ending it through any of them ends it for all.
 //
-// A commit that has written fails with ErrConflict if a keyspace that the transaction has asked for was dropped or renamed meanwhile. So a
-// transaction that writes to keyspaces always conflicts as one that has read.
+// A commit that has written fails with ErrConflict if a keyspace that the transaction asked for was dropped or
+// renamed meanwhile. A transaction that writes to keyspaces therefore always conflicts like one that has read.
 //
-// ErrNoKeyspace. The name is that of now: who renames a keyspace goes on with it.
+// ErrNoKeyspace. The name is only used for this lookup: a keyspace that is renamed stays usable through the
+// returned Tx.
 func (tx *txShared) Keyspace(name string) (*Tx, error) {
 	if err := tx.hasSpaces(); err != nil {
 		return nil, err
@@ -36,8 +37,9 @@ func (tx *txShared) Keyspace(name string) (*Tx, error) {
 	return tx.as(spaceOf(prefix)), nil
 }
 
-// CreateKeyspace makes a keyspace, which has no records, and returns the transaction as one of it. Its name is 1 to 255 bytes.
-// ErrExists if there is one; ErrNoKeyspace if the file is not yet one with keyspaces: see DB.EnableKeyspaces.
+// CreateKeyspace creates an empty keyspace and returns the transaction as a transaction of it. name has 1 to 255
+// bytes. ErrExists if there is a keyspace of that name; ErrNoKeyspace if the file has no keyspaces yet: see
+// DB.EnableKeyspaces.
 func (tx *txShared) CreateKeyspace(name string) (*Tx, error) {
 	if err := tx.mayChangeSpace(name); err != nil {
 		return nil, err
@@ -57,7 +59,8 @@ func (tx *txShared) CreateKeyspace(name string) (*Tx, error) {
 	return tx.as(spaceOf(prefix)), nil
 }
 
-// RenameKeyspace gives a keyspace another name. It takes the same time for any number of records. ErrNoKeyspace, ErrExists.
+// RenameKeyspace renames a keyspace. The time that it takes does not depend on the number of records.
+// ErrNoKeyspace, ErrExists.
 func (tx *txShared) RenameKeyspace(from, to string) error {
 	if err := tx.mayChangeSpace(to); err != nil {
 		return err
@@ -73,9 +76,11 @@ func (tx *txShared) RenameKeyspace(from, to string) error {
 	return all.Put(catalogKey(catalogName, []byte(to)), prefix)
 }
 
-// DropKeyspace removes a keyspace with all its records. It takes the same time for any number of them: behind the commit nobody sees them, and
-// they are deleted in the background, as DeleteRange does, some 260,000 in a commit, also behind the first commit of the next open. Snapshots of before see them as before. DB.Dropping counts the
-// keyspaces that have some left. ErrNoKeyspace.
+// DropKeyspace removes a keyspace with all its records. The time that it takes does not depend on the number of
+// records: after the commit they are invisible, and they are deleted in the background as by DeleteRange, about
+// 260,000 in a commit. If the database is closed before, the deletion goes on after the first commit of the next
+// open. Older snapshots still see the keyspace. DB.Dropping counts the dropped keyspaces with records left.
+// ErrNoKeyspace.
 func (tx *txShared) DropKeyspace(name string) error {
 	if err := tx.hasSpaces(); err != nil {
 		return err
@@ -98,8 +103,8 @@ func (tx *txShared) DropKeyspace(name string) error {
 	return nil
 }
 
-// Keyspaces iterates over the names of the keyspaces, in order. There is no name for the default one. An error ends the iteration; Tx.Err tells
-// it.
+// Keyspaces iterates over the names of the keyspaces, in order. The default keyspace has no name. An error ends the
+// iteration; Tx.Err returns it.
 func (tx *txShared) Keyspaces() iter.Seq[string] {
 	return func(yield func(name string) bool) {
 		if !tx.spaced {
@@ -114,7 +119,7 @@ func (tx *txShared) Keyspaces() iter.Seq[string] {
 	}
 }
 
-// hasSpaces returns an error unless the file has keyspaces.
+// hasSpaces returns an error unless the file has keyspaces at the transaction's snapshot.
 func (tx *txShared) hasSpaces() error {
 	switch {
 	case tx.done:
@@ -125,7 +130,7 @@ func (tx *txShared) hasSpaces() error {
 	return nil
 }
 
-// mayChangeSpace returns an error unless a keyspace may be called so that is not yet.
+// mayChangeSpace returns an error unless the transaction may give a keyspace this name, which no other one has.
 func (tx *txShared) mayChangeSpace(name string) error {
 	if err := tx.hasSpaces(); err != nil {
 		return err
@@ -145,7 +150,7 @@ func (tx *txShared) mayChangeSpace(name string) error {
 	return nil
 }
 
-// spaceNamed returns the prefix of a keyspace.
+// spaceNamed returns the prefix of the keyspace with the given name.
 func (tx *txShared) spaceNamed(name string) (prefix []byte, err error) {
 	prefix, err = tx.whole().Get(catalogKey(catalogName, []byte(name)))
 	switch {
@@ -159,26 +164,27 @@ func (tx *txShared) spaceNamed(name string) (prefix []byte, err error) {
 	return bytes.Clone(prefix), nil
 }
 
-// as returns the transaction as one of a space.
+// as returns the transaction as a transaction of s.
 func (tx *txShared) as(s space) *Tx { return &Tx{txShared: tx, spaceKeys: spaceKeys{space: &s}} }
 
-// whole returns the transaction as one of all of the tree.
+// whole returns the transaction as one of the whole tree.
 func (tx *txShared) whole() *Tx { return tx.as(space{all: true}) }
 
-// Keyspace is a keyspace of a database, by its name, for transactions of their own. It may be used by any number of goroutines. That there is one of
-// that name shows when it is used: ErrNoKeyspace.
+// Keyspace is a keyspace of a database, known by its name; each of its methods is a transaction of its own. Any
+// number of goroutines may use it. Whether a keyspace of that name exists is found out by each transaction:
+// ErrNoKeyspace.
 type Keyspace struct {
 	db   *DB
 	name string
 }
 
-// Keyspace returns the keyspace with a name.
+// Keyspace returns the keyspace with the given name, which need not exist yet.
 func (k *keyspaces) Keyspace(name string) *Keyspace { return &Keyspace{k.db, name} }
 
-// View is DB.View, with the transaction as one of the keyspace.
+// View is DB.View; fn gets the transaction as one of the keyspace.
 func (k *Keyspace) View(fn func(*Tx) error) error { return k.db.View(k.within(fn)) }
 
-// Update is DB.Update, with the transaction as one of the keyspace.
+// Update is DB.Update; fn gets the transaction as one of the keyspace.
 func (k *Keyspace) Update(fn func(*Tx) error) error { return k.db.Update(k.within(fn)) }
 
 func (k *Keyspace) within(fn func(*Tx) error) func(*Tx) error {
@@ -195,7 +201,7 @@ func (k *Keyspace) within(fn func(*Tx) error) func(*Tx) error {
 func (k *Keyspace) Get(key []byte) (value []byte, err error) {
 	err = k.View(func(tx *Tx) error {
 		v, err := tx.Get(key)
-		value = bytes.Clone(v) // of an empty value it is not nil either
+		value = bytes.Clone(v) // bytes.Clone keeps an empty value non-nil
 		return err
 	})
 	return value, err
@@ -206,7 +212,7 @@ func (k *Keyspace) Put(key, value []byte) error {
 	return k.Update(func(tx *Tx) error { return tx.Put(key, value) })
 }
 
-// Delete removes key in a transaction of its own, as Put sets it; it is no error if there is none.
+// Delete removes key in a transaction of its own, run again after a conflict; an absent key is no error.
 func (k *Keyspace) Delete(key []byte) error {
 	return k.Update(func(tx *Tx) error { return tx.Delete(key) })
 }
@@ -234,7 +240,8 @@ func (k *Keyspace) Len() (n int64, err error) {
 	return n, err
 }
 
-// CreateKeyspace makes a keyspace. The first one makes the file one with keyspaces: see EnableKeyspaces. ErrExists: see Tx.CreateKeyspace.
+// CreateKeyspace creates an empty keyspace. The first call makes the file one with keyspaces: see EnableKeyspaces.
+// ErrExists: see Tx.CreateKeyspace.
 func (k *keyspaces) CreateKeyspace(name string) error {
 	if err := k.EnableKeyspaces(); err != nil {
 		return err
@@ -245,7 +252,7 @@ func (k *keyspaces) CreateKeyspace(name string) error {
 	})
 }
 
-// RenameKeyspace gives a keyspace another name: see Tx.RenameKeyspace.
+// RenameKeyspace renames a keyspace: see Tx.RenameKeyspace.
 func (k *keyspaces) RenameKeyspace(from, to string) error {
 	return k.db.Update(func(tx *Tx) error { return tx.RenameKeyspace(from, to) })
 }

@@ -11,48 +11,56 @@ import (
 	"flashdbm/mvcc"
 )
 
-// ErrOrder says that records came to Load with LoadOptions.Sorted that do not ascend.
+// ErrOrder: the records of a Load with LoadOptions.Sorted do not ascend.
 var ErrOrder = btree.ErrOrder
 
-// LoadOptions say what Load may take for granted.
+// LoadOptions say what Load may assume about the records, and whether they replace others.
 type LoadOptions struct {
-	// Sorted: the keys of the records ascend, bytewise, each once. They are then written as they come; else they are sorted first, in the
-	// memory that write sets may take and in the file, and of several records of one key the last one counts.
+	// Sorted: the keys ascend strictly, bytewise. Records are then written as they come. Otherwise they are sorted
+	// first, in the memory allowed for write sets and in the file, and of several records with one key the last one
+	// counts.
 	Sorted bool
 
-	// Replace: the records take the place of all that the keyspace has, in the same step; of Keyspace.Load it need not be there. Who has asked for a
-	// keyspace before that, to write to it, has lost, as where it was dropped.
+	// Replace: the records replace everything in the keyspace, in the same step; the keyspace of Keyspace.Load need
+	// not exist. Other transactions that asked for the keyspace before and want to write to it conflict, as if it
+	// had been dropped.
 	Replace bool
 }
 
-// Load puts all records, in one step: either all of them are in the database when it returns, and durable in every mode, or after an error,
-// a crash or a kill none of them, and no space is lost.
+// Load puts all records in one step. When it returns nil, all of them are in the database and durable, whatever the
+// Durability. After an error, a crash or a kill none of them is, and no space is lost.
 //
-// An empty database without keyspaces gets its tree from the leaves upwards, written once, from its beginning to its end: several times as fast as Puts. In
-// one that has records, Load is one transaction of Puts, with all that is said of large ones.
+// In an empty database without keyspaces, Load builds the tree from the leaves upwards and writes it once,
+// sequentially: several times as fast as Puts. In a database that has records, Load is one transaction of Puts,
+// with the costs of a large one.
 //
-// While an empty database is filled, other commits wait until Load ends; those of transactions that have read anything then lose with
-// ErrConflict. Readers go on, and see nothing of it before it is whole. So records must not write to the database. It is run by a goroutine
-// of its own, which stops before Load returns; a panic in it is passed on. Keys and values may be used again after each step. Where records
-// cannot go on for an error, it cancels ctx, with the error as the cause, and ends: then nothing is loaded, and Load returns the cause.
+// While an empty database is filled, other commits wait until Load ends, and those of transactions that have read
+// anything then fail with ErrConflict. So records must not write to the database. Readers go on, and see nothing of
+// the load before it is complete.
+//
+// records runs in a goroutine of its own, which stops before Load returns; a panic in it is passed on. Keys and
+// values may be reused after yield returns. If records cannot go on because of an error, it should cancel ctx with
+// the error as the cause and return: then nothing is loaded, and Load returns the cause.
 //
 // Errors: the cause of ctx, ErrOrder, ErrFull, ErrKeyTooLarge, ErrValueTooLarge, ErrReadOnly, ErrClosed, ErrFailed.
 func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts LoadOptions) (err error) {
 	return loadInto(db, ctx, nil, records, opts)
 }
 
-// Load puts all records into the keyspace, all or nothing, in one transaction of Puts: see DB.Load. Other commits go on meanwhile; one that puts or
-// deletes one of the keys, or drops the keyspace, has Load fail with ErrConflict. So may one of other keys: written keys are known by hashes, some of
-// which are those of other keys, and of many records one or another is likely to be. A keyspace that nobody else writes, of a database that nobody
-// else writes meanwhile, has no such conflicts.
+// Load puts all records into the keyspace, all or nothing, in one transaction of Puts: see DB.Load. Other commits
+// go on meanwhile. Load fails with ErrConflict if one of them puts or deletes one of the keys, or drops the
+// keyspace. It may also fail because of a commit of other keys: written keys are known by hashes, and the more
+// records are loaded, the likelier one has the hash of another key. There are no such conflicts while nobody else
+// writes to the database.
 //
-// LoadOptions.Replace has them take the place of what the keyspace has. Where what is new is to be looked at before, load another keyspace, and have it
-// take the place of the first by Tx.DropKeyspace and Tx.RenameKeyspace in one transaction.
+// With LoadOptions.Replace the records replace those of the keyspace. To inspect new records before they replace
+// the old ones, load them into another keyspace, then call Tx.DropKeyspace and Tx.RenameKeyspace in one
+// transaction.
 func (k *Keyspace) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts LoadOptions) error {
 	return loadInto(k.db, ctx, k, records, opts)
 }
 
-// loadInto is Load into a keyspace; nil is the default one.
+// loadInto is Load into a keyspace; nil is the default keyspace.
 func loadInto(db *DB, ctx context.Context, space *Keyspace, records iter.Seq2[[]byte, []byte], opts LoadOptions) (err error) {
 	if db.beside != nil {
 		return ErrReadOnly
@@ -79,7 +87,8 @@ func loadInto(db *DB, ctx context.Context, space *Keyspace, records iter.Seq2[[]
 	return public(loadTx(db, ctx, space, source, opts))
 }
 
-// loadTx is Load by a transaction: one that is committed, or one whose write set, which is sorted, is what an empty database is built of.
+// loadTx is Load by a transaction. Either the transaction is committed, or its write set, which is sorted, is the
+// source from which the tree of an empty database is built.
 func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, opts LoadOptions) (err error) {
 	tx, err := db.engine.Begin(mvcc.TxOptions{})
 	if err != nil {
@@ -138,7 +147,8 @@ func loadTx(db *DB, ctx context.Context, space *Keyspace, source *loadSource, op
 	return err
 }
 
-// loadTarget returns the transaction as one of the keyspace that is loaded, nil for the default one, emptied if that is asked for.
+// loadTarget returns the transaction as one of the keyspace to be loaded (nil: the default one), emptied if replace
+// is set.
 func loadTarget(tx *Tx, space *Keyspace, replace bool) (*Tx, error) {
 	switch {
 	case space == nil && replace:
@@ -154,10 +164,10 @@ func loadTarget(tx *Tx, space *Keyspace, replace bool) (*Tx, error) {
 	return tx.CreateKeyspace(space.name)
 }
 
-// loadChunk is how many bytes of records are handed over at once, about.
+// loadChunk is about how many bytes of records are passed from one goroutine to the other at once.
 const loadChunk = 256 << 10
 
-// sortedSource returns the records of a cursor.
+// sortedSource returns the records of a cursor as an mvcc.LoadSource.
 func sortedSource(c *mvcc.Cursor) mvcc.LoadSource {
 	records := make([]mvcc.LoadRecord, 0, 1024)
 	return func() ([]mvcc.LoadRecord, error) {
@@ -175,19 +185,20 @@ func sortedSource(c *mvcc.Cursor) mvcc.LoadSource {
 	}
 }
 
-// loadSource runs an iterator in a goroutine of its own, which copies the records.
+// loadSource runs an iterator in a goroutine of its own, which copies the records into chunks. next returns the
+// chunks to the loader.
 type loadSource struct {
 	ctx      context.Context
-	full     chan *loadedChunk // closed at the end
+	full     chan *loadedChunk // closed by the goroutine when it ends
 	empty    chan *loadedChunk
 	quit     chan struct{} // closed by stop
-	now      *loadedChunk  // handed out last
-	err      error         // of a record; written before full is closed, like the others
+	now      *loadedChunk  // the chunk that next returned last, reused by its next call
+	err      error         // why the iterator ended early; like the fields below, written before full is closed and read after
 	panicked any
-	whole    bool // the iterator came to its end
+	whole    bool // the iterator has returned
 }
 
-// loadedChunk has records one behind the other.
+// loadedChunk is a list of records whose keys and values lie in bytes, one behind the other.
 type loadedChunk struct {
 	bytes   []byte
 	lengths []loadLengths
@@ -201,7 +212,7 @@ var (
 	errLoadPanics = errors.New("flashdbm: the records of Load panicked")
 )
 
-const loadChunks = 4 // under way
+const loadChunks = 4 // chunks in all: being filled, waiting in full, or with the loader
 
 func startLoad(ctx context.Context, records iter.Seq2[[]byte, []byte]) *loadSource {
 	s := &loadSource{ctx: ctx, full: make(chan *loadedChunk, loadChunks), empty: make(chan *loadedChunk, loadChunks), quit: make(chan struct{})}
@@ -246,7 +257,7 @@ func (s *loadSource) run(records iter.Seq2[[]byte, []byte]) {
 	s.whole = true
 }
 
-// take returns a chunk to be filled, nil if nobody wants it any more.
+// take returns a chunk to be filled, or nil after stop.
 func (s *loadSource) take() *loadedChunk {
 	select {
 	case c := <-s.empty:
@@ -271,7 +282,7 @@ func (s *loadSource) give(c *loadedChunk) bool {
 	}
 }
 
-// next is an mvcc.LoadSource.
+// next is the mvcc.LoadSource. A chunk is valid until the next call.
 func (s *loadSource) next() ([]mvcc.LoadRecord, error) {
 	if s.now != nil {
 		s.empty <- s.now
@@ -284,12 +295,12 @@ func (s *loadSource) next() ([]mvcc.LoadRecord, error) {
 		}
 		s.now = c
 		return c.records, nil
-	case <-s.ctx.Done(): // others wait for Load, perhaps longer than for the records
+	case <-s.ctx.Done(): // other commits wait for Load, perhaps longer than the iterator takes to notice ctx
 		return nil, context.Cause(s.ctx)
 	}
 }
 
-// stop returns once the iterator has ended.
+// stop makes the goroutine end, and returns when it has ended.
 func (s *loadSource) stop() {
 	close(s.quit)
 	for range s.full {

@@ -10,26 +10,26 @@ import (
 
 // The operations of this file read the value of a key and write it. Two rules hold for each of them:
 //
-//  1. It reads through the transaction, which is then checked for conflicts. Otherwise two of them side by side would both start from the
-//     same value, and the second commit would hide the first one.
-//  2. If it says that it wrote, it has put the key, also where the new value equals the old one. Otherwise a transaction that rests on the
-//     value it got would not conflict with one that changes it.
+//  1. It reads through the transaction, which is then checked for conflicts. Otherwise two concurrent operations
+//     would start from the same value, and the second commit would hide the first.
+//  2. If it reports that it wrote, it has put the key, even if the new value equals the old one. Otherwise a
+//     transaction that relies on the value would not conflict with one that changes it.
 
-// mostDigits is the length of the longest number of 64 bits in decimal, with its sign.
+// mostDigits is the length of the longest 64-bit number in decimal, with its sign.
 const mostDigits = len("-9223372036854775808")
 
-// Increment adds delta to the number that the value of key is, and returns the sum. No record counts as 0. Increment(key, 0) puts the
-// number as it is.
+// Increment adds delta to the number that is the value of key, and returns the sum. An absent record counts as 0.
+// Increment(key, 0) writes the number as it is.
 //
-// A number is text: decimal, from -9223372036854775808 to 9223372036854775807, as strconv.FormatInt writes it, without leading zeros,
-// spaces or a plus sign. Such a value can be read by every program and told from one that is no number. A value of eight binary bytes
-// could not be told from eight bytes of text.
+// A number is decimal text from -9223372036854775808 to 9223372036854775807, as strconv.FormatInt writes it,
+// without leading zeros, spaces or plus sign. Every program can read such a value and tell it from one that is no
+// number; eight binary bytes could not be told from eight bytes of text.
 //
-// ErrNotNumber if the value is anything else, ErrOverflow if the sum does not fit; then nothing is written and the transaction can go on.
-// Otherwise the errors of Get and Put.
+// ErrNotNumber if the value is anything else, ErrOverflow if the sum does not fit 64 bits. Then nothing is written
+// and the transaction can go on. Other errors are those of Get and Put.
 //
-// It reads the key, so of two transactions side by side that increment it the second to commit gets ErrConflict: no increment is lost. A
-// counter that all commits increment makes them run one after the other.
+// Increment reads the key, so of two concurrent transactions that increment it, the second to commit gets
+// ErrConflict: no increment is lost. A counter that all commits increment makes them run one after the other.
 func (tx *Tx) Increment(key []byte, delta int64) (int64, error) {
 	if err := tx.canWrite(key, nil); err != nil {
 		return 0, err
@@ -48,7 +48,8 @@ func (tx *Tx) Increment(key []byte, delta int64) (int64, error) {
 	return n, nil
 }
 
-// numberOf returns the number that the value of key is, and the time of the record; 0 if there is none.
+// numberOf returns the number that is the value of key, and the expiry time of the record; both are 0 if there is
+// no record.
 func numberOf(tx *Tx, key []byte) (n, at int64, err error) {
 	value, length, at, err := shortValue(tx, key, int64(mostDigits))
 	switch {
@@ -58,14 +59,14 @@ func numberOf(tx *Tx, key []byte) (n, at int64, err error) {
 		return 0, 0, nil
 	}
 	n, err = strconv.ParseInt(string(value), 10, 64)
-	if err != nil || string(strconv.AppendInt(nil, n, 10)) != string(value) { // also where the value is longer and was not read
+	if err != nil || string(strconv.AppendInt(nil, n, 10)) != string(value) { // also true for a value that is longer and was not read
 		return 0, 0, fmt.Errorf("%w: the value of %d bytes at key %.40q; put a number there, or delete the record, first", ErrNotNumber, length, key)
 	}
 	return n, at, nil
 }
 
-// shortValue returns the value of key, its length in bytes, which is -1 if there is no record, and the time of the record. A value of more than most bytes
-// is not read, however long it is: then value is nil.
+// shortValue returns the value of key, its length in bytes (-1 if there is no record), and the expiry time of the
+// record. A value of more than most bytes is not read; value is then nil.
 func shortValue(tx *Tx, key []byte, most int64) (value []byte, length, at int64, err error) {
 	r, length, at, err := timedReader(tx, key)
 	switch {
@@ -83,12 +84,13 @@ func shortValue(tx *Tx, key []byte, most int64) (value []byte, length, at int64,
 	return value, length, at, err
 }
 
-// CompareAndSwap sets the value of key to new if it is old now, and reports whether it did. Nil for old stands for no record: that is what
-// Get returns beside ErrNotFound, while the empty value is an empty slice that is not nil. Nil for new is the empty value, as for Put.
+// CompareAndSwap sets the value of key to new if it is old at present, and reports whether it did. A nil old stands
+// for no record; the empty value is an empty slice that is not nil. A nil new is the empty value, as for Put.
 //
-// If the value is another one, nothing is written and the error is nil. As with everything that a transaction reads, that it was another
-// one is true of the transaction's snapshot, and still true when it commits only with TxOptions.Serializable. Where it did swap, a
-// transaction that writes the key in between makes this one fail with ErrConflict, also if new equals old.
+// If the value is another one, nothing is written and the error is nil. That the value differed is true of the
+// transaction's snapshot; as with all reads, only TxOptions.Serializable guarantees that it is still true at the
+// commit. After a swap, the transaction fails with ErrConflict if another one writes the key in between, even if
+// new equals old.
 func (tx *Tx) CompareAndSwap(key, old, new []byte) (swapped bool, err error) {
 	if err := tx.canWrite(key, new); err != nil {
 		return false, err
@@ -106,11 +108,12 @@ func (tx *Tx) CompareAndSwap(key, old, new []byte) (swapped bool, err error) {
 	return true, nil
 }
 
-// Append puts the value of key with suffix behind it; no record counts as an empty value. The whole value is written again, so n appends
-// to one value write bytes that grow with the square of n: what grows without end is better kept as a record for each part, under keys with
-// a common prefix. Of a value of more than about 1 MiB little is in memory.
+// Append appends suffix to the value of key; an absent record counts as an empty value. The whole value is written
+// again, so the bytes written by n appends to one value grow with the square of n: data that grows without end is
+// better kept in a record for each part, under keys with a common prefix. Of values above about 1 MiB, only a small
+// part is in memory at a time.
 //
-// ErrValueTooLarge if the result had more than 4 GiB, and then nothing is written. It reads the key: see Increment.
+// ErrValueTooLarge if the result would exceed 4 GiB; then nothing is written. Append reads the key: see Increment.
 func (tx *Tx) Append(key, suffix []byte) error {
 	if err := tx.canWrite(key, suffix); err != nil {
 		return err
@@ -137,12 +140,13 @@ func (tx *Tx) Append(key, suffix []byte) error {
 	return putUntil(tx, key, value, at)
 }
 
-// appendInMemory is up to how many bytes Append makes the new value in memory, before Put copies it. Above, the value goes through PutReader,
-// which would do with little memory for shorter ones as well and only be slower.
+// appendInMemory, in bytes, is the longest new value that Append makes in memory and passes to Put, which copies
+// it. Longer values go through PutReader. A smaller bound would only be slower: PutReader takes little memory for
+// shorter values, too.
 const appendInMemory = 256 << 10
 
-// GetAndPut sets the value of key and returns the one that was there: nil if there was no record, for a value is never nil. The returned
-// slice is valid until the transaction ends. It reads the key: see Increment.
+// GetAndPut sets the value of key and returns the previous one, or nil if there was no record; an existing value is
+// never nil. The returned slice is valid until the transaction ends. GetAndPut reads the key: see Increment.
 func (tx *Tx) GetAndPut(key, value []byte) (old []byte, err error) {
 	if err := tx.canWrite(key, value); err != nil {
 		return nil, err
@@ -182,11 +186,12 @@ func (db *DB) Append(key, suffix []byte) error {
 	return db.Update(func(tx *Tx) error { return tx.Append(key, suffix) })
 }
 
-// GetAndPut is Tx.GetAndPut in a transaction of its own, run again after a conflict: see Update. It returns a copy, which is the caller's.
+// GetAndPut is Tx.GetAndPut in a transaction of its own, run again after a conflict: see Update. The returned slice
+// is a copy that belongs to the caller.
 func (db *DB) GetAndPut(key, value []byte) (old []byte, err error) {
 	err = db.Update(func(tx *Tx) (err error) {
 		old, err = tx.GetAndPut(key, value)
-		old = bytes.Clone(old) // of an empty value it is not nil either
+		old = bytes.Clone(old) // bytes.Clone keeps an empty value non-nil
 		return err
 	})
 	if err != nil {

@@ -9,35 +9,37 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Durability says when a commit returns. In each mode recovery finds the database as it was after some commit, never between two.
+// Durability says when a commit returns. In each mode recovery finds the database as it was after some commit,
+// never between two.
 type Durability uint8
 
 const (
-	// Durable: the commit was synced to the device and survives a power cut. View sees durable commits only.
+	// Durable: the commit has been synced to the device and survives a power cut. View sees durable commits only.
 	Durable Durability = iota
-	// WriteThrough: the commit was given to the operating system and survives the end of the process, not a power cut.
+	// WriteThrough: the commit has been written to the operating system. It survives the end of the process, but
+	// not a power cut.
 	WriteThrough
-	// Buffered: the commit is in memory; it is written and synced within FlushInterval, or by DB.Sync.
+	// Buffered: the commit is in memory. It is written and synced within FlushInterval, or by DB.Sync.
 	Buffered
 )
 
-// Options configure Open. The zero value of each field is its default; Open copies them. A negative or impossible value is an error that
-// names the option, and then nothing is created.
+// Options configure Open, which copies them. The zero value of each field is its default. A negative or impossible
+// value is an error that names the option; then nothing is created.
 type Options struct {
-	ReadOnly      bool          // shared with other readers; a missing file is fs.ErrNotExist
-	Beside        bool          // ReadOnly beside a process that may be writing; see "Beside a writer" above
+	ReadOnly      bool          // the file may be shared with other readers; a missing file is fs.ErrNotExist
+	Beside        bool          // read-only beside a process that may be writing; see "Beside a writer" above
 	FileMode      os.FileMode   // of a new file, before umask; 0 = 0600
 	Durability    Durability    // when commits return; default Durable
-	FlushInterval time.Duration // Buffered: longest time that a commit is in memory only; 0 = 1s
+	FlushInterval time.Duration // Buffered: longest time that a commit is only in memory; 0 = 1s
 	MaxFileSize   int64         // bytes, MinMaxFileSize or more; commits that need more fail with ErrFull; 0 = no limit
 	MemoryLimit   int64         // bytes for changed pages, and a quarter as much for write sets; see "Memory" above; 0 = 256 MiB
-	RedoLimit     int64         // bytes of log to redo at open before a flush is due, less where little lives; 0 = 64 MiB
+	RedoLimit     int64         // bytes of log to redo at open that make a flush due, less if the database is small; 0 = 64 MiB
 	LockTimeout   time.Duration // how long Open waits for the file's lock; 0 = ErrLocked at once
-	// MaxSnapshotAge bounds how long a transaction may be open, and so what it holds back: older ones get ErrSnapshotTooOld from their
-	// next call on. With it reads return copies, which stay as they are. 0 = no bound.
+	// MaxSnapshotAge bounds how long a transaction may be open, and so how long it holds old versions: later calls
+	// of an older one return ErrSnapshotTooOld. With a bound, reads return copies, which stay valid. 0 = no bound.
 	MaxSnapshotAge time.Duration
-	TraceSnapshots bool        // remember where transactions begin, for Stats and the log; costs microseconds each
-	Events         func(Event) // told what happens; see "Events" above; nil = LogEvents(nil), the default logger of package slog
+	TraceSnapshots bool        // remember where transactions begin, for Stats and Events; costs some microseconds a transaction
+	Events         func(Event) // is told what happens; see "Events" above; nil = LogEvents(nil), the default logger of package slog
 }
 
 const (
@@ -47,13 +49,14 @@ const (
 	minRedoLimit       = 1 << 20
 )
 
-// MinMaxFileSize is the least MaxFileSize: less has no room for records beside what background work and deletes need.
+// MinMaxFileSize, in bytes, is the least MaxFileSize. A smaller file has no room for records beside what background
+// work and deletes need.
 const MinMaxFileSize = 1 << 20
 
-// mostLimit bounds limits in bytes, so that sums and multiples of them cannot overflow: 1 PiB.
+// mostLimit, 1 PiB, bounds all limits in bytes, so that sums and multiples of them do not overflow.
 const mostLimit = 1 << 50
 
-// check reports the first option that has no sensible value.
+// check returns an error for the first option that has no sensible value.
 func (o *Options) check() error {
 	if o == nil {
 		return nil

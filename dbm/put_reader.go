@@ -6,26 +6,28 @@ import (
 	"io"
 )
 
-// UnknownSize is the size of a value of which it is known only once it has been read: see Tx.PutReader.
+// UnknownSize stands for the size of a value that is known only when the value has been read: see Tx.PutReader.
 const UnknownSize = -1
 
-// PutReader sets the value of key to what r gives, piece by piece: however long the value is, little more than 1 MiB of it is in memory, and
-// what is longer goes to the file before the transaction commits. It is the counterpart of ValueReader.
+// PutReader sets the value of key to what r returns, piece by piece. However long the value is, little more than 1
+// MiB of it is in memory; what is longer goes to the file before the transaction commits. PutReader is the
+// counterpart of ValueReader.
 //
-// size is the length of the value in bytes, and PutReader reads size bytes and no more; io.ErrUnexpectedEOF if r ends before. With UnknownSize
-// the value is all that r gives until io.EOF. A value of more than 4 GiB is ErrValueTooLarge: with a size before anything is read, else once
-// that much was.
+// size is the length of the value in bytes. PutReader reads exactly size bytes; io.ErrUnexpectedEOF if r ends
+// before. With UnknownSize the value is everything up to io.EOF. A value of more than 4 GiB is ErrValueTooLarge: at
+// once if size says so, otherwise when that much has been read.
 //
-// After an error the transaction goes on as if PutReader had not been called, unless Tx.Err tells an error of the system. That of r is
-// returned as it is. r is called by this goroutine and may use the transaction: a reader of one of its own values, for example. It must not
-// end it (ErrTxDone).
+// After an error the transaction goes on as if PutReader had not been called, unless Tx.Err returns an error of the
+// system. Errors of r are returned unchanged. r is read on the calling goroutine and may use the transaction, for
+// example to read one of its values. It must not end the transaction (ErrTxDone).
 //
-// In Update a conflict makes the function run again, and then r has been read already: make it within the function.
+// Update runs its function again after a conflict, and a reader that was read before is then empty: make r within
+// the function.
 func (tx *Tx) PutReader(key []byte, r io.Reader, size int64) error {
 	return putReaderUntil(tx, key, r, size, 0)
 }
 
-// putReaderUntil is PutReader of a record that is there until a time, or for good if that is 0.
+// putReaderUntil is PutReader of a record that expires at a time, or that does not expire if at is 0.
 func putReaderUntil(tx *Tx, key []byte, r io.Reader, size, at int64) error {
 	if size < UnknownSize {
 		return fmt.Errorf("flashdbm: a value cannot have %d bytes", size)
@@ -54,24 +56,25 @@ func putReaderUntil(tx *Tx, key []byte, r io.Reader, size, at int64) error {
 	return timed(tx, key, at, put)
 }
 
-// valueSource gives what PutReader may take of its reader.
+// valueSource reads a value from the user's reader and enforces its size.
 type valueSource struct {
 	tx   *Tx
 	r    io.Reader
 	size int64 // or UnknownSize
-	head int64 // bytes that stand before the value where it is stored: of what a value may have
-	read int64
-	idle int   // reads in a row that gave nothing
-	err  error // that ended the value
+	head int64 // bytes before the value in its stored form, which reduce the longest value
+	read int64 // bytes of the value so far
+	idle int   // consecutive reads that returned nothing
+	err  error // the error that ended the value
 }
 
-// idleReads is how often in a row a reader may give nothing: one that goes on so would never end.
+// idleReads is how many consecutive reads may return neither bytes nor an error. A reader that goes on like that
+// would never end.
 const idleReads = 100
 
 var errReaderCount = errors.New("flashdbm: the reader of a value says that it has read more than it was asked for, or less than nothing")
 
 func (s *valueSource) Read(p []byte) (n int, err error) {
-	left := maxValue - s.head + 1 - s.read // one byte too many, to see that there is one
+	left := maxValue - s.head + 1 - s.read // one byte more than allowed, to notice a value that is too long
 	if s.size != UnknownSize {
 		if left = s.size - s.read; left == 0 {
 			return 0, io.EOF

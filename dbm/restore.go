@@ -14,15 +14,17 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// Restore makes a new database file at path of a backup that DB.Backup has written, and of any number of increments that DB.BackupSince has
-// written since, in their order: each from the token of the one before, or of an earlier one. The file is there, whole and synced, exactly if Restore
-// returns no error. It never takes the place of another file: fs.ErrExist. Before that it is a file beside path, whose name begins with
-// that of path and ".restore-", which Open refuses and which is removed at an error; only a kill leaves it behind, and it may be removed then.
+// Restore makes a new database file at path from a backup of DB.Backup and any number of increments of
+// DB.BackupSince, in their order: each begins at the token of the one before, or earlier. The file exists, complete
+// and synced, exactly if Restore returns no error. Restore never replaces a file: fs.ErrExist. Until it is
+// complete, the data is in a file beside path whose name begins with that of path and ".restore-". Open refuses
+// that file, and Restore removes it after an error; only a kill leaves it behind, and then it may be removed.
 //
-// It returns the token of the state that the database has: see ApplyBackup.
+// Restore returns the token of the database's state: see ApplyBackup.
 //
-// ErrBackup: what was read is not a whole backup, or is of the other kind. ErrToken: an increment does not fit what is before it. Other errors
-// are those of ctx, of the readers and of the system.
+// ErrBackup: an input is not a whole backup, or is an increment in place of the full backup or the reverse.
+// ErrToken: an increment does not fit the state before it. Other errors are those of ctx, of the readers and of the
+// system.
 func Restore(ctx context.Context, path string, full io.Reader, increments ...io.Reader) (token Token, err error) {
 	if _, err := os.Lstat(path); err == nil {
 		return Token{}, existsError(path)
@@ -31,7 +33,7 @@ func Restore(ctx context.Context, path string, full io.Reader, increments ...io.
 	if err != nil {
 		return Token{}, fmt.Errorf("flashdbm: restore: %w", err)
 	}
-	defer func() { // also of a name that was given up for that of path
+	defer func() { // after success too: a second name of the same file
 		f.Close()
 		os.Remove(f.Name())
 	}()
@@ -52,7 +54,8 @@ func Restore(ctx context.Context, path string, full io.Reader, increments ...io.
 	return token, publishFile(f.Name(), path)
 }
 
-// applyAll opens what was restored, which finds what a checksum cannot: that it never was a database; and applies increments to it.
+// applyAll opens the restored file, which finds what a checksum cannot (that the file is no database), and applies
+// the increments to it.
 func applyAll(ctx context.Context, path string, token Token, increments []io.Reader) (Token, error) {
 	db, err := Open(path, &Options{ReadOnly: len(increments) == 0})
 	if err != nil {
@@ -71,13 +74,14 @@ func existsError(path string) error {
 	return fmt.Errorf("flashdbm: restore: %w", &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist})
 }
 
-// heldBack is how many bytes at the beginning of the file are written last: the superblocks, without which nothing opens.
+// heldBack is how many bytes at the beginning of the file are written last: the superblocks, without which Open
+// refuses the file.
 const heldBack = 2 * 4096
 
-// unfinished stands there before.
+// unfinished is what the file begins with until then.
 const unfinished = "flashdbm: an unfinished restore. It may be removed.\n"
 
-// restoreWriter writes a file whose beginning comes last.
+// restoreWriter writes a file sequentially, but its first heldBack bytes last.
 type restoreWriter struct {
 	f    *os.File
 	head []byte
@@ -98,7 +102,7 @@ func (w *restoreWriter) Write(b []byte) (int, error) {
 	return n + m, err
 }
 
-// finish writes the beginning, once all else is on the disk.
+// finish writes the beginning, after everything else is synced.
 func (w *restoreWriter) finish() error {
 	if !logstore.HasMagic(w.head) {
 		return fmt.Errorf("%w: it holds no database", ErrBackup)
@@ -113,13 +117,13 @@ func (w *restoreWriter) finish() error {
 	return err
 }
 
-// publishFile gives a file the name path, if nothing has it.
+// publishFile gives the file the name path, unless that exists.
 func publishFile(temporary, path string) error {
 	err := os.Link(temporary, path)
 	if errors.Is(err, fs.ErrExist) {
 		return existsError(path)
 	}
-	if err != nil { // a file system without links
+	if err != nil { // the file system has no hard links
 		if _, serr := os.Lstat(path); serr == nil {
 			return existsError(path)
 		}

@@ -9,10 +9,10 @@ import (
 	"flashdbm/mvcc"
 )
 
-// View runs fn in a read-only transaction.
+// View runs fn in a read-only transaction, and returns fn's error, or the transaction's: see Tx.Err.
 func (db *DB) View(fn func(*Tx) error) error { return db.ViewContext(context.Background(), fn) }
 
-// ViewContext is View; a context that has ended keeps fn from starting, and ends the iterators of its transaction.
+// ViewContext is View with a context: if ctx has ended, fn is not started, and iterators of the transaction end.
 func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -28,20 +28,22 @@ func (db *DB) ViewContext(ctx context.Context, fn func(*Tx) error) error {
 	return tx.view(fn)
 }
 
-// view runs fn in a read-only transaction and ends it.
+// view runs fn in a read-only transaction and ends the transaction.
 func (tx *Tx) view(fn func(*Tx) error) error {
 	_, err := tx.run(context.Background(), fn, false)
 	return err
 }
 
-// Update runs fn in a transaction and commits it, again after a conflict: fn may run more than once and should have no other effects.
-// It always ends; after losing many times, mostly alone, it returns ErrConflict. If fn returns an error, nothing is applied. For ErrNoExpiry see
-// Tx.PutTTL.
+// Update runs fn in a transaction and commits it. After a conflict it runs fn again in a new transaction, so fn may
+// run more than once and should have no other effects. Update always ends: after three conflicts it makes the
+// commits of others wait while it tries, and after eight more it returns ErrConflict. If fn returns an error,
+// nothing is applied and Update returns the error. For ErrNoExpiry see Tx.PutTTL.
 func (db *DB) Update(fn func(*Tx) error) error {
 	return db.UpdateContext(context.Background(), TxOptions{}, fn)
 }
 
-// UpdateContext is Update with options. The context counts until the commit is resolved: from then on it is carried through.
+// UpdateContext is Update with options and a context. The context can end the transaction until its commit is
+// resolved; from then on the commit is carried through.
 func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) error) error {
 	if db.beside != nil {
 		return ErrReadOnly
@@ -56,7 +58,8 @@ func (db *DB) UpdateContext(ctx context.Context, opts TxOptions, fn func(*Tx) er
 	return err
 }
 
-// update is UpdateContext. wantsTimes is true if fn would have put records that expire into a database that has none.
+// update is UpdateContext. wantsTimes reports that fn tried to put a record that expires into a database that
+// cannot have such records yet.
 func update(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) (wantsTimes bool, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	err = db.engine.Retry(ctx, mvcc.TxOptions(opts), func(inner *mvcc.Tx) (lost bool, err error) {
@@ -69,11 +72,12 @@ func update(db *DB, ctx context.Context, opts TxOptions, fn func(*Tx) error) (wa
 	return wantsTimes, public(err)
 }
 
-// run calls fn and ends the transaction, whatever fn does: it is committed, if that is wanted, unless fn or the context say otherwise.
+// run calls fn and ends the transaction, whatever fn does. It commits if commit is set and neither fn, nor the
+// transaction, nor ctx has an error. lost reports a conflict.
 func (tx *Tx) run(ctx context.Context, fn func(*Tx) error, commit bool) (lost bool, err error) {
 	ended := false
 	defer func() {
-		if !ended { // fn panicked, or left by runtime.Goexit
+		if !ended { // fn panicked, or called runtime.Goexit
 			tx.rollback()
 		}
 	}()
@@ -98,15 +102,16 @@ func (tx *Tx) run(ctx context.Context, fn func(*Tx) error, commit bool) (lost bo
 	return errors.Is(err, mvcc.ErrConflict), err
 }
 
-// call runs fn; a fault on the mapping under it becomes an error.
+// call runs fn. A memory fault on the mapping in fn becomes an error.
 func (tx *Tx) call(fn func(*Tx) error) (err error) {
 	defer guard(tx.db.engine, &err)
 	return fn(tx)
 }
 
-// Begin starts a transaction, which the caller ends by Commit or Rollback. One that is dropped is rolled back when the collector finds
-// it; until then it keeps old versions alive, and Close waits for it. A fault on the mapping (the file was cut short by somebody)
-// panics in transactions from Begin, unless the caller has set debug.SetPanicOnFault and recovers; View and Update turn it into an error.
+// Begin starts a transaction, which the caller must end by Commit or Rollback. A dropped transaction is rolled back
+// when the garbage collector finds it; until then it keeps old versions alive, and Close waits for it. If somebody
+// truncates the file, reading the mapping causes a memory fault. View and Update turn it into an error; in
+// transactions from Begin it ends the process, or panics if the caller has set debug.SetPanicOnFault.
 func (db *DB) Begin(opts TxOptions) (*Tx, error) {
 	inner, err := db.begin(mvcc.TxOptions(opts))
 	if err != nil {
@@ -117,7 +122,7 @@ func (db *DB) Begin(opts TxOptions) (*Tx, error) {
 	return tx, nil
 }
 
-// onDrop has the transaction rolled back if it is dropped and never ended.
+// onDrop makes the collector roll the transaction back if it is dropped without having been ended.
 func (tx *Tx) onDrop() {
 	tx.cleanup = runtime.AddCleanup(tx, func(inner *mvcc.Tx) { inner.Rollback() }, tx.inner)
 }

@@ -15,42 +15,43 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Scopes of what Salvage reports, besides those of CheckAll.
+// Scopes that only Salvage reports, in addition to those of CheckAll.
 const (
-	LostCommits  = mvcc.DamagedSpace + 1 + iota // keys unknown: pages of the log are damaged, and what was committed in them is missing
+	LostCommits  = mvcc.DamagedSpace + 1 + iota // keys unknown: pages of the log are damaged, and the commits in them are missing
 	OlderVersion                                // the record with the key From was recovered, and may not be its newest version
 )
 
 // SalvageOptions say how to salvage. The zero value of each field is its default.
 type SalvageOptions struct {
-	Older       bool                    // recover older versions too of records whose newest page is damaged; each is reported
-	LockTimeout time.Duration           // how long to wait for a process that has the damaged file open to write; 0 = ErrLocked at once
-	Report      func(Damage)            // told what is missing, and which records are older ones; nil = nobody asks
-	Progress    func(read, total int64) // told how far the damaged file was read, in bytes; nil = nobody asks
+	Older       bool                    // if the newest page of a record is damaged, recover an older version; each is reported
+	LockTimeout time.Duration           // how long to wait for a process that has the damaged file open for writing; 0 = ErrLocked at once
+	Report      func(Damage)            // is told what is missing, and which records are older versions; may be nil
+	Progress    func(read, total int64) // is told how many bytes of the damaged file have been read; may be nil
 }
 
-// A Salvaged is what Salvage recovered, and what not.
+// A Salvaged is the result of Salvage.
 type Salvaged struct {
-	Records     int64  // that the new database has
-	Bytes       int64  // of their keys and values
-	Older       int64  // of the records: those that may not be the newest version; 0 without SalvageOptions.Older
-	DamagedTree int64  // pages of the tree that cannot be read
-	LostRecords int64  // records whose key is known, or its first 1,000 bytes, and that cannot be read
-	LostGroups  uint64 // groups of the log that are missing or damaged. Commits among them are lost, where no page of the tree has what they wrote
-	Dropped     bool   // the newest commit, or part of a flush, is not whole, as a crash leaves it
-	Superblocks int    // that can be read, of two
-	Checkpoint  bool   // a checkpoint could be read. If not, which pages are the newest can only be inferred
+	Records     int64  // records in the new database
+	Bytes       int64  // bytes of their keys and values
+	Older       int64  // those of Records that may not be the newest version; 0 without SalvageOptions.Older
+	DamagedTree int64  // unreadable pages of the tree
+	LostRecords int64  // unreadable records whose key, or its first 1,000 bytes, is known
+	LostGroups  uint64 // missing or damaged groups of the log. Their commits are lost unless a page of the tree has what they wrote
+	Dropped     bool   // the newest commit, or part of a flush, is incomplete, as a crash leaves it
+	Superblocks int    // readable superblocks, of two
+	Checkpoint  bool   // a checkpoint could be read. Without one, which pages are the newest can only be inferred
 }
 
-// Salvage copies every record that can still be read of a damaged database to a new one. It needs neither a superblock nor a whole log or tree:
-// what nothing leads to any more is found by looking at all pages. docs/recovery.md says what counts as recovered, and when an older version of a
-// record can come back.
+// Salvage copies every record of a damaged database that can still be read to a new database. It needs neither a
+// superblock nor a complete log or tree: pages to which nothing leads are found by looking at all pages of the
+// file. docs/recovery.md says what counts as recovered, and when an older version of a record can come back.
 //
-// The damaged file is only read. It may be open in processes that read it, not in one that writes. The new file must not exist; it appears under
-// its name when it is complete and synced, and on an error nothing is left of it. It takes about as much room as the records.
+// The damaged file is only read. Other processes may have it open for reading, but not for writing. The new file
+// must not exist. It appears under its name when it is complete; if Salvage fails before that, it removes what it
+// wrote. The new file takes about as much room as the records.
 //
-// Errors wrap ErrFormat if the file is no database, or one of a newer program; ErrLocked; fs.ErrExist; and those of writing a database. That much
-// or even all of the file is damaged is no error: see Salvaged.
+// Errors wrap ErrFormat if the file is no database, or one of a newer program; ErrLocked; fs.ErrExist; and errors
+// of writing a database. Damage, even of the whole file, is not an error: see Salvaged.
 func Salvage(ctx context.Context, damaged, fresh string, opts *SalvageOptions) (result Salvaged, err error) {
 	if opts == nil {
 		opts = &SalvageOptions{}
@@ -81,7 +82,7 @@ func Salvage(ctx context.Context, damaged, fresh string, opts *SalvageOptions) (
 	return result, w.finish()
 }
 
-// Examine is Salvage that writes nothing: it reports what would be missing.
+// Examine is Salvage without the new database: it reports what would be missing.
 func Examine(ctx context.Context, damaged string, opts *SalvageOptions) (result Salvaged, err error) {
 	if opts == nil {
 		opts = &SalvageOptions{}
@@ -94,7 +95,7 @@ func Examine(ctx context.Context, damaged string, opts *SalvageOptions) (result 
 	return opts.run(ctx, f, nil)
 }
 
-// run salvages a file.
+// run salvages a file; emit gets each record.
 func (opts *SalvageOptions) run(ctx context.Context, f *pagefile.File, emit func(salvage.Record) error) (Salvaged, error) {
 	o := salvage.Options{Older: opts.Older, Emit: emit}
 	if opts.Report != nil {
@@ -111,7 +112,7 @@ func (opts *SalvageOptions) run(ctx context.Context, f *pagefile.File, emit func
 	return Salvaged{r.Records, r.Bytes, r.Older, r.Damaged, r.LostRecords, r.LostGroups, r.Dropped != 0, r.Superblocks, r.Checkpoint != 0}, err
 }
 
-// damageOf is a Missing in the words of this package.
+// damageOf converts a salvage.Missing to a Damage.
 func damageOf(m salvage.Missing) Damage {
 	d := Damage{Page: m.Page, From: m.From, To: m.To, Err: m.Err}
 	switch m.Scope {
@@ -138,17 +139,18 @@ func damageOf(m salvage.Missing) Damage {
 	return d
 }
 
-// salvageWriter writes the new database under another name, in transactions of some MiB.
+// salvageWriter writes the new database under a temporary name, in transactions of up to salvageBatchRecords or
+// salvageBatchBytes.
 type salvageWriter struct {
 	ctx     context.Context
-	name    string // in the end
-	part    string // until then
+	name    string // final name
+	part    string // temporary name
 	db      *DB
 	tx      *Tx
-	records int
-	bytes   int64
-	spaced  bool // the file had keyspaces
-	marked  bool // its mark was recovered
+	records int   // records in tx
+	bytes   int64 // bytes of keys and values in tx
+	spaced  bool  // a superblock says that the damaged file had keyspaces
+	marked  bool  // the mark of keyspaces was recovered
 }
 
 const (
@@ -208,7 +210,8 @@ func (w *salvageWriter) commit() error {
 	return tx.Commit()
 }
 
-// mark makes the new database one with keyspaces if the damaged one was, as its superblocks or its mark say: its keys are written so.
+// mark makes the new database one with keyspaces if the damaged one was, as its superblocks or its mark tell: the
+// salvaged keys are those of such a tree.
 func (w *salvageWriter) mark() error {
 	if !w.spaced && !w.marked {
 		return nil
@@ -230,16 +233,17 @@ func (w *salvageWriter) mark() error {
 	})
 }
 
-// abandon removes what was written.
+// abandon removes the unfinished database.
 func (w *salvageWriter) abandon() (err error) {
 	if w.tx != nil {
 		err = w.tx.Rollback()
 	}
-	w.db.Close() // what it could not write is of no use
+	w.db.Close() // its error does not matter: the file is removed
 	return errors.Join(err, os.Remove(w.part))
 }
 
-// finish gives the new database its name, which nobody else may have taken meanwhile.
+// finish completes the new database and gives it its final name, unless somebody has created a file of that name
+// meanwhile.
 func (w *salvageWriter) finish() error {
 	if err := errors.Join(w.commit(), w.mark()); err != nil {
 		return errors.Join(err, w.abandon())
@@ -248,7 +252,7 @@ func (w *salvageWriter) finish() error {
 		return errors.Join(err, os.Remove(w.part))
 	}
 	err := os.Link(w.part, w.name)
-	if err != nil && !errors.Is(err, fs.ErrExist) { // a file system without links
+	if err != nil && !errors.Is(err, fs.ErrExist) { // the file system has no hard links
 		if _, lerr := os.Lstat(w.name); errors.Is(lerr, fs.ErrNotExist) {
 			err = os.Rename(w.part, w.name)
 		}
@@ -262,11 +266,11 @@ func (w *salvageWriter) finish() error {
 	return syncDirectory(w.name)
 }
 
-// syncDirectory makes a new name durable, where the system can.
+// syncDirectory makes a new name durable, if the directory may be opened for that.
 func syncDirectory(name string) error {
 	err := vfs.OS().SyncDir(name)
 	if err != nil && errors.Is(err, fs.ErrPermission) {
-		return nil // a directory that may be written to and not be read
+		return nil // the directory is writable and not readable
 	}
 	return err
 }

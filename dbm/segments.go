@@ -2,27 +2,28 @@ package dbm
 
 import "flashdbm/mvcc"
 
-// Segment describes a segment, the unit in which the file's space is used again.
+// Segment describes a segment of the file: the unit in which space is reused.
 type Segment struct {
-	Kind  string `json:"kind"`       // see below
-	Bytes int64  `json:"bytes"`      // its size
-	Live  int64  `json:"live_bytes"` // pages that the newest tree uses
-	Group uint64 `json:"group"`      // number of the newest group of the log that wrote into it; 0 if none or unknown
+	Kind  string `json:"kind"`       // one of the constants below
+	Bytes int64  `json:"bytes"`      // size of the segment
+	Live  int64  `json:"live_bytes"` // bytes of the pages that the newest tree uses
+	Group uint64 `json:"group"`      // number of the newest log group in the segment; 0 if none or unknown
 }
 
 // Kinds of segments.
 const (
-	SegmentAbsent = "absent" // has no space: it was given back to the file system
-	SegmentFree   = "free"   // may be written at once
-	SegmentLog    = "log"    // has pages of the log: of the tree, values, commits; alive or dead
+	SegmentAbsent = "absent" // has no space on disk: it was returned to the file system
+	SegmentFree   = "free"   // can be written at once
+	SegmentLog    = "log"    // has pages of the log: of the tree, values, commits; live or dead
 	SegmentValues = "values" // has large values
 	SegmentTail   = "tail"   // the log is being written here
-	SegmentNext   = "next"   // and goes on here
+	SegmentNext   = "next"   // where the log goes on after the tail
 )
 
 var segmentKinds = [...]string{SegmentAbsent, SegmentFree, SegmentLog, SegmentValues, SegmentTail, SegmentNext}
 
-// Segments describes all segments of the file in the order of their place in it; nil after Close. It takes time and memory for each.
+// Segments describes all segments of the file, by ascending offset; nil after Close. Its time and memory are
+// proportional to their number.
 func (db *DB) Segments() []Segment {
 	var all []Segment
 	_ = db.maintain(func(e *mvcc.Engine) error {

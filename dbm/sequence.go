@@ -7,24 +7,25 @@ import (
 	"sync"
 )
 
-// Sequence hands out the numbers 1, 2, 3 and so on, each once, to any number of goroutines. It takes a block of numbers at a time from a
-// record, whose value is the last number taken, as a number of Tx.Increment: one commit for each block. Numbers of a block that were not
-// handed out are lost with the process, so there are gaps, but of no more than a block for each process that ended. Where there may be none,
-// Tx.Increment in the transaction that uses the number is right: what is rolled back takes none.
+// Sequence hands out the numbers 1, 2, 3 and so on, each once, to any number of goroutines. It takes numbers in
+// blocks from a record whose value is the last number taken, in the form of Tx.Increment: one commit for each
+// block. Numbers of a block that were not handed out are lost when the process ends, so there are gaps, at most one
+// block for each process that ended. For numbers without gaps use Tx.Increment in the transaction that uses the
+// number: a rollback then takes no number.
 //
-// Several sequences of one key, and Increment beside them, share the numbers out.
+// Several sequences on one key, and calls of Increment beside them, never get the same number.
 type Sequence struct {
 	db    *DB
 	key   []byte
 	block int64
 
-	mu   sync.Mutex
-	next int64 // the number to hand out,
-	last int64 // up to this one; below next: none are left
+	mu   sync.Mutex // guards next and last
+	next int64      // the next number to hand out
+	last int64      // the last number of the block; below next: none are left
 }
 
-// Sequence returns a sequence whose numbers are taken from the record with the given key, in blocks of the given size. It writes nothing before
-// the first Next. ErrKeyTooLarge.
+// Sequence returns a sequence that takes its numbers from the record with the given key, in blocks of the given
+// size. It writes nothing before the first Next. ErrKeyTooLarge.
 func (db *DB) Sequence(key []byte, block int64) (*Sequence, error) {
 	if block < 1 {
 		return nil, fmt.Errorf("flashdbm: a sequence with blocks of %d numbers: 1 or more are wanted", block)
@@ -35,9 +36,9 @@ func (db *DB) Sequence(key []byte, block int64) (*Sequence, error) {
 	return &Sequence{db: db, key: append([]byte{}, key...), block: block, next: 1}, nil
 }
 
-// Next returns the next number. With the first one of a block it commits, and the errors are those of DB.Increment: ErrNotNumber if the record
-// holds something else, ErrOverflow behind the last number of 64 bits. The number survives what Options.Durability says that the commit does:
-// in Durable mode no number comes again.
+// Next returns the next number. The first number of a block costs a commit, with the errors of DB.Increment:
+// ErrNotNumber if the record holds something else, ErrOverflow behind the last 64-bit number. A number is not
+// handed out again if that commit survives, which Options.Durability governs: in Durable mode, never.
 func (s *Sequence) Next() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +50,7 @@ func (s *Sequence) Next() (int64, error) {
 		s.next, s.last = last-s.block+1, last
 	}
 	n := s.next
-	if n == math.MaxInt64 { // there is none behind it
+	if n == math.MaxInt64 { // no number follows
 		s.next, s.last = 1, 0
 	} else {
 		s.next++
@@ -57,8 +58,8 @@ func (s *Sequence) Next() (int64, error) {
 	return n, nil
 }
 
-// Release gives back the numbers that are left of the block at hand, unless others were taken from the record since: then they are lost, and
-// it is no error. The sequence may be used again.
+// Release gives back the unused numbers of the current block. If others have taken numbers from the record since,
+// the unused ones are lost, which is no error. The sequence may be used again.
 func (s *Sequence) Release() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

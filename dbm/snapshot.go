@@ -8,20 +8,22 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Snapshot is one moment of a database, which several goroutines read at once: each in a read-only transaction of its own from View or Begin,
-// and all of these see the same. It may be used by any number of goroutines.
+// Snapshot is one moment of a database for several goroutines: each reads in a read-only transaction of its own,
+// from View or Begin, and all of these see the same. Any number of goroutines may use it.
 //
-// It holds what it shows, as an open transaction does: with all its transactions it counts as one in Stats, Close of the database waits for it, and it gets ErrSnapshotTooOld
-// for the same reasons as a transaction of its age. A snapshot that is dropped is closed when the collector finds it.
+// A snapshot holds its versions like an open transaction: with all its transactions it counts as one in Stats,
+// DB.Close waits for it, and it gets ErrSnapshotTooOld for the same reasons as a transaction of its age. A dropped
+// snapshot is closed when the garbage collector finds it.
 type Snapshot struct {
 	db      *DB
-	now     int64      // by the clock, in the unit of times: for all its transactions
-	mu      sync.Mutex // guards the rest, and root, which siblings are begun from one at a time
-	root    *mvcc.Tx   // reads nothing itself; nil once closed
+	now     int64      // its beginning by the clock, in the unit of expiry times, for all its transactions
+	mu      sync.Mutex // guards the fields below, and root itself: siblings are begun one at a time
+	root    *mvcc.Tx   // holds the snapshot and reads nothing; nil once closed
 	cleanup runtime.Cleanup
 }
 
-// Snapshot returns the present moment, of which View would see the same. The caller closes it. ErrClosed, ErrSnapshotTooOld beside a writer.
+// Snapshot returns the present moment, as View would see it. The caller must close it. ErrClosed; beside a writer
+// ErrSnapshotTooOld.
 func (db *DB) Snapshot() (*Snapshot, error) {
 	root, err := db.begin(mvcc.TxOptions{ReadOnly: true})
 	if err != nil {
@@ -32,8 +34,8 @@ func (db *DB) Snapshot() (*Snapshot, error) {
 	return s, nil
 }
 
-// View runs fn in a read-only transaction that sees the snapshot, like DB.View. ErrTxDone if the snapshot was closed before; Close does not
-// end a View that is under way.
+// View runs fn in a read-only transaction that sees the snapshot, like DB.View. ErrTxDone if the snapshot is
+// closed. Close does not end a View that is under way.
 func (s *Snapshot) View(fn func(*Tx) error) error {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	tx, err := s.begin(true)
@@ -43,8 +45,8 @@ func (s *Snapshot) View(fn func(*Tx) error) error {
 	return tx.view(fn)
 }
 
-// Begin starts a read-only transaction that sees the snapshot. The caller ends it: see DB.Begin. It belongs to one goroutine and may outlive
-// the snapshot. ErrTxDone if the snapshot is closed.
+// Begin starts a read-only transaction that sees the snapshot. The caller must end it: see DB.Begin. The
+// transaction must be used by one goroutine and may outlive the snapshot. ErrTxDone if the snapshot is closed.
 func (s *Snapshot) Begin() (*Tx, error) {
 	tx, err := s.begin(false)
 	if err != nil {
@@ -69,8 +71,8 @@ func (s *Snapshot) begin(managed bool) (*Tx, error) {
 	return tx, nil
 }
 
-// Close ends the snapshot: no transaction begins at it any more. Those that are under way go on, and what the snapshot held is held until the
-// last of them ends. A second call does nothing.
+// Close ends the snapshot: no transaction can begin at it any more. Transactions under way go on, and the versions
+// of the snapshot are held until the last of them ends. A second call does nothing.
 func (s *Snapshot) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

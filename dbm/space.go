@@ -7,15 +7,18 @@ import (
 	"flashdbm/internal/keyspace"
 )
 
-// In a file with keyspaces the records of all of them are in one tree, each keyspace together, by what precedes their keys there:
+// In a file with keyspaces one tree holds the records of all keyspaces. What precedes the user's key there keeps
+// the records of each keyspace together:
 //
 //	default keyspace    the key; if it begins with FF, FF 00 and the rest of it
 //	another one         FF, its number, the key
 //	catalog             FF FF
 //
-// A number is one byte from 01 to EF, or four that begin with F0 to FE. So no keyspace's prefix is the beginning of another's, and the keys of
-// each, those of the default one too, are one range in the order of the user's keys. All the rest follows: a commit of several keyspaces is one
-// of several keys, conflicts are by keyspace and key, a snapshot, a backup and a check have all of them, and one that is not used costs nothing.
+// A number is one byte from 01 to EF, or four bytes after a byte from F0 to FE. So no keyspace's prefix is the
+// beginning of another's, and the keys of each keyspace, the default one included, are one range of the tree in the
+// order of the user's keys. Everything else follows: a commit to several keyspaces is a commit of several keys,
+// conflicts are by keyspace and key, a snapshot, a backup and a check cover all keyspaces, and an unused keyspace
+// costs nothing.
 //
 // The catalog has
 //
@@ -24,16 +27,18 @@ import (
 //	FF FF s           the number that was given last, as a number of Increment. None is given twice
 //	FF FF d  prefix   the name that a keyspace had which was dropped, and whose records are being deleted
 //
-// A file becomes one with keyspaces by EnableKeyspaces: first its superblock says so, which keeps older programs out, then one transaction writes keys
-// anew that begin with FF, with the mark. Between the two the mark is missing, and keys are as before; the next call goes on. Each transaction looks
-// for the mark in its own snapshot, unless it is known that it is there. What a transaction without it writes under keys that begin with FF would be
-// wrong behind the mark, so such a transaction guards the mark, and loses. No other key is another one with keyspaces.
+// EnableKeyspaces converts a file in two steps. First the superblock gets a flag, which keeps older programs out.
+// Then one transaction rewrites the keys that begin with FF, and puts the mark. Between the two steps the mark is
+// missing and keys are stored as before; the next call goes on. Each transaction looks for the mark in its own
+// snapshot, unless the mark is known to be there. A key that begins with FF, written by a transaction without the
+// mark, would be wrong in a tree with the mark: such a transaction guards the mark, and conflicts with the
+// conversion. All other keys are stored alike before and after.
 const (
 	spaceByte  = keyspace.Lead
 	escapeByte = keyspace.Escape
 	firstSpace = keyspace.First
 	catalog    = keyspace.Catalog
-	longSpaces = 0xF0 // first byte of numbers of four
+	longSpaces = 0xF0 // first byte of five-byte numbers
 	mostLong   = 0xFF - longSpaces
 )
 
@@ -53,12 +58,13 @@ func catalogKey(kind byte, rest []byte) []byte {
 	return append([]byte{spaceByte, catalog, kind}, rest...)
 }
 
-// space says where the keys of a transaction are in the tree. The zero space has all of the tree, as it is.
+// space says where the keys of a transaction lie in the tree. The zero space is the whole tree, with keys as they
+// are.
 type space struct {
-	prefix    []byte // of a keyspace; empty: the default one, or all of the tree
-	low, high []byte // bounds of its keys in the tree; nil: none. Never changed
-	shifts    bool   // some keys are not the same in the tree
-	all       bool   // all of a tree that may have keyspaces: keys have what precedes them
+	prefix    []byte // of a keyspace; empty for the default one, and for the whole tree
+	low, high []byte // bounds of its keys in the tree; nil: no bound. The slices are never modified
+	shifts    bool   // some keys are stored as other keys
+	all       bool   // the whole of a tree that may have keyspaces: keys include their prefixes
 }
 
 var (
@@ -72,10 +78,10 @@ func spaceOf(prefix []byte) space {
 	return space{prefix: prefix, low: prefix, high: PrefixEnd(prefix), shifts: true}
 }
 
-// errTooManySpaces needs some hundred million of them.
+// errTooManySpaces: some 250 million keyspaces have been created.
 var errTooManySpaces = errors.New("flashdbm: no numbers are left for keyspaces: copy the database to a new file")
 
-// spacePrefix returns the prefix of the keyspace with a number, from 1 on.
+// spacePrefix returns the prefix of the keyspace with number n, 1 or more.
 func spacePrefix(n int64) ([]byte, error) {
 	if n < longSpaces {
 		return []byte{spaceByte, byte(n)}, nil
@@ -87,7 +93,7 @@ func spacePrefix(n int64) ([]byte, error) {
 	return []byte{spaceByte, longSpaces + byte(n>>24), byte(n >> 16), byte(n >> 8), byte(n)}, nil
 }
 
-// isSpacePrefix reports whether spacePrefix may have made p.
+// isSpacePrefix reports whether p can be a result of spacePrefix.
 func isSpacePrefix(p []byte) bool {
 	switch {
 	case len(p) < 2 || p[0] != spaceByte || p[1] < firstSpace || p[1] == catalog:
@@ -98,7 +104,7 @@ func isSpacePrefix(p []byte) bool {
 	return len(p) == 5
 }
 
-// in appends to room, or returns, the key that a key of the space has in the tree.
+// in returns the key in the tree for a key of the space: key itself, or room with the key in the tree appended.
 func (s *space) in(room, key []byte) []byte {
 	switch {
 	case !s.shifts:
@@ -109,7 +115,8 @@ func (s *space) in(room, key []byte) []byte {
 	return keyspace.In(room, key)
 }
 
-// out returns the key of the space that has a key in the tree. Mostly it is a part of that.
+// out returns the key of the space for a key in the tree: a part of it, except for keys of the default keyspace
+// that begin with FF.
 func (s *space) out(key []byte) []byte {
 	switch {
 	case !s.shifts || key == nil:
@@ -120,7 +127,8 @@ func (s *space) out(key []byte) []byte {
 	return keyspace.Out(key)
 }
 
-// to returns the bound in the tree for an upper bound of keys of the space, nil for none.
+// to returns the upper bound in the tree for an upper bound of keys of the space; nil for to, or in the result, is
+// no bound.
 func (s *space) to(to []byte) []byte {
 	if to == nil {
 		return s.high
@@ -128,18 +136,18 @@ func (s *space) to(to []byte) []byte {
 	return s.in(nil, to)
 }
 
-// holds reports whether a key in the tree is one of the space.
+// holds reports whether a key in the tree belongs to the space.
 func (s *space) holds(key []byte) bool {
 	return bytes.Compare(key, s.low) >= 0 && (s.high == nil || bytes.Compare(key, s.high) < 0)
 }
 
-// spaceKeys puts keys of a space together.
+// spaceKeys converts keys of a space to keys in the tree.
 type spaceKeys struct {
-	space *space // what it is does not change
-	room  []byte // empty; see at
+	space *space // its contents never change
+	room  []byte // memory for at; always of length 0
 }
 
-// at returns the key in the tree for a key of the space. It is good until the next call.
+// at returns the key in the tree for a key of the space. The result is valid until the next call.
 func (k *spaceKeys) at(key []byte) []byte {
 	if !k.space.shifts || len(k.space.prefix) == 0 && !keyspace.Shifted(key) {
 		return key
@@ -150,10 +158,10 @@ func (k *spaceKeys) at(key []byte) []byte {
 	return k.space.in(k.room, key)
 }
 
-// keyRoom is up to which length keys are put together in memory that is kept for that.
+// keyRoom, in bytes, is the capacity of spaceKeys.room: longer keys in the tree are allocated.
 const keyRoom = 128
 
-// checkKey is checkSizes of a key of the space.
+// checkKey is checkSizes for a key of the space. A key of the whole tree may be longer by its prefix.
 func (k *spaceKeys) checkKey(key, value []byte) error {
 	if k.space.all {
 		key = key[:min(len(key), maxKey)]

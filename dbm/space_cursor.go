@@ -2,13 +2,14 @@ package dbm
 
 import "flashdbm/mvcc"
 
-// spaceCursor is a cursor of the engine that stays within a space, and passes over records whose time is over. Its keys are those of the tree.
+// spaceCursor is an engine cursor that stays within a space and skips expired records. Its keys are those of the
+// tree.
 //
-// Invariant, where the space has bounds: at says where it is as seen from within the space. Only on a record is that where the engine's cursor
-// is, so a move from elsewhere begins anew.
+// Invariant, if the space has bounds: at is the cursor's place as seen from within the space. Only if at is spaceOn
+// is the engine's cursor at the same place; a move from any other place starts anew at an end of the space.
 type spaceCursor struct {
 	*mvcc.Cursor
-	tx *Tx // its space
+	tx *Tx // has the space
 	at spacePlace
 }
 
@@ -23,13 +24,13 @@ const (
 
 func (c *spaceCursor) whole() bool { return !c.tx.space.shifts }
 
-// Reset: see mvcc.Cursor.
+// Reset is mvcc.Cursor.Reset.
 func (c *spaceCursor) Reset() {
 	c.Cursor.Reset()
 	c.at = spaceNowhere
 }
 
-// First, Last, Next, Prev and Seek: see mvcc.Cursor. Seek takes a key of the tree.
+// First, Last, Next, Prev and Seek are those of mvcc.Cursor, within the space. Seek takes a key of the tree.
 func (c *spaceCursor) First() bool {
 	if c.whole() {
 		return c.Cursor.First()
@@ -76,11 +77,12 @@ func (c *spaceCursor) Prev() bool {
 	return c.at != spaceBefore && c.Last()
 }
 
-// arrive ends a move towards one end of the space that has found a record, or none.
+// arrive ends a move of the engine's cursor, which has found a record or none. It skips expired records in the
+// direction of the move, and sets at. otherwise is the place behind the end of the space in that direction.
 func (c *spaceCursor) arrive(found bool, otherwise spacePlace) bool {
 	for found {
 		key := c.Cursor.Key()
-		found = c.Cursor.Err() == nil && c.tx.space.holds(key) // a long key may not be readable
+		found = c.Cursor.Err() == nil && c.tx.space.holds(key) // the rest of a long key may be unreadable
 		if !found || c.tx.stamp == 0 || !c.over() {
 			break
 		}
@@ -96,8 +98,8 @@ func (c *spaceCursor) arrive(found bool, otherwise spacePlace) bool {
 	return found
 }
 
-// over reports whether the time of the record that the engine's cursor is on is over. Where its value cannot be read, it is there, and who asks for the
-// value is told.
+// over reports whether the record at the engine's cursor has expired. A record whose value cannot be read counts as
+// present; whoever reads the value gets the error.
 func (c *spaceCursor) over() bool {
 	b, err := mvcc.BeginningAt(c.Cursor)
 	if err != nil {

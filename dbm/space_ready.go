@@ -13,24 +13,24 @@ import (
 	"flashdbm/mvcc"
 )
 
-// keyspaces is what a database has for its keyspaces.
+// keyspaces is the part of a DB for its keyspaces.
 type keyspaces struct {
 	db          *DB
-	spacedSince atomic.Uint64 // a Seq from which on snapshots have keyspaces, 0 if none is known; not used beside a writer
+	spacedSince atomic.Uint64 // snapshots from this Seq on have keyspaces; 0 if no such Seq is known; not used beside a writer
 	drops       drops
 }
 
-// errMark is of a file, written by programs that know no keyspaces, with a record that has the key of the mark.
+// errMark: a file written without keyspaces has a record with the key of the mark.
 var errMark = errors.New("flashdbm: a record has the key by which a database with keyspaces is known: put it under another key first")
 
-// ready looks whether a file that is opened has keyspaces, and has the work go on that was left of dropped ones.
+// ready finds out, at Open, whether the file has keyspaces, and how many dropped ones have records left.
 func (k *keyspaces) ready() error {
 	db := k.db
 	if db.beside != nil || !mvcc.Keyspaces(db.engine) {
 		return nil
 	}
 	left := int64(0)
-	if err := db.View(func(tx *Tx) error { // which finds the mark, and notes that
+	if err := db.View(func(tx *Tx) error { // newTx finds the mark and notes it
 		if !tx.spaced {
 			return tx.err
 		}
@@ -46,9 +46,10 @@ func (k *keyspaces) ready() error {
 	return nil
 }
 
-// EnableKeyspaces makes the file one with keyspaces, if it is not yet. DB.CreateKeyspace does so by itself; it is for who makes the first one by
-// Tx.CreateKeyspace. Programs of before there were keyspaces refuse the file from then on. It may be called at any time: other transactions go on,
-// but those that write keys which begin with the byte FF may have to run again.
+// EnableKeyspaces makes the file one with keyspaces, if it is not one yet. DB.CreateKeyspace calls it; a program
+// that creates its first keyspace by Tx.CreateKeyspace calls it before. Programs older than keyspaces refuse the
+// file from then on. It may be called at any time: other transactions go on, but those that write keys beginning
+// with the byte FF may have to run again.
 func (k *keyspaces) EnableKeyspaces() error {
 	db := k.db
 	if db.beside != nil {
@@ -74,15 +75,17 @@ func (k *keyspaces) EnableKeyspaces() error {
 	return db.UpdateContext(context.Background(), TxOptions{Serializable: true}, shiftKeys)
 }
 
-// shiftKeys makes the keys of the tree those of keyspaces, with the mark, if they are not yet. Who writes a key that begins with FF from a snapshot of
-// before loses to it, by the mark, which all of these guard; it has read all of them, so it loses to those that have come before it.
+// shiftKeys rewrites the keys of the tree that begin with FF as those of the default keyspace, and puts the mark,
+// unless the mark is there. It has read all these keys, so it conflicts with transactions that wrote one of them
+// and committed before it. Transactions that write such a key from an older snapshot and commit after it guard the
+// mark, and conflict.
 func shiftKeys(tx *Tx) error {
 	if tx.spaced {
 		return nil
 	}
 	from := []byte{spaceByte}
 	all := tx.whole()
-	var first [][]byte // what another key becomes has to go first: those with more zeros before those with fewer
+	var first [][]byte // keys whose place other keys will take: moved first, those with more zeros before those with fewer
 	for key := range all.Keys(from, nil) {
 		if len(key) > 1 && key[1] == escapeByte {
 			first = append(first, bytes.Clone(key))
@@ -98,7 +101,7 @@ func shiftKeys(tx *Tx) error {
 			return err
 		}
 	}
-	for key := range all.Keys(spacesFrom, nil) { // which lie behind what they become
+	for key := range all.Keys(spacesFrom, nil) { // their new keys lie before all of these
 		if err := move(all, defaultSpace.in(nil, key), key); err != nil {
 			return err
 		}
@@ -112,7 +115,7 @@ func shiftKeys(tx *Tx) error {
 	return all.Put(spaceMark, spaceForm)
 }
 
-// move puts the value of a key under another one. ErrNotFound.
+// move puts the value of the key from under the key to, and deletes from. ErrNotFound.
 func move(tx *Tx, to, from []byte) error {
 	r, length, err := tx.ValueReader(from)
 	if err != nil {
@@ -124,8 +127,8 @@ func move(tx *Tx, to, from []byte) error {
 	return tx.Delete(from)
 }
 
-// findSpaces finds out whether the file has keyspaces at the transaction's snapshot: its superblock says that it may. It has them at all snapshots
-// behind one at which it has.
+// findSpaces finds out whether the file has keyspaces at the transaction's snapshot; the superblock says only that
+// it may have. If it has them at one snapshot, it has them at all later ones.
 func findSpaces(tx *Tx) {
 	since := &tx.db.spacedSince
 	at := tx.inner.Snapshot()
@@ -148,18 +151,19 @@ func findSpaces(tx *Tx) {
 		}
 		since.CompareAndSwap(0, at)
 		tx.db.expiry.marked(s)
-	} // else tx.err has it
+	} // any other error is in tx.err
 }
 
-// guardMark has a transaction that is about to write a key, of a file that has no keyspaces at its snapshot, lose if it gets some before it
-// commits and the key is one that is another then.
+// guardMark is called before a transaction writes key. If the file has no keyspaces at the transaction's snapshot
+// and the key would be stored differently in a file with keyspaces, the transaction will conflict with a commit of
+// the mark.
 func guardMark(tx *Tx, key []byte) {
 	if keyspace.Shifted(key) && !tx.spaced && !tx.space.all {
 		tx.inner.Guard(spaceMark)
 	}
 }
 
-// postBackground tells of an error of work in the background.
+// postBackground posts an error of background work.
 func postBackground(db *DB, what string, err error) {
 	db.events.Post(event.Event{Kind: event.Background, What: what, Err: err})
 }

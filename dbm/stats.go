@@ -7,46 +7,49 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Stats describes a database at a moment, or nearly so: its numbers are read one after the other while others commit. Counters count
-// since Open, bytes are bytes, and every time is a time.Duration, in nanoseconds in JSON.
+// Stats describes a database at about one moment: the numbers are read one after the other while commits go on.
+// Counters count from Open, sizes are in bytes, and durations are in nanoseconds in JSON.
 type Stats struct {
-	Records   int64 `json:"records"`    // of all keyspaces, with those of their catalog, of dropped ones and of the index of times; where thousands of commits wait to be merged into the tree, without these; DB.Len is exact
-	FileBytes int64 `json:"file_bytes"` // that it takes of the disk
-	LiveBytes int64 `json:"live_bytes"` // of pages that the newest tree uses
-	FreeBytes int64 `json:"free_bytes"` // that can be written without growing the file
+	// Records counts all keyspaces, with the records of their catalog, of dropped keyspaces and of the index of
+	// expiry times. If thousands of commits wait to be merged into the tree, these are not counted. DB.Len is
+	// exact.
+	Records   int64 `json:"records"`
+	FileBytes int64 `json:"file_bytes"` // space that the file takes on disk
+	LiveBytes int64 `json:"live_bytes"` // pages that the newest tree uses
+	FreeBytes int64 `json:"free_bytes"` // can be written without growing the file
 
-	TableEntries  int64 `json:"table_entries"`  // of the translation table
-	MemoryBytes   int64 `json:"memory_bytes"`   // of page versions in memory, and roughly of what there is for them
-	DirtyBytes    int64 `json:"dirty_bytes"`    // of pages that have changed and that no flush has written yet
-	RedoBytes     int64 `json:"redo_bytes"`     // of the log: what the next open would have to redo, were the process killed now
-	UnsyncedBytes int64 `json:"unsynced_bytes"` // of the log: written since the last sync began
+	TableEntries  int64 `json:"table_entries"`  // entries of the translation table
+	MemoryBytes   int64 `json:"memory_bytes"`   // page versions in memory, and roughly the structures that belong to them
+	DirtyBytes    int64 `json:"dirty_bytes"`    // changed pages that no flush has written yet
+	RedoBytes     int64 `json:"redo_bytes"`     // log that the next Open would have to redo if the process were killed now
+	UnsyncedBytes int64 `json:"unsynced_bytes"` // log written since the last sync began
 
 	Commits          uint64        `json:"commits"`
-	PutBytes         uint64        `json:"put_bytes"` // of the keys and values that these commits have put, and the keys that they have deleted
+	PutBytes         uint64        `json:"put_bytes"` // keys and values put by these commits, and keys deleted
 	Conflicts        uint64        `json:"conflicts"`
-	DelayedCommits   uint64        `json:"delayed_commits"` // that had to wait because flushes do not keep up with what is written,
-	DelayTime        time.Duration `json:"delay_time"`      // for so long, all of them together
+	DelayedCommits   uint64        `json:"delayed_commits"` // commits that had to wait because flushes did not keep up with writes
+	DelayTime        time.Duration `json:"delay_time"`      // sum of these waits
 	RecordGroups     uint64        `json:"record_groups"`
 	PageGroups       uint64        `json:"page_groups"`
 	FlushGroups      uint64        `json:"flush_groups"`
 	CheckpointGroups uint64        `json:"checkpoint_groups"`
-	PagesWritten     uint64        `json:"pages_written"`  // appended to the log, 4,096 bytes each: over PutBytes that is the write amplification
-	ReturnedBytes    uint64        `json:"returned_bytes"` // of the file, given back to the file system
+	PagesWritten     uint64        `json:"pages_written"`  // pages of 4,096 bytes appended to the log; their bytes divided by PutBytes are the write amplification
+	ReturnedBytes    uint64        `json:"returned_bytes"` // bytes of the file returned to the file system
 	Syncs            uint64        `json:"syncs"`
-	SyncTime         time.Duration `json:"sync_time"` // that the syncs took, all together
+	SyncTime         time.Duration `json:"sync_time"` // sum of the times of all syncs
 	Flushes          uint64        `json:"flushes"`
 	Folds            uint64        `json:"folds"`
 	Checkpoints      uint64        `json:"checkpoints"`
-	PagesCleaned     uint64        `json:"pages_cleaned"` // moved, so that the segments that they were in could be used again
+	PagesCleaned     uint64        `json:"pages_cleaned"` // pages moved so that their segments could be reused
 
 	OpenSnapshots     int           `json:"open_snapshots"`
 	OldestSnapshotAge time.Duration `json:"oldest_snapshot_age"`
-	HeldBytes         int64         `json:"held_bytes"`                     // of the file: dead, and kept for open snapshots only
-	OldestSnapshot    string        `json:"oldest_snapshot_from,omitempty"` // where it began, with Options.TraceSnapshots: a stack, innermost first
+	HeldBytes         int64         `json:"held_bytes"`                     // dead bytes of the file that are kept only for open snapshots
+	OldestSnapshot    string        `json:"oldest_snapshot_from,omitempty"` // with Options.TraceSnapshots: the stack where it began, innermost frame first
 
-	EventsSkipped uint64 `json:"events_skipped"` // that Options.Events was not told of, because they came too fast for it or for their limit
+	EventsSkipped uint64 `json:"events_skipped"` // events that Options.Events did not get, because they came too fast for it or exceeded their limit
 
-	Failed string `json:"failed,omitempty"` // why the handle refuses writes (ErrFailed); empty as long as it does not
+	Failed string `json:"failed,omitempty"` // why the handle refuses writes (ErrFailed); empty if it does not
 
 	Recovery Recovery `json:"recovery"`
 }
@@ -54,15 +57,15 @@ type Stats struct {
 // Recovery says what Open found.
 type Recovery struct {
 	Created bool          `json:"created"` // the file was new
-	Groups  int           `json:"groups"`  // of the log that were read
-	Records int64         `json:"records"` // that were redone
-	Dropped bool          `json:"dropped"` // a commit cut short at the end of the log was dropped whole
-	Time    time.Duration `json:"time"`    // that Open took
+	Groups  int           `json:"groups"`  // groups of the log that were read
+	Records int64         `json:"records"` // records that were redone
+	Dropped bool          `json:"dropped"` // an incomplete commit at the end of the log was dropped as a whole
+	Time    time.Duration `json:"time"`    // duration of Open
 }
 
-// Stats returns the present state; the zero Stats after Close. It takes some microseconds and some more for each GiB of the file, or a few
-// milliseconds where thousands of records wait to be merged into the tree. It takes no lock under which a writer waits for its device: it
-// returns while a sync hangs.
+// Stats returns the present state; after Close, the zero Stats. It takes some microseconds and a little more for
+// each GiB of the file, or a few milliseconds if thousands of records wait to be merged into the tree. It takes no
+// lock under which a writer waits for the device, so it returns even while a sync hangs.
 func (db *DB) Stats() Stats {
 	if db.beside != nil {
 		s, err := db.beside.Stats()

@@ -12,47 +12,48 @@ import (
 	"flashdbm/mvcc"
 )
 
-// TxOptions say what kind of transaction is begun.
+// TxOptions say what kind of transaction to begin.
 type TxOptions struct {
 	ReadOnly     bool // cannot write; sees what View sees
-	Serializable bool // commits only if nothing that it read has changed since its snapshot; ranges, absent keys and Len are reads too
-	// CheckWrites: ErrConflict if a key that it writes was written by another since it began, also if it has read nothing. Without it a
-	// transaction that has read nothing cannot conflict: it is as if it had begun when it commits.
+	Serializable bool // commits only if nothing that it read has changed since its snapshot; ranges, absent keys and Len count as read
+	// CheckWrites: ErrConflict if another transaction wrote a key that this one writes, since this one began, even
+	// if this one has read nothing. Without it, a transaction that has read nothing never conflicts: it is as if it
+	// had begun when it commits.
 	CheckWrites bool
 }
 
-// Tx is a transaction. It belongs to one goroutine. Slices that it returns are valid until it ends.
+// Tx is a transaction. It must be used by one goroutine. Slices that it returns are valid until it ends.
 type Tx struct {
 	*txShared
 	spaceKeys
 }
 
-// txShared is what the transaction is for all keyspaces.
+// txShared is the state of a transaction that its Tx for each keyspace share.
 type txShared struct {
 	inner      *mvcc.Tx
 	db         *DB
-	dropped    [][]byte        // prefixes of the keyspaces that the transaction has dropped
-	stamp      stamp           // of the database; 0 if no value that the transaction can see may have one
-	now        int64           // when it began, in the unit of times; 0 without a stamp
-	soonest    int64           // time of a record that was put with one; 0 for none
+	dropped    [][]byte        // prefixes of keyspaces that the transaction has dropped
+	stamp      stamp           // of the database; 0 if no value visible to the transaction has a stamp
+	now        int64           // its beginning, in milliseconds since 1970; 0 without a stamp
+	soonest    int64           // the earliest expiry time that the transaction has put; 0 for none
 	err        error           // first error of the media or the system
-	ctx        context.Context // that ends iterations; nil for none
+	ctx        context.Context // ends iterations; nil for none
 	cleanup    runtime.Cleanup
-	spaced     bool // the file has keyspaces
-	quiet      bool // nothing is done in the background behind its commit
+	spaced     bool // the file has keyspaces at the snapshot
+	quiet      bool // its commit starts no background work
 	times      bool // PutTTL may be used
 	readOnly   bool
-	managed    bool // ended by View or Update
+	managed    bool // View or Update ends it
 	done       bool
-	aging      bool // see during
-	answered   bool // something that was read has been returned
-	wantsTimes bool // PutTTL has failed for want of EnableExpiry
+	aging      bool // the snapshot must be held around reads: see during
+	answered   bool // a result of a read has been returned, so the snapshot must stay
+	wantsTimes bool // PutTTL has failed because EnableExpiry was not called
 }
 
 var errManaged = errors.New("flashdbm: View and Update end their transaction themselves: return nil or an error from the function")
 
 func newTx(db *DB, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
-	both := &struct { // one allocation: of 192 bytes it is a tenth of an Update of one record
+	both := &struct { // one allocation instead of two: of 192 bytes it is a tenth of an Update of one record
 		tx     Tx
 		shared txShared
 	}{Tx{spaceKeys: spaceKeys{space: allKeys}}, txShared{inner: inner, db: db, readOnly: o.ReadOnly, managed: managed, aging: inner.Aging()}}
@@ -65,7 +66,8 @@ func newTx(db *DB, inner *mvcc.Tx, o TxOptions, managed bool) *Tx {
 	return tx
 }
 
-// note remembers an error of the media or the system.
+// note adds the public sentinel to an error, posts damage as an event, and keeps the first error of the media or
+// the system for Err.
 func (tx *Tx) note(err error) error {
 	if err == nil {
 		return nil
@@ -78,8 +80,9 @@ func (tx *Tx) note(err error) error {
 	return err
 }
 
-// Err returns the first error of the media or the system that the transaction met. View, Update and Commit return it when nothing else
-// fails. Once the transaction has ended, an iteration that was begun or went on after that makes it ErrTxDone if it was nil.
+// Err returns the first error of the media or the system that the transaction met. View, Update and Commit return
+// it if nothing else fails. An iteration that begins or goes on after the transaction has ended sets it to
+// ErrTxDone if it was nil.
 func (tx *Tx) Err() error { return tx.err }
 
 func (tx *Tx) canRead(key []byte) error {
@@ -104,8 +107,8 @@ func (tx *Tx) canWrite(key, value []byte) error {
 	return tx.checkKey(key, value)
 }
 
-// Get returns the value of key, never nil, or ErrNotFound. It takes no lock and allocates nothing unless the value is larger than about
-// 1 MiB.
+// Get returns the value of key, never nil, or ErrNotFound. It takes no lock, and allocates only for values larger
+// than about 1 MiB.
 func (tx *Tx) Get(key []byte) ([]byte, error) {
 	if err := tx.canRead(key); err != nil {
 		return nil, err
@@ -130,12 +133,13 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	return value, nil
 }
 
-// again reports whether what failed may be tried again: beside a writer, as long as nothing was returned, on a newer snapshot.
+// again reports whether a failed read may be tried again. It may beside a writer, while the transaction has
+// returned nothing, if the snapshot could be replaced by a newer one.
 func (tx *Tx) again(err error) bool {
 	if tx.answered || !tx.inner.Renew(err) {
 		return false
 	}
-	if mvcc.KeyspacesOf(tx.inner) && !tx.spaced && !tx.space.all { // else findSpaces is at it
+	if mvcc.KeyspacesOf(tx.inner) && !tx.spaced && !tx.space.all { // otherwise findSpaces is the caller
 		findSpaces(tx)
 		findStamp(tx)
 	}
@@ -161,9 +165,10 @@ func (tx *Tx) Has(key []byte) (found bool, err error) {
 	return ok, tx.note(err)
 }
 
-// Put sets the value of key. It copies both. ErrTxReadOnly, ErrKeyTooLarge, ErrValueTooLarge, ErrFull. A value of more than about 1 MiB in
-// memory that cannot be read, as of a mapping of a file that was cut short, is an error of this call; with a shorter one, or a key, the
-// runtime panics or ends the process as it does wherever such memory is read.
+// Put sets the value of key. It copies key and value. ErrTxReadOnly, ErrKeyTooLarge, ErrValueTooLarge, ErrFull. If
+// a value above about 1 MiB lies in memory that cannot be read, as in a mapping of a truncated file, Put returns an
+// error; for a shorter value or a key the runtime panics or ends the process, as it does wherever such memory is
+// read.
 func (tx *Tx) Put(key, value []byte) error {
 	if err := tx.canWrite(key, value); err != nil {
 		return err
@@ -172,7 +177,7 @@ func (tx *Tx) Put(key, value []byte) error {
 	return tx.note(putValue(tx, key, value))
 }
 
-// Insert sets the value of key if it has none, else ErrExists.
+// Insert sets the value of key if it has none; otherwise ErrExists.
 func (tx *Tx) Insert(key, value []byte) error {
 	if err := tx.canWrite(key, value); err != nil {
 		return err
@@ -187,7 +192,7 @@ func (tx *Tx) Insert(key, value []byte) error {
 	return tx.note(putValue(tx, key, value))
 }
 
-// Delete removes key; it is no error if there is none.
+// Delete removes key; an absent key is no error.
 func (tx *Tx) Delete(key []byte) error {
 	if err := tx.canWrite(key, nil); err != nil {
 		return err
@@ -196,22 +201,25 @@ func (tx *Tx) Delete(key []byte) error {
 	return tx.note(tx.inner.Delete(tx.at(key)))
 }
 
-// DeleteRange removes the records with from <= key < to; nil is an open end. It is no error if there are none.
+// DeleteRange removes the records with from <= key < to; nil is an open end. An empty range is no error.
 //
-// A range of up to 4,096 records is deleted key by key, from the transaction's snapshot; an error in between leaves a part
-// of them deleted in the transaction. One of more, or for which a full file has no room, takes the same memory and the same few bytes in the log for any number: the
-// commit cuts whole subtrees out of the tree, while others wait for it as for any large commit, and looks once at each page between the two ends, for
-// its number of records and for values that lie elsewhere, as DeleteRange itself and Len within the transaction do. A flush of all that is dirty follows. So
-// a full file can be emptied by one call. The first such range has a checkpoint written, behind which programs of before refuse the file.
+// A range of up to 4,096 records is deleted key by key, from the transaction's snapshot; an error in between leaves
+// a part of them deleted in the transaction. A larger range, or one for which a full file has no room, takes the
+// same memory and the same few bytes of log for any number of records: the commit cuts whole subtrees out of the
+// tree. Other commits wait meanwhile, as for any large commit. The cut reads each page between the two ends once,
+// to count its records and to find values that lie elsewhere; so do DeleteRange itself, and Len within the
+// transaction. A flush of all dirty pages follows. So one call can empty a full file. The first such range of a
+// file writes a checkpoint, after which programs that do not know such ranges refuse the file.
 //
-// It conflicts as a range: with ErrConflict the transaction has lost to one that put or deleted something in the range since its snapshot,
-// and one that puts something there, from a snapshot before the commit, loses to it.
+// DeleteRange conflicts as a range: the transaction gets ErrConflict if another one put or deleted something in the
+// range since its snapshot; and another one that puts something there, from a snapshot before this commit, gets
+// ErrConflict itself.
 func (tx *Tx) DeleteRange(from, to []byte) (err error) {
 	_, err = tx.deletePart(from, to, math.MaxInt64)
 	return err
 }
 
-// deletePart is DeleteRange of about the given number of records, the first ones, and reports whether there are more.
+// deletePart is DeleteRange of about the first most records, and reports whether there are more.
 func (tx *Tx) deletePart(from, to []byte, most int64) (more bool, err error) {
 	if err := tx.canWrite(nil, nil); err != nil {
 		return false, err
@@ -229,7 +237,7 @@ func (tx *Tx) deletePart(from, to []byte, most int64) (more bool, err error) {
 	return rest != nil, tx.note(err)
 }
 
-// countOf returns the number of records of the space.
+// countOf returns the number of records of the space that have not expired.
 func countOf(tx *Tx) (int64, error) {
 	n, err := countStored(tx)
 	if err != nil || tx.stamp == 0 || tx.space.all {
@@ -239,7 +247,7 @@ func countOf(tx *Tx) (int64, error) {
 	return n - over, err
 }
 
-// countStored returns the number of records that the tree has of the space.
+// countStored returns the number of records of the space in the tree, expired ones included.
 func countStored(tx *Tx) (int64, error) {
 	if len(tx.space.prefix) > 0 {
 		return mvcc.Count(tx.inner, tx.space.low, tx.space.high)
@@ -252,9 +260,9 @@ func countStored(tx *Tx) (int64, error) {
 	return n - others, err
 }
 
-// Len returns the number of records that the transaction sees, of its keyspace. In a database without keyspaces it looks at a number that is
-// kept. In one with keyspaces it looks at the pages that the keyspace has in the tree, and for the default one at those of all others: a
-// thousand pages in a millisecond.
+// Len returns the number of records of the keyspace that the transaction sees. Without keyspaces it returns a
+// number that is maintained. In a database with keyspaces it reads the pages of the keyspace, or for the default
+// keyspace those of all others: about a thousand pages in a millisecond.
 func (tx *Tx) Len() (n int64, err error) {
 	if tx.done {
 		return 0, ErrTxDone
@@ -270,14 +278,15 @@ func (tx *Tx) Len() (n int64, err error) {
 	return n, tx.note(err)
 }
 
-// ValueReader reads the value of key piece by piece and returns its length in bytes; a value of gigabytes is never in memory whole. The
-// reader is valid until the transaction ends. ErrNotFound.
+// ValueReader returns a reader of the value of key, and the value's length in bytes. The reader reads the value
+// piece by piece, so a value of gigabytes is never in memory as a whole. It is valid until the transaction ends.
+// ErrNotFound.
 func (tx *Tx) ValueReader(key []byte) (reader io.ReadCloser, length int64, err error) {
 	reader, length, _, err = timedReader(tx, key)
 	return reader, length, err
 }
 
-// timedReader is Tx.ValueReader that returns the time of the record too, 0 if it does not expire.
+// timedReader is Tx.ValueReader that also returns the expiry time of the record, 0 if it does not expire.
 func timedReader(tx *Tx, key []byte) (reader io.ReadCloser, length, at int64, err error) {
 	if err := tx.canRead(key); err != nil {
 		return nil, 0, 0, err
