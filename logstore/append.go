@@ -42,10 +42,11 @@ type Group struct {
 	bufs    [][]byte // vector of one write
 	begin   Position // end of the log at Begin
 	first   Position // position of the group's first page; set once pages are written
-	before  uint32   // number of pages already written, raw pages included: see Write
-	// rawPages is the number of raw pages of all in pages. Pages is asked for with each Buffered commit, of a group that grows for thousands of them.
+	before  uint32   // pages already written, raw pages included: see put
+	// rawPages is the number of raw pages in pages. It is kept as a counter because each Buffered commit calls
+	// Pages, on a group that grows for thousands of commits.
 	rawPages uint32
-	err      error        // first error of writing them
+	err      error        // first error of writing pages
 	written  bool         // Commit has written the group
 	keep     bool         // the group stays open if it is one page: see lastPage
 	records  []byte       // unused part of a slab for pages of records; these slabs are never reused
@@ -96,7 +97,7 @@ func (s *appender) Begin(kind GroupKind) *Group {
 	switch {
 	case !empty && !g.written:
 		s.fail(errDropped)
-	case empty && !g.written && g.s != nil: // nothing was added, as happens with groups of Buffered commits
+	case empty && !g.written && g.s != nil: // the group begun before got no pages, as happens with groups of Buffered commits
 		g.kind, g.begin, g.keep = kind, s.position(), false
 		return g
 	}
@@ -251,8 +252,8 @@ func (g *Group) run(name PageID, form uint32, parts ...[]byte) Addr {
 	return a
 }
 
-// Commit writes the group, with count in its commit record, and returns the group's number. Behind Commit the group is in the system's page
-// cache and not yet durable. An error has poisoned the store.
+// Commit writes the group, with count in its commit record, and returns the group's number. When Commit
+// returns, the group is in the system's page cache and not yet durable. An error has poisoned the store.
 func (g *Group) Commit(count uint64) (uint64, error) {
 	s, t := g.s, &g.s.tail
 	g.Held = nil
@@ -280,7 +281,7 @@ func (g *Group) Commit(count uint64) (uint64, error) {
 	return no, nil
 }
 
-// put writes the buffered pages; last says that the group ends with them.
+// put writes the buffered pages. last tells that the group ends with them.
 func (g *Group) put(last bool, count uint64) (err error) {
 	s := g.s
 	if err := g.checkReserved(); err != nil {
@@ -337,7 +338,8 @@ func (g *Group) checkReserved() error {
 	return nil
 }
 
-// lagOf returns what the mux areas of a group say about the groups before it.
+// lagOf returns what the mux areas of a group say about the groups before it: how many of them are not known to
+// be durable.
 func (s *syncer) lagOf(group uint64) uint16 {
 	return uint16(min(group-s.durable.Load()-1, lagUnknown))
 }

@@ -11,61 +11,71 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A store opened with Options.Beside reads a file that another process may be writing. It takes no lock, and the writer takes no notice
-// of it. So nothing in the file is believed before it was copied and checked, and what is gone is noticed:
+// A store opened with Options.Beside reads a file that another process may be writing. The reader takes no
+// lock, and the writer takes no notice of the reader. So the reader trusts nothing in the file before it has
+// copied and checked it, and it notices what is gone:
 //
-//  1. A page counts as a copy only: read, then checked against its checksum, then decoded. The checksum covers the page's address and
-//     the salt that the segment had when the log entered it, and in one life of a segment a page gets one content, but for rules 5 and 7.
-//     So a copy that passes is the page that was meant, whatever the writer does meanwhile. Value runs and extents are checked whole.
-//  2. The salts come from the checkpoint, from headers that continue the chain, and from those of private segments that a group lists,
-//     unless a checkpoint was begun behind that group: only then can such a header be of a later life (saltListed). Enter times are kept:
-//     a reader whose snapshot is older than the present life of a segment must not take its pages, which are whole and mean something
-//     else (EnteredAt).
-//  3. A segment is used again, punched or cut off only once a checkpoint is durable that does not need it. So a copy that does not pass
-//     may be gone if a checkpoint was begun after the reader's snapshot, else it is damage (CheckpointedSince). The writer writes in
-//     this order: superblock; header of the segment's new life, or zeros over it; pages, or the hole.
-//  4. The log behind the last group followed may have been used again as well, and its segments look like the end of the log then. But
-//     the rules of reuse say that the newest checkpoint ends behind that group in this case: the reader starts anew (Follow).
-//  5. The last page of the log may be written again with a longer group (lastPage). So of that page the scan keeps what it has checked, and
-//     what follows it shows whether it stayed so: if not, the group is read again (backUp, rewritten). While it is being written a read may
-//     get a mixture. The commits in it that have returned are to be seen all the same: the read is repeated (awaitWhole).
-//  6. Nothing is mapped: a file that was cut is a short read, not a fault.
-//  7. A group that was shown may be lost: its sync failed, and the system dropped its pages. The recovery of the next writer ends before
-//     it, and other groups come in its place, with the same numbers and salt. So each recovery draws a new lineage for the superblock,
-//     before anything is appended: the reader then starts anew (Follow). Its transactions still take pages of groups that the writer, in
-//     the lineage that was loaded, has known to be durable, and none of later ones (notReplaced). A superblock with a lower number than
-//     one seen before counts as of another lineage: the newer one is damaged now.
+//  1. A page counts only as a copy: read, then checked against its checksum, then decoded. The checksum covers
+//     the page's address and the salt that the segment had when the log entered it. In one life of a segment a
+//     page gets one content, except for rules 5 and 7. So a copy that passes is the page that was meant,
+//     whatever the writer does meanwhile. Value runs and extents are checked as a whole.
+//  2. The salts come from the checkpoint, from headers that continue the chain, and from the headers of
+//     private segments that a group lists. The latter are not used if a checkpoint was begun after that group,
+//     because only then can such a header be of a later life (saltListed). The reader records when it learned
+//     of a segment's present life: a reader whose snapshot is older must not use pages of that life, which are
+//     whole and mean something else (EnteredAt).
+//  3. A segment is reused, punched or cut off only after a checkpoint that does not need it is durable. So a
+//     copy that fails its check may be gone if a checkpoint was begun after the reader's snapshot; otherwise
+//     it is damage (CheckpointedSince). The writer writes in this order: superblock; header of the segment's
+//     new life, or zeros over the header; pages, or the hole.
+//  4. The log after the last group followed may have been reused too, and then its segments look like the end
+//     of the log. But by the rules of reuse the newest checkpoint ends after that group in this case, and the
+//     reader starts anew (Follow).
+//  5. The writer may rewrite the last page of the log with a longer group (lastPage). So the scan keeps the
+//     content of that page that it has checked. If the page's checksum now leads to another digest than the
+//     scan has, the group was rewritten and is read again (backUp, rewritten). A read during the rewrite may
+//     get a mixture of both. The reader must still see every commit in the page that has returned, so it
+//     repeats the read (awaitWhole).
+//  6. Nothing is mapped: if the file was cut short, a read is short instead of faulting.
+//  7. A group that was shown may be lost: its sync failed, and the system dropped its pages. The recovery of
+//     the next writer ends before that group, and other groups take its place, with the same numbers and salt.
+//     So each recovery draws a new lineage for the superblock before anything is appended, and the reader then
+//     starts anew (Follow). Its running transactions still use pages of groups that the writer, in the lineage
+//     that was loaded, has known to be durable, and no pages of later groups (notReplaced). A superblock with
+//     a lower number than one seen before counts as of another lineage, because the newer one is damaged now.
 //
-// The same reads serve a reader that has the file's pages by other means than the system's, such as remote memory.
+// The same reads serve a reader that gets the file's pages by other means than the file system, such as remote
+// memory.
 type beside struct {
 	pages   pageCache
 	mu      sync.RWMutex      // guards the next two
 	entered map[uint32]uint64 // segment -> stamp when a header of a new life was taken in
-	stamp   uint64            // of what is followed now
+	stamp   uint64            // stamp given to headers that are taken in now: see Follow
 
-	// Transactions read these two while another one follows, which raises them.
+	// Transactions read these two while another goroutine follows the log and raises them.
 	newest atomic.Uint64 // number of the newest superblock seen
 	said   atomic.Uint64 // newest group that the writer has known to be durable, in this lineage
 
-	// The rest belongs to the goroutine that follows.
-	sc     *scanner // stands behind the last group followed; nil for a file without a superblock
-	last   Position // of that group's first page
-	page   Addr     // its last page, 0 if there is no such group yet
-	open   bool     // the writer may make it longer
+	// The remaining fields belong to the goroutine that follows the log.
+	sc     *scanner // stands after the last group followed; nil for a file without a superblock
+	last   Position // position of that group's first page
+	page   Addr     // last page of that group, 0 before the first one
+	open   bool     // the writer may make that group longer
 	heard  uint64   // newest group that a page says was durable
-	proven uint64   // newest group known to be durable, by a page or by a sync of the reader's
+	proven uint64   // newest group known to be durable, by a page or by a sync of this reader
 }
 
 const (
-	followWindowPages = 16 // read at a time while following
-	cachedRunPages    = 16 // longest value run that is kept
+	followWindowPages = 16 // pages per read while following the log
+	cachedRunPages    = 16 // longest value run that the page cache keeps
 	defaultCacheBytes = 64 << 20
 )
 
 // Beside reports whether the store reads beside a writer.
 func (s *reader) Beside() bool { return s.beside != nil }
 
-// EnteredAt returns the stamp with which the present life of the page's segment was taken in; 0 if that was at Open.
+// EnteredAt returns the stamp with which the header of the segment's present life was taken in, 0 if Open took
+// it in.
 func (s *reader) EnteredAt(a Addr) uint64 {
 	b := s.beside
 	b.mu.RLock()
@@ -73,15 +83,15 @@ func (s *reader) EnteredAt(a Addr) uint64 {
 	return b.entered[s.segmentOf(a)]
 }
 
-// CheckpointedSince reports whether a checkpoint was begun after the given group was written, or the file is another one by now, or its
-// log of another lineage.
+// CheckpointedSince reports whether a checkpoint was begun after the given group was written. It is also true
+// if the path leads to another file by now, or the log is of another lineage.
 func (s *reader) CheckpointedSince(group uint64) bool {
 	sb, same, err := s.peekLineage()
 	return err != nil || !same || sb.runFirst > group
 }
 
-// peekLineage returns the newest superblock and whether it is of the lineage that was loaded: of the same file, which nobody has
-// recovered since.
+// peekLineage returns the newest superblock. same reports whether it is of the lineage that was loaded: of the
+// same file, and no writer has recovered it since.
 func (s *reader) peekLineage() (sb *superblock, same bool, err error) {
 	b := s.beside
 	seen := b.newest.Load()
@@ -95,7 +105,8 @@ func (s *reader) peekLineage() (sb *superblock, same bool, err error) {
 	return sb, true, nil
 }
 
-// notReplaced returns an error if the page of a group that was just read at a may have come in place of one that was shown.
+// notReplaced returns an error if the page just read at a, which is of the given group, may have replaced a
+// page of a lost group that was shown before.
 func (s *reader) notReplaced(a Addr, group uint64) error {
 	if s.beside == nil || group <= s.beside.said.Load() {
 		return nil
@@ -107,7 +118,7 @@ func (s *reader) notReplaced(a Addr, group uint64) error {
 	return err
 }
 
-// CheckpointNumber returns the number of the newest checkpoint that is whole in a file now, 0 if there is none.
+// CheckpointNumber returns the number of the newest complete checkpoint of a file, 0 if there is none.
 func CheckpointNumber(fs vfs.FS, path string) (uint64, error) {
 	f, err := fs.Open(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -122,7 +133,8 @@ func CheckpointNumber(fs vfs.FS, path string) (uint64, error) {
 	return sb.number, nil
 }
 
-// peekSuperblock returns the newest superblock that is whole now; nil if the file has none. One may be under way.
+// peekSuperblock returns the newest valid superblock, nil if the file has none. The other slot may be in the
+// middle of a write.
 func (s *reader) peekSuperblock() (*superblock, error) {
 	var newest *superblock
 	var pages [PageSize + superblockSize]byte
@@ -139,7 +151,7 @@ func (s *reader) peekSuperblock() (*superblock, error) {
 	return newest, nil
 }
 
-// readWhole reads n bytes from the page at a on into fresh memory.
+// readWhole reads n bytes, from page a on, into newly allocated memory.
 func (s *reader) readWhole(a Addr, n int64) ([]byte, error) {
 	b := make([]byte, n)
 	if read, err := s.read(b, a); err != nil {
@@ -150,7 +162,7 @@ func (s *reader) readWhole(a Addr, n int64) ([]byte, error) {
 	return b, nil
 }
 
-// copied reads n pages from a on into fresh memory and checks the first one.
+// copied reads n pages, from page a on, into newly allocated memory, and checks the first page.
 func (s *reader) copied(a Addr, n int64, salt uint64) ([]byte, error) {
 	b, err := s.readWhole(a, n*PageSize)
 	if err != nil {
@@ -165,7 +177,7 @@ func (s *reader) copied(a Addr, n int64, salt uint64) ([]byte, error) {
 	return b, nil
 }
 
-// copyPage is verifyPage beside a writer.
+// copyPage is verifyPage for a reader beside a writer.
 func (s *reader) copyPage(a Addr, kind Kind) ([]byte, error) {
 	salt, ok := s.space.SaltOf(a)
 	if !ok {
@@ -181,7 +193,7 @@ func (s *reader) copyPage(a Addr, kind Kind) ([]byte, error) {
 	return p, err
 }
 
-// copyChecked returns a copy of a page of the given kind, or of the run that starts there, which it has checked.
+// copyChecked returns a checked copy of the page of the given kind at a, or of the run that starts there.
 func (s *reader) copyChecked(a Addr, kind Kind, salt uint64) ([]byte, error) {
 	p, err := s.copied(a, 1, salt)
 	if err != nil {
@@ -224,7 +236,7 @@ func (s *reader) copyRun(a Addr, first []byte, salt uint64) ([]byte, error) {
 	return run, nil
 }
 
-// copySpan returns the page of records of which first is the beginning.
+// copySpan returns the page of records, with its raw pages, whose first page is first.
 func (s *reader) copySpan(a Addr, first []byte, salt uint64) ([]byte, error) {
 	p := first
 	if pages := s.spanOf(a, PageName(first)); pages > 1 {
@@ -240,7 +252,7 @@ func (s *reader) copySpan(a Addr, first []byte, salt uint64) ([]byte, error) {
 	return p, nil
 }
 
-// copyRaw is Raw beside a writer.
+// copyRaw is Raw for a reader beside a writer.
 func (s *reader) copyRaw(e Extent) ([]byte, error) {
 	last := e.Addr + uint64(e.Pages())
 	if e.Bytes == 0 || last > s.space.End() || s.segmentOf(last-1) != s.segmentOf(e.Addr) {

@@ -9,13 +9,16 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// After a failed sync the system may have pages in its cache that it believes to be on the device, and that are not there: a later sync
-// succeeds and writes nothing. An open for writing writes these pages again (rewrite). A read-only open cannot, and must not show them, because
-// they are gone with the cache. So it syncs, has the system forget the pages of all groups that are not proven durable, and reads the log anew
-// if the device has other pages. A system that cannot forget pages, or a process that has them mapped, hides the difference.
+// After a failed sync the system's cache may hold pages that the system takes for clean although the device
+// does not have them. A later sync succeeds and does not write them. An open for writing writes these pages
+// again (rewrite). A read-only open cannot, and must not show them, because they are gone when the cache drops
+// them. So it syncs, makes the system drop the pages of all groups that are not proven durable, and scans the
+// log anew if the device has other pages. If the system cannot drop pages, or another process has them mapped,
+// the difference stays hidden.
 //
-// The newest checkpoint and the log before it were synced before its superblock was written. So the superblock itself may be missing on the
-// device: a scan from the older superblock finds the same groups.
+// The newest checkpoint and the log before it were synced before the checkpoint's superblock was written. So
+// only the superblock itself may be missing on the device; a scan from the older superblock finds the same
+// groups.
 
 // cached reports whether the cache and the device differed in the groups that are not proven durable.
 func (s *Store) cached(rec *Recovery) (bool, error) {
@@ -23,7 +26,7 @@ func (s *Store) cached(rec *Recovery) (bool, error) {
 	most := s.stretchPages()
 	differs := false
 	compare := func(a Addr, pages uint64) error {
-		if was == nil { // what is proven durable, as behind a clean close, needs no room
+		if was == nil { // a file in which everything is proven durable, as after a clean close, needs no buffers
 			was, is = make([]byte, most*PageSize), make([]byte, most*PageSize)
 		}
 		for ; pages > 0 && !differs; pages -= min(pages, most) {
@@ -76,7 +79,8 @@ func (s *Store) cached(rec *Recovery) (bool, error) {
 	return differs, nil
 }
 
-// loadFromDevice is load for a store that is not written: again, until what is not proven durable was read from the device.
+// loadFromDevice is load for a read-only store. It repeats load until every group that is not proven durable
+// was read from the device.
 func (s *Store) loadFromDevice() (*Recovery, error) {
 	for {
 		rec, err := s.load()

@@ -26,7 +26,7 @@ type Checkpoint struct {
 	startAt  uint64
 	segments map[uint32]bool
 	last     uint64
-	part     int // most pages of a part
+	part     int // limit of the pages of a part
 }
 
 // BeginCheckpoint copies the space map as it is now. table is the caller's encoded table.

@@ -32,7 +32,7 @@ func (s *Store) create() (*Recovery, error) {
 	if s.opts.ReadOnly { // an empty file opened read-only is an empty database that is never written
 		return &Recovery{Created: true}, nil
 	}
-	err := s.file.Truncate(0) // an earlier creation whose sync failed may have left a size that no later sync writes
+	err := s.file.Truncate(0) // an earlier creation whose sync failed may have left a size that the system takes for durable
 	if err == nil {
 		err = s.file.Allocate(0, initialPages*PageSize)
 	}

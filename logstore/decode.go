@@ -6,10 +6,11 @@ import (
 	"hash/crc32"
 )
 
-// What stands in a file can be decoded without opening it as a database: by programs that look at a damaged file, or that show what a file
-// holds. Nothing here reads a file; p is always the bytes of a page.
+// These functions decode what a file holds without opening the file as a database. Programs that inspect
+// damaged files, or show the content of a file, use them. No function here reads a file; p is always the bytes
+// of one page.
 
-// A Superblock is what pages 0 and 1 hold.
+// A Superblock is the content of page 0 or 1.
 type Superblock struct {
 	SegmentPages uint32
 	Compatible   uint64 // feature flags
@@ -38,7 +39,7 @@ func DecodeSuperblock(slot int, p []byte) (Superblock, error) {
 	return Superblock{s.segmentPages, s.compatible, s.incompatible, s.uuid, s.number, s.run, s.runFirst, s.runLast, s.start, s.lineage}, err
 }
 
-// A SegmentHeader is what the first page of a segment holds; in segment 0 page 2.
+// A SegmentHeader is the content of a segment's first page, in segment 0 of page 2.
 type SegmentHeader struct {
 	Segment     uint32
 	Private     bool
@@ -46,14 +47,14 @@ type SegmentHeader struct {
 	Salt        uint64
 	Sequence    uint64
 	Predecessor uint64 // salt
-	Group       uint64 // of the page behind the header; 0: void
-	Index       uint32 // of that page in its group
-	Digest      uint32 // before that page
+	Group       uint64 // group of the page after the header; 0: the log does not continue here
+	Index       uint32 // index of that page in its group
+	Digest      uint32 // chain digest before that page
 	UUID        [16]byte
 }
 
-// DecodeSegmentHeader decodes the header in a page, from its first copy or else its second. Whether it is of the segment and of the file that
-// it was found in is for the caller to compare.
+// DecodeSegmentHeader decodes the header in a page, from its first copy or, if that is damaged, from its
+// second. The caller compares Segment and UUID with the place where the page was found.
 func DecodeSegmentHeader(p []byte) (SegmentHeader, bool) {
 	if len(p) < PageSize {
 		return SegmentHeader{}, false
@@ -65,45 +66,45 @@ func DecodeSegmentHeader(p []byte) (SegmentHeader, bool) {
 	return SegmentHeader{h.segment, h.private, h.successor, h.salt, h.sequence, h.predecessor, h.group, h.index, h.digest, h.uuid}, ok
 }
 
-// A PageHead is what the mux area of a page of the log says.
+// A PageHead is the decoded mux area of a page of the log.
 type PageHead struct {
 	CRC    uint32
 	Kind   Kind
 	Group  GroupKind
-	Last   bool // of its group
+	Last   bool // the last page of its group
 	Open   bool
-	Grows  bool   // the page is a growing one: it has End, and no name
-	Lag    uint16 // groups; NoClaim: the page says nothing of what is durable
+	Grows  bool   // a growing page, which has End in place of a name
+	Lag    uint16 // groups before this one that may not have been durable; NoClaim: the page does not tell
 	Name   PageID
-	No     uint64 // of the group
-	Pages  uint32 // of the last page: pages in the group; of others: index of the page in the group
+	No     uint64 // number of the group
+	Pages  uint32 // in the last page: number of pages in the group; in others: index of the page in the group
 	Count  uint64
-	Digest uint32 // before this page
+	Digest uint32 // chain digest before this page
 	End    uint16
 }
 
-// NoClaim is a Lag that says nothing.
+// NoClaim is the Lag of a page that does not tell which groups were durable.
 const NoClaim = lagUnknown
 
-// DecodePageHead decodes the mux area of a page, whose checksum VerifyPage compares.
+// DecodePageHead decodes the mux area of a page. It does not check the checksum; see VerifyPage.
 func DecodePageHead(p []byte) PageHead {
 	m := getMux(p)
 	return PageHead{m.crc, m.kind, m.groupKind(), m.last(), m.flags&flagOpen != 0, m.flags&flagGrows != 0, m.lag, m.name, m.group, m.pages, m.count, m.digest, m.end}
 }
 
-// InLog reports whether kind and group kind are those of a page of the log.
+// InLog reports whether the page's kind and group kind occur in the log or in a private segment.
 func (h *PageHead) InLog() bool {
 	return h.Kind >= KindTree && h.Kind < kindHeader && h.Group >= RecordGroup && h.Group <= CheckpointGroup ||
-		h.Kind == KindRun && h.Group == 0 // of a private segment
+		h.Kind == KindRun && h.Group == 0 // a run in a private segment
 }
 
-// A Seed is what the checksums of a segment's pages begin with: the CRC32C of its salt.
+// A Seed is the start value of the checksums of a segment's pages: the CRC32C of the segment's salt.
 type Seed uint32
 
 // SeedOf returns the seed of a salt.
 func SeedOf(salt uint64) Seed { return Seed(crcWord(0, salt)) }
 
-// VerifyPage reports whether the checksum of the page at a is right under a seed.
+// VerifyPage reports whether the checksum of the page at a is correct under a seed.
 func VerifyPage(seed Seed, a Addr, p []byte) bool {
 	m := getMux(p)
 	if m.flags&flagGrows == 0 {
@@ -117,8 +118,9 @@ func VerifyPage(seed Seed, a Addr, p []byte) bool {
 	return m.crc == crc
 }
 
-// ImpliedSeed returns the seed under which the checksum of the page at a is right; ok is false for a growing page, of which this function does not
-// know how. Any bytes have one: that several pages of a segment have the same shows that they are pages of the segment.
+// ImpliedSeed returns the seed under which the checksum of the page at a is correct. It does so by running the
+// CRC backwards. ok is false for a growing page, for which that is not implemented. Any bytes imply some seed;
+// that several pages of a segment imply the same seed shows that they are pages of that segment.
 func ImpliedSeed(a Addr, p []byte) (seed Seed, ok bool) {
 	m := getMux(p)
 	if m.flags&flagGrows != 0 {
@@ -140,7 +142,7 @@ func ImpliedSeed(a Addr, p []byte) (seed Seed, ok bool) {
 	return Seed(^r), true
 }
 
-// uncrc leads from the highest byte of an entry of the CRC's table to the entry.
+// uncrc maps the highest byte of an entry of the CRC table to the index of the entry.
 var uncrc = func() (t [256]byte) {
 	for i, c := range castagnoli {
 		t[c>>24] = byte(i)
@@ -148,20 +150,21 @@ var uncrc = func() (t [256]byte) {
 	return t
 }()
 
-// CutGrowing clears what counts for nothing in a growing page.
+// CutGrowing clears the bytes of a growing page after its end, which do not count.
 func CutGrowing(p []byte) { cutGrowing(p) }
 
-// A RunHead is what the first page of a value run says of it.
+// A RunHead is the description of a value run in the run's first page.
 type RunHead struct {
-	Bytes int64  // of the payload
-	CRC   uint32 // of the payload
+	Bytes int64  // length of the payload
+	CRC   uint32 // CRC32C of the payload
 	List  bool   // the payload ends with a list of extents
 }
 
-// RunPayloadAt is where the payload of a run begins in its first page.
+// RunPayloadAt is the offset of a run's payload in the run's first page.
 const RunPayloadAt = runPayloadAt
 
-// DecodeRunHead decodes the head of a run; ok is false if no run in a segment of segmentPages pages is that long, or has that form.
+// DecodeRunHead decodes the head of a run. ok is false if a run in segments of segmentPages pages cannot have
+// that length or form.
 func DecodeRunHead(p []byte, segmentPages uint32) (r RunHead, ok bool) {
 	n, form := binary.LittleEndian.Uint64(p[MuxSize:]), runForm(p)
 	if n > uint64(segmentPages)*PageSize || form > runList {
@@ -170,33 +173,35 @@ func DecodeRunHead(p []byte, segmentPages uint32) (r RunHead, ok bool) {
 	return RunHead{int64(n), binary.LittleEndian.Uint32(p[MuxSize+8:]), form == runList}, true
 }
 
-// Checksum is the CRC32C of b behind what has the CRC32C crc; 0 for nothing.
+// Checksum extends crc, a CRC32C of preceding bytes (0 if there are none), by b.
 func Checksum(crc uint32, b []byte) uint32 { return crc32.Update(crc, castagnoli, b) }
 
-// A Span is what the mux area of a page of redo records has in place of a name.
+// A Span describes a page of redo records and its raw pages. The mux area holds it in place of a name.
 type Span struct {
-	Values   int // logged values in the page
-	RawPages int // behind it
+	Values   int // number of logged values in the page
+	RawPages int // number of raw pages after the page
 	CRC      uint32
 }
 
-// DecodeSpan decodes a span; ok is false if no page has such a one.
+// DecodeSpan decodes a span. ok is false if no page can have it.
 func DecodeSpan(name PageID) (x Span, ok bool) {
 	x = Span{recordValues(name), int(uint8(name >> 8)), rawCRC(name)}
 	ok = name>>16&0xFFFF == 0 && x.Values <= MaxLogged && x.RawPages < MaxSpan && (x.RawPages == 0 || x.Values > 0)
 	return x, ok
 }
 
-// Offset returns where in the page, and its raw pages, the value begins.
+// Offset returns the offset at which the value begins in its page, or in the raw pages after it.
 func (p Place) Offset() int { return p.offset() }
 
-// Ordinal returns the number of the value among the logged values of its page.
+// Ordinal returns the index of the value among the logged values of its page.
 func (p Place) Ordinal() int { return int(p & 15) }
 
-// SplitCheckpoint returns the translation table and the space map of a checkpoint's stream. The stream may have zeros behind it.
+// SplitCheckpoint returns the translation table and the space map in the stream of a checkpoint. Zeros may
+// follow the stream.
 func SplitCheckpoint(stream []byte) (table, spaceMap []byte, err error) { return splitStream(stream) }
 
-// CheckpointBytes returns how long the stream of a checkpoint is that begins with b.
+// CheckpointBytes returns the length of a checkpoint's stream that begins with b. ok is false if b is too short
+// or claims an impossible length.
 func CheckpointBytes(b []byte) (uint64, bool) {
 	if len(b) < streamHeader {
 		return 0, false

@@ -13,20 +13,20 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// disk is the file of a store: what it is, how long, and whether it can still be written.
+// disk is the file of a store: its identity, its segment size, and whether the store has failed.
 type disk struct {
 	file         vfs.File
 	fs           vfs.FS
 	path         string
 	opts         Options
 	uuid         [16]byte
-	lineage      uint64 // of the superblocks; set by Open and EndRecovery
+	lineage      uint64 // lineage in the superblocks; set by Open and EndRecovery
 	segmentPages uint32
 	segmentShift uint
 	space        *space.Map
 	growing      sync.Mutex // held while the file grows; guards mapping.chunks; taken before syncing and the mutex of the space map
 	failed       atomic.Pointer[failedError]
-	events       *event.Hub // nil, or told of slow syncs, damage and what poisons the store
+	events       *event.Hub // nil, or told of slow syncs, of damage, and of the error that poisons the store
 }
 
 func (s *disk) setSegmentPages(n uint32) {
@@ -55,7 +55,7 @@ func (s *disk) Failed() error {
 	return nil
 }
 
-// fail poisons the store and returns the error that it answers from now on.
+// fail poisons the store, and returns the error that the store returns from now on: that of the first call.
 func (s *disk) fail(err error) error {
 	if f := (&failedError{err}); s.failed.CompareAndSwap(nil, f) {
 		s.events.Post(event.Event{Kind: event.Poisoned, Err: f})
@@ -66,13 +66,13 @@ func (s *disk) fail(err error) error {
 // Fail poisons the store for a reason found by the caller.
 func (s *disk) Fail(err error) error { return s.fail(err) }
 
-// Tell sets the hub that the store posts events to. It is called before other goroutines use the store.
+// Tell sets the hub to which the store posts events. The caller calls it before other goroutines use the store.
 func (s *disk) Tell(events *event.Hub) { s.events = events }
 
 // End returns the number of pages of the file, punched ones included.
 func (s *disk) End() Addr { return s.space.End() }
 
-// InFile reports whether n pages from a on are allocated, in one segment.
+// InFile reports whether the n pages from a on are in the file and in one segment.
 func (s *disk) InFile(a Addr, n int64) bool {
 	end := s.space.End()
 	return n > 0 && a > 1 && a < end && uint64(n) <= end-a && s.segmentOf(a+uint64(n)-1) == s.segmentOf(a)
@@ -82,10 +82,12 @@ func (s *disk) pageError(a Addr, format string, args ...any) error {
 	return &PageError{Path: s.path, Addr: a, What: fmt.Sprintf(format, args...)}
 }
 
-// stretchPages is the most pages of the log that background work reads or writes at a time: at most a part, and at most a segment.
+// stretchPages is the largest number of pages of the log that background work reads or writes in one call: a
+// part, but at most a segment.
 func (s *disk) stretchPages() uint64 { return min(partPages, uint64(s.segmentPages)) }
 
-// read reads the pages from a on into b, and returns how many bytes the file has there; the rest of b is zeros then.
+// read reads pages, from page a on, into b, and returns how many bytes the file has there. It zeroes the rest
+// of b.
 func (s *disk) read(b []byte, a Addr) (n int, err error) {
 	n, err = s.file.ReadAt(b, int64(a)*PageSize)
 	if err != nil && err != io.EOF {

@@ -31,13 +31,14 @@ func (e *PageError) Error() string {
 
 func (e *PageError) Unwrap() error { return ErrCorrupt }
 
-// failedError is what a poisoned store answers: ErrFailed and its first cause.
+// failedError is the error of a poisoned store: ErrFailed with the first cause.
 type failedError struct{ cause error }
 
 func (e *failedError) Error() string   { return ErrFailed.Error() + ": " + e.cause.Error() }
 func (e *failedError) Unwrap() []error { return []error{ErrFailed, e.cause} }
 
-// isNoSpace reports whether a file could not grow: for want of space, of quota, or because the file system takes no larger ones.
+// isNoSpace reports whether a file could not grow: the device or the quota is full, or the file system does not
+// allow a file that long.
 func isNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, errQuota) || errors.Is(err, syscall.EFBIG)
 }

@@ -2,13 +2,14 @@ package logstore
 
 import "sync/atomic"
 
-// Features are flags of a file that uses what older programs do not know. A file has one from a checkpoint on, in each superblock that
-// follows; what it stands for comes into the log only behind that.
+// Features are flags of a file that uses something which older programs do not know. A checkpoint adds a
+// feature to the file; each later superblock has it too. The log contains what the feature stands for only
+// after that checkpoint.
 const (
 	featureRedoBefore = 1 << iota // redo may start before the base of a flush or checkpoint
 	featureGrowing                // there may be growing pages
 	featureEven                   // there may be even leaves, a form of tree page that package btree knows
-	_                             // was values in single pages of record groups, for a time; no release has written it
+	_                             // reserved: values in single pages of record groups, which no release has written
 	featureLogged                 // values may stay in the pages of record groups
 	featureBuilt                  // parts of a flush may have value runs, and tree pages that bear their own addresses as names
 	featureKeyspaces              // keys are those of keyspaces, which package dbm knows
@@ -18,23 +19,25 @@ const (
 
 // features are the incompatible flags of a store.
 type features struct {
-	wanted atomic.Uint64 // what the next superblock will have
-	stated atomic.Uint64 // what a durable one has
+	wanted atomic.Uint64 // flags of the next superblock
+	stated atomic.Uint64 // flags of a durable superblock
 }
 
-// RedoBefore reports whether the file says by now that redo may start before a base. If not, the next checkpoint makes it say so.
+// RedoBefore reports whether redo may start before a base, because a durable superblock says so. If not, the
+// next checkpoint adds the feature.
 func (s *appender) RedoBefore() bool {
 	s.features.wanted.Or(featureRedoBefore)
 	return s.features.stated.Load()&featureRedoBefore != 0
 }
 
-// mayGrow reports whether the log may have growing pages by now. If not, the next checkpoint makes it so.
+// mayGrow reports whether the log may have growing pages. If not, the next checkpoint adds the feature.
 func (s *appender) mayGrow() bool {
 	s.features.wanted.Or(featureGrowing)
 	return s.features.stated.Load()&featureGrowing != 0
 }
 
-// LogsValues reports whether values may stay in the pages of record groups by now. If not, the next checkpoint makes it so.
+// LogsValues reports whether values may stay in the pages of record groups. If not, the next checkpoint adds
+// the feature.
 func (s *appender) LogsValues() bool {
 	if s.features.stated.Load()&featureLogged != 0 {
 		return true
@@ -43,7 +46,7 @@ func (s *appender) LogsValues() bool {
 	return false
 }
 
-// EvenLeaves reports whether the tree may have even leaves by now. If not, the next checkpoint makes it so.
+// EvenLeaves reports whether the tree may have even leaves. If not, the next checkpoint adds the feature.
 func (s *appender) EvenLeaves() bool {
 	if s.features.stated.Load()&featureEven != 0 {
 		return true
@@ -52,7 +55,8 @@ func (s *appender) EvenLeaves() bool {
 	return false
 }
 
-// BuiltTrees reports whether a flush may have a tree that was built from the leaves upwards by now. If not, the next checkpoint makes it so.
+// BuiltTrees reports whether a flush may hold a tree that was built from the leaves upwards. If not, the next
+// checkpoint adds the feature.
 func (s *appender) BuiltTrees() bool {
 	if s.features.stated.Load()&featureBuilt != 0 {
 		return true
@@ -61,14 +65,14 @@ func (s *appender) BuiltTrees() bool {
 	return false
 }
 
-// LogsRanges reports whether redo may have records of ranges by now. If not, the next checkpoint makes it so.
+// LogsRanges reports whether redo may have records of ranges. If not, the next checkpoint adds the feature.
 func (s *appender) LogsRanges() bool {
 	s.features.wanted.Or(featureRanges)
 	return s.features.stated.Load()&featureRanges != 0
 }
 
-// Keyspaces reports whether the keys of the file are those of keyspaces.
+// Keyspaces reports whether the keys of the file are those of keyspaces, which package dbm defines.
 func Keyspaces(s *Store) bool { return s.features.stated.Load()&featureKeyspaces != 0 }
 
-// WantKeyspaces has the next checkpoint say that they are.
+// WantKeyspaces makes the next checkpoint add the feature that Keyspaces reports.
 func WantKeyspaces(s *Store) { s.features.wanted.Or(featureKeyspaces) }

@@ -7,7 +7,7 @@ import (
 
 const (
 	headerSize   = 512
-	headerCopyAt = PageSize / 2 // of the second copy in the header's page
+	headerCopyAt = PageSize / 2 // offset of the second copy in the header's page
 )
 
 // headerPrivate is a flag: the segment is off the chain and holds extents of large values.
@@ -51,7 +51,8 @@ func (h *header) put(p []byte) {
 	copy(p[headerCopyAt:], p[:headerSize])
 }
 
-// getHeader decodes the header in the first page of a segment; ok is false if there is none, of this segment of this file.
+// getHeader decodes the header in the first page of a segment. ok is false if the page has no header of this
+// segment of this file.
 func getHeader(p []byte, segment uint32, uuid [16]byte) (h header, ok bool) {
 	if len(p) < PageSize {
 		return h, false

@@ -44,7 +44,7 @@ func (sc *scanner) vouched(g uint64, mapped uint32, newest bool) (Addr, error) {
 	return 0, nil
 }
 
-// vouchedIn is vouched for one segment.
+// vouchedIn is vouched for segment n, whose salt is given.
 func (sc *scanner) vouchedIn(n uint32, salt uint64, g uint64) (Addr, error) {
 	for a := sc.s.firstPage(n) + headerPage(n) + 1; a < sc.s.firstPage(n)+uint64(sc.s.segmentPages); a++ {
 		p, err := sc.window.page(a)

@@ -10,39 +10,40 @@ import (
 	"flashdbm/logstore/space"
 )
 
-// ErrImage says that what was written to an Image is not what its plan was made of.
+// ErrImage means that what was written to an Image differs from its plan.
 var ErrImage = errors.New("flashdbm: an image of the database is not as it was planned")
 
-// An Image writes a database file: see ImagePlan. First all large values, in the order of the plan; then pages, runs and lists; then
-// Finish. One goroutine. After an error it is of no use.
+// An Image writes a database file: see ImagePlan. The caller writes all large values first, in the order of the
+// plan, then pages, runs and lists, and then calls Finish. One goroutine uses an Image. After an error the
+// Image is unusable.
 type Image struct {
 	w        io.Writer
 	shape    imageShape
-	features uint64 // beside those of its pages
-	table    int    // bytes
+	features uint64 // as in ImagePlan
+	table    int    // length of the checkpoint's table in bytes
 	uuid     [16]byte
-	seed     uint64 // of the salts
+	seed     uint64 // from which the salts of the segments are made
 	extents  imageLayout
 	tree     imageLayout
-	at       Addr   // of the next page that goes into buf
-	buf      []byte // pages of the file before that, not written yet
-	open     bool   // the last page in buf is one of the tree, whose body is not complete
-	index    uint32 // of the next page in imageGroup
+	at       Addr   // address of the next page added to buf
+	buf      []byte // pages before that address that are not written yet
+	open     bool   // the last page in buf is a page of the tree whose body the caller is filling
+	index    uint32 // index of the next page in imageGroup
 	live     [][]uint64
-	next     log // what the header of the next segment says about the page behind it
+	next     log // what the header of the next segment says about the page after it
 }
 
-// log is a place in the log between two pages.
+// log is a position in the log between two pages.
 type log struct {
 	group  uint64
 	index  uint32
 	digest uint32
 }
 
-// imageBuffer is how many pages are written at once.
+// imageBuffer is the number of pages in one write.
 const imageBuffer = 64
 
-// Image begins to write the file that was planned to w. table is the length in bytes of the table in its checkpoint.
+// Image starts writing the planned file to w. table is the length in bytes of the table in the checkpoint.
 func (p *ImagePlan) Image(w io.Writer, table int) *Image {
 	im := &Image{w: w, shape: p.shape(table), features: p.features, table: table, uuid: randomUUID(), seed: randomSalt(), next: log{group: imageGroup}}
 	size := im.shape.size
@@ -56,7 +57,8 @@ func (p *ImagePlan) Image(w io.Writer, table int) *Image {
 // Bytes returns the length of the file.
 func (im *Image) Bytes() int64 { return int64(im.shape.pages) * PageSize }
 
-// salt returns the salt of a segment: the seed mixed with its number, as SplitMix64 does it. It is odd, so it is never 0.
+// salt returns the salt of a segment: the seed mixed with the segment's number as in SplitMix64. It is odd and
+// so never 0.
 func (im *Image) salt(segment uint32) uint64 {
 	z := im.seed + (uint64(segment)+1)*0x9E3779B97F4A7C15
 	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
@@ -64,7 +66,7 @@ func (im *Image) salt(segment uint32) uint64 {
 	return z ^ z>>31 | 1
 }
 
-// room appends a page of zeros to the buffer.
+// room appends a zeroed page to the buffer and returns it.
 func (im *Image) room() (page []byte, err error) {
 	im.seal()
 	if len(im.buf) == cap(im.buf) {
@@ -86,7 +88,7 @@ func (im *Image) flush() error {
 	return err
 }
 
-// seal computes the checksum of a page of the tree whose body is complete by now.
+// seal adds the checksum to the open page of the tree, whose body is complete now.
 func (im *Image) seal() {
 	if im.open {
 		im.open = false
@@ -100,7 +102,7 @@ func (im *Image) sum(page []byte, a Addr) (crc uint32) {
 	return crc
 }
 
-// upTo writes what comes before the page at a: superblocks, headers, and zeros.
+// upTo writes what comes before page a: superblocks, headers, and zeros.
 func (im *Image) upTo(a Addr) error {
 	for im.at < a {
 		at := im.at
@@ -139,7 +141,8 @@ func (im *Image) header(segment uint32) header {
 	return h
 }
 
-// superblock fills the page at 0 or 1: both are of the one checkpoint, so that the file can be opened where one of them is damaged.
+// superblock fills page 0 or 1. Both superblocks are of the one checkpoint, so the file can be opened if one of
+// them is damaged.
 func (im *Image) superblock(page []byte, number uint64) {
 	s := &im.shape
 	first := uint64(imageGroup + 1)
@@ -152,7 +155,8 @@ func (im *Image) superblock(page []byte, number uint64) {
 	sb.put(page)
 }
 
-// Large writes a large value of the given bytes and returns its extents.
+// Large writes a large value of the given number of bytes, read from r, and returns its extents. key is as in
+// ImagePlan.Large.
 func (im *Image) Large(r io.Reader, bytes, key int64) (extents []Extent, err error) {
 	err = im.extents.each(bytes, maxExtents(im.shape.size, key), func(a Addr, n uint32) error {
 		x := Extent{Addr: a, Bytes: n}
@@ -177,7 +181,7 @@ func (im *Image) Large(r io.Reader, bytes, key int64) (extents []Extent, err err
 	return extents, err
 }
 
-// page appends a page with a mux area to the tree's group. Its body and checksum are left to do.
+// page appends a page with a mux area to imageGroup. The caller adds the body and the checksum.
 func (im *Image) page(a Addr, kind Kind, name PageID, pages uint64) ([]byte, error) {
 	im.next.index = im.index
 	if err := im.upTo(a); err != nil {
@@ -194,7 +198,7 @@ func (im *Image) page(a Addr, kind Kind, name PageID, pages uint64) ([]byte, err
 	return page, nil
 }
 
-// mark notes that pages are in use.
+// mark records that pages are live.
 func (im *Image) mark(a Addr, pages uint64) {
 	for ; pages > 0; a, pages = a+1, pages-1 {
 		l := &im.live[a/im.shape.size]
@@ -206,8 +210,8 @@ func (im *Image) mark(a Addr, pages uint64) {
 	}
 }
 
-// Tree returns the address of the next page of the tree, which bears the given name, or its own address if that is 0; and room for its
-// body, which the caller fills before the next call.
+// Tree appends a page of the tree. name is the page's name, 0 for its own address. It returns the page's
+// address and its body, which the caller fills before the next call.
 func (im *Image) Tree(name PageID) (a Addr, body []byte, err error) {
 	a = im.tree.take(1)
 	if name == 0 {
@@ -221,10 +225,11 @@ func (im *Image) Tree(name PageID) (a Addr, body []byte, err error) {
 	return a, page[MuxSize:], nil
 }
 
-// Run writes a value run, whose payload is the key, if it is long, and the value. It returns its address, which is its name.
+// Run writes a value run and returns its address, which is its name. The payload is the key, if the key is
+// long, and the value.
 func (im *Image) Run(key, value []byte) (Addr, error) { return im.run(runValue, key, value) }
 
-// List writes the run that lists the extents of a large value, behind the key, if that is long.
+// List writes the run that lists the extents of a large value, after the key if the key is long.
 func (im *Image) List(key []byte, extents []Extent) (Addr, error) {
 	return im.run(runList, key, putExtents(extents))
 }
@@ -258,7 +263,7 @@ func (im *Image) run(form uint32, key, value []byte) (Addr, error) {
 	return a, nil
 }
 
-// Finish writes the checkpoint, with the given table, and what is left of the file.
+// Finish writes the checkpoint with the given table, and the rest of the file.
 func (im *Image) Finish(table []byte) error {
 	if im.tree.at != im.shape.end || len(table) != im.table {
 		return fmt.Errorf("%w: it ends at page %d instead of %d, with a table of %d bytes instead of %d", ErrImage, im.tree.at, im.shape.end, len(table), im.table)
@@ -303,7 +308,7 @@ func (im *Image) checkpoint(table []byte) []byte {
 	return b
 }
 
-// part writes a part of the checkpoint as a group.
+// part writes one part of the checkpoint as a group.
 func (im *Image) part(group, first uint64, stream []byte) error {
 	pages := (len(stream) + BodySize - 1) / BodySize
 	for i := range pages {

@@ -6,43 +6,46 @@ import (
 	"flashdbm/logstore/space"
 )
 
-// An image is a whole database file that is written from its first byte to its last, without going back: to a pipe, for example. It is
-// what the engine would have written of a database that was loaded and closed, in this order:
+// An image is a whole database file that is written from its first byte to its last without seeking back, for
+// example to a pipe. Its content is what the engine would have written for a database that was loaded and
+// closed, in this order:
 //
-//	superblocks 2 and 3, both of the one checkpoint
+//	superblocks 2 and 3      both of the one checkpoint
 //	segment 0                its header; and the tree from there on, if there are no large values
-//	private segments         the extents of all large values, back to back
+//	private segments         the extents of all large values, without gaps
 //	segments of the log      the tree, children before parents, and value runs before the leaves that refer to them
-//	checkpoint               right behind the tree; zeros up to the end of the file
+//	checkpoint               right after the tree; zeros up to the end of the file
 //
 // Rules:
 //
-//  1. The superblocks come first and have to say where the checkpoint lies, which is last. So an ImagePlan is told of every page before: the
-//     places follow from the sizes and their order alone.
-//  2. The scan of the log starts at the checkpoint's first group, before which the chain digest is 0. So the superblocks need no checksum of
-//     what follows them. The pages before it are of group 1, the base of the checkpoint's table, and not of a chain.
-//  3. The log goes on behind the checkpoint, in its segment or the one behind it, which is behind the end of the file as well.
-//  4. Until its last byte is there the file cannot be opened: the checkpoint is missing.
+//  1. The superblocks come first and must say where the checkpoint lies, which comes last. So the caller first
+//     announces every page to an ImagePlan: the addresses follow from the sizes and their order alone.
+//  2. The scan of the log starts at the checkpoint's first group, before which the chain digest is 0. So the
+//     superblocks need no checksum of what follows them. The pages before that group are of group 1, the base
+//     of the checkpoint's table, and are not part of a chain.
+//  3. The log continues after the checkpoint, in the checkpoint's last segment or in the next one, which is
+//     then after the end of the file.
+//  4. The file cannot be opened before its last byte is there: the checkpoint is missing until then.
 type ImagePlan struct {
-	near    imageLayout // of the tree if it begins in segment 0
-	far     imageLayout // of the tree if it begins in a segment of its own, as if that were segment 1
-	extents imageLayout // of large values
+	near    imageLayout // addresses if the tree begins in segment 0
+	far     imageLayout // addresses if the tree begins in a segment of its own, counted as if that were segment 1
+	extents imageLayout // addresses of the extents of large values
 
-	features uint64 // of the file, beside those of its pages
+	features uint64 // features of the file beside those that every image has
 }
 
-// imageGroup is the group of all pages of an image but those of its checkpoint.
+// imageGroup is the group of all pages of an image except those of its checkpoint.
 const imageGroup = firstGroup
 
-// imageLayout hands out the pages of a file in ascending order.
+// imageLayout allocates the pages of a file in ascending order.
 type imageLayout struct {
 	size uint64 // pages of a segment
-	at   Addr   // behind the last page that was handed out
-	used uint64 // segments with such a page
-	last uint64 // the last of them, plus 1; 0 for none
+	at   Addr   // address after the last page allocated
+	used uint64 // number of segments with an allocated page
+	last uint64 // number of the last such segment, plus 1; 0 for none
 }
 
-// take returns the first of n pages in a row, which lie in one segment.
+// take allocates n adjacent pages in one segment and returns the first.
 func (l *imageLayout) take(n uint64) Addr {
 	for {
 		segment := l.at / l.size
@@ -59,7 +62,7 @@ func (l *imageLayout) take(n uint64) Addr {
 	return l.at - n
 }
 
-// extend hands out up to n pages in a row, as many as the segment has left, one at least.
+// extend allocates up to n adjacent pages: as many as the segment has left, but at least one.
 func (l *imageLayout) extend(n uint64) (first Addr, got uint64) {
 	first = l.take(1)
 	got = min(n, l.size-first%l.size)
@@ -67,7 +70,7 @@ func (l *imageLayout) extend(n uint64) (first Addr, got uint64) {
 	return first, got
 }
 
-// Keyspaces has the file say that its keys are those of keyspaces.
+// Keyspaces marks the file as one whose keys are those of keyspaces.
 func (p *ImagePlan) Keyspaces() { p.features |= featureKeyspaces }
 
 // NewImagePlan begins the plan of a file with segments of segmentPages pages.
@@ -76,13 +79,13 @@ func NewImagePlan(segmentPages uint32) *ImagePlan {
 	return &ImagePlan{near: imageLayout{size: size}, far: imageLayout{size: size, at: size}, extents: imageLayout{size: size, at: size}}
 }
 
-// Page counts a page of the tree.
+// Page announces a page of the tree.
 func (p *ImagePlan) Page() {
 	p.near.take(1)
 	p.far.take(1)
 }
 
-// Run counts a value run with a payload of the given bytes.
+// Run announces a value run with a payload of the given number of bytes.
 func (p *ImagePlan) Run(bytes int64) error {
 	if bytes > maxRun(p.near.size) {
 		return fmt.Errorf("flashdbm: a value run of %d bytes in segments of %d pages", bytes, p.near.size)
@@ -92,20 +95,21 @@ func (p *ImagePlan) Run(bytes int64) error {
 	return nil
 }
 
-// Large counts a large value, with the list of its extents and a key before that: key is its length, 0 if the leaf has it whole.
+// Large announces a large value and the run that lists its extents. key is the length of a key before the list,
+// 0 if the leaf holds the whole key.
 func (p *ImagePlan) Large(key, bytes int64) error {
 	n := int64(0)
 	p.extents.each(bytes, maxExtents(p.near.size, key), func(Addr, uint32) error { n++; return nil })
 	return p.Run(key + n*extentSize + 4)
 }
 
-// maxExtents returns how many extents a run can list behind a key.
+// maxExtents returns how many extents a run can list after a key of the given length.
 func maxExtents(segmentPages uint64, key int64) uint64 {
 	return uint64(maxRun(segmentPages)-key-4) / extentSize
 }
 
-// each calls f for each extent of a value: its address and its bytes. A value begins where the one before ends, unless it has more extents
-// so than a list can have.
+// each calls f with the address and the length in bytes of each extent of a value. A value begins where the
+// previous one ends, unless it would then have more than most extents; in that case it begins in a new segment.
 func (l *imageLayout) each(bytes int64, most uint64, f func(Addr, uint32) error) error {
 	pages := uint64(bytes+PageSize-1) / PageSize
 	if full := l.size - 1; pages/full+2 > most {
@@ -122,19 +126,19 @@ func (l *imageLayout) each(bytes int64, most uint64, f func(Addr, uint32) error)
 	return nil
 }
 
-// imageShape is where everything of an image lies.
+// imageShape is the layout of an image.
 type imageShape struct {
 	size       uint64 // pages of a segment
-	private    uint64 // segments of extents, from 1 on
-	tree       Addr   // at or before the tree's first page
-	end        Addr   // behind the tree's last page
-	checkpoint Addr   // its first page
-	behind     Addr   // its last page, plus 1
-	parts      uint64 // its groups
-	pages      Addr   // of the file
+	private    uint64 // number of segments of extents, from segment 1 on
+	tree       Addr   // address at or before the tree's first page
+	end        Addr   // address after the tree's last page
+	checkpoint Addr   // address of the checkpoint's first page
+	behind     Addr   // address after the checkpoint's last page
+	parts      uint64 // number of the checkpoint's groups
+	pages      Addr   // length of the file
 }
 
-// shape returns the shape of a file whose checkpoint has a table of the given bytes.
+// shape returns the layout of a file whose checkpoint has a table of the given number of bytes.
 func (p *ImagePlan) shape(table int) imageShape {
 	s := imageShape{size: p.near.size}
 	l := p.near

@@ -84,7 +84,7 @@ func (g *Group) writeOpen() error {
 	return nil
 }
 
-// follow moves the window to the page's segment.
+// follow makes l.window a window on the page's segment.
 func (l *lastPage) follow(s *appender) {
 	n := s.segmentOf(l.at)
 	if l.segment == n+1 {
@@ -98,7 +98,7 @@ func (l *lastPage) follow(s *appender) {
 	}
 }
 
-// unmap drops the window; there is none until the log enters another segment.
+// unmap closes the window. No window is opened before the log enters another segment.
 func (l *lastPage) unmap() {
 	if l.window != nil {
 		l.window.Close()
@@ -106,14 +106,14 @@ func (l *lastPage) unmap() {
 	}
 }
 
-// close ends the growth of the group.
+// close makes the newest group final: it grows no more.
 func (l *lastPage) close() {
 	l.mu.Lock()
 	l.open = false
 	l.mu.Unlock()
 }
 
-// CloseGroup ends the growth of the newest group and returns its number. Called by the log's appender.
+// CloseGroup makes the newest group final and returns its number. Called by the log's appender.
 func (s *appender) CloseGroup() uint64 {
 	s.last.close()
 	return s.lastWritten.Load()

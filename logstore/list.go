@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// A run of its own lists the extents of a large value, behind the key if the record has a long key:
+// A run lists the extents of a large value, after the key if the record has a long key:
 //
 //	key | extents, each: address u64, bytes u32, CRC32C u32 | their number u32
 //

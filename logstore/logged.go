@@ -22,7 +22,7 @@ import (
 //     page has been overwritten, a read never answers with the value of another key.
 //  5. A page that no sync has covered is read from memory, where it stays until then: see unsynced.go.
 
-// Place says where a logged value is: see above.
+// Place is the position of a logged value in the file, encoded as above.
 type Place uint64
 
 // PlaceOf returns the place of a value that begins at offset at of the body of the page at a.
@@ -81,7 +81,8 @@ func (s *disk) verifySpan(a Addr, b []byte) ([]byte, error) {
 	return b[:n:n], nil
 }
 
-// tailPages holds those of 256 pages that no sync has covered, as they are in memory. It is dropped with the last of them.
+// tailPages holds the pages of records that no sync has covered, of 256 consecutive pages of the file. It is
+// dropped with the last of them.
 type tailPages struct {
 	pages [1 << 8]atomic.Pointer[[MaxSpan * PageSize]byte] // bytes behind a page's end must not be looked at
 	kept  int                                              // number of pages in memory; guarded by unsynced.mu

@@ -87,14 +87,15 @@ func (c *chunk) sets() *chunkBits {
 
 func (c *chunk) page(o uint64) []byte { return c.data[o*PageSize : (o+1)*PageSize : (o+1)*PageSize] }
 
-// mapping is where the file is mapped. Beside a writer nothing is mapped.
+// mapping has the mappings of the file. A store beside a writer maps nothing.
 type mapping struct {
 	*disk
 	chunkShift uint
 	chunks     atomic.Pointer[[]*chunk] // replaced as a whole; only grows
 }
 
-// setChunkPages sets the pages of one mapping: those asked for, and a segment's at least.
+// setChunkPages sets the number of pages of a mapping: the given number, but at least a segment; 0 means the
+// default.
 func (s *mapping) setChunkPages(pages uint64) {
 	if pages == 0 {
 		pages = defaultChunkPages
@@ -102,7 +103,8 @@ func (s *mapping) setChunkPages(pages uint64) {
 	s.chunkShift = uint(bits.TrailingZeros64(max(pages, uint64(s.segmentPages))))
 }
 
-// mapTo maps chunks until the file's first n pages are covered. Called under growing, or before the store is shared.
+// mapTo maps chunks until the first n pages of the file are covered. The caller holds growing, or the store is
+// not shared yet.
 func (s *mapping) mapTo(n uint64) error {
 	if s.opts.Beside {
 		return nil
@@ -111,8 +113,8 @@ func (s *mapping) mapTo(n uint64) error {
 	if uint64(len(chunks))<<s.chunkShift >= n {
 		return nil
 	}
-	longer := chunks[:len(chunks):len(chunks)] // append copies it, because readers hold the published one
-	defer func() { s.chunks.Store(&longer) }() // chunks mapped before an error too, for unmap
+	longer := chunks[:len(chunks):len(chunks)] // append copies it, because readers use the published slice
+	defer func() { s.chunks.Store(&longer) }() // even after an error, so that unmap finds all chunks
 	for uint64(len(longer))<<s.chunkShift < n {
 		size := int64(PageSize) << s.chunkShift
 		data, err := s.file.Map(int64(len(longer))*size, size)
@@ -158,7 +160,7 @@ func (s *mapping) Faulted(at uintptr) (error, bool) {
 // Overridden reports whether the translation table has an entry for the page at a.
 func (s *mapping) Overridden(a Addr) bool {
 	c, o := s.chunkOf(a)
-	if c == nil { // beside a writer every name is looked up
+	if c == nil { // beside a writer there are no bits, so every name is looked up
 		return s.opts.Beside
 	}
 	return c.isOverridden(o)

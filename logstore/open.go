@@ -11,13 +11,14 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// Recovery is what Open found in the file. The caller rebuilds the tree's names from it, marks what lives, and calls EndRecovery.
+// Recovery is what Open found in the file. The caller rebuilds the tree's names from it, marks what is live,
+// and calls EndRecovery.
 type Recovery struct {
 	Created    bool           // the file is new and has no checkpoint: the caller writes the first pages, then two checkpoints
 	Unsyncable error          // Created: why the directory could not be synced; a power cut may take the file's name, and with it the file
 	Table      []byte         // the caller's part of the newest checkpoint
 	Groups     []ScannedGroup // accepted groups of every kind from the scan start on, in order
-	Dropped    uint64         // number of a group that had begun and was not whole; 0 if none was seen
+	Dropped    uint64         // number of an interrupted group at the end of the log; 0 if none was seen
 	proven     uint64         // newest group known to be durable
 	super      *superblock
 	entered    []header  // headers of the scan start's segment and of those that the log entered after it
@@ -26,10 +27,10 @@ type Recovery struct {
 	mapped     uint32    // number of segments that the checkpoint's space map knows
 
 	Load time.Duration // time to read the superblocks and the newest checkpoint
-	Scan time.Duration // time to scan the log behind the checkpoint
+	Scan time.Duration // time to scan the log after the checkpoint
 }
 
-// Open opens or creates the database file at path and scans its log. The caller goes on as Recovery says.
+// Open opens or creates the database file at path and scans its log. Recovery says what the caller does next.
 func Open(fs vfs.FS, path string, opts Options) (*Store, *Recovery, error) {
 	marked := opts.CheckNode != nil
 	if !marked {
@@ -98,7 +99,7 @@ func openFile(fs vfs.FS, path string, opts Options) (vfs.File, error) {
 	}
 }
 
-// load reads the superblocks, the newest checkpoint and the log behind it.
+// load reads the superblocks, the newest checkpoint and the log after it.
 func (s *Store) load() (*Recovery, error) {
 	begin := time.Now()
 	size, err := s.file.Size()

@@ -32,7 +32,7 @@ const (
 	flagOpen    = 2 // bit of mux.flags: the page may be rewritten with more records in its group
 	flagGrows   = 4 // bit of mux.flags: checksum, end and count of the page are in one word, see growing.go
 	lagUnknown  = 0xFFFF
-	voidGroup   = 0 // in a header: the log does not continue there
+	voidGroup   = 0 // group in a header after which the log does not continue
 	firstGroup  = 1 // number of the first group of a file
 	groupKindAt = 4 // first bit of mux.flags that holds the group kind
 )

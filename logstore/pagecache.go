@@ -2,17 +2,18 @@ package logstore
 
 import "sync"
 
-// pageCache keeps checked copies of pages and short value runs. A copy is found by its address and the salt of its segment's life, so it
-// never goes stale in one lineage of the log, and a store has one; who holds one keeps it, the cache merely forgets.
+// pageCache keeps checked copies of pages and short value runs. A copy is found by its address and the salt of
+// its segment's life, so a copy cannot become stale within one lineage of the log, and a store is of one
+// lineage. Evicting a copy does not affect a reader that holds it.
 type pageCache struct {
 	shards [cacheShards]cacheShard
-	limit  int64 // bytes of a shard
+	limit  int64 // limit of the bytes in a shard
 }
 
 const cacheShards = 16
 
 type cacheShard struct {
-	mu    sync.Mutex // guards the rest; nothing else is locked under it
+	mu    sync.Mutex // guards the other fields; a leaf lock
 	pages map[cacheKey][]byte
 	bytes int64
 }
@@ -31,7 +32,7 @@ func (c *pageCache) get(a Addr, salt uint64) []byte {
 	return s.pages[cacheKey{a, salt}]
 }
 
-// put keeps a copy, at the cost of others when there are too many.
+// put keeps a copy and evicts others if the shard would exceed its limit.
 func (c *pageCache) put(a Addr, salt uint64, p []byte) {
 	s := c.shard(a)
 	s.mu.Lock()
@@ -39,7 +40,7 @@ func (c *pageCache) put(a Addr, salt uint64, p []byte) {
 	if s.pages == nil {
 		s.pages = map[cacheKey][]byte{}
 	}
-	for k, old := range s.pages { // in no order
+	for k, old := range s.pages { // arbitrary order
 		if s.bytes+int64(len(p)) <= c.limit {
 			break
 		}

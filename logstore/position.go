@@ -4,13 +4,14 @@ import "encoding/binary"
 
 const positionSize = 24
 
-// Position is a place in the log between two groups: where the next group starts, or goes on in the segment's successor.
+// Position is a place in the log between two groups: the next group starts there, or in the segment's
+// successor.
 type Position struct {
 	Segment uint32
-	Page    uint32 // in the segment, 1 to the segment's size
+	Page    uint32 // index in the segment, from 1 up to and including the segment's size
 	Group   uint64 // number of the group that starts here
-	Digest  uint32 // chain digest of all before it
-	Check   uint32 // low half of the segment's salt: the position is void once the segment is reused
+	Digest  uint32 // chain digest of the log before it
+	Check   uint32 // low half of the segment's salt: the position is invalid once the segment is reused
 }
 
 func (p Position) put(b []byte) {

@@ -6,8 +6,8 @@ import (
 	"hash/crc32"
 )
 
-// A value run holds one long byte string: a first page with mux area, length and checksum of all, then raw pages, contiguous within a
-// segment, so that the string is one slice of the mapping.
+// A value run holds one long byte string: a first page with the mux area, the length and the checksum of the
+// string, then raw pages. All are adjacent and in one segment, so the string is one slice of the mapping.
 //
 //	byte 40  length of the payload u64 | its CRC32C u32 | form u32 | payload ...
 const (
@@ -26,15 +26,16 @@ func RunPages(n int64) int64 {
 	return 1 + (n-runFirstBytes+PageSize-1)/PageSize
 }
 
-// MaxRun returns the largest payload in bytes that fits a run: in any segment, also in segment 0, which begins with three pages of
-// its own.
+// MaxRun returns the largest payload of a run in bytes. Such a run fits into any segment, also into segment 0,
+// which begins with three other pages.
 func (s *disk) MaxRun() int64 { return maxRun(uint64(s.segmentPages)) }
 
 func maxRun(segmentPages uint64) int64 {
 	return int64(segmentPages-headerPage(0)-2)*PageSize + runFirstBytes
 }
 
-// RunReserve returns how many pages to reserve for a run: its own, and the rest of a segment that they don't fit in.
+// RunReserve returns how many pages to reserve for a run of the given pages: the run, and the rest of a segment
+// into which it does not fit.
 func RunReserve(pages int64) int64 { return 2*pages - 1 }
 
 func runForm(p []byte) uint32 { return binary.LittleEndian.Uint32(p[MuxSize+12:]) }
@@ -45,7 +46,8 @@ func putRunHeader(p []byte, length int64, crc, form uint32) {
 	binary.LittleEndian.PutUint32(p[MuxSize+12:], form)
 }
 
-// runLength returns the length of the payload of the run whose first page is p at address a, if it can be.
+// runLength returns the length of the payload of the run whose first page is p at address a. ok is false if no
+// run there can be that long.
 func (s *disk) runLength(a Addr, p []byte) (int64, bool) {
 	n := binary.LittleEndian.Uint64(p[MuxSize:])
 	if n > uint64(s.MaxRun()) {
@@ -68,7 +70,8 @@ func (s *reader) verifyRun(a Addr, p []byte) error {
 	return nil
 }
 
-// Run returns the payload of the run that starts at a, verified at its first touch. The slice is read-only and lives as Page's does.
+// Run returns the payload of the run that starts at a, verified at its first touch. The slice is read-only and
+// lives as long as a slice of Page does.
 func (s *reader) Run(a Addr) ([]byte, error) {
 	_, payload, err := s.run(a)
 	return payload, err

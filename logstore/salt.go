@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// randomSalt draws the salt of a segment. It is random so that no value a user stored can have been made to fit a later life of the
-// segment, and never 0.
+// randomSalt draws the salt of a segment. The salt is random so that no value stored by a user can be made to
+// look like a page of a later life of the segment. It is never 0.
 func randomSalt() uint64 {
 	var b [8]byte
 	rand.Read(b[:]) // never fails: crypto/rand ends the program instead

@@ -5,7 +5,7 @@ import (
 	"flashdbm/logstore/space"
 )
 
-// What packages format and space define and callers of this package use.
+// Names of packages format and space that callers of this package use.
 
 const (
 	PageSize  = format.PageSize
@@ -50,7 +50,7 @@ const (
 // IsAddr reports whether a name is an address.
 func IsAddr(id PageID) bool { return format.IsAddr(id) }
 
-// HeaderPage returns the index of a segment's header in it. Segment 0 begins with the two superblocks.
+// HeaderPage returns the index in a segment of the segment's header. Segment 0 begins with the two superblocks.
 func HeaderPage(segment uint32) uint64 { return format.HeaderPage(segment) }
 
 // DecodeSpaceMap decodes a space map of a file with segments of segmentPages pages.

@@ -2,15 +2,16 @@ package logstore
 
 import "sync/atomic"
 
-// Mapped is a mapping of the file and what the store knows of its pages: two sets of them, a bit for each, 64 in a word. Page and
-// Overridden say what they mean. The slices are the store's own and to be read only, the words by atomic loads; they are good until Close.
+// Mapped is one mapping of the file with two bits per page, 64 to a word. Checked and Overridden are the bits
+// that chunk describes. The slices belong to the store: the caller only reads them, the words by atomic loads,
+// until Close.
 type Mapped struct {
 	Pages      []byte
 	Checked    []atomic.Uint64
 	Overridden []atomic.Uint64
 }
 
-// Mapped returns the mappings of the file so far, each of 1 << shift pages.
+// Mapped returns the present mappings of the file, each of 1 << shift pages.
 func (s *mapping) Mapped() (mapped []Mapped, shift uint) {
 	for _, c := range *s.chunks.Load() {
 		b := c.sets()

@@ -26,22 +26,22 @@ type Options struct {
 
 const defaultChunkPages = 1 << 30 / PageSize
 
-// Store is an open database file. See the package's documentation for what may be called when. It consists of parts with state of their own,
-// each of which knows only those before it.
+// Store is an open database file. The package documentation says which methods may be called when, and what the
+// parts are.
 type Store struct {
-	*space.Usage        // what the tree and the log use of the file
+	*space.Usage        // what the tree and the log use in the file
 	*space.Readers      // which pages snapshots keep
-	*space.Reuse        // what can be cleaned, thinned or used again
-	*space.Reservations // room that is promised and held back
+	*space.Reuse        // which segments can be cleaned, thinned or reused
+	*space.Reservations // pages promised to transactions, and pages held back
 
 	disk     // the file
-	mapping  // where it is mapped, and what is known of its pages
+	mapping  // the mappings of the file, and what is known about its pages
 	syncer   // what is durable
-	growth   // how it gets longer and shorter
-	appender // where the log is written
-	reader   // how pages and values are read
+	growth   // growth of the file, and space given back
+	appender // the end of the log
+	reader   // reading of pages and values
 
-	supers [2]*superblock // by slot, nil if damaged; owned by Open and EndRecovery, then by the one checkpoint under way
+	supers [2]*superblock // by slot, nil if damaged; belongs to Open and EndRecovery, then to the one checkpoint in progress
 }
 
 // newStore returns a store of an open file.
@@ -99,7 +99,8 @@ func (s *appender) SinceCheckpoint() int64 {
 	return int64(s.appended.Load()-s.startAt.Load()) * PageSize
 }
 
-// Rebase records that redo starts after group base: the scan of the next checkpoint starts at the first record or page group behind it.
+// Rebase records that redo starts after group base: the scan of the next checkpoint starts at the first record
+// group or page group after base.
 func (s *appender) Rebase(base uint64) {
 	n := 0
 	for n < len(s.sinceBase) && s.sinceBase[n].at.Group <= base {

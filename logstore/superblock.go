@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	Version        = 1 // of the file format
+	Version        = 1 // version of the file format
 	superblockSize = 512
 	superblockCRC  = superblockSize - 4
 )
 
 var superblockMagic = [8]byte{'F', 'L', 'A', 'S', 'H', 'D', 'B', 'M'}
 
-// Segment sizes in pages. A segment is a power of two, so that none straddles two mappings.
+// Segment sizes in pages. Each is a power of two, so that no segment straddles two mappings.
 const (
 	MinSegmentPages     = 8
 	DefaultSegmentPages = 256
@@ -57,17 +57,19 @@ func (s *superblock) put(p []byte) {
 	le.PutUint32(p[superblockCRC:], crc32.Checksum(p[:superblockCRC], castagnoli))
 }
 
-// inSpace is what the space map has to know of the superblock; run is the segments with pages of its checkpoint.
+// inSpace returns what the space map needs of the superblock. run is the set of segments with pages of its
+// checkpoint.
 func (s *superblock) inSpace(run map[uint32]bool) space.Checkpoint {
 	return space.Checkpoint{Number: s.number, Start: s.start.Group, Run: run}
 }
 
-// HasMagic reports whether a file that begins so may be a database.
+// HasMagic reports whether b, the beginning of a file, has the magic of a database.
 func HasMagic(b []byte) bool { return len(b) >= PageSize && [8]byte(b[:8]) == superblockMagic }
 
 var errNoSuperblock = errors.New("not a superblock")
 
-// getSuperblock decodes a superblock. errNoSuperblock: the magic is missing; ErrFormat: written by a newer program; ErrCorrupt: damaged.
+// getSuperblock decodes a superblock. It returns errNoSuperblock if the magic is missing, ErrFormat if a newer
+// program wrote it, ErrCorrupt if it is damaged.
 func getSuperblock(p []byte) (superblock, error) {
 	le := binary.LittleEndian
 	var s superblock
@@ -97,7 +99,8 @@ func getSuperblock(p []byte) (superblock, error) {
 	return s, nil
 }
 
-// readSuperblocks decodes both and returns the newer valid one, nil for a file that was never completed.
+// readSuperblocks decodes both superblocks and returns the newer valid one, nil for a file whose creation was
+// not completed.
 func (s *Store) readSuperblocks(size int64) (*superblock, error) {
 	if size == 0 {
 		return nil, nil

@@ -8,7 +8,7 @@ import (
 	"flashdbm/internal/event"
 )
 
-// syncer knows what is durable.
+// syncer syncs the file and knows which groups are durable.
 type syncer struct {
 	*disk
 	*mapping
@@ -60,7 +60,7 @@ func (s *syncer) datasync() error {
 	s.syncs.Add(1)
 	private, appended := s.private.written.Load(), s.appended.Load()
 	s.last.close()
-	if err := s.Failed(); err != nil { // a write of that page, which may have spoilt what it held
+	if err := s.Failed(); err != nil { // a failed write of the last page, which may have damaged its content
 		return err
 	}
 	begin := time.Now()

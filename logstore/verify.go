@@ -12,7 +12,7 @@ type reader struct {
 	*disk
 	*mapping
 	*syncer
-	marked bool    // the caller marks what lives and reads nothing else
+	marked bool    // the caller marks what is live, and reads nothing else
 	beside *beside // nil unless opened with Options.Beside
 	bodies []byte  // scratch of AppendBodies, which one goroutine at a time calls
 }

@@ -3,14 +3,14 @@ package logstore
 // maxWindowPages bounds what a scan keeps in memory, whatever the segment size: 1 MiB.
 const maxWindowPages = 256
 
-// A window reads the file in aligned stretches of pages. It never touches the mapping, so a file that was cut short ends the log
-// instead of faulting. A stretch never leaves its segment.
+// A window reads the file in aligned stretches of pages, each within one segment. It never uses the mapping, so
+// a file that was cut short ends the log instead of causing a fault.
 type window struct {
 	s     *disk
 	end   uint64 // pages of the file
-	pages uint64 // of a stretch
-	first Addr   // of the stretch at hand
-	buf   []byte // the stretch at hand, as much of it as is in the file; empty at first
+	pages uint64 // pages per stretch, a power of two
+	first Addr   // first page of the stretch in buf
+	buf   []byte // the present stretch, as far as the file has it; empty before the first read
 }
 
 func (s *disk) newWindow() window {
@@ -18,8 +18,8 @@ func (s *disk) newWindow() window {
 	return window{s: s, end: s.space.End(), pages: pages}
 }
 
-// from returns the bytes from page a to the end of its stretch; none if a is beyond the end of the file. They are valid until the
-// next call.
+// from returns the bytes from page a to the end of its stretch, none if a is beyond the end of the file. The
+// slice is valid until the next call.
 func (w *window) from(a Addr) ([]byte, error) {
 	if a >= w.end {
 		return nil, nil
@@ -38,7 +38,7 @@ func (w *window) from(a Addr) ([]byte, error) {
 	return w.buf[(a-w.first)*PageSize:], nil
 }
 
-// page returns page a, nil beyond the end of the file.
+// page returns page a, nil if a is beyond the end of the file.
 func (w *window) page(a Addr) ([]byte, error) {
 	b, err := w.from(a)
 	if len(b) == 0 {

@@ -5,10 +5,11 @@ import (
 	"math"
 )
 
-// WrittenIn returns the number of the group that a page of the log, of which p is the image, was written in.
+// WrittenIn returns the number of the group that wrote a page of the log; p is the page's image.
 func WrittenIn(p []byte) uint64 { return binary.LittleEndian.Uint64(p[16:]) }
 
-// GroupOfLogged returns the number of the group that carries a logged value, and a number above all if it is in memory only.
+// GroupOfLogged returns the number of the group that carries a logged value, or the largest number if no sync
+// has covered the value's page.
 func (s *reader) GroupOfLogged(place Place) (uint64, error) {
 	p, inMemory, err := s.recordPage(place.Addr())
 	if err != nil || inMemory {

@@ -1,3 +1,3 @@
-// Package format has the numbers and names of the database file that both the log and the map of its space need. The format itself is described
-// in docs/format.md.
+// Package format has the constants and types of the database file that both package logstore and package space
+// need. docs/format.md describes the format.
 package format

@@ -12,8 +12,8 @@ const (
 )
 
 const (
-	MaxLogged = 16 // most logged values in a page of records: the bits of a mask
-	MaxSpan   = 4  // most pages of the file that a page of records takes
+	MaxLogged = 16 // limit of logged values in a page of records: the bits of a mask
+	MaxSpan   = 4  // limit of a page of records with its raw pages, in pages of the file
 )
 
 // Addr is the index of a page in the file. 0 means none: page 0 is a superblock.
@@ -22,13 +22,13 @@ type Addr = uint64
 // PageID is the name by which a parent knows a page: the Addr of its base image, or a born name with bit 63 set.
 type PageID = uint64
 
-// BornBit marks a PageID that is not an address.
+// BornBit is set in a PageID that is not an address.
 const BornBit PageID = 1 << 63
 
 // IsAddr reports whether a name is an address.
 func IsAddr(id PageID) bool { return id&BornBit == 0 }
 
-// HeaderPage returns the index of a segment's header in the segment. Segment 0 begins with the two superblocks.
+// HeaderPage returns the index in a segment of the segment's header. Segment 0 begins with the two superblocks.
 func HeaderPage(segment uint32) uint64 {
 	if segment == 0 {
 		return 2
@@ -36,10 +36,10 @@ func HeaderPage(segment uint32) uint64 {
 	return 0
 }
 
-// ErrCorrupt is what every error wraps that means damage of the file.
+// ErrCorrupt is wrapped by every error that means damage of the file.
 var ErrCorrupt = errors.New("flashdbm: damaged database")
 
-// U64s decodes words, little endian, from the beginning of b.
+// U64s decodes n little-endian words from the beginning of b.
 func U64s(b []byte, n uint64) []uint64 {
 	words := make([]uint64, n)
 	for i := range words {

@@ -127,8 +127,9 @@ func (sp *Absent) Spare(pages int64) (took bool) {
 	return took
 }
 
-// Hole finds adjacent absent segments within the file that growth fills before it makes the file longer, no more than most of them. The log's successor
-// comes first, because no other segment is of use without it; then the lowest.
+// Hole finds adjacent absent segments within the file, at most the given number, for growth to fill before it
+// makes the file longer. The log's successor comes first, because without it no other segment can be entered;
+// otherwise the lowest ones come first.
 func (sp *Absent) Hole(most uint32) (first, n uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -195,7 +196,7 @@ func (sp *Absent) Filled(first, n uint32) {
 	sp.countPunched()
 }
 
-// Unsure takes the lowest segment off the list of those that may have their space.
+// Unsure takes the lowest segment off the list of absent segments that may still have their space.
 func (sp *Absent) Unsure() (n uint32, ok bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

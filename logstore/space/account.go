@@ -1,19 +1,21 @@
 package space
 
-// Account says what the segments of the file are for, in pages. The sum is what the file takes.
+// Account says what the segments of the file are used for, in pages. The sum of the fields is the space that
+// the file takes.
 type Account struct {
 	Live    int64 // pages that the newest tree uses, wherever they lie
-	Log     int64 // others in segments written since where a scan from the newest checkpoint starts: redo, and what died meanwhile
-	Sparse  int64 // others in older segments that have live ones
-	Waiting int64 // segments without live pages that wait for checkpoints
-	Named   int64 // segments without live pages that wait for names in the table to go
-	Held    int64 // segments without live pages that wait for readers to end
+	Log     int64 // other pages in segments written since the scan start of the newest checkpoint: redo, and pages that died since
+	Sparse  int64 // other pages in older segments that have live pages
+	Waiting int64 // pages of segments without live pages that wait for checkpoints
+	Named   int64 // pages of segments without live pages that wait until names in the table are gone
+	Held    int64 // pages of segments without live pages that wait until readers end
 	Values  int64 // dead pages in segments of large values
-	Free    int64 // may be written at once
-	Leaving int64 // condemned, and not given back yet
+	Free    int64 // pages that may be written at once
+	Leaving int64 // pages of segments that are condemned and not given back yet
 }
 
-// Account counts. While a checkpoint is under way the result may be off by what the checkpoint sets free.
+// Account counts the pages. While a checkpoint is in progress the result may be off by what the checkpoint
+// frees.
 func (sp *Reuse) Account() (a Account) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -62,13 +64,14 @@ type SegmentState uint8
 const (
 	StateAbsent SegmentState = iota // has no space: given back to the file system
 	StateFree                       // has space and may be opened at once
-	StateLog                        // holds pages of the log, alive or dead
-	StateValues                     // holds values of more than a segment's run, off the log's chain
-	StateTail                       // is where the log is being written
-	StateNext                       // is where the log goes on
+	StateLog                        // holds pages of the log, live or dead
+	StateValues                     // holds extents of large values, outside of the log's chain
+	StateTail                       // the segment that the log is written in
+	StateNext                       // the segment in which the log continues
 )
 
-// Segments describes all segments of the file in the order of their addresses. It takes memory and time for each of them.
+// Segments describes all segments of the file in the order of their addresses. It takes memory and time in
+// proportion to their number.
 func (sp *Reuse) Segments() []Segment {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -1,14 +1,15 @@
 package space
 
-// Room that is made before anybody needs it: growth ahead of reservations, and free segments that are filled with zeros before the log enters
-// them.
+// Space is prepared before it is needed: the file grows ahead of reservations, and free segments are filled
+// with zeros before the log enters them.
 const (
-	growFrom   = 8 // segments of a file when it first grows ahead of commits that are not synced
-	askedAgain = 8 // further reservations like the last one that are expected
+	growFrom   = 8 // length in segments below which a file does not grow ahead of commits that are not synced
+	askedAgain = 8 // number of further reservations like the last one for which the file grows ahead
 )
 
-// Ahead returns the number of pages that the file should have ready behind a reservation of the given size: a segment, and as many as further such
-// reservations take. Each growth syncs everything written since the previous one, and commits continue meanwhile.
+// Ahead returns the number of pages that the file should have available after a reservation of the given size:
+// a segment, plus those of askedAgain more such reservations, but at most half of the file for these. Each
+// growth syncs everything written since the previous growth, and commits continue meanwhile.
 func (sp *Map) Ahead(pages int64) int64 {
 	return int64(sp.segmentPages) + min(askedAgain*pages, int64(sp.Have()/2))
 }
@@ -23,15 +24,15 @@ func (sp *Map) GrowDue(pages int64) bool {
 	return due && sp.FitsBound(more)
 }
 
-// Missing returns how many of the pages are lacking besides those reserved and held back.
+// Missing returns how many of the pages are lacking, besides those promised and held back.
 func (sp *Map) Missing(pages int64) int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
 	return sp.missing(pages, 0, ForWrites)
 }
 
-// TakeBlank takes the first never written segment, among the next ones that the log enters, off the free list, if reservations can do without
-// it meanwhile. next is how many segments are looked at.
+// TakeBlank looks at the next segments that the log will enter, as many as next says, and takes the first one
+// that was never written off the free list. It takes none if reservations cannot do without it meanwhile.
 func (sp *Map) TakeBlank(next int) (uint32, bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -47,7 +48,7 @@ func (sp *Map) TakeBlank(next int) (uint32, bool) {
 	return 0, false
 }
 
-// GiveBlank returns the segment to the free list.
+// GiveBlank returns the segment to the free list. zeroed tells whether it was filled with zeros.
 func (sp *Map) GiveBlank(n uint32, zeroed bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

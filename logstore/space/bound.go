@@ -6,15 +6,16 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// bound is the size that the file should not pass for the sake of commits. The caller derives it from what lives, see mvcc/bound.go. It is not a
-// limit: a reservation that would have the used part of the file pass the bound is refused, and the caller may make it without regard to the
-// bound.
+// bound is the size that commits should not make the file exceed. The caller derives it from the live bytes
+// (mvcc/bound.go). It is not a limit: a reservation after which the used part of the file would exceed the
+// bound is refused, and the caller may then repeat it without regard to the bound.
 //
 // Invariants:
 //
-//  1. No reservation that asks for the bound has the used part of the file pass it. The used part counts, not the length: what background work
-//     has made the file grow beyond the bound is not for commits.
-//  2. Growth ahead of need never passes the bound.
+//  1. No reservation that respects the bound makes the used part of the file exceed it. The used part counts,
+//     not the length: pages by which background work has made the file grow beyond the bound are not available
+//     to commits.
+//  2. Growth ahead of need never exceeds the bound.
 //  3. Nothing that a commit has promised, no flush and no checkpoint depends on the bound.
 type bound struct{ pages atomic.Int64 } // 0: none
 
@@ -27,8 +28,8 @@ func (sp *Reservations) Bound() int64 { return sp.bound.pages.Load() * format.Pa
 // FitsBound reports whether the pages could be reserved within the bound.
 func (sp *Reservations) FitsBound(pages int64) bool { return !sp.passes(pages, ForWrites, 0) }
 
-// ReserveWithin promises pages if what is used of the file passes the bound by no more than over pages thereby. passes reports that it would,
-// and that nothing is promised.
+// ReserveWithin promises pages, unless the used part of the file would then exceed the bound by more than over
+// pages. In that case passes is true and nothing is promised.
 func (sp *Map) ReserveWithin(c Claim, pages, over int64) (missing int64, passes bool) {
 	if c == ForWrites && sp.credit.take(pages) {
 		return 0, false
@@ -39,8 +40,9 @@ func (sp *Map) ReserveWithin(c Claim, pages, over int64) (missing int64, passes 
 	return sp.Reserve(pages, 0, c), false
 }
 
-// passes reports whether a reservation of the pages has what is used of the file pass the bound by more than over pages. Free segments and
-// condemned ones are not used, but what is promised and what is held back are. What a limit or the device refuses is not for the bound to say.
+// passes reports whether the used part of the file would exceed the bound by more than over pages after a
+// reservation. Free and condemned segments are not used; promised and held-back pages are. If the limit or the
+// device would refuse the reservation, passes is false, because that is not the bound's decision.
 func (sp *Reservations) passes(pages int64, c Claim, over int64) bool {
 	most := sp.bound.pages.Load()
 	if most == 0 {
@@ -71,8 +73,8 @@ func (sp *Reservations) passes(pages int64, c Claim, over int64) bool {
 	return have+more() > most
 }
 
-// Clip returns by how many of the wanted pages the file should grow, which has have pages and needs the missing ones, in whole segments: no more
-// than it must beyond its bound.
+// Clip limits the growth of a file of have pages to its bound: it returns how many of the wanted pages the file
+// should grow by, in whole segments, but at least the missing pages.
 func (sp *Map) Clip(have, missing, want uint64) uint64 {
 	if most := uint64(sp.bound.pages.Load()); most > 0 {
 		want = max(missing, min(want, (most-min(have, most))/sp.segmentPages*sp.segmentPages))

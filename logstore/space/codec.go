@@ -14,9 +14,9 @@ const (
 )
 
 const (
-	mapDead    = 0 // form of a map entry: no page lives
-	mapPartial = 1 // form: a bitmap of the live pages follows
-	mapLogged  = 2 // form: the same, then the masks of the pages, the mean length of their records, and a bitmap of the raw pages
+	mapDead    = 0 // form of a map entry: no page is live
+	mapPartial = 1 // form: the bitmap of live pages follows
+	mapLogged  = 2 // form: as mapPartial, then the masks of the pages, the mean length of their records, and the bitmap of raw pages
 )
 
 // An Entry is what a space map on disk says of a segment:
@@ -31,13 +31,13 @@ type Entry struct {
 	Salt     uint64
 	Sequence uint64
 	Written  uint64   // newest group with a page in the segment, or that lists an extent in it
-	Live     []uint64 // a bit for each page that lives; nil: none
-	Masks    []uint16 // for each page, a bit for each logged value that lives; nil: none
-	Mean     uint16   // mean bytes of the records of those values
-	Raw      []uint64 // a bit for each raw page of a page of records, with Masks only
+	Live     []uint64 // a bit for each live page; nil: none
+	Masks    []uint16 // for each page, a bit for each live logged value; nil: none
+	Mean     uint16   // mean length in bytes of the records of those values
+	Raw      []uint64 // a bit for each raw page of a page of records; only with Masks
 }
 
-// IsLive reports whether a page of the segment lives.
+// IsLive reports whether a page of the segment is live.
 func (e *Entry) IsLive(page uint64) bool {
 	return page/64 < uint64(len(e.Live)) && bitmap(e.Live).has(page)
 }

@@ -2,26 +2,30 @@ package space
 
 import "sync/atomic"
 
-// credit is pages that are reserved ahead for small reservations, as those of commits of a few records: such a reservation takes pages from the
-// credit by one atomic operation in 19 ns, where Reserve without it takes the mutex and a look at the whole file in 70 ns.
+// credit holds pages that are reserved in advance for small reservations, like those of commits of a few
+// records. Such a reservation takes its pages from the credit by one atomic operation, in 19 ns. Without a
+// credit Reserve takes the mutex and looks at the whole file, in 70 ns.
 //
 // Invariants:
 //
-//  1. Whatever is in the credit is promised: Reservations.reserved contains it. So the pages are there, as they were when the credit got them.
-//  2. Only a file that may grow, on a device with room, has a credit, and only of pages that it has beside all that a put leaves.
-//  3. Nothing is decided by the credit: whoever looks at what is promised empties the credit first, and so does whoever finds that the device
-//     has run short.
+//  1. The pages in the credit are promised: Reservations.reserved includes them. So they stay available from
+//     the moment when the credit was filled.
+//  2. Only a file that may grow, on a device with room, has a credit, and only of pages that it has besides
+//     everything that a put has to leave.
+//  3. The credit decides nothing. A caller that looks at the promised pages empties the credit first, and so
+//     does a caller that finds the device short of space.
 //
-// Any goroutine takes pages from the credit. Everything else happens under the mutex.
+// Any goroutine takes pages from the credit. Everything else happens with the mutex held.
 type credit struct{ pages atomic.Int64 }
 
 const (
-	creditPages = 256 // for some 32 commits
-	creditShare = 32  // divisor of the credit: a reservation of more than this share of it takes nothing from it
+	creditPages = 256 // pages: enough for about 32 commits
+	creditShare = 32  // a reservation of more than creditPages/creditShare pages does not use the credit
 )
 
-// take reports whether it took the pages: their promise is the caller's now. A reservation of no pages asks whether all that is promised is
-// there, which the credit cannot tell.
+// take reports whether it took the pages from the credit; they are then promised to the caller. It refuses a
+// reservation of 0 pages: such a call asks whether everything promised is available, which the credit does not
+// know.
 func (c *credit) take(pages int64) bool {
 	for have := c.pages.Load(); 0 < pages && pages <= min(have, creditPages/creditShare); have = c.pages.Load() {
 		if c.pages.CompareAndSwap(have, have-pages) {
@@ -31,7 +35,7 @@ func (c *credit) take(pages int64) bool {
 	return false
 }
 
-// lend fills the empty credit, if the file has the pages to spare.
+// lend fills the empty credit if the file has that many pages to spare.
 func (sp *Reservations) lend() {
 	if !sp.limited && !sp.short && sp.missing(creditPages, 0, ForWrites) <= 0 {
 		sp.reserved += creditPages
@@ -42,7 +46,7 @@ func (sp *Reservations) lend() {
 // takeBack empties the credit.
 func (sp *Reservations) takeBack() { sp.reserved -= sp.credit.pages.Swap(0) }
 
-// promised takes the credit back and returns the pages that are promised to somebody.
+// promised empties the credit and returns the number of pages promised to callers.
 func (sp *Reservations) promised() int64 {
 	sp.takeBack()
 	return sp.reserved

@@ -7,7 +7,8 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// Live is a copy of the space map: which pages were live at one moment. It takes a bit per page of each segment that had live pages.
+// Live is a copy of the space map as of one moment. It takes a bit per page of each segment that had live
+// pages.
 type Live struct {
 	segmentPages uint64
 	pages        map[uint32]bitmap       // live pages, per segment that had any
@@ -33,7 +34,7 @@ func (sp *Usage) Live() *Live {
 	return l
 }
 
-// maxProblems is how many problems a check returns.
+// maxProblems is the largest number of problems that a check returns.
 const maxProblems = 100
 
 // each calls f for each page of the copied map until there are too many problems.
@@ -47,8 +48,9 @@ func (l *Live) each(problems *[]error, f func(a Addr, n uint32, o uint64)) {
 	}
 }
 
-// Check compares the copied map with what the caller knows: every page of must has to be live, and no page outside of may. It also returns
-// whether the counters agreed with the map. It returns at most 100 problems.
+// Check compares the copied map with what the caller knows. use tells for each page whether it must be live and
+// whether it may be. Check also reports a disagreement between the counters and the map. It returns at most
+// maxProblems problems.
 func (l *Live) Check(use func(a Addr) (must, may bool)) (problems []error) {
 	if l.counts != nil {
 		problems = append(problems, l.counts)
@@ -68,7 +70,7 @@ func (l *Live) Check(use func(a Addr) (must, may bool)) (problems []error) {
 	return problems
 }
 
-// CheckLogged is Check for logged values: the values of must have to live, and no value outside of may.
+// CheckLogged is Check for logged values: those in must have to be live, and only those in must or born may be.
 func (l *Live) CheckLogged(must, born func(a Addr) uint16) (problems []error) {
 	l.each(&problems, func(a Addr, n uint32, o uint64) {
 		live := uint16(0)

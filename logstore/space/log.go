@@ -2,8 +2,8 @@ package space
 
 import "flashdbm/logstore/format"
 
-// Log is what the map knows of the log: where it is written, where it goes on, and what its two checkpoints need. Segments enter the log one
-// after the other.
+// Log is what the map knows about the log: the segment it is written in, the segment in which it continues, and
+// what its two checkpoints need. Segments enter the log one after the other.
 type Log struct {
 	*table
 	tail        uint32 // segment being appended to
@@ -16,7 +16,7 @@ type Log struct {
 type Checkpoint struct {
 	Number uint64
 	Start  uint64          // group at which a scan of the log starts
-	Run    map[uint32]bool // segments with pages of the checkpoint; nil if nothing is to be used again
+	Run    map[uint32]bool // segments with pages of the checkpoint; nil if no segment will be reused
 }
 
 // Enter records a segment header of the chain: the segment holds pages of the log from now on, in a new life. The header leads to the group
@@ -98,7 +98,7 @@ func (sp *Log) SuccessorOf(n uint32) uint32 {
 	return next
 }
 
-// writes reports whether the log is written in segment n or goes on there.
+// writes reports whether segment n is the log's tail or the tail's successor.
 func (sp *Log) writes(n uint32) bool { return n == sp.tail || n == sp.successor }
 
 // hasRun reports whether segment n has pages of the checkpoint in a slot.

@@ -34,7 +34,7 @@ func New(segmentPages uint32, maxBytes int64, spare *SegmentTable) *Map {
 	return m
 }
 
-// Leave hands the memory of the map to a SegmentTable. Nobody uses the map any more.
+// Leave hands the memory of the map to a SegmentTable. The caller makes sure that the map is not used any more.
 func (sp *Map) Leave(t *SegmentTable) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

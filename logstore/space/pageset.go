@@ -1,15 +1,17 @@
 package space
 
-// Pages is a set of pages of the file that a walk through it has found references to. It takes a bit for each page of a segment that one of
-// them lies in, and about 64 bytes for each such segment. One goroutine uses it at a time.
+// Pages is a set of pages of the file to which a walk through the file has found references. It takes a bit for
+// each page of a segment that has a page in the set, and about 64 bytes for each such segment. One goroutine
+// uses it at a time.
 //
-// A page belongs to one node, one value or one write set that left memory. A file in which two references lead to a page is damaged, or
-// made to do harm: a reference takes a few bytes, and following it takes time and memory each time. So whoever walks through all of a
-// file notes where a reference leads before it follows the reference.
+// A page belongs to one node, one value, or one write set that left memory. If two references lead to a page,
+// the file is damaged or hostile: a reference takes a few bytes, and following it costs time and memory each
+// time. So a walk through a whole file adds the target of a reference to the set before it follows the
+// reference.
 type Pages struct {
 	segmentPages uint64
 	segments     map[uint64]bitmap
-	logged       map[Addr]uint16 // of pages in the set, which of their logged values are
+	logged       map[Addr]uint16 // for pages in the set: which of their logged values are in the set
 }
 
 // NewPages returns an empty set of pages of a file with segments of segmentPages pages.

@@ -6,7 +6,7 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// What recovery finds out about segments that the newest space map does not know, or knows as absent.
+// Recovery decides about segments that the newest space map does not know, or knows as absent.
 
 // SetPages sets the number of pages of the file before its map is decoded. An interrupted growth may have left part of a segment; the file grows
 // there again.
@@ -170,7 +170,7 @@ func (sp *Map) Checkpointed(c Checkpoint) {
 	sp.collect()
 }
 
-// LiveMap returns the live pages of a segment, a bit for each; nil if none lives.
+// LiveMap returns the live pages of a segment, a bit for each; nil if no page is live.
 func (sp *Map) LiveMap(segment uint32) []uint64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// Reuse decides which segments can be used again, and tells which are worth cleaning, which wait, and for what. Where the results depend on
-// the checkpoints, the caller makes sure that no checkpoint is under way.
+// Reuse decides which segments can be reused. It also tells which segments are worth cleaning, and which wait
+// and for what. If a result depends on the checkpoints, the caller makes sure that no checkpoint is in
+// progress.
 type Reuse struct {
 	*table
 	log     *Log
@@ -41,8 +42,9 @@ func (sp *Reuse) held(n uint32) bool {
 // heldAtOnce is the number of segments that HeldBytes looks at under one hold of the mutex, so that commits wait for about 20 µs at most.
 const heldAtOnce = 1024
 
-// HeldBytes returns the bytes of the segments that only readers keep. They become free two checkpoints after these readers have ended. It looks at
-// a file of more than heldAtOnce segments piece by piece, so the sum need not be that of one moment.
+// HeldBytes returns the bytes of the segments that only readers keep. They become free two checkpoints after
+// these readers have ended. It looks at a file of more than heldAtOnce segments in pieces, so the sum may mix
+// several moments.
 func (sp *Reuse) HeldBytes() (held int64) {
 	for from, more := uint32(0), true; more; from += heldAtOnce {
 		var bytes int64
@@ -52,7 +54,7 @@ func (sp *Reuse) HeldBytes() (held int64) {
 	return held
 }
 
-// heldFrom is HeldBytes of heldAtOnce segments, and reports whether there are more behind them.
+// heldFrom is HeldBytes for heldAtOnce segments, and reports whether more segments follow them.
 func (sp *Reuse) heldFrom(from uint32) (held int64, more bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -2,16 +2,16 @@ package space
 
 import "sync"
 
-// A SegmentTable keeps the memory of a segment table from one Store to the next. The table follows the length of the file, which may be a
-// hole for the most part, and a reader beside a writer opens the file anew each time that it is overtaken: what it takes would be the length
-// times the number of reloads. So it is the length, for as many Stores as are open at a time. The zero SegmentTable is an empty one. Any
-// number of goroutines.
+// A SegmentTable passes the memory of a segment table from one Store to the next. A segment table is as long as
+// the file, most of which may be a hole, and a reader beside a writer opens the file anew each time it is
+// overtaken. Without a SegmentTable the garbage would be one table per reload; with it there is one table per
+// Store that is open at the same time. The zero SegmentTable is empty. Any number of goroutines may use it.
 type SegmentTable struct {
 	mu    sync.Mutex
-	spare []segment // empty; room for as many as the Store that was closed last had
+	spare []segment // length 0; has the capacity of the table of the Store that was closed last
 }
 
-// take returns an empty table. A nil t has none to spare.
+// take returns an empty table. A nil t returns nil.
 func (t *SegmentTable) take() []segment {
 	if t == nil {
 		return nil
@@ -23,9 +23,9 @@ func (t *SegmentTable) take() []segment {
 	return spare
 }
 
-// leave hands back the table of a Store that nobody uses any more.
+// leave takes the table of a Store that is not used any more.
 func (t *SegmentTable) leave(table []segment) {
-	clear(table) // it leads to maps of its segments
+	clear(table) // the segments refer to bitmaps
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.spare = table[:0]

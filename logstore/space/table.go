@@ -45,7 +45,7 @@ func (sp *table) find(a Addr) (g *segment, o uint64) {
 	return sp.at(a)
 }
 
-// within makes a bitmap ready for bits.
+// within returns the bitmap and allocates it if it is nil.
 func (sp *table) within(b *bitmap) bitmap {
 	if *b == nil {
 		*b = make(bitmap, sp.words)

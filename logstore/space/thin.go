@@ -2,9 +2,10 @@ package space
 
 import "flashdbm/logstore/format"
 
-// Thinning gives back the space of pages that nobody needs in a segment that only readers keep: the pages that no reader sees become holes
-// in the middle of the file. A segment holds pages of all kinds side by side: redo, checkpoints, and images that died before the reader
-// began. With ten idle readers on a database with records of 100 bytes, readers saw half of the pages in such segments.
+// Thinning gives back the space of pages that are not needed in a segment that only readers keep: the pages
+// that no reader sees become holes in the middle of the file. A segment holds pages of all kinds side by side:
+// redo, checkpoints, and images that died before the reader began. With ten idle readers on a database with
+// records of 100 bytes, readers saw half of the pages in such segments.
 //
 // Invariants:
 //
@@ -36,7 +37,8 @@ type thinned struct {
 // kept 6 % of what ten readers see.
 const thinShare = 16
 
-// unseen returns the stretches of pages of a segment whose space nobody needs while readers keep the segment.
+// unseen returns the stretches of pages of a segment that are not needed while readers keep the segment, and
+// their number.
 func (sp *Reuse) unseen(n uint32) (runs [][2]uint64, pages uint64) {
 	g, first := &sp.segments[n], uint64(n)*sp.segmentPages
 	var from uint64
