@@ -246,7 +246,7 @@ func (c *simClient) step(now time.Time) (bool, time.Time) {
 		return true, time.Time{}
 	}
 	c.addStats()
-	return false, now.Add(m.upTo(20 * time.Millisecond))
+	return false, now.Add(m.upTo(m.idle()))
 }
 
 // dial connects to a partition, first for messages, then for Reads.

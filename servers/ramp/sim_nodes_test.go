@@ -204,7 +204,7 @@ func (x *simMember) step(now time.Time) (bool, time.Time) {
 		return true, time.Time{}
 	}
 	if m.over { // nothing goes wrong any more, and there is time
-		return false, now.Add(10*time.Millisecond + m.upTo(20*time.Millisecond))
+		return false, now.Add(10*time.Millisecond + m.upTo(40*time.Millisecond))
 	}
 	return false, now.Add(1 + m.upTo(min(x.member.IdleFor(), time.Millisecond<<m.rand(6))))
 }

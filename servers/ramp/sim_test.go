@@ -242,11 +242,20 @@ func (x *simPartition) drive(st *store.Store) {
 				return false, now.Add(m.upTo(time.Millisecond << m.rand(slow)))
 			}
 			if !worked && next.IsZero() {
-				next = now.Add(m.upTo(20 * time.Millisecond))
+				next = now.Add(m.upTo(m.idle()))
 			}
 			return worked, next
 		}))
 	}
+}
+
+// idle is the longest sleep of a thread that has found nothing to do. At the end of a run nothing goes wrong any more, and what is left takes seconds: more than half
+// of the steps of a run were those of threads that looked in vain then.
+func (m *simulation) idle() time.Duration {
+	if m.over {
+		return 200 * time.Millisecond
+	}
+	return 20 * time.Millisecond
 }
 
 func (x *simPartition) wake() {
