@@ -369,7 +369,7 @@ func (c *link) isArmed() bool {
 // arrived says whether Receive would find something, or at least has to look.
 func (c *link) arrived() bool {
 	if c.bulk.landing {
-		return c.bulk.waiting()
+		return c.bulk.waiting(c.g)
 	}
 	if c.sends != nil {
 		return c.sends.arrived()

@@ -31,6 +31,13 @@ func newPair(t testing.TB, seed uint64, carrier Carrier) *pair {
 		p.g[i], err = NewGroup(p.f, 256)
 		require.NoError(t, err)
 	}
+	p.c = p.connect(carrier)
+	return p
+}
+
+// connect makes a connection between the two groups.
+func (p *pair) connect(carrier Carrier) [2]*link {
+	t := p.t
 	accepted := make(chan Conn)
 	go func() {
 		in := <-p.f.listen
@@ -47,11 +54,11 @@ func newPair(t testing.TB, seed uint64, carrier Carrier) *pair {
 	c, answer, err := p.g[0].Dial(context.Background(), "", []byte("hello"), carrier)
 	require.NoError(t, err)
 	require.Equal(t, "answer", string(answer))
-	p.c = [2]*link{c.(*link), (<-accepted).(*link)}
+	links := [2]*link{c.(*link), (<-accepted).(*link)}
 	for i := range p.g {
-		p.g[i].Add(p.c[i])
+		p.g[i].Add(links[i])
 	}
-	return p
+	return links
 }
 
 // body makes a body whose content follows from its number.

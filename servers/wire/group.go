@@ -104,6 +104,7 @@ func (g *Group) Add(conn Conn) {
 
 // drop takes a closed connection out. Its memory is given back when nothing of it is under way.
 func (g *Group) drop(c *link) {
+	c.bulk.leave(c)
 	slot := c.id >> 32 & (1<<slotBits - 1)
 	if int(slot) < len(g.links) && g.links[slot] == c {
 		g.draining = append(g.draining, c)
@@ -183,8 +184,8 @@ func (g *Group) complete(wc *fabric.WC) {
 	case kind == kindBulk:
 		c.under--
 		c.bulk.fetched = true
-		if c.closed && g.landFor == c {
-			g.landFor = nil
+		if c.Err() != nil { // nobody receives it
+			c.bulk.leave(c)
 		}
 	case kind == kindWrite:
 		c.under--

@@ -1,0 +1,87 @@
+package wire
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// bodies are two connections of a group. Each peer has sent a large body; that of the first one is being Read, and the other one's waits for the place to Read it to.
+func bodies(t *testing.T, carrier Carrier) (p *pair, second [2]*link) {
+	p = newPair(t, 3, carrier)
+	second = p.connect(carrier)
+	for _, c := range []*link{p.c[1], second[1]} {
+		b, err := c.Begin(40_000)
+		require.NoError(t, err)
+		c.End(&Header{Op: 1}, append(b, body(p.f.rnd, 40_000)...))
+	}
+	p.g[1].Flush()
+	settle(p)
+	p.c[0].ep.(*shuffleEndpoint).hold = true
+	for _, c := range []*link{p.c[0], second[0]} {
+		_, ok := c.Receive()
+		require.False(t, ok)
+		require.True(t, c.bulk.landing)
+	}
+	settle(p)
+	return p, second
+}
+
+// settle lets the fabric move all that moves.
+func settle(p *pair) {
+	for range 20_000 {
+		p.f.step()
+		p.g[0].Step()
+		p.g[1].Step()
+	}
+}
+
+// TestSleepsBesideABody: a thread does not look without a pause for a body that it cannot Read before another connection's has come. That one's end wakes it, and
+// then the other one is Read.
+func TestSleepsBesideABody(t *testing.T) {
+	for _, carrier := range []Carrier{CarrierRing, CarrierSend} {
+		p, second := bodies(t, carrier)
+		e := p.c[0].ep.(*shuffleEndpoint)
+		if carrier == CarrierSend { // rings arm by Writes of the same endpoint
+			require.True(t, p.g[0].Arm(), "nothing is to be done before the first body has come")
+		}
+		e.hold = false
+		for range 20_000 {
+			p.f.step()
+		}
+		require.True(t, p.g[0].q.(*shuffleQueue).pending(), "it is woken")
+		require.False(t, p.g[0].Arm(), "the first body has come")
+		_, ok := p.c[0].Receive()
+		require.True(t, ok)
+		require.False(t, p.g[0].Arm(), "the second one can be Read")
+		_, ok = second[0].Receive()
+		require.False(t, ok)
+		settle(p)
+		_, ok = second[0].Receive()
+		require.True(t, ok)
+	}
+}
+
+// TestBodyOfALostConnection: a connection that ends while its body is Read, or has been Read and not received, leaves the place to others at once, whether it is
+// closed or not.
+func TestBodyOfALostConnection(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		p, second := bodies(t, CarrierSend)
+		if read {
+			p.c[0].ep.(*shuffleEndpoint).hold = false
+			settle(p)
+			require.True(t, p.c[0].bulk.fetched)
+			p.c[0].Close()
+		} else {
+			p.c[1].Close()
+			settle(p)
+			require.Error(t, p.c[0].Err())
+		}
+		require.False(t, p.g[0].Arm(), "the second body can be Read")
+		_, ok := second[0].Receive()
+		require.False(t, ok)
+		settle(p)
+		_, ok = second[0].Receive()
+		require.True(t, ok, "read %v", read)
+	}
+}
