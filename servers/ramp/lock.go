@@ -16,7 +16,8 @@ import (
 //  1. a read counts if, when it has its last lock, it has the other ones by the connections that it has now, and within their partitions' tenure: else another node may have
 //     given them to others. Otherwise it locks and reads all keys again; locks that it has are given at once;
 //  2. PREPARE goes over the connection that has the locks, and over no other one. If that is lost the outcome is left to the partitions;
-//  3. who has a lock of a key with a prepared version, which a writer without connection has left, waits for its outcome (package partition).
+//  3. what is locked at a partition is read there at once, so it has to fit into its memory: else the call ends with ErrFull;
+//  4. who has a lock of a key with a prepared version, which a writer without connection has left, waits for its outcome (package partition).
 
 // A locking is a transaction's locks.
 type locking struct {

@@ -303,7 +303,7 @@ func (c *simClient) begin() {
 		m.counts.puts++
 		x := m.check.newPut(c.pick())
 		m.say("client %d puts %s", c.id, x)
-		c.e.startPut(x.pairs(), deadline, func(ts Timestamp, err error) {
+		c.put(x.pairs(), deadline, func(ts Timestamp, err error) {
 			c.busy--
 			m.say("client %d has put %s: %v %v", c.id, x, ts, err)
 			m.check.putDone(x, ts, err)
@@ -316,11 +316,27 @@ func (c *simClient) begin() {
 	c.get(c.pick())
 }
 
+func (c *simClient) put(pairs []Pair, deadline int64, done func(Timestamp, error)) {
+	if c.m.locks {
+		c.e.startLockedPut(pairs, deadline, done)
+	} else {
+		c.e.startPut(pairs, deadline, done)
+	}
+}
+
+func (c *simClient) getAll(keys [][]byte, deadline int64, done func([]Value, error)) {
+	if c.m.locks {
+		c.e.startLockedGet(keys, deadline, done)
+	} else {
+		c.e.startGet(keys, deadline, done)
+	}
+}
+
 func (c *simClient) get(keys [][]byte) {
 	m := c.m
 	m.counts.gets++
 	x := m.check.newGet(keys)
-	c.e.startGet(keys, c.e.now+m.limit(), func(v []Value, err error) {
+	c.getAll(keys, c.e.now+m.limit(), func(v []Value, err error) {
 		c.busy--
 		if err != nil {
 			m.say("client %d got %q: %v", c.id, keys, err)
@@ -343,7 +359,7 @@ func said(values []Value) (s string) {
 func (c *simClient) lastRead() {
 	c.left, c.busy = 0, 1
 	x := c.m.check.newGet(c.m.keys)
-	c.e.startGet(c.m.keys, c.e.now+int64(30*time.Second), func(v []Value, err error) {
+	c.getAll(c.m.keys, c.e.now+int64(30*time.Second), func(v []Value, err error) {
 		if c.busy = 0; err != nil {
 			c.m.violation("the last read: %v", err)
 			return

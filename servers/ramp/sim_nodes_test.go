@@ -62,6 +62,7 @@ func newNodesSimulation(seed uint64) *simulation {
 	if m.rand(3) == 0 {
 		m.alg = Algorithm(1 + m.rand(2))
 	}
+	m.locks = m.alg == Fast && !m.small && m.rand(6) == 0 // what is locked at a partition has to fit into its memory
 	n.mode = replica.Synced
 	if m.rand(2) == 0 {
 		m.mode, n.mode, n.forgets = partition.Async, replica.Mode(m.rand(2)), m.rand(3) == 0

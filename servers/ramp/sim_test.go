@@ -32,6 +32,7 @@ type simulation struct {
 	bad        string
 	mode       partition.Durability
 	alg        Algorithm
+	locks      bool // two-phase locking
 	apart      bool // each partition is on a node of its own
 	small      bool // memory for few keys only
 	alike      bool // clients have the same number and clocks that tick four times a second, so that they draw the same timestamps
@@ -80,6 +81,7 @@ func newSimulation(seed uint64) *simulation {
 	}
 	m.apart = m.mode != partition.Async && m.rand(2) == 0
 	m.small, m.alike = m.rand(3) == 0, m.rand(4) == 0
+	m.locks = m.alg == Fast && !m.small && m.rand(6) == 0 // what is locked at a partition has to fit into its memory
 	n := 2 + m.rand(2)
 	var ids []uint32
 	for i := range n {

@@ -9,7 +9,7 @@ import (
 
 // Strict two-phase locking with wait-die, the baseline that the papers compare RAMP with: a lock for each key, shared or exclusive, and a queue.
 // A transaction that asks for a lock which a younger one has waits; an older one has it: the transaction dies, and begins anew with its
-// timestamp. So nobody waits for an older transaction, and no circle of waiting arises. Locks are in memory: they end with the client's
+// timestamp. So nobody waits for an older transaction, and no circle of waiting arises; of two clients' transactions with the same timestamp one counts as the older one. Locks are in memory: they end with the client's
 // connection, as two-phase locking without a client that lives cannot do anything else.
 
 type lockTable struct{ keys map[string]*lock }
@@ -80,9 +80,9 @@ func (l *lockTable) take(key []byte, h holder, grant, die func()) bool {
 func (x *lock) fits(h *holder) (fits, older bool) {
 	fits = true
 	look := func(o *holder) {
-		if o.TS != h.TS && (o.exclusive || h.exclusive) {
+		if o.Transaction != h.Transaction && (o.exclusive || h.exclusive) {
 			fits = false
-			older = older || o.TS < h.TS
+			older = older || o.TS < h.TS || o.TS == h.TS && o.Client < h.Client
 		}
 	}
 	for i := range x.holders {

@@ -302,6 +302,17 @@ func TestWaitDie(t *testing.T) {
 	require.Equal(t, []int{3, 2}, granted)
 	release(2)
 	require.Empty(t, l.keys)
+
+	of := func(client uint64) holder {
+		return holder{Transaction: protocol.Transaction{TS: 9, Client: client}, exclusive: true}
+	}
+	waits, dies := false, false
+	require.True(t, l.take([]byte("k"), of(5), nil, nil))
+	require.False(t, l.take([]byte("k"), of(6), nil, func() { dies = true }), "another client's transaction with the same timestamp")
+	require.True(t, dies)
+	require.False(t, l.take([]byte("k"), of(4), func() { waits = true }, nil))
+	l.release(func(h *holder) bool { return h.Client == 5 })
+	require.True(t, waits)
 }
 
 // TestLockWaitsForTheOutcome: a writer whose connection has ended has left a prepared version, and no lock.
