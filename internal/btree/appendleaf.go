@@ -3,9 +3,9 @@ package btree
 // leastAppended is the least number of ops for which appendLeaves is tried.
 const leastAppended = 16
 
-// appendLeaves makes leaves of n, the last one of the tree, and of ops that put records with inline values behind it, as loads in key order do.
-// The leaves are those that splitLeaf would make, but no list of edits is needed for them. Where ops are of another kind, or n has room for
-// them, it does nothing, and done is false.
+// appendLeaves is the fast path for loads in key order: n is the last leaf of the tree, and ops put records with
+// inline values behind its last record. It makes the leaves that splitLeaf would make, without a list of edits. If
+// ops are of another kind, or fit into n, it does nothing and done is false.
 func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done bool, err error) {
 	count, cells, lengths := n.Count()+len(ops), n.cellBytes(), ops[0].lengths()
 	a.even = a.m.Even && (n.Count() == 0 || (n.even() || n.Count() == 1) && rawLengths(n.rawSlot(0)) == lengths)
@@ -46,8 +46,8 @@ func (a *applier) appendLeaves(n Node, ops []Op) (first Node, became state, done
 	return first, became, true, nil
 }
 
-// appendable returns how many of the ops, which are puts, a leaf with room bytes free can have, and the bytes of their cells. Beside
-// its cell a record takes entry bytes.
+// appendable returns how many of the ops, all puts, fit into a leaf with room bytes free, and the bytes of their
+// cells. A record takes entry bytes in addition to its cell.
 func appendable(ops []Op, entry, room int) (n, cells int) {
 	for i := range ops {
 		cell := len(ops[i].Key) + len(ops[i].Value)
@@ -59,7 +59,8 @@ func appendable(ops []Op, entry, room int) (n, cells int) {
 	return len(ops), cells
 }
 
-// appended makes a leaf of the records of n, the zero Node for none, and of ops behind them. One that is full gets no spare room.
+// appended makes a leaf of the records of n (the zero Node for none) followed by ops. The heap of a full leaf gets
+// no spare room.
 func (a *leafEdit) appended(n Node, ops []Op, cells int, full bool) Node {
 	capacity := cells
 	if !full {
@@ -82,7 +83,7 @@ func (a *leafEdit) appended(n Node, ops []Op, cells int, full bool) Node {
 	return v
 }
 
-// puts adds the records of ops, which have their values in the leaf, and their heads.
+// puts adds the records of ops, which have inline values, and their heads.
 func (w *leafWriter) puts(ops []Op) {
 	heads := add(w.dir, headerBytes+w.next*headBytes)
 	slots := add(w.dir, headerBytes+w.count*headBytes+w.next*leafSlotBytes)

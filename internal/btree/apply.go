@@ -5,16 +5,17 @@ import (
 	"fmt"
 )
 
-// Result is what a batch did.
+// Result is the outcome of a batch.
 type Result struct {
 	Added int64 // records inserted minus records deleted
 }
 
-// Apply changes the tree under root by a batch of ops, whose keys ascend, each once. Each page is touched once, and gets one new version
-// however many of the ops change it; deleting what is not there makes none, unless the op marks. The root keeps its name.
+// Apply changes the tree under root by a batch of ops whose keys ascend strictly. Each page is visited once, and
+// gets one new version however many ops change it. Deleting an absent key makes no new version, unless the op has
+// Marks. The root keeps its name.
 //
-// Errors come from the Editor, or from a malformed tree. After an error the working tree is of no use: some pages have the new state,
-// some the old. The caller must not publish it.
+// Errors come from the Editor, or wrap ErrMalformed. After an error some pages have the new state and some the old:
+// the caller must discard the working tree and not publish it.
 func Apply(e Editor, root PageID, ops []Op) (Result, error) {
 	if len(ops) == 0 {
 		return Result{}, nil
@@ -34,8 +35,8 @@ func Apply(e Editor, root PageID, ops []Op) (Result, error) {
 	return Result{Added: added}, err
 }
 
-// ascending returns an error unless the keys of ops ascend: a batch in disorder would break the order of the tree for good. Keys may come
-// from a file.
+// ascending returns an error unless the keys of ops ascend strictly. A batch out of order would break the order of
+// the tree for good, and its keys may come from a file.
 func ascending(ops []Op) error {
 	for i := 1; i < len(ops); i++ {
 		if bytes.Compare(ops[i-1].Key, ops[i].Key) >= 0 {
@@ -45,31 +46,31 @@ func ascending(ops []Op) error {
 	return nil
 }
 
-// applier is the state of one Apply, and scratch space kept between calls. The stacks are shared by the frames of the path: each uses
-// what lies above the length it found, and cuts back to that.
+// applier is the state of one Apply, and scratch space kept between calls. The frames of the path share the stacks:
+// each frame uses the entries above the length that it found, and cuts the stack back to that length.
 type applier struct {
 	leafEdit
 
 	path    [MaxHeight]frame
 	pieces  []piece  // stack: right siblings that a child was split into, for its parent
-	changes []change // stack: what became of an inner node's children
+	changes []change // stack: changes to the children of inner nodes
 	shrunk  []int    // stack: children that may have become too small
-	entries []entry  // stack: children of an inner node being rebuilt
-	near    []PageID // leaves being fetched
-	text    []byte   // separators made in this batch; what was handed out of it stays when it grows
+	entries []entry  // stack: children of the inner node being rebuilt
+	near    []PageID // children being fetched together
+	text    []byte   // separators made in this batch; slices of it stay valid when it grows
 }
 
-// leafEdit is what the batch changes in the leaf at hand.
+// leafEdit is what the batch changes in the current leaf.
 type leafEdit struct {
 	e     Editor
 	m     *Memory
-	added int64 // records, by the batch so far
+	added int64 // records added less records deleted, so far in this batch
 
 	edits  []edit
-	items  []item // if it is being split
-	refs   bool   // the edits change references
-	marked bool   // a delete that found nothing wants a new version all the same: see Op.Marks
-	even   bool   // with the edits it is even, as far as is known
+	items  []item // its records, if it is being split
+	refs   bool   // the edits add or remove references
+	marked bool   // a delete with Op.Marks found nothing: the leaf gets a new version nevertheless
+	even   bool   // the leaf with the edits is known to be even
 }
 
 func (a *applier) start(e Editor) {
@@ -82,48 +83,48 @@ func (a *applier) start(e Editor) {
 	a.text = a.text[:0]
 }
 
-// state is what a batch made of a node. What is changed has a new version. In any case the node may have got right siblings, which then
-// are on the stack of pieces.
+// state is what a batch made of a node. A node that is not unchanged or removed has a new version. In each state
+// the node may have been split: its new right siblings are then on the stack of pieces.
 type state uint8
 
 const (
 	unchanged state = iota
 	changed
-	grown   // changed, an inner node, to which nothing has happened but that leaves below it grew: see grows
-	removed // nothing is left of it
+	grown   // an inner node with a new version, in which only leaves below it grew: see grows
+	removed // the node has no records left
 )
 
-// piece is a right sibling of a node that was split.
+// piece is a new right sibling of a node that was split.
 type piece struct {
 	separator
 	node Node
 }
 
-// separator is a lower bound. If cut, it stands for the first key below its child, see layout.go.
+// separator is the lower bound of a child. If cut, it stands for the first key below the child, see layout.go.
 type separator struct {
 	bytes []byte
 	cut   bool
 }
 
-// precedes reports whether t may come after s. If they are equal, t has to be a cut one.
+// precedes reports whether t may follow s in a node: s is below t, or equal to t and t is cut.
 func (s separator) precedes(t separator) bool {
 	o := bytes.Compare(s.bytes, t.bytes)
 	return o < 0 || o == 0 && t.cut
 }
 
-// frame is an inner node on the way from the root to the leaf at hand. The leaves below it get their ops from left to right; when none
-// are left for it, it gets its own new version.
+// frame is an inner node on the path from the root to the current leaf. The leaves below it get their ops from left
+// to right; when no ops are left for it, the node itself gets its new version.
 type frame struct {
 	id              PageID
 	node            Node
-	index           int  // the child at hand; what those before it were is not known any more
-	end             int  // ops before this one belong below the node
-	last            bool // no node of its level follows it
-	changes, shrunk int  // lengths of the stacks found
-	fetched         int  // of level 1: children before this one were fetched, or are too far apart for that
+	index           int  // index of the current child; the children before it may have new versions already
+	end             int  // index of the first op that does not belong below the node
+	last            bool // the node is the last of its level
+	changes, shrunk int  // lengths of the two stacks when the frame began
+	fetched         int  // at level 1: children before this index were fetched, or are too sparse in the batch to be fetched together
 
-	ahead struct { // the child after the one at hand that has ops
-		index int // 0 if not known yet
+	ahead struct { // the next child after the current one that has ops, found by lookAhead
+		index int // 0: not found yet
 		id    PageID
 		node  Node
 	}
@@ -182,8 +183,8 @@ func (a *applier) run(root PageID, n Node, ops []Op) error {
 	}
 }
 
-// root puts what became of the root n in place. The root's name does not change: if it was split, its parts get new names and it becomes
-// their parent; if it has one child left, it takes over the child's content.
+// root installs what became of the root n. The root keeps its name: if it was split, its parts get new names and
+// the root becomes their parent; if it has a single child left, it takes over the content of that child.
 func (a *applier) root(root PageID, n, v Node, became state) error {
 	if became == removed {
 		a.e.Put(root, EmptyLeaf(a.m))
@@ -230,7 +231,7 @@ func (a *applier) root(root PageID, n, v Node, became state) error {
 	return nil
 }
 
-// bear gives a new page a name.
+// bear gives a new page a new name.
 func (a *applier) bear(n Node) PageID {
 	id := a.e.New()
 	a.e.Put(id, n)

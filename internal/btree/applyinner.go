@@ -5,31 +5,32 @@ import (
 	"slices"
 )
 
-// change is what a batch did to the children of an inner node: the child at went away, or before it came another.
+// change is a change to the children of an inner node: the child at index at left, or insert comes before it.
 type change struct {
 	at     int
 	gone   bool
 	insert entry
-	grew   bool // the insert came of a leaf that grew: see grows
+	grew   bool // insert is a part of a leaf that grew: see grows
 }
 
-// entry is a child of an inner node being built. The separator of the first is not used.
+// entry is a child of an inner node being built. The separator of the first entry is not used.
 type entry struct {
 	separator
 	id    PageID
-	small bool // should be merged with a neighbour, if one has room
+	small bool // the child should be merged with a neighbour if one has room
 }
 
-// Merging: a node with less than smallBytes is merged with a neighbour under the same parent if both together have no more than
-// mergedBytes, so that neither deletes nor inserts soon undo it, and leaves no more than mergedCount records, which short ones of an even
-// leaf reach first.
+// Merging, in bytes of a page body: a node with less than smallBytes is merged with a neighbour under the same
+// parent if both together have at most mergedBytes and, for leaves, at most mergedCount records, which leaves with
+// very short records reach first. With these bounds, a few inserts or deletes after a merge do not undo it.
 const (
 	smallBytes  = BodySize / 3
 	mergedBytes = BodySize * 8 / 10
 	mergedCount = maxLeafCount * 8 / 10
 )
 
-// next goes to the child of a node below which the first op that is not done belongs, and returns it with the end of the ops for it.
+// next moves the frame to the child to which the first op that is not done belongs. It returns the child and the
+// end of the child's ops.
 func (a *applier) next(f *frame, ops []Op, done int) (id PageID, child Node, end int, last bool, err error) {
 	if f.ahead.index > 0 {
 		f.index, id, child, f.ahead.index = f.ahead.index, f.ahead.id, f.ahead.node, 0
@@ -51,8 +52,9 @@ func (a *applier) next(f *frame, ops []Op, done int) (id PageID, child Node, end
 	return id, child, end, last && f.last, err
 }
 
-// approach fetches the leaves from child i of a node of level 1 on, and the ops for them, which begin with the given one, if nearly all leaves
-// have some: the memory that leads to a leaf, step by step, and its beginning come for all of them at the same time.
+// approach fetches children of a node of level 1, from child i on, and the first ops for them, if the ops left for
+// the node are at least half as many as its children from i on. A leaf is found by several dependent loads; for
+// many leaves at once these loads overlap.
 func (a *applier) approach(f *frame, i int, ops []Op, next int) {
 	n, some := f.node, f.end-next
 	rest := n.Count() - i
@@ -67,7 +69,7 @@ func (a *applier) approach(f *frame, i int, ops []Op, next int) {
 	}
 	a.e.Ahead(a.near)
 	for j := i; j < f.fetched; j++ {
-		if _, c, err := childNode(a.e, n, j); err == nil { // else next will tell
+		if _, c, err := childNode(a.e, n, j); err == nil { // an error is left to next
 			fetchLeaf(c)
 		}
 	}
@@ -80,8 +82,8 @@ func (a *applier) approach(f *frame, i int, ops []Op, next int) {
 }
 
 const (
-	nearLeaves = 16 // fetched at the same time
-	nearOps    = 64
+	nearLeaves = 16 // leaves fetched together
+	nearOps    = 64 // ops fetched together, at most
 )
 
 // fetchBytes fetches the beginning of b.
@@ -91,7 +93,7 @@ func fetchBytes(b []byte) {
 	}
 }
 
-// fetchLeaf fetches what a change of a leaf looks at first.
+// fetchLeaf fetches what a change of a leaf reads first.
 func fetchLeaf(n Node) {
 	if n.IsImage() {
 		fetch(n.dir, fetchDirectory)
@@ -101,8 +103,8 @@ func fetchLeaf(n Node) {
 	fetch(n.heap, heapHeader)
 }
 
-// lookAhead finds the leaf after the one at hand that has ops, which begin with the given one, and fetches its directory, while there is
-// something else to do. If that fails, next will try again and tell.
+// lookAhead finds the next leaf that has ops, after the current one, and fetches its directory while the current
+// leaf is worked on. next is the leaf's first op. If it fails, method next tries again and returns the error.
 func (a *applier) lookAhead(f *frame, ops []Op, next int) {
 	if next == f.end {
 		return
@@ -119,7 +121,7 @@ func (a *applier) lookAhead(f *frame, ops []Op, next int) {
 		return
 	}
 	if id == f.node.Child(f.index) {
-		return // only in a malformed tree, but then n may be gone when the child at hand gets its new version
+		return // only in a malformed tree; n could be freed when the current child gets its new version
 	}
 	f.ahead.index, f.ahead.id, f.ahead.node = i, id, n
 	if i < f.fetched {
@@ -128,9 +130,10 @@ func (a *applier) lookAhead(f *frame, ops []Op, next int) {
 	fetchLeaf(n)
 }
 
-// belowNext returns the end of the ops from done on that belong below child i, which is not the last. The first does.
+// belowNext returns the end of the ops, from done on, that belong below child i, which is not the last child. The
+// op at done belongs there.
 func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
-	// Ops before low belong there. The search widens from the first op, for most batches are sparse.
+	// Ops before low belong below child i. The search starts in small steps, because most batches are sparse.
 	low, high := done+1, done+1
 	for step := 1; ; step *= 2 {
 		if high >= len(ops) {
@@ -146,7 +149,7 @@ func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
 		}
 		low, high = high+1, high+step
 	}
-	for low < high { // ops from high on do not
+	for low < high { // ops from high on do not belong below child i
 		mid := int(uint(low+high) >> 1)
 		above, err := n.reachesSeparator(a.e, ops[mid].Key, i+1)
 		if err != nil {
@@ -161,8 +164,8 @@ func (a *applier) belowNext(n Node, i int, ops []Op, done int) (int, error) {
 	return low, nil
 }
 
-// settle puts what became of the child at hand of the given frame, which was n, in place and notes what its parent has to know. The
-// child's right siblings are all there is on the stack of pieces.
+// settle installs what became of the current child of the frame, whose old version is n, and notes the changes for
+// the frame's node. All entries on the stack of pieces are right siblings of that child.
 func (a *applier) settle(depth int, id PageID, n, v Node, became state) error {
 	f := &a.path[depth]
 	grew := became == changed && n.IsLeaf() && a.grows(depth)
@@ -170,7 +173,7 @@ func (a *applier) settle(depth int, id PageID, n, v Node, became state) error {
 	case removed:
 		a.e.Remove(id)
 		a.changes = append(a.changes, change{at: f.index, gone: true})
-	case unchanged: // it was split
+	case unchanged: // the child was split and keeps its version
 		a.e.Narrow(id)
 	case changed, grown:
 		switch {
@@ -204,18 +207,20 @@ func (a *applier) settle(depth int, id PageID, n, v Node, became state) error {
 	return nil
 }
 
-// grows reports whether the leaf at hand of the given frame, which has changed, was split, and nothing else has happened to it: see Editor.Grow.
-// Behind a cut separator its bound may have risen with its first key. Below the root none grows, as the root is no node that grows.
+// grows reports whether the current leaf of the frame, which has changed, was split and nothing else happened to
+// it: see Editor.Grow. A leaf behind a cut separator does not count, because its bound may have risen with its
+// first key. Nor does a leaf directly below the root, because the root is not a page that grows.
 func (a *applier) grows(depth int) bool {
 	return len(a.pieces) > 0 && depth > 0 && !a.refs && !a.cutBefore(depth)
 }
 
-// onlyGrew reports whether what the changes say of the children of a node is that leaves grew.
+// onlyGrew reports whether all the changes are parts of leaves that grew.
 func onlyGrew(changes []change) bool {
 	return !slices.ContainsFunc(changes, func(c change) bool { return !c.grew })
 }
 
-// cutBefore reports whether the lower bound of the child at hand of the given frame is its own first key: the separator is a cut one.
+// cutBefore reports whether the separator before the current child of the frame is cut, so that the lower bound is
+// the child's own first key.
 func (a *applier) cutBefore(depth int) bool {
 	for ; depth >= 0; depth-- {
 		if f := &a.path[depth]; f.index > 0 {
@@ -225,8 +230,8 @@ func (a *applier) cutBefore(depth int) bool {
 	return false
 }
 
-// checkPieces makes sure that the child at hand was split within its bounds. It always is, unless there were keys in it that do not
-// belong there.
+// checkPieces returns an error unless the current child was split within its bounds. It always is, unless the child
+// had keys that do not belong there.
 func (a *applier) checkPieces(f *frame) error {
 	if len(a.pieces) == 0 {
 		return nil
@@ -240,7 +245,7 @@ func (a *applier) checkPieces(f *frame) error {
 	return nil
 }
 
-// reshape makes the new version of an inner node from what became of its children.
+// reshape makes the new version of an inner node from the changes to its children.
 func (a *applier) reshape(f *frame) (Node, state, error) {
 	n, changes, shrunk, became := f.node, a.changes[f.changes:], a.shrunk[f.shrunk:], changed
 	a.changes, a.shrunk = a.changes[:f.changes], a.shrunk[:f.shrunk]
@@ -281,7 +286,7 @@ func (a *applier) reshape(f *frame) (Node, state, error) {
 	return v, became, err
 }
 
-// listEntries puts the children of n after the changes on the stack of entries.
+// listEntries pushes the children of n, with the changes applied, onto the stack of entries.
 func (a *applier) listEntries(n Node, changes []change, shrunk []int) {
 	for i := 0; ; i++ {
 		gone := false
@@ -305,7 +310,7 @@ func (a *applier) listEntries(n Node, changes []change, shrunk []int) {
 	}
 }
 
-// separatorAt returns separator i of n, whole.
+// separatorAt returns separator i of n with its prefix, copied for the rest of the batch.
 func (a *applier) separatorAt(n Node, i int) separator {
 	at := len(a.text)
 	var cut bool

@@ -2,14 +2,14 @@ package btree
 
 import "fmt"
 
-// edit replaces skip records (0 or 1) of a leaf, from the one with index at on, by the record of a put, if there is one.
+// edit replaces skip records (0 or 1) of a leaf at index at by the record of a put, or by none.
 type edit struct {
 	at, skip int
 	op       *Op // nil: delete
 	cellLen  int
 }
 
-// leaf applies ops to a leaf. last says that no leaf follows it.
+// leaf applies ops to leaf n. last says that n is the last leaf of the tree.
 func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 	if last && len(ops) >= leastAppended {
 		if v, became, done, err := a.appendLeaves(n, ops); done || err != nil {
@@ -38,8 +38,8 @@ func (a *applier) leaf(n Node, ops []Op, last bool) (Node, state, error) {
 	return v, changed, nil
 }
 
-// edit finds what ops change in a leaf and fills edits, and says in even whether it may then be taken for even. It returns the number of
-// records and the bytes of their cells afterwards, and how many of those bytes are new.
+// edit fills edits with what ops change in leaf n, and sets even if the result is known to be even. It returns the
+// number of records after the edits, the bytes of their cells, and how many of these bytes are new.
 func (a *leafEdit) edit(n Node, ops []Op) (count, cells, added int, err error) {
 	a.edits, a.refs, a.marked = a.edits[:0], false, false
 	count, cells = n.Count(), n.cellBytes()
@@ -47,7 +47,7 @@ func (a *leafEdit) edit(n Node, ops []Op) (count, cells, added int, err error) {
 	at, found := 0, false
 	for j := range ops {
 		op := &ops[j]
-		if at < old || j == 0 { // else even the op before this one was past the last record
+		if at < old || j == 0 { // otherwise the op before this one was past the last record already
 			if at, found, err = n.find(a.e, op.Key); err != nil {
 				return 0, 0, 0, err
 			}
@@ -64,7 +64,7 @@ func (a *leafEdit) edit(n Node, ops []Op) (count, cells, added int, err error) {
 			if c.Kind() != Inline {
 				ref := c.Ref()
 				if !op.Delete && op.Ref != nil && ref == *op.Ref {
-					continue // redone: the record is there already
+					continue // redo of a record that is there already
 				}
 				a.e.Drop(ref)
 				a.refs = true
@@ -95,8 +95,9 @@ func (a *leafEdit) losesFirst() bool {
 	return len(a.edits) > 0 && a.edits[0].at == 0 && a.edits[0].skip > 0 && a.edits[0].op == nil
 }
 
-// amid returns an error unless record i, which has a long key, lies between its neighbours. Of records out of order, or with the same key, a
-// search finds one; once that is deleted, another would take its place.
+// amid returns an error unless record i, which has a long key, is in order with its neighbours. If records were out
+// of order or had the same key, a search would find one of them, and after its deletion another would take its
+// place.
 func (a *leafEdit) amid(n Node, i int) error {
 	for j := max(i, 1); j <= min(i+1, n.Count()-1); j++ {
 		up, err := ascend(a.e, n.Cell(j-1), n.Cell(j))
@@ -110,7 +111,8 @@ func (a *leafEdit) amid(n Node, i int) error {
 	return nil
 }
 
-// staysEven reports whether the records of n, if they were even or one or none, and those of the edits have the same lengths.
+// staysEven reports whether the records of n (known to be even, or fewer than two) and those of the edits all have
+// the same lengths.
 func (a *leafEdit) staysEven(n Node) bool {
 	if n.Count() > 1 && !n.even() {
 		return false
@@ -134,8 +136,8 @@ func (a *leafEdit) staysEven(n Node) bool {
 	return true
 }
 
-// patchLeaf makes a version of a leaf that shares the cells of n and adds those of the edits, if there is room for them or it pays to
-// make some.
+// patchLeaf makes a version of a leaf that shares the cells of n and adds those of the edits. It returns false if
+// rewriteLeaf is better: see heapFor.
 func (a *leafEdit) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 	heap, ok := a.heapFor(n, cells, added)
 	if !ok {
@@ -148,7 +150,7 @@ func (a *leafEdit) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 		v.meta |= isEven
 	}
 	heads, slots := headerBytes, headerBytes+count*headBytes
-	from, to := 0, 0 // records of n and v done
+	from, to := 0, 0 // records of n and of v that are done
 	for i := range a.edits {
 		e := &a.edits[i]
 		if k := e.at - from; k > 0 {
@@ -177,7 +179,7 @@ func (a *leafEdit) patchLeaf(n Node, count, cells, added int) (Node, bool) {
 	return v, true
 }
 
-// copySlots copies k slots of n, from the given one on, into a version that nobody has seen yet.
+// copySlots copies k slots of n, from index from on, to index to of v, a version that no reader has yet.
 func (v Node) copySlots(to int, n Node, from, k int) {
 	at := headerBytes + v.Count()*headBytes + to*leafSlotBytes
 	if !n.hasOneSlot() {
@@ -195,8 +197,9 @@ func storeSlot(dir pointer, at int, raw uint64) {
 	store16(dir, at+4, int(raw>>32))
 }
 
-// patchedPrefix returns the prefix for a patched n. Only a new first or last record can end what all have in common; what comes in
-// between has it too. If records leave, more may be in common, which is left for a rewrite to find.
+// patchedPrefix returns the common prefix of the patched leaf. Only a new first or last record can make it shorter;
+// records between them have it, too. When records leave, a longer prefix may become possible, which is left to a
+// rewrite.
 func (a *leafEdit) patchedPrefix(n Node, count int) int {
 	first, last := &a.edits[0], &a.edits[len(a.edits)-1]
 	switch {
@@ -210,7 +213,7 @@ func (a *leafEdit) patchedPrefix(n Node, count int) int {
 	return min(n.prefix(), commonPrefix(a.firstKey(n), a.lastKey(n)))
 }
 
-// firstKey returns the inline part of the first key of n after the edits, which leave some.
+// firstKey returns the inline part of the first key of n after the edits. At least one record must be left.
 func (a *leafEdit) firstKey(n Node) []byte {
 	i := 0
 	for j := range a.edits {
@@ -226,7 +229,7 @@ func (a *leafEdit) firstKey(n Node) []byte {
 	return n.key(i)
 }
 
-// lastKey returns the inline part of the last key of n after the edits, which leave some.
+// lastKey returns the inline part of the last key of n after the edits. At least one record must be left.
 func (a *leafEdit) lastKey(n Node) []byte {
 	i := n.Count()
 	for j := len(a.edits) - 1; j >= 0; j-- {
@@ -242,8 +245,9 @@ func (a *leafEdit) lastKey(n Node) []byte {
 	return n.key(i - 1)
 }
 
-// heapFor returns a cell heap with room for added bytes that has all cells of the heap of n at the same offsets. It holds a reference
-// for the caller. If a rewrite of the leaf is the better choice, it returns false. cells is what the leaf will have.
+// heapFor returns a cell heap that has all cells of n's heap at their offsets and room for added more bytes, with a
+// reference for the caller. It returns false if a rewrite of the leaf is better. cells are the bytes of all cells
+// of the leaf after the edits.
 func (a *leafEdit) heapFor(n Node, cells, added int) (pointer, bool) {
 	h := n.heap
 	switch {
@@ -260,7 +264,7 @@ func (a *leafEdit) heapFor(n Node, cells, added int) (pointer, bool) {
 	garbage := used - heapHeader - (cells - added)
 	limit := maxHeap
 	if n.base != nil {
-		garbage, limit = 0, maxBorrowedHeap // what a rewrite would save is not much more than the heap has
+		garbage, limit = 0, maxBorrowedHeap // a rewrite would save little more than the heap, since most cells lie in the image
 	}
 	if used+added > limit || garbage > cells/2 {
 		return nil, false
@@ -271,11 +275,12 @@ func (a *leafEdit) heapFor(n Node, cells, added int) (pointer, bool) {
 	return grown, true
 }
 
-// maxBorrowedHeap is how large the heap of a leaf gets while most of its cells lie in a page image. Beyond that it is rewritten
-// without the image.
+// maxBorrowedHeap, in bytes, is the largest heap of a leaf that has most of its cells in a page image. Beyond that,
+// the leaf is rewritten without the image. A larger bound keeps more dead cells in memory; a smaller one copies the
+// leaf more often.
 const maxBorrowedHeap = 2048
 
-// rewriteLeaf makes a version of a leaf with the edits and a compact heap.
+// rewriteLeaf makes a version of a leaf with the edits, in a compact heap of its own.
 func (a *leafEdit) rewriteLeaf(n Node, count, cells int) Node {
 	w := startLeaf(a.m, count, cells, spareCells(cells), a.firstKey(n), a.lastKey(n))
 	from := 0

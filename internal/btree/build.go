@@ -7,31 +7,33 @@ import (
 	"fmt"
 )
 
-// A PageSink takes the pages of a tree that a Builder makes, children before their parents.
+// A PageSink receives the pages of a tree from a Builder, children before their parents.
 type PageSink interface {
-	// Page returns the name of the next page and room for its body, which the Builder fills before it calls anything of the sink again. A nil
-	// body means that the sink only counts pages. root says that the page is the root, which comes last.
+	// Page returns the name of the next page and memory for its body, which the Builder fills before its next call
+	// of the sink. A nil body means that the sink only counts pages. root says that the page is the root, which
+	// comes last.
 	Page(root bool) (id PageID, body []byte, err error)
 }
 
-// ErrOrder says that a record came to a Builder whose key is not above that of the record before it.
+// ErrOrder: the key of a record is not above that of the record before it.
 var ErrOrder = errors.New("flashdbm: records are not in ascending order of their keys")
 
-// A Builder makes a tree of records that come in ascending order of their keys, from the leaves upwards. Each page is full before the
-// next one of its level begins, and is handed out once. It needs memory for one page of each level.
+// A Builder makes a tree from the leaves upwards, of records that come in ascending order of their keys. Each page
+// is full before the next page of its level begins, and is handed to the sink once. The Builder needs memory for
+// one page of each level.
 //
 // Invariants:
 //
-//   - The page being filled of each level has at least one record or child as long as any page of the level below was handed out. So Finish
-//     finds every level above the leaves with two children at least in its topmost page.
-//   - A page is the same whatever the sink is: what is made of the same records twice has the same pages in the same order.
+//   - At each level, the page being filled has at least one record or child, once a page of the level below was
+//     handed out. So when Finish runs, the topmost page has at least two children.
+//   - The pages do not depend on the sink: two runs over the same records make the same pages in the same order.
 type Builder struct {
 	sink   PageSink
-	even   bool // even leaves may be made
+	even   bool // even leaves are allowed
 	leaf   leafFill
-	levels []innerFill // of level 1 and up
+	levels []innerFill // levels 1 and up
 	last   []byte      // whole key of the last record
-	count  int64       // records
+	count  int64       // records added
 }
 
 // NewBuilder returns a Builder that hands its pages to sink. even says that the file may have even leaves.
@@ -41,32 +43,32 @@ func NewBuilder(sink PageSink, even bool) *Builder {
 
 // leafFill is the leaf being filled.
 type leafFill struct {
-	cells []byte     // of its records, back to back
-	slots []fillSlot // of its records
+	cells []byte     // cells of its records, back to back
+	slots []fillSlot // slots of its records
 	even  bool       // all records have the same lengths
-	low   separator  // between the leaf before and this one
+	low   separator  // the separator between the leaf before and this one
 }
 
 type fillSlot struct {
-	at      int    // of the cell in cells
-	lengths uint32 // as a slot has them
+	at      int    // offset of the cell in cells
+	lengths uint32 // lengths with flags, as in a slot
 }
 
 // innerFill is an inner node being filled.
 type innerFill struct {
 	entries []entry
 	size    int // bytes of its body
-	prefix  int // that size was computed with
+	prefix  int // the common prefix that size was computed with
 }
 
-// Records returns how many records were added.
+// Records returns the number of records added.
 func (b *Builder) Records() int64 { return b.count }
 
-// Last returns the key of the last record that was added, valid until the next is. ok is false if there is none.
+// Last returns the key of the last record added, valid until the next Add. ok is false if there is none.
 func (b *Builder) Last() (key []byte, ok bool) { return b.last, b.count > 0 }
 
-// Add adds the record of a put. ErrOrder if its key is not above that of the record before. It copies what it keeps. A sink that only
-// counts needs no value: op.Value may then be any slice of the right length.
+// Add adds the record of a put. ErrOrder if its key is not above that of the record before. It copies key and
+// value. For a sink that only counts, op.Value may be any slice of the right length.
 func (b *Builder) Add(op *Op) error {
 	if b.count > 0 && bytes.Compare(b.last, op.Key) >= 0 {
 		return fmt.Errorf("%w: record %d", ErrOrder, b.count+1)
@@ -112,7 +114,7 @@ func (op *Op) cell(cell []byte) {
 	}
 }
 
-// endLeaf hands out the leaf and begins the next one, whose first key has the given inline part.
+// endLeaf hands out the leaf and begins the next one, whose first key has the inline part next.
 func (b *Builder) endLeaf(next []byte) error {
 	last := b.leaf.key(len(b.leaf.slots) - 1)
 	need := commonPrefix(last, next) + 1
@@ -137,13 +139,13 @@ func (b *Builder) putLeaf(root bool) (PageID, error) {
 	return id, err
 }
 
-// key returns the inline part of a record's key.
+// key returns the inline part of the key of record i.
 func (l *leafFill) key(i int) []byte {
 	s := l.slots[i]
 	return l.cells[s.at : s.at+int(s.lengths&lengthMask)]
 }
 
-// encode writes the body of the leaf as Node.Encode would.
+// encode writes the body of the leaf exactly as Node.Encode would.
 func (l *leafFill) encode(body []byte, even bool) {
 	count := len(l.slots)
 	if count == 0 {
@@ -176,7 +178,8 @@ func (l *leafFill) encode(body []byte, even bool) {
 	clear(body[start+copy(body[start:], l.cells):])
 }
 
-// child adds a page of the level below to the node of a level that is being filled.
+// child adds a child to the node of the given level that is being filled. If the node is full, it is handed out
+// first.
 func (b *Builder) child(level int, e entry) error {
 	if level > MaxHeight {
 		return fmt.Errorf("flashdbm: a tree of more than %d levels", MaxHeight)
@@ -197,7 +200,7 @@ func (b *Builder) child(level int, e entry) error {
 	return b.child(level+1, entry{separator: low, id: id})
 }
 
-// add adds a child if there is room for it.
+// add adds a child if there is room.
 func (l *innerFill) add(e entry) bool {
 	l.entries = append(l.entries, e)
 	size, prefix := 0, sharedPrefix(l.entries)
@@ -223,7 +226,7 @@ func (b *Builder) putInner(level int, root bool) (PageID, error) {
 	return id, err
 }
 
-// Finish hands out what is left, the root last. The Builder is of no use afterwards.
+// Finish hands out the pages that are left, the root last. The Builder must not be used afterwards.
 func (b *Builder) Finish() error {
 	if len(b.levels) == 0 {
 		_, err := b.putLeaf(true)

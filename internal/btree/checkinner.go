@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// inner checks an inner node's page.
+// inner checks the page of an inner node.
 func (c *pageCheck) inner() error {
 	if c.count == 0 || c.count > maxInnerCount {
 		return c.errorf("%d children", c.count)

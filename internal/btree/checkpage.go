@@ -6,9 +6,10 @@ import (
 	"fmt"
 )
 
-// CheckPage reports whether the body of a page image is a node in the format of layout.go, down to the last byte. Of a page that
-// passed, View and whatever reads the Node stay within the image, and keys or separators are in order; whether the page fits its place
-// in a tree is for CheckTree. It needs 4096 bytes and returns an error that wraps ErrMalformed.
+// CheckPage returns an error that wraps ErrMalformed unless image, of 4096 bytes, has the body of a node in the
+// format of layout.go, down to the last byte. In a page that passed, all offsets that View and the methods of Node
+// read stay within the image, and keys or separators ascend. Whether the page fits its place in a tree is checked
+// by CheckTree.
 func CheckPage(image []byte) error {
 	if len(image) != PageSize {
 		return fmt.Errorf("%w: page of %d bytes", ErrMalformed, len(image))
@@ -28,7 +29,7 @@ func CheckPage(image []byte) error {
 	return c.inner()
 }
 
-// pageCheck is a page being checked. It reads through slices, so that no page can lead it out of bounds.
+// pageCheck is a page being checked. It reads through slices, so a page cannot make it read out of bounds.
 type pageCheck struct {
 	image, body          []byte
 	level, count, prefix int
@@ -46,12 +47,12 @@ func (c *pageCheck) head(i int) uint32 {
 
 var zeros [PageSize]byte
 
-// end checks that the cells end where the header says and that nothing but zeros follows.
+// end checks that the cells end where the header says, and that only zeros follow.
 func (c *pageCheck) end(start, end int) error {
 	if end-start != c.field(cellBytesAt) {
 		return c.errorf("%d bytes of cells, %d by the header", end-start, c.field(cellBytesAt))
 	}
-	if rest := c.image[end:]; !bytes.Equal(rest, zeros[:len(rest)]) { // 51 ns for 1,600 zeros, a loop over bytes 2,026
+	if rest := c.image[end:]; !bytes.Equal(rest, zeros[:len(rest)]) { // 51 ns for 1,600 zeros; a loop over bytes took 2,026 ns
 		return c.errorf("something follows the cells, which end at byte %d", end)
 	}
 	return nil
@@ -106,7 +107,7 @@ func (c *pageCheck) leaf(even bool) error {
 	return c.end(start, at)
 }
 
-// record checks the lengths of a record, with their flags, and its reference if it has one.
+// record checks the lengths and flags of a record, and its reference if it has one.
 func (c *pageCheck) record(i, keyLen, valueLen int, value []byte) error {
 	long, kind := keyLen&keyLong != 0, ValueKind(valueLen>>kindShift&kindMask)
 	keyBytes := keyLen & lengthMask

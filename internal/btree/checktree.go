@@ -5,26 +5,28 @@ import (
 	"fmt"
 )
 
-// CheckTree walks the tree under root as p shows it and checks what a page alone cannot tell: that levels go down by one, that the keys
-// of a leaf follow those of the leaf before it and lie within all bounds above, that no leaf but a root is empty, and that long keys
-// are what their records say. It calls visit for each page, parents before their children, in key order, and stops at its first error. It returns the number of
-// records. Since levels go down and keys up, it ends on any tree, after at most as many pages as the tree can have.
+// CheckTree walks the tree under root in snapshot p and checks what a page alone cannot tell: each level is one
+// below its parent's, the keys of a leaf are above those of the leaf before and within all bounds above, only the
+// root may be an empty leaf, and the runs of long keys hold these keys. It calls visit for each page in key order,
+// parents before their children, and stops at the first error. It returns the number of records. Because levels
+// descend and keys ascend, it ends on any tree, after at most as many pages as such a tree can have.
 func CheckTree(p Pager, root PageID, visit func(id PageID, n Node) error) (records int64, err error) {
 	return CheckWhole(p, root, visit, func(f Fault) error { return f.Err })
 }
 
-// A Fault is damage that CheckWhole found, and the keys that it covers.
+// A Fault is damage that CheckWhole found, with the keys that it covers.
 type Fault struct {
-	Page      PageID // name of the damaged page, or of the leaf with the damaged record
-	Low, High []byte // keys that the page was to hold: from Low on and below High; an empty High is above all keys. The caller may keep them
-	Record    bool   // only the record with the key Low is damaged; of a key that cannot be read whole, Low is the part in the leaf
+	Page      PageID // name of the damaged page, or of the leaf that has the damaged record
+	Low, High []byte // keys that the page should hold: from Low on and below High; an empty High is above all keys. The caller may keep the slices
+	Record    bool   // only the record with the key Low is damaged; if its key cannot be read whole, Low is the part in the leaf
 	Err       error
 }
 
-// CheckWhole is CheckTree that goes on behind damage. It calls fault for each damaged page, and for each record whose key cannot be read,
-// and ends when fault returns an error. What a damaged page leads to is passed over, and a leaf is left at its first key out of order. An
-// error of visit is a fault of its page. A tree whose nodes share children has many more ways through it than pages: visit returns an error
-// for a page that it sees a second time.
+// CheckWhole is CheckTree that goes on after damage. It calls fault for each damaged page and for each record whose
+// key cannot be read, and ends when fault returns an error. It skips the subtree of a damaged page, and the rest of
+// a leaf behind the first key out of order. An error of visit counts as damage of its page. In a malformed tree
+// nodes may share children, and there may be many more paths than pages: visit should return an error for a page
+// that it sees a second time.
 func CheckWhole(p Pager, root PageID, visit func(id PageID, n Node) error, fault func(Fault) error) (records int64, err error) {
 	c := treeCheck{pager: p, visit: visit, fault: fault}
 	n, err := rootNode(p, root)
@@ -46,16 +48,17 @@ type treeCheck struct {
 	visit   func(PageID, Node) error
 	fault   func(Fault) error
 	records int64
-	last    []byte // the key before, whole
-	any     bool   // there was one
+	last    []byte // the whole key of the record before
+	any     bool   // there was a record before
 }
 
-// found reports damage of a page with the given bounds. An error ends the walk.
+// found reports damage of a page with the given bounds. An error that it returns ends the walk.
 func (c *treeCheck) found(id PageID, low, high bound, err error) error {
 	return c.fault(Fault{Page: id, Low: bytes.Clone(low.bytes), High: bytes.Clone(high.bytes), Err: err})
 }
 
-// bound is a separator somewhere above; without is none. A cut one gives way to the first key below its child.
+// bound is a separator of a node above; without set there is none. A cut separator stands for the first key below
+// its child.
 type bound struct {
 	separator
 	set bool
@@ -144,8 +147,8 @@ func (c *treeCheck) leaf(id PageID, n Node, low, high bound) error {
 	return nil
 }
 
-// belowHigh reports whether key may lie before the child with the lower bound high. Of keys that start with a cut bound, the order of
-// keys tells: the next child's first one is above.
+// belowHigh reports whether key may lie before the child with the lower bound high. If high is cut and key starts
+// with it, key may be on either side; the comparison with the next child's first key then tells.
 func belowHigh(key []byte, high bound) bool {
 	return bytes.Compare(key, high.bytes) < 0 || high.cut && bytes.HasPrefix(key, high.bytes)
 }

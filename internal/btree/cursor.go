@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// Cursor walks over the records of one snapshot in key order, in both directions. It is on a record, before the first or after the last.
-// The zero Cursor is of no use before Reset; a Cursor may be Reset any number of times, and allocates nothing. One goroutine at a time.
+// Cursor walks over the records of one snapshot in key order, in both directions. It is on a record, before the
+// first or after the last. A zero Cursor must be Reset before use; a Cursor may be Reset any number of times, and
+// allocates nothing. Only one goroutine at a time may use it.
 //
 //	after                  Next goes to    Prev goes to
 //	Reset                  the first       the last
@@ -14,8 +15,8 @@ import (
 //	Prev off the start     the first       nothing
 //	Seek past the end      nothing         the last
 //
-// Methods that move report whether the cursor is on a record afterwards. If they fail, Err says why, and the cursor is nowhere until it
-// is Reset.
+// Methods that move report whether the cursor is on a record afterwards. If a move fails, Err returns the error,
+// and the cursor must be Reset.
 type Cursor struct {
 	pager Pager
 	root  PageID
@@ -28,7 +29,7 @@ type Cursor struct {
 	path  [MaxHeight]step
 }
 
-// step is an inner node on the way to the cursor's leaf and the child that was taken.
+// step is an inner node on the path to the cursor's leaf, with the child that was taken.
 type step struct {
 	node  Node
 	index int
@@ -43,13 +44,13 @@ const (
 	afterLast
 )
 
-// Reset makes c a cursor over the tree under root as p shows it. It does not touch pages.
+// Reset makes c a cursor over the tree under root in snapshot p. It reads no pages.
 func (c *Cursor) Reset(p Pager, root PageID) {
 	c.pager, c.root, c.err, c.place, c.depth = p, root, nil, nowhere, 0
 	c.leaf = Node{}
 }
 
-// Err returns why the last move, or Key, failed, or nil.
+// Err returns the error of the last move, or of Key, or nil.
 func (c *Cursor) Err() error { return c.err }
 
 // Valid reports whether the cursor is on a record.
@@ -61,8 +62,8 @@ func (c *Cursor) Cell() Cell {
 	return c.cell
 }
 
-// Key returns the whole key of the record under the cursor, which must be on one. If a long key cannot be fetched, it returns nil and
-// Err says why; the cursor is nowhere then, and Key goes on returning nil.
+// Key returns the whole key of the record under the cursor, which must be on one. If a long key cannot be fetched,
+// Key returns nil and Err the error; the cursor must then be Reset, and Key returns nil until it is.
 func (c *Cursor) Key() []byte {
 	if c.err != nil {
 		return nil
@@ -82,9 +83,9 @@ func (c *Cursor) Key() []byte {
 	return k
 }
 
-// tied makes sure that the long key of the record under the cursor is above that of the record before it in the leaf, if the two have the
-// same part in the page. A page alone cannot tell: CheckPage has compared those parts only. The one before a leaf is compared by nextLeaf and
-// previousLeaf.
+// tied returns an error unless the long key of the current record is above that of the record before it in the
+// leaf, if the two have the same inline part. CheckPage compares only inline parts. The last record of the leaf
+// before is compared by nextLeaf and previousLeaf.
 func (c *Cursor) tied(key []byte) error {
 	if c.index == 0 {
 		return nil
@@ -100,7 +101,8 @@ func (c *Cursor) tied(key []byte) error {
 	return err
 }
 
-// Value returns the value of the record under the cursor, which must be on one, if it is Inline; else nil, and Cell has its Ref.
+// Value returns the value of the record under the cursor, which must be on one, if it is Inline; otherwise nil, and
+// Cell has the Ref.
 func (c *Cursor) Value() []byte { return c.Cell().Value() }
 
 func (c *Cursor) mustBeValid() {
@@ -109,13 +111,13 @@ func (c *Cursor) mustBeValid() {
 	}
 }
 
-// First goes to the first record.
+// First moves to the first record.
 func (c *Cursor) First() bool { return c.start() && c.descend(c.leaf, true) }
 
-// Last goes to the last record.
+// Last moves to the last record.
 func (c *Cursor) Last() bool { return c.start() && c.descend(c.leaf, false) }
 
-// Seek goes to the first record whose key is not below key, or after the last record if there is none.
+// Seek moves to the first record with a key >= key, or behind the last record if there is none.
 func (c *Cursor) Seek(key []byte) bool {
 	if !c.start() {
 		return false
@@ -146,7 +148,7 @@ func (c *Cursor) Seek(key []byte) bool {
 	return true
 }
 
-// Next goes to the record after the present one.
+// Next moves to the following record.
 func (c *Cursor) Next() bool {
 	switch c.place {
 	case onRecord:
@@ -161,7 +163,7 @@ func (c *Cursor) Next() bool {
 	return c.err == nil && c.First()
 }
 
-// Prev goes to the record before the present one.
+// Prev moves to the preceding record.
 func (c *Cursor) Prev() bool {
 	switch c.place {
 	case onRecord:
@@ -177,7 +179,7 @@ func (c *Cursor) Prev() bool {
 	return c.err == nil && c.Last()
 }
 
-// start stands the cursor on the root, as leaf, for a new descent.
+// start sets leaf to the root, for a new descent.
 func (c *Cursor) start() bool {
 	if c.err != nil {
 		return false
@@ -190,7 +192,7 @@ func (c *Cursor) start() bool {
 	return true
 }
 
-// enter notes that child i of n, an inner node, was taken, and returns the child.
+// enter adds inner node n with its child i to the path, and returns the child.
 func (c *Cursor) enter(n Node, i int) (Node, error) {
 	_, child, err := childNode(c.pager, n, i)
 	c.path[c.depth] = step{n, i}
@@ -198,7 +200,7 @@ func (c *Cursor) enter(n Node, i int) (Node, error) {
 	return child, err
 }
 
-// descend goes from n to the first or the last record below it.
+// descend moves from n to the first or the last record below it.
 func (c *Cursor) descend(n Node, first bool) bool {
 	for !n.IsLeaf() {
 		i := 0
@@ -225,14 +227,15 @@ func (c *Cursor) descend(n Node, first bool) bool {
 	return c.land(n, n.Count()-1)
 }
 
-// land stands the cursor on record i of a leaf.
+// land puts the cursor on record i of leaf n.
 func (c *Cursor) land(n Node, i int) bool {
 	c.leaf, c.index, c.cell, c.place = n, i, n.Cell(i), onRecord
 	return true
 }
 
-// nextLeaf goes from a leaf to the first record of the one behind it, which has to be above all of those before. So no leaf is met twice
-// on the way through a tree, whatever its inner nodes say, and the walk ends after as many leaves as there are pages.
+// nextLeaf moves from leaf from to the first record of the next leaf. That record must be above the last one of
+// from. So a walk meets no leaf twice, whatever the inner nodes of a malformed tree say, and ends after at most as
+// many leaves as there are pages.
 func (c *Cursor) nextLeaf(from Node) bool {
 	for c.depth > 0 {
 		c.depth--
@@ -255,7 +258,7 @@ func (c *Cursor) nextLeaf(from Node) bool {
 	return false
 }
 
-// previousLeaf is nextLeaf backwards.
+// previousLeaf is nextLeaf in the other direction.
 func (c *Cursor) previousLeaf(from Node) bool {
 	for c.depth > 0 {
 		c.depth--
@@ -291,7 +294,7 @@ func ascend(p Pager, a, b Cell) (bool, error) {
 	return o < 0, err
 }
 
-// disorder fails for an error, or else because the leaf that was just entered has keys that belong elsewhere.
+// disorder fails with err, or, if err is nil, because the leaf just entered has keys that belong elsewhere.
 func (c *Cursor) disorder(err error) bool {
 	if err == nil {
 		s := c.path[c.depth-1]

@@ -5,12 +5,12 @@ import (
 	"fmt"
 )
 
-// Cut removes the records from from on and below to, nil for all that follow. Whole subtrees go without their records being searched one by one:
-// what lies between the leaf that from belongs in and the one that to belongs in. Their pages are looked at once each, for how many records
-// they have and what their references are, which Editor.Drop has to know; a page of more inner nodes than those on the two ways changes only where
-// small ones are merged. What is to go of the two leaves goes as a batch of deletes.
+// Cut removes the records from from on and below to (nil: all that follow). The subtrees between the leaf of from
+// and the leaf of to are removed whole, without a search for each record. Each of their pages is read once, for its
+// number of records and for its references, which Editor.Drop has to know. Inner nodes change only on the two
+// paths, and where small nodes are merged. In the two leaves at the ends, the records are deleted by a batch.
 //
-// An error is as with Apply.
+// Errors are as with Apply.
 func Cut(e Editor, root PageID, from, to []byte) (Result, error) {
 	if to != nil && bytes.Compare(from, to) >= 0 {
 		return Result{}, nil
@@ -43,18 +43,18 @@ type cutter struct {
 	a        *applier
 	root     PageID
 	from, to []byte
-	left     bool // on the way to from, else on that to to
+	left     bool // the current path is that to from, otherwise that to to
 }
 
-// beside removes the children of one node that lie between the ways to from and to: of the first such node on the way at hand. It reports whether
-// there was one.
+// beside removes the children of one node that lie between the paths to from and to. The node is the first on the
+// current path that has such children. It reports whether there was one.
 //
-// Invariant: a child between the two has no key but of the range. The way to from leads through a child before it, so all that a search finds below it
-// is above from; and likewise for to.
+// Invariant: a child between the two paths has only keys of the range. The path to from leads through a child
+// before it, so every key that a search can find below the child is above from; and likewise for to.
 func (c *cutter) beside() (cut bool, err error) {
 	a, from, to, left := c.a, c.from, c.to, c.left
 	n, err := rootNode(a.e, c.root)
-	if err != nil || !left && to == nil { // nothing lies to the right of the way to the end
+	if err != nil || !left && to == nil { // the path to the end has nothing on its right
 		return false, err
 	}
 	depth, id, last := 0, c.root, true
@@ -62,7 +62,7 @@ func (c *cutter) beside() (cut bool, err error) {
 		f := &a.path[depth]
 		f.id, f.node, f.last = id, n, last
 		f.changes, f.shrunk, f.ahead.index, f.fetched = len(a.changes), len(a.shrunk), 0, 0
-		i, j := -1, n.Count() // those between go
+		i, j := -1, n.Count() // the children between i and j go
 		if left || together {
 			if i, err = n.route(a.e, from, 0); err != nil {
 				return false, err
@@ -91,7 +91,7 @@ func (c *cutter) beside() (cut bool, err error) {
 	return false, nil
 }
 
-// children removes the children from first on and below end of the last node of the path, and then changes the nodes above it.
+// children removes the children first to end-1 of the last node of the path, and then changes the nodes above it.
 func (c *cutter) children(depth, first, end int) error {
 	a := c.a
 	f := &a.path[depth]
@@ -124,7 +124,7 @@ func (c *cutter) children(depth, first, end int) error {
 	return a.root(c.root, n, v, became)
 }
 
-// removeAll removes the pages of a subtree, and drops the references of its leaves.
+// removeAll removes the pages of a subtree and drops the references of its leaves.
 func (c *cutter) removeAll(id PageID, level int) error {
 	a := c.a
 	n, err := a.entryNode(level, id)
@@ -145,7 +145,8 @@ func (c *cutter) removeAll(id PageID, level int) error {
 	return nil
 }
 
-// ahead says of some children at once that they are looked at soon: of those from i on and below end, if done is 0.
+// ahead announces up to nearLeaves children, from i on and below end, to the Editor, once for each such group: when
+// done is 0.
 func (c *cutter) ahead(n Node, i, done, end int) {
 	if done > 0 {
 		return
@@ -160,7 +161,7 @@ func (c *cutter) ahead(n Node, i, done, end int) {
 
 // dropAll drops the references of a leaf.
 func dropAll(e Editor, n Node) {
-	if n.Count() > 0 && n.even() && n.Cell(0).Kind() == Inline { // as are all the others
+	if n.Count() > 0 && n.even() && n.Cell(0).Kind() == Inline { // all records of an even leaf have the same kind
 		return
 	}
 	for i := range n.Count() {
@@ -179,7 +180,7 @@ func deletesOf(e Editor, root PageID, from, to []byte) (ops []Op, err error) {
 		if c.Err() != nil || to != nil && bytes.Compare(key, to) >= 0 {
 			break
 		}
-		ops = append(ops, Op{Key: bytes.Clone(key), Delete: true}) // the page may go meanwhile
+		ops = append(ops, Op{Key: bytes.Clone(key), Delete: true}) // copied: the page may be freed before the deletes are applied
 	}
 	return ops, c.Err()
 }

@@ -2,8 +2,9 @@ package btree
 
 import "encoding/binary"
 
-// Encode writes n into the body of a page image, its last BodySize bytes. What it writes depends only on the records or children of n.
-// A leaf that can be even is so if even says that there may be such, or if it does not fit the page otherwise.
+// Encode writes n into the body of a page image, the last BodySize bytes of the page. The result depends only on
+// the records or children of n, and on even. A leaf that can be even is written as an even one if even is set, or
+// if it would not fit the page otherwise.
 func (n Node) Encode(body []byte, even bool) {
 	if len(body) != BodySize {
 		panic("btree: body of a page has the wrong size")
@@ -15,7 +16,7 @@ func (n Node) Encode(body []byte, even bool) {
 	clear(body[copy(body, slice(n.dir, 0, n.bytes())):])
 }
 
-// EncodeEmptyLeaf writes the body of a leaf without records, the root of an empty tree.
+// EncodeEmptyLeaf writes the body of a leaf without records: the root of an empty tree.
 func EncodeEmptyLeaf(body []byte) { clear(body[:BodySize]) }
 
 func (n Node) encodeLeaf(body []byte, even bool) {
@@ -46,7 +47,7 @@ func (n Node) encodeLeaf(body []byte, even bool) {
 	clear(body[at:])
 }
 
-// isEven reports whether a leaf can be even.
+// isEven reports whether a leaf can be even: all records have the same lengths.
 func (n Node) isEven() bool {
 	if n.even() || n.Count() < 2 {
 		return n.even()
@@ -60,8 +61,8 @@ func (n Node) isEven() bool {
 	return true
 }
 
-// exactPrefix returns how many bytes the inline parts of all keys of a leaf share. The prefix of a version may be shorter, since it is
-// not raised when records leave.
+// exactPrefix returns how many leading bytes the inline parts of all keys of a leaf share. The prefix of a version
+// may be shorter, because it is not raised when records leave.
 func (n Node) exactPrefix() int {
 	if n.Count() < 2 {
 		return 0
@@ -69,8 +70,8 @@ func (n Node) exactPrefix() int {
 	return commonPrefix(n.key(0), n.key(n.Count()-1))
 }
 
-// LeafBytes returns how many records the image of a leaf has, what their keys and values take in it, and how many bytes their logged values
-// have elsewhere.
+// LeafBytes returns the number of records in the body of a leaf's image, the bytes of their cells, and the bytes
+// that their logged values take elsewhere.
 func LeafBytes(body []byte) (records, bytes, logged int) {
 	le := binary.LittleEndian
 	records, bytes = int(le.Uint16(body[countAt:])), int(le.Uint16(body[cellBytesAt:]))

@@ -2,5 +2,6 @@ package btree
 
 import "errors"
 
-// ErrMalformed is what errors about pages and trees that break the format wrap. Errors of a Pager are passed on as they are.
+// ErrMalformed is wrapped by all errors about pages and trees that break the format. Errors of a Pager are returned
+// unchanged.
 var ErrMalformed = errors.New("malformed tree")

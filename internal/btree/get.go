@@ -1,7 +1,7 @@
 package btree
 
-// Get returns the record with the given key in the tree under root, if there is one. The Cell lives as long as the snapshot p. It takes
-// no lock and does not allocate, unless p does.
+// Get returns the record with the given key in the tree under root, if there is one. The Cell lives as long as the
+// snapshot p. Get takes no lock, and does not allocate unless p does.
 func Get(p Pager, root PageID, key []byte) (Cell, bool, error) {
 	n, err := rootNode(p, root)
 	if err != nil {
@@ -19,7 +19,8 @@ func Get(p Pager, root PageID, key []byte) (Cell, bool, error) {
 	return n.lookup(p, key)
 }
 
-// Leaf returns the name of the leaf below root in which the record with the given key is, or would be. The leaf is not looked at.
+// Leaf returns the name of the leaf below root in which the record with the given key is, or would be. It does not
+// read the leaf.
 func Leaf(p Pager, root PageID, key []byte) (PageID, error) {
 	n, err := rootNode(p, root)
 	if err != nil {

@@ -1,8 +1,8 @@
 package btree
 
-// A cell heap is a block to which the writer appends the cells of a leaf's new records. Successive versions of the leaf share it: each
-// refers to the cells it has, none is ever changed, and the block is free when the last version that refers to it is released. Only
-// the writer looks at the block's header.
+// A cell heap is a block to which the writer appends the cells of a leaf's new records. Successive versions of the
+// leaf share it: each version refers to its cells, no cell is ever changed, and the block is freed when the last
+// version that refers to it is released. Readers never read the block's header:
 //
 //	references u32 | bytes used u16 | class u8 | 0 | cells
 //
@@ -16,7 +16,7 @@ const (
 	heapClassAt = 6
 )
 
-// newHeap returns a heap with room for the given bytes of cells, held by one reference.
+// newHeap returns a heap with room for the given bytes of cells and one reference.
 func newHeap(m *Memory, cells int) pointer {
 	c := classOf(max(minHeap, heapHeader+cells))
 	h := m.alloc(c)

@@ -15,13 +15,13 @@ func (n Node) Child(i int) PageID {
 	return load64(n.dir, headerBytes+n.Count()*(headBytes+innerSlotBytes)+i*childBytes)
 }
 
-// tail returns what separator i has after the common prefix and the head.
+// tail returns the bytes of a separator behind the common prefix and the head.
 func (n Node) tail(raw uint32) []byte {
 	return slice(n.base, innerOffset(raw), max(0, innerLen(raw)-headBytes))
 }
 
-// Separator appends separator i, the lower bound of child i, to b. If cut, the bound is the first key below the child instead, and what
-// is appended is not above that. Separator 0 is empty.
+// Separator appends separator i, the lower bound of child i, to b. If cut is true, the bound is the first key below
+// the child, and the bytes appended are not above that key. Separator 0 is empty.
 func (n Node) Separator(i int, b []byte) (separator []byte, cut bool) {
 	if i == 0 {
 		return b, false
@@ -35,7 +35,8 @@ func (n Node) Separator(i int, b []byte) (separator []byte, cut bool) {
 	return append(b, n.tail(raw)...), innerCut(raw)
 }
 
-// WithChildren returns a new version of an inner node with the same separators, in which child i is named f(i, its name).
+// WithChildren returns a new version of an inner node with the same separators, whose child i has the name f(i, its
+// present name).
 func (n Node) WithChildren(m *Memory, f func(i int, id PageID) PageID) Node {
 	v := n.ownImage(m)
 	at := headerBytes + v.Count()*(headBytes+innerSlotBytes)

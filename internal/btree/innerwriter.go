@@ -1,6 +1,7 @@
 package btree
 
-// sharedPrefix returns how many bytes the separators of all entries but the first share, as a node of them would have it.
+// sharedPrefix returns how many leading bytes the separators of all entries but the first share: the prefix of a
+// node with these entries.
 func sharedPrefix(entries []entry) int {
 	if len(entries) < 3 {
 		return 0
@@ -18,7 +19,7 @@ func ordered(entries []entry) bool {
 	return true
 }
 
-// entrySize returns what an entry takes in a node whose separators share a prefix.
+// entrySize returns the bytes that an entry takes in a node with the given prefix, without the prefix itself.
 func entrySize(e *entry, prefix int) int {
 	return innerEntryBytes + max(0, len(e.bytes)-prefix-headBytes)
 }
@@ -33,7 +34,7 @@ func innerSize(entries []entry) int {
 	return size
 }
 
-// buildInner makes an inner node of entries that fit and are ordered.
+// buildInner makes an inner node of entries, which must fit a page and ascend.
 func (a *applier) buildInner(level int, entries []entry) Node {
 	size := innerSize(entries)
 	if size > BodySize {
@@ -44,7 +45,8 @@ func (a *applier) buildInner(level int, entries []entry) Node {
 	return viewAt(image, ownsImage)
 }
 
-// encodeInner writes the body of an inner node of entries that fit and are ordered, without the zeros behind it, and returns its size.
+// encodeInner writes the body of an inner node of entries that fit and ascend, without the zeros behind it, and
+// returns its size.
 func encodeInner(dir pointer, level int, entries []entry) (size int) {
 	prefix := sharedPrefix(entries)
 	size = innerSize(entries)

@@ -14,25 +14,26 @@ package btree
 //	inner slot:  offset u16 | separator length u16
 //	reference:   PageID u64 | length of the value u64 | length of a long key u32, else 0
 //
-// A leaf has level 0, other nodes one more than their children. Offsets count from the start of the page. Cells lie back to back in
-// the order of their slots, without gaps, and the rest of the page is zero: a page depends on its records alone.
+// A leaf has level 0; another node has one level more than its children. Offsets count from the start of the page.
+// Cells lie back to back in the order of their slots, without gaps, and the rest of the page is zero: the bytes of
+// a page depend only on its records.
 //
 // Leaf: prefix is the number of bytes that the inline parts of all keys have in common (0 for fewer than two records). A head is the
 // four bytes of the key after those, big endian, padded with zeros. A cell is the key, whole, and then the value. The lower 12 bits of
 // a length count bytes in the cell; the upper four are flags.
 //
-// Even leaf: the slots of all records, two at least, have the same lengths and flags. So it has but that of the first; the others would say
-// what follows from it. Records of four and eight bytes take 16 bytes each instead of 22. A leaf that could be even need not be: older
-// files have none.
+// Even leaf: the slots of all records, two at least, have the same lengths and flags, so only the slot of the first
+// record is stored; the others follow from it. A record of a four-byte key and an eight-byte value takes 16 bytes
+// instead of 22. A leaf that could be even need not be: older files have none.
 //
 // Inner node: separator i is a lower bound of the keys below child i and above all keys below child i-1. Separator 0 is
 // not stored: its head and length are zero. prefix is the number of bytes that separators 1 to n-1 have in common (0 if there are
 // fewer than two), kept once in front of the tails. A head is the four bytes after those, a tail the bytes after the head. The
 // length counts head and tail, without padding.
 //
-// A separator that would need more than MaxSeparator bytes to tell its neighbours apart is cut to that many and flagged. A cut
-// separator stands for the first key below its child: a search that ties with it compares with that key. Since empty leaves are
-// removed at once, there always is one.
+// A separator that would need more than MaxSeparator bytes to tell its neighbours apart is cut to MaxSeparator
+// bytes and flagged. A cut separator stands for the first key below its child: a search whose key starts with it
+// compares with that first key. There always is one, because a leaf that becomes empty is removed at once.
 const (
 	PageSize = 4096               // bytes of a page
 	MuxSize  = 40                 // bytes of a page that belong to the log
@@ -43,13 +44,13 @@ const (
 	leafSlotBytes   = 6
 	innerSlotBytes  = 4
 	childBytes      = 8
-	leafEntryBytes  = headBytes + leafSlotBytes               // a record costs that beside its cell
-	innerEntryBytes = headBytes + innerSlotBytes + childBytes // a child costs that beside its tail
+	leafEntryBytes  = headBytes + leafSlotBytes               // bytes that a record takes beside its cell
+	innerEntryBytes = headBytes + innerSlotBytes + childBytes // bytes that a child takes beside its tail
 	refBytes        = 20
 	loggedBytes     = 10 // of a Ref to a Logged value: place u64, length u16
-	placeLengthAt   = 8  // of that, where the length is
+	placeLengthAt   = 8  // offset of that length
 
-	// roomBytes is what the entries and cells of one page may take.
+	// roomBytes is the most that entries and cells of one page may take.
 	roomBytes = BodySize - headerBytes
 )
 
@@ -64,16 +65,16 @@ const (
 
 // Limits of records and trees.
 const (
-	MaxKey       = 64<<10 + 8 // bytes of a key: 64 KiB of the user's, behind what says its keyspace
+	MaxKey       = 64<<10 + 8 // bytes of a key: the user's 64 KiB behind the prefix of a keyspace
 	MaxValue     = 4 << 30    // bytes of a value
-	MaxInlineKey = 1000       // bytes of a key kept in its leaf
-	MaxSeparator = 496        // bytes of a separator kept in an inner node
+	MaxInlineKey = 1000       // bytes of a key in its leaf
+	MaxSeparator = 496        // bytes of a separator in an inner node
 	MaxHeight    = 40         // levels of a tree
 
 	// MaxInline is the most bytes that key and value together may have in a leaf: two such records fill a page.
 	MaxInline = roomBytes/2 - leafEntryBytes
 
-	maxLeafCount  = roomBytes / leafEntryBytes // of even ones too: their versions have all slots
+	maxLeafCount  = roomBytes / leafEntryBytes // of even leaves too: their versions in memory have all slots
 	maxInnerCount = roomBytes / innerEntryBytes
 )
 
@@ -84,9 +85,9 @@ const flagEven = 1 << 0 // of a leaf
 const (
 	lengthMask = 1<<12 - 1
 
-	keyLong      = 1 << 15 // leaf, key length: the key goes on in the run
+	keyLong      = 1 << 15 // leaf, key length: the whole key is in the run
 	keyReserved  = 7 << 12
-	separatorCut = 1 << 15 // inner: the separator was cut
+	separatorCut = 1 << 15 // inner node: the separator was cut
 	cutReserved  = 7 << 12
 
 	kindShift     = 12 // leaf, value length: two bits of ValueKind
@@ -109,10 +110,11 @@ func FitsInline(keyBytes, valueBytes int) bool {
 	return keyBytes <= MaxInlineKey && valueBytes <= MaxInline-keyBytes
 }
 
-// RecordBytes returns the bytes of a leaf that a record takes which has keyBytes of its key and valueBytes of its value there.
+// RecordBytes returns the bytes that a record takes in a leaf, with keyBytes of its key and valueBytes of its value
+// there.
 func RecordBytes(keyBytes, valueBytes int) int { return leafEntryBytes + keyBytes + valueBytes }
 
-// leafBytes returns the bytes of a page that a leaf takes, the mux area not counted.
+// leafBytes returns the bytes that a leaf takes in a page, without the mux area.
 func leafBytes(count, cells int, even bool) int {
 	if even {
 		return headerBytes + leafSlotBytes + count*headBytes + cells
@@ -125,7 +127,8 @@ func leafFits(count, cells int, even bool) bool {
 	return leafBytes(count, cells, even) <= BodySize && count <= maxLeafCount
 }
 
-// leafRoom returns what a record takes beside its cell, and what all of them may take.
+// leafRoom returns the bytes that a record takes beside its cell, and the bytes that all records of a leaf may
+// take.
 func leafRoom(even bool) (entry, room int) {
 	if even {
 		return headBytes, roomBytes - leafSlotBytes

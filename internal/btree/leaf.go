@@ -1,14 +1,15 @@
 package btree
 
-// Ref is what a leaf holds of a record that does not fit it: where the value is, and the rest of a long key.
+// Ref is what a leaf holds of a record that is not Inline: where its value is, and the length of a long key.
 type Ref struct {
-	ID       PageID    // name of the run
+	ID       PageID    // name of the run, or place of a Logged value
 	ValueLen uint64    // bytes of the value
-	KeyLen   uint32    // bytes of the key, which precedes the value in the run, if the key is long; else 0
-	Kind     ValueKind // Run or Extents
+	KeyLen   uint32    // bytes of a long key, which precedes the value in the run; 0 for a short key
+	Kind     ValueKind // Run, Extents or Logged
 }
 
-// RunKeyLen returns how many bytes of a key the run of its record holds, which is Ref.KeyLen: all of a long key, none of a short one.
+// RunKeyLen returns how many bytes of a key the run of its record holds, which is Ref.KeyLen: the whole of a long
+// key, none of a short one.
 func RunKeyLen(key []byte) uint32 {
 	if len(key) > MaxInlineKey {
 		return uint32(len(key))
@@ -16,8 +17,9 @@ func RunKeyLen(key []byte) uint32 {
 	return 0
 }
 
-// rawSlot returns the i-th slot as it is stored, or would be: offset, key length and value length in 16 bits each. It reads two bytes past
-// the slot. Those are cells in an image; a directory's block has two bytes to spare.
+// rawSlot returns slot i as it is stored, or would be in a leaf that is not even: offset, key length and value
+// length in 16 bits each. It reads two bytes past the slot: bytes of cells in an image, and two spare bytes in the
+// block of a directory.
 func (n Node) rawSlot(i int) uint64 {
 	at := headerBytes + n.Count()*headBytes
 	if !n.hasOneSlot() {
@@ -35,10 +37,10 @@ func rawKind(raw uint64) ValueKind {
 	return ValueKind(raw >> (32 + kindShift) & kindMask)
 }
 
-// rawLengths returns what all slots of an even leaf have in common.
+// rawLengths returns the part of a slot that is the same in all slots of an even leaf.
 func rawLengths(raw uint64) uint32 { return uint32(raw >> 16) }
 
-// cell returns where the cell at an offset is.
+// cell returns the address of the cell at an offset.
 func (n Node) cell(offset int) pointer {
 	if offset < PageSize {
 		return add(n.base, offset)
@@ -46,34 +48,35 @@ func (n Node) cell(offset int) pointer {
 	return add(n.heap, offset-PageSize)
 }
 
-// key returns the inline part of the i-th key of a leaf.
+// key returns the inline part of key i of a leaf.
 func (n Node) key(i int) []byte {
 	raw := n.rawSlot(i)
 	return slice(n.cell(rawOffset(raw)), 0, rawKeyLen(raw))
 }
 
-// Cell returns the i-th record of a leaf.
+// Cell returns record i of a leaf.
 func (n Node) Cell(i int) Cell {
 	raw := n.rawSlot(i)
 	return Cell{n.cell(rawOffset(raw)), raw}
 }
 
-// Cell is a record in a leaf. It is a small value and lives as long as the version it is of. The zero Cell is no record.
+// Cell is a record in a leaf: a small value that lives as long as the version of the leaf. The zero Cell is no
+// record.
 type Cell struct {
-	at  pointer // key, then value or reference
-	raw uint64  // slot
+	at  pointer // key, followed by value or reference
+	raw uint64  // the record's slot
 }
 
 // Key returns the key, or the first MaxInlineKey bytes of a long one.
 func (c Cell) Key() []byte { return slice(c.at, 0, rawKeyLen(c.raw)) }
 
-// IsLong reports whether the key is longer than what Key returns; WholeKey has it all.
+// IsLong reports whether the key is longer than what Key returns; WholeKey returns all of it.
 func (c Cell) IsLong() bool { return rawLong(c.raw) }
 
 // Kind says where the value is.
 func (c Cell) Kind() ValueKind { return rawKind(c.raw) }
 
-// Value returns the value of an Inline record. Of others it returns nil.
+// Value returns the value of an Inline record, and nil for other records.
 func (c Cell) Value() []byte {
 	if c.Kind() != Inline {
 		return nil
@@ -81,7 +84,7 @@ func (c Cell) Value() []byte {
 	return slice(c.at, rawKeyLen(c.raw), rawValueLen(c.raw))
 }
 
-// Ref returns where the value is if it is not Inline. For Inline records it is the zero Ref.
+// Ref returns where a value is that is not Inline. For an Inline record it returns the zero Ref.
 func (c Cell) Ref() Ref {
 	if c.Kind() == Inline {
 		return Ref{}
@@ -93,7 +96,7 @@ func (c Cell) Ref() Ref {
 	return Ref{ID: load64(c.at, at), ValueLen: load64(c.at, at+8), KeyLen: load32(c.at, at+16), Kind: c.Kind()}
 }
 
-// ValueLen returns the bytes of the value, wherever it is.
+// ValueLen returns the bytes of the value, wherever the value is.
 func (c Cell) ValueLen() uint64 {
 	if c.Kind() == Inline {
 		return uint64(rawValueLen(c.raw))
@@ -104,7 +107,7 @@ func (c Cell) ValueLen() uint64 {
 // size returns the bytes of the cell.
 func (c Cell) size() int { return rawKeyLen(c.raw) + rawValueLen(c.raw) }
 
-// WholeKey returns the key, fetching a long one through p, the snapshot that the record was found in.
+// WholeKey returns the key. It reads a long key through p, the snapshot in which the record was found.
 func (c Cell) WholeKey(p Pager) ([]byte, error) {
 	if !c.IsLong() {
 		return c.Key(), nil

@@ -1,22 +1,23 @@
 package btree
 
-// leafWriter makes a version of a leaf from scratch, with a cell heap of its own and no image beneath it.
+// leafWriter makes a version of a leaf from scratch, with a cell heap of its own and without an image.
 type leafWriter struct {
 	m      *Memory
 	dir    pointer
 	heap   pointer
-	count  int // records to come in all
+	count  int // records that the leaf will have
 	prefix int
-	next   int // records written
+	next   int // records written so far
 }
 
-// spareCells is what a new heap has beyond its cells, for the changes to come: a quarter, since a leaf that was changed once tends to
-// be changed again, and no more than makes sense in a heap.
+// spareCells returns the room of a new heap for cells bytes of cells: a quarter more, because a leaf that was
+// changed once tends to be changed again, but at most the largest heap.
 func spareCells(cells int) int { return min(cells+cells/4, maxHeap-heapHeader) }
 
-// newDirectory returns the directory of a leaf with the given prefix, of which first begins with; heads and slots are left to do. The
-// prefix stands behind the slots, where it also is in an image, as the beginning of the first cell: so a search of a version need not
-// look at cells to know that a key has it. rawSlot reads up to two bytes past the last slot.
+// newDirectory returns the directory of a leaf whose first key begins with first and whose common prefix has prefix
+// bytes. The caller has to write heads and slots. The prefix stands behind the slots, where an image has it too, as
+// the beginning of the first cell: so a search can compare it without reading cells. Two more bytes are for
+// rawSlot, which reads up to two bytes past the last slot.
 func newDirectory(m *Memory, count, cells, prefix int, first []byte) pointer {
 	end := headerBytes + count*leafEntryBytes
 	dir := m.alloc(classOf(end + max(2, prefix)))
@@ -25,8 +26,8 @@ func newDirectory(m *Memory, count, cells, prefix int, first []byte) pointer {
 	return dir
 }
 
-// startLeaf begins a leaf of count records with cells bytes of cells, of which first and last are the inline parts of the first and the
-// last key; the heap gets room for capacity bytes.
+// startLeaf begins a leaf of count records with cells bytes of cells. first and last are the inline parts of the
+// first and the last key. The heap gets room for capacity bytes.
 func startLeaf(m *Memory, count, cells, capacity int, first, last []byte) leafWriter {
 	w := leafWriter{m: m, heap: newHeap(m, capacity), count: count}
 	if count > 1 {
@@ -41,7 +42,7 @@ func (w *leafWriter) putSlot(raw uint64) {
 	w.next++
 }
 
-// records copies records from up to to of another leaf.
+// records copies the records from to to-1 of leaf n.
 func (w *leafWriter) records(n Node, from, to int) {
 	for i := from; i < to; {
 		// Cells that lie back to back, as in an image, are copied in one go.
@@ -82,7 +83,7 @@ func (w *leafWriter) finish() Node {
 	return n
 }
 
-// node returns the leaf, whose heads are set or will be.
+// node returns the leaf; its heads must have been set, or will be.
 func (w *leafWriter) node() Node {
 	if w.next != w.count {
 		panic("btree: leaf has other records than announced")
@@ -90,7 +91,7 @@ func (w *leafWriter) node() Node {
 	return Node{dir: w.dir, heap: w.heap, meta: pack(0, w.count, w.prefix, ownsDirectory|ownsHeap)}
 }
 
-// setHeads makes the heads of a version that nobody has seen yet.
+// setHeads writes the heads of a version that no reader has yet.
 func (n Node) setHeads() {
 	prefix := n.prefix()
 	for i := range n.Count() {
@@ -112,8 +113,8 @@ func (n Node) Own(m *Memory) Node {
 	return w.finish()
 }
 
-// Share returns a version with the records or children of n for another name. That of a leaf shares cells with n, in the heap and in the
-// image; a View is its own.
+// Share returns a version with the records or children of n, to be installed under another name. A leaf in memory
+// shares its cells with n, in the heap and in the image; the copy of a View is the View itself.
 func (n Node) Share(m *Memory) Node {
 	switch {
 	case !n.IsLeaf():

@@ -1,37 +1,39 @@
 package btree
 
-// Memory hands out the blocks that versions are made of, in size classes of 64 to 6144 bytes, outside the Go heap where the system
-// allows.
+// Memory allocates the blocks of which versions are made, in size classes of 64 to 6144 bytes, outside the Go heap
+// where the system allows.
 //
 // Invariants:
-//  1. A block is either free, in the free list of its slab, or held by versions; the lists are threaded through the free blocks.
-//  2. A slab has blocks of one class only. One with a free block is in the open list of its class; one without any live block
-//     belongs to no class and is in the list of empty slabs.
-//  3. Of the empty slabs at most keepEmpty, those that were used last, hold memory of the system, and they are taken first: what one
-//     batch after the other takes and gives back goes to the system and comes from it no more.
-//  4. Slabs start at multiples of slabBytes, so a block leads to its slab. The last four bytes of a slab that has blocks are its index.
+//  1. A block is either free, and then in the free list of its slab, or held by versions. The list is threaded
+//     through the free blocks.
+//  2. All blocks of a slab are of one class. A slab with a free block is in the open list of its class; a slab
+//     without a live block belongs to no class and is in the list of empty slabs.
+//  3. At most keepEmpty of the empty slabs, the ones used last, keep memory of the system, and these are reused
+//     first. So the memory that one batch after the other takes and frees does not go back to the system each time.
+//  4. Slabs start at multiples of slabBytes, so the address of a block leads to its slab. The last four bytes of a
+//     slab with blocks are its index.
 //
-// Memory belongs to the writer: one goroutine at a time, for all methods. Readers use the blocks, never the Memory.
+// Memory belongs to the writer: one goroutine at a time for all methods. Readers use the blocks, never the Memory.
 type Memory struct {
-	// Even allows leaves that are even. Set before Apply and Repack, and not taken back.
+	// Even allows even leaves. It is set before Apply and Repack, and never reset.
 	Even bool
 
 	slabs  []*slab
 	open   [len(classBytes)]*slab
-	empty  []*slab // used last in first out; the memory of the warm ones at its end is kept
+	empty  []*slab // a stack; the memory of the last warm ones is kept
 	warm   int
 	unmaps []func() error
 	held   int64
-	pool   *MemoryPool // that takes what is mapped when it is closed; nil: the system does
+	pool   *MemoryPool // gets the mapped memory at Close; nil: the system does
 
 	apply applier  // scratch of the batch being applied, kept for the next one
 	moved []uint16 // scratch of Rebase
 
 	onHeap bool // tests: take memory from the Go heap, where the race detector sees it
-	poison bool // tests: overwrite what is freed, so that whoever still reads it is found out
+	poison bool // tests: overwrite freed blocks, so that a reader that still uses one is found out
 }
 
-// A slab is a stretch of memory cut into blocks of one class.
+// A slab is a stretch of memory divided into blocks of one class.
 type slab struct {
 	base       pointer
 	bytes      []byte
@@ -47,7 +49,7 @@ type slab struct {
 const (
 	slabBytes  = 256 << 10
 	chunkSlabs = 16 // slabs mapped at a time
-	keepEmpty  = 16 // warm slabs at most
+	keepEmpty  = 16 // warm slabs, at most
 	slabUsable = slabBytes - 64
 	noBlock    = -1
 )
@@ -55,13 +57,14 @@ const (
 // class is the index of a block size.
 type class = uint8
 
-// classBytes are the sizes of blocks. Sixteenths at the bottom and quarters of a power of two above waste little of a directory.
+// classBytes are the sizes of blocks: steps of 64 bytes up to 1 KiB, then four steps for each doubling, and two at
+// the top. So little of a block is wasted on a directory.
 var classBytes = [...]int{
 	64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024,
 	1152, 1280, 1408, 1536, 1792, 2048, 2304, 2560, 3072, 3584, 4096, 5120, 6144,
 }
 
-// classTable leads from a size in units of 64 bytes to its class.
+// classTable maps a size in units of 64 bytes to its class.
 var classTable = func() (t [maxBlock/64 + 1]class) {
 	c := 0
 	for i := range t {
@@ -81,18 +84,19 @@ func classOf(n int) class { return classTable[(n+63)/64] }
 // NewMemory returns a Memory that holds nothing.
 func NewMemory() *Memory { return &Memory{} }
 
-// Held returns the bytes of all blocks held by versions that were not released. The system may count more: blocks that are free
-// within slabs in use.
+// Held returns the bytes of all blocks held by versions that were not released. The system may count more, because
+// of free blocks in slabs in use.
 func (m *Memory) Held() int64 { return m.held }
 
-// Close gives all memory back to the system. Versions made with it must not be used any more, by readers either.
+// Close returns all memory to the system, or to the pool. Nobody, readers included, may use versions of this Memory
+// any more.
 func (m *Memory) Close() {
 	if m.pool != nil {
 		m.pool.put(m)
 		m.slabs, m.unmaps = nil, nil
 	}
 	for _, unmap := range m.unmaps {
-		_ = unmap() // it was mapped with this address and length: nothing that can fail
+		_ = unmap() // cannot fail: the address and length are those of the mapping
 	}
 	*m = Memory{poison: m.poison, onHeap: m.onHeap}
 }
@@ -164,7 +168,7 @@ func (m *Memory) newSlab(c class) *slab {
 	m.empty = m.empty[:len(m.empty)-1]
 	m.warm = max(m.warm-1, 0)
 	s.class, s.carved, s.free = c, 0, noBlock
-	store32(s.base, slabBytes-4, s.index) // not when it is mapped: most databases that are opened need few slabs, and touch no others
+	store32(s.base, slabBytes-4, s.index) // written now and not when the slab is mapped: most databases need few slabs, and touch no others
 	m.link(s)
 	return s
 }
@@ -174,7 +178,7 @@ func (m *Memory) addChunk() {
 	if m.onHeap {
 		from = heapChunk
 	}
-	chunk, unmap := from((chunkSlabs + 1) * slabBytes) // one more, to align
+	chunk, unmap := from((chunkSlabs + 1) * slabBytes) // one slab more, for alignment
 	m.unmaps = append(m.unmaps, unmap)
 	chunk = chunk[alignOffset(pointerTo(chunk), slabBytes):]
 	for i := chunkSlabs - 1; i >= 0; i-- {

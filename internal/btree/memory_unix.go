@@ -4,8 +4,9 @@ package btree
 
 import "golang.org/x/sys/unix"
 
-// mapChunk returns n bytes of zeroed memory outside the Go heap, so that versions neither make the collector work nor let it wait for
-// twice their size; unmap gives them back. If the system has none to give, the Go heap may.
+// mapChunk returns n bytes of zeroed memory outside the Go heap; unmap frees them. There, versions cost the garbage
+// collector no work, and it does not wait for the heap to grow to twice their size. If the system has no memory to
+// map, the chunk comes from the Go heap.
 func mapChunk(n int) (chunk []byte, unmap func() error) {
 	b, err := unix.Mmap(-1, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
@@ -14,7 +15,7 @@ func mapChunk(n int) (chunk []byte, unmap func() error) {
 	return b, func() error { return unix.Munmap(b) }
 }
 
-// discard tells the system that the contents of b, which is page aligned, are not needed any more.
+// discard tells the system that the contents of b, which is page aligned, are no longer needed.
 func discard(b []byte) {
-	_ = unix.Madvise(b, unix.MADV_DONTNEED) // advice: without it the memory stays resident, no more
+	_ = unix.Madvise(b, unix.MADV_DONTNEED) // only advice: if it fails, the memory stays resident
 }

@@ -2,15 +2,16 @@ package btree
 
 import "sync"
 
-// A MemoryPool keeps what Memories have mapped when they are closed, for those that come after them. It is for tests that open thousands of
-// small databases one after the other: getting memory from the system takes longer than all that they do with it. Any number of goroutines
-// may use it.
+// A MemoryPool keeps the mapped memory of closed Memories for new ones. It is for tests that open thousands of
+// small databases one after the other: getting memory from the system takes longer than all that they do with it.
+// Any number of goroutines may use it.
 type MemoryPool struct {
 	mu   sync.Mutex // guards idle
 	idle []*Memory
 }
 
-// NewMemory returns a Memory that holds nothing, with what another one has mapped. A nil pool has Memories of their own.
+// NewMemory returns a Memory that holds nothing, with the mapped memory of a closed one if there is any. With a nil
+// pool the memory is returned to the system at Close.
 func (p *MemoryPool) NewMemory() *Memory {
 	if p == nil {
 		return NewMemory()
@@ -26,7 +27,7 @@ func (p *MemoryPool) NewMemory() *Memory {
 	return m
 }
 
-// put takes what m has mapped, whose blocks nobody uses any more.
+// put adds the mapped memory of m, whose blocks nobody uses any more, to the pool.
 func (p *MemoryPool) put(m *Memory) {
 	next := &Memory{pool: p, slabs: m.slabs, unmaps: m.unmaps, poison: m.poison, onHeap: m.onHeap}
 	for i := len(m.slabs) - 1; i >= 0; i-- {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// canMerge reports whether one of the children that became small may fit together with a neighbour. When children came or went,
-// it leaves that to mergeSmall.
+// canMerge reports whether one of the children that became small fits together with a neighbour. If children were
+// added or removed, it does not look, and leaves the answer to mergeSmall.
 func (a *applier) canMerge(n Node, moved bool, shrunk []int) (bool, error) {
 	if moved {
 		return len(shrunk) > 0, nil
@@ -32,8 +32,8 @@ func (a *applier) canMerge(n Node, moved bool, shrunk []int) (bool, error) {
 	return false, nil
 }
 
-// mergeSmall merges small entries, nodes of the given level, with their neighbours as long as that is called for, and returns the
-// entries that are left. The right one of two goes.
+// mergeSmall merges small entries, nodes of the given level, with their neighbours, as long as there are small ones
+// that fit, and returns the remaining entries. Of two merged nodes the right one is removed.
 func (a *applier) mergeSmall(level int, entries []entry) ([]entry, error) {
 	for i := 0; i < len(entries); i++ {
 		for entries[i].small {
@@ -55,7 +55,8 @@ func (a *applier) mergeSmall(level int, entries []entry) ([]entry, error) {
 	return entries, nil
 }
 
-// merge merges entry i with the one after it if there is one and they fit. It leaves the slice as it is but for the mark of entry i.
+// merge merges entry i with entry i+1 if there is one and they fit. It changes nothing in the slice but
+// entries[i].small.
 func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	if i+1 >= len(entries) {
 		return false, nil
@@ -105,10 +106,11 @@ func (a *applier) merge(level int, entries []entry, i int) (bool, error) {
 	return true, nil
 }
 
-// divided returns an error unless all keys of leaf l are below those of leaf r, and the separator is between. A record on the wrong side of a
-// separator is not found by its key, nor deleted: it must not come back because the separator goes.
+// divided returns an error unless all keys of leaf l are below those of leaf r, with the separator in between. A
+// record on the wrong side of a separator is not found by its key, and so cannot be deleted: it must not reappear
+// because the separator is removed (see widen.go).
 func (a *applier) divided(l, r Node, s separator, left, right PageID) error {
-	// What a leaf has of a long key is longer than any separator.
+	// The inline part of a long key is longer than any separator.
 	ok := (l.Count() == 0 || belowHigh(l.key(l.Count()-1), bound{s, true})) && (r.Count() == 0 || bytes.Compare(r.key(0), s.bytes) >= 0)
 	if ok && l.Count() > 0 && r.Count() > 0 {
 		var err error
@@ -122,7 +124,8 @@ func (a *applier) divided(l, r Node, s separator, left, right PageID) error {
 	return nil
 }
 
-// fitTogether reports whether l and r may be merged by what they have, as far as that is known before: separators may get longer.
+// fitTogether reports whether l and r may be merged, as far as their sizes tell: the separators of inner nodes may
+// get longer.
 func (a *applier) fitTogether(l, r Node) bool {
 	if !l.IsLeaf() || !r.IsLeaf() {
 		return l.bytes()+r.bytes()-headerBytes <= mergedBytes
@@ -132,7 +135,7 @@ func (a *applier) fitTogether(l, r Node) bool {
 	return count <= mergedCount && leafBytes(count, l.cellBytes()+r.cellBytes(), even) <= mergedBytes
 }
 
-// mergeLeaves makes a leaf of the records of two.
+// mergeLeaves makes a leaf of the records of l and r.
 func (a *applier) mergeLeaves(l, r Node) Node {
 	switch {
 	case l.Count() == 0:

@@ -2,17 +2,17 @@ package btree
 
 // Op is one change of a batch: put or delete a record.
 type Op struct {
-	Key    []byte // whole, also if it is long
-	Value  []byte // of a put with Ref nil; FitsInline holds
+	Key    []byte // the whole key, even if it is long
+	Value  []byte // of a put without Ref; FitsInline holds
 	Ref    *Ref   // of a put whose value, and long key, the caller has written elsewhere
-	Delete bool   // Value and Ref are not looked at
-	Marks  bool   // of a delete: where there is nothing to delete the leaf gets a new version as well
+	Delete bool   // a delete: Value and Ref are ignored
+	Marks  bool   // of a delete: the leaf gets a new version even if it has no such record
 }
 
 // inlineKey returns the part of the key that goes into the leaf.
 func (op *Op) inlineKey() []byte { return op.Key[:min(len(op.Key), MaxInlineKey)] }
 
-// cellLen returns the bytes of the cell of a put, and panics if no leaf can have it.
+// cellLen returns the bytes of the cell of a put. It panics if no leaf can have the record.
 func (op *Op) cellLen() int {
 	if op.Ref != nil && op.Ref.Kind == Logged {
 		if op.Ref.KeyLen != 0 || !FitsInline(len(op.Key), int(op.Ref.ValueLen)) {
@@ -32,7 +32,7 @@ func (op *Op) cellLen() int {
 	return len(op.Key) + len(op.Value)
 }
 
-// put writes the cell of a put and returns its slot for a cell at the given offset.
+// put writes the cell of a put and returns the slot of a cell at the given offset.
 func (op *Op) put(cell pointer, offset int) uint64 {
 	key := op.inlineKey()
 	copy(slice(cell, 0, len(key)), key)
@@ -49,7 +49,7 @@ func (op *Op) put(cell pointer, offset int) uint64 {
 	return uint64(offset) | uint64(op.lengths())<<16
 }
 
-// lengths returns what the slot of a put says beside the offset: see rawLengths.
+// lengths returns the slot of a put without its offset: see rawLengths.
 func (op *Op) lengths() uint32 {
 	keyLen, valueLen := len(op.inlineKey()), len(op.Value)
 	if op.Ref != nil {

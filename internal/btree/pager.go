@@ -2,56 +2,59 @@ package btree
 
 import "fmt"
 
-// Pager is one snapshot of the pages of a tree. Its methods are called by any number of goroutines at a time.
+// Pager is one snapshot of the pages of a tree. Any number of goroutines may call its methods at a time.
 type Pager interface {
-	// Node returns the image of a page. The image passed CheckPage, or was made by this package.
+	// Node returns the newest image of a page in the snapshot. The image has passed CheckPage, or was made by this
+	// package.
 	Node(id PageID) (Node, error)
 
-	// RunKey returns the first ref.KeyLen bytes of the run, which are the whole key of a long-key record. They are valid for as long
-	// as the snapshot.
+	// RunKey returns the first ref.KeyLen bytes of a run: the whole key of a record with a long key. They are valid
+	// for as long as the snapshot.
 	RunKey(ref Ref) ([]byte, error)
 }
 
-// Editor is the working tree of the single writer. As a Pager it returns the newest images, those of the batch being applied
-// included. Apply calls its methods from one goroutine.
+// Editor is the working tree of the single writer. As a Pager it returns the newest images, including those of the
+// batch being applied. All its methods are called by one goroutine.
 type Editor interface {
 	Pager
 
-	// Memory returns where versions are made. It is always the same.
+	// Memory returns the allocator for versions. It is always the same one.
 	Memory() *Memory
 
-	// Put gives a page a new image. The editor keeps it, and releases the one it replaces when nobody reads that any more. It may
-	// replace an image that it was given earlier in the same batch.
+	// Put gives a page a new image. The editor keeps the image, and releases the one that it replaces when nobody
+	// reads that any more. The replaced image may be one of the same batch.
 	Put(id PageID, n Node)
 
-	// Update is Put of a leaf that keeps its bounds and its references: nothing but records in their cells came, changed or went since
-	// the image before, and no other page of the batch follows from that. A Put of the same page may come behind it in the batch.
+	// Update is Put of a leaf that keeps its bounds and its references: since the image before, only records in its
+	// cells were added, changed or removed, and no other page of the batch depends on that. The batch may Put the
+	// same page afterwards.
 	Update(id PageID, n Node)
 
-	// Grow is Put of a page of what a batch does when leaves below a parent are split and nothing else happens: of a leaf that was split, of a
-	// right sibling that it was split into, or of the parent, which only got the siblings. The references are those that the leaf had. All
-	// pages that grow below the same parent belong together: the parent and its leaves as they were before are a tree as well.
+	// Grow is Put of a page when leaves below a parent are split and nothing else happens: of a leaf that was
+	// split, of one of its new right siblings, or of the parent, which only got the siblings as children.
+	// References stay those that the leaf had. All pages that grow below one parent belong together: the previous
+	// images of the parent and its leaves are also a consistent tree.
 	Grow(parent, id PageID, n Node)
 
-	// Narrow says that the bounds of a leaf that keeps its image got narrower: an image that an Update replaced may have records which are
-	// out of them.
+	// Narrow says that the bounds of a leaf got narrower while it keeps its image. An image that an Update replaced
+	// earlier may have records outside of the new bounds.
 	Narrow(id PageID)
 
-	// Ahead says that Node will be called for these pages soon. It may do nothing; what takes long to find of one page alone is found faster
-	// of several together.
+	// Ahead announces that Node will be called for these pages soon. It may do nothing. It serves editors that find
+	// several pages together faster than one by one.
 	Ahead(ids []PageID)
 
-	// New bears a name that was never used.
+	// New returns a name that was never used.
 	New() PageID
 
-	// Remove says that the page left the tree. Its image stays for the readers of older snapshots.
+	// Remove says that a page has left the tree. Its image stays for the readers of older snapshots.
 	Remove(id PageID)
 
-	// Drop says that a reference is in the tree no longer.
+	// Drop says that a reference is no longer in the tree.
 	Drop(ref Ref)
 }
 
-// longKey fetches the whole key of a long-key record and makes sure that it is one.
+// longKey reads the whole key of a record with a long key, and verifies its length and its inline part.
 func longKey(p Pager, c Cell) ([]byte, error) {
 	ref := c.Ref()
 	k, err := p.RunKey(ref)
@@ -64,7 +67,8 @@ func longKey(p Pager, c Cell) ([]byte, error) {
 	return k, nil
 }
 
-// childNode returns child i of n and makes sure that it is one level lower, which bounds every descent.
+// childNode returns child i of n. It returns an error unless the child is one level lower, which bounds every
+// descent.
 func childNode(p Pager, n Node, i int) (PageID, Node, error) {
 	id := n.Child(i)
 	c, err := p.Node(id)
@@ -78,7 +82,7 @@ func levelError(id PageID, level, want int) error {
 	return fmt.Errorf("%w: page %#x has level %d instead of %d", ErrMalformed, id, level, want)
 }
 
-// rootNode returns the root, whose level bounds the height.
+// rootNode returns the root, after a check of its level, which bounds the height.
 func rootNode(p Pager, root PageID) (Node, error) {
 	n, err := p.Node(root)
 	if err == nil && n.Level() > MaxHeight {
@@ -87,7 +91,7 @@ func rootNode(p Pager, root PageID) (Node, error) {
 	return n, err
 }
 
-// emptyError is about the child that was taken, which is empty though only a root may be.
+// emptyError is the error of a child without records: only a root may be empty.
 func emptyError(s step) error {
 	return fmt.Errorf("%w: page %#x is empty", ErrMalformed, s.node.Child(s.index))
 }

@@ -2,8 +2,8 @@ package btree
 
 import "bytes"
 
-// patchInner makes the new version of an inner node that only gets more children, if they fit and the common prefix stays: the usual
-// case by far. It copies the entries of n in stretches instead of taking its separators apart.
+// patchInner makes the new version of an inner node that only gets more children, if they fit and have the common
+// prefix: by far the most frequent case. It copies runs of entries of n without decoding their separators.
 func (a *applier) patchInner(n Node, changes []change) (Node, bool) {
 	old := n.Count()
 	if old < 3 {
@@ -37,19 +37,19 @@ func (a *applier) patchInner(n Node, changes []change) (Node, bool) {
 	return viewAt(image, ownsImage), true
 }
 
-// innerPatch is a version of an inner node in the making.
+// innerPatch is a version of an inner node being made.
 type innerPatch struct {
 	n        Node
 	dir      pointer
-	count    int // children to come in all
-	from, to int // children of n and of the version done
-	at       int // where the next tail goes, from dir
+	count    int // children that it will have
+	from, to int // children of n, and of the version, that are done
+	at       int // offset from dir at which the next tail goes
 }
 
 func (w *innerPatch) slots() int    { return headerBytes + w.count*headBytes }
 func (w *innerPatch) children() int { return w.slots() + w.count*innerSlotBytes }
 
-// keep copies the entries of n up to the given one.
+// keep copies the entries of n up to index to-1.
 func (w *innerPatch) keep(to int) {
 	k := to - w.from
 	if k == 0 {

@@ -1,11 +1,13 @@
 package btree
 
-// Rebase returns a version with the records of n that has no cells in the image that n borrows. n and older are versions of one leaf, n
-// the later one, and image is the page that older was encoded into: what the two have in common is in that, and the rest, in a heap of
-// its own. ok is false if n and older borrow different images.
+// Rebase returns a version with the records of n that has no cells in the image that n borrows. n and older are
+// versions of one leaf, n the later one, and image is the page into which older was encoded. Cells that n shares
+// with older are taken from image; the others go to a heap of their own. ok is false if n and older borrow
+// different images.
 //
-// A version that was changed has the cells that it keeps at the offsets where they were, in image and heap. So a cell is the same in both
-// if the offset is; one without bytes, which says nothing by its offset, apart.
+// A changed version keeps the cells that it shares with its predecessor at their offsets in image and heap. So n
+// and older share a cell exactly if they have a cell at the same offset; only for a cell of no bytes does the
+// offset tell nothing.
 func (n Node) Rebase(m *Memory, older Node, image []byte) (v Node, ok bool) {
 	if !n.IsLeaf() || !older.IsLeaf() || n.IsImage() || n.base == nil || n.base != older.base {
 		return Node{}, false
@@ -18,7 +20,7 @@ func (n Node) Rebase(m *Memory, older Node, image []byte) (v Node, ok bool) {
 		}
 	}
 	count, end := n.Count(), headerBytes+n.Count()*leafEntryBytes+max(2, n.prefix())
-	cells := 0 // bytes of those that older does not have
+	cells := 0 // bytes of the cells that older does not have
 	for i := range count {
 		if raw := n.rawSlot(i); moved[rawOffset(raw)] == 0 {
 			cells += rawKeyLen(raw) + rawValueLen(raw)
@@ -45,7 +47,8 @@ func (n Node) Rebase(m *Memory, older Node, image []byte) (v Node, ok bool) {
 	return v, true
 }
 
-// movedCells returns scratch for Rebase: by the offset of a cell where it is in the new image, 0 if it is not. It is all 0, and to be left so.
+// movedCells returns scratch space for Rebase, indexed by the offset of a cell: its offset in the new image, 0 if
+// it is not there. It is all zero, and the caller must leave it so.
 func (m *Memory) movedCells() []uint16 {
 	if m.moved == nil {
 		m.moved = make([]uint16, PageSize+maxHeap)

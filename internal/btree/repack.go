@@ -5,19 +5,20 @@ import (
 	"fmt"
 )
 
-// Repack fills up leaves: the records of neighbours move together, so that as many leaves have them as a load in key order would make. It
-// looks at the leaf that key from belongs in and those behind it under the same parent, at most the given number, and changes them if that saves
-// one leaf in repackShare. next is the key of the first record behind what it has looked at, nil at the end of the tree.
+// Repack fills up leaves: it moves the records of neighbouring leaves together, so that they take as many leaves as
+// a load in key order would make. It looks at the leaf in which key from belongs and at those behind it under the
+// same parent, at most the given number, and changes them if that saves one leaf in repackShare. Repacked.Next is
+// the key of the first record behind them.
 //
-// It changes no record. Leaves on the left keep their names, those on the right leave the tree; parents that become small are merged
-// like after deletes. An error is as with Apply.
+// No record changes. The leaves on the left keep their names, those on the right leave the tree, and parents that
+// become small are merged as after deletes. Errors are as with Apply.
 func Repack(e Editor, root PageID, from []byte, most int) (r Repacked, err error) {
 	return repackFrom(e, root, from, most, false)
 }
 
-// Spread is Repack of a tree into which records go on coming in any order. Half of the leaves that Repack would save stay, and all of them
-// are filled alike: the next record that comes to a full leaf splits it, and a page is gone for one record; a leaf that has room takes
-// some. It changes leaves if that saves one in spreadShare.
+// Spread is Repack for a tree that goes on getting records in random order. It keeps half of the leaves that Repack
+// would save, and fills all leaves equally. In a full leaf the next record would cause a split, and so cost a page;
+// a leaf with room takes some records. Spread changes leaves if that saves one in spreadShare.
 func Spread(e Editor, root PageID, from []byte, most int) (r Repacked, err error) {
 	return repackFrom(e, root, from, most, true)
 }
@@ -33,14 +34,14 @@ func repackFrom(e Editor, root PageID, from []byte, most int, spread bool) (r Re
 	return a.repack(root, n, from, most, spread)
 }
 
-// Repacked is what Repack did.
+// Repacked is the result of Repack or Spread.
 type Repacked struct {
-	Next    []byte // where to go on; nil at the end of the tree
-	Leaves  int    // looked at,
-	Full    int    // and how many full ones would have their records
-	Written int    // changed
-	Removed int
-	Begun   bool // leaves were changed: after an error there is half a version, and without it nothing has happened
+	Next    []byte // key to go on from; nil at the end of the tree
+	Leaves  int    // leaves looked at
+	Full    int    // full leaves that would hold their records
+	Written int    // leaves changed
+	Removed int    // leaves removed
+	Begun   bool   // leaves were changed: after an error the working tree is half changed. If false, nothing has changed
 }
 
 const (
@@ -73,7 +74,7 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int, spread bool
 	if r.Next, err = a.keyBehind(depth, n, end); err != nil {
 		return r, err
 	}
-	if r.Next != nil && bytes.Compare(r.Next, from) <= 0 { // who goes on there would go round and round
+	if r.Next != nil && bytes.Compare(r.Next, from) <= 0 { // a caller that goes on from there would never end
 		return r, fmt.Errorf("%w: keys of page %#x are out of order with those of the leaf behind it", ErrMalformed, n.Child(end-1))
 	}
 	var leaves []Node
@@ -127,7 +128,8 @@ func (a *applier) repack(root PageID, n Node, from []byte, most int, spread bool
 	return r, a.root(root, n, v, became)
 }
 
-// keyBehind returns a copy of the first key of child i of n, a node of level 1, or of the leaf behind it if n has no such child.
+// keyBehind returns a copy of the first key of child i of n, a node of level 1, or of the leaf that follows n if n
+// has no such child.
 func (a *applier) keyBehind(depth int, n Node, i int) ([]byte, error) {
 	for ; i == n.Count(); depth-- {
 		if depth == 0 {
@@ -150,18 +152,19 @@ func (a *applier) keyBehind(depth int, n Node, i int) ([]byte, error) {
 	return append([]byte{}, key...), err
 }
 
-// span is some records of a leaf.
+// span is a range of records of one leaf.
 type span struct{ leaf, from, to int }
 
-// packedLeaf is a leaf to be made.
+// packedLeaf is the content of a leaf to be made.
 type packedLeaf struct {
 	spans        []span
 	count, cells int
-	lengths      uint32 // of its first record
-	even         bool   // all of them have these
+	lengths      uint32 // lengths of its first record
+	even         bool   // all its records have these lengths
 }
 
-// packed divides the records of leaves into full ones; or into about the given number that have equal shares of the bytes, if that is not 0.
+// packed divides the records of leaves into full leaves; or, if alike is not 0, into about alike leaves with equal
+// shares of the bytes.
 func packed(leaves []Node, even bool, alike int) (pieces []packedLeaf) {
 	total, done := 0, 0
 	for _, n := range leaves {
@@ -186,7 +189,7 @@ func packed(leaves []Node, even bool, alike int) (pieces []packedLeaf) {
 	return append(pieces, p)
 }
 
-// add counts a record in if it fits.
+// add adds a record if it fits, and reports whether it did.
 func (p *packedLeaf) add(raw uint64) bool {
 	count, cells, even := p.count+1, p.cells+rawKeyLen(raw)+rawValueLen(raw), p.even && (p.count == 0 || rawLengths(raw) == p.lengths)
 	if p.count > 0 && !leafFits(count, cells, even) {
@@ -205,14 +208,14 @@ func (p *packedLeaf) span(leaf, from, to int) {
 	}
 }
 
-// refill puts the pieces in the place of the leaves of n from the given child on, and returns the new version of n. What does not fit into
-// it is on the stack of pieces, as separators may be longer than before.
+// refill replaces the children of n from index first on, which are leaves, by pieces, and returns the new version
+// of n. If n has to be split because separators have become longer, its right siblings go on the stack of pieces.
 func (a *applier) refill(n Node, first int, leaves []Node, pieces []packedLeaf) (v Node, written int, err error) {
 	entries := make([]entry, 0, n.Count())
 	for i := range first {
 		entries = append(entries, entry{separator: a.separatorAt(n, i), id: n.Child(i)})
 	}
-	made := make([]Node, len(pieces)) // all before any is put: an image may go with its name
+	made := make([]Node, len(pieces)) // all are made before the first Put, which may free an old image
 	for i := range pieces {
 		p := &pieces[i]
 		s := a.separatorAt(n, first)
@@ -222,7 +225,7 @@ func (a *applier) refill(n Node, first int, leaves []Node, pieces []packedLeaf) 
 		}
 		entries = append(entries, entry{separator: s, id: n.Child(first + i)})
 		if len(p.spans) == 1 && p.spans[0].leaf == i && p.count == leaves[i].Count() {
-			a.e.Narrow(n.Child(first + i)) // stays as it is, but for the separators beside it
+			a.e.Narrow(n.Child(first + i)) // unchanged, except for the separators beside it
 			continue
 		}
 		last := p.spans[len(p.spans)-1]

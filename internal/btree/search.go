@@ -7,13 +7,13 @@ import (
 
 // upper returns how many heads are at or below h.
 //
-// What a search costs is waiting for memory, so it does not halve the range, each step waiting for the one before: it looks at seven heads
-// at a time, whose cache lines arrive together, and has no branch that depends on them.
+// Most of the time of a search is waiting for memory. Binary search makes each load wait for the one before. upper
+// loads seven heads at a time, whose cache lines arrive together, and has no branch that depends on them.
 func (n Node) upper(h uint32) int {
 	p, count := add(n.dir, headerBytes), n.Count()
 	above := uint64(h) + 1
 	if count > 0 && load32(p, (count-1)*headBytes) <= h {
-		return count // ascending loads end up here
+		return count // loads in ascending order end here
 	}
 	if count < 8 {
 		k := 0
@@ -22,7 +22,7 @@ func (n Node) upper(h uint32) int {
 		}
 		return k
 	}
-	low, rest := 0, count // the answer is from low to low+rest
+	low, rest := 0, count // the result is between low and low+rest
 	for rest > 8 {
 		s := rest >> 3
 		k := below(p, low+s-1, above) + below(p, low+2*s-1, above) + below(p, low+3*s-1, above) + below(p, low+4*s-1, above) +
@@ -48,7 +48,7 @@ func (n Node) lower(h uint32) int {
 	return n.upper(h - 1)
 }
 
-// compareCell orders key against the key of a record, as bytes.Compare.
+// compareCell compares key with the key of a record, like bytes.Compare.
 func compareCell(p Pager, key []byte, c Cell) (int, error) {
 	inline := c.Key()
 	if !c.IsLong() {
@@ -64,8 +64,8 @@ func compareCell(p Pager, key []byte, c Cell) (int, error) {
 	return bytes.Compare(key, whole), err
 }
 
-// find returns the index of the first record of a leaf whose key is not below key, and whether it is that key. Long keys that tie with
-// key in their inline part are fetched through p.
+// find returns the index of the first record of a leaf with a key >= key, and whether the two are equal. Long keys
+// with the same inline part as key are read through p.
 func (n Node) find(p Pager, key []byte) (i int, found bool, err error) {
 	prefix := n.prefix()
 	if prefix > 0 {
@@ -79,7 +79,7 @@ func (n Node) find(p Pager, key []byte) (i int, found bool, err error) {
 	return n.findFrom(p, key, headOf(key[prefix:min(len(key), MaxInlineKey)]))
 }
 
-// findFrom is find for a key that has the common prefix and, in its inline part, the given head.
+// findFrom is find for a key that begins with the common prefix, and whose inline part has the head h behind it.
 func (n Node) findFrom(p Pager, key []byte, h uint32) (i int, found bool, err error) {
 	high := n.upper(h)
 	if high == 0 || n.head(high-1) != h {
@@ -115,8 +115,8 @@ func (n Node) findFrom(p Pager, key []byte, h uint32) (i int, found bool, err er
 	return low, false, nil
 }
 
-// lookup returns the record of a leaf with the given key. It differs from find in that it looks at the common prefix only as part of the
-// key found, and in that it fetches ahead: most lookups are of leaves and records that are in no cache.
+// lookup returns the record of a leaf with the given key. Unlike find it compares the common prefix only as a part
+// of the key it finds, and it prefetches: most lookups are of leaves and records that are in no cache.
 func (n Node) lookup(p Pager, key []byte) (c Cell, found bool, err error) {
 	if n.IsImage() {
 		fetch(add(n.dir, 64), fetchDirectory)
@@ -142,12 +142,12 @@ func (n Node) lookup(p Pager, key []byte) (c Cell, found bool, err error) {
 }
 
 const (
-	fetchDirectory = 320 // bytes: all of it if records have a hundred bytes
-	fetchCell      = 256
+	fetchDirectory = 320 // bytes: the whole directory if records have a hundred bytes
+	fetchCell      = 256 // bytes
 )
 
-// route returns the index of the child of an inner node below which key belongs: that of the last separator not above it. The caller
-// knows that it is from or higher; the children before are not looked at.
+// route returns the index of the child of an inner node below which key belongs: the child of the last separator
+// that is not above key. The caller knows that the index is at least from; the children before are not looked at.
 func (n Node) route(p Pager, key []byte, from int) (int, error) {
 	prefix := n.prefix()
 	if prefix > 0 {
@@ -158,7 +158,7 @@ func (n Node) route(p Pager, key []byte, from int) (int, error) {
 			return n.Count() - 1, nil
 		}
 	}
-	rest := key[prefix:min(len(key), MaxSeparator)] // no separator is longer
+	rest := key[prefix:min(len(key), MaxSeparator)] // no separator is longer than MaxSeparator
 	h := headOf(rest)
 	i := n.upper(h) - 1
 	if i <= from {
@@ -202,14 +202,14 @@ func (n Node) reachesSeparator(p Pager, key []byte, i int) (bool, error) {
 	return n.reaches(p, key, rest, i)
 }
 
-// reaches reports whether key, whose first MaxSeparator bytes are rest after the common prefix, is at or above separator i, whose head
-// it has.
+// reaches is reachesSeparator for a key that has the common prefix and the head of separator i. rest is what
+// follows the prefix in the first MaxSeparator bytes of key.
 func (n Node) reaches(p Pager, key, rest []byte, i int) (bool, error) {
 	raw := n.innerSlot(i)
 	length := innerLen(raw)
 	switch {
 	case len(rest) < length && len(rest) <= headBytes:
-		return false, nil // equal but for the padding, and shorter
+		return false, nil // equal except for the padding, and key is shorter
 	case length > headBytes:
 		tail := n.tail(raw)
 		if innerCut(raw) && bytes.HasPrefix(rest[headBytes:], tail) {

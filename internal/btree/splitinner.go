@@ -2,7 +2,9 @@ package btree
 
 import "fmt"
 
-// splitInner makes a node of the entries, or as many as they need. It returns the first, the others go on the stack of pieces. As with leaves, the pieces get equal shares, unless ascending says that they better be full.
+// splitInner makes one node of the entries, or several if one is not enough. It returns the first; the others go on
+// the stack of pieces. As with leaves, the pieces get equal shares, unless ascending is set: then all but the last
+// are full.
 func (a *applier) splitInner(level int, entries []entry, ascending bool) (first Node, err error) {
 	if !ordered(entries) {
 		return Node{}, fmt.Errorf("%w: separators of level %d are out of order", ErrMalformed, level)
@@ -41,7 +43,8 @@ func (a *applier) splitInner(level int, entries []entry, ascending bool) (first 
 	return first, nil
 }
 
-// splitRoom returns what the entries of a piece may take, counted with the prefix of the whole. If the piece's own is longer by d
-// bytes, it keeps d bytes more once, and saves at least d-headBytes in each of at least two tails: so a piece needs no more than the
-// prefix and headBytes beside what was counted. (One of two children has no prefix, and room in any case.)
+// splitRoom returns the bytes that the entries of a piece may take, counted with the common prefix of the whole. If
+// the piece's own prefix is d bytes longer, it stores d bytes more once, and saves at least d-headBytes in each of
+// at least two tails. So a piece needs at most the prefix and headBytes beside what was counted. (A piece of two
+// children has no prefix, and room in any case.)
 func splitRoom(prefix int) int { return roomBytes - prefix - headBytes }

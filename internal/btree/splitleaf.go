@@ -1,17 +1,18 @@
 package btree
 
-// item is a record of a leaf being split: one of the old leaf, or a new one.
+// item is a record of a leaf being split: one of the old leaf, or one of an edit.
 type item struct {
-	edit *edit // of a new record, else nil
+	edit *edit // nil for a record of the old leaf
 	old  int   // index in the old leaf
-	size int   // bytes of a page it takes
+	size int   // bytes that it takes in a page
 }
 
-// splitLeaf makes as many leaves as the records of n with the edits need. The first takes the place of n, the others go on the stack of
-// pieces; if the first has just the records of n, n stays.
+// splitLeaf makes as many leaves as the records of n with the edits need. The first takes the place of n; the
+// others go on the stack of pieces. If the first has exactly the records of n, n stays as it is.
 //
-// As a rule the pieces get equal shares. If all new records come after those of the last leaf of the tree, more of that kind are to be
-// expected, and all pieces but the last are filled up; then the old leaf often stays as it is.
+// Usually the pieces get equal shares. But if n is the last leaf of the tree and all new records come behind its
+// records, more such records are likely: then all pieces but the last are filled up, and the old leaf often stays
+// as it is.
 func (a *applier) splitLeaf(n Node, last bool) (first Node, became state) {
 	entry, room := leafRoom(a.even)
 	total := a.list(n, entry)
@@ -41,7 +42,8 @@ func (a *applier) splitLeaf(n Node, last bool) (first Node, became state) {
 	return first, became
 }
 
-// list merges the records of n and the edits into items, which take entry bytes beside their cells, and returns their size.
+// list merges the records of n and the edits into items, which take entry bytes in addition to their cells, and
+// returns their total size.
 func (a *leafEdit) list(n Node, entry int) (total int) {
 	a.items = a.items[:0]
 	from := 0
@@ -67,8 +69,8 @@ func (a *leafEdit) list(n Node, entry int) (total int) {
 	return total
 }
 
-// share returns where the piece that begins at from ends if it is to have about want bytes, and what it has. It is not empty and has no
-// more than room.
+// share returns the end of the piece that begins at from and should have about want bytes, and the size of the
+// piece. The piece has at least one item and at most room bytes.
 func share(items []item, from, want, room int) (to, size int) {
 	for to = from; to < min(len(items), from+maxLeafCount); to++ {
 		s := items[to].size
@@ -88,7 +90,7 @@ func (a *leafEdit) inlineKey(n Node, it *item) []byte {
 	return n.key(it.old)
 }
 
-// pieceOf makes a leaf of a range of items. One that is full gets no spare room.
+// pieceOf makes a leaf of the items from to to-1. The heap of a full leaf gets no spare room.
 func (a *leafEdit) pieceOf(n Node, from, to int, full bool) Node {
 	entry, _ := leafRoom(a.even)
 	cells := 0
@@ -116,8 +118,8 @@ func (a *leafEdit) pieceOf(n Node, from, to int, full bool) Node {
 	return w.finish()
 }
 
-// separatorOf returns the shortest string above the key that begins with, or is, left, and not above the one of right. left and right
-// are the inline parts of keys.
+// separatorOf returns the shortest separator between two keys with the inline parts left and right: above the left
+// key and not above the right one.
 func (a *applier) separatorOf(left, right []byte) separator {
 	need := commonPrefix(left, right) + 1
 	cut := need > MaxSeparator

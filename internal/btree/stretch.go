@@ -1,7 +1,8 @@
 package btree
 
-// Stretch returns the leaf with the record under the cursor, its index there, and the index behind the last of the leaf's records below
-// to; nil is no bound. A caller that goes over them by itself, and tells the cursor by MoveTo where it is, spares a call for each.
+// Stretch returns the leaf with the record under the cursor, the record's index there, and the index behind the
+// last record of the leaf below to (nil: no bound). A caller can iterate over these records by itself, without a
+// call for each, and then set the cursor by MoveTo.
 func (c *Cursor) Stretch(to []byte) (leaf Node, index, end int, err error) {
 	c.mustBeValid()
 	end = c.leaf.Count()
@@ -21,11 +22,11 @@ func (c *Cursor) Leaf() Node {
 	return c.leaf
 }
 
-// MoveTo stands the cursor on another record of the leaf that Stretch returned.
+// MoveTo puts the cursor on another record of the leaf that Stretch returned.
 func (c *Cursor) MoveTo(index int) { c.land(c.leaf, index) }
 
-// fetchNext reads ahead the beginning of the next leaf below the same parent: a scan finds it in the cache when it gets there. An error
-// is for the move that goes there.
+// fetchNext prefetches the beginning of the next leaf below the same parent, so that a scan finds it in the cache.
+// An error is left to the move that goes there.
 func (c *Cursor) fetchNext() {
 	if c.depth == 0 {
 		return

@@ -5,16 +5,19 @@ import (
 	"unsafe"
 )
 
-// This is the only file that imports unsafe. The functions below read and write memory without bounds checks, because nodes are made
-// of up to three pieces that are not Go slices, and lookups live off a few loads each. They are in bounds because
+// This is the only file of the package that imports unsafe. The functions below read and write memory without
+// bounds checks, because a node consists of up to three pieces that are not Go slices, and the speed of a lookup
+// depends on a few loads. They stay in bounds because
 //
-//   - what they read of a page image was found in order by CheckPage, which itself uses slices only;
-//   - what they read of a version was written by this package into a block of the size it asked for;
-//   - indexes come from searches below Count, or from callers, who promise that.
+//   - what they read of a page image was verified by CheckPage, which uses only slices;
+//   - what they read of a version was written by this package, into a block of the size that it asked for;
+//   - indexes come from searches, which return less than Count, or from callers, who promise that.
 //
-// Integers go through encoding/binary, so they are little endian everywhere, at any alignment, and each still is one instruction.
+// Integers go through encoding/binary, so they are little endian on every machine, at any alignment, and each
+// access is still one instruction.
 
-// pointer is the address of a piece of memory. Blocks hold no pointers; a pointer to Go memory keeps it alive.
+// pointer is the address of a piece of memory. Blocks contain no pointers; a pointer to Go memory keeps that memory
+// alive.
 type pointer = unsafe.Pointer
 
 func add(p pointer, at int) pointer { return unsafe.Add(p, at) }
@@ -43,8 +46,8 @@ func store64(p pointer, at int, v uint64) {
 	binary.LittleEndian.PutUint64((*[8]byte)(unsafe.Add(p, at))[:], v)
 }
 
-// slice returns the n bytes at an offset, as a slice that cannot be appended to in place. If n is 0, the offset may be that of the end
-// of a page, where no pointer may go.
+// slice returns the n bytes at an offset as a slice of capacity n. If n is 0, the offset may be the end of a page,
+// to which no pointer may point.
 func slice(p pointer, at, n int) []byte {
 	if n == 0 {
 		return []byte{}
@@ -63,15 +66,16 @@ func move(to pointer, toAt int, from pointer, fromAt, n int) {
 // pointerTo returns the address of the first byte of b, which is not empty.
 func pointerTo(b []byte) pointer { return pointer(unsafe.SliceData(b)) }
 
-// alignDown returns the start of the block of size bytes, a power of two, that p lies in. Blocks start at multiples of their size.
+// alignDown returns the start of the block that contains p. Blocks have size bytes, a power of two, and start at
+// multiples of size.
 func alignDown(p pointer, size uintptr) pointer { return pointer(uintptr(p) &^ (size - 1)) }
 
-// alignOffset returns how many bytes after p the first multiple of size lies.
+// alignOffset returns how many bytes behind p the first multiple of size is.
 func alignOffset(p pointer, size uintptr) int { return int(-uintptr(p) & (size - 1)) }
 
-// fetch reads a byte of each cache line from p on, so that lines which are needed one after the other, each to know where the next one is,
-// come from memory at the same time. It is a function of its own, with a result, lest the compiler leaves the loads out; nobody waits for
-// the result.
+// fetch reads a byte of each cache line from p on. Lines that would be needed one after the other, each to find the
+// next, then come from memory at the same time. It is not inlined and returns a result, so that the compiler does
+// not remove the loads; callers ignore the result.
 //
 //go:noinline
 func fetch(p pointer, n int) (sum byte) {

@@ -7,23 +7,27 @@ import (
 )
 
 // A record on the wrong side of a separator is hidden: a search for its key takes the other side, so neither Get nor Delete finds it. Only a
-// malformed tree has one. It must stay hidden, or a key that was deleted would be there again. So wherever a batch takes a separator away,
-// the subtree that takes over the range is looked at first: there must be nothing in it that the separator hid. That costs a descent along
-// one edge of the subtree, to pages that merging has mostly looked at before.
+// A record on the wrong side of a separator is hidden: a search for its key takes the other side, so neither Get
+// nor Delete finds it. Only a malformed tree has such records. They must stay hidden, or a deleted key could
+// reappear. So wherever a batch removes a separator, the subtree that takes over the range is checked first: it
+// must have nothing that the separator hid. The check costs a descent along one edge of the subtree, mostly to
+// pages that merging has read already.
 //
-//	event                                    the range widens of          looked at by
+//	event                                    the range widens of          checked by
 //	leaves are merged, or filled up          both                         divided
 //	a child goes, one before it stays        the one before it, upwards   widened
 //	the first children of a node go          the first that stays, down   widened
 //	the first record behind a cut separator  the leaf before it, upwards  cutRises
 //
-// Where inner nodes are merged their separator stays, and splitInner refuses separators that are out of order. A root that is replaced by its
+// Other changes need no check. Where inner nodes are merged, their separator stays, and splitInner refuses
+// separators that are out of order. A root that is replaced by its only child has no separator. Splits make ranges
+// narrower.
 // only child has no separator. Splits make ranges narrower.
 
-// widened returns an error if one of the children of n that stay has something that a separator hid which the changes take away.
+// widened returns an error if a child of n that stays has something that a separator hid which the changes remove.
 func (a *applier) widened(n Node, changes []change) error {
 	var before PageID
-	stays, run := false, false // a child before the one at hand stays; those behind that one go
+	stays, run := false, false // stays: a child before the current one stays; run: the children between the two go
 	for i := range n.Count() {
 		gone := false
 		for ; len(changes) > 0 && changes[0].at == i; changes = changes[1:] {
@@ -51,8 +55,8 @@ func (a *applier) widened(n Node, changes []change) error {
 	return nil
 }
 
-// endsBelow returns an error unless all of the subtree of a node that a search for a key at or above high may come to is below high: the last
-// separators of its inner nodes and the last key of its last leaf.
+// endsBelow returns an error unless everything in a subtree that a search for a key at or above high can reach is
+// below high: the last separators of its inner nodes and the last key of its last leaf.
 func (a *applier) endsBelow(id PageID, level int, high bound) error {
 	n, err := a.entryNode(level, id)
 	for ; err == nil && !n.IsLeaf(); id, n, err = childNode(a.e, n, n.Count()-1) {
@@ -63,14 +67,14 @@ func (a *applier) endsBelow(id PageID, level int, high bound) error {
 	if err != nil {
 		return err
 	}
-	// What a leaf has of a long key is longer than any separator.
+	// The inline part of a long key is longer than any separator.
 	if n.Count() > 0 && !belowHigh(n.Cell(n.Count()-1).Key(), high) {
 		return hiddenError(id)
 	}
 	return nil
 }
 
-// startsAt is endsBelow for the other edge: what a search for a key below low may come to.
+// startsAt is endsBelow for the other edge: what a search for a key below low can reach must not be below low.
 func (a *applier) startsAt(id PageID, level int, low separator) error {
 	n, err := a.entryNode(level, id)
 	for ; err == nil && !n.IsLeaf(); id, n, err = childNode(a.e, n, 0) {
@@ -81,7 +85,7 @@ func (a *applier) startsAt(id PageID, level int, low separator) error {
 		if !low.precedes(s) {
 			return hiddenError(id)
 		}
-		if low.cut && s.cut && bytes.Equal(low.bytes, s.bytes) { // a search comes to child 1 by the first key behind it
+		if low.cut && s.cut && bytes.Equal(low.bytes, s.bytes) { // a search compares with the first key below child 1
 			if up, err := a.firstKeysAscend(n); err != nil || !up {
 				return cmp.Or(err, hiddenError(id))
 			}
@@ -109,15 +113,16 @@ func (a *applier) firstKeysAscend(n Node) (bool, error) {
 	return ascend(a.e, c, d)
 }
 
-// cutRises is called before the first record of n, the leaf at hand below the first depth frames, goes. If the lower bound of the leaf is a cut
-// separator, which stands for the first key behind it, the range of the leaf before it widens: that leaf must end below the record.
+// cutRises is called before the first record of n is removed, the current leaf below the first depth frames. If the
+// lower bound of the leaf is a cut separator, it stands for the leaf's first key. Then the range of the leaf before
+// it widens, and that leaf must end below the removed record.
 func (a *applier) cutRises(depth int, n Node) error {
-	changes := a.changes // of the frames that are left
+	changes := a.changes // of the frames up to the current one
 	for ; depth > 0; depth-- {
 		f := &a.path[depth-1]
 		before, ok := f.before(changes[f.changes:])
 		if changes = changes[:f.changes]; !ok {
-			continue // the leaf becomes the first below this node: a bound further up is its own
+			continue // the leaf becomes the first below this node: its lower bound is a separator further up
 		}
 		if !innerCut(f.node.innerSlot(f.index)) {
 			return nil
@@ -127,7 +132,7 @@ func (a *applier) cutRises(depth int, n Node) error {
 	return nil
 }
 
-// endsBelowLeaf is endsBelow for the first record of leaf r instead of a separator.
+// endsBelowLeaf is endsBelow with the first record of leaf r in the place of a separator.
 func (a *applier) endsBelowLeaf(id PageID, level int, r Node) error {
 	n, err := a.entryNode(level, id)
 	for ; err == nil && !n.IsLeaf(); id, n, err = childNode(a.e, n, n.Count()-1) {
@@ -145,7 +150,7 @@ func (a *applier) endsBelowLeaf(id PageID, level int, r Node) error {
 	return err
 }
 
-// before returns the child that is before the one at hand of a frame after the changes so far, if there is one.
+// before returns the child before the current one of a frame, with the changes so far applied, if there is one.
 func (f *frame) before(changes []change) (PageID, bool) {
 	for i := f.index; ; i-- {
 		gone := false
