@@ -148,10 +148,10 @@ func (m *Memory) release(p pointer) {
 				discard(oldest.bytes)
 			}
 		}
+	case s.live < 0: // before the next case: an empty slab is not linked
+		panic("btree: block released twice")
 	case !s.linked:
 		m.link(s)
-	case s.live < 0:
-		panic("btree: block released twice")
 	}
 }
 

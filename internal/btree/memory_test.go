@@ -81,3 +81,13 @@ func TestMemoryCloseAndUseAgain(t *testing.T) {
 	require.EqualValues(t, 64, m.Held())
 	m.Close()
 }
+
+// TestReleasedTwice: a block that is released again after the last live block of its slab panics. Otherwise the slab would be in the list of the
+// empty ones and in the open list of its class at once.
+func TestReleasedTwice(t *testing.T) {
+	m := NewMemory()
+	defer m.Close()
+	p := m.alloc(classOf(64))
+	m.release(p)
+	require.PanicsWithValue(t, "btree: block released twice", func() { m.release(p) })
+}
