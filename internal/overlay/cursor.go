@@ -7,25 +7,26 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// Cursor moves over the records of a view, in the way of writeset.Cursor: over those of a cursor of the tree, which it takes possession of, with
-// the entries of the memtables laid over them. It orders the tables first, if they were not yet.
+// Cursor moves over the records of a view, as a writeset.Cursor: the records of a cursor of the tree, which it
+// takes over, with the entries of the memtables on top. Over sorts the keys of memtables that are not sorted yet.
 //
-// Invariants while it is on a record: each source is on its first entry at or after key in the direction of the last move, or off its end; near
-// is the source, the tree's cursor aside, whose key comes first, and of several at one key that of the newest table.
+// Invariants while it is on a record: each source is on its first visible entry at or behind key in the direction
+// of the last move, or off its end. near is the source whose key comes first in that direction, the tree's cursor
+// not counted; if several have the same key, the one of the newest table.
 type Cursor struct {
 	tree    writeset.Cursor
 	base    uint64
 	seq     uint64
 	sources []source
 
-	near    int    // of sources; -1: all are off their ends
-	treeOn  bool   // the tree's cursor is on a record,
-	treeKey []byte // with this key
+	near    int    // index in sources; -1: all are off their ends
+	treeOn  bool   // the tree's cursor is on a record
+	treeKey []byte // the key of that record
 	entry   *entry // the present record; nil if it is the tree's
 	key     []byte
 	at      whereabouts
 	back    bool
-	room    [4]source // what sources has, as a rule
+	room    [4]source // memory for sources: four are usually enough
 }
 
 type whereabouts uint8
@@ -37,15 +38,15 @@ const (
 	pastEnd
 )
 
-// source is a sorted run of a table.
+// source is one sorted run of a memtable.
 type source struct {
 	table *Memtable
 	run   []ordered
-	place int    // of run; -1 or its length: off that end
-	entry *entry // there; nil: off an end
+	place int    // index in run; -1 or len(run): off that end
+	entry *entry // the visible entry at place; nil: off an end
 }
 
-// Over makes c one over a cursor of the tree, for a reader at seq.
+// Over makes c a cursor over tree and the memtables of v, for a reader at seq.
 func (c *Cursor) Over(tree writeset.Cursor, v *View, seq uint64) {
 	*c = Cursor{tree: tree, base: v.Base, seq: seq, near: -1}
 	c.sources = c.room[:0]
@@ -61,7 +62,7 @@ func (c *Cursor) Over(tree writeset.Cursor, v *View, seq uint64) {
 	}
 }
 
-// step goes on, from the present place, to an entry that the reader sees.
+// step moves s from its present place on to an entry that the reader sees.
 func (c *Cursor) step(s *source, back bool) {
 	s.entry = nil
 	for s.place >= 0 && s.place < len(s.run) {
@@ -77,7 +78,7 @@ func (c *Cursor) step(s *source, back bool) {
 	}
 }
 
-// nearest finds near.
+// nearest sets near.
 func (c *Cursor) nearest() {
 	c.near = -1
 	for i := range c.sources {
@@ -90,7 +91,7 @@ func (c *Cursor) nearest() {
 			if c.back {
 				o = -o
 			}
-			if o >= 0 { // at the same key, the newer table's comes first
+			if o >= 0 { // at the same key the newer table's entry, whose source is first, wins
 				continue
 			}
 		}
@@ -98,7 +99,7 @@ func (c *Cursor) nearest() {
 	}
 }
 
-// Op returns the present record if it is one of a memtable, nil if it is the tree's.
+// Op returns the present record if it comes from a memtable, nil if it is the tree's.
 func (c *Cursor) Op() *btree.Op {
 	if c.entry == nil {
 		return nil
@@ -106,8 +107,9 @@ func (c *Cursor) Op() *btree.Op {
 	return &c.entry.op
 }
 
-// Bound returns the least key of the memtables behind the present record, which is the tree's, nil if there is none. Up to there the
-// tree's cursor may be moved forward, and TreeMoved be called. The last move went forward.
+// Bound returns the least key of the memtables behind the present record, nil if there is none. It may be called if
+// the present record is the tree's and the last move went forward. The caller may then move the tree's cursor
+// forward up to this key, and has to call TreeMoved.
 func (c *Cursor) Bound() []byte {
 	if c.near < 0 {
 		return nil
@@ -118,13 +120,13 @@ func (c *Cursor) Bound() []byte {
 // Forward reports whether the last move went forward.
 func (c *Cursor) Forward() bool { return !c.back }
 
-// TreeMoved: see Bound.
+// TreeMoved tells the cursor that the caller has moved the tree's cursor: see Bound.
 func (c *Cursor) TreeMoved() {
 	c.treeKey = c.tree.Key()
 	c.key = c.treeKey
 }
 
-// placed ends a positioning: all sources and the tree's cursor are where it begins.
+// placed ends First, Last and Seek, when all sources and the tree's cursor are at their starting places.
 func (c *Cursor) placed() bool {
 	for i := range c.sources {
 		c.step(&c.sources[i], c.back)
@@ -133,7 +135,7 @@ func (c *Cursor) placed() bool {
 	return c.settle()
 }
 
-// settle ends a move with the first candidate in its direction that is not deleted.
+// settle ends a move: it goes to the first candidate in the direction of the move that is not deleted.
 func (c *Cursor) settle() bool {
 	for {
 		if c.treeOn {
@@ -174,7 +176,7 @@ func (c *Cursor) settle() bool {
 	return false
 }
 
-// pass moves whatever is at the present key in the direction of the move.
+// pass moves every source that is at the present key one record on, in the direction of the move.
 func (c *Cursor) pass() {
 	if c.entry != nil {
 		key := c.key
@@ -202,7 +204,7 @@ func (c *Cursor) pass() {
 	}
 }
 
-// First goes to the first record and reports whether there is one.
+// First moves to the first record and reports whether there is one.
 func (c *Cursor) First() bool {
 	c.back, c.treeOn = false, c.tree.First()
 	for i := range c.sources {
@@ -211,7 +213,7 @@ func (c *Cursor) First() bool {
 	return c.placed()
 }
 
-// Last goes to the last record and reports whether there is one.
+// Last moves to the last record and reports whether there is one.
 func (c *Cursor) Last() bool {
 	c.back, c.treeOn = true, c.tree.Last()
 	for i := range c.sources {
@@ -220,7 +222,7 @@ func (c *Cursor) Last() bool {
 	return c.placed()
 }
 
-// Seek goes to the first record at or after key and reports whether there is one.
+// Seek moves to the first record with a key >= key and reports whether there is one.
 func (c *Cursor) Seek(key []byte) bool {
 	c.back, c.treeOn = false, c.tree.Seek(key)
 	for i := range c.sources {
@@ -230,7 +232,7 @@ func (c *Cursor) Seek(key []byte) bool {
 	return c.placed()
 }
 
-// Next goes to the record behind the present one and reports whether there is one.
+// Next moves to the following record and reports whether there is one.
 func (c *Cursor) Next() bool {
 	switch {
 	case c.Err() != nil || c.at == pastEnd:
@@ -245,7 +247,7 @@ func (c *Cursor) Next() bool {
 	return c.settle()
 }
 
-// Prev goes to the record before the present one and reports whether there is one.
+// Prev moves to the preceding record and reports whether there is one.
 func (c *Cursor) Prev() bool {
 	switch {
 	case c.Err() != nil || c.at == beforeStart:
@@ -269,8 +271,8 @@ func (c *Cursor) Prev() bool {
 	return c.settle()
 }
 
-// Key returns the key of the record that the last move has found. It is valid until the reader leaves the registry.
+// Key returns the key of the present record. It is valid until the reader leaves the registry.
 func (c *Cursor) Key() []byte { return c.key }
 
-// Err returns the error of the tree's cursor, also of what somebody else did with it since the last move: see Bound.
+// Err returns the error of the tree's cursor, including errors of moves by the caller of Bound.
 func (c *Cursor) Err() error { return c.tree.Err() }

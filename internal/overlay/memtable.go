@@ -8,28 +8,30 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// Memtable has committed ops that are not in the tree yet, or were not when a reader began, in the order of their commits, and finds the newest
-// one of a key for a reader at any Seq. One goroutine inserts, the leader; any goroutine reads. Memory does not move while it grows.
+// Memtable holds committed ops that the tree does not have yet, or did not have when some reader began, in the
+// order of their commits. It finds the newest op of a key for a reader at any Seq. One goroutine, the leader,
+// inserts; any goroutine reads. Entries do not move when it grows.
 //
 // Invariants:
 //
-//  1. An entry is complete before its index word is stored, and stays as it is until Reset. So a reader that finds a word finds the entry.
-//  2. Entries are in the order of their Seqs. The index leads to the newest entry of a key, and from each entry prev leads to the one of the
-//     same key before it. So a reader at an older Seq passes the newer ones.
-//  3. When the index grows, a new one is filled and published. The old one stays as it is for those that look at it: entries that are inserted
-//     since are above their Seqs.
-//  4. Reset comes when nobody reads: no registered reader has a view with the table.
+//  1. An entry is complete before its index word is stored, and does not change until Reset. So a reader that finds
+//     a word finds a complete entry.
+//  2. Entries are in the order of their Seqs. The index leads to the newest entry of a key, and prev leads from an
+//     entry to the previous one of the same key. A reader at an older Seq follows prev past the newer entries.
+//  3. To grow the index, the leader fills a larger one and publishes it. The old index stays unchanged for the
+//     readers that are using it: entries inserted since are above their Seqs.
+//  4. Reset may be called only when no registered reader has a view with the table.
 type Memtable struct {
 	chunks atomic.Pointer[[]*chunk]
-	index  atomic.Pointer[[]atomic.Uint64] // a power of two of words: tag << 32 | 1 + number of the entry; 0 is free
-	shown  atomic.Uint32                   // entries that readers may ask for by number: whole batches
-	order  atomic.Pointer[order]           // of some first entries; made by readers
+	index  atomic.Pointer[[]atomic.Uint64] // a power of two of words: tag << 32 | 1 + number of an entry; 0 is free
+	shown  atomic.Uint32                   // entries that readers may access by number: whole batches
+	order  atomic.Pointer[order]           // sorted keys of the first entries; made by readers
 
-	// The rest belongs to who inserts.
-	Copies writeset.Arena // redo records of small batches, in which their entries have their keys and values
-	n      uint32         // entries
-	keys   int            // of them, the first ones of their keys
-	bytes  int64          // of their keys and values
+	// The fields below belong to the leader.
+	Copies writeset.Arena // redo records of small batches, which hold the keys and values of their entries
+	n      uint32         // number of entries
+	keys   int            // number of distinct keys
+	bytes  int64          // bytes of keys and values
 	ascend bool           // each key is above the one inserted before it
 }
 
@@ -37,19 +39,20 @@ type Memtable struct {
 type entry struct {
 	op   btree.Op
 	seq  uint64
-	prev uint32 // 1 + number of the entry of the same key before it, 0 if it is the first
+	prev uint32 // 1 + number of the previous entry of the same key, 0 if there is none
 	tag  uint32 // lower half of the hash of the key
 }
 
 const (
-	chunkEntries = 256 // 20 KiB: what a table takes at least
-	leastWords   = 64
+	chunkEntries = 256     // entries of 80 bytes: a table that has any takes at least 20 KiB
+	leastWords   = 64      // words of the smallest index
 	fastGrowth   = 1 << 15 // words below which the index grows fourfold
 )
 
 type chunk [chunkEntries]entry
 
-// EntryBytes is what an entry takes at most, with its part of the index and of the order, without key and value.
+// EntryBytes is the most memory that an entry takes, with its part of the index and of the order, but without key
+// and value.
 const EntryBytes = 80 + 4*8 + 16
 
 // NewMemtable returns an empty table.
@@ -63,9 +66,9 @@ func NewMemtable() *Memtable {
 
 func (m *Memtable) at(i uint32) *entry { return &(*m.chunks.Load())[i/chunkEntries][i%chunkEntries] }
 
-// Insert adds an op, whose key has the given hash, of the batch at seq, which is not below those before. It returns the op of the same key
-// before it, nil if there is none, and that one's number. Readers that look for the key may come to it at once; they pass it as long as seq is above what they read
-// at.
+// Insert adds an op of the batch at seq, which must not be below earlier Seqs. hash is the HashKey of the op's key.
+// It returns the previous op of the same key and its number, or nil. Readers may find the entry at once, and skip
+// it as long as seq is above the Seq that they read at.
 func (m *Memtable) Insert(op *btree.Op, hash, seq uint64) (before *btree.Op, number int) {
 	i := m.n
 	if i%chunkEntries == 0 {
@@ -96,11 +99,11 @@ func (m *Memtable) Insert(op *btree.Op, hash, seq uint64) (before *btree.Op, num
 	}
 }
 
-// grow makes room for a chunk of entries from number i on.
+// grow adds a chunk for the entries from number i on, if needed, and enlarges the index if that is nearly full.
 func (m *Memtable) grow(i uint32) {
 	chunks := *m.chunks.Load()
 	if int(i/chunkEntries) == len(chunks) {
-		more := append(chunks, new(chunk)) // behind what readers of the old header look at
+		more := append(chunks, new(chunk)) // appends behind the part that readers of the old slice header look at
 		m.chunks.Store(&more)
 	}
 	if size := len(*m.index.Load()); 2*(m.keys+chunkEntries) > size {
@@ -111,7 +114,7 @@ func (m *Memtable) grow(i uint32) {
 	}
 }
 
-// Reserve makes the index large enough for the given number of keys. For who inserts.
+// Reserve makes the index large enough for the given number of keys. Only the leader calls it.
 func (m *Memtable) Reserve(keys int) {
 	words := *m.index.Load()
 	size := len(words)
@@ -137,10 +140,10 @@ func (m *Memtable) Reserve(keys int) {
 	m.index.Store(&larger)
 }
 
-// Show lets readers ask for all entries by their numbers. It comes before the watermark moves to their Seq.
+// Show lets readers access all entries by number. It must be called before the watermark moves to their Seq.
 func (m *Memtable) Show() { m.shown.Store(m.n) }
 
-// find returns the newest entry of a key at a Seq in (after, upto], nil if there is none.
+// find returns the newest entry of a key with a Seq in (after, upto], nil if there is none.
 func (m *Memtable) find(key []byte, tag uint32, after, upto uint64) *entry {
 	words := *m.index.Load()
 	mask := uint32(len(words) - 1)
@@ -169,28 +172,28 @@ func (m *Memtable) find(key []byte, tag uint32, after, upto uint64) *entry {
 	}
 }
 
-// Len returns how many ops were inserted. For who inserts.
+// Len returns the number of ops. Only the leader calls it.
 func (m *Memtable) Len() int { return int(m.n) }
 
-// Keys returns how many keys they have. For who inserts.
+// Keys returns the number of distinct keys. Only the leader calls it.
 func (m *Memtable) Keys() int { return m.keys }
 
-// Ordered reports whether a cursor has asked for the order of the keys. For who inserts.
+// Ordered reports whether a cursor has asked for the order of the keys. Only the leader calls it.
 func (m *Memtable) Ordered() bool { return m.order.Load() != nil }
 
-// Bytes returns the bytes of their keys and values. For who inserts.
+// Bytes returns the bytes of all keys and values. Only the leader calls it.
 func (m *Memtable) Bytes() int64 { return m.bytes }
 
-// Ascends reports whether each key is above the one inserted before it. For who inserts.
+// Ascends reports whether each key is above the one inserted before it. Only the leader calls it.
 func (m *Memtable) Ascends() bool { return m.ascend }
 
-// Op returns the op with the given number.
+// Op returns op number i.
 func (m *Memtable) Op(i int) *btree.Op { return &m.at(uint32(i)).op }
 
-// Seq returns the Seq of its batch.
+// Seq returns the Seq of the batch of op number i.
 func (m *Memtable) Seq(i int) uint64 { return m.at(uint32(i)).seq }
 
-// Upto returns how many ops there are up to a Seq. For who inserts.
+// Upto returns the number of ops with a Seq of at most seq. Only the leader calls it.
 func (m *Memtable) Upto(seq uint64) int {
 	if m.n > 0 && m.at(m.n-1).seq <= seq {
 		return int(m.n)
@@ -198,7 +201,7 @@ func (m *Memtable) Upto(seq uint64) int {
 	return int(m.upto(m.n, seq))
 }
 
-// upto returns how many of the first n entries are of Seqs up to the given one.
+// upto returns how many of the first n entries have a Seq of at most seq.
 func (m *Memtable) upto(n uint32, seq uint64) uint32 {
 	low, high := uint32(0), n
 	for low < high {
@@ -212,11 +215,12 @@ func (m *Memtable) upto(n uint32, seq uint64) uint32 {
 	return low
 }
 
-// Reset makes the table empty, with the memory that it has, unless that is much for the entries it had. Nobody reads it any more.
+// Reset empties the table. It keeps the memory, unless that is far more than the entries needed. Nobody may read
+// the table any more.
 func (m *Memtable) Reset() {
 	chunks, words := *m.chunks.Load(), *m.index.Load()
 	used := int(m.n+chunkEntries-1) / chunkEntries
-	if len(chunks) > 4*used+4 { // after a load, small batches
+	if len(chunks) > 4*used+4 { // as when small batches follow a load
 		kept := chunks[: used+1 : used+1]
 		m.chunks.Store(&kept)
 	}
@@ -226,7 +230,7 @@ func (m *Memtable) Reset() {
 	} else if len(words) > 8*m.keys {
 		m.clearWords(words)
 	} else {
-		clear(words) // nobody reads them: a store that orders others takes ten times as long
+		clear(words) // without atomic stores, since nobody reads them: these take ten times as long
 	}
 	for _, c := range chunks[:used] {
 		clear(c[:])
@@ -237,7 +241,8 @@ func (m *Memtable) Reset() {
 	m.n, m.keys, m.bytes, m.ascend = 0, 0, 0, true
 }
 
-// clearWords clears the words of the entries alone. Each lies in a stretch of words that begins at its own place, or before it.
+// clearWords clears only the words of the entries. The word of an entry lies in a run of used words at or behind
+// the place of its tag.
 func (m *Memtable) clearWords(words []atomic.Uint64) {
 	mask := uint32(len(words) - 1)
 	for i := range m.n {

@@ -10,25 +10,25 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// order has the first entry of each key of a table in the order of the keys, of its first n entries. It does not change. It is made when a
-// cursor or a merge asks for it, never by who inserts: a load, and lookups, do without.
+// order lists the first entry of each key among the first n entries of a table, sorted by key. It is immutable. It
+// is made when a cursor or a merge asks for it, never by the leader: loads and lookups do not need it.
 //
-// It consists of a large sorted run and a small one. Keys that come between two cursors are put into the small one, by a copy of it; when it has
-// more than a share of the large one, it is merged into that.
+// It consists of a large sorted run and a small one. New keys are put into a copy of the small run; when that
+// exceeds a share of the large run, the two are merged.
 type order struct {
 	n    uint32
 	runs [2][]ordered // the large one, the small one; no key is in both
 }
 
-// ordered is an entry's number and the beginning of its key, as a number that orders like it.
+// ordered is the number of an entry and the beginning of its key, as a number that sorts like it.
 type ordered struct {
 	head uint64
 	at   uint32
 }
 
 const (
-	smallLeast = 64
-	smallShare = 32 // of the large run: a copy of the small one is some microseconds
+	smallLeast = 64 // keys that the small run may have in any case
+	smallShare = 32 // divides the size of the large run: a copy of the small run then takes some microseconds
 )
 
 // ordered returns an order of all entries that are shown.
@@ -57,7 +57,7 @@ func (m *Memtable) ordered() *order {
 			next.runs = [2][]ordered{m.joined(o.runs[0], next.runs[1]), nil}
 		}
 	}
-	m.order.CompareAndSwap(m.order.Load(), next) // another one is as good
+	m.order.CompareAndSwap(m.order.Load(), next) // if another reader was faster, its order is as good
 	return next
 }
 
@@ -68,7 +68,7 @@ func (m *Memtable) compare(a, b ordered) int {
 	return bytes.Compare(m.at(a.at).op.Key, m.at(b.at).op.Key)
 }
 
-// joined returns a new run with the keys of both; the second one is the shorter.
+// joined returns a new sorted run with the keys of a and b; b should be the shorter.
 func (m *Memtable) joined(a, b []ordered) []ordered {
 	if len(a) == 0 {
 		return b
@@ -82,7 +82,7 @@ func (m *Memtable) joined(a, b []ordered) []ordered {
 	return append(all, a...)
 }
 
-// seek returns the first place of a run at or after key.
+// seek returns the first index of a run with a key >= key.
 func (m *Memtable) seek(run []ordered, key []byte) int {
 	head := writeset.HeadOf(key, 0)
 	low, high := 0, len(run)
@@ -101,22 +101,22 @@ func (m *Memtable) seek(run []ordered, key []byte) int {
 	return low
 }
 
-// Sorted are the keys of a table that does not grow any more, in their order.
+// Sorted is the sorted list of the keys of a table that no longer grows.
 type Sorted struct {
 	table *Memtable
 	run   []ordered
 }
 
-// Sorted returns them. It orders the table, if no cursor has.
+// Sorted returns the sorted keys of the table.
 func (m *Memtable) Sorted() Sorted {
 	o := m.ordered()
 	return Sorted{m, m.joined(o.runs[0], o.runs[1])}
 }
 
-// Len returns how many keys there are.
+// Len returns the number of keys.
 func (s Sorted) Len() int { return len(s.run) }
 
-// At returns the last op of the i-th key. A delete marks its leaf if it follows another op of the key: see Sorter.
+// At returns the last op of key i. A delete that follows another op of the key has Marks set: see Sorter.
 func (s Sorted) At(i int) btree.Op {
 	first := s.table.at(s.run[i].at)
 	last := s.table.find(first.op.Key, first.tag, 0, math.MaxUint64)
@@ -125,5 +125,5 @@ func (s Sorted) At(i int) btree.Op {
 	return op
 }
 
-// KeyAt returns the i-th key.
+// KeyAt returns key i.
 func (s Sorted) KeyAt(i int) []byte { return s.table.at(s.run[i].at).op.Key }

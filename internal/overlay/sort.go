@@ -11,39 +11,42 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// Sorter puts ops of a memtable in the order of keys, to be merged into the tree. It keeps its memory for the next time: 32 bytes for each op, and that
-// of chunkOps ops.
+// Sorter sorts ops of a memtable by key, to be merged into the tree. It keeps its memory for the next sort: 32
+// bytes for each op, and the memory of chunkOps ops.
 //
-// The ops are distributed by the beginnings of their keys, in stretches that come one after the other, and each stretch is sorted: where
-// keys are random a few each. Where they begin alike it is one stretch that is sorted as a whole.
+// Ops are first distributed by the beginnings of their keys into consecutive stretches; then each stretch is sorted
+// by itself. If keys are random, a stretch has a few ops. If keys begin alike, there is one stretch, and all is
+// sorted by comparisons.
 //
-// A delete that follows another op of its key marks its leaf (see btree.Op): between the two the record was there, and a backup may have it, though
-// the tree never does. Were the leaf not to change, no increment would tell that the record is gone.
+// A delete that follows another op of its key gets Marks (see btree.Op). Between the two ops the record existed and
+// may be in a backup, although the tree never has it. If the leaf did not change, no increment would tell that the
+// record is gone.
 type Sorter struct {
-	heads []headed // of the ops, in their order
-	order []headed // in that of their keys
-	ends  []int32  // of stretches of order
+	heads []headed // the ops in their order
+	order []headed // the ops in the order of keys
+	ends  []int32  // ends of the stretches of order
 	chunk []btree.Op
 }
 
-// headed is an op's place and the beginning of its key, as a number that orders like it.
+// headed is the number of an op and the beginning of its key, as a number that sorts like it.
 type headed struct {
 	head uint64
 	at   uint32
 }
 
 const (
-	stretchOps = 4       // in a stretch, on average
-	chunkOps   = 8 << 10 // handed out at once
+	stretchOps = 4       // ops of a stretch, on average
+	chunkOps   = 8 << 10 // ops passed to use at once
 )
 
-// Sorted calls use with the ops of a table from number from up to number to in the order of their keys, a chunk at a time; of several ops of a key it
-// keeps the last one and drops the values of the others: they are in the log and never get into the tree. A slice is good until use returns.
+// Sorted calls use with the ops number from to to-1 of a table, sorted by key, a chunk at a time. Of several ops of
+// a key only the last one is passed on; drop is called for the values of the others, which are in the log and never
+// get into the tree. A slice is valid until use returns.
 func (s *Sorter) Sorted(m *Memtable, from, to int, drop func(btree.Ref), use func(sorted []btree.Op) error) error {
 	return s.sorted(to-from, func(i int) *btree.Op { return m.Op(from + i) }, drop, use)
 }
 
-// Sort returns ops as Sorted does, all at once.
+// Sort sorts ops as Sorted does, and returns them all at once.
 func (s *Sorter) Sort(ops []btree.Op, drop func(btree.Ref)) (sorted []btree.Op) {
 	_ = s.sorted(len(ops), func(i int) *btree.Op { return &ops[i] }, drop, func(chunk []btree.Op) error {
 		sorted = append(sorted, chunk...)
@@ -61,7 +64,7 @@ func (s *Sorter) sorted(n int, op func(i int) *btree.Op, drop func(btree.Ref), u
 		s.spread(n, op)
 		s.sortStretches(op)
 	}
-	at := func(i int) int { // of the i-th op in the order of keys
+	at := func(i int) int { // number of the i-th op in the order of keys
 		if ascending {
 			return i
 		}
@@ -96,7 +99,7 @@ func (s *Sorter) sorted(n int, op func(i int) *btree.Op, drop func(btree.Ref), u
 	return use(s.chunk)
 }
 
-// sortStretches sorts each stretch of order.
+// sortStretches sorts each stretch of order by itself.
 func (s *Sorter) sortStretches(op func(i int) *btree.Op) {
 	compare := func(a, b headed) int {
 		if a.head != b.head {
@@ -116,14 +119,14 @@ func (s *Sorter) sortStretches(op func(i int) *btree.Op) {
 	}
 }
 
-// forget lets go of the keys and values of the last sort, of whose ops no more than the first n places of the chunk have had any: to clear all that a
-// bulk load has left takes longer than most merges.
+// forget clears the keys and values of the last sort, which are in the first n places of the chunk. To clear the
+// whole chunk, as a bulk load may have filled it, takes longer than most merges.
 func (s *Sorter) forget(n int) {
 	clear(s.chunk[:n])
 	s.chunk = s.chunk[:0]
 }
 
-// spread fills order with the heads of n ops, stretch by stretch.
+// spread distributes the n ops to the stretches of order, without sorting these.
 func (s *Sorter) spread(n int, op func(i int) *btree.Op) {
 	s.heads = slices.Grow(s.heads[:0], n)
 	least, most := uint64(math.MaxUint64), uint64(0)

@@ -7,21 +7,22 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// View is what there is to read: the tree as of one of its versions, which has all commits up to Base, and over it memtables with the commits
-// above Base. It does not change, but for its newest table, which grows. Any goroutine may use it that is registered at Tree.
+// View is a state of the database for readers: one version of the tree, which has all commits up to Base, and
+// memtables with the commits above Base. It is immutable, except that its newest table grows. A goroutine that is
+// registered at Tree may use it.
 //
-// A reader at a Seq s not below Base sees of a table the entries in (Base, s], and of a key the newest one. Entries up to Base are in the tree,
-// or something newer is; the table may still have them.
+// A reader at a Seq s >= Base sees the entries of a table in (Base, s], and of each key the newest one. Entries up
+// to Base may still be in a table; the tree has them, or something newer of their keys.
 type View struct {
-	Tree    uint64      // number of the tree's version: the Seq under which it was made
+	Tree    uint64      // number of the tree's version: the Seq at which it was made
 	Base    uint64      // the tree has all commits up to this Seq
-	Records int64       // in the tree; a damaged file may say that it has fewer than are deleted then, which counts as none
-	Tables  []*Memtable // the newest first
+	Records int64       // records in the tree; in a damaged file it can become negative, which counts as none
+	Tables  []*Memtable // newest first
 
 	counted atomic.Pointer[counted]
 }
 
-// Covers reports whether the tree has all that a reader at seq sees.
+// Covers reports whether the tree alone has everything that a reader at seq sees.
 func (v *View) Covers(seq uint64) bool {
 	if seq <= v.Base {
 		return true
@@ -34,7 +35,7 @@ func (v *View) Covers(seq uint64) bool {
 	return true
 }
 
-// Lacking returns how many entries the tables have for a reader at seq.
+// Lacking returns how many entries of the tables a reader at seq sees that the tree lacks.
 func (v *View) Lacking(seq uint64) (n int) {
 	for _, m := range v.Tables {
 		shown := m.shown.Load()
@@ -45,7 +46,8 @@ func (v *View) Lacking(seq uint64) (n int) {
 	return n
 }
 
-// Find returns what the tables say of a key to a reader at seq; nil if nothing, and the tree has the answer.
+// Find returns the op of a key in the tables for a reader at seq; nil if there is none, and the tree has the
+// answer.
 func (v *View) Find(key []byte, seq uint64) *btree.Op {
 	if seq <= v.Base {
 		return nil
@@ -65,15 +67,15 @@ func (v *View) Find(key []byte, seq uint64) *btree.Op {
 	return nil
 }
 
-// counted is how many records the tables add for a reader at a Seq.
+// counted is the number of records that the tables add for a reader at a Seq.
 type counted struct {
 	seq  uint64
-	upto []uint32 // entries of each table that count
+	upto []uint32 // for each table, the number of entries counted
 	net  int64
 }
 
-// Len returns the number of records that a reader at seq sees. exists reports whether the tree has a key. What the entries of a table come
-// to is worked out once, and then only for those that came since.
+// Len returns the number of records that a reader at seq sees. exists reports whether the tree has a key. The
+// result is kept, so that a later call looks only at entries that came since.
 func (v *View) Len(seq uint64, exists func(key []byte) (bool, error)) (int64, error) {
 	if v.Covers(seq) {
 		return max(v.Records, 0), nil
@@ -86,7 +88,7 @@ func (v *View) Len(seq uint64, exists func(key []byte) (bool, error)) (int64, er
 		}
 	}
 	next := &counted{seq: seq, upto: append([]uint32(nil), c.upto...), net: c.net}
-	for i := len(v.Tables) - 1; i >= 0; i-- { // the oldest first
+	for i := len(v.Tables) - 1; i >= 0; i-- { // oldest first
 		m := v.Tables[i]
 		for n := m.upto(m.shown.Load(), seq); next.upto[i] < n; next.upto[i]++ {
 			was, err := v.existed(i, m.at(next.upto[i]), exists)
@@ -106,7 +108,7 @@ func (v *View) Len(seq uint64, exists func(key []byte) (bool, error)) (int64, er
 	return max(v.Records+next.net, 0), nil
 }
 
-// existed reports whether the key of an entry of table i had a value before it.
+// existed reports whether the key of an entry of table i had a value before that entry.
 func (v *View) existed(i int, e *entry, exists func(key []byte) (bool, error)) (bool, error) {
 	if e.prev != 0 {
 		if before := v.Tables[i].at(e.prev - 1); before.seq > v.Base {

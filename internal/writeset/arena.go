@@ -4,19 +4,21 @@ const (
 	minChunkBytes = 512
 	maxChunkBytes = 256 << 10
 
-	// MaxShared is how long a slice may be that shares a chunk with others. Longer ones get a chunk of their own, so that at most a quarter
-	// of a chunk is left unused.
+	// MaxShared is the longest slice, in bytes, that shares a chunk with others. A longer one gets a chunk of its
+	// own, so at most a quarter of a chunk stays unused.
 	MaxShared = maxChunkBytes / 4
 
-	// keepArenaBytes is the most that Reset keeps.
+	// keepArenaBytes is the most memory that Reset keeps.
 	keepArenaBytes = 256 << 10
 )
 
-// Arena keeps copies of byte slices. They never move or change: a copy is valid until Reset uses its memory again, and for as long as
-// somebody holds it if the arena is dropped instead. Only one goroutine at a time adds; others may read meanwhile what was added before.
+// Arena keeps copies of byte slices. A copy never moves or changes. It is valid until Reset reuses its memory; if
+// the arena is dropped instead, it is valid for as long as somebody holds it. Only one goroutine at a time adds
+// copies; others may meanwhile read copies added before.
 type Arena struct {
-	// chunks hold the copies. Short ones are cut from chunks[filling]; from one to the next those double in size. The first kept chunks are
-	// from before the last Reset, the ones after filling still empty.
+	// chunks hold the copies. Short copies are cut from chunks[filling]; each new chunk for them is twice as large
+	// as the last. The first kept chunks are from before the last Reset; of these, the ones behind filling are
+	// still empty.
 	chunks  [][]byte
 	filling int
 	kept    int
@@ -24,10 +26,10 @@ type Arena struct {
 	held int64 // bytes of all chunks
 }
 
-// place says where in an arena a copy begins: chunk << 32 | offset.
+// place is where a copy begins in an arena: chunk << 32 | offset.
 type place uint64
 
-// Copy returns a copy of b, capped so that to append to it copies it.
+// Copy returns a copy of b. Its capacity is its length, so that append makes another copy.
 func (a *Arena) Copy(b []byte) []byte { return a.at(a.add(b), uint32(len(b))) }
 
 // add copies b.
@@ -49,7 +51,7 @@ func (a *Arena) add(b []byte) place {
 	return place(a.filling)<<32 | place(len(chunk))
 }
 
-// addBoth copies b and c, c behind b as a rule.
+// addBoth copies b and c; c lies behind b if there is room in the chunk.
 func (a *Arena) addBoth(b, c []byte) (place, place) {
 	if len(a.chunks) == 0 {
 		return a.add(b), a.add(c)
@@ -63,8 +65,8 @@ func (a *Arena) addBoth(b, c []byte) (place, place) {
 	return at, at + place(len(b))
 }
 
-// Reserve returns what the chunk has that is being filled, with room for need bytes behind it. What was appended there is a copy once
-// Fill is told.
+// Reserve returns the used part of the current chunk, with a capacity for at least need more bytes. The caller
+// appends to it and passes the result to Fill; the appended bytes then count as copies.
 func (a *Arena) Reserve(need int) []byte {
 	if len(a.chunks) == 0 || cap(a.chunks[a.filling])-len(a.chunks[a.filling]) < need {
 		a.turn(need)
@@ -72,9 +74,10 @@ func (a *Arena) Reserve(need int) []byte {
 	return a.chunks[a.filling]
 }
 
+// Fill takes the chunk of Reserve back, with what the caller appended.
 func (a *Arena) Fill(chunk []byte) { a.chunks[a.filling] = chunk }
 
-// turn makes filling a chunk with room for need bytes.
+// turn makes a chunk with room for need bytes the current one.
 func (a *Arena) turn(need int) {
 	for a.filling+1 < a.kept {
 		a.filling++
@@ -98,7 +101,7 @@ func (a *Arena) addChunk(size int) {
 	a.held += int64(size)
 }
 
-// at returns the n bytes at p, capped so that to append to them copies them.
+// at returns the n bytes at p. Their capacity is their length, so that append makes a copy.
 func (a *Arena) at(p place, n uint32) []byte {
 	if n == 0 {
 		return []byte{}
@@ -107,8 +110,8 @@ func (a *Arena) at(p place, n uint32) []byte {
 	return a.chunks[p>>32][from : from+uint64(n) : from+uint64(n)]
 }
 
-// drop gives a copy up that has a chunk of its own, and reports whether it has. Its memory is left to the collector: whoever holds a slice
-// of it keeps it.
+// drop gives up a copy that has a chunk of its own, and reports whether it has one. The memory is left to the
+// garbage collector: a slice that somebody holds stays valid.
 func (a *Arena) drop(p place, n uint32) bool {
 	if n <= MaxShared {
 		return false
@@ -119,7 +122,7 @@ func (a *Arena) drop(p place, n uint32) bool {
 	return true
 }
 
-// Reset forgets all copies. What memory there is it uses again, or drops if it is much.
+// Reset forgets all copies. It keeps the memory for reuse, or drops it if it is more than keepArenaBytes.
 func (a *Arena) Reset() {
 	if a.held > keepArenaBytes {
 		*a = Arena{}

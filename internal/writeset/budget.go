@@ -6,33 +6,35 @@ import (
 	"flashdbm/logstore"
 )
 
-// Budget is what transactions have in memory for write sets, all together: see Charge. Any number of goroutines use it, each with sets of its
-// own.
+// Budget bounds the memory of all write sets together: see Charge. Any number of goroutines may use it, each with
+// its own sets.
 type Budget struct {
-	limit int64        // bytes that sets may have
-	step  int64        // bytes by which a set grows until it is charged again
-	bytes atomic.Int64 // of sets, as far as they were charged
-	sets  atomic.Int64 // that were charged
+	limit int64        // bytes that all sets may have
+	step  int64        // bytes by which a set may grow before it is charged again
+	bytes atomic.Int64 // bytes charged
+	sets  atomic.Int64 // sets charged
 
-	layers    atomic.Uint64 // written
-	collapsed atomic.Uint64 // times that all of a set was written anew
+	layers    atomic.Uint64 // layers written
+	collapsed atomic.Uint64 // times that all layers of a set were rewritten
 }
 
 const (
-	chargeStep = 16
+	chargeStep = 16 // a set is charged in steps of the least spilled bytes / chargeStep
 
-	// LeastSpilled is how many bytes of a set are worth writing, if the budget is not very small.
+	// LeastSpilled is the least number of bytes of a set that are worth writing to the file, unless the budget is
+	// very small.
 	LeastSpilled = 64 << 10
 )
 
-// Init sets the limit, before anything else is done with the budget.
+// Init sets the limit, in bytes. It must be called before any other method.
 func (b *Budget) Init(limit int64) {
 	b.limit = limit
 	b.step = max(min(LeastSpilled, limit/8)/chargeStep, 1)
 }
 
-// Charge accounts for the memory of a write set that has grown, and reports whether it must leave memory: all sets together have too
-// much, and this one has its share of that. A small set is not looked at by others.
+// Charge accounts for the growth of a write set, and reports whether the set must leave memory: all sets together
+// exceed the limit, and this one has at least half of an equal share of it. A set that has grown by less than a
+// step does not touch the shared counters.
 func (b *Budget) Charge(w *Set) (due bool) {
 	held := w.Used()
 	if held-w.charged < b.step {
@@ -47,7 +49,7 @@ func (b *Budget) Charge(w *Set) (due bool) {
 	return total > b.limit && held >= max(least, b.limit/(2*b.sets.Load()))
 }
 
-// Discharge takes back what Charge has noted.
+// Discharge takes back what Charge has charged for the set.
 func (b *Budget) Discharge(w *Set) {
 	if w.charged != 0 {
 		b.bytes.Add(-w.charged)
@@ -56,26 +58,28 @@ func (b *Budget) Discharge(w *Set) {
 	}
 }
 
-// Bytes returns the memory of all sets, as far as they were charged.
+// Bytes returns the memory charged for all sets.
 func (b *Budget) Bytes() int64 { return b.bytes.Load() }
 
-// Overdrawn reports whether sets have twice what they may have.
+// Overdrawn reports whether all sets together have twice the limit or more.
 func (b *Budget) Overdrawn() bool { return b.bytes.Load() >= 2*b.limit }
 
-// Layers returns how many layers were written.
+// Layers returns the number of layers written.
 func (b *Budget) Layers() uint64 { return b.layers.Load() }
 
-// Collapsed returns how often all that had left memory of a set was written anew.
+// Collapsed returns how often all layers of a set were rewritten.
 func (b *Budget) Collapsed() uint64 { return b.collapsed.Load() }
 
-// Used estimates the memory that the entries take. Unlike Bytes it does not depend on what the set was used for before.
+// Used estimates the memory of the entries. Unlike Bytes it does not depend on memory that the set kept from an
+// earlier use.
 func (w *Set) Used() int64 {
-	const recordMemory = recordBytes + 24 // and its share of a block
+	const recordMemory = recordBytes + 24 // with its share of a block
 	return w.redoBytes + w.staleBytes + int64(w.records.n)*recordMemory
 }
 
-// Spill moves what the set has in memory to a new layer, in segments that are taken by the claim. It takes over the large values that the
-// layer leads to, and returns the others. After ErrFull the set is as it was, but for runs that were written in vain.
+// Spill moves the entries of the set from memory to a new layer, in segments taken by claim c. The spill takes over
+// those of the large values to which the layer refers, and Spill returns the others. After ErrFull the set is
+// unchanged, except for runs that were written in vain.
 func (b *Budget) Spill(w *Set, s *logstore.Store, c logstore.Claim, large []*logstore.Private) (rest []*logstore.Private, err error) {
 	if w.spill == nil {
 		w.spill = &Spill{store: s}
@@ -93,8 +97,9 @@ func (b *Budget) Spill(w *Set, s *logstore.Store, c logstore.Claim, large []*log
 	return rest, nil
 }
 
-// Tidy merges layers of a set that has spilled, where there are many, or writes all of them anew, where most of what they have is
-// overwritten. Large values that are lent stay. On a full file it does nothing: with many layers all goes on too.
+// Tidy keeps the layers of a set that has spilled few and small. If most of their records are overwritten it
+// rewrites all of them; otherwise it merges layers if there are many. Large values that are lent stay. If the file
+// is full it does nothing: the set works with many layers, too.
 func (b *Budget) Tidy(w *Set, lent map[logstore.Addr]int) error {
 	var err error
 	if s := w.spill; s.overwritten() {

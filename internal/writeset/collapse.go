@@ -8,39 +8,43 @@ import (
 	"flashdbm/logstore"
 )
 
-// A transaction that overwrites what has left memory leaves the older record in its layer, and the older run or large value in its
-// segments. Once more than half of all that is such, the whole is written anew, the newest record of each key, and the old segments are free.
-// So a transaction takes about twice what it writes in the end, and some segments.
+// A transaction that overwrites a record in a layer leaves the older record there, and its run or large value in
+// their segments. When more than half of all that is overwritten, the newest record of each key is written to a new
+// layer, and the old segments are freed. So a transaction takes at most about twice the space of what it finally
+// writes, and some segments.
 //
-// Whether that much is overwritten is estimated: to look each record up would cost more than to write it, and to merge all layers in vain
-// would double what a bulk load writes. For some of the keys, chosen by their hashes, the size of the newest record is remembered. Their sum
-// is in proportion to what lives, however often and however unevenly keys are overwritten.
+// How much is overwritten is estimated. To look up each record would cost more than to write it, and to merge all
+// layers in vain would double what a bulk load writes. So the size of the newest record is remembered for a sample
+// of the keys, chosen by their hashes. The sum of these sizes is proportional to the live bytes, however often and
+// however unevenly keys are overwritten.
 //
-// The segments that become free are private, of a transaction that has not committed: no group and no checkpoint names them, so recovery
-// after a crash at any point finds them free. What is written anew may be lost as well.
+// The segments that become free are private segments of a transaction that has not committed. No group and no
+// checkpoint names them, so recovery finds them free after a crash at any point. The rewritten records may be lost
+// as well.
 
 const (
-	tallyKeys    = 1 << 10  // whose sizes are remembered at most: 40 KiB, and an error of a few percent,
-	tallyHeavy   = 1 << 8   // beside those of this many heavy records,
-	leastHeavy   = 16 << 10 // which have this many bytes at least
-	spillSlack   = 4        // segments that may be overwritten in any case
-	collapseWait = 8        // an eighth more is written before it is tried again on a full file
+	tallyKeys    = 1 << 10  // most keys in the sample: 40 KiB of memory, and an error of a few percent
+	tallyHeavy   = 1 << 8   // most heavy records, which are remembered in addition
+	leastHeavy   = 16 << 10 // least bytes of a heavy record
+	spillSlack   = 4        // segments that may be overwritten before anything is done
+	collapseWait = 8        // on a full file, the next try comes when an eighth more is written
 )
 
-// tally estimates how much of a spill lives.
+// tally estimates how much of a spill is live.
 //
-// A record counts as heavy from heavyFrom bytes on: those are all remembered, as the sizes of a few would say little about others. Where there are
-// too many of them heavyFrom is doubled, and the lighter ones are records like others.
+// Records of at least heavyFrom bytes are heavy. All of them are remembered, because the sizes of a sample would
+// say little about the rest. When there are more than tallyHeavy, heavyFrom is doubled, and the lighter ones are
+// sampled like other records.
 type tally struct {
-	bytes     int64            // that it takes in the file
-	least     int64            // of them, below which nothing is done
-	sizes     map[uint64]int64 // hash -> bytes of the newest record, of keys whose hashes end in zeros zeros
+	bytes     int64            // bytes that the spill takes in the file
+	least     int64            // nothing is done while bytes is below this
+	sizes     map[uint64]int64 // hash -> bytes of the newest record, for keys whose hashes end in zeros zero bits
 	zeros     uint
-	heavy     map[uint64]int64 // hash -> bytes of the newest record, of keys for which that is heavy
+	heavy     map[uint64]int64 // hash -> bytes of the newest record, for keys for which it is heavy
 	heavyFrom int64
 }
 
-// note adds a record of the given bytes.
+// note adds a record of the given size in bytes.
 func (t *tally) note(hash uint64, bytes int64) {
 	if t.sizes == nil {
 		t.sizes, t.heavy, t.heavyFrom = map[uint64]int64{}, map[uint64]int64{}, leastHeavy
@@ -64,7 +68,8 @@ func (t *tally) note(hash uint64, bytes int64) {
 	}
 }
 
-// sample remembers the size of a record if its key's hash is among those that are looked at.
+// sample remembers the size of a record if its key belongs to the sample. If the sample gets too large, it is
+// halved.
 func (t *tally) sample(hash uint64, bytes int64) {
 	if hash&(1<<t.zeros-1) != 0 {
 		return
@@ -80,7 +85,7 @@ func (t *tally) sample(hash uint64, bytes int64) {
 	}
 }
 
-// live estimates what is not overwritten.
+// live estimates the bytes that are not overwritten.
 func (t *tally) live() (bytes int64) {
 	for _, n := range t.sizes {
 		bytes += n
@@ -92,7 +97,7 @@ func (t *tally) live() (bytes int64) {
 	return bytes
 }
 
-// recordSize is what a record takes in its layer and elsewhere.
+// recordSize returns the bytes that a record takes in its layer and elsewhere.
 func recordSize(r *layerRecord) int64 {
 	n := int64(len(r.key)+len(r.value)) + redo.MaxRecord
 	if ref, ok := r.ref(); ok && ref.Kind == btree.Extents {
@@ -103,15 +108,16 @@ func recordSize(r *layerRecord) int64 {
 	return n
 }
 
-// overwritten reports whether most of what the spill takes is no use any more.
+// overwritten reports whether most of the spill is estimated to be overwritten.
 func (s *Spill) overwritten() bool {
 	t := &s.tally
 	slack := spillSlack * int64(s.store.SegmentPages()) * logstore.PageSize
 	return len(s.layers) > 1 && t.bytes >= max(t.least, slack) && t.bytes > 2*t.live()+slack
 }
 
-// collapse writes the newest record of each key into one layer, and the runs into new segments, and frees the others. What slices were
-// handed out of stays until the transaction ends, and large values that were lent. After an error all is as it was.
+// collapse writes the newest record of each key to one layer, and its run to new segments, and frees the old ones.
+// Segments of which slices were handed out, and large values that are lent, stay until the transaction ends. After
+// an error nothing has changed.
 func (s *Spill) collapse(lent map[logstore.Addr]int) (err error) {
 	fresh := &Spill{store: s.store, claim: s.claim}
 	lw := newLayerWriter(s.store, s.claim)
@@ -121,7 +127,7 @@ func (s *Spill) collapse(lent map[logstore.Addr]int) (err error) {
 			fresh.Discard()
 		}
 	}()
-	used := map[logstore.Addr]bool{} // starts of large values
+	used := map[logstore.Addr]bool{} // start addresses of large values
 	m := MergeLayers(s.layers, nil)
 	for m.Next() {
 		c := m.present()
@@ -175,7 +181,8 @@ func (s *Spill) collapse(lent map[logstore.Addr]int) (err error) {
 	return nil
 }
 
-// replaced gives up layers, and runs that no layer leads to any more, unless slices of them were handed out.
+// replaced gives up layers, and the segments of runs that no layer refers to any more. If slices of them were
+// handed out, it keeps them in retired.
 func (s *Spill) replaced(layers []*Layer, values *logstore.Private) {
 	for _, l := range layers {
 		if s.read {

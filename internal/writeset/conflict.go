@@ -5,14 +5,15 @@ import (
 	"hash/maphash"
 )
 
-// hashSeed differs from process to process, so that nobody can choose keys that collide.
+// hashSeed differs between processes, so that nobody can choose keys that collide.
 var hashSeed = maphash.MakeSeed()
 
-// HashKey returns the hash of a key under which commits are remembered. It is the same for the life of the process and means nothing
-// beyond.
+// HashKey returns the hash under which commits of a key are remembered. It is the same for the life of the process,
+// and must not be stored.
 func HashKey(key []byte) uint64 { return maphash.Bytes(hashSeed, key) }
 
-// Hashes calls yield with the HashKey of each key, until it returns false. The order is that in which the keys were first written.
+// Hashes calls yield with the HashKey of each key, until yield returns false. Keys in memory come in the order in
+// which they were first written.
 func (w *Set) Hashes(yield func(hash uint64) bool) {
 	if w.spill != nil && !w.spill.hashes(yield) {
 		return
@@ -28,7 +29,8 @@ func (w *Set) Hashes(yield func(hash uint64) bool) {
 	}
 }
 
-// Intersects reports whether the sets have a key in common. For most pairs of small sets that don't it looks at one word of each.
+// Intersects reports whether the two sets have a key in common. For most pairs of small sets without one it
+// compares one word of each.
 func (w *Set) Intersects(o *Set) bool {
 	if w.filter&o.filter == 0 {
 		return false
@@ -50,8 +52,8 @@ func (w *Set) Intersects(o *Set) bool {
 	return false
 }
 
-// forward returns the first position at or after key, starting from p, which is before key. Sets that interleave are walked, sets that
-// don't are searched.
+// forward returns the first position at or behind key, starting from p, which is before key. It tries a few steps,
+// which suffice if the sets interleave, and then searches.
 func (w *Set) forward(p position, key []byte) position {
 	const steps = 4
 	for range steps {

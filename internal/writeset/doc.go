@@ -1,12 +1,14 @@
-// Package writeset holds what one transaction writes.
+// Package writeset holds the writes of one transaction until it commits.
 //
-// A [Set] has the last put or delete of each key, in key order. [Merge] lays it over a cursor of the transaction's snapshot, which is how the
-// transaction sees its own writes; Intersects, Overlaps and Hashes are how others see whether theirs conflict with it.
+// A [Set] has the last put or delete of each key, sorted by key. [Merge] overlays it on a cursor of the
+// transaction's snapshot, so that the transaction sees its own writes. By Intersects, Overlaps and Hashes other
+// transactions find out whether it conflicts with them.
 //
-// A set that has grown large leaves memory, by a [Budget] that all sets share: it is written as a sorted layer to private segments of the
-// log, and goes on in memory on top of that. What has left memory is a [Spill]. When the transaction commits, its group lists the layers
-// instead of redo, and [MergeLayers] gives their records, of each key the newest, to whoever applies or recovers them.
+// All sets share a [Budget] of memory. A set that has grown large leaves memory: it is written to private segments
+// of the log as a sorted run, called a layer, and continues in memory above it. The layers of a set are its
+// [Spill]. When the transaction commits, its group lists the layers in the place of redo records; [MergeLayers]
+// returns their records, of each key the newest, to the code that applies or recovers them.
 //
-// The package knows neither transactions nor the tree of the database, and of the log only private segments and their runs. [Arena], in which
-// a set has its keys and values, is for others as well.
+// The package does not know transactions or the tree of the database. Of the log it uses only private segments and
+// runs. [Arena], which holds the keys and values of a set, is used by other packages, too.
 package writeset

@@ -2,7 +2,8 @@ package writeset
 
 import "bytes"
 
-// setCursor is a Cursor over what a write set has in memory, which does not change meanwhile; it stops at deletes too.
+// setCursor is a Cursor over the part of a write set in memory, which must not change meanwhile. It also stops at
+// deletes.
 type setCursor struct {
 	w   *Set
 	pos position
@@ -37,10 +38,10 @@ func (c *setCursor) Prev() bool {
 	return c.arrive(c.w.prev(c.pos), beforeStart)
 }
 
-// writeCursor goes over all that a write set says, deletes too.
+// writeCursor iterates over all entries of a write set, in memory and in layers, including deletes.
 type writeCursor struct{ stack }
 
-// cursor returns one. The set must not change while it is used.
+// cursor returns a writeCursor. The set must not change while it is used.
 func (w *Set) cursor() *writeCursor {
 	var sources []Cursor
 	if w.Len() > 0 {
@@ -63,7 +64,8 @@ func (c *writeCursor) deletes() bool {
 	panic("writeset: unknown source")
 }
 
-// forward goes to the first entry at or after key, from one before it. Sets that interleave are walked, sets that don't are searched.
+// forward moves to the first entry at or behind key, from one before key. It tries a few steps, which suffice if
+// the sets interleave, and then searches.
 func (c *writeCursor) forward(key []byte) bool {
 	const steps = 4
 	for range steps {
@@ -74,8 +76,9 @@ func (c *writeCursor) forward(key []byte) bool {
 	return c.Seek(key)
 }
 
-// sound poisons the store if reading failed: what this process has written cannot be read. The caller then takes the transactions to be
-// in conflict, which is safe, and nothing commits any more.
+// sound reports whether no read has failed. If one has, it poisons the store, because what this process has written
+// cannot be read. The caller then treats the transactions as conflicting, which is safe, and nothing commits any
+// more.
 func (c *writeCursor) sound(w *Set) bool {
 	err := c.Err()
 	if err != nil {
@@ -84,7 +87,8 @@ func (c *writeCursor) sound(w *Set) bool {
 	return err == nil
 }
 
-// Each calls f with each key that the set has, in order, and whether it is deleted, until an error. The set must not change meanwhile.
+// Each calls f with each key of the set, in order, and whether it is deleted, until f returns an error. The set
+// must not change meanwhile.
 func (w *Set) Each(f func(key []byte, deleted bool) error) error {
 	c := w.cursor()
 	for ok := c.First(); ok; ok = c.Next() {
@@ -118,7 +122,7 @@ func (w *Set) overlapsLayers(from, to []byte) bool {
 	return to == nil || bytes.Compare(c.Key(), to) < 0
 }
 
-// hashes yields the hashes of all keys, and reports whether yield wants more.
+// hashes yields the hashes of all keys in layers, and reports whether yield wants more.
 func (s *Spill) hashes(yield func(hash uint64) bool) bool {
 	for _, l := range s.layers {
 		c := newLayerCursor(l)

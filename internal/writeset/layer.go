@@ -10,8 +10,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Layer is a write set, or a part of one, that has left memory: its entries in key order, each key once, in raw pages of private
-// segments. Each page stands for itself:
+// A Layer is a sorted run of a write set that has left memory: entries in key order, each key once, in raw pages of
+// private segments. Each page can be decoded by itself:
 //
 //	count u16 | records, one after the other | free | offset of each record u16, that of the first at the end of the page
 //
@@ -21,22 +21,24 @@ import (
 //	list     4 | the same; the run lists the extents of a large value
 //	long     5 | key length uvarint | address of a run that holds the key u64 | key: deletes a key longer than a leaf has room for
 //
-// Of a key longer than btree.MaxInlineKey only that much stands here; all of it is at the head of the run. So every record fits a page.
-// The runs lie in private segments too, and stay where they are when the transaction commits.
+// Of a key longer than btree.MaxInlineKey only that many bytes are in the record; the run has the whole key before
+// the value. So every record fits a page. Runs lie in private segments, too, and stay there when the transaction
+// commits.
 //
-// A layer never changes. Its pages are read in place, so what it takes in memory is a few bytes for each MiB.
+// A layer never changes. Its pages are read where the file is mapped, so it takes only a few bytes of memory for
+// each MiB.
 type Layer struct {
 	store   *logstore.Store
-	pieces  [][]byte // its pages, as they lie in the file
+	pieces  [][]byte // its pages in the mapping
 	starts  []int    // index of the first page of each piece
 	pages   int
 	records int64
-	bytes   int64 // about what the records take in leaves
-	widest  int   // bytes that one takes there at most
-	tier    int   // how often its records were written anew
+	bytes   int64 // about the bytes that the records take in leaves
+	widest  int   // most bytes that one record takes in a leaf
+	tier    int   // how often its records were rewritten
 	private *logstore.Private
 	extents []logstore.Extent
-	last    []byte // greatest key
+	last    []byte // the greatest key
 }
 
 const (
@@ -47,14 +49,14 @@ const (
 	layerLong   = 5
 
 	layerHead = 2 // bytes of a page before the first record
-	layerSlot = 2 // bytes of an offset
+	layerSlot = 2 // bytes of one offset
 )
 
 // layerRecord is a decoded record.
 type layerRecord struct {
 	code   byte
-	key    []byte // as much of it as stands in the page
-	keyLen int
+	key    []byte // the part of the key in the page
+	keyLen int    // bytes of the whole key
 	value  []byte // of a put
 	valLen uint64 // of a run or list
 	addr   logstore.Addr
@@ -63,7 +65,7 @@ type layerRecord struct {
 // deletes reports whether the record deletes its key.
 func (r *layerRecord) deletes() bool { return r.code == layerDelete || r.code == layerLong }
 
-// ref returns the run that the record leads to.
+// ref returns the run to which the record refers.
 func (r *layerRecord) ref() (ref btree.Ref, ok bool) {
 	if r.code == layerPut || r.code == layerDelete {
 		return ref, false
@@ -80,7 +82,7 @@ func (r *layerRecord) ref() (ref btree.Ref, ok bool) {
 
 var errLayer = fmt.Errorf("%w: a page of a write set that was not kept in memory", logstore.ErrCorrupt)
 
-// layerCount returns the number of records of a page.
+// layerCount returns the number of records in a page.
 func layerCount(p []byte) (int, error) {
 	n := int(binary.LittleEndian.Uint16(p))
 	if n == 0 || layerHead+n*layerSlot > len(p) {
@@ -89,7 +91,7 @@ func layerCount(p []byte) (int, error) {
 	return n, nil
 }
 
-// getLayerRecord decodes record i of a page that has more than i.
+// getLayerRecord decodes record i of a page, which must have more than i records.
 func getLayerRecord(p []byte, i int) (r layerRecord, err error) {
 	at := int(binary.LittleEndian.Uint16(p[len(p)-(i+1)*layerSlot:]))
 	if at < layerHead || at+2 > len(p) {
@@ -139,8 +141,8 @@ func getLayerRecord(p []byte, i int) (r layerRecord, err error) {
 	return r, nil
 }
 
-// ReadLayerPage calls f for each record of a page of a layer. Of a long key, which the run of the record has whole, op.Key is the beginning; and
-// such a key is that of a delete too, whose op then has the run as its reference. Keys and values are slices of p.
+// ReadLayerPage calls f for each record of a page of a layer. If a key is long, op.Key is only its beginning, and
+// op.Ref is the run that has the whole key, even if op is a delete. Keys and values are slices of p.
 func ReadLayerPage(p []byte, f func(op btree.Op)) error {
 	n, err := layerCount(p)
 	if err != nil {
@@ -160,8 +162,9 @@ func ReadLayerPage(p []byte, f func(op btree.Op)) error {
 	return nil
 }
 
-// OpenLayer returns the layer whose pages lie in the extents. It verifies their checksums, for which Store.Raw syncs what no sync has covered:
-// a layer that a transaction has open is durable, and so are the runs and large values that were written before it.
+// OpenLayer returns the layer with the pages in the given extents. It verifies their checksums. For that, Store.Raw
+// first syncs what no sync has covered: so a layer that a transaction has open is durable, and so are the runs and
+// large values written before it.
 func OpenLayer(s *logstore.Store, extents []logstore.Extent) (*Layer, error) {
 	l := &Layer{store: s, extents: extents}
 	for _, x := range extents {
@@ -181,7 +184,7 @@ func OpenLayer(s *logstore.Store, extents []logstore.Extent) (*Layer, error) {
 	return l, nil
 }
 
-// Extents returns where its pages lie.
+// Extents returns where the pages of the layer lie.
 func (l *Layer) Extents() []logstore.Extent { return l.extents }
 
 func (l *Layer) page(i int) []byte {
@@ -205,7 +208,7 @@ func (l *Layer) keyOf(r *layerRecord) ([]byte, error) {
 	return payload[:r.keyLen:r.keyLen], nil
 }
 
-// entryOf returns a record as an Entry, with its value or where that is.
+// entryOf returns a record as an Entry, with its value or the place of the value.
 func (l *Layer) entryOf(key []byte, r *layerRecord) (Entry, error) {
 	en := Entry{Key: key, Value: r.value, Deleted: r.deletes()}
 	if r.code != layerRun && r.code != layerList {
@@ -231,7 +234,7 @@ func (l *Layer) entryOf(key []byte, r *layerRecord) (Entry, error) {
 	return en, err
 }
 
-// compare compares the key of record i of a page with key.
+// compare compares the key of record i of page p with key.
 func (l *Layer) compare(p []byte, i int, key []byte) (int, error) {
 	r, err := getLayerRecord(p, i)
 	if err != nil {
@@ -245,9 +248,9 @@ func (l *Layer) compare(p []byte, i int, key []byte) (int, error) {
 	return bytes.Compare(r.key, key), nil
 }
 
-// find returns where the first record at or after key is; page is l.pages if there is none.
+// find returns the place of the first record with a key >= key; page is l.pages if there is none.
 func (l *Layer) find(key []byte) (page, index int, err error) {
-	low, high := 0, l.pages // pages before low begin at or below key, those from high on above it
+	low, high := 0, l.pages // pages before low begin at or below key, pages from high on begin above it
 	for low < high {
 		mid := int(uint(low+high) / 2)
 		order, err := l.compare(l.page(mid), 0, key)

@@ -1,13 +1,13 @@
 package writeset
 
-// layerCursor is a Cursor over one layer; it stops at deletes too.
+// layerCursor is a Cursor over one layer. It also stops at deletes.
 type layerCursor struct {
 	l      *Layer
-	page   int // -1 before the start, l.pages past the end
-	index  int // of the record in the page
+	page   int // -1: before the start; l.pages: past the end
+	index  int // index of the record in the page
 	data   []byte
 	count  int
-	loaded int // page that data and count are of, + 1
+	loaded int // 1 + the page of data and count; 0: none
 	rec    layerRecord
 	key    []byte
 	err    error
@@ -15,7 +15,7 @@ type layerCursor struct {
 
 func newLayerCursor(l *Layer) *layerCursor { return &layerCursor{l: l, page: -1} }
 
-// turn makes data and count those of the page at hand.
+// turn loads data and count of the current page.
 func (c *layerCursor) turn() bool {
 	if c.loaded != c.page+1 {
 		c.data = c.l.page(c.page)
@@ -27,7 +27,7 @@ func (c *layerCursor) turn() bool {
 	return true
 }
 
-// load decodes the record at hand.
+// load decodes the current record.
 func (c *layerCursor) load() bool {
 	if c.err != nil || !c.turn() {
 		return false

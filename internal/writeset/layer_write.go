@@ -8,16 +8,16 @@ import (
 	"flashdbm/logstore"
 )
 
-// layerWriter writes a layer, record after record in key order. After an error the caller discards it.
+// layerWriter writes a layer, record by record in key order. After an error the caller must discard it.
 type layerWriter struct {
 	l       *Layer
-	buf     []byte // pages not yet written, and the one being filled
-	from    int    // of buf: where the page being filled begins
-	at      int    // of that page: end of its records
+	buf     []byte // complete pages that are not written yet, and the page being filled
+	from    int    // offset in buf of the page being filled
+	at      int    // end of the records of that page
 	offsets []uint16
 }
 
-const layerBufPages = 64 // of a layer being written, in memory
+const layerBufPages = 64 // pages in memory of a layer being written
 
 func newLayerWriter(s *logstore.Store, c logstore.Claim) *layerWriter {
 	p := s.NewPrivate()
@@ -25,7 +25,7 @@ func newLayerWriter(s *logstore.Store, c logstore.Claim) *layerWriter {
 	return &layerWriter{l: &Layer{store: s, private: p}, buf: make([]byte, logstore.PageSize, layerBufPages*logstore.PageSize), at: layerHead}
 }
 
-// add appends a record; key is the whole key.
+// add appends a record; key is its whole key.
 func (w *layerWriter) add(r *layerRecord, key []byte) error {
 	var b [1 + 3*binary.MaxVarintLen64]byte
 	head := binary.AppendUvarint(append(b[:0], r.code), uint64(r.keyLen))
@@ -58,7 +58,7 @@ func (w *layerWriter) add(r *layerRecord, key []byte) error {
 	return nil
 }
 
-// turn completes the page being filled and begins the next.
+// turn completes the page being filled and begins the next one.
 func (w *layerWriter) turn() error {
 	p := w.buf[w.from:]
 	binary.LittleEndian.PutUint16(p, uint16(len(w.offsets)))
@@ -75,7 +75,7 @@ func (w *layerWriter) turn() error {
 	return nil
 }
 
-// write writes the pages that are complete.
+// write writes the complete pages.
 func (w *layerWriter) write() error {
 	_, err := w.l.private.Write(w.buf[:w.from])
 	w.from = 0
@@ -84,7 +84,7 @@ func (w *layerWriter) write() error {
 	return err
 }
 
-// finish returns the layer, which has a record at least. It is durable after SyncPrivate.
+// finish returns the layer, which must have at least one record. It is durable after SyncPrivate.
 func (w *layerWriter) finish() (*Layer, error) {
 	if len(w.offsets) > 0 {
 		if err := w.turn(); err != nil {
@@ -108,5 +108,5 @@ func (w *layerWriter) finish() (*Layer, error) {
 	return l, nil
 }
 
-// discard gives the segments back.
+// discard frees the segments.
 func (w *layerWriter) discard() { w.l.private.Discard() }

@@ -6,11 +6,13 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// Layered shows a snapshot's records with layers laid over them: the last source is the snapshot's cursor, the others are layers.
+// Layered shows the records of a snapshot overlaid by layers: the last source is the snapshot's cursor, the others
+// are layers.
 type Layered struct{ stack }
 
-// Over lays what has left memory over the cursor of a snapshot, which it takes possession of; nil if nothing has. It is good while Turns
-// does not move. Keys and values that it shows stay valid until the set is given up.
+// Over overlays the layers of the set on the cursor of a snapshot, which it takes over. It returns nil if there are
+// no layers. The result must not be used after Turns has changed. Keys and values that it returns are valid until
+// the set is given up.
 func (w *Set) Over(base Cursor) *Layered {
 	if w.spill == nil {
 		return nil
@@ -19,7 +21,7 @@ func (w *Set) Over(base Cursor) *Layered {
 	return &Layered{*newStack(append(layerCursors(w.spill.layers), base))}
 }
 
-// Turns returns how often layers were added to the set.
+// Turns returns how often a layer was added to the set.
 func (w *Set) Turns() int {
 	if w.spill == nil {
 		return 0
@@ -27,7 +29,7 @@ func (w *Set) Turns() int {
 	return w.spill.turns
 }
 
-// Entry returns the record that the last move has found if it is one of a layer. ok is false if it is the snapshot's.
+// Entry returns the present record if it comes from a layer. ok is false if it is the snapshot's.
 func (o *Layered) Entry() (en Entry, ok bool, err error) {
 	l := o.layer()
 	if l == nil {
@@ -37,13 +39,13 @@ func (o *Layered) Entry() (en Entry, ok bool, err error) {
 	return en, err == nil, err
 }
 
-// layer returns the cursor of the layer that the present record is in, nil if it is the snapshot's.
+// layer returns the cursor of the layer from which the present record comes, nil if it is the snapshot's.
 func (o *Layered) layer() *layerCursor {
 	c, _ := o.sources[o.winner()].(*layerCursor)
 	return c
 }
 
-// skip goes on past deletes.
+// skip repeats move until it finds a record that is not deleted, or none.
 func (o *Layered) skip(found bool, move func() bool) bool {
 	for found {
 		if c := o.layer(); c == nil || !c.rec.deletes() {
@@ -60,11 +62,11 @@ func (o *Layered) Next() bool           { return o.skip(o.stack.Next(), o.stack.
 func (o *Layered) Prev() bool           { return o.skip(o.stack.Prev(), o.stack.Prev) }
 func (o *Layered) Seek(key []byte) bool { return o.skip(o.stack.Seek(key), o.stack.Next) }
 
-// Merged goes over the records of layers, of each key the newest, in order.
+// Merged iterates over the records of layers in key order, of each key the newest.
 type Merged struct{ stack }
 
-// MergeLayers returns one over layers, the oldest first. hidden, if not nil, is told of each run that a record leads to which a newer one
-// hides.
+// MergeLayers returns a Merged over layers, which are sorted from the oldest to the newest. hidden, if not nil, is
+// called with the run of each record that a newer one hides.
 func MergeLayers(layers []*Layer, hidden func(run btree.Ref)) *Merged {
 	m := &Merged{stack: *newStack(layerCursors(layers))}
 	if hidden != nil {
@@ -77,10 +79,10 @@ func MergeLayers(layers []*Layer, hidden func(run btree.Ref)) *Merged {
 	return m
 }
 
-// present returns the cursor on the present record.
+// present returns the layer cursor on the present record.
 func (m *Merged) present() *layerCursor { return m.sources[m.winner()].(*layerCursor) }
 
-// Next goes to the next record, or to the first. Keys that do not ascend, which damage makes, are an error.
+// Next moves to the next record, or to the first one. Keys that do not ascend are an error: the layer is damaged.
 func (m *Merged) Next() bool {
 	before := m.key
 	if !m.stack.Next() {
@@ -92,7 +94,8 @@ func (m *Merged) Next() bool {
 	return true
 }
 
-// Op returns the present record, but for where its value is, and the run that it leads to. That of a delete has the key alone.
+// Op returns the present record without the place of its value, and the run to which it refers. The op of a delete
+// has only the key.
 func (m *Merged) Op() (op btree.Op, run btree.Ref, ok bool) {
 	r := &m.present().rec
 	run, ok = r.ref()

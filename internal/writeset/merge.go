@@ -2,16 +2,16 @@ package writeset
 
 import "bytes"
 
-// Cursor moves over the records of a fixed snapshot in key order. Each move reports whether it has found a record; if not, Err says whether
-// that is because of an error. It never moves by itself. After Next or Seek has run off the end Prev goes to the last record; after Prev
-// has run off the start Next goes to the first.
+// Cursor moves over the records of a fixed snapshot in key order. Each move reports whether it has found a record;
+// if not, Err tells whether there was an error. After Next or Seek has run off the end, Prev moves to the last
+// record; after Prev has run off the start, Next moves to the first.
 type Cursor interface {
 	First() bool
 	Last() bool
 	Next() bool
 	Prev() bool
 
-	// Seek goes to the first record whose key is at or after key.
+	// Seek moves to the first record with a key >= key.
 	Seek(key []byte) bool
 
 	// Key returns the key of the record that the last move has found. It is valid until the transaction ends.
@@ -20,30 +20,34 @@ type Cursor interface {
 	Err() error
 }
 
-// Merge is a cursor over a snapshot with a transaction's writes laid over it. It shows each key once, with what was written last, and no
-// deleted ones.
+// Merge is a cursor over a snapshot overlaid by a transaction's writes. It shows each key once, with what was
+// written last, and skips deleted keys.
 //
-// A Merge is positioned by key. Writes between two moves, also at the present key, never make it skip or repeat a record: Next goes to the
-// first record after the present key, Prev to the last before it, in the view of that moment. Past the end Next stays there and Prev goes
-// to the last record, before the start the other way round; a failed Seek is past the end. A new Merge is nowhere: Next goes to the first
-// record and Prev to the last.
+// The position of a Merge is a key. Writes between two moves, even of the present key, never make it skip or repeat
+// a record: Next moves to the first record behind the present key, Prev to the last one before it, as they are at
+// that moment. Past the end, Next stays there and Prev moves to the last record; before the start, Prev stays and
+// Next moves to the first. A failed Seek is past the end. A new Merge is on no record: Next moves to the first
+// record, Prev to the last.
 //
-// After an error of the snapshot's cursor a move finds nothing.
+// After an error of the snapshot's cursor, moves find nothing.
 //
-// It belongs to the goroutine of its transaction. As long as the write set is empty it only passes on the moves of the snapshot's cursor.
+// A Merge must be used by the goroutine of its transaction. While the write set is empty, it only passes on the
+// moves of the snapshot's cursor.
 //
 // Invariants while laid is set and the Merge is on a key:
 //
-//  1. base is on the first record at or after key if the last move went forward, on the last at or before it if back, or off that end;
-//     onBase says whether it is at key.
-//  2. The same holds for pos in the write set, unless that has changed since: then pos is stale and found again by key.
-//  3. onBase or onSet: the record is from there, the write set's before the snapshot's.
+//  1. If the last move went forward, base is on the first record at or behind key; if it went back, on the last
+//     record at or before key; or off that end. onBase says whether base is at key itself.
+//  2. The same holds for pos in the write set, unless the set has changed since: then pos is stale, and is found
+//     again by key.
+//  3. onBase or onSet is true. If both are, the record is the one of the write set.
 type Merge struct {
 	base Cursor
 	set  *Set
 	at   whereabouts
 
-	// laid says that the write set was not empty at the last move: the fields below hold. Otherwise base alone knows where the Merge is.
+	// laid: the write set was not empty at the last move, and the fields below are valid. Otherwise only base knows
+	// the position.
 	laid    bool
 	back    bool
 	baseOK  bool // base is on a record
@@ -51,7 +55,7 @@ type Merge struct {
 	onSet   bool
 	key     []byte
 	pos     position
-	version uint64 // of the write set, for pos
+	version uint64 // version of the write set for which pos is valid
 }
 
 type whereabouts uint8
@@ -63,10 +67,10 @@ const (
 	pastEnd
 )
 
-// noWrites is laid over the snapshot of a transaction that cannot write.
+// noWrites is the write set of a transaction that cannot write.
 var noWrites Set
 
-// NewMerge returns a cursor over base, which it takes possession of, and set. A nil set is an empty one.
+// NewMerge returns a cursor over base, which it takes over, and set. A nil set is an empty one.
 func NewMerge(base Cursor, set *Set) Merge {
 	if set == nil {
 		set = &noWrites
@@ -80,16 +84,17 @@ func (m *Merge) Set() *Set { return m.set }
 // OnRecord reports whether the last move has found a record.
 func (m *Merge) OnRecord() bool { return m.at == onRecord }
 
-// Place is where a Merge is.
+// Place is a position of a Merge.
 type Place struct {
 	at  whereabouts
-	key []byte // on a record
+	key []byte // if on a record
 }
 
-// Place returns where the Merge is. It is good until the write set is given up.
+// Place returns the position of the Merge. It is valid until the write set is given up.
 func (m *Merge) Place() Place { return Place{m.at, m.Key()} }
 
-// Return takes a new Merge to where another one was: to the first record at or after its key, or beyond either end.
+// Return moves a new Merge to the position of another one: to the first record at or behind its key, or beyond
+// either end.
 func (m *Merge) Return(to Place) {
 	if to.at == onRecord {
 		m.Seek(to.key)
@@ -98,7 +103,7 @@ func (m *Merge) Return(to Place) {
 	}
 }
 
-// First goes to the first record and reports whether there is one.
+// First moves to the first record and reports whether there is one.
 func (m *Merge) First() bool {
 	if m.set.Len() == 0 {
 		return m.arrive(m.base.First(), pastEnd)
@@ -107,7 +112,7 @@ func (m *Merge) First() bool {
 	return m.settle()
 }
 
-// Last goes to the last record and reports whether there is one.
+// Last moves to the last record and reports whether there is one.
 func (m *Merge) Last() bool {
 	if m.set.Len() == 0 {
 		return m.arrive(m.base.Last(), beforeStart)
@@ -116,7 +121,7 @@ func (m *Merge) Last() bool {
 	return m.settle()
 }
 
-// Seek goes to the first record at or after key and reports whether there is one.
+// Seek moves to the first record with a key >= key and reports whether there is one.
 func (m *Merge) Seek(key []byte) bool {
 	if m.set.Len() == 0 {
 		return m.arrive(m.base.Seek(key), pastEnd)
@@ -125,7 +130,7 @@ func (m *Merge) Seek(key []byte) bool {
 	return m.settle()
 }
 
-// Next goes to the record after the present key and reports whether there is one.
+// Next moves to the first record behind the present key and reports whether there is one.
 func (m *Merge) Next() bool {
 	if m.at != onRecord {
 		return m.at != pastEnd && m.First()
@@ -147,7 +152,7 @@ func (m *Merge) Next() bool {
 	return m.settle()
 }
 
-// Prev goes to the record before the present key and reports whether there is one.
+// Prev moves to the last record before the present key and reports whether there is one.
 func (m *Merge) Prev() bool {
 	if m.at != onRecord {
 		return m.at != beforeStart && m.Last()
@@ -169,7 +174,8 @@ func (m *Merge) Prev() bool {
 	return m.settle()
 }
 
-// Key returns the key that the last move has found, nil if none. It is valid until the transaction ends and must not be changed.
+// Key returns the present key, nil if the last move found none. It is valid until the transaction ends and must not
+// be modified.
 func (m *Merge) Key() []byte {
 	switch {
 	case m.at != onRecord:
@@ -181,8 +187,8 @@ func (m *Merge) Key() []byte {
 	}
 }
 
-// Entry returns what the write set says of the present key by now; it may have been deleted since the last move. If it says nothing, Entry
-// returns false, and the record is the one that the snapshot's cursor is on.
+// Entry returns the present entry of the write set for the present key; it may have been deleted since the last
+// move. If the set has none, Entry returns false, and the record is the one under the snapshot's cursor.
 func (m *Merge) Entry() (Entry, bool) {
 	switch {
 	case m.at != onRecord || m.set.Len() == 0:
@@ -199,7 +205,7 @@ func (m *Merge) Entry() (Entry, bool) {
 // Err returns the error of the snapshot's cursor.
 func (m *Merge) Err() error { return m.base.Err() }
 
-// arrive ends a move that base has made alone.
+// arrive ends a move that only base has made.
 func (m *Merge) arrive(found bool, otherwise whereabouts) bool {
 	if found {
 		m.at = onRecord
@@ -209,16 +215,16 @@ func (m *Merge) arrive(found bool, otherwise whereabouts) bool {
 	return found
 }
 
-// lay makes the fields hold when the first write came after the last move. The version is still that of no write, so pos will be found by
-// key.
+// lay makes the fields below laid valid if the first write came after the last move. version is then older than any
+// write, so pos will be found by key.
 func (m *Merge) lay() {
 	if !m.laid {
 		m.laid, m.baseOK, m.onBase, m.key = true, true, true, m.base.Key()
 	}
 }
 
-// settle ends a move: base and pos are on the first candidates in the direction of the move, and it goes on to the first that is not
-// deleted.
+// settle ends a move. base and pos are on the first candidates in the direction of the move; settle goes on to the
+// first one that is not deleted.
 func (m *Merge) settle() bool {
 	m.laid, m.version = true, m.set.Version()
 	for {
@@ -245,8 +251,8 @@ func (m *Merge) settle() bool {
 	}
 }
 
-// nearer tells which candidate comes first in the direction of the move: base's if order is negative, the write set's if positive, both if
-// 0.
+// nearer tells which candidate comes first in the direction of the move: that of base if order is negative, that of
+// the write set if it is positive, both if it is 0. any is false if there is none.
 func (m *Merge) nearer() (order int, any bool) {
 	switch {
 	case !m.pos.ok():
@@ -261,7 +267,7 @@ func (m *Merge) nearer() (order int, any bool) {
 	return order, true
 }
 
-// pass goes past a deleted key.
+// pass moves past a deleted key.
 func (m *Merge) pass() {
 	if m.back {
 		m.pos = m.set.prev(m.pos)

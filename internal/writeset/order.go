@@ -8,12 +8,12 @@ import (
 )
 
 const (
-	// blockRecords is the most records of a block. An insertion moves half of them on average, and every block costs the directory an
-	// entry; between 128 and 512 the sum hardly changes.
+	// blockRecords is the most records of a block. With more, an insertion moves more records (half a block on
+	// average); with fewer, the directory has more entries. Between 128 and 512 the total cost hardly changes.
 	blockRecords = 256
 	blockBytes   = 16 + 12*blockRecords
 
-	// keepBlocks is the most that Reset keeps.
+	// keepBlocks is the most blocks that Reset keeps.
 	keepBlocks = 16
 )
 
@@ -21,44 +21,46 @@ const (
 type block struct {
 	n int
 
-	// skip is the length of a prefix that all keys share that are in the block or ever will be, so that heads can begin after it.
+	// skip is the length of a prefix that all keys share that are in the block or can come into it. Heads begin
+	// behind it.
 	skip int
 
-	heads   [blockRecords]uint64 // HeadOf the keys
-	records [blockRecords]uint32 // indices in Set.records
+	heads   [blockRecords]uint64 // HeadOf each key
+	records [blockRecords]uint32 // indexes in keys.records
 }
 
 // order lists the records of a write set by key. Invariants:
 //
-//  1. The blocks, one after the other, list every record once, keys ascending. No block is empty, unless there are no records and it is the
-//     only one.
-//  2. fences[b], for b > 0, is the first key of blocks[b]. It is so for good: lower keys go into the block before. fences[0] is empty, a
-//     lower bound.
+//  1. The blocks, one after the other, list every record once, by ascending key. No block is empty, unless there
+//     are no records; then it is the only one.
+//  2. fences[b], for b > 0, is the first key of blocks[b], and stays so: lower keys go into the block before.
+//     fences[0] is empty, a lower bound.
 //  3. firsts[b] is HeadOf(fences[b], 0).
-//  4. A block's skip is the prefix that its fence and the next one share, and so do all keys between them. The first and the last block
-//     have no two fences, and skip 0.
+//  4. A block's skip is the length of the prefix shared by its fence and the next one, and so by all keys between
+//     them. The first and the last block have no two fences: their skip is 0.
 type order struct {
 	blocks []*block
 	firsts []uint64
 	fences [][]byte
-	spare  []*block // from before the last Reset
+	spare  []*block // blocks from before the last Reset
 }
 
-// keys are the records of a write set that are in memory, in the order of their keys.
+// keys are the records of a write set in memory, sorted by key.
 type keys struct {
 	arena   Arena // keys and values
 	records recordList
 	order   order
-	version uint64 // moves with each change: positions of before are void
+	version uint64 // changes with each change: positions of earlier versions are invalid
 }
 
-// HeadOf returns the eight bytes of key after skip as a number that compares like them, zeros standing for bytes that are not there. Of
-// keys that share the bytes before, those with different heads are in the order of their heads; of those with equal heads nothing is known.
+// HeadOf returns the eight bytes of key behind the first skip ones, padded with zeros, as a number that compares
+// like them. If two keys share their first skip bytes and have different heads, the keys compare like the heads; if
+// the heads are equal, nothing is known.
 func HeadOf(key []byte, skip int) uint64 {
 	if len(key) >= skip+8 {
 		return binary.BigEndian.Uint64(key[skip:])
 	}
-	if len(key) >= skip+4 { // without a copy, whose bytes the processor could not load as one number at once
+	if len(key) >= skip+4 { // two overlapping loads: bytes copied one by one could not be loaded as one number at once
 		n := len(key) - skip
 		last := uint64(binary.BigEndian.Uint32(key[len(key)-4:]))
 		return uint64(binary.BigEndian.Uint32(key[skip:]))<<32 | last<<(8*(8-n))&math.MaxUint32
@@ -79,14 +81,14 @@ func CommonPrefix(a, b []byte) int {
 	return n
 }
 
-// keyOf returns the key of a record.
+// keyOf returns the key of record id.
 func (w *keys) keyOf(id uint32) []byte {
 	r := w.records.at(id)
 	return w.arena.at(r.key, r.keyBytes)
 }
 
-// find returns where the first record at or after key is or would be, and whether its key is key. The index may be one past the block's
-// last. There must be a block.
+// find returns the place of the first record with a key >= key, and whether the two are equal. The index may be one
+// past the block's last record. There must be at least one block.
 func (w *keys) find(key []byte) (b, i int, found bool) {
 	b = w.findBlock(key)
 	bl := w.order.blocks[b]
@@ -113,7 +115,7 @@ func (w *keys) find(key []byte) (b, i int, found bool) {
 	return b, lo, false
 }
 
-// findBlock returns the block in which key is or would be.
+// findBlock returns the block to which key belongs.
 func (w *keys) findBlock(key []byte) int {
 	o := &w.order
 	head := HeadOf(key, 0)
@@ -130,15 +132,15 @@ func (w *keys) findBlock(key []byte) int {
 	return lo - 1
 }
 
-// isPastEnd reports whether key, whose head is given, comes after all keys, of which there must be one. It spares ascending insertions the
-// search.
+// isPastEnd reports whether key, whose head is given, is above all keys, of which there must be at least one. It
+// spares insertions in ascending order the search.
 func (w *keys) isPastEnd(key []byte, head uint64) bool {
 	bl := w.order.blocks[len(w.order.blocks)-1]
 	last := bl.heads[bl.n-1]
 	return last < head || last == head && bytes.Compare(w.keyOf(bl.records[bl.n-1]), key) < 0
 }
 
-// insert lists a record before the place that find returned for its key.
+// insert inserts a record at the place that find returned for its key.
 func (w *keys) insert(b, i int, id uint32) {
 	bl := w.order.blocks[b]
 	if bl.n == blockRecords {
@@ -151,11 +153,12 @@ func (w *keys) insert(b, i int, id uint32) {
 	bl.n++
 }
 
-// split makes room for record id at place (b, i) of a full block, and returns the place where that is now.
+// split makes room for record id at place (b, i) of a full block, and returns the place for the record afterwards.
 func (w *keys) split(b, i int, id uint32) (int, int) {
 	bl := w.order.blocks[b]
-	// At the very end the block stays full and the new one begins with id, so that ascending insertions leave no gaps. Anywhere else it is
-	// halved, also behind its last record: descending insertions between it and the next block would begin a new one each.
+	// At the very end, the block stays full and a new one begins with id, so that ascending insertions leave no
+	// gaps. Anywhere else the block is halved, even if id belongs behind its last record: otherwise, descending
+	// insertions between it and the next block would begin a block each.
 	keep, fence := bl.n, id
 	if i < bl.n || b+1 < len(w.order.blocks) {
 		keep = blockRecords / 2
@@ -172,7 +175,7 @@ func (w *keys) split(b, i int, id uint32) (int, int) {
 	return b, i
 }
 
-// addBlock puts an empty block at position b of the directory.
+// addBlock inserts an empty block at index b of the directory.
 func (w *keys) addBlock(b int, fence []byte) *block {
 	o := &w.order
 	var bl *block
@@ -188,7 +191,7 @@ func (w *keys) addBlock(b int, fence []byte) *block {
 	return bl
 }
 
-// setHeads sets the skip and the heads of block b from its fences and records.
+// setHeads computes the skip and the heads of block b from its fences and records.
 func (w *keys) setHeads(b int) {
 	o := &w.order
 	bl := o.blocks[b]
@@ -201,7 +204,8 @@ func (w *keys) setHeads(b int) {
 	}
 }
 
-// reset forgets all records. It keeps the blocks unless there are many, the first one in its place.
+// reset forgets all records. It keeps the blocks, the first one in its place, unless there are more than
+// keepBlocks.
 func (o *order) reset() {
 	if len(o.blocks)+len(o.spare) > keepBlocks {
 		*o = order{}

@@ -6,8 +6,8 @@ import (
 	"flashdbm/internal/btree"
 )
 
-// position is a position on an entry of a write set, or on none. It is good for the version of the set that made it; using it later panics.
-// The zero position is none.
+// position is the place of an entry of a write set, or of none. It is valid for the version of the set in which it
+// was made; using it later panics. The zero position is none.
 type position struct {
 	version      uint64 // 0 for none
 	block, index int32
@@ -32,7 +32,7 @@ func (w *keys) last() position {
 	return w.posBefore(len(w.order.blocks), 0)
 }
 
-// seek returns the position of the least key at or after key.
+// seek returns the position of the least key >= key.
 func (w *keys) seek(key []byte) position {
 	if w.records.n == 0 {
 		return position{}
@@ -41,7 +41,7 @@ func (w *keys) seek(key []byte) position {
 	return w.pos(b, i)
 }
 
-// seekAfter returns the position of the least key after key.
+// seekAfter returns the position of the least key > key.
 func (w *keys) seekAfter(key []byte) position {
 	if w.records.n == 0 {
 		return position{}
@@ -53,7 +53,7 @@ func (w *keys) seekAfter(key []byte) position {
 	return w.pos(b, i)
 }
 
-// seekBefore returns the position of the greatest key before key.
+// seekBefore returns the position of the greatest key < key.
 func (w *keys) seekBefore(key []byte) position {
 	if w.records.n == 0 {
 		return position{}
@@ -62,7 +62,7 @@ func (w *keys) seekBefore(key []byte) position {
 	return w.posBefore(b, i)
 }
 
-// next returns the position after p, none after the last.
+// next returns the position behind p, none behind the last.
 func (w *keys) next(p position) position {
 	w.check(p)
 	return w.pos(int(p.block), int(p.index)+1)
@@ -80,7 +80,7 @@ func (w *Set) entryAt(p position) Entry {
 	return w.entryOf(w.order.blocks[p.block].records[p.index])
 }
 
-// All returns the entries in key order. The set must not change meanwhile.
+// All returns the entries in memory in key order. The set must not change meanwhile.
 func (w *Set) All() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		for _, bl := range w.order.blocks {
@@ -93,8 +93,9 @@ func (w *Set) All() iter.Seq[Entry] {
 	}
 }
 
-// AppendOps appends the entries to ops, in key order, and returns the bytes of the keys and of the values in ops. A value that its leaf has no
-// room for is not among those: run writes it elsewhere, and says where.
+// AppendOps appends the entries in memory to ops, in key order, and returns the bytes of keys and values in the
+// appended ops. For a value for which a leaf has no room it calls run, which writes the value elsewhere and returns
+// its place; such a value does not count.
 func (w *Set) AppendOps(ops []btree.Op, run func(Entry) *btree.Ref) (all []btree.Op, bytes int) {
 	for _, bl := range w.order.blocks {
 		for _, id := range bl.records[:bl.n] {
@@ -127,7 +128,7 @@ func (w *keys) deletes(p position) bool {
 	return w.records.at(w.order.blocks[p.block].records[p.index]).kind == recordDelete
 }
 
-// pos returns the position of record i of block b, where i may be one past its last.
+// pos returns the position of record i of block b; i may be one past the block's last record.
 func (w *keys) pos(b, i int) position {
 	if b < len(w.order.blocks) && i == w.order.blocks[b].n {
 		b, i = b+1, 0
@@ -138,7 +139,8 @@ func (w *keys) pos(b, i int) position {
 	return position{version: w.version, block: int32(b), index: int32(i)}
 }
 
-// posBefore returns the position before record i of block b, where b may be one past the last block and i one past the block's last record.
+// posBefore returns the position before record i of block b; b may be one past the last block, and i one past the
+// block's last record.
 func (w *keys) posBefore(b, i int) position {
 	if i == 0 {
 		if b == 0 {

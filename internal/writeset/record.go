@@ -6,19 +6,19 @@ import (
 	"flashdbm/logstore"
 )
 
-// ValueRef says where a value is that was written before the transaction commits.
+// ValueRef is the place of a value that was written before the transaction commits.
 type ValueRef struct {
 	Len     uint64 // bytes of the value
 	Extents []logstore.Extent
 }
 
-// Entry is what a write set says of a key: the value it puts, here or elsewhere, or that it deletes the key. The slices are the write set's
-// own; they must not be changed, and are valid until its Reset.
+// Entry is the last write of a key: a put, with the value or its place, or a delete. Its slices belong to the write
+// set: they must not be modified, and are valid until its Reset.
 type Entry struct {
 	Key     []byte
-	Value   []byte    // nil if Deleted or Ref
+	Value   []byte    // nil if Deleted or Ref is set
 	Deleted bool      // the key is deleted
-	Ref     *ValueRef // where the value is, nil if here
+	Ref     *ValueRef // place of the value, nil if it is in Value
 }
 
 type recordKind uint8
@@ -29,11 +29,11 @@ const (
 	recordRef
 )
 
-// record is an entry as it is kept. It has no pointers, so that the garbage collector need not look at a million of them. The key never
-// changes.
+// record is an entry as it is stored. It has no pointers, so the garbage collector does not scan records. The key
+// never changes.
 type record struct {
 	key        place
-	value      place // for recordRef the index in Set.refs
+	value      place // for recordRef: the index in Set.refs
 	keyBytes   uint32
 	valueBytes uint32 // 0 unless recordPut
 	kind       recordKind
@@ -44,12 +44,12 @@ const (
 	recordChunkShift = 8
 	recordChunk      = 1 << recordChunkShift // records
 
-	// keepRecordChunks is the most that reset keeps.
+	// keepRecordChunks is the most chunks that reset keeps.
 	keepRecordChunks = 16
 )
 
-// recordList is an append-only list of records. It grows by chunks, so that growing copies nothing; only the first grows from small
-// beginnings. A record is known by its index.
+// recordList is an append-only list of records, known by their indexes. It grows by chunks, so growing copies
+// nothing; only the first chunk starts small and is reallocated.
 type recordList struct {
 	chunks [][]record // those from before the last reset are empty
 	n      uint32
@@ -59,7 +59,7 @@ func (l *recordList) at(id uint32) *record {
 	return &l.chunks[id>>recordChunkShift][id%recordChunk]
 }
 
-// add adds a record, which the caller fills in.
+// add adds a record, which the caller has to fill in.
 func (l *recordList) add() (id uint32, r *record) {
 	id = l.n
 	if id == math.MaxUint32 {
@@ -84,7 +84,7 @@ func (l *recordList) add() (id uint32, r *record) {
 	return id, &chunk[len(chunk)-1]
 }
 
-// bytes returns the memory held.
+// bytes returns the memory of the list.
 func (l *recordList) bytes() int64 {
 	if len(l.chunks) == 0 {
 		return 0
@@ -92,7 +92,7 @@ func (l *recordList) bytes() int64 {
 	return recordBytes * int64(cap(l.chunks[0])+(len(l.chunks)-1)*recordChunk)
 }
 
-// reset forgets all records. It keeps the memory unless that is much.
+// reset forgets all records. It keeps the memory of at most keepRecordChunks chunks.
 func (l *recordList) reset() {
 	if len(l.chunks) > keepRecordChunks {
 		l.chunks = nil

@@ -8,56 +8,54 @@ import (
 	"flashdbm/logstore"
 )
 
-// Set holds what a transaction writes: for each key the last put or
-// delete, in key order. It copies keys and values. A nil key is the empty key,
-// which is a key like others; a nil value is the empty value.
+// Set holds the writes of a transaction: for each key the last put or delete, sorted by key. It copies keys and
+// values. A nil key is the empty key, which is a key like others; a nil value is the empty value.
 //
-// Slices handed out stay valid and unchanged until Reset, also when their key
-// is written again. The version moves with every change of an entry, never
-// back, and positions are good for one version.
+// Slices that it returns stay valid and unchanged until Reset, even if their key is written again. The version
+// increases with every change of an entry, and a position is valid for one version.
 //
-// A large set is in memory in part only: see Budget. Get, positions, Merge, All, AppendOps, Len, Used, Bytes and RedoBytes are about that
-// part. Find, Each, Hashes, Intersects and Overlaps are about all of it, and Over lays the other part under a Merge.
+// A large set is only partly in memory: see Budget. Get, positions, Merge, All, AppendOps, Len, Used, Bytes and
+// RedoBytes cover the part in memory. Find, Each, Hashes, Intersects and Overlaps cover the whole set, and Over
+// puts the other part under a Merge.
 //
-// The zero Set is empty and ready. It must not be copied. While it changes
-// one goroutine uses it; when it is complete any number may call the methods
-// that change nothing. Who shares a set with others calls Reset only when none
-// of them can look at it any more.
+// The zero Set is empty and ready to use. It must not be copied. While it changes, only one goroutine may use it;
+// when it is complete, any number may call the methods that change nothing. The owner of a shared set calls Reset
+// only when nobody else can look at it any more.
 type Set struct {
 	keys
 	refs    []*ValueRef // values elsewhere; nil where one was replaced
-	unused  []uint32    // indexes of those
-	dropped *ValueRef   // value elsewhere that the last change has replaced, nil if none
+	unused  []uint32    // indexes of the nil entries of refs
+	dropped *ValueRef   // the value elsewhere that the last change replaced, nil if none
 
-	spill   *Spill // what has left memory, nil if nothing has
-	charged int64  // of Bytes, in the budget of all sets
+	spill   *Spill // the part that has left memory, nil if none has
+	charged int64  // bytes charged to the budget
 
 	redoBytes  int64
-	runPages   int64  // pages of runs that values, lists of extents and their keys need, with what placing them may waste
-	widest     int    // bytes that a record takes in its leaf at most
-	staleBytes int64  // bytes in the arena of values replaced since
-	filter     uint64 // has bit hash % 64 of every key; all bits if there are many
-	firstHash  uint64 // of the key that was written first
+	runPages   int64  // pages for the runs of values, lists of extents and their keys, with what placing them may waste
+	widest     int    // most bytes that one record takes in its leaf
+	staleBytes int64  // bytes of replaced values in the arena
+	filter     uint64 // bit hash % 64 of every key; all bits if there are many keys
+	firstHash  uint64 // HashKey of the key that was written first
 }
 
 const (
-	// minStaleBytes is how many stale bytes are carried in any case.
+	// minStaleBytes of replaced values are kept before the arena is copied.
 	minStaleBytes = 1 << 20
 
-	// What a record takes in the log beyond key and value, roughly.
+	// Bytes that a record takes in the log beyond key and value, roughly.
 	redoRecordBytes = 8
 	redoRefBytes    = 17
 	redoExtentBytes = 16
 
-	// filteredKeys is up to how many keys the filter is worth hashing them for. Otherwise keys are hashed when their hashes are asked for,
-	// which for a set that no other transaction was beside is never.
+	// filteredKeys is the number of keys that are hashed for the filter when they are written. Further keys are
+	// hashed only when Hashes is called, which does not happen for a set without concurrent transactions.
 	filteredKeys = 8
 
-	// keepRefs is the most that Reset keeps room for.
+	// keepRefs is the most entries of refs for which Reset keeps memory.
 	keepRefs = 256
 )
 
-// Put makes value the value of key.
+// Put sets the value of key.
 func (w *Set) Put(key, value []byte) {
 	if uint64(len(value)) > math.MaxUint32 {
 		panic("writeset: value too long for a write set")
@@ -75,7 +73,7 @@ func (w *Set) Put(key, value []byte) {
 	}
 }
 
-// PutRef makes the value that ref stands for the value of key.
+// PutRef sets the value of key to one that was written elsewhere.
 func (w *Set) PutRef(key []byte, ref ValueRef) {
 	ref.Extents = slices.Clone(ref.Extents)
 	r, _ := w.upsert(key, nil)
@@ -99,8 +97,8 @@ func (w *Set) widen(key []byte, value int) {
 // Delete deletes key, whether or not the set or the store has it.
 func (w *Set) Delete(key []byte) { w.upsert(key, nil) }
 
-// upsert returns the record of key as one that deletes the key. A fresh one is new, and already has the place of value, which its memory
-// has behind the key.
+// upsert returns the record of key, as one that deletes the key. If fresh, the record is new, and value has been
+// copied behind the key already, with its place in the record.
 func (w *Set) upsert(key, value []byte) (r *record, fresh bool) {
 	w.version++
 	w.dropped = nil
@@ -131,7 +129,7 @@ func (w *Set) upsert(key, value []byte) (r *record, fresh bool) {
 	return r, true
 }
 
-// add makes a record for a new key, which deletes it, with the place of a value.
+// add makes a record for a new key: one that deletes the key, with the place of a copy of value.
 func (w *Set) add(key, value []byte) (id uint32, r *record) {
 	if uint64(len(key)) > math.MaxUint32 {
 		panic("writeset: key too long for a write set")
@@ -153,7 +151,7 @@ func (w *Set) add(key, value []byte) (id uint32, r *record) {
 	return id, r
 }
 
-// runPagesOf returns what a record adds to runPages.
+// runPagesOf returns the pages by which a record increases runPages.
 func (w *Set) runPagesOf(r *record) int64 {
 	var n int64
 	switch {
@@ -170,7 +168,8 @@ func (w *Set) runPagesOf(r *record) int64 {
 	return logstore.RunReserve(logstore.RunPages(n))
 }
 
-// drop makes r a record that deletes its key. All that its value needed is given back, but for stale bytes.
+// drop makes r a record that deletes its key, and takes its value out of all sums; a short value becomes stale
+// bytes.
 func (w *Set) drop(r *record) {
 	w.runPages -= w.runPagesOf(r)
 	switch r.kind {
@@ -188,7 +187,8 @@ func (w *Set) drop(r *record) {
 	r.kind, r.value, r.valueBytes = recordDelete, 0, 0
 }
 
-// squeeze copies what is live into a new arena. The old one is left to the collector, not used again: somebody may hold a slice of it.
+// squeeze copies the live keys and values to a new arena. The old one is left to the garbage collector and not
+// reused, because somebody may hold slices of it.
 func (w *Set) squeeze() {
 	old := w.arena
 	w.arena = Arena{}
@@ -205,7 +205,7 @@ func (w *Set) squeeze() {
 	w.staleBytes = 0
 }
 
-// Get returns what the set says of key, and whether it says anything.
+// Get returns the entry of key in memory, and whether there is one.
 func (w *Set) Get(key []byte) (Entry, bool) {
 	if w.records.n == 0 {
 		return Entry{}, false
@@ -217,7 +217,8 @@ func (w *Set) Get(key []byte) (Entry, bool) {
 	return w.entryOf(w.order.blocks[b].records[i]), true
 }
 
-// Find is Get that looks into what has left memory, too, of which it returns copies.
+// Find returns the entry of key, in memory or in a layer, and whether there is one. Key and value from a layer are
+// copies.
 func (w *Set) Find(key []byte) (en Entry, ok bool, err error) {
 	if w.records.n > 0 {
 		en, ok = w.Get(key)
@@ -228,10 +229,10 @@ func (w *Set) Find(key []byte) (en Entry, ok bool, err error) {
 	return en, ok, nil
 }
 
-// Dropped returns the value elsewhere that the last change has replaced, nil if none.
+// Dropped returns the value elsewhere that the last change replaced, nil if none.
 func (w *Set) Dropped() *ValueRef { return w.dropped }
 
-// entryOf returns a record as an Entry.
+// entryOf returns record id as an Entry.
 func (w *Set) entryOf(id uint32) Entry {
 	r := w.records.at(id)
 	e := Entry{Key: w.arena.at(r.key, r.keyBytes)}
@@ -246,23 +247,24 @@ func (w *Set) entryOf(id uint32) Entry {
 	return e
 }
 
-// Len returns the number of keys.
+// Len returns the number of keys in memory.
 func (w *Set) Len() int { return int(w.records.n) }
 
-// Empty reports whether the set says nothing of any key.
+// Empty reports whether the set has no entries, in memory or in layers.
 func (w *Set) Empty() bool { return w.records.n == 0 && w.spill == nil }
 
-// Version returns a number that moves with every change of an entry. It is 0 only before the first.
+// Version returns a number that increases with every change of an entry. It is 0 only before the first change.
 func (w *Set) Version() uint64 { return w.version }
 
-// RedoBytes returns about how many bytes of log the set takes: those of all keys and values, and 8 for each key.
+// RedoBytes returns about how many bytes of redo records the set takes in the log: those of all keys and values,
+// and 8 for each key.
 func (w *Set) RedoBytes() int64 { return w.redoBytes }
 
 func (ref *ValueRef) redoBytes() int64 {
 	return redoRefBytes + redoExtentBytes*int64(len(ref.Extents))
 }
 
-// Bytes returns the bytes of memory the set holds, including what Reset kept.
+// Bytes returns the memory of the set in bytes, including what Reset kept.
 func (w *Set) Bytes() int64 {
 	const (
 		refBytes       = 8 + 48
@@ -273,8 +275,8 @@ func (w *Set) Bytes() int64 {
 	return w.arena.held + w.records.bytes() + refs + blocks*(blockBytes+directoryBytes)
 }
 
-// Reset empties the set and invalidates the slices it has handed out. It keeps the memory of modest sets, at most about 512 KiB, for the
-// next transaction.
+// Reset empties the set and invalidates the slices that it has returned. It keeps at most about 512 KiB of memory
+// for the next transaction.
 func (w *Set) Reset() {
 	w.version++
 	w.spill = nil
@@ -289,7 +291,8 @@ func (w *Set) Reset() {
 	w.redoBytes, w.staleBytes, w.runPages, w.filter, w.widest = 0, 0, 0, 0, 0
 }
 
-// forget drops what is in memory, which a layer has by now. Slices that were handed out stay valid: their memory is left to the collector.
+// forget drops the entries in memory, which a new layer has. Slices that were returned stay valid: their memory is
+// left to the garbage collector.
 func (w *Set) forget() {
 	w.version++
 	w.arena, w.records, w.order = Arena{}, recordList{}, order{}

@@ -5,17 +5,17 @@ import (
 	"flashdbm/internal/redo"
 )
 
-// Size is what a write set comes to where it is committed. Each number is an upper bound, but for Bytes.
+// Size is what a write set needs when it is committed. Each number but Bytes is an upper bound.
 type Size struct {
 	Keys      int64
-	Bytes     int64 // of keys and values, about
+	Bytes     int64 // about the bytes of keys and values
 	InLeaves  int64 // bytes that the records take in leaves
-	Widest    int   // bytes that one takes there
-	RedoPages int64 // of the group's redo and, where layers are listed, of their lists
-	RunPages  int64 // of runs, with what placing them may waste; those of layers are written already
+	Widest    int   // most bytes that one record takes in a leaf
+	RedoPages int64 // pages of the group's redo records and, for layers, of the lists of their extents
+	RunPages  int64 // pages of runs, with what placing them may waste; the runs of layers are written already
 }
 
-// Size returns that of the set. If part of the set has left memory all of it must have.
+// Size returns the size of the set. If part of the set has left memory, all of it must have.
 func (w *Set) Size() Size {
 	z := Size{Keys: int64(w.Len()), Bytes: w.RedoBytes(), Widest: w.widest, RunPages: w.runPages}
 	if s := w.spill; s != nil {
@@ -25,9 +25,10 @@ func (w *Set) Size() Size {
 		z.Bytes = z.InLeaves
 		return z
 	}
-	// All of them but the last are three quarters full at least. Short records, which are not split, leave no more: see logstore's
-	// Group.Append. Nor do logged values: a page that the next one does not fit goes on in another page of the file, unless it has nearly as
-	// many values as it may, or its segment ends.
+	// All redo pages but the last are at least three quarters full. Short records are not split and so leave at
+	// most a quarter of a page free: see logstore's Group.Append. Nor do logged values leave more: if the next
+	// value does not fit, the page is continued by another page of the file, unless it has nearly as many values as
+	// a page may have, or its segment ends.
 	z.RedoPages = redo.Pages((z.Bytes+z.Keys*redo.MaxRecord)*4/3) + 1
 	z.InLeaves = z.Bytes + z.Keys*int64(btree.RecordBytes(0, 0))
 	return z

@@ -8,40 +8,44 @@ import (
 	"flashdbm/logstore"
 )
 
-// Spill is what of a write set has left memory: layers, and the runs that their records lead to. It belongs to the transaction until the
-// group that lists it is written, then to the tree, or is discarded with the transaction.
+// Spill is the part of a write set that has left memory: layers, and the runs to which their records refer. It
+// belongs to the transaction until the group that lists it is written, and then to the tree; or it is discarded
+// with the transaction.
 //
 // Invariants:
 //
-//   - What memory holds is newer than every layer, and a layer newer than those before it.
+//   - Entries in memory are newer than every layer, and a layer is newer than the layers before it.
 //   - Each run in values belongs to one record of a layer, or is in lost.
-//   - Whatever a reader may still have a slice of stays until the transaction ends: layers that were merged into others too, and runs, if a
-//     cursor has handed out slices. Lookups hand out copies.
+//   - What readers may still have slices of stays until the transaction ends. If a cursor has handed out slices,
+//     that includes layers that were merged into others, and runs. Lookups return copies.
 type Spill struct {
 	store  *logstore.Store
-	claim  logstore.Claim      // by which segments are taken
+	claim  logstore.Claim      // takes segments
 	layers []*Layer            // oldest first
-	values *logstore.Private   // runs of long values and keys, nil without any
-	large  []*logstore.Private // large values that layers lead to
-	lost   []btree.Ref         // runs of records that newer ones have replaced, in layers merged since
-	read   bool                // slices were handed out
-	turns  int                 // times that the layers changed
-	tally  tally               // of what lives
+	values *logstore.Private   // runs of long values and keys; nil without any
+	large  []*logstore.Private // large values to which layers refer
+	lost   []btree.Ref         // runs of records that newer ones replaced, in layers merged since
+	read   bool                // a cursor has handed out slices
+	turns  int                 // how often a layer was added
+	tally  tally               // estimates the live part
 
-	retired []*logstore.Private // what layers, runs and large values that others have taken the place of lie in, if somebody may read there
+	// retired are the segments of replaced layers, runs and large values of which readers may still have slices.
+	retired []*logstore.Private
 }
 
-// Spilled returns what of the set has left memory, nil if nothing has.
+// Spilled returns the part of the set that has left memory, nil if none has.
 func (w *Set) Spilled() *Spill { return w.spill }
 
-// mergeLayers is how many layers of a tier become one of the next, so that looking a key up meets few.
+// mergeLayers is how many layers of one tier are merged into one of the next. With more, a lookup searches more
+// layers; with fewer, records are rewritten more often.
 const mergeLayers = 16
 
-// SpillPages bounds the pages of the segments that Spill takes: for a layer, and in others for the runs of long keys and values.
+// SpillPages bounds the pages of the segments that Spill takes: some for a layer, others for the runs of long keys
+// and values.
 func (w *Set) SpillPages(s *logstore.Store) int64 {
 	size := int64(s.SegmentPages()) - 1
 	var layer, segments int64
-	at := size // of the last segment of runs: as much is used
+	at := size // used pages of the last segment for runs
 	for en := range w.All() {
 		bytes, run := int64(min(len(en.Key), btree.MaxInlineKey)), int64(btree.RunKeyLen(en.Key))
 		switch {
@@ -63,12 +67,12 @@ func (w *Set) SpillPages(s *logstore.Store) int64 {
 			segments++
 		}
 	}
-	segments += 2*layer/logstore.PageSize/size + 1 // half a page at least has records
+	segments += 2*layer/logstore.PageSize/size + 1 // each page is at least half full
 	return segments * (size + 1)
 }
 
-// add writes a layer of what w has in memory, and returns the large values that are not in it. After ErrFull it may be called again: runs
-// written in vain are lost ones.
+// add writes a layer of the entries that w has in memory, and returns the large values to which it does not refer.
+// After ErrFull it may be called again: the runs written in vain are then in lost.
 func (s *Spill) add(w *Set, large []*logstore.Private) (rest []*logstore.Private, err error) {
 	lw := newLayerWriter(s.store, s.claim)
 	var runs []btree.Ref
@@ -87,7 +91,7 @@ func (s *Spill) add(w *Set, large []*logstore.Private) (rest []*logstore.Private
 		ref, ok := r.ref()
 		if en.Ref != nil {
 			taken[en.Ref.Extents[0].Addr] = true
-			ref.Kind, ref.ValueLen = btree.Run, uint64(logstore.ListBytes(len(en.Ref.Extents))) // what it lists is not lost
+			ref.Kind, ref.ValueLen = btree.Run, uint64(logstore.ListBytes(len(en.Ref.Extents))) // only the list is lost, not the extents in it
 		}
 		if ok {
 			runs = append(runs, ref)
@@ -118,7 +122,7 @@ func (s *Spill) add(w *Set, large []*logstore.Private) (rest []*logstore.Private
 	return rest, nil
 }
 
-// record returns the record of an entry, with its run written.
+// record returns the layer record of an entry, after it has written the entry's run.
 func (s *Spill) record(en *Entry) (r layerRecord, err error) {
 	r.keyLen, r.key = len(en.Key), en.Key[:min(len(en.Key), btree.MaxInlineKey)]
 	long := en.Key[:btree.RunKeyLen(en.Key)]
@@ -148,7 +152,7 @@ func (s *Spill) record(en *Entry) (r layerRecord, err error) {
 	return r, err
 }
 
-// compact merges the newest layers while there are many of a tier.
+// compact merges the newest layers as long as there are mergeLayers of one tier.
 func (s *Spill) compact() error {
 	for {
 		n := len(s.layers)
@@ -170,7 +174,7 @@ func (s *Spill) compact() error {
 	}
 }
 
-// mergedLayer writes a layer with the newest record of each key, and returns the runs of the others.
+// mergedLayer writes a layer with the newest record of each key, and returns the runs of the older ones.
 func mergedLayer(store *logstore.Store, c logstore.Claim, layers []*Layer) (l *Layer, lost []btree.Ref, err error) {
 	lw := newLayerWriter(store, c)
 	defer func() {
@@ -192,7 +196,7 @@ func mergedLayer(store *logstore.Store, c logstore.Claim, layers []*Layer) (l *L
 	return l, lost, err
 }
 
-// find returns what the layers say of key, and whether they say anything.
+// find returns the newest entry of key in the layers, and whether there is one.
 func (s *Spill) find(key []byte) (en Entry, ok bool, err error) {
 	for i := len(s.layers) - 1; i >= 0; i-- {
 		l := s.layers[i]
@@ -218,13 +222,13 @@ func (s *Spill) find(key []byte) (en Entry, ok bool, err error) {
 			return en, false, err
 		}
 		en, err = l.entryOf(key, &r)
-		en.Key, en.Value = bytes.Clone(en.Key), bytes.Clone(en.Value) // what they lie in may be free before the transaction ends
+		en.Key, en.Value = bytes.Clone(en.Key), bytes.Clone(en.Value) // copied: the pages may be freed before the transaction ends
 		return en, err == nil, err
 	}
 	return en, false, nil
 }
 
-// size returns what the layers' records take in leaves, and one of them at most.
+// size returns the bytes that the layers' records take in leaves, and the most that one of them takes.
 func (s *Spill) size() (bytes int64, widest int) {
 	for _, l := range s.layers {
 		bytes, widest = bytes+l.bytes, max(widest, l.widest)
@@ -232,7 +236,7 @@ func (s *Spill) size() (bytes int64, widest int) {
 	return bytes, widest
 }
 
-// Keys returns how many records the layers have: at least as many as keys.
+// Keys returns the number of records in the layers, which is at least the number of keys.
 func (s *Spill) Keys() (n int64) {
 	for _, l := range s.layers {
 		n += l.records
@@ -240,13 +244,13 @@ func (s *Spill) Keys() (n int64) {
 	return n
 }
 
-// Layers returns the layers, the oldest first.
+// Layers returns the layers, oldest first.
 func (s *Spill) Layers() []*Layer { return s.layers }
 
-// Lost returns the runs that no record of a layer leads to.
+// Lost returns the runs to which no record of a layer refers.
 func (s *Spill) Lost() []btree.Ref { return s.lost }
 
-// Discard frees all of it: the transaction does not commit.
+// Discard frees all segments of the spill: the transaction does not commit.
 func (s *Spill) Discard() {
 	for _, l := range s.layers {
 		l.private.Discard()
@@ -260,7 +264,7 @@ func (s *Spill) Discard() {
 	*s = Spill{store: s.store}
 }
 
-// Owned returns the pages that the layers' records lead to: of their runs, and of large values.
+// Owned returns the extents to which the layers' records refer: those of runs, and of large values.
 func (s *Spill) Owned() (all [][]logstore.Extent) {
 	if s.values != nil {
 		all = append(all, s.values.Extents())
@@ -271,8 +275,9 @@ func (s *Spill) Owned() (all [][]logstore.Extent) {
 	return all
 }
 
-// Publish hands the segments over to the tree: group, which lists them, was written. No snapshot below birth shows the large values. Not so
-// the layers and the runs, which have long keys: resolvers go on reading those, at whatever Seqs they are registered.
+// Publish hands the segments over to the tree, after group, which lists them, was written. No snapshot below birth
+// shows the large values. Layers and runs, which have the long keys, get no such bound: resolvers go on reading
+// them, whatever Seq they are registered at.
 func (s *Spill) Publish(group, birth uint64) {
 	for _, l := range s.layers {
 		l.private.Publish(group, 0)
@@ -289,7 +294,7 @@ func (s *Spill) Publish(group, birth uint64) {
 	s.retired = nil
 }
 
-// Bytes returns how much the layers take in the file.
+// Bytes returns the bytes that the layers take in the file.
 func (s *Spill) Bytes() (n int64) {
 	for _, l := range s.layers {
 		n += int64(l.pages) * logstore.PageSize
@@ -297,8 +302,8 @@ func (s *Spill) Bytes() (n int64) {
 	return n
 }
 
-// listPages bounds the pages that the group takes which lists the layers: a list for each layer and each owner of runs, in runs of at most
-// maxRun bytes, and the redo records that name them.
+// listPages bounds the pages that the group needs to list the layers: a list for each layer and each owner of runs,
+// stored in runs of at most maxRun bytes, and the redo records that refer to these runs.
 func (s *Spill) listPages(maxRun int64) int64 {
 	n := redo.Pages(int64(len(s.lost)+1) * redo.MaxRecord)
 	list := func(extents int) {

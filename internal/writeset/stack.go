@@ -2,21 +2,21 @@ package writeset
 
 import "bytes"
 
-// stack merges cursors: of the records of a key it shows the one of the first source that has it. It is a Cursor; deletes are
-// records like others, see Layered.
+// stack merges cursors. If several sources have a key, it shows the record of the first one. It is a Cursor; it
+// stops at deletes like at other records (Layered skips them).
 //
-// Invariants, while it is on a record: heap has the sources that are on a record, each on the first one at or after key in the direction
-// of the last move; its top is the first source of those that are on key itself.
+// Invariants, while it is on a record: heap has the sources that are on a record, each on its first record at or
+// behind key in the direction of the last move. The top of heap is the first of the sources that are on key itself.
 type stack struct {
-	sources []Cursor // the newest first
-	keys    [][]byte // of the sources in the heap
+	sources []Cursor // newest first
+	keys    [][]byte // present keys of the sources in heap
 	heap    []int32
 	key     []byte
 	at      whereabouts
 	back    bool
 	err     error
 
-	// shadowed, if set, is told of each record that a newer one hides, while Next goes past it.
+	// shadowed, if set, is called for each record that a newer one hides, when a move passes it.
 	shadowed func(source int)
 }
 
@@ -27,7 +27,7 @@ func newStack(sources []Cursor) *stack {
 // winner returns the source of the present record.
 func (s *stack) winner() int { return int(s.heap[0]) }
 
-// before reports whether source a comes before source b in the heap.
+// before reports whether source a is before source b in heap order.
 func (s *stack) before(a, b int32) bool {
 	order := bytes.Compare(s.keys[a], s.keys[b])
 	if s.back {
@@ -54,7 +54,7 @@ func (s *stack) down(i int) {
 	}
 }
 
-// all moves every source and arrives at what they found.
+// all moves every source by move, and rebuilds the heap.
 func (s *stack) all(back bool, move func(Cursor) bool) bool {
 	s.back, s.heap = back, s.heap[:0]
 	for i, c := range s.sources {
@@ -158,7 +158,7 @@ func (s *stack) pass(move func(Cursor) bool) bool {
 func (s *stack) Key() []byte { return s.key }
 func (s *stack) Err() error  { return s.err }
 
-// layerCursors returns cursors over layers, the newest first.
+// layerCursors returns cursors over layers, newest first.
 func layerCursors(layers []*Layer) []Cursor {
 	sources := make([]Cursor, 0, len(layers)+1)
 	for i := len(layers) - 1; i >= 0; i-- {
