@@ -2,21 +2,20 @@ package vfs
 
 import "sync"
 
-// arena is the memory that holds the bytes of one Mem file: a large range of
-// addresses, of which only what was touched costs memory. It never moves, so
-// slices of it show what is written later, as mappings do.
+// arena is the memory that holds the bytes of one Mem file: a large range of addresses, of which only touched
+// pages cost memory. It never moves, so a slice of it shows later writes, as a mapping does.
 //
 // Blocks not in touched are zero.
 type arena struct {
 	buf     []byte
-	touched bitset // blocks that may hold something else than zero
+	touched bitset // blocks that may be nonzero
 }
 
-// maxIdleArenas bounds the arenas kept for reuse: getting touched memory anew
-// from the system takes longer than copying a file into it.
+// maxIdleArenas is the number of arenas kept for reuse. Touching memory that is new from the system takes
+// longer than copying a file into an old arena.
 const maxIdleArenas = 16
 
-// idle holds released arenas of one size each.
+// idle holds released arenas. Each is reused only for a file of the same size.
 var idle struct {
 	sync.Mutex // guards arenas
 	arenas     []*arena
@@ -57,8 +56,7 @@ func copyArena(from *arena) (*arena, error) {
 	return a, nil
 }
 
-// clear zeroes the touched blocks, but for those in except, which the caller
-// is about to overwrite.
+// clear zeroes the touched blocks, except those in except, which the caller is about to overwrite.
 func (a *arena) clear(except bitset) {
 	end := int64(len(a.touched)) * 64
 	for i := a.touched.next(0, end, true); i < end; i = a.touched.next(i+1, end, true) {
@@ -83,7 +81,7 @@ func takeIdle(size int64) *arena {
 	return nil
 }
 
-// release gives the arena back; no slice of it may be used afterwards.
+// release makes the arena available for reuse. No slice of it may be used afterwards.
 func (a *arena) release() {
 	idle.Lock()
 	defer idle.Unlock()

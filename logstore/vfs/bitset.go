@@ -2,8 +2,7 @@ package vfs
 
 import "math/bits"
 
-// bitset is a set of small numbers. It grows by need; a number past its end is
-// not in it.
+// bitset is a set of small numbers. It grows as needed; a number past its end is not in the set.
 type bitset []uint64
 
 func (s bitset) has(i int64) bool {
@@ -41,8 +40,8 @@ func (s bitset) count() int64 {
 	return int64(n)
 }
 
-// next returns the first number from i on that is in the set (or, with want
-// false, is not), but at most end.
+// next returns the first number from i on that is in the set (or, if want is false, is not in the set), but at
+// most end.
 func (s bitset) next(i, end int64, want bool) int64 {
 	for i < end {
 		if i>>6 >= int64(len(s)) {

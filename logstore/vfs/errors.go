@@ -9,11 +9,11 @@ import (
 )
 
 var (
-	// ErrLocked is what every *LockedError is, for errors.Is.
+	// ErrLocked matches every *LockedError in errors.Is.
 	ErrLocked = errors.New("file is locked by another handle")
 
-	// ErrNoSpace is what an error for want of disk space or quota is, for
-	// errors.Is; the errno (ENOSPC, EDQUOT) is still there beneath it.
+	// ErrNoSpace matches every error for lack of disk space or quota in errors.Is. Such an error also unwraps
+	// to its errno (ENOSPC, EDQUOT).
 	ErrNoSpace = errors.New("no space left")
 
 	errFlag     = errors.New("open flag not supported")
@@ -22,10 +22,10 @@ var (
 	errRange    = errors.New("offset or length out of range")
 )
 
-// LockedError tells who holds the lock that [File.Lock] wanted.
+// LockedError says which process holds the lock that [File.Lock] wanted.
 type LockedError struct {
 	Path string
-	PID  int // process that holds the lock, 0 if that cannot be found out
+	PID  int // process that holds the lock, 0 if that is not known
 }
 
 func (e *LockedError) Error() string {
@@ -41,23 +41,21 @@ func (e *LockedError) Error() string {
 // Is makes errors.Is(err, ErrLocked) true.
 func (e *LockedError) Is(target error) bool { return target == ErrLocked }
 
-// spaceError marks an errno that says that the disk is full.
+// spaceError marks an errno that means that the disk or quota is full.
 type spaceError struct{ error }
 
 func (e spaceError) Is(target error) bool { return target == ErrNoSpace }
 func (e spaceError) Unwrap() error        { return e.error }
 
-// IsUnsyncable reports whether an error of [FS].SyncDir says that the file
-// system has no such call, or that the directory may not be opened for it, and
-// not that the sync failed. Whether a new name is durable is then up to the
-// file system; on many a sync of the file does it.
+// IsUnsyncable reports whether an error of [FS].SyncDir means that the sync of a directory is not possible, and
+// not that it failed: the file system has no such call, or the directory may not be opened for it. Whether a
+// new name is durable is then up to the file system; on many a sync of the file makes it durable.
 func IsUnsyncable(err error) bool {
 	return errors.Is(err, errors.ErrUnsupported) || errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrPermission)
 }
 
-// pathError says what was being done to which file. A PathError that the os
-// package put around the cause is taken off, since it would repeat the path.
-// A nil cause is no error.
+// pathError adds the operation and the file to an error. If the cause is a PathError of package os, its own
+// cause is used, because it would repeat the path. A nil cause is no error.
 func pathError(op, path string, cause error) error {
 	if cause == nil {
 		return nil
@@ -79,7 +77,7 @@ func rangeError(op, path string, off, n int64, cause error) error {
 	return pathError(fmt.Sprintf("%s of %d bytes at offset %d:", op, n, off), path, cause)
 }
 
-// checkRange refuses a range that does not lie within the numbers of a file.
+// checkRange refuses a range that is negative or overflows.
 func checkRange(off, n int64) error {
 	if off < 0 || n < 0 || off+n < off {
 		return errRange
@@ -87,8 +85,7 @@ func checkRange(off, n int64) error {
 	return nil
 }
 
-// checkFlag refuses what [FS].Open does not promise to understand; O_APPEND
-// for one would break WriteAt.
+// checkFlag refuses flags that [FS].Open does not support. O_APPEND, for example, would break WriteAt.
 func checkFlag(flag int) error {
 	if flag&^(os.O_RDWR|os.O_CREATE|os.O_EXCL) != 0 {
 		return errFlag

@@ -6,13 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// Faulty returns an FS that shows every operation of [Kind] to fail before it
-// passes it on to fs, and does not pass on those for which fail returns an
-// error, but for the part of a write that a *[ShortWrite] lets through. Fail is
-// called on the goroutine of the caller, several at once if there are several.
+// Faulty returns an FS that shows every operation of [Kind] to fail and then passes it on to fs. If fail
+// returns an error, the operation is not passed on, except for the part of a write that a *[ShortWrite] lets
+// through. The goroutine of the operation calls fail, so several goroutines may call it at once.
 //
-// A Datasync that fails this way leaves the data of fs as it is: dirty, not
-// lost. To see data lost use [Mem], with its own hook.
+// A Datasync that fails in this way leaves the data of fs dirty, not lost. To lose data use [Mem] with its own
+// hook.
 func Faulty(fs FS, fail func(Op) error) FS {
 	return &faultyFS{fs: fs, fail: fail}
 }
@@ -20,7 +19,7 @@ func Faulty(fs FS, fail func(Op) error) FS {
 type faultyFS struct {
 	fs   FS
 	fail func(Op) error
-	ops  atomic.Int64 // calls seen; only numbers them, orders nothing
+	ops  atomic.Int64 // number of calls seen: numbers them, and orders nothing
 }
 
 func (f *faultyFS) check(op Op) error {
@@ -28,8 +27,8 @@ func (f *faultyFS) check(op Op) error {
 	return f.fail(op)
 }
 
-// Open cannot know whether the file is there without trying, so it counts as
-// OpCreate only if opening without O_CREATE failed.
+// Open cannot know whether the file exists without trying. So the call is an OpCreate only if opening without
+// O_CREATE has failed.
 func (f *faultyFS) Open(name string, flag int, perm os.FileMode) (File, error) {
 	if flag&os.O_CREATE != 0 && flag&os.O_EXCL == 0 {
 		file, err := f.fs.Open(name, flag&^os.O_CREATE, perm)
@@ -66,7 +65,7 @@ func (f *faultyFS) SyncDir(name string) error {
 	return f.fs.SyncDir(name)
 }
 
-// faultyFile passes on to File what is not overridden.
+// faultyFile passes methods that are not overridden on to File.
 type faultyFile struct {
 	File
 	fs *faultyFS
@@ -94,7 +93,7 @@ func (f *faultyFile) WriteVec(bufs [][]byte, off int64) error {
 	return rangeError("write", f.Name(), off, vecLen(bufs), err)
 }
 
-// shortWrite writes what the fault lets through.
+// shortWrite writes the part of p that the fault lets through.
 func (f *faultyFile) shortWrite(fault error, p []byte, off int64) (int, error) {
 	p = shortened(fault, p)
 	if len(p) == 0 {
@@ -149,14 +148,13 @@ func (f *faultyFile) Map(off, n int64) ([]byte, error) {
 	return f.File.Map(off, n)
 }
 
-// Drop passes on what is no operation that can fail.
+// Drop is passed on without a check, because it is not an operation that can fail.
 func (f *faultyFile) Drop(off, n int64) error { return Drop(f.File, off, n) }
 
 // NextData implements Sparse.
 func (f *faultyFile) NextData(off int64) (int64, error) { return NextData(f.File, off) }
 
-// Window maps a window of the file, if it can have one. Of a store that is
-// refused nothing is carried out.
+// Window maps a window of the file, if File is Windowed. A store that is refused changes nothing.
 func (f *faultyFile) Window(off, n int64) (Window, error) {
 	if err := f.check(OpWindow, off, n); err != nil {
 		return nil, rangeError("map", f.Name(), off, n, err)

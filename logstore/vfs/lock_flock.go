@@ -4,8 +4,8 @@ package vfs
 
 import "golang.org/x/sys/unix"
 
-// lock uses flock, which like Linux's open-file-description locks belongs to
-// the handle. It does not tell who holds the lock.
+// lock uses flock. Like an open-file-description lock of Linux, a flock belongs to the handle. The system does
+// not tell which process holds it.
 func (f *osFile) lock(exclusive bool) error {
 	how := unix.LOCK_SH
 	if exclusive {
@@ -20,7 +20,7 @@ func (f *osFile) lock(exclusive bool) error {
 
 func (f *osFile) unlock() error { return f.flock(unix.LOCK_UN) }
 
-// flock repeats a call that a signal stopped before it did anything.
+// flock repeats a call that a signal interrupted before it had an effect.
 func (f *osFile) flock(how int) error {
 	return f.control(func(fd uintptr) error {
 		for {

@@ -10,20 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockOffset is the one byte that stands for the file. It lies far past the
-// end, so that an application's own locks of parts of the file do not meet it.
-// A lock of the whole file does.
+// LockOffset is the offset of the one byte that is locked in place of the file. It lies far past the end, so
+// that an application's own locks of parts of the file do not conflict with it. A lock of the whole file does.
 const LockOffset = 0x7ffffffffffff000
 
-// holderSearchLimit bounds the search for the process named in a LockedError:
-// how many descriptors of processes are looked at. 1,472 took 13 ms of a
-// processor. With a limit in time, a process that gets little of the processor
-// never found the one that has the lock.
+// holderSearchLimit bounds the search for the process named in a LockedError, in descriptors of all processes
+// that are looked at. Looking at 1,472 descriptors took 13 ms of processor time. With a limit in time, a
+// process that got little of the processor never found the holder of the lock.
 const holderSearchLimit = 10_000
 
-// lock takes an open-file-description lock: other than the older kind it
-// excludes other handles of this process too, and is not lost when the process
-// closes another handle of the file.
+// lock takes an open-file-description lock. Unlike the older kind, such a lock also excludes other handles of
+// this process, and is not lost when this process closes another handle of the file.
 func (f *osFile) lock(exclusive bool) error {
 	var pid int
 	err := f.control(func(fd uintptr) error {
@@ -56,9 +53,8 @@ func setLock(fd uintptr, kind int16) error {
 	return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &l)
 }
 
-// lockHolder returns the process that keeps fd from the lock, or 0. The kernel
-// tells the process only for locks of the older kind. For open file
-// descriptions it lists the locks of each under /proc/PID/fdinfo.
+// lockHolder returns the process whose lock keeps fd from getting the lock, or 0. The kernel names the process
+// only for locks of the older kind. Locks of open file descriptions are listed under /proc/PID/fdinfo.
 func lockHolder(fd uintptr, exclusive bool) int {
 	l := unix.Flock_t{Type: lockType(exclusive), Start: LockOffset, Len: 1}
 	if err := unix.FcntlFlock(fd, unix.F_OFD_GETLK, &l); err != nil {
@@ -85,9 +81,9 @@ func lockHolder(fd uintptr, exclusive bool) int {
 	return 0
 }
 
-// holdsLock tells whether the process at dir (/proc/PID) has a descriptor of
-// the file with our lock on it. A process that may not be looked at has none.
-// It looks at *left descriptors at most, and takes them off.
+// holdsLock reports whether the process at dir (/proc/PID) has a descriptor of the file with our lock on it. It
+// is false for a process that this one may not inspect. It looks at *left descriptors at most, and subtracts
+// those it looked at.
 func holdsLock(dir string, file *unix.Stat_t, left *int) bool {
 	if *left <= 0 {
 		return false
@@ -99,7 +95,7 @@ func holdsLock(dir string, file *unix.Stat_t, left *int) bool {
 	fds = fds[:min(len(fds), *left)]
 	*left -= len(fds)
 	for _, fd := range fds {
-		// The lock first: of a file on a file system that does not answer, stat would not return.
+		// The lock is checked first: stat would not return for a file on a file system that does not answer.
 		text, err := os.ReadFile(dir + "/fdinfo/" + fd.Name())
 		if err != nil || !listsLock(string(text)) {
 			continue

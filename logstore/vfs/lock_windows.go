@@ -2,8 +2,8 @@ package vfs
 
 import "golang.org/x/sys/windows"
 
-// lockOffset is the one byte that stands for the file. Locks are mandatory on
-// Windows, so it must lie where nobody reads or writes.
+// lockOffset is the offset of the one byte that is locked in place of the file. Locks are mandatory on Windows,
+// so the byte must lie where no process reads or writes.
 const (
 	lockOffsetLow  = 0xfffff000
 	lockOffsetHigh = 0x7fffffff

@@ -9,42 +9,39 @@ import (
 	"syscall"
 )
 
-// defaultMaxFileBytes is how large a Mem file can grow if NewMem is not told.
+// defaultMaxFileBytes is the limit of a Mem file in bytes if NewMem is given none.
 const defaultMaxFileBytes = 256 << 20
 
-// Mem is a file system in memory, for tests. It behaves as [OS] does on Linux,
-// and besides knows which bytes are durable: see [Mem.Crash].
+// Mem is a file system in memory, for tests. It behaves as [OS] does on Linux, and also knows which bytes are
+// durable: see [Mem.Crash].
 //
-// It has one directory level of syncing, no symlinks, no permissions. Reading
-// a mapping past the end of the file gives zeros instead of a fault.
+// It has one directory level of syncing, no symlinks and no permissions. Reading a mapping past the end of the
+// file gives zeros instead of a fault.
 //
-// What is durable follows Linux with fdatasync:
+// Durability follows Linux with fdatasync:
 //
-//  1. A Datasync that succeeds makes durable the data, size and allocation
-//     that the file had when it started.
-//  2. A Datasync that fails, by a hook's error, makes nothing durable but
-//     leaves everything clean: the next one succeeds and does not write what
-//     the failed one lost. The pages that it was to write are dropped, so that
-//     reads and mappings show what was durable before; see [Loss]. Of a page
-//     that stays, a block changed again is dirty again, and then written whole.
-//  3. A WriteOut that fails is as bad, and every later Datasync of the handle
-//     fails too.
-//  4. A name made or removed is durable once SyncDir of its directory, or of
-//     any name in it, succeeded.
+//  1. A Datasync that succeeds makes durable the data, size and allocation that the file had when the call
+//     started.
+//  2. A Datasync that fails, with a hook's error, makes nothing durable but leaves everything clean: the next
+//     one succeeds and does not write what the failed one lost. The pages that it was to write are dropped, so
+//     that reads and mappings show what was durable before; see [Loss]. If such a page stays and one of its
+//     blocks changes again, the block is dirty again and is then written as a whole.
+//  3. A WriteOut that fails has the same effect, and every later Datasync of the handle fails too.
+//  4. A new or removed name is durable after a successful SyncDir of its directory, or of any name in it.
 //
-// It may be used by many goroutines at once, and is deterministic if used by
-// one. The memory is freed by Release only.
+// Any number of goroutines may use a Mem at once; it is deterministic if one goroutine uses it. Only Release
+// frees its memory.
 type Mem struct {
 	maxFileBytes int64 // address space of each file, a multiple of blockSize
 
-	mu         sync.Mutex // guards all that follows, and the inodes
-	seq        uint64     // counts changes
+	mu         sync.Mutex // guards all fields that follow, and the inodes
+	seq        uint64     // number of changes so far
 	links      map[string]*inode
-	linkLog    []linkChange // undo log of links, not yet durable
-	inodes     []*inode     // all, in order of id, also those without a name
+	linkLog    []linkChange // undo log of the changes of links that are not durable
+	inodes     []*inode     // all inodes in order of id, also those without a name
 	lastID     int
 	usedBlocks int64
-	maxBytes   int64 // limit of usedBlocks in bytes, 0 = none
+	maxBytes   int64 // limit of usedBlocks in bytes, 0: none
 	released   bool
 
 	noCrash bool // what is written is durable at once: see WithoutCrashes
@@ -57,16 +54,15 @@ type Mem struct {
 	guard func(name string, off, n int64) error
 }
 
-// linkChange is one change of what a name means.
+// linkChange is one change of the file that a name leads to.
 type linkChange struct {
 	seq    uint64
 	name   string
-	before *inode // nil: the name was not there
+	before *inode // nil: there was no such name
 }
 
-// NewMem returns an empty file system whose files can grow to maxFileBytes, 0
-// for 256 MiB. Each file takes that much address space, but only as much memory
-// as was written.
+// NewMem returns an empty file system whose files can grow to maxFileBytes; 0 means 256 MiB. Each file takes
+// that much address space, but memory only for what was written.
 func NewMem(maxFileBytes int64) *Mem {
 	if maxFileBytes <= 0 {
 		maxFileBytes = defaultMaxFileBytes
@@ -75,61 +71,57 @@ func NewMem(maxFileBytes int64) *Mem {
 	return &Mem{maxFileBytes: maxFileBytes, links: make(map[string]*inode)}
 }
 
-// WithoutCrashes makes what is written from now on durable at once. Images are
-// then all as Clone, and no history is kept, which takes most of the time that
-// a Mem needs. For tests that look at no crash and no failed sync.
+// WithoutCrashes makes later writes durable at once. Every image then equals Clone, and no history is kept,
+// which saves most of the time that a Mem takes. It is for tests that look at no crash and no failed sync.
 func (m *Mem) WithoutCrashes() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.noCrash = true
 }
 
-// OnOp sets the hook that sees every operation before it is carried out, on
-// the goroutine of the caller; nil for none. The hook may use the Mem, for
-// instance to Clone or Crash it. What is written while it looks at a Datasync
-// is written after that Datasync started. Images do not inherit it.
+// OnOp sets the hook that sees every operation before it is carried out, on the goroutine of the caller; nil
+// means none. The hook may use the Mem, for instance to Clone or Crash it. A write during a hook that looks at
+// a Datasync comes after the start of that Datasync. Images do not inherit the hook.
 func (m *Mem) OnOp(hook func(Op) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.onOp = hook
 }
 
-// Guard sets a function that is asked before each WriteAt and WriteVec, and
-// before the OnOp hook, whether the range may be written; its error is the
-// write's. With Synced and ReadAt it can assert that durable bytes do not
-// change. Images do not inherit it.
+// Guard sets a function that decides before each WriteAt and WriteVec, and before the OnOp hook, whether the
+// range may be written. Its error becomes the error of the write. With Synced and ReadAt the function can
+// assert that durable bytes do not change. Images do not inherit it.
 func (m *Mem) Guard(check func(name string, off, n int64) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.guard = check
 }
 
-// SetMaxBytes limits the space of all files together, counted in blocks of
-// 4096 bytes; holes are free. What goes beyond fails with ENOSPC: a write stops
-// at the first block that has no space, and goes on into blocks that have.
-// 0 means no limit. Images inherit it.
+// SetMaxBytes limits the space of all files together, counted in blocks of 4,096 bytes; holes are free. What
+// exceeds the limit fails with ENOSPC: a write stops at the first block that has no space, but can write blocks
+// that have. 0 means no limit. Images inherit the limit.
 func (m *Mem) SetMaxBytes(n int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.maxBytes = n
 }
 
-// Used returns the space of all files together, in bytes, as SetMaxBytes counts it.
+// Used returns the space of all files together in bytes, as SetMaxBytes counts it.
 func (m *Mem) Used() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.usedBlocks * blockSize
 }
 
-// Ops returns how many operations the OnOp hook saw or would have seen.
+// Ops returns how many operations the OnOp hook has seen or would have seen.
 func (m *Mem) Ops() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ops
 }
 
-// Synced tells whether the range of the file holds only durable data: a crash
-// now cannot change what its sectors hold. A name that is not there holds none.
+// Synced reports whether the range of the file holds only durable data: a crash now cannot change the content
+// of its sectors. It is false for a name that does not exist.
 func (m *Mem) Synced(name string, off, n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,8 +132,8 @@ func (m *Mem) Synced(name string, off, n int64) bool {
 	return ino.history.clean(off/SectorSize, (off+n+SectorSize-1)/SectorSize)
 }
 
-// Reserved tells whether the range of the file has space on disk that a crash
-// now cannot take away. A name that is not there has none.
+// Reserved reports whether the range of the file has space on disk that a crash now cannot take away. It is
+// false for a name that does not exist.
 func (m *Mem) Reserved(name string, off, n int64) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -157,8 +149,8 @@ func (m *Mem) Reserved(name string, off, n int64) bool {
 	return true
 }
 
-// Clone returns a copy with all that is unsynced, still unsynced: what is there
-// after every process was killed. Handles and locks are gone.
+// Clone returns a copy in which unsynced changes are still unsynced: the state after every process was killed.
+// Handles and locks are not copied.
 func (m *Mem) Clone() *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -192,8 +184,8 @@ func (m *Mem) copy(withHistory bool) *Mem {
 	return c
 }
 
-// Release frees the memory. Files, mappings and the Mem itself must not be used
-// afterwards by anyone, except that methods of open files report os.ErrClosed.
+// Release frees the memory. The Mem, its files and mappings must not be used afterwards, except that methods of
+// open files report os.ErrClosed.
 func (m *Mem) Release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -241,7 +233,7 @@ func (m *Mem) Open(name string, flag int, perm os.FileMode) (File, error) {
 	return &memFile{mem: m, ino: ino, name: name, writable: flag&os.O_RDWR != 0}, nil
 }
 
-// find returns the file of that name and makes it if the flag says so.
+// find returns the file of that name, and creates it if the flag says so.
 func (m *Mem) find(name string, flag int, perm os.FileMode) (*inode, error) {
 	if m.released {
 		return nil, os.ErrClosed
@@ -263,7 +255,7 @@ func (m *Mem) find(name string, flag int, perm os.FileMode) (*inode, error) {
 	return ino, nil
 }
 
-// link makes the name mean the file, or nothing.
+// link makes the name lead to the file, or removes the name if the file is nil.
 func (m *Mem) link(name string, ino *inode) {
 	m.seq++
 	m.linkLog = append(m.linkLog, linkChange{m.seq, name, m.links[name]})

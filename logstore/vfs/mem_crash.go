@@ -5,19 +5,19 @@ import (
 	"math/rand/v2"
 )
 
-// Policy says which of the unsynced changes a power cut leaves on disk. The
-// order of a change is the order of the calls, and within a call of sectors.
+// Policy says which of the unsynced changes a power cut leaves on disk. Changes are ordered by the order of the
+// calls, and within a call by sector.
 type Policy uint8
 
 const (
 	KeepNone          Policy = iota // nothing; unsynced names vanish
 	KeepAll                         // everything
-	KeepPrefix                      // all up to some point, also in the middle of a call
+	KeepPrefix                      // all up to some point, which may be in the middle of a call
 	KeepSuffix                      // all from some point on, as if written in reverse
-	KeepRandomPages                 // each 4096-byte page as it was at a time of its own
-	KeepRandomSectors               // each sector as it was at a time of its own
+	KeepRandomPages                 // each 4,096-byte page as it was at some time of its own
+	KeepRandomSectors               // each sector as it was at some time of its own
 	KeepAllButOne                   // all but one sector, page, size or name
-	KeepLastPage                    // the page changed last, in a file large enough
+	KeepLastPage                    // only the page that was changed last, with all sizes and names
 	numPolicies
 )
 
@@ -41,31 +41,28 @@ func (p Policy) String() string {
 	return fmt.Sprintf("Policy(%d)", uint8(p))
 }
 
-// Crash returns what is on disk after a power cut now: what is durable (see
-// [Mem]), and of later changes those that the policy keeps, by the seed where
-// the policy leaves a choice. Everything in the image is durable, its names
-// too. Every sector holds one of the contents that it had since it was last
-// durable; the file ends where it ended at some time since then, and what lies
-// beyond that is gone; space that was reserved since may be. The same seed gives
-// the same image. Without unsynced changes all images equal Clone.
+// Crash returns what is on disk after a power cut now: what is durable (see [Mem]), and those later changes
+// that the policy keeps; where the policy leaves a choice, the seed decides. Everything in the image is
+// durable, its names too. Every sector holds one of the contents that it had since it was last durable. The
+// file ends where it ended at some time since then, and what lies beyond that end is gone; space that was
+// reserved since may be gone too. The same seed gives the same image. Without unsynced changes all images equal
+// Clone.
 //
-// For kill -9 followed by a power cut, Crash what Clone returned. The caller
-// releases the image.
+// To model kill -9 followed by a power cut, call Crash on the result of Clone. The caller releases the image.
 func (m *Mem) Crash(p Policy, seed uint64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.image(m.plan(p, rand.New(rand.NewPCG(seed, uint64(p)))))
 }
 
-// keep decides what an image has of the unsynced changes. A sector, a size and
-// a name each show their newest change that is kept, or else are as they were
-// when they were last durable. The functions are asked newest change first, and
-// not asked on once a change is kept.
+// keep decides which of the unsynced changes an image has. A sector, a size and a name each show their newest
+// change that is kept, or otherwise their last durable state. The functions are called with the newest change
+// first, and not again once a change is kept.
 type keep struct {
 	sector func(*inode, change) bool
 	size   func(*inode, sizeChange) bool
 	link   func(linkChange) bool
-	alloc  func(*inode) bool // space reserved and freed as now, else as last synced
+	alloc  func(*inode) bool // true: space as reserved and freed now; false: as last synced
 }
 
 // bySeq keeps all changes that ok accepts.
@@ -113,7 +110,7 @@ func (m *Mem) plan(p Policy, rng *rand.Rand) keep {
 	panic("vfs: unknown crash policy " + p.String())
 }
 
-// someSeq returns the number of some unsynced change, or the one after all.
+// someSeq returns the number of a random unsynced change, or a number above all.
 func (m *Mem) someSeq(rng *rand.Rand) uint64 {
 	var seqs []uint64
 	for _, ino := range m.inodes {
@@ -133,7 +130,7 @@ func (m *Mem) someSeq(rng *rand.Rand) uint64 {
 	return m.seq + 1
 }
 
-// randomly lets each sector, size and name go back in time by random steps.
+// randomly makes each sector, size and name go back in time by a random number of changes.
 func (m *Mem) randomly(rng *rand.Rand) keep {
 	return keep{
 		sector: func(*inode, change) bool { return rng.IntN(2) == 0 },
@@ -143,8 +140,8 @@ func (m *Mem) randomly(rng *rand.Rand) keep {
 	}
 }
 
-// randomSize picks any of a file's sizes, the newest and the durable one more
-// often than those between, of which a large write passes through many.
+// randomSize picks any of a file's sizes. The newest and the durable one are picked more often than the others,
+// because a large write passes through many sizes.
 func (m *Mem) randomSize(rng *rand.Rand) func(*inode, sizeChange) bool {
 	until := make(map[*inode]uint64)
 	return func(ino *inode, c sizeChange) bool {
@@ -165,8 +162,7 @@ func (m *Mem) randomSize(rng *rand.Rand) func(*inode, sizeChange) bool {
 	}
 }
 
-// randomPages lets each page be as it was before or after any of the calls that
-// changed it.
+// randomPages makes each page show its state before or after one of the calls that changed it.
 func (m *Mem) randomPages(rng *rand.Rand) func(*inode, change) bool {
 	type page struct {
 		ino *inode
@@ -193,8 +189,8 @@ func (m *Mem) randomPages(rng *rand.Rand) func(*inode, change) bool {
 	}
 }
 
-// lastPage keeps the page that was changed last. All sizes and names are kept,
-// or the page might not be seen.
+// lastPage keeps only the page that was changed last, and all sizes and names, because without these the page
+// might not be visible.
 func (m *Mem) lastPage() keep {
 	k := bySeq(func(uint64) bool { return true }, true)
 	var last change

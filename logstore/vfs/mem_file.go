@@ -19,7 +19,7 @@ type memFile struct {
 	// Guarded by mem.mu.
 	closed bool
 	locked bool
-	lost   error // of the first WriteOut that failed, as in osFile
+	lost   error // first error of a WriteOut, as in osFile
 }
 
 func (f *memFile) Name() string { return f.name }
@@ -35,8 +35,8 @@ func (f *memFile) usable(write bool) error {
 	return nil
 }
 
-// do carries out an operation: the checks and the hook, then with the mutex
-// held fn, which gets the seq at which the operation started.
+// do carries out an operation: first the checks and the hook, then fn with the mutex held. fn gets the seq at
+// which the operation started.
 func (f *memFile) do(op Op, write bool, fn func(started uint64) error) error {
 	if err := checkRange(op.Off, op.Len); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (f *memFile) do(op Op, write bool, fn func(started uint64) error) error {
 	return fn(started)
 }
 
-// look is do for operations that no hook sees.
+// look is do for operations that the hook does not see.
 func (f *memFile) look(fn func()) error {
 	f.mem.mu.Lock()
 	defer f.mem.mu.Unlock()
@@ -115,7 +115,7 @@ func (f *memFile) write(kind Kind, p []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// allowed asks the guard.
+// allowed calls the guard.
 func (f *memFile) allowed(op Op) error {
 	f.mem.mu.Lock()
 	guard := f.mem.guard

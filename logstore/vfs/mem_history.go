@@ -5,31 +5,29 @@ import (
 	"slices"
 )
 
-// blockSize is the unit in which Mem allocates space and in which the kernel
-// tracks what is dirty, in bytes.
+// blockSize is the unit in bytes in which Mem allocates space, and in which the kernel tracks dirty pages.
 const blockSize = 4096
 
 const sectorsPerBlock = blockSize / SectorSize
 
-// history is what a Mem file has been through since it was last durable: an
-// undo log by sector. Undoing any subset of it, such that each sector shows
-// one of the contents it had, makes an image that a power cut may leave.
+// history records the changes of a Mem file since it was last durable: an undo log by sector. Undoing some of
+// the entries, so that each sector shows one of the contents that it had, makes an image that a power cut may
+// leave.
 //
 //  1. A sector without entries is durable as it is.
-//  2. An entry holds what the sector was before one change. What it was after
-//     is in the sector's next entry, or if there is none in the file.
-//  3. Entries are in order of seq, which is unique among sectors in a Mem.
-//  4. A block is dirty if it was changed since a Datasync last tried to write
-//     it. Entries of clean blocks are those of a Datasync that failed: it may
-//     or may not have written them, and no later one will, unless the block is
-//     changed, and so written, again.
+//  2. An entry holds the content of the sector before one change. The content after the change is in the
+//     sector's next entry, or in the file if there is none.
+//  3. Entries are in order of seq, which is unique among the sectors of a Mem.
+//  4. A block is dirty if it was changed since a Datasync last tried to write it. Entries of clean blocks are
+//     those of a failed Datasync, which may or may not have written them. No later Datasync will write them
+//     unless the block changes again and is therefore written again.
 //  5. The arena has touched the block of every entry.
-//  6. sizes obeys the same rules, as one more block.
+//  6. sizes obeys the same rules, as if it were one more block.
 type history struct {
 	entries []change
-	cells   cells   // contents before changes
-	newest  []int32 // by sector, 1 + index of its newest entry, 0 if none
-	dirty   []dirt  // by block
+	cells   cells   // contents of sectors before changes
+	newest  []int32 // for each sector 1 + the index of its newest entry, 0 if it has none
+	dirty   []dirt  // for each block
 
 	sizes     []sizeChange
 	sizeDirty dirt
@@ -43,7 +41,7 @@ type history struct {
 type change struct {
 	seq    uint64
 	sector int64
-	before int32 // cell with the content before it, or zeroCell
+	before int32 // cell with the content before the change, or zeroCell
 	older  int32 // index of the sector's entry before this one, or -1
 }
 
@@ -66,11 +64,10 @@ func (d *dirt) touch(seq uint64) {
 	}
 }
 
-// dirtyAt tells whether a Datasync that starts at seq writes the block.
+// dirtyAt reports whether a Datasync that starts at seq writes the block.
 func (d dirt) dirtyAt(seq uint64) bool { return d != 0 && uint64(d) <= seq }
 
-// changed notes that the sector is about to change; before is its content, nil
-// for zeros.
+// changed records that the sector is about to change. before is its present content, nil for zeros.
 func (h *history) changed(seq uint64, sector int64, before []byte) {
 	for int64(len(h.newest)) <= sector|(sectorsPerBlock-1) {
 		h.newest = append(h.newest, make([]int32, max(sectorsPerBlock, len(h.newest)))...)
@@ -103,8 +100,8 @@ func (h *history) cell(n int32) []byte {
 	return h.cells.at(n)
 }
 
-// cells are contents of sectors. They are kept in parts, so that a large file's
-// need not be copied as more come.
+// cells holds contents of sectors. It consists of parts, so that growth does not copy the contents already
+// there.
 type cells struct {
 	parts [][]byte
 	n     int32
@@ -135,8 +132,8 @@ func (c *cells) clone() cells {
 	return d
 }
 
-// synced ends a Datasync that started at seq. If it succeeded, what was
-// changed until then is durable; in either case it was tried, and is clean.
+// synced ends a Datasync that started at seq. If it succeeded, changes before it are durable. In either case
+// the blocks that it tried to write are clean.
 func (h *history) synced(seq uint64, ok bool, alloc bitset) {
 	h.failed = h.failed || !ok
 	if ok {
@@ -199,15 +196,14 @@ func (h *history) syncedSectors(seq uint64, ok bool) {
 			continue
 		}
 		if c.before != zeroCell {
-			c.before = h.cells.add(old.at(c.before)) // its place, or one before it
+			c.before = h.cells.add(old.at(c.before)) // the new cell is at the old cell's index or a lower one
 		}
 		h.append(c)
 	}
 	h.failed = h.failed && len(h.entries) > 0
 }
 
-// forget drops the entries of some sectors, all of each: they are durable as
-// they are.
+// forget drops all entries of some sectors: these sectors are durable as they are.
 func (h *history) forget(sectors bitset) {
 	entries, old := h.entries, h.cells
 	for _, c := range entries {
@@ -219,14 +215,14 @@ func (h *history) forget(sectors bitset) {
 			continue
 		}
 		if c.before != zeroCell {
-			c.before = h.cells.add(old.at(c.before)) // its place, or one before it
+			c.before = h.cells.add(old.at(c.before)) // the new cell is at the old cell's index or a lower one
 		}
 		h.append(c)
 	}
 	h.failed = h.failed && len(h.entries) > 0
 }
 
-// clean tells whether the sectors in [lo, hi) are durable as they are.
+// clean reports whether the sectors in [lo, hi) are durable as they are.
 func (h *history) clean(lo, hi int64) bool {
 	for s := lo; s < min(hi, int64(len(h.newest))); s++ {
 		if h.newest[s] != 0 {

@@ -2,7 +2,7 @@ package vfs
 
 import "slices"
 
-// image makes the Mem that a crash leaves, with the mutex held.
+// image makes the Mem that a crash leaves. The caller holds the mutex.
 func (m *Mem) image(k keep) *Mem {
 	img := m.copy(false)
 	byID := make(map[int]*inode, len(img.inodes))
@@ -19,7 +19,7 @@ func (m *Mem) image(k keep) *Mem {
 	return img
 }
 
-// revert turns to, a copy of ino, into what the disk holds of it.
+// revert turns to, a copy of ino, into what the disk has of the file.
 func (ino *inode) revert(to *inode, k keep) {
 	h := &ino.history
 	if !k.alloc(ino) {
@@ -34,8 +34,7 @@ func (ino *inode) revert(to *inode, k keep) {
 	to.history.syncedAlloc = slices.Clone(to.alloc)
 }
 
-// revertSector undoes a sector's changes, from its newest entry back to one
-// that is kept.
+// revertSector undoes the changes of a sector, from its newest entry back to one that is kept.
 func (ino *inode) revertSector(to *inode, newest int32, k keep) {
 	h := &ino.history
 	sector, cell, undone := h.entries[newest].sector, int32(zeroCell), false
@@ -85,8 +84,8 @@ func (ino *inode) setEnd(size int64) {
 	}
 }
 
-// revertLinks sets the names of an image: for each its newest change that is
-// kept, else what it was before all.
+// revertLinks sets the names of an image: each shows its newest change that is kept, or otherwise its state
+// before all changes.
 func (m *Mem) revertLinks(img *Mem, byID map[int]*inode, k keep) {
 	settled := make(map[string]bool)
 	for _, c := range slices.Backward(m.linkLog) {

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// inode is a file of a Mem, whatever its names and handles. Mem.mu guards it,
-// but for the arena's bytes, which mappings show without it.
+// inode is a file of a Mem, independent of its names and handles. Mem.mu guards it, except the bytes of the
+// arena, which mappings show without the mutex.
 //
 //  1. Bytes of blocks not in alloc, and bytes from size on, are zero.
 //  2. A block that the arena has touched and that is not zero is in alloc.
@@ -39,7 +39,7 @@ func (m *Mem) newInode(perm os.FileMode) (*inode, error) {
 	return ino, nil
 }
 
-// write writes p at off as far as there is space.
+// write writes p at off, up to the first block for which there is no space.
 func (ino *inode) write(p []byte, off int64) (n int, err error) {
 	if off+int64(len(p)) > int64(len(ino.arena.buf)) {
 		return 0, syscall.EFBIG
@@ -62,7 +62,7 @@ func (ino *inode) write(p []byte, off int64) (n int, err error) {
 	return len(p), nil
 }
 
-// change notes in the history that the sector is about to change.
+// change records in the history that the sector is about to change.
 func (ino *inode) change(sector int64) {
 	ino.mem.seq++
 	if ino.mem.noCrash {
@@ -79,7 +79,7 @@ func (ino *inode) sector(n int64) []byte {
 	return ino.arena.buf[n*SectorSize:][:SectorSize]
 }
 
-// allocate gives the block space and tells whether there was any.
+// allocate gives the block space, and reports whether there was any.
 func (ino *inode) allocate(block int64) bool {
 	if ino.alloc.has(block) {
 		return true
@@ -93,7 +93,7 @@ func (ino *inode) allocate(block int64) bool {
 	return true
 }
 
-// allocateRange reserves space from the front, as far as there is any.
+// allocateRange reserves space from the front of the range, up to the first block for which there is none.
 func (ino *inode) allocateRange(off, n int64) error {
 	if off+n > int64(len(ino.arena.buf)) {
 		return syscall.EFBIG
@@ -119,7 +119,7 @@ func (ino *inode) resize(size int64) {
 	ino.size = size
 }
 
-// resized notes in the history that the size is about to change.
+// resized records in the history that the size is about to change.
 func (ino *inode) resized() {
 	if !ino.mem.noCrash {
 		ino.history.resized(ino.mem.seq, ino.size)
@@ -140,7 +140,7 @@ func (ino *inode) truncate(size int64) error {
 	return nil
 }
 
-// zero makes a range zero and frees the blocks that lie within it.
+// zero zeroes a range and frees the blocks that lie wholly within it.
 func (ino *inode) zero(off, end int64) {
 	for b := ino.alloc.next(off/blockSize, (end+blockSize-1)/blockSize, true); b*blockSize < end; {
 		lo, hi := max(off, b*blockSize), min(end, (b+1)*blockSize)
@@ -160,8 +160,8 @@ func (ino *inode) zero(off, end int64) {
 	}
 }
 
-// clone copies the file into another Mem, without handles and locks and, unless
-// withHistory is set, as if everything were durable.
+// clone copies the file into another Mem, without handles and locks. Unless withHistory is set, everything in
+// the copy is durable.
 func (ino *inode) clone(m *Mem, withHistory bool) (*inode, error) {
 	a, err := copyArena(ino.arena)
 	if err != nil {
@@ -187,8 +187,8 @@ func (ino *inode) setLinked(linked bool) {
 	ino.freeIfGone()
 }
 
-// freeIfGone gives the space of a file back that has neither name nor handle.
-// The bytes stay: a crash may bring the name back.
+// freeIfGone frees the space of a file that has neither a name nor a handle. The bytes stay, because a crash
+// may bring the name back.
 func (ino *inode) freeIfGone() {
 	if !ino.linked && ino.handles == 0 {
 		ino.mem.usedBlocks -= ino.alloc.count()

@@ -1,28 +1,25 @@
 package vfs
 
-// Loss says what a [Mem] shows of the pages of 4096 bytes that a failed
-// Datasync or WriteOut was to write. Linux marks such pages clean. It drops
-// clean pages when it likes, also while they are mapped, and who reads them
-// after that is shown what the device has: mostly what was there before.
+// Loss says what a [Mem] shows of the 4,096-byte pages that a failed Datasync or WriteOut was to write. Linux
+// marks such pages clean. It may drop clean pages at any time, even while they are mapped, and later reads show
+// what the device has, which is mostly what was there before.
 type Loss uint8
 
 const (
-	LoseAll   Loss = iota // what the device had before; at once, before the failed call returns
-	LoseSome              // of each page, drawn by lot, that; or what was written, which the device then has, or has not
+	LoseAll   Loss = iota // what the device had before, at once: before the failed call returns
+	LoseSome              // of each page by lot: what the device had before, or what was written, which the device then has or has not
 	LoseLater             // what was written, until Evict
 )
 
-// SetLoss sets that; LoseAll is the default. The seed is for LoseSome. Images
-// inherit both.
+// SetLoss sets the Loss; the default is LoseAll. LoseSome uses the seed. Images inherit both.
 func (m *Mem) SetLoss(l Loss, seed uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.loss, m.lossSeed = l, seed
 }
 
-// Evict drops all pages that a failed Datasync or WriteOut has left clean. From
-// then on they are what the device has: what they were when they were last
-// durable.
+// Evict drops all pages that a failed Datasync or WriteOut has left clean. Reads then show what the device has:
+// the last durable content.
 func (m *Mem) Evict() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -31,16 +28,16 @@ func (m *Mem) Evict() {
 	}
 }
 
-// fate is what becomes of a page that a failed Datasync was to write.
+// fate is what happens to a page that a failed Datasync was to write.
 type fate uint8
 
 const (
-	droppedOld fate = iota // it was not written
-	droppedNew             // it was written
-	stays                  // it is in the cache, and may have been written
+	droppedOld fate = iota // dropped from the cache; the device has the old content
+	droppedNew             // dropped from the cache; the device has the new content
+	stays                  // in the cache; the device has the old or the new content
 )
 
-// lose carries out what the Mem does behind a failed Datasync.
+// lose applies the Mem's Loss after a failed Datasync.
 func (ino *inode) lose() {
 	m := ino.mem
 	switch m.loss {
@@ -58,9 +55,8 @@ func (ino *inode) lose() {
 	}
 }
 
-// evict decides about the clean pages with changes that no Datasync has made
-// durable. What was cut off or punched is not on record as pages, and stays as
-// it is.
+// evict decides about the clean pages that have changes which no Datasync has made durable. Ranges that were
+// cut off or punched have no pages on record and stay as they are.
 func (ino *inode) evict(of func(block int64) fate) {
 	h := &ino.history
 	var gone bitset // sectors that are durable from now on
@@ -95,7 +91,7 @@ func (ino *inode) evict(of func(block int64) fate) {
 	h.forget(gone)
 }
 
-// Drop makes the range what the device has.
+// Drop makes the range show what the device has.
 func (f *memFile) Drop(off, n int64) error {
 	err := f.look(func() {
 		f.ino.evict(func(block int64) fate {

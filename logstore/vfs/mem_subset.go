@@ -1,19 +1,18 @@
 package vfs
 
-// maxSectorUnits is up to how many units are single sectors, see [Mem.Units].
+// maxSectorUnits is the largest number of units at which a unit is a single sector: see [Mem.Units].
 const maxSectorUnits = 12
 
-// unit is a part of the unsynced changes that is on disk as a whole or not at
-// all: changes of one sector or one page by one call, all changes of a file's
-// size, or one change of a name.
+// unit is a part of the unsynced changes that is on disk as a whole or not at all: the changes of one sector or
+// one page by one call, all changes of a file's size, or one change of a name.
 type unit struct {
 	ino         *inode // nil for a name
-	first, last uint64 // seqs of its changes
-	size        bool   // of the size, not of sectors
-	sector      int64  // the first one
+	first, last uint64 // seqs of its first and last change
+	size        bool   // changes of the size, not of sectors
+	sector      int64  // its first sector
 }
 
-// pageUnits and sectorUnits are the bytes that a unit holds at most.
+// pageUnits and sectorUnits are the largest numbers of bytes in a unit.
 const (
 	pageUnits   = blockSize
 	sectorUnits = SectorSize
@@ -41,7 +40,7 @@ func (m *Mem) units(bytes int64) []unit {
 	return units
 }
 
-// joins tells whether a change goes into the unit of the one before it.
+// joins reports whether change c belongs to the unit of prev, the change before it.
 func joins(prev, c change, bytes int64) bool {
 	return c.sector == prev.sector+1 && c.sector*SectorSize%bytes != 0
 }
@@ -60,7 +59,7 @@ func byUnit(ok func(ino *inode, seq uint64, size bool) bool) keep {
 	}
 }
 
-// subsetUnits returns single sectors, or pages if those would be too many.
+// subsetUnits returns units of single sectors, or of pages if there would be too many sectors.
 func (m *Mem) subsetUnits() []unit {
 	units := m.units(sectorUnits)
 	if len(units) > maxSectorUnits {
@@ -69,18 +68,17 @@ func (m *Mem) subsetUnits() []unit {
 	return units
 }
 
-// Units returns of how many parts the unsynced changes consist, any subset of
-// which a power cut may leave: single sectors if there are 12 parts or less,
-// else pages of 4096 bytes. A file's size and each new or removed name is a
-// part too.
+// Units returns the number of parts of the unsynced changes; a power cut may leave any subset of the parts. A
+// part is a single sector if that makes at most 12 parts, otherwise a page of 4,096 bytes. A file's size and
+// each new or removed name is a part too.
 func (m *Mem) Units() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.subsetUnits())
 }
 
-// CrashSubset is Crash with the parts that are set in the mask, bit 0 being the
-// first of Units. Parts past bit 63 are lost.
+// CrashSubset is Crash that keeps the parts whose bits are set in the mask; bit 0 is the first of Units. Parts
+// after bit 63 are lost.
 func (m *Mem) CrashSubset(mask uint64) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,16 +2,16 @@ package vfs
 
 import "encoding/binary"
 
-// memWindow makes each store two operations, so that a crash may come between
-// them. A ShortWrite in the first stands for a kill in the middle of it.
+// memWindow makes each store two operations, so that a crash may come between them. A ShortWrite in the first
+// one models a kill in the middle of the copy.
 type memWindow struct {
 	f      *memFile
 	off, n int64
 	stores int
 }
 
-// dueEvery is how many stores of a Mem's window make a write due: few, so that
-// both ways are taken; and no clock, so that a script does the same each time.
+// dueEvery is the number of stores after which Due is true: few, so that tests take both ways, and not by a
+// clock, so that a script always does the same.
 const dueEvery = 3
 
 func (f *memFile) Window(off, n int64) (Window, error) {
@@ -38,7 +38,7 @@ func (w *memWindow) Store(p []byte, off int64, word uint64, at int64) error {
 	return rangeError("store", w.f.name, at, 8, err)
 }
 
-// inside refuses what would fault: memory pages beyond the end of the file.
+// inside refuses a store that would fault, because its memory page is beyond the end of the file.
 func (w *memWindow) inside(off, n int64) (err error) {
 	size, err := w.f.Size()
 	if err == nil && off+n > (size+blockSize-1)/blockSize*blockSize {

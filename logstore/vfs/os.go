@@ -32,8 +32,9 @@ func (osFS) Open(name string, flag int, perm os.FileMode) (File, error) {
 	return &osFile{f: f, conn: conn}, nil
 }
 
-// FromDescriptor returns a File for a descriptor of a regular file that is open already, not in append mode, which would break WriteAt.
-// The descriptor belongs to the File from then on: Close closes it, as does an error here. The name is for messages only.
+// FromDescriptor returns a File for an open descriptor of a regular file. The descriptor must not be in append
+// mode, which would break WriteAt. It belongs to the File from then on: Close closes it, and so does
+// FromDescriptor if it returns an error. The name is for messages only.
 func FromDescriptor(fd uintptr, name string) (File, error) {
 	f := os.NewFile(fd, name)
 	if f == nil {
@@ -58,28 +59,26 @@ func (osFS) Remove(name string) error {
 	return pathError("remove", name, os.Remove(name))
 }
 
-// osFile is a File of the operating system. What differs between systems is in
-// os_*.go and lock_*.go.
+// osFile is a File of the operating system. The parts that differ between systems are in os_*.go and lock_*.go.
 type osFile struct {
 	f    *os.File
 	conn syscall.RawConn // of f; keeps the descriptor open during a call
 
-	// locked is whether this handle holds the lock or is about to.
+	// locked reports whether this handle holds the lock or is taking it.
 	locked atomic.Bool
 
-	// lost is the first error that WriteOut met, nil if none. The system
-	// reports a failed write-back once per handle, so Datasync would not hear
-	// of it again and report success.
+	// lost is the first error of WriteOut, nil if there was none. The system reports a failed write-back once
+	// per handle, so a later Datasync would not get it and would report success.
 	lost atomic.Pointer[error]
 }
 
 func (f *osFile) Name() string { return f.f.Name() }
 
-// control runs fn with the descriptor, which cannot be closed meanwhile.
+// control runs fn with the descriptor, which cannot be closed during the call.
 func (f *osFile) control(fn func(fd uintptr) error) error {
 	var err error
 	if f.conn.Control(func(fd uintptr) { err = fn(fd) }) != nil {
-		return os.ErrClosed // the only reason there is
+		return os.ErrClosed // the only possible reason
 	}
 	return err
 }
@@ -92,14 +91,14 @@ func (f *osFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, rangeError("read", f.Name(), off, int64(len(p)), err)
 }
 
-// WriteAt relies on os.File, which goes on after short and interrupted writes.
+// WriteAt relies on os.File, which continues after short and interrupted writes.
 func (f *osFile) WriteAt(p []byte, off int64) (int, error) {
 	n, err := f.f.WriteAt(p, off)
 	return n, rangeError("write", f.Name(), off, int64(len(p)), err)
 }
 
-// writeZeros is Allocate for systems that cannot reserve space: it writes the
-// part of the range that lies beyond the end of the file.
+// writeZeros is Allocate on systems that cannot reserve space: it writes zeros to the part of the range that
+// lies beyond the end of the file.
 func (f *osFile) writeZeros(off, n int64) error {
 	size, err := f.Size()
 	if err != nil {
@@ -120,10 +119,9 @@ func (f *osFile) Truncate(size int64) error {
 	return rangeError("truncate", f.Name(), size, 0, f.f.Truncate(size))
 }
 
-// Size does not ask stat, which also tells times: Linux from 6.13 on gives a
-// file whose times were looked at a new one with the next write, where it had
-// one per clock tick before. A write and datasync of a page then takes 150 µs
-// instead of 105. Nothing else uses the file's offset.
+// Size does not call stat, because stat also reports times. Since version 6.13 Linux gives a file whose times
+// were read a new time at the next write; before it gave one per clock tick. A write and datasync of a page
+// then takes 150 µs instead of 105 µs. Nothing else uses the file's offset.
 func (f *osFile) Size() (int64, error) {
 	n, err := f.f.Seek(0, io.SeekEnd)
 	return n, pathError("size", f.Name(), err)
@@ -151,8 +149,8 @@ func (f *osFile) Unlock() error {
 	return nil
 }
 
-// Close gives the lock up before it closes: a process that is being started by another goroutine has the descriptor too until it runs
-// its program, and would keep the lock until then.
+// Close unlocks the file before it closes it. A child process that another goroutine is starting has a copy of
+// the descriptor until it executes its program, and would keep the lock until then.
 func (f *osFile) Close() error {
 	err := f.Unlock()
 	if cerr := pathError("close", f.Name(), f.f.Close()); cerr != nil {

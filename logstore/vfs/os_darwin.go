@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Datasync asks the disk to write its cache too, which fsync does not on
-// Darwin. Network file systems do not know that call.
+// Datasync asks the disk to write its cache too, which fsync does not do on Darwin. Network file systems do not
+// support that call.
 func (f *osFile) Datasync() error {
 	err := f.control(func(fd uintptr) error {
 		_, err := unix.FcntlInt(fd, unix.F_FULLFSYNC, 0)

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// iovMax is the most buffers that the kernel takes in one call.
+// iovMax is the largest number of buffers that the kernel takes in one call.
 const iovMax = 1024
 
-// ignoringEINTR repeats a call that a signal stopped before it did anything.
+// ignoringEINTR repeats a call that a signal interrupted before it had an effect.
 func ignoringEINTR(call func() error) error {
 	for {
 		if err := call(); err != unix.EINTR {
@@ -63,7 +63,7 @@ func (f *osFile) WriteOut(off, n int64, wait bool) error {
 		return rangeError("write-out", f.Name(), off, n, err)
 	}
 	if n == 0 {
-		return nil // to the kernel 0 is all that follows
+		return nil // the kernel takes 0 for everything up to the end of the file
 	}
 	flags := unix.SYNC_FILE_RANGE_WRITE
 	if wait {
@@ -111,7 +111,7 @@ func (f *osFile) Free() (n int64, err error) {
 		if err := ignoringEINTR(func() error { return unix.Fstatfs(int(fd), &st) }); err != nil {
 			return err
 		}
-		if st.Blocks == 0 { // memory without a limit
+		if st.Blocks == 0 { // a file system in memory without a limit
 			n = math.MaxInt64
 			return nil
 		}
@@ -122,7 +122,7 @@ func (f *osFile) Free() (n int64, err error) {
 	return n, pathError("free space", f.Name(), err)
 }
 
-// Drop asks for it; tmpfs, whose pages are on no device, keeps them.
+// Drop implements Dropping. tmpfs keeps its pages, because they are on no device.
 func (f *osFile) Drop(off, n int64) error {
 	if err := checkRange(off, n); err != nil {
 		return rangeError("drop", f.Name(), off, n, err)

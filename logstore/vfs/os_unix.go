@@ -11,7 +11,7 @@ import (
 	"github.com/edsrzf/mmap-go"
 )
 
-// maxLinks is how many symlinks one name may lead through, as in the kernel.
+// maxLinks is the largest number of symlinks through which one name may lead, as in the kernel.
 const maxLinks = 40
 
 func isNoSpace(err error) bool {
@@ -31,9 +31,8 @@ func (osFS) SyncDir(name string) error {
 	return pathError("sync directory of", name, d.Sync())
 }
 
-// holdingDir returns the directory that holds the file which name leads to;
-// neither need exist. Paths are joined as text: cleaning "link/.." away would
-// name another directory.
+// holdingDir returns the directory that holds the file to which name leads; neither need exist. Paths are
+// joined as text, because cleaning "link/.." would name another directory.
 func holdingDir(name string) (string, error) {
 	for range maxLinks {
 		dir, _ := filepath.Split(name)
@@ -57,7 +56,7 @@ func (f *osFile) Blocks() (int64, error) {
 	if err != nil {
 		return 0, pathError("stat", f.Name(), err)
 	}
-	// POSIX leaves the unit open; every system built for here has 512 bytes.
+	// POSIX does not define the unit; it is 512 bytes on every system that this file is built for.
 	return fi.Sys().(*syscall.Stat_t).Blocks * 512, nil
 }
 

@@ -15,7 +15,7 @@ func isNoSpace(err error) bool {
 		errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// SyncDir has nothing to call: NTFS logs changes of names by itself.
+// SyncDir does nothing: NTFS logs changes of names by itself.
 func (osFS) SyncDir(string) error { return nil }
 
 func (f *osFile) Datasync() error {
@@ -43,8 +43,7 @@ func (f *osFile) Blocks() (int64, error) {
 	return info.allocationSize, pathError("stat", f.Name(), err)
 }
 
-// Map cannot reach past the end of the file: the system would have to let it
-// grow.
+// Map cannot map a range past the end of the file, because the system would have to make the file longer.
 func (f *osFile) Map(off, n int64) ([]byte, error) {
 	err := checkRange(off, n)
 	if n <= 0 || n != int64(int(n)) {

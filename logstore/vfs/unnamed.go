@@ -5,10 +5,9 @@ import (
 	"os"
 )
 
-// Unnamed returns a file system whose files have no name that others could
-// open, and are gone once they are closed: each Open makes a new one, which is
-// empty, whatever the name. On Linux they are in memory, or in swap, and
-// nowhere else; elsewhere they are temporary files.
+// Unnamed returns a file system whose files have no name by which another process could open them, and
+// disappear when they are closed. Each Open makes a new, empty file, whatever the name. On Linux the files are
+// in memory or swap only; on other systems they are temporary files.
 func Unnamed() FS { return unnamed{} }
 
 type unnamed struct{}
@@ -36,13 +35,14 @@ func temporary() (File, error) {
 	name := f.Name()
 	f.Close()
 	file, err := OS().Open(name, os.O_RDWR, 0)
-	if os.Remove(name) == nil || err != nil { // at once where the system can
+	if os.Remove(name) == nil || err != nil { // removed at once, if the system allows that for an open file
 		return file, err
 	}
 	return removedAtClose{file}, nil
 }
 
-// removedAtClose is a file that has to keep its name until it is closed.
+// removedAtClose is a file that keeps its name until it is closed, because the system cannot remove an open
+// file.
 type removedAtClose struct{ File }
 
 func (f removedAtClose) Close() error { return errors.Join(f.File.Close(), os.Remove(f.Name())) }

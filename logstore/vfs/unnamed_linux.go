@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inMemory returns errors.ErrUnsupported where the kernel, or who guards it,
-// has no such files.
+// inMemory returns errors.ErrUnsupported if the kernel has no such files, or a security policy forbids them.
 func inMemory(name string) (File, error) {
 	fd, err := unix.MemfdCreate("flashdbm", unix.MFD_CLOEXEC)
 	if err == unix.ENOSYS || err == unix.EPERM {

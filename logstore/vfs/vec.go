@@ -2,7 +2,7 @@ package vfs
 
 import "slices"
 
-// vecLen returns the bytes in all buffers together.
+// vecLen returns the sum of the lengths of all buffers.
 func vecLen(bufs [][]byte) int64 {
 	var n int64
 	for _, b := range bufs {
@@ -11,8 +11,8 @@ func vecLen(bufs [][]byte) int64 {
 	return n
 }
 
-// skipVec returns what is left of the buffers, none of them empty, when their
-// first n bytes are taken off. It changes the slice of buffers in place.
+// skipVec removes the first n bytes of the buffers, none of which is empty, and returns the rest. It changes
+// the slice of buffers in place.
 func skipVec(bufs [][]byte, n int) [][]byte {
 	for n > 0 && n >= len(bufs[0]) {
 		n -= len(bufs[0])
@@ -24,7 +24,7 @@ func skipVec(bufs [][]byte, n int) [][]byte {
 	return bufs
 }
 
-// joinVec returns the buffers as one, copied if there is more than one.
+// joinVec returns the buffers as one. It copies them if there is more than one.
 func joinVec(bufs [][]byte) []byte {
 	if len(bufs) == 1 {
 		return bufs[0]

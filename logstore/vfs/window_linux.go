@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// windowFileSystems keep the space of a page that was written, so that a store
-// to it cannot lack any. Others, which write elsewhere each time, may run full
-// under a mapping, and that is a signal.
+// windowFileSystems are file systems that keep the space of a page that was written, so that a store to the
+// page cannot run out of space. Others, which write to a new place each time, may become full under a mapping,
+// and the store then raises a signal.
 var windowFileSystems = [...]int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC}
 
-// timeTick is the finest that file systems without finer times know: one tick
-// of the kernel's clock at 1,000 a second.
+// timeTick is the finest modification time that a file system without finer times has: one tick of a kernel
+// clock at 1,000 Hz.
 const timeTick = time.Millisecond
 
 type osWindow struct {
@@ -50,7 +50,7 @@ func (f *osFile) Window(off, n int64) (Window, error) {
 	}
 	b, err := mmap.MapRegion(f.f, int(n), mmap.RDWR, 0, off)
 	if err == nil {
-		// In a forked child it would keep the file's description open, and the lock with it.
+		// A forked child with the window would keep the file's open description, and with it the lock.
 		if err = unix.Madvise(b, unix.MADV_DONTFORK); err != nil {
 			b.Unmap()
 		}
@@ -72,12 +72,11 @@ func (w *osWindow) Store(p []byte, off int64, word uint64, at int64) (err error)
 	copy(to, p)
 	var bytes [8]byte
 	binary.LittleEndian.PutUint64(bytes[:], word)
-	atomic.StoreUint64((*uint64)(unsafe.Pointer(&place[0])), binary.NativeEndian.Uint64(bytes[:])) // after the copy, for everybody
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&place[0])), binary.NativeEndian.Uint64(bytes[:])) // every observer sees this store after the copy
 	return nil
 }
 
-// faulted turns a fault into an error: the file was cut short, or its device
-// cannot be read.
+// faulted turns a fault into an error: the file was cut short, or its device cannot be read.
 func (w *osWindow) faulted(off, n int64, err *error) {
 	switch r := recover().(type) {
 	case nil:
