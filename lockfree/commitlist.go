@@ -5,18 +5,18 @@ import (
 	"sync/atomic"
 )
 
-// Node is one element of a [List], usually embedded in what it stands for. Fill
-// in Value before Push; a field of Value that changes afterwards must be atomic.
-// A node is pushed at most once, and never again after it was drained.
+// Node is one element of a [List], usually embedded in the object that it stands for. The caller fills in Value
+// before Push; a field of Value that changes afterwards must be atomic. A node is pushed at most once, and
+// never again after it was drained.
 type Node[T any] struct {
 	Value T
 
-	// next is the older neighbour. Written by the pusher before the node is
-	// reachable, and once more by the consumer when it cuts the link.
+	// next is the older neighbour. The pusher writes it before the node is reachable; the consumer writes it
+	// once more when it cuts the link.
 	next atomic.Pointer[Node[T]]
 
-	// number is one more than that of the node pushed before. Written by the
-	// pusher before the node is reachable.
+	// number is one more than that of the node pushed before. The pusher writes it before the node is
+	// reachable.
 	number uint64
 
 	// drained belongs to the consumer.
@@ -31,9 +31,8 @@ func (n *Node[T]) Next() *Node[T] { return n.next.Load() }
 // one has 1. Any goroutine may call it.
 func (n *Node[T]) Number() uint64 { return n.number }
 
-// List is a push-only list: any goroutine pushes at the head and walks from it,
-// one consumer at a time takes what was pushed, oldest first. The zero List is
-// empty and ready. It must not be copied.
+// List is a push-only list. Any goroutine pushes at the head and walks from the head; one consumer at a time
+// drains what was pushed, oldest first. The zero List is empty and ready. It must not be copied.
 //
 // Invariants:
 //
@@ -49,10 +48,9 @@ func (n *Node[T]) Number() uint64 { return n.number }
 //
 // # Resolving conflicts
 //
-// The list is made for transactions that must learn of every conflicting
-// transaction ordered before them. Next to the list stands a side table, which
-// remembers for every key the sequence of its last commit. The consumer, for
-// each batch, in this order:
+// The list is made for transactions that must learn of every conflicting transaction ordered before them.
+// Beside the list there is a side table, which holds for every key the sequence of its last commit. For each
+// batch the consumer does, in this order:
 //
 //	(a) drains, and gives the nodes ascending sequences in the drained order;
 //	(b) writes the sequences into the side table, older before newer;
@@ -80,18 +78,17 @@ func (n *Node[T]) Number() uint64 { return n.number }
 // No conflict is invented: the sequences are set before (c), so a transaction
 // whose snapshot includes X sees X's sequence and stops there.
 //
-// What a walk reads of a Value must stay as it is while anyone can walk to it.
-// A resource that is to be used again may be taken from the Value of a node
-// with sequence q once the horizon of a [Registry] in which all resolving
-// transactions are registered at their snapshots has reached q: those that
-// could have looked at it are gone, later ones stop at its sequence.
+// What a walk reads of a Value must not change while any goroutine can walk to the node. A resource in the
+// Value of a node with sequence q may be reused once the horizon of a [Registry], in which all resolving
+// transactions are registered at their snapshots, has reached q: the transactions that could have looked at the
+// resource are gone, and later ones stop at q.
 type List[T any] struct {
 	_    [linePairBytes]byte
 	head atomic.Pointer[Node[T]]
 	_    [linePairBytes]byte
 
-	// last is the newest node drained, nil before the first. It belongs to the
-	// consumer; whatever makes the consumer the only one also hands it over.
+	// last is the newest drained node, nil before the first. It belongs to the consumer; what makes a goroutine
+	// the only consumer also hands last over.
 	last *Node[T]
 }
 
@@ -99,9 +96,8 @@ type List[T any] struct {
 // drained already. Any goroutine may call it.
 func (l *List[T]) Head() *Node[T] { return l.head.Load() }
 
-// Push makes n the newest node if the head is still seen, and reports whether
-// it is. After a failure n is as before and may be pushed again. Any goroutine
-// may call it; it neither blocks nor allocates.
+// Push makes n the newest node if the head is still seen, and reports whether it did. After a failure n is
+// unchanged and may be pushed again. Any goroutine may call it; it neither blocks nor allocates.
 func (l *List[T]) Push(n, seen *Node[T]) bool {
 	if n == seen {
 		panic("lockfree: node pushed twice")
@@ -129,14 +125,14 @@ func (l *List[T]) Drain(buf []*Node[T]) []*Node[T] {
 	return buf
 }
 
-// Drained returns the newest node that was drained, nil before the first. Nodes
-// wait to be drained if the head is another one. Consumer only.
+// Drained returns the newest drained node, nil before the first. If the head is another node, there are nodes
+// to drain. Consumer only.
 func (l *List[T]) Drained() *Node[T] { return l.last }
 
-// Undrain gives back some of what was drained last: all but the given number of
-// oldest nodes, at least one. The next Drain returns them again. For whoever
-// walks from the head they have always been undrained, so they get no sequence
-// before that. Consumer only; nothing was drained or cut since.
+// Undrain undoes the last Drain, which returned nodes, except for the given number of oldest nodes; at least
+// one is kept. The next Drain returns the others again. Walks from the head see these as never drained, so the
+// consumer must not give them sequences before that. Consumer only; nothing was drained or cut since the last
+// Drain.
 func (l *List[T]) Undrain(nodes []*Node[T], kept int) {
 	if kept == 0 || nodes[len(nodes)-1] != l.last {
 		panic("lockfree: undrained what was not drained last")
@@ -147,10 +143,9 @@ func (l *List[T]) Undrain(nodes []*Node[T], kept int) {
 	l.last = nodes[kept-1]
 }
 
-// Cut ends walks at upto: it cuts the links of upto, which must have been
-// drained, and of all older nodes, so that a node somebody holds keeps no other
-// in memory. What the cut nodes stand for must be in the side table by now.
-// Consumer only.
+// Cut ends walks at upto: it cuts the links of upto and of all older nodes, so that a node that a caller holds
+// keeps no other node in memory. upto must have been drained, and the commits of the cut nodes must be in the
+// side table. Consumer only.
 func (l *List[T]) Cut(upto *Node[T]) {
 	if !upto.drained {
 		panic("lockfree: cut of a node that was not drained")

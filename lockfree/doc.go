@@ -1,15 +1,14 @@
-// Package lockfree holds the two structures through which concurrent
-// transactions meet without locks. It knows nothing of databases.
+// Package lockfree has the two structures through which concurrent transactions communicate without locks. It
+// knows nothing about databases.
 //
-//   - [List]: a push-only list settled by one compare-and-swap at its head. Its
-//     order of pushes is the order of commits. One consumer drains it.
-//   - [Registry]: who reads at which point in time. Readers come and go with
-//     two atomic writes; a scanner learns which points no reader can be at.
+//   - [List]: a push-only list; a push is one compare-and-swap of its head. The order of pushes is the order of
+//     commits. One consumer drains the list.
+//   - [Registry]: which readers read at which point in time. A reader registers and leaves by two atomic
+//     writes; a scan returns the points at which no reader can be.
 //
-// All atomics are those of sync/atomic, which the Go memory model makes
-// sequentially consistent: there is one total order of all of them, agreeing
-// with the order within each goroutine. The arguments in this package, which
-// are beside the code, rest on that order and on nothing else.
+// All atomics are those of sync/atomic, which the Go memory model makes sequentially consistent: there is one
+// total order of all of them that agrees with the order within each goroutine. The arguments in this package
+// stand beside the code, and rest on that order alone.
 package lockfree
 
 // linePairBytes is the distance that keeps two words from sharing a cache line.

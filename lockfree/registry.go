@@ -6,27 +6,24 @@ import (
 	"sync/atomic"
 )
 
-// The registry grows in blocks, each twice as large as the one before, within
-// bounds.
+// The registry grows in blocks. Each is twice as large as the previous one, within these bounds.
 const (
 	minBlockSlots = 32   // 4 KiB
 	maxBlockSlots = 4096 // 512 KiB
 )
 
-// Registry tells which values of a watermark are in use by readers. A reader
-// registers the value it reads at; a scanner finds out which values are pinned,
-// so that what only other values need can be thrown away. The zero Registry is
-// ready. It must not be copied. It never shrinks.
+// Registry records which values of a watermark readers use. A reader registers the value at which it reads; a
+// scan returns the values that are pinned, so that its caller can free what only other values need. The zero
+// Registry is ready. It must not be copied. It never shrinks.
 //
-// Conditions on watermarks: the one given to Scan is always the same; it never
-// moves back; those given to Acquire don't either, and are never below it. A
-// watermark is read by one atomic load.
+// Conditions on watermarks: Scan is always given the same one, which never moves back; the ones given to
+// Acquire never move back either, and are never below it. A watermark is read by one atomic load.
 //
 // Invariants, for a Scan that read W from its watermark:
 //
 //  1. A reader whose Acquire has returned or will return is at a value that is
 //     among the pins returned, or not below W.
-//  2. The horizon, the least of those, never moves back.
+//  2. The horizon, the least of those values, never moves back.
 //
 // Why 1 holds. Acquire stores a value in its slot, then reads the watermark,
 // and repeats until it reads what it has stored. Scan reads W, then the slots.
@@ -37,54 +34,50 @@ const (
 // later than Scan's reading of W, so v is not below W. If it read the slot
 // after the release, the reader is gone.
 //
-// A scan may so find a value that its reader is about to replace. It is
-// returned like others, which is merely cautious, unless it lies below the
-// horizon of an earlier scan: by 1 that reader cannot stay there.
+// A scan may find a value that its reader is about to replace. The scan returns it like other values, which is
+// merely conservative, unless it lies below the horizon of an earlier scan: by 1 the reader cannot stay there.
 //
 // Rejected: a slot marked pending while the watermark is read. It takes three
 // locked instructions instead of two (21 ns instead of 16), and a scan that
 // meets a pending slot learns nothing about the values above the last horizon.
 type Registry struct {
-	// newest is the list of blocks; a block is complete before it is published
-	// here and never leaves.
+	// newest is the head of the list of blocks. A block is complete before it is published here, and is never
+	// removed.
 	newest atomic.Pointer[block]
 
-	// scanning serializes Scan, Count and AcquireAt. Without it a value handed
-	// from one slot to another during a scan could be in neither when looked at.
-	// Nothing else is locked while it is held; Acquire and Release don't take it.
+	// scanning serializes Scan, Count and AcquireAt. Without it, a value handed from one slot to another during
+	// a scan could be in neither slot when the scan looks at it. No other lock is taken while it is held;
+	// Acquire and Release do not take it.
 	scanning sync.Mutex
-	horizon  uint64 // of the last scan; guarded by scanning
+	horizon  uint64 // horizon of the last scan; guarded by scanning
 }
 
-// Watermark is a number that only grows: an atomic.Uint64, or the number of
-// something that an atomic pointer leads to.
+// Watermark is a number that never decreases: an atomic.Uint64, or a number in an object to which an atomic
+// pointer leads.
 type Watermark interface{ Load() uint64 }
 
 type block struct {
 	slots []slot
 	older *block
 
-	// claimed is how many slots were ever claimed: the first ones, about as
-	// many as there have been readers at once, so that a scan need not look at
-	// the others. It is raised before the slot is claimed, and so as good as
-	// the list of blocks in the argument above: a scan that does not see it
-	// precedes the claim.
+	// claimed is how many slots were ever claimed. They are the first ones, about as many as there have been
+	// readers at once, so a scan need not look at the others. claimed is raised before the slot is claimed. So
+	// it serves in the argument above as the list of blocks does: a scan that does not see the raise precedes
+	// the claim.
 	claimed atomic.Int32
 }
 
 // used returns the slots that may have a reader.
 func (b *block) used() []slot { return b.slots[:b.claimed.Load()] }
 
-// Acquire registers the caller at the present value of the watermark and
-// returns the registration. It does not block, and allocates only if all slots
-// are taken. A caller that has an earlier Slot at hand uses AcquireNear.
+// Acquire registers the caller at the present value of the watermark and returns the registration. It does not
+// block, and allocates only if all slots are taken. A caller that keeps an earlier Slot uses AcquireNear.
 func (r *Registry) Acquire(watermark Watermark) Slot {
 	return r.AcquireNear(Slot{}, watermark)
 }
 
-// AcquireNear is Acquire that first tries the slot used for last, a released
-// Slot or the zero Slot. A reader that returns to its slot finds it in its
-// processor's cache; one kept in a pooled object serves well.
+// AcquireNear is Acquire that first tries the slot of last, a released Slot or the zero Slot. A reader that
+// returns to its slot finds it in its processor's cache. The Slot may be kept in a pooled object.
 func (r *Registry) AcquireNear(last Slot, watermark Watermark) Slot {
 	seq := watermark.Load()
 	s := last.slot
@@ -104,10 +97,9 @@ func (r *Registry) AcquireNear(last Slot, watermark Watermark) Slot {
 	}
 }
 
-// AcquireAt registers a reader at a given value, which must be pinned by a
-// registration the caller knows to last during the call, or not be below the
-// watermark that scans use. The registration cannot be expired. It may wait
-// for a Scan.
+// AcquireAt registers a reader at a given value. The value must be pinned by a registration that the caller
+// knows to last during the call, or must not be below the watermark given to Scan. The registration cannot be
+// expired. AcquireAt may wait for a Scan.
 func (r *Registry) AcquireAt(seq uint64) Slot {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
@@ -130,12 +122,12 @@ func (r *Registry) claim(word uint64) *slot {
 	}
 }
 
-// claimTries is how many slots a claim looks at that were claimed before, as
-// long as there are others.
+// claimTries is how many of the slots that were claimed before a claim tries, as long as the block has slots
+// that were never claimed.
 const claimTries = 8
 
-// claim puts word into a free slot and returns it, nil if there is none: one
-// that was claimed before if that is found soon, so that there are few of these.
+// claim puts word into a free slot and returns it, nil if the block has none. It prefers a slot that was
+// claimed before, if it finds one soon, so that few slots are ever claimed.
 func (b *block) claim(word uint64) *slot {
 	for {
 		used := b.used()
@@ -144,7 +136,7 @@ func (b *block) claim(word uint64) *slot {
 			tries = min(tries, claimTries)
 		}
 		if tries > 0 {
-			// A random start keeps readers that know no slot apart.
+			// A random start spreads readers that have no earlier slot.
 			start := rand.IntN(len(used))
 			for i := range tries {
 				s := &used[(start+i)%len(used)]
@@ -165,7 +157,7 @@ func (b *block) claim(word uint64) *slot {
 	}
 }
 
-// grow adds a block in front of newest, unless somebody else did.
+// grow adds a block in front of newest, unless another goroutine has added one.
 func (r *Registry) grow(newest *block) {
 	slots := minBlockSlots
 	if newest != nil {

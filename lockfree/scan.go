@@ -2,13 +2,12 @@ package lockfree
 
 import "slices"
 
-// Scan returns in pins, ascending and distinct, the values below W that readers
-// may be at, and last W, the watermark as it was when Scan began. Every present
-// or future reader is at one of these values or above W; [Pinned] asks about a
-// range. horizon is the least of them, pins[0]; it never moves back.
+// Scan returns in pins, ascending and distinct, the values below W at which readers may be, followed by W, the
+// watermark when Scan began. Every present or future reader is at one of these values or above W; [Pinned] asks
+// about a range. horizon is the least of them, pins[0]; it never moves back.
 //
-// pins uses the memory of buf, whose contents are lost, and grows it if needed.
-// Any goroutine may call Scan; calls wait for each other, readers for none.
+// pins uses the memory of buf, whose contents are overwritten, and grows it if needed. Any goroutine may call
+// Scan; calls wait for each other, but not for readers.
 func (r *Registry) Scan(buf []uint64, watermark Watermark) (pins []uint64, horizon uint64) {
 	r.scanning.Lock()
 	defer r.scanning.Unlock()
@@ -38,8 +37,8 @@ func (r *Registry) Scan(buf []uint64, watermark Watermark) (pins []uint64, horiz
 	return pins, r.horizon
 }
 
-// Pinned reports whether a reader may be, now or later, at a value in
-// [from, to), according to what Scan returned.
+// Pinned reports whether a reader may be, now or later, at a value in [from, to), according to the pins that
+// Scan returned.
 func Pinned(pins []uint64, from, to uint64) bool {
 	if from >= to {
 		return false
@@ -51,10 +50,10 @@ func Pinned(pins []uint64, from, to uint64) bool {
 	return pins[i] < to
 }
 
-// Count returns the number of registrations, expired ones included. It is exact
-// only while none comes or goes; after 0, all there are began after Count did.
+// Count returns the number of registrations, expired ones included. It is exact only while no reader registers
+// or leaves; if it is 0, all present readers began after Count did.
 func (r *Registry) Count() int {
-	r.scanning.Lock() // or a value on its way to another slot could be overlooked
+	r.scanning.Lock() // otherwise a value on its way to another slot could be missed
 	defer r.scanning.Unlock()
 	count := 0
 	for b := r.newest.Load(); b != nil; b = b.older {
@@ -68,15 +67,13 @@ func (r *Registry) Count() int {
 	return count
 }
 
-// fewSlots is how many slots ReadersBelow looks at: some 150 ns.
+// fewSlots is the number of slots that ReadersBelow looks at, which takes about 150 ns.
 const fewSlots = 256
 
-// ReadersBelow reports whether there are more than limit readers at values below
-// seq, expired ones included, registrations by AcquireAt not. If every watermark
-// that Acquire is called with is at seq or above when it begins, none is missed
-// and none comes later. It does not wait. Where there ever were many
-// readers, so that a look at all slots takes long, it says that there are without
-// looking.
+// ReadersBelow reports whether there are more than limit readers at values below seq. Expired readers count;
+// registrations by AcquireAt do not. If every watermark given to Acquire is at seq or above when ReadersBelow
+// begins, it misses no reader and no further one comes. It does not wait. If more than fewSlots slots were ever
+// claimed, it returns true without looking at the others.
 func (r *Registry) ReadersBelow(seq uint64, limit int) bool {
 	slots := 0
 	for b := r.newest.Load(); b != nil; b = b.older {
@@ -96,7 +93,7 @@ func (r *Registry) ReadersBelow(seq uint64, limit int) bool {
 	return false
 }
 
-// Asked reports whether there is a reader that was asked to end and has not.
+// Asked reports whether there is a reader that was asked to end and has not ended.
 func (r *Registry) Asked() bool {
 	for b := r.newest.Load(); b != nil; b = b.older {
 		used := b.used()
@@ -109,9 +106,8 @@ func (r *Registry) Asked() bool {
 	return false
 }
 
-// Oldest returns the reader at the least value, and of those at the same value
-// the one with the earliest stamp; false if there is none. Readers that were
-// expired already and registrations by AcquireAt don't count.
+// Oldest returns the reader at the least value; if several are at that value, the one with the earliest stamp;
+// false if there is none. Expired readers and registrations by AcquireAt do not count.
 func (r *Registry) Oldest() (Holder, bool) {
 	var oldest Holder
 	for b := r.newest.Load(); b != nil; b = b.older {

@@ -2,10 +2,9 @@ package lockfree
 
 import "sync/atomic"
 
-// A slot's word says all there is to know of it, so that it changes in one
-// step: 0 is a free slot, else
+// The word of a slot is its whole state, so that the state changes in one step. 0 is a free slot, otherwise:
 //
-//	bits 63..2  value registered, plus one
+//	bits 63..2  registered value, plus one
 //	bit 1       held: registered by AcquireAt, cannot be expired
 //	bit 0       expired
 const (
@@ -22,15 +21,14 @@ func wordOf(seq uint64) uint64   { return (seq + 1) << 2 }
 func seqOf(word uint64) uint64   { return word>>2 - 1 }
 func without(word uint64) uint64 { return word &^ wordFlags }
 
-// slot is a place for one reader, alone on its cache lines: its reader polls
-// word, and two readers on two processors must not slow each other.
+// slot is a place for one reader. It has cache lines of its own, because its reader polls word, and readers on
+// different processors must not slow each other down.
 type slot struct {
-	// word is free -> registered by compare-and-swap of a reader, then written
-	// by that reader alone, but for the expired bit, which a scanner sets by
-	// compare-and-swap.
+	// A reader claims word by compare-and-swap. After that only that reader writes it, except for the expired
+	// bit, which a scanner sets by compare-and-swap.
 	word atomic.Uint64
 
-	// since is when its reader says it registered, or 0.
+	// since is the time at which the reader says it registered, or 0.
 	since atomic.Int64
 
 	// registry never changes.
@@ -39,27 +37,26 @@ type slot struct {
 	_ [linePairBytes - 24]byte
 }
 
-// Slot is a registration, held by the reader that acquired it and used by one
-// goroutine at a time. The zero Slot is none.
+// Slot is a registration. The reader that acquired it uses it, one goroutine at a time. The zero Slot is no
+// registration.
 type Slot struct {
 	slot *slot
 	seq  uint64
 }
 
-// Seq returns the value the reader is registered at.
+// Seq returns the value at which the reader is registered.
 func (s Slot) Seq() uint64 { return s.seq }
 
-// Expired reports whether a scanner has asked this reader to end. It reads one
-// word that nobody else uses, so it may be called for every operation.
+// Expired reports whether a scanner has asked this reader to end. It reads one word that usually only this
+// reader writes, so it is cheap enough to be called for every operation.
 func (s Slot) Expired() bool { return s.slot.word.Load()&wordExpired != 0 }
 
-// Stamp notes when the reader registered, in nanoseconds of a clock of the
-// caller's choice but not 0, for [Holder.Since]. It is separate from Acquire
-// because asking for the time costs more than registering.
+// Stamp records when the reader registered, in nanoseconds of a clock of the caller's choice but not 0, for
+// [Holder.Since]. It is separate from Acquire because reading a clock costs more than registering.
 func (s Slot) Stamp(nanos int64) { s.slot.since.Store(nanos) }
 
-// StampOthers is Stamp for all readers that have none. A reader that leaves
-// meanwhile may leave the stamp in its slot: Acquire takes it away.
+// StampOthers is Stamp for all readers that have no stamp. If a reader leaves during the call, the stamp may
+// stay in its slot; the next Acquire of the slot clears it.
 func (r *Registry) StampOthers(nanos int64) {
 	for b := r.newest.Load(); b != nil; b = b.older {
 		used := b.used()
@@ -77,30 +74,28 @@ func (s Slot) Release() {
 	if s.slot.since.Load() != 0 {
 		s.slot.since.Store(0)
 	}
-	// Catches a second Release unless the slot is registered at the same value
-	// again.
+	// This catches a second Release, unless the slot is registered at the same value again.
 	if without(s.slot.word.Swap(wordFree)) != wordOf(s.seq) {
 		panic("lockfree: slot released twice")
 	}
 }
 
-// Holder is a reader as a scanner sees it. It says how things were when it was
-// made; the reader may have gone since.
+// Holder is a reader as a scanner has seen it. The reader may have left since.
 type Holder struct {
 	slot  *slot
 	word  uint64
 	since int64
 }
 
-// Seq returns the value the reader was registered at.
+// Seq returns the value at which the reader was registered.
 func (h Holder) Seq() uint64 { return seqOf(h.word) }
 
-// Since returns what the reader gave to [Slot.Stamp], 0 if nothing.
+// Since returns the reader's stamp (see [Slot.Stamp]), 0 if it has none.
 func (h Holder) Since() int64 { return h.since }
 
-// Expire asks the reader to end, and reports whether it is there to be asked.
-// It goes on pinning its value until it releases: it may be reading right now.
-// If it was replaced by another reader at the same value, that one is asked.
+// Expire asks the reader to end, and reports whether it was there to be asked. The reader continues to pin its
+// value until it releases, because it may be reading right now. If another reader at the same value has taken
+// the slot, that reader is asked instead.
 func (h Holder) Expire() bool {
 	return h.slot.word.CompareAndSwap(h.word, h.word|wordExpired)
 }
