@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cleanAt cleans the page at a in a batch of its own.
+// cleanAt cleans the page at a in its own batch.
 func (s *script) cleanAt(a logstore.Addr) (moved bool) {
 	s.t.Helper()
 	s.must(s.batch(func(b *Batch) (err error) {
@@ -19,7 +19,8 @@ func (s *script) cleanAt(a logstore.Addr) (moved bool) {
 	return moved
 }
 
-// Whoever looks up what lives in a segment and whoever cleans it need not hold the token in between: what has died meanwhile stays.
+// The goroutine that lists the live pages of a segment need not hold the token until it cleans them: a page
+// that has died meanwhile is left alone.
 func TestCleanLeavesTheDead(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -35,7 +36,7 @@ func TestCleanLeavesTheDead(t *testing.T) {
 	s.must(s.settle())
 }
 
-// The name that a page bears leads to it as long as its parent was not folded; then its place does.
+// The name in a page's mux area leads to the page until its parent is folded; from then on its address does.
 func TestCleanFindsTheName(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)

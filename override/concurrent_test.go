@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Readers come, look and go while the token holder commits, flushes, folds, moves pages and reclaims, and while images and the table of a
-// checkpoint are encoded without the token. Each sees its state.
+// Readers begin, read and end while the token holder commits, flushes, folds, moves pages and reclaims, and
+// while images and the table of a checkpoint are encoded without the token. Each reader sees its own state.
 func TestConcurrentReaders(t *testing.T) {
 	for seed := range uint64(2) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -25,7 +25,7 @@ func TestConcurrentReaders(t *testing.T) {
 	}
 }
 
-// A checkpoint's table is encoded while commits bear names, and is the table as of the freeze all the same.
+// A checkpoint's table that is encoded while commits bear names is the table as of the freeze.
 func TestEncodeTableBesideCommits(t *testing.T) {
 	s := newHighScript(t)
 	s.flushAll()
@@ -76,7 +76,7 @@ func (m *model) withReaders(readers, rounds int) error {
 	return err
 }
 
-// readUntil reads the whole tree at a snapshot, some records again later, and starts anew.
+// readUntil reads the whole tree at a snapshot, then some records again, and begins anew until it is stopped.
 func (m *model) readUntil(done *atomic.Bool, d *reading, r *rand.Rand) error {
 	for !done.Load() {
 		slot := m.registry.Acquire(m.view)
@@ -103,7 +103,7 @@ func (m *model) rounds(n int) error {
 		if err := m.commit(); err != nil {
 			return err
 		}
-		// Only flushes lay the token down in the middle: what they do without it goes on beside a commit.
+		// Only flushes release the token in the middle: a commit may run beside their steps that need no token.
 		aside := func() {}
 		switch {
 		case m.flush != nil && !m.flush.encoded && !m.flush.written:

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFamily: what grew below a parent may be left behind with it if none of them has to be written and the parent is on disk, or will be before
-// the next flush; and if one of them has to, all have.
+// TestFamily: pages of a split may be left behind with their parent if none of them has to be written and the
+// parent is on disk, or will be before the next flush. If one of them has to be written, all have to be.
 func TestFamily(t *testing.T) {
 	type pages struct{ parent, leaf, sibling entry }
 	grow := func(change func(d *dirtyPages, p *pages)) (*dirtyPages, *pages) {

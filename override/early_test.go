@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What earlier batches have left dirty, readers may be looking at: it waits for the flush to be sealed, and only the pages of the batch
-// under way are written early.
+// Readers may be looking at versions of earlier batches, so these wait until the flush is sealed; only pages of
+// the batch in progress are written early.
 func TestEarlyLeavesEarlierSeqs(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 60)...)
@@ -27,7 +27,7 @@ func TestEarlyLeavesEarlierSeqs(t *testing.T) {
 	f.Abandon()
 }
 
-// A flush that was begun early and is given up leaves nothing behind: its pages are dirty again, with all that they need in memory.
+// An early flush that is recalled leaves no trace: its pages are in memory and dirty again.
 func TestRecall(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 80)...)
@@ -56,8 +56,8 @@ func TestRecall(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A page that an early image was taken of, and that the batch changed again, has to be written after a Recall: that it was dirty before,
-// and since when, is forgotten.
+// A page that was written early and that the batch then changed again has to be written after a Recall, because
+// the epoch in which it first became dirty is forgotten.
 func TestRecallOfAPageChangedAgain(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 80)...)
@@ -86,7 +86,7 @@ func TestRecallOfAPageChangedAgain(t *testing.T) {
 	s.must(s.settle())
 }
 
-// flushPart flushes what has to be, leaves all else behind, and syncs.
+// flushPart flushes the pages that have to be written, leaves all others behind, and syncs.
 func (s *script) flushPart() {
 	s.t.Helper()
 	f := s.p.StartPart(s.s.LastGroup(), s.count, &Part{})

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A flush writes the tree as of its base: pages changed or removed since then too, as they were.
+// A flush writes the tree as of its base, including pages that were changed or removed after it.
 func TestFlushWritesItsBase(t *testing.T) {
 	for _, policy := range []vfs.Policy{vfs.KeepNone, vfs.KeepAll} {
 		s := newScript(t, true)
@@ -29,7 +29,7 @@ func TestFlushWritesItsBase(t *testing.T) {
 	}
 }
 
-// A flush without its last part is void, and its parts don't become those of a later one.
+// Recovery ignores a flush without its last part, and does not take its parts for parts of a later flush.
 func TestFlushCutOff(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 60)...)
@@ -48,7 +48,8 @@ func TestFlushCutOff(t *testing.T) {
 	s.must(s.settle())
 }
 
-// The image that a page leaves at its installation stays as long as a reader at the newest Seq may have a node with cells in it.
+// The image that an installation replaces is kept while a reader at the newest Seq may have a node with cells
+// in it.
 func TestReaderKeepsBorrowedImage(t *testing.T) {
 	for name, is := range map[string]struct{ newer, renamed bool }{
 		"the version written": {}, "a newer one": {newer: true},
@@ -85,7 +86,7 @@ func TestReaderKeepsBorrowedImage(t *testing.T) {
 	}
 }
 
-// The place of a page removed stays as long as a reader sees the page.
+// The place of a removed page is kept while a reader sees the page.
 func TestReaderKeepsRemovedPage(t *testing.T) {
 	s := newScript(t, false)
 	page := s.aloneAt()
@@ -106,8 +107,8 @@ func TestReaderKeepsRemovedPage(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A version made after the base may have cells in the image that the flush replaces. It gets those of the new one: the place is used again
-// before the next flush.
+// A version made after the base may have cells in the image that the flush replaces. It gets those of the new
+// image, so the old place is reused before the next flush.
 func TestNewerVersionLeavesTheOldImage(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -119,7 +120,7 @@ func TestNewerVersionLeavesTheOldImage(t *testing.T) {
 	require.True(t, s.borrows(1))
 	require.True(t, s.reuse(place, 60, s.checkpoint))
 	n := int64(place) / int64(s.s.SegmentPages())
-	for range 60 { // until the segment is not only free
+	for range 60 { // until the segment is not only free, but entered
 		if s.segments[n] {
 			break
 		}
@@ -132,7 +133,8 @@ func TestNewerVersionLeavesTheOldImage(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A value dropped before the base dies with the flush, one dropped later with the next, and none at redo.
+// A value dropped before the base dies with that flush, one dropped later with the next flush, and none dies by
+// redo.
 func TestDeathsOfValues(t *testing.T) {
 	s := newScript(t, true)
 	live := func() int64 { return s.s.SpaceStats().LiveBytes / logstore.PageSize }
@@ -166,7 +168,7 @@ func TestDeathsOfValues(t *testing.T) {
 	s.must(s.settle())
 }
 
-// Deleting a value whose pages are damaged works; the pages of a list that cannot be read stay live.
+// Deleting a value whose pages are damaged works; the extents of a list that cannot be read stay live.
 func TestDropDamagedValue(t *testing.T) {
 	s := newScript(t, true)
 	s.put(0, runKey, largeKey)
@@ -196,7 +198,8 @@ func TestDropDamagedValue(t *testing.T) {
 	s.must(s.verifyNewest())
 }
 
-// What a flush takes is known before, also the room for the extents of large values that died.
+// The pages that a flush takes are bounded in advance, including those for the extents of large values that
+// died.
 func TestFlushBound(t *testing.T) {
 	s := newScript(t, true)
 	s.put(0)
@@ -216,7 +219,7 @@ func TestFlushBound(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A flush that cannot be written is given up. Readers go on, and a crash finds what was synced.
+// A flush that cannot be written is abandoned. Readers continue, and recovery finds what was synced.
 func TestFlushFails(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 60)...)

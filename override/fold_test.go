@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// names returns how many entries lead from a name to a page, the root's apart.
+// names returns the number of table entries that lead from a name to a page, without that of the root.
 func (s *script) names() (n int) {
 	s.p.table.all(func(e *entry) {
 		if e.disk != 0 && e.id != Root {
@@ -21,7 +21,8 @@ func (s *script) names() (n int) {
 	return n
 }
 
-// A fold names children by address; their names leave the table with the flush that covers the fold, not before.
+// A fold names children by their addresses. Their old names leave the table with the flush that covers the
+// fold, not before.
 func TestFold(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -54,7 +55,7 @@ func TestFold(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A name that is an address keeps its segment until it was folded away.
+// A name that is an address keeps its segment until it is folded away.
 func TestNameKeepsItsSegment(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -80,7 +81,8 @@ func TestNameKeepsItsSegment(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A name that is an address does not keep its segment for ever where the page is dirty whenever its parent is folded: the fold renames it.
+// A name that is an address does not keep its segment for ever if the page is dirty at every fold of its
+// parent: the fold renames the page.
 func TestFoldRenames(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -117,7 +119,8 @@ func TestFoldRenames(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A reader from before a fold comes by the name that it took from a dirty page, and keeps that in the table.
+// A reader from before a fold uses the name that the fold took from a dirty page, and keeps that name in the
+// table.
 func TestFoldRenamesBesideReader(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -137,7 +140,8 @@ func TestFoldRenamesBesideReader(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A page renamed while a flush writes it has no cells in the image that this flush replaces: its new name is for the next one.
+// A page that is renamed while a flush writes it has no cells in the image that this flush replaces; the next
+// flush writes the new name.
 func TestFoldRenamesDuringFlush(t *testing.T) {
 	s := newScript(t, false)
 	place := s.aloneAt()
@@ -157,7 +161,7 @@ func TestFoldRenamesDuringFlush(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A flush whose base is below a fold does not list the names that it retired.
+// A flush whose base is below a fold does not list the names that the fold retired.
 func TestFoldDuringFlush(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		s := newScript(t, false)
@@ -176,7 +180,7 @@ func TestFoldDuringFlush(t *testing.T) {
 	}
 }
 
-// A planned node that was merged away, or folded away, is left alone.
+// A planned node that was merged or folded away since is left alone.
 func TestFoldOfAGoneNode(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -194,7 +198,7 @@ func TestFoldOfAGoneNode(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A touched page moves with the next flush, and only then.
+// A touched page moves with the next flush, and no other page does.
 func TestTouch(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -255,7 +259,7 @@ func TestFoldPlanOfADamagedTree(t *testing.T) {
 	}
 }
 
-// What is dirty may be left behind, so behind a part only clean pages get their addresses for names.
+// Dirty pages may be left behind, so after an incremental flush only clean pages get their addresses for names.
 func TestFoldClean(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -285,8 +289,8 @@ func TestFoldClean(t *testing.T) {
 	s.must(s.settle())
 }
 
-// What a part writes is renamed. What lies below the same parent before and behind it waits for its own part, also where one goes round
-// the end of the tree.
+// The pages that a part writes are renamed. Pages below the same parent before and after the part keep their
+// names until their own part, also if the part wraps around the end of the tree.
 func TestRenameOfAPart(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)

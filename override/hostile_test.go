@@ -27,7 +27,7 @@ func (s *script) twin(parent btree.PageID) {
 	}))
 }
 
-// TestFoldTwins: a parent with two equal children is damage, also where these are dirty and would be renamed.
+// TestFoldTwins: a parent with two equal children is damage, also if these are dirty and would be renamed.
 func TestFoldTwins(t *testing.T) {
 	for name, dirty := range map[string]bool{"clean": false, "dirty": true} {
 		t.Run(name, func(t *testing.T) {
@@ -68,8 +68,9 @@ func TestSharedInnerNodes(t *testing.T) {
 	require.ErrorIs(t, err, logstore.ErrCorrupt)
 }
 
-// TestTwoParents: a leaf that got another name by the way of one parent is not changed, nor moved, by the way of another one that has the old
-// name. The leaf's place is dead by then, and what is dirty may have cells in the image there.
+// TestTwoParents: after a change by way of one parent has renamed a leaf, a change by way of another parent
+// that has the leaf's old name neither changes nor moves it. The leaf's place is dead by then, and dirty
+// versions may have cells in the image there.
 func TestTwoParents(t *testing.T) {
 	for name, change := range map[string]func(s *script, b *Batch, old logstore.PageID) error{
 		"touched": func(_ *script, b *Batch, old logstore.PageID) error {

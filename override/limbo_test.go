@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A held reader costs the versions that it can see, not all that are made while it stays.
+// A long reader costs the versions that it can see, not all that are made while it stays.
 func TestHeldReaderCost(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 80)...)
@@ -27,7 +27,7 @@ func TestHeldReaderCost(t *testing.T) {
 	s.must(s.settle())
 }
 
-// Readers that come and go while an older one stays leave nothing behind for long.
+// Readers that come and go while an older one stays do not keep memory for long.
 func TestShortReadersBesideAHeldOne(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 80)...)
@@ -49,7 +49,8 @@ func TestShortReadersBesideAHeldOne(t *testing.T) {
 	s.must(s.settle())
 }
 
-// With no reader at all, what a flush has written is given back at once, also while the watermark stands still.
+// With no reader, memory of versions that a flush has written is freed at once, even if the watermark does not
+// move.
 func TestFlushGivesMemoryBack(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 80)...)
@@ -60,7 +61,7 @@ func TestFlushGivesMemoryBack(t *testing.T) {
 	require.Less(t, s.durableSeq.Load(), s.appliedSeq.Load())
 }
 
-// A version that nobody can see goes, between others that are seen.
+// A version that no reader can see is freed, even between others that are seen.
 func TestVersionsBetweenReaders(t *testing.T) {
 	s := newScript(t, false)
 	s.put(1)
@@ -86,7 +87,7 @@ func TestVersionsBetweenReaders(t *testing.T) {
 	s.must(s.settle())
 }
 
-// An entry leaves the table once no reader can come by its name, and its segment is free of names then.
+// An entry leaves the table once no reader can use its name, and its segment then has no name in it.
 func TestRemovedPageLeavesTheTable(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 60)...)

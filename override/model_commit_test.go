@@ -9,7 +9,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// modelOp is a change of one key: to a version, or 0 to delete it.
+// modelOp is a change of one key: to a version, or 0 for a delete.
 type modelOp struct {
 	key     int
 	version uint32
@@ -44,7 +44,7 @@ func getModelRedo(b []byte) (seq uint64, ops []modelOp) {
 	return seq, ops
 }
 
-// treeOps makes what btree.Apply takes.
+// treeOps converts the ops to those of btree.Apply.
 func (m *model) treeOps(ops []modelOp) []btree.Op {
 	tree := make([]btree.Op, len(ops))
 	for i, op := range ops {
@@ -63,7 +63,7 @@ func (m *model) treeOps(ops []modelOp) []btree.Op {
 	return tree
 }
 
-// modelCommit is a commit under way.
+// modelCommit is a commit in progress.
 type modelCommit struct {
 	seq   uint64
 	ops   []modelOp
@@ -82,7 +82,8 @@ func (m *model) commit() error {
 	return m.write(m.newCommit(), m.r.IntN(2) == 0, 1+m.r.IntN(8))
 }
 
-// write logs and applies a commit: as a page group if it is paged, that is legal and the redo would take so many pages.
+// write logs and applies a commit. It becomes a page group if paged is set, that is legal, and the redo would
+// take that many pages.
 func (m *model) write(c *modelCommit, paged bool, redoPages int) error {
 	modelCounts.Commits++
 	pages := int64(32)
@@ -111,7 +112,7 @@ func (m *model) beginCommit() *modelCommit {
 	return &modelCommit{seq: seq + 1, state: slices.Clone(m.state(seq)), lists: map[int][]logstore.Extent{}}
 }
 
-// newCommit chooses what to change. Now and then most keys go.
+// newCommit chooses the changes. Now and then it deletes most keys.
 func (m *model) newCommit() *modelCommit {
 	c := m.beginCommit()
 	n, deletes := 1+m.r.IntN(m.ops), 3
@@ -162,7 +163,7 @@ func (m *model) log(c *modelCommit, paged bool, redoPages int) error {
 	m.writeRuns(g, c)
 	group := g.Number()
 	m.inGroup[group] = c.seq
-	m.remember(c.seq, c.state) // a crash may keep the group before we know that it is written
+	m.remember(c.seq, c.state) // a crash may keep the group before this process knows that it is written
 	if !paged || !m.p.CanPageGroup() || slices.ContainsFunc(c.ops, m.longKey) {
 		return m.logRecords(g, c)
 	}
@@ -197,7 +198,8 @@ func (m *model) log(c *modelCommit, paged bool, redoPages int) error {
 	return nil
 }
 
-// longKey reports whether the key of a put is in its run. To apply it may take reading that, so the run has to be written before.
+// longKey reports whether the key of a put is in its run. Applying such a put may read the run, so the run has
+// to be written before.
 func (m *model) longKey(op modelOp) bool {
 	return op.version != 0 && op.kind != btree.Inline && m.records.refKeyLen(op.key) > 0
 }

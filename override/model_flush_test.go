@@ -9,7 +9,7 @@ import (
 
 var ctx = context.Background()
 
-// modelFlush is a flush under way.
+// modelFlush is a flush in progress.
 type modelFlush struct {
 	f       *Flush
 	encoded bool
@@ -42,7 +42,8 @@ func (m *model) startFlush() error {
 	return nil
 }
 
-// planPart chooses the leaves of a flush, or none if it is to be one of all. Commits may come between the plan and the flush.
+// planPart chooses the leaves of an incremental flush, or none for a flush of everything. Commits may come
+// between the plan and the flush.
 func (m *model) planPart() (*Part, error) {
 	if !m.parts || m.r.IntN(3) == 0 {
 		return nil, nil
@@ -76,7 +77,7 @@ func (m *model) planPart() (*Part, error) {
 	return part, nil
 }
 
-// flushStep takes a flush one step further, or starts one.
+// flushStep takes the flush one step further, or starts one.
 func (m *model) flushStep() error {
 	f := m.flush
 	if n := m.p.InFlight() + m.p.Unwritten(); f != nil && n < f.f.Pages()+m.p.DirtyBytes()/logstore.PageSize {
@@ -101,20 +102,20 @@ func (m *model) flushStep() error {
 		bound, before := f.f.Pages(), m.s.Counters().Pages
 		return m.reserved(bound, func() (err error) {
 			f.written, err = f.f.Write()
-			f.encoded = f.f.Encoded() > 0 && m.s.LastGroup()%2 == 0 // else more is encoded before the rest is written
+			f.encoded = f.f.Encoded() > 0 && m.s.LastGroup()%2 == 0 // otherwise more is encoded before the other images are written
 			if n := int64(m.s.Counters().Pages - before); n > bound {
 				return modelErr("a part of a flush took %d pages of at most %d", n, bound)
 			}
 			return err
 		})
 	default:
-		f.f.EncodeParts(1 + int(m.s.LastGroup()%3)) // nothing drawn: scripts say what comes next
+		f.f.EncodeParts(1 + int(m.s.LastGroup()%3)) // no random number is drawn: a script says what comes next
 		f.encoded = true
 	}
 	return nil
 }
 
-// flushWhole takes the flush under way, or a new one, to its end.
+// flushWhole completes the flush in progress, or a new one.
 func (m *model) flushWhole() error {
 	parts := m.parts
 	defer func() { m.parts = parts }()
@@ -126,7 +127,7 @@ func (m *model) flushWhole() error {
 	return err
 }
 
-// planFolds plans folds, to be made by and by.
+// planFolds plans folds, which later steps make.
 func (m *model) planFolds() (err error) {
 	slot := m.registry.Acquire(&m.appliedSeq)
 	defer slot.Release()
@@ -151,7 +152,7 @@ func (m *model) batch(f func(*Batch) error) error {
 	return nil
 }
 
-// fold folds one of the inner nodes planned. The plan is void once a flush was installed.
+// fold folds one of the planned inner nodes. The plan is invalid once a flush was installed.
 func (m *model) fold() error {
 	if len(m.plan) == 0 {
 		if err := m.planFolds(); err != nil || len(m.plan) == 0 {
@@ -201,7 +202,7 @@ func (m *model) touch() error {
 	})
 }
 
-// clean moves what lives in some segment.
+// clean moves the live pages of some segment.
 func (m *model) clean() error {
 	tree, _, _ := m.s.Contents(uint32(m.r.IntN(m.s.SpaceStats().Segments)))
 	return m.batch(func(b *Batch) error {
@@ -218,7 +219,7 @@ func (m *model) clean() error {
 	})
 }
 
-// checkpointStep takes a checkpoint one step further, or starts one.
+// checkpointStep takes the checkpoint one step further, or starts one.
 func (m *model) checkpointStep() error {
 	switch {
 	case m.flush != nil:
@@ -246,7 +247,7 @@ func (m *model) checkpointStep() error {
 	})
 }
 
-// thin gives back what no reader sees of segments that only readers keep.
+// thin gives back the pages that no reader sees in segments that only readers keep.
 func (m *model) thin() error {
 	before := m.s.Account().Held
 	m.s.Thin()

@@ -9,7 +9,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// reading is what it takes to read a database and to know what should be there. One goroutine uses it.
+// reading is what one goroutine needs to read a database and to know what the result should be.
 type reading struct {
 	s       *logstore.Store
 	p       *Pages
@@ -64,7 +64,7 @@ type heldCell struct {
 	version uint32
 }
 
-// readAll compares the tree at a snapshot with a state. It calls found, if there is one, for each record.
+// readAll compares the tree at a snapshot with a state. It calls found, if that is not nil, for each record.
 func (d *reading) readAll(s Snapshot, st modelState, found func(heldCell)) error {
 	var c btree.Cursor
 	c.Reset(&s, Root)
@@ -97,7 +97,7 @@ func (m *model) verifyNewest() error {
 	return m.readAll(m.p.At(seq), m.state(seq), nil)
 }
 
-// modelReader is a registered snapshot that stays. It may hold on to records that it has found, as cursors do.
+// modelReader is a registered snapshot that stays. It may hold records that it has found, as cursors do.
 type modelReader struct {
 	slot  lockfree.Slot
 	snap  Snapshot
@@ -123,14 +123,14 @@ func (m *model) openReader() error {
 	return m.readAll(r.snap, r.state, nil)
 }
 
-// hold lets a reader keep every record that it finds now.
+// hold makes a reader keep every record that it finds now.
 func (m *model) hold(r *modelReader) error {
 	modelCounts.Holds++
 	r.held = r.held[:0]
 	return m.readAll(r.snap, r.state, func(h heldCell) { r.held = append(r.held, h) })
 }
 
-// reread lets all readers look at what they hold and at all that they see.
+// reread makes all readers compare the records that they hold, and everything that they see.
 func (m *model) reread() error {
 	for _, r := range m.readers {
 		modelCounts.Reads++

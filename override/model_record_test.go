@@ -10,14 +10,14 @@ import (
 	"flashdbm/logstore"
 )
 
-// recordMaker knows the keys of a model, in order, and what value each version of a key has. Long common prefixes of neighbours make
-// long separators, so that few records make a high tree.
+// recordMaker knows the keys of a model, in order, and the value of each version of a key. Neighbours have long
+// common prefixes, so separators are long and few records make a high tree.
 type recordMaker struct {
 	keys   [][]byte
-	style  int // of values
+	style  int // style of the values
 	fixed  func(key int, version uint32) (btree.ValueKind, int)
 	maxRun int64  // bytes
-	grows  bool   // few records are deleted, and all have their values in the tree: leaves are split and nothing else
+	grows  bool   // few records are deleted, and all values are in the tree: leaves are split and nothing else happens
 	value  []byte // scratch
 }
 
@@ -58,7 +58,7 @@ func mix(xs ...uint64) uint64 {
 	return h
 }
 
-// form tells how long the value of a key's version is and where it belongs.
+// form returns the length of the value of a key's version, and where the value belongs.
 func (rm *recordMaker) form(key int, version uint32) (kind btree.ValueKind, n int) {
 	if rm.fixed != nil {
 		return rm.fixed(key, version)
@@ -81,7 +81,7 @@ func (rm *recordMaker) form(key int, version uint32) (kind btree.ValueKind, n in
 	return btree.Inline, int(h>>8) % n
 }
 
-// valueOf returns the value of a key's version, until the next call.
+// valueOf returns the value of a key's version. The slice is valid until the next call.
 func (rm *recordMaker) valueOf(key int, version uint32) []byte {
 	_, n := rm.form(key, version)
 	if n > len(rm.value) {

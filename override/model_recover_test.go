@@ -99,7 +99,7 @@ func (m *model) create(rec *logstore.Recovery) (err error) {
 	return nil
 }
 
-// recovered finds the state that a recovered log ends with and forgets the groups that were lost.
+// recovered finds the state with which a recovered log ends, and forgets the groups that were lost.
 func (m *model) recovered(last uint64) (modelState, error) {
 	var seq, newest uint64
 	for group, s := range m.inGroup {
@@ -119,7 +119,7 @@ func (m *model) recovered(last uint64) (modelState, error) {
 	return st, nil
 }
 
-// redo applies the record groups behind the base: as they come, or merged, as mvcc does.
+// redo applies the record groups after the base: as they come, or merged, as mvcc does.
 func (m *model) redo(rec *logstore.Recovery) error {
 	var all []modelOp
 	old := map[logstore.Addr]bool{} // values whose deaths up to the base are listed
@@ -164,7 +164,7 @@ func (m *model) redo(rec *logstore.Recovery) error {
 	return nil
 }
 
-// redoOps applies ops of which the last one of a key counts.
+// redoOps applies ops of which only the last one of a key counts.
 func (m *model) redoOps(ops []modelOp, old map[logstore.Addr]bool) error {
 	seq := m.appliedSeq.Load() + 1
 	b := m.p.Begin(seq)
@@ -200,7 +200,8 @@ func (m *model) crashNow() error {
 	return m.recoverFrom(c, false)
 }
 
-// recoverFrom goes on from an image. One taken between two steps may lose a superblock, if the other one is whole.
+// recoverFrom continues from an image. An image taken between two steps may lose a superblock, if the other one
+// is whole.
 func (m *model) recoverFrom(c *crash, trapped bool) error {
 	modelCounts.Crashes++
 	if m.flush != nil {

@@ -16,9 +16,10 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// The model test drives the pages of a small database at random: commits as record groups and page groups, a flush whose parts lie
-// between them, folds, moved pages, checkpoints, readers that stay, crashes with unsynced sectors lost. It compares what readers see
-// and what recovery finds with the history of commits, and the space map with the tree. A failure prints its seed:
+// The model test drives the pages of a small database at random: commits as record groups and page groups, a
+// flush whose parts lie between them, folds, moved pages, checkpoints, long readers, and crashes that lose
+// unsynced sectors. It compares what readers see and what recovery finds with the history of commits, and the
+// space map with the tree. A failure prints its seed:
 //
 //	go test -run TestModel -model.seed 1234
 var (
@@ -54,7 +55,7 @@ func TestModel(t *testing.T) {
 	t.Logf("%d seeds: %+v", runs, modelCounts)
 }
 
-// modelCounts tells what the runs have exercised.
+// modelCounts counts what the runs have exercised.
 var modelCounts struct {
 	Commits, PageGroups, Leftovers, Runs, Extents, Flushes, Parts, GrownBehind, PartsRedone, FlushesCut, Folds, Retired, Renamed, Touched, Cleaned, Removed, Checkpoints, Reads, Holds,
 	Crashes, Traps, Failures, Damaged, Redone, Reused, Thinned, Checked, LongChecks, LongMoved, Height int
@@ -69,13 +70,13 @@ func modelErr(format string, args ...any) error {
 // modelState is the version of each key, 0 for one that is absent.
 type modelState []uint32
 
-// model is a database on a file system in memory, with all that is known of it.
+// model is a database on a file system in memory, with everything that is known about it.
 type model struct {
 	reading
 	r       *rand.Rand
 	mem     *vfs.Mem
 	weights []int // of modelActions
-	ops     int   // most ops of a commit
+	ops     int   // largest number of ops of a commit
 
 	registry   *lockfree.Registry
 	view       *atomic.Uint64 // the least watermark that readers register at: durableSeq or appliedSeq
@@ -86,7 +87,7 @@ type model struct {
 	mu       sync.Mutex // guards history
 	history  map[uint64]modelState
 	inGroup  map[uint64]uint64 // number of a record or page group -> Seq of its batch
-	pending  []mark            // batches not known durable
+	pending  []mark            // batches not known to be durable
 	sound    int               // checkpoints finished since a superblock was damaged
 	flush    *modelFlush
 	check    *logstore.Checkpoint
@@ -95,22 +96,23 @@ type model struct {
 	hand     []byte // where the next part begins
 	part     *Part  // that was planned last
 	readers  []*modelReader
-	segments map[int64]bool // entered so far
+	segments map[int64]bool // segments entered so far
 
 	fails bool // the next sync fails
 
-	checked *Installed    // a check under way, from step to step,
-	keeps   lockfree.Slot // and what keeps its pages
+	checked *Installed    // a check in progress from step to step
+	keeps   lockfree.Slot // registers the check's snapshot
 
 	trap  int // file operations until an image is taken; 0 = none
 	mode  vfs.Policy
 	image *crash // taken by the trap
 }
 
-// mark says that all batches up to seq are in groups up to group.
+// mark says that groups up to group contain all batches up to seq.
 type mark struct{ group, seq uint64 }
 
-// crash is a file system at a moment, and how much of the history, and how many checkpoints, were durable then.
+// crash is a file system at one moment, with how much of the history, and how many checkpoints, were durable
+// then.
 type crash struct {
 	mem   *vfs.Mem
 	group uint64
@@ -165,7 +167,7 @@ func runModel(seed uint64) error {
 	return m.settle()
 }
 
-// modelActions are the steps that the model takes, with how often.
+// modelActions are the steps that the model takes, with their weights.
 var modelActions = [...]struct {
 	name   string
 	weight int
@@ -227,7 +229,7 @@ func (m *model) step() error {
 	return nil
 }
 
-// hook sees every operation of the file system. A segment's header is the first page written in it.
+// hook sees every operation of the file system. The first page written in a segment is its header.
 func (m *model) hook(op vfs.Op) error {
 	segment := int64(modelOptions().SegmentPages) * logstore.PageSize
 	if n := op.Off / segment; (op.Kind == vfs.OpWrite || op.Kind == vfs.OpWriteVec) && n > 0 && op.Off == n*segment {
@@ -254,8 +256,9 @@ func (m *model) failSync() error {
 	return nil
 }
 
-// afterFailure looks at what is shown once a sync has failed, and what was not synced is gone: all that is durable, as it was, and of
-// the rest nothing else than what was written. Then the database is opened with what the device has.
+// afterFailure looks at what is shown after a sync has failed and its data is lost: everything durable is
+// unchanged, and of the rest nothing is shown but what was written. Then it opens the database with what the
+// device has.
 func (m *model) afterFailure() error {
 	modelCounts.Failures++
 	for range 2 {
@@ -297,7 +300,7 @@ func (m *model) remember(seq uint64, st modelState) {
 	m.history[seq] = st
 }
 
-// publish ends a batch that is in the log up to group.
+// publish publishes a batch that is in the log, in groups up to group.
 func (m *model) publish(seq, group uint64, st modelState) {
 	m.remember(seq, st)
 	m.appliedSeq.Store(seq)
@@ -322,7 +325,7 @@ func (m *model) sync() error {
 	return nil
 }
 
-// reserved calls f with room for so many pages.
+// reserved calls f with that many pages reserved.
 func (m *model) reserved(pages int64, f func() error) error {
 	if err := m.s.Reserve(pages, true); err != nil {
 		return err
@@ -336,7 +339,7 @@ func (m *model) reclaim() error {
 	return nil
 }
 
-// settle ends all that is under way and looks for memory that nobody can use and that was not freed.
+// settle ends everything in progress, and looks for memory that is unreachable and not freed.
 func (m *model) settle() error {
 	m.fails = false
 	if m.checked != nil {
@@ -381,7 +384,8 @@ func (m *model) checkInstalled() error {
 	return errors.Join(t.Check(ctx, func(f btree.Fault) error { return f.Err })...)
 }
 
-// longCheck begins a check, or ends the one under way: what was installed when it began is checked, whatever was done since.
+// longCheck begins a check, or ends the one in progress, which checks what was installed when it began,
+// whatever happened since.
 func (m *model) longCheck() error {
 	if t := m.checked; t != nil {
 		modelCounts.LongChecks++

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// grouped commits a change that is to be a page group, and reports whether it became one.
+// grouped commits a change that should become a page group, and reports whether it did.
 func (s *script) grouped(del bool, keys ...int) bool {
 	s.t.Helper()
 	before := s.s.Counters().PageGroups
@@ -16,7 +16,7 @@ func (s *script) grouped(del bool, keys ...int) bool {
 	return s.s.Counters().PageGroups > before
 }
 
-// A page group is a base: redo starts behind it. What was left dirty goes with it.
+// A page group is a base: redo starts after it. It contains the pages that were left dirty.
 func TestPageGroupIsABase(t *testing.T) {
 	s := newScript(t, true)
 	s.put(span(0, 80)...)
@@ -34,7 +34,7 @@ func TestPageGroupIsABase(t *testing.T) {
 	s.must(s.settle())
 }
 
-// A page group may carry runs: they live from then on.
+// A page group may carry runs, which are live from then on.
 func TestPageGroupWithRuns(t *testing.T) {
 	s := newScript(t, true)
 	s.put(0)
@@ -47,7 +47,7 @@ func TestPageGroupWithRuns(t *testing.T) {
 	s.must(s.settle())
 }
 
-// What only a flush can record keeps a batch from being a page group.
+// A change that only a flush can record keeps a batch from becoming a page group.
 func TestPageGroupIsIllegal(t *testing.T) {
 	filled := func(t *testing.T) *script {
 		s := newScript(t, true)
@@ -112,7 +112,7 @@ func TestPageGroupIsIllegal(t *testing.T) {
 	})
 }
 
-// Readers of the batches before a page group see what they saw.
+// Readers of batches before a page group still see what they saw.
 func TestReadersAcrossPageGroups(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 60)...)

@@ -14,7 +14,7 @@ import (
 // keys. The range wraps around the end of the tree if Next is not above from.
 type Part struct {
 	Next    []byte            // key at which the next Part begins; nil if this one has all dirty leaves of the tree
-	Parents []logstore.PageID // parents of dirty leaves whose names are addresses, to be renamed by Batch.Rename
+	Parents []logstore.PageID // parents of those dirty leaves whose names are addresses: Batch.Rename gives these leaves born names
 	from    []byte            // key at which this Part begins
 	leaves  []*entry          // dirty leaves
 	clean   []cleanLeaf       // clean leaves between the dirty ones

@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hostile is a store on which tables and flushes of any content are recovered. Its file holds a few pages of a real database.
+// hostile is a store on which tables and flushes of arbitrary content are recovered. Its file has a few pages
+// of a real database.
 type hostile struct {
 	mem   *vfs.Mem
 	store *logstore.Store
@@ -38,7 +39,8 @@ func newHostile(t testing.TB) *hostile {
 	return h
 }
 
-// recover does what Recover does, with one flush of one part after the table. The names that it leaves in the store are taken back.
+// recover does what Recover does, with one flush of one part after the table. It removes the names that this
+// leaves in the store.
 func (h *hostile) recover(table []byte, pages []logstore.ScannedPage, stream []byte) (err error) {
 	p := newPages(h.store, &lockfree.Registry{}, btree.NewMemory(), 0)
 	defer func() {
@@ -59,7 +61,7 @@ func treePage(id logstore.PageID, a logstore.Addr) logstore.ScannedPage {
 	return logstore.ScannedPage{Addr: a, Kind: logstore.KindTree, Name: id}
 }
 
-// A table or a flush with the right checksums and the wrong content is an error.
+// A table or a flush with correct checksums and wrong content is an error.
 func TestRecoverHostile(t *testing.T) {
 	h := newHostile(t)
 	born := logstore.BornBit | 5
@@ -125,7 +127,8 @@ func FuzzRecover(f *testing.F) {
 	})
 }
 
-// What a checkpoint contains is not replayed, nor taken twice: a crash after each step from the flush to the checkpoint's end.
+// What a checkpoint contains is not replayed, nor installed twice: crashes after each step from the flush to
+// the end of the checkpoint.
 func TestRecoverAroundCheckpoint(t *testing.T) {
 	script := func(t *testing.T, steps int) {
 		s := newScript(t, true)

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// script drives a model by hand. Keys up to 89 have values in their leaves, about three to a leaf; those from 90 on lie in runs, those
-// from 95 on in extents.
+// script drives a model by hand. Values of keys up to 89 are in leaves, about three to a leaf; values of keys
+// from 90 on are in runs, from 95 on in extents.
 type script struct {
 	*model
 	t *testing.T
@@ -42,7 +42,7 @@ func newScript(t *testing.T, durable bool) *script {
 	return startScript(t, records, durable)
 }
 
-// newHighScript returns one with a tree of three levels: most separators are long.
+// newHighScript returns a script with a tree of three levels, because most separators are long.
 func newHighScript(t *testing.T) *script {
 	records := recordMaker{fixed: func(int, uint32) (btree.ValueKind, int) { return btree.Inline, 1000 }}
 	for i := range scriptKeys {
@@ -82,7 +82,7 @@ func (s *script) put(keys ...int)  { s.t.Helper(); s.run(false, false, keys...) 
 func (s *script) del(keys ...int)  { s.t.Helper(); s.run(false, true, keys...) }
 func (s *script) page(keys ...int) { s.t.Helper(); s.run(true, false, keys...) }
 
-// must takes the result of a step.
+// must fails the test if a step returned an error.
 func (s *script) must(err error) {
 	s.t.Helper()
 	require.NoError(s.t, err)
@@ -113,7 +113,7 @@ func (s *script) checkpoint() {
 	}
 }
 
-// foldAll folds all that there is to fold, once, and returns how many names retired.
+// foldAll makes all possible folds once, and returns how many names retired.
 func (s *script) foldAll() (retired int) {
 	s.t.Helper()
 	s.must(s.planFolds())
@@ -168,7 +168,7 @@ func (s *script) leafOf(key int) (id btree.PageID) {
 	return id
 }
 
-// aloneAt gives the leaf of key 1 a place in whose segment nothing else lives, and returns it.
+// aloneAt moves the leaf of key 1 to a place whose segment has no other live page, and returns the place.
 func (s *script) aloneAt() logstore.Addr {
 	s.t.Helper()
 	s.put(span(0, 80)...)
@@ -184,8 +184,8 @@ func (s *script) aloneAt() logstore.Addr {
 	return e.place()
 }
 
-// reuse writes until the segment of a has been entered again or may be, and reports whether that took at most so many rounds. It leaves what
-// it changes dirty.
+// reuse writes until the segment of a was entered again or may be, and reports whether that took at most the
+// given number of rounds. The changes that it makes are left dirty.
 func (s *script) reuse(a logstore.Addr, rounds int, between func()) bool {
 	s.t.Helper()
 	n := int64(a) / int64(s.s.SegmentPages())

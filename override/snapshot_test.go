@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// misled makes the name of a key's leaf lead to the page of another's.
+// misled makes the name of a key's leaf lead to the page of another leaf.
 func (s *script) misled(key, other int) {
 	s.t.Helper()
 	e, o := s.p.table.find(s.leafOf(key)), s.p.table.find(s.leafOf(other))
 	e.head.Store(&version{kind: atAddress, addr: o.disk})
 }
 
-// A page that the table leads to bears the name that it was looked up by.
+// A page to which the table leads must bear the name that was looked up.
 func TestWrongName(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 60)...)
@@ -26,7 +26,7 @@ func TestWrongName(t *testing.T) {
 	require.ErrorIs(t, s.verifyNewest(), logstore.ErrCorrupt)
 }
 
-// A name that means nothing, or no more, is an error.
+// A name that has no meaning, or has it no longer, is an error.
 func TestUnknownName(t *testing.T) {
 	s := newScript(t, false)
 	s.put(span(0, 60)...)
@@ -82,7 +82,7 @@ func TestWrongReference(t *testing.T) {
 	require.ErrorIs(t, err, logstore.ErrCorrupt)
 }
 
-// Check finds a page that lives and is not used, one that is used and does not live, and a wrong count of records.
+// Check finds a page that is live and unused, one that is used and not live, and a wrong count of records.
 func TestCheckFinds(t *testing.T) {
 	s := newScript(t, true)
 	s.put(append(span(0, 60), runKey, largeKey)...)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tableBytes encodes a translation table of the given words behind its head.
+// tableBytes encodes a translation table: the given words after its head.
 func tableBytes(base, born, records uint64, entries ...uint64) []byte {
 	le := binary.LittleEndian
 	b := le.AppendUint64(nil, base)

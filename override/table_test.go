@@ -65,7 +65,7 @@ func TestEntryAt(t *testing.T) {
 	require.Zero(t, (&entry{id: logstore.BornBit | 1}).place())
 }
 
-// Readers find every entry that stays, while the table grows and others come and go.
+// Readers find every entry that stays, while the table grows and others are added and removed.
 func TestTableReaders(t *testing.T) {
 	const stay, rounds = 500, 400
 	table := newTable(0)
