@@ -13,6 +13,8 @@ const forgetAfter = 10 * time.Minute
 // A client is what makes its writes happen once.
 //
 //   - A number that has an outcome is answered with it, never decided again.
+//   - An outcome that is an entry (logged) is known to all who may ever reign. One that is not, a refusal as a rule, tells what was read, and nobody
+//     else knows it: who reigns next may apply the write. So it is answered within tenure only, however often it is asked for, and no copy brings it.
 //   - low is the highest "oldest" that the client has named: all below has been answered, so the outcomes are forgotten, and what comes
 //     with such a number is a try that came late, which is refused.
 //   - floor is what the client's hello named as its next number when this life of the shard met the client: below it the client may have sent
@@ -33,6 +35,7 @@ type client struct {
 type outcome struct {
 	seq    uint64
 	status protocol.Status
+	logged bool // the entry seq says it, with the number
 	body   protocol.Written
 }
 

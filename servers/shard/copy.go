@@ -11,10 +11,10 @@ import (
 	"flashdbm/servers/store"
 )
 
-// A copy of a shard begins with a header: the base of versions and the answers of all clients, as of the entry behind which the log brings
+// A copy of a shard begins with a header: the base of versions and the answers of all clients that are entries, as of the entry behind which the log brings
 // all. Then come pieces: the items of a range of hashes, as they were at that entry or later.
 //
-//	header:  base u64 | clients u64 | for each: id, low, floor, answers u64 | for each answer: number, seq, version, sum, status u64
+//	header:  base u64 | clients u64 | for each: id, low, floor, answers u64 | for each answer: number, seq, version, sum, 0 u64
 //	piece:   for each item: size of the key u32 | of the value u32 | flags u16 | 0 u16 | 0 u32 | version, expiry u64 | key | value
 const (
 	copyItemHead = 32
@@ -29,11 +29,17 @@ func (m *source) Header() []byte {
 	b = le.AppendUint64(b, uint64(len(m.clients)))
 	for id, cl := range m.clients {
 		b = le.AppendUint64(le.AppendUint64(b, id), cl.low)
-		b = le.AppendUint64(le.AppendUint64(b, cl.floor), uint64(len(cl.outcomes)))
+		b = le.AppendUint64(b, cl.floor)
+		count := len(b)
+		b = le.AppendUint64(b, 0)
 		for n, o := range cl.outcomes {
-			for _, w := range [...]uint64{n, o.seq, o.body.Version, uint64(o.body.Sum), uint64(o.status)} {
+			if !o.logged {
+				continue
+			}
+			for _, w := range [...]uint64{n, o.seq, o.body.Version, uint64(o.body.Sum), 0} {
 				b = le.AppendUint64(b, w)
 			}
+			le.PutUint64(b[count:], le.Uint64(b[count:])+1)
 		}
 	}
 	return b
@@ -68,9 +74,11 @@ func (s *Shard) takeHeader(seq uint64, b []byte) error {
 		}
 		cl.low, cl.floor, cl.high, cl.outcomes = low, floor, 0, map[uint64]outcome{}
 		for range n {
-			number, at := word(), word()
+			number, o := word(), outcome{seq: word(), logged: true, body: protocol.Written{Version: word(), Sum: int64(word())}}
 			cl.high = max(cl.high, number)
-			cl.outcomes[number] = outcome{seq: at, body: protocol.Written{Version: word(), Sum: int64(word())}, status: protocol.Status(word())}
+			if word() == 0 { // earlier versions had a status here, and brought refusals too
+				cl.outcomes[number] = o
+			}
 		}
 	}
 	return nil

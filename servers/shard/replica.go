@@ -37,8 +37,9 @@ type Membership struct {
 //     for that end.
 //  2. A secondary knows the answers of all writes that it has merged in this life or was given with a copy. Who forgets a client logs that. Of
 //     what its file had when the life began it knows no answers: the first entry of a client that comes says which numbers may be among them.
-//  3. An answer that tells of what was read is given within tenure, as it was when the request had been polled. The answer to a write that is
-//     an entry of its own needs no tenure: the entry is committed only if the reign lasts.
+//  3. An answer that tells of what was read is given within tenure, as it was when the request had been polled, and so is the same answer to the same
+//     number again: while tenure is over somebody else may reign, who knows nothing of that answer, and may have applied the write. The answer to a
+//     write that is an entry of its own needs no tenure: the entry is committed only if the reign lasts, and who reigns next has it.
 //  4. Versions never fall: a reign begins with a base above every version that an earlier one may have given, committed or not.
 type member struct {
 	standing replica.Standing
@@ -355,7 +356,7 @@ func (s *Shard) noteOrigin(seq uint64, c *change) {
 	cl.answered(o.oldest)
 	cl.high = max(cl.high, o.number)
 	if o.number >= cl.low {
-		out := outcome{seq: seq, body: protocol.Written{Sum: o.sum}}
+		out := outcome{seq: seq, logged: true, body: protocol.Written{Sum: o.sum}}
 		if c.kind == changePut {
 			out.body.Version = c.Version
 		}

@@ -113,6 +113,63 @@ func TestNothingIsReadWithoutTenure(t *testing.T) {
 	assert.Equal(t, protocol.StatusUnknownOutcome, protocol.Status(d.out[0].Status))
 }
 
+// TestRepeatedAnswersNeedTenure: the answer to a write that made no entry tells what was read, the second time as the first time. Where somebody else
+// may reign, that one knows nothing of it, and may have applied the same write. An entry is known to everybody who may ever reign.
+func TestRepeatedAnswersNeedTenure(t *testing.T) {
+	d, o := reigning(t) // "k" is there
+	request := func(op protocol.Op, q protocol.Request) protocol.Request {
+		q.Op, q.Value = op, []byte("w")
+		if q.Key == nil {
+			q.Key = []byte("k")
+		}
+		d.number++
+		q.Number, q.Oldest = d.number, 1
+		return q
+	}
+	absent := []byte("x")
+	type told struct {
+		what  string
+		q     protocol.Request
+		s     protocol.Status
+		w     protocol.Written
+		entry bool
+	}
+	list := []told{
+		{what: "PUT", q: request(protocol.OpPut, protocol.Request{Key: []byte("y")}), entry: true},
+		{what: "REMOVE", q: request(protocol.OpRemove, protocol.Request{Key: []byte("y")}), entry: true},
+		{what: "ADD", q: request(protocol.OpAdd, protocol.Request{Key: []byte("n"), Operand: 3}), entry: true},
+		{what: "INSERT of what is there", q: request(protocol.OpInsert, protocol.Request{})},
+		{what: "UPDATE of what is not", q: request(protocol.OpUpdate, protocol.Request{Key: absent})},
+		{what: "REMOVE of what is not", q: request(protocol.OpRemove, protocol.Request{Key: absent})},
+		{what: "CAS of another version", q: request(protocol.OpCompareAndSet, protocol.Request{Operand: 1})},
+		{what: "CAS that removes what is not there", q: request(protocol.OpCompareAndSet, protocol.Request{Key: absent, Flags: protocol.FlagRemove})},
+		{what: "ADD to what is no number", q: request(protocol.OpAdd, protocol.Request{Operand: 1})},
+	}
+	for i := range list {
+		x := &list[i]
+		x.s, x.w = d.write(x.q)
+		again, w := d.write(x.q)
+		assert.Equal(t, x.s, again, x.what)
+		assert.Equal(t, x.w, w, x.what)
+	}
+	moved := request(protocol.OpPut, protocol.Request{})
+	cl := d.s.conns[0].client
+	cl.outcomes[moved.Number] = outcome{status: protocol.StatusMoved}
+	list = append(list, told{what: "that it has moved", q: moved})
+	o.mute = true
+	d.pass(25)
+	require.NotNil(t, d.s.Reign())
+	require.True(t, d.s.unsure())
+	for _, x := range list {
+		s, w := d.write(x.q)
+		if !x.entry {
+			x.s, x.w = protocol.StatusUnavailable, protocol.Written{}
+		}
+		assert.Equal(t, x.s, s, x.what)
+		assert.Equal(t, x.w, w, x.what)
+	}
+}
+
 // TestTenureThatIsLeftIsPassedOn: a client that is told of a whole second would Read after somebody else serves.
 func TestTenureThatIsLeftIsPassedOn(t *testing.T) {
 	d := memberDesk(t, Memory, 0, nil)
@@ -320,12 +377,16 @@ type obedient struct {
 	ring   fabric.Region
 	in     []replica.Message
 	off    bool // it says no more than before, and no Write of it completes
+	mute   bool // it says nothing any more
 	writes int
 	seq    uint64
 	pos    uint64
 }
 
 func (o *obedient) Send(m *replica.Message) {
+	if o.mute {
+		return
+	}
 	if !o.off {
 		o.seq = o.s.o.Log.Last()
 	}

@@ -81,9 +81,8 @@ func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi 
 		s.park(h, q.Key, r, again)
 		return
 	}
-	before := s.seq
 	o := s.decide(h, q, &st, s.originOf(&r, q))
-	if s.seq == before && s.unsure() { // the answer would tell what was read
+	if !o.logged && s.unsure() { // the answer would tell what was read
 		s.fail(r, protocol.StatusUnavailable)
 		return
 	}
@@ -92,7 +91,7 @@ func (s *Shard) write(r reply, h uint64, q *protocol.Request, again request, hi 
 	}
 	if !r.c.once {
 		r.c.client.outcomes[q.Number] = o
-		if s.seq != before {
+		if o.logged {
 			r.c.client.high = max(r.c.client.high, q.Number)
 		}
 	}
@@ -108,6 +107,10 @@ func (s *Shard) repeated(r reply, q *protocol.Request) bool {
 	cl := r.c.client
 	cl.answered(q.Oldest)
 	if o, ok := cl.outcomes[q.Number]; ok {
+		if !o.logged && s.unsure() {
+			s.fail(r, protocol.StatusUnavailable)
+			return true
+		}
 		s.wait(o.seq, waiter{r: r, status: o.status, written: true, body: o.body})
 		return true
 	}
@@ -158,7 +161,7 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 		}
 		return o
 	case remove:
-		o.seq = s.appendRemove(h, bytes.Clone(q.Key), from)
+		o.seq, o.logged = s.appendRemove(h, bytes.Clone(q.Key), from), true
 		s.removeChunks(large, q.Key)
 		return o
 	}
@@ -172,7 +175,7 @@ func (s *Shard) decide(h uint64, q *protocol.Request, st *state, from *origin) o
 	case err != nil:
 		return outcome{seq: st.seq, status: protocol.StatusFull}
 	}
-	o.seq, o.body.Version = seq, it.Version
+	o.seq, o.logged, o.body.Version = seq, true, it.Version
 	s.removeChunks(large, q.Key)
 	return o
 }
