@@ -78,20 +78,48 @@ type clientConn struct {
 	in   []wire.Message
 	out  []wire.Message
 	at   [2]time.Duration
+	sent [2][]func() // what has not arrived yet
 }
 
+// deliver sends something one way. All arrives in the order in which it was sent, as over TCP: what meets a cut comes when that is healed, also when
+// the client has given the connection up long before.
 func (l *clientConn) deliver(way int, do func()) {
+	w := l.m.c.w
+	l.sent[way] = append(l.sent[way], do)
+	l.at[way] = max(l.at[way], w.Now()+w.Delay())
+	w.After(l.at[way]-w.Now(), func() { l.arrive(way) })
+}
+
+func (l *clientConn) arrive(way int) {
 	c := l.m.c
-	from, to := l.x.n, l.m.n
-	if way == 1 {
-		from, to = to, from
+	switch {
+	case l.life != l.m.life || !l.m.alive():
+	case !l.reaches(way):
+		c.w.After(c.upTo(100*time.Millisecond), func() { l.arrive(way) })
+	default:
+		do := l.sent[way][0]
+		l.sent[way] = l.sent[way][1:]
+		do()
 	}
-	at := max(l.at[way], c.w.Now()+c.w.Delay())
-	l.at[way] = at
-	c.w.After(at-c.w.Now(), func() {
-		if l.life == l.m.life && l.m.alive() && c.w.Reaches(from, to) {
-			do()
+}
+
+func (l *clientConn) reaches(way int) bool {
+	if way == 1 {
+		return l.m.c.w.Reaches(l.m.n, l.x.n)
+	}
+	return l.m.c.w.Reaches(l.x.n, l.m.n)
+}
+
+// giveUp ends the connection. The member learns of that at once, or behind all that was sent.
+func (l *clientConn) giveUp() {
+	l.quit = true
+	c := l.m.c
+	c.w.After(c.upTo(60*time.Millisecond), func() {
+		if l.reaches(0) {
+			l.Close()
+			return
 		}
+		l.deliver(0, func() { l.Close() })
 	})
 }
 
@@ -201,8 +229,7 @@ func (x *clusterClient) step(now time.Time) (bool, time.Time) {
 func (x *clusterClient) reconnect(now time.Time, shard int) {
 	c := x.shards[shard]
 	if old := x.conns[shard]; old != nil {
-		old.quit = true
-		c.w.After(c.upTo(60*time.Millisecond), func() { old.Close() })
+		old.giveUp()
 	}
 	m := c.members[c.rand(3)]
 	if p := c.all[c.rec.Primary]; p != nil && !p.lost && c.rand(3) > 0 {

@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"math"
+	"slices"
 	"time"
 
 	"flashdbm/servers/arena"
@@ -40,11 +41,14 @@ type Membership struct {
 //  3. An answer that tells of what was read is given within tenure, as it was when the request had been polled, and so is the same answer to the same
 //     number again: while tenure is over somebody else may reign, who knows nothing of that answer, and may have applied the write. The answer to a
 //     write that is an entry of its own needs no tenure: the entry is committed only if the reign lasts, and who reigns next has it.
-//  4. Versions never fall: a reign begins with a base above every version that an earlier one may have given, committed or not.
+//  4. A reign serves no connection that was made before it served: what comes on one may be a write that was sent to this member long ago, and that
+//     another primary has refused since.
+//  5. Versions never fall: a reign begins with a base above every version that an earlier one may have given, committed or not.
 type member struct {
 	standing replica.Standing
 	high     uint64 // no entry had a version of a higher base
 	settles  uint64 // what is older than this entry is as durable as it: what earlier reigns have made
+	admits   bool   // it serves, and the connections from before that are ended
 
 	copying     bool
 	changedKeys map[string]struct{} // keys that entries have changed since the copy began
@@ -189,6 +193,11 @@ func (s *Shard) confer() (worked bool) {
 		s.beginReign()
 		worked = true
 	}
+	if was := s.admits; was == s.passive() {
+		if s.admits = !was; s.admits {
+			s.dropClients()
+		}
+	}
 	return worked
 }
 
@@ -233,11 +242,12 @@ func (s *Shard) depose() {
 	s.dropClients()
 }
 
-// dropClients ends the connections of clients: they look for the primary. Callers of this process have none.
+// dropClients ends the connections of clients: they look for the primary. What came on them is not looked at. Callers of this process have none.
 func (s *Shard) dropClients() {
 	for _, c := range s.conns {
 		c.ended = !c.once
 	}
+	s.inbox = slices.DeleteFunc(s.inbox, func(m message) bool { return m.c.ended })
 	s.dropEnded()
 }
 

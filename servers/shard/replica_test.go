@@ -46,6 +46,9 @@ func (d *desk) record(revision, term uint64, primary string, others ...string) {
 		d.wall += 50
 		d.s.Sweep()
 	}
+	if r := d.s.Reign(); r != nil && r.Serving() && len(d.s.conns) == 0 { // those from before were ended
+		d.s.Attach(d, Greeting{Client: 1, Next: 1})
+	}
 }
 
 // TestReigns: a member reigns in a term of the record that names it, unless it was told to stop that term, or its life began in it.
@@ -117,16 +120,10 @@ func TestNothingIsReadWithoutTenure(t *testing.T) {
 // may reign, that one knows nothing of it, and may have applied the same write. An entry is known to everybody who may ever reign.
 func TestRepeatedAnswersNeedTenure(t *testing.T) {
 	d, o := reigning(t) // "k" is there
-	request := func(op protocol.Op, q protocol.Request) protocol.Request {
-		q.Op, q.Value = op, []byte("w")
-		if q.Key == nil {
-			q.Key = []byte("k")
-		}
+	request := func(op protocol.Op, key, value string, operand uint64, flags protocol.Flags) protocol.Request {
 		d.number++
-		q.Number, q.Oldest = d.number, 1
-		return q
+		return protocol.Request{Op: op, Key: []byte(key), Value: []byte(value), Operand: operand, Flags: flags, Number: d.number, Oldest: 1}
 	}
-	absent := []byte("x")
 	type told struct {
 		what  string
 		q     protocol.Request
@@ -135,24 +132,26 @@ func TestRepeatedAnswersNeedTenure(t *testing.T) {
 		entry bool
 	}
 	list := []told{
-		{what: "PUT", q: request(protocol.OpPut, protocol.Request{Key: []byte("y")}), entry: true},
-		{what: "REMOVE", q: request(protocol.OpRemove, protocol.Request{Key: []byte("y")}), entry: true},
-		{what: "ADD", q: request(protocol.OpAdd, protocol.Request{Key: []byte("n"), Operand: 3}), entry: true},
-		{what: "INSERT of what is there", q: request(protocol.OpInsert, protocol.Request{})},
-		{what: "UPDATE of what is not", q: request(protocol.OpUpdate, protocol.Request{Key: absent})},
-		{what: "REMOVE of what is not", q: request(protocol.OpRemove, protocol.Request{Key: absent})},
-		{what: "CAS of another version", q: request(protocol.OpCompareAndSet, protocol.Request{Operand: 1})},
-		{what: "CAS that removes what is not there", q: request(protocol.OpCompareAndSet, protocol.Request{Key: absent, Flags: protocol.FlagRemove})},
-		{what: "ADD to what is no number", q: request(protocol.OpAdd, protocol.Request{Operand: 1})},
+		{what: "PUT", q: request(protocol.OpPut, "y", "w", 0, 0), entry: true},
+		{what: "REMOVE", q: request(protocol.OpRemove, "y", "", 0, 0), entry: true},
+		{what: "ADD", q: request(protocol.OpAdd, "n", "", 3, 0), entry: true},
+		{what: "INSERT of what is there", q: request(protocol.OpInsert, "k", "w", 0, 0), s: protocol.StatusExists},
+		{what: "UPDATE of what is not", q: request(protocol.OpUpdate, "x", "w", 0, 0), s: protocol.StatusNotFound},
+		{what: "REMOVE of what is not", q: request(protocol.OpRemove, "x", "", 0, 0), s: protocol.StatusNotFound},
+		{what: "CAS of another version", q: request(protocol.OpCompareAndSet, "k", "w", 1, 0), s: protocol.StatusVersion},
+		{what: "CAS that removes what is not there", q: request(protocol.OpCompareAndSet, "x", "", 0, protocol.FlagRemove)},
+		{what: "ADD to what is no number", q: request(protocol.OpAdd, "k", "", 1, 0), s: protocol.StatusNotNumber},
 	}
 	for i := range list {
 		x := &list[i]
-		x.s, x.w = d.write(x.q)
-		again, w := d.write(x.q)
-		assert.Equal(t, x.s, again, x.what)
-		assert.Equal(t, x.w, w, x.what)
+		first, w := d.write(x.q)
+		require.Equal(t, x.s, first, x.what)
+		again, same := d.write(x.q)
+		assert.Equal(t, first, again, x.what)
+		assert.Equal(t, w, same, x.what)
+		x.w = w
 	}
-	moved := request(protocol.OpPut, protocol.Request{})
+	moved := request(protocol.OpPut, "k", "w", 0, 0)
 	cl := d.s.conns[0].client
 	cl.outcomes[moved.Number] = outcome{status: protocol.StatusMoved}
 	list = append(list, told{what: "that it has moved", q: moved})
@@ -167,6 +166,37 @@ func TestRepeatedAnswersNeedTenure(t *testing.T) {
 		}
 		assert.Equal(t, x.s, s, x.what)
 		assert.Equal(t, x.w, w, x.what)
+	}
+}
+
+// TestLateRequests: a request that was sent to a member before it served is not looked at. The client has perhaps given that connection up long ago, and
+// was refused by the primary of that time, which this one knows nothing of.
+func TestLateRequests(t *testing.T) {
+	for what, early := range map[string]bool{"it is polled when the reign begins to serve": true, "it comes later": false} {
+		t.Run(what, func(t *testing.T) {
+			d := memberDesk(t, Memory, 0, nil)
+			q := protocol.Request{Op: protocol.OpPut, Key: []byte("k"), Value: []byte("w"), Number: 1, Oldest: 1}
+			late := []wire.Message{{Header: wire.Header{Op: uint8(q.Op), Request: 1}, Body: q.AppendBody(nil)}}
+			d.s.Learn(replica.Record{Revision: 1, Term: 1, Primary: "a", Set: []string{"a"}})
+			for d.s.passive() {
+				d.now += 50e6
+				d.wall += 50
+				if d.s.Step(time.Time{}); early {
+					d.s.inbox = append(d.s.inbox, message{c: d.s.conns[0], id: 1, op: q.Op, body: late[0].Body})
+				}
+				d.s.Step(time.Time{})
+			}
+			if !early {
+				d.in = late
+			}
+			d.pass(3)
+			assert.Zero(t, d.s.Connections())
+			assert.Zero(t, d.s.seq, "it was not decided")
+			d.in, d.out = nil, nil
+			d.s.Attach(d, Greeting{Client: 1, Next: 2})
+			s, _ := d.get("k")
+			assert.Equal(t, protocol.StatusNotFound, s)
+		})
 	}
 }
 
@@ -239,6 +269,9 @@ func TestAnswersGoWithEntries(t *testing.T) {
 	s, w := p.write(add)
 	require.Equal(t, protocol.StatusOK, s)
 	require.EqualValues(t, 5, w.Sum)
+	insert := protocol.Request{Op: protocol.OpInsert, Key: []byte("n"), Number: number + 1, Oldest: number}
+	s, _ = p.write(insert)
+	require.Equal(t, protocol.StatusExists, s)
 	c := change{kind: changePut, Item: guard.Item{Version: w.Version, Key: []byte("n"), Value: []byte("5")}, origin: &origin{client: 1, number: number, oldest: number, floor: 1, sum: 5}}
 	for what, take := range map[string]func(d *desk){
 		"entry": func(d *desk) {
@@ -266,6 +299,8 @@ func TestAnswersGoWithEntries(t *testing.T) {
 			assert.Equal(t, w, again, "the same answer")
 			_, it := d.get("n")
 			assert.Equal(t, "5", string(it.Value))
+			s, _ = d.write(insert)
+			assert.Equal(t, protocol.StatusExists, s, "what was refused may be decided anew")
 			d.number = number + 1
 			assert.Greater(t, d.put("other", "x"), w.Version+1, "versions of a new reign are above all that were given")
 		})
