@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -280,4 +281,36 @@ func TestBackupSinceOfRemovedLeaves(t *testing.T) {
 		}
 	}
 	require.Less(t, least, int64(2000), "an increment without a leaf was among them")
+}
+
+// TestIncrementOfLongestKeys: the longest keys of a keyspace, in the tree and in the index of expiry times, are longer than a user's.
+func TestIncrementOfLongestKeys(t *testing.T) {
+	db, err := OpenMemory(nil)
+	require.NoError(t, err)
+	defer db.Close()
+	require.NoError(t, db.CreateKeyspace("some"))
+	some := db.Keyspace("some")
+	require.NoError(t, some.PutTTL([]byte("short"), nil, time.Hour))
+	var full, increment bytes.Buffer
+	since, err := db.Backup(t.Context(), &full)
+	require.NoError(t, err)
+	key := bytes.Repeat([]byte{'k'}, maxKey)
+	require.NoError(t, some.Put(key, []byte("long")))
+	expires := key[:mostTimedKey-2]
+	require.NoError(t, some.PutTTL(expires, []byte("for an hour"), time.Hour))
+	_, err = db.BackupSince(t.Context(), since, &increment)
+	require.NoError(t, err)
+
+	path := filepath.Join(t.TempDir(), "restored")
+	_, err = Restore(t.Context(), path, &full, &increment)
+	require.NoError(t, err)
+	restored, err := Open(path, nil)
+	require.NoError(t, err)
+	defer restored.Close()
+	value, err := restored.Keyspace("some").Get(key)
+	require.NoError(t, err)
+	require.Equal(t, "long", string(value))
+	_, expiring, err := restored.Keyspace("some").TTL(expires)
+	require.NoError(t, err)
+	require.True(t, expiring)
 }

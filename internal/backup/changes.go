@@ -118,8 +118,9 @@ type ChangeTarget interface {
 	End(high []byte) error
 }
 
-// maxChangeKey bounds the keys of an increment.
-const maxChangeKey = 64 << 10
+// maxChangeKey bounds the keys of an increment, in bytes. They are keys of the tree, as btree.MaxKey bounds them: the user's 64 KiB behind the
+// prefix of a keyspace, or of the index of expiry times.
+const maxChangeKey = 64<<10 + 8
 
 // ReadChanges reads an increment without its end mark. ErrDamaged, and what the target returns.
 func ReadChanges(src io.Reader, t ChangeTarget) error {
