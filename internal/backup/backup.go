@@ -1,9 +1,10 @@
-// Package backup is the form of a backup as a stream: a database file, and behind it an end mark that vouches for every byte of it.
+// Package backup is the stream format of backups: a database file or an increment, followed by an end mark that
+// vouches for every byte of it.
 //
 //	database file: whole pages | end mark: 512 bytes
 //
-// The end mark is shorter than a page, so a backup is a database that opens as it is. What is cut short has no end mark, and what was
-// changed has another SHA-256.
+// The end mark is shorter than a page, so a full backup opens as a database as it is. A backup that was cut short
+// has no end mark, and a backup that was changed has another SHA-256.
 package backup
 
 import (
@@ -18,14 +19,15 @@ import (
 	"io"
 )
 
-// ErrDamaged says that a backup is not what was written: it was cut short or changed, or is something else.
+// ErrDamaged: a backup is not what was written. It was cut short, it was changed, or it is something else.
 var ErrDamaged = errors.New("flashdbm: damaged backup")
 
 // MarkSize is the length of the end mark in bytes.
 const MarkSize = 512
 
-// The end mark, in bytes: magic 0 to 7, version u32 at 8, kind u32 at 12, length of what is before it u64 at 16, SHA-256 of that at 24 to 55,
-// token at 56 to 79, zeros, and at 508 the CRC32C of all before it. Integers are little endian.
+// Layout of the end mark, offsets in bytes: magic 0 to 7, version u32 at 8, kind u32 at 12, length of everything
+// before the mark u64 at 16, SHA-256 of that at 24 to 55, token at 56 to 79, zeros, and at 508 the CRC32C of the
+// mark's bytes before it. Integers are little endian.
 const (
 	markVersion = 1
 	versionAt   = 8
@@ -41,21 +43,21 @@ type Kind uint32
 
 const (
 	Full       Kind = iota // a database file
-	Increment              // what has changed since a token, for a copy of that moment or of any up to the increment's
-	Difference             // the same, for a copy of just that moment, or of the increment's
+	Increment              // changes since a token, for a copy of that moment or of any later one up to the increment's own
+	Difference             // changes since a token, for a copy of exactly that moment or of the increment's own
 )
 
-// End is what the end mark says.
+// End is the content of the end mark.
 type End struct {
 	Kind  Kind
-	Token Token // of the moment that the backup is of
+	Token Token // of the moment that the backup shows
 }
 
 var markMagic = [8]byte{'F', 'D', 'B', 'M', 'B', 'A', 'C', 'K'}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// A Writer passes a database file on and ends it with an end mark.
+// A Writer passes a database file or an increment on to another writer, and ends it with an end mark.
 type Writer struct {
 	w      io.Writer
 	sum    hash.Hash
@@ -65,7 +67,7 @@ type Writer struct {
 // NewWriter returns a Writer that writes a backup to w.
 func NewWriter(w io.Writer) *Writer { return &Writer{w: w, sum: sha256.New()} }
 
-// Write writes a piece of the database file.
+// Write writes the next piece.
 func (w *Writer) Write(b []byte) (int, error) {
 	n, err := w.w.Write(b)
 	if err == nil && n < len(b) {
@@ -94,15 +96,15 @@ func (w *Writer) End(end End) error {
 	return err
 }
 
-// copyBuffer is how many bytes are read at a time.
+// copyBuffer is how many bytes Copy reads at a time.
 const copyBuffer = 256 << 10
 
-// Copy copies the database file of the backup that src is to dst, and verifies all of it. What it has written to dst counts only if it
-// returns no error. ErrDamaged; an error of ctx, src or dst as it is.
+// Copy copies the backup that src reads, without its end mark, to dst, and verifies all of it. What it has written
+// to dst is valid only if it returns no error. Errors: ErrDamaged, and errors of ctx, src and dst, unchanged.
 func Copy(ctx context.Context, dst io.Writer, src io.Reader) (end End, err error) {
 	sum, length := sha256.New(), uint64(0)
 	buf := make([]byte, copyBuffer+MarkSize)
-	have := 0 // bytes in buf, of which the last MarkSize may be the end mark
+	have := 0 // bytes in buf; the last MarkSize of them may be the end mark
 	for {
 		if err := ctx.Err(); err != nil {
 			return end, err

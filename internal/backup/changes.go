@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// An increment is a header, entries, and an end mark:
+// An increment is a header, entries, and the end mark:
 //
 //	header    magic 8 bytes | token of the base 24 bytes
 //	begin     1 | 0 or: 1, key
@@ -17,7 +17,8 @@ import (
 //	end       4 | 0 or: 1, key
 //	last      5
 //
-// A key is the number of bytes that it shares with the key before it in the increment, how many more it has, both uvarints, and these.
+// A key is the number of bytes that it shares with the key before it in the increment, the number of its other
+// bytes, both as uvarints, and these bytes.
 var changesMagic = [8]byte{'F', 'D', 'B', 'M', 'I', 'N', 'C', 'R'}
 
 const (
@@ -32,11 +33,11 @@ const (
 type Changes struct {
 	w    *bufio.Writer
 	out  *Writer
-	last []byte // key written last
+	last []byte // the key written last
 	num  [binary.MaxVarintLen64]byte
 }
 
-// NewChanges begins an increment over a base.
+// NewChanges begins an increment whose base is the moment of the given token.
 func NewChanges(w io.Writer, base Token) *Changes {
 	c := &Changes{out: NewWriter(w)}
 	c.w = bufio.NewWriterSize(c.out, 64<<10)
@@ -73,13 +74,13 @@ func (c *Changes) bound(code byte, key []byte) error {
 	return c.key(key)
 }
 
-// Begin begins an interval above low, nil for the beginning of all keys.
+// Begin begins an interval of keys above low; nil is the beginning of all keys.
 func (c *Changes) Begin(low []byte) error { return c.bound(entryBegin, low) }
 
-// End ends it below high, nil for the end of all keys.
+// End ends the interval below high; nil is the end of all keys.
 func (c *Changes) End(high []byte) error { return c.bound(entryEnd, high) }
 
-// Put adds a record.
+// Put adds a record whose value is the length bytes of r.
 func (c *Changes) Put(key []byte, r io.Reader, length int64) error {
 	c.w.WriteByte(entryPut)
 	c.key(key)
@@ -91,13 +92,13 @@ func (c *Changes) Put(key []byte, r io.Reader, length int64) error {
 	return err
 }
 
-// Keep adds a record that the base has.
+// Keep adds a record that the base has already.
 func (c *Changes) Keep(key []byte) error {
 	c.w.WriteByte(entryKeep)
 	return c.key(key)
 }
 
-// Finish writes the end mark of an increment or a difference.
+// Finish writes the end mark. kind is Increment or Difference.
 func (c *Changes) Finish(kind Kind, token Token) error {
 	c.w.WriteByte(entryLast)
 	if err := c.w.Flush(); err != nil {
@@ -106,13 +107,13 @@ func (c *Changes) Finish(kind Kind, token Token) error {
 	return c.out.End(End{Kind: kind, Token: token})
 }
 
-// A ChangeTarget is what an increment is applied to. What it was given counts once ReadChanges has returned no error, and the end mark was
-// verified: see Copy.
+// A ChangeTarget is something to which an increment can be applied. What it was given is valid only if ReadChanges
+// returns no error and the end mark was verified: see Copy.
 type ChangeTarget interface {
-	// Base is told the base first.
+	// Base is called first, with the moment at which the increment begins.
 	Base(base Token) error
 	Begin(low []byte) error
-	// Put is given a reader of length bytes.
+	// Put gets a reader of length bytes.
 	Put(key []byte, r io.Reader, length int64) error
 	Keep(key []byte) error
 	End(high []byte) error
@@ -122,7 +123,7 @@ type ChangeTarget interface {
 // prefix of a keyspace, or of the index of expiry times.
 const maxChangeKey = 64<<10 + 8
 
-// ReadChanges reads an increment without its end mark. ErrDamaged, and what the target returns.
+// ReadChanges reads an increment without its end mark. Errors: ErrDamaged, and errors of the target.
 func ReadChanges(src io.Reader, t ChangeTarget) error {
 	r := &changeReader{r: bufio.NewReaderSize(src, 64<<10)}
 	var header [8 + tokenSize]byte
@@ -165,10 +166,10 @@ func ReadChanges(src io.Reader, t ChangeTarget) error {
 
 type changeReader struct {
 	r    *bufio.Reader
-	last []byte // key read last
+	last []byte // the key read last
 }
 
-// damaged returns what is wrong, or the error of the reader if that is neither a missing end nor nil.
+// damaged returns err, unless it is nil or the end of the input; then it returns ErrDamaged with what.
 func (r *changeReader) damaged(err error, what string) error {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -185,7 +186,7 @@ func (r *changeReader) key() ([]byte, error) {
 	if err != nil || shared > uint64(len(r.last)) || n > maxChangeKey-shared {
 		return nil, r.damaged(err, "length of a key")
 	}
-	key := make([]byte, shared+n) // the one before is still in use
+	key := make([]byte, shared+n) // not in place: the target may still use the last key
 	copy(key, r.last[:shared])
 	if _, err := io.ReadFull(r.r, key[shared:]); err != nil {
 		return nil, r.damaged(err, "a key")

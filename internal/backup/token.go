@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// A Token names a moment of a database: the group of its log that all up to is in a backup. The zero Token names none.
+// A Token names a moment of a database: the group of the log up to which a backup has all groups. The zero Token
+// names none.
 type Token struct {
 	Source [16]byte // UUID of the database
 	Group  uint64
@@ -29,7 +30,7 @@ func getToken(b []byte) (t Token) {
 
 var tokenText = base32.StdEncoding.WithPadding(base32.NoPadding)
 
-// String returns the token as letters and digits, with a checksum.
+// String returns the token, with a checksum, as lower-case letters and digits.
 func (t Token) String() string {
 	b := make([]byte, tokenSize)
 	t.put(b)
@@ -37,7 +38,7 @@ func (t Token) String() string {
 	return strings.ToLower(tokenText.EncodeToString(b))
 }
 
-// ParseToken reads what String returned.
+// ParseToken parses a result of String.
 func ParseToken(text string) (Token, error) {
 	b, err := tokenText.DecodeString(strings.ToUpper(strings.TrimSpace(text)))
 	if err != nil || len(b) != tokenSize+4 || crc32.Checksum(b[:tokenSize], castagnoli) != binary.LittleEndian.Uint32(b[tokenSize:]) {

@@ -1,5 +1,5 @@
-// Package beside reads a database in another process than the one that writes it. What one engine does to follow the log of a writer is in
-// package mvcc, follow.go; here is what it takes to have an engine that does at any time.
+// Package beside reads a database in another process than the one that writes it. An engine that follows the log of
+// a writer is in package mvcc, follow.go; this package replaces the engine whenever it has lost track of the log.
 package beside
 
 import (
@@ -13,25 +13,25 @@ import (
 	"flashdbm/mvcc"
 )
 
-// Follower reads a database beside the process that writes it, or that may come to. Each transaction begins at what is in the file by
-// then. It has an engine that follows the log; when that has been overtaken, another one takes its place, and the old one serves the
-// transactions that it has.
+// Follower reads a database beside the process that writes it, or that may start to. Each transaction begins at
+// what is in the file at that moment. A Follower has an engine that follows the log. When the writer has overtaken
+// the engine, the Follower opens another one, and the old one is closed when its transactions have ended.
 type Follower struct {
 	fs   vfs.FS
 	path string
 	opts mvcc.Options
 
-	mu      sync.Mutex     // one goroutine looks for news at a time; guards the rest
-	engine  *mvcc.Engine   // the newest; nil after an error
-	damaged uint64         // number of the checkpoint with which the file was found to be damaged last; 0: it was not
+	mu      sync.Mutex     // only one goroutine at a time looks for new commits; guards the fields below
+	engine  *mvcc.Engine   // the newest engine; nil after an error
+	damaged uint64         // number of the checkpoint with which the file was last found damaged; 0: it was not
 	retired sync.WaitGroup // engines being closed
 	closed  bool
 }
 
 const (
-	reloadLimit  = 10 * time.Second // how long to go on opening a file that changes too fast
-	reloadTries  = 3                // of a file that does not change meanwhile: then it is damaged
-	followerTry  = 100              // of an operation that a fast writer makes too old again and again
+	reloadLimit  = 10 * time.Second // longest time that load tries to open a file that changes too fast
+	reloadTries  = 3                // further tries of load while the checkpoint does not change: after them, the file counts as damaged
+	followerTry  = 100              // tries of an operation whose snapshot a fast writer makes too old again and again
 	reloadPause  = time.Millisecond
 	besidePrefix = "flashdbm: reading beside the writer: "
 )
@@ -49,8 +49,9 @@ func Open(fs vfs.FS, path string, opts mvcc.Options) (*Follower, error) {
 	return f, nil
 }
 
-// load opens an engine on what is in the file now. What the writer does meanwhile may look like damage; if there is the same damage
-// again and again and no new checkpoint, it is, and stays so until there is one: then one look is enough. Guarded by mu.
+// load opens an engine on the present content of the file. What the writer does meanwhile may look like damage.
+// Only if the damage stays for reloadTries tries without a new checkpoint is it real. It then stays until there is
+// a new checkpoint, so until then one try is enough. The caller holds mu.
 func (f *Follower) load() error {
 	end := time.Now().Add(reloadLimit)
 	last := uint64(0)
@@ -82,7 +83,7 @@ func (f *Follower) load() error {
 	}
 }
 
-// latest returns an engine that shows all that was in the file when the call began.
+// latest returns an engine that shows everything that was in the file when the call began.
 func (f *Follower) latest() (*mvcc.Engine, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +95,7 @@ func (f *Follower) latest() (*mvcc.Engine, error) {
 		if !lost {
 			return f.engine, nil
 		}
-		if err != nil && !errors.Is(err, logstore.ErrCorrupt) && !tooOld(err) { // of the system
+		if err != nil && !errors.Is(err, logstore.ErrCorrupt) && !tooOld(err) { // an error of the system
 			f.retire()
 			return nil, err
 		}
@@ -106,14 +107,14 @@ func (f *Follower) latest() (*mvcc.Engine, error) {
 	return f.engine, nil
 }
 
-// retire closes the present engine once its transactions have ended. Guarded by mu.
+// retire closes the engine when its transactions have ended. The caller holds mu.
 func (f *Follower) retire() {
 	e := f.engine
 	f.engine = nil
-	f.retired.Go(func() { _ = e.Close() }) // it wrote nothing
+	f.retired.Go(func() { _ = e.Close() }) // no error matters: it wrote nothing
 }
 
-// with calls fn with the latest engine, again if that is overtaken meanwhile.
+// with calls fn with the latest engine, and again if the writer has overtaken that meanwhile.
 func (f *Follower) with(fn func(*mvcc.Engine) error) error {
 	for try := 0; ; try++ {
 		e, err := f.latest()
@@ -121,7 +122,7 @@ func (f *Follower) with(fn func(*mvcc.Engine) error) error {
 			return err
 		}
 		err = fn(e)
-		if errors.Is(err, mvcc.ErrClosed) { // another goroutine has retired it
+		if errors.Is(err, mvcc.ErrClosed) { // another goroutine has retired the engine
 			continue
 		}
 		if !tooOld(err) || try == followerTry {
@@ -130,7 +131,8 @@ func (f *Follower) with(fn func(*mvcc.Engine) error) error {
 	}
 }
 
-// Begin starts a read-only transaction, which is given a newer snapshot where a fast writer has made its own too old.
+// Begin starts a read-only transaction. It may get a newer snapshot (Renew) if a fast writer has made its own too
+// old.
 func (f *Follower) Begin(o mvcc.TxOptions) (tx *mvcc.Tx, err error) {
 	if !o.ReadOnly {
 		return nil, logstore.ErrReadOnly
@@ -157,8 +159,8 @@ func (f *Follower) begin(o mvcc.TxOptions) (tx *mvcc.Tx, err error) {
 	return tx, err
 }
 
-// GetCopy, Exists, Len, Use and Stats are those of Engine. spaced reports whether the file says keyspaces, as it does if it did when the record was
-// put.
+// GetCopy, Exists, Len, Use and Stats are the methods of mvcc.Engine. spaced reports whether the file is flagged as
+// one with keyspaces; the flag is set before any record is stored in their form.
 func (f *Follower) GetCopy(key []byte) (value []byte, ok, spaced bool, err error) {
 	err = f.with(func(e *mvcc.Engine) (err error) {
 		value, ok, err = e.GetCopy(key)
@@ -168,7 +170,7 @@ func (f *Follower) GetCopy(key []byte) (value []byte, ok, spaced bool, err error
 	return value, ok, spaced, err
 }
 
-// Exists: see GetCopy.
+// Exists is mvcc.Engine.Exists: see GetCopy for spaced.
 func (f *Follower) Exists(key []byte) (ok, spaced bool, err error) {
 	err = f.with(func(e *mvcc.Engine) (err error) {
 		ok, err = e.Exists(key)
@@ -178,7 +180,7 @@ func (f *Follower) Exists(key []byte) (ok, spaced bool, err error) {
 	return ok, spaced, err
 }
 
-// Len: see GetCopy.
+// Len is mvcc.Engine.Len.
 func (f *Follower) Len() (n int64, err error) {
 	err = f.with(func(e *mvcc.Engine) (err error) {
 		n, err = e.Len()
@@ -187,12 +189,12 @@ func (f *Follower) Len() (n int64, err error) {
 	return n, err
 }
 
-// Use calls fn with the latest engine kept open, again if the writer was too fast for it.
+// Use calls fn with the latest engine, which is kept open meanwhile, and again if the writer was too fast.
 func (f *Follower) Use(fn func(*mvcc.Engine) error) error {
 	return f.with(func(e *mvcc.Engine) error { return e.Use(func() error { return fn(e) }) })
 }
 
-// Stats: see GetCopy.
+// Stats is mvcc.Engine.Stats.
 func (f *Follower) Stats() (s mvcc.Stats, err error) {
 	err = f.with(func(e *mvcc.Engine) (err error) {
 		s, err = e.Stats()
@@ -201,10 +203,10 @@ func (f *Follower) Stats() (s mvcc.Stats, err error) {
 	return s, err
 }
 
-// Path returns the name of the file.
+// Path returns the path of the file.
 func (f *Follower) Path() string { return f.path }
 
-// Close waits for the transactions to end and closes the file. A second call does nothing.
+// Close waits until all transactions have ended, and closes the file. A second call does nothing.
 func (f *Follower) Close() error {
 	f.mu.Lock()
 	if f.closed {
@@ -224,5 +226,5 @@ func (f *Follower) Close() error {
 	return nil
 }
 
-// tooOld reports whether an error means that a newer snapshot may be read.
+// tooOld reports whether an error means that a newer snapshot may succeed.
 func tooOld(err error) bool { return errors.Is(err, mvcc.ErrSnapshotTooOld) }

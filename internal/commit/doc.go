@@ -1,7 +1,7 @@
-// Package commit has the parts of the commit pipeline that know neither the log nor the tree: how a transaction finds a commit that it
-// conflicts with ([LastWrites]), which Seqs are durable once a group is ([Marks]), and how transactions
-// wait for each other ([Waiters], [Gate]). What drives them is in package mvcc, batch.go and commit.go.
+// Package commit has the parts of the commit pipeline that know neither the log nor the tree: how a transaction
+// finds a commit that it conflicts with ([LastWrites]), which Seqs are durable once a group is ([Marks]), and how
+// transactions wait for each other ([Waiters], [Gate]). Package mvcc uses them, in batch.go and commit.go.
 //
-// A Seq is the number of a batch of commits; they ascend. Methods that are for the leader are called by one goroutine at a time, the one
-// that settles batches.
+// A Seq is the number of a batch of commits; Seqs ascend. Methods for the leader are called by one goroutine at a
+// time, the one that settles batches.
 package commit

@@ -6,14 +6,15 @@ import (
 	"time"
 )
 
-// Gate keeps other transactions from being resolved while one that has lost too often tries alone. Nobody waits at it longer than
-// gateWait, nor longer than AloneWait to close it, so a transaction that runs another inside itself cannot hang for ever.
+// Gate keeps other transactions from being resolved while one that has lost too often tries alone. A transaction
+// waits at the gate for at most gateWait, and for the right to close it for at most AloneWait. So a transaction
+// that runs another one inside itself cannot hang for ever.
 type Gate struct {
 	closed atomic.Pointer[Closed]
-	alone  chan struct{} // the right to close it; room for one, full while somebody has it
+	alone  chan struct{} // the right to close the gate; room for one, full while somebody has it
 }
 
-// Closed is the gate while somebody has it closed.
+// Closed is a closed gate; the one who has closed it holds it.
 type Closed struct{ open chan struct{} }
 
 const (
@@ -21,10 +22,10 @@ const (
 	AloneWait = time.Second
 )
 
-// Init comes before anything else.
+// Init must be called before any other method.
 func (g *Gate) Init() { g.alone = make(chan struct{}, 1) }
 
-// Close closes the gate for others, or returns nil if somebody else keeps it closed for too long.
+// Close closes the gate to others. It returns nil if others kept it closed for AloneWait, or if ctx has ended.
 func (g *Gate) Close(ctx context.Context) *Closed {
 	t := time.NewTimer(AloneWait)
 	defer t.Stop()
@@ -40,7 +41,7 @@ func (g *Gate) Close(ctx context.Context) *Closed {
 	return c
 }
 
-// Reopen takes back what Close returned.
+// Reopen opens the gate that Close has closed. A nil c does nothing.
 func (g *Gate) Reopen(c *Closed) {
 	if c == nil {
 		return
@@ -50,7 +51,8 @@ func (g *Gate) Reopen(c *Closed) {
 	<-g.alone
 }
 
-// Pass waits at a gate that is not one's own, no longer than the context lasts, if there is any.
+// Pass waits while somebody else has closed the gate, for at most gateWait, or until ctx (which may be nil) ends.
+// own is the result of the caller's own Close.
 func (g *Gate) Pass(ctx context.Context, own *Closed) {
 	if c := g.closed.Load(); c != nil && c != own {
 		t := time.NewTimer(gateWait)

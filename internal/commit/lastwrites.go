@@ -2,38 +2,40 @@ package commit
 
 import "sync/atomic"
 
-// LastWrites is the table of last writes, hash(key) -> Seq. It is for transactions that began before a batch and look for conflicts once it has
-// left the commit list. Where there is none such, the Seq of the batch is noted as untold instead: a store to a table that no cache holds
-// takes longer than a look at the registry.
+// LastWrites is the table of last writes: hash(key) -> Seq. A transaction that began before a batch uses it to find
+// a conflict with the batch once that has left the commit list. If there is no such transaction, the Seq of the
+// batch is noted as untold instead of being stored for each key: a store to a table that is in no cache takes
+// longer than a look at the registry.
 //
 // Invariants:
 //
-//  1. Of each batch that is cut from the list, or at which somebody may be registered, the table has all keys, or untold is not below its
-//     Seq.
-//  2. A transaction with a snapshot below untold has lost, as if two keys shared a place in the table.
-//  3. The note is taken back once the table has all keys, and who resolves looks at the note first, then at the table.
+//  1. For each batch that was cut from the list, or at which somebody may be registered, the table has all keys, or
+//     untold is not below the batch's Seq.
+//  2. A transaction with a snapshot below untold has lost, as if two keys shared a slot of the table.
+//  3. The note is taken back only when the table has all keys. A resolver reads first untold, then the table.
 //
-// So no conflict is missed, by the argument of lockfree.List: who misses the batch in the list finds the note, or finds it in the table.
+// So no conflict is missed, by the argument of lockfree.List: a resolver that does not find the batch in the list
+// finds the note, or finds the batch in the table.
 type LastWrites struct {
-	slots  []atomic.Uint64 // written by the leader before applied moves
+	slots  []atomic.Uint64 // the leader writes them before applied moves
 	untold atomic.Uint64   // Seq of the newest batch that slots lacks
-	told   uint64          // untold as it was before the last note; the leader's
+	told   uint64          // value of untold before the last note; only the leader uses it
 }
 
-// Init gives the table its slots, a power of two of them.
+// Init allocates the slots, whose number is a power of two.
 func (w *LastWrites) Init(slots int) { w.slots = make([]atomic.Uint64, slots) }
 
-// Of returns the place of a key's last Seq.
+// Of returns the slot of a key's last Seq.
 func (w *LastWrites) Of(hash uint64) *atomic.Uint64 { return &w.slots[hash&uint64(len(w.slots)-1)] }
 
-// Untold returns the Seq of the newest batch that the table lacks, or of an older one if it lacks none.
+// Untold returns the Seq of the newest batch that the table lacks; if it lacks none, the Seq of an older batch.
 func (w *LastWrites) Untold() uint64 { return w.untold.Load() }
 
-// Note notes a batch as untold. Leader.
+// Note notes a batch as untold. Only the leader calls it.
 func (w *LastWrites) Note(seq uint64) {
 	w.told = w.untold.Load()
 	w.untold.Store(seq)
 }
 
-// TakeBack takes the last note back: the table has the batch by now. Leader.
+// TakeBack takes the last note back, when the table has the keys of the batch. Only the leader calls it.
 func (w *LastWrites) TakeBack() { w.untold.Store(w.told) }

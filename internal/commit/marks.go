@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Marks remembers which group each batch is in, until that is durable. Any goroutine may use it.
+// Marks remembers the group of each batch until the group is durable. Any number of goroutines may use it.
 type Marks struct {
 	mu      sync.Mutex
 	pending []mark
@@ -13,7 +13,8 @@ type Marks struct {
 
 type mark struct{ group, seq uint64 }
 
-// Note records that all batches up to seq are in groups up to group. Groups and Seqs ascend from call to call. Leader.
+// Note records that all batches up to seq are in groups up to group. Groups and Seqs must ascend from call to call.
+// Only the leader calls it.
 func (m *Marks) Note(group, seq uint64) {
 	m.mu.Lock()
 	if n := len(m.pending); n > 0 && m.pending[n-1].group == group {
@@ -24,8 +25,9 @@ func (m *Marks) Note(group, seq uint64) {
 	m.mu.Unlock()
 }
 
-// Publish moves the watermark durable to the newest batch of those that are in groups up to the given one, which is durable. It never moves
-// back, whoever comes first: it is moved with the lock held.
+// Publish moves the watermark durable to the newest batch that is in a group up to the given one, which is durable.
+// The watermark never moves back, in whatever order goroutines call Publish, because it is moved with the lock
+// held.
 func (m *Marks) Publish(group uint64, durable *atomic.Uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

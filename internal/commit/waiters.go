@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Waiters lets goroutines wait for a watermark to move. Broadcasting costs one load while nobody waits.
+// Waiters lets goroutines wait until a watermark moves. Broadcast costs one load while nobody waits.
 type Waiters struct {
 	count atomic.Int32
 	mu    sync.Mutex
-	ch    chan struct{} // closed by the next broadcast
+	ch    chan struct{} // the next broadcast closes it
 }
 
-// Init comes before anything else.
+// Init must be called before any other method.
 func (w *Waiters) Init() { w.ch = make(chan struct{}) }
 
-// Broadcast wakes all who wait. The watermark has moved before.
+// Broadcast wakes all waiting goroutines. The caller has moved the watermark before.
 func (w *Waiters) Broadcast() {
 	if w.count.Load() == 0 {
 		return
@@ -27,7 +27,7 @@ func (w *Waiters) Broadcast() {
 	w.mu.Unlock()
 }
 
-// Until waits until done is true, which a broadcast follows. It looks again at least every 10 ms.
+// Until waits until done returns true. It calls done after each broadcast, and at least every 10 ms.
 func (w *Waiters) Until(done func() bool) {
 	for {
 		moved, leave := w.Join()
@@ -43,7 +43,8 @@ func (w *Waiters) Until(done func() bool) {
 	}
 }
 
-// Join returns what the next broadcast closes, and what ends the waiting for it. The watermark is looked at in between.
+// Join returns a channel that the next broadcast closes, and a function that ends the waiting. The caller looks at
+// the watermark after Join and before it waits.
 func (w *Waiters) Join() (moved <-chan struct{}, leave func()) {
 	w.count.Add(1)
 	w.mu.Lock()
@@ -53,5 +54,5 @@ func (w *Waiters) Join() (moved <-chan struct{}, leave func()) {
 
 func (w *Waiters) leave() { w.count.Add(-1) }
 
-// Any reports whether somebody waits.
+// Any reports whether a goroutine waits.
 func (w *Waiters) Any() bool { return w.count.Load() > 0 }

@@ -9,18 +9,20 @@ import (
 	"time"
 )
 
-// queueLength is how many events wait for the function at most. A hundred would do for a function that takes a millisecond; with more an
-// operator learns late, with fewer a burst at the end of a stall is cut short.
+// queueLength is the most events that wait for the function. A hundred would do for a function that takes a
+// millisecond. With a longer queue an operator learns late; with a shorter one a burst at the end of a stall is cut
+// short.
 const queueLength = 256
 
-// limit is how many events of a kind are let through in a window. What comes beyond is counted, and told with the next event of the kind.
+// limit is how many events of a kind pass in a window of time. Further ones are counted, and the count goes with
+// the next event of the kind.
 type limit struct {
 	events uint64
 	window time.Duration
 }
 
-// limits: kinds that follow from what users or devices do again and again come a few times a minute, so that a log stays readable; work of the
-// housekeeping comes often where RedoLimit is small.
+// limits of each kind. Kinds caused by what users or devices do again and again pass a few times a minute at most,
+// so that a log stays readable. Flush, Checkpoint and Clean are frequent if RedoLimit is small.
 var limits = [Kinds]limit{
 	Open: {10, time.Second}, Close: {10, time.Second}, Recovery: {10, time.Second}, Poisoned: {10, time.Second},
 	Flush: {10, time.Second}, Checkpoint: {10, time.Second}, Clean: {10, time.Second},
@@ -29,39 +31,42 @@ var limits = [Kinds]limit{
 	Background: {10, 10 * time.Second}, Corruption: {10, 10 * time.Second},
 }
 
-// Hub delivers events to a function, in the order of Post, one at a time, on a goroutine that is there only while events wait.
+// Hub delivers events to a function, in the order of Post, one at a time, on a goroutine that exists only while
+// events wait.
 //
-//   - Post never waits: it takes a lock that is held for copying an event only, and may be called under any other lock.
-//   - The function is called under no lock. It may take as long as it likes; events for which the queue has no room meanwhile are skipped, and
-//     counted as those beyond their limit are.
-//   - A panic of the function ends that call. The log of package slog is told, at most once a minute, and the next event is delivered.
+//   - Post never waits: it takes a lock that is held only while an event is copied, and may be called under any
+//     other lock.
+//   - The function is called under no lock and may take any time. Events for which the queue has no room meanwhile
+//     are dropped and counted, like those beyond their limit.
+//   - A panic of the function ends that call. The default logger of package slog is told, at most once a minute,
+//     and the next event is delivered.
 //   - A function that ends its goroutine (runtime.Goexit) gets the next event on another one.
 //
 // A nil Hub drops everything.
 type Hub struct {
 	handler func(Event)
-	now     func() time.Time // of the limits; tests have a clock of their own
-	skipped atomic.Uint64    // of all kinds, since the beginning
+	now     func() time.Time // the clock of the limits; tests have their own
+	skipped atomic.Uint64    // events of all kinds dropped so far
 
-	mu       sync.Mutex // a leaf: guards what follows
+	mu       sync.Mutex // a leaf lock: guards the fields below
 	queue    []Event    // oldest first
-	running  bool       // a goroutine delivers, or is about to
+	running  bool       // a goroutine runs deliver, or is about to
 	idle     chan struct{}
 	counts   [Kinds]count
-	panicked time.Time // when a panic was reported last
+	panicked time.Time // when a panic was last reported
 }
 
-// count is what became of the events of a kind.
+// count is the state of the limit of one kind.
 type count struct {
-	since   time.Time // the window's beginning
-	passed  uint64    // in it
-	skipped uint64    // since the last that passed
+	since   time.Time // beginning of the window
+	passed  uint64    // events passed in the window
+	skipped uint64    // events dropped since the last one that passed
 }
 
 // NewHub returns a hub that delivers to the function.
 func NewHub(handler func(Event)) *Hub { return &Hub{handler: handler, now: time.Now} }
 
-// Post queues an event, or skips it. Time is set if it is zero.
+// Post queues an event, or drops it. It sets Time if that is zero.
 func (h *Hub) Post(e Event) {
 	if h == nil {
 		return
@@ -91,7 +96,7 @@ func (h *Hub) Post(e Event) {
 	}
 }
 
-// Skipped returns how many events were left out since the beginning.
+// Skipped returns the number of events dropped so far.
 func (h *Hub) Skipped() uint64 {
 	if h == nil {
 		return 0
@@ -99,7 +104,7 @@ func (h *Hub) Skipped() uint64 {
 	return h.skipped.Load()
 }
 
-// Wait returns true once all events posted before were delivered, false after the given time if the function takes longer.
+// Wait returns true when all events posted before have been delivered, or false after the given time.
 func (h *Hub) Wait(most time.Duration) bool {
 	if h == nil {
 		return true
@@ -120,7 +125,7 @@ func (h *Hub) Wait(most time.Duration) bool {
 	}
 }
 
-// deliver calls the function for what is in the queue until that is empty.
+// deliver calls the function for the events in the queue until the queue is empty.
 func (h *Hub) deliver() {
 	ended := false
 	defer func() {
@@ -138,7 +143,8 @@ func (h *Hub) deliver() {
 	}
 }
 
-// next takes the oldest event out of the queue; ok is false if there is none, and then nobody delivers any more.
+// next takes the oldest event from the queue. If there is none, ok is false, and next notes that nobody delivers
+// any more.
 func (h *Hub) next() (e Event, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,7 +159,7 @@ func (h *Hub) next() (e Event, ok bool) {
 	return e, true
 }
 
-// panicsEvery is how often a panic of the function is reported.
+// panicsEvery is the least time between two reports of a panic of the function.
 const panicsEvery = time.Minute
 
 func (h *Hub) call(e Event) {

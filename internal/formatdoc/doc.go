@@ -1,8 +1,8 @@
-// Package formatdoc reads docs/format.md and other documents of formats, so that tests of the packages that write them can compare the
-// tables there, and the examples, with what their code does. It is for tests only.
+// Package formatdoc reads docs/format.md and other documents of formats. Tests of the packages that write these
+// formats compare the tables and examples there with what the code does. The package is for tests only.
 //
-// A table is known by the heading it stands under; each heading has one at most. A table with the columns offset, size and field
-// describes a layout: see Layout.
+// A table is identified by its heading; there is at most one table under a heading. A table with the columns
+// offset, size and field describes a layout: see Layout.
 package formatdoc
 
 import (
@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// Doc is the parsed document.
+// Doc is a parsed document.
 type Doc struct {
 	t      testing.TB
 	name   string
@@ -21,10 +21,10 @@ type Doc struct {
 	blocks map[string]string // fenced blocks by heading
 }
 
-// Table is one table, its cells without markup.
+// Table is a table; its cells have no markup.
 type Table struct {
 	t       testing.TB
-	name    string // of the document
+	name    string // name of the document
 	Heading string
 	columns []string
 	rows    [][]string
@@ -36,7 +36,7 @@ func Open(t testing.TB) *Doc {
 	return OpenNamed(t, "format.md")
 }
 
-// OpenNamed reads a document in the directory docs of the module that the test belongs to, which may be nested in this one.
+// OpenNamed reads a document in the directory docs of the test's module, which may be nested in this one.
 func OpenNamed(t testing.TB, name string) *Doc {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(moduleRoot(t), "docs", name))
@@ -46,7 +46,7 @@ func OpenNamed(t testing.TB, name string) *Doc {
 	return parse(t, "docs/"+name, string(text))
 }
 
-// moduleRoot returns the directory of go.mod: a test runs in the directory of its package.
+// moduleRoot returns the directory of go.mod. A test runs in the directory of its package.
 func moduleRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -98,7 +98,7 @@ func parse(t testing.TB, name, text string) *Doc {
 	return d
 }
 
-// cells splits a row of a table and takes off the markup of each cell.
+// cells splits a row of a table and strips the markup of each cell.
 func cells(line string) []string {
 	var all []string
 	for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {

@@ -9,17 +9,18 @@ import (
 	"testing"
 )
 
-// Names of fields that mean the same in every layout.
+// Names of fields with the same meaning in every layout.
 const (
 	zero     = "zero" // reserved: written as zero
 	checksum = "CRC"  // its constraint says which bytes it covers
-	hash     = "XXH3" // the same, of messages
+	hash     = "XXH3" // checksum of messages; its constraint says which bytes it covers
 )
 
-// Layout is a table of offset, size, field and constraint, with numbers in place of its variables. The fields lie back to back.
+// Layout is a table of offset, size, field and constraint, with the values of its variables filled in. The fields
+// lie back to back.
 type Layout struct {
 	t       testing.TB
-	name    string // of the document
+	name    string // name of the document
 	heading string
 	Fields  []Field
 }
@@ -106,9 +107,10 @@ func (l Layout) Field(name string) Field {
 // In returns the bytes of the field in an image.
 func (f Field) In(image []byte) []byte { return image[f.Offset : f.Offset+f.Size] }
 
-// Check compares the layout with an encoder. encode returns the image of a structure in which the named field has the given bytes, in
-// the order in which they belong in the file, and all others are zero; ok is false for a field whose bytes are the same in all images.
-// Each field has to be where the layout puts it, and nothing else may change with it but checksums; what is called zero has to be.
+// Check compares the layout with an encoder. encode returns the image of a structure in which the named field has
+// the given bytes, in file order, and all other fields are zero; ok is false for a field that has the same bytes in
+// all images. Each field must be where the layout says, and must change nothing else but checksums. Fields called
+// zero must be zero.
 func (l Layout) Check(encode func(field string, value []byte) (image []byte, ok bool)) {
 	l.t.Helper()
 	for _, f := range l.Fields {
@@ -136,7 +138,7 @@ func (l Layout) Check(encode func(field string, value []byte) (image []byte, ok 
 	}
 }
 
-// image returns an image in which every field that can be set is full.
+// image returns an image in which every field that encode can set has all bits set.
 func (l Layout) image(encode func(string, []byte) ([]byte, bool)) []byte {
 	var last []byte
 	for _, f := range l.Fields {
@@ -152,7 +154,7 @@ func (l Layout) image(encode func(string, []byte) ([]byte, bool)) []byte {
 	return last
 }
 
-// patterns are values of a field that show an exchange of bytes, and each bit.
+// patterns are values of a field that reveal swapped bytes and missing bits.
 func patterns(size int) [][]byte {
 	rising := make([]byte, size)
 	for i := range rising {
@@ -171,7 +173,8 @@ func (l Layout) withoutChecksums(image []byte) {
 
 var coverage = regexp.MustCompile(`bytes ([0-9]+) to ([0-9]+)`)
 
-// CheckChecksum makes sure that the field called CRC is the CRC32C of the prefix followed by the bytes that its constraint names.
+// CheckChecksum fails the test unless the field called CRC is the CRC32C of prefix followed by the bytes that its
+// constraint names.
 func (l Layout) CheckChecksum(image, prefix []byte) {
 	l.t.Helper()
 	f := l.Field(checksum)

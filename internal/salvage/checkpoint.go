@@ -5,23 +5,24 @@ import (
 	"flashdbm/override"
 )
 
-// A checkpoint is one of which all pages are there.
+// A checkpoint is a checkpoint of which all pages are sound.
 type checkpoint struct {
-	last  uint64 // its last group
+	last  uint64 // number of its last group
 	table override.Table
-	live  []logstore.MapEntry // by segment
+	live  []logstore.MapEntry // indexed by segment
 }
 
-// isLive reports whether the tree used a page as of the checkpoint.
+// isLive reports whether the tree used a page at the time of the checkpoint.
 func (c *checkpoint) isLive(a logstore.Addr, segmentPages uint32) bool {
 	n := a / uint64(segmentPages)
 	return n < uint64(len(c.live)) && c.live[n].IsLive(a%uint64(segmentPages))
 }
 
-// checkpointTries bounds how many groups are taken for the last one of a checkpoint, of which each costs reading the checkpoint.
+// checkpointTries bounds how many groups are tried as the last group of a checkpoint. Each try reads the
+// checkpoint.
 const checkpointTries = 256
 
-// checkpoints returns the newest checkpoints that are whole, at most the given number, the newest first.
+// checkpoints returns at most most complete checkpoints, newest first.
 func (s *salvager) checkpoints(most int) (all []*checkpoint) {
 	tries := checkpointTries
 	for end := len(s.refs); end > 0 && len(all) < most && tries > 0; {
@@ -40,7 +41,8 @@ func (s *salvager) checkpoints(most int) (all []*checkpoint) {
 	return all
 }
 
-// checkpointAt returns the checkpoint whose last group ends before page end of the index; nil if it is not the last group, or not whole.
+// checkpointAt returns the checkpoint whose last group ends before page end of the index; nil if that group is not
+// the last one of a checkpoint, or the checkpoint is incomplete.
 func (s *salvager) checkpointAt(end int) *checkpoint {
 	last := s.refs[end-1]
 	h, err := s.f.ReadSound(last.addr, s.buf)

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// A stretch is the keys of a leaf, from the first on and below an end behind the last, or a range that was removed; an empty end is none. As of a
-// group there were no others there.
+// A stretch is the range of keys of a leaf, from its first key on and below an end behind its last key; or a range
+// that was removed. An empty end is no bound. As of the group asOf there were no other keys in the range.
 type stretch struct {
 	first, end string
 	asOf       uint64
 }
 
-// endsBy reports whether a key, and those above it, lie behind the stretch.
+// endsBy reports whether key and all keys above it lie behind the stretch.
 func (x *stretch) endsBy(key string) bool { return x.end != "" && x.end <= key }
 
-// A cover answers what the newest leaf is as of in whose stretch a key lies.
+// A cover tells, for a key, the newest group of all stretches that contain the key.
 type cover struct {
-	from []string // where each answer begins to hold, in order
-	is   []uint64
+	from []string // keys at which the result changes, ascending
+	is   []uint64 // the results from these keys on
 }
 
-// newCover makes the cover of stretches, in any order.
+// newCover makes the cover of the stretches, which may come in any order.
 func newCover(all []stretch) *cover {
 	c := &cover{}
 	slices.SortFunc(all, func(a, b stretch) int { return strings.Compare(a.first, b.first) })
 	open := &newestFirst{}
-	// The answer changes where a stretch begins and where one ends.
+	// The result changes only where a stretch begins or ends.
 	now := uint64(0)
 	say := func(from string) {
 		newest := uint64(0)
@@ -47,7 +47,7 @@ func newCover(all []stretch) *cover {
 	closeBefore := func(key string, end bool) {
 		for len(*open) > 0 && (end || (*open)[0].endsBy(key)) {
 			ended := heap.Pop(open).(stretch)
-			for len(*open) > 0 && (ended.end == "" || (*open)[0].endsBy(ended.end)) { // it ended before the one that hid it
+			for len(*open) > 0 && (ended.end == "" || (*open)[0].endsBy(ended.end)) { // it ended before the newer one that hid it
 				heap.Pop(open)
 			}
 			if ended.end != "" {
@@ -64,7 +64,7 @@ func newCover(all []stretch) *cover {
 	return c
 }
 
-// asOf returns the answer for a key, 0 if it lies in no stretch.
+// asOf returns the newest group of the stretches that contain key, 0 if there is none.
 func (c *cover) asOf(key string) uint64 {
 	i, ok := slices.BinarySearch(c.from, key)
 	if !ok {
@@ -76,7 +76,7 @@ func (c *cover) asOf(key string) uint64 {
 	return c.is[i]
 }
 
-// newestFirst is a heap of stretches.
+// newestFirst is a heap of stretches, the newest on top.
 type newestFirst []stretch
 
 func (h newestFirst) Len() int           { return len(h) }

@@ -10,31 +10,31 @@ import (
 	"flashdbm/logstore"
 )
 
-// A fact is what a group said of a key.
+// A fact is what a group said of a key: its value, or that it was deleted.
 type fact struct {
 	key     string
 	asOf    uint64
 	deleted bool
-	value   []byte           // if it is inline, or logged
-	ref     *btree.Ref       // else
-	leaf    logstore.Addr    // that it was found in; 0: it is a redo record
-	pages   [2]logstore.Addr // the first page of the redo record, and the one behind the last
+	value   []byte           // an inline or logged value
+	ref     *btree.Ref       // reference to any other value
+	leaf    logstore.Addr    // leaf in which the fact was found; 0: it is a redo record
+	pages   [2]logstore.Addr // first page of the redo record, and the page behind its last
 }
 
-// newer reports whether the fact is newer than a leaf of the tree. A leaf that was not installed was written behind all that were, also where
-// no more is known of what it is as of.
+// newer reports whether the fact is newer than a leaf of the tree as of the given group. A leaf that was not
+// installed was written after all installed leaves, so its facts are newer even if the two groups are equal.
 func (f *fact) newer(asOf uint64) bool { return f.asOf > asOf || f.asOf == asOf && f.leaf != 0 }
 
-// addFact takes in a fact. Those of a group come in the order of the log.
+// addFact adds a fact. Facts of a group must be added in the order of the log.
 func (s *salvager) addFact(f fact) { s.facts = append(s.facts, f) }
 
-// sortFacts orders facts by key and leaves the newest of each.
+// sortFacts sorts the facts by key and keeps the newest of each key.
 func (s *salvager) sortFacts() {
 	slices.SortStableFunc(s.facts, func(a, b fact) int {
 		if c := strings.Compare(a.key, b.key); c != 0 {
 			return c
 		}
-		switch { // the newest first; of a group, the one that came last
+		switch { // newest first; among facts of one group, the last one counts
 		case a.asOf > b.asOf:
 			return -1
 		case a.asOf < b.asOf:
@@ -83,11 +83,11 @@ func (s *salvager) firstFact(key []byte) int {
 	return i
 }
 
-// recordFacts takes in the records of a record group, as far as its pages are there. A page behind one that is missing is read only if it begins with
-// a record: see firstRecord.
+// recordFacts adds facts for the records of a record group, as far as its pages are sound. Behind a missing page,
+// it skips to the first record that is certain to be one: see firstRecord.
 func (s *salvager) recordFacts(g *group) error {
 	r := recordReader{s: s, no: g.no}
-	next := uint32(0) // index of the page expected
+	next := uint32(0) // index of the next page expected
 	for i := range g.pages {
 		e := &g.pages[i]
 		index := e.index
@@ -110,22 +110,22 @@ func (s *salvager) recordFacts(g *group) error {
 	return nil
 }
 
-// recordReader joins neighbouring pages of a record group to streams, and reads those.
+// recordReader joins neighbouring pages of a record group to streams, and reads their records.
 type recordReader struct {
 	s         *salvager
 	no        uint64
 	stream    []byte
-	starts    []int // in the stream, of each page
+	starts    []int // offset in the stream of each page
 	pages     []*entry
-	amid      bool // the next page may begin amid a record
-	tentative bool // the stream does
+	amid      bool // the next page may begin in the middle of a record
+	tentative bool // the stream may begin in the middle of a record
 	layers    [][]logstore.Addr
 }
 
 func (r *recordReader) page(e *entry) {
 	body, values, err := r.s.recordPage(e)
 	if len(body) > 0 {
-		if values > 0 && r.tentative { // it begins with a record, whatever the stream before it is
+		if values > 0 && r.tentative { // a page with logged values begins with a record, whatever precedes it
 			r.end()
 			r.tentative = false
 		}
@@ -135,21 +135,21 @@ func (r *recordReader) page(e *entry) {
 		r.starts, r.pages = append(r.starts, len(r.stream)), append(r.pages, e)
 		r.stream, r.amid = append(r.stream, body...), false
 	}
-	if err != nil { // the rest of it is damaged
+	if err != nil { // the rest of the page is damaged
 		r.s.lose(r.no, r.no)
 		r.end()
 		r.amid = true
 	}
 }
 
-// end reads the stream so far. An error says that the stream goes on in a page that is missing, or that the file was made so: what precedes it
-// counts.
+// end reads the records of the stream so far. An error of ReadAt means that the stream goes on in a missing page,
+// or that the file was made to do harm; the records before it count.
 func (r *recordReader) end() {
 	skip, certain := 0, 0
 	if r.tentative {
 		skip, certain = firstRecord(r.stream)
 	}
-	at := 0 // page in which the record at hand begins
+	at := 0 // page in which the current record begins
 	_ = redo.ReadAt(r.stream[skip:], func(op btree.Op, from, end int, _ bool) {
 		if from, end = from+skip, end+skip; from < certain {
 			return
@@ -164,7 +164,7 @@ func (r *recordReader) end() {
 		r.s.addFact(fact{key: string(op.Key), asOf: r.no, deleted: op.Delete, value: op.Value, ref: op.Ref,
 			pages: [2]logstore.Addr{r.pages[at].addr, r.pages[last].addr + uint64(r.pages[last].span)}})
 	}, func(x redo.Special) {
-		if x.Range != nil && !r.tentative { // what seems to be one amid a record would hide what is there
+		if x.Range != nil && !r.tentative { // a range found by mistake in the middle of a record would hide records
 			r.s.stretches = append(r.s.stretches, stretch{first: string(x.Range.From), end: string(x.Range.To), asOf: r.no})
 		}
 		if x.Layer != nil {
@@ -174,15 +174,16 @@ func (r *recordReader) end() {
 	r.stream, r.starts, r.pages, r.tentative = nil, nil, nil, false
 }
 
-// firstRecord finds the first record of a stream before which a page is missing. It is at skip, and the records from certain on are known to be
-// such; both are the length of the stream if there are none.
+// firstRecord finds the first record of a stream that follows a missing page. Records are read from skip on; those
+// that begin at certain or behind it are certain to be records. Both are the length of the stream if there are
+// none.
 //
-// The stream may begin amid a record, so the beginning is searched: from there on the stream must read as records and nothing else, in ascending
-// order as those of a batch are. A record may seem to begin within another one, by chance or because somebody stored a value that looks so: from
-// there the stream reads as records too, if the seeming one ends where a true one begins. So only records behind the longest that a value can be
-// count.
+// The stream may begin in the middle of a record, so its beginning is searched for a place from which it can be
+// read as records in ascending order, as in a batch, and as nothing else. A record may seem to begin within another
+// one, by chance or because a user stored such a value; and if the seeming record ends where a true one begins, the
+// rest can be read, too. So only records count that begin behind the longest possible record.
 func firstRecord(stream []byte) (skip, certain int) {
-	probe := stream[:min(len(stream), 8*logstore.PageSize)] // enough to tell; all of it, from each byte on, might take long
+	probe := stream[:min(len(stream), 8*logstore.PageSize)] // enough to decide; a search of all of it from each byte on might take long
 	for skip := range min(longestRecord, len(probe)) {
 		if probe[skip] != 0 && isRecords(probe[skip:]) {
 			return skip, longestRecord
@@ -191,10 +192,11 @@ func firstRecord(stream []byte) (skip, certain int) {
 	return len(stream), len(stream)
 }
 
-// longestRecord is the length of the longest redo record whose value is in the stream.
+// longestRecord is the length in bytes of the longest redo record with its value in the stream.
 const longestRecord = btree.MaxInline + redo.MaxRecord
 
-// isRecords reports whether a stream is redo records, more than one, in ascending order. The last may be cut off.
+// isRecords reports whether a stream consists of redo records in ascending order, more than one of them if the last
+// is cut off.
 func isRecords(stream []byte) bool {
 	last, count, ascend, read := "", 0, true, 0
 	err := redo.ReadAt(stream, func(op btree.Op, _, end int, _ bool) {
@@ -205,8 +207,8 @@ func isRecords(stream []byte) bool {
 	return ascend && (err == nil && count > 0 || count > 1 && len(stream)-read < logstore.PageSize)
 }
 
-// recordPage returns the body of a page of redo records, its raw pages included, and the number of its logged values. With an error the body is
-// that of the first page alone, or empty if that is damaged.
+// recordPage returns the body of a page of redo records, with its raw pages, and the number of its logged values.
+// With an error, the body is that of the first page alone, or empty if the first page is damaged.
 func (s *salvager) recordPage(e *entry) (body []byte, values int, err error) {
 	p := make([]byte, int(e.span)*logstore.PageSize)
 	h, err := s.f.ReadSound(e.addr, p)
@@ -227,8 +229,9 @@ func (s *salvager) recordPage(e *entry) (body []byte, values int, err error) {
 	return p[logstore.MuxSize:], span.Values, err
 }
 
-// imageFacts takes in the records of tree pages that are not installed, which are as of a group: and, if the pages are all that were written
-// together, the deletions, which are what older images of these pages had and none of these has.
+// imageFacts adds facts for the records of tree pages that are not installed. If pages are all that were written
+// together (all), it also adds facts for deletions: of keys that older images of these pages have and none of these
+// pages has.
 func (s *salvager) imageFacts(asOf uint64, pages []entry, all bool) error {
 	var before []entry
 	for _, r := range pages {
@@ -287,7 +290,8 @@ func cellFact(key []byte, asOf uint64, c btree.Cell) fact {
 	return f
 }
 
-// eachCell calls fn for each record of the leaf at a, if that is a sound one, whose key can be read.
+// eachCell calls fn for each record of the leaf at a whose key can be read; for none if there is no sound leaf at
+// a.
 func (s *salvager) eachCell(a logstore.Addr, fn func(key []byte, c btree.Cell)) {
 	p := make([]byte, logstore.PageSize)
 	h, err := s.f.ReadSound(a, p)

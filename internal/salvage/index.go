@@ -14,15 +14,15 @@ type entry struct {
 	addr  logstore.Addr
 	name  logstore.PageID
 	group uint64
-	index uint32 // as in the mux area: of the last page, the number of pages of the group
-	span  uint32 // pages that it takes with the raw ones behind it
+	index uint32 // as in the mux area; for the last page of a group, the number of pages of the group
+	span  uint32 // pages that it takes, with the raw pages behind it
 	kind  logstore.Kind
 	in    logstore.GroupKind
 	level uint8 // of a tree page
 	last  bool
 }
 
-// A group is the sound pages of a group, in their order.
+// A group is the sound pages of one group of the log, in their order.
 type group struct {
 	no    uint64
 	kind  logstore.GroupKind
@@ -30,8 +30,8 @@ type group struct {
 	whole bool
 }
 
-// index reads the whole file and returns its sound pages, by group and place in the group. Those of segments whose header is lost come last:
-// the checkpoints among the others may know their salts.
+// index reads the whole file and collects its sound pages in refs, sorted by group and place in the group. Segments
+// whose header is lost are read last, because checkpoints found in the other segments may know their salts.
 func (s *salvager) index(ctx context.Context) error {
 	var lost []uint32
 	err := s.f.EachSegment(func(n uint32) error {
@@ -78,7 +78,7 @@ func (s *salvager) index(ctx context.Context) error {
 
 func (s *salvager) indexSegment(ctx context.Context, n uint32) error {
 	err := s.f.EachSound(n, func(a uint64, h logstore.PageHead, p []byte) {
-		if h.No == 0 { // a run of a private segment whose header is lost
+		if h.No == 0 { // a page of a run in a private segment whose header is lost
 			return
 		}
 		r := entry{addr: a, name: h.Name, group: h.No, index: h.Pages, span: uint32(s.f.Span(a, &h, p)), kind: h.Kind, in: h.Group, last: h.Last}
@@ -97,10 +97,10 @@ func (s *salvager) indexSegment(ctx context.Context, n uint32) error {
 	return err
 }
 
-// sort orders the pages, and leaves one of those that claim the same place in the same group: the one of the segment that was entered last. A
-// group that was cut off may have left pages under the number of a later one.
+// sort sorts the pages. If several claim the same place in the same group, it keeps the one in the segment that was
+// entered last: a group that was cut off may have left pages with the number of a later group.
 func (s *salvager) sort() {
-	place := func(r *entry) uint64 { // of the page in its group
+	place := func(r *entry) uint64 { // place of the page in its group
 		if r.last {
 			return uint64(r.index) - uint64(min(r.span, r.index))
 		}
@@ -113,7 +113,7 @@ func (s *salvager) sort() {
 	s.refs = slices.CompactFunc(s.refs, func(a, b entry) bool { return a.group == b.group && place(&a) == place(&b) })
 }
 
-// groups calls fn for each group behind the given one of which a page is sound, in their order.
+// groups calls fn for each group behind the given one that has a sound page, in order.
 func (s *salvager) groups(behind uint64, fn func(g group) error) error {
 	from, _ := slices.BinarySearchFunc(s.refs, behind+1, func(r entry, no uint64) int { return cmp.Compare(r.group, no) })
 	for from < len(s.refs) {
@@ -146,7 +146,7 @@ func groupOf(pages []entry) group {
 	return g
 }
 
-// newestGroup returns the number of the newest group, and whether it counts.
+// newestGroup returns the number of the newest group, and whether it is complete.
 func (s *salvager) newestGroup() (no uint64, whole bool) {
 	if len(s.refs) == 0 {
 		return 0, true

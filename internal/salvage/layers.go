@@ -8,11 +8,11 @@ import (
 	"flashdbm/logstore"
 )
 
-// layerFacts takes in what the layers of a group say: pages of a write set that did not fit memory, the older layers first. Of a key the newest
-// layer counts. So behind a layer of which anything is damaged the older ones are of no use: what they say of a key may have been overwritten
-// before the commit. The pages of a layer stand for themselves.
+// layerFacts adds facts for the layers of a group: sorted runs of a write set that did not fit into memory, oldest
+// first. For each key the newest layer counts. If any part of a layer is damaged, older layers are of no use: what
+// they say of a key may have been overwritten before the commit. Each page of a layer can be decoded by itself.
 func (s *salvager) layerFacts(no uint64, layers [][]logstore.Addr) {
-	s.layered = map[string]bool{} // keys that a newer layer has
+	s.layered = map[string]bool{} // keys of newer layers
 	for _, lists := range slices.Backward(layers) {
 		if !s.layer(no, lists) {
 			s.result.LostGroups++
@@ -21,7 +21,7 @@ func (s *salvager) layerFacts(no uint64, layers [][]logstore.Addr) {
 	}
 }
 
-// layer takes in one layer, whose extents are listed by runs, and reports whether all of it could be read.
+// layer adds facts for one layer, whose extents are listed by runs, and reports whether all of it could be read.
 func (s *salvager) layer(no uint64, lists []logstore.Addr) (whole bool) {
 	whole = true
 	lost := func(a logstore.Addr, err error) {

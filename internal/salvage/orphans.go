@@ -10,14 +10,14 @@ import (
 	"flashdbm/logstore"
 )
 
-// An orphan is a leaf that no page leads to any more, some of whose keys lie in a lost range.
+// An orphan is a leaf to which no page leads any more, and which has keys in a lost range.
 type orphan struct {
 	at          image
 	group       uint64
 	first, last []byte
 }
 
-// orphans puts the records of lost ranges: of leaves that are found by looking at all pages, and of facts.
+// orphans recovers the records of lost ranges: from leaves found among all sound pages, and from facts.
 func (s *salvager) orphans(ctx context.Context) error {
 	if len(s.lost) == 0 {
 		return nil
@@ -68,7 +68,8 @@ func (s *salvager) orphans(ctx context.Context) error {
 	return s.putOrphans(older, seen, true)
 }
 
-// putOrphans puts the records of leaves, the newest first. A key within the keys of a newer leaf was not there any more.
+// putOrphans emits the records of leaves, newest first. A key that lies between the first and the last key of a
+// newer leaf, and is not in that leaf, no longer existed.
 func (s *salvager) putOrphans(all []orphan, seen *intervals, older bool) error {
 	slices.SortStableFunc(all, func(a, b orphan) int {
 		return cmp.Or(-cmp.Compare(a.at.asOf, b.at.asOf), -cmp.Compare(a.group, b.group))
@@ -80,7 +81,7 @@ func (s *salvager) putOrphans(all []orphan, seen *intervals, older bool) error {
 				return
 			}
 			f := s.factOf(key)
-			if f != nil && (older || f.asOf > o.at.asOf) { // the facts of lost ranges are put by themselves
+			if f != nil && (older || f.asOf > o.at.asOf) { // orphans emits the facts of lost ranges itself
 				return
 			}
 			if !older && s.absent.asOf(string(key)) > o.at.asOf {
@@ -100,8 +101,8 @@ func (s *salvager) putOrphans(all []orphan, seen *intervals, older bool) error {
 	return nil
 }
 
-// isCurrent reports whether a leaf may be in use: it is live by the map, or was installed since, and nothing newer has its place. Without a map the
-// newest image of a name may be.
+// isCurrent reports whether a leaf may be in use: it is live by the map or was installed since, and nothing newer
+// has its name. Without a map, the newest image of a name may be in use.
 func (s *salvager) isCurrent(r *entry) bool {
 	if s.removed[r.name] || s.removed[r.addr] {
 		return false
@@ -135,7 +136,7 @@ func (s *salvager) keysOf(a logstore.Addr) (first, last []byte, ok bool) {
 	return first, last, ok
 }
 
-// anyLost reports whether some key from first to last is in a lost range, and isLost whether a key is. Lost ranges are in order and do not overlap.
+// anyLost reports whether a key from first to last lies in a lost range. Lost ranges ascend and do not overlap.
 func (s *salvager) anyLost(first, last []byte) bool {
 	i, _ := slices.BinarySearchFunc(s.lost, first, func(l lostRange, key []byte) int {
 		if len(l.high) > 0 && bytes.Compare(l.high, key) <= 0 {
@@ -148,9 +149,10 @@ func (s *salvager) anyLost(first, last []byte) bool {
 
 func (s *salvager) isLost(key []byte) bool { return s.anyLost(key, key) }
 
-// intervals are the keys of leaves that were put, from first to last, and what these leaves are as of.
+// intervals are the ranges of keys, from first to last, of the leaves emitted so far, and the groups as of which
+// these leaves are.
 type intervals struct {
-	all []interval // disjoint, in order
+	all []interval // disjoint, ascending
 }
 
 type interval struct {
@@ -174,7 +176,7 @@ func (v *intervals) has(key string) bool {
 	return i < len(v.all) && v.all[i].first <= key
 }
 
-// asOf returns what the leaf is as of that key lies in, 0 if it lies in none.
+// asOf returns the group of the interval that contains key, 0 if there is none.
 func (v *intervals) asOf(key string) uint64 {
 	if i := v.at(key); i < len(v.all) && v.all[i].first <= key {
 		return v.all[i].asOf
@@ -182,7 +184,7 @@ func (v *intervals) asOf(key string) uint64 {
 	return 0
 }
 
-// add adds the keys from first to last, but for those that are there already.
+// add adds the range from first to last, joined with the intervals that it overlaps.
 func (v *intervals) add(first, last string, asOf uint64) {
 	i := v.at(first)
 	end := i

@@ -9,10 +9,11 @@ import (
 	"flashdbm/override"
 )
 
-// A Reading is what the pages of a file come to, without a superblock: for programs that show what a file holds. One goroutine uses it.
+// A Reading is what the sound pages of a file show, without a superblock: for programs that display the content of
+// a file. One goroutine at a time may use it.
 type Reading struct{ s *salvager }
 
-// Read looks at all pages of a file.
+// Read reads all pages of a file.
 func Read(ctx context.Context, f *pagefile.File) (*Reading, error) {
 	s := newSalvager(f, Options{})
 	if err := s.prepare(ctx); err != nil {
@@ -21,8 +22,8 @@ func Read(ctx context.Context, f *pagefile.File) (*Reading, error) {
 	return &Reading{s}, nil
 }
 
-// Checkpoint returns the translation table and the space map of the newest checkpoint that is whole, and the number of its last group, 0 if there
-// is none.
+// Checkpoint returns the translation table and the space map of the newest complete checkpoint, and the number of
+// its last group; 0 if there is none.
 func (r *Reading) Checkpoint() (last uint64, table override.Table, space []logstore.MapEntry) {
 	if c := r.s.checkpoint; c != nil {
 		return c.last, c.table, c.live
@@ -34,11 +35,11 @@ func (r *Reading) Checkpoint() (last uint64, table override.Table, space []logst
 type Group struct {
 	No    uint64
 	Kind  logstore.GroupKind
-	Pages []logstore.Addr // those with a mux area
+	Pages []logstore.Addr // addresses of the pages with a mux area
 	Whole bool            // no page is missing
 }
 
-// Groups calls fn for each group from the given one on of which a page is sound, in their order.
+// Groups calls fn for each group from the given one on that has a sound page, in order.
 func (r *Reading) Groups(from uint64, fn func(g Group) error) error {
 	return r.s.groups(max(from, 1)-1, func(g group) error {
 		x := Group{No: g.no, Kind: g.kind, Whole: g.whole}
@@ -49,7 +50,7 @@ func (r *Reading) Groups(from uint64, fn func(g Group) error) error {
 	})
 }
 
-// Node reads the page that a name leads to into p. asOf is a lower bound for the group that the page is as of.
+// Node reads the page with a name into p. asOf is a lower bound for the group as of which the page is.
 func (r *Reading) Node(name logstore.PageID, p []byte) (a logstore.Addr, asOf uint64, n btree.Node, err error) {
 	at, n, err := r.s.node(name, p)
 	return at.addr, at.asOf, n, err
@@ -76,5 +77,6 @@ func (r *Reading) Redo(key []byte) (group uint64, deleted bool, page logstore.Ad
 	return f.asOf, f.deleted, f.pages[0], true
 }
 
-// Separator returns the lower bound of child i of an inner node; of one that was cut, the first key below the child if that can be read.
+// Separator returns the lower bound of child i of an inner node. If it was cut, that is the first key below the
+// child, if this can be read.
 func (r *Reading) Separator(n btree.Node, i int) []byte { return r.s.separator(n, i) }

@@ -10,22 +10,22 @@ import (
 	"flashdbm/override"
 )
 
-// An image is where a page of the tree is, and the group that it is as of: what later groups say of its keys is newer. If that is not known
-// exactly, it is the lower bound behind which all groups are known.
+// An image is a page of the tree at an address, and the group as of which it is: what later groups say of its keys
+// is newer. If that group is not known exactly, asOf is a lower bound of it.
 type image struct {
 	addr logstore.Addr
 	asOf uint64
 }
 
-// A flush is the parts of a flush that were seen.
+// A flush collects the parts of a flush found so far.
 type flush struct {
-	pages []entry // of the tree
-	whole bool    // all parts so far
+	pages []entry // pages of the tree
+	whole bool    // all parts so far are complete
 	last  uint64
-	since uint64 // what the tree was as of before it: a lower bound for what its pages are as of
+	since uint64 // group as of which the tree was before the flush: a lower bound for its pages
 }
 
-// replay installs what the log says behind the checkpoint, and collects facts. See the package's comment.
+// replay installs what the log behind the checkpoint says, and collects facts: step 2 of the package comment.
 func (s *salvager) replay() error {
 	s.places, s.removed = map[logstore.PageID]image{}, map[logstore.PageID]bool{}
 	s.flushes = map[uint64]*flush{}
@@ -76,9 +76,10 @@ func (s *salvager) replay() error {
 	return nil
 }
 
-// baseOf finds out what a flush is as of whose end is lost. It is at least what the one before it was, and below its own first part. Between those,
-// it is where the redo records agree best with what the leaves say: they have the values of records up to there, and not those of later ones. Not
-// all need agree, as records may be missing.
+// baseOf estimates the group as of which the pages of a flush are whose end is lost. It is at least that of the
+// flush before, and below the flush's first part. In between, it chooses the group where the redo records agree
+// best with the leaves: the leaves have the values of records up to the group, and not those of later ones. Not all
+// of them need agree, because records may be missing.
 func (s *salvager) baseOf(first uint64, f *flush) uint64 {
 	newest := map[string]*fact{}
 	for i := range s.facts {
@@ -111,8 +112,8 @@ func (s *salvager) baseOf(first uint64, f *flush) uint64 {
 	return best
 }
 
-// logStart returns the first group that has to be there: where recovery would begin to scan. If no superblock says that, it is the first group of
-// records or pages behind the redo start.
+// logStart returns the first group that must exist: the one where recovery would begin to scan. If no superblock
+// tells it, it is the first record or page group behind the redo start.
 func (s *salvager) logStart() uint64 {
 	c := s.checkpoint
 	if c == nil {
@@ -133,7 +134,7 @@ func (s *salvager) logStart() uint64 {
 	return start
 }
 
-// knownGroup returns the newest group that a superblock knows of.
+// knownGroup returns the newest group that a superblock mentions.
 func (s *salvager) knownGroup() (no uint64) {
 	for i := range s.f.Supers {
 		if sb := &s.f.Supers[i]; sb.Err == nil {
@@ -143,7 +144,7 @@ func (s *salvager) knownGroup() (no uint64) {
 	return no
 }
 
-// lose notes that groups are missing, or parts of them.
+// lose notes that groups, or parts of them, are missing.
 func (s *salvager) lose(from, to uint64) {
 	s.result.LostGroups += to - from + 1
 	s.missing(Missing{Scope: Groups, FirstGroup: from, LastGroup: to})
@@ -175,7 +176,7 @@ func (s *salvager) replayGroup(g *group) error {
 	return nil
 }
 
-// install leads the names of tree pages to them.
+// install makes the names of tree pages lead to these pages.
 func (s *salvager) install(pages []entry, asOf uint64) {
 	for _, r := range pages {
 		if r.kind == logstore.KindTree {
@@ -200,7 +201,7 @@ func (s *salvager) replayFlush(g *group, base uint64) error {
 		}
 		stream = append(stream, s.buf[logstore.MuxSize:logstore.PageSize]...)
 	}
-	if stream == nil { // a part that ends no flush, or whose end is lost
+	if stream == nil { // a part without the flush's end, or with a lost end
 		first := g.no
 		if h, err := s.f.ReadSound(end.addr, s.buf); err == nil && end.last {
 			first = h.Count
@@ -255,7 +256,7 @@ func (s *salvager) retire(r override.TableEntry) {
 	delete(s.entries, r.Name)
 }
 
-// asOfPage is a lower bound for what the page at an address is as of, where no checkpoint gives one.
+// asOfPage returns a lower bound for the group as of which the page at an address is, if there is no checkpoint.
 func (s *salvager) asOfPage(a logstore.Addr) uint64 {
 	if h, err := s.f.ReadSound(a, s.buf); err == nil && h.No > 0 {
 		return h.No - 1
@@ -269,7 +270,7 @@ func (s *salvager) remove(name logstore.PageID) {
 	s.removed[name] = true
 }
 
-// unfinished takes in a flush whose end is damaged.
+// unfinished adds a flush whose end is damaged.
 func (s *salvager) unfinished(first uint64, pages []entry, no uint64) error {
 	f := s.flushes[first]
 	if f == nil {
@@ -280,8 +281,8 @@ func (s *salvager) unfinished(first uint64, pages []entry, no uint64) error {
 	return nil
 }
 
-// installEndless installs, where there is no checkpoint, the flushes whose end is lost: those behind which another one began. What each page says
-// is older than the first part of its flush.
+// installEndless installs, if there is no checkpoint, the flushes whose end is lost, except the one that has the
+// newest group. Each page is as of a group before the first part of its flush.
 func (s *salvager) installEndless(newest uint64) {
 	for first, f := range s.flushes {
 		if f.last == newest {
@@ -316,7 +317,7 @@ func (s *salvager) place(name logstore.PageID) (image, bool) {
 	return image{name, s.low}, true
 }
 
-// node reads the page with a name.
+// node reads the page with a name into p.
 func (s *salvager) node(name logstore.PageID, p []byte) (at image, n btree.Node, err error) {
 	at, ok := s.place(name)
 	if !ok {

@@ -11,33 +11,33 @@ import (
 	"flashdbm/logstore"
 )
 
-// A Record is one that was recovered. What it leads to is valid until the function returns that was given it.
+// A Record is a recovered record. Its slices and reader are valid until the function that gets it returns.
 type Record struct {
 	Key   []byte
 	Value []byte
-	Large io.Reader        // a value that is too long for a slice, else nil
+	Large io.Reader        // a value that is too long for a slice, otherwise nil
 	Size  int64            // bytes of the value
-	Page  logstore.Addr    // of the leaf that it was found in; 0: it was found in redo records
-	Redo  [2]logstore.Addr // then the first page of the redo record, and the one behind the last
-	Group uint64           // that said so; of the leaf, as far as is known
-	Ref   *btree.Ref       // what leads to the value; nil: it is beside the key
+	Page  logstore.Addr    // leaf in which it was found; 0: it was found in redo records
+	Redo  [2]logstore.Addr // the first page of the redo record, and the page behind its last
+	Group uint64           // group that wrote it, or the leaf, as far as is known
+	Ref   *btree.Ref       // reference to the value; nil: the value is beside the key
 }
 
 // Scope says what a Missing is about.
 type Scope int
 
 const (
-	Keys        Scope = iota // a page of the tree: the keys from From on and below To, or to the end if To is empty; those of leaves found without it still come
+	Keys        Scope = iota // a page of the tree: keys from From on and below To, or to the end if To is empty; those of leaves found later still come
 	LostRecord               // the record with the key From
-	Groups                   // groups of the log: what was committed in them
-	Superblock               // the one in Page: if it was the newer of the two, what it knew of the end of the log is missing
-	OlderRecord              // the record with the key From was put, and may not be its newest version
+	Groups                   // groups of the log, with what was committed in them
+	Superblock               // a superblock, in Page: if it was the newer of the two, what it knew of the end of the log is missing
+	OlderRecord              // the record with the key From was emitted, and may not be the newest version
 )
 
 // A Missing is something that could not be recovered.
 type Missing struct {
 	Scope      Scope
-	Page       logstore.Addr // 0 if it is not known
+	Page       logstore.Addr // 0 if unknown
 	From, To   []byte
 	FirstGroup uint64
 	LastGroup  uint64
@@ -46,55 +46,55 @@ type Missing struct {
 
 // Options say how to salvage.
 type Options struct {
-	Older    bool               // put also older versions of records whose newest leaf is damaged
-	Missing  func(Missing)      // nil: nobody asks
-	Progress func(bytes int64)  // bytes of the file that were looked at since the last call; nil: nobody asks
-	Emit     func(Record) error // takes a record; an error ends all. nil: records are looked at, and not handed out
+	Older    bool               // also emit older versions of records whose newest leaf is damaged
+	Missing  func(Missing)      // is told what is missing; may be nil
+	Progress func(bytes int64)  // is told how many bytes of the file were read since the last call; may be nil
+	Emit     func(Record) error // gets each record; an error ends the salvage. nil: records are only verified and counted
 }
 
-// A Result is what was recovered.
+// A Result is the result of a salvage.
 type Result struct {
 	Records, Bytes int64  // Bytes: of keys and values
-	Older          int64  // of the records: those that may not be the newest version
-	Damaged        int64  // pages of the tree that cannot be read
-	LostRecords    int64  // records whose key is known and whose value, or whole key, cannot be read
-	LostGroups     uint64 // groups of the log that are missing, or parts of them
-	Dropped        uint64 // the newest group, which is not whole; 0 if it is
-	Checkpoint     uint64 // last group of the checkpoint that was used, 0 if there was none
-	Superblocks    int    // that can be read
-	Headers        int    // segments whose header is lost and whose pages could be told all the same
+	Older          int64  // those of Records that may not be the newest version
+	Damaged        int64  // unreadable pages of the tree
+	LostRecords    int64  // records whose key is known, and whose value, or whole key, is unreadable
+	LostGroups     uint64 // groups of the log that are missing, or miss pages
+	Dropped        uint64 // the newest group if it is incomplete, otherwise 0
+	Checkpoint     uint64 // last group of the checkpoint used, 0 if there was none
+	Superblocks    int    // readable superblocks
+	Headers        int    // segments whose header is lost, and whose pages were recognized nevertheless
 }
 
-// salvager is a salvage under way.
+// salvager is the state of a salvage.
 type salvager struct {
 	f      *pagefile.File
 	opts   Options
 	result Result
 	refs   []entry
-	buf    []byte // a page
+	buf    []byte // memory for one page
 
 	checkpoint *checkpoint // nil: there is none
-	low        uint64      // what its tree is as of at the least: where redo starts
+	low        uint64      // lower bound of the group as of which the checkpoint's tree is: the redo start
 	entries    map[logstore.PageID]logstore.Addr
-	places     map[logstore.PageID]image // installed since
+	places     map[logstore.PageID]image // pages installed since the checkpoint
 	removed    map[logstore.PageID]bool
-	flushes    map[uint64]*flush                 // by first part, those whose end has not come
+	flushes    map[uint64]*flush                 // by first part: flushes whose end was not found yet
 	shadows    map[logstore.PageID]logstore.Addr // newest images that were not installed
-	base       uint64                            // what the log said last that the tree is as of, at the least
-	broken     bool                              // nothing is installed any more
-	stretches  []stretch                         // of keys that leaves had which were not installed, and ranges that redo records removed
+	base       uint64                            // lower bound of the group as of which the tree is, by the log read so far
+	broken     bool                              // the log is damaged: nothing is installed any more
+	stretches  []stretch                         // ranges of keys of leaves that were not installed, and ranges that redo records removed
 	absent     *cover
 	facts      []fact
 	layered    map[string]bool
 
-	visited  *logstore.UsedPages // pages of the tree
-	once     *logstore.UsedPages // pages of values
-	ordinals *logstore.UsedPages // logged values, by page and ordinal
+	visited  *logstore.UsedPages // pages of the tree visited
+	once     *logstore.UsedPages // pages of values read
+	ordinals *logstore.UsedPages // logged values read, by page and ordinal
 	keyBytes int64
 	lost     []lostRange
 }
 
-// Run recovers the records of a file. Each key comes once. The order is not defined.
+// Run recovers the records of a file and passes them to Options.Emit, each key once, in no defined order.
 func Run(ctx context.Context, f *pagefile.File, opts Options) (Result, error) {
 	s := newSalvager(f, opts)
 	if err := s.prepare(ctx); err != nil {
@@ -113,7 +113,7 @@ func newSalvager(f *pagefile.File, opts Options) *salvager {
 	}
 }
 
-// prepare looks at all pages, and finds out where the tree is and what redo records say.
+// prepare reads all pages, and finds out where the tree is and what the redo records say.
 func (s *salvager) prepare(ctx context.Context) error {
 	if err := s.index(ctx); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (s *salvager) missing(m Missing) {
 	}
 }
 
-// pageOf returns the page that an error is about, or else the given one.
+// pageOf returns the page that an error is about, or otherwise if it names none.
 func pageOf(err error, otherwise logstore.Addr) logstore.Addr {
 	var page *logstore.PageError
 	if errors.As(err, &page) && page.Addr != 0 && page.Addr < math.MaxInt64 {

@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// A runValue is the payload of a run.
+// A runValue is a value run that was read.
 type runValue struct {
 	logstore.RunHead
 	head    logstore.PageHead
@@ -45,7 +45,7 @@ func (s *salvager) run(a logstore.Addr) (r runValue, err error) {
 	return r, nil
 }
 
-// keyReads is how many times the length of the file is read for long keys at the most.
+// keyReads bounds the bytes read for long keys: this many times the length of the file.
 const keyReads = 16
 
 // keyOf returns the whole key of a record.
@@ -58,7 +58,7 @@ func (s *salvager) keyOf(c btree.Cell) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.keyBytes += int64(len(r.payload)); s.keyBytes > keyReads*s.f.Size { // many records that lead to one long run, in a file made so
+	if s.keyBytes += int64(len(r.payload)); s.keyBytes > keyReads*s.f.Size { // in a malicious file, many records may lead to one long run
 		return nil, s.f.Error(ref.ID, "too many references lead to runs with keys")
 	}
 	if uint64(ref.KeyLen) > uint64(len(r.payload)) || !bytes.HasPrefix(r.payload, c.Key()) || int(ref.KeyLen) <= len(c.Key()) {
@@ -67,7 +67,7 @@ func (s *salvager) keyOf(c btree.Cell) ([]byte, error) {
 	return r.payload[:ref.KeyLen], nil
 }
 
-// extentOnce reads an extent that has to be in the file, and that nothing led to before.
+// extentOnce reads an extent, which must be in the file, and to which nothing led before.
 func (s *salvager) extentOnce(x logstore.Extent) ([]byte, error) {
 	pages := uint64(x.Pages())
 	if pages == 0 || x.Addr+pages > s.f.Pages || x.Addr+pages < x.Addr || s.f.SegmentOf(x.Addr) != s.f.SegmentOf(x.Addr+pages-1) {
@@ -91,8 +91,9 @@ func (s *salvager) extent(x logstore.Extent) ([]byte, error) {
 	return b, nil
 }
 
-// value returns the value that a reference leads to, as bytes or, if it is large, as extents, which are verified. No page is used for two values.
-// written is a group that is not older than the value: a page of a later one is of another value.
+// value returns the value to which a reference leads: as bytes or, if it is large, as extents, which it verifies.
+// No page is used for two values. written is a group that is not older than the value: a page of a later group
+// holds another value.
 func (s *salvager) value(key []byte, ref *btree.Ref, written uint64) (value []byte, large []logstore.Extent, err error) {
 	if ref.Kind == btree.Logged {
 		value, err = s.logged(key, ref, written)
@@ -162,7 +163,7 @@ func (s *salvager) logged(key []byte, ref *btree.Ref, written uint64) ([]byte, e
 	return body[at : at+n : at+n], nil
 }
 
-// largeReader reads a large value.
+// largeReader reads a large value, extent by extent.
 type largeReader struct {
 	s       *salvager
 	extents []logstore.Extent

@@ -9,15 +9,17 @@ import (
 	"flashdbm/override"
 )
 
-// A lostRange is keys whose page of the tree cannot be read.
+// A lostRange is a range of keys whose page of the tree cannot be read.
 type lostRange struct {
 	low, high []byte // an empty high is above all keys
 }
 
-// walk goes through the tree that is left. Records of leaves, and facts of keys in sound leaves, are put; what cannot be read is collected.
+// walk walks the tree as far as it can be read. It emits the records of leaves, and newer facts of keys in sound
+// leaves, and collects the lost ranges.
 //
-// Without a checkpoint nothing tells whether the newest inner nodes that are left are those of the tree. One that is older leads past leaves that came
-// later. So all leaves are taken as they are found.
+// Without a checkpoint, nothing tells whether the newest inner nodes found are those of the tree; an older one
+// leads past leaves that came later. Then the whole key space is one lost range, and all leaves are taken as they
+// are found.
 func (s *salvager) walk(ctx context.Context) error {
 	if s.checkpoint == nil {
 		s.lost = []lostRange{{}}
@@ -32,13 +34,13 @@ func (s *salvager) walk(ctx context.Context) error {
 	return s.below(ctx, at, n, nil, nil)
 }
 
-// losePage notes a page whose keys are lost, for now.
+// losePage notes a lost range: the keys of a page, unless they are found otherwise.
 func (s *salvager) losePage(a logstore.Addr, low, high []byte, err error) {
 	s.lost = append(s.lost, lostRange{low, high})
 	s.missing(Missing{Scope: Keys, Page: a, From: low, To: high, Err: err})
 }
 
-// below walks the tree below the node at a place, which holds the keys from low on and below high.
+// below walks the subtree of the node at a place, which holds the keys from low on and below high.
 func (s *salvager) below(ctx context.Context, at image, n btree.Node, low, high []byte) error {
 	if !s.visited.Add(at.addr, 1) {
 		s.losePage(at.addr, low, high, s.f.Error(at.addr, "a second reference leads here"))
@@ -65,7 +67,7 @@ func (s *salvager) below(ctx context.Context, at image, n btree.Node, low, high 
 		if bytes.Compare(from, low) < 0 {
 			from = low
 		}
-		if len(to) > 0 && bytes.Compare(from, to) >= 0 { // the node was made so
+		if len(to) > 0 && bytes.Compare(from, to) >= 0 { // only in a malicious file
 			continue
 		}
 		child, cn, err := s.node(n.Child(i), p)
@@ -83,7 +85,8 @@ func (s *salvager) below(ctx context.Context, at image, n btree.Node, low, high 
 	return nil
 }
 
-// separator returns the lower bound of child i. One that was cut stands for the first key below the child, which is read if it can be.
+// separator returns the lower bound of child i. A cut separator stands for the first key below the child, which is
+// read if it can be.
 func (s *salvager) separator(n btree.Node, i int) []byte {
 	key, cut := n.Separator(i, nil)
 	if !cut {
@@ -105,7 +108,7 @@ func (s *salvager) separator(n btree.Node, i int) []byte {
 	}
 }
 
-// leaf puts the records of a leaf, and those of facts that are newer.
+// leaf emits the records of a leaf, and newer facts in its range.
 func (s *salvager) leaf(at image, n btree.Node, low, high []byte) error {
 	facts := s.factsIn(low, high)
 	p := n
@@ -147,7 +150,7 @@ func (s *salvager) leaf(at image, n btree.Node, low, high []byte) error {
 	return nil
 }
 
-// putFact puts the record of a fact, if there is one and the fact is newer than the leaf that the key belongs to.
+// putFact emits the record of a fact, unless it is a deletion, or not newer than the leaf to which the key belongs.
 func (s *salvager) putFact(f *fact, asOf uint64) error {
 	if f.deleted || !f.newer(asOf) || s.absent.asOf(f.key) > f.asOf {
 		return nil
@@ -155,7 +158,7 @@ func (s *salvager) putFact(f *fact, asOf uint64) error {
 	return s.put(Record{Key: []byte(f.key), Value: f.value, Ref: f.ref, Page: f.leaf, Redo: f.pages, Group: f.asOf}, s.writtenBy(f))
 }
 
-// putCell puts a record of the leaf at a.
+// putCell emits a record of the leaf at a.
 func (s *salvager) putCell(a logstore.Addr, key []byte, c btree.Cell) error {
 	if c.Kind() == btree.Inline {
 		return s.put(Record{Key: key, Value: c.Value(), Page: a}, 0)
@@ -164,7 +167,7 @@ func (s *salvager) putCell(a logstore.Addr, key []byte, c btree.Cell) error {
 	return s.put(Record{Key: key, Ref: &ref, Page: a}, s.groupOf(a))
 }
 
-// groupOf returns the group of the page at a: no value that the page leads to is of a later one.
+// groupOf returns the group of the page at a. No value to which the page leads is of a later group.
 func (s *salvager) groupOf(a logstore.Addr) uint64 {
 	if h, err := s.f.ReadSound(a, s.buf); err == nil {
 		return h.No
@@ -179,7 +182,8 @@ func (s *salvager) writtenBy(f *fact) uint64 {
 	return f.asOf
 }
 
-// put hands out a record, whose value r.Ref leads to if it is set. The value is not of a later group than written.
+// put emits a record. If r.Ref is set, put reads the value to which it leads, which must not be of a later group
+// than written.
 func (s *salvager) put(r Record, written uint64) error {
 	if r.Ref != nil {
 		value, large, err := s.value(r.Key, r.Ref, written)
