@@ -37,9 +37,11 @@ func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
 	}
 	d.refs = append(d.refs, ref)
 	d.entries++
-	if ref.Kind == btree.Extents { // an extent fills its segment, except the first and the last one; segment 0 has pages from 3 on
-		room := uint64(segmentPages-3) * logstore.PageSize
-		d.entries += int((ref.ValueLen + room - 1) / room)
+	if ref.Kind == btree.Extents {
+		// The first extent may have one page, as in an image; the others fill their segments. Segment 0 has pages from 3 on.
+		others := (ref.ValueLen - 1) / logstore.PageSize
+		room := uint64(segmentPages - 3)
+		d.entries += 1 + int((others+room-1)/room)
 	}
 }
 
