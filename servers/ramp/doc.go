@@ -38,4 +38,6 @@
 //  8. Keys and values are the caller's memory: of a call that has ended nothing is sent that was not sent before, and nothing again.
 //  9. A partition with replicas that owes an answer for two seconds, and tells nothing else, is asked over another connection, at whoever serves it: a process that was
 //     stopped ends no connection.
+//  10. Where the second round finds no version of a key that one of the transactions wrote, what the first round has told of the key counts; unless the partition may have
+//     forgotten a version, or that the key was removed: then the read begins anew. RAMP-Small's first round has no values, so its own version has to be found.
 package ramp

@@ -221,7 +221,7 @@ func (t *get) take(e *engine, g group, c *call, among []protocol.Transaction, go
 			}
 		case v.State == protocol.StateGone || got.Term != k.term: // invariant 6
 			t.gone = true
-		case v.State == protocol.StateNever && t.round == 2: // the first round has the newest, unless that was removed since
+		case v.State == protocol.StateNever && t.round == 2: // invariant 10
 			t.gone = t.gone || k.forgotten(among, v.TS)
 		default:
 			t.set(k, v.State, v.TS, v.Content)
