@@ -325,12 +325,21 @@ func putValue(tx *Tx, key, value []byte) error {
 	case !s.begins(value) || tx.space.all:
 		return tx.inner.Put(tx.at(key), value)
 	case tx.stamp == 0: // in this snapshot such a value is stored as it is
-		tx.inner.Guard(spaceMark)
+		guardForm(tx)
 		return tx.inner.Put(tx.at(key), value)
 	case len(value) > maxValue-stampedBytes:
 		return ErrValueTooLarge
 	}
 	return putStamped(tx, tx.at(key), value, 0)
+}
+
+// guardForm makes the transaction conflict if values get stamps before it commits: in its snapshot they have none.
+func guardForm(tx *Tx) {
+	if tx.spaced {
+		tx.inner.Guard(spaceMark, spaceForm)
+	} else {
+		tx.inner.Guard(spaceMark, nil)
+	}
 }
 
 // there returns the user's value for a stored one; ok is false if the record has expired.
@@ -412,7 +421,7 @@ func stampedSource(tx *Tx, source *valueSource, at int64) (r io.Reader, likely i
 		case !s.begins(first):
 			return &headedReader{first, source}, likely, nil
 		case tx.stamp == 0:
-			tx.inner.Guard(spaceMark)
+			guardForm(tx)
 			return &headedReader{first, source}, likely, nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"time"
 )
 
@@ -19,7 +20,8 @@ const maxSpaceName = 255
 // read and write several keyspaces, and ending it through any of them ends it for all.
 //
 // A commit that has written fails with ErrConflict if a keyspace that the transaction asked for was dropped or
-// renamed meanwhile. A transaction that writes to keyspaces therefore always conflicts like one that has read.
+// renamed meanwhile. Asking for a keyspace is not a read: otherwise the transaction conflicts as it would in the
+// default keyspace.
 //
 // ErrNoKeyspace. The name is only used for this lookup: a keyspace that is renamed stays usable through the
 // returned Tx.
@@ -31,9 +33,6 @@ func (tx *txShared) Keyspace(name string) (*Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !tx.readOnly {
-		tx.inner.Guard(catalogKey(catalogName, []byte(name)))
-	}
 	return tx.as(spaceOf(prefix)), nil
 }
 
@@ -44,19 +43,32 @@ func (tx *txShared) CreateKeyspace(name string) (*Tx, error) {
 	if err := tx.mayChangeSpace(name); err != nil {
 		return nil, err
 	}
-	all := tx.whole()
-	n, err := all.Increment(spaceSerial, 1)
+	prefix, err := tx.nextSpace()
 	if err != nil {
 		return nil, err
 	}
-	prefix, err := spacePrefix(n)
-	if err != nil {
-		return nil, err
-	}
-	if err := all.Put(catalogKey(catalogName, []byte(name)), prefix); err != nil {
+	if err := tx.whole().Put(catalogKey(catalogName, []byte(name)), prefix); err != nil {
 		return nil, err
 	}
 	return tx.as(spaceOf(prefix)), nil
+}
+
+// nextSpace returns the prefix for a new keyspace.
+func (tx *txShared) nextSpace() (prefix []byte, err error) {
+	var last int64
+	value, err := tx.look(spaceSerial)
+	if err == nil {
+		last, err = parseNumber(spaceSerial, value, int64(len(value)))
+	} else if err == ErrNotFound {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if prefix, err = spacePrefix(last + 1); err != nil {
+		return nil, err
+	}
+	return prefix, tx.whole().Put(spaceSerial, strconv.AppendInt(nil, last+1, 10))
 }
 
 // RenameKeyspace renames a keyspace. The time that it takes does not depend on the number of records.
@@ -150,9 +162,18 @@ func (tx *txShared) mayChangeSpace(name string) error {
 	return nil
 }
 
+// look returns a record of the catalog. A transaction that writes conflicts if that record is another one when it
+// commits. This is the only effect: what it writes to keyspaces conflicts as it would in the default one.
+func (tx *txShared) look(key []byte) ([]byte, error) {
+	if tx.readOnly {
+		return tx.whole().Get(key)
+	}
+	return getGuarded(tx.whole(), key)
+}
+
 // spaceNamed returns the prefix of the keyspace with the given name.
 func (tx *txShared) spaceNamed(name string) (prefix []byte, err error) {
-	prefix, err = tx.whole().Get(catalogKey(catalogName, []byte(name)))
+	prefix, err = tx.look(catalogKey(catalogName, []byte(name)))
 	switch {
 	case err == ErrNotFound:
 		return nil, fmt.Errorf("%w: %q", ErrNoKeyspace, name)
@@ -207,7 +228,7 @@ func (k *Keyspace) Get(key []byte) (value []byte, err error) {
 	return value, err
 }
 
-// Put sets the value of key in a transaction of its own, run again after a conflict: see DB.Update.
+// Put sets the value of key in a transaction of its own, run again if the keyspace is dropped or renamed meanwhile: see DB.Update.
 func (k *Keyspace) Put(key, value []byte) error {
 	return k.Update(func(tx *Tx) error { return tx.Put(key, value) })
 }

@@ -23,7 +23,7 @@ type LoadOptions struct {
 
 	// Replace: the records replace everything in the keyspace, in the same step; the keyspace of Keyspace.Load need
 	// not exist. Other transactions that asked for the keyspace before and want to write to it conflict, as if it
-	// had been dropped.
+	// had been dropped. Load itself conflicts if any keyspace is created meanwhile.
 	Replace bool
 }
 
@@ -48,10 +48,8 @@ func (db *DB) Load(ctx context.Context, records iter.Seq2[[]byte, []byte], opts 
 }
 
 // Load puts all records into the keyspace, all or nothing, in one transaction of Puts: see DB.Load. Other commits
-// go on meanwhile. Load fails with ErrConflict if one of them puts or deletes one of the keys, or drops the
-// keyspace. It may also fail because of a commit of other keys: written keys are known by hashes, and the more
-// records are loaded, the likelier one has the hash of another key. There are no such conflicts while nobody else
-// writes to the database.
+// go on meanwhile, and Load overwrites what they put under its keys, as Puts do. It fails with ErrConflict only if
+// the keyspace is dropped, renamed, or loaded with Replace meanwhile.
 //
 // With LoadOptions.Replace the records replace those of the keyspace. To inspect new records before they replace
 // the old ones, load them into another keyspace, then call Tx.DropKeyspace and Tx.RenameKeyspace in one

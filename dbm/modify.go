@@ -58,11 +58,18 @@ func numberOf(tx *Tx, key []byte) (n, at int64, err error) {
 	case length < 0:
 		return 0, 0, nil
 	}
-	n, err = strconv.ParseInt(string(value), 10, 64)
-	if err != nil || string(strconv.AppendInt(nil, n, 10)) != string(value) { // also true for a value that is longer and was not read
-		return 0, 0, fmt.Errorf("%w: the value of %d bytes at key %.40q; put a number there, or delete the record, first", ErrNotNumber, length, key)
+	n, err = parseNumber(key, value, length)
+	return n, at, err
+}
+
+// parseNumber returns the number in a value of the given length. ErrNotNumber, also for a longer value that was not
+// read.
+func parseNumber(key, value []byte, length int64) (int64, error) {
+	n, err := strconv.ParseInt(string(value), 10, 64)
+	if err != nil || string(strconv.AppendInt(nil, n, 10)) != string(value) {
+		return 0, fmt.Errorf("%w: the value of %d bytes at key %.40q; put a number there, or delete the record, first", ErrNotNumber, length, key)
 	}
-	return n, at, nil
+	return n, nil
 }
 
 // shortValue returns the value of key, its length in bytes (-1 if there is no record), and the expiry time of the

@@ -159,7 +159,7 @@ func findSpaces(tx *Tx) {
 // the mark.
 func guardMark(tx *Tx, key []byte) {
 	if keyspace.Shifted(key) && !tx.spaced && !tx.space.all {
-		tx.inner.Guard(spaceMark)
+		tx.inner.Guard(spaceMark, nil)
 	}
 }
 

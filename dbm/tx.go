@@ -133,6 +133,31 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	return value, nil
 }
 
+// getGuarded is Get of a record of the whole tree that must not change before the transaction commits: see
+// mvcc.GuardedGet.
+func getGuarded(tx *Tx, key []byte) (value []byte, err error) {
+	if err := tx.canRead(key); err != nil {
+		return nil, err
+	}
+	if tx.aging {
+		if lost := tx.during(func() {
+			value, err = getGuarded(tx, key)
+			value = bytes.Clone(value)
+		}); lost != nil {
+			return nil, lost
+		}
+		return value, err
+	}
+	value, ok, err := mvcc.GuardedGet(tx.inner, key)
+	switch {
+	case err != nil:
+		return nil, tx.note(err)
+	case !ok:
+		return nil, ErrNotFound
+	}
+	return value, nil
+}
+
 // again reports whether a failed read may be tried again. It may beside a writer, while the transaction has
 // returned nothing, if the snapshot could be replaced by a newer one.
 func (tx *Tx) again(err error) bool {

@@ -45,7 +45,7 @@ func TestAttemptsAreAsIfNew(t *testing.T) {
 		"puts":    func(tx *Tx) error { return tx.Put([]byte("a"), nil) },
 		"deletes": func(tx *Tx) error { return tx.Delete([]byte("a")) },
 		"counts":  func(tx *Tx) error { _, err := tx.Len(); return err },
-		"guards":  func(tx *Tx) error { tx.Guard([]byte("g")); return tx.Put([]byte("a"), nil) },
+		"guards":  func(tx *Tx) error { tx.Guard([]byte("g"), nil); return tx.Put([]byte("a"), nil) },
 		"fails":   func(tx *Tx) error { return errors.Join(errFn, tx.Put([]byte("a"), nil)) },
 		"many":    func(tx *Tx) error { return many(tx, 10) },
 		"spills":  func(tx *Tx) error { return many(tx, 10_000) },

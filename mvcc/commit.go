@@ -200,7 +200,8 @@ func (r *resolver) resolve(tx *Tx, n *commitNode) error {
 }
 
 // conflict walks the commits newer than what the transaction reads, and than the Seq that it is registered at, if that is higher: the sets of
-// older ones may be in use again. Then it looks into the table of last writes, which has all those but the untold.
+// older ones may be in use again. Then it looks into the table of last writes, which has all those but the untold, unless the transaction has
+// no more than guards: what has become of those, validate finds out.
 func (r *resolver) conflict(tx *Tx, head *commitNode) *conflict {
 	snapshot := tx.Snapshot()
 	looked := max(tx.slot.Seq(), snapshot)
@@ -213,7 +214,10 @@ func (r *resolver) conflict(tx *Tx, head *commitNode) *conflict {
 			return &conflict{winner: c}
 		}
 	}
-	if seq := max(r.cleared.conflict(tx, snapshot), tx.guardsWritten(&r.writes, snapshot)); seq > 0 {
+	if !checked(tx) {
+		return nil
+	}
+	if seq := r.cleared.conflict(tx, snapshot); seq > 0 {
 		return &conflict{seq: seq}
 	}
 	if seq := r.writes.Untold(); seq > snapshot {

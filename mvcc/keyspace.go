@@ -27,7 +27,7 @@ func KeyspacesOf(tx *Tx) bool { return Keyspaces(tx.e) }
 
 // claims are what a transaction conflicts by beside the keys that it writes, and what a serializable one has read.
 type claims struct {
-	guards  *writeset.Set // keys that nobody may write meanwhile; nil for none
+	guards  *writeset.Set // records that nobody may change meanwhile, as they are at the snapshot; nil for none
 	cleared []*keyRange   // by DeleteRange: see clear.go
 
 	cuts     cuts // of the ranges cleared, those that are in no write set: see cut.go
@@ -38,25 +38,76 @@ type claims struct {
 // for; who resolves looks behind the head of the commit list, so whoever begins to later finds the commit there, or in his snapshot.
 func guarded(tx *Tx) bool { return tx.guards != nil && Keyspaces(tx.e) }
 
-// Guard has the commit lose to one that has written a record since the snapshot, in any isolation, in a file that says keyspaces.
-func (c *claims) Guard(key []byte) {
+// Guard has the commit lose, in any isolation, in a file that says keyspaces, if the record of the key is another one then. value is what the
+// transaction's snapshot has, nil for no record: as it says which record it is, no table of hashes has to.
+func (c *claims) Guard(key, value []byte) {
 	if c.guards == nil {
 		c.guards = &writeset.Set{}
 	}
-	c.guards.Delete(key)
+	if value == nil {
+		c.guards.Delete(key)
+	} else {
+		c.guards.Put(key, value)
+	}
 }
 
-// guardsWritten returns the Seq of a commit above the snapshot that has written a guarded key, as far as the table of last writes knows, 0 if there
-// is none.
-func (c *claims) guardsWritten(writes *commit.LastWrites, snapshot uint64) uint64 {
-	if c.guards != nil {
-		for hash := range c.guards.Hashes {
-			if seq := writes.Of(hash).Load(); seq > snapshot {
-				return seq
-			}
+// GuardedGet is Get of a key that the transaction guards by that. It does not count as one that has read: what it writes does not conflict
+// with who writes the same. What it has written itself is the value, and depends on nothing.
+func GuardedGet(tx *Tx, key []byte) (value []byte, ok bool, err error) {
+	if tx.set != nil {
+		if en, own, err := tx.set.Find(key); err != nil {
+			return nil, false, err
+		} else if own {
+			return tx.entryValue(en)
 		}
 	}
-	return 0
+	if err := tx.Expired(); err != nil {
+		return nil, false, err
+	}
+	f, ok, err := tx.snap.find(key)
+	if ok && err == nil {
+		value, err = tx.foundValue(f)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	tx.Guard(key, value)
+	return value, ok, nil
+}
+
+// guardsWritten reports whether a commit above the snapshot may have written a guarded key, as far as the table of last writes knows.
+func guardsWritten(tx *Tx, writes *commit.LastWrites) bool {
+	if !guarded(tx) {
+		return false
+	}
+	if writes.Untold() > tx.Snapshot() {
+		return true
+	}
+	for hash := range tx.guards.Hashes {
+		if writes.Of(hash).Load() > tx.Snapshot() {
+			return true
+		}
+	}
+	return false
+}
+
+// guardsHold reports whether all guarded records are what they were at the transaction's snapshot.
+func guardsHold(tx *Tx, newest *snapshot) (bool, error) {
+	for en := range tx.guards.All() {
+		f, there, err := newest.find(en.Key)
+		if err != nil || there == en.Deleted {
+			return false, err
+		}
+		if !there {
+			continue
+		}
+		at := pinned{e: tx.e, snap: *newest}
+		value, err := at.foundValue(f)
+		if err != nil || !bytes.Equal(value, en.Value) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // Count returns the number of records from from on and below to, nil for all that follow. It looks at each page of the tree that has any.

@@ -207,7 +207,7 @@ func TestToldAtAnyTime(t *testing.T) {
 	n.Value.set = &writeset.Set{}
 	n.Value.set.Put([]byte("k"), nil)
 	e.committer.batch.nodes = append(e.committer.batch.nodes, n)
-	beaten := begin(t, e, TxOptions{})
+	beaten := begin(t, e, TxOptions{CheckWrites: true})
 	n.Value.tx = beaten
 	require.NoError(t, beaten.Put([]byte("k"), nil))
 	for i := range 100 { // it takes longer to look for

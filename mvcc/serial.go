@@ -42,10 +42,11 @@ func (r *readSet) overlaps(set *writeset.Set) bool {
 	return false
 }
 
-// validate compares what a serializable transaction has read, or any has cleared, with the newest applied state. It follows the walk of the commit list: a
+// validate compares what a serializable transaction has read, or any has cleared or guarded, with the newest applied state. It follows the walk of the commit list: a
 // commit that the walk no longer found was cut after applied had moved past it, so it is in the state compared here.
 func (r *resolver) validate(tx *Tx) error {
-	if tx.reads == nil && tx.cleared == nil {
+	guards := guardsWritten(tx, &r.writes)
+	if tx.reads == nil && tx.cleared == nil && !guards {
 		return nil
 	}
 	slot, newest := r.readers.register(lockfree.Slot{}, &r.marks.applied)
@@ -53,7 +54,13 @@ func (r *resolver) validate(tx *Tx) error {
 	if newest.at == tx.Snapshot() || r.marks.committed.Load() <= tx.Snapshot() { // the tree is another, with the same records
 		return nil
 	}
-	same, err := r.unchanged(tx, &newest)
+	same, err := true, error(nil)
+	if guards {
+		same, err = guardsHold(tx, &newest)
+	}
+	if same && err == nil {
+		same, err = r.unchanged(tx, &newest)
+	}
 	if err == nil && !same {
 		r.readers.conflicts.Add(1)
 		err = ErrConflict

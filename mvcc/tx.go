@@ -236,7 +236,10 @@ func (tx *Tx) Written() int {
 }
 
 // blind reports whether the transaction cannot conflict: it read nothing.
-func (tx *Tx) blind() bool { return !tx.readAny && tx.reads == nil && !guarded(tx) }
+func (tx *Tx) blind() bool { return !checked(tx) && !guarded(tx) }
+
+// checked reports whether the transaction conflicts by what it writes.
+func checked(tx *Tx) bool { return tx.readAny || tx.reads != nil }
 
 func (tx *Tx) deletesOnly() bool { return tx.puts == 0 }
 
@@ -250,8 +253,10 @@ func (tx *Tx) claim() logstore.Claim {
 
 // dependsOn reports whether a commit in the list comes between the transaction's snapshot and its own commit in vain.
 func (r *resolver) dependsOn(tx *Tx, c *pushedCommit) bool {
-	return c.set == everything || tx.set.Intersects(c.set) || (tx.reads != nil && (tx.reads.overlaps(c.set) || tx.reads.cutBy(c.cuts()))) || guarded(tx) && tx.guards.Intersects(c.set) ||
-		crossesClearing(tx, c)
+	if c.set == everything || guarded(tx) && tx.guards.Intersects(c.set) {
+		return true
+	}
+	return checked(tx) && (tx.set.Intersects(c.set) || (tx.reads != nil && (tx.reads.overlaps(c.set) || tx.reads.cutBy(c.cuts()))) || crossesClearing(tx, c))
 }
 
 // Commit settles the transaction and ends it. ErrConflict: nothing was applied. In Durable mode it returns, with or without an error,
