@@ -3,8 +3,10 @@ package mvcc
 import (
 	"context"
 	"errors"
+	"runtime"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"flashdbm/internal/btree"
 	"flashdbm/logstore"
@@ -21,10 +23,16 @@ import (
 //     there is one token, so there is room for one signal in it.
 //  3. Commits are queued for their calls by who settles them, with the token or before the next group is, and oldest first: the calls are in
 //     the order of commits. A commit that needs more than memory is queued once it has ended.
-//  4. Who calls back syncs first if the commit is not durable yet: one sync for all that was settled before it.
-//  5. A commit counts as active until its call has returned, and so does its caller until it has looked for the token: Close waits for all of
-//     them. The calls of a failed engine get its error.
-const asyncBacklog = 1 << 14 // commits whose calls have not returned, at most
+//  4. Who calls back syncs first if the commit is not durable yet: one sync for all that was settled before it, see gather.
+//  5. A commit that another goroutine settles counts as active until its call has returned, and so does its caller until it has looked for the token.
+//     One that its caller settles counts as active as long as that takes, as any commit, and among the calls from before its caller ceases to be
+//     active until its call has returned: else each would be taken for one that commits beside the next one, which had to be told to it, and could not
+//     use its memory again. Close waits for all of them. The calls of a failed engine get its error.
+const (
+	asyncBacklog = 1 << 14 // commits whose calls have not returned, at most
+
+	commitTime = 2 * time.Microsecond // that a small Buffered commit takes its caller, about
+)
 
 // ErrBacklog: see CommitAsync.
 var ErrBacklog = errors.New("flashdbm: too many commits are under way")
@@ -32,7 +40,7 @@ var ErrBacklog = errors.New("flashdbm: too many commits are under way")
 // asyncCommit is a commit that is to be called back for.
 type asyncCommit struct {
 	done func(error)
-	tx   *Tx    // to be ended; nil where its caller does that
+	tx   *Tx    // to be ended; nil where its caller settles and ends it
 	seq  uint64 // of its batch
 	err  error
 }
@@ -50,6 +58,10 @@ type async struct {
 
 	mu    sync.Mutex
 	queue []*asyncCommit // settled
+
+	// Of the goroutine that calls back.
+	back   int           // commits that were settled and not called back for when the last sync ended
+	synced time.Duration // what that took
 }
 
 func (a *async) init(c *committer) {
@@ -145,6 +157,9 @@ func (a *async) report(nodes []*commitNode, err error) {
 
 // add queues a commit that is settled, or a transaction that wrote nothing.
 func (a *async) add(c *asyncCommit) {
+	if c.tx == nil {
+		a.committer.readers.calls.Add(1)
+	}
 	a.mu.Lock()
 	a.queue = append(a.queue, c)
 	a.mu.Unlock()
@@ -163,19 +178,75 @@ func (a *async) call() {
 		case <-a.quit:
 			return
 		}
-		a.mu.Lock()
-		queue := a.queue
-		a.queue = nil
-		a.mu.Unlock()
+		queue := a.more(nil)
+		if len(queue) > 0 && a.lacks(queue[len(queue)-1]) {
+			queue = a.gather(queue)
+			begun := time.Now()
+			_ = a.committer.log.syncSettled() // finish has the error
+			a.synced, a.back = time.Since(begun), len(queue)+a.waiting()
+		}
 		for _, c := range queue {
 			a.finish(c)
 		}
 	}
 }
 
+// gather waits a little before a sync, and returns what is queued by then. Who puts as many commits under way as he is called back for does so
+// while the calls go on, behind them. Without the wait the first of these would have a sync for themselves, and the others, which come during that, the
+// next one: two groups that take turns. With 50 Buffered commits under way a sync covered half of them.
+//
+// It ends when as many wait as did when the last sync ended, when nobody has come for returnPatience, or when it has taken as long as a sync.
+// Where those who are about to come would take longer than a sync, they do better during the next one: with 5,000 under way that is a third more a second.
+func (a *async) gather(queue []*asyncCommit) []*asyncCommit {
+	begun := time.Now()
+	came, last := len(queue)+a.waiting(), begun
+	if time.Duration(a.back-came)*commitTime > a.synced {
+		return queue
+	}
+	for came < a.back {
+		runtime.Gosched()
+		now, n := time.Now(), len(queue)+a.waiting()
+		if n > came {
+			came, last = n, now
+		}
+		if now.Sub(last) >= returnPatience || now.Sub(begun) >= a.synced {
+			break
+		}
+	}
+	return a.more(queue)
+}
+
+// more appends what is queued.
+func (a *async) more(queue []*asyncCommit) []*asyncCommit {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(queue) == 0 {
+		queue, a.queue = a.queue, nil
+		return queue
+	}
+	queue, a.queue = append(queue, a.queue...), nil
+	return queue
+}
+
+// waiting returns how many commits are queued.
+func (a *async) waiting() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.queue)
+}
+
+// lacks reports whether a commit waits for a sync.
+func (a *async) lacks(c *asyncCommit) bool {
+	return c.err == nil && a.committer.marks.durable.Load() < c.seq
+}
+
 func (a *async) finish(c *asyncCommit) {
-	defer a.committer.readers.active.Add(-1)
-	if c.err == nil && a.committer.marks.durable.Load() < c.seq {
+	if c.tx == nil {
+		defer a.committer.readers.calls.Add(-1)
+	} else {
+		defer a.committer.readers.active.Add(-1)
+	}
+	if a.lacks(c) {
 		c.err = a.committer.log.syncSettled()
 	}
 	if c.tx != nil {
@@ -212,6 +283,8 @@ func (tx *Tx) CommitAsync(wait bool, done func(error)) error {
 	defer func() { // also after a panic
 		if !queued && !(c.tx == nil && tx.async == c && tx.pushed != nil) {
 			e.committer.async.give()
+		} else if c.tx == nil {
+			e.readers.active.Add(-1)
 		}
 	}()
 	err := e.committer.async.commit(tx, c)
@@ -305,6 +378,8 @@ func (e *Engine) WriteOneAsync(key, value []byte, remove, wait bool, done func(e
 	defer func() { // also after a panic, as where the caller's key or value cannot be read
 		if !queued && (durable || tx == nil || tx.pushed == nil) {
 			e.committer.async.give()
+		} else if !durable {
+			e.readers.active.Add(-1)
 		}
 	}()
 	if e.readers.closed.Load() {

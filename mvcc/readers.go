@@ -19,6 +19,7 @@ type readers struct {
 	leases    lease.Table
 	unpinned  unpinned     // transactions that wait for admission, or write to the file, and may not be in the registry meanwhile
 	active    atomic.Int32 // commits that were admitted and are not settled, and those of WriteOne from their beginning to their end
+	calls     atomic.Int32 // commits that have ceased to be active and are to be called back for: see async.go
 	closed    atomic.Bool  // Close was called,
 	ending    atomic.Bool  // and nobody uses the engine any more
 	expired   atomic.Int64 // when a reader was last asked to end for want of room
@@ -87,10 +88,11 @@ func (r *readers) awaitUsers() {
 }
 
 // used reports whether anybody but maintenance uses the engine. Who goes to the unpinned from the registry, or from the active, while both are
-// looked at is in one of them all the time, and could be missed in both: so it counts how many ever went.
+// looked at is in one of them all the time, and could be missed in both: so it counts how many ever went. Who goes from the active to the calls is
+// among these first, and they are looked at behind the active.
 func (r *readers) used() bool {
 	counts := r.unpinned.counts.Load()
-	return r.unpinned.any() || r.active.Load() > 0 || r.registry.Count() > 0 || r.unpinned.counts.Load() != counts
+	return r.unpinned.any() || r.active.Load() > 0 || r.calls.Load() > 0 || r.registry.Count() > 0 || r.unpinned.counts.Load() != counts
 }
 
 // expireBelow asks the oldest reader to end if it is below the given Seq. The next one is asked when it has, or has not for a while.

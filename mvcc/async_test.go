@@ -1,0 +1,57 @@
+package mvcc
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCallsAreNotActive: a Buffered commit that is yet to be called back for is nobody who commits beside others, and Close waits for its call.
+func TestCallsAreNotActive(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	called, release := make(chan error), make(chan struct{})
+	for _, commit := range []func(done func(error)) error{
+		func(done func(error)) error { return e.WriteOneAsync([]byte("k"), []byte("v"), false, true, done) },
+		func(done func(error)) error {
+			tx := begin(t, e, TxOptions{})
+			require.NoError(t, tx.Put([]byte("k"), []byte("v")))
+			return tx.CommitAsync(true, done)
+		},
+	} {
+		require.NoError(t, commit(func(err error) {
+			called <- err
+			<-release
+		}))
+		require.NoError(t, <-called)
+		require.Zero(t, e.readers.active.Load())
+		require.True(t, e.readers.used(), "the call has not returned")
+		release <- struct{}{}
+		require.Eventually(t, func() bool { return !e.readers.used() }, patience, 100*time.Microsecond)
+	}
+}
+
+// TestGather: a sync of what nobody waits for takes along what is queued by then, waits no longer than it gains, and ends when nobody comes.
+func TestGather(t *testing.T) {
+	e := newEngine(t, Options{Durability: Buffered, Manual: true})
+	a := &async{committer: &e.committer}
+	commits := func(n int) (all []*asyncCommit) {
+		for range n {
+			all = append(all, &asyncCommit{tx: &Tx{}})
+		}
+		return all
+	}
+	a.synced, a.back = time.Hour, 10
+	for _, c := range commits(9) {
+		a.add(c)
+	}
+	require.Len(t, a.gather(commits(1)), 10, "all that were expected")
+	require.Len(t, a.gather(commits(1)), 1, "nobody comes")
+	a.add(commits(1)[0])
+	require.Len(t, a.gather(commits(1)), 2)
+
+	a.synced, a.back = time.Millisecond, 10_000 // which take longer
+	a.add(commits(1)[0])
+	require.Len(t, a.gather(commits(1)), 1)
+	require.Equal(t, 1, a.waiting())
+}
