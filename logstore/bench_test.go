@@ -33,7 +33,7 @@ func benchCheckpoint(b *testing.B, s *Store) {
 	s.Release(8)
 }
 
-// benchGroup appends a group of n pages, one of them full.
+// benchGroup appends a group of n pages, one of which is full.
 func benchGroup(b *testing.B, s *Store, n int) {
 	g := s.Begin(PageGroup)
 	for range n {

@@ -12,10 +12,10 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// Here is what binds the parts of the log to each other and to their places, each taken alone.
+// The tests in this file check, one by one, what binds the parts of the log to each other and to their places.
 
-// The log goes on in a segment only if its header continues the chain where it stands: with the same predecessor, the next number, at
-// the group, page and digest expected.
+// The log continues in a segment only if the segment's header continues the chain exactly there: it names the
+// predecessor's salt, has the next sequence number, and names the expected group, page index and digest.
 func TestHeaderContinuesTheChain(t *testing.T) {
 	changes := map[string]func(h *header){
 		"predecessor": func(h *header) { h.predecessor ^= 1 << 40 },
@@ -62,8 +62,9 @@ func TestHeaderContinuesTheChain(t *testing.T) {
 	}
 }
 
-// What may be left of groups that were cut off is void on the disk before a page is appended, and nothing else is. Of the pages n behind
-// the end of the log the n-th group behind the next is the last that there may be: other numbers are of an earlier life, or bytes of values.
+// Remnants of interrupted groups are invalid on the disk before a page is appended, and nothing else is
+// changed. The page n places after the end of the log can only be of one of the next n+1 groups: a page with
+// another number is of an earlier life, or holds bytes of values.
 func TestWhatIsVoided(t *testing.T) {
 	for ahead, void := range map[int64]bool{-1: false, 0: true, 1: true, 2: true, 3: false, 1 << 40: false} {
 		x := newScript(t)
@@ -95,8 +96,8 @@ func TestWhatIsVoided(t *testing.T) {
 	}
 }
 
-// A sync that fails leaves void pages that the system believes to be on the disk, where the old ones still are: the next recovery
-// voids them again.
+// After a failed sync the system takes invalidated pages for written, while the disk still has the old pages:
+// the next recovery invalidates them again.
 func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 	x := newScript(t)
 	x.mem.SetLoss(vfs.LoseLater, 0)
@@ -142,8 +143,9 @@ func TestVoidedAgainAfterAFailedSync(t *testing.T) {
 	require.Equal(t, last+1, x.s.LastGroup())
 }
 
-// A power cut may keep the second copy alone of the header of a segment that was cut off, behind the first one of an earlier life. It is
-// void too: should the first one be damaged later, it would count.
+// A power cut may keep only the second copy of the header of a segment that was cut off, after a first copy of
+// an earlier life. The second copy is invalidated too, because it would count if the first one were damaged
+// later.
 func TestBothCopiesOfAHeaderAreVoided(t *testing.T) {
 	for _, kept := range []int{0, headerCopyAt} {
 		x := newScript(t)
@@ -171,8 +173,9 @@ func TestBothCopiesOfAHeaderAreVoided(t *testing.T) {
 	}
 }
 
-// A reader beside was shown a group that the next recovery does not find, since the system has dropped its pages, some or all, after a
-// failed sync. It starts anew, and takes no page that came in their place.
+// A reader beside a writer was shown a group that the next recovery does not find, because the system has
+// dropped some or all of its pages after a failed sync. The reader starts anew, and uses no page that replaced
+// them.
 func TestLostGroupBeside(t *testing.T) {
 	for name, drop := range map[string]func(x *script, a Addr){
 		"the last page": func(x *script, a Addr) { x.poke(a+1, 500) },
@@ -247,7 +250,7 @@ func TestLostGroupBeside(t *testing.T) {
 	}
 }
 
-// A crash takes no room: the log goes on where it ended, whatever was cut off there.
+// A crash takes no space: the log continues where it ended, whatever was cut off there.
 func TestCrashTakesNoRoom(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(3)
@@ -267,8 +270,8 @@ func TestCrashTakesNoRoom(t *testing.T) {
 	}
 }
 
-// A header of which a power cut has kept the first copy alone has both again once its segment is gone on in: with the first one damaged
-// later, what was acknowledged meanwhile is found by the second.
+// If a power cut has kept only the first copy of a header, recovery restores the second copy before the log
+// continues in that segment. Commits acknowledged after that are found even if the first copy is damaged later.
 func TestTornHeaderIsMadeWhole(t *testing.T) {
 	x := newScript(t)
 	for first := x.s.tail.header.segment; x.s.tail.header.segment == first || x.s.tail.page < 2; {
@@ -291,7 +294,7 @@ func TestTornHeaderIsMadeWhole(t *testing.T) {
 	require.Equal(t, last, x.s.LastGroup())
 }
 
-// A sync vouches for what was written before it began, not for what came while it ran.
+// A sync makes durable what was written before it began, not what was written during it.
 func TestSyncCoversWhatCameBefore(t *testing.T) {
 	x := newScript(t)
 	before := x.append(1)
@@ -309,7 +312,7 @@ func TestSyncCoversWhatCameBefore(t *testing.T) {
 	require.Equal(t, during, x.s.Durable())
 }
 
-// A run that was read before is no page of the tree, and a page of the tree no run.
+// A run that was read before is not accepted as a page of the tree, nor a page of the tree as a run.
 func TestKindsAreNotMixedUp(t *testing.T) {
 	x := newScript(t)
 	s := x.s
@@ -333,7 +336,8 @@ func TestKindsAreNotMixedUp(t *testing.T) {
 	}
 }
 
-// The length of a run is compared with what can be before anything is read or allocated by it, however good its page's checksum is.
+// The length of a run is checked against what is possible before anything is read or allocated by it, even if
+// the page's checksum is correct.
 func TestHostileRunLength(t *testing.T) {
 	x := newScript(t)
 	require.NoError(t, x.s.Reserve(10, true))
@@ -364,8 +368,8 @@ func TestHostileRunLength(t *testing.T) {
 	x.s = nil
 }
 
-// What recovery shows stays, also if the system believes it is on the disk since a sync that failed: pages, the headers that lead to
-// them, and the superblock that was chosen.
+// What recovery has shown stays, even if after a failed sync the system takes it for written: pages, the
+// headers that lead to them, and the chosen superblock.
 func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 	x := newScript(t)
 	x.mem.SetLoss(vfs.LoseLater, 0)
@@ -390,7 +394,7 @@ func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 		return groups, checkpoint
 	}
 
-	// No growth comes in between, which would sync as well.
+	// There must be no growth in between, because growth syncs too.
 	require.NoError(t, x.s.Reserve(40, true))
 	x.s.Release(40)
 	want := []uint64{x.append(2), x.append(20)}
@@ -427,7 +431,7 @@ func TestFailedSyncThenKillThenPowerCut(t *testing.T) {
 	require.Equal(t, checkpoint, x.rec.super.number)
 }
 
-// A large value can say what it likes: even a page of it that has the right checksum vouches for no group.
+// A large value may hold any bytes: even a page of it with the correct checksum of a page vouches for no group.
 func TestValuesDoNotVouch(t *testing.T) {
 	x := newScript(t)
 	x.append(1)
@@ -452,7 +456,7 @@ func TestValuesDoNotVouch(t *testing.T) {
 	require.Equal(t, want, x.s.LastGroup())
 }
 
-// What was read of a segment before it was used again says nothing of what is there now.
+// What was read in a segment before its reuse has no influence on what is read afterwards.
 func TestForgetsWhatWasChecked(t *testing.T) {
 	x := newScript(t)
 	write := func(fill byte) (*Private, Extent) {
@@ -476,7 +480,7 @@ func TestForgetsWhatWasChecked(t *testing.T) {
 	v.Discard()
 }
 
-// Each life of each segment has a salt of its own.
+// Each life of each segment has its own salt.
 func TestSaltIsDrawnAnew(t *testing.T) {
 	x := newScript(t)
 	type life struct {

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What does not fit is reserved within the bound of the file, or not at all; growth ahead of need stops there, and what was promised does not.
+// A reservation is made within the bound of the file, or refused. Growth ahead of need stops at the bound, and
+// what was promised does not depend on it.
 func TestBound(t *testing.T) {
 	x := newScript(t)
 	x.spread()

@@ -9,9 +9,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestReadOnlyAfterAFailedSync: a sync fails, the process dies, and the system still shows what it has not written. A read-only open does not:
-// a power cut would take it, behind the open's own sync that succeeds. Groups that a crash has left unsynced and the system does write are
-// shown as ever.
+// TestReadOnlyAfterAFailedSync: a sync fails, the process dies, and the system still shows pages that it has
+// not written. A read-only open does not show them: a power cut would take them, even after the open's own
+// sync, which succeeds. Groups that a crash has left unsynced and that the system does write are shown.
 func TestReadOnlyAfterAFailedSync(t *testing.T) {
 	readOnly := Options{SegmentPages: 8, ChunkPages: 4096, ReadOnly: true}
 	for _, fails := range []bool{false, true} {

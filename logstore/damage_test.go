@@ -13,8 +13,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// toyFile makes a file of the toy in which everything is used: runs, large values, reused segments, groups after the newest
-// checkpoint, all synced.
+// toyFile makes a synced file of the toy that uses every structure: runs, large values, reused segments, groups
+// after the newest checkpoint.
 func toyFile(t testing.TB, seed uint64) (*vfs.Mem, *lineage) {
 	mem, log := vfs.NewMem(4<<20), newLineage()
 	d, err := openToy(mem, modelOptions(), rand.New(rand.NewPCG(seed, 2)), log)
@@ -38,8 +38,8 @@ func toyFile(t testing.TB, seed uint64) (*vfs.Mem, *lineage) {
 	return mem, log
 }
 
-// readToy recovers the toy read-only and reads everything. The last commit may be missing, since no later group vouches for it;
-// dropped tells if it is, and reported if the store said so.
+// readToy recovers the toy read-only and reads everything. The last commit may be missing, because no later
+// group vouches for it: dropped tells whether it is, and reported whether the store said so.
 func readToy(mem *vfs.Mem, log *lineage) (dropped, reported bool, err error) {
 	opts := modelOptions()
 	opts.ReadOnly = true
@@ -59,8 +59,8 @@ func readToy(mem *vfs.Mem, log *lineage) (dropped, reported bool, err error) {
 	return d.seq != last, rec.Dropped != 0, err
 }
 
-// Whatever single bit is flipped: the damage is found, or it does not matter. Only the groups at the very end of the log, which no
-// later page vouches for, may be dropped, and then that is reported.
+// Whichever bit is flipped, the damage is found, or it does not matter. Only the groups at the very end of the
+// log, for which no later page vouches, may be dropped, and that is reported.
 func TestEveryFlippedBit(t *testing.T) {
 	mem, log := toyFile(t, 3)
 	defer mem.Release()
@@ -95,7 +95,7 @@ func TestEveryFlippedBit(t *testing.T) {
 		}
 		page[0] ^= 1 << (at % 8)
 		f.WriteAt(page, at/8)
-		if in := at / 8 % PageSize; in < MuxSize+8 { // the places that lead on are tried more often
+		if in := at / 8 % PageSize; in < MuxSize+8 { // the mux area and the bytes after it, which lead to other places, are tried more often
 			at += 1 + int64(r.IntN(stride))
 		} else {
 			at += 1 + int64(r.IntN(stride*40))
@@ -106,7 +106,7 @@ func TestEveryFlippedBit(t *testing.T) {
 	require.NotZero(t, unaffected)
 }
 
-// Whatever sector is lost, likewise.
+// The same holds for every lost sector.
 func TestEveryLostSector(t *testing.T) {
 	inTurn(t)
 	mem, log := toyFile(t, 4)
@@ -137,7 +137,7 @@ func TestEveryLostSector(t *testing.T) {
 	}
 }
 
-// A file cut short anywhere is refused, unless nothing in use was cut off.
+// A file that was cut short anywhere is refused, unless only unused space was cut off.
 func TestCutShort(t *testing.T) {
 	inTurn(t)
 	mem, log := toyFile(t, 5)
@@ -177,7 +177,7 @@ func TestCutShort(t *testing.T) {
 	require.NotZero(t, refused)
 }
 
-// A damaged or hostile file does not make an opening take much memory.
+// Opening a damaged or hostile file does not take much memory.
 func TestMemoryOfHostileSizes(t *testing.T) {
 	mem := vfs.NewMem(512 << 20)
 	defer mem.Release()

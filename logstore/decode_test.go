@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImpliedSeed: each page of a segment leads back to the seed of the segment's salt, and any change of the page to another one.
+// TestImpliedSeed: each page of a segment implies the seed of the segment's salt, and any change of the page
+// implies another one.
 func TestImpliedSeed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50 {

@@ -15,7 +15,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A file whose creation a crash cut short anywhere is a new file, or a whole one.
+// A file whose creation was interrupted at any point opens as a new file or as a complete one.
 func TestCreationCutShort(t *testing.T) {
 	inTurn(t)
 	for op := 0; ; op++ {
@@ -50,8 +50,9 @@ func TestCreationCutShort(t *testing.T) {
 	}
 }
 
-// A file that a creation has left is created anew: also one that an open behind a kill had made a page larger, when the power was cut with
-// its superblock lost, and again in the next creation. A larger one is somebody else's.
+// A file left by an interrupted creation is created anew. That includes a file which an open after a kill had
+// made a page longer when the power was cut and its superblock was lost, also in the next creation. A longer
+// file is not ours.
 func TestCreationCutShortAgain(t *testing.T) {
 	for pages, ours := range map[int64]bool{initialPages: true, initialPages + 1: true, initialPages + MinSegmentPages: false, 2 * initialPages: false} {
 		mem := vfs.NewMem(4 << 20)
@@ -73,7 +74,7 @@ func TestCreationCutShortAgain(t *testing.T) {
 	}
 }
 
-// workload does some of everything, the same each time.
+// workload does some of everything, and always the same.
 func workload(fs vfs.FS, log *lineage) (d *toy, err error) {
 	d, err = openToy(fs, modelOptions(), rand.New(rand.NewPCG(5, 5)), log)
 	if err != nil {
@@ -99,8 +100,8 @@ func workload(fs vfs.FS, log *lineage) (d *toy, err error) {
 	return d, nil
 }
 
-// Whatever call fails, once: the error is reported, what was durable is read as before, and the next opening finds all that was
-// acknowledged, also after a power cut.
+// Whichever call fails once: the error is reported, what was durable can still be read, and the next open finds
+// everything acknowledged, also after a power cut.
 func TestEveryFailure(t *testing.T) {
 	inTurn(t)
 	for _, fault := range []struct {
@@ -184,7 +185,7 @@ func checkFailure(t *testing.T, mem *vfs.Mem, log *lineage, d *toy, op vfs.Op, e
 		cut.Release()
 	}
 	if log = log.clone(); op.Kind == vfs.OpDatasync || op.Kind == vfs.OpWriteOut {
-		log = log.cut() // the system had it, and has lost it
+		log = log.cut() // the system had it in its cache and has lost it
 	}
 	d, err = openToy(mem, modelOptions(), rand.New(rand.NewPCG(1, 1)), log) // after a kill
 	require.NoError(t, err, "%v, then a kill", op)
@@ -196,7 +197,7 @@ func checkFailure(t *testing.T, mem *vfs.Mem, log *lineage, d *toy, op vfs.Op, e
 	cut.Release()
 }
 
-// A full file takes deletes and cleaning, and then commits again; also after a crash on the full file.
+// A full file accepts deletes and cleaning, and then commits again; also after a crash while it is full.
 func TestFullFile(t *testing.T) {
 	mem, log := vfs.NewMem(4<<20), newLineage()
 	defer func() { mem.Release() }()
@@ -308,7 +309,7 @@ func TestOptions(t *testing.T) {
 	require.ErrorIs(t, err, ErrFormat)
 }
 
-// Syncs, growth and reading go on beside the appender, but never two syncs at once.
+// Syncs, growth and reads run beside the appender, but never two syncs at once.
 func TestConcurrency(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests compare docs/format.md with the code: a table that says something else than the code writes fails.
+// These tests compare docs/format.md with the code: a table in the document that differs from what the code
+// writes fails a test.
 
 var le = binary.LittleEndian
 

@@ -79,11 +79,12 @@ func FuzzExtents(f *testing.F) {
 	})
 }
 
-// A hostile is a whole file whose bytes a fuzzer may change; all its checksums and digests are made right again afterwards.
+// A hostile is a whole file whose bytes a fuzzer may change. All its checksums and digests are corrected
+// afterwards.
 type hostile struct {
 	file  []byte
 	uuid  [16]byte
-	chain []Addr // headers and pages of the log in order, from the older superblock's checkpoint or scan start on
+	chain []Addr // headers and pages of the log in order, from the earlier of the older superblock's checkpoint and scan start
 	from  Position
 }
 
@@ -128,7 +129,8 @@ func newHostile(t testing.TB) *hostile {
 	}
 }
 
-// mutate applies a program of changes, 5 bytes each: page u16, offset u16, value. Offsets count from the end of what is sealed anyway.
+// mutate applies a program of changes of 5 bytes each: page u16, offset u16, value. Offsets count from the end
+// of the bytes that seal sets anyway.
 func (h *hostile) mutate(program []byte) []byte {
 	file := bytes.Clone(h.file)
 	pages := len(file) / PageSize
@@ -143,7 +145,7 @@ func (h *hostile) mutate(program []byte) []byte {
 	return file
 }
 
-// seal makes all checksums and digests of a file right.
+// seal corrects all checksums and digests of a file.
 func (h *hostile) seal(file []byte) {
 	le := binary.LittleEndian
 	page := func(a Addr) []byte { return file[a*PageSize : (a+1)*PageSize] }
@@ -169,7 +171,7 @@ func (h *hostile) seal(file []byte) {
 		}
 		le.PutUint32(p[36:], digest)
 		crc := pageCRC(salt, a, p)
-		if p[5]&flagGrows != 0 && crc == ^getMux(p).crc { // no checksum is right
+		if p[5]&flagGrows != 0 && crc == ^getMux(p).crc { // no checksum is correct
 			crc = ^crc
 		}
 		putCRC(p, crc)
@@ -188,7 +190,8 @@ func (h *hostile) seal(file []byte) {
 	}
 }
 
-// open does with a file all that a caller does without looking into the pages: no panic, no hang.
+// open does with a file everything that a caller does without looking into the pages. It must neither panic nor
+// hang.
 func (h *hostile) open(t *testing.T, file []byte) (accepted int) {
 	mem := vfs.NewMem(4 << 20)
 	defer mem.Release()
@@ -245,7 +248,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, program []byte) { h.open(t, h.mutate(program)) })
 }
 
-// The sealing of the fuzzer must not itself be what openings fail for.
+// The fuzzer's sealing must not itself make an open fail.
 func TestHostileSeal(t *testing.T) {
 	h := newHostile(t)
 	all := h.open(t, h.mutate(nil))

@@ -36,7 +36,7 @@ func TestGrowingChecksum(t *testing.T) {
 	require.NotEqual(t, sum, pageCRC(4, 6, p))
 	require.NotEqual(t, sum, pageCRC(5, 7, p))
 
-	// It goes on as if it had been made at once.
+	// The page grows as if it had been made at once.
 	copy(p[43:], "de")
 	crc, word := growingEnd(crc32.Update(growingSum(5, 6, p[:43]), castagnoli, []byte("de")), 45, 5)
 	putWord(p, word)
@@ -74,7 +74,8 @@ func TestGrowingChecksum(t *testing.T) {
 	require.Equal(t, p, q)
 }
 
-// TestGrowingPageKilled: a kill before any store, and in the midst of it, leaves all that had returned; and what recovery makes of it stays.
+// TestGrowingPageKilled: after a kill before any store, or in the middle of one, every commit that had returned
+// is recovered, and what recovery makes of the page stays.
 func TestGrowingPageKilled(t *testing.T) {
 	inTurn(t)
 	for cut := int64(0); cut <= 9; cut++ {
@@ -84,12 +85,12 @@ func TestGrowingPageKilled(t *testing.T) {
 			var dead *vfs.Mem
 			ops := 0
 			x.mem.OnOp(func(op vfs.Op) error {
-				if dead == nil && ops > stop { // the call was cut off at the one before
+				if dead == nil && ops > stop { // the previous operation was the last one of the process
 					dead = x.mem.Clone()
 				}
 				if ops++; dead == nil && ops > stop {
 					switch {
-					case op.Kind != vfs.OpStore: // the system takes a page whole, or not at all
+					case op.Kind != vfs.OpStore: // the system takes the whole page or nothing
 						return syscall.EINTR
 					case op.Len == 8 && op.Off%PageSize == growingAt: // one store
 						return syscall.EINTR
@@ -127,7 +128,8 @@ func TestGrowingPageKilled(t *testing.T) {
 	}
 }
 
-// TestGrowingPageTorn: whatever pieces of its states a device has kept, it is one of them or none.
+// TestGrowingPageTorn: whichever mixture of the page's states a device has kept, recovery finds one of these
+// states or none.
 func TestGrowingPageTorn(t *testing.T) {
 	inTurn(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -163,8 +165,9 @@ func TestGrowingPageTorn(t *testing.T) {
 	require.Greater(t, whole, 1000)
 }
 
-// TestGrowingPageIsStored: on a file system of which it is known that it can, records come without a write; after a while one moves the time
-// of the file. A file that was cut short is found out, and no store makes it longer again.
+// TestGrowingPageIsStored: on a file system that supports it, records are added without a write; now and then a
+// write updates the file's modification time. A file that was cut short is noticed, and no store makes it
+// longer again.
 func TestGrowingPageIsStored(t *testing.T) {
 	inTurn(t)
 	path := filepath.Join(t.TempDir(), "db")
@@ -219,7 +222,8 @@ func TestGrowingPageIsStored(t *testing.T) {
 	require.EqualValues(t, s.last.at*PageSize, fi.Size())
 }
 
-// TestGrowingPagesAreStated: a file of before has none until a superblock says so; nor even leaves, nor values that stay in the log.
+// TestGrowingPagesAreStated: an older file gets growing pages only after a superblock says so. The same holds
+// for even leaves, and for values that stay in the log.
 func TestGrowingPagesAreStated(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()

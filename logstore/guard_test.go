@@ -9,13 +9,13 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// guardFS asks before the bytes of a page change.
+// guardFS calls a check before the bytes of a page change.
 type guardFS struct {
 	vfs.FS
 	change   func(a Addr, before, after []byte) error
 	wrote    func(p []byte, off int64)
-	syncing  func()                  // before each sync; nil: not told
-	reserved func(off, n int64) bool // nil: not asked
+	syncing  func()                  // before each sync; may be nil
+	reserved func(off, n int64) bool // may be nil
 }
 
 func (g *guardFS) Open(name string, flag int, perm os.FileMode) (vfs.File, error) {
@@ -53,7 +53,8 @@ func (f *guardFile) check(p []byte, off int64) error {
 	return nil
 }
 
-// write is check for what is written: only where there is space, but for the first page of a file that is being created.
+// write is check for a write: it must be in allocated space, except the first page of a file that is being
+// created.
 func (f *guardFile) write(p []byte, off int64) error {
 	if f.fs.reserved != nil && off >= 3*PageSize && !f.fs.reserved(off, int64(len(p))) {
 		return fmt.Errorf("%w: page %d is written and its space is not sure", errToy, off/PageSize)
@@ -99,7 +100,7 @@ func (w *guardWindow) Store(p []byte, off int64, word uint64, at int64) error {
 	return w.Window.Store(p, off, word, at)
 }
 
-// Punch and Truncate must not take away what must not be overwritten.
+// Punch and Truncate must not remove what must not be overwritten.
 func (f *guardFile) Punch(off, n int64) error {
 	if err := f.vanish(off, off+n); err != nil {
 		return err
@@ -127,7 +128,7 @@ func (f *guardFile) vanish(off, end int64) error {
 	return nil
 }
 
-// completesHeader tells whether a page is a segment's header that gets the copy back which it lacks.
+// completesHeader reports whether the change restores the missing copy in a segment's header.
 func completesHeader(before, after []byte) bool {
 	h, ok := getHeaderCopy(before[:headerSize])
 	if !ok {
@@ -138,7 +139,7 @@ func completesHeader(before, after []byte) bool {
 	return ok && bytes.Equal(after, whole)
 }
 
-// changesLineage tells whether a superblock gets another lineage and stays as it was in all else.
+// changesLineage reports whether the change gives a superblock another lineage and changes nothing else in it.
 func changesLineage(before, after []byte) bool {
 	was, err := getSuperblock(before)
 	if err != nil {
@@ -149,8 +150,8 @@ func changesLineage(before, after []byte) bool {
 	return err == nil && was == is && isZero(after[superblockSize:])
 }
 
-// voided is what recovery may make of a page of a group that was cut off, or of the header of a segment that such a group opened.
-// predecessor is what the header names.
+// voided is what recovery may make of a page of an interrupted group, or of the header of a segment that such a
+// group opened. predecessor is the salt that the header names.
 func voided(before []byte, isHeader bool, predecessor uint64) []byte {
 	after := make([]byte, PageSize)
 	if !isHeader {
@@ -167,15 +168,16 @@ func voided(before []byte, isHeader bool, predecessor uint64) []byte {
 	return after
 }
 
-// predecessorOf is what a page names as predecessor if it is a header.
+// predecessorOf returns the predecessor that a page names, if the page is a header.
 func predecessorOf(p []byte) uint64 {
 	h, _ := getHeaderCopy(p)
 	return h.predecessor
 }
 
-// mayVoid tells whether recovery was right to void the page at a, which a group had written last: it lies behind the end of the log, in
-// its segment, and no group that was recovered has written it in the segment's present life; or it is the header of the successor, with
-// this segment as predecessor.
+// mayVoid returns an error unless recovery was right to invalidate the page at a, which the given group had
+// written last. Either the page lies in the segment of the log's end, after that end, and no recovered group
+// has written it in the segment's present life; or it is the header of the successor and names this segment as
+// predecessor.
 func (d *toy) mayVoid(a Addr, predecessor, group uint64) error {
 	t := &d.s.tail
 	n := t.header.successor
@@ -190,8 +192,9 @@ func (d *toy) mayVoid(a Addr, predecessor, group uint64) error {
 	return nil
 }
 
-// mayChange tells whether the page at a may get other bytes: nothing that lives, that a reader looks at, or that a recovery from
-// either superblock would read is in it, nor, if it is a header, anywhere in its segment.
+// mayChange returns an error unless the page at a may get other bytes. Neither the page nor, if it is a header,
+// its segment may have anything that is live, that a reader looks at, or that a recovery from either superblock
+// would read.
 func (d *toy) mayChange(a Addr, before, after []byte) error {
 	s := d.s
 	if d.log.mayRewrite(a, before, after) {

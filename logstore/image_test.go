@@ -9,8 +9,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestImageShapes writes images with segments of all small sizes and pages up to several segments' worth, so that the checkpoint begins and
-// goes on at every place in a segment, and opens each: the checkpoint is found, and the log ends behind it.
+// TestImageShapes writes images with segments of all small sizes and with trees of up to several segments, so
+// that the checkpoint begins and continues at every place in a segment, and opens each image: the checkpoint is
+// found, and the log ends after it.
 func TestImageShapes(t *testing.T) {
 	for _, size := range []uint32{8, 16, 32} {
 		for _, large := range []int64{0, 1, 5 * PageSize, int64(size) * PageSize * 3} {
@@ -76,7 +77,8 @@ func TestImageShapes(t *testing.T) {
 	}
 }
 
-// TestImageIsAsPlanned: pages that were not planned, or are missing, are an error and no file that opens to something else.
+// TestImageIsAsPlanned: writing pages that were not planned, or too few, is an error, and the file does not
+// open.
 func TestImageIsAsPlanned(t *testing.T) {
 	for _, pages := range []int{1, 3} {
 		plan := NewImagePlan(8)

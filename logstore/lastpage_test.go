@@ -15,7 +15,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// share appends records to the last group, or in a new one that is kept open. It tells which.
+// share appends records to the last group, or in a new group that is kept open. It reports which.
 func (x *script) share(records string) (group uint64, extended bool) {
 	x.t.Helper()
 	group, ok, err := x.s.Extend([]byte(records), uint64(len(records)))
@@ -39,7 +39,7 @@ func (x *script) begun(records string) uint64 {
 	return group
 }
 
-// records returns the streams of the accepted record groups, each without the zeros behind it.
+// records returns the streams of the accepted record groups, each without its padding.
 func (x *script) records() (streams []string) {
 	x.t.Helper()
 	for i := range x.rec.Groups {
@@ -81,7 +81,7 @@ func TestLastPageIsShared(t *testing.T) {
 	require.False(t, extended, "a group that was recovered")
 }
 
-// TestLastPageStays: what ends the group, so that its page is not written again.
+// TestLastPageStays checks each event that closes the group, after which its page is not written again.
 func TestLastPageStays(t *testing.T) {
 	for name, end := range map[string]func(x *script){
 		"sync":       func(x *script) { x.sync() },
@@ -129,8 +129,8 @@ func TestLastPageStays(t *testing.T) {
 	})
 }
 
-// TestLastPagePowerCut: of an unsynced page a power cut leaves what it was at some time, or a mixture, which does not count. What lies
-// behind it does not count without it.
+// TestLastPagePowerCut: a power cut leaves an unsynced page as it was at some time, or as a mixture, which does
+// not count. What follows the page does not count without it.
 func TestLastPagePowerCut(t *testing.T) {
 	inTurn(t)
 	whole := map[string]bool{"a": true, "ab": true, "ab" + string(bytes.Repeat([]byte("c"), 3000)): true}
@@ -170,7 +170,7 @@ func TestLastPagePowerCut(t *testing.T) {
 	}
 }
 
-// slowFile lets a test look at the middle of a write.
+// slowFile lets a test run code in the middle of a write.
 type slowFile struct {
 	vfs.File
 	fs *slowFS
@@ -178,7 +178,7 @@ type slowFile struct {
 
 type slowFS struct {
 	vfs.FS
-	write func() // nil: not told
+	write func() // may be nil
 	sync  func()
 }
 
@@ -201,8 +201,8 @@ func (f *slowFile) Datasync() error {
 	return f.File.Datasync()
 }
 
-// TestLastPageSyncWaits: a sync that is asked for while the page is being written begins when it is written; and one that has begun leaves
-// the page alone, also before it has ended.
+// TestLastPageSyncWaits: a sync that is requested during a write of the page begins after that write. Once a
+// sync has begun, the page is not written any more, even before the sync has ended.
 func TestLastPageSyncWaits(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()
@@ -238,7 +238,7 @@ func TestLastPageSyncWaits(t *testing.T) {
 	require.Equal(t, []string{"ab", "c"}, x.records())
 }
 
-// TestLastPagePutBack: a write that fails in the middle of the page takes nothing away that had returned.
+// TestLastPagePutBack: a write of the page that fails in the middle loses no commit that had returned.
 func TestLastPagePutBack(t *testing.T) {
 	x := newScript(t)
 	x.begun("a")
@@ -261,8 +261,8 @@ func TestLastPagePutBack(t *testing.T) {
 	require.Equal(t, []string{"ab"}, x.records())
 }
 
-// TestLastPageSyncAfterFailure: a sync that waits for a write of the page says nothing of it if that fails. Here the page cannot be put back
-// either, so what had returned is not all there.
+// TestLastPageSyncAfterFailure: a sync that waits for a write of the page fails if that write fails. Here the
+// page cannot be restored either, so some commits that had returned are lost.
 func TestLastPageSyncAfterFailure(t *testing.T) {
 	x := newScript(t)
 	x.begun(string(bytes.Repeat([]byte("a"), 1000)))
@@ -290,7 +290,8 @@ func TestLastPageSyncAfterFailure(t *testing.T) {
 	x.mem.OnOp(nil)
 }
 
-// TestLastPageBeside: a reader beside the writer has the group as it was when it was read, and gets it once more when it is longer.
+// TestLastPageBeside: a reader beside the writer has the group as it was when it was read, and gets it again
+// when it is longer.
 func TestLastPageBeside(t *testing.T) {
 	x := newScript(t)
 	x.append(1)
@@ -340,7 +341,8 @@ func TestLastPageBeside(t *testing.T) {
 	require.Len(t, groups, 1)
 }
 
-// TestLastPageBesideSync: what a reader has synced of a group that may get longer does not vouch for the rest.
+// TestLastPageBesideSync: a reader's sync of a group that may become longer does not make the longer group
+// count as durable.
 func TestLastPageBesideSync(t *testing.T) {
 	x := newScript(t)
 	x.append(1)

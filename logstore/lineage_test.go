@@ -7,14 +7,15 @@ import (
 	"maps"
 )
 
-// A lineage is what is known of one history of the toy from outside: what was committed, acknowledged and written where.
+// A lineage is what an observer knows about one history of the toy: what was committed, acknowledged and
+// written where.
 type lineage struct {
 	hist    map[uint64]toyState // by commit
 	acked   uint64              // newest commit that must survive
-	issued  uint64              // newest commit that may
-	written uint64              // newest commit that was with the system when it returned: a kill must leave it
+	issued  uint64              // newest commit that may survive
+	written uint64              // newest commit that the system had when it returned: it must survive a kill
 	owner   map[Addr]uint64     // group that wrote a page last
-	fresh   map[Addr]bool       // pages written since a sync began last
+	fresh   map[Addr]bool       // pages written since the last sync began
 	private map[uint32]bool     // segments that hold large values
 	created bool                // a checkpoint was made
 	small   bool                // most commits are small ones, which may share a page
@@ -30,7 +31,7 @@ func (l *lineage) reset() {
 	*l = lineage{small: l.small, hist: map[uint64]toyState{0: {}}, owner: map[Addr]uint64{}, fresh: map[Addr]bool{}, private: map[uint32]bool{}}
 }
 
-// clone copies what was known when an image was taken.
+// clone copies the state of knowledge when an image is taken.
 func (l *lineage) clone() *lineage {
 	return &lineage{
 		hist: maps.Clone(l.hist), owner: maps.Clone(l.owner), fresh: maps.Clone(l.fresh), private: maps.Clone(l.private),
@@ -38,14 +39,14 @@ func (l *lineage) clone() *lineage {
 	}
 }
 
-// cut is clone for an image of a power cut, which may take away what was with the system only.
+// cut is clone for an image of a power cut, which may lose what only the system had.
 func (l *lineage) cut() *lineage {
 	c := l.clone()
 	c.written = c.acked
 	return c
 }
 
-// wrote notes which group the pages of one write belong to, in a file with segments of 8 pages.
+// wrote notes to which group the pages of one write belong, in a file with segments of 8 pages.
 func (l *lineage) wrote(p []byte, off int64) {
 	var group uint64
 	var raw int64 // pages of a run still to come
@@ -73,8 +74,9 @@ func (l *lineage) wrote(p []byte, off int64) {
 	}
 }
 
-// mayRewrite tells whether a page may get other bytes because it is the last one of the log, no sync has begun since it was written, and its
-// group has got longer. What counted stays as it was, but for the word that says up to where it counts.
+// mayRewrite reports whether a page may get other bytes because it is the last page of the log, no sync has
+// begun since it was written, and its group becomes longer. The bytes that counted stay, except the word that
+// says how far they count.
 func (l *lineage) mayRewrite(a Addr, before, after []byte) bool {
 	was, is := getMux(before), getMux(after)
 	return l.fresh[a] && l.owner[a] == is.group && was.group == is.group && was.flags == growingFlags && is.count > was.count &&
@@ -90,8 +92,8 @@ func (l *lineage) forgetFrom(group uint64) {
 	}
 }
 
-// recovered compares what recovery found: acknowledged ⊆ recovered ⊆ issued, each commit whole and in order. From now on all of it was
-// shown, so it must survive; what was not recovered must never come back.
+// recovered compares the result of recovery: acknowledged ⊆ recovered ⊆ issued, each commit whole and in order.
+// From now on everything recovered was shown and must survive; what was not recovered must never come back.
 func (l *lineage) recovered(d *toy) error {
 	if d.seq < max(l.acked, l.written) || d.seq > l.issued {
 		return fmt.Errorf("%w: recovered commit %d, acknowledged %d, with the system %d, issued %d", errToy, d.seq, l.acked, l.written, l.issued)

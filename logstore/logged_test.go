@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLoggedValuesAreUsedOnce: what a reference leads to is in the file, in a page of redo records, and nothing else leads there.
+// TestLoggedValuesAreUsedOnce: the target of a reference is in the file, in a page of redo records, and no
+// other reference leads to it.
 func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	x := newScript(t)
 	s := x.s
@@ -70,7 +71,8 @@ func TestLoggedValuesAreUsedOnce(t *testing.T) {
 	require.ErrorIs(t, s.UseLogged(s.NewUsedPages(), beyond, head, 1000), ErrCorrupt, "a value behind the pages of its own")
 }
 
-// TestTailPagesAreDropped: what leads to pages in memory goes with the sync of the last of them.
+// TestTailPagesAreDropped: the memory for pages that no sync has covered is dropped with the sync of the last
+// of them.
 func TestTailPagesAreDropped(t *testing.T) {
 	x := newScript(t)
 	s := x.s
@@ -106,7 +108,8 @@ func spanRecord(i, n int) (head, value []byte) {
 	return fmt.Appendf(nil, "head%04d", i), value
 }
 
-// writeSpans logs values of so many bytes each in a group of their own, and returns their places and the spans' lengths by page.
+// writeSpans logs values of the given sizes, each in its own group, and returns their places and the lengths of
+// the spans by page.
 func writeSpans(t *testing.T, s *Store, sizes ...int) (places []Place, spans map[Addr]int) {
 	spans = map[Addr]int{}
 	require.NoError(t, s.Reserve(int64(len(sizes))+1, true))
@@ -140,8 +143,9 @@ func repeated(n, times int) (all []int) {
 	return all
 }
 
-// TestSpans: records of a third or so of a page lie one behind the other over up to four pages of the file, and are read as they were written:
-// in memory, behind the sync, and by who opens the file; and each value is whole there, or an error.
+// TestSpans: records of about a third of a page follow each other in up to four pages of the file, and are read
+// as they were written: in memory, after the sync, and after another open. Each value is read whole, or is an
+// error.
 func TestSpans(t *testing.T) {
 	for _, c := range []struct {
 		size, times int
@@ -198,8 +202,7 @@ func countAt(places []Place, a Addr) (n int) {
 	return n
 }
 
-// TestSpansAreScanned: who opens the file finds the pages that take several of the file, and one of which a raw page is not as it was written
-// ends the log.
+// TestSpansAreScanned: an open finds the spans of several pages. A span with a damaged raw page ends the log.
 func TestSpansAreScanned(t *testing.T) {
 	for damaged := range 4 { // 0: none; else a raw page of the second span
 		x := newScriptOf(t, 64)
@@ -241,7 +244,7 @@ func TestSpansAreScanned(t *testing.T) {
 	}
 }
 
-// TestSpansEndWithTheirSegment: no page of records goes on in another segment.
+// TestSpansEndWithTheirSegment: no page of records continues in another segment.
 func TestSpansEndWithTheirSegment(t *testing.T) {
 	x := newScript(t)
 	sizes := repeated(1000, 200)
@@ -261,8 +264,8 @@ func TestSpansEndWithTheirSegment(t *testing.T) {
 	requireSpans(t, x.s, places, sizes...)
 }
 
-// TestDamagedSpan: a value is not answered from a page of records whose raw pages are not as they were written, though it lies elsewhere in it; and
-// names that cannot be are damage.
+// TestDamagedSpan: no value is returned from a page of records with a damaged raw page, even if the value lies
+// elsewhere in it. Impossible names are damage.
 func TestDamagedSpan(t *testing.T) {
 	for damaged := range MaxSpan {
 		x := newScriptOf(t, 64)
@@ -297,7 +300,8 @@ func TestDamagedSpan(t *testing.T) {
 	}
 }
 
-// TestValueBehindASpan: a reference that says that a value is longer than its page is damage, whatever is behind the page.
+// TestValueBehindASpan: a reference that claims a value longer than its page is damage, whatever follows the
+// page.
 func TestValueBehindASpan(t *testing.T) {
 	x := newScriptOf(t, 64)
 	places, spans := writeSpans(t, x.s, 1000, 1000, 1000)
@@ -315,7 +319,8 @@ func TestValueBehindASpan(t *testing.T) {
 	}
 }
 
-// TestRawPagesVouchForNothing: values in a raw page can say what they like: though it has the right checksum of a page, it is none.
+// TestRawPagesVouchForNothing: values in a raw page may hold any bytes. Even with the correct checksum of a
+// page it is not a page.
 func TestRawPagesVouchForNothing(t *testing.T) {
 	x := newScriptOf(t, 64)
 	x.append(1)
@@ -344,8 +349,8 @@ func TestRawPagesVouchForNothing(t *testing.T) {
 	require.Equal(t, want, x.s.LastGroup())
 }
 
-// TestLoggedBehindALongRecord: a record without a logged value goes on in the next page if it is long, and has one to itself if it is short; no
-// page has a logged value that begins amid a record.
+// TestLoggedBehindALongRecord: a long record without a logged value continues in the next page, and a short one
+// is not split. No page that begins in the middle of a record has a logged value.
 func TestLoggedBehindALongRecord(t *testing.T) {
 	x := newScriptOf(t, 64)
 	s := x.s

@@ -33,8 +33,8 @@ func (f *mapHookFile) Map(off, n int64) ([]byte, error) {
 	return f.File.Map(off, n)
 }
 
-// TestPublishedChunksStay grows a file by several mappings at once and looks between them, as a reader on another processor does, at the
-// lists that were published so far: none of them may ever change, the list itself as little as what it lists.
+// TestPublishedChunksStay grows a file by several mappings at once and looks between them, like a reader on
+// another processor, at the lists that were published so far: neither a list nor what it lists may ever change.
 func TestPublishedChunksStay(t *testing.T) {
 	const chunkPages = 8
 	fs := &mapHookFS{FS: vfs.NewMem(16 << 20)}

@@ -51,7 +51,7 @@ func TestModel(t *testing.T) {
 	t.Logf("%d seeds: %+v", runs, modelCounts)
 }
 
-// modelCounts tells what the runs have exercised.
+// modelCounts counts what the runs have exercised.
 var modelCounts struct {
 	Commits, Extended, Syncs, Flushes, Checkpoints, Crashes, Nested, Kills, Damaged, FailedSyncs, Reopens, Full, Reuses, MostSegments, Cuts, Punches, Thinned, Voided int
 }
@@ -60,7 +60,7 @@ func modelOptions() Options {
 	return Options{Synced: true, Growing: true, SegmentPages: 8, ChunkPages: 1024, MaxFileSize: 44 * 8 * PageSize}
 }
 
-// An image is a file system at one moment, with what is known of it.
+// An image is a file system at one moment, with what is known about it.
 type image struct {
 	mem *vfs.Mem
 	log *lineage
@@ -70,14 +70,14 @@ type model struct {
 	r        *rand.Rand
 	opts     Options
 	weights  [10]int // of the steps, in the order of step
-	crashes  int     // an image is taken every so many steps
+	crashes  int     // average number of steps between images
 	mem      *vfs.Mem
 	log      *lineage
 	d        *toy
-	trap     int    // operations until an image is taken; 0 = none
+	trap     int    // operations until an image is taken; 0: none
 	caught   *image // the image taken
 	failSync bool
-	guarded  error // a write that must not have been
+	guarded  error // a forbidden write
 }
 
 func runModel(seed uint64, steps int) (err error) {
@@ -148,7 +148,8 @@ func (m *model) hook(op vfs.Op) error {
 	return nil
 }
 
-// open opens the toy under guard. Recovery changes no byte of the file, but for what was cut off.
+// open opens the toy under guard. Recovery must change no byte of the file, except in pages of interrupted
+// groups.
 func (m *model) open() (*toy, error) {
 	m.mem.OnOp(m.hook)
 	var d *toy
@@ -181,7 +182,8 @@ func (m *model) open() (*toy, error) {
 	return d, m.guarded
 }
 
-// vary makes each seed another kind of run: with or without syncs, little room or much, crashes often or seldom.
+// vary makes each seed another kind of run: with or without syncs, with little room or much, with frequent or
+// rare crashes.
 func (m *model) vary() {
 	m.weights = [...]int{42, 12, 6, 10, 4, 8, 4, 2, 6, 6 * m.r.IntN(3)}
 	m.crashes = []int{6, 10, 25}[m.r.IntN(3)]
@@ -240,7 +242,8 @@ func (m *model) step() error {
 	return d.takeReader()
 }
 
-// trim gives free space back, down to some that is left; at times it has checkpoints let it go at once.
+// trim gives free space back except for some of it. At times it makes checkpoints so that the space is given
+// back at once.
 func (m *model) trim() error {
 	d, s := m.d, m.d.s
 	if d.check != nil {
@@ -296,7 +299,7 @@ func busy(err error) error {
 	return err
 }
 
-// crash goes on with what a power cut, or a kill, makes of an image.
+// crash continues with what a power cut, or a kill, makes of an image.
 func (m *model) crash(img *image) error {
 	for depth := 0; ; depth++ {
 		modelCounts.Crashes++
@@ -341,7 +344,7 @@ func (m *model) crash(img *image) error {
 	}
 }
 
-// again recovers a copy once more, which must find the same.
+// again recovers another copy, which must give the same result.
 func (m *model) again() error {
 	if m.r.IntN(4) != 0 {
 		return nil
@@ -416,7 +419,7 @@ func (m *model) check() error {
 	return nil
 }
 
-// takeReader registers a snapshot of what is installed.
+// takeReader registers a snapshot of the installed state.
 func (d *toy) takeReader() error {
 	if len(d.readers) == 4 {
 		return nil

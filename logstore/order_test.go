@@ -13,8 +13,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// The successor was entered and that reached the disk, the last page here did not. If the log went on here, and the same commit came
-// again, byte for byte, what lies in the successor would follow it.
+// The log had entered the successor and that reached the disk, but the last page in this segment did not. If
+// the log continued here and the same commit came again, byte for byte, the pages in the successor would follow
+// it.
 func TestCutOffSuccessorDoesNotJoin(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(7)
@@ -35,7 +36,8 @@ func TestCutOffSuccessorDoesNotJoin(t *testing.T) {
 	require.Equal(t, last+1, x.s.LastGroup())
 }
 
-// Groups between the scan start and the checkpoint's own were durable before the superblock was written, whether or not a page says so.
+// Groups between the scan start and the checkpoint's own groups were durable before the superblock was written,
+// whether or not a page says so.
 func TestHoleBeforeTheCheckpoint(t *testing.T) {
 	x := newScript(t)
 	x.s.Rebase(x.append(1))
@@ -54,7 +56,7 @@ func TestHoleBeforeTheCheckpoint(t *testing.T) {
 	}
 }
 
-// Nothing is written into new space, nor refers to it, before it is synced.
+// Nothing is written into new space, or refers to it, before that space is synced.
 func TestGrowthIsSyncedFirst(t *testing.T) {
 	x := newScript(t)
 	var growths int
@@ -78,7 +80,8 @@ func TestGrowthIsSyncedFirst(t *testing.T) {
 	x.mem.OnOp(nil)
 }
 
-// A large value's segments obey the rules of the log's once it is published, in this process and after a crash.
+// After they are published, the segments of a large value obey the same rules as those of the log, in this
+// process and after a crash.
 func TestPublishedSegmentsAreNotFreeAtOnce(t *testing.T) {
 	x := newScript(t)
 	v := x.s.NewPrivate()
@@ -115,10 +118,10 @@ func TestPublishedSegmentsAreNotFreeAtOnce(t *testing.T) {
 	require.ErrorIs(t, x.s.NoteListed([]Extent{{Addr: 1 << 40, Bytes: 1}}, no), ErrCorrupt)
 }
 
-// oneSync is a file system that reports two syncs at once.
+// oneSync is a file system that reports overlapping syncs.
 type oneSync struct {
 	vfs.FS
-	syncs   atomic.Int32 // under way
+	syncs   atomic.Int32 // syncs in progress
 	overlap atomic.Bool
 }
 
@@ -138,7 +141,7 @@ func (f *oneSyncFile) Datasync() error {
 	}
 	defer f.fs.syncs.Add(-1)
 	for range 20 {
-		runtime.Gosched() // lets others get here
+		runtime.Gosched() // lets other goroutines get here
 	}
 	if f.fs.overlap.Load() {
 		return errors.New("two syncs at once: one may miss the other's error")
@@ -146,7 +149,8 @@ func (f *oneSyncFile) Datasync() error {
 	return f.File.Datasync()
 }
 
-// The log may enter segments after the space map was taken and before the checkpoint's own groups; the scan may start in one of them.
+// The log may enter segments after the space map was copied and before the checkpoint's own groups; the scan
+// may start in one of them.
 func TestScanStartBehindTheSpaceMap(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(8)
@@ -166,7 +170,7 @@ func TestScanStartBehindTheSpaceMap(t *testing.T) {
 	require.Equal(t, want, x.groups())
 }
 
-// TestFailedWriteInAGroup: whichever of the calls that write a group fails, the group has failed.
+// TestFailedWriteInAGroup: if any of the calls that write a group fails, the group has failed.
 func TestFailedWriteInAGroup(t *testing.T) {
 	for fail := 0; ; fail++ {
 		x := newScript(t)

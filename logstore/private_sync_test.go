@@ -11,8 +11,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestPrivateIsSyncedBeforeItIsRead: what a transaction has written into private segments it may read before it commits. From then on it holds
-// slices of the mapping, so those pages are synced first; if that fails, it is an error, and nothing of the segment's earlier life is shown.
+// TestPrivateIsSyncedBeforeItIsRead: a transaction may read what it has written into private segments before it
+// commits. It then holds slices of the mapping, so these pages are synced first. If that sync fails, the read
+// is an error, and nothing of the segment's earlier life is shown.
 func TestPrivateIsSyncedBeforeItIsRead(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		x := newScript(t)
@@ -52,8 +53,9 @@ func TestPrivateIsSyncedBeforeItIsRead(t *testing.T) {
 	}
 }
 
-// TestListedSegmentIsNotCleaned: a segment of which recovery finds that it holds a large value has none of the log any more, whatever the space map
-// says. Among the bytes of the value the cleaner would find nodes, which would outlive it.
+// TestListedSegmentIsNotCleaned: if recovery finds that a segment holds a large value, the segment has no page
+// of the log any more, whatever the space map says. Otherwise the cleaner could find bytes of the value that
+// look like nodes, and they would outlive the value.
 func TestListedSegmentIsNotCleaned(t *testing.T) {
 	x := newScript(t)
 	for x.s.tail.header.segment < 20 {

@@ -12,8 +12,9 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A file grew into holes behind its last checkpoint and the process died. Others have filled the device, and the file system refuses to
-// allocate what the file has: it is found all the same, and no more than that.
+// A file grew into its holes after its last checkpoint, and the process died. Then the device became full, and
+// the file system refuses to allocate ranges that the file already has. The store still finds the space that
+// the file has, and no more.
 func TestRefusedAllocation(t *testing.T) {
 	x := newScript(t)
 	x.hollow()
@@ -63,7 +64,7 @@ func TestRefusedAllocation(t *testing.T) {
 	}
 }
 
-// silentFS does not tell how much room a device has left, as those of most systems do not.
+// silentFS does not tell how much space a device has left, like most systems.
 type silentFS struct{ vfs.FS }
 
 type silentFile struct{ vfs.File }
@@ -78,7 +79,7 @@ func (fs silentFS) Open(path string, flag int, mode os.FileMode) (vfs.File, erro
 
 func (silentFile) Free() (int64, error) { return 0, errors.ErrUnsupported }
 
-// Where nobody knows what the device has left, a file that is opened is not taken for one that cannot grow.
+// If it is not known what the device has left, a file that is opened does not count as one that cannot grow.
 func TestRoomIsNotKnown(t *testing.T) {
 	x := newScript(t)
 	x.s.Close()

@@ -12,8 +12,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A script is a store over a file system in memory, for tests that read as scripts. Its pages hold one number each; a group of n pages
-// is written by append(n).
+// A script is a store over a file system in memory, for tests that read as scripts. Each of its pages holds one
+// number; append(n) writes a group of n pages.
 type script struct {
 	t    *testing.T
 	mem  *vfs.Mem
@@ -24,7 +24,7 @@ type script struct {
 
 func newScript(t *testing.T) *script { return newScriptOf(t, 8) }
 
-// newScriptOf is newScript with segments of so many pages.
+// newScriptOf is newScript with segments of the given number of pages.
 func newScriptOf(t *testing.T, segmentPages uint32) *script {
 	x := &script{t: t, mem: vfs.NewMem(16 << 20), opts: Options{SegmentPages: segmentPages, ChunkPages: 4096, Growing: true}}
 	t.Cleanup(func() {
@@ -54,7 +54,7 @@ func (x *script) openOnly() {
 	x.s, x.rec = s, rec
 }
 
-// append writes a page group of n pages, the first of which bears the group's number.
+// append writes a page group of n pages; the first one bears the group's number.
 func (x *script) append(n int) (group uint64) {
 	x.t.Helper()
 	require.NoError(x.t, x.s.Reserve(int64(n), true))
@@ -69,7 +69,7 @@ func (x *script) append(n int) (group uint64) {
 	return no
 }
 
-// appendTo appends groups of a page until the next page of the log is the given one of its segment.
+// appendTo appends groups of one page until the next page of the log has the given index in its segment.
 func (x *script) appendTo(page uint64) {
 	x.t.Helper()
 	for x.s.tail.page != page {
@@ -85,14 +85,14 @@ func (x *script) sync() {
 	require.NoError(x.t, x.s.Sync())
 }
 
-// checkpoint makes everything before it history.
+// checkpoint makes a checkpoint whose scan starts after everything before it.
 func (x *script) checkpoint() {
 	x.t.Helper()
 	x.s.Rebase(x.s.LastGroup())
 	x.checkpointFrom()
 }
 
-// checkpointFrom makes a checkpoint whose scan start is where Rebase put it.
+// checkpointFrom makes a checkpoint whose scan start is where Rebase has put it.
 func (x *script) checkpointFrom() {
 	x.t.Helper()
 	require.NoError(x.t, x.s.Reserve(4, true))
@@ -106,7 +106,7 @@ func (x *script) checkpointFrom() {
 	require.NoError(x.t, c.Finish())
 }
 
-// become goes on with another file system, closed.
+// become continues with another file system; the store is closed.
 func (x *script) become(mem *vfs.Mem) {
 	x.s.Close()
 	x.s = nil
@@ -147,7 +147,7 @@ func (x *script) overwrite(a Addr, p []byte) {
 	})
 }
 
-// page returns what is in a page of the closed file.
+// page returns the content of a page of the closed file.
 func (x *script) page(a Addr) (p []byte) {
 	x.file(x.mem, func(f vfs.File) { p = x.read(f, a) })
 	return p
@@ -227,7 +227,8 @@ func TestCheckpointMovesTheScanStart(t *testing.T) {
 	require.Empty(t, x.rec.Groups, "nothing to scan after a clean close")
 }
 
-// A group of which the first page alone reached the disk is cut off; another one comes in its place, under the same number.
+// A group of which only the first page reached the disk is cut off; another group takes its place and its
+// number.
 func TestTornGroupDoesNotHideWhatFollows(t *testing.T) {
 	x := newScript(t)
 	x.sync()
@@ -258,9 +259,9 @@ func TestTornGroupDoesNotHideWhatFollows(t *testing.T) {
 	require.Zero(t, x.rec.Dropped)
 }
 
-// A group reaches over into the next segment and loses one sector there. The next recovery drops it, and the same group comes again, in the
-// same places. If then all of it is lost but for the one sector that both have in common, the old group would be whole again, were it not
-// void.
+// A group continues in the next segment and loses one sector there. The next recovery drops the group, and the
+// same group is written again, in the same places. If all of it is then lost except the one sector that both
+// have in common, the old group would be whole again if it had not been invalidated.
 func TestCutOffGroupIsNotMadeWholeByLaterSectors(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(7)
@@ -295,7 +296,8 @@ func TestCutOffGroupIsNotMadeWholeByLaterSectors(t *testing.T) {
 	require.Equal(t, before, x.s.LastGroup())
 }
 
-// A segment in the chain whose only group was cut off holds nothing but its header, and is needed as long as the scan passes it.
+// A segment of the chain whose only group was cut off holds nothing but its header. It is needed as long as the
+// scan passes it.
 func TestEmptyLinkIsNotReused(t *testing.T) {
 	x := newScript(t)
 	x.appendTo(8)
@@ -315,7 +317,8 @@ func TestEmptyLinkIsNotReused(t *testing.T) {
 	require.NotEqual(t, Free, x.s.Segments()[link].State)
 }
 
-// checkpointFromEmpty makes a checkpoint if the tail's segment is full, so that the scan starts at its end.
+// checkpointFromEmpty makes a checkpoint with the tail's segment full, so that the scan starts at the end of
+// the segment.
 func (x *script) checkpointFromEmpty() {
 	for {
 		x.checkpoint()
@@ -375,7 +378,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	}
 }
 
-// A hole before groups that were durable is damage, a hole behind them the end.
+// A hole before groups that were durable is damage; a hole after them is the end of the log.
 func TestHole(t *testing.T) {
 	const groups = 12
 	build := func(t *testing.T) (x *script, at map[uint64]Addr) {
@@ -413,7 +416,7 @@ func TestHole(t *testing.T) {
 	}
 }
 
-// A page that is not the one written there breaks the chain behind it, even if its own checksum is right.
+// A page that is not the one written there breaks the chain after it, even if its own checksum is correct.
 func TestDigestBindsGroupsTogether(t *testing.T) {
 	for _, last := range []bool{false, true} {
 		x := newScript(t)
@@ -465,7 +468,8 @@ func TestDamagedHeaderHasACopy(t *testing.T) {
 
 func (x *script) headerOf(n uint32) Addr { return uint64(n)*8 + headerPage(n) }
 
-// Groups that were in the system's cache only, after a kill, are durable once recovery has shown them; so is all that led there.
+// Groups that only the system's cache had after a kill are durable once recovery has shown them, and so is
+// everything that leads to them.
 func TestKillThenPowerCut(t *testing.T) {
 	x := newScript(t)
 	a := x.append(2)
@@ -503,7 +507,7 @@ func TestUnreservedPagesPoison(t *testing.T) {
 	require.Empty(t, x.groups())
 }
 
-// Runs are found whole in any segment, also the first, and across the scan's windows.
+// Runs are found whole in any segment, also in the first one, and across the scan's windows.
 func TestRunsOfAllLengths(t *testing.T) {
 	inTurn(t)
 	for _, segmentPages := range []uint32{8, 1024} {

@@ -31,7 +31,7 @@ func TestReserve(t *testing.T) {
 	require.Panics(t, func() { s.Release(1) })
 }
 
-// Bits of a page are forgotten when its segment is reused, in words and in parts of words.
+// The bits of a page are cleared when its segment is reused, in whole words and in parts of words.
 func TestPageSet(t *testing.T) {
 	for _, n := range []uint64{8, 32, 64, 256} {
 		set := make(pageSet, 16)
@@ -78,7 +78,8 @@ func TestRawPageIsNoTreePage(t *testing.T) {
 	v.Discard()
 }
 
-// TestFileThatCannotGrow: where the file system has no room, no quota or takes no larger files, that is a full file and no failure.
+// TestFileThatCannotGrow: if the file system has no room, no quota, or does not allow longer files, the file is
+// full; that is not a failure of the store.
 func TestFileThatCannotGrow(t *testing.T) {
 	for _, cause := range []error{syscall.ENOSPC, errQuota, syscall.EFBIG} {
 		t.Run(cause.Error(), func(t *testing.T) {

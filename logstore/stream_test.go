@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLongStream writes a group of many times what a builder holds in memory, across segments, and reads it back; cut short anywhere,
-// it is not there at all.
+// TestLongStream writes a group of many times the size of the builder's buffers, across segments, and reads it
+// back. If it is cut short anywhere, nothing of it is accepted.
 func TestLongStream(t *testing.T) {
 	inTurn(t)
 	const pages = 3*streamPages + 7

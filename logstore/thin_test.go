@@ -9,11 +9,12 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// heldSegments are the segments of the script's file that a reader keeps: one page in each was alive when it came.
+// heldSegments are the segments of the script's file that a reader keeps: one page in each was live when the
+// reader began.
 const heldFrom, heldTo = 3, 11
 
-// hold fills the log until its tail lies behind the held segments. In each of these one page has died before the reader at 30 came, and one
-// after that.
+// hold fills the log until its tail is after the held segments. In each of these, one page died before the
+// reader at 30 began, and one after.
 func (x *script) hold() { x.holdThese(heldFrom, heldTo) }
 
 func (x *script) holdThese(from, to uint32) {
@@ -49,8 +50,8 @@ func (x *script) blocks() int64 {
 	return n
 }
 
-// TestThin: of segments that only readers keep the file has what these see, once two checkpoints say so, and all that is left comes back
-// when they have ended: by growth, which fills the holes.
+// TestThin: of segments that only readers keep, the file keeps the pages that the readers see, once two
+// checkpoints say so. When the readers have ended, the segments come back by growth, which fills the holes.
 func TestThin(t *testing.T) {
 	const segments = heldTo - heldFrom
 	x := newScript(t)
@@ -91,8 +92,8 @@ func TestThin(t *testing.T) {
 	require.Equal(t, x.blocks(), x.s.SpaceStats().FileBytes)
 }
 
-// TestThinLeavesPlaces: an image that a node in memory has cells in keeps its space, though it is no page that a reader comes to by its name.
-// What has changed since the segment was chosen counts too.
+// TestThinLeavesPlaces: an image in which a node in memory has cells keeps its space, although no reader
+// reaches that page by its name. Changes since the segment was chosen count too.
 func TestThinLeavesPlaces(t *testing.T) {
 	x := newScript(t)
 	x.hold()
@@ -101,7 +102,7 @@ func TestThinLeavesPlaces(t *testing.T) {
 	x.s.HoldPlace(place)
 	x.s.Thin()
 	again := x.s.firstPage(heldFrom+1) + 2
-	x.s.AddName(again) // not for readers alone
+	x.s.AddName(again) // the name is not wanted by readers alone
 	x.checkpointFrom()
 	x.checkpointFrom()
 	x.giveBack()
@@ -115,8 +116,8 @@ func TestThinLeavesPlaces(t *testing.T) {
 	x.s.DropName(place)
 }
 
-// TestThinCrash: a power cut, or the end of the process, at any operation while segments are thinned, used by readers, left by them and filled
-// again. The log is found, and nothing is written into space that may not be there.
+// TestThinCrash: a power cut or a kill at any operation while segments are thinned, read, left by their
+// readers, and filled again. The log is found, and nothing is written into space that may be missing.
 func TestThinCrash(t *testing.T) {
 	inTurn(t)
 	sure := func(x *script) {
@@ -198,8 +199,8 @@ func TestThinCrash(t *testing.T) {
 	require.Positive(t, punched)
 }
 
-// TestThinnedEndIsCutOff: when readers leave segments with holes at the end of the file, they are cut off. No checkpoint that a recovery may start
-// from says that the file is longer.
+// TestThinnedEndIsCutOff: segments with holes at the end of the file are cut off when their readers have ended.
+// No checkpoint from which a recovery may start says that the file is longer.
 func TestThinnedEndIsCutOff(t *testing.T) {
 	const from, to = 16, 20
 	for _, damaged := range []bool{false, true} { // the newest superblock
@@ -231,7 +232,7 @@ func TestThinnedEndIsCutOff(t *testing.T) {
 	}
 }
 
-// TestThinFaults: what cannot be punched does no harm.
+// TestThinFaults: a failing punch does no harm.
 func TestThinFaults(t *testing.T) {
 	for _, fault := range []error{errors.ErrUnsupported, vfs.ErrNoSpace} {
 		x := newScript(t)
@@ -266,8 +267,8 @@ func TestThinFaults(t *testing.T) {
 	}
 }
 
-// TestThinKnowsDeaths: a page that dies at a number that the watermark has passed already is seen as well, though nobody has told of snapshots
-// since; also if the segment was chosen before.
+// TestThinKnowsDeaths: a page that dies at a number that the watermark has already passed is counted as seen,
+// although no snapshots were reported since; also if the segment was chosen before.
 func TestThinKnowsDeaths(t *testing.T) {
 	for _, chosen := range []bool{false, true} {
 		x := newScript(t)
@@ -291,8 +292,8 @@ func TestThinKnowsDeaths(t *testing.T) {
 	}
 }
 
-// TestThinnedPagesAreRead: of a page without space nothing is known any more, so a damaged reference to it finds no page there. What is seen
-// stays as it is.
+// TestThinnedPagesAreRead: nothing is remembered of a page that has lost its space, so a damaged reference to
+// it finds no page there. Pages that readers see stay as they are.
 func TestThinnedPagesAreRead(t *testing.T) {
 	x := newScript(t)
 	x.hold()
@@ -323,7 +324,8 @@ func TestThinnedPagesAreRead(t *testing.T) {
 	require.True(t, x.s.Overridden(gone), "a name that readers want is in the table")
 }
 
-// TestThinWithoutHoles: where the file system makes no holes, each segment keeps its space, and counts as having it.
+// TestThinWithoutHoles: if the file system cannot make holes, each segment keeps its space and counts as having
+// it.
 func TestThinWithoutHoles(t *testing.T) {
 	x := newScript(t)
 	x.hold()

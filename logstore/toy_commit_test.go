@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// reserve promises pages for one action of the toy; give takes the promise back.
+// reserve promises pages for one action of the toy; give returns the promise.
 func (d *toy) reserve(pages int64, emergency bool) error {
 	if err := d.s.Reserve(pages, emergency); err != nil {
 		return err
@@ -21,7 +21,7 @@ func (d *toy) give() {
 	d.reserved = 0
 }
 
-// newRun puts a long value into a group. Large ones were written by prepare.
+// newRun adds a long value to a group. prepare has already written large values.
 func (d *toy) newRun(g *Group, slot int, version uint64, p *Private) (PageID, error) {
 	if p != nil {
 		extents, err := p.Finish()
@@ -37,7 +37,7 @@ func (d *toy) newRun(g *Group, slot int, version uint64, p *Private) (PageID, er
 	return g.Run(0, b[:cut], b[cut:]), nil
 }
 
-// prepare writes the large value of a slot into private segments, synced.
+// prepare writes the large value of a slot into private segments and syncs them.
 func (d *toy) prepare(slot int, version uint64) (*Private, error) {
 	kind, n := toyForm(slot, version, d.s)
 	if kind != toyLarge {
@@ -65,7 +65,7 @@ func (d *toy) prepare(slot int, version uint64) (*Private, error) {
 	return p, nil
 }
 
-// commit changes some slots: as a page group where that is legal and wanted, else as a record group.
+// commit changes some slots: as a page group if that is legal and wanted, otherwise as a record group.
 func (d *toy) commit() (err error) {
 	version := d.seq + 1
 	r := d.r
@@ -162,7 +162,7 @@ func (d *toy) commit() (err error) {
 	return nil
 }
 
-// logRecords writes the records of a commit, in the last page if it is to share one and there is room.
+// logRecords writes the records of a commit: into the last page if it may share one and there is room.
 func (d *toy) logRecords(g *Group, records []byte, share bool) (uint64, error) {
 	if share {
 		if no, ok, err := d.s.Extend(records, 1); ok || err != nil {
@@ -183,7 +183,7 @@ func (d *toy) after(changed []int, version uint64) toyState {
 	return st
 }
 
-// addPages adds the pages of slots, a few of them under new names: their own addresses.
+// addPages adds the pages of slots, a few of them under new names, which are their own addresses.
 func (d *toy) addPages(g *Group, r *rand.Rand, changed []int, values []toyValue) (placed []toyPlaced) {
 	for i, slot := range changed {
 		name := d.names[slot]
@@ -197,7 +197,7 @@ func (d *toy) addPages(g *Group, r *rand.Rand, changed []int, values []toyValue)
 	return placed
 }
 
-// bear marks the pages of a new run.
+// bear marks the pages of a new run as live.
 func (d *toy) bear(run PageID) {
 	if run == 0 {
 		return
@@ -206,10 +206,10 @@ func (d *toy) bear(run PageID) {
 	if err != nil {
 		panic(err)
 	}
-	d.s.MarkLive(run, RunPages(int64(len(payload))), d.clock+1) // no reader knows it before something is installed
+	d.s.MarkLive(run, RunPages(int64(len(payload))), d.clock+1) // no reader knows the run before something is installed
 }
 
-// record notes a change that no page shows yet.
+// record notes a change that is not in any page yet.
 func (d *toy) record(slot int, v toyValue) {
 	if old := d.values[slot].run; old != 0 {
 		d.deaths = append(d.deaths, toyDeath{old})
@@ -236,9 +236,10 @@ func (d *toy) tick() uint64 {
 	return d.clock
 }
 
-// install makes names lead to new pages. The pages that they led to die at the given moment, which is 0 in recovery, where there are no readers.
-// A page that died at another moment counts as a node for as long as its segment lives, so the raw pages of a value that came there since, in a
-// later life of the segment, would never die (seeds 61002304, 61006051 and 61006349).
+// install makes names lead to new pages. The pages to which they led die at the given moment, which is 0 in
+// recovery, where there are no readers. A page that died at another moment would count as a node as long as its
+// segment lives, so the raw pages of a value that comes there in a later life of the segment would never die
+// (seeds 61002304, 61006051 and 61006349).
 func (d *toy) install(placed []toyPlaced, now uint64) {
 	for _, p := range placed {
 		n := int64(1)
@@ -286,7 +287,8 @@ func (d *toy) sync() error {
 	return nil
 }
 
-// makeRoom does what a database does when its file is full: sooner or later readers are sent away; it writes out, checkpoints and cleans.
+// makeRoom does what a database does when its file is full: it ends readers sooner or later, flushes,
+// checkpoints and cleans.
 func (d *toy) makeRoom() error {
 	if d.r.IntN(4) == 0 {
 		d.readers = nil

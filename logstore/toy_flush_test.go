@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// startFlush takes what is dirty as of now.
+// startFlush takes what is dirty now.
 func (d *toy) startFlush() error {
 	if d.flush != nil || d.check != nil {
 		return errToyBusy
@@ -29,7 +29,8 @@ func (d *toy) startFlush() error {
 	return nil
 }
 
-// flushStep writes the next part: one or two pages or runs; the last part ends with a stream and installs the flush.
+// flushStep writes the next part: one or two pages or runs. The last part ends with a stream and installs the
+// flush.
 func (d *toy) flushStep() error {
 	f := d.flush
 	if f == nil {
@@ -88,7 +89,7 @@ func (d *toy) flushStep() error {
 	return nil
 }
 
-// partPages returns how many pages to reserve for the next part.
+// partPages returns the number of pages to reserve for the next part.
 func (d *toy) partPages(f *toyFlush) int64 {
 	pages := int64(min(len(f.work), 2))
 	if pages < 2 && len(f.moves) > 0 {
@@ -100,7 +101,7 @@ func (d *toy) partPages(f *toyFlush) int64 {
 	return pages
 }
 
-// moveRun writes a run once more, elsewhere.
+// moveRun writes a run again, elsewhere.
 func (d *toy) moveRun(g *Group, f *toyFlush) error {
 	name := f.moves[0]
 	f.moves = f.moves[1:]
@@ -122,7 +123,7 @@ func (d *toy) moveRun(g *Group, f *toyFlush) error {
 	return nil
 }
 
-// bury ends the lives of dropped runs: see install for the moment.
+// bury lets dropped runs die at the given moment: see install.
 func (d *toy) bury(dying []Extent, dead []PageID, now uint64) {
 	for _, e := range dying {
 		d.s.Kill(e.Addr, int64(e.Bytes), now)
@@ -172,7 +173,7 @@ func (d *toy) flushAll() error {
 	}
 }
 
-// clean moves what lives in the segment with the fewest live pages: with the next flush.
+// clean moves the live pages of the segment with the fewest live pages, with the next flush.
 func (d *toy) clean() {
 	s := d.s
 	victim, least := -1, 1<<30
@@ -195,7 +196,7 @@ func (d *toy) clean() {
 	}
 }
 
-// startCheckpoint begins a checkpoint of what is installed.
+// startCheckpoint begins a checkpoint of the installed state.
 func (d *toy) startCheckpoint() error {
 	if d.flush != nil || d.check != nil {
 		return errToyBusy
@@ -217,7 +218,7 @@ func (d *toy) startCheckpoint() error {
 	return nil
 }
 
-// checkpointStep writes a part; after the last it finishes.
+// checkpointStep writes a part, and finishes the checkpoint after the last part.
 func (d *toy) checkpointStep() error {
 	c := d.check
 	if c == nil {

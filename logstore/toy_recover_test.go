@@ -10,7 +10,8 @@ import (
 
 const toyPath = "toy.db"
 
-// openToy creates or recovers the toy in a file system. The lineage says what it must find, and learns what it found.
+// openToy creates or recovers the toy in a file system. The lineage says what it must find, and records what it
+// found.
 func openToy(fs vfs.FS, opts Options, r *rand.Rand, log *lineage) (*toy, error) {
 	s, rec, err := Open(fs, toyPath, opts)
 	if err != nil {
@@ -117,7 +118,7 @@ func (d *toy) recover(rec *Recovery) error {
 	return d.verify()
 }
 
-// redoPages installs page groups and whole flushes, and marks the runs that groups carry.
+// redoPages installs page groups and complete flushes, and marks the runs that groups carry as live.
 func (d *toy) redoPages(rec *Recovery) error {
 	tableBase := d.base
 	parts := map[uint64][]toyPlaced{}
@@ -189,7 +190,7 @@ func (d *toy) redoFlush(g *ScannedGroup, tableBase uint64, placed []toyPlaced, p
 		return fmt.Errorf("%w: end of a flush", errToy)
 	}
 	base, baseSeq, first := w.next(), w.next(), w.next()
-	if base <= tableBase { // the table has it; what died then may be cut off by now
+	if base <= tableBase { // the table already includes the flush; the space of what died then may be cut off by now
 		return nil
 	}
 	d.install(append(parts[first], placed...), 0)
@@ -219,7 +220,7 @@ func (d *toy) stream(g *ScannedGroup, kind Kind) (stream []byte, err error) {
 	return stream, nil
 }
 
-// redoRecords repeats the commits after the base.
+// redoRecords redoes the commits after the base.
 func (d *toy) redoRecords(rec *Recovery) error {
 	for i := range rec.Groups {
 		g := &rec.Groups[i]

@@ -10,10 +10,11 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// The toy is the smallest database that needs everything a store promises: a fixed number of slots, each with a value that is known
-// from the slot and a version. Slots have pages, found by name through a table; values too long for a page lie in runs, and very long
-// ones in private segments. Commits are page groups or record groups; record groups are followed by flushes, with parts between other
-// groups; pages and runs move when their segment is cleaned, and some pages get new names.
+// The toy is the smallest database that needs everything a store promises: a fixed number of slots, each with a
+// value that follows from the slot and a version. Slots have pages, which are found by name through a table.
+// Values too long for a page lie in runs, and very long ones in private segments. Commits are page groups or
+// record groups. Record groups are followed by flushes, whose parts lie between other groups. Pages and runs
+// move when their segment is cleaned, and some pages get new names.
 const toySlots = 10
 
 const (
@@ -73,7 +74,7 @@ type toyPlaced struct {
 	run  int64
 }
 
-// A toyReader looks at installed pages as they were at its clock.
+// A toyReader looks at the pages that were installed at its clock.
 type toyReader struct {
 	clock uint64
 	seen  []toySeen
@@ -95,7 +96,7 @@ func mix(xs ...uint64) uint64 {
 	return h
 }
 
-// form tells how long a value is and where it belongs.
+// form returns the length of a value, and where it belongs.
 func toyForm(slot int, version uint64, s *Store) (kind int, n int64) {
 	h := mix(uint64(slot), version, 1)
 	switch h % 16 {
@@ -107,7 +108,8 @@ func toyForm(slot int, version uint64, s *Store) (kind int, n int64) {
 	return toyInline, 64 + int64(h>>8)%(BodySize-128)
 }
 
-// toyFill makes the bytes of a value. Half of its sectors are zero, as in real pages, so that sectors of different pages may agree.
+// toyFill makes the bytes of a value. Half of its sectors are zero, as in real pages, so sectors of different
+// pages may be equal.
 func toyFill(b []byte, slot int, version uint64) {
 	for at := 0; at < len(b); at += vfs.SectorSize {
 		sector := b[at:min(at+vfs.SectorSize, len(b))]
@@ -187,7 +189,7 @@ func (d *toy) checkRun(a Addr, slot int, version uint64) error {
 	return nil
 }
 
-// at returns where the newest image of a name is.
+// at returns the address of the newest image of a name.
 func (d *toy) at(name PageID) Addr {
 	if a, ok := d.place[name]; ok {
 		return a
@@ -228,7 +230,8 @@ func (d *toy) verify() error {
 	return d.checkLive()
 }
 
-// verifyFailed is verify of a store that may have failed: what was not synced before that may be an error, but nothing is wrong.
+// verifyFailed is verify of a store that may have failed: reading what was not synced before may be an error,
+// but never gives wrong bytes.
 func (d *toy) verifyFailed() error {
 	if d.s.Failed() == nil {
 		return d.verify()

@@ -9,7 +9,7 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// giveBack gives back what can be and returns how often there was something.
+// giveBack gives back all space that can be given back, and returns how many calls gave some.
 func (x *script) giveBack() (n int) {
 	x.t.Helper()
 	for {
@@ -22,14 +22,14 @@ func (x *script) giveBack() (n int) {
 	}
 }
 
-// space is what the file takes on disk, in segments.
+// space is the space that the file takes on disk, in segments.
 func (x *script) space() int64 {
 	n, err := x.s.file.Blocks()
 	require.NoError(x.t, err)
 	return n / PageSize / 8
 }
 
-// spread fills the file with log so that its tail comes to lie behind free segments, and returns the tail's segment.
+// spread fills the file with log until its tail is after free segments, and returns the tail's segment.
 func (x *script) spread() uint32 {
 	x.t.Helper()
 	for x.s.tail.header.segment < 20 {
@@ -83,7 +83,8 @@ func TestTrim(t *testing.T) {
 	require.Equal(t, x.space(), x.s.SpaceStats().FileBytes/PageSize/8)
 }
 
-// What was given back counts no more: neither for what is held back, nor for the steps in which the file grows.
+// Space that was given back does not count any more: neither for what is held back, nor for the steps in which
+// the file grows.
 func TestHolesDoNotCount(t *testing.T) {
 	x := newScript(t)
 	for x.s.tail.header.segment < 400 {
@@ -108,7 +109,7 @@ func TestHolesDoNotCount(t *testing.T) {
 	require.LessOrEqual(t, x.space(), few+few/8+1)
 }
 
-// The space of condemned segments is there until it is given back: growth takes them as they are.
+// Condemned segments have their space until it is given back: growth takes them back as they are.
 func TestCondemnedSegmentsAreSpared(t *testing.T) {
 	x := newScript(t)
 	x.spread()
@@ -122,8 +123,8 @@ func TestCondemnedSegmentsAreSpared(t *testing.T) {
 	require.Zero(t, x.s.Leaving())
 }
 
-// A power cut, or the end of the process, at any operation of a trim and of the growth that takes the space back: what is in the log is
-// found, and nothing is written into space that may not be there.
+// A power cut or a kill at any operation of a trim, and of the growth that takes the space back: the log is
+// found, and nothing is written into space that may be missing.
 func TestTrimCrash(t *testing.T) {
 	inTurn(t)
 	run := func(x *script) {
@@ -194,7 +195,7 @@ func TestTrimCrash(t *testing.T) {
 	}
 }
 
-// What cannot be punched, or fails, does no harm.
+// A punch that is not possible, or fails, does no harm.
 func TestTrimFaults(t *testing.T) {
 	for _, fault := range []error{errors.ErrUnsupported, vfs.ErrNoSpace} {
 		for _, kind := range []vfs.Kind{vfs.OpPunch, vfs.OpTruncate} {
@@ -229,7 +230,8 @@ func TestTrimFaults(t *testing.T) {
 	}
 }
 
-// Whoever reads the file beside its writer takes what a header leads to for pages, so the header goes first.
+// A process that reads the file beside its writer takes what a header leads to for pages, so the header is
+// zeroed first.
 func TestHeaderIsZeroedBeforeItIsPunched(t *testing.T) {
 	x := newScript(t)
 	x.spread()
@@ -263,9 +265,9 @@ func TestHeaderIsZeroedBeforeItIsPunched(t *testing.T) {
 	require.Positive(t, punched)
 }
 
-// A segment that was given back may be the tail's successor again by the time of a crash, while the newest checkpoint knows it as absent.
-// Its space was there before a header named it. So it is found, for else no other segment could be entered either: not in a file that may
-// not grow, however much of it is free.
+// When a crash comes, a segment that was given back may be the tail's successor again, while the newest
+// checkpoint knows it as absent. Its space was there before a header named it. So recovery finds it; otherwise
+// the log could enter no other segment, in a file that may not grow, however much of the file is free.
 func TestSuccessorThatWasGivenBack(t *testing.T) {
 	x := newScript(t)
 	x.hollow()

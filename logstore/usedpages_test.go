@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUsedPages compares it with a map.
+// TestUsedPages compares the set with a map.
 func TestUsedPages(t *testing.T) {
 	for _, segmentPages := range []uint32{8, 64, 256} {
 		rng := rand.New(rand.NewPCG(1, uint64(segmentPages)))
@@ -32,7 +32,8 @@ func TestUsedPages(t *testing.T) {
 	}
 }
 
-// TestUsedPagesMemory: a check of a file of 20 GB takes a thousandth of MemoryLimit for the pages that it has found in use.
+// TestUsedPagesMemory: a check of a file of 20 GB takes a thousandth of MemoryLimit for the pages that it has
+// found in use.
 func TestUsedPagesMemory(t *testing.T) {
 	inTurn(t)
 	var before, after runtime.MemStats

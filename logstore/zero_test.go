@@ -8,8 +8,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// TestZeroAhead: when the log has entered a segment, those that come next are made ready, growing the file if it has none to spare; the
-// commits after that find space that was written before.
+// TestZeroAhead: when the log has entered a segment, the next segments are filled with zeros, and the file
+// grows for that if it has none to spare. Later commits then write into space that was written before.
 func TestZeroAhead(t *testing.T) {
 	x := newScript(t)
 	x.s.Rebase(x.append(1))
@@ -35,8 +35,9 @@ func TestZeroAhead(t *testing.T) {
 	require.Equal(t, size, sp.End(), "grown by a commit")
 }
 
-// TestZerosBehindSmallGroups: where a segment was never written, a small group that is synced brings zeros along, so that those after it
-// find written space. They keep to the segment, and to what is allocated of it.
+// TestZerosBehindSmallGroups: in a segment that was never written, a small synced group also writes zeros after
+// it, so that later groups find written space. The zeros stay within the segment and within its allocated
+// space.
 func TestZerosBehindSmallGroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		synced bool
@@ -82,8 +83,8 @@ func TestZerosBehindSmallGroups(t *testing.T) {
 	}
 }
 
-// TestGrowAhead: as long as there is a segment to spare no commit waits for the file to grow, and there is one again once it did ahead. A
-// file with a limit is left to those who need it.
+// TestGrowAhead: as long as there is a segment to spare, no commit waits for growth, and growing ahead provides
+// such a segment again. A file with a limit does not grow ahead.
 func TestGrowAhead(t *testing.T) {
 	x := newScript(t)
 	for x.s.End() < growsFrom*uint64(x.s.segmentPages) {
@@ -119,5 +120,5 @@ func TestGrowAhead(t *testing.T) {
 	}
 }
 
-// growsFrom is how many segments a file has when it first grows ahead of commits that are not synced.
+// growsFrom is the length in segments at which a file first grows ahead of commits that are not synced.
 const growsFrom = 8

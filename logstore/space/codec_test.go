@@ -9,8 +9,9 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// TestRecoveryMakesNoFileShorter: the checkpoint before the newest may know segments that the newest does not, and a recovery may have to
-// start there. So what recovery takes out of use stays in the file until both superblocks are of checkpoints begun since.
+// TestRecoveryMakesNoFileShorter: the older checkpoint may know segments that the newest does not, and a
+// recovery may have to start there. So what recovery takes out of use stays in the file until both superblocks
+// are of later checkpoints.
 func TestRecoveryMakesNoFileShorter(t *testing.T) {
 	older := New(8, 0, nil)
 	older.pages = 9 * 8

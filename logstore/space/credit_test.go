@@ -10,7 +10,7 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// roomy returns the space of a file of so many segments of 64 pages, all but the first of them free.
+// roomy returns the map of a file of the given number of segments of 64 pages, all free except the first.
 func roomy(segments uint32, maxBytes int64) *Map {
 	sp := New(64, maxBytes, nil)
 	sp.extendTo(segments)
@@ -19,7 +19,8 @@ func roomy(segments uint32, maxBytes int64) *Map {
 	return sp
 }
 
-// TestCredit: small reservations are promised whether or not they come out of the credit, which those see who look for room.
+// TestCredit: small reservations are promised whether or not they come out of the credit, as every view of the
+// promised pages shows.
 func TestCredit(t *testing.T) {
 	sp := roomy(64, 0)
 	room := sp.available()
@@ -35,7 +36,8 @@ func TestCredit(t *testing.T) {
 	require.Equal(t, room, sp.available())
 }
 
-// TestCreditTogether: what several take at once, while others look, is promised to each.
+// TestCreditTogether: pages that several goroutines reserve at once, while others look, are promised to each of
+// them.
 func TestCreditTogether(t *testing.T) {
 	sp := roomy(64, 0)
 	var taken atomic.Int64
@@ -61,8 +63,8 @@ func TestCreditTogether(t *testing.T) {
 	require.Greater(t, taken.Load(), int64(500))
 }
 
-// TestCreditWhereRoomIsShort: nothing is reserved ahead in a file with a limit, or without so much room beside all that is held back, and
-// nothing stays so once the device has no more.
+// TestCreditWhereRoomIsShort: a file with a limit, or without that much room besides everything held back, has
+// no credit, and a credit is emptied once the device is full.
 func TestCreditWhereRoomIsShort(t *testing.T) {
 	none := func(sp *Map, msg string) {
 		t.Helper()
@@ -96,7 +98,7 @@ func TestCreditWhereRoomIsShort(t *testing.T) {
 	require.True(t, sp.credit.take(1))
 }
 
-// TestReserveNothing: a reservation of nothing fails where what is promised is not there.
+// TestReserveNothing: a reservation of no pages fails if what is promised is not available.
 func TestReserveNothing(t *testing.T) {
 	sp := roomy(8, 8*64*format.PageSize)
 	require.LessOrEqual(t, sp.Reserve(0, 0, ForEmergency), int64(0))
@@ -104,7 +106,7 @@ func TestReserveNothing(t *testing.T) {
 	require.EqualValues(t, Beyond, sp.Reserve(0, 0, ForEmergency))
 }
 
-// TestReleaseTooMuch: what is reserved ahead does not hide that more is released than was reserved.
+// TestReleaseTooMuch: the credit does not hide that more pages are released than were reserved.
 func TestReleaseTooMuch(t *testing.T) {
 	sp := roomy(64, 0)
 	require.LessOrEqual(t, sp.Reserve(1, 0, ForWrites), int64(0))

@@ -2,7 +2,8 @@ package space
 
 import "testing"
 
-// BenchmarkHeld is of the segments that HeldBytes looks at under one hold of the lock, all of them dead and in the lifetime of a snapshot.
+// BenchmarkHeld measures the segments that HeldBytes looks at under one hold of the mutex, all of them dead and
+// in the lifetime of a snapshot.
 func BenchmarkHeld(b *testing.B) {
 	sp := New(256, 0, nil)
 	sp.extendTo(heldAtOnce)

@@ -9,12 +9,12 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// TestLoggedModel compares the map of the file with one that has nothing but the spans, whatever is born, dies, is noted again in any order that
-// recovery may have, lies beside pages of the tree, and goes through checkpoints.
+// TestLoggedModel compares the map of the file with one that knows only the spans: values are born, die, and
+// are recorded again in any order that recovery may have, beside pages of the tree, and across checkpoints.
 func TestLoggedModel(t *testing.T) {
 	type span struct {
 		pages int
-		born  uint16 // values that it has had
+		born  uint16 // values that were ever born in it
 		live  uint16
 	}
 	const segments, pages = 4, 32
@@ -53,7 +53,7 @@ func TestLoggedModel(t *testing.T) {
 				mask := uint16(1)<<(1+rng.IntN(format.MaxLogged)) - 1
 				spans[a] = &span{n, mask, mask}
 				sp.BearLogged(a, n, mask, rng.IntN(2)*rng.IntN(20000), seq)
-			case k < 6 && x != nil && x.live == x.born: // noted again, as by who scans the log once more
+			case k < 6 && x != nil && x.live == x.born: // recorded again, as by another scan of the log
 				sp.BearLogged(a, x.pages, x.born, 0, seq)
 			case k == 6 && write(a, 1):
 				sp.MarkNode(a, seq)

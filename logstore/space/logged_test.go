@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// usedSegments returns the map of a file of two used segments of so many pages.
+// usedSegments returns the map of a file of two used segments of the given number of pages.
 func usedSegments(segmentPages uint32) *Map {
 	sp := New(segmentPages, 0, nil)
 	sp.extendTo(2)
@@ -19,8 +19,8 @@ func usedSegments(segmentPages uint32) *Map {
 	return sp
 }
 
-// TestLoggedValuesLiveOnce: a birth or a death that is noted again changes nothing, a page lives as long as one of its values does, and the
-// map of the file says so after it was written and read.
+// TestLoggedValuesLiveOnce: a birth or death that is recorded again changes nothing, a page is live as long as
+// one of its values is, and the map says so after it was written and read.
 func TestLoggedValuesLiveOnce(t *testing.T) {
 	sp := usedSegments(8)
 	a := Addr(8 + 3)
@@ -58,7 +58,8 @@ func TestLoggedValuesLiveOnce(t *testing.T) {
 	require.Zero(t, sp.logged)
 }
 
-// TestRawPagesLiveWithTheirPage: the raw pages of a page of records live as long as its values do, and the map of the file says which they are.
+// TestRawPagesLiveWithTheirPage: the raw pages of a page of records are live as long as its values are, and the
+// map says which pages are raw.
 func TestRawPagesLiveWithTheirPage(t *testing.T) {
 	sp := usedSegments(64)
 	a, b := Addr(64)+3, Addr(64)+7 // one right behind the other
@@ -95,8 +96,8 @@ func TestRawPagesLiveWithTheirPage(t *testing.T) {
 	require.NoError(t, sp.checkCounts())
 }
 
-// TestContradictoryRawPages: a map in which a raw page follows none, has values of its own, or is dead is damage; and if the log says that a page
-// begins where the map has a raw one, it begins there.
+// TestContradictoryRawPages: a map in which a raw page follows no page of records, has values of its own, or is
+// dead is damaged. If the log says that a page of records begins where the map has a raw page, it begins there.
 func TestContradictoryRawPages(t *testing.T) {
 	for name, change := range map[string]func(g *segment){
 		"follows a page without values": func(g *segment) { g.logged.raw[0] |= 1 << 20; g.liveMap[0] |= 1 << 20 },
@@ -127,7 +128,8 @@ func TestContradictoryRawPages(t *testing.T) {
 
 const streamHeader = 16 // bytes before the table and the map in a checkpoint
 
-// TestCheckpointHoldsItsMap: what is held back for a checkpoint is enough for the map of a file in which each segment has logged values.
+// TestCheckpointHoldsItsMap: the pages held back for a checkpoint suffice for the map of a file in which each
+// segment has logged values.
 func TestCheckpointHoldsItsMap(t *testing.T) {
 	for _, segmentPages := range []uint32{8, 64, 256} {
 		sp := New(segmentPages, 0, nil)

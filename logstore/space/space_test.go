@@ -8,7 +8,7 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// Each rule keeps a segment that nothing else keeps.
+// Each rule alone keeps a segment from reuse.
 func TestReuseRules(t *testing.T) {
 	free := func() *Map {
 		sp := New(8, 0, nil)
@@ -45,7 +45,8 @@ func TestReuseRules(t *testing.T) {
 	}
 }
 
-// A segment counts as dead from the second checkpoint on after its last page died: the first whose map was taken when it was dead.
+// A segment counts as dead after the second checkpoint that follows the death of its last page: the first one
+// whose map was copied when it was dead.
 func TestDeathCountsFromTheNextCheckpoint(t *testing.T) {
 	sp := New(8, 0, nil)
 	sp.pages = 5 * 8
@@ -63,7 +64,7 @@ func TestDeathCountsFromTheNextCheckpoint(t *testing.T) {
 	require.Equal(t, []uint32{2}, sp.free)
 }
 
-// What is promised can be appended, whatever segments the pages come to lie in.
+// Promised pages can be appended, whichever segments they come to lie in.
 func TestAvailable(t *testing.T) {
 	sp := New(8, 0, nil)
 	sp.pages = 32 * 8
@@ -95,7 +96,8 @@ func TestAvailable(t *testing.T) {
 	require.EqualValues(t, 253+255, young.available())
 }
 
-// TestRoomCountsGrowth: what a limited file may grow by is room, one without a limit has what it is.
+// TestRoomCountsGrowth: the pages by which a limited file may grow count as room; a file without a limit has
+// the room that it has.
 func TestRoomCountsGrowth(t *testing.T) {
 	sp := New(256, 64*256*format.PageSize, nil)
 	sp.Grown(2 * 256)
@@ -105,7 +107,7 @@ func TestRoomCountsGrowth(t *testing.T) {
 	require.EqualValues(t, sp.available(), sp.Room())
 }
 
-// A name counts against the segment that it is an address in; born names are nowhere.
+// A name counts in the segment in which it is an address; born names count in none.
 func TestNames(t *testing.T) {
 	sp := usedSegments(8)
 	sp.AddName(format.BornBit | 17)
@@ -116,7 +118,7 @@ func TestNames(t *testing.T) {
 	require.Panics(t, func() { sp.DropName(9) })
 }
 
-// The space of a segment goes only once both superblocks are of checkpoints begun after it was condemned.
+// A segment gives its space back only once both superblocks are of checkpoints begun after it was condemned.
 func TestSpaceWaitsForTwoCheckpoints(t *testing.T) {
 	for oldest := uint64(4); oldest < 8; oldest++ {
 		sp := New(8, 0, nil)
@@ -145,12 +147,12 @@ func TestSpaceWaitsForTwoCheckpoints(t *testing.T) {
 	}
 }
 
-// twoCheckpoints sets the numbers of the map's checkpoints.
+// twoCheckpoints sets the numbers of the map's two checkpoints.
 func twoCheckpoints(sp *Map, a, b uint64) {
 	sp.checkpoints = [2]*Checkpoint{{Number: a, Start: 100}, {Number: b, Start: 100}}
 }
 
-// A segment is worth cleaning only if that sets it free.
+// A segment is worth cleaning only if cleaning makes it free.
 func TestVictims(t *testing.T) {
 	const n, start = 12, 100
 	victim := func(edit func(sp *Map, g *segment)) bool {

@@ -6,7 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestThinnable: a segment stays as it is while anything but readers needs it, or it is not known which of its pages they see.
+// TestThinnable: a segment stays as it is while anything but readers needs it, or while it is undecided which
+// of its pages they see.
 func TestThinnable(t *testing.T) {
 	const n = 3
 	thinned := func(edit func(sp *Map, g *segment)) bool {
@@ -46,7 +47,8 @@ func TestThinnable(t *testing.T) {
 	}
 }
 
-// TestSeenByDeath: which pages of a segment are seen follows from their own deaths, once the watermark has passed these.
+// TestSeenByDeath: which pages of a segment are seen follows from their own deaths, once the watermark has
+// passed these.
 func TestSeenByDeath(t *testing.T) {
 	sp := New(8, 0, nil)
 	sp.pages = 5 * 8
@@ -93,7 +95,7 @@ func TestSeenLoggedValues(t *testing.T) {
 	require.Zero(t, sp.segments[2].live)
 }
 
-// TestSeenInAnyOrder: a death that the watermark has not passed yet hides none that it has.
+// TestSeenInAnyOrder: a death that the watermark has not passed hides no earlier death that it has passed.
 func TestSeenInAnyOrder(t *testing.T) {
 	sp := New(8, 0, nil)
 	sp.pages = 5 * 8

@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// onEach runs a test on every implementation, with the name of a file that is
-// not there.
+// onEach runs a test on every implementation, with the name of a file that does not exist.
 func onEach(t *testing.T, test func(t *testing.T, fsys vfs.FS, name string)) {
 	none := func(vfs.Op) error { return nil }
 	newMem := func(t *testing.T) *vfs.Mem {
@@ -293,7 +292,7 @@ func TestSpace(t *testing.T) {
 	})
 }
 
-// TestNextData: no data is passed by, and a long hole is.
+// TestNextData: no data is skipped, and a long hole is.
 func TestNextData(t *testing.T) {
 	onEach(t, func(t *testing.T, fsys vfs.FS, name string) {
 		f := create(t, fsys, name)

@@ -26,8 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// holdLock says on standard output whether it got the lock, then keeps it
-// until it is killed.
+// holdLock writes to standard output whether it got the lock, then keeps it until the process is killed.
 func holdLock(name string) {
 	f, err := vfs.OS().Open(name, os.O_RDWR, 0)
 	if err == nil {

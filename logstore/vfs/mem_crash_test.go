@@ -42,7 +42,7 @@ func read(t testing.TB, m *vfs.Mem, name string) []byte {
 	return content(t, f)
 }
 
-// images returns the file as it is after a crash, by each policy and seed.
+// images returns the file's content after a crash, for each policy and seed.
 func images(t testing.TB, m *vfs.Mem, seeds int) map[vfs.Policy][][]byte {
 	t.Helper()
 	all := make(map[vfs.Policy][][]byte)
@@ -56,7 +56,7 @@ func images(t testing.TB, m *vfs.Mem, seeds int) map[vfs.Policy][][]byte {
 	return all
 }
 
-// pages returns count pages, each full of a letter, from the given one on.
+// pages returns count pages, each full of one letter, from the given letter on.
 func pages(letter byte, count int) []byte {
 	var p []byte
 	for i := range count {
@@ -65,10 +65,10 @@ func pages(letter byte, count int) []byte {
 	return p
 }
 
-// legal is what may be on disk, kept the plain way: for each sector and for
-// the size all values since it was last durable.
+// legal records in a simple way what may be on disk: for each sector and for the size, all values since it was
+// last durable.
 type legal struct {
-	sectors  map[int64][][]byte // last: in the cache
+	sectors  map[int64][][]byte // the last one is in the cache
 	dirty    map[int64]bool     // by page
 	sizes    []int64
 	sizeBusy bool
@@ -99,7 +99,7 @@ func (l *legal) write(p []byte, off int64) {
 	}
 }
 
-// zero notes that a range is zero now. What was zero before need not get dirty.
+// zero notes that a range is zero now. A sector that was zero before need not become dirty.
 func (l *legal) zero(off, n int64) {
 	for at := off; at < off+n; {
 		stop := min((at/sector+1)*sector, off+n)
@@ -110,7 +110,7 @@ func (l *legal) zero(off, n int64) {
 	}
 }
 
-// resize notes a change of the size, sector by sector if by a write.
+// resize notes a change of the size; a write changes it sector by sector.
 func (l *legal) resize(size int64, stepwise bool) {
 	now := l.sizes[len(l.sizes)-1]
 	if now == size {
@@ -138,8 +138,7 @@ func (l *legal) sync(ok bool) {
 	l.sizeBusy = false
 }
 
-// lost takes in what the file shows behind a failed sync: each sector may have
-// gone back to what it was.
+// lost records what the file shows after a failed sync: each sector may have gone back to its durable content.
 func (l *legal) lost(t testing.TB, now []byte) {
 	l.check(t, now)
 	for s, v := range l.sectors {
@@ -258,7 +257,7 @@ func checkSettled(t testing.TB, img *vfs.Mem) {
 	}
 }
 
-// failNext lets operations of one kind fail from now on.
+// failNext makes operations of one kind fail from now on.
 func failNext(m *vfs.Mem, kind vfs.Kind, err error) {
 	m.OnOp(func(op vfs.Op) error {
 		if op.Kind == kind {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sureOf returns the file as it is at least: after a crash that keeps nothing.
+// sureOf returns the part of the file that is certain: its content after a crash that keeps nothing.
 func sureOf(t testing.TB, m *vfs.Mem) string {
 	t.Helper()
 	img := m.Crash(vfs.KeepNone, 0)
@@ -52,8 +52,8 @@ func TestFailedSyncIsNotMadeGoodByTheNext(t *testing.T) {
 	require.True(t, m.Synced("db", 0, 3*page))
 }
 
-// TestFailedSyncDropsPages: reads and mappings show what the device has of
-// pages that a failed sync was to write, now or later, and that stays.
+// TestFailedSyncDropsPages: of pages that a failed sync was to write, reads and mappings show what the device
+// has, now or later, and that does not change again.
 func TestFailedSyncDropsPages(t *testing.T) {
 	for _, loss := range []vfs.Loss{vfs.LoseAll, vfs.LoseSome, vfs.LoseLater} {
 		m, f := newMem(t)
@@ -140,7 +140,7 @@ func TestFailedWriteOutSticks(t *testing.T) {
 	require.Equal(t, "", sureOf(t, m))
 }
 
-// TestSyncInFlight writes while a sync is under way.
+// TestSyncInFlight writes during a sync.
 func TestSyncInFlight(t *testing.T) {
 	m, f := newMem(t)
 	write(t, f, []byte("11"), 0)
@@ -169,7 +169,7 @@ func TestSyncInFlight(t *testing.T) {
 	require.Len(t, sureOf(t, m), 5*page+1)
 }
 
-// TestFailedSyncInFlight writes while a sync fails: that is dirty still.
+// TestFailedSyncInFlight writes during a sync that fails: these writes are still dirty.
 func TestFailedSyncInFlight(t *testing.T) {
 	m, f := newMem(t)
 	write(t, f, []byte("1"), 0)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDatasyncRemembersWriteOut stands for the kernel, which would report the
-// failed write-back to WriteOut only.
+// TestDatasyncRemembersWriteOut: WriteOut has got the error of a failed write-back, which the kernel would not
+// report to Datasync again.
 func TestDatasyncRemembersWriteOut(t *testing.T) {
 	file, err := OS().Open(filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUnnamed: such a file is empty, works like any other, and leaves nothing behind.
+// TestUnnamed: such a file is empty at first, works like any other, and leaves nothing behind.
 func TestUnnamed(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// windowOf returns a file of two pages, and a window of it. It skips the test on file systems without.
+// windowOf returns a file of two pages and a window on it. It skips the test on a file system without windows.
 func windowOf(t *testing.T) (File, Window) {
 	f, err := OS().Open(filepath.Join(t.TempDir(), "f"), os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestWindow(t *testing.T) {
 	require.NoError(t, w.Close())
 }
 
-// TestWindowFaults: a store behind the end of the file is an error, and the file stays as short as it is.
+// TestWindowFaults: a store after the end of the file is an error, and the file does not become longer.
 func TestWindowFaults(t *testing.T) {
 	f, w := windowOf(t)
 	defer w.Close()
@@ -81,7 +81,7 @@ func TestWindowDue(t *testing.T) {
 	require.GreaterOrEqual(t, time.Since(begin), 19*timeTick)
 }
 
-// TestWindowReadOnly: a file that cannot be written has none.
+// TestWindowReadOnly: a file that is not writable has no windows.
 func TestWindowReadOnly(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "f")
 	require.NoError(t, os.WriteFile(name, make([]byte, 4096), 0o600))
