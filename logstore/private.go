@@ -231,7 +231,7 @@ func (s *reader) Raw(e Extent) ([]byte, error) {
 	}
 	b := c.data[o*PageSize : o*PageSize+uint64(e.Bytes) : o*PageSize+uint64(e.Bytes)]
 	if !c.isExtent(o) {
-		if err := s.settlePrivate(e.Addr); err != nil {
+		if err := s.syncBeforeRead(e.Addr); err != nil {
 			return nil, err
 		}
 		if s.marked && (!s.space.IsUsed(e.Addr) || !s.space.IsUsed(last-1)) {

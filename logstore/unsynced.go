@@ -108,8 +108,9 @@ type privateSyncs struct {
 	synced  atomic.Uint64 // writes up to this number are durable; changed under syncing
 }
 
-// settlePrivate makes the content of the private segment at a durable, before it is read in place.
-func (s *syncer) settlePrivate(a Addr) error {
+// syncBeforeRead makes the content of the private segment at a durable, unless it is, before the segment is
+// read in place.
+func (s *syncer) syncBeforeRead(a Addr) error {
 	if s.opts.ReadOnly {
 		return nil
 	}

@@ -52,7 +52,7 @@ func (s *reader) checkPage(a Addr, kind Kind) ([]byte, error) {
 	if c.isUnsynced(o) {
 		return s.copyUnsynced(a, kind, salt)
 	}
-	if err := s.settlePrivate(a); err != nil {
+	if err := s.syncBeforeRead(a); err != nil {
 		return nil, err
 	}
 	p := c.page(o)
