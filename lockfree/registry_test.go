@@ -333,8 +333,8 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// TestClaimsAgainFirst: where few read at once, few slots are ever claimed, so that scans have few to look at; and those of many are used
-// again.
+// TestClaimsAgainFirst: if few readers exist at once, few slots are ever claimed, so a scan has few to look at;
+// and after many readers, their slots are used again.
 func TestClaimsAgainFirst(t *testing.T) {
 	var r Registry
 	var applied atomic.Uint64
@@ -362,8 +362,8 @@ func TestClaimsAgainFirst(t *testing.T) {
 	}
 }
 
-// TestStampOthers: readers that have not said when they began are stamped, others keep what they have said, and nobody finds the stamp of the reader
-// before in his slot.
+// TestStampOthers: readers without a stamp are stamped, others keep theirs, and no reader finds the stamp of an
+// earlier reader in its slot.
 func TestStampOthers(t *testing.T) {
 	var r Registry
 	var watermark atomic.Uint64

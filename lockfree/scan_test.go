@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestScanWhileTheWatermarkMoves: a reader that is registered before a scan begins and stays until after it is among the pins, or not
-// below the watermark that the scan returns, also if that moves on while the scan looks at the slots. There are many of those, so that it
-// takes a while.
+// TestScanWhileTheWatermarkMoves: a reader that registered before a scan begins and stays until after it is
+// among the pins, or not below the watermark that the scan returns, even if the watermark moves while the scan
+// looks at the slots. There are many slots, so that the scan takes a while.
 func TestScanWhileTheWatermarkMoves(t *testing.T) {
 	var r Registry
 	var watermark atomic.Uint64
@@ -73,8 +73,8 @@ func TestScanWhileTheWatermarkMoves(t *testing.T) {
 	<-stopped
 }
 
-// TestReadersBelow: readers below a value are counted up to a limit, and where there have been many, so that to look for them takes long,
-// there are said to be some.
+// TestReadersBelow: readers below a value are counted up to a limit. If there ever were many readers, so that
+// looking at all slots would take long, there are said to be some.
 func TestReadersBelow(t *testing.T) {
 	var r Registry
 	var applied atomic.Uint64
