@@ -21,13 +21,13 @@ type appender struct {
 	groups    [CheckpointGroup + 1]atomic.Uint64
 }
 
-// A Group is one atomic append to the log, built by the log's one appender (see Concurrency in doc.go). Pages get their addresses as they
-// are added, in address order along the segment chain; Commit completes their mux areas and writes them. Begin returns the same builder
-// every time, so that its buffers are reused.
+// A Group is one atomic append to the log, built by the log's one appender (see Concurrency in doc.go). Pages get
+// their addresses as they are added, in address order along the segment chain; Commit completes their mux areas and
+// writes them. Begin returns the same builder every time, so that its buffers are reused.
 //
 //   - The caller has reserved every page that it adds, and RunReserve pages for each run.
-//   - A group that has pages must be committed. A dropped group would leave a gap in the log, and recovery would find nothing behind the
-//     gap. The next Begin therefore poisons the store.
+//   - A group that has pages must be committed. A dropped group would leave a gap in the log, and recovery would
+//     find nothing after the gap. The next Begin therefore poisons the store.
 type Group struct {
 	s       *appender
 	kind    GroupKind
@@ -60,7 +60,7 @@ type pendingPage struct {
 	kind     Kind
 	name     PageID
 	buf      []byte   // the page; for a page of records, its raw pages too
-	raw      [][]byte // the raw pages behind a run's first page
+	raw      [][]byte // the raw pages after a run's first page
 	rawPages uint32
 	values   uint8 // number of logged values
 }
@@ -121,7 +121,8 @@ func (g *Group) Pages() int64 {
 	return int64(g.before) + int64(len(g.pages)) + int64(g.rawPages)
 }
 
-// buffer returns a zeroed page. Its capacity extends to the end of the slab, so that adjacent pages are written as one buffer.
+// buffer returns a zeroed page. Its capacity extends to the end of the slab, so that adjacent pages are written as
+// one buffer.
 func (g *Group) buffer() []byte {
 	slab, i := g.used/slabPages, g.used%slabPages
 	if slab == len(g.slabs) {
@@ -150,7 +151,8 @@ func (g *Group) place(n uint64) Addr {
 	return a
 }
 
-// open enters the successor of the current segment. Commit completes the new segment's header, because only Commit knows the digest.
+// open enters the successor of the current segment. Commit completes the new segment's header, because only Commit
+// knows the digest.
 func (g *Group) open() {
 	s, t := g.s, &g.s.tail
 	n := t.header.successor
@@ -186,7 +188,8 @@ func (g *Group) add(kind Kind, name PageID) (Addr, []byte) {
 	return a, b[MuxSize:PageSize:PageSize]
 }
 
-// Page adds a tree page with the given name. It returns the page's address and its zeroed body, to be filled before Write or Commit.
+// Page adds a tree page with the given name. It returns the page's address and its zeroed body, to be filled before
+// Write or Commit.
 func (g *Group) Page(name PageID) (Addr, []byte) { return g.add(KindTree, name) }
 
 // SelfNamed adds a tree page whose name is its own address. Otherwise it is Page.
@@ -196,9 +199,10 @@ func (g *Group) SelfNamed() (Addr, []byte) {
 	return a, body
 }
 
-// Write appends to the stream of the given kind. The stream spans the bodies of as many consecutive pages as it needs, so no other page may
-// be added until the stream is complete. A long stream is written before Commit, so that a transaction of any size takes only a few MiB of
-// memory here. The group still counts only once its last page is written.
+// Write appends to the stream of the given kind. The stream spans the bodies of as many consecutive pages as it
+// needs, so no other page may be added until the stream is complete. A long stream is written before Commit, so
+// that a transaction of any size takes only a few MiB of memory here. The group still counts only once its last
+// page is written.
 func (g *Group) Write(kind Kind, p []byte) {
 	if kind != g.skind {
 		g.stream, g.skind = nil, kind
@@ -216,8 +220,9 @@ func (g *Group) Write(kind Kind, p []byte) {
 	}
 }
 
-// Run adds a value run whose payload is the concatenation of parts. The parts must not change until Commit, because only their partial last
-// pages are copied. name is 0 for a new run, or the name of the run that this one overrides. The payload is at most MaxRun bytes.
+// Run adds a value run whose payload is the concatenation of parts. The parts must not change until Commit, because
+// only their partial last pages are copied. name is 0 for a new run, or the name of the run that this one
+// overrides. The payload is at most MaxRun bytes.
 func (g *Group) Run(name PageID, parts ...[]byte) Addr { return g.run(name, runValue, parts...) }
 
 func (g *Group) run(name PageID, form uint32, parts ...[]byte) Addr {
@@ -311,8 +316,8 @@ func (g *Group) put(last bool, count uint64) (err error) {
 	return nil
 }
 
-// start returns the position of the group's first page. The position names the segment that holds the page, never the segment before it,
-// which may be reused while the position is still needed.
+// start returns the position of the group's first page. The position names the segment that holds the page, never
+// the segment before it, which may be reused while the position is still needed.
 func (g *Group) start() Position {
 	p := g.begin
 	if len(g.opened) > 0 && g.opened[0].before == 0 {
@@ -323,7 +328,8 @@ func (g *Group) start() Position {
 	return p
 }
 
-// checkReserved asserts that each page, and the successor of the log's last segment, lies in space that was allocated and synced before.
+// checkReserved asserts that each page, and the successor of the log's last segment, lies in space that was
+// allocated and synced before.
 func (g *Group) checkReserved() error {
 	s := g.s
 	end := s.space.End()

@@ -6,13 +6,15 @@ import (
 	"maps"
 )
 
-// partPages is the most pages of background work written between two syncs: fdatasync waits for all dirty pages of the file.
+// partPages is the most pages of background work written between two syncs: fdatasync waits for all dirty pages of
+// the file.
 const partPages = 64
 
 const streamHeader = 16
 
-// A Checkpoint writes the translation table and the space map into the log and moves the scan start. It follows a complete flush. While it is
-// under way the table does not change, because there is no flush and no page group. Its parts are ordinary groups between other groups:
+// A Checkpoint writes the translation table and the space map into the log and moves the scan start. It follows a
+// complete flush. While it is in progress the table does not change, because there is no flush and no page group.
+// Its parts are ordinary groups between other groups:
 //
 //	stream: length of the table u64 | length of the space map u64 | table | space map
 //

@@ -1,7 +1,8 @@
 package logstore
 
-// Contents returns, in order, the live pages of a segment that can move: pages of trees and the first pages of value runs. It also returns the
-// number of the other live pages: lists of extents, damaged pages, and pages of damaged runs.
+// Contents returns, in order, the live pages of a segment that can move: pages of trees and the first pages of
+// value runs. It also returns the number of the other live pages: lists of extents, damaged pages, and pages of
+// damaged runs.
 func (s *reader) Contents(segment uint32) (tree, runs []Addr, others int64) {
 	first, live := s.firstPage(segment), s.space.LiveMap(segment)
 	for o := uint64(0); o < uint64(len(live))*64; o++ {
@@ -30,8 +31,8 @@ func (s *reader) Contents(segment uint32) (tree, runs []Addr, others int64) {
 	return tree, runs, others
 }
 
-// KindAt returns the kind and the name of the live page at a, which is a page of a tree or the first page of a value run. It verifies the
-// page.
+// KindAt returns the kind and the name of the live page at a, which is a page of a tree or the first page of a
+// value run. It verifies the page.
 func (s *reader) KindAt(a Addr) (kind Kind, name PageID, err error) {
 	c, o := s.chunkOf(a)
 	if c == nil {

@@ -8,7 +8,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// create lays out a new file: segment 0, which has only 128 KiB at first. The caller's two checkpoints write the superblocks.
+// create lays out a new file: segment 0, which has only 128 KiB at first. The caller's two checkpoints write the
+// superblocks.
 func (s *Store) create() (*Recovery, error) {
 	n := s.opts.SegmentPages
 	if n == 0 {
@@ -72,9 +73,10 @@ func (s *Store) capacity() int64 {
 	return bytes
 }
 
-// segmentPagesFor chooses the segment size of a new file that may grow to the given bytes, N pages. A segment of n pages loses one page to its
-// header, and a full file has about segmentsIdle segments that cannot be used: the tail, its successor, and the held-back one. So a share of
-// 1/n + segmentsIdle*n/N of the file is lost, which is least where n*n is N/segmentsIdle. The default size is the largest.
+// segmentPagesFor chooses the segment size of a new file that may grow to the given bytes, N pages. A segment of n
+// pages loses one page to its header, and a full file has about segmentsIdle segments that cannot be used: the
+// tail, its successor, and the held-back one. So a share of 1/n + segmentsIdle*n/N of the file is lost, which is
+// least where n*n is N/segmentsIdle. The default size is the largest.
 func segmentPagesFor(bytes int64) uint32 {
 	n := uint32(MinSegmentPages)
 	for n < DefaultSegmentPages && int64(2*n)*int64(2*n)*segmentsIdle <= bytes/PageSize {
@@ -85,13 +87,13 @@ func segmentPagesFor(bytes int64) uint32 {
 
 const segmentsIdle = 3
 
-// checkCreation tells a file whose creation was interrupted, which is created again, from a file that has lost its superblocks or is no
-// database. size is in bytes; both superblocks are blank.
+// checkCreation tells a file whose creation was interrupted, which is created again, from a file that has lost its
+// superblocks or is no database. size is in bytes; both superblocks are blank.
 //
-// The first superblock is durable before the second checkpoint begins. So if the part of the log in segment 0 holds pages of two checkpoints,
-// or has come back to segment 0, there was a superblock. The file of an interrupted creation has the size that it was made with, or is one
-// page longer if the power was cut while a file was opened whose superblock only the system's cache had: see reallocate. No whole segments
-// end at these sizes.
+// The first superblock is durable before the second checkpoint begins. So if the part of the log in segment 0 holds
+// pages of two checkpoints, or has come back to segment 0, there was a superblock. The file of an interrupted
+// creation has the size that it was made with, or is one page longer if the power was cut while a file was opened
+// whose superblock only the system's cache had: see reallocate. No whole segments end at these sizes.
 func (s *Store) checkCreation(size int64) error {
 	page := make([]byte, PageSize)
 	at := Addr(headerPage(0))

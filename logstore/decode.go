@@ -27,7 +27,8 @@ type Superblock struct {
 // Keyspaces reports whether the keys of the file are those of keyspaces.
 func (s *Superblock) Keyspaces() bool { return s.Incompatible&featureKeyspaces != 0 }
 
-// DecodeSuperblock decodes the superblock in page slot, 0 or 1. Errors wrap ErrFormat if a newer program wrote it, else ErrCorrupt.
+// DecodeSuperblock decodes the superblock in page slot, 0 or 1. Errors wrap ErrFormat if a newer program wrote it,
+// else ErrCorrupt.
 func DecodeSuperblock(slot int, p []byte) (Superblock, error) {
 	s, err := getSuperblock(p)
 	if err == nil && s.number%2 != uint64(slot) {

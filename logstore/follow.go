@@ -27,8 +27,8 @@ func (b *beside) followed(g *ScannedGroup) {
 	}
 }
 
-// refresh drops what the scanner has read, which may have changed, and asks for the file's length. pages is the number of pages that the
-// scanner reads at a time from now on.
+// refresh drops what the scanner has read, which may have changed, and asks for the file's length. pages is the
+// number of pages that the scanner reads at a time from now on.
 func (sc *scanner) refresh(pages uint64) error {
 	sc.pages, sc.buf, sc.first = pages, nil, 0
 	size, err := sc.s.file.Size()
@@ -39,8 +39,8 @@ func (sc *scanner) refresh(pages uint64) error {
 	return nil
 }
 
-// keepBody keeps the body of g, which was just read and may be rewritten. It drops the body of the previous group, the last of groups, which
-// was not rewritten.
+// keepBody keeps the body of g, which was just read and may be rewritten. It drops the body of the previous group,
+// the last of groups, which was not rewritten.
 func (s *Store) keepBody(sc *scanner, g *ScannedGroup, before []ScannedGroup) {
 	if s.beside == nil {
 		return
@@ -118,9 +118,10 @@ func (s *Store) wentOn(sc *scanner, rec *Recovery) (bool, error) {
 	return ok, err
 }
 
-// Follow returns, in order, the groups that the writer has appended since Open or the last Follow. If the last group was rewritten with more
-// records, it is returned again. Headers of segments that the log has entered are recorded with the given stamp, see EnteredAt. lost means
-// that the log cannot be followed any further and the file has to be opened anew. One goroutine at a time may call Follow.
+// Follow returns, in order, the groups that the writer has appended since Open or the last Follow. If the last
+// group was rewritten with more records, it is returned again. Headers of segments that the log has entered are
+// recorded with the given stamp, see EnteredAt. lost means that the log cannot be followed any further and the file
+// has to be opened anew. One goroutine at a time may call Follow.
 func (s *Store) Follow(stamp uint64) (groups []ScannedGroup, lost bool, err error) {
 	b := s.beside
 	if b.sc == nil {
@@ -194,14 +195,16 @@ func (s *Store) enterFollowed(h header) {
 	s.enter(h)
 }
 
-// enter records a new life of a segment. It precedes the salt, so that whoever sees a page of the new life also sees the new life.
+// enter records a new life of a segment. It precedes the salt, so that a goroutine that sees a page of the new life
+// also sees the new life.
 func (b *beside) enter(segment uint32) {
 	b.mu.Lock()
 	b.entered[segment] = b.stamp
 	b.mu.Unlock()
 }
 
-// rewritten reports whether a, the last page of the last group, was rewritten with a longer group. An address of 0 stands for no page.
+// rewritten reports whether a, the last page of the last group, was rewritten with a longer group. An address of 0
+// stands for no page.
 func (sc *scanner) rewritten(a Addr) (bool, error) {
 	if a == 0 {
 		return false, nil
@@ -234,8 +237,8 @@ func (sc *scanner) muxAt(a Addr) (m mux, ok bool, err error) {
 	return getMux(p[:]), n == len(p), err
 }
 
-// SyncFollowed makes the groups followed so far durable, unless the writer has said that they are. It guarantees nothing for a group that may
-// be rewritten, because the longer group has the same number.
+// SyncFollowed makes the groups followed so far durable, unless the writer has said that they are. It guarantees
+// nothing for a group that may be rewritten, because the longer group has the same number.
 func (s *Store) SyncFollowed() error {
 	b := s.beside
 	upto := s.lastWritten.Load()

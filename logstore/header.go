@@ -16,12 +16,12 @@ const headerPrivate = 1
 // header is the first page of a segment, written before any other page of the segment.
 //
 //   - It takes one 512-byte sector, so a power cut leaves the old one or the new one.
-//   - The page holds it twice. The first copy counts if it is whole; the second is there for the day its sector is damaged, since
-//     without the salt none of the segment's pages could be told from garbage.
+//   - The page holds it twice. The first copy counts if it is whole; the second is there for the day its sector is
+//     damaged, since without the salt none of the segment's pages could be told from garbage.
 type header struct {
 	segment     uint32
 	private     bool
-	successor   uint32 // segment where the log goes on; allocated before its own header is written
+	successor   uint32 // segment where the log continues; allocated before its own header is written
 	salt        uint64 // random, drawn anew at each reuse
 	sequence    uint64 // one more than the predecessor's
 	predecessor uint64 // the predecessor's salt

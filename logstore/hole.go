@@ -6,15 +6,16 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// At the end of the log recovery asks two questions: is the hole damage (vouched), and had a group begun there (started)? The third question,
-// what could join the log later, is answered in void.go.
+// At the end of the log recovery asks two questions: is the hole damage (vouched), and had a group begun there
+// (started)? The third question, what could join the log later, is answered in void.go.
 
-// vouched looks for a page that was written when group g was already durable. If there is one, the hole at g is damage and not the end of
-// the log. vouched returns the address of such a page, or 0. It reads every segment whose header is not older than that of the segment where
-// the scan stopped. Private segments and the raw pages of runs hold users' bytes and prove nothing.
+// vouched looks for a page that was written when group g was already durable. If there is one, the hole at g is
+// damage and not the end of the log. vouched returns the address of such a page, or 0. It reads every segment whose
+// header is not older than that of the segment where the scan stopped. Private segments and the raw pages of runs
+// hold users' bytes and prove nothing.
 //
-// A segment with a live page was not entered since the space map was written, provided that the map is the newest that ever was: newest says so.
-// Then the header of such a segment need not be read.
+// A segment with a live page was not entered since the space map was written, provided that the map is the newest
+// that ever was: newest says so. Then the header of such a segment need not be read.
 func (sc *scanner) vouched(g uint64, mapped uint32, newest bool) (Addr, error) {
 	size := uint64(sc.s.segmentPages)
 	for n, segments := uint32(0), uint32((sc.end+size-1)/size); n < segments; n++ {
@@ -70,8 +71,9 @@ func (sc *scanner) vouchedIn(n uint32, salt uint64, g uint64) (Addr, error) {
 	return 0, nil
 }
 
-// started reports whether the group expected here had begun to be written, as far as can be told: a page names the group's number, or the
-// digest of the page before it. It cannot be told whether that page is incomplete or damaged.
+// started reports whether the group expected here had begun to be written, as far as can be told: a page names the
+// group's number, or the digest of the page before it. It cannot be told whether that page is incomplete or
+// damaged.
 func (sc *scanner) started() (bool, error) {
 	if sc.torn || sc.page >= uint64(sc.s.segmentPages) {
 		return sc.torn, nil

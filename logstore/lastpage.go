@@ -7,44 +7,54 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// Small commits that are not synced share a page: the last page of the log grows as records are appended to it. Such a commit is a copy into
-// a window (a writable mapping) of the file and one store of a word, without a system call. Where there is no window, or where the file's
-// modification time has to advance, the commit is one pwrite of the page. About thirty commits of 100 bytes fill a page.
+// Small commits that are not synced share a page: the last page of the log grows as records are appended to it.
+// Such a commit is a copy into a window (a writable mapping) of the file and one store of a word, without a system
+// call. Where there is no window, or where the file's modification time has to advance, the commit is one pwrite of
+// the page. About thirty commits of 100 bytes fill a page.
 //
-//  1. The group is a record group of one growing page, written by this process with KeepOpen, and it is the newest group of the log. It has
-//     no runs, and what it lists stays. A group that recovery accepted is never extended.
-//  2. The group keeps its number, its place and the digest before it. Only later groups depend on its own checksum, and there are none yet:
-//     the next group closes this one before it takes a digest from here (Group.place).
-//  3. Once any sync of the file by this process has begun, the page does not change any more: it may be on the device, and somebody may be
-//     told so. datasync closes the group first, under mu, which is held during each change of the page; so no sync begins during a change.
-//     This process does not know of syncs by a reader in another process: a power cut may take what that reader has shown of the last page.
-//     Package dbm documents that.
-//  4. Code that states that a group contains everything up to now, as the base of a flush does, closes the group first: CloseGroup.
-//  5. A page that is whole with some word stays whole with that word, because the bytes up to the word's end stay as they are: records are
-//     added behind that end, and nothing of the head changes but the word (growing.go). So the page is whole at every moment and holds every
-//     commit that has returned, whatever has been copied behind its end.
+//  1. The group is a record group of one growing page, written by this process with KeepOpen, and it is the newest
+//     group of the log. It has no runs, and what it lists stays. A group that recovery accepted is never extended.
+//  2. The group keeps its number, its place and the digest before it. Only later groups depend on its own checksum,
+//     and there are none yet: the next group closes this one before it takes a digest from here (Group.place).
+//  3. Once any sync of the file by this process has begun, the page does not change any more: it may be on the
+//     device, and a caller may be told so. datasync closes the group first, under mu, which is held during each
+//     change of the page; so no sync begins during a change. This process does not know of syncs by a reader in
+//     another process: a power cut may take what that reader has shown of the last page. Package dbm documents
+//     that.
+//  4. Code that states that a group contains everything up to now, as the base of a flush does, closes the group
+//     first: CloseGroup.
+//  5. A page that is whole with some word stays whole with that word, because the bytes up to the word's end stay
+//     as they are: records are added after that end, and nothing of the head changes but the word (growing.go). So
+//     the page is whole at every moment and holds every commit that has returned, whatever has been copied after
+//     its end.
 //
 // Events:
 //
-//   - A kill during the copy or before the store: the word is the old one (5). After the store it is the new one; the store is one aligned
-//     word, and every processor sees it after the copy. A pwrite of the whole page has the same bytes up to the old end, and the system takes
-//     it into its cache page by page, so the page is as before or as after.
-//   - A reader in another process copies the page meanwhile. It sees a word and, because records precede the word, the word's records. If the
-//     system copied in another order, or tore the word, the checksum fails and the reader tries again: awaitWhole.
-//   - A power cut, before or during a sync, or while the system writes the page back by itself: of each sector, or smaller piece, the device
-//     has one of its contents. The piece with the word says how far the others count. If these are as new as the word, or newer (5), the
-//     commits up to there are recovered; a group behind the page was chained to the longer one and is cut off. If a piece is older, the
-//     checksum fails and the group is cut off with all its commits. None of them was synced.
-//   - The window faults, because the file was cut short or its device failed: the word is not stored. pwrite then returns the reason.
+//   - A kill during the copy or before the store: the word is the old one (5). After the store it is the new one;
+//     the store is one aligned word, and every processor sees it after the copy. A pwrite of the whole page has the
+//     same bytes up to the old end, and the system takes it into its cache page by page, so the page is as before
+//     or as after.
+//   - A reader in another process copies the page meanwhile. It sees a word and, because records precede the word,
+//     the word's records. If the system copied in another order, or tore the word, the checksum fails and the
+//     reader tries again: awaitWhole.
+//   - A power cut, before or during a sync, or while the system writes the page back by itself: of each sector, or
+//     smaller piece, the device has one of its contents. The piece with the word says how far the others count. If
+//     these are as new as the word, or newer (5), the commits up to there are recovered; a group after the page was
+//     chained to the longer one and is cut off. If a piece is older, the checksum fails and the group is cut off
+//     with all its commits. None of them was synced.
+//   - The window faults, because the file was cut short or its device failed: the word is not stored. pwrite then
+//     returns the reason.
 //   - The process forks: the child has no window (vfs.Window).
-//   - The disk is full: the page's space was taken when pwrite first wrote it. File systems that do not promise this get no window.
+//   - The disk is full: the page's space was taken when pwrite first wrote it. File systems that do not promise
+//     this get no window.
 //
-// After a failed write the page is restored, so that what had returned still survives the process; the store is poisoned.
+// After a failed write the page is restored, so that what had returned still survives the process; the store is
+// poisoned.
 type lastPage struct {
 	mu     sync.Mutex // held during each change of the page; a leaf lock
 	open   bool       // the page may grow; guarded by mu
 	buf    []byte     // the page. This and the following fields belong to the log's appender
-	end    int        // offset in the page behind its last record
+	end    int        // offset in the page after its last record
 	at     Addr
 	group  uint64
 	count  int    // number of records
@@ -119,8 +129,9 @@ func (s *appender) CloseGroup() uint64 {
 	return s.lastWritten.Load()
 }
 
-// Extend adds records to the newest group, if that is open and has room, and returns its number. p is a stream of count records. An error has
-// poisoned the store. Called by the log's appender, with no pages in the group begun last.
+// Extend adds records to the newest group, if that is open and has room, and returns its number. p is a stream of
+// count records. An error has poisoned the store. Called by the log's appender, with no pages in the group begun
+// last.
 func (s *appender) Extend(p []byte, count uint64) (group uint64, ok bool, err error) {
 	l := &s.last
 	if len(p) > PageSize-l.end {

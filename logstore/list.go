@@ -36,8 +36,8 @@ func putExtents(extents []Extent) []byte {
 	return le.AppendUint32(b, uint32(len(extents)))
 }
 
-// GetExtents decodes the list at the end of a run's payload. It refuses lists in which a page is in two extents, because otherwise a list of a
-// few KiB could lead to any number of bytes.
+// GetExtents decodes the list at the end of a run's payload. It refuses lists in which a page is in two extents,
+// because otherwise a list of a few KiB could lead to any number of bytes.
 func GetExtents(payload []byte) ([]Extent, error) {
 	le := binary.LittleEndian
 	n := len(payload) - 4
@@ -96,7 +96,8 @@ func (s *reader) ListAt(a Addr) ([]Extent, error) {
 	return GetExtents(payload)
 }
 
-// AppendBodies reads the bodies of a group's pages of the given kind and appends them to b. Adjacent pages are read together.
+// AppendBodies reads the bodies of a group's pages of the given kind and appends them to b. Adjacent pages are read
+// together.
 func (s *reader) AppendBodies(b []byte, pages []ScannedPage, kind Kind) ([]byte, error) {
 	for len(pages) > 0 {
 		n, all := 0, uint64(0)

@@ -10,16 +10,18 @@ import (
 //
 //	place: address of the page << 18 | offset in the page << 4 | ordinal of the value among the logged values of the page
 //
-// Such a page is a *span* of up to MaxSpan consecutive pages of the file in one segment. The first has the mux area, the others are raw, and
-// the mux area holds their checksum. The span lives as long as one of its values does; a mask of 16 bits says which values live.
+// Such a page is a *span* of up to MaxSpan consecutive pages of the file in one segment. The first has the mux
+// area, the others are raw, and the mux area holds their checksum. The span is live as long as one of its values
+// is; a mask of 16 bits says which values are live.
 //
-//  1. A record with a logged value lies in one span, and a span with such values begins with a record. So the value is one slice, and the
-//     cleaner finds the value and its key in the span alone.
+//  1. A record with a logged value lies in one span, and a span with such values begins with a record. So the value
+//     is one slice, and the cleaner finds the value and its key in the span alone.
 //  2. Recovery may record a birth or a death again; it counts once. A counter of values could not do that.
-//  3. A value is born with its group. Before, references to it exist in memory only: no flush is written before the group that has its
-//     values.
-//  4. The key of a value lies in front of it in its page, and every read compares the key. So where a leaf contradicts the space map and the
-//     page has been overwritten, a read never answers with the value of another key.
+//  3. A value is born with its group. Before, references to it exist in memory only: no flush is written before the
+//     group that has its values.
+//  4. The key of a value lies in front of it in its page, and every read compares the key. So where a leaf
+//     contradicts the space map and the page has been overwritten, a read never answers with the value of another
+//     key.
 //  5. A page that no sync has covered is read from memory, where it stays until then: see unsynced.go.
 
 // Place is the position of a logged value in the file, encoded as above.
@@ -30,7 +32,8 @@ func PlaceOf(a Addr, at, ordinal int) Place {
 	return Place(a<<18 | uint64(MuxSize+at)<<4 | uint64(ordinal))
 }
 
-// LeastLogged is the bytes of the shortest logged value, so that a page of the file has no more values than a mask has bits.
+// LeastLogged is the bytes of the shortest logged value, so that a page of the file has no more values than a mask
+// has bits.
 const LeastLogged = 256
 
 func (p Place) Addr() Addr   { return Addr(p >> 18) }
@@ -51,7 +54,8 @@ func recordName(values uint8, raw []byte) PageID {
 func recordValues(name PageID) int { return int(uint8(name)) }
 func rawCRC(name PageID) uint32    { return uint32(name >> 32) }
 
-// spanOf returns the number of pages that the page of records at a takes, according to its name; 0 if the name is impossible.
+// spanOf returns the number of pages that the page of records at a takes, according to its name; 0 if the name is
+// impossible.
 func (s *disk) spanOf(a Addr, name PageID) uint64 {
 	raw := uint64(uint8(name >> 8))
 	switch {
@@ -68,7 +72,8 @@ func (s *disk) spanOf(a Addr, name PageID) uint64 {
 	return raw + 1
 }
 
-// verifySpan checks the raw pages of the page of records at a, which b begins with and which is verified, and returns the whole span.
+// verifySpan checks the raw pages of the page of records at a, which b begins with and which is verified, and
+// returns the whole span.
 func (s *disk) verifySpan(a Addr, b []byte) ([]byte, error) {
 	name := getMux(b).name
 	n := s.spanOf(a, name) * PageSize
@@ -84,12 +89,13 @@ func (s *disk) verifySpan(a Addr, b []byte) ([]byte, error) {
 // tailPages holds the pages of records that no sync has covered, of 256 consecutive pages of the file. It is
 // dropped with the last of them.
 type tailPages struct {
-	pages [1 << 8]atomic.Pointer[[MaxSpan * PageSize]byte] // bytes behind a page's end must not be looked at
+	pages [1 << 8]atomic.Pointer[[MaxSpan * PageSize]byte] // bytes after a page's end must not be looked at
 	kept  int                                              // number of pages in memory; guarded by unsynced.mu
 }
 
-// Record appends a redo record with a logged value, head and value adjacent, to one page of a record group's stream. The value can be read
-// from now on. Record returns the value's place and the number of pages of the file that its page takes so far.
+// Record appends a redo record with a logged value, head and value adjacent, to one page of a record group's
+// stream. The value can be read from now on. Record returns the value's place and the number of pages of the file
+// that its page takes so far.
 func (g *Group) Record(head, value []byte) (place Place, span int) {
 	if g.skind == KindRecord && len(g.stream) > 0 && (g.split || g.pages[g.filling].values == MaxLogged) {
 		g.stream = nil
@@ -114,9 +120,9 @@ func (g *Group) Record(head, value []byte) (place Place, span int) {
 	return place, p.span()
 }
 
-// extend adds a page of the file to the stream's page of records, provided that the page has logged values, that the next page of the file is
-// available, and that it can still take as many values as the page's pages have on average. With fewer values the added page would end
-// emptier than the others.
+// extend adds a page of the file to the stream's page of records, provided that the page has logged values, that
+// the next page of the file is available, and that it can still take as many values as the page's pages have on
+// average. With fewer values the added page would end emptier than the others.
 func (g *Group) extend() bool {
 	t := &g.s.tail
 	if g.skind != KindRecord || len(g.stream) == 0 || g.filling != len(g.pages)-1 {
@@ -135,9 +141,9 @@ func (g *Group) extend() bool {
 	return true
 }
 
-// Append appends a redo record without a logged value. A long record continues in the next page. A short record that does not fit begins the
-// next page: a page that begins in the middle of a record can have no logged value, so each one in front of such a page would leave the rest
-// of its own page unused.
+// Append appends a redo record without a logged value. A long record continues in the next page. A short record
+// that does not fit begins the next page: a page that begins in the middle of a record can have no logged value, so
+// each one in front of such a page would leave the rest of its own page unused.
 func (g *Group) Append(record []byte) {
 	if n := len(record); n > len(g.stream) && n <= shortRecord && g.s.LogsValues() {
 		g.endPage()
@@ -145,8 +151,8 @@ func (g *Group) Append(record []byte) {
 	g.Write(KindRecord, record)
 }
 
-// shortRecord is the length of the longest redo record that is never split. Pages filled with such records are at least three quarters full,
-// which is what commits reserve for.
+// shortRecord is the length of the longest redo record that is never split. Pages filled with such records are at
+// least three quarters full, which is what commits reserve for.
 const shortRecord = BodySize / 4
 
 // endPage makes the next record begin a page.
@@ -177,9 +183,10 @@ func (s *syncer) keepTail(a Addr, buf *[MaxSpan * PageSize]byte) {
 // UnsyncedBytes returns the bytes of written pages with logged values that stay in memory until a sync.
 func (s *syncer) UnsyncedBytes() int64 { return s.unsynced.records.Load() * PageSize }
 
-// Logged returns a logged value of n bytes. At the first touch of its page the page is verified; the key must lie in front of the value. The
-// slice is read-only. It points into the mapping and lives as long as a slice of Page does, or into the page in memory if no sync has
-// covered the page. Any goroutine may call Logged; after the first touch it takes no lock and allocates nothing.
+// Logged returns a logged value of n bytes. At the first touch of its page the page is verified; the key must lie
+// in front of the value. The slice is read-only. It points into the mapping and lives as long as a slice of Page
+// does, or into the page in memory if no sync has covered the page. Any goroutine may call Logged; after the first
+// touch it takes no lock and allocates nothing.
 func (s *reader) Logged(place Place, key []byte, n int) ([]byte, error) {
 	a, at := place.Addr(), place.offset()
 	if at < MuxSize+len(key) || n <= 0 || at+n > MaxSpan*PageSize {
@@ -207,9 +214,10 @@ func (s *reader) Logged(place Place, key []byte, n int) ([]byte, error) {
 	return p[at : at+n : at+n], nil
 }
 
-// recordPage returns a page of redo records with its raw pages. inMemory: the page is not synced, and perhaps not written; only bytes whose
-// place is known may be looked at, and there may be bytes behind the end of the page. A page that is neither in memory nor has the record bit
-// may be verified in the mapping: at a sync the bit is set before the page in memory is dropped.
+// recordPage returns a page of redo records with its raw pages. inMemory: the page is not synced, and perhaps not
+// written; only bytes whose place is known may be looked at, and there may be bytes after the end of the page. A
+// page that is neither in memory nor has the record bit may be verified in the mapping: at a sync the bit is set
+// before the page in memory is dropped.
 func (s *reader) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 	c, o := s.chunkOf(a)
 	if c != nil {
@@ -230,7 +238,8 @@ func (s *reader) recordPage(a Addr) (p []byte, inMemory bool, err error) {
 	return p, false, err
 }
 
-// Ahead prefetches the beginning of a logged value that Logged is going to return. Several prefetches overlap in the memory system.
+// Ahead prefetches the beginning of a logged value that Logged is going to return. Several prefetches overlap in
+// the memory system.
 //
 //go:noinline
 func (s *reader) Ahead(place Place) (sum byte) {
@@ -255,8 +264,8 @@ func (s *reader) RecordPage(a Addr) ([]byte, error) {
 	return p[MuxSize:len(p):len(p)], nil
 }
 
-// UseLogged adds the logged value of a key, of n bytes. It returns an error, which is damage, if the value is not in the file, or if another
-// reference leads to the value, or to its page as something else.
+// UseLogged adds the logged value of a key, of n bytes. It returns an error, which is damage, if the value is not
+// in the file, or if another reference leads to the value, or to its page as something else.
 func (s *reader) UseLogged(p *UsedPages, place Place, key []byte, n int) error {
 	a := place.Addr()
 	if !s.InFile(a, 1) {

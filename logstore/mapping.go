@@ -7,16 +7,18 @@ import (
 	"sync/atomic"
 )
 
-// A chunk is one mapping of the file, with four bits per page. Chunks are mapped as the file grows into them and live until the store is
-// closed, so a slice of a page never moves.
+// A chunk is one mapping of the file, with four bits per page. Chunks are mapped as the file grows into them and
+// live until the store is closed, so a slice of a page never moves.
 //
-// The bits are allocated when the first of them is set. A mapping takes address space only, so the memory for a long file with few pages is
-// proportional to its pages.
+// The bits are allocated when the first of them is set. A mapping takes address space only, so the memory for a
+// long file with few pages is proportional to its pages.
 //
-//   - checked: the page's checksum and structure were verified since the segment was last opened for writing. Set by readers, and by a sync
-//     that covers what the appender wrote. Cleared by the appender when it reuses a segment; no reader can look at that segment then.
+//   - checked: the page's checksum and structure were verified since the segment was last opened for writing. Set
+//     by readers, and by a sync that covers what the appender wrote. Cleared by the appender when it reuses a
+//     segment; no reader can look at that segment then.
 //   - unsynced: the appender wrote the page and no sync has covered it: see unsynced.go.
-//   - extent: like checked, for the extent of a large value that begins here. Such a page holds a user's bytes, whatever they look like.
+//   - extent: like checked, for the extent of a large value that begins here. Such a page holds a user's bytes,
+//     whatever they look like.
 //   - overridden: the translation table has an entry for the page's address. Owned by the table (package override).
 type chunk struct {
 	data []byte
@@ -32,7 +34,8 @@ type chunkBits struct {
 	tail       []atomic.Pointer[tailPages] // for each 256 pages: those that no sync has covered
 }
 
-// pageSet is a set of the pages of a chunk. Each operation is atomic; whoever sees a bit sees everything written before it was set.
+// pageSet is a set of the pages of a chunk. Each operation is atomic; a goroutine that sees a bit also sees
+// everything written before it was set.
 type pageSet []atomic.Uint64
 
 func (b pageSet) has(o uint64) bool { return b[o/64].Load()>>(o%64)&1 != 0 }
@@ -146,8 +149,8 @@ func (s *mapping) chunkOf(a Addr) (*chunk, uint64) {
 	return chunks[i], a & (1<<s.chunkShift - 1)
 }
 
-// Faulted returns the error for a memory fault at an address, if the address lies in a mapping of the file: the file was cut short, or the
-// device failed.
+// Faulted returns the error for a memory fault at an address, if the address lies in a mapping of the file: the
+// file was cut short, or the device failed.
 func (s *mapping) Faulted(at uintptr) (error, bool) {
 	for i, c := range *s.chunks.Load() {
 		if start := reflect.ValueOf(c.data).Pointer(); start <= at && at-start < uintptr(len(c.data)) {

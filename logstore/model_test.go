@@ -15,8 +15,8 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// The model test drives the toy at random over a file system that loses unsynced writes, and compares each recovery with the history.
-// A failure prints its seed:
+// The model test drives the toy at random over a file system that loses unsynced writes, and compares each recovery
+// with the history. A failure prints its seed:
 //
 //	go test -run TestModel -model.seed 1234
 var (

@@ -48,7 +48,7 @@ type mux struct {
 	pages  uint32 // last page: number of pages in the group, raw pages included; other pages: index of this page in the group
 	count  uint64 // last page: number whose meaning depends on the group's kind; other pages: 0
 	digest uint32 // chain digest before this page
-	end    uint16 // growing page: offset in the page behind its last record; other pages: 0
+	end    uint16 // growing page: offset in the page after its last record; other pages: 0
 }
 
 func (m *mux) last() bool           { return m.flags&flagLast != 0 }
@@ -90,8 +90,9 @@ func PageKind(p []byte) Kind { return Kind(p[4]) }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// pageCRC covers the segment's salt, the page's address and the bytes from 4 to the end. So a stale page, a misplaced page and a user's value
-// that looks like a page all fail it. The checksum of a growing page covers the page up to its present end.
+// pageCRC covers the segment's salt, the page's address and the bytes from 4 to the end. So a stale page, a
+// misplaced page and a user's value that looks like a page all fail it. The checksum of a growing page covers the
+// page up to its present end.
 func pageCRC(salt uint64, a Addr, p []byte) uint32 {
 	if p[5]&flagGrows != 0 {
 		return growingCRC(salt, a, p)

@@ -14,9 +14,9 @@ type Extent struct {
 // Pages returns the number of pages of the extent.
 func (e Extent) Pages() int64 { return (int64(e.Bytes) + PageSize - 1) / PageSize }
 
-// A Private writes a value that is too large for a run into segments outside of the log's chain, before its transaction commits. The segments
-// belong to the transaction until Publish or Discard; recovery frees them unless an accepted group lists them. One goroutine uses a Private.
-// It needs no right to append to the log.
+// A Private writes a value that is too large for a run into segments outside of the log's chain, before its
+// transaction commits. The segments belong to the transaction until Publish or Discard; recovery frees them unless
+// an accepted group lists them. One goroutine uses a Private. It needs no right to append to the log.
 type Private struct {
 	Claim    Claim // on whose behalf further segments are taken
 	s        *growth
@@ -26,14 +26,14 @@ type Private struct {
 	salt     uint64 // salt of the last segment
 	rest     []byte // bytes that do not fill a page yet, not written
 	stage    []byte // copy of what is being written, so that the checksum fits even if the caller changes its bytes meanwhile
-	buf      []byte // stretches not yet written, behind page
+	buf      []byte // stretches not yet written, after page
 }
 
 // NewPrivate starts a large value.
 func (s *growth) NewPrivate() *Private { return &Private{s: s, rest: make([]byte, 0, PageSize)} }
 
-// Write appends to the value. After ErrFull the caller calls Discard to free what was written. Write reads b once, piece by piece. If b cannot
-// be read, Write panics with no lock held, and the caller calls Discard.
+// Write appends to the value. After ErrFull the caller calls Discard to free what was written. Write reads b once,
+// piece by piece. If b cannot be read, Write panics with no lock held, and the caller calls Discard.
 func (p *Private) Write(b []byte) (int, error) {
 	written := len(b)
 	if len(p.rest) > 0 {
@@ -146,8 +146,8 @@ func (p *Private) Start() Addr {
 	return p.extents[0].Addr
 }
 
-// SyncPrivate makes all private pages written so far durable. In every durability mode it comes before the group that lists them is written,
-// so that recovery need not read them.
+// SyncPrivate makes all private pages written so far durable. In every durability mode it comes before the group
+// that lists them is written, so that recovery need not read them.
 func (s *syncer) SyncPrivate() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -157,7 +157,8 @@ func (s *syncer) SyncPrivate() error {
 	return s.datasync()
 }
 
-// Publish gives the segments to the tree after the group that lists the extents was written. No reader below birth reaches them.
+// Publish gives the segments to the tree after the group that lists the extents was written. No reader below birth
+// reaches them.
 func (p *Private) Publish(group, birth uint64) {
 	for _, e := range p.extents {
 		p.s.space.MarkLive(e.Addr, e.Pages(), birth)

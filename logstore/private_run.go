@@ -6,16 +6,17 @@ import (
 	"hash/crc32"
 )
 
-// The runs of a transaction whose write set leaves memory lie in private segments. Such a run is written when its record leaves memory, and keeps
-// its place. The transaction's group lists the stretches of pages that its runs take, so that recovery knows that they live. A run there is read
-// like any other: the checksum of its page covers the salt of the segment. The space map knows that salt from the next checkpoint on, and until
-// then the segment's header does.
+// The runs of a transaction whose write set leaves memory lie in private segments. Such a run is written when its
+// record leaves memory, and keeps its place. The transaction's group lists the stretches of pages that its runs
+// take, so that recovery knows that they live. A run there is read like any other: the checksum of its page covers
+// the salt of the segment. The space map knows that salt from the next checkpoint on, and until then the segment's
+// header does.
 
-// Run writes a value run whose payload is the parts in a row, at most MaxRun bytes, and returns its address. It can be read after the
-// next FinishRuns. A Private holds either runs or one stream from Write.
+// Run writes a value run whose payload is the parts in a row, at most MaxRun bytes, and returns its address. It can
+// be read after the next FinishRuns. A Private holds either runs or one stream from Write.
 func (p *Private) Run(parts ...[]byte) (Addr, error) { return p.run(runValue, parts...) }
 
-// List writes a run that lists extents, behind the key if that is long. See Group.List.
+// List writes a run that lists extents, after the key if that is long. See Group.List.
 func (p *Private) List(key []byte, extents []Extent) (Addr, error) {
 	return p.run(runList, key, putExtents(extents))
 }
@@ -75,8 +76,9 @@ func (p *Private) FinishRuns() error {
 // Extents returns the pages written so far, of runs or of a stream.
 func (p *Private) Extents() []Extent { return p.extents }
 
-// saltListed learns the salt of a private segment that an accepted group lists, because the newest checkpoint may not know it. A damaged header
-// says nothing: then the runs in the segment cannot be told from garbage, and reading them finds that.
+// saltListed learns the salt of a private segment that an accepted group lists, because the newest checkpoint may
+// not know it. A damaged header says nothing: then the runs in the segment cannot be told from garbage, and reading
+// them finds that.
 func (s *Store) saltListed(a Addr) error {
 	n := s.segmentOf(a)
 	page := make([]byte, PageSize)

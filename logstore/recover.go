@@ -2,10 +2,10 @@ package logstore
 
 import "fmt"
 
-// EndRecovery makes what was recovered durable and opens the log for appending. It precedes the first reader, acknowledgement and reuse of
-// space. After a kill the accepted groups may exist in the page cache only, and after a failed sync as pages that the system takes for clean.
-// So EndRecovery writes them again, byte for byte, and syncs. The same sync covers the invalidation of interrupted groups (void.go). A
-// read-only store only syncs.
+// EndRecovery makes what was recovered durable and opens the log for appending. It precedes the first reader,
+// acknowledgement and reuse of space. After a kill the accepted groups may exist in the page cache only, and after
+// a failed sync as pages that the system takes for clean. So EndRecovery writes them again, byte for byte, and
+// syncs. The same sync covers the invalidation of interrupted groups (void.go). A read-only store only syncs.
 func (s *Store) EndRecovery(rec *Recovery) error {
 	if s.beside != nil { // the file belongs to another process
 		s.durable.Store(s.lastWritten.Load())
@@ -45,8 +45,8 @@ func (s *Store) EndRecovery(rec *Recovery) error {
 	return nil
 }
 
-// BehindEnd returns the range of pages in which the log continues: the rest of the tail. Beside a writer the range is empty, because the end
-// of the log moves.
+// BehindEnd returns the range of pages in which the log continues: the rest of the tail. Beside a writer the range
+// is empty, because the end of the log moves.
 func (s *Store) BehindEnd() (from, end Addr) {
 	if s.beside != nil {
 		return 0, 0
@@ -54,13 +54,14 @@ func (s *Store) BehindEnd() (from, end Addr) {
 	return s.space.BehindEnd()
 }
 
-// reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new size and lost the space. If
-// there is no room, segments in which nothing lives stay out of use. The size is set again, because after a failed sync the system may take
-// it for written.
+// reallocate reserves the space of a growth that no durable checkpoint knows: a crash may have kept the file's new
+// size and lost the space. If there is no room, segments in which nothing is live stay out of use. The size is set
+// again, because after a failed sync the system may take it for written.
 //
-// Segments in which nothing lives are kept as far as the file takes space on disk for them; the others become absent. So a file that somebody
-// has made long does not take the space that its length claims, however often it is opened. The system only tells how much space the whole
-// file takes, so the segments that the checkpoint knows count as if they all had theirs, also the absent ones, which may have it.
+// Segments in which nothing is live are kept as far as the file takes space on disk for them; the others become
+// absent. So a file that another program has made long does not take the space that its length claims, however
+// often it is opened. The system only tells how much space the whole file takes, so the segments that the
+// checkpoint knows count as if they all had theirs, also the absent ones, which may have it.
 func (s *Store) reallocate(rec *Recovery) error {
 	segment, end := uint64(s.segmentPages), s.space.End()
 	from := uint64(rec.mapped) * segment
@@ -103,9 +104,10 @@ func (s *Store) reallocate(rec *Recovery) error {
 	return nil
 }
 
-// recoverSuccessor makes sure that the tail's successor has its space. The checkpoint may know the successor as absent: given back before the
-// checkpoint and filled since. It had its space before a header named it, so this call takes no new space, even where none is left and the
-// file system cannot tell. Without the successor the log could enter no other segment.
+// recoverSuccessor makes sure that the tail's successor has its space. The checkpoint may know the successor as
+// absent: given back before the checkpoint and filled since. It had its space before a header named it, so this
+// call takes no new space, even where none is left and the file system cannot tell. Without the successor the log
+// could enter no other segment.
 func (s *Store) recoverSuccessor() error {
 	n, absent := s.space.AbsentSuccessor()
 	if !absent {
@@ -124,9 +126,10 @@ func (s *Store) recoverSuccessor() error {
 	return nil
 }
 
-// rewrite writes again the groups that are not proven durable, the headers of their segments, and the chosen superblock with a new lineage.
-// The lineage is for readers beside the writer: they may have been shown groups that are gone now, because a sync failed and the system
-// dropped their pages. Other groups will come in their places, with the same numbers and salt.
+// rewrite writes again the groups that are not proven durable, the headers of their segments, and the chosen
+// superblock with a new lineage. The lineage is for readers beside the writer: they may have been shown groups that
+// are gone now, because a sync failed and the system dropped their pages. Other groups will come in their places,
+// with the same numbers and salt.
 func (s *Store) rewrite(rec *Recovery) error {
 	buf, most := make([]byte, s.stretchPages()*PageSize), s.stretchPages()
 	again := func(a Addr, pages uint64) error {

@@ -1,13 +1,15 @@
 package logstore
 
-// A file system may refuse to allocate a range that the file already has: XFS refuses if less is free than the whole range would take. It does
-// not refuse writes there. So on a device without room the store fills segments with zeros that may have their space. (The map does not know,
-// because a crash came between the growth and a checkpoint.) A segment that cannot be filled is punched, and has no space.
+// A file system may refuse to allocate a range that the file already has: XFS refuses if less is free than the
+// whole range would take. It does not refuse writes there. So on a device without room the store fills segments
+// with zeros that may have their space. (The map does not know, because a crash came between the growth and a
+// checkpoint.) A segment that cannot be filled is punched, and has no space.
 //
-// Only absent segments are filled: nothing lives in them, and no log that a recovery may start from leads there. The caller syncs before
-// anything refers to them, as after any growth.
+// Only absent segments are filled: nothing is live in them, and no log that a recovery may start from leads there.
+// The caller syncs before anything refers to them, as after any growth.
 
-// recall finds an absent segment that has its space, and reports whether there is one. It tries each segment once. The caller holds growing.
+// recall finds an absent segment that has its space, and reports whether there is one. It tries each segment once.
+// The caller holds growing.
 func (s *growth) recall() (found bool, err error) {
 	for {
 		n, ok := s.space.Unsure()
@@ -29,8 +31,8 @@ func (s *growth) recall() (found bool, err error) {
 	}
 }
 
-// fill writes zeros to a whole segment, and reports whether there was space for them. It tries the first page alone, so that a segment without
-// space takes next to nothing.
+// fill writes zeros to a whole segment, and reports whether there was space for them. It tries the first page
+// alone, so that a segment without space takes next to nothing.
 func (s *growth) fill(n uint32) (filled bool, err error) {
 	if err := s.shorter(); err != nil {
 		return false, s.fail(err)

@@ -24,9 +24,9 @@ type growth struct {
 	deviceFree atomic.Int64  // bytes that the file system had free when it was asked last
 }
 
-// Reserve promises pages for later appends and grows the file where free segments do not suffice. It returns ErrFull, which unwraps to the
-// system's error if there was one, if the pages cannot be had. With emergency the held-back pages may be used. The caller undoes each
-// Reserve by Release as the pages are appended or given up.
+// Reserve promises pages for later appends and grows the file where free segments do not suffice. It returns
+// ErrFull, which unwraps to the system's error if there was one, if the pages cannot be had. With emergency the
+// held-back pages may be used. The caller undoes each Reserve by Release as the pages are appended or given up.
 func (s *growth) Reserve(pages int64, emergency bool) error {
 	if emergency {
 		return s.reserve(pages, 0, space.ForEmergency)
@@ -45,8 +45,8 @@ func (s *growth) ReserveBeside(pages, more int64) error {
 // ErrBound means that a reservation would have the file pass its bound.
 var ErrBound = errors.New("flashdbm: the file would pass its bound")
 
-// ReserveWithin is ReserveFor unless the used part of the file would pass its bound by more than over pages: then it returns ErrBound, and
-// has reserved nothing.
+// ReserveWithin is ReserveFor unless the used part of the file would pass its bound by more than over pages: then
+// it returns ErrBound, and has reserved nothing.
 func (s *growth) ReserveWithin(c Claim, pages, over int64) error {
 	if missing, passes := s.space.ReserveWithin(c, pages, over); passes {
 		return ErrBound
@@ -81,14 +81,15 @@ func (s *growth) growUntil(missing func() int64) error {
 	}
 }
 
-// Fits reports whether the pages could be had besides those promised and those that deletes must leave. It reserves nothing.
+// Fits reports whether the pages could be had besides those promised and those that deletes must leave. It reserves
+// nothing.
 func (s *growth) Fits(pages int64) bool {
 	lack, grows := s.space.Lack(pages)
 	return lack <= 0 || grows && lack <= s.DeviceFree()/PageSize
 }
 
-// PutRoom returns the number of pages that may still be reserved for puts, all at once: those of the file as it is and those that it may grow
-// by, as its limit and what the device had left when it was asked last say.
+// PutRoom returns the number of pages that may still be reserved for puts, all at once: those of the file as it is
+// and those that it may grow by, as its limit and what the device had left when it was asked last say.
 func (s *growth) PutRoom() int64 {
 	room, grow, limited := s.space.PutRoom()
 	if device := s.DeviceFree() / PageSize; !limited || device > 0 {
@@ -109,8 +110,8 @@ func (s *growth) NoteDevice() {
 // DeviceFree returns how many bytes the file system had left when it was asked last.
 func (s *growth) DeviceFree() int64 { return s.deviceFree.Load() }
 
-// grow makes more of the file usable: condemned segments first, then punched ones, and at last a longer file. Newly allocated space is synced
-// before anything refers to it. The caller holds growing.
+// grow makes more of the file usable: condemned segments first, then punched ones, and at last a longer file. Newly
+// allocated space is synced before anything refers to it. The caller holds growing.
 func (s *growth) grow(missing uint64) error {
 	if err := s.Failed(); err != nil {
 		return err
@@ -154,8 +155,8 @@ func (s *growth) grow(missing uint64) error {
 	return nil
 }
 
-// allocate reserves space for the pages from the given one on, and syncs it. If the device lacks room it settles for fewer pages, but not less
-// than the given least number. It returns the number of pages allocated.
+// allocate reserves space for the pages from the given one on, and syncs it. If the device lacks room it settles
+// for fewer pages, but not less than the given least number. It returns the number of pages allocated.
 func (s *growth) allocate(from, pages, least uint64) (uint64, error) {
 	if err := s.shorter(); err != nil {
 		return 0, s.fail(err)

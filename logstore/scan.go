@@ -17,8 +17,8 @@ type ScannedGroup struct {
 	start Position // position of its first page
 }
 
-// Body returns the body of a one-page group that the writer may be rewriting: the file may hold more records by now than this group has. It
-// is nil if the group's pages no longer change.
+// Body returns the body of a one-page group that the writer may be rewriting: the file may hold more records by now
+// than this group has. It is nil if the group's pages no longer change.
 func (g *ScannedGroup) Body() []byte { return g.body }
 
 // ScannedPage is a page of an accepted group; raw pages of runs are not listed.
@@ -54,8 +54,8 @@ func (g *ScannedGroup) pages() uint64 {
 	return n
 }
 
-// A scanner follows the log through the file. It always stands between two groups: at the end of the last accepted group, or at the start of
-// a segment whose header says that the next group begins there.
+// A scanner follows the log through the file. It always stands between two groups: at the end of the last accepted
+// group, or at the start of a segment whose header says that the next group begins there.
 type scanner struct {
 	window
 	segment uint32
@@ -81,7 +81,8 @@ func (sc *scanner) headerOf(n uint32) (header, bool, error) {
 	return h, ok, err
 }
 
-// readHeader returns the page that holds the header of segment n, as far as the file contains it. The slice is valid until the next call.
+// readHeader returns the page that holds the header of segment n, as far as the file contains it. The slice is
+// valid until the next call.
 func (sc *scanner) readHeader(n uint32) ([]byte, error) {
 	a := sc.s.firstPage(n) + headerPage(n)
 	if a >= sc.end {
@@ -111,8 +112,8 @@ func (sc *scanner) seek(p Position) error {
 // here returns the address of the page at which the scanner stands.
 func (sc *scanner) here() Addr { return sc.s.firstPage(sc.segment) + sc.page }
 
-// next reads the group expected here; ok is false at a hole. accept is called with the headers of the segments that the group enters.
-// It is called before the group is known to be whole only if the group begins in that segment.
+// next reads the group expected here; ok is false at a hole. accept is called with the headers of the segments that
+// the group enters. It is called before the group is known to be whole only if the group begins in that segment.
 func (sc *scanner) next(accept func(header)) (g ScannedGroup, ok bool, err error) {
 	for {
 		at := sc.place()
@@ -147,8 +148,8 @@ type place struct {
 func (sc *scanner) place() place     { return place{sc.segment, sc.header, sc.page} }
 func (sc *scanner) restore(at place) { sc.segment, sc.header, sc.page = at.segment, at.header, at.page }
 
-// whole reads the group that starts here and returns the headers of the segments that the group continues in. Afterwards the scanner stands
-// behind the group; if the group is not whole, the scanner's place is undefined.
+// whole reads the group that starts here and returns the headers of the segments that the group continues in.
+// Afterwards the scanner stands after the group; if the group is not whole, the scanner's place is undefined.
 func (sc *scanner) whole() (g ScannedGroup, entered []header, ok bool, err error) {
 	g.No = sc.group
 	if cap(sc.spare) == 0 {
@@ -191,8 +192,8 @@ func (sc *scanner) keep(g *ScannedGroup) {
 	}
 }
 
-// follow moves to the successor segment if its header continues the chain at exactly this point. Headers are numbered upwards along the
-// chain, so no file can make a scan go in circles.
+// follow moves to the successor segment if its header continues the chain at exactly this point. Headers are
+// numbered upwards along the chain, so no file can make a scan go in circles.
 func (sc *scanner) follow(group uint64, index uint32, digest uint32) (bool, error) {
 	h := sc.header
 	next, ok, err := sc.headerOf(h.successor)
@@ -204,8 +205,8 @@ func (sc *scanner) follow(group uint64, index uint32, digest uint32) (bool, erro
 	return true, nil
 }
 
-// step accepts the page here, with the raw pages behind it if it starts a run, and returns how many pages that are. It returns 0 if this is
-// not the expected page.
+// step accepts the page here, with the raw pages after it if it starts a run, and returns how many pages that are.
+// It returns 0 if this is not the expected page.
 func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pages uint64, err error) {
 	if sc.page >= uint64(sc.s.segmentPages) {
 		return m, 0, nil
@@ -248,7 +249,8 @@ func (sc *scanner) step(g *ScannedGroup, index uint32, digest uint32) (m mux, pa
 	return m, pages, nil
 }
 
-// runAt checks the payload of the run whose first page is p at a. It returns the run's length in pages, or 0 if the payload is damaged.
+// runAt checks the payload of the run whose first page is p at a. It returns the run's length in pages, or 0 if the
+// payload is damaged.
 func (sc *scanner) runAt(a Addr, p []byte) (pages uint64, err error) {
 	n, ok := sc.s.runLength(a, p)
 	if !ok {

@@ -2,12 +2,13 @@ package logstore
 
 import "fmt"
 
-// Another process may cut the file short while it is open. The next write must not make the file longer again: the pages in between would read
-// as zeros through mappings that were checked before. So the store looks at the size before it writes a group. A cut between that look and the
-// write is not noticed at once: a reader may see zeros until the next group is written.
+// Another process may cut the file short while it is open. The next write must not make the file longer again: the
+// pages in between would read as zeros through mappings that were checked before. So the store looks at the size
+// before it writes a group. A cut between that look and the write is not noticed at once: a reader may see zeros
+// until the next group is written.
 
-// notShortened returns ErrCorrupt if the file is shorter than the store has made it. Whoever is about to write calls it: the appender, or the
-// owner of a private segment.
+// notShortened returns ErrCorrupt if the file is shorter than the store has made it. Whoever is about to write
+// calls it: the appender, or the owner of a private segment.
 func (s *disk) notShortened() error {
 	err := s.shorter()
 	if err == nil {

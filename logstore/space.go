@@ -67,7 +67,8 @@ func (s *Store) setSpace(m *space.Map) {
 	s.Usage, s.Readers, s.Reuse, s.Reservations = &m.Usage, &m.Readers, &m.Reuse, &m.Reservations
 }
 
-// enter tells the space map of a header of the chain. It reports whether the segment was never written since it got its space.
+// enter tells the space map of a header of the chain. It reports whether the segment was never written since it got
+// its space.
 func (s *appender) enter(h header) (blank bool) {
 	return s.space.Enter(h.segment, h.salt, h.sequence, h.group)
 }

@@ -30,9 +30,9 @@ func (s *syncer) LastGroup() uint64 { return s.lastWritten.Load() }
 // Durable returns the number of the newest group known to survive a power cut.
 func (s *syncer) Durable() uint64 { return s.durable.Load() }
 
-// Sync makes every group written before the call durable. One call serves all who wait: if another's sync has covered the caller's
-// groups meanwhile, nothing is done. An error has poisoned the store: the system may have dropped the pages, and a second fdatasync
-// would report success.
+// Sync makes every group written before the call durable. One sync serves all waiting callers: if the sync of
+// another caller has covered this caller's groups meanwhile, Sync does nothing. An error has poisoned the
+// store: the system may have dropped the pages, and a second fdatasync would report success.
 func (s *syncer) Sync() error {
 	upto := s.lastWritten.Load()
 	if s.durable.Load() >= upto {

@@ -6,16 +6,18 @@ import "errors"
 
 const trimBytes = 64 << 20 // bytes given back by one call, so that commits wait for at most that
 
-// Condemn takes free segments out of use until the free pages, besides those held back, are the greater of spare and the pages promised. It does
-// nothing if fewer than least segments would be gained. The caller makes sure that no checkpoint is under way.
+// Condemn takes free segments out of use until the free pages, besides those held back, are the greater of spare
+// and the pages promised. It does nothing if fewer than least segments would be gained. The caller makes sure that
+// no checkpoint is in progress.
 func (s *growth) Condemn(spare int64, least int) {
 	s.growing.Lock()
 	defer s.growing.Unlock()
 	s.space.Condemn(spare, least)
 }
 
-// GiveBack gives back the space of some condemned segments whose checkpoints are done, adjacent segments at once, and reports whether there
-// may be more. The caller makes sure that no checkpoint is under way. After an error the file is as good as before.
+// GiveBack gives back the space of some condemned segments whose checkpoints are done, adjacent segments at once,
+// and reports whether there may be more. The caller makes sure that no checkpoint is in progress. After an error
+// the file is as good as before.
 func (s *growth) GiveBack() (more bool, err error) {
 	s.growing.Lock()
 	defer s.growing.Unlock()
@@ -34,7 +36,8 @@ func (s *growth) GiveBack() (more bool, err error) {
 	return true, s.punch(first, n)
 }
 
-// cut truncates the file to the given segments. A mapped file that cannot become shorter stays as it is, and growth writes over its end.
+// cut truncates the file to the given segments. A mapped file that cannot become shorter stays as it is, and growth
+// writes over its end.
 func (s *growth) cut(segments uint32) error {
 	err := s.file.Truncate(int64(s.firstPage(segments)) * PageSize)
 	if err != nil {
@@ -43,7 +46,8 @@ func (s *growth) cut(segments uint32) error {
 	return err
 }
 
-// punch gives back the space of n segments. If the file system cannot do that, only the end of the file is given back from now on.
+// punch gives back the space of n segments. If the file system cannot do that, only the end of the file is given
+// back from now on.
 func (s *growth) punch(first, n uint32) error {
 	page := make([]byte, PageSize)
 	for i := first; i < first+n; i++ {
@@ -70,8 +74,9 @@ func (s *growth) zeroHeader(n uint32, page []byte) error {
 	return err
 }
 
-// thinNext punches the pages that no reader sees in the lowest segment chosen for that whose two checkpoints are done, and reports whether there
-// was one. The caller holds growing: an appender that finds the segment free meanwhile waits for growing before the log enters the segment.
+// thinNext punches the pages that no reader sees in the lowest segment chosen for that whose two checkpoints are
+// done, and reports whether there was one. The caller holds growing: an appender that finds the segment free
+// meanwhile waits for growing before the log enters the segment.
 func (s *growth) thinNext() (found bool, err error) {
 	n, runs := s.space.NextThin()
 	for i, r := range runs {
@@ -92,8 +97,9 @@ func (s *growth) thinNext() (found bool, err error) {
 	return len(runs) > 0, nil
 }
 
-// forgetPages clears the checked bits of pages that have lost their space. A damaged reference to such a page then fails verification
-// instead of reading zeros. The bits that say that names lie there stay set, because readers may still look them up.
+// forgetPages clears the checked bits of pages that have lost their space. A damaged reference to such a page then
+// fails verification instead of reading zeros. The bits that say that names lie there stay set, because readers may
+// still look them up.
 func (s *mapping) forgetPages(a Addr, n uint64) {
 	if c, o := s.chunkOf(a); c != nil {
 		if b := c.bits.Load(); b != nil {

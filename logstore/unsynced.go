@@ -5,22 +5,24 @@ import (
 	"sync/atomic"
 )
 
-// The system may replace a page that was written and not synced at any time: its write-back fails, the page is marked clean and dropped, and
-// the next read returns what the device has, which is an older page. Only a later sync reports that, if anybody syncs. So no page is read in
-// place before a sync has covered it:
+// The system may replace a page that was written and not synced at any time: its write-back fails, the page is
+// marked clean and dropped, and the next read returns what the device has, which is an older page. Only a later
+// sync reports that, if anybody syncs. So no page is read in place before a sync has covered it:
 //
-//  1. A page of a group is *unsynced* from its write until the success of a sync that began after the group's Commit. From then on it is
-//     *checked*, as this process wrote it. Both states are bits of the mapping. The unsynced bit is set before anybody else knows the page's
-//     address; at the sync the checked bit is set before the unsynced bit is cleared. So a page with neither bit may be verified in place.
-//  2. An unsynced page or run is read as a copy, which is verified each time. The checksum covers the page's address and the salt of the
-//     segment's life, and within one life a place is written once. (The last page of the log is the exception, and it is no page of a tree.)
-//     So a copy that passes is what was written, and a copy that fails is an error: ErrFailed once the store has failed.
-//  3. Private pages are synced before they are first read. That costs no extra sync, because they have to be synced before the group that
-//     lists them, and their readers keep slices of them for long.
+//  1. A page of a group is *unsynced* from its write until the success of a sync that began after the group's
+//     Commit. From then on it is *checked*, as this process wrote it. Both states are bits of the mapping. The
+//     unsynced bit is set before anybody else knows the page's address; at the sync the checked bit is set before
+//     the unsynced bit is cleared. So a page with neither bit may be verified in place.
+//  2. An unsynced page or run is read as a copy, which is verified each time. The checksum covers the page's
+//     address and the salt of the segment's life, and within one life a place is written once. (The last page of
+//     the log is the exception, and it is no page of a tree.) So a copy that passes is what was written, and a copy
+//     that fails is an error: ErrFailed once the store has failed.
+//  3. Private pages are synced before they are first read. That costs no extra sync, because they have to be synced
+//     before the group that lists them, and their readers keep slices of them for long.
 //  4. After a failed sync no sync succeeds, so unsynced pages stay unsynced.
 //
-// Hence a durable record is never answered from a page that is not durable: package override keeps a version in memory until the page that
-// replaces it is synced.
+// Hence a durable record is never answered from a page that is not durable: package override keeps a version in
+// memory until the page that replaces it is synced.
 type unsynced struct {
 	mu      sync.Mutex // guards pages; a leaf lock
 	pages   []unsyncedPage

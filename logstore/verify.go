@@ -6,8 +6,8 @@ import (
 	"flashdbm/internal/event"
 )
 
-// reader reads pages, runs, large and logged values, each verified at its first touch: from the mapping, or as copies where the mapping is not
-// to be trusted. Any number of goroutines use it.
+// reader reads pages, runs, large and logged values, each verified at its first touch: from the mapping, or as
+// copies where the mapping is not to be trusted. Any number of goroutines use it.
 type reader struct {
 	*disk
 	*mapping
@@ -17,8 +17,9 @@ type reader struct {
 	bodies []byte  // scratch of AppendBodies, which one goroutine at a time calls
 }
 
-// Page returns the image of a tree page, verified at its first touch. The slice is read-only and does not change while the caller's snapshot
-// is registered. After the first touch Page takes no lock and allocates nothing, except that an unsynced page is copied each time.
+// Page returns the image of a tree page, verified at its first touch. The slice is read-only and does not change
+// while the caller's snapshot is registered. After the first touch Page takes no lock and allocates nothing, except
+// that an unsynced page is copied each time.
 func (s *reader) Page(a Addr) ([]byte, error) {
 	if c, o := s.chunkOf(a); c != nil && c.isChecked(o) {
 		if p := c.page(o); PageKind(p) == KindTree {
@@ -30,8 +31,8 @@ func (s *reader) Page(a Addr) ([]byte, error) {
 
 const noSuchReference = "a reference leads here, and the space map says that nothing is here"
 
-// verifyPage verifies a whole page of the given kind and sets its checked bit. Damage is posted as an event, except beside a writer: what looks
-// like damage there may be a page that was used again.
+// verifyPage verifies a whole page of the given kind and sets its checked bit. Damage is posted as an event, except
+// beside a writer: what looks like damage there may be a page that was used again.
 func (s *reader) verifyPage(a Addr, kind Kind) ([]byte, error) {
 	if s.beside != nil {
 		return s.copyPage(a, kind)

@@ -2,12 +2,13 @@ package logstore
 
 import "time"
 
-// A sync of pages written into space that is only allocated, or not even that, also writes the file system's own records: it takes 184 or
-// 234 µs, where a sync of pages written over older pages takes 97 µs. So while groups are small, the segments that the log enters next are
-// filled with zeros in advance. Reused segments do not need that.
+// A sync of pages written into space that is only allocated, or not even that, also writes the file system's own
+// records: it takes 184 or 234 µs, where a sync of pages written over older pages takes 97 µs. So while groups are
+// small, the segments that the log enters next are filled with zeros in advance. Reused segments do not need that.
 //
-// The log may still reach a segment that was never written: behind large groups or a flush, or in a new file. A small group that is going to
-// be synced then writes zeros into the next 64 pages as well, because there a sync of 64 pages takes as long as a sync of one.
+// The log may still reach a segment that was never written: after large groups or a flush, or in a new file. A
+// small group that is going to be synced then writes zeros into the next 64 pages as well, because there a sync of
+// 64 pages takes as long as a sync of one.
 const (
 	smallGroup = 8 // pages: a larger group gains nothing from zeros
 	zeroAhead  = 2 // segments
@@ -18,7 +19,7 @@ const (
 // zeroPages is written where zeros are wanted. It never changes.
 var zeroPages [partPages * PageSize]byte
 
-// zeros returns the zeros to be written behind the group, whose pages have their places.
+// zeros returns the zeros to be written after the group, whose pages have their places.
 func (g *Group) zeros() []byte {
 	s, t := g.s, &g.s.tail
 	if t.page <= t.fresh {
@@ -41,9 +42,9 @@ func (s *growth) ZeroDue() bool { return s.zeroDue.Load() }
 // ForgoZeros makes ZeroAhead not due until a small group enters another segment.
 func (s *growth) ForgoZeros() { s.zeroDue.Store(false) }
 
-// ZeroAhead fills the free segments that the log enters next with zeros, if they were never written. If there are too few, the file grows
-// first, so that no commit has to wait for growth and then writes into space that is only allocated. ZeroAhead is background work and appends
-// nothing; one goroutine calls it.
+// ZeroAhead fills the free segments that the log enters next with zeros, if they were never written. If there are
+// too few, the file grows first, so that no commit has to wait for growth and then writes into space that is only
+// allocated. ZeroAhead is background work and appends nothing; one goroutine calls it.
 func (s *growth) ZeroAhead() error {
 	s.zeroDue.Store(false)
 	if err := s.growAhead((zeroAhead + 1) * int64(s.segmentPages)); err != nil && !IsFull(err) {
@@ -63,8 +64,8 @@ func (s *growth) ZeroAhead() error {
 	return nil
 }
 
-// GrowDue reports whether a commit will soon have to wait for the file to grow, given what the last commit reserved. A small
-// file stays as small as possible.
+// GrowDue reports whether a commit will soon have to wait for the file to grow, given what the last commit
+// reserved. A small file stays as small as possible.
 func (s *growth) GrowDue(pages int64) bool { return s.space.GrowDue(pages) }
 
 // GrowAhead makes the file grow so far that GrowDue is false, as ZeroAhead does where commits are synced.
@@ -75,7 +76,8 @@ func (s *growth) GrowAhead(pages int64) error {
 	return nil
 }
 
-// growAhead grows the file until the pages are available besides those reserved and held back, unless the file would pass its bound.
+// growAhead grows the file until the pages are available besides those reserved and held back, unless the file
+// would pass its bound.
 func (s *growth) growAhead(pages int64) error {
 	return s.growUntil(func() int64 {
 		missing := s.space.Missing(pages)

@@ -118,7 +118,7 @@ func (f *Flush) leaveMemory(from int) {
 		n := &version{seq: v.seq, kind: atAddress, addr: x.addr}
 		n.next.Store(v.next.Load())
 		x.entry.head.Store(n)
-		v.node.Release(p.memory) // nobody reads at its Seq yet
+		v.node.Release(p.memory) // no reader is at its Seq yet
 		p.dirty.remove(x.entry)  // it becomes dirty again if it changes again
 	}
 }

@@ -275,7 +275,7 @@ func (f *Flush) Install() (done bool) {
 // to stay for it anyway. The new place then serves later readers only, and need not also stay for this one.
 //
 // A newer version may have cells in the image at the place that dies now. place gives that version the cells of
-// the new image instead, so that a page that was changed while the flush was under way takes no more memory
+// the new image instead, so that a page that was changed while the flush was in progress takes no more memory
 // than before.
 func (f *Flush) place(w *flushItem) {
 	p, e := f.p, w.entry

@@ -123,7 +123,7 @@ func (p *Pages) Unwritten() int64 {
 }
 
 // InFlight returns an upper bound of the pages that the flush in flight has still to write. Token held; a merge
-// may be under way.
+// may be in progress.
 func (p *Pages) InFlight() int64 {
 	if p.flush == nil {
 		return 0

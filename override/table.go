@@ -63,8 +63,8 @@ func (e *entry) place() logstore.Addr {
 	return e.disk
 }
 
-// link is one element of a bucket's chain. Links are separate from entries so that a larger bucket array can be built of new links
-// while readers walk the old ones.
+// link is one element of a bucket's chain. Links are separate from entries so that a larger bucket array can be
+// built of new links while readers walk the old ones.
 type link struct {
 	id    logstore.PageID
 	entry *entry

@@ -38,7 +38,8 @@ func (d *deaths) add(ref btree.Ref, segmentPages uint32) {
 	d.refs = append(d.refs, ref)
 	d.entries++
 	if ref.Kind == btree.Extents {
-		// The first extent may have one page, as in an image; the others fill their segments. Segment 0 has pages from 3 on.
+		// The first extent may have one page, as in an image; the others fill their segments. Segment 0 has pages
+		// from 3 on.
 		others := (ref.ValueLen - 1) / logstore.PageSize
 		room := uint64(segmentPages - 3)
 		d.entries += 1 + int((others+room-1)/room)

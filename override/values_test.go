@@ -11,8 +11,8 @@ import (
 	"flashdbm/logstore"
 )
 
-// TestDeathsOfValuesOfAnImage: in an image a large value begins where the previous one ends, so it may have one page in its first
-// segment. Its death takes no more entries of a flush's stream than were counted for it.
+// TestDeathsOfValuesOfAnImage: in an image a large value begins where the previous one ends, so it may have one
+// page in its first segment. Its death takes no more entries of a flush's stream than were counted for it.
 func TestDeathsOfValuesOfAnImage(t *testing.T) {
 	const segmentPages, lead = 16, 14 // the lead leaves one page of its segment
 	for pages := int64(1); pages < 3*segmentPages; pages++ {

@@ -2,21 +2,22 @@ package space
 
 import "maps"
 
-// Free segments that the log does not need are given back to the file system: segments at the end of the file are cut off, others punched.
-// Such a segment is *absent* from then on and returns only when the file grows: its space is allocated and synced before anything refers
-// to it.
+// Free segments that the log does not need are given back to the file system: segments at the end of the file are
+// cut off, others punched. Such a segment is *absent* from then on and returns only when the file grows: its space
+// is allocated and synced before anything refers to it.
 //
-//   - A segment is condemned first: it leaves the free list (so the reuse rule holds for it) and counts as absent. Its space is not touched
-//     until both valid superblocks are of checkpoints begun after that. So whichever superblock a recovery starts from, neither its space
-//     map, nor its table, nor the log behind it refers to the segment, whether the space is still there or not.
-//   - Until then growth takes a condemned segment back as it is, because its space was never given up. A recovery that finds the segment in
-//     the log finds it used.
-//   - The header is zeroed before the segment is punched, so that a process that reads the file beside the writer finds no header in front
-//     of pages that are gone.
-//   - Nothing is synced here. A power cut may bring back what was cut off or punched: pages of an absent segment, under a salt that no map
-//     knows. Free segments hold such pages anyway.
-//   - After a failure the segment stays absent, although it may still have space that nothing records. Recovery does not know whether a
-//     segment that the map calls absent has space, and so gives it back once more.
+//   - A segment is condemned first: it leaves the free list (so the reuse rule holds for it) and counts as absent.
+//     Its space is not touched until both valid superblocks are of checkpoints begun after that. So whichever
+//     superblock a recovery starts from, neither its space map, nor its table, nor the log after it refers to the
+//     segment, whether the space is still there or not.
+//   - Until then growth takes a condemned segment back as it is, because its space was never given up. A recovery
+//     that finds the segment in the log finds it used.
+//   - The header is zeroed before the segment is punched, so that a process that reads the file beside the writer
+//     finds no header in front of pages that are gone.
+//   - Nothing is synced here. A power cut may bring back what was cut off or punched: pages of an absent segment,
+//     under a salt that no map knows. Free segments hold such pages anyway.
+//   - After a failure the segment stays absent, although it may still have space that nothing records. Recovery
+//     does not know whether a segment that the map calls absent has space, and so gives it back once more.
 type condemned struct {
 	checkpoint uint64 // newest checkpoint when the segment was condemned
 	unsure     bool   // the segment may have no space
@@ -64,8 +65,8 @@ func (sp *Absent) condemn(segments int) {
 	sp.free = keep
 }
 
-// CutTo forgets the absent segments at the end of the file if all their checkpoints are done. It returns the number of segments that are left,
-// or 0 if nothing can be cut off, and the number of pages that are cut off.
+// CutTo forgets the absent segments at the end of the file if all their checkpoints are done. It returns the number
+// of segments that are left, or 0 if nothing can be cut off, and the number of pages that are cut off.
 func (sp *Absent) CutTo() (segments uint32, cut uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -211,8 +212,8 @@ func (sp *Absent) Unsure() (n uint32, ok bool) {
 	return n, true
 }
 
-// AbsentSuccessor returns the log's successor if the map knows it as absent although it lies in the file. The checkpoint may have been written
-// when the successor had been given back, and the successor was filled since.
+// AbsentSuccessor returns the log's successor if the map knows it as absent although it lies in the file. The
+// checkpoint may have been written when the successor had been given back, and the successor was filled since.
 func (sp *Absent) AbsentSuccessor() (n uint32, ok bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -14,8 +14,8 @@ func (sp *Map) Ahead(pages int64) int64 {
 	return int64(sp.segmentPages) + min(askedAgain*pages, int64(sp.Have()/2))
 }
 
-// GrowDue reports whether a commit will soon have to wait for the file to grow, given what the last commit reserved. A small
-// file stays as small as possible.
+// GrowDue reports whether a commit will soon have to wait for the file to grow, given what the last commit
+// reserved. A small file stays as small as possible.
 func (sp *Map) GrowDue(pages int64) bool {
 	more := sp.Ahead(pages)
 	sp.mu.Lock()

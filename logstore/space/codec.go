@@ -22,7 +22,7 @@ const (
 // An Entry is what a space map on disk says of a segment:
 //
 //	state u8 | form u8 | salt u64 | header sequence u64 | last group u64 | with mapPartial the live bitmap, a bit per page, in 8-byte words |
-//	with mapLogged behind it the masks of all pages, u16 each, the mean length of the values' records, u16, and the bitmap of raw pages, a
+//	with mapLogged after it the masks of all pages, u16 each, the mean length of the values' records, u16, and the bitmap of raw pages, a
 //	bit per page, in 8-byte words
 //
 // The space map is the number of segments, u32, and their entries.
@@ -70,7 +70,8 @@ func (e *Entry) Append(b []byte) []byte {
 	return b
 }
 
-// entries decodes a space map of a file with segments of segmentPages pages. It calls size with the number of segments, and each with the entries.
+// entries decodes a space map of a file with segments of segmentPages pages. It calls size with the number of
+// segments, and each with the entries.
 func entries(b []byte, segmentPages uint64, size func(segments uint32) error, each func(n uint32, e Entry) error) error {
 	le := binary.LittleEndian
 	short := fmt.Errorf("%w: space map cut short", format.ErrCorrupt)
@@ -165,8 +166,9 @@ func (sp *Reuse) stated(n uint32) segmentState {
 	return sp.segments[n].state
 }
 
-// present returns the number of segments that a checkpoint records, up to the last one that is not absent, or the log's successor. A file that
-// is shorter than its map says is damaged, and absent segments at its end are cut off as soon as two checkpoints have recorded them so.
+// present returns the number of segments that a checkpoint records, up to the last one that is not absent, or the
+// log's successor. A file that is shorter than its map says is damaged, and absent segments at its end are cut off
+// as soon as two checkpoints have recorded them so.
 func (sp *Reuse) present() uint32 {
 	n := uint32(len(sp.segments))
 	for n > max(sp.log.tail, sp.log.successor)+1 && sp.stated(n-1) == segmentAbsent {
@@ -175,8 +177,8 @@ func (sp *Reuse) present() uint32 {
 	return n
 }
 
-// Decode reads a space map into a fresh map. Segments that were free or private before a crash become used and dead, and the reuse rules
-// decide anew; that frees the segments of transactions that never committed.
+// Decode reads a space map into a fresh map. Segments that were free or private before a crash become used and
+// dead, and the reuse rules decide anew; that frees the segments of transactions that never committed.
 func (sp *Map) Decode(b []byte) error {
 	return entries(b, sp.segmentPages, func(segments uint32) error {
 		if uint64(segments) > sp.pages/sp.segmentPages+2 {

@@ -8,7 +8,7 @@ type Log struct {
 	*table
 	tail        uint32 // segment being appended to
 	tailPage    uint64 // next page in it
-	successor   uint32 // segment in which the log goes on
+	successor   uint32 // segment in which the log continues
 	checkpoints [2]*Checkpoint
 }
 
@@ -19,9 +19,10 @@ type Checkpoint struct {
 	Run    map[uint32]bool // segments with pages of the checkpoint; nil if no segment will be reused
 }
 
-// Enter records a segment header of the chain: the segment holds pages of the log from now on, in a new life. The header leads to the group
-// that it names even if a crash has cut that group off and the log continues elsewhere, so that the segment has no page of it. Enter reports
-// whether the segment was never written since it got its space.
+// Enter records a segment header of the chain: the segment holds pages of the log from now on, in a new life. The
+// header leads to the group that it names even if a crash has cut that group off and the log continues elsewhere,
+// so that the segment has no page of it. Enter reports whether the segment was never written since it got its
+// space.
 func (sp *Log) Enter(segment uint32, salt, sequence, group uint64) (blank bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -33,8 +34,8 @@ func (sp *Log) Enter(segment uint32, salt, sequence, group uint64) (blank bool) 
 	return blank
 }
 
-// Reborn records that segment n begins a new life, in which readers know no page yet. Recovery does not call it, because during recovery live
-// pages may be recorded before the header is met.
+// Reborn records that segment n begins a new life, in which readers know no page yet. Recovery does not call it,
+// because during recovery live pages may be recorded before the header is met.
 func (sp *Log) Reborn(n uint32) {
 	sp.mu.Lock()
 	g := &sp.segments[n]
@@ -53,7 +54,8 @@ func (sp *Log) Wrote(group uint64, pages int, page func(i int) Addr) {
 	}
 }
 
-// Listed records that an accepted group lists an extent at a: the segment has its space and is private, whatever the map says of it.
+// Listed records that an accepted group lists an extent at a: the segment has its space and is private, whatever
+// the map says of it.
 func (sp *Log) Listed(a Addr, group uint64) {
 	sp.mu.Lock()
 	g, _ := sp.at(a)
@@ -84,9 +86,10 @@ func (sp *Log) BehindEnd() (from, end Addr) {
 	return first + sp.tailPage, first + sp.segmentPages
 }
 
-// SuccessorOf chooses the segment in which the log continues after segment n, which it is about to enter. Reservations make sure that there is
-// a free segment: the successor is allocated before its own header is written, and before the header that names it. If there is none, the
-// returned number is that of the first segment that the file does not have, and nothing can be committed.
+// SuccessorOf chooses the segment in which the log continues after segment n, which it is about to enter.
+// Reservations make sure that there is a free segment: the successor is allocated before its own header is written,
+// and before the header that names it. If there is none, the returned number is that of the first segment that the
+// file does not have, and nothing can be committed.
 func (sp *Log) SuccessorOf(n uint32) uint32 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -142,9 +145,10 @@ func (sp *Log) oldestNumber() (number uint64) {
 	return number
 }
 
-// available returns the number of pages that can be appended without growing the file: the rest of the tail's segment, and one segment for
-// each free segment. (With k free segments the log can enter the successor and k-1 of them, because a segment is entered only if a free one
-// can follow it.) A file that consists of its first segment has no successor yet.
+// available returns the number of pages that can be appended without growing the file: the rest of the tail's
+// segment, and one segment for each free segment. (With k free segments the log can enter the successor and k-1 of
+// them, because a segment is entered only if a free one can follow it.) A file that consists of its first segment
+// has no successor yet.
 func (sp *Log) available() int64 {
 	end := sp.segmentPages
 	if sp.whole() <= sp.tail {

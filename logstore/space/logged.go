@@ -7,7 +7,8 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// loggedValues are the logged values of a segment: values that stay in the pages of redo records that carried them. nil has none.
+// loggedValues are the logged values of a segment: values that stay in the pages of redo records that carried them.
+// nil has none.
 type loggedValues struct {
 	masks  []uint16 // for each page, which of its logged values live
 	raw    bitmap   // raw pages that belong to the page of records before them
@@ -40,7 +41,8 @@ func (l *loggedValues) pagesIn(word uint64) (pages uint64) {
 	return pages | l.raw[word]
 }
 
-// packed returns how many live pages a segment has, where pages with logged values count only as much as their live values take.
+// packed returns how many live pages a segment has, where pages with logged values count only as much as their live
+// values take.
 func (g *segment) packed() int64 {
 	l := g.logged
 	if l.count() == 0 {
@@ -50,8 +52,8 @@ func (g *segment) packed() int64 {
 	return int64(g.live-l.pages) + int64(min((l.values*pages+values-1)/values, l.pages))
 }
 
-// PackedSpan returns how many values the log puts in a page of records if their records have the given bytes, and how many pages of the file the
-// page takes. Cleaning cannot gain what the records leave unused of such a page.
+// PackedSpan returns how many values the log puts in a page of records if their records have the given bytes, and
+// how many pages of the file the page takes. Cleaning cannot gain what the records leave unused of such a page.
 func PackedSpan(bytes int32) (values, pages int32) {
 	for {
 		pages++
@@ -62,8 +64,8 @@ func PackedSpan(bytes int32) (values, pages int32) {
 	}
 }
 
-// BearLogged records that logged values of the page at a, which takes span pages of the file, live, and that no reader below birth reaches
-// them. bytes is the total length of their records, or 0 if that is not known.
+// BearLogged records that logged values of the page at a, which takes span pages of the file, live, and that no
+// reader below birth reaches them. bytes is the total length of their records, or 0 if that is not known.
 func (sp *Usage) BearLogged(a Addr, span int, mask uint16, bytes int, birth uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

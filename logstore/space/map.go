@@ -17,7 +17,8 @@ type Map struct {
 	Reservations
 }
 
-// New returns the map of an empty file. maxBytes limits the file; 0 means no limit. The map takes its memory from spare, which may be nil.
+// New returns the map of an empty file. maxBytes limits the file; 0 means no limit. The map takes its memory from
+// spare, which may be nil.
 func New(segmentPages uint32, maxBytes int64, spare *SegmentTable) *Map {
 	m := &Map{table: table{segmentPages: uint64(segmentPages), words: (uint64(segmentPages) + 63) / 64, segments: spare.take()}}
 	m.Log.table = &m.table

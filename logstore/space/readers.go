@@ -5,38 +5,45 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// Readers decides whether a reader can still look at the pages of a segment: while one can, the segment is not reused (rule 5 of segment).
+// Readers decides whether a reader can still look at the pages of a segment: while one can, the segment is not
+// reused (rule 5 of segment).
 //
-// A page is visible to the snapshots from its birth on, up to but not including its death. A page whose birth and death lie between two
-// neighbouring snapshots, or above all of them, is visible to nobody, and its space is free however old the oldest snapshot is. So one idle
-// reader keeps what its snapshot shows, not everything that was written since.
+// A page is visible to the snapshots from its birth on, up to but not including its death. A page whose birth and
+// death lie between two neighbouring snapshots, or above all of them, is visible to nobody, and its space is free
+// however old the oldest snapshot is. So one idle reader keeps what its snapshot shows, not everything that was
+// written since.
 //
-// Births, deaths and snapshots are numbers that the caller chooses and that never decrease. The caller uses Seqs; this file does not care.
+// Births, deaths and snapshots are numbers that the caller chooses and that never decrease. The caller uses Seqs;
+// this file does not care.
 //
-// A segment has one lifetime for all its pages: from the least birth to the greatest death. That is nearly exact. The pages of a segment are
-// written at about the same time, so a snapshot that lies within the lifetime of the segment but of none of its pages dates from that time,
-// or from the time in which pages waited in memory to be written. A birth and a death per page would tell no more about segments that are
-// wholly older or wholly newer, and take 16 bytes a page.
+// A segment has one lifetime for all its pages: from the least birth to the greatest death. That is nearly exact.
+// The pages of a segment are written at about the same time, so a snapshot that lies within the lifetime of the
+// segment but of none of its pages dates from that time, or from the time in which pages waited in memory to be
+// written. A birth and a death per page would tell no more about segments that are wholly older or wholly newer,
+// and take 16 bytes a page.
 //
-// Measured with 25,000 records of 1,000 bytes, overwritten 400,000 times beside ten readers that began one after the other: 629 segments
-// were held. In 69 of them no reader saw a page; these were held only for names in the table. None was held because its lifetime was too
-// wide. Of the pages of the others 74 % were seen, which is what all snapshots together show; the rest had been redo, or had died before a
-// reader began.
+// Measured with 25,000 records of 1,000 bytes, overwritten 400,000 times beside ten readers that began one after
+// the other: 629 segments were held. In 69 of them no reader saw a page; these were held only for names in the
+// table. None was held because its lifetime was too wide. Of the pages of the others 74 % were seen, which is what
+// all snapshots together show; the rest had been redo, or had died before a reader began.
 //
 // Invariants:
 //
-//  1. birth is at most the least number at which a reader may reach a page that was marked live in this life of the segment.
+//  1. birth is at most the least number at which a reader may reach a page that was marked live in this life of the
+//     segment.
 //  2. Once no page is live, death is at least the number from which on no reader can reach any page.
-//  3. Every present or future reader is at one of the snapshots, or at or above the last of them. A set of snapshots that was right stays
-//     right, because later readers begin at or above the watermark.
+//  3. Every present or future reader is at one of the snapshots, or at or above the last of them. A set of
+//     snapshots that was right stays right, because later readers begin at or above the watermark.
 //
 // What only the log needs (redo, parts of invalid flushes) is not marked live, and no reader looks at it.
 //
-// Lifetimes exist in memory only. After recovery there is no reader, and all pages count as born before the first one.
+// Lifetimes exist in memory only. After recovery there is no reader, and all pages count as born before the first
+// one.
 //
 // In a segment that a reader keeps, the space of pages that no reader sees is given back: see thin.go.
 //
-// Rejected: moving the images that a reader sees out of segments with little else in them. The reader may hold slices of them until it ends.
+// Rejected: moving the images that a reader sees out of segments with little else in them. The reader may hold
+// slices of them until it ends.
 type Readers struct {
 	*table
 	snapshots []uint64       // where readers may be, ascending: see SetSnapshots
@@ -51,8 +58,8 @@ type deadPages struct {
 	seq   uint64
 }
 
-// SetSnapshots records the values at which readers may be, ascending. The last one is the watermark: later readers begin at or above it.
-// Calls come in the order in which the values were determined.
+// SetSnapshots records the values at which readers may be, ascending. The last one is the watermark: later readers
+// begin at or above it. Calls come in the order in which the values were determined.
 func (sp *Readers) SetSnapshots(values []uint64) {
 	sp.mu.Lock()
 	sp.snapshots = append(sp.snapshots[:0], values...)
@@ -102,7 +109,8 @@ func (sp *Readers) holdName(id PageID, by int32) {
 	}
 }
 
-// HoldPlace is HoldName for a name that is the address of an image in which a node in memory has cells: that page keeps its space.
+// HoldPlace is HoldName for a name that is the address of an image in which a node in memory has cells: that page
+// keeps its space.
 func (sp *Readers) HoldPlace(a Addr) {
 	sp.HoldName(a)
 	sp.holdPlace(a, 1)
@@ -139,8 +147,8 @@ func (sp *Readers) noteDead(a Addr, pages int64, seq uint64) {
 	sp.deaths = append(sp.deaths, deadPages{a, uint32(pages), seq})
 }
 
-// noteSeen decides which dead pages are seen, for every death that the watermark has passed. Afterwards this is decided for all pages of a
-// segment whose own death the watermark has passed.
+// noteSeen decides which dead pages are seen, for every death that the watermark has passed. Afterwards this is
+// decided for all pages of a segment whose own death the watermark has passed.
 func (sp *Readers) noteSeen() {
 	keep := sp.deaths[:0]
 	for _, d := range sp.deaths {

@@ -8,8 +8,8 @@ import (
 
 // Recovery decides about segments that the newest space map does not know, or knows as absent.
 
-// SetPages sets the number of pages of the file before its map is decoded. An interrupted growth may have left part of a segment; the file grows
-// there again.
+// SetPages sets the number of pages of the file before its map is decoded. An interrupted growth may have left part
+// of a segment; the file grows there again.
 func (sp *Map) SetPages(pages uint64) {
 	if pages > sp.segmentPages {
 		pages -= pages % sp.segmentPages
@@ -17,20 +17,22 @@ func (sp *Map) SetPages(pages uint64) {
 	sp.pages = pages
 }
 
-// maxUnmapped is the most segments behind the last one in the map that count: 128 GiB at the default size, more than any file grows from one
-// checkpoint to the next. Each takes 176 bytes of memory, whether the file has space there or a hole. With a larger limit a file of a few
-// pages that pretends to be long would take as much memory as it likes; with a smaller one a log that went that far would be refused.
+// maxUnmapped is the most segments after the last one in the map that count: 128 GiB at the default size, more than
+// any file grows from one checkpoint to the next. Each takes 176 bytes of memory, whether the file has space there
+// or a hole. With a larger limit a file of a few pages that pretends to be long would take as much memory as it
+// likes; with a smaller one a log that went that far would be refused.
 const maxUnmapped = 1 << 17
 
-// Adopt takes in the segments that the file has behind the last one in the map, and returns the number of the first of them. No checkpoint has
-// vouched for their content; the scan and the caller find what the log after the checkpoint put there. Segments that the map calls absent may
-// be punched, and stay absent unless the log has entered them since. If the file is longer than maxUnmapped allows, the rest does not count.
+// Adopt takes in the segments that the file has after the last one in the map, and returns the number of the first
+// of them. No checkpoint has vouched for their content; the scan and the caller find what the log after the
+// checkpoint put there. Segments that the map calls absent may be punched, and stay absent unless the log has
+// entered them since. If the file is longer than maxUnmapped allows, the rest does not count.
 func (sp *Map) Adopt() (first uint32) {
 	first = uint32(len(sp.segments))
 	for first > 0 && sp.segments[first-1].state == segmentAbsent {
 		first--
 	}
-	known := first // behind the last segment that is known; segments adopted at an earlier, shorter length do not count
+	known := first // after the last segment that is known; segments adopted at an earlier, shorter length do not count
 	for known > 0 && sp.segments[known-1].isBlank() {
 		known--
 	}
@@ -44,13 +46,15 @@ func (sp *Map) Adopt() (first uint32) {
 	return first
 }
 
-// Settle decides about segments from the given one on, which no durable checkpoint knows. have is the number of them that may have space on
-// disk. Settle keeps segments in which something lies, and as many of the others as there is space left for: the lowest, because the log
-// takes these first. The rest becomes absent. Settle returns the kept segments in stretches of adjacent ones, at most have + fewSegments.
+// Settle decides about segments from the given one on, which no durable checkpoint knows. have is the number of
+// them that may have space on disk. Settle keeps segments in which something lies, and as many of the others as
+// there is space left for: the lowest, because the log takes these first. The rest becomes absent. Settle returns
+// the kept segments in stretches of adjacent ones, at most have + fewSegments.
 //
-// The file does not become shorter here. The previous checkpoint may know segments that the newest does not, and its table may name pages in
-// them, which the log behind it replaces. A recovery that has to start from that checkpoint needs the file to be as long as its map and table
-// say. Absent segments at the end are cut off after two checkpoints, as condemned segments are.
+// The file does not become shorter here. The previous checkpoint may know segments that the newest does not, and
+// its table may name pages in them, which the log after it replaces. A recovery that has to start from that
+// checkpoint needs the file to be as long as its map and table say. Absent segments at the end are cut off after
+// two checkpoints, as condemned segments are.
 func (sp *Map) Settle(from uint32, have uint64) (kept [][2]uint32) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -85,7 +89,8 @@ func (sp *Map) Settle(from uint32, have uint64) (kept [][2]uint32) {
 	return kept
 }
 
-// fewSegments is a number of segments that may always be allocated again, because a power cut may have taken the space of some.
+// fewSegments is a number of segments that may always be allocated again, because a power cut may have taken the
+// space of some.
 const fewSegments = 64
 
 // Disown takes the pages from the given one on out of use where nothing is in them, because their space cannot be had.
@@ -121,10 +126,11 @@ func (sp *Map) SawPages(pages uint64) uint64 {
 	return all
 }
 
-// CheckRoom makes sure that nothing lives where this process is going to write: behind the end of the log in the tail, in the successor (free
-// when it was chosen), and in absent segments, which growth fills and checkpoints punch. In a damaged or hostile file superblocks and headers
-// may lead into the middle of the log, and the space map may contradict itself or the table; then writing would destroy what the tree uses.
-// CheckRoom returns the page where that would happen and what is wrong there, or "".
+// CheckRoom makes sure that nothing is live where this process is going to write: after the end of the log in the
+// tail, in the successor (free when it was chosen), and in absent segments, which growth fills and checkpoints
+// punch. In a damaged or hostile file superblocks and headers may lead into the middle of the log, and the space
+// map may contradict itself or the table; then writing would destroy what the tree uses. CheckRoom returns the page
+// where that would happen and what is wrong there, or "".
 func (sp *Map) CheckRoom() (a Addr, wrong string) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -144,8 +150,8 @@ func (sp *Map) CheckRoom() (a Addr, wrong string) {
 	return 0, ""
 }
 
-// Recovered ends recovery: segments that have become reusable are free, and all absent segments within the file count as absent since the
-// newest checkpoint.
+// Recovered ends recovery: segments that have become reusable are free, and all absent segments within the file
+// count as absent since the newest checkpoint.
 func (sp *Map) Recovered() {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

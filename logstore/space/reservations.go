@@ -8,8 +8,9 @@ import (
 
 // Reservations are promises of pages to transactions and background work.
 //
-// Some space is held back so that a full file never stays full. Puts are refused first; deletes still succeed, and the space of what they
-// make dead becomes free again. Background work needs these parts of the held-back space for that:
+// Some space is held back so that a full file never stays full. Puts are refused first; deletes still succeed, and
+// the space of what they make dead becomes free again. Background work needs these parts of the held-back space for
+// that:
 //
 //	checkpoint  C pages: the table and the map of the file. No dead space is reused without a checkpoint, so there are two of them
 //	segment     one: dead space becomes free in whole segments only. Without it deletes from a full file of four segments found no room
@@ -19,14 +20,18 @@ import (
 //
 // Invariants, on a file that cannot grow:
 //
-//  1. What commits have promised to write, and the flush of what they have made dirty, is reserved before the commits are resolved.
-//  2. A put leaves two checkpoints, the segment, W and D. It counts reserved pages twice, because a flush that is killed is written again.
-//  3. A delete leaves all of that except D; if cleaning gains nothing more, only two checkpoints. Everything dead then waits only for those.
+//  1. What commits have promised to write, and the flush of what they have made dirty, is reserved before the
+//     commits are resolved.
+//  2. A put leaves two checkpoints, the segment, W and D. It counts reserved pages twice, because a flush that is
+//     killed is written again.
+//  3. A delete leaves all of that except D; if cleaning gains nothing more, only two checkpoints. Everything dead
+//     then waits only for those.
 //  4. Folds and cleaning leave two checkpoints.
 //
-// So cleaning starts with W pages of room, and with at least D dead pages besides. With N pages in the file, D of them dead and spread
-// evenly, cleaning W pages frees W·D/N more than it takes and costs 2C + I besides; it gains as long as W·D > N·(2C + I). W and D are both
-// the root of the right side: a tenth of the file where keys are short, and at most an eighth.
+// So cleaning starts with W pages of room, and with at least D dead pages besides. With N pages in the file, D of
+// them dead and spread evenly, cleaning W pages frees W·D/N more than it takes and costs 2C + I besides; it gains
+// as long as W·D > N·(2C + I). W and D are both the root of the right side: a tenth of the file where keys are
+// short, and at most an eighth.
 //
 // A file without a limit holds back little until the device has no more room for it: see table.short.
 type Reservations struct {
@@ -56,8 +61,8 @@ const (
 // Beyond is what a reservation lacks if no growth of the file could provide it.
 const Beyond = math.MaxInt64
 
-// Reserve promises pages, or returns the number of pages that are lacking. beside further pages remain available in addition to what the claim
-// leaves.
+// Reserve promises pages, or returns the number of pages that are lacking. beside further pages remain available in
+// addition to what the claim leaves.
 func (sp *Map) Reserve(pages, beside int64, c Claim) (missing int64) {
 	if c == ForWrites && beside == 0 && sp.credit.take(pages) {
 		return 0
@@ -86,8 +91,9 @@ func (sp *Reservations) Release(pages int64) {
 	}
 }
 
-// Lack returns how many pages would be lacking for a reservation besides those promised and those that deletes must leave. What the file
-// cannot grow by on account of its limit, or of a device without room, counts as lacking; grows reports that neither is in the way.
+// Lack returns how many pages would be lacking for a reservation besides those promised and those that deletes must
+// leave. What the file cannot grow by on account of its limit, or of a device without room, counts as lacking;
+// grows reports that neither is in the way.
 func (sp *Map) Lack(pages int64) (lack int64, grows bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -98,8 +104,8 @@ func (sp *Map) Lack(pages int64) (lack int64, grows bool) {
 	return lack, true
 }
 
-// PutRoom returns the number of pages that may be reserved for puts without growth, which may be less than nothing; how many more the file may
-// grow by as far as the map knows; and whether the file has a limit.
+// PutRoom returns the number of pages that may be reserved for puts without growth, which may be less than nothing;
+// how many more the file may grow by as far as the map knows; and whether the file has a limit.
 func (sp *Map) PutRoom() (room, grow int64, limited bool) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -113,9 +119,10 @@ func (sp *Reservations) Slack() int64 {
 	return sp.ample(ForWrites) - sp.ample(ForDeletes)
 }
 
-// Room returns the number of pages that cleaning could reserve: those of the file as it is and, if the file has a limit, those that it may
-// still grow by. What puts and deletes leave is meant for cleaning, whether it is allocated or not. (Cleaning that counted the allocated
-// pages only moved three pages at a time, gained nothing, and made the file count as full.)
+// Room returns the number of pages that cleaning could reserve: those of the file as it is and, if the file has a
+// limit, those that it may still grow by. What puts and deletes leave is meant for cleaning, whether it is
+// allocated or not. (Cleaning that counted the allocated pages only moved three pages at a time, gained nothing,
+// and made the file count as full.)
 func (sp *Reservations) Room() int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -219,7 +226,8 @@ func (sp *Reservations) allowed() int64 {
 	return max(segments, 0) * int64(size-1)
 }
 
-// missing returns how many pages are lacking for a reservation of pages that leaves beside further pages in addition to what its claim leaves.
+// missing returns how many pages are lacking for a reservation of pages that leaves beside further pages in
+// addition to what its claim leaves.
 func (sp *Reservations) missing(pages, beside int64, c Claim) int64 {
 	promised := sp.promised()
 	need := pages + beside + promised
@@ -250,8 +258,9 @@ func (sp *Reservations) Surplus(spare int64) int64 {
 	return max(0, sp.surplus(spare)) * format.PageSize
 }
 
-// Condemn takes free segments out of use until the free pages, besides those held back, are the greater of spare and the pages promised. It does
-// nothing if fewer than least segments would be gained. The caller makes sure that no checkpoint is under way.
+// Condemn takes free segments out of use until the free pages, besides those held back, are the greater of spare
+// and the pages promised. It does nothing if fewer than least segments would be gained. The caller makes sure that
+// no checkpoint is in progress.
 func (sp *Map) Condemn(spare int64, least int) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

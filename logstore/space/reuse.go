@@ -39,7 +39,8 @@ func (sp *Reuse) held(n uint32) bool {
 	return g.state == segmentUsed && g.live == 0 && g.names == g.heldNames && (g.names > 0 || sp.readers.visible(g)) && !sp.log.writes(n)
 }
 
-// heldAtOnce is the number of segments that HeldBytes looks at under one hold of the mutex, so that commits wait for about 20 µs at most.
+// heldAtOnce is the number of segments that HeldBytes looks at under one hold of the mutex, so that commits wait
+// for about 20 µs at most.
 const heldAtOnce = 1024
 
 // HeldBytes returns the bytes of the segments that only readers keep. They become free two checkpoints after
@@ -82,7 +83,8 @@ func (sp *Reuse) Returning() int64 {
 	return pages * format.PageSize
 }
 
-// Outdated returns the bytes of dead pages whose reuse waits for a later redo start, that is for a full flush and two checkpoints.
+// Outdated returns the bytes of dead pages whose reuse waits for a later redo start, that is for a full flush and
+// two checkpoints.
 func (sp *Reuse) Outdated() int64 {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -111,10 +113,11 @@ type Victim struct {
 	Written uint64 // newest group with a page in it
 }
 
-// Victims returns the segments that would become free if their live pages moved, emptiest first, and the number of dead pages in them. It
-// leaves out segments of which more than three quarters are live (with full: only those that are wholly live), segments that the log still
-// needs or has just filled (their content may soon die by itself), segments of large values (which die whole), and the excepted segments
-// unless they were written since the group named there.
+// Victims returns the segments that would become free if their live pages moved, emptiest first, and the number of
+// dead pages in them. It leaves out segments of which more than three quarters are live (with full: only those that
+// are wholly live), segments that the log still needs or has just filled (their content may soon die by itself),
+// segments of large values (which die whole), and the excepted segments unless they were written since the group
+// named there.
 func (sp *Reuse) Victims(except map[uint32]uint64, full bool) (victims []Victim, garbage int64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

@@ -18,14 +18,15 @@ const (
 // InUse is the state of a used segment in a space map on disk.
 const InUse = byte(segmentUsed)
 
-// A segment is the unit of space reuse. A used segment may be opened again only if all of these hold (each rule prevents a loss that a
-// model of random crashes showed):
+// A segment is the unit of space reuse. A used segment may be opened again only if all of these hold (each rule
+// prevents a loss that a model of random crashes showed):
 //
 //  1. none of its pages is live, and none was as of the newest durable checkpoint;
 //  2. it was last written before the scan start of the older valid superblock;
 //  3. no page of either superblock's checkpoint run is in it;
 //  4. no name of the translation table lies in it;
-//  5. no snapshot lies between the birth of its first page and the death of its last, so no reader can still look at it (readers.go);
+//  5. no snapshot lies between the birth of its first page and the death of its last, so no reader can still look
+//     at it (readers.go);
 //  6. no active transaction owns it, and it is neither the log's tail nor the tail's successor.
 type segment struct {
 	salt      uint64
@@ -33,7 +34,7 @@ type segment struct {
 	written   uint64        // last group with a page in it
 	wrote     uint64        // segmentPrivate: number of the newest write in it, see PrivateWrite
 	birth     uint64        // no reader below birth reaches any of its pages; unborn if none was marked live, 0 if unknown
-	death     uint64        // if no page lives: no reader at or above death reaches any of its pages
+	death     uint64        // if no page is live: no reader at or above death reaches any of its pages
 	names     int32         // number of the translation table's names that are addresses in it
 	heldNames int32         // number of those names that only readers want
 	live      int32         // number of pages in liveMap
@@ -61,7 +62,7 @@ func (g *segment) noteDying(seq, words uint64) {
 	}
 }
 
-// lastLive returns the index of the segment's last live page, or 0 if none lives.
+// lastLive returns the index of the segment's last live page, or 0 if none is live.
 func (g *segment) lastLive() uint64 {
 	for i := uint64(len(g.liveMap)); i > 0; i-- {
 		if w := g.liveMap[i-1]; w != 0 {

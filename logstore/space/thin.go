@@ -2,39 +2,44 @@ package space
 
 import "flashdbm/logstore/format"
 
-// Thinning gives back the space of pages that are not needed in a segment that only readers keep: the pages
-// that no reader sees become holes in the middle of the file. A segment holds pages of all kinds side by side:
-// redo, checkpoints, and images that died before the reader began. With ten idle readers on a database with
-// records of 100 bytes, readers saw half of the pages in such segments.
+// Thinning gives back the space of pages that are not needed in a segment that only readers keep: the pages that no
+// reader sees become holes in the middle of the file. A segment holds pages of all kinds side by side: redo,
+// checkpoints, and images that died before the reader began. With ten idle readers on a database with records of
+// 100 bytes, readers saw half of the pages in such segments.
 //
 // Invariants:
 //
-//  1. A page is seen if some snapshot lies between the birth of its segment and the page's death, where the watermark has passed that
-//     death: later readers begin above it (rule 3 of Readers). Pages that were never live served the log alone and are not seen. A
-//     segment is punched only after this is decided for every page that died in it. While the watermark has not passed one of the deaths,
-//     the segment stays whole.
-//  2. A seen page keeps its space until no reader keeps the segment, and so does a place that a node in memory has cells in. A reader that
-//     ends while other readers stay gives nothing back. A place that is not held yet counts as a name that not only readers want, and keeps
-//     the segment whole.
-//  3. From the moment a segment is chosen, every checkpoint lists it as absent, like a condemned segment. If the segment lies at the end of
-//     the file, the checkpoint does not list it at all, because the file may be cut there right after the readers have left. Nothing is
-//     punched until both valid superblocks are of such checkpoints. So no recovery mistakes a segment with holes for a writable one, nor
-//     misses the end of the file. If the readers leave before the punch and the log enters the segment again, recovery learns that from the
+//  1. A page is seen if some snapshot lies between the birth of its segment and the page's death, where the
+//     watermark has passed that death: later readers begin above it (rule 3 of Readers). Pages that were never live
+//     served the log alone and are not seen. A segment is punched only after this is decided for every page that
+//     died in it. While the watermark has not passed one of the deaths, the segment stays whole.
+//  2. A seen page keeps its space until no reader keeps the segment, and so does a place that a node in memory has
+//     cells in. A reader that ends while other readers stay gives nothing back. A place that is not held yet counts
+//     as a name that not only readers want, and keeps the segment whole.
+//  3. From the moment a segment is chosen, every checkpoint lists it as absent, like a condemned segment. If the
+//     segment lies at the end of the file, the checkpoint does not list it at all, because the file may be cut
+//     there right after the readers have left. Nothing is punched until both valid superblocks are of such
+//     checkpoints. So no recovery mistakes a segment with holes for a writable one, nor misses the end of the file.
+//     If the readers leave before the punch and the log enters the segment again, recovery learns that from the
 //     log.
-//  4. Once no reader keeps it, a segment with holes is absent and returns only when the file grows. A segment without holes is free at once.
-//  5. Nothing is thinned on a full device: there the space that readers leave must be usable at once, without allocation.
-//  6. The header stays. Punched pages that a power cut brings back belong to the life that the header names: pages of an absent segment in
-//     which nothing lives, written before either scan start. The next life of the segment has another salt.
-//  7. A process that reads the file beside the writer finds zeros, which fail every checksum, and only where a checkpoint was begun after
-//     the death of the page. The reader's snapshot is then too old (rule 3 of beside.go).
+//  4. Once no reader keeps it, a segment with holes is absent and returns only when the file grows. A segment
+//     without holes is free at once.
+//  5. Nothing is thinned on a full device: there the space that readers leave must be usable at once, without
+//     allocation.
+//  6. The header stays. Punched pages that a power cut brings back belong to the life that the header names: pages
+//     of an absent segment in which nothing is live, written before either scan start. The next life of the segment
+//     has another salt.
+//  7. A process that reads the file beside the writer finds zeros, which fail every checksum, and only where a
+//     checkpoint was begun after the death of the page. The reader's snapshot is then too old (rule 3 of
+//     beside.go).
 type thinned struct {
 	checkpoint uint64 // newest checkpoint when the segment was chosen
 	holes      uint64 // number of pages without space
 }
 
-// thinShare is the divisor of the least share of a segment that must be unseen for thinning: 1/16. A smaller share makes the file more
-// fragmented, and growth has more holes to fill, for little gain. A larger share leaves dense segments whole: with 1/8, records of 100 bytes
-// kept 6 % of what ten readers see.
+// thinShare is the divisor of the least share of a segment that must be unseen for thinning: 1/16. A smaller share
+// makes the file more fragmented, and growth has more holes to fill, for little gain. A larger share leaves dense
+// segments whole: with 1/8, records of 100 bytes kept 6 % of what ten readers see.
 const thinShare = 16
 
 // unseen returns the stretches of pages of a segment that are not needed while readers keep the segment, and
@@ -100,8 +105,9 @@ func (sp *Reuse) Thinning() (bytes int64) {
 	return bytes
 }
 
-// NextThin returns the lowest chosen segment whose two checkpoints are done, and the stretches of its pages that are to be punched, or nothing.
-// From then on the segment counts as having holes, because a failed punch may have made some.
+// NextThin returns the lowest chosen segment whose two checkpoints are done, and the stretches of its pages that
+// are to be punched, or nothing. From then on the segment counts as having holes, because a failed punch may have
+// made some.
 func (sp *Map) NextThin() (n uint32, runs [][2]uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -135,8 +141,8 @@ func (sp *Map) Unholed(n uint32) {
 	}
 }
 
-// left is called when the last reader has left a segment, which may then be rewritten. It reports whether the segment has holes and so is
-// absent from now on.
+// left is called when the last reader has left a segment, which may then be rewritten. It reports whether the
+// segment has holes and so is absent from now on.
 func (sp *Reuse) left(n uint32) bool {
 	t, ok := sp.thin[n]
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"flashdbm/logstore/format"
 )
 
-// Usage is what the newest tree uses: live pages, which of them are nodes, and the names of the translation table. The logged values are in
-// logged.go.
+// Usage is what the newest tree uses: live pages, which of them are nodes, and the names of the translation table.
+// The logged values are in logged.go.
 type Usage struct {
 	*table
 	readers     *Readers
@@ -19,8 +19,8 @@ type Usage struct {
 	names       int64 // number of names in the translation table
 }
 
-// MarkLive records that the tree uses the pages from a on, and that no reader below birth reaches them. The pages hold values and lie in one
-// segment.
+// MarkLive records that the tree uses the pages from a on, and that no reader below birth reaches them. The pages
+// hold values and lie in one segment.
 func (sp *Usage) MarkLive(a Addr, pages int64, birth uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -63,8 +63,9 @@ func (sp *Usage) noteNode(a Addr) {
 	sp.within(&g.nodeMap).set(o)
 }
 
-// Kill records that no snapshot from seq on sees the pages from a on. The pages hold values and lie in one segment. A page known to be a
-// node stays live: a damaged reference to a value led there, and readers may be using the node.
+// Kill records that no snapshot from seq on sees the pages from a on. The pages hold values and lie in one segment.
+// A page known to be a node stays live: a damaged reference to a value led there, and readers may be using the
+// node.
 func (sp *Usage) Kill(a Addr, pages int64, seq uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -72,8 +73,8 @@ func (sp *Usage) Kill(a Addr, pages int64, seq uint64) {
 	sp.kill(a, pages, seq, g.nodeMap)
 }
 
-// KillNode is Kill for a node of the tree. Recovery passes seq 0: there a node of an earlier life of the segment may die, named by the table of
-// the older checkpoint, and what lies at its place now need not be a node.
+// KillNode is Kill for a node of the tree. Recovery passes seq 0: there a node of an earlier life of the segment
+// may die, named by the table of the older checkpoint, and what lies at its place now need not be a node.
 func (sp *Usage) KillNode(a Addr, seq uint64) {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -110,9 +111,10 @@ func (sp *Usage) kill(a Addr, pages int64, seq uint64, spare bitmap) {
 	sp.packedPages -= int64(died)
 }
 
-// IsUsed reports whether a reference may lead to the page at a: the page is live, or was live since Open so that an older reader may still
-// reach it, or belongs to a transaction that has not committed. A reference to any other page means that the space map contradicts the
-// tree; the segment of such a page may be overwritten while the page is read.
+// IsUsed reports whether a reference may lead to the page at a: the page is live, or was live since Open so that an
+// older reader may still reach it, or belongs to a transaction that has not committed. A reference to any other
+// page means that the space map contradicts the tree; the segment of such a page may be overwritten while the page
+// is read.
 func (sp *Usage) IsUsed(a Addr) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -120,10 +122,10 @@ func (sp *Usage) IsUsed(a Addr) bool {
 	return g != nil && (g.state == segmentPrivate || g.liveMap.has(o) || g.diedMap.has(o))
 }
 
-// UseNode is IsUsed for a verified page that is about to be read as a node of the tree. It refuses a page that died as a value. From then on
-// the page is known to be a node, so no death of a value frees it (see Kill). Both happen under one hold of the mutex: either the death comes
-// first and the node is refused, or the node comes first and stays. Nodes that this process wrote are known from their write on, because
-// they are read without this call.
+// UseNode is IsUsed for a verified page that is about to be read as a node of the tree. It refuses a page that died
+// as a value. From then on the page is known to be a node, so no death of a value frees it (see Kill). Both happen
+// under one hold of the mutex: either the death comes first and the node is refused, or the node comes first and
+// stays. Nodes that this process wrote are known from their write on, because they are read without this call.
 func (sp *Usage) UseNode(a Addr) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()
@@ -146,8 +148,8 @@ func (sp *Usage) IsLive(a Addr) bool {
 	return g != nil && g.liveMap.has(o)
 }
 
-// AddName records that the translation table has an entry for id. The entry takes room in checkpoints and, if id is an address, keeps the
-// segment of that address from being reused.
+// AddName records that the translation table has an entry for id. The entry takes room in checkpoints and, if id is
+// an address, keeps the segment of that address from being reused.
 func (sp *Usage) AddName(id PageID) { sp.countName(id, 1) }
 
 // DropName undoes AddName.
@@ -166,7 +168,7 @@ func (sp *Usage) countName(id PageID, by int32) {
 	}
 }
 
-// Pinned reports whether nothing lives in the segment of a and only names in the table keep it from being reused.
+// Pinned reports whether nothing is live in the segment of a and only names in the table keep it from being reused.
 func (sp *Usage) Pinned(a Addr) bool {
 	sp.mu.Lock()
 	defer sp.mu.Unlock()

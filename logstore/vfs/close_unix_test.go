@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCloseUnlocksForkedDescriptor closes a file whose descriptor a child process has inherited, as every process has for a moment while
-// it is being started: the lock must not stay with the child.
+// TestCloseUnlocksForkedDescriptor closes a file whose descriptor a child process has inherited, as every process
+// has for a moment while it is being started: the lock must not stay with the child.
 func TestCloseUnlocksForkedDescriptor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	f, err := OS().Open(path, os.O_RDWR|os.O_CREATE, 0o600)
