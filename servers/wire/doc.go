@@ -15,10 +15,12 @@
 //     to the place has completed. The credit alone is not enough: a provider may repeat the words of a Write until it completes.
 //  3. A word of the peer's control area is written again only when its last Write has completed.
 //  4. No wake-up is lost. Before a thread sleeps, each peer has an armed number from it that the peer has not used; where one is used
-//     up, the thread writes the next. It waits until these Writes have completed, and polls once more. A sender looks at the armed
+//     up, the thread writes the next. It sleeps while these Writes are under way: their completions end the sleep, and it polls once more
+//     behind them. A sender looks at the armed
 //     number after its message's Write has completed, and for each new number notifies once, by a Write of the number. So either the
 //     receiver's last look finds the message, or the sender's look finds the number. Whether the number is used up is told by the
-//     peer's Write alone: a message that was received since tells nothing, as the peer may have looked late.
+//     peer's Write alone: a message that was received since tells nothing, as the peer may have looked late. A thread that looked again
+//     and again until the Writes had completed would take the processor from the peer that they wait for.
 //  5. What a hostile peer writes costs this end no more than the rings, one body, and its connection.
 //  6. What a sender waits for never stands behind messages that its caller does not receive. Credit, and which large bodies have been Read, are
 //     told in the control area (CarrierRing), or by frames that are taken out when they come (CarrierSend). So a caller may receive

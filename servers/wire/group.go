@@ -275,31 +275,24 @@ const (
 	drainTime = 3 * time.Second
 )
 
-// Arm prepares the group's thread for sleep: true means that every peer will notify this group if it sends anything from now on, and
-// nothing has come so far. False means that Step and Receive have to be called first; Arm costs nothing if it is then called again.
+// Arm prepares the group's thread for sleep: true means that nothing has come so far, and that Wait ends when a peer sends anything from now on, or
+// before that, when the number has arrived by which the peer can tell. False means that Step and Receive have to be called first.
 func (g *Group) Arm() bool {
-	g.Step()
-	ready := len(g.done) == 0 && len(g.dirty) == 0
-	for _, c := range g.links {
-		if c == nil || c.Err() != nil {
-			continue
-		}
-		if c.busy[wordArmed/8] {
-			ready = false
-			continue
-		}
-		if !c.isArmed() {
-			c.armed++
-			c.writeWord(wordArmed, c.armed, 0)
-			ready = false
-		}
-	}
-	if !ready {
+	if g.Step(); len(g.done) > 0 {
 		return false
 	}
-	// All armed numbers are in the peers' memory; what they sent before they could see them is found by this look.
 	for _, c := range g.links {
-		if c != nil && c.Err() == nil && c.arrived() {
+		if c != nil && c.Err() == nil && !c.busy[wordArmed/8] && !c.isArmed() {
+			c.armed++
+			c.writeWord(wordArmed, c.armed, 0)
+		}
+	}
+	g.Step() // where a Write has completed by now, as within a machine, this spares a Wait
+	if len(g.done) > 0 || len(g.dirty) > 0 {
+		return false
+	}
+	for _, c := range g.links {
+		if c != nil && c.Err() == nil && (c.arrived() || !c.busy[wordArmed/8] && !c.isArmed()) {
 			return false
 		}
 	}

@@ -56,6 +56,31 @@ func processors(t *testing.T, list []*exec.Cmd) (all time.Duration) {
 	return all
 }
 
+// calls returns how often the processes and this one have called read and write, and how often a thread of theirs went to sleep.
+func calls(t *testing.T, list []*exec.Cmd) (io, sleeps int64) {
+	for _, pid := range append([]int{os.Getpid()}, pidsOf(list)...) {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		require.NoError(t, err)
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		require.NoError(t, err)
+		for _, path := range threads {
+			text, _ := os.ReadFile(path) // it may have ended
+			b = append(b, text...)
+		}
+		for line := range strings.Lines(string(b)) {
+			name, value, _ := strings.Cut(line, ":")
+			n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			switch name {
+			case "syscr", "syscw":
+				io += n
+			case "voluntary_ctxt_switches":
+				sleeps += n
+			}
+		}
+	}
+	return io, sleeps
+}
+
 func pidsOf(list []*exec.Cmd) (pids []int) {
 	for _, c := range list {
 		pids = append(pids, c.Process.Pid)
@@ -66,6 +91,7 @@ func pidsOf(list []*exec.Cmd) (pids []int) {
 // putFor has clients put for a while, and returns the puts in a second, and what there is to say of them.
 func putFor(t *testing.T, d time.Duration, of []*exec.Cmd, put func(client int, key string) error) (rate float64, said string) {
 	all, before := &latencies{}, processors(t, of)
+	io, sleeps := calls(t, of)
 	var done sync.WaitGroup
 	var n atomic.Int64
 	began := time.Now()
@@ -83,7 +109,10 @@ func putFor(t *testing.T, d time.Duration, of []*exec.Cmd, put func(client int, 
 	}
 	done.Wait()
 	rate = float64(n.Load()) / time.Since(began).Seconds()
-	return rate, fmt.Sprintf("%.0f/s, %d µs of processors for each (%v)", rate, (processors(t, of)-before).Microseconds()/max(n.Load(), 1), all)
+	took, puts := processors(t, of)-before, max(n.Load(), 1)
+	io2, sleeps2 := calls(t, of)
+	return rate, fmt.Sprintf("%.0f/s; for each %d µs of processors, %.1f reads and writes, %.1f sleeps of a thread (%v)",
+		rate, took.Microseconds()/puts, float64(io2-io)/float64(puts), float64(sleeps2-sleeps)/float64(puts), all)
 }
 
 // TestSyncedPuts compares puts that three copies have synced with those of an etcd of three members, in turns.
