@@ -1,5 +1,6 @@
-// Package dbmvar publishes the statistics of flashdbm databases as variables of the standard package expvar, so that a program that serves
-// HTTP shows them under /debug/vars. It is a package of its own because expvar brings net/http with it.
+// Package dbmvar publishes the statistics of flashdbm databases as variables of the standard package expvar, so
+// that a program that serves HTTP shows them under /debug/vars. It is a package of its own because expvar imports
+// net/http.
 package dbmvar
 
 import (
@@ -10,15 +11,16 @@ import (
 	"flashdbm/dbm"
 )
 
-// ErrTaken: something else was published under the name.
+// ErrTaken: another variable was published under the name.
 var ErrTaken = errors.New("dbmvar: the name is taken by another variable")
 
-// publishing serializes Publish: expvar ends the process when a name is published twice.
+// publishing serializes Publish, because expvar ends the process when a name is published twice.
 var publishing sync.Mutex
 
-// Publish shows the Stats of db, as a JSON object, in the variable of that name. A second call with the name of an earlier one replaces the
-// database: a program that closes a database and opens it again publishes it again. A closed database shows zeros. A name that something else
-// was published under is ErrTaken; expvar has no way to take a name back. Any goroutine may call it, before or after those that serve HTTP.
+// Publish shows the Stats of db, as a JSON object, in the variable of the given name. A second call with the same
+// name replaces the database, so a program that closes a database and opens it again calls Publish again. A closed
+// database shows zeros. ErrTaken: the name belongs to another variable; expvar cannot free a name. Any goroutine
+// may call Publish at any time.
 func Publish(name string, db *dbm.DB) error {
 	publishing.Lock()
 	defer publishing.Unlock()
@@ -35,7 +37,7 @@ func Publish(name string, db *dbm.DB) error {
 
 // database is the variable of one database.
 type database struct {
-	mu sync.RWMutex // guards db; held only while that is read or replaced
+	mu sync.RWMutex // guards db; held only while db is read or replaced
 	db *dbm.DB
 }
 
@@ -45,7 +47,7 @@ func (v *database) set(db *dbm.DB) {
 	v.mu.Unlock()
 }
 
-// String returns the present Stats as JSON, as expvar.Var wants it.
+// String returns the present Stats as JSON. It implements expvar.Var.
 func (v *database) String() string {
 	v.mu.RLock()
 	db := v.db

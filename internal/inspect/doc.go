@@ -1,6 +1,7 @@
-// Package inspect shows what stands in a database file, in the words of docs/format.md: superblocks, headers of segments, any page with the node,
-// records or stream in it, the translation table and the space map of the newest checkpoint, the log group by group, and the way from the root to
-// a key. The file need not be whole. What is shown is a list of parts, which the caller prints.
+// Package inspect shows the content of a database file in the terms of docs/format.md: superblocks, headers of
+// segments, any page with the node, records or stream in it, the translation table and the space map of the newest
+// checkpoint, the log group by group, and the path from the root to a key. The file may be damaged. The result is a
+// list of parts, which the caller prints.
 package inspect
 
 import (
@@ -10,15 +11,15 @@ import (
 	"flashdbm/internal/salvage"
 )
 
-// A Part is something with named fields, and parts of its own.
+// A Part is something with named fields, and with parts of its own.
 type Part struct {
 	Name   string
 	Fields []Field
 	Parts  []Part
-	Line   bool // it is one of many alike: short enough for one line
+	Line   bool // one of many alike, short enough for one line
 }
 
-// A Field is a string, a number, a bool, or bytes that a user stored: []byte.
+// A Field has a name and a value: a string, a number, a bool, or bytes that a user stored ([]byte).
 type Field struct {
 	Name  string
 	Value any
@@ -26,18 +27,19 @@ type Field struct {
 
 func (p *Part) add(name string, value any) { p.Fields = append(p.Fields, Field{name, value}) }
 
-// An Inspector shows parts of a file. Emit is called for each; an error of it ends what is shown. One goroutine uses it.
+// An Inspector shows parts of a file. It calls Emit for each; an error of Emit ends the call that shows parts. One
+// goroutine at a time may use it.
 type Inspector struct {
 	Emit func(Part) error
 
 	f *pagefile.File
-	r *salvage.Reading // nil: not needed so far
+	r *salvage.Reading // nil until it is needed
 }
 
-// New returns an Inspector of a file.
+// New returns an Inspector of f.
 func New(f *pagefile.File, emit func(Part) error) *Inspector { return &Inspector{Emit: emit, f: f} }
 
-// reading looks at all pages, once.
+// reading returns the Reading of the file. The first call reads all pages.
 func (x *Inspector) reading(ctx context.Context) (*salvage.Reading, error) {
 	if x.r == nil {
 		r, err := salvage.Read(ctx, x.f)

@@ -10,7 +10,7 @@ import (
 	"flashdbm/override"
 )
 
-// Node shows the page that a name leads to.
+// Node shows the page to which a name leads.
 func (x *Inspector) Node(ctx context.Context, name logstore.PageID) error {
 	r, err := x.reading(ctx)
 	if err != nil {
@@ -23,7 +23,7 @@ func (x *Inspector) Node(ctx context.Context, name logstore.PageID) error {
 	return x.Page(ctx, a)
 }
 
-// Key follows the way from the root to a key, and shows what redo records say of the key behind the redo start.
+// Key shows the path from the root to a key, and the newest redo record of the key behind the redo start.
 func (x *Inspector) Key(ctx context.Context, key []byte) error {
 	r, err := x.reading(ctx)
 	if err != nil {
@@ -89,7 +89,7 @@ func (x *Inspector) Key(ctx context.Context, key []byte) error {
 	return x.Emit(p)
 }
 
-// find returns the index of the record with a key.
+// find returns the index of the record of leaf n with the given key.
 func find(r runs, n btree.Node, key []byte) (int, bool) {
 	for i := range n.Count() {
 		c := n.Cell(i)
@@ -108,7 +108,7 @@ func find(r runs, n btree.Node, key []byte) (int, bool) {
 	return 0, false
 }
 
-// runs is the part of a Reading that a leaf needs.
+// runs is the part of a Reading that find needs.
 type runs interface {
 	RunKey(ref btree.Ref) ([]byte, error)
 }

@@ -13,7 +13,8 @@ type salvageGroup = salvage.Group
 
 var errEnough = errors.New("as many as were asked for")
 
-// Log shows the groups of the log from one on, at most the given number, 0 for all. Groups of which all pages were written over since are not there.
+// Log shows at most limit groups of the log (0: all), from group number from on. Groups whose pages were all
+// overwritten are not found.
 func (x *Inspector) Log(ctx context.Context, from uint64, limit int) error {
 	r, err := x.reading(ctx)
 	if err != nil {
@@ -50,7 +51,7 @@ func (x *Inspector) Log(ctx context.Context, from uint64, limit int) error {
 	return err
 }
 
-// Table shows the translation table of the newest checkpoint that is whole.
+// Table shows the translation table of the newest complete checkpoint.
 func (x *Inspector) Table(ctx context.Context) error {
 	r, err := x.reading(ctx)
 	if err != nil {
@@ -79,7 +80,7 @@ func (x *Inspector) Table(ctx context.Context) error {
 	return x.Emit(p)
 }
 
-// Space shows the space map of the newest checkpoint that is whole.
+// Space shows the space map of the newest complete checkpoint.
 func (x *Inspector) Space(ctx context.Context) error {
 	r, err := x.reading(ctx)
 	if err != nil {

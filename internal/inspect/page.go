@@ -10,7 +10,7 @@ import (
 	"flashdbm/override"
 )
 
-// Page shows a page: what it is, and what it holds.
+// Page shows what a page is, and what it holds.
 func (x *Inspector) Page(ctx context.Context, a uint64) error {
 	b := make([]byte, logstore.PageSize)
 	if err := x.f.Read(a, b); err != nil {
@@ -86,7 +86,7 @@ func mux(h *logstore.PageHead) Part {
 	return p
 }
 
-// body shows what a sound page holds.
+// body shows the content of a sound page.
 func (x *Inspector) body(p *Part, a uint64, h *logstore.PageHead, b []byte) error {
 	switch h.Kind {
 	case logstore.KindTree:
@@ -152,7 +152,7 @@ func node(n btree.Node) Part {
 	return p
 }
 
-// value says where the value of a record is.
+// value shows the value of a record, or where it is.
 func value(p *Part, c btree.Cell) {
 	ref := c.Ref()
 	switch c.Kind() {
@@ -173,7 +173,7 @@ func value(p *Part, c btree.Cell) {
 	}
 }
 
-// records shows redo records, as far as a page begins with one.
+// records shows the redo records of a stream, if the stream begins with a record.
 func records(stream []byte) (parts []Part) {
 	no := 0
 	err := redo.ReadAt(stream, func(op btree.Op, from, _ int, logged bool) {

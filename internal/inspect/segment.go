@@ -7,14 +7,14 @@ import (
 	"flashdbm/logstore"
 )
 
-// Segment shows the header of a segment and its sound pages, one on a line.
+// Segment shows the header of a segment, and its sound pages, one a line.
 func (x *Inspector) Segment(ctx context.Context, n uint32) error {
 	if x.f.FirstPage(n) >= x.f.Pages {
 		return fmt.Errorf("there is no segment %d: the file has %d", n, (x.f.Pages+uint64(x.f.SegmentPages)-1)/uint64(x.f.SegmentPages))
 	}
 	g := x.f.Segment(n)
 	if !g.Known {
-		if _, err := x.reading(ctx); err != nil { // what the others say of it
+		if _, err := x.reading(ctx); err != nil { // checkpoints and other headers may tell the salt
 			return err
 		}
 	}
@@ -52,7 +52,7 @@ func header(h *logstore.SegmentHeader) Part {
 	return p
 }
 
-// pageLine is a page in one line.
+// pageLine describes a page in one line.
 func pageLine(a uint64, h *logstore.PageHead, span uint64) Part {
 	p := Part{Name: fmt.Sprintf("page %d", a), Line: true}
 	p.add("kind", kindOf(h.Kind))
@@ -86,7 +86,7 @@ func groupKindOf(k logstore.GroupKind) string {
 	return names[k]
 }
 
-// nameOf is a name, in decimals if it is an address.
+// nameOf formats a name: in decimal if it is an address.
 func nameOf(name logstore.PageID) string {
 	switch name >> 62 {
 	case 0, 1:

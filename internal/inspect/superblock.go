@@ -42,7 +42,7 @@ func position(p logstore.Position) string {
 	return fmt.Sprintf("segment %d, page %d, group %d, digest %08x, check %08x", p.Segment, p.Page, p.Group, p.Digest, p.Check)
 }
 
-// File shows the file as a whole: its size, the superblocks, the newest checkpoint, and where the log ends.
+// File shows the file as a whole: its size, its segments and groups, the superblocks, and the newest checkpoint.
 func (x *Inspector) File(ctx context.Context) error {
 	r, err := x.reading(ctx)
 	if err != nil {

@@ -10,23 +10,24 @@ import (
 	"time"
 )
 
-// A Lease is what a transaction has of its snapshot where that is bounded in time. It may be taken back between two calls of the transaction,
-// never during one, so what calls return must be copies, made before Leave. Where beginnings are traced it says where that was, too.
+// A Lease is the right of a transaction to its snapshot, if that right is bounded in time. It may be taken back
+// between two calls of the transaction, never during a call, so calls must copy what they return, before Leave. If
+// tracing is on, it also knows where the transaction began.
 //
-// state decides who releases the transaction's place in the registry: whoever sets it to gone. It moves
+// state decides who releases the transaction's place in the registry: whoever sets it to gone. Its changes are
 //
-//	idle -> busy -> idle    by Enter and Leave, the transaction's own goroutine
+//	idle -> busy -> idle    by Enter and Leave, on the transaction's own goroutine
 //	idle -> gone            by TakeBack, or by Enter when the time is up
 //	busy -> asked -> gone   by TakeBack, then by Leave
-//	any  -> ended           by End; from gone, nothing is left to release
+//	any  -> ended           by End; if it was gone, nothing is left to release
 type Lease struct {
 	state atomic.Uint32
 	slot  Place
 	began time.Time
-	from  []uintptr // program counters, if traced
+	from  []uintptr // program counters of the beginning, if traced
 }
 
-// A Place is what the lease of a transaction gives up in the registry: a slot, or a part in one.
+// A Place is what a lease releases in the registry: a slot, or a share in one.
 type Place interface {
 	Seq() uint64
 	Release()
@@ -40,20 +41,21 @@ const (
 	ended
 )
 
-// Table has the leases of all open transactions that have one. Any goroutine may use it.
+// Table has the leases of all open transactions that have one. Any number of goroutines may use it.
 type Table struct {
-	mu   sync.Mutex // guards open; nothing else is locked under it
+	mu   sync.Mutex // guards open; a leaf lock
 	open map[*Lease]bool
 }
 
 const tracedFrames = 32
 
-// Add returns the lease of a transaction that has the place in the registry and began at a time. Its Begin calls it.
+// Add returns a lease for a transaction that has the given place in the registry and began at the given time. Begin
+// must call it directly: trace skips the frames of both.
 func (t *Table) Add(slot Place, began time.Time, trace bool) *Lease {
 	l := &Lease{slot: slot, began: began}
 	if trace {
 		l.from = make([]uintptr, tracedFrames)
-		l.from = l.from[:runtime.Callers(3, l.from)] // without this, and Begin
+		l.from = l.from[:runtime.Callers(3, l.from)] // without Add and Begin
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,14 +66,14 @@ func (t *Table) Add(slot Place, began time.Time, trace bool) *Lease {
 	return l
 }
 
-// Remove comes before the transaction ends.
+// Remove must be called before the transaction ends.
 func (t *Table) Remove(l *Lease) {
 	t.mu.Lock()
 	delete(t.open, l)
 	t.mu.Unlock()
 }
 
-// Oldest returns the lease at the least Seq, and of those at the same the first; nil if there is none.
+// Oldest returns the lease with the lowest Seq, and of several the one that began first; nil if there is none.
 func (t *Table) Oldest() *Lease {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,7 +89,7 @@ func (t *Table) Oldest() *Lease {
 	return oldest
 }
 
-// Before returns the leases that began before a time.
+// Before returns the leases that began before the given time.
 func (t *Table) Before(at time.Time) (old []*Lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -99,7 +101,8 @@ func (t *Table) Before(at time.Time) (old []*Lease) {
 	return old
 }
 
-// Where says where a transaction began: a function and its place on two lines each, innermost first.
+// Where returns the stack where the transaction began: for each frame a line with the function and a line with its
+// place, innermost frame first.
 func (l *Lease) Where() string {
 	var b strings.Builder
 	frames := runtime.CallersFrames(l.from)
@@ -114,7 +117,8 @@ func (l *Lease) Where() string {
 // Began returns when the transaction began.
 func (l *Lease) Began() time.Time { return l.began }
 
-// Enter begins a call of the transaction, unless the lease is gone, or is older than its age and goes now.
+// Enter begins a call of the transaction. It returns false if the lease is gone, or if it is older than age and now
+// goes.
 func (l *Lease) Enter(age time.Duration) bool {
 	if time.Since(l.began) > age && l.state.CompareAndSwap(idle, gone) {
 		l.slot.Release()
@@ -124,22 +128,24 @@ func (l *Lease) Enter(age time.Duration) bool {
 
 // Leave ends a call of the transaction.
 func (l *Lease) Leave() {
-	if !l.state.CompareAndSwap(busy, idle) { // asked for
+	if !l.state.CompareAndSwap(busy, idle) { // TakeBack has asked for it
 		l.state.Store(gone)
 		l.slot.Release()
 	}
 }
 
-// End ends the lease, and reports whether it was gone: else the transaction has its place in the registry to release.
+// End ends the lease. It reports whether the lease was gone; if not, the transaction has to release its place in
+// the registry.
 func (l *Lease) End() (lost bool) { return l.state.Swap(ended) == gone }
 
 // Gone reports whether the lease was taken back.
 func (l *Lease) Gone() bool { return l.state.Load() == gone }
 
-// Succeed makes the lease, of a newer snapshot, that of the call which the transaction of another one is in.
+// Succeed gives the lease, which is of a newer snapshot, the state of the old one: both belong to a transaction
+// that is in the middle of a call.
 func (l *Lease) Succeed(old *Lease) { l.state.Store(old.state.Load()) }
 
-// TakeBack ends the snapshot of an open transaction, at the latest when the call that it is in ends.
+// TakeBack takes the snapshot of an open transaction away: at once, or at the end of the call that is under way.
 func (l *Lease) TakeBack() (taken bool) {
 	if l.state.CompareAndSwap(idle, gone) {
 		l.slot.Release()

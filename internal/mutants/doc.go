@@ -1,8 +1,9 @@
 // Package mutants tests the tests: it runs them on the engine with one seeded bug at a time and shows which test finds it. A test that has
 // never failed proves nothing.
 //
-// A mutant is a small replacement of text, kept in testdata beside the engine and not in it; the go command builds it with an overlay.
-// Each belongs to a rule, a line of testdata/rules.txt: a failure that the engine must survive, or a rule of its design.
+// A mutant is a small replacement of text. It is kept in testdata, not in the engine's source; the go command
+// builds it with an overlay. Each mutant belongs to a rule, a line of testdata/rules.txt: a failure that the engine
+// must survive, or a rule of its design.
 //
 //	mutant NAME
 //	rule   RULE, the first word of a line of testdata/rules.txt
@@ -12,15 +13,17 @@
 //	+new text
 //	test   PACKAGE REGEXP [ARGUMENT ...]
 //
-// PACKAGE is a directory from the root of the repository, of the engine or of another module in it. DECLARATION is the name of a function,
-// of a method behind that of its type, or of a type, a constant or a variable at the top of any file of the package that is no test. The
-// old text is compared token by token: comments, line breaks and spaces do not count. Code can therefore move to another file, and its
-// layout and its comments can change, without the mutant.
+// PACKAGE is a directory, from the root of the repository, in the engine or in another module. DECLARATION is the
+// name of a function; of a method, with its type before it; or of a type, constant or variable at the top level of
+// any non-test file of the package. The old text is compared token by token, so comments, line breaks and spaces do
+// not count: code can move to another file, and its layout and comments can change, without a change of the mutant.
 //
-// A line "hangs" says that a test which does not end finds the mutant too; else it may just have had no time. "in" with its texts may come
-// again, and so may "test": the tests are run in that order until one fails. A line of # is a comment.
+// A line "hangs" says that a test which does not end finds the mutant; without it, such a test counts as too slow.
+// "in" with its texts, and "test", may occur several times; the tests run in that order until one fails. A line
+// that begins with # is a comment.
 //
-// When the engine changes so that a text no longer fits, the mutant is carried along: the same thing is broken in the new text. TestApply
-// tells which mutants do not fit, and where their texts went if they went to another declaration. It runs with all other tests and takes no
-// time. TestMutants runs the mutants: make mutants. Most of them share one binary of each package's tests, see schema.
+// When the engine changes so that a text no longer fits, the mutant must be adapted, so that it breaks the same
+// thing in the new text. TestApply tells which mutants do not fit, and where a text went if it is now in another
+// declaration. It runs with all other tests and takes no time. TestMutants runs the mutants: make mutants. Most
+// mutants of a package share one test binary, see schema.
 package mutants

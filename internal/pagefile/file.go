@@ -13,10 +13,10 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// A File is a database file whose pages are read.
+// A File is a database file that is read page by page.
 type File struct {
 	SegmentPages uint32
-	Guessed      bool // SegmentPages: neither superblock says it, nor is there a header of a segment other than the first
+	Guessed      bool // SegmentPages is the default: neither a superblock nor the header of a segment other than the first tells it
 	UUID         [16]byte
 	Supers       [2]Superblock
 	Pages        uint64 // whole pages of the file
@@ -24,14 +24,14 @@ type File struct {
 
 	f        vfs.File
 	path     string
-	segments map[uint32]*Segment // those that were looked at
-	salts    map[uint32][]uint64 // what checkpoints say of segments
-	before   []uint64            // what headers say of their predecessors
+	segments map[uint32]*Segment // segments looked at so far
+	salts    map[uint32][]uint64 // salts of segments by checkpoints
+	before   []uint64            // salts of predecessors by headers
 	buf      []byte
 	page     []byte
 }
 
-// A Superblock is what page 0 or 1 holds, or why it cannot be used.
+// A Superblock is the content of page 0 or 1, or the reason why it cannot be used.
 type Superblock struct {
 	logstore.Superblock
 	Err error
@@ -41,15 +41,16 @@ type Superblock struct {
 type Segment struct {
 	Header    logstore.SegmentHeader
 	HasHeader bool
-	Known     bool // Seed is
+	Known     bool // Seed is known
 	Seed      logstore.Seed
 }
 
-// Private reports whether the segment holds no part of the log, as far as is known.
+// Private reports whether the segment is known to hold no part of the log.
 func (g *Segment) Private() bool { return g.HasHeader && g.Header.Private }
 
-// Open opens the file at path to be read. It waits so long for the lock of a process that writes: then the error wraps vfs.ErrLocked. An error
-// that wraps logstore.ErrFormat says that the file is no database, or one of a newer program.
+// Open opens the file at path for reading. It waits at most the given time for the lock of a process that writes;
+// then the error wraps vfs.ErrLocked. An error that wraps logstore.ErrFormat says that the file is no database, or
+// one of a newer program.
 func Open(fs vfs.FS, path string, wait time.Duration) (*File, error) {
 	f, err := fs.Open(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -94,7 +95,7 @@ func (x *File) open(wait time.Duration) error {
 	return x.guess()
 }
 
-// Newest returns the newer of the superblocks that can be used, nil if there is none.
+// Newest returns the newer of the usable superblocks, nil if there is none.
 func (x *File) Newest() *Superblock {
 	a, b := &x.Supers[0], &x.Supers[1]
 	switch {
@@ -106,7 +107,7 @@ func (x *File) Newest() *Superblock {
 	return a
 }
 
-// guess finds the size of a segment and the UUID from the headers of segments, wherever these are.
+// guess finds the size of a segment and the UUID from headers of segments, which it searches in the whole file.
 func (x *File) guess() error {
 	type found struct {
 		pages uint32
@@ -154,15 +155,15 @@ func (x *File) guess() error {
 // Close closes the file.
 func (x *File) Close() error { return x.f.Close() }
 
-// Path returns the path that the file was opened by.
+// Path returns the path with which the file was opened.
 func (x *File) Path() string { return x.path }
 
-// Error is an error about the page at a.
+// Error returns an error about the page at a.
 func (x *File) Error(a uint64, format string, args ...any) error {
 	return &logstore.PageError{Path: x.path, Addr: a, What: fmt.Sprintf(format, args...)}
 }
 
-// Read reads pages from a on into p, which is a number of whole pages.
+// Read reads pages from a on into p, whose length must be a multiple of the page size.
 func (x *File) Read(a uint64, p []byte) error {
 	n := uint64(len(p)) / logstore.PageSize
 	if a+n > x.Pages || a+n < a {
@@ -176,10 +177,11 @@ func (x *File) Read(a uint64, p []byte) error {
 	return nil
 }
 
-// readPages is how many pages are read at a time on the way through the file.
+// readPages is how many pages eachPage reads at a time.
 const readPages = 64
 
-// eachPage calls fn with the pages from first up to end that are not in holes and can be read. p is valid until fn returns.
+// eachPage calls fn with each page from first to end-1 that can be read and is not in a hole. p is valid until fn
+// returns.
 func (x *File) eachPage(first, end uint64, fn func(a uint64, p []byte)) error {
 	if x.buf == nil {
 		x.buf = make([]byte, readPages*logstore.PageSize)
@@ -196,7 +198,7 @@ func (x *File) eachPage(first, end uint64, fn func(a uint64, p []byte)) error {
 			for i := range n {
 				fn(a+i, buf[i*logstore.PageSize:(i+1)*logstore.PageSize])
 			}
-		} else { // one that cannot be read is among them
+		} else { // one of them cannot be read
 			for i := range n {
 				if x.Read(a+i, x.page) == nil {
 					fn(a+i, x.page)
@@ -208,13 +210,13 @@ func (x *File) eachPage(first, end uint64, fn func(a uint64, p []byte)) error {
 	return nil
 }
 
-// SegmentOf returns the number of a page's segment.
+// SegmentOf returns the number of the segment that contains page a.
 func (x *File) SegmentOf(a uint64) uint32 { return uint32(a / uint64(x.SegmentPages)) }
 
 // FirstPage returns the first page of a segment.
 func (x *File) FirstPage(n uint32) uint64 { return uint64(n) * uint64(x.SegmentPages) }
 
-// EachSegment calls fn with the number of each segment that is not a hole as a whole, in their order.
+// EachSegment calls fn with the number of each segment, in order, except segments that are holes as a whole.
 func (x *File) EachSegment(fn func(n uint32) error) error {
 	size := uint64(x.SegmentPages)
 	for n := uint64(0); n*size < x.Pages; n++ {
@@ -232,7 +234,7 @@ func (x *File) EachSegment(fn func(n uint32) error) error {
 	return nil
 }
 
-// Segments returns the numbers of the segments that were looked at so far, in their order.
+// Segments returns the numbers of the segments looked at so far, in order.
 func (x *File) Segments() []uint32 {
 	all := make([]uint32, 0, len(x.segments))
 	for n := range x.segments {

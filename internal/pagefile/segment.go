@@ -6,11 +6,12 @@ import (
 	"flashdbm/logstore"
 )
 
-// leastAgreeing is how many pages have to imply the same seed before it counts: of 65,536 pages of noise, two do with a probability of one
-// half, and three with one of 1 to 100,000.
+// leastAgreeing is how many pages must imply the same seed before it counts. Of 65,536 pages of random bytes, two
+// imply the same seed with a probability of one half, and three with one of 1 to 100,000.
 const leastAgreeing = 3
 
-// Segment returns what is known of segment n. Its header is read once; Recover finds out more of one whose header is lost.
+// Segment returns what is known of segment n. The first call reads its header. If the header is lost, Recover finds
+// out more.
 func (x *File) Segment(n uint32) *Segment {
 	g := x.segments[n]
 	if g != nil {
@@ -30,15 +31,15 @@ func (x *File) Segment(n uint32) *Segment {
 	return g
 }
 
-// NoteSalt takes in what a checkpoint says of a segment.
+// NoteSalt notes the salt of a segment by a checkpoint.
 func (x *File) NoteSalt(n uint32, salt uint64) {
 	if salt != 0 {
 		x.salts[n] = append(x.salts[n], salt)
 	}
 }
 
-// Recover finds the seed of a segment whose header is lost, if it can. The headers of all others should have been read, and the space maps of
-// checkpoints noted.
+// Recover tries to find the seed of a segment whose header is lost. The caller should first read the headers of all
+// other segments, and note the salts of checkpoints' space maps.
 func (x *File) Recover(n uint32) error {
 	g := x.Segment(n)
 	if g.Known {
@@ -55,7 +56,8 @@ func (x *File) Recover(n uint32) error {
 			candidates = append(candidates, logstore.SeedOf(salt))
 		}
 	}
-	// Pages of an earlier life may follow those of the present one, which begin behind the header: the seed of the lowest page counts.
+	// Pages of an earlier life of the segment may lie behind those of the present one, which begin behind the
+	// header. So the seed of the lowest page counts.
 	type vote struct {
 		pages int
 		first uint64
@@ -91,11 +93,11 @@ func (x *File) Recover(n uint32) error {
 	return err
 }
 
-// maxCandidates is the most salts that are tried on the pages of a segment without a header.
+// maxCandidates is the most salts that are tried on each page of a segment without a header.
 const maxCandidates = 64
 
-// Sound reports whether the page at a, whose bytes are p, is one of the log, or the first page of a run in a private segment, that its segment
-// was given in its present life.
+// Sound reports whether the page at a, whose bytes are p, was written in the present life of its segment: as a page
+// of the log, or as the first page of a run in a private segment.
 func (x *File) Sound(a uint64, p []byte) (logstore.PageHead, bool) {
 	n := x.SegmentOf(a)
 	h := logstore.DecodePageHead(p)
@@ -103,7 +105,7 @@ func (x *File) Sound(a uint64, p []byte) (logstore.PageHead, bool) {
 	return h, a > x.FirstPage(n)+logstore.HeaderPage(n) && g.Known && h.InLog() && logstore.VerifyPage(g.Seed, a, p)
 }
 
-// ReadSound reads the page at a, which must be sound.
+// ReadSound reads the page at a, and returns an error unless it is sound.
 func (x *File) ReadSound(a uint64, p []byte) (logstore.PageHead, error) {
 	if err := x.Read(a, p[:logstore.PageSize]); err != nil {
 		return logstore.PageHead{}, err
@@ -118,7 +120,8 @@ func (x *File) ReadSound(a uint64, p []byte) (logstore.PageHead, error) {
 	return h, x.Error(a, "checksum")
 }
 
-// Span returns how many pages the sound page at a takes with the raw pages behind it, 1 if what it says of them cannot be.
+// Span returns how many pages the sound page at a takes, with the raw pages behind it; 1 if what it says of them is
+// impossible.
 func (x *File) Span(a uint64, h *logstore.PageHead, p []byte) uint64 {
 	n := uint64(1)
 	switch h.Kind {
@@ -137,7 +140,8 @@ func (x *File) Span(a uint64, h *logstore.PageHead, p []byte) uint64 {
 	return n
 }
 
-// EachSound calls fn with each sound page of a segment. Raw pages are passed over: they hold what users wrote. p is valid until fn returns.
+// EachSound calls fn with each sound page of a segment. It skips raw pages, which hold what users wrote. p is valid
+// until fn returns.
 func (x *File) EachSound(n uint32, fn func(a uint64, h logstore.PageHead, p []byte)) error {
 	if !x.Segment(n).Known {
 		return nil

@@ -2,40 +2,40 @@ package redo
 
 import "sync/atomic"
 
-// Bytes counts the bytes of record groups, which are numbered as they are written. One goroutine at a time uses it, but for Since, which any
+// Bytes counts the bytes of record groups. One goroutine at a time may use it, except for Since, which any
 // goroutine may call.
 type Bytes struct {
 	total int64
-	bases []base       // of flushes, oldest first: where redo starts, and what it may start behind later
-	begun int64        // total when the last flush began
-	since atomic.Int64 // total less the bytes of bases[0]; stored by every change of one of the two
+	bases []base       // of flushes, oldest first: bases[0] is where redo starts, the others are where it may start later
+	begun int64        // value of total when the last flush began
+	since atomic.Int64 // total less the bytes of bases[0]; stored whenever one of the two changes
 }
 
-// base is a group, and the bytes up to it.
+// base is a group, with the bytes of all groups up to it.
 type base struct {
 	group uint64
 	bytes int64
 }
 
-// Recovered notes that redo starts behind the given group; what is added from now on comes after it.
+// Recovered notes that redo starts behind the given group; bytes added from now on come behind it.
 func (r *Bytes) Recovered(group uint64) {
 	r.total, r.begun, r.bases = 0, 0, []base{{group: group}}
 	r.since.Store(0)
 }
 
-// Add notes bytes of the group that comes next.
+// Add adds the bytes of the next group.
 func (r *Bytes) Add(bytes int64) {
 	r.total += bytes
 	r.since.Store(r.total - r.bases[0].bytes)
 }
 
-// Base notes that a flush begins whose base is a group, up to which there were the given bytes of Total.
+// Base notes the beginning of a flush with the given base group. bytes was Total at that group.
 func (r *Bytes) Base(group uint64, bytes int64) {
 	r.bases = append(r.bases, base{group, max(bytes, r.bases[len(r.bases)-1].bytes)})
 	r.begun = r.total
 }
 
-// Start notes that redo starts behind the given group, a base.
+// Start notes that redo now starts behind the given group, which is the base of a flush.
 func (r *Bytes) Start(group uint64) {
 	n := 0
 	for n+1 < len(r.bases) && r.bases[n+1].group <= group {
@@ -48,11 +48,12 @@ func (r *Bytes) Start(group uint64) {
 // Total returns the bytes added since Recovered.
 func (r *Bytes) Total() int64 { return r.total }
 
-// Since returns the bytes that an open would redo. Any goroutine may call it.
+// Since returns the bytes that an open would have to redo. Any goroutine may call it.
 func (r *Bytes) Since() int64 { return r.since.Load() }
 
 // SinceBase returns the bytes behind the base of the last flush that began.
 func (r *Bytes) SinceBase() int64 { return r.total - r.bases[len(r.bases)-1].bytes }
 
-// SinceFlush returns the bytes since that flush began: those behind its base that were there by then are not among them.
+// SinceFlush returns the bytes added since that flush began. Unlike SinceBase it leaves out bytes behind the base
+// that existed then.
 func (r *Bytes) SinceFlush() int64 { return r.total - r.begun }

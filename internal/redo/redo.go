@@ -1,5 +1,6 @@
-// Package redo is the codec of redo records: what a record group says of its commits, and what recovery and followers read. It knows no
-// log, only the stream that a group's pages carry. Where that is damaged, decoding ends with an error of [logstore.ErrCorrupt].
+// Package redo is the codec of redo records: what a record group says of its commits, and what recovery and
+// followers read. It does not know the log, only the stream in a group's pages. If the stream is damaged, decoding
+// returns an error that wraps [logstore.ErrCorrupt].
 package redo
 
 import (
@@ -25,7 +26,7 @@ import (
 //	logged  9 | key length uvarint | value length uvarint | key | value: a put whose value stays here; in one page, which begins with a record
 //	end     0 | zeros to the end of the page; the next record begins the next page
 //
-// Bits 6 (a tree id follows the code) and 7 are reserved; a stream with them is refused.
+// Bits 6 (for a tree id behind the code) and 7 are reserved; a stream that has them set is refused.
 const (
 	codeEnd    = 0
 	codePut    = 1
@@ -36,17 +37,18 @@ const (
 	codeLayer  = 6
 	codeOwned  = 7
 	codeLost   = 8
-	Logged     = 9 // written by who places the value in the page
+	Logged     = 9 // written by the code that places the value in the page
 )
 
-// Special is a redo record that is not of one key: of a range, or of a write set that was not kept in memory. One of its fields is set.
+// Special is a redo record that does not concern one key: it removes a range, or belongs to a write set that has
+// left memory. One of its fields is set.
 type Special struct {
 	Range *Range
-	Layer []logstore.Addr // lists of its extents
-	Drop  *btree.Ref      // leaves the tree, or was never there: see package writeset
+	Layer []logstore.Addr // runs that list the extents of the layer
+	Drop  *btree.Ref      // a reference that leaves the tree, or never was in it: see package writeset
 }
 
-// Range is of the keys from From on and below To, nil for all that follow.
+// Range is the keys from From on and below To; a nil To is the end of all keys.
 type Range struct{ From, To []byte }
 
 // AppendRange encodes the removal of a range.
@@ -60,7 +62,7 @@ func AppendRange(b []byte, r Range) []byte {
 	return append(append(b, r.From...), r.To...)
 }
 
-// AppendLayer encodes a layer by the runs that list its extents.
+// AppendLayer encodes a layer, by the runs that list its extents.
 func AppendLayer(b []byte, lists []logstore.Addr) []byte {
 	b = binary.AppendUvarint(append(b, codeLayer), uint64(len(lists)))
 	for _, a := range lists {
@@ -69,12 +71,12 @@ func AppendLayer(b []byte, lists []logstore.Addr) []byte {
 	return b
 }
 
-// AppendOwned encodes a list of pages of runs; bytes is its length.
+// AppendOwned encodes the list of the pages of runs to which layers refer; bytes is the length of the list.
 func AppendOwned(b []byte, list logstore.Addr, bytes int64) []byte {
 	return binary.LittleEndian.AppendUint64(binary.AppendUvarint(append(b, codeOwned), uint64(bytes)), list)
 }
 
-// AppendLost encodes a run that no record leads to.
+// AppendLost encodes a run to which no record refers.
 func AppendLost(b []byte, ref *btree.Ref) []byte {
 	b = binary.AppendUvarint(append(b, codeLost, byte(ref.Kind)), uint64(ref.KeyLen))
 	b = binary.AppendUvarint(b, ref.ValueLen)
@@ -102,7 +104,8 @@ func Append(b []byte, op *btree.Op) []byte {
 	return binary.LittleEndian.AppendUint64(b, op.Ref.ID)
 }
 
-// AppendOp is Append that lets op have its key and value in b, which has room for it and is not moved.
+// AppendOp is Append that makes op's key and value slices of b. b must have room for the record, so that it is not
+// moved.
 func AppendOp(b []byte, op *btree.Op) []byte {
 	at := len(b)
 	if op.Delete || op.Ref != nil {
@@ -126,21 +129,23 @@ func AppendOp(b []byte, op *btree.Op) []byte {
 	return b
 }
 
-// Pages bounds the pages that n bytes of redo take.
+// Pages returns the pages that n bytes of redo need at least.
 func Pages(n int64) int64 { return (n + logstore.BodySize - 1) / logstore.BodySize }
 
-// MaxRecord is the most bytes that a redo record takes beside its key and its inline value.
+// MaxRecord is the most bytes of a redo record beside its key and its inline value.
 const MaxRecord = 1 + 3*binary.MaxVarintLen64 + 8
 
-// ErrStream is of a stream that no encoder of this package wrote, or one with special records where none are expected.
+// ErrStream: no encoder of this package wrote the stream, or it has special records where none are expected.
 var ErrStream = fmt.Errorf("%w: redo stream", logstore.ErrCorrupt)
 
-// Read decodes a stream and calls f for each record of a key, special for each other; nil: none are expected. Keys and values are slices of b.
+// Read decodes a stream. It calls f for each record of a key, and special for each other record; if special is nil,
+// there must be none. Keys and values are slices of b.
 func Read(b []byte, f func(op btree.Op), special func(Special)) error {
 	return ReadAt(b, func(op btree.Op, _, _ int, _ bool) { f(op) }, special)
 }
 
-// ReadAt is Read that tells f where in the stream each record begins and ends, and whether it is a put whose value stays there.
+// ReadAt is Read that also passes to f where the record begins and ends in the stream, and whether it is a put
+// whose value stays there.
 func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), special func(Special)) error {
 	all := len(b)
 	take := func(n uint64) ([]byte, bool) {
@@ -161,7 +166,7 @@ func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), special f
 	}
 	for len(b) > 0 {
 		code := b[0]
-		if code == codeEnd { // of the page
+		if code == codeEnd { // zeros up to the end of the page follow
 			b = bytes.TrimLeft(b, "\x00")
 			continue
 		}
@@ -216,7 +221,7 @@ func ReadAt(b []byte, f func(op btree.Op, from, end int, logged bool), special f
 	return nil
 }
 
-// getSpecial decodes what follows a code from codeRange to codeLost.
+// getSpecial decodes what follows a code between codeRange and codeLost.
 func getSpecial(code byte, b []byte) (x Special, rest []byte, ok bool) {
 	if code == codeRange {
 		return getRange(b)

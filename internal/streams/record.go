@@ -6,28 +6,30 @@ import (
 	"sync"
 )
 
-// Stage says how far the process is.
+// Stage says how far the process has come.
 type Stage uint64
 
 const (
 	Starting Stage = iota
 	Opening        // Open was called
-	Running        // and has returned; Found holds what was there
+	Running        // Open has returned; Found holds what was there
 	Closing        // Close was called
-	Closed         // and has returned
+	Closed         // Close has returned
 )
 
-// A Record is a file in which a process says what it does. It is written by one process, by any of its goroutines, and may be read at
-// any time by another: writes reach the system at once, so none is lost when the process is killed.
+// A Record is a file in which a process notes what it does. One process writes it, from any of its goroutines;
+// another may read it at any time. Writes reach the operating system at once, so none is lost when the process is
+// killed.
 //
-// A number takes 16 bytes: itself and its complement, so that a reader can tell one caught in the middle of a write and read it again.
+// A number takes 16 bytes: itself and its complement, so that a reader recognizes a number in the middle of being
+// written, and reads it again.
 type Record struct {
 	file *os.File
 	mu   sync.Mutex // guards own
 	own  [fields]uint64
 }
 
-// The fields of a record: a few of their own, then four for each stream.
+// The fields of a record: some for the process, then four for each stream.
 const (
 	stageField = iota
 	openField  // nanoseconds that Open took
@@ -36,16 +38,16 @@ const (
 
 const (
 	found    = iota // number of the newest transaction that was there after Open
-	begun           // of the newest one begun
-	returned        // of the newest one whose commit has returned
-	durable         // of the newest one promised to survive a power cut
+	begun           // number of the newest transaction begun
+	returned        // number of the newest one whose commit has returned
+	durable         // number of the newest one promised to survive a power cut
 	perStream
 
 	fields     = streamFields + perStream*Count
 	fieldBytes = 16
 )
 
-// OpenRecord opens the record at path, creating an empty one if there is none.
+// OpenRecord opens the record at path, or creates an empty one.
 func OpenRecord(path string) (*Record, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -57,7 +59,7 @@ func OpenRecord(path string) (*Record, error) {
 // Close closes the file.
 func (r *Record) Close() error { return r.file.Close() }
 
-// raise sets a field that never gets smaller.
+// raise sets a field, unless that has the same or a larger value already.
 func (r *Record) raise(field int, n uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -100,7 +102,7 @@ func (r *Record) note(which, stream int, n uint64) error {
 	return r.raise(streamFields+stream*perStream+which, n)
 }
 
-// Stage returns how far the process is, or was when it ended.
+// Stage returns how far the process has come, or had come when it ended.
 func (r *Record) Stage() Stage { return Stage(r.read(stageField)) }
 
 // OpenTime returns how long Open took in nanoseconds, 0 if it has not returned.
@@ -109,12 +111,13 @@ func (r *Record) OpenTime() int64 { return int64(r.read(openField)) }
 // Found returns the newest transactions that were there after Open.
 func (r *Record) Found() Numbers { return r.numbers(found) }
 
-// Begun returns the newest transactions begun. Whoever compares a database with it reads it after looking at the database.
+// Begun returns the newest transactions begun. It must be read after the database that is compared with it.
 func (r *Record) Begun() Numbers { return r.numbers(begun) }
 
-// Returned returns the newest transactions whose commits have returned, which, unless the mode is Buffered, the end of the process cannot
-// take away. It is read before looking at the database.
+// Returned returns the newest transactions whose commits have returned. Unless the mode is Buffered, they survive
+// the end of the process. It must be read before the database that is compared with it.
 func (r *Record) Returned() Numbers { return r.numbers(returned) }
 
-// Durable returns the newest transactions promised to survive a power cut. It is read before looking at the database.
+// Durable returns the newest transactions promised to survive a power cut. It must be read before the database that
+// is compared with it.
 func (r *Record) Durable() Numbers { return r.numbers(durable) }

@@ -14,13 +14,13 @@ import (
 // A Load says what a process does with the database.
 type Load struct {
 	Options dbm.Options
-	Large   bool          // values of more than 1 MiB as well
-	CloseIn time.Duration // close the database after that time, 0 for never
-	Most    uint64        // transactions of a stream, 0 for no limit
-	Pause   time.Duration // of a stream between transactions
+	Large   bool          // also write values of more than 1 MiB
+	CloseIn time.Duration // close the database after this time; 0: never
+	Most    uint64        // transactions of each stream; 0: no limit
+	Pause   time.Duration // between two transactions of a stream
 }
 
-// Run opens the database at path and runs the streams, from where they are, until it is killed or the load says so. It is the main
+// Run opens the database at path and continues the streams, until it is killed or the load is done. It is the main
 // function of a process of its own.
 func Run(path string, r *Record, l Load) error {
 	if err := r.raise(stageField, uint64(Opening)); err != nil {
@@ -66,7 +66,7 @@ type writer struct {
 	returned [Count]atomic.Uint64
 }
 
-// begin notes what the database holds. Having been shown, it is there for good: recovery makes durable what it shows.
+// begin notes what the database holds as durable: recovery makes durable what it shows.
 func (w *writer) begin(opened time.Duration) error {
 	err := w.db.View(func(tx *dbm.Tx) error {
 		for s := range Count {
@@ -103,7 +103,8 @@ func getNumber(tx *dbm.Tx, key []byte) (uint64, error) {
 	return decodeNumber(v)
 }
 
-// work runs the streams, a reader, and, if commits are not durable by themselves, what syncs now and then.
+// work runs the streams and a reader, and, if commits are not durable by themselves, a goroutine that syncs at
+// intervals.
 func (w *writer) work(ctx context.Context, cancel context.CancelCauseFunc) error {
 	var streams, others sync.WaitGroup
 	run := func(group *sync.WaitGroup, fn func(context.Context) error) {
@@ -137,7 +138,7 @@ func (w *writer) stream(ctx context.Context, s int) error {
 		}
 		t := transaction{s, n, w.load.Large}
 		err := w.run(t)
-		for errors.Is(err, dbm.ErrConflict) { // has lost many times, as it may while the system holds up the others
+		for errors.Is(err, dbm.ErrConflict) { // it lost many times, as can happen while the system delays other streams
 			err = w.run(t)
 		}
 		if err != nil {
@@ -189,7 +190,7 @@ func (t transaction) run(tx *dbm.Tx) error {
 	return tx.Put(numberKey(t.stream), encodeNumber(t.number))
 }
 
-// read looks at the numbers again and again. In Durable mode what a View has shown is promised.
+// read checks the numbers again and again. In Durable mode, what a View has shown counts as promised.
 func (w *writer) read(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var seen Numbers
@@ -226,7 +227,7 @@ func (w *writer) read(ctx context.Context) error {
 	return nil
 }
 
-// sync syncs now and then: what had returned before is promised then.
+// sync syncs at intervals. After each sync, what had returned before it counts as promised.
 func (w *writer) sync(ctx context.Context) error {
 	for ctx.Err() == nil {
 		var before Numbers

@@ -6,20 +6,21 @@ import (
 	"math/rand/v2"
 )
 
-// Count is the number of streams. The first Chained of them change the record that counts their transactions; the last Single put their
-// number and nothing else, without a transaction; the one before them writes a value of more than 1 MiB now and then, if it is asked to.
+// Count is the number of streams. Transactions of the first Chained streams change the record that counts them. The
+// last Single streams only Put their number, without a transaction. The stream before those writes a value of more
+// than 1 MiB at times, if Load.Large is set.
 const (
 	Count   = 10
 	Chained = 3
 	Single  = 2
 )
 
-const slots = 61 // keys of a stream, all written again within as many transactions
+const slots = 61 // keys of a stream; slots transactions write all of them
 
-// Numbers has a number for each stream: that of a transaction, 0 for none.
+// Numbers has the number of a transaction for each stream; 0 is none.
 type Numbers [Count]uint64
 
-// transaction is one of a stream.
+// transaction is a transaction of a stream.
 type transaction struct {
 	stream int
 	number uint64
@@ -29,7 +30,7 @@ type transaction struct {
 // single reports whether the transaction is one Put.
 func (t transaction) single() bool { return t.stream >= Count-Single }
 
-// write is one change that a transaction makes. Its value follows from its seed.
+// write is one change of a transaction. Its value follows from its seed.
 type write struct {
 	slot   int
 	delete bool
@@ -37,13 +38,13 @@ type write struct {
 	seed   [32]byte
 }
 
-// writes lists what the transaction does to the stream's keys, each slot once. One of them is the slot number % slots.
+// writes lists the changes to the stream's keys, each slot at most once. One of them is the slot number % slots.
 func (t transaction) writes() []write {
 	if t.single() {
 		return nil
 	}
 	rng := rand.New(rand.NewPCG(uint64(t.stream)<<32, t.number))
-	first, step := int(t.number%slots), 1+rng.IntN(slots-1) // slots is prime: no slot comes twice
+	first, step := int(t.number%slots), 1+rng.IntN(slots-1) // slots is prime, so no slot comes twice
 	all := make([]write, 1+rng.IntN(6))
 	for i := range all {
 		w := &all[i]
@@ -75,7 +76,8 @@ func (w *write) value() []byte {
 
 func slotKey(stream, slot int) []byte { return fmt.Appendf(nil, "stream/%d/slot/%03d", stream, slot) }
 
-// numberKey is the key of the record with the number of a stream's newest transaction; orderKey counts those of the chained streams.
+// numberKey is the key of the record with the number of a stream's newest transaction. orderKey is the key of the
+// record that counts the transactions of the chained streams.
 func numberKey(stream int) []byte { return fmt.Appendf(nil, "number/%d", stream) }
 
 var orderKey = []byte("order")
@@ -89,7 +91,8 @@ func decodeNumber(b []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(b), nil
 }
 
-// state returns for each slot the newest write of the transactions 1 to number, nil where there is none.
+// state returns, for each slot, the newest write of the transactions 1 to number; nil if the slot has no record
+// then.
 func state(stream int, number uint64, large bool) [slots]*write {
 	var all [slots]*write
 	var filled [slots]bool

@@ -6,8 +6,9 @@ import (
 	"iter"
 )
 
-// Verify compares the records of a database, each once, with what they must be: of every stream the transactions from 1 to some number,
-// no less than least and no more than most says, and nothing else. It returns the numbers. large is as in [Load].
+// Verify compares the records of a database, each once, with what they must be: for every stream the result of the
+// transactions from 1 to some number, not less than in least and not more than in most, and nothing else. It
+// returns these numbers. large is as in [Load].
 func Verify(records iter.Seq2[[]byte, []byte], least, most Numbers, large bool) (found Numbers, err error) {
 	have := map[string][]byte{}
 	for k, v := range records {
