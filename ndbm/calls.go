@@ -11,8 +11,8 @@ import (
 	"flashdbm/mvcc"
 )
 
-// What a call finds it copies into reply, memory of the caller's, if there is room for it, and returns its length in any case. If there is
-// not, reply is left as it is: the key may lie there, and is needed again.
+// A call copies what it finds into reply, memory of the caller, if there is room, and returns the length in any
+// case. If there is no room, reply stays unchanged, because it may hold the key, which the caller then needs again.
 
 func replyWith(reply, found []byte) int {
 	if len(found) <= len(reply) {
@@ -21,7 +21,7 @@ func replyWith(reply, found []byte) int {
 	return len(found)
 }
 
-// fetch copies the value of key into reply and returns its length; ok is false if there is none.
+// fetch copies the value of key into reply and returns its length; ok is false if there is no record.
 func (d *database) fetch(key, reply []byte) (n int, ok bool, err error) {
 	if err := d.enter(); err != nil {
 		return 0, false, err
@@ -58,7 +58,8 @@ func (d *database) fetchLong(key, reply []byte) (n int, ok bool, err error) {
 	return n, ok && err == nil, err
 }
 
-// after copies the least key greater than key, or the least of all if first is set, into reply and returns its length.
+// after copies the least key greater than key, or the least key of all if first is set, into reply and returns its
+// length.
 func (d *database) after(key []byte, first bool, reply []byte) (n int, ok bool, err error) {
 	if err := d.enter(); err != nil {
 		return 0, false, err
@@ -94,13 +95,13 @@ func (d *database) after(key []byte, first bool, reply []byte) (n int, ok bool, 
 	if err == nil {
 		err = serr
 	}
-	if err == nil && !ok { // deleted between the two looks
+	if err == nil && !ok { // deleted between the two lookups
 		err = errAgain
 	}
 	return replyWith(reply, whole), ok, err
 }
 
-// store writes a record. With insert, a record that exists is left alone, and false returned.
+// store writes a record. With insert it does not replace an existing record, and returns false.
 func (d *database) store(key, value []byte, insert bool) (stored bool, err error) {
 	if uint64(len(value))+uint64(len(key)) > mvcc.MaxValue-longKeyRest {
 		return false, errTooLarge
@@ -117,7 +118,7 @@ func (d *database) store(key, value []byte, insert bool) (stored bool, err error
 		key, value = storedKey(key), storedValue(key, value)
 	}
 	key = d.keys.in(key)
-	if !insert { // reads nothing, so it cannot lose to another
+	if !insert { // reads nothing, so it cannot conflict
 		return true, e.WriteOne(key, value, false)
 	}
 	err = e.Retry(context.Background(), mvcc.TxOptions{}, func(tx *mvcc.Tx) (lost bool, err error) {
@@ -152,7 +153,7 @@ func (d *database) remove(key []byte) (found bool, err error) {
 	return found && err == nil, err
 }
 
-// commitPut writes and commits, and reports whether the transaction has lost to another.
+// commitPut calls write and commits. lost reports a conflict.
 func commitPut(tx *mvcc.Tx, write func() error) (lost bool, err error) {
 	if err := write(); err != nil {
 		tx.Rollback()

@@ -17,58 +17,60 @@ import (
 	"flashdbm/mvcc"
 )
 
-// A database is an open .pag file. Calls of any thread may use it at once.
+// A database is an open .pag file. Any threads may call it at once.
 //
-// Two processes may have it open for writing and take turns. So the lock is not held for as long as the database is open, but from a call
-// that finds it free until another process asks for it, or nobody has called for a while; then the engine is closed, and the next call
-// opens it again.
+// Two processes may have the file open for writing and take turns. So the lock is not held for as long as the
+// database is open, but from a call that finds it free until another process asks for it, or until there was no
+// call for a while. Then the engine is closed, and the next call opens it again.
 //
 //	shut --- a call gets the lock, opens the engine ---> running
 //	running --- watch: asked, or idle; waits for the calls under way, closes the engine, unlocks ---> shut
 //
-// Between the two no call is under way: mu is held for reading by every call, for writing by what changes the state.
+// No call is under way when the state changes: every call holds mu for reading, and the state is changed with mu
+// held for writing.
 //
-// A database that is only read asks nobody. If no process is writing it has a lock that readers share, which it lets go when one wants to write; beside
-// one that is, it follows what that writes:
+// A database opened for reading asks nobody. If no process is writing, it holds a lock that readers share, and
+// releases it when a process wants to write. If a process is writing, it follows what that process writes:
 //
 //	shut --- no lock to be had ---> following --- watch: the lock is free ---> running
 //
-// Following costs a look at the file with each call, and every page is copied and checked, so it gives way to the lock.
+// In the state following, each call checks the file for changes, and every page is copied and verified, so the lock
+// is preferred when it is free.
 type database struct {
 	lock    fileLock
-	file    vfs.File // kept while shut
+	file    vfs.File // stays open while shut
 	options mvcc.Options
-	idle    time.Duration // without a call, after which the lock is let go unasked
+	idle    time.Duration // time without a call after which the lock is released unasked
 
 	mu     sync.RWMutex
-	owned  atomic.Bool      // mu is held for writing; set and cleared by who holds it
+	owned  atomic.Bool      // mu is held for writing; set and cleared by its holder
 	engine *mvcc.Engine     // nil unless running; guarded by mu
 	beside *beside.Follower // nil unless following; guarded by mu
-	quit   chan struct{}    // of the watch, nil while shut; guarded by mu
-	gave   time.Time        // when the lock was let go because another process had asked for it; guarded by mu
+	quit   chan struct{}    // ends the watch; nil while shut; guarded by mu
+	gave   time.Time        // when the lock was released because another process had asked for it; guarded by mu
 	closed bool             // guarded by mu
 
-	calls  atomic.Uint64 // tells the watch that the database is in use
-	wanted atomic.Int32  // who tries to own the database: calls that begin let them
-	keys   keys          // of the file that the engine has; guarded by mu
-	shown  shown         // what the front library reads by itself; guarded by mu
-	kept   *atomic.Bool  // the engine's mapping is not to be undone, as somebody may read it for ever; guarded by mu
+	calls  atomic.Uint64 // number of calls, so that the watch sees whether the database is in use
+	wanted atomic.Int32  // goroutines that try to own the database; calls that begin let them go first
+	keys   keys          // form of the keys in the engine's file; guarded by mu
+	shown  shown         // what the front library reads without a call; guarded by mu
+	kept   *atomic.Bool  // true: the engine's mapping must stay, as a reader may use it for ever; guarded by mu
 }
 
 const (
-	askedEvery = 4 * time.Millisecond   // how often a holder looks whether it is asked for the lock
+	askedEvery = 4 * time.Millisecond   // how often the holder of the lock looks whether another process asks for it
 	idleAfter  = time.Second            // see database.idle
 	unlockedIn = 100 * time.Millisecond // how often a follower looks whether the lock is free
-	leftAfter  = 5 * time.Second        // a call under way when the database is closed is taken for one that never ends
-	tryEvery   = 100 * time.Microsecond // how often who tries to own the database looks again,
-	letOwn     = 20                     // and for 20 looks a call that begins stays out of the way
-	letOthers  = 3 * time.Millisecond   // how long who was asked for the lock leaves it alone; the others look for it every millisecond
+	leftAfter  = 5 * time.Second        // a call that is still under way this long after close was called counts as one that never ends
+	tryEvery   = 100 * time.Microsecond // how often a goroutine that tries to own the database tries again
+	letOwn     = 20                     // and for how many such tries a call that begins waits for it
+	letOthers  = 3 * time.Millisecond   // how long a process that was asked for the lock does not take it again; waiting processes try every millisecond
 )
 
-// settings are what open is told.
+// settings are the arguments of open.
 type settings struct {
 	readOnly bool
-	posix    bool // the descriptor is shared with another process: a lock of this process alone is needed
+	posix    bool // the descriptor is shared with another process, so the lock must belong to this process and not to the descriptor
 	durable  bool // each store is synced
 	still    *still
 }
@@ -97,12 +99,12 @@ func open(fd uintptr, s settings) (*database, error) {
 
 const (
 	redoLimit   = 32 << 20
-	mostMemory  = 256 << 20 // as much as Go programs have by default
+	mostMemory  = 256 << 20 // the default of Go programs
 	leastMemory = 64 << 20
 )
 
-// memoryLimit is a sixteenth of the machine's memory. The more, the more stores wait to be merged into the tree at a time, and the less
-// often a page is written.
+// memoryLimit is a sixteenth of the machine's memory. With more memory, more stores are merged into the tree at a
+// time, and pages are written less often.
 func memoryLimit() int64 {
 	var s unix.Sysinfo_t
 	if err := unix.Sysinfo(&s); err != nil {
@@ -111,8 +113,8 @@ func memoryLimit() int64 {
 	return min(max(int64(s.Totalram)*int64(s.Unit)/16, leastMemory), mostMemory)
 }
 
-// enter begins a call: the state stays until leave. errBusy: another process holds the lock and has been asked for it; call again in a
-// millisecond.
+// enter begins a call: the state does not change until leave. errBusy: another process holds the lock and has been
+// asked for it; call again in a millisecond.
 func (d *database) enter() error {
 	for wait := 0; d.wanted.Load() > 0 && wait < letOwn; wait++ {
 		time.Sleep(tryEvery)
@@ -130,13 +132,14 @@ func (d *database) enter() error {
 	}
 }
 
-// read calls fn, within a call, with an engine that shows what is in the file now, and what its keys are; again if a writer was too fast for it.
+// read calls fn, within a call, with an engine that shows the present content of the file, and the form of its
+// keys. If a writer was too fast for it, fn is called again.
 func (d *database) read(fn func(*mvcc.Engine, keys) error) error {
 	if d.engine != nil {
 		return fn(d.engine, d.keys)
 	}
 	return d.beside.Use(func(e *mvcc.Engine) error {
-		k, err := keysOf(e) // each time: the process that writes may have made it a file with keyspaces
+		k, err := keysOf(e) // each time, because the writing process may have enabled keyspaces
 		if err != nil {
 			return err
 		}
@@ -156,9 +159,10 @@ func (d *database) disown() {
 	d.mu.Unlock()
 }
 
-// tryOwn is own for who must not wait for ever. errLeft: there is a call that does not end. A handler of the program's has left it by
-// longjmp, and mu is held for reading for ever. A lock that was waited for would keep all others out meanwhile; so it is tried, and calls
-// that begin wait a little, lest those that overlap never let it go.
+// tryOwn is own for callers that must not wait for ever. errLeft: a call never ends, because a signal handler of
+// the program has left it by longjmp; then mu is held for reading for ever. A goroutine that waits in Lock would
+// keep all others out. So tryOwn polls, and calls that begin wait a little for it, because otherwise overlapping
+// calls could keep it from ever owning mu.
 func (d *database) tryOwn() error {
 	if err := d.try(d.mu.TryLock); err != nil {
 		return err
@@ -175,7 +179,7 @@ func (d *database) try(lock func() bool) error {
 	defer d.wanted.Add(-1)
 	since := time.Now()
 	for !lock() {
-		if d.owned.Load() { // opening or closing the engine, which ends
+		if d.owned.Load() { // the owner opens or closes the engine, which ends
 			since = time.Now()
 		} else if time.Since(since) > leftAfter {
 			return errLeft
@@ -185,7 +189,7 @@ func (d *database) try(lock func() bool) error {
 	return nil
 }
 
-// start opens the engine if it is not.
+// start opens the engine, or follows the writer, if neither is done yet.
 func (d *database) start() error {
 	d.own()
 	defer d.disown()
@@ -211,7 +215,7 @@ func (d *database) start() error {
 	}
 }
 
-// tryShared takes the lock of readers, if no process writes, or wants to. mu is held for writing.
+// tryShared takes the lock of readers, unless a process writes or asks to. mu is held for writing.
 func (d *database) tryShared() error {
 	if time.Since(d.gave) < letOthers || d.lock.asked() {
 		return errBusy
@@ -219,7 +223,7 @@ func (d *database) tryShared() error {
 	return d.lock.try()
 }
 
-// follow opens the database beside the process that writes it. mu is held for writing.
+// follow opens the database beside the writing process. mu is held for writing.
 func (d *database) follow() error {
 	f, err := beside.Open(oneFile{file: d.file}, d.file.Name(), d.options)
 	if err != nil {
@@ -230,7 +234,7 @@ func (d *database) follow() error {
 	return nil
 }
 
-// watchLock ends the following when the lock is free.
+// watchLock shuts a following database when the lock is free.
 func (d *database) watchLock(quit chan struct{}) {
 	for {
 		select {
@@ -250,7 +254,7 @@ func (d *database) watchLock(quit chan struct{}) {
 	}
 }
 
-// acquire takes the lock, or asks for it. mu is held for writing.
+// acquire takes the lock, or asks for it and returns errBusy. mu is held for writing.
 func (d *database) acquire() error {
 	if time.Since(d.gave) < letOthers {
 		return errBusy
@@ -258,7 +262,7 @@ func (d *database) acquire() error {
 	return d.lock.acquire()
 }
 
-// run opens the engine. mu is held for writing, and the lock is ours.
+// run opens the engine. mu is held for writing, and this process has the lock.
 func (d *database) run() error {
 	d.kept = new(atomic.Bool)
 	e, err := mvcc.Open(oneFile{d.file, d.kept}, d.file.Name(), d.options)
@@ -277,7 +281,7 @@ func (d *database) run() error {
 	return nil
 }
 
-// shut closes the engine and lets the lock go. mu is held for writing.
+// shut closes the engine and releases the lock. mu is held for writing.
 func (d *database) shut() error {
 	if d.beside != nil {
 		close(d.quit)
@@ -298,7 +302,8 @@ func (d *database) shut() error {
 	return err
 }
 
-// show shows the front library the tree, if there it would find the keys of ndbm, and no others. mu is held for writing, and the engine runs.
+// show shows the front library the tree, if the tree has exactly the keys of ndbm. mu is held for writing, and the
+// engine runs.
 func (d *database) show() {
 	if !d.keys.shifted {
 		d.shown.show(d.engine)
@@ -307,8 +312,9 @@ func (d *database) show() {
 
 func (d *database) shownLate() bool { return !d.keys.shifted && d.shown.due(d.engine) }
 
-// used counts the calls so far, and shows the tree if that can be done only now, as there was much to redo. ok is false if the database was
-// shut meanwhile: the memory of the front library's may be gone.
+// used returns the number of calls so far. If the tree could not be shown at open, because there was much to redo,
+// used shows it as soon as it can. ok is false if the database was shut meanwhile: then the memory of the front
+// library may be gone.
 func (d *database) used(quit chan struct{}) (calls uint64, ok bool) {
 	d.mu.RLock()
 	late := false
@@ -326,7 +332,7 @@ func (d *database) used(quit chan struct{}) (calls uint64, ok bool) {
 	return calls, ok
 }
 
-// watch lets the lock go when another process asks for it, or nobody calls for a while.
+// watch shuts the database when another process asks for the lock, or when there was no call for the time idle.
 func (d *database) watch(quit chan struct{}) {
 	var calls uint64
 	since := time.Now()
@@ -347,13 +353,13 @@ func (d *database) watch(quit chan struct{}) {
 		if !asked && time.Since(since) < d.idle {
 			continue
 		}
-		if asked { // nobody comes in meanwhile
+		if asked { // own lets no further call in
 			d.own()
 		} else if d.tryOwn() != nil {
 			continue
 		}
-		if d.quit == quit { // not shut meanwhile, nor opened again
-			d.shut() // what it cannot write now is in the log, and the next one to open the file finds it there
+		if d.quit == quit { // not shut, or shut and opened again, meanwhile
+			d.shut() // what it cannot write now is in the log, and the next process to open the file finds it there
 			if asked {
 				d.gave = time.Now()
 			}
@@ -363,7 +369,7 @@ func (d *database) watch(quit chan struct{}) {
 	}
 }
 
-// truncate removes every record, and everything else from the file.
+// truncate removes every record, and all else from the file.
 func (d *database) truncate() error {
 	if err := d.tryOwn(); err != nil {
 		return err
@@ -389,13 +395,13 @@ func (d *database) sync() error {
 		return err
 	}
 	defer d.mu.RUnlock()
-	if d.engine == nil || d.options.Store.ReadOnly { // it was synced when the lock was let go
+	if d.engine == nil || d.options.Store.ReadOnly { // it was synced when the lock was released
 		return nil
 	}
 	return d.engine.Sync()
 }
 
-// letGo syncs, and lets the lock go until the next call.
+// letGo syncs, and releases the lock until the next call.
 func (d *database) letGo() error {
 	if err := d.tryOwn(); err != nil {
 		return err
@@ -404,7 +410,7 @@ func (d *database) letGo() error {
 	return d.shut()
 }
 
-// cancel takes back that the lock was asked for.
+// cancel withdraws the request for the lock.
 func (d *database) cancel() {
 	if d.tryOwn() != nil {
 		return
@@ -431,7 +437,7 @@ func (d *database) close() error {
 	return err
 }
 
-// oneFile is a file system with one file, which is open already and stays so.
+// oneFile is a file system with one file, which is open already and stays open.
 type oneFile struct {
 	file vfs.File
 	kept *atomic.Bool
@@ -441,16 +447,16 @@ func (f oneFile) Open(string, int, fs.FileMode) (vfs.File, error) {
 	return keptFile{f.file, f.kept}, nil
 }
 func (oneFile) Remove(string) error  { return errors.ErrUnsupported }
-func (oneFile) SyncDir(string) error { return nil } // the front library has done it
+func (oneFile) SyncDir(string) error { return nil } // the front library has done that
 
-// keptFile leaves closing and locking to the database.
+// keptFile is a file whose Close, Lock and Unlock do nothing: the database does that itself.
 type keptFile struct {
 	vfs.File
-	kept *atomic.Bool // see database; nil: nothing is mapped
+	kept *atomic.Bool // see database.kept; nil: nothing is mapped
 }
 
-// Map leaves the mapping out of forked children: there it would keep the file's description open, and with it the lock, when this process
-// has let go of both.
+// Map excludes the mapping from forked children. There it would keep the file description open, and with it the
+// lock, after this process has released both.
 func (f keptFile) Map(off, n int64) ([]byte, error) {
 	b, err := f.File.Map(off, n)
 	if err != nil {
@@ -470,7 +476,7 @@ func (f keptFile) Unmap(b []byte) error {
 	return f.File.Unmap(b)
 }
 
-// Window is passed on: forked children do not have it.
+// Window needs no exclusion: forked children do not have it.
 func (f keptFile) Window(off, n int64) (vfs.Window, error) { return vfs.OpenWindow(f.File, off, n) }
 
 func (keptFile) Lock(bool) error { return nil }

@@ -20,12 +20,12 @@ var (
 	errLeft     = errors.New("a call was left and never ended")
 )
 
-// errnos are the errors that have an errno of their own; of the rest the system's is used, or EIO.
+// errnos are the errors with an errno of their own. Other errors have that of the system error they wrap, or EIO.
 var errnos = []struct {
 	err error
 	no  syscall.Errno
 }{
-	{errBusy, syscall.EBUSY}, // the front library waits, and says EAGAIN when it has waited long enough
+	{errBusy, syscall.EBUSY}, // the front library waits, and returns EAGAIN if it has waited long enough
 	{errAgain, syscall.EBUSY},
 	{errTooLarge, syscall.EOVERFLOW},
 	{errNoHandle, syscall.EBADF},
@@ -40,7 +40,7 @@ var errnos = []struct {
 	{btree.ErrMalformed, syscall.EIO},
 }
 
-// errno returns what an error is to a C program.
+// errno returns the errno of an error for C programs.
 func errno(err error) syscall.Errno {
 	for _, e := range errnos {
 		if errors.Is(err, e.err) {

@@ -14,10 +14,10 @@ import (
 	"unsafe"
 )
 
-// The functions that the front library calls; front/engine.h says what they are to C. They return 0 or 1, or an errno made negative.
-// None lets a panic out, and none keeps memory of the caller's.
+// These are the functions that the front library calls; front/engine.h describes them for C. They return 0 or 1, or
+// a negative errno. No panic leaves them, and they keep no memory of the caller.
 
-// databases are the open ones, by handle less one. A slot is written under opening, and used again after close.
+// databases are the open databases, by handle - 1. A slot is set under opening, and reused after close.
 var (
 	opening   sync.Mutex
 	databases [1 << 16]atomic.Pointer[database]
@@ -30,7 +30,8 @@ func get(handle C.int) *database {
 	return databases[handle-1].Load()
 }
 
-// recovered is deferred by every export. Also a fault on a mapping of the file, which somebody may have cut short, is EIO.
+// recovered is deferred by every export: a panic becomes EIO. So does a memory fault on a mapping of a truncated
+// file.
 func recovered(ret *C.int) {
 	if r := recover(); r != nil {
 		*ret = failed(errPanic)
@@ -46,7 +47,7 @@ func boolean(b bool) C.int {
 	return 0
 }
 
-// view returns memory of the caller's as a slice.
+// view returns memory of the caller as a slice.
 func view(p unsafe.Pointer, n C.size_t) []byte { return unsafe.Slice((*byte)(p), int(n)) }
 
 //export flashdbm_engine_open
@@ -74,8 +75,8 @@ func flashdbm_engine_bind() C.int {
 	return 0
 }
 
-// roomForHandlers makes the stack of the calling thread's goroutine large enough for a signal handler of the program. It does not get
-// smaller again: the front library has set gcshrinkstackoff.
+// roomForHandlers makes the stack of the calling thread's goroutine large enough for a signal handler of the
+// program. The stack does not shrink again, because the front library sets gcshrinkstackoff.
 //
 //go:noinline
 func roomForHandlers() byte {

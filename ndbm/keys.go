@@ -11,15 +11,15 @@ import (
 	"flashdbm/mvcc"
 )
 
-// keys says what the keys of ndbm's records are in the tree. The zero value: those of storedKey. A file that package dbm has given keyspaces has
-// them, shifted, in its default keyspace, which is all that ndbm sees of it.
+// keys tells how the keys of ndbm's records are stored in the tree. Zero value: as the results of storedKey. In a
+// file with keyspaces (of package dbm) they are shifted, in the default keyspace; ndbm does not see the others.
 type keys struct{ shifted bool }
 
-// errExpires is of a file in which the value of a record may have a time before it, past which the record is not there.
+// errExpires: records of the file may expire, so a value may have a time before it, which ndbm does not know.
 var errExpires = fmt.Errorf("%w: records of the database may expire, which ndbm does not know: use package dbm or the command flashdbm", logstore.ErrFormat)
 
-// keysOf says what the keys of a file are. The superblock's flag says that the file may have keyspaces; where the mark is missing, making it so was
-// cut short, and the keys are as before.
+// keysOf returns the form of the keys in a file. The superblock's flag says only that the file may have keyspaces.
+// If the mark is missing, enabling them was interrupted, and the keys are as before.
 func keysOf(e *mvcc.Engine) (k keys, err error) {
 	if !mvcc.Keyspaces(e) {
 		return k, nil
@@ -35,7 +35,7 @@ func keysOf(e *mvcc.Engine) (k keys, err error) {
 	return k, fmt.Errorf("%w: keyspaces of form %x: use a newer flashdbm", logstore.ErrFormat, form)
 }
 
-// in returns the key in the tree of a stored key.
+// in returns the key in the tree for a stored key.
 func (k keys) in(stored []byte) []byte {
 	if !k.shifted {
 		return stored
@@ -43,7 +43,7 @@ func (k keys) in(stored []byte) []byte {
 	return keyspace.In(nil, stored)
 }
 
-// out returns the stored key of one in the tree; ok is false if that is behind all of them.
+// out returns the stored key for a key in the tree; ok is false if the key lies behind all keys of ndbm.
 func (k keys) out(key []byte) (stored []byte, ok bool) {
 	if !k.shifted {
 		return key, true

@@ -11,22 +11,24 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// errBusy: the lock is held by another process, which has been asked for it.
+// errBusy: another process holds the lock, and has been asked for it.
 var errBusy = errors.New("another process is using the database")
 
-// A fileLock is the engine's lock on a file, with which processes take turns.
+// A fileLock is the engine's lock on a file, by which processes take turns.
 //
-// It is the byte at vfs.LockOffset, far past the end of the file. The byte behind it is for asking: whoever waits for the lock has a
-// shared lock on it, and whoever holds the lock looks whether there is one.
+// The lock is on the byte at vfs.LockOffset, far behind the end of the file. The byte after it is for requests: a
+// process that waits for the lock holds a shared lock on this byte, and the holder of the lock looks whether there
+// is one.
 //
-// Both belong to the open file description, so that no close in the program drops them. A description that is shared with another
-// process by fork will not do for that: the lock would be held by both. Where no description of our own is to be had, the locks belong
-// to the process (posix); then a program that itself opens and closes the .pag file drops them.
+// Both locks belong to the open file description, so that closing another descriptor of the file in the program
+// does not drop them. That does not work for a description that is shared with another process by fork, because
+// both would hold the lock. If this process cannot get a description of its own, the locks belong to the process
+// (posix); then they are dropped if the program itself opens and closes the .pag file.
 type fileLock struct {
 	fd        uintptr
 	posix     bool
 	exclusive bool
-	asking    bool // we have a lock on the byte for asking; guarded by the database's mu
+	asking    bool // this lock holds the request byte; guarded by the database's mu
 }
 
 const askOffset = vfs.LockOffset + 1
@@ -57,10 +59,10 @@ func (l *fileLock) try() error {
 	return errBusy
 }
 
-// release lets the lock go.
+// release releases the lock.
 func (l *fileLock) release() error { return l.set(vfs.LockOffset, unix.F_UNLCK) }
 
-// withdraw takes back that the lock was asked for.
+// withdraw takes the request for the lock back.
 func (l *fileLock) withdraw() {
 	if l.asking {
 		l.set(askOffset, unix.F_UNLCK)
@@ -74,7 +76,7 @@ func (l *fileLock) asked() bool { return l.conflicts(askOffset, unix.F_WRLCK) }
 // held reports whether another process holds the lock for writing.
 func (l *fileLock) held() bool { return l.conflicts(vfs.LockOffset, unix.F_RDLCK) }
 
-// conflicts reports whether another process has a lock that excludes one of this kind.
+// conflicts reports whether another process holds a lock that excludes one of this kind.
 func (l *fileLock) conflicts(off int64, kind int16) bool {
 	f := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: off, Len: 1}
 	cmd := unix.F_OFD_GETLK

@@ -11,9 +11,9 @@ import (
 	"flashdbm/logstore"
 )
 
-// The engine's keys have 65,536 bytes at most, those of a DBM any number. A key of less than 65,536 bytes is stored as it is. A longer one
-// is stored under its first 65,504 bytes and its SHA-256, which together have 65,536 bytes, as no other key has; what is left of it
-// stands before the value:
+// The engine's keys have at most 65,536 bytes; those of a DBM may be longer. A key of less than 65,536 bytes is
+// stored as it is. A longer one is stored under its first 65,504 bytes followed by its SHA-256. Together these have
+// 65,536 bytes, which no other stored key has. The rest of the key is stored before the value:
 //
 //	stored key    first 65,504 bytes | SHA-256 of the whole key
 //	stored value  8: n, little-endian | n bytes: the key from byte 65,504 on | the value
@@ -34,7 +34,7 @@ func storedKey(key []byte) []byte {
 	return append(bytes.Clone(key[:longKeyHead]), sum[:]...)
 }
 
-// storedValue returns what is stored for a value under a long key.
+// storedValue returns what is stored for a long key and its value.
 func storedValue(key, value []byte) []byte {
 	rest := key[longKeyHead:]
 	b := make([]byte, 0, longKeyRest+len(rest)+len(value))
@@ -43,7 +43,7 @@ func storedValue(key, value []byte) []byte {
 	return append(b, value...)
 }
 
-// splitStored returns the long key and the value of a record.
+// splitStored returns the long key and the value of a stored record.
 func splitStored(stored, value []byte) (key, rest []byte, err error) {
 	if len(stored) == storedKeyMax && len(value) >= longKeyRest {
 		n := binary.LittleEndian.Uint64(value)

@@ -12,11 +12,12 @@ import (
 	"flashdbm/mvcc"
 )
 
-// still is memory of the front library's in which the engine shows it a tree that nobody changes. front/still.h has the rules, and the
-// same structure. The engine is the one that calls show and hide, in turn, with the database's mu held for writing.
+// still is memory of the front library in which the engine shows it a tree that nobody changes. front/still.h has
+// the rules and the C structure. The engine calls show and hide alternately, with the database's mu held for
+// writing.
 type still struct {
-	entered atomic.Uint64 // readers, and stillHidden
-	left    atomic.Uint64 // readers that have gone
+	entered atomic.Uint64 // number of readers that have entered, and stillHidden
+	left    atomic.Uint64 // number of readers that have left
 	root    uint64
 	moved   uintptr // *[places]mvcc.MovedPage
 	places  uint64
@@ -32,30 +33,31 @@ const (
 	stillChunks = 64
 )
 
-// shown is a still with what Go needs to know of it. The zero one has no still and shows nothing.
+// shown is a still with Go's state of it. The zero shown has no still and shows nothing.
 type shown struct {
 	still  *still
-	wait   time.Duration  // for a reader to leave
-	pinned runtime.Pinner // what is shown of Go's memory
-	tried  bool           // there was a still tree
-	open   bool           // and it is shown
+	wait   time.Duration  // how long hide waits for readers to leave
+	pinned runtime.Pinner // Go memory that is shown
+	tried  bool           // show was tried since the tree was hidden last
+	open   bool           // the tree is shown
 }
 
-// goneAfter is how long hide waits for a reader, which takes microseconds, before it takes it for one that never leaves.
+// goneAfter is how long hide waits for readers. A reader takes microseconds; one that takes longer than this is
+// taken for one that never leaves.
 const goneAfter = time.Second
 
-// abandoned keeps what was shown to readers that never left.
+// abandoned keeps the memory that was shown to readers which never left.
 var abandoned struct {
 	sync.Mutex
 	pinned []runtime.Pinner
 }
 
-// due reports whether show would show a tree that is hidden.
+// due reports whether show should be called: the tree is unchanging and not shown.
 func (s *shown) due(e *mvcc.Engine) bool {
 	return s.still != nil && !s.tried && e.IsStill()
 }
 
-// show shows the tree if it is one that stays as it is.
+// show shows the tree if it is one that does not change.
 func (s *shown) show(e *mvcc.Engine) {
 	if !s.due(e) {
 		return
@@ -84,8 +86,8 @@ func (s *shown) show(e *mvcc.Engine) {
 	c.entered.And(^uint64(stillHidden))
 }
 
-// hide returns true when nobody reads what was shown, nor will. It returns false if a reader does not leave: then what was shown must stay
-// for ever, and nothing will be shown any more.
+// hide hides the tree. It returns true when nobody reads it any more. It returns false if a reader does not leave:
+// then the shown memory must stay for ever, and nothing will be shown any more.
 func (s *shown) hide() (clear bool) {
 	s.tried = false
 	if !s.open {
@@ -94,7 +96,7 @@ func (s *shown) hide() (clear bool) {
 	s.open = false
 	c := s.still
 	c.entered.Or(stillHidden)
-	// left first: if then as many have entered, all of those have left.
+	// left is loaded first: if it equals entered, which is loaded later, all readers that entered have left.
 	since := time.Now()
 	for pause := time.Microsecond; c.left.Load() != c.entered.Load()&^stillHidden; pause = min(2*pause, time.Millisecond) {
 		if time.Since(since) > s.wait {
@@ -110,7 +112,7 @@ func (s *shown) hide() (clear bool) {
 	return true
 }
 
-// calls counts the readers there were.
+// calls returns the number of readers so far.
 func (s *shown) calls() uint64 {
 	if s.still == nil {
 		return 0
