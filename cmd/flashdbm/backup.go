@@ -56,7 +56,7 @@ func newBackupCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// backupResult is what backup --json prints.
+// backupResult is the JSON object of backup --json.
 type backupResult struct {
 	Bytes int64  `json:"bytes"`
 	Token string `json:"token"`
@@ -117,7 +117,8 @@ func (backup *backupCommand) run(p *program, cmd *cobra.Command, path string) (e
 	return err
 }
 
-// newFile makes a file that is not there yet, has fn write it, and syncs it. After an error there is none.
+// newFile creates a file, which must not exist, calls fn to write it, and syncs it. After an error it removes the
+// file.
 func newFile(name string, fn func(f *os.File) error) (err error) {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -132,7 +133,8 @@ func newFile(name string, fn func(f *os.File) error) (err error) {
 	return err
 }
 
-// pacedWriter counts what is written, and waits so that it is no more than rate bytes a second if that is not 0.
+// pacedWriter counts the bytes written. If rate is not 0, it waits so that it does not write more than rate bytes a
+// second.
 type pacedWriter struct {
 	ctx     context.Context
 	w       io.Writer
@@ -143,7 +145,7 @@ type pacedWriter struct {
 	line    *progress
 }
 
-// Expect is told the length before the first Write.
+// Expect is called with the length of the backup before the first Write.
 func (w *pacedWriter) Expect(bytes int64) {
 	w.line = w.program.startProgress("backup", formatBytes, bytes, false)
 	w.began = time.Now()

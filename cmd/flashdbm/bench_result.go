@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// benchResult is what bench prints: the figures in the order of its steps.
+// benchResult is the output of bench: the figures in the order of the steps.
 type benchResult struct {
 	Directory string        `json:"directory"`
 	Figures   []benchFigure `json:"figures"`
 	Advice    string        `json:"advice"`
 }
 
-// The steps, as indexes of the figures.
+// Indexes of the first steps in benchResult.Figures.
 const (
 	benchBare = iota
 	benchAlone
@@ -47,20 +47,20 @@ func (r *benchResult) print(out io.Writer) error {
 	return err
 }
 
-// share returns the commits of a step for each page that the bare disk wrote and synced in the same time.
+// share returns the rate of a step divided by the rate at which the bare disk wrote and synced pages.
 func (r *benchResult) share(step int) float64 {
 	return r.Figures[step].Rate / max(r.Figures[benchBare].Rate, 1)
 }
 
-// What the advice goes by.
+// Thresholds of the advice.
 const (
-	benchInstant  = 20 * time.Microsecond // no device that waits for its medium syncs faster
-	benchSlowDisk = 4 * time.Millisecond  // a disk that turns, or one behind a network
-	benchUneasy   = 20                    // times the median that the p99 of a quiet device stays below
-	benchFair     = 0.7                   // of the bare disk that one durable writer has at least, else something was in its way
+	benchInstant  = 20 * time.Microsecond // a sync that takes less did not wait for a medium
+	benchSlowDisk = 4 * time.Millisecond  // a rotating disk, or one behind a network, takes this long or longer
+	benchUneasy   = 20                    // the p99 of a quiet device is below this many times its median
+	benchFair     = 0.7                   // one durable writer reaches at least this share of the bare disk, unless something was in its way
 )
 
-// advise says what the figures mean for who would use this disk.
+// advise says what the figures mean for a user of this disk.
 func (r *benchResult) advise() string {
 	bare, together, buffered := r.Figures[benchBare], r.Figures[benchTogether], r.Figures[benchBuffered]
 	gain := together.Rate / max(r.Figures[benchAlone].Rate, 1)

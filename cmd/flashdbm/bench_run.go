@@ -16,25 +16,25 @@ import (
 	"flashdbm/logstore/vfs"
 )
 
-// What bench writes. The records are those of the benchmark in bench/, so that figures can be compared.
+// The work of bench. The records are those of the benchmark in bench/, so that figures can be compared.
 const (
 	benchSteps      = 6 // of equal length
 	benchPage       = 4096
-	benchRawBytes   = 32 << 20 // of the file that is written for the bare disk, again and again
+	benchRawBytes   = 32 << 20 // size of the file for the bare disk, which is overwritten again and again
 	benchValueBytes = 100
 	benchBatch      = 100     // records in a buffered transaction
 	benchWriters    = 64      // goroutines that commit at once
-	benchMaxRecords = 400_000 // about 60 MB of file, which a slow card takes in seconds; what is buffered ends there
-	benchFewest     = 100_000 // records that lookups are measured over: loaded if the disk was too slow for them
+	benchMaxRecords = 400_000 // about 60 MB of file, which a slow card takes in seconds; the buffered step ends there
+	benchFewest     = 100_000 // least records for the lookups: loaded if the disk was too slow for them
 )
 
-// benchFigure is what one step has measured.
+// benchFigure is the result of one step.
 type benchFigure struct {
 	Name   string        `json:"name"`
 	Per    string        `json:"unit"` // what was counted
 	Count  int64         `json:"count"`
 	Time   time.Duration `json:"time"`
-	Median time.Duration `json:"median,omitempty"` // of one call; 0 where calls were not timed
+	Median time.Duration `json:"median,omitempty"` // of one call; 0 if calls were not timed
 	P99    time.Duration `json:"p99,omitempty"`
 	Rate   float64       `json:"per_second"`
 }
@@ -45,7 +45,7 @@ type benchRun struct {
 	raw    string // file for the bare disk
 	path   string // of the database
 	step   time.Duration
-	ended  func(time.Duration) // told how long a step took
+	ended  func(time.Duration) // called with the duration of each step
 	result benchResult
 }
 
@@ -69,8 +69,8 @@ func (b *benchRun) run() error {
 	return errors.Join(err, db.Close())
 }
 
-// measure has goroutines call fn until the step is over, each at least once, with the number of the goroutine and of its call, and notes what
-// that took. Each call counts for the given number of operations.
+// measure lets goroutines call fn until the step is over, each at least once, and appends the figure. fn gets the
+// numbers of the goroutine and of its call. Each call counts as each operations.
 func (b *benchRun) measure(f benchFigure, goroutines int, each int64, timed bool, fn func(rng *rand.Rand, worker, call int) error) error {
 	var mu sync.Mutex // guards all and first, and f.Count
 	var all []time.Duration
@@ -123,13 +123,14 @@ func (b *benchRun) measure(f benchFigure, goroutines int, each int64, timed bool
 	return nil
 }
 
-// benchLook: calls that are not timed look at the clock each time that the bits of this mask are zero in their number.
+// benchLook: calls that are not timed look at the clock only when these bits of the call's number are zero.
 const benchLook = 63
 
 // errBenchEnough ends a step before its time is over.
 var errBenchEnough = errors.New("there is enough")
 
-// bareDisk writes pages to a file that has its space already, as the log of a database that has grown does, and syncs after each.
+// bareDisk writes pages to a file whose space is allocated already, like the log of a database that has grown, and
+// syncs after each.
 func (b *benchRun) bareDisk() (err error) {
 	file, err := vfs.OS().Open(b.raw, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -163,7 +164,7 @@ func (b *benchRun) bareDisk() (err error) {
 	})
 }
 
-// benchKey is that of the record of a number, in no order.
+// benchKey returns the key of record n. The keys of ascending numbers are in no order.
 func benchKey(n uint64) []byte {
 	key := make([]byte, 16)
 	binary.BigEndian.PutUint64(key, n*0x9e3779b97f4a7c15)
@@ -179,7 +180,8 @@ func benchValue(rng *rand.Rand) []byte {
 	return value
 }
 
-// durable measures transactions of one record, synced. The keys of both steps are below those of buffered.
+// durable measures transactions of one record, synced. The numbers of its records are above those of buffered, so
+// the keys differ.
 func (b *benchRun) durable(db *dbm.DB) error {
 	put := func(rng *rand.Rand, _, _ int) error {
 		return db.Put(benchKey(rng.Uint64()%benchMaxRecords+benchMaxRecords), benchValue(rng))
@@ -217,7 +219,7 @@ func (b *benchRun) buffered(db *dbm.DB) error {
 			return err
 		}
 	}
-	if err := db.Checkpoint(); err != nil { // lookups are of a database at rest
+	if err := db.Checkpoint(); err != nil { // lookups are measured on a database at rest
 		return err
 	}
 	get := func(rng *rand.Rand, _, _ int) error {

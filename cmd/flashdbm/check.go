@@ -37,7 +37,7 @@ func newCheckCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// checkResult is what check --json prints.
+// checkResult is the JSON object of check --json.
 type checkResult struct {
 	OK       bool             `json:"ok"`
 	Records  int64            `json:"records"`
@@ -46,7 +46,7 @@ type checkResult struct {
 	More     int              `json:"more,omitempty"` // problems beyond the first maxListed
 }
 
-// maxListed is the most problems that the JSON object lists; the lines of text have all.
+// maxListed is the most problems in the JSON object; the lines of text have all.
 const maxListed = 100_000
 
 func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool, form *notation) error {
@@ -72,7 +72,7 @@ func runCheck(p *program, cmd *cobra.Command, path string, asJSON bool, form *no
 		}
 		return db.CheckAll(cmd.Context(), report)
 	})
-	if damage(err) { // it could not be opened, or not be read any further
+	if damage(err) { // the database could not be opened, or could not be read any further
 		report(dbm.Damage{Scope: dbm.DamagedSpace, Err: err})
 		s, serr := dbm.Examine(cmd.Context(), path, &dbm.SalvageOptions{LockTimeout: p.wait, Report: report})
 		if serr != nil {
@@ -110,7 +110,7 @@ func describe(form *notation, d dbm.Damage) string {
 	return strings.Join(append(parts, oneLine(d.Err)), ": ")
 }
 
-// coveredKeys names the keys that a damage covers; it is empty if that is none.
+// coveredKeys names the keys that a damage covers; "" if it covers none.
 func coveredKeys(form *notation, d dbm.Damage) string {
 	switch {
 	case d.Scope == dbm.DamagedRecord:
@@ -150,8 +150,7 @@ func damageObject(form *notation, d dbm.Damage) map[string]any {
 	return object
 }
 
-// damage reports whether err speaks of the content of the file and not, for
-// example, of a lock.
+// damage reports whether err is about the content of the file and not, for example, about a lock.
 func damage(err error) bool {
 	return errors.Is(err, dbm.ErrCorrupt)
 }

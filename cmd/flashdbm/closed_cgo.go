@@ -30,8 +30,7 @@ import (
 // the program began.
 func wasClosed(fd int) bool { return C.closed_streams()>>fd&1 != 0 }
 
-// closedStream is a file that is closed, so that every use of it is an error
-// with its name.
+// closedStream returns a file that is closed, so that every use of it is an error with its name.
 func closedStream(name string) *os.File {
 	fd, err := syscall.Open(os.DevNull, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {

@@ -4,8 +4,7 @@ package main
 
 import "os"
 
-// wasClosed cannot be known without C: what was closed looks as if it was
-// /dev/null.
+// wasClosed cannot find out without C: a closed stream looks like /dev/null.
 func wasClosed(int) bool { return false }
 
 func closedStream(string) *os.File { return nil }

@@ -34,7 +34,7 @@ func newCompactCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// compactResult is what compact --json prints.
+// compactResult is the JSON object of compact --json.
 type compactResult struct {
 	Before int64 `json:"bytes_before"`
 	After  int64 `json:"bytes_after"`

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// completionLimit bounds what a shell has to show.
+// completionLimit is the most keys that a shell is given.
 const completionLimit = 200
 
 // completeDatabase completes a database path, the only argument of a command.

@@ -31,8 +31,8 @@ const delExample = `  flashdbm del app.fdbm greeting
   flashdbm del app.fdbm --prefix cache/
   flashdbm list app.fdbm --null | grep -z '[.]tmp$' | flashdbm del app.fdbm --null`
 
-// The most keys of standard input that a transaction deletes, and the most bytes of
-// keys, so that it stays in memory.
+// The most keys of standard input that one transaction deletes, and the most bytes of keys, so that the transaction
+// stays in memory.
 const (
 	delBatchKeys  = 1000
 	delBatchBytes = 1 << 20
@@ -75,7 +75,7 @@ func newDelCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// delResult is what del --json prints.
+// delResult is the JSON object of del --json.
 type delResult struct {
 	Deleted int64 `json:"deleted"`
 }
@@ -186,8 +186,8 @@ func (del *delCommand) deleteRange(p *program, cmd *cobra.Command, path string) 
 	})
 }
 
-// deleteInput deletes the keys on standard input. They wait in a file until all
-// are there: who writes them may have the database open.
+// deleteInput deletes the keys on standard input. It first writes all of them to a temporary file, because the
+// program that prints them may have the database open.
 func (del *delCommand) deleteInput(p *program, cmd *cobra.Command, path string) error {
 	if _, err := os.Stat(path); err != nil {
 		return explainMissing(path, err)
@@ -197,7 +197,7 @@ func (del *delCommand) deleteInput(p *program, cmd *cobra.Command, path string) 
 		if err != nil {
 			return err
 		}
-		if os.Remove(waiting.Name()) != nil { // at once where the system can: a process that is killed leaves nothing behind
+		if os.Remove(waiting.Name()) != nil { // at once where the system allows it, so that a killed process leaves nothing behind
 			defer os.Remove(waiting.Name())
 		}
 		defer waiting.Close()
@@ -260,7 +260,7 @@ func eachKey(r io.Reader, fn func(key []byte) error) error {
 	}
 }
 
-// missingKeys are keys that were not there: the first few, and how many.
+// missingKeys are keys that were not found: the first few, and their number.
 type missingKeys struct {
 	shown []string
 	count int64

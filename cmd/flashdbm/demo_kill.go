@@ -36,10 +36,9 @@ func (c streamCounts) sum() (n int64) {
 	return n
 }
 
-// kill kills a child in the middle of durable commits again and again. After
-// each time the database opens and holds, of every stream, the transactions
-// from 1 to some number, each whole: no less than was acknowledged, and at most
-// the one more that was under way. What was found once stays as it is.
+// kill kills a child in the middle of durable commits, again and again. After each kill the database must open, and
+// must hold for every stream the transactions from 1 to some number, each complete: all that were acknowledged, and
+// at most the one that was under way. What was found once must stay.
 func (d *demo) kill(ctx context.Context) error {
 	if d.kills == 0 {
 		return nil
@@ -62,9 +61,8 @@ func (d *demo) kill(ctx context.Context) error {
 	return nil
 }
 
-// inspectRound opens the database after the kill of round len(*found), proves
-// what it holds against acknowledged and adds what it found. It returns the
-// longest open time so far.
+// inspectRound opens the database after the kill of round len(*found), compares its content with acknowledged, and
+// appends what it found. It returns the longest open time so far.
 func (d *demo) inspectRound(ctx context.Context, row *demoRow, found *[]streamCounts, acknowledged streamCounts) (longest time.Duration, err error) {
 	this := demoRow{}
 	db, err := d.open(&this)
@@ -114,7 +112,7 @@ func proveRound(tx *dbm.Tx, round int, acknowledged, found streamCounts) error {
 		if have == 0 {
 			continue
 		}
-		// The overwritten record must be of the same moment as the others.
+		// The overwritten record must be of the same transaction as the others.
 		last := killTransaction{round, stream, have}
 		value, err := tx.Get(last.lastKey())
 		if err != nil {
@@ -127,8 +125,8 @@ func proveRound(tx *dbm.Tx, round int, acknowledged, found streamCounts) error {
 	return nil
 }
 
-// findRound returns the last transaction of each stream of a round, having seen
-// all of them from 1 on whole and nothing else of the round.
+// findRound returns the last transaction of each stream of a round. It returns an error unless all transactions
+// from 1 on are complete, and nothing else of the round is there.
 func findRound(ctx context.Context, tx *dbm.Tx, row *demoRow, round int) (found streamCounts, err error) {
 	records := int64(0)
 	for stream := range writerStreams {
@@ -190,9 +188,8 @@ func (d *demo) runChild(ctx context.Context, round int) (acknowledged streamCoun
 	return acknowledged, readErr
 }
 
-// killAmid reads acknowledgements to the end of the pipe and kills the process
-// a random time after enough of them, while it goes on. What is in the pipe by
-// then counts: it was written before the process died.
+// killAmid reads acknowledgements to the end of the pipe. After enough of them it kills the process at a random
+// time. What is in the pipe then counts: it was written before the process died.
 func (d *demo) killAmid(process *os.Process, pipe io.Reader, acknowledged *streamCounts) (killed bool, err error) {
 	var killer *time.Timer
 	dead := make(chan error, 1) // the result of the kill

@@ -31,9 +31,8 @@ type sourceFile struct {
 	path string // where to read it
 }
 
-// sourceFiles lists the regular files below root by key. Links are followed,
-// because some systems install Go as a directory of links, but not a link back
-// to a directory that it lies in.
+// sourceFiles lists the regular files below root by key. It follows links, because some systems install Go as a
+// directory of links, except links back to a directory that contains them.
 func sourceFiles(root string) ([]sourceFile, error) {
 	var files []sourceFile
 	var walk func(dir, key string, within []string) error
@@ -74,8 +73,8 @@ func sourceFiles(root string) ([]sourceFile, error) {
 	return files, nil
 }
 
-// kindOf is the type of what entry is or links to. A link to nothing has the
-// type of a link, which callers leave out.
+// kindOf returns the type of entry, or of what it links to. A link to nothing has the type of a link, and callers
+// skip it.
 func kindOf(path string, entry fs.DirEntry) (fs.FileMode, error) {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return entry.Type(), nil

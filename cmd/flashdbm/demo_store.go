@@ -49,7 +49,7 @@ func (d *demo) storeFiles(ctx context.Context, db *dbm.DB, row *demoRow, files [
 	return nil
 }
 
-// storeBatch stores files in one transaction, which puts only and so runs once.
+// storeBatch stores files in one transaction, which reads nothing and so runs only once.
 func storeBatch(ctx context.Context, db *dbm.DB, row *demoRow, files []sourceFile) error {
 	return db.UpdateContext(ctx, dbm.TxOptions{}, func(tx *dbm.Tx) error {
 		for _, file := range files {
@@ -67,8 +67,7 @@ func storeBatch(ctx context.Context, db *dbm.DB, row *demoRow, files []sourceFil
 	})
 }
 
-// verify compares all that store stored with where it came from, within one
-// snapshot, and then checks every page.
+// verify compares everything that store stored with its files, in one snapshot, and then checks every page.
 func (d *demo) verify(ctx context.Context, name string, files []sourceFile) error {
 	return d.phase(name, func(db *dbm.DB, row *demoRow) error {
 		err := db.ViewContext(ctx, func(tx *dbm.Tx) error {

@@ -9,7 +9,7 @@ import (
 	"flashdbm/dbm"
 )
 
-// demoRow is what one phase of demo took. Times are in nanoseconds in JSON.
+// demoRow is the result of one phase of demo. Times are in nanoseconds in JSON.
 type demoRow struct {
 	Phase    string        `json:"phase"`
 	Records  int64         `json:"records"` // written or read
@@ -21,11 +21,11 @@ type demoRow struct {
 	FileSize int64         `json:"file_size"`
 	OpenTime time.Duration `json:"open_time"` // the longest, if it opened several times
 
-	// uncounted: the work was done by processes that did not live to tell.
+	// uncounted: the work was done by processes that were killed, so their commits and syncs are unknown.
 	uncounted bool
 }
 
-// count sets the columns that the database counts itself.
+// count sets the columns that the database counts.
 func (row *demoRow) count(before, after dbm.Stats) {
 	row.Commits = int64(after.Commits - before.Commits)
 	row.Syncs = int64(after.Syncs - before.Syncs)

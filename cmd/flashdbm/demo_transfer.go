@@ -21,9 +21,8 @@ const (
 	accountPrefix   = "account/"
 )
 
-// transfer runs writers that move money between the same few accounts beside
-// readers that add up all of them. In every snapshot the sum is the same; at
-// the end each account has what the transfers that were acknowledged made of it.
+// transfer runs writers that move money between a few accounts, and readers that add up all accounts. The sum is
+// the same in every snapshot. At the end each account has its opening balance plus the acknowledged transfers.
 func (d *demo) transfer(ctx context.Context) error {
 	return d.phase("transfer", func(db *dbm.DB, row *demoRow) error {
 		if err := openAccounts(ctx, db); err != nil {
@@ -60,7 +59,7 @@ func openAccounts(ctx context.Context, db *dbm.DB) error {
 type bank struct {
 	db *dbm.DB
 
-	mu        sync.Mutex    // guards the rest
+	mu        sync.Mutex    // guards the fields below
 	expected  map[int]int64 // account -> what acknowledged transfers added to it
 	snapshots int64         // read
 }
@@ -102,7 +101,7 @@ func (b *bank) write(ctx context.Context, writer uint64, transfers int) error {
 		wanted := 1 + random.Int64N(openingBalance/10)
 		var amount int64 // of the run of the function that was committed
 		err := error(dbm.ErrConflict)
-		for errors.Is(err, dbm.ErrConflict) { // where the device is slow, the others may win many times
+		for errors.Is(err, dbm.ErrConflict) { // on a slow device the others may win many times
 			err = b.db.UpdateContext(ctx, dbm.TxOptions{}, func(tx *dbm.Tx) (err error) {
 				amount, err = move(tx, from, to, wanted)
 				return err
@@ -155,8 +154,8 @@ func (b *bank) read(ctx context.Context, finished <-chan struct{}) error {
 	}
 }
 
-// readTwice reads all accounts of a snapshot in a scan and, after a time in
-// which writers commit, one by one. Both must agree and balance.
+// readTwice reads all accounts of a snapshot in a scan and, after some time in which writers commit, one by one.
+// The two must agree, and balance.
 func readTwice(tx *dbm.Tx) error {
 	first, err := scanBalances(tx)
 	if err != nil {

@@ -18,14 +18,12 @@ import (
 // demoWriterName is the hidden command that demo runs as a child and kills.
 const demoWriterName = "demo-writer"
 
-// writerStreams is how many goroutines of the child commit side by side. Each
-// is a stream of transactions numbered from 1, the next one begun when the last
-// was acknowledged.
+// writerStreams is how many goroutines of the child commit concurrently. Each runs a stream of transactions
+// numbered from 1, and begins the next when the last one was acknowledged.
 const writerStreams = 4
 
-// newDemoWriterCommand returns the child of demo: it commits durable
-// transactions for ever and acknowledges each, after the commit has returned,
-// by a line "stream number" on standard output.
+// newDemoWriterCommand returns the child of demo. It commits durable transactions for ever, and acknowledges each
+// after its commit has returned, by a line "stream number" on standard output.
 func newDemoWriterCommand(p *program) *cobra.Command {
 	return &cobra.Command{
 		Use:    demoWriterName + " DATABASE ROUND",
@@ -44,9 +42,8 @@ func newDemoWriterCommand(p *program) *cobra.Command {
 	}
 }
 
-// writeUntilKilled runs the streams until one fails, or the parent no longer
-// reads the acknowledgements. Each is one Write, short enough for a pipe to
-// take whole.
+// writeUntilKilled runs the streams until one fails, or the parent no longer reads the acknowledgements. Each
+// acknowledgement is one Write, short enough to be atomic in a pipe.
 func writeUntilKilled(ctx context.Context, db *dbm.DB, round int, acknowledgements io.Writer) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -70,8 +67,8 @@ func writeUntilKilled(ctx context.Context, db *dbm.DB, round int, acknowledgemen
 	return context.Cause(ctx)
 }
 
-// killTransaction is one transaction of a stream of a child. What it writes
-// follows from its numbers, so that a reader can tell whether it is there whole:
+// killTransaction is one transaction of a stream of a child. What it writes follows from its numbers, so a reader
+// can tell whether it is complete:
 //
 //	kill/<round>/<stream>/<number>/<i>  a value of its own, for each i < parts
 //	last/<stream>                       "round number", overwritten by the next
@@ -105,8 +102,8 @@ func (t killTransaction) key(part int) []byte {
 	return fmt.Appendf(t.prefix(), "%d", part)
 }
 
-// value returns random bytes that only this part of this transaction has: most
-// are short, one in fifty needs pages of its own.
+// value returns random bytes that only this part of this transaction has. Most are short; one in fifty transactions
+// has values that need pages of their own.
 func (t killTransaction) value(part int) []byte {
 	var seed [32]byte
 	for i, n := range []int{t.round, t.stream, t.number, part} {
@@ -118,7 +115,7 @@ func (t killTransaction) value(part int) []byte {
 		size += 20_000
 	}
 	value := make([]byte, size)
-	// A ChaCha8 never fails to read.
+	// ChaCha8.Read never fails.
 	_, _ = random.Read(value)
 	return value
 }
@@ -131,13 +128,13 @@ func (t killTransaction) lastValue() []byte {
 	return fmt.Appendf(nil, "%d %d", t.round, t.number)
 }
 
-// find reports whether the transaction is there. Part of it, or other values
-// than it wrote, is an error.
+// find reports whether the transaction is there. If only a part of it is, or other values than it wrote, find
+// returns an error.
 func (t killTransaction) find(tx *dbm.Tx) (found bool, err error) {
 	have := 0
 	for key, value := range tx.Prefix(t.prefix()) {
 		if have >= t.parts() || !bytes.Equal(key, t.key(have)) {
-			// A missing part shows here as the next one out of turn.
+			// A missing part shows as a later part in its place.
 			return false, fmt.Errorf("transaction %s: found the key %q, expected part %d of %d", t, key, have, t.parts())
 		}
 		if !bytes.Equal(value, t.value(have)) {
@@ -154,7 +151,7 @@ func (t killTransaction) find(tx *dbm.Tx) (found bool, err error) {
 	return have > 0, nil
 }
 
-// String is for messages.
+// String formats the transaction for messages.
 func (t killTransaction) String() string {
 	return fmt.Sprintf("%d of stream %d in round %d", t.number, t.stream, t.round)
 }

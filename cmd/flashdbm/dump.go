@@ -68,7 +68,7 @@ func newDumpCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// dumpAll dumps the default keyspace and the others, as mdb_dump -a does databases.
+// dumpAll dumps the default keyspace and the others, like mdb_dump -a dumps databases.
 func (p *program) dumpAll(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printable bool) error {
 	names := slices.Collect(tx.Keyspaces())
 	for _, name := range names { // before anything is written
@@ -102,8 +102,8 @@ func (p *program) dump(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer, printabl
 	}); err != nil {
 		return err
 	}
-	// The end mark vouches for all that is before it, so it must not follow
-	// an iteration that an error cut short.
+	// The end mark vouches for everything before it, so it must not follow an iteration that ended early by an
+	// error.
 	return dump.end()
 }
 
@@ -119,7 +119,7 @@ func (p *program) dumpJSONLines(cmd *cobra.Command, tx *dbm.Tx, w *bufio.Writer)
 	})
 }
 
-// eachRecord calls fn with a cursor on each record, and shows how far it is.
+// eachRecord calls fn with a cursor on each record, and shows progress.
 func (p *program) eachRecord(cmd *cobra.Command, tx *dbm.Tx, fn func(c *dbm.Cursor) error) error {
 	count, err := tx.Len()
 	if err != nil {

@@ -2,15 +2,15 @@ package main
 
 import "fmt"
 
-// dumpHeader is what a dump says of itself and matters here. Settings of the
-// program that wrote it, such as page and map sizes, do not.
+// dumpHeader is the part of a dump's header that matters here. Settings of the program that wrote it, such as page
+// and map sizes, do not.
 type dumpHeader struct {
 	print    bool   // format=print; else format=bytevalue
 	lmdb     bool   // written by mdb_dump
 	database string // its name among several, or empty
 }
 
-// dumpError is a dump that cannot be loaded and the line that shows it.
+// dumpError says why a dump cannot be loaded, and at which line.
 type dumpError struct {
 	line    int64 // counted from 1
 	problem string
@@ -20,8 +20,7 @@ func (e *dumpError) Error() string {
 	return fmt.Sprintf("line %d of the dump: %s", e.line, e.problem)
 }
 
-// set takes one "name=value" line of a header and returns what speaks against
-// loading the dump, or nothing.
+// set takes one "name=value" line of a header. It returns the reason why the dump cannot be loaded, or "".
 func (h *dumpHeader) set(name, value string) (problem string) {
 	switch name {
 	case "format":
@@ -42,7 +41,7 @@ func (h *dumpHeader) set(name, value string) (problem string) {
 			return fmt.Sprintf("the database may hold several values for a key (%s=%s), flashdbm holds one: "+
 				"if no key has two, remove this line from the header and load again, else make the keys unique first", name, value)
 		}
-	case "maxreaders": // LMDB alone has readers to count
+	case "maxreaders": // only LMDB has this setting
 		h.lmdb = true
 	case "database", "subdatabase":
 		h.database = value
@@ -50,7 +49,7 @@ func (h *dumpHeader) set(name, value string) (problem string) {
 	return ""
 }
 
-// several is the refusal of a dump of more than one database.
+// several returns the message for a dump of more than one database.
 func (h *dumpHeader) several() string {
 	after := "the first one"
 	if h.database != "" {
@@ -60,13 +59,13 @@ func (h *dumpHeader) several() string {
 		"load with --keyspaces to have a keyspace for each; or dump them one by one (db_dump -s NAME, mdb_dump -s NAME) and load each into its own file", after)
 }
 
-// repeated is the refusal of a second value for a key.
+// repeated returns the message for a key with a second value.
 func repeated(key []byte) string {
 	return fmt.Sprintf("the key %s is there twice, flashdbm holds one value for a key: make the keys unique first",
 		quotedStart(key))
 }
 
-// quotedStart shows a key in a message, not more of it than a line takes.
+// quotedStart formats a key for a message, shortened to what fits on a line.
 func quotedStart(key []byte) string {
 	const shownBytes = 60
 	if len(key) > shownBytes {

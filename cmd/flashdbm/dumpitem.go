@@ -2,10 +2,9 @@ package main
 
 import "fmt"
 
-// itemDecoder decodes one item of a dump that arrives in pieces, which may end
-// anywhere within an escape.
+// itemDecoder decodes one item of a dump that arrives in pieces. A piece may end in the middle of an escape.
 type itemDecoder struct {
-	header *dumpHeader // says how the item is written
+	header *dumpHeader // tells the form of the item
 	state  itemState   // what the next character is part of
 	high   byte        // the upper half of the byte, in stateLow
 }
@@ -18,8 +17,8 @@ const (
 	stateLow                     // the second of two digits
 )
 
-// decode appends to dst the bytes that chunk stands for; last says that the
-// item ends with it. It returns what is wrong with the item, or nothing.
+// decode appends to dst the bytes that chunk stands for; last says that the item ends with chunk. It returns what
+// is wrong with the item, or "".
 func (d *itemDecoder) decode(dst, chunk []byte, last bool) (_ []byte, problem string) {
 	escapes := d.header.print
 	for _, c := range chunk {

@@ -10,11 +10,10 @@ import (
 	"time"
 )
 
-// dumpReader reads the one database of a dump, record by record.
+// dumpReader reads the database of a dump, or several if that is set, record by record.
 //
-// It holds the current key, the one before it, heldBytes of the value and
-// inputBufferBytes, however long the lines of a dump are: an item is decoded
-// while it is read and given up at its limit.
+// However long the lines of a dump are, it holds only the current key, the one before it, heldBytes of the value
+// and inputBufferBytes: it decodes an item while reading it, and gives up at the item's limit.
 type dumpReader struct {
 	in     *bufio.Reader
 	header dumpHeader
@@ -25,24 +24,23 @@ type dumpReader struct {
 	begun      bool   // key holds a record's key
 
 	decoder   itemDecoder // of the item being read
-	open      bool        // the item goes on
-	itemBytes int64       // of it so far
-	pending   []byte      // of its rest, decoded and not yet read; valid until the next piece is
-	piece     []byte      // memory for that
+	open      bool        // the item has more bytes to be decoded
+	itemBytes int64       // bytes of the item so far
+	pending   []byte      // decoded bytes of the value that Read has not returned yet; valid until the next piece is decoded
+	piece     []byte      // memory for pending
 
-	end error // what next returns from the end mark on
+	end error // result of next once the end mark was read
 
-	several bool // dumps that follow are read too, each with a header of its own
+	several bool // dumps that follow are read, too, each with a header of its own
 }
 
 const inputBufferBytes = 1 << 16
 
-// errDataEnd says that the line is the end mark and not an item.
+// errDataEnd: the line is the end mark and not an item.
 var errDataEnd = errors.New("end of data")
 
-// newDumpReader reads the header of a dump from r. Its errors, and those of
-// next, are *dumpError for a dump that cannot be loaded and others as r gives
-// them.
+// newDumpReader reads the header of a dump from r. Its errors, and those of next, are a *dumpError if the dump
+// cannot be loaded, and otherwise errors of r, unchanged.
 func newDumpReader(r io.Reader) (*dumpReader, error) {
 	d := &dumpReader{in: bufio.NewReaderSize(r, inputBufferBytes)}
 	if err := d.readHeader(); err != nil {
@@ -51,10 +49,9 @@ func newDumpReader(r io.Reader) (*dumpReader, error) {
 	return d, nil
 }
 
-// next returns the next record, valid until the call after it, and io.EOF
-// after the last one if the dump is whole and nothing follows it. Of a value
-// that is longer than heldBytes it returns the beginning: long reports whether
-// there is more, for Read.
+// next returns the next record, valid until the following call. After the last record it returns io.EOF, if the
+// dump is complete and nothing follows it. Of a value longer than heldBytes it returns the beginning; long then
+// reports that there is more, which Read returns.
 func (d *dumpReader) next() (key, value []byte, err error) {
 	if d.long() {
 		if _, err := io.Copy(io.Discard, d); err != nil {
@@ -74,8 +71,8 @@ func (d *dumpReader) next() (key, value []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Duplicates of a key are neighbours in every dump. Storing the last of
-	// them would lose the others without a word.
+	// In every dump, several values of a key follow each other. Storing the last of them would lose the others
+	// silently.
 	if d.begun && bytes.Equal(d.key, d.before) {
 		return nil, nil, d.problem("%s", repeated(d.key))
 	}
@@ -86,10 +83,10 @@ func (d *dumpReader) next() (key, value []byte, err error) {
 	return d.key, d.value, err
 }
 
-// until: no record of a dump expires.
+// until returns the zero time: records of a dump do not expire.
 func (d *dumpReader) until() time.Time { return time.Time{} }
 
-// long reports whether the value goes on after what next returned.
+// long reports whether the value has more bytes than next returned.
 func (d *dumpReader) long() bool { return d.open || len(d.pending) > 0 }
 
 // Read reads the rest of the value.
@@ -120,7 +117,7 @@ func (d *dumpReader) readHeader() error {
 	return d.readSettings()
 }
 
-// readSettings reads a header behind its first line.
+// readSettings reads the lines of a header behind the first.
 func (d *dumpReader) readSettings() error {
 	formatSeen := false
 	for range maxDumpHeaderLines {
@@ -146,7 +143,7 @@ func (d *dumpReader) readSettings() error {
 	return d.problem("the header does not end within %d lines: make the dump again", maxDumpHeaderLines)
 }
 
-// readEnd returns io.EOF if nothing follows the end mark.
+// readEnd returns io.EOF if nothing follows the end mark, and nil if another dump follows that is to be read.
 func (d *dumpReader) readEnd() error {
 	_, err := d.in.Peek(1)
 	if err != nil {

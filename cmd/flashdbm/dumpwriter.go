@@ -6,16 +6,17 @@ import (
 	"io"
 )
 
-// dumpWriter writes one database as a dump: newDumpWriter the header, record
-// each record, end the end mark. A dump without it counts as cut short.
+// dumpWriter writes one database as a dump: newDumpWriter writes the header, record each record, end the end mark.
+// A dump without the end mark counts as cut short.
 type dumpWriter struct {
 	out   *bufio.Writer
 	print bool
-	line  []byte // the line being built, kept for its capacity
-	chunk []byte // of a value
+	line  []byte // memory for the line being built
+	chunk []byte // memory for a part of a value
 }
 
-// newDumpWriter starts a dump on out, of the named database if there are several. The caller flushes out after end.
+// newDumpWriter begins a dump on out, of the named database if there are several. The caller has to flush out after
+// end.
 func newDumpWriter(out *bufio.Writer, printable bool, database string) *dumpWriter {
 	format := dumpFormatBytes
 	if printable {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes, a promise to scripts.
+// Exit codes. Scripts rely on them.
 const (
 	exitDone     = 0 // done, or found
 	exitNotFound = 1 // the key is not there
@@ -20,7 +20,7 @@ const (
 	exitError    = 3 // anything else
 )
 
-// usageError is a mistake in the command line that a command found itself.
+// usageError is a mistake in the command line that a command itself has found.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }
@@ -29,8 +29,7 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
-// notFoundError says that a key is absent. An empty message makes the exit
-// code the only answer.
+// notFoundError says that a key is absent. With an empty message, the exit code is the only answer.
 type notFoundError struct{ message string }
 
 func (e *notFoundError) Error() string { return e.message }
@@ -40,8 +39,7 @@ func (e *notFoundError) Error() string { return e.message }
 func (p *program) finish(cmd *cobra.Command, err error) int {
 	name := cmd.Root().Name()
 	var usage *usageError
-	// Not errors.As: together with another error, of Close for example, "not
-	// found" is not the answer.
+	// Not errors.As: joined with another error, for example of Close, "not found" is not the answer.
 	absent, isAbsent := err.(*notFoundError)
 	switch {
 	case err == nil:
@@ -67,15 +65,14 @@ func (p *program) finish(cmd *cobra.Command, err error) int {
 	}
 }
 
-// oneLine is the text of err without the line ends of joined errors, and
-// without the name of the package, which is also that of the program.
+// oneLine returns the text of err without the line ends of joined errors, and without the package's name, which is
+// also the program's.
 func oneLine(err error) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	return strings.TrimPrefix(text, "flashdbm: ")
 }
 
-// advice says what the user can do about err, or nothing where the error says
-// it all.
+// advice says what the user can do about err; "" if the error says enough.
 func advice(err error) string {
 	switch {
 	case errors.Is(err, dbm.ErrLocked):

@@ -63,7 +63,7 @@ func newFollowCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// positionFile is where the token of a standby's state is, or of an earlier one.
+// positionFile returns the name of the file with the token of a standby's state, or of an earlier state.
 func positionFile(standby string) string { return standby + ".follow" }
 
 func (follow *followCommand) run(p *program, ctx context.Context, path, standby string) error {
@@ -90,12 +90,12 @@ func (follow *followCommand) run(p *program, ctx context.Context, path, standby 
 	if follow.once {
 		err = followToNow(ctx, source, token, apply)
 	} else if err = source.Follow(ctx, token, follow.every, apply); ctx.Err() != nil {
-		err = nil // asked to end
+		err = nil // a signal has asked follow to end
 	}
 	return errors.Join(err, db.Close())
 }
 
-// errUpToDate ends a follow that has come to the present.
+// errUpToDate ends a follow that has reached the present.
 var errUpToDate = errors.New("up to date")
 
 // followToNow applies one increment.
@@ -112,7 +112,8 @@ func followToNow(ctx context.Context, source *dbm.DB, token dbm.Token, apply fun
 	})
 }
 
-// untilKept calls fn again while what it reads was overwritten by the writer, which does not wait for it. A checkpoint later that may do.
+// untilKept calls fn again if the writer, which does not wait for it, has overwritten what fn reads. A later try
+// may be fast enough.
 func untilKept(ctx context.Context, fn func() error) error {
 	for try := 1; ; try++ {
 		err := fn()
@@ -124,8 +125,8 @@ func untilKept(ctx context.Context, fn func() error) error {
 
 const followTries = 100
 
-// startStandby returns the token of a standby, which is made if there is none: under another name, which it gives up for its own once its
-// token is written. A standby without a token is none.
+// startStandby returns the token of a standby, and creates the standby if there is none: under another name, which
+// becomes its own once its token is written. So a standby always has a token, and a file without one is no standby.
 func startStandby(ctx context.Context, source *dbm.DB, standby string) (token dbm.Token, err error) {
 	if _, err := os.Lstat(standby); err == nil {
 		text, err := os.ReadFile(positionFile(standby))
@@ -138,7 +139,7 @@ func startStandby(ctx context.Context, source *dbm.DB, standby string) (token db
 		return dbm.ParseToken(string(text))
 	}
 	begun := standby + ".begun"
-	if err := os.Remove(begun); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a follow that was killed
+	if err := os.Remove(begun); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a follow that was killed
 		return token, err
 	}
 	if err := untilKept(ctx, func() error {
@@ -159,7 +160,7 @@ func startStandby(ctx context.Context, source *dbm.DB, standby string) (token db
 	return token, renameSynced(begun, standby)
 }
 
-// writePosition replaces the token of a standby, whole or not at all. The standby has the state that the token is of.
+// writePosition replaces the token of a standby, atomically. The standby must already have the state of the token.
 func writePosition(standby string, token dbm.Token) error {
 	temporary := positionFile(standby) + ".new"
 	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -176,7 +177,7 @@ func writePosition(standby string, token dbm.Token) error {
 	return renameSynced(temporary, positionFile(standby))
 }
 
-// renameSynced renames a file, and syncs the directory where that can be.
+// renameSynced renames a file, and syncs the directory where that is possible.
 func renameSynced(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
@@ -186,11 +187,11 @@ func renameSynced(from, to string) error {
 		return nil
 	}
 	defer d.Close()
-	_ = d.Sync() // some systems have no such call; a position that is older than the standby does no harm
+	_ = d.Sync() // some systems have no such call; a token that is older than the standby does no harm
 	return nil
 }
 
-// promote takes the token of a standby away, while nobody follows.
+// promote removes the token of a standby that nobody is following.
 func promote(p *program, standby string) error {
 	if _, err := os.Stat(positionFile(standby)); err != nil {
 		return fmt.Errorf("%s is no standby: it has no %s", standby, positionFile(standby))

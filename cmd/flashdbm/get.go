@@ -52,7 +52,7 @@ func (get *getCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 	}
 	return p.read(cmd.Context(), path, get.within(func(tx *dbm.Tx) error {
 		open := func() (io.ReadCloser, int64, error) { return tx.ValueReader(key) }
-		r, _, err := open() // before there is an output file
+		r, _, err := open() // before the output file is created
 		if errors.Is(err, dbm.ErrNotFound) {
 			return &notFoundError{fmt.Sprintf("there is no key %s in %s", get.format(key), path)}
 		}
@@ -70,8 +70,7 @@ func (get *getCommand) run(p *program, cmd *cobra.Command, path, arg string) err
 	}))
 }
 
-// print writes a value in the form that was asked for, piece by piece, because
-// a value may be larger than memory.
+// print writes a value in the requested form, piece by piece, because a value may be larger than memory.
 func (get *getCommand) print(p *program, w *bufio.Writer, key []byte, expires time.Time, open openValue) error {
 	switch {
 	case get.json:
@@ -90,7 +89,7 @@ func (get *getCommand) print(p *program, w *bufio.Writer, key []byte, expires ti
 	})
 }
 
-// printForPerson writes a value to a terminal, which its bytes must not command.
+// printForPerson writes a value to a terminal. Bytes of the value must not control the terminal.
 func printForPerson(w *bufio.Writer, open openValue) error {
 	return withForm(open, func(r io.Reader, form textForm) error {
 		if !form.harmless {

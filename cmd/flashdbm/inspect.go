@@ -34,7 +34,7 @@ docs/format.md. The file may be damaged; it is only read.
 Values are cut after 40 bytes; --values shows all of them. All but page, segment
 and superblocks first read the whole file.`
 
-// inspectWords are what inspect shows, and whether an operand follows.
+// inspectWords are the things that inspect shows, and whether an operand follows.
 var inspectWords = map[string]bool{
 	"superblocks": false, "page": true, "node": true, "key": true, "segment": true, "log": false, "table": false, "space": false,
 }
@@ -155,10 +155,10 @@ func (c *inspectCommand) run(p *program, cmd *cobra.Command, args []string) (err
 	})
 }
 
-// shownValue is how much of a value is shown without --values.
+// shownValue is how many bytes of a value are shown without --values.
 const shownValue = 40
 
-// print writes a part as lines, those of its own parts further to the right.
+// print writes a part as lines, with its own parts indented.
 func (c *inspectCommand) print(w *bufio.Writer, part *inspect.Part, indent string) {
 	if part.Line {
 		fields := make([]string, len(part.Fields))
@@ -189,7 +189,8 @@ func (c *inspectCommand) text(f *inspect.Field) string {
 	return c.form.format(b)
 }
 
-// object is the JSON object of a part. Names of fields are in lower case, with _ for what is no letter.
+// object returns the JSON object of a part. Names of fields are in lower case, with _ for other characters than
+// letters and digits.
 func (c *inspectCommand) object(part *inspect.Part) map[string]any {
 	object := map[string]any{"part": part.Name}
 	for _, f := range part.Fields {

@@ -14,20 +14,21 @@ import (
 	"unicode/utf8"
 )
 
-// jsonLines reads records that are a JSON object on a line each, as "flashdbm dump --json-lines" and "flashdbm list --values --json" write them:
-// one field for the key and one for the value. Each is "key" or "value" with text, or that name with _hex or _base64 behind it. A record that expires
-// has "expires", with the time in the form of RFC 3339. Empty lines are skipped. Whatever else there is is an error, for it would be lost: another field, a field twice, text that is not UTF-8 or
-// has half of a surrogate pair, for which package encoding/json puts another character.
+// jsonLines reads records from lines with a JSON object each, as "flashdbm dump --json-lines" and "flashdbm list
+// --values --json" write them: one field for the key and one for the value. A field is "key" or "value" with text,
+// or that name followed by _hex or _base64. A record that expires also has "expires", with the time as in RFC 3339.
+// Empty lines are skipped. Everything else is an error, because it would be lost: another field, a repeated field,
+// text that is not UTF-8 or has half of a surrogate pair (package encoding/json would replace these characters).
 type jsonLines struct {
 	in   *bufio.Reader
-	line int // number of the line that was read last, from 1
+	line int // number of the last line read, from 1
 
-	expires time.Time // of the record that was read last; zero if it does not
+	expires time.Time // of the last record; zero if it does not expire
 }
 
 func newJSONLines(r io.Reader) *jsonLines { return &jsonLines{in: bufio.NewReaderSize(r, 1<<16)} }
 
-// next returns the next record, or io.EOF. The slices are the caller's.
+// next returns the next record, or io.EOF. The slices belong to the caller.
 func (j *jsonLines) next() (key, value []byte, err error) {
 	for {
 		line, err := j.in.ReadBytes('\n')
@@ -56,17 +57,17 @@ func (j *jsonLines) next() (key, value []byte, err error) {
 	}
 }
 
-// until returns when the record that was read last expires, the zero time if it does not.
+// until returns when the last record expires; the zero time if it does not.
 func (j *jsonLines) until() time.Time { return j.expires }
 
-// long is false: a line is in memory whole.
+// long is false: a line is in memory as a whole.
 func (j *jsonLines) long() bool { return false }
 
 func (j *jsonLines) Read([]byte) (int, error) { return 0, io.EOF }
 
 const jsonShape = `an object such as {"key": "apple", "value": "red"} is wanted on each line`
 
-// jsonRecord decodes a line, or says what is wrong with it. What it returns has "key", "value" and perhaps "expires".
+// jsonRecord decodes a line, or says what is wrong with it. The record has "key", "value" and perhaps "expires".
 func jsonRecord(line []byte) (record map[string][]byte, problem string) {
 	if !utf8.Valid(line) {
 		return nil, "it is not UTF-8: give such bytes as key_base64 or value_base64"
@@ -119,7 +120,8 @@ func notJSON(err error) string {
 	return fmt.Sprintf("%v; %s", err, jsonShape)
 }
 
-// jsonField decodes a field, which is a JSON string, and says which part of the record it is: "key", "value" or "expires".
+// jsonField decodes a field, which must be a JSON string. what is the part of the record: "key", "value" or
+// "expires".
 func jsonField(name string, raw []byte) (b []byte, what, problem string) {
 	if at := halfPair(raw); at != "" {
 		return nil, "", fmt.Sprintf("%s of %q is half of a character: give such bytes as key_base64 or value_base64", at, name)
@@ -147,7 +149,7 @@ func jsonField(name string, raw []byte) (b []byte, what, problem string) {
 	return b, what, ""
 }
 
-// halfPair returns the first escape in a JSON string that is half of a surrogate pair, or nothing.
+// halfPair returns the first escape in a JSON string that is half of a surrogate pair, or "".
 func halfPair(raw []byte) string {
 	for i := 0; i+1 < len(raw); i++ {
 		if raw[i] != '\\' {
@@ -163,12 +165,12 @@ func halfPair(raw []byte) string {
 		if utf16.DecodeRune(first, escaped(raw[min(i+5, len(raw)):])) == utf8.RuneError {
 			return string(raw[i-1 : min(i+5, len(raw))])
 		}
-		i += 10 // both
+		i += 10 // skips both halves
 	}
 	return ""
 }
 
-// escaped returns the number of an escape \uXXXX that b begins with, or -1.
+// escaped returns the number of the escape \uXXXX at the beginning of b, or -1.
 func escaped(b []byte) rune {
 	if len(b) < 6 || b[0] != '\\' || b[1] != 'u' {
 		return -1

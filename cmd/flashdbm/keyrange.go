@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// keyRange is the flags that choose keys.
+// keyRange holds the flags that select keys.
 type keyRange struct {
 	from, to, prefix string
 }
@@ -20,7 +20,7 @@ func (k *keyRange) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&k.prefix, "prefix", "", "only keys that begin with `KEY`")
 }
 
-// bounds is the range of keys [from, to); nil is the open end.
+// bounds is the range of keys [from, to); nil is an open end.
 type bounds struct {
 	from, to []byte
 }
@@ -55,8 +55,7 @@ func (b bounds) within(prefix []byte) bounds {
 	return b
 }
 
-// prefixEnd returns the first key after all that begin with prefix, nil if
-// there is none.
+// prefixEnd returns the first key behind all keys that begin with prefix, nil if there is none.
 func prefixEnd(prefix []byte) []byte {
 	kept := bytes.TrimRight(prefix, "\xff")
 	if len(kept) == 0 {
@@ -79,7 +78,7 @@ func (b bounds) first(c *dbm.Cursor, reverse bool) bool {
 	return c.Prev() && b.holds(c.Key())
 }
 
-// next moves c on.
+// next moves c to the next record within b, in the given direction.
 func (b bounds) next(c *dbm.Cursor, reverse bool) bool {
 	if reverse {
 		return c.Prev() && b.holds(c.Key())

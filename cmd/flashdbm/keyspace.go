@@ -17,7 +17,7 @@ func (s *spaceFlag) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.name, "keyspace", "", "the records of the keyspace `NAME` instead of the default one")
 }
 
-// of returns a transaction as one of the keyspace that was asked for.
+// of returns the transaction as one of the requested keyspace.
 func (s *spaceFlag) of(tx *dbm.Tx) (*dbm.Tx, error) {
 	if s.name == "" {
 		return tx, nil
@@ -25,7 +25,7 @@ func (s *spaceFlag) of(tx *dbm.Tx) (*dbm.Tx, error) {
 	return tx.Keyspace(s.name)
 }
 
-// within has fn get the transaction of that keyspace.
+// within wraps fn so that it gets the transaction as one of the requested keyspace.
 func (s *spaceFlag) within(fn func(tx *dbm.Tx) error) func(tx *dbm.Tx) error {
 	return func(tx *dbm.Tx) error {
 		in, err := s.of(tx)

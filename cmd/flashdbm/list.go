@@ -28,7 +28,7 @@ type listCommand struct {
 	values     bool
 	null, json bool
 
-	value []byte // memory for one
+	value []byte // memory for a value
 	clock clock
 }
 
@@ -89,7 +89,7 @@ func (list *listCommand) run(p *program, cmd *cobra.Command, path string) error 
 	}))
 }
 
-// print writes the record that c is on.
+// print writes the record under the cursor.
 func (list *listCommand) print(w *bufio.Writer, c *dbm.Cursor) error {
 	// A bufio.Writer keeps its first error and returns it from then on.
 	key := c.Key()
@@ -134,7 +134,7 @@ func (list *listCommand) printValue(w *bufio.Writer, c *dbm.Cursor) error {
 	return closeAfter(r, err)
 }
 
-// readInto reads size bytes into the memory of buf, or more.
+// readInto reads size bytes into buf, which it reallocates if it is too small.
 func readInto(buf []byte, r io.Reader, size int64) ([]byte, error) {
 	buf = slices.Grow(buf[:0], int(size))[:size]
 	_, err := io.ReadFull(r, buf)

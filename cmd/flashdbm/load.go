@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A load commits whenever it has this many records or bytes: enough that the
-// cost of a commit does not show, little enough to stay in memory.
+// A load commits after this many records or bytes: enough that the cost of a commit does not matter, and little
+// enough to stay in memory.
 const (
 	loadBatchRecords = 1000
 	loadBatchBytes   = 4 << 20
@@ -58,15 +58,15 @@ type loadCommand struct {
 	several   bool
 }
 
-// recordReader is where a load takes its records from: a dumpReader, or jsonLines.
+// recordReader is the source of the records of a load: a dumpReader, or jsonLines.
 type recordReader interface {
-	next() (key, value []byte, err error) // io.EOF after the last one
-	until() time.Time                     // when that record expires; zero if it does not
-	long() bool                           // the value goes on; Read has the rest of it
+	next() (key, value []byte, err error) // io.EOF after the last record
+	until() time.Time                     // when the last record expires; zero if it does not
+	long() bool                           // the value has more bytes, which Read returns
 	io.Reader
 }
 
-// open returns what reads the records in a file, which may refuse how that begins.
+// open returns a reader of the records in a file. It may refuse the file by its beginning.
 func (load *loadCommand) open(file io.Reader) (recordReader, error) {
 	if load.jsonLines {
 		return newJSONLines(file), nil
@@ -111,7 +111,7 @@ func newLoadCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// loadResult is what load --json prints. Bytes counts keys and values.
+// loadResult is the JSON object of load --json. Bytes counts keys and values.
 type loadResult struct {
 	Records int64 `json:"records"`
 	Bytes   int64 `json:"bytes"`
@@ -135,7 +135,7 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 	}
 	loader := &loader{dump: dump, atomic: load.atomic, space: load.spaceFlag}
 	loader.line = p.startProgress("load", formatBytes, total, false)
-	// Nobody is told of a commit before the end, so one sync there is enough.
+	// Nobody learns of a commit before the end, so one sync at the end is enough.
 	err = p.withDatabase(path, dbm.Options{Durability: dbm.Buffered}, func(db *dbm.DB) error {
 		if load.several {
 			loader.several = dump.(*dumpReader)
@@ -159,8 +159,8 @@ func (load *loadCommand) run(p *program, cmd *cobra.Command, path string, file *
 	return nil
 }
 
-// rehearse reads a dump that can be read twice to its end and returns its
-// bytes of keys and values, 0 if it cannot be.
+// rehearse reads a dump to its end, if it can be read twice, and returns the bytes of keys and values; 0 if it
+// cannot be read twice.
 func (load *loadCommand) rehearse(p *program, cmd *cobra.Command, file *os.File) (total int64, err error) {
 	status, err := file.Stat()
 	if err != nil {
@@ -213,12 +213,12 @@ type loader struct {
 	space  spaceFlag
 	line   *progress
 
-	several *dumpReader // nil, or dump: its header says the keyspace
+	several *dumpReader // nil, or the same as dump: its header tells the keyspace
 
 	stored loadResult // committed
 	batch  loadResult // in the open transaction
 
-	held *timedRecord // read and not put, as the transaction had to end before; nil for none
+	held *timedRecord // a record that was read but not put, because EnableExpiry has to be called between two transactions; nil for none
 }
 
 // timedRecord is a record that expires.
@@ -227,7 +227,7 @@ type timedRecord struct {
 	until      time.Time
 }
 
-// put puts the record, unless its time is over.
+// put puts the record, unless it has expired.
 func (r *timedRecord) put(tx *dbm.Tx) error {
 	ttl := time.Until(r.until)
 	if ttl <= 0 {
@@ -236,8 +236,7 @@ func (r *timedRecord) put(tx *dbm.Tx) error {
 	return tx.PutTTL(r.key, r.value, ttl)
 }
 
-// run commits batch after batch until the dump ends. Its transactions only
-// put, so they never conflict.
+// run commits batch after batch until the dump ends. Its transactions read nothing, so they do not conflict.
 func (l *loader) run(cmd *cobra.Command, db *dbm.DB) error {
 	for more := true; more; {
 		if l.held != nil {
@@ -266,9 +265,9 @@ func (l *loader) run(cmd *cobra.Command, db *dbm.DB) error {
 	return nil
 }
 
-// fill puts records into tx until the batch is full, more, or the dump ends.
+// fill puts records into tx until the batch is full (more is true) or the dump ends.
 func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
-	whole, name := tx, "" // tx is of the keyspace with that name, if there are several
+	whole, name := tx, "" // tx is of the keyspace called name, if there are several
 	if l.held != nil {
 		if err := l.held.put(tx); err != nil {
 			return false, err
@@ -323,7 +322,8 @@ func (l *loader) fill(cmd *cobra.Command, tx *dbm.Tx) (more bool, err error) {
 	}
 }
 
-// spaceOrNew returns the transaction as one of the keyspace with a name, which it makes if there is none; without a name, of the default one.
+// spaceOrNew returns the transaction as one of the named keyspace, which it creates if there is none; without a
+// name, of the default keyspace.
 func spaceOrNew(tx *dbm.Tx, name string) (*dbm.Tx, error) {
 	if name == "" {
 		return tx, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// runBulk loads all records in one step. A file is read as if it were in order, and from its beginning again if it is not; a pipe, which
-// cannot be, is sorted.
+// runBulk loads all records in one step. It reads a file as if the file were in key order, and once more from its
+// beginning if it is not. The records of a pipe, which cannot be read twice, are sorted.
 func (load *loadCommand) runBulk(p *program, cmd *cobra.Command, path string, file *os.File) error {
 	start, again := int64(0), false
 	total := int64(0)
@@ -49,9 +49,9 @@ func (load *loadCommand) runBulk(p *program, cmd *cobra.Command, path string, fi
 	return printJSON(p.stdout, loaded)
 }
 
-// bulkOnce loads what dump reads, which is of about the given number of bytes.
+// bulkOnce loads the records of dump; total is the size of the file in bytes, 0 if unknown.
 func (load *loadCommand) bulkOnce(p *program, cmd *cobra.Command, db *dbm.DB, dump recordReader, total int64, opts dbm.LoadOptions) (loaded loadResult, err error) {
-	line := p.startProgress("load", formatBytes, total/2, false) // a dump has two digits for a byte
+	line := p.startProgress("load", formatBytes, total/2, false) // a dump has two digits for each byte
 	defer line.Stop()
 	ctx, fail := context.WithCancelCause(cmd.Context())
 	defer fail(nil)

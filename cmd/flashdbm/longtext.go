@@ -11,19 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// heldBytes is the longest value that is shown from memory. Of longer ones,
-// which may be gigabytes long, only pieces are there.
+// heldBytes is the longest value that is formatted in memory. Longer values, which may be gigabytes long, are read
+// piece by piece.
 const heldBytes = 1 << 20
 
-// openValue opens a value for reading, each time from its beginning. The form
-// in which text is shown depends on all of it, so it is read twice.
+// openValue opens a value for reading, each time from its beginning. The form in which text is shown depends on the
+// whole value, so it is read twice.
 type openValue func() (r io.ReadCloser, size int64, err error)
 
-// pieceBytes is how much of a long value is looked at together.
+// pieceBytes is the size of a piece of a long value.
 const pieceBytes = 64 << 10
 
-// eachPiece calls fn with the bytes of r, piece by piece. No piece ends within
-// a character of UTF-8.
+// eachPiece calls fn with the bytes of r, piece by piece. A piece does not end in the middle of a UTF-8 character.
 func eachPiece(r io.Reader, fn func(piece []byte) error) error {
 	buf := make([]byte, pieceBytes)
 	kept := 0
@@ -49,8 +48,7 @@ func eachPiece(r io.Reader, fn func(piece []byte) error) error {
 	}
 }
 
-// wholeCharacters returns how many bytes of b are before a character at its
-// end of which more may follow.
+// wholeCharacters returns the length of b without an incomplete character at its end.
 func wholeCharacters(b []byte) int {
 	for i := len(b) - 1; i >= max(0, len(b)-utf8.UTFMax+1); i-- {
 		if utf8.RuneStart(b[i]) {
@@ -63,10 +61,10 @@ func wholeCharacters(b []byte) int {
 	return len(b)
 }
 
-// textForm is what may be done with a value: see the functions of these names.
+// textForm tells the properties of a value: see the functions of these names.
 type textForm struct {
 	utf8, harmless, plain bool
-	lineEnd               bool // it ends with one
+	lineEnd               bool // the value ends with a line end
 }
 
 func formOf(r io.Reader) (form textForm, err error) {
@@ -89,7 +87,7 @@ func formOf(r io.Reader) (form textForm, err error) {
 	return form, err
 }
 
-// withForm opens a value again once it is known what form it has.
+// withForm reads a value to find out its form, opens it again, and calls fn.
 func withForm(open openValue, fn func(r io.Reader, form textForm) error) error {
 	r, _, err := open()
 	if err != nil {
@@ -117,7 +115,7 @@ func closeAfter(r io.Closer, err error) error {
 	return err
 }
 
-// writeLong writes a value as format does.
+// writeLong writes a value like notation.format.
 func (n *notation) writeLong(w *bufio.Writer, open openValue) error {
 	if n.hex || n.base64 {
 		return withValue(open, func(r io.Reader) error {
@@ -135,12 +133,12 @@ func (n *notation) writeLong(w *bufio.Writer, open openValue) error {
 	})
 }
 
-// writeQuoted writes what strconv.Quote returns for all of r.
+// writeQuoted writes the result of strconv.Quote for all of r.
 func writeQuoted(w *bufio.Writer, r io.Reader) error {
 	return writeStringLiteral(w, r, func(piece []byte) ([]byte, error) { return strconv.AppendQuote(nil, string(piece)), nil })
 }
 
-// writeJSONString writes a JSON string of the text that r gives.
+// writeJSONString writes the text that r returns as a JSON string.
 func writeJSONString(w *bufio.Writer, r io.Reader) error {
 	return writeStringLiteral(w, r, func(piece []byte) ([]byte, error) {
 		var literal bytes.Buffer
@@ -149,7 +147,7 @@ func writeJSONString(w *bufio.Writer, r io.Reader) error {
 	})
 }
 
-// writeStringLiteral joins the literals of pieces to one.
+// writeStringLiteral writes one literal, joined from the literals of the pieces of r.
 func writeStringLiteral(w *bufio.Writer, r io.Reader, literal func(piece []byte) ([]byte, error)) error {
 	w.WriteByte('"')
 	err := eachPiece(r, func(piece []byte) error {
@@ -166,8 +164,8 @@ func writeStringLiteral(w *bufio.Writer, r io.Reader, literal func(piece []byte)
 	return w.WriteByte('"')
 }
 
-// writeJSONRecord writes a line with an object of a key and its value, as addTo
-// and printJSON do, and when the record expires, if it does. The value may be long.
+// writeJSONRecord writes a line with the JSON object of a record: key, value, and its time if it expires, in the
+// form of addTo and printJSON. The value may be long.
 func (n *notation) writeJSONRecord(w *bufio.Writer, key []byte, expires time.Time, open openValue) error {
 	record := map[string]any{}
 	n.addTo(record, "key", key)

@@ -1,9 +1,8 @@
 // Command flashdbm reads, writes, checks, dumps and loads flashdbm databases
 // from a shell.
 //
-// Standard output carries results only, byte for byte; messages and progress
-// go to standard error, progress only where that is a terminal. The exit code
-// is 0 for done or found, 1 for not found, 2 for wrong usage, 3 for any other
+// Standard output carries results only, byte for byte. Messages and progress go to standard error, progress only if
+// that is a terminal. The exit code is 0 for done or found, 1 for not found, 2 for wrong usage, 3 for any other
 // error. Run "flashdbm help" for the commands.
 package main
 
@@ -18,8 +17,8 @@ func main() {
 	os.Exit(run(os.Args[1:]))
 }
 
-// run executes one command line and returns its exit code. It returns instead
-// of exiting so that databases are closed and profiles written on every way out.
+// run executes one command line and returns its exit code. It never calls os.Exit, so databases are closed and
+// profiles written in every case.
 func run(args []string) int {
 	ctx, stop := untilSignal(context.Background())
 	defer stop()

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// notation is how keys and values are written on the command line and in
-// results: as text, the zero value, or with --hex or --base64.
+// notation is the form of keys and values on the command line and in results: text (the zero value), or hexadecimal
+// or base64.
 type notation struct {
 	hex, base64 bool
 }
@@ -40,8 +40,7 @@ func (n *notation) parse(what, arg string) ([]byte, error) {
 	return []byte(arg), nil
 }
 
-// format writes b on one line. Text that could be taken for something else is
-// quoted, see quoted.
+// format returns b on one line. Text that could be taken for something else is quoted, see quoted.
 func (n *notation) format(b []byte) string {
 	switch {
 	case n.hex:
@@ -52,8 +51,8 @@ func (n *notation) format(b []byte) string {
 	return quoted(b)
 }
 
-// encoder wraps w so that what is written comes out in the notation, without
-// an end of line. Close completes the output; it does not close w.
+// encoder wraps w so that what is written comes out in the notation, without a line end. Close completes the
+// output, and does not close w.
 func (n *notation) encoder(w io.Writer) io.WriteCloser {
 	switch {
 	case n.hex:
@@ -68,9 +67,8 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// addTo stores b in a JSON object under a name that says how it is written:
-// name for text, name_hex or name_base64 otherwise. Bytes that are not UTF-8
-// have no JSON string, so without a flag they become base64.
+// addTo stores b in a JSON object under a name that tells its form: name for text, otherwise name_hex or
+// name_base64. A JSON string cannot hold bytes that are not UTF-8, so without a flag these become base64.
 func (n *notation) addTo(object map[string]any, name string, b []byte) {
 	switch {
 	case n.hex:

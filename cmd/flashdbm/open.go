@@ -11,8 +11,7 @@ import (
 	"flashdbm/dbm"
 )
 
-// read runs fn on one snapshot of the database at path, which it opens
-// read-only.
+// read runs fn on one snapshot of the database at path, opened read-only.
 func (p *program) read(ctx context.Context, path string, fn func(tx *dbm.Tx) error) error {
 	return p.inspect(path, func(db *dbm.DB) error { return db.ViewContext(ctx, fn) })
 }
@@ -22,8 +21,8 @@ func (p *program) inspect(path string, fn func(db *dbm.DB) error) error {
 	return p.withDatabase(path, dbm.Options{ReadOnly: true, Beside: p.beside}, fn)
 }
 
-// change runs fn on the database at path, which must exist: a command that
-// only takes things away has no use for an empty database at a mistyped path.
+// change runs fn on the database at path, which must exist: a command that only removes things must not create an
+// empty database at a mistyped path.
 func (p *program) change(path string, fn func(db *dbm.DB) error) error {
 	if _, err := os.Stat(path); err != nil {
 		return explainMissing(path, err)
@@ -31,14 +30,14 @@ func (p *program) change(path string, fn func(db *dbm.DB) error) error {
 	return p.withDatabase(path, dbm.Options{}, fn)
 }
 
-// withDatabase opens the database at path, runs fn and closes it. An error of
-// Close counts: the last of the data may not have reached the disk.
+// withDatabase opens the database at path, runs fn and closes the database. An error of Close counts, because the
+// last data may not have reached the disk.
 func (p *program) withDatabase(path string, opts dbm.Options, fn func(db *dbm.DB) error) (err error) {
 	if p.beside && !opts.ReadOnly {
 		return usagef("--beside is for commands that only read")
 	}
 	opts.LockTimeout = p.wait
-	opts.Events = func(dbm.Event) {} // the errors of a command say what its user can do something about
+	opts.Events = func(dbm.Event) {} // a command's error tells the user enough
 	db, err := dbm.Open(path, &opts)
 	if err != nil {
 		return explainMissing(path, err)

@@ -1,7 +1,7 @@
 package main
 
-// dotMatrix are the printable ASCII characters from space on, as small displays
-// show them: 5 columns of 8 dots, the lowest bit on top.
+// dotMatrix has the printable ASCII characters from space on, as on small displays: 5 columns of 8 dots, the lowest
+// bit on top.
 var dotMatrix = [...][5]byte{
 	{0x00, 0x00, 0x00, 0x00, 0x00}, // ' '
 	{0x00, 0x00, 0x5F, 0x00, 0x00}, // '!'

@@ -13,10 +13,11 @@ import (
 //go:embed plot.html
 var plotPage string
 
-// plotTemplate is the page around the picture. The picture is complete without its script, which only says the numbers of a cell.
+// plotTemplate is the page around the picture. The picture is complete without its script, which only shows the
+// numbers of a cell.
 var plotTemplate = template.Must(template.New("plot").Parse(plotPage))
 
-// plotData is what the script of the page knows. Lengths are in pixels of the picture, but for bytes.
+// plotData is the data of the page's script. Lengths are in pixels of the picture, sizes of the file in bytes.
 type plotData struct {
 	Left     int        `json:"left"`
 	Tops     [2]int     `json:"tops"` // of the two maps
@@ -28,7 +29,7 @@ type plotData struct {
 	Cells    []plotCell `json:"cells"`
 }
 
-// plotCell is a cell in words.
+// plotCell describes a cell for the script.
 type plotCell struct {
 	What  string `json:"what"`
 	Live  int64  `json:"live"`  // bytes
@@ -36,7 +37,7 @@ type plotCell struct {
 	Group uint64 `json:"group"` // newest, 0 if it is not known
 }
 
-// what says what is in a cell.
+// what says in words what is in a cell.
 func (c *cell) what() string {
 	used := c.segments - c.absent - c.free
 	var parts []string
@@ -77,7 +78,7 @@ func (p *filePicture) writeHTML(w *bufio.Writer) error {
 		c := &g.cells[i]
 		data.Cells = append(data.Cells, plotCell{c.what(), c.live, c.space, c.newest})
 	}
-	encoded, err := json.Marshal(data) // with <, > and & escaped, so it stays within its element
+	encoded, err := json.Marshal(data) // escapes <, > and &, so the data stays within its element
 	if err != nil {
 		return err
 	}

@@ -8,15 +8,14 @@ import (
 	"flashdbm/dbm"
 )
 
-// filePicture is what plot draws: a title, and two maps of the file with their
-// legends.
+// filePicture is the picture of plot: a title, and two maps of the file with their legends.
 type filePicture struct {
 	name     string
 	stats    dbm.Stats
 	segments []dbm.Segment
 }
 
-// canvas is what a picture is drawn on. Units are pixels, from the upper left.
+// canvas draws a picture. Units are pixels, from the upper left.
 type canvas interface {
 	rect(x, y, w, h int, c color.RGBA)
 	frame(x, y, w, h int, c color.RGBA) // inside the rectangle
@@ -43,7 +42,7 @@ const (
 	lineHeight   = 26
 )
 
-// Colours. Hue says what is in a segment, depth how much of it lives.
+// Colours. The hue tells what is in a segment, the depth how much of it is live.
 var (
 	paper     = color.RGBA{255, 255, 255, 255}
 	ink       = color.RGBA{34, 34, 34, 255}
@@ -72,7 +71,7 @@ type cell struct {
 	tail                 bool
 }
 
-// grid is how the cells lie.
+// grid is the arrangement of the cells of a map.
 type grid struct {
 	cells   []cell
 	each    int // segments of a cell
@@ -133,12 +132,11 @@ func (c *cell) content() color.RGBA {
 	if c.live == 0 {
 		return dead
 	}
-	// Even a little life is to be seen.
+	// Even a small live share should be visible.
 	return blend(dead, live, 0.12+0.88*float64(c.live)/float64(c.space))
 }
 
-// age is the colour of a cell in the lower map, if oldest to newest are the
-// groups that there are.
+// age returns the colour of a cell in the lower map; oldest and newest are the oldest and the newest group known.
 func (c *cell) age(oldest, newest uint64) color.RGBA {
 	switch {
 	case c.space == 0:
@@ -149,7 +147,7 @@ func (c *cell) age(oldest, newest uint64) color.RGBA {
 	return ageColour(float64(newest-c.newest) / float64(max(newest-oldest, 1)))
 }
 
-// ageColour is for 0, just written, to 1, the oldest.
+// ageColour returns the colour for an age from 0 (just written) to 1 (the oldest).
 func ageColour(age float64) color.RGBA {
 	if age < 0.5 {
 		return blend(ageNew, ageMiddle, 2*age)
@@ -167,7 +165,7 @@ func (p *filePicture) height(g *grid) int {
 	return margin + 3*lineHeight + 6 + margin/2 + 2*(2*lineHeight+4+g.rows()*g.side) + 2*margin
 }
 
-// draw draws the picture, and returns where the cells of its two maps begin. The canvas is blank.
+// draw draws the picture on a blank canvas, and returns where the cells of its two maps begin.
 func (p *filePicture) draw(c canvas, g *grid) (tops [2]int) {
 	y := margin
 	c.text(margin, y, largeText, p.name)
@@ -186,7 +184,7 @@ func (p *filePicture) draw(c canvas, g *grid) (tops [2]int) {
 	return tops
 }
 
-// summary says what the file has, and what a cell is.
+// summary describes the file, and the meaning of a cell.
 func (p *filePicture) summary(g *grid) (size, scale string) {
 	var segment, given int64
 	for _, s := range p.segments {
@@ -219,7 +217,7 @@ func (p *filePicture) groups() (oldest, newest uint64) {
 	return min(oldest, newest), newest
 }
 
-// drawMap draws one map and returns where it ends.
+// drawMap draws one map and returns the y coordinate of its end.
 func (p *filePicture) drawMap(c canvas, g *grid, y int, title string, legend func(canvas, int), colour func(*cell) color.RGBA) int {
 	c.text(margin, y, smallText, title)
 	legend(c, y+lineHeight)
@@ -229,7 +227,7 @@ func (p *filePicture) drawMap(c canvas, g *grid, y int, title string, legend fun
 		gap = 1
 	}
 	for i := 0; i < len(g.cells); {
-		// Neighbours of one colour are one rectangle where nothing is between them.
+		// If there is no gap between cells, neighbours of one colour are drawn as one rectangle.
 		row, column := i/g.columns, i%g.columns
 		fill, n := colour(&g.cells[i]), 1
 		for gap == 0 && column+n < g.columns && i+n < len(g.cells) && colour(&g.cells[i+n]) == fill {

@@ -30,7 +30,7 @@ func (c pngCanvas) frame(x, y, w, h int, line color.RGBA) {
 	c.rect(x+w-1, y, 1, h, line)
 }
 
-// text draws what the dot matrix has; any other character is a question mark.
+// text draws characters of the dot matrix; any other character becomes a question mark.
 func (c pngCanvas) text(x, y int, size textSize, s string) {
 	dot := int(size)
 	for _, r := range s {

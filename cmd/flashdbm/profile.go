@@ -36,8 +36,8 @@ func startProfile(name string) (stop func(), err error) {
 	if !ok {
 		return nil, usagef("there is no profile %q; choose one of %v", name, profileNames())
 	}
-	// The profile package ends the process if it cannot create its file, with
-	// the exit code that means "not found" here, so find that out before it.
+	// The profile package ends the process if it cannot create its file, with the exit code that means "not found"
+	// here. So the file is created before.
 	file, err := os.Create(mode.file)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func startProfile(name string) (stop func(), err error) {
 	if err := file.Close(); err != nil {
 		return nil, err
 	}
-	// Its shutdown hook would end the process on an interrupt before the
-	// command has closed its database.
+	// The shutdown hook of the profile package would end the process on an interrupt, before the command has closed
+	// its database.
 	return profile.Start(mode.option, profile.ProfilePath("."), profile.NoShutdownHook).Stop, nil
 }

@@ -17,26 +17,26 @@ const (
 	progressColumns = 80
 )
 
-// progress shows how far long work is, on one line of a terminal that Stop
-// erases. A nil progress does nothing, which is what a pipe gets.
+// progress shows how far long work has come, on one line of a terminal, which Stop erases. A nil progress, as for a
+// pipe, does nothing.
 //
-// Add may be called from any goroutine; Stop once.
+// Add may be called by any goroutine; Stop only once.
 type progress struct {
 	out     io.Writer
 	columns int
 	label   string
 	format  func(int64) string
-	total   int64 // 0: not known
+	total   int64 // 0: unknown
 	started time.Time
 
-	done atomic.Int64   // what Add was told; read by draw
+	done atomic.Int64   // sum of all Add; read by draw
 	quit chan struct{}  // closed by Stop, ends the drawing goroutine
 	gone sync.WaitGroup // the drawing goroutine
 }
 
-// startProgress starts showing progress towards total (0: not known), counted
-// by Add and written by format. It returns nil unless standard error is a
-// terminal and standard output is not one that the line would get mixed into.
+// startProgress starts to show progress towards total (0: unknown), as counted by Add and formatted by format. It
+// returns nil if standard error is not a terminal, or if writesOutput is set and standard output is a terminal,
+// into whose output the line would mix.
 func (p *program) startProgress(label string, format func(int64) string, total int64, writesOutput bool) *progress {
 	if !isTerminal(p.stderr) || writesOutput && isTerminal(p.stdout) {
 		return nil

@@ -14,8 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// maxValueBytes is the longest value that a database takes. It bounds what put
-// and load hold of input that does not end.
+// maxValueBytes is the longest value of a database. It bounds what put and load keep of endless input.
 const maxValueBytes = 4 << 30
 
 const putHelp = `put stores VALUE under KEY, in place of any value that was there, and creates
@@ -92,11 +91,11 @@ func (put *putCommand) store(db *dbm.DB, key, value []byte) error {
 	return db.Put(key, value)
 }
 
-// firstBytes is how much of a value is read before the database is opened:
-// what comes from another command is then there, and that command is done.
+// firstBytes is how much of a value put reads before it opens the database. If a value from another command is
+// shorter, that command has ended by then.
 const firstBytes = 16 << 20
 
-// from stores what file holds.
+// from stores the content of file.
 func (put *putCommand) from(p *program, cmd *cobra.Command, path string, key []byte, file *os.File) error {
 	if len(key) > maxKeyBytes {
 		return dbm.ErrKeyTooLarge
@@ -131,8 +130,8 @@ func (put *putCommand) from(p *program, cmd *cobra.Command, path string, key []b
 	})
 }
 
-// refuseLongFile says so where it is known that there is too much to read. A
-// file may also be longer than it says: those of /proc have no length.
+// refuseLongFile returns an error if the file is known to be too long for a value. A file may also be longer than
+// its status says: files in /proc have length 0.
 func refuseLongFile(file *os.File) error {
 	status, err := file.Stat()
 	if err != nil || !status.Mode().IsRegular() {
@@ -148,7 +147,7 @@ func refuseLongFile(file *os.File) error {
 	return nil
 }
 
-// watchedReader counts what is read of r, and ends with its context.
+// watchedReader counts the bytes read from r, and fails when its context ends.
 type watchedReader struct {
 	ctx context.Context
 	r   io.Reader

@@ -5,9 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// quoted returns b as it is if that is plain to read, and in the quotes and
-// escapes of a Go string otherwise. No two keys look alike, none breaks a line
-// or commands the terminal, and strconv.Unquote leads back.
+// quoted returns b unchanged if it is plain, and otherwise as a quoted Go string with escapes. No two keys look
+// alike, none breaks a line or controls the terminal, and strconv.Unquote is the inverse.
 func quoted(b []byte) string {
 	if plain(b) {
 		return string(b)
@@ -15,8 +14,8 @@ func quoted(b []byte) string {
 	return strconv.Quote(string(b))
 }
 
-// plain reports whether b stands for itself on a line: printable UTF-8 that is
-// not empty, does not look quoted and has no space at its ends.
+// plain reports whether b can be shown as it is on a line: printable UTF-8 that is not empty, does not begin with a
+// quote, and has no space at either end.
 func plain(b []byte) bool {
 	if len(b) == 0 || b[0] == '"' || b[0] == ' ' || b[len(b)-1] == ' ' {
 		return false

@@ -61,7 +61,7 @@ func newRestoreCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// countingReader tells a progress line what is read.
+// countingReader adds what is read to a progress line.
 type countingReader struct {
 	r    io.Reader
 	line *progress

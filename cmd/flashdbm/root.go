@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// program is one run of the command line: its streams and the flags that every
-// command has. It is used by one goroutine, but for the streams.
+// program is one run of the command line: its streams, and the flags that every command has. One goroutine uses it,
+// except for the streams.
 type program struct {
 	stdin          *os.File
 	stdout, stderr *os.File
 
-	texts firstError // of help, version and completion
+	texts firstError // output of help, version and completion
 
 	wait    time.Duration // --wait: how long to wait for another process's lock
 	beside  bool          // --beside: read while another process writes
@@ -99,11 +99,11 @@ func help(cmd *cobra.Command, args []string) error {
 	default:
 		return unknownCommand(cmd.Root(), args)
 	}
-	named.InitDefaultHelpFlag() // or the text lacks it
+	named.InitDefaultHelpFlag() // otherwise the text lacks it
 	return named.Help()
 }
 
-// noShell is completion without the name of a shell.
+// noShell is the completion command without a valid name of a shell.
 func noShell(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return usagef("no shell given: bash, fish, powershell or zsh")
@@ -111,7 +111,7 @@ func noShell(_ *cobra.Command, args []string) error {
 	return usagef("there is no completion for %q: bash, fish, powershell or zsh", args[0])
 }
 
-// unknownCommand accepts no argument: one that reaches the root names no command.
+// unknownCommand accepts no arguments: an argument that reaches the root is the name of no command.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -136,7 +136,7 @@ func takes(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// firstError remembers the first error of writing, which cobra forgets.
+// firstError keeps the first error of writing, which cobra ignores.
 type firstError struct {
 	out io.Writer
 	err error
@@ -150,8 +150,8 @@ func (w *firstError) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// withoutBackquotes takes the marks of a flag's operand, which are for its help,
-// out of the descriptions that a shell shows.
+// withoutBackquotes removes the backquotes, which mark a flag's operand for the help text, from the descriptions
+// that a shell shows.
 func withoutBackquotes(root *cobra.Command) {
 	strip := func(flag *pflag.Flag) { flag.Usage = strings.ReplaceAll(flag.Usage, "`", "") }
 	root.PersistentFlags().VisitAll(strip)
@@ -160,8 +160,8 @@ func withoutBackquotes(root *cobra.Command) {
 	}
 }
 
-// command adapts fn to cobra: it marks the end of command line parsing and
-// runs fn under the profile that was asked for.
+// command adapts fn to cobra. It notes that parsing of the command line is done, and runs fn under the requested
+// profile.
 func (p *program) command(fn func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) (err error) {
 		if p.wait < 0 {
@@ -177,7 +177,7 @@ func (p *program) command(fn func(cmd *cobra.Command, args []string) error) func
 	}
 }
 
-// version is the module version that the Go tool recorded in the binary.
+// version returns the module version that the Go tool recorded in the binary.
 func version() string {
 	build, ok := debug.ReadBuildInfo()
 	if !ok || build.Main.Version == "" {

@@ -56,7 +56,7 @@ func newSalvageCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// salvageResult is what salvage --json prints.
+// salvageResult is the JSON object of salvage --json.
 type salvageResult struct {
 	Whole       bool             `json:"whole"` // nothing is missing
 	Records     int64            `json:"records"`
@@ -66,7 +66,7 @@ type salvageResult struct {
 	LostRecords int64            `json:"lost_records"`
 	LostGroups  uint64           `json:"lost_groups"`
 	Dropped     bool             `json:"newest_group_dropped"`
-	Superblocks int              `json:"superblocks"` // that can be read, of two
+	Superblocks int              `json:"superblocks"` // readable superblocks, of two
 	Checkpoint  bool             `json:"checkpoint_found"`
 	Missing     []map[string]any `json:"missing"`
 	More        int              `json:"more,omitempty"` // entries of missing beyond the first maxListed
@@ -124,7 +124,7 @@ func (c *salvageCommand) run(p *program, cmd *cobra.Command, damaged, fresh stri
 	return nil
 }
 
-// print says in some lines what was copied.
+// print describes the result in some lines.
 func (c *salvageCommand) print(p *program, fresh string, s *dbm.Salvaged) error {
 	lines := fmt.Sprintf("%s: %s, %s of keys and values\n", fresh, formatRecords(s.Records), formatBytes(s.Bytes))
 	count := func(n int64, what string) {

@@ -8,13 +8,12 @@ import (
 	"syscall"
 )
 
-// untilSignal returns a context that the first signal ends, which asks the
-// command to stop at a clean point. It also restores the default action, so a
-// second one ends a command that is stuck, for example on a pipe nobody reads.
+// untilSignal returns a context that ends with the first signal, so that the command stops at a clean point. The
+// first signal also restores the default action: a second one ends a command that is stuck, for example on a pipe
+// that nobody reads.
 //
-// An interrupt that is ignored stays so: who starts a program in the background
-// of a script wants it to outlive that of the keyboard. Of SIGTERM the runtime
-// does not tell whether it was.
+// An interrupt that is ignored stays ignored: whoever starts a program in the background of a script wants it to
+// survive the keyboard's interrupt. For SIGTERM the runtime does not tell whether it was ignored.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	var heeded []os.Signal
 	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
@@ -22,7 +21,7 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 			heeded = append(heeded, s)
 		}
 	}
-	if len(heeded) == 0 { // NotifyContext would take that for all signals
+	if len(heeded) == 0 { // NotifyContext without signals would catch all
 		return context.WithCancel(ctx)
 	}
 	ctx, stop := signal.NotifyContext(ctx, heeded...)
@@ -30,8 +29,8 @@ func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, stop
 }
 
-// untilDone returns a reader of the file whose Read ends when the context does. A pipe or a terminal may give nothing for as long as one
-// likes, and the first signal is to end the command then too.
+// untilDone returns a reader of the file whose Read ends when the context does. A pipe or a terminal may return
+// nothing for any length of time, and even then the first signal must end the command.
 func untilDone(ctx context.Context, file *os.File) io.Reader {
 	if status, err := file.Stat(); err == nil && status.Mode().IsRegular() {
 		return file
@@ -47,13 +46,14 @@ func untilDone(ctx context.Context, file *os.File) io.Reader {
 	return r
 }
 
-// A waitingReader has one Read of the file under way at most, whose goroutine stays behind in the system when the context ends.
+// A waitingReader has at most one Read of the file under way. When the context ends, the goroutine of that Read
+// stays blocked in the system.
 type waitingReader struct {
 	ctx    context.Context
 	read   func()
 	pieces chan piece
 	room   []byte
-	piece  // what is left of the last one
+	piece  // the part of the last piece that was not returned yet
 }
 
 type piece struct {

@@ -46,7 +46,7 @@ func newStatCommand(p *program) *cobra.Command {
 				return p.watch(cmd.Context(), args[0], every, asJSON)
 			}
 			return p.inspect(args[0], func(db *dbm.DB) error {
-				if _, err := db.Len(); err != nil { // what opening has left to redo is redone first, so that it counts
+				if _, err := db.Len(); err != nil { // what Open has left to redo is redone first, so that it is counted
 					return err
 				}
 				stats := db.Stats()
@@ -68,7 +68,7 @@ func newStatCommand(p *program) *cobra.Command {
 	return cmd
 }
 
-// leastWatch: to look takes time for each segment, and nobody reads faster.
+// leastWatch is the shortest interval of --watch: each look takes time for each segment, and nobody reads faster.
 const leastWatch = 10 * time.Millisecond
 
 const (
@@ -93,7 +93,7 @@ func printSegments(w io.Writer, segments []dbm.Segment) error {
 	return err
 }
 
-// symbol is the character of a cell.
+// symbol returns the character of a cell.
 func (c *cell) symbol() byte {
 	used := c.segments - c.absent - c.free
 	switch {
@@ -107,9 +107,8 @@ func (c *cell) symbol() byte {
 	return '0' + byte(min(9, 10*c.live/c.space))
 }
 
-// printFields prints the exported fields of a struct, one on a line, those of
-// a struct within it under its name. Reading them by reflection keeps the
-// report complete when Stats gains a field.
+// printFields prints the exported fields of a struct, one on a line; the fields of a nested struct have its name
+// before theirs. It uses reflection, so that the report stays complete when Stats gains a field.
 func printFields(w io.Writer, under string, fields reflect.Value) {
 	for field, value := range fields.Fields() {
 		if !field.IsExported() {
@@ -120,14 +119,14 @@ func printFields(w io.Writer, under string, fields reflect.Value) {
 			printFields(w, label+" ", value)
 			continue
 		}
-		if value.Kind() == reflect.String && value.Len() == 0 { // nothing is known, or nothing is wrong
+		if value.Kind() == reflect.String && value.Len() == 0 { // unknown, or nothing to report
 			continue
 		}
 		fmt.Fprintf(w, "%s\t%s\n", label, formatField(field.Name, value))
 	}
 }
 
-// formatField writes one field with the unit that its type or name gives.
+// formatField formats a field with the unit that its type or name implies.
 func formatField(name string, value reflect.Value) string {
 	if d, ok := value.Interface().(time.Duration); ok {
 		return formatDuration(d)

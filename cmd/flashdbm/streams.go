@@ -11,21 +11,20 @@ import (
 	"golang.org/x/term"
 )
 
-// standardStream is the file name that means standard input or output.
+// standardStream is the file name that stands for standard input or output.
 const standardStream = "-"
 
-// outputBufferBytes is large enough that a dump costs few system calls.
+// outputBufferBytes is the buffer of output files: large enough that a dump needs few system calls.
 const outputBufferBytes = 1 << 16
 
-// isTerminal reports whether a person reads or types at f.
+// isTerminal reports whether f is a terminal.
 func isTerminal(f *os.File) bool {
 	return term.IsTerminal(int(f.Fd()))
 }
 
-// withOutput runs fn with a buffered writer to the named file, or to standard
-// output for "" and "-". A file is synced: when the command says done, the
-// result survives a power cut as the database would. It must not be the
-// database that is read.
+// withOutput runs fn with a buffered writer to the named file, or to standard output for "" and "-". The file must
+// not be the database that is read. It is synced: when the command reports success, the result survives a power cut
+// like a database.
 func (p *program) withOutput(database, name string, fn func(w *bufio.Writer) error) (err error) {
 	file := p.stdout
 	toStdout := name == "" || name == standardStream
@@ -53,8 +52,7 @@ func (p *program) withOutput(database, name string, fn func(w *bufio.Writer) err
 	return w.Flush()
 }
 
-// refuseDatabase returns an error if the output is the database itself, by
-// whatever name.
+// refuseDatabase returns an error if the output is the database itself, under any name.
 func (p *program) refuseDatabase(database, name string, toStdout bool) error {
 	var output os.FileInfo
 	var err error
@@ -64,7 +62,7 @@ func (p *program) refuseDatabase(database, name string, toStdout bool) error {
 	} else {
 		output, err = os.Stat(name)
 	}
-	if err != nil { // there is none yet, or creating it will say what is wrong
+	if err != nil { // there is no file yet, or creating it will return the error
 		return nil
 	}
 	if input, err := os.Stat(database); err == nil && os.SameFile(input, output) {
@@ -97,8 +95,7 @@ func (p *program) withInput(name string, fn func(file *os.File) error) error {
 	return fn(file)
 }
 
-// printJSON writes v and a line end to w. Characters that only matter inside
-// HTML stay as they are.
+// printJSON writes v and a line end to w. It does not escape the characters that matter only in HTML.
 func printJSON(w io.Writer, v any) error {
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)

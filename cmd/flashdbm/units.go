@@ -25,8 +25,8 @@ func formatBytes(n int64) string {
 	return fmt.Sprintf("%.1f %s", value, unit)
 }
 
-// parseBytes reads a number of bytes with or without a unit: "4096", "1.5MiB", "20 MB", "1G". K, M, G and T are binary, as KiB and the like;
-// KB and the like are decimal.
+// parseBytes parses a number of bytes with or without a unit: "4096", "1.5MiB", "20 MB", "1G". K, M, G and T are
+// binary, like KiB and so on; KB and so on are decimal.
 func parseBytes(text string) (int64, error) {
 	number := strings.TrimRightFunc(text, unicode.IsLetter)
 	unit := strings.ToLower(text[len(number):])
@@ -59,7 +59,7 @@ func formatCount(n int64) string {
 	return digits
 }
 
-// formatDuration writes d with about three digits.
+// formatDuration formats d with about three digits.
 func formatDuration(d time.Duration) string {
 	switch {
 	case d >= time.Minute:

@@ -14,18 +14,19 @@ import (
 	"golang.org/x/term"
 )
 
-// watched is what stat --watch shows of a moment: all that a reader beside the writer can see.
+// watched is one moment of stat --watch: all that a reader beside the writer can see.
 type watched struct {
 	At       time.Time     `json:"at"`
 	Records  int64         `json:"records"`
 	File     int64         `json:"file_bytes"`
 	Live     int64         `json:"live_bytes"`
 	Free     int64         `json:"free_bytes"`
-	Group    uint64        `json:"group"` // newest of the log
+	Group    uint64        `json:"group"` // newest group of the log
 	segments []dbm.Segment // the map of the file
 }
 
-// watch shows the database at path once in an interval until the context ends, which is no error: on a terminal in place, else a line each.
+// watch shows the database at path once in each interval until the context ends, which is no error: in place on a
+// terminal, otherwise a line each time.
 func (p *program) watch(ctx context.Context, path string, interval time.Duration, asJSON bool) error {
 	p.beside = true
 	return p.inspect(path, func(db *dbm.DB) error {
@@ -50,7 +51,8 @@ func (p *program) watch(ctx context.Context, path string, interval time.Duration
 	})
 }
 
-// look reads what the file has now. Len comes first: it goes on to what the writer has written since.
+// look reads the present state of the file. Len comes first, because it moves on to what the writer has written
+// since.
 func look(db *dbm.DB) (watched, error) {
 	records, err := db.Len()
 	if err != nil {
@@ -66,10 +68,10 @@ func look(db *dbm.DB) (watched, error) {
 	return w, nil
 }
 
-// view shows one moment after the other.
+// view shows moments, one after the other.
 type view interface {
 	show(now watched) error
-	end() // comes once
+	end() // is called once
 }
 
 func (p *program) newView(path string, interval time.Duration, asJSON bool) view {
@@ -95,7 +97,7 @@ type lineView struct {
 	row  int
 }
 
-// headEvery is after how many lines the names of the columns are printed again.
+// headEvery is the number of lines after which the column headings are printed again.
 const headEvery = 20
 
 func (v *lineView) show(now watched) error {
@@ -117,12 +119,12 @@ func (v *lineView) show(now watched) error {
 
 func (v *lineView) end() {}
 
-// perSecond writes by how much a number changes in a second.
+// perSecond formats the change of a number per second.
 func perSecond(before, now int64, time time.Duration) string {
 	return formatCount(int64(float64(now-before) / max(time.Seconds(), 1e-9)))
 }
 
-// screenView fills a terminal's second screen, so that what was on the first one is there again afterwards.
+// screenView uses a terminal's second screen, so that the content of the first one reappears afterwards.
 type screenView struct {
 	p        *program
 	path     string
@@ -139,7 +141,7 @@ const (
 	restOfLine  = "\x1b[K"
 	restOfPage  = "\x1b[J"
 
-	// screenLines is assumed where the terminal does not tell its height.
+	// screenLines is assumed if the terminal does not tell its height.
 	screenLines = 24
 )
 
@@ -169,7 +171,7 @@ func (v *screenView) show(now watched) error {
 
 func (v *screenView) end() {
 	if v.begun {
-		_, _ = io.WriteString(v.p.stdout, leaveScreen) // of a terminal that is gone there is nothing to restore
+		_, _ = io.WriteString(v.p.stdout, leaveScreen) // if the terminal is gone, there is nothing to restore
 	}
 }
 
@@ -199,7 +201,7 @@ func (v *screenView) page(now watched, columns, lines int) []string {
 	return append(page, segmentLinesIn(now.segments, columns, lines-len(page))...)
 }
 
-// signed writes a change with its sign.
+// signed formats a change with its sign.
 func signed(format func(int64) string, n int64) string {
 	switch {
 	case n > 0:
@@ -210,7 +212,8 @@ func signed(format func(int64) string, n int64) string {
 	return "0"
 }
 
-// segmentLinesIn returns the map of the file in the given room, with what its characters mean above it.
+// segmentLinesIn returns the map of the file, fitted to the given columns and lines, below a line that explains its
+// characters.
 func segmentLinesIn(segments []dbm.Segment, columns, lines int) []string {
 	if lines < 2 || columns < 1 || len(segments) == 0 {
 		return nil
@@ -233,7 +236,7 @@ func segmentLinesIn(segments []dbm.Segment, columns, lines int) []string {
 	return page
 }
 
-// cutTo shortens a line to the given number of columns, a character each.
+// cutTo shortens a line to the given number of columns, at one character a column.
 func cutTo(line string, columns int) string {
 	if runes := []rune(line); len(runes) > columns {
 		return string(runes[:columns])
