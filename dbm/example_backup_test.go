@@ -14,7 +14,8 @@ import (
 	"flashdbm/dbm"
 )
 
-// A backup goes to any writer, here a pipe, while the database is in use. Restore verifies it and makes a new database of it.
+// Backup writes to any io.Writer, here a pipe, while the database is in use. Restore verifies the backup and makes
+// a new database from it.
 func ExampleDB_Backup() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -50,7 +51,8 @@ func ExampleDB_Backup() {
 	// Output: red <nil>
 }
 
-// BackupSince writes what has changed since the last backup; ApplyBackup brings a copy up to date.
+// BackupSince writes what has changed since an earlier backup. Restore applies such increments after the full
+// backup.
 func ExampleDB_BackupSince() {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -89,7 +91,8 @@ func ExampleDB_BackupSince() {
 	// Output: red <nil>
 }
 
-// A copy in another place follows a database: five times a second it gets what was committed meanwhile.
+// Follow keeps a copy of a database up to date: five times a second, the copy receives what has been committed
+// since.
 func ExampleDB_Follow() {
 	dir, err := os.MkdirTemp("", "flashdbm")
 	if err != nil {
@@ -102,7 +105,7 @@ func ExampleDB_Follow() {
 	}
 	defer db.Close()
 
-	// The copy begins as a backup, which comes with the token of its moment.
+	// The copy is made from a backup. Restore returns the token from which to follow.
 	ctx, cancel := context.WithCancel(context.Background())
 	r, w := io.Pipe()
 	go func() {
@@ -127,8 +130,8 @@ func ExampleDB_Follow() {
 		if err != nil {
 			return err
 		}
-		token = now // to be kept beside the copy, for who follows it after a restart
-		cancel()    // this example has seen enough
+		token = now // store it with the copy, to continue from it after a restart
+		cancel()    // end the example after one increment
 		return nil
 	})
 	if !errors.Is(err, context.Canceled) {

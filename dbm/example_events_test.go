@@ -9,7 +9,8 @@ import (
 	"flashdbm/dbm"
 )
 
-// A function is told what happens to the database. It is called by another goroutine, and nothing waits for it but Close, for a second.
+// Options.Events is a function that is called with each event of the database, from another goroutine. Only Close
+// waits for it, for up to a second.
 func ExampleOptions_events() {
 	db, err := dbm.OpenMemory(&dbm.Options{Events: func(e dbm.Event) {
 		switch {
@@ -33,7 +34,8 @@ func ExampleOptions_events() {
 	// close
 }
 
-// Events go to the default logger of package slog unless another function gets them. This one writes them as JSON.
+// Without Options.Events, events go to the default logger of package slog. LogEvents sends them to another logger,
+// here one that writes JSON.
 func ExampleLogEvents() {
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	db, err := dbm.OpenMemory(&dbm.Options{Events: dbm.LogEvents(logger)})
@@ -43,7 +45,7 @@ func ExampleLogEvents() {
 	defer db.Close()
 }
 
-// Stats is cheap, and returns while writers hang.
+// Stats is cheap, and it returns even while writers are blocked.
 func ExampleDB_Stats() {
 	db, remove := newExample()
 	defer remove()

@@ -10,7 +10,8 @@ import (
 	"flashdbm/dbm"
 )
 
-// Load fills an empty database from a text, a record on each line. The iterator ends the load by canceling its context if a line is none.
+// Load fills an empty database from a text with one record per line. If a line has the wrong form, the iterator
+// stops the load by canceling its context.
 func ExampleDB_Load() {
 	db, err := dbm.OpenMemory(nil)
 	if err != nil {
@@ -53,7 +54,7 @@ func ExampleDB_Load() {
 	// cherry red
 }
 
-// What a keyspace has is replaced at once.
+// With LoadOptions.Replace, Load replaces all records of a keyspace in one step.
 func ExampleKeyspace_Load() {
 	db, err := dbm.OpenMemory(nil)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"flashdbm/dbm"
 )
 
-// Many goroutines count at once, and no count is lost.
+// Increment can be called by many goroutines at once. No increment is lost.
 func ExampleDB_Increment() {
 	db, remove := newExample()
 	defer remove()
@@ -31,7 +31,8 @@ func ExampleDB_Increment() {
 	// 100 <nil>
 }
 
-// A number for each new record, and the record, are committed together: numbers have no gaps, for what is rolled back takes none.
+// The number for a new record and the record itself are committed in one transaction. The numbers have no gaps,
+// because a transaction that is rolled back uses no number.
 func ExampleTx_Increment() {
 	db, remove := newExample()
 	defer remove()
@@ -64,7 +65,7 @@ func ExampleTx_Increment() {
 	// user/000002 bob
 }
 
-// Numbers come from blocks of a hundred: one commit for each block.
+// A Sequence reserves its numbers in blocks, here of a hundred, with one commit for each block.
 func ExampleDB_Sequence() {
 	db, remove := newExample()
 	defer remove()
@@ -79,7 +80,7 @@ func ExampleDB_Sequence() {
 	}
 	taken, err := db.Get([]byte("last id"))
 	fmt.Printf("%s %v\n", taken, err)
-	fmt.Println(ids.Release()) // what is left of the block
+	fmt.Println(ids.Release()) // returns the unused rest of the block
 	taken, err = db.Get([]byte("last id"))
 	fmt.Printf("%s %v\n", taken, err)
 	// Output:
@@ -90,7 +91,7 @@ func ExampleDB_Sequence() {
 	// 2 <nil>
 }
 
-// All that is older than a day goes, whatever there is.
+// This deletes every log record older than a given day, without reading which ones exist.
 func ExampleDB_DeleteRange() {
 	db, remove := newExample()
 	defer remove()
@@ -116,7 +117,8 @@ func ExampleDB_DeleteRange() {
 	// <nil>
 }
 
-// Nil stands for no record: who swaps it for a name of his own has the lock.
+// A nil old value means that the record must not exist. Whoever succeeds in storing its own name there holds the
+// lock.
 func ExampleDB_CompareAndSwap() {
 	db, remove := newExample()
 	defer remove()
@@ -174,7 +176,8 @@ func ExampleDB_GetAndPut() {
 	// it was green and is red
 }
 
-// A batch is filled at leisure, committed whole, and filled again.
+// A batch collects operations over any length of time and commits them as one transaction. Then it is empty and can
+// be used again.
 func ExampleDB_Batch() {
 	db, remove := newExample()
 	defer remove()
@@ -209,7 +212,7 @@ func ExampleDB_Batch() {
 	// stored 5, still in the batch 0, <nil>
 }
 
-// Two goroutines count the records of one moment, each a part, while others are written.
+// Two goroutines each count a part of the records in the same snapshot, while other records are written.
 func ExampleDB_Snapshot() {
 	db, remove := newExample()
 	defer remove()
@@ -244,7 +247,7 @@ func ExampleDB_Snapshot() {
 	// [2 2]
 }
 
-// The newest record of a series is the last one with its prefix.
+// The newest record of a series is the last one with the prefix of the series.
 func ExamplePrefixEnd() {
 	db, remove := newExample()
 	defer remove()
@@ -265,7 +268,7 @@ func ExamplePrefixEnd() {
 	// oslo/2026-02 -3
 }
 
-// Keys are counted without a look at their values.
+// Keys lists keys without reading their values.
 func ExampleTx_Keys() {
 	db, remove := newExample()
 	defer remove()
@@ -285,7 +288,8 @@ func ExampleTx_Keys() {
 	// film/2
 }
 
-// One goroutine writes record after record and does not wait for the device in between. It learns of each when it survives a power cut.
+// One goroutine writes many records without waiting for the device after each of them. A function is called for
+// each record once the record would survive a power failure.
 func ExampleDB_PutAsync() {
 	db, remove := newExample()
 	defer remove()
@@ -311,7 +315,7 @@ func ExampleDB_PutAsync() {
 	// Output: 100 events are safe
 }
 
-// A database for a test: no file, and nothing to remove.
+// A database in memory suits tests: it has no file, and nothing has to be removed afterwards.
 func ExampleOpenMemory() {
 	db, err := dbm.OpenMemory(nil)
 	if err != nil {
@@ -327,7 +331,7 @@ func ExampleOpenMemory() {
 	// value <nil>
 }
 
-// Two keyspaces, and the default one, in one transaction.
+// One transaction can use several keyspaces, here two and the default one.
 func ExampleTx_Keyspace() {
 	db, err := dbm.OpenMemory(&dbm.Options{Events: func(dbm.Event) {}})
 	if err != nil {
@@ -378,7 +382,7 @@ func ExampleTx_Keyspace() {
 	// <nil>
 }
 
-// A keyspace is filled beside the one in use, and takes its place in one step.
+// A new version of a keyspace is filled while the old one is in use, and then replaces it in one transaction.
 func ExampleDB_CreateKeyspace() {
 	db, err := dbm.OpenMemory(&dbm.Options{Events: func(dbm.Event) {}})
 	if err != nil {
@@ -411,7 +415,7 @@ func ExampleDB_CreateKeyspace() {
 	// [prices] <nil>
 }
 
-// Sessions that end by themselves, half an hour after they were last used.
+// Sessions expire half an hour after they were last used.
 func ExampleDB_PutTTL() {
 	db, remove := newExample()
 	defer remove()
@@ -425,7 +429,8 @@ func ExampleDB_PutTTL() {
 	left, expires, err := db.TTL([]byte("session/17"))
 	fmt.Println(left.Round(time.Minute), expires, err)
 
-	// Attempts to log in are counted for a minute from the first one on: Increment leaves the time of a record as it is.
+	// Login attempts are counted for one minute, beginning with the first: Increment does not change when a record
+	// expires.
 	attempt := func(user string) (n int64, err error) {
 		key := []byte("attempts/" + user)
 		err = db.Update(func(tx *dbm.Tx) error {

@@ -11,7 +11,8 @@ import (
 	"flashdbm/dbm"
 )
 
-// A file is damaged in one place. CheckAll says which keys that covers; Salvage copies all others to a new database.
+// One place of the file is damaged. CheckAll reports which range of keys is affected. Salvage copies all other
+// records to a new database.
 func ExampleSalvage() {
 	dir, err := os.MkdirTemp("", "flashdbm")
 	if err != nil {

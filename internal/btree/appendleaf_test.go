@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAppendedLeavesAreThoseOfASplit makes leaves of ops behind a leaf in both ways, and compares the pages that they become.
+// TestAppendedLeavesAreThoseOfASplit appends ops behind a leaf in both ways that Apply has, and compares the
+// resulting pages.
 func TestAppendedLeavesAreThoseOfASplit(t *testing.T) {
 	inTurn(t)
 	r := rand.New(rand.NewSource(1))
@@ -49,7 +50,7 @@ func TestAppendedLeavesAreThoseOfASplit(t *testing.T) {
 		n, err := tr.Node(rootID)
 		require.NoError(t, err)
 		batch := ops(leastAppended+r.Intn(1000), most)
-		switch r.Intn(6) { // not of the kind
+		switch r.Intn(6) { // a batch that does not qualify
 		case 0:
 			batch[r.Intn(len(batch))] = Op{Key: batch[len(batch)-1].Key, Delete: true}
 		case 1:
@@ -61,7 +62,7 @@ func TestAppendedLeavesAreThoseOfASplit(t *testing.T) {
 		type leaves struct {
 			added int64
 			pages [][]byte
-			bytes []int // of memory, which spare room is part of
+			bytes []int // sizes in memory, with spare room
 		}
 		collect := func(a *applier, first Node, became state) (l leaves) {
 			l.added = a.added

@@ -91,7 +91,8 @@ func TestAscendingLoadFillsPages(t *testing.T) {
 	}
 }
 
-// TestRandomLoadFill checks that leaves that split in the middle are two thirds full on average, and that names stay on the left.
+// TestRandomLoadFill checks that leaves that are split in the middle are two thirds full on average, and that in a
+// split the left leaf keeps its name.
 func TestRandomLoadFill(t *testing.T) {
 	tr := newTree()
 	defer tr.memory.Close()
@@ -158,7 +159,7 @@ func TestRootKeepsItsName(t *testing.T) {
 	tr := newTree()
 	defer tr.memory.Close()
 	heights := map[int]bool{}
-	key := func(i int) string { // pairs share 480 bytes, and nothing else does, so half of the separators are that long
+	key := func(i int) string { // each two neighbors share 480 bytes, and no others do, so half of the separators are that long
 		return strings.Repeat(fmt.Sprintf("%04d", i/2), 120) + fmt.Sprint(i%2)
 	}
 	for i := range 600 {
@@ -198,7 +199,7 @@ func (f *failing) RunKey(ref Ref) ([]byte, error) {
 	return f.tree.RunKey(ref)
 }
 
-// TestErrorsOfThePager lets each access of a page or run fail in turn, in batches of all sorts and in reads.
+// TestErrorsOfThePager makes each access to a page or run fail in turn, in batches of all kinds and in reads.
 func TestErrorsOfThePager(t *testing.T) {
 	inTurn(t)
 	for _, space := range keyspaces[:len(keyspaces)-1] {
@@ -232,7 +233,8 @@ func TestErrorsOfThePager(t *testing.T) {
 	}
 }
 
-// TestOpsInDisorder: keys may come from a file, so disorder is an error, and changes nothing.
+// TestOpsInDisorder: keys that are not in order may come from a file, so they are reported as an error, and nothing
+// is changed.
 func TestOpsInDisorder(t *testing.T) {
 	for _, ops := range [][]Op{{put("b", ""), put("a", "")}, {put("a", ""), del("a")}} {
 		tr := newTree()
@@ -324,14 +326,14 @@ func TestReadersDuringApply(t *testing.T) {
 	wg.Wait()
 }
 
-// images is a Pager of nothing but pages.
+// images is a Pager that has only pages.
 type images map[PageID]Node
 
 func (p images) Node(id PageID) (Node, error) { return p[id], nil }
 func (images) RunKey(Ref) ([]byte, error)     { return nil, errNoPage }
 
-// TestWholeLeafReplaced replaces all records of a leaf in one batch by others whose common prefix is as long as theirs: the new version
-// must not keep the bytes of the old prefix.
+// TestWholeLeafReplaced replaces all records of a leaf in one batch by others with a common prefix of the same
+// length: the new version must not keep the bytes of the old prefix.
 func TestWholeLeafReplaced(t *testing.T) {
 	tr := newTree()
 	defer tr.memory.Close()

@@ -12,16 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A partedTree is a tree of which leaves are left behind on disk, as Editor.Update and Editor.Grow allow: what is written are all pages that were
-// Put, of those that only were Updated some, and of what grew below some parents all.
+// A partedTree is a tree some of whose leaves are left behind on disk, as Editor.Update and Editor.Grow allow. A
+// flush writes all pages that were Put, some of those that were only Updated, and, for some parents, all pages that
+// grew below them.
 type partedTree struct {
 	*tree
 	disk   map[PageID][]byte
-	since  map[PageID]int // of the pages changed since they were written, the seq that was first
+	since  map[PageID]int // the seq of the first change since the page was written
 	must   map[PageID]bool
-	family map[PageID]PageID // the parent of a page that grew, also of itself
-	log    [][]Op            // of each seq
-	left   int               // families left behind so far
+	family map[PageID]PageID // the parent of each page that grew; a parent's own entry is itself
+	log    [][]Op            // the ops of each seq
+	left   int               // number of families left behind so far
 }
 
 func newPartedTree(tb testing.TB) *partedTree {
@@ -59,7 +60,7 @@ func (t *partedTree) Put(id PageID, n Node) {
 	t.oblige(id)
 }
 
-// oblige has the next flush write a page, and what grew with it.
+// oblige makes the next flush write a page and all pages of its family.
 func (t *partedTree) oblige(id PageID) {
 	t.must[id] = true
 	parent, ok := t.family[id]
@@ -102,10 +103,11 @@ func (t *partedTree) Remove(id PageID) {
 	delete(t.must, id)
 }
 
-// flush writes the pages, but leaves behind what it may when leave says so. It returns the seq from which on redo has to start.
+// flush writes the pages, except those that it may leave behind and for which leave returns true. It returns the
+// seq at which redo has to start.
 func (t *partedTree) flush(tb testing.TB, leave func() bool) (start int) {
 	start = t.seq + 1
-	leaves := map[PageID]bool{} // families
+	leaves := map[PageID]bool{} // by parent, whether the family is left behind
 	for _, id := range slices.Sorted(maps.Keys(t.since)) {
 		parent, grown := t.family[id]
 		if _, ok := leaves[parent]; grown && !ok {
@@ -128,7 +130,7 @@ func (t *partedTree) flush(tb testing.TB, leave func() bool) (start int) {
 	return start
 }
 
-// recovered is the tree on disk, with the redo from the given seq on.
+// recovered returns the tree on disk after redo from the given seq on.
 func (t *partedTree) recovered(tb testing.TB, start int) *tree {
 	d := newTree()
 	for id, image := range t.disk {
@@ -167,8 +169,8 @@ func recordsOf(tb testing.TB, t *tree) map[string]string {
 	return all
 }
 
-// partedBatch draws keys to change: some anywhere, a range, or the last ones, to be deleted or to be followed by others. Those from high on
-// are absent.
+// partedBatch draws keys to change: some at random, a range, or the last ones, which are deleted or followed by
+// others. Keys from high on do not exist.
 func partedBatch(r *rand.Rand, keys int, high *int) (batch []int) {
 	some := map[int]bool{}
 	from, n := r.Intn(*high+1), 1+r.Intn([]int{3, 20, keys / 4}[r.Intn(3)])
@@ -196,20 +198,21 @@ func partedBatch(r *rand.Rand, keys int, high *int) (batch []int) {
 	return slices.Sorted(maps.Keys(some))
 }
 
-// ranged makes keys that share a prefix in each of seven ranges.
+// ranged makes keys in seven ranges, each with a prefix of its own.
 func ranged(prefix string) func(i, keys int) []byte {
 	return func(i, keys int) []byte { return fmt.Appendf(nil, "%02d%s%06d", i*7/keys, prefix, i) }
 }
 
-// twins makes keys of which each two neighbours share four bytes, the given number of times, and others nothing.
+// twins makes keys of which each two neighbors share four bytes, repeated the given number of times, and others
+// share nothing.
 func twins(times int) func(i, keys int) []byte {
 	return func(i, _ int) []byte {
 		return fmt.Appendf(nil, "%s%d", strings.Repeat(fmt.Sprintf("%04d", i/2), times), i%2)
 	}
 }
 
-// TestLeftBehind: a leaf that was only Updated may stay on disk as it was written before. With redo from where the first of those changed,
-// the tree is the newest one.
+// TestLeftBehind: a leaf that was only Updated may stay on disk as it was written before. Redo from the first
+// change of such leaves on restores the newest tree.
 func TestLeftBehind(t *testing.T) {
 	behind, families, seeds := 0, 0, int64(30)
 	if testing.Short() {
@@ -271,8 +274,8 @@ func TestLeftBehind(t *testing.T) {
 
 func wide(key string, value int) Op { return Op{Key: []byte(key), Value: make([]byte, value)} }
 
-// The last leaf of the tree has lost its last record, and keeps the others when a sibling is born that begins below that one: it must not
-// be left behind with it.
+// The last leaf of the tree has lost its last record. A new sibling then begins below that record, while the leaf
+// keeps its other records. The leaf must be written together with the sibling.
 func TestNarrowedBySplit(t *testing.T) {
 	p := newPartedTree(t)
 	defer p.memory.Close()
@@ -289,7 +292,8 @@ func TestNarrowedBySplit(t *testing.T) {
 	require.Equal(t, recordsOf(t, p.tree), recordsOf(t, p.recovered(t, start)))
 }
 
-// A leaf that keeps its records when others are filled up gets a shorter separator behind it, below a record that it had.
+// Repack fills up other leaves, and one leaf keeps its records. The separator behind that leaf becomes shorter, and
+// is now below a record that the leaf had before.
 func TestNarrowedByRepack(t *testing.T) {
 	p := newPartedTree(t)
 	defer p.memory.Close()
@@ -307,8 +311,9 @@ func TestNarrowedByRepack(t *testing.T) {
 	require.Equal(t, recordsOf(t, p.tree), recordsOf(t, p.recovered(t, start)))
 }
 
-// A leaf behind a cut separator loses its first key, its bound, and is split by the same batch; that key then comes to the leaf before it, which is
-// written. The split may not be left behind: on disk the key would lie below the bound of before.
+// A leaf behind a cut separator loses its first key, which is its bound, and is split by the same batch. The key is
+// then stored again, in the leaf before it, which is written. The split must not be left behind: on disk, the key
+// would be below the bound that was in force before.
 func TestGrownBehindCut(t *testing.T) {
 	p := newPartedTree(t)
 	defer p.memory.Close()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// On a machine that is busy with other things the processor time of the benchmark says more than the time on the wall.
+// On a busy machine, the processor time of a benchmark is more reliable than the elapsed time.
 func init() {
 	threadTime = func() time.Duration {
 		runtime.LockOSThread()

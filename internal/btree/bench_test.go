@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// flatTree is an Editor with the newest version of each page only, as fast as an Editor can be: what it measures is this package.
+// flatTree is an Editor that has only the newest version of each page. It is as fast as an Editor can be, so that
+// benchmarks measure this package.
 type flatTree struct {
 	memory *Memory
 	pages  []Node
-	old    []Node // replaced by the batch before and this one
-	now    int    // where this batch's begin in old
+	old    []Node // replaced by this batch and the one before
+	now    int    // where those of this batch begin in old
 }
 
 func newFlatTree() *flatTree {
@@ -52,7 +53,7 @@ func (t *flatTree) apply(tb testing.TB, ops []Op) {
 	t.old = t.old[:t.now]
 }
 
-// write turns all pages into images in one piece of memory, in an order that has nothing to do with that of the keys.
+// write turns all pages into images in one piece of memory, in an order unrelated to the order of the keys.
 func (t *flatTree) write() {
 	images := make([]byte, len(t.pages)*PageSize)
 	for id, at := range rand.New(rand.NewSource(1)).Perm(len(t.pages)) {
@@ -86,10 +87,12 @@ func randomKeys(n int) []byte {
 	return keys
 }
 
-// threadTime returns the processor time of the calling goroutine, which it binds to its thread. Nil where there is no such clock.
+// threadTime locks the calling goroutine to its thread and returns the processor time of the thread. It is nil
+// where there is no such clock.
 var threadTime func() time.Duration
 
-// cpu measures the processor time that f takes, if it can, and adds it to the sum that report reports for each operation.
+// cpu measures the processor time of f, if it can, and adds it to the sum, which report divides by the number of
+// operations.
 type cpu struct{ sum time.Duration }
 
 func (c *cpu) measure(f func()) {
@@ -125,7 +128,7 @@ func loadRandom(tb testing.TB, n, batch int) (*flatTree, []byte) {
 	return t, keys
 }
 
-// loaded returns a tree of benchRecords, in images or in memory, for benchmarks that only read.
+// loaded returns a tree of benchRecords, as images or as versions in memory, for benchmarks that only read.
 func loaded(tb testing.TB, written bool) (*flatTree, []byte) {
 	i := 0
 	if written {

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCheckTreeBounds: a leaf has a key that a search would look for in the next one, or in the one before, and nothing else is wrong.
+// TestCheckTreeBounds: a leaf has a key that a search would look for in the next leaf, or in the one before.
+// Nothing else is wrong.
 func TestCheckTreeBounds(t *testing.T) {
 	key := func(i int) []byte { return fmt.Appendf(nil, "%04d and a long end", i) }
 	none := func(PageID, Node) error { return nil }
@@ -50,7 +51,7 @@ func TestCheckTreeBounds(t *testing.T) {
 		require.NoError(t, err)
 		first := bytes.Clone(left.FirstKey())
 		last := bytes.Clone(left.Cell(left.Count() - 1).Key())
-		if below { // above all keys of the left leaf, and below the separator
+		if below { // above all keys of the left leaf and below the separator
 			tr.pages[root.Child(i)] = []pageVersion{{node: leafOf(append(last, 'x'), right.FirstKey())}}
 		} else {
 			tr.pages[root.Child(i-1)] = []pageVersion{{node: leafOf(first, separator)}}

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pageList is a sink that keeps the images of the pages in a tree. counts makes it only count them.
+// pageList is a sink that keeps the images of the pages in a tree, or, with counts, only counts them.
 type pageList struct {
 	t      *tree
 	images map[PageID][]byte
 	pages  int
 	roots  int
 	counts bool
-	fail   int // number of the page that cannot be had
+	fail   int // number of the page that cannot be allocated
 }
 
 func (l *pageList) Page(root bool) (PageID, []byte, error) {
@@ -48,7 +48,8 @@ func buildAll(tb testing.TB, sink PageSink, even bool, m model) {
 	require.EqualValues(tb, len(m), b.Records())
 }
 
-// TestBuild builds trees of drawn records and compares them with a model, and each leaf with what Encode makes of it.
+// TestBuild builds trees of random records, compares them with a model, and compares each leaf with the output of
+// Encode.
 func TestBuild(t *testing.T) {
 	for _, space := range append(keyspaces, all) {
 		t.Run(space.name, func(t *testing.T) {
@@ -90,7 +91,8 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestBuildIsFull builds a tree of records of one size: all leaves but the last are full, and the nodes above them nearly.
+// TestBuildIsFull builds a tree of records of one size. All leaves except the last are full, and the inner nodes
+// nearly so.
 func TestBuildIsFull(t *testing.T) {
 	l := &pageList{images: map[PageID][]byte{}}
 	b := NewBuilder(l, false)

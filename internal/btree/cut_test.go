@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cut cuts a range at the next seq, out of the model too, and returns how many pages were put.
+// cut cuts a range from the tree, at the next seq, and from the model, and returns how many pages were put.
 func (t *tree) cut(tb testing.TB, m model, from, to []byte) (puts int) {
 	t.seq++
 	before, old := t.puts, len(m)
@@ -24,7 +24,8 @@ func (t *tree) cut(tb testing.TB, m model, from, to []byte) (puts int) {
 	return t.puts - before
 }
 
-// TestCutModel cuts ranges between random batches, and compares the tree with a map: every record, both ways, every reference, and older snapshots.
+// TestCutModel cuts ranges between random batches and compares the tree with a map: every record in both
+// directions, every reference, and older snapshots.
 func TestCutModel(t *testing.T) {
 	inTurn(t)
 	for _, space := range append(keyspaces, all) {
@@ -87,7 +88,7 @@ func cutRun(t *testing.T, space keyspace, seed int64) {
 	tr.memory.Close()
 }
 
-// TestCutPuts: what is put is a few pages on the ways to the two ends, however much lies between.
+// TestCutPuts: Cut puts only a few pages, on the paths to the two ends, however much is between them.
 func TestCutPuts(t *testing.T) {
 	tr := newTree()
 	m := model{}

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A tree is an Editor that keeps every version of every page until told otherwise.
+// A tree is an Editor that keeps every version of every page until forget is called.
 type tree struct {
 	memory        *Memory
 	pages         map[PageID][]pageVersion // oldest first
@@ -20,7 +20,7 @@ type tree struct {
 	puts, updates int
 	grown         int
 	even          int // pages written
-	length        int // of most values, 0 for any
+	length        int // length of most values; 0 for any length
 }
 
 type pageVersion struct {
@@ -78,7 +78,7 @@ func (t *tree) Update(id PageID, n Node) {
 	t.updates++
 }
 
-// Grow checks what it can see of what Editor.Grow says.
+// Grow checks what Editor.Grow promises, as far as it can.
 func (t *tree) Grow(parent, id PageID, n Node) {
 	p, err := t.Node(parent)
 	if err != nil || p.Level() != 1 {
@@ -121,7 +121,7 @@ func (t *tree) Remove(id PageID) {
 
 func (t *tree) push(id PageID, v pageVersion) {
 	vs := t.pages[id]
-	if l := len(vs); l > 0 && vs[l-1].seq == t.seq { // never seen by anyone
+	if l := len(vs); l > 0 && vs[l-1].seq == t.seq { // nobody has seen this version
 		vs[l-1].node.Release(t.memory)
 		vs = vs[:l-1]
 	}
@@ -150,13 +150,13 @@ func (t *tree) run(key []byte, valueLen uint64) *Ref {
 	return r
 }
 
-// apply is a batch, at the next seq.
+// apply applies a batch at the next seq.
 func (t *tree) apply(ops []Op) (Result, error) {
 	t.seq++
 	return Apply(t, rootID, ops)
 }
 
-// forget releases what only snapshots before seq see.
+// forget releases versions that only snapshots before seq see.
 func (t *tree) forget(seq int) {
 	for id, vs := range t.pages {
 		for len(vs) > 1 && vs[1].seq <= seq {
@@ -171,7 +171,7 @@ func (t *tree) forget(seq int) {
 	}
 }
 
-// write replaces the newest version of each page that has one in memory by a page image, as a flush does.
+// write replaces the newest version of each page by a page image if it is in memory, as a flush does.
 func (t *tree) write(tb testing.TB) {
 	for _, vs := range t.pages {
 		v := &vs[len(vs)-1]
@@ -187,7 +187,7 @@ func (t *tree) write(tb testing.TB) {
 	}
 }
 
-// encode writes a node to an image and checks that the image is a node with the same contents.
+// encode writes a node to an image and checks that the image has the same contents.
 func encode(tb testing.TB, n Node) []byte { return encodeAs(tb, n, true) }
 
 func encodeAs(tb testing.TB, n Node, even bool) []byte {

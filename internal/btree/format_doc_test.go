@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These tests read pages that this package wrote by nothing but the tables of docs/format.md.
+// These tests decode pages that this package wrote, using only the tables of docs/format.md.
 
 func TestFormatLeaf(t *testing.T) {
 	d := formatdoc.Open(t)
@@ -237,7 +237,7 @@ func fieldNumber(b []byte) uint64 {
 	return v
 }
 
-// headByDoc is the number made of the first four bytes of b.
+// headByDoc returns the number that docs/format.md makes of the first four bytes of b.
 func headByDoc(b []byte) uint64 {
 	var four [4]byte
 	copy(four[:], b)

@@ -55,7 +55,7 @@ func touch(tb testing.TB, n Node) {
 	require.Zero(tb, p.memory.Held())
 }
 
-// samplePages returns pages of all sorts.
+// samplePages returns pages of all kinds.
 func samplePages(tb testing.TB) [][]byte {
 	pages := [][]byte{make([]byte, PageSize)}
 	for i, space := range keyspaces {
@@ -76,7 +76,8 @@ func samplePages(tb testing.TB) [][]byte {
 	return pages
 }
 
-// TestPageMutations changes single bytes of pages: what CheckPage lets pass must be a page for all that reads it.
+// TestPageMutations changes single bytes of pages. Every accessor must be able to read a page that CheckPage
+// accepts.
 func TestPageMutations(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	passed := 0
@@ -86,7 +87,7 @@ func TestPageMutations(t *testing.T) {
 		for range 300 {
 			mutant := bytes.Clone(page)
 			at := MuxSize + r.Intn(used-MuxSize)
-			if r.Intn(2) == 0 { // the directory is where it matters
+			if r.Intn(2) == 0 { // errors in the directory matter most
 				at = min(at, MuxSize+r.Intn(64))
 			}
 			mutant[at] ^= byte(1 << r.Intn(8))
@@ -114,7 +115,7 @@ func FuzzCheckPage(f *testing.F) {
 	})
 }
 
-// FuzzApply takes bytes for a script of batches and compares with the model.
+// FuzzApply interprets bytes as a script of batches and compares the tree with the model.
 func FuzzApply(f *testing.F) {
 	f.Add([]byte{0, 200, 20, 1, 50, 90})
 	f.Add([]byte{5, 255, 0, 5, 255, 0, 5, 100, 100, 5, 255, 100})
@@ -143,7 +144,7 @@ func FuzzApply(f *testing.F) {
 	})
 }
 
-// hostile is an Editor over pages that passed CheckPage and have nothing to do with each other. It never panics.
+// hostile is an Editor over unrelated pages that each passed CheckPage. It never panics.
 type hostile struct {
 	*tree
 	newest map[PageID]Node
@@ -175,7 +176,7 @@ func (h *hostile) Ahead([]PageID)            {}
 func (h *hostile) Remove(id PageID)          { delete(h.newest, id) }
 func (h *hostile) Drop(ref Ref)              {}
 
-// TestOnePageManyTimes changes a tree that has the same leaf under many separators.
+// TestOnePageManyTimes changes a tree that has the same leaf behind many separators.
 func TestOnePageManyTimes(t *testing.T) {
 	inner := View(innerOf(t, 1, "", "b", "c", "d", "e", "f"))
 	for _, period := range []PageID{1, 2, 3} {
@@ -194,8 +195,8 @@ func TestOnePageManyTimes(t *testing.T) {
 	}
 }
 
-// TestHostileTrees links pages at random, also into themselves and each other, and reads and changes what comes of it: errors are fine,
-// panics and endless loops are not.
+// TestHostileTrees links pages at random, even to themselves, and reads and changes the result. Errors are
+// expected; panics and endless loops are failures.
 func TestHostileTrees(t *testing.T) {
 	inTurn(t)
 	var pages [][]byte
@@ -216,7 +217,7 @@ func TestHostileTrees(t *testing.T) {
 		for id := range ids {
 			h.newest[PageID(id)] = h.link(View(pages[r.Intn(len(pages))]), r, ids)
 		}
-		for range 20 { // a root that is not a leaf is more fun
+		for range 20 { // look for a root that is not a leaf
 			if n := h.newest[rootID]; !n.IsLeaf() {
 				break
 			}
@@ -246,13 +247,13 @@ func outcomeOf(err error) string {
 	return "other"
 }
 
-// link gives an inner node random children, mostly such as exist.
+// link gives an inner node random children, most of which exist.
 func (h *hostile) link(n Node, r *rand.Rand, ids int) Node {
 	if n.IsLeaf() {
 		return n
 	}
 	return n.WithChildren(h.memory, func(int, PageID) PageID {
-		for range 20 { // one of the right level, if there is
+		for range 20 { // one of the right level, if possible
 			id := PageID(r.Intn(ids))
 			if c, ok := h.newest[id]; ok && c.Level() == n.Level()-1 {
 				return id
@@ -262,13 +263,13 @@ func (h *hostile) link(n Node, r *rand.Rand, ids int) Node {
 	})
 }
 
-// read gets, walks both ways and checks.
+// read looks keys up, walks in both directions and checks the tree.
 func (h *hostile) read(key []byte) {
 	_, _, _ = Get(h, rootID, key)
 	_, _ = Leaf(h, rootID, key)
 	var c Cursor
 	c.Reset(h, rootID)
-	limit := 20_000 // a tree in which pages have many parents is as long as it likes
+	limit := 20_000 // a walk is endless for practical purposes if pages have many parents
 	for ok := c.Seek(key); ok && limit > 0; ok = c.Next() {
 		c.Key()
 		limit--

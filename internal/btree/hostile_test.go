@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// shared returns a tree of the given height in which each inner node names one page as all of its children: as many ways lead through it as
-// a whole tree would have leaves.
+// shared returns a tree of the given height in which all children of an inner node are the same page. There are as
+// many paths through it as a real tree of that height has leaves.
 func shared(tb testing.TB, height int, keys ...string) *tree {
 	t := newTree()
 	t.pages[PageID(1000)] = []pageVersion{{node: View(leafOf(tb, keys...))}}
@@ -31,7 +31,7 @@ func shared(tb testing.TB, height int, keys ...string) *tree {
 	return t
 }
 
-// TestSharedChildren: a walk ends at the first leaf that does not follow the one before.
+// TestSharedChildren: a walk ends at the first leaf that does not follow the leaf before it.
 func TestSharedChildren(t *testing.T) {
 	tr := shared(t, 13, "d", "e")
 	for name, move := range map[string]func(c *Cursor) bool{
@@ -60,7 +60,7 @@ func TestSharedChildren(t *testing.T) {
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
-// TestSeekBelow: a cursor never stands on a key below the one that it was to seek, though the leaf behind may have some.
+// TestSeekBelow: after Seek, a cursor is never at a key below the one sought, even if the next leaf has such keys.
 func TestSeekBelow(t *testing.T) {
 	tr := newTree()
 	image := innerOf(t, 1, "", "m")
@@ -76,9 +76,9 @@ func TestSeekBelow(t *testing.T) {
 	require.Equal(t, "c", string(c.Key()))
 }
 
-// TestRepackGoesOn: a walk by Repack ends on any tree.
+// TestRepackGoesOn: a walk with Repack ends on any tree.
 func TestRepackGoesOn(t *testing.T) {
-	var full []string // so that none moves
+	var full []string // full, so that no record moves
 	for i := range 26 {
 		full = append(full, "d"+strings.Repeat(string(rune('a'+i)), 65))
 	}
@@ -99,7 +99,7 @@ func TestRepackGoesOn(t *testing.T) {
 	}
 }
 
-// TestLongKeysOfLeavesAscend: long keys at the ends of neighbours are compared whole.
+// TestLongKeysOfLeavesAscend: long keys at the ends of neighboring leaves are compared as a whole.
 func TestLongKeysOfLeavesAscend(t *testing.T) {
 	tr := newTree()
 	defer tr.memory.Close()
@@ -124,7 +124,7 @@ func TestLongKeysOfLeavesAscend(t *testing.T) {
 	}
 }
 
-// TestLongKeysOfALeafAscend: long keys that have the same part in the page are compared whole when they are shown.
+// TestLongKeysOfALeafAscend: long keys with the same part in the page are compared as a whole when they are read.
 func TestLongKeysOfALeafAscend(t *testing.T) {
 	tr := newTree()
 	defer tr.memory.Close()
@@ -176,15 +176,15 @@ func twoLeaves(t *testing.T, left, right []string) *tree {
 	return tr
 }
 
-// TestMergeEqualKeys: leaves that end and begin with the same key are not made one.
+// TestMergeEqualKeys: two leaves are not merged if the first ends with the key that the second begins with.
 func TestMergeEqualKeys(t *testing.T) {
 	tr := twoLeaves(t, []string{"a", "m"}, []string{"m", "z"})
 	_, err := tr.apply([]Op{{Key: []byte("z"), Delete: true}})
 	require.ErrorIs(t, err, ErrMalformed)
 }
 
-// TestHiddenRecords: a record on the wrong side of a separator is not found by its key. Neither a merge nor Repack of the leaves beside the
-// separator shows it again, nor does a merge with a leaf that has become empty.
+// TestHiddenRecords: a record on the wrong side of a separator is not found by its key. It must not reappear after
+// a merge or Repack of the leaves beside the separator, nor after a merge with a leaf that has become empty.
 func TestHiddenRecords(t *testing.T) {
 	for name, keys := range map[string][2][]string{
 		"too high": {{"a", "n"}, {"p", "z"}},
@@ -214,8 +214,9 @@ func TestHiddenRecords(t *testing.T) {
 	}
 }
 
-// TestLongKeysOfALeafStayOut: of records of a leaf whose long keys are the same or out of order a search finds some. Neither a delete nor a put
-// goes on where one of them is found, as the others would then be in order, and a key that was deleted there again.
+// TestLongKeysOfALeafStayOut: if long keys of a leaf are equal or out of order, a search finds only some of the
+// records. A delete or put that finds one of them is refused. Otherwise the remaining ones would be in order
+// afterwards, and a deleted key would be there again.
 func TestLongKeysOfALeafStayOut(t *testing.T) {
 	for name, change := range map[string]func(tr *tree, ids []PageID){
 		"exchanged": func(tr *tree, ids []PageID) { tr.runs[ids[1]], tr.runs[ids[2]] = tr.runs[ids[2]], tr.runs[ids[1]] },

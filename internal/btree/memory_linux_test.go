@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWarmSlabs: of the empty slabs those that were used last keep their memory, so that a lone version that comes and goes costs neither
-// a call of the system nor new pages; the others have given theirs back.
+// TestWarmSlabs: the empty slabs that were used last keep their memory, so that a single version that comes and
+// goes costs neither a system call nor new pages. The other empty slabs have returned theirs.
 func TestWarmSlabs(t *testing.T) {
 	m := NewMemory()
 	defer m.Close()

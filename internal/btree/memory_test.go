@@ -17,7 +17,8 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// TestMemory takes and frees blocks at random and checks that none overlap and that all is accounted for.
+// TestMemory takes and frees blocks at random and checks that no blocks overlap and that all memory is accounted
+// for.
 func TestMemory(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	m := NewMemory()

@@ -53,7 +53,7 @@ var keyspaces = []keyspace{
 	{"ones", func(r *rand.Rand) []byte {
 		return append(bytes.Repeat([]byte{0xFF}, r.Intn(60)), bytes.Repeat([]byte{0}, r.Intn(60))...)
 	}},
-	{"wide", func(r *rand.Rand) []byte { // separators near MaxSeparator, so few to a node
+	{"wide", func(r *rand.Rand) []byte { // separators near MaxSeparator, so that a node has few
 		b := bytes.Repeat([]byte{byte('a' + r.Intn(6))}, 485+r.Intn(20))
 		return fmt.Appendf(b, "%04d", r.Intn(100))
 	}},
@@ -61,7 +61,7 @@ var keyspaces = []keyspace{
 		b := bytes.Repeat([]byte{'x'}, 2000)
 		return fmt.Appendf(b, "%05d", r.Intn(2000))
 	}},
-	{"edges", func(r *rand.Rand) []byte { // prefixes of each other around all limits
+	{"edges", func(r *rand.Rand) []byte { // keys that are prefixes of each other, with lengths around all limits
 		at := []int{0, 1, 3, 4, 5, 8, MaxSeparator, MaxInlineKey, 1500, 2100}[r.Intn(10)]
 		b := bytes.Repeat([]byte{'k'}, max(0, at+r.Intn(5)-2))
 		if r.Intn(2) == 0 {
@@ -75,11 +75,11 @@ var keyspaces = []keyspace{
 	}},
 }
 
-// all draws from any of the keyspaces but the last, which is slow.
+// all draws from any of the keyspaces except the last, which is slow.
 var all = keyspace{"all", func(r *rand.Rand) []byte { return keyspaces[r.Intn(len(keyspaces)-1)].key(r) }}
 
-// batch draws ops and applies them to the model. deletes is the share of deletes in percent. If values have one
-// length, so that leaves are even where keys have one too, they have it in most batches.
+// batch draws ops and applies them to the model. deletes is the percentage of deletes. If the tree has a fixed
+// length of values, most batches use it, so that leaves are even where the keys have one length too.
 func (t *tree) batch(r *rand.Rand, m model, draw func(*rand.Rand) []byte, size, deletes int) []Op {
 	ops := map[string]Op{}
 	for range size {
@@ -119,7 +119,8 @@ func drawValue(r *rand.Rand) []byte {
 	return b
 }
 
-// check compares a snapshot with the model: structure, order, count, every record both ways, and absent keys.
+// check compares a snapshot with the model: structure, order, count, every record in both directions, and absent
+// keys.
 func check(tb testing.TB, s snapshot, m model, r *rand.Rand, draw func(*rand.Rand) []byte) {
 	records, err := CheckTree(s, rootID, func(id PageID, n Node) error { return nil })
 	require.NoError(tb, err)
@@ -153,7 +154,7 @@ func check(tb testing.TB, s snapshot, m model, r *rand.Rand, draw func(*rand.Ran
 	}
 }
 
-// near returns a key just beside k, or k.
+// near returns k or a key close to it.
 func near(r *rand.Rand, k []byte) []byte {
 	k = bytes.Clone(k)
 	switch r.Intn(5) {
@@ -173,7 +174,7 @@ func near(r *rand.Rand, k []byte) []byte {
 	return k
 }
 
-// requireLeaf makes sure that Leaf goes where a lookup goes.
+// requireLeaf checks that Leaf finds the leaf that a lookup uses.
 func requireLeaf(tb testing.TB, s snapshot, key []byte, has bool) {
 	id, err := Leaf(s, rootID, key)
 	require.NoError(tb, err)
@@ -199,7 +200,7 @@ func checkProbe(tb testing.TB, s snapshot, m model, keys []string, probe []byte,
 	requireLeaf(tb, s, probe, found)
 	at := sort.SearchStrings(keys, string(probe))
 	ok := c.Seek(probe)
-	for range 6 { // and a few steps to and fro
+	for range 6 { // a few steps in both directions
 		if in := at >= 0 && at < len(keys); ok != in || c.Valid() != in || c.Err() != nil {
 			require.Fail(tb, "cursor", "on a record %v, valid %v, want %v, err %v", ok, c.Valid(), in, c.Err())
 		}
@@ -237,8 +238,8 @@ func brief(k string) string {
 	return k
 }
 
-// TestModel applies random batches and compares the tree with a map after each, and older snapshots now and then, while pages go to
-// images and old versions are released as in the store.
+// TestModel applies random batches and compares the tree with a map after each, and older snapshots from time to
+// time. Meanwhile pages are written to images and old versions are released, as in the store.
 func TestModel(t *testing.T) {
 	inTurn(t)
 	for _, space := range append(keyspaces, all) {
@@ -300,7 +301,7 @@ func modelRun(t *testing.T, space keyspace, seed int64) (even int) {
 			tr.forget(pasts[0].seq)
 		}
 	}
-	for i, p := range pasts { // the oldest one, and some that were looked at when they were the newest
+	for i, p := range pasts { // the oldest one, and some that were compared when they were the newest
 		if i == 0 || r.Intn(4) == 0 {
 			check(t, snapshot{tr, p.seq}, p.m, r, space.key)
 		}

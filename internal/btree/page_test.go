@@ -36,7 +36,8 @@ func uneven(tb testing.TB, page []byte) []byte {
 	return page
 }
 
-// innerOf makes an image of an inner node with the given separators, of which the first is not stored. Those that end with "~" are cut.
+// innerOf makes an image of an inner node with the given separators. The first is not stored; those that end with
+// "~" are cut.
 func innerOf(tb testing.TB, level int, separators ...string) []byte {
 	t := newTree()
 	defer t.memory.Close()
@@ -121,7 +122,7 @@ func TestFitsInline(t *testing.T) {
 	}
 }
 
-// TestMalformedPages breaks good pages one rule at a time.
+// TestMalformedPages takes valid pages and breaks one rule at a time.
 func TestMalformedPages(t *testing.T) {
 	leaf := func() []byte { return leafOf(t, "apple", "apricot", "banana") } // no bytes in common
 	shared := func() []byte { return uneven(t, leafOf(t, "key-a", "key-b")) }
@@ -210,7 +211,7 @@ func TestMalformedPages(t *testing.T) {
 	require.NoError(t, CheckPage(make([]byte, PageSize)))
 }
 
-// TestPageCapacity checks how many records of a size a page takes.
+// TestPageCapacity checks how many records of a given size fit in a page.
 func TestPageCapacity(t *testing.T) {
 	for _, c := range []struct {
 		key, value, records int

@@ -4,7 +4,7 @@ package btree
 
 import "testing"
 
-// inTurn skips a test in short runs.
+// inTurn skips a test with a single goroutine in short runs: the race detector cannot find anything in it.
 func inTurn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("its steps follow one another, each after the one before: nothing for the race detector to see")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A leaf goes on changing after it was written; based on what was written it has the records that it had, and neither the image that
-// it had cells in before nor its own former pieces.
+// A leaf goes on changing after it was written. Once it is based on what was written, it has the same records as
+// before, and uses neither the image that had some of its cells before nor its own former pieces.
 func TestRebase(t *testing.T) {
 	m := NewMemory()
 	m.poison, m.Even = true, true
@@ -66,7 +66,7 @@ func TestRebase(t *testing.T) {
 		}
 		require.True(t, v.Borrows())
 		require.Equal(t, want, encode(t, v))
-		for range 10 { // and goes on changing
+		for range 10 { // it can be changed further
 			v = change(v)
 		}
 		again := encode(t, v)
@@ -76,7 +76,7 @@ func TestRebase(t *testing.T) {
 	require.Greater(t, even, 30)
 }
 
-// A leaf shared with another name stays as it is when that goes.
+// A leaf that is shared with another name stays as it is when the other one is released.
 func TestShare(t *testing.T) {
 	tr := newTree()
 	var ops []Op

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// repack goes through the whole tree, at most so many leaves at a time.
+// repack repacks the whole tree, with at most the given number of leaves at a time.
 func (t *tree) repack(tb testing.TB, most int) (removed int) { return t.refill(tb, Repack, most) }
 
 // refill is repack with Repack or Spread.
@@ -41,7 +41,8 @@ func (t *tree) leaves(tb testing.TB) (n int) {
 	return n
 }
 
-// TestRepack: what is in the tree stays as it is, and the leaves are about as many as a load in order makes.
+// TestRepack: the contents of the tree do not change, and there are about as many leaves as after a load in key
+// order.
 func TestRepack(t *testing.T) {
 	inTurn(t)
 	removed, seeds := 0, int64(3)
@@ -88,7 +89,8 @@ func TestRepack(t *testing.T) {
 	require.Greater(t, removed, 100)
 }
 
-// TestRepackIsDense: after random deletes the tree comes within a twentieth of one that was loaded in order.
+// TestRepackIsDense: after random deletes and a repack, the tree is within a twentieth of the size of one that was
+// loaded in key order.
 func TestRepackIsDense(t *testing.T) {
 	inTurn(t)
 	tr, fresh := newTree(), newTree()
@@ -119,11 +121,11 @@ func TestRepackIsDense(t *testing.T) {
 	check(t, snapshot{tr, tr.seq}, m, r, func(r *rand.Rand) []byte { return fmt.Appendf(nil, "%08d", r.Intn(100_000)) })
 }
 
-// TestSpread: Spread saves half of the leaves that Repack would, and records that come behind it in any order find room in all of them: they
-// split few, where they split a leaf each behind Repack.
+// TestSpread: Spread saves half of the leaves that Repack would save. Records added afterwards, in any order, find
+// room in every leaf: they split few leaves, while after Repack nearly every leaf is split.
 func TestSpread(t *testing.T) {
 	inTurn(t)
-	var behind [2]int // leaves that the same records have brought about behind each
+	var behind [2]int // how many leaves the same records add after each
 	for i, refill := range []func(Editor, PageID, []byte, int) (Repacked, error){Repack, Spread} {
 		tr, r, m := newTree(), rand.New(rand.NewSource(1)), model{}
 		key := func(r *rand.Rand) []byte { return binary.BigEndian.AppendUint64(nil, r.Uint64()) }

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestUpper compares the search over heads with counting, for all sizes of nodes and heads around those there are.
+// TestUpper compares the search in the heads with counting, for nodes of all sizes and for heads equal to and next
+// to those in the node.
 func TestUpper(t *testing.T) {
 	r := rand.New(rand.NewSource(1))
 	for count := range maxLeafCount + 1 {
@@ -57,7 +58,7 @@ func TestHeadOf(t *testing.T) {
 	}
 }
 
-// TestRoute checks which child keys belong below when separators share heads, padding and prefixes.
+// TestRoute checks which child is chosen for a key when separators share heads, padding and prefixes.
 func TestRoute(t *testing.T) {
 	p := newTree()
 	defer p.memory.Close()

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tiny returns a key of so many bytes. Of records with such keys and little beside them an even leaf has no more than maxLeafCount, though a
-// page has room for more.
+// tiny returns a key of the given length. An even leaf of records with such keys and small values has at most
+// maxLeafCount records, even if the page has room for more.
 func tiny(i, bytes int) []byte {
 	return []byte{0, 0, 0, byte(i >> 16), byte(i >> 8), byte(i)}[6-bytes:]
 }
@@ -25,7 +25,7 @@ func (t *tree) leafCounts(tb testing.TB) (counts []int) {
 	return counts
 }
 
-// TestTinyRecordsAreMerged: two leaves are not merged where one would have more records than a page may have.
+// TestTinyRecordsAreMerged: two leaves are not merged if the result would have more records than a page may have.
 func TestTinyRecordsAreMerged(t *testing.T) {
 	for _, bytes := range []int{2, 3, 4} {
 		tr := newTree()
@@ -51,7 +51,8 @@ func TestTinyRecordsAreMerged(t *testing.T) {
 	}
 }
 
-// TestTinyRecordsAreSplit: a leaf that is full by the number of its records only gets into halves as others do.
+// TestTinyRecordsAreSplit: a leaf that is full only because of its number of records is split in halves like
+// others.
 func TestTinyRecordsAreSplit(t *testing.T) {
 	inTurn(t)
 	for _, bytes := range []int{3, 4, 5, 6} {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// subtree is a tree written down: a leaf with keys, or an inner node with the separators between its children.
+// subtree is the notation for a tree: a leaf with keys, or an inner node with the separators between its children.
 type subtree struct {
 	keys       []string
 	separators []string
@@ -43,10 +43,11 @@ func (t *tree) build(tb testing.TB, s subtree, id PageID) (level int) {
 	return level
 }
 
-// TestHiddenRecordsStayHidden: a key that a search does not find, since its record is on the wrong side of a separator, is not there after the
-// separator has gone: the batch that takes it away is refused, whichever subtree takes over the range.
+// TestHiddenRecordsStayHidden: a key whose record is on the wrong side of a separator is not found, and must not be
+// found after the separator is removed either. A batch that would remove the separator is refused, whichever
+// subtree takes over the range.
 func TestHiddenRecordsStayHidden(t *testing.T) {
-	s := strings.Repeat("s", MaxSeparator) // what a cut separator has
+	s := strings.Repeat("s", MaxSeparator) // the length of a cut separator
 	for name, c := range map[string]struct {
 		tree   subtree
 		hidden string

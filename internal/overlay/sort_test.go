@@ -15,7 +15,7 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// TestSort: the last op of each key, in the order of the keys, and the values of the others dropped.
+// TestSort: the result is the last op of each key, in key order. The values of the other ops are dropped.
 func TestSort(t *testing.T) {
 	key := func(s string) []byte { return []byte(s) }
 	ref := func(id uint64) *btree.Ref { return &btree.Ref{ID: id, ValueLen: 5000, Kind: btree.Run} }
@@ -44,7 +44,7 @@ func TestSort(t *testing.T) {
 	require.Equal(t, make([]btree.Op, cap(s.chunk)), s.chunk[:cap(s.chunk)], "keeps what it sorted from the collector")
 }
 
-// TestSortModel: the same with many ops, whose keys are spread in all ways.
+// TestSortModel does the same with many ops and many distributions of keys.
 func TestSortModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	keys := map[string]func() []byte{
@@ -82,7 +82,7 @@ func TestSortModel(t *testing.T) {
 	}
 }
 
-// tableOf returns a table of ops, each of a batch of its own.
+// tableOf returns a table of ops, each in a batch of its own.
 func tableOf(ops []btree.Op) *Memtable {
 	m := NewMemtable()
 	for i := range ops {

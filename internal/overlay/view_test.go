@@ -16,11 +16,11 @@ import (
 	"flashdbm/internal/writeset"
 )
 
-// tree is a cursor over sorted records, in the way of that of a tree.
+// tree is a cursor over sorted records that behaves like that of a tree.
 type tree struct {
 	keys   []string
 	values map[string]string
-	at     int // of keys; -1 and len(keys): off that end
+	at     int // index in keys; -1 and len(keys) are before and after all keys
 	moved  bool
 }
 
@@ -60,8 +60,9 @@ func insert(m *Memtable, key, value string, remove bool, seq uint64) {
 	m.Insert(&op, writeset.HashKey(op.Key), seq)
 }
 
-// TestViewModel: random batches go into memtables, which are sealed, merged as a whole or up to the middle, and used again; readers that began
-// at any time see what there was then: in lookups, by cursors that move to and fro, and in numbers.
+// TestViewModel: random batches go into memtables, which are sealed, merged completely or up to the middle, and
+// reused. Readers that began at any time see the state of that time: in lookups, in cursors that move in both
+// directions, and in counts.
 func TestViewModel(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
@@ -88,10 +89,10 @@ func model(t *testing.T, rng *rand.Rand) {
 		}
 		return k
 	}
-	state, merged := map[string]string{}, map[string]string{} // by now; in the tree
+	state, merged := map[string]string{}, map[string]string{} // the current state; the state of the tree
 	active := NewMemtable()
 	var sealed, spare *Memtable
-	var spareFrom uint64 // readers of the table that becomes spare are below it
+	var spareFrom uint64 // the readers of the table that becomes spare began before it
 	states := map[uint64]map[string]string{0: {}}
 	view := &View{Tables: []*Memtable{active}}
 	var readers []modelReader
@@ -116,7 +117,7 @@ func model(t *testing.T, rng *rand.Rand) {
 			batch := map[string]bool{}
 			for range n {
 				k, remove := key(), rng.IntN(3) == 0
-				if batch[k] { // of a batch each key once
+				if batch[k] { // each key once per batch
 					continue
 				}
 				batch[k] = true
@@ -129,14 +130,14 @@ func model(t *testing.T, rng *rand.Rand) {
 			}
 			active.Show()
 			states[seq] = state
-		case 0: // a merge of the active table, up to the middle of it perhaps
+		case 0: // merge the active table, perhaps only up to the middle
 			if sealed == nil && active.Len() > 0 {
 				base := active.Seq(rng.IntN(active.Len()))
 				if base >= view.Base {
 					publish(base)
 				}
 			}
-		case 1: // a table is sealed
+		case 1: // seal a table
 			if sealed == nil && active.Len() > 0 {
 				sealed, active = active, spare
 				if active == nil {
@@ -145,7 +146,7 @@ func model(t *testing.T, rng *rand.Rand) {
 				spare = nil
 				publish(view.Base)
 			}
-		case 2: // and merged
+		case 2: // merge it
 			if sealed == nil {
 				break
 			}
@@ -163,7 +164,7 @@ func model(t *testing.T, rng *rand.Rand) {
 			}
 		case 3:
 			at := seq
-			if rng.IntN(3) == 0 && seq > view.Base { // a View of what is durable
+			if rng.IntN(3) == 0 && seq > view.Base { // a View of the durable state
 				at = view.Base + rng.Uint64N(seq-view.Base+1)
 			}
 			readers = append(readers, modelReader{view, at, merged, states[at]})
@@ -241,7 +242,7 @@ func (r *modelReader) check(t *testing.T, rng *rand.Rand, key func() string) {
 			same("Seek", c.Seek([]byte(k)), all.Seek([]byte(k)))
 		case 3, 4, 5:
 			same("Next", c.Next(), all.Next())
-			if c.Key() != nil && c.Op() == nil && c.Forward() && rng.IntN(2) == 0 { // as a stretch of a leaf moves the tree's cursor
+			if c.Key() != nil && c.Op() == nil && c.Forward() && rng.IntN(2) == 0 { // move the tree's cursor, as Stretch does with a part of a leaf
 				bound := c.Bound()
 				for base.at+1 < len(base.keys) && (bound == nil || base.keys[base.at+1] < string(bound)) {
 					base.Next()
@@ -256,7 +257,8 @@ func (r *modelReader) check(t *testing.T, rng *rand.Rand, key func() string) {
 	}
 }
 
-// TestTableReadersBesideInserts: what readers find while one goroutine inserts is what there was at the Seq that they read at, and nothing newer.
+// TestTableReadersBesideInserts: while one goroutine inserts, readers find the state at the Seq at which they read,
+// and nothing newer.
 func TestTableReadersBesideInserts(t *testing.T) {
 	const batches, keys = 20_000, 500
 	m := NewMemtable()
@@ -270,7 +272,7 @@ func TestTableReadersBesideInserts(t *testing.T) {
 				seq := applied.Load()
 				k := rng.IntN(keys)
 				key := fmt.Appendf(nil, "%d", k)
-				last := (seq + uint64(keys-k)) / keys // of the writes of the key: batch i writes key i%keys
+				last := (seq + uint64(keys-k)) / keys // number of writes of the key: batch i writes key i%keys
 				op := v.Find(key, seq)
 				switch {
 				case seq < uint64(k) || k == 0 && seq < keys:
@@ -308,7 +310,8 @@ func TestTableReadersBesideInserts(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEntriesUpToBase: what the tree has is the tree's to answer, also where a table has it still: something newer may be there.
+// TestEntriesUpToBase: entries that are also in the tree are not used, even if a table still has them: the tree may
+// have something newer.
 func TestEntriesUpToBase(t *testing.T) {
 	m := NewMemtable()
 	insert(m, "k", "1", false, 1)
@@ -326,7 +329,7 @@ func TestEntriesUpToBase(t *testing.T) {
 	}
 }
 
-// TestSorted: of each key the last op, in the order of keys.
+// TestSorted: the result is the last op of each key, in key order.
 func TestSorted(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 9))
 	for _, n := range []int{0, 1, 10, 64, 65, 100, 5000} {
@@ -339,7 +342,7 @@ func TestSorted(t *testing.T) {
 			insert(m, k, last[k], false, 1)
 			if i == n/2 {
 				m.Show()
-				m.Sorted() // a cursor has asked for it before
+				m.Sorted() // as if a cursor had asked for it before
 			}
 		}
 		m.Show()

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sliceCursor is a Cursor over sorted keys. It panics where the contract says nothing, and fails when fuel runs out, unless that is
-// negative.
+// sliceCursor is a Cursor over sorted keys. It panics on moves that the contract does not define, and fails when
+// fuel runs out, unless fuel is negative.
 type sliceCursor struct {
 	keys   [][]byte
-	at     int // -1 and len(keys) are off
+	at     int // -1 and len(keys) are before and after all keys
 	placed bool
 	fuel   int
 	err    error
@@ -74,8 +74,9 @@ func TestMergeEmpty(t *testing.T) {
 	require.NoError(t, m.Err())
 }
 
-// TestMergeScripts moves over records "b", "d", "f" and reads what it finds. In a script ">" is Next, "<" Prev, "^" First, "$" Last, "?x"
-// Seek, "+x" Put, "-x" Delete, and what follows a move is the key expected, "." for none.
+// TestMergeScripts moves over the records "b", "d" and "f" and checks the keys found. In a script, ">" is Next, "<"
+// Prev, "^" First, "$" Last, "?x" Seek, "+x" Put and "-x" Delete. The key expected after a move follows it, or "."
+// for none.
 func TestMergeScripts(t *testing.T) {
 	for _, c := range []struct{ name, script string }{
 		{"forward", "^b >d >f >. >. <f"},
@@ -195,7 +196,7 @@ func TestMergeStopsAtError(t *testing.T) {
 	}
 }
 
-// mergeModel is the view that a Merge should show, and where it should be.
+// mergeModel is the view that a Merge should show, and the position that it should have.
 type mergeModel struct {
 	base   []string
 	writes map[string]*string // nil: deleted
@@ -216,7 +217,7 @@ func (m *mergeModel) view() []string {
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// arrive goes to keys[i], or off.
+// arrive moves to keys[i], or off the end if there is no such key.
 func (m *mergeModel) arrive(keys []string, i int, off whereabouts) bool {
 	if i < 0 || i >= len(keys) {
 		m.at = off
@@ -249,7 +250,7 @@ func (m *mergeModel) move(op byte, key string) bool {
 	}
 }
 
-// runMergeScript does what the script says, two bytes a step, to a Merge and to the model, and compares them.
+// runMergeScript runs a script of two bytes per step on a Merge and on the model, and compares them.
 func runMergeScript(t *testing.T, script []byte) {
 	if len(script) < 1 {
 		return

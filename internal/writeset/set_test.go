@@ -16,7 +16,7 @@ import (
 	"flashdbm/logstore"
 )
 
-// keyShapes are distributions of keys that stress the order differently.
+// keyShapes are distributions of keys that test the order in different ways.
 var keyShapes = map[string]func(rng *rand.Rand) []byte{
 	"random": func(rng *rand.Rand) []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64()) },
 	"dense":  func(rng *rand.Rand) []byte { return binary.BigEndian.AppendUint64(nil, rng.Uint64N(3000)) },
@@ -43,7 +43,7 @@ func randomOf(rng *rand.Rand, letters string, n int) []byte {
 	return b
 }
 
-// checkSet verifies the invariants of order.
+// checkSet verifies the invariants of the order.
 func checkSet(t *testing.T, w *Set) {
 	t.Helper()
 	o := &w.order
@@ -83,7 +83,7 @@ func checkSet(t *testing.T, w *Set) {
 	require.Equal(t, held, w.arena.held)
 }
 
-// setModel is what a Set should hold; nil stands for a delete.
+// setModel is the expected content of a Set; nil is a delete.
 type setModel map[string]*string
 
 func (m setModel) redoBytes() int64 {
@@ -109,7 +109,7 @@ func requireEntry(t *testing.T, m setModel, e Entry) {
 	}
 }
 
-// compare checks everything that w says against m.
+// compare compares all results of w with m.
 func (m setModel) compare(t *testing.T, w *Set) {
 	t.Helper()
 	require.Equal(t, len(m), w.Len())
@@ -147,7 +147,7 @@ func (m setModel) compare(t *testing.T, w *Set) {
 	}
 }
 
-// probe checks seeks from key, which may be absent.
+// probe checks seeks that begin at key, which may be absent.
 func (m setModel) probe(t *testing.T, w *Set, keys []string, key []byte) {
 	t.Helper()
 	i, found := slices.BinarySearch(keys, string(key))
@@ -279,7 +279,7 @@ func TestSetRefs(t *testing.T) {
 	require.Nil(t, e.Ref)
 }
 
-// TestSetBlocksHoldMany inserts where a full block is followed by another.
+// TestSetBlocksHoldMany inserts into a full block that is followed by another.
 func TestSetBlocksHoldMany(t *testing.T) {
 	const n = 8 * blockRecords
 	for name, between := range map[string]func(i int) int{
@@ -299,7 +299,8 @@ func TestSetBlocksHoldMany(t *testing.T) {
 	}
 }
 
-// TestSetSlicesStay writes the same keys over and over, with values of many sizes, and looks at all slices that were ever handed out.
+// TestSetSlicesStay overwrites the same keys many times with values of many sizes, and then checks all slices that
+// the set ever returned.
 func TestSetSlicesStay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	var w Set
@@ -338,7 +339,7 @@ func TestSetOverwritingHoldsLittle(t *testing.T) {
 	}
 	require.Less(t, w.Bytes(), int64(4<<20))
 
-	// The value may be a slice of the set itself, also when that is squeezed.
+	// The value may be a slice of the set itself, even one that is squeezed.
 	value[0] = 1
 	w.Put([]byte("one key"), value)
 	for range 100 {
@@ -398,7 +399,7 @@ func TestSetDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestSetSharedWhenComplete reads complete sets from several goroutines.
+// TestSetSharedWhenComplete reads complete sets from several goroutines at once.
 func TestSetSharedWhenComplete(t *testing.T) {
 	var a, b Set
 	for i := range 2000 {

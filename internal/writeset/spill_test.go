@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// spillKey is a key of a random kind; some are longer than a leaf has room for.
+// spillKey returns a key of a random kind; some are too long for a leaf.
 func spillKey(rng *rand.Rand) []byte {
 	n := rng.IntN(2000)
 	if n%97 == 0 {
@@ -23,7 +23,7 @@ func spillKey(rng *rand.Rand) []byte {
 	return fmt.Appendf(nil, "key%05d", n)
 }
 
-// spillValue is a value of a random kind: in the leaf or in a run.
+// spillValue returns a value of a random kind: small enough for the leaf, or stored in a run.
 func spillValue(rng *rand.Rand) []byte {
 	size := rng.IntN(120)
 	if rng.IntN(40) == 0 {
@@ -32,8 +32,9 @@ func spillValue(rng *rand.Rand) []byte {
 	return append(bytes.Repeat([]byte{byte('a' + rng.IntN(26))}, size), fmt.Sprint(rng.IntN(1e6))...)
 }
 
-// TestSpillModel writes, overwrites and deletes until most of the set has left memory many times and was merged and written anew. All views of
-// it agree with a map; in the end all of it is in layers, which say the same, and which leave no segment behind.
+// TestSpillModel writes, overwrites and deletes until most of the set has left memory many times and has been
+// merged and rewritten. All views of it agree with a map. In the end, all of it is in layers, which have the same
+// contents and leave no segment behind.
 func TestSpillModel(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -85,7 +86,7 @@ func TestSpillModel(t *testing.T) {
 	}
 }
 
-// compareSpilled checks what a set that has spilled says against m.
+// compareSpilled compares all results of a set that has spilled with m.
 func (m setModel) compareSpilled(t *testing.T, w *Set, rng *rand.Rand) {
 	t.Helper()
 	keys := slices.Sorted(maps.Keys(m))
@@ -166,7 +167,7 @@ func (m setModel) compareSpilled(t *testing.T, w *Set, rng *rand.Rand) {
 	}
 }
 
-// compareLayers checks what the layers of a set that has spilled as a whole come to.
+// compareLayers compares the contents of the layers with m after the whole set has spilled.
 func (m setModel) compareLayers(t *testing.T, s *logstore.Store, spill *Spill) {
 	t.Helper()
 	keys := slices.Sorted(maps.Keys(m))

@@ -7,20 +7,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tallyHashes are seeds of the hash functions of TestTally. HashKey's seed is another one in each process, and of a few hundred keys that are
-// looked at the estimate's standard deviation is 4 %: among thousands of runs there are some that miss the bar.
+// tallyHashes are seeds of the hash functions of TestTally, which must be fixed: HashKey has another seed in each
+// process, and as the estimate looks at a few hundred keys, its standard deviation is 4 %. Of thousands of runs,
+// some would miss the limit.
 var tallyHashes = []uint64{1, 2, 3, 4}
 
-// TestTally: what lives is estimated well however unevenly records are overwritten.
+// TestTally: the size of the live records is estimated well, however unevenly records are overwritten.
 func TestTally(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		next func(rng *rand.Rand, n int) (key int) // of write n; below 0 for a record of 200 KB
+		next func(rng *rand.Rand, n int) (key int) // the key of write n; below 0 for a record of 200 KB
 	}{
 		{"once", func(_ *rand.Rand, n int) int { return n }},
 		{"uniform", func(rng *rand.Rand, _ int) int { return rng.IntN(20_000) }},
 		{"a hot one", func(rng *rand.Rand, _ int) int { return max(0, rng.IntN(40_000)-20_000) }},
-		{"heavy ones", func(rng *rand.Rand, _ int) int { // of ten, of which each takes as much as thousands of others
+		{"heavy ones", func(rng *rand.Rand, _ int) int { // of the ten, each takes as much space as thousands of others
 			if rng.IntN(1000) == 0 {
 				return -1 - rng.IntN(10)
 			}
